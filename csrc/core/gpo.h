@@ -1,0 +1,230 @@
+/*
+ * gpo.h  The vocabulary every part of gpuopt shares.
+ * Order: status, dtypes, arrays, options, variants, operators, the call, helpers.
+ * Not here: Python (bind/), memory and queues (backend/), kernels (ops/, device/).
+ */
+#ifndef GPO_H
+#define GPO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gpo_op gpo_op;
+typedef struct gpo_call gpo_call;
+typedef struct gpo_backend gpo_backend;
+
+enum {
+    GPO_MAX_DIMS = 64, /* NumPy 2's own limit */
+    GPO_MAX_IN = 4,
+    GPO_MAX_OUT = 3,
+    GPO_MAX_ARGS = 12,
+    GPO_MESSAGE = 512,
+};
+
+/* ---- status: what went wrong; bind/ turns each into one exception class ---- */
+
+typedef enum gpo_status {
+    GPO_OK = 0,
+    GPO_EVALUE,       /* ValueError */
+    GPO_ETYPE,        /* TypeError */
+    GPO_EAXIS,        /* numpy.exceptions.AxisError */
+    GPO_EINDEX,       /* IndexError */
+    GPO_EMEMORY,      /* MemoryError: host memory */
+    GPO_EDEVMEMORY,   /* gpuopt.OutOfMemoryError: device memory */
+    GPO_EVARIANT,     /* gpuopt.VariantError */
+    GPO_EUNSUPPORTED, /* NotImplementedError */
+    GPO_ECUDA,        /* gpuopt.CudaError */
+    GPO_EDEAD,        /* gpuopt.ContextDeadError */
+    GPO_ESIM,         /* gpuopt.SimulatorError: a fault found in a kernel */
+    GPO_EPYTHON,      /* a Python exception is already set; only bind/ uses it */
+} gpo_status;
+
+/* ---- dtypes ---- */
+
+typedef uint8_t gpo_bool;
+typedef struct { uint16_t bits; } gpo_f16;
+typedef struct { uint16_t bits; } gpo_bf16;
+typedef struct { float re, im; } gpo_c64;
+typedef struct { double re, im; } gpo_c128;
+
+typedef enum gpo_dtype {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) GPO_##suffix,
+#include "dtypes.def"
+#undef GPO_DTYPE
+    GPO_NDTYPES,
+    GPO_NONE = GPO_NDTYPES, /* "not given" where a dtype is optional */
+} gpo_dtype;
+
+typedef struct gpo_dtype_info {
+    const char *name;
+    int bytes;
+    char kind;
+} gpo_dtype_info;
+
+extern const gpo_dtype_info gpo_dtypes[GPO_NDTYPES];
+
+/* ---- arrays: a view of memory somebody else owns ---- */
+
+typedef struct gpo_array {
+    void *data;                    /* address of element (0, 0, ...) */
+    gpo_dtype dtype;
+    int ndim;
+    int64_t size;                  /* product of shape */
+    int64_t shape[GPO_MAX_DIMS];
+    int64_t strides[GPO_MAX_DIMS]; /* in elements; may be 0 or negative */
+    bool present;                  /* false for an optional array left out */
+} gpo_array;
+
+/* ---- options: the typed arguments that are not arrays ---- */
+
+typedef enum gpo_kind {
+    GPO_KIND_ARRAY,
+    GPO_KIND_BOOL,
+    GPO_KIND_INT,
+    GPO_KIND_FLOAT, /* i holds the exact integer too when the caller gave one */
+    GPO_KIND_INTS,  /* an int or a tuple of ints */
+    GPO_KIND_ENUM,  /* a string out of `choices`; i is its index */
+    GPO_KIND_DTYPE,
+} gpo_kind;
+
+typedef struct gpo_option {
+    bool given; /* false: None, or left at a default of None */
+    bool is_int; /* GPO_KIND_FLOAT: the caller gave a whole number, see i */
+    int64_t i;  /* BOOL, INT, ENUM, DTYPE; the length of INTS */
+    double f;
+    int64_t ints[GPO_MAX_DIMS];
+} gpo_option;
+
+typedef struct gpo_arg {
+    const char *name;
+    gpo_kind kind;
+    const char *preset;         /* the default as Python text; NULL: required */
+    const char *const *choices; /* GPO_KIND_ENUM: ends with NULL */
+} gpo_arg;
+
+/* ---- variants: the rungs of a ladder ---- */
+
+typedef gpo_status (*gpo_run)(gpo_call *call);
+
+typedef struct gpo_variant {
+    const char *name;         /* v0, v1, ... in CUDA; scalar, simd, threads on a CPU */
+    const char *idea;         /* one line */
+    const char *needs;        /* hardware beyond the baseline, "" if none */
+    const char *determinism;  /* "run-to-run" or "no" */
+    gpo_run run[GPO_NDTYPES]; /* by the dtype of call->in[0]; NULL: unsupported */
+} gpo_variant;
+
+/* Picks a row of `variants` for this call and writes the reason into `why`. */
+typedef const gpo_variant *(*gpo_choose)(const gpo_call *call, char why[GPO_MESSAGE]);
+
+typedef struct gpo_table {
+    const gpo_variant *variants; /* ends with a row whose name is NULL */
+    gpo_choose choose;
+} gpo_table;
+
+typedef enum gpo_backend_id { GPO_CPU, GPO_CUDA, GPO_SIM, GPO_NBACKENDS } gpo_backend_id;
+
+/* ---- operators ---- */
+
+typedef struct gpo_cost {
+    double read_bytes;    /* the fewest bytes any algorithm must read */
+    double written_bytes; /* and write */
+    double flops;
+} gpo_cost;
+
+struct gpo_op {
+    const char *name;
+    const char *doc;      /* numpydoc without the signature line, which args give */
+    const gpo_arg *args;  /* in order; arrays first; ends with a NULL name */
+    int nout;
+    bool out_may_overlap; /* out= may share memory with an input */
+
+    /* Checks the options; sets dtype, ndim and shape of every output. */
+    gpo_status (*shape)(gpo_call *call);
+    void (*cost)(const gpo_call *call, gpo_cost *cost);
+
+    const gpo_table *cpu;
+    const gpo_table *cuda; /* NULL in a build without CUDA; the simulator brings its own */
+};
+
+/*
+ * GPO_TABLES(room) declares the room's tables for its descriptor; a build without CUDA
+ * has no CUDA table to name.
+ */
+#ifdef GPO_WITH_CUDA
+#define GPO_TABLES(room) extern const gpo_table room##_cpu, room##_cuda
+#define GPO_CUDA_TABLE(room) &room##_cuda
+#else
+#define GPO_TABLES(room) extern const gpo_table room##_cpu
+#define GPO_CUDA_TABLE(room) NULL
+#endif
+
+/* ---- the call: everything one invocation knows ---- */
+
+struct gpo_call {
+    const gpo_op *op;
+    const gpo_variant *variant;
+    const gpo_backend *backend;
+    void *stream;          /* the backend's queue; NULL is its default */
+    int device;
+
+    gpo_array in[GPO_MAX_IN];
+    gpo_array out[GPO_MAX_OUT];
+    gpo_dtype out_given[GPO_MAX_OUT]; /* dtype of the caller's out=, else GPO_NONE */
+    gpo_option opt[GPO_MAX_ARGS];     /* by position in op->args; arrays leave a gap */
+
+    /*
+     * The shape rule may ask for input i in another dtype: it sets convert[i], and the
+     * binding replaces in[i] by a converted copy in the same memory before `run`.
+     */
+    gpo_dtype convert[GPO_MAX_IN];
+
+    char message[GPO_MESSAGE]; /* one sentence; set by gpo_fail */
+    int code;                  /* GPO_ECUDA: the runtime's code, and where */
+    const char *api, *kernel;
+    size_t requested_bytes, free_bytes, total_bytes; /* GPO_EDEVMEMORY */
+
+    void *scratch; /* backend-owned list of this call's workspace */
+};
+
+/* ---- helpers: status.c, shape.c ---- */
+
+/* Sets the message, printf style, and returns `status` for `return gpo_fail(...)`. */
+#ifdef __GNUC__
+__attribute__((format(printf, 3, 4)))
+#endif
+gpo_status gpo_fail(gpo_call *call, gpo_status status, const char *format, ...);
+
+/* The index of `name` among op->args, which must hold it. */
+int gpo_arg_index(const gpo_op *op, const char *name);
+
+/* Row-major strides and the size for a->ndim and a->shape; EVALUE on overflow. */
+gpo_status gpo_array_contiguous(gpo_call *call, gpo_array *a);
+
+bool gpo_array_is_contiguous(const gpo_array *a);
+
+/* Maps axis in [-ndim, ndim) to [0, ndim); EAXIS in NumPy's words otherwise. */
+gpo_status gpo_axis(gpo_call *call, int64_t axis, int ndim, int *out);
+
+/*
+ * Workspace of the call: device memory of the call's backend, at least 256-byte
+ * aligned, freed (in stream order) when the call ends.
+ */
+gpo_status gpo_scratch(gpo_call *call, size_t bytes, void **out);
+
+/*
+ * A zeroed counter block of GPO_TICKETS unsigned ints that belongs to the call's
+ * stream.  A kernel that uses it must leave it zeroed.
+ */
+enum { GPO_TICKETS = 16384 };
+gpo_status gpo_tickets(gpo_call *call, unsigned **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,77 @@
+/*
+ * shape.c  The dtype table and the arithmetic of shapes, strides and axes.
+ */
+#include "gpo.h"
+
+#include <string.h>
+
+const gpo_dtype_info gpo_dtypes[GPO_NDTYPES] = {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) {name, bytes, kind},
+#include "dtypes.def"
+#undef GPO_DTYPE
+};
+
+#define GPO_DTYPE(suffix, type, name, bytes, kind)                                     \
+    _Static_assert(sizeof(type) == (bytes), "dtypes.def: wrong size for " name);
+#include "dtypes.def"
+#undef GPO_DTYPE
+
+int
+gpo_arg_index(const gpo_op *op, const char *name)
+{
+    int i = 0;
+    while (op->args[i].name && strcmp(op->args[i].name, name) != 0) {
+        i++;
+    }
+    return i;
+}
+
+gpo_status
+gpo_array_contiguous(gpo_call *call, gpo_array *a)
+{
+    const int64_t bytes = gpo_dtypes[a->dtype].bytes;
+    int64_t size = 1;   /* the product of all lengths */
+    int64_t stride = 1; /* the product of the lengths that are not 0, as NumPy counts */
+    for (int d = a->ndim - 1; d >= 0; d--) {
+        a->strides[d] = stride;
+        size *= a->shape[d];
+        if (a->shape[d] > 0 &&
+            __builtin_mul_overflow(stride, a->shape[d], &stride)) {
+            return gpo_fail(call, GPO_EVALUE, "array is too big; its size overflows");
+        }
+    }
+    if (stride > INT64_MAX / bytes) {
+        return gpo_fail(call, GPO_EVALUE, "array is too big; its size overflows");
+    }
+    a->size = size;
+    a->present = true;
+    return GPO_OK;
+}
+
+bool
+gpo_array_is_contiguous(const gpo_array *a)
+{
+    if (a->size == 0) {
+        return true;
+    }
+    int64_t stride = 1;
+    for (int d = a->ndim - 1; d >= 0; d--) {
+        if (a->shape[d] != 1 && a->strides[d] != stride) {
+            return false;
+        }
+        stride *= a->shape[d];
+    }
+    return true;
+}
+
+gpo_status
+gpo_axis(gpo_call *call, int64_t axis, int ndim, int *out)
+{
+    if (axis < -ndim || axis >= ndim) {
+        return gpo_fail(call, GPO_EAXIS,
+                        "axis %lld is out of bounds for array of dimension %d",
+                        (long long)axis, ndim);
+    }
+    *out = (int)(axis < 0 ? axis + ndim : axis);
+    return GPO_OK;
+}

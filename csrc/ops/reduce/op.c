@@ -1,0 +1,330 @@
+/*
+ * op.c  reduce: the contract.  Order: arguments, result dtype, shape rule, plan, cost,
+ * documentation, descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ */
+#include "reduce.h"
+
+#include <string.h>
+
+/* ---- arguments ---- */
+
+enum { ARG_X, ARG_OP, ARG_AXIS, ARG_KEEPDIMS, ARG_DTYPE };
+
+static const char *const ops[] = {"sum",    "prod",   "min", "max", "mean",
+                                  "argmin", "argmax", "any", "all", NULL};
+
+static const gpo_arg args[] = {
+    [ARG_X] = {"x", GPO_KIND_ARRAY, NULL, NULL},
+    [ARG_OP] = {"op", GPO_KIND_ENUM, "'sum'", ops},
+    [ARG_AXIS] = {"axis", GPO_KIND_INTS, "None", NULL},
+    [ARG_KEEPDIMS] = {"keepdims", GPO_KIND_BOOL, "False", NULL},
+    [ARG_DTYPE] = {"dtype", GPO_KIND_DTYPE, "None", NULL},
+    {NULL, GPO_KIND_ARRAY, NULL, NULL},
+};
+
+/* ---- result dtype: NumPy's rule ---- */
+
+static gpo_dtype
+natural_dtype(reduce_op op, gpo_dtype x)
+{
+    const char kind = gpo_dtypes[x].kind;
+    const bool whole = kind == 'b' || kind == 'i' || kind == 'u';
+    switch (op) {
+        case REDUCE_SUM:
+        case REDUCE_PROD:
+            return kind == 'u' ? GPO_U64 : whole ? GPO_I64 : x;
+        case REDUCE_MEAN:
+            return whole ? GPO_F64 : x;
+        case REDUCE_ARGMIN:
+        case REDUCE_ARGMAX:
+            return GPO_I64;
+        case REDUCE_ANY:
+        case REDUCE_ALL:
+            return GPO_BOOL;
+        default:
+            return x;
+    }
+}
+
+static bool
+takes_dtype(reduce_op op)
+{
+    return op == REDUCE_SUM || op == REDUCE_PROD || op == REDUCE_MEAN;
+}
+
+/* ---- shape rule ---- */
+
+/* Marks the reduced axes of x in `reduced`; axis=None marks them all. */
+static gpo_status
+mark_axes(gpo_call *call, bool reduced[GPO_MAX_DIMS])
+{
+    const gpo_array *x = &call->in[0];
+    const gpo_option *axis = &call->opt[ARG_AXIS];
+    for (int d = 0; d < x->ndim; d++) {
+        reduced[d] = !axis->given;
+    }
+    for (int64_t k = 0; axis->given && k < axis->i; k++) {
+        int d;
+        gpo_status status = gpo_axis(call, axis->ints[k], x->ndim, &d);
+        if (status) {
+            return status;
+        }
+        if (reduced[d]) {
+            return gpo_fail(call, GPO_EVALUE, "duplicate value in 'axis'");
+        }
+        reduced[d] = true;
+    }
+    return GPO_OK;
+}
+
+static gpo_status
+check_op(gpo_call *call, reduce_op op)
+{
+    const gpo_array *x = &call->in[0];
+    const bool arg = op == REDUCE_ARGMIN || op == REDUCE_ARGMAX;
+    const bool ordered = arg || op == REDUCE_MIN || op == REDUCE_MAX;
+    if (arg && call->opt[ARG_AXIS].given && call->opt[ARG_AXIS].i != 1) {
+        return gpo_fail(call, GPO_ETYPE, "reduce() with op='%s' takes one axis or None",
+                        ops[op]);
+    }
+    if (ordered && gpo_dtypes[x->dtype].kind == 'c') {
+        return gpo_fail(call, GPO_ETYPE,
+                        "reduce() with op='%s' does not support dtype '%s'; "
+                        "complex numbers have no order",
+                        ops[op], gpo_dtypes[x->dtype].name);
+    }
+    if ((op == REDUCE_ANY || op == REDUCE_ALL) && gpo_dtypes[x->dtype].kind == 'c') {
+        return gpo_fail(call, GPO_ETYPE,
+                        "reduce() with op='%s' does not support dtype '%s'", ops[op],
+                        gpo_dtypes[x->dtype].name);
+    }
+    if (call->opt[ARG_DTYPE].given && !takes_dtype(op)) {
+        return gpo_fail(call, GPO_ETYPE,
+                        "reduce() takes dtype= for op='sum', 'prod' and 'mean', not '%s'",
+                        ops[op]);
+    }
+    return GPO_OK;
+}
+
+static gpo_status
+shape(gpo_call *call)
+{
+    gpo_array *x = &call->in[0];
+    gpo_array *out = &call->out[0];
+    const reduce_op op = (reduce_op)call->opt[ARG_OP].i;
+    bool reduced[GPO_MAX_DIMS];
+
+    gpo_status status = check_op(call, op);
+    if (!status) {
+        status = mark_axes(call, reduced);
+    }
+    if (status) {
+        return status;
+    }
+
+    const gpo_dtype natural = natural_dtype(op, x->dtype);
+    gpo_dtype wanted = natural;
+    if (takes_dtype(op)) {
+        if (call->opt[ARG_DTYPE].given) {
+            wanted = (gpo_dtype)call->opt[ARG_DTYPE].i;
+        }
+        else if (call->out_given[0] != GPO_NONE) {
+            wanted = call->out_given[0];
+        }
+    }
+    if (op == REDUCE_MEAN && gpo_dtypes[wanted].kind != 'f' &&
+        gpo_dtypes[wanted].kind != 'c') {
+        return gpo_fail(call, GPO_ETYPE,
+                        "reduce() with op='mean' takes a floating dtype, not '%s'",
+                        gpo_dtypes[wanted].name);
+    }
+    if (wanted != natural && wanted != x->dtype) {
+        /* NumPy: every element is converted first, then combined in that dtype. */
+        call->convert[0] = wanted;
+    }
+
+    out->dtype = wanted;
+    out->ndim = 0;
+    int64_t cols = 1;
+    const bool keepdims = call->opt[ARG_KEEPDIMS].i != 0;
+    for (int d = 0; d < x->ndim; d++) {
+        if (!reduced[d]) {
+            out->shape[out->ndim++] = x->shape[d];
+            continue;
+        }
+        cols *= x->shape[d];
+        if (keepdims) {
+            out->shape[out->ndim++] = 1;
+        }
+    }
+    status = gpo_array_contiguous(call, out);
+    if (status) {
+        return status;
+    }
+    if (cols == 0 && out->size > 0) {
+        if (op == REDUCE_MIN || op == REDUCE_MAX) {
+            return gpo_fail(call, GPO_EVALUE,
+                            "zero-size array to reduction operation %s which has no "
+                            "identity",
+                            op == REDUCE_MIN ? "minimum" : "maximum");
+        }
+        if (op == REDUCE_ARGMIN || op == REDUCE_ARGMAX) {
+            return gpo_fail(call, GPO_EVALUE,
+                            "attempt to get %s of an empty sequence", ops[op]);
+        }
+    }
+    return GPO_OK;
+}
+
+/* ---- plan ---- */
+
+static void
+push_axis(reduce_axes *axes, int64_t length, int64_t stride)
+{
+    const int last = axes->ndim - 1;
+    if (length == 1) {
+        return;
+    }
+    if (last >= 0 && axes->strides[last] == length * stride) {
+        axes->shape[last] *= length;
+        axes->strides[last] = stride;
+        return;
+    }
+    axes->shape[axes->ndim] = length;
+    axes->strides[axes->ndim++] = stride;
+}
+
+void
+reduce_make_plan(const gpo_call *call, reduce_plan *plan)
+{
+    const gpo_array *x = &call->in[0];
+    const gpo_option *axis = &call->opt[ARG_AXIS];
+    const int64_t bytes = gpo_dtypes[x->dtype].bytes;
+    bool reduced[GPO_MAX_DIMS];
+    for (int d = 0; d < x->ndim; d++) {
+        reduced[d] = !axis->given;
+    }
+    for (int64_t k = 0; axis->given && k < axis->i; k++) {
+        reduced[axis->ints[k] < 0 ? axis->ints[k] + x->ndim : axis->ints[k]] = true;
+    }
+
+    plan->op = (reduce_op)call->opt[ARG_OP].i;
+    plan->rows = call->out[0].size;
+    plan->cols = 1;
+    plan->kept.ndim = 0;
+    plan->reduced.ndim = 0;
+    const char *origin = x->data;
+
+    const bool in_order = plan->op == REDUCE_ARGMIN || plan->op == REDUCE_ARGMAX;
+    int64_t length[GPO_MAX_DIMS], stride[GPO_MAX_DIMS];
+    int n = 0;
+    for (int d = 0; d < x->ndim; d++) {
+        if (!reduced[d]) {
+            push_axis(&plan->kept, x->shape[d], x->strides[d]);
+            continue;
+        }
+        plan->cols *= x->shape[d];
+        int64_t s = x->strides[d];
+        if (!in_order && s < 0 && x->shape[d] > 0) {
+            origin += (x->shape[d] - 1) * s * bytes;
+            s = -s;
+        }
+        int k = n++; /* insertion keeps the strides descending */
+        while (!in_order && k > 0 && stride[k - 1] < s) {
+            length[k] = length[k - 1];
+            stride[k] = stride[k - 1];
+            k--;
+        }
+        length[k] = x->shape[d];
+        stride[k] = s;
+    }
+    for (int k = 0; k < n; k++) {
+        push_axis(&plan->reduced, length[k], stride[k]);
+    }
+    plan->origin = origin;
+}
+
+/* ---- cost ---- */
+
+static void
+cost(const gpo_call *call, gpo_cost *cost)
+{
+    const gpo_array *x = &call->in[0];
+    const gpo_array *out = &call->out[0];
+    cost->read_bytes = (double)x->size * gpo_dtypes[x->dtype].bytes;
+    cost->written_bytes = (double)out->size * gpo_dtypes[out->dtype].bytes;
+    cost->flops = (double)x->size;
+}
+
+/* ---- documentation ---- */
+
+static const char doc[] =
+    "Combine the elements of an array along one or more axes.\n"
+    "\n"
+    "Parameters\n"
+    "----------\n"
+    "x : array_like, any shape and strides\n"
+    "    bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64;\n"
+    "    complex64 and complex128 for 'sum', 'prod' and 'mean'.\n"
+    "op : {'sum', 'prod', 'min', 'max', 'mean', 'argmin', 'argmax', 'any', 'all'}\n"
+    "    What to compute.\n"
+    "axis : int or tuple of ints, optional\n"
+    "    The axes to combine; None combines all.  One axis or None for 'argmin' and\n"
+    "    'argmax', where None numbers the elements in C order.\n"
+    "keepdims : bool, optional\n"
+    "    Keep the combined axes with length 1.\n"
+    "dtype : dtype, optional\n"
+    "    For 'sum', 'prod' and 'mean': convert x to this dtype, then combine; the dtype\n"
+    "    of the result.  Another dtype than the default one costs a converted copy of x.\n"
+    "    Default: that of `out`, else int64 or uint64 for integers in a sum or product,\n"
+    "    float64 for a mean of integers, else that of x.\n"
+    "out : array, optional\n"
+    "    Written and returned; must have the shape and dtype of the result and share no\n"
+    "    memory with x.\n"
+    "\n"
+    "Returns\n"
+    "-------\n"
+    "scalar or array\n"
+    "    Shape of x without the combined axes.  int64 for 'argmin' and 'argmax', bool for\n"
+    "    'any' and 'all', the dtype of x for 'min' and 'max'.\n"
+    "\n"
+    "Raises\n"
+    "------\n"
+    "numpy.exceptions.AxisError\n"
+    "    An axis is out of bounds.\n"
+    "ValueError\n"
+    "    An axis repeats; 'min', 'max', 'argmin' or 'argmax' of no elements; `out` has the\n"
+    "    wrong shape, is read-only or shares memory with x.\n"
+    "TypeError\n"
+    "    x has another dtype; `out` has the wrong dtype; dtype= with an op that has none.\n"
+    "\n"
+    "Notes\n"
+    "-----\n"
+    "An empty sum is 0, an empty product 1, an empty mean nan, any of nothing False, all\n"
+    "of nothing True.  A nan makes 'min' and 'max' nan; 'argmin' and 'argmax' give the\n"
+    "first nan, else the first extreme element.\n"
+    "\n"
+    "Accuracy: float16 and bfloat16 are added in float32.  Sums of float32 and float64 err\n"
+    "by at most (ceil(log2 n) + 12) * eps * sum(abs(x)), eps = 2**-24 or 2**-53, in the\n"
+    "variants that gpuopt chooses itself.  Integers wrap modulo 2**64, as in NumPy.\n"
+    "\n"
+    "Determinism: each variant gives the same bits run to run, for any number of threads;\n"
+    "different variants and devices may differ in the last bits of a floating-point sum.\n"
+    "\n"
+    "The CUDA rungs follow M. Harris, 'Optimizing Parallel Reduction in CUDA' (2007), and\n"
+    "its continuation with warp shuffles and packs; gpuopt.variants('reduce') lists them.\n";
+
+/* ---- descriptor ---- */
+
+GPO_TABLES(reduce);
+
+const gpo_op op_reduce = {
+    .name = "reduce",
+    .doc = doc,
+    .args = args,
+    .nout = 1,
+    .shape = shape,
+    .cost = cost,
+    .cpu = &reduce_cpu,
+    .cuda = GPO_CUDA_TABLE(reduce),
+};

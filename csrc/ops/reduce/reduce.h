@@ -1,0 +1,53 @@
+/*
+ * reduce.h  What op.c works out once and every variant of reduce reads: which
+ * reduction, and the array as `rows` results of `cols` elements each.
+ */
+#ifndef GPO_REDUCE_H
+#define GPO_REDUCE_H
+
+#include "../../core/gpo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum reduce_op {
+    REDUCE_SUM,
+    REDUCE_PROD,
+    REDUCE_MIN,
+    REDUCE_MAX,
+    REDUCE_MEAN,
+    REDUCE_ARGMIN,
+    REDUCE_ARGMAX,
+    REDUCE_ANY,
+    REDUCE_ALL,
+    REDUCE_NOPS
+} reduce_op;
+
+/* Axes, outermost first; neighbours that one stride can walk are merged into one. */
+typedef struct reduce_axes {
+    int ndim;
+    int64_t shape[GPO_MAX_DIMS];
+    int64_t strides[GPO_MAX_DIMS]; /* in elements */
+} reduce_axes;
+
+/*
+ * Result r (row-major over `kept`) combines x->data[offset(kept, r) +
+ * offset(reduced, k)] for k in [0, cols).  The order of k is NumPy's C order for
+ * argmin and argmax; for the others the axes are sorted so that the last one has the
+ * smallest stride, and negative strides are turned round (`origin` follows).
+ */
+typedef struct reduce_plan {
+    reduce_op op;
+    int64_t rows, cols;
+    reduce_axes kept, reduced;
+    const void *origin; /* address of row 0, element 0 */
+} reduce_plan;
+
+/* The plan of a call whose options reduce's shape rule has accepted. */
+void reduce_make_plan(const gpo_call *call, reduce_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
