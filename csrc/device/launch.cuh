@@ -1,0 +1,52 @@
+/*
+ * launch.cuh  The one way a kernel is launched and shared memory is declared, spelled
+ * so that nvcc and the simulator (g++) compile the same kernel file.  Kernel files
+ * include this first and no CUDA header themselves.
+ *
+ *   GPO_LAUNCH(call, grid, block, shared_bytes, (kernel<T>), arguments...)
+ *       queues the kernel on the call's stream and gives a gpo_status; an empty grid
+ *       is GPO_OK and launches nothing
+ *   GPO_SHARED(float, tile, [32][33]);     a static shared array named `tile`
+ *   GPO_DYN_SHARED(float, buffer);         the dynamic shared memory of the launch
+ */
+#ifndef GPO_LAUNCH_CUH
+#define GPO_LAUNCH_CUH
+
+#include "../core/gpo.h"
+
+#ifdef __CUDACC__
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+/* backend/cuda.c: the launch's error, or with GPUOPT_BLOCKING=1 the kernel's. */
+extern "C" gpo_status gpo_cuda_launched(gpo_call *call, const char *kernel);
+
+#define GPO_LAUNCH(call, grid, block, shared_bytes, kernel, ...)                       \
+    (gpo_grid_is_empty(grid)                                                           \
+         ? GPO_OK                                                                      \
+         : ((kernel)<<<(grid), (block), (shared_bytes),                                \
+                       static_cast<cudaStream_t>((call)->stream)>>>(__VA_ARGS__),      \
+            gpo_cuda_launched((call), #kernel)))
+
+#define GPO_SHARED(T, name, ...) __shared__ T name __VA_ARGS__
+
+/* One symbol for all types: CUDA forbids one `extern __shared__` name with two. */
+#define GPO_DYN_SHARED(T, name)                                                        \
+    extern __shared__ __align__(16) unsigned char gpo_dyn_shared[];                    \
+    T *const name = reinterpret_cast<T *>(gpo_dyn_shared)
+
+#else
+
+#include "../sim/cuda_sim.h"
+
+#endif
+
+static inline bool
+gpo_grid_is_empty(dim3 grid)
+{
+    return grid.x == 0 || grid.y == 0 || grid.z == 0;
+}
+
+#endif
