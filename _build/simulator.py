@@ -26,7 +26,7 @@ C_FLAGS = ["-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off
 # variants, which stay in the module.
 SECTIONS = ["-ffunction-sections", "-fdata-sections"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g"]
-KERNEL_FLAGS = {"plain": ["-O2"], "profile": ["-O2", "-g1", "-gdwarf-4", "-gz=none"]}
+KERNEL_FLAGS = {"plain": ["-O1"], "profile": ["-O1", "-g1", "-gdwarf-4", "-gz=none"]}
 
 
 def compiler() -> list[str]:
