@@ -22,28 +22,32 @@ class Table(list[dict[str, Any]]):
     ----------
     rows : iterable of mappings
         One dict per row.
-    columns : sequence of str, optional
+    shown : sequence of str, optional
         The columns shown, in order; the default is every key, in order of appearance.
         Keys that are not shown stay in the rows and in the JSON.
     title : str, optional
         One line above the table.
+    vertical : bool, optional
+        Show a row as one line per column: for few rows of many columns.
     """
 
     def __init__(
         self,
         rows: Iterable[Mapping[str, Any]] = (),
-        columns: Sequence[str] | None = None,
+        shown: Sequence[str] | None = None,
         title: str = "",
+        vertical: bool = False,
     ) -> None:
         super().__init__(dict(row) for row in rows)
         self.title = title
-        self._columns = None if columns is None else tuple(columns)
+        self._shown = None if shown is None else tuple(shown)
+        self._vertical = vertical
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns shown, in order."""
-        if self._columns is not None:
-            return self._columns
+        if self._shown is not None:
+            return self._shown
         return tuple(dict.fromkeys(key for row in self for key in row))
 
     def column(self, name: str) -> list[Any]:
@@ -63,51 +67,53 @@ class Table(list[dict[str, Any]]):
         return json.dumps(list(self), indent=indent, default=str)
 
     def __repr__(self) -> str:
-        names = self.columns
-        if not names:
+        head, lines, right = self._laid_out()
+        if not lines and not any(head):
             return self.title or "(no rows)"
-        cells = [[cut(cell(row.get(name))) for name in names] for row in self]
-        right = [is_numeric(self.column(name)) for name in names]
-        widths = [
-            max(len(name), *(len(line[i]) for line in cells), 0)
-            for i, name in enumerate(names)
-        ]
+        lines = [[cut(text) for text in line] for line in lines]
+        widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
 
-        def line(values: Sequence[str]) -> str:
+        def aligned(line: Sequence[str]) -> str:
             return "  ".join(
-                value.rjust(width) if to_right else value.ljust(width)
-                for value, width, to_right in zip(values, widths, right, strict=True)
+                text.rjust(width) if to_right else text.ljust(width)
+                for text, width, to_right in zip(line, widths, right, strict=True)
             ).rstrip()
 
-        head = [self.title] if self.title else []
-        rule = "  ".join("-" * width for width in widths)
-        return "\n".join([*head, line(names), rule, *map(line, cells)])
+        top = [self.title] if self.title else []
+        if any(head):
+            top += [aligned(head), "  ".join("-" * width for width in widths)]
+        return "\n".join([*top, *map(aligned, lines)])
 
     def _repr_html_(self) -> str:
-        names = self.columns
-        right = [is_numeric(self.column(name)) for name in names]
-        caption = f"<caption>{html.escape(self.title)}</caption>" if self.title else ""
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-        body = "".join(
-            "<tr>"
-            + "".join(
-                f'<td style="text-align:{"right" if to_right else "left"}">'
-                f"{html.escape(cell(row.get(name)))}</td>"
-                for name, to_right in zip(names, right, strict=True)
+        head, lines, right = self._laid_out()
+
+        def row(line: Sequence[str], tag: str) -> str:
+            cells = (
+                f'<{tag} style="text-align:{"right" if to_right else "left"}">'
+                f"{html.escape(text)}</{tag}>"
+                for text, to_right in zip(line, right, strict=True)
             )
-            + "</tr>"
-            for row in self
-        )
-        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            return f"<tr>{''.join(cells)}</tr>"
+
+        caption = f"<caption>{html.escape(self.title)}</caption>" if self.title else ""
+        top = f"<thead>{row(head, 'th')}</thead>" if any(head) else ""
+        body = "".join(row(line, "td") for line in lines)
+        return f"<table>{caption}{top}<tbody>{body}</tbody></table>"
+
+    def _laid_out(self) -> tuple[list[str], list[list[str]], list[bool]]:
+        """Return the head, the lines of cells, and which columns align right."""
+        names = self.columns
+        if self._vertical:
+            return ["", ""], [[n, cell(row.get(n))] for row in self for n in names], [False] * 2
+        lines = [[cell(row.get(name)) for name in names] for row in self]
+        return list(names), lines, [is_numeric(row.get(name) for row in self) for name in names]
 
     def markdown(self) -> str:
         """Return the table in GitHub's Markdown, without the title."""
-        names = self.columns
-        right = [is_numeric(self.column(name)) for name in names]
+        head, lines, right = self._laid_out()
         rule = ["---:" if to_right else "---" for to_right in right]
-        lines = [names, rule]
-        lines += [[cell(row.get(name)).replace("|", "\\|") for name in names] for row in self]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        escaped = [[text.replace("|", "\\|") for text in line] for line in lines]
+        return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *escaped])
 
 
 def cell(value: Any) -> str:

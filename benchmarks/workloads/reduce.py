@@ -26,6 +26,8 @@ SMALL = (
     ("argmax (1024,16384) axis1", "float32"),
 )
 
+DEMO = ("sum 2^25", "float32")
+
 TINY = (("sum 4097", "float32"), ("sum (33,129) axis1", "float32"))
 
 SMOKE_SIZES = (0, 1, 31, 33, 257, 1025)

@@ -44,6 +44,8 @@ class Room(Protocol):
     READS_ONLY: bool
     #: (workload, dtype) for a machine without a GPU; the GPU's are in targets.tsv.
     SMALL: tuple[tuple[str, str], ...]
+    #: The (workload, dtype) that the demonstration times.
+    DEMO: tuple[str, str]
     #: (workload, dtype) small enough for the simulator.
     TINY: tuple[tuple[str, str], ...]
 
