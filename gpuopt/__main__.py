@@ -37,9 +37,20 @@ def run_info(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found, indent=1, default=str))
         return 0
-    print(repr(Table([found], vertical=True)))
+    print(Table([flat(found)], vertical=True))
     print(gpu_line())
     return 0
+
+
+def flat(found: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """Return nested dicts as one, 'cpu threads' for found['cpu']['threads']."""
+    lines: dict[str, Any] = {}
+    for key, value in found.items():
+        if isinstance(value, dict):
+            lines.update(flat(value, f"{above}{key} "))
+        else:
+            lines[above + key] = value
+    return lines
 
 
 def run_demo(args: argparse.Namespace) -> int:

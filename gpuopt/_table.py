@@ -70,7 +70,8 @@ class Table(list[dict[str, Any]]):
         head, lines, right = self._laid_out()
         if not lines and not any(head):
             return self.title or "(no rows)"
-        lines = [[cut(text) for text in line] for line in lines]
+        if not self._vertical:
+            lines = [[cut(text) for text in line] for line in lines]
         widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
 
         def aligned(line: Sequence[str]) -> str:

@@ -64,9 +64,7 @@ class Result(Table):
             where = f"{row['op']} {row['workload']} {row['dtype']}"
             if row.get("error"):
                 found.append(f"{where}, {row['variant']}: {row['error']}")
-        for row in self:
             if row["variant"] == "auto":
-                where = f"{row['op']} {row['workload']} {row['dtype']}"
                 found += [f"{where}, {k}: {v}" for k, v in row["peer_errors"].items()]
         return found
 
@@ -223,7 +221,6 @@ def time_workload(
     *,
     backend: str,
     clock: Clock,
-    ceilings: ceilings_.Ceilings,
     variants: str | Sequence[str],
     against: Sequence[str],
     max_time: float,
@@ -232,8 +229,7 @@ def time_workload(
     """Check and time one workload; return one row per variant, 'auto' first."""
     from gpuopt.benchmarks import peers
 
-    room = workloads.room(op)
-    problem = room.problem(name, dtype, np.random.default_rng(SEED))
+    problem = workloads.room(op).problem(name, dtype, np.random.default_rng(SEED))
     device = "cuda" if backend == "cuda" else "cpu"
     upload: Callable[..., Any] = getattr(clock, "upload", lambda x: x)
     arrays = tuple(upload(x) if isinstance(x, np.ndarray) else x for x in problem.args)
@@ -258,9 +254,9 @@ def time_workload(
             continue
         if call is None:
             continue
-        problem_found = verdict(call, peer.host, problem)
-        if problem_found:
-            peer_errors[peer_name] = problem_found
+        found = verdict(call, peer.host, problem)
+        if found:
+            peer_errors[peer_name] = found
         else:
             calls[f"peer {peer_name}"] = call
 
@@ -268,59 +264,73 @@ def time_workload(
     times = measure_together(
         right, device=device, clock=clock, max_time=max_time, repeats=repeats
     )
-    plan = _core.plan(op, *arrays, **problem.options, backend=backend)
-    moved = plan["read_bytes"] + plan["written_bytes"]
-    least = ceilings_.floor(moved, room.READS_ONLY, ceilings, device_name(backend))
-    peer_times = {
-        key.removeprefix("peer "): timing.median
-        for key, timing in times.items()
-        if key.startswith("peer ")
-    }
     common = {
         "op": op,
         "workload": name,
         "dtype": dtype,
         "backend": backend,
-        "bytes": moved,
-        "flops": plan["flops"],
-        "floor_ms": least.ms,
-        "floor_source": least.source,
-        "peers": peer_times,
+        "peers": {
+            key.removeprefix("peer "): rounded(timing.median)
+            for key, timing in times.items()
+            if key.startswith("peer ")
+        },
         "peer_errors": peer_errors,
     }
+    chosen = None
+    if not wrong["auto"]:
+        plan = _core.plan(op, *arrays, **problem.options, backend=backend)
+        chosen = plan["variant"]
+        common["bytes"] = plan["read_bytes"] + plan["written_bytes"]
+        common["flops"] = plan["flops"]
     rows = []
     for variant in names:
         timing = times.get(variant)
         row = {**common, "variant": variant, "error": wrong[variant] or None}
-        row["chosen"] = plan["variant"] if variant == "auto" else None
-        row.update(fields(timing, moved, least.ms))
+        row["chosen"] = chosen if variant == "auto" else None
+        row.update(fields(timing))
         if timing and timing.median < LAUNCH_BOUND and hasattr(clock, "replay"):
             row.update(replayed(clock, calls[variant]))
         rows.append(row)
     return rows
 
 
-def fields(timing: Timing | None, moved: float, floor_ms: float | None) -> dict[str, Any]:
+def fields(timing: Timing | None) -> dict[str, Any]:
     """Return a timing as columns of a row; all None where nothing was timed."""
     if timing is None:
-        keys = ("ms", "p20", "p80", "min_ms", "n", "method", "gbs", "percent_of_floor")
-        return dict.fromkeys(keys)
+        return dict.fromkeys(("ms", "p20", "p80", "min_ms", "n", "method"))
     return {
-        "ms": timing.median,
-        "p20": timing.p20,
-        "p80": timing.p80,
-        "min_ms": timing.min,
+        "ms": rounded(timing.median),
+        "p20": rounded(timing.p20),
+        "p80": rounded(timing.p80),
+        "min_ms": rounded(timing.min),
         "n": timing.n,
         "method": timing.method,
-        "gbs": moved / 1e6 / timing.median,
-        "percent_of_floor": 100 * floor_ms / timing.median if floor_ms else None,
     }
+
+
+def rounded(value: float) -> float:
+    """Return a value with five significant digits: no clock here knows more."""
+    return float(f"{value:.5g}")
+
+
+def set_floor(row: dict[str, Any], ceilings: ceilings_.Ceilings, device: str) -> None:
+    """Add rate, floor and percent of the floor to a row that knows its bytes."""
+    if "bytes" not in row:
+        return
+    least = ceilings_.floor(
+        row["bytes"], workloads.room(row["op"]).READS_ONLY, ceilings, device
+    )
+    row["floor_source"] = least.source
+    row["floor_ms"] = rounded(least.ms) if least.ms else None
+    if row["ms"]:
+        row["gbs"] = rounded(row["bytes"] / 1e6 / row["ms"])
+        row["percent_of_floor"] = rounded(100 * least.ms / row["ms"]) if least.ms else None
 
 
 def replayed(clock: Any, call: Call) -> dict[str, Any]:
     """Time a launch-bound call in a replayed graph; a failure is a note in the row."""
     try:
-        return {"graph_ms": clock.replay(call).median}
+        return {"graph_ms": rounded(clock.replay(call).median)}
     except Exception as error:  # the class depends on whose call refused the capture
         return {"graph_error": f"{type(error).__name__}: {error}"}
 
@@ -364,9 +374,7 @@ def run(
     if against is None:
         against = [n for n in peers.names() if device in peers.peer(n).DEVICES]
     against = [name for name in against if peers.peer(name).available() is None]
-    found = (
-        ceilings_.device_ceilings(clock) if backend == "cuda" else ceilings_.cpu_ceilings()
-    )
+    before = ceilings(backend, clock)
     rows: list[dict[str, Any]] = []
     for op, name, kind in track(work, len(work), "bench", progress):
         rows += time_workload(
@@ -375,13 +383,23 @@ def run(
             kind,
             backend=backend,
             clock=clock,
-            ceilings=found,
             variants=variants,
             against=against,
             max_time=max_time,
             repeats=repeats,
         )
+    # A neighbour may slow a ceiling down, never speed it up: the better of two stands.
+    found = before.best(ceilings(backend, clock))
+    for row in rows:
+        set_floor(row, found, device_name(backend))
     return Result(rows, about(backend, found, against))
+
+
+def ceilings(backend: str, clock: Any) -> ceilings_.Ceilings:
+    """Measure the ceilings of a backend's device."""
+    if backend == "cuda":
+        return ceilings_.device_ceilings(clock)
+    return ceilings_.cpu_ceilings()
 
 
 def chosen(
