@@ -108,9 +108,7 @@ def ladder(op: str, runs: list[Run]) -> str:
 
 def results(op: str, runs: list[Run]) -> str:
     """Show one operator's automatic choice beside must, goal and best peer."""
-    targets = {
-        (row["op"], row["workload"], row["dtype"]): row for row in workloads.targets()
-    }
+    targets = {(row["op"], row["workload"], row["dtype"]): row for row in workloads.targets()}
     tables = []
     for run in runs:
         rows = [r for r in run["rows"] if r["op"] == op and r["variant"] == "auto"]

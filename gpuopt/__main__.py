@@ -100,8 +100,8 @@ def run_bench(args: argparse.Namespace) -> int:
 
 def run_test(args: argparse.Namespace) -> int:
     """Check every variant that can run here against gpuopt.ref, on small arrays."""
-    from gpuopt.lab.smoke import smoke
     from gpuopt.lab import workloads
+    from gpuopt.lab.smoke import smoke
 
     table = smoke([op for op in wanted(args.op) if args.op or op in workloads.rooms()])
     failed = sum(table.column("failed")) if table else 0

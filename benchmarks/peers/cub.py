@@ -123,7 +123,7 @@ def with_result(
     return call_and_name
 
 
-CALLS = {"reduce": reduce, "scan": scan}
+CALLS: dict[str, Callable[..., Any]] = {"reduce": reduce, "scan": scan}
 
 
 def call(

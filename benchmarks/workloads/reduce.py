@@ -67,6 +67,7 @@ def smoke(rng: np.random.Generator) -> Iterator[Problem]:
         ops = ["sum", "prod", "mean"]
         if dtype != "complex64":
             ops += ["min", "max", "argmin", "argmax", "any", "all"]
+        shapes: list[tuple[tuple[int, ...], int | None]]
         shapes = [((size,), None) for size in SMOKE_SIZES]
         shapes += [(SMOKE_SHAPE, axis) for axis in range(3)]
         for op in ops:
@@ -172,9 +173,7 @@ def judge(x: Array, op: str, axis: int | None, want: Any) -> Any:
     return check
 
 
-def tolerance(
-    x: Array, op: str, axis: int | None, want: Array, dtype: np.dtype[Any]
-) -> Any:
+def tolerance(x: Array, op: str, axis: int | None, want: Array, dtype: np.dtype[Any]) -> Any:
     """Return the largest error a right result may have, element by element."""
     terms = x.size if axis is None else x.shape[axis]
     steps = math.ceil(math.log2(max(terms, 2))) + SLACK

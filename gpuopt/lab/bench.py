@@ -383,8 +383,7 @@ def measure_together(
             if spent >= max_time or (spent >= min_time and all(map(is_stable, samples))):
                 break
     return {
-        name: Timing.of(kept, clock.method)
-        for name, kept in zip(calls, samples, strict=True)
+        name: Timing.of(kept, clock.method) for name, kept in zip(calls, samples, strict=True)
     }
 
 

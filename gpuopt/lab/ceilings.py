@@ -7,6 +7,7 @@ is in read.cu, compiled on the spot; where nvcc is missing the read ceiling is u
 from __future__ import annotations
 
 import ctypes
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,7 +71,7 @@ def cpu_ceilings() -> Ceilings:
     source = np.ones(size // 8, np.int64)
     target = np.zeros_like(source)
     bounds = np.linspace(0, source.size, threads + 1).astype(int)
-    parts = [slice(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+    parts = [slice(low, high) for low, high in itertools.pairwise(bounds)]
     with ThreadPoolExecutor(threads) as pool:
 
         def copy() -> None:

@@ -15,9 +15,9 @@ import numpy as np
 import gpuopt
 from gpuopt import _core
 from gpuopt._table import Table
+from gpuopt.benchmarks import peers
 from gpuopt.lab import ceilings as ceilings_
 from gpuopt.lab import workloads
-from gpuopt.benchmarks import peers
 from gpuopt.lab.bench import Call, CpuClock, device_clock, measure_together
 from gpuopt.lab.progress import track
 from gpuopt.lab.run import device_name, to_host, verdict
@@ -178,9 +178,7 @@ def simulate(op: str, name: str, dtype: str) -> list[dict[str, Any]]:
     rows = []
     for row in rungs(op, "sim", dtype):
         where = {"variant": row["name"], "backend": "sim"}
-        call = functools.partial(
-            getattr(gpuopt, op), *problem.args, **problem.options, **where
-        )
+        call = functools.partial(getattr(gpuopt, op), *problem.args, **problem.options, **where)
         rows.append(
             {
                 "op": op,

@@ -58,7 +58,9 @@ def roofline(result: Any, ax: Any = None) -> Any:
             )
     works = dict.fromkeys((row["op"], row["workload"], row["dtype"]) for row in rows)
     for op, workload, dtype in works:
-        points = [r for r in rows if (r["op"], r["workload"], r["dtype"]) == (op, workload, dtype)]
+        points = [
+            r for r in rows if (r["op"], r["workload"], r["dtype"]) == (op, workload, dtype)
+        ]
         xs = [row["flops"] / row["bytes"] for row in points]
         ys = [row["flops"] / row["ms"] / 1e6 for row in points]
         ax.plot(xs, ys, "o", label=f"{op} {workload} {dtype}")
