@@ -14,7 +14,7 @@ import gpuopt
 from gpuopt import __main__ as cli
 from gpuopt.benchmarks import __main__ as benchmarks
 from gpuopt.benchmarks.workloads import reduce
-from gpuopt.lab import ceilings
+from gpuopt.lab import ceilings, demo
 
 
 @pytest.fixture
@@ -24,6 +24,7 @@ def small(monkeypatch):
     monkeypatch.setattr(reduce, "DEMO", ("sum 2^13", "float32"))
     given = ceilings.Ceilings(read_gbs=10.0, copy_gbs=5.0, how="given")
     monkeypatch.setattr(ceilings, "cpu_ceilings", lambda: given)
+    monkeypatch.setattr(demo, "SECONDS", 0.0)
 
 
 def documents(capsys):
@@ -96,7 +97,7 @@ def test_test(capsys):
     assert all(row["failed"] == 0 for row in documents(capsys))
 
 
-def test_refusals_are_one_line(capsys):
+def test_refusals_are_one_line(small, capsys):
     wrong = ["bench", "reduce", "--backend", "cpu", "--workloads", "nope"]
     assert cli.main(wrong) == 2
     assert "gpuopt bench: not a workload of reduce: 'nope'" in capsys.readouterr().err

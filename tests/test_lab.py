@@ -392,18 +392,22 @@ def test_pictures_return_their_axes(fixed):
     pyplot.close("all")
 
 
-def test_graph_replay_is_an_extra_of_launch_bound_rows():
+def test_launch_bound_calls_are_replayed_in_graphs_too():
     class Replaying:
         def replay(self, call):
             call()
             return bench.Timing(0.004, 0.004, 0.004, 0.004, 20, "graph")
 
-    class Refusing:
-        def replay(self, call):
-            raise RuntimeError("not permitted under capture")
+    def refused():
+        raise RuntimeError("not permitted under capture")
 
-    assert run.replayed(Replaying(), lambda: None) == {"graph_ms": 0.004}
-    assert "capture" in run.replayed(Refusing(), lambda: None)["graph_error"]
+    rows = [{"variant": "auto"}, {"variant": "v0"}]
+    calls = {"auto": lambda: None, "v0": refused, "peer torch": lambda: None}
+    run.add_replays(rows, calls, Replaying())
+    assert [row["graph_ms"] for row in rows] == [0.004, None]
+    assert rows[0]["graph_peers"] == {"torch": 0.004}
+    assert "capture" in rows[1]["graph_error"]
+    assert rows[0]["graph_error"] is None
 
 
 # ---- smoke and demo ----

@@ -35,7 +35,7 @@ class Demo:
     """What the demonstration saw."""
 
     device: str
-    ceilings: dict[str, Any]
+    ceilings: dict[str, ceilings_.Ceilings] = field(default_factory=dict)  # by backend
     timed: list[dict[str, Any]] = field(default_factory=list)
     simulated: list[dict[str, Any]] = field(default_factory=list)
     simulator: str | None = None
@@ -47,11 +47,27 @@ class Demo:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as a dict that JSON takes."""
-        return {**vars(self), "ok": self.ok}
+        found = {backend: best.to_dict() for backend, best in self.ceilings.items()}
+        return {**vars(self), "ceilings": found, "ok": self.ok}
+
+    def add_ceilings(self, backend: str, found: ceilings_.Ceilings) -> None:
+        """Keep the better of what was measured before and what was measured now."""
+        known = self.ceilings.get(backend)
+        self.ceilings[backend] = known.best(found) if known else found
+
+    def set_percents(self) -> None:
+        """Relate every rate to the read ceiling of its backend."""
+        for row in self.timed:
+            known = self.ceilings.get(row["backend"])
+            read = known.read_gbs if known else None
+            row["percent_of_read"] = 100 * row["gbs"] / read if row["gbs"] and read else None
 
     def __str__(self) -> str:
-        read = self.ceilings["read_gbs"]
-        lines = [f"{self.device}, reads {read:.1f} GB/s" if read else self.device, ""]
+        lines = [self.device]
+        for backend, found in self.ceilings.items():
+            if found.read_gbs:
+                lines.append(f"{backend} reads {found.read_gbs:.1f} GB/s at best")
+        lines.append("")
         works = dict.fromkeys(tuple(row[key] for key in WORK) for row in self.timed)
         for work in works:
             rows = [r for r in self.timed if tuple(r[key] for key in WORK) == work]
@@ -74,8 +90,8 @@ def demo(progress: bool | None = None) -> Demo:
     """Walk the ladders; progress goes to stderr if that is a terminal."""
     ops = [op for op in gpuopt.ops() if op in workloads.rooms()]
     usable = [name for name, reason in _core.backends().items() if reason is None]
-    found = ceilings_.cpu_ceilings()
-    seen = Demo(device_name("cpu"), found.to_dict(), simulator=_core.backends()["sim"])
+    seen = Demo(device_name("cpu"), simulator=_core.backends()["sim"])
+    seen.add_ceilings("cpu", ceilings_.cpu_ceilings())
     if "cuda" in usable:
         seen.device += f" and {device_name('cuda')}"
 
@@ -90,7 +106,10 @@ def demo(progress: bool | None = None) -> Demo:
         if backend == "sim":
             seen.simulated += simulate(op, name, dtype)
         else:
-            seen.timed += walk(op, name, dtype, backend, found, seconds)
+            seen.timed += walk(op, name, dtype, backend, seconds, seen)
+    # A neighbour may slow a ceiling down, never speed it up: the better of two stands.
+    seen.add_ceilings("cpu", ceilings_.cpu_ceilings())
+    seen.set_percents()
     return seen
 
 
@@ -111,8 +130,8 @@ def walk(
     name: str,
     dtype: str,
     backend: str,
-    ceilings: ceilings_.Ceilings,
     seconds: float,
+    seen: Demo,
 ) -> list[dict[str, Any]]:
     """Check and time every rung of a ladder, and NumPy where the data is on the host."""
     problem = workloads.room(op).problem(name, dtype, np.random.default_rng(0))
@@ -127,7 +146,7 @@ def walk(
         else:
             upload = clock.upload
             arrays = tuple(upload(x) if isinstance(x, np.ndarray) else x for x in arrays)
-            ceilings = ceilings_.device_ceilings(clock)
+            seen.add_ceilings("cuda", ceilings_.device_ceilings(clock))
     function = getattr(gpuopt, op)
     calls: dict[str, Call] = {}
     ideas = {}
@@ -149,8 +168,6 @@ def walk(
     rows = []
     for variant in calls:
         timing = times.get(variant)
-        gbs = moved / 1e6 / timing.median if timing else None
-        read = ceilings.read_gbs
         rows.append(
             {
                 "op": op,
@@ -160,8 +177,7 @@ def walk(
                 "variant": variant,
                 "idea": ideas[variant],
                 "ms": timing.median if timing else None,
-                "gbs": gbs,
-                "percent_of_read": 100 * gbs / read if gbs and read else None,
+                "gbs": moved / 1e6 / timing.median if timing else None,
                 "untimed": untimed,
                 "wrong": wrong[variant],
             }

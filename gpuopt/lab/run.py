@@ -7,6 +7,7 @@ timed that has not just given a right answer on the same buffers.
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -177,7 +178,8 @@ def to_host(result: Any) -> Any:
     if hasattr(result, "get"):
         return result.get()
     if hasattr(result, "cpu"):
-        return result.cpu().numpy()
+        narrow = str(result.dtype) == "torch.bfloat16"  # NumPy takes none from torch
+        return (result.float() if narrow else result).cpu().numpy()
     if hasattr(result, "numpy"):
         return result.numpy()
     return np.asarray(result)
@@ -288,9 +290,10 @@ def time_workload(
         row = {**common, "variant": variant, "error": wrong[variant] or None}
         row["chosen"] = chosen if variant == "auto" else None
         row.update(fields(timing))
-        if timing and timing.median < LAUNCH_BOUND and hasattr(clock, "replay"):
-            row.update(replayed(clock, calls[variant]))
         rows.append(row)
+    fastest = min((timing.median for timing in times.values()), default=math.inf)
+    if fastest < LAUNCH_BOUND and hasattr(clock, "replay"):
+        add_replays(rows, right, clock)
     return rows
 
 
@@ -327,12 +330,28 @@ def set_floor(row: dict[str, Any], ceilings: ceilings_.Ceilings, device: str) ->
         row["percent_of_floor"] = rounded(100 * least.ms / row["ms"]) if least.ms else None
 
 
-def replayed(clock: Any, call: Call) -> dict[str, Any]:
-    """Time a launch-bound call in a replayed graph; a failure is a note in the row."""
-    try:
-        return {"graph_ms": rounded(clock.replay(call).median)}
-    except Exception as error:  # the class depends on whose call refused the capture
-        return {"graph_error": f"{type(error).__name__}: {error}"}
+def add_replays(rows: list[dict[str, Any]], calls: Mapping[str, Call], clock: Any) -> None:
+    """Time a launch-bound workload's calls in replayed graphs as well, peers too.
+
+    A call that cannot be captured is a note in its row.
+    """
+    peers: dict[str, float] = {}
+    failures: dict[str, str] = {}
+    ours: dict[str, float] = {}
+    for key, call in calls.items():
+        try:
+            took = rounded(clock.replay(call).median)
+        except Exception as error:  # the class depends on whose call refused the capture
+            failures[key] = f"{type(error).__name__}: {error}"
+            continue
+        if key.startswith("peer "):
+            peers[key.removeprefix("peer ")] = took
+        else:
+            ours[key] = took
+    for row in rows:
+        row["graph_ms"] = ours.get(row["variant"])
+        row["graph_peers"] = peers
+        row["graph_error"] = failures.get(row["variant"])
 
 
 # ---- the run ----
