@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -457,6 +460,24 @@ def test_the_bars_show_who_is_fastest():
     slow, fast = demo.bars(rows, "").column("bar")
     assert len(fast) == demo.BAR
     assert len(slow) == demo.BAR // 4
+
+
+# ---- notebooks ----
+
+
+@pytest.mark.parametrize("name", [p.name for p in sorted((ROOT / "examples").glob("*.ipynb"))])
+def test_the_examples_run_and_carry_no_output(name):
+    """nbmake runs each notebook in a kernel that sees the gpuopt under test."""
+    for module in ("nbmake", "ipykernel"):
+        pytest.importorskip(module)
+    path = ROOT / "examples" / name
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    assert not any(cell.get("outputs") for cell in cells)
+    package = str(Path(gpuopt.__file__).resolve().parents[1])
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--nbmake", str(path)]
+    environment = {**os.environ, "PYTHONPATH": package, "MPLBACKEND": "Agg"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 # ---- progress ----

@@ -98,11 +98,11 @@ def device_ceilings(clock: TorchClock | CupyClock) -> Ceilings:
     copied = measure(copy, device="cuda", cold=False, repeats=15, clock=clock).median
     how = f"{DEVICE_BYTES >> 20} MiB, median of 15"
     read_gbs = None
-    reason = nvcc.unavailable()
-    if reason:
-        how += f"; no read ceiling: {reason}"
-    else:
+    try:
         library = nvcc.build(Path(__file__).with_name("read.cu"))
+    except RuntimeError as error:
+        how += f"; no read ceiling: {error}"
+    else:
         read_kernel = library.gpo_lab_read
         read_kernel.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
         out = clock.upload(np.zeros(1, np.int64))
