@@ -3,12 +3,14 @@ where times matter, a clock of known times stands in."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +119,59 @@ def test_no_clock_without_a_gpu_library(monkeypatch):
     monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="torch is not installed; cupy is not installed"):
         bench.device_clock()
+
+
+class FakeEvent:
+    """An event of either library: writes down that it was recorded."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def record(self):
+        self.log.append("event")
+
+    def elapsed_time(self, stop):
+        return 0.25
+
+
+@pytest.fixture(params=["torch", "cupy"])
+def fake_gpu(request, monkeypatch):
+    """A library that only logs what a clock asks of it; yields (clock, log)."""
+    log = []
+    flush = types.SimpleNamespace(
+        zero_=lambda: log.append("flush"),
+        data=types.SimpleNamespace(memset_async=lambda value, size: log.append("flush")),
+        nbytes=1,
+    )
+    sizes = []
+
+    def empty(size, *args, **kwargs):
+        sizes.append(size)
+        return flush
+
+    cuda = types.SimpleNamespace(
+        Event=lambda **kwargs: FakeEvent(log),
+        synchronize=lambda: log.append("wait"),
+        get_device_properties=lambda i: types.SimpleNamespace(L2_cache_size=500 << 20),
+        Device=lambda: types.SimpleNamespace(attributes={"L2CacheSize": 500 << 20}),
+        get_elapsed_time=lambda start, stop: 0.25,
+        runtime=types.SimpleNamespace(deviceSynchronize=lambda: log.append("wait")),
+    )
+    module = types.SimpleNamespace(cuda=cuda, empty=empty, uint8="uint8")
+    monkeypatch.setitem(sys.modules, request.param, module)
+    clock = bench.TorchClock() if request.param == "torch" else bench.CupyClock()
+    assert sizes[0] > 2 * (500 << 20)
+    return clock, log
+
+
+def test_a_gpu_clock_flushes_outside_the_events(fake_gpu):
+    clock, log = fake_gpu
+    times = clock.round([lambda: log.append("a"), lambda: log.append("b")], cold=True)
+    assert times == [0.25, 0.25]
+    assert log == ["flush", "event", "a", "event", "flush", "event", "b", "event", "wait"]
+    log.clear()
+    clock.round([lambda: log.append("a")], cold=False)
+    assert log == ["event", "a", "event", "wait"]
 
 
 # ---- ceilings and floors ----
@@ -249,7 +304,7 @@ def test_peers_keep_the_contract(name):
     if reason is None:
         assert peer.version()
     assert set(peer.DEVICES) <= {"cpu", "cuda"}
-    assert all(op in workloads.rooms() or op == "scan" for op in peer.CALLS)
+    assert set(peer.CALLS) <= {row["op"] for row in workloads.targets()}
 
 
 def test_an_unknown_peer():
@@ -267,6 +322,105 @@ def test_cpu_peers_answer_right(name):
         problem = room.problem(workload, dtype, np.random.default_rng(0))
         call = peer.call(problem, "cpu", problem.args, lambda x: x)
         assert run.verdict(call, peer.host, problem) == ""
+
+
+@pytest.mark.parametrize("name", [n for n in peers.names() if "cpu" in peers.peer(n).DEVICES])
+@pytest.mark.parametrize("op", ["sum", "prod", "min", "max"])
+def test_cpu_peers_scan(name, op):
+    peer = peers.peer(name)
+    if peer.available():
+        pytest.skip(peer.available())
+    x = np.array([[3.0, 1.0, 2.0], [0.5, 4.0, 4.0]], np.float32)
+    running = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}[op]
+    problem = workloads.Problem("scan", "", "float32", (x,), {"op": op, "axis": 1})
+    result = peer.host(peer.call(problem, "cpu", problem.args, lambda a: a)())
+    assert np.array_equal(result, running.accumulate(x, axis=1))
+
+
+# A stand-in for device memory: a host array that answers as a tensor does.
+class Memory:
+    def __init__(self, x):
+        self.x = np.ascontiguousarray(x)
+        self.shape = self.x.shape
+
+    def data_ptr(self):
+        return self.x.ctypes.data
+
+    def cpu(self):
+        return self
+
+    def numpy(self):
+        return self.x
+
+
+HOST_CUB = r"""
+#include <stddef.h>
+#include <stdint.h>
+int device_sum_f32(char *t, size_t *bytes, const float *x, float *out, int64_t rows,
+                   int64_t cols, void *stream)
+{
+    if (!t) { *bytes = 8; return 0; }
+    if (rows != 1 || stream) { return 1; }
+    t[7] = 1;
+    *out = 0;
+    for (int64_t i = 0; i < cols; i++) { *out += x[i]; }
+    return 0;
+}
+int segmented_argmax_f32(char *t, size_t *bytes, const float *x, void *out, int64_t rows,
+                         int64_t cols, void *stream)
+{
+    struct { int32_t key; float value; } *pair = out;
+    if (!t) { *bytes = 0; return 0; }
+    for (int64_t r = 0; r < rows; r++) {
+        pair[r].key = 0;
+        for (int64_t i = 1; i < cols; i++) {
+            if (x[r * cols + i] > x[r * cols + pair[r].key]) { pair[r].key = (int32_t)i; }
+        }
+    }
+    return 0;
+}
+int segmented_sum_f32(char *t, size_t *bytes, const float *x, float *out, int64_t rows,
+                      int64_t cols, void *stream)
+{
+    return 77;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def host_cub(tmp_path_factory):
+    """A library with CUB's border and a CPU behind it."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs gcc")
+    folder = tmp_path_factory.mktemp("cub")
+    (folder / "cub.c").write_text(HOST_CUB)
+    library = folder / "cub.so"
+    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(folder / "cub.c")]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(library))
+
+
+def test_cub_is_called_with_its_own_memory(host_cub, monkeypatch):
+    monkeypatch.setattr(nvcc, "build", lambda source: host_cub)
+    cub = peers.peer("cub")
+    room = workloads.room("reduce")
+    for name in ("sum 4097", "argmax (33,129) axis1"):
+        problem = room.problem(name, "float32", np.random.default_rng(0))
+        call = cub.call(problem, "cuda", tuple(map(Memory, problem.args)), Memory)
+        assert run.verdict(call, cub.host, problem) == ""
+
+
+def test_cub_leaves_out_what_it_has_not_and_names_errors(host_cub, monkeypatch):
+    monkeypatch.setattr(nvcc, "build", lambda source: host_cub)
+    cub = peers.peer("cub")
+    room = workloads.room("reduce")
+    for name, dtype in (("sum (33,129) axis0", "float32"), ("sum 9", "float64")):
+        problem = room.problem(name, dtype, np.random.default_rng(0))
+        assert cub.call(problem, "cuda", tuple(map(Memory, problem.args)), Memory) is None
+    problem = room.problem("sum (33,129) axis1", "float32", np.random.default_rng(0))
+    with pytest.raises(RuntimeError, match="CUDA error 77"):
+        cub.call(problem, "cuda", tuple(map(Memory, problem.args)), Memory)
 
 
 @pytest.mark.skipif(nvcc.unavailable() is not None, reason="needs nvcc")
