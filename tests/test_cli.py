@@ -14,7 +14,7 @@ import gpuopt
 from gpuopt import __main__ as cli
 from gpuopt.benchmarks import __main__ as benchmarks
 from gpuopt.benchmarks.workloads import reduce
-from gpuopt.lab import ceilings, demo
+from gpuopt.lab import ceilings, demo, smoke
 
 
 @pytest.fixture
@@ -25,6 +25,7 @@ def small(monkeypatch):
     given = ceilings.Ceilings(read_gbs=10.0, copy_gbs=5.0, how="given")
     monkeypatch.setattr(ceilings, "cpu_ceilings", lambda: given)
     monkeypatch.setattr(demo, "SECONDS", 0.0)
+    monkeypatch.setattr(smoke, "SIMULATED", 4)
 
 
 def documents(capsys):
@@ -90,7 +91,7 @@ def test_wrong_results_are_exit_code_1(small, capsys, monkeypatch):
     capsys.readouterr()
 
 
-def test_test(capsys):
+def test_test(small, capsys):
     assert cli.main(["test"]) == 0
     assert ", 0 wrong" in capsys.readouterr().out
     assert cli.main(["test", "reduce", "--json"]) == 0
@@ -125,11 +126,12 @@ def test_a_pipe_gets_the_table_alone():
 def test_a_terminal_sees_progress():
     """On a terminal the progress goes to stderr; stdout stays the result."""
     outer, inner = pty.openpty()
-    command = [sys.executable, "-m", "gpuopt", "test", "reduce", "--json"]
+    command = [sys.executable, "-m", "gpuopt", "bench", "reduce", "--json", "--backend", "cpu"]
+    command += ["--workloads", "sum 2^13", "--variants", "auto", "--max-time", "0"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=inner, check=False)
     os.close(inner)
     shown = os.read(outer, 4096)
     os.close(outer)
     assert done.returncode == 0
-    assert b"test" in shown
+    assert b"bench" in shown
     assert json.loads(done.stdout)

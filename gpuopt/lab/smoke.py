@@ -20,7 +20,7 @@ __all__ = ["smoke"]
 
 #: Problems per variant in the simulator, spread over the list: it runs every thread of
 #: a kernel on the host.
-SIMULATED = 24
+SIMULATED = 40
 
 
 def smoke(ops: list[str] | None = None, progress: bool | None = None) -> Table:
