@@ -111,8 +111,19 @@ class BuildPython(build_py):
 
 setup(
     version=VERSION,
-    packages=["gpuopt", "gpuopt.lab"],
-    package_data={"gpuopt": ["py.typed", "*.pyi"]},
+    packages=[
+        "gpuopt",
+        "gpuopt.lab",
+        "gpuopt.benchmarks",
+        "gpuopt.benchmarks.peers",
+        "gpuopt.benchmarks.workloads",
+    ],
+    package_data={
+        "gpuopt": ["py.typed", "*.pyi"],
+        "gpuopt.lab": ["*.cu"],
+        "gpuopt.benchmarks": ["targets.tsv"],
+        "gpuopt.benchmarks.peers": ["*.cu"],
+    },
     ext_modules=[Extension("gpuopt._core", [], py_limited_api=True)],
     cmdclass={"build_ext": BuildExtension, "build_py": BuildPython},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
