@@ -56,6 +56,14 @@ extern const char *const gpo_isa_names[GPO_NISA]; /* "x86-64", "x86-64-v3", ... 
 /* The best level of this machine, or what GPUOPT_CPU forces; read at first use. */
 gpo_isa gpo_cpu_isa(void);
 
+gpo_isa gpo_cpu_best_isa(void); /* the best level of this machine, whatever is forced */
+
+/*
+ * GB/s of reading `bytes` of memory on all threads, the best of 5 passes; false if the
+ * memory cannot be had.
+ */
+bool gpo_cpu_read_bandwidth(size_t bytes, double *gb_per_second);
+
 int gpo_cpu_threads(void);        /* threads a parallel call uses */
 void gpo_cpu_set_threads(int n);  /* n >= 1; 0 restores the default */
 

@@ -218,10 +218,11 @@ gpo_status gpo_axis(gpo_call *call, int64_t axis, int ndim, int *out);
 gpo_status gpo_scratch(gpo_call *call, size_t bytes, void **out);
 
 /*
- * A zeroed counter block of GPO_TICKETS unsigned ints that belongs to the call's
- * stream.  A kernel that uses it must leave it zeroed.
+ * The block of the call's stream: GPO_TICKETS zeroed counters, then GPO_PARTIALS bytes
+ * of memory.  A kernel must leave the counters zeroed; the bytes are its own until its
+ * launch ends, so only an operator that needs a single launch may use them.
  */
-enum { GPO_TICKETS = 16384 };
+enum { GPO_TICKETS = 16384, GPO_PARTIALS = 4 << 20 };
 gpo_status gpo_tickets(gpo_call *call, unsigned **out);
 
 #ifdef __cplusplus

@@ -1,0 +1,34 @@
+"""The PEP 517 build backend: setuptools, which also asks for a CUDA compiler.
+
+Where an NVIDIA driver is present (or GPUOPT_CUDA=1) and nvcc is not, the pinned
+compiler wheels become build requirements, so that `pip install` needs no toolkit.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from setuptools import build_meta
+
+sys.path.insert(0, str(Path(__file__).parent))
+import cuda  # noqa: E402
+
+build_wheel = build_meta.build_wheel
+build_sdist = build_meta.build_sdist
+build_editable = build_meta.build_editable
+prepare_metadata_for_build_wheel = build_meta.prepare_metadata_for_build_wheel
+prepare_metadata_for_build_editable = build_meta.prepare_metadata_for_build_editable
+get_requires_for_build_sdist = build_meta.get_requires_for_build_sdist
+
+
+def _compiler() -> list[str]:
+    return cuda.WHEELS if cuda.wants_wheels() else []
+
+
+def get_requires_for_build_wheel(config_settings=None):
+    return build_meta.get_requires_for_build_wheel(config_settings) + _compiler()
+
+
+def get_requires_for_build_editable(config_settings=None):
+    return build_meta.get_requires_for_build_editable(config_settings) + _compiler()

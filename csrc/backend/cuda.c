@@ -1,0 +1,387 @@
+/*
+ * cuda.c  The CUDA backend: devices, memory, queues and errors of the runtime API.
+ * Order: why the GPU may be off, errors, begin and end, memory, the stream's block,
+ * launches.  A build without CUDA keeps only the first part.
+ */
+#include "backend.h"
+
+#ifndef GPO_WITH_CUDA
+
+static const char *
+unavailable(void)
+{
+    return "this build of gpuopt has no CUDA part (nvcc was not there when it was built)";
+}
+
+const gpo_backend gpo_backend_cuda = {
+    .name = "cuda", .device_memory = true, .unavailable = unavailable};
+
+#else
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- why the GPU may be off ---- */
+
+static struct {
+    pthread_once_t once;
+    pid_t owner; /* the process that made the first CUDA call */
+    int devices;
+    bool blocking; /* GPUOPT_BLOCKING=1: wait after every launch */
+    char reason[256];
+} state = {.once = PTHREAD_ONCE_INIT};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char dead[GPO_MESSAGE]; /* why the context is dead; "" while it lives; `lock` */
+
+static void
+start(void)
+{
+    const char *blocking = getenv("GPUOPT_BLOCKING");
+    state.owner = getpid();
+    state.blocking = blocking && strcmp(blocking, "1") == 0;
+    const cudaError_t error = cudaGetDeviceCount(&state.devices);
+    if (error != cudaSuccess) {
+        cudaGetLastError(); /* not ours to report later */
+        state.devices = 0;
+        snprintf(state.reason, sizeof state.reason, "%s", cudaGetErrorString(error));
+    }
+    else if (state.devices == 0) {
+        snprintf(state.reason, sizeof state.reason, "no CUDA device was found");
+    }
+}
+
+static const char *
+unavailable(void)
+{
+    pthread_once(&state.once, start);
+    if (state.reason[0]) {
+        return state.reason;
+    }
+    if (getpid() != state.owner) {
+        return "CUDA was started before this process was forked; "
+               "start it with the 'spawn' or 'forkserver' method";
+    }
+    return NULL;
+}
+
+/* ---- errors ---- */
+
+/* Errors after which every later call on the context fails too. */
+static bool
+is_fatal(cudaError_t error)
+{
+    switch (error) {
+        case cudaErrorIllegalAddress:
+        case cudaErrorLaunchFailure:
+        case cudaErrorLaunchTimeout:
+        case cudaErrorHardwareStackError:
+        case cudaErrorIllegalInstruction:
+        case cudaErrorMisalignedAddress:
+        case cudaErrorInvalidAddressSpace:
+        case cudaErrorInvalidPc:
+        case cudaErrorAssert:
+        case cudaErrorECCUncorrectable:
+            return true;
+        default:
+            return false;
+    }
+}
+
+/* GPO_OK, or the failure of runtime function `api` as a status and a sentence. */
+static gpo_status
+check(gpo_call *call, cudaError_t error, const char *api)
+{
+    if (error == cudaSuccess) {
+        return GPO_OK;
+    }
+    cudaGetLastError();
+    call->code = (int)error;
+    call->api = api;
+    if (!is_fatal(error)) {
+        return gpo_fail(call, GPO_ECUDA, "%s() failed in %s%s%s: %s", call->op->name, api,
+                        call->kernel ? " after kernel " : "",
+                        call->kernel ? call->kernel : "", cudaGetErrorString(error));
+    }
+    pthread_mutex_lock(&lock);
+    if (!dead[0]) {
+        snprintf(dead, sizeof dead, "the CUDA context died in %s() (%s%s): %s",
+                 call->op->name, call->kernel ? "kernel " : api,
+                 call->kernel ? call->kernel : "", cudaGetErrorString(error));
+    }
+    gpo_fail(call, GPO_EDEAD, "%s; only a new process can use the GPU again", dead);
+    pthread_mutex_unlock(&lock);
+    return GPO_EDEAD;
+}
+
+/* ---- begin and end ---- */
+
+/* One allocation of a call's scratch; the list hangs on call->scratch. */
+typedef struct scratch_node {
+    struct scratch_node *next;
+    void *memory;
+    int previous_device; /* in the last node: the device to return to, else -1 */
+} scratch_node;
+
+static gpo_status
+begin(gpo_call *call)
+{
+    pthread_mutex_lock(&lock);
+    const bool lives = !dead[0];
+    if (!lives) {
+        call->code = (int)cudaErrorIllegalAddress;
+        gpo_fail(call, GPO_EDEAD, "%s; only a new process can use the GPU again", dead);
+    }
+    pthread_mutex_unlock(&lock);
+    if (!lives) {
+        return GPO_EDEAD;
+    }
+    scratch_node *last = malloc(sizeof *last);
+    if (!last) {
+        return gpo_fail(call, GPO_EMEMORY, "out of host memory");
+    }
+    last->next = NULL;
+    last->memory = NULL;
+    last->previous_device = -1;
+    int current = 0;
+    gpo_status status = check(call, cudaGetDevice(&current), "cudaGetDevice");
+    if (!status && current != call->device) {
+        status = check(call, cudaSetDevice(call->device), "cudaSetDevice");
+        last->previous_device = current;
+    }
+    if (status) {
+        free(last);
+        return status;
+    }
+    call->scratch = last;
+    return GPO_OK;
+}
+
+static void
+end(gpo_call *call)
+{
+    scratch_node *node = call->scratch;
+    while (node) {
+        scratch_node *next = node->next;
+        if (node->memory) {
+            cudaFreeAsync(node->memory, (cudaStream_t)call->stream);
+        }
+        if (!next && node->previous_device >= 0) {
+            cudaSetDevice(node->previous_device);
+        }
+        free(node);
+        node = next;
+    }
+    call->scratch = NULL;
+}
+
+/* ---- memory ---- */
+
+/* Lets the device's pool keep what is freed, so that later calls need no driver. */
+static gpo_status
+keep_pool(gpo_call *call)
+{
+    static bool kept[64]; /* by device; under `lock` */
+    gpo_status status = GPO_OK;
+    pthread_mutex_lock(&lock);
+    const bool known = call->device >= 64 || kept[call->device];
+    pthread_mutex_unlock(&lock);
+    if (known) {
+        return GPO_OK;
+    }
+    cudaMemPool_t pool;
+    unsigned long long everything = ~0ULL;
+    status = check(call, cudaDeviceGetDefaultMemPool(&pool, call->device),
+                   "cudaDeviceGetDefaultMemPool");
+    if (!status) {
+        status = check(call,
+                       cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold,
+                                               &everything),
+                       "cudaMemPoolSetAttribute");
+    }
+    if (!status) {
+        pthread_mutex_lock(&lock);
+        kept[call->device] = true;
+        pthread_mutex_unlock(&lock);
+    }
+    return status;
+}
+
+/* Memory in stream order; when there is none, frees the pool and tries once more. */
+static gpo_status
+alloc(gpo_call *call, size_t bytes, void **out)
+{
+    gpo_status status = keep_pool(call);
+    if (status) {
+        return status;
+    }
+    const cudaStream_t stream = (cudaStream_t)call->stream;
+    cudaError_t error = cudaMallocAsync(out, bytes, stream);
+    if (error == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        cudaMemPool_t pool;
+        cudaStreamSynchronize(stream);
+        if (cudaDeviceGetDefaultMemPool(&pool, call->device) == cudaSuccess) {
+            cudaMemPoolTrimTo(pool, 0);
+        }
+        error = cudaMallocAsync(out, bytes, stream);
+    }
+    if (error == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        call->requested_bytes = bytes;
+        cudaMemGetInfo(&call->free_bytes, &call->total_bytes);
+        return gpo_fail(call, GPO_EDEVMEMORY,
+                        "%s() needs %zu bytes on GPU %d; %zu of %zu are free",
+                        call->op->name, bytes, call->device, call->free_bytes,
+                        call->total_bytes);
+    }
+    return check(call, error, "cudaMallocAsync");
+}
+
+static void
+release(gpo_call *call, void *memory)
+{
+    cudaFreeAsync(memory, (cudaStream_t)call->stream);
+}
+
+static gpo_status
+upload(gpo_call *call, void *to, const void *from, size_t bytes)
+{
+    return check(call,
+                 cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice,
+                                 (cudaStream_t)call->stream),
+                 "cudaMemcpyAsync");
+}
+
+static gpo_status
+download(gpo_call *call, void *to, const void *from, size_t bytes)
+{
+    return check(call,
+                 cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost,
+                                 (cudaStream_t)call->stream),
+                 "cudaMemcpyAsync");
+}
+
+static gpo_status
+wait_for(gpo_call *call)
+{
+    return check(call, cudaStreamSynchronize((cudaStream_t)call->stream),
+                 "cudaStreamSynchronize");
+}
+
+static gpo_status
+scratch(gpo_call *call, size_t bytes, void **out)
+{
+    scratch_node *node = malloc(sizeof *node);
+    if (!node) {
+        return gpo_fail(call, GPO_EMEMORY, "out of host memory");
+    }
+    const gpo_status status = alloc(call, bytes, out);
+    if (status) {
+        free(node);
+        return status;
+    }
+    node->memory = *out;
+    node->next = call->scratch;
+    call->scratch = node;
+    return GPO_OK;
+}
+
+/* ---- the stream's block ---- */
+
+/* One block per device and stream that ever needed it; freed with the process. */
+typedef struct stream_block {
+    struct stream_block *next;
+    int device;
+    void *stream;
+    unsigned *tickets;
+} stream_block;
+
+static stream_block *blocks; /* under `lock` */
+
+static stream_block *
+find_block(const gpo_call *call)
+{
+    stream_block *b = blocks;
+    while (b && (b->device != call->device || b->stream != call->stream)) {
+        b = b->next;
+    }
+    return b;
+}
+
+static gpo_status
+tickets(gpo_call *call, unsigned **out)
+{
+    enum { TICKET_BYTES = GPO_TICKETS * sizeof(unsigned) };
+    gpo_status status = GPO_OK;
+    pthread_mutex_lock(&lock);
+    stream_block *b = find_block(call);
+    pthread_mutex_unlock(&lock);
+    if (b) {
+        *out = b->tickets;
+        return GPO_OK;
+    }
+    void *memory = NULL;
+    b = malloc(sizeof *b);
+    if (!b) {
+        return gpo_fail(call, GPO_EMEMORY, "out of host memory");
+    }
+    status = alloc(call, TICKET_BYTES + GPO_PARTIALS, &memory);
+    if (!status) {
+        status = check(call,
+                       cudaMemsetAsync(memory, 0, TICKET_BYTES, (cudaStream_t)call->stream),
+                       "cudaMemsetAsync");
+    }
+    if (status) {
+        if (memory) {
+            release(call, memory);
+        }
+        free(b);
+        return status;
+    }
+    b->device = call->device;
+    b->stream = call->stream;
+    b->tickets = memory;
+    pthread_mutex_lock(&lock);
+    b->next = blocks;
+    blocks = b;
+    pthread_mutex_unlock(&lock);
+    *out = b->tickets;
+    return GPO_OK;
+}
+
+/* ---- launches ---- */
+
+gpo_status gpo_cuda_launched(gpo_call *call, const char *kernel);
+
+gpo_status
+gpo_cuda_launched(gpo_call *call, const char *kernel)
+{
+    call->kernel = kernel;
+    gpo_status status = check(call, cudaGetLastError(), "kernel launch");
+    if (!status && state.blocking) {
+        status = wait_for(call);
+    }
+    return status;
+}
+
+const gpo_backend gpo_backend_cuda = {
+    .name = "cuda",
+    .device_memory = true,
+    .unavailable = unavailable,
+    .begin = begin,
+    .end = end,
+    .alloc = alloc,
+    .free = release,
+    .upload = upload,
+    .download = download,
+    .wait = wait_for,
+    .scratch = scratch,
+    .tickets = tickets,
+};
+
+#endif

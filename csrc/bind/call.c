@@ -1,0 +1,866 @@
+/*
+ * call.c  One call of any operator, in the order it happens: parse, wrap, shape, choose,
+ * place, run, return.  A step that fails sets a Python exception and returns false; the
+ * frame owns everything that must be released.
+ */
+#include "bind.h"
+
+#include <string.h>
+
+typedef struct frame {
+    gpo_binding *binding;
+    PyObject *value[GPO_MAX_ARGS + NCOMMON]; /* borrowed; NULL where left out */
+    gpo_backend_id id;
+    PyArrayObject *in[GPO_MAX_IN];
+    PyArrayObject *out[GPO_MAX_OUT];        /* computed into; NULL for a scalar */
+    PyArrayObject *caller_out[GPO_MAX_OUT]; /* borrowed; NULL where not given */
+    _Alignas(16) char scalar[GPO_MAX_OUT][16];
+    bool begun; /* backend->begin was called */
+    char why[GPO_MESSAGE];
+    gpo_call call;
+} frame;
+
+/* Prepares a frame so that frame_clear is right at any later moment. */
+static void
+frame_init(frame *f, gpo_binding *binding)
+{
+    gpo_call *call = &f->call;
+    f->binding = binding;
+    f->begun = false;
+    f->why[0] = 0;
+    for (int i = 0; i < GPO_MAX_IN; i++) {
+        f->in[i] = NULL;
+        call->in[i].present = false;
+        call->convert[i] = GPO_NONE;
+    }
+    for (int i = 0; i < GPO_MAX_OUT; i++) {
+        f->out[i] = f->caller_out[i] = NULL;
+        call->out_given[i] = GPO_NONE;
+    }
+    call->op = binding->op;
+    call->variant = NULL;
+    call->backend = NULL;
+    call->stream = NULL;
+    call->scratch = NULL;
+    call->device = 0;
+    call->message[0] = 0;
+    call->code = 0;
+    call->api = call->kernel = NULL;
+    call->requested_bytes = call->free_bytes = call->total_bytes = 0;
+}
+
+static void
+frame_clear(frame *f)
+{
+    for (int i = 0; i < GPO_MAX_IN; i++) {
+        Py_XDECREF((PyObject *)f->in[i]);
+    }
+    for (int i = 0; i < GPO_MAX_OUT; i++) {
+        Py_XDECREF((PyObject *)f->out[i]);
+    }
+}
+
+/* ---- parse: arguments by position and keyword, in CPython's words ---- */
+
+static int
+find_argument(const gpo_binding *b, PyObject *name)
+{
+    const int total = b->nargs + NCOMMON;
+    for (int i = 0; i < total; i++) {
+        if (b->name[i] == name) {
+            return i;
+        }
+    }
+    for (int i = 0; i < total; i++) { /* a name that was not interned */
+        if (PyUnicode_Compare(b->name[i], name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static bool
+parse(frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    const gpo_binding *b = f->binding;
+    const gpo_arg *arg = b->op->args;
+    const int total = b->nargs + NCOMMON;
+    const int positional = b->nargs + 1; /* its own arguments and out */
+    int required = 0;
+    while (arg[required].name && !arg[required].preset) {
+        required++;
+    }
+    if (nargs > positional) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s() takes from %d to %d positional arguments but %zd were given",
+                     b->op->name, required, positional, nargs);
+        return false;
+    }
+    for (int i = 0; i < total; i++) {
+        f->value[i] = i < nargs ? args[i] : NULL;
+    }
+    const Py_ssize_t nkeywords = kwnames ? PyTuple_Size(kwnames) : 0;
+    for (Py_ssize_t k = 0; k < nkeywords; k++) {
+        PyObject *name = PyTuple_GetItem(kwnames, k);
+        const int i = find_argument(b, name);
+        if (i < 0) {
+            PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'",
+                         b->op->name, name);
+            return false;
+        }
+        if (f->value[i]) {
+            PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%U'",
+                         b->op->name, name);
+            return false;
+        }
+        f->value[i] = args[nargs + k];
+    }
+    for (int i = 0; i < required; i++) {
+        if (!f->value[i]) {
+            PyErr_Format(PyExc_TypeError,
+                         "%s() missing required argument '%s' (pos %d)", b->op->name,
+                         arg[i].name, i + 1);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- options ---- */
+
+static bool
+parse_int(PyObject *object, const char *function, const char *name, int64_t *out)
+{
+    PyObject *whole = PyNumber_Index(object);
+    if (!whole) {
+        PyErr_Format(PyExc_TypeError, "%s() argument '%s' must be an integer, not %R",
+                     function, name, (PyObject *)Py_TYPE(object));
+        return false;
+    }
+    *out = PyLong_AsLongLong(whole);
+    Py_DECREF(whole);
+    return !(*out == -1 && PyErr_Occurred());
+}
+
+static bool
+parse_ints(PyObject *object, const char *function, const char *name, gpo_option *out)
+{
+    if (!PyTuple_Check(object) && !PyList_Check(object)) {
+        out->i = 1;
+        return parse_int(object, function, name, &out->ints[0]);
+    }
+    const Py_ssize_t n = PySequence_Size(object);
+    if (n < 0 || n > GPO_MAX_DIMS) {
+        PyErr_Format(PyExc_ValueError, "%s() argument '%s' has more than %d values",
+                     function, name, GPO_MAX_DIMS);
+        return false;
+    }
+    out->i = n;
+    for (Py_ssize_t k = 0; k < n; k++) {
+        PyObject *item = PySequence_GetItem(object, k);
+        const bool good = item && parse_int(item, function, name, &out->ints[k]);
+        Py_XDECREF(item);
+        if (!good) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+parse_enum(PyObject *object, const char *function, const gpo_arg *arg, int64_t *out)
+{
+    if (!PyUnicode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s() argument '%s' must be str, not %R", function,
+                     arg->name, (PyObject *)Py_TYPE(object));
+        return false;
+    }
+    for (int k = 0; arg->choices[k]; k++) {
+        if (PyUnicode_CompareWithASCIIString(object, arg->choices[k]) == 0) {
+            *out = k;
+            return true;
+        }
+    }
+    PyObject *text = PyUnicode_FromFormat("'%s'", arg->choices[0]);
+    for (int k = 1; text && arg->choices[k]; k++) {
+        PyObject *longer = PyUnicode_FromFormat("%U, '%s'", text, arg->choices[k]);
+        Py_DECREF(text);
+        text = longer;
+    }
+    if (text) {
+        PyErr_Format(PyExc_ValueError, "%s() argument '%s' must be one of %U (got %R)",
+                     function, arg->name, text, object);
+        Py_DECREF(text);
+    }
+    return false;
+}
+
+static bool
+parse_float(PyObject *object, const char *function, const char *name, gpo_option *out)
+{
+    out->is_int = PyLong_Check(object) || PyArray_IsScalar(object, Integer);
+    if (out->is_int && !parse_int(object, function, name, &out->i)) {
+        return false;
+    }
+    out->f = PyFloat_AsDouble(object);
+    return !(out->f == -1.0 && PyErr_Occurred());
+}
+
+static bool
+parse_option(PyObject *object, const char *function, const gpo_arg *arg, gpo_option *out)
+{
+    out->given = true;
+    switch (arg->kind) {
+        case GPO_KIND_BOOL: {
+            const int truth = PyObject_IsTrue(object);
+            out->i = truth;
+            return truth >= 0;
+        }
+        case GPO_KIND_INT:
+            return parse_int(object, function, arg->name, &out->i);
+        case GPO_KIND_FLOAT:
+            return parse_float(object, function, arg->name, out);
+        case GPO_KIND_INTS:
+            return parse_ints(object, function, arg->name, out);
+        case GPO_KIND_ENUM:
+            return parse_enum(object, function, arg, &out->i);
+        case GPO_KIND_DTYPE:
+            out->i = gpo_dtype_from_object(object, function);
+            return out->i != GPO_NONE;
+        case GPO_KIND_ARRAY:
+            break;
+    }
+    return true;
+}
+
+static bool
+parse_options(frame *f)
+{
+    const gpo_binding *b = f->binding;
+    for (int i = b->narrays; i < b->nargs; i++) {
+        gpo_option *out = &f->call.opt[i];
+        PyObject *object = f->value[i];
+        const bool none = object == Py_None && strcmp(b->op->args[i].preset, "None") == 0;
+        if (!object || none) {
+            const gpo_option *preset = &b->preset[i];
+            out->given = preset->given;
+            out->is_int = preset->is_int;
+            out->i = preset->i;
+            out->f = preset->f;
+            out->ints[0] = preset->ints[0]; /* a default is at most one int */
+        }
+        else if (!parse_option(object, b->op->name, &b->op->args[i], out)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- wrap: inputs and out= as arrays ---- */
+
+static bool
+wrap_inputs(frame *f)
+{
+    const gpo_binding *b = f->binding;
+    for (int i = 0; i < b->narrays; i++) {
+        if (!f->value[i] || (f->value[i] == Py_None && b->op->args[i].preset)) {
+            continue;
+        }
+        if (!gpo_array_wrap(f->value[i], b->op->args[i].name, &f->call.in[i],
+                            &f->in[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+wrap_output(frame *f, int i, PyObject *object)
+{
+    if (object == Py_None) {
+        return true;
+    }
+    if (!PyArray_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s(): output must be an array, not %R",
+                     f->binding->op->name, (PyObject *)Py_TYPE(object));
+        return false;
+    }
+    PyArrayObject *out = (PyArrayObject *)object;
+    if (!PyArray_ISWRITEABLE(out)) {
+        PyErr_SetString(PyExc_ValueError, "output array is read-only");
+        return false;
+    }
+    f->call.out_given[i] = gpo_dtype_from_descr(PyArray_DESCR(out));
+    if (f->call.out_given[i] == GPO_NONE) {
+        PyErr_Format(PyExc_TypeError, "out has dtype '%S', which gpuopt does not support",
+                     PyArray_DESCR(out));
+        return false;
+    }
+    f->caller_out[i] = out;
+    return true;
+}
+
+static bool
+wrap_outputs(frame *f)
+{
+    const int nout = f->binding->op->nout;
+    PyObject *out = f->value[f->binding->nargs + COMMON_OUT];
+    if (!out || out == Py_None) {
+        return true;
+    }
+    if (!PyTuple_Check(out)) {
+        if (nout == 1) {
+            return wrap_output(f, 0, out);
+        }
+        PyErr_Format(PyExc_TypeError, "%s(): out must be a tuple of %d arrays",
+                     f->binding->op->name, nout);
+        return false;
+    }
+    if (PyTuple_Size(out) != nout) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s(): the 'out' tuple must have exactly one entry per output (%d)",
+                     f->binding->op->name, nout);
+        return false;
+    }
+    for (int i = 0; i < nout; i++) {
+        if (!wrap_output(f, i, PyTuple_GetItem(out, i))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- shape: the operator's rule, then what out= must agree with ---- */
+
+/* "(2, 3)" */
+static PyObject *
+shape_text(int ndim, const int64_t *shape)
+{
+    PyObject *tuple = PyTuple_New(ndim);
+    for (int d = 0; tuple && d < ndim; d++) {
+        PyObject *length = PyLong_FromLongLong(shape[d]);
+        if (!length) {
+            Py_CLEAR(tuple);
+            break;
+        }
+        PyTuple_SetItem(tuple, d, length);
+    }
+    return tuple;
+}
+
+static bool
+same_shape(PyArrayObject *out, const gpo_array *wanted)
+{
+    if (PyArray_NDIM(out) != wanted->ndim) {
+        return false;
+    }
+    for (int d = 0; d < wanted->ndim; d++) {
+        if (PyArray_DIM(out, d) != wanted->shape[d]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The addresses [*low, *high) an ndarray spans. */
+static void
+span(PyArrayObject *a, const char **low, const char **high)
+{
+    *low = *high = PyArray_BYTES(a);
+    if (PyArray_SIZE(a) == 0) {
+        return;
+    }
+    *high += PyArray_ITEMSIZE(a);
+    for (int d = 0; d < PyArray_NDIM(a); d++) {
+        const npy_intp reach = (PyArray_DIM(a, d) - 1) * PyArray_STRIDE(a, d);
+        *(reach < 0 ? low : high) += reach;
+    }
+}
+
+/* Whether the bytes of `out` meet those of `in`; NumPy decides the close cases. */
+static bool
+share_memory(PyArrayObject *in, PyArrayObject *out)
+{
+    const char *in_low, *in_high, *out_low, *out_high;
+    span(in, &in_low, &in_high);
+    span(out, &out_low, &out_high);
+    if (in_low == in_high || out_low == out_high || in_high <= out_low ||
+        out_high <= in_low) {
+        return false;
+    }
+    PyObject *answer = PyObject_CallFunction(gpo_py.shares_memory, "OOi", (PyObject *)in,
+                                             (PyObject *)out, 100000);
+    if (!answer) {
+        PyErr_Clear(); /* too hard to say: treat it as shared */
+        return true;
+    }
+    const bool shared = PyObject_IsTrue(answer) != 0;
+    Py_DECREF(answer);
+    return shared;
+}
+
+static bool
+check_output(frame *f, int i)
+{
+    PyArrayObject *out = f->caller_out[i];
+    const gpo_array *wanted = &f->call.out[i];
+    if (!out) {
+        return true;
+    }
+    if (f->call.out_given[i] != wanted->dtype) {
+        PyErr_Format(PyExc_TypeError, "out has dtype '%s', expected '%s'",
+                     gpo_dtypes[f->call.out_given[i]].name,
+                     gpo_dtypes[wanted->dtype].name);
+        return false;
+    }
+    if (!same_shape(out, wanted)) {
+        PyObject *is = PyObject_GetAttrString((PyObject *)out, "shape");
+        PyObject *should = shape_text(wanted->ndim, wanted->shape);
+        if (is && should) {
+            PyErr_Format(PyExc_ValueError, "out has shape %R, expected %R", is, should);
+        }
+        Py_XDECREF(is);
+        Py_XDECREF(should);
+        return false;
+    }
+    for (int k = 0; !f->binding->op->out_may_overlap && k < GPO_MAX_IN; k++) {
+        if (f->in[k] && share_memory(f->in[k], out)) {
+            PyErr_Format(PyExc_ValueError, "out shares memory with %s",
+                         f->binding->op->args[k].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+apply_shape_rule(frame *f)
+{
+    const gpo_status status = f->binding->op->shape(&f->call);
+    if (status) {
+        gpo_raise(&f->call, status);
+        return false;
+    }
+    for (int i = 0; i < f->binding->op->nout; i++) {
+        if (!check_output(f, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Replaces the inputs that the shape rule wants in another dtype. */
+static bool
+convert_inputs(frame *f)
+{
+    for (int i = 0; i < f->binding->narrays; i++) {
+        if (f->call.convert[i] == GPO_NONE) {
+            continue;
+        }
+        PyArrayObject *converted = gpo_array_converted(f->in[i], f->call.convert[i]);
+        if (!converted) {
+            return false;
+        }
+        Py_DECREF((PyObject *)f->in[i]);
+        f->in[i] = NULL;
+        const bool good = gpo_array_wrap((PyObject *)converted,
+                                         f->binding->op->args[i].name, &f->call.in[i],
+                                         &f->in[i]);
+        Py_DECREF((PyObject *)converted);
+        if (!good) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- choose: backend and variant ---- */
+
+static const gpo_variant *
+find_variant(const gpo_table *table, PyObject *name)
+{
+    for (const gpo_variant *v = table ? table->variants : NULL; v && v->name; v++) {
+        if (PyUnicode_CompareWithASCIIString(name, v->name) == 0) {
+            return v;
+        }
+    }
+    return NULL;
+}
+
+static bool
+raise_no_variant(const frame *f, PyObject *name)
+{
+    const gpo_op *op = f->binding->op;
+    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+    if (!text) {
+        return false;
+    }
+    const char *hint = NULL;
+    if (find_variant(gpo_backend_table(GPO_SIM, op), name) ||
+        find_variant(gpo_backend_table(GPO_CUDA, op), name)) {
+        hint = "it is a CUDA rung and this call runs on the CPU; "
+               "backend=\"sim\" runs it in the simulator";
+    }
+    gpo_raise_variant(op, text, hint);
+    return false;
+}
+
+static bool
+check_available(const gpo_backend *backend)
+{
+    const char *reason = backend->unavailable();
+    if (reason) {
+        PyErr_Format(backend == &gpo_backend_cuda ? gpo_py.cuda_error
+                                                  : gpo_py.simulator_error,
+                     "backend '%s' is not available: %s", backend->name, reason);
+        return false;
+    }
+    return true;
+}
+
+/* The TypeError for a dtype no row, or this row, supports. */
+static bool
+raise_dtype(const frame *f, const gpo_variant *variant, bool named)
+{
+    PyObject *supported = gpo_supported_dtypes(variant);
+    if (supported) {
+        PyErr_Format(PyExc_TypeError, "%s(%s%s) does not support dtype '%s'; supported: %U",
+                     f->binding->op->name, named ? "variant=" : "",
+                     named ? variant->name : "", gpo_dtypes[f->call.in[0].dtype].name,
+                     supported);
+        Py_DECREF(supported);
+    }
+    return false;
+}
+
+static bool
+choose(frame *f)
+{
+    const gpo_op *op = f->binding->op;
+    gpo_call *call = &f->call;
+    PyObject *backend = f->value[f->binding->nargs + COMMON_BACKEND];
+    PyObject *name = f->value[f->binding->nargs + COMMON_VARIANT];
+    const bool named_backend = backend && backend != Py_None;
+    const int id = named_backend ? gpo_backend_from_name(backend) : gpo_default_backend();
+    if (id < 0) {
+        return false;
+    }
+    f->id = (gpo_backend_id)id;
+    call->backend = gpo_backend_get(f->id);
+    if (!check_available(call->backend)) {
+        return false;
+    }
+    const gpo_table *table = gpo_backend_table(f->id, op);
+    if (!table) {
+        PyErr_Format(PyExc_NotImplementedError, "%s() has no '%s' backend in this build",
+                     op->name, call->backend->name);
+        return false;
+    }
+    if (name && name != Py_None && !PyUnicode_Check(name)) {
+        PyErr_Format(PyExc_TypeError, "%s() argument 'variant' must be str, not %R",
+                     op->name, (PyObject *)Py_TYPE(name));
+        return false;
+    }
+    if (!name || name == Py_None || PyUnicode_CompareWithASCIIString(name, "auto") == 0) {
+        call->variant = table->choose(call, f->why);
+        if (!call->variant || !call->variant->run[call->in[0].dtype]) {
+            return raise_dtype(f, table->variants, false);
+        }
+        return true;
+    }
+    call->variant = find_variant(table, name);
+    if (!call->variant && !named_backend && f->id != GPO_CPU) {
+        call->variant = find_variant(op->cpu, name); /* simd, threads, ...: on the CPU */
+        f->id = GPO_CPU;
+        call->backend = gpo_backend_get(GPO_CPU);
+    }
+    if (!call->variant) {
+        return raise_no_variant(f, name);
+    }
+    if (!call->variant->run[call->in[0].dtype]) {
+        return raise_dtype(f, call->variant, true);
+    }
+    PyOS_snprintf(f->why, sizeof f->why, "asked for by name");
+    return true;
+}
+
+/* ---- stream ---- */
+
+static bool
+check_stream(const frame *f)
+{
+    PyObject *stream = f->value[f->binding->nargs + COMMON_STREAM];
+    if (stream && stream != Py_None) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s() takes stream= for arrays on the GPU; these are host arrays, "
+                     "and the call waits for its result",
+                     f->binding->op->name);
+        return false;
+    }
+    return true;
+}
+
+/* ---- place: memory for the results ---- */
+
+static bool
+plain(PyArrayObject *a)
+{
+    return PyArray_IS_C_CONTIGUOUS(a) && PyArray_ISBEHAVED(a);
+}
+
+static bool
+place_outputs(frame *f)
+{
+    for (int i = 0; i < f->binding->op->nout; i++) {
+        gpo_array *out = &f->call.out[i];
+        if (f->caller_out[i] && plain(f->caller_out[i])) {
+            f->out[i] = (PyArrayObject *)Py_NewRef((PyObject *)f->caller_out[i]);
+        }
+        else if (out->ndim == 0 && !f->caller_out[i]) {
+            out->data = f->scalar[i];
+            continue;
+        }
+        else {
+            f->out[i] = gpo_array_new(out);
+            if (!f->out[i]) {
+                return false;
+            }
+        }
+        out->data = PyArray_DATA(f->out[i]);
+    }
+    return true;
+}
+
+/*
+ * A device copy keeps the caller's layout, so that a rung sees the strides it was given;
+ * a view that spans more than twice its elements is packed here first.
+ */
+static bool
+pack_inputs(frame *f)
+{
+    for (int i = 0; i < f->binding->narrays; i++) {
+        gpo_array *in = &f->call.in[i];
+        int64_t low, high;
+        if (!in->present) {
+            continue;
+        }
+        gpo_array_extent(in, &low, &high);
+        if (high - low <= 2 * in->size * gpo_dtypes[in->dtype].bytes) {
+            continue;
+        }
+        PyArrayObject *packed =
+            (PyArrayObject *)PyArray_NewCopy(f->in[i], NPY_CORDER);
+        if (!packed) {
+            return false;
+        }
+        Py_DECREF((PyObject *)f->in[i]);
+        f->in[i] = packed;
+        in->data = PyArray_DATA(packed);
+        gpo_array_contiguous(&f->call, in);
+    }
+    return true;
+}
+
+/* ---- run ---- */
+
+/* Copies the inputs to the backend's memory, runs, copies back.  Without the GIL. */
+static gpo_status
+run_on_device(gpo_call *call)
+{
+    const gpo_backend *backend = call->backend;
+    enum { ALIGNMENT = 16 }; /* an address keeps its offset within the widest load */
+    void *memory[GPO_MAX_IN + GPO_MAX_OUT] = {NULL};
+    void *host[GPO_MAX_OUT] = {NULL};
+    gpo_status status = GPO_OK;
+
+    for (int i = 0; i < GPO_MAX_IN && !status; i++) {
+        gpo_array *in = &call->in[i];
+        if (!in->present || in->size == 0) {
+            continue;
+        }
+        int64_t low, high;
+        gpo_array_extent(in, &low, &high);
+        const char *first = (const char *)in->data + low;
+        const size_t offset = (uintptr_t)first % ALIGNMENT;
+        status = backend->alloc(call, (size_t)(high - low) + offset, &memory[i]);
+        if (!status) {
+            char *to = (char *)memory[i] + offset;
+            status = backend->upload(call, to, first, (size_t)(high - low));
+            in->data = to - low;
+        }
+    }
+    for (int i = 0; i < call->op->nout && !status; i++) {
+        gpo_array *out = &call->out[i];
+        host[i] = out->data;
+        if (out->size > 0) {
+            const size_t bytes = (size_t)out->size * (size_t)gpo_dtypes[out->dtype].bytes;
+            status = backend->alloc(call, bytes, &memory[GPO_MAX_IN + i]);
+            out->data = memory[GPO_MAX_IN + i];
+        }
+    }
+    if (!status) {
+        status = call->variant->run[call->in[0].dtype](call);
+    }
+    for (int i = 0; i < call->op->nout && !status; i++) {
+        const gpo_array *out = &call->out[i];
+        if (out->size > 0) {
+            const size_t bytes = (size_t)out->size * (size_t)gpo_dtypes[out->dtype].bytes;
+            status = backend->download(call, host[i], out->data, bytes);
+        }
+    }
+    if (!status) {
+        status = backend->wait(call);
+    }
+    for (int i = 0; i < GPO_MAX_IN + GPO_MAX_OUT; i++) {
+        if (memory[i]) {
+            backend->free(call, memory[i]);
+        }
+    }
+    return status;
+}
+
+static gpo_status
+run(gpo_call *call)
+{
+    gpo_status status = call->backend->begin(call);
+    if (status) {
+        return status;
+    }
+    status = call->backend->device_memory
+                 ? run_on_device(call)
+                 : call->variant->run[call->in[0].dtype](call);
+    call->backend->end(call);
+    return status;
+}
+
+static bool
+execute(frame *f)
+{
+    enum { GIL_BYTES = 1 << 16 }; /* below, releasing the GIL costs more than it gives */
+    gpo_call *call = &f->call;
+    int64_t bytes = 0;
+    for (int i = 0; i < f->binding->narrays; i++) {
+        if (call->in[i].present) {
+            bytes += call->in[i].size * gpo_dtypes[call->in[i].dtype].bytes;
+        }
+    }
+    gpo_status status;
+    if (call->backend->device_memory || bytes >= GIL_BYTES) {
+        PyThreadState *thread = PyEval_SaveThread();
+        status = run(call);
+        PyEval_RestoreThread(thread);
+    }
+    else {
+        status = run(call);
+    }
+    if (status) {
+        gpo_raise(call, status);
+        return false;
+    }
+    return true;
+}
+
+/* ---- return ---- */
+
+static PyObject *
+result(frame *f, int i)
+{
+    if (f->caller_out[i]) {
+        if (f->out[i] != f->caller_out[i] &&
+            PyArray_CopyInto(f->caller_out[i], f->out[i]) < 0) {
+            return NULL;
+        }
+        return Py_NewRef((PyObject *)f->caller_out[i]);
+    }
+    if (!f->out[i]) {
+        return gpo_array_scalar(f->call.out[i].dtype, f->scalar[i]);
+    }
+    return Py_NewRef((PyObject *)f->out[i]);
+}
+
+static PyObject *
+results(frame *f)
+{
+    const int nout = f->binding->op->nout;
+    if (nout == 1) {
+        return result(f, 0);
+    }
+    PyObject *tuple = PyTuple_New(nout);
+    for (int i = 0; tuple && i < nout; i++) {
+        PyObject *item = result(f, i);
+        if (!item) {
+            Py_CLEAR(tuple);
+            break;
+        }
+        PyTuple_SetItem(tuple, i, item); /* steals */
+    }
+    return tuple;
+}
+
+/* ---- the two ways in ---- */
+
+static bool
+prepare(frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    return parse(f, args, nargs, kwnames) && parse_options(f) && wrap_inputs(f) &&
+           wrap_outputs(f) && apply_shape_rule(f);
+}
+
+PyObject *
+gpo_op_call(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
+            PyObject *kwnames)
+{
+    PyObject *answer = NULL;
+    frame f;
+    frame_init(&f, binding);
+    if (prepare(&f, args, nargs, kwnames) && convert_inputs(&f) && choose(&f) &&
+        check_stream(&f) && place_outputs(&f) &&
+        (!f.call.backend->device_memory || pack_inputs(&f)) && execute(&f)) {
+        answer = results(&f);
+    }
+    frame_clear(&f);
+    return answer;
+}
+
+PyObject *
+gpo_op_plan(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
+            PyObject *kwnames)
+{
+    PyObject *answer = NULL, *outputs = NULL;
+    frame f;
+    frame_init(&f, binding);
+    if (!prepare(&f, args, nargs, kwnames)) {
+        goto fail;
+    }
+    gpo_cost cost = {0, 0, 0};
+    binding->op->cost(&f.call, &cost);
+    for (int i = 0; i < GPO_MAX_IN; i++) {
+        if (f.call.convert[i] != GPO_NONE) { /* choose as the call itself would */
+            f.call.in[i].dtype = f.call.convert[i];
+        }
+    }
+    if (!choose(&f)) {
+        goto fail;
+    }
+    outputs = PyList_New(0);
+    for (int i = 0; outputs && i < binding->op->nout; i++) {
+        const gpo_array *out = &f.call.out[i];
+        PyObject *row = Py_BuildValue("(Ns)", shape_text(out->ndim, out->shape),
+                                      gpo_dtypes[out->dtype].name);
+        if (!row || PyList_Append(outputs, row) < 0) {
+            Py_CLEAR(outputs);
+        }
+        Py_XDECREF(row);
+    }
+    if (outputs) {
+        answer = Py_BuildValue("{s:s,s:s,s:s,s:d,s:d,s:d,s:O}", "backend",
+                               f.call.backend->name, "variant", f.call.variant->name,
+                               "why", f.why, "read_bytes", cost.read_bytes,
+                               "written_bytes", cost.written_bytes, "flops", cost.flops,
+                               "outputs", outputs);
+    }
+fail:
+    Py_XDECREF(outputs);
+    frame_clear(&f);
+    return answer;
+}
