@@ -39,11 +39,14 @@ def reduce(
     """Combine the elements of `x` along `axis`; the meaning of `gpuopt.reduce`.
 
     'sum', 'prod' and 'mean' convert every element to `dtype` first; the default is the
-    dtype of `out`, else NumPy's.  Errors are NumPy's own.
+    dtype of `out`, else NumPy's.  Errors are NumPy's own; a scalar has no axis 0.
     """
     x = np.asarray(x)
     x = x.astype(x.dtype.newbyteorder("="), copy=False)
     result: Any
+    if x.ndim == 0 and axis is not None and axis != ():
+        # NumPy lets axis 0 and -1 of a scalar pass, for old code; there is no such axis.
+        raise np.exceptions.AxisError(np.ravel(axis)[0], 0)
     if op in ("argmin", "argmax", "min", "max", "any", "all"):
         # ml_dtypes' own loops are not asked: float32 holds every bfloat16.
         ordered = x.astype(np.float32) if x.dtype.name == "bfloat16" else x
@@ -58,7 +61,7 @@ def reduce(
             if x.dtype.kind in "biu":
                 whole = np.uint64 if x.dtype.kind == "u" else np.int64
                 dtype = np.float64 if op == "mean" else whole
-        dtype = np.dtype(dtype)
+        dtype = np.dtype(dtype).newbyteorder("=")
         if op == "mean" and dtype.kind in "biu":
             raise TypeError(f"mean takes a floating dtype, not '{dtype}'")
         acc = wide(dtype)

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import gpuopt
 import pytest
+
+import gpuopt
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent

@@ -14,11 +14,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import gpuopt
 import numpy as np
 import pytest
 from cases import ENTRIES, Sample, dtype_of
 from conftest import Count, Figure, run_child
+
+import gpuopt
 from gpuopt import _core
 
 # ---- one case ----
@@ -84,9 +85,9 @@ def rows(*backends: str) -> Iterator[tuple[str, dict[str, Any]]]:
     usable = {name for name, reason in _core.backends().items() if reason is None}
     for op in _core.ops():
         for row in _core.variants(op):
-            if row["backend"] in usable and row["available"]:
-                if not backends or row["backend"] in backends:
-                    yield op, row
+            wanted = not backends or row["backend"] in backends
+            if wanted and row["backend"] in usable and row["available"]:
+                yield op, row
 
 
 def groups(*backends: str) -> list[tuple[str, str, str, str]]:
@@ -131,9 +132,7 @@ def test_every_operator_and_variant_is_in_the_matrix() -> None:
 
 @pytest.mark.parametrize(("op", "backend", "variant", "dtype"), groups())
 def test_matrix(op: str, backend: str, variant: str, dtype: str, count: Count) -> None:
-    cases, failures = run_cases(
-        op, group_samples(op, backend, dtype), backend, variant
-    )
+    cases, failures = run_cases(op, group_samples(op, backend, dtype), backend, variant)
     count(cases)
     report(cases, failures)
 
@@ -175,9 +174,7 @@ def promising(*backends: str) -> list[tuple[str, str, str]]:
 def floats(op: str, variant: str, backend: str, limit: int) -> list[Sample]:
     """The samples that show a changed order of additions, in the variant's dtypes."""
     row = next(
-        row
-        for row in _core.variants(op)
-        if (row["name"], row["backend"]) == (variant, backend)
+        row for row in _core.variants(op) if (row["name"], row["backend"]) == (variant, backend)
     )
     return [
         sample

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import gpuopt
 import numpy as np
 import pytest
 from cases import (
@@ -21,9 +20,11 @@ from cases import (
     reduce_expect,
     reduce_takes,
 )
-from gpuopt import _core
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+import gpuopt
+from gpuopt import _core
 
 EXAMPLES = int(os.environ.get("GPUOPT_FUZZ", "2000"))
 

@@ -14,10 +14,11 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import gpuopt
 import pytest
 from cases import ENTRIES
 from conftest import ROOT, run_child
+
+import gpuopt
 from gpuopt import _core, ref
 
 CSRC = ROOT / "csrc"
@@ -194,8 +195,10 @@ def test_c_file_opens_by_saying_what_lives_there(path: Path) -> None:
     assert 2 <= end <= 30, "the first comment has one line or more, and ends"
     assert re.match(rf" \* {re.escape(path.name)}  \S", lines[1]), "it begins with the name"
     if path.suffix in (".h", ".cuh"):
-        assert f"#ifndef GPO_{path.stem.upper()}_H" in lines or "#pragma once" in lines or (
-            f"#ifndef GPO_{path.stem.upper()}_CUH" in lines or path.name == "gpo.h"
+        assert (
+            f"#ifndef GPO_{path.stem.upper()}_H" in lines
+            or "#pragma once" in lines
+            or (f"#ifndef GPO_{path.stem.upper()}_CUH" in lines or path.name == "gpo.h")
         )
 
 
