@@ -1,0 +1,1221 @@
+/*
+ * cpu.c  reduce on the CPU.  Order: elements, folds, the three instruction sets,
+ * walking an array, one chunk of a row, strips of columns, finish, the variants,
+ * choose.
+ *
+ * One idea carries everything: lay the elements out as rows of equal width and add
+ * whole rows, pairwise.  A long row is cut into short ones first; columns lie that way
+ * already. The work is partial (one chunk -> one state per result), combine (states
+ * pairwise, in order) and finish (state -> result); chunks have a fixed size, so that
+ * neither the number of threads nor the instruction set changes a bit of the result.
+ */
+#include "reduce.h"
+
+#include "../../backend/backend.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef __clang__
+/* Comparisons may be made both ways at once; no caller looks at the FP flags. */
+#pragma GCC optimize("no-trapping-math")
+#endif
+
+/* ---- elements: T_F32 is the C type of GPO_F32 ---- */
+
+#define GPO_DTYPE(suffix, type, name, bytes, kind) typedef type T_##suffix;
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+
+typedef union float_bits {
+    float f;
+    uint32_t u;
+} float_bits;
+
+static inline float
+float_of_f16(gpo_f16 x)
+{
+    const uint32_t size = x.bits & 0x7fffu;
+    const float_bits tiny = {.f = (float)(int32_t)size * 0x1p-24f};
+    uint32_t bits = (size << 13) + (112u << 23);
+    bits += size >= 0x7c00 ? 112u << 23 : 0; /* inf and nan */
+    bits = size < 0x400 ? tiny.u : bits;     /* subnormal */
+    const float_bits y = {.u = bits | (x.bits & 0x8000u) << 16};
+    return y.f;
+}
+
+static inline float
+float_of_bf16(gpo_bf16 x)
+{
+    const float_bits y = {.u = (uint32_t)x.bits << 16};
+    return y.f;
+}
+
+/* Rounds to odd: the later rounding to 16 bits is then that of the exact value. */
+static inline float_bits
+float_of_f64(double x)
+{
+    float_bits y = {.f = (float)x};
+    if ((double)y.f != x && x == x) {
+        y.u -= fabs((double)y.f) > fabs(x);
+        y.u |= 1;
+    }
+    return y;
+}
+
+static inline gpo_f16
+f16_of_f64(double x)
+{
+    const float_bits y = float_of_f64(x);
+    uint32_t size = y.u & 0x7fffffffu;
+    if (size > 0x7f800000u) {
+        size = 0x7e00;
+    }
+    else if (size >= 0x47800000u) { /* 2^16 */
+        size = 0x7c00;
+    }
+    else if (size < 0x38800000u) { /* 2^-14: one unit of f16 is one of 0.5f */
+        float_bits sum = {.u = size};
+        sum.f += 0.5f;
+        size = sum.u - 0x3f000000u;
+    }
+    else {
+        size = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
+    }
+    return (gpo_f16){(uint16_t)(size | (y.u >> 16 & 0x8000u))};
+}
+
+static inline gpo_bf16
+bf16_of_f64(double x)
+{
+    const float_bits y = float_of_f64(x);
+    if (x != x) {
+        return (gpo_bf16){0x7fc0};
+    }
+    return (gpo_bf16){(uint16_t)((y.u + 0x7fff + (y.u >> 16 & 1)) >> 16)};
+}
+
+/* ---- folds: how an element is loaded and two partial results become one ---- */
+
+#define KEEP(x) (x)
+#define WRAP(x) ((uint64_t)(int64_t)(x)) /* modulo 2^64, sign extended */
+#define TRUTH(x) ((x) != 0)
+#define UNTRUTH(x) ((x) == 0)
+#define TRUTH_16(x) ((x).bits & 0x7fffu)
+#define UNTRUTH_16(x) (((x).bits & 0x7fffu) == 0)
+#define ADD(a, b) ((a) + (b))
+#define MUL(a, b) ((a) * (b))
+#define AND(a, b) ((a) & (b))
+#define OR(a, b) ((a) | (b))
+
+#define WIDEN_U64(a) ((uint64_t)(int64_t)(a))
+#define WIDEN_I64(a) ((int64_t)(a))
+#define WIDEN_F64(a) ((double)(a))
+#define WIDEN_C128(a) ((gpo_c128){(a).re, (a).im})
+
+#define DEFINE_COMPLEX(name, C)                                           \
+    static inline C add_##name(C a, C b)                                  \
+    {                                                                     \
+        return (C){a.re + b.re, a.im + b.im};                             \
+    }                                                                     \
+    static inline C mul_##name(C a, C b)                                  \
+    {                                                                     \
+        return (C){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; \
+    }
+DEFINE_COMPLEX(C64, gpo_c64)
+DEFINE_COMPLEX(C128, gpo_c128)
+
+/* Ties keep a, the earlier element; a nan wins over every number. */
+#define DEFINE_ORDER(name, A)               \
+    static inline A min_##name(A a, A b)    \
+    {                                       \
+        return b < a ? b : a;               \
+    }                                       \
+    static inline A max_##name(A a, A b)    \
+    {                                       \
+        return b > a ? b : a;               \
+    }                                       \
+    static inline int same_##name(A a, A b) \
+    {                                       \
+        return a == b;                      \
+    }
+#define DEFINE_ORDER_NAN(name, A)                \
+    static inline A min_##name(A a, A b)         \
+    {                                            \
+        const A m = b < a ? b : a;               \
+        return b != b ? b : m;                   \
+    }                                            \
+    static inline A max_##name(A a, A b)         \
+    {                                            \
+        const A m = b > a ? b : a;               \
+        return b != b ? b : m;                   \
+    }                                            \
+    static inline int same_##name(A a, A b)      \
+    {                                            \
+        return (a == b) | ((a != a) & (b != b)); \
+    }
+DEFINE_ORDER(BOOL, uint8_t)
+DEFINE_ORDER(I8, int8_t)
+DEFINE_ORDER(U8, uint8_t)
+DEFINE_ORDER(I16, int16_t)
+DEFINE_ORDER(U16, uint16_t)
+DEFINE_ORDER(I32, int32_t)
+DEFINE_ORDER(U32, uint32_t)
+DEFINE_ORDER(I64, int64_t)
+DEFINE_ORDER(U64, uint64_t)
+DEFINE_ORDER_NAN(F16, float)
+DEFINE_ORDER_NAN(BF16, float)
+DEFINE_ORDER_NAN(F32, float)
+DEFINE_ORDER_NAN(F64, double)
+
+/*
+ * F(op, dtype, type of a partial result within a chunk, dtype of the state a chunk
+ *   leaves, load, fold)
+ * A chunk has at most 2^17 bytes (rows) or 2^9 elements (columns), so 32 bits hold its
+ * sum of 8- or 16-bit integers.  What is not here is one that is: see find_loops.
+ */
+#define FOLDS(F)                                  \
+    F(SUM, BOOL, int32_t, U64, TRUTH, ADD)        \
+    F(SUM, I8, int32_t, U64, KEEP, ADD)           \
+    F(SUM, U8, int32_t, U64, KEEP, ADD)           \
+    F(SUM, I16, int32_t, U64, KEEP, ADD)          \
+    F(SUM, U16, uint32_t, U64, KEEP, ADD)         \
+    F(SUM, I32, uint64_t, U64, WRAP, ADD)         \
+    F(SUM, U32, uint64_t, U64, KEEP, ADD)         \
+    F(SUM, U64, uint64_t, U64, KEEP, ADD)         \
+    F(SUM, F16, float, F64, float_of_f16, ADD)    \
+    F(SUM, BF16, float, F64, float_of_bf16, ADD)  \
+    F(SUM, F32, float, F64, KEEP, ADD)            \
+    F(SUM, F64, double, F64, KEEP, ADD)           \
+    F(SUM, C64, gpo_c64, C128, KEEP, add_C64)     \
+    F(SUM, C128, gpo_c128, C128, KEEP, add_C128)  \
+    F(PROD, BOOL, uint8_t, U64, TRUTH, AND)       \
+    F(PROD, I8, uint64_t, U64, WRAP, MUL)         \
+    F(PROD, U8, uint64_t, U64, KEEP, MUL)         \
+    F(PROD, I16, uint64_t, U64, WRAP, MUL)        \
+    F(PROD, U16, uint64_t, U64, KEEP, MUL)        \
+    F(PROD, I32, uint64_t, U64, WRAP, MUL)        \
+    F(PROD, U32, uint64_t, U64, KEEP, MUL)        \
+    F(PROD, U64, uint64_t, U64, KEEP, MUL)        \
+    F(PROD, F16, float, F64, float_of_f16, MUL)   \
+    F(PROD, BF16, float, F64, float_of_bf16, MUL) \
+    F(PROD, F32, float, F64, KEEP, MUL)           \
+    F(PROD, F64, double, F64, KEEP, MUL)          \
+    F(PROD, C64, gpo_c64, C128, KEEP, mul_C64)    \
+    F(PROD, C128, gpo_c128, C128, KEEP, mul_C128) \
+    F(MEAN, BOOL, int32_t, F64, TRUTH, ADD)       \
+    F(MEAN, I8, int32_t, F64, KEEP, ADD)          \
+    F(MEAN, U8, int32_t, F64, KEEP, ADD)          \
+    F(MEAN, I16, int32_t, F64, KEEP, ADD)         \
+    F(MEAN, U16, uint32_t, F64, KEEP, ADD)        \
+    F(MEAN, I32, int64_t, F64, KEEP, ADD)         \
+    F(MEAN, U32, int64_t, F64, KEEP, ADD)         \
+    F(MEAN, I64, double, F64, KEEP, ADD)          \
+    F(MEAN, U64, double, F64, KEEP, ADD)          \
+    F(ANY, U8, uint8_t, U64, KEEP, OR)            \
+    F(ANY, U16, uint16_t, U64, KEEP, OR)          \
+    F(ANY, U32, uint32_t, U64, KEEP, OR)          \
+    F(ANY, U64, uint64_t, U64, KEEP, OR)          \
+    F(ANY, F16, uint16_t, U64, TRUTH_16, OR)      \
+    F(ANY, F32, uint32_t, U64, TRUTH, OR)         \
+    F(ANY, F64, uint64_t, U64, TRUTH, OR)         \
+    F(ALL, U8, uint8_t, U64, UNTRUTH, OR)         \
+    F(ALL, U16, uint16_t, U64, UNTRUTH, OR)       \
+    F(ALL, U32, uint32_t, U64, UNTRUTH, OR)       \
+    F(ALL, U64, uint64_t, U64, UNTRUTH, OR)       \
+    F(ALL, F16, uint16_t, U64, UNTRUTH_16, OR)    \
+    F(ALL, F32, uint32_t, U64, UNTRUTH, OR)       \
+    F(ALL, F64, uint64_t, U64, UNTRUTH, OR)
+
+#define ORDERED_OP(F, op, fold)                         \
+    F(op, BOOL, uint8_t, U64, TRUTH, fold##_BOOL)       \
+    F(op, I8, int8_t, I64, KEEP, fold##_I8)             \
+    F(op, U8, uint8_t, U64, KEEP, fold##_U8)            \
+    F(op, I16, int16_t, I64, KEEP, fold##_I16)          \
+    F(op, U16, uint16_t, U64, KEEP, fold##_U16)         \
+    F(op, I32, int32_t, I64, KEEP, fold##_I32)          \
+    F(op, U32, uint32_t, U64, KEEP, fold##_U32)         \
+    F(op, I64, int64_t, I64, KEEP, fold##_I64)          \
+    F(op, U64, uint64_t, U64, KEEP, fold##_U64)         \
+    F(op, F16, float, F64, float_of_f16, fold##_F16)    \
+    F(op, BF16, float, F64, float_of_bf16, fold##_BF16) \
+    F(op, F32, float, F64, KEEP, fold##_F32)            \
+    F(op, F64, double, F64, KEEP, fold##_F64)
+#define ORDERED(F) ORDERED_OP(F, MIN, min) ORDERED_OP(F, MAX, max)
+
+enum {
+    BRIEF = 256, /* elements of a row that `brief` takes whole */
+    BRIEF_LANES = 16,
+};
+
+/* The inner loops of one fold; T is the element, A the partial result, S the state. */
+typedef struct loops {
+    int bytes, acc_bytes; /* of T and A */
+    gpo_dtype state;      /* S: U64, I64, F64 or C128 */
+
+    /* t[c] = the fold of rows[0..7][c], pairwise, for c in [0, w) */
+    void (*tall)(const void *const *rows, int64_t w, void *t);
+    void (*load)(const void *x, int64_t w, void *t); /* t[c] = x[c] */
+    void (*fold)(void *a, const void *b, int64_t w); /* a[c] = fold of a[c], b[c] */
+    void (*lanes)(void *t, int64_t w);               /* t[0] = the fold of t[0..w) */
+    /* t[r] = the fold of the n elements from x + r * stride, n in [1, BRIEF] */
+    void (*brief)(const void *x, int64_t rows, int64_t stride, int64_t n, void *t);
+    void (*widen)(const void *t, int64_t w, void *s); /* s[c] = t[c], A to S */
+    /* MIN and MAX: the first of n elements that equals *value, an A; n if none does */
+    int64_t (*find)(const void *x, int64_t n, int64_t stride, const void *value);
+} loops;
+
+/* ---- the three instruction sets ---- */
+
+#define ISA(name) name##_base
+#include "cpu.inc"
+
+#if defined(__x86_64__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+#define ISA(name) name##_v3
+#include "cpu.inc"
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#define ISA(name) name##_v4
+#include "cpu.inc"
+#pragma GCC pop_options
+#else
+#define table_v3 table_base
+#define table_v4 table_base
+#endif
+
+typedef const loops (*loops_table)[GPO_NDTYPES];
+
+/* The entry of FOLDS or ORDERED that serves this reduction of this dtype. */
+static void
+find_fold(reduce_op *op, gpo_dtype *dtype)
+{
+    static const gpo_dtype by_size[] = {
+        [1] = GPO_U8, [2] = GPO_U16, [4] = GPO_U32, [8] = GPO_U64};
+    const gpo_dtype_info *info = &gpo_dtypes[*dtype];
+    const bool whole = info->kind != 'f' && info->kind != 'c';
+    switch (*op) {
+        case REDUCE_MEAN:
+            *op = whole ? REDUCE_MEAN : REDUCE_SUM;
+            break;
+        case REDUCE_SUM:
+        case REDUCE_PROD:
+            *dtype = *dtype == GPO_I64 ? GPO_U64 : *dtype; /* the same modulo 2^64 */
+            break;
+        case REDUCE_ANY:
+        case REDUCE_ALL:
+            *dtype = whole ? by_size[info->bytes] : *dtype;
+            *dtype = *dtype == GPO_BF16 ? GPO_F16 : *dtype;
+            break;
+        case REDUCE_ARGMIN:
+            *op = REDUCE_MIN;
+            break;
+        case REDUCE_ARGMAX:
+            *op = REDUCE_MAX;
+            break;
+        default:
+            break;
+    }
+}
+
+static const loops *
+find_loops(gpo_isa isa, reduce_op op, gpo_dtype dtype)
+{
+    static const loops_table tables[GPO_NISA] = {table_base, table_v3, table_v4};
+    find_fold(&op, &dtype);
+    return &tables[isa][op][dtype];
+}
+
+/* ---- the job: what every part of one call reads ---- */
+
+enum {
+    LANE_BYTES = 512,       /* a long row is cut into rows of this width */
+    TALL = 8,               /* rows that `tall` takes */
+    CHUNK_BLOCKS = 32,      /* blocks of TALL rows in a chunk: 128 KiB */
+    STRIP_BYTES = 1024,     /* partial results of a strip of columns */
+    STRIP_ROWS = 512,       /* rows of a strip in one chunk */
+    MAX_LANES = LANE_BYTES, /* of 1-byte elements */
+    BATCH = 64,             /* results finished together */
+    GROUP_BYTES = 1 << 17,  /* of whole rows in one task */
+    COMBINE = 1024,         /* results combined in one task */
+    LEVELS = 12, /* of a chunk's tree: log2(512 / 8) + 2 are needed at most */
+};
+
+typedef union state {
+    uint64_t u;
+    int64_t i;
+    double f;
+    gpo_c128 c;
+} state;
+
+typedef struct job {
+    reduce_plan plan;
+    const loops *loops;
+    const loops *combine; /* folds states */
+    bool arg;             /* argmin, argmax */
+    bool early;           /* any, all: a state that is not 0 decides */
+    bool parallel;
+    int64_t state_bytes;
+    int64_t lanes;                        /* elements of a row of a block */
+    int64_t chunk;                        /* elements, or rows of a strip, of a chunk */
+    int64_t chunks;                       /* of a result */
+    int64_t outers, width, strip, strips; /* columns: groups, columns of each, ... */
+    int64_t group;                        /* rows of a task */
+    char *value;                          /* states, chunks x rows */
+    int64_t *index;                       /* likewise, for arg */
+    atomic_bool decided;                  /* the only result is known: see early */
+    void *out;
+    gpo_dtype out_dtype;
+} job;
+
+/* ---- walking an array ---- */
+
+typedef struct cursor {
+    const char *at;
+    const reduce_axes *axes; /* ndim >= 1 */
+    int64_t bytes;
+    int64_t index[GPO_MAX_DIMS];
+} cursor;
+
+/* Stands on element k of the axes, counted in row-major order. */
+static void
+seek(cursor *c, const void *origin, const reduce_axes *axes, int64_t bytes, int64_t k)
+{
+    c->axes = axes;
+    c->bytes = bytes;
+    c->at = origin;
+    for (int d = axes->ndim - 1; d >= 0; d--) {
+        c->index[d] = d > 0 ? k % axes->shape[d] : k;
+        k = d > 0 ? k / axes->shape[d] : 0;
+        c->at += c->index[d] * axes->strides[d] * bytes;
+    }
+}
+
+/* Elements left on the last axis. */
+static int64_t
+run_left(const cursor *c)
+{
+    const int last = c->axes->ndim - 1;
+    return c->axes->shape[last] - c->index[last];
+}
+
+/* Moves on by n <= run_left(c) elements. */
+static void
+advance(cursor *c, int64_t n)
+{
+    const reduce_axes *axes = c->axes;
+    int d = axes->ndim - 1;
+    c->index[d] += n;
+    c->at += n * axes->strides[d] * c->bytes;
+    while (d > 0 && c->index[d] == axes->shape[d]) {
+        c->at -= axes->shape[d] * axes->strides[d] * c->bytes;
+        c->index[d] = 0;
+        d--;
+        c->index[d]++;
+        c->at += axes->strides[d] * c->bytes;
+    }
+}
+
+#define GATHER(type)                                        \
+    for (int64_t i = 0; i < n; i++) {                       \
+        ((type *)to)[i] = ((const type *)from)[i * stride]; \
+    }
+
+static void
+gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t bytes)
+{
+    if (stride == 1) {
+        memcpy(to, from, (size_t)(n * bytes));
+        return;
+    }
+    switch (bytes) {
+        case 1:
+            GATHER(uint8_t)
+            return;
+        case 2:
+            GATHER(uint16_t)
+            return;
+        case 4:
+            GATHER(uint32_t)
+            return;
+        case 8:
+            GATHER(uint64_t)
+            return;
+        default:
+            GATHER(gpo_c128)
+            return;
+    }
+}
+
+/* The next n elements side by side: where they are, or packed into `buffer`. */
+static const char *
+take(cursor *c, int64_t n, char *buffer)
+{
+    const int64_t stride = c->axes->strides[c->axes->ndim - 1];
+    int64_t left = run_left(c);
+    if (stride == 1 && n <= left) {
+        const char *at = c->at;
+        advance(c, n);
+        return at;
+    }
+    for (char *to = buffer; n > 0; left = run_left(c)) {
+        const int64_t run = n < left ? n : left;
+        gather(to, c->at, run, stride, c->bytes);
+        to += run * c->bytes;
+        n -= run;
+        advance(c, run);
+    }
+    return buffer;
+}
+
+/* ---- the tree: equal halves meet first, whatever the number of leaves ---- */
+
+typedef struct tree {
+    const loops *loops;
+    int64_t w, node_bytes, leaves;
+    int depth;
+    char *nodes;
+} tree;
+
+static char *
+tree_node(const tree *t, int level)
+{
+    return t->nodes + level * t->node_bytes;
+}
+
+/* Takes the leaf that was written to tree_node(t, t->depth). */
+static void
+tree_push(tree *t)
+{
+    for (int64_t k = t->leaves++; k & 1; k >>= 1) {
+        t->depth--;
+        t->loops->fold(tree_node(t, t->depth), tree_node(t, t->depth + 1), t->w);
+    }
+    t->depth++;
+}
+
+/* Leaves the fold of all leaves in node 0. */
+static void
+tree_finish(tree *t)
+{
+    for (; t->depth > 1; t->depth--) {
+        t->loops->fold(tree_node(t, t->depth - 2), tree_node(t, t->depth - 1), t->w);
+    }
+}
+
+/* ---- rows: one chunk ---- */
+
+static bool
+is_zero(const char *bytes, int n)
+{
+    uint64_t value = 0;
+    memcpy(&value, bytes, (size_t)n);
+    return value == 0;
+}
+
+/* *acc = the fold of the next n elements, n in [1, chunk]. */
+static void
+row_fold(const job *j, cursor *c, int64_t n, void *acc)
+{
+    const loops *f = j->loops;
+    const int64_t lanes = j->lanes;
+    const int64_t block = TALL * lanes;
+    _Alignas(64) char pack[TALL * LANE_BYTES];
+    if (n <= BRIEF) {
+        f->brief(take(c, n, pack), 1, 0, n, acc);
+        return;
+    }
+
+    enum { NODE = MAX_LANES * sizeof(uint64_t) };
+    _Alignas(64) char nodes[LEVELS - 4][NODE];
+    _Alignas(64) char spare[NODE];
+    tree t = {
+        .loops = f, .w = lanes, .node_bytes = lanes * f->acc_bytes, .nodes = nodes[0]};
+    for (; n >= block; n -= block) {
+        const char *x = take(c, block, pack);
+        const void *rows[TALL];
+        for (int r = 0; r < TALL; r++) {
+            rows[r] = x + r * lanes * f->bytes;
+        }
+        char *node = tree_node(&t, t.depth);
+        f->tall(rows, lanes, node);
+        if (j->early) {
+            f->lanes(node, lanes);
+            if (!is_zero(node, f->acc_bytes)) {
+                memcpy(acc, node, (size_t)f->acc_bytes);
+                return;
+            }
+        }
+        tree_push(&t);
+    }
+    if (n > 0) {
+        const char *x = take(c, n, pack);
+        if (n < lanes && t.depth > 0) {
+            f->load(x, n, spare);
+            f->fold(tree_node(&t, t.depth - 1), spare, n);
+        }
+        else {
+            char *node = tree_node(&t, t.depth++);
+            t.w = n < lanes ? n : lanes;
+            f->load(x, t.w, node);
+            for (int64_t k = lanes; k < n; k += lanes) {
+                const int64_t w = n - k < lanes ? n - k : lanes;
+                f->load(x + k * f->bytes, w, spare);
+                f->fold(node, spare, w);
+            }
+        }
+    }
+    tree_finish(&t);
+    f->lanes(nodes[0], t.w);
+    memcpy(acc, nodes[0], (size_t)f->acc_bytes);
+}
+
+/* Whether the candidate displaces the best; a nan is displaced by nothing. */
+static inline bool
+improves(const job *j, state best, state candidate)
+{
+    const bool least = j->plan.op == REDUCE_ARGMIN;
+    switch (j->loops->state) {
+        case GPO_U64:
+            return least ? candidate.u < best.u : candidate.u > best.u;
+        case GPO_I64:
+            return least ? candidate.i < best.i : candidate.i > best.i;
+        default:
+            return best.f == best.f &&
+                   ((least ? candidate.f < best.f : candidate.f > best.f) ||
+                    candidate.f != candidate.f);
+    }
+}
+
+/*
+ * The extreme of the next n elements and where it is, counted from `first`.  The
+ * elements are searched only where they hold a new extreme: rarely.
+ */
+static void
+row_extreme(const job *j, cursor *c, int64_t first, int64_t n, state *best,
+            int64_t *index)
+{
+    const loops *f = j->loops;
+    const int64_t piece = 4 * TALL * j->lanes;
+    _Alignas(64) char pack[4 * TALL * LANE_BYTES];
+    reduce_axes line = {.ndim = 1};
+    line.strides[0] = 1;
+    for (int64_t k = 0; k < n; k += piece) {
+        const int64_t m = n - k < piece ? n - k : piece;
+        const char *x = take(c, m, pack);
+        state acc, candidate;
+        cursor inner;
+        line.shape[0] = m;
+        seek(&inner, x, &line, f->bytes, 0);
+        row_fold(j, &inner, m, &acc);
+        f->widen(&acc, 1, &candidate);
+        if (k == 0 || improves(j, *best, candidate)) {
+            *best = candidate;
+            *index = first + k + f->find(x, m, 1, &acc);
+        }
+    }
+}
+
+/* Chunk i of the row that starts at `origin`. */
+static void
+row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *index)
+{
+    const int64_t first = i * j->chunk;
+    const int64_t rest = j->plan.cols - first;
+    const int64_t n = rest < j->chunk ? rest : j->chunk;
+    cursor c;
+    seek(&c, origin, &j->plan.reduced, j->loops->bytes, first);
+    state acc;
+    if (j->arg) {
+        row_extreme(j, &c, first, n, &acc, index);
+        memcpy(value, &acc, (size_t)j->state_bytes);
+        return;
+    }
+    row_fold(j, &c, n, &acc);
+    j->loops->widen(&acc, 1, value);
+}
+
+/* ---- columns: one chunk of one strip ---- */
+
+/* One row of a strip: w elements, `stride` apart, side by side. */
+static const void *
+take_row(cursor *c, int64_t w, int64_t stride, char *buffer)
+{
+    const void *x = c->at;
+    if (stride != 1) {
+        gather(buffer, c->at, w, stride, c->bytes);
+        x = buffer;
+    }
+    advance(c, 1);
+    return x;
+}
+
+/* The first w partial results of `nodes` = the folds of the next n rows. */
+static void
+strip_fold(const job *j, cursor *c, int64_t n, int64_t w, char *nodes)
+{
+    const loops *f = j->loops;
+    const int64_t stride = j->plan.kept.strides[j->plan.kept.ndim - 1];
+    _Alignas(64) char pack[TALL][STRIP_BYTES];
+    _Alignas(64) char spare[STRIP_BYTES];
+    tree t = {.loops = f, .w = w, .node_bytes = STRIP_BYTES, .nodes = nodes};
+    for (; n >= TALL; n -= TALL) {
+        const void *rows[TALL];
+        for (int r = 0; r < TALL; r++) {
+            rows[r] = take_row(c, w, stride, pack[r]);
+        }
+        f->tall(rows, w, tree_node(&t, t.depth));
+        tree_push(&t);
+    }
+    if (n > 0) {
+        char *node = tree_node(&t, t.depth++);
+        f->load(take_row(c, w, stride, pack[0]), w, node);
+        while (--n > 0) {
+            f->load(take_row(c, w, stride, pack[0]), w, spare);
+            f->fold(node, spare, w);
+        }
+    }
+    tree_finish(&t);
+}
+
+/* The extremes of the next n rows of a strip, and the rows they are in. */
+static void
+strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void *value,
+              int64_t *index)
+{
+    enum { PIECE = 32 }; /* rows that are searched when they hold a new extreme */
+    const loops *f = j->loops;
+    const int64_t column = j->plan.kept.strides[j->plan.kept.ndim - 1];
+    const int64_t row = j->plan.reduced.strides[0]; /* arg reduces one axis here */
+    _Alignas(64) char nodes[LEVELS][STRIP_BYTES];
+    uint64_t *best = value;
+    uint64_t found[STRIP_BYTES];
+    for (int64_t k = 0; k < n; k += PIECE) {
+        const int64_t m = n - k < PIECE ? n - k : PIECE;
+        const char *x = c->at;
+        strip_fold(j, c, m, w, nodes[0]);
+        f->widen(nodes[0], w, found);
+        for (int64_t i = 0; i < w; i++) {
+            const state candidate = {.u = found[i]}, old = {.u = best[i]};
+            if (k == 0 || improves(j, old, candidate)) {
+                best[i] = found[i];
+                index[i] = first + k +
+                           f->find(x + i * column * f->bytes, m, row,
+                                   nodes[0] + i * f->acc_bytes);
+            }
+        }
+    }
+}
+
+/* ---- finish ---- */
+
+#define FINISH(type, expression)                    \
+    do {                                            \
+        type *restrict to = (type *)j->out + first; \
+        for (int64_t i = 0; i < n; i++) {           \
+            to[i] = (expression);                   \
+        }                                           \
+    } while (0)
+
+/* Writes n results from `first` on out of their states. */
+static void
+finish(const job *j, const void *value, const int64_t *index, int64_t first, int64_t n)
+{
+    const uint64_t *u = value;
+    const double *f = value;
+    const gpo_c128 *c = value;
+    const reduce_op op = j->plan.op;
+    const double count = op == REDUCE_MEAN ? (double)j->plan.cols : 1;
+    /* NumPy's sums start at 0, so they are never -0; x + -0.0 is x. */
+    const double zero = op == REDUCE_SUM || op == REDUCE_MEAN ? 0.0 : -0.0;
+    if (j->arg) {
+        memcpy((int64_t *)j->out + first, index, (size_t)n * sizeof *index);
+        return;
+    }
+    if (op == REDUCE_ALL) {
+        FINISH(uint8_t, u[i] == 0);
+        return;
+    }
+    switch (j->out_dtype) {
+        case GPO_BOOL:
+            FINISH(uint8_t, u[i] != 0);
+            return;
+        case GPO_I8:
+        case GPO_U8:
+            FINISH(uint8_t, (uint8_t)u[i]);
+            return;
+        case GPO_I16:
+        case GPO_U16:
+            FINISH(uint16_t, (uint16_t)u[i]);
+            return;
+        case GPO_I32:
+        case GPO_U32:
+            FINISH(uint32_t, (uint32_t)u[i]);
+            return;
+        case GPO_I64:
+        case GPO_U64:
+            FINISH(uint64_t, u[i]);
+            return;
+        case GPO_F16:
+            FINISH(gpo_f16, f16_of_f64(f[i] / count + zero));
+            return;
+        case GPO_BF16:
+            FINISH(gpo_bf16, bf16_of_f64(f[i] / count + zero));
+            return;
+        case GPO_F32:
+            FINISH(float, (float)(f[i] / count + zero));
+            return;
+        case GPO_F64:
+            FINISH(double, f[i] / count + zero);
+            return;
+        case GPO_C64:
+            FINISH(gpo_c64, ((gpo_c64){(float)(c[i].re / count + zero),
+                                       (float)(c[i].im / count + zero)}));
+            return;
+        default:
+            FINISH(gpo_c128,
+                   ((gpo_c128){c[i].re / count + zero, c[i].im / count + zero}));
+            return;
+    }
+}
+
+/* ---- tasks ---- */
+
+static void
+each(const job *j, int64_t count, void (*body)(void *context, int64_t i), void *context)
+{
+    if (j->parallel) {
+        gpo_cpu_parallel(count, body, context);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        body(context, i);
+    }
+}
+
+/* Whole rows: group i. */
+static void
+row_group(void *context, int64_t i)
+{
+    const job *j = context;
+    const loops *f = j->loops;
+    const reduce_axes *reduced = &j->plan.reduced;
+    const int64_t cols = j->plan.cols;
+    const int64_t end =
+        j->plan.rows - i * j->group < j->group ? j->plan.rows : (i + 1) * j->group;
+    const int64_t stride = j->plan.kept.strides[j->plan.kept.ndim - 1];
+    const bool brief =
+        !j->arg && cols <= BRIEF && reduced->ndim == 1 && reduced->strides[0] == 1;
+    state value[BATCH], acc[BATCH];
+    int64_t index[BATCH];
+    cursor c;
+    seek(&c, j->plan.origin, &j->plan.kept, f->bytes, i * j->group);
+    for (int64_t r = i * j->group; r < end;) {
+        int64_t n = run_left(&c);
+        n = n < BATCH ? n : BATCH;
+        n = n < end - r ? n : end - r;
+        if (brief) {
+            f->brief(c.at, n, stride, cols, acc);
+            f->widen(acc, n, value);
+        }
+        else {
+            for (int64_t k = 0; k < n; k++) {
+                row_partial(j, c.at + k * stride * f->bytes, 0,
+                            (char *)value + k * j->state_bytes, &index[k]);
+            }
+        }
+        finish(j, value, index, r, n);
+        advance(&c, n);
+        r += n;
+    }
+}
+
+/* Long rows: task i is chunk i % chunks of row i / chunks. */
+static void
+row_chunk(void *context, int64_t i)
+{
+    job *j = context;
+    const int64_t row = i / j->chunks, chunk = i % j->chunks;
+    const int64_t at = chunk * j->plan.rows + row;
+    char *value = j->value + at * j->state_bytes;
+    if (j->early && atomic_load_explicit(&j->decided, memory_order_relaxed)) {
+        memset(value, 0, (size_t)j->state_bytes);
+        return;
+    }
+    cursor c;
+    seek(&c, j->plan.origin, &j->plan.kept, j->loops->bytes, row);
+    row_partial(j, c.at, chunk, value, j->arg ? &j->index[at] : NULL);
+    if (j->early && j->plan.rows == 1 && !is_zero(value, (int)j->state_bytes)) {
+        atomic_store_explicit(&j->decided, true, memory_order_relaxed);
+    }
+}
+
+/* Columns: task i is a strip of a chunk of an outer group. */
+static void
+column_strip(void *context, int64_t i)
+{
+    job *j = context;
+    const int64_t strip = i % j->strips * j->strip;
+    const int64_t chunk = i / j->strips % j->chunks;
+    const int64_t outer = i / j->strips / j->chunks;
+    const int64_t w = j->width - strip < j->strip ? j->width - strip : j->strip;
+    const int64_t k = chunk * j->chunk;
+    const int64_t n = j->plan.cols - k < j->chunk ? j->plan.cols - k : j->chunk;
+    const int64_t row = outer * j->width + strip;
+
+    _Alignas(64) uint64_t local[STRIP_BYTES];
+    int64_t local_index[STRIP_BYTES];
+    void *value = local;
+    int64_t *index = local_index;
+    if (j->chunks > 1) {
+        value = j->value + (chunk * j->plan.rows + row) * j->state_bytes;
+        index = j->arg ? j->index + chunk * j->plan.rows + row : NULL;
+    }
+    cursor c;
+    seek(&c, j->plan.origin, &j->plan.kept, j->loops->bytes, row);
+    seek(&c, c.at, &j->plan.reduced, j->loops->bytes, k);
+    if (j->arg) {
+        strip_extreme(j, &c, k, n, w, value, index);
+    }
+    else {
+        _Alignas(64) char nodes[LEVELS][STRIP_BYTES];
+        strip_fold(j, &c, n, w, nodes[0]);
+        j->loops->widen(nodes[0], w, value);
+    }
+    if (j->chunks == 1) {
+        finish(j, value, index, row, w);
+    }
+}
+
+/* Combines the chunks of COMBINE results in a fixed order and finishes them. */
+static void
+combine(void *context, int64_t i)
+{
+    job *j = context;
+    const int64_t rows = j->plan.rows;
+    const int64_t first = i * COMBINE;
+    const int64_t n = rows - first < COMBINE ? rows - first : COMBINE;
+    char *value = j->value + first * j->state_bytes;
+    int64_t *index = j->arg ? j->index + first : NULL;
+    if (!j->arg) {
+        for (int64_t step = 1; step < j->chunks; step *= 2) {
+            for (int64_t k = 0; k + step < j->chunks; k += 2 * step) {
+                j->combine->fold(value + k * rows * j->state_bytes,
+                                 value + (k + step) * rows * j->state_bytes, n);
+            }
+        }
+    }
+    uint64_t *best = (uint64_t *)value;
+    for (int64_t k = 1; j->arg && k < j->chunks; k++) {
+        for (int64_t r = 0; r < n; r++) {
+            const state candidate = {.u = best[k * rows + r]}, old = {.u = best[r]};
+            if (improves(j, old, candidate)) {
+                best[r] = candidate.u;
+                index[r] = index[k * rows + r];
+            }
+        }
+    }
+    finish(j, value, index, first, n);
+}
+
+/* ---- the variants ---- */
+
+static void
+one_axis_at_least(reduce_axes *axes)
+{
+    if (axes->ndim == 0) {
+        axes->ndim = 1;
+        axes->shape[0] = 1;
+        axes->strides[0] = 1;
+    }
+}
+
+static int64_t
+ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static void
+start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
+{
+    reduce_make_plan(call, &j->plan);
+    one_axis_at_least(&j->plan.kept);
+    one_axis_at_least(&j->plan.reduced);
+    const reduce_op op = j->plan.op;
+    j->loops = find_loops(isa, op, call->in[0].dtype);
+    j->combine = find_loops(isa, op, j->loops->state);
+    j->arg = op == REDUCE_ARGMIN || op == REDUCE_ARGMAX;
+    j->early = op == REDUCE_ANY || op == REDUCE_ALL;
+    j->parallel = parallel;
+    j->state_bytes = gpo_dtypes[j->loops->state].bytes;
+    j->lanes = LANE_BYTES / j->loops->bytes;
+    j->value = NULL;
+    j->index = NULL;
+    atomic_init(&j->decided, false);
+    j->out = call->out[0].data;
+    j->out_dtype = call->out[0].dtype;
+}
+
+/* The results of no elements. */
+static void
+finish_empty(const job *j)
+{
+    uint64_t zero[2 * BATCH] = {0};
+    double one[2 * BATCH] = {0};
+    const bool prod = j->plan.op == REDUCE_PROD;
+    const gpo_dtype kind = j->loops->state;
+    for (int k = 0; k < BATCH; k++) {
+        zero[k] = prod; /* 1 as an integer */
+        one[kind == GPO_C128 ? 2 * k : k] = prod;
+    }
+    const void *value =
+        kind == GPO_F64 || kind == GPO_C128 ? (void *)one : (void *)zero;
+    for (int64_t r = 0; r < j->plan.rows; r += BATCH) {
+        const int64_t left = j->plan.rows - r;
+        finish(j, value, NULL, r, left < BATCH ? left : BATCH);
+    }
+}
+
+/* Whether neighbouring results lie closer together than the elements of one result. */
+static bool
+by_columns(const reduce_plan *plan)
+{
+    const reduce_axes *kept = &plan->kept, *reduced = &plan->reduced;
+    const int64_t across = llabs(kept->strides[kept->ndim - 1]);
+    const int64_t along = llabs(reduced->strides[reduced->ndim - 1]);
+    return plan->cols > 1 && kept->shape[kept->ndim - 1] > 1 && across < along;
+}
+
+static gpo_status
+run(gpo_call *call, bool parallel)
+{
+    job j;
+    start(&j, call, gpo_cpu_isa(), parallel);
+    if (j.plan.rows == 0) {
+        return GPO_OK;
+    }
+    if (j.plan.cols == 0) {
+        finish_empty(&j);
+        return GPO_OK;
+    }
+
+    const bool columns = by_columns(&j.plan);
+    int64_t tasks;
+    if (columns) {
+        const int64_t widest =
+            j.loops->acc_bytes > j.loops->bytes ? j.loops->acc_bytes : j.loops->bytes;
+        j.width = j.plan.kept.shape[j.plan.kept.ndim - 1];
+        j.outers = j.plan.rows / j.width;
+        j.strip = STRIP_BYTES / widest;
+        j.strips = ceil_div(j.width, j.strip);
+        j.chunk = STRIP_ROWS;
+        j.chunks = ceil_div(j.plan.cols, j.chunk);
+        tasks = j.outers * j.strips * j.chunks;
+    }
+    else {
+        j.chunk = CHUNK_BLOCKS * TALL * j.lanes;
+        j.chunks = ceil_div(j.plan.cols, j.chunk);
+        j.group = GROUP_BYTES / (j.plan.cols * j.loops->bytes) + 1;
+        tasks = j.chunks > 1 ? j.plan.rows * j.chunks : ceil_div(j.plan.rows, j.group);
+    }
+
+    if (j.chunks > 1) {
+        const size_t states = (size_t)j.chunks * (size_t)j.plan.rows;
+        const size_t bytes = states * (size_t)j.state_bytes;
+        void *memory = NULL;
+        gpo_status status =
+            gpo_scratch(call, bytes + (j.arg ? states * sizeof(int64_t) : 0), &memory);
+        if (status) {
+            return status;
+        }
+        j.value = memory;
+        j.index = (int64_t *)(j.value + bytes);
+    }
+    if (columns) {
+        each(&j, tasks, column_strip, &j);
+    }
+    else if (j.chunks == 1) {
+        each(&j, tasks, row_group, &j);
+    }
+    else {
+        if (j.early && j.plan.rows == 1) { /* often the first chunk decides */
+            row_chunk(&j, 0);
+            if (j.decided) {
+                finish(&j, j.value, NULL, 0, 1);
+                return GPO_OK;
+            }
+        }
+        each(&j, tasks, row_chunk, &j);
+    }
+    if (j.chunks > 1) {
+        each(&j, ceil_div(j.plan.rows, COMBINE), combine, &j);
+    }
+    return GPO_OK;
+}
+
+static gpo_status
+run_simd(gpo_call *call)
+{
+    return run(call, false);
+}
+
+static gpo_status
+run_threads(gpo_call *call)
+{
+    return run(call, true);
+}
+
+/* ---- scalar: one element after the other ---- */
+
+enum { PLAIN = 16 }; /* elements in a row of additions: log2(n) + 11 roundings in all */
+
+#define DEFINE_PLAIN(op, dtype, A, S, LOAD, FOLD)                                 \
+    static void plain_##op##_##dtype(const void *from, int64_t n, int64_t stride, \
+                                     void *to)                                    \
+    {                                                                             \
+        const T_##dtype *x = from;                                                \
+        A a = (A)LOAD(x[0]);                                                      \
+        for (int64_t k = 1; k < n; k++) {                                         \
+            a = FOLD(a, (A)LOAD(x[k * stride]));                                  \
+        }                                                                         \
+        *(A *)to = a;                                                             \
+    }
+#define PLAIN_ROW(op, dtype, A, S, LOAD, FOLD) \
+    [REDUCE_##op][GPO_##dtype] = plain_##op##_##dtype,
+
+typedef void (*plain_loop)(const void *x, int64_t n, int64_t stride, void *acc);
+
+FOLDS(DEFINE_PLAIN)
+ORDERED(DEFINE_PLAIN)
+
+static const plain_loop plain[REDUCE_NOPS][GPO_NDTYPES] = {FOLDS(PLAIN_ROW)
+                                                               ORDERED(PLAIN_ROW)};
+
+/* One row, in pieces of PLAIN elements. */
+static void
+plain_row(const job *j, plain_loop loop, const char *origin, state *out, int64_t *index)
+{
+    const loops *f = j->loops;
+    const reduce_axes *axes = &j->plan.reduced;
+    const int64_t stride = axes->strides[axes->ndim - 1];
+    state nodes[64], acc, candidate;
+    tree t = {.loops = j->combine,
+              .w = 1,
+              .node_bytes = sizeof(state),
+              .nodes = (char *)nodes};
+    cursor c;
+    seek(&c, origin, axes, f->bytes, 0);
+    for (int64_t k = 0; k < j->plan.cols;) {
+        const char *x = c.at;
+        int64_t n = run_left(&c);
+        n = n < PLAIN ? n : PLAIN;
+        loop(x, n, stride, &acc);
+        advance(&c, n);
+        if (j->arg) {
+            f->widen(&acc, 1, &candidate);
+            if (k == 0 || improves(j, nodes[0], candidate)) {
+                nodes[0] = candidate;
+                *index = k + f->find(x, n, stride, &acc);
+            }
+        }
+        else {
+            f->widen(&acc, 1, &nodes[t.depth]);
+            if (j->early && nodes[t.depth].u) {
+                *out = nodes[t.depth];
+                return;
+            }
+            tree_push(&t);
+        }
+        k += n;
+    }
+    tree_finish(&t);
+    *out = nodes[0];
+}
+
+static gpo_status
+run_scalar(gpo_call *call)
+{
+    job j;
+    start(&j, call, GPO_ISA_BASE, false);
+    if (j.plan.rows > 0 && j.plan.cols == 0) {
+        finish_empty(&j);
+        return GPO_OK;
+    }
+    reduce_op op = j.plan.op;
+    gpo_dtype dtype = call->in[0].dtype;
+    find_fold(&op, &dtype);
+    cursor c;
+    seek(&c, j.plan.origin, &j.plan.kept, j.loops->bytes, 0);
+    for (int64_t r = 0; r < j.plan.rows; r++) {
+        state value;
+        int64_t index;
+        plain_row(&j, plain[op][dtype], c.at, &value, &index);
+        finish(&j, &value, &index, r, 1);
+        advance(&c, 1);
+    }
+    return GPO_OK;
+}
+
+/* ---- choose ---- */
+
+enum { SCALAR, SIMD, THREADS };
+
+static const gpo_variant variants[] = {
+    [SCALAR] = {"scalar",
+                "one element after the other, in groups of 16",
+                "",
+                "run-to-run",
+                {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_scalar,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+                }},
+    [SIMD] = {"simd",
+              "whole rows of a block at once, pairwise, in vector registers",
+              "",
+              "run-to-run",
+              {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_simd,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+              }},
+    [THREADS] = {"threads",
+                 "simd on chunks of fixed size, shared out among threads",
+                 "",
+                 "run-to-run",
+                 {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_threads,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+                 }},
+    {.name = NULL},
+};
+
+static const gpo_variant *
+choose(const gpo_call *call, char why[GPO_MESSAGE])
+{
+    static const char alone[] = "the thread team has one thread";
+    static const char small[] = "under 512 KiB of input starting threads costs more "
+                                "than they save";
+    static const char large[] = "from 512 KiB of input on several threads pay";
+    enum { PAYS = 1 << 19 };
+    const gpo_array *x = &call->in[0];
+    if (x->size < PAYS / gpo_dtypes[x->dtype].bytes) {
+        memcpy(why, small, sizeof small);
+        return &variants[SIMD];
+    }
+    if (gpo_cpu_threads() == 1) {
+        memcpy(why, alone, sizeof alone);
+        return &variants[SIMD];
+    }
+    memcpy(why, large, sizeof large);
+    return &variants[THREADS];
+}
+
+const gpo_table reduce_cpu = {variants, choose};
