@@ -67,11 +67,13 @@ def reduce(
         acc = wide(dtype)
         with np.errstate(all="ignore"):
             elements = x.astype(dtype).astype(acc)
-            combine = np.multiply if op == "prod" else np.add
+            combine: Any = np.multiply if op == "prod" else np.add
             result = combine.reduce(elements, axis=axis, keepdims=keepdims, dtype=acc)
             if op == "mean":
-                rows = np.size(result)
-                result = result / acc.type(x.size // rows if rows else 1)
+                total = np.asarray(result)
+                parts = total.reshape(-1).view(acc.type(0).real.dtype)
+                parts = parts / (x.size // total.size if total.size else 1)
+                result = parts.view(acc).reshape(total.shape)
             result = np.asarray(result).astype(dtype)
     else:
         raise ValueError(f"op must be a reduction, not {op!r}")

@@ -79,6 +79,7 @@ def values(fill: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any
     target = dtype_of(dtype)
     kind = kind_of(target)
     n = math.prod(shape)
+    x: Any
     if fill in ("rare", "common"):
         x = np.full(n, fill == "common", np.int8)
         if n:
@@ -357,7 +358,7 @@ def reduce_samples(dtype: str, extent: str) -> Iterator[Sample]:
         for n in SIZES:
             if n == BIG:
                 continue
-            layouts = LAYOUTS_1D
+            layouts: tuple[str, ...] = LAYOUTS_1D
             if extent == "small":
                 layouts = (LAYOUTS_1D[turn % len(LAYOUTS_1D)],)
             for layout in layouts:

@@ -68,6 +68,8 @@ def supports(backend: str, variant: str, dtype: str) -> bool:
         (np.empty((0, 3)), "min", {"axis": 0}),
         (np.empty((0, 3)), "argmax", {}),
         (np.empty((0, 3)), "argmin", {"axis": 0}),
+        (np.empty((0, 0)), "min", {"axis": 0}),
+        (np.empty((0, 2, 0)), "argmax", {"axis": 0}),
         ([[1, 2], [3]], "sum", {}),
         (np.ones(3), "sum", {"dtype": "nope"}),
         (np.ones(3), "sum", {"dtype": "f99"}),
