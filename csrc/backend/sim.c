@@ -1,12 +1,144 @@
 /*
- * sim.c  Loads the simulator, a shared object beside the extension module.
+ * sim.c  Loads the simulator, two shared objects beside the extension module: the plain
+ * one and the instrumented one, which the settings choose between.
+ * Order: settings, loading, what backend.c asks.
  */
+#define _GNU_SOURCE /* dladdr */
 #include "sim.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- settings ---- */
+
+const char *const gpo_sim_schedules[GPO_SIM_NSCHEDULES] = {
+    "ascending", "descending", "shuffle", "preempt", "lockstep"};
+
+typedef struct library {
+    const char *file;
+    bool tried;
+    const gpo_sim_library *entry;
+    char reason[256];
+} library;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static library plain = {.file = "_sim.so"};
+static library instrumented = {.file = "_sim_profile.so"};
+static bool configured;
+static gpo_sim_config config = {.seed = 1, .fail_after = -1};
+
+/* With `lock` held. */
+static void
+read_environment(void)
+{
+    const char *wanted = getenv("GPUOPT_SIM");
+    if (!configured && wanted && strcmp(wanted, "check") == 0) {
+        config.checks = true;
+    }
+    configured = true;
+}
+
+/* ---- loading ---- */
+
+/* The path of a file beside this module; false if it does not fit. */
+static bool
+beside_module(const char *file, char *path, size_t size)
+{
+    Dl_info info;
+    if (!dladdr((const void *)&gpo_sim_schedules, &info) || !info.dli_fname) {
+        return false;
+    }
+    const char *slash = strrchr(info.dli_fname, '/');
+    const int folder = slash ? (int)(slash - info.dli_fname + 1) : 0;
+    const int n = snprintf(path, size, "%.*s%s", folder, info.dli_fname, file);
+    return n >= 0 && (size_t)n < size;
+}
+
+/* With `lock` held. */
+static void
+load(library *l)
+{
+    char path[4096];
+    l->tried = true;
+    if (!beside_module(l->file, path, sizeof path)) {
+        snprintf(l->reason, sizeof l->reason, "the module's own folder is unknown");
+        return;
+    }
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+        const char *error = dlerror();
+        snprintf(l->reason, sizeof l->reason, "the simulator cannot be loaded: %s",
+                 error ? error : path);
+        return;
+    }
+    const gpo_sim_library *entry = dlsym(handle, "gpo_sim_entry");
+    if (!entry || entry->record_bytes != sizeof(gpo_sim_record)) {
+        snprintf(l->reason, sizeof l->reason, "%s belongs to another build of gpuopt",
+                 l->file);
+        dlclose(handle);
+        return;
+    }
+    entry->configure(&config);
+    l->entry = entry; /* stays loaded: arrays of it may outlive every call */
+}
+
+static library *
+selected(void)
+{
+    read_environment();
+    const bool instruments =
+        config.checks || config.profile || config.schedule == GPO_SIM_LOCKSTEP;
+    return instruments ? &instrumented : &plain;
+}
+
+const gpo_sim_library *
+gpo_sim_loaded(const char **reason)
+{
+    pthread_mutex_lock(&lock);
+    library *l = selected();
+    if (!l->tried) {
+        load(l);
+    }
+    pthread_mutex_unlock(&lock);
+    *reason = l->entry ? NULL : l->reason;
+    return l->entry;
+}
+
+void
+gpo_sim_get_config(gpo_sim_config *out)
+{
+    pthread_mutex_lock(&lock);
+    read_environment();
+    *out = config;
+    pthread_mutex_unlock(&lock);
+}
+
+void
+gpo_sim_set_config(const gpo_sim_config *wanted)
+{
+    pthread_mutex_lock(&lock);
+    configured = true;
+    config = *wanted;
+    if (plain.entry) {
+        plain.entry->configure(&config);
+    }
+    if (instrumented.entry) {
+        instrumented.entry->configure(&config);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- what backend.c asks ---- */
 
 static const char *
 unavailable(void)
 {
-    return "this build of gpuopt has no simulator";
+    const char *reason;
+    gpo_sim_loaded(&reason);
+    return reason;
 }
 
 static const gpo_backend none = {
@@ -15,12 +147,15 @@ static const gpo_backend none = {
 const gpo_backend *
 gpo_sim_backend(void)
 {
-    return &none;
+    const char *reason;
+    const gpo_sim_library *l = gpo_sim_loaded(&reason);
+    return l ? l->backend : &none;
 }
 
 const gpo_table *
 gpo_sim_table(const char *op)
 {
-    (void)op;
-    return NULL;
+    const char *reason;
+    const gpo_sim_library *l = gpo_sim_loaded(&reason);
+    return l ? l->table(op) : NULL;
 }

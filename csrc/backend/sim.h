@@ -1,11 +1,11 @@
 /*
  * sim.h  The border between the module and the simulator, which is a shared object of
- * its own (csrc/sim/, built once plain and once for profiling) loaded on first use.
+ * its own (csrc/sim/, built once plain and once instrumented) loaded on first use.
  */
 #ifndef GPO_SIM_H
 #define GPO_SIM_H
 
-#include "backend.h"
+#include "../sim/library.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,6 +16,19 @@ const gpo_backend *gpo_sim_backend(void);
 
 /* The simulator's own table of an operator, NULL if there is none. */
 const gpo_table *gpo_sim_table(const char *op);
+
+/*
+ * The settings, first read from GPUOPT_SIM ("check", "plain" or nothing).  Asking for
+ * checks, counts or the schedule lockstep selects the instrumented library.  Settings
+ * are the process's: change them between calls only.
+ */
+void gpo_sim_get_config(gpo_sim_config *config);
+void gpo_sim_set_config(const gpo_sim_config *config);
+
+/* The library the settings select; NULL with the reason (static storage). */
+const gpo_sim_library *gpo_sim_loaded(const char **reason);
+
+extern const char *const gpo_sim_schedules[GPO_SIM_NSCHEDULES];
 
 #ifdef __cplusplus
 }

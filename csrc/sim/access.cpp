@@ -1,0 +1,1188 @@
+/*
+ * access.cpp  What the instrumented build sees of every access: the compiler calls the
+ * __tsan_ and __sanitizer_cov_ functions below (kernel files are compiled with
+ * -fsanitize=thread -fsanitize-coverage=trace-pc; libtsan is not linked).  Order: sites
+ * and small tables, counts, happens-before, cells, one access, the compiler's hooks,
+ * the report.  In the plain build nothing of it exists but empty functions.
+ *
+ * Counting: the k-th execution of one instruction by the lanes of a warp since the last
+ * barrier is one request.
+ * Races: two accesses of one byte, one of them a write, not both atomic, that nothing
+ * orders.  A barrier orders a block, __syncwarp its lanes; a fence and then an atomic
+ * (or volatile) write of a word orders what went before it with whoever reads that word
+ * atomically (or volatile) afterwards, and that thread's block from its next barrier.
+ */
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#ifdef GPO_SIM_PROFILE
+#include <link.h>
+
+namespace gpo_sim
+{
+
+/* ---- sites and small tables ---- */
+
+/* From 64-bit keys to numbers; an open table, never more than half full. */
+struct Index {
+    struct Slot {
+        uint64_t key;
+        uint32_t value, used;
+    } * slots;
+    size_t size, count;
+};
+
+/* The slot of `key`, new with value 0 if it was not there; NULL: no memory. */
+static uint32_t *
+index_at(Index *index, uint64_t key)
+{
+    if (2 * (index->count + 1) > index->size) {
+        const Index old = *index;
+        index->size = old.size ? 2 * old.size : 1024;
+        index->slots = (Index::Slot *)calloc(index->size, sizeof *index->slots);
+        index->count = 0;
+        if (!index->slots) {
+            *index = old;
+            return NULL;
+        }
+        for (size_t i = 0; i < old.size; i++) {
+            if (old.slots[i].used) {
+                *index_at(index, old.slots[i].key) = old.slots[i].value;
+            }
+        }
+        free(old.slots);
+    }
+    size_t i = (key * 0x9e3779b97f4a7c15u) >> 20 & (index->size - 1);
+    while (index->slots[i].used && index->slots[i].key != key) {
+        i = (i + 1) & (index->size - 1);
+    }
+    if (!index->slots[i].used) {
+        index->slots[i] = Index::Slot{key, 0, 1};
+        index->count++;
+    }
+    return &index->slots[i].value;
+}
+
+/* The value of `key`, 0 if it is not there. */
+static uint32_t
+index_get(const Index *index, uint64_t key)
+{
+    if (index->size == 0) {
+        return 0;
+    }
+    size_t i = (key * 0x9e3779b97f4a7c15u) >> 20 & (index->size - 1);
+    while (index->slots[i].used) {
+        if (index->slots[i].key == key) {
+            return index->slots[i].value;
+        }
+        i = (i + 1) & (index->size - 1);
+    }
+    return 0;
+}
+
+static void
+index_clear(Index *index)
+{
+    if (index->count) {
+        memset(index->slots, 0, index->size * sizeof *index->slots);
+        index->count = 0;
+    }
+}
+
+/* Makes room for `count` elements, the new ones zero; false: no memory. */
+template <typename T>
+static bool
+reserve(T **data, size_t *capacity, size_t count)
+{
+    if (count <= *capacity) {
+        return true;
+    }
+    size_t wanted = *capacity ? *capacity : 64;
+    while (wanted < count) {
+        wanted *= 2;
+    }
+    T *grown = (T *)realloc((void *)*data, wanted * sizeof(T));
+    if (!grown) {
+        return false;
+    }
+    memset((void *)(grown + *capacity), 0, (wanted - *capacity) * sizeof(T));
+    *data = grown;
+    *capacity = wanted;
+    return true;
+}
+
+/* An instruction, or a line where a function of cuda_sim.h was called. */
+struct SiteInfo {
+    uintptr_t pc; /* 0: `site` is known */
+    Site site;
+};
+
+static SiteInfo *sites;
+static size_t nsites = 1, sites_capacity; /* 0 is "unknown" */
+static Index site_index;
+enum { MAX_SITES = 65535 };
+
+static uint32_t
+site_number(uint64_t key, uintptr_t pc, const Site *site)
+{
+    uint32_t *number = index_at(&site_index, key);
+    if (number && *number == 0 && nsites < MAX_SITES &&
+        reserve(&sites, &sites_capacity, nsites + 1)) {
+        sites[nsites].pc = pc;
+        sites[nsites].site = site ? *site : Site{"", 0};
+        *number = (uint32_t)nsites++;
+    }
+    return number ? *number : 0;
+}
+
+static uint32_t
+site_of_pc(uintptr_t pc)
+{
+    return site_number(pc, pc, NULL);
+}
+
+static uint32_t
+site_of_line(const Site *site)
+{
+    return site_number((uint64_t)(uintptr_t)site->file << 20 ^ (uint64_t)site->line ^
+                           (uint64_t)1 << 63,
+                       0, site);
+}
+
+static Site
+site_line(uint32_t number)
+{
+    if (number == 0 || number >= nsites) {
+        return Site{"", 0};
+    }
+    SiteInfo *info = &sites[number];
+    if (info->pc) {
+        info->site = line_of(info->pc - 1); /* the call, not what follows it */
+        info->pc = 0;
+    }
+    return info->site;
+}
+
+/* ---- counts ---- */
+
+enum Kind { SHARED, GLOBAL, SHARED_ATOMIC, GLOBAL_ATOMIC, CODE };
+
+struct Counts {
+    uint64_t shared_requests, shared_wavefronts, shared_ideal;
+    uint64_t global_requests, global_sectors, global_ideal;
+    uint64_t atomic_requests, atomic_serialised;
+    uint64_t code_blocks, code_divergent, code_lanes, code_lanes_full;
+    uint64_t barriers, races;
+};
+
+struct Kernel {
+    const char *name;
+    uint64_t launches, blocks, threads;
+    Counts *counts; /* by site */
+    size_t capacity;
+};
+
+static Kernel *kernels;
+static size_t nkernels, kernels_capacity;
+static Kernel *kernel; /* of the running launch */
+static bool checking;  /* the settings ask for checks or counts */
+
+static Counts *
+counts_at(uint32_t site)
+{
+    static Counts nowhere;
+    if (!kernel || !reserve(&kernel->counts, &kernel->capacity, site + 1)) {
+        return &nowhere;
+    }
+    return &kernel->counts[site];
+}
+
+/* Adds `value` to a list of `count` if it is new there; most repeats are recent. */
+static unsigned
+add_distinct(uintptr_t *list, unsigned count, uintptr_t value)
+{
+    for (unsigned i = count; i > 0; i--) {
+        if (list[i - 1] == value) {
+            return count;
+        }
+    }
+    list[count] = value;
+    return count + 1;
+}
+
+/*
+ * Shared memory has 32 banks of 4 bytes.  Accesses of 8 bytes go by half warps, of 16
+ * by quarter warps; one wavefront serves one word of every bank.
+ */
+static void
+count_shared(const Request *r, Counts *counts)
+{
+    const unsigned group = r->bytes >= 16 ? 8 : r->bytes == 8 ? 16 : 32;
+    const unsigned words = r->bytes > 4 ? r->bytes / 4 : 1;
+    counts->shared_requests++;
+    for (unsigned first = 0; first < WARP; first += group) {
+        uintptr_t bank[32][32];
+        unsigned used[32] = {0}, most = 0;
+        for (unsigned lane = first; lane < first + group; lane++) {
+            if (!(r->mask >> lane & 1u)) {
+                continue;
+            }
+            for (unsigned w = 0; w < words; w++) {
+                const uintptr_t word = r->address[lane] / 4 + w;
+                const unsigned b = (unsigned)(word & 31);
+                used[b] = add_distinct(bank[b], used[b], word);
+                most = used[b] > most ? used[b] : most;
+            }
+        }
+        counts->shared_wavefronts += most;
+        counts->shared_ideal += most > 0;
+    }
+}
+
+/* Global memory comes in sectors of 32 bytes. */
+static void
+count_global(const Request *r, Counts *counts)
+{
+    uintptr_t sectors[2 * WARP], elements[WARP];
+    unsigned nsectors = 0, nelements = 0;
+    for (unsigned left = r->mask; left; left &= left - 1) {
+        const uintptr_t a = r->address[__builtin_ctz(left)];
+        nsectors = add_distinct(sectors, nsectors, a / 32);
+        nsectors = add_distinct(sectors, nsectors, (a + r->bytes - 1u) / 32);
+        nelements = add_distinct(elements, nelements, a);
+    }
+    counts->global_requests++;
+    counts->global_sectors += nsectors;
+    counts->global_ideal += (nelements * r->bytes + 31u) / 32;
+}
+
+/* Lanes that hit one address go one after the other. */
+static void
+count_atomic(const Request *r, Counts *counts)
+{
+    unsigned most = 0;
+    for (unsigned left = r->mask; left; left &= left - 1) {
+        const uintptr_t a = r->address[__builtin_ctz(left)];
+        unsigned same = 0;
+        for (unsigned other = r->mask; other; other &= other - 1) {
+            same += r->address[__builtin_ctz(other)] == a;
+        }
+        most = same > most ? same : most;
+    }
+    counts->atomic_requests++;
+    counts->atomic_serialised += most;
+}
+
+static void
+count_requests(Warp *warp)
+{
+    const unsigned exists = (unsigned)__builtin_popcount(warp->exists);
+    for (size_t i = 0; i < warp->table.count; i++) {
+        const Request *r = &warp->table.requests[i];
+        Counts *counts = counts_at(r->site);
+        const unsigned lanes = (unsigned)__builtin_popcount(r->mask);
+        switch (r->kind) {
+            case SHARED:
+                count_shared(r, counts);
+                break;
+            case GLOBAL:
+                count_global(r, counts);
+                break;
+            case CODE:
+                counts->code_blocks++;
+                counts->code_divergent += lanes < exists;
+                counts->code_lanes += lanes;
+                counts->code_lanes_full += exists;
+                break;
+            default:
+                count_atomic(r, counts);
+        }
+    }
+    warp->table.count = 0;
+}
+
+/* The request that the running lane joins at this site; NULL: no memory. */
+static Request *
+join_request(Fibre *self, uint32_t site, Kind kind)
+{
+    const uint32_t interval = self->block->interval;
+    if (!reserve(&self->occurrences, &self->noccurrences, site + 1)) {
+        return NULL;
+    }
+    Occurrence *o = &self->occurrences[site];
+    if (o->interval != interval) {
+        *o = Occurrence{interval, 0};
+    }
+    const uint64_t key = (uint64_t)site << 32 | o->count++;
+    RequestTable *t = &self->warp->table;
+    if (!reserve(&t->requests, &t->capacity, t->count + 1)) {
+        return NULL;
+    }
+    if (t->nslots < 2 * t->capacity) { /* all requests of this interval anew */
+        const size_t nslots = 4 * t->capacity;
+        const RequestTable old = *t;
+        t->slots = (RequestTable::Slot *)calloc(nslots, sizeof *t->slots);
+        if (!t->slots) {
+            t->slots = old.slots;
+            return NULL;
+        }
+        t->nslots = nslots;
+        for (size_t i = 0; i < old.nslots; i++) {
+            if (old.slots[i].interval == interval) {
+                size_t k =
+                    (old.slots[i].key * 0x9e3779b97f4a7c15u) >> 24 & (nslots - 1);
+                while (t->slots[k].interval == interval) {
+                    k = (k + 1) & (nslots - 1);
+                }
+                t->slots[k] = old.slots[i];
+            }
+        }
+        free(old.slots);
+    }
+    size_t i = (key * 0x9e3779b97f4a7c15u) >> 24 & (t->nslots - 1);
+    while (t->slots[i].interval == interval && t->slots[i].key != key) {
+        i = (i + 1) & (t->nslots - 1);
+    }
+    if (t->slots[i].interval != interval) {
+        t->slots[i] = RequestTable::Slot{key, interval, (uint32_t)t->count};
+        Request *r = &t->requests[t->count++];
+        r->site = site;
+        r->mask = 0;
+        r->kind = (uint8_t)kind;
+        return r;
+    }
+    return &t->requests[t->slots[i].index];
+}
+
+static void
+record_request(Fibre *self, uint32_t site, Kind kind, uintptr_t address, unsigned bytes)
+{
+    Request *r = join_request(self, site, kind);
+    if (r) {
+        const unsigned lane = self->position.lane;
+        r->mask |= 1u << lane;
+        r->bytes = (uint8_t)bytes;
+        r->address[lane] = address;
+    }
+}
+
+/* ---- happens-before ---- */
+
+/* A fence and then an atomic on a word: what was before the fence is published. */
+struct Release {
+    uint32_t block, thread;
+    uint32_t fence, barrier; /* times: of the fence, of the block's barrier before it */
+    uint32_t acquired;       /* what the block itself had acquired */
+    uint32_t previous;       /* the block's release before this one on the same word */
+};
+
+/* A block has read a word atomically: it knows the first `length` releases of it. */
+struct Acquire {
+    uint32_t word, length;
+    uint32_t thread, time;
+    uint32_t previous; /* of the same block */
+};
+
+struct Word {
+    uint32_t releases; /* how many there were */
+};
+
+static Release *releases;
+static Acquire *acquires;
+static Word *words;
+static size_t nreleases = 1, releases_capacity;
+static size_t nacquires = 1, acquires_capacity;
+static size_t nwords = 1, words_capacity;
+static Index word_index;    /* address -> word */
+static Index release_index; /* word, block -> last release, counted within the word */
+
+static void
+forget_order(void)
+{
+    nreleases = nacquires = nwords = 1;
+    index_clear(&word_index);
+    index_clear(&release_index);
+}
+
+static void
+acquire_and_release(Fibre *self, uintptr_t address, bool writes)
+{
+    Block *block = self->block;
+    const bool publishes = writes && self->fence > running.start;
+    uint32_t word = index_get(&word_index, address);
+    if (word == 0) {
+        uint32_t *slot = publishes ? index_at(&word_index, address) : NULL;
+        if (!slot || !reserve(&words, &words_capacity, nwords + 1)) {
+            return;
+        }
+        words[nwords].releases = 0;
+        *slot = word = (uint32_t)nwords++;
+    }
+    if (words[word].releases > 0 &&
+        reserve(&acquires, &acquires_capacity, nacquires + 1)) {
+        acquires[nacquires] =
+            Acquire{word, words[word].releases, self->linear, now, block->acquired};
+        block->acquired = (uint32_t)nacquires++;
+        now++;
+    }
+    if (publishes) {
+        uint32_t *last =
+            index_at(&release_index, (uint64_t)word << 32 | (uint32_t)block->linear);
+        if (last && reserve(&releases, &releases_capacity, nreleases + 1)) {
+            releases[nreleases] =
+                Release{(uint32_t)block->linear, self->linear,    self->fence,
+                        self->fence_barrier,     block->acquired, *last};
+            *last = (uint32_t)nreleases++;
+            words[word].releases = (uint32_t)nreleases; /* a time in the log */
+        }
+    }
+}
+
+/* Whether an access is among what the list of acquires knows. */
+static bool
+is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block,
+             unsigned thread, int depth)
+{
+    for (uint32_t a = acquired; a; a = acquires[a].previous) {
+        const Acquire *acquire = &acquires[a];
+        if (self && acquire->thread != self->linear &&
+            acquire->thread / WARP != self->linear / WARP &&
+            acquire->time >= self->block->barrier) {
+            continue; /* no barrier since another thread acquired it */
+        }
+        uint32_t r =
+            index_get(&release_index, (uint64_t)acquire->word << 32 | block);
+        for (; r; r = releases[r].previous) {
+            if (r < acquire->length && time < releases[r].fence &&
+                (releases[r].thread == thread || time < releases[r].barrier ||
+                 releases[r].thread / WARP == thread / WARP)) {
+                return true;
+            }
+        }
+        /* through a third block: the last to release the word knew of it */
+        if (depth < 8 && acquire->length > 1) {
+            const uint32_t through = releases[acquire->length - 1].acquired;
+            if (through && is_published(through, NULL, time, block, thread, depth + 1)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Whether an access of `thread` of `block` at `time` is before the running thread's. */
+static bool
+is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
+{
+    const Block *own = self->block;
+    if (time < running.start) {
+        return true; /* an earlier launch */
+    }
+    if (block == (uint32_t)own->linear) {
+        if (thread == self->linear || time < own->barrier) {
+            return true;
+        }
+        if (thread / WARP == self->linear / WARP &&
+            (config.schedule == GPO_SIM_LOCKSTEP ||
+             time < self->warp->seen[self->position.lane][thread % WARP])) {
+            return true;
+        }
+    }
+    return own->acquired &&
+           is_published(own->acquired, self, time, block, thread, 0);
+}
+
+/* ---- cells: who touched these bytes last ---- */
+
+enum {
+    ATOMIC_FLAG = 0x8000, /* in write_thread: also of a volatile access */
+    SEVERAL_WARPS = 0xFFFF,
+};
+static const uint32_t SEVERAL_BLOCKS = 0xFFFFFFFFu;
+
+struct Cell {
+    uint32_t write_time, write_block;
+    uint16_t write_thread, write_site;
+    uint16_t read_warp, read_site;
+    uint32_t read_time, read_block, read_lanes;
+};
+
+static void
+report_race(Fibre *self, uint32_t site, bool shared, bool write, uint32_t other_site,
+            bool other_write, uint32_t other_block, int other_thread)
+{
+    counts_at(site)->races++;
+    if (!config.checks) {
+        return;
+    }
+    const Site here_line = site_line(site), there = site_line(other_site);
+    char who[64];
+    if (other_block == SEVERAL_BLOCKS) {
+        snprintf(who, sizeof who, "other blocks");
+    }
+    else if (other_block != (uint32_t)self->block->linear) {
+        snprintf(who, sizeof who, "block %u", other_block);
+    }
+    else if (other_thread < 0) {
+        snprintf(who, sizeof who, "other warps");
+    }
+    else {
+        snprintf(who, sizeof who, "thread %d", other_thread);
+    }
+    char line[160] = "";
+    if (there.line) {
+        snprintf(line, sizeof line, " at %s:%d", short_path(there.file), there.line);
+    }
+    fault(self, &here_line, "race in %s memory: %s what %s %s%s, and nothing orders them",
+          shared ? "shared" : "global", write ? "writes" : "reads", who,
+          other_write ? "wrote" : "read", line);
+}
+
+/* A write against the reads since the last write. */
+static void
+check_readers(Fibre *self, Cell *cell, uint32_t site, bool shared)
+{
+    const Block *own = self->block;
+    if (cell->read_time < running.start || cell->read_time < own->start * shared) {
+        return;
+    }
+    if (cell->read_block == SEVERAL_BLOCKS) {
+        /* which blocks is not kept: a block that has acquired is given the benefit */
+        if (!own->acquired) {
+            report_race(self, site, shared, true, cell->read_site, false,
+                        SEVERAL_BLOCKS, -1);
+        }
+        return;
+    }
+    if (cell->read_warp == SEVERAL_WARPS) {
+        if (cell->read_block != (uint32_t)own->linear
+                ? !is_before(self, cell->read_time, cell->read_block, 0)
+                : cell->read_time >= own->barrier) {
+            report_race(self, site, shared, true, cell->read_site, false,
+                        cell->read_block, -1);
+        }
+        return;
+    }
+    for (uint32_t left = cell->read_lanes; left; left &= left - 1) {
+        const unsigned thread = cell->read_warp * WARP + (unsigned)__builtin_ctz(left);
+        if (!is_before(self, cell->read_time, cell->read_block, thread)) {
+            report_race(self, site, shared, true, cell->read_site, false,
+                        cell->read_block, (int)thread);
+            return;
+        }
+    }
+}
+
+static void
+note_read(Fibre *self, Cell *cell, uint32_t site, bool shared)
+{
+    const Block *own = self->block;
+    const unsigned lane = self->position.lane;
+    bool fresh = cell->read_time < running.start || cell->read_time < own->start * shared;
+    if (!fresh && cell->read_block == (uint32_t)own->linear) {
+        if (cell->read_time < own->barrier) {
+            fresh = true;
+        }
+        else if (cell->read_warp == self->warp->index) {
+            fresh = true; /* if this read is behind all the others */
+            for (uint32_t left = cell->read_lanes; left && fresh; left &= left - 1) {
+                const unsigned other = (unsigned)__builtin_ctz(left);
+                fresh = other == lane ||
+                        cell->read_time < self->warp->seen[lane][other];
+            }
+            if (!fresh) {
+                cell->read_lanes |= 1u << lane;
+            }
+        }
+        else {
+            cell->read_warp = SEVERAL_WARPS;
+        }
+    }
+    else if (!fresh && cell->read_block != SEVERAL_BLOCKS) {
+        cell->read_block = SEVERAL_BLOCKS;
+    }
+    if (fresh) {
+        cell->read_block = (uint32_t)own->linear;
+        cell->read_warp = (uint16_t)self->warp->index;
+        cell->read_lanes = 1u << lane;
+    }
+    cell->read_time = now;
+    cell->read_site = (uint16_t)site;
+}
+
+/* One access of the bytes of one cell. */
+static void
+touch(Fibre *self, Cell *cell, uint32_t site, bool shared, bool write, bool atomic)
+{
+    const Block *own = self->block;
+    const bool written =
+        cell->write_time >= running.start && cell->write_time >= own->start * shared;
+    if (shared && !write && !written && config.checks) {
+        const Site line = site_line(site);
+        fault(self, &line, "read of shared memory that this block has not written");
+    }
+    if (written && !(atomic && cell->write_thread & ATOMIC_FLAG)) {
+        const unsigned thread = cell->write_thread & ~(unsigned)ATOMIC_FLAG;
+        if (!is_before(self, cell->write_time, cell->write_block, thread)) {
+            report_race(self, site, shared, write, cell->write_site, true,
+                        cell->write_block, (int)thread);
+        }
+    }
+    if (!write) {
+        if (!atomic) {
+            note_read(self, cell, site, shared);
+        }
+        return;
+    }
+    check_readers(self, cell, site, shared);
+    cell->write_time = now;
+    cell->write_block = (uint32_t)own->linear;
+    cell->write_thread = (uint16_t)(self->linear | (atomic ? (unsigned)ATOMIC_FLAG : 0u));
+    cell->write_site = (uint16_t)site;
+    cell->read_time = 0;
+}
+
+static Cell *
+map_cells(size_t count, size_t *bytes)
+{
+    *bytes = count * sizeof(Cell);
+    void *memory = mmap(NULL, *bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? NULL : (Cell *)memory;
+}
+
+void
+access_release_cells(Allocation *a)
+{
+    if (a->cells) {
+        munmap(a->cells, a->cells_bytes);
+        a->cells = NULL;
+    }
+}
+
+/* Global memory: a cell per 4 bytes until something smaller is accessed. */
+static void
+touch_global(Fibre *self, Allocation *a, uintptr_t address, unsigned bytes,
+             uint32_t site, bool write, bool atomic)
+{
+    const size_t offset = (size_t)(address - (uintptr_t)a->data);
+    if (!a->cells || (a->granule == 4 && (bytes | offset) % 4 != 0)) {
+        access_release_cells(a);
+        a->granule = (bytes | offset) % 4 == 0 ? 4 : 1;
+        a->cells = map_cells(a->bytes / (size_t)a->granule + 1, &a->cells_bytes);
+        if (!a->cells) {
+            return;
+        }
+    }
+    const size_t granule = (size_t)a->granule;
+    Cell *cell = (Cell *)a->cells + offset / granule;
+    for (size_t i = 0; i < bytes; i += granule) {
+        touch(self, cell++, site, false, write, atomic);
+    }
+}
+
+static void
+touch_shared(Fibre *self, uintptr_t address, unsigned bytes, uint32_t site, bool write,
+             bool atomic)
+{
+    Block *block = self->block;
+    if (!block->cells) {
+        size_t mapped;
+        block->cells = map_cells(SHARED_ROOM, &mapped); /* kept with the block's slot */
+        if (!block->cells) {
+            return;
+        }
+    }
+    Cell *cell = (Cell *)block->cells + (address - (uintptr_t)block->shared);
+    for (unsigned i = 0; i < bytes; i++) {
+        touch(self, cell + i, site, true, write, atomic);
+    }
+}
+
+/* ---- one access ---- */
+
+enum Alignment { ALIGNED, ANY_ALIGNMENT };
+
+/* Constants and static data of this library, which kernels may read. */
+static struct {
+    uintptr_t begin, end;
+} image;
+
+static int
+find_image(struct dl_phdr_info *info, size_t, void *)
+{
+    uintptr_t begin = UINTPTR_MAX, end = 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        if (p->p_type == PT_LOAD) {
+            const uintptr_t from = info->dlpi_addr + p->p_vaddr;
+            begin = from < begin ? from : begin;
+            end = from + p->p_memsz > end ? from + p->p_memsz : end;
+        }
+    }
+    const uintptr_t self = (uintptr_t)&image;
+    if (self >= begin && self < end) {
+        image.begin = begin;
+        image.end = end;
+        return 1;
+    }
+    return 0;
+}
+
+/* Local memory, parameters and constants are no concern of the checks. */
+static bool
+is_private(const Fibre *self, uintptr_t a)
+{
+    return a - (uintptr_t)self->stack < fibre_stack_bytes ||
+           a - (uintptr_t)running.arguments < running.arguments_bytes ||
+           a - image.begin < image.end - image.begin;
+}
+
+static const SharedArray *
+shared_array_of(const Block *block, uintptr_t a)
+{
+    const SharedArray *nearest = NULL;
+    for (int i = 0; i < block->narrays; i++) {
+        const SharedArray *array = &block->arrays[i];
+        if (a >= (uintptr_t)array->data - SHARED_GUARD) {
+            nearest = array;
+        }
+    }
+    return nearest;
+}
+
+static void
+fault_shared_bounds(Fibre *self, const Site *site, uintptr_t a, unsigned bytes,
+                    bool write)
+{
+    const SharedArray *array = shared_array_of(self->block, a);
+    if (!array) {
+        fault(self, site, "%s of %u bytes outside of every shared array",
+              write ? "write" : "read", bytes);
+        return;
+    }
+    fault(self, site,
+          "out-of-bounds %s of %u bytes at byte %lld of a shared array of %zu bytes",
+          write ? "write" : "read", bytes,
+          (long long)(a - (uintptr_t)array->data), array->bytes);
+}
+
+static void
+check_access(Fibre *self, uintptr_t a, unsigned bytes, bool write, bool atomic,
+             Alignment alignment, uint32_t number)
+{
+    const Block *block = self->block;
+    Allocation *allocation = NULL;
+    const SharedArray *array = NULL;
+    const char *verb = write ? "write" : "read";
+    const bool shared = a - (uintptr_t)block->shared < SHARED_ROOM;
+    if (shared) {
+        array = shared_array_of(block, a);
+        if (!array || a - (uintptr_t)array->data >= array->bytes ||
+            bytes > array->bytes - (a - (uintptr_t)array->data)) {
+            const Site site = site_line(number);
+            fault_shared_bounds(self, &site, a, bytes, write);
+        }
+    }
+    else {
+        allocation = allocation_of((const void *)a);
+        if (!allocation ||
+            bytes > allocation->bytes - (a - (uintptr_t)allocation->data)) {
+            char where[128];
+            const Site site = site_line(number);
+            describe_address(allocation ? (uintptr_t)allocation->data + allocation->bytes
+                                        : a,
+                             where, sizeof where);
+            fault(self, &site, "out-of-bounds %s of %u bytes, %s", verb, bytes, where);
+        }
+    }
+    if (alignment == ALIGNED && (a & (bytes - 1)) != 0 && (bytes & (bytes - 1)) == 0) {
+        const Site site = site_line(number);
+        fault(self, &site, "misaligned %s of %u bytes: the address is %llu modulo %u",
+              verb, bytes, (unsigned long long)(a & (bytes - 1)), bytes);
+    }
+    if (config.profile) {
+        const uintptr_t counted =
+            shared ? a - (uintptr_t)array->data + array->offset : a;
+        record_request(self, number,
+                       shared ? (atomic ? SHARED_ATOMIC : SHARED)
+                              : (atomic ? GLOBAL_ATOMIC : GLOBAL),
+                       counted, bytes);
+    }
+    if (shared) {
+        touch_shared(self, a, bytes, number, write, atomic);
+        return;
+    }
+    if (allocation->unwritten) {
+        if (config.checks && (!write || atomic) &&
+            first_unwritten(allocation, (const void *)a, bytes) >= 0) {
+            const Site site = site_line(number);
+            fault(self, &site,
+                  "read of %u bytes of device memory that nothing has written", bytes);
+        }
+        if (write) {
+            allocation_written(allocation, (const void *)a, bytes);
+        }
+    }
+    touch_global(self, allocation, a, bytes, number, write, atomic);
+}
+
+enum { PREEMPT_ACCESS = 5, VOLATILE_LIMIT = 4096 };
+
+static void
+access(uintptr_t a, size_t bytes, bool write, bool is_volatile, Alignment alignment,
+       uintptr_t pc)
+{
+    Fibre *self = current;
+    if (!self || is_private(self, a)) {
+        return;
+    }
+    if (is_volatile) {
+        static unsigned volatiles;
+        if (config.schedule == GPO_SIM_LOCKSTEP) {
+            yield();
+        }
+        else if (!write && ++volatiles % VOLATILE_LIMIT == 0) {
+            const Site site = site_line(site_of_pc(pc));
+            spin_at(&site); /* it may be waiting for another thread */
+        }
+    }
+    if (config.schedule == GPO_SIM_PREEMPT && random_below(PREEMPT_ACCESS) == 0) {
+        yield();
+    }
+    if (!checking) {
+        return;
+    }
+    const uint32_t site = site_of_pc(pc);
+    /* in global memory a volatile access is a relaxed atomic; in shared it is not */
+    const bool signal =
+        is_volatile && a - (uintptr_t)self->block->shared >= SHARED_ROOM;
+    for (size_t done = 0; done < bytes; done += 16) {
+        const unsigned part = bytes - done < 16 ? (unsigned)(bytes - done) : 16;
+        check_access(self, a + done, part, write, false, alignment, site);
+    }
+    if (signal) {
+        acquire_and_release(self, a, write);
+    }
+}
+
+void
+access_atomic(void *address, size_t bytes, bool writes, const Site *site)
+{
+    Fibre *self = current;
+    const uintptr_t a = (uintptr_t)address;
+    if (!checking || is_private(self, a)) {
+        return;
+    }
+    check_access(self, a, (unsigned)bytes, writes, true, ALIGNED, site_of_line(site));
+    acquire_and_release(self, a, writes);
+}
+
+void
+access_fence(void)
+{
+    current->fence = ++now;
+    current->fence_barrier = current->block->barrier;
+}
+
+/* ---- the scheduler's events ---- */
+
+void
+access_launch_begin(void)
+{
+    checking = config.checks || config.profile;
+    if (!image.end) {
+        dl_iterate_phdr(find_image, NULL);
+    }
+    forget_order();
+    kernel = NULL;
+    for (size_t i = 0; i < nkernels; i++) {
+        if (kernels[i].name == running.kernel) {
+            kernel = &kernels[i];
+        }
+    }
+    if (!kernel && reserve(&kernels, &kernels_capacity, nkernels + 1)) {
+        kernel = &kernels[nkernels++];
+        *kernel = Kernel();
+        kernel->name = running.kernel;
+    }
+    if (kernel) {
+        kernel->launches++;
+    }
+}
+
+void
+access_block_begin(Block *block)
+{
+    block->acquired = 0;
+    for (unsigned i = 0; i < block->nthreads; i++) {
+        block->fibres[i].fence = 0;
+    }
+    for (unsigned w = 0; w < block->nwarps; w++) {
+        memset(block->warps[w].seen, 0, sizeof block->warps[w].seen);
+        block->warps[w].table.count = 0;
+    }
+}
+
+static void
+count_block(Block *block)
+{
+    for (unsigned w = 0; config.profile && w < block->nwarps; w++) {
+        count_requests(&block->warps[w]);
+    }
+}
+
+void
+access_barrier(Block *block, const Site *site)
+{
+    count_block(block);
+    if (config.profile) {
+        counts_at(site_of_line(site))->barriers++;
+    }
+}
+
+void
+access_meeting(Warp *warp, unsigned met)
+{
+    uint32_t joined[WARP] = {0};
+    const uint32_t time = ++now;
+    for (unsigned left = met; left; left &= left - 1) {
+        const unsigned lane = (unsigned)__builtin_ctz(left);
+        for (int other = 0; other < WARP; other++) {
+            if (warp->seen[lane][other] > joined[other]) {
+                joined[other] = warp->seen[lane][other];
+            }
+        }
+    }
+    for (unsigned left = met; left; left &= left - 1) {
+        joined[__builtin_ctz(left)] = time;
+    }
+    for (unsigned left = met; left; left &= left - 1) {
+        memcpy(warp->seen[__builtin_ctz(left)], joined, sizeof joined);
+    }
+}
+
+void
+access_block_end(Block *block)
+{
+    count_block(block);
+    if (kernel) {
+        kernel->blocks++;
+        kernel->threads += block->nthreads;
+    }
+}
+
+/* ---- the report ---- */
+
+void
+access_reset(void)
+{
+    for (size_t i = 0; i < nkernels; i++) {
+        free(kernels[i].counts);
+    }
+    nkernels = 0;
+    kernel = NULL;
+}
+
+size_t
+access_report(gpo_sim_record *records, size_t capacity)
+{
+    static const Counts nothing = Counts();
+    size_t count = 0;
+    for (size_t i = 0; i < nkernels; i++) {
+        const Kernel *k = &kernels[i];
+        for (size_t s = 0; s < k->capacity && s < nsites; s++) {
+            const Counts *c = &k->counts[s];
+            if (memcmp(c, &nothing, sizeof nothing) == 0) {
+                continue;
+            }
+            if (count < capacity) {
+                const Site line = site_line((uint32_t)s);
+                gpo_sim_record *r = &records[count];
+                r->kernel = k->name;
+                r->file = short_path(line.file);
+                r->line = line.line;
+                r->launches = k->launches;
+                r->blocks = k->blocks;
+                r->threads = k->threads;
+                r->shared_requests = c->shared_requests;
+                r->shared_wavefronts = c->shared_wavefronts;
+                r->shared_ideal = c->shared_ideal;
+                r->global_requests = c->global_requests;
+                r->global_sectors = c->global_sectors;
+                r->global_ideal = c->global_ideal;
+                r->atomic_requests = c->atomic_requests;
+                r->atomic_serialised = c->atomic_serialised;
+                r->code_blocks = c->code_blocks;
+                r->code_divergent = c->code_divergent;
+                r->code_lanes = c->code_lanes;
+                r->code_lanes_full = c->code_lanes_full;
+                r->barriers = c->barriers;
+                r->races = c->races;
+            }
+            count++;
+        }
+    }
+    return count;
+}
+
+/* ---- the compiler's hooks ---- */
+
+static void
+code_block(uintptr_t pc)
+{
+    Fibre *self = current;
+    if (self && config.profile) {
+        Request *r = join_request(self, site_of_pc(pc), CODE);
+        if (r) {
+            r->mask |= 1u << self->position.lane;
+        }
+    }
+}
+
+} // namespace gpo_sim
+
+#define GPO_SIM_CALLER ((uintptr_t)__builtin_return_address(0))
+#define GPO_SIM_HOOK(name, bytes, write, is_volatile, alignment)                       \
+    extern "C" void name(void *address);                                               \
+    void name(void *address)                                                           \
+    {                                                                                  \
+        gpo_sim::access((uintptr_t)address, bytes, write, is_volatile,                 \
+                        gpo_sim::alignment, GPO_SIM_CALLER);                           \
+    }
+#define GPO_SIM_HOOKS(bytes)                                                           \
+    GPO_SIM_HOOK(__tsan_read##bytes, bytes, false, false, ALIGNED)                     \
+    GPO_SIM_HOOK(__tsan_write##bytes, bytes, true, false, ALIGNED)                     \
+    GPO_SIM_HOOK(__tsan_unaligned_read##bytes, bytes, false, false, ANY_ALIGNMENT)     \
+    GPO_SIM_HOOK(__tsan_unaligned_write##bytes, bytes, true, false, ANY_ALIGNMENT)     \
+    GPO_SIM_HOOK(__tsan_volatile_read##bytes, bytes, false, true, ALIGNED)             \
+    GPO_SIM_HOOK(__tsan_volatile_write##bytes, bytes, true, true, ALIGNED)             \
+    GPO_SIM_HOOK(__tsan_unaligned_volatile_read##bytes, bytes, false, true,            \
+                 ANY_ALIGNMENT)                                                        \
+    GPO_SIM_HOOK(__tsan_unaligned_volatile_write##bytes, bytes, true, true,            \
+                 ANY_ALIGNMENT)
+
+GPO_SIM_HOOKS(1)
+GPO_SIM_HOOKS(2)
+GPO_SIM_HOOKS(4)
+GPO_SIM_HOOKS(8)
+GPO_SIM_HOOKS(16)
+
+extern "C" {
+void __tsan_init(void);
+void __tsan_func_entry(void *);
+void __tsan_func_exit(void);
+void __tsan_vptr_update(void **, void *);
+void __tsan_vptr_read(void **);
+void __tsan_read_range(void *address, size_t bytes);
+void __tsan_write_range(void *address, size_t bytes);
+void __sanitizer_cov_trace_pc(void);
+}
+
+void
+__tsan_init(void)
+{
+}
+
+void
+__tsan_func_entry(void *)
+{
+}
+
+void
+__tsan_func_exit(void)
+{
+}
+
+void
+__tsan_vptr_update(void **, void *)
+{
+}
+
+void
+__tsan_vptr_read(void **)
+{
+}
+
+void
+__tsan_read_range(void *address, size_t bytes)
+{
+    gpo_sim::access((uintptr_t)address, bytes, false, false, gpo_sim::ANY_ALIGNMENT,
+                    GPO_SIM_CALLER);
+}
+
+void
+__tsan_write_range(void *address, size_t bytes)
+{
+    gpo_sim::access((uintptr_t)address, bytes, true, false, gpo_sim::ANY_ALIGNMENT,
+                    GPO_SIM_CALLER);
+}
+
+void
+__sanitizer_cov_trace_pc(void)
+{
+    gpo_sim::code_block(GPO_SIM_CALLER);
+}
+
+#else
+
+namespace gpo_sim
+{
+
+void
+access_launch_begin(void)
+{
+}
+
+void
+access_block_begin(Block *)
+{
+}
+
+void
+access_barrier(Block *, const Site *)
+{
+}
+
+void
+access_meeting(Warp *, unsigned)
+{
+}
+
+void
+access_block_end(Block *)
+{
+}
+
+void
+access_release_cells(Allocation *)
+{
+}
+
+void
+access_atomic(void *, size_t, bool, const Site *)
+{
+}
+
+void
+access_fence(void)
+{
+}
+
+size_t
+access_report(gpo_sim_record *, size_t)
+{
+    return 0;
+}
+
+void
+access_reset(void)
+{
+}
+
+} // namespace gpo_sim
+
+#endif

@@ -1,0 +1,73 @@
+/*
+ * library.h  The border of a simulator library: the one symbol it exports, and the
+ * plain C structures that cross it.  Order: settings, state, report, the library.
+ */
+#ifndef GPO_SIM_LIBRARY_H
+#define GPO_SIM_LIBRARY_H
+
+#include "../backend/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* In which order the threads, warps and blocks of a launch run. */
+typedef enum gpo_sim_schedule {
+    GPO_SIM_ASCENDING,
+    GPO_SIM_DESCENDING,
+    GPO_SIM_SHUFFLE,  /* a new seeded order at every step */
+    GPO_SIM_PREEMPT,  /* shuffle, and threads also stop between their accesses */
+    GPO_SIM_LOCKSTEP, /* a warp goes from volatile access to volatile access together */
+    GPO_SIM_NSCHEDULES
+} gpo_sim_schedule;
+
+typedef struct gpo_sim_config {
+    int schedule;
+    uint32_t seed;
+    int64_t first_block; /* blocks before it are left out of every larger grid */
+    int64_t fail_after;  /* this many uploads, allocations... succeed; -1: all */
+    int64_t max_threads; /* a launch of more is refused, 0: the build's own limit */
+    int resident;        /* blocks that run at once; 0: the schedule's own number */
+    bool checks;         /* accesses are checked; the instrumented build alone */
+    bool profile;        /* accesses are counted, races too; the same */
+} gpo_sim_config;
+
+typedef struct gpo_sim_state {
+    int64_t fail_after;  /* what is left; -1 also when the failure has happened */
+    int64_t allocations; /* device allocations alive, and their size */
+    int64_t bytes;
+    int64_t launches;    /* since the library was loaded */
+} gpo_sim_state;
+
+/* What one source line of one kernel did, summed over its launches. */
+typedef struct gpo_sim_record {
+    const char *kernel;
+    const char *file; /* "" if the line is unknown */
+    int line;
+    uint64_t launches, blocks, threads; /* of the kernel */
+    uint64_t shared_requests, shared_wavefronts, shared_ideal;
+    uint64_t global_requests, global_sectors, global_ideal;
+    uint64_t atomic_requests, atomic_serialised;
+    uint64_t code_blocks, code_divergent, code_lanes, code_lanes_full;
+    uint64_t barriers, races;
+} gpo_sim_record;
+
+typedef struct gpo_sim_library {
+    size_t record_bytes; /* sizeof(gpo_sim_record): a library of another build differs */
+    bool instrumented;
+    const gpo_backend *backend;
+    const gpo_table *(*table)(const char *op);
+    void (*configure)(const gpo_sim_config *config);
+    void (*state)(gpo_sim_state *state);
+    void (*reset)(void); /* forgets the report */
+    /* Fills up to `capacity` records; gives how many there are. */
+    size_t (*report)(gpo_sim_record *records, size_t capacity);
+} gpo_sim_library;
+
+/* The exported symbol is gpo_sim_entry. */
+extern const gpo_sim_library gpo_sim_entry;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

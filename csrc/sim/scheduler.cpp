@@ -1,0 +1,857 @@
+/*
+ * scheduler.cpp  Runs a launch: which thread goes next, where threads meet, what a
+ * launch may ask for.  Order: state, faults, leaving a thread, barriers and meetings,
+ * warps, blocks, launches.
+ * A thread runs until it meets others.  Then the next one of its warp takes over
+ * directly; when the warp has nobody left to run, the scheduler looks who has met.
+ */
+#include "internal.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+namespace gpo_sim
+{
+
+/* ---- state ---- */
+
+const Position *here;
+dim3 block_dim, grid_dim;
+gpo_sim_config config = {GPO_SIM_ASCENDING, 1, 0, -1, 0, 0, false, false};
+Fibre *current;
+uint32_t now;
+LaunchState running;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static Block blocks[MAX_RESIDENT];
+static Fibre *queue[WARP]; /* the lanes of the running warp that go next */
+static unsigned queue_position, queue_length;
+static uint32_t random_state;
+static uint32_t intervals;   /* barriers since the library was loaded */
+static uint64_t waits;       /* rounds of waiting loops since anything moved */
+static unsigned busy;        /* atomics since the running thread was switched to */
+static int64_t launches;
+
+enum {
+    /* A thread with this many atomics in a row may be waiting: others get a turn. */
+    BUSY_LIMIT = 4096,
+    /* Rounds of waiting with no other progress: about a second. */
+    WAIT_LIMIT = 1 << 22,
+    /* In the schedule `preempt` one in so many accesses stops. */
+    PREEMPT_ONE_IN = 3,
+};
+
+/* A minute at the slowest rung's speed, see README.md. */
+#ifdef GPO_SIM_PROFILE
+static const int64_t default_max_threads = (int64_t)1 << 25;
+#else
+static const int64_t default_max_threads = (int64_t)1 << 28;
+#endif
+
+void
+lock(void)
+{
+    pthread_mutex_lock(&mutex);
+}
+
+void
+unlock(void)
+{
+    pthread_mutex_unlock(&mutex);
+}
+
+/* A linear congruential generator: the same sequence everywhere. */
+uint32_t
+random_below(uint32_t n)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (random_state >> 8) % n;
+}
+
+static void
+set_current(Fibre *fibre)
+{
+    current = fibre;
+    here = fibre ? &fibre->position : NULL;
+    busy = 0;
+}
+
+bool
+must_fail(void)
+{
+    if (config.fail_after < 0) {
+        return false;
+    }
+    return config.fail_after-- == 0;
+}
+
+/* ---- faults ---- */
+
+void
+fault(const Fibre *fibre, const Site *site, const char *format, ...)
+{
+    if (!running.failed) {
+        running.failed = true;
+        char where[160] = "", line[160] = "", what[GPO_MESSAGE];
+        if (fibre) {
+            const uint3 b = fibre->position.block, t = fibre->position.thread;
+            snprintf(where, sizeof where, ", block (%u, %u, %u), thread (%u, %u, %u)",
+                     b.x, b.y, b.z, t.x, t.y, t.z);
+        }
+        if (site && site->line > 0) {
+            snprintf(line, sizeof line, ", %s:%d", short_path(site->file), site->line);
+        }
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(what, sizeof what, format, arguments);
+        va_end(arguments);
+        gpo_fail(running.call, GPO_ESIM, "%s%s%s: %s", running.kernel, where, line,
+                 what);
+        running.call->kernel = running.kernel;
+    }
+    if (current) {
+        Fibre *self = current;
+        set_current(NULL);
+        fibre_switch(self, NULL); /* for good: the launch resets every fibre */
+    }
+}
+
+/* ---- leaving a thread ---- */
+
+/* Gives the turn to the next lane of the warp, else to the scheduler. */
+static void
+park(void)
+{
+    Fibre *self = current;
+    Fibre *next = queue_position < queue_length ? queue[queue_position++] : NULL;
+    set_current(next);
+    fibre_switch(self, next);
+}
+
+void
+fibre_main(void)
+{
+    fibre_entered();
+    for (;;) { /* the stack is used again by the next block */
+        running.run(running.arguments);
+        Warp *warp = current->warp;
+        warp->alive &= ~(1u << current->position.lane);
+        waits = 0;
+        park();
+    }
+}
+
+void
+yield(void)
+{
+    current->warp->ready |= 1u << current->position.lane;
+    park();
+}
+
+void
+spin_at(const Site *site)
+{
+    if (++waits > WAIT_LIMIT) {
+        fault(current, site,
+              "livelock: the thread waits for a store that never comes (of a block "
+              "that has not started, or of a thread that waits itself)");
+    }
+    yield();
+}
+
+void
+spin(const char *file, int line)
+{
+    if (current) {
+        const Site site = {file, line};
+        spin_at(&site);
+    }
+}
+
+void
+atomic_access(void *address, size_t bytes, bool writes, const char *file, int line)
+{
+    if (!current) {
+        return;
+    }
+    const Site site = {file, line};
+    if (config.schedule == GPO_SIM_PREEMPT && random_below(PREEMPT_ONE_IN) == 0) {
+        yield();
+    }
+    else if (++busy > BUSY_LIMIT) {
+        spin_at(&site);
+    }
+    access_atomic(address, bytes, writes, &site);
+}
+
+void
+fence(void)
+{
+    if (current) {
+        access_fence();
+    }
+}
+
+/* ---- barriers and meetings: the thread's side ---- */
+
+static void
+maybe_preempt(void)
+{
+    if (config.schedule == GPO_SIM_PREEMPT && random_below(PREEMPT_ONE_IN) == 0) {
+        yield();
+    }
+}
+
+int
+barrier(Fold fold, int value, const char *file, int line)
+{
+    Fibre *self = current;
+    maybe_preempt();
+    self->site = Site{file, line};
+    self->fold = fold;
+    self->value = value;
+    self->warp->at_barrier |= 1u << self->position.lane;
+    park();
+    return self->value;
+}
+
+unsigned
+meet(unsigned mask, Exchange kind, const void *in, void *out, size_t bytes, int arg,
+     int width, const char *file, int line)
+{
+    Fibre *self = current;
+    const Site site = {file, line};
+    maybe_preempt();
+    if (!(mask >> self->position.lane & 1u)) {
+        fault(self, &site, "lane %u is not in its own mask 0x%08x", self->position.lane,
+              mask);
+    }
+    if (width < 1 || width > WARP || (width & (width - 1)) != 0) {
+        fault(self, &site, "width %d is not a power of two up to 32", width);
+    }
+    self->site = site;
+    self->meeting = Meeting{kind, mask, 0, in, out, bytes, arg, width};
+    self->warp->meeting |= 1u << self->position.lane;
+    park();
+    return self->meeting.met;
+}
+
+/* ---- barriers and meetings: the scheduler's side ---- */
+
+static bool
+same_site(const Site *a, const Site *b)
+{
+    return a->line == b->line && (a->file == b->file || strcmp(a->file, b->file) == 0);
+}
+
+/* The lane a shuffle reads, by the rule of the PTX instruction shfl.sync. */
+static unsigned
+source_lane(const Meeting *m, unsigned lane)
+{
+    const unsigned base = lane & ~(unsigned)(m->width - 1);
+    const unsigned end = base + (unsigned)m->width;
+    const unsigned arg = (unsigned)m->arg;
+    switch (m->kind) {
+        case EXCHANGE_IDX:
+            return base + (arg & (unsigned)(m->width - 1));
+        case EXCHANGE_UP:
+            return lane < base + (arg & 31u) ? lane : lane - (arg & 31u);
+        case EXCHANGE_DOWN:
+            return lane + (arg & 31u) >= end ? lane : lane + (arg & 31u);
+        default: {
+            const unsigned source = lane ^ (arg & 31u);
+            return source >= end ? lane : source;
+        }
+    }
+}
+
+static void
+copy_value(void *to, const void *from, size_t bytes)
+{
+    switch (bytes) {
+        case 4:
+            memcpy(to, from, 4);
+            break;
+        case 8:
+            memcpy(to, from, 8);
+            break;
+        default:
+            memcpy(to, from, bytes);
+    }
+}
+
+/* Gives every lane of `met` its result and makes it ready. */
+static void
+finish_meeting(Warp *warp, unsigned met)
+{
+    unsigned ballot = 0;
+    const Exchange kind = warp->lanes[__builtin_ctz(met)].meeting.kind;
+    if (kind == EXCHANGE_BALLOT) {
+        for (unsigned left = met; left; left &= left - 1) {
+            const unsigned lane = (unsigned)__builtin_ctz(left);
+            ballot |= (unsigned)(*(const int *)warp->lanes[lane].meeting.in != 0)
+                      << lane;
+        }
+    }
+    for (unsigned left = met; left; left &= left - 1) {
+        const unsigned lane = (unsigned)__builtin_ctz(left);
+        Fibre *self = &warp->lanes[lane];
+        Meeting *m = &self->meeting;
+        m->met = met;
+        switch (m->kind) {
+            case EXCHANGE_SYNC:
+                break;
+            case EXCHANGE_BALLOT:
+                memcpy(m->out, &ballot, sizeof ballot);
+                break;
+            case EXCHANGE_GATHER:
+                for (unsigned all = met; all; all &= all - 1) {
+                    const unsigned from = (unsigned)__builtin_ctz(all);
+                    copy_value((char *)m->out + from * m->bytes,
+                               warp->lanes[from].meeting.in, m->bytes);
+                }
+                break;
+            default: {
+                const unsigned from = source_lane(m, lane);
+                if (!(met >> from & 1u)) {
+                    fault(self, &self->site,
+                          "shuffle reads lane %u, which takes no part (mask 0x%08x)",
+                          from, m->mask);
+                    return;
+                }
+                copy_value(m->out, warp->lanes[from].meeting.in, m->bytes);
+            }
+        }
+    }
+    if (kind == EXCHANGE_SYNC) { /* a shuffle does not order memory */
+        access_meeting(warp, met);
+    }
+    warp->meeting &= ~met;
+    warp->ready |= met;
+    waits = 0;
+}
+
+/* Lets every complete group of lanes go on; false if there was none. */
+static bool
+release_meetings(Warp *warp)
+{
+    bool any = false;
+    unsigned waiting = warp->meeting;
+    while (waiting) {
+        const Fibre *first = &warp->lanes[__builtin_ctz(waiting)];
+        unsigned group = 0;
+        for (unsigned left = waiting; left; left &= left - 1) {
+            const unsigned lane = (unsigned)__builtin_ctz(left);
+            const Fibre *other = &warp->lanes[lane];
+            if (other->meeting.mask == first->meeting.mask &&
+                other->meeting.kind == first->meeting.kind &&
+                same_site(&other->site, &first->site)) {
+                group |= 1u << lane;
+            }
+        }
+        waiting &= ~group;
+        const unsigned needed = first->meeting.mask & warp->alive;
+        if ((group & needed) == needed) {
+            finish_meeting(warp, group);
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* All threads that live are at a barrier: the same one? */
+static void
+release_barrier(Block *block)
+{
+    const Fibre *first = NULL;
+    int any = 0, all = 1, count = 0;
+    for (unsigned w = 0; w < block->nwarps; w++) {
+        Warp *warp = &block->warps[w];
+        for (unsigned left = warp->at_barrier; left; left &= left - 1) {
+            const Fibre *fibre = &warp->lanes[__builtin_ctz(left)];
+            if (!first) {
+                first = fibre;
+            }
+            else if (fibre->fold != first->fold ||
+                     !same_site(&fibre->site, &first->site)) {
+                const uint3 t = first->position.thread;
+                fault(fibre, &fibre->site,
+                      "barrier divergence: thread (%u, %u, %u) waits at line %d", t.x,
+                      t.y, t.z, first->site.line);
+                return;
+            }
+            any |= fibre->value != 0;
+            all &= fibre->value != 0;
+            count += fibre->value != 0;
+        }
+    }
+    access_barrier(block, &first->site);
+    const int result = first->fold == FOLD_OR    ? any
+                       : first->fold == FOLD_AND ? all
+                                                 : count;
+    for (unsigned w = 0; w < block->nwarps; w++) {
+        Warp *warp = &block->warps[w];
+        for (unsigned left = warp->at_barrier; left; left &= left - 1) {
+            warp->lanes[__builtin_ctz(left)].value = result;
+        }
+        warp->ready |= warp->at_barrier;
+        warp->at_barrier = 0;
+    }
+    block->barrier = ++now;
+    block->interval = ++intervals;
+    waits = 0;
+}
+
+/* Nobody can go on: says who waits for whom. */
+static void
+report_deadlock(Block *block)
+{
+    for (unsigned w = 0; w < block->nwarps; w++) {
+        Warp *warp = &block->warps[w];
+        if (!warp->meeting) {
+            continue;
+        }
+        const Fibre *fibre = &warp->lanes[__builtin_ctz(warp->meeting)];
+        unsigned there = 0, elsewhere = 0;
+        for (unsigned left = warp->meeting; left; left &= left - 1) {
+            const unsigned lane = (unsigned)__builtin_ctz(left);
+            const Fibre *other = &warp->lanes[lane];
+            const bool same = other->meeting.mask == fibre->meeting.mask &&
+                              same_site(&other->site, &fibre->site);
+            (same ? there : elsewhere) |= 1u << lane;
+        }
+        const unsigned missing = fibre->meeting.mask & warp->alive & ~there;
+        fault(fibre, &fibre->site,
+              "deadlock: the lanes 0x%08x of mask 0x%08x never come; %s", missing,
+              fibre->meeting.mask,
+              missing & warp->at_barrier ? "they wait at a block barrier"
+              : missing & elsewhere      ? "they wait at another line or with another mask"
+                                         : "they are not in this warp's code");
+        return;
+    }
+}
+
+/* ---- warps ---- */
+
+/* Runs every ready lane once, in the order of the schedule. */
+static void
+run_ready(Warp *warp)
+{
+    unsigned ready = warp->ready, n = 0;
+    warp->ready = 0;
+    if (config.schedule == GPO_SIM_DESCENDING) {
+        for (; ready; ready &= ~(0x80000000u >> __builtin_clz(ready))) {
+            queue[n++] = &warp->lanes[31 - __builtin_clz(ready)];
+        }
+    }
+    else {
+        for (; ready; ready &= ready - 1) {
+            queue[n++] = &warp->lanes[__builtin_ctz(ready)];
+        }
+    }
+    if (config.schedule == GPO_SIM_SHUFFLE || config.schedule == GPO_SIM_PREEMPT) {
+        for (unsigned i = n; i > 1; i--) {
+            const unsigned k = random_below(i);
+            Fibre *swapped = queue[i - 1];
+            queue[i - 1] = queue[k];
+            queue[k] = swapped;
+        }
+    }
+    queue_length = n;
+    queue_position = 1;
+    set_current(queue[0]);
+    fibre_switch(NULL, queue[0]);
+    set_current(NULL);
+}
+
+/* Runs the warp until its lanes wait or have yielded; whether anything ran. */
+static bool
+run_warp(Warp *warp)
+{
+    bool ran = false;
+    /* These let other warps in between two steps of one warp. */
+    const bool mixes = config.schedule == GPO_SIM_PREEMPT || waits > 0;
+    for (;;) {
+        if (warp->ready) {
+            run_ready(warp);
+            ran = true;
+        }
+        if (running.failed) {
+            return ran;
+        }
+        if (warp->meeting && release_meetings(warp)) {
+            ran = true;
+        }
+        if (!warp->ready || running.failed || mixes || waits > 0) {
+            return ran;
+        }
+    }
+}
+
+/* ---- blocks ---- */
+
+static void
+begin_block(Block *block, uint64_t linear)
+{
+    const dim3 g = running.grid, b = running.block;
+    block->active = true;
+    block->linear = linear;
+    block->index = uint3{(unsigned)(linear % g.x), (unsigned)(linear / g.x % g.y),
+                         (unsigned)(linear / g.x / g.y)};
+    block->nthreads = b.x * b.y * b.z;
+    block->nwarps = (block->nthreads + WARP - 1) / WARP;
+    block->start = block->barrier = ++now;
+    block->interval = ++intervals;
+    for (unsigned w = 0; w < block->nwarps; w++) {
+        Warp *warp = &block->warps[w];
+        const unsigned left = block->nthreads - w * WARP;
+        const unsigned count = left < WARP ? left : (unsigned)WARP;
+        warp->index = w;
+        warp->lanes = block->fibres + w * WARP;
+        warp->exists = count == WARP ? 0xffffffffu : (1u << count) - 1;
+        warp->alive = warp->ready = warp->exists;
+        warp->at_barrier = warp->meeting = 0;
+    }
+    uint3 t = {0, 0, 0};
+    for (unsigned i = 0; i < block->nthreads; i++) {
+        Fibre *fibre = &block->fibres[i];
+        fibre->position.thread = t;
+        fibre->position.block = block->index;
+        fibre->position.lane = i % WARP;
+        fibre->linear = i;
+        fibre->block = block;
+        fibre->warp = &block->warps[i / WARP];
+        if (++t.x == b.x) {
+            t.x = 0;
+            if (++t.y == b.y) {
+                t.y = 0;
+                t.z++;
+            }
+        }
+    }
+    shared_begin(block);
+    access_block_begin(block);
+}
+
+/* One round over the warps of a block; the block is inactive when it has ended. */
+static void
+run_block(Block *block)
+{
+    unsigned order[MAX_WARPS];
+    bool ran = false;
+    const unsigned n = block->nwarps;
+    for (unsigned i = 0; i < n; i++) {
+        order[i] = config.schedule == GPO_SIM_DESCENDING ? n - 1 - i : i;
+    }
+    if (config.schedule == GPO_SIM_SHUFFLE || config.schedule == GPO_SIM_PREEMPT) {
+        for (unsigned i = n; i > 1; i--) {
+            const unsigned k = random_below(i);
+            const unsigned swapped = order[i - 1];
+            order[i - 1] = order[k];
+            order[k] = swapped;
+        }
+    }
+    for (unsigned i = 0; i < n && !running.failed; i++) {
+        ran |= run_warp(&block->warps[order[i]]);
+    }
+    if (running.failed) {
+        return;
+    }
+    unsigned moving = 0, at_barrier = 0, alive = 0;
+    for (unsigned i = 0; i < n; i++) {
+        const Warp *warp = &block->warps[i];
+        moving |= warp->ready | warp->meeting;
+        at_barrier |= warp->at_barrier;
+        alive |= warp->alive;
+    }
+    if (!alive) {
+        shared_end(block);
+        access_block_end(block);
+        block->active = false;
+    }
+    else if (!moving && at_barrier) {
+        release_barrier(block);
+    }
+    else if (!ran) {
+        report_deadlock(block);
+    }
+}
+
+/* ---- launches ---- */
+
+/* The text of a kernel argument without the parentheses its template needs; kept. */
+static const char *
+clean_name(const char *kernel)
+{
+    static struct Name {
+        const char *given;
+        char *clean;
+    } *names;
+    static size_t count;
+    for (size_t i = 0; i < count; i++) {
+        if (names[i].given == kernel) {
+            return names[i].clean;
+        }
+    }
+    Name *grown = (Name *)realloc(names, (count + 1) * sizeof *names);
+    char *clean = (char *)malloc(strlen(kernel) + 1);
+    if (!grown || !clean) {
+        free(clean);
+        names = grown ? grown : names;
+        return kernel;
+    }
+    size_t length = strlen(kernel);
+    while (length >= 2 && kernel[0] == '(' && kernel[length - 1] == ')') {
+        kernel++;
+        length -= 2;
+    }
+    memcpy(clean, kernel, length);
+    clean[length] = 0;
+    names = grown;
+    names[count].given = kernel;
+    names[count].clean = clean;
+    return names[count++].clean;
+}
+
+static uint64_t
+gcd(uint64_t a, uint64_t b)
+{
+    while (b) {
+        const uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The block that runs as the k-th of n, from `first` on. */
+static uint64_t
+block_in_order(uint64_t k, uint64_t n, uint64_t first, uint64_t factor)
+{
+    switch (config.schedule) {
+        case GPO_SIM_DESCENDING:
+            return first + n - 1 - k;
+        case GPO_SIM_SHUFFLE:
+        case GPO_SIM_PREEMPT:
+            return first + (uint64_t)((unsigned __int128)k * factor % n + factor) % n;
+        default:
+            return first + k;
+    }
+}
+
+static gpo_status
+check_configuration(gpo_call *call, dim3 g, dim3 b, size_t shared_bytes)
+{
+    const uint64_t threads = (uint64_t)b.x * b.y * b.z;
+    if (threads == 0 || threads > MAX_THREADS || b.x > 1024 || b.y > 1024 || b.z > 64) {
+        return gpo_fail(call, GPO_ESIM,
+                        "%s: invalid launch: a block of (%u, %u, %u) threads; 1 to 1024 "
+                        "are possible, 64 in z",
+                        running.kernel, b.x, b.y, b.z);
+    }
+    if (g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535) {
+        return gpo_fail(call, GPO_ESIM,
+                        "%s: invalid launch: a grid of (%u, %u, %u) blocks; at most "
+                        "(2147483647, 65535, 65535) are possible",
+                        running.kernel, g.x, g.y, g.z);
+    }
+    if (shared_bytes > SHARED_TOTAL) {
+        return gpo_fail(call, GPO_ESIM,
+                        "%s: invalid launch: %zu bytes of dynamic shared memory; %d are "
+                        "possible",
+                        running.kernel, shared_bytes, (int)SHARED_TOTAL);
+    }
+    return GPO_OK;
+}
+
+static int
+resident_blocks(uint64_t count)
+{
+    int n = config.resident;
+    if (n <= 0) {
+        n = config.schedule == GPO_SIM_PREEMPT   ? 4
+            : config.schedule == GPO_SIM_SHUFFLE ? 2
+                                                 : 1;
+    }
+    n = n > MAX_RESIDENT ? (int)MAX_RESIDENT : n;
+    return (uint64_t)n > count ? (int)count : n;
+}
+
+static bool
+prepare_blocks(int resident, unsigned nthreads)
+{
+    for (int i = 0; i < resident; i++) {
+        Block *block = &blocks[i];
+        if (!block->fibres) {
+            block->fibres = (Fibre *)calloc(MAX_THREADS, sizeof(Fibre));
+        }
+        if (!block->fibres || !fibres_prepare(block->fibres, nthreads) ||
+            !shared_prepare(block)) {
+            return false;
+        }
+        block->active = false;
+        block->narrays = 0;
+        block->shared_used = block->shared_offset = block->static_bytes = 0;
+    }
+    return true;
+}
+
+static void
+run_grid(uint64_t first, uint64_t count, int resident)
+{
+    uint64_t factor = count / 2 + random_below((uint32_t)(count < 1000 ? count : 1000));
+    while (gcd(factor, count) != 1) {
+        factor++;
+    }
+    uint64_t begun = 0, ended = 0;
+    while (ended < count && !running.failed) {
+        for (int i = 0; i < resident && !running.failed; i++) {
+            Block *block = &blocks[i];
+            if (!block->active) {
+                if (begun == count) {
+                    continue;
+                }
+                begin_block(block, block_in_order(begun++, count, first, factor));
+            }
+            run_block(block);
+            ended += !block->active && !running.failed;
+        }
+    }
+    if (running.failed) {
+        for (int i = 0; i < MAX_RESIDENT; i++) {
+            blocks[i].active = false;
+            for (unsigned t = 0; blocks[i].fibres && t < MAX_THREADS; t++) {
+                if (blocks[i].fibres[t].stack) {
+                    fibre_reset(&blocks[i].fibres[t]);
+                }
+            }
+        }
+    }
+}
+
+static gpo_status
+launch_locked(gpo_call *call, void (*run)(const void *), const void *arguments,
+              size_t arguments_bytes, dim3 grid, dim3 block, size_t shared_bytes,
+              const char *kernel)
+{
+    running = LaunchState();
+    running.call = call;
+    running.kernel = clean_name(kernel);
+    running.run = run;
+    running.arguments = (const char *)arguments;
+    running.arguments_bytes = arguments_bytes;
+    running.dynamic_bytes = shared_bytes;
+    running.grid = grid;
+    running.block = block;
+    gpo_status status = check_configuration(call, grid, block, shared_bytes);
+    if (status) {
+        return status;
+    }
+    if (must_fail()) {
+        call->code = 719; /* cudaErrorLaunchFailure */
+        call->api = "launch";
+        call->kernel = running.kernel;
+        return gpo_fail(call, GPO_ECUDA, "%s: injected failure of a launch",
+                        running.kernel);
+    }
+
+    const uint64_t total = (uint64_t)grid.x * grid.y * grid.z;
+    const uint64_t first = config.first_block > 0 && (uint64_t)config.first_block < total
+                               ? (uint64_t)config.first_block
+                               : 0;
+    const unsigned nthreads = block.x * block.y * block.z;
+    const int64_t most = config.max_threads > 0 ? config.max_threads : default_max_threads;
+    if (total - first > (uint64_t)most / nthreads) {
+        return gpo_fail(call, GPO_ESIM,
+                        "%s: %llu blocks of %u threads would take minutes in the "
+                        "simulator; give it a smaller input, or set first_block= or "
+                        "max_threads= in gpuopt._core._sim_configure()",
+                        running.kernel, (unsigned long long)(total - first), nthreads);
+    }
+    const int resident = resident_blocks(total - first);
+    if (!prepare_blocks(resident, nthreads)) {
+        return gpo_fail(call, GPO_EMEMORY, "the simulator has no memory for %u threads",
+                        nthreads);
+    }
+    running.partial = first > 0;
+    running.start = ++now;
+    block_dim = block;
+    grid_dim = grid;
+    random_state = config.seed;
+    waits = 0;
+    launches++;
+    access_launch_begin();
+    run_grid(first, total - first, resident);
+    memory_after_launch(!running.failed && !running.partial);
+    return running.failed ? GPO_ESIM : GPO_OK;
+}
+
+gpo_status
+launch(gpo_call *call, void (*run)(const void *), const void *arguments,
+       size_t arguments_bytes, dim3 grid, dim3 block, size_t shared_bytes,
+       const char *kernel)
+{
+    lock();
+    const gpo_status status = launch_locked(call, run, arguments, arguments_bytes, grid,
+                                            block, shared_bytes, kernel);
+    unlock();
+    return status;
+}
+
+/* ---- control ---- */
+
+static void
+configure(const gpo_sim_config *wanted)
+{
+    lock();
+    config = *wanted;
+    unlock();
+}
+
+static void
+get_state(gpo_sim_state *state)
+{
+    lock();
+    memory_state(state);
+    state->fail_after = config.fail_after;
+    state->launches = launches;
+    unlock();
+}
+
+static void
+reset(void)
+{
+    lock();
+    access_reset();
+    unlock();
+}
+
+static size_t
+report(gpo_sim_record *records, size_t capacity)
+{
+    lock();
+    const size_t count = access_report(records, capacity);
+    unlock();
+    return count;
+}
+
+} // namespace gpo_sim
+
+const gpo_table *gpo_sim_room(const char *op);
+
+extern "C" __attribute__((visibility("default"))) const gpo_sim_library gpo_sim_entry = {
+    sizeof(gpo_sim_record),
+#ifdef GPO_SIM_PROFILE
+    true,
+#else
+    false,
+#endif
+    &gpo_sim::backend,
+    gpo_sim_room,
+    gpo_sim::configure,
+    gpo_sim::get_state,
+    gpo_sim::reset,
+    gpo_sim::report,
+};
