@@ -303,6 +303,29 @@ def test_no_array_memory_is_lost(op: str) -> None:
     assert after - before < 65_536
 
 
+@each_op
+def test_no_simulated_device_memory_is_kept(op: str) -> None:
+    """Every rung in the simulator, then every error: its heap is as before."""
+    if _core.backends()["sim"] is not None:
+        with pytest.raises(gpuopt.SimulatorError):
+            _core._sim_state()
+        return
+    args, kwargs, want = ENTRIES[op].valid()
+    before = _core._sim_state()["allocations"]
+    for row in _core.variants(op):
+        if row["backend"] == "sim" and row["available"]:
+            for _ in range(20):
+                where = {"backend": "sim", "variant": row["name"]}
+                got = getattr(gpuopt, op)(*args, **kwargs, **where)
+                np.testing.assert_array_equal(got, want)
+    gpuopt.use("sim")
+    for error in ENTRIES[op].errors():
+        wrong, options = error.make()
+        with pytest.raises(error.raises):
+            getattr(gpuopt, op)(*wrong, **options)
+    assert _core._sim_state()["allocations"] == before
+
+
 # ---- threads and the GIL ----
 
 

@@ -8,6 +8,7 @@ environment and prints what it found as JSON.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import sys
@@ -73,6 +74,39 @@ def run_cases(
     return cases, failures
 
 
+# Ten orders in which the simulator may run threads, warps and blocks.
+SCHEDULES: tuple[tuple[str, int], ...] = (
+    ("ascending", 0),
+    ("descending", 0),
+    *(("shuffle", seed) for seed in range(4)),
+    *(("preempt", seed) for seed in range(4)),
+)
+
+
+@contextlib.contextmanager
+def simulated(schedule: str, seed: int) -> Iterator[None]:
+    old = _core._sim_configure(schedule=schedule, seed=seed)
+    try:
+        yield
+    finally:
+        _core._sim_configure(**old)
+
+
+def run_group(op: str, backend: str, variant: str, dtype: str) -> tuple[int, list[str]]:
+    """All cases of a group; the simulator takes a tenth of them in each schedule."""
+    samples = list(group_samples(op, backend, dtype))
+    if backend != "sim":
+        return run_cases(op, samples, backend, variant)
+    cases, failures = 0, []
+    for turn, (schedule, seed) in enumerate(SCHEDULES):
+        with simulated(schedule, seed):
+            part = samples[turn :: len(SCHEDULES)]
+            n, bad = run_cases(op, part, backend, variant)
+        cases += n
+        failures += [f"{schedule} {seed}: {problem}" for problem in bad]
+    return cases, failures
+
+
 def report(cases: int, failures: list[str]) -> None:
     shown = "\n".join(failures[:20])
     assert not failures, f"{len(failures)} of {cases} cases are wrong:\n{shown}"
@@ -133,7 +167,7 @@ def test_every_operator_and_variant_is_in_the_matrix() -> None:
 
 @pytest.mark.parametrize(("op", "backend", "variant", "dtype"), groups())
 def test_matrix(op: str, backend: str, variant: str, dtype: str, count: Count) -> None:
-    cases, failures = run_cases(op, group_samples(op, backend, dtype), backend, variant)
+    cases, failures = run_group(op, backend, variant, dtype)
     count(cases)
     report(cases, failures)
 
@@ -197,6 +231,18 @@ def test_same_bits_in_100_runs(op: str, backend: str, variant: str) -> None:
             assert got.tobytes() == first, str(sample)
 
 
+@pytest.mark.parametrize(("op", "backend", "variant"), promising("sim"))
+def test_same_bits_in_ten_schedules(op: str, backend: str, variant: str) -> None:
+    samples = floats(op, variant, backend, limit=4097)
+    assert samples
+    for sample in samples:
+        found = set()
+        for schedule, seed in SCHEDULES:
+            with simulated(schedule, seed):
+                found.add(bits(op, sample, backend, variant))
+        assert len(found) == 1, str(sample)
+
+
 THREADS = (1, 2, 3, 8)
 
 
@@ -241,7 +287,7 @@ def test_matrix_for_each_number_of_threads(op: str, threads: int, count: Count) 
 def under_this_isa() -> dict[str, Any]:
     cases, failures, digests = 0, [], {}
     for op, backend, variant, dtype in groups("cpu"):
-        n, bad = run_cases(op, group_samples(op, backend, dtype), backend, variant)
+        n, bad = run_group(op, backend, variant, dtype)
         cases += n
         failures += bad
     for op, _, variant in promising("cpu"):
