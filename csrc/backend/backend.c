@@ -1,6 +1,6 @@
 /*
  * backend.c  From a backend's number to its functions and an operator's table; and
- * the two questions a room asks its backend without knowing which one it is.
+ * the questions a room asks its backend without knowing which one it is.
  */
 #include "backend.h"
 #include "sim.h"
@@ -41,4 +41,10 @@ gpo_status
 gpo_tickets(gpo_call *call, unsigned **out)
 {
     return call->backend->tickets(call, out);
+}
+
+int
+gpo_processors(const gpo_call *call)
+{
+    return call->backend->processors(call);
 }

@@ -35,6 +35,7 @@ struct gpo_backend {
 
     gpo_status (*scratch)(gpo_call *call, size_t bytes, void **out);
     gpo_status (*tickets)(gpo_call *call, unsigned **out);
+    int (*processors)(const gpo_call *call);
 };
 
 extern const gpo_backend gpo_backend_cpu;

@@ -354,6 +354,23 @@ tickets(gpo_call *call, unsigned **out)
     return GPO_OK;
 }
 
+static int
+processors(const gpo_call *call)
+{
+    static int known[64]; /* by device; written with the same value by any thread */
+    const int slot = call->device < 64 ? call->device : 63;
+    int count = __atomic_load_n(&known[slot], __ATOMIC_RELAXED);
+    if (count == 0) {
+        if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount,
+                                   call->device) != cudaSuccess) {
+            cudaGetLastError();
+            return 1;
+        }
+        __atomic_store_n(&known[slot], count, __ATOMIC_RELAXED);
+    }
+    return count;
+}
+
 /* ---- launches ---- */
 
 gpo_status gpo_cuda_launched(gpo_call *call, const char *kernel);
@@ -382,6 +399,7 @@ const gpo_backend gpo_backend_cuda = {
     .wait = wait_for,
     .scratch = scratch,
     .tickets = tickets,
+    .processors = processors,
 };
 
 #endif

@@ -186,7 +186,7 @@ struct gpo_call {
 
     char message[GPO_MESSAGE]; /* one sentence; set by gpo_fail */
     int code;                  /* GPO_ECUDA: the runtime's code, and where */
-    const char *api, *kernel;
+    const char *api, *kernel;  /* NULL where unknown; static storage */
     size_t requested_bytes, free_bytes, total_bytes; /* GPO_EDEVMEMORY */
 
     void *scratch; /* backend-owned list of this call's workspace */
@@ -224,6 +224,9 @@ gpo_status gpo_scratch(gpo_call *call, size_t bytes, void **out);
  */
 enum { GPO_TICKETS = 16384, GPO_PARTIALS = 4 << 20 };
 gpo_status gpo_tickets(gpo_call *call, unsigned **out);
+
+/* Multiprocessors of the call's device: how many blocks make a full grid. */
+int gpo_processors(const gpo_call *call);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,932 @@
+/*
+ * cuda.cu  The ladder of reduce on CUDA, v0 to v9, then the table and the choice.
+ * Each rung is a comment, a kernel and a launcher; blocks leave one part each, and the
+ * shared finish (rows.cuh) combines the parts, until v9 needs no second kernel.
+ * Not here: what a reduction is (reductions.cuh), the contract (op.c).
+ */
+#include "rows.cuh"
+
+#include <stdio.h>
+
+/*
+ * v0  Interleaved addressing.
+ * Was:   nothing; the first parallel reduction one would write.
+ * Now:   a tree in shared memory, neighbours first; one element per thread.
+ * Cost:  reads n * sizeof(T) bytes once; half of the threads of every warp idle from
+ * the first step on, and `%` is a long instruction sequence. Left:  working threads are
+ * spread over all warps -> v1.
+ */
+template <typename Op>
+__global__ void
+reduce_v0_interleaved(Op op, reduce_rows<typename Op::T> x, typename Op::Part *part)
+{
+    GPO_SHARED(typename Op::Acc, s, [BLOCK]);
+    const unsigned tid = threadIdx.x;
+    const int64_t row = x.first_row + blockIdx.y;
+
+    s[tid] = load(op, x, row, static_cast<int64_t>(blockIdx.x) * BLOCK + tid);
+    __syncthreads();
+    for (unsigned d = 1; d < BLOCK; d *= 2) {
+        if (tid % (2 * d) == 0) {
+            s[tid] = Op::combine(s[tid], s[tid + d]);
+        }
+        __syncthreads();
+    }
+    if (tid == 0) {
+        part[row * gridDim.x + blockIdx.x] = Op::widen(s[0]);
+    }
+}
+
+struct rung_v0 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const reduce_plan &plan, const Op &op)
+    {
+        const auto launch = [=](dim3 grid, const auto &x, typename Op::Part *part) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_v0_interleaved<Op>), op, x,
+                              part);
+        };
+        return reduce_in_chunks(call, plan, op, chunks_of(plan, BLOCK), launch);
+    }
+};
+
+/*
+ * v1  Strided index.
+ * Was:   v0 keeps every second thread of each warp busy, then every fourth, ...
+ * Now:   the working threads are the first ones; whole warps retire.
+ * Cost:  as v0 without the divergence, but lanes are 2 * d words apart: up to 32 of
+ * them meet in one bank. Left:  bank conflicts -> v2.
+ */
+template <typename Op>
+__global__ void
+reduce_v1_strided(Op op, reduce_rows<typename Op::T> x, typename Op::Part *part)
+{
+    GPO_SHARED(typename Op::Acc, s, [BLOCK]);
+    const unsigned tid = threadIdx.x;
+    const int64_t row = x.first_row + blockIdx.y;
+
+    s[tid] = load(op, x, row, static_cast<int64_t>(blockIdx.x) * BLOCK + tid);
+    __syncthreads();
+    for (unsigned d = 1; d < BLOCK; d *= 2) {
+        const unsigned i = 2 * d * tid;
+        if (i < BLOCK) {
+            s[i] = Op::combine(s[i], s[i + d]);
+        }
+        __syncthreads();
+    }
+    if (tid == 0) {
+        part[row * gridDim.x + blockIdx.x] = Op::widen(s[0]);
+    }
+}
+
+struct rung_v1 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const reduce_plan &plan, const Op &op)
+    {
+        const auto launch = [=](dim3 grid, const auto &x, typename Op::Part *part) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_v1_strided<Op>), op, x,
+                              part);
+        };
+        return reduce_in_chunks(call, plan, op, chunks_of(plan, BLOCK), launch);
+    }
+};
+
+/*
+ * v2  Sequential addressing.
+ * Was:   v1's lanes stride through shared memory.
+ * Now:   the upper half is added onto the lower half; lanes touch neighbouring words.
+ * Cost:  as v1, one wavefront per request for types of 4 bytes.
+ * Left:  half of the threads only load and then idle -> v3.
+ */
+template <typename Op>
+__global__ void
+reduce_v2_sequential(Op op, reduce_rows<typename Op::T> x, typename Op::Part *part)
+{
+    GPO_SHARED(typename Op::Acc, s, [BLOCK]);
+    const unsigned tid = threadIdx.x;
+    const int64_t row = x.first_row + blockIdx.y;
+
+    s[tid] = load(op, x, row, static_cast<int64_t>(blockIdx.x) * BLOCK + tid);
+    __syncthreads();
+    for (unsigned d = BLOCK / 2; d > 0; d /= 2) {
+        if (tid < d) {
+            s[tid] = Op::combine(s[tid], s[tid + d]);
+        }
+        __syncthreads();
+    }
+    if (tid == 0) {
+        part[row * gridDim.x + blockIdx.x] = Op::widen(s[0]);
+    }
+}
+
+struct rung_v2 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const reduce_plan &plan, const Op &op)
+    {
+        const auto launch = [=](dim3 grid, const auto &x, typename Op::Part *part) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_v2_sequential<Op>), op, x,
+                              part);
+        };
+        return reduce_in_chunks(call, plan, op, chunks_of(plan, BLOCK), launch);
+    }
+};
+
+/*
+ * v3  First add during load.
+ * Was:   v2 spends a thread on every element.
+ * Now:   each thread loads two elements and combines them in registers; half the
+ * blocks. Cost:  as v2 with half the shared-memory work per element. Left:  the last
+ * six steps use one warp and still pay a barrier each -> v4.
+ */
+template <typename Op>
+__global__ void
+reduce_v3_add_on_load(Op op, reduce_rows<typename Op::T> x, typename Op::Part *part)
+{
+    GPO_SHARED(typename Op::Acc, s, [BLOCK]);
+    const unsigned tid = threadIdx.x;
+    const int64_t row = x.first_row + blockIdx.y;
+    const int64_t k = static_cast<int64_t>(blockIdx.x) * (2 * BLOCK) + tid;
+
+    s[tid] = Op::combine(load(op, x, row, k), load(op, x, row, k + BLOCK));
+    __syncthreads();
+    for (unsigned d = BLOCK / 2; d > 0; d /= 2) {
+        if (tid < d) {
+            s[tid] = Op::combine(s[tid], s[tid + d]);
+        }
+        __syncthreads();
+    }
+    if (tid == 0) {
+        part[row * gridDim.x + blockIdx.x] = Op::widen(s[0]);
+    }
+}
+
+struct rung_v3 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const reduce_plan &plan, const Op &op)
+    {
+        const auto launch = [=](dim3 grid, const auto &x, typename Op::Part *part) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_v3_add_on_load<Op>), op, x,
+                              part);
+        };
+        return reduce_in_chunks(call, plan, op, chunks_of(plan, 2 * BLOCK), launch);
+    }
+};
+
+/*
+ * v4  Last warp unrolled.
+ * Was:   v3's last six steps need barriers of the whole block.
+ * Now:   they run in warp 0 alone, six steps without a loop.  Each step reads, meets,
+ *        writes, meets: lanes of a warp have run independently since Volta, and the
+ *        published `volatile` version without __syncwarp is a race there.
+ * Cost:  as v3 with three barriers instead of nine.
+ * Left:  the loop above still counts at run time -> v5.
+ */
+template <typename Op>
+__device__ __forceinline__ void
+combine_last_warp(typename Op::Acc *s, unsigned tid)
+{
+    typename Op::Acc v = s[tid];
+#pragma unroll
+    for (unsigned d = WARP; d > 0; d /= 2) {
+        v = Op::combine(v, s[tid + d]);
+        __syncwarp();
+        s[tid] = v;
+        __syncwarp();
+    }
+}
+
+template <typename Op>
+__global__ void
+reduce_v4_last_warp(Op op, reduce_rows<typename Op::T> x, typename Op::Part *part)
+{
+    GPO_SHARED(typename Op::Acc, s, [BLOCK]);
+    const unsigned tid = threadIdx.x;
+    const int64_t row = x.first_row + blockIdx.y;
+    const int64_t k = static_cast<int64_t>(blockIdx.x) * (2 * BLOCK) + tid;
+
+    s[tid] = Op::combine(load(op, x, row, k), load(op, x, row, k + BLOCK));
+    __syncthreads();
+    for (unsigned d = BLOCK / 2; d > WARP; d /= 2) {
+        if (tid < d) {
+            s[tid] = Op::combine(s[tid], s[tid + d]);
+        }
+        __syncthreads();
+    }
+    if (tid < WARP) {
+        combine_last_warp<Op>(s, tid);
+    }
+    if (tid == 0) {
+        part[row * gridDim.x + blockIdx.x] = Op::widen(s[0]);
+    }
+}
+
+struct rung_v4 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const reduce_plan &plan, const Op &op)
+    {
+        const auto launch = [=](dim3 grid, const auto &x, typename Op::Part *part) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_v4_last_warp<Op>), op, x,
+                              part);
+        };
+        return reduce_in_chunks(call, plan, op, chunks_of(plan, 2 * BLOCK), launch);
+    }
+};
+
+/*
+ * v5  Complete unroll.
+ * Was:   v4 computes and tests its step width at run time.
+ * Now:   the block size is a template parameter; every step is a constant.
+ * Cost:  as v4 with no loop instructions.
+ * Left:  a block does 512 elements and dies; starting it costs more -> v6.
+ */
+template <typename Op, unsigned THREADS>
+__device__ __forceinline__ void
+combine_block_unrolled(typename Op::Acc *s, unsigned tid)
+{
+    static_assert(THREADS >= 64 && THREADS <= 1024, "steps below cover 64 to 1024");
+#pragma unroll
+    for (unsigned d = THREADS / 2; d > WARP; d /= 2) {
+        if (tid < d) {
+            s[tid] = Op::combine(s[tid], s[tid + d]);
+        }
+        __syncthreads();
+    }
+    if (tid < WARP) {
+        combine_last_warp<Op>(s, tid);
+    }
+}
+
+template <typename Op, unsigned THREADS>
+__global__ void
+reduce_v5_unrolled(Op op, reduce_rows<typename Op::T> x, typename Op::Part *part)
+{
+    GPO_SHARED(typename Op::Acc, s, [THREADS]);
+    const unsigned tid = threadIdx.x;
+    const int64_t row = x.first_row + blockIdx.y;
+    const int64_t k = static_cast<int64_t>(blockIdx.x) * (2 * THREADS) + tid;
+
+    s[tid] = Op::combine(load(op, x, row, k), load(op, x, row, k + THREADS));
+    __syncthreads();
+    combine_block_unrolled<Op, THREADS>(s, tid);
+    if (tid == 0) {
+        part[row * gridDim.x + blockIdx.x] = Op::widen(s[0]);
+    }
+}
+
+struct rung_v5 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const reduce_plan &plan, const Op &op)
+    {
+        const auto launch = [=](dim3 grid, const auto &x, typename Op::Part *part) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_v5_unrolled<Op, BLOCK>), op,
+                              x, part);
+        };
+        return reduce_in_chunks(call, plan, op, chunks_of(plan, 2 * BLOCK), launch);
+    }
+};
+
+/*
+ * v6  Many elements per thread, fixed grid.
+ * Was:   v5 starts one block per 512 elements and leaves as many parts to finish.
+ * Now:   at most 1,024 blocks stride through a row; the tree is paid once per block.
+ * Cost:  reads n * sizeof(T) bytes once; shared-memory work no longer grows with n.
+ * Left:  the tree still goes through shared memory -> v7.
+ */
+enum { FIXED_GRID = 1024, ITEMS_PER_THREAD = 32 };
+
+inline int64_t
+fixed_grid(const reduce_plan &plan)
+{
+    const int64_t chunks = chunks_of(plan, BLOCK * ITEMS_PER_THREAD);
+    return chunks < FIXED_GRID ? chunks : FIXED_GRID;
+}
+
+/* The elements of this thread when the grid strides through a row. */
+template <typename Op>
+__device__ __forceinline__ typename Op::Acc
+combine_strided(const Op &op, const reduce_rows<typename Op::T> &x, int64_t row)
+{
+    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
+    typename Op::Acc v = Op::identity();
+    for (int64_t k = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; k < x.cols;
+         k += step) {
+        v = Op::combine(v, load(op, x, row, k));
+    }
+    return v;
+}
+
+template <typename Op>
+__global__ void
+reduce_v6_fixed_grid(Op op, reduce_rows<typename Op::T> x, typename Op::Part *part)
+{
+    GPO_SHARED(typename Op::Acc, s, [BLOCK]);
+    const unsigned tid = threadIdx.x;
+    const int64_t row = x.first_row + blockIdx.y;
+
+    s[tid] = combine_strided(op, x, row);
+    __syncthreads();
+    combine_block_unrolled<Op, BLOCK>(s, tid);
+    if (tid == 0) {
+        part[row * gridDim.x + blockIdx.x] = Op::widen(s[0]);
+    }
+}
+
+struct rung_v6 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const reduce_plan &plan, const Op &op)
+    {
+        const auto launch = [=](dim3 grid, const auto &x, typename Op::Part *part) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_v6_fixed_grid<Op>), op, x,
+                              part);
+        };
+        return reduce_in_chunks(call, plan, op, fixed_grid(plan), launch);
+    }
+};
+
+/*
+ * v7  Warp shuffle.
+ * Was:   v6 combines 256 values through shared memory.
+ * Now:   each warp combines its 32 in registers; 8 values and one barrier remain.
+ * Cost:  as v6 with BLOCK / 32 values of shared memory.
+ * Left:  each load is one element wide -> v8.
+ */
+template <typename Op>
+__global__ void
+reduce_v7_warp_shuffle(Op op, reduce_rows<typename Op::T> x, typename Op::Part *part)
+{
+    GPO_SHARED(typename Op::Acc, slots, [BLOCK / WARP]);
+    const int64_t row = x.first_row + blockIdx.y;
+
+    typename Op::Acc v = combine_strided(op, x, row);
+    v = block_combine<Op, BLOCK>(v, slots);
+    if (threadIdx.x == 0) {
+        part[row * gridDim.x + blockIdx.x] = Op::widen(v);
+    }
+}
+
+struct rung_v7 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const reduce_plan &plan, const Op &op)
+    {
+        const auto launch = [=](dim3 grid, const auto &x, typename Op::Part *part) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_v7_warp_shuffle<Op>), op, x,
+                              part);
+        };
+        return reduce_in_chunks(call, plan, op, fixed_grid(plan), launch);
+    }
+};
+
+/*
+ * v8  16-byte packs.
+ * Was:   v7 loads one element per instruction.
+ * Now:   one load brings 16 bytes; the elements before the first 16-byte boundary and
+ *        after the last go to the first threads one by one.  A row whose elements are
+ *        not neighbours in memory is read as in v7.
+ * Cost:  as v7 with 16 / sizeof(T) times fewer load instructions.
+ * Left:  one load in flight per thread, and a second kernel to finish -> v9.
+ */
+
+/* The elements of one pack, neighbours first. */
+template <typename Op, int N>
+__device__ __forceinline__ typename Op::Acc
+combine_pack(const Op &op, const typename Op::T *v, int64_t k)
+{
+    if constexpr (N == 1) {
+        return op.lift(v[0], k);
+    }
+    else {
+        return Op::combine(combine_pack<Op, N / 2>(op, v, k),
+                           combine_pack<Op, N / 2>(op, v + N / 2, k + N / 2));
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ bool
+is_contiguous(const reduce_rows<T> &x)
+{
+    return x.reduced.ndim == 0 || (x.reduced.ndim == 1 && x.reduced.strides[0] == 1);
+}
+
+template <typename Op>
+__global__ void
+reduce_v8_packs(Op op, reduce_rows<typename Op::T> x, typename Op::Part *part)
+{
+    using T = typename Op::T;
+    constexpr int SIZE = pack<T>::SIZE;
+    GPO_SHARED(typename Op::Acc, slots, [BLOCK / WARP]);
+    const int64_t row = x.first_row + blockIdx.y;
+    const int64_t first = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
+    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
+
+    typename Op::Acc v = Op::identity();
+    if (is_contiguous(x)) {
+        const T *p = x.x + offset_of(x.kept, row);
+        const int64_t head = elements_to_boundary(p, x.cols);
+        const int64_t packs = (x.cols - head) / SIZE;
+        const int64_t tail = head + packs * SIZE;
+        for (int64_t i = first; i < packs; i += step) {
+            const int64_t k = head + i * SIZE;
+            const pack<T> loaded = load_pack(p + k);
+            v = Op::combine(v, combine_pack<Op, SIZE>(op, loaded.v, k));
+        }
+        if (first < head) {
+            v = Op::combine(v, op.lift(p[first], first));
+        }
+        if (first < x.cols - tail) {
+            v = Op::combine(v, op.lift(p[tail + first], tail + first));
+        }
+    }
+    else {
+        v = combine_strided(op, x, row);
+    }
+    v = block_combine<Op, BLOCK>(v, slots);
+    if (threadIdx.x == 0) {
+        part[row * gridDim.x + blockIdx.x] = Op::widen(v);
+    }
+}
+
+struct rung_v8 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const reduce_plan &plan, const Op &op)
+    {
+        const auto launch = [=](dim3 grid, const auto &x, typename Op::Part *part) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_v8_packs<Op>), op, x, part);
+        };
+        return reduce_in_chunks(call, plan, op, fixed_grid(plan), launch);
+    }
+};
+
+/*
+ * v9  One launch, many loads in flight.
+ * Was:   v8 waits for each load before the next and starts a second kernel to finish.
+ * Now:   ITEMS independent 16-byte loads per thread and tile; the grid is as large as
+ * the card holds at once; the block that takes the last ticket combines all parts in a
+ *        fixed order.  Long chains go through Op::Fold, so the error does not grow with
+ *        the length.  Three kernels, for long rows, short rows, and rows that lie
+ * across memory (columns). Cost:  reads n * sizeof(T) bytes once; 128 bytes in flight
+ * per thread. Left:  the last block's round trip through L2, about 2 us of a launch.
+ */
+enum {
+    ITEMS = 8, /* packs a thread loads before it uses the first */
+    BLOCKS_PER_PROCESSOR = 8,
+    SHORT_ROW_BYTES = 4096, /* up to here a row is done by a part of a warp */
+    ROWS_AT_ONCE = 4,       /* short rows a group of lanes loads together */
+    COLUMN_ITEMS = 8, /* rows of columns a thread loads before it uses the first */
+};
+
+/* What the last block needs to finish: where the parts lie and who has arrived. */
+template <typename Part>
+struct reduce_meeting {
+    Part *part;
+    unsigned *ticket;
+    int64_t blocks; /* per row (or tile of columns) */
+};
+
+/* The packs of one tile, a tree over all of them. */
+template <typename Op, int N, int STEP>
+__device__ __forceinline__ typename Op::Acc
+combine_packs(const Op &op, const pack<typename Op::T> *v, int64_t k)
+{
+    if constexpr (N == 1) {
+        return combine_pack<Op, pack<typename Op::T>::SIZE>(op, v[0].v, k);
+    }
+    else {
+        return Op::combine(
+            combine_packs<Op, N / 2, STEP>(op, v, k),
+            combine_packs<Op, N / 2, STEP>(op, v + N / 2, k + N / 2 * STEP));
+    }
+}
+
+/* This block's share of a contiguous row: every `blocks`-th tile, then the ragged ends.
+ */
+template <typename Op>
+__device__ __forceinline__ void
+fold_contiguous(const Op &op, typename Op::Fold &fold, const typename Op::T *p,
+                int64_t cols, int64_t block, int64_t blocks)
+{
+    using T = typename Op::T;
+    constexpr int SIZE = pack<T>::SIZE;
+    constexpr int64_t TILE = BLOCK * ITEMS;
+    const int64_t tid = threadIdx.x;
+    const int64_t head = elements_to_boundary(p, cols);
+    const int64_t packs = (cols - head) / SIZE;
+    const int64_t tiles = packs / TILE;
+
+    for (int64_t tile = block; tile < tiles; tile += blocks) {
+        const int64_t k = head + (tile * TILE + tid) * SIZE;
+        pack<T> loaded[ITEMS];
+#pragma unroll
+        for (int u = 0; u < ITEMS; u++) {
+            loaded[u] = load_pack(p + k + u * BLOCK * SIZE);
+        }
+        fold.add(Op::widen(combine_packs<Op, ITEMS, BLOCK * SIZE>(op, loaded, k)));
+    }
+    if (block == tiles % blocks) { /* the block whose turn it would be */
+        for (int64_t i = tiles * TILE + tid; i < packs; i += BLOCK) {
+            const int64_t k = head + i * SIZE;
+            const pack<T> loaded = load_pack(p + k);
+            fold.add(Op::widen(combine_pack<Op, SIZE>(op, loaded.v, k)));
+        }
+        const int64_t tail = head + packs * SIZE;
+        if (tid < head) {
+            fold.add(Op::widen(op.lift(p[tid], tid)));
+        }
+        if (tid < cols - tail) {
+            fold.add(Op::widen(op.lift(p[tail + tid], tail + tid)));
+        }
+    }
+}
+
+/* This block's share of a row with any strides. */
+template <typename Op>
+__device__ __forceinline__ void
+fold_strided(const Op &op, typename Op::Fold &fold,
+             const reduce_rows<typename Op::T> &x, int64_t row, int64_t block,
+             int64_t blocks)
+{
+    const typename Op::T *p = x.x + offset_of(x.kept, row);
+    for (int64_t k = block * BLOCK + threadIdx.x; k < x.cols; k += blocks * BLOCK) {
+        fold.add(Op::widen(op.lift(p[offset_of(x.reduced, k)], k)));
+    }
+}
+
+template <typename Op>
+__global__ void
+__launch_bounds__(BLOCK)
+    reduce_v9_rows(Op op, reduce_rows<typename Op::T> x,
+                   reduce_meeting<typename Op::Part> meeting, reduce_result to)
+{
+    using Part = typename Op::Part;
+    GPO_SHARED(Part, slots, [BLOCK / WARP]);
+    GPO_SHARED(bool, last, [1]);
+    const int64_t row = x.first_row + blockIdx.y;
+
+    typename Op::Fold fold;
+    if (is_contiguous(x)) {
+        fold_contiguous(op, fold, x.x + offset_of(x.kept, row), x.cols, blockIdx.x,
+                        gridDim.x);
+    }
+    else {
+        fold_strided(op, fold, x, row, blockIdx.x, gridDim.x);
+    }
+    Part total = block_combine<Op, BLOCK>(fold.value(), slots);
+    if (gridDim.x > 1) {
+        Part *parts = meeting.part + row * gridDim.x;
+        if (threadIdx.x == 0) {
+            parts[blockIdx.x] = total;
+        }
+        if (!is_last_block(&meeting.ticket[row], gridDim.x, last)) {
+            return;
+        }
+        typename Op::Fold all;
+        for (unsigned b = threadIdx.x; b < gridDim.x; b += BLOCK) {
+            all.add(parts[b]);
+        }
+        total = block_combine<Op, BLOCK>(all.value(), slots);
+    }
+    if (threadIdx.x == 0) {
+        op.store(to, row, total, x.cols);
+    }
+}
+
+/*
+ * A group of `lanes` lanes does a row, ROWS_AT_ONCE rows at a time.  VEC elements per
+ * load; VEC > 1 needs rows that start on 16-byte boundaries.
+ */
+template <typename Op, int VEC>
+__global__ void
+__launch_bounds__(BLOCK) reduce_v9_short_rows(Op op, reduce_rows<typename Op::T> x,
+                                              int lanes, reduce_result to)
+{
+    using T = typename Op::T;
+    using Acc = typename Op::Acc;
+    const int lane = threadIdx.x % lanes;
+    const int64_t groups = BLOCK / lanes;
+    const int64_t first =
+        static_cast<int64_t>(blockIdx.x) * groups * ROWS_AT_ONCE + threadIdx.x / lanes;
+    const T *p[ROWS_AT_ONCE];
+    typename Op::Fold fold[ROWS_AT_ONCE];
+#pragma unroll
+    for (int r = 0; r < ROWS_AT_ONCE; r++) { /* rows past the end repeat the last one */
+        const int64_t row = first + r * groups;
+        p[r] = x.x + offset_of(x.kept, row < x.rows ? row : x.rows - 1);
+    }
+    for (int64_t k = static_cast<int64_t>(lane) * VEC; k < x.cols; k += lanes * VEC) {
+        if constexpr (VEC > 1) {
+            pack<T> loaded[ROWS_AT_ONCE];
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                loaded[r] = load_pack(p[r] + k);
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                fold[r].add(Op::widen(combine_pack<Op, VEC>(op, loaded[r].v, k)));
+            }
+        }
+        else {
+            const int64_t offset = offset_of(x.reduced, k);
+            T loaded[ROWS_AT_ONCE];
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                loaded[r] = p[r][offset];
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                fold[r].add(Op::widen(op.lift(loaded[r], k)));
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS_AT_ONCE; r++) {
+        const int64_t row = first + r * groups;
+        const typename Op::Part total = warp_combine<Op>(fold[r].value(), lanes);
+        if (lane == 0 && row < x.rows) {
+            op.store(to, row, total, x.cols);
+        }
+    }
+}
+
+/*
+ * Columns: neighbouring rows are neighbours in memory, so each thread takes VEC of them
+ * and walks down; threads (lane, y) of a block share a tile of lanes * VEC columns and
+ * split the height, blocks (tile, s) split it further and meet in the tile's ticket.
+ */
+template <typename Op, int VEC>
+__global__ void
+__launch_bounds__(BLOCK)
+    reduce_v9_columns(Op op, reduce_rows<typename Op::T> x, int lanes,
+                      int64_t tiles_across, reduce_meeting<typename Op::Part> meeting,
+                      reduce_result to)
+{
+    using T = typename Op::T;
+    using Part = typename Op::Part;
+    GPO_DYN_SHARED(Part, shared); /* BLOCK * VEC parts */
+    GPO_SHARED(bool, last, [1]);
+    const int lane = threadIdx.x % lanes, y = threadIdx.x / lanes;
+    const int64_t height = BLOCK / lanes;
+    const int64_t width = x.kept.shape[x.kept.ndim - 1];
+    const int64_t outer = blockIdx.x / tiles_across;
+    const int64_t column = (blockIdx.x % tiles_across * lanes + lane) * VEC;
+    const bool inside = column < width;
+    const T *p = x.x + offset_of(x.kept, outer * width) + (inside ? column : 0);
+
+    typename Op::Fold fold[VEC];
+    const int64_t step = height * gridDim.y;
+    int64_t k = blockIdx.y * height + y;
+    for (; inside && k + (COLUMN_ITEMS - 1) * step < x.cols; k += COLUMN_ITEMS * step) {
+        T loaded[COLUMN_ITEMS][VEC];
+#pragma unroll
+        for (int u = 0; u < COLUMN_ITEMS; u++) {
+            const T *q = p + offset_of(x.reduced, k + u * step);
+            if constexpr (VEC > 1) {
+                const pack<T> row = load_pack(q);
+                memcpy(loaded[u], row.v, sizeof row.v);
+            }
+            else {
+                loaded[u][0] = *q;
+            }
+        }
+#pragma unroll
+        for (int v = 0; v < VEC; v++) {
+            typename Op::Acc acc = op.lift(loaded[0][v], k);
+#pragma unroll
+            for (int u = 1; u < COLUMN_ITEMS; u++) {
+                acc = Op::combine(acc, op.lift(loaded[u][v], k + u * step));
+            }
+            fold[v].add(Op::widen(acc));
+        }
+    }
+    for (; inside && k < x.cols; k += step) {
+        const T *q = p + offset_of(x.reduced, k);
+#pragma unroll
+        for (int v = 0; v < VEC; v++) {
+            fold[v].add(Op::widen(op.lift(q[v], k)));
+        }
+    }
+
+    /* The block's threads of one column meet in shared memory, then its blocks. */
+    const auto combine_height = [&]() {
+#pragma unroll
+        for (int v = 0; v < VEC; v++) {
+            shared[v * BLOCK + threadIdx.x] = fold[v].value();
+        }
+        __syncthreads();
+        for (int d = height / 2; d > 0; d /= 2) {
+            if (y < d) {
+#pragma unroll
+                for (int v = 0; v < VEC; v++) {
+                    Part *s = &shared[v * BLOCK + threadIdx.x];
+                    *s = Op::combine(*s, s[d * lanes]);
+                }
+            }
+            __syncthreads();
+        }
+    };
+    combine_height();
+    if (gridDim.y > 1) {
+        if (y == 0 && inside) {
+#pragma unroll
+            for (int v = 0; v < VEC; v++) {
+                meeting.part[blockIdx.y * x.rows + outer * width + column + v] =
+                    shared[v * BLOCK + lane];
+            }
+        }
+        if (!is_last_block(&meeting.ticket[blockIdx.x], gridDim.y, last)) {
+            return;
+        }
+#pragma unroll
+        for (int v = 0; v < VEC; v++) {
+            fold[v] = typename Op::Fold();
+            for (int64_t b = y; inside && b < gridDim.y; b += height) {
+                fold[v].add(meeting.part[b * x.rows + outer * width + column + v]);
+            }
+        }
+        combine_height();
+    }
+    if (y == 0 && inside) {
+#pragma unroll
+        for (int v = 0; v < VEC; v++) {
+            op.store(to, outer * width + column + v, shared[v * BLOCK + lane], x.cols);
+        }
+    }
+}
+
+struct rung_v9 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const reduce_plan &plan, const Op &op)
+    {
+        if (plan.rows == 0) {
+            return GPO_OK;
+        }
+        const int last = plan.kept.ndim - 1;
+        const bool across =
+            plan.reduced.ndim > 0 && plan.reduced.strides[plan.reduced.ndim - 1] != 1;
+        if (across && last >= 0 && plan.kept.strides[last] == 1) {
+            return columns(call, plan, op);
+        }
+        const int64_t bytes = plan.cols * static_cast<int64_t>(sizeof(typename Op::T));
+        if (plan.rows > 1 && bytes <= SHORT_ROW_BYTES) {
+            return short_rows(call, plan, op);
+        }
+        return long_rows(call, plan, op);
+    }
+
+  private:
+    /* Whether every row starts on a 16-byte boundary. */
+    template <typename T>
+    static bool rows_are_aligned(const reduce_plan &plan)
+    {
+        bool aligned = reinterpret_cast<uintptr_t>(plan.origin) % 16 == 0;
+        for (int d = 0; d < plan.kept.ndim; d++) {
+            aligned = aligned && plan.kept.strides[d] % pack<T>::SIZE == 0;
+        }
+        return aligned;
+    }
+
+    static int power_of_two_from(int64_t n, int most)
+    {
+        int p = 1;
+        while (p < n && p < most) {
+            p *= 2;
+        }
+        return p;
+    }
+
+    template <typename Op>
+    static gpo_status long_rows(gpo_call *call, const reduce_plan &plan, const Op &op)
+    {
+        using Part = typename Op::Part;
+        constexpr int64_t TILE =
+            static_cast<int64_t>(BLOCK) * ITEMS * pack<typename Op::T>::SIZE;
+        reduce_rows<typename Op::T> x = rows_of<typename Op::T>(plan);
+        const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
+        const int64_t tiles = plan.cols > TILE ? ceil_div(plan.cols, TILE) : 1;
+        int64_t blocks = 1; /* per row */
+        if (plan.rows < room && plan.rows <= GPO_TICKETS) {
+            blocks = room / plan.rows < tiles ? room / plan.rows : tiles;
+            const int64_t fits = GPO_PARTIALS / (plan.rows * sizeof(Part));
+            blocks = blocks < fits ? blocks : fits;
+            blocks = blocks > 1 ? blocks : 1;
+        }
+        reduce_meeting<Part> meeting = {nullptr, nullptr, blocks};
+        gpo_status status = blocks > 1 ? gpo_tickets(call, &meeting.ticket) : GPO_OK;
+        meeting.part = reinterpret_cast<Part *>(meeting.ticket + GPO_TICKETS);
+        for (; !status && x.first_row < plan.rows; x.first_row += MAX_GRID_Y) {
+            const int64_t left = plan.rows - x.first_row;
+            const dim3 grid(blocks, left < MAX_GRID_Y ? left : MAX_GRID_Y);
+            status = GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_v9_rows<Op>), op, x,
+                                meeting, result_of(call, plan));
+        }
+        return status;
+    }
+
+    template <typename Op>
+    static gpo_status short_rows(gpo_call *call, const reduce_plan &plan, const Op &op)
+    {
+        using T = typename Op::T;
+        constexpr int SIZE = pack<T>::SIZE;
+        const reduce_rows<T> x = rows_of<T>(plan);
+        const bool packed = plan.reduced.ndim == 1 && plan.reduced.strides[0] == 1 &&
+                            plan.cols % SIZE == 0 && rows_are_aligned<T>(plan);
+        const int lanes =
+            power_of_two_from(packed ? plan.cols / SIZE : plan.cols, WARP);
+        const dim3 grid(ceil_div(plan.rows, BLOCK / lanes * ROWS_AT_ONCE));
+        const reduce_result to = result_of(call, plan);
+        if (SIZE > 1 && packed) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_v9_short_rows<Op, SIZE>),
+                              op, x, lanes, to);
+        }
+        return GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_v9_short_rows<Op, 1>), op, x,
+                          lanes, to);
+    }
+
+    template <typename Op>
+    static gpo_status columns(gpo_call *call, const reduce_plan &plan, const Op &op)
+    {
+        using T = typename Op::T;
+        using Part = typename Op::Part;
+        constexpr int SIZE = pack<T>::SIZE;
+        const reduce_rows<T> x = rows_of<T>(plan);
+        const int64_t width = plan.kept.shape[plan.kept.ndim - 1];
+        bool packed = SIZE > 1 && width % SIZE == 0 &&
+                      reinterpret_cast<uintptr_t>(plan.origin) % 16 == 0;
+        for (int d = 0; d < plan.kept.ndim - 1; d++) {
+            packed = packed && plan.kept.strides[d] % SIZE == 0;
+        }
+        for (int d = 0; d < plan.reduced.ndim; d++) {
+            packed = packed && plan.reduced.strides[d] % SIZE == 0;
+        }
+        const int vec = packed ? SIZE : 1;
+        const int lanes = power_of_two_from(ceil_div(width, vec), WARP);
+        const int64_t across = ceil_div(width, static_cast<int64_t>(lanes) * vec);
+        const int64_t tiles = plan.rows / width * across;
+        const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
+        int64_t split = 1;
+        if (tiles < room && tiles <= GPO_TICKETS) {
+            const int64_t deepest = plan.cols / (BLOCK / lanes * COLUMN_ITEMS);
+            const int64_t fits = GPO_PARTIALS / (plan.rows * sizeof(Part));
+            split = room / tiles < deepest ? room / tiles : deepest;
+            split = split < fits ? split : fits;
+            split = split > 1 ? split : 1;
+        }
+        reduce_meeting<Part> meeting = {nullptr, nullptr, split};
+        gpo_status status = split > 1 ? gpo_tickets(call, &meeting.ticket) : GPO_OK;
+        meeting.part = reinterpret_cast<Part *>(meeting.ticket + GPO_TICKETS);
+        if (status) {
+            return status;
+        }
+        const dim3 grid(tiles, split);
+        const size_t shared_bytes = static_cast<size_t>(BLOCK) * vec * sizeof(Part);
+        const reduce_result to = result_of(call, plan);
+        if (SIZE > 1 && packed) {
+            return GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
+                              (reduce_v9_columns<Op, SIZE>), op, x, lanes, across,
+                              meeting, to);
+        }
+        return GPO_LAUNCH(call, grid, BLOCK, shared_bytes, (reduce_v9_columns<Op, 1>),
+                          op, x, lanes, across, meeting, to);
+    }
+};
+
+/* ---- table and choice ---- */
+
+#define RUNG(v)                                  \
+    template <typename T>                        \
+    static gpo_status reduce_##v(gpo_call *call) \
+    {                                            \
+        return reduce_with<rung_##v, T>(call);   \
+    }
+RUNG(v0)
+RUNG(v1)
+RUNG(v2)
+RUNG(v3)
+RUNG(v4)
+RUNG(v5)
+RUNG(v6)
+RUNG(v7)
+RUNG(v8)
+RUNG(v9)
+
+static const gpo_variant variants[] = {
+    {"v0", "interleaved addressing, divergent", "", "run-to-run", GPO_ALL(reduce_v0)},
+    {"v1", "strided index, bank conflicts", "", "run-to-run", GPO_ALL(reduce_v1)},
+    {"v2", "sequential addressing", "", "run-to-run", GPO_ALL(reduce_v2)},
+    {"v3", "first add during load", "", "run-to-run", GPO_ALL(reduce_v3)},
+    {"v4", "last warp unrolled", "", "run-to-run", GPO_ALL(reduce_v4)},
+    {"v5", "complete unroll by template", "", "run-to-run", GPO_ALL(reduce_v5)},
+    {"v6", "many elements per thread, fixed grid", "", "run-to-run",
+     GPO_ALL(reduce_v6)},
+    {"v7", "warp shuffle", "", "run-to-run", GPO_ALL(reduce_v7)},
+    {"v8", "16-byte packs", "", "run-to-run", GPO_ALL(reduce_v8)},
+    {"v9", "one launch, many loads in flight", "", "run-to-run", GPO_ALL(reduce_v9)},
+    {nullptr, nullptr, nullptr, nullptr, {}},
+};
+
+static const gpo_variant *
+choose(const gpo_call *, char why[GPO_MESSAGE])
+{
+    snprintf(why, GPO_MESSAGE,
+             "v9 is the fastest rung at every size and axis that was measured");
+    return &variants[9];
+}
+
+extern "C" const gpo_table reduce_cuda = {variants, choose};
