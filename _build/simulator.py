@@ -19,7 +19,8 @@ FLAGS = [
     "-ffp-contract=off",  # the same bits as the other backends
     "-fno-strict-aliasing",  # kernels read arrays through wider types, as nvcc allows
     "-fwrapv",
-    "-Wall", "-Wextra", "-Wno-unknown-pragmas", "-Wno-unused-function", "-Wno-psabi",
+    "-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function", "-Wno-psabi",
+    "-Wno-unused-local-typedefs",
 ]  # fmt: skip
 C_FLAGS = ["-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off"]
 # Sections that nothing needs are dropped: a room's op.c names the tables of its CPU
