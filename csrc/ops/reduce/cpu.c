@@ -128,33 +128,33 @@ DEFINE_COMPLEX(C64, gpo_c64)
 DEFINE_COMPLEX(C128, gpo_c128)
 
 /* Ties keep a, the earlier element; a nan wins over every number. */
-#define DEFINE_ORDER(name, A)               \
-    static inline A min_##name(A a, A b)    \
-    {                                       \
-        return b < a ? b : a;               \
-    }                                       \
-    static inline A max_##name(A a, A b)    \
-    {                                       \
-        return b > a ? b : a;               \
-    }                                       \
-    static inline int same_##name(A a, A b) \
-    {                                       \
-        return a == b;                      \
+#define DEFINE_ORDER(name, A)             \
+    static inline A min_##name(A a, A b)  \
+    {                                     \
+        return b < a ? b : a;             \
+    }                                     \
+    static inline A max_##name(A a, A b)  \
+    {                                     \
+        return b > a ? b : a;             \
+    }                                     \
+    static inline bool is_nan_##name(A a) \
+    {                                     \
+        return (void)a, false;            \
     }
-#define DEFINE_ORDER_NAN(name, A)                \
-    static inline A min_##name(A a, A b)         \
-    {                                            \
-        const A m = b < a ? b : a;               \
-        return b != b ? b : m;                   \
-    }                                            \
-    static inline A max_##name(A a, A b)         \
-    {                                            \
-        const A m = b > a ? b : a;               \
-        return b != b ? b : m;                   \
-    }                                            \
-    static inline int same_##name(A a, A b)      \
-    {                                            \
-        return (a == b) | ((a != a) & (b != b)); \
+#define DEFINE_ORDER_NAN(name, A)         \
+    static inline A min_##name(A a, A b)  \
+    {                                     \
+        const A m = b < a ? b : a;        \
+        return b != b ? b : m;            \
+    }                                     \
+    static inline A max_##name(A a, A b)  \
+    {                                     \
+        const A m = b > a ? b : a;        \
+        return b != b ? b : m;            \
+    }                                     \
+    static inline bool is_nan_##name(A a) \
+    {                                     \
+        return a != a;                    \
     }
 DEFINE_ORDER(BOOL, uint8_t)
 DEFINE_ORDER(I8, int8_t)
@@ -337,7 +337,8 @@ enum {
     LANE_BYTES = 512,       /* a long row is cut into rows of this width */
     TALL = 8,               /* rows that `tall` takes */
     CHUNK_BLOCKS = 32,      /* blocks of TALL rows in a chunk: 128 KiB */
-    STRIP_BYTES = 1024,     /* partial results of a strip of columns */
+    STRIP_BYTES = 4096,     /* partial results of a strip of columns */
+    NARROW_BYTES = 32,      /* narrower columns are gathered into rows */
     STRIP_ROWS = 512,       /* rows of a strip in one chunk */
     MAX_LANES = LANE_BYTES, /* of 1-byte elements */
     BATCH = 64,             /* results finished together */
@@ -360,6 +361,7 @@ typedef struct job {
     bool arg;             /* argmin, argmax */
     bool early;           /* any, all: a state that is not 0 decides */
     bool parallel;
+    bool woven; /* neighbouring results are closer than the elements of one */
     int64_t state_bytes;
     int64_t lanes;                        /* elements of a row of a block */
     int64_t chunk;                        /* elements, or rows of a strip, of a chunk */
@@ -809,8 +811,7 @@ row_group(void *context, int64_t i)
     const int64_t end =
         j->plan.rows - i * j->group < j->group ? j->plan.rows : (i + 1) * j->group;
     const int64_t stride = j->plan.kept.strides[j->plan.kept.ndim - 1];
-    const bool brief =
-        !j->arg && cols <= BRIEF && reduced->ndim == 1 && reduced->strides[0] == 1;
+    const bool brief = cols <= BRIEF && reduced->ndim == 1 && reduced->strides[0] == 1;
     state value[BATCH], acc[BATCH];
     int64_t index[BATCH];
     cursor c;
@@ -822,6 +823,10 @@ row_group(void *context, int64_t i)
         if (brief) {
             f->brief(c.at, n, stride, cols, acc);
             f->widen(acc, n, value);
+            for (int64_t k = 0; j->arg && k < n; k++) {
+                index[k] = f->find(c.at + k * stride * f->bytes, cols, 1,
+                                   (char *)acc + k * f->acc_bytes);
+            }
         }
         else {
             for (int64_t k = 0; k < n; k++) {
@@ -835,13 +840,18 @@ row_group(void *context, int64_t i)
     }
 }
 
-/* Long rows: task i is chunk i % chunks of row i / chunks. */
+/*
+ * Long rows, a chunk in a task.  Rows that share cache lines go chunk by chunk, so that
+ * the second row finds the lines of the first; others go row by row.
+ */
 static void
 row_chunk(void *context, int64_t i)
 {
     job *j = context;
-    const int64_t row = i / j->chunks, chunk = i % j->chunks;
-    const int64_t at = chunk * j->plan.rows + row;
+    const int64_t rows = j->plan.rows;
+    const int64_t row = j->woven ? i % rows : i / j->chunks;
+    const int64_t chunk = j->woven ? i / rows : i % j->chunks;
+    const int64_t at = chunk * rows + row;
     char *value = j->value + at * j->state_bytes;
     if (j->early && atomic_load_explicit(&j->decided, memory_order_relaxed)) {
         memset(value, 0, (size_t)j->state_bytes);
@@ -984,7 +994,7 @@ finish_empty(const job *j)
 
 /* Whether neighbouring results lie closer together than the elements of one result. */
 static bool
-by_columns(const reduce_plan *plan)
+is_woven(const reduce_plan *plan)
 {
     const reduce_axes *kept = &plan->kept, *reduced = &plan->reduced;
     const int64_t across = llabs(kept->strides[kept->ndim - 1]);
@@ -1005,7 +1015,10 @@ run(gpo_call *call, bool parallel)
         return GPO_OK;
     }
 
-    const bool columns = by_columns(&j.plan);
+    j.woven = is_woven(&j.plan);
+    const bool columns =
+        j.woven &&
+        j.plan.kept.shape[j.plan.kept.ndim - 1] * j.loops->bytes >= NARROW_BYTES;
     int64_t tasks;
     if (columns) {
         const int64_t widest =
