@@ -115,17 +115,34 @@ bf16_of_f64(double x)
 #define WIDEN_F64(a) ((double)(a))
 #define WIDEN_C128(a) ((gpo_c128){(a).re, (a).im})
 
-#define DEFINE_COMPLEX(name, C)                                           \
-    static inline C add_##name(C a, C b)                                  \
-    {                                                                     \
-        return (C){a.re + b.re, a.im + b.im};                             \
-    }                                                                     \
-    static inline C mul_##name(C a, C b)                                  \
-    {                                                                     \
-        return (C){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; \
+/*
+ * GCC 12 fuses a vectorised complex product into vfmaddsub even with -ffp-contract=off,
+ * and the bits would depend on the instruction set; ROUNDED keeps the product apart.
+ */
+#ifdef __x86_64__
+#define ROUNDED(x) __asm__("" : "+x"(x))
+#elif defined(__aarch64__)
+#define ROUNDED(x) __asm__("" : "+w"(x))
+#else
+#define ROUNDED(x) ((void)0)
+#endif
+
+#define DEFINE_COMPLEX(name, C, R)                                                \
+    static inline C add_##name(C a, C b)                                          \
+    {                                                                             \
+        return (C){a.re + b.re, a.im + b.im};                                     \
+    }                                                                             \
+    static inline C mul_##name(C a, C b)                                          \
+    {                                                                             \
+        R rr = a.re * b.re, ii = a.im * b.im, ri = a.re * b.im, ir = a.im * b.re; \
+        ROUNDED(rr);                                                              \
+        ROUNDED(ii);                                                              \
+        ROUNDED(ri);                                                              \
+        ROUNDED(ir);                                                              \
+        return (C){rr - ii, ri + ir};                                             \
     }
-DEFINE_COMPLEX(C64, gpo_c64)
-DEFINE_COMPLEX(C128, gpo_c128)
+DEFINE_COMPLEX(C64, gpo_c64, float)
+DEFINE_COMPLEX(C128, gpo_c128, double)
 
 /* Ties keep a, the earlier element; a nan wins over every number. */
 #define DEFINE_ORDER(name, A)             \
@@ -724,7 +741,7 @@ strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void
         }                                           \
     } while (0)
 
-/* Writes n results from `first` on out of their states. */
+/* Writes n results from `first` on: their states, or where given their positions. */
 static void
 finish(const job *j, const void *value, const int64_t *index, int64_t first, int64_t n)
 {
@@ -735,7 +752,7 @@ finish(const job *j, const void *value, const int64_t *index, int64_t first, int
     const double count = op == REDUCE_MEAN ? (double)j->plan.cols : 1;
     /* NumPy's sums start at 0, so they are never -0; x + -0.0 is x. */
     const double zero = op == REDUCE_SUM || op == REDUCE_MEAN ? 0.0 : -0.0;
-    if (j->arg) {
+    if (index) {
         memcpy((int64_t *)j->out + first, index, (size_t)n * sizeof *index);
         return;
     }
@@ -834,7 +851,7 @@ row_group(void *context, int64_t i)
                             (char *)value + k * j->state_bytes, &index[k]);
             }
         }
-        finish(j, value, index, r, n);
+        finish(j, value, j->arg ? index : NULL, r, n);
         advance(&c, n);
         r += n;
     }
@@ -898,7 +915,7 @@ column_strip(void *context, int64_t i)
         j->loops->widen(nodes[0], w, value);
     }
     if (j->chunks == 1) {
-        finish(j, value, index, row, w);
+        finish(j, value, j->arg ? index : NULL, row, w);
     }
 }
 
@@ -912,7 +929,7 @@ combine(void *context, int64_t i)
     const int64_t n = rows - first < COMBINE ? rows - first : COMBINE;
     char *value = j->value + first * j->state_bytes;
     int64_t *index = j->arg ? j->index + first : NULL;
-    if (!j->arg) {
+    if (!index) {
         for (int64_t step = 1; step < j->chunks; step *= 2) {
             for (int64_t k = 0; k + step < j->chunks; k += 2 * step) {
                 j->combine->fold(value + k * rows * j->state_bytes,
@@ -921,7 +938,7 @@ combine(void *context, int64_t i)
         }
     }
     uint64_t *best = (uint64_t *)value;
-    for (int64_t k = 1; j->arg && k < j->chunks; k++) {
+    for (int64_t k = 1; index && k < j->chunks; k++) {
         for (int64_t r = 0; r < n; r++) {
             const state candidate = {.u = best[k * rows + r]}, old = {.u = best[r]};
             if (improves(j, old, candidate)) {
@@ -1169,7 +1186,7 @@ run_scalar(gpo_call *call)
         state value;
         int64_t index;
         plain_row(&j, plain[op][dtype], c.at, &value, &index);
-        finish(&j, &value, &index, r, 1);
+        finish(&j, &value, j.arg ? &index : NULL, r, 1);
         advance(&c, 1);
     }
     return GPO_OK;
