@@ -64,6 +64,12 @@ class BuildExtension(build_ext):
         link = self.link_step(module, [s.output for s in steps], toolkit)
         run_all([*steps, link, *simulator.steps(ROOT, module.parent, temp, werror)])
 
+    def copy_extensions_to_source(self) -> None:
+        """An in-place build puts the simulator beside the module, too."""
+        super().copy_extensions_to_source()
+        for library in (Path(self.build_lib) / "gpuopt").glob("_sim*.so"):
+            shutil.copy2(library, ROOT / "gpuopt")
+
     def c_steps(
         self, temp: Path, toolkit: cuda.Toolkit | None, strict: list[str]
     ) -> list[Step]:
