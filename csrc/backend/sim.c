@@ -70,7 +70,7 @@ load(library *l)
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *error = dlerror();
-        snprintf(l->reason, sizeof l->reason, "the simulator cannot be loaded: %s",
+        snprintf(l->reason, sizeof l->reason, "the simulator cannot be loaded: %.200s",
                  error ? error : path);
         return;
     }

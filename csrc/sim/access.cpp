@@ -732,11 +732,12 @@ find_image(struct dl_phdr_info *info, size_t, void *)
     return 0;
 }
 
-/* Local memory, parameters and constants are no concern of the checks. */
+/* Local memory, threadIdx, parameters and constants are no concern of the checks. */
 static bool
 is_private(const Fibre *self, uintptr_t a)
 {
     return a - (uintptr_t)self->stack < fibre_stack_bytes ||
+           a - (uintptr_t)self < sizeof *self ||
            a - (uintptr_t)running.arguments < running.arguments_bytes ||
            a - image.begin < image.end - image.begin;
 }

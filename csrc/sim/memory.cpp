@@ -428,26 +428,30 @@ end(gpo_call *call)
 
 static const size_t ticket_bytes = GPO_TICKETS * sizeof(unsigned);
 
+/* The tickets are zero between launches; the partials behind them are not written. */
 static gpo_status
 tickets(gpo_call *call, unsigned **out)
 {
     gpo_status status = GPO_OK;
     *out = NULL;
     lock();
-    if (must_fail()) {
-        status = no_memory(call, ticket_bytes);
-    }
-    else if (!ticket_block) {
-        ticket_block = (char *)heap_alloc(ticket_bytes);
-        if (!ticket_block) {
-            status = no_memory(call, ticket_bytes);
-        }
-        else {
+    const bool fails = must_fail();
+    if (!fails && !ticket_block) {
+        ticket_block = (char *)heap_alloc(ticket_bytes + GPO_PARTIALS);
+        if (ticket_block) {
             memset(ticket_block, 0, ticket_bytes);
-            allocation_written(allocation_of(ticket_block), ticket_block, ticket_bytes);
         }
     }
-    if (!status) {
+    if (fails || !ticket_block) {
+        status = no_memory(call, ticket_bytes + GPO_PARTIALS);
+    }
+    else {
+        Allocation *block = allocation_of(ticket_block);
+        if (block->unwritten && config.checks) { /* what earlier calls left is not ours */
+            memset(ticket_block + ticket_bytes, 0xFF, GPO_PARTIALS);
+            memset(block->unwritten, 0xFF, block->bytes / 8 + 1);
+        }
+        allocation_written(block, ticket_block, ticket_bytes);
         *out = (unsigned *)ticket_block;
         tickets_used = true;
     }
@@ -516,12 +520,19 @@ void
 memory_state(gpo_sim_state *state)
 {
     state->allocations = (int64_t)heap_count - (ticket_block != NULL);
-    state->bytes = (int64_t)(heap_bytes - (ticket_block ? ticket_bytes : 0));
+    state->bytes = (int64_t)(heap_bytes - (ticket_block ? ticket_bytes + GPO_PARTIALS : 0));
+}
+
+/* Few: the grids that a room sizes by it stay quick, and still have many blocks. */
+static int
+processors(const gpo_call *)
+{
+    return 4;
 }
 
 const gpo_backend backend = {
-    "sim", true,   unavailable, begin,    end,  alloc,
-    release, upload, download,    wait, scratch, tickets,
+    "sim",  true,   unavailable, begin,  end,     alloc,     release,
+    upload, download, wait,      scratch, tickets, processors,
 };
 
 /* ---- shared memory: arrays with guard zones between them ---- */
@@ -671,4 +682,10 @@ gpo_status
 gpo_tickets(gpo_call *call, unsigned **out)
 {
     return call->backend->tickets(call, out);
+}
+
+int
+gpo_processors(const gpo_call *call)
+{
+    return call->backend->processors(call);
 }

@@ -1,0 +1,125 @@
+"""Shared by all tests: child processes, figures, and what the last lines of a run say.
+
+A test hands a figure to the summary with the `figure` fixture; the number of contract
+cases is added up.  A backend that this machine lacks is named there as not run: its cases
+are not generated, so they count neither as passed nor as skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuopt
+
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
+
+Figure = Callable[[str, str], None]
+Count = Callable[[int], None]
+Child = Callable[..., subprocess.CompletedProcess[str]]
+
+# A hang guard, not a measurement: far above what any child needs.
+HANG_SECONDS = 540
+
+
+def run_child(
+    *arguments: str, env: dict[str, str] | None = None, timeout: float = HANG_SECONDS
+) -> subprocess.CompletedProcess[str]:
+    """Runs this Python with `arguments`, importing the same gpuopt as this process."""
+    package = Path(gpuopt.__file__).resolve().parent.parent
+    path = [str(package), str(TESTS), os.environ.get("PYTHONPATH", "")]
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in path if p), **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+@pytest.fixture
+def child() -> Child:
+    """Runs code in a child; fails unless it exits with 0 and prints nothing to stderr."""
+
+    def run(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        done = run_child("-W", "error", "-c", code, **options)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Figure:
+    """Prints `name: value` in the summary."""
+    properties = request.node.user_properties
+    return lambda name, value: properties.append(("figure", f"{name}: {value}"))
+
+
+@pytest.fixture
+def count(request: pytest.FixtureRequest) -> Count:
+    """Adds to the number of contract cases in the summary."""
+    properties = request.node.user_properties
+    return lambda cases: properties.append(("cases", cases))
+
+
+@pytest.fixture(autouse=True)
+def _settings_restored() -> Iterator[None]:
+    """Backend and thread count are the process's; a test leaves them as they were."""
+    yield
+    gpuopt.use(None)
+    gpuopt.set_num_threads(0)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Drops what pytest makes of a test that has no parameters: a skip, not a case."""
+    empty = [
+        item
+        for item in items
+        if any(
+            "empty parameter set" in mark.kwargs.get("reason", "")
+            for mark in item.iter_markers("skip")
+        )
+    ]
+    if empty:
+        config.hook.pytest_deselected(items=empty)
+        items[:] = [item for item in items if item not in empty]
+
+
+def not_run() -> list[str]:
+    """One line per backend, and per variant of a usable backend, that cannot run here."""
+    reasons = gpuopt.backends()
+    lines = [f"{name}: not run ({why})" for name, why in reasons.items() if why]
+    for op in gpuopt.ops():
+        for row in gpuopt._core.variants(op):
+            if reasons[row["backend"]] is None and not row["available"]:
+                name = f"{op} {row['backend']} {row['name']}"
+                lines.append(f"{name}: not run ({row['reason']})")
+    return lines
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    reports = [
+        report
+        for group in ("passed", "failed")
+        for report in terminalreporter.getreports(group)
+        if getattr(report, "when", "") == "call"
+    ]
+    properties = [item for report in reports for item in report.user_properties]
+    cases = sum(value for name, value in properties if name == "cases")
+    terminalreporter.section("gpuopt")
+    if cases:
+        terminalreporter.line(f"contract: {cases:,} cases")
+    for name, value in properties:
+        if name == "figure":
+            terminalreporter.line(value)
+    for line in not_run():
+        terminalreporter.line(line)

@@ -1,0 +1,606 @@
+"""reduce beyond the matrix: NumPy's manners, hard numbers, and bugs pinned for good.
+
+Order: what NumPy says, what comes in, axes, dtype=, out=, special values, accuracy, pinned
+bugs, large indices.  Values on all sizes, layouts and dtypes are test_contract.py's.
+"""
+
+from __future__ import annotations
+
+import array
+import math
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import BFLOAT16, REDUCE_OPS, dtype_of, reduce_expect
+from conftest import Figure
+
+from gpuopt import _core, reduce, ref
+
+
+def variants() -> list[tuple[str, str]]:
+    """(backend, variant) of every row that can run here."""
+    usable = _core.backends()
+    return [
+        (row["backend"], row["name"])
+        for row in _core.variants("reduce")
+        if row["available"] and usable[row["backend"]] is None
+    ]
+
+
+each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
+CPU = [name for backend, name in variants() if backend == "cpu"]
+each_cpu = pytest.mark.parametrize("variant", CPU)
+
+NUMPY: dict[str, Callable[..., Any]] = {op: getattr(np, op) for op in REDUCE_OPS}
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def supports(backend: str, variant: str, dtype: str) -> bool:
+    for row in _core.variants("reduce"):
+        if (row["backend"], row["name"]) == (backend, variant):
+            return dtype in row["dtypes"]
+    raise LookupError(variant)
+
+
+# ---- what NumPy says ----
+
+
+@pytest.mark.parametrize(
+    ("x", "op", "options"),
+    [
+        (np.ones((2, 3)), "sum", {"axis": 2}),
+        (np.ones((2, 3)), "max", {"axis": -3}),
+        (np.ones((2, 3)), "sum", {"axis": (0, 7)}),
+        (np.ones((2, 3)), "argmax", {"axis": 2}),
+        (np.float64(1), "sum", {"axis": 1}),
+        (np.ones((2, 3)), "sum", {"axis": (0, 0)}),
+        (np.ones((2, 3)), "any", {"axis": (1, -1)}),
+        (np.ones((2, 3)), "prod", {"axis": 1.0}),
+        (np.ones((2, 3)), "prod", {"axis": "0"}),
+        (np.ones((2, 3)), "min", {"axis": (0, 1.0)}),
+        (np.empty((0, 3)), "max", {}),
+        (np.empty((0, 3)), "min", {"axis": 0}),
+        (np.empty((0, 3)), "argmax", {}),
+        (np.empty((0, 3)), "argmin", {"axis": 0}),
+        (np.empty((0, 0)), "min", {"axis": 0}),
+        (np.empty((0, 2, 0)), "argmax", {"axis": 0}),
+        ([[1, 2], [3]], "sum", {}),
+        (np.ones(3), "sum", {"dtype": "nope"}),
+        (np.ones(3), "sum", {"dtype": "f99"}),
+    ],
+)
+def test_errors_are_numpys(x: Any, op: str, options: dict[str, Any]) -> None:
+    with pytest.raises(Exception) as theirs:
+        NUMPY[op](x, **options)
+    with pytest.raises(type(theirs.value), match=f"^{re.escape(str(theirs.value))}$"):
+        reduce(x, op, **options)
+
+
+@pytest.mark.parametrize("op", REDUCE_OPS)
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float32", "float64"])
+def test_result_is_of_numpys_type(op: str, dtype: str) -> None:
+    x = np.array([[1, 0, 1], [1, 1, 1]], dtype)
+    for options in ({}, {"axis": 0}, {"axis": 1, "keepdims": True}, {"keepdims": True}):
+        want, got = NUMPY[op](x, **options), reduce(x, op, **options)
+        assert type(got) is type(want)
+        assert got.dtype == want.dtype
+        assert np.shape(got) == np.shape(want)
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("op", REDUCE_OPS)
+def test_the_reference_means_what_numpy_means(op: str) -> None:
+    rng = np.random.default_rng(7)
+    for dtype in ("bool", "int16", "uint32", "float64"):
+        x = (rng.standard_normal((5, 6, 7)) * 3).astype(dtype)
+        for axis in (None, 0, -1, 2):
+            for keepdims in (False, True):
+                want = NUMPY[op](x, axis=axis, keepdims=keepdims)
+                got = ref.reduce(x, op, axis, keepdims)
+                assert got.dtype == want.dtype
+                assert np.shape(got) == np.shape(want)
+                np.testing.assert_allclose(
+                    np.asarray(got, np.float64), np.asarray(want, np.float64), rtol=1e-12
+                )
+    out = np.empty(3, np.float32)
+    assert ref.reduce(np.ones((2, 3)), out=out, axis=0) is out
+    assert (out == 2).all()
+    with pytest.raises(ValueError, match=r"out must have shape \(2,\)"):
+        ref.reduce(np.ones((2, 3)), out=out, axis=1)
+    with pytest.raises(ValueError, match="median"):
+        ref.reduce(np.ones(3), "median")
+    with pytest.raises(TypeError, match="floating"):
+        ref.reduce(np.ones(3), "mean", dtype=np.int8)
+
+
+# ---- what comes in ----
+
+
+class HasArray:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        return np.arange(5, dtype=np.float32)
+
+
+class HasInterface:
+    kept = np.arange(5, dtype=np.int16)
+    __array_interface__ = kept.__array_interface__
+
+
+class Subclass(np.ndarray[Any, Any]):
+    pass
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        *(3, 2.5, True, 1 - 2j, -7, 2**62, 2**63),
+        *([], [1, 2, 3], [1.5, 2], [True, False], [[1, 2], [3, 4]], (1, (2)), range(10)),
+        *(np.float32(2.5), np.int8(-3), np.bool_(True), np.complex64(1 + 1j)),
+        *(np.array(4), np.array(2.5, np.float16), np.ones((1, 1, 1)), np.ones(())),
+        *(memoryview(b"abc"), bytearray(b"xyz"), array.array("d", [1.5, 2.5])),
+        *(HasArray(), HasInterface(), np.eye(2).view(Subclass), [np.float32(1), 2]),
+        *(np.arange(6).reshape(2, 3).view(np.recarray), memoryview(np.eye(3)[::2])),
+        *(np.broadcast_to(np.int64(3), (4, 5)), np.lib.stride_tricks.as_strided(np.ones(3))),
+    ],
+    ids=repr,
+)
+def test_anything_numpy_takes(x: Any) -> None:
+    plain = np.asarray(x)
+    for op in ("sum", "prod", "mean", "max", "argmin", "all"):
+        if plain.dtype.kind == "c" and op in ("max", "argmin", "all"):
+            continue
+        if plain.size == 0 and op in ("max", "argmin"):
+            continue
+        expected = reduce_expect(plain, op=op)
+        got = reduce(x, op)
+        assert expected.compare(got) is None, op
+
+
+def test_a_memory_mapped_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    np.arange(1000, dtype=np.float64).tofile(path)
+    mapped = np.memmap(path, np.float64, "r")
+    assert reduce(mapped) == 499_500
+    assert type(reduce(mapped)) is np.float64
+    out = np.memmap(tmp_path / "out.bin", np.float64, "w+", shape=(10,))
+    assert reduce(mapped.reshape(10, 100), axis=1, out=out) is out
+    np.testing.assert_array_equal(out, np.arange(1000.0).reshape(10, 100).sum(1))
+
+
+def test_an_integer_too_large_for_64_bits_is_refused() -> None:
+    with pytest.raises(TypeError, match="dtype 'object'"):
+        reduce(2**70)
+
+
+def test_64_dimensions() -> None:
+    x = np.ones((1,) * 60 + (2, 3, 1, 2), np.int32)
+    assert reduce(x) == 12
+    assert reduce(x, axis=-1).shape == x.shape[:-1]
+    assert reduce(x, axis=tuple(range(64)), keepdims=True).shape == (1,) * 64
+    every_other = tuple(range(0, 64, 2))
+    np.testing.assert_array_equal(reduce(x, axis=every_other), x.sum(every_other))
+
+
+# ---- axes ----
+
+
+@each_cpu
+def test_every_set_of_axes(variant: str) -> None:
+    """All subsets of four axes, in every order of strides a transpose makes."""
+    import itertools
+
+    base = np.random.default_rng(3).integers(-50, 50, (3, 4, 5, 2)).astype(np.int32)
+    for order in itertools.permutations(range(4)):
+        x = base.transpose(order)
+        for k in range(5):
+            for axis in itertools.combinations(range(4), k):
+                for op in ("sum", "max"):
+                    got = reduce(x, op, axis, backend="cpu", variant=variant)
+                    np.testing.assert_array_equal(got, NUMPY[op](x, axis))
+        for axis in (*range(-4, 4), None):
+            got = reduce(x, "argmin", axis, backend="cpu", variant=variant)
+            np.testing.assert_array_equal(got, x.argmin(axis))
+
+
+def test_axis_given_as_a_numpy_integer() -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    for kind in (np.int8, np.uint64, np.intp):
+        np.testing.assert_array_equal(reduce(x, axis=kind(1)), x.sum(1))
+        np.testing.assert_array_equal(reduce(x, axis=(kind(0), kind(1))), x.sum())
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 4), (0, 0)])
+def test_empty_arrays(shape: tuple[int, ...]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for dtype in ("int32", "float16", "float64", "complex64", "bool"):
+            x = np.empty(shape, dtype)
+            for op in ("sum", "prod", "mean", "any", "all"):
+                if dtype == "complex64" and op in ("any", "all"):
+                    continue
+                for axis in (None, *range(len(shape)), (), tuple(range(len(shape)))):
+                    expected = reduce_expect(x, op=op, axis=axis)
+                    assert expected.compare(reduce(x, op, axis)) is None, (op, axis)
+    assert reduce(np.empty(shape)) == 0
+    assert reduce(np.empty(shape), "prod") == 1
+    assert math.isnan(reduce(np.empty(shape), "mean"))
+    assert not reduce(np.empty(shape), "any")
+    assert reduce(np.empty(shape), "all")
+
+
+@pytest.mark.parametrize("op", ["min", "max", "argmin", "argmax"])
+def test_an_empty_result_needs_no_identity(op: str) -> None:
+    """NumPy raises only where a result would have to come from no elements."""
+    x = np.empty((0, 3), np.float32)
+    got = reduce(x, op, 1)
+    assert (got.shape, got.dtype) == ((0,), NUMPY[op](x, axis=1).dtype)
+    with pytest.raises(ValueError):
+        reduce(x, op, 0)
+
+
+# ---- dtype= ----
+
+
+def test_dtype_converts_each_element_first() -> None:
+    x = np.array([1.75, 2.75, -1.75])
+    assert reduce(x, dtype=np.int64) == 2
+    assert reduce(np.array([300, 300], np.int32), dtype=np.uint8) == 88
+    assert reduce(np.array([1, 2, 3]), dtype=bool) is np.True_
+    assert reduce(np.array([0, 2, 3]), "prod", dtype="?") is np.False_
+    got = reduce(np.full(3, 1e10), dtype="f4")
+    assert got == np.float32(1e10) * 3
+    assert type(got) is np.float32
+    assert type(reduce(x, dtype=BFLOAT16)) is BFLOAT16.type
+    assert type(reduce([1, 2], "mean", dtype="f2")) is np.float16
+    assert type(reduce([1.5, 2], dtype="c8")) is np.complex64
+    assert type(reduce([1, 2], dtype=int)) is np.int64
+
+
+def test_dtype_in_another_byte_order_is_native() -> None:
+    got = reduce(np.arange(4), dtype=">i4", axis=0, keepdims=True)
+    assert got.dtype.isnative
+    assert got == 6
+
+
+def test_integers_wrap_as_numpys() -> None:
+    x = np.array([2**63 - 1, 1], np.int64)
+    for variant in CPU:
+        options = {"backend": "cpu", "variant": variant}
+        assert reduce(x, **options) == -(2**63)
+        assert reduce(np.array([2**64 - 1, 2], np.uint64), **options) == 1
+        assert reduce(np.full(64, 3, np.int64), "prod", **options) == pow(3, 64, 2**64) - (
+            2**64 if pow(3, 64, 2**64) >= 2**63 else 0
+        )
+        assert reduce(np.full(300, 127, np.int8), **options) == 38_100
+        assert reduce(np.full(300, 255, np.uint8), **options) == 76_500
+        assert reduce(np.full(300, 127, np.int8), dtype="i1", **options) == np.int8(-44)
+        assert type(reduce(np.full(3, 1, np.uint8), **options)) is np.uint64
+
+
+def test_mean_of_large_integers_does_not_wrap() -> None:
+    x = np.full(1000, 2**62, np.int64)
+    for variant in CPU:
+        assert reduce(x, "mean", backend="cpu", variant=variant) == 2.0**62
+
+
+# ---- out= ----
+
+
+def outs(shape: tuple[int, ...], dtype: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """Arrays of one shape in many layouts, filled with a value that no result has."""
+    big = np.full(tuple(2 * n + 1 for n in shape), 99, dtype)
+    raw = np.zeros(int(np.prod(shape)) * big.itemsize + 1, np.uint8)
+    return {
+        "C": np.full(shape, 99, dtype),
+        "F": np.asfortranarray(np.full(shape, 99, dtype)),
+        "strided": big[tuple(slice(1, None, 2) for _ in shape)],
+        "negative": np.full(shape, 99, dtype)[tuple(slice(None, None, -1) for _ in shape)],
+        "unaligned": raw[1:].view(dtype).reshape(shape),
+        "swapped": np.full(shape, 99, np.dtype(dtype).newbyteorder()),
+    }
+
+
+@each_variant
+def test_out_in_every_layout(backend: str, variant: str) -> None:
+    x = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+    for name, out in outs((3, 5), np.float32).items():
+        got = reduce(x, axis=1, out=out, backend=backend, variant=variant)
+        assert got is out
+        np.testing.assert_array_equal(out, x.sum(1), err_msg=name)
+    base = np.full((7, 11), 99, np.float32)
+    reduce(x, axis=1, out=base[1::2, 1::2], backend=backend, variant=variant)
+    base[1::2, 1::2] = 99
+    assert (base == 99).all(), "wrote beside out"
+
+
+def test_out_gives_the_dtype_of_the_sum() -> None:
+    """As np.add.reduce: out decides the dtype that the elements are converted to."""
+    x = np.array([1e8, 1, -1e8], np.float32)
+    out = np.empty((), np.float64)
+    assert reduce(x, out=out) is out
+    assert out == 1.0
+    small = np.empty((), np.int8)
+    reduce(np.array([100, 100]), out=small)
+    assert small == -56
+    reduce([1, 2], "mean", None, False, None, out)
+    assert out == 1.5
+    assert reduce([1, 2], out=(out,)) is out
+
+
+@pytest.mark.parametrize("op", ["min", "max", "argmin", "argmax", "any", "all"])
+def test_out_of_another_dtype_is_refused_where_the_dtype_is_fixed(op: str) -> None:
+    x = np.arange(6, dtype=np.int32).reshape(2, 3)
+    wrong = np.full(3, 7, np.float64)
+    with pytest.raises(TypeError, match="float64"):
+        reduce(x, op, 0, out=wrong)
+    assert (wrong == 7).all()
+
+
+@pytest.mark.parametrize(
+    "overlap",
+    [
+        lambda x: (x, x[0]),
+        lambda x: (x, x[::-1][0]),
+        lambda x: (x[1:], x[1]),
+        lambda x: (x[:, ::2], x[0, ::2]),
+        lambda x: (memoryview(x), x[0]),
+        lambda x: (x.view(x.dtype.newbyteorder()), x[0]),
+        lambda x: (np.broadcast_to(x[0], (5, 4)), x[0]),
+    ],
+)
+def test_out_that_shares_memory_with_x_is_refused(overlap: Any) -> None:
+    memory = np.arange(16, dtype=np.float32).reshape(4, 4)
+    x, out = overlap(memory)
+    with pytest.raises(ValueError, match=r"overlap|shares memory"):
+        reduce(x, axis=0, out=out)
+    np.testing.assert_array_equal(memory, np.arange(16).reshape(4, 4))
+
+
+def test_out_that_lies_between_the_elements_of_x_is_fine() -> None:
+    memory = np.arange(20, dtype=np.float32).reshape(5, 4)
+    x, out = memory[:, ::2], memory[0, 1::2]
+    want = x.sum(0)
+    assert reduce(x, axis=0, out=out) is out
+    np.testing.assert_array_equal(out, want)
+
+
+def test_a_refused_out_is_not_written() -> None:
+    out = np.full(3, 7, np.float32)
+    for options in ({"axis": 1}, {"axis": 5}, {"axis": 0, "variant": "none"}, {"op": "argmax"}):
+        with pytest.raises((ValueError, TypeError)):
+            reduce(np.ones((2, 3), np.float32), **options, out=out)
+        assert (out == 7).all()
+
+
+# ---- special values ----
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_at_every_position(backend: str, variant: str, dtype: str) -> None:
+    """n = 1..70: vector bodies and tails.  Row r of an identity matrix has nan at r."""
+    if not supports(backend, variant, dtype):
+        return
+    options: dict[str, Any] = {"axis": 1, "backend": backend, "variant": variant}
+    for n in range(1, 71):
+        for fill in (1.0, -np.inf):
+            x = np.full((n, n), fill).astype(dtype_of(dtype))
+            np.fill_diagonal(x, np.nan)
+            for op in ("sum", "prod", "min", "max", "mean"):
+                got = reduce(x, op, **options).astype(np.float32)
+                assert np.isnan(got).all(), (n, op)
+            for op in ("argmin", "argmax"):
+                np.testing.assert_array_equal(reduce(x, op, **options), np.arange(n))
+            assert reduce(x, "any", **options).all()
+        if backend == "cpu":  # one row at a time: the whole-array path
+            x = np.zeros(n, dtype_of(dtype))
+            for k in range(n):
+                x[k] = np.nan
+                for op in ("sum", "min", "max"):
+                    got = reduce(x, op, backend=backend, variant=variant)
+                    assert np.isnan(np.float32(got)), (n, k, op)
+                assert reduce(x, "argmax", backend=backend, variant=variant) == k
+                assert reduce(x, "any", backend=backend, variant=variant)
+                x[k] = 0
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_windows_of_nan_and_infinity(backend: str, variant: str, dtype: str) -> None:
+    if not supports(backend, variant, dtype):
+        return
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    for n in (1, 2, 31, 33, 70, 257, 1025):
+        nan = np.full(n, np.nan).astype(dtype_of(dtype))
+        low = np.full(n, -np.inf).astype(dtype_of(dtype))
+        for op in ("sum", "prod", "min", "max", "mean"):
+            assert np.isnan(np.float32(reduce(nan, op, **options)))
+        for op in ("argmin", "argmax"):
+            assert reduce(nan, op, **options) == 0
+            assert reduce(low, op, **options) == 0
+            assert reduce(-low, op, **options) == 0
+        for op in ("sum", "min", "max", "mean"):
+            assert np.float32(reduce(low, op, **options)) == -np.inf, op
+            assert np.float32(reduce(-low, op, **options)) == np.inf, op
+        if n > 1:
+            both = low.copy()
+            both[n // 2] = np.inf
+            assert np.isnan(np.float32(reduce(both, **options)))
+            assert np.float32(reduce(both, "max", **options)) == np.inf
+            assert reduce(both, "argmax", **options) == n // 2
+
+
+@each_variant
+def test_first_of_equal_extremes(backend: str, variant: str) -> None:
+    for dtype in ("int32", "float32", "bool"):
+        if not supports(backend, variant, dtype):
+            continue
+        for n in (2, 33, 256, 257, 1025):
+            x = np.zeros(n, dtype)
+            for at in {0, 1, n // 2, n - 1}:
+                x[:] = 0
+                x[at:] = 1
+                got = reduce(x, "argmax", backend=backend, variant=variant)
+                assert got == at
+                got = reduce(1 - x.astype("i4"), "argmin", backend=backend, variant=variant)
+                assert got == at
+
+
+@each_variant
+def test_zeros_of_both_signs_are_equal(backend: str, variant: str) -> None:
+    x = np.array([0.0, -0.0, 0.0, -0.0], np.float32)
+    assert reduce(x, "argmin", backend=backend, variant=variant) == 0
+    assert reduce(-x, "argmax", backend=backend, variant=variant) == 0
+    assert not reduce(x, "any", backend=backend, variant=variant)
+
+
+@each_variant
+def test_denormals_are_not_flushed(backend: str, variant: str) -> None:
+    for dtype, tiny in (("float32", 2.0**-149), ("float64", 2.0**-1074)):
+        if not supports(backend, variant, dtype):
+            continue
+        rng = np.random.default_rng(5)
+        for n in (1, 33, 257, 1025):
+            k = rng.integers(-1000, 1000, n)
+            x = (k * tiny).astype(dtype)
+            got = reduce(x, backend=backend, variant=variant)
+            assert float(got) == int(k.sum()) * tiny
+            assert reduce(x, "max", backend=backend, variant=variant) == x.max()
+            assert reduce(x, "any", backend=backend, variant=variant) == bool(k.any())
+
+
+# ---- accuracy ----
+
+
+def sum_bound(x: np.ndarray[Any, Any], eps: float) -> float:
+    log = max(0, x.size - 1).bit_length()
+    return (log + 12) * eps * math.fsum(np.abs(x.astype(np.float64)))
+
+
+@each_variant
+@pytest.mark.parametrize(("dtype", "eps"), [("float32", 2.0**-24), ("float64", 2.0**-53)])
+def test_adversarial_sums(
+    backend: str, variant: str, dtype: str, eps: float, figure: Figure
+) -> None:
+    if not supports(backend, variant, dtype):
+        return
+    rng = np.random.default_rng(11)
+    top = 1025 if backend == "sim" else 1_000_003
+    scale = 1e8 if dtype == "float32" else 1e16
+    worst = 0.0
+    for n in (3, 33, 256, 1025, top):
+        cancel = np.resize([scale, 1, -scale], n)
+        drift = np.full(n, 0.1)
+        drift[0] = scale
+        grow = np.exp(rng.uniform(-40, 40, n)) * rng.choice([-1, 1], n)
+        one = np.ones(n)
+        one[0] = 2.0**24 if dtype == "float32" else 2.0**53
+        for x in (cancel, drift, grow, np.sort(grow), one, rng.permutation(cancel)):
+            x = x.astype(dtype)
+            exact = math.fsum(x.astype(np.float64))
+            got = float(reduce(x, backend=backend, variant=variant))
+            error, bound = abs(got - exact), sum_bound(x, eps)
+            assert error <= bound, (n, error, bound)
+            worst = max(worst, error / bound)
+    figure(f"{backend} {variant} {dtype}: worst adversarial sum", f"{worst:.0%} of the bound")
+
+
+@each_cpu
+def test_a_long_float32_sum_does_not_stagnate(variant: str) -> None:
+    """2**25 ones: one float32 accumulator stops at 2**24."""
+    x = np.broadcast_to(np.float32(1), (1 << 25,))
+    assert reduce(x, backend="cpu", variant=variant) == 1 << 25
+    x = np.broadcast_to(np.float32(1), (1 << 25, 1))
+    assert reduce(x, axis=0, backend="cpu", variant=variant)[0] == 1 << 25
+
+
+# ---- pinned bugs ----
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_pinned_half_accumulators_overflow(backend: str, variant: str, dtype: str) -> None:
+    """16-bit sums pass 65504, or the 8 bits of bfloat16, on the way and come back."""
+    if not supports(backend, variant, dtype):
+        return
+    n = 4096 if backend == "sim" else 1 << 20
+    kind = dtype_of(dtype)
+    x = np.full(n, 64, kind)
+    x[n // 2 :] = -64
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    assert float(reduce(x, **options)) == 0
+    x[:] = 64
+    assert float(reduce(x, "mean", **options)) == 64
+    with np.errstate(over="ignore"):
+        want = np.float64(64 * n).astype(kind)
+    assert reduce(x, **options) == want  # inf in float16, 64 n in bfloat16
+    x = np.full(n, 0.01, kind)
+    exact = float(x[0]) * n
+    tolerance = abs(float(np.float64(exact).astype(kind)) - exact) * 1.01 + exact * 2e-6
+    assert abs(float(reduce(x, **options)) - exact) <= tolerance
+
+
+@each_variant
+def test_pinned_distinct_values(backend: str, variant: str) -> None:
+    """v1 as published adds at the wrong index; constant input hides it."""
+    for n in (2, 64, 255, 256, 257, 511, 512, 513, 1024, 2047, 2048, 2049, 4097):
+        x = np.arange(n, dtype=np.float32) % 509
+        want = int(x.astype(np.int64).sum())
+        assert reduce(x, backend=backend, variant=variant) == want, n
+
+
+@each_variant
+def test_pinned_tails(backend: str, variant: str) -> None:
+    """Grids of n / 256 and rungs for whole blocks drop the tail: its last element."""
+    step = 37 if backend == "sim" else 1
+    for n in [*range(1, 1100, step), 4095, 4096, 4097]:
+        x = np.zeros(n, np.int32)
+        x[-1] = 5
+        assert reduce(x, backend=backend, variant=variant) == 5, n
+        assert reduce(x, "argmax", backend=backend, variant=variant) == n - 1, n
+        if n > 1:
+            x = np.ones(n, np.float32)
+            x[-1] = 0
+            assert not reduce(x, "all", backend=backend, variant=variant), n
+
+
+@each_variant
+def test_pinned_misaligned_starts(backend: str, variant: str) -> None:
+    """16-byte loads from addresses that are not multiples of 16."""
+    base = np.arange(1100, dtype=np.float32)
+    for start in range(9):
+        for n in (0, 1, 3, 5, 31, 64, 257, 1025):
+            x = base[start : start + n]
+            got = reduce(x, backend=backend, variant=variant)
+            assert got == int(x.astype(np.int64).sum()), (start, n)
+
+
+# ---- large indices ----
+
+
+@pytest.mark.parametrize("n", [2**31 - 1, 2**31, 2**31 + 300, 2**32 + 300])
+def test_more_elements_than_32_bits_count(n: int) -> None:
+    """A broadcast row stands for gigabytes: (n // 1024) rows of 1024 and a remainder."""
+    x = np.broadcast_to(np.int8(1), (n,))
+    assert reduce(x, backend="cpu") == n
+    row = np.arange(1024, dtype=np.int8)
+    x = np.broadcast_to(row, (n // 1024, 1024))
+    assert reduce(x, backend="cpu") == int(row.sum(dtype=np.int64)) * (n // 1024)
+
+
+def test_a_position_past_32_bits() -> None:
+    """Windows over one short buffer: only the last of 2**32 + 2**16 elements is 1."""
+    rows, cols = 2**16 + 1, 2**16
+    base = np.zeros(rows + cols - 1, np.int8)
+    base[-1] = 1
+    x = np.lib.stride_tricks.sliding_window_view(base, cols)
+    assert x.shape == (rows, cols)
+    assert reduce(x, "argmax", backend="cpu") == rows * cols - 1
+    assert reduce(x, "any", backend="cpu")
+    assert reduce(x, backend="cpu") == 1

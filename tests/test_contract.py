@@ -1,0 +1,358 @@
+"""Every operator, variant, backend and dtype of the registry against its oracle.
+
+Order: running one case, the groups, the matrix, determinism, instruction sets, accuracy.
+Cases come from cases.py; one test function runs a whole group of them and counts them.
+Run as a program, this file checks the CPU backend under the GPUOPT_CPU of its
+environment and prints what it found as JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import ENTRIES, Sample, dtype_of
+from conftest import Count, Figure, run_child
+
+import gpuopt
+from gpuopt import _core
+
+# ---- one case ----
+
+
+def keywords(sample: Sample) -> dict[str, Any]:
+    options = dict(sample.options)
+    if "dtype" in options:
+        options["dtype"] = dtype_of(options["dtype"])
+    return options
+
+
+def run_case(op: str, sample: Sample, backend: str, variant: str) -> str | None:
+    """None if the call does what cases.py expects, else the difference."""
+    expected = ENTRIES[op].expect(sample)
+    arrays = [spec.build() for spec in sample.arrays]
+    before = [x.tobytes() for x in arrays] if sample.elements <= 4097 else []
+    options = keywords(sample)
+    try:
+        plan = _core.plan(op, *arrays, **options, backend=backend, variant=variant)
+        got = getattr(gpuopt, op)(*arrays, **options, backend=backend, variant=variant)
+    except Exception as error:
+        if expected.error is None:
+            return f"raised {type(error).__name__}: {error}"
+        if not isinstance(error, expected.error):
+            return f"raised {type(error).__name__}, not {expected.error.__name__}"
+        if str(error) != expected.message:
+            return f"said {str(error)!r}, not {expected.message!r}"
+        return None
+    if expected.error is not None:
+        return f"returned {got!r} instead of raising {expected.error.__name__}"
+    if plan["outputs"] != [(expected.value.shape, expected.dtype.name)]:
+        return f"planned {plan['outputs']}"
+    if (plan["backend"], plan["variant"]) != (backend, variant):
+        return f"planned for {plan['backend']} {plan['variant']}"
+    if any(x.tobytes() != old for x, old in zip(arrays, before, strict=False)):
+        return "changed its input"
+    return expected.compare(got)
+
+
+def run_cases(
+    op: str, samples: Iterable[Sample], backend: str, variant: str
+) -> tuple[int, list[str]]:
+    cases, failures = 0, []
+    for sample in samples:
+        problem = run_case(op, sample, backend, variant)
+        cases += 1
+        if problem:
+            failures.append(f"{op} {backend} {variant}: {sample}: {problem}")
+    return cases, failures
+
+
+# Ten orders in which the simulator may run threads, warps and blocks.
+SCHEDULES: tuple[tuple[str, int], ...] = (
+    ("ascending", 0),
+    ("descending", 0),
+    *(("shuffle", seed) for seed in range(4)),
+    *(("preempt", seed) for seed in range(4)),
+)
+
+
+@contextlib.contextmanager
+def simulated(schedule: str, seed: int) -> Iterator[None]:
+    old = _core._sim_configure(schedule=schedule, seed=seed)
+    try:
+        yield
+    finally:
+        _core._sim_configure(**old)
+
+
+def run_group(op: str, backend: str, variant: str, dtype: str) -> tuple[int, list[str]]:
+    """All cases of a group; the simulator takes a tenth of them in each schedule."""
+    samples = list(group_samples(op, backend, dtype))
+    if backend != "sim":
+        return run_cases(op, samples, backend, variant)
+    cases, failures = 0, []
+    for turn, (schedule, seed) in enumerate(SCHEDULES):
+        with simulated(schedule, seed):
+            part = samples[turn :: len(SCHEDULES)]
+            n, bad = run_cases(op, part, backend, variant)
+        cases += n
+        failures += [f"{schedule} {seed}: {problem}" for problem in bad]
+    return cases, failures
+
+
+def report(cases: int, failures: list[str]) -> None:
+    shown = "\n".join(failures[:20])
+    assert not failures, f"{len(failures)} of {cases} cases are wrong:\n{shown}"
+
+
+# ---- the groups ----
+
+
+def rows(*backends: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every variant of the registry that can run here, with its operator."""
+    usable = {name for name, reason in _core.backends().items() if reason is None}
+    for op in _core.ops():
+        for row in _core.variants(op):
+            wanted = not backends or row["backend"] in backends
+            if wanted and row["backend"] in usable and row["available"]:
+                yield op, row
+
+
+def groups(*backends: str) -> list[tuple[str, str, str, str]]:
+    return [
+        (op, row["backend"], row["name"], dtype)
+        for op, row in rows(*backends)
+        for dtype in row["dtypes"]
+    ]
+
+
+def group_samples(op: str, backend: str, dtype: str) -> Iterator[Sample]:
+    entry = ENTRIES[op]
+    yield from entry.samples(dtype, "small" if backend == "sim" else "full")
+    if backend != "sim":
+        yield from entry.large(dtype)
+    elif dtype == "float32":
+        yield next(entry.large(dtype))
+
+
+# ---- the matrix ----
+
+
+def test_every_operator_and_variant_is_in_the_matrix() -> None:
+    assert set(_core.ops()) == set(ENTRIES)
+    matrix = set(groups())
+    for op in _core.ops():
+        names = {row["name"] for row in _core.variants(op)}
+        assert names, f"{op} has no variant"
+        for row in _core.variants(op):
+            assert row["dtypes"], f"{op} {row['name']} has no dtype"
+            assert row["determinism"] in ("run-to-run", "no")
+            if row["available"] and _core.backends()[row["backend"]] is None:
+                for dtype in row["dtypes"]:
+                    group = (op, row["backend"], row["name"], dtype)
+                    assert group in matrix
+                    samples = list(group_samples(op, row["backend"], dtype))
+                    assert len(samples) >= 50, group
+                    assert len(set(samples)) == len(samples), group
+            else:
+                assert row["reason"] or _core.backends()[row["backend"]]
+
+
+@pytest.mark.parametrize(("op", "backend", "variant", "dtype"), groups())
+def test_matrix(op: str, backend: str, variant: str, dtype: str, count: Count) -> None:
+    cases, failures = run_group(op, backend, variant, dtype)
+    count(cases)
+    report(cases, failures)
+
+
+@pytest.mark.parametrize("op", _core.ops())
+def test_every_dtype_of_the_operator_has_an_automatic_variant(op: str) -> None:
+    """`auto` covers each dtype that any variant covers."""
+    listed = {dtype for row in _core.variants(op) for dtype in row["dtypes"]}
+    for backend, reason in _core.backends().items():
+        if reason is None:
+            for dtype in sorted(listed):
+                sample = next(iter(ENTRIES[op].large(dtype)))
+                if backend == "sim":
+                    sample = next(iter(ENTRIES[op].samples(dtype, "small")))
+                arrays = [spec.build() for spec in sample.arrays]
+                got = getattr(gpuopt, op)(*arrays, **keywords(sample), backend=backend)
+                assert ENTRIES[op].expect(sample).compare(got) is None, (backend, dtype)
+
+
+# ---- determinism ----
+
+
+def bits(op: str, sample: Sample, backend: str, variant: str) -> bytes:
+    arrays = [spec.build() for spec in sample.arrays]
+    call = getattr(gpuopt, op)
+    got = call(*arrays, **keywords(sample), backend=backend, variant=variant)
+    return bytes(np.asarray(got).tobytes())
+
+
+def promising(*backends: str) -> list[tuple[str, str, str]]:
+    """Variants whose word is run-to-run."""
+    return [
+        (op, row["backend"], row["name"])
+        for op, row in rows(*backends)
+        if row["determinism"] == "run-to-run"
+    ]
+
+
+def floats(op: str, variant: str, backend: str, limit: int) -> list[Sample]:
+    """The samples that show a changed order of additions, in the variant's dtypes."""
+    row = next(
+        row for row in _core.variants(op) if (row["name"], row["backend"]) == (variant, backend)
+    )
+    return [
+        sample
+        for sample in ENTRIES[op].floats()
+        if sample.arrays[0].dtype in row["dtypes"] and sample.elements <= limit
+    ]
+
+
+@pytest.mark.parametrize(("op", "backend", "variant"), promising("cpu", "cuda"))
+def test_same_bits_in_100_runs(op: str, backend: str, variant: str) -> None:
+    samples = floats(op, variant, backend, limit=200_000)
+    assert samples
+    for sample in samples:
+        first = bits(op, sample, backend, variant)
+        arrays = [spec.build() for spec in sample.arrays]
+        options = {**keywords(sample), "backend": backend, "variant": variant}
+        for _ in range(99):
+            got = np.asarray(getattr(gpuopt, op)(*arrays, **options))
+            assert got.tobytes() == first, str(sample)
+
+
+@pytest.mark.parametrize(("op", "backend", "variant"), promising("sim"))
+def test_same_bits_in_ten_schedules(op: str, backend: str, variant: str) -> None:
+    samples = floats(op, variant, backend, limit=4097)
+    assert samples
+    for sample in samples:
+        found = set()
+        for schedule, seed in SCHEDULES:
+            with simulated(schedule, seed):
+                found.add(bits(op, sample, backend, variant))
+        assert len(found) == 1, str(sample)
+
+
+THREADS = (1, 2, 3, 8)
+
+
+def digest(op: str, variant: str) -> list[str]:
+    """One digest of all float results of a CPU variant per thread count."""
+    found = []
+    for threads in THREADS:
+        _core.set_num_threads(threads)
+        total = hashlib.sha256()
+        for sample in floats(op, variant, "cpu", limit=200_000):
+            total.update(bits(op, sample, "cpu", variant))
+        found.append(total.hexdigest())
+    _core.set_num_threads(0)
+    return found
+
+
+@pytest.mark.parametrize(("op", "backend", "variant"), promising("cpu"))
+def test_same_bits_for_any_number_of_threads(op: str, backend: str, variant: str) -> None:
+    assert len(set(digest(op, variant))) == 1
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("op", _core.ops())
+def test_matrix_for_each_number_of_threads(op: str, threads: int, count: Count) -> None:
+    """The large cases, where the work is split, in every CPU variant."""
+    _core.set_num_threads(threads)
+    assert _core.get_num_threads() == threads
+    for name, row in rows("cpu"):
+        if name == op:
+            for dtype in row["dtypes"]:
+                samples = list(ENTRIES[op].floats()) if dtype == "float32" else []
+                samples = [s for s in samples if s.arrays[0].dtype in row["dtypes"]]
+                samples.append(next(iter(ENTRIES[op].large(dtype))))
+                cases, failures = run_cases(op, samples, "cpu", row["name"])
+                count(cases)
+                report(cases, failures)
+
+
+# ---- instruction sets ----
+
+
+def under_this_isa() -> dict[str, Any]:
+    cases, failures, digests = 0, [], {}
+    for op, backend, variant, dtype in groups("cpu"):
+        n, bad = run_group(op, backend, variant, dtype)
+        cases += n
+        failures += bad
+    for op, _, variant in promising("cpu"):
+        digests[f"{op} {variant}"] = digest(op, variant)
+    return {
+        "isa": _core.cpu_isa(),
+        "cases": cases,
+        "failures": failures,
+        "digests": digests,
+    }
+
+
+def test_each_instruction_set(count: Count, figure: Figure) -> None:
+    """The whole CPU matrix under each GPUOPT_CPU; the bits do not depend on it."""
+    others = [isa for isa in _core.cpu_isas() if isa != _core.cpu_isa()]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda isa: run_child(__file__, env={"GPUOPT_CPU": isa}), others))
+    # This process's own instruction set is covered by test_matrix.
+    digests = {
+        _core.cpu_isa(): {f"{op} {name}": digest(op, name) for op, _, name in promising("cpu")}
+    }
+    for isa, done in zip(others, found, strict=True):
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert result["isa"] == isa
+        count(result["cases"])
+        report(result["cases"], result["failures"])
+        digests[isa] = result["digests"]
+    first = next(iter(digests.values()))
+    for isa, bits_of in digests.items():
+        assert bits_of == first, f"{isa} gives other bits"
+    figure("instruction sets", ", ".join(digests))
+
+
+def test_an_unknown_instruction_set_is_refused() -> None:
+    code = "import gpuopt; gpuopt.reduce([1.0], backend='cpu')"
+    done = run_child("-c", code, env={"GPUOPT_CPU": "x86-64-v9"})
+    assert done.returncode == 1
+    assert "x86-64-v9" in done.stderr
+    assert all(isa in done.stderr for isa in _core.cpu_isas())
+
+
+# ---- accuracy ----
+
+
+def test_error_bound_is_printed(figure: Figure) -> None:
+    """Row 4's figure: the largest error of float32 sums as a share of the bound."""
+    worst, where = 0.0, ""
+    for op, row in rows():
+        if op != "reduce" or "float32" not in row["dtypes"]:
+            continue
+        top = 1025 if row["backend"] == "sim" else 2**20 + 3
+        for n in (31, 1025, 2**20 + 3):
+            if n > top:
+                continue
+            x = np.random.default_rng(n).uniform(0.5, 1.5, n).astype(np.float32)
+            got = gpuopt.reduce(x, backend=row["backend"], variant=row["name"])
+            exact = x.astype(np.float64).sum()
+            log = (n - 1).bit_length()
+            share = abs(float(got) - exact) / ((log + 12) * 2.0**-24 * exact)
+            assert share <= 1, (row["backend"], row["name"], n)
+            if not share <= worst:
+                worst, where = share, f"{row['backend']} {row['name']}, n = {n}"
+    figure("largest float32 sum error", f"{worst:.0%} of the bound ({where})")
+
+
+if __name__ == "__main__":
+    json.dump(under_this_isa(), sys.stdout)

@@ -1,0 +1,321 @@
+"""The tree itself: who may know whom, rooms that are whole, generated files that are fresh.
+
+Order: direction of knowledge, rooms, every file, generated files, packaging.  Reads the
+checkout this file stands in, not the installed package.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cases import ENTRIES
+from conftest import ROOT, run_child
+
+import gpuopt
+from gpuopt import _core, ref
+
+CSRC = ROOT / "csrc"
+HOST = (".c", ".h", ".inc", ".def")
+DEVICE = (".cu", ".cuh")
+
+
+def tracked() -> list[Path]:
+    """The files of the tree: git's list, or without git all but what builds leave."""
+    done = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        names = [ROOT / name for name in done.stdout.decode().split("\0") if name]
+    else:
+        skip = re.compile(r"(^|/)(\.venv|build|dist|__pycache__|\.[a-z]+_cache|.*\.egg-info)/")
+        names = [
+            path
+            for path in ROOT.rglob("*")
+            if path.is_file() and not skip.search(path.relative_to(ROOT).as_posix())
+        ]
+    return sorted(path for path in names if path.is_file())
+
+
+FILES = tracked()
+
+
+def below(folder: Path, *suffixes: str) -> list[Path]:
+    return [f for f in FILES if folder in f.parents and f.suffix in suffixes]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+# ---- direction of knowledge ----
+
+
+def includes(path: Path) -> Iterator[str]:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+        if match:
+            yield match[1] + match[2]
+
+
+def part(path: Path) -> str:
+    """'core', 'bind', ..., or for a room 'ops/<room>'."""
+    pieces = path.resolve().relative_to(CSRC.resolve()).parts
+    return "/".join(pieces[:2]) if pieces[0] == "ops" and len(pieces) > 2 else pieces[0]
+
+
+# What each part may include besides itself.
+MAY_INCLUDE = {
+    "core": set(),
+    "bind": {"core", "backend", "ops"},
+    "backend": {"core", "ops"},
+    "device": {"core"},
+    "sim": {"core", "backend", "device", "ops"},
+    "ops": {"core", "backend", "device"},
+}
+
+
+# The simulator's border, and its stand-ins for CUDA's own headers: a kernel file reaches
+# them through device/ alone, when a host compiler reads it.
+SIM_BORDER = {"backend": ("sim/library.h",), "device": ("sim/cuda_sim.h",)}
+
+
+def allowed(source: str, target: str, text: str) -> bool:
+    if source == target:
+        return True
+    if target == "sim":
+        return text.endswith(SIM_BORDER.get(source, ()))
+    if target == "ops":  # ops.def is the list of names, not a room
+        return text.endswith("ops.def") and "ops" in MAY_INCLUDE[source.split("/")[0]]
+    return target in MAY_INCLUDE[source.split("/")[0]]
+
+
+@pytest.mark.parametrize("path", below(CSRC, *HOST, *DEVICE, ".cpp"), ids=name_of)
+def test_direction_of_knowledge(path: Path) -> None:
+    source = part(path)
+    for text in includes(path):
+        if text == "<Python.h>" or "numpy/" in text:
+            assert source == "bind", f"{name_of(path)} knows Python"
+        if text.startswith('"'):
+            target = (path.parent / text[1:]).resolve()
+            assert target.is_file(), f"{name_of(path)} includes {text[1:]}, which is not there"
+            assert CSRC.resolve() in target.parents, f"{name_of(path)} leaves csrc"
+            assert allowed(source, part(target), text), f"{name_of(path)} includes {text[1:]}"
+        if source in ("core", "bind") or (source == "ops" and path.suffix in HOST):
+            assert "cuda" not in text, f"{name_of(path)} includes {text}"
+
+
+def test_the_include_check_sees_a_wrong_include() -> None:
+    assert allowed("ops/reduce", "core", '"../../core/gpo.h')
+    assert not allowed("ops/reduce", "ops/scan", '"../scan/scan.h')
+    assert not allowed("ops/reduce", "bind", '"../../bind/bind.h')
+    assert not allowed("core", "backend", '"../backend/backend.h')
+    assert not allowed("backend", "bind", '"../bind/bind.h')
+    assert allowed("bind", "ops", '"../ops/ops.def')
+    assert not allowed("bind", "ops/reduce", '"../ops/reduce/reduce.h')
+    assert not allowed("core", "ops", '"../ops/ops.def')
+    assert not allowed("ops/reduce", "sim", '"../../sim/cuda_sim.h')
+    assert allowed("device", "sim", '"../sim/cuda_sim.h')
+
+
+@pytest.mark.parametrize("path", below(CSRC, *HOST, *DEVICE, ".cpp"), ids=name_of)
+def test_assembly_stays_in_its_headers(path: Path) -> None:
+    """PTX in one header; the simulator's switch and the CPU's feature test elsewhere."""
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(encoding="utf-8"), flags=re.S)
+    if re.search(r"\basm\b|\b__asm__\b", text):
+        assert part(path) in ("sim", "backend") or name_of(path) == "csrc/device/ptx.cuh"
+
+
+# ---- rooms ----
+
+ROOMS = sorted(f.parent for f in FILES if f.parent.parent == CSRC / "ops" and f.name == "op.c")
+
+
+def test_ops_def_lists_the_rooms() -> None:
+    text = (CSRC / "ops" / "ops.def").read_text(encoding="utf-8")
+    listed = re.findall(r"^OP\((\w+)\)", text, re.M)
+    assert sorted(listed) == [room.name for room in ROOMS] == sorted(_core.ops())
+    assert len(listed) == len(set(listed))
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda r: r.name)
+def test_room_is_complete(room: Path) -> None:
+    for file in ("op.c", "cpu.c", "cuda.cu", "NOTES.md"):
+        assert (room / file).is_file(), f"{name_of(room)} lacks {file}"
+    assert callable(getattr(ref, room.name, None))
+    assert room.name in ref.__all__
+    assert room.name in ENTRIES
+    assert (ROOT / "tests" / "ops" / f"test_{room.name}.py").is_file()
+    workloads = [
+        f
+        for f in below(ROOT / "benchmarks", ".py", ".tsv", ".json", ".toml")
+        if "results" not in f.parts and room.name in f.read_text(encoding="utf-8")
+    ]
+    assert workloads, f"no benchmark names {room.name}"
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda r: r.name)
+def test_every_rung_tells_its_story(room: Path) -> None:
+    """A comment that opens with its name and says Was, Now, Cost and Left, in order."""
+    text = (room / "cuda.cu").read_text(encoding="utf-8")
+    rungs = list(dict.fromkeys(re.findall(r'\{\s*"(v\d+)"', text)))
+    assert rungs == [f"v{k}" for k in range(len(rungs))]
+    assert rungs
+    for rung in rungs:
+        comment = re.search(rf"^/\*\n \* {rung}  .*?\*/", text, re.M | re.S)
+        assert comment, f"{room.name} {rung} has no comment that opens with its name"
+        words = re.findall(r"^ \* (Was|Now|Cost|Left):", comment[0], re.M)
+        first = rung == "v0"  # nothing was before the first rung
+        assert words in (
+            ["Was", "Now", "Cost", "Left"],
+            ["Now", "Cost", "Left"] if first else [],
+        ), f"{room.name} {rung}: {words}"
+    registered = {r["name"] for r in _core.variants(room.name) if r["backend"] == "cuda"}
+    assert registered <= set(rungs)
+    for rung in registered:
+        shown = gpuopt.source(room.name, rung)
+        assert shown.startswith(f"/*\n * {rung}  ")
+        assert "__global__" in shown or "template" in shown
+
+
+ABOUT_1000 = 1250
+
+
+def test_room_files_are_short() -> None:
+    for path in below(CSRC / "ops", *HOST, *DEVICE):
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        assert lines <= ABOUT_1000, f"{name_of(path)} has {lines} lines"
+
+
+# ---- every file ----
+
+
+@pytest.mark.parametrize("path", below(CSRC, *HOST, *DEVICE, ".cpp"), ids=name_of)
+def test_c_file_opens_by_saying_what_lives_there(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "/*", "the first line opens a comment"
+    end = lines.index(" */") if " */" in lines else 0
+    assert 2 <= end <= 30, "the first comment has one line or more, and ends"
+    assert re.match(rf" \* {re.escape(path.name)}  \S", lines[1]), "it begins with the name"
+    if path.suffix in (".h", ".cuh"):
+        guard = re.compile(rf"#ifndef GPO_(\w+_)?{path.stem.upper()}_(H|CUH)$")
+        assert any(guard.match(line) for line in lines) or path.name == "gpo.h"
+
+
+PYTHON = [f for f in FILES if f.suffix == ".py"]
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name_of)
+def test_python_file_opens_with_a_docstring(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    text = text.removeprefix("#!/usr/bin/env python3\n")
+    assert text.startswith('"""'), f"{name_of(path)} does not say what lives in it"
+
+
+def test_no_path_of_a_build_machine() -> None:
+    own = re.compile(r"(^|[^.\w/])/(work|farm)/")
+    assert own.search("see /" + "work/x")
+    for path in FILES:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            assert not own.search(line), f"{name_of(path)}:{number}"
+
+
+def test_sources_are_ascii_and_tidy() -> None:
+    for path in FILES:
+        if path.suffix in (*HOST, *DEVICE, ".py", ".pyi", ".toml", ".cpp"):
+            text = path.read_text(encoding="utf-8")
+            assert "\t" not in text, f"{name_of(path)} has a tab"
+            assert text.endswith("\n") or not text, f"{name_of(path)} has no last newline"
+            assert "\r" not in text
+            assert not re.search(r"[ ]+$", text, re.M), f"{name_of(path)} has trailing blanks"
+
+
+def test_todo_carries_its_condition() -> None:
+    for path in FILES:
+        if path.suffix in (*HOST, *DEVICE, ".py", ".cpp") and path != Path(__file__):
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if re.search(r"\bTODO\b", line):
+                    assert re.search(r"TODO\(.+\)", line), f"{name_of(path)}:{number}"
+
+
+# ---- generated files ----
+
+
+def test_stubs_are_fresh() -> None:
+    assert (ROOT / "gpuopt" / "_core.pyi").is_file()
+    done = run_child("-m", "gpuopt._stubs", "--check", str(ROOT / "gpuopt" / "_core.pyi"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_stubs_describe_the_module() -> None:
+    if importlib.util.find_spec("mypy") is None:
+        pytest.fail("mypy is part of the test requirements")
+    done = run_child("-m", "mypy.stubtest", "gpuopt._core")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_readme_tables_are_fresh() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "readme.py"), "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# ---- packaging ----
+
+
+def test_makefile_has_the_targets_the_texts_name() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z][\w-]*):", makefile, re.M))
+    assert targets >= {
+        *("help", "demo", "test", "test-gpu", "bench", "wheel", "lint", "format", "stubs"),
+        *("readme", "sanitize", "clean"),
+    }
+    for text in ("README.md", "CONTRIBUTING.md"):
+        named = re.findall(r"`make ([a-z][\w-]*)", (ROOT / text).read_text(encoding="utf-8"))
+        assert set(named) <= targets, f"{text} names {set(named) - targets}"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make demo" in readme
+    assert "make test" in readme
+    for target in targets:  # `make help` is printed from these
+        if not target.startswith("_"):
+            assert re.search(rf"^{target}:.*## \S", makefile, re.M), f"{target} has no ##"
+
+
+def test_version_is_one() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    version = re.search(r'^VERSION = "([^"]+)"', setup, re.M)
+    assert version
+    assert gpuopt.__version__ == version[1] == _core.build_info()["version"]
+    assert version[1] in changelog
+
+
+def test_numpy_is_the_only_requirement() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert [re.match(r"[\w-]+", d)[0] for d in project["dependencies"]] == ["numpy"]  # type: ignore[index]
+
+
+def test_every_source_is_in_the_sdist() -> None:
+    """MANIFEST.in names every suffix under csrc, _build and tests."""
+    manifest = (ROOT / "MANIFEST.in").read_text(encoding="utf-8")
+    for path in below(CSRC, *HOST, *DEVICE, ".cpp"):
+        assert f"*{path.suffix}" in manifest or "graft csrc" in manifest, name_of(path)
+    assert "_build" in manifest
