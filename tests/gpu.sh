@@ -12,7 +12,7 @@ mkdir -p "$results"
 ls gpuopt/_core*.so >/dev/null 2>&1 || "$python" setup.py --quiet build_ext --inplace || exit 1
 "$python" -m gpuopt info
 
-"$python" -m pytest -q tests -k cuda -p no:cacheprovider >"$results/$name-tests.log" 2>&1 || status=1
+"$python" -m pytest -q tests/test_contract.py tests/ops -k cuda -p no:cacheprovider >"$results/$name-tests.log" 2>&1 || status=1
 tail -n 40 "$results/$name-tests.log"
 
 log="$results/$name-sanitizer.log"

@@ -112,7 +112,7 @@ shape(gpo_call *call)
     gpo_array *x = &call->in[0];
     gpo_array *out = &call->out[0];
     const reduce_op op = (reduce_op)call->opt[ARG_OP].i;
-    bool reduced[GPO_MAX_DIMS];
+    bool reduced[GPO_MAX_DIMS] = {false};
 
     gpo_status status = check_op(call, op);
     if (!status) {
