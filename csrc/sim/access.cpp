@@ -21,8 +21,7 @@
 #ifdef GPO_SIM_PROFILE
 #include <link.h>
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 /* ---- sites and small tables ---- */
 
@@ -453,8 +452,7 @@ is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block
             acquire->time >= self->block->barrier) {
             continue; /* no barrier since another thread acquired it */
         }
-        uint32_t r =
-            index_get(&release_index, (uint64_t)acquire->word << 32 | block);
+        uint32_t r = index_get(&release_index, (uint64_t)acquire->word << 32 | block);
         for (; r; r = releases[r].previous) {
             if (r < acquire->length && time < releases[r].fence &&
                 (releases[r].thread == thread || time < releases[r].barrier ||
@@ -465,7 +463,8 @@ is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block
         /* through a third block: the last to release the word knew of it */
         if (depth < 8 && acquire->length > 1) {
             const uint32_t through = releases[acquire->length - 1].acquired;
-            if (through && is_published(through, NULL, time, block, thread, depth + 1)) {
+            if (through &&
+                is_published(through, NULL, time, block, thread, depth + 1)) {
                 return true;
             }
         }
@@ -491,8 +490,7 @@ is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
             return true;
         }
     }
-    return own->acquired &&
-           is_published(own->acquired, self, time, block, thread, 0);
+    return own->acquired && is_published(own->acquired, self, time, block, thread, 0);
 }
 
 /* ---- cells: who touched these bytes last ---- */
@@ -510,11 +508,13 @@ struct Cell {
     uint32_t read_time, read_block, read_lanes;
 };
 
+static bool found_race; /* by the access being checked */
+
 static void
 report_race(Fibre *self, uint32_t site, bool shared, bool write, uint32_t other_site,
             bool other_write, uint32_t other_block, int other_thread)
 {
-    counts_at(site)->races++;
+    found_race = true;
     if (!config.checks) {
         return;
     }
@@ -536,7 +536,8 @@ report_race(Fibre *self, uint32_t site, bool shared, bool write, uint32_t other_
     if (there.line) {
         snprintf(line, sizeof line, " at %s:%d", short_path(there.file), there.line);
     }
-    fault(self, &here_line, "race in %s memory: %s what %s %s%s, and nothing orders them",
+    fault(self, &here_line,
+          "race in %s memory: %s what %s %s%s, and nothing orders them",
           shared ? "shared" : "global", write ? "writes" : "reads", who,
           other_write ? "wrote" : "read", line);
 }
@@ -581,7 +582,8 @@ note_read(Fibre *self, Cell *cell, uint32_t site, bool shared)
 {
     const Block *own = self->block;
     const unsigned lane = self->position.lane;
-    bool fresh = cell->read_time < running.start || cell->read_time < own->start * shared;
+    bool fresh =
+        cell->read_time < running.start || cell->read_time < own->start * shared;
     if (!fresh && cell->read_block == (uint32_t)own->linear) {
         if (cell->read_time < own->barrier) {
             fresh = true;
@@ -590,8 +592,8 @@ note_read(Fibre *self, Cell *cell, uint32_t site, bool shared)
             fresh = true; /* if this read is behind all the others */
             for (uint32_t left = cell->read_lanes; left && fresh; left &= left - 1) {
                 const unsigned other = (unsigned)__builtin_ctz(left);
-                fresh = other == lane ||
-                        cell->read_time < self->warp->seen[lane][other];
+                fresh =
+                    other == lane || cell->read_time < self->warp->seen[lane][other];
             }
             if (!fresh) {
                 cell->read_lanes |= 1u << lane;
@@ -640,7 +642,8 @@ touch(Fibre *self, Cell *cell, uint32_t site, bool shared, bool write, bool atom
     check_readers(self, cell, site, shared);
     cell->write_time = now;
     cell->write_block = (uint32_t)own->linear;
-    cell->write_thread = (uint16_t)(self->linear | (atomic ? (unsigned)ATOMIC_FLAG : 0u));
+    cell->write_thread =
+        (uint16_t)(self->linear | (atomic ? (unsigned)ATOMIC_FLAG : 0u));
     cell->write_site = (uint16_t)site;
     cell->read_time = 0;
 }
@@ -767,8 +770,8 @@ fault_shared_bounds(Fibre *self, const Site *site, uintptr_t a, unsigned bytes,
     }
     fault(self, site,
           "out-of-bounds %s of %u bytes at byte %lld of a shared array of %zu bytes",
-          write ? "write" : "read", bytes,
-          (long long)(a - (uintptr_t)array->data), array->bytes);
+          write ? "write" : "read", bytes, (long long)(a - (uintptr_t)array->data),
+          array->bytes);
 }
 
 static void
@@ -794,9 +797,9 @@ check_access(Fibre *self, uintptr_t a, unsigned bytes, bool write, bool atomic,
             bytes > allocation->bytes - (a - (uintptr_t)allocation->data)) {
             char where[128];
             const Site site = site_line(number);
-            describe_address(allocation ? (uintptr_t)allocation->data + allocation->bytes
-                                        : a,
-                             where, sizeof where);
+            describe_address(
+                allocation ? (uintptr_t)allocation->data + allocation->bytes : a, where,
+                sizeof where);
             fault(self, &site, "out-of-bounds %s of %u bytes, %s", verb, bytes, where);
         }
     }
@@ -813,8 +816,10 @@ check_access(Fibre *self, uintptr_t a, unsigned bytes, bool write, bool atomic,
                               : (atomic ? GLOBAL_ATOMIC : GLOBAL),
                        counted, bytes);
     }
+    found_race = false;
     if (shared) {
         touch_shared(self, a, bytes, number, write, atomic);
+        counts_at(number)->races += found_race;
         return;
     }
     if (allocation->unwritten) {
@@ -829,9 +834,11 @@ check_access(Fibre *self, uintptr_t a, unsigned bytes, bool write, bool atomic,
         }
     }
     touch_global(self, allocation, a, bytes, number, write, atomic);
+    counts_at(number)->races += found_race;
 }
 
-enum { PREEMPT_ACCESS = 5, VOLATILE_LIMIT = 4096 };
+/* In the schedule `preempt` one in so many accesses stops. */
+enum { PREEMPT_ACCESS = 5 };
 
 static void
 access(uintptr_t a, size_t bytes, bool write, bool is_volatile, Alignment alignment,
@@ -842,11 +849,10 @@ access(uintptr_t a, size_t bytes, bool write, bool is_volatile, Alignment alignm
         return;
     }
     if (is_volatile) {
-        static unsigned volatiles;
         if (config.schedule == GPO_SIM_LOCKSTEP) {
             yield();
         }
-        else if (!write && ++volatiles % VOLATILE_LIMIT == 0) {
+        else if (!write && is_busy()) {
             const Site site = site_line(site_of_pc(pc));
             spin_at(&site); /* it may be waiting for another thread */
         }
@@ -1004,7 +1010,7 @@ access_report(gpo_sim_record *records, size_t capacity)
                 const Site line = site_line((uint32_t)s);
                 gpo_sim_record *r = &records[count];
                 r->kernel = k->name;
-                r->file = short_path(line.file);
+                snprintf(r->file, sizeof r->file, "%s", short_path(line.file));
                 r->line = line.line;
                 r->launches = k->launches;
                 r->blocks = k->blocks;
@@ -1047,23 +1053,23 @@ code_block(uintptr_t pc)
 } // namespace gpo_sim
 
 #define GPO_SIM_CALLER ((uintptr_t)__builtin_return_address(0))
-#define GPO_SIM_HOOK(name, bytes, write, is_volatile, alignment)                       \
-    extern "C" void name(void *address);                                               \
-    void name(void *address)                                                           \
-    {                                                                                  \
-        gpo_sim::access((uintptr_t)address, bytes, write, is_volatile,                 \
-                        gpo_sim::alignment, GPO_SIM_CALLER);                           \
+#define GPO_SIM_HOOK(name, bytes, write, is_volatile, alignment)       \
+    extern "C" void name(void *address);                               \
+    void name(void *address)                                           \
+    {                                                                  \
+        gpo_sim::access((uintptr_t)address, bytes, write, is_volatile, \
+                        gpo_sim::alignment, GPO_SIM_CALLER);           \
     }
-#define GPO_SIM_HOOKS(bytes)                                                           \
-    GPO_SIM_HOOK(__tsan_read##bytes, bytes, false, false, ALIGNED)                     \
-    GPO_SIM_HOOK(__tsan_write##bytes, bytes, true, false, ALIGNED)                     \
-    GPO_SIM_HOOK(__tsan_unaligned_read##bytes, bytes, false, false, ANY_ALIGNMENT)     \
-    GPO_SIM_HOOK(__tsan_unaligned_write##bytes, bytes, true, false, ANY_ALIGNMENT)     \
-    GPO_SIM_HOOK(__tsan_volatile_read##bytes, bytes, false, true, ALIGNED)             \
-    GPO_SIM_HOOK(__tsan_volatile_write##bytes, bytes, true, true, ALIGNED)             \
-    GPO_SIM_HOOK(__tsan_unaligned_volatile_read##bytes, bytes, false, true,            \
-                 ANY_ALIGNMENT)                                                        \
-    GPO_SIM_HOOK(__tsan_unaligned_volatile_write##bytes, bytes, true, true,            \
+#define GPO_SIM_HOOKS(bytes)                                                       \
+    GPO_SIM_HOOK(__tsan_read##bytes, bytes, false, false, ALIGNED)                 \
+    GPO_SIM_HOOK(__tsan_write##bytes, bytes, true, false, ALIGNED)                 \
+    GPO_SIM_HOOK(__tsan_unaligned_read##bytes, bytes, false, false, ANY_ALIGNMENT) \
+    GPO_SIM_HOOK(__tsan_unaligned_write##bytes, bytes, true, false, ANY_ALIGNMENT) \
+    GPO_SIM_HOOK(__tsan_volatile_read##bytes, bytes, false, true, ALIGNED)         \
+    GPO_SIM_HOOK(__tsan_volatile_write##bytes, bytes, true, true, ALIGNED)         \
+    GPO_SIM_HOOK(__tsan_unaligned_volatile_read##bytes, bytes, false, true,        \
+                 ANY_ALIGNMENT)                                                    \
+    GPO_SIM_HOOK(__tsan_unaligned_volatile_write##bytes, bytes, true, true,        \
                  ANY_ALIGNMENT)
 
 GPO_SIM_HOOKS(1)
@@ -1130,8 +1136,7 @@ __sanitizer_cov_trace_pc(void)
 
 #else
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 void
 access_launch_begin(void)
