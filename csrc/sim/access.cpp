@@ -11,6 +11,7 @@
  * orders.  A barrier orders a block, __syncwarp its lanes; a fence and then an atomic
  * (or volatile) write of a word orders what went before it with whoever reads that word
  * atomically (or volatile) afterwards, and that thread's block from its next barrier.
+ * So does a fence in every thread, a barrier, and then the atomic of one.
  */
 #include "internal.h"
 
@@ -376,6 +377,8 @@ struct Release {
     uint32_t fence, barrier; /* times: of the fence, of the block's barrier before it */
     uint32_t acquired;       /* what the block itself had acquired */
     uint32_t previous;       /* the block's release before this one on the same word */
+    uint32_t released;       /* time of the block's barrier before the atomic */
+    uint32_t fences;         /* where in fence_log all its threads' fences are; 0: no */
 };
 
 /* A block has read a word atomically: it knows the first `length` releases of it. */
@@ -389,6 +392,8 @@ struct Word {
     uint32_t releases; /* how many there were */
 };
 
+static uint32_t *fence_log; /* times of the last fences of a block's threads */
+static size_t nfences = 1, fences_capacity;
 static Release *releases;
 static Acquire *acquires;
 static Word *words;
@@ -401,7 +406,7 @@ static Index release_index; /* word, block -> last release, counted within the w
 static void
 forget_order(void)
 {
-    nreleases = nacquires = nwords = 1;
+    nreleases = nacquires = nwords = nfences = 1;
     index_clear(&word_index);
     index_clear(&release_index);
 }
@@ -410,7 +415,8 @@ static void
 acquire_and_release(Fibre *self, uintptr_t address, bool writes)
 {
     Block *block = self->block;
-    const bool publishes = writes && self->fence > running.start;
+    const bool others = block->fences > (self->fence > 0);
+    const bool publishes = writes && block->fences > 0;
     uint32_t word = index_get(&word_index, address);
     if (word == 0) {
         uint32_t *slot = publishes ? index_at(&word_index, address) : NULL;
@@ -431,13 +437,45 @@ acquire_and_release(Fibre *self, uintptr_t address, bool writes)
         uint32_t *last =
             index_at(&release_index, (uint64_t)word << 32 | (uint32_t)block->linear);
         if (last && reserve(&releases, &releases_capacity, nreleases + 1)) {
-            releases[nreleases] =
-                Release{(uint32_t)block->linear, self->linear,    self->fence,
-                        self->fence_barrier,     block->acquired, *last};
+            Release *release = &releases[nreleases];
+            *release = Release();
+            release->block = (uint32_t)block->linear;
+            release->thread = self->linear;
+            release->fence = self->fence;
+            release->barrier = self->fence_barrier;
+            release->acquired = block->acquired;
+            release->previous = *last;
+            release->released = block->barrier;
+            if (others &&
+                reserve(&fence_log, &fences_capacity, nfences + block->nthreads)) {
+                release->fences = (uint32_t)nfences;
+                for (unsigned i = 0; i < block->nthreads; i++) {
+                    fence_log[nfences++] = block->fibres[i].fence;
+                }
+            }
             *last = (uint32_t)nreleases++;
             words[word].releases = (uint32_t)nreleases; /* a time in the log */
         }
     }
+}
+
+/*
+ * Whether the release covers an access: before the releasing thread's own fence, or
+ * before a fence of the thread itself and then a barrier ahead of the atomic.
+ */
+static bool
+covers(const Release *release, uint32_t time, unsigned thread)
+{
+    if (time < release->fence &&
+        (release->thread == thread || time < release->barrier ||
+         release->thread / WARP == thread / WARP)) {
+        return true;
+    }
+    if (!release->fences) {
+        return false;
+    }
+    const uint32_t fence = fence_log[release->fences + thread];
+    return time < fence && fence < release->released;
 }
 
 /* Whether an access is among what the list of acquires knows. */
@@ -454,9 +492,7 @@ is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block
         }
         uint32_t r = index_get(&release_index, (uint64_t)acquire->word << 32 | block);
         for (; r; r = releases[r].previous) {
-            if (r < acquire->length && time < releases[r].fence &&
-                (releases[r].thread == thread || time < releases[r].barrier ||
-                 releases[r].thread / WARP == thread / WARP)) {
+            if (r < acquire->length && covers(&releases[r], time, thread)) {
                 return true;
             }
         }
@@ -622,10 +658,6 @@ touch(Fibre *self, Cell *cell, uint32_t site, bool shared, bool write, bool atom
     const Block *own = self->block;
     const bool written =
         cell->write_time >= running.start && cell->write_time >= own->start * shared;
-    if (shared && !write && !written && config.checks) {
-        const Site line = site_line(site);
-        fault(self, &line, "read of shared memory that this block has not written");
-    }
     if (written && !(atomic && cell->write_thread & ATOMIC_FLAG)) {
         const unsigned thread = cell->write_thread & ~(unsigned)ATOMIC_FLAG;
         if (!is_before(self, cell->write_time, cell->write_block, thread)) {
@@ -700,6 +732,14 @@ touch_shared(Fibre *self, uintptr_t address, unsigned bytes, uint32_t site, bool
         }
     }
     Cell *cell = (Cell *)block->cells + (address - (uintptr_t)block->shared);
+    bool written = write || !config.checks;
+    for (unsigned i = 0; i < bytes && !written; i++) {
+        written = cell[i].write_time >= block->start;
+    }
+    if (!written) { /* a part may be the padding of a structure, not the whole */
+        const Site line = site_line(site);
+        fault(self, &line, "read of shared memory that this block has not written");
+    }
     for (unsigned i = 0; i < bytes; i++) {
         touch(self, cell + i, site, true, write, atomic);
     }
@@ -823,8 +863,9 @@ check_access(Fibre *self, uintptr_t a, unsigned bytes, bool write, bool atomic,
         return;
     }
     if (allocation->unwritten) {
-        if (config.checks && (!write || atomic) &&
-            first_unwritten(allocation, (const void *)a, bytes) >= 0) {
+        /* blocks that the settings leave out leave their results unwritten */
+        if (config.checks && config.first_block <= 0 && (!write || atomic) &&
+            none_written(allocation, (const void *)a, bytes)) {
             const Site site = site_line(number);
             fault(self, &site,
                   "read of %u bytes of device memory that nothing has written", bytes);
@@ -893,6 +934,7 @@ access_fence(void)
 {
     current->fence = ++now;
     current->fence_barrier = current->block->barrier;
+    current->block->fences++;
 }
 
 /* ---- the scheduler's events ---- */
@@ -925,6 +967,7 @@ void
 access_block_begin(Block *block)
 {
     block->acquired = 0;
+    block->fences = 0;
     for (unsigned i = 0; i < block->nthreads; i++) {
         block->fibres[i].fence = 0;
     }

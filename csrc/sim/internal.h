@@ -120,6 +120,7 @@ struct Block {
     uint32_t start;    /* the time it began, */
     uint32_t barrier;  /* of its last barrier: what was before is ordered */
     uint32_t interval; /* number of its last barrier, unique in the process */
+    uint32_t fences;   /* how many its threads have made */
     uint32_t acquired; /* its acquires, a list in access.cpp; 0: none */
     void *cells;       /* of its shared memory, see access.cpp */
 };
@@ -197,8 +198,8 @@ struct Allocation {
 
 extern const gpo_backend backend;
 
-/* The first byte of the range that nothing has written, -1 if there is none. */
-int64_t first_unwritten(const Allocation *allocation, const void *from, size_t bytes);
+/* Whether nothing has written any byte of the range. */
+bool none_written(const Allocation *allocation, const void *from, size_t bytes);
 
 /* The allocation that holds `address`, else NULL. */
 Allocation *allocation_of(const void *address);

@@ -208,7 +208,20 @@ allocation_written(Allocation *a, const void *from, size_t bytes)
     }
 }
 
-int64_t
+bool
+none_written(const Allocation *a, const void *from, size_t bytes)
+{
+    const size_t start = (size_t)((const char *)from - a->data);
+    for (size_t i = start; i < start + bytes; i++) {
+        if (!(a->unwritten[i / 8] >> i % 8 & 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The first byte of the range that nothing has written, -1 if there is none. */
+static int64_t
 first_unwritten(const Allocation *a, const void *from, size_t bytes)
 {
     const size_t start = (size_t)((const char *)from - a->data);
