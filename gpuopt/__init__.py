@@ -28,7 +28,7 @@ from gpuopt._core import (
     set_num_threads,
     use,
 )
-from gpuopt._introspect import explain, info, source, variants
+from gpuopt._introspect import explain, info, profile, source, variants
 
 __version__: str = _core.build_info()["version"]
 
@@ -48,6 +48,7 @@ __all__ = [
     "info",
     "ops",
     "plan",
+    "profile",
     "set_num_threads",
     "source",
     "use",
