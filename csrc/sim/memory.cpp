@@ -597,6 +597,9 @@ shared_add(Block *block, const void *key, size_t bytes)
     array->data = block->shared + block->shared_used + SHARED_GUARD;
     array->offset = (block->shared_offset + 15) / 16 * 16;
     block->shared_offset = array->offset + bytes;
+#ifdef GPO_SIM_ASAN /* the zone in front is the one behind the array before */
+    __asan_unpoison_memory_region(array->data - SHARED_GUARD, SHARED_GUARD);
+#endif
     memset(array->data - SHARED_GUARD, GUARD_FILL, SHARED_GUARD);
     memset(array->data, SHARED_FILL, bytes);
     memset(array->data + bytes, GUARD_FILL, whole - bytes + SHARED_GUARD);
