@@ -51,7 +51,7 @@ class Record(ctypes.Structure):
     """gpo_sim_record."""
 
     _fields_ = [
-        ("kernel", ctypes.c_char_p), ("file", ctypes.c_char_p), ("line", ctypes.c_int),
+        ("kernel", ctypes.c_char_p), ("file", ctypes.c_char * 96), ("line", ctypes.c_int),
         *((name, ctypes.c_uint64) for name in COUNTS),
     ]  # fmt: skip
 

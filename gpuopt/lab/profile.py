@@ -72,6 +72,13 @@ class Line(Counts):
     file: str = ""
     line: int = 0
 
+    @property
+    def matters(self) -> bool:
+        """Whether more than straight code of whole warps is on the line."""
+        counted = (self.shared_requests, self.global_requests, self.atomic_requests,
+                   self.code_divergent, self.barriers, self.races)  # fmt: skip
+        return any(counted)
+
 
 @dataclass
 class Kernel(Counts):
@@ -87,8 +94,6 @@ class Kernel(Counts):
 
 _HEAD = ("variant", "kernel", "blocks", "shared req/wave", "ways", "global req/sect", "eff",
          "atomics req/ser", "divergent", "lanes", "barriers", "races")  # fmt: skip
-_LINE_HEAD = ("line", "", "", *_HEAD[3:])
-
 
 def _cells(counts: Counts) -> tuple[str, ...]:
     return (
@@ -128,7 +133,8 @@ class Profile:
         return [(k.variant, k.kernel, str(k.blocks), *_cells(k)) for k in self.kernels]
 
     def _line_rows(self, kernel: Kernel) -> list[tuple[str, ...]]:
-        return [(f"{n.file}:{n.line}", "", "", *_cells(n)) for n in kernel.lines]
+        """The lines that ask memory for something, wait, or let a warp diverge."""
+        return [(f"{n.file}:{n.line}", "", "", *_cells(n)) for n in kernel.lines if n.matters]
 
     @property
     def _single(self) -> bool:
