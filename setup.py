@@ -64,6 +64,12 @@ class BuildExtension(build_ext):
         link = self.link_step(module, [s.output for s in steps], toolkit)
         run_all([*steps, link, *simulator.steps(ROOT, module.parent, temp, werror)])
 
+    def copy_extensions_to_source(self) -> None:
+        """An in-place build puts the simulator beside the module, too."""
+        super().copy_extensions_to_source()
+        for library in (Path(self.build_lib) / "gpuopt").glob("_sim*.so"):
+            shutil.copy2(library, ROOT / "gpuopt")
+
     def c_steps(
         self, temp: Path, toolkit: cuda.Toolkit | None, strict: list[str]
     ) -> list[Step]:
@@ -111,8 +117,19 @@ class BuildPython(build_py):
 
 setup(
     version=VERSION,
-    packages=["gpuopt", "gpuopt.lab"],
-    package_data={"gpuopt": ["py.typed", "*.pyi"]},
+    packages=[
+        "gpuopt",
+        "gpuopt.lab",
+        "gpuopt.benchmarks",
+        "gpuopt.benchmarks.peers",
+        "gpuopt.benchmarks.workloads",
+    ],
+    package_data={
+        "gpuopt": ["py.typed", "*.pyi"],
+        "gpuopt.lab": ["*.cu"],
+        "gpuopt.benchmarks": ["targets.tsv"],
+        "gpuopt.benchmarks.peers": ["*.cu"],
+    },
     ext_modules=[Extension("gpuopt._core", [], py_limited_api=True)],
     cmdclass={"build_ext": BuildExtension, "build_py": BuildPython},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},

@@ -9,6 +9,7 @@ The tests compile their fixture kernels with the same flags, through `compile_ke
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from steps import Step, run_all
@@ -27,7 +28,7 @@ C_FLAGS = ["-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off
 # variants, which stay in the module.
 SECTIONS = ["-ffunction-sections", "-fdata-sections"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g"]
-KERNEL_FLAGS = {"plain": ["-O2"], "profile": ["-O2", "-g1", "-gdwarf-4", "-gz=none"]}
+KERNEL_FLAGS = {"plain": ["-O1"], "profile": ["-O1", "-g1", "-gdwarf-4", "-gz=none"]}
 
 
 def compiler() -> list[str]:
@@ -117,13 +118,17 @@ def steps(root: Path, out: Path, temp: Path, werror: bool) -> list[Step]:
     ]
 
 
-def compile_kernels(root: Path, source: Path, out: Path) -> dict[str, Path]:
-    """Makes both libraries of one kernel file, without the rooms; for the tests."""
+def compile_kernels(
+    root: Path, sources: list[Path], out: Path, builds: Iterable[str] = tuple(KERNEL_FLAGS)
+) -> dict[tuple[str, str], Path]:
+    """Makes the libraries of kernel files outside of the rooms, one per file and build."""
     targets = {}
-    todo: list[Step] = []
-    for build in KERNEL_FLAGS:
-        targets[build] = out / f"{source.stem}_{build}.so"
-        todo += library_steps(root, build, targets[build], out, [source], with_rooms=False)
-    seen: dict[Path, Step] = {step.output: step for step in todo}
-    run_all(list(seen.values()))
+    todo: dict[Path, Step] = {}
+    for source in sources:
+        for build in builds:
+            target = out / f"{source.stem}_{build}.so"
+            targets[source.stem, build] = target
+            for step in library_steps(root, build, target, out, [source], with_rooms=False):
+                todo[step.output] = step
+    run_all(list(todo.values()))
     return targets

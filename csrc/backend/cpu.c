@@ -228,8 +228,8 @@ scratch(gpo_call *call, size_t bytes, void **out)
                              (bytes + 2 * ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
     }
     if (!head) {
-        return gpo_fail(call, GPO_EMEMORY, "cannot allocate %zu bytes of workspace",
-                        bytes);
+        gpo_fail(call, GPO_EMEMORY, "cannot allocate %zu bytes of workspace", bytes);
+        return GPO_EMEMORY;
     }
     head->next = call->scratch;
     call->scratch = head;

@@ -21,7 +21,7 @@ namespace gpo_sim
 
 enum {
     ALIGNMENT = 256, /* as cudaMalloc gives it */
-    GUARD = 256,     /* bytes before and after an allocation */
+    GUARD = 4096,    /* bytes before and after an allocation: a block's worth */
     PAGE = 4096,
     GUARD_FILL = 0xB7,
     SHARED_FILL = 0xA5,
@@ -474,40 +474,51 @@ check_tickets(bool complete)
     }
 }
 
+/* Where a guard zone has changed, counted from its begin; -1: nowhere. */
+static int64_t
+first_changed(const char *zone, size_t bytes)
+{
+    const uint8_t *z = (const uint8_t *)zone;
+    if (bytes == 0 || (z[0] == GUARD_FILL && memcmp(z, z + 1, bytes - 1) == 0)) {
+        return -1;
+    }
+    size_t i = 0;
+    while (z[i] == GUARD_FILL) {
+        i++;
+    }
+    return (int64_t)i;
+}
+
+static void
+check_guards(const Allocation *a)
+{
+    const int64_t before = first_changed(a->data - GUARD, GUARD);
+    const int64_t behind =
+        first_changed(a->data + a->bytes, padded(a->bytes) - a->bytes + GUARD);
+    if (before >= 0) {
+        fault(NULL, NULL,
+              "the kernel wrote %lld bytes before a device allocation of %zu bytes",
+              (long long)(GUARD - before), a->bytes);
+    }
+    if (behind >= 0) {
+        fault(NULL, NULL,
+              "the kernel wrote %lld bytes after the end of a device allocation of %zu "
+              "bytes",
+              (long long)behind, a->bytes);
+    }
+    if (before >= 0 || behind >= 0) {
+        guard_fill(a);
+    }
+}
+
 /* Looks whether the launch wrote into a guard zone or left tickets behind. */
 void
 memory_after_launch(bool complete)
 {
 #ifndef GPO_SIM_ASAN
     for (size_t i = 0; i < heap_count; i++) {
-        const Allocation *a = &heap[i];
-        if (a->mapped) {
-            continue;
-        }
-        const uint8_t *before = (const uint8_t *)a->data - GUARD;
-        const uint8_t *behind = (const uint8_t *)a->data + a->bytes;
-        const size_t tail = padded(a->bytes) - a->bytes + GUARD;
-        bool intact = true;
-        for (size_t k = 0; k < GUARD && intact; k++) {
-            intact = before[k] == GUARD_FILL;
-            if (!intact) {
-                fault(NULL, NULL,
-                      "the kernel wrote %zu bytes before a device allocation of %zu "
-                      "bytes",
-                      GUARD - k, a->bytes);
-            }
-        }
-        for (size_t k = 0; k < tail && intact; k++) {
-            intact = behind[k] == GUARD_FILL;
-            if (!intact) {
-                fault(NULL, NULL,
-                      "the kernel wrote %zu bytes after the end of a device allocation "
-                      "of %zu bytes",
-                      k, a->bytes);
-            }
-        }
-        if (!intact) {
-            guard_fill(a);
+        if (!heap[i].mapped) {
+            check_guards(&heap[i]);
         }
     }
 #endif

@@ -115,46 +115,63 @@ bf16_of_f64(double x)
 #define WIDEN_F64(a) ((double)(a))
 #define WIDEN_C128(a) ((gpo_c128){(a).re, (a).im})
 
-#define DEFINE_COMPLEX(name, C)                                           \
-    static inline C add_##name(C a, C b)                                  \
-    {                                                                     \
-        return (C){a.re + b.re, a.im + b.im};                             \
-    }                                                                     \
-    static inline C mul_##name(C a, C b)                                  \
-    {                                                                     \
-        return (C){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; \
+/*
+ * GCC 12 fuses a vectorised complex product into vfmaddsub even with -ffp-contract=off,
+ * and the bits would depend on the instruction set; ROUNDED keeps the product apart.
+ */
+#ifdef __x86_64__
+#define ROUNDED(x) __asm__("" : "+x"(x))
+#elif defined(__aarch64__)
+#define ROUNDED(x) __asm__("" : "+w"(x))
+#else
+#define ROUNDED(x) ((void)0)
+#endif
+
+#define DEFINE_COMPLEX(name, C, R)                                                \
+    static inline C add_##name(C a, C b)                                          \
+    {                                                                             \
+        return (C){a.re + b.re, a.im + b.im};                                     \
+    }                                                                             \
+    static inline C mul_##name(C a, C b)                                          \
+    {                                                                             \
+        R rr = a.re * b.re, ii = a.im * b.im, ri = a.re * b.im, ir = a.im * b.re; \
+        ROUNDED(rr);                                                              \
+        ROUNDED(ii);                                                              \
+        ROUNDED(ri);                                                              \
+        ROUNDED(ir);                                                              \
+        return (C){rr - ii, ri + ir};                                             \
     }
-DEFINE_COMPLEX(C64, gpo_c64)
-DEFINE_COMPLEX(C128, gpo_c128)
+DEFINE_COMPLEX(C64, gpo_c64, float)
+DEFINE_COMPLEX(C128, gpo_c128, double)
 
 /* Ties keep a, the earlier element; a nan wins over every number. */
-#define DEFINE_ORDER(name, A)               \
-    static inline A min_##name(A a, A b)    \
-    {                                       \
-        return b < a ? b : a;               \
-    }                                       \
-    static inline A max_##name(A a, A b)    \
-    {                                       \
-        return b > a ? b : a;               \
-    }                                       \
-    static inline int same_##name(A a, A b) \
-    {                                       \
-        return a == b;                      \
+#define DEFINE_ORDER(name, A)             \
+    static inline A min_##name(A a, A b)  \
+    {                                     \
+        return b < a ? b : a;             \
+    }                                     \
+    static inline A max_##name(A a, A b)  \
+    {                                     \
+        return b > a ? b : a;             \
+    }                                     \
+    static inline bool is_nan_##name(A a) \
+    {                                     \
+        return (void)a, false;            \
     }
-#define DEFINE_ORDER_NAN(name, A)                \
-    static inline A min_##name(A a, A b)         \
-    {                                            \
-        const A m = b < a ? b : a;               \
-        return b != b ? b : m;                   \
-    }                                            \
-    static inline A max_##name(A a, A b)         \
-    {                                            \
-        const A m = b > a ? b : a;               \
-        return b != b ? b : m;                   \
-    }                                            \
-    static inline int same_##name(A a, A b)      \
-    {                                            \
-        return (a == b) | ((a != a) & (b != b)); \
+#define DEFINE_ORDER_NAN(name, A)         \
+    static inline A min_##name(A a, A b)  \
+    {                                     \
+        const A m = b < a ? b : a;        \
+        return b != b ? b : m;            \
+    }                                     \
+    static inline A max_##name(A a, A b)  \
+    {                                     \
+        const A m = b > a ? b : a;        \
+        return b != b ? b : m;            \
+    }                                     \
+    static inline bool is_nan_##name(A a) \
+    {                                     \
+        return a != a;                    \
     }
 DEFINE_ORDER(BOOL, uint8_t)
 DEFINE_ORDER(I8, int8_t)
@@ -337,7 +354,8 @@ enum {
     LANE_BYTES = 512,       /* a long row is cut into rows of this width */
     TALL = 8,               /* rows that `tall` takes */
     CHUNK_BLOCKS = 32,      /* blocks of TALL rows in a chunk: 128 KiB */
-    STRIP_BYTES = 1024,     /* partial results of a strip of columns */
+    STRIP_BYTES = 4096,     /* partial results of a strip of columns */
+    NARROW_BYTES = 32,      /* narrower columns are gathered into rows */
     STRIP_ROWS = 512,       /* rows of a strip in one chunk */
     MAX_LANES = LANE_BYTES, /* of 1-byte elements */
     BATCH = 64,             /* results finished together */
@@ -360,6 +378,7 @@ typedef struct job {
     bool arg;             /* argmin, argmax */
     bool early;           /* any, all: a state that is not 0 decides */
     bool parallel;
+    bool woven; /* neighbouring results are closer than the elements of one */
     int64_t state_bytes;
     int64_t lanes;                        /* elements of a row of a block */
     int64_t chunk;                        /* elements, or rows of a strip, of a chunk */
@@ -722,7 +741,7 @@ strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void
         }                                           \
     } while (0)
 
-/* Writes n results from `first` on out of their states. */
+/* Writes n results from `first` on: their states, or where given their positions. */
 static void
 finish(const job *j, const void *value, const int64_t *index, int64_t first, int64_t n)
 {
@@ -733,7 +752,7 @@ finish(const job *j, const void *value, const int64_t *index, int64_t first, int
     const double count = op == REDUCE_MEAN ? (double)j->plan.cols : 1;
     /* NumPy's sums start at 0, so they are never -0; x + -0.0 is x. */
     const double zero = op == REDUCE_SUM || op == REDUCE_MEAN ? 0.0 : -0.0;
-    if (j->arg) {
+    if (index) {
         memcpy((int64_t *)j->out + first, index, (size_t)n * sizeof *index);
         return;
     }
@@ -809,8 +828,7 @@ row_group(void *context, int64_t i)
     const int64_t end =
         j->plan.rows - i * j->group < j->group ? j->plan.rows : (i + 1) * j->group;
     const int64_t stride = j->plan.kept.strides[j->plan.kept.ndim - 1];
-    const bool brief =
-        !j->arg && cols <= BRIEF && reduced->ndim == 1 && reduced->strides[0] == 1;
+    const bool brief = cols <= BRIEF && reduced->ndim == 1 && reduced->strides[0] == 1;
     state value[BATCH], acc[BATCH];
     int64_t index[BATCH];
     cursor c;
@@ -822,6 +840,10 @@ row_group(void *context, int64_t i)
         if (brief) {
             f->brief(c.at, n, stride, cols, acc);
             f->widen(acc, n, value);
+            for (int64_t k = 0; j->arg && k < n; k++) {
+                index[k] = f->find(c.at + k * stride * f->bytes, cols, 1,
+                                   (char *)acc + k * f->acc_bytes);
+            }
         }
         else {
             for (int64_t k = 0; k < n; k++) {
@@ -829,19 +851,24 @@ row_group(void *context, int64_t i)
                             (char *)value + k * j->state_bytes, &index[k]);
             }
         }
-        finish(j, value, index, r, n);
+        finish(j, value, j->arg ? index : NULL, r, n);
         advance(&c, n);
         r += n;
     }
 }
 
-/* Long rows: task i is chunk i % chunks of row i / chunks. */
+/*
+ * Long rows, a chunk in a task.  Rows that share cache lines go chunk by chunk, so that
+ * the second row finds the lines of the first; others go row by row.
+ */
 static void
 row_chunk(void *context, int64_t i)
 {
     job *j = context;
-    const int64_t row = i / j->chunks, chunk = i % j->chunks;
-    const int64_t at = chunk * j->plan.rows + row;
+    const int64_t rows = j->plan.rows;
+    const int64_t row = j->woven ? i % rows : i / j->chunks;
+    const int64_t chunk = j->woven ? i / rows : i % j->chunks;
+    const int64_t at = chunk * rows + row;
     char *value = j->value + at * j->state_bytes;
     if (j->early && atomic_load_explicit(&j->decided, memory_order_relaxed)) {
         memset(value, 0, (size_t)j->state_bytes);
@@ -888,7 +915,7 @@ column_strip(void *context, int64_t i)
         j->loops->widen(nodes[0], w, value);
     }
     if (j->chunks == 1) {
-        finish(j, value, index, row, w);
+        finish(j, value, j->arg ? index : NULL, row, w);
     }
 }
 
@@ -902,7 +929,7 @@ combine(void *context, int64_t i)
     const int64_t n = rows - first < COMBINE ? rows - first : COMBINE;
     char *value = j->value + first * j->state_bytes;
     int64_t *index = j->arg ? j->index + first : NULL;
-    if (!j->arg) {
+    if (!index) {
         for (int64_t step = 1; step < j->chunks; step *= 2) {
             for (int64_t k = 0; k + step < j->chunks; k += 2 * step) {
                 j->combine->fold(value + k * rows * j->state_bytes,
@@ -911,7 +938,7 @@ combine(void *context, int64_t i)
         }
     }
     uint64_t *best = (uint64_t *)value;
-    for (int64_t k = 1; j->arg && k < j->chunks; k++) {
+    for (int64_t k = 1; index && k < j->chunks; k++) {
         for (int64_t r = 0; r < n; r++) {
             const state candidate = {.u = best[k * rows + r]}, old = {.u = best[r]};
             if (improves(j, old, candidate)) {
@@ -984,7 +1011,7 @@ finish_empty(const job *j)
 
 /* Whether neighbouring results lie closer together than the elements of one result. */
 static bool
-by_columns(const reduce_plan *plan)
+is_woven(const reduce_plan *plan)
 {
     const reduce_axes *kept = &plan->kept, *reduced = &plan->reduced;
     const int64_t across = llabs(kept->strides[kept->ndim - 1]);
@@ -1005,7 +1032,10 @@ run(gpo_call *call, bool parallel)
         return GPO_OK;
     }
 
-    const bool columns = by_columns(&j.plan);
+    j.woven = is_woven(&j.plan);
+    const bool columns =
+        j.woven &&
+        j.plan.kept.shape[j.plan.kept.ndim - 1] * j.loops->bytes >= NARROW_BYTES;
     int64_t tasks;
     if (columns) {
         const int64_t widest =
@@ -1156,7 +1186,7 @@ run_scalar(gpo_call *call)
         state value;
         int64_t index;
         plain_row(&j, plain[op][dtype], c.at, &value, &index);
-        finish(&j, &value, &index, r, 1);
+        finish(&j, &value, j.arg ? &index : NULL, r, 1);
         advance(&c, 1);
     }
     return GPO_OK;

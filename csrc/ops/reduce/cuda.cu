@@ -291,7 +291,7 @@ struct rung_v5 {
  * Cost:  reads n * sizeof(T) bytes once; shared-memory work no longer grows with n.
  * Left:  the tree still goes through shared memory -> v7.
  */
-enum { FIXED_GRID = 1024, ITEMS_PER_THREAD = 32 };
+constexpr int64_t FIXED_GRID = 1024, ITEMS_PER_THREAD = 32;
 
 inline int64_t
 fixed_grid(const reduce_plan &plan)
@@ -458,20 +458,23 @@ struct rung_v8 {
 /*
  * v9  One launch, many loads in flight.
  * Was:   v8 waits for each load before the next and starts a second kernel to finish.
- * Now:   ITEMS independent 16-byte loads per thread and tile; the grid is as large as
+ * Now:   up to 8 independent 16-byte loads per thread and tile; the grid is as large as
  * the card holds at once; the block that takes the last ticket combines all parts in a
  *        fixed order.  Long chains go through Op::Fold, so the error does not grow with
  *        the length.  Three kernels, for long rows, short rows, and rows that lie
  * across memory (columns). Cost:  reads n * sizeof(T) bytes once; 128 bytes in flight
  * per thread. Left:  the last block's round trip through L2, about 2 us of a launch.
  */
-enum {
-    ITEMS = 8, /* packs a thread loads before it uses the first */
-    BLOCKS_PER_PROCESSOR = 8,
-    SHORT_ROW_BYTES = 4096, /* up to here a row is done by a part of a warp */
-    ROWS_AT_ONCE = 4,       /* short rows a group of lanes loads together */
-    COLUMN_ITEMS = 8, /* rows of columns a thread loads before it uses the first */
-};
+constexpr int BLOCKS_PER_PROCESSOR = 8;
+constexpr int64_t SHORT_ROW_BYTES = 4096; /* up to here part of a warp does a row */
+constexpr int ROWS_AT_ONCE = 4; /* short rows a group of lanes loads together */
+
+/* Loads of `vec` elements a thread makes before it uses the first one. */
+constexpr int
+items_of(int vec)
+{
+    return vec <= 4 ? 8 : vec == 8 ? 4 : 2; /* at most 32 elements: more only spill */
+}
 
 /* What the last block needs to finish: where the parts lie and who has arrived. */
 template <typename Part>
@@ -505,6 +508,7 @@ fold_contiguous(const Op &op, typename Op::Fold &fold, const typename Op::T *p,
 {
     using T = typename Op::T;
     constexpr int SIZE = pack<T>::SIZE;
+    constexpr int ITEMS = items_of(SIZE);
     constexpr int64_t TILE = BLOCK * ITEMS;
     const int64_t tid = threadIdx.x;
     const int64_t head = elements_to_boundary(p, cols);
@@ -598,7 +602,6 @@ __launch_bounds__(BLOCK) reduce_v9_short_rows(Op op, reduce_rows<typename Op::T>
                                               int lanes, reduce_result to)
 {
     using T = typename Op::T;
-    using Acc = typename Op::Acc;
     const int lane = threadIdx.x % lanes;
     const int64_t groups = BLOCK / lanes;
     const int64_t first =
@@ -659,6 +662,7 @@ __launch_bounds__(BLOCK)
 {
     using T = typename Op::T;
     using Part = typename Op::Part;
+    constexpr int ITEMS = items_of(VEC);
     GPO_DYN_SHARED(Part, shared); /* BLOCK * VEC parts */
     GPO_SHARED(bool, last, [1]);
     const int lane = threadIdx.x % lanes, y = threadIdx.x / lanes;
@@ -672,10 +676,10 @@ __launch_bounds__(BLOCK)
     typename Op::Fold fold[VEC];
     const int64_t step = height * gridDim.y;
     int64_t k = blockIdx.y * height + y;
-    for (; inside && k + (COLUMN_ITEMS - 1) * step < x.cols; k += COLUMN_ITEMS * step) {
-        T loaded[COLUMN_ITEMS][VEC];
+    for (; inside && k + (ITEMS - 1) * step < x.cols; k += ITEMS * step) {
+        T loaded[ITEMS][VEC];
 #pragma unroll
-        for (int u = 0; u < COLUMN_ITEMS; u++) {
+        for (int u = 0; u < ITEMS; u++) {
             const T *q = p + offset_of(x.reduced, k + u * step);
             if constexpr (VEC > 1) {
                 const pack<T> row = load_pack(q);
@@ -689,7 +693,7 @@ __launch_bounds__(BLOCK)
         for (int v = 0; v < VEC; v++) {
             typename Op::Acc acc = op.lift(loaded[0][v], k);
 #pragma unroll
-            for (int u = 1; u < COLUMN_ITEMS; u++) {
+            for (int u = 1; u < ITEMS; u++) {
                 acc = Op::combine(acc, op.lift(loaded[u][v], k + u * step));
             }
             fold[v].add(Op::widen(acc));
@@ -795,8 +799,8 @@ struct rung_v9 {
     static gpo_status long_rows(gpo_call *call, const reduce_plan &plan, const Op &op)
     {
         using Part = typename Op::Part;
-        constexpr int64_t TILE =
-            static_cast<int64_t>(BLOCK) * ITEMS * pack<typename Op::T>::SIZE;
+        constexpr int SIZE = pack<typename Op::T>::SIZE;
+        constexpr int64_t TILE = static_cast<int64_t>(BLOCK) * items_of(SIZE) * SIZE;
         reduce_rows<typename Op::T> x = rows_of<typename Op::T>(plan);
         const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
         const int64_t tiles = plan.cols > TILE ? ceil_div(plan.cols, TILE) : 1;
@@ -862,7 +866,7 @@ struct rung_v9 {
         const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
         int64_t split = 1;
         if (tiles < room && tiles <= GPO_TICKETS) {
-            const int64_t deepest = plan.cols / (BLOCK / lanes * COLUMN_ITEMS);
+            const int64_t deepest = plan.cols / (BLOCK / lanes * items_of(vec));
             const int64_t fits = GPO_PARTIALS / (plan.rows * sizeof(Part));
             split = room / tiles < deepest ? room / tiles : deepest;
             split = split < fits ? split : fits;

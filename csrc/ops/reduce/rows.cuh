@@ -7,7 +7,7 @@
 
 #include "reductions.cuh"
 
-enum { BLOCK = 256 };
+constexpr int BLOCK = 256;
 
 /* ---- x as rows ---- */
 
@@ -59,7 +59,7 @@ load(const Op &op, const reduce_rows<typename Op::T> &x, int64_t row, int64_t k)
 
 /* ---- the finish ---- */
 
-enum { FINISH = 16 * BLOCK }; /* parts one block combines */
+constexpr int64_t FINISH = 16 * BLOCK; /* parts one block combines */
 
 /* Block (g, r) combines its FINISH parts of row r: into the result if it is alone. */
 template <typename Op>
@@ -91,7 +91,7 @@ __launch_bounds__(BLOCK)
 
 /* ---- the launcher of the rungs that need a second kernel ---- */
 
-enum { MAX_GRID_Y = 65535 };
+constexpr int64_t MAX_GRID_Y = 65535;
 
 inline int64_t
 ceil_div(int64_t a, int64_t b)

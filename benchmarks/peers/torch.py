@@ -1,0 +1,70 @@
+"""The peer PyTorch, on a GPU or a CPU, on the arrays of the run."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+from gpuopt.lab.workloads import Problem
+
+DEVICES = ("cpu", "cuda")
+
+
+def library() -> Any:
+    """Return the module torch."""
+    return importlib.import_module("torch")
+
+
+def available() -> str | None:
+    """Return None if PyTorch is installed; a GPU it does not see fails in the run."""
+    return None if importlib.util.find_spec("torch") else "not installed"
+
+
+def version() -> str:
+    """Return PyTorch's version."""
+    return str(library().__version__)
+
+
+def reduce(x: Any, op: str = "sum", axis: Any = None) -> Callable[[], Any]:
+    """Call torch.sum, torch.argmax and so on."""
+    function = getattr(library(), {"min": "amin", "max": "amax"}.get(op, op))
+    if axis is None:
+        return lambda: function(x)
+    return lambda: function(x, dim=axis)
+
+
+def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
+    """Call torch.cumsum and so on; cummin and cummax give indices as well."""
+    name = {"sum": "cumsum", "prod": "cumprod", "min": "cummin", "max": "cummax"}[op]
+    function = getattr(library(), name)
+    if op in ("min", "max"):
+        return lambda: function(x, dim=axis).values
+    return lambda: function(x, dim=axis)
+
+
+CALLS: dict[str, Callable[..., Any]] = {"reduce": reduce, "scan": scan}
+
+
+def call(
+    problem: Problem, device: str, arrays: tuple[Any, ...], upload: Callable[..., Any]
+) -> Callable[[], Any] | None:
+    """Return the call that answers the problem."""
+    make = CALLS.get(problem.op)
+    if make is None:
+        return None
+    if device == "cpu":
+        if problem.dtype == "bfloat16":  # torch takes no bfloat16 from NumPy
+            return None
+        tensors = map(library().from_numpy, arrays)
+    else:
+        tensors = map(library().from_dlpack, arrays)
+    return make(*tensors, **problem.options)
+
+
+def host(result: Any) -> Any:
+    """Return the result as a NumPy array; bfloat16 widens to float32."""
+    if result.dtype == library().bfloat16:
+        result = result.float()
+    return result.cpu().numpy()

@@ -1,0 +1,161 @@
+"""The command line: python -m gpuopt info | demo | variants | bench | test.
+
+Each takes --json, which prints one JSON document on standard output and nothing else
+there.  Exit code 1: a result was wrong.  What a command does is in gpuopt.lab.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import gpuopt
+from gpuopt import _core
+from gpuopt._table import Table
+
+
+def gpu_line() -> str:
+    """Return 'GPU: ok' or 'GPU: off (reason)'."""
+    reason = _core.backends()["cuda"]
+    return f"GPU: off ({reason})" if reason else "GPU: ok"
+
+
+def run_info(args: argparse.Namespace) -> int:
+    """Describe versions, build, CPU, simulator and GPU."""
+    from gpuopt.lab.run import device_name
+
+    found = gpuopt.info()
+    reason = _core.backends()["cuda"]
+    found["cpu"] = {"name": device_name("cpu"), **found["cpu"]}
+    found["gpu"] = {
+        "name": None if reason else device_name("cuda"),
+        "off_because": reason,
+    }
+    if args.json:
+        print(json.dumps(found, indent=1, default=str))
+        return 0
+    print(Table([flat(found)], vertical=True))
+    print(gpu_line())
+    return 0
+
+
+def flat(found: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """Return nested dicts as one, 'cpu threads' for found['cpu']['threads']."""
+    lines: dict[str, Any] = {}
+    for key, value in found.items():
+        if isinstance(value, dict):
+            lines.update(flat(value, f"{above}{key} "))
+        else:
+            lines[above + key] = value
+    return lines
+
+
+def run_demo(args: argparse.Namespace) -> int:
+    """Walk the ladders on this machine, checked and timed, in under a minute."""
+    from gpuopt.lab.demo import demo
+
+    seen = demo()
+    print(json.dumps(seen.to_dict(), indent=1) if args.json else seen)
+    if not args.json:
+        print(gpu_line())
+    return 0 if seen.ok else 1
+
+
+def run_variants(args: argparse.Namespace) -> int:
+    """List the variants of one operator or of all."""
+    tables = [gpuopt.variants(op) for op in wanted(args.op)]
+    if args.json:
+        rows = [
+            {"op": op, **row}
+            for op, table in zip(wanted(args.op), tables, strict=True)
+            for row in table
+        ]
+        print(json.dumps(rows, indent=1))
+        return 0
+    print("\n\n".join(map(repr, tables)))
+    return 0
+
+
+def run_bench(args: argparse.Namespace) -> int:
+    """Time rungs beside the floor and the installed peers."""
+    from gpuopt.lab import run, workloads
+
+    ops = [op for op in wanted(args.op) if args.op or op in workloads.rooms()]
+    result = run.run(
+        ops,
+        backend=args.backend,
+        names=args.workloads,
+        dtype=args.dtype,
+        variants=args.variants[0] if len(args.variants) == 1 else args.variants,
+        max_time=args.max_time,
+    )
+    print(result.to_json() if args.json else result)
+    for error in result.errors:
+        print(error, file=sys.stderr)
+    return 1 if result.errors else 0
+
+
+def run_test(args: argparse.Namespace) -> int:
+    """Check every variant that can run here against gpuopt.ref, on small arrays."""
+    from gpuopt.lab import workloads
+    from gpuopt.lab.smoke import smoke
+
+    table = smoke([op for op in wanted(args.op) if args.op or op in workloads.rooms()])
+    failed = sum(table.column("failed")) if table else 0
+    if args.json:
+        print(table.to_json())
+    else:
+        print(table)
+        checked = sum(table.column("checked")) if table else 0
+        print(f"{checked} results checked, {failed} wrong")
+        print(gpu_line())
+    return 1 if failed else 0
+
+
+def wanted(op: str | None) -> list[str]:
+    """Return the operators a command is about."""
+    return [op] if op else list(gpuopt.ops())
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """Read the command line; exits with argparse's message if it makes no sense."""
+    parser = argparse.ArgumentParser(prog="python -m gpuopt", description=gpuopt.__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int]) -> Any:
+        text = run.__doc__ or ""
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.add_argument("--json", action="store_true", help="JSON on standard output")
+        sub.set_defaults(run=run)
+        return sub
+
+    command("info", run_info)
+    command("demo", run_demo)
+    for name, run in (("variants", run_variants), ("bench", run_bench), ("test", run_test)):
+        sub = command(name, run)
+        sub.add_argument("op", nargs="?", choices=gpuopt.ops(), help="default: all")
+        if name == "bench":
+            sub.add_argument("--backend", choices=("cpu", "cuda"))
+            sub.add_argument("--workloads", nargs="+", help="by name, such as 'sum 2^20'")
+            sub.add_argument("--dtype", help="only this dtype")
+            sub.add_argument("--variants", nargs="+", default=["all"], help="all, auto, names")
+            sub.add_argument("--max-time", type=float, default=1.0, help="seconds each")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; return its exit code."""
+    args = parse(arguments)
+    try:
+        return int(args.run(args))
+    except (ValueError, RuntimeError) as error:
+        print(f"gpuopt {args.command}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,442 @@
+"""The one timing engine: how long a call takes, cold, beside others, and how sure.
+
+Order: what a measurement says, the clocks (CPU, then the GPU's), the loop that
+interleaves candidates, compare() for notebooks.  Ceilings are in ceilings.py, what is
+timed is in workloads.py.
+
+Every repetition finds the caches cold: users seldom call an operator on data they
+have just touched, and a warm last-level cache hides memory traffic.  Candidates take
+turns inside each repetition, so that a drift of clocks or of neighbours hits all alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+__all__ = [
+    "Clock",
+    "Timing",
+    "compare",
+    "current_stream",
+    "device_clock",
+    "measure",
+    "measure_together",
+]
+
+Call = Callable[[], Any]
+
+WARM_UPS = 3  # calls before the first timed one: module load, pools, page faults
+FEWEST = 7  # repetitions under which no median is called stable
+STABLE = 0.01  # half-width of the median's 95 % interval, relative to the median
+LARGEST_FLUSH = 1 << 28  # bytes; bounds a repetition on hosts with huge caches
+DEVICE_FLUSH = 1 << 28  # bytes, at least; about 75 us on an H200, which hides launches
+GRAPH_CALLS = 20  # calls in one replayed graph
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one call in milliseconds: median, spread, and how they were taken."""
+
+    median: float
+    p20: float
+    p80: float
+    min: float
+    n: int
+    method: str
+
+    @classmethod
+    def of(cls, samples: Sequence[float], method: str) -> Timing:
+        """Summarise samples in milliseconds."""
+        ordered = sorted(samples)
+        return cls(
+            median=statistics.median(ordered),
+            p20=quantile(ordered, 0.2),
+            p80=quantile(ordered, 0.8),
+            min=ordered[0],
+            n=len(ordered),
+            method=method,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a dict that JSON takes."""
+        return asdict(self)
+
+
+def quantile(ordered: Sequence[float], q: float) -> float:
+    """Return the q-quantile of sorted samples, linear between neighbours."""
+    at = q * (len(ordered) - 1)
+    low = math.floor(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+
+
+def is_stable(samples: Sequence[float]) -> bool:
+    """Tell whether the median is known to STABLE, by the order-statistics interval."""
+    n = len(samples)
+    if n < FEWEST:
+        return False
+    ordered = sorted(samples)
+    reach = 0.98 * math.sqrt(n)  # 1.96 standard deviations of a binomial(n, 1/2)
+    low = ordered[max(0, math.floor(n / 2 - reach))]
+    high = ordered[min(n - 1, math.ceil(n / 2 + reach))]
+    return high - low <= 2 * STABLE * statistics.median(ordered)
+
+
+# ---- clocks ----
+
+
+class Clock(Protocol):
+    """Times one call on one kind of device."""
+
+    method: str
+
+    def round(self, calls: Sequence[Call], cold: bool) -> list[float]:
+        """Run every call once, in order; return their times in milliseconds."""
+
+    def wait(self) -> None:
+        """Block until all queued work is done."""
+
+
+class CpuClock:
+    """time.perf_counter_ns around the call."""
+
+    method = "cpu"
+
+    def __init__(self) -> None:
+        self._flush: np.ndarray[Any, Any] | None = None
+
+    def flush(self) -> None:
+        """Push the caller's data out of the last-level cache.
+
+        Reads a buffer twice the cache's size.  The buffer is written once, so that it
+        has pages of its own; later passes only read, because dirty lines left behind
+        would be written back at the expense of the call being timed.
+        """
+        if self._flush is None:
+            size = min(2 * last_level_cache(), LARGEST_FLUSH)
+            self._flush = np.ones(size // 8, np.int64)
+        self._flush.max()
+
+    def round(self, calls: Sequence[Call], cold: bool) -> list[float]:
+        """Run every call once, in order; return their times in milliseconds."""
+        times = []
+        for call in calls:
+            if cold:
+                self.flush()
+            start = time.perf_counter_ns()
+            call()
+            times.append((time.perf_counter_ns() - start) * 1e-6)
+        return times
+
+    def wait(self) -> None:
+        """Do nothing: a CPU call has finished when it returns."""
+
+
+def last_level_cache() -> int:
+    """Return the size of this CPU's largest cache in bytes; 64 MiB where unknown."""
+    sizes = []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text().strip()
+        unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+        digits = text.rstrip("KMG")
+        if digits.isdigit():
+            sizes.append(int(digits) * unit)
+    return max(sizes, default=64 << 20)
+
+
+class TorchClock:
+    """CUDA events, the L2 flush and graph replay through torch."""
+
+    method = "events"
+
+    def __init__(self) -> None:
+        self.torch = importlib.import_module("torch")
+        size = device_flush_bytes(self.torch.cuda.get_device_properties(0).L2_cache_size)
+        self._flush = self.torch.empty(size, dtype=self.torch.uint8, device="cuda")
+
+    def upload(self, x: np.ndarray[Any, Any]) -> Any:
+        """Return a device copy of a host array, as this clock's library keeps it."""
+        if x.dtype.name == "bfloat16":
+            bits = self.torch.from_numpy(x.view(np.int16)).cuda()
+            return bits.view(self.torch.bfloat16)
+        return self.torch.from_numpy(x).cuda()
+
+    def round(self, calls: Sequence[Call], cold: bool) -> list[float]:
+        """Run every call once, in order; return their times in milliseconds."""
+        event = self.torch.cuda.Event
+        pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in calls]
+        for call, (start, stop) in zip(calls, pairs, strict=True):
+            if cold:
+                self._flush.zero_()
+            start.record()
+            call()
+            stop.record()
+        self.wait()
+        return [start.elapsed_time(stop) for start, stop in pairs]
+
+    def wait(self) -> None:
+        """Block until all queued work is done."""
+        self.torch.cuda.synchronize()
+
+    def replay(self, call: Call, repeats: int = 20) -> Timing:
+        """Time one call inside a replayed graph: no launch gaps, warm L2.
+
+        Raises
+        ------
+        RuntimeError
+            The call cannot be captured.
+        """
+        torch = self.torch
+        stream = torch.cuda.Stream()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(stream), _use_stream(stream.cuda_stream):
+            for _ in range(WARM_UPS):
+                call()
+            stream.synchronize()
+            with torch.cuda.graph(graph, stream=stream):
+                for _ in range(GRAPH_CALLS):
+                    call()
+        samples = []
+        for _ in range(WARM_UPS):
+            graph.replay()
+        for _ in range(repeats):
+            times = self.round([graph.replay], cold=False)
+            samples.append(times[0] / GRAPH_CALLS)
+        return Timing.of(samples, "graph")
+
+
+class CupyClock:
+    """CUDA events and the L2 flush through CuPy."""
+
+    method = "events"
+
+    def __init__(self) -> None:
+        self.cupy = importlib.import_module("cupy")
+        attributes = self.cupy.cuda.Device().attributes
+        size = device_flush_bytes(attributes.get("L2CacheSize", 0))
+        self._flush = self.cupy.empty(size, self.cupy.uint8)
+
+    def upload(self, x: np.ndarray[Any, Any]) -> Any:
+        """Return a device copy of a host array, as this clock's library keeps it."""
+        return self.cupy.asarray(x)
+
+    def round(self, calls: Sequence[Call], cold: bool) -> list[float]:
+        """Run every call once, in order; return their times in milliseconds."""
+        event = self.cupy.cuda.Event
+        pairs = [(event(), event()) for _ in calls]
+        for call, (start, stop) in zip(calls, pairs, strict=True):
+            if cold:
+                self._flush.data.memset_async(0, self._flush.nbytes)
+            start.record()
+            call()
+            stop.record()
+        self.wait()
+        elapsed = self.cupy.cuda.get_elapsed_time
+        return [elapsed(start, stop) for start, stop in pairs]
+
+    def wait(self) -> None:
+        """Block until all queued work is done."""
+        self.cupy.cuda.runtime.deviceSynchronize()
+
+
+def device_flush_bytes(l2: int) -> int:
+    """Return how many bytes to write so that nothing of the caller stays in the L2."""
+    return max(2 * l2 + (1 << 20), DEVICE_FLUSH)
+
+
+_stream = 0
+
+
+def current_stream() -> int:
+    """Return the raw CUDA stream a peer that takes handles must use now."""
+    return _stream
+
+
+@contextlib.contextmanager
+def _use_stream(handle: int) -> Iterator[None]:
+    """Make `handle` the stream of peers that do not follow torch's current stream."""
+    global _stream
+    before, _stream = _stream, handle
+    with contextlib.ExitStack() as stack:
+        if importlib.util.find_spec("cupy"):
+            cupy = importlib.import_module("cupy")
+            stack.enter_context(cupy.cuda.ExternalStream(handle))
+        try:
+            yield
+        finally:
+            _stream = before
+
+
+def device_clock() -> TorchClock | CupyClock:
+    """Return a clock for the GPU: torch's if it is there, else CuPy's.
+
+    Raises
+    ------
+    RuntimeError
+        Neither library is installed with a working GPU; the message says why.
+    """
+    reasons = []
+    for name, clock in (("torch", TorchClock), ("cupy", CupyClock)):
+        if not importlib.util.find_spec(name):
+            reasons.append(f"{name} is not installed")
+            continue
+        try:
+            return clock()
+        except Exception as error:  # each library has its own classes for "no GPU"
+            reasons.append(f"{name}: {error}")
+    raise RuntimeError(f"no clock for the GPU ({'; '.join(reasons)})")
+
+
+# ---- the loop ----
+
+
+def measure(
+    call: Call,
+    *,
+    device: str = "cpu",
+    cold: bool = True,
+    min_time: float = 0.1,
+    max_time: float = 2.0,
+    repeats: int | None = None,
+    clock: Clock | None = None,
+) -> Timing:
+    """Time one call.
+
+    Parameters
+    ----------
+    call : callable
+        Takes nothing; what it returns is dropped.
+    device : {'cpu', 'cuda'}
+        Where it runs; picks the clock.
+    cold : bool
+        Flush the last-level cache (L2 on a GPU) before every repetition.
+    min_time, max_time : float
+        Seconds to go on for: at least the first, then until the median is known to
+        1 %, at most the second.
+    repeats : int, optional
+        Repeat exactly so often instead.
+    clock : Clock, optional
+        A clock to use again; the default makes a new one.
+
+    Returns
+    -------
+    Timing
+    """
+    return measure_together(
+        {"": call},
+        device=device,
+        cold=cold,
+        min_time=min_time,
+        max_time=max_time,
+        repeats=repeats,
+        clock=clock,
+    )[""]
+
+
+def measure_together(
+    calls: Mapping[str, Call],
+    *,
+    device: str = "cpu",
+    cold: bool = True,
+    min_time: float = 0.1,
+    max_time: float = 2.0,
+    repeats: int | None = None,
+    clock: Clock | None = None,
+) -> dict[str, Timing]:
+    """Time several calls side by side; they take turns in every repetition.
+
+    The parameters are those of `measure`; the times hold for all calls together.
+    """
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"device must be 'cpu' or 'cuda', got {device!r}")
+    if repeats is not None and repeats < 1:
+        raise ValueError(f"repeats must be at least 1, got {repeats}")
+    if not calls:
+        return {}
+    if clock is None:
+        clock = CpuClock() if device == "cpu" else device_clock()
+    todo = list(calls.values())
+    for _ in range(WARM_UPS):
+        for call in todo:
+            call()
+    clock.wait()
+    samples: list[list[float]] = [[] for _ in todo]
+    start = time.monotonic()
+    done = 0
+    while repeats is None or done < repeats:
+        for kept, took in zip(samples, clock.round(todo, cold), strict=True):
+            kept.append(took)
+        done += 1
+        if repeats is None:
+            spent = time.monotonic() - start
+            if spent >= max_time or (spent >= min_time and all(map(is_stable, samples))):
+                break
+    return {
+        name: Timing.of(kept, clock.method) for name, kept in zip(calls, samples, strict=True)
+    }
+
+
+# ---- notebooks ----
+
+
+def compare(
+    op: str,
+    workloads: Sequence[str] | None = None,
+    *,
+    dtype: str | None = None,
+    backend: str | None = None,
+    variants: str | Sequence[str] = "all",
+    against: Sequence[str] | None = None,
+    max_time: float = 1.0,
+    progress: bool | None = None,
+) -> Any:
+    """Time an operator's variants beside the installed peers, checked and interleaved.
+
+    Parameters
+    ----------
+    op : str
+        An operator of `gpuopt.ops()`.
+    workloads : sequence of str, optional
+        Names such as 'sum 2^20'; the default is the operator's list for the backend.
+    dtype : str, optional
+        Only that dtype.  A workload named here need not be in the operator's list;
+        its dtype is then this one, or 'float32'.
+    backend : {'cpu', 'cuda'}, optional
+        The default is gpuopt's own default.
+    variants : 'all', 'auto' or a sequence of names
+        Which rungs to time.
+    against : sequence of str, optional
+        Peers by name; the default is every installed one.
+    max_time : float
+        Seconds per workload.
+    progress : bool, optional
+        Show progress; the default does so on a terminal.
+
+    Returns
+    -------
+    Result
+        A table of rows with `.plot()`, `.roofline()` and `.to_json()`.
+    """
+    from gpuopt.lab import run
+
+    return run.run(
+        [op],
+        backend=backend,
+        names=workloads,
+        dtype=dtype,
+        variants=variants,
+        against=against,
+        max_time=max_time,
+        progress=progress,
+    )

@@ -1,0 +1,67 @@
+"""A packaged check that this installation computes right: every operator and variant
+that can run here, on small arrays, against gpuopt.ref."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import gpuopt
+from gpuopt import _core
+from gpuopt._table import Table
+from gpuopt.lab import workloads
+from gpuopt.lab.progress import track
+from gpuopt.lab.run import to_host, verdict
+
+__all__ = ["smoke"]
+
+#: Problems per variant in the simulator, spread over the list: it runs every thread of
+#: a kernel on the host.
+SIMULATED = 40
+
+
+def smoke(ops: list[str] | None = None, progress: bool | None = None) -> Table:
+    """Check every variant that can run here; one row each with what failed."""
+    work = list(plan(ops or [op for op in gpuopt.ops() if op in workloads.rooms()]))
+    rows = [check(op, row) for op, row in track(work, len(work), "test", progress)]
+    shown = ("op", "backend", "variant", "checked", "failed", "first_failure")
+    return Table(rows, shown, title="every variant against gpuopt.ref, small arrays")
+
+
+def plan(ops: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the operator and row of every variant that can run here."""
+    for op in ops:
+        for row in _core.variants(op):
+            if row["available"]:
+                yield op, row
+
+
+def check(op: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Run a variant on the room's small problems."""
+    function = getattr(gpuopt, op)
+    room = workloads.room(op)
+    problems = [p for p in room.smoke(np.random.default_rng(1)) if p.dtype in row["dtypes"]]
+    if row["backend"] == "sim":
+        problems = problems[:: max(1, len(problems) // SIMULATED)]
+    failures = []
+    for problem in problems:
+
+        def call(problem: workloads.Problem = problem) -> Any:
+            where = {"variant": row["name"], "backend": row["backend"]}
+            return function(*problem.args, **problem.options, **where)
+
+        wrong = verdict(call, to_host, problem)
+        if wrong:
+            failures.append(f"{problem.name} {problem.dtype}: {wrong}")
+    return {
+        "op": op,
+        "backend": row["backend"],
+        "variant": row["name"],
+        "checked": len(problems),
+        "failed": len(failures),
+        "first_failure": next(iter(failures), None),
+        "failures": list(itertools.islice(failures, 20)),
+    }

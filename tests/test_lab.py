@@ -1,0 +1,740 @@
+"""The lab: the timing engine, workloads, peers, runs, tables.  No test looks at a clock;
+where times matter, a clock of known times stands in."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpuopt
+from gpuopt import _core, ref
+from gpuopt._table import Table
+from gpuopt.benchmarks import peers, readme
+from gpuopt.lab import bench, ceilings, demo, nvcc, progress, run, smoke, workloads
+
+ROOT = Path(__file__).resolve().parents[1]
+CEILINGS = ceilings.Ceilings(read_gbs=10.0, copy_gbs=5.0, how="given")
+
+
+class FixedClock:
+    """Runs every call and says it took 2 ms, 4 ms, 6 ms in turn, in calling order."""
+
+    method = "fixed"
+
+    def __init__(self):
+        self.rounds = 0
+
+    def round(self, calls, cold):
+        self.rounds += 1
+        for call in calls:
+            call()
+        return [2.0 * (i + 1) for i in range(len(calls))]
+
+    def wait(self):
+        pass
+
+
+@pytest.fixture
+def fixed(monkeypatch):
+    """A run whose clock and ceilings are known."""
+    clock = FixedClock()
+    monkeypatch.setattr(run, "CpuClock", lambda: clock)
+    monkeypatch.setattr(ceilings, "cpu_ceilings", lambda: CEILINGS)
+    return clock
+
+
+# ---- the engine ----
+
+
+def test_measure_summarises_the_samples():
+    timing = bench.Timing.of([5.0, 1.0, 2.0, 4.0, 3.0], "fixed")
+    assert timing == bench.Timing(3.0, 1.8, 4.2, 1.0, 5, "fixed")
+    assert json.loads(json.dumps(timing.to_dict()))["median"] == 3.0
+
+
+def test_measure_repeats_exactly_as_told():
+    seen = []
+    timing = bench.measure(lambda: seen.append(1), repeats=4, cold=False)
+    assert timing.n == 4
+    assert len(seen) == 4 + bench.WARM_UPS
+    assert timing.method == "cpu"
+
+
+def test_candidates_take_turns():
+    seen = []
+    calls = {"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}
+    times = bench.measure_together(calls, repeats=3, clock=FixedClock())
+    assert "".join(seen[2 * bench.WARM_UPS :]) == "ababab"
+    assert (times["a"].median, times["b"].median) == (2.0, 4.0)
+
+
+def test_measure_goes_on_until_the_median_is_stable():
+    clock = FixedClock()
+    bench.measure(lambda: None, clock=clock, min_time=0.0, max_time=1e9)
+    assert clock.rounds == bench.FEWEST
+
+
+def test_stability_is_about_the_median_not_the_tail():
+    assert not bench.is_stable([1.0] * (bench.FEWEST - 1))
+    assert bench.is_stable([1.0] * 50 + [9.0] * 3)
+    assert not bench.is_stable([1.0, 2.0] * 10)
+
+
+def test_cold_flushes_before_every_call(monkeypatch):
+    clock = bench.CpuClock()
+    seen = []
+    monkeypatch.setattr(clock, "flush", lambda: seen.append("flush"))
+    clock.round([lambda: seen.append("a"), lambda: seen.append("b")], cold=True)
+    clock.round([lambda: seen.append("c")], cold=False)
+    assert seen == ["flush", "a", "flush", "b", "c"]
+
+
+def test_the_flush_covers_the_last_level_cache():
+    clock = bench.CpuClock()
+    clock.flush()
+    want = min(2 * bench.last_level_cache(), bench.LARGEST_FLUSH)
+    assert clock._flush.nbytes == want
+    assert bench.device_flush_bytes(60 << 20) > 2 * (60 << 20)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"), [({"device": "tpu"}, "device"), ({"repeats": 0}, "repeats")]
+)
+def test_measure_refuses_nonsense(kwargs, words):
+    with pytest.raises(ValueError, match=words):
+        bench.measure(lambda: None, **kwargs)
+
+
+def test_no_clock_without_a_gpu_library(monkeypatch):
+    monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RuntimeError, match="torch is not installed; cupy is not installed"):
+        bench.device_clock()
+
+
+class FakeEvent:
+    """An event of either library: writes down that it was recorded."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def record(self):
+        self.log.append("event")
+
+    def elapsed_time(self, stop):
+        return 0.25
+
+
+@pytest.fixture(params=["torch", "cupy"])
+def fake_gpu(request, monkeypatch):
+    """A library that only logs what a clock asks of it; yields (clock, log)."""
+    log = []
+    flush = types.SimpleNamespace(
+        zero_=lambda: log.append("flush"),
+        data=types.SimpleNamespace(memset_async=lambda value, size: log.append("flush")),
+        nbytes=1,
+    )
+    sizes = []
+
+    def empty(size, *args, **kwargs):
+        sizes.append(size)
+        return flush
+
+    cuda = types.SimpleNamespace(
+        Event=lambda **kwargs: FakeEvent(log),
+        synchronize=lambda: log.append("wait"),
+        get_device_properties=lambda i: types.SimpleNamespace(L2_cache_size=500 << 20),
+        Device=lambda: types.SimpleNamespace(attributes={"L2CacheSize": 500 << 20}),
+        get_elapsed_time=lambda start, stop: 0.25,
+        runtime=types.SimpleNamespace(deviceSynchronize=lambda: log.append("wait")),
+    )
+    module = types.SimpleNamespace(cuda=cuda, empty=empty, uint8="uint8")
+    monkeypatch.setitem(sys.modules, request.param, module)
+    clock = bench.TorchClock() if request.param == "torch" else bench.CupyClock()
+    assert sizes[0] > 2 * (500 << 20)
+    return clock, log
+
+
+def test_a_gpu_clock_flushes_outside_the_events(fake_gpu):
+    clock, log = fake_gpu
+    times = clock.round([lambda: log.append("a"), lambda: log.append("b")], cold=True)
+    assert times == [0.25, 0.25]
+    assert log == ["flush", "event", "a", "event", "flush", "event", "b", "event", "wait"]
+    log.clear()
+    clock.round([lambda: log.append("a")], cold=False)
+    assert log == ["event", "a", "event", "wait"]
+
+
+# ---- ceilings and floors ----
+
+
+def test_the_floor_names_its_ceiling():
+    here = ceilings.floor(1e9, True, CEILINGS, "some CPU")
+    assert here == ceilings.Floor(100.0, "read 10.0 GB/s (measured)")
+    assert ceilings.floor(1e9, False, CEILINGS, "some CPU").ms == 200.0
+    unknown = ceilings.Ceilings(None, 5.0, "")
+    assert ceilings.floor(1e9, True, unknown, "some GPU").ms is None
+
+
+def test_the_floors_of_an_h200_are_the_targets():
+    for row in workloads.targets():
+        if row["op"] != "reduce" or row["floor_ms"] is None:
+            continue
+        shape = workloads.parse_shape(row["workload"].split()[1])
+        moved = math.prod(shape) * np.dtype(row["dtype"]).itemsize
+        got = ceilings.floor(moved, True, CEILINGS, "NVIDIA H200").ms
+        assert got == pytest.approx(row["floor_ms"], abs=6e-4)
+
+
+def test_the_better_of_two_ceilings_stands():
+    other = ceilings.Ceilings(None, 7.0, "")
+    best = CEILINGS.best(other)
+    assert (best.read_gbs, best.copy_gbs) == (10.0, 7.0)
+
+
+def test_cpu_ceilings_are_numbers():
+    found = ceilings.cpu_ceilings()
+    assert found.read_gbs > 0
+    assert found.copy_gbs > 0
+
+
+# ---- workloads ----
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("2^13", (8192,)),
+        ("2^27-1", ((1 << 27) - 1,)),
+        ("4097", (4097,)),
+        ("(8,16,512)", (8, 16, 512)),
+    ],
+)
+def test_shapes_are_read(text, shape):
+    assert workloads.parse_shape(text) == shape
+
+
+@pytest.mark.parametrize("text", ["", "2^", "(8,x)", "many"])
+def test_other_words_are_no_shapes(text):
+    with pytest.raises(ValueError, match="not a shape"):
+        workloads.parse_shape(text)
+
+
+def test_every_operator_has_workloads():
+    assert set(gpuopt.ops()) <= set(workloads.rooms())
+
+
+def test_targets_are_complete():
+    rows = workloads.targets()
+    assert len(rows) > 70
+    assert all(row["goal_ms"] <= row["must_ms"] for row in rows)
+    names = [(row["op"], row["workload"], row["dtype"]) for row in rows]
+    assert len(set(names)) == len(names)
+
+
+def test_every_target_of_an_operator_can_be_built(monkeypatch):
+    """Names are understood and dtypes exist; the arrays themselves would take GBs."""
+    from gpuopt.benchmarks.workloads import reduce
+
+    def tiny(shape, dtype, rng):
+        return np.ones([min(length, 3) for length in shape], workloads.dtype_of(dtype))
+
+    monkeypatch.setattr(reduce, "random", tiny)
+    for name, dtype in workloads.named("reduce", "cuda"):
+        problem = reduce.problem(name, dtype, np.random.default_rng(0))
+        assert problem.args[0].dtype == dtype
+        right = getattr(ref, problem.op)(*problem.args, **problem.options)
+        assert problem.check(right) == ""
+
+
+@pytest.mark.parametrize("op", workloads.rooms())
+def test_the_judge_catches_wrong_results(op):
+    """Every small problem's judge takes the reference and refuses a changed one."""
+    caught = 0
+    for problem in workloads.room(op).smoke(np.random.default_rng(3)):
+        right = getattr(ref, op)(*problem.args, **problem.options)
+        assert problem.check(right) == "", problem.name
+        got = np.array(right)
+        if got.size == 0 or problem.options.get("op") in ("any", "all", "argmin", "argmax"):
+            continue
+        assert problem.check(got.reshape(got.shape + (1,))) != ""
+        changed = got.astype(complex if got.dtype.kind == "c" else float)
+        changed.flat[0] = changed.flat[0] * 1.5 + 1
+        assert problem.check(changed) != "", problem.name
+        changed.flat[0] = np.nan
+        assert problem.check(changed) != "", problem.name
+        caught += 1
+    assert caught > 50
+
+
+def test_the_judge_of_an_index_takes_any_of_equal_elements():
+    from gpuopt.benchmarks.workloads import reduce
+
+    x = np.array([[1.0, 3.0, 3.0], [2.0, 0.0, 1.0]], np.float32)
+    check = reduce.judge(x, "argmax", 1, np.array([1, 0]))
+    assert check(np.array([2, 0])) == ""
+    assert check(np.array([0, 0])) == "1 of 2 indices wrong"
+    assert "shape" in check(np.array([2]))
+
+
+def test_unknown_rooms_and_names():
+    with pytest.raises(ValueError, match="no workloads for 'nope'"):
+        workloads.room("nope")
+    with pytest.raises(ValueError, match="not a workload of reduce"):
+        workloads.room("reduce").problem("sum", "float32", np.random.default_rng(0))
+
+
+# ---- peers ----
+
+
+@pytest.mark.parametrize("name", peers.names())
+def test_peers_keep_the_contract(name):
+    peer = peers.peer(name)
+    reason = peer.available()
+    assert reason is None or reason
+    if reason is None:
+        assert peer.version()
+    assert set(peer.DEVICES) <= {"cpu", "cuda"}
+    assert set(peer.CALLS) <= {row["op"] for row in workloads.targets()}
+
+
+def test_an_unknown_peer():
+    with pytest.raises(ValueError, match="no peer 'nope'"):
+        peers.peer("nope")
+
+
+@pytest.mark.parametrize("name", [n for n in peers.names() if "cpu" in peers.peer(n).DEVICES])
+def test_cpu_peers_answer_right(name):
+    peer = peers.peer(name)
+    if peer.available():
+        pytest.skip(peer.available())
+    room = workloads.room("reduce")
+    for workload, dtype in room.TINY:
+        problem = room.problem(workload, dtype, np.random.default_rng(0))
+        call = peer.call(problem, "cpu", problem.args, lambda x: x)
+        assert run.verdict(call, peer.host, problem) == ""
+
+
+@pytest.mark.parametrize("name", [n for n in peers.names() if "cpu" in peers.peer(n).DEVICES])
+@pytest.mark.parametrize("op", ["sum", "prod", "min", "max"])
+def test_cpu_peers_scan(name, op):
+    peer = peers.peer(name)
+    if peer.available():
+        pytest.skip(peer.available())
+    x = np.array([[3.0, 1.0, 2.0], [0.5, 4.0, 4.0]], np.float32)
+    running = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}[op]
+    problem = workloads.Problem("scan", "", "float32", (x,), {"op": op, "axis": 1})
+    result = peer.host(peer.call(problem, "cpu", problem.args, lambda a: a)())
+    assert np.array_equal(result, running.accumulate(x, axis=1))
+
+
+# A stand-in for device memory: a host array that answers as a tensor does.
+class Memory:
+    def __init__(self, x):
+        self.x = np.ascontiguousarray(x)
+        self.shape = self.x.shape
+
+    def data_ptr(self):
+        return self.x.ctypes.data
+
+    def cpu(self):
+        return self
+
+    def numpy(self):
+        return self.x
+
+
+HOST_CUB = r"""
+#include <stddef.h>
+#include <stdint.h>
+int device_sum_f32(char *t, size_t *bytes, const float *x, float *out, int64_t rows,
+                   int64_t cols, void *stream)
+{
+    if (!t) { *bytes = 8; return 0; }
+    if (rows != 1 || stream) { return 1; }
+    t[7] = 1;
+    *out = 0;
+    for (int64_t i = 0; i < cols; i++) { *out += x[i]; }
+    return 0;
+}
+int segmented_argmax_f32(char *t, size_t *bytes, const float *x, void *out, int64_t rows,
+                         int64_t cols, void *stream)
+{
+    struct { int32_t key; float value; } *pair = out;
+    if (!t) { *bytes = 0; return 0; }
+    for (int64_t r = 0; r < rows; r++) {
+        pair[r].key = 0;
+        for (int64_t i = 1; i < cols; i++) {
+            if (x[r * cols + i] > x[r * cols + pair[r].key]) { pair[r].key = (int32_t)i; }
+        }
+    }
+    return 0;
+}
+int segmented_sum_f32(char *t, size_t *bytes, const float *x, float *out, int64_t rows,
+                      int64_t cols, void *stream)
+{
+    return 77;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def host_cub(tmp_path_factory):
+    """A library with CUB's border and a CPU behind it."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs gcc")
+    folder = tmp_path_factory.mktemp("cub")
+    (folder / "cub.c").write_text(HOST_CUB)
+    library = folder / "cub.so"
+    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(folder / "cub.c")]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(library))
+
+
+def test_cub_is_called_with_its_own_memory(host_cub, monkeypatch):
+    monkeypatch.setattr(nvcc, "build", lambda source: host_cub)
+    cub = peers.peer("cub")
+    room = workloads.room("reduce")
+    for name in ("sum 4097", "argmax (33,129) axis1"):
+        problem = room.problem(name, "float32", np.random.default_rng(0))
+        call = cub.call(problem, "cuda", tuple(map(Memory, problem.args)), Memory)
+        assert run.verdict(call, cub.host, problem) == ""
+
+
+def test_cub_leaves_out_what_it_has_not_and_names_errors(host_cub, monkeypatch):
+    monkeypatch.setattr(nvcc, "build", lambda source: host_cub)
+    cub = peers.peer("cub")
+    room = workloads.room("reduce")
+    for name, dtype in (("sum (33,129) axis0", "float32"), ("sum 9", "float64")):
+        problem = room.problem(name, dtype, np.random.default_rng(0))
+        assert cub.call(problem, "cuda", tuple(map(Memory, problem.args)), Memory) is None
+    problem = room.problem("sum (33,129) axis1", "float32", np.random.default_rng(0))
+    with pytest.raises(RuntimeError, match="CUDA error 77"):
+        cub.call(problem, "cuda", tuple(map(Memory, problem.args)), Memory)
+
+
+@pytest.mark.skipif(nvcc.unavailable() is not None, reason="needs nvcc")
+@pytest.mark.parametrize(
+    "source",
+    ["gpuopt/lab/read.cu", "benchmarks/peers/cub_reduce.cu", "benchmarks/peers/cub_scan.cu"],
+)
+def test_programs_for_the_gpu_compile(source):
+    library = nvcc.compile_library(ROOT / source, "sm_90")
+    assert library.is_file()
+
+
+@pytest.mark.skipif(nvcc.unavailable() is not None, reason="needs nvcc")
+def test_a_refused_program_says_why(tmp_path):
+    wrong = tmp_path / "wrong.cu"
+    wrong.write_text("int f( { }\n")
+    with pytest.raises(RuntimeError, match=r"wrong\.cu"):
+        nvcc.compile_library(wrong, "sm_90")
+    assert shutil.which("nvcc") is None or nvcc.version().count(".") == 1
+
+
+# ---- a run ----
+
+
+def test_a_run_has_what_the_readme_needs(fixed):
+    result = run.run(["reduce"], backend="cpu", names=["sum 2^13"], repeats=3)
+    auto, *rungs = result
+    available = [row for row in _core.variants("reduce") if row["backend"] == "cpu"]
+    assert auto["variant"] == "auto"
+    assert auto["chosen"] in [row["name"] for row in available]
+    assert [row["variant"] for row in rungs] == [row["name"] for row in available]
+    assert auto["error"] is None
+    assert auto["ms"] == 2.0
+    assert auto["n"] == 3
+    assert auto["floor_ms"] == pytest.approx((8192 * 4 + 4) / 10e9 * 1e3, rel=1e-4)
+    assert auto["percent_of_floor"] == pytest.approx(50 * auto["floor_ms"], rel=1e-4)
+    assert "numpy" in auto["peers"]
+    document = json.loads(result.to_json())
+    assert {"device", "driver", "versions", "commit", "ceilings", "rows"} <= set(document)
+    assert result.errors == []
+    assert "auto" in repr(result)
+
+
+def test_a_wrong_result_is_an_error_row_and_is_not_timed(fixed, monkeypatch):
+    right = gpuopt.reduce
+
+    def wrong(x, variant="auto", **options):
+        result = right(x, variant=variant, **options)
+        return result * 2 if variant == "scalar" else result
+
+    monkeypatch.setattr(gpuopt, "reduce", wrong)
+    result = run.run(["reduce"], backend="cpu", names=["sum 2^13"], repeats=1)
+    rows = {row["variant"]: row for row in result}
+    assert "off by up to" in rows["scalar"]["error"]
+    assert rows["scalar"]["ms"] is None
+    assert rows["auto"]["ms"] is not None
+    assert any("scalar" in error for error in result.errors)
+
+
+def test_a_raising_variant_is_an_error_row(fixed, monkeypatch):
+    def broken(x, **options):
+        raise gpuopt.CudaError("no")
+
+    monkeypatch.setattr(gpuopt, "reduce", broken)
+    result = run.run(["reduce"], backend="cpu", names=["sum 2^13"], repeats=1)
+    assert all(row["error"].startswith("CudaError") for row in result)
+    assert all(row["ms"] is None for row in result)
+
+
+def test_a_wrong_peer_is_named_and_not_timed(fixed, monkeypatch):
+    monkeypatch.setitem(peers.peer("numpy").CALLS, "reduce", lambda x, **o: lambda: x.max())
+    result = run.run(
+        ["reduce"], backend="cpu", names=["sum 2^13"], repeats=1, against=["numpy"]
+    )
+    assert result[0]["peers"] == {}
+    assert "off by" in result[0]["peer_errors"]["numpy"]
+    assert any("numpy" in error for error in result.errors)
+
+
+def test_a_run_takes_other_workloads_variants_and_dtypes(fixed):
+    result = run.run(
+        ["reduce"],
+        backend="cpu",
+        names=["max (33,7) axis0"],
+        dtype="int32",
+        variants=["scalar"],
+        against=[],
+        repeats=1,
+    )
+    assert [row["variant"] for row in result] == ["auto", "scalar"]
+    assert {row["dtype"] for row in result} == {"int32"}
+    assert result.errors == []
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "words"),
+    [
+        ({"backend": "sim"}, ValueError, "not timed"),
+        ({"backend": "tpu"}, ValueError, "no backend 'tpu'"),
+        ({"backend": "cpu", "variants": ["v99"]}, gpuopt.VariantError, "v99"),
+        ({"backend": "cpu", "names": ["nope"]}, ValueError, "not a workload"),
+    ],
+)
+def test_a_run_refuses_nonsense(fixed, kwargs, error, words):
+    with pytest.raises(error, match=words):
+        run.run(["reduce"], **kwargs)
+
+
+def test_compare_is_a_run(fixed):
+    result = bench.compare("reduce", ["sum 2^13"], backend="cpu", max_time=0.0)
+    assert isinstance(result, run.Result)
+    assert result._repr_html_().count("<tr>") == len(result) + 1
+
+
+def test_pictures_return_their_axes(fixed):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    result = run.run(["reduce"], backend="cpu", names=["sum 2^13"], repeats=1)
+    axes = result.plot()
+    assert len(axes.patches) == len(result) + len(result[0]["peers"])
+    _figure, mine = pyplot.subplots()
+    assert result.roofline(ax=mine) is mine
+    assert len(mine.lines) == 2 + 1  # two ceilings, one workload
+    pyplot.close("all")
+
+
+def test_launch_bound_calls_are_replayed_in_graphs_too():
+    class Replaying:
+        def replay(self, call):
+            call()
+            return bench.Timing(0.004, 0.004, 0.004, 0.004, 20, "graph")
+
+    def refused():
+        raise RuntimeError("not permitted under capture")
+
+    rows = [{"variant": "auto"}, {"variant": "v0"}]
+    calls = {"auto": lambda: None, "v0": refused, "peer torch": lambda: None}
+    run.add_replays(rows, calls, Replaying())
+    assert [row["graph_ms"] for row in rows] == [0.004, None]
+    assert rows[0]["graph_peers"] == {"torch": 0.004}
+    assert "capture" in rows[1]["graph_error"]
+    assert rows[0]["graph_error"] is None
+
+
+# ---- smoke and demo ----
+
+
+def test_smoke_checks_every_available_variant():
+    table = smoke.smoke(progress=False)
+    available = [
+        (row["backend"], row["name"]) for row in _core.variants("reduce") if row["available"]
+    ]
+    rows = [row for row in table if row["op"] == "reduce"]
+    assert [(row["backend"], row["variant"]) for row in rows] == available
+    assert all(row["checked"] >= 10 for row in rows)
+    assert [row["first_failure"] for row in rows if row["failed"]] == []
+
+
+def test_smoke_reports_what_is_wrong(monkeypatch):
+    right = gpuopt.reduce
+    monkeypatch.setattr(gpuopt, "reduce", lambda x, **o: right(x, **o) + 1)
+    monkeypatch.setattr(smoke, "SIMULATED", 4)
+    table = smoke.smoke(["reduce"], progress=False)
+    assert all(row["failed"] for row in table)
+
+
+def test_the_demo_sees_a_wrong_result(monkeypatch):
+    from gpuopt.benchmarks.workloads import reduce
+
+    monkeypatch.setattr(reduce, "DEMO", ("sum 2^13", "float32"))
+    monkeypatch.setattr(ceilings, "cpu_ceilings", lambda: CEILINGS)
+    monkeypatch.setattr(demo, "CpuClock", FixedClock)
+    monkeypatch.setattr(demo, "SECONDS", 0.0)
+    good = demo.demo(progress=False)
+    assert good.ok
+    assert ", 0 wrong" in str(good)
+    right = gpuopt.reduce
+    monkeypatch.setattr(gpuopt, "reduce", lambda x, **o: right(x, **o) * 2)
+    bad = demo.demo(progress=False)
+    assert not bad.ok
+    assert "WRONG" in str(bad)
+    assert bad.to_dict()["ok"] is False
+
+
+def test_the_bars_show_who_is_fastest():
+    rows = [
+        {"variant": v, "ms": 1.0, "gbs": g, "percent_of_read": 10.0, "idea": "", "wrong": ""}
+        for v, g in (("scalar", 1.0), ("threads", 4.0))
+    ]
+    slow, fast = demo.bars(rows, "").column("bar")
+    assert len(fast) == demo.BAR
+    assert len(slow) == demo.BAR // 4
+
+
+# ---- notebooks ----
+
+
+@pytest.mark.parametrize("name", [p.name for p in sorted((ROOT / "examples").glob("*.ipynb"))])
+def test_the_examples_run_and_carry_no_output(name):
+    """nbmake runs each notebook in a kernel that sees the gpuopt under test."""
+    for module in ("nbmake", "ipykernel"):
+        pytest.importorskip(module)
+    path = ROOT / "examples" / name
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    assert not any(cell.get("outputs") for cell in cells)
+    package = str(Path(gpuopt.__file__).resolve().parents[1])
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--nbmake", str(path)]
+    environment = {**os.environ, "PYTHONPATH": package, "MPLBACKEND": "Agg"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+# ---- progress ----
+
+
+def test_progress_is_silent_in_a_pipe(capsys):
+    assert list(progress.track([1, 2], 2, "x")) == [1, 2]
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_without_tqdm(capsys, monkeypatch):
+    monkeypatch.setattr(progress.importlib.util, "find_spec", lambda name: None)
+    assert list(progress.track("ab", 2, "walk", show=True)) == ["a", "b"]
+    assert "walk 2/2" in capsys.readouterr().err
+
+
+# ---- tables ----
+
+
+def test_a_table_is_its_rows():
+    table = Table([{"name": "v0", "ms": 1.5, "note": None}, {"name": "v1", "ms": 12345.6}])
+    assert table[1]["ms"] == 12345.6
+    assert table.column("ms") == [1.5, 12345.6]
+    assert table.column("note") == [None, None]
+    assert json.loads(table.to_json())[0] == {"name": "v0", "ms": 1.5, "note": None}
+    assert repr(table).splitlines() == [
+        "name     ms  note",
+        "----  -----  ----",
+        "v0      1.5",
+        "v1    12346",
+    ]
+    with pytest.raises(KeyError, match="no column 'nope'"):
+        table.column("nope")
+
+
+def test_a_table_shows_what_it_is_told_and_escapes_it():
+    table = Table([{"a": "<b>|", "hidden": True}], shown=["a"], title="t")
+    assert repr(table).splitlines() == ["t", "a", "----", "<b>|"]
+    assert "&lt;b&gt;" in table._repr_html_()
+    assert "hidden" not in table._repr_html_()
+    assert table.markdown().splitlines()[2] == "| <b>\\| |"
+    assert table.column("hidden") == [True]
+
+
+def test_a_vertical_table_and_an_empty_one():
+    table = Table([{"backend": "cpu", "why": "no GPU", "yes": True}], vertical=True)
+    assert repr(table).splitlines() == ["backend  cpu", "why      no GPU", "yes      yes"]
+    assert repr(Table()) == "(no rows)"
+    assert repr(Table(title="none")) == "none"
+
+
+# ---- the README ----
+
+
+def one_run(device="NVIDIA H200", **row):
+    base = {
+        "op": "reduce", "workload": "sum 2^25", "dtype": "float32", "variant": "auto",
+        "chosen": "v9", "ms": 0.04, "gbs": 3355.0, "percent_of_floor": 75.0,
+        "peers": {"cub": 0.0451, "torch": 0.06}, "error": None,
+    }  # fmt: skip
+    rows = [{**base, **row}, {**base, "variant": "v0", "chosen": None, "ms": 0.9}]
+    return {
+        "device": device, "commit": "abc1234", "backend": "cuda", "file": "f.json",
+        "rows": rows, "ceilings": {},
+    }  # fmt: skip
+
+
+def test_results_stand_beside_must_goal_and_peer():
+    text = readme.results("reduce", [one_run()])
+    assert "NVIDIA H200, commit `abc1234`" in text
+    line = text.splitlines()[-1]
+    assert "0.0451 (cub)" in line
+    assert "0.045 met" in line
+    assert "0.038 missed" in line
+
+
+def test_targets_are_for_the_card_they_were_set_on():
+    line = readme.results("reduce", [one_run(device="some GPU")]).splitlines()[-1]
+    assert "met" not in line
+    assert "missed" not in line
+
+
+def test_the_ladder_lists_rungs_and_peers():
+    text = readme.ladder("reduce", [one_run()])
+    assert "`v0`" in text
+    assert "auto" not in text
+    assert "In the same run: cub 0.0451 ms, torch 0.06 ms." in text
+    assert readme.ladder("reduce", []) == "No result file has `reduce` yet."
+
+
+def test_the_readme_is_rewritten_and_then_fresh(tmp_path, capsys):
+    path = tmp_path / "README.md"
+    path.write_text("a\n<!-- begin:operators -->\nold\n<!-- end:operators -->\nz\n")
+    assert readme.main(["--check", "--readme", str(path)]) == 1
+    assert "stale" in capsys.readouterr().err
+    assert readme.main(["--readme", str(path)]) == 0
+    assert "`reduce`" in path.read_text()
+    assert path.read_text().startswith("a\n")
+    assert path.read_text().endswith("\nz\n")
+    assert readme.main(["--check", "--readme", str(path)]) == 0
+
+
+def test_an_unknown_block_is_an_error():
+    with pytest.raises(ValueError, match="no generated block"):
+        readme.rewrite("<!-- begin:nope -->\n<!-- end:nope -->", [])

@@ -1,0 +1,595 @@
+"""The simulator: its words against their definitions, its schedules, checks and counts.
+
+Fixture kernels (tests/fixtures/*.cu) are compiled once per run, with the flags of the
+build; a machine without a C++ compiler fails here, it does not skip.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from simulator_library import ECUDA, EDEVMEMORY, ESIM, OK, Library, compiled  # noqa: E402
+
+FIXTURES = Path(__file__).parent / "fixtures"
+ORDERS = [
+    {"schedule": "ascending"},
+    {"schedule": "descending"},
+    *({"schedule": "shuffle", "seed": seed} for seed in range(1, 4)),
+    *({"schedule": "preempt", "seed": seed} for seed in range(1, 4)),
+]
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Library]:
+    return compiled(tmp_path_factory.mktemp("simulator"))
+
+
+@pytest.fixture(params=["plain", "profile"])
+def words(request: pytest.FixtureRequest, libraries: dict) -> Library:
+    return libraries["words", request.param]
+
+
+@pytest.fixture
+def checked(libraries: dict) -> Library:
+    return libraries["faults", "profile"]
+
+
+# ---- words ----
+
+LANES = np.arange(32)
+VALUES = np.array(
+    [(7919 * i * i + 104729 * i + 3) * (-1) ** (i % 3) for i in range(32)], np.int32
+)
+
+
+def gather(source: Callable[[np.ndarray], np.ndarray], width: int) -> np.ndarray:
+    """VALUES[source] where the source lane is in the lane's own group, else its own."""
+    base = LANES // width * width
+    lanes = source(LANES)
+    inside = (lanes >= base) & (lanes < base + width)
+    return VALUES[np.where(inside, lanes, LANES)]
+
+
+def xor_gather(arg: int, width: int) -> np.ndarray:
+    """A shuffle by xor also reads lower groups; only higher ones are cut off."""
+    lanes = LANES ^ arg
+    inside = lanes < LANES // width * width + width
+    return VALUES[np.where(inside, lanes, LANES)]
+
+
+def bits(flags: np.ndarray) -> int:
+    return sum(1 << int(i) for i in np.nonzero(flags)[0])
+
+
+def by_half(function: Callable[[np.ndarray], int]) -> np.ndarray:
+    return np.repeat([function(VALUES[:16]), function(VALUES[16:])], 16)
+
+
+def perm(v: int) -> int:
+    both = (0x89ABCDEF << 32 | v & 0xFFFFFFFF).to_bytes(8, "little")
+    return int.from_bytes(bytes(both[s] for s in (0, 1, 4, 7)), "little")
+
+
+U = VALUES.astype(np.int64) & 0xFFFFFFFF
+ODD = VALUES & 1
+SHUFFLES = {
+    "shfl": lambda a: VALUES[np.full(32, a % 32)],
+    "shfl_8": lambda a: VALUES[LANES // 8 * 8 + a % 8],
+    "shfl_up": lambda a: gather(lambda i: i - a, 32),
+    "shfl_up_8": lambda a: gather(lambda i: i - a, 8),
+    "shfl_down": lambda a: gather(lambda i: i + a, 32),
+    "shfl_down_8": lambda a: gather(lambda i: i + a, 8),
+    "shfl_xor": lambda a: xor_gather(a, 32),
+    "shfl_xor_8": lambda a: xor_gather(a, 8),
+    "shfl_double": lambda a: gather(lambda i: i + a, 32),
+    "shfl_f16": lambda a: np.where(
+        LANES + a < 32, np.fmod(VALUES, 1000)[np.minimum(LANES + a, 31)], np.fmod(VALUES, 1000)
+    ),
+}
+FUNCTIONS = {
+    "ballot": np.full(32, bits(ODD)),
+    "ballot_half": np.repeat([bits(ODD) & 0xFFFF, bits(ODD) & 0xFFFF0000], 16),
+    "any": by_half(lambda v: int(VALUES[5] in v)),
+    "all": by_half(lambda v: int(VALUES[5] not in v)),
+    "match_any": np.array([bits(np.fmod(VALUES, 3) == np.fmod(v, 3)) for v in VALUES]),
+    "reduce_add": np.full(32, VALUES.sum(dtype=np.int64)),
+    "reduce_min": by_half(np.min),
+    "reduce_max": by_half(np.max),
+    "reduce_umax": np.full(32, U.max()),
+    "reduce_and": np.full(32, np.bitwise_and.reduce(VALUES)),
+    "reduce_or": np.full(32, np.bitwise_or.reduce(VALUES)),
+    "reduce_xor": np.full(32, np.bitwise_xor.reduce(VALUES)),
+    "activemask": np.ones(32, int),
+    "popc": np.array([int(u).bit_count() for u in U]),
+    "ffs": np.array([(int(u) & -int(u)).bit_length() for u in U]),
+    "clz": np.array([32 - int(u).bit_length() for u in U]),
+    "brev": np.array([int(f"{u:032b}"[::-1], 2) for u in U]),
+    "umulhi": np.array([int(u) * 0x9E3779B9 >> 32 for u in U]),
+    "byte_perm": np.array([perm(int(u)) for u in U]),
+    "sync_or": np.ones(32, int),
+    "sync_and": np.zeros(32, int),
+    "sync_count": np.full(32, ODD.sum()),
+}
+
+
+def as_int32(x: np.ndarray) -> np.ndarray:
+    return (np.asarray(x).astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+
+
+def run_words(library: Library, name: str, arg: int, **settings: object) -> np.ndarray:
+    status, out, message = library.run("word_" + name, VALUES, np.zeros(32, np.int32), arg, **settings)
+    assert status == OK, message
+    return out
+
+
+@pytest.mark.parametrize("name", SHUFFLES)
+def test_shuffle(words: Library, name: str) -> None:
+    for arg in (0, 1, 3, 7, 8, 16, 31):
+        if name == "shfl_f16" and arg > 31:
+            continue
+        expected = as_int32(SHUFFLES[name](arg))
+        for order in ORDERS[:3]:
+            np.testing.assert_array_equal(run_words(words, name, arg, **order), expected)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function_of_warp_or_block(words: Library, name: str) -> None:
+    for order in ORDERS:
+        out = run_words(words, name, int(VALUES[5]), **order)
+        np.testing.assert_array_equal(out, as_int32(FUNCTIONS[name]))
+
+
+def test_shuffle_of_half_warp(words: Library) -> None:
+    np.testing.assert_array_equal(run_words(words, "shfl_half", 5), VALUES[LANES ^ 5])
+
+
+def test_where_a_thread_is(words: Library) -> None:
+    status, out, message = words.run("word_where", None, np.zeros(360, np.int32))
+    assert status == OK, message
+    z, y, x = np.mgrid[0:2, 0:3, 0:5]
+    thread = (x * 100 + y * 10 + z).ravel()
+    expected = (np.arange(12)[:, None] * 10000 + thread).ravel()
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+def test_atomics(words: Library, order: dict) -> None:
+    x = np.random.default_rng(0).integers(1, 1000, 256, np.int32)
+    status, out, message = words.run("word_atomics", x, np.zeros(17, np.int32), **order)
+    assert status == OK, message
+    assert out[0] == x.sum() and out[1] == -x.sum()
+    assert out[2] == 0 and out[3] == x.max()
+    assert out[4] == 0 and out[5] == np.bitwise_or.reduce(x)
+    assert out[6] == np.bitwise_xor.reduce(x)
+    assert out[7] == 256 % 100
+    assert out[8] == 44  # from 0 up to 99, then down: 256 steps
+    assert out[9:10].view(np.float32)[0] == (x % 16).sum()
+    assert out[10:12].view(np.uint64)[0] == x.sum()
+    assert out[12:14].view(np.float64)[0] == x.sum()
+    assert out[14] == x.max()
+    np.testing.assert_array_equal(out[15:16].view(np.float16), [256, 512])
+    assert out[16] == 7
+
+
+# ---- half and bfloat16 ----
+
+
+def same(a: np.ndarray, b: np.ndarray) -> None:
+    np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
+    number = ~np.isnan(a)
+    word = np.dtype(f"u{a.itemsize}")
+    np.testing.assert_array_equal(a[number].view(word), b[number].view(word))
+
+
+def test_every_half_and_bfloat16_widens(words: Library) -> None:
+    x = np.arange(65536).astype(np.uint16)
+    status, out, message = words.run("word_widen", x, np.zeros(2 * x.size, np.float32), x.size)
+    assert status == OK, message
+    same(out[: x.size], x.view(np.float16).astype(np.float32))
+    same(out[x.size :], x.view(ml_dtypes.bfloat16).astype(np.float32))
+
+
+def floats_to_narrow() -> np.ndarray:
+    """Every half and bfloat16, the midpoints beside them, and their neighbours."""
+    x = np.arange(65536).astype(np.uint16)
+    halves = x.view(np.float16).astype(np.float32)
+    brains = x.view(ml_dtypes.bfloat16).astype(np.float32)
+    half_middles = (halves.view(np.uint32) + 0x1000).view(np.float32)
+    brain_middles = (brains.view(np.uint32) + 0x8000).view(np.float32)
+    values = np.concatenate([halves, brains, half_middles, brain_middles])
+    words = values.view(np.uint32)
+    around = np.concatenate([words - 1, words, words + 1]).view(np.float32)
+    random = np.random.default_rng(1).integers(0, 2**32, 50000, np.uint32).view(np.float32)
+    tiny = np.linspace(0, 2**-13, 4097, dtype=np.float32)
+    return np.concatenate([around, random, tiny, -tiny])
+
+
+def test_float_narrows_to_half_and_bfloat16(libraries: dict) -> None:
+    x = floats_to_narrow()
+    status, out, message = libraries["words", "plain"].run(
+        "word_narrow", x, np.zeros(3 * x.size, np.uint16), x.size
+    )
+    assert status == OK, message
+    nearest, brain, to_zero = out.reshape(3, -1)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        expected = x.astype(np.float16)
+        same(nearest.view(np.float16), expected)
+        same(brain.view(ml_dtypes.bfloat16), x.astype(ml_dtypes.bfloat16))
+        larger = np.abs(expected.astype(np.float64)) > np.abs(x.astype(np.float64))
+        cut = np.where(larger, (expected.view(np.uint16) - 1).view(np.float16), expected)
+        same(to_zero.view(np.float16), cut.astype(np.float16))
+
+
+def test_half_arithmetic_rounds_once(libraries: dict) -> None:
+    n = 60000
+    words16 = np.random.default_rng(2).integers(0, 65536, 2 * n).astype(np.uint16)
+    x = words16.view(np.float16)
+    status, out, message = libraries["words", "plain"].run(
+        "word_half_math", x, np.zeros(4 * n, np.float16), n
+    )
+    assert status == OK, message
+    a, b = x[:n], x[n:]
+    total, product, fused, quotient = out.reshape(4, n)
+    with np.errstate(all="ignore"):
+        same(total, a + b)
+        same(product, a * b)
+        same(quotient, a / b)
+    for i in np.nonzero(np.isfinite(a) & np.isfinite(b) & np.isfinite(fused))[0][:5000]:
+        exact = Fraction(float(a[i])) * Fraction(float(b[i])) + Fraction(float(a[i]))
+        error = abs(exact - Fraction(float(fused[i])))
+        for direction in (-np.inf, np.inf):
+            other = float(np.nextafter(fused[i], np.float16(direction)))
+            assert math.isinf(other) or error <= abs(exact - Fraction(other))
+
+
+# ---- schedules ----
+
+
+def ladder_input(n: int = 16384) -> np.ndarray:
+    return (np.arange(n) * 7919 % 17 - 8).astype(np.float32)
+
+
+LADDER = {
+    "v0": 256, "v1": 256, "v2": 256, "v3": 512, "v4": 512, "v5": 512, "v8": 256,
+}  # fmt: skip
+
+
+def ladder_sum(library: Library, name: str, **settings: object) -> float:
+    x = ladder_input()
+    blocks = 64 if name == "v8" else x.size // LADDER.get(name, 512 if "4" in name else 256)
+    status, out, message = library.run(
+        name, x, np.zeros(blocks, np.float32), x.size, **settings
+    )
+    assert status == OK, message
+    return float(out.sum())
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("name", LADDER)
+def test_right_kernels_are_right_in_every_order(
+    libraries: dict, name: str, order: dict
+) -> None:
+    wanted = float(ladder_input().sum())
+    assert ladder_sum(libraries["ladder", "plain"], name, **order) == wanted
+    assert ladder_sum(libraries["ladder", "profile"], name, checks=True, **order) == wanted
+
+
+@pytest.mark.parametrize("name", ["v1_bug", "v4_bug"])
+def test_published_bugs_give_wrong_sums(libraries: dict, name: str) -> None:
+    wanted = float(ladder_input().sum())
+    for order in ORDERS[:5]:
+        assert ladder_sum(libraries["ladder", "plain"], name, **order) != wanted
+
+
+def test_lockstep_shows_why_the_volatile_tail_worked(libraries: dict) -> None:
+    library = libraries["ladder", "profile"]
+    wanted = float(ladder_input().sum())
+    assert ladder_sum(library, "v4_bug", schedule="lockstep", checks=True) == wanted
+
+
+def test_a_shuffle_is_repeated_by_its_seed(libraries: dict) -> None:
+    library = libraries["ladder", "plain"]
+    sums = [ladder_sum(library, "v1_bug", schedule="shuffle", seed=s) for s in (5, 5, 6)]
+    assert sums[0] == sums[1] != sums[2]
+
+
+@pytest.mark.parametrize("build", ["plain", "profile"])
+@pytest.mark.parametrize("schedule", ["ascending", "shuffle", "preempt"])
+def test_blocks_that_wait_for_each_other(libraries: dict, build: str, schedule: str) -> None:
+    wanted = [1]
+    while len(wanted) < 8:
+        wanted.append(wanted[-1] * 3 % 1009)
+    status, out, message = libraries["words", build].run(
+        "word_chain", None, np.zeros(8, np.int32), 8,
+        schedule=schedule, resident=8, checks=build == "profile",
+    )  # fmt: skip
+    assert status == OK, message
+    assert out.tolist() == wanted
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+def test_a_finish_by_the_last_block_is_no_race(words: Library, order: dict) -> None:
+    x = np.arange(64 * 20, dtype=np.int32)
+    status, out, message = words.run(
+        "word_last_block", x, np.zeros(1, np.int32), x.size,
+        checks=words.entry.instrumented, **order,
+    )  # fmt: skip
+    assert status == OK, message
+    assert out[0] == x.sum()
+
+
+def test_two_threads_may_call(libraries: dict) -> None:
+    library = libraries["ladder", "plain"]
+    library.configure()
+    wrong: list[float] = []
+
+    def work() -> None:
+        wanted = float(ladder_input().sum())
+        for _ in range(5):
+            total = ladder_sum(library, "v2")
+            if total != wanted:
+                wrong.append(total)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# ---- checks ----
+
+EVERYWHERE = {
+    "divergent_barrier": r"barrier divergence: .* waits at line \d+",
+    "missing_lanes": r"deadlock: the lanes 0xffff0000 of mask 0xffffffff never come",
+    "not_in_mask": r"lane 16 is not in its own mask 0x0000ffff",
+    "absent_source": r"shuffle reads lane 20, which takes no part",
+    "waits_for_ever": r"livelock",
+    "much_static_shared": r"invalid launch: 49156 bytes of static shared memory",
+    "leaves_a_ticket": r"left ticket 0 at 32, not 0",
+}
+GUARDED = {
+    "neighbour_trick": (r"wrote 0 bytes after the end of a device allocation of 2 bytes",
+                        r"out-of-bounds write of 4 bytes, 0 bytes after the end"),
+    "no_bounds": (r"wrote 0 bytes after the end of a device allocation of 1200 bytes",
+                  r"out-of-bounds write of 4 bytes, 0 bytes after the end"),
+    "shared_overrun": (r"wrote 0 bytes after a shared array of 1024 bytes",
+                       r"out-of-bounds write of 4 bytes at byte 1024 of a shared array"),
+}  # fmt: skip
+INSTRUMENTED = {
+    "reads_behind": r"out-of-bounds read of 4 bytes, 0 bytes after the end of a device",
+    "shared_reads_behind": r"out-of-bounds read of 4 bytes at byte 1024 of a shared array",
+    "misaligned": r"misaligned read of 16 bytes: the address is 4 modulo 16",
+    "reads_unwritten": r"read of 4 bytes of device memory that nothing has written",
+    "shared_unwritten": r"read of shared memory that this block has not written",
+    "shared_race": r"race in shared memory: reads what thread|race in shared memory: writes",
+    "block_race": r"race in global memory: writes what block \d+ wrote",
+    "no_fence": r"race in global memory: reads what block \d+ wrote",
+    "half_synchronised": r"race in shared memory",
+}
+LINES = {}
+_section: list[str] = []
+for _number, _text in enumerate((FIXTURES / "faults.cu").read_text().splitlines(), 1):
+    if _match := re.match(r"(\w+)\(.*\)?,?$", _text):
+        _section = [_match[1], str(_number)]
+    if _text == "}" and _section:
+        LINES[_section[0]] = (int(_section[1]), _number)
+
+
+def provoke(library: Library, name: str, **settings: object) -> str:
+    n = {"no_bounds": 300, "neighbour_trick": 1000}.get(name, 0)
+    bytes_out = {"no_bounds": 1200, "neighbour_trick": 2}.get(name, 1024)
+    x = np.zeros(256, np.int32)
+    status, _, message = library.run(
+        "fault_" + name, x, np.zeros(bytes_out, np.uint8), n, **settings
+    )
+    assert status == ESIM, (status, message)
+    assert library.state().allocations == 0
+    return message
+
+
+def names_its_place(name: str, message: str) -> None:
+    match = re.match(rf"{name}, block \(\d+, 0, 0\), thread \(\d+, 0, 0\), ([\w.]+):(\d+): ",
+                     message)  # fmt: skip
+    assert match, message
+    assert match[1] == "faults.cu"
+    first, last = LINES[name]
+    assert first <= int(match[2]) <= last
+
+
+@pytest.mark.parametrize("build", ["plain", "profile"])
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_fault_found_by_both_builds(libraries: dict, build: str, name: str) -> None:
+    library = libraries["faults", build]
+    for schedule in ("ascending", "descending"):
+        message = provoke(library, name, schedule=schedule, checks=build == "profile")
+        if schedule == "ascending":
+            assert re.search(EVERYWHERE[name], message), message
+    if name not in ("leaves_a_ticket",):
+        names_its_place(name, message)
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_fault_found_in_a_guard_zone(libraries: dict, name: str) -> None:
+    by_guard, by_access = GUARDED[name]
+    message = provoke(libraries["faults", "plain"], name)
+    assert re.search(by_guard, message), message
+    message = provoke(libraries["faults", "profile"], name, checks=True)
+    assert re.search(by_access, message), message
+    names_its_place(name, message)
+
+
+@pytest.mark.parametrize("name", INSTRUMENTED)
+def test_fault_found_by_instrumentation(checked: Library, name: str) -> None:
+    for order in ORDERS[:4]:
+        message = provoke(checked, name, checks=True, **order)
+        assert re.search(INSTRUMENTED[name], message), message
+        names_its_place(name, message)
+
+
+def test_output_that_nobody_wrote(checked: Library) -> None:
+    message = provoke(checked, "leaves_output", checks=True)
+    assert "byte 400 of a result of 1024 bytes was never written" in message
+
+
+@pytest.mark.parametrize("build", ["plain", "profile"])
+def test_invalid_launches_are_refused(libraries: dict, build: str) -> None:
+    library = libraries["faults", build]
+    for which in range(6):
+        status, _, message = library.run(
+            "fault_configuration", None, np.zeros(4, np.int32), which
+        )
+        assert status == ESIM and "nothing: invalid launch: " in message
+
+
+def test_memset_of_the_pointer_itself(libraries: dict) -> None:
+    status, _, _ = libraries["faults", "plain"].run(
+        "memset_of_pointer", None, np.zeros(4, np.int32)
+    )
+    assert status == ECUDA
+
+
+@pytest.mark.parametrize("name", ["v1_bug", "v4_bug"])
+def test_published_races_are_found(libraries: dict, name: str) -> None:
+    x = ladder_input()
+    status, _, message = libraries["ladder", "profile"].run(
+        name, x, np.zeros(64, np.float32), x.size, checks=True
+    )
+    assert status == ESIM and "race in shared memory" in message
+
+
+@pytest.mark.parametrize("name", ["v0", "v2", "v3", "v5"])
+def test_a_length_that_does_not_divide_leaves_a_tail(libraries: dict, name: str) -> None:
+    """Grids of n / block, as published: the last elements are not in the sum."""
+    x = np.ones(16384 + 100, np.float32)
+    out = np.zeros(x.size // LADDER[name], np.float32)
+    status, out, _ = libraries["ladder", "plain"].run(name, x, out, x.size)
+    assert status == OK and out.sum() == 16384 < x.sum()
+
+
+def test_the_right_call_after_a_fault(libraries: dict) -> None:
+    library = libraries["ladder", "profile"]
+    with pytest.raises(AssertionError):
+        ladder_sum(library, "v1_bug", checks=True)
+    assert ladder_sum(library, "v1", checks=True) == float(ladder_input().sum())
+
+
+# ---- large sizes ----
+
+LARGE = [2**31 - 1, 2**31, 2**31 + 300, 2**32 + 300]
+
+
+@pytest.mark.parametrize("n", LARGE)
+@pytest.mark.parametrize("build", ["plain", "profile"])
+def test_index_beyond_32_bits(libraries: dict, build: str, n: int) -> None:
+    status, out, message = libraries["faults", build].run(
+        "large_64", None, np.zeros(2, np.int32), n,
+        first_block=(n + 255) // 256 - 2, checks=build == "profile",
+    )  # fmt: skip
+    assert status == OK, message
+    assert out.tolist() == [1, 0]  # the last element, and a block that was left out
+
+
+def test_32_bit_index_is_caught(checked: Library) -> None:
+    n = 2**31 + 300
+    status, _, message = checked.run(
+        "large_32", None, np.zeros(2, np.int32), n,
+        first_block=(n + 255) // 256 - 2, checks=True,
+    )  # fmt: skip
+    assert status == ESIM and "out-of-bounds" in message
+
+
+def test_a_size_that_takes_minutes_is_refused(libraries: dict) -> None:
+    status, _, message = libraries["faults", "plain"].run(
+        "large_64", None, np.zeros(2, np.int32), 2**32
+    )
+    assert status == ESIM and "would take minutes" in message and "first_block=" in message
+
+
+# ---- injected failures ----
+
+
+@pytest.mark.parametrize("build", ["plain", "profile"])
+def test_every_step_fails_in_turn(libraries: dict, build: str) -> None:
+    library = libraries["faults", build]
+    x = np.arange(32, dtype=np.int32)
+    seen = []
+    for step in range(100):
+        status, out, message = library.run(
+            "many_steps", x, np.zeros(32, np.int32), 0, fail_after=step
+        )
+        assert library.state().allocations == 0, f"leak at step {step}"
+        if status == OK:
+            break
+        seen.append(status)
+        assert message
+    # two arrays, upload, two workspaces, tickets, launch, download
+    assert seen == [EDEVMEMORY, EDEVMEMORY, ECUDA, *[EDEVMEMORY] * 3, ECUDA, ECUDA]
+    np.testing.assert_array_equal(out, x)
+
+
+# ---- counts ----
+
+GOLDEN = {
+    # shared requests, wavefronts; global requests, sectors; races
+    "v0": (9600, 9600, 576, 2112, 0),
+    "v1_bug": (2880, 2880, 576, 2112, 14400),
+    "v1": (2880, 9600, 576, 2112, 0),
+    "v2": (2880, 2880, 576, 2112, 0),
+    "v3": (1440, 1440, 544, 2080, 0),
+    "v4_bug": (1440, 1440, 544, 2080, 992),
+    "v4": (1280, 1280, 544, 2080, 0),
+    "v5": (1280, 1280, 544, 2080, 0),
+    "v8": (576, 576, 192, 2112, 0),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_counts(libraries: dict, name: str) -> None:
+    library = libraries["ladder", "profile"]
+    seen = []
+    for order in ({}, {}, {"schedule": "descending"}, {"schedule": "shuffle"}):
+        library.entry.reset()
+        ladder_sum(library, name, profile=True, **order)
+        seen.append(library.totals())
+    got = seen[0]
+    assert (
+        got["shared_requests"], got["shared_wavefronts"], got["global_requests"],
+        got["global_sectors"], got["races"],
+    ) == GOLDEN[name]  # fmt: skip
+    assert seen[0] == seen[1]
+    if GOLDEN[name][4] == 0:
+        assert all(other == got for other in seen)
+
+
+def test_counts_name_their_source_line(libraries: dict) -> None:
+    library = libraries["ladder", "profile"]
+    library.entry.reset()
+    ladder_sum(library, "v1", profile=True)
+    source = (FIXTURES / "ladder.cu").read_text().splitlines()
+    wide = [r for r in library.report() if r["shared_wavefronts"] > r["shared_ideal"]]
+    assert wide and all(r["kernel"] == b"v1_strided" for r in wide)
+    assert {source[r["line"] - 1].strip() for r in wide} == {"s[i] += s[i + d];"}
+
+
+def test_divergence_tells_v0_from_v1(libraries: dict) -> None:
+    library = libraries["ladder", "profile"]
+    share = {}
+    for name in ("v0", "v1"):
+        library.entry.reset()
+        ladder_sum(library, name, profile=True)
+        totals = library.totals()
+        share[name] = totals["code_divergent"] / totals["code_blocks"]
+    assert share["v0"] > 3 * share["v1"]
