@@ -133,7 +133,9 @@ def as_int32(x: np.ndarray) -> np.ndarray:
 
 
 def run_words(library: Library, name: str, arg: int, **settings: object) -> np.ndarray:
-    status, out, message = library.run("word_" + name, VALUES, np.zeros(32, np.int32), arg, **settings)
+    status, out, message = library.run(
+        "word_" + name, VALUES, np.zeros(32, np.int32), arg, **settings
+    )
     assert status == OK, message
     return out
 
