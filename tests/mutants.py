@@ -223,8 +223,10 @@ class Workshop:
         for source in kernels:
             output = place / (source.parent.name + ".o")
             step = self.simulator.kernel_step(place / "csrc", "profile", source, output, [])
-            # -w: what the compiler would warn of is one more thing that must not help
-            subprocess.run([*step.command, "-w"], check=True, capture_output=True, text=True)
+            # an overrun of a thread's own array traps, as in `make sanitize`
+            command = [*step.command, "-w", "-fsanitize=bounds",
+                       "-fsanitize-undefined-trap-on-error"]  # fmt: skip
+            subprocess.run(command, check=True, capture_output=True, text=True)
             objects.append(str(output))
         return self._package(place, objects)
 
@@ -334,21 +336,28 @@ def _check_small(rungs: list[str]) -> None:
 
 
 def _check_large(rungs: list[str]) -> None:
-    """The last blocks of a grid over 2^32 + 300 bytes, which no page but theirs backs."""
+    """The last blocks of a grid over 2^32 elements, which no page but theirs backs."""
     import numpy as np
 
     import gpuopt
     from gpuopt import _core
 
+    rung = rungs[0]
+    per_block = 256 if rung in ("v0", "v1", "v2") else 512
     x = np.zeros(2**32 + 300, np.int8)
-    x[-300:] = 1
-    per_block = 256 if rungs[0] in ("v0", "v1", "v2") else 512
-    first = 2**32 // per_block - 1
-    _core._sim_configure(first_block=first, checks=True)
-    got = gpuopt.reduce(x, variant=rungs[0], backend="sim")
-    # a part that no block wrote is -1
-    if int(got) != 300 - first:
-        raise SystemExit(f"{rungs[0]} sum of {x.size}: {int(got)}, not {300 - first}")
+    x[-200:] = 1
+    plane = np.zeros((65537, 65537), np.int8)[:, :65536]  # two axes, none to merge
+    plane[-1, -200:] = 1
+    for array in (x, plane):
+        first = array.size // per_block - 1
+        _core._sim_configure(first_block=first, checks=True)
+        got = int(gpuopt.reduce(array, variant=rung, backend="sim"))
+        # a part that no block wrote is -1
+        if got != 200 - first:
+            raise SystemExit(f"{rung} sum of {array.shape}: {got}, not {200 - first}")
+        got = int(gpuopt.reduce(array, "argmax", variant=rung, backend="sim"))
+        if got != array.size - 200:
+            raise SystemExit(f"{rung} argmax of {array.shape}: {got}")
 
 
 def oracle(rungs: list[str], large: bool) -> None:
