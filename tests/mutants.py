@@ -10,8 +10,8 @@ crash or a hang kills it.  Needs no GPU.
     python tests/mutants.py --count 8   the first 8 of the same list, writes nothing
 
 The file records what survived.  A mutant that cannot change what a kernel does (say, a
-barrier before the end of a kernel) stands in EQUIVALENT with its reason; it is left out
-of the list before the hundred are drawn.
+barrier before the end of a kernel) stands in EQUIVALENT with its reason and is not
+counted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,33 @@ WANTED = 0.9
 SECONDS = 180  # a mutant that runs longer hangs: the right kernels need a few seconds
 
 # (file, text of the line, operator): why no test can tell the mutant from the kernel.
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    (
+        "ops/reduce/rows.cuh",
+        "const int64_t begin = static_cast<int64_t>(blockIdx.x) * FINISH;",
+        "64-bit to 32-bit",
+    ): "a part stands for 256 elements or more: 2^31 of them are no array",
+    (
+        "ops/reduce/rows.cuh",
+        "const int64_t end = begin + FINISH < chunks ? begin + FINISH : chunks;",
+        "64-bit to 32-bit",
+    ): "a part stands for 256 elements or more: 2^31 of them are no array",
+    (
+        "ops/reduce/rows.cuh",
+        "for (int64_t i = begin + threadIdx.x; i < end; i += BLOCK) {",
+        "64-bit to 32-bit",
+    ): "a part stands for 256 elements or more: 2^31 of them are no array",
+    (
+        "ops/reduce/rows.cuh",
+        "const int64_t end = begin + FINISH < chunks ? begin + FINISH : chunks;",
+        "< to <=",
+    ): "of two equal bounds either may be taken",
+    (
+        "ops/reduce/rows.cuh",
+        "if (axes.ndim <= 1) {",
+        "< to <=",
+    ): "the general path gives the same for one axis",
+}
 
 
 # ---- mutants ----
@@ -161,8 +187,6 @@ def all_mutants() -> list[Mutant]:
                 continue
             for operator, mutate in OPERATORS.items():
                 for after in mutate(line):
-                    if (name, line.strip(), operator) in EQUIVALENT:
-                        continue
                     rungs = (rung,) if path.suffix == ".cu" and rung else SHARED_RUNGS
                     large = operator == "64-bit to 32-bit"
                     if large and rungs[0] not in LARGE_RUNGS:
@@ -397,6 +421,16 @@ def judged(workshop: Workshop, number: int, mutant: Mutant | None, rungs: tuple[
     return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "fails"
 
 
+def counted_of(mutants: list[Mutant], verdicts: list[str]) -> list[tuple[Mutant, str]]:
+    """Without those that say nothing about the tests: not compiled, or no change."""
+    return [
+        (m, verdict)
+        for m, verdict in zip(mutants, verdicts, strict=True)
+        if verdict != "does not compile"
+        and (verdict or (m.file, m.before, m.operator) not in EQUIVALENT)
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=COUNT)
@@ -426,9 +460,7 @@ def main() -> int:
 
         with ThreadPoolExecutor(options.jobs) as pool:
             verdicts = list(pool.map(judge, range(len(mutants))))
-    # one that does not compile says nothing about the tests
-    counted = [(m, v) for m, v in zip(mutants, verdicts, strict=True)
-               if v != "does not compile"]  # fmt: skip
+    counted = counted_of(mutants, verdicts)
     killed = sum(1 for _, verdict in counted if verdict)
     rate = killed / len(counted) if counted else 0.0
     print(f"killed {killed} of {len(counted)} mutants: {rate:.0%}")
