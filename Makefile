@@ -21,7 +21,7 @@ $(VENV)/made: pyproject.toml setup.py $(wildcard _build/*.py)
 	$(BIN)/pip install --quiet --no-build-isolation --editable '.[test,lab]'
 	@touch $@
 
-build: $(VENV)/made
+build: $(VENV)/made  ## compile what has changed, in place
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 
 demo: build  ## build, install into .venv and walk the ladders on this machine

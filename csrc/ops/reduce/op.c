@@ -161,7 +161,7 @@ shape(gpo_call *call)
     if (status) {
         return status;
     }
-    if (cols == 0 && out->size > 0) {
+    if (cols == 0) {
         if (op == REDUCE_MIN || op == REDUCE_MAX) {
             return gpo_fail(call, GPO_EVALUE,
                             "zero-size array to reduction operation %s which has no "

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Everything that needs a GPU, in one go: tests, sanitizers, benchmark.
-# Usage: gpu.sh PYTHON RESULTS NAME    writes RESULTS/NAME-*.{log,json}
+# Usage: tests/gpu/all.sh PYTHON RESULTS NAME    writes RESULTS/NAME-*.{log,json}
 # Builds in place first if the module is not there.  Exit 1 if a part failed.
 set -u
 python=$1
