@@ -24,7 +24,7 @@ from gpuopt import _core
 from gpuopt.lab.profile import profile
 
 sys.path.insert(0, str(Path(__file__).parent))
-from simulator_library import ECUDA, EDEVMEMORY, ESIM, OK, Library, compiled  # noqa: E402
+from simulator_library import ECUDA, EDEVMEMORY, ESIM, OK, Library, compiled
 
 FIXTURES = Path(__file__).parent / "fixtures"
 ORDERS = [
@@ -38,6 +38,29 @@ ORDERS = [
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Library]:
     return compiled(tmp_path_factory.mktemp("simulator"))
+
+
+@pytest.fixture(scope="session")
+def portable(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """The ladder on ucontext, the switch of machines without assembly here."""
+    return compiled(
+        tmp_path_factory.mktemp("portable"), ["ladder"], ["profile"], ["-DGPO_SIM_UCONTEXT"]
+    )["ladder", "profile"]
+
+
+@pytest.fixture
+def configure() -> Iterator[Callable[..., dict]]:
+    """gpuopt's own simulator, its settings restored afterwards."""
+    old = _core._sim_configure()
+    yield _core._sim_configure
+    _core._sim_configure(**old)
+
+
+RUNGS = [row["name"] for row in _core.variants("reduce") if row["backend"] == "sim"]
+
+
+def whole_numbers(n: int) -> np.ndarray:
+    return np.random.default_rng(n).integers(-9, 9, n).astype(np.float32)
 
 
 @pytest.fixture(params=["plain", "profile"])
@@ -337,24 +360,40 @@ def test_a_finish_by_the_last_block_is_no_race(words: Library, name: str, order:
     assert out.sum() == x.sum()
 
 
-def test_two_threads_may_call(libraries: dict) -> None:
-    library = libraries["ladder", "plain"]
-    library.configure()
-    wrong: list[float] = []
+@pytest.mark.parametrize("checks", [False, True])
+def test_threads_may_call_at_once(checks: bool, configure: Callable[..., dict]) -> None:
+    configure(checks=checks)
+    x = whole_numbers(5000)
+    wanted = float(x.sum())
+    wrong: list[object] = []
 
     def work() -> None:
-        wanted = float(ladder_input().sum())
-        for _ in range(5):
-            total = ladder_sum(library, "v2")
-            if total != wanted:
-                wrong.append(total)
+        for rung in RUNGS * 2:
+            try:
+                total = gpuopt.reduce(x, variant=rung, backend="sim")
+            except gpuopt.SimulatorError as error:
+                wrong.append(error)
+            else:
+                if total != wanted:
+                    wrong.append((rung, total))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("name", ["v0", "v5", "v8"])
+def test_portable_switch(portable: Library, name: str) -> None:
+    for order in ORDERS[:4]:
+        assert ladder_sum(portable, name, **order) == float(ladder_input().sum())
+    status, _, message = portable.run(
+        "v1_bug", ladder_input(), np.zeros(64, np.float32), 16384, checks=True
+    )
+    assert status == ESIM and "race" in message
+    assert ladder_sum(portable, "v1", checks=True) == float(ladder_input().sum())
 
 
 # ---- checks ----
@@ -606,23 +645,8 @@ def test_divergence_tells_v0_from_v1(libraries: dict) -> None:
 # ---- through gpuopt ----
 
 
-@pytest.fixture
-def configure() -> Iterator[Callable[..., dict]]:
-    """gpuopt's own simulator, its settings restored afterwards."""
-    old = _core._sim_configure()
-    yield _core._sim_configure
-    _core._sim_configure(**old)
-
-
-RUNGS = [row["name"] for row in _core.variants("reduce") if row["backend"] == "sim"]
-
-
-def whole_numbers(n: int) -> np.ndarray:
-    return np.random.default_rng(n).integers(-9, 9, n).astype(np.float32)
-
-
 def test_settings_that_do_not_exist_are_refused(configure: Callable[..., dict]) -> None:
-    with pytest.raises(ValueError, match="schedule must be one of 'ascending'.*not 'rand'"):
+    with pytest.raises(ValueError, match=r"schedule must be one of 'ascending'.*not 'rand'"):
         configure(schedule="rand")
     for bad in ({"seed": -1}, {"first_block": -1}, {"fail_after": -2}, {"resident": 9}):
         with pytest.raises(ValueError):
@@ -694,7 +718,7 @@ def test_every_step_of_a_call_fails_in_turn(
     assert _core._sim_state()["allocations"] == before
 
 
-@pytest.mark.parametrize("n", LARGE[:3])
+@pytest.mark.parametrize("n", LARGE)
 @pytest.mark.parametrize("rung", ["v0", "v3", "v5"])
 def test_rung_beyond_32_bits(rung: str, n: int, configure: Callable[..., dict]) -> None:
     """The last blocks read the last elements; a part that no block wrote is -1."""
@@ -708,7 +732,7 @@ def test_rung_beyond_32_bits(rung: str, n: int, configure: Callable[..., dict]) 
 
 def test_a_call_that_would_take_minutes_says_so(configure: Callable[..., dict]) -> None:
     configure(max_threads=10000)
-    with pytest.raises(gpuopt.SimulatorError, match="would take minutes.*smaller input"):
+    with pytest.raises(gpuopt.SimulatorError, match=r"would take minutes.*smaller input"):
         gpuopt.reduce(np.ones(20000, np.float32), variant="v0", backend="sim")
 
 
@@ -752,3 +776,25 @@ def test_profile_leaves_the_settings_alone(configure: Callable[..., dict]) -> No
     with pytest.raises(ValueError, match="no operator 'sort'"):
         profile("sort", whole_numbers(10))
     assert configure() == before
+
+
+def test_an_unknown_environment_says_so(child: Callable[..., object]) -> None:
+    code = """if True:
+        import gpuopt
+        reason = gpuopt.backends()["sim"]
+        assert reason == "GPUOPT_SIM must be 'plain' or 'check', not 'fast'", reason
+    """
+    child(code, env={"GPUOPT_SIM": "fast"})
+    code = """if True:
+        import numpy
+        import gpuopt
+        assert gpuopt.reduce(numpy.ones(9, "f4"), variant="v9", backend="sim") == 9
+        assert gpuopt._core._sim_state()["instrumented"]
+    """
+    child(code, env={"GPUOPT_SIM": "check"})
+
+
+def test_mutants_are_killed() -> None:
+    """`make mutants` writes this file; CI runs the first 8 again."""
+    result = json.loads((Path(__file__).parent / "mutants.json").read_text())
+    assert result["mutants"] >= 90 and result["killed"] >= 0.9 * result["mutants"]

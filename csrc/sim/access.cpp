@@ -885,6 +885,9 @@ static void
 access(uintptr_t a, size_t bytes, bool write, bool is_volatile, Alignment alignment,
        uintptr_t pc)
 {
+    if (!launching) {
+        return;
+    }
     Fibre *self = current;
     if (!self || is_private(self, a)) {
         return;
@@ -1084,6 +1087,9 @@ access_report(gpo_sim_record *records, size_t capacity)
 static void
 code_block(uintptr_t pc)
 {
+    if (!launching) {
+        return;
+    }
     Fibre *self = current;
     if (self && config.profile) {
         Request *r = join_request(self, site_of_pc(pc), CODE);

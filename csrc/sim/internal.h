@@ -129,7 +129,11 @@ struct Block {
 
 extern gpo_sim_config config;
 extern Fibre *current; /* NULL outside of a kernel */
-extern uint32_t now;   /* counts barriers, meetings and fences */
+
+/* Whether this system thread runs the launch: others' host code is instrumented too. */
+extern __thread bool launching __attribute__((tls_model("initial-exec")));
+
+extern uint32_t now; /* counts barriers, meetings and fences */
 
 struct LaunchState {
     gpo_call *call;

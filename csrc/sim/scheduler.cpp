@@ -20,6 +20,7 @@ const Position *here;
 dim3 block_dim, grid_dim;
 gpo_sim_config config = {GPO_SIM_ASCENDING, 1, 0, -1, 0, 0, false, false};
 Fibre *current;
+__thread bool launching;
 uint32_t now;
 LaunchState running;
 
@@ -793,7 +794,9 @@ launch_locked(gpo_call *call, void (*run)(const void *), const void *arguments,
     waits = 0;
     launches++;
     access_launch_begin();
+    launching = true;
     run_grid(first, total - first, resident);
+    launching = false;
     memory_after_launch(!running.failed && !running.partial);
     return running.failed ? GPO_ESIM : GPO_OK;
 }

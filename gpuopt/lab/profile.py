@@ -95,6 +95,7 @@ class Kernel(Counts):
 _HEAD = ("variant", "kernel", "blocks", "shared req/wave", "ways", "global req/sect", "eff",
          "atomics req/ser", "divergent", "lanes", "barriers", "races")  # fmt: skip
 
+
 def _cells(counts: Counts) -> tuple[str, ...]:
     return (
         f"{counts.shared_requests} / {counts.shared_wavefronts}",
@@ -141,7 +142,7 @@ class Profile:
         return len({k.variant for k in self.kernels}) == 1
 
     def __repr__(self) -> str:
-        rows = [_HEAD]
+        rows: list[tuple[str, ...]] = [_HEAD]
         for kernel, row in zip(self.kernels, self._rows(), strict=True):
             rows.append(row)
             if self._single:
@@ -163,9 +164,7 @@ class Profile:
 
     def _repr_html_(self) -> str:
         def tr(cells: Sequence[str], tag: str = "td") -> str:
-            return (
-                "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
-            )
+            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
 
         body = [tr(_HEAD, "th")]
         for kernel, row in zip(self.kernels, self._rows(), strict=True):
