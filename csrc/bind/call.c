@@ -423,8 +423,9 @@ check_output(frame *f, int i)
     }
     for (int k = 0; !f->binding->op->out_may_overlap && k < f->binding->narrays; k++) {
         /* The caller's own array, not the copy that a byte-swapped one was read into. */
-        PyObject *in = f->value[k];
-        if (in && PyArray_Check(in) && share_memory((PyArrayObject *)in, out)) {
+        PyObject *in = f->value[k] && PyArray_Check(f->value[k]) ? f->value[k]
+                                                                 : (PyObject *)f->in[k];
+        if (in && share_memory((PyArrayObject *)in, out)) {
             PyErr_Format(PyExc_ValueError, "out shares memory with %s",
                          f->binding->op->args[k].name);
             return false;
