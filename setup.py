@@ -50,7 +50,9 @@ class BuildExtension(build_ext):
         toolkit = cuda.find()
         werror = os.environ.get("GPUOPT_WERROR") == "1"
         if toolkit:
-            print(f"gpuopt: CUDA {toolkit.version} for {' '.join(cuda.archs())}, {toolkit.nvcc}")
+            print(
+                f"gpuopt: CUDA {toolkit.version} for {' '.join(cuda.archs())}, {toolkit.nvcc}"
+            )
         else:
             print("gpuopt: no CUDA compiler: building the CPU backend and the simulator alone")
 
