@@ -43,8 +43,7 @@ wheel: build  ## build wheel and sdist, install both in clean environments
 	sh _build/try_wheel.sh $(PYTHON)
 
 $(VENV)/linted: $(VENV)/made
-	$(BIN)/pip install --quiet '.[dev]' --no-deps --no-build-isolation --dry-run >/dev/null
-	$(BIN)/pip install --quiet ruff 'clang-format==14.*' 'clang-tidy==14.*'
+	$(BIN)/pip install --quiet ruff "clang-format==14.*" "clang-tidy==14.*" build
 	@touch $@
 
 lint: build $(VENV)/linted  ## clang-format, clang-tidy, ruff, mypy; changes nothing

@@ -12,6 +12,12 @@ import numpy
 from steps import jobs
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# clang-tidy from PyPI comes without the compiler's own headers; gcc's serve.
+HEADERS = subprocess.run(
+    ["gcc", "-print-file-name=include"], capture_output=True, text=True, check=True
+).stdout.strip()
+
 FLAGS = [
     "-std=c11",
     "-fopenmp",
@@ -19,6 +25,7 @@ FLAGS = [
     "-DNPY_NO_DEPRECATED_API=NPY_2_0_API_VERSION",
     "-DNPY_TARGET_VERSION=NPY_2_0_API_VERSION",
     '-DGPO_VERSION="0"',
+    "-isystem" + HEADERS,
     "-isystem" + sysconfig.get_path("include"),
     "-isystem" + numpy.get_include(),
 ]
