@@ -33,6 +33,11 @@ class Step:
     def stamp(self) -> Path:
         return self.output.with_name(self.output.name + ".cmd")
 
+    @property
+    def log(self) -> Path:
+        """What the compiler said; for kernels, the registers and bytes each one takes."""
+        return self.output.with_name(self.output.name + ".log")
+
     def inputs(self) -> list[Path]:
         """The files the last run read, from the compiler's dependency file."""
         if not self.depfile.exists():
@@ -53,7 +58,11 @@ class Step:
             return
         self.output.parent.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(self.command, capture_output=True, text=True)
-        sys.stderr.write(done.stderr)
+        self.log.write_text(done.stderr)
+        resources = ("ptxas info", "    ")  # what -Xptxas -v says goes to the log alone
+        for line in done.stderr.splitlines(keepends=True):
+            if done.returncode or not line.startswith(resources):
+                sys.stderr.write(line)
         if done.returncode != 0:
             raise SystemExit(f"gpuopt: this command failed:\n  {shlex.join(self.command)}")
         self.stamp.write_text(shlex.join(self.command))

@@ -1,0 +1,79 @@
+"""Registers, shared memory and spills of every CUDA kernel, as ptxas reported them.
+
+The golden file holds the figures for sm_90a with nvcc 13.0; `python tests/test_resources.py`
+rewrites it from the last build.  Without a CUDA build of that kind there is nothing to
+compare, and the test is not collected.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from gpuopt import _core
+
+ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = Path(__file__).with_name("resources_90a.json")
+
+KERNEL = re.compile(r"Compiling entry function '(?P<name>\w+)' for '(?P<arch>\w+)'")
+SPILLS = re.compile(r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads")
+USED = re.compile(r"Used (?P<registers>\d+) registers")
+SHARED = re.compile(r"(?P<shared>\d+) bytes smem")
+
+
+def report() -> dict[str, list[int]]:
+    """Kernel to [registers, static shared bytes, spilled bytes] of the last build."""
+    found: dict[str, list[int]] = {}
+    for log in sorted(ROOT.glob("build/temp*/cuda/*.o.log")):
+        name = ""
+        for line in log.read_text(encoding="utf-8").splitlines():
+            if match := KERNEL.search(line):
+                name = match["name"] if match["arch"] == "sm_90a" else ""
+                spilled = 0
+            elif not name:
+                continue
+            elif match := SPILLS.search(line):
+                spilled = int(match["stores"]) + int(match["loads"])
+            elif match := USED.search(line):
+                shared = SHARED.search(line)
+                bytes_shared = int(shared["shared"]) if shared else 0
+                found[name] = [int(match["registers"]), bytes_shared, spilled]
+    return found
+
+
+def built() -> bool:
+    info = _core.build_info()
+    return info["cuda"] == "13.0" and info["cuda_archs"] == "90a" and bool(report())
+
+
+if built():
+
+    def test_no_kernel_spills() -> None:
+        spilled = {name: used for name, used in report().items() if used[2]}
+        assert not spilled
+
+    def test_resources_are_as_recorded() -> None:
+        golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
+        now = report()
+        assert now.keys() == golden.keys()
+        changed = {n: (golden[n], used) for n, used in now.items() if used != golden[n]}
+        assert not changed, "rewrite the golden file if this is what you meant"
+
+
+def test_the_report_is_read() -> None:
+    """A line of each kind, as ptxas writes them."""
+    line = "ptxas info    : Compiling entry function '_Z1kv' for 'sm_90a'"
+    assert KERNEL.search(line)["name"] == "_Z1kv"  # type: ignore[index]
+    used = (
+        "ptxas info    : Used 42 registers, used 1 barriers, 1024 bytes smem, 400 bytes cmem[0]"
+    )
+    assert USED.search(used)["registers"] == "42"  # type: ignore[index]
+    assert SHARED.search(used)["shared"] == "1024"  # type: ignore[index]
+
+
+if __name__ == "__main__":
+    rows = [f"  {json.dumps(n)}: {json.dumps(used)}" for n, used in sorted(report().items())]
+    GOLDEN.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+    sys.exit(0 if rows else 1)
