@@ -6,7 +6,7 @@ set -eu
 python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
-git ls-files -z | xargs -0 cp --parents -t "$place"
+git ls-files -z | xargs -0 cp -P --parents -t "$place"
 cd "$place"
 export GPUOPT_CUDA=0 GPUOPT_SANITIZE=1
 CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -g" \
