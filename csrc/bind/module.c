@@ -192,6 +192,11 @@ add_exceptions(PyObject *module)
                       PyExc_ValueError) < 0) {
         return -1;
     }
+    if (add_exception(module, &gpo_py.performance_warning, "PerformanceWarning",
+                      "A call took a slow way where a fast one was expected.",
+                      PyExc_RuntimeWarning) < 0) {
+        return -1;
+    }
     return add_exception(module, &gpo_py.simulator_error, "SimulatorError",
                          "The simulator found a fault in a kernel, or cannot run it.",
                          PyExc_RuntimeError);
@@ -228,7 +233,8 @@ execute(PyObject *module)
     gpo_py.close_matches = import_attribute("difflib", "get_close_matches");
     if (!gpo_py.shares_memory || !gpo_py.close_matches || add_exceptions(module) < 0 ||
         PyModule_AddFunctions(module, methods) < 0 || gpo_introspect_init(module) < 0 ||
-        gpo_sim_py_init(module) < 0) {
+        gpo_sim_py_init(module) < 0 || gpo_device_array_init(module) < 0 ||
+        gpo_stream_init(module) < 0 || gpo_last_call_init(module) < 0) {
         return -1;
     }
     gpo_py.axis_error = import_attribute("numpy.exceptions", "AxisError");
