@@ -152,8 +152,10 @@ parse_int(PyObject *object, const char *function, const char *name, int64_t *out
 {
     PyObject *whole = PyNumber_Index(object);
     if (!whole) {
-        PyErr_Format(PyExc_TypeError, "%s() argument '%s' must be an integer, not %R",
-                     function, name, (PyObject *)Py_TYPE(object));
+        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Format(PyExc_TypeError, "%s() argument '%s' must be an integer, not %R",
+                         function, name, (PyObject *)Py_TYPE(object));
+        }
         return false;
     }
     *out = PyLong_AsLongLong(whole);

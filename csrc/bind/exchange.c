@@ -472,6 +472,12 @@ wrap_dlpack(PyObject *object, const char *argument, const void *const *stream,
 {
     dl_device device;
     if (!device_of_object(object, &device)) {
+        if (foreign->family == GPO_JAX && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            PyErr_Format(PyExc_TypeError,
+                         "%s is a JAX tracer (%R), which has no memory yet; call gpuopt "
+                         "outside of jax.jit and jax.grad",
+                         argument, (PyObject *)Py_TYPE(object));
+        }
         return false;
     }
     PyObject *number = NULL;
