@@ -101,7 +101,8 @@ class BuildExtension(build_ext):
             *os.environ.get("LDFLAGS", "").split(),
         ]  # fmt: skip
         if toolkit:
-            command += [str(toolkit.runtime), "-lrt"]
+            # nvcc's launch stubs guard their statics with two functions of libstdc++.
+            command += [str(toolkit.runtime), "-lrt", "-l:libstdc++.a"]
         return Step(module, command, after=objects)
 
 

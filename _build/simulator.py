@@ -52,7 +52,9 @@ def sanitized() -> bool:
 
 def _step(command: list[str], source: Path, output: Path) -> Step:
     depfile = str(output) + ".d"
-    return Step(output, [*command, "-c", str(source), "-o", str(output), "-MMD", "-MF", depfile])
+    return Step(
+        output, [*command, "-c", str(source), "-o", str(output), "-MMD", "-MF", depfile]
+    )
 
 
 def kernel_step(csrc: Path, build: str, source: Path, output: Path, strict: list[str]) -> Step:
@@ -115,12 +117,18 @@ def steps(root: Path, out: Path, temp: Path, werror: bool) -> list[Step]:
     folder = temp / ("sim_sanitized" if sanitized() else "sim")
     return [
         *library_steps(root, "plain", out / "_sim.so", folder, kernels, werror=werror),
-        *library_steps(root, "profile", out / "_sim_profile.so", folder, kernels, werror=werror),
+        *library_steps(
+            root, "profile", out / "_sim_profile.so", folder, kernels, werror=werror
+        ),
     ]
 
 
 def compile_kernels(
-    root: Path, sources: list[Path], out: Path, builds: Iterable[str] = tuple(KERNEL_FLAGS)
+    root: Path,
+    sources: list[Path],
+    out: Path,
+    builds: Iterable[str] = tuple(KERNEL_FLAGS),
+    flags: Iterable[str] = (),
 ) -> dict[tuple[str, str], Path]:
     """Makes the libraries of kernel files outside of the rooms, one per file and build."""
     targets = {}
@@ -130,6 +138,8 @@ def compile_kernels(
             target = out / f"{source.stem}_{build}.so"
             targets[source.stem, build] = target
             for step in library_steps(root, build, target, out, [source], with_rooms=False):
+                if "-c" in step.command:
+                    step.command += flags
                 todo[step.output] = step
     run_all(list(todo.values()))
     return targets

@@ -40,7 +40,7 @@ from gpuopt._core import (
     synchronize,
     use,
 )
-from gpuopt._introspect import explain, info, source, variants
+from gpuopt._introspect import explain, info, profile, source, variants
 
 __version__: str = _core.build_info()["version"]
 
@@ -71,6 +71,7 @@ __all__ = [
     "memory_info",
     "ops",
     "plan",
+    "profile",
     "set_num_threads",
     "source",
     "synchronize",

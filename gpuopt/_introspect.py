@@ -70,6 +70,16 @@ def source(op: str, variant: str) -> str:
     return text[start.start() : end.start() if end else None].rstrip() + "\n"
 
 
+def profile(op: str, *args: Any, variant: str | None = None, **kwargs: Any) -> Any:
+    """Count what the CUDA rungs of a call ask of the hardware, in the simulator.
+
+    Without `variant`, all rungs of the operator side by side; see gpuopt.lab.profile.
+    """
+    from gpuopt.lab.profile import profile as count
+
+    return count(op, *args, variant=variant, **kwargs)
+
+
 def _installed(name: str) -> str | None:
     try:
         return package_version(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ class Record(ctypes.Structure):
     """gpo_sim_record."""
 
     _fields_ = [
-        ("kernel", ctypes.c_char_p), ("file", ctypes.c_char_p), ("line", ctypes.c_int),
+        ("kernel", ctypes.c_char_p), ("file", ctypes.c_char * 96), ("line", ctypes.c_int),
         *((name, ctypes.c_uint64) for name in COUNTS),
     ]  # fmt: skip
 
@@ -115,8 +116,14 @@ class Library:
         return {name: sum(r[name] for r in report) for name in COUNTS[3:]}
 
 
-def compiled(out: Path) -> dict[tuple[str, str], Library]:
-    """The libraries of all fixtures: by (file, "plain" or "profile")."""
+def compiled(
+    out: Path,
+    files: Iterable[str] = (),
+    builds: Iterable[str] = ("plain", "profile"),
+    flags: Iterable[str] = (),
+) -> dict[tuple[str, str], Library]:
+    """The libraries of fixture files (none: all), by (file, build)."""
     sources = sorted((ROOT / "tests" / "fixtures").glob("*.cu"))
-    paths = simulator.compile_kernels(ROOT, sources, out)
+    chosen = [s for s in sources if not files or s.stem in files]
+    paths = simulator.compile_kernels(ROOT, chosen, out, builds, flags)
     return {key: Library(path) for key, path in paths.items()}

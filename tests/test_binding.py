@@ -13,6 +13,7 @@ import inspect
 import pickle
 import pydoc
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -822,33 +823,56 @@ def test_build_info() -> None:
 # ---- failed allocations ----
 
 
+FAILING = """
+import ctypes, sys
+sys.path.insert(0, {tests!r})
+import numpy as np
+import gpuopt
+from cases import ENTRIES
+from gpuopt import _core
+
+shim = ctypes.PyDLL({shim!r})
+shim.fail_after.argtypes = [ctypes.c_long]
+entry = ENTRIES[{op!r}]
+function = getattr(gpuopt, {op!r})
+samples = [*entry.floats(), next(iter(entry.large("int32")))]
+_core.set_num_threads(3)
+failed = 0
+for variant in [r["name"] for r in _core.variants({op!r}) if r["backend"] == "cpu"]:
+    for sample in samples:
+        arrays = [spec.build() for spec in sample.arrays]
+        options = {{**dict(sample.options), "backend": "cpu", "variant": variant}}
+        expected = entry.expect(sample)
+        function(*arrays, **options)  # the team of threads is made before anything fails
+        for n in range(1, 1000):
+            try:
+                shim.fail_after(n)
+                got = function(*arrays, **options)
+            except MemoryError:
+                got = None
+            if not shim.fired():
+                break
+            failed += got is None
+            got = function(*arrays, **options)
+            assert expected.compare(got) is None, (variant, n)
+        else:
+            raise SystemExit("allocations that never end")
+        assert expected.compare(got) is None
+print(failed)
+"""
+
+
 @each_op
-def test_every_host_allocation_may_fail(op: str, figure: Figure) -> None:
+def test_every_host_allocation_may_fail(op: str, tmp_path: Path, figure: Figure) -> None:
     """SQLite's loop: the n-th allocation fails, for n = 1, 2, ... until none is left."""
-    entry = ENTRIES[op]
-    variants = [r["name"] for r in _core.variants(op) if r["backend"] == "cpu"]
-    samples = [*entry.floats(), next(iter(entry.large("int32")))]
-    failed = 0
-    _core.set_num_threads(3)
-    for variant in variants:
-        for sample in samples:
-            arrays = [spec.build() for spec in sample.arrays]
-            options: dict[str, Any] = {**dict(sample.options), "backend": "cpu"}
-            expected = entry.expect(sample)
-            for n in range(1, 100):
-                _core._fail_after(n)
-                try:
-                    got = getattr(gpuopt, op)(*arrays, **options, variant=variant)
-                except MemoryError as error:
-                    failed += 1
-                    assert str(error)
-                else:
-                    break
-                finally:
-                    _core._fail_after(0)
-                got = getattr(gpuopt, op)(*arrays, **options, variant=variant)
-                assert expected.compare(got) is None
-            else:
-                pytest.fail("allocations that never end")
-            assert expected.compare(got) is None
-    figure(f"{op}: failed host allocations survived", str(failed))
+    tests = Path(__file__).parent
+    shim = tmp_path / "failing_malloc.so"
+    source = tests / "fixtures" / "failing_malloc.c"
+    command = ["gcc", "-shared", "-fPIC", "-O1", str(source), "-o", str(shim), "-ldl"]
+    subprocess.run(command, check=True)
+    code = FAILING.format(tests=str(tests), shim=str(shim), op=op)
+    environment = {"LD_PRELOAD": str(shim), "PYTHONMALLOC": "malloc"}
+    done = run_child("-c", code, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout) > 0
+    figure(f"{op}: failed host allocations survived", done.stdout.strip())

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -126,6 +127,7 @@ def test_a_pipe_gets_the_table_alone():
 def test_a_terminal_sees_progress():
     """On a terminal the progress goes to stderr; stdout stays the result."""
     outer, inner = pty.openpty()
+    termios.tcsetwinsize(inner, (24, 80))  # tqdm draws nothing into no columns
     command = [sys.executable, "-m", "gpuopt", "bench", "reduce", "--json", "--backend", "cpu"]
     command += ["--workloads", "sum 2^13", "--variants", "auto", "--max-time", "0"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=inner, check=False)

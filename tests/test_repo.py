@@ -131,6 +131,7 @@ def test_the_include_check_sees_a_wrong_include() -> None:
 def test_assembly_stays_in_its_headers(path: Path) -> None:
     """PTX in one header; the simulator's switch and the CPU's feature test elsewhere."""
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(encoding="utf-8"), flags=re.S)
+    text = text.replace('__asm__("" :', "")  # a barrier for the optimiser, no instruction
     if re.search(r"\basm\b|\b__asm__\b", text):
         assert part(path) in ("sim", "backend") or name_of(path) == "csrc/device/ptx.cuh"
 

@@ -6,11 +6,12 @@ build; a machine without a C++ compiler fails here, it does not skip.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,8 +19,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import gpuopt
+from gpuopt import _core
+from gpuopt.lab.profile import profile
+
 sys.path.insert(0, str(Path(__file__).parent))
-from simulator_library import ECUDA, EDEVMEMORY, ESIM, OK, Library, compiled  # noqa: E402
+from simulator_library import ECUDA, EDEVMEMORY, ESIM, OK, Library, compiled
 
 FIXTURES = Path(__file__).parent / "fixtures"
 ORDERS = [
@@ -33,6 +38,29 @@ ORDERS = [
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Library]:
     return compiled(tmp_path_factory.mktemp("simulator"))
+
+
+@pytest.fixture(scope="session")
+def portable(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """The ladder on ucontext, the switch of machines without assembly here."""
+    return compiled(
+        tmp_path_factory.mktemp("portable"), ["ladder"], ["profile"], ["-DGPO_SIM_UCONTEXT"]
+    )["ladder", "profile"]
+
+
+@pytest.fixture
+def configure() -> Iterator[Callable[..., dict]]:
+    """gpuopt's own simulator, its settings restored afterwards."""
+    old = _core._sim_configure()
+    yield _core._sim_configure
+    _core._sim_configure(**old)
+
+
+RUNGS = [row["name"] for row in _core.variants("reduce") if row["backend"] == "sim"]
+
+
+def whole_numbers(n: int) -> np.ndarray:
+    return np.random.default_rng(n).integers(-9, 9, n).astype(np.float32)
 
 
 @pytest.fixture(params=["plain", "profile"])
@@ -128,7 +156,9 @@ def as_int32(x: np.ndarray) -> np.ndarray:
 
 
 def run_words(library: Library, name: str, arg: int, **settings: object) -> np.ndarray:
-    status, out, message = library.run("word_" + name, VALUES, np.zeros(32, np.int32), arg, **settings)
+    status, out, message = library.run(
+        "word_" + name, VALUES, np.zeros(32, np.int32), arg, **settings
+    )
     assert status == OK, message
     return out
 
@@ -319,34 +349,51 @@ def test_blocks_that_wait_for_each_other(libraries: dict, build: str, schedule: 
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
-def test_a_finish_by_the_last_block_is_no_race(words: Library, order: dict) -> None:
+@pytest.mark.parametrize("name", ["word_last_block", "word_last_block_all"])
+def test_a_finish_by_the_last_block_is_no_race(words: Library, name: str, order: dict) -> None:
     x = np.arange(64 * 20, dtype=np.int32)
     status, out, message = words.run(
-        "word_last_block", x, np.zeros(1, np.int32), x.size,
+        name, x, np.zeros(64 if name.endswith("all") else 1, np.int32), x.size,
         checks=words.entry.instrumented, **order,
     )  # fmt: skip
     assert status == OK, message
-    assert out[0] == x.sum()
+    assert out.sum() == x.sum()
 
 
-def test_two_threads_may_call(libraries: dict) -> None:
-    library = libraries["ladder", "plain"]
-    library.configure()
-    wrong: list[float] = []
+@pytest.mark.parametrize("checks", [False, True])
+def test_threads_may_call_at_once(checks: bool, configure: Callable[..., dict]) -> None:
+    configure(checks=checks)
+    x = whole_numbers(5000)
+    wanted = float(x.sum())
+    wrong: list[object] = []
 
     def work() -> None:
-        wanted = float(ladder_input().sum())
-        for _ in range(5):
-            total = ladder_sum(library, "v2")
-            if total != wanted:
-                wrong.append(total)
+        for rung in RUNGS * 2:
+            try:
+                total = gpuopt.reduce(x, variant=rung, backend="sim")
+            except gpuopt.SimulatorError as error:
+                wrong.append(error)
+            else:
+                if total != wanted:
+                    wrong.append((rung, total))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("name", ["v0", "v5", "v8"])
+def test_portable_switch(portable: Library, name: str) -> None:
+    for order in ORDERS[:4]:
+        assert ladder_sum(portable, name, **order) == float(ladder_input().sum())
+    status, _, message = portable.run(
+        "v1_bug", ladder_input(), np.zeros(64, np.float32), 16384, checks=True
+    )
+    assert status == ESIM and "race" in message
+    assert ladder_sum(portable, "v1", checks=True) == float(ladder_input().sum())
 
 
 # ---- checks ----
@@ -593,3 +640,161 @@ def test_divergence_tells_v0_from_v1(libraries: dict) -> None:
         totals = library.totals()
         share[name] = totals["code_divergent"] / totals["code_blocks"]
     assert share["v0"] > 3 * share["v1"]
+
+
+# ---- through gpuopt ----
+
+
+def test_settings_that_do_not_exist_are_refused(configure: Callable[..., dict]) -> None:
+    with pytest.raises(ValueError, match=r"schedule must be one of 'ascending'.*not 'rand'"):
+        configure(schedule="rand")
+    for bad in ({"seed": -1}, {"first_block": -1}, {"fail_after": -2}, {"resident": 9}):
+        with pytest.raises(ValueError):
+            configure(**bad)
+    with pytest.raises(TypeError):
+        configure(speed=1)
+    assert configure() == configure()
+
+
+def test_checks_select_the_instrumented_library(configure: Callable[..., dict]) -> None:
+    configure(checks=False, profile=False, schedule="ascending")
+    assert not _core._sim_state()["instrumented"]
+    for settings in ({"checks": True}, {"checks": False, "schedule": "lockstep"}):
+        configure(**settings)
+        assert _core._sim_state()["instrumented"]
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_rung_gives_the_same_bits_in_ten_schedules(
+    rung: str, configure: Callable[..., dict]
+) -> None:
+    x = np.random.default_rng(3).standard_normal(5001).astype(np.float32)
+    orders = [{"schedule": "ascending"}, {"schedule": "descending"}]
+    orders += [{"schedule": "shuffle", "seed": s} for s in range(4)]
+    orders += [{"schedule": "preempt", "seed": s} for s in range(4)]
+    bits = set()
+    for order in orders:
+        configure(**order)
+        bits.add(gpuopt.reduce(x, variant=rung, backend="sim").tobytes())
+    assert len(bits) == 1
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("schedule", ["ascending", "descending", "shuffle", "preempt"])
+def test_rung_passes_every_check(
+    rung: str, schedule: str, configure: Callable[..., dict]
+) -> None:
+    configure(checks=True, schedule=schedule)
+    for n in (0, 1, 33, 1025, 4097):
+        x = whole_numbers(n)
+        assert gpuopt.reduce(x, variant=rung, backend="sim") == x.sum()
+        if n:
+            assert gpuopt.reduce(x, "argmax", variant=rung, backend="sim") == x.argmax()
+    x = whole_numbers(40 * 37).reshape(40, 37)
+    for axis in (0, 1):
+        got = gpuopt.reduce(x, axis=axis, variant=rung, backend="sim")
+        np.testing.assert_array_equal(got, x.sum(axis))
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("checks", [False, True])
+def test_every_step_of_a_call_fails_in_turn(
+    rung: str, checks: bool, configure: Callable[..., dict]
+) -> None:
+    x = whole_numbers(20000)
+    before = None
+    for step in range(200):
+        configure(checks=checks, fail_after=step)
+        before = before or _core._sim_state()["allocations"]
+        try:
+            got = gpuopt.reduce(x, variant=rung, backend="sim")
+        except (gpuopt.OutOfMemoryError, gpuopt.CudaError):
+            assert _core._sim_state()["allocations"] == before, f"leak at step {step}"
+            configure(fail_after=-1)
+            assert gpuopt.reduce(x, variant=rung, backend="sim") == x.sum()
+            continue
+        break
+    assert 3 <= step < 199 and got == x.sum()
+    assert _core._sim_state()["allocations"] == before
+
+
+@pytest.mark.parametrize("n", LARGE)
+@pytest.mark.parametrize("rung", ["v0", "v3", "v5"])
+def test_rung_beyond_32_bits(rung: str, n: int, configure: Callable[..., dict]) -> None:
+    """The last blocks read the last elements; a part that no block wrote is -1."""
+    per_block = 256 if rung == "v0" else 512
+    first = (n + per_block - 1) // per_block - 2
+    x = np.zeros(n, np.int8)
+    x[-200:] = 1
+    configure(first_block=first)
+    assert gpuopt.reduce(x, variant=rung, backend="sim") == 200 - first
+
+
+def test_a_call_that_would_take_minutes_says_so(configure: Callable[..., dict]) -> None:
+    configure(max_threads=10000)
+    with pytest.raises(gpuopt.SimulatorError, match=r"would take minutes.*smaller input"):
+        gpuopt.reduce(np.ones(20000, np.float32), variant="v0", backend="sim")
+
+
+PROFILES = {
+    # shared requests and wavefronts of the first kernel: f32, 16,384 elements
+    "v0": (9600, 9600), "v1": (2880, 9600), "v2": (2880, 2880), "v3": (1440, 1440),
+    "v4": (1280, 1280), "v5": (1280, 1280),
+}  # fmt: skip
+
+
+def test_profile_of_the_ladder() -> None:
+    x = whole_numbers(16384)
+    table = profile("reduce", x)
+    assert [k.variant for k in table if k.kernel.startswith("reduce_v")] == RUNGS
+    for rung, wanted in PROFILES.items():
+        first = table[rung][0]
+        assert (first.shared_requests, first.shared_wavefronts) == wanted, rung
+    assert all(k.races == 0 for k in table)
+    assert table["v0"][0].divergence > table["v1"][0].divergence
+    assert table["v1"][0].conflict_ways > 3 > 1.01 > table["v2"][0].conflict_ways
+    assert table["v8"][0].global_requests * 3 < table["v7"][0].global_requests
+    assert profile("reduce", x).to_json() == table.to_json()
+
+
+def test_profile_of_one_rung_names_lines() -> None:
+    table = profile("reduce", whole_numbers(4096), variant="v1")
+    kernel = table["v1"][0]
+    worst = max(kernel.lines, key=lambda line: line.shared_wavefronts - line.shared_ideal)
+    assert worst.file == "ops/reduce/cuda.cu"
+    assert str(worst.line) in repr(table) and "cuda.cu" in table._repr_html_()
+    assert json.loads(table.to_json())["kernels"][0]["variant"] == "v1"
+    with pytest.raises(KeyError):
+        table["v2"]
+
+
+def test_profile_leaves_the_settings_alone(configure: Callable[..., dict]) -> None:
+    configure(schedule="shuffle", seed=9)
+    before = configure()
+    with pytest.raises(gpuopt.VariantError):
+        profile("reduce", whole_numbers(10), variant="v99")
+    with pytest.raises(ValueError, match="no operator 'sort'"):
+        profile("sort", whole_numbers(10))
+    assert configure() == before
+
+
+def test_an_unknown_environment_says_so(child: Callable[..., object]) -> None:
+    code = """if True:
+        import gpuopt
+        reason = gpuopt.backends()["sim"]
+        assert reason == "GPUOPT_SIM must be 'plain' or 'check', not 'fast'", reason
+    """
+    child(code, env={"GPUOPT_SIM": "fast"})
+    code = """if True:
+        import numpy
+        import gpuopt
+        assert gpuopt.reduce(numpy.ones(9, "f4"), variant="v9", backend="sim") == 9
+        assert gpuopt._core._sim_state()["instrumented"]
+    """
+    child(code, env={"GPUOPT_SIM": "check"})
+
+
+def test_mutants_are_killed() -> None:
+    """`make mutants` writes this file; CI runs the first 8 again."""
+    result = json.loads((Path(__file__).parent / "mutants.json").read_text())
+    assert result["mutants"] >= 90 and result["killed"] >= 0.9 * result["mutants"]

@@ -28,6 +28,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static library plain = {.file = "_sim.so"};
 static library instrumented = {.file = "_sim_profile.so"};
 static bool configured;
+static char bad_environment[160];
 static gpo_sim_config config = {.seed = 1, .fail_after = -1};
 
 /* With `lock` held. */
@@ -37,6 +38,10 @@ read_environment(void)
     const char *wanted = getenv("GPUOPT_SIM");
     if (!configured && wanted && strcmp(wanted, "check") == 0) {
         config.checks = true;
+    }
+    else if (!configured && wanted && *wanted && strcmp(wanted, "plain") != 0) {
+        snprintf(bad_environment, sizeof bad_environment,
+                 "GPUOPT_SIM must be 'plain' or 'check', not '%.100s'", wanted);
     }
     configured = true;
 }
@@ -99,6 +104,11 @@ gpo_sim_loaded(const char **reason)
 {
     pthread_mutex_lock(&lock);
     library *l = selected();
+    if (bad_environment[0]) {
+        pthread_mutex_unlock(&lock);
+        *reason = bad_environment;
+        return NULL;
+    }
     if (!l->tried) {
         load(l);
     }

@@ -148,14 +148,10 @@ parse(frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 /* ---- options ---- */
 
 static bool
-parse_int(PyObject *object, const char *function, const char *name, int64_t *out)
+parse_int(PyObject *object, int64_t *out)
 {
     PyObject *whole = PyNumber_Index(object);
     if (!whole) {
-        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
-            PyErr_Format(PyExc_TypeError, "%s() argument '%s' must be an integer, not %R",
-                         function, name, (PyObject *)Py_TYPE(object));
-        }
         return false;
     }
     *out = PyLong_AsLongLong(whole);
@@ -168,7 +164,7 @@ parse_ints(PyObject *object, const char *function, const char *name, gpo_option 
 {
     if (!PyTuple_Check(object) && !PyList_Check(object)) {
         out->i = 1;
-        return parse_int(object, function, name, &out->ints[0]);
+        return parse_int(object, &out->ints[0]);
     }
     const Py_ssize_t n = PySequence_Size(object);
     if (n < 0 || n > GPO_MAX_DIMS) {
@@ -179,7 +175,7 @@ parse_ints(PyObject *object, const char *function, const char *name, gpo_option 
     out->i = n;
     for (Py_ssize_t k = 0; k < n; k++) {
         PyObject *item = PySequence_GetItem(object, k);
-        const bool good = item && parse_int(item, function, name, &out->ints[k]);
+        const bool good = item && parse_int(item, &out->ints[k]);
         Py_XDECREF(item);
         if (!good) {
             return false;
@@ -217,10 +213,10 @@ parse_enum(PyObject *object, const char *function, const gpo_arg *arg, int64_t *
 }
 
 static bool
-parse_float(PyObject *object, const char *function, const char *name, gpo_option *out)
+parse_float(PyObject *object, gpo_option *out)
 {
     out->is_int = PyLong_Check(object) || PyArray_IsScalar(object, Integer);
-    if (out->is_int && !parse_int(object, function, name, &out->i)) {
+    if (out->is_int && !parse_int(object, &out->i)) {
         return false;
     }
     out->f = PyFloat_AsDouble(object);
@@ -239,9 +235,9 @@ parse_option(PyObject *object, const char *function, const gpo_arg *arg,
             return truth >= 0;
         }
         case GPO_KIND_INT:
-            return parse_int(object, function, arg->name, &out->i);
+            return parse_int(object, &out->i);
         case GPO_KIND_FLOAT:
-            return parse_float(object, function, arg->name, out);
+            return parse_float(object, out);
         case GPO_KIND_INTS:
             return parse_ints(object, function, arg->name, out);
         case GPO_KIND_ENUM:
@@ -681,7 +677,10 @@ output_overlaps(const frame *f, int k, int i)
     if (f->is_away && f->away.on_device) {
         return f->call.in[k].present && spans_meet(&f->call.in[k], &f->away.target[i]);
     }
-    return f->in[k] && share_memory(f->in[k], f->caller_out[i]);
+    /* The caller's own array, not the copy that a byte-swapped one was read into. */
+    PyObject *in = f->is_away ? (PyObject *)f->in[k] : f->value[k];
+    return in && PyArray_Check(in) &&
+           share_memory((PyArrayObject *)in, f->caller_out[i]);
 }
 
 static bool

@@ -16,13 +16,12 @@ config_dict(void)
 {
     gpo_sim_config c;
     gpo_sim_get_config(&c);
-    return Py_BuildValue("{s:s,s:k,s:L,s:L,s:L,s:i,s:N,s:N}", "schedule",
-                         gpo_sim_schedules[c.schedule], "seed", (unsigned long)c.seed,
-                         "first_block", (long long)c.first_block, "fail_after",
-                         (long long)c.fail_after, "max_threads",
-                         (long long)c.max_threads, "resident", c.resident, "checks",
-                         PyBool_FromLong(c.checks), "profile",
-                         PyBool_FromLong(c.profile));
+    return Py_BuildValue(
+        "{s:s,s:k,s:L,s:L,s:L,s:i,s:N,s:N}", "schedule", gpo_sim_schedules[c.schedule],
+        "seed", (unsigned long)c.seed, "first_block", (long long)c.first_block,
+        "fail_after", (long long)c.fail_after, "max_threads", (long long)c.max_threads,
+        "resident", c.resident, "checks", PyBool_FromLong(c.checks), "profile",
+        PyBool_FromLong(c.profile));
 }
 
 static int
@@ -52,8 +51,9 @@ static PyObject *
 configure(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     (void)self;
-    static char *names[] = {"schedule", "seed",   "first_block", "fail_after",
-                            "max_threads", "resident", "checks", "profile", NULL};
+    static char *names[] = {"schedule",   "seed",        "first_block",
+                            "fail_after", "max_threads", "resident",
+                            "checks",     "profile",     NULL};
     PyObject *value[8] = {NULL};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOOOOOO:_sim_configure", names,
                                      &value[0], &value[1], &value[2], &value[3],
@@ -65,7 +65,8 @@ configure(PyObject *self, PyObject *args, PyObject *kwargs)
     long long number[8] = {0};
     for (int i = 1; i < 8; i++) {
         if (value[i] && value[i] != Py_None) {
-            number[i] = i >= 6 ? PyObject_IsTrue(value[i]) : PyLong_AsLongLong(value[i]);
+            number[i] =
+                i >= 6 ? PyObject_IsTrue(value[i]) : PyLong_AsLongLong(value[i]);
             if (number[i] == -1 && PyErr_Occurred()) {
                 return NULL;
             }
@@ -116,8 +117,9 @@ loaded(void)
     return library;
 }
 
-PyDoc_STRVAR(state_doc, "_sim_state()\n--\n\n"
-                        "What is left of fail_after, and the device allocations alive.\n");
+PyDoc_STRVAR(state_doc,
+             "_sim_state()\n--\n\n"
+             "What is left of fail_after, and the device allocations alive.\n");
 
 static PyObject *
 state(PyObject *self, PyObject *ignored)
@@ -156,7 +158,8 @@ record_dict(const gpo_sim_record *r)
 {
 #define COUNT(name) #name, (unsigned long long)r->name
     return Py_BuildValue(
-        "{s:s,s:s,s:i,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:"
+        "{s:s,s:s,s:i,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,"
+        "s:"
         "K}",
         "kernel", r->kernel, "file", r->file, "line", r->line, COUNT(launches),
         COUNT(blocks), COUNT(threads), COUNT(shared_requests), COUNT(shared_wavefronts),

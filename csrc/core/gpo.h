@@ -47,10 +47,18 @@ typedef enum gpo_status {
 /* ---- dtypes ---- */
 
 typedef uint8_t gpo_bool;
-typedef struct { uint16_t bits; } gpo_f16;
-typedef struct { uint16_t bits; } gpo_bf16;
-typedef struct { float re, im; } gpo_c64;
-typedef struct { double re, im; } gpo_c128;
+typedef struct {
+    uint16_t bits;
+} gpo_f16;
+typedef struct {
+    uint16_t bits;
+} gpo_bf16;
+typedef struct {
+    float re, im;
+} gpo_c64;
+typedef struct {
+    double re, im;
+} gpo_c128;
 
 typedef enum gpo_dtype {
 #define GPO_DTYPE(suffix, type, name, bytes, kind) GPO_##suffix,
@@ -71,10 +79,10 @@ extern const gpo_dtype_info gpo_dtypes[GPO_NDTYPES];
 /* ---- arrays: a view of memory somebody else owns ---- */
 
 typedef struct gpo_array {
-    void *data;                    /* address of element (0, 0, ...) */
+    void *data; /* address of element (0, 0, ...) */
     gpo_dtype dtype;
     int ndim;
-    int64_t size;                  /* product of shape */
+    int64_t size; /* product of shape */
     int64_t shape[GPO_MAX_DIMS];
     int64_t strides[GPO_MAX_DIMS]; /* in elements; may be 0 or negative */
     bool present;                  /* false for an optional array left out */
@@ -93,9 +101,9 @@ typedef enum gpo_kind {
 } gpo_kind;
 
 typedef struct gpo_option {
-    bool given; /* false: None, or left at a default of None */
+    bool given;  /* false: None, or left at a default of None */
     bool is_int; /* GPO_KIND_FLOAT: the caller gave a whole number, see i */
-    int64_t i;  /* BOOL, INT, ENUM, DTYPE; the length of INTS */
+    int64_t i;   /* BOOL, INT, ENUM, DTYPE; the length of INTS */
     double f;
     int64_t ints[GPO_MAX_DIMS];
 } gpo_option;
@@ -127,7 +135,12 @@ typedef struct gpo_table {
     gpo_choose choose;
 } gpo_table;
 
-typedef enum gpo_backend_id { GPO_CPU, GPO_CUDA, GPO_SIM, GPO_NBACKENDS } gpo_backend_id;
+typedef enum gpo_backend_id {
+    GPO_CPU,
+    GPO_CUDA,
+    GPO_SIM,
+    GPO_NBACKENDS
+} gpo_backend_id;
 
 /* ---- operators ---- */
 
@@ -139,8 +152,8 @@ typedef struct gpo_cost {
 
 struct gpo_op {
     const char *name;
-    const char *doc;      /* numpydoc without the signature line, which args give */
-    const gpo_arg *args;  /* in order; arrays first; ends with a NULL name */
+    const char *doc;     /* numpydoc without the signature line, which args give */
+    const gpo_arg *args; /* in order; arrays first; ends with a NULL name */
     int nout;
     bool out_may_overlap; /* out= may share memory with an input */
 
@@ -149,7 +162,8 @@ struct gpo_op {
     void (*cost)(const gpo_call *call, gpo_cost *cost);
 
     const gpo_table *cpu;
-    const gpo_table *cuda; /* NULL in a build without CUDA; the simulator brings its own */
+    const gpo_table
+        *cuda; /* NULL in a build without CUDA; the simulator brings its own */
 };
 
 /*
@@ -170,7 +184,7 @@ struct gpo_call {
     const gpo_op *op;
     const gpo_variant *variant;
     const gpo_backend *backend;
-    void *stream;          /* the backend's queue; NULL is its default */
+    void *stream; /* the backend's queue; NULL is its default */
     int device;
 
     gpo_array in[GPO_MAX_IN];
@@ -198,7 +212,8 @@ struct gpo_call {
 #ifdef __GNUC__
 __attribute__((format(printf, 3, 4)))
 #endif
-gpo_status gpo_fail(gpo_call *call, gpo_status status, const char *format, ...);
+gpo_status
+gpo_fail(gpo_call *call, gpo_status status, const char *format, ...);
 
 /* The index of `name` among op->args, which must hold it. */
 int gpo_arg_index(const gpo_op *op, const char *name);

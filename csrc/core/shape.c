@@ -11,7 +11,7 @@ const gpo_dtype_info gpo_dtypes[GPO_NDTYPES] = {
 #undef GPO_DTYPE
 };
 
-#define GPO_DTYPE(suffix, type, name, bytes, kind)                                     \
+#define GPO_DTYPE(suffix, type, name, bytes, kind) \
     _Static_assert(sizeof(type) == (bytes), "dtypes.def: wrong size for " name);
 #include "dtypes.def"
 #undef GPO_DTYPE
@@ -35,8 +35,7 @@ gpo_array_contiguous(gpo_call *call, gpo_array *a)
     for (int d = a->ndim - 1; d >= 0; d--) {
         a->strides[d] = stride;
         size *= a->shape[d];
-        if (a->shape[d] > 0 &&
-            __builtin_mul_overflow(stride, a->shape[d], &stride)) {
+        if (a->shape[d] > 0 && __builtin_mul_overflow(stride, a->shape[d], &stride)) {
             return gpo_fail(call, GPO_EVALUE, "array is too big; its size overflows");
         }
     }

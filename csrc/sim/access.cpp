@@ -11,6 +11,7 @@
  * orders.  A barrier orders a block, __syncwarp its lanes; a fence and then an atomic
  * (or volatile) write of a word orders what went before it with whoever reads that word
  * atomically (or volatile) afterwards, and that thread's block from its next barrier.
+ * So does a fence in every thread, a barrier, and then the atomic of one.
  */
 #include "internal.h"
 
@@ -21,8 +22,7 @@
 #ifdef GPO_SIM_PROFILE
 #include <link.h>
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 /* ---- sites and small tables ---- */
 
@@ -377,6 +377,8 @@ struct Release {
     uint32_t fence, barrier; /* times: of the fence, of the block's barrier before it */
     uint32_t acquired;       /* what the block itself had acquired */
     uint32_t previous;       /* the block's release before this one on the same word */
+    uint32_t released;       /* time of the block's barrier before the atomic */
+    uint32_t fences;         /* where in fence_log all its threads' fences are; 0: no */
 };
 
 /* A block has read a word atomically: it knows the first `length` releases of it. */
@@ -390,6 +392,8 @@ struct Word {
     uint32_t releases; /* how many there were */
 };
 
+static uint32_t *fence_log; /* times of the last fences of a block's threads */
+static size_t nfences = 1, fences_capacity;
 static Release *releases;
 static Acquire *acquires;
 static Word *words;
@@ -402,7 +406,7 @@ static Index release_index; /* word, block -> last release, counted within the w
 static void
 forget_order(void)
 {
-    nreleases = nacquires = nwords = 1;
+    nreleases = nacquires = nwords = nfences = 1;
     index_clear(&word_index);
     index_clear(&release_index);
 }
@@ -411,7 +415,8 @@ static void
 acquire_and_release(Fibre *self, uintptr_t address, bool writes)
 {
     Block *block = self->block;
-    const bool publishes = writes && self->fence > running.start;
+    const bool others = block->fences > (self->fence > 0);
+    const bool publishes = writes && block->fences > 0;
     uint32_t word = index_get(&word_index, address);
     if (word == 0) {
         uint32_t *slot = publishes ? index_at(&word_index, address) : NULL;
@@ -432,13 +437,45 @@ acquire_and_release(Fibre *self, uintptr_t address, bool writes)
         uint32_t *last =
             index_at(&release_index, (uint64_t)word << 32 | (uint32_t)block->linear);
         if (last && reserve(&releases, &releases_capacity, nreleases + 1)) {
-            releases[nreleases] =
-                Release{(uint32_t)block->linear, self->linear,    self->fence,
-                        self->fence_barrier,     block->acquired, *last};
+            Release *release = &releases[nreleases];
+            *release = Release();
+            release->block = (uint32_t)block->linear;
+            release->thread = self->linear;
+            release->fence = self->fence;
+            release->barrier = self->fence_barrier;
+            release->acquired = block->acquired;
+            release->previous = *last;
+            release->released = block->barrier;
+            if (others &&
+                reserve(&fence_log, &fences_capacity, nfences + block->nthreads)) {
+                release->fences = (uint32_t)nfences;
+                for (unsigned i = 0; i < block->nthreads; i++) {
+                    fence_log[nfences++] = block->fibres[i].fence;
+                }
+            }
             *last = (uint32_t)nreleases++;
             words[word].releases = (uint32_t)nreleases; /* a time in the log */
         }
     }
+}
+
+/*
+ * Whether the release covers an access: before the releasing thread's own fence, or
+ * before a fence of the thread itself and then a barrier ahead of the atomic.
+ */
+static bool
+covers(const Release *release, uint32_t time, unsigned thread)
+{
+    if (time < release->fence &&
+        (release->thread == thread || time < release->barrier ||
+         release->thread / WARP == thread / WARP)) {
+        return true;
+    }
+    if (!release->fences) {
+        return false;
+    }
+    const uint32_t fence = fence_log[release->fences + thread];
+    return time < fence && fence < release->released;
 }
 
 /* Whether an access is among what the list of acquires knows. */
@@ -453,19 +490,17 @@ is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block
             acquire->time >= self->block->barrier) {
             continue; /* no barrier since another thread acquired it */
         }
-        uint32_t r =
-            index_get(&release_index, (uint64_t)acquire->word << 32 | block);
+        uint32_t r = index_get(&release_index, (uint64_t)acquire->word << 32 | block);
         for (; r; r = releases[r].previous) {
-            if (r < acquire->length && time < releases[r].fence &&
-                (releases[r].thread == thread || time < releases[r].barrier ||
-                 releases[r].thread / WARP == thread / WARP)) {
+            if (r < acquire->length && covers(&releases[r], time, thread)) {
                 return true;
             }
         }
         /* through a third block: the last to release the word knew of it */
         if (depth < 8 && acquire->length > 1) {
             const uint32_t through = releases[acquire->length - 1].acquired;
-            if (through && is_published(through, NULL, time, block, thread, depth + 1)) {
+            if (through &&
+                is_published(through, NULL, time, block, thread, depth + 1)) {
                 return true;
             }
         }
@@ -491,8 +526,7 @@ is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
             return true;
         }
     }
-    return own->acquired &&
-           is_published(own->acquired, self, time, block, thread, 0);
+    return own->acquired && is_published(own->acquired, self, time, block, thread, 0);
 }
 
 /* ---- cells: who touched these bytes last ---- */
@@ -510,11 +544,13 @@ struct Cell {
     uint32_t read_time, read_block, read_lanes;
 };
 
+static bool found_race; /* by the access being checked */
+
 static void
 report_race(Fibre *self, uint32_t site, bool shared, bool write, uint32_t other_site,
             bool other_write, uint32_t other_block, int other_thread)
 {
-    counts_at(site)->races++;
+    found_race = true;
     if (!config.checks) {
         return;
     }
@@ -536,7 +572,8 @@ report_race(Fibre *self, uint32_t site, bool shared, bool write, uint32_t other_
     if (there.line) {
         snprintf(line, sizeof line, " at %s:%d", short_path(there.file), there.line);
     }
-    fault(self, &here_line, "race in %s memory: %s what %s %s%s, and nothing orders them",
+    fault(self, &here_line,
+          "race in %s memory: %s what %s %s%s, and nothing orders them",
           shared ? "shared" : "global", write ? "writes" : "reads", who,
           other_write ? "wrote" : "read", line);
 }
@@ -581,7 +618,8 @@ note_read(Fibre *self, Cell *cell, uint32_t site, bool shared)
 {
     const Block *own = self->block;
     const unsigned lane = self->position.lane;
-    bool fresh = cell->read_time < running.start || cell->read_time < own->start * shared;
+    bool fresh =
+        cell->read_time < running.start || cell->read_time < own->start * shared;
     if (!fresh && cell->read_block == (uint32_t)own->linear) {
         if (cell->read_time < own->barrier) {
             fresh = true;
@@ -590,8 +628,8 @@ note_read(Fibre *self, Cell *cell, uint32_t site, bool shared)
             fresh = true; /* if this read is behind all the others */
             for (uint32_t left = cell->read_lanes; left && fresh; left &= left - 1) {
                 const unsigned other = (unsigned)__builtin_ctz(left);
-                fresh = other == lane ||
-                        cell->read_time < self->warp->seen[lane][other];
+                fresh =
+                    other == lane || cell->read_time < self->warp->seen[lane][other];
             }
             if (!fresh) {
                 cell->read_lanes |= 1u << lane;
@@ -620,10 +658,6 @@ touch(Fibre *self, Cell *cell, uint32_t site, bool shared, bool write, bool atom
     const Block *own = self->block;
     const bool written =
         cell->write_time >= running.start && cell->write_time >= own->start * shared;
-    if (shared && !write && !written && config.checks) {
-        const Site line = site_line(site);
-        fault(self, &line, "read of shared memory that this block has not written");
-    }
     if (written && !(atomic && cell->write_thread & ATOMIC_FLAG)) {
         const unsigned thread = cell->write_thread & ~(unsigned)ATOMIC_FLAG;
         if (!is_before(self, cell->write_time, cell->write_block, thread)) {
@@ -640,7 +674,8 @@ touch(Fibre *self, Cell *cell, uint32_t site, bool shared, bool write, bool atom
     check_readers(self, cell, site, shared);
     cell->write_time = now;
     cell->write_block = (uint32_t)own->linear;
-    cell->write_thread = (uint16_t)(self->linear | (atomic ? (unsigned)ATOMIC_FLAG : 0u));
+    cell->write_thread =
+        (uint16_t)(self->linear | (atomic ? (unsigned)ATOMIC_FLAG : 0u));
     cell->write_site = (uint16_t)site;
     cell->read_time = 0;
 }
@@ -697,6 +732,14 @@ touch_shared(Fibre *self, uintptr_t address, unsigned bytes, uint32_t site, bool
         }
     }
     Cell *cell = (Cell *)block->cells + (address - (uintptr_t)block->shared);
+    bool written = write || !config.checks;
+    for (unsigned i = 0; i < bytes && !written; i++) {
+        written = cell[i].write_time >= block->start;
+    }
+    if (!written) { /* a part may be the padding of a structure, not the whole */
+        const Site line = site_line(site);
+        fault(self, &line, "read of shared memory that this block has not written");
+    }
     for (unsigned i = 0; i < bytes; i++) {
         touch(self, cell + i, site, true, write, atomic);
     }
@@ -767,8 +810,8 @@ fault_shared_bounds(Fibre *self, const Site *site, uintptr_t a, unsigned bytes,
     }
     fault(self, site,
           "out-of-bounds %s of %u bytes at byte %lld of a shared array of %zu bytes",
-          write ? "write" : "read", bytes,
-          (long long)(a - (uintptr_t)array->data), array->bytes);
+          write ? "write" : "read", bytes, (long long)(a - (uintptr_t)array->data),
+          array->bytes);
 }
 
 static void
@@ -794,9 +837,9 @@ check_access(Fibre *self, uintptr_t a, unsigned bytes, bool write, bool atomic,
             bytes > allocation->bytes - (a - (uintptr_t)allocation->data)) {
             char where[128];
             const Site site = site_line(number);
-            describe_address(allocation ? (uintptr_t)allocation->data + allocation->bytes
-                                        : a,
-                             where, sizeof where);
+            describe_address(
+                allocation ? (uintptr_t)allocation->data + allocation->bytes : a, where,
+                sizeof where);
             fault(self, &site, "out-of-bounds %s of %u bytes, %s", verb, bytes, where);
         }
     }
@@ -813,13 +856,16 @@ check_access(Fibre *self, uintptr_t a, unsigned bytes, bool write, bool atomic,
                               : (atomic ? GLOBAL_ATOMIC : GLOBAL),
                        counted, bytes);
     }
+    found_race = false;
     if (shared) {
         touch_shared(self, a, bytes, number, write, atomic);
+        counts_at(number)->races += found_race;
         return;
     }
     if (allocation->unwritten) {
-        if (config.checks && (!write || atomic) &&
-            first_unwritten(allocation, (const void *)a, bytes) >= 0) {
+        /* blocks that the settings leave out leave their results unwritten */
+        if (config.checks && config.first_block <= 0 && (!write || atomic) &&
+            none_written(allocation, (const void *)a, bytes)) {
             const Site site = site_line(number);
             fault(self, &site,
                   "read of %u bytes of device memory that nothing has written", bytes);
@@ -829,24 +875,28 @@ check_access(Fibre *self, uintptr_t a, unsigned bytes, bool write, bool atomic,
         }
     }
     touch_global(self, allocation, a, bytes, number, write, atomic);
+    counts_at(number)->races += found_race;
 }
 
-enum { PREEMPT_ACCESS = 5, VOLATILE_LIMIT = 4096 };
+/* In the schedule `preempt` one in so many accesses stops. */
+enum { PREEMPT_ACCESS = 5 };
 
 static void
 access(uintptr_t a, size_t bytes, bool write, bool is_volatile, Alignment alignment,
        uintptr_t pc)
 {
+    if (!launching) {
+        return;
+    }
     Fibre *self = current;
     if (!self || is_private(self, a)) {
         return;
     }
     if (is_volatile) {
-        static unsigned volatiles;
         if (config.schedule == GPO_SIM_LOCKSTEP) {
             yield();
         }
-        else if (!write && ++volatiles % VOLATILE_LIMIT == 0) {
+        else if (!write && is_busy()) {
             const Site site = site_line(site_of_pc(pc));
             spin_at(&site); /* it may be waiting for another thread */
         }
@@ -887,6 +937,7 @@ access_fence(void)
 {
     current->fence = ++now;
     current->fence_barrier = current->block->barrier;
+    current->block->fences++;
 }
 
 /* ---- the scheduler's events ---- */
@@ -919,6 +970,7 @@ void
 access_block_begin(Block *block)
 {
     block->acquired = 0;
+    block->fences = 0;
     for (unsigned i = 0; i < block->nthreads; i++) {
         block->fibres[i].fence = 0;
     }
@@ -1004,7 +1056,7 @@ access_report(gpo_sim_record *records, size_t capacity)
                 const Site line = site_line((uint32_t)s);
                 gpo_sim_record *r = &records[count];
                 r->kernel = k->name;
-                r->file = short_path(line.file);
+                snprintf(r->file, sizeof r->file, "%s", short_path(line.file));
                 r->line = line.line;
                 r->launches = k->launches;
                 r->blocks = k->blocks;
@@ -1035,6 +1087,9 @@ access_report(gpo_sim_record *records, size_t capacity)
 static void
 code_block(uintptr_t pc)
 {
+    if (!launching) {
+        return;
+    }
     Fibre *self = current;
     if (self && config.profile) {
         Request *r = join_request(self, site_of_pc(pc), CODE);
@@ -1047,23 +1102,23 @@ code_block(uintptr_t pc)
 } // namespace gpo_sim
 
 #define GPO_SIM_CALLER ((uintptr_t)__builtin_return_address(0))
-#define GPO_SIM_HOOK(name, bytes, write, is_volatile, alignment)                       \
-    extern "C" void name(void *address);                                               \
-    void name(void *address)                                                           \
-    {                                                                                  \
-        gpo_sim::access((uintptr_t)address, bytes, write, is_volatile,                 \
-                        gpo_sim::alignment, GPO_SIM_CALLER);                           \
+#define GPO_SIM_HOOK(name, bytes, write, is_volatile, alignment)       \
+    extern "C" void name(void *address);                               \
+    void name(void *address)                                           \
+    {                                                                  \
+        gpo_sim::access((uintptr_t)address, bytes, write, is_volatile, \
+                        gpo_sim::alignment, GPO_SIM_CALLER);           \
     }
-#define GPO_SIM_HOOKS(bytes)                                                           \
-    GPO_SIM_HOOK(__tsan_read##bytes, bytes, false, false, ALIGNED)                     \
-    GPO_SIM_HOOK(__tsan_write##bytes, bytes, true, false, ALIGNED)                     \
-    GPO_SIM_HOOK(__tsan_unaligned_read##bytes, bytes, false, false, ANY_ALIGNMENT)     \
-    GPO_SIM_HOOK(__tsan_unaligned_write##bytes, bytes, true, false, ANY_ALIGNMENT)     \
-    GPO_SIM_HOOK(__tsan_volatile_read##bytes, bytes, false, true, ALIGNED)             \
-    GPO_SIM_HOOK(__tsan_volatile_write##bytes, bytes, true, true, ALIGNED)             \
-    GPO_SIM_HOOK(__tsan_unaligned_volatile_read##bytes, bytes, false, true,            \
-                 ANY_ALIGNMENT)                                                        \
-    GPO_SIM_HOOK(__tsan_unaligned_volatile_write##bytes, bytes, true, true,            \
+#define GPO_SIM_HOOKS(bytes)                                                       \
+    GPO_SIM_HOOK(__tsan_read##bytes, bytes, false, false, ALIGNED)                 \
+    GPO_SIM_HOOK(__tsan_write##bytes, bytes, true, false, ALIGNED)                 \
+    GPO_SIM_HOOK(__tsan_unaligned_read##bytes, bytes, false, false, ANY_ALIGNMENT) \
+    GPO_SIM_HOOK(__tsan_unaligned_write##bytes, bytes, true, false, ANY_ALIGNMENT) \
+    GPO_SIM_HOOK(__tsan_volatile_read##bytes, bytes, false, true, ALIGNED)         \
+    GPO_SIM_HOOK(__tsan_volatile_write##bytes, bytes, true, true, ALIGNED)         \
+    GPO_SIM_HOOK(__tsan_unaligned_volatile_read##bytes, bytes, false, true,        \
+                 ANY_ALIGNMENT)                                                    \
+    GPO_SIM_HOOK(__tsan_unaligned_volatile_write##bytes, bytes, true, true,        \
                  ANY_ALIGNMENT)
 
 GPO_SIM_HOOKS(1)
@@ -1130,8 +1185,7 @@ __sanitizer_cov_trace_pc(void)
 
 #else
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 void
 access_launch_begin(void)

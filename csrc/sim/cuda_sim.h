@@ -38,7 +38,7 @@
 #ifdef GPO_SIM_PROFILE
 #if defined(__has_attribute)
 #if __has_attribute(no_sanitize_coverage)
-#define GPO_SIM_FN                                                                     \
+#define GPO_SIM_FN \
     __attribute__((noinline, unused, no_sanitize("thread"), no_sanitize_coverage))
 #endif
 #endif
@@ -50,15 +50,13 @@
 #endif
 
 /* The caller's source line: the identity of a barrier, and what a fault names. */
-#define GPO_SIM_HERE                                                                   \
-    const char *file = __builtin_FILE(), int line = __builtin_LINE()
+#define GPO_SIM_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 typedef void *cudaStream_t;
 typedef enum cudaError { cudaSuccess = 0, cudaErrorInvalidValue = 1 } cudaError_t;
 typedef enum cudaMemcpyKind { cudaMemcpyDeviceToDevice = 3 } cudaMemcpyKind;
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 /* ---- where a thread is ---- */
 
@@ -68,14 +66,21 @@ struct Position {
     unsigned lane;
 };
 
-extern const Position *here;   /* of the running thread; NULL outside of a kernel */
+extern const Position *here; /* of the running thread; NULL outside of a kernel */
 extern dim3 block_dim, grid_dim;
 
 /* ---- scheduler.cpp ---- */
 
 enum Fold { FOLD_NONE, FOLD_OR, FOLD_AND, FOLD_COUNT };
-enum Exchange { EXCHANGE_SYNC, EXCHANGE_IDX, EXCHANGE_UP, EXCHANGE_DOWN, EXCHANGE_XOR,
-                EXCHANGE_BALLOT, EXCHANGE_GATHER };
+enum Exchange {
+    EXCHANGE_SYNC,
+    EXCHANGE_IDX,
+    EXCHANGE_UP,
+    EXCHANGE_DOWN,
+    EXCHANGE_XOR,
+    EXCHANGE_BALLOT,
+    EXCHANGE_GATHER
+};
 
 int barrier(Fold fold, int value, const char *file, int line);
 
@@ -109,12 +114,12 @@ gpo_status launch(gpo_call *call, void (*run)(const void *), const void *argumen
                   const char *kernel);
 
 /* The arguments are evaluated here, once, and converted to the kernel's parameters. */
-template <typename... Parameters> struct Launch {
+template <typename... Parameters>
+struct Launch {
     void (*kernel)(Parameters...);
     std::tuple<Parameters...> parameters;
 
-    static void
-    run(const void *self)
+    static void run(const void *self)
     {
         const Launch *launch = static_cast<const Launch *>(self);
         std::apply(launch->kernel, launch->parameters);
@@ -132,7 +137,8 @@ launch_kernel(gpo_call *call, dim3 grid, dim3 block, size_t shared_bytes,
                   shared_bytes, name);
 }
 
-template <typename T> struct Same {
+template <typename T>
+struct Same {
     typedef T type;
 };
 
@@ -146,19 +152,19 @@ static const int warpSize = 32;
 
 /* ---- shared memory and launch: see device/launch.cuh ---- */
 
-#define GPO_SHARED(T, name, ...)                                                       \
-    static char name##_key;                                                            \
-    typedef T name##_type __VA_ARGS__;                                                 \
-    name##_type &name = *static_cast<name##_type *>(gpo_sim::shared_array(             \
-        &name##_key, sizeof(name##_type), __FILE__, __LINE__))
+#define GPO_SHARED(T, name, ...)                     \
+    static char name##_key;                          \
+    typedef T name##_type __VA_ARGS__;               \
+    name##_type &name = *static_cast<name##_type *>( \
+        gpo_sim::shared_array(&name##_key, sizeof(name##_type), __FILE__, __LINE__))
 
-#define GPO_DYN_SHARED(T, name)                                                        \
+#define GPO_DYN_SHARED(T, name) \
     T *const name = static_cast<T *>(gpo_sim::dynamic_shared())
 
-#define GPO_LAUNCH(call, grid, block, shared_bytes, kernel, ...)                       \
-    (gpo_grid_is_empty(grid)                                                           \
-         ? GPO_OK                                                                      \
-         : gpo_sim::launch_kernel((call), (grid), (block), (shared_bytes), #kernel,    \
+#define GPO_LAUNCH(call, grid, block, shared_bytes, kernel, ...)                    \
+    (gpo_grid_is_empty(grid)                                                        \
+         ? GPO_OK                                                                   \
+         : gpo_sim::launch_kernel((call), (grid), (block), (shared_bytes), #kernel, \
                                   (kernel), ##__VA_ARGS__))
 
 /* Device memory alone: a host pointer is cudaErrorInvalidValue. */
@@ -214,8 +220,7 @@ __syncwarp(unsigned mask = 0xffffffffu, GPO_SIM_HERE)
 
 /* ---- warp functions ---- */
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 template <typename T>
 GPO_SIM_FN static T
@@ -244,13 +249,13 @@ combine(unsigned mask, T value, const char *file, int line, Combine combine_two)
 
 } // namespace gpo_sim
 
-#define GPO_SIM_SHUFFLE(name, kind, Arg)                                               \
-    template <typename T>                                                              \
-    GPO_SIM_FN static T name(unsigned mask, T value, Arg arg, int width = 32,          \
-                             GPO_SIM_HERE)                                             \
-    {                                                                                  \
-        return gpo_sim::shuffle(mask, gpo_sim::kind, value, (int)arg, width, file,     \
-                                line);                                                 \
+#define GPO_SIM_SHUFFLE(name, kind, Arg)                                           \
+    template <typename T>                                                          \
+    GPO_SIM_FN static T name(unsigned mask, T value, Arg arg, int width = 32,      \
+                             GPO_SIM_HERE)                                         \
+    {                                                                              \
+        return gpo_sim::shuffle(mask, gpo_sim::kind, value, (int)arg, width, file, \
+                                line);                                             \
     }
 
 GPO_SIM_SHUFFLE(__shfl_sync, EXCHANGE_IDX, int)
@@ -305,11 +310,11 @@ __match_all_sync(unsigned mask, T value, int *predicate, GPO_SIM_HERE)
     return *predicate ? mask : 0;
 }
 
-#define GPO_SIM_WARP_REDUCE(name, T, expression)                                       \
-    GPO_SIM_FN static T name(unsigned mask, T value, GPO_SIM_HERE)                     \
-    {                                                                                  \
-        return gpo_sim::combine(mask, value, file, line,                               \
-                                [](T a, T b) -> T { return expression; });             \
+#define GPO_SIM_WARP_REDUCE(name, T, expression)                           \
+    GPO_SIM_FN static T name(unsigned mask, T value, GPO_SIM_HERE)         \
+    {                                                                      \
+        return gpo_sim::combine(mask, value, file, line,                   \
+                                [](T a, T b) -> T { return expression; }); \
     }
 
 GPO_SIM_WARP_REDUCE(__reduce_add_sync, unsigned, a + b)
@@ -318,7 +323,7 @@ GPO_SIM_WARP_REDUCE(__reduce_min_sync, unsigned, a < b ? a : b)
 GPO_SIM_WARP_REDUCE(__reduce_min_sync, int, a < b ? a : b)
 GPO_SIM_WARP_REDUCE(__reduce_max_sync, unsigned, a > b ? a : b)
 GPO_SIM_WARP_REDUCE(__reduce_max_sync, int, a > b ? a : b)
-GPO_SIM_WARP_REDUCE(__reduce_and_sync, unsigned, a & b)
+GPO_SIM_WARP_REDUCE(__reduce_and_sync, unsigned, a &b)
 GPO_SIM_WARP_REDUCE(__reduce_or_sync, unsigned, a | b)
 GPO_SIM_WARP_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
 
@@ -331,10 +336,10 @@ __activemask(void)
 
 /* ---- atomics and fences ---- */
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
-template <typename T, typename... Types> struct IsOneOf : std::false_type {
+template <typename T, typename... Types>
+struct IsOneOf : std::false_type {
 };
 template <typename T, typename First, typename... Rest>
 struct IsOneOf<T, First, Rest...>
@@ -379,15 +384,15 @@ atomic_store_release(T *address, typename Same<T>::type value, GPO_SIM_HERE)
 } // namespace gpo_sim
 
 /* The types are those CUDA has: what compiles here compiles with nvcc. */
-#define GPO_SIM_ATOMIC(name, expression, ...)                                          \
-    template <typename T>                                                              \
-    GPO_SIM_FN static T name(T *address, typename gpo_sim::Same<T>::type v,            \
-                             GPO_SIM_HERE)                                             \
-    {                                                                                  \
-        static_assert(gpo_sim::IsOneOf<T, __VA_ARGS__>::value,                         \
-                      "CUDA has no " #name " of this type");                           \
-        return gpo_sim::atomic(address, file, line,                                    \
-                               [v](T old) -> T { return expression; });                \
+#define GPO_SIM_ATOMIC(name, expression, ...)                               \
+    template <typename T>                                                   \
+    GPO_SIM_FN static T name(T *address, typename gpo_sim::Same<T>::type v, \
+                             GPO_SIM_HERE)                                  \
+    {                                                                       \
+        static_assert(gpo_sim::IsOneOf<T, __VA_ARGS__>::value,              \
+                      "CUDA has no " #name " of this type");                \
+        return gpo_sim::atomic(address, file, line,                         \
+                               [v](T old) -> T { return expression; });     \
     }
 
 GPO_SIM_ATOMIC(atomicAdd, old + v, int, unsigned, gpo_sim::Wide, float, double, __half,
@@ -407,8 +412,9 @@ GPO_SIM_FN static T
 atomicCAS(T *address, typename gpo_sim::Same<T>::type compare,
           typename gpo_sim::Same<T>::type v, GPO_SIM_HERE)
 {
-    static_assert(gpo_sim::IsOneOf<T, int, unsigned, gpo_sim::Wide, unsigned short>::value,
-                  "CUDA has no atomicCAS of this type");
+    static_assert(
+        gpo_sim::IsOneOf<T, int, unsigned, gpo_sim::Wide, unsigned short>::value,
+        "CUDA has no atomicCAS of this type");
     return gpo_sim::atomic(address, file, line,
                            [=](T old) -> T { return old == compare ? v : old; });
 }
@@ -439,17 +445,17 @@ __nanosleep(unsigned, GPO_SIM_HERE)
 
 /* ---- loads with a cache hint: plain loads here ---- */
 
-#define GPO_SIM_LOAD(name)                                                             \
-    template <typename T>                                                              \
-    static inline T name(const T *address)                                             \
-    {                                                                                  \
-        return *address;                                                               \
+#define GPO_SIM_LOAD(name)                 \
+    template <typename T>                  \
+    static inline T name(const T *address) \
+    {                                      \
+        return *address;                   \
     }
-#define GPO_SIM_STORE(name)                                                            \
-    template <typename T>                                                              \
-    static inline void name(T *address, typename gpo_sim::Same<T>::type value)         \
-    {                                                                                  \
-        *address = value;                                                              \
+#define GPO_SIM_STORE(name)                                                    \
+    template <typename T>                                                      \
+    static inline void name(T *address, typename gpo_sim::Same<T>::type value) \
+    {                                                                          \
+        *address = value;                                                      \
     }
 
 GPO_SIM_LOAD(__ldg)
@@ -557,14 +563,14 @@ __funnelshift_r(unsigned low, unsigned high, unsigned shift)
     return (unsigned)(((unsigned long long)high << 32 | low) >> (shift & 31u));
 }
 
-#define GPO_SIM_MIN_MAX(T)                                                             \
-    static inline T min(T a, T b)                                                      \
-    {                                                                                  \
-        return b < a ? b : a;                                                          \
-    }                                                                                  \
-    static inline T max(T a, T b)                                                      \
-    {                                                                                  \
-        return a < b ? b : a;                                                          \
+#define GPO_SIM_MIN_MAX(T)        \
+    static inline T min(T a, T b) \
+    {                             \
+        return b < a ? b : a;     \
+    }                             \
+    static inline T max(T a, T b) \
+    {                             \
+        return a < b ? b : a;     \
     }
 
 GPO_SIM_MIN_MAX(int)
@@ -611,7 +617,8 @@ rsqrt(double x)
     return 1.0 / sqrt(x);
 }
 
-/* The device's approximations, computed exactly here; a test against them needs slack. */
+/* The device's approximations, computed exactly here; a test against them needs slack.
+ */
 static inline float
 __fdividef(float a, float b)
 {

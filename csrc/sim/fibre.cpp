@@ -23,8 +23,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 #ifdef GPO_SIM_ASAN
 const size_t fibre_stack_bytes = 256 * 1024; /* its frames carry red zones */
@@ -49,8 +48,8 @@ static ucontext_t scheduler_context;
 static void
 swap(void **save, void *to)
 {
-    ucontext_t *self = save == &scheduler.stack_pointer ? &scheduler_context
-                                                        : (ucontext_t *)*save;
+    ucontext_t *self =
+        save == &scheduler.stack_pointer ? &scheduler_context : (ucontext_t *)*save;
     *save = self;
     swapcontext(self, (ucontext_t *)to);
 }

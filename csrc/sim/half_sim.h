@@ -1,6 +1,6 @@
 /*
- * half_sim.h  CUDA's __half, __nv_bfloat16 and their pairs for a host compiler: first the
- * conversions, then the scalar types with the operators CUDA gives them, then the
+ * half_sim.h  CUDA's __half, __nv_bfloat16 and their pairs for a host compiler: first
+ * the conversions, then the scalar types with the operators CUDA gives them, then the
  * intrinsics.  Every operation rounds once, to nearest even, as the device does.
  */
 #ifndef GPO_SIM_HALF_SIM_H
@@ -12,8 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 static inline uint32_t
 float_bits(float value)
@@ -162,140 +161,140 @@ fma_to_odd(float a, float b, float c)
 
 /* ---- the scalar types: one body, two formats ---- */
 
-#define GPO_SIM_SHORT_FLOAT(type, raw_type, TO_FLOAT, FROM_FLOAT)                      \
-    struct raw_type {                                                                  \
-        unsigned short x;                                                              \
-    };                                                                                 \
-    struct alignas(2) type {                                                           \
-        unsigned short bits;                                                           \
-        type() = default;                                                              \
-        type(raw_type raw) : bits(raw.x)                                               \
-        {                                                                              \
-        }                                                                              \
-        type(float v) : bits(FROM_FLOAT(v, gpo_sim::NEAREST))                          \
-        {                                                                              \
-        }                                                                              \
-        type(double v) : bits(FROM_FLOAT(gpo_sim::round_to_odd(v), gpo_sim::NEAREST))  \
-        {                                                                              \
-        }                                                                              \
-        type(int v) : type((double)v)                                                  \
-        {                                                                              \
-        }                                                                              \
-        type(unsigned v) : type((double)v)                                             \
-        {                                                                              \
-        }                                                                              \
-        type(short v) : type((double)v)                                                \
-        {                                                                              \
-        }                                                                              \
-        type(unsigned short v) : type((double)v)                                       \
-        {                                                                              \
-        }                                                                              \
-        type(long v) : type((double)v)                                                 \
-        {                                                                              \
-        }                                                                              \
-        type(unsigned long v) : type((double)v)                                        \
-        {                                                                              \
-        }                                                                              \
-        type(long long v) : type((double)v)                                            \
-        {                                                                              \
-        }                                                                              \
-        type(unsigned long long v) : type((double)v)                                   \
-        {                                                                              \
-        }                                                                              \
-        operator float() const                                                         \
-        {                                                                              \
-            return TO_FLOAT(bits);                                                     \
-        }                                                                              \
-        operator raw_type() const                                                      \
-        {                                                                              \
-            return raw_type{bits};                                                     \
-        }                                                                              \
-        type &operator+=(type b)                                                       \
-        {                                                                              \
-            return *this = type((float)*this + (float)b);                              \
-        }                                                                              \
-        type &operator-=(type b)                                                       \
-        {                                                                              \
-            return *this = type((float)*this - (float)b);                              \
-        }                                                                              \
-        type &operator*=(type b)                                                       \
-        {                                                                              \
-            return *this = type((float)*this * (float)b);                              \
-        }                                                                              \
-        type &operator/=(type b)                                                       \
-        {                                                                              \
-            return *this = type((float)*this / (float)b);                              \
-        }                                                                              \
-    };                                                                                 \
-    static inline type operator+(type a, type b)                                       \
-    {                                                                                  \
-        return type((float)a + (float)b);                                              \
-    }                                                                                  \
-    static inline type operator-(type a, type b)                                       \
-    {                                                                                  \
-        return type((float)a - (float)b);                                              \
-    }                                                                                  \
-    static inline type operator*(type a, type b)                                       \
-    {                                                                                  \
-        return type((float)a * (float)b);                                              \
-    }                                                                                  \
-    static inline type operator/(type a, type b)                                       \
-    {                                                                                  \
-        return type((float)a / (float)b);                                              \
-    }                                                                                  \
-    static inline type operator-(type a)                                               \
-    {                                                                                  \
-        a.bits ^= 0x8000u;                                                             \
-        return a;                                                                      \
-    }                                                                                  \
-    static inline bool operator==(type a, type b)                                      \
-    {                                                                                  \
-        return (float)a == (float)b;                                                   \
-    }                                                                                  \
-    static inline bool operator!=(type a, type b)                                      \
-    {                                                                                  \
-        return (float)a != (float)b;                                                   \
-    }                                                                                  \
-    static inline bool operator<(type a, type b)                                       \
-    {                                                                                  \
-        return (float)a < (float)b;                                                    \
-    }                                                                                  \
-    static inline bool operator>(type a, type b)                                       \
-    {                                                                                  \
-        return (float)a > (float)b;                                                    \
-    }                                                                                  \
-    static inline bool operator<=(type a, type b)                                      \
-    {                                                                                  \
-        return (float)a <= (float)b;                                                   \
-    }                                                                                  \
-    static inline bool operator>=(type a, type b)                                      \
-    {                                                                                  \
-        return (float)a >= (float)b;                                                   \
+#define GPO_SIM_SHORT_FLOAT(type, raw_type, TO_FLOAT, FROM_FLOAT)                     \
+    struct raw_type {                                                                 \
+        unsigned short x;                                                             \
+    };                                                                                \
+    struct alignas(2) type {                                                          \
+        unsigned short bits;                                                          \
+        type() = default;                                                             \
+        type(raw_type raw) : bits(raw.x)                                              \
+        {                                                                             \
+        }                                                                             \
+        type(float v) : bits(FROM_FLOAT(v, gpo_sim::NEAREST))                         \
+        {                                                                             \
+        }                                                                             \
+        type(double v) : bits(FROM_FLOAT(gpo_sim::round_to_odd(v), gpo_sim::NEAREST)) \
+        {                                                                             \
+        }                                                                             \
+        type(int v) : type((double)v)                                                 \
+        {                                                                             \
+        }                                                                             \
+        type(unsigned v) : type((double)v)                                            \
+        {                                                                             \
+        }                                                                             \
+        type(short v) : type((double)v)                                               \
+        {                                                                             \
+        }                                                                             \
+        type(unsigned short v) : type((double)v)                                      \
+        {                                                                             \
+        }                                                                             \
+        type(long v) : type((double)v)                                                \
+        {                                                                             \
+        }                                                                             \
+        type(unsigned long v) : type((double)v)                                       \
+        {                                                                             \
+        }                                                                             \
+        type(long long v) : type((double)v)                                           \
+        {                                                                             \
+        }                                                                             \
+        type(unsigned long long v) : type((double)v)                                  \
+        {                                                                             \
+        }                                                                             \
+        operator float() const                                                        \
+        {                                                                             \
+            return TO_FLOAT(bits);                                                    \
+        }                                                                             \
+        operator raw_type() const                                                     \
+        {                                                                             \
+            return raw_type{bits};                                                    \
+        }                                                                             \
+        type &operator+=(type b)                                                      \
+        {                                                                             \
+            return *this = type((float)*this + (float)b);                             \
+        }                                                                             \
+        type &operator-=(type b)                                                      \
+        {                                                                             \
+            return *this = type((float)*this - (float)b);                             \
+        }                                                                             \
+        type &operator*=(type b)                                                      \
+        {                                                                             \
+            return *this = type((float)*this * (float)b);                             \
+        }                                                                             \
+        type &operator/=(type b)                                                      \
+        {                                                                             \
+            return *this = type((float)*this / (float)b);                             \
+        }                                                                             \
+    };                                                                                \
+    static inline type operator+(type a, type b)                                      \
+    {                                                                                 \
+        return type((float)a + (float)b);                                             \
+    }                                                                                 \
+    static inline type operator-(type a, type b)                                      \
+    {                                                                                 \
+        return type((float)a - (float)b);                                             \
+    }                                                                                 \
+    static inline type operator*(type a, type b)                                      \
+    {                                                                                 \
+        return type((float)a * (float)b);                                             \
+    }                                                                                 \
+    static inline type operator/(type a, type b)                                      \
+    {                                                                                 \
+        return type((float)a / (float)b);                                             \
+    }                                                                                 \
+    static inline type operator-(type a)                                              \
+    {                                                                                 \
+        a.bits ^= 0x8000u;                                                            \
+        return a;                                                                     \
+    }                                                                                 \
+    static inline bool operator==(type a, type b)                                     \
+    {                                                                                 \
+        return (float)a == (float)b;                                                  \
+    }                                                                                 \
+    static inline bool operator!=(type a, type b)                                     \
+    {                                                                                 \
+        return (float)a != (float)b;                                                  \
+    }                                                                                 \
+    static inline bool operator<(type a, type b)                                      \
+    {                                                                                 \
+        return (float)a < (float)b;                                                   \
+    }                                                                                 \
+    static inline bool operator>(type a, type b)                                      \
+    {                                                                                 \
+        return (float)a > (float)b;                                                   \
+    }                                                                                 \
+    static inline bool operator<=(type a, type b)                                     \
+    {                                                                                 \
+        return (float)a <= (float)b;                                                  \
+    }                                                                                 \
+    static inline bool operator>=(type a, type b)                                     \
+    {                                                                                 \
+        return (float)a >= (float)b;                                                  \
     }
 
-#define GPO_SIM_PAIR(pair, scalar)                                                     \
-    struct alignas(4) pair {                                                           \
-        scalar x, y;                                                                   \
-        pair() = default;                                                              \
-        pair(scalar a, scalar b) : x(a), y(b)                                          \
-        {                                                                              \
-        }                                                                              \
-    };                                                                                 \
-    static inline pair operator+(pair a, pair b)                                       \
-    {                                                                                  \
-        return pair(a.x + b.x, a.y + b.y);                                             \
-    }                                                                                  \
-    static inline pair operator-(pair a, pair b)                                       \
-    {                                                                                  \
-        return pair(a.x - b.x, a.y - b.y);                                             \
-    }                                                                                  \
-    static inline pair operator*(pair a, pair b)                                       \
-    {                                                                                  \
-        return pair(a.x * b.x, a.y * b.y);                                             \
-    }                                                                                  \
-    static inline pair operator/(pair a, pair b)                                       \
-    {                                                                                  \
-        return pair(a.x / b.x, a.y / b.y);                                             \
+#define GPO_SIM_PAIR(pair, scalar)               \
+    struct alignas(4) pair {                     \
+        scalar x, y;                             \
+        pair() = default;                        \
+        pair(scalar a, scalar b) : x(a), y(b)    \
+        {                                        \
+        }                                        \
+    };                                           \
+    static inline pair operator+(pair a, pair b) \
+    {                                            \
+        return pair(a.x + b.x, a.y + b.y);       \
+    }                                            \
+    static inline pair operator-(pair a, pair b) \
+    {                                            \
+        return pair(a.x - b.x, a.y - b.y);       \
+    }                                            \
+    static inline pair operator*(pair a, pair b) \
+    {                                            \
+        return pair(a.x * b.x, a.y * b.y);       \
+    }                                            \
+    static inline pair operator/(pair a, pair b) \
+    {                                            \
+        return pair(a.x / b.x, a.y / b.y);       \
     }
 
 GPO_SIM_SHORT_FLOAT(__half, __half_raw, gpo_sim::half_to_float, gpo_sim::float_to_half)
@@ -311,95 +310,95 @@ typedef __nv_bfloat162 nv_bfloat162;
 
 /* ---- the intrinsics that CUDA overloads for both formats ---- */
 
-#define GPO_SIM_SHORT_MATH(type, pair)                                                 \
-    static inline type __hadd(type a, type b)                                          \
-    {                                                                                  \
-        return a + b;                                                                  \
-    }                                                                                  \
-    static inline type __hsub(type a, type b)                                          \
-    {                                                                                  \
-        return a - b;                                                                  \
-    }                                                                                  \
-    static inline type __hmul(type a, type b)                                          \
-    {                                                                                  \
-        return a * b;                                                                  \
-    }                                                                                  \
-    static inline type __hdiv(type a, type b)                                          \
-    {                                                                                  \
-        return a / b;                                                                  \
-    }                                                                                  \
-    static inline type __hneg(type a)                                                  \
-    {                                                                                  \
-        return -a;                                                                     \
-    }                                                                                  \
-    static inline type __habs(type a)                                                  \
-    {                                                                                  \
-        a.bits &= 0x7fffu;                                                             \
-        return a;                                                                      \
-    }                                                                                  \
-    static inline type __hfma(type a, type b, type c)                                  \
-    {                                                                                  \
-        return type(gpo_sim::fma_to_odd(a, b, c));                                     \
-    }                                                                                  \
-    static inline bool __hisnan(type a)                                                \
-    {                                                                                  \
-        return a != a;                                                                 \
-    }                                                                                  \
-    static inline bool __heq(type a, type b)                                           \
-    {                                                                                  \
-        return a == b;                                                                 \
-    }                                                                                  \
-    static inline bool __hlt(type a, type b)                                           \
-    {                                                                                  \
-        return a < b;                                                                  \
-    }                                                                                  \
-    static inline bool __hgt(type a, type b)                                           \
-    {                                                                                  \
-        return a > b;                                                                  \
-    }                                                                                  \
-    static inline type __hmax(type a, type b)                                          \
-    {                                                                                  \
-        return a != a ? b : b != b ? a : a < b ? b : a;                                \
-    }                                                                                  \
-    static inline type __hmin(type a, type b)                                          \
-    {                                                                                  \
-        return a != a ? b : b != b ? a : b < a ? b : a;                                \
-    }                                                                                  \
-    static inline type __hmax_nan(type a, type b)                                      \
-    {                                                                                  \
-        return a != a ? a : b != b ? b : a < b ? b : a;                                \
-    }                                                                                  \
-    static inline type __hmin_nan(type a, type b)                                      \
-    {                                                                                  \
-        return a != a ? a : b != b ? b : b < a ? b : a;                                \
-    }                                                                                  \
-    static inline pair __hadd2(pair a, pair b)                                         \
-    {                                                                                  \
-        return a + b;                                                                  \
-    }                                                                                  \
-    static inline pair __hsub2(pair a, pair b)                                         \
-    {                                                                                  \
-        return a - b;                                                                  \
-    }                                                                                  \
-    static inline pair __hmul2(pair a, pair b)                                         \
-    {                                                                                  \
-        return a * b;                                                                  \
-    }                                                                                  \
-    static inline pair __h2div(pair a, pair b)                                         \
-    {                                                                                  \
-        return a / b;                                                                  \
-    }                                                                                  \
-    static inline pair __hfma2(pair a, pair b, pair c)                                 \
-    {                                                                                  \
-        return pair(__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y));                     \
-    }                                                                                  \
-    static inline pair __hmax2(pair a, pair b)                                         \
-    {                                                                                  \
-        return pair(__hmax(a.x, b.x), __hmax(a.y, b.y));                               \
-    }                                                                                  \
-    static inline pair __hmin2(pair a, pair b)                                         \
-    {                                                                                  \
-        return pair(__hmin(a.x, b.x), __hmin(a.y, b.y));                               \
+#define GPO_SIM_SHORT_MATH(type, pair)                             \
+    static inline type __hadd(type a, type b)                      \
+    {                                                              \
+        return a + b;                                              \
+    }                                                              \
+    static inline type __hsub(type a, type b)                      \
+    {                                                              \
+        return a - b;                                              \
+    }                                                              \
+    static inline type __hmul(type a, type b)                      \
+    {                                                              \
+        return a * b;                                              \
+    }                                                              \
+    static inline type __hdiv(type a, type b)                      \
+    {                                                              \
+        return a / b;                                              \
+    }                                                              \
+    static inline type __hneg(type a)                              \
+    {                                                              \
+        return -a;                                                 \
+    }                                                              \
+    static inline type __habs(type a)                              \
+    {                                                              \
+        a.bits &= 0x7fffu;                                         \
+        return a;                                                  \
+    }                                                              \
+    static inline type __hfma(type a, type b, type c)              \
+    {                                                              \
+        return type(gpo_sim::fma_to_odd(a, b, c));                 \
+    }                                                              \
+    static inline bool __hisnan(type a)                            \
+    {                                                              \
+        return a != a;                                             \
+    }                                                              \
+    static inline bool __heq(type a, type b)                       \
+    {                                                              \
+        return a == b;                                             \
+    }                                                              \
+    static inline bool __hlt(type a, type b)                       \
+    {                                                              \
+        return a < b;                                              \
+    }                                                              \
+    static inline bool __hgt(type a, type b)                       \
+    {                                                              \
+        return a > b;                                              \
+    }                                                              \
+    static inline type __hmax(type a, type b)                      \
+    {                                                              \
+        return a != a ? b : b != b ? a : a < b ? b : a;            \
+    }                                                              \
+    static inline type __hmin(type a, type b)                      \
+    {                                                              \
+        return a != a ? b : b != b ? a : b < a ? b : a;            \
+    }                                                              \
+    static inline type __hmax_nan(type a, type b)                  \
+    {                                                              \
+        return a != a ? a : b != b ? b : a < b ? b : a;            \
+    }                                                              \
+    static inline type __hmin_nan(type a, type b)                  \
+    {                                                              \
+        return a != a ? a : b != b ? b : b < a ? b : a;            \
+    }                                                              \
+    static inline pair __hadd2(pair a, pair b)                     \
+    {                                                              \
+        return a + b;                                              \
+    }                                                              \
+    static inline pair __hsub2(pair a, pair b)                     \
+    {                                                              \
+        return a - b;                                              \
+    }                                                              \
+    static inline pair __hmul2(pair a, pair b)                     \
+    {                                                              \
+        return a * b;                                              \
+    }                                                              \
+    static inline pair __h2div(pair a, pair b)                     \
+    {                                                              \
+        return a / b;                                              \
+    }                                                              \
+    static inline pair __hfma2(pair a, pair b, pair c)             \
+    {                                                              \
+        return pair(__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)); \
+    }                                                              \
+    static inline pair __hmax2(pair a, pair b)                     \
+    {                                                              \
+        return pair(__hmax(a.x, b.x), __hmax(a.y, b.y));           \
+    }                                                              \
+    static inline pair __hmin2(pair a, pair b)                     \
+    {                                                              \
+        return pair(__hmin(a.x, b.x), __hmin(a.y, b.y));           \
     }
 
 GPO_SIM_SHORT_MATH(__half, __half2)
@@ -407,96 +406,96 @@ GPO_SIM_SHORT_MATH(__nv_bfloat16, __nv_bfloat162)
 
 /* ---- the intrinsics whose names carry the format ---- */
 
-#define GPO_SIM_SHORT_NAMES(type, pair, name, name2, FROM_FLOAT)                       \
-    static inline float __##name##2float(type a)                                       \
-    {                                                                                  \
-        return (float)a;                                                               \
-    }                                                                                  \
-    static inline type __float2##name(float a)                                         \
-    {                                                                                  \
-        return type(a);                                                                \
-    }                                                                                  \
-    static inline type __float2##name##_rn(float a)                                    \
-    {                                                                                  \
-        return type(a);                                                                \
-    }                                                                                  \
-    static inline type __float2##name##_rz(float a)                                    \
-    {                                                                                  \
-        type r;                                                                        \
-        r.bits = FROM_FLOAT(a, gpo_sim::TOWARD_ZERO);                                  \
-        return r;                                                                      \
-    }                                                                                  \
-    static inline type __float2##name##_rd(float a)                                    \
-    {                                                                                  \
-        type r;                                                                        \
-        r.bits = FROM_FLOAT(a, gpo_sim::DOWN);                                         \
-        return r;                                                                      \
-    }                                                                                  \
-    static inline type __float2##name##_ru(float a)                                    \
-    {                                                                                  \
-        type r;                                                                        \
-        r.bits = FROM_FLOAT(a, gpo_sim::UP);                                           \
-        return r;                                                                      \
-    }                                                                                  \
-    static inline type __double2##name(double a)                                       \
-    {                                                                                  \
-        return type(a);                                                                \
-    }                                                                                  \
-    static inline type __ushort_as_##name(unsigned short bits)                         \
-    {                                                                                  \
-        type r;                                                                        \
-        r.bits = bits;                                                                 \
-        return r;                                                                      \
-    }                                                                                  \
-    static inline unsigned short __##name##_as_ushort(type a)                          \
-    {                                                                                  \
-        return a.bits;                                                                 \
-    }                                                                                  \
-    static inline pair __##name##2##name2(type a)                                      \
-    {                                                                                  \
-        return pair(a, a);                                                             \
-    }                                                                                  \
-    static inline pair __floats2##name2##_rn(float a, float b)                         \
-    {                                                                                  \
-        return pair(type(a), type(b));                                                 \
-    }                                                                                  \
-    static inline pair __float2##name2##_rn(float a)                                   \
-    {                                                                                  \
-        return pair(type(a), type(a));                                                 \
-    }                                                                                  \
-    static inline pair __float22##name2##_rn(float2 a)                                 \
-    {                                                                                  \
-        return pair(type(a.x), type(a.y));                                             \
-    }                                                                                  \
-    static inline float2 __##name2##2float2(pair a)                                    \
-    {                                                                                  \
-        return float2{(float)a.x, (float)a.y};                                         \
+#define GPO_SIM_SHORT_NAMES(type, pair, name, name2, FROM_FLOAT) \
+    static inline float __##name##2float(type a)                 \
+    {                                                            \
+        return (float)a;                                         \
+    }                                                            \
+    static inline type __float2##name(float a)                   \
+    {                                                            \
+        return type(a);                                          \
+    }                                                            \
+    static inline type __float2##name##_rn(float a)              \
+    {                                                            \
+        return type(a);                                          \
+    }                                                            \
+    static inline type __float2##name##_rz(float a)              \
+    {                                                            \
+        type r;                                                  \
+        r.bits = FROM_FLOAT(a, gpo_sim::TOWARD_ZERO);            \
+        return r;                                                \
+    }                                                            \
+    static inline type __float2##name##_rd(float a)              \
+    {                                                            \
+        type r;                                                  \
+        r.bits = FROM_FLOAT(a, gpo_sim::DOWN);                   \
+        return r;                                                \
+    }                                                            \
+    static inline type __float2##name##_ru(float a)              \
+    {                                                            \
+        type r;                                                  \
+        r.bits = FROM_FLOAT(a, gpo_sim::UP);                     \
+        return r;                                                \
+    }                                                            \
+    static inline type __double2##name(double a)                 \
+    {                                                            \
+        return type(a);                                          \
+    }                                                            \
+    static inline type __ushort_as_##name(unsigned short bits)   \
+    {                                                            \
+        type r;                                                  \
+        r.bits = bits;                                           \
+        return r;                                                \
+    }                                                            \
+    static inline unsigned short __##name##_as_ushort(type a)    \
+    {                                                            \
+        return a.bits;                                           \
+    }                                                            \
+    static inline pair __##name##2##name2(type a)                \
+    {                                                            \
+        return pair(a, a);                                       \
+    }                                                            \
+    static inline pair __floats2##name2##_rn(float a, float b)   \
+    {                                                            \
+        return pair(type(a), type(b));                           \
+    }                                                            \
+    static inline pair __float2##name2##_rn(float a)             \
+    {                                                            \
+        return pair(type(a), type(a));                           \
+    }                                                            \
+    static inline pair __float22##name2##_rn(float2 a)           \
+    {                                                            \
+        return pair(type(a.x), type(a.y));                       \
+    }                                                            \
+    static inline float2 __##name2##2float2(pair a)              \
+    {                                                            \
+        return float2{(float)a.x, (float)a.y};                   \
     }
 
 GPO_SIM_SHORT_NAMES(__half, __half2, half, half2, gpo_sim::float_to_half)
 GPO_SIM_SHORT_NAMES(__nv_bfloat16, __nv_bfloat162, bfloat16, bfloat162,
                     gpo_sim::float_to_bfloat16)
 
-#define GPO_SIM_PAIR_NAMES(type, pair, name, name2)                                    \
-    static inline pair __halves2##name2(type a, type b)                                \
-    {                                                                                  \
-        return pair(a, b);                                                             \
-    }                                                                                  \
-    static inline type __low2##name(pair a)                                            \
-    {                                                                                  \
-        return a.x;                                                                    \
-    }                                                                                  \
-    static inline type __high2##name(pair a)                                           \
-    {                                                                                  \
-        return a.y;                                                                    \
-    }                                                                                  \
-    static inline float __low2float(pair a)                                            \
-    {                                                                                  \
-        return (float)a.x;                                                             \
-    }                                                                                  \
-    static inline float __high2float(pair a)                                           \
-    {                                                                                  \
-        return (float)a.y;                                                             \
+#define GPO_SIM_PAIR_NAMES(type, pair, name, name2)     \
+    static inline pair __halves2##name2(type a, type b) \
+    {                                                   \
+        return pair(a, b);                              \
+    }                                                   \
+    static inline type __low2##name(pair a)             \
+    {                                                   \
+        return a.x;                                     \
+    }                                                   \
+    static inline type __high2##name(pair a)            \
+    {                                                   \
+        return a.y;                                     \
+    }                                                   \
+    static inline float __low2float(pair a)             \
+    {                                                   \
+        return (float)a.x;                              \
+    }                                                   \
+    static inline float __high2float(pair a)            \
+    {                                                   \
+        return (float)a.y;                              \
     }
 
 GPO_SIM_PAIR_NAMES(__half, __half2, half, half2)

@@ -18,15 +18,14 @@
 #endif
 #endif
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 enum {
     WARP = 32,
     MAX_THREADS = 1024,
     MAX_WARPS = MAX_THREADS / WARP,
     MAX_RESIDENT = 8,
-    MAX_ARRAYS = 64, /* shared arrays of one kernel */
+    MAX_ARRAYS = 64,    /* shared arrays of one kernel */
     SHARED_GUARD = 128, /* bytes between two shared arrays */
     SHARED_STATIC = 48 * 1024,
     SHARED_TOTAL = 227 * 1024, /* per block, compute capability 9.0 */
@@ -66,7 +65,8 @@ struct Fibre {
     int value;        /* the predicate it brings to a barrier, then the result */
     Fold fold;
     Meeting meeting;
-    uint32_t fence, fence_barrier; /* time of its last fence, of the barrier before it */
+    uint32_t fence,
+        fence_barrier;       /* time of its last fence, of the barrier before it */
     Occurrence *occurrences; /* by site: how often since the last barrier */
     size_t noccurrences;
 };
@@ -117,18 +117,23 @@ struct Block {
     size_t shared_used, shared_offset, static_bytes;
     SharedArray arrays[MAX_ARRAYS];
     int narrays;
-    uint32_t start;      /* the time it began, */
-    uint32_t barrier;    /* of its last barrier: what was before is ordered */
-    uint32_t interval;   /* number of its last barrier, unique in the process */
-    uint32_t acquired;   /* its acquires, a list in access.cpp; 0: none */
-    void *cells;         /* of its shared memory, see access.cpp */
+    uint32_t start;    /* the time it began, */
+    uint32_t barrier;  /* of its last barrier: what was before is ordered */
+    uint32_t interval; /* number of its last barrier, unique in the process */
+    uint32_t fences;   /* how many its threads have made */
+    uint32_t acquired; /* its acquires, a list in access.cpp; 0: none */
+    void *cells;       /* of its shared memory, see access.cpp */
 };
 
 /* ---- scheduler.cpp ---- */
 
 extern gpo_sim_config config;
 extern Fibre *current; /* NULL outside of a kernel */
-extern uint32_t now;   /* counts barriers, meetings and fences */
+
+/* Whether this system thread runs the launch: others' host code is instrumented too. */
+extern __thread bool launching __attribute__((tls_model("initial-exec")));
+
+extern uint32_t now; /* counts barriers, meetings and fences */
 
 struct LaunchState {
     gpo_call *call;
@@ -148,6 +153,9 @@ uint32_t random_below(uint32_t n);
 
 /* Lets others run; the thread stays ready. */
 void yield(void);
+
+/* Whether the running thread has asked this very often since it got its turn. */
+bool is_busy(void);
 
 /* A loop that waits for a store of another thread came round once more. */
 void spin_at(const Site *site);
@@ -194,8 +202,8 @@ struct Allocation {
 
 extern const gpo_backend backend;
 
-/* The first byte of the range that nothing has written, -1 if there is none. */
-int64_t first_unwritten(const Allocation *allocation, const void *from, size_t bytes);
+/* Whether nothing has written any byte of the range. */
+bool none_written(const Allocation *allocation, const void *from, size_t bytes);
 
 /* The allocation that holds `address`, else NULL. */
 Allocation *allocation_of(const void *address);
@@ -229,7 +237,7 @@ void access_reset(void);
 /* The source line of an instruction of this library; file "" and 0 if unknown. */
 Site line_of(uintptr_t pc);
 
-/* "ops/reduce/cuda.cu" of a path as the compiler knows it. */
+/* "ops/reduce/cuda.cu" of a path as the compiler knows it; good until the next call. */
 const char *short_path(const char *path);
 
 } // namespace gpo_sim

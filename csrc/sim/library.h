@@ -36,13 +36,13 @@ typedef struct gpo_sim_state {
     int64_t fail_after;  /* what is left; -1 also when the failure has happened */
     int64_t allocations; /* device allocations alive, and their size */
     int64_t bytes;
-    int64_t launches;    /* since the library was loaded */
+    int64_t launches; /* since the library was loaded */
 } gpo_sim_state;
 
 /* What one source line of one kernel did, summed over its launches. */
 typedef struct gpo_sim_record {
     const char *kernel;
-    const char *file; /* "" if the line is unknown */
+    char file[96]; /* "ops/reduce/cuda.cu"; "" if the line is unknown */
     int line;
     uint64_t launches, blocks, threads; /* of the kernel */
     uint64_t shared_requests, shared_wavefronts, shared_ideal;
@@ -53,7 +53,8 @@ typedef struct gpo_sim_record {
 } gpo_sim_record;
 
 typedef struct gpo_sim_library {
-    size_t record_bytes; /* sizeof(gpo_sim_record): a library of another build differs */
+    size_t
+        record_bytes; /* sizeof(gpo_sim_record): a library of another build differs */
     bool instrumented;
     const gpo_backend *backend;
     const gpo_table *(*table)(const char *op);

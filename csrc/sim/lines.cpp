@@ -15,8 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 struct Row {
     uintptr_t address; /* relative to where the library is loaded */
@@ -346,24 +345,46 @@ line_of(uintptr_t pc)
             low = middle + 1;
         }
     }
-    if (low == 0 || table.rows[low - 1].line == 0) {
+    /* a wide copy is inlined from vector_sim.h: the row before it is the caller's */
+    while (low > 1 && strstr(table.rows[low - 1].file, "_sim.h") &&
+           table.rows[low - 2].line != 0) {
+        low--;
+    }
+    if (low == 0 || table.rows[low - 1].line == 0 ||
+        strstr(table.rows[low - 1].file, "/include/c++/")) { /* the launch's own code */
         return Site{"", 0};
     }
     return Site{table.rows[low - 1].file, table.rows[low - 1].line};
 }
 
+/* Drops "name/.." pairs in place. */
+static void
+drop_parents(char *path)
+{
+    for (char *up = strstr(path, "/../"); up; up = strstr(path, "/../")) {
+        char *name = up;
+        while (name > path && name[-1] != '/') {
+            name--;
+        }
+        memmove(name, up + 4, strlen(up + 4) + 1);
+    }
+}
+
 const char *
 short_path(const char *path)
 {
+    static char text[256];
     const char *root = strstr(path, "csrc/");
     for (const char *next = root; next; next = strstr(next + 1, "csrc/")) {
         root = next;
     }
-    if (root) {
-        return root + 5;
+    if (!root) {
+        const char *slash = strrchr(path, '/');
+        return slash ? slash + 1 : path;
     }
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+    snprintf(text, sizeof text, "%s", root + 5);
+    drop_parents(text);
+    return text;
 }
 
 } // namespace gpo_sim

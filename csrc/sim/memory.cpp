@@ -16,14 +16,13 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 enum {
     ALIGNMENT = 256, /* as cudaMalloc gives it */
     GUARD = 4096,    /* bytes before and after an allocation: a block's worth */
     PAGE = 4096,
-    GUARD_FILL = 0xB7,
+    GUARD_FILL = 0x7D, /* a half of these bytes is a nan: adding 0 changes it */
     SHARED_FILL = 0xA5,
 };
 static const size_t SPARSE = (size_t)256 << 20;
@@ -209,7 +208,20 @@ allocation_written(Allocation *a, const void *from, size_t bytes)
     }
 }
 
-int64_t
+bool
+none_written(const Allocation *a, const void *from, size_t bytes)
+{
+    const size_t start = (size_t)((const char *)from - a->data);
+    for (size_t i = start; i < start + bytes; i++) {
+        if (!(a->unwritten[i / 8] >> i % 8 & 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The first byte of the range that nothing has written, -1 if there is none. */
+static int64_t
 first_unwritten(const Allocation *a, const void *from, size_t bytes)
 {
     const size_t start = (size_t)((const char *)from - a->data);
@@ -233,8 +245,10 @@ describe_address(uintptr_t address, char *text, size_t size)
         const uintptr_t begin = (uintptr_t)heap[k].data;
         const uintptr_t end = begin + heap[k].bytes;
         if (address >= end && address - end < 65536) {
-            snprintf(text, size, "%zu bytes after the end of a device allocation of "
-                     "%zu bytes", (size_t)(address - end), heap[k].bytes);
+            snprintf(text, size,
+                     "%zu bytes after the end of a device allocation of "
+                     "%zu bytes",
+                     (size_t)(address - end), heap[k].bytes);
             return;
         }
         if (address < begin && begin - address < 65536) {
@@ -320,8 +334,10 @@ upload_locked(gpo_call *call, void *to, const void *from, size_t bytes)
         return injected(call, "upload");
     }
     if (!is_device(to, bytes)) {
-        return gpo_fail(call, GPO_ESIM, "upload: %zu bytes to an address that is not a "
-                        "device allocation of that size", bytes);
+        return gpo_fail(call, GPO_ESIM,
+                        "upload: %zu bytes to an address that is not a "
+                        "device allocation of that size",
+                        bytes);
     }
     Allocation *a = allocation_of(to);
     if (a && a->mapped) { /* pages of zeros stay untouched */
@@ -358,8 +374,10 @@ download_locked(gpo_call *call, void *to, const void *from, size_t bytes)
         return injected(call, "download");
     }
     if (!is_device(from, bytes)) {
-        return gpo_fail(call, GPO_ESIM, "download: %zu bytes from an address that is "
-                        "not a device allocation of that size", bytes);
+        return gpo_fail(call, GPO_ESIM,
+                        "download: %zu bytes from an address that is "
+                        "not a device allocation of that size",
+                        bytes);
     }
     const Allocation *a = allocation_of(from);
     if (a && config.checks && config.first_block <= 0) {
@@ -367,7 +385,8 @@ download_locked(gpo_call *call, void *to, const void *from, size_t bytes)
         if (i >= 0) {
             return gpo_fail(call, GPO_ESIM,
                             "%s: byte %lld of a result of %zu bytes was never written",
-                            call->op ? call->op->name : "download", (long long)i, bytes);
+                            call->op ? call->op->name : "download", (long long)i,
+                            bytes);
         }
     }
     memcpy(to, from, bytes);
@@ -447,7 +466,8 @@ tickets(gpo_call *call, unsigned **out)
     }
     else {
         Allocation *block = allocation_of(ticket_block);
-        if (block->unwritten && config.checks) { /* what earlier calls left is not ours */
+        if (block->unwritten &&
+            config.checks) { /* what earlier calls left is not ours */
             memset(ticket_block + ticket_bytes, 0xFF, GPO_PARTIALS);
             memset(block->unwritten, 0xFF, block->bytes / 8 + 1);
         }
@@ -466,7 +486,8 @@ check_tickets(bool complete)
     for (int i = 0; i < GPO_TICKETS; i++) {
         if (ticket[i] != 0) {
             if (complete) {
-                fault(NULL, NULL, "the kernel left ticket %d at %u, not 0", i, ticket[i]);
+                fault(NULL, NULL, "the kernel left ticket %d at %u, not 0", i,
+                      ticket[i]);
             }
             memset(ticket_block, 0, ticket_bytes);
             return;
@@ -531,7 +552,8 @@ void
 memory_state(gpo_sim_state *state)
 {
     state->allocations = (int64_t)heap_count - (ticket_block != NULL);
-    state->bytes = (int64_t)(heap_bytes - (ticket_block ? ticket_bytes + GPO_PARTIALS : 0));
+    state->bytes =
+        (int64_t)(heap_bytes - (ticket_block ? ticket_bytes + GPO_PARTIALS : 0));
 }
 
 /* Few: the grids that a room sizes by it stay quick, and still have many blocks. */
@@ -542,8 +564,8 @@ processors(const gpo_call *)
 }
 
 const gpo_backend backend = {
-    "sim",  true,   unavailable, begin,  end,     alloc,     release,
-    upload, download, wait,      scratch, tickets, processors,
+    "sim",  true,     unavailable, begin,   end,     alloc,      release,
+    upload, download, wait,        scratch, tickets, processors,
 };
 
 /* ---- shared memory: arrays with guard zones between them ---- */
@@ -575,6 +597,9 @@ shared_add(Block *block, const void *key, size_t bytes)
     array->data = block->shared + block->shared_used + SHARED_GUARD;
     array->offset = (block->shared_offset + 15) / 16 * 16;
     block->shared_offset = array->offset + bytes;
+#ifdef GPO_SIM_ASAN /* the zone in front is the one behind the array before */
+    __asan_unpoison_memory_region(array->data - SHARED_GUARD, SHARED_GUARD);
+#endif
     memset(array->data - SHARED_GUARD, GUARD_FILL, SHARED_GUARD);
     memset(array->data, SHARED_FILL, bytes);
     memset(array->data + bytes, GUARD_FILL, whole - bytes + SHARED_GUARD);
@@ -607,10 +632,11 @@ shared_end(Block *block)
         for (size_t k = 0; k < SHARED_GUARD; k++) {
             const bool behind = (uint8_t)a->data[a->bytes + k] != GUARD_FILL;
             if (behind || (uint8_t)a->data[-1 - (ptrdiff_t)k] != GUARD_FILL) {
-                fault(NULL, NULL,
-                      "block (%u, %u, %u) wrote %zu bytes %s a shared array of %zu bytes",
-                      block->index.x, block->index.y, block->index.z, k,
-                      behind ? "after" : "before", a->bytes);
+                fault(
+                    NULL, NULL,
+                    "block (%u, %u, %u) wrote %zu bytes %s a shared array of %zu bytes",
+                    block->index.x, block->index.y, block->index.z, k,
+                    behind ? "after" : "before", a->bytes);
                 return;
             }
         }

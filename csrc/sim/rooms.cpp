@@ -14,9 +14,9 @@ const gpo_table *gpo_sim_room(const char *op);
 const gpo_table *
 gpo_sim_room(const char *op)
 {
-#define OP(name)                                                                       \
-    if (strcmp(op, #name) == 0) {                                                      \
-        return &name##_cuda;                                                           \
+#define OP(name)                  \
+    if (strcmp(op, #name) == 0) { \
+        return &name##_cuda;      \
     }
 #include "../ops/ops.def"
 #undef OP

@@ -12,8 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 /* ---- state ---- */
 
@@ -21,6 +20,7 @@ const Position *here;
 dim3 block_dim, grid_dim;
 gpo_sim_config config = {GPO_SIM_ASCENDING, 1, 0, -1, 0, 0, false, false};
 Fibre *current;
+__thread bool launching;
 uint32_t now;
 LaunchState running;
 
@@ -29,13 +29,14 @@ static Block blocks[MAX_RESIDENT];
 static Fibre *queue[WARP]; /* the lanes of the running warp that go next */
 static unsigned queue_position, queue_length;
 static uint32_t random_state;
-static uint32_t intervals;   /* barriers since the library was loaded */
-static uint64_t waits;       /* rounds of waiting loops since anything moved */
-static unsigned busy;        /* atomics since the running thread was switched to */
+static uint32_t intervals; /* barriers since the library was loaded */
+static uint64_t waits;     /* rounds of waiting loops since anything moved */
+static unsigned busy;      /* questions of is_busy() since the last switch */
 static int64_t launches;
 
 enum {
-    /* A thread with this many atomics in a row may be waiting: others get a turn. */
+    /* A thread with this many atomic or volatile accesses may wait: others get a turn.
+     */
     BUSY_LIMIT = 4096,
     /* Rounds of waiting with no other progress: about a second. */
     WAIT_LIMIT = 1 << 22,
@@ -150,6 +151,12 @@ yield(void)
     park();
 }
 
+bool
+is_busy(void)
+{
+    return ++busy > BUSY_LIMIT;
+}
+
 void
 spin_at(const Site *site)
 {
@@ -180,7 +187,7 @@ atomic_access(void *address, size_t bytes, bool writes, const char *file, int li
     if (config.schedule == GPO_SIM_PREEMPT && random_below(PREEMPT_ONE_IN) == 0) {
         yield();
     }
-    else if (++busy > BUSY_LIMIT) {
+    else if (is_busy()) {
         spin_at(&site);
     }
     access_atomic(address, bytes, writes, &site);
@@ -427,8 +434,8 @@ report_deadlock(Block *block)
               "deadlock: the lanes 0x%08x of mask 0x%08x never come; %s", missing,
               fibre->meeting.mask,
               missing & warp->at_barrier ? "they wait at a block barrier"
-              : missing & elsewhere      ? "they wait at another line or with another mask"
-                                         : "they are not in this warp's code");
+              : missing & elsewhere ? "they wait at another line or with another mask"
+                                    : "they are not in this warp's code");
         return;
     }
 }
@@ -588,7 +595,7 @@ clean_name(const char *kernel)
     static struct Name {
         const char *given;
         char *clean;
-    } *names;
+    } * names;
     static size_t count;
     for (size_t i = 0; i < count; i++) {
         if (names[i].given == kernel) {
@@ -646,10 +653,11 @@ check_configuration(gpo_call *call, dim3 g, dim3 b, size_t shared_bytes)
 {
     const uint64_t threads = (uint64_t)b.x * b.y * b.z;
     if (threads == 0 || threads > MAX_THREADS || b.x > 1024 || b.y > 1024 || b.z > 64) {
-        return gpo_fail(call, GPO_ESIM,
-                        "%s: invalid launch: a block of (%u, %u, %u) threads; 1 to 1024 "
-                        "are possible, 64 in z",
-                        running.kernel, b.x, b.y, b.z);
+        return gpo_fail(
+            call, GPO_ESIM,
+            "%s: invalid launch: a block of (%u, %u, %u) threads; 1 to 1024 "
+            "are possible, 64 in z",
+            running.kernel, b.x, b.y, b.z);
     }
     if (g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535) {
         return gpo_fail(call, GPO_ESIM,
@@ -658,10 +666,11 @@ check_configuration(gpo_call *call, dim3 g, dim3 b, size_t shared_bytes)
                         running.kernel, g.x, g.y, g.z);
     }
     if (shared_bytes > SHARED_TOTAL) {
-        return gpo_fail(call, GPO_ESIM,
-                        "%s: invalid launch: %zu bytes of dynamic shared memory; %d are "
-                        "possible",
-                        running.kernel, shared_bytes, (int)SHARED_TOTAL);
+        return gpo_fail(
+            call, GPO_ESIM,
+            "%s: invalid launch: %zu bytes of dynamic shared memory; %d are "
+            "possible",
+            running.kernel, shared_bytes, (int)SHARED_TOTAL);
     }
     return GPO_OK;
 }
@@ -758,11 +767,13 @@ launch_locked(gpo_call *call, void (*run)(const void *), const void *arguments,
     }
 
     const uint64_t total = (uint64_t)grid.x * grid.y * grid.z;
-    const uint64_t first = config.first_block > 0 && (uint64_t)config.first_block < total
-                               ? (uint64_t)config.first_block
-                               : 0;
+    const uint64_t first =
+        config.first_block > 0 && (uint64_t)config.first_block < total
+            ? (uint64_t)config.first_block
+            : 0;
     const unsigned nthreads = block.x * block.y * block.z;
-    const int64_t most = config.max_threads > 0 ? config.max_threads : default_max_threads;
+    const int64_t most =
+        config.max_threads > 0 ? config.max_threads : default_max_threads;
     if (total - first > (uint64_t)most / nthreads) {
         return gpo_fail(call, GPO_ESIM,
                         "%s: %llu blocks of %u threads would take minutes in the "
@@ -783,7 +794,9 @@ launch_locked(gpo_call *call, void (*run)(const void *), const void *arguments,
     waits = 0;
     launches++;
     access_launch_begin();
+    launching = true;
     run_grid(first, total - first, resident);
+    launching = false;
     memory_after_launch(!running.failed && !running.partial);
     return running.failed ? GPO_ESIM : GPO_OK;
 }
@@ -844,7 +857,8 @@ const gpo_table *gpo_sim_room(const char *op);
 extern "C" __attribute__((weak)) gpo_status
 gpo_device_copy(gpo_call *call, const gpo_array *from, const gpo_array *to);
 
-extern "C" __attribute__((visibility("default"))) const gpo_sim_library gpo_sim_entry = {
+extern "C" __attribute__((visibility("default")))
+const gpo_sim_library gpo_sim_entry = {
     sizeof(gpo_sim_record),
 #ifdef GPO_SIM_PROFILE
     true,

@@ -1,7 +1,8 @@
 /*
- * vector_sim.h  CUDA's vector types for a host compiler: dim3, then int2 to double4 with
- * their make_ functions.  A type of 8 or 16 bytes is copied by one access of that size,
- * as the device copies it, so that the checks see one wide request and its alignment.
+ * vector_sim.h  CUDA's vector types for a host compiler: dim3, then int2 to double4
+ * with their make_ functions.  A type of 8 or 16 bytes is copied by one access of that
+ * size, as the device copies it, so that the checks see one wide request and its
+ * alignment.
  */
 #ifndef GPO_SIM_VECTOR_SIM_H
 #define GPO_SIM_VECTOR_SIM_H
@@ -19,8 +20,7 @@ struct dim3 {
     }
 };
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 typedef uint64_t __attribute__((may_alias)) Word8;
 typedef uint32_t __attribute__((vector_size(16), may_alias)) Word16;
@@ -28,63 +28,62 @@ typedef uint32_t __attribute__((vector_size(16), may_alias)) Word16;
 } // namespace gpo_sim
 
 /* Two or four components, aligned as on the device, in one access of `Word`. */
-#define GPO_SIM_VECTOR2(type, scalar, Word)                                            \
-    struct alignas(sizeof(gpo_sim::Word)) type {                                       \
-        scalar x, y;                                                                   \
-        type() = default;                                                              \
-        constexpr type(scalar a, scalar b) : x(a), y(b)                                \
-        {                                                                              \
-        }                                                                              \
-        type(const type &other)                                                        \
-        {                                                                              \
-            *(gpo_sim::Word *)this = *(const gpo_sim::Word *)&other;                   \
-        }                                                                              \
-        type &operator=(const type &other)                                             \
-        {                                                                              \
-            *(gpo_sim::Word *)this = *(const gpo_sim::Word *)&other;                   \
-            return *this;                                                              \
-        }                                                                              \
-    };                                                                                 \
-    static inline type make_##type(scalar a, scalar b)                                 \
-    {                                                                                  \
-        return type(a, b);                                                             \
+#define GPO_SIM_VECTOR2(type, scalar, Word)                          \
+    struct alignas(sizeof(gpo_sim::Word)) type {                     \
+        scalar x, y;                                                 \
+        type() = default;                                            \
+        constexpr type(scalar a, scalar b) : x(a), y(b)              \
+        {                                                            \
+        }                                                            \
+        type(const type &other)                                      \
+        {                                                            \
+            *(gpo_sim::Word *)this = *(const gpo_sim::Word *)&other; \
+        }                                                            \
+        type &operator=(const type &other)                           \
+        {                                                            \
+            *(gpo_sim::Word *)this = *(const gpo_sim::Word *)&other; \
+            return *this;                                            \
+        }                                                            \
+    };                                                               \
+    static inline type make_##type(scalar a, scalar b)               \
+    {                                                                \
+        return type(a, b);                                           \
     }
 
-#define GPO_SIM_VECTOR4(type, scalar, Word)                                            \
-    struct alignas(sizeof(gpo_sim::Word)) type {                                       \
-        scalar x, y, z, w;                                                             \
-        type() = default;                                                              \
-        constexpr type(scalar a, scalar b, scalar c, scalar d)                         \
-            : x(a), y(b), z(c), w(d)                                                   \
-        {                                                                              \
-        }                                                                              \
-        type(const type &other)                                                        \
-        {                                                                              \
-            *(gpo_sim::Word *)this = *(const gpo_sim::Word *)&other;                   \
-        }                                                                              \
-        type &operator=(const type &other)                                             \
-        {                                                                              \
-            *(gpo_sim::Word *)this = *(const gpo_sim::Word *)&other;                   \
-            return *this;                                                              \
-        }                                                                              \
-    };                                                                                 \
-    static inline type make_##type(scalar a, scalar b, scalar c, scalar d)             \
-    {                                                                                  \
-        return type(a, b, c, d);                                                       \
+#define GPO_SIM_VECTOR4(type, scalar, Word)                                \
+    struct alignas(sizeof(gpo_sim::Word)) type {                           \
+        scalar x, y, z, w;                                                 \
+        type() = default;                                                  \
+        constexpr type(scalar a, scalar b, scalar c, scalar d)             \
+            : x(a), y(b), z(c), w(d)                                       \
+        {                                                                  \
+        }                                                                  \
+        type(const type &other)                                            \
+        {                                                                  \
+            *(gpo_sim::Word *)this = *(const gpo_sim::Word *)&other;       \
+        }                                                                  \
+        type &operator=(const type &other)                                 \
+        {                                                                  \
+            *(gpo_sim::Word *)this = *(const gpo_sim::Word *)&other;       \
+            return *this;                                                  \
+        }                                                                  \
+    };                                                                     \
+    static inline type make_##type(scalar a, scalar b, scalar c, scalar d) \
+    {                                                                      \
+        return type(a, b, c, d);                                           \
     }
 
 /* The device splits these: three components, or more than 16 bytes. */
-#define GPO_SIM_VECTOR3(type, scalar)                                                  \
-    struct type {                                                                      \
-        scalar x, y, z;                                                                \
-    };                                                                                 \
-    static inline type make_##type(scalar a, scalar b, scalar c)                       \
-    {                                                                                  \
-        return type{a, b, c};                                                          \
+#define GPO_SIM_VECTOR3(type, scalar)                            \
+    struct type {                                                \
+        scalar x, y, z;                                          \
+    };                                                           \
+    static inline type make_##type(scalar a, scalar b, scalar c) \
+    {                                                            \
+        return type{a, b, c};                                    \
     }
 
-namespace gpo_sim
-{
+namespace gpo_sim {
 
 typedef uint16_t __attribute__((may_alias)) Word2;
 typedef uint32_t __attribute__((may_alias)) Word4;

@@ -72,6 +72,13 @@ class Line(Counts):
     file: str = ""
     line: int = 0
 
+    @property
+    def matters(self) -> bool:
+        """Whether more than straight code of whole warps is on the line."""
+        counted = (self.shared_requests, self.global_requests, self.atomic_requests,
+                   self.code_divergent, self.barriers, self.races)  # fmt: skip
+        return any(counted)
+
 
 @dataclass
 class Kernel(Counts):
@@ -87,7 +94,6 @@ class Kernel(Counts):
 
 _HEAD = ("variant", "kernel", "blocks", "shared req/wave", "ways", "global req/sect", "eff",
          "atomics req/ser", "divergent", "lanes", "barriers", "races")  # fmt: skip
-_LINE_HEAD = ("line", "", "", *_HEAD[3:])
 
 
 def _cells(counts: Counts) -> tuple[str, ...]:
@@ -128,14 +134,15 @@ class Profile:
         return [(k.variant, k.kernel, str(k.blocks), *_cells(k)) for k in self.kernels]
 
     def _line_rows(self, kernel: Kernel) -> list[tuple[str, ...]]:
-        return [(f"{n.file}:{n.line}", "", "", *_cells(n)) for n in kernel.lines]
+        """The lines that ask memory for something, wait, or let a warp diverge."""
+        return [(f"{n.file}:{n.line}", "", "", *_cells(n)) for n in kernel.lines if n.matters]
 
     @property
     def _single(self) -> bool:
         return len({k.variant for k in self.kernels}) == 1
 
     def __repr__(self) -> str:
-        rows = [_HEAD]
+        rows: list[tuple[str, ...]] = [_HEAD]
         for kernel, row in zip(self.kernels, self._rows(), strict=True):
             rows.append(row)
             if self._single:
@@ -157,9 +164,7 @@ class Profile:
 
     def _repr_html_(self) -> str:
         def tr(cells: Sequence[str], tag: str = "td") -> str:
-            return (
-                "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
-            )
+            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
 
         body = [tr(_HEAD, "th")]
         for kernel, row in zip(self.kernels, self._rows(), strict=True):

@@ -12,9 +12,9 @@
  * v0  Interleaved addressing.
  * Was:   nothing; the first parallel reduction one would write.
  * Now:   a tree in shared memory, neighbours first; one element per thread.
- * Cost:  reads n * sizeof(T) bytes once; half of the threads of every warp idle from
- * the first step on, and `%` is a long instruction sequence. Left:  working threads are
- * spread over all warps -> v1.
+ * Cost:  reads n * sizeof(T) bytes once; half of the threads of every warp idle from the
+ *        first step on, and `%` is a long instruction sequence.
+ * Left:  working threads are spread over all warps -> v1.
  */
 template <typename Op>
 __global__ void
@@ -53,8 +53,9 @@ struct rung_v0 {
  * v1  Strided index.
  * Was:   v0 keeps every second thread of each warp busy, then every fourth, ...
  * Now:   the working threads are the first ones; whole warps retire.
- * Cost:  as v0 without the divergence, but lanes are 2 * d words apart: up to 32 of
- * them meet in one bank. Left:  bank conflicts -> v2.
+ * Cost:  as v0 without the divergence, but lanes are 2 * d words apart: up to 32 of them
+ *        meet in one bank.
+ * Left:  bank conflicts -> v2.
  */
 template <typename Op>
 __global__ void
@@ -133,9 +134,9 @@ struct rung_v2 {
 /*
  * v3  First add during load.
  * Was:   v2 spends a thread on every element.
- * Now:   each thread loads two elements and combines them in registers; half the
- * blocks. Cost:  as v2 with half the shared-memory work per element. Left:  the last
- * six steps use one warp and still pay a barrier each -> v4.
+ * Now:   each thread loads two elements and combines them in registers; half the blocks.
+ * Cost:  as v2 with half the shared-memory work per element.
+ * Left:  the last six steps use one warp and still pay a barrier each -> v4.
  */
 template <typename Op>
 __global__ void
@@ -459,18 +460,19 @@ struct rung_v8 {
  * v9  One launch, many loads in flight.
  * Was:   v8 waits for each load before the next and starts a second kernel to finish.
  * Now:   up to 8 independent 16-byte loads per thread and tile; the grid is as large as
- * the card holds at once; the block that takes the last ticket combines all parts in a
- *        fixed order.  Long chains go through Op::Fold, so the error does not grow with
- *        the length.  Three kernels, for long rows, short rows, and rows that lie
- * across memory (columns). Cost:  reads n * sizeof(T) bytes once; 128 bytes in flight
- * per thread. Left:  the last block's round trip through L2, about 2 us of a launch.
+ *        the card holds at once; the block that takes the last ticket combines all parts
+ *        in a fixed order.  Long chains go through Op::Fold, so the error does not grow
+ *        with the length.  Three kernels: for long rows, for short rows, and for rows
+ *        that lie across memory (columns).
+ * Cost:  reads n * sizeof(T) bytes once; up to 128 bytes in flight per thread.
+ * Left:  the last block's round trip through L2, about 2 us of a launch.
  */
 constexpr int BLOCKS_PER_PROCESSOR = 8;
 constexpr int64_t SHORT_ROW_BYTES = 4096; /* up to here part of a warp does a row */
 constexpr int ROWS_AT_ONCE = 4; /* short rows a group of lanes loads together */
 
 /* Loads of `vec` elements a thread makes before it uses the first one. */
-constexpr int
+__host__ __device__ constexpr int
 items_of(int vec)
 {
     return vec <= 4 ? 8 : vec == 8 ? 4 : 2; /* at most 32 elements: more only spill */

@@ -99,9 +99,9 @@ check_op(gpo_call *call, reduce_op op)
                         gpo_dtypes[x->dtype].name);
     }
     if (call->opt[ARG_DTYPE].given && !takes_dtype(op)) {
-        return gpo_fail(call, GPO_ETYPE,
-                        "reduce() takes dtype= for op='sum', 'prod' and 'mean', not '%s'",
-                        ops[op]);
+        return gpo_fail(
+            call, GPO_ETYPE,
+            "reduce() takes dtype= for op='sum', 'prod' and 'mean', not '%s'", ops[op]);
     }
     return GPO_OK;
 }
@@ -112,7 +112,7 @@ shape(gpo_call *call)
     gpo_array *x = &call->in[0];
     gpo_array *out = &call->out[0];
     const reduce_op op = (reduce_op)call->opt[ARG_OP].i;
-    bool reduced[GPO_MAX_DIMS];
+    bool reduced[GPO_MAX_DIMS] = {false};
 
     gpo_status status = check_op(call, op);
     if (!status) {
@@ -161,7 +161,7 @@ shape(gpo_call *call)
     if (status) {
         return status;
     }
-    if (cols == 0 && out->size > 0) {
+    if (cols == 0) {
         if (op == REDUCE_MIN || op == REDUCE_MAX) {
             return gpo_fail(call, GPO_EVALUE,
                             "zero-size array to reduction operation %s which has no "
@@ -169,8 +169,8 @@ shape(gpo_call *call)
                             op == REDUCE_MIN ? "minimum" : "maximum");
         }
         if (op == REDUCE_ARGMIN || op == REDUCE_ARGMAX) {
-            return gpo_fail(call, GPO_EVALUE,
-                            "attempt to get %s of an empty sequence", ops[op]);
+            return gpo_fail(call, GPO_EVALUE, "attempt to get %s of an empty sequence",
+                            ops[op]);
         }
     }
     return GPO_OK;
@@ -274,18 +274,23 @@ static const char doc[] =
     "keepdims : bool, optional\n"
     "    Keep the combined axes with length 1.\n"
     "dtype : dtype, optional\n"
-    "    For 'sum', 'prod' and 'mean': convert x to this dtype, then combine; the dtype\n"
-    "    of the result.  Another dtype than the default one costs a converted copy of x.\n"
-    "    Default: that of `out`, else int64 or uint64 for integers in a sum or product,\n"
+    "    For 'sum', 'prod' and 'mean': convert x to this dtype, then combine; the "
+    "dtype\n"
+    "    of the result.  Another dtype than the default one costs a converted copy of "
+    "x.\n"
+    "    Default: that of `out`, else int64 or uint64 for integers in a sum or "
+    "product,\n"
     "    float64 for a mean of integers, else that of x.\n"
     "out : array, optional\n"
-    "    Written and returned; must have the shape and dtype of the result and share no\n"
+    "    Written and returned; must have the shape and dtype of the result and share "
+    "no\n"
     "    memory with x.\n"
     "\n"
     "Returns\n"
     "-------\n"
     "scalar or array\n"
-    "    Shape of x without the combined axes.  int64 for 'argmin' and 'argmax', bool for\n"
+    "    Shape of x without the combined axes.  int64 for 'argmin' and 'argmax', bool "
+    "for\n"
     "    'any' and 'all', the dtype of x for 'min' and 'max'.\n"
     "\n"
     "Raises\n"
@@ -293,26 +298,36 @@ static const char doc[] =
     "numpy.exceptions.AxisError\n"
     "    An axis is out of bounds.\n"
     "ValueError\n"
-    "    An axis repeats; 'min', 'max', 'argmin' or 'argmax' of no elements; `out` has the\n"
+    "    An axis repeats; 'min', 'max', 'argmin' or 'argmax' of no elements; `out` has "
+    "the\n"
     "    wrong shape, is read-only or shares memory with x.\n"
     "TypeError\n"
-    "    x has another dtype; `out` has the wrong dtype; dtype= with an op that has none.\n"
+    "    x has another dtype; `out` has the wrong dtype; dtype= with an op that has "
+    "none.\n"
     "\n"
     "Notes\n"
     "-----\n"
-    "An empty sum is 0, an empty product 1, an empty mean nan, any of nothing False, all\n"
-    "of nothing True.  A nan makes 'min' and 'max' nan; 'argmin' and 'argmax' give the\n"
+    "An empty sum is 0, an empty product 1, an empty mean nan, any of nothing False, "
+    "all\n"
+    "of nothing True.  A nan makes 'min' and 'max' nan; 'argmin' and 'argmax' give "
+    "the\n"
     "first nan, else the first extreme element.\n"
     "\n"
-    "Accuracy: float16 and bfloat16 are added in float32.  Sums of float32 and float64 err\n"
-    "by at most (ceil(log2 n) + 12) * eps * sum(abs(x)), eps = 2**-24 or 2**-53, in the\n"
+    "Accuracy: float16 and bfloat16 are added in float32.  Sums of float32 and float64 "
+    "err\n"
+    "by at most (ceil(log2 n) + 12) * eps * sum(abs(x)), eps = 2**-24 or 2**-53, in "
+    "the\n"
     "variants that gpuopt chooses itself.  Integers wrap modulo 2**64, as in NumPy.\n"
     "\n"
-    "Determinism: each variant gives the same bits run to run, for any number of threads;\n"
-    "different variants and devices may differ in the last bits of a floating-point sum.\n"
+    "Determinism: each variant gives the same bits run to run, for any number of "
+    "threads;\n"
+    "different variants and devices may differ in the last bits of a floating-point "
+    "sum.\n"
     "\n"
-    "The CUDA rungs follow M. Harris, 'Optimizing Parallel Reduction in CUDA' (2007), and\n"
-    "its continuation with warp shuffles and packs; gpuopt.variants('reduce') lists them.\n";
+    "The CUDA rungs follow M. Harris, 'Optimizing Parallel Reduction in CUDA' (2007), "
+    "and\n"
+    "its continuation with warp shuffles and packs; gpuopt.variants('reduce') lists "
+    "them.\n";
 
 /* ---- descriptor ---- */
 

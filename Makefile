@@ -1,0 +1,78 @@
+# Everything one does with a checkout.  `make demo` and `make test` set up what they need.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
+CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-gpu bench wheel lint format stubs readme sanitize mutants fuzz clean
+
+help:  ## print this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
+
+# The virtual environment with gpuopt installed in place; made again when the build
+# files change.  The compile steps themselves know what is up to date.
+$(VENV)/made: pyproject.toml setup.py $(wildcard _build/*.py)
+	$(PYTHON) -m venv $(VENV) || { echo "gpuopt: python3 cannot make a virtual \
+	environment; on Debian: apt-get install python3-venv"; exit 1; }
+	$(BIN)/pip install --quiet --upgrade pip "setuptools>=80" "numpy>=2.0"
+	$(BIN)/pip install --quiet --no-build-isolation --editable '.[test,lab]'
+	@touch $@
+
+build: $(VENV)/made  ## compile what has changed, in place
+	@$(BIN)/python setup.py --quiet build_ext --inplace
+
+demo: build  ## build, install into .venv and walk the ladders on this machine
+	$(BIN)/python -m gpuopt demo
+
+test: build  ## run all tests; needs no GPU, uses one if it is there
+	$(BIN)/python -m pytest tests
+
+test-gpu: build  ## run the tests of the CUDA backend alone
+	$(BIN)/python -m pytest tests -k cuda
+
+bench: build  ## time every operator on this machine against what else is installed
+	$(BIN)/python -m benchmarks
+
+wheel: build  ## build wheel and sdist, install both in clean environments
+	$(BIN)/pip install --quiet build
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	sh _build/try_wheel.sh $(PYTHON)
+
+$(VENV)/linted: $(VENV)/made
+	$(BIN)/pip install --quiet '.[dev]' --no-deps --no-build-isolation --dry-run >/dev/null
+	$(BIN)/pip install --quiet ruff 'clang-format==14.*' 'clang-tidy==14.*'
+	@touch $@
+
+lint: build $(VENV)/linted  ## clang-format, clang-tidy, ruff, mypy; changes nothing
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES) $(CUDA_FILES)
+	$(BIN)/python _build/tidy.py $(BIN)/clang-tidy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/linted  ## rewrite the sources in the project's format
+	$(BIN)/clang-format -i $(C_FILES) $(CUDA_FILES)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+stubs: build  ## rewrite gpuopt/_core.pyi from the module
+	$(BIN)/python -m gpuopt._stubs
+
+readme: build  ## rewrite the tables of README.md from benchmarks/results
+	$(BIN)/python -m benchmarks.readme
+
+sanitize: build  ## run the simulated kernels and the CPU backend under ASan and UBSan
+	sh tests/sanitize.sh $(BIN)/python
+
+mutants: build  ## break the kernels in 100 ways and count how many tests notice
+	$(BIN)/python tests/mutants.py
+
+fuzz: build  ## a million random calls
+	GPUOPT_FUZZ=1000000 $(BIN)/python -m pytest tests/test_fuzz.py -q
+
+clean:  ## remove everything that was built
+	rm -rf $(VENV) build dist *.egg-info gpuopt/*.so .pytest_cache .mypy_cache .ruff_cache

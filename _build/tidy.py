@@ -1,0 +1,49 @@
+"""Runs clang-tidy over the C files with the flags they are compiled with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy
+from steps import jobs
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGS = [
+    "-std=c11",
+    "-fopenmp",
+    "-DPy_LIMITED_API=0x030B0000",
+    "-DNPY_NO_DEPRECATED_API=NPY_2_0_API_VERSION",
+    "-DNPY_TARGET_VERSION=NPY_2_0_API_VERSION",
+    '-DGPO_VERSION="0"',
+    "-isystem" + sysconfig.get_path("include"),
+    "-isystem" + numpy.get_include(),
+]
+
+
+def tidy(program: str, source: Path) -> tuple[int, str]:
+    command = [program, "--quiet", str(source), "--", *FLAGS]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.returncode, done.stdout
+
+
+def main() -> int:
+    program = sys.argv[1]
+    sources = sorted(
+        f
+        for part in ("core", "bind", "backend", "ops/*")
+        for f in (ROOT / "csrc").glob(part + "/*.c")
+    )
+    with ThreadPoolExecutor(jobs()) as pool:
+        results = list(pool.map(lambda source: tidy(program, source), sources))
+    for code, text in results:
+        if code:
+            print(text)
+    return max(code for code, _ in results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Everything that needs a GPU, in one go: tests, sanitizers, benchmark.
+# Usage: tests/gpu/all.sh PYTHON RESULTS NAME    writes RESULTS/NAME-*.{log,json}
+# Builds in place first if the module is not there.  Exit 1 if a part failed.
+set -u
+python=$1
+results=$2
+name=$3
+status=0
+export PYTHONPATH="$PWD" GPUOPT_CUDA_ARCHS="${GPUOPT_CUDA_ARCHS:-90a}"
+mkdir -p "$results"
+ls gpuopt/_core*.so >/dev/null 2>&1 || "$python" setup.py --quiet build_ext --inplace || exit 1
+"$python" -m gpuopt info
+
+"$python" -m pytest -q tests/test_contract.py tests/ops -k cuda -p no:cacheprovider >"$results/$name-tests.log" 2>&1 || status=1
+tail -n 40 "$results/$name-tests.log"
+
+log="$results/$name-sanitizer.log"
+: >"$log"
+for tool in memcheck racecheck initcheck synccheck; do
+    echo "==== compute-sanitizer --tool $tool" >>"$log"
+    timeout 300 compute-sanitizer --tool $tool --error-exitcode 9 \
+        "$python" tests/one_case_each.py >>"$log" 2>&1 || status=1
+    tail -n 2 "$log"
+done
+
+"$python" -m benchmarks --backend cuda --variants all --out "$results/$name.json" || status=1
+exit $status

@@ -1,0 +1,49 @@
+"""Runs a few odd-sized cases of every CUDA rung and dtype: what a sanitizer watches.
+
+`compute-sanitizer --tool memcheck python tests/one_case_each.py` prints the number of
+calls and exits with 1 if a result is wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import cases
+from test_contract import run_case
+
+from gpuopt import _core
+
+
+def chosen(op: str, dtype: str) -> list[cases.Sample]:
+    """The longest 1-D sample and two of more dimensions, at most 4,097 elements each."""
+    samples = [
+        s for s in cases.ENTRIES[op].samples(dtype, "small") if 1 < s.elements <= 4097
+    ]
+    flat = [s for s in samples if len(s.arrays[0].shape) == 1]
+    deep = [s for s in samples if len(s.arrays[0].shape) > 1]
+    return [max(flat, key=lambda s: s.elements), *itertools.islice(deep, 2)]
+
+
+def main() -> int:
+    calls, wrong = 0, []
+    for op in _core.ops():
+        for row in _core.variants(op):
+            if row["backend"] != "cuda" or not row["available"]:
+                continue
+            for dtype in row["dtypes"]:
+                for sample in chosen(op, dtype):
+                    calls += 1
+                    problem = run_case(op, sample, "cuda", row["name"])
+                    if problem:
+                        wrong.append(problem)
+    for problem in wrong[:20]:
+        print(problem)
+    print(f"{calls} calls, {len(wrong)} wrong")
+    return 1 if wrong or calls == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
