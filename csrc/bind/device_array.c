@@ -6,6 +6,7 @@
  */
 #include "bind.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -431,6 +432,16 @@ array_subscript(gpo_device_array *self, PyObject *index)
 fail:
     Py_DECREF(items);
     return result;
+}
+
+/* What iteration asks for. */
+static PyObject *
+array_item(gpo_device_array *self, Py_ssize_t i)
+{
+    PyObject *index = PyLong_FromSsize_t(i);
+    PyObject *view = index ? array_subscript(self, index) : NULL;
+    Py_XDECREF(index);
+    return view;
 }
 
 PyDoc_STRVAR(reshape_doc, "reshape($self, /, *shape)\n--\n\n"
@@ -925,6 +936,25 @@ device_copy(gpo_device_array *self)
     return copy;
 }
 
+/* A pair of ints, or None, which leaves `pair` as it is. */
+static bool
+parse_pair(PyObject *object, const char *name, int pair[2])
+{
+    if (object == Py_None) {
+        return true;
+    }
+    if (!PyTuple_Check(object) || PyTuple_Size(object) != 2) {
+        PyErr_Format(PyExc_TypeError, "%s must be a pair of ints, not %R", name,
+                     object);
+        return false;
+    }
+    for (int k = 0; k < 2; k++) {
+        const long number = PyLong_AsLong(PyTuple_GetItem(object, k));
+        pair[k] = number < INT_MIN || number > INT_MAX ? -1 : (int)number;
+    }
+    return !PyErr_Occurred();
+}
+
 PyDoc_STRVAR(dlpack_doc,
              "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, "
              "copy=None)\n--\n\n"
@@ -940,43 +970,32 @@ array_dlpack(gpo_device_array *self, PyObject *args, PyObject *kwargs)
                                      &stream_object, &max_version, &wanted, &copy)) {
         return NULL;
     }
-    long major = 0, minor;
-    int type, id;
-    if (max_version != Py_None &&
-        !PyArg_ParseTuple(max_version, "ll;max_version must be a pair of ints", &major,
-                          &minor)) {
-        return NULL;
-    }
+    int version[2] = {0, 0}, place[2] = {0, 0};
     const int truth = copy == Py_None ? 0 : PyObject_IsTrue(copy);
-    if (truth < 0) {
+    if (truth < 0 || !parse_pair(max_version, "max_version", version) ||
+        !parse_pair(wanted, "dl_device", place)) {
         return NULL;
     }
-    if (wanted != Py_None) {
-        if (!PyArg_ParseTuple(wanted, "ii;dl_device must be a pair of ints", &type,
-                              &id)) {
+    if (place[0] == DL_CPU && place[1] == 0 && self->memory->id != GPO_CPU) {
+        if (copy == Py_False || stream_object != Py_None) {
+            PyErr_SetString(copy == Py_False ? PyExc_BufferError : PyExc_ValueError,
+                            copy == Py_False
+                                ? "the array is not on the host; only a copy can be"
+                                : "stream must be None for a copy on the host");
             return NULL;
         }
-        if (type == DL_CPU && id == 0 && self->memory->id != GPO_CPU) {
-            if (copy == Py_False || stream_object != Py_None) {
-                PyErr_SetString(copy == Py_False ? PyExc_BufferError : PyExc_ValueError,
-                                copy == Py_False
-                                    ? "the array is not on the host; only a copy can be"
-                                    : "stream must be None for a copy on the host");
-                return NULL;
-            }
-            return export_host_copy(self, max_version);
-        }
+        return export_host_copy(self, max_version);
     }
     if (!can_export(self)) {
         return NULL;
     }
     const dl_device own = dlpack_device(self);
-    if (wanted != Py_None && (type != own.type || id != own.id)) {
+    if (wanted != Py_None && (place[0] != own.type || place[1] != own.id)) {
         return PyErr_Format(PyExc_BufferError,
                             "the array is on device (%d, %d) and is not copied to %R",
                             own.type, own.id, wanted);
     }
-    if (major < 1 && self->readonly) {
+    if (version[0] < 1 && self->readonly) {
         PyErr_SetString(PyExc_BufferError,
                         "the array is read-only, which a capsule before version 1.0 "
                         "cannot say; ask with max_version=(1, 0)");
@@ -998,7 +1017,8 @@ array_dlpack(gpo_device_array *self, PyObject *args, PyObject *kwargs)
     const bool on_device = shared && shared->memory->id == GPO_CUDA && ordered;
     if (shared && (!on_device || order_after(shared->memory, shared->memory->stream,
                                              stream, "__dlpack__"))) {
-        capsule = export_new(shared, major >= 1, shared != self, on_device, stream);
+        capsule =
+            export_new(shared, version[0] >= 1, shared != self, on_device, stream);
     }
     Py_XDECREF((PyObject *)shared);
     return capsule;
@@ -1089,6 +1109,8 @@ static PyType_Slot array_slots[] = {
     {Py_tp_methods, array_methods},
     {Py_tp_getset, attributes},
     {Py_mp_length, (void *)array_length},
+    {Py_sq_length, (void *)array_length},
+    {Py_sq_item, (void *)array_item},
     {Py_mp_subscript, (void *)array_subscript},
     {Py_nb_bool, (void *)array_truth},
     {0, NULL},
@@ -1251,8 +1273,8 @@ pinned_capsule_free(PyObject *capsule)
 
 PyDoc_STRVAR(
     empty_pinned_doc,
-    "empty_pinned(shape, dtype=float)\n--\n\n"
-    "A new, uninitialised ndarray in pinned host memory.\n\n"
+    "empty_pinned(shape, dtype=None)\n--\n\n"
+    "A new, uninitialised ndarray in pinned host memory; float64 by default.\n\n"
     "The GPU copies from and to it without a detour.  Pinning costs much more\n"
     "than plain memory and is taken from the whole machine: make such an array\n"
     "once and reuse it.  Raises CudaError without a GPU.");

@@ -268,19 +268,25 @@ read_tensor(const dl_tensor *tensor, const char *argument, gpo_array *array,
 static void
 versioned_free(PyObject *capsule)
 {
+    PyObject *type, *value, *traceback;
     dl_versioned *tensor = PyCapsule_GetPointer(capsule, "gpuopt.versioned");
+    PyErr_Fetch(&type, &value, &traceback); /* a deleter may run Python code */
     if (tensor && tensor->deleter) {
         tensor->deleter(tensor);
     }
+    PyErr_Restore(type, value, traceback);
 }
 
 static void
 managed_free(PyObject *capsule)
 {
+    PyObject *type, *value, *traceback;
     dl_managed *tensor = PyCapsule_GetPointer(capsule, "gpuopt.managed");
+    PyErr_Fetch(&type, &value, &traceback); /* a deleter may run Python code */
     if (tensor && tensor->deleter) {
         tensor->deleter(tensor);
     }
+    PyErr_Restore(type, value, traceback);
 }
 
 /* Takes over a versioned tensor: foreign->keep owns it. */
@@ -472,11 +478,13 @@ wrap_dlpack(PyObject *object, const char *argument, const void *const *stream,
 {
     dl_device device;
     if (!device_of_object(object, &device)) {
-        if (foreign->family == GPO_JAX && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-            PyErr_Format(PyExc_TypeError,
-                         "%s is a JAX tracer (%R), which has no memory yet; call gpuopt "
-                         "outside of jax.jit and jax.grad",
-                         argument, (PyObject *)Py_TYPE(object));
+        if (foreign->family == GPO_JAX &&
+            PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            PyErr_Format(
+                PyExc_TypeError,
+                "%s is a JAX tracer (%R), which has no memory yet; call gpuopt "
+                "outside of jax.jit and jax.grad",
+                argument, (PyObject *)Py_TYPE(object));
         }
         return false;
     }
@@ -772,7 +780,10 @@ void
 gpo_made_clear(gpo_made *made)
 {
     if (made->tensor && made->tensor->deleter) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
         made->tensor->deleter(made->tensor);
+        PyErr_Restore(type, value, traceback);
     }
     made->tensor = NULL;
     Py_CLEAR(made->array);
