@@ -50,14 +50,19 @@ class BuildExtension(build_ext):
         toolkit = cuda.find()
         werror = os.environ.get("GPUOPT_WERROR") == "1"
         if toolkit:
-            print(f"gpuopt: CUDA {toolkit.version} for {' '.join(cuda.archs())}, {toolkit.nvcc}")
+            print(
+                f"gpuopt: CUDA {toolkit.version} for {' '.join(cuda.archs())}, {toolkit.nvcc}"
+            )
         else:
             print("gpuopt: no CUDA compiler: building the CPU backend and the simulator alone")
 
         steps = self.c_steps(temp, toolkit, ["-Werror"] if werror else [])
         if toolkit:
             strict = ["-Werror", "all-warnings"] if werror else []
-            kernels = [*(ROOT / "csrc").glob("ops/*/*.cu"), *(ROOT / "csrc").glob("device/*.cu")]
+            kernels = [
+                *(ROOT / "csrc").glob("ops/*/*.cu"),
+                *(ROOT / "csrc").glob("device/*.cu"),
+            ]
             for source in sorted(kernels):
                 output = temp / "cuda" / (source.parent.name + "_" + source.stem + ".o")
                 steps.append(toolkit.step(source, output, strict))

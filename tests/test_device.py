@@ -806,9 +806,7 @@ def interface(x: Any, **changes: Any) -> Any:
 
 
 def test_arrays_of_a_gpu_need_a_gpu() -> None:
-    on_gpu = type(
-        "Gpu", (foreign.Protocol,), {"__dlpack_device__": lambda self: (2, 10**6)}
-    )
+    on_gpu = type("Gpu", (foreign.Protocol,), {"__dlpack_device__": lambda self: (2, 10**6)})
     for x in (on_gpu(some(4)), interface(0)):
         with pytest.raises((gpuopt.CudaError, ValueError, TypeError)):
             gpuopt.reduce(x)

@@ -37,11 +37,11 @@ typedef struct gpo_binding {
 typedef struct gpo_python {
     PyObject *cuda_error, *context_dead_error, *out_of_memory_error;
     PyObject *variant_error, *simulator_error, *performance_warning;
-    PyObject *axis_error;     /* numpy.exceptions.AxisError */
-    PyObject *shares_memory;  /* numpy.shares_memory */
-    PyObject *close_matches;  /* difflib.get_close_matches */
-    PyObject *bf16;           /* ml_dtypes.bfloat16 once seen, else NULL */
-    int bf16_typenum;         /* its NumPy type number, else -1 */
+    PyObject *axis_error;    /* numpy.exceptions.AxisError */
+    PyObject *shares_memory; /* numpy.shares_memory */
+    PyObject *close_matches; /* difflib.get_close_matches */
+    PyObject *bf16;          /* ml_dtypes.bfloat16 once seen, else NULL */
+    int bf16_typenum;        /* its NumPy type number, else -1 */
     PyTypeObject *device_array, *stream, *event; /* the classes */
 } gpo_python;
 
@@ -154,8 +154,7 @@ typedef struct gpo_memory {
 } gpo_memory;
 
 typedef struct gpo_device_array {
-    PyObject_HEAD
-    gpo_memory *memory;
+    PyObject_HEAD gpo_memory *memory;
     bool readonly;
     gpo_array array;
 } gpo_device_array;
@@ -167,8 +166,8 @@ bool gpo_device_array_check(PyObject *object);
  * `owner` the memory stays the owner's.  id GPO_CPU is host memory of malloc, a result
  * on its way to another library.  NULL on failure.
  */
-PyObject *gpo_device_array_new(gpo_backend_id id, const gpo_backend *backend, int device,
-                               void *stream, PyObject *keeper, void *base,
+PyObject *gpo_device_array_new(gpo_backend_id id, const gpo_backend *backend,
+                               int device, void *stream, PyObject *keeper, void *base,
                                PyObject *owner, const gpo_array *array);
 
 /* False with ValueError set if its memory is freed, or is of another simulator library. */
@@ -179,10 +178,10 @@ int gpo_device_array_init(PyObject *module);
 /* ---- arrays of other libraries: exchange.c ---- */
 
 typedef enum gpo_family {
-    GPO_HOST,      /* NumPy, or what NumPy makes an array of */
-    GPO_OWN,       /* gpuopt.DeviceArray */
-    GPO_EXCHANGE,  /* the type has DLPack's C table: torch */
-    GPO_TORCH,     /* a torch without the table */
+    GPO_HOST,     /* NumPy, or what NumPy makes an array of */
+    GPO_OWN,      /* gpuopt.DeviceArray */
+    GPO_EXCHANGE, /* the type has DLPack's C table: torch */
+    GPO_TORCH,    /* a torch without the table */
     GPO_CUPY,
     GPO_JAX,
     GPO_INTERFACE, /* on a GPU, by DLPack or the CUDA array interface alone */
@@ -194,7 +193,8 @@ typedef struct gpo_foreign {
     gpo_backend_id id; /* where its memory is */
     int device;
     bool readonly;
-    bool has_stream; /* `stream` is where its producer works */
+    bool retain;     /* its producer does not wait for our reads before it frees */
+    bool has_stream; /* what is on `stream` now comes before the call */
     void *stream;
     const dl_exchange *api; /* GPO_EXCHANGE */
     PyObject *object;       /* borrowed: the caller's */
@@ -215,7 +215,8 @@ int gpo_family_of(PyObject *object, gpo_foreign *out);
  * run: a producer that orders streams itself is told so.
  */
 bool gpo_foreign_wrap(PyObject *object, const char *function, const char *argument,
-                      const void *const *stream, gpo_array *array, gpo_foreign *foreign);
+                      const void *const *stream, gpo_array *array,
+                      gpo_foreign *foreign);
 
 /* A CPU array of another library as an ndarray over the same memory. */
 PyArrayObject *gpo_foreign_ndarray(const gpo_array *array, const gpo_foreign *foreign);
@@ -254,8 +255,8 @@ int gpo_stream_init(PyObject *module);
 
 typedef struct gpo_last {
     const char *op, *backend, *variant;
-    bool packed;   /* an input was copied first */
-    bool pageable; /* without pinned memory */
+    bool packed;                              /* an input was copied first */
+    bool pageable;                            /* without pinned memory */
     double upload_ms, kernel_ms, download_ms; /* negative: not measured */
 } gpo_last;
 

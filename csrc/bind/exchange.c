@@ -325,6 +325,7 @@ wrap_own(gpo_device_array *self, const char *function, gpo_array *array,
     foreign->id = self->memory->id;
     foreign->device = self->memory->device;
     foreign->readonly = self->readonly;
+    foreign->retain = self->memory->owner != NULL;
     foreign->has_stream = true;
     foreign->stream = self->memory->stream;
     foreign->keep = Py_NewRef((PyObject *)self);
@@ -500,6 +501,11 @@ wrap_dlpack(PyObject *object, const char *argument, const void *const *stream,
         if (!number) {
             return false;
         }
+        if (!foreign->has_stream) {
+            foreign->has_stream = true;
+            foreign->stream = consumer;
+            foreign->retain = true;
+        }
     }
     PyObject *capsule = call_dlpack(object, number);
     Py_XDECREF(number);
@@ -513,7 +519,6 @@ wrap_dlpack(PyObject *object, const char *argument, const void *const *stream,
 
 /* ---- the CUDA array interface ---- */
 
-/* An unsigned number at key `key` of pair `pair`. */
 static bool
 read_shape(PyObject *dict, gpo_array *array, const char *argument)
 {
@@ -588,6 +593,7 @@ read_interface(PyObject *dict, const char *function, const char *argument,
         foreign->stream = normal_stream(foreign->stream);
         foreign->has_stream = true;
     }
+    foreign->retain = !foreign->has_stream;
     return !PyErr_Occurred();
 }
 
