@@ -114,7 +114,7 @@ class Toolkit:
         command = [
             str(self.nvcc), "-c", str(source), "-o", str(output),
             "-std=c++17", "-O3", "-lineinfo", "-DGPO_WITH_CUDA",
-            "-Xcompiler", "-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti",
+            "-Xcompiler", "-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics",
             *gencode(names), "--threads", str(len(names)),
             "-MMD", "-MF", str(output) + ".d", *warnings,
         ]  # fmt: skip
