@@ -42,7 +42,7 @@ from gpuopt._core import (
 )
 from gpuopt._introspect import explain, info, profile, source, variants
 
-__version__: str = _core.build_info()["version"]
+__version__ = str(_core.build_info()["version"])
 
 __all__ = [
     "ContextDeadError",

@@ -94,7 +94,8 @@ KIND = {
 
 
 def _argument(parameter: inspect.Parameter, kind: str) -> str:
-    star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    stars: dict[object, str] = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
+    star = stars.get(parameter.kind, "")
     text = f"{star}{parameter.name}: {kind}"
     if parameter.default is inspect.Parameter.empty:
         return text

@@ -19,9 +19,7 @@ from gpuopt import _core
 
 def chosen(op: str, dtype: str) -> list[cases.Sample]:
     """The longest 1-D sample and two of more dimensions, at most 4,097 elements each."""
-    samples = [
-        s for s in cases.ENTRIES[op].samples(dtype, "small") if 1 < s.elements <= 4097
-    ]
+    samples = [s for s in cases.ENTRIES[op].samples(dtype, "small") if 1 < s.elements <= 4097]
     flat = [s for s in samples if len(s.arrays[0].shape) == 1]
     deep = [s for s in samples if len(s.arrays[0].shape) > 1]
     return [max(flat, key=lambda s: s.elements), *itertools.islice(deep, 2)]

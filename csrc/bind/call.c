@@ -645,9 +645,9 @@ output_overlaps(const frame *f, int k, int i)
         return f->call.in[k].present && spans_meet(&f->call.in[k], &f->away.target[i]);
     }
     /* The caller's own array, not the copy that a byte-swapped one was read into. */
-    PyObject *in = f->is_away ? (PyObject *)f->in[k] : f->value[k];
-    return in && PyArray_Check(in) &&
-           share_memory((PyArrayObject *)in, f->caller_out[i]);
+    PyObject *value = f->value[k];
+    PyObject *in = value && PyArray_Check(value) ? value : (PyObject *)f->in[k];
+    return in && share_memory((PyArrayObject *)in, f->caller_out[i]);
 }
 
 static bool
