@@ -666,7 +666,10 @@ check_output(frame *f, int i)
     }
     if (!(on_device ? gpo_same_shape(&f->away.target[i], wanted)
                     : same_shape(f->caller_out[i], wanted))) {
-        PyObject *is = PyObject_GetAttrString(f->caller_object[i], "shape");
+        const gpo_array *target = &f->away.target[i]; /* of another library's out= */
+        PyObject *is = f->is_away && f->away.out[i].object
+                           ? gpo_shape_tuple(target->ndim, target->shape)
+                           : PyObject_GetAttrString(f->caller_object[i], "shape");
         PyObject *should = gpo_shape_tuple(wanted->ndim, wanted->shape);
         if (is && should) {
             PyErr_Format(PyExc_ValueError, "out has shape %R, expected %R", is, should);
