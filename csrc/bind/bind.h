@@ -175,6 +175,8 @@ bool gpo_device_array_usable(gpo_device_array *self, const char *function);
 
 int gpo_device_array_init(PyObject *module);
 
+int gpo_asdevice_init(PyObject *module); /* asdevice.c */
+
 /* ---- arrays of other libraries: exchange.c ---- */
 
 typedef enum gpo_family {

@@ -1,12 +1,11 @@
 /*
  * device_array.c  gpuopt.DeviceArray: memory of a GPU, or of the simulator, with shape,
  * dtype and strides; no array library.  Order: memory, making and unmaking, attributes,
- * views, copies to and from the host, what other libraries ask for, the class,
- * asdevice.
+ * views, copies to and from the host, the class.
+ * Not here: what other libraries ask of it (export.c), how one is made (asdevice.c).
  */
-#include "bind.h"
+#include "device_array.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,10 +139,9 @@ gpo_device_array_usable(gpo_device_array *self, const char *function)
     return true;
 }
 
-/* A new C-contiguous array of `array`'s shape and dtype, uninitialised. */
-static gpo_device_array *
-empty_like(const gpo_array *shape, gpo_backend_id id, int device, void *stream,
-           PyObject *keeper, const char *function)
+gpo_device_array *
+gpo_device_array_empty(const gpo_array *shape, gpo_backend_id id, int device,
+                       void *stream, PyObject *keeper, const char *function)
 {
     gpo_array array = *shape;
     gpo_task task;
@@ -172,15 +170,15 @@ empty_like(const gpo_array *shape, gpo_backend_id id, int device, void *stream,
 
 /* ---- attributes ---- */
 
-static PyObject *
-get_shape(gpo_device_array *self, void *unused)
+PyObject *
+gpo_device_array_shape(gpo_device_array *self, void *unused)
 {
     (void)unused;
     return gpo_shape_tuple(self->array.ndim, self->array.shape);
 }
 
-static PyObject *
-get_strides(gpo_device_array *self, void *unused)
+PyObject *
+gpo_device_array_strides(gpo_device_array *self, void *unused)
 {
     (void)unused;
     int64_t bytes[GPO_MAX_DIMS];
@@ -268,7 +266,7 @@ get_transposed(gpo_device_array *self, void *unused)
 static PyObject *
 array_repr(gpo_device_array *self)
 {
-    PyObject *shape = get_shape(self, NULL);
+    PyObject *shape = gpo_device_array_shape(self, NULL);
     if (!shape) {
         return NULL;
     }
@@ -285,8 +283,8 @@ static PyObject *
 array_repr_html(gpo_device_array *self, PyObject *unused)
 {
     (void)unused;
-    PyObject *shape = get_shape(self, NULL);
-    PyObject *strides = get_strides(self, NULL);
+    PyObject *shape = gpo_device_array_shape(self, NULL);
+    PyObject *strides = gpo_device_array_strides(self, NULL);
     PyObject *bytes = get_nbytes(self, NULL);
     PyObject *html = NULL;
     if (shape && strides && bytes) {
@@ -527,8 +525,8 @@ download_packed(gpo_call *call, const gpo_array *from, void *to)
 PyDoc_STRVAR(numpy_doc, "numpy($self, /)\n--\n\n"
                         "Copy to the host: a new ndarray.  Waits for the array.");
 
-static PyObject *
-array_numpy(gpo_device_array *self, PyObject *unused)
+PyObject *
+gpo_device_array_numpy(gpo_device_array *self, PyObject *unused)
 {
     (void)unused;
     const gpo_memory *memory = self->memory;
@@ -587,9 +585,8 @@ upload_packed(gpo_call *call, gpo_backend_id id, const gpo_array *to, const void
     return status;
 }
 
-/* Uploads a C-contiguous ndarray of the right shape and dtype. */
-static bool
-fill(gpo_device_array *self, PyArrayObject *host, const char *function)
+bool
+gpo_device_array_fill(gpo_device_array *self, PyArrayObject *host, const char *function)
 {
     const gpo_memory *memory = self->memory;
     gpo_task task;
@@ -615,9 +612,8 @@ fill(gpo_device_array *self, PyArrayObject *host, const char *function)
                         1) == 0;
 }
 
-/* `object` as a C-contiguous, native ndarray of a supported dtype. */
-static PyArrayObject *
-host_array(PyObject *object, const char *argument, gpo_array *array)
+PyArrayObject *
+gpo_host_array(PyObject *object, const char *argument, gpo_array *array)
 {
     PyArrayObject *owner = NULL;
     if (!gpo_array_wrap(object, argument, array, &owner)) {
@@ -653,11 +649,11 @@ array_copy_from(gpo_device_array *self, PyObject *object)
         PyErr_SetString(PyExc_ValueError, "the array is read-only");
         return NULL;
     }
-    PyArrayObject *host = host_array(object, "host", &array);
+    PyArrayObject *host = gpo_host_array(object, "host", &array);
     bool good = host != NULL;
     if (good && !gpo_same_shape(&array, &self->array)) {
         PyObject *is = gpo_shape_tuple(array.ndim, array.shape);
-        PyObject *wanted = get_shape(self, NULL);
+        PyObject *wanted = gpo_device_array_shape(self, NULL);
         if (is && wanted) {
             PyErr_Format(PyExc_ValueError, "host has shape %R, expected %R", is,
                          wanted);
@@ -671,7 +667,7 @@ array_copy_from(gpo_device_array *self, PyObject *object)
                      gpo_dtypes[array.dtype].name, gpo_dtypes[self->array.dtype].name);
         good = false;
     }
-    good = good && fill(self, host, "copy_from");
+    good = good && gpo_device_array_fill(self, host, "copy_from");
     Py_XDECREF((PyObject *)host);
     return good ? Py_NewRef(Py_None) : NULL;
 }
@@ -706,360 +702,18 @@ array_exit(gpo_device_array *self, PyObject *unused)
     return array_free(self, unused);
 }
 
-/* ---- what other libraries ask for ---- */
-
-static PyObject *
-array_array(PyObject *self, PyObject *args, PyObject *kwargs)
-{
-    (void)self, (void)args, (void)kwargs;
-    PyErr_SetString(PyExc_TypeError,
-                    "Implicit conversion to a NumPy array is not allowed. Please use "
-                    "`.numpy()` to construct a NumPy array explicitly.");
-    return NULL;
-}
-
-/* BufferError for memory no other library can read. */
-static bool
-can_export(const gpo_device_array *self)
-{
-    if (!self->memory->base && self->array.size > 0) {
-        PyErr_SetString(PyExc_BufferError, "the array was freed");
-        return false;
-    }
-    if (self->memory->id == GPO_SIM) {
-        PyErr_SetString(
-            PyExc_BufferError,
-            "the array is in the simulator's memory, which no other library "
-            "can use; x.numpy() copies it to the host");
-        return false;
-    }
-    return true;
-}
-
-static dl_device
-dlpack_device(const gpo_device_array *self)
-{
-    const bool cuda = self->memory->id == GPO_CUDA;
-    return (dl_device){cuda ? DL_CUDA : DL_CPU, cuda ? self->memory->device : 0};
-}
-
-static PyObject *
-array_dlpack_device(gpo_device_array *self, PyObject *unused)
-{
-    (void)unused;
-    if (!can_export(self)) {
-        return NULL;
-    }
-    const dl_device device = dlpack_device(self);
-    return Py_BuildValue("(ii)", device.type, device.id);
-}
-
-/* What both kinds of capsule point at; `array` keeps the memory alive. */
-typedef struct export
-{
-    dl_managed managed;
-    dl_versioned versioned;
-    gpo_device_array *array;
-    bool has_stream;
-    void *stream; /* where the consumer works */
-}
-export;
-
-static void
-export_free(export *e)
-{
-    if (!Py_IsInitialized()) {
-        return; /* the process ends; so does the memory */
-    }
-    const PyGILState_STATE state = PyGILState_Ensure(); /* any thread may come here */
-    gpo_memory *memory = e->array->memory;
-    memory->exports--;
-    if (e->has_stream && e->stream != memory->stream) {
-        gpo_task task; /* the consumer's queue may still use what is freed next */
-        gpo_task_init(&task, "DeviceArray", memory->backend, memory->device,
-                      memory->stream);
-        if (memory->backend->begin(&task.call) == GPO_OK) {
-            gpo_device_of(memory->id)->order(&task.call, e->stream, memory->stream);
-            memory->backend->end(&task.call);
-        }
-    }
-    Py_DECREF((PyObject *)e->array);
-    PyMem_Free(e);
-    PyGILState_Release(state);
-}
-
-static void
-delete_managed(dl_managed *self)
-{
-    export_free(self->context);
-}
-
-static void
-delete_versioned(dl_versioned *self)
-{
-    export_free(self->context);
-}
-
-static void
-capsule_free(PyObject *capsule)
-{
-    if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
-        dl_versioned *tensor = PyCapsule_GetPointer(capsule, "dltensor_versioned");
-        tensor->deleter(tensor);
-    }
-    else if (PyCapsule_IsValid(capsule, "dltensor")) {
-        dl_managed *tensor = PyCapsule_GetPointer(capsule, "dltensor");
-        tensor->deleter(tensor);
-    } /* else a consumer took it */
-}
-
-static PyObject *
-export_new(gpo_device_array *self, bool versioned, bool copied, bool has_stream,
-           void *stream)
-{
-    export *e = PyMem_Calloc(1, sizeof *e);
-    if (!e) {
-        return PyErr_NoMemory();
-    }
-    gpo_array *array = &self->array;
-    const dl_tensor tensor = {
-        .data = array->data,
-        .device = dlpack_device(self),
-        .ndim = array->ndim,
-        .dtype = gpo_dlpack_dtype(array->dtype),
-        .shape = array->shape,
-        .strides = array->strides,
-    };
-    e->array = (gpo_device_array *)Py_NewRef((PyObject *)self);
-    e->has_stream = has_stream;
-    e->stream = stream;
-    e->managed = (dl_managed){tensor, e, delete_managed};
-    e->versioned = (dl_versioned){
-        .version = {DLPACK_MAJOR, DLPACK_MINOR},
-        .context = e,
-        .deleter = delete_versioned,
-        .flags = (self->readonly ? DL_READ_ONLY : 0u) | (copied ? DL_IS_COPIED : 0u),
-        .tensor = tensor,
-    };
-    self->memory->exports++;
-    PyObject *capsule =
-        versioned ? PyCapsule_New(&e->versioned, "dltensor_versioned", capsule_free)
-                  : PyCapsule_New(&e->managed, "dltensor", capsule_free);
-    if (!capsule) {
-        e->has_stream = false;
-        export_free(e);
-    }
-    return capsule;
-}
-
-/* The host copy that dl_device=(1, 0) asks for, exported by NumPy. */
-static PyObject *
-export_host_copy(gpo_device_array *self, PyObject *max_version)
-{
-    PyObject *host = array_numpy(self, NULL);
-    PyObject *method = host ? PyObject_GetAttrString(host, "__dlpack__") : NULL;
-    PyObject *none = PyTuple_New(0);
-    PyObject *keywords = Py_BuildValue("{s:O}", "max_version", max_version);
-    PyObject *capsule =
-        method && none && keywords ? PyObject_Call(method, none, keywords) : NULL;
-    Py_XDECREF(host);
-    Py_XDECREF(method);
-    Py_XDECREF(none);
-    Py_XDECREF(keywords);
-    return capsule;
-}
-
-/* DLPack's stream=: what it means, or -1 with an exception set; 1: order, 0: not. */
-static int
-consumer_stream(PyObject *object, void **stream)
-{
-    *stream = NULL;
-    if (object == Py_None) {
-        return 1; /* the legacy default stream */
-    }
-    const long long value = PyLong_AsLongLong(object);
-    if (value == -1 && PyErr_Occurred()) {
-        return -1;
-    }
-    if (value == -1) {
-        return 0;
-    }
-    if (value == 0 || value < -1) {
-        PyErr_Format(
-            PyExc_ValueError,
-            "stream must be None, -1, 1, 2 or the handle of a stream (got %lld)",
-            value);
-        return -1;
-    }
-    *stream = value == 1 ? NULL : (void *)(intptr_t)value;
-    return 1;
-}
-
-static bool
-order_after(const gpo_memory *memory, void *first, void *then, const char *function)
-{
-    gpo_task task;
-    gpo_task_init(&task, function, memory->backend, memory->device, then);
-    gpo_status status = memory->backend->begin(&task.call);
-    if (!status) {
-        status = gpo_device_of(memory->id)->order(&task.call, first, then);
-        memory->backend->end(&task.call);
-    }
-    if (status) {
-        gpo_raise(&task.call, status);
-    }
-    return status == GPO_OK;
-}
-
-/* A packed copy on the same device, ordered on the memory's own stream. */
-static gpo_device_array *
-device_copy(gpo_device_array *self)
-{
-    const gpo_memory *memory = self->memory;
-    gpo_device_array *copy = empty_like(&self->array, memory->id, memory->device,
-                                        memory->stream, memory->keeper, "__dlpack__");
-    if (!copy || self->array.size == 0) {
-        return copy;
-    }
-    gpo_task task;
-    gpo_task_init(&task, "__dlpack__", memory->backend, memory->device, memory->stream);
-    gpo_status status = memory->backend->begin(&task.call);
-    if (!status) {
-        status =
-            gpo_device_of(memory->id)->copy(&task.call, &self->array, &copy->array);
-        memory->backend->end(&task.call);
-    }
-    if (status) {
-        gpo_raise(&task.call, status);
-        Py_CLEAR(copy);
-    }
-    return copy;
-}
-
-/* A pair of ints, or None, which leaves `pair` as it is. */
-static bool
-parse_pair(PyObject *object, const char *name, int pair[2])
-{
-    if (object == Py_None) {
-        return true;
-    }
-    if (!PyTuple_Check(object) || PyTuple_Size(object) != 2) {
-        PyErr_Format(PyExc_TypeError, "%s must be a pair of ints, not %R", name,
-                     object);
-        return false;
-    }
-    for (int k = 0; k < 2; k++) {
-        const long number = PyLong_AsLong(PyTuple_GetItem(object, k));
-        pair[k] = number < INT_MIN || number > INT_MAX ? -1 : (int)number;
-    }
-    return !PyErr_Occurred();
-}
-
 PyDoc_STRVAR(dlpack_doc,
              "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, "
              "copy=None)\n--\n\n"
              "Share the memory through DLPack.  dl_device=(1, 0) copies to the host.");
 
-static PyObject *
-array_dlpack(gpo_device_array *self, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
-    PyObject *stream_object = Py_None, *max_version = Py_None, *wanted = Py_None;
-    PyObject *copy = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:__dlpack__", names,
-                                     &stream_object, &max_version, &wanted, &copy)) {
-        return NULL;
-    }
-    int version[2] = {0, 0}, place[2] = {0, 0};
-    const int truth = copy == Py_None ? 0 : PyObject_IsTrue(copy);
-    if (truth < 0 || !parse_pair(max_version, "max_version", version) ||
-        !parse_pair(wanted, "dl_device", place)) {
-        return NULL;
-    }
-    if (place[0] == DL_CPU && place[1] == 0 && self->memory->id != GPO_CPU) {
-        if (copy == Py_False || stream_object != Py_None) {
-            PyErr_SetString(copy == Py_False ? PyExc_BufferError : PyExc_ValueError,
-                            copy == Py_False
-                                ? "the array is not on the host; only a copy can be"
-                                : "stream must be None for a copy on the host");
-            return NULL;
-        }
-        return export_host_copy(self, max_version);
-    }
-    if (!can_export(self)) {
-        return NULL;
-    }
-    const dl_device own = dlpack_device(self);
-    if (wanted != Py_None && (place[0] != own.type || place[1] != own.id)) {
-        return PyErr_Format(PyExc_BufferError,
-                            "the array is on device (%d, %d) and is not copied to %R",
-                            own.type, own.id, wanted);
-    }
-    if (version[0] < 1 && self->readonly) {
-        PyErr_SetString(PyExc_BufferError,
-                        "the array is read-only, which a capsule before version 1.0 "
-                        "cannot say; ask with max_version=(1, 0)");
-        return NULL;
-    }
-    void *stream;
-    const int ordered = consumer_stream(stream_object, &stream);
-    if (ordered < 0) {
-        return NULL;
-    }
-    gpo_device_array *shared = self;
-    if (truth && self->memory->id == GPO_CUDA) {
-        shared = device_copy(self);
-    }
-    else {
-        Py_INCREF((PyObject *)shared);
-    }
-    PyObject *capsule = NULL;
-    const bool on_device = shared && shared->memory->id == GPO_CUDA && ordered;
-    if (shared && (!on_device || order_after(shared->memory, shared->memory->stream,
-                                             stream, "__dlpack__"))) {
-        capsule =
-            export_new(shared, version[0] >= 1, shared != self, on_device, stream);
-    }
-    Py_XDECREF((PyObject *)shared);
-    return capsule;
-}
-
-static PyObject *
-get_interface(gpo_device_array *self, void *unused)
-{
-    (void)unused;
-    if (!can_export(self)) {
-        return NULL;
-    }
-    if (self->memory->id == GPO_CPU || self->array.dtype == GPO_BF16) {
-        PyErr_SetString(PyExc_AttributeError,
-                        self->memory->id == GPO_CPU
-                            ? "__cuda_array_interface__: the array is on the host"
-                            : "__cuda_array_interface__ has no bfloat16; use DLPack");
-        return NULL;
-    }
-    PyObject *dtype = get_dtype(self, NULL);
-    PyObject *typestr = dtype ? PyObject_GetAttrString(dtype, "str") : NULL;
-    Py_XDECREF(dtype);
-    if (!typestr) {
-        return NULL;
-    }
-    const uintptr_t data = self->array.size > 0 ? (uintptr_t)self->array.data : 0;
-    const uintptr_t stream = self->memory->stream ? (uintptr_t)self->memory->stream : 1;
-    PyObject *strides = gpo_array_is_contiguous(&self->array) ? Py_NewRef(Py_None)
-                                                              : get_strides(self, NULL);
-    return Py_BuildValue("{s:N,s:N,s:(KO),s:N,s:i,s:K}", "shape", get_shape(self, NULL),
-                         "typestr", typestr, "data", (unsigned long long)data,
-                         self->readonly ? Py_True : Py_False, "strides", strides,
-                         "version", 3, "stream", (unsigned long long)stream);
-}
-
 /* ---- the class ---- */
 
 static PyGetSetDef attributes[] = {
-    {"shape", (getter)get_shape, NULL, "Lengths of the axes, a tuple.", NULL},
-    {"strides", (getter)get_strides, NULL, "Steps of the axes in bytes, a tuple.",
+    {"shape", (getter)gpo_device_array_shape, NULL, "Lengths of the axes, a tuple.",
      NULL},
+    {"strides", (getter)gpo_device_array_strides, NULL,
+     "Steps of the axes in bytes, a tuple.", NULL},
     {"dtype", (getter)get_dtype, NULL, "The NumPy dtype of an element.", NULL},
     {"ndim", (getter)get_ndim, NULL, "How many axes there are.", NULL},
     {"size", (getter)get_size, NULL, "How many elements there are.", NULL},
@@ -1072,23 +726,24 @@ static PyGetSetDef attributes[] = {
      NULL},
     {"freed", (getter)get_freed, NULL, "Whether free() was called.", NULL},
     {"T", (getter)get_transposed, NULL, "A view with the axes reversed.", NULL},
-    {"__cuda_array_interface__", (getter)get_interface, NULL,
+    {"__cuda_array_interface__", (getter)gpo_device_array_interface, NULL,
      "The CUDA array interface, version 3.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMethodDef array_methods[] = {
-    {"numpy", (PyCFunction)array_numpy, METH_NOARGS, numpy_doc},
+    {"numpy", (PyCFunction)gpo_device_array_numpy, METH_NOARGS, numpy_doc},
     {"copy_from", (PyCFunction)array_copy_from, METH_O, copy_from_doc},
     {"reshape", (PyCFunction)array_reshape, METH_VARARGS, reshape_doc},
     {"free", (PyCFunction)array_free, METH_NOARGS, free_doc},
     {"__enter__", array_enter, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)array_exit, METH_VARARGS, NULL},
-    {"__array__", (PyCFunction)(void (*)(void))array_array,
+    {"__array__", (PyCFunction)(void (*)(void))gpo_device_array_array,
      METH_VARARGS | METH_KEYWORDS, NULL},
-    {"__dlpack__", (PyCFunction)(void (*)(void))array_dlpack,
+    {"__dlpack__", (PyCFunction)(void (*)(void))gpo_device_array_dlpack,
      METH_VARARGS | METH_KEYWORDS, dlpack_doc},
-    {"__dlpack_device__", (PyCFunction)array_dlpack_device, METH_NOARGS, NULL},
+    {"__dlpack_device__", (PyCFunction)gpo_device_array_dlpack_device, METH_NOARGS,
+     NULL},
     {"_repr_html_", (PyCFunction)array_repr_html, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -1123,261 +778,6 @@ static PyType_Spec array_spec = {
     .slots = array_slots,
 };
 
-/* ---- asdevice and empty_pinned ---- */
-
-PyDoc_STRVAR(
-    asdevice_doc,
-    "asdevice(x, *, device=None, backend=None, dtype=None, stream=None)\n--\n\n"
-    "An array on the GPU as a DeviceArray: x copied there, or x itself.\n\n"
-    "A host array is copied; it may be changed once the call is back.  An array\n"
-    "that is on that device already is shared, whatever library it is of.\n"
-    "backend is 'cuda' (default) or 'sim', whose arrays live in the simulator's\n"
-    "memory and need no GPU.  dtype converts a host array first.");
-
-/* A host array onto a device. */
-static PyObject *
-upload_new(PyObject *object, gpo_dtype dtype, gpo_backend_id id, int device,
-           void *stream, PyObject *keeper)
-{
-    gpo_array array;
-    PyArrayObject *host = host_array(object, "x", &array);
-    if (host && dtype != GPO_NONE && dtype != array.dtype) {
-        PyArrayObject *converted = gpo_array_converted(host, dtype);
-        Py_DECREF((PyObject *)host);
-        host = converted;
-        array.dtype = dtype;
-    }
-    gpo_device_array *self =
-        host ? empty_like(&array, id, device, stream, keeper, "asdevice") : NULL;
-    if (self && !fill(self, host, "asdevice")) {
-        Py_CLEAR(self);
-    }
-    Py_XDECREF((PyObject *)host);
-    return (PyObject *)self;
-}
-
-/* An array that is on a device already, as a DeviceArray. */
-static PyObject *
-share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int device,
-      const void *const *stream)
-{
-    gpo_array array;
-    if (!gpo_foreign_wrap(object, "asdevice", "x", stream, &array, foreign)) {
-        return NULL;
-    }
-    PyObject *self = NULL;
-    if (foreign->id == GPO_CPU) {
-        PyArrayObject *host = gpo_foreign_ndarray(&array, foreign);
-        const gpo_backend_id to = id < 0 ? GPO_CUDA : (gpo_backend_id)id;
-        if (host && gpo_check_device(to, device < 0 ? 0 : device)) {
-            self = upload_new((PyObject *)host, dtype, to, device < 0 ? 0 : device,
-                              stream ? (void *)*stream : NULL, NULL);
-        }
-        Py_XDECREF((PyObject *)host);
-    }
-    else if ((id >= 0 && id != (int)foreign->id) ||
-             (device >= 0 && device != foreign->device)) {
-        PyErr_Format(
-            PyExc_ValueError,
-            "x is on %s:%d, not on %s:%d; gpuopt copies no array between devices",
-            gpo_backend_names[foreign->id], foreign->device,
-            gpo_backend_names[id < 0 ? foreign->id : (gpo_backend_id)id],
-            device < 0 ? foreign->device : device);
-    }
-    else if (dtype != GPO_NONE && dtype != array.dtype) {
-        PyErr_Format(PyExc_TypeError,
-                     "dtype= converts host arrays; x is on %s:%d and has dtype '%s'",
-                     gpo_backend_names[foreign->id], foreign->device,
-                     gpo_dtypes[array.dtype].name);
-    }
-    else if (foreign->family == GPO_OWN) {
-        self = Py_NewRef(object);
-    }
-    else {
-        self = gpo_device_array_new(foreign->id, gpo_backend_get(foreign->id),
-                                    foreign->device,
-                                    foreign->has_stream ? foreign->stream
-                                    : stream            ? (void *)*stream
-                                                        : NULL,
-                                    NULL, array.data, foreign->keep, &array);
-        if (self) {
-            ((gpo_device_array *)self)->readonly = foreign->readonly;
-        }
-    }
-    Py_XDECREF(foreign->keep);
-    return self;
-}
-
-static PyObject *
-asdevice(PyObject *module, PyObject *args, PyObject *kwargs)
-{
-    (void)module;
-    static char *names[] = {"x", "device", "backend", "dtype", "stream", NULL};
-    PyObject *object, *device_object = Py_None, *backend_object = Py_None;
-    PyObject *dtype_object = Py_None, *stream_object = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOO:asdevice", names, &object,
-                                     &device_object, &backend_object, &dtype_object,
-                                     &stream_object)) {
-        return NULL;
-    }
-    int device = -1, id = -1;
-    gpo_dtype dtype = GPO_NONE;
-    void *stream = NULL;
-    if (device_object != Py_None) {
-        const long number = PyLong_AsLong(device_object);
-        if (number == -1 && PyErr_Occurred()) {
-            return NULL;
-        }
-        device = number < 0 || number > 1 << 20 ? 1 << 20 : (int)number;
-    }
-    if (backend_object != Py_None) {
-        id = gpo_backend_from_name(backend_object);
-        if (id == GPO_CPU) {
-            PyErr_SetString(PyExc_ValueError,
-                            "backend must be 'cuda' or 'sim' (got 'cpu')");
-        }
-        if (id < 0 || id == GPO_CPU) {
-            return NULL;
-        }
-    }
-    if (dtype_object != Py_None) {
-        dtype = gpo_dtype_from_object(dtype_object, "asdevice");
-        if (dtype == GPO_NONE) {
-            return NULL;
-        }
-    }
-    const int given = gpo_stream_handle(stream_object, "asdevice", &stream);
-    gpo_foreign foreign;
-    const int family = given < 0 ? -1 : gpo_family_of(object, &foreign);
-    if (family < 0) {
-        return NULL;
-    }
-    if (family != GPO_HOST) {
-        const void *handle = stream;
-        return share(object, &foreign, dtype, id, device, given ? &handle : NULL);
-    }
-    const gpo_backend_id to = id < 0 ? GPO_CUDA : (gpo_backend_id)id;
-    device = device < 0 ? 0 : device;
-    if (!gpo_check_device(to, device) || !gpo_stream_fits(stream_object, to, device)) {
-        return NULL;
-    }
-    PyObject *keeper = given ? stream_object : gpo_stream_current(to, device, &stream);
-    return upload_new(object, dtype, to, device, stream, keeper);
-}
-
-static void
-pinned_capsule_free(PyObject *capsule)
-{
-    gpo_device_cuda.pinned_free(PyCapsule_GetPointer(capsule, "gpuopt.pinned"));
-}
-
-PyDoc_STRVAR(
-    empty_pinned_doc,
-    "empty_pinned(shape, dtype=None)\n--\n\n"
-    "A new, uninitialised ndarray in pinned host memory; float64 by default.\n\n"
-    "The GPU copies from and to it without a detour.  Pinning costs much more\n"
-    "than plain memory and is taken from the whole machine: make such an array\n"
-    "once and reuse it.  Raises CudaError without a GPU.");
-
-/* A shape, an int or a sequence of ints; its length, -1 with an exception set. */
-static int
-parse_shape(PyObject *object, npy_intp shape[GPO_MAX_DIMS])
-{
-    PyObject *items =
-        PyIndex_Check(object) ? PyTuple_Pack(1, object) : PySequence_Tuple(object);
-    const Py_ssize_t n = items ? PyTuple_Size(items) : -1;
-    if (n > GPO_MAX_DIMS) {
-        PyErr_Format(PyExc_ValueError, "maximum supported dimension is %d",
-                     GPO_MAX_DIMS);
-    }
-    for (Py_ssize_t d = 0; d < n && !PyErr_Occurred(); d++) {
-        shape[d] = PyNumber_AsSsize_t(PyTuple_GetItem(items, d), PyExc_ValueError);
-        if (shape[d] < 0 && !PyErr_Occurred()) {
-            PyErr_SetString(PyExc_ValueError, "negative dimensions are not allowed");
-        }
-    }
-    Py_XDECREF(items);
-    return PyErr_Occurred() ? -1 : (int)n;
-}
-
-/* An ndarray over pinned memory it frees at its end; steals `descr`. */
-static PyObject *
-pinned_array(PyArray_Descr *descr, int ndim, npy_intp *shape, size_t bytes)
-{
-    gpo_task task;
-    void *memory = NULL;
-    gpo_task_init(&task, "empty_pinned", &gpo_backend_cuda, 0, NULL);
-    gpo_status status = gpo_backend_cuda.begin(&task.call);
-    if (!status) {
-        status = gpo_device_cuda.pinned_new(&task.call, bytes ? bytes : 1, &memory);
-        gpo_backend_cuda.end(&task.call);
-    }
-    if (status) {
-        Py_DECREF((PyObject *)descr);
-        return gpo_raise(&task.call, status);
-    }
-    PyObject *capsule = PyCapsule_New(memory, "gpuopt.pinned", pinned_capsule_free);
-    if (!capsule) {
-        gpo_device_cuda.pinned_free(memory);
-        Py_DECREF((PyObject *)descr);
-        return NULL;
-    }
-    PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, ndim, shape, NULL,
-                                           memory, NPY_ARRAY_CARRAY, NULL);
-    if (!array) {
-        Py_DECREF(capsule);
-    }
-    else if (PyArray_SetBaseObject((PyArrayObject *)array, capsule) < 0) { /* steals */
-        Py_CLEAR(array);
-    }
-    return array;
-}
-
-static PyObject *
-empty_pinned(PyObject *module, PyObject *args, PyObject *kwargs)
-{
-    (void)module;
-    static char *names[] = {"shape", "dtype", NULL};
-    PyObject *shape_object, *dtype = NULL;
-    npy_intp shape[GPO_MAX_DIMS];
-    PyArray_Descr *descr = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:empty_pinned", names,
-                                     &shape_object, &dtype)) {
-        return NULL;
-    }
-    const int ndim = parse_shape(shape_object, shape);
-    if (ndim < 0 || !gpo_check_available(GPO_CUDA)) {
-        return NULL;
-    }
-    if (!dtype || dtype == Py_None) {
-        descr = PyArray_DescrFromType(NPY_DOUBLE);
-    }
-    else if (!PyArray_DescrConverter(dtype, &descr)) {
-        return NULL;
-    }
-    size_t bytes = (size_t)PyDataType_ELSIZE(descr);
-    bool fits = true;
-    for (int d = 0; d < ndim; d++) {
-        fits = fits && !__builtin_mul_overflow(bytes, (size_t)shape[d], &bytes);
-    }
-    if (PyDataType_REFCHK(descr) || !fits) {
-        PyErr_SetString(fits ? PyExc_TypeError : PyExc_ValueError,
-                        fits ? "pinned memory cannot hold Python objects"
-                             : "array is too big; its size overflows");
-        Py_DECREF((PyObject *)descr);
-        return NULL;
-    }
-    return pinned_array(descr, ndim, shape, bytes);
-}
-
-static PyMethodDef methods[] = {
-    {"asdevice", (PyCFunction)(void (*)(void))asdevice, METH_VARARGS | METH_KEYWORDS,
-     asdevice_doc},
-    {"empty_pinned", (PyCFunction)(void (*)(void))empty_pinned,
-     METH_VARARGS | METH_KEYWORDS, empty_pinned_doc},
-    {NULL, NULL, 0, NULL},
-};
-
 int
 gpo_device_array_init(PyObject *module)
 {
@@ -1389,5 +789,5 @@ gpo_device_array_init(PyObject *module)
         PyModule_AddType(module, gpo_py.device_array) < 0) {
         return -1;
     }
-    return PyModule_AddFunctions(module, methods);
+    return 0;
 }
