@@ -26,7 +26,10 @@ FLAGS = [
 
 def tidy(program: str, source: Path) -> tuple[int, str]:
     command = [program, "--quiet", str(source), "--", *FLAGS]
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        return 1, f"{program} is missing; on Debian: apt-get install clang-tidy"
     return done.returncode, done.stdout
 
 
