@@ -59,7 +59,11 @@ class BuildExtension(build_ext):
         steps = self.c_steps(temp, toolkit, ["-Werror"] if werror else [])
         if toolkit:
             strict = ["-Werror", "all-warnings"] if werror else []
-            for source in sorted((ROOT / "csrc").glob("ops/*/*.cu")):
+            kernels = [
+                *(ROOT / "csrc").glob("ops/*/*.cu"),
+                *(ROOT / "csrc").glob("device/*.cu"),
+            ]
+            for source in sorted(kernels):
                 output = temp / "cuda" / (source.parent.name + "_" + source.stem + ".o")
                 steps.append(toolkit.step(source, output, strict))
         module.parent.mkdir(parents=True, exist_ok=True)

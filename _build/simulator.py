@@ -113,6 +113,7 @@ def library_steps(
 def steps(root: Path, out: Path, temp: Path, werror: bool) -> list[Step]:
     """Both libraries, with the kernels of every room."""
     kernels = sorted((root / "csrc" / "ops").glob("*/cuda.cu"))
+    kernels.append(root / "csrc" / "device" / "copy.cu")
     folder = temp / ("sim_sanitized" if sanitized() else "sim")
     return [
         *library_steps(root, "plain", out / "_sim.so", folder, kernels, werror=werror),

@@ -25,6 +25,9 @@ Figure = Callable[[str, str], None]
 Count = Callable[[int], None]
 Child = Callable[..., subprocess.CompletedProcess[str]]
 
+# What needs a GPU is collected where there is one; the summary names it as not run.
+collect_ignore = [] if gpuopt.backends()["cuda"] is None else ["test_device_gpu.py"]
+
 # A hang guard, not a measurement: far above what any child needs.
 HANG_SECONDS = 540
 

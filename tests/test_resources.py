@@ -66,9 +66,7 @@ def test_the_report_is_read() -> None:
     """A line of each kind, as ptxas writes them."""
     line = "ptxas info    : Compiling entry function '_Z1kv' for 'sm_90a'"
     assert KERNEL.search(line)["name"] == "_Z1kv"  # type: ignore[index]
-    used = (
-        "ptxas info    : Used 42 registers, used 1 barriers, 1024 bytes smem, 8 bytes cmem"
-    )
+    used = "ptxas info    : Used 42 registers, used 1 barriers, 1024 bytes smem, 8 bytes cmem"
     assert USED.search(used)["registers"] == "42"  # type: ignore[index]
     assert SHARED.search(used)["shared"] == "1024"  # type: ignore[index]
 

@@ -39,7 +39,8 @@ struct gpo_backend {
 };
 
 extern const gpo_backend gpo_backend_cpu;
-extern const gpo_backend gpo_backend_cuda; /* also in a build without CUDA: see unavailable */
+extern const gpo_backend
+    gpo_backend_cuda; /* also in a build without CUDA: see unavailable */
 
 /* The backend by its number, loading the simulator on first use; never NULL. */
 const gpo_backend *gpo_backend_get(gpo_backend_id id);
@@ -65,8 +66,8 @@ gpo_isa gpo_cpu_best_isa(void); /* the best level of this machine, whatever is f
  */
 bool gpo_cpu_read_bandwidth(size_t bytes, double *gb_per_second);
 
-int gpo_cpu_threads(void);        /* threads a parallel call uses */
-void gpo_cpu_set_threads(int n);  /* n >= 1; 0 restores the default */
+int gpo_cpu_threads(void);       /* threads a parallel call uses */
+void gpo_cpu_set_threads(int n); /* n >= 1; 0 restores the default */
 
 /*
  * Calls body(context, i) for every i in [0, count), on up to gpo_cpu_threads()

@@ -60,7 +60,8 @@ read_isa(void)
         return;
     }
     for (int i = 0; i < GPO_NISA; i++) {
-        if (strcmp(forced, gpo_isa_names[i]) != 0 && strcmp(forced, short_names[i]) != 0) {
+        if (strcmp(forced, gpo_isa_names[i]) != 0 &&
+            strcmp(forced, short_names[i]) != 0) {
             continue;
         }
         if (i <= (int)best) {

@@ -3,14 +3,15 @@
  * Order: why the GPU may be off, errors, begin and end, memory, the stream's block,
  * launches.  A build without CUDA keeps only the first part.
  */
-#include "backend.h"
+#include "cuda.h"
 
 #ifndef GPO_WITH_CUDA
 
 static const char *
 unavailable(void)
 {
-    return "this build of gpuopt has no CUDA part (nvcc was not there when it was built)";
+    return "this build of gpuopt has no CUDA part (nvcc was not there when it was "
+           "built)";
 }
 
 const gpo_backend gpo_backend_cuda = {
@@ -18,18 +19,17 @@ const gpo_backend gpo_backend_cuda = {
 
 #else
 
-#include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- why the GPU may be off ---- */
 
 static struct {
     pthread_once_t once;
-    pid_t owner; /* the process that made the first CUDA call */
+    atomic_bool forked; /* this process is a child of the one that started CUDA */
     int devices;
     bool blocking; /* GPUOPT_BLOCKING=1: wait after every launch */
     char reason[256];
@@ -38,11 +38,20 @@ static struct {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char dead[GPO_MESSAGE]; /* why the context is dead; "" while it lives; `lock` */
 
+/* The first kernel launched since the host last waited: the one to suspect. */
+static _Atomic(const char *) suspect;
+
+static void
+mark_child(void)
+{
+    atomic_store(&state.forked, true);
+}
+
 static void
 start(void)
 {
     const char *blocking = getenv("GPUOPT_BLOCKING");
-    state.owner = getpid();
+    pthread_atfork(NULL, NULL, mark_child);
     state.blocking = blocking && strcmp(blocking, "1") == 0;
     const cudaError_t error = cudaGetDeviceCount(&state.devices);
     if (error != cudaSuccess) {
@@ -53,7 +62,13 @@ start(void)
     else if (state.devices == 0) {
         snprintf(state.reason, sizeof state.reason, "no CUDA device was found");
     }
+    else if (state.devices > GPO_CUDA_DEVICES) {
+        state.devices = GPO_CUDA_DEVICES;
+    }
 }
+
+static const char forked_reason[] = "CUDA was started before this process was forked; "
+                                    "start it with the 'spawn' or 'forkserver' method";
 
 static const char *
 unavailable(void)
@@ -62,11 +77,19 @@ unavailable(void)
     if (state.reason[0]) {
         return state.reason;
     }
-    if (getpid() != state.owner) {
-        return "CUDA was started before this process was forked; "
-               "start it with the 'spawn' or 'forkserver' method";
-    }
-    return NULL;
+    return gpo_cuda_usable() ? NULL : forked_reason;
+}
+
+bool
+gpo_cuda_usable(void)
+{
+    return !atomic_load_explicit(&state.forked, memory_order_relaxed);
+}
+
+int
+gpo_cuda_devices(void)
+{
+    return unavailable() ? 0 : state.devices;
 }
 
 /* ---- errors ---- */
@@ -92,9 +115,8 @@ is_fatal(cudaError_t error)
     }
 }
 
-/* GPO_OK, or the failure of runtime function `api` as a status and a sentence. */
-static gpo_status
-check(gpo_call *call, cudaError_t error, const char *api)
+gpo_status
+gpo_cuda_check(gpo_call *call, cudaError_t error, const char *api)
 {
     if (error == cudaSuccess) {
         return GPO_OK;
@@ -103,16 +125,18 @@ check(gpo_call *call, cudaError_t error, const char *api)
     call->code = (int)error;
     call->api = api;
     if (!is_fatal(error)) {
-        return gpo_fail(call, GPO_ECUDA, "%s() failed in %s%s%s: %s", call->op->name, api,
-                        call->kernel ? " after kernel " : "",
+        return gpo_fail(call, GPO_ECUDA, "%s() failed in %s%s%s: %s", call->op->name,
+                        api, call->kernel ? " after kernel " : "",
                         call->kernel ? call->kernel : "", cudaGetErrorString(error));
     }
+    const char *kernel = atomic_load(&suspect);
     pthread_mutex_lock(&lock);
     if (!dead[0]) {
         snprintf(dead, sizeof dead, "the CUDA context died in %s() (%s%s): %s",
-                 call->op->name, call->kernel ? "kernel " : api,
-                 call->kernel ? call->kernel : "", cudaGetErrorString(error));
+                 call->op->name, kernel ? "kernel " : api, kernel ? kernel : "",
+                 cudaGetErrorString(error));
     }
+    call->kernel = kernel;
     gpo_fail(call, GPO_EDEAD, "%s; only a new process can use the GPU again", dead);
     pthread_mutex_unlock(&lock);
     return GPO_EDEAD;
@@ -130,6 +154,10 @@ typedef struct scratch_node {
 static gpo_status
 begin(gpo_call *call)
 {
+    if (!gpo_cuda_usable()) {
+        return gpo_fail(call, GPO_ECUDA, "%s() cannot use CUDA: %s", call->op->name,
+                        forked_reason);
+    }
     pthread_mutex_lock(&lock);
     const bool lives = !dead[0];
     if (!lives) {
@@ -148,9 +176,9 @@ begin(gpo_call *call)
     last->memory = NULL;
     last->previous_device = -1;
     int current = 0;
-    gpo_status status = check(call, cudaGetDevice(&current), "cudaGetDevice");
+    gpo_status status = gpo_cuda_check(call, cudaGetDevice(&current), "cudaGetDevice");
     if (!status && current != call->device) {
-        status = check(call, cudaSetDevice(call->device), "cudaSetDevice");
+        status = gpo_cuda_check(call, cudaSetDevice(call->device), "cudaSetDevice");
         last->previous_device = current;
     }
     if (status) {
@@ -185,23 +213,23 @@ end(gpo_call *call)
 static gpo_status
 keep_pool(gpo_call *call)
 {
-    static bool kept[64]; /* by device; under `lock` */
+    static bool kept[GPO_CUDA_DEVICES]; /* under `lock` */
     gpo_status status = GPO_OK;
     pthread_mutex_lock(&lock);
-    const bool known = call->device >= 64 || kept[call->device];
+    const bool known = kept[call->device];
     pthread_mutex_unlock(&lock);
     if (known) {
         return GPO_OK;
     }
     cudaMemPool_t pool;
     unsigned long long everything = ~0ULL;
-    status = check(call, cudaDeviceGetDefaultMemPool(&pool, call->device),
-                   "cudaDeviceGetDefaultMemPool");
+    status = gpo_cuda_check(call, cudaDeviceGetDefaultMemPool(&pool, call->device),
+                            "cudaDeviceGetDefaultMemPool");
     if (!status) {
-        status = check(call,
-                       cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold,
-                                               &everything),
-                       "cudaMemPoolSetAttribute");
+        status = gpo_cuda_check(
+            call,
+            cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &everything),
+            "cudaMemPoolSetAttribute");
     }
     if (!status) {
         pthread_mutex_lock(&lock);
@@ -234,43 +262,54 @@ alloc(gpo_call *call, size_t bytes, void **out)
         cudaGetLastError();
         call->requested_bytes = bytes;
         cudaMemGetInfo(&call->free_bytes, &call->total_bytes);
-        return gpo_fail(call, GPO_EDEVMEMORY,
-                        "%s() needs %zu bytes on GPU %d; %zu of %zu are free",
-                        call->op->name, bytes, call->device, call->free_bytes,
-                        call->total_bytes);
+        return gpo_fail(
+            call, GPO_EDEVMEMORY, "%s() needs %zu bytes on GPU %d; %zu of %zu are free",
+            call->op->name, bytes, call->device, call->free_bytes, call->total_bytes);
     }
-    return check(call, error, "cudaMallocAsync");
+    return gpo_cuda_check(call, error, "cudaMallocAsync");
 }
 
 static void
 release(gpo_call *call, void *memory)
 {
+    if (!gpo_cuda_usable()) {
+        return; /* the parent's memory */
+    }
     cudaFreeAsync(memory, (cudaStream_t)call->stream);
 }
 
 static gpo_status
 upload(gpo_call *call, void *to, const void *from, size_t bytes)
 {
-    return check(call,
-                 cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice,
-                                 (cudaStream_t)call->stream),
-                 "cudaMemcpyAsync");
+    if (bytes >= GPO_STAGED_BYTES) {
+        return gpo_cuda_staged_upload(call, to, from, bytes);
+    }
+    return gpo_cuda_check(call,
+                          cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice,
+                                          (cudaStream_t)call->stream),
+                          "cudaMemcpyAsync");
 }
 
 static gpo_status
 download(gpo_call *call, void *to, const void *from, size_t bytes)
 {
-    return check(call,
-                 cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost,
-                                 (cudaStream_t)call->stream),
-                 "cudaMemcpyAsync");
+    if (bytes >= GPO_STAGED_BYTES) {
+        return gpo_cuda_staged_download(call, to, from, bytes);
+    }
+    return gpo_cuda_check(call,
+                          cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost,
+                                          (cudaStream_t)call->stream),
+                          "cudaMemcpyAsync");
 }
 
-static gpo_status
-wait_for(gpo_call *call)
+gpo_status
+gpo_cuda_wait(gpo_call *call)
 {
-    return check(call, cudaStreamSynchronize((cudaStream_t)call->stream),
-                 "cudaStreamSynchronize");
+    const cudaError_t error = cudaStreamSynchronize((cudaStream_t)call->stream);
+    if (error == cudaSuccess) {
+        atomic_store(&suspect, NULL);
+    }
+    return gpo_cuda_check(call, error, "cudaStreamSynchronize");
 }
 
 static gpo_status
@@ -293,7 +332,7 @@ scratch(gpo_call *call, size_t bytes, void **out)
 
 /* ---- the stream's block ---- */
 
-/* One block per device and stream that ever needed it; freed with the process. */
+/* One block per device and stream that ever needed it; freed with stream or process. */
 typedef struct stream_block {
     struct stream_block *next;
     int device;
@@ -332,9 +371,9 @@ tickets(gpo_call *call, unsigned **out)
     }
     status = alloc(call, TICKET_BYTES + GPO_PARTIALS, &memory);
     if (!status) {
-        status = check(call,
-                       cudaMemsetAsync(memory, 0, TICKET_BYTES, (cudaStream_t)call->stream),
-                       "cudaMemsetAsync");
+        status = gpo_cuda_check(
+            call, cudaMemsetAsync(memory, 0, TICKET_BYTES, (cudaStream_t)call->stream),
+            "cudaMemsetAsync");
     }
     if (status) {
         if (memory) {
@@ -354,19 +393,37 @@ tickets(gpo_call *call, unsigned **out)
     return GPO_OK;
 }
 
+void
+gpo_cuda_forget_stream(gpo_call *call, void *stream)
+{
+    pthread_mutex_lock(&lock);
+    stream_block **link = &blocks, *found = NULL;
+    while (*link && ((*link)->device != call->device || (*link)->stream != stream)) {
+        link = &(*link)->next;
+    }
+    if (*link) {
+        found = *link;
+        *link = found->next;
+    }
+    pthread_mutex_unlock(&lock);
+    if (found) {
+        cudaFreeAsync(found->tickets, (cudaStream_t)stream);
+        free(found);
+    }
+}
+
 static int
 processors(const gpo_call *call)
 {
-    static int known[64]; /* by device; written with the same value by any thread */
-    const int slot = call->device < 64 ? call->device : 63;
-    int count = __atomic_load_n(&known[slot], __ATOMIC_RELAXED);
+    static atomic_int known[GPO_CUDA_DEVICES]; /* the same value by any thread */
+    int count = atomic_load_explicit(&known[call->device], memory_order_relaxed);
     if (count == 0) {
         if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount,
                                    call->device) != cudaSuccess) {
             cudaGetLastError();
             return 1;
         }
-        __atomic_store_n(&known[slot], count, __ATOMIC_RELAXED);
+        atomic_store_explicit(&known[call->device], count, memory_order_relaxed);
     }
     return count;
 }
@@ -378,10 +435,12 @@ gpo_status gpo_cuda_launched(gpo_call *call, const char *kernel);
 gpo_status
 gpo_cuda_launched(gpo_call *call, const char *kernel)
 {
+    const char *none = NULL;
     call->kernel = kernel;
-    gpo_status status = check(call, cudaGetLastError(), "kernel launch");
+    atomic_compare_exchange_strong(&suspect, &none, kernel);
+    gpo_status status = gpo_cuda_check(call, cudaGetLastError(), "kernel launch");
     if (!status && state.blocking) {
-        status = wait_for(call);
+        status = gpo_cuda_wait(call);
     }
     return status;
 }
@@ -396,7 +455,7 @@ const gpo_backend gpo_backend_cuda = {
     .free = release,
     .upload = upload,
     .download = download,
-    .wait = wait_for,
+    .wait = gpo_cuda_wait,
     .scratch = scratch,
     .tickets = tickets,
     .processors = processors,

@@ -15,7 +15,8 @@ static const int typenums[GPO_NDTYPES] = {
     [GPO_F64] = NPY_DOUBLE, [GPO_C64] = NPY_CFLOAT, [GPO_C128] = NPY_CDOUBLE,
 };
 
-/* Whether `descr` is ml_dtypes.bfloat16, which registers itself under a fresh number. */
+/* Whether `descr` is ml_dtypes.bfloat16, which registers itself under a fresh number.
+ */
 static bool
 is_bf16(PyArray_Descr *descr)
 {
@@ -177,8 +178,9 @@ gpo_array_wrap(PyObject *object, const char *argument, gpo_array *array,
     PyArray_Descr *descr = PyArray_DESCR(source); /* borrowed */
     gpo_dtype dtype = gpo_dtype_from_descr(descr);
     if (dtype == GPO_NONE) {
-        PyErr_Format(PyExc_TypeError, "%s has dtype '%S', which gpuopt does not support",
-                     argument, descr);
+        PyErr_Format(PyExc_TypeError,
+                     "%s has dtype '%S', which gpuopt does not support", argument,
+                     descr);
         Py_DECREF((PyObject *)source);
         return false;
     }
@@ -225,8 +227,9 @@ gpo_array_new(const gpo_array *array)
     if (!descr) {
         return NULL;
     }
-    return (PyArrayObject *)PyArray_NewFromDescr(&PyArray_Type, descr, array->ndim, shape,
-                                                 NULL, NULL, 0, NULL); /* steals descr */
+    return (PyArrayObject *)PyArray_NewFromDescr(&PyArray_Type, descr, array->ndim,
+                                                 shape, NULL, NULL, 0,
+                                                 NULL); /* steals descr */
 }
 
 PyObject *

@@ -16,7 +16,9 @@
 #endif
 #include <numpy/arrayobject.h>
 
-#include "../backend/backend.h"
+#include "../backend/device.h"
+
+#include "dlpack.h"
 
 /* ---- objects made once at import: module.c ---- */
 
@@ -34,12 +36,13 @@ typedef struct gpo_binding {
 
 typedef struct gpo_python {
     PyObject *cuda_error, *context_dead_error, *out_of_memory_error;
-    PyObject *variant_error, *simulator_error;
-    PyObject *axis_error;     /* numpy.exceptions.AxisError */
-    PyObject *shares_memory;  /* numpy.shares_memory */
-    PyObject *close_matches;  /* difflib.get_close_matches */
-    PyObject *bf16;           /* ml_dtypes.bfloat16 once seen, else NULL */
-    int bf16_typenum;         /* its NumPy type number, else -1 */
+    PyObject *variant_error, *simulator_error, *performance_warning;
+    PyObject *axis_error;    /* numpy.exceptions.AxisError */
+    PyObject *shares_memory; /* numpy.shares_memory */
+    PyObject *close_matches; /* difflib.get_close_matches */
+    PyObject *bf16;          /* ml_dtypes.bfloat16 once seen, else NULL */
+    int bf16_typenum;        /* its NumPy type number, else -1 */
+    PyTypeObject *device_array, *stream, *event; /* the classes */
 } gpo_python;
 
 extern gpo_python gpo_py;
@@ -105,6 +108,164 @@ gpo_dtype gpo_dtype_from_descr(PyArray_Descr *descr);
 
 /* The bytes an array spans: [*low, *high) relative to its first element. */
 void gpo_array_extent(const gpo_array *array, int64_t *low, int64_t *high);
+
+/* "(2, 3)" as a tuple; NULL on failure. */
+PyObject *gpo_shape_tuple(int ndim, const int64_t *shape);
+
+bool gpo_same_shape(const gpo_array *a, const gpo_array *b);
+
+/* ---- work outside of an operator: task.c ---- */
+
+/* A call of no operator: what the backend's functions need to work and to complain. */
+typedef struct gpo_task {
+    gpo_op op; /* its name alone */
+    gpo_call call;
+} gpo_task;
+
+void gpo_task_init(gpo_task *task, const char *name, const gpo_backend *backend,
+                   int device, void *stream);
+
+/* Resets what one call of `op` may leave in a gpo_call. */
+void gpo_call_init(gpo_call *call, const gpo_op *op);
+
+/* The table of a backend with device memory. */
+const gpo_device *gpo_device_of(gpo_backend_id id);
+
+/* False with CudaError or SimulatorError set if the backend cannot run here. */
+bool gpo_check_available(gpo_backend_id id);
+
+/* And ValueError if it has no such device. */
+bool gpo_check_device(gpo_backend_id id, int device);
+
+/* ---- arrays on a device: device_array.c ---- */
+
+/* One piece of device memory, shared by the views of it.  Changed with the GIL held. */
+typedef struct gpo_memory {
+    Py_ssize_t references;
+    Py_ssize_t exports; /* references that another library holds */
+    gpo_backend_id id;
+    const gpo_backend *backend; /* where it was allocated: the simulator has two */
+    int device;
+    void *stream;     /* it is written, and freed, in the order of this stream */
+    PyObject *keeper; /* the stream's object, or NULL */
+    PyObject *owner;  /* of memory that is not ours to free, else NULL */
+    void *base;       /* NULL once freed */
+    size_t bytes;
+} gpo_memory;
+
+typedef struct gpo_device_array {
+    PyObject_HEAD gpo_memory *memory;
+    bool readonly;
+    gpo_array array;
+} gpo_device_array;
+
+bool gpo_device_array_check(PyObject *object);
+
+/*
+ * A DeviceArray of `array`, whose memory `base` it takes over, also when it fails; with
+ * `owner` the memory stays the owner's.  id GPO_CPU is host memory of malloc, a result
+ * on its way to another library.  NULL on failure.
+ */
+PyObject *gpo_device_array_new(gpo_backend_id id, const gpo_backend *backend,
+                               int device, void *stream, PyObject *keeper, void *base,
+                               PyObject *owner, const gpo_array *array);
+
+/* False with ValueError set if its memory is freed, or is of another simulator library. */
+bool gpo_device_array_usable(gpo_device_array *self, const char *function);
+
+int gpo_device_array_init(PyObject *module);
+
+int gpo_asdevice_init(PyObject *module); /* asdevice.c */
+
+/* ---- arrays of other libraries: exchange.c ---- */
+
+typedef enum gpo_family {
+    GPO_HOST,     /* NumPy, or what NumPy makes an array of */
+    GPO_OWN,      /* gpuopt.DeviceArray */
+    GPO_EXCHANGE, /* the type has DLPack's C table: torch */
+    GPO_TORCH,    /* a torch without the table */
+    GPO_CUPY,
+    GPO_JAX,
+    GPO_INTERFACE, /* on a GPU, by DLPack or the CUDA array interface alone */
+} gpo_family;
+
+/* An array that is no host array, as one call uses it. */
+typedef struct gpo_foreign {
+    gpo_family family;
+    gpo_backend_id id; /* where its memory is */
+    int device;
+    bool readonly;
+    bool retain;     /* its producer does not wait for our reads before it frees */
+    bool has_stream; /* what is on `stream` now comes before the call */
+    void *stream;
+    const dl_exchange *api; /* GPO_EXCHANGE */
+    PyObject *object;       /* borrowed: the caller's */
+    PyObject *keep;         /* keeps the memory alive; new reference */
+} gpo_foreign;
+
+/* A result in the making, in the memory of its library. */
+typedef struct gpo_made {
+    dl_versioned *tensor; /* GPO_EXCHANGE */
+    PyObject *array;      /* else a DeviceArray */
+} gpo_made;
+
+/* Which family `object` is of; GPO_HOST costs no exception.  -1 with one set. */
+int gpo_family_of(PyObject *object, gpo_foreign *out);
+
+/*
+ * Views `object`, of the family in `foreign`.  `stream`, if given, is where the call will
+ * run: a producer that orders streams itself is told so.
+ */
+bool gpo_foreign_wrap(PyObject *object, const char *function, const char *argument,
+                      const void *const *stream, gpo_array *array,
+                      gpo_foreign *foreign);
+
+/* A CPU array of another library as an ndarray over the same memory. */
+PyArrayObject *gpo_foreign_ndarray(const gpo_array *array, const gpo_foreign *foreign);
+
+/* Memory for a result as `like`'s library wants it; sets out->data. */
+bool gpo_foreign_alloc(const gpo_foreign *like, gpo_array *out, gpo_made *made);
+/* The library's array of it; takes over what is in `made`.  NULL on failure. */
+PyObject *gpo_foreign_finish(const gpo_foreign *like, gpo_made *made);
+void gpo_made_clear(gpo_made *made);
+
+/* Keeps `object` alive until what is queued on the call's stream is done. */
+bool gpo_retain(gpo_call *call, PyObject *object);
+/* Lets go of what is done. */
+void gpo_reap(void);
+
+/* dl_tensor's dtype of ours, and "numpy.ndarray" of an object, for messages. */
+dl_dtype gpo_dlpack_dtype(gpo_dtype dtype);
+PyObject *gpo_type_name(PyObject *object);
+
+/* ---- streams and events: stream.c ---- */
+
+/*
+ * The handle of a stream object: an int, a gpuopt.Stream, what has __cuda_stream__, a
+ * torch or a CuPy stream.  -1 with an exception set, 0 for None, 1 for a handle.
+ * id and device are those of the arrays: a gpuopt.Stream must agree.
+ */
+int gpo_stream_handle(PyObject *object, const char *function, void **stream);
+bool gpo_stream_fits(PyObject *object, gpo_backend_id id, int device);
+
+/* The stream that `with stream:` made current in this thread, borrowed, or NULL. */
+PyObject *gpo_stream_current(gpo_backend_id id, int device, void **stream);
+
+int gpo_stream_init(PyObject *module);
+
+/* ---- what the last call did: last_call.c ---- */
+
+typedef struct gpo_last {
+    const char *op, *backend, *variant;
+    bool packed;                              /* an input was copied first */
+    bool pageable;                            /* without pinned memory */
+    double upload_ms, kernel_ms, download_ms; /* negative: not measured */
+} gpo_last;
+
+extern gpo_last gpo_last_call; /* changed with the GIL held */
+extern bool gpo_measuring;
+
+int gpo_last_call_init(PyObject *module);
 
 /* ---- calls: call.c ---- */
 

@@ -1,52 +1,28 @@
 /*
  * call.c  One call of any operator, in the order it happens: parse, wrap, shape, choose,
- * place, run, return.  A step that fails sets a Python exception and returns false; the
- * frame owns everything that must be released.
+ * place, run (run.c), return.  A step that fails sets a Python exception and returns
+ * false; the frame owns everything that must be released.
  */
-#include "bind.h"
+#include "call.h"
 
 #include <string.h>
-
-typedef struct frame {
-    gpo_binding *binding;
-    PyObject *value[GPO_MAX_ARGS + NCOMMON]; /* borrowed; NULL where left out */
-    gpo_backend_id id;
-    PyArrayObject *in[GPO_MAX_IN];
-    PyArrayObject *out[GPO_MAX_OUT];        /* computed into; NULL for a scalar */
-    PyArrayObject *caller_out[GPO_MAX_OUT]; /* borrowed; NULL where not given */
-    _Alignas(16) char scalar[GPO_MAX_OUT][16];
-    bool begun; /* backend->begin was called */
-    char why[GPO_MESSAGE];
-    gpo_call call;
-} frame;
 
 /* Prepares a frame so that frame_clear is right at any later moment. */
 static void
 frame_init(frame *f, gpo_binding *binding)
 {
-    gpo_call *call = &f->call;
     f->binding = binding;
-    f->begun = false;
+    f->is_away = false;
+    f->packed = false;
     f->why[0] = 0;
     for (int i = 0; i < GPO_MAX_IN; i++) {
         f->in[i] = NULL;
-        call->in[i].present = false;
-        call->convert[i] = GPO_NONE;
     }
     for (int i = 0; i < GPO_MAX_OUT; i++) {
         f->out[i] = f->caller_out[i] = NULL;
-        call->out_given[i] = GPO_NONE;
+        f->caller_object[i] = NULL;
     }
-    call->op = binding->op;
-    call->variant = NULL;
-    call->backend = NULL;
-    call->stream = NULL;
-    call->scratch = NULL;
-    call->device = 0;
-    call->message[0] = 0;
-    call->code = 0;
-    call->api = call->kernel = NULL;
-    call->requested_bytes = call->free_bytes = call->total_bytes = 0;
+    gpo_call_init(&f->call, binding->op);
 }
 
 static void
@@ -57,6 +33,15 @@ frame_clear(frame *f)
     }
     for (int i = 0; i < GPO_MAX_OUT; i++) {
         Py_XDECREF((PyObject *)f->out[i]);
+    }
+    if (f->is_away) {
+        for (int i = 0; i < GPO_MAX_IN; i++) {
+            Py_XDECREF(f->away.in[i].keep);
+        }
+        for (int i = 0; i < GPO_MAX_OUT; i++) {
+            Py_XDECREF(f->away.out[i].keep);
+            gpo_made_clear(&f->away.made[i]);
+        }
     }
 }
 
@@ -104,8 +89,9 @@ parse(frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
         PyObject *name = PyTuple_GetItem(kwnames, k);
         const int i = find_argument(b, name);
         if (i < 0) {
-            PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'",
-                         b->op->name, name);
+            PyErr_Format(PyExc_TypeError,
+                         "%s() got an unexpected keyword argument '%U'", b->op->name,
+                         name);
             return false;
         }
         if (f->value[i]) {
@@ -169,8 +155,8 @@ static bool
 parse_enum(PyObject *object, const char *function, const gpo_arg *arg, int64_t *out)
 {
     if (!PyUnicode_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "%s() argument '%s' must be str, not %R", function,
-                     arg->name, (PyObject *)Py_TYPE(object));
+        PyErr_Format(PyExc_TypeError, "%s() argument '%s' must be str, not %R",
+                     function, arg->name, (PyObject *)Py_TYPE(object));
         return false;
     }
     for (int k = 0; arg->choices[k]; k++) {
@@ -205,7 +191,8 @@ parse_float(PyObject *object, gpo_option *out)
 }
 
 static bool
-parse_option(PyObject *object, const char *function, const gpo_arg *arg, gpo_option *out)
+parse_option(PyObject *object, const char *function, const gpo_arg *arg,
+             gpo_option *out)
 {
     out->given = true;
     switch (arg->kind) {
@@ -238,7 +225,8 @@ parse_options(frame *f)
     for (int i = b->narrays; i < b->nargs; i++) {
         gpo_option *out = &f->call.opt[i];
         PyObject *object = f->value[i];
-        const bool none = object == Py_None && strcmp(b->op->args[i].preset, "None") == 0;
+        const bool none =
+            object == Py_None && strcmp(b->op->args[i].preset, "None") == 0;
         if (!object || none) {
             const gpo_option *preset = &b->preset[i];
             out->given = preset->given;
@@ -256,6 +244,177 @@ parse_options(frame *f)
 
 /* ---- wrap: inputs and out= as arrays ---- */
 
+/* Marks a call as one on arrays that are not the host's. */
+static bool
+go_away(frame *f)
+{
+    PyObject *stream = f->value[f->binding->nargs + COMMON_STREAM];
+    if (f->is_away) {
+        return true;
+    }
+    away *w = &f->away;
+    memset(w->in, 0, sizeof w->in);
+    memset(w->out, 0, sizeof w->out);
+    memset(w->memory, 0, sizeof w->memory);
+    memset(w->made, 0, sizeof w->made);
+    w->first = NULL;
+    w->on_device = false;
+    w->keeper = NULL;
+    const int given = gpo_stream_handle(stream, f->binding->op->name, &w->stream);
+    if (given < 0) {
+        return false;
+    }
+    f->is_away = true;
+    w->stream_given = given;
+    w->keeper = given ? stream : NULL;
+    return true;
+}
+
+static bool
+wrap_away(frame *f, PyObject *object, const char *name, gpo_array *array,
+          gpo_foreign *foreign)
+{
+    const void *stream = f->away.stream;
+    return gpo_foreign_wrap(object, f->binding->op->name, name,
+                            f->away.stream_given ? &stream : NULL, array, foreign);
+}
+
+static bool
+raise_mixed(const frame *f, PyObject *a, PyObject *b)
+{
+    PyObject *first = gpo_type_name(a), *second = gpo_type_name(b);
+    if (first && second) {
+        PyErr_Format(
+            PyExc_TypeError,
+            "%s() got arrays from different libraries: '%U' and '%U'; move them "
+            "first",
+            f->binding->op->name, first, second);
+    }
+    Py_XDECREF(first);
+    Py_XDECREF(second);
+    return false;
+}
+
+static bool
+raise_apart(const frame *f, const gpo_foreign *a, const gpo_foreign *b)
+{
+    PyErr_Format(
+        PyExc_TypeError,
+        "%s() got arrays on different devices: %s:%d and %s:%d; move them first",
+        f->binding->op->name, gpo_backend_names[a->id], a->device,
+        gpo_backend_names[b->id], b->device);
+    return false;
+}
+
+/* All inputs must be of one library and on one device. */
+static bool
+check_together(frame *f)
+{
+    away *w = &f->away;
+    PyObject *host = NULL;
+    for (int i = 0; i < f->binding->narrays; i++) {
+        gpo_foreign *in = &w->in[i];
+        if (!f->call.in[i].present) {
+            continue;
+        }
+        if (!in->object) {
+            host = f->value[i];
+        }
+        else if (!w->first) {
+            w->first = in;
+        }
+        else if (in->family != w->first->family || in->api != w->first->api) {
+            return raise_mixed(f, w->first->object, in->object);
+        }
+        else if (in->id != w->first->id || in->device != w->first->device) {
+            return raise_apart(f, w->first, in);
+        }
+    }
+    if (host) {
+        return raise_mixed(f, host, w->first->object);
+    }
+    w->on_device = w->first->id != GPO_CPU;
+    f->call.device = w->first->device;
+    return true;
+}
+
+/* The stream of a call on a device: stream=, the entered one, the producer's, 0. */
+static bool
+settle_stream(frame *f)
+{
+    away *w = &f->away;
+    PyObject *given = f->value[f->binding->nargs + COMMON_STREAM];
+    const gpo_backend_id id = w->first->id;
+    if (!gpo_stream_fits(given, id, w->first->device)) {
+        return false;
+    }
+    if (!w->stream_given &&
+        (w->first->family == GPO_OWN || w->first->family == GPO_INTERFACE)) {
+        w->keeper = gpo_stream_current(id, w->first->device, &w->stream);
+    }
+    if (!w->stream_given && !w->keeper && w->first->has_stream) {
+        w->stream = w->first->stream;
+        if (w->first->family == GPO_OWN) {
+            w->keeper = ((gpo_device_array *)w->first->object)->memory->keeper;
+        }
+    }
+    f->call.stream = w->stream;
+    return true;
+}
+
+/* CPU memory of another library goes the way of host arrays. */
+static bool
+view_on_host(frame *f, int i)
+{
+    gpo_array array = f->call.in[i];
+    PyArrayObject *view = gpo_foreign_ndarray(&array, &f->away.in[i]);
+    const bool good =
+        view && gpo_array_wrap((PyObject *)view, f->binding->op->args[i].name,
+                               &f->call.in[i], &f->in[i]);
+    Py_XDECREF((PyObject *)view);
+    return good;
+}
+
+/* After all inputs are wrapped and one of them is not the host's. */
+static bool
+settle_away(frame *f)
+{
+    if (!check_together(f)) {
+        return false;
+    }
+    if (f->away.on_device) {
+        return settle_stream(f);
+    }
+    for (int i = 0; i < f->binding->narrays; i++) {
+        if (f->call.in[i].present && !view_on_host(f, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+wrap_input(frame *f, int i, PyObject *object)
+{
+    const char *name = f->binding->op->args[i].name;
+    gpo_array *array = &f->call.in[i];
+    if (!PyArray_CheckExact(object)) {
+        gpo_foreign foreign;
+        const int family = gpo_family_of(object, &foreign);
+        if (family < 0) {
+            return false;
+        }
+        if (family != GPO_HOST) {
+            if (!go_away(f)) {
+                return false;
+            }
+            f->away.in[i] = foreign;
+            return wrap_away(f, object, name, array, &f->away.in[i]);
+        }
+    }
+    return gpo_array_wrap(object, name, array, &f->in[i]);
+}
+
 static bool
 wrap_inputs(frame *f)
 {
@@ -264,23 +423,83 @@ wrap_inputs(frame *f)
         if (!f->value[i] || (f->value[i] == Py_None && b->op->args[i].preset)) {
             continue;
         }
-        if (!gpo_array_wrap(f->value[i], b->op->args[i].name, &f->call.in[i],
-                            &f->in[i])) {
+        if (!wrap_input(f, i, f->value[i])) {
             return false;
         }
     }
+    return !f->is_away || settle_away(f);
+}
+
+/* out= of another library, or a DeviceArray. */
+static bool
+wrap_away_output(frame *f, int i, PyObject *object, const gpo_foreign *family)
+{
+    away *w = &f->away;
+    gpo_foreign *out = &w->out[i];
+    const bool inputs_away = f->is_away;
+    if (!go_away(f)) {
+        return false;
+    }
+    *out = *family;
+    if (!wrap_away(f, object, "out", &w->target[i], out)) {
+        return false;
+    }
+    if (!inputs_away && out->id == GPO_CPU) { /* host inputs: a view does */
+        w->first = out;
+    }
+    else if (!inputs_away) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s(): out is on %s:%d, the inputs are host arrays; "
+                     "gpuopt.asdevice() moves them",
+                     f->binding->op->name, gpo_backend_names[out->id], out->device);
+        return false;
+    }
+    else if (out->id != w->first->id || out->device != w->first->device) {
+        return raise_apart(f, w->first, out);
+    }
+    if (out->readonly) {
+        PyErr_SetString(PyExc_ValueError, "output array is read-only");
+        return false;
+    }
+    if (out->id == GPO_CPU) {
+        PyArrayObject *view = gpo_foreign_ndarray(&w->target[i], out);
+        if (!view) {
+            return false;
+        }
+        Py_DECREF(out->keep);
+        out->keep = (PyObject *)view; /* it owns what `keep` was */
+        f->caller_out[i] = view;
+    }
+    f->call.out_given[i] = w->target[i].dtype;
+    f->caller_object[i] = object;
     return true;
 }
 
 static bool
 wrap_output(frame *f, int i, PyObject *object)
 {
+    gpo_foreign foreign;
     if (object == Py_None) {
         return true;
+    }
+    const int family =
+        PyArray_Check(object) ? GPO_HOST : gpo_family_of(object, &foreign);
+    if (family < 0) {
+        return false;
+    }
+    if (family != GPO_HOST) {
+        return wrap_away_output(f, i, object, &foreign);
     }
     if (!PyArray_Check(object)) {
         PyErr_Format(PyExc_TypeError, "%s(): output must be an array, not %R",
                      f->binding->op->name, (PyObject *)Py_TYPE(object));
+        return false;
+    }
+    if (f->is_away && f->away.on_device) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s(): out is a host array, the inputs are on %s:%d",
+                     f->binding->op->name, gpo_backend_names[f->away.first->id],
+                     f->away.first->device);
         return false;
     }
     PyArrayObject *out = (PyArrayObject *)object;
@@ -290,11 +509,13 @@ wrap_output(frame *f, int i, PyObject *object)
     }
     f->call.out_given[i] = gpo_dtype_from_descr(PyArray_DESCR(out));
     if (f->call.out_given[i] == GPO_NONE) {
-        PyErr_Format(PyExc_TypeError, "out has dtype '%S', which gpuopt does not support",
+        PyErr_Format(PyExc_TypeError,
+                     "out has dtype '%S', which gpuopt does not support",
                      PyArray_DESCR(out));
         return false;
     }
     f->caller_out[i] = out;
+    f->caller_object[i] = object;
     return true;
 }
 
@@ -315,9 +536,10 @@ wrap_outputs(frame *f)
         return false;
     }
     if (PyTuple_Size(out) != nout) {
-        PyErr_Format(PyExc_ValueError,
-                     "%s(): the 'out' tuple must have exactly one entry per output (%d)",
-                     f->binding->op->name, nout);
+        PyErr_Format(
+            PyExc_ValueError,
+            "%s(): the 'out' tuple must have exactly one entry per output (%d)",
+            f->binding->op->name, nout);
         return false;
     }
     for (int i = 0; i < nout; i++) {
@@ -330,9 +552,8 @@ wrap_outputs(frame *f)
 
 /* ---- shape: the operator's rule, then what out= must agree with ---- */
 
-/* "(2, 3)" */
-static PyObject *
-shape_text(int ndim, const int64_t *shape)
+PyObject *
+gpo_shape_tuple(int ndim, const int64_t *shape)
 {
     PyObject *tuple = PyTuple_New(ndim);
     for (int d = 0; tuple && d < ndim; d++) {
@@ -358,6 +579,13 @@ same_shape(PyArrayObject *out, const gpo_array *wanted)
         }
     }
     return true;
+}
+
+bool
+gpo_same_shape(const gpo_array *a, const gpo_array *b)
+{
+    return a->ndim == b->ndim &&
+           memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
 }
 
 /* The addresses [*low, *high) an ndarray spans. */
@@ -386,8 +614,8 @@ share_memory(PyArrayObject *in, PyArrayObject *out)
         out_high <= in_low) {
         return false;
     }
-    PyObject *answer = PyObject_CallFunction(gpo_py.shares_memory, "OOi", (PyObject *)in,
-                                             (PyObject *)out, 100000);
+    PyObject *answer = PyObject_CallFunction(gpo_py.shares_memory, "OOi",
+                                             (PyObject *)in, (PyObject *)out, 100000);
     if (!answer) {
         PyErr_Clear(); /* too hard to say: treat it as shared */
         return true;
@@ -397,12 +625,37 @@ share_memory(PyArrayObject *in, PyArrayObject *out)
     return shared;
 }
 
+/* Whether two arrays on a device span common bytes: their elements may interleave. */
+static bool
+spans_meet(const gpo_array *a, const gpo_array *b)
+{
+    int64_t a_low, a_high, b_low, b_high;
+    gpo_array_extent(a, &a_low, &a_high);
+    gpo_array_extent(b, &b_low, &b_high);
+    const char *x = a->data, *y = b->data;
+    return a->size > 0 && b->size > 0 && x + a_low < y + b_high &&
+           y + b_low < x + a_high;
+}
+
+/* Whether input k shares memory with the caller's out= number i. */
+static bool
+output_overlaps(const frame *f, int k, int i)
+{
+    if (f->is_away && f->away.on_device) {
+        return f->call.in[k].present && spans_meet(&f->call.in[k], &f->away.target[i]);
+    }
+    /* The caller's own array, not the copy that a byte-swapped one was read into. */
+    PyObject *value = f->value[k];
+    PyObject *in = value && PyArray_Check(value) ? value : (PyObject *)f->in[k];
+    return in && share_memory((PyArrayObject *)in, f->caller_out[i]);
+}
+
 static bool
 check_output(frame *f, int i)
 {
-    PyArrayObject *out = f->caller_out[i];
     const gpo_array *wanted = &f->call.out[i];
-    if (!out) {
+    const bool on_device = f->is_away && f->away.on_device;
+    if (!f->caller_object[i]) {
         return true;
     }
     if (f->call.out_given[i] != wanted->dtype) {
@@ -411,9 +664,13 @@ check_output(frame *f, int i)
                      gpo_dtypes[wanted->dtype].name);
         return false;
     }
-    if (!same_shape(out, wanted)) {
-        PyObject *is = PyObject_GetAttrString((PyObject *)out, "shape");
-        PyObject *should = shape_text(wanted->ndim, wanted->shape);
+    if (!(on_device ? gpo_same_shape(&f->away.target[i], wanted)
+                    : same_shape(f->caller_out[i], wanted))) {
+        const gpo_array *target = &f->away.target[i]; /* of another library's out= */
+        PyObject *is = f->is_away && f->away.out[i].object
+                           ? gpo_shape_tuple(target->ndim, target->shape)
+                           : PyObject_GetAttrString(f->caller_object[i], "shape");
+        PyObject *should = gpo_shape_tuple(wanted->ndim, wanted->shape);
         if (is && should) {
             PyErr_Format(PyExc_ValueError, "out has shape %R, expected %R", is, should);
         }
@@ -422,10 +679,7 @@ check_output(frame *f, int i)
         return false;
     }
     for (int k = 0; !f->binding->op->out_may_overlap && k < f->binding->narrays; k++) {
-        /* The caller's own array, not the copy that a byte-swapped one was read into. */
-        PyObject *in = f->value[k] && PyArray_Check(f->value[k]) ? f->value[k]
-                                                                 : (PyObject *)f->in[k];
-        if (in && share_memory((PyArrayObject *)in, out)) {
+        if (output_overlaps(f, k, i)) {
             PyErr_Format(PyExc_ValueError, "out shares memory with %s",
                          f->binding->op->args[k].name);
             return false;
@@ -458,15 +712,24 @@ convert_inputs(frame *f)
         if (f->call.convert[i] == GPO_NONE) {
             continue;
         }
+        if (f->is_away && f->away.on_device) { /* run_in_place converts */
+            f->away.source[i] = f->call.in[i];
+            f->call.in[i].dtype = f->call.convert[i];
+            if (gpo_array_contiguous(&f->call, &f->call.in[i]) != GPO_OK) {
+                gpo_raise(&f->call, GPO_EVALUE);
+                return false;
+            }
+            continue;
+        }
         PyArrayObject *converted = gpo_array_converted(f->in[i], f->call.convert[i]);
         if (!converted) {
             return false;
         }
         Py_DECREF((PyObject *)f->in[i]);
         f->in[i] = NULL;
-        const bool good = gpo_array_wrap((PyObject *)converted,
-                                         f->binding->op->args[i].name, &f->call.in[i],
-                                         &f->in[i]);
+        const bool good =
+            gpo_array_wrap((PyObject *)converted, f->binding->op->args[i].name,
+                           &f->call.in[i], &f->in[i]);
         Py_DECREF((PyObject *)converted);
         if (!good) {
             return false;
@@ -497,26 +760,17 @@ raise_no_variant(const frame *f, PyObject *name)
         return false;
     }
     const char *hint = NULL;
-    if (find_variant(gpo_backend_table(GPO_SIM, op), name) ||
-        find_variant(gpo_backend_table(GPO_CUDA, op), name)) {
+    if (f->is_away && f->away.on_device && find_variant(op->cpu, name)) {
+        hint = "it runs on the CPU and the arrays are on a device; "
+               "x.numpy() brings them to the host";
+    }
+    else if (find_variant(gpo_backend_table(GPO_SIM, op), name) ||
+             find_variant(gpo_backend_table(GPO_CUDA, op), name)) {
         hint = "it is a CUDA rung and this call runs on the CPU; "
                "backend=\"sim\" runs it in the simulator";
     }
     gpo_raise_variant(op, text, hint);
     return false;
-}
-
-static bool
-check_available(const gpo_backend *backend)
-{
-    const char *reason = backend->unavailable();
-    if (reason) {
-        PyErr_Format(backend == &gpo_backend_cuda ? gpo_py.cuda_error
-                                                  : gpo_py.simulator_error,
-                     "backend '%s' is not available: %s", backend->name, reason);
-        return false;
-    }
-    return true;
 }
 
 /* The TypeError for a dtype no row, or this row, supports. */
@@ -525,10 +779,10 @@ raise_dtype(const frame *f, const gpo_variant *variant, bool named)
 {
     PyObject *supported = gpo_supported_dtypes(variant);
     if (supported) {
-        PyErr_Format(PyExc_TypeError, "%s(%s%s) does not support dtype '%s'; supported: %U",
-                     f->binding->op->name, named ? "variant=" : "",
-                     named ? variant->name : "", gpo_dtypes[f->call.in[0].dtype].name,
-                     supported);
+        PyErr_Format(
+            PyExc_TypeError, "%s(%s%s) does not support dtype '%s'; supported: %U",
+            f->binding->op->name, named ? "variant=" : "", named ? variant->name : "",
+            gpo_dtypes[f->call.in[0].dtype].name, supported);
         Py_DECREF(supported);
     }
     return false;
@@ -541,20 +795,34 @@ choose(frame *f)
     gpo_call *call = &f->call;
     PyObject *backend = f->value[f->binding->nargs + COMMON_BACKEND];
     PyObject *name = f->value[f->binding->nargs + COMMON_VARIANT];
-    const bool named_backend = backend && backend != Py_None;
-    const int id = named_backend ? gpo_backend_from_name(backend) : gpo_default_backend();
+    bool named_backend = backend && backend != Py_None;
+    int id = named_backend ? gpo_backend_from_name(backend)
+             : f->is_away  ? (int)f->away.first->id
+                           : gpo_default_backend();
     if (id < 0) {
         return false;
     }
+    if (f->is_away && f->away.on_device) {
+        if (id != (int)f->away.first->id) {
+            PyErr_Format(PyExc_ValueError,
+                         "%s() got backend='%s' for arrays on %s:%d; x.numpy() brings "
+                         "them to the host",
+                         op->name, gpo_backend_names[id],
+                         gpo_backend_names[f->away.first->id], f->away.first->device);
+            return false;
+        }
+        named_backend = true; /* no other backend can run it */
+    }
     f->id = (gpo_backend_id)id;
     call->backend = gpo_backend_get(f->id);
-    if (!check_available(call->backend)) {
+    if (!gpo_check_available(f->id)) {
         return false;
     }
     const gpo_table *table = gpo_backend_table(f->id, op);
     if (!table) {
-        PyErr_Format(PyExc_NotImplementedError, "%s() has no '%s' backend in this build",
-                     op->name, call->backend->name);
+        PyErr_Format(PyExc_NotImplementedError,
+                     "%s() has no '%s' backend in this build", op->name,
+                     call->backend->name);
         return false;
     }
     if (name && name != Py_None && !PyUnicode_Check(name)) {
@@ -562,7 +830,8 @@ choose(frame *f)
                      op->name, (PyObject *)Py_TYPE(name));
         return false;
     }
-    if (!name || name == Py_None || PyUnicode_CompareWithASCIIString(name, "auto") == 0) {
+    if (!name || name == Py_None ||
+        PyUnicode_CompareWithASCIIString(name, "auto") == 0) {
         call->variant = table->choose(call, f->why);
         if (!call->variant || !call->variant->run[call->in[0].dtype]) {
             return raise_dtype(f, table->variants, false);
@@ -571,7 +840,8 @@ choose(frame *f)
     }
     call->variant = find_variant(table, name);
     if (!call->variant && !named_backend && f->id != GPO_CPU) {
-        call->variant = find_variant(op->cpu, name); /* simd, threads, ...: on the CPU */
+        call->variant =
+            find_variant(op->cpu, name); /* simd, threads, ...: on the CPU */
         f->id = GPO_CPU;
         call->backend = gpo_backend_get(GPO_CPU);
     }
@@ -591,7 +861,7 @@ static bool
 check_stream(const frame *f)
 {
     PyObject *stream = f->value[f->binding->nargs + COMMON_STREAM];
-    if (stream && stream != Py_None) {
+    if (stream && stream != Py_None && !(f->is_away && f->away.on_device)) {
         PyErr_Format(PyExc_ValueError,
                      "%s() takes stream= for arrays on the GPU; these are host arrays, "
                      "and the call waits for its result",
@@ -617,6 +887,15 @@ place_outputs(frame *f)
         if (f->caller_out[i] && plain(f->caller_out[i])) {
             f->out[i] = (PyArrayObject *)Py_NewRef((PyObject *)f->caller_out[i]);
         }
+        else if (f->is_away && !f->caller_object[i]) {
+            if (!gpo_foreign_alloc(f->away.first, out, &f->away.made[i])) {
+                return false;
+            }
+            continue;
+        }
+        else if (f->is_away && f->away.on_device) {
+            continue;
+        }
         else if (out->ndim == 0 && !f->caller_out[i]) {
             out->data = f->scalar[i];
             continue;
@@ -633,8 +912,8 @@ place_outputs(frame *f)
 }
 
 /*
- * A device copy keeps the caller's layout, so that a rung sees the strides it was given;
- * a view that spans more than twice its elements is packed here first.
+ * A device copy keeps the caller's layout, so that a rung sees the strides it was
+ * given; a view that spans more than twice its elements is packed here first.
  */
 static bool
 pack_inputs(frame *f)
@@ -649,114 +928,15 @@ pack_inputs(frame *f)
         if (high - low <= 2 * in->size * gpo_dtypes[in->dtype].bytes) {
             continue;
         }
-        PyArrayObject *packed =
-            (PyArrayObject *)PyArray_NewCopy(f->in[i], NPY_CORDER);
+        PyArrayObject *packed = (PyArrayObject *)PyArray_NewCopy(f->in[i], NPY_CORDER);
         if (!packed) {
             return false;
         }
         Py_DECREF((PyObject *)f->in[i]);
         f->in[i] = packed;
         in->data = PyArray_DATA(packed);
+        f->packed = true;
         gpo_array_contiguous(&f->call, in);
-    }
-    return true;
-}
-
-/* ---- run ---- */
-
-/* Copies the inputs to the backend's memory, runs, copies back.  Without the GIL. */
-static gpo_status
-run_on_device(gpo_call *call)
-{
-    const gpo_backend *backend = call->backend;
-    enum { ALIGNMENT = 16 }; /* an address keeps its offset within the widest load */
-    void *memory[GPO_MAX_IN + GPO_MAX_OUT] = {NULL};
-    void *host[GPO_MAX_OUT] = {NULL};
-    gpo_status status = GPO_OK;
-
-    for (int i = 0; i < GPO_MAX_IN && !status; i++) {
-        gpo_array *in = &call->in[i];
-        if (!in->present || in->size == 0) {
-            continue;
-        }
-        int64_t low, high;
-        gpo_array_extent(in, &low, &high);
-        const char *first = (const char *)in->data + low;
-        const size_t offset = (uintptr_t)first % ALIGNMENT;
-        status = backend->alloc(call, (size_t)(high - low) + offset, &memory[i]);
-        if (!status) {
-            char *to = (char *)memory[i] + offset;
-            status = backend->upload(call, to, first, (size_t)(high - low));
-            in->data = to - low;
-        }
-    }
-    for (int i = 0; i < call->op->nout && !status; i++) {
-        gpo_array *out = &call->out[i];
-        host[i] = out->data;
-        if (out->size > 0) {
-            const size_t bytes = (size_t)out->size * (size_t)gpo_dtypes[out->dtype].bytes;
-            status = backend->alloc(call, bytes, &memory[GPO_MAX_IN + i]);
-            out->data = memory[GPO_MAX_IN + i];
-        }
-    }
-    if (!status) {
-        status = call->variant->run[call->in[0].dtype](call);
-    }
-    for (int i = 0; i < call->op->nout && !status; i++) {
-        const gpo_array *out = &call->out[i];
-        if (out->size > 0) {
-            const size_t bytes = (size_t)out->size * (size_t)gpo_dtypes[out->dtype].bytes;
-            status = backend->download(call, host[i], out->data, bytes);
-        }
-    }
-    if (!status) {
-        status = backend->wait(call);
-    }
-    for (int i = 0; i < GPO_MAX_IN + GPO_MAX_OUT; i++) {
-        if (memory[i]) {
-            backend->free(call, memory[i]);
-        }
-    }
-    return status;
-}
-
-static gpo_status
-run(gpo_call *call)
-{
-    gpo_status status = call->backend->begin(call);
-    if (status) {
-        return status;
-    }
-    status = call->backend->device_memory
-                 ? run_on_device(call)
-                 : call->variant->run[call->in[0].dtype](call);
-    call->backend->end(call);
-    return status;
-}
-
-static bool
-execute(frame *f)
-{
-    enum { GIL_BYTES = 1 << 16 }; /* below, releasing the GIL costs more than it gives */
-    gpo_call *call = &f->call;
-    int64_t bytes = 0;
-    for (int i = 0; i < f->binding->narrays; i++) {
-        if (call->in[i].present) {
-            bytes += call->in[i].size * gpo_dtypes[call->in[i].dtype].bytes;
-        }
-    }
-    gpo_status status;
-    if (call->backend->device_memory || bytes >= GIL_BYTES) {
-        PyThreadState *thread = PyEval_SaveThread();
-        status = run(call);
-        PyEval_RestoreThread(thread);
-    }
-    else {
-        status = run(call);
-    }
-    if (status) {
-        gpo_raise(call, status);
-        return false;
     }
     return true;
 }
@@ -766,12 +946,15 @@ execute(frame *f)
 static PyObject *
 result(frame *f, int i)
 {
-    if (f->caller_out[i]) {
-        if (f->out[i] != f->caller_out[i] &&
+    if (f->caller_object[i]) {
+        if (f->caller_out[i] && f->out[i] != f->caller_out[i] &&
             PyArray_CopyInto(f->caller_out[i], f->out[i]) < 0) {
             return NULL;
         }
-        return Py_NewRef((PyObject *)f->caller_out[i]);
+        return Py_NewRef(f->caller_object[i]);
+    }
+    if (f->is_away) {
+        return gpo_foreign_finish(f->away.first, &f->away.made[i]);
     }
     if (!f->out[i]) {
         return gpo_array_scalar(f->call.out[i].dtype, f->scalar[i]);
@@ -816,7 +999,9 @@ gpo_op_call(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
     frame_init(&f, binding);
     if (prepare(&f, args, nargs, kwnames) && convert_inputs(&f) && choose(&f) &&
         check_stream(&f) && place_outputs(&f) &&
-        (!f.call.backend->device_memory || pack_inputs(&f)) && execute(&f)) {
+        (!f.call.backend->device_memory || (f.is_away && f.away.on_device) ||
+         pack_inputs(&f)) &&
+        gpo_execute(&f)) {
         answer = results(&f);
     }
     frame_clear(&f);
@@ -846,7 +1031,7 @@ gpo_op_plan(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
     outputs = PyList_New(0);
     for (int i = 0; outputs && i < binding->op->nout; i++) {
         const gpo_array *out = &f.call.out[i];
-        PyObject *row = Py_BuildValue("(Ns)", shape_text(out->ndim, out->shape),
+        PyObject *row = Py_BuildValue("(Ns)", gpo_shape_tuple(out->ndim, out->shape),
                                       gpo_dtypes[out->dtype].name);
         if (!row || PyList_Append(outputs, row) < 0) {
             Py_CLEAR(outputs);
@@ -854,11 +1039,11 @@ gpo_op_plan(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
         Py_XDECREF(row);
     }
     if (outputs) {
-        answer = Py_BuildValue("{s:s,s:s,s:s,s:d,s:d,s:d,s:O}", "backend",
-                               f.call.backend->name, "variant", f.call.variant->name,
-                               "why", f.why, "read_bytes", cost.read_bytes,
-                               "written_bytes", cost.written_bytes, "flops", cost.flops,
-                               "outputs", outputs);
+        answer =
+            Py_BuildValue("{s:s,s:s,s:s,s:d,s:d,s:d,s:O}", "backend",
+                          f.call.backend->name, "variant", f.call.variant->name, "why",
+                          f.why, "read_bytes", cost.read_bytes, "written_bytes",
+                          cost.written_bytes, "flops", cost.flops, "outputs", outputs);
     }
 fail:
     Py_XDECREF(outputs);

@@ -21,8 +21,8 @@ backend_from_text(const char *text)
             return id;
         }
     }
-    PyErr_Format(PyExc_ValueError, "backend must be one of 'cpu', 'cuda', 'sim' (got '%s')",
-                 text);
+    PyErr_Format(PyExc_ValueError,
+                 "backend must be one of 'cpu', 'cuda', 'sim' (got '%s')", text);
     return -1;
 }
 
@@ -56,13 +56,14 @@ gpo_default_backend(void)
     return gpo_backend_cuda.unavailable() ? GPO_CPU : GPO_CUDA;
 }
 
-PyDoc_STRVAR(use_doc,
-             "use(backend)\n--\n\n"
-             "Choose the backend of calls on host arrays: 'cpu', 'cuda', 'sim', or None.\n"
-             "\n"
-             "None restores the default: the environment variable GPUOPT_BACKEND, else the\n"
-             "GPU if there is one, else the CPU.  Raises CudaError or SimulatorError if the\n"
-             "backend cannot run here.");
+PyDoc_STRVAR(
+    use_doc,
+    "use(backend)\n--\n\n"
+    "Choose the backend of calls on host arrays: 'cpu', 'cuda', 'sim', or None.\n"
+    "\n"
+    "None restores the default: the environment variable GPUOPT_BACKEND, else the\n"
+    "GPU if there is one, else the CPU.  Raises CudaError or SimulatorError if the\n"
+    "backend cannot run here.");
 
 static PyObject *
 use(PyObject *module, PyObject *name)
@@ -77,18 +78,18 @@ use(PyObject *module, PyObject *name)
         const gpo_backend *backend = gpo_backend_get((gpo_backend_id)id);
         const char *reason = backend->unavailable();
         if (reason) {
-            return PyErr_Format(id == GPO_CUDA ? gpo_py.cuda_error
-                                               : gpo_py.simulator_error,
-                                "backend '%s' is not available: %s", backend->name,
-                                reason);
+            return PyErr_Format(
+                id == GPO_CUDA ? gpo_py.cuda_error : gpo_py.simulator_error,
+                "backend '%s' is not available: %s", backend->name, reason);
         }
     }
     used_backend = id;
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(default_backend_doc, "default_backend()\n--\n\n"
-                                  "The backend of calls on host arrays that name none.");
+PyDoc_STRVAR(default_backend_doc,
+             "default_backend()\n--\n\n"
+             "The backend of calls on host arrays that name none.");
 
 static PyObject *
 default_backend(PyObject *module, PyObject *unused)
@@ -173,11 +174,12 @@ signature(const gpo_binding *b)
     return PyUnicode_FromStringAndSize(start, end - start);
 }
 
-PyDoc_STRVAR(describe_doc,
-             "describe(op)\n--\n\n"
-             "A dict of what an operator takes: name, signature, nout and args, each a\n"
-             "dict with name, kind, preset (the default as text, None if required) and\n"
-             "choices.");
+PyDoc_STRVAR(
+    describe_doc,
+    "describe(op)\n--\n\n"
+    "A dict of what an operator takes: name, signature, nout and args, each a\n"
+    "dict with name, kind, preset (the default as text, None if required) and\n"
+    "choices.");
 
 static PyObject *
 describe(PyObject *module, PyObject *name)
@@ -193,8 +195,8 @@ describe(PyObject *module, PyObject *name)
     for (int i = 0; args && i < b->nargs; i++) {
         const gpo_arg *arg = &b->op->args[i];
         PyObject *row = Py_BuildValue("{s:s,s:s,s:z,s:N}", "name", arg->name, "kind",
-                                      kinds[arg->kind], "preset", arg->preset, "choices",
-                                      choices_tuple(arg->choices));
+                                      kinds[arg->kind], "preset", arg->preset,
+                                      "choices", choices_tuple(arg->choices));
         if (!row || PyList_Append(args, row) < 0) {
             Py_CLEAR(args);
         }
@@ -243,11 +245,12 @@ append_rows(PyObject *rows, gpo_backend_id id, const gpo_table *table)
     return 0;
 }
 
-PyDoc_STRVAR(variants_doc,
-             "variants(op)\n--\n\n"
-             "A list with one dict per backend and variant of an operator: name, backend,\n"
-             "idea, needs, determinism, dtypes, available, reason.  CUDA rungs are listed\n"
-             "whether or not a GPU is there.");
+PyDoc_STRVAR(
+    variants_doc,
+    "variants(op)\n--\n\n"
+    "A list with one dict per backend and variant of an operator: name, backend,\n"
+    "idea, needs, determinism, dtypes, available, reason.  CUDA rungs are listed\n"
+    "whether or not a GPU is there.");
 
 static PyObject *
 variants(PyObject *module, PyObject *name)
@@ -257,7 +260,8 @@ variants(PyObject *module, PyObject *name)
     PyObject *rows = b ? PyList_New(0) : NULL;
     for (int id = 0; rows && id < GPO_NBACKENDS; id++) {
         const gpo_table *table = gpo_backend_table((gpo_backend_id)id, b->op);
-        if (!table && id == GPO_CUDA) { /* not compiled: the simulator knows the rungs */
+        if (!table &&
+            id == GPO_CUDA) { /* not compiled: the simulator knows the rungs */
             table = gpo_backend_table(GPO_SIM, b->op);
         }
         if (table && append_rows(rows, (gpo_backend_id)id, table) < 0) {
@@ -267,18 +271,20 @@ variants(PyObject *module, PyObject *name)
     return rows;
 }
 
-PyDoc_STRVAR(plan_doc,
-             "plan(op, /, *args, **kwargs)\n--\n\n"
-             "What `op(*args, **kwargs)` would do, without doing it: a dict with backend,\n"
-             "variant, why, read_bytes, written_bytes, flops and outputs, a list of\n"
-             "(shape, dtype).");
+PyDoc_STRVAR(
+    plan_doc,
+    "plan(op, /, *args, **kwargs)\n--\n\n"
+    "What `op(*args, **kwargs)` would do, without doing it: a dict with backend,\n"
+    "variant, why, read_bytes, written_bytes, flops and outputs, a list of\n"
+    "(shape, dtype).");
 
 static PyObject *
 plan(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     (void)module;
     if (nargs < 1) {
-        PyErr_SetString(PyExc_TypeError, "plan() missing required argument 'op' (pos 1)");
+        PyErr_SetString(PyExc_TypeError,
+                        "plan() missing required argument 'op' (pos 1)");
         return NULL;
     }
     gpo_binding *b = gpo_binding_find(args[0]);
@@ -287,10 +293,11 @@ plan(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwname
 
 /* ---- the CPU ---- */
 
-PyDoc_STRVAR(set_num_threads_doc,
-             "set_num_threads(n)\n--\n\n"
-             "Use n threads in the CPU backend; 0 restores the default (OMP_NUM_THREADS,\n"
-             "else the processors this process may run on).");
+PyDoc_STRVAR(
+    set_num_threads_doc,
+    "set_num_threads(n)\n--\n\n"
+    "Use n threads in the CPU backend; 0 restores the default (OMP_NUM_THREADS,\n"
+    "else the processors this process may run on).");
 
 static PyObject *
 set_num_threads(PyObject *module, PyObject *object)
@@ -302,7 +309,8 @@ set_num_threads(PyObject *module, PyObject *object)
     }
     if (n < 0 || n > 4096) {
         return PyErr_Format(PyExc_ValueError,
-                            "number of threads must be between 0 and 4096 (got %ld)", n);
+                            "number of threads must be between 0 and 4096 (got %ld)",
+                            n);
     }
     gpo_cpu_set_threads((int)n);
     Py_RETURN_NONE;
@@ -329,8 +337,9 @@ cpu_isa(PyObject *module, PyObject *unused)
     return PyUnicode_FromString(gpo_isa_names[gpo_cpu_isa()]);
 }
 
-PyDoc_STRVAR(cpu_isas_doc, "cpu_isas()\n--\n\n"
-                           "The instruction sets this machine can run, from least to most.");
+PyDoc_STRVAR(cpu_isas_doc,
+             "cpu_isas()\n--\n\n"
+             "The instruction sets this machine can run, from least to most.");
 
 static PyObject *
 cpu_isas(PyObject *module, PyObject *unused)
@@ -349,10 +358,11 @@ cpu_isas(PyObject *module, PyObject *unused)
     return tuple;
 }
 
-PyDoc_STRVAR(read_bandwidth_doc,
-             "read_bandwidth(bytes)\n--\n\n"
-             "GB/s of a plain read loop over `bytes` of memory on all threads of the CPU\n"
-             "backend: the ceiling of an operator that only reads.  The best of 5 passes.");
+PyDoc_STRVAR(
+    read_bandwidth_doc,
+    "read_bandwidth(bytes)\n--\n\n"
+    "GB/s of a plain read loop over `bytes` of memory on all threads of the CPU\n"
+    "backend: the ceiling of an operator that only reads.  The best of 5 passes.");
 
 static PyObject *
 read_bandwidth(PyObject *module, PyObject *object)

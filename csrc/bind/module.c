@@ -32,19 +32,20 @@ gpo_binding gpo_bindings[NOPS] = {
 #undef OP
 };
 
-#define OP(name)                                                                       \
-    static PyObject *py_##name(PyObject *module, PyObject *const *args,                \
-                               Py_ssize_t nargs, PyObject *kwnames)                    \
-    {                                                                                  \
-        (void)module;                                                                  \
-        return gpo_op_call(&gpo_bindings[INDEX_##name], args, nargs, kwnames);         \
+#define OP(name)                                                               \
+    static PyObject *py_##name(PyObject *module, PyObject *const *args,        \
+                               Py_ssize_t nargs, PyObject *kwnames)            \
+    {                                                                          \
+        (void)module;                                                          \
+        return gpo_op_call(&gpo_bindings[INDEX_##name], args, nargs, kwnames); \
     }
 #include "../ops/ops.def"
 #undef OP
 
 static PyMethodDef methods[NOPS + 1] = {
-#define OP(name)                                                                       \
-    {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL | METH_KEYWORDS, NULL},
+#define OP(name)                                                                   \
+    {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL | METH_KEYWORDS, \
+     NULL},
 #include "../ops/ops.def"
 #undef OP
 };
@@ -126,7 +127,8 @@ make_doc(const gpo_op *op)
                                arg->preset ? "=" : "", arg->preset ? arg->preset : "");
     }
     snprintf(doc + at, room - at,
-             "out=None, *, variant='auto', backend=None, stream=None)\n--\n\n%s", op->doc);
+             "out=None, *, variant='auto', backend=None, stream=None)\n--\n\n%s",
+             op->doc);
     return doc;
 }
 
@@ -175,21 +177,29 @@ add_exception(PyObject *module, PyObject **slot, const char *name, const char *d
 static int
 add_exceptions(PyObject *module)
 {
-    if (add_exception(module, &gpo_py.cuda_error, "CudaError",
-                      "A CUDA call failed, or the GPU cannot be used.  Attributes of a\n"
-                      "failed call: code, name, api, kernel, variant.",
-                      PyExc_RuntimeError) < 0 ||
-        add_exception(module, &gpo_py.context_dead_error, "ContextDeadError",
-                      "A kernel broke the CUDA context; only a new process can use the\n"
-                      "GPU again.",
-                      gpo_py.cuda_error) < 0 ||
-        add_exception(module, &gpo_py.out_of_memory_error, "OutOfMemoryError",
-                      "The GPU has not enough memory.  Attributes: requested, free and\n"
-                      "total, in bytes.",
-                      PyExc_MemoryError) < 0 ||
+    if (add_exception(
+            module, &gpo_py.cuda_error, "CudaError",
+            "A CUDA call failed, or the GPU cannot be used.  Attributes of a\n"
+            "failed call: code, name, api, kernel, variant.",
+            PyExc_RuntimeError) < 0 ||
+        add_exception(
+            module, &gpo_py.context_dead_error, "ContextDeadError",
+            "A kernel broke the CUDA context; only a new process can use the\n"
+            "GPU again.",
+            gpo_py.cuda_error) < 0 ||
+        add_exception(
+            module, &gpo_py.out_of_memory_error, "OutOfMemoryError",
+            "The GPU has not enough memory.  Attributes: requested, free and\n"
+            "total, in bytes.",
+            PyExc_MemoryError) < 0 ||
         add_exception(module, &gpo_py.variant_error, "VariantError",
                       "There is no variant of that name for this call.",
                       PyExc_ValueError) < 0) {
+        return -1;
+    }
+    if (add_exception(module, &gpo_py.performance_warning, "PerformanceWarning",
+                      "A call took a slow way where a fast one was expected.",
+                      PyExc_RuntimeWarning) < 0) {
         return -1;
     }
     return add_exception(module, &gpo_py.simulator_error, "SimulatorError",
@@ -213,7 +223,8 @@ static int
 execute(PyObject *module)
 {
     if (gpo_py.axis_error) {
-        PyErr_SetString(PyExc_ImportError, "gpuopt can be loaded once per process only");
+        PyErr_SetString(PyExc_ImportError,
+                        "gpuopt can be loaded once per process only");
         return -1;
     }
     if (PyArray_ImportNumPyAPI() < 0) {
@@ -228,7 +239,9 @@ execute(PyObject *module)
     gpo_py.close_matches = import_attribute("difflib", "get_close_matches");
     if (!gpo_py.shares_memory || !gpo_py.close_matches || add_exceptions(module) < 0 ||
         PyModule_AddFunctions(module, methods) < 0 || gpo_introspect_init(module) < 0 ||
-        gpo_sim_py_init(module) < 0) {
+        gpo_sim_py_init(module) < 0 || gpo_device_array_init(module) < 0 ||
+        gpo_asdevice_init(module) < 0 || gpo_stream_init(module) < 0 ||
+        gpo_last_call_init(module) < 0) {
         return -1;
     }
     gpo_py.axis_error = import_attribute("numpy.exceptions", "AxisError");
@@ -244,7 +257,7 @@ PyDoc_STRVAR(module_doc, "The compiled part of gpuopt; use the package gpuopt it
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, .m_name = "gpuopt._core", .m_doc = module_doc,
-    .m_size = 0, .m_slots = slots,
+    .m_size = 0,           .m_slots = slots,
 };
 
 PyMODINIT_FUNC

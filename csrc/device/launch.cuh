@@ -24,19 +24,19 @@
 extern "C" gpo_status gpo_cuda_launched(gpo_call *call, const char *kernel);
 
 // clang-format off: it would take <<< apart
-#define GPO_LAUNCH(call, grid, block, shared_bytes, kernel, ...)                       \
-    (gpo_grid_is_empty(grid)                                                           \
-         ? GPO_OK                                                                      \
-         : ((kernel)<<<(grid), (block), (shared_bytes),                                \
-                       static_cast<cudaStream_t>((call)->stream)>>>(__VA_ARGS__),      \
+#define GPO_LAUNCH(call, grid, block, shared_bytes, kernel, ...)         \
+    (gpo_grid_is_empty(grid)                                             \
+         ? GPO_OK                                                        \
+         : ((kernel) < < < (grid), (block), (shared_bytes),              \
+            static_cast<cudaStream_t>((call)->stream) >>> (__VA_ARGS__), \
             gpo_cuda_launched((call), #kernel)))
 // clang-format on
 
 #define GPO_SHARED(T, name, ...) __shared__ T name __VA_ARGS__
 
 /* One symbol for all types: CUDA forbids one `extern __shared__` name with two. */
-#define GPO_DYN_SHARED(T, name)                                                        \
-    extern __shared__ __align__(16) unsigned char gpo_dyn_shared[];                    \
+#define GPO_DYN_SHARED(T, name)                                     \
+    extern __shared__ __align__(16) unsigned char gpo_dyn_shared[]; \
     T *const name = reinterpret_cast<T *>(gpo_dyn_shared)
 
 #else

@@ -854,6 +854,9 @@ report(gpo_sim_record *records, size_t capacity)
 
 const gpo_table *gpo_sim_room(const char *op);
 
+extern "C" __attribute__((weak)) gpo_status
+gpo_device_copy(gpo_call *call, const gpo_array *from, const gpo_array *to);
+
 extern "C" __attribute__((visibility("default")))
 const gpo_sim_library gpo_sim_entry = {
     sizeof(gpo_sim_record),
@@ -868,4 +871,5 @@ const gpo_sim_library gpo_sim_entry = {
     gpo_sim::get_state,
     gpo_sim::reset,
     gpo_sim::report,
+    gpo_device_copy,
 };

@@ -13,7 +13,8 @@ ls gpuopt/_core*.so >/dev/null 2>&1 || "$python" setup.py --quiet build_ext --in
 "$python" -m gpuopt info
 
 "$python" -m pytest -q tests/test_contract.py tests/ops -k cuda -p no:cacheprovider >"$results/$name-tests.log" 2>&1 || status=1
-tail -n 40 "$results/$name-tests.log"
+"$python" -m pytest -q tests/test_device_gpu.py tests/test_device.py -p no:cacheprovider >>"$results/$name-tests.log" 2>&1 || status=1
+tail -n 60 "$results/$name-tests.log"
 
 log="$results/$name-sanitizer.log"
 : >"$log"

@@ -1,0 +1,295 @@
+/*
+ * cuda_device.c  Arrays that stay on the GPU: the table of device.h for CUDA.
+ * Order: devices, ordering, streams, events, memory, pinned memory, faults, the table.
+ * A build without CUDA keeps the count alone.
+ */
+#include "cuda.h"
+
+#ifndef GPO_WITH_CUDA
+
+static int
+count(void)
+{
+    return 0;
+}
+
+const gpo_device gpo_device_cuda = {.count = count};
+
+#else
+
+#include <pthread.h>
+#include <string.h>
+
+gpo_status gpo_device_copy(gpo_call *call, const gpo_array *from, const gpo_array *to);
+gpo_status gpo_device_fault(gpo_call *call);
+
+/* ---- ordering ---- */
+
+/*
+ * One event per call and direction would cost a driver call each; instead each device
+ * keeps one, recorded and waited for under a lock: a wait captures what was recorded.
+ */
+static struct {
+    pthread_mutex_t lock;
+    cudaEvent_t event[GPO_CUDA_DEVICES];
+} fence = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static gpo_status
+order(gpo_call *call, void *first, void *then)
+{
+    if (first == then) {
+        return GPO_OK;
+    }
+    gpo_status status = GPO_OK;
+    pthread_mutex_lock(&fence.lock);
+    cudaEvent_t *event = &fence.event[call->device];
+    if (!*event) {
+        status = gpo_cuda_check(call,
+                                cudaEventCreateWithFlags(event, cudaEventDisableTiming),
+                                "cudaEventCreateWithFlags");
+    }
+    if (!status) {
+        status = gpo_cuda_check(call, cudaEventRecord(*event, (cudaStream_t)first),
+                                "cudaEventRecord");
+    }
+    if (!status) {
+        status =
+            gpo_cuda_check(call, cudaStreamWaitEvent((cudaStream_t)then, *event, 0),
+                           "cudaStreamWaitEvent");
+    }
+    pthread_mutex_unlock(&fence.lock);
+    return status;
+}
+
+/* ---- streams ---- */
+
+static gpo_status
+stream_new(gpo_call *call, int priority, void **stream)
+{
+    int least, greatest;
+    gpo_status status =
+        gpo_cuda_check(call, cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                       "cudaDeviceGetStreamPriorityRange");
+    if (status) {
+        return status;
+    }
+    if (priority < greatest || priority > least) {
+        return gpo_fail(call, GPO_EVALUE,
+                        "priority must be between %d (first) and %d (last) (got %d)",
+                        greatest, least, priority);
+    }
+    return gpo_cuda_check(call,
+                          cudaStreamCreateWithPriority((cudaStream_t *)stream,
+                                                       cudaStreamNonBlocking, priority),
+                          "cudaStreamCreateWithPriority");
+}
+
+static void
+stream_free(gpo_call *call, void *stream)
+{
+    if (gpo_cuda_usable()) {
+        gpo_cuda_forget_stream(call, stream);
+        cudaStreamDestroy((cudaStream_t)stream);
+    }
+}
+
+static gpo_status
+stream_device(gpo_call *call, void *stream, int *device)
+{
+#if CUDART_VERSION >= 12080
+    if ((uintptr_t)stream > 2) { /* not a default stream, which is every device's */
+        return gpo_cuda_check(call, cudaStreamGetDevice((cudaStream_t)stream, device),
+                              "cudaStreamGetDevice");
+    }
+#endif
+    *device = call->device;
+    return GPO_OK;
+}
+
+/* ---- events ---- */
+
+static gpo_status
+event_new(gpo_call *call, void **event)
+{
+    return gpo_cuda_check(call, cudaEventCreate((cudaEvent_t *)event),
+                          "cudaEventCreate");
+}
+
+static void
+event_free(gpo_call *call, void *event)
+{
+    (void)call;
+    if (gpo_cuda_usable()) {
+        cudaEventDestroy((cudaEvent_t)event);
+    }
+}
+
+static gpo_status
+event_record(gpo_call *call, void *event)
+{
+    return gpo_cuda_check(
+        call, cudaEventRecord((cudaEvent_t)event, (cudaStream_t)call->stream),
+        "cudaEventRecord");
+}
+
+static gpo_status
+event_wait(gpo_call *call, void *event)
+{
+    return gpo_cuda_check(call, cudaEventSynchronize((cudaEvent_t)event),
+                          "cudaEventSynchronize");
+}
+
+static gpo_status
+event_follow(gpo_call *call, void *event)
+{
+    return gpo_cuda_check(
+        call, cudaStreamWaitEvent((cudaStream_t)call->stream, (cudaEvent_t)event, 0),
+        "cudaStreamWaitEvent");
+}
+
+static gpo_status
+event_done(gpo_call *call, void *event, bool *done)
+{
+    const cudaError_t error = cudaEventQuery((cudaEvent_t)event);
+    *done = error == cudaSuccess;
+    if (error == cudaErrorNotReady) {
+        cudaGetLastError();
+        return GPO_OK;
+    }
+    return gpo_cuda_check(call, error, "cudaEventQuery");
+}
+
+static gpo_status
+event_elapsed(gpo_call *call, void *first, void *last, double *ms)
+{
+    float elapsed = 0;
+    gpo_status status = event_wait(call, last);
+    if (!status) {
+        status = gpo_cuda_check(
+            call, cudaEventElapsedTime(&elapsed, (cudaEvent_t)first, (cudaEvent_t)last),
+            "cudaEventElapsedTime");
+    }
+    *ms = elapsed;
+    return status;
+}
+
+/* ---- memory ---- */
+
+static gpo_status
+synchronize(gpo_call *call)
+{
+    return gpo_cuda_check(call, cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+static gpo_status
+pool_of(gpo_call *call, cudaMemPool_t *pool)
+{
+    return gpo_cuda_check(call, cudaDeviceGetDefaultMemPool(pool, call->device),
+                          "cudaDeviceGetDefaultMemPool");
+}
+
+static gpo_status
+memory(gpo_call *call, size_t *free_bytes, size_t *total_bytes, size_t *pool_bytes)
+{
+    cudaMemPool_t pool;
+    unsigned long long reserved = 0, used = 0;
+    gpo_status status =
+        gpo_cuda_check(call, cudaMemGetInfo(free_bytes, total_bytes), "cudaMemGetInfo");
+    if (!status) {
+        status = pool_of(call, &pool);
+    }
+    if (!status) {
+        status = gpo_cuda_check(
+            call,
+            cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved),
+            "cudaMemPoolGetAttribute");
+    }
+    if (!status) {
+        status = gpo_cuda_check(
+            call, cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used),
+            "cudaMemPoolGetAttribute");
+    }
+    *pool_bytes = (size_t)(reserved - used);
+    return status;
+}
+
+static gpo_status
+trim(gpo_call *call)
+{
+    cudaMemPool_t pool;
+    gpo_status status = pool_of(call, &pool);
+    if (!status) {
+        status = gpo_cuda_check(call, cudaMemPoolTrimTo(pool, 0), "cudaMemPoolTrimTo");
+    }
+    return status;
+}
+
+static gpo_status
+device_of(gpo_call *call, const void *address, int *device)
+{
+    struct cudaPointerAttributes attributes;
+    gpo_status status =
+        gpo_cuda_check(call, cudaPointerGetAttributes(&attributes, address),
+                       "cudaPointerGetAttributes");
+    if (status) {
+        return status;
+    }
+    if (attributes.type != cudaMemoryTypeDevice &&
+        attributes.type != cudaMemoryTypeManaged) {
+        return gpo_fail(call, GPO_ETYPE, "%s(): the array's memory is on no GPU",
+                        call->op->name);
+    }
+    *device = attributes.device;
+    return GPO_OK;
+}
+
+/* ---- pinned memory ---- */
+
+static void
+pinned_free(void *address)
+{
+    if (gpo_cuda_usable()) {
+        cudaFreeHost(address);
+    }
+}
+
+/* ---- faults ---- */
+
+static gpo_status
+fault(gpo_call *call, const char *name)
+{
+    if (strcmp(name, "pinned") == 0) {
+        gpo_cuda_refuse_pinned();
+        return GPO_OK;
+    }
+    if (strcmp(name, "illegal_address") == 0) {
+        return gpo_device_fault(call);
+    }
+    return gpo_fail(call, GPO_EVALUE, "there is no fault '%s'", name);
+}
+
+const gpo_device gpo_device_cuda = {
+    .count = gpo_cuda_devices,
+    .copy = gpo_device_copy,
+    .order = order,
+    .stream_new = stream_new,
+    .stream_free = stream_free,
+    .stream_device = stream_device,
+    .event_new = event_new,
+    .event_free = event_free,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .event_follow = event_follow,
+    .event_done = event_done,
+    .event_elapsed = event_elapsed,
+    .synchronize = synchronize,
+    .memory = memory,
+    .trim = trim,
+    .pinned_new = gpo_cuda_pinned_new,
+    .pinned_free = pinned_free,
+    .device_of = device_of,
+    .went_pageable = gpo_cuda_went_pageable,
+    .fault = fault,
+};
+
+#endif

@@ -1,0 +1,269 @@
+/*
+ * asdevice.c  The crossings to the GPU: asdevice(), which makes a DeviceArray, and
+ * empty_pinned(), whose memory the GPU copies from directly.
+ */
+#include "device_array.h"
+
+/* ---- asdevice ---- */
+
+PyDoc_STRVAR(
+    asdevice_doc,
+    "asdevice(x, *, device=None, backend=None, dtype=None, stream=None)\n--\n\n"
+    "An array on the GPU as a DeviceArray: x copied there, or x itself.\n\n"
+    "A host array is copied; it may be changed once the call is back.  An array\n"
+    "that is on that device already is shared, whatever library it is of.\n"
+    "backend is 'cuda' (default) or 'sim', whose arrays live in the simulator's\n"
+    "memory and need no GPU.  dtype converts a host array first.");
+
+/* A host array onto a device. */
+static PyObject *
+upload_new(PyObject *object, gpo_dtype dtype, gpo_backend_id id, int device,
+           void *stream, PyObject *keeper)
+{
+    gpo_array array;
+    PyArrayObject *host = gpo_host_array(object, "x", &array);
+    if (host && dtype != GPO_NONE && dtype != array.dtype) {
+        PyArrayObject *converted = gpo_array_converted(host, dtype);
+        Py_DECREF((PyObject *)host);
+        host = converted;
+        array.dtype = dtype;
+    }
+    gpo_device_array *self =
+        host ? gpo_device_array_empty(&array, id, device, stream, keeper, "asdevice")
+             : NULL;
+    if (self && !gpo_device_array_fill(self, host, "asdevice")) {
+        Py_CLEAR(self);
+    }
+    Py_XDECREF((PyObject *)host);
+    return (PyObject *)self;
+}
+
+/* An array that is on a device already, as a DeviceArray. */
+static PyObject *
+share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int device,
+      const void *const *stream)
+{
+    gpo_array array;
+    if (!gpo_foreign_wrap(object, "asdevice", "x", stream, &array, foreign)) {
+        return NULL;
+    }
+    PyObject *self = NULL;
+    if (foreign->id == GPO_CPU) {
+        PyArrayObject *host = gpo_foreign_ndarray(&array, foreign);
+        const gpo_backend_id to = id < 0 ? GPO_CUDA : (gpo_backend_id)id;
+        if (host && gpo_check_device(to, device < 0 ? 0 : device)) {
+            self = upload_new((PyObject *)host, dtype, to, device < 0 ? 0 : device,
+                              stream ? (void *)*stream : NULL, NULL);
+        }
+        Py_XDECREF((PyObject *)host);
+    }
+    else if ((id >= 0 && id != (int)foreign->id) ||
+             (device >= 0 && device != foreign->device)) {
+        PyErr_Format(
+            PyExc_ValueError,
+            "x is on %s:%d, not on %s:%d; gpuopt copies no array between devices",
+            gpo_backend_names[foreign->id], foreign->device,
+            gpo_backend_names[id < 0 ? foreign->id : (gpo_backend_id)id],
+            device < 0 ? foreign->device : device);
+    }
+    else if (dtype != GPO_NONE && dtype != array.dtype) {
+        PyErr_Format(PyExc_TypeError,
+                     "dtype= converts host arrays; x is on %s:%d and has dtype '%s'",
+                     gpo_backend_names[foreign->id], foreign->device,
+                     gpo_dtypes[array.dtype].name);
+    }
+    else if (foreign->family == GPO_OWN) {
+        self = Py_NewRef(object);
+    }
+    else {
+        self = gpo_device_array_new(foreign->id, gpo_backend_get(foreign->id),
+                                    foreign->device,
+                                    foreign->has_stream ? foreign->stream
+                                    : stream            ? (void *)*stream
+                                                        : NULL,
+                                    NULL, array.data, foreign->keep, &array);
+        if (self) {
+            ((gpo_device_array *)self)->readonly = foreign->readonly;
+        }
+    }
+    Py_XDECREF(foreign->keep);
+    return self;
+}
+
+static PyObject *
+asdevice(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    (void)module;
+    static char *names[] = {"x", "device", "backend", "dtype", "stream", NULL};
+    PyObject *object, *device_object = Py_None, *backend_object = Py_None;
+    PyObject *dtype_object = Py_None, *stream_object = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOO:asdevice", names, &object,
+                                     &device_object, &backend_object, &dtype_object,
+                                     &stream_object)) {
+        return NULL;
+    }
+    int device = -1, id = -1;
+    gpo_dtype dtype = GPO_NONE;
+    void *stream = NULL;
+    if (device_object != Py_None) {
+        const long number = PyLong_AsLong(device_object);
+        if (number == -1 && PyErr_Occurred()) {
+            return NULL;
+        }
+        device = number < 0 || number > 1 << 20 ? 1 << 20 : (int)number;
+    }
+    if (backend_object != Py_None) {
+        id = gpo_backend_from_name(backend_object);
+        if (id == GPO_CPU) {
+            PyErr_SetString(PyExc_ValueError,
+                            "backend must be 'cuda' or 'sim' (got 'cpu')");
+        }
+        if (id < 0 || id == GPO_CPU) {
+            return NULL;
+        }
+    }
+    if (dtype_object != Py_None) {
+        dtype = gpo_dtype_from_object(dtype_object, "asdevice");
+        if (dtype == GPO_NONE) {
+            return NULL;
+        }
+    }
+    const int given = gpo_stream_handle(stream_object, "asdevice", &stream);
+    gpo_foreign foreign;
+    const int family = given < 0 ? -1 : gpo_family_of(object, &foreign);
+    if (family < 0) {
+        return NULL;
+    }
+    if (family != GPO_HOST) {
+        const void *handle = stream;
+        return share(object, &foreign, dtype, id, device, given ? &handle : NULL);
+    }
+    const gpo_backend_id to = id < 0 ? GPO_CUDA : (gpo_backend_id)id;
+    device = device < 0 ? 0 : device;
+    if (!gpo_check_device(to, device) || !gpo_stream_fits(stream_object, to, device)) {
+        return NULL;
+    }
+    PyObject *keeper = given ? stream_object : gpo_stream_current(to, device, &stream);
+    return upload_new(object, dtype, to, device, stream, keeper);
+}
+
+/* ---- empty_pinned ---- */
+
+static void
+pinned_capsule_free(PyObject *capsule)
+{
+    gpo_device_cuda.pinned_free(PyCapsule_GetPointer(capsule, "gpuopt.pinned"));
+}
+
+PyDoc_STRVAR(
+    empty_pinned_doc,
+    "empty_pinned(shape, dtype=None)\n--\n\n"
+    "A new, uninitialised ndarray in pinned host memory; float64 by default.\n\n"
+    "The GPU copies from and to it without a detour.  Pinning costs much more\n"
+    "than plain memory and is taken from the whole machine: make such an array\n"
+    "once and reuse it.  Raises CudaError without a GPU.");
+
+/* A shape, an int or a sequence of ints; its length, -1 with an exception set. */
+static int
+parse_shape(PyObject *object, npy_intp shape[GPO_MAX_DIMS])
+{
+    PyObject *items =
+        PyIndex_Check(object) ? PyTuple_Pack(1, object) : PySequence_Tuple(object);
+    const Py_ssize_t n = items ? PyTuple_Size(items) : -1;
+    if (n > GPO_MAX_DIMS) {
+        PyErr_Format(PyExc_ValueError, "maximum supported dimension is %d",
+                     GPO_MAX_DIMS);
+    }
+    for (Py_ssize_t d = 0; d < n && !PyErr_Occurred(); d++) {
+        shape[d] = PyNumber_AsSsize_t(PyTuple_GetItem(items, d), PyExc_ValueError);
+        if (shape[d] < 0 && !PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "negative dimensions are not allowed");
+        }
+    }
+    Py_XDECREF(items);
+    return PyErr_Occurred() ? -1 : (int)n;
+}
+
+/* An ndarray over pinned memory it frees at its end; steals `descr`. */
+static PyObject *
+pinned_array(PyArray_Descr *descr, int ndim, npy_intp *shape, size_t bytes)
+{
+    gpo_task task;
+    void *memory = NULL;
+    gpo_task_init(&task, "empty_pinned", &gpo_backend_cuda, 0, NULL);
+    gpo_status status = gpo_backend_cuda.begin(&task.call);
+    if (!status) {
+        status = gpo_device_cuda.pinned_new(&task.call, bytes ? bytes : 1, &memory);
+        gpo_backend_cuda.end(&task.call);
+    }
+    if (status) {
+        Py_DECREF((PyObject *)descr);
+        return gpo_raise(&task.call, status);
+    }
+    PyObject *capsule = PyCapsule_New(memory, "gpuopt.pinned", pinned_capsule_free);
+    if (!capsule) {
+        gpo_device_cuda.pinned_free(memory);
+        Py_DECREF((PyObject *)descr);
+        return NULL;
+    }
+    PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, ndim, shape, NULL,
+                                           memory, NPY_ARRAY_CARRAY, NULL);
+    if (!array) {
+        Py_DECREF(capsule);
+    }
+    else if (PyArray_SetBaseObject((PyArrayObject *)array, capsule) < 0) { /* steals */
+        Py_CLEAR(array);
+    }
+    return array;
+}
+
+static PyObject *
+empty_pinned(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    (void)module;
+    static char *names[] = {"shape", "dtype", NULL};
+    PyObject *shape_object, *dtype = NULL;
+    npy_intp shape[GPO_MAX_DIMS];
+    PyArray_Descr *descr = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:empty_pinned", names,
+                                     &shape_object, &dtype)) {
+        return NULL;
+    }
+    const int ndim = parse_shape(shape_object, shape);
+    if (ndim < 0 || !gpo_check_available(GPO_CUDA)) {
+        return NULL;
+    }
+    if (!dtype || dtype == Py_None) {
+        descr = PyArray_DescrFromType(NPY_DOUBLE);
+    }
+    else if (!PyArray_DescrConverter(dtype, &descr)) {
+        return NULL;
+    }
+    size_t bytes = (size_t)PyDataType_ELSIZE(descr);
+    bool fits = true;
+    for (int d = 0; d < ndim; d++) {
+        fits = fits && !__builtin_mul_overflow(bytes, (size_t)shape[d], &bytes);
+    }
+    if (PyDataType_REFCHK(descr) || !fits) {
+        PyErr_SetString(fits ? PyExc_TypeError : PyExc_ValueError,
+                        fits ? "pinned memory cannot hold Python objects"
+                             : "array is too big; its size overflows");
+        Py_DECREF((PyObject *)descr);
+        return NULL;
+    }
+    return pinned_array(descr, ndim, shape, bytes);
+}
+
+static PyMethodDef methods[] = {
+    {"asdevice", (PyCFunction)(void (*)(void))asdevice, METH_VARARGS | METH_KEYWORDS,
+     asdevice_doc},
+    {"empty_pinned", (PyCFunction)(void (*)(void))empty_pinned,
+     METH_VARARGS | METH_KEYWORDS, empty_pinned_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+int
+gpo_asdevice_init(PyObject *module)
+{
+    return PyModule_AddFunctions(module, methods);
+}

@@ -1,0 +1,43 @@
+/*
+ * call.h  What one call knows, for the two files that make it: call.c and run.c.
+ */
+#ifndef GPO_CALL_H
+#define GPO_CALL_H
+
+#include "bind.h"
+
+/* What a call on arrays that are not the host's knows besides; unset in other calls. */
+typedef struct away {
+    gpo_foreign in[GPO_MAX_IN];
+    gpo_foreign out[GPO_MAX_OUT]; /* of a caller's out=; keep is NULL if none */
+    gpo_foreign *first;           /* the input that says where and how */
+    bool on_device;               /* else CPU memory of another library */
+    bool stream_given;
+    void *stream;
+    PyObject *keeper;              /* borrowed: the object of the call's stream */
+    gpo_array source[GPO_MAX_IN];  /* what convert[] asks to convert */
+    gpo_array target[GPO_MAX_OUT]; /* the caller's out= */
+    void *memory[GPO_MAX_OUT];     /* allocated for results, not yet an object's */
+    gpo_made made[GPO_MAX_OUT];
+} away;
+
+typedef struct frame {
+    gpo_binding *binding;
+    PyObject *value[GPO_MAX_ARGS + NCOMMON]; /* borrowed; NULL where left out */
+    gpo_backend_id id;
+    PyArrayObject *in[GPO_MAX_IN];
+    PyArrayObject *out[GPO_MAX_OUT];        /* computed into; NULL for a scalar */
+    PyArrayObject *caller_out[GPO_MAX_OUT]; /* borrowed; NULL where not given */
+    _Alignas(16) char scalar[GPO_MAX_OUT][16];
+    PyObject *caller_object[GPO_MAX_OUT]; /* what out= was, borrowed */
+    bool is_away;                         /* `away` is set */
+    bool packed;                          /* an input was copied on the host first */
+    char why[GPO_MESSAGE];
+    gpo_call call;
+    away away;
+} frame;
+
+/* Runs a call whose inputs and results are placed; false with an exception set. */
+bool gpo_execute(frame *f);
+
+#endif

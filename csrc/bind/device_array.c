@@ -1,0 +1,793 @@
+/*
+ * device_array.c  gpuopt.DeviceArray: memory of a GPU, or of the simulator, with shape,
+ * dtype and strides; no array library.  Order: memory, making and unmaking, attributes,
+ * views, copies to and from the host, the class.
+ * Not here: what other libraries ask of it (export.c), how one is made (asdevice.c).
+ */
+#include "device_array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- memory ---- */
+
+static gpo_memory *
+memory_new(gpo_backend_id id, const gpo_backend *backend, int device, void *stream,
+           PyObject *keeper, void *base, PyObject *owner)
+{
+    gpo_memory *memory = PyMem_Calloc(1, sizeof *memory);
+    if (!memory) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    memory->references = 1;
+    memory->id = id;
+    memory->backend = backend;
+    memory->device = device;
+    memory->stream = stream;
+    memory->keeper = Py_XNewRef(keeper);
+    memory->owner = Py_XNewRef(owner);
+    memory->base = base;
+    return memory;
+}
+
+/* Gives memory of ours back, in the order of its stream. */
+static void
+base_free(gpo_backend_id id, const gpo_backend *backend, int device, void *stream,
+          void *base)
+{
+    if (!base || id == GPO_CPU) {
+        free(base);
+        return;
+    }
+    gpo_task task;
+    gpo_task_init(&task, "DeviceArray", backend, device, stream);
+    if (backend->begin(&task.call) ==
+        GPO_OK) { /* else the context is gone, and it too */
+        backend->free(&task.call, base);
+        backend->end(&task.call);
+    }
+}
+
+static void
+memory_free(gpo_memory *memory)
+{
+    if (!memory->owner) {
+        base_free(memory->id, memory->backend, memory->device, memory->stream,
+                  memory->base);
+    }
+    memory->base = NULL;
+    Py_CLEAR(memory->owner);
+    Py_CLEAR(memory->keeper);
+}
+
+static void
+memory_release(gpo_memory *memory)
+{
+    if (memory && --memory->references == 0) {
+        memory_free(memory);
+        PyMem_Free(memory);
+    }
+}
+
+/* ---- making and unmaking ---- */
+
+bool
+gpo_device_array_check(PyObject *object)
+{
+    return Py_TYPE(object) == gpo_py.device_array;
+}
+
+/* A view of `memory`, which it takes a new reference to. */
+static gpo_device_array *
+view_new(gpo_memory *memory, bool readonly, const gpo_array *array)
+{
+    gpo_device_array *self = PyObject_New(gpo_device_array, gpo_py.device_array);
+    if (!self) {
+        return NULL;
+    }
+    memory->references++;
+    self->memory = memory;
+    self->readonly = readonly;
+    self->array = *array;
+    self->array.present = true;
+    return self;
+}
+
+PyObject *
+gpo_device_array_new(gpo_backend_id id, const gpo_backend *backend, int device,
+                     void *stream, PyObject *keeper, void *base, PyObject *owner,
+                     const gpo_array *array)
+{
+    gpo_memory *memory = memory_new(id, backend, device, stream, keeper, base, owner);
+    if (!memory) {
+        if (!owner) {
+            base_free(id, backend, device, stream, base);
+        }
+        return NULL;
+    }
+    memory->bytes = (size_t)array->size * (size_t)gpo_dtypes[array->dtype].bytes;
+    gpo_device_array *self = view_new(memory, false, array);
+    memory_release(memory); /* the view's reference remains */
+    return (PyObject *)self;
+}
+
+static void
+array_dealloc(gpo_device_array *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    memory_release(self->memory);
+    PyObject_Free(self);
+    Py_DECREF((PyObject *)type);
+}
+
+bool
+gpo_device_array_usable(gpo_device_array *self, const char *function)
+{
+    const gpo_memory *memory = self->memory;
+    if (!memory->base && self->array.size > 0) {
+        PyErr_Format(PyExc_ValueError, "%s(): the array was freed", function);
+        return false;
+    }
+    if (memory->id == GPO_SIM && memory->backend != gpo_backend_get(GPO_SIM)) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s(): the simulator's settings changed after the array was made, "
+                     "and it runs in another library now; make the array again",
+                     function);
+        return false;
+    }
+    return true;
+}
+
+gpo_device_array *
+gpo_device_array_empty(const gpo_array *shape, gpo_backend_id id, int device,
+                       void *stream, PyObject *keeper, const char *function)
+{
+    gpo_array array = *shape;
+    gpo_task task;
+    void *base = NULL;
+    const gpo_backend *backend = gpo_backend_get(id);
+    gpo_task_init(&task, function, backend, device, stream);
+    gpo_status status = gpo_array_contiguous(&task.call, &array);
+    const size_t bytes = (size_t)array.size * (size_t)gpo_dtypes[array.dtype].bytes;
+    if (!status && bytes > 0) {
+        PyThreadState *thread = PyEval_SaveThread();
+        status = backend->begin(&task.call);
+        if (!status) {
+            status = backend->alloc(&task.call, bytes, &base);
+            backend->end(&task.call);
+        }
+        PyEval_RestoreThread(thread);
+    }
+    if (status) {
+        gpo_raise(&task.call, status);
+        return NULL;
+    }
+    array.data = base;
+    return (gpo_device_array *)gpo_device_array_new(id, backend, device, stream, keeper,
+                                                    base, NULL, &array);
+}
+
+/* ---- attributes ---- */
+
+PyObject *
+gpo_device_array_shape(gpo_device_array *self, void *unused)
+{
+    (void)unused;
+    return gpo_shape_tuple(self->array.ndim, self->array.shape);
+}
+
+PyObject *
+gpo_device_array_strides(gpo_device_array *self, void *unused)
+{
+    (void)unused;
+    int64_t bytes[GPO_MAX_DIMS];
+    for (int d = 0; d < self->array.ndim; d++) {
+        bytes[d] = self->array.strides[d] * gpo_dtypes[self->array.dtype].bytes;
+    }
+    return gpo_shape_tuple(self->array.ndim, bytes);
+}
+
+static PyObject *
+get_dtype(gpo_device_array *self, void *unused)
+{
+    (void)unused;
+    return (PyObject *)gpo_dtype_descr(self->array.dtype);
+}
+
+static PyObject *
+get_ndim(gpo_device_array *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLong(self->array.ndim);
+}
+
+static PyObject *
+get_size(gpo_device_array *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLongLong(self->array.size);
+}
+
+static PyObject *
+get_itemsize(gpo_device_array *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLong(gpo_dtypes[self->array.dtype].bytes);
+}
+
+static PyObject *
+get_nbytes(gpo_device_array *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLongLong(self->array.size * gpo_dtypes[self->array.dtype].bytes);
+}
+
+static PyObject *
+get_device(gpo_device_array *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLong(self->memory->device);
+}
+
+static PyObject *
+get_backend(gpo_device_array *self, void *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(gpo_backend_names[self->memory->id]);
+}
+
+static PyObject *
+get_stream(gpo_device_array *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromVoidPtr(self->memory->stream);
+}
+
+static PyObject *
+get_freed(gpo_device_array *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(!self->memory->base && self->memory->bytes > 0);
+}
+
+static PyObject *
+get_transposed(gpo_device_array *self, void *unused)
+{
+    (void)unused;
+    gpo_array turned = self->array;
+    for (int d = 0; d < turned.ndim; d++) {
+        turned.shape[d] = self->array.shape[turned.ndim - 1 - d];
+        turned.strides[d] = self->array.strides[turned.ndim - 1 - d];
+    }
+    return (PyObject *)view_new(self->memory, self->readonly, &turned);
+}
+
+static PyObject *
+array_repr(gpo_device_array *self)
+{
+    PyObject *shape = gpo_device_array_shape(self, NULL);
+    if (!shape) {
+        return NULL;
+    }
+    PyObject *text = PyUnicode_FromFormat(
+        "<gpuopt.DeviceArray shape=%R dtype=%s on %s:%d%s>", shape,
+        gpo_dtypes[self->array.dtype].name, gpo_backend_names[self->memory->id],
+        self->memory->device,
+        !self->memory->base && self->memory->bytes > 0 ? ", freed" : "");
+    Py_DECREF(shape);
+    return text;
+}
+
+static PyObject *
+array_repr_html(gpo_device_array *self, PyObject *unused)
+{
+    (void)unused;
+    PyObject *shape = gpo_device_array_shape(self, NULL);
+    PyObject *strides = gpo_device_array_strides(self, NULL);
+    PyObject *bytes = get_nbytes(self, NULL);
+    PyObject *html = NULL;
+    if (shape && strides && bytes) {
+        html = PyUnicode_FromFormat(
+            "<table><caption>gpuopt.DeviceArray on %s:%d</caption>"
+            "<tr><th>shape</th><td>%R</td></tr><tr><th>dtype</th><td>%s</td></tr>"
+            "<tr><th>strides</th><td>%R</td></tr><tr><th>bytes</th><td>%R</td></tr>"
+            "</table>",
+            gpo_backend_names[self->memory->id], self->memory->device, shape,
+            gpo_dtypes[self->array.dtype].name, strides, bytes);
+    }
+    Py_XDECREF(shape);
+    Py_XDECREF(strides);
+    Py_XDECREF(bytes);
+    return html;
+}
+
+/* ---- views ---- */
+
+static Py_ssize_t
+array_length(gpo_device_array *self)
+{
+    if (self->array.ndim == 0) {
+        PyErr_SetString(PyExc_TypeError, "len() of unsized object");
+        return -1;
+    }
+    return (Py_ssize_t)self->array.shape[0];
+}
+
+static int
+array_truth(gpo_device_array *self)
+{
+    (void)self;
+    PyErr_SetString(PyExc_TypeError,
+                    "the truth value of a DeviceArray is not known on the host; "
+                    "use x.numpy()");
+    return -1;
+}
+
+static void
+move_data(gpo_array *view, int64_t elements)
+{
+    if (view->data) {
+        view->data = (char *)view->data + elements * gpo_dtypes[view->dtype].bytes;
+    }
+}
+
+/* Applies one item of an index to axis `axis` of `from`. */
+static bool
+apply_index(PyObject *item, const gpo_array *from, int axis, gpo_array *view)
+{
+    const int64_t length = from->shape[axis], stride = from->strides[axis];
+    if (PySlice_Check(item)) {
+        Py_ssize_t start, stop, step;
+        if (PySlice_Unpack(item, &start, &stop, &step) < 0) {
+            return false;
+        }
+        const Py_ssize_t n =
+            PySlice_AdjustIndices((Py_ssize_t)length, &start, &stop, step);
+        if (n > 0) {
+            move_data(view, start * stride);
+        }
+        view->shape[view->ndim] = n;
+        view->strides[view->ndim++] = stride * step;
+        return true;
+    }
+    if (!PyIndex_Check(item) || PyBool_Check(item)) {
+        PyErr_Format(PyExc_IndexError,
+                     "a DeviceArray takes integers, slices (`:`), ellipsis (`...`) and "
+                     "None as index, not %R",
+                     (PyObject *)Py_TYPE(item));
+        return false;
+    }
+    const Py_ssize_t i = PyNumber_AsSsize_t(item, PyExc_IndexError);
+    if (i == -1 && PyErr_Occurred()) {
+        return false;
+    }
+    if (i < -length || i >= length) {
+        PyErr_Format(PyExc_IndexError,
+                     "index %zd is out of bounds for axis %d with size %lld", i, axis,
+                     (long long)length);
+        return false;
+    }
+    move_data(view, (i < 0 ? i + length : i) * stride);
+    return true;
+}
+
+static PyObject *
+array_subscript(gpo_device_array *self, PyObject *index)
+{
+    const gpo_array *from = &self->array;
+    PyObject *items = PyTuple_Check(index) ? Py_NewRef(index) : PyTuple_Pack(1, index);
+    if (!items) {
+        return NULL;
+    }
+    const Py_ssize_t count = PyTuple_Size(items);
+    Py_ssize_t used = 0, added = 0, dots = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *item = PyTuple_GetItem(items, i);
+        dots += item == Py_Ellipsis;
+        added += item == Py_None;
+        used += item != Py_Ellipsis && item != Py_None;
+    }
+    PyObject *result = NULL;
+    gpo_array view = *from;
+    view.ndim = 0;
+    int axis = 0;
+    if (dots > 1) {
+        PyErr_SetString(PyExc_IndexError,
+                        "an index can only have a single ellipsis ('...')");
+        goto fail;
+    }
+    if (used > from->ndim || from->ndim - used + used + added > GPO_MAX_DIMS) {
+        PyErr_Format(
+            PyExc_IndexError,
+            "too many indices for array: array is %d-dimensional, but %zd were "
+            "indexed",
+            from->ndim, used);
+        goto fail;
+    }
+    for (Py_ssize_t i = 0; i <= count; i++) {
+        PyObject *item = i < count ? PyTuple_GetItem(items, i) : NULL;
+        if (item == Py_None) {
+            view.shape[view.ndim] = 1;
+            view.strides[view.ndim++] = 0;
+        }
+        else if (item == Py_Ellipsis || !item) { /* the axes that no item names */
+            const int last = item ? axis + from->ndim - (int)used : from->ndim;
+            for (; axis < last; axis++) {
+                view.shape[view.ndim] = from->shape[axis];
+                view.strides[view.ndim++] = from->strides[axis];
+            }
+        }
+        else if (!apply_index(item, from, axis++, &view)) {
+            goto fail;
+        }
+    }
+    view.size = 1;
+    for (int d = 0; d < view.ndim; d++) {
+        view.size *= view.shape[d];
+    }
+    result = (PyObject *)view_new(self->memory, self->readonly, &view);
+fail:
+    Py_DECREF(items);
+    return result;
+}
+
+/* What iteration asks for. */
+static PyObject *
+array_item(gpo_device_array *self, Py_ssize_t i)
+{
+    PyObject *index = PyLong_FromSsize_t(i);
+    PyObject *view = index ? array_subscript(self, index) : NULL;
+    Py_XDECREF(index);
+    return view;
+}
+
+PyDoc_STRVAR(reshape_doc, "reshape($self, /, *shape)\n--\n\n"
+                          "A view of another shape; the array must be C-contiguous.");
+
+static PyObject *
+array_reshape(gpo_device_array *self, PyObject *args)
+{
+    PyObject *shape = args;
+    if (PyTuple_Size(args) == 1 && PyTuple_Check(PyTuple_GetItem(args, 0))) {
+        shape = PyTuple_GetItem(args, 0);
+    }
+    const Py_ssize_t ndim = PyTuple_Size(shape);
+    gpo_array view = self->array;
+    int free_axis = -1;
+    int64_t known = 1;
+    if (ndim > GPO_MAX_DIMS || !gpo_array_is_contiguous(&self->array)) {
+        PyErr_SetString(PyExc_ValueError, ndim > GPO_MAX_DIMS
+                                              ? "maximum supported dimension is 64"
+                                              : "reshape() takes a C-contiguous array");
+        return NULL;
+    }
+    view.ndim = (int)ndim;
+    for (int d = 0; d < view.ndim; d++) {
+        view.shape[d] = PyLong_AsLongLong(PyTuple_GetItem(shape, d));
+        if (PyErr_Occurred()) {
+            return NULL;
+        }
+        if (view.shape[d] == -1 && free_axis < 0) {
+            free_axis = d;
+        }
+        else if (view.shape[d] < 0 ||
+                 __builtin_mul_overflow(known, view.shape[d], &known)) {
+            known = -1;
+            break;
+        }
+    }
+    if (known > 0 && free_axis >= 0 && view.size % known == 0) {
+        view.shape[free_axis] = view.size / known;
+        known = view.size;
+    }
+    if (known != view.size || (free_axis >= 0 && view.shape[free_axis] < 0)) {
+        return PyErr_Format(PyExc_ValueError,
+                            "cannot reshape array of size %lld into shape %R",
+                            (long long)view.size, shape);
+    }
+    gpo_call unused;
+    gpo_array_contiguous(&unused, &view); /* it fits: its size is that of an array */
+    return (PyObject *)view_new(self->memory, self->readonly, &view);
+}
+
+/* ---- copies to and from the host ---- */
+
+/* The elements of `self` in C order at `to`.  Without the GIL. */
+static gpo_status
+download_packed(gpo_call *call, const gpo_array *from, void *to)
+{
+    const gpo_backend *backend = call->backend;
+    gpo_array packed = *from;
+    const size_t bytes = (size_t)from->size * (size_t)gpo_dtypes[from->dtype].bytes;
+    gpo_status status = backend->begin(call);
+    if (status) {
+        return status;
+    }
+    if (!gpo_array_is_contiguous(from)) {
+        gpo_array_contiguous(call, &packed);
+        status = gpo_scratch(call, bytes, &packed.data);
+        if (!status) {
+            const gpo_backend_id id = backend == &gpo_backend_cuda ? GPO_CUDA : GPO_SIM;
+            status = gpo_device_of(id)->copy(call, from, &packed);
+        }
+    }
+    if (!status) {
+        status = backend->download(call, to, packed.data, bytes);
+    }
+    if (!status) {
+        status = backend->wait(call);
+    }
+    backend->end(call);
+    return status;
+}
+
+PyDoc_STRVAR(numpy_doc, "numpy($self, /)\n--\n\n"
+                        "Copy to the host: a new ndarray.  Waits for the array.");
+
+PyObject *
+gpo_device_array_numpy(gpo_device_array *self, PyObject *unused)
+{
+    (void)unused;
+    const gpo_memory *memory = self->memory;
+    if (!gpo_device_array_usable(self, "numpy")) {
+        return NULL;
+    }
+    PyArrayObject *host = gpo_array_new(&self->array);
+    if (!host || self->array.size == 0) {
+        return (PyObject *)host;
+    }
+    if (memory->id == GPO_CPU) { /* always contiguous: nothing slices one */
+        memcpy(PyArray_DATA(host), self->array.data, memory->bytes);
+        return (PyObject *)host;
+    }
+    gpo_task task;
+    gpo_task_init(&task, "numpy", memory->backend, memory->device, memory->stream);
+    self->memory->references++; /* another thread may drop the array meanwhile */
+    PyThreadState *thread = PyEval_SaveThread();
+    const gpo_status status =
+        download_packed(&task.call, &self->array, PyArray_DATA(host));
+    PyEval_RestoreThread(thread);
+    memory_release(self->memory);
+    if (status) {
+        gpo_raise(&task.call, status);
+        Py_CLEAR(host);
+    }
+    return (PyObject *)host;
+}
+
+/* `from` in C order into `to`.  Without the GIL; `from` may be reused on return. */
+static gpo_status
+upload_packed(gpo_call *call, gpo_backend_id id, const gpo_array *to, const void *from)
+{
+    const gpo_backend *backend = call->backend;
+    gpo_array packed = *to;
+    const size_t bytes = (size_t)to->size * (size_t)gpo_dtypes[to->dtype].bytes;
+    const bool direct = gpo_array_is_contiguous(to);
+    gpo_status status = backend->begin(call);
+    if (status) {
+        return status;
+    }
+    if (!direct) {
+        gpo_array_contiguous(call, &packed);
+        status = gpo_scratch(call, bytes, &packed.data);
+    }
+    if (!status) {
+        status = backend->upload(call, packed.data, from, bytes);
+    }
+    if (!status && !direct) {
+        status = gpo_device_of(id)->copy(call, &packed, to);
+    }
+    if (!status) {
+        status = backend->wait(call); /* pinned memory is read until then */
+    }
+    backend->end(call);
+    return status;
+}
+
+bool
+gpo_device_array_fill(gpo_device_array *self, PyArrayObject *host, const char *function)
+{
+    const gpo_memory *memory = self->memory;
+    gpo_task task;
+    if (self->array.size == 0) {
+        return true;
+    }
+    gpo_task_init(&task, function, memory->backend, memory->device, memory->stream);
+    self->memory->references++;
+    PyThreadState *thread = PyEval_SaveThread();
+    const gpo_status status =
+        upload_packed(&task.call, memory->id, &self->array, PyArray_DATA(host));
+    PyEval_RestoreThread(thread);
+    const bool pageable = gpo_device_of(memory->id)->went_pageable();
+    memory_release(self->memory);
+    if (status) {
+        gpo_raise(&task.call, status);
+        return false;
+    }
+    return !pageable ||
+           PyErr_WarnEx(gpo_py.performance_warning,
+                        "there is no pinned memory left: a large array was "
+                        "copied at the speed of pageable memory",
+                        1) == 0;
+}
+
+PyArrayObject *
+gpo_host_array(PyObject *object, const char *argument, gpo_array *array)
+{
+    PyArrayObject *owner = NULL;
+    if (!gpo_array_wrap(object, argument, array, &owner)) {
+        return NULL;
+    }
+    if (!gpo_array_is_contiguous(array)) {
+        PyArrayObject *packed = (PyArrayObject *)PyArray_NewCopy(owner, NPY_CORDER);
+        Py_DECREF((PyObject *)owner);
+        if (!packed) {
+            return NULL;
+        }
+        owner = packed;
+        gpo_call unused;
+        gpo_array_contiguous(&unused, array);
+        array->data = PyArray_DATA(owner);
+    }
+    return owner;
+}
+
+PyDoc_STRVAR(copy_from_doc,
+             "copy_from($self, host, /)\n--\n\n"
+             "Overwrite the array with a host array of its shape and dtype.\n\n"
+             "The host array may be changed once the call is back.");
+
+static PyObject *
+array_copy_from(gpo_device_array *self, PyObject *object)
+{
+    gpo_array array;
+    if (!gpo_device_array_usable(self, "copy_from")) {
+        return NULL;
+    }
+    if (self->readonly) {
+        PyErr_SetString(PyExc_ValueError, "the array is read-only");
+        return NULL;
+    }
+    PyArrayObject *host = gpo_host_array(object, "host", &array);
+    bool good = host != NULL;
+    if (good && !gpo_same_shape(&array, &self->array)) {
+        PyObject *is = gpo_shape_tuple(array.ndim, array.shape);
+        PyObject *wanted = gpo_device_array_shape(self, NULL);
+        if (is && wanted) {
+            PyErr_Format(PyExc_ValueError, "host has shape %R, expected %R", is,
+                         wanted);
+        }
+        Py_XDECREF(is);
+        Py_XDECREF(wanted);
+        good = false;
+    }
+    else if (good && array.dtype != self->array.dtype) {
+        PyErr_Format(PyExc_TypeError, "host has dtype '%s', expected '%s'",
+                     gpo_dtypes[array.dtype].name, gpo_dtypes[self->array.dtype].name);
+        good = false;
+    }
+    good = good && gpo_device_array_fill(self, host, "copy_from");
+    Py_XDECREF((PyObject *)host);
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
+PyDoc_STRVAR(free_doc, "free($self, /)\n--\n\n"
+                       "Give the memory back now; the array and its views are unusable "
+                       "then.");
+
+static PyObject *
+array_free(gpo_device_array *self, PyObject *unused)
+{
+    (void)unused;
+    if (self->memory->exports > 0) {
+        PyErr_SetString(PyExc_BufferError,
+                        "the array cannot be freed: another library uses its memory");
+        return NULL;
+    }
+    memory_free(self->memory);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+array_enter(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return Py_NewRef(self);
+}
+
+static PyObject *
+array_exit(gpo_device_array *self, PyObject *unused)
+{
+    return array_free(self, unused);
+}
+
+PyDoc_STRVAR(dlpack_doc,
+             "__dlpack__($self, /, *, stream=None, max_version=None, dl_device=None, "
+             "copy=None)\n--\n\n"
+             "Share the memory through DLPack.  dl_device=(1, 0) copies to the host.");
+
+/* ---- the class ---- */
+
+static PyGetSetDef attributes[] = {
+    {"shape", (getter)gpo_device_array_shape, NULL, "Lengths of the axes, a tuple.",
+     NULL},
+    {"strides", (getter)gpo_device_array_strides, NULL,
+     "Steps of the axes in bytes, a tuple.", NULL},
+    {"dtype", (getter)get_dtype, NULL, "The NumPy dtype of an element.", NULL},
+    {"ndim", (getter)get_ndim, NULL, "How many axes there are.", NULL},
+    {"size", (getter)get_size, NULL, "How many elements there are.", NULL},
+    {"itemsize", (getter)get_itemsize, NULL, "Bytes of an element.", NULL},
+    {"nbytes", (getter)get_nbytes, NULL, "Bytes of all elements.", NULL},
+    {"device", (getter)get_device, NULL, "The number of the device.", NULL},
+    {"backend", (getter)get_backend, NULL, "'cuda' or 'sim'.", NULL},
+    {"stream", (getter)get_stream, NULL,
+     "The handle of the stream the array is written on; 0 is the default stream.",
+     NULL},
+    {"freed", (getter)get_freed, NULL, "Whether free() was called.", NULL},
+    {"T", (getter)get_transposed, NULL, "A view with the axes reversed.", NULL},
+    {"__cuda_array_interface__", (getter)gpo_device_array_interface, NULL,
+     "The CUDA array interface, version 3.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef array_methods[] = {
+    {"numpy", (PyCFunction)gpo_device_array_numpy, METH_NOARGS, numpy_doc},
+    {"copy_from", (PyCFunction)array_copy_from, METH_O, copy_from_doc},
+    {"reshape", (PyCFunction)array_reshape, METH_VARARGS, reshape_doc},
+    {"free", (PyCFunction)array_free, METH_NOARGS, free_doc},
+    {"__enter__", array_enter, METH_NOARGS, NULL},
+    {"__exit__", (PyCFunction)array_exit, METH_VARARGS, NULL},
+    {"__array__", (PyCFunction)(void (*)(void))gpo_device_array_array,
+     METH_VARARGS | METH_KEYWORDS, NULL},
+    {"__dlpack__", (PyCFunction)(void (*)(void))gpo_device_array_dlpack,
+     METH_VARARGS | METH_KEYWORDS, dlpack_doc},
+    {"__dlpack_device__", (PyCFunction)gpo_device_array_dlpack_device, METH_NOARGS,
+     NULL},
+    {"_repr_html_", (PyCFunction)array_repr_html, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+PyDoc_STRVAR(
+    array_doc,
+    "An array in the memory of a GPU, or of the simulator.\n\n"
+    "Made by asdevice() and by operators on device arrays.  It has a shape, a\n"
+    "dtype and strides, basic indexing (views), and numpy() to copy it to the\n"
+    "host; for arithmetic hand it to another library, at no cost:\n"
+    "cupy.from_dlpack(x), torch.from_dlpack(x).  Memory goes back to the\n"
+    "device's pool with the last view, or at the end of `with x:`.");
+
+static PyType_Slot array_slots[] = {
+    {Py_tp_doc, (void *)array_doc},
+    {Py_tp_dealloc, (void *)array_dealloc},
+    {Py_tp_repr, (void *)array_repr},
+    {Py_tp_methods, array_methods},
+    {Py_tp_getset, attributes},
+    {Py_mp_length, (void *)array_length},
+    {Py_sq_length, (void *)array_length},
+    {Py_sq_item, (void *)array_item},
+    {Py_mp_subscript, (void *)array_subscript},
+    {Py_nb_bool, (void *)array_truth},
+    {0, NULL},
+};
+
+static PyType_Spec array_spec = {
+    .name = "gpuopt.DeviceArray",
+    .basicsize = sizeof(gpo_device_array),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = array_slots,
+};
+
+int
+gpo_device_array_init(PyObject *module)
+{
+    gpo_py.device_array =
+        (PyTypeObject *)PyType_FromModuleAndSpec(module, &array_spec, NULL);
+    if (!gpo_py.device_array ||
+        PyObject_SetAttrString((PyObject *)gpo_py.device_array, "__array_ufunc__",
+                               Py_None) < 0 ||
+        PyModule_AddType(module, gpo_py.device_array) < 0) {
+        return -1;
+    }
+    return 0;
+}

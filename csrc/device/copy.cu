@@ -1,0 +1,223 @@
+/*
+ * copy.cu  The copy between two arrays on one device, of any strides and dtypes: what
+ * packs a view, fills a strided out=, converts an input.  NumPy's casting rules, where
+ * a float that no integer of the target holds is undefined.
+ * Order: axes, values, the kernel, the launcher by source dtype.
+ */
+#include "types.cuh"
+
+/* ---- axes ---- */
+
+/* Axes of both arrays that are walked together, merged where they can be. */
+struct copy_axes {
+    int ndim;
+    int64_t shape[GPO_MAX_DIMS];
+    int64_t from[GPO_MAX_DIMS], to[GPO_MAX_DIMS]; /* strides in elements */
+};
+
+static copy_axes
+axes_of(const gpo_array *from, const gpo_array *to)
+{
+    copy_axes axes;
+    axes.ndim = 0;
+    for (int d = 0; d < to->ndim; d++) {
+        const int last = axes.ndim - 1;
+        const int64_t length = to->shape[d];
+        if (length == 1) {
+            continue;
+        }
+        if (last >= 0 && axes.from[last] == length * from->strides[d] &&
+            axes.to[last] == length * to->strides[d]) {
+            axes.shape[last] *= length;
+            axes.from[last] = from->strides[d];
+            axes.to[last] = to->strides[d];
+            continue;
+        }
+        axes.shape[axes.ndim] = length;
+        axes.from[axes.ndim] = from->strides[d];
+        axes.to[axes.ndim] = to->strides[d];
+        axes.ndim++;
+    }
+    return axes;
+}
+
+/* ---- values ---- */
+
+template <typename T>
+struct is_complex {
+    static constexpr bool value = false;
+};
+
+template <typename Real>
+struct is_complex<complex<Real>> {
+    static constexpr bool value = true;
+};
+
+/* The real part, in the type arithmetic is done in. */
+template <typename T>
+__device__ __forceinline__ auto
+real_of(T x)
+{
+    if constexpr (is_complex<T>::value) {
+        return x.re;
+    }
+    else {
+        return value_of(x);
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ bool
+is_true(T x)
+{
+    if constexpr (is_complex<T>::value) {
+        return x.re != 0 || x.im != 0;
+    }
+    else {
+        return value_of(x) != 0;
+    }
+}
+
+template <typename Real, typename T>
+__device__ __forceinline__ complex<Real>
+complex_of(T x)
+{
+    if constexpr (is_complex<T>::value) {
+        return {static_cast<Real>(x.re), static_cast<Real>(x.im)};
+    }
+    else {
+        return {static_cast<Real>(value_of(x)), Real(0)};
+    }
+}
+
+/* A 2-byte float: from float64 by way of float32 rounded to odd, so it rounds once. */
+__device__ __forceinline__ float
+rounded_to_odd(double x)
+{
+    float f = static_cast<float>(x);
+    const double back = static_cast<double>(f);
+    unsigned bits;
+    memcpy(&bits, &f, sizeof bits);
+    const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+    if (finite && back != x && (bits & 1u) == 0) {
+        const bool grew = x < 0 ? back < x : back > x;
+        bits += grew ? -1 : 1; /* towards 0, or away from it: the odd neighbour */
+        memcpy(&f, &bits, sizeof f);
+    }
+    return f;
+}
+
+template <typename V>
+__device__ __forceinline__ float
+as_float(V x)
+{
+    if constexpr (sizeof(V) == sizeof(double) && V(0.5) != V(0)) {
+        return rounded_to_odd(x);
+    }
+    else {
+        return static_cast<float>(x);
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void
+store_as(void *to, gpo_dtype dtype, int64_t i, T x)
+{
+    switch (dtype) {
+        case GPO_BOOL:
+            static_cast<uint8_t *>(to)[i] = is_true(x);
+            break;
+        case GPO_I8:
+            static_cast<int8_t *>(to)[i] = static_cast<int8_t>(real_of(x));
+            break;
+        case GPO_U8:
+            static_cast<uint8_t *>(to)[i] = static_cast<uint8_t>(real_of(x));
+            break;
+        case GPO_I16:
+            static_cast<int16_t *>(to)[i] = static_cast<int16_t>(real_of(x));
+            break;
+        case GPO_U16:
+            static_cast<uint16_t *>(to)[i] = static_cast<uint16_t>(real_of(x));
+            break;
+        case GPO_I32:
+            static_cast<int32_t *>(to)[i] = static_cast<int32_t>(real_of(x));
+            break;
+        case GPO_U32:
+            static_cast<uint32_t *>(to)[i] = static_cast<uint32_t>(real_of(x));
+            break;
+        case GPO_I64:
+            static_cast<int64_t *>(to)[i] = static_cast<int64_t>(real_of(x));
+            break;
+        case GPO_U64:
+            static_cast<uint64_t *>(to)[i] = static_cast<uint64_t>(real_of(x));
+            break;
+        case GPO_F16:
+            static_cast<f16 *>(to)[i] = stored_as<f16>(as_float(real_of(x)));
+            break;
+        case GPO_BF16: /* as ml_dtypes: by way of float32 */
+            static_cast<bf16 *>(to)[i] =
+                stored_as<bf16>(static_cast<float>(real_of(x)));
+            break;
+        case GPO_F32:
+            static_cast<float *>(to)[i] = static_cast<float>(real_of(x));
+            break;
+        case GPO_F64:
+            static_cast<double *>(to)[i] = static_cast<double>(real_of(x));
+            break;
+        case GPO_C64:
+            static_cast<c64 *>(to)[i] = complex_of<float>(x);
+            break;
+        case GPO_C128:
+            static_cast<c128 *>(to)[i] = complex_of<double>(x);
+            break;
+        default:
+            break;
+    }
+}
+
+/* ---- the kernel ---- */
+
+constexpr int BLOCK = 256;
+constexpr int64_t MAX_GRID = 65536; /* blocks; beyond, a thread copies several */
+
+template <typename T>
+__global__ void
+__launch_bounds__(BLOCK)
+    copy_strided(const T *from, void *to, gpo_dtype dtype, int64_t size, copy_axes axes)
+{
+    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < size;
+         i += step) {
+        int64_t rest = i, read = 0, written = 0;
+        for (int d = axes.ndim - 1; d >= 0; d--) {
+            const int64_t k = d > 0 ? rest % axes.shape[d] : rest;
+            rest = d > 0 ? rest / axes.shape[d] : 0;
+            read += k * axes.from[d];
+            written += k * axes.to[d];
+        }
+        store_as(to, dtype, written, from[read]);
+    }
+}
+
+/* ---- the launcher, by the dtype of the source ---- */
+
+template <typename T>
+static gpo_status
+copy_from(gpo_call *call, const gpo_array *from, const gpo_array *to)
+{
+    const int64_t blocks = (to->size + BLOCK - 1) / BLOCK;
+    const dim3 grid(static_cast<unsigned>(blocks < MAX_GRID ? blocks : MAX_GRID));
+    return GPO_LAUNCH(call, grid, BLOCK, 0, (copy_strided<T>),
+                      static_cast<const T *>(from->data), to->data, to->dtype, to->size,
+                      axes_of(from, to));
+}
+
+using copy_run = gpo_status (*)(gpo_call *, const gpo_array *, const gpo_array *);
+
+static const copy_run by_dtype[GPO_NDTYPES] = GPO_ALL(copy_from);
+
+extern "C" gpo_status
+gpo_device_copy(gpo_call *call, const gpo_array *from, const gpo_array *to)
+{
+    return by_dtype[from->dtype](call, from, to);
+}
