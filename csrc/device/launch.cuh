@@ -23,12 +23,13 @@
 /* backend/cuda.c: the launch's error, or with GPUOPT_BLOCKING=1 the kernel's. */
 extern "C" gpo_status gpo_cuda_launched(gpo_call *call, const char *kernel);
 
-// clang-format off: it would take <<< apart
-#define GPO_LAUNCH(call, grid, block, shared_bytes, kernel, ...)         \
-    (gpo_grid_is_empty(grid)                                             \
-         ? GPO_OK                                                        \
-         : ((kernel) < < < (grid), (block), (shared_bytes),              \
-            static_cast<cudaStream_t>((call)->stream) >>> (__VA_ARGS__), \
+/* clang-format would take <<< apart. */
+// clang-format off
+#define GPO_LAUNCH(call, grid, block, shared_bytes, kernel, ...)                       \
+    (gpo_grid_is_empty(grid)                                                           \
+         ? GPO_OK                                                                      \
+         : ((kernel)<<<(grid), (block), (shared_bytes),                                \
+                       static_cast<cudaStream_t>((call)->stream)>>>(__VA_ARGS__),      \
             gpo_cuda_launched((call), #kernel)))
 // clang-format on
 
