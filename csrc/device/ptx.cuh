@@ -7,18 +7,55 @@
 
 #include "launch.cuh"
 
-/* 16 bytes that are read once: through the read-only path, not kept in L1. */
+/*
+ * How a read treats what L2 holds: `keep` marks its lines as the first to go, so that
+ * they push out each other; otherwise the cache decides.  Before sm_80 it always does.
+ */
+__device__ __forceinline__ uint64_t
+l2_policy(bool keep)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint64_t evict_first, unchanged;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(evict_first));
+    asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(unchanged));
+    return keep ? evict_first : unchanged;
+#else
+    return keep;
+#endif
+}
+
+/*
+ * 16 bytes that nothing writes during the kernel: through the read-only path.  No
+ * L1::no_allocate: it makes the lines evict-first in L2, too, which costs 4 % where L2
+ * holds unwritten lines and the array is many times its size (H200, 1 GiB).
+ */
 __device__ __forceinline__ uint4
 load_streamed(const uint4 *p)
 {
 #ifdef __CUDACC__
     uint4 v;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
         : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
         : "l"(p));
     return v;
 #else
     return *p;
+#endif
+}
+
+/* The same under a policy of l2_policy(). */
+__device__ __forceinline__ uint4
+load_streamed(const uint4 *p, uint64_t policy)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint4 v;
+    asm("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+        : "l"(p), "l"(policy));
+    return v;
+#else
+    (void)policy;
+    return load_streamed(p);
 #endif
 }
 

@@ -15,16 +15,26 @@ struct alignas(16) pack {
 
 template <typename T>
 __device__ __forceinline__ pack<T>
+pack_of(uint4 bits)
+{
+    pack<T> out;
+    memcpy(out.v, &bits, 16);
+    return out;
+}
+
+template <typename T>
+__device__ __forceinline__ pack<T>
 load_pack(const T *p)
 {
-    union {
-        uint4 bits;
-        unsigned char bytes[16];
-    } raw;
-    raw.bits = load_streamed(reinterpret_cast<const uint4 *>(p));
-    pack<T> out;
-    memcpy(out.v, raw.bytes, 16);
-    return out;
+    return pack_of<T>(load_streamed(reinterpret_cast<const uint4 *>(p)));
+}
+
+/* With a policy of l2_policy(). */
+template <typename T>
+__device__ __forceinline__ pack<T>
+load_pack(const T *p, uint64_t policy)
+{
+    return pack_of<T>(load_streamed(reinterpret_cast<const uint4 *>(p), policy));
 }
 
 /* Elements before the first 16-byte boundary at or after p, at most n. */

@@ -459,31 +459,72 @@ struct rung_v8 {
 /*
  * v9  One launch, many loads in flight.
  * Was:   v8 waits for each load before the next and starts a second kernel to finish.
- * Now:   up to 8 independent 16-byte loads per thread and tile; the grid is as large as
- *        the card holds at once; the block that takes the last ticket combines all parts
- *        in a fixed order.  Long chains go through Op::Fold, so the error does not grow
- *        with the length.  Three kernels: for long rows, for short rows, and for rows
- *        that lie across memory (columns).
- * Cost:  reads n * sizeof(T) bytes once; up to 128 bytes in flight per thread.
- * Left:  the last block's round trip through L2, about 2 us of a launch.
+ * Now:   4 independent 16-byte loads per thread and tile; the grid is as large as the
+ *        card holds at once; the block that takes the last ticket combines all parts in
+ *        a fixed order.  Long chains go through Op::Fold, so the error does not grow
+ *        with the length.  Three kernels: for contiguous rows, for short rows, and for
+ *        rows that lie across memory or have gaps (columns).
+ * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread.
+ * Left:  the way of a part through L2 to the last block, about 2 us of a launch.
  */
-constexpr int BLOCKS_PER_PROCESSOR = 8;
-constexpr int64_t SHORT_ROW_BYTES = 4096; /* up to here part of a warp does a row */
-constexpr int ROWS_AT_ONCE = 4; /* short rows a group of lanes loads together */
+constexpr int ROW_BLOCK = 512, TILE_ITEMS = 4; /* 32 KiB; NOTES.md has the sweep */
+constexpr int BLOCKS_PER_PROCESSOR = 4;
 
-/* Loads of `vec` elements a thread makes before it uses the first one. */
-__host__ __device__ constexpr int
-items_of(int vec)
+/* Blocks of rows a processor is to hold: all its threads, in 32 registers each. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int ROW_BLOCKS = 2;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && \
+    (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1100)
+constexpr int ROW_BLOCKS = 3;
+#else
+constexpr int ROW_BLOCKS = 4;
+#endif
+
+constexpr int64_t SHORT_ROW_BYTES = 4096; /* up to here part of a warp does a row */
+constexpr int64_t WARP_ROW_BYTES = 32768; /* up to here a warp, if rows are many */
+constexpr int MANY_ROWS = 32;             /* per processor */
+constexpr int ROWS_AT_ONCE = 2;  /* short rows a group of lanes loads together */
+constexpr int LOADS_AT_ONCE = 4; /* of one short row, where loads are single elements */
+
+/*
+ * Up to here reads leave L2 what was in it.  A larger array drives that out in any
+ * case, and then a stream that may use only part of L2 is the slower one.
+ */
+constexpr int64_t KEEP_L2_BYTES = static_cast<int64_t>(256) << 20;
+
+/* Axes as a kernel argument: reduce_axes twice would be 2 KiB, 0.3 us of a launch. */
+constexpr int FEW_AXES = 6;
+
+struct few_axes {
+    int ndim;
+    int64_t shape[FEW_AXES], strides[FEW_AXES];
+};
+
+inline few_axes
+few_axes_of(const reduce_axes &axes)
 {
-    return vec <= 4 ? 8 : vec == 8 ? 4 : 2; /* at most 32 elements: more only spill */
+    few_axes few = {axes.ndim, {}, {}};
+    for (int d = 0; d < axes.ndim; d++) {
+        few.shape[d] = axes.shape[d];
+        few.strides[d] = axes.strides[d];
+    }
+    return few;
 }
+
+/* The plan as v9's kernels take it; `first` is the launch's first row or tile. */
+template <typename T>
+struct reduce_view {
+    const T *x;
+    int64_t rows, cols, first;
+    bool keep_l2;
+    few_axes kept, reduced;
+};
 
 /* What the last block needs to finish: where the parts lie and who has arrived. */
 template <typename Part>
 struct reduce_meeting {
     Part *part;
     unsigned *ticket;
-    int64_t blocks; /* per row (or tile of columns) */
 };
 
 /* The packs of one tile, a tree over all of them. */
@@ -506,31 +547,31 @@ combine_packs(const Op &op, const pack<typename Op::T> *v, int64_t k)
 template <typename Op>
 __device__ __forceinline__ void
 fold_contiguous(const Op &op, typename Op::Fold &fold, const typename Op::T *p,
-                int64_t cols, int64_t block, int64_t blocks)
+                int64_t cols, uint64_t policy)
 {
     using T = typename Op::T;
-    constexpr int SIZE = pack<T>::SIZE;
-    constexpr int ITEMS = items_of(SIZE);
-    constexpr int64_t TILE = BLOCK * ITEMS;
+    constexpr int SIZE = pack<T>::SIZE, STEP = ROW_BLOCK * SIZE;
+    constexpr int64_t TILE = ROW_BLOCK * TILE_ITEMS;
     const int64_t tid = threadIdx.x;
     const int64_t head = elements_to_boundary(p, cols);
     const int64_t packs = (cols - head) / SIZE;
     const int64_t tiles = packs / TILE;
+    pack<T> loaded[TILE_ITEMS];
 
-    for (int64_t tile = block; tile < tiles; tile += blocks) {
+    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int64_t k = head + (tile * TILE + tid) * SIZE;
-        pack<T> loaded[ITEMS];
 #pragma unroll
-        for (int u = 0; u < ITEMS; u++) {
-            loaded[u] = load_pack(p + k + u * BLOCK * SIZE);
+        for (int u = 0; u < TILE_ITEMS; u++) {
+            loaded[u] = load_pack(p + k + u * STEP, policy);
         }
-        fold.add(Op::widen(combine_packs<Op, ITEMS, BLOCK * SIZE>(op, loaded, k)));
+        fold.add(Op::widen(combine_packs<Op, TILE_ITEMS, STEP>(op, loaded, k)));
     }
-    if (block == tiles % blocks) { /* the block whose turn it would be */
-        for (int64_t i = tiles * TILE + tid; i < packs; i += BLOCK) {
+    if (blockIdx.x == tiles % gridDim.x) { /* the block whose turn it would be */
+#pragma unroll 1 /* else the whole kernel takes 51 registers */
+        for (int64_t i = tiles * TILE + tid; i < packs; i += ROW_BLOCK) {
             const int64_t k = head + i * SIZE;
-            const pack<T> loaded = load_pack(p + k);
-            fold.add(Op::widen(combine_pack<Op, SIZE>(op, loaded.v, k)));
+            const pack<T> alone = load_pack(p + k, policy);
+            fold.add(Op::widen(combine_pack<Op, SIZE>(op, alone.v, k)));
         }
         const int64_t tail = head + packs * SIZE;
         if (tid < head) {
@@ -542,39 +583,21 @@ fold_contiguous(const Op &op, typename Op::Fold &fold, const typename Op::T *p,
     }
 }
 
-/* This block's share of a row with any strides. */
-template <typename Op>
-__device__ __forceinline__ void
-fold_strided(const Op &op, typename Op::Fold &fold,
-             const reduce_rows<typename Op::T> &x, int64_t row, int64_t block,
-             int64_t blocks)
-{
-    const typename Op::T *p = x.x + offset_of(x.kept, row);
-    for (int64_t k = block * BLOCK + threadIdx.x; k < x.cols; k += blocks * BLOCK) {
-        fold.add(Op::widen(op.lift(p[offset_of(x.reduced, k)], k)));
-    }
-}
-
 template <typename Op>
 __global__ void
-__launch_bounds__(BLOCK)
-    reduce_v9_rows(Op op, reduce_rows<typename Op::T> x,
+__launch_bounds__(ROW_BLOCK, ROW_BLOCKS)
+    reduce_v9_rows(Op op, reduce_view<typename Op::T> x,
                    reduce_meeting<typename Op::Part> meeting, reduce_result to)
 {
     using Part = typename Op::Part;
-    GPO_SHARED(Part, slots, [BLOCK / WARP]);
+    GPO_SHARED(Part, slots, [ROW_BLOCK / WARP]);
     GPO_SHARED(bool, last, [1]);
-    const int64_t row = x.first_row + blockIdx.y;
+    const int64_t row = x.first + blockIdx.y;
 
     typename Op::Fold fold;
-    if (is_contiguous(x)) {
-        fold_contiguous(op, fold, x.x + offset_of(x.kept, row), x.cols, blockIdx.x,
-                        gridDim.x);
-    }
-    else {
-        fold_strided(op, fold, x, row, blockIdx.x, gridDim.x);
-    }
-    Part total = block_combine<Op, BLOCK>(fold.value(), slots);
+    fold_contiguous(op, fold, x.x + offset_of(x.kept, row), x.cols,
+                    l2_policy(x.keep_l2));
+    Part total = block_combine<Op, ROW_BLOCK>(fold.value(), slots);
     if (gridDim.x > 1) {
         Part *parts = meeting.part + row * gridDim.x;
         if (threadIdx.x == 0) {
@@ -584,10 +607,10 @@ __launch_bounds__(BLOCK)
             return;
         }
         typename Op::Fold all;
-        for (unsigned b = threadIdx.x; b < gridDim.x; b += BLOCK) {
+        for (unsigned b = threadIdx.x; b < gridDim.x; b += ROW_BLOCK) {
             all.add(parts[b]);
         }
-        total = block_combine<Op, BLOCK>(all.value(), slots);
+        total = block_combine<Op, ROW_BLOCK>(all.value(), slots);
     }
     if (threadIdx.x == 0) {
         op.store(to, row, total, x.cols);
@@ -600,10 +623,11 @@ __launch_bounds__(BLOCK)
  */
 template <typename Op, int VEC>
 __global__ void
-__launch_bounds__(BLOCK) reduce_v9_short_rows(Op op, reduce_rows<typename Op::T> x,
+__launch_bounds__(BLOCK) reduce_v9_short_rows(Op op, reduce_view<typename Op::T> x,
                                               int lanes, reduce_result to)
 {
     using T = typename Op::T;
+    const uint64_t policy = l2_policy(x.keep_l2);
     const int lane = threadIdx.x % lanes;
     const int64_t groups = BLOCK / lanes;
     const int64_t first =
@@ -615,28 +639,42 @@ __launch_bounds__(BLOCK) reduce_v9_short_rows(Op op, reduce_rows<typename Op::T>
         const int64_t row = first + r * groups;
         p[r] = x.x + offset_of(x.kept, row < x.rows ? row : x.rows - 1);
     }
-    for (int64_t k = static_cast<int64_t>(lane) * VEC; k < x.cols; k += lanes * VEC) {
-        if constexpr (VEC > 1) {
+    if constexpr (VEC > 1) {
+        for (int64_t k = lane * VEC; k < x.cols; k += lanes * VEC) {
             pack<T> loaded[ROWS_AT_ONCE];
 #pragma unroll
             for (int r = 0; r < ROWS_AT_ONCE; r++) {
-                loaded[r] = load_pack(p[r] + k);
+                loaded[r] = load_pack(p[r] + k, policy);
             }
 #pragma unroll
             for (int r = 0; r < ROWS_AT_ONCE; r++) {
                 fold[r].add(Op::widen(combine_pack<Op, VEC>(op, loaded[r].v, k)));
             }
         }
-        else {
-            const int64_t offset = offset_of(x.reduced, k);
-            T loaded[ROWS_AT_ONCE];
+    }
+    else {
+        for (int64_t k = lane; k < x.cols; k += lanes * LOADS_AT_ONCE) {
+            T loaded[ROWS_AT_ONCE][LOADS_AT_ONCE];
 #pragma unroll
-            for (int r = 0; r < ROWS_AT_ONCE; r++) {
-                loaded[r] = p[r][offset];
+            for (int u = 0; u < LOADS_AT_ONCE;
+                 u++) { /* past the end: element k again */
+                const int64_t i = k + u * lanes;
+                const int64_t offset = offset_of(x.reduced, i < x.cols ? i : k);
+#pragma unroll
+                for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                    loaded[r][u] = p[r][offset];
+                }
             }
 #pragma unroll
             for (int r = 0; r < ROWS_AT_ONCE; r++) {
-                fold[r].add(Op::widen(op.lift(loaded[r], k)));
+                typename Op::Acc acc = op.lift(loaded[r][0], k);
+#pragma unroll
+                for (int u = 1; u < LOADS_AT_ONCE; u++) {
+                    if (k + u * lanes < x.cols) {
+                        acc = Op::combine(acc, op.lift(loaded[r][u], k + u * lanes));
+                    }
+                }
+                fold[r].add(Op::widen(acc));
             }
         }
     }
@@ -651,40 +689,23 @@ __launch_bounds__(BLOCK) reduce_v9_short_rows(Op op, reduce_rows<typename Op::T>
 }
 
 /*
- * Columns: neighbouring rows are neighbours in memory, so each thread takes VEC of them
- * and walks down; threads (lane, y) of a block share a tile of lanes * VEC columns and
- * split the height, blocks (tile, s) split it further and meet in the tile's ticket.
+ * Elements k, k + step, ... of VEC columns from p on; element k of the first column is
+ * p[where(k)].
  */
-template <typename Op, int VEC>
-__global__ void
-__launch_bounds__(BLOCK)
-    reduce_v9_columns(Op op, reduce_rows<typename Op::T> x, int lanes,
-                      int64_t tiles_across, reduce_meeting<typename Op::Part> meeting,
-                      reduce_result to)
+template <typename Op, int VEC, typename Where>
+__device__ __forceinline__ void
+fold_columns(const Op &op, typename Op::Fold *fold, const typename Op::T *p, int64_t k,
+             int64_t step, int64_t cols, uint64_t policy, Where where)
 {
     using T = typename Op::T;
-    using Part = typename Op::Part;
-    constexpr int ITEMS = items_of(VEC);
-    GPO_DYN_SHARED(Part, shared); /* BLOCK * VEC parts */
-    GPO_SHARED(bool, last, [1]);
-    const int lane = threadIdx.x % lanes, y = threadIdx.x / lanes;
-    const int64_t height = BLOCK / lanes;
-    const int64_t width = x.kept.shape[x.kept.ndim - 1];
-    const int64_t outer = blockIdx.x / tiles_across;
-    const int64_t column = (blockIdx.x % tiles_across * lanes + lane) * VEC;
-    const bool inside = column < width;
-    const T *p = x.x + offset_of(x.kept, outer * width) + (inside ? column : 0);
-
-    typename Op::Fold fold[VEC];
-    const int64_t step = height * gridDim.y;
-    int64_t k = blockIdx.y * height + y;
-    for (; inside && k + (ITEMS - 1) * step < x.cols; k += ITEMS * step) {
+    constexpr int ITEMS = VEC > 1 ? TILE_ITEMS : 2 * TILE_ITEMS;
+    for (; k + (ITEMS - 1) * step < cols; k += ITEMS * step) {
         T loaded[ITEMS][VEC];
 #pragma unroll
         for (int u = 0; u < ITEMS; u++) {
-            const T *q = p + offset_of(x.reduced, k + u * step);
+            const T *q = p + where(k + u * step);
             if constexpr (VEC > 1) {
-                const pack<T> row = load_pack(q);
+                const pack<T> row = load_pack(q, policy);
                 memcpy(loaded[u], row.v, sizeof row.v);
             }
             else {
@@ -701,27 +722,84 @@ __launch_bounds__(BLOCK)
             fold[v].add(Op::widen(acc));
         }
     }
-    for (; inside && k < x.cols; k += step) {
-        const T *q = p + offset_of(x.reduced, k);
+#pragma unroll 1
+    for (; k < cols; k += step) {
+        const T *q = p + where(k);
 #pragma unroll
         for (int v = 0; v < VEC; v++) {
             fold[v].add(Op::widen(op.lift(q[v], k)));
         }
     }
+}
+
+/* Blocks of columns a processor is to hold: a column of a thread takes registers. */
+__host__ __device__ constexpr int
+column_blocks(int vec)
+{
+    return vec <= 4 ? 4 : vec == 8 ? 3 : 1;
+}
+
+/*
+ * Columns: `width` neighbouring rows are neighbours in memory, so each thread takes VEC
+ * of them and walks down; threads (lane, y) of a block share a tile of lanes * VEC
+ * columns and split the height, blocks (tile, s) split it further and meet in the
+ * tile's ticket.  A row with gaps is a column of width 1.
+ */
+template <typename Op, int VEC>
+__global__ void
+__launch_bounds__(BLOCK, column_blocks(VEC))
+    reduce_v9_columns(Op op, reduce_view<typename Op::T> x, int64_t width,
+                      int64_t tiles_across, int lanes,
+                      reduce_meeting<typename Op::Part> meeting, reduce_result to)
+{
+    using T = typename Op::T;
+    using Part = typename Op::Part;
+    constexpr int HALF = BLOCK / 2;
+    GPO_DYN_SHARED(Part,
+                   shared); /* HALF * VEC parts; none if all threads have columns */
+    GPO_SHARED(bool, last, [1]);
+    const int lane = threadIdx.x % lanes, y = threadIdx.x / lanes;
+    const int height = BLOCK / lanes;
+    const int64_t tile = x.first + blockIdx.x;
+    const int64_t outer = tile / tiles_across;
+    const int64_t column = (tile % tiles_across * lanes + lane) * VEC;
+    const bool inside = column < width;
+    const T *p = x.x + offset_of(x.kept, outer * width) + (inside ? column : 0);
+    const int64_t cols = inside ? x.cols : 0;
+    const int64_t step = static_cast<int64_t>(height) * gridDim.y;
+    const int64_t begin = static_cast<int64_t>(blockIdx.y) * height + y;
+    const uint64_t policy = l2_policy(x.keep_l2);
+
+    typename Op::Fold fold[VEC];
+    if (x.reduced.ndim == 1) {
+        const int64_t stride = x.reduced.strides[0];
+        fold_columns<Op, VEC>(op, fold, p, begin, step, cols, policy,
+                              [=](int64_t k) { return k * stride; });
+    }
+    else {
+        fold_columns<Op, VEC>(op, fold, p, begin, step, cols, policy,
+                              [&](int64_t k) { return offset_of(x.reduced, k); });
+    }
 
     /* The block's threads of one column meet in shared memory, then its blocks. */
+    Part total[VEC];
     const auto combine_height = [&]() {
 #pragma unroll
         for (int v = 0; v < VEC; v++) {
-            shared[v * BLOCK + threadIdx.x] = fold[v].value();
+            total[v] = fold[v].value();
         }
-        __syncthreads();
         for (int d = height / 2; d > 0; d /= 2) {
+            if (y >= d && y < 2 * d) {
+#pragma unroll
+                for (int v = 0; v < VEC; v++) {
+                    shared[v * HALF + threadIdx.x - d * lanes] = total[v];
+                }
+            }
+            __syncthreads();
             if (y < d) {
 #pragma unroll
                 for (int v = 0; v < VEC; v++) {
-                    Part *s = &shared[v * BLOCK + threadIdx.x];
-                    *s = Op::combine(*s, s[d * lanes]);
+                    total[v] = Op::combine(total[v], shared[v * HALF + threadIdx.x]);
                 }
             }
             __syncthreads();
@@ -729,21 +807,25 @@ __launch_bounds__(BLOCK)
     };
     combine_height();
     if (gridDim.y > 1) {
+        Part *part = meeting.part + outer * width + column;
         if (y == 0 && inside) {
 #pragma unroll
             for (int v = 0; v < VEC; v++) {
-                meeting.part[blockIdx.y * x.rows + outer * width + column + v] =
-                    shared[v * BLOCK + lane];
+                part[blockIdx.y * x.rows + v] = total[v];
             }
         }
-        if (!is_last_block(&meeting.ticket[blockIdx.x], gridDim.y, last)) {
+        if (!is_last_block(&meeting.ticket[tile], gridDim.y, last)) {
             return;
         }
 #pragma unroll
         for (int v = 0; v < VEC; v++) {
             fold[v] = typename Op::Fold();
-            for (int64_t b = y; inside && b < gridDim.y; b += height) {
-                fold[v].add(meeting.part[b * x.rows + outer * width + column + v]);
+        }
+#pragma unroll 2
+        for (int64_t b = y; b < (inside ? gridDim.y : 0); b += height) {
+#pragma unroll
+            for (int v = 0; v < VEC; v++) {
+                fold[v].add(part[b * x.rows + v]);
             }
         }
         combine_height();
@@ -751,7 +833,7 @@ __launch_bounds__(BLOCK)
     if (y == 0 && inside) {
 #pragma unroll
         for (int v = 0; v < VEC; v++) {
-            op.store(to, outer * width + column + v, shared[v * BLOCK + lane], x.cols);
+            op.store(to, outer * width + column + v, total[v], x.cols);
         }
     }
 }
@@ -760,30 +842,51 @@ struct rung_v9 {
     template <typename Op>
     static gpo_status run(gpo_call *call, const reduce_plan &plan, const Op &op)
     {
+        const reduce_axes &kept = plan.kept, &reduced = plan.reduced;
         if (plan.rows == 0) {
             return GPO_OK;
         }
-        const int last = plan.kept.ndim - 1;
-        const bool across =
-            plan.reduced.ndim > 0 && plan.reduced.strides[plan.reduced.ndim - 1] != 1;
-        if (across && last >= 0 && plan.kept.strides[last] == 1) {
-            return columns(call, plan, op);
+        if (kept.ndim > FEW_AXES || reduced.ndim > FEW_AXES) {
+            return rung_v8::run(call, plan, op);
+        }
+        const bool gapless =
+            reduced.ndim == 0 || reduced.strides[reduced.ndim - 1] == 1;
+        if (!gapless && kept.ndim > 0 && kept.strides[kept.ndim - 1] == 1) {
+            return columns(call, plan, op, kept.shape[kept.ndim - 1]);
         }
         const int64_t bytes = plan.cols * static_cast<int64_t>(sizeof(typename Op::T));
-        if (plan.rows > 1 && bytes <= SHORT_ROW_BYTES) {
+        const int64_t many = static_cast<int64_t>(gpo_processors(call)) * MANY_ROWS;
+        if (plan.rows > 1 &&
+            bytes <= (plan.rows < many ? SHORT_ROW_BYTES : WARP_ROW_BYTES)) {
             return short_rows(call, plan, op);
         }
-        return long_rows(call, plan, op);
+        if (gapless && reduced.ndim <= 1) {
+            return long_rows(call, plan, op);
+        }
+        return columns(call, plan, op, 1);
     }
 
   private:
-    /* Whether every row starts on a 16-byte boundary. */
     template <typename T>
-    static bool rows_are_aligned(const reduce_plan &plan)
+    static reduce_view<T> view_of(const reduce_plan &plan)
     {
-        bool aligned = reinterpret_cast<uintptr_t>(plan.origin) % 16 == 0;
-        for (int d = 0; d < plan.kept.ndim; d++) {
-            aligned = aligned && plan.kept.strides[d] % pack<T>::SIZE == 0;
+        const int64_t fits = KEEP_L2_BYTES / static_cast<int64_t>(sizeof(T));
+        return {static_cast<const T *>(plan.origin),
+                plan.rows,
+                plan.cols,
+                0,
+                plan.cols <= fits / plan.rows,
+                few_axes_of(plan.kept),
+                few_axes_of(plan.reduced)};
+    }
+
+    /* Whether steps along the first n axes keep an address on its 16-byte boundary. */
+    template <typename T>
+    static bool are_aligned(const reduce_axes &axes, int n)
+    {
+        bool aligned = true;
+        for (int d = 0; d < n; d++) {
+            aligned = aligned && axes.strides[d] % pack<T>::SIZE == 0;
         }
         return aligned;
     }
@@ -797,29 +900,53 @@ struct rung_v9 {
         return p;
     }
 
+    /*
+     * Blocks that share one of `n` rows (or tiles of columns), at most `most`: as many
+     * as fill the card, if there is room for their parts, of `width` results each.
+     */
+    template <typename Part>
+    static int64_t blocks_per(const gpo_call *call, int64_t n, int64_t width,
+                              int64_t most)
+    {
+        const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
+        if (n >= room || n > GPO_TICKETS) {
+            return 1;
+        }
+        const int64_t fits =
+            GPO_PARTIALS / (n * width * static_cast<int64_t>(sizeof(Part)));
+        int64_t blocks = room / n < most ? room / n : most;
+        blocks = blocks < fits ? blocks : fits;
+        return blocks > 1 ? blocks : 1;
+    }
+
+    template <typename Part>
+    static gpo_status meet(gpo_call *call, int64_t blocks,
+                           reduce_meeting<Part> *meeting)
+    {
+        *meeting = {nullptr, nullptr};
+        const gpo_status status =
+            blocks > 1 ? gpo_tickets(call, &meeting->ticket) : GPO_OK;
+        if (blocks > 1 && !status) {
+            meeting->part = reinterpret_cast<Part *>(meeting->ticket + GPO_TICKETS);
+        }
+        return status;
+    }
+
     template <typename Op>
     static gpo_status long_rows(gpo_call *call, const reduce_plan &plan, const Op &op)
     {
+        using T = typename Op::T;
         using Part = typename Op::Part;
-        constexpr int SIZE = pack<typename Op::T>::SIZE;
-        constexpr int64_t TILE = static_cast<int64_t>(BLOCK) * items_of(SIZE) * SIZE;
-        reduce_rows<typename Op::T> x = rows_of<typename Op::T>(plan);
-        const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
-        const int64_t tiles = plan.cols > TILE ? ceil_div(plan.cols, TILE) : 1;
-        int64_t blocks = 1; /* per row */
-        if (plan.rows < room && plan.rows <= GPO_TICKETS) {
-            blocks = room / plan.rows < tiles ? room / plan.rows : tiles;
-            const int64_t fits = GPO_PARTIALS / (plan.rows * sizeof(Part));
-            blocks = blocks < fits ? blocks : fits;
-            blocks = blocks > 1 ? blocks : 1;
-        }
-        reduce_meeting<Part> meeting = {nullptr, nullptr, blocks};
-        gpo_status status = blocks > 1 ? gpo_tickets(call, &meeting.ticket) : GPO_OK;
-        meeting.part = reinterpret_cast<Part *>(meeting.ticket + GPO_TICKETS);
-        for (; !status && x.first_row < plan.rows; x.first_row += MAX_GRID_Y) {
-            const int64_t left = plan.rows - x.first_row;
+        constexpr int64_t TILE = ROW_BLOCK * TILE_ITEMS * pack<T>::SIZE;
+        reduce_view<T> x = view_of<T>(plan);
+        const int64_t tiles = ceil_div(plan.cols, TILE);
+        const int64_t blocks = blocks_per<Part>(call, plan.rows, 1, tiles);
+        reduce_meeting<Part> meeting;
+        gpo_status status = meet(call, blocks, &meeting);
+        for (; !status && x.first < plan.rows; x.first += MAX_GRID_Y) {
+            const int64_t left = plan.rows - x.first;
             const dim3 grid(blocks, left < MAX_GRID_Y ? left : MAX_GRID_Y);
-            status = GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_v9_rows<Op>), op, x,
+            status = GPO_LAUNCH(call, grid, ROW_BLOCK, 0, (reduce_v9_rows<Op>), op, x,
                                 meeting, result_of(call, plan));
         }
         return status;
@@ -830,11 +957,15 @@ struct rung_v9 {
     {
         using T = typename Op::T;
         constexpr int SIZE = pack<T>::SIZE;
-        const reduce_rows<T> x = rows_of<T>(plan);
+        const reduce_view<T> x = view_of<T>(plan);
         const bool packed = plan.reduced.ndim == 1 && plan.reduced.strides[0] == 1 &&
-                            plan.cols % SIZE == 0 && rows_are_aligned<T>(plan);
-        const int lanes =
-            power_of_two_from(packed ? plan.cols / SIZE : plan.cols, WARP);
+                            plan.cols % SIZE == 0 &&
+                            reinterpret_cast<uintptr_t>(plan.origin) % 16 == 0 &&
+                            are_aligned<T>(plan.kept, plan.kept.ndim);
+        const int64_t loads = packed ? plan.cols / SIZE : plan.cols;
+        /* Several loads per lane: fewer lanes, fewer shuffles. */
+        const int64_t per_lane = loads <= 8 ? 1 : packed ? 2 : LOADS_AT_ONCE;
+        const int lanes = power_of_two_from(ceil_div(loads, per_lane), WARP);
         const dim3 grid(ceil_div(plan.rows, BLOCK / lanes * ROWS_AT_ONCE));
         const reduce_result to = result_of(call, plan);
         if (SIZE > 1 && packed) {
@@ -846,50 +977,45 @@ struct rung_v9 {
     }
 
     template <typename Op>
-    static gpo_status columns(gpo_call *call, const reduce_plan &plan, const Op &op)
+    static gpo_status columns(gpo_call *call, const reduce_plan &plan, const Op &op,
+                              int64_t width)
     {
         using T = typename Op::T;
         using Part = typename Op::Part;
         constexpr int SIZE = pack<T>::SIZE;
-        const reduce_rows<T> x = rows_of<T>(plan);
-        const int64_t width = plan.kept.shape[plan.kept.ndim - 1];
-        bool packed = SIZE > 1 && width % SIZE == 0 &&
-                      reinterpret_cast<uintptr_t>(plan.origin) % 16 == 0;
-        for (int d = 0; d < plan.kept.ndim - 1; d++) {
-            packed = packed && plan.kept.strides[d] % SIZE == 0;
-        }
-        for (int d = 0; d < plan.reduced.ndim; d++) {
-            packed = packed && plan.reduced.strides[d] % SIZE == 0;
-        }
+        reduce_view<T> x = view_of<T>(plan);
+        const bool packed = SIZE > 1 && width % SIZE == 0 &&
+                            reinterpret_cast<uintptr_t>(plan.origin) % 16 == 0 &&
+                            are_aligned<T>(plan.kept, plan.kept.ndim - 1) &&
+                            are_aligned<T>(plan.reduced, plan.reduced.ndim);
         const int vec = packed ? SIZE : 1;
-        const int lanes = power_of_two_from(ceil_div(width, vec), WARP);
-        const int64_t across = ceil_div(width, static_cast<int64_t>(lanes) * vec);
-        const int64_t tiles = plan.rows / width * across;
         const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
-        int64_t split = 1;
-        if (tiles < room && tiles <= GPO_TICKETS) {
-            const int64_t deepest = plan.cols / (BLOCK / lanes * items_of(vec));
-            const int64_t fits = GPO_PARTIALS / (plan.rows * sizeof(Part));
-            split = room / tiles < deepest ? room / tiles : deepest;
-            split = split < fits ? split : fits;
-            split = split > 1 ? split : 1;
+        const int64_t outer = plan.rows / width, across = ceil_div(width, vec);
+        int lanes = power_of_two_from(across, WARP);
+        while (lanes < BLOCK && outer * (across / (2 * lanes)) >= room) {
+            lanes *= 2; /* wide tiles read long stretches and share fewer columns */
         }
-        reduce_meeting<Part> meeting = {nullptr, nullptr, split};
-        gpo_status status = split > 1 ? gpo_tickets(call, &meeting.ticket) : GPO_OK;
-        meeting.part = reinterpret_cast<Part *>(meeting.ticket + GPO_TICKETS);
-        if (status) {
-            return status;
-        }
-        const dim3 grid(tiles, split);
-        const size_t shared_bytes = static_cast<size_t>(BLOCK) * vec * sizeof(Part);
+        const int64_t tiles_across = ceil_div(across, lanes);
+        const int64_t tiles = outer * tiles_across;
+        const int64_t deepest = plan.cols / (BLOCK / lanes * TILE_ITEMS);
+        const int64_t split =
+            blocks_per<Part>(call, tiles, static_cast<int64_t>(lanes) * vec, deepest);
+        const size_t shared_bytes = lanes < BLOCK ? BLOCK / 2 * vec * sizeof(Part) : 0;
         const reduce_result to = result_of(call, plan);
-        if (SIZE > 1 && packed) {
-            return GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
-                              (reduce_v9_columns<Op, SIZE>), op, x, lanes, across,
-                              meeting, to);
+        reduce_meeting<Part> meeting;
+        gpo_status status = meet(call, split, &meeting);
+        for (; !status && x.first < tiles; x.first += MAX_GRID_X) {
+            const int64_t left = tiles - x.first;
+            const dim3 grid(left < MAX_GRID_X ? left : MAX_GRID_X, split);
+            status = SIZE > 1 && packed
+                         ? GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
+                                      (reduce_v9_columns<Op, SIZE>), op, x, width,
+                                      tiles_across, lanes, meeting, to)
+                         : GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
+                                      (reduce_v9_columns<Op, 1>), op, x, width,
+                                      tiles_across, lanes, meeting, to);
         }
-        return GPO_LAUNCH(call, grid, BLOCK, shared_bytes, (reduce_v9_columns<Op, 1>),
-                          op, x, lanes, across, meeting, to);
+        return status;
     }
 };
 

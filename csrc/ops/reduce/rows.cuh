@@ -12,8 +12,9 @@ constexpr int BLOCK = 256;
 /* ---- x as rows ---- */
 
 /* Where element number i of a group of axes lies, in elements from the first. */
+template <typename Axes>
 __device__ __forceinline__ int64_t
-offset_of(const reduce_axes &axes, int64_t i)
+offset_of(const Axes &axes, int64_t i)
 {
     if (axes.ndim <= 1) {
         return axes.ndim == 0 ? 0 : i * axes.strides[0];
@@ -91,7 +92,7 @@ __launch_bounds__(BLOCK)
 
 /* ---- the launcher of the rungs that need a second kernel ---- */
 
-constexpr int64_t MAX_GRID_Y = 65535;
+constexpr int64_t MAX_GRID_X = 2147483647, MAX_GRID_Y = 65535;
 
 inline int64_t
 ceil_div(int64_t a, int64_t b)
