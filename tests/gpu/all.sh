@@ -25,5 +25,6 @@ for tool in memcheck racecheck initcheck synccheck; do
     tail -n 2 "$log"
 done
 
+"$python" tests/gpu/host.py | tee "$results/$name-host.json" || status=1
 "$python" -m benchmarks --backend cuda --variants all --out "$results/$name.json" || status=1
 exit $status
