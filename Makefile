@@ -8,7 +8,7 @@ C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
 CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu bench wheel lint format stubs readme sanitize mutants fuzz clean
+.PHONY: help demo test test-gpu bench wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -67,6 +67,12 @@ readme: build  ## rewrite the tables of README.md from benchmarks/results
 
 sanitize: build  ## run the simulated kernels and the CPU backend under ASan and UBSan
 	sh tests/sanitize.sh $(BIN)/python
+
+tsan:  ## run the CPU threads under clang's ThreadSanitizer
+	sh tests/tsan.sh
+
+analyze: $(VENV)/made  ## run gcc's static analyzer over the C files
+	$(BIN)/python _build/analyze.py
 
 mutants: build  ## break the kernels in 100 ways and count how many tests notice
 	$(BIN)/python tests/mutants.py

@@ -33,15 +33,15 @@ def tidy(program: str, source: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def sources() -> list[Path]:
+    parts = ("core", "bind", "backend", "ops/*")
+    return sorted(f for part in parts for f in (ROOT / "csrc").glob(part + "/*.c"))
+
+
 def main() -> int:
     program = sys.argv[1]
-    sources = sorted(
-        f
-        for part in ("core", "bind", "backend", "ops/*")
-        for f in (ROOT / "csrc").glob(part + "/*.c")
-    )
     with ThreadPoolExecutor(jobs()) as pool:
-        results = list(pool.map(lambda source: tidy(program, source), sources))
+        results = list(pool.map(lambda source: tidy(program, source), sources()))
     for code, text in results:
         if code:
             print(text)
