@@ -896,7 +896,7 @@ plain_row(const job *j, plain_loop loop, const char *origin, state *out, int64_t
     const reduce_axes *axes = &j->plan.reduced;
     const int64_t stride = axes->strides[axes->ndim - 1];
     state nodes[64], acc, candidate;
-    nodes[0].u = 0; /* a row of no elements never comes here */
+    memset(nodes, 0, sizeof *nodes); /* a row of no elements never comes here */
     tree t = {.loops = j->combine,
               .w = 1,
               .node_bytes = sizeof(state),
