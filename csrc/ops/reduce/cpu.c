@@ -18,11 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef __clang__
-/* Comparisons may be made both ways at once; no caller looks at the FP flags. */
-#pragma GCC optimize("no-trapping-math")
-#endif
-
 enum {
     BRIEF = 256, /* elements of a row that `brief` takes whole */
     BRIEF_LANES = 16,

@@ -11,6 +11,14 @@
 #include <math.h>
 #include <string.h>
 
+/*
+ * Comparisons may be made both ways at once; no caller looks at the FP flags.  Before
+ * the folds: gcc inlines no function into one with other options.
+ */
+#ifndef __clang__
+#pragma GCC optimize("no-trapping-math")
+#endif
+
 /* ---- elements: T_F32 is the C type of GPO_F32 ---- */
 
 #define GPO_DTYPE(suffix, type, name, bytes, kind) typedef type T_##suffix;
