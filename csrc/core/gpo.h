@@ -215,9 +215,6 @@ __attribute__((format(printf, 3, 4)))
 gpo_status
 gpo_fail(gpo_call *call, gpo_status status, const char *format, ...);
 
-/* The index of `name` among op->args, which must hold it. */
-int gpo_arg_index(const gpo_op *op, const char *name);
-
 /* Row-major strides and the size for a->ndim and a->shape; EVALUE on overflow. */
 gpo_status gpo_array_contiguous(gpo_call *call, gpo_array *a);
 

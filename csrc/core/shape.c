@@ -3,8 +3,6 @@
  */
 #include "gpo.h"
 
-#include <string.h>
-
 const gpo_dtype_info gpo_dtypes[GPO_NDTYPES] = {
 #define GPO_DTYPE(suffix, type, name, bytes, kind) {name, bytes, kind},
 #include "dtypes.def"
@@ -15,16 +13,6 @@ const gpo_dtype_info gpo_dtypes[GPO_NDTYPES] = {
     _Static_assert(sizeof(type) == (bytes), "dtypes.def: wrong size for " name);
 #include "dtypes.def"
 #undef GPO_DTYPE
-
-int
-gpo_arg_index(const gpo_op *op, const char *name)
-{
-    int i = 0;
-    while (op->args[i].name && strcmp(op->args[i].name, name) != 0) {
-        i++;
-    }
-    return i;
-}
 
 gpo_status
 gpo_array_contiguous(gpo_call *call, gpo_array *a)
