@@ -47,6 +47,10 @@ class BuildExtension(build_ext):
     def build_extension(self, ext: Extension) -> None:
         module = Path(self.get_ext_fullpath(ext.name)).resolve()
         temp = Path(self.build_temp).resolve()
+        if self.editable_mode:
+            # It hands out a passing folder; that of `build_ext --inplace` keeps the objects.
+            tag = sys.implementation.cache_tag
+            temp = ROOT / "build" / f"temp.{self.plat_name}-{tag}"
         toolkit = cuda.find()
         werror = os.environ.get("GPUOPT_WERROR") == "1"
         if toolkit:

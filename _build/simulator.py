@@ -92,7 +92,7 @@ def library_steps(
         if build == "profile":
             command.append("-DGPO_SIM_PROFILE")
         steps.append(_step(command, source, temp / build / ("sim_" + source.stem + ".o")))
-    c_sources = sorted((csrc / "core").glob("*.c"))
+    c_sources = [*sorted((csrc / "core").glob("*.c")), csrc / "backend" / "workspace.c"]
     if with_rooms:
         c_sources += sorted((csrc / "ops").glob("*/op.c"))
     cc = os.environ.get("CC", "gcc").split()

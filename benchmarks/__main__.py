@@ -9,7 +9,6 @@ import argparse
 import sys
 from pathlib import Path
 
-import gpuopt
 from gpuopt.lab import run, workloads
 
 
@@ -28,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="JSON on standard output")
     args = parser.parse_args(arguments)
 
-    ops = args.ops or [op for op in gpuopt.ops() if op in workloads.rooms()]
+    ops = args.ops or workloads.rooms()
     variants = args.variants[0] if len(args.variants) == 1 else args.variants
     result = run.run(
         ops,

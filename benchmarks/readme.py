@@ -157,9 +157,9 @@ def block(name: str, runs: list[Run]) -> str:
         measured = dict.fromkeys(row["op"] for run in runs for row in run["rows"])
         return "\n\n".join(results(op, runs) for op in measured) or "Nothing measured yet."
     op, _, kind = name.rpartition("-")
-    if op in gpuopt.ops() and kind == "ladder":
+    if op in workloads.rooms() and kind == "ladder":
         return ladder(op, runs)
-    if op in gpuopt.ops() and kind == "results":
+    if op in workloads.rooms() and kind == "results":
         return results(op, runs)
     raise ValueError(f"no generated block is called {name!r}")
 

@@ -20,14 +20,16 @@ from gpuopt._table import Table
 def variants(op: str) -> Table:
     """List the variants of an operator: one row per backend and variant.
 
+    Operators that share a ladder have the same variants; its name does for theirs.
     Columns: name, backend, idea, source (the file of its code), dtypes, needs,
     determinism ("run-to-run" or "no"), available, and the reason if it is not.  CUDA
     rungs are listed under "cuda" and, since the simulator runs them too, under "sim".
     """
     rows = []
+    room = _core.describe(op)["room"]
     for row in _core.variants(op):
         file = "cpu.inc" if row["backend"] == "cpu" else "cuda.cu"
-        rows.append({**row, "source": f"csrc/ops/{op}/{file}"})
+        rows.append({**row, "source": f"csrc/ops/{room}/{file}"})
     shown = ("backend", "name", "idea", "determinism", "available")
     return Table(rows, shown=shown, title=f"variants of {op}")
 
@@ -59,13 +61,13 @@ def source(op: str, variant: str) -> str:
     if variant not in names:
         listed = ", ".join(sorted(names))
         raise _core.VariantError(f"{op}() has no variant '{variant}' (variants: {listed})")
-    room = _source_root() / "ops" / op
+    room = _source_root() / "ops" / _core.describe(op)["room"]
     if not re.fullmatch(r"v\d+", variant):
         return (room / "cpu.inc").read_text(encoding="utf-8")
     text = (room / "cuda.cu").read_text(encoding="utf-8")
     start = re.search(rf"^/\*\n \* {variant}  ", text, re.MULTILINE)
     if start is None:
-        raise LookupError(f"csrc/ops/{op}/cuda.cu has no comment that opens {variant}")
+        raise LookupError(f"csrc/ops/{room.name}/cuda.cu has no comment that opens {variant}")
     end = re.compile(r"^/\*\n \* v\d+  |^/\* ---- ", re.MULTILINE).search(text, start.end())
     return text[start.start() : end.start() if end else None].rstrip() + "\n"
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["reduce"]
+__all__ = [
+    "reduce",
+]
 
 
 def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:

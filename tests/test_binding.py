@@ -2,7 +2,7 @@
 
 Order: arguments, errors, ownership (references, inputs, leaks), results and out=, threads
 and the GIL, processes, introspection, settings, failed allocations.  Driven by the
-registry and by cases.py; the values themselves are test_contract.py's business.
+registry and by cases/; the values themselves are test_contract.py's business.
 """
 
 from __future__ import annotations

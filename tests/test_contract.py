@@ -1,7 +1,7 @@
 """Every operator, variant, backend and dtype of the registry against its oracle.
 
 Order: running one case, the groups, the matrix, determinism, instruction sets, accuracy.
-Cases come from cases.py; one test function runs a whole group of them and counts them.
+Cases come from cases/; one test function runs a whole group of them and counts them.
 Run as a program, this file checks the CPU backend under the GPUOPT_CPU of its
 environment and prints what it found as JSON.
 """
@@ -35,7 +35,7 @@ def keywords(sample: Sample) -> dict[str, Any]:
 
 
 def run_case(op: str, sample: Sample, backend: str, variant: str) -> str | None:
-    """None if the call does what cases.py expects, else the difference."""
+    """None if the call does what cases/ expects, else the difference."""
     expected = ENTRIES[op].expect(sample)
     arrays = [spec.build() for spec in sample.arrays]
     before = [x.tobytes() for x in arrays] if sample.elements <= 4097 else []
@@ -149,6 +149,7 @@ def test_every_operator_and_variant_is_in_the_matrix() -> None:
     assert set(_core.ops()) == set(ENTRIES)
     matrix = set(groups())
     for op in _core.ops():
+        ladder = _core.describe(op)["ladder"]
         names = {row["name"] for row in _core.variants(op)}
         assert names, f"{op} has no variant"
         for row in _core.variants(op):
@@ -159,7 +160,8 @@ def test_every_operator_and_variant_is_in_the_matrix() -> None:
                     group = (op, row["backend"], row["name"], dtype)
                     assert group in matrix
                     samples = list(group_samples(op, row["backend"], dtype))
-                    assert len(samples) >= 50, group
+                    members = sum(_core.describe(o)["ladder"] == ladder for o in _core.ops())
+                    assert len(samples) * members >= 50, group
                     assert len(set(samples)) == len(samples), group
             else:
                 assert row["reason"] or _core.backends()[row["backend"]]
@@ -211,10 +213,11 @@ def floats(op: str, variant: str, backend: str, limit: int) -> list[Sample]:
     row = next(
         row for row in _core.variants(op) if (row["name"], row["backend"]) == (variant, backend)
     )
+    by = _core.describe(op)["by"]
     return [
         sample
         for sample in ENTRIES[op].floats()
-        if sample.arrays[0].dtype in row["dtypes"] and sample.elements <= limit
+        if sample.arrays[by].dtype in row["dtypes"] and sample.elements <= limit
     ]
 
 
@@ -274,7 +277,8 @@ def test_matrix_for_each_number_of_threads(op: str, threads: int, count: Count) 
         if name == op:
             for dtype in row["dtypes"]:
                 samples = list(ENTRIES[op].floats()) if dtype == "float32" else []
-                samples = [s for s in samples if s.arrays[0].dtype in row["dtypes"]]
+                by = _core.describe(op)["by"]
+                samples = [s for s in samples if s.arrays[by].dtype in row["dtypes"]]
                 samples.append(next(iter(ENTRIES[op].large(dtype))))
                 cases, failures = run_cases(op, samples, "cpu", row["name"])
                 count(cases)

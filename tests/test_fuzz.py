@@ -12,14 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import (
-    ENTRIES,
-    REDUCE_OPS,
-    dtype_of,
-    kind_of,
-    reduce_expect,
-    reduce_takes,
-)
+from cases import ENTRIES, dtype_of, kind_of
+from cases.reduce import REDUCE_OPS, reduce_expect, reduce_takes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -123,7 +123,10 @@ def with_result(
     return call_and_name
 
 
-CALLS: dict[str, Callable[..., Any]] = {"reduce": reduce, "scan": scan}
+CALLS: dict[str, Callable[..., Any]] = {
+    "reduce": reduce,
+    "scan": scan,
+}
 
 
 def call(

@@ -48,7 +48,10 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any] | None:
     return lambda: function(x, axis=axis)
 
 
-CALLS: dict[str, Callable[..., Any]] = {"reduce": reduce, "scan": scan}
+CALLS: dict[str, Callable[..., Any]] = {
+    "reduce": reduce,
+    "scan": scan,
+}
 
 
 def call(

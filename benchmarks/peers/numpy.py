@@ -36,7 +36,10 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
     return lambda: accumulate(x, axis=axis)
 
 
-CALLS: dict[str, Callable[..., Any]] = {"reduce": reduce, "scan": scan}
+CALLS: dict[str, Callable[..., Any]] = {
+    "reduce": reduce,
+    "scan": scan,
+}
 
 
 def call(

@@ -1,6 +1,5 @@
 /*
- * backend.c  From a backend's number to its functions and an operator's table; and
- * the questions a room asks its backend without knowing which one it is.
+ * backend.c  From a backend's number to its functions and an operator's table.
  */
 #include "backend.h"
 #include "sim.h"
@@ -25,26 +24,8 @@ gpo_backend_table(gpo_backend_id id, const gpo_op *op)
         case GPO_CUDA:
             return op->cuda;
         case GPO_SIM:
-            return gpo_sim_table(op->name);
+            return gpo_sim_table(op->ladder ? op->ladder : op->name);
         default:
             return op->cpu;
     }
-}
-
-gpo_status
-gpo_scratch(gpo_call *call, size_t bytes, void **out)
-{
-    return call->backend->scratch(call, bytes, out);
-}
-
-gpo_status
-gpo_tickets(gpo_call *call, unsigned **out)
-{
-    return call->backend->tickets(call, out);
-}
-
-int
-gpo_processors(const gpo_call *call)
-{
-    return call->backend->processors(call);
 }

@@ -36,6 +36,7 @@ struct gpo_backend {
     gpo_status (*scratch)(gpo_call *call, size_t bytes, void **out);
     gpo_status (*tickets)(gpo_call *call, unsigned **out);
     int (*processors)(const gpo_call *call);
+    gpo_status (*may_wait)(gpo_call *call); /* NULL: always */
 };
 
 extern const gpo_backend gpo_backend_cpu;

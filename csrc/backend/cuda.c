@@ -428,6 +428,22 @@ processors(const gpo_call *call)
     return count;
 }
 
+static gpo_status
+may_wait(gpo_call *call)
+{
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    const gpo_status status = gpo_cuda_check(
+        call, cudaStreamIsCapturing((cudaStream_t)call->stream, &capture),
+        "cudaStreamIsCapturing");
+    if (!status && capture != cudaStreamCaptureStatusNone) {
+        return gpo_fail(call, GPO_ECUDA,
+                        "%s() reads a result of the GPU on the host, which a stream "
+                        "under capture does not allow",
+                        call->op->name);
+    }
+    return status;
+}
+
 /* ---- launches ---- */
 
 gpo_status gpo_cuda_launched(gpo_call *call, const char *kernel);
@@ -459,6 +475,7 @@ const gpo_backend gpo_backend_cuda = {
     .scratch = scratch,
     .tickets = tickets,
     .processors = processors,
+    .may_wait = may_wait,
 };
 
 #endif

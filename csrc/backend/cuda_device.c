@@ -21,6 +21,7 @@ const gpo_device gpo_device_cuda = {.count = count};
 #include <string.h>
 
 gpo_status gpo_device_copy(gpo_call *call, const gpo_array *from, const gpo_array *to);
+gpo_status gpo_device_store(gpo_call *call, void *to, const void *from, size_t bytes);
 gpo_status gpo_device_fault(gpo_call *call);
 
 /* ---- ordering ---- */
@@ -271,6 +272,7 @@ fault(gpo_call *call, const char *name)
 const gpo_device gpo_device_cuda = {
     .count = gpo_cuda_devices,
     .copy = gpo_device_copy,
+    .store = gpo_device_store,
     .order = order,
     .stream_new = stream_new,
     .stream_free = stream_free,

@@ -23,6 +23,9 @@ typedef struct gpo_device {
     /* Elements of `from` into `to`, of the same shape: any strides, any two dtypes. */
     gpo_status (*copy)(gpo_call *call, const gpo_array *from, const gpo_array *to);
 
+    /* One value of at most 16 bytes from host memory, which may go at once. */
+    gpo_status (*store)(gpo_call *call, void *to, const void *from, size_t bytes);
+
     /* What is queued on `then` from now on runs after what is on `first` now. */
     gpo_status (*order)(gpo_call *call, void *first, void *then);
 

@@ -34,6 +34,12 @@ copy(gpo_call *call, const gpo_array *from, const gpo_array *to)
 }
 
 static gpo_status
+store(gpo_call *call, void *to, const void *from, size_t bytes)
+{
+    return call->backend->upload(call, to, from, bytes);
+}
+
+static gpo_status
 order(gpo_call *call, void *first, void *then)
 {
     (void)call, (void)first, (void)then;
@@ -181,6 +187,7 @@ fault(gpo_call *call, const char *name)
 const gpo_device gpo_device_sim = {
     .count = count,
     .copy = copy,
+    .store = store,
     .order = order,
     .stream_new = stream_new,
     .stream_free = stream_free,

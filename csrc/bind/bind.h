@@ -49,7 +49,10 @@ extern gpo_python gpo_py;
 extern gpo_binding gpo_bindings[];
 extern const int gpo_nbindings;
 
-/* The binding called `name`; NULL with ValueError set if there is none. */
+/*
+ * The binding called `name`, or the first one of the ladder called so; NULL with
+ * ValueError set if there is none.
+ */
 gpo_binding *gpo_binding_find(PyObject *name);
 
 /* ---- the default backend: introspect.c ---- */

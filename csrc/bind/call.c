@@ -306,7 +306,14 @@ raise_apart(const frame *f, const gpo_foreign *a, const gpo_foreign *b)
     return false;
 }
 
-/* All inputs must be of one library and on one device. */
+/* Whether input i is a number from the host beside arrays on a device. */
+static bool
+is_host_number(const frame *f, int i)
+{
+    return f->call.in[i].present && !f->away.in[i].object && f->call.in[i].ndim == 0;
+}
+
+/* All inputs must be of one library and on one device; numbers go with any of them. */
 static bool
 check_together(frame *f)
 {
@@ -314,7 +321,7 @@ check_together(frame *f)
     PyObject *host = NULL;
     for (int i = 0; i < f->binding->narrays; i++) {
         gpo_foreign *in = &w->in[i];
-        if (!f->call.in[i].present) {
+        if (!f->call.in[i].present || is_host_number(f, i)) {
             continue;
         }
         if (!in->object) {
@@ -386,7 +393,7 @@ settle_away(frame *f)
         return settle_stream(f);
     }
     for (int i = 0; i < f->binding->narrays; i++) {
-        if (f->call.in[i].present && !view_on_host(f, i)) {
+        if (f->call.in[i].present && !is_host_number(f, i) && !view_on_host(f, i)) {
             return false;
         }
     }
@@ -412,6 +419,8 @@ wrap_input(frame *f, int i, PyObject *object)
             return wrap_away(f, object, name, array, &f->away.in[i]);
         }
     }
+    array->weak = PyFloat_CheckExact(object) || PyLong_CheckExact(object) ||
+                  PyComplex_CheckExact(object);
     return gpo_array_wrap(object, name, array, &f->in[i]);
 }
 
@@ -637,6 +646,30 @@ spans_meet(const gpo_array *a, const gpo_array *b)
            y + b_low < x + a_high;
 }
 
+/* Whether input k and the caller's out= number i are the very same elements. */
+static bool
+output_is_input(const frame *f, int k, int i)
+{
+    const gpo_array *in = &f->call.in[k];
+    if (f->call.convert[k] != GPO_NONE || in->dtype != f->call.out_given[i]) {
+        return false;
+    }
+    if (f->is_away && f->away.on_device) {
+        const gpo_array *out = &f->away.target[i];
+        return in->data == out->data && gpo_same_shape(in, out) &&
+               memcmp(in->strides, out->strides, (size_t)in->ndim * sizeof(int64_t)) ==
+                   0;
+    }
+    PyArrayObject *out = f->caller_out[i];
+    bool same = f->in[k] && PyArray_DATA(f->in[k]) == PyArray_DATA(out) &&
+                PyArray_NDIM(out) == in->ndim;
+    for (int d = 0; same && d < in->ndim; d++) {
+        same = PyArray_DIM(out, d) == in->shape[d] &&
+               PyArray_STRIDE(out, d) == PyArray_STRIDE(f->in[k], d);
+    }
+    return same;
+}
+
 /* Whether input k shares memory with the caller's out= number i. */
 static bool
 output_overlaps(const frame *f, int k, int i)
@@ -678,8 +711,10 @@ check_output(frame *f, int i)
         Py_XDECREF(should);
         return false;
     }
-    for (int k = 0; !f->binding->op->out_may_overlap && k < f->binding->narrays; k++) {
-        if (output_overlaps(f, k, i)) {
+    for (int k = 0; k < f->binding->narrays; k++) {
+        const bool allowed =
+            (f->binding->op->in_place >> k & 1u) && output_is_input(f, k, i);
+        if (!allowed && output_overlaps(f, k, i)) {
             PyErr_Format(PyExc_ValueError, "out shares memory with %s",
                          f->binding->op->args[k].name);
             return false;
@@ -712,7 +747,8 @@ convert_inputs(frame *f)
         if (f->call.convert[i] == GPO_NONE) {
             continue;
         }
-        if (f->is_away && f->away.on_device) { /* run_in_place converts */
+        if (f->is_away && f->away.on_device && !is_host_number(f, i)) {
+            /* run_in_place converts */
             f->away.source[i] = f->call.in[i];
             f->call.in[i].dtype = f->call.convert[i];
             if (gpo_array_contiguous(&f->call, &f->call.in[i]) != GPO_OK) {
@@ -782,7 +818,7 @@ raise_dtype(const frame *f, const gpo_variant *variant, bool named)
         PyErr_Format(
             PyExc_TypeError, "%s(%s%s) does not support dtype '%s'; supported: %U",
             f->binding->op->name, named ? "variant=" : "", named ? variant->name : "",
-            gpo_dtypes[f->call.in[0].dtype].name, supported);
+            gpo_dtypes[f->call.in[f->binding->op->by].dtype].name, supported);
         Py_DECREF(supported);
     }
     return false;
@@ -833,7 +869,7 @@ choose(frame *f)
     if (!name || name == Py_None ||
         PyUnicode_CompareWithASCIIString(name, "auto") == 0) {
         call->variant = table->choose(call, f->why);
-        if (!call->variant || !call->variant->run[call->in[0].dtype]) {
+        if (!call->variant || !call->variant->run[call->in[op->by].dtype]) {
             return raise_dtype(f, table->variants, false);
         }
         return true;
@@ -848,7 +884,7 @@ choose(frame *f)
     if (!call->variant) {
         return raise_no_variant(f, name);
     }
-    if (!call->variant->run[call->in[0].dtype]) {
+    if (!call->variant->run[call->in[op->by].dtype]) {
         return raise_dtype(f, call->variant, true);
     }
     PyOS_snprintf(f->why, sizeof f->why, "asked for by name");

@@ -177,9 +177,10 @@ signature(const gpo_binding *b)
 PyDoc_STRVAR(
     describe_doc,
     "describe(op)\n--\n\n"
-    "A dict of what an operator takes: name, signature, nout and args, each a\n"
-    "dict with name, kind, preset (the default as text, None if required) and\n"
-    "choices.");
+    "A dict of what an operator takes: name, ladder (operators of one ladder share\n"
+    "their variants), room (the folder of its code), signature, nout, by (the input\n"
+    "whose dtype a variant must support) and args, each a dict with name, kind,\n"
+    "preset (the default as text, None if required) and choices.");
 
 static PyObject *
 describe(PyObject *module, PyObject *name)
@@ -205,8 +206,11 @@ describe(PyObject *module, PyObject *name)
     if (!args) {
         return NULL;
     }
-    return Py_BuildValue("{s:s,s:N,s:i,s:N}", "name", b->op->name, "signature",
-                         signature(b), "nout", b->op->nout, "args", args);
+    const char *ladder = b->op->ladder ? b->op->ladder : b->op->name;
+    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:i,s:i,s:N}", "name", b->op->name, "ladder",
+                         ladder, "room", b->op->room ? b->op->room : ladder,
+                         "signature", signature(b), "nout", b->op->nout, "by",
+                         b->op->by, "args", args);
 }
 
 static PyObject *
@@ -288,6 +292,12 @@ plan(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwname
         return NULL;
     }
     gpo_binding *b = gpo_binding_find(args[0]);
+    if (b && PyUnicode_CompareWithASCIIString(args[0], b->op->name) != 0) {
+        return PyErr_Format(PyExc_ValueError,
+                            "%U is a ladder, not an operator; one of its operators is "
+                            "'%s'",
+                            args[0], b->op->name);
+    }
     return b ? gpo_op_plan(b, args + 1, nargs - 1, kwnames) : NULL;
 }
 

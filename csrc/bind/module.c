@@ -13,12 +13,12 @@ gpo_python gpo_py = {.bf16_typenum = -1};
 
 /* ---- one binding and one function per operator ---- */
 
-#define OP(name) extern const gpo_op op_##name;
+#define OP(name, ladder) extern const gpo_op op_##name;
 #include "../ops/ops.def"
 #undef OP
 
 enum {
-#define OP(name) INDEX_##name,
+#define OP(name, ladder) INDEX_##name,
 #include "../ops/ops.def"
 #undef OP
     NOPS
@@ -27,12 +27,12 @@ enum {
 const int gpo_nbindings = NOPS;
 
 gpo_binding gpo_bindings[NOPS] = {
-#define OP(name) {.op = &op_##name},
+#define OP(name, ladder) {.op = &op_##name},
 #include "../ops/ops.def"
 #undef OP
 };
 
-#define OP(name)                                                               \
+#define OP(name, ladder)                                                       \
     static PyObject *py_##name(PyObject *module, PyObject *const *args,        \
                                Py_ssize_t nargs, PyObject *kwnames)            \
     {                                                                          \
@@ -43,7 +43,7 @@ gpo_binding gpo_bindings[NOPS] = {
 #undef OP
 
 static PyMethodDef methods[NOPS + 1] = {
-#define OP(name)                                                                   \
+#define OP(name, ladder)                                                           \
     {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL | METH_KEYWORDS, \
      NULL},
 #include "../ops/ops.def"
@@ -60,6 +60,12 @@ gpo_binding_find(PyObject *name)
     }
     for (int i = 0; i < NOPS; i++) {
         if (PyUnicode_CompareWithASCIIString(name, gpo_bindings[i].op->name) == 0) {
+            return &gpo_bindings[i];
+        }
+    }
+    for (int i = 0; i < NOPS; i++) {
+        const char *ladder = gpo_bindings[i].op->ladder;
+        if (ladder && PyUnicode_CompareWithASCIIString(name, ladder) == 0) {
             return &gpo_bindings[i];
         }
     }

@@ -110,7 +110,7 @@ run_on_device(gpo_call *call, gpo_backend_id id, gpo_last *last)
         }
     }
     if (!status) {
-        status = call->variant->run[call->in[0].dtype](call);
+        status = call->variant->run[call->in[call->op->by].dtype](call);
     }
     if (!status) {
         status = timer_mark(&t, call, MARK_RUN);
@@ -158,6 +158,27 @@ order_streams(frame *f, const gpo_device *device, bool back)
     return status;
 }
 
+/* Brings the numbers that came from the host to the arrays' device. */
+static gpo_status
+store_numbers(frame *f, const gpo_device *device)
+{
+    gpo_call *call = &f->call;
+    gpo_status status = GPO_OK;
+    for (int i = 0; i < f->binding->narrays && !status; i++) {
+        gpo_array *in = &call->in[i];
+        if (!in->present || f->away.in[i].object) {
+            continue;
+        }
+        const size_t bytes = (size_t)gpo_dtypes[in->dtype].bytes;
+        const void *value = in->data;
+        status = gpo_scratch(call, bytes, &in->data);
+        if (!status) {
+            status = device->store(call, in->data, value, bytes);
+        }
+    }
+    return status;
+}
+
 /* Replaces the inputs that the shape rule wants in another dtype. */
 static gpo_status
 convert_in_place(frame *f, const gpo_device *device)
@@ -166,7 +187,7 @@ convert_in_place(frame *f, const gpo_device *device)
     gpo_status status = GPO_OK;
     for (int i = 0; i < f->binding->narrays && !status; i++) {
         gpo_array *in = &call->in[i];
-        if (call->convert[i] == GPO_NONE || in->size == 0) {
+        if (call->convert[i] == GPO_NONE || in->size == 0 || !f->away.in[i].object) {
             continue;
         }
         const size_t bytes = (size_t)in->size * (size_t)gpo_dtypes[in->dtype].bytes;
@@ -249,6 +270,9 @@ run_in_place(frame *f, gpo_last *last)
         status = timer_start(&t, call, f->id);
     }
     if (!status) {
+        status = store_numbers(f, device);
+    }
+    if (!status) {
         status = convert_in_place(f, device);
     }
     if (!status) {
@@ -258,7 +282,7 @@ run_in_place(frame *f, gpo_last *last)
         status = timer_mark(&t, call, MARK_UPLOADED);
     }
     if (!status) {
-        status = call->variant->run[call->in[0].dtype](call);
+        status = call->variant->run[call->in[call->op->by].dtype](call);
     }
     if (!status) {
         status = timer_mark(&t, call, MARK_RUN);
@@ -308,7 +332,7 @@ run(frame *f, gpo_last *last)
     }
     else {
         const double start = gpo_measuring ? milliseconds() : 0;
-        status = call->variant->run[call->in[0].dtype](call);
+        status = call->variant->run[call->in[call->op->by].dtype](call);
         if (gpo_measuring) {
             last->kernel_ms = milliseconds() - start;
         }

@@ -86,6 +86,7 @@ typedef struct gpo_array {
     int64_t shape[GPO_MAX_DIMS];
     int64_t strides[GPO_MAX_DIMS]; /* in elements; may be 0 or negative */
     bool present;                  /* false for an optional array left out */
+    bool weak; /* a Python number: its dtype gives way to the arrays' (NEP 50) */
 } gpo_array;
 
 /* ---- options: the typed arguments that are not arrays ---- */
@@ -124,7 +125,7 @@ typedef struct gpo_variant {
     const char *idea;         /* one line */
     const char *needs;        /* hardware beyond the baseline, "" if none */
     const char *determinism;  /* "run-to-run" or "no" */
-    gpo_run run[GPO_NDTYPES]; /* by the dtype of call->in[0]; NULL: unsupported */
+    gpo_run run[GPO_NDTYPES]; /* by the dtype of input op->by; NULL: unsupported */
 } gpo_variant;
 
 /* Picks a row of `variants` for this call and writes the reason into `why`. */
@@ -152,10 +153,14 @@ typedef struct gpo_cost {
 
 struct gpo_op {
     const char *name;
+    const char *ladder;  /* whose tables it runs, op_<ladder>; NULL: its own */
+    const char *room;    /* the folder in csrc/ops; NULL: named as the ladder */
     const char *doc;     /* numpydoc without the signature line, which args give */
     const gpo_arg *args; /* in order; arrays first; ends with a NULL name */
     int nout;
-    bool out_may_overlap; /* out= may share memory with an input */
+    int member;        /* which operator of a shared ladder it is; the room's number */
+    int by;            /* the input whose dtype picks the entry of gpo_variant.run */
+    unsigned in_place; /* bit i: out= may be input i itself, the very same elements */
 
     /* Checks the options; sets dtype, ndim and shape of every output. */
     gpo_status (*shape)(gpo_call *call);
@@ -239,6 +244,14 @@ gpo_status gpo_tickets(gpo_call *call, unsigned **out);
 
 /* Multiprocessors of the call's device: how many blocks make a full grid. */
 int gpo_processors(const gpo_call *call);
+
+/*
+ * A room that decides on the host by what a kernel found calls gpo_may_wait before its
+ * first launch (refused while the call's stream is captured into a graph) and then
+ * gpo_fetch: it waits for the stream and copies `bytes` of the backend's memory.
+ */
+gpo_status gpo_may_wait(gpo_call *call);
+gpo_status gpo_fetch(gpo_call *call, void *to, const void *from, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -221,3 +221,28 @@ gpo_device_copy(gpo_call *call, const gpo_array *from, const gpo_array *to)
 {
     return by_dtype[from->dtype](call, from, to);
 }
+
+/* ---- one value from the host, in the launch's own arguments: a graph may replay it ---- */
+
+#ifdef __CUDACC__
+
+__global__ void
+store_bytes(unsigned char *to, uint4 value, int bytes)
+{
+    unsigned char raw[16];
+    memcpy(raw, &value, sizeof raw);
+    for (int k = 0; k < bytes; k++) {
+        to[k] = raw[k];
+    }
+}
+
+extern "C" gpo_status
+gpo_device_store(gpo_call *call, void *to, const void *from, size_t bytes)
+{
+    uint4 value = {0, 0, 0, 0};
+    memcpy(&value, from, bytes);
+    return GPO_LAUNCH(call, dim3(1), dim3(1), 0, store_bytes,
+                      static_cast<unsigned char *>(to), value, static_cast<int>(bytes));
+}
+
+#endif

@@ -565,7 +565,7 @@ processors(const gpo_call *)
 
 const gpo_backend backend = {
     "sim",  true,     unavailable, begin,   end,     alloc,      release,
-    upload, download, wait,        scratch, tickets, processors,
+    upload, download, wait,        scratch, tickets, processors, NULL,
 };
 
 /* ---- shared memory: arrays with guard zones between them ---- */
@@ -708,21 +708,3 @@ memory_copy(void *to, const void *from, size_t bytes)
 }
 
 } // namespace gpo_sim
-
-gpo_status
-gpo_scratch(gpo_call *call, size_t bytes, void **out)
-{
-    return call->backend->scratch(call, bytes, out);
-}
-
-gpo_status
-gpo_tickets(gpo_call *call, unsigned **out)
-{
-    return call->backend->tickets(call, out);
-}
-
-int
-gpo_processors(const gpo_call *call)
-{
-    return call->backend->processors(call);
-}

@@ -1,22 +1,22 @@
 /*
- * rooms.cpp  The CUDA table of every room, by name.  A room without kernels has none.
+ * rooms.cpp  The CUDA table of every ladder, by name.  A ladder without kernels has none.
  */
 #include "../core/gpo.h"
 
 #include <string.h>
 
-#define OP(name) extern "C" const gpo_table name##_cuda __attribute__((weak));
+#define OP(name, ladder) extern "C" const gpo_table ladder##_cuda __attribute__((weak));
 #include "../ops/ops.def"
 #undef OP
 
-const gpo_table *gpo_sim_room(const char *op);
+const gpo_table *gpo_sim_room(const char *name);
 
 const gpo_table *
-gpo_sim_room(const char *op)
+gpo_sim_room(const char *name)
 {
-#define OP(name)                  \
-    if (strcmp(op, #name) == 0) { \
-        return &name##_cuda;      \
+#define OP(op, ladder)                \
+    if (strcmp(name, #ladder) == 0) { \
+        return &ladder##_cuda;        \
     }
 #include "../ops/ops.def"
 #undef OP

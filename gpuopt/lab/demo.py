@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-import gpuopt
 from gpuopt import _core
 from gpuopt._table import Table
 from gpuopt.benchmarks import peers
@@ -88,7 +87,7 @@ class Demo:
 
 def demo(progress: bool | None = None) -> Demo:
     """Walk the ladders; progress goes to stderr if that is a terminal."""
-    ops = [op for op in gpuopt.ops() if op in workloads.rooms()]
+    ops = workloads.rooms()
     usable = [name for name, reason in _core.backends().items() if reason is None]
     seen = Demo(device_name("cpu"), simulator=_core.backends()["sim"])
     seen.add_ceilings("cpu", ceilings_.cpu_ceilings())
@@ -147,7 +146,7 @@ def walk(
             upload = clock.upload
             arrays = tuple(upload(x) if isinstance(x, np.ndarray) else x for x in arrays)
             seen.add_ceilings("cuda", ceilings_.device_ceilings(clock))
-    function = getattr(gpuopt, op)
+    function = problem.call
     calls: dict[str, Call] = {}
     ideas = {}
     for row in rungs(op, backend, dtype):
@@ -194,7 +193,7 @@ def simulate(op: str, name: str, dtype: str) -> list[dict[str, Any]]:
     rows = []
     for row in rungs(op, "sim", dtype):
         where = {"variant": row["name"], "backend": "sim"}
-        call = functools.partial(getattr(gpuopt, op), *problem.args, **problem.options, **where)
+        call = functools.partial(problem.call, *problem.args, **problem.options, **where)
         rows.append(
             {
                 "op": op,

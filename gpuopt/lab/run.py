@@ -235,7 +235,7 @@ def time_workload(
     device = "cuda" if backend == "cuda" else "cpu"
     upload: Callable[..., Any] = getattr(clock, "upload", lambda x: x)
     arrays = tuple(upload(x) if isinstance(x, np.ndarray) else x for x in problem.args)
-    function = getattr(gpuopt, op)
+    function = problem.call
 
     def ours(variant: str) -> Call:
         return lambda: function(*arrays, **problem.options, variant=variant, backend=backend)

@@ -4,12 +4,11 @@ that can run here, on small arrays, against gpuopt.ref."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-import gpuopt
 from gpuopt import _core
 from gpuopt._table import Table
 from gpuopt.lab import workloads
@@ -23,15 +22,15 @@ __all__ = ["smoke"]
 SIMULATED = 40
 
 
-def smoke(ops: list[str] | None = None, progress: bool | None = None) -> Table:
+def smoke(ops: Sequence[str] | None = None, progress: bool | None = None) -> Table:
     """Check every variant that can run here; one row each with what failed."""
-    work = list(plan(ops or [op for op in gpuopt.ops() if op in workloads.rooms()]))
+    work = list(plan(ops or workloads.rooms()))
     rows = [check(op, row) for op, row in track(work, len(work), "test", progress)]
     shown = ("op", "backend", "variant", "checked", "failed", "first_failure")
     return Table(rows, shown, title="every variant against gpuopt.ref, small arrays")
 
 
-def plan(ops: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def plan(ops: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the operator and row of every variant that can run here."""
     for op in ops:
         for row in _core.variants(op):
@@ -41,7 +40,6 @@ def plan(ops: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def check(op: str, row: dict[str, Any]) -> dict[str, Any]:
     """Run a variant on the room's small problems."""
-    function = getattr(gpuopt, op)
     room = workloads.room(op)
     problems = [p for p in room.smoke(np.random.default_rng(1)) if p.dtype in row["dtypes"]]
     if row["backend"] == "sim":
@@ -51,7 +49,7 @@ def check(op: str, row: dict[str, Any]) -> dict[str, Any]:
 
         def call(problem: workloads.Problem = problem) -> Any:
             where = {"variant": row["name"], "backend": row["backend"]}
-            return function(*problem.args, **problem.options, **where)
+            return problem.call(*problem.args, **problem.options, **where)
 
         wrong = verdict(call, to_host, problem)
         if wrong:

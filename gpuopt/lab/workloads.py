@@ -18,6 +18,8 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+import gpuopt
+
 __all__ = ["Problem", "Room", "dtype_of", "parse_shape", "room", "rooms", "targets"]
 
 Array = np.ndarray[Any, Any]
@@ -35,6 +37,13 @@ class Problem:
     #: Says what is wrong with a result (a tuple if the operator has several), '' if
     #: nothing is.
     check: Callable[[Any], str] = lambda result: ""
+    #: The public function, where several share the ladder `op`.
+    function: str = ""
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        """The function of gpuopt that answers the problem."""
+        return cast(Callable[..., Any], getattr(gpuopt, self.function or self.op))
 
 
 class Room(Protocol):

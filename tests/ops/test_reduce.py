@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import BFLOAT16, REDUCE_OPS, dtype_of, reduce_expect
+from cases import BFLOAT16, dtype_of
+from cases.reduce import REDUCE_OPS, reduce_expect
 from conftest import Figure
 
 from gpuopt import _core, reduce, ref

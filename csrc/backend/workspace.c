@@ -1,0 +1,39 @@
+/*
+ * workspace.c  What a room asks its backend without knowing which one it is.  Part of
+ * the module and of each simulator library.
+ */
+#include "backend.h"
+
+gpo_status
+gpo_scratch(gpo_call *call, size_t bytes, void **out)
+{
+    return call->backend->scratch(call, bytes, out);
+}
+
+gpo_status
+gpo_tickets(gpo_call *call, unsigned **out)
+{
+    return call->backend->tickets(call, out);
+}
+
+int
+gpo_processors(const gpo_call *call)
+{
+    return call->backend->processors(call);
+}
+
+gpo_status
+gpo_may_wait(gpo_call *call)
+{
+    return call->backend->may_wait ? call->backend->may_wait(call) : GPO_OK;
+}
+
+gpo_status
+gpo_fetch(gpo_call *call, void *to, const void *from, size_t bytes)
+{
+    gpo_status status = call->backend->download(call, to, from, bytes);
+    if (!status) {
+        status = call->backend->wait(call);
+    }
+    return status;
+}

@@ -1,0 +1,115 @@
+/*
+ * atomic.cuh  Additions that several threads make at one address: integers of 32 and 64
+ * bits, floats, complex numbers; then 16-bit floats through their pairs.
+ * Not here: 8 and 16-bit integers, which no hardware adds; who adds what where (ops/).
+ */
+#ifndef GPO_ATOMIC_CUH
+#define GPO_ATOMIC_CUH
+
+#include "types.cuh"
+
+__device__ __forceinline__ void
+atomic_add(int32_t *at, int32_t v)
+{
+    atomicAdd(at, v);
+}
+
+__device__ __forceinline__ void
+atomic_add(uint32_t *at, uint32_t v)
+{
+    atomicAdd(at, v);
+}
+
+__device__ __forceinline__ void
+atomic_add(uint64_t *at, uint64_t v)
+{
+    atomicAdd(reinterpret_cast<unsigned long long *>(at),
+              static_cast<unsigned long long>(v));
+}
+
+__device__ __forceinline__ void
+atomic_add(int64_t *at, int64_t v) /* two's complement: the same sum */
+{
+    atomic_add(reinterpret_cast<uint64_t *>(at), static_cast<uint64_t>(v));
+}
+
+__device__ __forceinline__ void
+atomic_add(float *at, float v)
+{
+    atomicAdd(at, v);
+}
+
+__device__ __forceinline__ void
+atomic_add(double *at, double v)
+{
+    atomicAdd(at, v);
+}
+
+__device__ __forceinline__ void
+atomic_add(f16 *at, f16 v)
+{
+    atomicAdd(at, v);
+}
+
+__device__ __forceinline__ void
+atomic_add(bf16 *at, bf16 v)
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    atomicAdd(at, v);
+#else
+    unsigned short *word = reinterpret_cast<unsigned short *>(at);
+    unsigned short seen = *word, before;
+    do {
+        before = seen;
+        const float sum = value_of(__ushort_as_bfloat16(before)) + value_of(v);
+        seen = atomicCAS(word, before, __bfloat16_as_ushort(stored_as<bf16>(sum)));
+    } while (seen != before);
+#endif
+}
+
+template <typename Real>
+__device__ __forceinline__ void
+atomic_add(complex<Real> *at, complex<Real> v) /* each part on its own */
+{
+    atomic_add(&at->re, v.re);
+    atomic_add(&at->im, v.im);
+}
+
+/* The pair of a 16-bit float, and the atomic that adds both halves at once. */
+template <typename Half>
+struct half_pair;
+
+template <>
+struct half_pair<f16> {
+    using type = __half2;
+};
+
+template <>
+struct half_pair<bf16> {
+    using type = __nv_bfloat162;
+};
+
+/*
+ * base[i] += v for a 16-bit float of an array of n: one packed atomic on the aligned
+ * pair around it, whose other half gets -0.0, which changes nothing.  Where no aligned
+ * pair lies inside the array, the plain way.  `n` counts the elements of `base`.
+ */
+template <typename Half>
+__device__ __forceinline__ void
+fast_atomic_add(Half *base, int64_t i, int64_t n, Half v)
+{
+    using Pair = typename half_pair<Half>::type;
+    Half *at = base + i;
+    const bool high = reinterpret_cast<uintptr_t>(at) & 2u; /* v is the upper half */
+    if (high ? i > 0 : i + 1 < n) {
+        const Half none = stored_as<Half>(-0.0f);
+        Pair pair;
+        pair.x = high ? none : v;
+        pair.y = high ? v : none;
+        atomicAdd(reinterpret_cast<Pair *>(high ? at - 1 : at), pair);
+        return;
+    }
+    atomic_add(at, v);
+}
+
+#endif
