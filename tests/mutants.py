@@ -1,6 +1,7 @@
 """Break the CUDA kernels in a hundred small ways and count how many ways are noticed.
 
-Each mutant changes one place of csrc/ops/*/cuda.cu, its headers or csrc/device/*.cuh:
+Each mutant changes one place of reduce's kernels, their headers or the device headers
+they use:
 a barrier or fence dropped, `<` to `<=`, a stride off by one, 64-bit to 32-bit, a tail
 dropped.  It is compiled for the simulator, with the rungs that contain the place, and run
 against NumPy under several schedules with all checks on.  A wrong result, a fault, a
@@ -142,6 +143,8 @@ OPERATORS: dict[str, Callable[[str], Iterator[str]]] = {
 LARGE_RUNGS = ("v0", "v1", "v2", "v3", "v4", "v5")
 # Rungs that between them use everything in the headers.
 SHARED_RUNGS = ("v2", "v8", "v9")
+# What reduce includes, without nvcc's half and the words themselves.
+HEADERS = ("block.cuh", "vec.cuh", "warp.cuh")
 
 
 def _code_lines(text: str) -> Iterator[tuple[int, str, str | None]]:
@@ -177,10 +180,8 @@ def all_mutants() -> list[Mutant]:
     """Every mutant of every file, in order."""
     mutants = []
     csrc = ROOT / "csrc"
-    files = [*sorted(csrc.glob("ops/*/*.cu*")), *sorted(csrc.glob("device/*.cuh"))]
-    for path in files:
-        if path.name in ("launch.cuh", "ptx.cuh", "types.cuh"):
-            continue  # not run here: nvcc's half, and the words themselves
+    headers = [csrc / "device" / name for name in HEADERS]
+    for path in [*sorted(csrc.glob("ops/reduce/*.cu*")), *headers]:
         name = str(path.relative_to(csrc))
         for number, line, rung in _code_lines(path.read_text(encoding="utf-8")):
             if path.suffix == ".cu" and rung is None:
@@ -242,17 +243,14 @@ class Workshop:
             lines[mutant.line - 1] = mutant.after
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         self._reduce_tables(place / "csrc", rungs)
-        kernels = sorted((place / "csrc").glob("ops/*/cuda.cu"))
-        objects = []
-        for source in kernels:
-            output = place / (source.parent.name + ".o")
-            step = self.simulator.kernel_step(place / "csrc", "profile", source, output, [])
-            # an overrun of a thread's own array traps, as in `make sanitize`
-            command = [*step.command, "-w", "-fsanitize=bounds",
-                       "-fsanitize-undefined-trap-on-error"]  # fmt: skip
-            subprocess.run(command, check=True, capture_output=True, text=True)
-            objects.append(str(output))
-        return self._package(place, objects)
+        source = place / "csrc" / "ops" / "reduce" / "cuda.cu"
+        output = place / "reduce.o"
+        step = self.simulator.kernel_step(place / "csrc", "profile", source, output, [])
+        # an overrun of a thread's own array traps, as in `make sanitize`
+        command = [*step.command, "-w", "-fsanitize=bounds",
+                   "-fsanitize-undefined-trap-on-error"]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        return self._package(place, [str(output)])
 
     def _reduce_tables(self, csrc: Path, rungs: tuple[str, ...]) -> None:
         """Two dtypes and the rungs asked for: a tenth of the time to compile."""
@@ -265,14 +263,14 @@ class Workshop:
             flags=re.DOTALL,
         )  # fmt: skip
         types.write_text(text, encoding="utf-8")
-        for kernels in csrc.glob("ops/*/cuda.cu"):
-            text = kernels.read_text(encoding="utf-8")
+        kernels = csrc / "ops" / "reduce" / "cuda.cu"
+        text = kernels.read_text(encoding="utf-8")
 
-            def row(match: re.Match[str]) -> str:
-                return match[0] if match[1] in rungs else match[2] + "{}}"
+        def row(match: re.Match[str]) -> str:
+            return match[0] if match[1] in rungs else match[2] + "{}}"
 
-            text = re.sub(r'(?s)(?=\{"(v\d+)",)(.{1,400}?)GPO_\w+\(\w+\)\}', row, text)
-            kernels.write_text(text, encoding="utf-8")
+        text = re.sub(r'(?s)(?=\{"(v\d+)",)(.{1,400}?)GPO_\w+\(\w+\)\}', row, text)
+        kernels.write_text(text, encoding="utf-8")
 
     def _package(self, place: Path, objects: list[str]) -> Path:
         import gpuopt

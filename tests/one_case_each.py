@@ -18,11 +18,16 @@ from gpuopt import _core
 
 
 def chosen(op: str, dtype: str) -> list[cases.Sample]:
-    """The longest 1-D sample and two of more dimensions, at most 4,097 elements each."""
+    """The longest sample and two of more dimensions, at most 4,097 elements each.
+
+    Of operators that share a ladder the longest alone: their kernels differ in a functor.
+    """
     samples = [s for s in cases.ENTRIES[op].samples(dtype, "small") if 1 < s.elements <= 4097]
-    flat = [s for s in samples if len(s.arrays[0].shape) == 1]
     deep = [s for s in samples if len(s.arrays[0].shape) > 1]
-    return [max(flat, key=lambda s: s.elements), *itertools.islice(deep, 2)]
+    longest = max(samples, key=lambda s: s.elements)
+    if _core.describe(op)["ladder"] != op:
+        return [longest]
+    return [longest, *itertools.islice((s for s in deep if s != longest), 2)]
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Everything that needs a GPU, in one go: tests, sanitizers, benchmark.
-# Usage: tests/gpu/all.sh PYTHON RESULTS NAME    writes RESULTS/NAME-*.{log,json}
+# Everything that needs a GPU, in one go: tests, sanitizers, benchmarks.
+# Usage: tests/gpu/all.sh PYTHON RESULTS NAME [PART...]    writes RESULTS/NAME-*.{log,json}
+# PART: tests, sanitize, host, or an operator's benchmarks; all without one.
 # Builds in place first if the module is not there.  Exit 1 if a part failed.
 set -u
 python=$1
@@ -12,19 +13,35 @@ mkdir -p "$results"
 ls gpuopt/_core*.so >/dev/null 2>&1 || "$python" setup.py --quiet build_ext --inplace || exit 1
 "$python" -m gpuopt info
 
-"$python" -m pytest -q tests/test_contract.py tests/ops -k cuda -p no:cacheprovider >"$results/$name-tests.log" 2>&1 || status=1
-"$python" -m pytest -q tests/test_device_gpu.py tests/test_device.py -p no:cacheprovider >>"$results/$name-tests.log" 2>&1 || status=1
-tail -n 60 "$results/$name-tests.log"
+shift 3
+[ $# -gt 0 ] || set -- tests sanitize host \
+    $("$python" -c "from gpuopt.lab import workloads; print(*workloads.rooms())")
 
-log="$results/$name-sanitizer.log"
-: >"$log"
-for tool in memcheck racecheck initcheck synccheck; do
-    echo "==== compute-sanitizer --tool $tool" >>"$log"
-    timeout 300 compute-sanitizer --tool $tool --error-exitcode 9 \
-        "$python" tests/one_case_each.py >>"$log" 2>&1 || status=1
-    tail -n 2 "$log"
+for part in "$@"; do
+    case $part in
+    tests)
+        log="$results/$name-tests.log"
+        "$python" -m pytest -q tests/test_contract.py tests/ops -k cuda -p no:cacheprovider >"$log" 2>&1 || status=1
+        "$python" -m pytest -q tests/test_device_gpu.py tests/test_device.py -p no:cacheprovider >>"$log" 2>&1 || status=1
+        tail -n 60 "$log"
+        ;;
+    sanitize)
+        log="$results/$name-sanitizer.log"
+        : >"$log"
+        for tool in memcheck racecheck initcheck synccheck; do
+            echo "==== compute-sanitizer --tool $tool" >>"$log"
+            timeout 500 compute-sanitizer --tool $tool --error-exitcode 9 \
+                "$python" tests/one_case_each.py >>"$log" 2>&1 || status=1
+            tail -n 2 "$log"
+        done
+        ;;
+    host)
+        "$python" tests/gpu/host.py | tee "$results/$name-host.json" || status=1
+        ;;
+    *)
+        "$python" -m benchmarks --backend cuda --ops "$part" --variants all \
+            --out "$results/$name-$part.json" || status=1
+        ;;
+    esac
 done
-
-"$python" tests/gpu/host.py | tee "$results/$name-host.json" || status=1
-"$python" -m benchmarks --backend cuda --variants all --out "$results/$name.json" || status=1
 exit $status
