@@ -23,10 +23,10 @@ FLAGS = [
     "-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function", "-Wno-psabi",
     "-Wno-unused-local-typedefs",
 ]  # fmt: skip
-C_FLAGS = ["-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off"]
-# Sections that nothing needs are dropped: a room's op.c names the tables of its CPU
-# variants, which stay in the module.
-SECTIONS = ["-ffunction-sections", "-fdata-sections"]
+C_FLAGS = [
+    "-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off",
+    "-DGPO_SIM_LIBRARY",  # a room's op.c names CPU variants, which stay in the module
+]  # fmt: skip
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g"]
 KERNEL_FLAGS = {"plain": ["-O1"], "profile": ["-O1", "-g1", "-gdwarf-4", "-gz=none"]}
 
@@ -59,7 +59,7 @@ def _step(command: list[str], source: Path, output: Path) -> Step:
 
 def kernel_step(csrc: Path, build: str, source: Path, output: Path, strict: list[str]) -> Step:
     """Compiles one kernel file for the build `plain` or `profile`."""
-    command = [*compiler(), "-x", "c++", *FLAGS, *SECTIONS, *KERNEL_FLAGS[build], *strict]
+    command = [*compiler(), "-x", "c++", *FLAGS, *KERNEL_FLAGS[build], *strict]
     command.append("-I" + str(csrc))
     if build == "profile":
         command += instrumentation()
@@ -88,7 +88,7 @@ def library_steps(
     for source in sorted((csrc / "sim").glob("*.cpp")):
         if source.stem == "rooms" and not with_rooms:
             continue
-        command = [*compiler(), *FLAGS, *SECTIONS, "-O2", *strict, *sanitize]
+        command = [*compiler(), *FLAGS, "-O2", *strict, *sanitize]
         if build == "profile":
             command.append("-DGPO_SIM_PROFILE")
         steps.append(_step(command, source, temp / build / ("sim_" + source.stem + ".o")))
@@ -98,12 +98,12 @@ def library_steps(
     cc = os.environ.get("CC", "gcc").split()
     for source in c_sources:
         name = source.parent.name + "_" + source.stem
-        command = [*cc, *C_FLAGS, *SECTIONS, *strict, *sanitize]
+        command = [*cc, *C_FLAGS, *strict, *sanitize]
         steps.append(_step(command, source, temp / build / (name + ".o")))
     objects = [s.output for s in steps]
     link = [
         *compiler(), "-shared", "-o", str(target), *map(str, objects), *sanitize,
-        "-Wl,--gc-sections", "-static-libgcc", "-ldl", "-lpthread", "-lm",
+        "-static-libgcc", "-ldl", "-lpthread", "-lm",
     ]  # fmt: skip
     if not sanitize:
         link.append("-Wl,-z,defs")  # a symbol nobody defines fails here, not at import

@@ -3,7 +3,7 @@
 A table stands between `<!-- begin:NAME -->` and `<!-- end:NAME -->`.  Order: the names,
 the tables, the rewriting.  Names:
 
-    operators        every operator and its variants, from the registry
+    operators        every ladder, its operators and variants, from the registry
     <op>-ladder      one operator's rungs on one workload, from results/*.json
     <op>-results     one operator's workloads beside must, goal and the best peer
     results          the same for every operator that has been measured
@@ -52,22 +52,31 @@ def load(folder: Path = RESULTS) -> list[Run]:
 
 
 def operators(runs: list[Run]) -> str:
-    """List every operator with its variants."""
-    rows = []
+    """List every operator with its variants; operators of one ladder share a line."""
+    ladders: dict[str, list[str]] = {}
     for op in gpuopt.ops():
-        listed = _core.variants(op)
+        ladders.setdefault(_core.describe(op)["ladder"], []).append(op)
+    rows = []
+    for ladder, ops in ladders.items():
+        listed = _core.variants(ladder)
         rungs = [row["name"] for row in listed if re.fullmatch(r"v\d+", row["name"])]
         rungs = list(dict.fromkeys(rungs))
-        summary = (getattr(gpuopt, op).__doc__ or "").strip().splitlines()
+        names = ", ".join(f"`{op}`" for op in ops)
         rows.append(
             {
-                "operator": f"`{op}`",
-                "what": next((line for line in summary if line and "(" not in line), ""),
+                "operator": names if ops == [ladder] else f"{ladder}: {names}",
+                "what": summary(ops[0]) if ops == [ladder] else "One result per element.",
                 "CPU": [row["name"] for row in listed if row["backend"] == "cpu"],
                 "CUDA": f"{rungs[0]} to {rungs[-1]}" if len(rungs) > 2 else rungs,
             }
         )
     return Table(rows).markdown()
+
+
+def summary(op: str) -> str:
+    """Return the first sentence of an operator's documentation."""
+    lines = (getattr(gpuopt, op).__doc__ or "").strip().splitlines()
+    return next((line for line in lines if line), "")
 
 
 def caption(run: Run, what: str) -> str:

@@ -12,6 +12,10 @@ export GPUOPT_CUDA=0 GPUOPT_SANITIZE=1
 CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -g" \
     LDFLAGS="-fsanitize=address,undefined" \
     "$python" setup.py --quiet build_ext --inplace
-LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" \
-    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
-    PYTHONPATH="$place" "$python" -m pytest -q tests/test_contract.py tests/ops
+run() {
+    LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" \
+        ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+        PYTHONPATH="$place" "$python" "$@"
+}
+run -c "import gpuopt; gpuopt.use('sim')"  # raises if its library does not load
+run -m pytest -q -s -p no:cacheprovider tests/test_contract.py tests/ops

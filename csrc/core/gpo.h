@@ -172,15 +172,18 @@ struct gpo_op {
 };
 
 /*
- * GPO_TABLES(room) declares the room's tables for its descriptor; a build without CUDA
- * has no CUDA table to name.
+ * GPO_TABLES(ladder) declares the tables of a descriptor; a build without CUDA has no
+ * CUDA table to name, and a simulator library leaves the CPU's in the module.
  */
-#ifdef GPO_WITH_CUDA
-#define GPO_TABLES(room) extern const gpo_table room##_cpu, room##_cuda
-#define GPO_CUDA_TABLE(room) &room##_cuda
+#ifdef GPO_SIM_LIBRARY
+#define GPO_TABLES(ladder) extern const gpo_table ladder##_cpu __attribute__((weak))
+#define GPO_CUDA_TABLE(ladder) NULL
+#elif defined(GPO_WITH_CUDA)
+#define GPO_TABLES(ladder) extern const gpo_table ladder##_cpu, ladder##_cuda
+#define GPO_CUDA_TABLE(ladder) &ladder##_cuda
 #else
-#define GPO_TABLES(room) extern const gpo_table room##_cpu
-#define GPO_CUDA_TABLE(room) NULL
+#define GPO_TABLES(ladder) extern const gpo_table ladder##_cpu
+#define GPO_CUDA_TABLE(ladder) NULL
 #endif
 
 /* ---- the call: everything one invocation knows ---- */

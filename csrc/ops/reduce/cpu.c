@@ -946,7 +946,10 @@ run_scalar(gpo_call *call)
 {
     job j;
     start(&j, call, GPO_ISA_BASE, false);
-    if (j.plan.rows > 0 && j.plan.cols == 0) {
+    if (j.plan.rows == 0) {
+        return GPO_OK;
+    }
+    if (j.plan.cols == 0) {
         finish_empty(&j);
         return GPO_OK;
     }
