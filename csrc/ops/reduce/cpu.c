@@ -446,6 +446,33 @@ take_row(cursor *c, int64_t w, int64_t stride, char *buffer)
     return x;
 }
 
+/*
+ * node = the fold of TALL rows of w elements, tile by tile: the next tile is asked for
+ * while this one is folded.  `next` stands on the row that follows, NULL if none does.
+ */
+static void
+tall_tiles(const loops *f, const void *const rows[TALL], int64_t w, const cursor *next,
+           char *node)
+{
+    const int64_t tile = LANE_BYTES / f->bytes;
+    for (int64_t k = 0; k < w; k += tile) {
+        const int64_t left = w - k, here = left < tile ? left : tile;
+        const void *at[TALL];
+        for (int r = 0; r < TALL; r++) {
+            at[r] = (const char *)rows[r] + k * f->bytes;
+            if (left > tile) {
+                prefetch((const char *)at[r] + LANE_BYTES, LANE_BYTES);
+            }
+            else if (next) { /* wrong where an axis ends: then it is in vain */
+                const int last = next->axes->ndim - 1;
+                prefetch(next->at + r * next->axes->strides[last] * f->bytes,
+                         LANE_BYTES);
+            }
+        }
+        f->tall(at, here, node + k * f->acc_bytes);
+    }
+}
+
 /* The first w partial results of `nodes` = the folds of the next n rows. */
 static void
 strip_fold(const job *j, cursor *c, int64_t n, int64_t w, char *nodes)
@@ -460,7 +487,8 @@ strip_fold(const job *j, cursor *c, int64_t n, int64_t w, char *nodes)
         for (int r = 0; r < TALL; r++) {
             rows[r] = take_row(c, w, stride, pack[r]);
         }
-        f->tall(rows, w, tree_node(&t, t.depth));
+        tall_tiles(f, rows, w, stride == 1 && n > TALL ? c : NULL,
+                   tree_node(&t, t.depth));
         tree_push(&t);
     }
     if (n > 0) {
