@@ -135,10 +135,9 @@ def dot_expect(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], halves: bool) -
         exact = np.asarray(np.sum(a * b))
         # Whole numbers up to 1 / u are added exactly in any order.
         u = unit(dtype) if halves or dtype.name not in HALVES else 2.0**-24
-        if dtype.kind != "c" and np.all(a == np.rint(a)) and np.all(b == np.rint(b)):
-            if np.sum(np.abs(a * b)) <= 1 / u:
-                once = narrow.astype(acc)
-                return Expected(dtype, once, np.zeros((), acc))
+        whole = dtype.kind != "c" and all(np.all(v == np.rint(v)) for v in (a, b))
+        if whole and np.sum(np.abs(a * b)) <= 1 / u:
+            return Expected(dtype, narrow.astype(acc), np.zeros((), acc))
         return Expected(dtype, exact, dot_bound(a, b, dtype, halves))
 
 

@@ -94,7 +94,8 @@ bf16_of_f64(double x)
 
 enum {
     ACC_BYTES = 256,      /* of accumulators: 4 registers of 64 bytes */
-    LEAF_STEPS = 16,      /* additions in a row */
+    GROUP_STEPS = 8,      /* additions in a row */
+    LEAF_STEPS = 64,      /* 8 groups, added in a row */
     STEP_BYTES = 256,     /* of x in a step, at most: see step_bytes */
     CHUNK_BYTES = 1 << 17 /* of x in a chunk */
 };
@@ -410,7 +411,7 @@ fold_chunk(const job *j, int64_t first, int64_t n)
 {
     enum {
         LEAF_BYTES = LEAF_STEPS * STEP_BYTES,
-        LEVELS = 8, /* log2(CHUNK_BYTES / (LEAF_BYTES / 2)) + 2 */
+        LEVELS = 6, /* log2(CHUNK_BYTES / (LEAF_BYTES / 2)) + 2 */
     };
     _Alignas(64) char pack_x[LEAF_BYTES], pack_y[LEAF_BYTES];
     _Alignas(64) accs nodes[LEVELS];

@@ -110,8 +110,11 @@ sum_pairs(const dot_view<Half> &a)
     for (int64_t k = first; k < pairs; k += step) {
         Pair p, q;
         if constexpr (PACKED) {
-            p = reinterpret_cast<const Pair *>(a.x + head)[k];
-            q = reinterpret_cast<const Pair *>(a.y + head)[k];
+            const unsigned *x = reinterpret_cast<const unsigned *>(a.x + head);
+            const unsigned *y = reinterpret_cast<const unsigned *>(a.y + head);
+            const unsigned x_word = x[k], y_word = y[k];
+            memcpy(&p, &x_word, sizeof p);
+            memcpy(&q, &y_word, sizeof q);
         }
         else {
             p.x = a.x[2 * k * a.x_stride];
