@@ -67,7 +67,7 @@ def pair(n: int, dtype: str, rng: np.random.Generator) -> tuple[Array, Array]:
     kind = dtype_of(dtype)
     if kind.itemsize != 2 or kind.kind in "iu":
         return random(n, dtype, rng), random(n, dtype, rng)
-    x, y = np.zeros(n, kind), rng.integers(-2, 2, n, np.int8, endpoint=True).astype(kind)
+    x, y = np.zeros(n, kind), rng.integers(0, 2, n, np.int8, endpoint=True).astype(kind)
     if n:
         x[rng.integers(0, n, NONZERO)] = 1
     return x, y
