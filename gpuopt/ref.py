@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "dot",
     "reduce",
 ]
 
@@ -85,6 +86,44 @@ def reduce(
             raise ValueError(
                 f"out must have shape {result.shape} and dtype {result.dtype}, "
                 f"not {out.shape} and {out.dtype}"
+            )
+        out[...] = result
+        return out
+    return result[()]
+
+
+def dot(x: Any, y: Any, out: np.ndarray[Any, Any] | None = None) -> Any:
+    """Add the products of the elements of `x` and `y`; the meaning of `gpuopt.dot`.
+
+    The dtypes are promoted as by np.result_type; integers wrap, bool is logical, complex
+    numbers are not conjugated.
+    """
+    vectors = []
+    for name, value in (("x", x), ("y", y)):
+        vector = np.asarray(value)
+        if vector.ndim != 1:
+            raise ValueError(
+                f"dot() takes arrays of dimension 1, {name} has dimension {vector.ndim}"
+            )
+        vectors.append(vector)
+    a, b = vectors
+    if a.size != b.size:
+        raise ValueError(
+            f"shapes ({a.size},) and ({b.size},) not aligned: "
+            f"{a.size} (dim 0) != {b.size} (dim 0)"
+        )
+    dtype = np.result_type(a.dtype, b.dtype).newbyteorder("=")
+    acc = wide(dtype)
+    a, b = a.astype(dtype).astype(acc), b.astype(dtype).astype(acc)
+    with np.errstate(all="ignore"):
+        if dtype.kind == "b":
+            result = np.asarray(np.any(a & b))
+        else:
+            result = np.asarray(np.add.reduce(a * b, dtype=acc)).astype(dtype)
+    if out is not None:
+        if out.shape != () or out.dtype != dtype:
+            raise ValueError(
+                f"out must have shape () and dtype {dtype}, not {out.shape} and {out.dtype}"
             )
         out[...] = result
         return out

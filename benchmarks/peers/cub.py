@@ -108,6 +108,16 @@ def scan(
     return with_result(run, out, lambda memory: memory)
 
 
+def dot(x: Any, y: Any, dtype: str, upload: Callable[..., Any]) -> Callable[[], Result] | None:
+    """Call DeviceReduce on the products; y's address travels in the place of rows."""
+    out = upload(np.zeros(1, "float32" if dtype == "float16" else dtype))
+    name = f"device_sum_{SUFFIX.get(dtype)}"
+    run = bind("dot", name, x, out, nvcc.address(y), int(x.shape[0]), upload)
+    if run is not None:
+        run.owners += (y,)  # type: ignore[attr-defined]
+    return with_result(run, out, lambda memory: memory.reshape(()))
+
+
 def with_result(
     run: Callable[[], None] | None, out: Any, read: Callable[[Array], Array]
 ) -> Callable[[], Result] | None:
@@ -126,6 +136,7 @@ def with_result(
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
+    "dot": dot,
 }
 
 

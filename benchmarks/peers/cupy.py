@@ -48,9 +48,16 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any] | None:
     return lambda: function(x, axis=axis)
 
 
+def dot(x: Any, y: Any) -> Callable[[], Any]:
+    """Call cupy.dot."""
+    function = library().dot
+    return lambda: function(x, y)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
+    "dot": dot,
 }
 
 

@@ -36,9 +36,15 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
     return lambda: accumulate(x, axis=axis)
 
 
+def dot(x: Any, y: Any) -> Callable[[], Any]:
+    """Call np.dot."""
+    return lambda: np.dot(x, y)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
+    "dot": dot,
 }
 
 

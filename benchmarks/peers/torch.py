@@ -44,9 +44,16 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
     return lambda: function(x, dim=axis)
 
 
+def dot(x: Any, y: Any) -> Callable[[], Any]:
+    """Call torch.dot."""
+    function = library().dot
+    return lambda: function(x, y)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
+    "dot": dot,
 }
 
 

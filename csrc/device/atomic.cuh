@@ -75,7 +75,7 @@ atomic_add(complex<Real> *at, complex<Real> v) /* each part on its own */
     atomic_add(&at->im, v.im);
 }
 
-/* The pair of a 16-bit float, and the atomic that adds both halves at once. */
+/* The pair of a 16-bit float. */
 template <typename Half>
 struct half_pair;
 
@@ -88,6 +88,34 @@ template <>
 struct half_pair<bf16> {
     using type = __nv_bfloat162;
 };
+
+/* Both halves of a pair at once. */
+__device__ __forceinline__ void
+atomic_add(__half2 *at, __half2 v)
+{
+    atomicAdd(at, v);
+}
+
+__device__ __forceinline__ void
+atomic_add(__nv_bfloat162 *at, __nv_bfloat162 v)
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    atomicAdd(at, v);
+#else
+    unsigned *word = reinterpret_cast<unsigned *>(at);
+    unsigned seen = *word, before;
+    do {
+        before = seen;
+        __nv_bfloat162 sum;
+        memcpy(&sum, &before, sizeof sum);
+        sum.x = stored_as<bf16>(value_of(sum.x) + value_of(v.x));
+        sum.y = stored_as<bf16>(value_of(sum.y) + value_of(v.y));
+        unsigned after;
+        memcpy(&after, &sum, sizeof after);
+        seen = atomicCAS(word, before, after);
+    } while (seen != before);
+#endif
+}
 
 /*
  * base[i] += v for a 16-bit float of an array of n: one packed atomic on the aligned
@@ -106,7 +134,7 @@ fast_atomic_add(Half *base, int64_t i, int64_t n, Half v)
         Pair pair;
         pair.x = high ? none : v;
         pair.y = high ? v : none;
-        atomicAdd(reinterpret_cast<Pair *>(high ? at - 1 : at), pair);
+        atomic_add(reinterpret_cast<Pair *>(high ? at - 1 : at), pair);
         return;
     }
     atomic_add(at, v);

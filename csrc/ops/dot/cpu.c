@@ -1,0 +1,684 @@
+/*
+ * cpu.c  dot on the CPU.  Order: elements, the inner loops of three instruction sets,
+ * accumulators, one chunk, the variants, choose.
+ *
+ * The arrays are read once, front to back, in leaves of LEAF_STEPS steps; a step adds one
+ * product to each of ACC_BYTES of accumulators.  The leaves of a chunk meet pairwise, and so
+ * do the chunks.  Leaves and chunks have fixed sizes, so that neither the number of
+ * threads nor the instruction set changes a bit of the result.
+ */
+#include "dot.h"
+
+#include "../../backend/backend.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- elements: T_F32 is the C type of GPO_F32 ---- */
+
+#define GPO_DTYPE(suffix, type, name, bytes, kind) typedef type T_##suffix;
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+
+typedef union float_bits {
+    float f;
+    uint32_t u;
+} float_bits;
+
+static inline float
+float_of_f16(gpo_f16 x)
+{
+    const uint32_t size = x.bits & 0x7fffu;
+    const float_bits tiny = {.f = (float)(int32_t)size * 0x1p-24f};
+    uint32_t bits = (size << 13) + (112u << 23);
+    bits += size >= 0x7c00 ? 112u << 23 : 0; /* inf and nan */
+    bits = size < 0x400 ? tiny.u : bits;     /* subnormal */
+    const float_bits y = {.u = bits | (x.bits & 0x8000u) << 16};
+    return y.f;
+}
+
+static inline float
+float_of_bf16(gpo_bf16 x)
+{
+    const float_bits y = {.u = (uint32_t)x.bits << 16};
+    return y.f;
+}
+
+/* Rounds to odd: the later rounding to 16 bits is then that of the exact value. */
+static float_bits
+float_of_f64(double x)
+{
+    float_bits y = {.f = (float)x};
+    if ((double)y.f != x && x == x) {
+        y.u -= fabs((double)y.f) > fabs(x);
+        y.u |= 1;
+    }
+    return y;
+}
+
+static gpo_f16
+f16_of_f64(double x)
+{
+    const float_bits y = float_of_f64(x);
+    uint32_t size = y.u & 0x7fffffffu;
+    if (size > 0x7f800000u) {
+        size = 0x7e00;
+    }
+    else if (size >= 0x47800000u) { /* 2^16 */
+        size = 0x7c00;
+    }
+    else if (size < 0x38800000u) { /* 2^-14: one unit of f16 is one of 0.5f */
+        float_bits sum = {.u = size};
+        sum.f += 0.5f;
+        size = sum.u - 0x3f000000u;
+    }
+    else {
+        size = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
+    }
+    return (gpo_f16){(uint16_t)(size | (y.u >> 16 & 0x8000u))};
+}
+
+static gpo_bf16
+bf16_of_f64(double x)
+{
+    const float_bits y = float_of_f64(x);
+    if (x != x) {
+        return (gpo_bf16){0x7fc0};
+    }
+    return (gpo_bf16){(uint16_t)((y.u + 0x7fff + (y.u >> 16 & 1)) >> 16)};
+}
+
+/* ---- the inner loops of three instruction sets ---- */
+
+enum {
+    ACC_BYTES = 256,      /* of accumulators: 4 registers of 64 bytes */
+    GROUP_STEPS = 8,      /* additions in a row */
+    LEAF_STEPS = 64,      /* 8 groups, added in a row */
+    STEP_BYTES = 256,     /* of x in a step, at most: see step_bytes */
+    CHUNK_BYTES = 1 << 17 /* of x in a chunk */
+};
+
+/* to[0..ACC_BYTES) = the accumulators of `steps` steps from x and y on */
+typedef void (*leaf)(const void *x, const void *y, int64_t steps, void *to);
+
+#define ISA(name) name##_base
+#define WIDTH 16
+#define SWAPPED 1, 0
+#include "cpu.inc"
+
+#if defined(__x86_64__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+#define ISA(name) name##_v3
+#define WIDTH 32
+#define SWAPPED 1, 0, 3, 2
+#include "cpu.inc"
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#define ISA(name) name##_v4
+#define WIDTH 64
+#define SWAPPED 1, 0, 3, 2, 5, 4, 7, 6
+#include "cpu.inc"
+#pragma GCC pop_options
+#else
+#define leaves_v3 leaves_base
+#define leaves_v4 leaves_base
+#endif
+
+/* The dtype whose loops serve: products of integers wrap, whatever their sign. */
+static gpo_dtype
+carrier_of(gpo_dtype dtype)
+{
+    switch (dtype) {
+        case GPO_I8:
+            return GPO_U8;
+        case GPO_I16:
+            return GPO_U16;
+        case GPO_I32:
+            return GPO_U32;
+        case GPO_I64:
+            return GPO_U64;
+        default:
+            return dtype;
+    }
+}
+
+/*
+ * Bytes of x in a step.  Whoever needs two accumulators for an element (the bytes of a
+ * 16-bit word, the two products of a part of a complex number) or wider ones than the
+ * element (16-bit floats) reads half of ACC_BYTES.
+ */
+static int64_t
+step_bytes(gpo_dtype dtype)
+{
+    switch (dtype) {
+        case GPO_U8:
+        case GPO_F16:
+        case GPO_BF16:
+        case GPO_C64:
+        case GPO_C128:
+            return STEP_BYTES / 2;
+        default:
+            return STEP_BYTES;
+    }
+}
+
+/* ---- accumulators: what a leaf leaves, and what a chunk does ---- */
+
+/* What a chunk leaves: an integer modulo 2^64, a double, or a complex number. */
+typedef union state {
+    uint64_t u;
+    double f;
+    gpo_c128 c;
+} state;
+
+typedef union accs {
+    uint8_t u8[ACC_BYTES];
+    uint16_t u16[ACC_BYTES / 2];
+    uint32_t u32[ACC_BYTES / 4];
+    uint64_t u64[ACC_BYTES / 8];
+    float f32[ACC_BYTES / 4];
+    double f64[ACC_BYTES / 8];
+} accs;
+
+#define EACH_LANE(member, operator)                                     \
+    for (size_t k = 0; k < sizeof a->member / sizeof *a->member; k++) { \
+        a->member[k] operator b->member[k];                             \
+    }
+
+/* a = a + b, lane by lane */
+static void
+add_accs(gpo_dtype dtype, accs *restrict a, const accs *restrict b)
+{
+    switch (dtype) {
+        case GPO_BOOL:
+            EACH_LANE(u8, |=)
+            return;
+        case GPO_U8:
+        case GPO_U16:
+            EACH_LANE(u16, +=)
+            return;
+        case GPO_U32:
+            EACH_LANE(u32, +=)
+            return;
+        case GPO_U64:
+            EACH_LANE(u64, +=)
+            return;
+        case GPO_F64:
+        case GPO_C128:
+            EACH_LANE(f64, +=)
+            return;
+        default:
+            EACH_LANE(f32, +=)
+            return;
+    }
+}
+
+#define WHOLE_LANES(member)                                             \
+    for (size_t k = 0; k < sizeof a->member / sizeof *a->member; k++) { \
+        s.u += a->member[k];                                            \
+    }
+
+/* lane[0] = the sum of n lanes, a power of two, pairwise */
+static double
+add_lanes(double *lane, int n)
+{
+    for (int half = n / 2; half > 0; half /= 2) {
+        for (int k = 0; k < half; k++) {
+            lane[k] += lane[k + half];
+        }
+    }
+    return lane[0];
+}
+
+/*
+ * The sum of all lanes.  A complex leaf has two kinds of vectors in turn, each `width`
+ * bytes: x.re y.re and x.im y.im, then x.re y.im and x.im y.re.
+ */
+static state
+finish_accs(gpo_dtype dtype, int width, const accs *a)
+{
+    enum { LANES = ACC_BYTES / 4 };
+    state s = {.c = {0, 0}};
+    double lane[LANES];
+    const bool single = dtype != GPO_F64 && dtype != GPO_C128;
+    const int n = single ? ACC_BYTES / 4 : ACC_BYTES / 8;
+    switch (dtype) {
+        case GPO_BOOL:
+            for (int k = 0; k < ACC_BYTES; k++) {
+                s.u |= a->u8[k];
+            }
+            return s;
+        case GPO_U8: /* of both kinds of lanes the low byte counts */
+        case GPO_U16:
+            WHOLE_LANES(u16)
+            return s;
+        case GPO_U32:
+            WHOLE_LANES(u32)
+            return s;
+        case GPO_U64:
+            WHOLE_LANES(u64)
+            return s;
+        default:
+            break;
+    }
+    for (int k = 0; k < n; k++) {
+        lane[k] = single ? (double)a->f32[k] : a->f64[k];
+    }
+    if (dtype != GPO_C64 && dtype != GPO_C128) {
+        s.f = add_lanes(lane, n);
+        return s;
+    }
+    const int vector = single ? width / 4 : width / 8;
+    double re[LANES / 2], im[LANES / 2];
+    for (int k = 0, to = 0; k < n; k += 2 * vector) {
+        for (int i = 0; i < vector; i += 2, to++) {
+            re[to] = lane[k + i] - lane[k + i + 1];
+            im[to] = lane[k + vector + i] + lane[k + vector + i + 1];
+        }
+    }
+    s.c = (gpo_c128){add_lanes(re, n / 4), add_lanes(im, n / 4)};
+    return s;
+}
+
+/* a + b */
+static state
+add_states(gpo_dtype dtype, state a, state b)
+{
+    switch (dtype) {
+        case GPO_BOOL:
+            return (state){.u = a.u | b.u};
+        case GPO_U8:
+        case GPO_U16:
+        case GPO_U32:
+        case GPO_U64:
+            return (state){.u = a.u + b.u};
+        case GPO_C64:
+        case GPO_C128:
+            return (state){.c = {a.c.re + b.c.re, a.c.im + b.c.im}};
+        default:
+            return (state){.f = a.f + b.f};
+    }
+}
+
+static void
+store(gpo_dtype dtype, state s, void *out)
+{
+    switch (dtype) {
+        case GPO_BOOL:
+            *(gpo_bool *)out = s.u != 0;
+            return;
+        case GPO_U8:
+            *(uint8_t *)out = (uint8_t)s.u;
+            return;
+        case GPO_U16:
+            *(uint16_t *)out = (uint16_t)s.u;
+            return;
+        case GPO_U32:
+            *(uint32_t *)out = (uint32_t)s.u;
+            return;
+        case GPO_U64:
+            *(uint64_t *)out = s.u;
+            return;
+        case GPO_F16:
+            *(gpo_f16 *)out = f16_of_f64(s.f);
+            return;
+        case GPO_BF16:
+            *(gpo_bf16 *)out = bf16_of_f64(s.f);
+            return;
+        case GPO_F32:
+            *(float *)out = (float)s.f;
+            return;
+        case GPO_F64:
+            *(double *)out = s.f;
+            return;
+        case GPO_C64:
+            *(gpo_c64 *)out = (gpo_c64){(float)s.c.re, (float)s.c.im};
+            return;
+        default:
+            *(gpo_c128 *)out = s.c;
+            return;
+    }
+}
+
+/* ---- one chunk ---- */
+
+typedef struct job {
+    dot_plan plan;
+    gpo_dtype dtype; /* a carrier: see carrier_of */
+    int64_t bytes;   /* of an element */
+    leaf leaf;
+    int width;         /* bytes of a vector of `leaf` */
+    int64_t step;      /* elements */
+    int64_t chunk;     /* elements */
+    state *states;     /* one per chunk */
+    atomic_bool found; /* bool: a chunk was true, the result is known */
+} job;
+
+#define GATHER(type)                                        \
+    if (stride == 0) {                                      \
+        const type same = *(const type *)from;              \
+        for (int64_t i = 0; i < n; i++) {                   \
+            ((type *)to)[i] = same;                         \
+        }                                                   \
+        return;                                             \
+    }                                                       \
+    for (int64_t i = 0; i < n; i++) {                       \
+        ((type *)to)[i] = ((const type *)from)[i * stride]; \
+    }
+
+/* n elements, `stride` apart, side by side. */
+static void
+gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t bytes)
+{
+    switch (bytes) {
+        case 1:
+            GATHER(uint8_t)
+            return;
+        case 2:
+            GATHER(uint16_t)
+            return;
+        case 4:
+            GATHER(uint32_t)
+            return;
+        case 8:
+            GATHER(uint64_t)
+            return;
+        default:
+            GATHER(gpo_c128)
+            return;
+    }
+}
+
+/* n elements side by side: where they are, or packed into `buffer`. */
+static const char *
+take(const char *from, int64_t n, int64_t stride, int64_t bytes, char *buffer)
+{
+    if (stride == 1) {
+        return from;
+    }
+    gather(buffer, from, n, stride, bytes);
+    return buffer;
+}
+
+/* The state of the n elements from `first` on, n in [1, chunk]. */
+static state
+fold_chunk(const job *j, int64_t first, int64_t n)
+{
+    enum {
+        LEAF_BYTES = LEAF_STEPS * STEP_BYTES,
+        LEVELS = 6, /* log2(CHUNK_BYTES / (LEAF_BYTES / 2)) + 2 */
+    };
+    _Alignas(64) char pack_x[LEAF_BYTES], pack_y[LEAF_BYTES];
+    _Alignas(64) accs nodes[LEVELS];
+    const int64_t bytes = j->bytes, x_stride = j->plan.x_stride;
+    const int64_t y_stride = j->plan.y_stride, whole = LEAF_STEPS * j->step;
+    const char *at_x = (const char *)j->plan.x + first * x_stride * bytes;
+    const char *at_y = (const char *)j->plan.y + first * y_stride * bytes;
+    int depth = 0;
+    for (int64_t leaves = 0; n > 0; leaves++) {
+        const int64_t m = n < whole ? n : whole;
+        const int64_t steps = (m + j->step - 1) / j->step;
+        const char *x = take(at_x, m, x_stride, bytes, pack_x);
+        const char *y = take(at_y, m, y_stride, bytes, pack_y);
+        if (m < steps * j->step) { /* the last step: zeros add nothing */
+            const size_t used = (size_t)(m * bytes);
+            const size_t all = (size_t)(steps * j->step * bytes);
+            if (x != pack_x) {
+                memcpy(pack_x, x, used);
+            }
+            if (y != pack_y) {
+                memcpy(pack_y, y, used);
+            }
+            memset(pack_x + used, 0, all - used);
+            memset(pack_y + used, 0, all - used);
+            x = pack_x;
+            y = pack_y;
+        }
+        j->leaf(x, y, steps, &nodes[depth++]);
+        if (j->dtype == GPO_BOOL) {
+            const state s = finish_accs(j->dtype, j->width, &nodes[depth - 1]);
+            if (s.u != 0) {
+                return s;
+            }
+        }
+        for (int64_t k = leaves; k & 1; k >>= 1) { /* equal halves meet first */
+            depth--;
+            add_accs(j->dtype, &nodes[depth - 1], &nodes[depth]);
+        }
+        at_x += m * x_stride * bytes;
+        at_y += m * y_stride * bytes;
+        n -= m;
+    }
+    for (; depth > 1; depth--) {
+        add_accs(j->dtype, &nodes[depth - 2], &nodes[depth - 1]);
+    }
+    return finish_accs(j->dtype, j->width, nodes);
+}
+
+static void
+run_chunk(void *context, int64_t i)
+{
+    job *j = context;
+    const int64_t first = i * j->chunk, left = j->plan.n - first;
+    if (j->dtype == GPO_BOOL && atomic_load_explicit(&j->found, memory_order_relaxed)) {
+        j->states[i].u = 0;
+        return;
+    }
+    j->states[i] = fold_chunk(j, first, left < j->chunk ? left : j->chunk);
+    if (j->dtype == GPO_BOOL && j->states[i].u != 0) {
+        atomic_store_explicit(&j->found, true, memory_order_relaxed);
+    }
+}
+
+/* ---- the variants ---- */
+
+enum { PAYS = 1 << 19 }; /* bytes of both arrays from which threads pay */
+
+static gpo_status
+run(gpo_call *call, bool parallel)
+{
+    static const leaf *const leaves[GPO_NISA] = {leaves_base, leaves_v3, leaves_v4};
+    static const int widths[GPO_NISA] = {16, 32, 64};
+    const gpo_isa isa = gpo_cpu_isa();
+    job j;
+    dot_make_plan(call, &j.plan);
+    j.dtype = carrier_of(call->in[0].dtype);
+    j.bytes = gpo_dtypes[j.dtype].bytes;
+    j.leaf = leaves[isa][j.dtype];
+    j.width = leaves[isa] == leaves_base ? 16 : widths[isa];
+    j.step = step_bytes(j.dtype) / j.bytes;
+    j.chunk = CHUNK_BYTES / j.bytes;
+    atomic_init(&j.found, false);
+    state alone = {.c = {0, 0}};
+    const int64_t chunks = (j.plan.n + j.chunk - 1) / j.chunk;
+    j.states = &alone;
+    if (chunks > 1) {
+        void *memory = NULL;
+        gpo_status status = gpo_scratch(call, (size_t)chunks * sizeof(state), &memory);
+        if (status) {
+            return status;
+        }
+        j.states = memory;
+    }
+    int64_t done = 0;
+    if (j.dtype == GPO_BOOL && chunks > 0) { /* often the first chunk decides */
+        run_chunk(&j, done++);
+    }
+    if (parallel && !j.found && j.plan.n >= PAYS / 2 / j.bytes) {
+        gpo_cpu_parallel(chunks, run_chunk, &j);
+    }
+    else {
+        for (; done < chunks; done++) {
+            run_chunk(&j, done);
+        }
+    }
+    for (int64_t step = 1; step < chunks; step *= 2) {
+        for (int64_t k = 0; k + step < chunks; k += 2 * step) {
+            j.states[k] = add_states(j.dtype, j.states[k], j.states[k + step]);
+        }
+    }
+    store(j.dtype, j.states[0], call->out[0].data);
+    return GPO_OK;
+}
+
+static gpo_status
+run_simd(gpo_call *call)
+{
+    return run(call, false);
+}
+
+static gpo_status
+run_threads(gpo_call *call)
+{
+    return run(call, true);
+}
+
+/* ---- scalar: one element after the other ---- */
+
+enum { PLAIN = 16 }; /* products in a row of additions */
+
+#define KEEP(x) (x)
+
+/* s = the sum of n products, n in [1, PLAIN] */
+#define DEFINE_PLAIN(dtype, A, LOAD, member)                                \
+    static void plain_##dtype(const void *x, const void *y, int64_t n,      \
+                              int64_t x_stride, int64_t y_stride, state *s) \
+    {                                                                       \
+        const T_##dtype *p = x, *q = y;                                     \
+        A sum = 0;                                                          \
+        for (int64_t k = 0; k < n; k++) {                                   \
+            sum += (A)LOAD(p[k * x_stride]) * (A)LOAD(q[k * y_stride]);     \
+        }                                                                   \
+        s->member = sum;                                                    \
+    }
+#define DEFINE_PLAIN_COMPLEX(dtype, R)                                       \
+    static void plain_##dtype(const void *x, const void *y, int64_t n,       \
+                              int64_t x_stride, int64_t y_stride, state *s)  \
+    {                                                                        \
+        const T_##dtype *p = x, *q = y;                                      \
+        R rr = 0, ii = 0, ri = 0, ir = 0;                                    \
+        for (int64_t k = 0; k < n; k++) {                                    \
+            const T_##dtype a = p[k * x_stride], b = q[k * y_stride];        \
+            rr += a.re * b.re;                                               \
+            ii += a.im * b.im;                                               \
+            ri += a.re * b.im;                                               \
+            ir += a.im * b.re;                                               \
+        }                                                                    \
+        s->c = (gpo_c128){(double)rr - (double)ii, (double)ri + (double)ir}; \
+    }
+
+#define TRUTH(x) ((x) != 0)
+
+DEFINE_PLAIN(BOOL, uint64_t, TRUTH, u)
+DEFINE_PLAIN(U8, uint64_t, KEEP, u)
+DEFINE_PLAIN(U16, uint64_t, KEEP, u)
+DEFINE_PLAIN(U32, uint64_t, KEEP, u)
+DEFINE_PLAIN(U64, uint64_t, KEEP, u)
+DEFINE_PLAIN(F16, float, float_of_f16, f)
+DEFINE_PLAIN(BF16, float, float_of_bf16, f)
+DEFINE_PLAIN(F32, float, KEEP, f)
+DEFINE_PLAIN(F64, double, KEEP, f)
+DEFINE_PLAIN_COMPLEX(C64, float)
+DEFINE_PLAIN_COMPLEX(C128, double)
+
+typedef void (*plain_loop)(const void *x, const void *y, int64_t n, int64_t x_stride,
+                           int64_t y_stride, state *s);
+
+static gpo_status
+run_scalar(gpo_call *call)
+{
+#define PLAIN_ROW(dtype) [GPO_##dtype] = plain_##dtype
+    static const plain_loop plain[GPO_NDTYPES] = {
+        PLAIN_ROW(BOOL), PLAIN_ROW(U8),  PLAIN_ROW(U16),  PLAIN_ROW(U32),
+        PLAIN_ROW(U64),  PLAIN_ROW(F16), PLAIN_ROW(BF16), PLAIN_ROW(F32),
+        PLAIN_ROW(F64),  PLAIN_ROW(C64), PLAIN_ROW(C128),
+    };
+    const gpo_dtype dtype = carrier_of(call->in[0].dtype);
+    const int64_t bytes = gpo_dtypes[dtype].bytes;
+    dot_plan plan;
+    dot_make_plan(call, &plan);
+    const char *x = plan.x, *y = plan.y;
+    state nodes[64] = {{.c = {0, 0}}};
+    int depth = 0;
+    for (int64_t groups = 0, n = plan.n; n > 0; groups++) {
+        const int64_t m = n < PLAIN ? n : PLAIN;
+        plain[dtype](x, y, m, plan.x_stride, plan.y_stride, &nodes[depth++]);
+        if (dtype == GPO_BOOL && nodes[depth - 1].u != 0) {
+            break;
+        }
+        for (int64_t k = groups; k & 1; k >>= 1) {
+            depth--;
+            nodes[depth - 1] = add_states(dtype, nodes[depth - 1], nodes[depth]);
+        }
+        x += m * plan.x_stride * bytes;
+        y += m * plan.y_stride * bytes;
+        n -= m;
+    }
+    for (; depth > 1; depth--) {
+        nodes[depth - 2] = add_states(dtype, nodes[depth - 2], nodes[depth - 1]);
+    }
+    store(dtype, nodes[0], call->out[0].data);
+    return GPO_OK;
+}
+
+/* ---- choose ---- */
+
+enum { SCALAR, SIMD, THREADS };
+
+static const gpo_variant variants[] = {
+    [SCALAR] = {"scalar",
+                "one product after the other, in groups of 16",
+                "",
+                "run-to-run",
+                {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_scalar,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+                }},
+    [SIMD] = {"simd",
+              "256 bytes of accumulators in vector registers, leaves pairwise",
+              "",
+              "run-to-run",
+              {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_simd,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+              }},
+    [THREADS] = {"threads",
+                 "simd on chunks of fixed size, shared out among threads",
+                 "",
+                 "run-to-run",
+                 {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_threads,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+                 }},
+    {.name = NULL},
+};
+
+static const gpo_variant *
+choose(const gpo_call *call, char why[GPO_MESSAGE])
+{
+    static const char alone[] = "the thread team has one thread";
+    static const char small[] = "under 512 KiB of input starting threads costs more "
+                                "than they save";
+    static const char large[] = "from 512 KiB of input on several threads pay";
+    const gpo_array *x = &call->in[0];
+    if (x->size < PAYS / 2 / gpo_dtypes[x->dtype].bytes) {
+        memcpy(why, small, sizeof small);
+        return &variants[SIMD];
+    }
+    if (gpo_cpu_threads() == 1) {
+        memcpy(why, alone, sizeof alone);
+        return &variants[SIMD];
+    }
+    memcpy(why, large, sizeof large);
+    return &variants[THREADS];
+}
+
+const gpo_table dot_cpu = {variants, choose};

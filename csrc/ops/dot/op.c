@@ -1,0 +1,219 @@
+/*
+ * op.c  dot: the contract.  Order: arguments, result dtype, shape rule, plan, cost,
+ * documentation, descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ */
+#include "dot.h"
+
+/* ---- arguments ---- */
+
+enum { ARG_X, ARG_Y };
+
+static const gpo_arg args[] = {
+    [ARG_X] = {"x", GPO_KIND_ARRAY, NULL, NULL},
+    [ARG_Y] = {"y", GPO_KIND_ARRAY, NULL, NULL},
+    {NULL, GPO_KIND_ARRAY, NULL, NULL},
+};
+
+/* ---- result dtype: NumPy's promotion ---- */
+
+/* The whole numbers of two integer dtypes; int64 with uint64 has no room: float64. */
+static gpo_dtype
+common_whole(gpo_dtype a, gpo_dtype b)
+{
+    static const gpo_dtype is_signed[] = {
+        [1] = GPO_I8, [2] = GPO_I16, [4] = GPO_I32, [8] = GPO_I64};
+    const gpo_dtype_info *p = &gpo_dtypes[a], *q = &gpo_dtypes[b];
+    if (p->kind == q->kind) {
+        return p->bytes >= q->bytes ? a : b;
+    }
+    const gpo_dtype_info *i = p->kind == 'i' ? p : q, *u = p->kind == 'i' ? q : p;
+    const int bytes = i->bytes > u->bytes ? i->bytes : 2 * u->bytes;
+    return bytes > 8 ? GPO_F64 : is_signed[bytes];
+}
+
+/* The smallest real floating dtype that NumPy gives for one dtype among floats. */
+static gpo_dtype
+as_float(gpo_dtype a)
+{
+    switch (gpo_dtypes[a].kind) {
+        case 'b':
+            return GPO_F16;
+        case 'i':
+        case 'u':
+            return gpo_dtypes[a].bytes == 1   ? GPO_F16
+                   : gpo_dtypes[a].bytes == 2 ? GPO_F32
+                                              : GPO_F64;
+        case 'c':
+            return a == GPO_C64 ? GPO_F32 : GPO_F64;
+        default:
+            return a;
+    }
+}
+
+/* GPO_NONE if there is none: bfloat16 meets only bool, 8 bits, and wider floats. */
+static gpo_dtype
+common_dtype(gpo_dtype a, gpo_dtype b)
+{
+    if (a == b || gpo_dtypes[b].kind == 'b') {
+        return a;
+    }
+    if (gpo_dtypes[a].kind == 'b') {
+        return b;
+    }
+    const char p = gpo_dtypes[a].kind, q = gpo_dtypes[b].kind;
+    const bool complex_number = p == 'c' || q == 'c';
+    if (p != 'f' && q != 'f' && !complex_number) {
+        return common_whole(a, b);
+    }
+    const gpo_dtype x = as_float(a), y = as_float(b);
+    if (a == GPO_BF16 || b == GPO_BF16) {
+        const gpo_dtype other = a == GPO_BF16 ? b : a;
+        if (gpo_dtypes[other].bytes == 1) {
+            return GPO_BF16;
+        }
+        if (other < GPO_F32) {
+            return GPO_NONE;
+        }
+    }
+    const gpo_dtype widest = x > y ? x : y; /* dtypes.def lists them by width */
+    if (complex_number) {
+        return widest == GPO_F64 ? GPO_C128 : GPO_C64;
+    }
+    return widest;
+}
+
+/* ---- shape rule ---- */
+
+static gpo_status
+shape(gpo_call *call)
+{
+    const gpo_array *x = &call->in[ARG_X], *y = &call->in[ARG_Y];
+    gpo_array *out = &call->out[0];
+    for (int i = ARG_X; i <= ARG_Y; i++) {
+        if (call->in[i].ndim != 1) {
+            return gpo_fail(call, GPO_EVALUE,
+                            "dot() takes arrays of dimension 1, %s has dimension %d",
+                            args[i].name, call->in[i].ndim);
+        }
+    }
+    if (x->size != y->size) {
+        return gpo_fail(call, GPO_EVALUE,
+                        "shapes (%lld,) and (%lld,) not aligned: %lld (dim 0) != %lld "
+                        "(dim 0)",
+                        (long long)x->size, (long long)y->size, (long long)x->size,
+                        (long long)y->size);
+    }
+    const gpo_dtype dtype = common_dtype(x->dtype, y->dtype);
+    if (dtype == GPO_NONE) {
+        return gpo_fail(call, GPO_ETYPE, "dot() finds no common dtype of '%s' and '%s'",
+                        gpo_dtypes[x->dtype].name, gpo_dtypes[y->dtype].name);
+    }
+    for (int i = ARG_X; i <= ARG_Y; i++) {
+        if (call->in[i].dtype != dtype) {
+            call->convert[i] = dtype;
+        }
+    }
+    out->dtype = dtype;
+    out->ndim = 0;
+    return gpo_array_contiguous(call, out);
+}
+
+/* ---- plan ---- */
+
+void
+dot_make_plan(const gpo_call *call, dot_plan *plan)
+{
+    const gpo_array *x = &call->in[ARG_X], *y = &call->in[ARG_Y];
+    const char *first_x = x->data, *first_y = y->data;
+    const int64_t n = x->size, bytes = gpo_dtypes[x->dtype].bytes;
+    int64_t x_stride = n > 1 ? x->strides[0] : 1, y_stride = n > 1 ? y->strides[0] : 1;
+    if (x_stride < 0 && y_stride < 0) {
+        first_x += (n - 1) * x_stride * bytes;
+        first_y += (n - 1) * y_stride * bytes;
+        x_stride = -x_stride;
+        y_stride = -y_stride;
+    }
+    *plan = (dot_plan){first_x, first_y, n, x_stride, y_stride};
+}
+
+/* ---- cost ---- */
+
+static void
+cost(const gpo_call *call, gpo_cost *cost)
+{
+    const gpo_array *x = &call->in[ARG_X], *y = &call->in[ARG_Y];
+    cost->read_bytes = (double)x->size * gpo_dtypes[x->dtype].bytes +
+                       (double)y->size * gpo_dtypes[y->dtype].bytes;
+    cost->written_bytes = gpo_dtypes[call->out[0].dtype].bytes;
+    cost->flops = 2.0 * (double)x->size;
+}
+
+/* ---- documentation ---- */
+
+static const char doc[] =
+    "Add the products of the elements of two vectors: sum of x[i] * y[i].\n"
+    "\n"
+    "Parameters\n"
+    "----------\n"
+    "x : array_like of one dimension, any strides\n"
+    "    bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64,\n"
+    "    complex64, complex128.  Two dtypes are promoted as by numpy.result_type, "
+    "which\n"
+    "    costs a converted copy.\n"
+    "y : array_like of one dimension, any strides\n"
+    "    As many elements as x has.\n"
+    "out : array, optional\n"
+    "    Written and returned; must have shape () and the dtype of the result and "
+    "share\n"
+    "    no memory with x and y.\n"
+    "\n"
+    "Returns\n"
+    "-------\n"
+    "scalar\n"
+    "    In the promoted dtype, as numpy.dot: integers wrap modulo their width, bool "
+    "is\n"
+    "    'any x[i] and y[i]', complex numbers are not conjugated.  0 of no elements.\n"
+    "\n"
+    "Raises\n"
+    "------\n"
+    "ValueError\n"
+    "    The lengths differ; an array has not one dimension; `out` has the wrong "
+    "shape,\n"
+    "    is read-only or shares memory with an input.\n"
+    "TypeError\n"
+    "    An array has another dtype; the two have no common one (bfloat16 with "
+    "float16\n"
+    "    or with integers of 16 bits and more); `out` has the wrong dtype.\n"
+    "\n"
+    "Notes\n"
+    "-----\n"
+    "Accuracy: float16 and bfloat16 are multiplied and added in float32 and rounded\n"
+    "once.  The error is at most (ceil(log2 n) + 14) * eps * sum(abs(x * y)), eps =\n"
+    "2**-24 or 2**-53, and a rounding to the result's dtype, in the variants that\n"
+    "gpuopt chooses itself.  The CUDA rungs v0, v1 and v2 accumulate in the dtype of\n"
+    "the arrays: of float16 their error is up to (n + 1) * 2**-11 * sum(abs(x * y)), "
+    "a\n"
+    "partial sum past 65504 is inf for good, and many small products add nothing to a\n"
+    "large sum.\n"
+    "\n"
+    "Determinism: the CPU variants and v3 give the same bits run to run, for any "
+    "number\n"
+    "of threads; v0, v1 and v2 add in the order in which atomics arrive.\n"
+    "\n"
+    "The rungs v0 to v2 follow the half-precision dot product of the first source\n"
+    "document and PyTorch's fastSpecializedAtomicAdd; see NOTES.md of the room.\n";
+
+/* ---- descriptor ---- */
+
+GPO_TABLES(dot);
+
+const gpo_op op_dot = {
+    .name = "dot",
+    .doc = doc,
+    .args = args,
+    .nout = 1,
+    .shape = shape,
+    .cost = cost,
+    .cpu = &dot_cpu,
+    .cuda = GPO_CUDA_TABLE(dot),
+};
