@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
+from gpuopt.benchmarks.workloads.partition_reduce import merged_runs
 from gpuopt.lab.workloads import Problem
 
 DEVICES = ("cpu", "cuda")
@@ -44,9 +45,27 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
     return lambda: function(x, dim=axis)
 
 
+def partition_reduce(
+    x: Any, bits: tuple[int, ...], op: str = "sum", square: bool = False
+) -> Callable[[], Any]:
+    """Call torch.sum on a view with an axis per run of bits, then permute."""
+    shape, axes, order = merged_runs(x.numel().bit_length() - 1, bits)
+
+    def call() -> Any:
+        view = x
+        if square:
+            view = x.real**2 + x.imag**2 if x.is_complex() else x * x
+        view = view.reshape(shape)
+        view = view.sum(dim=axes) if axes else view.clone()
+        return view.permute(order).reshape(-1)
+
+    return call
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
+    "partition_reduce": partition_reduce,
 }
 
 

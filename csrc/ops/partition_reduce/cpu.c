@@ -94,13 +94,13 @@ enum {
     STRIP_BYTES = 512,             /* of a row that `tall` adds at a time */
     LINE = 64,                     /* bytes of a cache line */
     COMBINE = 1024,                /* sums combined in one task */
+    DIRECT_BITS = 2,               /* half a stretch of 4 rows fits the nodes */
     LEVELS = 6, /* of a chunk's tree: log2(64 / 8) + 1 nodes and the one to come */
 };
 
 typedef struct job {
     partition_plan plan;
     const loops *loops;
-    bool plain;                 /* an element is its own term */
     bool packed;                /* elements lie side by side */
     int low;                    /* bits of the index within a row */
     int64_t row;                /* 2^low */
@@ -108,10 +108,12 @@ typedef struct job {
     uint64_t kept, reduced;     /* masks of the high bits */
     int64_t tiles, rows, chunk; /* rows of a tile, and of them in a chunk */
     int64_t chunks;             /* of a tile */
-    int64_t group;              /* tiles of a task */
-    char *part;                 /* sums, chunks x tiles x sums; NULL if chunks == 1 */
-    int64_t place[MAX_ROW];     /* sum c of a row goes to output place[c] of its tile */
-    bool in_order;              /* place[c] == c */
+    int rows_bits;              /* log2 of the rows of a tile */
+    bool direct;   /* rows lie one after the other and are halved where they lie */
+    int64_t group; /* tiles of a task */
+    char *part;    /* sums, chunks x tiles x sums; NULL if chunks == 1 */
+    int64_t place[MAX_ROW]; /* sum c of a row goes to output place[c] of its tile */
+    bool in_order;          /* place[c] == c */
 } job;
 
 /* The bits of `i` spread over the set bits of `mask`, lowest first. */
@@ -259,12 +261,12 @@ add_rows(const job *j, int64_t first, char (*nodes)[ROW_BYTES], char *pack)
     }
 }
 
-/* Halves the reduced low bits of a row away, the highest first; gives the sums left. */
+/* Halves the reduced ones of the lowest `bits` bits away, the highest first. */
 static const char *
-halve_row(const job *j, const char *row, char *to)
+halve_row(const job *j, int bits, const char *row, char *to)
 {
-    int64_t left = j->row;
-    for (int b = j->low - 1; b >= 0; b--) {
+    int64_t left = (int64_t)1 << bits;
+    for (int b = bits - 1; b >= 0; b--) {
         if (j->plan.to[b] < 0) {
             const int64_t w = (int64_t)1 << b;
             left /= 2;
@@ -273,6 +275,21 @@ halve_row(const job *j, const char *row, char *to)
         }
     }
     return row;
+}
+
+/* Asks for the rows of a tile to come, if they are few. */
+static void
+prefetch_tile(const job *j, int64_t first)
+{
+    const int64_t bytes = j->row * j->loops->bytes;
+    int64_t off = 0;
+    for (int64_t r = 0; r < j->chunk; r++) {
+        const char *row = address(j, first + off);
+        for (int64_t b = 0; b < bytes; b += LINE) {
+            __builtin_prefetch(row + b);
+        }
+        off = (int64_t)(((uint64_t)off - j->reduced) & j->reduced);
+    }
 }
 
 /* ---- results ---- */
@@ -328,19 +345,22 @@ sum_chunk(void *context, int64_t i)
     const int64_t groups = j->tiles / j->group;
     const int64_t chunk = i / groups, first = i % groups * j->group;
     const int64_t down = deposit(chunk * j->chunk, j->reduced);
-    const bool direct = j->packed && j->chunk == 1 && j->plain;
+    const bool few = j->packed && j->chunk < TALL;
     _Alignas(64) char nodes[LEVELS][ROW_BYTES];
     _Alignas(64) char pack[TALL * MAX_ROW_BYTES];
     for (int64_t tile = first; tile < first + j->group; tile++) {
         const int64_t at = deposit(tile, j->kept) | down;
         const char *row = nodes[0];
-        if (direct) {
+        if (few && tile + 1 < j->tiles) {
+            prefetch_tile(j, deposit(tile + 1, j->kept) | down);
+        }
+        if (j->direct) {
             row = address(j, at);
         }
         else {
             add_rows(j, at, nodes, pack);
         }
-        row = halve_row(j, row, nodes[0]);
+        row = halve_row(j, j->low + (j->direct ? j->rows_bits : 0), row, nodes[0]);
         if (j->part) {
             const int64_t bytes = j->sums * j->loops->sum_bytes;
             memcpy(j->part + (chunk * j->tiles + tile) * bytes, row, (size_t)bytes);
@@ -397,8 +417,9 @@ start(job *j, const gpo_call *call, gpo_isa isa)
     j->row = (int64_t)1 << j->low;
     j->packed = plan->n == 0 || plan->stride == (plan->pairs ? 2 : 1);
 
-    j->plain = !plan->square && (plan->dtype == GPO_I64 || plan->dtype == GPO_F32 ||
-                                 plan->dtype == GPO_F64);
+    const bool plain =
+        !plan->square &&
+        (plan->dtype == GPO_I64 || plan->dtype == GPO_F32 || plan->dtype == GPO_F64);
 
     int kept_low = 0;
     j->in_order = true;
@@ -420,6 +441,9 @@ start(job *j, const gpo_call *call, gpo_isa isa)
         *(plan->to[b] < 0 ? &j->reduced : &j->kept) |= (uint64_t)1 << b;
     }
     const int high = plan->n - j->low, kept = plan->k - kept_low;
+    j->rows_bits = high - kept;
+    const uint64_t next = (((uint64_t)1 << j->rows_bits) - 1) << j->low;
+    j->direct = plain && j->packed && j->rows_bits <= DIRECT_BITS && j->reduced == next;
     j->tiles = (int64_t)1 << kept;
     j->rows = (int64_t)1 << (high - kept);
     j->chunk = j->rows < CHUNK_ROWS ? j->rows : CHUNK_ROWS;

@@ -337,10 +337,16 @@ lane_output(const int8_t *lane_to, unsigned reduced_lanes, unsigned lane, int *r
     return o;
 }
 
+/* Blocks a processor is to hold: 8 elements of a pack take more registers. */
+template <typename Term, bool PACKED>
+constexpr int LONG_BLOCKS = PACKED && sizeof(typename Term::T) == 2
+                                ? BLOCKS_PER_PROCESSOR - 1
+                                : BLOCKS_PER_PROCESSOR;
+
 /* The loop is long: a team of warps per tile and split. */
 template <typename Term, bool PACKED>
 __global__ void
-__launch_bounds__(BLOCK, BLOCKS_PER_PROCESSOR)
+__launch_bounds__(BLOCK, (LONG_BLOCKS<Term, PACKED>))
     partition_reduce_v3_long_loops(v3_plan<Term> p)
 {
     using T = typename Term::T;
@@ -509,6 +515,11 @@ __launch_bounds__(BLOCK) partition_reduce_v3_short_loops(v3_plan<Term> p)
     /* All lanes of an output know it: group g is written by the lanes of rank g. */
     const int ranks = 1 << __popc(p.reduced_lanes);
     if (ranks >= ALL) {
+        int64_t to = o | p.load_out[0];
+#pragma unroll
+        for (int g = 1; g < ALL; g++) {
+            to = rank == g ? o | p.load_out[g] : to;
+        }
 #pragma unroll
         for (int e = 0; e < VEC; e++) {
             Acc mine = sum[0][e];
@@ -517,7 +528,7 @@ __launch_bounds__(BLOCK) partition_reduce_v3_short_loops(v3_plan<Term> p)
                 mine = rank == g ? sum[g][e] : mine;
             }
             if (active && rank < p.groups && !(e & p.reduced_packs)) {
-                p.out[o | p.load_out[rank] | p.pack_out[e]] = result_of<Term>(mine);
+                p.out[to | p.pack_out[e]] = result_of<Term>(mine);
             }
         }
         return;
