@@ -13,6 +13,7 @@ import numpy as np
 
 __all__ = [
     "dot",
+    "partition_reduce",
     "reduce",
 ]
 
@@ -128,3 +129,53 @@ def dot(x: Any, y: Any, out: np.ndarray[Any, Any] | None = None) -> Any:
         out[...] = result
         return out
     return result[()]
+
+
+def partition_reduce(
+    x: Any,
+    bits: int | tuple[int, ...],
+    op: str = "sum",
+    square: bool = False,
+    out: np.ndarray[Any, Any] | None = None,
+) -> Any:
+    """Sum the elements whose indices agree in `bits`; `gpuopt.partition_reduce`.
+
+    Element i is added to element ``sum(((i >> bits[b]) & 1) << b)`` of the result.
+    """
+    x = np.asarray(x)
+    x = x.astype(x.dtype.newbyteorder("="), copy=False)
+    if op != "sum":
+        raise ValueError(f"op must be 'sum', not {op!r}")
+    if x.ndim != 1:
+        raise ValueError(f"partition_reduce() takes an array of 1 dimension, x has {x.ndim}")
+    n = x.size.bit_length() - 1
+    if x.size != 1 << max(n, 0):
+        raise ValueError(f"x has {x.size} elements, which is not a power of two")
+    bits = tuple(bits) if np.ndim(bits) else (int(bits),)  # type: ignore[arg-type]
+    for place, bit in enumerate(bits):
+        if not 0 <= bit < n:
+            raise ValueError(f"bit {bit} is out of range for 2^{n} elements")
+        if bit in bits[:place]:
+            raise ValueError(f"bit {bit} is repeated in 'bits'")
+    dtype = np.dtype(np.int64) if x.dtype.kind == "i" else x.dtype
+    with np.errstate(all="ignore"):
+        elements = x.astype(wide(dtype))
+        if square and x.dtype.kind == "c":
+            elements = elements.real**2 + elements.imag**2
+            dtype = dtype.type(0).real.dtype
+        elif square:
+            elements = elements * elements
+        axes = tuple(n - 1 - bit for bit in range(n) if bit not in bits)
+        total = np.add.reduce(elements.reshape((2,) * n), axis=axes)
+        kept = sorted(bits, reverse=True)  # the axes that are left, outermost first
+        total = np.asarray(total).transpose([kept.index(bit) for bit in reversed(bits)])
+        result = total.reshape(1 << len(bits)).astype(dtype)
+    if out is not None:
+        if out.shape != result.shape or out.dtype != result.dtype:
+            raise ValueError(
+                f"out must have shape {result.shape} and dtype {result.dtype}, "
+                f"not {out.shape} and {out.dtype}"
+            )
+        out[...] = result
+        return out
+    return result

@@ -287,7 +287,7 @@ def test_no_leak_in_10000_errors(op: str, error: Error) -> None:
 def test_no_array_memory_is_lost(op: str) -> None:
     """NumPy reports its buffers to tracemalloc: none of a call's may stay."""
     args, kwargs, _ = ENTRIES[op].valid()
-    big = [np.repeat(a, 50_000, axis=0) if isinstance(a, np.ndarray) else a for a in args]
+    big = [np.repeat(a, 65_536, axis=0) if isinstance(a, np.ndarray) else a for a in args]
     swapped = [a.astype(a.dtype.newbyteorder()) if hasattr(a, "dtype") else a for a in big]
     call = getattr(gpuopt, op)
     call(*swapped, **kwargs)

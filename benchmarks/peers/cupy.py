@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
+from gpuopt.benchmarks.workloads.partition_reduce import merged_runs
 from gpuopt.lab.workloads import Problem
 
 DEVICES = ("cuda",)
@@ -54,10 +55,26 @@ def dot(x: Any, y: Any) -> Callable[[], Any]:
     return lambda: function(x, y)
 
 
+def partition_reduce(
+    x: Any, bits: tuple[int, ...], op: str = "sum", square: bool = False
+) -> Callable[[], Any]:
+    """Call cupy.sum on a view with an axis per run of bits, then transpose."""
+    shape, axes, order = merged_runs(int(x.size).bit_length() - 1, bits)
+
+    def call() -> Any:
+        view = x
+        if square:
+            view = x.real**2 + x.imag**2 if x.dtype.kind == "c" else x * x
+        return view.reshape(shape).sum(axis=tuple(axes)).transpose(order).reshape(-1)
+
+    return call
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
     "dot": dot,
+    "partition_reduce": partition_reduce,
 }
 
 

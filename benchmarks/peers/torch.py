@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
+from gpuopt.benchmarks.workloads.partition_reduce import merged_runs
 from gpuopt.lab.workloads import Problem
 
 DEVICES = ("cpu", "cuda")
@@ -50,10 +51,28 @@ def dot(x: Any, y: Any) -> Callable[[], Any]:
     return lambda: function(x, y)
 
 
+def partition_reduce(
+    x: Any, bits: tuple[int, ...], op: str = "sum", square: bool = False
+) -> Callable[[], Any]:
+    """Call torch.sum on a view with an axis per run of bits, then permute."""
+    shape, axes, order = merged_runs(x.numel().bit_length() - 1, bits)
+
+    def call() -> Any:
+        view = x
+        if square:
+            view = x.real**2 + x.imag**2 if x.is_complex() else x * x
+        view = view.reshape(shape)
+        view = view.sum(dim=axes) if axes else view.clone()
+        return view.permute(order).reshape(-1)
+
+    return call
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
     "dot": dot,
+    "partition_reduce": partition_reduce,
 }
 
 

@@ -225,8 +225,9 @@ parse_options(frame *f)
     for (int i = b->narrays; i < b->nargs; i++) {
         gpo_option *out = &f->call.opt[i];
         PyObject *object = f->value[i];
+        const char *preset_text = b->op->args[i].preset; /* NULL: required */
         const bool none =
-            object == Py_None && strcmp(b->op->args[i].preset, "None") == 0;
+            object == Py_None && preset_text && strcmp(preset_text, "None") == 0;
         if (!object || none) {
             const gpo_option *preset = &b->preset[i];
             out->given = preset->given;

@@ -1,0 +1,614 @@
+/*
+ * cpu.c  partition_reduce on the CPU.  Order: the loops and their instruction sets, the
+ * job, one chunk of a tile, results, the variants, choose.  What an element contributes
+ * stands in terms.h, the inner loops in cpu.inc.
+ *
+ * The index is cut in two.  The low bits number the elements of a row, which lie side by
+ * side; the kept high bits number the tiles, the reduced ones the rows of a tile.  Rows
+ * of a tile are added pairwise as whole rows; the reduced low bits of the row that is
+ * left are then halved away, the highest first.  Both are plain loops over neighbours.
+ * A chunk has a fixed number of rows, so that neither the number of threads nor the
+ * instruction set changes a bit of the result.
+ */
+#include "terms.h"
+
+#include "../../backend/backend.h"
+
+#include <string.h>
+
+/* The inner loops of one term: an element T, the sum A. */
+typedef struct loops {
+    int bytes, sum_bytes; /* of T and A */
+
+    /* t[c] = the sum of the terms of rows[0..7][c], pairwise, for c in [0, w) */
+    void (*tall)(const void *const *rows, int64_t w, void *t);
+    void (*load)(const void *x, int64_t w, void *t); /* t[c] = the term of x[c] */
+    void (*add)(void *a, const void *b, int64_t w);  /* a[c] += b[c] */
+    /* t = n rows of w sums, each of two neighbouring ones of the 2 n rows x; t may be x */
+    void (*halve)(const void *x, int64_t n, int64_t w, void *t);
+} loops;
+
+#define TERM_NAME(name, dtype, A, TERM) TERM_##name,
+enum { TERMS(TERM_NAME) NTERMS };
+
+/* ---- the three instruction sets ---- */
+
+#define ISA(name) name##_base
+#include "cpu.inc"
+
+#if defined(__x86_64__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+#define ISA(name) name##_v3
+#include "cpu.inc"
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#define ISA(name) name##_v4
+#include "cpu.inc"
+#pragma GCC pop_options
+#else
+#define table_v3 table_base
+#define table_v4 table_base
+#endif
+
+static int
+find_term(const partition_plan *plan)
+{
+    switch (plan->dtype) {
+        case GPO_I32:
+            return plan->square ? TERM_I32_SQ : TERM_I32;
+        case GPO_I64:
+            return plan->square ? TERM_I64_SQ : TERM_I64;
+        case GPO_F16:
+            return plan->square ? TERM_F16_SQ : TERM_F16;
+        case GPO_BF16:
+            return plan->square ? TERM_BF16_SQ : TERM_BF16;
+        case GPO_F32:
+            return plan->square ? TERM_F32_SQ : TERM_F32;
+        case GPO_F64:
+            return plan->square ? TERM_F64_SQ : TERM_F64;
+        case GPO_C64:
+            return TERM_C64_SQ;
+        default:
+            return TERM_C128_SQ;
+    }
+}
+
+static const loops *
+find_loops(gpo_isa isa, const partition_plan *plan)
+{
+    static const loops *const tables[GPO_NISA] = {table_base, table_v3, table_v4};
+    return &tables[isa][find_term(plan)];
+}
+
+/* ---- the job: what every part of one call reads ---- */
+
+enum {
+    ROW_BYTES = 4096,              /* of sums */
+    MAX_ROW = ROW_BYTES / 4,       /* sums of a row */
+    MAX_ROW_BYTES = 2 * ROW_BYTES, /* of elements: c128 */
+    TALL = 8,                      /* rows that `tall` takes */
+    CHUNK_ROWS = 64,               /* of a tile in one task */
+    STRIP_BYTES = 512,             /* of a row that `tall` adds at a time */
+    LINE = 64,                     /* bytes of a cache line */
+    COMBINE = 1024,                /* sums combined in one task */
+    DIRECT_BITS = 2,               /* half a stretch of 4 rows fits the nodes */
+    LEVELS = 6, /* of a chunk's tree: log2(64 / 8) + 1 nodes and the one to come */
+};
+
+typedef struct job {
+    partition_plan plan;
+    const loops *loops;
+    bool packed;                /* elements lie side by side */
+    int low;                    /* bits of the index within a row */
+    int64_t row;                /* 2^low */
+    int64_t sums;               /* left of a row: 2^(kept low bits) */
+    uint64_t kept, reduced;     /* masks of the high bits */
+    int64_t tiles, rows, chunk; /* rows of a tile, and of them in a chunk */
+    int64_t chunks;             /* of a tile */
+    int rows_bits;              /* log2 of the rows of a tile */
+    bool direct;   /* rows lie one after the other and are halved where they lie */
+    int64_t group; /* tiles of a task */
+    char *part;    /* sums, chunks x tiles x sums; NULL if chunks == 1 */
+    int64_t place[MAX_ROW]; /* sum c of a row goes to output place[c] of its tile */
+    bool in_order;          /* place[c] == c */
+} job;
+
+/* The bits of `i` spread over the set bits of `mask`, lowest first. */
+static int64_t
+deposit(int64_t i, uint64_t mask)
+{
+    uint64_t spread = 0;
+    for (; mask; mask &= mask - 1, i >>= 1) {
+        spread |= i & 1 ? mask & -mask : 0;
+    }
+    return (int64_t)spread;
+}
+
+/* The output that element i adds to. */
+static int64_t
+output_of(const partition_plan *plan, int64_t i)
+{
+    uint64_t o = 0;
+    for (int b = 0; b < plan->n; b++) {
+        if (plan->to[b] >= 0) {
+            o |= (uint64_t)(i >> b & 1) << plan->to[b];
+        }
+    }
+    return (int64_t)o;
+}
+
+static const char *
+address(const job *j, int64_t i)
+{
+    const partition_plan *plan = &j->plan;
+    const int64_t at =
+        plan->pairs ? (i >> 1) * plan->stride + (i & 1) : i * plan->stride;
+    return (const char *)plan->x + at * j->loops->bytes;
+}
+
+#define GATHER(type)                                        \
+    for (int64_t i = 0; i < n; i++) {                       \
+        ((type *)to)[i] = ((const type *)from)[i * stride]; \
+    }
+
+/* A row of elements with gaps, side by side. */
+static void
+gather(const job *j, const void *restrict from, void *restrict to)
+{
+    const bool pairs = j->plan.pairs;
+    const int64_t n = pairs ? j->row / 2 : j->row;
+    const int64_t stride = pairs ? j->plan.stride / 2 : j->plan.stride;
+    switch (pairs ? 2 * j->loops->bytes : j->loops->bytes) {
+        case 2:
+            GATHER(uint16_t)
+            return;
+        case 4:
+            GATHER(uint32_t)
+            return;
+        case 8:
+            GATHER(uint64_t)
+            return;
+        default:
+            GATHER(gpo_c128)
+            return;
+    }
+}
+
+/* ---- one chunk of a tile ---- */
+
+/* t = the sum of 8 rows; the lines of the 8 at `next` are asked for meanwhile. */
+static void
+add_eight(const job *j, const char *const *rows, const char *const *next, void *t)
+{
+    const loops *f = j->loops;
+    const int64_t strip = STRIP_BYTES / f->bytes;
+    for (int64_t c = 0; c < j->row; c += strip) {
+        const int64_t w = j->row - c < strip ? j->row - c : strip;
+        const void *at[TALL];
+        for (int k = 0; k < TALL; k++) {
+            at[k] = rows[k] + c * f->bytes;
+            for (int64_t b = 0; next && b < w * f->bytes; b += LINE) {
+                __builtin_prefetch(next[k] + c * f->bytes + b);
+            }
+        }
+        f->tall(at, w, (char *)t + c * f->sum_bytes);
+    }
+}
+
+/* node = the sum of up to 7 rows from `first` on, one after the other */
+static void
+add_few(const job *j, int64_t first, int64_t rows, char *node, char *spare, char *pack)
+{
+    int64_t off = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        const char *x = address(j, first + off);
+        if (!j->packed) {
+            gather(j, x, pack);
+            x = pack;
+        }
+        j->loops->load(x, j->row, r ? spare : node);
+        if (r) {
+            j->loops->add(node, spare, j->row);
+        }
+        off = (int64_t)(((uint64_t)off - j->reduced) & j->reduced);
+    }
+}
+
+/* Where the next 8 rows from `first` on lie; moves *off past them. */
+static void
+find_eight(const job *j, int64_t first, int64_t *off, const char **rows)
+{
+    for (int k = 0; k < TALL; k++) {
+        rows[k] = address(j, first + *off);
+        *off = (int64_t)(((uint64_t)*off - j->reduced) & j->reduced);
+    }
+}
+
+/* nodes[0] = the sum of the rows of a chunk, pairwise */
+static void
+add_rows(const job *j, int64_t first, char (*nodes)[ROW_BYTES], char *pack)
+{
+    if (j->chunk < TALL) {
+        add_few(j, first, j->chunk, nodes[0], nodes[1], pack);
+        return;
+    }
+    const char *rows[TALL], *next[TALL];
+    int64_t off = 0;
+    int depth = 0;
+    find_eight(j, first, &off, next);
+    for (int64_t r = 0; r < j->chunk; r += TALL) {
+        const bool more = r + TALL < j->chunk;
+        memcpy(rows, next, sizeof rows);
+        if (more) {
+            find_eight(j, first, &off, next);
+        }
+        if (!j->packed) {
+            for (int k = 0; k < TALL; k++) {
+                char *to = pack + k * MAX_ROW_BYTES;
+                gather(j, rows[k], to);
+                rows[k] = to;
+            }
+        }
+        add_eight(j, rows, j->packed && more ? next : NULL, nodes[depth]);
+        for (int64_t k = r / TALL; k & 1; k >>= 1) {
+            depth--;
+            j->loops->add(nodes[depth], nodes[depth + 1], j->row);
+        }
+        depth++;
+    }
+}
+
+/* Halves the reduced ones of the lowest `bits` bits away, the highest first. */
+static const char *
+halve_row(const job *j, int bits, const char *row, char *to)
+{
+    int64_t left = (int64_t)1 << bits;
+    for (int b = bits - 1; b >= 0; b--) {
+        if (j->plan.to[b] < 0) {
+            const int64_t w = (int64_t)1 << b;
+            left /= 2;
+            j->loops->halve(row, left / w, w, to);
+            row = to;
+        }
+    }
+    return row;
+}
+
+/* Asks for the rows of a tile to come, if they are few. */
+static void
+prefetch_tile(const job *j, int64_t first)
+{
+    const int64_t bytes = j->row * j->loops->bytes;
+    int64_t off = 0;
+    for (int64_t r = 0; r < j->chunk; r++) {
+        const char *row = address(j, first + off);
+        for (int64_t b = 0; b < bytes; b += LINE) {
+            __builtin_prefetch(row + b);
+        }
+        off = (int64_t)(((uint64_t)off - j->reduced) & j->reduced);
+    }
+}
+
+/* ---- results ---- */
+
+#define PUT(out_type, A, ROUND)                                               \
+    for (int64_t c = 0; c < n; c++) {                                         \
+        ((out_type *)to)[place ? place[c] : c] = ROUND(((const A *)sums)[c]); \
+    }
+
+/* to[place[c]] = the result of sum c of n; place is NULL if results lie in order. */
+static void
+put(gpo_dtype dtype, const void *sums, int64_t n, const int64_t *place, void *to)
+{
+    switch (dtype) {
+        case GPO_F16:
+            PUT(gpo_f16, float, f16_of_f32)
+            return;
+        case GPO_BF16:
+            PUT(gpo_bf16, float, bf16_of_f32)
+            return;
+        case GPO_F32:
+            PUT(float, float, KEEP)
+            return;
+        case GPO_F64:
+            PUT(double, double, KEEP)
+            return;
+        default:
+            PUT(uint64_t, uint64_t, KEEP)
+            return;
+    }
+}
+
+static void
+put_tile(const job *j, int64_t tile, const void *sums, int64_t first, int64_t n)
+{
+    const partition_plan *plan = &j->plan;
+    const int64_t o = output_of(plan, deposit(tile, j->kept));
+    char *to = (char *)plan->out + o * gpo_dtypes[plan->out_dtype].bytes;
+    if (j->in_order) {
+        put(plan->out_dtype, sums, n, NULL,
+            to + first * gpo_dtypes[plan->out_dtype].bytes);
+    }
+    else {
+        put(plan->out_dtype, sums, n, j->place + first, to);
+    }
+}
+
+/* Task i: a chunk of a group of tiles. */
+static void
+sum_chunk(void *context, int64_t i)
+{
+    const job *j = context;
+    const int64_t groups = j->tiles / j->group;
+    const int64_t chunk = i / groups, first = i % groups * j->group;
+    const int64_t down = deposit(chunk * j->chunk, j->reduced);
+    const bool few = j->packed && j->chunk < TALL;
+    _Alignas(64) char nodes[LEVELS][ROW_BYTES];
+    _Alignas(64) char pack[TALL * MAX_ROW_BYTES];
+    for (int64_t tile = first; tile < first + j->group; tile++) {
+        const int64_t at = deposit(tile, j->kept) | down;
+        const char *row = nodes[0];
+        if (few && tile + 1 < j->tiles) {
+            prefetch_tile(j, deposit(tile + 1, j->kept) | down);
+        }
+        if (j->direct) {
+            row = address(j, at);
+        }
+        else {
+            add_rows(j, at, nodes, pack);
+        }
+        row = halve_row(j, j->low + (j->direct ? j->rows_bits : 0), row, nodes[0]);
+        if (j->part) {
+            const int64_t bytes = j->sums * j->loops->sum_bytes;
+            memcpy(j->part + (chunk * j->tiles + tile) * bytes, row, (size_t)bytes);
+        }
+        else {
+            put_tile(j, tile, row, 0, j->sums);
+        }
+    }
+}
+
+/* Task i: COMBINE sums of all chunks, pairwise. */
+static void
+combine(void *context, int64_t i)
+{
+    const job *j = context;
+    const int64_t all = j->tiles * j->sums;
+    const int64_t first = i * COMBINE,
+                  n = all - first < COMBINE ? all - first : COMBINE;
+    const int64_t bytes = j->loops->sum_bytes;
+    char *part = j->part + first * bytes;
+    for (int64_t step = 1; step < j->chunks; step *= 2) {
+        for (int64_t k = 0; k + step < j->chunks; k += 2 * step) {
+            j->loops->add(part + k * all * bytes, part + (k + step) * all * bytes, n);
+        }
+    }
+    for (int64_t c = 0; c < n;) {
+        const int64_t at = (first + c) % j->sums;
+        const int64_t w = j->sums - at < n - c ? j->sums - at : n - c;
+        put_tile(j, (first + c) / j->sums, part + c * bytes, at, w);
+        c += w;
+    }
+}
+
+/* ---- the variants ---- */
+
+static int
+log2_of(int64_t size)
+{
+    int n = 0;
+    while (size >> n > 1) {
+        n++;
+    }
+    return n;
+}
+
+static void
+start(job *j, const gpo_call *call, gpo_isa isa)
+{
+    partition_make_plan(call, &j->plan);
+    const partition_plan *plan = &j->plan;
+    j->loops = find_loops(isa, plan);
+    const int widest = log2_of(ROW_BYTES / j->loops->sum_bytes);
+    j->low = plan->n < widest ? plan->n : widest;
+    j->row = (int64_t)1 << j->low;
+    j->packed = plan->n == 0 || plan->stride == (plan->pairs ? 2 : 1);
+
+    const bool plain =
+        !plan->square &&
+        (plan->dtype == GPO_I64 || plan->dtype == GPO_F32 || plan->dtype == GPO_F64);
+
+    int kept_low = 0;
+    j->in_order = true;
+    memset(j->place, 0, sizeof j->place);
+    for (int b = 0; b < j->low; b++) {
+        if (plan->to[b] >= 0) {
+            const int64_t half = (int64_t)1 << kept_low;
+            for (int64_t c = 0; c < half; c++) {
+                j->place[half + c] =
+                    j->place[c] + (int64_t)((uint64_t)1 << plan->to[b]);
+            }
+            j->in_order = j->in_order && plan->to[b] == kept_low;
+            kept_low++;
+        }
+    }
+    j->sums = (int64_t)1 << kept_low;
+    j->kept = j->reduced = 0;
+    for (int b = j->low; b < plan->n; b++) {
+        *(plan->to[b] < 0 ? &j->reduced : &j->kept) |= (uint64_t)1 << b;
+    }
+    const int high = plan->n - j->low, kept = plan->k - kept_low;
+    j->rows_bits = high - kept;
+    const uint64_t next = (((uint64_t)1 << j->rows_bits) - 1) << j->low;
+    j->direct = plain && j->packed && j->rows_bits <= DIRECT_BITS && j->reduced == next;
+    j->tiles = (int64_t)1 << kept;
+    j->rows = (int64_t)1 << (high - kept);
+    j->chunk = j->rows < CHUNK_ROWS ? j->rows : CHUNK_ROWS;
+    j->chunks = j->rows / j->chunk;
+    const int64_t most = CHUNK_ROWS / j->chunk;
+    j->group = j->tiles < most ? j->tiles : most;
+    j->part = NULL;
+}
+
+static gpo_status
+run(gpo_call *call, bool parallel)
+{
+    job j;
+    start(&j, call, gpo_cpu_isa());
+    if (j.chunks > 1) {
+        const int64_t sums = j.chunks * j.tiles * j.sums;
+        void *memory = NULL;
+        const gpo_status status =
+            gpo_scratch(call, (size_t)(sums * j.loops->sum_bytes), &memory);
+        if (status) {
+            return status;
+        }
+        j.part = memory;
+    }
+    const int64_t tasks = j.chunks * (j.tiles / j.group);
+    const int64_t combines =
+        j.chunks > 1 ? (j.tiles * j.sums + COMBINE - 1) / COMBINE : 0;
+    if (parallel) {
+        gpo_cpu_parallel(tasks, sum_chunk, &j);
+        if (combines > 0) {
+            gpo_cpu_parallel(combines, combine, &j);
+        }
+        return GPO_OK;
+    }
+    for (int64_t i = 0; i < tasks; i++) {
+        sum_chunk(&j, i);
+    }
+    for (int64_t i = 0; i < combines; i++) {
+        combine(&j, i);
+    }
+    return GPO_OK;
+}
+
+static gpo_status
+run_simd(gpo_call *call)
+{
+    return run(call, false);
+}
+
+static gpo_status
+run_threads(gpo_call *call)
+{
+    return run(call, true);
+}
+
+/* ---- scalar: one element after the other ---- */
+
+/* Floats are summed in double, which leaves one rounding worth naming. */
+typedef union total {
+    uint64_t u;
+    double f;
+    float once; /* f rounded */
+} total;
+
+/*
+ * From element i to i + 1 the bits 0 .. b of the index change, b the number of ones
+ * that i ends in; flip[b] is what that does to the index of the result.
+ */
+#define DEFINE_PLAIN(name, dtype, A, TERM)                                             \
+    static void plain_##name(const partition_plan *plan, const int64_t *flip,          \
+                             total *sums)                                              \
+    {                                                                                  \
+        const T_##dtype *x = plan->x;                                                  \
+        const int64_t n = (int64_t)1 << plan->n, stride = plan->stride;                \
+        int64_t o = 0;                                                                 \
+        for (int64_t i = 0;;) {                                                        \
+            const int64_t at = plan->pairs ? (i >> 1) * stride + (i & 1) : i * stride; \
+            sums[o].PLAIN_##A += (T_##A)TERM(x[at]);                                   \
+            if (++i == n) {                                                            \
+                return;                                                                \
+            }                                                                          \
+            o ^= flip[__builtin_ctzll((unsigned long long)i)];                         \
+        }                                                                              \
+    }
+#define PLAIN_U64 u
+#define PLAIN_F32 f
+#define PLAIN_F64 f
+TERMS(DEFINE_PLAIN)
+
+typedef void (*plain_loop)(const partition_plan *plan, const int64_t *flip,
+                           total *sums);
+
+#define PLAIN_ROW(name, dtype, A, TERM) [TERM_##name] = plain_##name,
+static const plain_loop plain[NTERMS] = {TERMS(PLAIN_ROW)};
+
+static gpo_status
+run_scalar(gpo_call *call)
+{
+    partition_plan plan;
+    partition_make_plan(call, &plan);
+    const int64_t outputs = (int64_t)1 << plan.k;
+    int64_t flip[PARTITION_BITS];
+    for (int b = 0; b < plan.n; b++) {
+        flip[b] = output_of(&plan, (int64_t)(((uint64_t)2 << b) - 1));
+    }
+    void *memory = NULL;
+    const gpo_status status =
+        gpo_scratch(call, (size_t)outputs * sizeof(total), &memory);
+    if (status) {
+        return status;
+    }
+    total *sums = memory;
+    memset(sums, 0, (size_t)outputs * sizeof *sums); /* 0.0 too is all zeros */
+    plain[find_term(&plan)](&plan, flip, sums);
+    const gpo_dtype dtype = plan.out_dtype;
+    if (dtype == GPO_F64 || dtype == GPO_I64) {
+        put(dtype, sums, outputs, NULL, plan.out);
+        return GPO_OK;
+    }
+    for (int64_t o = 0; o < outputs; o++) {
+        const total value = {.once = (float)sums[o].f};
+        put(dtype, &value, 1, NULL, (char *)plan.out + o * gpo_dtypes[dtype].bytes);
+    }
+    return GPO_OK;
+}
+
+/* ---- choose ---- */
+
+enum { SCALAR, SIMD, THREADS };
+
+#define RUNS(run)                                                            \
+    {                                                                        \
+        [GPO_I32] = run, [GPO_I64] = run, [GPO_F16] = run, [GPO_BF16] = run, \
+        [GPO_F32] = run, [GPO_F64] = run, [GPO_C64] = run, [GPO_C128] = run, \
+    }
+
+static const gpo_variant variants[] = {
+    [SCALAR] = {"scalar", "one element after the other; a table says which bits flip",
+                "", "run-to-run", RUNS(run_scalar)},
+    [SIMD] = {"simd", "whole rows added pairwise, then their low bits halved away", "",
+              "run-to-run", RUNS(run_simd)},
+    [THREADS] = {"threads", "simd on chunks of fixed size, shared out among threads",
+                 "", "run-to-run", RUNS(run_threads)},
+    {.name = NULL},
+};
+
+static const gpo_variant *
+choose(const gpo_call *call, char why[GPO_MESSAGE])
+{
+    static const char alone[] = "the thread team has one thread";
+    static const char small[] = "under 512 KiB of input starting threads costs more "
+                                "than they save";
+    static const char large[] = "from 512 KiB of input on several threads pay";
+    enum { PAYS = 1 << 19 };
+    const gpo_array *x = &call->in[0];
+    if (x->size < PAYS / gpo_dtypes[x->dtype].bytes) {
+        memcpy(why, small, sizeof small);
+        return &variants[SIMD];
+    }
+    if (gpo_cpu_threads() == 1) {
+        memcpy(why, alone, sizeof alone);
+        return &variants[SIMD];
+    }
+    memcpy(why, large, sizeof large);
+    return &variants[THREADS];
+}
+
+const gpo_table partition_reduce_cpu = {variants, choose};

@@ -1,0 +1,42 @@
+/*
+ * partition_reduce.h  What op.c works out once and every variant reads: which bits of
+ * an element's index are kept, and where in the index of the result they go.
+ */
+#ifndef GPO_PARTITION_REDUCE_H
+#define GPO_PARTITION_REDUCE_H
+
+#include "../../core/gpo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PARTITION_BITS = 64 };
+
+/*
+ * Element i of 2^n adds to output `sum of ((i >> b) & 1) << to[b]` over the kept b; its
+ * bits with to[b] < 0 are summed over.
+ *
+ * A sum of complex numbers is one of twice as many reals whose bit 0, the part, is kept
+ * as bit 0 of the result: `dtype`, n, k and `to` then speak of the reals, and element i
+ * is at x[(i >> 1) * stride + (i & 1)].  Otherwise it is at x[i * stride].
+ */
+typedef struct partition_plan {
+    gpo_dtype dtype; /* of an element: C64 and C128 only with `square` */
+    bool square;     /* sum |x|^2 */
+    bool pairs;      /* the reals of complex numbers */
+    int n, k;
+    int8_t to[PARTITION_BITS];
+    const void *x;
+    int64_t stride; /* in elements of `dtype` */
+    void *out;
+    gpo_dtype out_dtype;
+} partition_plan;
+
+/* The plan of a call whose options partition_reduce's shape rule has accepted. */
+void partition_make_plan(const gpo_call *call, partition_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

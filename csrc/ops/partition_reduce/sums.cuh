@@ -1,0 +1,262 @@
+/*
+ * sums.cuh  What all rungs of partition_reduce share: what an element contributes, sums
+ * of sums, x as a kernel argument, indices taken apart and put together, and the small
+ * kernels around the atomic rungs.
+ */
+#ifndef GPO_PARTITION_REDUCE_SUMS_CUH
+#define GPO_PARTITION_REDUCE_SUMS_CUH
+
+#include <type_traits>
+
+#include "../../device/atomic.cuh"
+#include "../../device/block.cuh"
+#include "../../device/vec.cuh"
+#include "partition_reduce.h"
+
+constexpr int BLOCK = 256;
+
+/* ---- terms: T in memory, Acc to add in, Out in the result ---- */
+
+template <typename Element>
+struct plain_term {
+    static constexpr bool HALF =
+        std::is_same_v<Element, f16> || std::is_same_v<Element, bf16>;
+    using T = Element;
+    using Acc = std::conditional_t<std::is_integral_v<T>, uint64_t,
+                                   std::conditional_t<HALF, float, T>>;
+    using Out = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
+
+    static __device__ __forceinline__ Acc of(T x, bool square)
+    {
+        const Acc v = static_cast<Acc>(value_of(x)); /* integers wrap modulo 2^64 */
+        return square ? v * v : v;
+    }
+};
+
+template <typename Real>
+struct norm_term {
+    using T = complex<Real>;
+    using Acc = Real;
+    using Out = Real;
+
+    static __device__ __forceinline__ Acc of(T x, bool)
+    {
+        return x.re * x.re + x.im * x.im;
+    }
+};
+
+/* What threads and blocks exchange: floats widen, since chains of them may be long. */
+template <typename Acc>
+using part_of = std::conditional_t<std::is_same_v<Acc, float>, double, Acc>;
+
+template <typename Term, typename V>
+__device__ __forceinline__ typename Term::Out
+result_of(V v)
+{
+    if constexpr (std::is_same_v<typename Term::Acc, float>) {
+        return stored_as<typename Term::Out>(static_cast<float>(v));
+    }
+    else {
+        return v;
+    }
+}
+
+/* A long chain of parts; for doubles with what each addition rounds away (TwoSum). */
+template <typename Acc>
+struct chain {
+    part_of<Acc> total = 0;
+
+    __device__ __forceinline__ void add(part_of<Acc> p)
+    {
+        total += p;
+    }
+
+    __device__ __forceinline__ part_of<Acc> value() const
+    {
+        return total;
+    }
+};
+
+template <>
+struct chain<double> {
+    double total = 0, lost = 0;
+
+    __device__ __forceinline__ void add(double p)
+    {
+        const double sum = total + p;
+        const double back = sum - total;
+        lost += (total - (sum - back)) + (p - back);
+        total = sum;
+    }
+
+    __device__ __forceinline__ double value() const
+    {
+        return lost - lost == 0 ? total + lost : total; /* after inf, `lost` is a nan */
+    }
+};
+
+/* ---- x as a kernel argument ---- */
+
+/* Element i lies at x[place(i)]: see partition_plan. */
+template <typename T>
+struct partition_view {
+    const T *x;
+    int64_t stride;
+    int n, k, pairs;
+    bool square;
+    int8_t from[PARTITION_BITS]; /* bit b of an output's index is bit from[b] of i */
+
+    __host__ __device__ __forceinline__ int64_t place(int64_t i) const
+    {
+        return (i >> pairs) * stride + (i & pairs);
+    }
+};
+
+template <typename T>
+partition_view<T>
+view_of(const partition_plan &plan)
+{
+    partition_view<T> view = {static_cast<const T *>(plan.x),
+                              plan.stride,
+                              plan.n,
+                              plan.k,
+                              plan.pairs,
+                              plan.square,
+                              {}};
+    for (int b = 0; b < plan.n; b++) {
+        if (plan.to[b] >= 0) {
+            view.from[plan.to[b]] = static_cast<int8_t>(b);
+        }
+    }
+    return view;
+}
+
+/* ---- indices ---- */
+
+/* The output of element i. */
+template <typename T>
+__device__ __forceinline__ int64_t
+output_of(const partition_view<T> &x, int64_t i)
+{
+    int64_t o = 0;
+    for (int b = 0; b < x.k; b++) {
+        o |= (i >> x.from[b] & 1) << b;
+    }
+    return o;
+}
+
+/* The bits of i spread over the set bits of `mask`, lowest first. */
+__host__ __device__ __forceinline__ int64_t
+deposit(int64_t i, uint64_t mask)
+{
+    uint64_t spread = 0;
+    for (; i; i >>= 1, mask &= mask - 1) {
+        spread |= i & 1 ? mask & (~mask + 1) : 0;
+    }
+    return static_cast<int64_t>(spread);
+}
+
+__host__ __device__ __forceinline__ int64_t
+ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ---- around the atomic rungs ---- */
+
+template <typename Acc>
+__global__ void
+partition_reduce_zero(Acc *sums, int64_t n)
+{
+    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
+    for (int64_t o = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; o < n;
+         o += step) {
+        sums[o] = 0;
+    }
+}
+
+/* out[o] = the sum of `copies` sums, `outputs` apart. */
+template <typename Term>
+__global__ void
+partition_reduce_finish(const typename Term::Acc *sums, int64_t copies, int64_t outputs,
+                        typename Term::Out *out)
+{
+    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
+    for (int64_t o = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
+         o < outputs; o += step) {
+        part_of<typename Term::Acc> total = sums[o];
+        for (int64_t c = 1; c < copies; c++) {
+            total += sums[c * outputs + o];
+        }
+        out[o] = result_of<Term>(total);
+    }
+}
+
+/* Blocks for `n` things of a thread each, at most what keeps the card busy. */
+inline int64_t
+grid_for(const gpo_call *call, int64_t n)
+{
+    const int64_t all = ceil_div(n, BLOCK);
+    const int64_t full = static_cast<int64_t>(gpo_processors(call)) * 16;
+    return all < full ? all : full;
+}
+
+/*
+ * Sums that atomics add to: the result itself where it has their type, else scratch.
+ * `copies` of them, zeroed.
+ */
+template <typename Term>
+gpo_status
+zeroed_sums(gpo_call *call, const partition_plan &plan, int64_t copies,
+            typename Term::Acc **sums)
+{
+    using Acc = typename Term::Acc;
+    const int64_t n = copies << plan.k;
+    void *memory = plan.out;
+    if (copies > 1 || !std::is_same_v<Acc, typename Term::Out>) {
+        const gpo_status status =
+            gpo_scratch(call, static_cast<size_t>(n) * sizeof(Acc), &memory);
+        if (status) {
+            return status;
+        }
+    }
+    *sums = static_cast<Acc *>(memory);
+    return GPO_LAUNCH(call, grid_for(call, n), BLOCK, 0, (partition_reduce_zero<Acc>),
+                      *sums, n);
+}
+
+template <typename Term>
+gpo_status
+finish_sums(gpo_call *call, const partition_plan &plan, int64_t copies,
+            const typename Term::Acc *sums)
+{
+    if (sums == plan.out) {
+        return GPO_OK;
+    }
+    const int64_t outputs = static_cast<int64_t>(1) << plan.k;
+    return GPO_LAUNCH(call, grid_for(call, outputs), BLOCK, 0,
+                      (partition_reduce_finish<Term>), sums, copies, outputs,
+                      static_cast<typename Term::Out *>(plan.out));
+}
+
+/* ---- dispatch: from the dtype of the caller's array to a term ---- */
+
+template <typename Rung, typename T>
+gpo_status
+run_rung(gpo_call *call)
+{
+    partition_plan plan;
+    partition_make_plan(call, &plan);
+    if constexpr (std::is_same_v<T, c64> || std::is_same_v<T, c128>) {
+        using Real = std::conditional_t<std::is_same_v<T, c64>, float, double>;
+        if (plan.pairs) {
+            return Rung::template run<plain_term<Real>>(call, plan);
+        }
+        return Rung::template run<norm_term<Real>>(call, plan);
+    }
+    else {
+        return Rung::template run<plain_term<T>>(call, plan);
+    }
+}
+
+#endif
