@@ -14,6 +14,7 @@ import numpy as np
 __all__ = [
     "dot",
     "partition_reduce",
+    "mean_matvec",
     "reduce",
 ]
 
@@ -176,6 +177,35 @@ def partition_reduce(
                 f"out must have shape {result.shape} and dtype {result.dtype}, "
                 f"not {out.shape} and {out.dtype}"
             )
+        out[...] = result
+        return out
+    return result
+
+
+def mean_matvec(
+    x: Any,
+    matrix: Any,
+    layout: str = "LN",
+    out: np.ndarray[Any, Any] | None = None,
+) -> Any:
+    """Multiply `matrix` with the means of the rows of `x`; as `gpuopt.mean_matvec`.
+
+    `matrix @ x.mean(2).T`, or its transpose for layout 'NL', in NumPy's result type.
+    """
+    x, matrix = (np.asarray(a) for a in (x, matrix))
+    if layout not in ("LN", "NL"):
+        raise ValueError(f"layout must be one of 'LN', 'NL', not {layout!r}")
+    if x.ndim != 3 or matrix.ndim != 2 or matrix.shape[1] != x.shape[1]:
+        raise ValueError(f"x and matrix do not fit: {x.shape} and {matrix.shape}")
+    dtype = x.dtype if x.dtype.kind not in "biu" else np.dtype(np.float64)
+    dtype = np.result_type(dtype, matrix.dtype).newbyteorder("=")
+    acc = wide(dtype)
+    with np.errstate(all="ignore"):
+        total = np.add.reduce(x.astype(dtype).astype(acc), axis=2)
+        means = total / acc.type(x.shape[2])
+        result = np.asarray(matrix.astype(dtype).astype(acc) @ means.T).astype(dtype)
+    result = np.ascontiguousarray(result if layout == "LN" else result.T)
+    if out is not None:
         out[...] = result
         return out
     return result

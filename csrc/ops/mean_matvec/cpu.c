@@ -1,0 +1,380 @@
+/*
+ * cpu.c  mean_matvec on the CPU.  Order: the three instruction sets, the job, means, the
+ * product, the variants, choose.  Elements stand in elements.h, inner loops in cpu.inc.
+ *
+ * Means first, as many threads as there are groups of rows; they are kept in tiles of
+ * batches, row by row, so that the product reads them side by side.  Then the product,
+ * a tile of batches and a block of outputs at a time.
+ */
+#include "elements.h"
+
+#include "../../backend/backend.h"
+
+#include <string.h>
+
+enum {
+    LANES = 32,            /* partial sums of a piece of a row */
+    PIECE = 256,           /* elements whose sum is not yet in a wider type */
+    TILE_BYTES = 128,      /* means of one row of x, for one tile of batches */
+    OUTPUTS_AT_ONCE = 4,   /* rows of the matrix that share what is read of the means */
+    OUTPUTS = 64,          /* of one task */
+    DEPTH = 512,           /* rows of x whose means stay in L2 meanwhile: 64 KiB */
+    GROUP_BYTES = 1 << 17, /* of x in one task */
+};
+
+typedef struct loops {
+    /* the sum of n elements side by side, n in [1, PIECE] */
+    double (*piece)(const void *x, int64_t n);
+    /* see cpu.inc */
+    void (*product)(const void *const *rows, const void *means, int64_t n, void *acc);
+} loops;
+
+/* ---- the three instruction sets ---- */
+
+#define ISA(name) name##_base
+#define VECTOR_BYTES 16
+#include "cpu.inc"
+
+#if defined(__x86_64__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+#define ISA(name) name##_v3
+#define VECTOR_BYTES 32
+#include "cpu.inc"
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#define ISA(name) name##_v4
+#define VECTOR_BYTES 64
+#include "cpu.inc"
+#pragma GCC pop_options
+#else
+#define table_v3 table_base
+#define table_v4 table_base
+#endif
+
+/* ---- the job: what every part of one call reads ---- */
+
+typedef struct job {
+    mean_matvec_plan plan;
+    const loops *loops;
+    gpo_dtype dtype;
+    bool parallel;
+    int64_t bytes, value_bytes; /* of an element, of a value that is computed with */
+    int64_t tile, tiles;        /* batches of a tile, tiles */
+    int64_t group;              /* rows of x of one task */
+    int64_t blocks;             /* of outputs */
+    char *means;                /* tiles x rows x tile */
+    const char *matrix;         /* values; row i starts at i * matrix_pitch values */
+    char *packed;               /* where they are packed, if they are */
+    int64_t matrix_pitch;
+} job;
+
+static int64_t
+ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static void
+each(const job *j, int64_t count, void (*body)(void *context, int64_t i), void *context)
+{
+    if (j->parallel) {
+        gpo_cpu_parallel(count, body, context);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        body(context, i);
+    }
+}
+
+/* n elements, `stride` apart, side by side. */
+static void
+gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t bytes)
+{
+    switch (bytes) {
+        case 2:
+            for (int64_t i = 0; i < n; i++) {
+                ((uint16_t *)to)[i] = ((const uint16_t *)from)[i * stride];
+            }
+            return;
+        case 4:
+            for (int64_t i = 0; i < n; i++) {
+                ((uint32_t *)to)[i] = ((const uint32_t *)from)[i * stride];
+            }
+            return;
+        default:
+            for (int64_t i = 0; i < n; i++) {
+                ((uint64_t *)to)[i] = ((const uint64_t *)from)[i * stride];
+            }
+            return;
+    }
+}
+
+/* ---- means ---- */
+
+static double
+row_mean(const job *j, const char *x)
+{
+    const mean_matvec_plan *p = &j->plan;
+    _Alignas(64) char buffer[PIECE * sizeof(double)];
+    long_sum sum = {0, 0};
+    for (int64_t k = 0; k < p->cols; k += PIECE) {
+        const int64_t n = p->cols - k < PIECE ? p->cols - k : PIECE;
+        const char *at = x + k * p->x_col * j->bytes;
+        if (p->x_col != 1) {
+            gather(buffer, at, n, p->x_col, j->bytes);
+            at = buffer;
+        }
+        long_sum_add(&sum, j->loops->piece(at, n));
+    }
+    return long_sum_value(&sum) / (double)p->cols;
+}
+
+/* Task i: the means of a group of rows, counted through all batches. */
+static void
+mean_group(void *context, int64_t i)
+{
+    const job *j = context;
+    const mean_matvec_plan *p = &j->plan;
+    const int64_t first = i * j->group, all = p->batches * p->rows;
+    const int64_t end = all - first < j->group ? all : first + j->group;
+    int64_t n = first / p->rows, l = first % p->rows;
+    for (int64_t r = first; r < end; r++) {
+        const double mean = row_mean(j, (const char *)p->x +
+                                            (n * p->x_batch + l * p->x_row) * j->bytes);
+        const int64_t at = (n / j->tile * p->rows + l) * j->tile + n % j->tile;
+        if (j->dtype == GPO_F64) {
+            ((double *)j->means)[at] = mean;
+        }
+        else {
+            ((float *)j->means)[at] = (float)mean;
+        }
+        if (++l == p->rows) {
+            l = 0;
+            n++;
+        }
+    }
+}
+
+/* ---- the product ---- */
+
+#define PACK_ROW(dtype, V)                                                           \
+    case GPO_##dtype: {                                                              \
+        const T_##dtype *from = (const T_##dtype *)p->matrix + i * p->matrix_output; \
+        V *to = (V *)j->packed + i * p->rows;                                        \
+        for (int64_t k = 0; k < p->rows; k++) {                                      \
+            to[k] = load_##dtype(from[k * p->matrix_row]);                           \
+        }                                                                            \
+        return;                                                                      \
+    }
+
+/* Task i: row i of the matrix as values side by side. */
+static void
+pack_row(void *context, int64_t i)
+{
+    const job *j = context;
+    const mean_matvec_plan *p = &j->plan;
+    switch (j->dtype) {
+        ELEMENTS(PACK_ROW)
+        default:
+            return;
+    }
+}
+
+#define STORE(dtype, V)                                                          \
+    case GPO_##dtype:                                                            \
+        for (int64_t r = 0; r < outputs; r++) {                                  \
+            T_##dtype *to = (T_##dtype *)p->out + (output + r) * p->out_output + \
+                            batch * p->out_batch;                                \
+            const V *from = (const V *)acc + r * j->tile;                        \
+            for (int64_t c = 0; c < batches; c++) {                              \
+                to[c * p->out_batch] = store_##dtype(from[c]);                   \
+            }                                                                    \
+        }                                                                        \
+        return;
+
+/* Task i: a tile of batches times a block of outputs. */
+static void
+product_block(void *context, int64_t i)
+{
+    const job *j = context;
+    const mean_matvec_plan *p = &j->plan;
+    const int64_t tile = i / j->blocks;
+    const int64_t batch = tile * j->tile, output = i % j->blocks * OUTPUTS;
+    const int64_t left = p->batches - batch;
+    const int64_t batches = left < j->tile ? left : j->tile;
+    const int64_t outputs =
+        p->outputs - output < OUTPUTS ? p->outputs - output : OUTPUTS;
+    _Alignas(64) char acc[OUTPUTS * TILE_BYTES];
+    memset(acc, 0, sizeof acc);
+    for (int64_t k = 0; k < p->rows; k += DEPTH) {
+        const int64_t n = p->rows - k < DEPTH ? p->rows - k : DEPTH;
+        const char *means = j->means + (tile * p->rows + k) * TILE_BYTES;
+        for (int64_t r = 0; r < outputs; r += OUTPUTS_AT_ONCE) {
+            const void *rows[OUTPUTS_AT_ONCE];
+            for (int64_t q = 0; q < OUTPUTS_AT_ONCE; q++) { /* past the end: the last */
+                const int64_t at = output + (r + q < outputs ? r + q : outputs - 1);
+                rows[q] = j->matrix + (at * j->matrix_pitch + k) * j->value_bytes;
+            }
+            j->loops->product(rows, means, n, acc + r * TILE_BYTES);
+        }
+    }
+    switch (j->dtype) {
+        ELEMENTS(STORE)
+        default:
+            return;
+    }
+}
+
+/* ---- the variants ---- */
+
+static gpo_status
+run(gpo_call *call, bool parallel)
+{
+    static const loops *const tables[GPO_NISA] = {table_base, table_v3, table_v4};
+    job j = {.dtype = call->in[0].dtype, .parallel = parallel};
+    mean_matvec_plan *p = &j.plan;
+    mean_matvec_make_plan(call, p);
+    if (p->batches == 0 || p->outputs == 0) {
+        return GPO_OK;
+    }
+    j.loops = &tables[gpo_cpu_isa()][j.dtype];
+    j.bytes = gpo_dtypes[j.dtype].bytes;
+    j.value_bytes = j.dtype == GPO_F64 ? sizeof(double) : sizeof(float);
+    j.tile = TILE_BYTES / j.value_bytes;
+    j.tiles = ceil_div(p->batches, j.tile);
+    j.group = GROUP_BYTES / ((p->cols + 1) * j.bytes) + 1;
+    j.blocks = ceil_div(p->outputs, OUTPUTS);
+
+    const bool in_place = p->matrix_row == 1 && j.bytes == j.value_bytes;
+    const size_t means_bytes = (size_t)(j.tiles * p->rows) * TILE_BYTES;
+    const size_t matrix_bytes =
+        in_place ? 0 : (size_t)(p->outputs * p->rows * j.value_bytes);
+    if (p->rows > 0) {
+        void *memory = NULL;
+        gpo_status status = gpo_scratch(call, means_bytes + matrix_bytes, &memory);
+        if (status) {
+            return status;
+        }
+        j.means = memory;
+        j.packed = j.means + means_bytes;
+        j.matrix = in_place ? p->matrix : j.packed;
+        j.matrix_pitch = in_place ? p->matrix_output : p->rows;
+        if (p->batches % j.tile !=
+            0) { /* columns of the last tile that have no batch */
+            const size_t last = (size_t)p->rows * TILE_BYTES;
+            memset(j.means + means_bytes - last, 0, last);
+        }
+        if (!in_place) {
+            each(&j, p->outputs, pack_row, &j);
+        }
+        each(&j, ceil_div(p->batches * p->rows, j.group), mean_group, &j);
+    }
+    each(&j, j.tiles * j.blocks, product_block, &j);
+    return GPO_OK;
+}
+
+static gpo_status
+run_simd(gpo_call *call)
+{
+    return run(call, false);
+}
+
+static gpo_status
+run_threads(gpo_call *call)
+{
+    return run(call, true);
+}
+
+/* ---- scalar: one element after the other ---- */
+
+#define DEFINE_SCALAR(dtype, V)                                               \
+    static gpo_status scalar_##dtype(gpo_call *call)                          \
+    {                                                                         \
+        mean_matvec_plan p;                                                   \
+        mean_matvec_make_plan(call, &p);                                      \
+        void *memory = NULL;                                                  \
+        gpo_status status =                                                   \
+            gpo_scratch(call, (size_t)(p.rows + 1) * sizeof(V), &memory);     \
+        if (status) {                                                         \
+            return status;                                                    \
+        }                                                                     \
+        V *mean = memory;                                                     \
+        for (int64_t n = 0; n < p.batches; n++) {                             \
+            for (int64_t l = 0; l < p.rows; l++) {                            \
+                const T_##dtype *x =                                          \
+                    (const T_##dtype *)p.x + n * p.x_batch + l * p.x_row;     \
+                long_sum sum = {0, 0};                                        \
+                for (int64_t m = 0; m < p.cols; m++) {                        \
+                    long_sum_add(&sum, (double)load_##dtype(x[m * p.x_col])); \
+                }                                                             \
+                mean[l] = (V)(long_sum_value(&sum) / (double)p.cols);         \
+            }                                                                 \
+            for (int64_t i = 0; i < p.outputs; i++) {                         \
+                const T_##dtype *a =                                          \
+                    (const T_##dtype *)p.matrix + i * p.matrix_output;        \
+                V acc = 0;                                                    \
+                for (int64_t l = 0; l < p.rows; l++) {                        \
+                    acc += load_##dtype(a[l * p.matrix_row]) * mean[l];       \
+                }                                                             \
+                ((T_##dtype *)p.out)[i * p.out_output + n * p.out_batch] =    \
+                    store_##dtype(acc);                                       \
+            }                                                                 \
+        }                                                                     \
+        return GPO_OK;                                                        \
+    }
+
+ELEMENTS(DEFINE_SCALAR)
+
+/* ---- choose ---- */
+
+enum { SCALAR, SIMD, THREADS };
+
+#define SCALAR_ENTRY(dtype, V) [GPO_##dtype] = scalar_##dtype,
+#define SIMD_ENTRY(dtype, V) [GPO_##dtype] = run_simd,
+#define THREADS_ENTRY(dtype, V) [GPO_##dtype] = run_threads,
+
+static const gpo_variant variants[] = {
+    [SCALAR] = {"scalar",
+                "one element after the other, a batch at a time",
+                "",
+                "run-to-run",
+                {ELEMENTS(SCALAR_ENTRY)}},
+    [SIMD] = {"simd",
+              "rows in 32 lanes; four outputs by a tile of batches in registers",
+              "",
+              "run-to-run",
+              {ELEMENTS(SIMD_ENTRY)}},
+    [THREADS] = {"threads",
+                 "simd on groups of rows, then on blocks of the result",
+                 "",
+                 "run-to-run",
+                 {ELEMENTS(THREADS_ENTRY)}},
+    {.name = NULL},
+};
+
+static const gpo_variant *
+choose(const gpo_call *call, char why[GPO_MESSAGE])
+{
+    static const char alone[] = "the thread team has one thread";
+    static const char small[] = "under 256 KiB of x, and a product under 2^20 terms, "
+                                "starting threads costs more than it saves";
+    static const char large[] = "the work is enough for several threads";
+    enum { PAYS_BYTES = 1 << 18, PAYS_TERMS = 1 << 20 };
+    const gpo_array *x = &call->in[0];
+    const double terms = (double)call->out[0].size * (double)x->shape[1];
+    if (x->size < PAYS_BYTES / gpo_dtypes[x->dtype].bytes && terms < PAYS_TERMS) {
+        memcpy(why, small, sizeof small);
+        return &variants[SIMD];
+    }
+    if (gpo_cpu_threads() == 1) {
+        memcpy(why, alone, sizeof alone);
+        return &variants[SIMD];
+    }
+    memcpy(why, large, sizeof large);
+    return &variants[THREADS];
+}
+
+const gpo_table mean_matvec_cpu = {variants, choose};

@@ -1,0 +1,217 @@
+/*
+ * op.c  mean_matvec: the contract.  Order: arguments, result dtype, shape rule, plan,
+ * cost, documentation, descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ */
+#include "mean_matvec.h"
+
+/* ---- arguments ---- */
+
+enum { ARG_X, ARG_MATRIX, ARG_LAYOUT };
+enum { LAYOUT_LN, LAYOUT_NL };
+
+static const char *const layouts[] = {"LN", "NL", NULL};
+
+static const gpo_arg args[] = {
+    [ARG_X] = {"x", GPO_KIND_ARRAY, NULL, NULL},
+    [ARG_MATRIX] = {"matrix", GPO_KIND_ARRAY, NULL, NULL},
+    [ARG_LAYOUT] = {"layout", GPO_KIND_ENUM, "'LN'", layouts},
+    {NULL, GPO_KIND_ARRAY, NULL, NULL},
+};
+
+/* ---- result dtype ---- */
+
+/* NumPy's mean: whole numbers become float64. */
+static gpo_dtype
+mean_dtype(gpo_dtype x)
+{
+    return gpo_dtypes[x].kind == 'f' ? x : GPO_F64;
+}
+
+/*
+ * NumPy's result type of a floating dtype and any real one; float32 for the pairs with
+ * bfloat16 that NumPy has no common dtype for.
+ */
+static gpo_dtype
+promoted(gpo_dtype mean, gpo_dtype other)
+{
+    const gpo_dtype_info *info = &gpo_dtypes[other];
+    if (info->kind == 'f') {
+        const bool both_halves = mean != other && gpo_dtypes[mean].bytes == 2;
+        if (both_halves && info->bytes == 2) {
+            return GPO_F32;
+        }
+        return info->bytes > gpo_dtypes[mean].bytes ? other : mean;
+    }
+    if (info->kind == 'b' || info->bytes == 1) {
+        return mean;
+    }
+    const gpo_dtype holds = info->bytes == 2 ? GPO_F32 : GPO_F64;
+    return gpo_dtypes[holds].bytes > gpo_dtypes[mean].bytes ? holds : mean;
+}
+
+/* ---- shape rule ---- */
+
+static gpo_status
+check_array(gpo_call *call, int i, int ndim, const char *shape)
+{
+    const gpo_array *a = &call->in[i];
+    if (gpo_dtypes[a->dtype].kind == 'c') {
+        return gpo_fail(call, GPO_ETYPE,
+                        "mean_matvec() does not support dtype '%s'; supported: real "
+                        "numbers",
+                        gpo_dtypes[a->dtype].name);
+    }
+    if (a->ndim != ndim) {
+        return gpo_fail(call, GPO_EVALUE,
+                        "%s must have %d dimensions %s, but it has %d", args[i].name,
+                        ndim, shape, a->ndim);
+    }
+    return GPO_OK;
+}
+
+static gpo_status
+shape(gpo_call *call)
+{
+    gpo_array *x = &call->in[ARG_X];
+    gpo_array *matrix = &call->in[ARG_MATRIX];
+    gpo_array *out = &call->out[0];
+    gpo_status status = check_array(call, ARG_X, 3, "(N, L, M)");
+    if (!status) {
+        status = check_array(call, ARG_MATRIX, 2, "(L2, L)");
+    }
+    if (status) {
+        return status;
+    }
+    if (matrix->shape[1] != x->shape[1]) {
+        return gpo_fail(call, GPO_EVALUE,
+                        "matrix has %lld columns, but x has %lld rows in each batch",
+                        (long long)matrix->shape[1], (long long)x->shape[1]);
+    }
+    const gpo_dtype dtype = promoted(mean_dtype(x->dtype), matrix->dtype);
+    for (int i = ARG_X; i <= ARG_MATRIX; i++) {
+        if (call->in[i].dtype != dtype) {
+            call->convert[i] = dtype;
+        }
+    }
+    const bool by_batch = call->opt[ARG_LAYOUT].i == LAYOUT_NL;
+    out->dtype = dtype;
+    out->ndim = 2;
+    out->shape[by_batch ? 1 : 0] = matrix->shape[0];
+    out->shape[by_batch ? 0 : 1] = x->shape[0];
+    return gpo_array_contiguous(call, out);
+}
+
+/* ---- plan ---- */
+
+void
+mean_matvec_make_plan(const gpo_call *call, mean_matvec_plan *plan)
+{
+    const gpo_array *x = &call->in[ARG_X];
+    const gpo_array *matrix = &call->in[ARG_MATRIX];
+    const gpo_array *out = &call->out[0];
+    const bool by_batch = call->opt[ARG_LAYOUT].i == LAYOUT_NL;
+    *plan = (mean_matvec_plan){
+        .x = x->data,
+        .matrix = matrix->data,
+        .out = out->data,
+        .batches = x->shape[0],
+        .rows = x->shape[1],
+        .cols = x->shape[2],
+        .outputs = matrix->shape[0],
+        .x_batch = x->strides[0],
+        .x_row = x->strides[1],
+        .x_col = x->strides[2],
+        .matrix_output = matrix->strides[0],
+        .matrix_row = matrix->strides[1],
+        .out_output = out->strides[by_batch ? 1 : 0],
+        .out_batch = out->strides[by_batch ? 0 : 1],
+    };
+}
+
+/* ---- cost ---- */
+
+static void
+cost(const gpo_call *call, gpo_cost *cost)
+{
+    const gpo_array *x = &call->in[ARG_X];
+    const gpo_array *matrix = &call->in[ARG_MATRIX];
+    const gpo_array *out = &call->out[0];
+    const double bytes = gpo_dtypes[out->dtype].bytes;
+    cost->read_bytes = ((double)x->size + (double)matrix->size) * bytes;
+    cost->written_bytes = (double)out->size * bytes;
+    cost->flops = (double)x->size + 2.0 * (double)out->size * (double)x->shape[1];
+}
+
+/* ---- documentation ---- */
+
+static const char doc[] =
+    "Multiply a matrix with the mean of each row of each batch.\n"
+    "\n"
+    "Parameters\n"
+    "----------\n"
+    "x : array_like, shape (N, L, M), any strides\n"
+    "    N batches of L rows: float16, bfloat16, float32 or float64.  bool and "
+    "integers\n"
+    "    are converted to float64 first, as NumPy's mean does.\n"
+    "matrix : array_like, shape (L2, L), any strides\n"
+    "    Any real dtype.  Where it differs from that of x, both are converted to "
+    "NumPy's\n"
+    "    result type; to float32 for the pairs with bfloat16 that have none.\n"
+    "layout : {'LN', 'NL'}, optional\n"
+    "    The order of the axes of the result.\n"
+    "out : array, optional\n"
+    "    Written and returned; must have the shape and dtype of the result and share "
+    "no\n"
+    "    memory with x or matrix.\n"
+    "\n"
+    "Returns\n"
+    "-------\n"
+    "array\n"
+    "    matrix @ x.mean(2).T, shape (L2, N), or with layout='NL' its transpose, "
+    "(N, L2).\n"
+    "\n"
+    "Raises\n"
+    "------\n"
+    "ValueError\n"
+    "    x has not three or matrix not two dimensions; matrix has not as many columns "
+    "as\n"
+    "    x has rows in a batch; `out` has the wrong shape, is read-only or shares "
+    "memory.\n"
+    "TypeError\n"
+    "    x or matrix is complex or has no number dtype; `out` has the wrong dtype.\n"
+    "\n"
+    "Notes\n"
+    "-----\n"
+    "The mean of no elements (M = 0) is nan, without a warning; a product over no "
+    "rows\n"
+    "(L = 0) is 0.\n"
+    "\n"
+    "Accuracy: let u be 2**-53 for float64 and 2**-24 for the others, which are all\n"
+    "computed in float32.  A mean errs by at most 16 u mean(abs(x)): rows are added "
+    "in\n"
+    "pieces whose sums meet in a wider type.  The product is a sum of L terms in the\n"
+    "order of L, or of pieces of it: a result errs by at most\n"
+    "(L + 18) u (abs(matrix) @ abs(x).mean(2).T), and is rounded once to its dtype.\n"
+    "\n"
+    "Determinism: each variant gives the same bits run to run, for any number of "
+    "threads;\n"
+    "different variants and devices may differ in the last bits.\n"
+    "\n"
+    "The CUDA rungs v0 to v2 follow the document 'CUDA optimisation driven by the "
+    "Nsight\n"
+    "profile'; gpuopt.variants('mean_matvec') lists them all.\n";
+
+/* ---- descriptor ---- */
+
+GPO_TABLES(mean_matvec);
+
+const gpo_op op_mean_matvec = {
+    .name = "mean_matvec",
+    .doc = doc,
+    .args = args,
+    .nout = 1,
+    .shape = shape,
+    .cost = cost,
+    .cpu = &mean_matvec_cpu,
+    .cuda = GPO_CUDA_TABLE(mean_matvec),
+};
