@@ -47,10 +47,25 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any] | None:
     function = getattr(library(), name)
     return lambda: function(x, axis=axis)
 
+def scatter_add(values: Any, index: Any, size: int, mode: str) -> Callable[[], Any]:
+    """Call cupy.bincount with weights, or cupyx.scatter_add for 64-bit floats."""
+    cupy = library()
+    if values.dtype == cupy.float64:
+        scatter = importlib.import_module("cupyx").scatter_add
+
+        def call() -> Any:
+            total = cupy.zeros(size, values.dtype)
+            scatter(total, index, values)
+            return total
+
+        return call
+    return lambda: cupy.bincount(index, values, size)
+
 
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
+    "scatter_add": scatter_add,
 }
 
 

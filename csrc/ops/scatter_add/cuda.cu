@@ -4,6 +4,7 @@
  * rung as a comment, a kernel and a launcher.  v0, v1 and v2 are the methods B, C and A
  * of the source.  Not here: what an index means (input.cuh), the contract (op.c).
  */
+#include "../../device/sort.cuh"
 #include "input.cuh"
 
 #include <stdio.h>
@@ -151,12 +152,12 @@ struct rung_v0 {
  */
 constexpr int SHARED_BLOCK = 512, SHARED_WARPS = SHARED_BLOCK / WARP;
 constexpr int GROUPS_AT_ONCE = 2;
-constexpr int64_t COPIES_BYTES = 64 << 10; /* of tables: three blocks fit on sm_90 */
+constexpr int64_t COPIES_BYTES = 64 << 10; /* of tables: three blocks fit on an H200 */
 constexpr int64_t WORTH = 4; /* elements of a block per place of its table */
 
 template <typename Input, typename Sum>
 __global__ void
-__launch_bounds__(SHARED_BLOCK)
+__launch_bounds__(SHARED_BLOCK, 2)
     scatter_add_v1_shared(Input x, Sum *total, int64_t width, int copies)
 {
     using T = typename Input::T;
@@ -289,12 +290,12 @@ struct rung_v1 {
         const int64_t least = WORTH * width > tile ? WORTH * width : tile;
         const dim3 grid(static_cast<unsigned>(
             clamp(ceil_div(x.n, least), 0, per_processor * gpo_processors(call))));
-        const auto kernel = scatter_add_v1_shared<Input, Sum>;
-        allow_shared(kernel, bytes);
+        allow_shared(scatter_add_v1_shared<Input, Sum>, bytes);
         const gpo_status status = clear(call, total, x.size * BYTES, x.bad);
         return status ? status
                       : GPO_LAUNCH(call, grid, SHARED_BLOCK, static_cast<size_t>(bytes),
-                                   kernel, x, total, width, copies);
+                                   (scatter_add_v1_shared<Input, Sum>), x, total, width,
+                                   copies);
     }
 };
 
@@ -475,6 +476,187 @@ struct rung_v3 {
     }
 };
 
+/*
+ * v4  Stable sort by place, then sums of runs.
+ * Was:   v3 reads the input once for each tile of places.
+ * Now:   places are sorted with the positions they came from; equal ones stay in order.
+ *        A warp adds the runs of 1,024 sorted elements by a segmented scan; a run that
+ *        passes the end of its chunk is joined from the chunks' parts, in order.
+ * Cost:  16 bytes of memory per element; each pass of 8 bits of the place reads the keys
+ *        twice and moves key and position once; then one gather of the values.
+ *        2^32 elements or places do not fit the sort's words and take v3.
+ * Left:  the positions could carry the values along and save the gather.
+ */
+constexpr int RUN_CHUNK = 1024, RUN_WARPS = BLOCK / WARP;
+constexpr uint32_t NO_PLACE = ~0u;
+
+/* An index out of bounds sorts behind all places. */
+template <typename Input>
+__global__ void
+scatter_add_v4_places(Input x, uint32_t *key)
+{
+    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < x.n;
+         i += step) {
+        const int64_t at = x.place(x.index[i * x.index_stride], i);
+        key[i] = static_cast<uint32_t>(at >= 0 ? at : x.size);
+    }
+}
+
+/*
+ * total[k] = the sum of run k where it lies in one chunk; of a run that began before the
+ * chunk heads[chunk], of one that goes on after it tails[chunk].
+ */
+template <typename Input, typename Sum>
+__global__ void
+__launch_bounds__(BLOCK)
+    scatter_add_v4_runs(Input x, const uint32_t *key, const uint32_t *from, Sum *total,
+                        Sum *heads, Sum *tails)
+{
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int64_t chunk = static_cast<int64_t>(blockIdx.x) * RUN_WARPS + warp;
+    const int64_t begin = chunk * RUN_CHUNK;
+    const int64_t end = begin + RUN_CHUNK < x.n ? begin + RUN_CHUNK : x.n;
+    if (begin >= x.n) {
+        return;
+    }
+    const uint32_t before = begin > 0 ? key[begin - 1] : NO_PLACE;
+    uint32_t carried = NO_PLACE;
+    Sum carry{};
+    for (int64_t row = begin; row < end; row += WARP) {
+        const int64_t i = row + lane;
+        const uint32_t k = i < end ? key[i] : NO_PLACE;
+        const uint32_t next = i + 1 < x.n ? key[i + 1] : NO_PLACE;
+        const bool is_place = k < x.size;
+        Sum sum = is_place ? x.lift(x.values[from[i] * x.values_stride]) : Sum{};
+#pragma unroll
+        for (int d = 1; d < WARP; d *= 2) {
+            const int left = lane >= d ? lane - d : lane;
+            const Sum other = shuffle(sum, left);
+            const uint32_t of_other = __shfl_sync(ALL_LANES, k, left);
+            if (lane >= d && of_other == k) {
+                sum = other + sum;
+            }
+        }
+        if (k == carried) {
+            sum = carry + sum;
+        }
+        if (is_place && (next != k || i == end - 1)) {
+            Sum *const to = k == before ? &heads[chunk]
+                            : next == k ? &tails[chunk]
+                                        : &total[k];
+            *to = sum;
+        }
+        carried = __shfl_sync(ALL_LANES, k, WARP - 1);
+        carry = shuffle(sum, WARP - 1);
+    }
+}
+
+/* The runs that go on after the chunk they begin in: a warp for each chunk. */
+template <typename Sum>
+__global__ void
+scatter_add_v4_join(const uint32_t *key, int64_t n, int64_t size, const Sum *heads,
+                    const Sum *tails, Sum *total)
+{
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int64_t chunk = static_cast<int64_t>(blockIdx.x) * RUN_WARPS + warp;
+    const int64_t begin = chunk * RUN_CHUNK, end = begin + RUN_CHUNK;
+    if (end >= n) {
+        return;
+    }
+    const uint32_t k = key[end - 1];
+    if (k >= size || key[end] != k || (begin > 0 && key[begin - 1] == k)) {
+        return;
+    }
+    int64_t low = end, high = n; /* where the run ends */
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (key[middle] == k) {
+            low = middle + 1;
+        }
+        else {
+            high = middle;
+        }
+    }
+    Sum sum = lane == 0 ? tails[chunk] : Sum{};
+    for (int64_t c = chunk + 1 + lane; c <= (low - 1) / RUN_CHUNK; c += WARP) {
+        sum = sum + heads[c];
+    }
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2) {
+        sum = sum + shuffle_down(sum, d);
+    }
+    if (lane == 0) {
+        total[k] = sum;
+    }
+}
+
+struct rung_v4 {
+    static constexpr bool DETERMINISTIC = true;
+
+    template <typename Input, typename Sum>
+    static gpo_status run(gpo_call *call, const Input &x, Sum *total)
+    {
+        if (x.n > UINT32_MAX || x.size >= UINT32_MAX) {
+            return rung_v3::run(call, x, total);
+        }
+        constexpr int64_t BYTES = sizeof(Sum);
+        const size_t words = static_cast<size_t>(x.n) * sizeof(uint32_t);
+        const int64_t chunks = ceil_div(x.n, RUN_CHUNK);
+        void *memory[5] = {};
+        gpo_status status = clear(call, total, x.size * BYTES, x.bad);
+        for (int k = 0; k < 4 && !status; k++) {
+            status = gpo_scratch(call, words, &memory[k]);
+        }
+        if (!status) {
+            status =
+                gpo_scratch(call, static_cast<size_t>(2 * chunks * BYTES), &memory[4]);
+        }
+        if (status) {
+            return status;
+        }
+        sort_pairs<uint32_t> pairs = {
+            static_cast<uint32_t *>(memory[0]), static_cast<uint32_t *>(memory[1]),
+            static_cast<uint32_t *>(memory[2]), static_cast<uint32_t *>(memory[3])};
+        Sum *const heads = static_cast<Sum *>(memory[4]);
+
+        /* Places ask for the index alone and runs for the values: fewer kernels. */
+        scatter_add_input<uint8_t, typename Input::I> index = {};
+        index.index = x.index;
+        index.index_stride = x.index_stride;
+        index.n = x.n;
+        index.size = x.size;
+        index.mode = x.mode;
+        index.is_unsigned = x.is_unsigned;
+        index.bad = x.bad;
+        scatter_add_input<typename Input::T, int64_t> values = {};
+        values.values = x.values;
+        values.values_stride = x.values_stride;
+        values.n = x.n;
+        values.size = x.size;
+        values.truth = x.truth;
+        values.sign = x.sign;
+
+        const dim3 wide(static_cast<unsigned>(clamp(ceil_div(x.n, BLOCK), 0, 1 << 16)));
+        const dim3 grid(static_cast<unsigned>(ceil_div(chunks, RUN_WARPS)));
+        status = GPO_LAUNCH(call, wide, BLOCK, 0,
+                            (scatter_add_v4_places<decltype(index)>), index, pairs.key);
+        if (!status) {
+            status =
+                sort_by_key(call, &pairs, x.n, static_cast<uint64_t>(x.size) + 1, true);
+        }
+        if (!status) {
+            status = GPO_LAUNCH(call, grid, BLOCK, 0,
+                                (scatter_add_v4_runs<decltype(values), Sum>), values,
+                                pairs.key, pairs.payload, total, heads, heads + chunks);
+        }
+        return status
+                   ? status
+                   : GPO_LAUNCH(call, grid, BLOCK, 0, (scatter_add_v4_join<Sum>),
+                                pairs.key, x.n, x.size, heads, heads + chunks, total);
+    }
+};
+
 /* ---- the frame of a call: inputs as lines, sums, the bad index, the result ---- */
 
 /* A view of `a` as one line of elements; an array that is none is packed first. */
@@ -588,6 +770,8 @@ run_rung(gpo_call *call)
 
 /* ---- table and choice ---- */
 
+constexpr int64_t ORDERED_BYTES = 96 << 10; /* eight tiles of v3 */
+
 #define RUNG(v)                                       \
     template <typename T>                             \
     static gpo_status scatter_add_##v(gpo_call *call) \
@@ -598,6 +782,7 @@ RUNG(v0)
 RUNG(v1)
 RUNG(v2)
 RUNG(v3)
+RUNG(v4)
 
 static const gpo_variant variants[] = {
     {"v0", "one global atomic per element (method B)", "", "no",
@@ -608,6 +793,8 @@ static const gpo_variant variants[] = {
      GPO_ALL(scatter_add_v2)},
     {"v3", "one writer per table, no atomics", "", "run-to-run",
      GPO_ALL(scatter_add_v3)},
+    {"v4", "stable sort by place, then sums of runs", "", "run-to-run",
+     GPO_ALL(scatter_add_v4)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -616,12 +803,17 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     scatter_add_plan plan;
     scatter_add_make_plan(call, &plan);
-    if (plan.deterministic) {
+    const int64_t bytes = plan.size * gpo_dtypes[call->out[0].dtype].bytes;
+    if (plan.deterministic && bytes <= ORDERED_BYTES) {
         snprintf(why, GPO_MESSAGE,
-                 "v3 adds in a fixed order, as deterministic=True asks");
+                 "v3: deterministic=True, and up to 96 KB of result take few tiles");
         return &variants[3];
     }
-    const int64_t bytes = plan.size * gpo_dtypes[call->out[0].dtype].bytes;
+    if (plan.deterministic) {
+        snprintf(why, GPO_MESSAGE,
+                 "v4: deterministic=True, and a result above 96 KB is worth a sort");
+        return &variants[4];
+    }
     if (bytes > COPIES_BYTES) {
         snprintf(why, GPO_MESSAGE,
                  "v0: a result above 64 KB has addresses enough for global atomics");

@@ -48,6 +48,32 @@ operator+(complex<Real> a, complex<Real> b)
 
 constexpr unsigned long long NONE_BAD = ~0ull;
 
+/*
+ * The place of an index outside of [0, size), -1 if it has none.  Not inlined: the
+ * divisions of 'wrap' would stand beside every atomic.
+ */
+static __device__ __noinline__ int64_t
+scatter_add_outside(int64_t at, int64_t i, int64_t size, scatter_add_mode mode,
+                    bool is_unsigned, unsigned long long *bad)
+{
+    const bool below = at < 0 && !is_unsigned;
+    if (mode == SCATTER_ADD_CLIP) {
+        return below ? 0 : size - 1;
+    }
+    if (mode == SCATTER_ADD_WRAP) {
+        if (!below) {
+            return static_cast<uint64_t>(at) % static_cast<uint64_t>(size);
+        }
+        const int64_t rest = at % size;
+        return rest < 0 ? rest + size : rest;
+    }
+    if (below && at + size >= 0) {
+        return at + size;
+    }
+    atomicMin(bad, static_cast<unsigned long long>(i));
+    return -1;
+}
+
 template <typename Value, typename Index>
 struct scatter_add_input {
     using T = Value;
@@ -82,28 +108,7 @@ struct scatter_add_input {
         if (static_cast<uint64_t>(at) < static_cast<uint64_t>(size)) {
             return at;
         }
-        return place_outside(at, i);
-    }
-
-  private:
-    __device__ __noinline__ int64_t place_outside(int64_t at, int64_t i) const
-    {
-        const bool below = at < 0 && !is_unsigned;
-        if (mode == SCATTER_ADD_CLIP) {
-            return below ? 0 : size - 1;
-        }
-        if (mode == SCATTER_ADD_WRAP) {
-            if (!below) {
-                return static_cast<uint64_t>(at) % static_cast<uint64_t>(size);
-            }
-            const int64_t rest = at % size;
-            return rest < 0 ? rest + size : rest;
-        }
-        if (below && at + size >= 0) {
-            return at + size;
-        }
-        atomicMin(bad, static_cast<unsigned long long>(i));
-        return -1;
+        return scatter_add_outside(at, i, size, mode, is_unsigned, bad);
     }
 };
 
