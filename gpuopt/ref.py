@@ -16,6 +16,7 @@ __all__ = [
     "partition_reduce",
     "mean_matvec",
     "reduce",
+    "scatter_add",
 ]
 
 
@@ -206,6 +207,61 @@ def mean_matvec(
         result = np.asarray(matrix.astype(dtype).astype(acc) @ means.T).astype(dtype)
     result = np.ascontiguousarray(result if layout == "LN" else result.T)
     if out is not None:
+        out[...] = result
+        return out
+    return result
+
+
+def scatter_add(
+    values: Any,
+    index: Any,
+    size: int,
+    mode: str = "raise",
+    deterministic: bool = False,
+    out: np.ndarray[Any, Any] | None = None,
+) -> Any:
+    """out[index[i]] += values[i] into zeros; the meaning of `gpuopt.scatter_add`.
+
+    Whole numbers are added in 64 bits, as np.sum does; `deterministic` changes nothing
+    here, where one element follows the other.
+    """
+    values, index = np.asarray(values), np.asarray(index)
+    if values.shape != index.shape:
+        raise ValueError(f"values has shape {values.shape}, index has {index.shape}")
+    if index.dtype.kind not in "iu":
+        raise TypeError(f"index must be of integers, not {index.dtype}")
+    if size < 0:
+        raise ValueError("negative dimensions are not allowed")
+    places = index.ravel().astype("u8" if index.dtype.kind == "u" else "i8")
+    if mode == "raise":
+        low = 0 if index.dtype.kind == "u" else -size
+        bad = np.flatnonzero((places < low) | (places >= size))
+        if bad.size:
+            raise IndexError(
+                f"index {places[bad[0]]} at position {bad[0]} is out of bounds for axis 0 "
+                f"with size {size}"
+            )
+        places = np.where(places < 0, places + places.dtype.type(size), places)
+    elif mode not in ("wrap", "clip"):
+        raise ValueError(f"mode must be 'raise', 'wrap' or 'clip', not {mode!r}")
+    elif size == 0 and places.size:
+        raise IndexError("cannot do a non-empty scatter_add into an empty axis")
+    elif places.size:
+        last = places.dtype.type(size - 1)
+        places = places % places.dtype.type(size) if mode == "wrap" else places.clip(0, last)
+    dtype = values.dtype.newbyteorder("=")
+    if dtype.kind in "biu":
+        dtype = np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
+    total = np.zeros(size, wide(dtype))
+    with np.errstate(all="ignore"):
+        np.add.at(total, places.astype(np.intp), values.ravel().astype(total.dtype))
+        result = total.astype(dtype)
+    if out is not None:
+        if out.shape != result.shape or out.dtype != result.dtype:
+            raise ValueError(
+                f"out must have shape {result.shape} and dtype {result.dtype}, "
+                f"not {out.shape} and {out.dtype}"
+            )
         out[...] = result
         return out
     return result

@@ -48,6 +48,20 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any] | None:
     function = getattr(library(), name)
     return lambda: function(x, axis=axis)
 
+def scatter_add(values: Any, index: Any, size: int, mode: str) -> Callable[[], Any]:
+    """Call cupy.bincount with weights, or cupyx.scatter_add for 64-bit floats."""
+    cupy = library()
+    if values.dtype == cupy.float64:
+        scatter = importlib.import_module("cupyx").scatter_add
+
+        def call() -> Any:
+            total = cupy.zeros(size, values.dtype)
+            scatter(total, index, values)
+            return total
+
+        return call
+    return lambda: cupy.bincount(index, values, size)
+
 
 def dot(x: Any, y: Any) -> Callable[[], Any]:
     """Call cupy.dot."""
@@ -75,6 +89,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "scan": scan,
     "dot": dot,
     "partition_reduce": partition_reduce,
+    "scatter_add": scatter_add,
 }
 
 

@@ -36,6 +36,19 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
     accumulate = SCANS[op].accumulate
     return lambda: accumulate(x, axis=axis)
 
+def scatter_add(values: Any, index: Any, size: int, mode: str) -> Callable[[], Any]:
+    """Call np.bincount with weights, or np.add.at where it would not be exact."""
+    if values.dtype.kind != "f":
+        dtype = values.dtype if values.dtype.kind == "c" else np.dtype(np.int64)
+
+        def add_at() -> Any:
+            total = np.zeros(size, dtype)
+            np.add.at(total, index, values)
+            return total
+
+        return add_at
+    return lambda: np.bincount(index, values, size)
+
 
 def dot(x: Any, y: Any) -> Callable[[], Any]:
     """Call np.dot."""
@@ -68,6 +81,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "scan": scan,
     "dot": dot,
     "partition_reduce": partition_reduce,
+    "scatter_add": scatter_add,
 }
 
 

@@ -44,6 +44,16 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
         return lambda: function(x, dim=axis).values
     return lambda: function(x, dim=axis)
 
+def scatter_add(values: Any, index: Any, size: int, mode: str) -> Callable[[], Any]:
+    """Call index_add_ on a fresh tensor of zeros."""
+    torch = library()
+    dtype = values.dtype
+    if not (dtype.is_floating_point or dtype.is_complex):
+        dtype, values = torch.int64, values.to(torch.int64)
+    return lambda: torch.zeros(size, dtype=dtype, device=values.device).index_add_(
+        0, index, values
+    )
+
 
 def dot(x: Any, y: Any) -> Callable[[], Any]:
     """Call torch.dot."""
@@ -73,6 +83,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "scan": scan,
     "dot": dot,
     "partition_reduce": partition_reduce,
+    "scatter_add": scatter_add,
 }
 
 

@@ -1,0 +1,165 @@
+/*
+ * elements.h  scatter_add on the CPU: what an element is, and the type its sum is made
+ * in.  Order: elements, how they are widened and narrowed, the list of all dtypes.
+ * Not here: the loops (cpu.inc), the walk over the arrays (cpu.c).
+ */
+#ifndef GPO_SCATTER_ADD_ELEMENTS_H
+#define GPO_SCATTER_ADD_ELEMENTS_H
+
+#include "scatter_add.h"
+
+#include <math.h>
+#include <string.h>
+
+/*
+ * Comparisons may be made both ways at once; no caller looks at the FP flags.  Before
+ * the functions: gcc inlines none into one with other options.
+ */
+#ifndef __clang__
+#pragma GCC optimize("no-trapping-math")
+#endif
+
+/* ---- elements: T_F32 is the C type of GPO_F32 ---- */
+
+#define GPO_DTYPE(suffix, type, name, bytes, kind) typedef type T_##suffix;
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+
+typedef union float_bits {
+    float f;
+    uint32_t u;
+} float_bits;
+
+static inline float
+float_of_f16(gpo_f16 x)
+{
+    const uint32_t size = x.bits & 0x7fffu;
+    const float_bits tiny = {.f = (float)(int32_t)size * 0x1p-24f};
+    uint32_t bits = (size << 13) + (112u << 23);
+    bits += size >= 0x7c00 ? 112u << 23 : 0; /* inf and nan */
+    bits = size < 0x400 ? tiny.u : bits;     /* subnormal */
+    const float_bits y = {.u = bits | (x.bits & 0x8000u) << 16};
+    return y.f;
+}
+
+static inline float
+float_of_bf16(gpo_bf16 x)
+{
+    const float_bits y = {.u = (uint32_t)x.bits << 16};
+    return y.f;
+}
+
+/* Rounds to odd: the later rounding to 16 bits is then that of the exact value. */
+static inline float_bits
+float_of_f64(double x)
+{
+    float_bits y = {.f = (float)x};
+    if ((double)y.f != x && x == x) {
+        y.u -= fabs((double)y.f) > fabs(x);
+        y.u |= 1;
+    }
+    return y;
+}
+
+static inline gpo_f16
+f16_of_f64(double x)
+{
+    const float_bits y = float_of_f64(x);
+    uint32_t size = y.u & 0x7fffffffu;
+    if (size > 0x7f800000u) {
+        size = 0x7e00;
+    }
+    else if (size >= 0x47800000u) { /* 2^16 */
+        size = 0x7c00;
+    }
+    else if (size < 0x38800000u) { /* 2^-14: one unit of f16 is one of 0.5f */
+        float_bits sum = {.u = size};
+        sum.f += 0.5f;
+        size = sum.u - 0x3f000000u;
+    }
+    else {
+        size = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
+    }
+    return (gpo_f16){(uint16_t)(size | (y.u >> 16 & 0x8000u))};
+}
+
+static inline gpo_bf16
+bf16_of_f64(double x)
+{
+    const float_bits y = float_of_f64(x);
+    if (x != x) {
+        return (gpo_bf16){0x7fc0};
+    }
+    return (gpo_bf16){(uint16_t)((y.u + 0x7fff + (y.u >> 16 & 1)) >> 16)};
+}
+
+/* ---- widened, added, narrowed ---- */
+
+#define KEEP(x) (x)
+#define TRUTH(x) ((x) != 0)
+#define WRAP(x) ((uint64_t)(int64_t)(x)) /* modulo 2^64, sign extended */
+
+static inline gpo_c128
+c128_of_c64(gpo_c64 x)
+{
+    return (gpo_c128){x.re, x.im};
+}
+
+static inline gpo_c64
+c64_of_c128(gpo_c128 x)
+{
+    return (gpo_c64){(float)x.re, (float)x.im};
+}
+
+static inline gpo_c128
+add_c128(gpo_c128 a, gpo_c128 b)
+{
+    return (gpo_c128){a.re + b.re, a.im + b.im};
+}
+
+#define ADD(a, b) ((a) + (b))
+#define AS_I64(x) ((int64_t)(x))
+#define AS_F32(x) ((float)(x))
+
+/* SUMS(X): X(S, type, ADD) for each type that sums are made in. */
+#define SUMS(X)           \
+    X(U64, uint64_t, ADD) \
+    X(F64, double, ADD)   \
+    X(C128, gpo_c128, add_c128)
+
+/* ELEMENTS(X): X(dtype, S, LOAD), S the type of its sums, LOAD what makes one of it. */
+#define ELEMENTS(X)             \
+    X(BOOL, U64, TRUTH)         \
+    X(I8, U64, WRAP)            \
+    X(U8, U64, KEEP)            \
+    X(I16, U64, WRAP)           \
+    X(U16, U64, KEEP)           \
+    X(I32, U64, WRAP)           \
+    X(U32, U64, KEEP)           \
+    X(I64, U64, WRAP)           \
+    X(U64, U64, KEEP)           \
+    X(F16, F64, float_of_f16)   \
+    X(BF16, F64, float_of_bf16) \
+    X(F32, F64, KEEP)           \
+    X(F64, F64, KEEP)           \
+    X(C64, C128, c128_of_c64)   \
+    X(C128, C128, KEEP)
+
+/* RESULTS(X): X(dtype, S, STORE) for each dtype a result has. */
+#define RESULTS(X)            \
+    X(I64, U64, AS_I64)       \
+    X(U64, U64, KEEP)         \
+    X(F16, F64, f16_of_f64)   \
+    X(BF16, F64, bf16_of_f64) \
+    X(F32, F64, AS_F32)       \
+    X(F64, F64, KEEP)         \
+    X(C64, C128, c64_of_c128) \
+    X(C128, C128, KEEP)
+
+/* INDICES(X): X(dtype, NEGATIVE) for each dtype of an index as it is read. */
+#define INDICES(X) \
+    X(I32, true)   \
+    X(I64, true)   \
+    X(U64, false)
+
+#endif

@@ -1,0 +1,266 @@
+/*
+ * op.c  scatter_add: the contract.  Order: arguments, shape rule, plan, cost,
+ * documentation, descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ */
+#include "scatter_add.h"
+
+#include <inttypes.h>
+
+/* ---- arguments ---- */
+
+enum { ARG_VALUES, ARG_INDEX, ARG_SIZE, ARG_MODE, ARG_DETERMINISTIC };
+
+static const char *const modes[] = {"raise", "wrap", "clip", NULL};
+
+static const gpo_arg args[] = {
+    [ARG_VALUES] = {"values", GPO_KIND_ARRAY, NULL, NULL},
+    [ARG_INDEX] = {"index", GPO_KIND_ARRAY, NULL, NULL},
+    [ARG_SIZE] = {"size", GPO_KIND_INT, NULL, NULL},
+    [ARG_MODE] = {"mode", GPO_KIND_ENUM, "'raise'", modes},
+    [ARG_DETERMINISTIC] = {"deterministic", GPO_KIND_BOOL, "False", NULL},
+    {NULL, GPO_KIND_ARRAY, NULL, NULL},
+};
+
+/* ---- shape rule ---- */
+
+/* NumPy's rule for a sum: integers are added in 64 bits. */
+static gpo_dtype
+sum_dtype(gpo_dtype x)
+{
+    const char kind = gpo_dtypes[x].kind;
+    return kind == 'u' ? GPO_U64 : kind == 'i' || kind == 'b' ? GPO_I64 : x;
+}
+
+static gpo_status
+check_shapes(gpo_call *call)
+{
+    const gpo_array *values = &call->in[SCATTER_ADD_VALUES];
+    const gpo_array *index = &call->in[SCATTER_ADD_INDEX];
+    if (values->ndim != index->ndim) {
+        return gpo_fail(call, GPO_EVALUE,
+                        "values and index must have the same shape, but values has %d "
+                        "dimensions and index has %d",
+                        values->ndim, index->ndim);
+    }
+    for (int d = 0; d < values->ndim; d++) {
+        if (values->shape[d] != index->shape[d]) {
+            return gpo_fail(call, GPO_EVALUE,
+                            "values and index must have the same shape, but axis %d of "
+                            "values has length %" PRId64 " and that of index %" PRId64,
+                            d, values->shape[d], index->shape[d]);
+        }
+    }
+    return GPO_OK;
+}
+
+/* Indices are read as int32, int64 or uint64; narrower ones are converted. */
+static gpo_status
+check_index(gpo_call *call)
+{
+    const gpo_dtype dtype = call->in[SCATTER_ADD_INDEX].dtype;
+    switch (dtype) {
+        case GPO_I32:
+        case GPO_I64:
+        case GPO_U64:
+            return GPO_OK;
+        case GPO_I8:
+        case GPO_U8:
+        case GPO_I16:
+        case GPO_U16:
+            call->convert[SCATTER_ADD_INDEX] = GPO_I32;
+            return GPO_OK;
+        case GPO_U32:
+            call->convert[SCATTER_ADD_INDEX] = GPO_I64;
+            return GPO_OK;
+        default:
+            return gpo_fail(call, GPO_ETYPE,
+                            "scatter_add() takes integers for index, not dtype '%s'",
+                            gpo_dtypes[dtype].name);
+    }
+}
+
+static gpo_status
+shape(gpo_call *call)
+{
+    gpo_array *out = &call->out[0];
+    gpo_status status = check_shapes(call);
+    if (!status) {
+        status = check_index(call);
+    }
+    if (status) {
+        return status;
+    }
+    const int64_t size = call->opt[ARG_SIZE].i;
+    if (size < 0) {
+        return gpo_fail(call, GPO_EVALUE, "negative dimensions are not allowed");
+    }
+    if (size == 0 && call->in[SCATTER_ADD_INDEX].size > 0 &&
+        call->opt[ARG_MODE].i != SCATTER_ADD_RAISE) {
+        return gpo_fail(call, GPO_EINDEX,
+                        "cannot do a non-empty scatter_add into an empty axis");
+    }
+    out->dtype = sum_dtype(call->in[SCATTER_ADD_VALUES].dtype);
+    out->ndim = 1;
+    out->shape[0] = size;
+    return gpo_array_contiguous(call, out);
+}
+
+/* ---- plan ---- */
+
+void
+scatter_add_make_plan(const gpo_call *call, scatter_add_plan *plan)
+{
+    plan->n = call->in[SCATTER_ADD_INDEX].size;
+    plan->size = call->out[0].size;
+    plan->mode = (scatter_add_mode)call->opt[ARG_MODE].i;
+    plan->deterministic = call->opt[ARG_DETERMINISTIC].i != 0;
+    plan->is_unsigned = call->in[SCATTER_ADD_INDEX].dtype == GPO_U64;
+    plan->late = plan->mode == SCATTER_ADD_RAISE && call->out_given[0] != GPO_NONE;
+}
+
+bool
+scatter_add_is_line(const gpo_array *a, int64_t *stride)
+{
+    int64_t inner = 1; /* elements of the axes to the right */
+    bool first = true;
+    *stride = 1;
+    for (int d = a->ndim - 1; d >= 0; d--) {
+        if (a->shape[d] == 1) {
+            continue;
+        }
+        if (first) {
+            *stride = a->strides[d];
+            first = false;
+        }
+        else if (a->strides[d] != *stride * inner) {
+            return a->size == 0;
+        }
+        inner *= a->shape[d];
+    }
+    return true;
+}
+
+gpo_status
+scatter_add_refuse(gpo_call *call, const scatter_add_plan *plan, int64_t raw,
+                   int64_t position)
+{
+    if (plan->is_unsigned) {
+        return gpo_fail(call, GPO_EINDEX,
+                        "index %" PRIu64 " at position %" PRId64
+                        " is out of bounds for axis 0 with size %" PRId64,
+                        (uint64_t)raw, position, plan->size);
+    }
+    return gpo_fail(call, GPO_EINDEX,
+                    "index %" PRId64 " at position %" PRId64
+                    " is out of bounds for axis 0 with size %" PRId64,
+                    raw, position, plan->size);
+}
+
+/* ---- cost ---- */
+
+static void
+cost(const gpo_call *call, gpo_cost *cost)
+{
+    const gpo_array *values = &call->in[SCATTER_ADD_VALUES];
+    const gpo_array *index = &call->in[SCATTER_ADD_INDEX];
+    const gpo_array *out = &call->out[0];
+    cost->read_bytes = (double)values->size * (gpo_dtypes[values->dtype].bytes +
+                                               gpo_dtypes[index->dtype].bytes);
+    cost->written_bytes = (double)out->size * gpo_dtypes[out->dtype].bytes;
+    cost->flops = (double)values->size;
+}
+
+/* ---- documentation ---- */
+
+static const char doc[] =
+    "Add values at given places of a new array: out[index[i]] += values[i].\n"
+    "\n"
+    "np.bincount(index, weights=values, minlength=size) with a fixed length, in the "
+    "dtype\n"
+    "of the values.\n"
+    "\n"
+    "Parameters\n"
+    "----------\n"
+    "values : array_like, any shape and strides\n"
+    "    bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64,\n"
+    "    complex64, complex128.\n"
+    "index : array_like of integers, the shape of values\n"
+    "    Where each value goes; taken with values in C order.  int32, int64 and uint64 "
+    "are\n"
+    "    read as they are, other integers are converted first.\n"
+    "size : int\n"
+    "    Length of the result.\n"
+    "mode : {'raise', 'wrap', 'clip'}, optional\n"
+    "    What an index outside of the result means.  'raise': negative indices count "
+    "from\n"
+    "    the end, others outside are an IndexError; on a GPU the call then waits for "
+    "the\n"
+    "    kernel, and cannot be captured into a CUDA graph.  'wrap': modulo size.  "
+    "'clip':\n"
+    "    the nearest place, negative indices the first.  These two never wait.\n"
+    "deterministic : bool, optional\n"
+    "    On a GPU, take a rung whose floating-point sums have the same bits in each "
+    "run.\n"
+    "    The variants on a CPU always do.\n"
+    "out : array, optional\n"
+    "    Written and returned; must have the shape and dtype of the result and share "
+    "no\n"
+    "    memory with values and index.  What it holds before does not matter.\n"
+    "\n"
+    "Returns\n"
+    "-------\n"
+    "array, shape (size,)\n"
+    "    int64 for bool and signed integers, uint64 for unsigned ones, else the dtype "
+    "of\n"
+    "    values.  Places that no index names hold 0.\n"
+    "\n"
+    "Raises\n"
+    "------\n"
+    "IndexError\n"
+    "    mode='raise' and an index is not in [-size, size): the message gives the "
+    "first\n"
+    "    one and its position in C order.  `out` is not written.  Also for any index "
+    "into\n"
+    "    a result of size 0.\n"
+    "ValueError\n"
+    "    values and index differ in shape; size is negative; `out` has the wrong "
+    "shape, is\n"
+    "    read-only or shares memory with an input.\n"
+    "TypeError\n"
+    "    index is not of integers; values has another dtype; `out` has the wrong "
+    "dtype.\n"
+    "gpuopt.VariantError\n"
+    "    deterministic=True with a rung of atomics asked for by name.\n"
+    "\n"
+    "Notes\n"
+    "-----\n"
+    "Accuracy: a sum of k floats errs by at most k * eps * sum(abs(values)) of its "
+    "own\n"
+    "values, and one rounding to the dtype of the result; eps is 2**-53 on a CPU and "
+    "for\n"
+    "float64 and complex128, else 2**-24.  Integers wrap modulo 2**64.\n"
+    "\n"
+    "Determinism: the rungs with atomics add floats in the order the hardware finds; "
+    "the\n"
+    "CPU variants, v3 and v4 give the same bits each run, on a CPU for any number of\n"
+    "threads.\n"
+    "\n"
+    "Rungs v0, v1 and v2 are methods B, C and A of the source document on reducing an "
+    "array\n"
+    "in subsets: global atomics, shared memory first, private copies per block.\n";
+
+/* ---- descriptor ---- */
+
+GPO_TABLES(scatter_add);
+
+const gpo_op op_scatter_add = {
+    .name = "scatter_add",
+    .doc = doc,
+    .args = args,
+    .nout = 1,
+    .by = SCATTER_ADD_VALUES,
+    .shape = shape,
+    .cost = cost,
+    .cpu = &scatter_add_cpu,
+    .cuda = GPO_CUDA_TABLE(scatter_add),
+};

@@ -1,0 +1,485 @@
+"""scatter_add beyond the matrix: what an index means, hard numbers, bugs pinned for good.
+
+Order: what NumPy says, indices out of bounds, modes, out=, deterministic=, special values,
+accuracy, pinned bugs, counts, faults, large indices, the table of the source document.
+Values on all sizes, layouts and dtypes are test_contract.py's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import BFLOAT16, dtype_of
+from cases.scatter_add import scatter_add_expect
+from conftest import ROOT, Figure
+
+import gpuopt
+from gpuopt import _core, ref, scatter_add
+
+
+def variants() -> list[tuple[str, str]]:
+    """(backend, variant) of every row that can run here."""
+    usable = _core.backends()
+    return [
+        (row["backend"], row["name"])
+        for row in _core.variants("scatter_add")
+        if row["available"] and usable[row["backend"]] is None
+    ]
+
+
+each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
+RUNGS = [name for backend, name in variants() if backend == "sim"]
+each_rung = pytest.mark.parametrize("rung", RUNGS)
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@pytest.fixture
+def configure() -> Iterator[Callable[..., dict[str, Any]]]:
+    """Settings of the simulator for one test."""
+    old = _core._sim_configure()
+    yield _core._sim_configure
+    _core._sim_configure(**old)
+
+
+# ---- what NumPy says ----
+
+
+@each_variant
+def test_bincount_with_weights(backend: str, variant: str) -> None:
+    rng = np.random.default_rng(1)
+    for n, size in ((0, 3), (1, 1), (1000, 7), (1000, 900)):
+        index, weights = rng.integers(0, size, n), rng.integers(-9, 9, n).astype(float)
+        got = scatter_add(weights, index, size, backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, np.bincount(index, weights, size))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "uint64", "complex64"])
+def test_result_dtype_is_that_of_a_sum(dtype: str) -> None:
+    values = np.array([1, 0, 1], dtype)
+    got = scatter_add(values, [0, 1, 0], 2)
+    assert got.dtype == np.sum(values).dtype
+    np.testing.assert_array_equal(got, [2, 0])
+
+
+def test_the_reference_means_what_numpy_means() -> None:
+    rng = np.random.default_rng(2)
+    values, index = rng.integers(-9, 9, 50), rng.integers(-4, 4, 50)
+    want = np.zeros(4, np.int64)
+    np.add.at(want, index, values)
+    np.testing.assert_array_equal(ref.scatter_add(values, index, 4), want)
+    for mode in ("wrap", "clip"):
+        far = index * 3
+        want = np.zeros(4, np.int64)
+        np.add.at(want, np.take(np.arange(4), far, mode=mode), values)
+        np.testing.assert_array_equal(ref.scatter_add(values, far, 4, mode), want)
+    out = np.empty(4, np.int64)
+    assert ref.scatter_add(values, index, 4, out=out) is out
+    for arguments, error in (
+        (([1], [0, 1], 2), ValueError),
+        (([1], [0.0], 2), TypeError),
+        (([1], [0], -2), ValueError),
+        (([1], [2], 2), IndexError),
+        (([1], [0], 0, "wrap"), IndexError),
+        (([1], [0], 2, "near"), ValueError),
+        (([1], [0], 2, "raise", False, np.zeros(3)), ValueError),
+    ):
+        with pytest.raises(error):
+            ref.scatter_add(*arguments)
+
+
+# ---- indices out of bounds ----
+
+
+BAD: tuple[tuple[Any, str, int, str], ...] = (
+    ([0, 1, 4, 7], "int64", 4, "index 4 at position 2 is out of bounds for axis 0 with size 4"),
+    ([0, -5, 9], "int32", 4, "index -5 at position 1 is out of bounds for axis 0 with size 4"),
+    ([-(2**63)], "int64", 4, f"index {-(2**63)} at position 0 is out of bounds for axis 0 with"),
+    ([2**64 - 1], "uint64", 4, f"index {2**64 - 1} at position 0 is out of bounds for axis 0"),
+    ([3, 200], "uint8", 9, "index 200 at position 1 is out of bounds for axis 0 with size 9"),
+    ([0], "int64", 0, "index 0 at position 0 is out of bounds for axis 0 with size 0"),
+)
+
+
+@each_variant
+@pytest.mark.parametrize(("index", "dtype", "size", "words"), BAD)
+def test_an_index_out_of_bounds(
+    backend: str, variant: str, index: Any, dtype: str, size: int, words: str
+) -> None:
+    """The error names the first one; the next valid call is right."""
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    values = np.ones(len(index), np.float32)
+    with pytest.raises(IndexError, match=f"^{words}"):
+        scatter_add(values, np.array(index, dtype), size, **options)
+    np.testing.assert_array_equal(scatter_add(values[:1], [-1], 2, **options), [0, 1])
+
+
+@each_variant
+def test_the_first_of_many_bad_indices(backend: str, variant: str) -> None:
+    rng = np.random.default_rng(3)
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    n = 1100 if backend == "sim" else 300_000
+    for first in (0, 7, n // 2 + 1, n - 1):
+        index = rng.integers(-50, 50, n)
+        index[first] = 50
+        index[first + 1 :: 3] = 77
+        for values, places in (
+            (np.ones(n, np.float32), index),
+            (np.ones((2, n // 2)), index.reshape(n // 2, 2).T.copy().T.reshape(2, n // 2)),
+            (np.ones(n, np.int8), np.repeat(index, 2)[::2].astype(np.int32)),
+            (np.ones((n // 2, 2)).T, np.asfortranarray(index.reshape(2, n // 2))),
+        ):
+            with pytest.raises(IndexError, match=f"^index 50 at position {first} is out"):
+                scatter_add(values, places, 50, **options)
+
+
+@each_variant
+def test_out_is_not_written_before_the_indices_are_known(backend: str, variant: str) -> None:
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    for dtype in ("float16", "float32", "float64", "int64", "complex64"):
+        out = np.full(4, 7, dtype)
+        with pytest.raises(IndexError):
+            scatter_add(np.ones(5, dtype), [0, 1, 2, 3, 4], 4, out=out, **options)
+        assert (out == 7).all(), dtype
+        got = scatter_add(np.ones(5, dtype), [0, 1, 2, 3, -1], 4, out=out, **options)
+        assert got is out
+        np.testing.assert_array_equal(out, [1, 1, 1, 2])
+
+
+# ---- modes ----
+
+
+@each_variant
+def test_modes_are_those_of_take(backend: str, variant: str) -> None:
+    far = [0, 4, 5, -1, -5, -6, 2**40, -(2**40), 2**63 - 1, -(2**63)]
+    values = np.array([1 << k for k in range(len(far))], np.int64)
+    for mode in ("wrap", "clip"):
+        want = np.zeros(5, np.int64)
+        np.add.at(want, np.take(np.arange(5), np.array(far), mode=mode), values)
+        got = scatter_add(values, far, 5, mode, backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, want, err_msg=mode)
+    huge = np.array([2**64 - 1, 2**63, 4], np.uint64)
+    for mode, want in (("wrap", np.array([2, 0, 0, 2, 4])), ("clip", np.array([0, 0, 0, 0, 7]))):
+        if mode == "wrap":
+            want = np.zeros(5, np.int64)
+            for value, k in zip((1, 2, 4), (2**64 - 1, 2**63, 4), strict=True):
+                want[k % 5] += value
+        got = scatter_add(values[:3], huge, 5, mode, backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, want, err_msg=mode)
+
+
+# ---- out= ----
+
+
+@each_variant
+def test_out_of_any_stride(backend: str, variant: str) -> None:
+    base = np.full(9, 9.0)
+    out = base[1:8:2]
+    got = scatter_add([1.0, 2.0, 4.0], [3, 0, 3], 4, out=out, backend=backend, variant=variant)
+    assert got is out
+    np.testing.assert_array_equal(base, [9, 2, 9, 0, 9, 0, 9, 5, 9])
+
+
+# ---- deterministic= ----
+
+
+@each_variant
+def test_deterministic_refuses_atomics(backend: str, variant: str) -> None:
+    row = next(
+        r
+        for r in _core.variants("scatter_add")
+        if (r["backend"], r["name"]) == (backend, variant)
+    )
+    call = {"deterministic": True, "backend": backend, "variant": variant}
+    if row["determinism"] == "no":
+        with pytest.raises(gpuopt.VariantError, match=rf"deterministic=True.*'{variant}'"):
+            scatter_add([1.0], [0], 1, **call)
+    else:
+        assert scatter_add([1.0], [0], 1, **call) == 1
+
+
+@pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
+def test_deterministic_picks_a_rung_that_is() -> None:
+    def chosen(size: int, n: int, **options: Any) -> str:
+        values, index = np.zeros(n, np.float32), np.zeros(n, np.int64)
+        return str(
+            _core.plan("scatter_add", values, index, size, backend="sim", **options)["variant"]
+        )
+
+    assert chosen(1000, 100_000, deterministic=True) == "v3"
+    assert chosen(100_000, 100_000, deterministic=True) == "v4"
+    assert chosen(1000, 100_000) == "v1"
+    assert chosen(1000, 100) == "v0"
+    assert chosen(100_000, 1_000_000) == "v0"
+
+
+# ---- special values ----
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_at_every_position(backend: str, variant: str, dtype: str) -> None:
+    """n = 1..70: packs, heads and tails; the nan reaches its place and no other."""
+    kind = dtype_of(dtype)
+    lengths = range(1, 71) if dtype == "float32" or backend == "cpu" else (1, 2, 33, 70)
+    for n in lengths:
+        values = np.ones(n, kind)
+        index = np.arange(n) % 3
+        for k in range(n) if backend == "cpu" else {0, n // 2, n - 1}:
+            values[k] = np.nan
+            got = scatter_add(values, index, 4, backend=backend, variant=variant)
+            np.testing.assert_array_equal(
+                np.isnan(got.astype(np.float32)), np.arange(4) == k % 3, err_msg=f"{n} {k}"
+            )
+            values[k] = 1
+
+
+@each_variant
+def test_infinities_meet_as_nan(backend: str, variant: str) -> None:
+    values = np.array([np.inf, -np.inf, np.inf, np.inf, 1], np.float64)
+    got = scatter_add(values, [0, 0, 1, 1, 2], 4, backend=backend, variant=variant)
+    assert math.isnan(got[0])
+    np.testing.assert_array_equal(got[1:], [np.inf, 1, 0])
+
+
+@each_variant
+def test_denormals_are_not_flushed(backend: str, variant: str) -> None:
+    for dtype, tiny in (("float32", 2.0**-149), ("float64", 2.0**-1074)):
+        values = np.full(40, tiny).astype(dtype)
+        got = scatter_add(values, np.zeros(40, np.int64), 1, backend=backend, variant=variant)
+        assert float(got[0]) == 40 * tiny
+
+
+@each_variant
+def test_integers_wrap_as_numpys(backend: str, variant: str) -> None:
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    got = scatter_add(np.array([2**63 - 1, 1], np.int64), [0, 0], 1, **options)
+    assert got[0] == -(2**63)
+    assert scatter_add(np.array([2**64 - 1, 2], np.uint64), [0, 0], 1, **options)[0] == 1
+    got = scatter_add(np.full(300, -128, np.int8), np.zeros(300, np.int8), 1, **options)
+    assert (got.dtype, got[0]) == (np.int64, -38_400)
+    got = scatter_add(np.full(300, 255, np.uint8), np.zeros(300, np.int8), 1, **options)
+    assert (got.dtype, got[0]) == (np.uint64, 76_500)
+    raw = np.array([0, 1, 2, 255], np.uint8).view(bool)  # any byte but 0 is true
+    assert scatter_add(raw, [0, 0, 0, 0], 1, **options)[0] == 3
+
+
+# ---- accuracy ----
+
+
+@each_variant
+def test_halves_are_added_in_float32(backend: str, variant: str) -> None:
+    """A float16 accumulator stops at 2048 ones."""
+    n = 4099
+    for dtype in (np.dtype(np.float16), BFLOAT16):
+        got = scatter_add(
+            np.ones(n, dtype), np.zeros(n, np.int32), 1, backend=backend, variant=variant
+        )
+        assert got[0] == np.float32(n).astype(dtype)
+
+
+def test_error_bound_is_printed(figure: Figure) -> None:
+    """The largest error of float32 sums as a share of the bound k u sum|x|."""
+    worst, where = 0.0, ""
+    for backend, variant in variants():
+        n = 4097 if backend == "sim" else 2**18 + 3
+        rng = np.random.default_rng(n)
+        values = rng.uniform(0.5, 1.5, n).astype(np.float32)
+        index = rng.integers(0, 5, n)
+        got = scatter_add(values, index, 5, backend=backend, variant=variant)
+        exact = np.bincount(index, values.astype(np.float64), 5)
+        bound = np.bincount(index) * 2.0**-24 * exact + 2.0**-24 * exact
+        share = float(np.max(np.abs(got - exact) / bound))
+        assert share <= 1, (backend, variant)
+        if not share <= worst:
+            worst, where = share, f"{backend} {variant}, n = {n}"
+    figure("largest float32 scatter_add error", f"{worst:.1%} of the bound ({where})")
+
+
+# ---- pinned bugs of the source document ----
+
+
+@each_variant
+def test_pinned_the_private_place_is_used(backend: str, variant: str) -> None:
+    """Method A as published computes blockOutInd and adds at outInd: one copy gets all."""
+    n, size = 5000, 3
+    values = np.arange(n) % 13
+    got = scatter_add(values, np.arange(n) % size, size, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, np.bincount(np.arange(n) % size, values, size))
+
+
+@each_variant
+def test_pinned_no_tail_is_dropped(backend: str, variant: str) -> None:
+    """Grids of n / 256 drop the last elements."""
+    for n in [*range(1, 300, 37), 511, 512, 513, 1023, 1025, 2047, 2049, 4095, 4097]:
+        values = np.zeros(n, np.int32)
+        values[-1] = 5
+        for stride in (1, 2):
+            index = np.full(stride * n, 2, np.int64)[::stride]
+            got = scatter_add(values, index, 4, backend=backend, variant=variant)
+            np.testing.assert_array_equal(got, [0, 0, 5, 0], err_msg=str(n))
+
+
+@each_variant
+def test_pinned_memory_is_cleared_each_time(backend: str, variant: str) -> None:
+    """cudaMemset(&pointer, ...) clears the pointer; shared memory is cleared by nobody."""
+    for _ in range(3):
+        for size in (5, 2000):
+            got = scatter_add([1.0, 1.0], [1, 1], size, backend=backend, variant=variant)
+            assert got[1] == 2
+            assert np.count_nonzero(got) == 1
+
+
+@each_variant
+def test_pinned_misaligned_starts(backend: str, variant: str) -> None:
+    """16-byte loads of indices and values whose starts differ."""
+    base = np.arange(700, dtype=np.float32)
+    places = np.arange(700) % 9
+    for dtype in (np.int32, np.int64):
+        index = places.astype(dtype)
+        for a in range(5):
+            for b in range(4):
+                for n in (0, 1, 5, 64, 600):
+                    v, i = base[a : a + n], index[b : b + n]
+                    got = scatter_add(v, i, 9, backend=backend, variant=variant)
+                    want = np.bincount(i, v, 9)
+                    np.testing.assert_array_equal(got, want, err_msg=f"{dtype} {a} {b} {n}")
+
+
+@each_variant
+def test_a_result_longer_than_any_table(backend: str, variant: str) -> None:
+    """v1's shared table ends at 227 KB, v3 takes tiles of 12 KB."""
+    size = 40_000
+    index = np.array([0, 1535, 1536, 29_055, 29_056, 29_057, size - 1, -1])
+    values = np.arange(1.0, 9.0)
+    got = scatter_add(values, index, size, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, ref.scatter_add(values, index, size))
+
+
+@each_variant
+def test_one_place_gets_everything(backend: str, variant: str) -> None:
+    n = 5000
+    values = np.arange(n, dtype=np.float64)
+    for place in (0, 699):
+        got = scatter_add(values, np.full(n, place), 700, backend=backend, variant=variant)
+        assert got[place] == n * (n - 1) / 2
+        assert np.count_nonzero(got) == 1
+        index = np.sort(np.arange(n) * 7 % 700)
+        got = scatter_add(values, index, 700, backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, np.bincount(index, values, 700))
+
+
+# ---- counts ----
+
+
+GOLDEN: dict[str, tuple[int, ...]] = {}
+
+
+@each_rung
+def test_golden_counts(rung: str) -> None:
+    """Shared requests and wavefronts, global requests and sectors, atomic requests and
+    how many lanes met at one address, of the rung's first own kernel: 4,096 float32."""
+    from gpuopt.lab.profile import profile
+
+    values = np.ones(4096, np.float32)
+    index = (np.arange(4096) * 37) % 100
+    table = profile("scatter_add", values, index, 100, variant=rung)
+    kernel = next(k for k in table[rung] if k.kernel.startswith(f"scatter_add_{rung}"))
+    assert (
+        kernel.shared_requests, kernel.shared_wavefronts, kernel.global_requests,
+        kernel.global_sectors, kernel.atomic_requests, kernel.atomic_serialised,
+    ) == GOLDEN[rung]  # fmt: skip
+    assert all(k.races == 0 for k in table)
+
+
+# ---- faults ----
+
+
+@each_rung
+@pytest.mark.parametrize("checks", [False, True])
+def test_every_step_of_a_call_fails_in_turn(
+    rung: str, checks: bool, configure: Callable[..., dict[str, Any]]
+) -> None:
+    values = np.ones((20, 30), np.float32)[::2, ::3]
+    index = np.arange(600).reshape(20, 30)[::2, ::3] % 7
+    want = np.bincount(index.ravel(), minlength=7)
+    before = None
+    for step in range(200):
+        configure(checks=checks, fail_after=step)
+        before = before or _core._sim_state()["allocations"]
+        try:
+            got = scatter_add(values, index, 7, variant=rung, backend="sim")
+        except (gpuopt.OutOfMemoryError, gpuopt.CudaError):
+            assert _core._sim_state()["allocations"] == before, f"leak at step {step}"
+            configure(fail_after=-1)
+            got = scatter_add(values, index, 7, variant=rung, backend="sim")
+            np.testing.assert_array_equal(got, want)
+            continue
+        break
+    assert 6 <= step < 199
+    np.testing.assert_array_equal(got, want)
+    assert _core._sim_state()["allocations"] == before
+
+
+# ---- large indices ----
+
+
+def test_a_position_past_32_bits() -> None:
+    """Windows over one short buffer: only the last of 2**31 + 2**15 indices is 2."""
+    rows, cols = 2**16 + 1, 2**15
+    base = np.zeros(rows + cols - 1, np.int32)
+    base[-1] = 2
+    index = np.lib.stride_tricks.sliding_window_view(base, cols)
+    values = np.broadcast_to(np.int8(1), index.shape)
+    got = scatter_add(values, index, 3, backend="cpu")
+    np.testing.assert_array_equal(got, [index.size - 1, 0, 1])
+
+
+@pytest.mark.skipif("v0" not in RUNGS, reason="no simulator")
+def test_rung_beyond_32_bits(configure: Callable[..., dict[str, Any]]) -> None:
+    """v0's last two blocks of 256 read the last elements, which are past 2**31."""
+    n = 2**31 + 300
+    configure(first_block=(n + 255) // 256 - 2)
+    values, index = np.zeros(n, np.int8), np.zeros(n, np.int32)
+    values[-200:] = 1
+    index[-200:] = 2
+    got = scatter_add(values, index, 3, "clip", variant="v0", backend="sim")
+    np.testing.assert_array_equal(got, [0, 0, 200])
+
+
+# ---- the table of the source document ----
+
+
+def test_the_table_of_methods() -> None:
+    """`python -m benchmarks.methods` prints the published times and ours beside them."""
+    command = [sys.executable, "-m", "benchmarks.methods", "--max-time", "0.01"]
+    command += ["--largest", "2^10", "--backend", "cpu"]
+    done = subprocess.run(
+        [*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    result = json.loads(done.stdout)
+    assert [(row["in"], row["out"]) for row in result["rows"]] == [
+        (32, 32), (1024, 32), (1024, 1024),
+    ]  # fmt: skip
+    for row in result["rows"]:
+        assert set(row["published_ms"]) == {"A", "B", "C"}
+        assert all(ms > 0 for ms in row["ours_ms"].values())
+    assert result["rows"][0]["published_ms"]["C"] == 0.039
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "Quadro P6000" in done.stdout
+
+
+def test_expectations_fail_on_a_wrong_sum() -> None:
+    """The judge of the matrix is no yes-man."""
+    values, index = np.array([1.0, 2.0, 4.0]), np.array([0, 1, 0])
+    expected = scatter_add_expect(values, index, size=2)
+    assert expected.compare(np.array([5.0, 2.0])) is None
+    assert expected.compare(np.array([5.0, 2.1])) is not None
+    assert expected.compare(np.array([5.0, np.nan])) is not None
