@@ -17,6 +17,7 @@ __all__ = [
     "mean_matvec",
     "reduce",
     "scatter_add",
+    "scan",
 ]
 
 
@@ -256,6 +257,59 @@ def scatter_add(
     with np.errstate(all="ignore"):
         np.add.at(total, places.astype(np.intp), values.ravel().astype(total.dtype))
         result = total.astype(dtype)
+    if out is not None:
+        if out.shape != result.shape or out.dtype != result.dtype:
+            raise ValueError(
+                f"out must have shape {result.shape} and dtype {result.dtype}, "
+                f"not {out.shape} and {out.dtype}"
+            )
+        out[...] = result
+        return out
+    return result
+
+
+def scan(
+    x: Any,
+    op: str = "sum",
+    axis: int = -1,
+    exclusive: bool = False,
+    reverse: bool = False,
+    out: np.ndarray[Any, Any] | None = None,
+) -> Any:
+    """Combine each element of `x` with those before it; the meaning of `gpuopt.scan`.
+
+    Sums and products of bool and integers are int64 or uint64.  An exclusive scan begins
+    with the identity, the largest or lowest value of the dtype for 'min' and 'max'.
+    """
+    combine = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+    if op not in combine:
+        raise ValueError(f"op must be one of 'sum', 'prod', 'min', 'max', not {op!r}")
+    x = np.asarray(x)
+    x = x.astype(x.dtype.newbyteorder("="), copy=False)
+    axis = int(np.lib.array_utils.normalize_axis_index(axis, x.ndim))
+    total = op in ("sum", "prod")
+    if not total and x.dtype.kind == "c":
+        raise TypeError(f"{op} takes no complex numbers, which have no order")
+    dtype = x.dtype
+    if total and dtype.kind in "biu":
+        dtype = np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
+    acc = wide(dtype)
+    elements = x.astype(acc)
+    # longdouble and float16 hold infinity too, so the end of the order is one of these
+    first: Any = {"sum": 0, "prod": 1}.get(op)
+    if first is None and dtype.kind == "b":
+        first = op == "min"
+    elif first is None and dtype.kind in "iu":
+        first = getattr(np.iinfo(dtype), "max" if op == "min" else "min")
+    elif first is None:
+        first = np.inf if op == "min" else -np.inf
+    elements = np.flip(elements, axis) if reverse else elements
+    if exclusive and x.shape[axis]:
+        head = np.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), first, acc)
+        elements = np.concatenate([head, np.delete(elements, -1, axis)], axis)
+    with np.errstate(all="ignore"):
+        result = combine[op].accumulate(elements, axis=axis, dtype=acc).astype(dtype)
+    result = np.flip(result, axis) if reverse else result
     if out is not None:
         if out.shape != result.shape or out.dtype != result.dtype:
             raise ValueError(

@@ -1,0 +1,572 @@
+/*
+ * cpu.c  scan on the CPU.  Order: the three instruction sets, walking an array, one row,
+ * columns, the variants, choose.  What an element and a fold are stands in folds.h, the
+ * inner loops in cpu.inc.
+ *
+ * One chain of additions waits for each of them.  So four chains run at once: of four
+ * rows, or of four pieces of a row whose totals are taken first, while the cache holds
+ * them; or as many as a strip of columns has.  A long row is cut into chunks of fixed
+ * size, reduced, and scanned from the carries, so that the number of threads does not
+ * change a bit of the result.  An exclusive scan is an inclusive one of one element
+ * less, stored one step on.
+ */
+#include "folds.h"
+
+#include "../../backend/backend.h"
+
+#include <string.h>
+
+enum {
+    CHAINS = 4,
+    LANES = 16, /* of a total */
+    PIECE = 512,
+    BLOCK = CHAINS * PIECE,
+    BRIEF = 512,        /* rows up to this length go four at once */
+    CHUNK = 16 * BLOCK, /* of a long row */
+    MANY_ROWS = 64,     /* rows that give every thread enough to do */
+    STRIP = 512,        /* columns in a task */
+    NARROW = 16,        /* fewer columns are walked as rows */
+    STRIP_CHUNK = 1024, /* rows of a strip in a chunk */
+    MANY_STRIPS = 32,
+    GROUP_BYTES = 1 << 17, /* of whole rows in one task */
+    ACC = sizeof(gpo_c128),
+};
+
+/*
+ * The inner loops of one fold; T is the element, O the result, A the running result.  A
+ * chain is a pair of A: `hi`, and `lo` that keeps what hi rounds away.
+ */
+typedef struct loops {
+    int bytes, out_bytes, acc_bytes; /* of T, O and A */
+
+    void (*start)(void *hi, void *lo, int64_t w); /* w chains at the identity */
+    void (*store)(const void *hi, const void *lo, void *out, int64_t w);
+    /* chain c takes the value of chain c of `more` */
+    void (*step)(void *hi, void *lo, const void *more_hi, const void *more_lo,
+                 int64_t w);
+    /* one chain along n elements; CHAINS of them; what it would end with */
+    void (*chain)(const void *x, int64_t sx, void *out, int64_t so, int64_t n, void *hi,
+                  void *lo);
+    void (*chains)(const void *const *x, int64_t sx, void *const *out, int64_t so,
+                   int64_t n, void *hi, void *lo);
+    void (*total)(const void *x, int64_t sx, int64_t n, void *hi, void *lo);
+    /* w chains across w neighbours; without results */
+    void (*columns)(const void *x, void *out, int64_t w, void *hi, void *lo);
+    void (*totals)(const void *x, int64_t w, void *hi, void *lo);
+} loops;
+
+/* ---- the three instruction sets ---- */
+
+#define ISA(name) name##_base
+#include "cpu.inc"
+
+#if defined(__x86_64__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+#define ISA(name) name##_v3
+#include "cpu.inc"
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#define ISA(name) name##_v4
+#include "cpu.inc"
+#pragma GCC pop_options
+#else
+#define table_v3 table_base
+#define table_v4 table_base
+#endif
+
+typedef const loops (*loops_table)[GPO_NDTYPES];
+
+static const loops *
+find_loops(gpo_isa isa, scan_op op, gpo_dtype dtype)
+{
+    static const loops_table tables[GPO_NISA] = {table_base, table_v3, table_v4};
+    const bool total = op == SCAN_SUM || op == SCAN_PROD;
+    return &tables[isa][op][total && dtype == GPO_I64 ? GPO_U64 : dtype];
+}
+
+/* ---- the job: what every part of one call reads ---- */
+
+typedef struct chain {
+    _Alignas(16) char hi[ACC];
+    _Alignas(16) char lo[ACC];
+} chain;
+
+typedef struct job {
+    scan_plan plan; /* its `out` is where result 0 that is computed goes */
+    const loops *loops;
+    bool parallel;
+    int64_t n; /* elements of a row that count: cols, less one if exclusive */
+    int64_t group, chunk, chunks;
+    int64_t strips;       /* columns: of an outer group */
+    int64_t width_stride; /* of x between columns */
+    char *hi, *lo;        /* carries of the chunks: rows x chunks, or chunks x rows */
+} job;
+
+/* Where row r of x begins. */
+static const char *
+row_of_x(const job *j, int64_t r)
+{
+    const scan_axes *axes = &j->plan.kept;
+    int64_t offset = 0;
+    for (int d = axes->ndim - 1; d >= 0; d--) {
+        offset += r % axes->shape[d] * axes->strides[d];
+        r /= axes->shape[d];
+    }
+    return (const char *)j->plan.x + offset * j->loops->bytes;
+}
+
+/* Where its result 0 goes; the first one that is computed. */
+static char *
+row_of_out(const job *j, int64_t r)
+{
+    const int64_t inner = j->plan.inner;
+    return (char *)j->plan.out +
+           (r / inner * j->plan.cols * inner + r % inner) * j->loops->out_bytes;
+}
+
+/* The identity, which an exclusive scan begins with, into w neighbours. */
+static void
+store_identity(const job *j, char *first, int64_t w)
+{
+    _Alignas(16) char hi[ACC * LANES], lo[ACC * LANES];
+    j->loops->start(hi, lo, LANES);
+    for (int64_t c = 0; c < w; c += LANES) {
+        j->loops->store(hi, lo, first + c * j->loops->out_bytes,
+                        w - c < LANES ? w - c : LANES);
+    }
+}
+
+/* Steps over the result that an exclusive scan does not compute. */
+static char *
+begin_row(const job *j, int64_t r, int64_t w)
+{
+    char *out = row_of_out(j, r);
+    if (j->plan.exclusive) {
+        store_identity(j, out, w);
+        out += j->plan.step * j->loops->out_bytes;
+    }
+    return out;
+}
+
+/* ---- one row ---- */
+
+/* The chain goes along n elements of a row, in blocks of four pieces. */
+static void
+scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
+{
+    const loops *f = j->loops;
+    const int64_t sx = j->plan.stride, so = j->plan.step;
+    _Alignas(16) char hi[CHAINS * ACC], lo[CHAINS * ACC];
+    while (n >= 2 * CHAINS) {
+        const int64_t piece = n < BLOCK ? n / CHAINS : PIECE;
+        const void *from[CHAINS];
+        void *to[CHAINS];
+        for (int i = 0; i < CHAINS; i++) {
+            char *h = hi + i * f->acc_bytes, *l = lo + i * f->acc_bytes;
+            from[i] = x + i * piece * sx * f->bytes;
+            to[i] = out + i * piece * so * f->out_bytes;
+            memcpy(h, i ? h - f->acc_bytes : c->hi, (size_t)f->acc_bytes);
+            memcpy(l, i ? l - f->acc_bytes : c->lo, (size_t)f->acc_bytes);
+            if (i > 0) {
+                f->total(from[i - 1], sx, piece, h, l);
+            }
+        }
+        f->chains(from, sx, to, so, piece, hi, lo);
+        memcpy(c->hi, hi + (CHAINS - 1) * f->acc_bytes, (size_t)f->acc_bytes);
+        memcpy(c->lo, lo + (CHAINS - 1) * f->acc_bytes, (size_t)f->acc_bytes);
+        x += CHAINS * piece * sx * f->bytes;
+        out += CHAINS * piece * so * f->out_bytes;
+        n -= CHAINS * piece;
+    }
+    f->chain(x, sx, out, so, n, c->hi, c->lo);
+}
+
+/* Whole rows: group i. */
+static void
+row_group(void *context, int64_t i)
+{
+    const job *j = context;
+    const loops *f = j->loops;
+    const int64_t end =
+        j->plan.rows - i * j->group < j->group ? j->plan.rows : (i + 1) * j->group;
+    int64_t r = i * j->group;
+    for (; j->n <= BRIEF && r + CHAINS <= end; r += CHAINS) {
+        _Alignas(16) char hi[CHAINS * ACC], lo[CHAINS * ACC];
+        const void *from[CHAINS];
+        void *to[CHAINS];
+        for (int k = 0; k < CHAINS; k++) {
+            from[k] = row_of_x(j, r + k);
+            to[k] = begin_row(j, r + k, 1);
+        }
+        f->start(hi, lo, CHAINS);
+        f->chains(from, j->plan.stride, to, j->plan.step, j->n, hi, lo);
+    }
+    for (; r < end; r++) {
+        chain c;
+        f->start(c.hi, c.lo, 1);
+        scan_run(j, row_of_x(j, r), begin_row(j, r, 1), j->n, &c);
+    }
+}
+
+/* ---- long rows, a chunk in a task: totals, carries, results ---- */
+
+static int64_t
+chunk_length(const job *j, int64_t chunk)
+{
+    const int64_t left = j->n - chunk * j->chunk;
+    return left < j->chunk ? left : j->chunk;
+}
+
+static void
+chunk_total(void *context, int64_t i)
+{
+    const job *j = context;
+    const loops *f = j->loops;
+    const int64_t chunk = i % j->chunks, n = chunk_length(j, chunk);
+    const char *x =
+        row_of_x(j, i / j->chunks) + chunk * j->chunk * j->plan.stride * f->bytes;
+    char *hi = j->hi + i * f->acc_bytes, *lo = j->lo + i * f->acc_bytes;
+    f->start(hi, lo, 1);
+    for (int64_t k = 0; k < n; k += PIECE) {
+        f->total(x + k * j->plan.stride * f->bytes, j->plan.stride,
+                 n - k < PIECE ? n - k : PIECE, hi, lo);
+    }
+}
+
+/* Totals become what comes before them: `count` of them, `step` apart, w at once. */
+static void
+carries(const job *j, char *hi, char *lo, int64_t count, int64_t step, int64_t w)
+{
+    const loops *f = j->loops;
+    _Alignas(64) char run_hi[STRIP * ACC], run_lo[STRIP * ACC];
+    _Alignas(64) char hold_hi[STRIP * ACC], hold_lo[STRIP * ACC];
+    const size_t bytes = (size_t)(w * f->acc_bytes);
+    f->start(run_hi, run_lo, w);
+    for (int64_t k = 0; k < count; k++) {
+        char *h = hi + k * step * f->acc_bytes, *l = lo + k * step * f->acc_bytes;
+        memcpy(hold_hi, h, bytes);
+        memcpy(hold_lo, l, bytes);
+        memcpy(h, run_hi, bytes);
+        memcpy(l, run_lo, bytes);
+        f->step(run_hi, run_lo, hold_hi, hold_lo, w);
+    }
+}
+
+static void
+row_carries(void *context, int64_t r)
+{
+    const job *j = context;
+    const int64_t first = r * j->chunks * j->loops->acc_bytes;
+    carries(j, j->hi + first, j->lo + first, j->chunks, 1, 1);
+}
+
+static void
+chunk_scan(void *context, int64_t i)
+{
+    const job *j = context;
+    const loops *f = j->loops;
+    const int64_t row = i / j->chunks, chunk = i % j->chunks;
+    const int64_t k = chunk * j->chunk;
+    char *out = row_of_out(j, row);
+    if (j->plan.exclusive) {
+        if (chunk == 0) {
+            store_identity(j, out, 1);
+        }
+        out += j->plan.step * f->out_bytes;
+    }
+    chain c;
+    memcpy(c.hi, j->hi + i * f->acc_bytes, (size_t)f->acc_bytes);
+    memcpy(c.lo, j->lo + i * f->acc_bytes, (size_t)f->acc_bytes);
+    scan_run(j, row_of_x(j, row) + k * j->plan.stride * f->bytes,
+             out + k * j->plan.step * f->out_bytes, chunk_length(j, chunk), &c);
+}
+
+/* ---- columns: neighbouring rows are neighbours in memory ---- */
+
+#define GATHER(type)                                        \
+    for (int64_t i = 0; i < w; i++) {                       \
+        ((type *)to)[i] = ((const type *)from)[i * stride]; \
+    }
+
+/* w elements side by side: where they are, or packed into `to`. */
+static const char *
+take(const char *from, int64_t w, int64_t stride, int64_t bytes, void *to)
+{
+    if (stride == 1) {
+        return from;
+    }
+    switch (bytes) {
+        case 1:
+            GATHER(uint8_t)
+            break;
+        case 2:
+            GATHER(uint16_t)
+            break;
+        case 4:
+            GATHER(uint32_t)
+            break;
+        case 8:
+            GATHER(uint64_t)
+            break;
+        default:
+            GATHER(gpo_c128)
+            break;
+    }
+    return to;
+}
+
+/* Task i: strip s of chunk k of an outer group; with `out` NULL the totals alone. */
+static void
+strip_walk(const job *j, int64_t i, bool results)
+{
+    const loops *f = j->loops;
+    const int64_t strip = i % j->strips * STRIP, chunk = i / j->strips % j->chunks;
+    const int64_t outer = i / j->strips / j->chunks;
+    const int64_t w = j->plan.inner - strip < STRIP ? j->plan.inner - strip : STRIP;
+    const int64_t row = outer * j->plan.inner + strip;
+    const int64_t n = chunk_length(j, chunk), k = chunk * j->chunk;
+    const int64_t sx = j->plan.stride * f->bytes, so = j->plan.step * f->out_bytes;
+    const char *x = row_of_x(j, row) + k * sx;
+    char *out = row_of_out(j, row);
+    _Alignas(64) char hi[STRIP * ACC], lo[STRIP * ACC], pack[STRIP * ACC];
+    const size_t bytes = (size_t)(w * f->acc_bytes);
+    const int64_t carry = (chunk * j->plan.rows + row) * f->acc_bytes;
+
+    if (results && j->plan.exclusive) {
+        if (chunk == 0) {
+            store_identity(j, out, w);
+        }
+        out += so;
+    }
+    if (results && j->chunks > 1) {
+        memcpy(hi, j->hi + carry, bytes);
+        memcpy(lo, j->lo + carry, bytes);
+    }
+    else {
+        f->start(hi, lo, w);
+    }
+    for (int64_t r = 0; r < n; r++) {
+        const char *from = take(x + r * sx, w, j->width_stride, f->bytes, pack);
+        if (results) {
+            f->columns(from, out + (k + r) * so, w, hi, lo);
+        }
+        else {
+            f->totals(from, w, hi, lo);
+        }
+    }
+    if (!results) {
+        memcpy(j->hi + carry, hi, bytes);
+        memcpy(j->lo + carry, lo, bytes);
+    }
+}
+
+static void
+strip_totals(void *context, int64_t i)
+{
+    strip_walk(context, i, false);
+}
+
+static void
+strip_scan(void *context, int64_t i)
+{
+    strip_walk(context, i, true);
+}
+
+static void
+strip_carries(void *context, int64_t i)
+{
+    const job *j = context;
+    const int64_t rows = j->plan.rows, first = i * STRIP;
+    const int64_t w = rows - first < STRIP ? rows - first : STRIP;
+    carries(j, j->hi + first * j->loops->acc_bytes, j->lo + first * j->loops->acc_bytes,
+            j->chunks, rows, w);
+}
+
+/* ---- the variants ---- */
+
+static int64_t
+ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static void
+each(const job *j, int64_t count, void (*body)(void *context, int64_t i), void *context)
+{
+    if (j->parallel) {
+        gpo_cpu_parallel(count, body, context);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        body(context, i);
+    }
+}
+
+static void
+start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
+{
+    scan_make_plan(call, &j->plan);
+    j->loops = find_loops(isa, j->plan.op, call->in[0].dtype);
+    j->parallel = parallel;
+    j->n = j->plan.cols - (j->plan.exclusive && j->plan.cols > 0);
+    j->chunk = j->n > 0 ? j->n : 1;
+    j->chunks = 1;
+    j->hi = NULL;
+    j->lo = NULL;
+}
+
+/* Cuts into chunks what gives too few tasks: by the shape alone, not the threads. */
+static gpo_status
+cut(job *j, gpo_call *call, int64_t chunk)
+{
+    if (!j->parallel || j->n < 2 * chunk) {
+        return GPO_OK;
+    }
+    j->chunk = chunk;
+    j->chunks = ceil_div(j->n, chunk);
+    const size_t bytes =
+        (size_t)(j->chunks * j->plan.rows) * (size_t)j->loops->acc_bytes;
+    void *memory = NULL;
+    const gpo_status status = gpo_scratch(call, 2 * bytes, &memory);
+    j->hi = memory;
+    j->lo = status ? NULL : j->hi + bytes;
+    return status;
+}
+
+static gpo_status
+run_columns(job *j, gpo_call *call)
+{
+    const int64_t rows = j->plan.rows;
+    j->width_stride = j->plan.kept.strides[j->plan.kept.ndim - 1];
+    j->strips = ceil_div(j->plan.inner, STRIP);
+    const int64_t tasks = rows / j->plan.inner * j->strips;
+    const gpo_status status = tasks < MANY_STRIPS ? cut(j, call, STRIP_CHUNK) : GPO_OK;
+    if (status) {
+        return status;
+    }
+    if (j->chunks > 1) {
+        each(j, tasks * j->chunks, strip_totals, j);
+        each(j, ceil_div(rows, STRIP), strip_carries, j);
+    }
+    each(j, tasks * j->chunks, strip_scan, j);
+    return GPO_OK;
+}
+
+static gpo_status
+run_rows(job *j, gpo_call *call)
+{
+    const gpo_status status = j->plan.rows < MANY_ROWS ? cut(j, call, CHUNK) : GPO_OK;
+    if (status) {
+        return status;
+    }
+    if (j->chunks > 1) {
+        each(j, j->plan.rows * j->chunks, chunk_total, j);
+        each(j, j->plan.rows, row_carries, j);
+        each(j, j->plan.rows * j->chunks, chunk_scan, j);
+        return GPO_OK;
+    }
+    j->group = GROUP_BYTES / (j->plan.cols * j->loops->out_bytes) + 1;
+    j->group = ceil_div(j->group, CHAINS) * CHAINS;
+    each(j, ceil_div(j->plan.rows, j->group), row_group, j);
+    return GPO_OK;
+}
+
+static gpo_status
+run(gpo_call *call, bool parallel)
+{
+    job j;
+    start(&j, call, gpo_cpu_isa(), parallel);
+    if (j.plan.rows == 0 || j.plan.cols == 0) {
+        return GPO_OK;
+    }
+    const bool columns = j.plan.inner >= NARROW && j.plan.inner_ndim == 1;
+    return columns ? run_columns(&j, call) : run_rows(&j, call);
+}
+
+static gpo_status
+run_simd(gpo_call *call)
+{
+    return run(call, false);
+}
+
+static gpo_status
+run_threads(gpo_call *call)
+{
+    return run(call, true);
+}
+
+/* One element after the other: one chain per row. */
+static gpo_status
+run_scalar(gpo_call *call)
+{
+    job j;
+    start(&j, call, GPO_ISA_BASE, false);
+    for (int64_t r = 0; r < j.plan.rows && j.plan.cols > 0; r++) {
+        chain c;
+        j.loops->start(c.hi, c.lo, 1);
+        j.loops->chain(row_of_x(&j, r), j.plan.stride, begin_row(&j, r, 1), j.plan.step,
+                       j.n, c.hi, c.lo);
+    }
+    return GPO_OK;
+}
+
+/* ---- choose ---- */
+
+enum { SCALAR, SIMD, THREADS };
+
+static const gpo_variant variants[] = {
+    [SCALAR] = {"scalar",
+                "one element after the other",
+                "",
+                "run-to-run",
+                {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_scalar,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+                }},
+    [SIMD] = {"simd",
+              "four chains at once, or a strip of columns in vector registers",
+              "",
+              "run-to-run",
+              {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_simd,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+              }},
+    [THREADS] =
+        {"threads",
+         "chunks of fixed size: reduced, then scanned, shared out among threads",
+         "",
+         "run-to-run",
+         {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_threads,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+         }},
+    {.name = NULL},
+};
+
+static const gpo_variant *
+choose(const gpo_call *call, char why[GPO_MESSAGE])
+{
+    static const char alone[] = "the thread team has one thread";
+    static const char small[] = "under 2^16 elements starting threads costs more than "
+                                "they save";
+    static const char large[] = "from 2^16 elements on several threads pay";
+    enum { PAYS = 1 << 16 };
+    if (call->in[0].size < PAYS) {
+        memcpy(why, small, sizeof small);
+        return &variants[SIMD];
+    }
+    if (gpo_cpu_threads() == 1) {
+        memcpy(why, alone, sizeof alone);
+        return &variants[SIMD];
+    }
+    memcpy(why, large, sizeof large);
+    return &variants[THREADS];
+}
+
+const gpo_table scan_cpu = {variants, choose};

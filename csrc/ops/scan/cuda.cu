@@ -1,0 +1,867 @@
+/*
+ * cuda.cu  The ladder of scan on CUDA, v0 to v3, then the table and the choice.
+ * Each rung is a comment, its kernels and a launcher.
+ * Not here: what a scan is (scans.cuh), what rungs share (tiles.cuh), how tiles of a
+ * single pass wait for each other (lookback.cuh), the contract (op.c).
+ */
+#include "lookback.cuh"
+
+#include <stdio.h>
+
+/*
+ * v0  Hillis and Steele.
+ * Was:   nothing; the first parallel scan one would write.
+ * Now:   every thread adds what lies 1, 2, 4, ... before it, in shared memory; three
+ *        kernels: tiles, their totals, and the addition of what comes before a tile.
+ * Cost:  reads x, writes and reads a local scan as wide as the accumulator, writes out:
+ *        16 bytes per element of 4; n log2(BLOCK) additions instead of n.
+ * Left:  seven of eight additions are superfluous -> v1.
+ */
+template <typename Op>
+__global__ void
+scan_v0_hillis_steele(Op op, scan_view<typename Op::Out> a, typename Op::Acc *local,
+                      typename Op::Part *part, int64_t tiles, int64_t first)
+{
+    using Fold = typename Op::Fold;
+    GPO_SHARED(typename Op::Acc, s, [2][BLOCK]);
+    const unsigned tid = threadIdx.x;
+    const int64_t id = first + blockIdx.x;
+    const int64_t row = id / tiles, k = id % tiles * BLOCK + tid;
+
+    s[0][tid] = k < a.cols ? op.lift(op.read(a.x, offset_of(a, row).x + k * a.stride))
+                           : Fold::identity();
+    __syncthreads();
+    int from = 0;
+    for (unsigned d = 1; d < BLOCK; d *= 2) {
+        const typename Op::Acc v = s[from][tid];
+        s[1 - from][tid] = tid >= d ? Fold::combine(s[from][tid - d], v) : v;
+        from = 1 - from;
+        __syncthreads();
+    }
+    if (k < a.cols) {
+        local[row * a.cols + k] = s[from][tid];
+    }
+    if (tid == BLOCK - 1) {
+        part[id] = Op::widen(s[from][tid]);
+    }
+}
+
+struct rung_v0 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const scan_plan &plan, const Op &op)
+    {
+        const auto launch = [=](dim3 grid, const scan_view<typename Op::Out> &a,
+                                typename Op::Acc *local, typename Op::Part *part,
+                                int64_t tiles, int64_t first) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (scan_v0_hillis_steele<Op>), op, a,
+                              local, part, tiles, first);
+        };
+        return scan_in_three(call, plan, op, BLOCK, launch);
+    }
+};
+
+/*
+ * v1  Blelloch's two sweeps over padded banks.
+ * Was:   v0 adds n log2(BLOCK) times.
+ * Now:   a tree of totals upward, what comes before downward: 2 n additions.  Lanes are
+ *        2 * d elements apart, which would meet in one bank: one element of padding
+ *        after every 32.
+ * Cost:  memory as v0; two elements per thread, twice the barriers.
+ * Left:  the local scan goes to memory and back, and each step is a barrier -> v2.
+ */
+__device__ __forceinline__ unsigned
+padded(unsigned i)
+{
+    return i + i / 32;
+}
+
+template <typename Op>
+__global__ void
+scan_v1_blelloch(Op op, scan_view<typename Op::Out> a, typename Op::Acc *local,
+                 typename Op::Part *part, int64_t tiles, int64_t first)
+{
+    using Acc = typename Op::Acc;
+    using Fold = typename Op::Fold;
+    constexpr unsigned TILE = 2 * BLOCK;
+    GPO_SHARED(Acc, s, [TILE + TILE / 32]);
+    const unsigned tid = threadIdx.x;
+    const int64_t id = first + blockIdx.x;
+    const int64_t row = id / tiles, begin = id % tiles * TILE;
+    const int64_t x = offset_of(a, row).x;
+
+    Acc own[2];
+#pragma unroll
+    for (unsigned h = 0; h < 2; h++) {
+        const int64_t k = begin + h * BLOCK + tid;
+        own[h] =
+            k < a.cols ? op.lift(op.read(a.x, x + k * a.stride)) : Fold::identity();
+        s[padded(h * BLOCK + tid)] = own[h];
+    }
+    unsigned width = 1;
+    for (unsigned d = BLOCK; d > 0; d /= 2) {
+        __syncthreads();
+        if (tid < d) {
+            Acc &right = s[padded(width * (2 * tid + 2) - 1)];
+            right = Fold::combine(s[padded(width * (2 * tid + 1) - 1)], right);
+        }
+        width *= 2;
+    }
+    __syncthreads();
+    if (tid == 0) {
+        part[id] = Op::widen(s[padded(TILE - 1)]);
+        s[padded(TILE - 1)] = Fold::identity();
+    }
+    for (unsigned d = 1; d <= BLOCK; d *= 2) {
+        width /= 2;
+        __syncthreads();
+        if (tid < d) {
+            Acc &left = s[padded(width * (2 * tid + 1) - 1)];
+            Acc &right = s[padded(width * (2 * tid + 2) - 1)];
+            const Acc before = right;
+            right = Fold::combine(before, left);
+            left = before;
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (unsigned h = 0; h < 2; h++) {
+        const int64_t k = begin + h * BLOCK + tid;
+        if (k < a.cols) {
+            local[row * a.cols + k] = Fold::combine(s[padded(h * BLOCK + tid)], own[h]);
+        }
+    }
+}
+
+struct rung_v1 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const scan_plan &plan, const Op &op)
+    {
+        const auto launch = [=](dim3 grid, const scan_view<typename Op::Out> &a,
+                                typename Op::Acc *local, typename Op::Part *part,
+                                int64_t tiles, int64_t first) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (scan_v1_blelloch<Op>), op, a,
+                              local, part, tiles, first);
+        };
+        return scan_in_three(call, plan, op, 2 * BLOCK, launch);
+    }
+};
+
+/*
+ * v2  Warp shuffles, reduce then scan.
+ * Was:   v1 writes a local scan and reads it again, and meets at every step.
+ * Now:   the first kernel leaves totals alone, the third reads x again and knows what
+ *        comes before.  Warps scan 32 elements in five shuffles; one barrier is left.
+ * Cost:  reads x twice, writes out: 12 bytes per element of 4.
+ * Left:  x is read twice, in three launches; a row is walked along its stride, so that
+ *        columns are not read together -> v3.
+ */
+constexpr int ITEMS = 4, REDUCED = ITEMS * BLOCK;
+
+/* Lane `lane` of warp `warp` holds elements (warp * ITEMS + j) * 32 + lane of a tile. */
+template <typename Op>
+__device__ __forceinline__ void
+read_striped(const Op &op, const scan_view<typename Op::Out> &a, int64_t row, int64_t k,
+             typename Op::Acc (&v)[ITEMS])
+{
+    const int64_t x = offset_of(a, row).x;
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++, k += WARP) {
+        v[j] =
+            k < a.cols ? op.lift(op.read(a.x, x + k * a.stride)) : Op::Fold::identity();
+    }
+}
+
+__device__ __forceinline__ int64_t
+first_striped(int64_t tile)
+{
+    const unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    return tile * REDUCED + warp * (ITEMS * WARP) + lane;
+}
+
+template <typename Op>
+__global__ void
+scan_v2_reduce(Op op, scan_view<typename Op::Out> a, typename Op::Part *part,
+               int64_t tiles, int64_t first)
+{
+    using Acc = typename Op::Acc;
+    using Fold = typename Op::Fold;
+    GPO_SHARED(Acc, slots, [BLOCK / WARP]);
+    const int64_t id = first + blockIdx.x;
+
+    Acc v[ITEMS];
+    read_striped(op, a, id / tiles, first_striped(id % tiles), v);
+    Acc total = warp_scan<Fold>(v[0]);
+#pragma unroll
+    for (int j = 1; j < ITEMS; j++) {
+        total = Fold::combine(total, warp_scan<Fold>(v[j]));
+    }
+    if (threadIdx.x % WARP == WARP - 1) {
+        slots[threadIdx.x / WARP] = total;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int w = 1; w < BLOCK / WARP; w++) {
+            slots[0] = Fold::combine(slots[0], slots[w]);
+        }
+        part[id] = Op::widen(slots[0]);
+    }
+}
+
+template <typename Op>
+__global__ void
+scan_v2_scan(Op op, scan_view<typename Op::Out> a, const typename Op::Part *part,
+             int64_t tiles, int64_t first)
+{
+    using Acc = typename Op::Acc;
+    using Part = typename Op::Part;
+    using Fold = typename Op::Fold;
+    GPO_SHARED(Acc, slots, [BLOCK / WARP]);
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int64_t id = first + blockIdx.x;
+    const int64_t row = id / tiles, k = first_striped(id % tiles);
+
+    Acc v[ITEMS], before[ITEMS], total = Fold::identity();
+    read_striped(op, a, row, k, v);
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        const Acc scanned = warp_scan<Fold>(v[j]);
+        const Acc up = shuffle_up(scanned, 1);
+        before[j] = lane > 0 ? Fold::combine(total, up) : total;
+        v[j] = Fold::combine(total, scanned);
+        total = shuffle_from(v[j], WARP - 1);
+    }
+    if (lane == 0) {
+        slots[warp] = total;
+    }
+    __syncthreads();
+    Acc prefix = Fold::identity();
+    for (int w = 0; w < warp; w++) {
+        prefix = Fold::combine(prefix, slots[w]);
+    }
+    const Part base = Op::PartFold::combine(part[id], Op::widen(prefix));
+    const int64_t out = offset_of(a, row).out;
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        if (k + j * WARP < a.cols) {
+            const Acc own = a.exclusive ? before[j] : v[j];
+            a.out[out + (k + j * WARP) * a.step] =
+                op.finish(Op::narrow(Op::PartFold::combine(base, Op::widen(own))));
+        }
+    }
+}
+
+struct rung_v2 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const scan_plan &plan, const Op &op)
+    {
+        using Part = typename Op::Part;
+        return for_each_view(plan, op, [&](const scan_view<typename Op::Out> &a) {
+            const int64_t tiles = ceil_div(a.cols, REDUCED), all = a.rows * tiles;
+            void *memory = nullptr;
+            gpo_status status = gpo_scratch(call, all * sizeof(Part), &memory);
+            Part *part = static_cast<Part *>(memory);
+            for (int64_t first = 0; !status && first < all; first += MAX_GRID_X) {
+                const dim3 grid(all - first < MAX_GRID_X ? all - first : MAX_GRID_X);
+                status = GPO_LAUNCH(call, grid, BLOCK, 0, (scan_v2_reduce<Op>), op, a,
+                                    part, tiles, first);
+            }
+            if (!status) {
+                status =
+                    scan_all_totals<typename Op::PartFold>(call, part, a.rows, tiles);
+            }
+            for (int64_t first = 0; !status && first < all; first += MAX_GRID_X) {
+                const dim3 grid(all - first < MAX_GRID_X ? all - first : MAX_GRID_X);
+                status = GPO_LAUNCH(call, grid, BLOCK, 0, (scan_v2_scan<Op>), op, a,
+                                    static_cast<const Part *>(part), tiles, first);
+            }
+            return status;
+        });
+    }
+};
+
+/*
+ * v3  Single pass: tiles look back.
+ * Was:   v2 reads x twice, in three launches, and walks columns one by one.
+ * Now:   a tile stays in registers while it learns what comes before it from the tiles
+ *        before it (lookback.cuh), regrouped so that the association is fixed.  16-byte
+ *        loads and stores; short rows share a tile, in a segmented scan; columns are
+ *        read across, a pack of neighbours per thread.  A row of one tile waits for
+ *        nothing.
+ * Cost:  reads x once, writes out once: 8 bytes per element of 4; 8 bytes of status per
+ *        tile (rows), per 128 elements (columns of 4 bytes), cleared before.
+ * Left:  a block that waits holds its registers: nothing of the next tile is loaded
+ *        meanwhile.
+ */
+constexpr int THREADS = 256, WARPS = THREADS / WARP;
+constexpr int PACKS = 4; /* per thread of a row: 16 KB of x or out per tile */
+constexpr int FAN = 32;  /* tiles of a group, groups of a clan: a warp looks at each */
+
+/* Elements since the last beginning of a row; in a tile of one row there is none. */
+template <typename Fold, typename Acc, bool SEGMENTED>
+struct stretch {
+    Acc v;
+
+    static __device__ __forceinline__ stretch identity()
+    {
+        return {Fold::identity()};
+    }
+
+    static __device__ __forceinline__ stretch combine(stretch a, stretch b)
+    {
+        return {Fold::combine(a.v, b.v)};
+    }
+};
+
+template <typename Fold, typename Acc>
+struct stretch<Fold, Acc, true> {
+    Acc v;
+    unsigned begins; /* 1: a row begins in it */
+
+    static __device__ __forceinline__ stretch identity()
+    {
+        return {Fold::identity(), 0};
+    }
+
+    static __device__ __forceinline__ stretch combine(stretch a, stretch b)
+    {
+        return {b.begins ? b.v : Fold::combine(a.v, b.v), a.begins | b.begins};
+    }
+};
+
+template <typename T, int N>
+__device__ __forceinline__ void
+turn_round(T (&v)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        const T t = v[i];
+        v[i] = v[N - 1 - i];
+        v[N - 1 - i] = t;
+    }
+}
+
+/* What comes before tile t of a row, in warp 0; `total` is that of the tile. */
+template <typename Op>
+__device__ __forceinline__ typename Op::Part
+look_back(const scan_board &board, int64_t row, int64_t across, int64_t t,
+          typename Op::Acc total)
+{
+    using Acc = typename Op::Acc;
+    using Part = typename Op::Part;
+    using Fold = typename Op::PartFold;
+    const int lane = threadIdx.x % WARP;
+    const int64_t g = t / FAN, c = g / FAN;
+    const int64_t groups = ceil_div(across, FAN), clans = ceil_div(groups, FAN);
+    const int in_group = static_cast<int>(t % FAN), in_clan = static_cast<int>(g % FAN);
+    uint64_t *tile = board.tile + (row * across + g * FAN) * WORDS<Acc>;
+    uint64_t *group = board.group + (row * groups + c * FAN) * WORDS<Part>;
+    uint64_t *clan = board.clan + (row * clans + c) * WORDS<Part>;
+
+    if (lane == 0) {
+        publish(tile + in_group * WORDS<Acc>, 1, total);
+    }
+    Part mine = Fold::identity();
+    if (lane < in_group) {
+        mine = Op::widen(wait_for<Acc>(tile + lane * WORDS<Acc>, 1));
+    }
+    mine = shuffle_from(warp_scan<Fold>(mine), WARP - 1);
+    const bool last_of_group = in_group == FAN - 1;
+    const Part whole_group = Fold::combine(mine, Op::widen(total));
+    if (last_of_group && lane == 0) {
+        publish(group + in_clan * WORDS<Part>, 1, whole_group);
+    }
+    Part theirs = Fold::identity();
+    if (lane < in_clan) {
+        theirs = wait_for<Part>(group + lane * WORDS<Part>, 1);
+    }
+    theirs = shuffle_from(warp_scan<Fold>(theirs), WARP - 1);
+    const Part old = c > 0 ? wait_for<Part>(clan, 1) : Fold::identity();
+    const Part before = Fold::combine(old, theirs);
+    if (last_of_group && in_clan == FAN - 1 && c + 1 < clans && lane == 0) {
+        publish(clan + WORDS<Part>, 1, Fold::combine(before, whole_group));
+    }
+    return Fold::combine(before, mine);
+}
+
+/* Elements that a tile puts before a run, so that its packs lie on 16-byte boundaries. */
+template <int VEC, typename Out>
+__device__ __forceinline__ int
+lead_of(const Out *first, int64_t step)
+{
+    const int past =
+        static_cast<int>(reinterpret_cast<uintptr_t>(first) / sizeof(Out) % VEC);
+    return step == 1 ? past : step == -1 ? VEC - 1 - past : 0;
+}
+
+/*
+ * Rows.  SEGMENTED: tile `id` is `together` whole rows, whose elements follow each
+ * other in memory if `flat`.  Else it is tile id % across of row id / across.
+ */
+template <typename Op, bool SEGMENTED>
+__global__ void
+__launch_bounds__(THREADS, sizeof(typename Op::Acc) == 4 && !SEGMENTED ? 5 : 3)
+    scan_v3_rows(Op op, scan_view<typename Op::Out> a, int64_t across, int together,
+                 bool flat, int64_t first, scan_board board)
+{
+    using Acc = typename Op::Acc;
+    using Raw = typename Op::Raw;
+    using Out = typename Op::Out;
+    using Fold = typename Op::Fold;
+    using Run = stretch<Fold, Acc, SEGMENTED>;
+    constexpr int VEC = Op::VEC;
+    GPO_SHARED(Run, slots, [WARPS]);
+    GPO_SHARED(Acc, carried, [1]);
+    GPO_SHARED(unsigned, ticket, [1]);
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const bool waits = !SEGMENTED && across > 1;
+
+    /* Where am I: elements [0, n) from x and out on, the tile's packs from `begin` on. */
+    const int64_t id = waits ? take_tile(board.next, ticket) : first + blockIdx.x;
+    const int64_t row = SEGMENTED ? id * together : id / across;
+    const int64_t t = SEGMENTED ? 0 : id % across;
+    const int64_t rows = a.rows - row < together ? a.rows - row : together;
+    const int64_t n = SEGMENTED ? rows * a.cols : a.cols;
+    const row_offset at = offset_of(a, row);
+    const int lead = SEGMENTED && !flat ? 0 : lead_of<VEC>(a.out + at.out, a.step);
+    const int64_t begin =
+        t * (THREADS * PACKS * VEC) - lead + (warp * (PACKS * WARP) + lane) * VEC;
+    const bool lines = !SEGMENTED || flat;
+    const bool back = a.stride < 0;
+    const bool out_packs = lines && (a.step == 1 || a.step == -1);
+    const uintptr_t lowest =
+        reinterpret_cast<uintptr_t>(a.x) +
+        (at.x + (back ? lead - (VEC - 1) : -lead)) * static_cast<int64_t>(op.bytes());
+    const bool x_packs =
+        lines && (a.stride == 1 || a.stride == -1) && lowest % (VEC * op.bytes()) == 0;
+    const auto x_index = [&](int64_t f) {
+        return lines ? at.x + f * a.stride
+                     : offset_of(a, row + f / a.cols).x + f % a.cols * a.stride;
+    };
+
+    /* Load. */
+    Raw raw[PACKS][VEC];
+#pragma unroll
+    for (int j = 0; j < PACKS; j++) {
+        const int64_t f = begin + j * (WARP * VEC);
+        if (x_packs && f >= 0 && f + VEC <= n) {
+            op.read_pack(a.x, at.x + (back ? -f - (VEC - 1) : f), raw[j]);
+            if (back) {
+                turn_round(raw[j]);
+            }
+        }
+        else {
+#pragma unroll
+            for (int i = 0; i < VEC; i++) {
+                const bool inside = f + i >= 0 && f + i < n;
+                raw[j][i] = inside ? op.read(a.x, x_index(f + i)) : op.nothing();
+            }
+        }
+    }
+
+    /* Combine: packs, warps, the block, the tiles before. */
+    const unsigned cols = static_cast<unsigned>(SEGMENTED ? a.cols : 1);
+    const auto place_of =
+        [&](int64_t f) { /* of a pack's first element in its row */
+                         return static_cast<unsigned>(f + static_cast<int64_t>(VEC) *
+                                                              cols) %
+                                cols;
+        };
+    Run before[PACKS], total = Run::identity();
+#pragma unroll
+    for (int j = 0; j < PACKS; j++) {
+        Run v = Run::identity();
+        unsigned place = SEGMENTED ? place_of(begin + j * (WARP * VEC)) : 0;
+#pragma unroll
+        for (int i = 0; i < VEC; i++) {
+            if constexpr (SEGMENTED) {
+                v = Run::combine(v, {op.lift(raw[j][i]), place == 0});
+                place = place + 1 == cols ? 0 : place + 1;
+            }
+            else {
+                v = Run::combine(v, {op.lift(raw[j][i])});
+            }
+        }
+        v = warp_scan<Run>(v);
+        const Run up = shuffle_up(v, 1);
+        before[j] = lane > 0 ? Run::combine(total, up) : total;
+        total = Run::combine(total, shuffle_from(v, WARP - 1));
+    }
+    if (lane == 0) {
+        slots[warp] = total;
+    }
+    __syncthreads();
+    Run prefix = Run::identity();
+    total = Run::identity();
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+        prefix = w == warp ? total : prefix;
+        total = Run::combine(total, slots[w]);
+    }
+    if (waits) {
+        if (warp == 0) {
+            const typename Op::Part p = look_back<Op>(board, row, across, t, total.v);
+            if (lane == 0) {
+                carried[0] = Op::narrow(p);
+            }
+        }
+        __syncthreads();
+        prefix.v = Fold::combine(carried[0], prefix.v);
+    }
+
+    /* Walk through the packs and store. */
+#pragma unroll
+    for (int j = 0; j < PACKS; j++) {
+        const int64_t f = begin + j * (WARP * VEC);
+        Acc v = Run::combine(prefix, before[j]).v;
+        unsigned place = SEGMENTED ? place_of(f) : 1;
+        Out result[VEC];
+#pragma unroll
+        for (int i = 0; i < VEC; i++) {
+            if constexpr (SEGMENTED) {
+                v = place == 0 ? Fold::identity() : v;
+                place = place + 1 == cols ? 0 : place + 1;
+            }
+            const Acc next = Fold::combine(v, op.lift(raw[j][i]));
+            result[i] = op.finish(a.exclusive ? v : next);
+            v = next;
+        }
+        if (out_packs && f >= 0 && f + VEC <= n) {
+            if (a.step < 0) {
+                turn_round(result);
+            }
+            store_together(a.out + at.out + (a.step < 0 ? -f - (VEC - 1) : f), result);
+        }
+        else {
+#pragma unroll
+            for (int i = 0; i < VEC; i++) {
+                if (f + i >= 0 && f + i < n) {
+                    const int64_t k = f + i;
+                    const int64_t o = lines ? at.out + k * a.step
+                                            : offset_of(a, row + k / a.cols).out +
+                                                  k % a.cols * a.step;
+                    a.out[o] = result[i];
+                }
+            }
+        }
+    }
+}
+
+/*
+ * Columns: `width` neighbouring rows are neighbours in memory.  Each thread takes VEC
+ * of them and DEPTH elements of each; `lanes` threads lie side by side, the others of
+ * the block below each other.  Tile `id` is chunk id / strips of strip id % strips.
+ * Groups have `fan` chunks and clans `fan_of_groups` groups.
+ */
+constexpr int DEPTH = 16, COLUMN_FAN = 8;
+
+/* What comes before chunk t of one column; `total` is that of the chunk. */
+template <typename Op>
+__device__ __forceinline__ typename Op::Part
+look_up(const scan_board &board, int64_t strips, int64_t strip, int64_t chunks,
+        int64_t t, int clan_fan, int columns, int column, typename Op::Acc total)
+{
+    using Acc = typename Op::Acc;
+    using Part = typename Op::Part;
+    using Fold = typename Op::PartFold;
+    const int64_t g = t / COLUMN_FAN, c = g / clan_fan;
+    const int64_t groups = ceil_div(chunks, COLUMN_FAN);
+    const int64_t clans = ceil_div(groups, clan_fan);
+    const int in_group = static_cast<int>(t % COLUMN_FAN);
+    const int in_clan = static_cast<int>(g % clan_fan);
+    /* the words of a strip's columns lie side by side */
+    const int64_t tile_step = static_cast<int64_t>(columns) * WORDS<Acc>;
+    const int64_t part_step = static_cast<int64_t>(columns) * WORDS<Part>;
+    uint64_t *tile =
+        board.tile + (strip * chunks + g * COLUMN_FAN) * tile_step + column;
+    uint64_t *group =
+        board.group + (strip * groups + c * clan_fan) * part_step + column;
+    uint64_t *clan = board.clan + (strip * clans + c) * part_step + column;
+
+    publish(tile + in_group * tile_step, columns, total);
+    sighting<Acc> seen[COLUMN_FAN - 1];
+#pragma unroll
+    for (int i = 0; i < COLUMN_FAN - 1; i++) {
+        if (i < in_group) {
+            seen[i] = look<Acc>(tile + i * tile_step, columns);
+        }
+    }
+    Part mine = Fold::identity();
+#pragma unroll
+    for (int i = 0; i < COLUMN_FAN - 1; i++) {
+        if (i < in_group) {
+            const Acc v = wait_for(seen[i], tile + i * tile_step, columns);
+            mine = Fold::combine(mine, Op::widen(v));
+        }
+    }
+    const bool last_of_group = in_group == COLUMN_FAN - 1;
+    const Part whole_group = Fold::combine(mine, Op::widen(total));
+    if (last_of_group) {
+        publish(group + in_clan * part_step, columns, whole_group);
+    }
+    Part before = c > 0 ? wait_for<Part>(clan, columns) : Fold::identity();
+    for (int i = 0; i < in_clan; i++) {
+        before = Fold::combine(before, wait_for<Part>(group + i * part_step, columns));
+    }
+    if (last_of_group && in_clan == clan_fan - 1 && c + 1 < clans) {
+        publish(clan + part_step, columns, Fold::combine(before, whole_group));
+    }
+    return Fold::combine(before, mine);
+}
+
+template <typename Op>
+__global__ void
+__launch_bounds__(THREADS, 2)
+    scan_v3_columns(Op op, scan_view<typename Op::Out> a, int64_t width, int lanes,
+                    int64_t strips_across, int64_t strips, int64_t chunks, int clan_fan,
+                    bool packed, int64_t first, scan_board board)
+{
+    using Acc = typename Op::Acc;
+    using Raw = typename Op::Raw;
+    using Out = typename Op::Out;
+    using Fold = typename Op::Fold;
+    constexpr int VEC = Op::VEC;
+    GPO_SHARED(Acc, totals, [WARPS][WARP * VEC]);
+    GPO_SHARED(Acc, carried, [WARP * VEC]);
+    GPO_SHARED(unsigned, ticket, [1]);
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const int x_lane = lane % lanes;
+    const int height = THREADS / lanes * DEPTH, columns = lanes * VEC;
+
+    const int64_t id = chunks > 1 ? take_tile(board.next, ticket) : first + blockIdx.x;
+    const int64_t chunk = id / strips, strip = id % strips;
+    const int64_t column = (strip % strips_across * lanes + x_lane) * VEC;
+    const row_offset at = offset_of(a, strip / strips_across * width);
+    const int64_t k = chunk * height + threadIdx.x / lanes * DEPTH;
+    const bool whole = packed && column + VEC <= width;
+
+    /* Load. */
+    Raw raw[DEPTH][VEC];
+#pragma unroll
+    for (int i = 0; i < DEPTH; i++) {
+        const int64_t x = at.x + (k + i) * a.stride + column;
+        if (whole && k + i < a.cols) {
+            op.read_pack(a.x, x, raw[i]);
+        }
+        else {
+#pragma unroll
+            for (int v = 0; v < VEC; v++) {
+                const bool inside = k + i < a.cols && column + v < width;
+                raw[i][v] = inside ? op.read(a.x, x + v) : op.nothing();
+            }
+        }
+    }
+
+    /* Combine: down a thread, down a warp, down the block, the chunks above. */
+    Acc sum[VEC];
+#pragma unroll
+    for (int v = 0; v < VEC; v++) {
+        sum[v] = op.lift(raw[0][v]);
+#pragma unroll
+        for (int i = 1; i < DEPTH; i++) {
+            sum[v] = Fold::combine(sum[v], op.lift(raw[i][v]));
+        }
+        sum[v] = warp_scan<Fold>(sum[v], lanes);
+        if (lane >= WARP - lanes) {
+            totals[warp][x_lane * VEC + v] = sum[v];
+        }
+        const Acc up = shuffle_up(sum[v], lanes);
+        sum[v] = lane >= lanes && lanes < WARP ? up : Fold::identity();
+    }
+    __syncthreads();
+    for (int c = threadIdx.x; c < columns; c += THREADS) {
+        Acc total = Fold::identity();
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            const Acc own = totals[w][c];
+            totals[w][c] = total;
+            total = Fold::combine(total, own);
+        }
+        carried[c] = Fold::identity();
+        if (chunks > 1) {
+            carried[c] = Op::narrow(look_up<Op>(board, strips, strip, chunks, chunk,
+                                                clan_fan, columns, c, total));
+        }
+    }
+    __syncthreads();
+
+    /* Walk down and store. */
+#pragma unroll
+    for (int v = 0; v < VEC; v++) {
+        const Acc above =
+            Fold::combine(carried[x_lane * VEC + v], totals[warp][x_lane * VEC + v]);
+        sum[v] = Fold::combine(above, sum[v]);
+    }
+#pragma unroll
+    for (int i = 0; i < DEPTH; i++) {
+        Out result[VEC];
+#pragma unroll
+        for (int v = 0; v < VEC; v++) {
+            const Acc next = Fold::combine(sum[v], op.lift(raw[i][v]));
+            result[v] = op.finish(a.exclusive ? sum[v] : next);
+            sum[v] = next;
+        }
+        Out *out = a.out + at.out + (k + i) * a.step + column;
+        if (whole && k + i < a.cols) {
+            store_together(out, result);
+        }
+        else {
+#pragma unroll
+            for (int v = 0; v < VEC; v++) {
+                if (k + i < a.cols && column + v < width) {
+                    out[v] = result[v];
+                }
+            }
+        }
+    }
+}
+
+struct rung_v3 {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const scan_plan &plan, const Op &op)
+    {
+        return for_each_view(plan, op, [&](const scan_view<typename Op::Out> &a) {
+            const int last = a.ndim - 1;
+            const bool across = plan.inner > 1 && plan.inner_ndim == 1 &&
+                                a.x_strides[last] == 1 && a.cols > 1;
+            return across ? columns(call, a, op, plan.inner) : rows(call, a, op);
+        });
+    }
+
+  private:
+    template <typename Out>
+    static bool is_flat(const scan_view<Out> &a)
+    {
+        const int64_t sign = a.step;
+        return (sign == 1 || sign == -1) && a.stride == sign && a.ndim == 1 &&
+               a.x_strides[0] == a.cols;
+    }
+
+    /* A reversed scan of rows that follow each other begins with the last row. */
+    template <typename Op>
+    static void turn_rows(const Op &op, scan_view<typename Op::Out> *a)
+    {
+        const int64_t last = (a->rows - 1) * a->cols;
+        a->x = static_cast<const char *>(a->x) + last * op.bytes();
+        a->out += last;
+        a->x_strides[0] = -a->cols;
+        a->out_strides[0] = -a->cols;
+    }
+
+    template <typename Op>
+    static gpo_status rows(gpo_call *call, scan_view<typename Op::Out> a, const Op &op)
+    {
+        using Out = typename Op::Out;
+        constexpr int64_t TILE = THREADS * PACKS * Op::VEC;
+        const bool flat = a.rows > 1 && is_flat(a);
+        bool aligned = reinterpret_cast<uintptr_t>(a.out + (a.step < 0)) % 16 == 0;
+        for (int d = 0; d < a.ndim; d++) {
+            aligned = aligned && a.out_strides[d] % Op::VEC == 0;
+        }
+        aligned = aligned || (a.step != 1 && a.step != -1);
+        const int64_t room = aligned ? TILE : TILE - (Op::VEC - 1);
+        if (a.rows > 1 && 2 * a.cols <= TILE - (Op::VEC - 1)) {
+            if (flat && a.step < 0) {
+                turn_rows(op, &a);
+            }
+            /* Whole packs, where they can be: then every tile is aligned like the
+             * first. */
+            const int64_t together = (TILE - (Op::VEC - 1)) / a.cols;
+            return launch_rows<Op, true>(call, a, op, ceil_div(a.rows, together), 1,
+                                         static_cast<int>(together), flat);
+        }
+        const int64_t across =
+            a.cols <= room ? 1 : ceil_div(a.cols + (aligned ? 0 : Op::VEC - 1), TILE);
+        static_assert(sizeof(Out) * Op::VEC == 16, "stores of 16 bytes");
+        return launch_rows<Op, false>(call, a, op, a.rows * across, across, 1, false);
+    }
+
+    template <typename Op, bool SEGMENTED>
+    static gpo_status launch_rows(gpo_call *call, const scan_view<typename Op::Out> &a,
+                                  const Op &op, int64_t tiles, int64_t across,
+                                  int together, bool flat)
+    {
+        scan_board board = {};
+        gpo_status status = GPO_OK;
+        if (across > 1) {
+            const int64_t groups = ceil_div(across, FAN), clans = ceil_div(groups, FAN);
+            status =
+                make_board<Op>(call, tiles, a.rows * groups, a.rows * clans, &board);
+        }
+        for (int64_t first = 0; !status && first < tiles; first += MAX_GRID_X) {
+            const dim3 grid(tiles - first < MAX_GRID_X ? tiles - first : MAX_GRID_X);
+            status = GPO_LAUNCH(call, grid, THREADS, 0, (scan_v3_rows<Op, SEGMENTED>),
+                                op, a, across, together, flat, first, board);
+        }
+        return status;
+    }
+
+    template <typename Op>
+    static gpo_status columns(gpo_call *call, const scan_view<typename Op::Out> &a,
+                              const Op &op, int64_t width)
+    {
+        constexpr int VEC = Op::VEC;
+        constexpr int64_t MANY_STRIPS = 16; /* whose chains run side by side */
+        const int64_t x_bytes = static_cast<int64_t>(VEC) * op.bytes();
+        bool packed = reinterpret_cast<uintptr_t>(a.x) % x_bytes == 0 &&
+                      reinterpret_cast<uintptr_t>(a.out) % 16 == 0 &&
+                      a.stride % VEC == 0 && a.step % VEC == 0;
+        for (int d = 0; d < a.ndim - 1; d++) {
+            packed = packed && a.x_strides[d] % VEC == 0 && a.out_strides[d] % VEC == 0;
+        }
+        int lanes = 1;
+        while (lanes < WARP && lanes * VEC < width) {
+            lanes *= 2;
+        }
+        const int64_t strips_across = ceil_div(width, lanes * VEC);
+        const int64_t strips = a.rows / width * strips_across;
+        const int64_t chunks = ceil_div(a.cols, THREADS / lanes * DEPTH);
+        const int clan_fan = strips < MANY_STRIPS ? COLUMN_FAN : 1;
+        scan_board board = {};
+        gpo_status status = GPO_OK;
+        if (chunks > 1) {
+            const int64_t groups = ceil_div(chunks, COLUMN_FAN);
+            const int64_t all = strips * lanes * VEC;
+            status = make_board<Op>(call, all * chunks, all * groups,
+                                    all * ceil_div(groups, clan_fan), &board);
+        }
+        const int64_t tiles = strips * chunks;
+        for (int64_t first = 0; !status && first < tiles; first += MAX_GRID_X) {
+            const dim3 grid(tiles - first < MAX_GRID_X ? tiles - first : MAX_GRID_X);
+            status = GPO_LAUNCH(call, grid, THREADS, 0, (scan_v3_columns<Op>), op, a,
+                                width, lanes, strips_across, strips, chunks, clan_fan,
+                                packed, first, board);
+        }
+        return status;
+    }
+};
+
+/* ---- table and choice ---- */
+
+#define RUNG(v)                                \
+    template <typename T>                      \
+    static gpo_status scan_##v(gpo_call *call) \
+    {                                          \
+        return scan_with<rung_##v, T>(call);   \
+    }
+RUNG(v0)
+RUNG(v1)
+RUNG(v2)
+RUNG(v3)
+
+static const gpo_variant variants[] = {
+    {"v0", "Hillis and Steele, three kernels", "", "run-to-run", GPO_ALL(scan_v0)},
+    {"v1", "Blelloch's two sweeps, padded banks", "", "run-to-run", GPO_ALL(scan_v1)},
+    {"v2", "warp shuffles, reduce then scan", "", "run-to-run", GPO_ALL(scan_v2)},
+    {"v3", "single pass, look-back in a fixed order", "", "run-to-run",
+     GPO_ALL(scan_v3)},
+    {nullptr, nullptr, nullptr, nullptr, {}},
+};
+
+static const gpo_variant *
+choose(const gpo_call *, char why[GPO_MESSAGE])
+{
+    snprintf(why, GPO_MESSAGE, "v3 reads and writes every element once");
+    return &variants[3];
+}
+
+extern "C" const gpo_table scan_cuda = {variants, choose};

@@ -1,0 +1,216 @@
+/*
+ * op.c  scan: the contract.  Order: arguments, shape rule, plan, cost, documentation,
+ * descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ */
+#include "scan.h"
+
+/* ---- arguments ---- */
+
+enum { ARG_X, ARG_OP, ARG_AXIS, ARG_EXCLUSIVE, ARG_REVERSE };
+
+static const char *const ops[] = {"sum", "prod", "min", "max", NULL};
+
+static const gpo_arg args[] = {
+    [ARG_X] = {"x", GPO_KIND_ARRAY, NULL, NULL},
+    [ARG_OP] = {"op", GPO_KIND_ENUM, "'sum'", ops},
+    [ARG_AXIS] = {"axis", GPO_KIND_INT, "-1", NULL},
+    [ARG_EXCLUSIVE] = {"exclusive", GPO_KIND_BOOL, "False", NULL},
+    [ARG_REVERSE] = {"reverse", GPO_KIND_BOOL, "False", NULL},
+    {NULL, GPO_KIND_ARRAY, NULL, NULL},
+};
+
+/* ---- shape rule ---- */
+
+static gpo_status
+shape(gpo_call *call)
+{
+    const gpo_array *x = &call->in[0];
+    gpo_array *out = &call->out[0];
+    const scan_op op = (scan_op)call->opt[ARG_OP].i;
+    const char kind = gpo_dtypes[x->dtype].kind;
+    int axis;
+    gpo_status status = gpo_axis(call, call->opt[ARG_AXIS].i, x->ndim, &axis);
+    if (status) {
+        return status;
+    }
+    const bool total = op == SCAN_SUM || op == SCAN_PROD;
+    if (!total && kind == 'c') {
+        return gpo_fail(call, GPO_ETYPE,
+                        "scan() with op='%s' does not support dtype '%s'; "
+                        "complex numbers have no order",
+                        ops[op], gpo_dtypes[x->dtype].name);
+    }
+    out->dtype = x->dtype;
+    if (total && (kind == 'b' || kind == 'i')) {
+        out->dtype = GPO_I64;
+    }
+    else if (total && kind == 'u') {
+        out->dtype = GPO_U64;
+    }
+    out->ndim = x->ndim;
+    for (int d = 0; d < x->ndim; d++) {
+        out->shape[d] = x->shape[d];
+    }
+    return gpo_array_contiguous(call, out);
+}
+
+/* ---- plan ---- */
+
+/* Appends an axis, or widens the last one if it is at or after `from` and can be. */
+static void
+push_axis(scan_axes *axes, int from, int64_t length, int64_t stride)
+{
+    const int last = axes->ndim - 1;
+    if (length == 1) {
+        return;
+    }
+    if (last >= from && axes->strides[last] == length * stride) {
+        axes->shape[last] *= length;
+        axes->strides[last] = stride;
+        return;
+    }
+    axes->shape[axes->ndim] = length;
+    axes->strides[axes->ndim++] = stride;
+}
+
+void
+scan_make_plan(const gpo_call *call, scan_plan *plan)
+{
+    const gpo_array *x = &call->in[0];
+    const gpo_array *out = &call->out[0];
+    int64_t axis = call->opt[ARG_AXIS].i;
+    axis += axis < 0 ? x->ndim : 0;
+
+    plan->op = (scan_op)call->opt[ARG_OP].i;
+    plan->exclusive = call->opt[ARG_EXCLUSIVE].i != 0;
+    plan->reverse = call->opt[ARG_REVERSE].i != 0;
+    plan->rows = 1;
+    plan->cols = x->shape[axis];
+    plan->inner = 1;
+    plan->kept.ndim = 0;
+    for (int d = 0; d < axis; d++) {
+        push_axis(&plan->kept, 0, x->shape[d], x->strides[d]);
+        plan->rows *= x->shape[d];
+    }
+    const int outer = plan->kept.ndim;
+    for (int d = (int)axis + 1; d < x->ndim; d++) {
+        push_axis(&plan->kept, outer, x->shape[d], x->strides[d]);
+        plan->inner *= x->shape[d];
+    }
+    plan->rows *= plan->inner;
+    plan->inner_ndim = plan->kept.ndim - outer;
+    plan->stride = x->strides[axis];
+    plan->step = plan->inner;
+    plan->x = x->data;
+    plan->out = out->data;
+    if (plan->reverse && x->size > 0) {
+        const int64_t last = plan->cols - 1;
+        plan->x =
+            (const char *)x->data + last * plan->stride * gpo_dtypes[x->dtype].bytes;
+        plan->out =
+            (char *)out->data + last * plan->step * gpo_dtypes[out->dtype].bytes;
+        plan->stride = -plan->stride;
+        plan->step = -plan->step;
+    }
+}
+
+/* ---- cost ---- */
+
+static void
+cost(const gpo_call *call, gpo_cost *cost)
+{
+    const gpo_array *x = &call->in[0];
+    const gpo_array *out = &call->out[0];
+    cost->read_bytes = (double)x->size * gpo_dtypes[x->dtype].bytes;
+    cost->written_bytes = (double)out->size * gpo_dtypes[out->dtype].bytes;
+    cost->flops = (double)x->size;
+}
+
+/* ---- documentation ---- */
+
+static const char doc[] =
+    "Combine each element of an array with all elements before it along an axis.\n"
+    "\n"
+    "Parameters\n"
+    "----------\n"
+    "x : array_like, any shape and strides, one dimension or more\n"
+    "    bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64;\n"
+    "    complex64 and complex128 for 'sum' and 'prod'.\n"
+    "op : {'sum', 'prod', 'min', 'max'}\n"
+    "    What to compute: numpy.cumsum, numpy.cumprod, numpy.minimum.accumulate or\n"
+    "    numpy.maximum.accumulate.\n"
+    "axis : int, optional\n"
+    "    The axis to walk along; the last one by default.\n"
+    "exclusive : bool, optional\n"
+    "    Leave the element itself out: the first result is the identity, 0 for 'sum',\n"
+    "    1 for 'prod', for 'min' and 'max' the largest or lowest value of the dtype\n"
+    "    (inf and -inf for floats).\n"
+    "reverse : bool, optional\n"
+    "    Walk from the end of the axis to its beginning.\n"
+    "out : array, optional\n"
+    "    Written and returned; must have the shape and dtype of the result and share "
+    "no\n"
+    "    memory with x.\n"
+    "\n"
+    "Returns\n"
+    "-------\n"
+    "array\n"
+    "    Shape of x.  The dtype of x; int64 or uint64 for 'sum' and 'prod' of bool "
+    "and\n"
+    "    integers.\n"
+    "\n"
+    "Raises\n"
+    "------\n"
+    "numpy.exceptions.AxisError\n"
+    "    The axis is out of bounds; a scalar has none.\n"
+    "ValueError\n"
+    "    `out` has the wrong shape, is read-only or shares memory with x.\n"
+    "TypeError\n"
+    "    x has another dtype; 'min' or 'max' of complex numbers; `out` has the wrong\n"
+    "    dtype.\n"
+    "\n"
+    "Notes\n"
+    "-----\n"
+    "An axis of length 0 gives an empty array.  A nan makes every later 'min' and "
+    "'max'\n"
+    "nan.\n"
+    "\n"
+    "Accuracy: float16 and bfloat16 are combined in float32 or wider and rounded once "
+    "per\n"
+    "element.  The sum of the first k elements of float32 and float64 errs by at most\n"
+    "(ceil(log2 k) + c) * eps * sum(abs(x[:k])), eps = 2**-24 or 2**-53; c = 12 on a "
+    "GPU\n"
+    "(there float64 adds k * 2**-19 to it: groups of 2**20 elements follow each other "
+    "in\n"
+    "a chain) and for float32 on a CPU, where sums are kept in float64; c = 48 for "
+    "float64\n"
+    "on a CPU.  Products: one rounding per factor.  Integers wrap modulo 2**64, as in\n"
+    "NumPy.\n"
+    "\n"
+    "Determinism: each variant gives the same bits run to run, for any number of "
+    "threads\n"
+    "and whatever tile of a GPU's grid comes first; different variants and devices "
+    "may\n"
+    "differ in the last bits of a floating-point result.\n"
+    "\n"
+    "The CUDA rungs follow W. D. Hillis and G. L. Steele, 'Data Parallel Algorithms' "
+    "(1986);\n"
+    "G. E. Blelloch, 'Prefix Sums and Their Applications' (1990); and D. Merrill and\n"
+    "M. Garland, 'Single-pass Parallel Prefix Scan with Decoupled Look-back' (2016), "
+    "whose\n"
+    "look-back is here regrouped so that its association is fixed.\n";
+
+/* ---- descriptor ---- */
+
+GPO_TABLES(scan);
+
+const gpo_op op_scan = {
+    .name = "scan",
+    .doc = doc,
+    .args = args,
+    .nout = 1,
+    .shape = shape,
+    .cost = cost,
+    .cpu = &scan_cpu,
+    .cuda = GPO_CUDA_TABLE(scan),
+};

@@ -1,0 +1,47 @@
+/*
+ * scan.h  What op.c works out once and every variant of scan reads: which scan, and
+ * the arrays as `rows` scans of `cols` elements each.
+ */
+#ifndef GPO_SCAN_H
+#define GPO_SCAN_H
+
+#include "../../core/gpo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum scan_op { SCAN_SUM, SCAN_PROD, SCAN_MIN, SCAN_MAX, SCAN_NOPS } scan_op;
+
+/* Axes, outermost first; neighbours that one stride can walk are merged into one. */
+typedef struct scan_axes {
+    int ndim;
+    int64_t shape[GPO_MAX_DIMS];
+    int64_t strides[GPO_MAX_DIMS]; /* in elements */
+} scan_axes;
+
+/*
+ * Scan r = o * inner + i combines the elements x[offset(kept, r) + k * stride], k in
+ * [0, cols), and leaves result k in out[o * cols * inner + k * step + i].  `x` and
+ * `out` stand on the element that a reversed scan meets first: its strides are
+ * negative.
+ */
+typedef struct scan_plan {
+    scan_op op;
+    bool exclusive, reverse;
+    int64_t rows, cols, inner;
+    int64_t stride; /* of x along the axis */
+    int64_t step;   /* of out: inner, or -inner */
+    scan_axes kept; /* the other axes of x, merged: the outer ones, then the inner */
+    int inner_ndim; /* how many of them are inner */
+    const void *x;
+    void *out;
+} scan_plan;
+
+/* The plan of a call whose options scan's shape rule has accepted. */
+void scan_make_plan(const gpo_call *call, scan_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

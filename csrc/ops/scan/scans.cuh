@@ -1,0 +1,422 @@
+/*
+ * scans.cuh  The four scans as structs that every rung is a template on.
+ * Order: complex arithmetic, element types, totals, extremes, the choice at run time.
+ *
+ * A scan `op` of type Op has
+ *   Raw    what a thread holds of an element; op.read(x, i) of element i, and
+ *          op.read_pack(x, i, raw) of the VEC elements that make 16 bytes of x or out
+ *   Acc    what a tile works in: identity(), op.lift(raw), combine(a, b)
+ *   Part   what tiles exchange, wider than Acc for floats: widen(acc), narrow(part)
+ *   Out    the element type of the result: op.finish(acc)
+ */
+#ifndef GPO_SCANS_CUH
+#define GPO_SCANS_CUH
+
+#include <type_traits>
+
+#include "../../device/vec.cuh"
+#include "../../device/warp.cuh"
+#include "scan.h"
+
+/* ---- complex arithmetic ---- */
+
+template <typename R>
+__device__ __forceinline__ complex<R>
+operator+(complex<R> a, complex<R> b)
+{
+    return {a.re + b.re, a.im + b.im};
+}
+
+template <typename R>
+__device__ __forceinline__ complex<R>
+operator*(complex<R> a, complex<R> b)
+{
+    return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+
+/* ---- element types ---- */
+
+template <typename T>
+constexpr bool IS_COMPLEX = std::is_same_v<T, c64> || std::is_same_v<T, c128>;
+
+template <typename T>
+constexpr bool IS_FLOAT = std::is_same_v<T, f16> || std::is_same_v<T, bf16> ||
+                          std::is_same_v<T, float> || std::is_same_v<T, double>;
+
+/* The unsigned integer of `bytes` bytes. */
+template <int bytes>
+using unsigned_of = std::conditional_t<
+    bytes == 1, uint8_t,
+    std::conditional_t<bytes == 2, uint16_t,
+                       std::conditional_t<bytes == 4, uint32_t, uint64_t>>>;
+
+/* N elements with one load of N * sizeof(T) bytes, from an address of that alignment. */
+template <int N, typename T>
+__device__ __forceinline__ void
+load_together(const void *p, T (&v)[N])
+{
+    constexpr int BYTES = N * sizeof(T);
+    static_assert(BYTES == 16 || BYTES == 8 || BYTES == 4 || BYTES == 2, "one load");
+    if constexpr (BYTES == 16) {
+        const uint4 bits = load_streamed(static_cast<const uint4 *>(p));
+        memcpy(static_cast<void *>(v), &bits, BYTES);
+    }
+    else if constexpr (BYTES == 8) {
+        const uint2 bits = *static_cast<const uint2 *>(p);
+        memcpy(static_cast<void *>(v), &bits, BYTES);
+    }
+    else {
+        const unsigned_of<BYTES> bits = *static_cast<const unsigned_of<BYTES> *>(p);
+        memcpy(static_cast<void *>(v), &bits, BYTES);
+    }
+}
+
+/* 16 bytes that this kernel does not read again. */
+template <int N, typename T>
+__device__ __forceinline__ void
+store_together(void *p, const T (&v)[N])
+{
+    static_assert(N * sizeof(T) == 16, "one store");
+    uint4 bits;
+    memcpy(static_cast<void *>(&bits), static_cast<const void *>(v), 16);
+    __stcs(static_cast<uint4 *>(p), bits);
+}
+
+/* ---- sum, prod ---- */
+
+template <typename A>
+using part_of = std::conditional_t<std::is_same_v<A, float>, double,
+                                   std::conditional_t<std::is_same_v<A, c64>, c128, A>>;
+
+template <typename A, bool PROD>
+struct total_fold {
+    static __device__ __forceinline__ A identity()
+    {
+        if constexpr (IS_COMPLEX<A>) {
+            return {PROD ? decltype(A::re)(1) : 0, 0};
+        }
+        else {
+            return PROD ? 1 : 0;
+        }
+    }
+
+    static __device__ __forceinline__ A combine(A a, A b)
+    {
+        if constexpr (PROD) {
+            return a * b;
+        }
+        else {
+            return a + b;
+        }
+    }
+};
+
+/* Floats and complex numbers; halves are combined in float. */
+template <typename T, bool PROD>
+struct scan_total {
+    using Raw = T;
+    using Acc = std::conditional_t<sizeof(T) == 2, float, T>;
+    using Part = part_of<Acc>;
+    using Out = T;
+    using Fold = total_fold<Acc, PROD>;
+    using PartFold = total_fold<Part, PROD>;
+    static constexpr int VEC = 16 / sizeof(T);
+
+    __device__ __forceinline__ int bytes() const
+    {
+        return sizeof(T);
+    }
+
+    __device__ __forceinline__ Raw read(const void *x, int64_t i) const
+    {
+        return static_cast<const T *>(x)[i];
+    }
+
+    __device__ __forceinline__ void read_pack(const void *x, int64_t i,
+                                              Raw (&v)[VEC]) const
+    {
+        load_together(static_cast<const T *>(x) + i, v);
+    }
+
+    __device__ __forceinline__ Raw nothing() const
+    {
+        return stored_as<T>(Fold::identity());
+    }
+
+    static __device__ __forceinline__ Acc lift(Raw x)
+    {
+        return value_of(x);
+    }
+
+    static __device__ __forceinline__ Part widen(Acc a)
+    {
+        if constexpr (IS_COMPLEX<Acc>) {
+            return {a.re, a.im};
+        }
+        else {
+            return a;
+        }
+    }
+
+    static __device__ __forceinline__ Acc narrow(Part p)
+    {
+        if constexpr (IS_COMPLEX<Acc>) {
+            using R = decltype(Acc::re);
+            return {static_cast<R>(p.re), static_cast<R>(p.im)};
+        }
+        else {
+            return static_cast<Acc>(p);
+        }
+    }
+
+    __device__ __forceinline__ Out finish(Acc a) const
+    {
+        return stored_as<T>(a);
+    }
+};
+
+/* Integers and bool, extended to 64 bits as they are read; they wrap modulo 2^64. */
+template <bool PROD>
+struct scan_whole {
+    using Raw = uint64_t;
+    using Acc = uint64_t;
+    using Part = uint64_t;
+    using Out = uint64_t;
+    using Fold = total_fold<uint64_t, PROD>;
+    using PartFold = Fold;
+    static constexpr int VEC = 2;
+
+    uint64_t sign; /* the sign bit of a signed type, else 0 */
+    int size;      /* bytes of an element */
+    bool truth;    /* bool: any byte but 0 is 1 */
+
+    __device__ __forceinline__ int bytes() const
+    {
+        return size;
+    }
+
+    __device__ __forceinline__ Raw extended(uint64_t bits) const
+    {
+        return truth ? bits != 0 : (bits ^ sign) - sign;
+    }
+
+    __device__ __forceinline__ Raw read(const void *x, int64_t i) const
+    {
+        switch (size) {
+            case 1:
+                return extended(static_cast<const uint8_t *>(x)[i]);
+            case 2:
+                return extended(static_cast<const uint16_t *>(x)[i]);
+            case 4:
+                return extended(static_cast<const uint32_t *>(x)[i]);
+            default:
+                return static_cast<const uint64_t *>(x)[i];
+        }
+    }
+
+    template <typename T>
+    __device__ __forceinline__ void read_two(const void *x, int64_t i,
+                                             Raw (&v)[2]) const
+    {
+        T two[2];
+        load_together(static_cast<const T *>(x) + i, two);
+        v[0] = extended(two[0]);
+        v[1] = extended(two[1]);
+    }
+
+    __device__ __forceinline__ void read_pack(const void *x, int64_t i,
+                                              Raw (&v)[VEC]) const
+    {
+        switch (size) {
+            case 1:
+                return read_two<uint8_t>(x, i, v);
+            case 2:
+                return read_two<uint16_t>(x, i, v);
+            case 4:
+                return read_two<uint32_t>(x, i, v);
+            default:
+                return load_together(static_cast<const uint64_t *>(x) + i, v);
+        }
+    }
+
+    __device__ __forceinline__ Raw nothing() const
+    {
+        return Fold::identity();
+    }
+
+    static __device__ __forceinline__ Acc lift(Raw x)
+    {
+        return x;
+    }
+
+    static __device__ __forceinline__ Part widen(Acc a)
+    {
+        return a;
+    }
+
+    static __device__ __forceinline__ Acc narrow(Part p)
+    {
+        return p;
+    }
+
+    __device__ __forceinline__ Out finish(Acc a) const
+    {
+        return a;
+    }
+};
+
+/* ---- min, max: the largest key ---- */
+
+template <typename Key>
+struct extreme_fold {
+    static __device__ __forceinline__ Key identity()
+    {
+        if constexpr (std::is_floating_point_v<Key>) {
+            return -static_cast<Key>(INFINITY);
+        }
+        else {
+            return sizeof(Key) == 8 ? static_cast<Key>(INT64_MIN)
+                                    : static_cast<Key>(INT32_MIN);
+        }
+    }
+
+    /* A nan beats every number. */
+    static __device__ __forceinline__ Key combine(Key a, Key b)
+    {
+        if constexpr (std::is_floating_point_v<Key>) {
+            return b > a || b != b ? b : a;
+        }
+        else {
+            return b > a ? b : a;
+        }
+    }
+};
+
+/*
+ * Integers: the bits, moved to the top of 32 or 64, ^ mask, read as signed; the mask
+ * turns the order round for a minimum and moves the sign bit of an unsigned type.
+ * Floats: x * sign, sign -1 for a minimum.
+ */
+template <typename T>
+struct scan_extreme {
+    using Raw = T;
+    using Acc = std::conditional_t<
+        std::is_same_v<T, double>, double,
+        std::conditional_t<IS_FLOAT<T>, float,
+                           std::conditional_t<sizeof(T) == 8, int64_t, int32_t>>>;
+    using Part = Acc;
+    using Out = T;
+    using Fold = extreme_fold<Acc>;
+    using PartFold = Fold;
+    static constexpr int VEC = 16 / sizeof(T);
+    static constexpr int SHIFT = 8 * (sizeof(Acc) - sizeof(T));
+
+    uint64_t mask;
+    float sign;
+    bool truth; /* bool: any byte but 0 is 1 */
+
+    __device__ __forceinline__ int bytes() const
+    {
+        return sizeof(T);
+    }
+
+    __device__ __forceinline__ Raw read(const void *x, int64_t i) const
+    {
+        return static_cast<const T *>(x)[i];
+    }
+
+    __device__ __forceinline__ void read_pack(const void *x, int64_t i,
+                                              Raw (&v)[VEC]) const
+    {
+        load_together(static_cast<const T *>(x) + i, v);
+    }
+
+    __device__ __forceinline__ Raw nothing() const
+    {
+        return finish(Fold::identity());
+    }
+
+    __device__ __forceinline__ Acc lift(Raw x) const
+    {
+        if constexpr (IS_FLOAT<T>) {
+            return value_of(x) * sign;
+        }
+        else {
+            using Bits = std::make_unsigned_t<Acc>;
+            const T bits = truth ? static_cast<T>(x != 0) : x;
+            return static_cast<Acc>(
+                static_cast<Bits>(static_cast<T>(bits ^ static_cast<T>(mask)))
+                << SHIFT);
+        }
+    }
+
+    static __device__ __forceinline__ Part widen(Acc a)
+    {
+        return a;
+    }
+
+    static __device__ __forceinline__ Acc narrow(Part p)
+    {
+        return p;
+    }
+
+    __device__ __forceinline__ Out finish(Acc a) const
+    {
+        if constexpr (IS_FLOAT<T>) {
+            return stored_as<T>(a * sign);
+        }
+        else {
+            using Bits = std::make_unsigned_t<Acc>;
+            const T bits =
+                static_cast<T>(static_cast<Bits>(a) >> SHIFT) ^ static_cast<T>(mask);
+            return truth ? static_cast<T>(bits & 1) : bits;
+        }
+    }
+};
+
+/* ---- the choice at run time ---- */
+
+/* Gives Rung::run(call, plan, op) the op that the call's arguments and T mean. */
+template <typename Rung, typename T>
+gpo_status
+scan_with(gpo_call *call)
+{
+    constexpr bool WHOLE = !IS_FLOAT<T> && !IS_COMPLEX<T>;
+    constexpr bool SIGNED = std::is_integral_v<T> && std::is_signed_v<T>;
+    constexpr uint64_t TOP = static_cast<uint64_t>(1)
+                             << (8 * (sizeof(T) < 8 ? sizeof(T) : 8) - 1);
+    const bool truth = call->in[0].dtype == GPO_BOOL;
+    scan_plan plan;
+    scan_make_plan(call, &plan);
+    if (plan.rows == 0 || plan.cols == 0) {
+        return GPO_OK;
+    }
+    if constexpr (WHOLE) {
+        const uint64_t sign = SIGNED ? TOP : 0;
+        if (plan.op == SCAN_SUM) {
+            return Rung::run(call, plan, scan_whole<false>{sign, sizeof(T), truth});
+        }
+        if (plan.op == SCAN_PROD) {
+            return Rung::run(call, plan, scan_whole<true>{sign, sizeof(T), truth});
+        }
+    }
+    else {
+        if (plan.op == SCAN_SUM) {
+            return Rung::run(call, plan, scan_total<T, false>{});
+        }
+        if (plan.op == SCAN_PROD) {
+            return Rung::run(call, plan, scan_total<T, true>{});
+        }
+    }
+    if constexpr (!IS_COMPLEX<T>) {
+        using C = std::conditional_t<WHOLE, unsigned_of<sizeof(T)>, T>;
+        const uint64_t mask = SIGNED ? 0 : TOP;
+        const bool least = plan.op == SCAN_MIN;
+        return Rung::run(
+            call, plan,
+            scan_extreme<C>{least ? ~mask : mask, least ? -1.0f : 1, truth});
+    }
+    return gpo_fail(call, GPO_ETYPE, "scan() has no kernel for this dtype");
+}
+
+#endif
