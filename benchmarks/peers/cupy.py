@@ -48,9 +48,28 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any] | None:
     return lambda: function(x, axis=axis)
 
 
+def index_add(
+    x: Any, index: Any, source: Any, deterministic: bool = False
+) -> Callable[[], Any] | None:
+    """Copy, then call cupy.add.at, or cupy.bincount for rows of one element."""
+    cupy = library()
+    if deterministic:
+        return None
+    if x.ndim == 1 and str(x.dtype) in ("float32", "float64"):
+        return lambda: x + cupy.bincount(index, source, x.shape[0]).astype(x.dtype)
+
+    def run() -> Any:
+        result = x.copy()
+        cupy.add.at(result, index, source)
+        return result
+
+    return run
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
+    "index_add": index_add,
 }
 
 

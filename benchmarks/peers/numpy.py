@@ -36,9 +36,21 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
     return lambda: accumulate(x, axis=axis)
 
 
+def index_add(x: Any, index: Any, source: Any, deterministic: bool = False) -> Callable[[], Any]:
+    """Copy, then call np.add.at; it adds in order."""
+
+    def run() -> Any:
+        result = x.copy()
+        np.add.at(result, index, source)
+        return result
+
+    return run
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
+    "index_add": index_add,
 }
 
 

@@ -44,9 +44,25 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
     return lambda: function(x, dim=axis)
 
 
+def index_add(x: Any, index: Any, source: Any, deterministic: bool = False) -> Callable[[], Any]:
+    """Call torch.index_add, under deterministic algorithms where that is asked for."""
+    torch = library()
+
+    def run() -> Any:
+        before = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(deterministic)
+        try:
+            return torch.index_add(x, 0, index, source)
+        finally:
+            torch.use_deterministic_algorithms(before)
+
+    return run
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
+    "index_add": index_add,
 }
 
 

@@ -16,6 +16,11 @@
 
 typedef struct loops {
     int bytes; /* of a sum */
+    /*
+     * Rows of one element under an int64 index without gaps: adds rows first + i to
+     * `to` and gives how many, at most n; it stops at an index that the mode must judge.
+     */
+    int64_t (*lone)(void *to, int64_t first, int64_t n, const index_add_plan *p);
     /* to[k[i] * pitch + c] += alpha * row i, column c of the source, c < w */
     void (*add)(void *to, int64_t pitch, const int64_t *k, int64_t n,
                 const void *source, int64_t w, const index_add_plan *p);
@@ -53,12 +58,13 @@ static const loops *const tables[GPO_NISA] = {table_base, table_v3, table_v4};
 /* ---- the job: what every part of one call reads ---- */
 
 enum {
-    BLOCK = 1024,       /* index entries made positions at once */
-    SLICE_BYTES = 64,   /* of a row: the least that a thread takes */
-    MAX_STRETCHES = 16, /* of the source, with sums of their own */
-    ADDED_PER_SUM = 4,  /* elements added for each sum that is cleared and merged */
-    MAX_PIECES = 4096,  /* that threads share out */
-    SMALL = 1 << 16,    /* bytes copied at once */
+    BLOCK = 1024,           /* index entries made positions at once */
+    SLICE_BYTES = 64,       /* of a row: the least that a thread takes */
+    MAX_STRETCHES = 16,     /* of the source, with sums of their own */
+    ADDED_PER_SUM = 4,      /* elements added for each sum that is cleared and merged */
+    MAX_PIECES = 4096,      /* that threads share out */
+    SMALL = 1 << 16,        /* bytes copied at once */
+    WORTH_A_TEAM = 1 << 12, /* elements from which a team of threads starts */
 };
 
 typedef struct job {
@@ -225,8 +231,10 @@ add_stretch(const job *j, char *to, int64_t o, int64_t begin, int64_t end, int64
     const index_add_plan *p = &j->plan;
     const char *from =
         (const char *)p->source + (o * p->by_outer + c * p->by_inner) * j->part_bytes;
+    const bool lone = p->inner == 1 && p->outer == 1 && p->is_wide && p->step == 1;
     int64_t k[BLOCK];
     for (int64_t s = begin; s < end; s += BLOCK) {
+        s += lone ? j->loops->lone(to, s, end - s, p) : 0;
         const int64_t n = end - s < BLOCK ? end - s : BLOCK;
         const int64_t good = positions_of(j, s, n, k);
         if (good < n) {
