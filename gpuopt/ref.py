@@ -18,6 +18,7 @@ __all__ = [
     "reduce",
     "scatter_add",
     "scan",
+    "index_add",
 ]
 
 
@@ -319,3 +320,70 @@ def scan(
         out[...] = result
         return out
     return result
+
+
+def index_add(
+    x: Any,
+    index: Any,
+    source: Any,
+    axis: int = 0,
+    alpha: Any = 1,
+    mode: str = "raise",
+    deterministic: bool = False,
+    out: np.ndarray[Any, Any] | None = None,
+) -> Any:
+    """Add the slices of `source` to those of `x` that `index` names; `gpuopt.index_add`.
+
+    Floats are added in a wider type and rounded once; alpha times an element of a
+    complex source scales both parts.
+    """
+    x, index, source = np.asarray(x), np.asarray(index), np.asarray(source)
+    x = x.astype(x.dtype.newbyteorder("="), copy=False)
+    axis = np.lib.array_utils.normalize_axis_index(axis, x.ndim)
+    if index.dtype.kind not in "iu":
+        raise TypeError(f"index must have an integer dtype, not '{index.dtype}'")
+    if x.dtype.kind in "biu" and not isinstance(alpha, int | np.integer):
+        raise TypeError(f"alpha must be a whole number for '{x.dtype}'")
+    length = x.shape[axis]
+    k = index.astype(np.int64)
+    if length == 0 and k.size:
+        raise IndexError("cannot do a non-empty take from an empty axes.")
+    if mode == "wrap":
+        k = k % max(length, 1)
+    elif mode == "clip":
+        k = np.clip(k, 0, length - 1)
+    bad = np.flatnonzero((k < -length) | (k >= length))
+    if bad.size:
+        at = int(bad[0])
+        raise IndexError(
+            f"index {k[at]} at position {at} is out of bounds for axis {axis} "
+            f"with size {length}"
+        )
+    acc = wide(x.dtype)
+    result = np.moveaxis(x.astype(acc), axis, 0).copy()
+    rows = np.moveaxis(source.astype(x.dtype).astype(acc), axis, 0)
+    with np.errstate(all="ignore"):
+        if acc.kind == "b":
+            rows = rows & (alpha != 0)
+        elif acc.kind in "iu":
+            bits = 8 * acc.itemsize
+            factor = np.uint64(int(alpha) % (1 << bits)).astype(acc)
+            rows = rows * factor
+        elif acc.kind == "c":
+            rows = rows.copy()
+            rows.real *= alpha
+            rows.imag *= alpha
+        else:
+            rows = rows * acc.type(alpha)
+        np.add.at(result, k, rows)
+    narrow = np.moveaxis(result, 0, axis).astype(x.dtype)
+    narrow = np.ascontiguousarray(narrow)
+    if out is not None:
+        if out.shape != narrow.shape or out.dtype != narrow.dtype:
+            raise ValueError(
+                f"out must have shape {narrow.shape} and dtype {narrow.dtype}, "
+                f"not {out.shape} and {out.dtype}"
+            )
+        out[...] = narrow
+        return out
+    return narrow

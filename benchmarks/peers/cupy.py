@@ -84,12 +84,31 @@ def partition_reduce(
     return call
 
 
+def index_add(
+    x: Any, index: Any, source: Any, deterministic: bool = False
+) -> Callable[[], Any] | None:
+    """Copy, then call cupy.add.at, or cupy.bincount for rows of one element."""
+    cupy = library()
+    if deterministic:
+        return None
+    if x.ndim == 1 and str(x.dtype) in ("float32", "float64"):
+        return lambda: x + cupy.bincount(index, source, x.shape[0]).astype(x.dtype)
+
+    def run() -> Any:
+        result = x.copy()
+        cupy.add.at(result, index, source)
+        return result
+
+    return run
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
     "dot": dot,
     "partition_reduce": partition_reduce,
     "scatter_add": scatter_add,
+    "index_add": index_add,
 }
 
 

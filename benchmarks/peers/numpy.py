@@ -76,12 +76,24 @@ def partition_reduce(
     return call
 
 
+def index_add(x: Any, index: Any, source: Any, deterministic: bool = False) -> Callable[[], Any]:
+    """Copy, then call np.add.at; it adds in order."""
+
+    def run() -> Any:
+        result = x.copy()
+        np.add.at(result, index, source)
+        return result
+
+    return run
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
     "dot": dot,
     "partition_reduce": partition_reduce,
     "scatter_add": scatter_add,
+    "index_add": index_add,
 }
 
 

@@ -78,12 +78,28 @@ def partition_reduce(
     return call
 
 
+def index_add(x: Any, index: Any, source: Any, deterministic: bool = False) -> Callable[[], Any]:
+    """Call torch.index_add, under deterministic algorithms where that is asked for."""
+    torch = library()
+
+    def run() -> Any:
+        before = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(deterministic)
+        try:
+            return torch.index_add(x, 0, index, source)
+        finally:
+            torch.use_deterministic_algorithms(before)
+
+    return run
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "reduce": reduce,
     "scan": scan,
     "dot": dot,
     "partition_reduce": partition_reduce,
     "scatter_add": scatter_add,
+    "index_add": index_add,
 }
 
 

@@ -1,0 +1,526 @@
+/*
+ * cpu.c  index_add on the CPU.  Order: the three instruction sets, positions, the copy
+ * of x, a stretch of the source, the plain walk, the ways to share the work, the
+ * variants, choose.  What a sum is stands in elements.h, the inner loops in cpu.inc.
+ *
+ * Sums are made in the order of the source, so a destination has the same bits in
+ * every run.  Threads share out slices or columns, which changes no order; where a row
+ * has too few columns they take stretches of the source with sums of their own, whose
+ * number depends on the sizes alone, and which are merged in order.
+ */
+#include "elements.h"
+
+#include "../../backend/backend.h"
+
+#include <string.h>
+
+typedef struct loops {
+    int bytes; /* of a sum */
+    /*
+     * Rows of one element under an int64 index without gaps: adds rows first + i to
+     * `to` and gives how many, at most n; it stops at an index that the mode must judge.
+     */
+    int64_t (*lone)(void *to, int64_t first, int64_t n, const index_add_plan *p);
+    /* to[k[i] * pitch + c] += alpha * row i, column c of the source, c < w */
+    void (*add)(void *to, int64_t pitch, const int64_t *k, int64_t n,
+                const void *source, int64_t w, const index_add_plan *p);
+    void (*merge)(void *to, const void *from, int64_t n);
+    void (*open)(void *to, const void *from, int64_t n);  /* elements to sums */
+    void (*close)(void *to, const void *from, int64_t n); /* sums to elements */
+    bool (*count_from_end)(const index_add_plan *p, int64_t first, int64_t n,
+                           int64_t *k);
+} loops;
+
+/* ---- the three instruction sets ---- */
+
+#define ISA(name) name##_base
+#include "cpu.inc"
+
+#if defined(__x86_64__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+#define ISA(name) name##_v3
+#include "cpu.inc"
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#define ISA(name) name##_v4
+#include "cpu.inc"
+#pragma GCC pop_options
+#else
+#define table_v3 table_base
+#define table_v4 table_base
+#endif
+
+static const loops *const tables[GPO_NISA] = {table_base, table_v3, table_v4};
+
+/* ---- the job: what every part of one call reads ---- */
+
+enum {
+    BLOCK = 1024,           /* index entries made positions at once */
+    SLICE_BYTES = 64,       /* of a row: the least that a thread takes */
+    MAX_STRETCHES = 16,     /* of the source, with sums of their own */
+    ADDED_PER_SUM = 4,      /* elements added for each sum that is cleared and merged */
+    MAX_PIECES = 4096,      /* that threads share out */
+    SMALL = 1 << 16,        /* bytes copied at once */
+    WORTH_A_TEAM = 1 << 12, /* elements from which a team of threads starts */
+};
+
+typedef struct job {
+    index_add_plan plan;
+    const gpo_array *x, *out;
+    const loops *loops;
+    int bytes;      /* of an element, with both parts if it is complex */
+    int part_bytes; /* of an element of plan.dtype */
+    char *sums;     /* outer x length x inner: out itself, or wider */
+    char *own;      /* stretches - 1 tables of length x inner sums */
+    int64_t slices; /* of the columns */
+    int64_t stretches;
+    int64_t o;               /* the slice whose stretches are added */
+    int64_t bad[MAX_PIECES]; /* the first bad place that a piece met */
+} job;
+
+/* ---- positions ---- */
+
+/* One index entry by the mode; -1 if it is out of range. */
+static int64_t
+position_of(const index_add_plan *p, int64_t s)
+{
+    int64_t k = p->is_wide ? ((const int64_t *)p->index)[s * p->step]
+                           : ((const int32_t *)p->index)[s * p->step];
+    if (k >= 0 && k < p->length) {
+        return k;
+    }
+    switch (p->mode) {
+        case INDEX_ADD_RAISE:
+            return k < 0 && k >= -p->length ? k + p->length : -1;
+        case INDEX_ADD_WRAP:
+            k %= p->length;
+            return k < 0 ? k + p->length : k;
+        default:
+            return k < 0 ? 0 : p->length - 1;
+    }
+}
+
+/* Positions of n entries from `first` on; gives how many come before a bad one. */
+static int64_t
+positions_of(const job *j, int64_t first, int64_t n, int64_t *k)
+{
+    const bool clips = j->plan.mode == INDEX_ADD_CLIP; /* a negative one is 0 there */
+    if (!clips && j->loops->count_from_end(&j->plan, first, n, k)) {
+        return n;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        k[i] = position_of(&j->plan, first + i);
+        if (k[i] < 0) {
+            return i;
+        }
+    }
+    return n;
+}
+
+static int64_t
+index_value(const index_add_plan *p, int64_t s)
+{
+    return p->is_wide ? ((const int64_t *)p->index)[s * p->step]
+                      : ((const int32_t *)p->index)[s * p->step];
+}
+
+/* The first of the places in bad[0..n), count if none. */
+static int64_t
+first_bad(const job *j, int64_t n)
+{
+    int64_t first = j->plan.count;
+    for (int64_t i = 0; i < n; i++) {
+        first = j->bad[i] < first ? j->bad[i] : first;
+    }
+    return first;
+}
+
+static gpo_status
+judge(gpo_call *call, const job *j, int64_t place)
+{
+    if (place == j->plan.count) {
+        return GPO_OK;
+    }
+    return index_add_out_of_range(call, &j->plan, index_value(&j->plan, place), place);
+}
+
+/* The first bad place among rows [begin, end); count if there is none. */
+static int64_t
+check(const job *j, int64_t begin, int64_t end)
+{
+    int64_t k[BLOCK];
+    for (int64_t s = begin; s < end; s += BLOCK) {
+        const int64_t n = end - s < BLOCK ? end - s : BLOCK;
+        const int64_t good = positions_of(j, s, n, k);
+        if (good < n) {
+            return s + good;
+        }
+    }
+    return j->plan.count;
+}
+
+/* ---- the copy of x ---- */
+
+/* Elements [begin, begin + n) of x in C order, to `to`. */
+static void
+copy_strided(const job *j, int64_t begin, int64_t n, char *to)
+{
+    const gpo_array *x = j->x;
+    int64_t at[GPO_MAX_DIMS], rest = begin, offset = 0;
+    for (int d = x->ndim - 1; d >= 0; d--) {
+        at[d] = rest % x->shape[d];
+        rest /= x->shape[d];
+        offset += at[d] * x->strides[d];
+    }
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(to + i * j->bytes, (const char *)x->data + offset * j->bytes,
+               (size_t)j->bytes);
+        for (int d = x->ndim - 1; d >= 0; d--) {
+            offset += x->strides[d];
+            if (++at[d] < x->shape[d]) {
+                break;
+            }
+            offset -= at[d] * x->strides[d];
+            at[d] = 0;
+        }
+    }
+}
+
+/* Piece i of the copy of x into out, or of its conversion into sums. */
+static void
+open_piece(void *context, int64_t i)
+{
+    job *j = context;
+    const int64_t step = SMALL / j->bytes;
+    const int64_t begin = i * step;
+    const int64_t n = j->out->size - begin < step ? j->out->size - begin : step;
+    const char *x = (const char *)j->x->data + begin * j->bytes;
+    char *out = (char *)j->out->data + begin * j->bytes;
+    if (j->x->data != j->out->data && gpo_array_is_contiguous(j->x)) {
+        memcpy(out, x, (size_t)(n * j->bytes));
+    }
+    else if (j->x->data != j->out->data) {
+        copy_strided(j, begin, n, out);
+    }
+    if (j->sums != j->out->data) {
+        j->loops->open(j->sums + begin * j->loops->bytes, out, n);
+    }
+}
+
+static void
+close_piece(void *context, int64_t i)
+{
+    job *j = context;
+    const int64_t step = SMALL / j->bytes;
+    const int64_t begin = i * step;
+    const int64_t n = j->out->size - begin < step ? j->out->size - begin : step;
+    j->loops->close((char *)j->out->data + begin * j->bytes,
+                    j->sums + begin * j->loops->bytes, n);
+}
+
+/* ---- a stretch of the source ---- */
+
+/* Adds rows [begin, end), columns [c, c + w) of slice o; gives the first bad place. */
+static int64_t
+add_stretch(const job *j, char *to, int64_t o, int64_t begin, int64_t end, int64_t c,
+            int64_t w)
+{
+    const index_add_plan *p = &j->plan;
+    const char *from =
+        (const char *)p->source + (o * p->by_outer + c * p->by_inner) * j->part_bytes;
+    const bool lone = p->inner == 1 && p->outer == 1 && p->is_wide && p->step == 1;
+    int64_t k[BLOCK];
+    for (int64_t s = begin; s < end; s += BLOCK) {
+        s += lone ? j->loops->lone(to, s, end - s, p) : 0;
+        const int64_t n = end - s < BLOCK ? end - s : BLOCK;
+        const int64_t good = positions_of(j, s, n, k);
+        if (good < n) {
+            return s + good;
+        }
+        j->loops->add(to + c * j->loops->bytes, p->inner, k, n,
+                      from + s * p->by_row * j->part_bytes, w, p);
+    }
+    return p->count;
+}
+
+/* Piece i: a slice and some of its columns. */
+static void
+add_columns(void *context, int64_t i)
+{
+    job *j = context;
+    const index_add_plan *p = &j->plan;
+    const int64_t pieces = p->outer * j->slices;
+    for (int64_t u = i; u < pieces; u += MAX_PIECES) {
+        const int64_t o = u / j->slices, slice = u % j->slices;
+        const int64_t begin = slice * p->inner / j->slices;
+        const int64_t end = (slice + 1) * p->inner / j->slices;
+        char *to = j->sums + o * p->length * p->inner * j->loops->bytes;
+        j->bad[i] = add_stretch(j, to, o, 0, p->count, begin, end - begin);
+        if (j->bad[i] < p->count) {
+            return;
+        }
+    }
+}
+
+/* Piece i: a stretch of the rows; the first adds to the sums, the others to their own. */
+static void
+add_rows(void *context, int64_t i)
+{
+    job *j = context;
+    const index_add_plan *p = &j->plan;
+    const int64_t begin = i * p->count / j->stretches;
+    const int64_t end = (i + 1) * p->count / j->stretches;
+    const int64_t table = p->length * p->inner * j->loops->bytes;
+    char *to = j->sums + j->o * table;
+    if (i > 0) {
+        to = j->own + (i - 1) * table;
+        memset(to, 0, (size_t)table);
+    }
+    j->bad[i] = add_stretch(j, to, j->o, begin, end, 0, p->inner);
+}
+
+/* Piece i of the sums: adds what the stretches have, in order. */
+static void
+merge_piece(void *context, int64_t i)
+{
+    job *j = context;
+    const int64_t sums = j->plan.length * j->plan.inner;
+    const int64_t step = SMALL / j->loops->bytes;
+    const int64_t begin = i * step, n = sums - begin < step ? sums - begin : step;
+    char *to = j->sums + (j->o * sums + begin) * j->loops->bytes;
+    for (int64_t r = 1; r < j->stretches; r++) {
+        j->loops->merge(to, j->own + ((r - 1) * sums + begin) * j->loops->bytes, n);
+    }
+}
+
+/* ---- the plain walk: one element after the other ---- */
+
+#define DEFINE_PLAIN(dtype, A, LOAD, STORE, ADD, SCALE, ALPHA)                    \
+    static void plain_##dtype(const index_add_plan *p, void *sums, int64_t o,     \
+                              int64_t s, int64_t k)                               \
+    {                                                                             \
+        const T_##dtype *from = p->source;                                        \
+        const A alpha = ALPHA;                                                    \
+        A *to = (A *)sums + (o * p->length + k) * p->inner;                       \
+        for (int64_t c = 0; c < p->inner; c++) {                                  \
+            const int64_t at = o * p->by_outer + s * p->by_row + c * p->by_inner; \
+            const A v = (A)(SCALE((A)LOAD(from[at]), alpha));                     \
+            to[c] = (A)(ADD(to[c], v));                                           \
+            __asm__("" : : : "memory"); /* one element at a time */               \
+        }                                                                         \
+    }
+ELEMENTS(DEFINE_PLAIN)
+
+static int64_t
+add_plainly(const job *j)
+{
+    static void (*const plain[GPO_NDTYPES])(const index_add_plan *, void *, int64_t,
+                                            int64_t, int64_t) = {
+#define PLAIN_ROW(dtype, A, LOAD, STORE, ADD, SCALE, ALPHA) \
+    [GPO_##dtype] = plain_##dtype,
+        ELEMENTS(PLAIN_ROW)
+#undef PLAIN_ROW
+    };
+    const index_add_plan *p = &j->plan;
+    for (int64_t o = 0; o < p->outer; o++) {
+        for (int64_t s = 0; s < p->count; s++) {
+            const int64_t k = position_of(p, s);
+            if (k < 0) {
+                return s;
+            }
+            plain[added_as(p->dtype)](p, j->sums, o, s, k);
+        }
+    }
+    return p->count;
+}
+
+/* ---- the ways to share the work ---- */
+
+static void
+share(bool parallel, int64_t count, void (*body)(void *, int64_t), job *j)
+{
+    if (parallel) {
+        gpo_cpu_parallel(count, body, j);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        body(j, i);
+    }
+}
+
+/*
+ * How many stretches with sums of their own: by the sizes alone, so that the number of
+ * threads changes no bit.  One where slices or columns are enough to share.
+ */
+static int64_t
+stretches_of(const job *j)
+{
+    const index_add_plan *p = &j->plan;
+    const int64_t columns = p->inner * j->part_bytes / SLICE_BYTES;
+    if (p->outer * (columns > 1 ? columns : 1) >= MAX_STRETCHES || columns >= 4) {
+        return 1;
+    }
+    const int64_t pays = p->count / (ADDED_PER_SUM * p->length);
+    return pays < 1 ? 1 : pays < MAX_STRETCHES ? pays : MAX_STRETCHES;
+}
+
+static int64_t
+add_in_parallel(job *j, bool parallel)
+{
+    const index_add_plan *p = &j->plan;
+    if (j->stretches > 1) {
+        const int64_t pieces =
+            (p->length * p->inner * j->loops->bytes + SMALL - 1) / SMALL;
+        for (j->o = 0; j->o < p->outer; j->o++) {
+            share(parallel, j->stretches, add_rows, j);
+            const int64_t bad = first_bad(j, j->stretches);
+            if (bad < p->count) {
+                return bad;
+            }
+            share(parallel, pieces, merge_piece, j);
+        }
+        return p->count;
+    }
+    const int64_t columns = p->inner * j->part_bytes / SLICE_BYTES;
+    const int64_t threads = parallel ? gpo_cpu_threads() : 1;
+    j->slices = columns < threads ? (columns > 1 ? columns : 1) : threads;
+    const int64_t pieces = p->outer * j->slices;
+    const int64_t shared = pieces < MAX_PIECES ? pieces : MAX_PIECES;
+    share(parallel, shared, add_columns, j);
+    return first_bad(j, shared);
+}
+
+/* ---- the variants ---- */
+
+enum { SCALAR, SIMD, THREADS };
+
+static gpo_status
+run(gpo_call *call, int variant)
+{
+    job j;
+    index_add_make_plan(call, &j.plan);
+    const index_add_plan *p = &j.plan;
+    j.x = &call->in[0];
+    j.out = &call->out[0];
+    const int64_t elements = j.out->size + p->outer * p->inner * p->count;
+    const bool parallel = variant == THREADS && elements >= WORTH_A_TEAM;
+    j.bytes = gpo_dtypes[j.x->dtype].bytes;
+    j.part_bytes = gpo_dtypes[p->dtype].bytes;
+    j.loops =
+        &tables[variant == SCALAR ? GPO_ISA_BASE : gpo_cpu_isa()][added_as(p->dtype)];
+    j.sums = j.out->data;
+    j.own = NULL;
+    const bool nothing = p->outer * p->inner * p->count == 0;
+    j.stretches = parallel && !nothing ? stretches_of(&j) : 1;
+
+    gpo_status status = GPO_OK;
+    if (p->mode == INDEX_ADD_RAISE && (p->is_first || nothing)) {
+        status = judge(call, &j, check(&j, 0, p->count));
+    }
+    void *memory = NULL;
+    if (!status && !nothing && j.loops->bytes != j.part_bytes) {
+        status =
+            gpo_scratch(call, (size_t)j.out->size * (size_t)j.loops->bytes, &memory);
+        j.sums = memory;
+    }
+    if (!status && !nothing && j.stretches > 1) {
+        status = gpo_scratch(call,
+                             (size_t)((j.stretches - 1) * p->length * p->inner) *
+                                 (size_t)j.loops->bytes,
+                             &memory);
+        j.own = memory;
+    }
+    if (status) {
+        return status;
+    }
+    const int64_t step = SMALL / j.bytes, pieces = (j.out->size + step - 1) / step;
+    if (j.x->data != j.out->data || j.sums != j.out->data) {
+        share(parallel, pieces, open_piece, &j);
+    }
+    if (nothing) {
+        return GPO_OK;
+    }
+    status = judge(call, &j,
+                   variant == SCALAR ? add_plainly(&j) : add_in_parallel(&j, parallel));
+    if (!status && j.sums != j.out->data) {
+        share(parallel, pieces, close_piece, &j);
+    }
+    return status;
+}
+
+static gpo_status
+run_scalar(gpo_call *call)
+{
+    return run(call, SCALAR);
+}
+
+static gpo_status
+run_simd(gpo_call *call)
+{
+    return run(call, SIMD);
+}
+
+static gpo_status
+run_threads(gpo_call *call)
+{
+    return run(call, THREADS);
+}
+
+/* ---- choose ---- */
+
+static const gpo_variant variants[] = {
+    [SCALAR] = {"scalar",
+                "one element after the other",
+                "",
+                "run-to-run",
+                {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_scalar,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+                }},
+    [SIMD] = {"simd",
+              "a thousand positions at once, then rows in vector registers",
+              "",
+              "run-to-run",
+              {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_simd,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+              }},
+    [THREADS] = {"threads",
+                 "simd on slices, columns or stretches, shared out among threads",
+                 "",
+                 "run-to-run",
+                 {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_threads,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+                 }},
+    {.name = NULL},
+};
+
+static const gpo_variant *
+choose(const gpo_call *call, char why[GPO_MESSAGE])
+{
+    static const char alone[] = "the thread team has one thread";
+    static const char small[] = "under 2^16 elements of x and source starting threads "
+                                "costs more than they save";
+    static const char large[] = "from 2^16 elements of x and source on several threads "
+                                "pay";
+    enum { PAYS = 1 << 16 };
+    if (call->in[0].size + call->in[2].size < PAYS) {
+        memcpy(why, small, sizeof small);
+        return &variants[SIMD];
+    }
+    if (gpo_cpu_threads() == 1) {
+        memcpy(why, alone, sizeof alone);
+        return &variants[SIMD];
+    }
+    memcpy(why, large, sizeof large);
+    return &variants[THREADS];
+}
+
+const gpo_table index_add_cpu = {variants, choose};
