@@ -15,10 +15,30 @@ __all__ = [
     "dot",
     "partition_reduce",
     "mean_matvec",
+    "abs",
+    "add",
+    "cast",
+    "clip",
+    "divide",
+    "exp",
+    "fma",
+    "gelu",
+    "log",
+    "maximum",
+    "minimum",
+    "multiply",
+    "negative",
     "reduce",
     "scatter_add",
     "scan",
     "index_add",
+    "relu",
+    "sigmoid",
+    "silu",
+    "sqrt",
+    "subtract",
+    "tanh",
+    "where",
 ]
 
 
@@ -387,3 +407,254 @@ def index_add(
         out[...] = narrow
         return out
     return narrow
+
+
+# ---- elementwise: every functor through one path ----
+
+_BOOL_ERRORS = {
+    "subtract": "numpy boolean subtract, the `-` operator, is not supported, use the "
+    "bitwise_xor, the `^` operator, or the logical_xor function instead.",
+    "negative": "The numpy boolean negative, the `-` operator, is not supported, use the "
+    "`~` operator or the logical_not function instead.",
+}
+_NO_COMPLEX = ("maximum", "minimum", "clip", "fma", "relu") + (
+    "exp",
+    "log",
+    "sqrt",
+    "tanh",
+    "sigmoid",
+    "gelu",
+    "silu",
+)
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    """NumPy's kind letter; ml_dtypes registers bfloat16 as 'V'."""
+    return "f" if dtype.name == "bfloat16" else dtype.kind
+
+
+def _float_beside(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The floating dtype that whole numbers of `dtype` become; a float stays."""
+    if _kind(dtype) in "fc":
+        return dtype
+    return np.dtype({1: np.float16, 2: np.float32}.get(dtype.itemsize, np.float64))
+
+
+def _promote(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """np.result_type, where bfloat16 meets the others as in ml_dtypes' ufuncs."""
+    if "bfloat16" not in (a.name, b.name) or a == b:
+        return np.result_type(a, b)
+    short, other = (a, b) if a.name == "bfloat16" else (b, a)
+    if _kind(other) in "biu" and other.itemsize == 1:
+        return short
+    return np.result_type(np.float32, other)
+
+
+def common_dtype(arrays: list[Any]) -> np.dtype[Any]:
+    """The dtype that operands meet in: NEP 50, Python numbers give way to arrays."""
+    strong = [np.asarray(a).dtype for a in arrays if type(a) not in (int, float, complex)]
+    weak = [a for a in arrays if type(a) in (int, float, complex)]
+    if not strong:
+        return np.result_type(*[np.asarray(a).dtype for a in weak])
+    dtype = strong[0].newbyteorder("=") if strong[0].name != "bfloat16" else strong[0]
+    for other in strong[1:]:
+        dtype = _promote(dtype, other)
+    for number in weak:
+        if dtype.name == "bfloat16":
+            dtype = np.dtype(np.complex64) if isinstance(number, complex) else dtype
+        else:
+            dtype = np.result_type(dtype, number)
+    return np.dtype(dtype)
+
+
+def _erfc(x: np.ndarray[Any, Any]) -> Any:
+    """The complementary error function in float64; NumPy has none."""
+    import math
+
+    return np.vectorize(math.erfc, otypes=[np.float64])(x)
+
+
+def _functor(name: str, v: list[Any]) -> Any:
+    """The value of a functor on operands in the dtype they are combined in."""
+    with np.errstate(all="ignore"):
+        if name == "fma":
+            return v[0] * v[1] + v[2]
+        if name == "where":
+            return np.where(v[0], v[1], v[2])
+        if name == "relu":
+            return np.where(v[0] < 0, v[0].dtype.type(0), v[0])
+        if name in ("sigmoid", "silu"):
+            e = np.exp(-np.abs(v[0]))
+            share = np.where(v[0] >= 0, 1, e) / (1 + e)
+            return v[0] * share if name == "silu" else share
+        if name == "gelu":
+            return 0.5 * v[0] * _erfc(-v[0].astype(np.float64) * 0.5**0.5)
+        return getattr(np, name)(*v)
+
+
+def elementwise(name: str, *arrays: Any, out: Any = None) -> Any:
+    """Compute `name` of the arrays, element by element; the meaning of gpuopt.<name>."""
+    result, dtype = elementwise_wide(name, *arrays)
+    with np.errstate(all="ignore"):
+        return _into(result.astype(dtype), out)
+
+
+def elementwise_wide(name: str, *arrays: Any) -> tuple[np.ndarray[Any, Any], np.dtype[Any]]:
+    """Return the result before it is rounded, and the dtype to round it to.
+
+    Operands meet in one dtype (`common_dtype`), whole numbers become floats where the
+    function asks for it, floats are computed in a wider type.
+    """
+    first = 1 if name == "where" else 0
+    dtype = common_dtype(list(arrays[first:]))
+    if _kind(dtype) == "b" and name in _BOOL_ERRORS:
+        raise TypeError(_BOOL_ERRORS[name])
+    if name == "divide" and _kind(dtype) in "biu":
+        dtype = np.dtype(np.float64)
+    if name in ("exp", "log", "sqrt", "tanh", "sigmoid", "gelu", "silu"):
+        dtype = _float_beside(dtype)
+    if (_kind(dtype) == "c" and name in _NO_COMPLEX) or (_kind(dtype) == "b" and name == "fma"):
+        raise TypeError(f"{name}() does not support dtype '{dtype.name}'")
+    for number in arrays[first:]:
+        if type(number) is int and dtype.kind in "iu":
+            limits = np.iinfo(dtype)
+            if not limits.min <= number <= limits.max:
+                raise ValueError(f"Python integer {number} out of bounds for {dtype.name}")
+    acc = wide(dtype)
+    values = [np.asarray(a).astype(dtype).astype(acc) for a in arrays[first:]]
+    if first:
+        values.insert(0, np.asarray(arrays[0]) != 0)
+    result = np.asarray(_functor(name, values))
+    narrow = dtype
+    if name == "abs" and dtype.kind == "c":
+        narrow = np.dtype(np.float32 if dtype.name == "complex64" else np.float64)
+    return result, narrow
+
+
+def _into(result: np.ndarray[Any, Any], out: Any) -> Any:
+    """Return `result`, or write it into `out`."""
+    if out is None:
+        return result[()]
+    if out.shape != result.shape or out.dtype != result.dtype:
+        raise ValueError(
+            f"out must have shape {result.shape} and dtype {result.dtype}, "
+            f"not {out.shape} and {out.dtype}"
+        )
+    out[...] = result
+    return out
+
+
+def abs(x: Any, out: Any = None) -> Any:
+    """Np.abs, element by element."""
+    return elementwise("abs", x, out=out)
+
+
+def add(x: Any, y: Any, out: Any = None) -> Any:
+    """Np.add, element by element."""
+    return elementwise("add", x, y, out=out)
+
+
+def divide(x: Any, y: Any, out: Any = None) -> Any:
+    """Np.divide, element by element."""
+    return elementwise("divide", x, y, out=out)
+
+
+def exp(x: Any, out: Any = None) -> Any:
+    """Np.exp, element by element."""
+    return elementwise("exp", x, out=out)
+
+
+def fma(x: Any, y: Any, z: Any, out: Any = None) -> Any:
+    """X * y + z, rounded once, element by element."""
+    return elementwise("fma", x, y, z, out=out)
+
+
+def gelu(x: Any, out: Any = None) -> Any:
+    """X times the distribution function of the normal distribution, element by element."""
+    return elementwise("gelu", x, out=out)
+
+
+def log(x: Any, out: Any = None) -> Any:
+    """Np.log, element by element."""
+    return elementwise("log", x, out=out)
+
+
+def maximum(x: Any, y: Any, out: Any = None) -> Any:
+    """Np.maximum, element by element."""
+    return elementwise("maximum", x, y, out=out)
+
+
+def minimum(x: Any, y: Any, out: Any = None) -> Any:
+    """Np.minimum, element by element."""
+    return elementwise("minimum", x, y, out=out)
+
+
+def multiply(x: Any, y: Any, out: Any = None) -> Any:
+    """Np.multiply, element by element."""
+    return elementwise("multiply", x, y, out=out)
+
+
+def negative(x: Any, out: Any = None) -> Any:
+    """Np.negative, element by element."""
+    return elementwise("negative", x, out=out)
+
+
+def relu(x: Any, out: Any = None) -> Any:
+    """X where it is positive or nan, else 0, element by element."""
+    return elementwise("relu", x, out=out)
+
+
+def sigmoid(x: Any, out: Any = None) -> Any:
+    """1 / (1 + exp(-x)), element by element."""
+    return elementwise("sigmoid", x, out=out)
+
+
+def silu(x: Any, out: Any = None) -> Any:
+    """X * sigmoid(x), element by element."""
+    return elementwise("silu", x, out=out)
+
+
+def sqrt(x: Any, out: Any = None) -> Any:
+    """Np.sqrt, element by element."""
+    return elementwise("sqrt", x, out=out)
+
+
+def subtract(x: Any, y: Any, out: Any = None) -> Any:
+    """Np.subtract, element by element."""
+    return elementwise("subtract", x, y, out=out)
+
+
+def tanh(x: Any, out: Any = None) -> Any:
+    """Np.tanh, element by element."""
+    return elementwise("tanh", x, out=out)
+
+
+def where(condition: Any, x: Any, y: Any, out: Any = None) -> Any:
+    """X where condition is not zero, else y, element by element."""
+    return elementwise("where", condition, x, y, out=out)
+
+
+def clip(x: Any, min: Any = None, max: Any = None, out: Any = None) -> Any:
+    """minimum(maximum(x, min), max); a bound that is None leaves its side open."""
+    dtype = common_dtype([a for a in (x, min, max) if a is not None])
+    if dtype.kind in "iu":  # a Python integer beyond the range bounds nothing
+        limits = np.iinfo(dtype)
+        min = None if type(min) is int and min < limits.min else min
+        max = None if type(max) is int and max > limits.max else max
+    if _kind(dtype) == "c":
+        raise TypeError(f"clip() does not support dtype '{dtype.name}'")
+    result = np.asarray(x).astype(dtype)
+    if min is not None:
+        result = elementwise("maximum", result, min)
+    if max is not None:
+        result = elementwise("minimum", result, max)
+    return _into(np.asarray(result).astype(dtype), out)
+
+
+def cast(x: Any, dtype: Any, out: Any = None) -> Any:
+    """x.astype(dtype), without a warning."""
+    x = np.asarray(x)
+    if x.dtype.kind == "c" and np.dtype(dtype).kind not in "cb":
+        x = x.real
+    with np.errstate(all="ignore"):
+        return _into(x.astype(np.dtype(dtype).newbyteorder("=")), out)

@@ -1,0 +1,396 @@
+/*
+ * arithmetic.cuh  elementwise on the device: what the capitals of functors.def mean in
+ * CUDA.  Order: values of an element, order and sign, fma, smooth functions, complex
+ * numbers, two 16-bit floats at once, casts.
+ * Not here: functors with their element types (kernels.cuh), kernels (cuda.cu).
+ */
+#ifndef GPO_ELEMENTWISE_ARITHMETIC_CUH
+#define GPO_ELEMENTWISE_ARITHMETIC_CUH
+
+#include "../../device/atomic.cuh"
+
+/* ---- values: the type that an element is computed in ---- */
+
+template <typename A, typename B>
+struct is_same {
+    static constexpr bool value = false;
+};
+
+template <typename A>
+struct is_same<A, A> {
+    static constexpr bool value = true;
+};
+
+template <typename T>
+struct wide {
+    using type = T;
+};
+template <>
+struct wide<b8> {
+    using type = unsigned;
+};
+template <>
+struct wide<int8_t> {
+    using type = int;
+};
+template <>
+struct wide<int16_t> {
+    using type = int;
+};
+template <>
+struct wide<uint8_t> {
+    using type = unsigned;
+};
+template <>
+struct wide<uint16_t> {
+    using type = unsigned;
+};
+template <>
+struct wide<f16> {
+    using type = float;
+};
+template <>
+struct wide<bf16> {
+    using type = float;
+};
+
+template <typename V, typename T>
+__device__ __forceinline__ V
+read_as(T x)
+{
+    if constexpr (is_same<V, T>::value) {
+        return x;
+    }
+    else {
+        return static_cast<V>(value_of(x));
+    }
+}
+
+/* `v` as an element of type T: rounded once, integers modulo their width. */
+template <typename T, typename V>
+__device__ __forceinline__ T
+write_as(V v)
+{
+    if constexpr (is_same<V, T>::value) {
+        return v;
+    }
+    else if constexpr (is_same<T, b8>::value) {
+        return b8{static_cast<uint8_t>(v != 0)};
+    }
+    else {
+        return stored_as<T>(v);
+    }
+}
+
+/* ---- order and sign ---- */
+
+#define MAXIMUM(x, y) ((x) > (y) || (x) != (x) ? (x) : (y))
+#define MINIMUM(x, y) ((x) < (y) || (x) != (x) ? (x) : (y))
+
+__device__ __forceinline__ float
+ABS(float x)
+{
+    return fabsf(x);
+}
+
+__device__ __forceinline__ double
+ABS(double x)
+{
+    return fabs(x);
+}
+
+/* The absolute value of the least integer is itself. */
+__device__ __forceinline__ int
+ABS(int x)
+{
+    return x < 0 ? static_cast<int>(0u - static_cast<unsigned>(x)) : x;
+}
+
+__device__ __forceinline__ int64_t
+ABS(int64_t x)
+{
+    return x < 0 ? static_cast<int64_t>(uint64_t(0) - static_cast<uint64_t>(x)) : x;
+}
+
+/* ---- fma: one rounding ---- */
+
+template <typename V>
+__device__ __forceinline__ V
+FMA(V x, V y, V z)
+{
+    return x * y + z; /* integers */
+}
+
+__device__ __forceinline__ float
+FMA(float x, float y, float z)
+{
+    return __fmaf_rn(x, y, z);
+}
+
+__device__ __forceinline__ double
+FMA(double x, double y, double z)
+{
+    return fma(x, y, z);
+}
+
+__device__ __forceinline__ f16
+FMA(f16 x, f16 y, f16 z)
+{
+    return __hfma(x, y, z);
+}
+
+__device__ __forceinline__ bf16
+FMA(bf16 x, bf16 y, bf16 z)
+{
+    return __hfma(x, y, z);
+}
+
+/* ---- smooth functions: errors in units of eps times the result ---- */
+
+#define SMOOTH_FUNCTIONS(Real, suffix)                                          \
+    __device__ __forceinline__ Real SQRT(Real x)                                \
+    {                                                                           \
+        return sqrt##suffix(x);                                                 \
+    }                                                                           \
+    __device__ __forceinline__ Real EXP(Real x)                                 \
+    {                                                                           \
+        return exp##suffix(x);                                                  \
+    }                                                                           \
+    __device__ __forceinline__ Real LOG(Real x)                                 \
+    {                                                                           \
+        return log##suffix(x);                                                  \
+    }                                                                           \
+    __device__ __forceinline__ Real TANH(Real x)                                \
+    {                                                                           \
+        return tanh##suffix(x);                                                 \
+    }                                                                           \
+    __device__ __forceinline__ Real SIGMOID(Real x)                             \
+    {                                                                           \
+        const Real e = exp##suffix(-fabs##suffix(x));                           \
+        return (x >= 0 ? Real(1) : e) / (1 + e);                                \
+    }                                                                           \
+    __device__ __forceinline__ Real GELU(Real x)                                \
+    {                                                                           \
+        return Real(0.5) * x * erfc##suffix(x * Real(-0.70710678118654752440)); \
+    }                                                                           \
+    __device__ __forceinline__ Real HYPOT(Real x, Real y)                       \
+    {                                                                           \
+        return hypot##suffix(x, y);                                             \
+    }
+
+SMOOTH_FUNCTIONS(float, f)
+SMOOTH_FUNCTIONS(double, )
+
+/* ---- complex numbers ---- */
+
+template <typename Real>
+__device__ __forceinline__ complex<Real>
+operator+(complex<Real> x, complex<Real> y)
+{
+    return {x.re + y.re, x.im + y.im};
+}
+
+template <typename Real>
+__device__ __forceinline__ complex<Real>
+operator-(complex<Real> x, complex<Real> y)
+{
+    return {x.re - y.re, x.im - y.im};
+}
+
+template <typename Real>
+__device__ __forceinline__ complex<Real>
+operator-(complex<Real> x)
+{
+    return {-x.re, -x.im};
+}
+
+template <typename Real>
+__device__ __forceinline__ complex<Real>
+operator*(complex<Real> x, complex<Real> y)
+{
+    return {x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re};
+}
+
+/* Smith's algorithm, as NumPy's. */
+template <typename Real>
+__device__ __forceinline__ complex<Real>
+operator/(complex<Real> x, complex<Real> y)
+{
+    const bool upright = ABS(y.re) >= ABS(y.im);
+    const Real most = upright ? y.re : y.im, least = upright ? y.im : y.re;
+    if (most == 0 && least == 0) {
+        return {x.re / ABS(most), x.im / ABS(most)};
+    }
+    const Real ratio = least / most, factor = 1 / (most + least * ratio);
+    const Real p = upright ? x.re : x.im, q = upright ? x.im : x.re;
+    const Real im = (q - p * ratio) * factor;
+    return {(p + q * ratio) * factor, upright ? im : -im};
+}
+
+/* ---- two 16-bit floats at once: what the hardware has for pairs ---- */
+
+struct no_pairs {
+    static constexpr bool PAIRS = false;
+};
+
+struct pairs_add {
+    static constexpr bool PAIRS = true;
+    template <typename Pair>
+    static __device__ __forceinline__ Pair two(Pair x, Pair y, Pair)
+    {
+        return __hadd2(x, y);
+    }
+};
+
+struct pairs_subtract {
+    static constexpr bool PAIRS = true;
+    template <typename Pair>
+    static __device__ __forceinline__ Pair two(Pair x, Pair y, Pair)
+    {
+        return __hsub2(x, y);
+    }
+};
+
+struct pairs_multiply {
+    static constexpr bool PAIRS = true;
+    template <typename Pair>
+    static __device__ __forceinline__ Pair two(Pair x, Pair y, Pair)
+    {
+        return __hmul2(x, y);
+    }
+};
+
+struct pairs_fma {
+    static constexpr bool PAIRS = true;
+    template <typename Pair>
+    static __device__ __forceinline__ Pair two(Pair x, Pair y, Pair z)
+    {
+        return __hfma2(x, y, z);
+    }
+};
+
+/* ---- casts ---- */
+
+template <typename T>
+struct is_complex {
+    static constexpr bool value = false;
+};
+
+template <typename Real>
+struct is_complex<complex<Real>> {
+    static constexpr bool value = true;
+};
+
+/* What the bits of a whole number mean. */
+enum whole_kind { UNSIGNED, SIGNED, TRUTH };
+
+/* A float16 or a bfloat16: which of them, a cast knows at run time. */
+struct short_float {
+    uint16_t bits;
+};
+
+__device__ __forceinline__ float
+value_of(short_float x, bool is_brain)
+{
+    return is_brain ? value_of(__ushort_as_bfloat16(x.bits))
+                    : value_of(__ushort_as_half(x.bits));
+}
+
+/* To 16 bits by way of float32 rounded to odd: rounded once. */
+__device__ __forceinline__ float
+odd_float(double x)
+{
+    float f = static_cast<float>(x);
+    const double back = static_cast<double>(f);
+    unsigned bits;
+    memcpy(&bits, &f, sizeof bits);
+    const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+    if (finite && back != x) {
+        bits = (bits - (fabs(back) > fabs(x))) | 1u;
+        memcpy(&f, &bits, sizeof f);
+    }
+    return f;
+}
+
+/* How a cast reads its operand and writes its result: one kernel for several dtypes. */
+struct cast_kinds {
+    whole_kind from; /* of a whole number */
+    bool from_brain; /* a short_float is a bfloat16 */
+    bool to_brain;
+    bool to_signed; /* int64, not uint64, of a float */
+};
+
+template <typename To, typename V>
+__device__ __forceinline__ To
+cast_to(V v, const cast_kinds &kinds)
+{
+    constexpr bool real = is_same<V, float>::value || is_same<V, double>::value;
+    if constexpr (is_complex<V>::value && is_complex<To>::value) {
+        using Real = decltype(To::re);
+        return {static_cast<Real>(v.re), static_cast<Real>(v.im)};
+    }
+    else if constexpr (is_complex<V>::value) { /* op.c makes the others real */
+        return b8{static_cast<uint8_t>(v.re != 0 || v.im != 0)};
+    }
+    else if constexpr (is_complex<To>::value) {
+        using Real = decltype(To::re);
+        return {static_cast<Real>(v), Real(0)};
+    }
+    else if constexpr (is_same<To, b8>::value) {
+        return b8{static_cast<uint8_t>(v != 0)};
+    }
+    else if constexpr (is_same<To, short_float>::value) {
+        if (kinds.to_brain) { /* as ml_dtypes: by way of float32 */
+            return {__bfloat16_as_ushort(stored_as<bf16>(static_cast<float>(v)))};
+        }
+        if constexpr (is_same<V, double>::value) {
+            return {__half_as_ushort(stored_as<f16>(odd_float(v)))};
+        }
+        else {
+            return {__half_as_ushort(stored_as<f16>(static_cast<float>(v)))};
+        }
+    }
+    else if constexpr (real && is_same<To, uint64_t>::value) {
+        return kinds.to_signed ? static_cast<uint64_t>(static_cast<int64_t>(v))
+                               : static_cast<uint64_t>(v);
+    }
+    else if constexpr (real && sizeof(To) < 8 && !is_same<To, float>::value) {
+        return static_cast<To>(static_cast<int64_t>(v));
+    }
+    else {
+        return static_cast<To>(v);
+    }
+}
+
+template <typename To, typename From>
+__device__ __forceinline__ To
+cast_from(From x, const cast_kinds &kinds)
+{
+    if constexpr (is_same<From, uint8_t>::value) {
+        const int v = kinds.from == TRUTH    ? x != 0
+                      : kinds.from == SIGNED ? static_cast<int8_t>(x)
+                                             : x;
+        return cast_to<To>(v, kinds);
+    }
+    else if constexpr (is_same<From, uint16_t>::value) {
+        const int v = kinds.from == SIGNED ? static_cast<int16_t>(x) : x;
+        return cast_to<To>(v, kinds);
+    }
+    else if constexpr (is_same<From, uint32_t>::value) {
+        const int64_t v =
+            kinds.from == SIGNED ? static_cast<int32_t>(x) : static_cast<int64_t>(x);
+        return cast_to<To>(v, kinds);
+    }
+    else if constexpr (is_same<From, uint64_t>::value) {
+        return kinds.from == SIGNED ? cast_to<To>(static_cast<int64_t>(x), kinds)
+                                    : cast_to<To>(x, kinds);
+    }
+    else if constexpr (is_same<From, short_float>::value) {
+        return cast_to<To>(value_of(x, kinds.from_brain), kinds);
+    }
+    else {
+        return cast_to<To>(x, kinds);
+    }
+}
+
+#endif

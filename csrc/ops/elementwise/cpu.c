@@ -1,0 +1,376 @@
+/*
+ * cpu.c  elementwise on the CPU.  Order: the instruction sets, the job, operands in
+ * blocks, one chunk, the variants, choose.  What an element is stands in arithmetic.h,
+ * casts in casts.h, the inner loops in cpu.inc.
+ *
+ * An inner loop takes neighbouring elements of every operand.  An operand that lies as
+ * the result does is read in place; a scalar is repeated through a block once; any other
+ * is packed into a block that stays in the first cache.  So there is one loop per functor
+ * and dtype, and strides and broadcasting are the same for all.
+ */
+#include "casts.h"
+
+#include "../../backend/backend.h"
+
+/* in[k] are n neighbouring elements of operand k; out may be one of them. */
+typedef void (*loop)(int64_t n, const void *const *in, void *out);
+
+/* ---- the instruction sets, and none ---- */
+
+#define ISA(name) name##_base
+#include "cpu.inc"
+
+#if defined(__x86_64__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+#define ISA(name) name##_v3
+#include "cpu.inc"
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#define ISA(name) name##_v4
+#include "cpu.inc"
+#pragma GCC pop_options
+#else
+#define functors_v3 functors_base
+#define casts_v3 casts_base
+#define functors_v4 functors_base
+#define casts_v4 casts_base
+#endif
+
+#ifndef __clang__
+#pragma GCC push_options
+#pragma GCC optimize("no-tree-vectorize")
+#define ISA(name) name##_plain
+#include "cpu.inc"
+#pragma GCC pop_options
+#else
+#define functors_plain functors_base
+#define casts_plain casts_base
+#endif
+
+enum { PLAIN = GPO_NISA, NLEVELS };
+
+typedef const loop (*loop_table)[GPO_NDTYPES];
+
+static const loop_table functor_tables[NLEVELS] = {
+    [GPO_ISA_BASE] = functors_base,
+    [GPO_ISA_V3] = functors_v3,
+    [GPO_ISA_V4] = functors_v4,
+    [PLAIN] = functors_plain,
+};
+static const loop_table cast_tables[NLEVELS] = {
+    [GPO_ISA_BASE] = casts_base,
+    [GPO_ISA_V3] = casts_v3,
+    [GPO_ISA_V4] = casts_v4,
+    [PLAIN] = casts_plain,
+};
+
+/* ---- the job: what every chunk of one call reads ---- */
+
+enum {
+    BLOCK = 512,     /* elements in a block: 8 KiB of the widest */
+    WIDEST = 16,     /* bytes of an element */
+    LONG_RUN = 64,   /* elements on the last axis that are worth a call of the loop */
+    CHUNK = 1 << 15, /* elements of a task: 32 KiB to 512 KiB of result */
+};
+
+typedef struct job {
+    elementwise_plan plan;
+    loop loop;  /* of the operands, or of what `widen` leaves */
+    loop widen; /* a cast that needs two: into the carrier; else NULL */
+    int out_bytes;
+    bool scalar[ELEMENTWISE_INPUTS];
+    bool any_scalar;
+} job;
+
+static void
+start(job *j, const gpo_call *call, int level)
+{
+    elementwise_make_plan(call, &j->plan);
+    const elementwise_plan *plan = &j->plan;
+    j->widen = NULL;
+    if (plan->functor == ELEMENTWISE_cast) {
+        const loop_table casts = cast_tables[level];
+        j->loop = casts[plan->type][plan->to];
+        if (!j->loop) {
+            const gpo_dtype carrier = carrier_of(plan->type);
+            j->widen = casts[plan->type][carrier];
+            j->loop = casts[carrier][plan->to];
+        }
+    }
+    else {
+        j->loop = functor_tables[level][plan->functor][plan->type];
+    }
+    j->out_bytes = gpo_dtypes[plan->to].bytes;
+    j->any_scalar = false;
+    for (int k = 0; k < plan->inputs; k++) {
+        j->scalar[k] = elementwise_is_scalar(plan, k);
+        j->any_scalar = j->any_scalar || j->scalar[k];
+    }
+}
+
+/* ---- operands in blocks ---- */
+
+/* A position of the result, and the element of each operand that belongs to it. */
+typedef struct cursor {
+    const char *at[ELEMENTWISE_INPUTS];
+    int64_t index[GPO_MAX_DIMS];
+} cursor;
+
+static void
+seek(cursor *c, const elementwise_plan *plan, int64_t i)
+{
+    for (int k = 0; k < plan->inputs; k++) {
+        c->at[k] = plan->data[k];
+    }
+    for (int d = plan->ndim - 1; d >= 0; d--) {
+        c->index[d] = d > 0 ? i % plan->shape[d] : i;
+        i = d > 0 ? i / plan->shape[d] : 0;
+        for (int k = 0; k < plan->inputs; k++) {
+            c->at[k] += c->index[d] * plan->strides[k][d] * plan->bytes[k];
+        }
+    }
+}
+
+/* Elements left on the last axis. */
+static int64_t
+run_left(const cursor *c, const elementwise_plan *plan)
+{
+    const int last = plan->ndim - 1;
+    return last < 0 ? 1 : plan->shape[last] - c->index[last];
+}
+
+/* Moves on by n <= run_left() elements. */
+static void
+advance(cursor *c, const elementwise_plan *plan, int64_t n)
+{
+    int d = plan->ndim - 1;
+    if (d < 0) {
+        return;
+    }
+    c->index[d] += n;
+    for (int k = 0; k < plan->inputs; k++) {
+        c->at[k] += n * plan->strides[k][d] * plan->bytes[k];
+    }
+    for (; d > 0 && c->index[d] == plan->shape[d]; d--) {
+        c->index[d] = 0;
+        c->index[d - 1]++;
+        for (int k = 0; k < plan->inputs; k++) {
+            c->at[k] +=
+                (plan->strides[k][d - 1] - plan->shape[d] * plan->strides[k][d]) *
+                plan->bytes[k];
+        }
+    }
+}
+
+#define GATHER(type)                                        \
+    for (int64_t i = 0; i < n; i++) {                       \
+        ((type *)to)[i] = ((const type *)from)[i * stride]; \
+    }                                                       \
+    break
+
+/* n elements `stride` apart, side by side. */
+static void
+gather(void *to, const void *from, int64_t n, int64_t stride, int bytes)
+{
+    if (stride == 1) {
+        memcpy(to, from, (size_t)(n * bytes));
+        return;
+    }
+    switch (bytes) {
+        case 1:
+            GATHER(uint8_t);
+        case 2:
+            GATHER(uint16_t);
+        case 4:
+            GATHER(uint32_t);
+        case 8:
+            GATHER(uint64_t);
+        default:
+            GATHER(gpo_c128);
+    }
+}
+
+typedef union block {
+    unsigned char bytes[BLOCK * WIDEST];
+    gpo_c128 aligned;
+} block;
+
+/* ---- one chunk: the elements [begin, begin + n) of the result, n > 0 ---- */
+
+static void
+compute(const job *j, int64_t n, const void *const *in, void *out)
+{
+    if (!j->widen) {
+        j->loop(n, in, out);
+        return;
+    }
+    block carrier;
+    const void *wide[] = {carrier.bytes};
+    j->widen(n, in, carrier.bytes);
+    j->loop(n, wide, out);
+}
+
+static void
+chunk(const job *j, int64_t begin, int64_t n)
+{
+    const elementwise_plan *plan = &j->plan;
+    const int last = plan->ndim - 1;
+    block packed[ELEMENTWISE_INPUTS];
+    char *out = (char *)plan->out + begin * j->out_bytes;
+    cursor c;
+    seek(&c, plan, begin);
+    for (int k = 0; k < plan->inputs; k++) {
+        if (j->scalar[k]) {
+            gather(packed[k].bytes, plan->data[k], n < BLOCK ? n : BLOCK, 0,
+                   plan->bytes[k]);
+        }
+    }
+    while (n > 0) {
+        const void *in[ELEMENTWISE_INPUTS];
+        const int64_t run = run_left(&c, plan);
+        int64_t m = n < BLOCK ? n : BLOCK;
+        if (run >= m || run >= LONG_RUN) {
+            bool in_place = !j->any_scalar && !j->widen;
+            for (int k = 0; k < plan->inputs; k++) {
+                in_place = in_place && plan->ndim > 0 && plan->strides[k][last] == 1;
+            }
+            m = in_place ? n : m;
+            m = m < run ? m : run;
+            for (int k = 0; k < plan->inputs; k++) {
+                const int64_t stride = plan->ndim > 0 ? plan->strides[k][last] : 0;
+                in[k] = packed[k].bytes;
+                if (stride == 1) {
+                    in[k] = c.at[k];
+                }
+                else if (!j->scalar[k]) {
+                    gather(packed[k].bytes, c.at[k], m, stride, plan->bytes[k]);
+                }
+            }
+            advance(&c, plan, m);
+        }
+        else {
+            for (int64_t done = 0; done < m;) {
+                const int64_t left = run_left(&c, plan);
+                const int64_t part = left < m - done ? left : m - done;
+                for (int k = 0; k < plan->inputs; k++) {
+                    if (!j->scalar[k]) {
+                        gather(packed[k].bytes + done * plan->bytes[k], c.at[k], part,
+                               plan->strides[k][last], plan->bytes[k]);
+                    }
+                }
+                advance(&c, plan, part);
+                done += part;
+            }
+            for (int k = 0; k < plan->inputs; k++) {
+                in[k] = packed[k].bytes;
+            }
+        }
+        compute(j, m, in, out);
+        out += m * j->out_bytes;
+        n -= m;
+    }
+}
+
+static void
+task(void *context, int64_t i)
+{
+    const job *j = context;
+    const int64_t begin = i * CHUNK, left = j->plan.size - begin;
+    chunk(j, begin, left < CHUNK ? left : CHUNK);
+}
+
+static void
+task_of_all(const job *j)
+{
+    if (j->plan.size > 0) {
+        chunk(j, 0, j->plan.size);
+    }
+}
+
+/* ---- the variants ---- */
+
+static gpo_status
+run_scalar(gpo_call *call)
+{
+    job j;
+    start(&j, call, PLAIN);
+    task_of_all(&j);
+    return GPO_OK;
+}
+
+static gpo_status
+run_simd(gpo_call *call)
+{
+    job j;
+    start(&j, call, gpo_cpu_isa());
+    task_of_all(&j);
+    return GPO_OK;
+}
+
+static gpo_status
+run_threads(gpo_call *call)
+{
+    job j;
+    start(&j, call, gpo_cpu_isa());
+    gpo_cpu_parallel((j.plan.size + CHUNK - 1) / CHUNK, task, &j);
+    return GPO_OK;
+}
+
+/* ---- choose ---- */
+
+enum { SCALAR, SIMD, THREADS };
+
+static const gpo_variant variants[] = {
+    [SCALAR] = {"scalar",
+                "one element after the other",
+                "",
+                "run-to-run",
+                {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_scalar,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+                }},
+    [SIMD] = {"simd",
+              "vector registers; strided operands are packed block by block",
+              "",
+              "run-to-run",
+              {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_simd,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+              }},
+    [THREADS] = {"threads",
+                 "simd on chunks of 32768 elements, shared out among threads",
+                 "",
+                 "run-to-run",
+                 {
+#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_threads,
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
+                 }},
+    {.name = NULL},
+};
+
+static const gpo_variant *
+choose(const gpo_call *call, char why[GPO_MESSAGE])
+{
+    static const char alone[] = "the thread team has one thread";
+    static const char small[] = "up to 65536 elements starting threads costs more than "
+                                "they save";
+    static const char large[] = "from 65536 elements on several threads pay";
+    if (call->out[0].size < 2 * CHUNK) {
+        memcpy(why, small, sizeof small);
+        return &variants[SIMD];
+    }
+    if (gpo_cpu_threads() == 1) {
+        memcpy(why, alone, sizeof alone);
+        return &variants[SIMD];
+    }
+    memcpy(why, large, sizeof large);
+    return &variants[THREADS];
+}
+
+const gpo_table elementwise_cpu = {variants, choose};

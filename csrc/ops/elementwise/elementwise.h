@@ -1,0 +1,59 @@
+/*
+ * elementwise.h  What op.c works out once and every variant reads: which loop, of which
+ * element type, over which operands.
+ */
+#ifndef GPO_ELEMENTWISE_H
+#define GPO_ELEMENTWISE_H
+
+#include "../../core/gpo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum elementwise_functor {
+#define FUNCTOR(name, ...) ELEMENTWISE_##name,
+#include "functors.def"
+#undef FUNCTOR
+    ELEMENTWISE_NFUNCTORS
+} elementwise_functor;
+
+enum { ELEMENTWISE_INPUTS = 3 };
+
+/*
+ * Element i of the result is that of the axes' row-major position i; the result itself
+ * is contiguous.  Neighbouring axes that every operand walks with one stride are merged,
+ * axes of length 1 dropped: a contiguous problem has one axis, a single element none.
+ *
+ * The loop may be another functor's, or another type's, where the same bits come out:
+ * integers of both signs share the unsigned loops, bool adds with `maximum`, `clip` with
+ * one bound is `maximum` or `minimum`, and whatever changes nothing is a `cast` from a
+ * type of that width to itself.
+ */
+typedef struct elementwise_plan {
+    elementwise_functor functor;
+    gpo_dtype type; /* of the loop: what its operands hold, but for where's condition */
+    gpo_dtype to;   /* of the result; differs from `type` in cast and in complex abs */
+    int inputs;
+    const void *data[ELEMENTWISE_INPUTS];
+    int bytes[ELEMENTWISE_INPUTS]; /* of an element */
+    void *out;
+    int64_t size;
+    int ndim;
+    int64_t shape[GPO_MAX_DIMS];
+    int64_t strides[ELEMENTWISE_INPUTS][GPO_MAX_DIMS]; /* in elements */
+} elementwise_plan;
+
+/* The plan of a call that the shape rule has accepted. */
+void elementwise_make_plan(const gpo_call *call, elementwise_plan *plan);
+
+/* Whether operand k is one element for the whole result. */
+bool elementwise_is_scalar(const elementwise_plan *plan, int k);
+
+/* Whether every operand is a scalar or lies as the result does. */
+bool elementwise_is_flat(const elementwise_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,689 @@
+/*
+ * op.c  elementwise: the contract of every functor.  Order: arguments, dtypes, the shape
+ * rule by the types of a functor, plan, cost, documentation, descriptors.
+ * Not here: how it is computed (cpu.c, cuda.cu).
+ */
+#include "elementwise.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- arguments ---- */
+
+enum { ARG_CONDITION, ARG_MIN = 1, ARG_MAX = 2, ARG_DTYPE = 1 };
+
+#define ARRAY(name)                      \
+    {                                    \
+        name, GPO_KIND_ARRAY, NULL, NULL \
+    }
+#define BOUND(name)                        \
+    {                                      \
+        name, GPO_KIND_ARRAY, "None", NULL \
+    }
+#define END                              \
+    {                                    \
+        NULL, GPO_KIND_ARRAY, NULL, NULL \
+    }
+
+static const gpo_arg ARGS_UNARY[] = {ARRAY("x"), END};
+static const gpo_arg ARGS_BINARY[] = {ARRAY("x"), ARRAY("y"), END};
+static const gpo_arg ARGS_TERNARY[] = {ARRAY("x"), ARRAY("y"), ARRAY("z"), END};
+static const gpo_arg ARGS_CONDITION[] = {ARRAY("condition"), ARRAY("x"), ARRAY("y"),
+                                         END};
+static const gpo_arg ARGS_BOUNDS[] = {ARRAY("x"), BOUND("min"), BOUND("max"), END};
+static const gpo_arg ARGS_TARGET[] = {
+    ARRAY("x"), {"dtype", GPO_KIND_DTYPE, NULL, NULL}, END};
+
+enum {
+    INPUTS_UNARY = 1,
+    INPUTS_BINARY = 2,
+    INPUTS_TERNARY = 3,
+    INPUTS_CONDITION = 3,
+    INPUTS_BOUNDS = 3,
+    INPUTS_TARGET = 1,
+};
+
+static const int inputs_of[ELEMENTWISE_NFUNCTORS] = {
+#define FUNCTOR(name, inputs, ...) [ELEMENTWISE_##name] = INPUTS_##inputs,
+#include "functors.def"
+#undef FUNCTOR
+};
+
+/* ---- dtypes: NumPy's promotion, with bfloat16 as ml_dtypes has it ---- */
+
+static bool
+is_whole(gpo_dtype dtype)
+{
+    return dtype <= GPO_U64; /* bool and integers come first in dtypes.def */
+}
+
+static gpo_dtype
+signed_of(int bytes)
+{
+    return bytes == 1   ? GPO_I8
+           : bytes == 2 ? GPO_I16
+           : bytes == 4 ? GPO_I32
+           : bytes == 8 ? GPO_I64
+                        : GPO_F64;
+}
+
+static gpo_dtype
+unsigned_of(int bytes)
+{
+    return bytes == 1   ? GPO_U8
+           : bytes == 2 ? GPO_U16
+           : bytes == 4 ? GPO_U32
+           : bytes == 8 ? GPO_U64
+                        : GPO_C128;
+}
+
+static gpo_dtype
+promote_whole(gpo_dtype a, gpo_dtype b)
+{
+    if (a == GPO_BOOL || b == GPO_BOOL) {
+        return a == GPO_BOOL ? b : a;
+    }
+    const gpo_dtype_info *x = &gpo_dtypes[a], *y = &gpo_dtypes[b];
+    if (x->kind == y->kind) {
+        return x->bytes >= y->bytes ? a : b;
+    }
+    const int signed_bytes = x->kind == 'i' ? x->bytes : y->bytes;
+    const int unsigned_bytes = x->kind == 'i' ? y->bytes : x->bytes;
+    return signed_of(signed_bytes > unsigned_bytes ? signed_bytes : 2 * unsigned_bytes);
+}
+
+/* The smallest real floating dtype that a real dtype goes into beside floats. */
+static gpo_dtype
+float_beside(gpo_dtype dtype)
+{
+    const int bytes = gpo_dtypes[dtype].bytes;
+    if (is_whole(dtype)) {
+        return bytes == 1 ? GPO_F16 : bytes == 2 ? GPO_F32 : GPO_F64;
+    }
+    return dtype;
+}
+
+static gpo_dtype
+promote(gpo_dtype a, gpo_dtype b)
+{
+    if (a == b) {
+        return a;
+    }
+    if (is_whole(a) && is_whole(b)) {
+        return promote_whole(a, b);
+    }
+    if (gpo_dtypes[a].kind == 'c' || gpo_dtypes[b].kind == 'c') {
+        const bool wide = a == GPO_C128 || b == GPO_C128 ||
+                          float_beside(a) == GPO_F64 || float_beside(b) == GPO_F64;
+        return wide ? GPO_C128 : GPO_C64;
+    }
+    const gpo_dtype x = float_beside(a), y = float_beside(b);
+    if (x == GPO_F64 || y == GPO_F64) {
+        return GPO_F64;
+    }
+    if (gpo_dtypes[x].bytes == 2 && gpo_dtypes[y].bytes == 2) {
+        /* One byte of whole numbers goes into either 16-bit float. */
+        return is_whole(a) ? b : is_whole(b) ? a : GPO_F32;
+    }
+    return GPO_F32;
+}
+
+/* `dtype` beside a Python number, which was wrapped as int64 or wider: NEP 50. */
+static gpo_dtype
+promote_weak(gpo_dtype dtype, gpo_dtype number)
+{
+    switch (gpo_dtypes[number].kind) {
+        case 'f':
+            return is_whole(dtype) ? GPO_F64 : dtype;
+        case 'c':
+            return gpo_dtypes[dtype].kind == 'c' ? dtype
+                   : is_whole(dtype)             ? GPO_C128
+                                                 : promote(dtype, GPO_C64);
+        default:
+            return dtype == GPO_BOOL ? number : dtype;
+    }
+}
+
+/* The dtype that the inputs from `first` on meet in. */
+static gpo_dtype
+common_dtype(const gpo_call *call, int first, int inputs)
+{
+    gpo_dtype common = GPO_NONE;
+    for (int i = first; i < inputs; i++) {
+        const gpo_array *in = &call->in[i];
+        if (in->present && !in->weak) {
+            common = common == GPO_NONE ? in->dtype : promote(common, in->dtype);
+        }
+    }
+    const bool all_weak = common == GPO_NONE;
+    for (int i = first; i < inputs; i++) {
+        const gpo_array *in = &call->in[i];
+        if (in->present && in->weak) {
+            common = common == GPO_NONE ? in->dtype
+                     : all_weak         ? promote(common, in->dtype)
+                                        : promote_weak(common, in->dtype);
+        }
+    }
+    return common;
+}
+
+/* -1, 0 or 1: a Python integer is below, in or above the range of an integer dtype. */
+static int
+side_of_range(const gpo_array *number, gpo_dtype dtype)
+{
+    const int bits = 8 * gpo_dtypes[dtype].bytes;
+    const bool is_signed = gpo_dtypes[dtype].kind == 'i';
+    const uint64_t most = UINT64_MAX >> (64 - bits + is_signed);
+    int64_t value;
+    memcpy(&value, number->data, sizeof value);
+    if (number->dtype == GPO_I64 && value < 0) {
+        return is_signed && value >= -(int64_t)most - 1 ? 0 : -1;
+    }
+    return (uint64_t)value > most;
+}
+
+/* A Python integer that an integer dtype cannot hold is an error, in NumPy's words. */
+static gpo_status
+check_number(gpo_call *call, int i, gpo_dtype dtype)
+{
+    const gpo_array *in = &call->in[i];
+    if (!in->present || !in->weak || !is_whole(dtype) || !is_whole(in->dtype) ||
+        side_of_range(in, dtype) == 0) {
+        return GPO_OK;
+    }
+    int64_t value;
+    memcpy(&value, in->data, sizeof value);
+    if (in->dtype == GPO_U64) {
+        return gpo_fail(call, GPO_EVALUE, "Python integer %llu out of bounds for %s",
+                        (unsigned long long)value, gpo_dtypes[dtype].name);
+    }
+    return gpo_fail(call, GPO_EVALUE, "Python integer %lld out of bounds for %s",
+                    (long long)value, gpo_dtypes[dtype].name);
+}
+
+/* ---- the rules: a functor's types give the dtype of the loop and of the result ---- */
+
+static gpo_status
+refuse(gpo_call *call, gpo_dtype dtype)
+{
+    return gpo_fail(call, GPO_ETYPE, "%s() does not support dtype '%s'", call->op->name,
+                    gpo_dtypes[dtype].name);
+}
+
+static gpo_status
+rule_NUMBERS(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
+{
+    if (*type == GPO_BOOL && call->op->member == ELEMENTWISE_subtract) {
+        return gpo_fail(call, GPO_ETYPE,
+                        "numpy boolean subtract, the `-` operator, is not supported, "
+                        "use the bitwise_xor, the `^` operator, or the logical_xor "
+                        "function instead.");
+    }
+    if (*type == GPO_BOOL && call->op->member == ELEMENTWISE_negative) {
+        return gpo_fail(call, GPO_ETYPE,
+                        "The numpy boolean negative, the `-` operator, is not "
+                        "supported, use the `~` operator or the logical_not function "
+                        "instead.");
+    }
+    *to = *type;
+    return GPO_OK;
+}
+
+static gpo_status
+rule_FRACTIONS(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
+{
+    (void)call;
+    *to = *type = is_whole(*type) ? GPO_F64 : *type;
+    return GPO_OK;
+}
+
+static gpo_status
+rule_ORDERED(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
+{
+    *to = *type;
+    return gpo_dtypes[*type].kind == 'c' ? refuse(call, *type) : GPO_OK;
+}
+
+static gpo_status
+rule_FUSED(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
+{
+    return *type == GPO_BOOL ? refuse(call, *type) : rule_ORDERED(call, type, to);
+}
+
+static gpo_status
+rule_SELECT(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
+{
+    call->convert[ARG_CONDITION] =
+        call->in[ARG_CONDITION].dtype == GPO_BOOL ? GPO_NONE : GPO_BOOL;
+    *to = *type;
+    return GPO_OK;
+}
+
+static gpo_status
+rule_SIGNED(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
+{
+    *to = *type;
+    if (gpo_dtypes[*type].kind == 'c') {
+        if (call->op->member != ELEMENTWISE_abs) {
+            return refuse(call, *type);
+        }
+        *to = *type == GPO_C64 ? GPO_F32 : GPO_F64;
+    }
+    return GPO_OK;
+}
+
+static gpo_status
+rule_SMOOTH(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
+{
+    *to = *type = float_beside(*type);
+    return gpo_dtypes[*type].kind == 'c' ? refuse(call, *type) : GPO_OK;
+}
+
+static gpo_status
+rule_ROOTS(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
+{
+    return rule_SMOOTH(call, type, to);
+}
+
+static gpo_status
+rule_CAST(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
+{
+    *type = call->in[0].dtype;
+    *to = (gpo_dtype)call->opt[ARG_DTYPE].i;
+    return GPO_OK;
+}
+
+typedef gpo_status (*rule)(gpo_call *call, gpo_dtype *type, gpo_dtype *to);
+
+static const rule rules[ELEMENTWISE_NFUNCTORS] = {
+#define FUNCTOR(name, inputs, types, ...) [ELEMENTWISE_##name] = rule_##types,
+#include "functors.def"
+#undef FUNCTOR
+};
+
+/* ---- shape rule ---- */
+
+/* "(3,) (4,1) ", as NumPy lists shapes that do not broadcast; cut off where full. */
+static void
+print_shapes(const gpo_call *call, int inputs, char *text, size_t room)
+{
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = 0; i < inputs; i++) {
+        const gpo_array *in = &call->in[i];
+        for (int d = 0; in->present && d < in->ndim && at < room; d++) {
+            at += (size_t)snprintf(text + at, room - at, d > 0 ? ",%lld" : "(%lld",
+                                   (long long)in->shape[d]);
+        }
+        if (in->present && at < room) {
+            const char *end = in->ndim == 0 ? "() " : in->ndim == 1 ? ",) " : ") ";
+            at += (size_t)snprintf(text + at, room - at, "%s", end);
+        }
+    }
+}
+
+static gpo_status
+broadcast(gpo_call *call, int inputs)
+{
+    gpo_array *out = &call->out[0];
+    out->ndim = 0;
+    for (int i = 0; i < inputs; i++) {
+        const gpo_array *in = &call->in[i];
+        out->ndim = in->present && in->ndim > out->ndim ? in->ndim : out->ndim;
+    }
+    for (int d = 0; d < out->ndim; d++) {
+        out->shape[d] = 1;
+    }
+    for (int i = 0; i < inputs; i++) {
+        const gpo_array *in = &call->in[i];
+        for (int d = 0; in->present && d < in->ndim; d++) {
+            int64_t *length = &out->shape[d + out->ndim - in->ndim];
+            if (in->shape[d] == 1 || in->shape[d] == *length) {
+                continue;
+            }
+            if (*length != 1) {
+                char shapes[GPO_MESSAGE - 80];
+                print_shapes(call, inputs, shapes, sizeof shapes);
+                return gpo_fail(
+                    call, GPO_EVALUE,
+                    "operands could not be broadcast together with shapes %s", shapes);
+            }
+            *length = in->shape[d];
+        }
+    }
+    return gpo_array_contiguous(call, out);
+}
+
+/* A Python integer beyond the range bounds nothing, or is an error, as in np.clip. */
+static void
+drop_idle_bounds(gpo_call *call, gpo_dtype type)
+{
+    static const int idle[] = {[ARG_MIN] = -1, [ARG_MAX] = 1};
+    for (int i = ARG_MIN; i <= ARG_MAX; i++) {
+        gpo_array *in = &call->in[i];
+        if (in->present && in->weak && is_whole(type) && type != GPO_BOOL &&
+            is_whole(in->dtype) && side_of_range(in, type) == idle[i]) {
+            in->present = false;
+        }
+    }
+}
+
+static gpo_status
+shape(gpo_call *call)
+{
+    const elementwise_functor functor = (elementwise_functor)call->op->member;
+    const int inputs = inputs_of[functor];
+    const int first = functor == ELEMENTWISE_where; /* the condition has its own rule */
+    gpo_dtype type = common_dtype(call, first, inputs), to = GPO_NONE;
+    gpo_status status = rules[functor](call, &type, &to);
+    if (status) {
+        return status;
+    }
+    if (functor == ELEMENTWISE_clip) {
+        drop_idle_bounds(call, type);
+    }
+    for (int i = first; i < inputs; i++) {
+        status = check_number(call, i, type);
+        if (status) {
+            return status;
+        }
+        if (call->in[i].present && call->in[i].dtype != type) {
+            call->convert[i] = type;
+        }
+    }
+    call->out[0].dtype = to;
+    return broadcast(call, inputs);
+}
+
+/* ---- plan ---- */
+
+static bool
+is_unsigned(gpo_dtype dtype)
+{
+    return dtype == GPO_BOOL || gpo_dtypes[dtype].kind == 'u';
+}
+
+/* A cast from complex to real reads every second real number. */
+static void
+read_real_part(elementwise_plan *plan)
+{
+    if (gpo_dtypes[plan->type].kind != 'c' || gpo_dtypes[plan->to].kind == 'c' ||
+        plan->to == GPO_BOOL) {
+        return;
+    }
+    plan->type = plan->type == GPO_C64 ? GPO_F32 : GPO_F64;
+    plan->bytes[0] = gpo_dtypes[plan->type].bytes;
+    for (int d = 0; d < plan->ndim; d++) {
+        plan->strides[0][d] *= 2;
+    }
+}
+
+/* The functor and type whose loop gives the result: see elementwise_plan. */
+static void
+share_loop(elementwise_plan *plan)
+{
+    const gpo_dtype unsigned_type = unsigned_of(gpo_dtypes[plan->type].bytes);
+    const bool whole = is_whole(plan->type);
+    switch (plan->functor) {
+        case ELEMENTWISE_add:
+        case ELEMENTWISE_multiply:
+            if (plan->type == GPO_BOOL) {
+                plan->functor = plan->functor == ELEMENTWISE_add ? ELEMENTWISE_maximum
+                                                                 : ELEMENTWISE_minimum;
+                break;
+            }
+            plan->type = whole ? unsigned_type : plan->type;
+            break;
+        case ELEMENTWISE_subtract:
+        case ELEMENTWISE_negative:
+        case ELEMENTWISE_fma:
+            plan->type = whole ? unsigned_type : plan->type;
+            break;
+        case ELEMENTWISE_abs:
+        case ELEMENTWISE_relu:
+            if (is_unsigned(plan->type)) {
+                plan->functor = ELEMENTWISE_cast;
+            }
+            break;
+        case ELEMENTWISE_where:
+            plan->type = plan->to = unsigned_type;
+            break;
+        case ELEMENTWISE_clip:
+            if (plan->inputs == 1) {
+                plan->functor = ELEMENTWISE_cast;
+            }
+            break;
+        default:
+            break;
+    }
+    if (plan->functor == ELEMENTWISE_cast) {
+        read_real_part(plan);
+    }
+    if (plan->functor == ELEMENTWISE_cast && plan->type == plan->to) {
+        plan->type = plan->to = unsigned_of(gpo_dtypes[plan->to].bytes);
+    }
+}
+
+static void
+set_axes(elementwise_plan *plan, const gpo_array *out,
+         const gpo_array *const in[ELEMENTWISE_INPUTS])
+{
+    plan->ndim = 0;
+    for (int d = 0; d < out->ndim; d++) {
+        const int64_t length = out->shape[d];
+        if (length == 1) {
+            continue;
+        }
+        const int last = plan->ndim - 1;
+        int64_t stride[ELEMENTWISE_INPUTS];
+        bool merges = last >= 0;
+        for (int k = 0; k < plan->inputs; k++) {
+            const int own = d - (out->ndim - in[k]->ndim);
+            stride[k] = own < 0 || in[k]->shape[own] == 1 ? 0 : in[k]->strides[own];
+            merges = merges && plan->strides[k][last] == length * stride[k];
+        }
+        if (merges) {
+            plan->shape[last] *= length;
+        }
+        else {
+            plan->shape[plan->ndim++] = length;
+        }
+        for (int k = 0; k < plan->inputs; k++) {
+            plan->strides[k][plan->ndim - 1] = stride[k];
+        }
+    }
+}
+
+void
+elementwise_make_plan(const gpo_call *call, elementwise_plan *plan)
+{
+    const gpo_array *out = &call->out[0];
+    const gpo_array *in[ELEMENTWISE_INPUTS];
+    plan->functor = (elementwise_functor)call->op->member;
+    plan->type = call->in[call->op->by].dtype;
+    plan->to = out->dtype;
+    plan->out = out->data;
+    plan->size = out->size;
+    plan->inputs = 0;
+    for (int i = 0; i < inputs_of[plan->functor]; i++) {
+        if (call->in[i].present) {
+            in[plan->inputs] = &call->in[i];
+            plan->data[plan->inputs] = call->in[i].data;
+            plan->bytes[plan->inputs++] = gpo_dtypes[call->in[i].dtype].bytes;
+        }
+    }
+    set_axes(plan, out, in);
+    if (plan->functor == ELEMENTWISE_clip && plan->inputs == 2) {
+        plan->functor =
+            call->in[ARG_MIN].present ? ELEMENTWISE_maximum : ELEMENTWISE_minimum;
+    }
+    share_loop(plan);
+}
+
+bool
+elementwise_is_scalar(const elementwise_plan *plan, int k)
+{
+    for (int d = 0; d < plan->ndim; d++) {
+        if (plan->strides[k][d] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool
+elementwise_is_flat(const elementwise_plan *plan)
+{
+    for (int k = 0; k < plan->inputs; k++) {
+        const bool in_order = plan->ndim == 1 && plan->strides[k][0] == 1;
+        if (!in_order && !elementwise_is_scalar(plan, k)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- cost ---- */
+
+static void
+cost(const gpo_call *call, gpo_cost *cost)
+{
+    const gpo_array *out = &call->out[0];
+    cost->read_bytes = 0;
+    for (int i = 0; i < inputs_of[call->op->member]; i++) {
+        const gpo_array *in = &call->in[i];
+        if (in->present) {
+            cost->read_bytes += (double)in->size * gpo_dtypes[in->dtype].bytes;
+        }
+    }
+    cost->written_bytes = (double)out->size * gpo_dtypes[out->dtype].bytes;
+    cost->flops = (double)out->size;
+}
+
+/* ---- documentation: the summary, then what the inputs and the types say ---- */
+
+#define DOC_UNARY "x : array_like, any shape and strides\n"
+#define DOC_BINARY                                \
+    "x, y : array_like, any shapes and strides\n" \
+    "    They are broadcast against each other, as in NumPy.\n"
+#define DOC_TERNARY                                  \
+    "x, y, z : array_like, any shapes and strides\n" \
+    "    They are broadcast against each other, as in NumPy.\n"
+#define DOC_CONDITION                                              \
+    "condition : array_like of any dtype\n"                        \
+    "    What is not zero is true.\n"                              \
+    "x, y : array_like, any shapes and strides\n"                  \
+    "    Broadcast against each other and the condition.  Every\n" \
+    "    dtype: bool, integers, floats, complex.\n"
+#define DOC_BOUNDS                                                \
+    "x : array_like, any shape and strides\n"                     \
+    "min, max : array_like, optional\n"                           \
+    "    Broadcast against x; None leaves that side open.  The\n" \
+    "    result is minimum(maximum(x, min), max).  A Python\n"    \
+    "    integer beyond the range of an integer dtype bounds\n"   \
+    "    nothing on its own side, and is an error on the other.\n"
+#define DOC_TARGET                                                \
+    "x : array_like, any shape and strides\n"                     \
+    "dtype : dtype\n"                                             \
+    "    Any of bool, int8 to int64, uint8 to uint64, float16,\n" \
+    "    bfloat16, float32, float64, complex64, complex128.\n"
+
+#define TYPES_NUMBERS                                                 \
+    "All dtypes.  Integers wrap; bool adds as `or`, multiplies as\n"  \
+    "`and`, and is a TypeError in subtract and negative.  16-bit\n"   \
+    "floats are computed in float32 and rounded once: every real\n"   \
+    "result is correctly rounded.  Complex products err by at most\n" \
+    "4 eps |x| |y| in each part.\n"
+#define TYPES_FRACTIONS                                                \
+    "Integers and bool are divided in float64.  Real quotients are\n"  \
+    "correctly rounded.  Complex ones use Smith's algorithm and err\n" \
+    "by at most 16 eps |x / y|.\n"
+#define TYPES_ORDERED                                                  \
+    "All dtypes but complex.  A nan in any operand gives nan; which\n" \
+    "of two zeros of different sign comes out is not said.\n"
+#define TYPES_FUSED                                                   \
+    "Integers wrap; floats are rounded once.  bool and complex are\n" \
+    "TypeErrors.\n"
+#define TYPES_SELECT "x and y meet in one dtype, that of the result.\n"
+#define TYPES_SIGNED                                                 \
+    "Integers wrap: abs of the least int8 is itself.  abs of a\n"    \
+    "complex array is real, within 4 eps; relu takes none.  A nan\n" \
+    "stays a nan.\n"
+#define TYPES_ROOTS                                                   \
+    "Whole numbers become floats: 8 bits and bool float16, 16 bits\n" \
+    "float32, more float64.  Correctly rounded; nan below 0.\n"       \
+    "Complex dtypes are a TypeError.\n"
+#define TYPES_SMOOTH                                                   \
+    "Whole numbers become floats: 8 bits and bool float16, 16 bits\n"  \
+    "float32, more float64.  Complex dtypes are a TypeError.\n"        \
+    "16-bit floats are computed in float32 or float64 and rounded\n"   \
+    "to their dtype.  Errors, in units of eps times the result, eps\n" \
+    "= 2**-24 or 2**-53: exp 4, log 4, tanh 6, sigmoid 6, silu 8,\n"   \
+    "gelu 16 + 2 x**2 (the normal tail doubles relative errors as\n"   \
+    "x grows).  gelu is the exact form with erf, PyTorch's default;\n" \
+    "gelu and silu of -inf are nan, as there.\n"
+#define TYPES_CAST                                                      \
+    "Values are converted as NumPy does: towards zero from floats to\n" \
+    "integers (undefined out of range), modulo 2**bits between\n"       \
+    "integers, not zero to bool, the real part from complex to real.\n" \
+    "To bfloat16 by way of float32, as ml_dtypes.\n"
+
+#define DOC(inputs, types, summary)                                         \
+    summary "\n"                                                            \
+            "\n"                                                            \
+            "Parameters\n"                                                  \
+            "----------\n" DOC_##inputs                                     \
+        "out : array, optional\n"                                           \
+        "    Written and returned; has the shape and dtype of the\n"        \
+        "    result.  It may be one of the inputs itself, but share\n"      \
+        "    no memory with them otherwise.\n"                              \
+        "\n"                                                                \
+        "Returns\n"                                                         \
+        "-------\n"                                                         \
+        "scalar or array\n"                                                 \
+        "    Of the broadcast shape.  The dtype is NumPy's (NEP 50): a\n"   \
+        "    Python number takes that of the arrays; bfloat16 meets\n"      \
+        "    float16 in float32.\n"                                         \
+        "\n"                                                                \
+        "Raises\n"                                                          \
+        "------\n"                                                          \
+        "ValueError\n"                                                      \
+        "    The shapes do not broadcast; a Python integer is out of\n"     \
+        "    bounds for the dtype (NumPy's OverflowError); `out` has\n"     \
+        "    the wrong shape, is read-only or overlaps an input.\n"         \
+        "TypeError\n"                                                       \
+        "    A dtype is not supported; `out` has the wrong dtype.\n"        \
+        "\n"                                                                \
+        "Notes\n"                                                           \
+        "-----\n" TYPES_##types                                             \
+        "\n"                                                                \
+        "Determinism: every variant gives the same bits run to run, for\n"  \
+        "any number of threads.  Inputs that are not of the common dtype\n" \
+        "cost a converted copy each.\n"                                     \
+        "\n"                                                                \
+        "The CUDA rungs follow OneFlow's elementwise template (packs, a\n"  \
+        "functor for two elements, factories); gpuopt.variants(\n"          \
+        "'elementwise') lists them.\n"
+
+/* ---- descriptors ---- */
+
+GPO_TABLES(elementwise);
+
+#define FUNCTOR(function, inputs, types, expression, summary) \
+    const gpo_op op_##function = {                            \
+        .name = #function,                                    \
+        .ladder = "elementwise",                              \
+        .room = "elementwise",                                \
+        .doc = DOC(inputs, types, summary),                   \
+        .args = ARGS_##inputs,                                \
+        .nout = 1,                                            \
+        .member = ELEMENTWISE_##function,                     \
+        .by = ELEMENTWISE_##function == ELEMENTWISE_where,    \
+        .in_place = 7,                                        \
+        .shape = shape,                                       \
+        .cost = cost,                                         \
+        .cpu = &elementwise_cpu,                              \
+        .cuda = GPO_CUDA_TABLE(elementwise),                  \
+    };
+#include "functors.def"
+#undef FUNCTOR
