@@ -431,7 +431,7 @@ processors(const gpo_call *call)
 static gpo_status
 may_wait(gpo_call *call)
 {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     const gpo_status status = gpo_cuda_check(
         call, cudaStreamIsCapturing((cudaStream_t)call->stream, &capture),
         "cudaStreamIsCapturing");
