@@ -1,8 +1,8 @@
 """dot beyond the matrix: NumPy's manners, hard numbers, and bugs pinned for good.
 
 Order: what NumPy says, dtypes, out=, special values, accuracy, layouts, pinned bugs, large
-indices, the rungs in the simulator, device/atomic.cuh.  Values on all sizes, layouts and dtypes are
-test_contract.py's.
+indices, the rungs in the simulator, device/atomic.cuh.  Values on all sizes, layouts and
+dtypes are test_contract.py's.
 """
 
 from __future__ import annotations
