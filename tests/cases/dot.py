@@ -82,6 +82,10 @@ def dot_samples(dtype: str, extent: str) -> Iterator[Sample]:
             yield Sample(
                 (Spec((n,), dtype, layout, fills[0]), Spec((n,), dtype, other, fills[1]))
             )
+    tile = (16 << 10) // dtype_of(dtype).itemsize  # of v3: several loads at once, then a rest
+    for n, x, y in ((tile + 33, "C", "C"), (tile + 33, "offset", "C"),
+                    (tile // 2 + 65, "C", "offset"), (2003, "step2", "negative")):  # fmt: skip
+        yield Sample((Spec((n,), dtype, x), Spec((n,), dtype, y, OTHER_NORMAL)))
     for other in OTHERS[dtype]:  # converted first
         for n in (33, 257):
             for x, y, layout in ((dtype, other, "C"), (other, dtype, "step2")):

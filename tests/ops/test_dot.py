@@ -1,8 +1,8 @@
 """dot beyond the matrix: NumPy's manners, hard numbers, and bugs pinned for good.
 
 Order: what NumPy says, dtypes, out=, special values, accuracy, layouts, pinned bugs, large
-indices, the rungs in the simulator.  Values on all sizes, layouts and dtypes are
-test_contract.py's.
+indices, the rungs in the simulator, device/atomic.cuh.  Values on all sizes, layouts and
+dtypes are test_contract.py's.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pytest
 from cases import LAYOUTS_1D, Spec, dtype_of
 from cases.dot import HALVES, OTHER_NORMAL, dot_expect
 from conftest import Figure
+from simulator_library import ESIM, OK, Library, compiled
 
 import gpuopt
 from gpuopt import _core, dot, ref
@@ -595,7 +596,7 @@ def test_every_step_of_a_call_fails_in_turn(
 # Requests and sectors of global memory, then atomic requests, of each rung's own kernel:
 # 16,384 pairs of float16.
 PROFILES = {
-    "v0": (1024, 2048, 512),
+    "v0": (1024, 2048, 256),
     "v1": (512, 2048, 256),
     "v2": (512, 2048, 256),
     "v3": (132, 2052, 2),
@@ -615,3 +616,43 @@ def test_profile_of_the_ladder() -> None:
             )  # fmt: skip
             assert kernel.races == 0
     assert found == PROFILES
+
+
+# ---- device/atomic.cuh ----
+
+
+@pytest.fixture(scope="module")
+def atomics(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return compiled(tmp_path_factory.mktemp("atomics"), ["atomics"], ["profile"])[
+        "atomics", "profile"
+    ]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("way", ["plain", "fast"])
+def test_additions_to_every_element_of_an_array(atomics: Library, way: str, dtype: str) -> None:
+    """On either half of a word; what lies beside the array keeps its bits."""
+    kind = dtype_of(dtype)
+    name = f"atomics_{way}_{'f16' if dtype == 'float16' else 'bf16'}"
+    for schedule, length in itertools.product(("ascending", "shuffle", "preempt"), range(1, 7)):
+        for first in (1, 2):  # elements before the array
+            value = (np.arange(length) * 2 - 3).astype(kind)
+            before = np.arange(10, 11 + first + length).astype(kind)
+            before[first + length // 2] = value[length // 2] = -0.0  # it stays -0.0
+            out = np.zeros_like(before)
+            status, out, message = atomics.run(
+                name, np.concatenate([value, before]), out,
+                length if first == 1 else -length, schedule=schedule, checks=True,
+            )  # fmt: skip
+            assert status == OK, message
+            want = before.copy()
+            want[first : first + length] += (3 * value.astype(np.float32)).astype(kind)
+            assert out.tobytes() == want.tobytes(), (schedule, length, first)
+
+
+def test_pinned_a_wrong_length_is_found_by_the_simulator(atomics: Library) -> None:
+    """What v2 would do without its pair: the packed atomic reaches past one element."""
+    out = np.zeros(1, np.float16)
+    status, _, message = atomics.run("atomics_past_the_end", None, out, 1000, checks=True)
+    assert status == ESIM
+    assert "out-of-bounds write of 4 bytes" in message

@@ -419,6 +419,7 @@ fold_chunk(const job *j, int64_t first, int64_t n)
     const int64_t y_stride = j->plan.y_stride, whole = LEAF_STEPS * j->step;
     const char *at_x = (const char *)j->plan.x + first * x_stride * bytes;
     const char *at_y = (const char *)j->plan.y + first * y_stride * bytes;
+    memset(nodes, 0, sizeof *nodes); /* n > 0, which an analyzer does not know */
     int depth = 0;
     for (int64_t leaves = 0; n > 0; leaves++) {
         const int64_t m = n < whole ? n : whole;

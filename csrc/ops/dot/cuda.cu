@@ -19,8 +19,7 @@ ceil_div(int64_t a, int64_t b)
 
 /* ---- what v0 to v2 share ---- */
 
-constexpr int ATOMIC_BLOCKS =
-    32; /* per processor: one atomic for each of 8192 threads */
+constexpr int ATOMIC_BLOCKS = 8; /* per processor: all its threads, an atomic each */
 
 /* Atomics need a sum to start from. */
 template <typename T>
@@ -43,8 +42,9 @@ atomic_grid(const gpo_call *call, int64_t n)
  * v0  One atomicAdd per thread.
  * Was:   nothing; the first parallel dot product one would write.
  * Now:   a thread adds its products, a grid apart, and then its sum to the result.
- * Cost:  reads 2 * n * sizeof(T) bytes, one element per load; up to 8192 atomics per
- *        processor on one address, and a half alone is added by compare and swap.
+ * Cost:  reads 2 * n * sizeof(T) bytes, one element per load; an atomic for every
+ *        thread that fits the card, all on one address, and a half alone is added by
+ *        compare and swap.
  * Left:  a load moves 2 bytes of float16 and a product takes an instruction -> v1.
  */
 template <typename T>

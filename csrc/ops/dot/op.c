@@ -36,8 +36,6 @@ static gpo_dtype
 as_float(gpo_dtype a)
 {
     switch (gpo_dtypes[a].kind) {
-        case 'b':
-            return GPO_F16;
         case 'i':
         case 'u':
             return gpo_dtypes[a].bytes == 1   ? GPO_F16
