@@ -36,7 +36,13 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
     return lambda: accumulate(x, axis=axis)
 
 
+def mean_matvec(x: Any, matrix: Any) -> Callable[[], Any]:
+    """Multiply with the transposed means."""
+    return lambda: matrix @ x.mean(2).T
+
+
 CALLS: dict[str, Callable[..., Any]] = {
+    "mean_matvec": mean_matvec,
     "reduce": reduce,
     "scan": scan,
 }
