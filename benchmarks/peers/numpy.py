@@ -87,7 +87,13 @@ def index_add(x: Any, index: Any, source: Any, deterministic: bool = False) -> C
     return run
 
 
+def mean_matvec(x: Any, matrix: Any) -> Callable[[], Any]:
+    """Multiply with the transposed means."""
+    return lambda: matrix @ x.mean(2).T
+
+
 CALLS: dict[str, Callable[..., Any]] = {
+    "mean_matvec": mean_matvec,
     "reduce": reduce,
     "scan": scan,
     "dot": dot,

@@ -1,1 +1,331 @@
-"""placeholder"""
+"""mean_matvec beyond the matrix: NumPy's formula, special values, bugs pinned for good.
+
+Order: what NumPy says, dtypes, out=, special values, accuracy, pinned bugs, large strides,
+the simulator's counts and faults.  Sizes, layouts and dtypes are test_contract.py's.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import BFLOAT16, dtype_of
+from cases.mean_matvec import expect_values
+from conftest import Figure
+
+import gpuopt
+from gpuopt import _core, mean_matvec, ref
+from gpuopt.lab.profile import profile
+
+RUNGS = ("v0", "v1", "v2", "v3", "v4", "v5")
+
+
+def variants() -> list[tuple[str, str]]:
+    """(backend, variant) of every row that can run here."""
+    usable = _core.backends()
+    return [
+        (row["backend"], row["name"])
+        for row in _core.variants("mean_matvec")
+        if row["available"] and usable[row["backend"]] is None
+    ]
+
+
+each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def whole(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(len(shape)).integers(-8, 9, shape).astype(dtype)
+
+
+@pytest.fixture
+def simulator() -> Iterator[Any]:
+    """_core._sim_configure, its settings restored afterwards."""
+    if _core.backends()["sim"] is not None:
+        pytest.fail("the simulator is part of every build")
+    old = _core._sim_configure()
+    yield _core._sim_configure
+    _core._sim_configure(**old)
+
+
+# ---- what NumPy says ----
+
+
+@each_variant
+def test_it_is_numpys_formula(backend: str, variant: str) -> None:
+    """Whole numbers and a power of two of columns: exact in any order."""
+    for n, rows, cols, outputs in ((3, 5, 8, 4), (33, 17, 16, 2), (2, 40, 64, 66)):
+        x, matrix = whole((n, rows, cols)), whole((outputs, rows))
+        want = matrix @ x.mean(2).T
+        got = mean_matvec(x, matrix, backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, want)
+        got = mean_matvec(x, matrix, "NL", backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, want.T)
+        assert got.flags.c_contiguous
+
+
+def test_the_reference_means_what_numpy_means() -> None:
+    rng = np.random.default_rng(5)
+    x, matrix = rng.standard_normal((4, 5, 6)), rng.standard_normal((3, 5))
+    want = matrix @ x.mean(2).T
+    np.testing.assert_allclose(ref.mean_matvec(x, matrix), want, rtol=1e-13)
+    np.testing.assert_allclose(ref.mean_matvec(x, matrix, "NL"), want.T, rtol=1e-13)
+    out = np.empty((3, 4))
+    assert ref.mean_matvec(x, matrix, out=out) is out
+    np.testing.assert_allclose(out, want, rtol=1e-13)
+    with pytest.raises(ValueError, match="layout"):
+        ref.mean_matvec(x, matrix, "LL")
+    with pytest.raises(ValueError, match="fit"):
+        ref.mean_matvec(x, matrix.T)
+
+
+# ---- dtypes ----
+
+
+def test_the_result_has_numpys_dtype() -> None:
+    names = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+    for a in (*names, "float16", "float32", "float64"):
+        for b in (*names, "float16", "float32", "float64"):
+            x, matrix = np.ones((2, 3, 4), a), np.ones((2, 3), b)
+            mean = x.mean(2)
+            got = mean_matvec(x, matrix)
+            assert got.dtype == np.result_type(mean, matrix), (a, b)
+            np.testing.assert_array_equal(got, np.full((2, 2), 3.0))
+
+
+def test_bfloat16_with_what_numpy_has_no_common_dtype_for() -> None:
+    x = np.ones((2, 3, 4), BFLOAT16)
+    for other, result in (("float16", "float32"), ("int16", "float32"), ("int64", "float64")):
+        assert mean_matvec(x, np.ones((2, 3), other)).dtype == result
+        if other == "float16":
+            swapped = mean_matvec(np.ones((2, 3, 4), other), np.ones((2, 3), BFLOAT16))
+            assert swapped.dtype == result
+    assert mean_matvec(x, np.ones((2, 3), np.int8)).dtype == BFLOAT16
+
+
+def test_integers_are_added_as_float64() -> None:
+    x = np.full((1, 1, 1000), 2**62, np.int64)
+    assert mean_matvec(x, np.ones((1, 1), np.int64))[0, 0] == 2.0**62
+
+
+# ---- out= ----
+
+
+@each_variant
+def test_out_in_every_layout(backend: str, variant: str) -> None:
+    x, matrix = whole((5, 3, 8)), whole((4, 3))
+    want = matrix @ x.mean(2).T
+    base = np.full((9, 11), 99, np.float32)
+    for out in (
+        np.empty((4, 5), np.float32),
+        np.empty((5, 4), np.float32).T,
+        np.empty((4, 5), np.float32)[::-1, ::-1],
+        np.empty((4, 5), ">f4"),
+        base[1::2, 1::2],
+    ):
+        got = mean_matvec(x, matrix, out=out, backend=backend, variant=variant)
+        assert got is out
+        np.testing.assert_array_equal(out, want)
+    base[1::2, 1::2] = 99
+    assert (base == 99).all(), "wrote beside out"
+
+
+# ---- special values ----
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_at_every_position(backend: str, variant: str, dtype: str) -> None:
+    """M = 1..70: batch k has its nan at column k of row k % 2, and none elsewhere."""
+    slow = backend == "sim"
+    lengths = (1, 2, 33, 70) if slow and dtype != "float32" else range(1, 71)
+    matrix = np.ones((1, 2), dtype_of(dtype))
+    for n in lengths:
+        x = np.ones((n + 1, 2, n), dtype_of(dtype))
+        k = np.arange(n)
+        x[k, k % 2, k] = np.nan
+        got = mean_matvec(x, matrix, backend=backend, variant=variant).astype(np.float32)
+        assert np.isnan(got[0, :n]).all(), n
+        assert got[0, n] == 2, n
+
+
+@each_variant
+def test_a_nan_stays_in_its_batch(backend: str, variant: str) -> None:
+    """Padding of tiles is 0 and meets no infinity of the matrix."""
+    x, matrix = np.ones((35, 3, 5), np.float32), np.ones((66, 3), np.float32)
+    x[7, 1, 4] = np.nan
+    matrix[5, 2] = np.inf
+    got = mean_matvec(x, matrix, backend=backend, variant=variant)
+    assert np.isnan(got[:, 7]).all()
+    others = np.delete(got, 7, axis=1)
+    assert np.isposinf(others[5]).all()
+    assert (np.delete(others, 5, axis=0) == 3).all()
+
+
+@each_variant
+def test_means_of_nothing_are_nan_without_a_warning(backend: str, variant: str) -> None:
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = mean_matvec(np.empty((2, 3, 0)), np.ones((4, 3)), **options)
+        assert got.shape == (4, 2)
+        assert np.isnan(got).all()
+        got = mean_matvec(np.empty((2, 0, 5)), np.empty((4, 0)), **options)
+        assert (got == np.zeros((4, 2))).all()
+        assert mean_matvec(np.empty((0, 3, 5)), np.ones((4, 3)), **options).shape == (4, 0)
+        assert mean_matvec(np.ones((2, 3, 5)), np.empty((0, 3)), **options).shape == (0, 2)
+
+
+@each_variant
+def test_16_bit_means_pass_the_largest_number_on_the_way(backend: str, variant: str) -> None:
+    x = np.full((1, 2, 300), 60000, np.float16)
+    matrix = np.array([[1, -1], [0.5, 0.5]], np.float16)
+    got = mean_matvec(x, matrix, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got[:, 0], np.array([0, 60000], np.float16))
+
+
+@each_variant
+def test_denormals_are_not_flushed(backend: str, variant: str) -> None:
+    for dtype, tiny in (("float32", 2.0**-149), ("float64", 2.0**-1074)):
+        k = np.random.default_rng(5).integers(-999, 999, (2, 3, 64)) * 64
+        x = (k * tiny).astype(dtype)
+        got = mean_matvec(x, np.eye(3, dtype=dtype), "NL", backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, (k.sum(2) // 64 * tiny).astype(dtype))
+
+
+# ---- accuracy ----
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_adversarial_rows(backend: str, variant: str, dtype: str, figure: Figure) -> None:
+    rng = np.random.default_rng(11)
+    scale = 1e8 if dtype == "float32" else 1e16
+    worst = 0.0
+    for n in (3, 33, 256, 700 if backend == "sim" else 100_003):
+        drift = np.full(n, 0.1)
+        drift[0] = scale
+        grow = np.exp(rng.uniform(-40, 40, n)) * rng.choice([-1, 1], n)
+        rows = [np.resize([scale, 1, -scale], n), drift, grow, np.sort(grow)]
+        x = np.stack(rows).astype(dtype)[None]
+        matrix = rng.standard_normal((5, len(rows))).astype(dtype)
+        expected = expect_values(x, matrix)
+        got = mean_matvec(x, matrix, backend=backend, variant=variant)
+        assert expected.compare(got) is None, n
+        error = np.abs(got.astype(expected.value.dtype) - expected.value)
+        assert expected.tolerance is not None
+        worst = max(worst, float((error / expected.tolerance).max()))
+    figure(f"mean_matvec {backend} {variant} {dtype}: worst row", f"{worst:.0%} of the bound")
+
+
+# ---- pinned bugs ----
+
+
+@each_variant
+def test_pinned_rows_do_not_race(backend: str, variant: str, simulator: Any) -> None:
+    """The published first version has no barrier between one output's sum and the next."""
+    x, matrix = whole((2, 130, 4)), whole((9, 130))
+    want = matrix @ x.mean(2).T
+    for schedule, seed in (("descending", 0), ("shuffle", 1), ("preempt", 2)):
+        if backend == "sim":
+            simulator(schedule=schedule, seed=seed, checks=True)
+        got = mean_matvec(x, matrix, backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, want)
+
+
+@each_variant
+def test_pinned_the_matrix_is_not_transposed(backend: str, variant: str) -> None:
+    """The published first version reads matrix[l, i]; a symmetric matrix hides it."""
+    x = np.ones((1, 3, 4), np.float32) * np.array([[1], [2], [4]], np.float32)
+    matrix = np.triu(np.arange(1, 10, dtype=np.float32).reshape(3, 3))
+    got = mean_matvec(x, matrix, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got[:, 0], matrix @ np.array([1, 2, 4], np.float32))
+
+
+@each_variant
+def test_pinned_the_result_starts_at_zero(backend: str, variant: str) -> None:
+    """The published CPU reference adds into memory that nothing set."""
+    x, matrix = whole((3, 5, 8)), whole((4, 5))
+    out = np.full((4, 3), np.nan, np.float32)
+    mean_matvec(x, matrix, out=out, backend=backend, variant=variant)
+    np.testing.assert_array_equal(out, matrix @ x.mean(2).T)
+
+
+@each_variant
+def test_pinned_rows_that_are_no_power_of_two(backend: str, variant: str) -> None:
+    """The published halving of L threads drops elements: L = 3 loses the last one."""
+    for rows in (3, 5, 6, 7, 31, 33, 127, 129, 257):
+        x = np.zeros((1, rows, 1), np.float32)
+        x[0, -1] = 5
+        matrix = np.ones((2, rows), np.float32)
+        got = mean_matvec(x, matrix, backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, [[5], [5]])
+
+
+# ---- large strides ----
+
+
+@each_variant
+def test_offsets_past_32_bits(backend: str, variant: str) -> None:
+    """Two batches 2**31 + 8 elements apart, all else between them never touched."""
+    far = 2**31 + 8
+    memory = np.zeros(far + 64, np.float16)
+    memory[:12] = 1
+    memory[far : far + 12] = 2
+    step = memory.itemsize
+    x = np.lib.stride_tricks.as_strided(memory, (2, 3, 4), (far * step, 4 * step, step))
+    matrix = np.ones((2, 3), np.float16)
+    got = mean_matvec(x, matrix, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, [[3, 6], [3, 6]])
+
+
+# ---- the simulator: counts and faults ----
+
+# Requests to shared memory, their wavefronts, requests to global memory, barriers of a
+# thread: N = 2, L = 33, M = 40, L2 = 5, float32, all kernels of the rung.
+GOLDEN = {
+    "v0": (290, 290, 214, 80),
+    "v1": (290, 290, 214, 80),
+    "v2": (290, 290, 248, 82),
+    "v3": (50, 50, 248, 14),
+    "v4": (757, 3013, 62, 6),
+    "v5": (799, 3055, 62, 12),
+}
+
+
+def counts(rung: str) -> tuple[int, int, int, int]:
+    kernels = profile("mean_matvec", whole((2, 33, 40)), whole((5, 33)), variant=rung)[rung]
+    return (
+        sum(k.shared_requests for k in kernels),
+        sum(k.shared_wavefronts for k in kernels),
+        sum(k.global_requests for k in kernels),
+        sum(k.barriers for k in kernels),
+    )
+
+
+def test_golden_counts() -> None:
+    assert {rung: counts(rung) for rung in RUNGS} == GOLDEN
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_every_failure_leaves_nothing_behind(rung: str, simulator: Any) -> None:
+    x, matrix = whole((3, 5, 8)), whole((4, 5))
+    want = matrix @ x.mean(2).T
+    before = None
+    for step in range(50):
+        simulator(fail_after=step)
+        before = before or _core._sim_state()["allocations"]
+        try:
+            got = mean_matvec(x, matrix, variant=rung, backend="sim")
+        except (gpuopt.OutOfMemoryError, gpuopt.CudaError):
+            simulator(fail_after=-1)
+            assert _core._sim_state()["allocations"] == before, f"leak at step {step}"
+            again = mean_matvec(x, matrix, variant=rung, backend="sim")
+            np.testing.assert_array_equal(again, want)
+            continue
+        break
+    assert 3 <= step < 49
+    np.testing.assert_array_equal(got, want)

@@ -14,8 +14,12 @@
 
 enum {
     LANES = 32,            /* partial sums of a piece of a row */
+    FEW = 8,               /* elements of a row that are added one by one */
+    LINE = 64,             /* bytes of a cache line */
+    AHEAD = 2048,          /* bytes: what is read next is asked for, across rows, too */
     PIECE = 256,           /* elements whose sum is not yet in a wider type */
     TILE_BYTES = 128,      /* means of one row of x, for one tile of batches */
+    FEW_BATCHES = 4,       /* up to here each batch is multiplied alone */
     OUTPUTS_AT_ONCE = 4,   /* rows of the matrix that share what is read of the means */
     OUTPUTS = 64,          /* of one task */
     DEPTH = 512,           /* rows of x whose means stay in L2 meanwhile: 64 KiB */
@@ -27,6 +31,8 @@ typedef struct loops {
     double (*piece)(const void *x, int64_t n);
     /* see cpu.inc */
     void (*product)(const void *const *rows, const void *means, int64_t n, void *acc);
+    /* *to = the product of a row and the means of a batch, in LANES lanes */
+    void (*dot)(const void *row, const void *means, int64_t n, void *to);
 } loops;
 
 /* ---- the three instruction sets ---- */
@@ -209,7 +215,12 @@ product_block(void *context, int64_t i)
         p->outputs - output < OUTPUTS ? p->outputs - output : OUTPUTS;
     _Alignas(64) char acc[OUTPUTS * TILE_BYTES];
     memset(acc, 0, sizeof acc);
-    for (int64_t k = 0; k < p->rows; k += DEPTH) {
+    for (int64_t r = 0; j->tile == 1 && r < outputs; r++) {
+        j->loops->dot(j->matrix + (output + r) * j->matrix_pitch * j->value_bytes,
+                      j->means + tile * p->rows * j->value_bytes, p->rows,
+                      acc + r * j->value_bytes);
+    }
+    for (int64_t k = 0; j->tile > 1 && k < p->rows; k += DEPTH) {
         const int64_t n = p->rows - k < DEPTH ? p->rows - k : DEPTH;
         const char *means = j->means + (tile * p->rows + k) * TILE_BYTES;
         for (int64_t r = 0; r < outputs; r += OUTPUTS_AT_ONCE) {
@@ -243,13 +254,13 @@ run(gpo_call *call, bool parallel)
     j.loops = &tables[gpo_cpu_isa()][j.dtype];
     j.bytes = gpo_dtypes[j.dtype].bytes;
     j.value_bytes = j.dtype == GPO_F64 ? sizeof(double) : sizeof(float);
-    j.tile = TILE_BYTES / j.value_bytes;
+    j.tile = p->batches <= FEW_BATCHES ? 1 : TILE_BYTES / j.value_bytes;
     j.tiles = ceil_div(p->batches, j.tile);
     j.group = GROUP_BYTES / ((p->cols + 1) * j.bytes) + 1;
     j.blocks = ceil_div(p->outputs, OUTPUTS);
 
     const bool in_place = p->matrix_row == 1 && j.bytes == j.value_bytes;
-    const size_t means_bytes = (size_t)(j.tiles * p->rows) * TILE_BYTES;
+    const size_t means_bytes = (size_t)(j.tiles * p->rows * j.tile * j.value_bytes);
     const size_t matrix_bytes =
         in_place ? 0 : (size_t)(p->outputs * p->rows * j.value_bytes);
     if (p->rows > 0) {

@@ -31,7 +31,7 @@ means_by_thread(const mean_matvec_view<T> &v, int64_t n)
         for (int64_t m = 0; m < v.cols; m++) {
             sum.add(value_of(p[m * v.x_col]));
         }
-        v.means[n * v.pitch + l] = sum.value() / static_cast<value_type<T>>(v.cols);
+        v.means[n * v.rows + l] = sum.value() / static_cast<value_type<T>>(v.cols);
     }
 }
 
@@ -49,7 +49,7 @@ means_by_warp(const mean_matvec_view<T> &v, int64_t n)
         }
         const value_type<T> total = warp_combine<add>(sum.value());
         if (lane == 0) {
-            v.means[n * v.pitch + l] = total / static_cast<value_type<T>>(v.cols);
+            v.means[n * v.rows + l] = total / static_cast<value_type<T>>(v.cols);
         }
     }
 }
@@ -61,7 +61,7 @@ product_share(const mean_matvec_view<T> &v, int64_t i, int64_t n)
 {
     value_type<T> acc = 0;
     for (int64_t l = threadIdx.x; l < v.rows; l += BLOCK) {
-        acc += v.matrix_at(i, l) * v.means[n * v.pitch + l];
+        acc += v.matrix_at(i, l) * v.means[n * v.rows + l];
     }
     return acc;
 }
@@ -98,11 +98,10 @@ view_of(gpo_call *call, mean_matvec_view<T> *v)
     using V = value_type<T>;
     mean_matvec_plan p;
     mean_matvec_make_plan(call, &p);
-    const int64_t pitch = ceil_div(p.rows, pack<V>::SIZE) * pack<V>::SIZE;
     void *means = nullptr;
     gpo_status status = GPO_OK;
     if (p.batches * p.outputs > 0 && p.rows > 0) {
-        status = gpo_scratch(call, p.batches * pitch * sizeof(V), &means);
+        status = gpo_scratch(call, p.batches * p.rows * sizeof(V), &means);
     }
     *v = {static_cast<const T *>(p.x),
           static_cast<const T *>(p.matrix),
@@ -118,8 +117,7 @@ view_of(gpo_call *call, mean_matvec_view<T> *v)
           p.matrix_output,
           p.matrix_row,
           p.out_output,
-          p.out_batch,
-          pitch};
+          p.out_batch};
     return status;
 }
 
@@ -265,9 +263,10 @@ mean_matvec_v3(gpo_call *call)
 /*
  * v4  Mean kernel, then a GEMM.
  * Was:   v3 reads the whole matrix for each batch, one value per multiplication.
- * Now:   one kernel streams x at 16 bytes a load, 8 loads in flight per thread, the next
- *        8 started before these are added; a second one multiplies tiles of 64 outputs
- *        by 32 batches, 4 x 4 of them in the registers of a thread.
+ * Now:   one kernel streams x, 8 loads of 16 bytes in flight per thread (4 for 16-bit
+ *        elements), the next ones started before the sums of these meet; a second one
+ *        multiplies tiles of 64 outputs by 32 batches, 4 x 4 of them in the registers of
+ *        a thread.
  * Cost:  reads x once; the means once written and read L2 / 64 times; the matrix N / 32
  *        times, out of L2.
  * Left:  the memory rests while the product runs -> v5.
@@ -275,13 +274,10 @@ mean_matvec_v3(gpo_call *call)
 template <typename T>
 __global__ void
 __launch_bounds__(THREADS, BLOCKS)
-    mean_matvec_v4_means(mean_matvec_view<T> v, row_walk walk)
+    mean_matvec_v4_means(mean_matvec_view<T> v, row_walk walk, int64_t items)
 {
-    const int64_t all = v.batches * v.rows;
-    for (int64_t first = blockIdx.x * walk.per_item; first < all;
-         first += gridDim.x * walk.per_item) {
-        const int64_t end = first + walk.per_item;
-        stream_rows(v, walk, first, end < all ? end : all);
+    for (int64_t k = blockIdx.x; k < items; k += gridDim.x) {
+        stream_item(v, walk, k / walk.streams, static_cast<unsigned>(k % walk.streams));
     }
 }
 
@@ -297,48 +293,44 @@ __launch_bounds__(THREADS, BLOCKS)
     }
 }
 
+/*
+ * The walk over x.  An item is as long as keeps all processors busy, and as is needed
+ * for a tile of batches to have fewer than 2^30.
+ */
 template <typename T>
 static row_walk
 walk_of(const gpo_call *call, const mean_matvec_view<T> &v)
 {
-    constexpr int64_t SIZE = pack<T>::SIZE;
+    constexpr int64_t SIZE = pack<T>::SIZE, MOST = 1 << 24;
     row_walk walk = {};
-    const int64_t packs = v.cols / SIZE;
+    walk.packed = v.x_col == 1 || v.cols <= 1;
+    walk.even = reinterpret_cast<uintptr_t>(v.x) % 16 == 0 && v.x_batch % SIZE == 0 &&
+                v.x_row % SIZE == 0 && v.cols % SIZE == 0;
+    const int64_t packs = ceil_div(v.cols, SIZE);
     walk.lanes = FEWEST_LANES;
-    while (walk.lanes < WARP && walk.lanes * SLOTS < packs) {
+    while (walk.lanes < WARP && walk.lanes * SLOTS<T> < packs) {
         walk.lanes *= 2;
     }
-    while (1 << walk.shift < SLOTS && walk.lanes << walk.shift < packs) {
+    while (1 << walk.shift < SLOTS<T> && walk.lanes << walk.shift < packs) {
         walk.shift++;
     }
-    walk.packed = v.x_col == 1 || v.cols <= 1;
-    const bool aligned = reinterpret_cast<uintptr_t>(v.x) % 16 == 0 &&
-                         v.x_batch % SIZE == 0 && v.x_row % SIZE == 0;
-    walk.even = aligned && v.cols % SIZE == 0;
-    walk.merged = v.x_batch == v.rows * v.x_row;
     walk.chunks = packs > 0 ? ceil_div(packs, walk.lanes << walk.shift) : 1;
-    walk.per_step = THREADS / walk.lanes * (SLOTS >> walk.shift);
-    const int64_t steps = ceil_div(v.batches * v.rows, walk.per_step);
-    const int64_t fill = gpo_processors(call) * BLOCKS;
-    const int64_t share = steps / fill < 1 ? 1 : steps / fill;
-    walk.per_item = walk.per_step * (share < STEPS ? share : STEPS);
-    return walk;
-}
+    walk.per_step = THREADS / walk.lanes * (SLOTS<T> / (1 << walk.shift));
 
-/* v4 of a view whose result has elements. */
-template <typename T>
-static gpo_status
-means_then_product(gpo_call *call, const mean_matvec_view<T> &v)
-{
-    const row_walk walk = walk_of(call, v);
-    const int64_t across = ceil_div(v.outputs, TILE_OUTPUTS);
-    const int64_t tiles = across * ceil_div(v.batches, TILE_BATCHES);
-    const gpo_status status =
-        GPO_LAUNCH(call, grid_of(ceil_div(v.batches * v.rows, walk.per_item)), THREADS,
-                   0, (mean_matvec_v4_means<T>), v, walk);
-    return status ? status
-                  : GPO_LAUNCH(call, grid_of(tiles), THREADS, 0,
-                               (mean_matvec_v4_product<T>), v, across, tiles);
+    const int64_t most = v.batches < TILE_BATCHES ? v.batches : TILE_BATCHES;
+    const bool gapless = v.x_batch == v.rows * v.x_row;
+    walk.span_batches = gapless ? most : 1;
+    const int64_t span = walk.span_batches * v.rows;
+    const int64_t share =
+        ceil_div(v.batches * v.rows, walk.per_step) / (gpo_processors(call) * BLOCKS);
+    int64_t per_item = walk.per_step * (share < 1 ? 1 : share < STEPS ? share : STEPS);
+    while (ceil_div(span, per_item) > MOST) { /* means for 2^54 rows are never had */
+        per_item *= 2;
+    }
+    walk.per_item = static_cast<int>(per_item);
+    walk.per_span = static_cast<unsigned>(ceil_div(span, walk.per_item));
+    walk.streams = walk.per_span * static_cast<unsigned>(most / walk.span_batches);
+    return walk;
 }
 
 template <typename T>
@@ -346,8 +338,19 @@ static gpo_status
 mean_matvec_v4(gpo_call *call)
 {
     mean_matvec_view<T> v;
-    const gpo_status status = view_of(call, &v);
-    return status || v.batches * v.outputs == 0 ? status : means_then_product(call, v);
+    gpo_status status = view_of(call, &v);
+    if (status || v.batches * v.outputs == 0) {
+        return status;
+    }
+    const row_walk walk = walk_of(call, v);
+    const int64_t down = ceil_div(v.batches, TILE_BATCHES);
+    const int64_t across = ceil_div(v.outputs, TILE_OUTPUTS);
+    const int64_t items = down * walk.streams, tiles = down * across;
+    status = GPO_LAUNCH(call, grid_of(items), THREADS, 0, (mean_matvec_v4_means<T>), v,
+                        walk, items);
+    return status ? status
+                  : GPO_LAUNCH(call, grid_of(tiles), THREADS, 0,
+                               (mean_matvec_v4_product<T>), v, across, tiles);
 }
 
 /*
@@ -405,21 +408,19 @@ __launch_bounds__(THREADS, BLOCKS)
                          unsigned *tickets)
 {
     GPO_SHARED(product_stage<value_type<T>>, stage, [1]);
-    GPO_SHARED(unsigned, next, [1]);
+    GPO_SHARED(unsigned, taken, [2]); /* the item in hand and the next one */
     unsigned *done = tickets + 1;
     const unsigned last_take =
         q.items + gridDim.x - 1; /* each block takes one too many */
     const unsigned last_done = q.streams + q.products - 1;
-    const int64_t all = v.batches * v.rows;
 
     if (threadIdx.x == 0) {
-        *next = atomicInc(tickets, last_take);
+        taken[0] = atomicInc(tickets, last_take);
     }
     __syncthreads();
-    for (unsigned k = *next; k < q.items; k = *next) {
-        const work_item item = item_at(q, k);
+    while (taken[0] < q.items) {
+        const work_item item = item_at(q, taken[0]);
         const int64_t tile = q.first_tile + item.tile;
-        __syncthreads(); /* all have read *next */
         if (item.product) {
             if (threadIdx.x == 0) {
                 while (atomicAdd(&done[item.tile], 0) < q.streams) {
@@ -431,24 +432,20 @@ __launch_bounds__(THREADS, BLOCKS)
             product_tile(v, static_cast<int64_t>(item.part) * TILE_OUTPUTS,
                          tile * TILE_BATCHES, stage[0]);
             if (threadIdx.x == 0) {
-                atomicInc(&done[item.tile], last_done); /* the last leaves it at 0 */
-                *next = atomicInc(tickets, last_take);
+                taken[1] = atomicInc(tickets, last_take);
             }
         }
         else {
             if (threadIdx.x == 0) { /* its answer comes while x is read */
-                *next = atomicInc(tickets, last_take);
+                taken[1] = atomicInc(tickets, last_take);
             }
-            const int64_t bound = (tile + 1) * q.rows_per_tile;
-            const int64_t stop = bound < all ? bound : all;
-            const int64_t first = tile * q.rows_per_tile + item.part * walk.per_item;
-            const int64_t end = first + walk.per_item;
-            stream_rows(v, walk, first, end < stop ? end : stop);
+            stream_item(v, walk, tile, item.part);
             __threadfence();
             __syncthreads();
-            if (threadIdx.x == 0) {
-                atomicInc(&done[item.tile], last_done);
-            }
+        }
+        if (threadIdx.x == 0) { /* all are done; the last item leaves the ticket at 0 */
+            atomicInc(&done[item_at(q, taken[0]).tile], last_done);
+            taken[0] = taken[1];
         }
         __syncthreads();
     }
@@ -469,12 +466,7 @@ mean_matvec_v5(gpo_call *call)
     const row_walk walk = walk_of(call, v);
     const int64_t blocks = gpo_processors(call) * BLOCKS;
     const int64_t all_tiles = ceil_div(v.batches, TILE_BATCHES);
-    const int64_t most = v.batches < TILE_BATCHES ? v.batches : TILE_BATCHES;
-    const int64_t streams = ceil_div(most * v.rows, walk.per_item);
-    const int64_t products = ceil_div(v.outputs, TILE_OUTPUTS);
-    if (streams + products > MOST_ITEMS) {
-        return means_then_product(call, v);
-    }
+    const int64_t streams = walk.streams, products = ceil_div(v.outputs, TILE_OUTPUTS);
     const int64_t fits = MOST_ITEMS / (streams + products);
     const int64_t per_launch = fits < GPO_TICKETS - 1 ? fits : GPO_TICKETS - 1;
     /* Items that blocks hold, the ones they took ahead included. */

@@ -104,6 +104,30 @@ store_F64(double x)
     F(F32, float)   \
     F(F64, double)
 
+/* n elements as values: where they are, or converted into `buffer`. */
+#define DEFINE_VALUES(dtype, T)                                                 \
+    static inline const float *values_##dtype(const T *x, int n, float *buffer) \
+    {                                                                           \
+        for (int c = 0; c < n; c++) {                                           \
+            buffer[c] = load_##dtype(x[c]);                                     \
+        }                                                                       \
+        return buffer;                                                          \
+    }
+DEFINE_VALUES(F16, gpo_f16)
+DEFINE_VALUES(BF16, gpo_bf16)
+
+static inline const float *
+values_F32(const float *x, int n, float *buffer)
+{
+    return (void)n, (void)buffer, x;
+}
+
+static inline const double *
+values_F64(const double *x, int n, double *buffer)
+{
+    return (void)n, (void)buffer, x;
+}
+
 /* ---- a long sum ---- */
 
 /* A sum of doubles that also keeps what each addition rounds away (Knuth's TwoSum). */

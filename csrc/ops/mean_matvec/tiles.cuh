@@ -6,6 +6,7 @@
 #ifndef GPO_MEAN_MATVEC_TILES_CUH
 #define GPO_MEAN_MATVEC_TILES_CUH
 
+#include <limits.h>
 #include <type_traits>
 
 #include "../../device/block.cuh"
@@ -24,12 +25,11 @@ struct mean_matvec_view {
     using V = value_type<T>;
     const T *x, *matrix;
     T *out;
-    V *means; /* mean of row l of batch n: means[n * pitch + l] */
+    V *means; /* mean of row l of batch n: means[n * rows + l] */
     int64_t batches, rows, cols, outputs;
     int64_t x_batch, x_row, x_col;
     int64_t matrix_output, matrix_row;
     int64_t out_output, out_batch;
-    int64_t pitch; /* rows, rounded up to whole packs of V */
 
     __device__ __forceinline__ V matrix_at(int64_t i, int64_t l) const
     {
@@ -89,209 +89,255 @@ struct row_sum<double> {
 
 /* ---- rows streamed at full width ---- */
 
+/* 16-byte loads a thread has in flight; 8 of 16-bit elements spill registers. */
+template <typename T>
+constexpr int SLOTS = sizeof(T) == 2 ? 4 : 8;
+
 constexpr int THREADS = 256;    /* of a block that streams or multiplies tiles */
 constexpr int BLOCKS = 2;       /* of them on a processor: 128 registers a thread */
-constexpr int SLOTS = 8;        /* 16-byte loads a thread has in flight */
 constexpr int FEWEST_LANES = 8; /* on one row: 128 bytes side by side */
 constexpr int STEPS = 4;        /* of SLOTS loads in an item: 128 KiB of x */
 
 /*
- * How a block walks over rows, numbered through all batches.  A group of `lanes` lanes
- * takes a row, `1 << shift` packs of a row to a lane at a time, SLOTS >> shift rows at
- * once.  A longer row takes several chunks of 32 * SLOTS packs.
+ * How a block walks over rows.  A group of `lanes` lanes takes a row, `1 << shift` packs
+ * of a row to a lane at a time, SLOTS >> shift rows at once.  A longer row takes several
+ * chunks of 32 * SLOTS packs.  Rows come in spans, one stride apart: all rows of a tile
+ * of batches, or those of one batch if a gap follows it.
  */
 struct row_walk {
     int lanes, shift;
-    int64_t chunks;   /* of a row */
-    int64_t per_step; /* rows of a block at once */
-    int64_t per_item; /* rows of an item of work */
-    bool packed;      /* elements of a row are neighbours */
-    bool even;        /* rows start on 16-byte boundaries and are whole packs */
-    bool merged;      /* row r of all starts at r * x_row */
+    int64_t chunks;       /* of a row */
+    int per_step;         /* rows of a block at once */
+    int per_item;         /* rows of an item of work */
+    int64_t span_batches; /* of a span */
+    unsigned per_span;    /* items of a span */
+    unsigned streams;     /* items of a tile of batches */
+    bool packed;          /* elements of a row are neighbours */
+    bool even;            /* rows start on 16-byte boundaries and are whole packs */
 };
 
-/* What one row offers to 16-byte loads; `head` elements come before the first pack. */
+/* Rows [0, rows): row r starts at x + r * stride, and its mean goes to means[r]. */
 template <typename T>
-struct row_packs {
-    const T *p;
-    int64_t head, packs;
-
-    __device__ __forceinline__ row_packs(const mean_matvec_view<T> &v,
-                                         const row_walk &walk, int64_t row)
-    {
-        constexpr int SIZE = pack<T>::SIZE;
-        const int64_t offset = walk.merged
-                                   ? row * v.x_row
-                                   : row / v.rows * v.x_batch + row % v.rows * v.x_row;
-        p = v.x + offset;
-        head = walk.even ? 0 : elements_to_boundary(p, v.cols);
-        packs = (v.cols - head) / SIZE;
-    }
+struct row_span {
+    const T *x;
+    int64_t stride;
+    int rows;
+    value_type<T> *means;
 };
 
-/* The sum of one pack, neighbours first. */
-template <typename T, int N>
-__device__ __forceinline__ value_type<T>
-sum_pack(const T *v)
+/* Elements by which p lies behind a 16-byte boundary. */
+template <typename T>
+__device__ __forceinline__ int
+skew_of(const T *p)
 {
-    if constexpr (N == 1) {
-        return value_of(v[0]);
-    }
-    else {
-        return sum_pack<T, N / 2>(v) + sum_pack<T, N / 2>(v + N / 2);
-    }
+    return static_cast<int>(reinterpret_cast<uintptr_t>(p) & 15u) /
+           static_cast<int>(sizeof(T));
 }
 
-/* Starts the loads of one step: rows from `base` on, below `end`. */
+/* The sum of one pack: its even and its odd elements, which takes few registers. */
+template <typename T>
+__device__ __forceinline__ value_type<T>
+sum_pack(const pack<T> &p)
+{
+    value_type<T> even = value_of(p.v[0]), odd = value_of(p.v[1]);
+#pragma unroll
+    for (int k = 2; k < pack<T>::SIZE; k += 2) {
+        even += value_of(p.v[k]);
+        odd += value_of(p.v[k + 1]);
+    }
+    return even + odd;
+}
+
+/*
+ * Starts the loads of one step: rows from `base` on.  Packs are counted from the last
+ * 16-byte boundary before the row; those that lie in it whole are loaded.
+ */
 template <typename T>
 __device__ __forceinline__ void
-load_step(const mean_matvec_view<T> &v, const row_walk &walk, int64_t base, int64_t end,
+load_step(const row_span<T> &span, const row_walk &walk, int64_t cols, int base,
           int64_t chunk, pack<T> *loaded)
 {
+    constexpr int SIZE = pack<T>::SIZE;
     const int lane = threadIdx.x % walk.lanes, group = threadIdx.x / walk.lanes;
-    const int groups = THREADS / walk.lanes;
+    const int groups = THREADS / walk.lanes, across = (1 << walk.shift) - 1;
+    const int64_t past =
+        (chunk << walk.shift) * walk.lanes * SIZE; /* in chunks before */
+    const int64_t left = cols - past - SIZE;
+    const int last = left < INT_MAX ? static_cast<int>(left) : INT_MAX;
+    const int least = past > 0 ? -SIZE : 0; /* where the first whole pack may begin */
+    const T *p = span.x + (base + group) * span.stride + past;
+    int row = base + group, k = lane * SIZE;
 #pragma unroll
-    for (int u = 0; u < SLOTS; u++) {
-        const int64_t row = base + (u >> walk.shift) * groups + group;
-        const int64_t k =
-            (((chunk << walk.shift) + (u & ((1 << walk.shift) - 1))) * walk.lanes) +
-            lane;
+    for (int u = 0; u < SLOTS<T>; u++) {
+        const int begin = k - skew_of(p);
         loaded[u] = {};
-        if (row < end) {
-            const row_packs<T> at(v, walk, row);
-            if (k < at.packs) {
-                loaded[u] = load_pack(at.p + at.head + k * pack<T>::SIZE);
-            }
+        if (row < span.rows && begin >= least && begin <= last) {
+            loaded[u] = load_pack(p + begin);
         }
+        const bool full = (u & across) == across; /* the next slot is of another row */
+        row += full ? groups : 0;
+        p += full ? groups * span.stride : 0;
+        k = full ? lane * SIZE : k + walk.lanes * SIZE;
     }
 }
 
-/* The elements of a row that no pack holds, at most one before and one after a lane. */
+/* The sum over a group of lanes, in each of them. */
+template <typename V>
+__device__ __forceinline__ V
+sum_lanes(V v, int lanes)
+{
+    for (int d = lanes / 2; d > 0; d /= 2) {
+        v += __shfl_xor_sync(ALL_LANES, v, d);
+    }
+    return v;
+}
+
+/* What no pack holds of a row: at most one element before and one after for a lane. */
 template <typename T>
 __device__ __forceinline__ value_type<T>
-ragged_ends(const mean_matvec_view<T> &v, const row_walk &walk, int64_t row, int lane)
+ragged_ends(const T *p, int64_t cols, int lane)
 {
-    const row_packs<T> at(v, walk, row);
-    const int64_t tail = at.head + at.packs * pack<T>::SIZE;
+    const int64_t head = elements_to_boundary(p, cols);
+    const int64_t tail = cols - (cols - head) % pack<T>::SIZE;
     value_type<T> sum = 0;
-    if (lane < at.head) {
-        sum = value_of(at.p[lane]);
+    if (lane < head) {
+        sum = value_of(p[lane]);
     }
-    if (lane < v.cols - tail) {
-        sum += value_of(at.p[tail + lane]);
+    if (lane < cols - tail) {
+        sum += value_of(p[tail + lane]);
     }
     return sum;
 }
 
+/* The means of a span whose elements have a stride, by one block. */
 template <typename T>
 __device__ __forceinline__ void
-put_mean(const mean_matvec_view<T> &v, int64_t row, value_type<T> sum)
-{
-    const int64_t at = v.pitch == v.rows ? row : row / v.rows * v.pitch + row % v.rows;
-    v.means[at] = sum / static_cast<value_type<T>>(v.cols);
-}
-
-/* The means of rows [first, end) whose elements have a stride. */
-template <typename T>
-__device__ __forceinline__ void
-stream_strided(const mean_matvec_view<T> &v, const row_walk &walk, int64_t first,
-               int64_t end)
+stream_strided(const mean_matvec_view<T> &v, const row_walk &walk,
+               const row_span<T> &span)
 {
     const int lane = threadIdx.x % walk.lanes, group = threadIdx.x / walk.lanes;
     const int groups = THREADS / walk.lanes;
-    for (int64_t base = first; base < end; base += groups) { /* whole warps go round */
+    for (int64_t base = 0; base < span.rows;
+         base += groups) { /* whole warps go round */
         const int64_t row = base + group;
         row_sum<value_type<T>> sum;
-        if (row < end) {
-            const T *p = v.x + row / v.rows * v.x_batch + row % v.rows * v.x_row;
-#pragma unroll 4
+        if (row < span.rows) {
+            const T *p = span.x + row * span.stride;
+#pragma unroll 1
             for (int64_t k = lane; k < v.cols; k += walk.lanes) {
                 sum.add(value_of(p[k * v.x_col]));
             }
         }
-        const value_type<T> total = warp_combine<add>(sum.value(), walk.lanes);
-        if (lane == 0 && row < end) {
-            put_mean(v, row, total);
+        const value_type<T> total = sum_lanes(sum.value(), walk.lanes);
+        if (lane == 0 && row < span.rows) {
+            span.means[row] = total / static_cast<value_type<T>>(v.cols);
         }
     }
 }
 
-/* The means of rows [first, end), by one block. */
+/* The means of a span, by one block. */
 template <typename T>
 __device__ __forceinline__ void
-stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, int64_t first,
-            int64_t end)
+stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T> &span)
 {
     using V = value_type<T>;
     if (!walk.packed) {
-        stream_strided(v, walk, first, end);
+        stream_strided(v, walk, span);
         return;
     }
     const int lane = threadIdx.x % walk.lanes, group = threadIdx.x / walk.lanes;
     const int groups = THREADS / walk.lanes;
-    pack<T> loaded[SLOTS], next[SLOTS];
+    pack<T> loaded[SLOTS<T>];
     row_sum<V> fold;
-    int64_t base = first, chunk = 0;
-    if (base < end) {
-        load_step(v, walk, base, end, chunk, next);
-    }
+    int base = 0;
+    int64_t chunk = 0;
+    load_step(span, walk, v.cols, base, chunk, loaded);
 #pragma unroll 1
-    while (base < end) {
-        const int64_t now = base, piece = chunk;
+    while (base < span.rows) {
+        const int now = base;
+        const bool complete = chunk + 1 == walk.chunks;
+        V sum[SLOTS<T>];
 #pragma unroll
-        for (int u = 0; u < SLOTS; u++) {
-            loaded[u] = next[u];
+        for (int u = 0; u < SLOTS<T>; u++) {
+            sum[u] = sum_pack(loaded[u]);
         }
-        if (++chunk == walk.chunks) {
+        chunk++;
+        if (complete) {
             chunk = 0;
             base += walk.per_step;
         }
-        if (base < end) { /* the next loads fly while these are added */
-            load_step(v, walk, base, end, chunk, next);
-        }
-
-        V sum[SLOTS];
-#pragma unroll
-        for (int u = 0; u < SLOTS; u++) {
-            sum[u] = sum_pack<T, pack<T>::SIZE>(loaded[u].v);
-        }
+        load_step(span, walk, v.cols, base, chunk, loaded); /* flies while these meet */
 #pragma unroll
         for (int level = 0; level < 3; level++) {
             if (walk.shift > level) {
 #pragma unroll
-                for (int u = 0; u < SLOTS >> (level + 1); u++) {
+                for (int u = 0; u < SLOTS<T> / (2 << level); u++) {
                     sum[u] = sum[2 * u] + sum[2 * u + 1];
                 }
             }
         }
         if (walk.chunks > 1) { /* one row at a time */
             fold.add(sum[0]);
-            if (piece + 1 < walk.chunks) {
+            if (!complete) {
                 continue;
             }
             sum[0] = fold.value();
             fold = row_sum<V>();
         }
+        /* Lane q keeps the sum of row q of those at once, divides and writes it. */
+        const int at_once = SLOTS<T> / (1 << walk.shift);
+        V mine = 0;
 #pragma unroll
-        for (int q = 0; q < SLOTS; q++) {
-            if (q < SLOTS >> walk.shift) {
-                const int64_t row = now + q * groups + group;
-                if (!walk.even && row < end) {
-                    sum[q] += ragged_ends(v, walk, row, lane);
-                }
-                sum[q] = warp_combine<add>(sum[q], walk.lanes);
-                if (lane == 0 && row < end) {
-                    put_mean(v, row, sum[q]);
-                }
+        for (int q = 0; q < SLOTS<T>; q++) {
+            if (q < at_once) {
+                const V total = sum_lanes(sum[q], walk.lanes);
+                mine = lane == q ? total : mine;
             }
+        }
+        if (!walk.even) {
+#pragma unroll 1
+            for (int q = 0; q < at_once; q++) {
+                const int row = now + q * groups + group;
+                V ends = 0;
+                if (row < span.rows) {
+                    ends = ragged_ends(span.x + row * span.stride, v.cols, lane);
+                }
+                ends = sum_lanes(ends, walk.lanes);
+                mine += lane == q ? ends : 0;
+            }
+        }
+        const int row = now + lane * groups + group;
+        if (lane < at_once && row < span.rows) {
+            span.means[row] = mine / static_cast<V>(v.cols);
         }
     }
 }
 
+constexpr int TILE_OUTPUTS = 64, TILE_BATCHES = 32; /* of a tile of the product */
+
+/* Item `part` of the streams of a tile of batches. */
+template <typename T>
+__device__ __forceinline__ void
+stream_item(const mean_matvec_view<T> &v, const row_walk &walk, int64_t tile,
+            unsigned part)
+{
+    const int64_t batch =
+        tile * TILE_BATCHES + part / walk.per_span * walk.span_batches;
+    const int64_t first = static_cast<int64_t>(part % walk.per_span) * walk.per_item;
+    int64_t batches = v.batches - batch; /* 0 or less beyond the last one */
+    batches = batches < walk.span_batches ? batches : walk.span_batches;
+    int64_t left = batches * v.rows - first;
+    left = left > 0 ? left : 0;
+    const row_span<T> span = {
+        v.x + batch * v.x_batch + first * v.x_row, v.x_row,
+        static_cast<int>(left < walk.per_item ? left : walk.per_item),
+        v.means + batch * v.rows + first};
+    stream_rows(v, walk, span);
+}
+
 /* ---- one tile of the product ---- */
 
-constexpr int TILE_OUTPUTS = 64, TILE_BATCHES = 32; /* of a tile */
-constexpr int SIDE = 4;                             /* of a thread's square of it */
+constexpr int SIDE = 4;        /* of a thread's square of it */
 constexpr int SLICES = 2;      /* of the depth; each takes half of the threads */
 constexpr int DEPTH_PACKS = 8; /* packs of the depth in shared memory at a time */
 constexpr int STAGE_ROWS = TILE_OUTPUTS + TILE_BATCHES;
@@ -345,8 +391,8 @@ load_means(const mean_matvec_view<T> &v, int64_t n, int64_t l)
     constexpr int SIZE = pack<V>::SIZE;
     pack<V> out = {};
     if (n < v.batches) {
-        const V *p = v.means + n * v.pitch + l;
-        if (l + SIZE <= v.rows) {
+        const V *p = v.means + n * v.rows + l;
+        if (v.rows % SIZE == 0 && l < v.rows) {
             return pack_of<V>(*reinterpret_cast<const uint4 *>(p));
         }
 #pragma unroll
@@ -387,7 +433,7 @@ product_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch,
               warp = tid / WARP % (THREADS / SLICES / WARP);
     const int i = warp % (OUTPUT_STEP / 8) * 8 + lane % 8;
     const int n = warp / (OUTPUT_STEP / 8) * 4 + lane / 8;
-    const int row = tid / DEPTH_PACKS, column = tid % DEPTH_PACKS;
+    const int from = tid / DEPTH_PACKS, depth = tid % DEPTH_PACKS;
     const bool wide = is_wide(v);
 
     V acc[SIDE][SIDE] = {};
@@ -395,11 +441,10 @@ product_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch,
     const auto load = [&](int64_t l) {
 #pragma unroll
         for (int u = 0; u < PACKS_PER_THREAD; u++) {
-            const int r = row + u * (THREADS / DEPTH_PACKS);
-            loaded[u] =
-                u * (THREADS / DEPTH_PACKS) < TILE_OUTPUTS
-                    ? load_matrix(v, wide, output + r, l + column * SIZE)
-                    : load_means(v, batch + r - TILE_OUTPUTS, l + column * SIZE);
+            const int r = from + u * (THREADS / DEPTH_PACKS);
+            loaded[u] = u * (THREADS / DEPTH_PACKS) < TILE_OUTPUTS
+                            ? load_matrix(v, wide, output + r, l + depth * SIZE)
+                            : load_means(v, batch + r - TILE_OUTPUTS, l + depth * SIZE);
         }
     };
 
@@ -409,29 +454,29 @@ product_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch,
     for (int64_t l = 0; l < v.rows; l += DEPTH_PACKS * SIZE) {
 #pragma unroll
         for (int u = 0; u < PACKS_PER_THREAD; u++) {
-            stage.rows[turn][row + u * (THREADS / DEPTH_PACKS)][column] = loaded[u];
+            stage.rows[turn][from + u * (THREADS / DEPTH_PACKS)][depth] = loaded[u];
         }
         __syncthreads();
         if (l + DEPTH_PACKS * SIZE < v.rows) {
             load(l + DEPTH_PACKS * SIZE);
         }
-#pragma unroll
+#pragma unroll 1 /* else the whole kernel takes more than 128 registers */
         for (int k = 0; k < PACKS_PER_SLICE; k++) {
-            pack<V> a[SIDE], b[SIDE];
+            const int column = slice * PACKS_PER_SLICE + k;
+            pack<V> a[SIDE];
 #pragma unroll
             for (int r = 0; r < SIDE; r++) {
-                a[r] =
-                    stage.rows[turn][i + r * OUTPUT_STEP][slice * PACKS_PER_SLICE + k];
-                b[r] = stage.rows[turn][TILE_OUTPUTS + n + r * BATCH_STEP]
-                                 [slice * PACKS_PER_SLICE + k];
+                a[r] = stage.rows[turn][i + r * OUTPUT_STEP][column];
             }
 #pragma unroll
-            for (int u = 0; u < SIZE; u++) {
+            for (int c = 0; c < SIDE; c++) {
+                const pack<V> b =
+                    stage.rows[turn][TILE_OUTPUTS + n + c * BATCH_STEP][column];
 #pragma unroll
-                for (int r = 0; r < SIDE; r++) {
+                for (int u = 0; u < SIZE; u++) {
 #pragma unroll
-                    for (int c = 0; c < SIDE; c++) {
-                        acc[r][c] += a[r].v[u] * b[c].v[u];
+                    for (int r = 0; r < SIDE; r++) {
+                        acc[r][c] += a[r].v[u] * b.v[u];
                     }
                 }
             }
