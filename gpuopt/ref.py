@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "reduce",
     "index_add",
+    "reduce",
 ]
 
 

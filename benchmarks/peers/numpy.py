@@ -36,7 +36,9 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
     return lambda: accumulate(x, axis=axis)
 
 
-def index_add(x: Any, index: Any, source: Any, deterministic: bool = False) -> Callable[[], Any]:
+def index_add(
+    x: Any, index: Any, source: Any, deterministic: bool = False
+) -> Callable[[], Any]:
     """Copy, then call np.add.at; it adds in order."""
 
     def run() -> Any:

@@ -44,7 +44,9 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
     return lambda: function(x, dim=axis)
 
 
-def index_add(x: Any, index: Any, source: Any, deterministic: bool = False) -> Callable[[], Any]:
+def index_add(
+    x: Any, index: Any, source: Any, deterministic: bool = False
+) -> Callable[[], Any]:
     """Call torch.index_add, under deterministic algorithms where that is asked for."""
     torch = library()
 

@@ -65,9 +65,7 @@ def index_add_samples(dtype: str, extent: str) -> Iterator[Sample]:
     turn = 0
     full = extent == "full"
 
-    def sample(
-        shape: tuple[int, ...], axis: int, n: int, layouts: tuple[str, ...]
-    ) -> Sample:
+    def sample(shape: tuple[int, ...], axis: int, n: int, layouts: tuple[str, ...]) -> Sample:
         nonlocal turn
         turn += 1
         length = shape[axis]
@@ -197,7 +195,9 @@ def index_add_expect(
         return Expected(x.dtype, narrow)
     acc = ref.wide(x.dtype)
     with np.errstate(all="ignore"):
-        exact = ref.index_add(x.astype(acc), index, source.astype(x.dtype).astype(acc), **options)
+        exact = ref.index_add(
+            x.astype(acc), index, source.astype(x.dtype).astype(acc), **options
+        )
         bound = index_add_bound(x, index, source, unit(x.dtype), **options)
         parts = [exact.real, exact.imag] if acc.kind == "c" else [exact]
         rounding = [unit(x.dtype) * np.abs(part) + smallest(x.dtype) for part in parts]
@@ -237,10 +237,9 @@ def index_add_errors() -> list[Error]:
     def x() -> np.ndarray[Any, Any]:
         return np.arange(10, dtype=np.float32).reshape(5, 2)
 
-    def error(
-        name: str, raises: Any, match: str, *changed: Any, **options: Any
-    ) -> Error:
+    def error(name: str, raises: Any, match: str, *changed: Any, **options: Any) -> Error:
         """The valid call with some arrays replaced; None keeps one."""
+
         def make() -> tuple[tuple[Any, ...], dict[str, Any]]:
             arrays = [x(), np.array([0, 4, 2]), np.ones((3, 2), np.float32)]
             for i, array in enumerate(changed):
