@@ -12,8 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import BFLOAT16, dtype_of, unit
-from cases.index_add import index_add_bound, index_add_expect
+from cases import BFLOAT16, Error, dtype_of, unit
+from cases.index_add import (
+    index_add_bound,
+    index_add_expect,
+    index_add_run_errors,
+    index_add_valid,
+)
 from conftest import Figure
 
 import gpuopt
@@ -121,6 +126,22 @@ def test_the_first_bad_index_is_named(backend: str, variant: str, dtype: Any) ->
     with pytest.raises(IndexError, match=r"index -8 at position 0 .* size 7$"):
         index_add(np.zeros(7, np.float32), index, np.ones(n, np.float32), **options)
     assert index_add(np.zeros(1, np.float32), index[:1] * 0, [1.0], **options) == 1
+
+
+@pytest.mark.parametrize("error", index_add_run_errors(), ids=lambda error: error.name)
+@pytest.mark.parametrize("backend", ["cpu", "sim"])
+def test_what_a_run_finds(error: Error, backend: str) -> None:
+    """A plan does not look at values; the inputs are kept and the next call is right."""
+    args, options = error.make()
+    options.setdefault("backend", backend)
+    before = [np.array(array) for array in args]
+    for _ in range(20):
+        with pytest.raises(error.raises, match=error.match):
+            index_add(*args, **options)
+    for array, old in zip(args, before, strict=True):
+        np.testing.assert_array_equal(array, old)
+    valid, keywords, want = index_add_valid()
+    np.testing.assert_array_equal(index_add(*valid, **keywords, backend=backend), want)
 
 
 def test_the_smallest_integer_is_out_of_range() -> None:
