@@ -76,7 +76,9 @@ def partition_reduce(
     return call
 
 
-def index_add(x: Any, index: Any, source: Any, deterministic: bool = False) -> Callable[[], Any]:
+def index_add(
+    x: Any, index: Any, source: Any, deterministic: bool = False
+) -> Callable[[], Any]:
     """Copy, then call np.add.at; it adds in order."""
 
     def run() -> Any:

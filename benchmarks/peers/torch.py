@@ -78,7 +78,9 @@ def partition_reduce(
     return call
 
 
-def index_add(x: Any, index: Any, source: Any, deterministic: bool = False) -> Callable[[], Any]:
+def index_add(
+    x: Any, index: Any, source: Any, deterministic: bool = False
+) -> Callable[[], Any]:
     """Call torch.index_add, under deterministic algorithms where that is asked for."""
     torch = library()
 

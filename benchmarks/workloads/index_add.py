@@ -36,9 +36,7 @@ SMOKE_COUNTS = (0, 1, 33, 257, 1025)
 
 def problem(name: str, dtype: str, rng: np.random.Generator) -> Problem:
     """Build a workload by its name."""
-    found = re.fullmatch(
-        r"(\S+)(?: rows)? into (\S+), width (\d+)(, deterministic)?", name
-    )
+    found = re.fullmatch(r"(\S+)(?: rows)? into (\S+), width (\d+)(, deterministic)?", name)
     if not found:
         raise ValueError(f"not a workload of index_add: {name!r}")
     count, length, width = number(found[1]), number(found[2]), int(found[3])

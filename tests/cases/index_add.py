@@ -65,9 +65,7 @@ def index_add_samples(dtype: str, extent: str) -> Iterator[Sample]:
     turn = 0
     full = extent == "full"
 
-    def sample(
-        shape: tuple[int, ...], axis: int, n: int, layouts: tuple[str, ...]
-    ) -> Sample:
+    def sample(shape: tuple[int, ...], axis: int, n: int, layouts: tuple[str, ...]) -> Sample:
         nonlocal turn
         turn += 1
         length = shape[axis]
@@ -197,7 +195,9 @@ def index_add_expect(
         return Expected(x.dtype, narrow)
     acc = ref.wide(x.dtype)
     with np.errstate(all="ignore"):
-        exact = ref.index_add(x.astype(acc), index, source.astype(x.dtype).astype(acc), **options)
+        exact = ref.index_add(
+            x.astype(acc), index, source.astype(x.dtype).astype(acc), **options
+        )
         bound = index_add_bound(x, index, source, unit(x.dtype), **options)
         parts = [exact.real, exact.imag] if acc.kind == "c" else [exact]
         rounding = [unit(x.dtype) * np.abs(part) + smallest(x.dtype) for part in parts]
@@ -233,30 +233,32 @@ def index_add_floats() -> Iterator[Sample]:
             yield Sample(arrays, (("alpha", 0.1),))
 
 
-def index_add_errors() -> list[Error]:
-    def x() -> np.ndarray[Any, Any]:
-        return np.arange(10, dtype=np.float32).reshape(5, 2)
+def _x() -> np.ndarray[Any, Any]:
+    return np.arange(10, dtype=np.float32).reshape(5, 2)
 
-    def error(
-        name: str, raises: Any, match: str, *changed: Any, **options: Any
-    ) -> Error:
-        """The valid call with some arrays replaced; None keeps one."""
-        def make() -> tuple[tuple[Any, ...], dict[str, Any]]:
-            arrays = [x(), np.array([0, 4, 2]), np.ones((3, 2), np.float32)]
-            for i, array in enumerate(changed):
-                if array is not None:
-                    arrays[i] = array.copy() if isinstance(array, np.ndarray) else array
-            found = {k: v() if callable(v) else v for k, v in options.items()}
-            return tuple(arrays), found
 
-        return Error(name, make, raises, match)
+def _error(name: str, raises: Any, match: str, *changed: Any, **options: Any) -> Error:
+    """The valid call with some arrays replaced; None keeps one."""
 
-    def in_place(change: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        y = x()
-        return (y, np.array([0, 4, 9]), np.ones((3, 2), np.float32)), {"out": change(y)}
+    def make() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        arrays = [_x(), np.array([0, 4, 2]), np.ones((3, 2), np.float32)]
+        for i, array in enumerate(changed):
+            if array is not None:
+                arrays[i] = array.copy() if isinstance(array, np.ndarray) else array
+        found = {k: v() if callable(v) else v for k, v in options.items()}
+        return tuple(arrays), found
 
-    axis_error = np.exceptions.AxisError
-    ints = np.zeros((5, 2), np.int32)
+    return Error(name, make, raises, match)
+
+
+def _in_place(change: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    y = _x()
+    return (y, np.array([0, 4, 9]), np.ones((3, 2), np.float32)), {"out": change(y)}
+
+
+def index_add_run_errors() -> list[Error]:
+    """What only a run finds: values of the index, a variant that cannot serve."""
+    error = _error
     return [
         error("index too large", IndexError,
               r"^index 7 at position 1 is out of bounds for axis 0 with size 5$",
@@ -270,6 +272,21 @@ def index_add_errors() -> list[Error]:
         error("index too large on axis 1", IndexError,
               r"^index 2 at position 0 is out of bounds for axis 1 with size 2$",
               None, np.array([2]), np.ones((5, 1), np.float32), axis=-1),
+        Error("bad index with out a copy", lambda: _in_place(np.copy), IndexError,
+              r"^index 9 at position 2 "),
+        Error("bad index in place", lambda: _in_place(lambda y: y), IndexError,
+              r"^index 9 at position 2 "),
+        error("an atomic variant, deterministic", ValueError,
+              r"variant 'v1' adds by atomics in any order; deterministic=True takes 'v4'",
+              variant="v1", backend="sim", deterministic=True),
+    ]  # fmt: skip
+
+
+def index_add_errors() -> list[Error]:
+    error = _error
+    axis_error = np.exceptions.AxisError
+    ints = np.zeros((5, 2), np.int32)
+    return [
         error("index into nothing", IndexError,
               r"^cannot do a non-empty take from an empty axes.$",
               np.zeros((0, 2), np.float32)),
@@ -322,16 +339,9 @@ def index_add_errors() -> list[Error]:
         error("out read-only", ValueError, r"read-only",
               out=lambda: readonly((5, 2), np.float32)),
         error("out not an array", TypeError, r"out", out=lambda: [0.0]),
-        Error("out a reversed x", lambda: in_place(lambda y: y[::-1]), ValueError,
+        Error("out a reversed x", lambda: _in_place(lambda y: y[::-1]), ValueError,
               r"shares memory with x"),
-        Error("bad index with out a copy", lambda: in_place(np.copy), IndexError,
-              r"^index 9 at position 2 "),
-        Error("bad index in place", lambda: in_place(lambda y: y), IndexError,
-              r"^index 9 at position 2 "),
         error("no such variant", ValueError, r"simdd.*simd", variant="simdd"),
-        error("an atomic variant, deterministic", ValueError,
-              r"variant 'v1' adds by atomics in any order; deterministic=True takes 'v4'",
-              variant="v1", backend="sim", deterministic=True),
         error("no such backend", ValueError, r"one of 'cpu', 'cuda', 'sim'.*'gpu'",
               backend="gpu"),
     ]  # fmt: skip

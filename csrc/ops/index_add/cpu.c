@@ -17,7 +17,7 @@
 typedef struct loops {
     int bytes; /* of a sum */
     /*
-     * Rows of one element under an int64 index without gaps: adds rows first + i to
+     * Rows of one element of slice 0 under an int64 index: adds rows first + i to
      * `to` and gives how many, at most n; it stops at an index that the mode must judge.
      */
     int64_t (*lone)(void *to, int64_t first, int64_t n, const index_add_plan *p);
@@ -231,7 +231,7 @@ add_stretch(const job *j, char *to, int64_t o, int64_t begin, int64_t end, int64
     const index_add_plan *p = &j->plan;
     const char *from =
         (const char *)p->source + (o * p->by_outer + c * p->by_inner) * j->part_bytes;
-    const bool lone = p->inner == 1 && p->outer == 1 && p->is_wide && p->step == 1;
+    const bool lone = p->inner == 1 && p->is_wide && o == 0;
     int64_t k[BLOCK];
     for (int64_t s = begin; s < end; s += BLOCK) {
         s += lone ? j->loops->lone(to, s, end - s, p) : 0;

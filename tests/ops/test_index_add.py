@@ -1,0 +1,473 @@
+"""index_add beyond the matrix: NumPy's meaning, the index, out=, bugs pinned for good.
+
+Order: what it means, the index, deterministic=, out=, special values, accuracy, pinned
+bugs, the two forms of v2 and the steps of v4, large indices, counts, failures.  Values on
+all sizes, layouts and dtypes are test_contract.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import BFLOAT16, Error, dtype_of, unit
+from cases.index_add import (
+    index_add_bound,
+    index_add_expect,
+    index_add_run_errors,
+    index_add_valid,
+)
+from conftest import Figure
+
+import gpuopt
+from gpuopt import _core, index_add, ref
+from gpuopt.lab.profile import profile
+
+
+def variants() -> list[tuple[str, str]]:
+    """(backend, variant) of every row that can run here."""
+    usable = _core.backends()
+    return [
+        (row["backend"], row["name"])
+        for row in _core.variants("index_add")
+        if row["available"] and usable[row["backend"]] is None
+    ]
+
+
+each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
+RUNGS = [name for backend, name in variants() if backend == "sim"]
+each_rung = pytest.mark.parametrize("rung", RUNGS)
+
+
+@pytest.fixture
+def configure() -> Iterator[Callable[..., Any]]:
+    old = _core._sim_configure()
+    yield _core._sim_configure
+    _core._sim_configure(**old)
+
+
+def added(x: Any, index: Any, source: Any) -> np.ndarray[Any, Any]:
+    want = np.array(x)
+    np.add.at(want, index, source)
+    return want
+
+
+# ---- what it means ----
+
+
+@each_variant
+def test_it_is_add_at_on_a_copy(backend: str, variant: str) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.integers(-9, 9, (6, 4)).astype(np.float32)
+    index = rng.integers(-6, 6, 40)
+    source = rng.integers(-9, 9, (40, 4)).astype(np.float32)
+    before = x.copy()
+    got = index_add(x, index, source, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, added(x, index, source))
+    np.testing.assert_array_equal(x, before)
+    assert got is not x
+
+
+@each_variant
+def test_nothing_to_add_is_a_copy(backend: str, variant: str) -> None:
+    x = np.arange(6.0).reshape(3, 2)
+    none = np.empty(0, np.int64)
+    for axis in (0, 1):
+        source = np.empty((0, 2) if axis == 0 else (3, 0))
+        got = index_add(x, none, source, axis=axis, backend=backend, variant=variant)
+        assert not np.shares_memory(got, x)
+        np.testing.assert_array_equal(got, x)
+
+
+def test_a_list_is_an_index_and_a_source() -> None:
+    got = index_add([0.0, 0.0], [1, 1], [2, 3])
+    assert got.tolist() == [0.0, 5.0]
+
+
+def test_the_source_takes_the_dtype_of_x() -> None:
+    x = np.zeros(2, np.float32)
+    assert index_add(x, [0], np.array([1.5])).dtype == np.float32
+    assert index_add(x, [0], np.array([3], np.int8)).tolist() == [3, 0]
+    assert index_add(np.zeros(2, np.int64), [1], np.array([True])).tolist() == [0, 1]
+
+
+# ---- the index ----
+
+
+@each_variant
+@pytest.mark.parametrize("mode", ["wrap", "clip"])
+def test_modes_are_those_of_take(backend: str, variant: str, mode: str) -> None:
+    x = np.zeros(5, np.int32)
+    index = np.array([-11, -6, -5, -1, 0, 4, 5, 6, 12, 10**4, -(10**4)])
+    where = np.take(np.arange(5), index, mode=mode)
+    source = np.arange(1, 12, dtype=np.int32)
+    got = index_add(x, index, source, mode=mode, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, added(x, where, source))
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_the_first_bad_index_is_named(backend: str, variant: str, dtype: Any) -> None:
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    n = 1300
+    for shape in ((7,), (7, 3), (7, 0)):
+        source = np.ones((n, *shape[1:]), np.float32)
+        for places in ((0,), (5, 3), (1299, 700), (512,)):
+            index = np.arange(n).astype(dtype) % 7
+            for place in places:
+                index[place] = 7 + place
+            first = min(places)
+            words = f"index {7 + first} at position {first} is out of bounds for axis 0"
+            with pytest.raises(IndexError, match=words):
+                index_add(np.zeros(shape, np.float32), index, source, **options)
+    index = np.full(n, -8, dtype)
+    with pytest.raises(IndexError, match=r"index -8 at position 0 .* size 7$"):
+        index_add(np.zeros(7, np.float32), index, np.ones(n, np.float32), **options)
+    assert index_add(np.zeros(1, np.float32), index[:1] * 0, [1.0], **options) == 1
+
+
+@pytest.mark.parametrize("error", index_add_run_errors(), ids=lambda error: error.name)
+@pytest.mark.parametrize("backend", ["cpu", "sim"])
+def test_what_a_run_finds(error: Error, backend: str) -> None:
+    """A plan does not look at values; the inputs are kept and the next call is right."""
+    args, options = error.make()
+    options.setdefault("backend", backend)
+    before = [np.array(array) for array in args]
+    for _ in range(20):
+        with pytest.raises(error.raises, match=error.match):
+            index_add(*args, **options)
+    for array, old in zip(args, before, strict=True):
+        np.testing.assert_array_equal(array, old)
+    valid, keywords, want = index_add_valid()
+    np.testing.assert_array_equal(index_add(*valid, **keywords, backend=backend), want)
+
+
+def test_the_smallest_integer_is_out_of_range() -> None:
+    for backend in ("cpu", "sim"):
+        for value in (-(2**63), 2**63 - 1):
+            with pytest.raises(IndexError, match=f"index {value} at position 0"):
+                index_add(np.zeros(3), np.array([value]), [1.0], backend=backend)
+
+
+# ---- deterministic= ----
+
+
+def test_deterministic_takes_v4() -> None:
+    x, index, source = np.zeros(50, np.float32), np.arange(50), np.ones(50, np.float32)
+    asked = _core.plan("index_add", x, index, source, deterministic=True, backend="sim")
+    assert asked["variant"] == "v4"
+    free = _core.plan("index_add", x, index, source, backend="sim")
+    assert free["variant"] != "v4"
+    small = _core.plan(
+        "index_add", x.astype(np.int8), index, source.astype(np.int8), backend="sim"
+    )
+    assert small["variant"] == "v4"
+    for rung in RUNGS[:4]:
+        with pytest.raises(gpuopt.VariantError, match="deterministic=True takes 'v4'"):
+            index_add(x, index, source, deterministic=True, backend="sim", variant=rung)
+    for name in ("scalar", "simd", "threads"):
+        got = index_add(x, index, source, deterministic=True, backend="cpu", variant=name)
+        assert got.sum() == 50
+
+
+# ---- out= ----
+
+
+@each_variant
+def test_in_place(backend: str, variant: str) -> None:
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    want = added(x, [3, 0, 3], np.ones((3, 3), np.float32))
+    got = index_add(x, [3, 0, 3], np.ones((3, 3), np.float32), out=x, **options)
+    assert got is x
+    np.testing.assert_array_equal(x, want)
+    half = np.zeros((4, 6), np.float16)[:, ::2]  # a view that is not contiguous
+    got = index_add(half, [1], np.ones((1, 3), np.float16), out=half, **options)
+    assert got is half
+    assert half.sum() == 3
+
+
+@each_variant
+def test_nothing_is_written_before_an_error(backend: str, variant: str) -> None:
+    x = np.zeros(5, np.float32)
+    index = np.arange(600) % 5
+    index[599] = 5
+    for out in (x, np.full(5, 3, np.float32)):
+        before = out.copy()
+        with pytest.raises(IndexError, match="position 599"):
+            index_add(x, index, np.ones(600, np.float32), out=out, backend=backend,
+                      variant=variant)  # fmt: skip
+        np.testing.assert_array_equal(out, before)
+
+
+# ---- special values ----
+
+
+@each_variant
+def test_nan_at_every_position(backend: str, variant: str) -> None:
+    for n in range(1, 71, 1 if backend == "cpu" else 9):
+        for at in {0, n // 2, n - 1}:
+            source = np.ones(n, np.float32)
+            source[at] = np.nan
+            index = np.arange(n) % 3
+            got = index_add(np.zeros(3, np.float32), index, source, backend=backend,
+                            variant=variant)  # fmt: skip
+            assert np.isnan(got).tolist() == [k == at % 3 for k in range(3)], (n, at)
+
+
+@each_variant
+def test_infinities(backend: str, variant: str) -> None:
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    source = np.array([np.inf, 1, -np.inf, np.inf], np.float32)
+    got = index_add(np.zeros(2, np.float32), [0, 1, 0, 1], source, **options)
+    assert np.isnan(got[0]) and got[1] == np.inf
+
+
+@each_variant
+def test_integers_wrap(backend: str, variant: str) -> None:
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    x = np.array([2**31 - 1, 0], np.int32)
+    got = index_add(x, [0, 1], np.array([1, -3], np.int32), alpha=2**31 + 1, **options)
+    assert got.tolist() == [0, 2**31 - 3]
+    x64 = np.array([2**63 - 1])
+    assert index_add(x64, [0], np.array([1]), **options).tolist() == [-(2**63)]
+
+
+# ---- accuracy ----
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize(
+    ("backend", "variant"), [(b, v) for b, v in variants() if b == "cpu" or v == "v4"]
+)
+def test_wide_sums_round_once(backend: str, variant: str, dtype: str, figure: Figure) -> None:
+    """16-bit floats: float32 sums, within (n + 2) u S and one rounding of the result."""
+    kind = dtype_of(dtype)
+    rng = np.random.default_rng(4)
+    worst = 0.0
+    for shape, n in (((3,), 2500), ((4, 24), 300)):
+        x = rng.standard_normal(shape).astype(kind)
+        index = rng.integers(0, shape[0], n)
+        source = rng.standard_normal((n, *shape[1:])).astype(kind)
+        got = index_add(x, index, source, backend=backend, variant=variant)
+        exact = ref.index_add(x.astype(np.float64), index, source.astype(np.float64))
+        bound = index_add_bound(x.astype(np.float32), index, source, 2.0**-24)
+        bound = bound + (unit(kind) * np.abs(exact) if dtype != "float32" else 0)
+        error = np.abs(got.astype(np.float64) - exact)
+        assert np.all(error <= bound)
+        worst = max(worst, float((error / bound).max()))
+    figure(f"index_add {backend} {variant} {dtype}", f"{worst:.0%} of the bound")
+
+
+# ---- pinned bugs ----
+
+
+@each_variant
+def test_pinned_worked_example(backend: str, variant: str) -> None:
+    """The source's comment says that element 8 belongs to index[0] and to output[9].
+
+    i = 8 has dim_index 8 % 9 / 3 = 2, index[2] = 2: 1 + 9 goes to row 2, column 2.
+    """
+    x = np.ones((5, 3), np.float32)
+    source = np.arange(1, 10, dtype=np.float32).reshape(3, 3)
+    got = index_add(x, [0, 4, 2], source, backend=backend, variant=variant)
+    want = [[2, 3, 4], [1, 1, 1], [8, 9, 10], [1, 1, 1], [5, 6, 7]]
+    assert got.tolist() == want
+
+
+@each_variant
+def test_pinned_tails(backend: str, variant: str) -> None:
+    """Grids of n / 256 drop the last elements."""
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    for n in (1, 31, 255, 257, 511, 1023, 1025, 2047, 2049, 4095, 4097):
+        source = np.zeros(n, np.int32)
+        source[-1] = 5
+        got = index_add(np.zeros(3, np.int32), np.full(n, 2), source, **options)
+        assert got.tolist() == [0, 0, 5], n
+    for rows, width in ((1, 5), (3, 33), (9, 129), (65, 4)):
+        wide = np.zeros((rows, width), np.float32)
+        wide[-1, -1] = 5
+        got = index_add(np.zeros((2, width), np.float32), np.ones(rows, int), wide, **options)
+        assert got[1, -1] == 5 and got.sum() == 5, (rows, width)
+
+
+@each_variant
+def test_pinned_axes_behind_the_first(backend: str, variant: str) -> None:
+    """The source's index arithmetic: slices before the axis, rows of another count."""
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    x = np.arange(2 * 5 * 3, dtype=np.float32).reshape(2, 5, 3)
+    for n in (1, 4, 9):
+        source = np.arange(2 * n * 3, dtype=np.float32).reshape(2, n, 3)
+        index = np.arange(n) * 3 % 5
+        want = ref.index_add(x, index, source, axis=1)
+        got = index_add(x, index, source, axis=1, **options)
+        np.testing.assert_array_equal(got, want)
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_pinned_half_atomics_stay_in_the_array(
+    backend: str, variant: str, dtype: str, configure: Callable[..., Any]
+) -> None:
+    """The packed atomic given the source's length writes past a one-element output."""
+    configure(checks=True)
+    for length in (1, 2, 3):
+        x = np.zeros(length + 2, dtype_of(dtype))[1:-1]
+        source = np.ones(40, dtype_of(dtype))
+        got = index_add(x, np.arange(40) % length, source, backend=backend, variant=variant)
+        assert got.astype(np.float32).sum() == 40
+
+
+# ---- the two forms of v2, the steps of v4 ----
+
+
+@each_rung
+@pytest.mark.parametrize(
+    ("length", "count", "width"),
+    [
+        (1, 700, 1),  # 32 copies of one sum
+        (3, 300, 40),  # a table of 32 and of 8 columns
+        (900, 950, 1),  # too few for a table: lanes that agree
+        (40, 45, 5),
+        (100, 30, 33),  # neither: v2 goes as v1
+        (2, 2300, 1),  # v4: runs over several tiles
+        (3, 400, 2),  # v4: runs over several chunks
+        (30000, 60000 // 64, 1),
+    ],
+)
+def test_hot_and_cold_destinations(rung: str, length: int, count: int, width: int) -> None:
+    rng = np.random.default_rng(length)
+    x = rng.integers(-3, 4, (length, width)).astype(np.float32)
+    source = rng.integers(-3, 4, (count, width)).astype(np.float32)
+    for index in (rng.integers(0, length, count), np.full(count, length - 1)):
+        got = index_add(x, index, source, backend="sim", variant=rung)
+        np.testing.assert_array_equal(got, added(x, index, source))
+
+
+def test_v4_keeps_the_order_of_the_source() -> None:
+    """Float sums of one destination are those of a loop over its rows, chunk by chunk."""
+    rng = np.random.default_rng(7)
+    source = rng.standard_normal((60, 4)).astype(np.float32)
+    index = rng.integers(0, 3, 60)
+    sums = np.zeros((3, 4), np.float32)
+    for k, row in zip(index, source, strict=True):
+        sums[k] += row
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    got = index_add(x, index, source, backend="sim", variant="v4")
+    np.testing.assert_array_equal(got, x + sums)
+    for name in ("scalar", "simd", "threads"):
+        got = index_add(
+            np.zeros((3, 4), np.float32), index, source, backend="cpu", variant=name
+        )
+        np.testing.assert_array_equal(got, sums)
+
+
+def test_v4_sorts_long_indices(configure: Callable[..., Any]) -> None:
+    """Two tiles and three digits: bounds around a digit's range."""
+    rng = np.random.default_rng(8)
+    for length in (2, 255, 256, 257, 65535, 65537, 2**20 + 1):
+        index = rng.integers(0, length, 5000)
+        x = np.zeros(length, np.int16)
+        source = rng.integers(-99, 99, 5000).astype(np.int16)
+        got = index_add(x, index, source, backend="sim", variant="v4")
+        np.testing.assert_array_equal(got, added(x, index, source))
+
+
+# ---- large indices ----
+
+
+def test_more_rows_than_32_bits_count() -> None:
+    """An index and a source of one broadcast element stand for gigabytes."""
+    n = 2**31 + 300
+    index = np.broadcast_to(np.int64(1), (n,))
+    source = np.broadcast_to(np.int8(1), (n,))
+    got = index_add(np.zeros(3, np.int8), index, source, backend="cpu", mode="wrap")
+    assert got.tolist() == [0, n % 256 - 256 * (n % 256 > 127), 0]
+
+
+@pytest.mark.parametrize("n", [2**31 - 1, 2**31, 2**31 + 300, 2**32 + 300])
+@pytest.mark.parametrize(("rung", "per_block"), [("v0", 256), ("v1", 1024), ("v3", 32)])
+def test_pinned_grid_strides_of_32_bits(
+    rung: str, per_block: int, n: int, configure: Callable[..., Any]
+) -> None:
+    """The last two blocks add the last rows; the others are left out."""
+    index = np.broadcast_to(np.int32(1), (n,))
+    source = np.broadcast_to(np.int32(1), (n,))
+    first = (n + per_block - 1) // per_block - 2
+    configure(first_block=first)
+    x = np.zeros(3, np.int32)
+    got = index_add(x, index, source, mode="wrap", backend="sim", variant=rung)
+    assert got.tolist() == [0, n - first * per_block, 0]
+
+
+# ---- counts ----
+
+PROFILES = {
+    # requests of atomics and of other global accesses: 512 rows of 16 into 16, float32;
+    # v1 and v3 add four floats by four atomics here, by one on sm_90
+    "v0": (256, 512), "v1": (256, 128), "v2": (288, 512), "v3": (2048, 1024),
+}  # fmt: skip
+
+
+def test_profile_of_the_ladder() -> None:
+    rng = np.random.default_rng(3)
+    x = np.zeros((16, 16), np.float32)
+    index = rng.integers(0, 16, 512)
+    table = profile("index_add", x, index, np.ones((512, 16), np.float32))
+    counts = {}
+    for rung in PROFILES:
+        kernel = next(k for k in table[rung] if k.kernel.startswith(f"index_add_{rung}"))
+        counts[rung] = (kernel.atomic_requests, kernel.global_requests)
+    assert counts == PROFILES
+    assert all(k.races == 0 for k in table)
+    assert all(k.atomic_requests == 0 for k in table["v4"] if "v4" in k.kernel)
+
+
+# ---- failures ----
+
+
+@each_rung
+def test_every_step_of_a_call_fails_in_turn(rung: str, configure: Callable[..., Any]) -> None:
+    x = np.zeros((9, 8), np.float32)
+    index, source = np.arange(4400) % 9, np.ones((4400, 8), np.float32)
+    before = None
+    for step in range(200):
+        configure(fail_after=step)
+        before = before or _core._sim_state()["allocations"]
+        try:
+            got = index_add(x, index, source, variant=rung, backend="sim")
+        except (gpuopt.OutOfMemoryError, gpuopt.CudaError):
+            assert _core._sim_state()["allocations"] == before, f"leak at step {step}"
+            configure(fail_after=-1)
+            continue
+        break
+    assert 3 <= step < 199
+    np.testing.assert_array_equal(got, added(x, index, source))
+    assert _core._sim_state()["allocations"] == before
+
+
+@each_rung
+@pytest.mark.parametrize("schedule", ["ascending", "descending", "shuffle", "preempt"])
+def test_rung_passes_every_check(
+    rung: str, schedule: str, configure: Callable[..., Any]
+) -> None:
+    configure(checks=True, schedule=schedule)
+    rng = np.random.default_rng(9)
+    for shape, n in (((5,), 1100), ((40, 9), 70), ((6, 32), 130), ((3, 8), 33)):
+        for dtype in ("int32", "float32", "float16"):
+            x = rng.integers(0, 3, shape).astype(dtype)
+            index = rng.integers(-shape[0], shape[0], n)
+            source = rng.integers(0, 2, (n, *shape[1:])).astype(dtype)
+            got = index_add(x, index, source, backend="sim", variant=rung)
+            np.testing.assert_array_equal(got, added(x, index, source))
+
+
+def test_bfloat16_is_a_dtype_of_every_variant() -> None:
+    x = np.zeros(4, BFLOAT16)
+    source = np.ones(9, BFLOAT16)
+    want = index_add_expect(x, np.arange(9) % 4, source)
+    for backend, variant in variants():
+        got = index_add(x, np.arange(9) % 4, source, backend=backend, variant=variant)
+        assert want.compare(got) is None
