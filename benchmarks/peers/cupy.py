@@ -48,7 +48,15 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any] | None:
     return lambda: function(x, axis=axis)
 
 
+def elementwise(x: Any, y: Any = None) -> Callable[[], Any]:
+    """Call cupy.multiply, or cupy.exp of one array; a buffer of two rows is misaligned."""
+    arrays = [a.reshape(-1)[1:] if a.ndim == 2 else a for a in (x, y) if a is not None]
+    function = library().exp if len(arrays) == 1 else library().multiply
+    return lambda: function(*arrays)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
+    "elementwise": elementwise,
     "reduce": reduce,
     "scan": scan,
 }

@@ -36,7 +36,16 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
     return lambda: accumulate(x, axis=axis)
 
 
+def elementwise(x: Any, y: Any | None = None) -> Callable[[], Any]:
+    """Call np.multiply, or np.exp of one array; a buffer of two rows is misaligned."""
+    arrays = [a.reshape(-1)[1:] if a.ndim == 2 else a for a in (x, y) if a is not None]
+    if len(arrays) == 1:
+        return lambda: np.exp(arrays[0])
+    return lambda: np.multiply(*arrays)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
+    "elementwise": elementwise,
     "reduce": reduce,
     "scan": scan,
 }

@@ -262,13 +262,14 @@ rule_SELECT(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
 static gpo_status
 rule_SIGNED(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
 {
-    *to = *type;
-    if (gpo_dtypes[*type].kind == 'c') {
-        if (call->op->member != ELEMENTWISE_abs) {
-            return refuse(call, *type);
-        }
-        *to = *type == GPO_C64 ? GPO_F32 : GPO_F64;
-    }
+    return rule_ORDERED(call, type, to);
+}
+
+static gpo_status
+rule_MAGNITUDES(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
+{
+    (void)call;
+    *to = *type == GPO_C64 ? GPO_F32 : *type == GPO_C128 ? GPO_F64 : *type;
     return GPO_OK;
 }
 
@@ -605,10 +606,10 @@ cost(const gpo_call *call, gpo_cost *cost)
     "Integers wrap; floats are rounded once.  bool and complex are\n" \
     "TypeErrors.\n"
 #define TYPES_SELECT "x and y meet in one dtype, that of the result.\n"
-#define TYPES_SIGNED                                                 \
-    "Integers wrap: abs of the least int8 is itself.  abs of a\n"    \
-    "complex array is real, within 4 eps; relu takes none.  A nan\n" \
-    "stays a nan.\n"
+#define TYPES_SIGNED "All dtypes but complex.  A nan stays a nan.\n"
+#define TYPES_MAGNITUDES                                           \
+    "All dtypes.  abs of the least integer is itself.  abs of a\n" \
+    "complex array is real, within 4 eps.\n"
 #define TYPES_ROOTS                                                   \
     "Whole numbers become floats: 8 bits and bool float16, 16 bits\n" \
     "float32, more float64.  Correctly rounded; nan below 0.\n"       \
@@ -616,7 +617,7 @@ cost(const gpo_call *call, gpo_cost *cost)
 #define TYPES_SMOOTH                                                   \
     "Whole numbers become floats: 8 bits and bool float16, 16 bits\n"  \
     "float32, more float64.  Complex dtypes are a TypeError.\n"        \
-    "16-bit floats are computed in float32 or float64 and rounded\n"   \
+    "16-bit floats are computed in float32 or float64, then rounded\n" \
     "to their dtype.  Errors, in units of eps times the result, eps\n" \
     "= 2**-24 or 2**-53: exp 4, log 4, tanh 6, sigmoid 6, silu 8,\n"   \
     "gelu 16 + 2 x**2 (the normal tail doubles relative errors as\n"   \
