@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import ENTRIES, Error
+from cases import ENTRIES, Error, dtype_of
 from conftest import Child, Figure, run_child
 
 import gpuopt
@@ -352,8 +352,7 @@ def test_eight_threads_ten_iterations(op: str, figure: Figure) -> None:
                     arrays = [spec.build() for spec in sample.arrays]
                     options = dict(sample.options)
                     if "dtype" in options:
-                        options.pop("dtype")
-                        continue
+                        options["dtype"] = dtype_of(options["dtype"])
                     variant = variants[(i + turn) % len(variants)]
                     got = call(*arrays, **options, backend="cpu", variant=variant)
                     problem = entry.expect(sample).compare(got)

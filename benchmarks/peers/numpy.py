@@ -94,8 +94,17 @@ def mean_matvec(x: Any, matrix: Any) -> Callable[[], Any]:
     return lambda: matrix @ x.mean(2).T
 
 
+def elementwise(x: Any, y: Any | None = None) -> Callable[[], Any]:
+    """Call np.multiply, or np.exp of one array; a buffer of two rows is misaligned."""
+    arrays = [a.reshape(-1)[1:] if a.ndim == 2 else a for a in (x, y) if a is not None]
+    if len(arrays) == 1:
+        return lambda: np.exp(arrays[0])
+    return lambda: np.multiply(*arrays)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "mean_matvec": mean_matvec,
+    "elementwise": elementwise,
     "reduce": reduce,
     "scan": scan,
     "dot": dot,

@@ -100,8 +100,16 @@ def mean_matvec(x: Any, matrix: Any) -> Callable[[], Any]:
     return lambda: matrix @ x.mean(2).T
 
 
+def elementwise(x: Any, y: Any = None) -> Callable[[], Any]:
+    """Call torch.multiply, or torch.exp of one array; a buffer of two rows is misaligned."""
+    arrays = [a.reshape(-1)[1:] if a.ndim == 2 else a for a in (x, y) if a is not None]
+    function = library().exp if len(arrays) == 1 else library().multiply
+    return lambda: function(*arrays)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "mean_matvec": mean_matvec,
+    "elementwise": elementwise,
     "reduce": reduce,
     "scan": scan,
     "dot": dot,

@@ -185,7 +185,10 @@ def large_of(op: str, dtype: str) -> Iterator[Sample]:
 def floats_of(op: str) -> Iterator[Sample]:
     options = (("dtype", "float16"),) if op == "cast" else ()
     for dtype in ("float16", "float32", "float64"):
-        yield Sample(operands(op, dtype, ((1025,),) * 3, "offset", "normal"), options)
+        for n in (257, 1025):
+            yield Sample(operands(op, dtype, ((n,),) * 3, "offset", "normal"), options)
+    for n in range(9, 40):
+        yield Sample(operands(op, "float32", ((n,),) * 3, "C", "normal"), options)
     shapes = ((90, 1001), (1001,), (90, 1))
     yield Sample(operands(op, "float32", shapes, "C", "normal"), options)
 

@@ -1,1 +1,363 @@
-"""elementwise beyond the matrix."""
+"""elementwise beyond the matrix: what NumPy says, hard numbers, what the source got wrong.
+
+Order: NumPy's dtypes and errors, numbers, out=, special values, accuracy, misalignment,
+strides, counts in the simulator.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import BFLOAT16, dtype_of
+from cases.elementwise import BINARY, DTYPES, FUNCTORS, UNARY, arguments, takes
+from conftest import Figure
+
+import gpuopt
+from gpuopt import _core, ref
+from gpuopt.lab.profile import profile
+
+NUMPY = (*BINARY, "negative", "abs", "exp", "log", "sqrt", "tanh")
+
+
+def variants() -> list[tuple[str, str]]:
+    """(backend, variant) of every row that can run here."""
+    usable = _core.backends()
+    return [
+        (row["backend"], row["name"])
+        for row in _core.variants("elementwise")
+        if row["available"] and usable[row["backend"]] is None
+    ]
+
+
+each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
+
+
+def call(op: str, *args: Any, **options: Any) -> Any:
+    return getattr(gpuopt, op)(*args, **options)
+
+
+# ---- what NumPy says ----
+
+
+@pytest.mark.parametrize("op", NUMPY)
+def test_result_dtypes_are_numpys(op: str) -> None:
+    """Every pair of dtypes that NumPy promotes; bfloat16 as ml_dtypes' own ufuncs."""
+    pairs = [(d,) for d in DTYPES] if op in UNARY else itertools.product(DTYPES, repeat=2)
+    for names in pairs:
+        arrays = [np.ones(2, dtype_of(name)) for name in names]
+        if not takes(op, np.result_type(*[a.dtype for a in arrays if a.dtype != BFLOAT16]
+                                        or [np.float32]).name):  # fmt: skip
+            continue
+        try:
+            want = getattr(np, op)(*arrays)
+        except TypeError:
+            with pytest.raises(TypeError):
+                call(op, *arrays)
+            continue
+        got = call(op, *arrays)
+        assert got.dtype == want.dtype, names
+        np.testing.assert_allclose(got.astype("c16"), want.astype("c16"), rtol=1e-2)
+
+
+@pytest.mark.parametrize("number", [3, -3, 2.5, 1j, True, 0])
+def test_python_numbers_give_way(number: Any) -> None:
+    for name in DTYPES:
+        x = np.ones(3, dtype_of(name))
+        if name == "bfloat16":  # NEP 50's rule; ml_dtypes knows it for integers alone
+            want = np.dtype(np.complex64) if number == 1j else BFLOAT16
+        else:
+            try:
+                want = np.multiply(x, number).dtype
+            except OverflowError as error:
+                with pytest.raises(ValueError, match=f"^{error}$"):
+                    gpuopt.multiply(x, number)
+                continue
+        assert gpuopt.multiply(x, number).dtype == want, name
+        assert gpuopt.multiply(number, x).dtype == want, name
+    assert gpuopt.add(2, 3) == 5
+    assert type(gpuopt.add(2, 3)) is np.int64
+    assert type(gpuopt.divide(1, 2)) is np.float64
+    assert type(gpuopt.add(1, 2.5)) is np.float64
+
+
+def test_integers_beyond_the_range_are_refused_in_numpys_words() -> None:
+    for dtype, number in (("i1", 128), ("i1", -129), ("u1", -1), ("u8", -1), ("i4", 2**31)):
+        with pytest.raises(OverflowError) as theirs:
+            np.add(np.ones(2, dtype), number)
+        with pytest.raises(ValueError, match=f"^{theirs.value}$"):
+            gpuopt.add(np.ones(2, dtype), number)
+    np.testing.assert_array_equal(gpuopt.add(np.zeros(2, "i1"), -128), [-128, -128])
+
+
+@pytest.mark.parametrize("op", ["subtract", "negative"])
+def test_bool_errors_are_numpys(op: str) -> None:
+    x = np.ones(2, bool)
+    with pytest.raises(TypeError) as theirs:
+        getattr(np, op)(*arguments(op, x))
+    with pytest.raises(TypeError) as ours:
+        call(op, *arguments(op, x))
+    assert str(ours.value) == str(theirs.value)
+
+
+def test_shapes_that_do_not_broadcast_are_listed_as_numpys() -> None:
+    for shapes in (((3,), (4,)), ((2, 3), (4,)), ((5, 1), (2, 6))):
+        x, y = (np.ones(shape) for shape in shapes)
+        with pytest.raises(ValueError) as theirs:
+            np.add(x, y)
+        with pytest.raises(ValueError) as ours:
+            gpuopt.add(x, y)
+        assert str(ours.value) == str(theirs.value)
+
+
+def test_clip_bounds_are_numpys() -> None:
+    x = np.array([-5, 3, 120], np.int8)
+    for bounds in ((0, 300), (-300, 5), (-300, 300), (None, 5), (0, None), (2.5, None)):
+        want = np.clip(x, *bounds)
+        got = gpuopt.clip(x, *bounds)
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(gpuopt.clip(x), x)
+    with pytest.raises(ValueError, match="Python integer 300 out of bounds for int8"):
+        gpuopt.clip(x, 300, None)
+
+
+def test_where_takes_any_condition() -> None:
+    x, y = np.arange(4.0), -np.arange(4.0)
+    for condition in ([0, 2, 0, -1], [0.0, np.nan, 0.0, 1e-40], ["", "a"], [0, 1j, 0, 1]):
+        if isinstance(condition[0], str):
+            with pytest.raises(TypeError):
+                gpuopt.where(condition, x[:2], y[:2])
+            continue
+        np.testing.assert_array_equal(
+            gpuopt.where(condition, x, y), np.where(np.asarray(condition) != 0, x, y)
+        )
+
+
+def test_64_dimensions_and_more_axes_than_a_launch_takes() -> None:
+    x = np.ones((1,) * 60 + (2, 3, 1, 2), np.int32)
+    np.testing.assert_array_equal(gpuopt.add(x, x), x + x)
+    y = np.arange(2**10, dtype=np.int16).reshape((2,) * 10).transpose()
+    for backend, variant in variants():
+        got = gpuopt.subtract(y, y[::-1, :, ::-1], backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, y - y[::-1, :, ::-1])
+
+
+# ---- out= ----
+
+
+@each_variant
+@pytest.mark.parametrize("op", FUNCTORS)
+def test_out_may_be_an_input(op: str, backend: str, variant: str) -> None:
+    base = np.random.default_rng(3).uniform(0.5, 2, 1030).astype(np.float32)
+    for start in (0, 1):
+        x = base[start : start + 1027].copy() if start == 0 else base.copy()[1:1028]
+        args = (x > 1, x, x) if op == "where" else arguments(op, x)
+        want = call(op, *args)
+        assert call(op, *args, out=x, backend=backend, variant=variant) is x
+        np.testing.assert_allclose(x, want, rtol=1e-6)
+
+
+def test_out_of_the_other_operand() -> None:
+    x, y = np.arange(5.0), np.full(5, 2.0)
+    assert gpuopt.subtract(x, y, out=y) is y
+    np.testing.assert_array_equal(y, np.arange(5.0) - 2)
+    with pytest.raises(ValueError, match="shares memory with x"):
+        gpuopt.add(x[1:], x[:-1], out=x[:-1][::-1])
+
+
+# ---- special values ----
+
+
+@each_variant
+def test_nan_at_every_position(backend: str, variant: str) -> None:
+    """n = 1..70: packs and tails.  Row r of an identity matrix has nan at r."""
+    where: dict[str, Any] = {"backend": backend, "variant": variant}
+    for n in (1, 2, 33, 70) if backend == "sim" else range(1, 71):
+        for dtype in ("float16", "bfloat16", "float32", "float64"):
+            x = np.eye(n).astype(dtype_of(dtype))
+            x[np.eye(n) == 1] = np.nan
+            one = np.ones(n, x.dtype)
+            hole = np.eye(n) == 1
+            for got in (
+                gpuopt.maximum(x, one, **where), gpuopt.maximum(one, x, **where),
+                gpuopt.minimum(x, one, **where), gpuopt.minimum(one, x, **where),
+                gpuopt.clip(x, 0.0, 1.0, **where), gpuopt.relu(x, **where),
+                gpuopt.exp(x, **where), gpuopt.sigmoid(x, **where), gpuopt.abs(x, **where),
+                gpuopt.fma(x, one, one, **where), gpuopt.silu(x, **where),
+            ):  # fmt: skip
+                np.testing.assert_array_equal(np.isnan(got.astype(np.float32)), hole)
+
+
+@each_variant
+def test_limits_of_the_smooth_functions(backend: str, variant: str) -> None:
+    where: dict[str, Any] = {"backend": backend, "variant": variant}
+    for dtype in ("float16", "float32", "float64"):
+        x = np.array([-np.inf, -0.0, 0.0, np.inf], dtype)
+        with np.errstate(all="ignore"):
+            for op in ("exp", "log", "sqrt", "tanh"):
+                np.testing.assert_array_equal(call(op, x, **where), getattr(np, op)(x))
+        np.testing.assert_array_equal(gpuopt.sigmoid(x, **where), [0, 0.5, 0.5, 1])
+        np.testing.assert_array_equal(gpuopt.relu(x, **where), [0, 0, 0, np.inf])
+        np.testing.assert_array_equal(gpuopt.gelu(x, **where), [np.nan, 0, 0, np.inf])
+        np.testing.assert_array_equal(gpuopt.silu(x, **where), [np.nan, 0, 0, np.inf])
+        tiny = np.array([np.finfo(dtype).smallest_subnormal], dtype)
+        assert gpuopt.tanh(tiny, **where) == tiny
+        assert gpuopt.multiply(tiny, tiny.dtype.type(3), **where) == tiny * 3
+
+
+@each_variant
+def test_integers_wrap(backend: str, variant: str) -> None:
+    where: dict[str, Any] = {"backend": backend, "variant": variant}
+    for dtype in ("int8", "int16", "int32", "int64", "uint8", "uint64"):
+        info = np.iinfo(dtype)
+        x = np.array([info.min, info.max, info.max, 3], dtype)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(gpuopt.add(x, x, **where), x + x)
+            np.testing.assert_array_equal(gpuopt.multiply(x, x, **where), x * x)
+            np.testing.assert_array_equal(gpuopt.negative(x, **where), -x)
+            np.testing.assert_array_equal(gpuopt.abs(x, **where), np.abs(x))
+            np.testing.assert_array_equal(gpuopt.fma(x, x, x, **where), x * x + x)
+
+
+@each_variant
+def test_any_byte_but_zero_is_true(backend: str, variant: str) -> None:
+    where: dict[str, Any] = {"backend": backend, "variant": variant}
+    x = np.array([0, 1, 2, 255] * 9, np.uint8).view(bool)
+    y = x[::-1].copy()
+    for op in ("add", "multiply", "maximum", "minimum"):
+        got = call(op, x, y, **where).view(np.uint8)
+        np.testing.assert_array_equal(got, getattr(np, op)(x != 0, y != 0).view(np.uint8))
+    np.testing.assert_array_equal(
+        gpuopt.cast(x, "i4", **where), (x.view(np.uint8) != 0).astype("i4")
+    )
+
+
+# ---- accuracy ----
+
+
+@each_variant
+def test_fma_rounds_once(backend: str, variant: str) -> None:
+    where: dict[str, Any] = {"backend": backend, "variant": variant}
+    e = np.finfo(np.float32).eps
+    x = np.full(33, 1 + e, np.float32)
+    np.testing.assert_array_equal(
+        gpuopt.fma(x, x, -1 - 2 * e * np.ones_like(x), **where), e * e
+    )
+    h = np.full(33, 1 + 2.0**-10, np.float16)
+    got = gpuopt.fma(h, h, np.float16(-1 - 2.0**-9), **where)
+    np.testing.assert_array_equal(got, np.float16(2.0**-20))
+    b = np.full(33, 1 + 2.0**-7, BFLOAT16)  # 2^-40 decides a tie of the 16-bit product
+    c = np.full(33, 2.0**-40, BFLOAT16)
+    exact = (1 + 2.0**-7) ** 2 + 2.0**-40
+    got = gpuopt.fma(b, b, c, **where).astype(np.float64)
+    assert (np.abs(got - exact) <= 2.0**-8).all()
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_errors_of_the_smooth_functions(
+    backend: str, variant: str, dtype: str, figure: Figure
+) -> None:
+    """The bounds of the documentation, over the whole range, in units of eps."""
+    bounds = {"exp": 4, "log": 4, "tanh": 6, "sigmoid": 6, "silu": 8}
+    n = 1025 if backend == "sim" else 100_001
+    top = 87.0 if dtype == "float32" else 708.0
+    eps = float(np.finfo(dtype).eps) / 2
+    rng = np.random.default_rng(5)
+    for op, bound in bounds.items():
+        wide = rng.uniform(-top, top, n // 2)
+        near = rng.standard_normal(n - n // 2) * np.exp(rng.uniform(-20, 1, n - n // 2))
+        x = np.concatenate([wide, near]).astype(dtype)
+        x = np.abs(x) + np.finfo(dtype).tiny if op == "log" else x
+        x = x.astype(dtype)
+        exact, _ = ref.elementwise_wide(op, x)
+        got = call(op, x, backend=backend, variant=variant).astype(exact.dtype)
+        least = float(np.finfo(dtype).tiny)
+        error = np.abs(got - exact) / (np.abs(exact) * eps + least * eps * (1 + np.abs(x)))
+        assert (error <= bound).all(), (op, x[error.argmax()], error.max())
+        if variant in ("simd", "v2"):
+            figure(f"{op} {dtype} {backend} {variant}", f"{float(error.max()):.2f} eps")
+
+
+# ---- pinned: packs, tails, misalignment ----
+
+
+@each_variant
+def test_pinned_one_misaligned_pointer(backend: str, variant: str) -> None:
+    """The source drops to one element per thread for one unaligned pointer; v2 does not."""
+    base = np.arange(1200)
+    for dtype in ("uint8", "float16", "float32", "float64", "complex128"):
+        x = base.astype(dtype)
+        for a, b in ((0, 0), (1, 1), (1, 0), (0, 3), (7, 2)):
+            for n in (0, 1, 7, 17, 33, 129, 1025):
+                p, q = x[a : a + n], x[b : b + n]
+                got = gpuopt.add(p, q, backend=backend, variant=variant)
+                np.testing.assert_array_equal(got, p + q, err_msg=f"{dtype} {a} {b} {n}")
+
+
+@each_variant
+def test_pinned_mixed_types_share_a_pack_size(backend: str, variant: str) -> None:
+    """uint8 to float64 and back: the pack is the smaller one of both types."""
+    for n in (1, 15, 16, 17, 255, 1025):
+        for start in range(3):
+            x = (np.arange(n + start) % 200).astype(np.uint8)[start:]
+            for target in ("float64", "float16", "complex128", "uint16", "bool"):
+                got = gpuopt.cast(x, target, backend=backend, variant=variant)
+                np.testing.assert_array_equal(got, x.astype(target))
+            y = x.astype(np.float64)
+            back = gpuopt.cast(y, "u1", backend=backend, variant=variant)
+            np.testing.assert_array_equal(back, x)
+
+
+@each_variant
+def test_rows_columns_and_outer_products(backend: str, variant: str) -> None:
+    where: dict[str, Any] = {"backend": backend, "variant": variant}
+    row = np.arange(1031, dtype=np.float32)
+    column = np.arange(5, dtype=np.float32)[:, None]
+    matrix = np.arange(5 * 1031, dtype=np.float32).reshape(5, 1031)
+    for x, y in (
+        *((row, column), (matrix, row), (column, matrix), (matrix[:, ::-1], row)),
+        *((matrix.T, column.T), (matrix[::2], row), (matrix[:, :1], row)),
+        *((matrix[:, 3:], row[1:-2]), (np.asfortranarray(matrix), matrix)),
+    ):
+        np.testing.assert_array_equal(gpuopt.subtract(x, y, **where), x - y)
+
+
+# ---- counts in the simulator: what a rung asks of the memory ----
+
+GOLDEN = {
+    # float16, 4096 products: requests and sectors of 32 bytes
+    "aligned": {"v0": (384, 768), "v1": (48, 768), "v2": (48, 768)},
+    "misaligned": {"v0": (384, 1024), "v1": (384, 1024), "v2": (83, 1331)},
+    "scalar": {"v0": (384, 640), "v1": (48, 528), "v2": (40, 520)},
+}
+
+
+@pytest.mark.parametrize("case", GOLDEN)
+def test_golden_counts(case: str) -> None:
+    if _core.backends()["sim"] is not None:
+        pytest.skip("no simulator in this build")
+    x = np.ones(4097, np.float16)
+    args = {
+        "aligned": (x[:-1], x[:-1].copy()),
+        "misaligned": (x[1:], np.ones(4097, np.float16)[1:]),
+        "scalar": (x[:-1], np.float16(2)),
+    }[case]
+    found = {
+        row.variant: (row.global_requests, row.global_sectors)
+        for row in profile("multiply", *args)
+    }
+    assert found == GOLDEN[case]
+
+
+# ---- the table ----
+
+
+def test_every_functor_has_the_ladder() -> None:
+    for op in FUNCTORS:
+        assert _core.describe(op)["ladder"] == "elementwise"
+        assert _core.variants(op) == _core.variants("elementwise")
+        assert getattr(gpuopt, op).__doc__

@@ -101,16 +101,41 @@ odd_float(double x)
 
 /* ---- order and sign ---- */
 
-#define MAXIMUM(x, y) (((x) > (y)) | ((x) != (x)) ? (x) : (y))
-#define MINIMUM(x, y) (((x) < (y)) | ((x) != (x)) ? (x) : (y))
+/* Two choices of one comparison each, which the compiler does not turn to branches. */
+#define MAXIMUM(x, y)                                  \
+    __extension__({                                    \
+        const __typeof__(x) a_ = (x), b_ = (y);        \
+        const __typeof__(x) more_ = a_ < b_ ? b_ : a_; \
+        b_ != b_ ? b_ : more_;                         \
+    })
+#define MINIMUM(x, y)                                  \
+    __extension__({                                    \
+        const __typeof__(x) c_ = (x), d_ = (y);        \
+        const __typeof__(x) less_ = d_ < c_ ? d_ : c_; \
+        d_ != d_ ? d_ : less_;                         \
+    })
 
 /* The absolute value of the least integer is itself. */
 #define ABS(x)                       \
     _Generic((x), float              \
              : fabsf, double         \
-             : fabs, int32_t         \
+             : fabs, gpo_f16         \
+             : abs_of_f16, gpo_bf16  \
+             : abs_of_bf16, int32_t  \
              : abs_of_int32, int64_t \
              : abs_of_int64)(x)
+
+static inline gpo_f16
+abs_of_f16(gpo_f16 x)
+{
+    return (gpo_f16){x.bits & 0x7fffu};
+}
+
+static inline gpo_bf16
+abs_of_bf16(gpo_bf16 x)
+{
+    return (gpo_bf16){x.bits & 0x7fffu};
+}
 
 static inline int32_t
 abs_of_int32(int32_t x)
@@ -173,13 +198,13 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
     return bf16_of_float(odd_fma(float_of_bf16(x), float_of_bf16(y), float_of_bf16(z)));
 }
 
-/* ---- smooth functions: in double for every float, without branches ---- */
+/* ---- smooth functions, without branches: in float but for float64 ---- */
 
 #define SQRT(x) _Generic((x), float : sqrtf, double : sqrt)(x)
-#define EXP(x) exp_of(x)
-#define LOG(x) log_of(x)
-#define TANH(x) tanh_of(x)
-#define SIGMOID(x) sigmoid_of(x)
+#define EXP(x) _Generic((x), float : expf_of, double : exp_of)(x)
+#define LOG(x) _Generic((x), float : logf_of, double : log_of)(x)
+#define TANH(x) _Generic((x), float : tanhf_of, double : tanh_of)(x)
+#define SIGMOID(x) _Generic((x), float : sigmoidf_of, double : sigmoid_of)(x)
 #define GELU(x) gelu_of(x)
 
 /* x * 2^52 in the last bits: adding it rounds to a whole number and leaves its bits. */
@@ -251,7 +276,8 @@ log_of(double x)
     double y_log = s * (half + (even + odd)) + k * LN2_LOW - half + f + k * LN2_HIGH;
     y_log = x == (double)INFINITY ? x : y_log;
     y_log = x == 0 ? -(double)INFINITY : y_log;
-    return (x < 0) | (x != x) ? (double)NAN : y_log;
+    y_log = x < 0 ? (double)NAN : y_log;
+    return x != x ? x : y_log;
 }
 
 /* tanh|x| = e / (e + 2), e = exp(2|x|) - 1, which keeps its digits near 0. */
@@ -279,6 +305,92 @@ static inline double
 gelu_of(double x)
 {
     return 0.5 * x * erfc(x * -0x1.6a09e667f3bcdp-1);
+}
+
+/*
+ * The same in float.  Coefficients of S. L. Moshier's Cephes (expf.c, logf.c); the high
+ * part of ln(2) has 9 bits, so that its product with an exponent is exact.
+ */
+#define WHOLEF 0x1.8p23f
+#define LN2_HIGHF 0x1.63p-1f
+#define LN2_LOWF -0x1.bd0106p-13f
+
+static inline float
+power_of_twof(float k_and_whole)
+{
+    float_bits scale = {.f = k_and_whole};
+    scale.u = (scale.u + 127) << 23;
+    return scale.f;
+}
+
+static inline float
+expf_tail(float r)
+{
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    return p * r + 5.0000001201e-1f;
+}
+
+static inline float
+expf_of(float x)
+{
+    x = x < -105 ? -105 : x;
+    x = x > 89 ? 89 : x;
+    const float k = (x * 0x1.715476p0f + WHOLEF) - WHOLEF;
+    const float r = (x - k * LN2_HIGHF) - k * LN2_LOWF;
+    const float p = 1 + (r + r * r * expf_tail(r));
+    const float half = k * 0.5f + WHOLEF;
+    const float rest = k - (half - WHOLEF);
+    return p * power_of_twof(half) * power_of_twof(rest + WHOLEF);
+}
+
+static inline float
+logf_of(float x)
+{
+    const bool tiny = x < 0x1p-126f;
+    const uint32_t low = 0x3f3504f3u; /* sqrt(1/2) */
+    const float_bits y = {.f = tiny ? x * 0x1p24f : x};
+    const uint32_t shifted = y.u + (0x3f800000u - low);
+    const float_bits m = {.u = (shifted & 0x007fffffu) + low};
+    const float k = (float)(int32_t)(shifted >> 23) - (tiny ? 151.0f : 127.0f);
+    const float f = m.f - 1, z = f * f;
+    float p = 7.0376836292e-2f;
+    p = p * f - 1.1514610310e-1f;
+    p = p * f + 1.1676998740e-1f;
+    p = p * f - 1.2420140846e-1f;
+    p = p * f + 1.4249322787e-1f;
+    p = p * f - 1.6668057665e-1f;
+    p = p * f + 2.0000714765e-1f;
+    p = p * f - 2.4999993993e-1f;
+    p = p * f + 3.3333331174e-1f;
+    float y_log = f * (z * p) + k * LN2_LOWF - 0.5f * z + f + k * LN2_HIGHF;
+    y_log = x == INFINITY ? x : y_log;
+    y_log = x == 0 ? -INFINITY : y_log;
+    y_log = x < 0 ? NAN : y_log;
+    return x != x ? x : y_log;
+}
+
+static inline float
+tanhf_of(float x)
+{
+    float y = 2 * fabsf(x);
+    y = y > 20 ? 20 : y;
+    const float whole = y * 0x1.715476p0f + WHOLEF;
+    const float k = whole - WHOLEF;
+    const float r = (y - k * LN2_HIGHF) - k * LN2_LOWF;
+    const float scale = power_of_twof(whole);
+    const float e = scale * (r + r * r * expf_tail(r)) + (scale - 1);
+    return copysignf(e / (e + 2), x);
+}
+
+static inline float
+sigmoidf_of(float x)
+{
+    const float e = expf_of(-fabsf(x));
+    return (x >= 0 ? 1 : e) / (1 + e);
 }
 
 /* ---- complex numbers ---- */
@@ -391,17 +503,22 @@ DEFINE_COMPLEX(C128, double, fabs, sqrt, 0x1p500, 0x1p700)
     LOOP(name, inputs, expression, BF16, gpo_bf16, KEEP, KEEP) \
     LOOP(name, inputs, expression, F32, float, KEEP, KEEP)     \
     LOOP(name, inputs, expression, F64, double, KEEP, KEEP)
-#define LOOPS_SIGNED(LOOP, name, inputs, expression)         \
+#define LOOPS_SIGNED(LOOP, name, inputs, expression) \
+    LOOPS_INTEGERS(LOOP, name, inputs, expression)   \
+    LOOPS_ROOTS(LOOP, name, inputs, expression)
+#define LOOPS_MAGNITUDES(LOOP, name, inputs, expression)       \
+    LOOPS_INTEGERS(LOOP, name, inputs, expression)             \
+    LOOP(name, inputs, expression, F16, gpo_f16, KEEP, KEEP)   \
+    LOOP(name, inputs, expression, BF16, gpo_bf16, KEEP, KEEP) \
+    LOOP(name, inputs, expression, F32, float, KEEP, KEEP)     \
+    LOOP(name, inputs, expression, F64, double, KEEP, KEEP)
+#define LOOPS_INTEGERS(LOOP, name, inputs, expression)       \
     LOOP(name, inputs, expression, I8, int32_t, KEEP, KEEP)  \
     LOOP(name, inputs, expression, I16, int32_t, KEEP, KEEP) \
     LOOP(name, inputs, expression, I32, int32_t, KEEP, KEEP) \
-    LOOP(name, inputs, expression, I64, int64_t, KEEP, KEEP) \
+    LOOP(name, inputs, expression, I64, int64_t, KEEP, KEEP)
+#define LOOPS_SMOOTH(LOOP, name, inputs, expression) \
     LOOPS_ROOTS(LOOP, name, inputs, expression)
-#define LOOPS_SMOOTH(LOOP, name, inputs, expression)                    \
-    LOOP(name, inputs, expression, F16, double, READ_F16, WRITE_F16)    \
-    LOOP(name, inputs, expression, BF16, double, READ_BF16, WRITE_BF16) \
-    LOOP(name, inputs, expression, F32, double, KEEP, KEEP)             \
-    LOOP(name, inputs, expression, F64, double, KEEP, KEEP)
 #define LOOPS_SELECT(LOOP, name, inputs, expression)
 #define LOOPS_CAST(LOOP, name, inputs, expression)
 

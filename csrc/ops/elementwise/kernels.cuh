@@ -304,11 +304,17 @@ using launcher = gpo_status (*)(gpo_call *, const elementwise_plan &);
             KERNEL(choice<uint32_t>), NO, KERNEL(choice<uint64_t>), NO, NO, NO, NO, \
             NO, KERNEL(choice<c128>)                                                \
     }
-#define ROW_SIGNED(Op)                                                            \
-    {                                                                             \
-        NO, KERNEL(computed<Op, int8_t>), NO, KERNEL(computed<Op, int16_t>), NO,  \
-            KERNEL(computed<Op, int32_t>), NO, KERNEL(computed<Op, int64_t>), NO, \
-            FLOATS_OF(Op), KERNEL(magnitude<float>), KERNEL(magnitude<double>)    \
+#define SIGNED_OF(Op)                                                         \
+    NO, KERNEL(computed<Op, int8_t>), NO, KERNEL(computed<Op, int16_t>), NO,  \
+        KERNEL(computed<Op, int32_t>), NO, KERNEL(computed<Op, int64_t>), NO, \
+        FLOATS_OF(Op)
+#define ROW_SIGNED(Op)        \
+    {                         \
+        SIGNED_OF(Op), NO, NO \
+    }
+#define ROW_MAGNITUDES(Op)                                                 \
+    {                                                                      \
+        SIGNED_OF(Op), KERNEL(magnitude<float>), KERNEL(magnitude<double>) \
     }
 #define ROW_ROOTS(Op)                   \
     {                                   \

@@ -262,13 +262,14 @@ rule_SELECT(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
 static gpo_status
 rule_SIGNED(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
 {
-    *to = *type;
-    if (gpo_dtypes[*type].kind == 'c') {
-        if (call->op->member != ELEMENTWISE_abs) {
-            return refuse(call, *type);
-        }
-        *to = *type == GPO_C64 ? GPO_F32 : GPO_F64;
-    }
+    return rule_ORDERED(call, type, to);
+}
+
+static gpo_status
+rule_MAGNITUDES(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
+{
+    (void)call;
+    *to = *type == GPO_C64 ? GPO_F32 : *type == GPO_C128 ? GPO_F64 : *type;
     return GPO_OK;
 }
 
@@ -563,24 +564,24 @@ cost(const gpo_call *call, gpo_cost *cost)
 /* ---- documentation: the summary, then what the inputs and the types say ---- */
 
 #define DOC_UNARY "x : array_like, any shape and strides\n"
-#define DOC_BINARY                                \
-    "x, y : array_like, any shapes and strides\n" \
-    "    They are broadcast against each other, as in NumPy.\n"
-#define DOC_TERNARY                                  \
-    "x, y, z : array_like, any shapes and strides\n" \
-    "    They are broadcast against each other, as in NumPy.\n"
-#define DOC_CONDITION                                              \
-    "condition : array_like of any dtype\n"                        \
-    "    What is not zero is true.\n"                              \
-    "x, y : array_like, any shapes and strides\n"                  \
-    "    Broadcast against each other and the condition.  Every\n" \
-    "    dtype: bool, integers, floats, complex.\n"
-#define DOC_BOUNDS                                                \
-    "x : array_like, any shape and strides\n"                     \
-    "min, max : array_like, optional\n"                           \
-    "    Broadcast against x; None leaves that side open.  The\n" \
-    "    result is minimum(maximum(x, min), max).  A Python\n"    \
-    "    integer beyond the range of an integer dtype bounds\n"   \
+#define DOC_BINARY     \
+    DOC_UNARY          \
+    "y : array_like\n" \
+    "    Broadcast against x, as in NumPy.\n"
+#define DOC_TERNARY    \
+    DOC_BINARY         \
+    "z : array_like\n" \
+    "    Likewise.\n"
+#define DOC_CONDITION                       \
+    "condition : array_like of any dtype\n" \
+    "    What is not zero is true.\n" DOC_BINARY
+#define DOC_BOUNDS                                                     \
+    DOC_UNARY                                                          \
+    "min : array_like, optional\n"                                     \
+    "    Broadcast against x; None leaves that side open.\n"           \
+    "max : array_like, optional\n"                                     \
+    "    Likewise.  The result is minimum(maximum(x, min), max).  A\n" \
+    "    Python integer beyond the range of an integer dtype bounds\n" \
     "    nothing on its own side, and is an error on the other.\n"
 #define DOC_TARGET                                                \
     "x : array_like, any shape and strides\n"                     \
@@ -589,41 +590,41 @@ cost(const gpo_call *call, gpo_cost *cost)
     "    bfloat16, float32, float64, complex64, complex128.\n"
 
 #define TYPES_NUMBERS                                                 \
-    "All dtypes.  Integers wrap; bool adds as `or`, multiplies as\n"  \
+    "all dtypes.  Integers wrap; bool adds as `or`, multiplies as\n"  \
     "`and`, and is a TypeError in subtract and negative.  16-bit\n"   \
     "floats are computed in float32 and rounded once: every real\n"   \
     "result is correctly rounded.  Complex products err by at most\n" \
     "4 eps |x| |y| in each part.\n"
 #define TYPES_FRACTIONS                                                \
-    "Integers and bool are divided in float64.  Real quotients are\n"  \
+    "integers and bool are divided in float64.  Real quotients are\n"  \
     "correctly rounded.  Complex ones use Smith's algorithm and err\n" \
     "by at most 16 eps |x / y|.\n"
 #define TYPES_ORDERED                                                  \
-    "All dtypes but complex.  A nan in any operand gives nan; which\n" \
+    "all dtypes but complex.  A nan in any operand gives nan; which\n" \
     "of two zeros of different sign comes out is not said.\n"
 #define TYPES_FUSED                                                   \
-    "Integers wrap; floats are rounded once.  bool and complex are\n" \
+    "integers wrap; floats are rounded once.  bool and complex are\n" \
     "TypeErrors.\n"
-#define TYPES_SELECT "x and y meet in one dtype, that of the result.\n"
-#define TYPES_SIGNED                                                 \
-    "Integers wrap: abs of the least int8 is itself.  abs of a\n"    \
-    "complex array is real, within 4 eps; relu takes none.  A nan\n" \
-    "stays a nan.\n"
+#define TYPES_SELECT "every dtype; x and y meet in one, and keep their bits.\n"
+#define TYPES_SIGNED "all dtypes but complex.  A nan stays a nan.\n"
+#define TYPES_MAGNITUDES                                           \
+    "all dtypes.  abs of the least integer is itself.  abs of a\n" \
+    "complex array is real, within 4 eps.\n"
 #define TYPES_ROOTS                                                   \
-    "Whole numbers become floats: 8 bits and bool float16, 16 bits\n" \
+    "whole numbers become floats: 8 bits and bool float16, 16 bits\n" \
     "float32, more float64.  Correctly rounded; nan below 0.\n"       \
     "Complex dtypes are a TypeError.\n"
 #define TYPES_SMOOTH                                                   \
-    "Whole numbers become floats: 8 bits and bool float16, 16 bits\n"  \
+    "whole numbers become floats: 8 bits and bool float16, 16 bits\n"  \
     "float32, more float64.  Complex dtypes are a TypeError.\n"        \
-    "16-bit floats are computed in float32 or float64 and rounded\n"   \
+    "16-bit floats are computed in float32 or float64, then rounded\n" \
     "to their dtype.  Errors, in units of eps times the result, eps\n" \
     "= 2**-24 or 2**-53: exp 4, log 4, tanh 6, sigmoid 6, silu 8,\n"   \
     "gelu 16 + 2 x**2 (the normal tail doubles relative errors as\n"   \
     "x grows).  gelu is the exact form with erf, PyTorch's default;\n" \
     "gelu and silu of -inf are nan, as there.\n"
 #define TYPES_CAST                                                      \
-    "Values are converted as NumPy does: towards zero from floats to\n" \
+    "values are converted as NumPy does: towards zero from floats to\n" \
     "integers (undefined out of range), modulo 2**bits between\n"       \
     "integers, not zero to bool, the real part from complex to real.\n" \
     "To bfloat16 by way of float32, as ml_dtypes.\n"
