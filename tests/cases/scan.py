@@ -132,7 +132,7 @@ def scan_bound(
     """How far a result may be off: x and out in the wide type.
 
     sum   (ceil(log2 k) + c) u sum|x| over the k elements, u of the accumulator (float32
-          for 16 bits); c = 12, or 48 in float64, and k 2**-19 for the chain of a GPU
+          for 16 bits); c = 32, or 48 in float64, and k 2**-10 for the chain of a GPU
     prod  each of k products rounds once; a complex one counts as three
     Then the result is rounded to its own dtype, whose u and smallest number are added.
     """
@@ -151,7 +151,7 @@ def scan_bound(
         total = _shifted(np.abs(x.real), op, **options)
         if dtype.kind == "c":
             total = total + 1j * _shifted(np.abs(x.imag), op, **options)
-        steps = np.ceil(np.log2(np.maximum(k, 1))) + (48 + k * 2.0**-19 if double else 12)
+        steps = np.ceil(np.log2(np.maximum(k, 1))) + (48 + k * 2.0**-10 if double else 32)
         bound = np.asarray(total * (steps * acc))
     return bound + (unit(dtype) * size + smallest(dtype)) * both
 

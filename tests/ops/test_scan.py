@@ -1,1 +1,502 @@
-"""stub"""
+"""scan beyond the matrix: NumPy's manners, edges of tiles and groups, bugs pinned.
+
+Order: what NumPy says, forms, out=, special values, accuracy, edges of tiles, tiles that
+wait, the simulator's checks and counts.  Values on all sizes, layouts and
+dtypes are test_contract.py's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import dtype_of
+from cases.scan import SCAN_OPS, scan_expect
+from conftest import Figure
+
+import gpuopt
+from gpuopt import _core, ref, scan
+from gpuopt.lab.profile import profile
+
+RUNGS = [row["name"] for row in _core.variants("scan") if row["backend"] == "sim"]
+ACCUMULATE: dict[str, Callable[..., Any]] = {
+    "sum": np.add.accumulate,
+    "prod": np.multiply.accumulate,
+    "min": np.minimum.accumulate,
+    "max": np.maximum.accumulate,
+}
+
+
+def variants() -> list[tuple[str, str]]:
+    """(backend, variant) of every row that can run here."""
+    usable = _core.backends()
+    return [
+        (row["backend"], row["name"])
+        for row in _core.variants("scan")
+        if row["available"] and usable[row["backend"]] is None
+    ]
+
+
+each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
+each_rung = pytest.mark.parametrize("rung", RUNGS)
+
+
+@pytest.fixture
+def configure() -> Iterator[Callable[..., dict[str, Any]]]:
+    old = _core._sim_configure()
+    yield _core._sim_configure
+    _core._sim_configure(**old)
+
+
+def whole(n: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
+    return np.random.default_rng(n).integers(-8, 9, n).astype(dtype)
+
+
+# ---- what NumPy says ----
+
+
+@pytest.mark.parametrize(
+    ("x", "options"),
+    [
+        (np.ones((2, 3)), {"axis": 2}),
+        (np.ones((2, 3)), {"axis": -3}),
+        (np.ones((2, 3)), {"axis": 1.0}),
+        (np.ones((2, 3)), {"axis": "0"}),
+        ([[1, 2], [3]], {}),
+    ],
+)
+def test_errors_are_numpys(x: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(Exception) as theirs:
+        np.cumsum(x, **options)
+    with pytest.raises(type(theirs.value), match=f"^{re.escape(str(theirs.value))}$"):
+        scan(x, **options)
+
+
+@pytest.mark.parametrize("op", SCAN_OPS)
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint16", "int32", "uint64", "float32", "float64"]
+)
+def test_the_result_is_numpys(op: str, dtype: str) -> None:
+    x = (np.random.default_rng(5).standard_normal((5, 6, 7)) * 3).astype(dtype)
+    numpy = {"sum": np.cumsum, "prod": np.cumprod}.get(op, ACCUMULATE[op])
+    for axis in (0, 1, -1):
+        want = numpy(x, axis=axis)
+        for got in (scan(x, op, axis), ref.scan(x, op, axis)):
+            assert type(got) is np.ndarray
+            assert got.dtype == want.dtype
+            if want.dtype.kind == "f":
+                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+            else:
+                np.testing.assert_array_equal(got, want)
+
+
+def test_the_reference_takes_out_and_refuses() -> None:
+    out = np.empty(3)
+    assert ref.scan(np.ones(3), out=out) is out
+    np.testing.assert_array_equal(out, [1, 2, 3])
+    with pytest.raises(ValueError, match=r"out must have shape \(2,\)"):
+        ref.scan(np.ones(2), out=out)
+    with pytest.raises(ValueError, match="median"):
+        ref.scan(np.ones(3), "median")
+    with pytest.raises(TypeError, match="complex"):
+        ref.scan(np.ones(3, complex), "max")
+
+
+@pytest.mark.parametrize(
+    "x", [[1, 2, 3], [[True, False]], range(5), (1.5, 2), memoryview(b"abc")]
+)
+def test_anything_numpy_takes(x: Any) -> None:
+    plain = np.asarray(x)
+    for op in SCAN_OPS:
+        assert scan_expect(plain, op=op).compare(scan(x, op)) is None
+
+
+# ---- forms ----
+
+
+@each_variant
+@pytest.mark.parametrize("op", SCAN_OPS)
+def test_exclusive_and_reverse(backend: str, variant: str, op: str) -> None:
+    """Written out: the scan of the turned array, moved on by one behind the identity."""
+    first = {"sum": 0, "prod": 1, "min": 2**31 - 1, "max": -(2**31)}[op]
+    rng = np.random.default_rng(9)
+    for shape, axis in (((300,), 0), ((3, 70), 1), ((70, 3), 0), ((40, 40), 0), ((9, 3, 5), 1)):
+        x = rng.integers(-3, 4, shape).astype(np.int32)
+        for exclusive, reverse in itertools.product((False, True), repeat=2):
+            turned = np.flip(x, axis) if reverse else x
+            want = ACCUMULATE[op](turned, axis, np.int64 if op in ("sum", "prod") else None)
+            if exclusive:
+                want = np.roll(want, 1, axis)
+                want[(slice(None),) * axis + (0,)] = first
+            want = np.flip(want, axis) if reverse else want
+            got = scan(x, op, axis, exclusive, reverse, backend=backend, variant=variant)
+            np.testing.assert_array_equal(got, want, f"{shape} {exclusive} {reverse}")
+
+
+@each_variant
+def test_identity_of_every_dtype(backend: str, variant: str) -> None:
+    names = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+    for dtype in [*names, "float16", "bfloat16", "float32", "float64"]:
+        x = np.ones(2, dtype_of(dtype))
+        for op in SCAN_OPS:
+            got = scan(x, op, exclusive=True, backend=backend, variant=variant)
+            want = ref.scan(x, op, exclusive=True)
+            assert got.dtype == want.dtype
+            assert got.tobytes() == want.tobytes(), (dtype, op)
+
+
+@each_variant
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 4), (1,), (1, 1)])
+def test_empty_and_single(backend: str, variant: str, shape: tuple[int, ...]) -> None:
+    for dtype in ("int32", "float16", "float64"):
+        x = np.ones(shape, dtype)
+        for op, axis in itertools.product(SCAN_OPS, range(len(shape))):
+            for exclusive in (False, True):
+                options: dict[str, Any] = {"op": op, "axis": axis, "exclusive": exclusive}
+                got = scan(x, **options, backend=backend, variant=variant)
+                assert scan_expect(x, **options).compare(got) is None
+
+
+@each_variant
+def test_many_dimensions_in_every_order(backend: str, variant: str) -> None:
+    """More axes than a kernel's arguments hold, and none of them can be merged."""
+    base = np.arange(2**6 * 3, dtype=np.int32).reshape(2, 2, 2, 2, 2, 2, 3)
+    for order in ((0, 2, 4, 6, 1, 3, 5), (6, 5, 4, 3, 2, 1, 0), (3, 6, 0, 5, 1, 4, 2)):
+        x = base.transpose(order)
+        for axis in (0, 3, 6):
+            got = scan(x, axis=axis, backend=backend, variant=variant)
+            np.testing.assert_array_equal(got, np.cumsum(x, axis))
+
+
+def test_64_dimensions() -> None:
+    x = np.ones((1,) * 60 + (2, 3, 1, 2), np.int32)
+    for axis in (0, 60, 61, 62, 63):
+        np.testing.assert_array_equal(scan(x, axis=axis), np.cumsum(x, axis))
+
+
+# ---- out= ----
+
+
+@each_variant
+def test_out_in_every_layout(backend: str, variant: str) -> None:
+    x = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+    big = np.full((7, 9, 11), 99, np.float32)
+    for axis in range(3):
+        want = np.cumsum(x, axis)
+        outs = [np.empty_like(x), np.empty((5, 4, 3), np.float32).T, big[1::2, 1::2, 1::2]]
+        outs += [np.empty(61, np.float32)[1:].reshape(3, 4, 5), np.empty_like(x)[::-1]]
+        for out in outs:
+            assert scan(x, axis=axis, out=out, backend=backend, variant=variant) is out
+            np.testing.assert_array_equal(out, want)
+    big[1::2, 1::2, 1::2] = 99
+    assert (big == 99).all(), "wrote beside out"
+
+
+def test_a_refused_out_is_not_written() -> None:
+    out = np.full((2, 3), 7, np.float32)
+    for options in ({"axis": 5}, {"variant": "none"}, {"op": "mean"}):
+        with pytest.raises((ValueError, TypeError)):
+            scan(np.ones((2, 3), np.float32), **options, out=out)
+        assert (out == 7).all()
+
+
+# ---- special values ----
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_nan_at_every_position(backend: str, variant: str, dtype: str) -> None:
+    """Row r of an identity matrix has nan at r: so has its scan from r on, and only there."""
+    slow = backend == "sim"
+    lengths = (1, 2, 33, 70) if slow and dtype != "float32" else range(1, 71)
+    for n in lengths[:: 3 if slow and len(lengths) > 4 else 1]:
+        x = np.ones((n, n)).astype(dtype_of(dtype))
+        np.fill_diagonal(x, np.nan)
+        want = np.triu(np.ones((n, n), bool))
+        for op in ("sum", "max") if slow else SCAN_OPS:
+            got = scan(x, op, 1, backend=backend, variant=variant).astype(np.float32)
+            np.testing.assert_array_equal(np.isnan(got), want, f"{n} {op}")
+            got = scan(x, op, 0, reverse=True, backend=backend, variant=variant)
+            np.testing.assert_array_equal(np.isnan(got.astype(np.float32)), want, f"{n} {op}")
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_windows_of_nan_and_infinity(backend: str, variant: str, dtype: str) -> None:
+    for n in (1, 33, 257, 1025):
+        low = np.full(n, -np.inf).astype(dtype_of(dtype))
+        for op, x in (("max", low), ("min", -low), ("sum", low), ("sum", -low)):
+            got = scan(x, op, backend=backend, variant=variant)
+            assert (got == x).all(), (n, op)
+        both = low.copy()
+        both[n // 2] = np.inf
+        got = scan(both, backend=backend, variant=variant).astype(np.float32)
+        assert (got[: n // 2] == -np.inf).all()
+        assert np.isnan(got[n // 2 :]).all() or n == 1
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_pinned_half_accumulators_stagnate(backend: str, variant: str, dtype: str) -> None:
+    """A sum of ones in float16 stops at 2048, in bfloat16 at 256."""
+    n = 4100 if backend == "sim" else 10_000
+    x = np.ones(n, dtype_of(dtype))
+    want = np.arange(1, n + 1, dtype=np.float64).astype(x.dtype)
+    got = scan(x, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
+    got = scan(x.reshape(-1, 2), axis=0, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got[:, 1].astype("f8"), want[: n // 2].astype("f8"))
+
+
+def test_integers_wrap_as_numpys() -> None:
+    x = np.array([2**63 - 1, 1, 5], np.int64)
+    for backend, variant in variants():
+        got = scan(x, backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, np.cumsum(x))
+        x8 = np.full(300, 127, np.int8)
+        assert scan(x8, backend=backend, variant=variant)[-1] == 38_100
+        got = scan(x8, "prod", backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, np.cumprod(x8))
+
+
+# ---- accuracy ----
+
+
+@each_variant
+@pytest.mark.parametrize(("dtype", "eps"), [("float32", 2.0**-24), ("float64", 2.0**-53)])
+def test_adversarial_sums(
+    backend: str, variant: str, dtype: str, eps: float, figure: Figure
+) -> None:
+    """The bound that the documentation states, at sampled prefixes."""
+    rng = np.random.default_rng(11)
+    top = 9001 if backend == "sim" else 300_007
+    scale = 1e8 if dtype == "float32" else 1e16
+    c = 32 if backend != "cpu" else 12 if dtype == "float32" else 48
+    chain = 2.0**-10 if backend != "cpu" and dtype == "float64" else 0
+    worst = 0.0
+    for n in (3, 33, 1025, top):
+        cancel = np.resize([scale, 1, -scale], n)
+        drift = np.full(n, 0.1)
+        drift[0] = scale
+        grow = np.exp(rng.uniform(-40, 40, n)) * rng.choice([-1, 1], n)
+        for values in (cancel, drift, grow, np.sort(grow)):
+            x = values.astype(dtype)
+            got = scan(x, backend=backend, variant=variant)
+            for k in {1, 2, n // 3 + 1, n // 2 + 1, n - 1, n}:
+                exact = math.fsum(x[:k].astype("f8"))
+                size = math.fsum(np.abs(x[:k].astype("f8")))
+                steps = math.ceil(math.log2(k)) + c + k * chain
+                error, bound = abs(float(got[k - 1]) - exact), steps * eps * size
+                assert error <= bound, (n, k)
+                worst = max(worst, error / bound)
+    figure(f"scan {backend} {variant} {dtype}: worst prefix", f"{worst:.0%} of the bound")
+
+
+@pytest.mark.parametrize("variant", ["scalar", "simd", "threads"])
+def test_a_long_float32_scan_does_not_stagnate(variant: str) -> None:
+    n = (1 << 24) + 1000
+    x = np.broadcast_to(np.float32(1), (n,))
+    got = scan(x, backend="cpu", variant=variant)
+    assert got[-1] == n
+    assert got[n // 2] == n // 2 + 1
+
+
+# ---- edges of tiles ----
+
+
+@each_rung
+def test_pinned_tails(rung: str) -> None:
+    """Lengths that divide nothing: the last element counts, the next is not written."""
+    step = 131
+    for n in [*range(1, 1100, step), 127, 128, 129, 255, 256, 257, 511, 512, 513, 4095, 4097]:
+        x = whole(n, "int32")
+        memory = np.full(n + 8, -1, np.int64)
+        scan(x, out=memory[4 : n + 4], backend="sim", variant=rung)
+        np.testing.assert_array_equal(memory[4 : n + 4], np.cumsum(x))
+        assert (memory[:4] == -1).all() and (memory[n + 4 :] == -1).all()
+
+
+@each_rung
+def test_pinned_misaligned_starts(rung: str) -> None:
+    """16-byte packs of arrays whose addresses are multiples of 4 or 2 alone."""
+    base, memory = whole(1100), np.empty(1100, np.float32)
+    half = base.astype(np.float16)
+    for start, shift in ((0, 1), (1, 1), (1, 0), (2, 3), (3, 3)):
+        for n in (1, 5, 31, 257):
+            x, out = base[start : start + n], memory[shift : shift + n]
+            scan(x, out=out, backend="sim", variant=rung)
+            np.testing.assert_array_equal(out, np.cumsum(x))
+            scan(x[::-1], reverse=True, out=out, backend="sim", variant=rung)
+            np.testing.assert_array_equal(out, np.cumsum(x)[::-1])
+            got = scan(half[start : start + n], "max", backend="sim", variant=rung)
+            np.testing.assert_array_equal(got, np.maximum.accumulate(half[start : start + n]))
+
+
+SMALLEST = 1024  # elements of a tile of v3: complex128
+CHUNK = 128  # of a strip of columns 32 lanes wide; 4096 elements where there is one lane
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 31, 32, 33, 64, 65])
+@pytest.mark.parametrize("schedule", ["ascending", "shuffle", "preempt"])
+def test_edges_of_groups(tiles: int, schedule: str, configure: Callable[..., Any]) -> None:
+    """A tile short of a group, a group, a tile more; n on and beside the tile's edge."""
+    configure(schedule=schedule, resident=8, seed=tiles)
+    for n in (tiles * SMALLEST - 1, tiles * SMALLEST, tiles * SMALLEST + 1):
+        x = whole(n, "complex128")
+        got = scan(x, backend="sim", variant="v3")
+        np.testing.assert_array_equal(got, np.cumsum(x))
+    x = whole(2 * (tiles * SMALLEST + 3), "complex128").reshape(2, -1)
+    got = scan(x, axis=1, reverse=True, exclusive=True, backend="sim", variant="v3")
+    np.testing.assert_array_equal(got, ref.scan(x, "sum", 1, True, True))
+
+
+def test_edge_of_a_clan() -> None:
+    """1,024 tiles and two more: what comes before a clan is a chain."""
+    x = whole(1026 * SMALLEST, "complex128")
+    got = scan(x, backend="sim", variant="v3")
+    np.testing.assert_array_equal(got, np.cumsum(x))
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 32, 33, 40])
+@pytest.mark.parametrize("chunks", [1, 7, 8, 9])
+def test_edges_of_groups_of_columns(
+    width: int, chunks: int, configure: Callable[..., Any]
+) -> None:
+    configure(schedule="shuffle", resident=8, seed=width)
+    lanes = 1 << min(5, (width - 1).bit_length())
+    chunk = CHUNK * 32 // lanes if width > 1 else SMALLEST
+    for rows in (chunks * chunk, chunks * chunk + 1):
+        if rows * width > 200_000:
+            continue
+        x = whole(rows * width, "complex128").reshape(rows, width)
+        got = scan(x, axis=0, backend="sim", variant="v3")
+        np.testing.assert_array_equal(got, np.cumsum(x, 0))
+
+
+def test_edge_of_a_clan_of_columns(configure: Callable[..., Any]) -> None:
+    """64 chunks and one more in one strip; a strip among many has clans of one group."""
+    configure(schedule="shuffle", resident=8, seed=3)
+    x = whole(65 * CHUNK * 17, "complex128").reshape(-1, 17)
+    for options in ({}, {"reverse": True}, {"exclusive": True}):
+        got = scan(x, axis=0, **options, backend="sim", variant="v3")
+        np.testing.assert_array_equal(got, ref.scan(x, axis=0, **options))
+    x = whole(17 * CHUNK * 32 * 16, "complex128").reshape(-1, 32 * 16)
+    got = scan(x, axis=0, backend="sim", variant="v3")
+    np.testing.assert_array_equal(got, np.cumsum(x, 0))
+
+
+@pytest.mark.parametrize("cols", [1, 2, 3, 5, 7, 8, 31, 32, 100, 511, 513, 2047, 2049])
+def test_short_rows_share_a_tile(cols: int) -> None:
+    """Rows of v3 that begin anywhere in a pack, in every direction."""
+    rows = min(300, 6000 // cols + 2)
+    for dtype in ("float32", "int8", "float16"):
+        x = whole(rows * cols, dtype).reshape(rows, cols)
+        for options in ({}, {"reverse": True}, {"exclusive": True}):
+            got = scan(x, axis=1, **options, backend="sim", variant="v3")
+            np.testing.assert_array_equal(got, ref.scan(x, axis=1, **options))
+        got = scan(x[:, ::-1], "max", axis=1, backend="sim", variant="v3")
+        np.testing.assert_array_equal(got, np.maximum.accumulate(x[:, ::-1], 1))
+        got = scan(x.T, "min", axis=0, backend="sim", variant="v3")
+        np.testing.assert_array_equal(got, np.minimum.accumulate(x.T, 0))
+
+
+# ---- tiles that wait ----
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_pinned_look_back_by_timing(dtype: str, configure: Callable[..., Any]) -> None:
+    """Ordinary look-back groups a prefix by what is ready; the bits change with it."""
+    rng = np.random.default_rng(2)
+    row = rng.standard_normal(34 * 4096).astype(dtype)
+    columns = rng.standard_normal((20 * 128, 8)).astype(dtype)
+    orders = [{"schedule": "ascending", "resident": 1}, {"schedule": "descending"}]
+    orders += [{"schedule": "shuffle", "resident": 8, "seed": s} for s in range(4)]
+    orders += [{"schedule": "preempt", "resident": 8, "seed": s} for s in range(2)]
+    for x, axis in ((row, 0), (columns, 0)):
+        bits = set()
+        for order in orders:
+            configure(**order)
+            bits.add(scan(x, axis=axis, backend="sim", variant="v3").tobytes())
+        assert len(bits) == 1
+
+
+def test_blocks_one_after_the_other_do_not_wait_forever(configure: Callable[..., Any]) -> None:
+    """A tile waits for tiles of lower tickets alone: with one resident block, too."""
+    x = whole(40 * 4096)
+    for schedule in ("ascending", "descending", "shuffle"):
+        configure(schedule=schedule, resident=1, seed=7)
+        np.testing.assert_array_equal(scan(x, backend="sim", variant="v3"), np.cumsum(x))
+
+
+# ---- the simulator's checks and counts ----
+
+
+@each_rung
+@pytest.mark.parametrize("schedule", ["ascending", "descending", "shuffle", "preempt"])
+def test_rung_passes_every_check(
+    rung: str, schedule: str, configure: Callable[..., Any]
+) -> None:
+    configure(checks=True, schedule=schedule)
+    for n in (1, 33, 1025, 8195):
+        x = whole(n)
+        np.testing.assert_array_equal(scan(x, backend="sim", variant=rung), np.cumsum(x))
+    x = whole(300 * 5).reshape(300, 5)
+    for axis in (0, 1):
+        got = scan(x, "max", axis, True, True, backend="sim", variant=rung)
+        np.testing.assert_array_equal(got, ref.scan(x, "max", axis, True, True))
+    x = whole(2100 * 9, "complex128").reshape(2100, 9)
+    got = scan(x, axis=0, backend="sim", variant=rung)
+    np.testing.assert_array_equal(got, np.cumsum(x, 0))
+
+
+@each_rung
+@pytest.mark.parametrize("checks", [False, True])
+def test_every_step_of_a_call_fails_in_turn(
+    rung: str, checks: bool, configure: Callable[..., Any]
+) -> None:
+    x = whole(10_000)
+    before = None
+    for step in range(200):
+        configure(checks=checks, fail_after=step)
+        before = before or _core._sim_state()["allocations"]
+        try:
+            got = scan(x, variant=rung, backend="sim")
+        except (gpuopt.OutOfMemoryError, gpuopt.CudaError):
+            assert _core._sim_state()["allocations"] == before, f"leak at step {step}"
+            configure(fail_after=-1)
+            np.testing.assert_array_equal(scan(x, variant=rung, backend="sim"), np.cumsum(x))
+            continue
+        break
+    assert 3 <= step < 199
+    np.testing.assert_array_equal(got, np.cumsum(x))
+    assert _core._sim_state()["allocations"] == before
+
+
+PROFILES = {
+    # shared requests, wavefronts; global requests, sectors; of every kernel
+    "v0": [(5760, 5760, 576, 2112), (91, 181, 4, 32), (0, 0, 768, 2304)],
+    "v1": [(3264, 3264, 544, 2080), (90, 179, 2, 16), (0, 0, 768, 2304)],
+    "v2": [(208, 208, 272, 1040), (90, 178, 2, 8), (160, 160, 576, 2112)],
+    "v3": [(0, 0, 1, 2), (180, 180, 128, 2048)],
+}  # fmt: skip
+
+
+def test_profile_of_the_ladder() -> None:
+    """Golden counts of 8,192 float32: two tiles of v3."""
+    x = whole(8192)
+    table = profile("scan", x)
+    assert all(kernel.races == 0 for kernel in table)
+    seen = {
+        rung: [
+            (k.shared_requests, k.shared_wavefronts, k.global_requests, k.global_sectors)
+            for k in table[rung]
+        ]
+        for rung in RUNGS
+    }
+    assert seen == PROFILES
+    assert table["v1"][0].conflict_ways == 1, "the padding keeps lanes apart"

@@ -288,7 +288,8 @@ struct rung_v2 {
  *        read across, a pack of neighbours per thread.  A row of one tile waits for
  *        nothing.
  * Cost:  reads x once, writes out once: 8 bytes per element of 4; 8 bytes of status per
- *        tile (rows), per 128 elements (columns of 4 bytes), cleared before.
+ *        tile (rows), per 128 elements (columns of 4 bytes), cleared before.  A view
+ *        that lies otherwise than out is copied first.
  * Left:  a block that waits holds its registers: nothing of the next tile is loaded
  *        meanwhile.
  */
@@ -394,14 +395,15 @@ lead_of(const Out *first, int64_t step)
 }
 
 /*
- * Rows.  SEGMENTED: tile `id` is `together` whole rows, whose elements follow each
- * other in memory if `flat`.  Else it is tile id % across of row id / across.
+ * Rows, whose elements and results are neighbours in memory.  SEGMENTED: tile `id` is
+ * `together` whole rows that follow each other.  Else it is tile id % across of row
+ * id / across.
  */
 template <typename Op, bool SEGMENTED>
 __global__ void
-__launch_bounds__(THREADS, sizeof(typename Op::Acc) == 4 && !SEGMENTED ? 5 : 3)
+__launch_bounds__(THREADS, sizeof(typename Op::Acc) == 4 ? 4 : 3)
     scan_v3_rows(Op op, scan_view<typename Op::Out> a, int64_t across, int together,
-                 bool flat, int64_t first, scan_board board)
+                 int64_t first, scan_board board)
 {
     using Acc = typename Op::Acc;
     using Raw = typename Op::Raw;
@@ -415,35 +417,28 @@ __launch_bounds__(THREADS, sizeof(typename Op::Acc) == 4 && !SEGMENTED ? 5 : 3)
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const bool waits = !SEGMENTED && across > 1;
 
-    /* Where am I: elements [0, n) from x and out on, the tile's packs from `begin` on. */
+    /* Where am I: elements [0, n) from x and out on, the thread's packs from `begin`. */
     const int64_t id = waits ? take_tile(board.next, ticket) : first + blockIdx.x;
     const int64_t row = SEGMENTED ? id * together : id / across;
     const int64_t t = SEGMENTED ? 0 : id % across;
     const int64_t rows = a.rows - row < together ? a.rows - row : together;
     const int64_t n = SEGMENTED ? rows * a.cols : a.cols;
     const row_offset at = offset_of(a, row);
-    const int lead = SEGMENTED && !flat ? 0 : lead_of<VEC>(a.out + at.out, a.step);
+    const int lead = lead_of<VEC>(a.out + at.out, a.step);
     const int64_t begin =
         t * (THREADS * PACKS * VEC) - lead + (warp * (PACKS * WARP) + lane) * VEC;
-    const bool lines = !SEGMENTED || flat;
-    const bool back = a.stride < 0;
-    const bool out_packs = lines && (a.step == 1 || a.step == -1);
+    const bool back = a.stride < 0, turned = a.step < 0;
     const uintptr_t lowest =
         reinterpret_cast<uintptr_t>(a.x) +
         (at.x + (back ? lead - (VEC - 1) : -lead)) * static_cast<int64_t>(op.bytes());
-    const bool x_packs =
-        lines && (a.stride == 1 || a.stride == -1) && lowest % (VEC * op.bytes()) == 0;
-    const auto x_index = [&](int64_t f) {
-        return lines ? at.x + f * a.stride
-                     : offset_of(a, row + f / a.cols).x + f % a.cols * a.stride;
-    };
+    const bool packed = lowest % (VEC * op.bytes()) == 0;
 
     /* Load. */
     Raw raw[PACKS][VEC];
 #pragma unroll
     for (int j = 0; j < PACKS; j++) {
         const int64_t f = begin + j * (WARP * VEC);
-        if (x_packs && f >= 0 && f + VEC <= n) {
+        if (packed && f >= 0 && f + VEC <= n) {
             op.read_pack(a.x, at.x + (back ? -f - (VEC - 1) : f), raw[j]);
             if (back) {
                 turn_round(raw[j]);
@@ -453,7 +448,8 @@ __launch_bounds__(THREADS, sizeof(typename Op::Acc) == 4 && !SEGMENTED ? 5 : 3)
 #pragma unroll
             for (int i = 0; i < VEC; i++) {
                 const bool inside = f + i >= 0 && f + i < n;
-                raw[j][i] = inside ? op.read(a.x, x_index(f + i)) : op.nothing();
+                raw[j][i] = inside ? op.read(a.x, at.x + (back ? -f - i : f + i))
+                                   : op.nothing();
             }
         }
     }
@@ -525,21 +521,17 @@ __launch_bounds__(THREADS, sizeof(typename Op::Acc) == 4 && !SEGMENTED ? 5 : 3)
             result[i] = op.finish(a.exclusive ? v : next);
             v = next;
         }
-        if (out_packs && f >= 0 && f + VEC <= n) {
-            if (a.step < 0) {
+        if (f >= 0 && f + VEC <= n) {
+            if (turned) {
                 turn_round(result);
             }
-            store_together(a.out + at.out + (a.step < 0 ? -f - (VEC - 1) : f), result);
+            store_together(a.out + at.out + (turned ? -f - (VEC - 1) : f), result);
         }
         else {
 #pragma unroll
             for (int i = 0; i < VEC; i++) {
                 if (f + i >= 0 && f + i < n) {
-                    const int64_t k = f + i;
-                    const int64_t o = lines ? at.out + k * a.step
-                                            : offset_of(a, row + k / a.cols).out +
-                                                  k % a.cols * a.step;
-                    a.out[o] = result[i];
+                    a.out[at.out + (turned ? -f - i : f + i)] = result[i];
                 }
             }
         }
@@ -553,6 +545,10 @@ __launch_bounds__(THREADS, sizeof(typename Op::Acc) == 4 && !SEGMENTED ? 5 : 3)
  * Groups have `fan` chunks and clans `fan_of_groups` groups.
  */
 constexpr int DEPTH = 16, COLUMN_FAN = 8;
+
+/* Small types take 4 columns, not 16 bytes of them: each costs registers. */
+template <typename Op>
+constexpr int column_pack = Op::VEC < 4 ? Op::VEC : 4;
 
 /* What comes before chunk t of one column; `total` is that of the chunk. */
 template <typename Op>
@@ -578,19 +574,24 @@ look_up(const scan_board &board, int64_t strips, int64_t strip, int64_t chunks,
     uint64_t *clan = board.clan + (strip * clans + c) * part_step + column;
 
     publish(tile + in_group * tile_step, columns, total);
-    sighting<Acc> seen[COLUMN_FAN - 1];
-#pragma unroll
-    for (int i = 0; i < COLUMN_FAN - 1; i++) {
-        if (i < in_group) {
-            seen[i] = look<Acc>(tile + i * tile_step, columns);
-        }
-    }
+    constexpr int AHEAD = 8 / WORDS<Acc> - 1; /* reads in flight */
     Part mine = Fold::identity();
+#pragma unroll 1
+    for (int begin = 0; begin < in_group; begin += AHEAD) {
+        sighting<Acc> seen[AHEAD];
 #pragma unroll
-    for (int i = 0; i < COLUMN_FAN - 1; i++) {
-        if (i < in_group) {
-            const Acc v = wait_for(seen[i], tile + i * tile_step, columns);
-            mine = Fold::combine(mine, Op::widen(v));
+        for (int i = 0; i < AHEAD; i++) {
+            if (begin + i < in_group) {
+                seen[i] = look<Acc>(tile + (begin + i) * tile_step, columns);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            if (begin + i < in_group) {
+                const Acc v =
+                    wait_for(seen[i], tile + (begin + i) * tile_step, columns);
+                mine = Fold::combine(mine, Op::widen(v));
+            }
         }
     }
     const bool last_of_group = in_group == COLUMN_FAN - 1;
@@ -619,7 +620,7 @@ __launch_bounds__(THREADS, 2)
     using Raw = typename Op::Raw;
     using Out = typename Op::Out;
     using Fold = typename Op::Fold;
-    constexpr int VEC = Op::VEC;
+    constexpr int VEC = column_pack<Op>;
     GPO_SHARED(Acc, totals, [WARPS][WARP * VEC]);
     GPO_SHARED(Acc, carried, [WARP * VEC]);
     GPO_SHARED(unsigned, ticket, [1]);
@@ -715,70 +716,159 @@ __launch_bounds__(THREADS, 2)
     }
 }
 
+/*
+ * x in the order of out, for a view whose neighbours along the axis and across it are
+ * none in memory.
+ */
+template <typename T>
+__global__ void
+scan_v3_pack(scan_view<T> a)
+{
+    const int64_t all = a.rows * a.cols, step = static_cast<int64_t>(gridDim.x) * BLOCK;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < all;
+         i += step) {
+        const row_offset at = offset_of(a, i / a.cols);
+        const int64_t k = i % a.cols;
+        a.out[at.out + k * a.step] = static_cast<const T *>(a.x)[at.x + k * a.stride];
+    }
+}
+
+template <typename T>
+struct packing {
+    using Out = T;
+
+    static int bytes()
+    {
+        return sizeof(T);
+    }
+};
+
 struct rung_v3 {
     template <typename Op>
     static gpo_status run(gpo_call *call, const scan_plan &plan, const Op &op)
     {
-        return for_each_view(plan, op, [&](const scan_view<typename Op::Out> &a) {
-            const int last = a.ndim - 1;
-            const bool across = plan.inner > 1 && plan.inner_ndim == 1 &&
-                                a.x_strides[last] == 1 && a.cols > 1;
-            return across ? columns(call, a, op, plan.inner) : rows(call, a, op);
+        scan_plan p = plan;
+        const gpo_status status = is_in_order<Op>(plan) ? GPO_OK : pack(call, op, &p);
+        if (status) {
+            return status;
+        }
+        return for_each_view(p, op, [&](const scan_view<typename Op::Out> &a) {
+            return p.inner > 1 ? columns(call, a, op, p.inner) : rows(call, a, op);
         });
     }
 
   private:
-    template <typename Out>
-    static bool is_flat(const scan_view<Out> &a)
+    template <typename Op>
+    static constexpr int64_t TILE = THREADS *PACKS *Op::VEC;
+
+    /* Short rows share a tile, if they follow each other. */
+    template <typename Op>
+    static bool are_short(int64_t rows, int64_t cols)
     {
-        const int64_t sign = a.step;
-        return (sign == 1 || sign == -1) && a.stride == sign && a.ndim == 1 &&
-               a.x_strides[0] == a.cols;
+        return rows > 1 && 2 * cols <= TILE<Op> - (Op::VEC - 1);
     }
 
-    /* A reversed scan of rows that follow each other begins with the last row. */
     template <typename Op>
-    static void turn_rows(const Op &op, scan_view<typename Op::Out> *a)
+    static bool is_in_order(const scan_plan &plan)
     {
-        const int64_t last = (a->rows - 1) * a->cols;
-        a->x = static_cast<const char *>(a->x) + last * op.bytes();
-        a->out += last;
-        a->x_strides[0] = -a->cols;
-        a->out_strides[0] = -a->cols;
+        const scan_axes &kept = plan.kept;
+        if (plan.inner > 1) {
+            return plan.inner_ndim == 1 && kept.strides[kept.ndim - 1] == 1;
+        }
+        if (are_short<Op>(plan.rows, plan.cols)) {
+            return plan.stride == plan.step && kept.ndim == 1 &&
+                   kept.strides[0] == plan.cols;
+        }
+        return plan.stride == 1 || plan.stride == -1;
+    }
+
+    template <typename T>
+    static gpo_status pack_as(gpo_call *call, const scan_plan &from)
+    {
+        return for_each_view(from, packing<T>(), [&](const scan_view<T> &a) {
+            const int64_t most = static_cast<int64_t>(gpo_processors(call)) * 16;
+            const int64_t blocks = ceil_div(a.rows * a.cols, BLOCK);
+            const dim3 grid(blocks < most ? blocks : most);
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (scan_v3_pack<T>), a);
+        });
+    }
+
+    /* Makes the plan that of a copy of x which lies as out does. */
+    template <typename Op>
+    static gpo_status pack(gpo_call *call, const Op &op, scan_plan *plan)
+    {
+        void *memory = nullptr;
+        gpo_status status =
+            gpo_scratch(call, plan->rows * plan->cols * op.bytes(), &memory);
+        if (status) {
+            return status;
+        }
+        scan_plan from = *plan;
+        const int64_t last = plan->reverse ? (plan->cols - 1) * plan->inner : 0;
+        from.out = static_cast<char *>(memory) + last * op.bytes();
+        switch (op.bytes()) {
+            case 1:
+                status = pack_as<uint8_t>(call, from);
+                break;
+            case 2:
+                status = pack_as<uint16_t>(call, from);
+                break;
+            case 4:
+                status = pack_as<uint32_t>(call, from);
+                break;
+            case 8:
+                status = pack_as<uint64_t>(call, from);
+                break;
+            default:
+                status = pack_as<uint4>(call, from);
+                break;
+        }
+        const int64_t outer = plan->rows / plan->inner;
+        scan_axes &kept = plan->kept;
+        kept.ndim = 0;
+        if (outer > 1) {
+            kept.shape[kept.ndim] = outer;
+            kept.strides[kept.ndim++] = plan->cols * plan->inner;
+        }
+        if (plan->inner > 1) {
+            kept.shape[kept.ndim] = plan->inner;
+            kept.strides[kept.ndim++] = 1;
+        }
+        plan->inner_ndim = plan->inner > 1;
+        plan->stride = plan->step;
+        plan->x = from.out;
+        return status;
     }
 
     template <typename Op>
     static gpo_status rows(gpo_call *call, scan_view<typename Op::Out> a, const Op &op)
     {
-        using Out = typename Op::Out;
-        constexpr int64_t TILE = THREADS * PACKS * Op::VEC;
-        const bool flat = a.rows > 1 && is_flat(a);
+        constexpr int64_t SPARE =
+            Op::VEC - 1; /* of a tile, before the first boundary */
+        if (are_short<Op>(a.rows, a.cols)) {
+            if (a.step < 0) { /* the walk begins with the last row */
+                const int64_t last = (a.rows - 1) * a.cols;
+                a.x = static_cast<const char *>(a.x) + last * op.bytes();
+                a.out += last;
+                a.x_strides[0] = -a.cols;
+                a.out_strides[0] = -a.cols;
+            }
+            const int64_t together = (TILE<Op> - SPARE) / a.cols;
+            return launch_rows<Op, true>(call, a, op, ceil_div(a.rows, together), 1,
+                                         static_cast<int>(together));
+        }
         bool aligned = reinterpret_cast<uintptr_t>(a.out + (a.step < 0)) % 16 == 0;
         for (int d = 0; d < a.ndim; d++) {
             aligned = aligned && a.out_strides[d] % Op::VEC == 0;
         }
-        aligned = aligned || (a.step != 1 && a.step != -1);
-        const int64_t room = aligned ? TILE : TILE - (Op::VEC - 1);
-        if (a.rows > 1 && 2 * a.cols <= TILE - (Op::VEC - 1)) {
-            if (flat && a.step < 0) {
-                turn_rows(op, &a);
-            }
-            /* Whole packs, where they can be: then every tile is aligned like the
-             * first. */
-            const int64_t together = (TILE - (Op::VEC - 1)) / a.cols;
-            return launch_rows<Op, true>(call, a, op, ceil_div(a.rows, together), 1,
-                                         static_cast<int>(together), flat);
-        }
-        const int64_t across =
-            a.cols <= room ? 1 : ceil_div(a.cols + (aligned ? 0 : Op::VEC - 1), TILE);
-        static_assert(sizeof(Out) * Op::VEC == 16, "stores of 16 bytes");
-        return launch_rows<Op, false>(call, a, op, a.rows * across, across, 1, false);
+        const int64_t across = ceil_div(a.cols + (aligned ? 0 : SPARE), TILE<Op>);
+        return launch_rows<Op, false>(call, a, op, a.rows * across, across, 1);
     }
 
     template <typename Op, bool SEGMENTED>
     static gpo_status launch_rows(gpo_call *call, const scan_view<typename Op::Out> &a,
                                   const Op &op, int64_t tiles, int64_t across,
-                                  int together, bool flat)
+                                  int together)
     {
         scan_board board = {};
         gpo_status status = GPO_OK;
@@ -790,7 +880,7 @@ struct rung_v3 {
         for (int64_t first = 0; !status && first < tiles; first += MAX_GRID_X) {
             const dim3 grid(tiles - first < MAX_GRID_X ? tiles - first : MAX_GRID_X);
             status = GPO_LAUNCH(call, grid, THREADS, 0, (scan_v3_rows<Op, SEGMENTED>),
-                                op, a, across, together, flat, first, board);
+                                op, a, across, together, first, board);
         }
         return status;
     }
@@ -799,12 +889,14 @@ struct rung_v3 {
     static gpo_status columns(gpo_call *call, const scan_view<typename Op::Out> &a,
                               const Op &op, int64_t width)
     {
-        constexpr int VEC = Op::VEC;
+        constexpr int VEC = column_pack<Op>;
         constexpr int64_t MANY_STRIPS = 16; /* whose chains run side by side */
         const int64_t x_bytes = static_cast<int64_t>(VEC) * op.bytes();
-        bool packed = reinterpret_cast<uintptr_t>(a.x) % x_bytes == 0 &&
-                      reinterpret_cast<uintptr_t>(a.out) % 16 == 0 &&
-                      a.stride % VEC == 0 && a.step % VEC == 0;
+        bool packed =
+            reinterpret_cast<uintptr_t>(a.x) % x_bytes == 0 &&
+            reinterpret_cast<uintptr_t>(a.out) % (VEC * sizeof(typename Op::Out)) ==
+                0 &&
+            a.stride % VEC == 0 && a.step % VEC == 0;
         for (int d = 0; d < a.ndim - 1; d++) {
             packed = packed && a.x_strides[d] % VEC == 0 && a.out_strides[d] % VEC == 0;
         }

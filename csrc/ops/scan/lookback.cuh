@@ -20,6 +20,27 @@ constexpr uint64_t READY = static_cast<uint64_t>(1) << 32;
 template <typename V>
 constexpr int WORDS = sizeof(V) / 4;
 
+/* An aligned word is read and written whole; nothing else is ordered by it. */
+__device__ __forceinline__ void
+store_word(uint64_t *at, uint64_t word)
+{
+#ifdef __CUDACC__
+    *static_cast<volatile uint64_t *>(at) = word;
+#else
+    gpo_sim::atomic_store_release(at, word);
+#endif
+}
+
+__device__ __forceinline__ uint64_t
+load_word(const uint64_t *at)
+{
+#ifdef __CUDACC__
+    return *static_cast<const volatile uint64_t *>(at);
+#else
+    return gpo_sim::atomic_load(at);
+#endif
+}
+
 /* What one read saw of a value that may not be there yet. */
 template <typename V>
 struct sighting {
@@ -57,7 +78,7 @@ publish(uint64_t *at, int64_t step, V v)
     memcpy(data, static_cast<const void *>(&v), sizeof(V));
 #pragma unroll
     for (int k = 0; k < WORDS<V>; k++) {
-        *static_cast<volatile uint64_t *>(at + k * step) = READY | data[k];
+        store_word(at + k * step, READY | data[k]);
     }
 }
 
@@ -68,7 +89,7 @@ look(const uint64_t *at, int64_t step)
     sighting<V> seen;
 #pragma unroll
     for (int k = 0; k < WORDS<V>; k++) {
-        seen.word[k] = *static_cast<const volatile uint64_t *>(at + k * step);
+        seen.word[k] = load_word(at + k * step);
     }
     return seen;
 }

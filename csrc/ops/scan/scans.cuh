@@ -4,7 +4,7 @@
  *
  * A scan `op` of type Op has
  *   Raw    what a thread holds of an element; op.read(x, i) of element i, and
- *          op.read_pack(x, i, raw) of the VEC elements that make 16 bytes of x or out
+ *          op.read_pack(x, i, raw) of neighbours, VEC of which make 16 bytes of out
  *   Acc    what a tile works in: identity(), op.lift(raw), combine(a, b)
  *   Part   what tiles exchange, wider than Acc for floats: widen(acc), narrow(part)
  *   Out    the element type of the result: op.finish(acc)
@@ -71,15 +71,18 @@ load_together(const void *p, T (&v)[N])
     }
 }
 
-/* 16 bytes that this kernel does not read again. */
+/* The same for a result that nobody reads soon. */
 template <int N, typename T>
 __device__ __forceinline__ void
 store_together(void *p, const T (&v)[N])
 {
-    static_assert(N * sizeof(T) == 16, "one store");
-    uint4 bits;
-    memcpy(static_cast<void *>(&bits), static_cast<const void *>(v), 16);
-    __stcs(static_cast<uint4 *>(p), bits);
+    constexpr int BYTES = N * sizeof(T);
+    using Bits = std::conditional_t<
+        BYTES == 16, uint4,
+        std::conditional_t<BYTES == 8, uint2, unsigned_of<BYTES % 8>>>;
+    Bits bits;
+    memcpy(static_cast<void *>(&bits), static_cast<const void *>(v), BYTES);
+    __stcs(static_cast<Bits *>(p), bits);
 }
 
 /* ---- sum, prod ---- */
@@ -132,8 +135,9 @@ struct scan_total {
         return static_cast<const T *>(x)[i];
     }
 
+    template <int N>
     __device__ __forceinline__ void read_pack(const void *x, int64_t i,
-                                              Raw (&v)[VEC]) const
+                                              Raw (&v)[N]) const
     {
         load_together(static_cast<const T *>(x) + i, v);
     }
@@ -325,8 +329,9 @@ struct scan_extreme {
         return static_cast<const T *>(x)[i];
     }
 
+    template <int N>
     __device__ __forceinline__ void read_pack(const void *x, int64_t i,
-                                              Raw (&v)[VEC]) const
+                                              Raw (&v)[N]) const
     {
         load_together(static_cast<const T *>(x) + i, v);
     }
