@@ -48,6 +48,7 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any] | None:
     function = getattr(library(), name)
     return lambda: function(x, axis=axis)
 
+
 def scatter_add(values: Any, index: Any, size: int, mode: str) -> Callable[[], Any]:
     """Call cupy.bincount with weights, or cupyx.scatter_add for 64-bit floats."""
     cupy = library()

@@ -36,6 +36,7 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
     accumulate = SCANS[op].accumulate
     return lambda: accumulate(x, axis=axis)
 
+
 def scatter_add(values: Any, index: Any, size: int, mode: str) -> Callable[[], Any]:
     """Call np.bincount with weights, or np.add.at where it would not be exact."""
     if values.dtype.kind != "f":

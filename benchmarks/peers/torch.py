@@ -44,6 +44,7 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
         return lambda: function(x, dim=axis).values
     return lambda: function(x, dim=axis)
 
+
 def scatter_add(values: Any, index: Any, size: int, mode: str) -> Callable[[], Any]:
     """Call index_add_ on a fresh tensor of zeros."""
     torch = library()

@@ -26,7 +26,17 @@ from cases import (
 )
 from gpuopt import ref
 
-INDEX_DTYPES = ("int64", "int32", "int64", "uint64", "int8", "uint32", "int16", "uint8", "uint16")
+INDEX_DTYPES = (
+    "int64",
+    "int32",
+    "int64",
+    "uint64",
+    "int8",
+    "uint32",
+    "int16",
+    "uint8",
+    "uint16",
+)
 
 # Lengths of the result: nothing to tile, a table edge, more than one tile of v3.
 _PLACES = (1, 2, 31, 33, 100, 127, 1000, 1537)

@@ -3,8 +3,8 @@
  * pieces, one chunk, the whole job, the variants, choose.  What an element is stands in
  * elements.h, the inner loops in cpu.inc.
  *
- * Elements are taken in pieces that stay in the first cache: indices become places and
- * values become the type of their sum in loops of vectors, then a plain loop adds.  Each
+ * Elements are taken in pieces that stay in the first cache: values become the type of
+ * their sum in a loop of vectors, then a plain loop looks at each index and adds.  Each
  * chunk of fixed size has tables of its own, which meet in order: neither the number of
  * threads nor the instruction set changes a bit.
  */
@@ -24,13 +24,15 @@ enum {
     STRIP = 512, /* places combined at a time */
 };
 
+typedef int64_t (*add_loop)(void *tables, int64_t size, int ways, int64_t shift,
+                            const void *index, const void *v, int64_t n);
+
 typedef struct loops {
     int64_t (*locate[GPO_NDTYPES])(const void *index, int64_t n, int64_t size,
                                    scatter_add_mode mode, int64_t *to);
     void (*widen[GPO_NDTYPES])(const void *x, int64_t n, void *to);
     void (*narrow[GPO_NDTYPES])(const void *v, int64_t n, void *to);
-    void (*scatter[GPO_NDTYPES])(void *tables, int64_t size, int ways,
-                                 const int64_t *at, const void *v, int64_t n);
+    add_loop add[GPO_NDTYPES], add_narrow[GPO_NDTYPES]; /* index of 64 and 32 bits */
     void (*fold[GPO_NDTYPES])(void *a, const void *b, int64_t n); /* a[k] += b[k] */
 } loops;
 
@@ -166,26 +168,34 @@ fill_chunk(void *context, int64_t i)
     char *tables = table_of(j, i);
     memset(tables, 0, (size_t)(j->ways * j->plan.size * j->sum_bytes));
 
-    _Alignas(64) int64_t at[PIECE];
+    const int64_t size = j->plan.size;
+    const bool negative = j->plan.mode == SCATTER_ADD_RAISE && !j->plan.is_unsigned;
+    const int64_t shift = negative ? size : 0;
+    const add_loop add = index == GPO_I32 ? f->add_narrow[j->sum] : f->add[j->sum];
+
+    _Alignas(64) int64_t at[PIECE], indices[PIECE];
     _Alignas(64) char pack[PIECE * sizeof(gpo_c128)];
     _Alignas(64) gpo_c128 wide[PIECE];
     int64_t k = 0;
     while (k < n) {
         const int64_t m = n - k < PIECE ? n - k : PIECE;
-        const void *places = take(&j->index, first + k, m, pack);
-        const int64_t held =
-            f->locate[index](places, m, j->plan.size, j->plan.mode, at);
-        if (held < m) {
-            k += held;
-            break;
-        }
-        const void *v = take(&j->values, first + k, m, pack);
+        const char *places = take(&j->index, first + k, m, (char *)indices);
+        const char *v = take(&j->values, first + k, m, pack);
         if (!same) {
             f->widen[from](v, m, wide);
-            v = wide;
+            v = (const char *)wide;
         }
-        f->scatter[j->sum](tables, j->plan.size, j->ways, at, v, m);
-        k += m;
+        const int64_t done = add(tables, size, j->ways, shift, places, v, m);
+        k += done;
+        if (done < m) { /* some are outside: what 'wrap' and 'clip' make of them */
+            const int64_t held = f->locate[index](places + done * j->index.bytes,
+                                                  m - done, size, j->plan.mode, at);
+            f->add[j->sum](tables, size, j->ways, 0, at, v + done * j->sum_bytes, held);
+            k += held;
+            if (done + held < m) {
+                break;
+            }
+        }
     }
     j->good[i] = k;
 }
@@ -347,7 +357,7 @@ static const gpo_variant variants[] = {
 #undef GPO_DTYPE
                 }},
     [SIMD] = {"simd",
-              "indices and values prepared in vectors, four tables in turn if small",
+              "values widened in vectors, four tables in turn if they are small",
               "",
               "run-to-run",
               {
