@@ -261,10 +261,10 @@ struct v3_plan {
     int64_t load_out[LOADS]; /* the output bits of a group */
 };
 
-/* Sums the reduced bits of packs and lanes away; every lane of a sum has the total. */
+/* Sums the reduced bits of a pack away; what is left are elements without them. */
 template <int VEC, typename V>
 __device__ __forceinline__ void
-sum_lanes(V *sum, unsigned reduced_packs, unsigned reduced_lanes)
+sum_packs(V *sum, unsigned reduced_packs)
 {
 #pragma unroll
     for (int d = VEC / 2; d > 0; d /= 2) {
@@ -277,9 +277,16 @@ sum_lanes(V *sum, unsigned reduced_packs, unsigned reduced_lanes)
             }
         }
     }
+}
+
+/* Sums lane bits away; every lane of a sum has the total. */
+template <int VEC, typename V>
+__device__ __forceinline__ void
+sum_lanes(V *sum, unsigned reduced_packs, unsigned lanes)
+{
 #pragma unroll
     for (int d = 1; d < WARP; d *= 2) {
-        if (reduced_lanes & d) {
+        if (lanes & d) {
 #pragma unroll
             for (int e = 0; e < VEC; e++) {
                 if (!(e & reduced_packs)) {
@@ -393,6 +400,7 @@ __launch_bounds__(BLOCK, (LONG_BLOCKS<Term, PACKED>))
         for (int e = 0; e < VEC; e++) {
             sum[e] = chains[e].value();
         }
+        sum_packs<VEC>(sum, p.reduced_packs);
         sum_lanes<VEC>(sum, p.reduced_packs, p.reduced_lanes);
         if (team > 1) {
 #pragma unroll
@@ -458,10 +466,44 @@ constexpr int GROUPS = (PACKED ? pack<typename Term::T>::SIZE : 1) *
                            ? 8
                            : 4;
 
+/*
+ * One of N groups for each lane: a step over a reduced lane bit hands half of the groups
+ * to the other lane and takes its share of the rest, N - 1 shuffles instead of
+ * N * log2(N).  Gives this lane's group, whose sum is then sum[0]; takes the bits used
+ * from *left.
+ */
+template <int N, int VEC, typename V>
+__device__ __forceinline__ int
+share_out(V (*sum)[VEC], unsigned lane, unsigned reduced_packs, unsigned *left)
+{
+    if constexpr (N == 1) {
+        return 0;
+    }
+    else {
+        const unsigned d = *left & (~*left + 1);
+        const bool upper = lane & d;
+        *left ^= d;
+#pragma unroll
+        for (int g = 0; g < N / 2; g++) {
+#pragma unroll
+            for (int e = 0; e < VEC; e++) {
+                if (!(e & reduced_packs)) {
+                    const V mine = upper ? sum[g + N / 2][e] : sum[g][e];
+                    const V other = upper ? sum[g][e] : sum[g + N / 2][e];
+                    sum[g][e] = mine + __shfl_xor_sync(ALL_LANES, other, d);
+                }
+            }
+        }
+        return (upper ? N / 2 : 0) +
+               share_out<N / 2, VEC>(sum, lane, reduced_packs, left);
+    }
+}
+
 /* The loop has 4 turns at most: a warp per group of tiles. */
 template <typename Term, bool PACKED>
 __global__ void
-__launch_bounds__(BLOCK) partition_reduce_v3_short_loops(v3_plan<Term> p)
+__launch_bounds__(BLOCK, BLOCKS_PER_PROCESSOR - 1)
+    partition_reduce_v3_short_loops(v3_plan<Term> p)
 {
     using T = typename Term::T;
     using Acc = typename Term::Acc;
@@ -507,34 +549,33 @@ __launch_bounds__(BLOCK) partition_reduce_v3_short_loops(v3_plan<Term> p)
             }
         }
     }
+    const int ranks = 1 << __popc(p.reduced_lanes);
 #pragma unroll
     for (int g = 0; g < ALL; g++) {
-        sum_lanes<VEC>(sum[g], p.reduced_packs, p.reduced_lanes);
+        sum_packs<VEC>(sum[g], p.reduced_packs);
     }
-
-    /* All lanes of an output know it: group g is written by the lanes of rank g. */
-    const int ranks = 1 << __popc(p.reduced_lanes);
     if (ranks >= ALL) {
-        int64_t to = o | p.load_out[0];
+        unsigned left = p.reduced_lanes;
+        const int mine = share_out<ALL, VEC>(sum, lane, p.reduced_packs, &left);
+        sum_lanes<VEC>(sum[0], p.reduced_packs, left);
+        int64_t to = o;
 #pragma unroll
-        for (int g = 1; g < ALL; g++) {
-            to = rank == g ? o | p.load_out[g] : to;
+        for (int g = 1; g < ALL; g *= 2) {
+            to |= mine & g ? p.load_out[g] : 0;
         }
+        if (active && mine < p.groups && !(lane & left)) {
 #pragma unroll
-        for (int e = 0; e < VEC; e++) {
-            Acc mine = sum[0][e];
-#pragma unroll
-            for (int g = 1; g < ALL; g++) {
-                mine = rank == g ? sum[g][e] : mine;
-            }
-            if (active && rank < p.groups && !(e & p.reduced_packs)) {
-                p.out[to | p.pack_out[e]] = result_of<Term>(mine);
+            for (int e = 0; e < VEC; e++) {
+                if (!(e & p.reduced_packs)) {
+                    p.out[to | p.pack_out[e]] = result_of<Term>(sum[0][e]);
+                }
             }
         }
         return;
     }
 #pragma unroll
-    for (int g = 0; g < ALL; g++) {
+    for (int g = 0; g < ALL; g++) { /* written by the lanes of rank g */
+        sum_lanes<VEC>(sum[g], p.reduced_packs, p.reduced_lanes);
         if (active && g < p.groups && (g & (ranks - 1)) == rank) {
 #pragma unroll
             for (int e = 0; e < VEC; e++) {
