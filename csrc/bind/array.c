@@ -138,6 +138,13 @@ gpo_dtype_from_object(PyObject *object, const char *function)
 
 /* ---- wrap ---- */
 
+/* Kernels load an element whole: NumPy lets a complex number lie on half its size. */
+static bool
+on_boundary(PyArrayObject *source, gpo_dtype dtype)
+{
+    return (uintptr_t)PyArray_DATA(source) % (uintptr_t)gpo_dtypes[dtype].bytes == 0;
+}
+
 /* Strides in elements; false if one is not a whole number of elements. */
 static bool
 fill_view(PyArrayObject *source, gpo_dtype dtype, gpo_array *array)
@@ -185,7 +192,7 @@ gpo_array_wrap(PyObject *object, const char *argument, gpo_array *array,
         return false;
     }
     if (!PyArray_ISALIGNED(source) || !PyArray_ISNOTSWAPPED(source) ||
-        !fill_view(source, dtype, array)) {
+        !on_boundary(source, dtype) || !fill_view(source, dtype, array)) {
         PyArray_Descr *native = PyArray_DescrNewByteorder(descr, NPY_NATIVE);
         PyArrayObject *copy = NULL;
         if (native) {

@@ -256,8 +256,9 @@ read_tensor(const dl_tensor *tensor, const char *argument, gpo_array *array,
             argument, (int)tensor->device.type);
         return false;
     }
-    const size_t align =
-        array->dtype == GPO_C64 || array->dtype == GPO_C128 ? bytes / 2 : bytes;
+    /* Host memory is copied where it must be: see gpo_array_wrap. */
+    const bool halves = array->dtype == GPO_C64 || array->dtype == GPO_C128;
+    const size_t align = foreign->id == GPO_CPU && halves ? bytes / 2 : bytes;
     if (array->size > 0 && (uintptr_t)array->data % align != 0) {
         PyErr_Format(PyExc_ValueError, "%s is not aligned to its dtype", argument);
         return false;
