@@ -125,7 +125,7 @@ struct scan_total {
     using PartFold = total_fold<Part, PROD>;
     static constexpr int VEC = 16 / sizeof(T);
 
-    __device__ __forceinline__ int bytes() const
+    __host__ __device__ int bytes() const
     {
         return sizeof(T);
     }
@@ -194,7 +194,7 @@ struct scan_whole {
     int size;      /* bytes of an element */
     bool truth;    /* bool: any byte but 0 is 1 */
 
-    __device__ __forceinline__ int bytes() const
+    __host__ __device__ int bytes() const
     {
         return size;
     }
@@ -319,7 +319,7 @@ struct scan_extreme {
     float sign;
     bool truth; /* bool: any byte but 0 is 1 */
 
-    __device__ __forceinline__ int bytes() const
+    __host__ __device__ int bytes() const
     {
         return sizeof(T);
     }
