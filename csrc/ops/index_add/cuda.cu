@@ -135,7 +135,7 @@ __launch_bounds__(TABLE_BLOCK)
     index_add_v2_shared(index_add_view<T> a, index_add_table t)
 {
     using Acc = acc_of<T>;
-    constexpr int TABLE_ITEMS = sizeof(Acc) == 8 ? 4 : 8; /* rows in flight */
+    constexpr int TABLE_ITEMS = sizeof(Acc) == 8 ? 3 : 8; /* rows in flight */
     GPO_DYN_SHARED(Acc, table);
     const unsigned unit = blockIdx.x / t.slices;
     const int64_t slice = blockIdx.x - unit * t.slices;
