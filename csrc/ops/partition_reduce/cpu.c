@@ -94,24 +94,25 @@ enum {
     STRIP_BYTES = 512,             /* of a row that `tall` adds at a time */
     LINE = 64,                     /* bytes of a cache line */
     COMBINE = 1024,                /* sums combined in one task */
-    DIRECT_BITS = 2,               /* half a stretch of 4 rows fits the nodes */
-    LEVELS = 6, /* of a chunk's tree: log2(64 / 8) + 1 nodes and the one to come */
+    AHEAD = 4,       /* tiles of few rows between a line's request and its use */
+    DIRECT_BITS = 2, /* half a stretch of 4 rows fits the nodes */
+    LEVELS = 6,      /* of a chunk's tree: log2(64 / 8) + 1 nodes and the one to come */
 };
 
 typedef struct job {
     partition_plan plan;
     const loops *loops;
-    bool packed;                /* elements lie side by side */
-    int low;                    /* bits of the index within a row */
-    int64_t row;                /* 2^low */
-    int64_t sums;               /* left of a row: 2^(kept low bits) */
-    uint64_t kept, reduced;     /* masks of the high bits */
-    int64_t tiles, rows, chunk; /* rows of a tile, and of them in a chunk */
-    int64_t chunks;             /* of a tile */
-    int rows_bits;              /* log2 of the rows of a tile */
-    bool direct;   /* rows lie one after the other and are halved where they lie */
-    int64_t group; /* tiles of a task */
-    char *part;    /* sums, chunks x tiles x sums; NULL if chunks == 1 */
+    bool packed;                  /* elements lie side by side */
+    int low;                      /* bits of the index within a row */
+    int64_t row;                  /* 2^low */
+    int64_t sums;                 /* left of a row: 2^(kept low bits) */
+    uint64_t kept, reduced;       /* masks of the high bits */
+    int64_t tiles, rows, chunk;   /* rows of a tile, and of them in a chunk */
+    int64_t chunks;               /* of a tile */
+    bool direct;                  /* a tile is one row, halved from where it lies */
+    int64_t group;                /* tiles of a task */
+    int64_t flip[PARTITION_BITS]; /* of outputs, from tile to tile: see scalar */
+    char *part;                   /* sums, chunks x tiles x sums; NULL if chunks == 1 */
     int64_t place[MAX_ROW]; /* sum c of a row goes to output place[c] of its tile */
     bool in_order;          /* place[c] == c */
 } job;
@@ -261,12 +262,12 @@ add_rows(const job *j, int64_t first, char (*nodes)[ROW_BYTES], char *pack)
     }
 }
 
-/* Halves the reduced ones of the lowest `bits` bits away, the highest first. */
+/* Halves the reduced low bits of a row away, the highest first; gives what is left. */
 static const char *
-halve_row(const job *j, int bits, const char *row, char *to)
+halve_row(const job *j, const char *row, char *to)
 {
-    int64_t left = (int64_t)1 << bits;
-    for (int b = bits - 1; b >= 0; b--) {
+    int64_t left = j->row;
+    for (int b = j->low - 1; b >= 0; b--) {
         if (j->plan.to[b] < 0) {
             const int64_t w = (int64_t)1 << b;
             left /= 2;
@@ -322,11 +323,11 @@ put(gpo_dtype dtype, const void *sums, int64_t n, const int64_t *place, void *to
     }
 }
 
+/* Sums `first` to first + n of a tile, whose outputs begin at `o`. */
 static void
-put_tile(const job *j, int64_t tile, const void *sums, int64_t first, int64_t n)
+put_tile(const job *j, int64_t o, const void *sums, int64_t first, int64_t n)
 {
     const partition_plan *plan = &j->plan;
-    const int64_t o = output_of(plan, deposit(tile, j->kept));
     char *to = (char *)plan->out + o * gpo_dtypes[plan->out_dtype].bytes;
     if (j->in_order) {
         put(plan->out_dtype, sums, n, NULL,
@@ -348,11 +349,16 @@ sum_chunk(void *context, int64_t i)
     const bool few = j->packed && j->chunk < TALL;
     _Alignas(64) char nodes[LEVELS][ROW_BYTES];
     _Alignas(64) char pack[TALL * MAX_ROW_BYTES];
+    int64_t next = deposit(first, j->kept);
+    int64_t ahead = deposit(first + AHEAD, j->kept);
+    int64_t o = output_of(&j->plan, next);
     for (int64_t tile = first; tile < first + j->group; tile++) {
-        const int64_t at = deposit(tile, j->kept) | down;
+        const int64_t at = next | down;
         const char *row = nodes[0];
-        if (few && tile + 1 < j->tiles) {
-            prefetch_tile(j, deposit(tile + 1, j->kept) | down);
+        next = (int64_t)(((uint64_t)next - j->kept) & j->kept);
+        if (few) {
+            prefetch_tile(j, ahead | down);
+            ahead = (int64_t)(((uint64_t)ahead - j->kept) & j->kept);
         }
         if (j->direct) {
             row = address(j, at);
@@ -360,14 +366,15 @@ sum_chunk(void *context, int64_t i)
         else {
             add_rows(j, at, nodes, pack);
         }
-        row = halve_row(j, j->low + (j->direct ? j->rows_bits : 0), row, nodes[0]);
+        row = halve_row(j, row, nodes[0]);
         if (j->part) {
             const int64_t bytes = j->sums * j->loops->sum_bytes;
             memcpy(j->part + (chunk * j->tiles + tile) * bytes, row, (size_t)bytes);
         }
         else {
-            put_tile(j, tile, row, 0, j->sums);
+            put_tile(j, o, row, 0, j->sums);
         }
+        o ^= j->flip[__builtin_ctzll((unsigned long long)tile + 1)];
     }
 }
 
@@ -389,7 +396,9 @@ combine(void *context, int64_t i)
     for (int64_t c = 0; c < n;) {
         const int64_t at = (first + c) % j->sums;
         const int64_t w = j->sums - at < n - c ? j->sums - at : n - c;
-        put_tile(j, (first + c) / j->sums, part + c * bytes, at, w);
+        const int64_t tile = (first + c) / j->sums;
+        put_tile(j, output_of(&j->plan, deposit(tile, j->kept)), part + c * bytes, at,
+                 w);
         c += w;
     }
 }
@@ -421,7 +430,7 @@ start(job *j, const gpo_call *call, gpo_isa isa)
         !plan->square &&
         (plan->dtype == GPO_I64 || plan->dtype == GPO_F32 || plan->dtype == GPO_F64);
 
-    int kept_low = 0;
+    int kept_low = 0, widest_halved = 0;
     j->in_order = true;
     memset(j->place, 0, sizeof j->place);
     for (int b = 0; b < j->low; b++) {
@@ -434,6 +443,9 @@ start(job *j, const gpo_call *call, gpo_isa isa)
             j->in_order = j->in_order && plan->to[b] == kept_low;
             kept_low++;
         }
+        else {
+            widest_halved = b;
+        }
     }
     j->sums = (int64_t)1 << kept_low;
     j->kept = j->reduced = 0;
@@ -441,11 +453,13 @@ start(job *j, const gpo_call *call, gpo_isa isa)
         *(plan->to[b] < 0 ? &j->reduced : &j->kept) |= (uint64_t)1 << b;
     }
     const int high = plan->n - j->low, kept = plan->k - kept_low;
-    j->rows_bits = high - kept;
-    const uint64_t next = (((uint64_t)1 << j->rows_bits) - 1) << j->low;
-    j->direct = plain && j->packed && j->rows_bits <= DIRECT_BITS && j->reduced == next;
+    for (int b = 0; b <= kept; b++) { /* past the last bit: back to tile 0 */
+        const int64_t ones = (int64_t)(((uint64_t)2 << b) - 1);
+        j->flip[b] = output_of(plan, deposit(ones, j->kept));
+    }
     j->tiles = (int64_t)1 << kept;
     j->rows = (int64_t)1 << (high - kept);
+    j->direct = plain && j->packed && j->rows == 1 && widest_halved < DIRECT_BITS;
     j->chunk = j->rows < CHUNK_ROWS ? j->rows : CHUNK_ROWS;
     j->chunks = j->rows / j->chunk;
     const int64_t most = CHUNK_ROWS / j->chunk;

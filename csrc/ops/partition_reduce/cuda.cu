@@ -58,10 +58,10 @@ constexpr int64_t V1_ITEMS =
 
 /* The kept bits of a window, and those that number the windows. */
 struct partition_windows {
-    int bits;                 /* inside a window */
-    int8_t from[WINDOW_BITS]; /* bit b of a sum's place in the window is from[b] of i */
-    int8_t to[WINDOW_BITS];   /* and to[b] of its output's index */
-    uint64_t outer, inner;    /* bits of i that number windows; all others */
+    int bits;              /* inside a window */
+    int from[WINDOW_BITS]; /* bit b of a sum's place in the window is from[b] of i */
+    int to[WINDOW_BITS];   /* and to[b] of its output's index */
+    uint64_t outer, inner; /* bits of i that number windows; all others */
     int64_t elements, windows; /* of a window; how many */
 };
 
@@ -77,7 +77,7 @@ windows_of(const partition_plan &plan)
         }
         w.inner |= bit;
         if (plan.to[b] >= 0) {
-            w.from[w.bits] = static_cast<int8_t>(b);
+            w.from[w.bits] = b;
             w.to[w.bits++] = plan.to[b];
         }
     }

@@ -104,7 +104,7 @@ struct partition_view {
     int64_t stride;
     int n, k, pairs;
     bool square;
-    int8_t from[PARTITION_BITS]; /* bit b of an output's index is bit from[b] of i */
+    int from[PARTITION_BITS]; /* bit b of an output's index is bit from[b] of i */
 
     __host__ __device__ __forceinline__ int64_t place(int64_t i) const
     {
@@ -125,7 +125,7 @@ view_of(const partition_plan &plan)
                               {}};
     for (int b = 0; b < plan.n; b++) {
         if (plan.to[b] >= 0) {
-            view.from[plan.to[b]] = static_cast<int8_t>(b);
+            view.from[plan.to[b]] = b;
         }
     }
     return view;
