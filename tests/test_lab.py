@@ -233,7 +233,8 @@ def test_other_words_are_no_shapes(text):
 
 
 def test_every_operator_has_workloads():
-    assert set(gpuopt.ops()) <= set(workloads.rooms())
+    ladders = {_core.describe(op)["ladder"] for op in gpuopt.ops()}
+    assert ladders <= set(workloads.rooms())
 
 
 def test_targets_are_complete():
@@ -264,7 +265,8 @@ def test_the_judge_catches_wrong_results(op):
     """Every small problem's judge takes the reference and refuses a changed one."""
     caught = 0
     for problem in workloads.room(op).smoke(np.random.default_rng(3)):
-        right = getattr(ref, op)(*problem.args, **problem.options)
+        function = getattr(ref, problem.function or problem.op)
+        right = function(*problem.args, **problem.options)
         assert problem.check(right) == "", problem.name
         got = np.array(right)
         if got.size == 0 or problem.options.get("op") in ("any", "all", "argmin", "argmax"):

@@ -162,7 +162,7 @@ def walk(
     right = {} if untimed else {v: call for v, call in calls.items() if not wrong[v]}
     device = "cuda" if backend == "cuda" else "cpu"
     times = measure_together(right, device=device, clock=clock, max_time=seconds)
-    plan = _core.plan(op, *problem.args, **problem.options, backend=backend)
+    plan = _core.plan(problem.function or op, *problem.args, **problem.options, backend=backend)
     moved = plan["read_bytes"] + plan["written_bytes"]
     rows = []
     for variant in calls:

@@ -280,7 +280,7 @@ def time_workload(
     }
     chosen = None
     if not wrong["auto"]:
-        plan = _core.plan(op, *arrays, **problem.options, backend=backend)
+        plan = _core.plan(problem.function or op, *arrays, **problem.options, backend=backend)
         chosen = plan["variant"]
         common["bytes"] = plan["read_bytes"] + plan["written_bytes"]
         common["flops"] = plan["flops"]

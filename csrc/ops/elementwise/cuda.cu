@@ -232,8 +232,8 @@ struct rung_v1 {
  *        is read by aligned loads and shifted into place.  A thread has several packs of
  *        each operand in flight before it computes the first.  Operands whose last axis
  *        is contiguous or repeated are walked row by row.
- * Cost:  each byte once from memory, misaligned ones twice from the cache; 16 KiB to
- *        48 KiB in flight per block of 256 threads and eight blocks per processor.
+ * Cost:  each byte once from memory, misaligned ones twice from the cache; 8 KiB to
+ *        24 KiB in flight per block of 256 threads.
  * Left:  short rows and strides on the last axis go to v0's kernel; nothing overlaps the
  *        launch itself.
  */
@@ -241,7 +241,7 @@ template <typename F>
 __host__ __device__ constexpr int
 packs_in_flight()
 {
-    return F::N == 1 ? 4 : 2;
+    return F::N > 1 && pack_size<F>() > 8 ? 1 : 2; /* 16 elements fill the registers */
 }
 
 /* Rows of the result, and where each operand's row begins. */
@@ -386,12 +386,12 @@ struct rung_v2 {
         const int last = plan.ndim - 1;
         elementwise_rows rows = {last >= 0 ? plan.shape[last] : 1, 0, 0, {}};
         rows.axes.ndim = last > 0 ? last : 0;
-        for (int d = 0; d < rows.axes.ndim; d++) {
+        for (int d = 0; d < rows.axes.ndim && d < FEW_AXES; d++) {
             rows.axes.shape[d] = plan.shape[d];
         }
         for (int k = 0; k < plan.inputs; k++) {
             rows.held |= last < 0 || plan.strides[k][last] == 0 ? 1u << k : 0u;
-            for (int d = 0; d < rows.axes.ndim; d++) {
+            for (int d = 0; d < rows.axes.ndim && d < FEW_AXES; d++) {
                 rows.axes.strides[k][d] = plan.strides[k][d];
             }
         }

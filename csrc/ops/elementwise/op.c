@@ -656,7 +656,8 @@ cost(const gpo_call *call, gpo_cost *cost)
         "    A dtype is not supported; `out` has the wrong dtype.\n"        \
         "\n"                                                                \
         "Notes\n"                                                           \
-        "-----\n" TYPES_##types                                             \
+        "-----\n"                                                           \
+        "Accuracy: " TYPES_##types                                          \
         "\n"                                                                \
         "Determinism: every variant gives the same bits run to run, for\n"  \
         "any number of threads.  Inputs that are not of the common dtype\n" \
