@@ -16,7 +16,7 @@
 
 enum {
     WAYS = 4,        /* tables that a chunk may take turns in */
-    FEW = 32 << 10,  /* bytes of WAYS tables that the first cache holds */
+    FEW = 8 << 10,   /* bytes of WAYS tables: a quarter of a first cache */
     PIECE = 1024,    /* elements read at a time, a multiple of WAYS */
     CHUNK = 1 << 16, /* elements, at least, in a chunk of the threads */
     MOST_CHUNKS = 64,
@@ -295,6 +295,7 @@ run(gpo_call *call, gpo_isa isa, bool several_tables, bool parallel)
         j.chunk = (j.chunk + PIECE - 1) / PIECE * PIECE;
     }
     j.chunks = n > 0 ? (n + j.chunk - 1) / j.chunk : 1;
+    parallel = parallel && j.chunks > 1;
 
     void *memory = NULL;
     gpo_status status = gpo_scratch(call, (size_t)j.chunks * sizeof *j.good, &memory);

@@ -152,7 +152,7 @@ struct rung_v0 {
  */
 constexpr int SHARED_BLOCK = 512, SHARED_WARPS = SHARED_BLOCK / WARP;
 constexpr int GROUPS_AT_ONCE = 2;
-constexpr int64_t COPIES_BYTES = 64 << 10; /* of tables: three blocks fit on an H200 */
+constexpr int64_t COPIES_BYTES = 64 << 10; /* of tables: two blocks fit on an H200 */
 constexpr int64_t WORTH = 4; /* elements of a block per place of its table */
 
 template <typename Input, typename Sum>
@@ -284,7 +284,7 @@ struct rung_v1 {
             copies *= 2;
         }
         const int64_t bytes = copies * width * BYTES;
-        const int64_t per_processor = clamp((room + 1024) / (bytes + 1024), 1, 4);
+        const int64_t per_processor = clamp((room + 1024) / (bytes + 1024), 1, 2);
         const int64_t tile =
             SHARED_BLOCK * GROUPS_AT_ONCE * pack<typename Input::I>::SIZE;
         const int64_t least = WORTH * width > tile ? WORTH * width : tile;
