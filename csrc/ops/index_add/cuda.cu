@@ -522,13 +522,15 @@ static const gpo_variant variants[] = {
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
+/* By times on an H200, benchmarks/results/h200-index_add.json. */
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    constexpr int64_t HOT = 16, LONG_ROW = 256;
+    constexpr int64_t HOT = 16, LONG_ROW = 256, TABLE = 48 * 1024; /* bytes */
     const gpo_dtype dtype = call->in[0].dtype;
     index_add_plan plan;
     index_add_make_plan(call, &plan);
+    const int64_t row = plan.inner * gpo_dtypes[plan.dtype].bytes;
     if (index_add_is_deterministic(call)) {
         snprintf(why, GPO_MESSAGE, "deterministic=True: v4 adds without atomics");
         return &variants[4];
@@ -538,20 +540,27 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                  gpo_dtypes[dtype].name);
         return &variants[4];
     }
-    if (plan.inner == 1 || plan.count >= HOT * plan.length) {
+    if (row >= LONG_ROW) {
+        const bool half = dtype == GPO_F16 || dtype == GPO_BF16;
         snprintf(why, GPO_MESSAGE,
-                 "rows of one element, or %d and more for each destination: v2 sums "
-                 "equal ones first",
+                 half ? "rows of %d bytes or more of 16-bit floats: v4 sorts, which "
+                        "takes less than their atomics"
+                      : "rows of %d bytes or more: v3 gives each a warp",
+                 static_cast<int>(LONG_ROW));
+        return &variants[half ? 4 : 3];
+    }
+    if (plan.count >= HOT * plan.length && row * plan.length <= TABLE) {
+        snprintf(why, GPO_MESSAGE,
+                 "%d rows and more for each destination, which fit into shared "
+                 "memory: v2 sums there first",
                  static_cast<int>(HOT));
         return &variants[2];
     }
-    if (plan.inner * gpo_dtypes[plan.dtype].bytes >= LONG_ROW) {
-        snprintf(why, GPO_MESSAGE, "rows of %d bytes or more: v3 gives each a warp",
-                 static_cast<int>(LONG_ROW));
-        return &variants[3];
+    if (plan.inner == 1) {
+        snprintf(why, GPO_MESSAGE, "rows of one element: v0, there is nothing to pack");
+        return &variants[0];
     }
-    snprintf(why, GPO_MESSAGE,
-             "short rows with few repeats: v1 takes 16 bytes a thread");
+    snprintf(why, GPO_MESSAGE, "short rows: v1 takes 16 bytes a thread");
     return &variants[1];
 }
 
