@@ -1,7 +1,7 @@
 """Arrays that stay on a device, and arrays of other libraries.
 
 The device is the simulator: the path of a call is the GPU's but for the transport.
-Order: attributes, views, copies, operators in place, conversions, errors, memory,
+Order: attributes, views, copies, operators in place, conversions, numbers, errors, memory,
 streams and events, DLPack out, other libraries in and out, processes.
 """
 
@@ -363,6 +363,59 @@ def test_a_strided_conversion() -> None:
     np.testing.assert_array_equal(got.numpy(), x[::-2, 1::3].sum(0, dtype="float64"))
     last = gpuopt.last_call()
     assert last is not None and last["packed"]
+
+
+# ---- numbers beside arrays, results into an input ----
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "bfloat16", "float32", "complex128"])
+def test_a_number_takes_the_dtype_of_the_array(dtype: str) -> None:
+    x = some((5, 7), dtype)
+    got = gpuopt.multiply(on_sim(x), 3)
+    assert (got.dtype, got.backend) == (x.dtype, "sim")
+    np.testing.assert_array_equal(got.numpy(), gpuopt.multiply(x, 3, backend="cpu"))
+
+
+def test_a_number_may_come_first_and_be_numpys() -> None:
+    x = some(9)
+    np.testing.assert_array_equal(gpuopt.subtract(10, on_sim(x)).numpy(), 10 - x)
+    got = gpuopt.add(on_sim(x), np.float64(0.5))
+    assert got.dtype == np.float64
+    np.testing.assert_array_equal(got.numpy(), x + np.float64(0.5))
+
+
+def test_a_host_array_beside_a_device_array_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"different libraries: .*move them first"):
+        gpuopt.add(on_sim(some(3)), some(3))
+
+
+def test_out_may_be_the_input_itself() -> None:
+    x = some((4, 6))
+    d = on_sim(x)
+    assert gpuopt.add(d, 1, out=d) is d
+    np.testing.assert_array_equal(d.numpy(), x + 1)
+    assert gpuopt.multiply(d[:, ::2], 2, out=d[:, ::2]).shape == (4, 3)
+    want = x + 1
+    want[:, ::2] *= 2
+    np.testing.assert_array_equal(d.numpy(), want)
+    with pytest.raises(ValueError, match="out shares memory with x"):
+        gpuopt.add(d[:, 1:], 1, out=d[:, :-1])
+    np.testing.assert_array_equal(d.numpy(), want)
+
+
+def test_an_index_error_leaves_the_next_call_right() -> None:
+    x, index = on_sim(some(5)), on_sim(np.array([1, 7, 9]))
+    source = on_sim(np.ones(3, np.float32))
+    with pytest.raises(IndexError, match=r"index 7 at position 1 is out of bounds .* size 5"):
+        gpuopt.index_add(x, index, source)
+    np.testing.assert_array_equal(x.numpy(), some(5))
+    with pytest.raises(IndexError, match=r"index 7 at position 1"):
+        gpuopt.index_add(x, index, source, out=x)
+    np.testing.assert_array_equal(x.numpy(), some(5))
+    got = gpuopt.index_add(x, index, source, mode="clip").numpy()
+    want = some(5)
+    np.add.at(want, [1, 4, 4], np.float32(1))
+    np.testing.assert_array_equal(got, want)
 
 
 # ---- errors ----

@@ -264,6 +264,45 @@ def test_a_device_array_is_torchs(torch: Any) -> None:
     d.free()
 
 
+@TORCH
+def test_numbers_and_capture(torch: Any) -> None:
+    """A number travels in the launch: a graph replays it.  What must wait is refused."""
+    x = torch.arange(1000, dtype=torch.float32, device="cuda")
+    index = torch.arange(1000, device="cuda") % 10
+    into = torch.zeros(10, device="cuda")
+    gpuopt.multiply(x, 2.5)  # what is made once is made before the capture
+    gpuopt.index_add(into, index, x, mode="clip")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = gpuopt.multiply(x, 2.5)
+    assert type(y) is torch.Tensor
+    x += 1
+    graph.replay()
+    torch.testing.assert_close(y, x * 2.5)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        graph = torch.cuda.CUDAGraph()
+        with pytest.raises(gpuopt.CudaError, match="under capture"):
+            with torch.cuda.graph(graph, stream=side):
+                gpuopt.index_add(into, index, x)
+    torch.cuda.synchronize()
+    torch.testing.assert_close(
+        gpuopt.index_add(into, index, torch.ones_like(x)), torch.full((10,), 100.0).cuda()
+    )
+
+
+@TORCH
+def test_results_into_an_input(torch: Any) -> None:
+    x = torch.arange(12, dtype=torch.float32, device="cuda").reshape(3, 4)
+    want = x + 1
+    assert gpuopt.add(x, 1, out=x) is x
+    torch.testing.assert_close(x, want)
+    into = torch.zeros(4, device="cuda")
+    index = torch.tensor([0, -1, 3], device="cuda")
+    assert gpuopt.index_add(into, index, torch.ones(3, device="cuda"), out=into) is into
+    assert into.tolist() == [1, 0, 0, 2]
+
+
 # ---- CuPy ----
 
 

@@ -78,6 +78,14 @@ def test_candidates_take_turns():
     assert (times["a"].median, times["b"].median) == (2.0, 4.0)
 
 
+def test_a_call_that_would_fill_the_time_sits_out():
+    times = bench.measure_together(
+        {"quick": lambda: None, "slow": lambda: None}, max_time=0.06, clock=FixedClock()
+    )
+    assert times["slow"].n == 1  # its 4 ms are more than a twentieth of 60 ms
+    assert times["quick"].n >= bench.FEWEST
+
+
 def test_measure_goes_on_until_the_median_is_stable():
     clock = FixedClock()
     bench.measure(lambda: None, clock=clock, min_time=0.0, max_time=1e9)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -55,6 +56,14 @@ if built():
         spilled = {name: used[2] for name, used in report().items() if used[2]}
         assert all("reduce_v9_" in name for name in spilled), spilled
         assert max(spilled.values(), default=0) <= 288
+
+    def test_no_host_code_runs_into_a_device_function() -> None:
+        """nvcc lets templates compile that; the host's half of such a function exits."""
+        for kernels in sorted(ROOT.glob("build/temp*/cuda/*.o")):
+            symbols = subprocess.run(
+                ["nm", "--undefined-only", kernels], capture_output=True, text=True, check=True
+            ).stdout.split()
+            assert "exit" not in symbols, f"{kernels.stem} calls device code on the host"
 
     def test_resources_are_as_recorded() -> None:
         golden = json.loads(GOLDEN.read_text(encoding="utf-8"))

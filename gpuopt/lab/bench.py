@@ -37,6 +37,7 @@ __all__ = [
 Call = Callable[[], Any]
 
 WARM_UPS = 3  # calls before the first timed one: module load, pools, page faults
+SHARE = 20  # a call that takes more than max_time / SHARE sits out after one round
 FEWEST = 7  # repetitions under which no median is called stable
 STABLE = 0.01  # half-width of the median's 95 % interval, relative to the median
 LARGEST_FLUSH = 1 << 28  # bytes; bounds a repetition on hosts with huge caches
@@ -352,6 +353,11 @@ def measure(
     )[""]
 
 
+def slow_start(samples: Sequence[Sequence[float]]) -> float:
+    """Return the seconds that the first round took: its slow calls sit out later."""
+    return 1e-3 * sum(kept[0] for kept in samples)
+
+
 def measure_together(
     calls: Mapping[str, Call],
     *,
@@ -364,7 +370,8 @@ def measure_together(
 ) -> dict[str, Timing]:
     """Time several calls side by side; they take turns in every repetition.
 
-    The parameters are those of `measure`; the times hold for all calls together.
+    The parameters are those of `measure`; the times hold for all calls together.  A call
+    so slow that a few of it fill the time is run once, and leaves the rest to the others.
     """
     if device not in ("cpu", "cuda"):
         raise ValueError(f"device must be 'cpu' or 'cuda', got {device!r}")
@@ -380,15 +387,20 @@ def measure_together(
             call()
     clock.wait()
     samples: list[list[float]] = [[] for _ in todo]
+    active = list(range(len(todo)))
     start = time.monotonic()
     done = 0
     while repeats is None or done < repeats:
-        for kept, took in zip(samples, clock.round(todo, cold), strict=True):
-            kept.append(took)
+        times = clock.round([todo[i] for i in active], cold)
+        for i, took in zip(active, times, strict=True):
+            samples[i].append(took)
         done += 1
         if repeats is None:
+            quick = [i for i in active if samples[i][-1] <= 1e3 * max_time / SHARE]
+            active = quick or active
             spent = time.monotonic() - start
-            if spent >= max_time or (spent >= min_time and all(map(is_stable, samples))):
+            stable = all(is_stable(samples[i]) for i in active)
+            if spent >= max_time + slow_start(samples) or (spent >= min_time and stable):
                 break
     return {
         name: Timing.of(kept, clock.method) for name, kept in zip(calls, samples, strict=True)
