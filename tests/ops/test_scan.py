@@ -338,7 +338,7 @@ def test_pinned_misaligned_starts(rung: str) -> None:
 
 
 SMALLEST = 1024  # elements of a tile of v3: complex128
-CHUNK = 128  # of a strip of columns 32 lanes wide; 4096 elements where there is one lane
+CHUNK = 64  # of a strip of columns 32 lanes wide; 2048 elements where there is one lane
 
 
 @pytest.mark.parametrize("tiles", [1, 2, 31, 32, 33, 64, 65])
@@ -413,7 +413,7 @@ def test_pinned_look_back_by_timing(dtype: str, configure: Callable[..., Any]) -
     """Ordinary look-back groups a prefix by what is ready; the bits change with it."""
     rng = np.random.default_rng(2)
     row = rng.standard_normal(34 * 4096).astype(dtype)
-    columns = rng.standard_normal((20 * 128, 8)).astype(dtype)
+    columns = rng.standard_normal((20 * 256, 8)).astype(dtype)
     orders = [{"schedule": "ascending", "resident": 1}, {"schedule": "descending"}]
     orders += [{"schedule": "shuffle", "resident": 8, "seed": s} for s in range(4)]
     orders += [{"schedule": "preempt", "resident": 8, "seed": s} for s in range(2)]

@@ -288,7 +288,7 @@ struct rung_v2 {
  *        read across, a pack of neighbours per thread.  A row of one tile waits for
  *        nothing.
  * Cost:  reads x once, writes out once: 8 bytes per element of 4; 8 bytes of status per
- *        tile (rows), per 128 elements (columns of 4 bytes), cleared before.  A view
+ *        tile (rows), per 64 elements (columns of 4 bytes), cleared before.  A view
  *        that lies otherwise than out is copied first.
  * Left:  a block that waits holds its registers: nothing of the next tile is loaded
  *        meanwhile.
@@ -394,6 +394,12 @@ lead_of(const Out *first, int64_t step)
     return step == 1 ? past : step == -1 ? VEC - 1 - past : 0;
 }
 
+/* Blocks a processor is to hold: as many as leave every value a register. */
+template <typename Op>
+constexpr int row_blocks = sizeof(typename Op::Acc) == 16  ? 2
+                           : sizeof(typename Op::Raw) == 4 ? 4
+                                                           : 3;
+
 /*
  * Rows, whose elements and results are neighbours in memory.  SEGMENTED: tile `id` is
  * `together` whole rows that follow each other.  Else it is tile id % across of row
@@ -401,7 +407,7 @@ lead_of(const Out *first, int64_t step)
  */
 template <typename Op, bool SEGMENTED>
 __global__ void
-__launch_bounds__(THREADS, sizeof(typename Op::Acc) == 4 ? 4 : 3)
+__launch_bounds__(THREADS, row_blocks<Op>)
     scan_v3_rows(Op op, scan_view<typename Op::Out> a, int64_t across, int together,
                  int64_t first, scan_board board)
 {
@@ -544,7 +550,7 @@ __launch_bounds__(THREADS, sizeof(typename Op::Acc) == 4 ? 4 : 3)
  * the block below each other.  Tile `id` is chunk id / strips of strip id % strips.
  * Groups have `fan` chunks and clans `fan_of_groups` groups.
  */
-constexpr int DEPTH = 16, COLUMN_FAN = 8;
+constexpr int DEPTH = 8, COLUMN_FAN = 8;
 
 /* Small types take 4 columns, not 16 bytes of them: each costs registers. */
 template <typename Op>
