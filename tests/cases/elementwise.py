@@ -137,6 +137,8 @@ def samples_of(op: str, dtype: str, extent: str) -> Iterator[Sample]:
     if kind == "c":
         fills = ("normal",)
     small = extent == "small"
+    if not takes(op, dtype):  # the others must be refused; this one shows that it runs
+        yield Sample(operands(op, "float64", ((65,),) * 3, "C", "normal"))
     for n in SIZES[:4] if small else SIZES:
         layout = LAYOUTS_1D[turn % len(LAYOUTS_1D)]
         fill = fills[turn % len(fills)]
