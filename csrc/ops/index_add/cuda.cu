@@ -525,7 +525,7 @@ static const gpo_variant variants[] = {
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    constexpr int64_t HOT = 16, LONG_ROW = 256;
+    constexpr int64_t HOT = 16, LONG_ROW = 256, MIN_STRIP = 32, TABLE_BYTES = 200 << 10;
     const gpo_dtype dtype = call->in[0].dtype;
     index_add_plan plan;
     index_add_make_plan(call, &plan);
@@ -538,14 +538,17 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                  gpo_dtypes[dtype].name);
         return &variants[4];
     }
-    if (plan.inner == 1 || plan.count >= HOT * plan.length) {
-        snprintf(why, GPO_MESSAGE,
-                 "rows of one element, or %d and more for each destination: v2 sums "
-                 "equal ones first",
-                 static_cast<int>(HOT));
+    const int64_t row_bytes = plan.inner * gpo_dtypes[plan.dtype].bytes;
+    const int64_t strip = row_bytes < MIN_STRIP ? row_bytes : MIN_STRIP;
+    if (plan.count >= HOT * plan.length && plan.length * strip <= TABLE_BYTES) {
+        snprintf(
+            why, GPO_MESSAGE,
+            "%d and more rows for each of few destinations: v2 sums them in shared "
+            "memory",
+            static_cast<int>(HOT));
         return &variants[2];
     }
-    if (plan.inner * gpo_dtypes[plan.dtype].bytes >= LONG_ROW) {
+    if (row_bytes >= LONG_ROW) {
         snprintf(why, GPO_MESSAGE, "rows of %d bytes or more: v3 gives each a warp",
                  static_cast<int>(LONG_ROW));
         return &variants[3];
