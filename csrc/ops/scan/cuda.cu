@@ -396,7 +396,9 @@ lead_of(const Out *first, int64_t step)
 
 /* Blocks a processor is to hold: as many as leave every value a register. */
 template <typename Op>
-constexpr int row_blocks = sizeof(typename Op::Acc) == 16  ? 2
+constexpr int row_blocks = sizeof(typename Op::Acc) == 16 ||
+                                   sizeof(typename Op::Raw) == 1
+                               ? 2
                            : sizeof(typename Op::Raw) == 4 ? 4
                                                            : 3;
 
