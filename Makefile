@@ -28,8 +28,9 @@ build: $(VENV)/made  ## compile what has changed, in place
 demo: build  ## build, install into .venv and walk the ladders on this machine
 	$(BIN)/python -m gpuopt demo
 
+# Threads that wait do not spin: the other worker has the processor.
 test: build  ## run all tests; needs no GPU, uses one if it is there
-	$(BIN)/python -m pytest tests
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 tests
 
 test-gpu: build  ## run the tests of the CUDA backend alone
 	$(BIN)/python -m pytest tests -k cuda
@@ -65,7 +66,7 @@ stubs: build  ## rewrite gpuopt/_core.pyi from the module
 readme: build  ## rewrite the tables of README.md from benchmarks/results
 	$(BIN)/python -m benchmarks.readme
 
-sanitize: build  ## run the simulated kernels and the CPU backend under ASan and UBSan
+sanitize: $(VENV)/made  ## run the simulated kernels and the CPU backend under ASan and UBSan
 	sh tests/sanitize.sh $(BIN)/python
 
 tsan:  ## run the CPU threads under clang's ThreadSanitizer

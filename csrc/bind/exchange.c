@@ -666,6 +666,7 @@ gpo_foreign_wrap(PyObject *object, const char *function, const char *argument,
     if (!good) {
         Py_CLEAR(foreign->keep);
     }
+    array->weak = false;
     return good;
 }
 

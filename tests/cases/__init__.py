@@ -21,6 +21,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from gpuopt import _core
+
 # ---- dtypes ----
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -51,6 +53,23 @@ def smallest(dtype: np.dtype[Any]) -> float:
     """The smallest positive number, below which a relative bound means nothing."""
     real = {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
     return float(ml_dtypes.finfo(dtype_of(real)).smallest_subnormal)
+
+
+def determinism(op: str, backend: str, variant: str) -> str:
+    """The word of a variant: "run-to-run" or "no"."""
+    for row in _core.variants(op):
+        if (row["backend"], row["name"]) == (backend, variant):
+            return str(row["determinism"])
+    raise LookupError(variant)
+
+
+def flushes(backend: str, determinism: str, dtype: str) -> bool:
+    """Whether a variant may take subnormal float32 numbers for 0.
+
+    PTX: atom.add.f32 on global memory flushes them; rungs that add so say "no" of
+    determinism.
+    """
+    return backend == "cuda" and determinism == "no" and dtype == "float32"
 
 
 # ---- fills: which values ----

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import dtype_of
+from cases import determinism, dtype_of, flushes
 from conftest import Figure
 
 import gpuopt
@@ -166,7 +166,11 @@ def test_infinities_and_denormals(backend: str, variant: str, dtype: str) -> Non
     tiny = {"float32": 2.0**-149, "float64": 2.0**-1074, "float16": 2.0**-24}.get(dtype)
     if tiny:
         x = np.full(64, tiny, dtype)
-        assert (partition_reduce(x, 3, **where).astype(np.float64) == 32 * tiny).all()
+        got = partition_reduce(x, 3, **where).astype(np.float64)
+        assert (got == 32 * tiny).all() or (
+            flushes(backend, determinism("partition_reduce", backend, variant), dtype)
+            and (got == 0).all()
+        )
 
 
 @each_variant
