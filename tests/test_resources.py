@@ -52,10 +52,11 @@ def built() -> bool:
 if built():
 
     def test_only_bounded_kernels_spill() -> None:
-        """v9 trades a few spilled bytes outside its loops for threads (NOTES.md)."""
-        spilled = {name: used[2] for name, used in report().items() if used[2]}
-        assert all("reduce_v9_" in name for name in spilled), spilled
-        assert max(spilled.values(), default=0) <= 288
+        """Their NOTES.md say why: a few bytes outside the loops for more threads."""
+        bounds = {"reduce_v9_": 288, "elementwise_v2_": 18}
+        for name, (_, _, spilled) in report().items():
+            most = [bound for kernel, bound in bounds.items() if kernel in name]
+            assert spilled <= max(most, default=0), (name, spilled)
 
     def test_no_host_code_runs_into_a_device_function() -> None:
         """nvcc lets templates compile that; the host's half of such a function exits."""

@@ -652,7 +652,8 @@ static bool
 output_is_input(const frame *f, int k, int i)
 {
     const gpo_array *in = &f->call.in[k];
-    if (f->value[k] == f->caller_object[i]) { /* if it was copied first, so much safer */
+    if (f->value[k] ==
+        f->caller_object[i]) { /* if it was copied first, so much safer */
         return true;
     }
     if (f->call.convert[k] != GPO_NONE || in->dtype != f->call.out_given[i]) {

@@ -452,13 +452,14 @@ start(job *j, const gpo_call *call, gpo_isa isa)
     for (int b = j->low; b < plan->n; b++) {
         *(plan->to[b] < 0 ? &j->reduced : &j->kept) |= (uint64_t)1 << b;
     }
-    const int high = plan->n - j->low, kept = plan->k - kept_low;
+    const int high = plan->n - j->low;
+    const int kept = plan->k > kept_low ? plan->k - kept_low : 0;
     for (int b = 0; b <= kept; b++) { /* past the last bit: back to tile 0 */
         const int64_t ones = (int64_t)(((uint64_t)2 << b) - 1);
         j->flip[b] = output_of(plan, deposit(ones, j->kept));
     }
     j->tiles = (int64_t)1 << kept;
-    j->rows = (int64_t)1 << (high - kept);
+    j->rows = (int64_t)1 << (high > kept ? high - kept : 0);
     j->direct = plain && j->packed && j->rows == 1 && widest_halved < DIRECT_BITS;
     j->chunk = j->rows < CHUNK_ROWS ? j->rows : CHUNK_ROWS;
     j->chunks = j->rows / j->chunk;

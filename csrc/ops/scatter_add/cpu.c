@@ -242,7 +242,7 @@ check_indices(gpo_call *call, const job *j)
         const int64_t position = i * j->chunk + j->good[i];
         const int64_t end = (i + 1) * j->chunk;
         if (position < (end < j->plan.n ? end : j->plan.n)) {
-            uint64_t pack;
+            uint64_t pack = 0;
             const void *raw = take(&j->index, position, 1, (char *)&pack);
             int64_t index;
             if (j->index.array->dtype == GPO_I32) {
