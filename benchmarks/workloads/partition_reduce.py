@@ -122,7 +122,8 @@ def judge(
         own = float(np.finfo(got.dtype).eps) / 2
         bound = ((terms_each + 4) * (2.0**-53 if small else 2.0**-24)) * size
         error = np.abs(got.astype(wide) - want.astype(wide))
-        wrong = int(np.count_nonzero(~(error <= bound + 2 * own * np.abs(want))))
+        with np.errstate(invalid="ignore"):  # a nan is wrong
+            wrong = int(np.count_nonzero(~(error <= bound + 2 * own * np.abs(want))))
         if not wrong:
             return ""
         return f"{wrong} of {got.size} values off by up to {np.max(error):.3g}"

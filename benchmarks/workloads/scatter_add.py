@@ -113,7 +113,7 @@ def judge(values: Array, index: Array, size: int) -> Any:
         if values.dtype.kind in "biu":
             want = np.zeros(size, np.int64)
             np.add.at(want, index, values.astype(np.int64))
-            wrong = int(np.count_nonzero(got.astype(np.int64) != want))
+            wrong = int(np.count_nonzero(got != want))
             return f"{wrong} of {size} sums wrong" if wrong else ""
         count = np.bincount(index, minlength=size)
         total = np.bincount(index, np.abs(values).astype(np.float64), size)
@@ -126,7 +126,8 @@ def judge(values: Array, index: Array, size: int) -> Any:
         u = 2.0**-53 if double else 2.0**-24
         unit = {2: 2.0**-8, 4: 2.0**-24}.get(got.real.dtype.itemsize, 2.0**-53)
         bound = (2 * count * u + 2 * unit) * total
-        wrong = int(np.count_nonzero(~(error <= bound)))
+        with np.errstate(invalid="ignore"):  # a nan is wrong
+            wrong = int(np.count_nonzero(~(error <= bound)))
         if not wrong:
             return ""
         return f"{wrong} of {size} sums off by up to {np.max(error):.3g}"

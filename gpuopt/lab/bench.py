@@ -37,7 +37,8 @@ __all__ = [
 Call = Callable[[], Any]
 
 WARM_UPS = 3  # calls before the first timed one: module load, pools, page faults
-SHARE = 20  # a call that takes more than max_time / SHARE sits out after one round
+SHARE = 20  # a call that takes more than max_time / SHARE sits out after one round...
+SLOW = 10  # ...if it is that many times slower than the fastest: one bad sample is not
 FEWEST = 7  # repetitions under which no median is called stable
 STABLE = 0.01  # half-width of the median's 95 % interval, relative to the median
 LARGEST_FLUSH = 1 << 28  # bytes; bounds a repetition on hosts with huge caches
@@ -396,8 +397,8 @@ def measure_together(
             samples[i].append(took)
         done += 1
         if repeats is None:
-            quick = [i for i in active if samples[i][-1] <= 1e3 * max_time / SHARE]
-            active = quick or active
+            most = max(1e3 * max_time / SHARE, SLOW * min(times))
+            active = [i for i in active if samples[i][-1] <= most]
             spent = time.monotonic() - start
             stable = all(is_stable(samples[i]) for i in active)
             if spent >= max_time + slow_start(samples) or (spent >= min_time and stable):
