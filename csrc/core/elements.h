@@ -1,6 +1,6 @@
 /*
  * elements.h  Elements on the CPU: the C type of each dtype, and 16-bit floats widened
- * and narrowed.  Order: types, to float, from double.
+ * and narrowed.  Order: types, to float, from float and double.
  * The bits are those of the operation alone, so that loops over them become vectors; a
  * room that sets `#pragma GCC optimize` does so before it includes this.
  */
@@ -41,48 +41,50 @@ float_of_bf16(gpo_bf16 x)
     return y.f;
 }
 
-/* Rounds to odd: the later rounding to 16 bits is then that of the exact value. */
-static inline float_bits
-float_of_f64(double x)
+/* Rounded to nearest, ties to even. */
+static inline gpo_f16
+f16_of_float(float x)
+{
+    const float_bits y = {.f = x};
+    const uint32_t size = y.u & 0x7fffffffu;
+    const float_bits least = {.f = fabsf(x) + 0.5f}; /* its last bit is 2^-24 */
+    uint32_t bits = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
+    bits = size < 0x38800000u ? least.u - 0x3f000000u : bits; /* below 2^-14 */
+    bits = size >= 0x47800000u ? 0x7c00u : bits;              /* from 2^16 on */
+    bits = size > 0x7f800000u ? 0x7e00u : bits;
+    return (gpo_f16){(uint16_t)(bits | (y.u >> 16 & 0x8000u))};
+}
+
+static inline gpo_bf16
+bf16_of_float(float x)
+{
+    const float_bits y = {.f = x};
+    uint32_t bits = (y.u + 0x7fff + (y.u >> 16 & 1)) >> 16;
+    bits = (y.u & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : bits;
+    return (gpo_bf16){(uint16_t)bits};
+}
+
+/* Rounded to odd: a later rounding to 16 bits is then that of the exact value. */
+static inline float
+odd_float(double x)
 {
     float_bits y = {.f = (float)x};
-    if ((double)y.f != x && x == x) {
-        y.u -= fabs((double)y.f) > fabs(x);
-        y.u |= 1;
-    }
-    return y;
+    const uint32_t odd = (y.u - (fabs((double)y.f) > fabs(x))) | 1u;
+    const bool inexact = (double)y.f != x && (y.u & 0x7f800000u) != 0x7f800000u;
+    y.u = inexact ? odd : y.u;
+    return y.f;
 }
 
 static inline gpo_f16
 f16_of_f64(double x)
 {
-    const float_bits y = float_of_f64(x);
-    uint32_t size = y.u & 0x7fffffffu;
-    if (size > 0x7f800000u) {
-        size = 0x7e00;
-    }
-    else if (size >= 0x47800000u) { /* 2^16 */
-        size = 0x7c00;
-    }
-    else if (size < 0x38800000u) { /* 2^-14: one unit of f16 is one of 0.5f */
-        float_bits sum = {.u = size};
-        sum.f += 0.5f;
-        size = sum.u - 0x3f000000u;
-    }
-    else {
-        size = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
-    }
-    return (gpo_f16){(uint16_t)(size | (y.u >> 16 & 0x8000u))};
+    return f16_of_float(odd_float(x));
 }
 
 static inline gpo_bf16
 bf16_of_f64(double x)
 {
-    const float_bits y = float_of_f64(x);
-    if (x != x) {
-        return (gpo_bf16){0x7fc0};
-    }
-    return (gpo_bf16){(uint16_t)((y.u + 0x7fff + (y.u >> 16 & 1)) >> 16)};
+    return bf16_of_float(odd_float(x));
 }
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * arithmetic.h  elementwise on the CPU: what an element is, and what the capitals of
- * functors.def mean in C.  Order: elements, 16-bit floats, order and sign, fma, smooth
+ * functors.def mean in C.  Order: elements, order and sign, fma, smooth
  * functions, complex numbers, the element types of each list.
  * Not here: the loops over elements (cpu.inc), the walk over operands (cpu.c).
  */
@@ -21,75 +21,12 @@
 #endif
 #pragma GCC diagnostic ignored "-Wtautological-compare" /* x != x of an integer */
 
-/* ---- elements: T_F32 is the C type of GPO_F32 ---- */
-
-#define GPO_DTYPE(suffix, type, name, bytes, kind) typedef type T_##suffix;
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-
-typedef union float_bits {
-    float f;
-    uint32_t u;
-} float_bits;
+#include "../../core/elements.h"
 
 typedef union double_bits {
     double f;
     uint64_t u;
 } double_bits;
-
-/* ---- 16-bit floats, without branches ---- */
-
-static inline float
-float_of_f16(gpo_f16 x)
-{
-    const uint32_t size = x.bits & 0x7fffu;
-    const float_bits tiny = {.f = (float)(int32_t)size * 0x1p-24f};
-    uint32_t bits = (size << 13) + (112u << 23);
-    bits += size >= 0x7c00 ? 112u << 23 : 0; /* inf and nan */
-    bits = size < 0x400 ? tiny.u : bits;     /* subnormal */
-    const float_bits y = {.u = bits | (x.bits & 0x8000u) << 16};
-    return y.f;
-}
-
-static inline gpo_f16
-f16_of_float(float x)
-{
-    const float_bits y = {.f = x};
-    const uint32_t size = y.u & 0x7fffffffu;
-    const float_bits least = {.f = fabsf(x) + 0.5f}; /* its last bit is 2^-24 */
-    uint32_t bits = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
-    bits = size < 0x38800000u ? least.u - 0x3f000000u : bits; /* below 2^-14 */
-    bits = size >= 0x47800000u ? 0x7c00u : bits;              /* from 2^16 on */
-    bits = size > 0x7f800000u ? 0x7e00u : bits;
-    return (gpo_f16){(uint16_t)(bits | (y.u >> 16 & 0x8000u))};
-}
-
-static inline float
-float_of_bf16(gpo_bf16 x)
-{
-    const float_bits y = {.u = (uint32_t)x.bits << 16};
-    return y.f;
-}
-
-static inline gpo_bf16
-bf16_of_float(float x)
-{
-    const float_bits y = {.f = x};
-    uint32_t bits = (y.u + 0x7fff + (y.u >> 16 & 1)) >> 16;
-    bits = (y.u & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : bits;
-    return (gpo_bf16){(uint16_t)bits};
-}
-
-/* Rounded to odd: a later rounding to 16 bits is then that of the exact value. */
-static inline float
-odd_float(double x)
-{
-    float_bits y = {.f = (float)x};
-    const uint32_t odd = (y.u - (fabs((double)y.f) > fabs(x))) | 1u;
-    const bool inexact = (double)y.f != x && (y.u & 0x7f800000u) != 0x7f800000u;
-    y.u = inexact ? odd : y.u;
-    return y.f;
-}
 
 /* How an element is read and written. */
 #define KEEP(x) (x)

@@ -5,58 +5,8 @@
 #ifndef GPO_INDEX_ADD_ELEMENTS_H
 #define GPO_INDEX_ADD_ELEMENTS_H
 
+#include "../../core/elements.h"
 #include "index_add.h"
-
-typedef union float_bits {
-    float f;
-    uint32_t u;
-} float_bits;
-
-static inline float
-float_of_f16(gpo_f16 x)
-{
-    const uint32_t size = x.bits & 0x7fffu;
-    const float_bits tiny = {.f = (float)(int32_t)size * 0x1p-24f};
-    uint32_t bits = (size << 13) + (112u << 23);
-    bits += size >= 0x7c00 ? 112u << 23 : 0; /* inf and nan */
-    bits = size < 0x400 ? tiny.u : bits;     /* subnormal */
-    const float_bits y = {.u = bits | (x.bits & 0x8000u) << 16};
-    return y.f;
-}
-
-static inline float
-float_of_bf16(gpo_bf16 x)
-{
-    const float_bits y = {.u = (uint32_t)x.bits << 16};
-    return y.f;
-}
-
-/* Rounded to nearest, ties to even. */
-static inline gpo_f16
-f16_of_float(float x)
-{
-    const float_bits y = {.f = x};
-    const uint32_t size = y.u & 0x7fffffffu;
-    float_bits small = {.u = size};
-    small.f += 0.5f; /* below 2^-14 one unit of f16 is one of 0.5f */
-    uint32_t bits = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
-    bits = size < 0x38800000u ? small.u - 0x3f000000u : bits;
-    bits = size >= 0x47800000u ? 0x7c00 : bits;
-    bits = size > 0x7f800000u ? 0x7e00 : bits;
-    return (gpo_f16){(uint16_t)(bits | (y.u >> 16 & 0x8000u))};
-}
-
-static inline gpo_bf16
-bf16_of_float(float x)
-{
-    const float_bits y = {.f = x};
-    const uint32_t bits = (y.u + 0x7fff + (y.u >> 16 & 1)) >> 16;
-    return (gpo_bf16){(uint16_t)(x == x ? bits : 0x7fc0)};
-}
-
-#define GPO_DTYPE(suffix, type, name, bytes, kind) typedef type T_##suffix;
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
 
 #define KEEP(x) (x)
 #define TRUTH(x) ((x) != 0)

@@ -6,40 +6,15 @@
 #ifndef GPO_MEAN_MATVEC_ELEMENTS_H
 #define GPO_MEAN_MATVEC_ELEMENTS_H
 
+#include "../../core/elements.h"
 #include "mean_matvec.h"
 
-#include <math.h>
+/* ---- elements ---- */
 
-/* ---- elements: T_F32 is the C type of GPO_F32 ---- */
-
-typedef gpo_f16 T_F16;
-typedef gpo_bf16 T_BF16;
-typedef float T_F32;
-typedef double T_F64;
-
-typedef union float_bits {
-    float f;
-    uint32_t u;
-} float_bits;
-
-static inline float
-load_F16(gpo_f16 x)
-{
-    const uint32_t size = x.bits & 0x7fffu;
-    const float_bits tiny = {.f = (float)(int32_t)size * 0x1p-24f};
-    uint32_t bits = (size << 13) + (112u << 23);
-    bits += size >= 0x7c00 ? 112u << 23 : 0; /* inf and nan */
-    bits = size < 0x400 ? tiny.u : bits;     /* subnormal */
-    const float_bits y = {.u = bits | (x.bits & 0x8000u) << 16};
-    return y.f;
-}
-
-static inline float
-load_BF16(gpo_bf16 x)
-{
-    const float_bits y = {.u = (uint32_t)x.bits << 16};
-    return y.f;
-}
+#define load_F16(x) float_of_f16(x)
+#define load_BF16(x) float_of_bf16(x)
+#define store_F16(x) f16_of_float(x)
+#define store_BF16(x) bf16_of_float(x)
 
 static inline float
 load_F32(float x)
@@ -51,38 +26,6 @@ static inline double
 load_F64(double x)
 {
     return x;
-}
-
-static inline gpo_f16
-store_F16(float x)
-{
-    const float_bits y = {.f = x};
-    uint32_t size = y.u & 0x7fffffffu;
-    if (size > 0x7f800000u) {
-        size = 0x7e00;
-    }
-    else if (size >= 0x47800000u) { /* 2^16 */
-        size = 0x7c00;
-    }
-    else if (size < 0x38800000u) { /* 2^-14: one unit of f16 is one of 0.5f */
-        float_bits sum = {.u = size};
-        sum.f += 0.5f;
-        size = sum.u - 0x3f000000u;
-    }
-    else {
-        size = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
-    }
-    return (gpo_f16){(uint16_t)(size | (y.u >> 16 & 0x8000u))};
-}
-
-static inline gpo_bf16
-store_BF16(float x)
-{
-    const float_bits y = {.f = x};
-    if (x != x) {
-        return (gpo_bf16){0x7fc0};
-    }
-    return (gpo_bf16){(uint16_t)((y.u + 0x7fff + (y.u >> 16 & 1)) >> 16)};
 }
 
 static inline float

@@ -306,10 +306,10 @@ put(gpo_dtype dtype, const void *sums, int64_t n, const int64_t *place, void *to
 {
     switch (dtype) {
         case GPO_F16:
-            PUT(gpo_f16, float, f16_of_f32)
+            PUT(gpo_f16, float, f16_of_float)
             return;
         case GPO_BF16:
-            PUT(gpo_bf16, float, bf16_of_f32)
+            PUT(gpo_bf16, float, bf16_of_float)
             return;
         case GPO_F32:
             PUT(float, float, KEEP)

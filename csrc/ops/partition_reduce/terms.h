@@ -6,71 +6,8 @@
 #ifndef GPO_PARTITION_REDUCE_TERMS_H
 #define GPO_PARTITION_REDUCE_TERMS_H
 
+#include "../../core/elements.h"
 #include "partition_reduce.h"
-
-#include <math.h>
-
-/* ---- elements: T_F32 is the C type of GPO_F32 ---- */
-
-#define GPO_DTYPE(suffix, type, name, bytes, kind) typedef type T_##suffix;
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-
-typedef union float_bits {
-    float f;
-    uint32_t u;
-} float_bits;
-
-static inline float
-float_of_f16(gpo_f16 x)
-{
-    const uint32_t size = x.bits & 0x7fffu;
-    const float_bits tiny = {.f = (float)(int32_t)size * 0x1p-24f};
-    uint32_t bits = (size << 13) + (112u << 23);
-    bits += size >= 0x7c00 ? 112u << 23 : 0; /* inf and nan */
-    bits = size < 0x400 ? tiny.u : bits;     /* subnormal */
-    const float_bits y = {.u = bits | (x.bits & 0x8000u) << 16};
-    return y.f;
-}
-
-static inline float
-float_of_bf16(gpo_bf16 x)
-{
-    const float_bits y = {.u = (uint32_t)x.bits << 16};
-    return y.f;
-}
-
-static inline gpo_f16
-f16_of_f32(float x)
-{
-    const float_bits y = {.f = x};
-    uint32_t size = y.u & 0x7fffffffu;
-    if (size > 0x7f800000u) {
-        size = 0x7e00;
-    }
-    else if (size >= 0x47800000u) { /* 2^16 */
-        size = 0x7c00;
-    }
-    else if (size < 0x38800000u) { /* 2^-14: one unit of f16 is one of 0.5f */
-        float_bits sum = {.u = size};
-        sum.f += 0.5f;
-        size = sum.u - 0x3f000000u;
-    }
-    else {
-        size = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
-    }
-    return (gpo_f16){(uint16_t)(size | (y.u >> 16 & 0x8000u))};
-}
-
-static inline gpo_bf16
-bf16_of_f32(float x)
-{
-    const float_bits y = {.f = x};
-    if (x != x) {
-        return (gpo_bf16){0x7fc0};
-    }
-    return (gpo_bf16){(uint16_t)((y.u + 0x7fff + (y.u >> 16 & 1)) >> 16)};
-}
 
 /* ---- terms ---- */
 
