@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import ENTRIES, Error, dtype_of
+from cases import ENTRIES, Error, assert_same, dtype_of, each, like
 from conftest import Child, Figure, run_child
 
 import gpuopt
@@ -42,8 +42,7 @@ def call_valid(op: str) -> None:
     """The entry's valid call gives its result."""
     args, kwargs, want = ENTRIES[op].valid()
     got = getattr(gpuopt, op)(*args, **kwargs)
-    assert got.dtype == want.dtype
-    np.testing.assert_array_equal(got, want)
+    assert_same(got, want)
 
 
 # ---- arguments ----
@@ -67,14 +66,14 @@ def test_every_argument_by_position_and_by_keyword(op: str) -> None:
         if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
     ]
     assert positional == [a["name"] for a in described] + ["out"]
-    np.testing.assert_array_equal(call(**full), want)
+    assert_same(call(**full), want)
     for n in range(len(positional) + 1):
         front = [full[name] for name in positional[:n]]
         back = {name: value for name, value in full.items() if name not in positional[:n]}
-        np.testing.assert_array_equal(call(*front, **back), want)
+        assert_same(call(*front, **back), want)
     # Keywords that are not interned, in another order, from a mapping.
     back = {"".join(list(name)): value for name, value in reversed(full.items())}
-    np.testing.assert_array_equal(call(**back), want)
+    assert_same(call(**back), want)
 
 
 @each_op
@@ -201,13 +200,13 @@ def test_references_and_inputs_are_as_before(op: str) -> None:
 @each_op
 def test_out_is_returned_and_owned_once(op: str) -> None:
     args, kwargs, want = ENTRIES[op].valid()
-    out = np.zeros_like(want)
-    count = sys.getrefcount(out)
+    out = like(want, np.zeros_like)
+    counts = [sys.getrefcount(a) for a in each(out)]
     got = getattr(gpuopt, op)(*args, **kwargs, out=out)
-    assert got is out
+    assert all(a is b for a, b in zip(each(got), each(out), strict=True))
     del got
-    assert sys.getrefcount(out) == count
-    np.testing.assert_array_equal(out, want)
+    assert [sys.getrefcount(a) for a in each(out)] == counts
+    assert_same(out, want)
 
 
 def resident_bytes() -> int:
@@ -243,10 +242,10 @@ def assert_flat(action: Callable[[], None], name: str) -> int:
 def test_no_leak_in_10000_calls(op: str, figure: Figure) -> None:
     args, kwargs, want = ENTRIES[op].valid()
     call = getattr(gpuopt, op)
-    out = np.zeros_like(want)
+    out = like(want, np.zeros_like)
     grown = assert_flat(lambda: call(*args, **kwargs), op)
     grown = max(grown, assert_flat(lambda: call(*args, **kwargs, out=out), f"{op} out="))
-    strided = np.zeros((*want.shape, 2), want.dtype)[..., 0]
+    strided = like(want, lambda a: np.zeros((*a.shape, 2), a.dtype)[..., 0])
     assert_flat(lambda: call(*args, **kwargs, out=strided), f"{op} strided out=")
     lists = [a.tolist() if isinstance(a, np.ndarray) else a for a in args]
     assert_flat(lambda: call(*lists, **kwargs), f"{op} of lists")
@@ -288,6 +287,7 @@ def test_no_array_memory_is_lost(op: str) -> None:
     """NumPy reports its buffers to tracemalloc: none of a call's may stay."""
     args, kwargs, _ = ENTRIES[op].valid()
     big = [np.repeat(a, 65_536, axis=0) if isinstance(a, np.ndarray) else a for a in args]
+    big = list(heavy()) if (heavy := ENTRIES[op].heavy) else big
     swapped = [a.astype(a.dtype.newbyteorder()) if hasattr(a, "dtype") else a for a in big]
     call = getattr(gpuopt, op)
     call(*swapped, **kwargs)
@@ -318,7 +318,7 @@ def test_no_simulated_device_memory_is_kept(op: str) -> None:
             for _ in range(20):
                 where = {"backend": "sim", "variant": row["name"]}
                 got = getattr(gpuopt, op)(*args, **kwargs, **where)
-                np.testing.assert_array_equal(got, want)
+                assert_same(got, want)
     gpuopt.use("sim")
     for error in ENTRIES[op].errors():
         wrong, options = error.make()
@@ -728,17 +728,17 @@ def test_a_cuda_rung_on_the_cpu_names_the_simulator(op: str) -> None:
 @each_op
 def test_plan_computes_nothing_and_says_why(op: str) -> None:
     args, kwargs, want = ENTRIES[op].valid()
-    out = np.full_like(want, 77)
+    out = like(want, lambda a: np.full_like(a, 77))
     plan = _core.plan(op, *args, **kwargs, out=out)
-    assert (out == 77).all()
-    assert plan["outputs"] == [(want.shape, want.dtype.name)]
+    assert all((a == 77).all() for a in each(out))
+    assert plan["outputs"] == [(a.shape, a.dtype.name) for a in each(want)]
     assert plan["backend"] == _core.default_backend()
     assert plan["variant"] in [r["name"] for r in _core.variants(op)]
     assert plan["why"]
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     assert plan["read_bytes"] == sum(a.nbytes for a in arrays)
-    assert plan["written_bytes"] == want.nbytes
-    assert plan["flops"] > 0
+    assert plan["written_bytes"] == sum(a.nbytes for a in each(want))
+    assert plan["flops"] >= 0
 
 
 def test_unknown_operators() -> None:

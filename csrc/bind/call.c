@@ -529,30 +529,35 @@ wrap_output(frame *f, int i, PyObject *object)
     return true;
 }
 
+/* The out= of a call: NULL where none was given. */
+static PyObject *
+given_out(const frame *f)
+{
+    PyObject *out = f->value[f->binding->nargs + COMMON_OUT];
+    return out == Py_None ? NULL : out;
+}
+
+static bool
+out_counts(const frame *f, int nout)
+{
+    PyErr_Format(PyExc_ValueError,
+                 "%s(): the 'out' tuple must have exactly one entry per output (%d)",
+                 f->binding->op->name, nout);
+    return false;
+}
+
 static bool
 wrap_outputs(frame *f)
 {
-    const int nout = f->binding->op->nout;
-    PyObject *out = f->value[f->binding->nargs + COMMON_OUT];
-    if (!out || out == Py_None) {
-        return true;
+    const int most = f->binding->op->nout;
+    PyObject *out = given_out(f);
+    if (!out || !PyTuple_Check(out)) {
+        return !out || wrap_output(f, 0, out);
     }
-    if (!PyTuple_Check(out)) {
-        if (nout == 1) {
-            return wrap_output(f, 0, out);
-        }
-        PyErr_Format(PyExc_TypeError, "%s(): out must be a tuple of %d arrays",
-                     f->binding->op->name, nout);
-        return false;
+    if (PyTuple_Size(out) > most) {
+        return out_counts(f, most);
     }
-    if (PyTuple_Size(out) != nout) {
-        PyErr_Format(
-            PyExc_ValueError,
-            "%s(): the 'out' tuple must have exactly one entry per output (%d)",
-            f->binding->op->name, nout);
-        return false;
-    }
-    for (int i = 0; i < nout; i++) {
+    for (int i = 0; i < PyTuple_Size(out); i++) {
         if (!wrap_output(f, i, PyTuple_GetItem(out, i))) {
             return false;
         }
@@ -728,6 +733,23 @@ check_output(frame *f, int i)
     return true;
 }
 
+/* Now that the number of outputs is known: whether out= names as many. */
+static bool
+count_outputs(const frame *f)
+{
+    const int nout = f->call.nout;
+    PyObject *out = given_out(f);
+    if (out && !PyTuple_Check(out) && nout > 1) {
+        PyErr_Format(PyExc_TypeError, "%s(): out must be a tuple of %d arrays",
+                     f->binding->op->name, nout);
+        return false;
+    }
+    if (out && PyTuple_Check(out) && PyTuple_Size(out) != nout) {
+        return out_counts(f, nout);
+    }
+    return true;
+}
+
 static bool
 apply_shape_rule(frame *f)
 {
@@ -736,7 +758,10 @@ apply_shape_rule(frame *f)
         gpo_raise(&f->call, status);
         return false;
     }
-    for (int i = 0; i < f->binding->op->nout; i++) {
+    if (!count_outputs(f)) {
+        return false;
+    }
+    for (int i = 0; i < f->call.nout; i++) {
         if (!check_output(f, i)) {
             return false;
         }
@@ -923,7 +948,7 @@ plain(PyArrayObject *a)
 static bool
 place_outputs(frame *f)
 {
-    for (int i = 0; i < f->binding->op->nout; i++) {
+    for (int i = 0; i < f->call.nout; i++) {
         gpo_array *out = &f->call.out[i];
         if (f->caller_out[i] && plain(f->caller_out[i])) {
             f->out[i] = (PyArrayObject *)Py_NewRef((PyObject *)f->caller_out[i]);
@@ -1006,7 +1031,7 @@ result(frame *f, int i)
 static PyObject *
 results(frame *f)
 {
-    const int nout = f->binding->op->nout;
+    const int nout = f->call.nout;
     if (nout == 1) {
         return result(f, 0);
     }
@@ -1070,7 +1095,7 @@ gpo_op_plan(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
         goto fail;
     }
     outputs = PyList_New(0);
-    for (int i = 0; outputs && i < binding->op->nout; i++) {
+    for (int i = 0; outputs && i < f.call.nout; i++) {
         const gpo_array *out = &f.call.out[i];
         PyObject *row = Py_BuildValue("(Ns)", gpo_shape_tuple(out->ndim, out->shape),
                                       gpo_dtypes[out->dtype].name);

@@ -99,7 +99,7 @@ run_on_device(gpo_call *call, gpo_backend_id id, gpo_last *last)
     if (!status) {
         status = timer_mark(&t, call, MARK_UPLOADED);
     }
-    for (int i = 0; i < call->op->nout && !status; i++) {
+    for (int i = 0; i < call->nout && !status; i++) {
         gpo_array *out = &call->out[i];
         host[i] = out->data;
         if (out->size > 0) {
@@ -115,7 +115,7 @@ run_on_device(gpo_call *call, gpo_backend_id id, gpo_last *last)
     if (!status) {
         status = timer_mark(&t, call, MARK_RUN);
     }
-    for (int i = 0; i < call->op->nout && !status; i++) {
+    for (int i = 0; i < call->nout && !status; i++) {
         const gpo_array *out = &call->out[i];
         if (out->size > 0) {
             const size_t bytes =
@@ -206,7 +206,7 @@ place_in_place(frame *f)
 {
     gpo_call *call = &f->call;
     gpo_status status = GPO_OK;
-    for (int i = 0; i < call->op->nout && !status; i++) {
+    for (int i = 0; i < call->nout && !status; i++) {
         gpo_array *out = &call->out[i];
         const size_t bytes = (size_t)out->size * (size_t)gpo_dtypes[out->dtype].bytes;
         if (f->caller_object[i] && gpo_array_is_contiguous(&f->away.target[i])) {
@@ -230,7 +230,7 @@ static gpo_status
 fill_strided_outputs(frame *f, const gpo_device *device)
 {
     gpo_status status = GPO_OK;
-    for (int i = 0; i < f->call.op->nout && !status; i++) {
+    for (int i = 0; i < f->call.nout && !status; i++) {
         const gpo_array *target = &f->away.target[i];
         if (f->caller_object[i] && target->size > 0 &&
             !gpo_array_is_contiguous(target)) {
@@ -297,7 +297,7 @@ run_in_place(frame *f, gpo_last *last)
         status = order_streams(f, device, true);
     }
     status = timer_finish(&t, call, status, last);
-    for (int i = 0; status && i < call->op->nout; i++) {
+    for (int i = 0; status && i < call->nout; i++) {
         if (f->away.memory[i]) {
             call->backend->free(call, f->away.memory[i]);
             f->away.memory[i] = NULL;
@@ -347,7 +347,7 @@ adopt_results(frame *f)
 {
     away *w = &f->away;
     bool good = true;
-    for (int i = 0; i < f->binding->op->nout; i++) {
+    for (int i = 0; i < f->call.nout; i++) {
         if (f->caller_object[i] || w->made[i].tensor) {
             continue;
         }

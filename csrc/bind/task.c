@@ -18,6 +18,7 @@ gpo_call_init(gpo_call *call, const gpo_op *op)
         call->out_given[i] = GPO_NONE;
     }
     call->op = op;
+    call->nout = op->nout;
     call->variant = NULL;
     call->backend = NULL;
     call->stream = NULL;

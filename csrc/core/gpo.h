@@ -157,7 +157,7 @@ struct gpo_op {
     const char *room;    /* the folder in csrc/ops; NULL: named as the ladder */
     const char *doc;     /* numpydoc without the signature line, which args give */
     const gpo_arg *args; /* in order; arrays first; ends with a NULL name */
-    int nout;
+    int nout;            /* the most outputs a call may have, see gpo_call.nout */
     int member;        /* which operator of a shared ladder it is; the room's number */
     int by;            /* the input whose dtype picks the entry of gpo_variant.run */
     unsigned in_place; /* bit i: out= may be input i itself, the very same elements */
@@ -197,6 +197,7 @@ struct gpo_call {
 
     gpo_array in[GPO_MAX_IN];
     gpo_array out[GPO_MAX_OUT];
+    int nout; /* op->nout; the shape rule lowers it where the last ones are not asked for */
     gpo_dtype out_given[GPO_MAX_OUT]; /* dtype of the caller's out=, else GPO_NONE */
     gpo_option opt[GPO_MAX_ARGS];     /* by position in op->args; arrays leave a gap */
 

@@ -258,6 +258,11 @@ class Expected:
     error: type[BaseException] | None = None
     message: str = ""
 
+    @property
+    def outputs(self) -> list[tuple[tuple[int, ...], str]]:
+        """What a plan must say of the result."""
+        return [(self.value.shape, self.dtype.name)]
+
     def compare(self, got: Any) -> str | None:
         """None if `got` is right, else what is wrong with it.  Fails on a stray nan."""
         if not isinstance(got, np.ndarray if self.value.ndim else np.generic):
@@ -284,6 +289,46 @@ class Expected:
             f"{int(bad.sum())} of {bad.size} wrong, first at {at}: "
             f"{a[at]!r}, not {self.value[at]!r}{limit}"
         )
+
+
+@dataclass(frozen=True)
+class Several:
+    """The results of an operator with more than one output."""
+
+    parts: tuple[Expected, ...]
+    error: None = None
+    message: str = ""
+
+    @property
+    def outputs(self) -> list[tuple[tuple[int, ...], str]]:
+        return [output for part in self.parts for output in part.outputs]
+
+    def compare(self, got: Any) -> str | None:
+        if not isinstance(got, tuple) or len(got) != len(self.parts):
+            return f"not {len(self.parts)} results: {got!r}"
+        for i, (part, item) in enumerate(zip(self.parts, got, strict=True)):
+            problem = part.compare(item)
+            if problem:
+                return f"output {i}: {problem}"
+        return None
+
+
+def each(result: Any) -> tuple[Any, ...]:
+    """The arrays of a result: one, or those of a tuple."""
+    return result if isinstance(result, tuple) else (result,)
+
+
+def like(result: Any, make: Callable[[Any], Any]) -> Any:
+    """`make` of each array of a result, in the form of the result."""
+    return tuple(make(a) for a in result) if isinstance(result, tuple) else make(result)
+
+
+def assert_same(got: Any, want: Any) -> None:
+    """Equal values and dtypes, for one array or for tuples of them."""
+    assert isinstance(got, tuple) == isinstance(want, tuple)
+    for a, b in zip(each(got), each(want), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
 
 
 def _off(got: Any, want: Any, tolerance: Any) -> Any:
@@ -320,10 +365,12 @@ class Entry:
     """(dtype, extent) to samples; extent 'full', or 'small' for the simulator"""
     large: Callable[[str], Iterator[Sample]]
     """samples above 4,097 elements: one for the simulator"""
-    expect: Callable[[Sample], Expected]
+    expect: Callable[[Sample], Expected | Several]
     errors: Callable[[], list[Error]]
     valid: Callable[[], tuple[tuple[Any, ...], dict[str, Any], Any]]
     """a call that must be right after every error, and its result"""
+    heavy: Callable[[], tuple[Any, ...]] | None = None
+    """its arrays at 256 kB or more; None: those of `valid`, repeated along axis 0"""
     floats: Callable[[], Iterator[Sample]] = field(default=lambda: iter(()))
     """samples whose bits depend on the order of operations: for determinism"""
 

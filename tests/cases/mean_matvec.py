@@ -246,21 +246,14 @@ def errors() -> list[Error]:
     ]  # fmt: skip
 
 
-class Kept(np.ndarray[Any, Any]):
-    """An array that np.repeat leaves alone.
-
-    A test makes each array of `valid` 50,000 times longer; the result of two of those
-    would have 100,000 x 150,000 elements.
-    """
-
-    def repeat(self, *args: Any, **kwargs: Any) -> Any:
-        return self
-
-
 def valid() -> tuple[tuple[Any, ...], dict[str, Any], Any]:
     x = np.array([[[1, 3], [5, 7]], [[2, 2], [0, 4]]], np.float32)
-    matrix = np.array([[1, 10], [1, -1], [0, 2]], np.float32).view(Kept)
+    matrix = np.array([[1, 10], [1, -1], [0, 2]], np.float32)
     return (x, matrix), {}, np.array([[62, 22], [-4, 0], [12, 4]], np.float32)
+
+
+def heavy() -> tuple[Any, ...]:
+    return np.ones((16_384, 2, 2), np.float32), np.ones((32, 2), np.float32)
 
 
 ENTRIES = {
@@ -270,6 +263,7 @@ ENTRIES = {
         expect=expect,
         errors=errors,
         valid=valid,
+        heavy=heavy,
         floats=floats,
     ),
 }
