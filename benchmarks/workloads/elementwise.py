@@ -27,6 +27,9 @@ SMALL = (
     ("multiply 2^24", "float16"),
     ("multiply 2^24-1 misaligned", "float16"),
     ("exp 2^24", "float32"),
+    *((f"{op} 2^20", "float32") for op in (*BINARY, *UNARY[:6])),
+    *((f"{op} 2^20", "float64") for op in ("exp", "log", "tanh")),
+    *((f"{op} 2^20", "float16") for op in ("exp", "log", "tanh")),
 )
 
 DEMO = ("multiply 2^24", "float32")

@@ -31,9 +31,7 @@ typedef union double_bits {
 /* How an element is read and written. */
 #define KEEP(x) (x)
 #define READ_BOOL(x) ((x) != 0)
-#define READ_F16(x) float_of_f16(x)
 #define READ_BF16(x) float_of_bf16(x)
-#define WRITE_F16(x) f16_of_float((float)(x))
 #define WRITE_BF16(x) bf16_of_float((float)(x))
 
 /* ---- order and sign ---- */
@@ -402,7 +400,8 @@ DEFINE_COMPLEX(C128, double, fabs, sqrt, 0x1p500, 0x1p700)
 
 /*
  * ---- the element types of each list of functors.def ----
- * LOOP(name, inputs, expression, dtype, V, READ, WRITE): x, y and z are of type V.
+ * LOOP(name, inputs, expression, dtype, V, READ, WRITE): x, y and z are of type V;
+ * LOOP_BY_F32(name, inputs, dtype): by way of float.
  */
 
 #define LOOPS_NUMBERS(LOOP, name, inputs, expression)         \
@@ -415,11 +414,11 @@ DEFINE_COMPLEX(C128, double, fabs, sqrt, 0x1p500, 0x1p700)
     LOOPS_ROOTS(LOOP, name, inputs, expression)                             \
     LOOP(name, inputs, COMPLEX_##inputs(name, C64), C64, T_C64, KEEP, KEEP) \
     LOOP(name, inputs, COMPLEX_##inputs(name, C128), C128, T_C128, KEEP, KEEP)
-#define LOOPS_ROOTS(LOOP, name, inputs, expression)                    \
-    LOOP(name, inputs, expression, F16, float, READ_F16, WRITE_F16)    \
-    LOOP(name, inputs, expression, BF16, float, READ_BF16, WRITE_BF16) \
-    LOOP(name, inputs, expression, F32, float, KEEP, KEEP)             \
-    LOOP(name, inputs, expression, F64, double, KEEP, KEEP)
+#define LOOPS_ROOTS(LOOP, name, inputs, expression)                        \
+    LOOP(name, inputs, expression, F32, float, KEEP, KEEP)                 \
+    LOOP##_BY_F32(name, inputs, F16)                                       \
+        LOOP(name, inputs, expression, BF16, float, READ_BF16, WRITE_BF16) \
+            LOOP(name, inputs, expression, F64, double, KEEP, KEEP)
 #define LOOPS_ORDERED(LOOP, name, inputs, expression)              \
     LOOP(name, inputs, expression, BOOL, uint8_t, READ_BOOL, KEEP) \
     LOOP(name, inputs, expression, I8, int8_t, KEEP, KEEP)         \

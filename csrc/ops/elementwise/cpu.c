@@ -12,6 +12,17 @@
 
 #include "../../backend/backend.h"
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+enum {
+    BLOCK = 512,     /* elements in a block: 8 KiB of the widest */
+    WIDEST = 16,     /* bytes of an element */
+    LONG_RUN = 64,   /* elements on the last axis that are worth a call of the loop */
+    CHUNK = 1 << 15, /* elements of a task: 32 KiB to 512 KiB of result */
+};
+
 /* in[k] are n neighbouring elements of operand k; out may be one of them. */
 typedef void (*loop)(int64_t n, const void *const *in, void *out);
 
@@ -68,13 +79,6 @@ static const loop_table cast_tables[NLEVELS] = {
 };
 
 /* ---- the job: what every chunk of one call reads ---- */
-
-enum {
-    BLOCK = 512,     /* elements in a block: 8 KiB of the widest */
-    WIDEST = 16,     /* bytes of an element */
-    LONG_RUN = 64,   /* elements on the last axis that are worth a call of the loop */
-    CHUNK = 1 << 15, /* elements of a task: 32 KiB to 512 KiB of result */
-};
 
 typedef struct job {
     elementwise_plan plan;
