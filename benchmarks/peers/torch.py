@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
+from gpuopt.benchmarks.workloads.elementwise import BINARY, UNARY
 from gpuopt.benchmarks.workloads.partition_reduce import merged_runs
 from gpuopt.lab.workloads import Problem
 
@@ -101,16 +102,20 @@ def mean_matvec(x: Any, matrix: Any) -> Callable[[], Any]:
     return lambda: matrix @ x.mean(2).T
 
 
-def elementwise(x: Any, y: Any = None) -> Callable[[], Any]:
-    """Call torch.multiply, or torch.exp of one array; a buffer of two rows is misaligned."""
-    arrays = [a.reshape(-1)[1:] if a.ndim == 2 else a for a in (x, y) if a is not None]
-    function = library().exp if len(arrays) == 1 else library().multiply
-    return lambda: function(*arrays)
+def elementwise(name: str) -> Callable[..., Any]:
+    """Call torch.<name>, if there is one; a buffer of two rows is misaligned."""
+
+    def make(*operands: Any) -> Callable[[], Any] | None:
+        function = getattr(library(), name, None)
+        arrays = [a.reshape(-1)[1:] if a.ndim == 2 else a for a in operands]
+        return (lambda: function(*arrays)) if function else None
+
+    return make
 
 
 CALLS: dict[str, Callable[..., Any]] = {
     "mean_matvec": mean_matvec,
-    "elementwise": elementwise,
+    **{name: elementwise(name) for name in (*BINARY, *UNARY)},
     "reduce": reduce,
     "scan": scan,
     "dot": dot,
@@ -124,7 +129,7 @@ def call(
     problem: Problem, device: str, arrays: tuple[Any, ...], upload: Callable[..., Any]
 ) -> Callable[[], Any] | None:
     """Return the call that answers the problem."""
-    make = CALLS.get(problem.op)
+    make = CALLS.get(problem.function or problem.op)
     if make is None:
         return None
     if device == "cpu":

@@ -7,6 +7,7 @@
  * side; the kept high bits number the tiles, the reduced ones the rows of a tile.  Rows
  * of a tile are added pairwise as whole rows; the reduced low bits of the row that is
  * left are then halved away, the highest first.  Both are plain loops over neighbours.
+ * Where a row keeps at most the bits of a lane, it is folded from end to end instead.
  * A chunk has a fixed number of rows, so that neither the number of threads nor the
  * instruction set changes a bit of the result.
  */
@@ -26,7 +27,12 @@ typedef struct loops {
     void (*add)(void *a, const void *b, int64_t w);  /* a[c] += b[c] */
     /* t = n rows of w sums, each of two neighbouring ones of the 2 n rows x; t may be x */
     void (*halve)(const void *x, int64_t n, int64_t w, void *t);
+    /* of 8 n groups of LANES terms, or sums, each 8 become one; t may be x */
+    void (*fold)(const void *x, int64_t n, void *t);
+    void (*fold_sums)(const void *x, int64_t n, void *t);
 } loops;
+
+enum { LANE_BITS = 3, LANES = 1 << LANE_BITS };
 
 #define TERM_NAME(name, dtype, A, TERM) TERM_##name,
 enum { TERMS(TERM_NAME) NTERMS };
@@ -96,7 +102,7 @@ enum {
     COMBINE = 1024,                /* sums combined in one task */
     AHEAD = 4,       /* tiles of few rows between a line's request and its use */
     DIRECT_BITS = 2, /* half a stretch of 4 rows fits the nodes */
-    LEVELS = 6,      /* of a chunk's tree: log2(64 / 8) + 1 nodes and the one to come */
+    LEVELS = 8,      /* of a chunk's tree, 5 used; of a fold, an eighth of 64 rows */
 };
 
 typedef struct job {
@@ -110,6 +116,7 @@ typedef struct job {
     int64_t tiles, rows, chunk;   /* rows of a tile, and of them in a chunk */
     int64_t chunks;               /* of a tile */
     bool direct;                  /* a tile is one row, halved from where it lies */
+    bool fold;                    /* all but the bits of a lane are reduced in a row */
     int64_t group;                /* tiles of a task */
     int64_t flip[PARTITION_BITS]; /* of outputs, from tile to tile: see scalar */
     char *part;                   /* sums, chunks x tiles x sums; NULL if chunks == 1 */
@@ -262,12 +269,35 @@ add_rows(const job *j, int64_t first, char (*nodes)[ROW_BYTES], char *pack)
     }
 }
 
+/*
+ * nodes = the sum of the rows of a chunk in LANES lanes: read from end to end, which is
+ * the order a prefetcher foresees best.
+ */
+static void
+fold_rows(const job *j, int64_t first, char *nodes)
+{
+    const loops *f = j->loops;
+    int64_t off = 0, left = 0;
+    for (int64_t r = 0; r < j->chunk; r++) {
+        f->fold(address(j, first + off), j->row / (8 * LANES),
+                nodes + left * f->sum_bytes);
+        left += j->row / 8;
+        off = (int64_t)(((uint64_t)off - j->reduced) & j->reduced);
+    }
+    for (; left >= 8 * LANES; left /= 8) {
+        f->fold_sums(nodes, left / (8 * LANES), nodes);
+    }
+    for (; left > LANES; left /= 2) {
+        f->halve(nodes, left / (2 * LANES), LANES, nodes);
+    }
+}
+
 /* Halves the reduced low bits of a row away, the highest first; gives what is left. */
 static const char *
-halve_row(const job *j, const char *row, char *to)
+halve_row(const job *j, const char *row, int bits, char *to)
 {
-    int64_t left = j->row;
-    for (int b = j->low - 1; b >= 0; b--) {
+    int64_t left = (int64_t)1 << bits;
+    for (int b = bits - 1; b >= 0; b--) {
         if (j->plan.to[b] < 0) {
             const int64_t w = (int64_t)1 << b;
             left /= 2;
@@ -346,7 +376,7 @@ sum_chunk(void *context, int64_t i)
     const int64_t groups = j->tiles / j->group;
     const int64_t chunk = i / groups, first = i % groups * j->group;
     const int64_t down = deposit(chunk * j->chunk, j->reduced);
-    const bool few = j->packed && j->chunk < TALL;
+    const bool few = j->packed && j->chunk < TALL && !j->fold;
     _Alignas(64) char nodes[LEVELS][ROW_BYTES];
     _Alignas(64) char pack[TALL * MAX_ROW_BYTES];
     int64_t next = deposit(first, j->kept);
@@ -363,10 +393,13 @@ sum_chunk(void *context, int64_t i)
         if (j->direct) {
             row = address(j, at);
         }
+        else if (j->fold) {
+            fold_rows(j, at, nodes[0]);
+        }
         else {
             add_rows(j, at, nodes, pack);
         }
-        row = halve_row(j, row, nodes[0]);
+        row = halve_row(j, row, j->fold ? LANE_BITS : j->low, nodes[0]);
         if (j->part) {
             const int64_t bytes = j->sums * j->loops->sum_bytes;
             memcpy(j->part + (chunk * j->tiles + tile) * bytes, row, (size_t)bytes);
@@ -431,6 +464,7 @@ start(job *j, const gpo_call *call, gpo_isa isa)
         (plan->dtype == GPO_I64 || plan->dtype == GPO_F32 || plan->dtype == GPO_F64);
 
     int kept_low = 0, widest_halved = 0;
+    j->fold = j->packed && j->low >= 2 * LANE_BITS;
     j->in_order = true;
     memset(j->place, 0, sizeof j->place);
     for (int b = 0; b < j->low; b++) {
@@ -441,6 +475,7 @@ start(job *j, const gpo_call *call, gpo_isa isa)
                     j->place[c] + (int64_t)((uint64_t)1 << plan->to[b]);
             }
             j->in_order = j->in_order && plan->to[b] == kept_low;
+            j->fold = j->fold && b < LANE_BITS;
             kept_low++;
         }
         else {
