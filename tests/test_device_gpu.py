@@ -326,6 +326,21 @@ def test_cupy_round_trip(cupy: Any) -> None:
 
 
 @CUPY
+def test_results_outlive_their_stream(cupy: Any) -> None:
+    """Memory is freed in the order of a stream, which has to be there still."""
+    x = cupy.ones(1 << 20, cupy.float32)
+    cupy.cuda.Device().synchronize()
+    for _ in range(50):
+        with cupy.cuda.Stream(non_blocking=True) as side:
+            total = gpuopt.reduce(x)
+            shared = gpuopt.asdevice(x)
+        del side
+        assert total.item() == 1 << 20
+        assert gpuopt.reduce(shared).item() == 1 << 20
+        del total, shared
+
+
+@CUPY
 def test_cupy_streams(cupy: Any) -> None:
     x = cupy.zeros(1 << 20, cupy.float32)
     spin = cupy.RawKernel(

@@ -38,10 +38,10 @@ upload_new(PyObject *object, gpo_dtype dtype, gpo_backend_id id, int device,
     return (PyObject *)self;
 }
 
-/* An array that is on a device already, as a DeviceArray. */
+/* An array that is on a device already, as a DeviceArray; `keeper` is of `stream`. */
 static PyObject *
 share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int device,
-      const void *const *stream)
+      const void *const *stream, PyObject *keeper)
 {
     gpo_array array;
     if (!gpo_foreign_wrap(object, "asdevice", "x", stream, &array, foreign)) {
@@ -53,7 +53,7 @@ share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int devic
         const gpo_backend_id to = id < 0 ? GPO_CUDA : (gpo_backend_id)id;
         if (host && gpo_check_device(to, device < 0 ? 0 : device)) {
             self = upload_new((PyObject *)host, dtype, to, device < 0 ? 0 : device,
-                              stream ? (void *)*stream : NULL, NULL);
+                              stream ? (void *)*stream : NULL, keeper);
         }
         Py_XDECREF((PyObject *)host);
     }
@@ -81,12 +81,13 @@ share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int devic
                                     foreign->has_stream ? foreign->stream
                                     : stream            ? (void *)*stream
                                                         : NULL,
-                                    NULL, array.data, foreign->keep, &array);
+                                    foreign->has_stream ? foreign->keeper : keeper,
+                                    array.data, foreign->keep, &array);
         if (self) {
             ((gpo_device_array *)self)->readonly = foreign->readonly;
         }
     }
-    Py_XDECREF(foreign->keep);
+    gpo_foreign_clear(foreign);
     return self;
 }
 
@@ -136,7 +137,8 @@ asdevice(PyObject *module, PyObject *args, PyObject *kwargs)
     }
     if (family != GPO_HOST) {
         const void *handle = stream;
-        return share(object, &foreign, dtype, id, device, given ? &handle : NULL);
+        return share(object, &foreign, dtype, id, device, given ? &handle : NULL,
+                     given ? stream_object : NULL);
     }
     const gpo_backend_id to = id < 0 ? GPO_CUDA : (gpo_backend_id)id;
     device = device < 0 ? 0 : device;

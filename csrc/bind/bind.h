@@ -204,6 +204,7 @@ typedef struct gpo_foreign {
     const dl_exchange *api; /* GPO_EXCHANGE */
     PyObject *object;       /* borrowed: the caller's */
     PyObject *keep;         /* keeps the memory alive; new reference */
+    PyObject *keeper;       /* keeps `stream` alive; new reference or NULL */
 } gpo_foreign;
 
 /* A result in the making, in the memory of its library. */
@@ -222,6 +223,8 @@ int gpo_family_of(PyObject *object, gpo_foreign *out);
 bool gpo_foreign_wrap(PyObject *object, const char *function, const char *argument,
                       const void *const *stream, gpo_array *array,
                       gpo_foreign *foreign);
+
+void gpo_foreign_clear(gpo_foreign *foreign);
 
 /* A CPU array of another library as an ndarray over the same memory. */
 PyArrayObject *gpo_foreign_ndarray(const gpo_array *array, const gpo_foreign *foreign);

@@ -36,10 +36,10 @@ frame_clear(frame *f)
     }
     if (f->is_away) {
         for (int i = 0; i < GPO_MAX_IN; i++) {
-            Py_XDECREF(f->away.in[i].keep);
+            gpo_foreign_clear(&f->away.in[i]);
         }
         for (int i = 0; i < GPO_MAX_OUT; i++) {
-            Py_XDECREF(f->away.out[i].keep);
+            gpo_foreign_clear(&f->away.out[i]);
             gpo_made_clear(&f->away.made[i]);
         }
     }
@@ -362,9 +362,7 @@ settle_stream(frame *f)
     }
     if (!w->stream_given && !w->keeper && w->first->has_stream) {
         w->stream = w->first->stream;
-        if (w->first->family == GPO_OWN) {
-            w->keeper = ((gpo_device_array *)w->first->object)->memory->keeper;
-        }
+        w->keeper = w->first->keeper;
     }
     f->call.stream = w->stream;
     return true;

@@ -330,6 +330,7 @@ wrap_own(gpo_device_array *self, const char *function, gpo_array *array,
     foreign->has_stream = true;
     foreign->stream = self->memory->stream;
     foreign->keep = Py_NewRef((PyObject *)self);
+    foreign->keeper = Py_XNewRef(self->memory->keeper);
     return true;
 }
 
@@ -414,7 +415,7 @@ current_stream(gpo_foreign *foreign)
     }
     const int given =
         stream ? gpo_stream_handle(stream, "stream", &foreign->stream) : -1;
-    Py_XDECREF(stream);
+    foreign->keeper = stream;
     foreign->has_stream = given == 1;
     return given >= 0;
 }
@@ -664,10 +665,17 @@ gpo_foreign_wrap(PyObject *object, const char *function, const char *argument,
         good = gpo_check_device(GPO_CUDA, foreign->device);
     }
     if (!good) {
-        Py_CLEAR(foreign->keep);
+        gpo_foreign_clear(foreign);
     }
     array->weak = false;
     return good;
+}
+
+void
+gpo_foreign_clear(gpo_foreign *foreign)
+{
+    Py_CLEAR(foreign->keep);
+    Py_CLEAR(foreign->keeper);
 }
 
 /* ---- CPU arrays ---- */
