@@ -88,6 +88,7 @@ KIND = {
     "int": "int",
     "float": "float",
     "ints": "int | tuple[int, ...] | list[int]",
+    "floats": "float | tuple[float, ...] | list[float]",
     "enum": "str",
     "dtype": "Any",
 }

@@ -129,6 +129,7 @@ def test_arguments_of_every_kind_survive_strange_objects(op: str) -> None:
         "int": (Own,),
         "ints": (Own,),
         "float": (Own,),
+        "floats": (Own,),
         "enum": (TypeError,),
         "dtype": (TypeError,),
     }
@@ -658,7 +659,7 @@ def test_describe_agrees_with_the_signature(op: str) -> None:
         if not required:
             assert repr(parameter.default) == argument["preset"]
         assert argument["kind"] in (
-            "array", "bool", "int", "float", "ints", "enum", "dtype",
+            "array", "bool", "int", "float", "ints", "floats", "enum", "dtype",
         )  # fmt: skip
         assert (argument["choices"] is not None) == (argument["kind"] == "enum")
     common = list(parameters)[len(described["args"]) :]

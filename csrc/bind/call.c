@@ -127,22 +127,35 @@ parse_int(PyObject *object, int64_t *out)
 }
 
 static bool
-parse_ints(PyObject *object, const char *function, const char *name, gpo_option *out)
+parse_double(PyObject *object, double *out)
 {
-    if (!PyTuple_Check(object) && !PyList_Check(object)) {
+    *out = PyFloat_AsDouble(object);
+    return !(*out == -1.0 && PyErr_Occurred());
+}
+
+/* One number or a tuple of them, each by `GPO_KIND_INTS` or `GPO_KIND_FLOATS`. */
+static bool
+parse_numbers(PyObject *object, const char *function, const gpo_arg *arg,
+              gpo_option *out)
+{
+    const bool whole = arg->kind == GPO_KIND_INTS;
+    out->is_tuple = PyTuple_Check(object) || PyList_Check(object);
+    if (!out->is_tuple) {
         out->i = 1;
-        return parse_int(object, &out->ints[0]);
+        return whole ? parse_int(object, &out->ints[0])
+                     : parse_double(object, &out->floats[0]);
     }
     const Py_ssize_t n = PySequence_Size(object);
     if (n < 0 || n > GPO_MAX_DIMS) {
         PyErr_Format(PyExc_ValueError, "%s() argument '%s' has more than %d values",
-                     function, name, GPO_MAX_DIMS);
+                     function, arg->name, GPO_MAX_DIMS);
         return false;
     }
     out->i = n;
     for (Py_ssize_t k = 0; k < n; k++) {
         PyObject *item = PySequence_GetItem(object, k);
-        const bool good = item && parse_int(item, &out->ints[k]);
+        const bool good = item && (whole ? parse_int(item, &out->ints[k])
+                                         : parse_double(item, &out->floats[k]));
         Py_XDECREF(item);
         if (!good) {
             return false;
@@ -186,8 +199,7 @@ parse_float(PyObject *object, gpo_option *out)
     if (out->is_int && !parse_int(object, &out->i)) {
         return false;
     }
-    out->f = PyFloat_AsDouble(object);
-    return !(out->f == -1.0 && PyErr_Occurred());
+    return parse_double(object, &out->f);
 }
 
 static bool
@@ -206,7 +218,8 @@ parse_option(PyObject *object, const char *function, const gpo_arg *arg,
         case GPO_KIND_FLOAT:
             return parse_float(object, out);
         case GPO_KIND_INTS:
-            return parse_ints(object, function, arg->name, out);
+        case GPO_KIND_FLOATS:
+            return parse_numbers(object, function, arg, out);
         case GPO_KIND_ENUM:
             return parse_enum(object, function, arg, &out->i);
         case GPO_KIND_DTYPE:
@@ -234,7 +247,8 @@ parse_options(frame *f)
             out->is_int = preset->is_int;
             out->i = preset->i;
             out->f = preset->f;
-            out->ints[0] = preset->ints[0]; /* a default is at most one int */
+            out->is_tuple = false;
+            out->ints[0] = preset->ints[0]; /* a default is at most one number */
         }
         else if (!parse_option(object, b->op->name, &b->op->args[i], out)) {
             return false;

@@ -187,9 +187,10 @@ describe(PyObject *module, PyObject *name)
 {
     (void)module;
     static const char *const kinds[] = {
-        [GPO_KIND_ARRAY] = "array", [GPO_KIND_BOOL] = "bool", [GPO_KIND_INT] = "int",
-        [GPO_KIND_FLOAT] = "float", [GPO_KIND_INTS] = "ints", [GPO_KIND_ENUM] = "enum",
-        [GPO_KIND_DTYPE] = "dtype",
+        [GPO_KIND_ARRAY] = "array", [GPO_KIND_BOOL] = "bool",
+        [GPO_KIND_INT] = "int",     [GPO_KIND_FLOAT] = "float",
+        [GPO_KIND_INTS] = "ints",   [GPO_KIND_ENUM] = "enum",
+        [GPO_KIND_DTYPE] = "dtype", [GPO_KIND_FLOATS] = "floats",
     };
     const gpo_binding *b = gpo_binding_find(name);
     PyObject *args = b ? PyList_New(0) : NULL;

@@ -107,6 +107,10 @@ read_preset(const gpo_arg *arg, gpo_option *out)
             out->i = 1;
             out->ints[0] = strtoll(arg->preset, NULL, 10);
             break;
+        case GPO_KIND_FLOATS:
+            out->i = 1;
+            out->floats[0] = strtod(arg->preset, NULL);
+            break;
         default:
             out->i = strtoll(arg->preset, NULL, 10);
             out->f = strtod(arg->preset, NULL);

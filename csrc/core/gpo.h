@@ -95,18 +95,23 @@ typedef enum gpo_kind {
     GPO_KIND_ARRAY,
     GPO_KIND_BOOL,
     GPO_KIND_INT,
-    GPO_KIND_FLOAT, /* i holds the exact integer too when the caller gave one */
-    GPO_KIND_INTS,  /* an int or a tuple of ints */
-    GPO_KIND_ENUM,  /* a string out of `choices`; i is its index */
+    GPO_KIND_FLOAT,  /* i holds the exact integer too when the caller gave one */
+    GPO_KIND_INTS,   /* an int or a tuple of ints */
+    GPO_KIND_FLOATS, /* a float or a tuple of floats */
+    GPO_KIND_ENUM,   /* a string out of `choices`; i is its index */
     GPO_KIND_DTYPE,
 } gpo_kind;
 
 typedef struct gpo_option {
     bool given;  /* false: None, or left at a default of None */
     bool is_int; /* GPO_KIND_FLOAT: the caller gave a whole number, see i */
-    int64_t i;   /* BOOL, INT, ENUM, DTYPE; the length of INTS */
+    int64_t i;   /* BOOL, INT, ENUM, DTYPE; the length of INTS or FLOATS */
     double f;
-    int64_t ints[GPO_MAX_DIMS];
+    bool is_tuple; /* INTS, FLOATS: not one value */
+    union {
+        int64_t ints[GPO_MAX_DIMS];
+        double floats[GPO_MAX_DIMS];
+    };
 } gpo_option;
 
 typedef struct gpo_arg {
