@@ -232,8 +232,9 @@ backward_v1(gpo_call *call, const upsample_plan &p)
  * Now:   a thread keeps to one column of 16 bytes and walks over rows of x, carrying
  *        from axis to axis.  Where its sources lie in a row is worked out once.  It has
  *        the loads of several rows in flight, then stores 16 bytes on each row that they
- *        feed.  Rows that begin off a 16-byte boundary are walked one by one, counted
- *        from the boundary before them.  Backward 16 bytes are loaded on each row that
+ *        feed.  Where rows begin off a 16-byte boundary, or fewer come out than go in,
+ *        the rows of the result are walked instead, counted from the boundary before
+ *        each.  Backward 16 bytes are loaded on each row that
  *        feeds 8 bytes of dx, or 16 where channels lie side by side.
  * Cost:  each byte once: x is read once for all rows it feeds.  32 to 64 bytes in
  *        flight per thread.
@@ -534,28 +535,30 @@ forward_v2(gpo_call *call, const upsample_plan &p)
     if (!fits_rows(p, p.axis[2].in)) {
         return forward_v0<T>(call, p);
     }
-    if (!result_lies_on(p, row, 16, element)) {
-        const row_walk walk = walk_of(p, p.axis[0].out, p.axis[1].out,
-                                      ceil_div(row + SIZE - 1, SIZE), 1, &grid);
+    const upsample_axis &depth = p.axis[0], &height = p.axis[1];
+    const bool shrinks = depth.out * height.out < depth.in * height.in;
+    if (shrinks || !result_lies_on(p, row, 16, element)) {
+        const row_walk walk =
+            walk_of(p, depth.out, height.out, ceil_div(row + SIZE - 1, SIZE), 1, &grid);
         return GPO_LAUNCH(call, grid, BLOCK, 0, (upsample_nearest_v2_peeled<T>), p,
                           walk);
     }
     if (has_whole_packs(p, false, element)) {
-        const row_walk walk = walk_of(p, p.axis[0].in, p.axis[1].in, row / SIZE,
-                                      rows_in_flight<WHOLE>(), &grid);
+        const row_walk walk =
+            walk_of(p, depth.in, height.in, row / SIZE, rows_in_flight<WHOLE>(), &grid);
         return GPO_LAUNCH(call, grid, BLOCK, 0, (upsample_nearest_v2_rows<T, WHOLE>), p,
                           walk);
     }
     if constexpr (SIZE > 1) {
         if (has_pairs(p, false, element)) {
-            const row_walk walk = walk_of(p, p.axis[0].in, p.axis[1].in, row / SIZE,
+            const row_walk walk = walk_of(p, depth.in, height.in, row / SIZE,
                                           rows_in_flight<PAIRS>(), &grid);
             return GPO_LAUNCH(call, grid, BLOCK, 0,
                               (upsample_nearest_v2_rows<T, PAIRS>), p, walk);
         }
     }
-    const row_walk walk = walk_of(p, p.axis[0].in, p.axis[1].in, row / SIZE,
-                                  rows_in_flight<PICKED>(), &grid);
+    const row_walk walk =
+        walk_of(p, depth.in, height.in, row / SIZE, rows_in_flight<PICKED>(), &grid);
     return GPO_LAUNCH(call, grid, BLOCK, 0, (upsample_nearest_v2_rows<T, PICKED>), p,
                       walk);
 }
