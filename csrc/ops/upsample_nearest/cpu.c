@@ -10,6 +10,14 @@
 #include "upsample_nearest.h"
 
 #include "../../backend/backend.h"
+
+/*
+ * Whether an operation raises a flag nobody reads; without it the selects of the 16-bit
+ * conversions stay branches and their loops scalar.
+ */
+#ifndef __clang__
+#pragma GCC optimize("no-trapping-math")
+#endif
 #include "../../core/elements.h"
 
 #include <string.h>
@@ -43,7 +51,12 @@ kind_of(gpo_dtype dtype)
 }
 
 /* What is added up; whole numbers wrap around, so their sign does not matter. */
-#define SUMS(f) f(U8) f(U16) f(U32) f(U64) f(F16) f(BF16) f(F32) f(F64) f(C64) f(C128)
+#define WIDE_SUMS(f) f(U8) f(U16) f(U32) f(U64) f(F32) f(F64) f(C64) f(C128)
+#define HALF_SUMS(f) f(F16) f(BF16)
+#define SUMS(f) WIDE_SUMS(f) HALF_SUMS(f)
+
+#define widened_F16 float_of_f16
+#define widened_BF16 float_of_bf16
 
 typedef uint8_t V_U8;
 typedef uint16_t V_U16;
@@ -77,8 +90,8 @@ DEFINE_PLUS(U8, y)
 DEFINE_PLUS(U16, y)
 DEFINE_PLUS(U32, y)
 DEFINE_PLUS(U64, y)
-DEFINE_PLUS(F16, float_of_f16(y))
-DEFINE_PLUS(BF16, float_of_bf16(y))
+DEFINE_PLUS(F16, widened_F16(y))
+DEFINE_PLUS(BF16, widened_BF16(y))
 DEFINE_PLUS(F32, y)
 DEFINE_PLUS(F64, y)
 DEFINE_PLUS_COMPLEX(C64)
@@ -124,6 +137,8 @@ typedef struct sums {
                     const int64_t *first, int64_t n);
     void (*round)(void *to, const void *acc, int64_t n);
 } sums;
+
+enum { PIECE = 256 }; /* pairs of 16-bit floats that are widened at once */
 
 /* ---- the three instruction sets ---- */
 
