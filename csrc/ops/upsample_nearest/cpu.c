@@ -492,7 +492,8 @@ backward(gpo_call *call, bool parallel)
     const gpo_dtype dtype = call->out[0].dtype;
     const bool is_half = dtype == GPO_F16 || dtype == GPO_BF16;
     const upsample_axis *w = &p->axis[2];
-    if (p->size == 0) {
+    const int64_t row = w->in * p->inner; /* elements of dx */
+    if (p->size == 0 || row == 0) {
         return GPO_OK;
     }
     j.bytes = gpo_dtypes[dtype].bytes;
@@ -511,7 +512,6 @@ backward(gpo_call *call, bool parallel)
     }
     const int64_t planes = p->images * p->channels;
     const upsample_axis *depth = &p->axis[0], *height = &p->axis[1];
-    const int64_t row = w->in * p->inner; /* elements of dx */
     const double fed = (double)depth->out * (double)height->out * (double)w->out /
                        ((double)depth->in * (double)height->in * (double)w->in);
     const int64_t elements = (int64_t)(TASK_BYTES / ((fed + 1) * (double)j.bytes)) + 1;

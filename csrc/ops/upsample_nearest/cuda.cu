@@ -15,7 +15,9 @@ ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* One thread for each of n elements; a grid holds 2^39 of them. */
+/* One thread for each of n elements, at most MOST_THREADS. */
+constexpr int64_t MOST_GRID = 2147483647, MOST_THREADS = MOST_GRID * BLOCK;
+
 static dim3
 grid_of(int64_t n)
 {
@@ -161,6 +163,9 @@ forward_v1(gpo_call *call, const upsample_plan &p)
 {
     const int64_t size =
         p.images * p.channels * p.axis[0].in * p.axis[1].in * p.axis[2].in * p.inner;
+    if (size > MOST_THREADS) { /* a broadcast x that is made small */
+        return forward_v0<T>(call, p);
+    }
     return GPO_LAUNCH(call, grid_of(size), BLOCK, 0, (upsample_nearest_v1_pairs<T>), p,
                       size);
 }
@@ -459,7 +464,7 @@ walk_of(const upsample_plan &p, int64_t d, int64_t h, int64_t units, int items,
     return walk;
 }
 
-/* Whether rows, and places in a row, are counted in 31 bits on both sides. */
+/* Whether rows, blocks and places in a row are counted in 31 bits on both sides. */
 static bool
 fits_rows(const upsample_plan &p, int64_t from_width)
 {
@@ -477,7 +482,8 @@ fits_rows(const upsample_plan &p, int64_t from_width)
             fabs(static_cast<double>(p.stride[UPSAMPLE_W])) +
         static_cast<double>(p.inner) * fabs(static_cast<double>(p.stride[UPSAMPLE_I]));
     const double row = longest * static_cast<double>(p.inner);
-    return rows < MOST && row < MOST && reach < MOST && rows * (row / 1024 + 1) < 1e12;
+    const double blocks = rows * (row / BLOCK + 1); /* at most, of v2 */
+    return rows < MOST && row < MOST && reach < MOST && blocks < MOST;
 }
 
 /* Whether every row of `from` begins on a boundary of `bytes`. */

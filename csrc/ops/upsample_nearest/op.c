@@ -180,6 +180,18 @@ check_dims(gpo_call *call)
     return GPO_OK;
 }
 
+/* The shape of the enlarged array. */
+static void
+enlarged_shape(const request *r, int64_t shape[MOST_DIMS])
+{
+    for (int d = 0; d < r->ndim; d++) {
+        shape[d] = r->shape[d];
+    }
+    for (int k = 0; k < r->spatial; k++) {
+        shape[spatial_axis(r, k)] = axis_of(r, k).out;
+    }
+}
+
 static gpo_status
 forward_shape(gpo_call *call)
 {
@@ -198,11 +210,7 @@ forward_shape(gpo_call *call)
     gpo_array *out = &call->out[0];
     out->dtype = call->in[0].dtype;
     out->ndim = r.ndim;
-    out->shape[0] = r.shape[0];
-    out->shape[channel_axis(&r)] = r.shape[channel_axis(&r)];
-    for (int k = 0; k < r.spatial; k++) {
-        out->shape[spatial_axis(&r, k)] = axis_of(&r, k).out;
-    }
+    enlarged_shape(&r, out->shape);
     return gpo_array_contiguous(call, out);
 }
 
@@ -250,12 +258,8 @@ backward_shape(gpo_call *call)
     if (status) {
         return status;
     }
-    int64_t wanted[MOST_DIMS];
-    wanted[0] = r.shape[0];
-    wanted[channel_axis(&r)] = r.shape[channel_axis(&r)];
-    for (int k = 0; k < r.spatial; k++) {
-        wanted[spatial_axis(&r, k)] = axis_of(&r, k).out;
-    }
+    int64_t wanted[MOST_DIMS] = {0};
+    enlarged_shape(&r, wanted);
     for (int d = 0; d < dy->ndim; d++) {
         if (dy->shape[d] != wanted[d]) {
             char got[SHAPE_TEXT], want[SHAPE_TEXT], input[SHAPE_TEXT];
