@@ -323,6 +323,35 @@ def test_rows_at_every_offset_and_width(backend: str, variant: str) -> None:
                 np.testing.assert_array_equal(back, (4 * x.astype(dtype)).astype(dtype))
 
 
+@each_variant
+def test_planes_and_rows_in_any_order(backend: str, variant: str) -> None:
+    """Contiguous rows, evenly spaced or not: backwards, every other one, axes swapped."""
+    where = {"backend": backend, "variant": variant}
+    for dtype in (np.uint8, np.float16, np.float32, np.float64, np.complex64):
+        base = whole((2, 4, 6, 16), dtype)
+        views = (
+            base[:, :, ::-1],
+            base[:, ::-1, ::-1],
+            base[::-1, ::-1, ::-1],
+            base[:, :, ::2],
+            base[:, ::2],
+            base[:, 1:3, 1:5],
+            base.transpose(1, 0, 2, 3),
+            base.transpose(0, 2, 1, 3),
+            np.broadcast_to(base[:, :1], base.shape),
+            np.broadcast_to(base[:, :, :1], base.shape),
+        )
+        for x in views:
+            got = upsample_nearest(x, scale=2.0, **where)
+            np.testing.assert_array_equal(got, x.repeat(2, 2).repeat(2, 3))
+            if x.shape[2] % 2 == 0:
+                shape = (*x.shape[:2], x.shape[2] // 2, 8)
+                back = upsample_nearest_backward(x, shape, scale=2.0, **where)
+                want = x[..., ::2] + x[..., 1::2]
+                want = want[:, :, ::2] + want[:, :, 1::2]
+                np.testing.assert_array_equal(back, want)
+
+
 @pytest.mark.parametrize("variant", ["v0", "v2"])
 def test_more_rows_than_a_grid_is_high(variant: str) -> None:
     """70,000 planes and 70,000 rows: nothing lies in the y or z of a grid."""
@@ -566,6 +595,19 @@ def test_an_axis_past_32_bits(variant: str) -> None:
     got = upsample_nearest(x, size=(5, 7), backend="cpu", variant=variant)
     want = np.add.outer(sources(rows, 5, None, False), sources(cols, 7, None, False))
     np.testing.assert_array_equal(got[0, 0], want)
+
+
+@pytest.mark.parametrize("variant", RUNGS)
+def test_more_elements_than_a_grid_has_threads(variant: str) -> None:
+    """A broadcast of 2**40 elements made 2 by 3; and 2**31 + 8 of them in one row."""
+    where = {"backend": "sim", "variant": variant}
+    x = np.broadcast_to(np.float32(7), (1, 1, 2**20, 2**20))
+    got = upsample_nearest(x, size=(2, 3), **where)
+    np.testing.assert_array_equal(got, np.full((1, 1, 2, 3), 7, np.float32))
+    if variant != "v1":  # which has a thread for each of them
+        x = np.broadcast_to(np.int8([[[1]], [[2]]]), (2, 1, 2**31 + 8))
+        got = upsample_nearest(x, size=3, **where)
+        np.testing.assert_array_equal(got[:, 0], [[1] * 3, [2] * 3])
 
 
 # ---- the simulator: counts and faults ----

@@ -234,22 +234,66 @@ backward_v1(gpo_call *call, const upsample_plan &p)
 /*
  * v2  16-byte stores on all rows, no division.
  * Was:   v1 divides for every element and stores 4 or 8 bytes.
- * Now:   a thread keeps to one column of 16 bytes and walks over rows of x, carrying
- *        from axis to axis.  Where its sources lie in a row is worked out once.  It has
- *        the loads of several rows in flight, then stores 16 bytes on each row that they
- *        feed.  Where rows begin off a 16-byte boundary, or fewer come out than go in,
- *        the rows of the result are walked instead, counted from the boundary before
- *        each.  Backward 16 bytes are loaded on each row that
- *        feeds 8 bytes of dx, or 16 where channels lie side by side.
- * Cost:  each byte once: x is read once for all rows it feeds.  32 to 64 bytes in
- *        flight per thread.
+ * Now:   a thread keeps to one column of 16 bytes and takes several rows of x, whose
+ *        loads are in flight together; then it stores 16 bytes on each row they feed.
+ *        Rows twice as high and wide need no rule: 8 bytes go to two rows.  For others
+ *        a thread works out once where its column comes from and walks over rows by
+ *        carrying from axis to axis; where rows begin off a 16-byte boundary, or fewer
+ *        come out than go in, it has one row of the result, counted from the boundary
+ *        before it.  Backward 16 bytes of each row of dy give 8 bytes of dx, or 16 where
+ *        channels lie side by side.
+ * Cost:  each byte once: x is read once for all rows it feeds.  32 bytes of loads and
+ *        128 of stores in flight per thread, backward 64 of loads.
  * Left:  scales other than 2 load element by element through the cache; those backward
  *        add so, too.
  */
-enum row_mode { PAIRS, WHOLE, PICKED };
-
 template <typename T>
 constexpr int PACK = 16 / static_cast<int>(sizeof(T));
+
+/* ROWS rows of x make twice as many; rows of x begin `pitch` elements apart. */
+enum { DOUBLED_ROWS = 4 };
+
+template <typename T>
+__global__ void
+__launch_bounds__(BLOCK)
+    upsample_nearest_v2_doubled(const T *from, T *to, int64_t pitch, row_walk walk)
+{
+    constexpr int SIZE = PACK<T>, HALF = SIZE / 2;
+    const first_unit first = first_unit_of(walk, DOUBLED_ROWS);
+    if (first.unit >= walk.units) {
+        return;
+    }
+    const unsigned step = BLOCK >> walk.log_lanes;
+    from += first.number * pitch + first.unit * HALF;
+    uint2 half[DOUBLED_ROWS];
+#pragma unroll
+    for (unsigned k = 0; k < DOUBLED_ROWS; k++) {
+        if (first.number + k * step < walk.rows) {
+            half[k] = *reinterpret_cast<const uint2 *>(from);
+        }
+        from += step * pitch;
+    }
+    const int64_t row = static_cast<int64_t>(walk.units) * SIZE;
+    to += 2 * first.number * row + first.unit * SIZE;
+#pragma unroll
+    for (unsigned k = 0; k < DOUBLED_ROWS; k++) {
+        if (first.number + k * step < walk.rows) {
+            T x[HALF], pairs[SIZE];
+            memcpy(x, &half[k], sizeof x);
+#pragma unroll
+            for (int i = 0; i < SIZE; i++) {
+                pairs[i] = x[i / 2];
+            }
+            uint4 bits;
+            memcpy(static_cast<void *>(&bits), pairs, sizeof bits);
+            store_streamed(reinterpret_cast<uint4 *>(to), bits);
+            store_streamed(reinterpret_cast<uint4 *>(to + row), bits);
+        }
+        to += 2 * step * row;
+    }
+}
+
+enum row_mode { PAIRS, WHOLE, PICKED };
 
 /* Sources of the pack `unit` of a row of the result: one, or one for each element. */
 template <typename T, row_mode MODE>
@@ -364,9 +408,11 @@ __launch_bounds__(BLOCK) upsample_nearest_v2_rows(upsample_plan p, row_walk walk
             const column_range d = columns_of(depth, static_cast<int>(w.at.d));
             const column_range h = columns_of(height, static_cast<int>(w.at.h));
             const int64_t image = static_cast<int64_t>(w.at.a) * p.channels + w.at.b;
+#pragma unroll 1
             for (int l = d.first; l < d.end; l++) {
                 T *to = static_cast<T *>(p.to) + w.unit * SIZE +
                         ((image * depth.out + l) * height.out + h.first) * row;
+#pragma unroll 1
                 for (int m = h.first; m < h.end; m++, to += row) {
                     store_streamed(reinterpret_cast<uint4 *>(to), pack);
                 }
@@ -531,6 +577,29 @@ has_pairs(const upsample_plan &p, bool backward, int64_t element)
            element <= 8 && rows_lie_on(p, backward, bytes, element);
 }
 
+/*
+ * Whether rows are twice as many and nothing else but their width changes, and those of
+ * `from` are evenly spaced, `pitch` elements apart.
+ */
+static bool
+doubles_rows(const upsample_plan &p, bool backward, int64_t *pitch)
+{
+    const upsample_axis &depth = p.axis[0], &height = p.axis[1];
+    const int64_t length[4] = {p.images, p.channels, depth.in,
+                               backward ? height.out : height.in};
+    int64_t rows = 1;
+    bool good = depth.log == 0 && height.log == 1;
+    *pitch = 0;
+    for (int k = 3; k >= 0; k--) {
+        if (length[k] > 1) {
+            *pitch = rows == 1 ? p.stride[k] : *pitch;
+            good = good && p.stride[k] == *pitch * rows;
+            rows *= length[k];
+        }
+    }
+    return good;
+}
+
 template <typename T>
 static gpo_status
 forward_v2(gpo_call *call, const upsample_plan &p)
@@ -556,6 +625,14 @@ forward_v2(gpo_call *call, const upsample_plan &p)
                           walk);
     }
     if constexpr (SIZE > 1) {
+        int64_t pitch = 0;
+        if (has_pairs(p, false, element) && doubles_rows(p, false, &pitch)) {
+            const row_walk walk =
+                walk_of(p, depth.in, height.in, row / SIZE, DOUBLED_ROWS, &grid);
+            return GPO_LAUNCH(call, grid, BLOCK, 0, (upsample_nearest_v2_doubled<T>),
+                              static_cast<const T *>(p.from), static_cast<T *>(p.to),
+                              pitch, walk);
+        }
         if (has_pairs(p, false, element)) {
             const row_walk walk = walk_of(p, depth.in, height.in, row / SIZE,
                                           rows_in_flight<PAIRS>(), &grid);
@@ -582,6 +659,60 @@ add_pack(typename sum_of<T>::type *sum, uint4 bits)
     }
 }
 
+template <typename T, int SUMS>
+__device__ __forceinline__ void
+store_sums(T *to, const typename sum_of<T>::type *sum)
+{
+    T rounded[SUMS];
+#pragma unroll
+    for (int k = 0; k < SUMS; k++) {
+        rounded[k] = stored_as<T>(sum[k]);
+    }
+    word_of<T, SUMS> bits;
+    memcpy(static_cast<void *>(&bits), rounded, sizeof bits);
+    store_streamed(reinterpret_cast<word_of<T, SUMS> *>(to), bits);
+}
+
+/* Two rows of dy make one of dx; rows of dy begin `pitch` elements apart. */
+enum { HALVED_ROWS = 2 };
+
+template <typename T>
+__global__ void
+__launch_bounds__(BLOCK)
+    upsample_nearest_backward_v2_halved(const T *from, T *to, int64_t pitch,
+                                        row_walk walk)
+{
+    using V = typename sum_of<T>::type;
+    constexpr int SIZE = PACK<T>, SUMS = SIZE / 2;
+    const first_unit first = first_unit_of(walk, HALVED_ROWS);
+    if (first.unit >= walk.units) {
+        return;
+    }
+    const unsigned step = BLOCK >> walk.log_lanes;
+    from += 2 * first.number * pitch + first.unit * SIZE;
+    uint4 above[HALVED_ROWS], below[HALVED_ROWS];
+#pragma unroll
+    for (unsigned k = 0; k < HALVED_ROWS; k++) {
+        if (first.number + k * step < walk.rows) {
+            above[k] = load_streamed(reinterpret_cast<const uint4 *>(from));
+            below[k] = load_streamed(reinterpret_cast<const uint4 *>(from + pitch));
+        }
+        from += 2 * step * pitch;
+    }
+    const int64_t row = static_cast<int64_t>(walk.units) * SUMS;
+    to += first.number * row + first.unit * SUMS;
+#pragma unroll
+    for (unsigned k = 0; k < HALVED_ROWS; k++) {
+        if (first.number + k * step < walk.rows) {
+            V sum[SUMS] = {};
+            add_pack<T, PAIRS>(sum, above[k]);
+            add_pack<T, PAIRS>(sum, below[k]);
+            store_sums<T, SUMS>(to, sum);
+        }
+        to += step * row;
+    }
+}
+
 /*
  * PAIRS: 16 bytes of each row of dy give 8 bytes of dx.  WHOLE: 16 bytes of each pixel
  * give 16 bytes.  Up to four loads are in flight before the first is added.
@@ -592,11 +723,9 @@ __launch_bounds__(BLOCK)
     upsample_nearest_backward_v2_rows(upsample_plan p, row_walk walk)
 {
     using V = typename sum_of<T>::type;
-    constexpr int SIZE = PACK<T>, SUMS = MODE == PAIRS ? SIZE / 2 : SIZE;
-    constexpr int ITEMS = MODE == PAIRS ? 2 : 1, FLIGHT = 4;
-    const upsample_axis &depth = p.axis[0], &height = p.axis[1];
-    walker w = start_walk(walk, ITEMS);
-    if (w.unit >= walk.units) {
+    constexpr int SIZE = PACK<T>, SUMS = MODE == PAIRS ? SIZE / 2 : SIZE, FLIGHT = 4;
+    const walker w = start_walk(walk, 1);
+    if (w.unit >= walk.units || w.number >= walk.rows) {
         return;
     }
     /* Where the unit's first pack lies in a row of dy, and how many follow, how far. */
@@ -608,86 +737,44 @@ __launch_bounds__(BLOCK)
         n = columns_of(p.axis[2], s);
         at += n.first * across - s * inner;
     }
-    const int pixels = n.end - n.first;
-    const int64_t row = p.axis[2].in * p.inner;
-
-    /* Two rows of dy for each of dx, and no more: all loads of the thread at once. */
-    const bool twice = MODE == PAIRS && height.log == 1 && depth.log == 0;
-    uint4 two[ITEMS][2];
-    if (twice) {
-        walker ahead = w;
+    const column_range d = columns_of(p.axis[0], static_cast<int>(w.at.d));
+    const column_range h = columns_of(p.axis[1], static_cast<int>(w.at.h));
+    const int high = h.end - h.first, wide = n.end - n.first;
+    const int terms = (d.end - d.first) * high * wide;
+    const T *plane =
+        static_cast<const T *>(p.from) + at + row_offset(p, w.at, d.first, h.first);
+    const T *y = plane;
+    int m = 0, x = 0; /* of the next term, carried from axis to axis */
+    V sum[SUMS] = {};
+    for (int t = 0; t < terms; t += FLIGHT) {
+        uint4 bits[FLIGHT];
 #pragma unroll
-        for (int k = 0; k < ITEMS; k++) {
-            if (ahead.number < walk.rows) {
-                const int64_t h = 2 * static_cast<int64_t>(ahead.at.h);
-                const T *y = static_cast<const T *>(p.from) + at +
-                             row_offset(p, ahead.at, ahead.at.d, h);
-                two[k][0] = load_streamed(reinterpret_cast<const uint4 *>(y));
-                y += p.stride[UPSAMPLE_H];
-                two[k][1] = load_streamed(reinterpret_cast<const uint4 *>(y));
-            }
-            next_row(walk, ahead);
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < ITEMS; k++) {
-        if (w.number < walk.rows) {
-            V sum[SUMS] = {};
-            if (twice) {
-                add_pack<T, MODE>(sum, two[k][0]);
-                add_pack<T, MODE>(sum, two[k][1]);
-            }
-            else {
-                const column_range d = columns_of(depth, static_cast<int>(w.at.d));
-                const column_range h = columns_of(height, static_cast<int>(w.at.h));
-                const int high = h.end - h.first;
-                const int terms = (d.end - d.first) * high * pixels;
-                /* Terms by (d, h, pixel), carried from axis to axis. */
-                int m = 0, x = 0;
-                const T *plane = static_cast<const T *>(p.from) + at +
-                                 row_offset(p, w.at, d.first, h.first);
-                const T *y = plane;
-                for (int t = 0; t < terms; t += FLIGHT) {
-                    uint4 bits[FLIGHT];
-#pragma unroll
-                    for (int f = 0; f < FLIGHT; f++) {
-                        if (t + f < terms) {
-                            bits[f] = load_streamed(
-                                reinterpret_cast<const uint4 *>(y + x * across));
-                            x++;
-                            if (x == pixels) {
-                                x = 0;
-                                m++;
-                                y += p.stride[UPSAMPLE_H];
-                            }
-                            if (m == high) {
-                                m = 0;
-                                plane += p.stride[UPSAMPLE_D];
-                                y = plane;
-                            }
-                        }
-                    }
-#pragma unroll
-                    for (int f = 0; f < FLIGHT; f++) {
-                        if (t + f < terms) {
-                            add_pack<T, MODE>(sum, bits[f]);
-                        }
-                    }
+        for (int f = 0; f < FLIGHT; f++) {
+            if (t + f < terms) {
+                bits[f] =
+                    load_streamed(reinterpret_cast<const uint4 *>(y + x * across));
+                x++;
+                if (x == wide) {
+                    x = 0;
+                    m++;
+                    y += p.stride[UPSAMPLE_H];
+                }
+                if (m == high) {
+                    m = 0;
+                    plane += p.stride[UPSAMPLE_D];
+                    y = plane;
                 }
             }
-            T rounded[SUMS];
-#pragma unroll
-            for (int j = 0; j < SUMS; j++) {
-                rounded[j] = stored_as<T>(sum[j]);
-            }
-            using Word = word_of<T, SUMS>;
-            Word bits;
-            memcpy(static_cast<void *>(&bits), rounded, sizeof bits);
-            T *to = static_cast<T *>(p.to) + w.number * row + w.unit * SUMS;
-            store_streamed(reinterpret_cast<Word *>(to), bits);
         }
-        next_row(walk, w);
+#pragma unroll
+        for (int f = 0; f < FLIGHT; f++) {
+            if (t + f < terms) {
+                add_pack<T, MODE>(sum, bits[f]);
+            }
+        }
     }
+    const int64_t row = p.axis[2].in * p.inner;
+    store_sums<T, SUMS>(static_cast<T *>(p.to) + w.number * row + w.unit * SUMS, sum);
 }
 
 /* One element of dx for each of ITEMS rows; its columns of dy are found once. */
@@ -746,8 +833,17 @@ backward_v2(gpo_call *call, const upsample_plan &p)
                           (upsample_nearest_backward_v2_rows<T, WHOLE>), p, walk);
     }
     if constexpr (SIZE > 1) {
-        if (has_pairs(p, true, element) && result_lies_on(p, row, 8, element)) {
-            const row_walk walk = walk_of(p, d, h, row * 2 / SIZE, 2, &grid);
+        int64_t pitch = 0;
+        const bool pairs =
+            has_pairs(p, true, element) && result_lies_on(p, row, 8, element);
+        if (pairs && doubles_rows(p, true, &pitch)) {
+            const row_walk walk = walk_of(p, d, h, row * 2 / SIZE, HALVED_ROWS, &grid);
+            return GPO_LAUNCH(
+                call, grid, BLOCK, 0, (upsample_nearest_backward_v2_halved<T>),
+                static_cast<const T *>(p.from), static_cast<T *>(p.to), pitch, walk);
+        }
+        if (pairs) {
+            const row_walk walk = walk_of(p, d, h, row * 2 / SIZE, 1, &grid);
             return GPO_LAUNCH(call, grid, BLOCK, 0,
                               (upsample_nearest_backward_v2_rows<T, PAIRS>), p, walk);
         }

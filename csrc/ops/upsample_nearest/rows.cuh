@@ -145,21 +145,32 @@ struct row_walk {
     row step;
 };
 
+/* The unit of a thread, and the number of its first row as rows are counted. */
+struct first_unit {
+    unsigned unit, number;
+};
+
+__device__ __forceinline__ first_unit
+first_unit_of(const row_walk &walk, int items)
+{
+    const unsigned lanes = 1u << walk.log_lanes, lane = threadIdx.x & (lanes - 1);
+    const unsigned group = walk.tiles > 1 ? blockIdx.x / walk.tiles : blockIdx.x;
+    const unsigned tile = blockIdx.x - group * walk.tiles;
+    const unsigned together = BLOCK >> walk.log_lanes;
+    return {tile * lanes + lane,
+            group * together * items + (threadIdx.x >> walk.log_lanes)};
+}
+
 struct walker {
-    unsigned unit, number; /* of the row, as they are counted */
+    unsigned unit, number;
     row at;
 };
 
 __device__ __forceinline__ walker
 start_walk(const row_walk &walk, int items)
 {
-    const unsigned lanes = 1u << walk.log_lanes, lane = threadIdx.x & (lanes - 1);
-    const unsigned group = walk.tiles > 1 ? blockIdx.x / walk.tiles : blockIdx.x;
-    const unsigned tile = blockIdx.x - group * walk.tiles;
-    const unsigned together = BLOCK >> walk.log_lanes;
-    walker w;
-    w.unit = tile * lanes + lane;
-    w.number = group * together * items + (threadIdx.x >> walk.log_lanes);
+    const first_unit first = first_unit_of(walk, items);
+    walker w = {first.unit, first.number, {}};
     unsigned rest = w.number;
     w.at.h = rest % walk.height;
     rest /= walk.height;
