@@ -236,7 +236,7 @@ backward_v1(gpo_call *call, const upsample_plan &p)
  * Was:   v1 divides for every element and stores 4 or 8 bytes.
  * Now:   a thread keeps to one column of 16 bytes and takes several rows of x, whose
  *        loads are in flight together; then it stores 16 bytes on each row they feed.
- *        Rows twice as high and wide need no rule: 8 bytes go to two rows.  For others
+ *        Rows twice as many and as long need no rule: 8 bytes go to two rows.  For others
  *        a thread works out once where its column comes from and walks over rows by
  *        carrying from axis to axis; where rows begin off a 16-byte boundary, or fewer
  *        come out than go in, it has one row of the result, counted from the boundary
@@ -250,26 +250,31 @@ backward_v1(gpo_call *call, const upsample_plan &p)
 template <typename T>
 constexpr int PACK = 16 / static_cast<int>(sizeof(T));
 
-/* ROWS rows of x make twice as many; rows of x begin `pitch` elements apart. */
+/*
+ * Each row of x makes two, each thread SIZE elements of them: 16 bytes, or a pair where
+ * rows begin anywhere.  Rows of x begin `pitch` elements apart.
+ */
 enum { DOUBLED_ROWS = 4 };
 
-template <typename T>
+template <typename T, int SIZE>
 __global__ void
 __launch_bounds__(BLOCK)
     upsample_nearest_v2_doubled(const T *from, T *to, int64_t pitch, row_walk walk)
 {
-    constexpr int SIZE = PACK<T>, HALF = SIZE / 2;
+    constexpr int HALF = SIZE / 2;
+    using In = word_of<T, HALF>;
+    using Out = word_of<T, SIZE>;
     const first_unit first = first_unit_of(walk, DOUBLED_ROWS);
     if (first.unit >= walk.units) {
         return;
     }
     const unsigned step = BLOCK >> walk.log_lanes;
     from += first.number * pitch + first.unit * HALF;
-    uint2 half[DOUBLED_ROWS];
+    In half[DOUBLED_ROWS];
 #pragma unroll
     for (unsigned k = 0; k < DOUBLED_ROWS; k++) {
         if (first.number + k * step < walk.rows) {
-            half[k] = *reinterpret_cast<const uint2 *>(from);
+            half[k] = *reinterpret_cast<const In *>(from);
         }
         from += step * pitch;
     }
@@ -284,10 +289,10 @@ __launch_bounds__(BLOCK)
             for (int i = 0; i < SIZE; i++) {
                 pairs[i] = x[i / 2];
             }
-            uint4 bits;
+            Out bits;
             memcpy(static_cast<void *>(&bits), pairs, sizeof bits);
-            store_streamed(reinterpret_cast<uint4 *>(to), bits);
-            store_streamed(reinterpret_cast<uint4 *>(to + row), bits);
+            store_streamed(reinterpret_cast<Out *>(to), bits);
+            store_streamed(reinterpret_cast<Out *>(to + row), bits);
         }
         to += 2 * step * row;
     }
@@ -569,12 +574,18 @@ has_whole_packs(const upsample_plan &p, bool backward, int64_t element)
     return width.log == 0 && (width.in == 1 || p.stride[UPSAMPLE_W] == 1);
 }
 
+/* Whether rows are twice as long, and SIZE elements a word of the side that has more. */
 static bool
-has_pairs(const upsample_plan &p, bool backward, int64_t element)
+has_pairs(const upsample_plan &p, bool backward, int64_t element, int64_t size)
 {
-    const int64_t bytes = backward ? 16 : 8;
-    return p.inner == 1 && p.axis[2].log == 1 && p.stride[UPSAMPLE_W] == 1 &&
-           element <= 8 && rows_lie_on(p, backward, bytes, element);
+    const int64_t half = element * size / 2;
+    const int64_t from_bytes = backward ? 2 * half : half;
+    const int64_t to_bytes = backward ? half : 2 * half;
+    const upsample_axis &width = p.axis[2];
+    const int64_t row = backward ? width.in : width.out;
+    return p.inner == 1 && width.log == 1 && p.stride[UPSAMPLE_W] == 1 &&
+           rows_lie_on(p, backward, from_bytes, element) &&
+           result_lies_on(p, row, to_bytes, element);
 }
 
 /*
@@ -600,50 +611,68 @@ doubles_rows(const upsample_plan &p, bool backward, int64_t *pitch)
     return good;
 }
 
+template <typename T, int SIZE>
+static gpo_status
+doubled(gpo_call *call, const upsample_plan &p, int64_t pitch)
+{
+    dim3 grid;
+    const row_walk walk = walk_of(p, p.axis[0].in, p.axis[1].in, p.axis[2].out / SIZE,
+                                  DOUBLED_ROWS, &grid);
+    return GPO_LAUNCH(call, grid, BLOCK, 0, (upsample_nearest_v2_doubled<T, SIZE>),
+                      static_cast<const T *>(p.from), static_cast<T *>(p.to), pitch,
+                      walk);
+}
+
+template <typename T, row_mode MODE>
+static gpo_status
+forward_rows(gpo_call *call, const upsample_plan &p)
+{
+    dim3 grid;
+    const int64_t units = p.axis[2].out * p.inner / PACK<T>;
+    const row_walk walk =
+        walk_of(p, p.axis[0].in, p.axis[1].in, units, rows_in_flight<MODE>(), &grid);
+    return GPO_LAUNCH(call, grid, BLOCK, 0, (upsample_nearest_v2_rows<T, MODE>), p,
+                      walk);
+}
+
 template <typename T>
 static gpo_status
 forward_v2(gpo_call *call, const upsample_plan &p)
 {
     constexpr int SIZE = PACK<T>;
-    const int64_t row = p.axis[2].out * p.inner, element = sizeof(T);
-    dim3 grid;
+    constexpr int64_t BYTES = sizeof(T);
+    const upsample_axis &depth = p.axis[0], &height = p.axis[1];
+    const int64_t row = p.axis[2].out * p.inner;
     if (!fits_rows(p, p.axis[2].in)) {
         return forward_v0<T>(call, p);
     }
-    const upsample_axis &depth = p.axis[0], &height = p.axis[1];
+    if constexpr (SIZE > 1) {
+        int64_t pitch = 0;
+        const bool doubles = doubles_rows(p, false, &pitch);
+        if (doubles && has_pairs(p, false, BYTES, SIZE)) {
+            return doubled<T, SIZE>(call, p, pitch);
+        }
+        if (doubles && has_pairs(p, false, BYTES, 2)) {
+            return doubled<T, 2>(call, p, pitch);
+        }
+    }
     const bool shrinks = depth.out * height.out < depth.in * height.in;
-    if (shrinks || !result_lies_on(p, row, 16, element)) {
+    if (shrinks || !result_lies_on(p, row, 16, BYTES)) {
+        dim3 grid;
         const row_walk walk =
             walk_of(p, depth.out, height.out, ceil_div(row + SIZE - 1, SIZE), 1, &grid);
         return GPO_LAUNCH(call, grid, BLOCK, 0, (upsample_nearest_v2_peeled<T>), p,
                           walk);
     }
-    if (has_whole_packs(p, false, element)) {
-        const row_walk walk =
-            walk_of(p, depth.in, height.in, row / SIZE, rows_in_flight<WHOLE>(), &grid);
-        return GPO_LAUNCH(call, grid, BLOCK, 0, (upsample_nearest_v2_rows<T, WHOLE>), p,
-                          walk);
+    if (has_whole_packs(p, false, BYTES)) {
+        return forward_rows<T, WHOLE>(call, p);
     }
     if constexpr (SIZE > 1) {
-        int64_t pitch = 0;
-        if (has_pairs(p, false, element) && doubles_rows(p, false, &pitch)) {
-            const row_walk walk =
-                walk_of(p, depth.in, height.in, row / SIZE, DOUBLED_ROWS, &grid);
-            return GPO_LAUNCH(call, grid, BLOCK, 0, (upsample_nearest_v2_doubled<T>),
-                              static_cast<const T *>(p.from), static_cast<T *>(p.to),
-                              pitch, walk);
-        }
-        if (has_pairs(p, false, element)) {
-            const row_walk walk = walk_of(p, depth.in, height.in, row / SIZE,
-                                          rows_in_flight<PAIRS>(), &grid);
-            return GPO_LAUNCH(call, grid, BLOCK, 0,
-                              (upsample_nearest_v2_rows<T, PAIRS>), p, walk);
+        if (has_pairs(p, false, BYTES, SIZE)) {
+            return forward_rows<T, PAIRS>(call, p);
         }
     }
-    const row_walk walk =
-        walk_of(p, depth.in, height.in, row / SIZE, rows_in_flight<PICKED>(), &grid);
-    return GPO_LAUNCH(call, grid, BLOCK, 0, (upsample_nearest_v2_rows<T, PICKED>), p,
-                      walk);
+    return forward_rows<T, PICKED>(call, p);
 }
 
 /* sum[k] += y[k], or the pair 2 k and 2 k + 1, of 16 bytes of a row of dy. */
@@ -673,29 +702,33 @@ store_sums(T *to, const typename sum_of<T>::type *sum)
     store_streamed(reinterpret_cast<word_of<T, SUMS> *>(to), bits);
 }
 
-/* Two rows of dy make one of dx; rows of dy begin `pitch` elements apart. */
+/*
+ * Two rows of dy make one of dx, each thread adds SIZE elements of both: 16 bytes, or a
+ * pair where rows begin anywhere.  Rows of dy begin `pitch` elements apart.
+ */
 enum { HALVED_ROWS = 2 };
 
-template <typename T>
+template <typename T, int SIZE>
 __global__ void
 __launch_bounds__(BLOCK)
     upsample_nearest_backward_v2_halved(const T *from, T *to, int64_t pitch,
                                         row_walk walk)
 {
     using V = typename sum_of<T>::type;
-    constexpr int SIZE = PACK<T>, SUMS = SIZE / 2;
+    using In = word_of<T, SIZE>;
+    constexpr int SUMS = SIZE / 2;
     const first_unit first = first_unit_of(walk, HALVED_ROWS);
     if (first.unit >= walk.units) {
         return;
     }
     const unsigned step = BLOCK >> walk.log_lanes;
     from += 2 * first.number * pitch + first.unit * SIZE;
-    uint4 above[HALVED_ROWS], below[HALVED_ROWS];
+    In two[HALVED_ROWS][2];
 #pragma unroll
     for (unsigned k = 0; k < HALVED_ROWS; k++) {
         if (first.number + k * step < walk.rows) {
-            above[k] = load_streamed(reinterpret_cast<const uint4 *>(from));
-            below[k] = load_streamed(reinterpret_cast<const uint4 *>(from + pitch));
+            two[k][0] = __ldg(reinterpret_cast<const In *>(from));
+            two[k][1] = __ldg(reinterpret_cast<const In *>(from + pitch));
         }
         from += 2 * step * pitch;
     }
@@ -705,8 +738,15 @@ __launch_bounds__(BLOCK)
     for (unsigned k = 0; k < HALVED_ROWS; k++) {
         if (first.number + k * step < walk.rows) {
             V sum[SUMS] = {};
-            add_pack<T, PAIRS>(sum, above[k]);
-            add_pack<T, PAIRS>(sum, below[k]);
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                T y[SIZE];
+                memcpy(static_cast<void *>(y), &two[k][j], sizeof y);
+#pragma unroll
+                for (int i = 0; i < SIZE; i++) {
+                    add_to(sum[i / 2], y[i]);
+                }
+            }
             store_sums<T, SUMS>(to, sum);
         }
         to += step * row;
@@ -816,39 +856,55 @@ __launch_bounds__(BLOCK)
     }
 }
 
+template <typename T, int SIZE>
+static gpo_status
+halved(gpo_call *call, const upsample_plan &p, int64_t pitch)
+{
+    dim3 grid;
+    const row_walk walk = walk_of(p, p.axis[0].in, p.axis[1].in, p.axis[2].out / SIZE,
+                                  HALVED_ROWS, &grid);
+    return GPO_LAUNCH(
+        call, grid, BLOCK, 0, (upsample_nearest_backward_v2_halved<T, SIZE>),
+        static_cast<const T *>(p.from), static_cast<T *>(p.to), pitch, walk);
+}
+
+template <typename T, row_mode MODE>
+static gpo_status
+backward_rows(gpo_call *call, const upsample_plan &p, int64_t units)
+{
+    dim3 grid;
+    const row_walk walk = walk_of(p, p.axis[0].in, p.axis[1].in, units, 1, &grid);
+    return GPO_LAUNCH(call, grid, BLOCK, 0,
+                      (upsample_nearest_backward_v2_rows<T, MODE>), p, walk);
+}
+
 template <typename T>
 static gpo_status
 backward_v2(gpo_call *call, const upsample_plan &p)
 {
     constexpr int SIZE = PACK<T>;
-    const int64_t row = p.axis[2].in * p.inner, element = sizeof(T);
-    const int64_t d = p.axis[0].in, h = p.axis[1].in;
-    dim3 grid;
+    constexpr int64_t BYTES = sizeof(T);
+    const int64_t row = p.axis[2].in * p.inner;
     if (!fits_rows(p, p.axis[2].out)) {
         return backward_v0<T>(call, p);
     }
-    if (has_whole_packs(p, true, element) && result_lies_on(p, row, 16, element)) {
-        const row_walk walk = walk_of(p, d, h, row / SIZE, 1, &grid);
-        return GPO_LAUNCH(call, grid, BLOCK, 0,
-                          (upsample_nearest_backward_v2_rows<T, WHOLE>), p, walk);
+    if (has_whole_packs(p, true, BYTES) && result_lies_on(p, row, 16, BYTES)) {
+        return backward_rows<T, WHOLE>(call, p, row / SIZE);
     }
     if constexpr (SIZE > 1) {
         int64_t pitch = 0;
-        const bool pairs =
-            has_pairs(p, true, element) && result_lies_on(p, row, 8, element);
-        if (pairs && doubles_rows(p, true, &pitch)) {
-            const row_walk walk = walk_of(p, d, h, row * 2 / SIZE, HALVED_ROWS, &grid);
-            return GPO_LAUNCH(
-                call, grid, BLOCK, 0, (upsample_nearest_backward_v2_halved<T>),
-                static_cast<const T *>(p.from), static_cast<T *>(p.to), pitch, walk);
+        const bool doubles = doubles_rows(p, true, &pitch);
+        if (has_pairs(p, true, BYTES, SIZE)) {
+            return doubles ? halved<T, SIZE>(call, p, pitch)
+                           : backward_rows<T, PAIRS>(call, p, row * 2 / SIZE);
         }
-        if (pairs) {
-            const row_walk walk = walk_of(p, d, h, row * 2 / SIZE, 1, &grid);
-            return GPO_LAUNCH(call, grid, BLOCK, 0,
-                              (upsample_nearest_backward_v2_rows<T, PAIRS>), p, walk);
+        if (doubles && has_pairs(p, true, BYTES, 2)) {
+            return halved<T, 2>(call, p, pitch);
         }
     }
-    const row_walk walk = walk_of(p, d, h, row, ELEMENT_ITEMS, &grid);
+    dim3 grid;
+    const row_walk walk =
+        walk_of(p, p.axis[0].in, p.axis[1].in, row, ELEMENT_ITEMS, &grid);
     return GPO_LAUNCH(call, grid, BLOCK, 0, (upsample_nearest_backward_v2_columns<T>),
                       p, walk);
 }

@@ -88,6 +88,10 @@ add_to(complex<Real> &sum, complex<Real> y)
 template <int BYTES>
 struct word;
 template <>
+struct word<1> {
+    using type = uint8_t;
+};
+template <>
 struct word<2> {
     using type = uint16_t;
 };
@@ -107,15 +111,10 @@ struct word<16> {
 template <typename T, int SIZE>
 using word_of = typename word<SIZE *static_cast<int>(sizeof(T))>::type;
 
-/* 8 or 16 bytes of a result that nothing reads soon. */
+/* A word of a result that nothing reads soon. */
+template <typename Word>
 __device__ __forceinline__ void
-store_streamed(uint4 *to, uint4 bits)
-{
-    __stcs(to, bits);
-}
-
-__device__ __forceinline__ void
-store_streamed(uint2 *to, uint2 bits)
+store_streamed(Word *to, Word bits)
 {
     __stcs(to, bits);
 }
