@@ -38,6 +38,8 @@ __all__ = [
     "sqrt",
     "subtract",
     "tanh",
+    "upsample_nearest",
+    "upsample_nearest_backward",
     "where",
 ]
 
@@ -658,3 +660,95 @@ def cast(x: Any, dtype: Any, out: Any = None) -> Any:
         x = x.real
     with np.errstate(all="ignore"):
         return _into(x.astype(np.dtype(dtype).newbyteorder("=")), out)
+
+
+def upsample_sources(
+    length: int, size: int | None, scale: float | None, exact: bool = False
+) -> np.ndarray[Any, Any]:
+    """Where each element of an enlarged axis comes from: PyTorch's rule, in float32."""
+    one = np.float32
+    if scale is None:
+        assert size is not None
+        ratio = one(length) / one(size)
+    else:
+        size = int(float(length) * scale)
+        ratio = one(1.0 / scale)
+    at = (np.arange(size).astype(one) + one(0.5 if exact else 0)) * ratio
+    return np.minimum(np.floor(at).astype(np.int64), length - 1)
+
+
+def _upsample_axes(
+    shape: tuple[int, ...], size: Any, scale: Any, exact: bool, layout: str
+) -> list[tuple[int, np.ndarray[Any, Any]]]:
+    """Return each spatial axis with its sources, after checking the arguments."""
+    if layout not in ("NCHW", "NHWC"):
+        raise ValueError(f"layout must be 'NCHW' or 'NHWC', not {layout!r}")
+    if not 3 <= len(shape) <= 5:
+        raise ValueError(f"3, 4 or 5 dimensions are needed, not {len(shape)}")
+    if (size is None) == (scale is None):
+        raise ValueError("exactly one of size and scale is needed")
+    spatial = range(2, len(shape)) if layout == "NCHW" else range(1, len(shape) - 1)
+
+    def each(value: Any) -> list[Any]:
+        many = isinstance(value, (tuple, list))
+        values = list(value) if many else [value] * len(spatial)
+        if len(values) != len(spatial):
+            raise ValueError(f"{len(values)} values for {len(spatial)} spatial axes")
+        return values
+
+    if any(not (s > 0 and s < np.inf) for s in each(scale) if s is not None):
+        raise ValueError("scale must be positive and finite")
+    if any(s <= 0 for s in each(size) if s is not None) or 0 in shape[1:]:
+        raise ValueError("sizes must be greater than 0")
+    axes = [
+        (axis, upsample_sources(shape[axis], n, s, exact))
+        for axis, n, s in zip(spatial, each(size), each(scale), strict=True)
+    ]
+    if any(sources.size == 0 for _, sources in axes):
+        raise ValueError("sizes must be greater than 0")
+    return axes
+
+
+def upsample_nearest(
+    x: Any,
+    size: Any = None,
+    scale: Any = None,
+    exact: bool = False,
+    layout: str = "NCHW",
+    out: np.ndarray[Any, Any] | None = None,
+) -> Any:
+    """Take the sources of each spatial axis; the meaning of `gpuopt.upsample_nearest`."""
+    result = np.asarray(x)
+    for axis, sources in _upsample_axes(result.shape, size, scale, exact, layout):
+        result = np.take(result, sources, axis)
+    return _into(result.astype(result.dtype.newbyteorder("=")), out)
+
+
+def upsample_nearest_backward(
+    dy: Any,
+    input_shape: tuple[int, ...],
+    size: Any = None,
+    scale: Any = None,
+    exact: bool = False,
+    layout: str = "NCHW",
+    out: np.ndarray[Any, Any] | None = None,
+) -> Any:
+    """Add each element of dy to its source, in a wider type; whole numbers wrap around."""
+    dy = np.asarray(dy)
+    if dy.dtype == bool:
+        raise TypeError("upsample_nearest_backward() does not support dtype 'bool'")
+    dtype = dy.dtype.newbyteorder("=")
+    axes = _upsample_axes(tuple(input_shape), size, scale, exact, layout)
+    wanted = list(input_shape)
+    for axis, sources in axes:
+        wanted[axis] = sources.size
+    if list(dy.shape) != wanted:
+        raise ValueError(f"dy has shape {dy.shape}, not {tuple(wanted)}")
+    total = dy.astype(wide(dtype))
+    with np.errstate(all="ignore"):
+        for axis, sources in axes:
+            first = np.moveaxis(total, axis, 0)
+            sums = np.zeros((input_shape[axis], *first.shape[1:]), total.dtype)
+            np.add.at(sums, sources, first)
+            total = np.moveaxis(sums, 0, axis)
+        return _into(np.ascontiguousarray(total).astype(dtype), out)

@@ -120,6 +120,27 @@ def elementwise(name: str) -> Callable[..., Any]:
     return make
 
 
+def upsample_nearest(x: Any, scale: float) -> Callable[[], Any] | None:
+    """Repeat rows and columns of a whole scale."""
+    times = int(scale)
+    if scale != times:
+        return None
+    return lambda: x.repeat(times, -1).repeat(times, -2)
+
+
+def upsample_nearest_backward(
+    dy: Any, input_shape: tuple[int, ...], scale: float
+) -> Callable[[], Any] | None:
+    """Sum over the copies of each element, as axes of their own."""
+    times, cupy = int(scale), library()
+    if scale != times:
+        return None
+    n, c, h, w = input_shape
+    tiles = dy.reshape(n, c, h, times, w, times)
+    kind = cupy.result_type(dy.dtype, cupy.float32)
+    return lambda: tiles.sum(axis=(3, 5), dtype=kind).astype(dy.dtype, copy=False)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "mean_matvec": mean_matvec,
     **{name: elementwise(name) for name in (*BINARY, *UNARY)},
@@ -129,6 +150,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "partition_reduce": partition_reduce,
     "scatter_add": scatter_add,
     "index_add": index_add,
+    "upsample_nearest": upsample_nearest,
+    "upsample_nearest_backward": upsample_nearest_backward,
 }
 
 

@@ -107,6 +107,32 @@ def elementwise(name: str) -> Callable[..., Any]:
     return make
 
 
+def upsample_nearest(x: Any, scale: float) -> Callable[[], Any] | None:
+    """Repeat rows and columns of a whole scale, the shorter way first."""
+    if scale != int(scale):
+        return None
+    times = int(scale)
+    return lambda: x.repeat(times, -1).repeat(times, -2)
+
+
+def upsample_nearest_backward(
+    dy: Any, input_shape: tuple[int, ...], scale: float
+) -> Callable[[], Any] | None:
+    """Add up the views of dy that hold one copy of each element, in float32 at least."""
+    if scale != int(scale):
+        return None
+    times, kind = int(scale), np.result_type(dy.dtype, np.float32)
+    views = [dy[..., i::times, k::times] for i in range(times) for k in range(times)]
+
+    def run() -> Any:
+        total = views[0].astype(kind)
+        for view in views[1:]:
+            total += view
+        return total.astype(dy.dtype, copy=False)
+
+    return run
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "mean_matvec": mean_matvec,
     **{name: elementwise(name) for name in (*BINARY, *UNARY)},
@@ -116,6 +142,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "partition_reduce": partition_reduce,
     "scatter_add": scatter_add,
     "index_add": index_add,
+    "upsample_nearest": upsample_nearest,
+    "upsample_nearest_backward": upsample_nearest_backward,
 }
 
 

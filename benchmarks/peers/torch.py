@@ -113,6 +113,21 @@ def elementwise(name: str) -> Callable[..., Any]:
     return make
 
 
+def upsample_nearest(x: Any, scale: float) -> Callable[[], Any]:
+    """Call torch.nn.functional.interpolate."""
+    interpolate = library().nn.functional.interpolate
+    return lambda: interpolate(x, scale_factor=scale, mode="nearest")
+
+
+def upsample_nearest_backward(
+    dy: Any, input_shape: tuple[int, ...], scale: float
+) -> Callable[[], Any]:
+    """Call the operator that the gradient of interpolate runs, for two spatial axes."""
+    backward = library().ops.aten.upsample_nearest2d_backward
+    size, shape = list(dy.shape[2:]), list(input_shape)
+    return lambda: backward(dy, size, shape, scale, scale)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "mean_matvec": mean_matvec,
     **{name: elementwise(name) for name in (*BINARY, *UNARY)},
@@ -122,6 +137,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "partition_reduce": partition_reduce,
     "scatter_add": scatter_add,
     "index_add": index_add,
+    "upsample_nearest": upsample_nearest,
+    "upsample_nearest_backward": upsample_nearest_backward,
 }
 
 

@@ -1,0 +1,502 @@
+/*
+ * op.c  upsample_nearest and upsample_nearest_backward: the contract.  Order: arguments,
+ * the options of one call, the rule of each axis, shape rules, plan, cost, documentation,
+ * descriptors.  Not here: how it is computed (cpu.c, cuda.cu).
+ */
+#include "upsample_nearest.h"
+
+#include <stdio.h>
+
+/* ---- arguments ---- */
+
+enum { FORWARD, BACKWARD };
+enum { CHANNELS_FIRST, CHANNELS_LAST };
+enum { LEAST_DIMS = 3, MOST_DIMS = 2 + UPSAMPLE_SPATIAL };
+
+static const char *const layouts[] = {"NCHW", "NHWC", NULL};
+
+static const gpo_arg forward_args[] = {
+    {"x", GPO_KIND_ARRAY, NULL, NULL},
+    {"size", GPO_KIND_INTS, "None", NULL},
+    {"scale", GPO_KIND_FLOATS, "None", NULL},
+    {"exact", GPO_KIND_BOOL, "False", NULL},
+    {"layout", GPO_KIND_ENUM, "'NCHW'", layouts},
+    {NULL, GPO_KIND_ARRAY, NULL, NULL},
+};
+
+static const gpo_arg backward_args[] = {
+    {"dy", GPO_KIND_ARRAY, NULL, NULL},
+    {"input_shape", GPO_KIND_INTS, NULL, NULL},
+    {"size", GPO_KIND_INTS, "None", NULL},
+    {"scale", GPO_KIND_FLOATS, "None", NULL},
+    {"exact", GPO_KIND_BOOL, "False", NULL},
+    {"layout", GPO_KIND_ENUM, "'NCHW'", layouts},
+    {NULL, GPO_KIND_ARRAY, NULL, NULL},
+};
+
+/* ---- the options of one call ---- */
+
+/* The input's shape and the options, which stand one place later in backward. */
+typedef struct request {
+    bool backward;
+    int ndim, spatial;    /* axes, spatial ones among them */
+    const int64_t *shape; /* of x, or input_shape */
+    const gpo_option *size, *scale;
+    bool exact, channels_last;
+} request;
+
+static request
+request_of(const gpo_call *call)
+{
+    const bool backward = call->op->member == BACKWARD;
+    const gpo_option *opt = &call->opt[backward ? 2 : 1];
+    const gpo_array *array = &call->in[0];
+    return (request){
+        .backward = backward,
+        .ndim = array->ndim,
+        .spatial = array->ndim - 2,
+        .shape = backward ? call->opt[1].ints : array->shape,
+        .size = &opt[0],
+        .scale = &opt[1],
+        .exact = opt[2].i != 0,
+        .channels_last = opt[3].i == CHANNELS_LAST,
+    };
+}
+
+/* Where the array has spatial axis k, and where its channels. */
+static int
+spatial_axis(const request *r, int k)
+{
+    return r->channels_last ? 1 + k : 2 + k;
+}
+
+static int
+channel_axis(const request *r)
+{
+    return r->channels_last ? r->ndim - 1 : 1;
+}
+
+/* ---- the rule of each axis ---- */
+
+static upsample_axis
+axis_of(const request *r, int k)
+{
+    const int64_t in = r->shape[spatial_axis(r, k)];
+    upsample_axis axis = {.in = in, .shift = r->exact ? 0.5F : 0.0F, .log = -1};
+    if (r->scale->given) {
+        const double scale = r->scale->floats[r->scale->is_tuple ? k : 0];
+        axis.out = (int64_t)((double)in * scale);
+        axis.inverse = (float)(1.0 / scale);
+    }
+    else {
+        axis.out = r->size->ints[r->size->is_tuple ? k : 0];
+        axis.inverse = (float)in / (float)axis.out;
+    }
+    enum { EXACT = 1 << 23 }; /* up to here i and i + 0.5 are float32 numbers */
+    for (int log = 0; in > 0 && axis.out <= EXACT && in <= axis.out >> log; log++) {
+        if (axis.out == in << log && axis.inverse == ldexpf(1.0F, -log)) {
+            axis.log = log;
+        }
+    }
+    return axis;
+}
+
+/* ---- shape rules ---- */
+
+static gpo_status
+check_count(gpo_call *call, const char *name, const gpo_option *option, int spatial)
+{
+    if (option->given && option->is_tuple && option->i != spatial) {
+        return gpo_fail(call, GPO_EVALUE,
+                        "%s has %lld values, but there are %d spatial axes", name,
+                        (long long)option->i, spatial);
+    }
+    return GPO_OK;
+}
+
+/* size and scale: exactly one of them, of the right length, every value in range. */
+static gpo_status
+check_request(gpo_call *call, const request *r)
+{
+    if (r->size->given == r->scale->given) {
+        return gpo_fail(call, GPO_EVALUE,
+                        "%s() needs exactly one of size and scale, got %s",
+                        call->op->name, r->size->given ? "both" : "neither");
+    }
+    gpo_status status = check_count(call, "size", r->size, r->spatial);
+    if (!status) {
+        status = check_count(call, "scale", r->scale, r->spatial);
+    }
+    for (int k = 0; !status && k < r->spatial; k++) {
+        const int64_t in = r->shape[spatial_axis(r, k)];
+        if (r->scale->given) {
+            const double scale = r->scale->floats[r->scale->is_tuple ? k : 0];
+            if (!(scale > 0) || isinf(scale)) {
+                status = gpo_fail(call, GPO_EVALUE,
+                                  "scale must be positive and finite, got %g", scale);
+            }
+            else if ((double)in * scale >= 0x1p62) {
+                status = gpo_fail(call, GPO_EVALUE,
+                                  "array is too big: %lld elements of an axis times a "
+                                  "scale of %g",
+                                  (long long)in, scale);
+            }
+        }
+    }
+    return status;
+}
+
+/* Torch's condition: nothing but the first axis may be empty. */
+static gpo_status
+check_sizes(gpo_call *call, const request *r)
+{
+    if (r->shape[channel_axis(r)] == 0) {
+        return gpo_fail(call, GPO_EVALUE, "%s has no channels: axis %d has 0 elements",
+                        r->backward ? "input_shape" : "x", channel_axis(r));
+    }
+    for (int k = 0; k < r->spatial; k++) {
+        const upsample_axis axis = axis_of(r, k);
+        if (axis.in <= 0 || axis.out <= 0) {
+            return gpo_fail(call, GPO_EVALUE,
+                            "input and output sizes must be greater than 0, but axis "
+                            "%d has %lld and %lld",
+                            spatial_axis(r, k), (long long)axis.in,
+                            (long long)axis.out);
+        }
+    }
+    return GPO_OK;
+}
+
+static gpo_status
+check_dims(gpo_call *call)
+{
+    const gpo_array *array = &call->in[0];
+    if (array->ndim < LEAST_DIMS || array->ndim > MOST_DIMS) {
+        return gpo_fail(call, GPO_EVALUE,
+                        "%s must have 3, 4 or 5 dimensions: batch, channels and 1 to 3 "
+                        "spatial axes, but it has %d",
+                        call->op->args[0].name, array->ndim);
+    }
+    return GPO_OK;
+}
+
+/* The shape of the enlarged array. */
+static void
+enlarged_shape(const request *r, int64_t shape[MOST_DIMS])
+{
+    for (int d = 0; d < r->ndim; d++) {
+        shape[d] = r->shape[d];
+    }
+    for (int k = 0; k < r->spatial; k++) {
+        shape[spatial_axis(r, k)] = axis_of(r, k).out;
+    }
+}
+
+static gpo_status
+forward_shape(gpo_call *call)
+{
+    gpo_status status = check_dims(call);
+    if (status) {
+        return status;
+    }
+    const request r = request_of(call);
+    status = check_request(call, &r);
+    if (!status) {
+        status = check_sizes(call, &r);
+    }
+    if (status) {
+        return status;
+    }
+    gpo_array *out = &call->out[0];
+    out->dtype = call->in[0].dtype;
+    out->ndim = r.ndim;
+    enlarged_shape(&r, out->shape);
+    return gpo_array_contiguous(call, out);
+}
+
+/* "(2, 3, 8)" as NumPy writes a shape. */
+enum { SHAPE_TEXT = 24 * MOST_DIMS };
+
+static void
+write_shape(char text[SHAPE_TEXT], const int64_t *shape, int ndim)
+{
+    int at = 0;
+    for (int d = 0; d < ndim; d++) {
+        at += snprintf(text + at, (size_t)(SHAPE_TEXT - at), "%s%lld",
+                       d > 0 ? ", " : "(", (long long)shape[d]);
+    }
+    snprintf(text + at, (size_t)(SHAPE_TEXT - at), ")");
+}
+
+static gpo_status
+backward_shape(gpo_call *call)
+{
+    gpo_status status = check_dims(call);
+    if (status) {
+        return status;
+    }
+    const gpo_array *dy = &call->in[0];
+    const gpo_option *input_shape = &call->opt[1];
+    if (input_shape->i != dy->ndim) {
+        return gpo_fail(call, GPO_EVALUE,
+                        "input_shape has %lld values, but dy has %d dimensions",
+                        (long long)input_shape->i, dy->ndim);
+    }
+    for (int d = 0; d < dy->ndim; d++) {
+        if (input_shape->ints[d] < 0) {
+            return gpo_fail(call, GPO_EVALUE,
+                            "negative dimensions are not allowed: input_shape[%d] is "
+                            "%lld",
+                            d, (long long)input_shape->ints[d]);
+        }
+    }
+    const request r = request_of(call);
+    status = check_request(call, &r);
+    if (!status) {
+        status = check_sizes(call, &r);
+    }
+    if (status) {
+        return status;
+    }
+    int64_t wanted[MOST_DIMS] = {0};
+    enlarged_shape(&r, wanted);
+    for (int d = 0; d < dy->ndim; d++) {
+        if (dy->shape[d] != wanted[d]) {
+            char got[SHAPE_TEXT], want[SHAPE_TEXT], input[SHAPE_TEXT];
+            write_shape(got, dy->shape, dy->ndim);
+            write_shape(want, wanted, dy->ndim);
+            write_shape(input, r.shape, dy->ndim);
+            return gpo_fail(call, GPO_EVALUE,
+                            "dy has shape %s, but an input of shape %s gives %s", got,
+                            input, want);
+        }
+    }
+    gpo_array *out = &call->out[0];
+    out->dtype = dy->dtype;
+    out->ndim = dy->ndim;
+    for (int d = 0; d < dy->ndim; d++) {
+        out->shape[d] = r.shape[d];
+    }
+    return gpo_array_contiguous(call, out);
+}
+
+/* ---- plan ---- */
+
+void
+upsample_make_plan(const gpo_call *call, upsample_plan *plan)
+{
+    const request r = request_of(call);
+    const gpo_array *from = &call->in[0];
+    const gpo_array *to = &call->out[0];
+    const int channel = channel_axis(&r), absent = UPSAMPLE_SPATIAL - r.spatial;
+    const upsample_axis one = {.in = 1, .out = 1, .inverse = 1.0F, .log = 0};
+    *plan = (upsample_plan){
+        .from = from->data,
+        .to = to->data,
+        .size = to->size,
+        .images = from->shape[0],
+        .channels = r.channels_last ? 1 : from->shape[channel],
+        .axis = {one, one, one},
+        .inner = r.channels_last ? from->shape[channel] : 1,
+    };
+    plan->stride[UPSAMPLE_A] = from->strides[0];
+    plan->stride[r.channels_last ? UPSAMPLE_I : UPSAMPLE_B] = from->strides[channel];
+    for (int k = 0; k < r.spatial; k++) {
+        plan->axis[absent + k] = axis_of(&r, k);
+        plan->stride[UPSAMPLE_D + absent + k] = from->strides[spatial_axis(&r, k)];
+    }
+    if (plan->stride[UPSAMPLE_A] == plan->channels * plan->stride[UPSAMPLE_B]) {
+        plan->channels *= plan->images; /* one axis of planes */
+        plan->images = 1;
+    }
+}
+
+/* ---- cost ---- */
+
+static void
+forward_cost(const gpo_call *call, gpo_cost *cost)
+{
+    const gpo_array *x = &call->in[0];
+    const gpo_array *out = &call->out[0];
+    double read = (double)gpo_dtypes[x->dtype].bytes;
+    for (int d = 0; d < x->ndim; d++) { /* a smaller result skips elements */
+        read *= (double)(x->shape[d] < out->shape[d] ? x->shape[d] : out->shape[d]);
+    }
+    cost->read_bytes = read;
+    cost->written_bytes = (double)out->size * gpo_dtypes[x->dtype].bytes;
+    cost->flops = 0;
+}
+
+static void
+backward_cost(const gpo_call *call, gpo_cost *cost)
+{
+    const gpo_array *dy = &call->in[0];
+    const double bytes = gpo_dtypes[dy->dtype].bytes;
+    cost->read_bytes = (double)dy->size * bytes;
+    cost->written_bytes = (double)call->out[0].size * bytes;
+    cost->flops = (double)dy->size;
+}
+
+/* ---- documentation ---- */
+
+static const char forward_doc[] =
+    "Enlarge (or shrink) the spatial axes of an array by repeating its elements.\n"
+    "\n"
+    "Parameters\n"
+    "----------\n"
+    "x : array_like, 3, 4 or 5 dimensions, any strides and dtype\n"
+    "    A batch of images with channels and 1, 2 or 3 spatial axes.  Only the batch "
+    "may\n"
+    "    be empty.\n"
+    "size : int or tuple of ints, optional\n"
+    "    The lengths of the spatial axes of the result; an int counts for all of "
+    "them.\n"
+    "scale : float or tuple of floats, optional\n"
+    "    Instead of size: an axis of n elements gets floor(n * scale) of them.\n"
+    "exact : bool, optional\n"
+    "    Map the centres of elements (PyTorch's 'nearest-exact', Pillow, SciPy) and "
+    "not\n"
+    "    their corners (PyTorch's 'nearest', OpenCV).\n"
+    "layout : {'NCHW', 'NHWC'}, optional\n"
+    "    Channels first, (N, C, ...), or last, (N, ..., C), for 1, 2 and 3 spatial "
+    "axes\n"
+    "    alike.\n"
+    "out : array, optional\n"
+    "    Written and returned; must have the shape and dtype of the result and share "
+    "no\n"
+    "    memory with x.\n"
+    "\n"
+    "Returns\n"
+    "-------\n"
+    "array\n"
+    "    Of the dtype of x.  Along each spatial axis element i is element s of x, "
+    "where\n"
+    "    s = min(floor(i * r), n - 1), with exact s = min(floor((i + 0.5) * r), n - "
+    "1),\n"
+    "    computed in float32; r is float32(1 / scale), or n / size divided in "
+    "float32.\n"
+    "\n"
+    "Raises\n"
+    "------\n"
+    "ValueError\n"
+    "    x has not 3, 4 or 5 dimensions, no channels or an empty spatial axis; both "
+    "or\n"
+    "    neither of size and scale are given, or not as many values as spatial axes; "
+    "a\n"
+    "    scale is not positive and finite; the result has an axis of length 0; `out` "
+    "has\n"
+    "    the wrong shape, is read-only or shares memory.\n"
+    "TypeError\n"
+    "    x has no number dtype; `out` has the wrong dtype.\n"
+    "\n"
+    "See Also\n"
+    "--------\n"
+    "upsample_nearest_backward : the gradient.\n"
+    "\n"
+    "Notes\n"
+    "-----\n"
+    "The rule is that of PyTorch's CUDA kernels.  Where a given scale leaves the "
+    "length\n"
+    "of an axis as it is, PyTorch's kernels disagree: those for two spatial axes on a\n"
+    "GPU copy that axis, the others, and gpuopt, apply the rule.\n"
+    "\n"
+    "Accuracy: elements are moved, not computed, so the result is exact.\n"
+    "\n"
+    "Determinism: the same bits run to run, and from every variant.\n"
+    "\n"
+    "The CUDA rung v1 follows the document 'GPU performance optimisation\n"
+    "algorithms' and its kernels for a scale of 2; gpuopt.variants('upsample_nearest') "
+    "lists them all.\n";
+
+static const char backward_doc[] =
+    "Add up the gradients of all copies that upsample_nearest made of each element.\n"
+    "\n"
+    "Parameters\n"
+    "----------\n"
+    "dy : array_like, 3, 4 or 5 dimensions, any strides and any dtype but bool\n"
+    "    The gradient of the result of upsample_nearest.\n"
+    "input_shape : tuple of ints\n"
+    "    The shape of the array that was enlarged.\n"
+    "size : int or tuple of ints, optional\n"
+    "    As it was given to upsample_nearest.\n"
+    "scale : float or tuple of floats, optional\n"
+    "    As it was given to upsample_nearest.\n"
+    "exact : bool, optional\n"
+    "    As it was given to upsample_nearest.\n"
+    "layout : {'NCHW', 'NHWC'}, optional\n"
+    "    As it was given to upsample_nearest.\n"
+    "out : array, optional\n"
+    "    Written and returned; must have the shape and dtype of the result and share "
+    "no\n"
+    "    memory with dy.\n"
+    "\n"
+    "Returns\n"
+    "-------\n"
+    "array\n"
+    "    Of shape input_shape and the dtype of dy: element s is the sum of the "
+    "elements\n"
+    "    of dy whose source is s, 0 where there are none.\n"
+    "\n"
+    "Raises\n"
+    "------\n"
+    "ValueError\n"
+    "    The conditions of upsample_nearest; input_shape has not as many values as dy "
+    "has\n"
+    "    dimensions, or a negative one; dy has not the shape that size or scale give.\n"
+    "TypeError\n"
+    "    dy is bool or has no number dtype; `out` has the wrong dtype.\n"
+    "\n"
+    "See Also\n"
+    "--------\n"
+    "upsample_nearest : the operator this is the gradient of.\n"
+    "\n"
+    "Notes\n"
+    "-----\n"
+    "The outputs of a source lie side by side on each axis, and the ends of that "
+    "range\n"
+    "are found by the rule of upsample_nearest itself: every element of dy is added "
+    "to\n"
+    "exactly one sum, that of its source.  PyTorch's GPU kernels find the ends by a\n"
+    "product, which rounds otherwise: for 2 elements made 82 they put one more into "
+    "the\n"
+    "second sum than the rule of the forward kernel does.\n"
+    "\n"
+    "Accuracy: the k terms of a sum are added in one order, row by row.  float16 and\n"
+    "bfloat16 are added in float32 and rounded once; with u = 2**-24 for float32,\n"
+    "float16, bfloat16 and complex64, 2**-53 for float64 and complex128 a sum errs by "
+    "at\n"
+    "most (k - 1) u times the sum of the sizes of its terms, plus that rounding.\n"
+    "Integers wrap around.\n"
+    "\n"
+    "Determinism: the same bits run to run, and from every variant.  No atomics.\n";
+
+/* ---- descriptors ---- */
+
+GPO_TABLES(upsample_nearest);
+GPO_TABLES(upsample_nearest_backward);
+
+const gpo_op op_upsample_nearest = {
+    .name = "upsample_nearest",
+    .doc = forward_doc,
+    .args = forward_args,
+    .nout = 1,
+    .member = FORWARD,
+    .shape = forward_shape,
+    .cost = forward_cost,
+    .cpu = &upsample_nearest_cpu,
+    .cuda = GPO_CUDA_TABLE(upsample_nearest),
+};
+
+const gpo_op op_upsample_nearest_backward = {
+    .name = "upsample_nearest_backward",
+    .ladder = "upsample_nearest_backward",
+    .room = "upsample_nearest",
+    .doc = backward_doc,
+    .args = backward_args,
+    .nout = 1,
+    .member = BACKWARD,
+    .shape = backward_shape,
+    .cost = backward_cost,
+    .cpu = &upsample_nearest_backward_cpu,
+    .cuda = GPO_CUDA_TABLE(upsample_nearest_backward),
+};

@@ -1,0 +1,251 @@
+/*
+ * rows.cuh  What the rungs of upsample_nearest share: places of elements by division (v0,
+ * v1), sums, words of neighbouring elements, the walk over rows (v2) and the columns of a
+ * row.  Order as said.  Not here: kernels (cuda.cu), the rule itself (upsample_nearest.h).
+ */
+#ifndef GPO_UPSAMPLE_ROWS_CUH
+#define GPO_UPSAMPLE_ROWS_CUH
+
+#include "../../device/vec.cuh"
+#include "upsample_nearest.h"
+
+constexpr int BLOCK = 256;
+
+/* ---- places by division ---- */
+
+struct place {
+    int64_t at[UPSAMPLE_AXES]; /* A, B, D, H, W, I */
+};
+
+/* Of element i of an array whose spatial axes are d, h and w long. */
+__device__ __forceinline__ place
+place_of(const upsample_plan &p, int64_t i, int64_t d, int64_t h, int64_t w)
+{
+    const int64_t length[UPSAMPLE_AXES] = {p.images, p.channels, d, h, w, p.inner};
+    place where;
+#pragma unroll
+    for (int k = UPSAMPLE_AXES - 1; k > 0; k--) {
+        const int64_t rest = i / length[k];
+        where.at[k] = i - rest * length[k];
+        i = rest;
+    }
+    where.at[0] = i;
+    return where;
+}
+
+/* The channels of a place in `from`: what is left is D, H and W. */
+__device__ __forceinline__ int64_t
+channel_offset(const upsample_plan &p, const place &at)
+{
+    return at.at[UPSAMPLE_A] * p.stride[UPSAMPLE_A] +
+           at.at[UPSAMPLE_B] * p.stride[UPSAMPLE_B] +
+           at.at[UPSAMPLE_I] * p.stride[UPSAMPLE_I];
+}
+
+/* The neighbours on one axis that belong to one element of the smaller side. */
+struct range {
+    int64_t first, end;
+};
+
+__device__ __forceinline__ range
+outputs_of(const upsample_axis &axis, int64_t s)
+{
+    return {upsample_first(&axis, s), upsample_first(&axis, s + 1)};
+}
+
+/* ---- sums: 16-bit floats in float32, whole numbers modulo their width ---- */
+
+template <typename T>
+struct sum_of {
+    using type = T;
+};
+template <>
+struct sum_of<f16> {
+    using type = float;
+};
+template <>
+struct sum_of<bf16> {
+    using type = float;
+};
+
+template <typename V, typename T>
+__device__ __forceinline__ void
+add_to(V &sum, T y)
+{
+    sum = static_cast<V>(sum + value_of(y));
+}
+
+template <typename Real>
+__device__ __forceinline__ void
+add_to(complex<Real> &sum, complex<Real> y)
+{
+    sum.re += y.re;
+    sum.im += y.im;
+}
+
+/* ---- words: neighbouring elements that move together ---- */
+
+template <int BYTES>
+struct word;
+template <>
+struct word<1> {
+    using type = uint8_t;
+};
+template <>
+struct word<2> {
+    using type = uint16_t;
+};
+template <>
+struct word<4> {
+    using type = uint32_t;
+};
+template <>
+struct word<8> {
+    using type = uint2;
+};
+template <>
+struct word<16> {
+    using type = uint4;
+};
+
+template <typename T, int SIZE>
+using word_of = typename word<SIZE *static_cast<int>(sizeof(T))>::type;
+
+/* A word of a result that nothing reads soon. */
+template <typename Word>
+__device__ __forceinline__ void
+store_streamed(Word *to, Word bits)
+{
+    __stcs(to, bits);
+}
+
+__device__ __forceinline__ bool
+lies_on(const void *p, unsigned bytes)
+{
+    return reinterpret_cast<uintptr_t>(p) % bytes == 0;
+}
+
+/* ---- the walk over rows ---- */
+
+/*
+ * Rows are counted through A, B, D and H of one side.  A block of BLOCK threads has
+ * BLOCK / lanes rows at once and `lanes` units of each; a thread takes ITEMS rows that
+ * lie `step` apart, found without division: by carrying.
+ */
+struct row {
+    unsigned a, b, d, h;
+};
+
+struct row_walk {
+    unsigned rows, units; /* of the side that is walked; of a row */
+    unsigned tiles;       /* blocks beside each other in a row */
+    unsigned log_lanes;   /* lanes = 1 << log_lanes */
+    unsigned channels, depth, height;
+    row step;
+};
+
+/* The unit of a thread, and the number of its first row as rows are counted. */
+struct first_unit {
+    unsigned unit, number;
+};
+
+__device__ __forceinline__ first_unit
+first_unit_of(const row_walk &walk, int items)
+{
+    const unsigned lanes = 1u << walk.log_lanes, lane = threadIdx.x & (lanes - 1);
+    const unsigned group = walk.tiles > 1 ? blockIdx.x / walk.tiles : blockIdx.x;
+    const unsigned tile = blockIdx.x - group * walk.tiles;
+    const unsigned together = BLOCK >> walk.log_lanes;
+    return {tile * lanes + lane,
+            group * together * items + (threadIdx.x >> walk.log_lanes)};
+}
+
+struct walker {
+    unsigned unit, number;
+    row at;
+};
+
+__device__ __forceinline__ walker
+start_walk(const row_walk &walk, int items)
+{
+    const first_unit first = first_unit_of(walk, items);
+    walker w = {first.unit, first.number, {}};
+    unsigned rest = w.number;
+    w.at.h = rest % walk.height;
+    rest /= walk.height;
+    w.at.d = rest % walk.depth;
+    rest /= walk.depth;
+    w.at.b = rest % walk.channels;
+    w.at.a = rest / walk.channels;
+    return w;
+}
+
+__device__ __forceinline__ void
+next_row(const row_walk &walk, walker &w)
+{
+    w.number += BLOCK >> walk.log_lanes;
+    w.at.h += walk.step.h;
+    const bool over_h = w.at.h >= walk.height;
+    w.at.h -= over_h ? walk.height : 0;
+    w.at.d += walk.step.d + over_h;
+    const bool over_d = w.at.d >= walk.depth;
+    w.at.d -= over_d ? walk.depth : 0;
+    w.at.b += walk.step.b + over_d;
+    const bool over_b = w.at.b >= walk.channels;
+    w.at.b -= over_b ? walk.channels : 0;
+    w.at.a += walk.step.a + over_b;
+}
+
+/* The row of `from` at depth d and height h, in elements. */
+__device__ __forceinline__ int64_t
+row_offset(const upsample_plan &p, const row &r, int64_t d, int64_t h)
+{
+    return r.a * p.stride[UPSAMPLE_A] + r.b * p.stride[UPSAMPLE_B] +
+           d * p.stride[UPSAMPLE_D] + h * p.stride[UPSAMPLE_H];
+}
+
+/* ---- the columns of a row, in 32 bits ---- */
+
+struct column_range {
+    int first, end;
+};
+
+/* upsample_source for an axis of fewer than 2^31 outputs. */
+__device__ __forceinline__ int
+source_column(const upsample_axis &axis, int i)
+{
+    const float at = floorf((static_cast<float>(i) + axis.shift) * axis.inverse);
+    const int last = static_cast<int>(axis.in) - 1;
+    const int source = static_cast<int>(at);
+    return source < last ? source : last;
+}
+
+/* upsample_first for such an axis. */
+__device__ __forceinline__ int
+first_column(const upsample_axis &axis, int s)
+{
+    const int in = static_cast<int>(axis.in), out = static_cast<int>(axis.out);
+    if (axis.log >= 0) {
+        return s << axis.log;
+    }
+    if (s <= 0 || s >= in) {
+        return s <= 0 ? 0 : out;
+    }
+    const float guess = static_cast<float>(s) / axis.inverse;
+    int i = guess < static_cast<float>(out) ? static_cast<int>(guess) : out;
+    while (i > 0 && source_column(axis, i - 1) >= s) {
+        i--;
+    }
+    while (i < out && source_column(axis, i) < s) {
+        i++;
+    }
+    return i;
+}
+
+__device__ __forceinline__ column_range
+columns_of(const upsample_axis &axis, int s)
+{
+    return {first_column(axis, s), first_column(axis, s + 1)};
+}
+
+#endif

@@ -1,0 +1,95 @@
+/*
+ * upsample_nearest.h  What op.c works out once and every variant of upsample_nearest and
+ * its backward reads: the rule that maps an output to its source, and both arrays as
+ * planes of rows.  Order: the rule of one axis, its inverse, the plan.
+ */
+#ifndef GPO_UPSAMPLE_NEAREST_H
+#define GPO_UPSAMPLE_NEAREST_H
+
+#include "../../core/gpo.h"
+
+#include <math.h>
+
+#ifdef __CUDACC__
+#define UPSAMPLE_INLINE static __host__ __device__ __forceinline__
+#else
+#define UPSAMPLE_INLINE static inline
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- the rule of one axis ---- */
+
+typedef struct upsample_axis {
+    int64_t in, out;
+    float inverse; /* sources per output: 1 / scale, or in / out */
+    float shift;   /* 0.5 where the centres of outputs are mapped, else 0 */
+    int log;       /* output i comes from i >> log; -1 where that is not known */
+} upsample_axis;
+
+/* The source of output i, in float32 arithmetic as PyTorch's; never falls as i grows. */
+UPSAMPLE_INLINE int64_t
+upsample_source(const upsample_axis *axis, int64_t i)
+{
+    const float at = floorf(((float)i + axis->shift) * axis->inverse);
+    const int64_t source = (int64_t)at;
+    return source < axis->in - 1 ? source : axis->in - 1;
+}
+
+/* ---- its inverse ---- */
+
+/*
+ * The first output whose source is s or beyond; axis->out if there is none.  The outputs
+ * of s are [first(s), first(s + 1)).  A quotient is only the guess: the rule itself
+ * decides at its edge.
+ */
+UPSAMPLE_INLINE int64_t
+upsample_first(const upsample_axis *axis, int64_t s)
+{
+    if (axis->log >= 0) {
+        return s << axis->log;
+    }
+    if (s <= 0 || s >= axis->in) {
+        return s <= 0 ? 0 : axis->out;
+    }
+    const int64_t guess = (int64_t)((float)s / axis->inverse);
+    int64_t i = guess < axis->out ? guess : axis->out;
+    while (i > 0 && upsample_source(axis, i - 1) >= s) {
+        i--;
+    }
+    while (i < axis->out && upsample_source(axis, i) < s) {
+        i++;
+    }
+    return i;
+}
+
+/* ---- the plan ---- */
+
+/*
+ * Both arrays are (A, B, D, H, W, I): images, channels, three spatial axes, channels that
+ * lie side by side.  With channels first I is 1, with channels last B is; a spatial axis
+ * that the array lacks has 1 element.  Forward reads axis[].in and writes axis[].out,
+ * backward the other way round.  What is written is contiguous.
+ */
+enum { UPSAMPLE_SPATIAL = 3, UPSAMPLE_AXES = 6 };
+enum { UPSAMPLE_A, UPSAMPLE_B, UPSAMPLE_D, UPSAMPLE_H, UPSAMPLE_W, UPSAMPLE_I };
+
+typedef struct upsample_plan {
+    const void *from;
+    void *to;
+    int64_t size; /* elements of `to` */
+    int64_t images, channels;
+    upsample_axis axis[UPSAMPLE_SPATIAL]; /* D, H, W */
+    int64_t inner;
+    int64_t stride[UPSAMPLE_AXES]; /* of `from`, in elements */
+} upsample_plan;
+
+/* The plan of a call whose arguments the shape rule has accepted. */
+void upsample_make_plan(const gpo_call *call, upsample_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

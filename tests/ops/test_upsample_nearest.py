@@ -1,0 +1,663 @@
+"""upsample_nearest beyond the matrix: the rule, its inverse, gradients, bugs pinned for good.
+
+Order: the rule, arguments, the inverse, gradients, layouts, out=, special values, accuracy,
+pinned bugs, large strides, the simulator's counts and faults.  Sizes, layouts of memory and
+dtypes are test_contract.py's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import BFLOAT16, dtype_of
+from cases.upsample_nearest import expect_backward_values
+from conftest import Figure
+
+import gpuopt
+from gpuopt import _core, ref, upsample_nearest, upsample_nearest_backward
+from gpuopt.lab.profile import profile
+
+RUNGS = ("v0", "v1", "v2")
+
+
+def variants() -> list[tuple[str, str]]:
+    """(backend, variant) of every row that can run here; both operators have the same."""
+    usable = _core.backends()
+    rows = [
+        [
+            (row["backend"], row["name"])
+            for row in _core.variants(op)
+            if row["available"] and usable[row["backend"]] is None
+        ]
+        for op in ("upsample_nearest", "upsample_nearest_backward")
+    ]
+    assert rows[0] == rows[1]
+    return rows[0]
+
+
+each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
+
+
+def whole(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(len(shape)).integers(-8, 9, shape).astype(dtype)
+
+
+@pytest.fixture
+def simulator() -> Iterator[Any]:
+    """_core._sim_configure, its settings restored afterwards."""
+    if _core.backends()["sim"] is not None:
+        pytest.fail("the simulator is part of every build")
+    old = _core._sim_configure()
+    yield _core._sim_configure
+    _core._sim_configure(**old)
+
+
+# ---- the rule ----
+
+
+def f32(x: float) -> float:
+    """The nearest float32 number: the product of two of them is exact before it."""
+    return float(struct.unpack("f", struct.pack("f", x))[0])
+
+
+def sources(n: int, size: int, scale: float | None, exact: bool) -> list[int]:
+    """PyTorch's rule, spelled without NumPy."""
+    ratio = f32(1.0 / scale) if scale is not None else f32(f32(n) / f32(size))
+    shift = 0.5 if exact else 0.0
+    return [min(int(f32(f32(i + shift) * ratio)), n - 1) for i in range(size)]
+
+
+def places(n: int, **options: Any) -> list[int]:
+    got = upsample_nearest(np.arange(n, dtype=np.int32)[None, None], **options)
+    return [int(i) for i in got[0, 0]]
+
+
+def test_the_rule_by_hand() -> None:
+    assert places(2, size=3, backend="cpu") == [0, 0, 1]
+    assert places(2, size=3, exact=True, backend="cpu") == [0, 1, 1]
+    assert places(5, size=3, backend="cpu") == [0, 1, 3]
+    assert places(5, size=3, exact=True, backend="cpu") == [0, 2, 4]
+    assert places(3, scale=2.5, backend="cpu") == [0, 0, 0, 1, 1, 2, 2]
+    assert places(4, scale=0.5, backend="cpu") == [0, 2]
+    assert places(4, scale=0.5, exact=True, backend="cpu") == [1, 3]
+
+
+@each_variant
+def test_the_rule_is_pytorchs(backend: str, variant: str) -> None:
+    where = {"backend": backend, "variant": variant}
+    lengths = (1, 2, 3, 7, 26, 31) if backend == "sim" else range(1, 45)
+    for n in lengths:
+        for exact in (False, True):
+            for size in (1, 2, n, n + 1, 2 * n, 41 * n, 3 * n - 1 or 1):
+                want = sources(n, size, None, exact)
+                assert places(n, size=size, exact=exact, **where) == want, (n, size)
+            for scale in (1.0, 1.2, 1.5, 1 / 3, 2.0, 3.0, 7.0, 1 + 1e-9):
+                size = int(n * scale)
+                if size:
+                    want = sources(n, size, scale, exact)
+                    assert places(n, scale=scale, exact=exact, **where) == want, (n, scale)
+
+
+@each_variant
+def test_the_rule_rounds_in_float32(backend: str, variant: str) -> None:
+    """2 elements made 82: 41 times float32(2 / 82) is below 1, the quotient is not."""
+    got = places(2, size=82, backend=backend, variant=variant)
+    assert got == [0] * 42 + [1] * 40
+
+
+def test_a_scale_that_changes_no_length_still_moves() -> None:
+    """Of 3 elements times 1.2 come 3; PyTorch's 2-D GPU kernel alone would copy them."""
+    assert places(3, scale=1.2, backend="cpu") == [0, 0, 1]
+    assert places(3, size=3, backend="cpu") == [0, 1, 2]
+
+
+def test_the_reference_means_repeat() -> None:
+    x = whole((2, 3, 4, 5))
+    want = x.repeat(3, 2).repeat(2, 3)
+    np.testing.assert_array_equal(ref.upsample_nearest(x, scale=(3, 2)), want)
+    np.testing.assert_array_equal(ref.upsample_nearest(x, size=(12, 10)), want)
+    last = np.moveaxis(x, 1, -1)
+    got = ref.upsample_nearest(last, scale=(3, 2), layout="NHWC")
+    np.testing.assert_array_equal(np.moveaxis(got, -1, 1), want)
+    out = np.empty_like(want)
+    assert ref.upsample_nearest(x, scale=(3, 2), out=out) is out
+    np.testing.assert_array_equal(out, want)
+    back = ref.upsample_nearest_backward(want, x.shape, scale=(3, 2))
+    np.testing.assert_array_equal(back, 6 * x)
+    for wrong in (
+        {},
+        {"size": 3, "scale": 2},
+        {"size": (1, 2, 3)},
+        {"size": 0},
+        {"scale": -1.0},
+        {"scale": 0.1},
+        {"scale": 2, "layout": "NN"},
+    ):
+        with pytest.raises(ValueError, match=r"\w"):
+            ref.upsample_nearest(x, **wrong)
+    with pytest.raises(ValueError, match="dimensions"):
+        ref.upsample_nearest(x[0, 0], scale=2)
+    with pytest.raises(ValueError, match="dy has shape"):
+        ref.upsample_nearest_backward(want, x.shape, scale=2)
+    with pytest.raises(TypeError, match="bool"):
+        ref.upsample_nearest_backward(want > 0, x.shape, scale=(3, 2))
+
+
+# ---- arguments ----
+
+
+def test_size_and_scale_as_users_write_them() -> None:
+    x = whole((1, 2, 3, 4))
+    want = x.repeat(2, 2).repeat(2, 3)
+    for scale in (
+        2,
+        2.0,
+        (2, 2.0),
+        [2.0, 2],
+        np.float32(2),
+        np.int8(2),
+        (np.float64(2), True + 1),
+    ):
+        np.testing.assert_array_equal(upsample_nearest(x, scale=scale), want)
+        back = upsample_nearest_backward(want, x.shape, scale=scale)
+        np.testing.assert_array_equal(back, 4 * x)
+    for size in ((6, 8), [6, 8], np.array([6, 8]).tolist(), (np.int64(6), np.uint8(8))):
+        np.testing.assert_array_equal(upsample_nearest(x, size), want)
+        np.testing.assert_array_equal(upsample_nearest(x, size, None, False, "NCHW"), want)
+    assert upsample_nearest(x, 5).shape == (1, 2, 5, 5)
+    assert upsample_nearest_backward(want, list(x.shape), (6, 8)).shape == x.shape
+    with pytest.raises(ValueError, match="more than 64 values"):
+        upsample_nearest(x, scale=(2.0,) * 65)
+    for wrong in (None, "2"):
+        with pytest.raises(TypeError, match="real number"):
+            upsample_nearest(x, scale=(2.0, wrong))
+    with pytest.raises(TypeError, match="real number"):
+        upsample_nearest(x, scale=2j)
+
+
+def test_the_rank_is_told_from_the_array() -> None:
+    for ndim in (3, 4, 5):
+        x = whole((2, 3, 4, 5, 6)[:ndim])
+        want = x
+        for axis in range(2, ndim):
+            want = want.repeat(2, axis)
+        np.testing.assert_array_equal(upsample_nearest(x, scale=2), want)
+        last = np.moveaxis(x, 1, -1)
+        got = upsample_nearest(last, scale=2, layout="NHWC")
+        np.testing.assert_array_equal(np.moveaxis(got, -1, 1), want)
+
+
+# ---- the inverse ----
+
+
+@each_variant
+def test_every_dy_is_added_to_its_source_once(backend: str, variant: str) -> None:
+    """Powers of two tell the elements apart, up to 52 of them."""
+    where = {"backend": backend, "variant": variant}
+    few = backend == "sim"
+    for n in (1, 2, 3, 5, 26, 50) if few else range(1, 60):
+        for size in (1, 2, n, n + 1, 2 * n, 50) if few else range(1, 53):
+            if size > 52:
+                continue
+            for exact in (False, True):
+                dy = 2.0 ** np.arange(size)[None, None]
+                got = upsample_nearest_backward(dy, (1, 1, n), size=size, exact=exact, **where)
+                want = np.zeros(n)
+                np.add.at(want, sources(n, size, None, exact), dy[0, 0])
+                np.testing.assert_array_equal(got[0, 0], want, err_msg=f"{n} {size} {exact}")
+
+
+def test_the_ranges_tile_every_length() -> None:
+    """Counts of outputs, by a gradient of ones, for scales that do not divide."""
+    rng = np.random.default_rng(7)
+    for _ in range(300):
+        n, scale = int(rng.integers(1, 3000)), float(rng.uniform(0.3, 5))
+        size = int(n * scale)
+        if size == 0:
+            continue
+        exact = bool(rng.integers(2))
+        dy = np.ones((1, 1, size), np.int32)
+        got = upsample_nearest_backward(dy, (1, 1, n), scale=scale, exact=exact, backend="cpu")
+        want = np.bincount(ref.upsample_sources(n, None, scale, exact), minlength=n)
+        np.testing.assert_array_equal(got[0, 0], want)
+        assert got.sum() == size
+
+
+def test_the_inverse_past_the_whole_numbers_of_float32() -> None:
+    """Beyond 2**24 several outputs have the same float32 number: ranges still tile."""
+    n, size = 3, 2**25 + 7
+    for exact in (False, True):
+        dy = np.broadcast_to(np.int32(1), (1, 1, size))
+        got = upsample_nearest_backward(dy, (1, 1, n), size=size, exact=exact, backend="cpu")
+        x = np.arange(n, dtype=np.int8)[None, None]
+        made = upsample_nearest(x, size=size, exact=exact, backend="cpu")
+        np.testing.assert_array_equal(got[0, 0], np.bincount(made[0, 0], minlength=n))
+
+
+# ---- gradients ----
+
+GRADIENTS: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (
+    ((2, 3, 7), {"scale": 2.0}),
+    ((2, 3, 4, 5), {"scale": 2.0}),
+    ((1, 2, 5, 4), {"size": (7, 9)}),
+    ((1, 2, 8, 9), {"scale": 0.6, "exact": True}),
+    ((2, 3, 2, 4), {"scale": (1.5, 3.0), "layout": "NHWC"}),
+    ((1, 2, 2, 3, 4), {"scale": (1.0, 2.0, 2.0)}),
+    ((1, 2, 3, 2, 4), {"size": (3, 5, 3), "layout": "NHWC", "exact": True}),
+)
+
+
+@each_variant
+def test_gradcheck_by_central_differences(backend: str, variant: str) -> None:
+    """float64, eps 1e-6, atol 1e-5, rtol 1e-3, every element of x."""
+    where = {"backend": backend, "variant": variant}
+    rng = np.random.default_rng(3)
+    eps = 1e-6
+    for shape, options in GRADIENTS:
+        x = rng.standard_normal(shape)
+        dy = rng.standard_normal(upsample_nearest(x, **options).shape)
+        got = upsample_nearest_backward(dy, shape, **options, **where)
+        want = np.empty(shape)
+        forward = where if backend != "sim" else {"backend": "cpu"}
+        for at in np.ndindex(*shape):
+            step = np.zeros(shape)
+            step[at] = eps
+            change = upsample_nearest(x + step, **options, **forward)
+            change = change - upsample_nearest(x - step, **options, **forward)
+            want[at] = (change * dy).sum() / (2 * eps)
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-5)
+
+
+@each_variant
+def test_adjoint_identity(backend: str, variant: str) -> None:
+    """<dy, A x> = <A^T dy, x>, exactly, in whole numbers."""
+    where = {"backend": backend, "variant": variant}
+    for shape, options in GRADIENTS:
+        x = whole(shape, np.int64)
+        made = upsample_nearest(x, **options, **where)
+        dy = whole(made.shape, np.int64)[..., ::-1].copy()
+        back = upsample_nearest_backward(dy, shape, **options, **where)
+        assert (dy * made).sum() == (back * x).sum(), (shape, options)
+
+
+# ---- layouts ----
+
+
+@each_variant
+def test_channels_last_is_channels_first_moved(backend: str, variant: str) -> None:
+    where = {"backend": backend, "variant": variant}
+    for dtype in (np.uint8, np.float32, np.complex128):
+        for channels in (1, 3, 4, 16):
+            x = whole((2, channels, 3, 5), dtype)
+            for options in ({"scale": 2.0}, {"size": (5, 8)}, {"scale": (1.0, 2.0)}):
+                first = upsample_nearest(x, **options, **where)
+                last = upsample_nearest(
+                    np.moveaxis(x, 1, -1).copy(), **options, layout="NHWC", **where
+                )
+                np.testing.assert_array_equal(np.moveaxis(last, -1, 1), first)
+                assert last.flags.c_contiguous
+                moved = (2, 3, 5, channels)
+                back = upsample_nearest_backward(last, moved, **options, layout="NHWC", **where)
+                want = upsample_nearest_backward(first, x.shape, **options, **where)
+                np.testing.assert_array_equal(np.moveaxis(back, -1, 1), want)
+
+
+@each_variant
+def test_rows_at_every_offset_and_width(backend: str, variant: str) -> None:
+    """Rows of the result begin anywhere within 16 bytes; so do those of the input."""
+    where = {"backend": backend, "variant": variant}
+    widths = (1, 2, 3, 7, 8, 9) if backend == "sim" else range(1, 20)
+    for dtype in (np.uint8, np.uint16, np.float32, np.float64):
+        for width in widths:
+            memory = whole((2 * 3 * (width + 3) + 1,), dtype)
+            for offset in (0, 1):
+                wide = memory[offset : offset + 6 * (width + 3)].reshape(1, 2, 3, width + 3)
+                x = wide[..., :width]
+                got = upsample_nearest(x, scale=2.0, **where)
+                np.testing.assert_array_equal(got, x.repeat(2, 2).repeat(2, 3))
+                back = upsample_nearest_backward(got, x.shape, scale=2.0, **where)
+                np.testing.assert_array_equal(back, (4 * x.astype(dtype)).astype(dtype))
+
+
+@each_variant
+def test_planes_and_rows_in_any_order(backend: str, variant: str) -> None:
+    """Contiguous rows, evenly spaced or not: backwards, every other one, axes swapped."""
+    where = {"backend": backend, "variant": variant}
+    for dtype in (np.uint8, np.float16, np.float32, np.float64, np.complex64):
+        base = whole((2, 4, 6, 16), dtype)
+        views = (
+            base[:, :, ::-1],
+            base[:, ::-1, ::-1],
+            base[::-1, ::-1, ::-1],
+            base[:, :, ::2],
+            base[:, ::2],
+            base[:, 1:3, 1:5],
+            base.transpose(1, 0, 2, 3),
+            base.transpose(0, 2, 1, 3),
+            np.broadcast_to(base[:, :1], base.shape),
+            np.broadcast_to(base[:, :, :1], base.shape),
+        )
+        for x in views:
+            got = upsample_nearest(x, scale=2.0, **where)
+            np.testing.assert_array_equal(got, x.repeat(2, 2).repeat(2, 3))
+            if x.shape[2] % 2 == 0:
+                shape = (*x.shape[:2], x.shape[2] // 2, 8)
+                back = upsample_nearest_backward(x, shape, scale=2.0, **where)
+                want = x[..., ::2] + x[..., 1::2]
+                want = want[:, :, ::2] + want[:, :, 1::2]
+                np.testing.assert_array_equal(back, want)
+
+
+@pytest.mark.parametrize("variant", ["v0", "v2"])
+def test_more_rows_than_a_grid_is_high(variant: str) -> None:
+    """70,000 planes and 70,000 rows: nothing lies in the y or z of a grid."""
+    for shape in ((1, 70_000, 1, 2), (1, 1, 70_000, 2)):
+        x = np.arange(140_000, dtype=np.int32).reshape(shape)
+        got = upsample_nearest(x, scale=(1.0, 2.0), backend="sim", variant=variant)
+        np.testing.assert_array_equal(got, x.repeat(2, 3))
+
+
+# ---- out= ----
+
+
+@each_variant
+def test_out_in_every_layout(backend: str, variant: str) -> None:
+    where = {"backend": backend, "variant": variant}
+    x = whole((1, 2, 3, 5))
+    want = x.repeat(2, 2).repeat(2, 3)
+    base = np.full((1, 2, 13, 21), 99, np.float32)
+    for out in (
+        np.empty_like(want),
+        np.empty((1, 2, 10, 6), np.float32).transpose(0, 1, 3, 2),
+        np.empty_like(want)[..., ::-1, ::-1],
+        np.empty(want.shape, ">f4"),
+        np.empty(want.size + 1, np.float32)[1:].reshape(want.shape),
+        base[..., 1::2, 1::2],
+    ):
+        got = upsample_nearest(x, scale=2.0, out=out, **where)
+        assert got is out
+        np.testing.assert_array_equal(out, want)
+    base[..., 1::2, 1::2] = 99
+    assert (base == 99).all(), "wrote beside out"
+    dx = np.full((1, 2, 5, 9), 99, np.float32)
+    out = dx[..., 1:4, 2:7]
+    assert upsample_nearest_backward(want, x.shape, scale=2.0, out=out, **where) is out
+    np.testing.assert_array_equal(out, 4 * x)
+    out[...] = 99
+    assert (dx == 99).all(), "wrote beside out"
+
+
+# ---- special values ----
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_nan_at_every_position(backend: str, variant: str, dtype: str) -> None:
+    """n = 1..70: channel k has its nan at position k, forward and backward."""
+    where = {"backend": backend, "variant": variant}
+    slow = backend == "sim"
+    lengths = (1, 2, 7, 33) if slow and dtype != "float32" else range(1, 71, 3 if slow else 1)
+    for n in lengths:
+        x = np.ones((1, n + 1, n), dtype_of(dtype))
+        k = np.arange(n)
+        x[0, k, k] = np.nan
+        got = upsample_nearest(x, scale=2.0, **where).astype(np.float32)[0]
+        want = x.astype(np.float32)[0].repeat(2, 1)
+        np.testing.assert_array_equal(got, want)
+        odd = upsample_nearest_backward(x, (1, n + 1, n), scale=1.0, **where)
+        np.testing.assert_array_equal(odd.astype(np.float32), x.astype(np.float32))
+        dy = np.ones((1, n + 1, 2 * n), dtype_of(dtype))
+        dy[0, k, 2 * k + k % 2] = np.nan
+        back = upsample_nearest_backward(dy, (1, n + 1, n), scale=2.0, **where)
+        np.testing.assert_array_equal(back.astype(np.float32), 2 * x.astype(np.float32))
+
+
+@each_variant
+def test_bits_are_moved_as_they_are(backend: str, variant: str) -> None:
+    """Signalling nan, negative zero, denormals: a move does not look at them."""
+    where = {"backend": backend, "variant": variant}
+    for bits, dtype in (
+        (np.uint16, BFLOAT16),
+        (np.uint16, np.float16),
+        (np.uint32, np.float32),
+    ):
+        top = 8 * np.dtype(bits).itemsize - 1
+        odd = [1, 1 << top, (1 << top) + 1, (0x7F << (top - 7)) | 0x81]
+        x = np.array(odd * 4, bits).view(dtype).reshape(1, 2, 8)
+        got = upsample_nearest(x, scale=2.0, **where)
+        np.testing.assert_array_equal(got.view(bits), x.view(bits).repeat(2, 2))
+
+
+@each_variant
+def test_sums_of_whole_numbers_wrap_around(backend: str, variant: str) -> None:
+    where = {"backend": backend, "variant": variant}
+    for dtype in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64):
+        dy = np.full((1, 1, 2, 16), np.iinfo(dtype).max, dtype)
+        got = upsample_nearest_backward(dy, (1, 1, 1, 8), scale=2.0, **where)
+        with np.errstate(over="ignore"):
+            want = dy.reshape(2, 8, 2).sum((0, 2), dtype=dtype)
+        np.testing.assert_array_equal(got[0, 0, 0], want)
+
+
+@each_variant
+def test_what_nothing_comes_from_is_zero(backend: str, variant: str) -> None:
+    where = {"backend": backend, "variant": variant}
+    out = np.full((1, 1, 4, 8), np.nan, np.float32)
+    dy = np.ones((1, 1, 2, 4), np.float32)
+    got = upsample_nearest_backward(dy, out.shape, scale=0.5, out=out, **where)
+    want = np.zeros((4, 8), np.float32)
+    want[::2, ::2] = 1
+    np.testing.assert_array_equal(got[0, 0], want)
+
+
+@each_variant
+def test_an_empty_batch(backend: str, variant: str) -> None:
+    where = {"backend": backend, "variant": variant}
+    x = np.empty((0, 2, 3, 4), np.float32)
+    got = upsample_nearest(x, scale=2.0, **where)
+    assert got.shape == (0, 2, 6, 8)
+    assert upsample_nearest_backward(got, x.shape, scale=2.0, **where).shape == x.shape
+
+
+# ---- accuracy ----
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_adversarial_sums(backend: str, variant: str, dtype: str, figure: Figure) -> None:
+    """Large terms that cancel, in sums of 4, 9, 49 and more terms."""
+    rng = np.random.default_rng(11)
+    big = {"float16": 3e4, "bfloat16": 1e30, "float32": 1e8, "float64": 1e16}[dtype]
+    worst = 0.0
+    for scale in (2.0, 3.0, 7.0, 2.5):
+        n = int(8 * scale)
+        dy = rng.standard_normal((1, 2, n, n))
+        dy[..., ::2] += big * rng.choice([-1, 1], dy[..., ::2].shape)
+        narrow = dy.astype(dtype_of(dtype))
+        expected = expect_backward_values(narrow, input_shape=(1, 2, 8, 8), scale=scale)
+        got = upsample_nearest_backward(
+            narrow, (1, 2, 8, 8), scale=scale, backend=backend, variant=variant
+        )
+        assert expected.compare(got) is None, scale
+        finite = np.isfinite(expected.value)
+        error = np.abs(got.astype(expected.value.dtype)[finite] - expected.value[finite])
+        assert expected.tolerance is not None
+        worst = max(worst, float((error / expected.tolerance[finite]).max()))
+    figure(
+        f"upsample_nearest_backward {backend} {variant} {dtype}", f"{worst:.0%} of the bound"
+    )
+
+
+def test_all_variants_give_the_same_bits() -> None:
+    rng = np.random.default_rng(5)
+    for dtype in ("float16", "float32", "complex64"):
+        for scale in (2.0, 1.7):
+            n = int(9 * scale)
+            dy = rng.standard_normal((2, 3, n, n)).astype(dtype)
+            found = {
+                upsample_nearest_backward(
+                    dy, (2, 3, 9, 9), scale=scale, backend=backend, variant=variant
+                ).tobytes()
+                for backend, variant in variants()
+            }
+            assert len(found) == 1, (dtype, scale)
+
+
+# ---- pinned bugs ----
+
+
+@each_variant
+def test_pinned_half_sums_do_not_overflow_on_the_way(backend: str, variant: str) -> None:
+    """The published backward adds in the dtype: 60000 + 60000 is infinite in float16."""
+    dy = np.array([[60000, 60000] * 8, [-60000, -60000] * 8], np.float16)[None, None]
+    got = upsample_nearest_backward(
+        dy, (1, 1, 1, 8), scale=2.0, backend=backend, variant=variant
+    )
+    np.testing.assert_array_equal(got, np.zeros((1, 1, 1, 8), np.float16))
+
+
+@each_variant
+def test_pinned_half_sums_round_once(backend: str, variant: str) -> None:
+    """In float16 2048 + 1 is 2048 again, three times over."""
+    dy = np.ones((1, 1, 2, 16), np.float16)
+    dy[..., 0, ::2] = 2048
+    got = upsample_nearest_backward(
+        dy, (1, 1, 1, 8), scale=2.0, backend=backend, variant=variant
+    )
+    np.testing.assert_array_equal(got, np.full((1, 1, 1, 8), 2052, np.float16))
+
+
+@each_variant
+def test_pinned_the_tail_is_not_dropped(backend: str, variant: str) -> None:
+    """The published grid is N / block: sizes below and beside a block's."""
+    for n in (1, 255, 257, 511):
+        x = np.arange(1, n + 1, dtype=np.int32)[None, None]
+        got = upsample_nearest(x, scale=2.0, backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, x.repeat(2, 2))
+        back = upsample_nearest_backward(
+            got, x.shape, scale=2.0, backend=backend, variant=variant
+        )
+        np.testing.assert_array_equal(back, 2 * x)
+
+
+@each_variant
+def test_pinned_the_planes_are_those_of_the_array(backend: str, variant: str) -> None:
+    """The published main gives 1024 x 1024 for whatever N it has: many small planes."""
+    x = whole((5, 7, 2, 3))
+    got = upsample_nearest(x, scale=2.0, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, x.repeat(2, 2).repeat(2, 3))
+
+
+# ---- large strides ----
+
+
+@each_variant
+def test_offsets_past_32_bits(backend: str, variant: str) -> None:
+    """Two images 2**31 + 8 elements apart, all else between them never touched."""
+    far = 2**31 + 8
+    memory = np.zeros(far + 64, np.float16)
+    memory[:24] = np.arange(24)
+    memory[far : far + 24] = np.arange(24) + 100
+    step = memory.itemsize
+    where = {"backend": backend, "variant": variant}
+    x = np.lib.stride_tricks.as_strided(
+        memory, (2, 1, 3, 8), (far * step, far * step, 8 * step, step)
+    )
+    got = upsample_nearest(x, scale=2.0, **where)
+    np.testing.assert_array_equal(got, x.repeat(2, 2).repeat(2, 3))
+    back = upsample_nearest_backward(x, (2, 1, 3, 4), scale=(1.0, 2.0), **where)
+    np.testing.assert_array_equal(back, x[..., ::2] + x[..., 1::2])
+
+
+@pytest.mark.parametrize("variant", ["scalar", "simd", "threads"])
+def test_a_row_that_reaches_past_32_bits(variant: str) -> None:
+    """Elements of one row 2**30 apart: offsets in a row do not fit 32 bits."""
+    far = 2**30
+    memory = np.zeros(3 * far + 1, np.int8)
+    memory[::far] = (1, 2, 3, 4)
+    x = np.lib.stride_tricks.as_strided(memory, (1, 1, 4), (1, 1, far))
+    got = upsample_nearest(x, scale=3.0, backend="cpu", variant=variant)
+    np.testing.assert_array_equal(got[0, 0], np.repeat([1, 2, 3, 4], 3))
+    back = upsample_nearest_backward(x, (1, 1, 2), size=4, backend="cpu", variant=variant)
+    np.testing.assert_array_equal(back[0, 0], [3, 7])
+
+
+@pytest.mark.parametrize("variant", ["scalar", "simd", "threads"])
+def test_an_axis_past_32_bits(variant: str) -> None:
+    """2**16 + 1 by 2**16 elements, windows over one short buffer, made 5 by 7."""
+    rows, cols = 2**16 + 1, 2**16
+    base = np.arange(rows + cols, dtype=np.uint32)
+    x = np.lib.stride_tricks.sliding_window_view(base[:-1], cols)[None, None]
+    got = upsample_nearest(x, size=(5, 7), backend="cpu", variant=variant)
+    want = np.add.outer(sources(rows, 5, None, False), sources(cols, 7, None, False))
+    np.testing.assert_array_equal(got[0, 0], want)
+
+
+@pytest.mark.parametrize("variant", RUNGS)
+def test_more_elements_than_a_grid_has_threads(variant: str) -> None:
+    """A broadcast of 2**40 elements made 2 by 3; and 2**31 + 8 of them in one row."""
+    where = {"backend": "sim", "variant": variant}
+    x = np.broadcast_to(np.float32(7), (1, 1, 2**20, 2**20))
+    got = upsample_nearest(x, size=(2, 3), **where)
+    np.testing.assert_array_equal(got, np.full((1, 1, 2, 3), 7, np.float32))
+    if variant != "v1":  # which has a thread for each of them
+        x = np.broadcast_to(np.int8([[[1]], [[2]]]), (2, 1, 2**31 + 8))
+        got = upsample_nearest(x, size=3, **where)
+        np.testing.assert_array_equal(got[:, 0], [[1] * 3, [2] * 3])
+
+
+# ---- the simulator: counts and faults ----
+
+# Kernels, their requests to global memory and the sectors of those: (1, 2, 6, 16) made
+# twice as high and wide in float32, and back.
+GOLDEN: dict[str, dict[str, tuple[int, int, int]]] = {
+    "upsample_nearest": {"v0": (1, 48, 144), "v1": (1, 18, 120), "v2": (1, 9, 120)},
+    "upsample_nearest_backward": {"v0": (1, 30, 216), "v1": (1, 18, 120), "v2": (1, 9, 120)},
+}
+
+
+def counts(op: str, rung: str) -> tuple[int, int, int]:
+    x = whole((1, 2, 6, 16))
+    args: tuple[Any, ...] = (x,)
+    if op == "upsample_nearest_backward":
+        args = (whole((1, 2, 12, 32)), x.shape)
+    kernels = profile(op, *args, scale=2.0, variant=rung)[rung]
+    return (
+        len(kernels),
+        sum(k.global_requests for k in kernels),
+        sum(k.global_sectors for k in kernels),
+    )
+
+
+@pytest.mark.parametrize("op", ["upsample_nearest", "upsample_nearest_backward"])
+def test_golden_counts(op: str) -> None:
+    assert {rung: counts(op, rung) for rung in RUNGS} == GOLDEN[op]
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_every_failure_leaves_nothing_behind(rung: str, simulator: Any) -> None:
+    x = whole((1, 2, 3, 5))
+    want = x.repeat(2, 2).repeat(2, 3)
+    before = None
+    for step in range(50):
+        simulator(fail_after=step)
+        before = before or _core._sim_state()["allocations"]
+        try:
+            got = upsample_nearest(x, scale=2.0, variant=rung, backend="sim")
+            back = upsample_nearest_backward(
+                want, x.shape, scale=2.0, variant=rung, backend="sim"
+            )
+        except (gpuopt.OutOfMemoryError, gpuopt.CudaError):
+            simulator(fail_after=-1)
+            assert _core._sim_state()["allocations"] == before, f"leak at step {step}"
+            again = upsample_nearest(x, scale=2.0, variant=rung, backend="sim")
+            np.testing.assert_array_equal(again, want)
+            continue
+        break
+    assert 3 <= step < 49
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(back, 4 * x)
