@@ -334,10 +334,12 @@ def test_results_outlive_their_stream(cupy: Any) -> None:
         with cupy.cuda.Stream(non_blocking=True) as side:
             total = gpuopt.reduce(x)
             shared = gpuopt.asdevice(x)
+            ours = gpuopt.reduce(x, stream=gpuopt.Stream())
+            side.synchronize()
         del side
-        assert total.item() == 1 << 20
-        assert gpuopt.reduce(shared).item() == 1 << 20
-        del total, shared
+        assert total.item() == ours.item() == 1 << 20
+        assert gpuopt.reduce(shared).numpy() == 1 << 20
+        del total, ours, shared
 
 
 @CUPY

@@ -226,6 +226,12 @@ bool gpo_foreign_wrap(PyObject *object, const char *function, const char *argume
 
 void gpo_foreign_clear(gpo_foreign *foreign);
 
+/*
+ * The object of `stream`, if it is the one that a loaded library works on now: a new
+ * reference, which keeps the stream.  NULL, without an exception, if it is not.
+ */
+PyObject *gpo_stream_holder(void *stream, int device);
+
 /* A CPU array of another library as an ndarray over the same memory. */
 PyArrayObject *gpo_foreign_ndarray(const gpo_array *array, const gpo_foreign *foreign);
 

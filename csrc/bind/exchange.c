@@ -420,6 +420,27 @@ current_stream(gpo_foreign *foreign)
     return given >= 0;
 }
 
+PyObject *
+gpo_stream_holder(void *stream, int device)
+{
+    static const char *const initialized[] = {"cuda", "is_initialized", NULL};
+    PyObject *ready = module_call("torch", initialized, NULL); /* asking starts CUDA */
+    gpo_foreign library[] = {{.family = GPO_CUPY, .device = device},
+                             {.family = GPO_TORCH, .device = device}};
+    PyObject *holder = NULL;
+    const int libraries = ready == Py_True ? 2 : 1;
+    PyErr_Clear();
+    for (int k = 0; k < libraries && !holder; k++) {
+        if (current_stream(&library[k]) && library[k].stream == stream) {
+            holder = Py_XNewRef(library[k].keeper);
+        }
+        PyErr_Clear(); /* not loaded, say */
+        gpo_foreign_clear(&library[k]);
+    }
+    Py_XDECREF(ready);
+    return holder;
+}
+
 /* object.__dlpack__(...), newest form first; NULL with an exception set. */
 static PyObject *
 call_dlpack(PyObject *object, PyObject *stream)

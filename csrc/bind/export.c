@@ -59,9 +59,37 @@ typedef struct export
     dl_versioned versioned;
     gpo_device_array *array;
     bool has_stream;
-    void *stream; /* where the consumer works */
+    void *stream;     /* where the consumer works */
+    PyObject *holder; /* the stream's object, or NULL */
 }
 export;
+
+/* Streams that are never destroyed: the legacy default one, each thread's. */
+static bool
+is_eternal(void *stream)
+{
+    return (uintptr_t)stream <= 2;
+}
+
+/* The consumer's queue may still use what is freed next. */
+static void
+order_free(const export *e, const gpo_memory *memory)
+{
+    const gpo_device *device = gpo_device_of(memory->id);
+    gpo_task task;
+    gpo_task_init(&task, "DeviceArray", memory->backend, memory->device,
+                  memory->stream);
+    if (memory->backend->begin(&task.call) != GPO_OK) {
+        return;
+    }
+    if (e->holder || is_eternal(e->stream)) {
+        device->order(&task.call, e->stream, memory->stream);
+    }
+    else {
+        device->synchronize(&task.call); /* the stream itself may be gone */
+    }
+    memory->backend->end(&task.call);
+}
 
 static void
 export_free(export *e)
@@ -73,15 +101,10 @@ export_free(export *e)
     gpo_memory *memory = e->array->memory;
     memory->exports--;
     if (e->has_stream && e->stream != memory->stream) {
-        gpo_task task; /* the consumer's queue may still use what is freed next */
-        gpo_task_init(&task, "DeviceArray", memory->backend, memory->device,
-                      memory->stream);
-        if (memory->backend->begin(&task.call) == GPO_OK) {
-            gpo_device_of(memory->id)->order(&task.call, e->stream, memory->stream);
-            memory->backend->end(&task.call);
-        }
+        order_free(e, memory);
     }
     Py_DECREF((PyObject *)e->array);
+    Py_XDECREF(e->holder);
     PyMem_Free(e);
     PyGILState_Release(state);
 }
@@ -131,6 +154,9 @@ export_new(gpo_device_array *self, bool versioned, bool copied, bool has_stream,
     e->array = (gpo_device_array *)Py_NewRef((PyObject *)self);
     e->has_stream = has_stream;
     e->stream = stream;
+    e->holder = has_stream && stream != self->memory->stream && !is_eternal(stream)
+                    ? gpo_stream_holder(stream, self->memory->device)
+                    : NULL;
     e->managed = (dl_managed){tensor, e, delete_managed};
     e->versioned = (dl_versioned){
         .version = {DLPACK_MAJOR, DLPACK_MINOR},
