@@ -17,21 +17,68 @@ view(void *data, int64_t rows, int64_t n, bool is_complex, bool writeable)
                        writeable ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY_RO, NULL);
 }
 
+/* numpy.<name>, a new reference; NULL with an exception set. */
+static PyObject *
+numpy_attribute(const char *module, const char *name)
+{
+    PyObject *imported = PyImport_ImportModule(module);
+    PyObject *attribute = imported ? PyObject_GetAttrString(imported, name) : NULL;
+    Py_XDECREF(imported);
+    return attribute;
+}
+
+/* numpy.errstate(all="ignore"), entered: inf in a transform is the room's business. */
+static PyObject *
+enter_silence(void)
+{
+    PyObject *class = numpy_attribute("numpy", "errstate");
+    PyObject *none = PyTuple_New(0);
+    PyObject *all = Py_BuildValue("{s:s}", "all", "ignore");
+    PyObject *silence = class && none && all ? PyObject_Call(class, none, all) : NULL;
+    PyObject *entered =
+        silence ? PyObject_CallMethod(silence, "__enter__", NULL) : NULL;
+    if (!entered) {
+        Py_CLEAR(silence);
+    }
+    Py_XDECREF(entered);
+    Py_XDECREF(all);
+    Py_XDECREF(none);
+    Py_XDECREF(class);
+    return silence;
+}
+
+/* Keeps the exception that is set, if one is. */
+static bool
+leave_silence(PyObject *silence)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *left =
+        PyObject_CallMethod(silence, "__exit__", "OOO", Py_None, Py_None, Py_None);
+    const bool good = left != NULL;
+    Py_XDECREF(left);
+    Py_DECREF(silence);
+    if (type) {
+        PyErr_Restore(type, value, traceback);
+    }
+    return good;
+}
+
 /* numpy.fft.<name>(from, n, -1, None, to); false with an exception set. */
 static bool
 transform(const char *name, PyObject *from, int64_t n, PyObject *to)
 {
-    PyObject *module = PyImport_ImportModule("numpy.fft");
-    PyObject *function = module ? PyObject_GetAttrString(module, name) : NULL;
+    PyObject *function = numpy_attribute("numpy.fft", name);
+    PyObject *silence = function ? enter_silence() : NULL;
     PyObject *answer = NULL;
-    if (function) {
+    bool good = silence != NULL;
+    if (good) {
         answer = PyObject_CallFunction(function, "OLiOO", from, (long long)n, -1,
                                        Py_None, to);
+        good = leave_silence(silence) && answer;
     }
-    const bool good = answer != NULL;
     Py_XDECREF(answer);
     Py_XDECREF(function);
-    Py_XDECREF(module);
     return good && PyErr_CheckSignals() == 0;
 }
 
