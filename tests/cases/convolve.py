@@ -304,8 +304,8 @@ def errors() -> list[Error]:
         Error("no v", lambda: ((a(),), {}), TypeError, r"missing.*'v'"),
         Error("unknown keyword", lambda: ((a(), v()), {"axis": 0}), TypeError, r"axis"),
         Error("result too large",
-              f(np.broadcast_to(np.float32(0), (2**31, 1, 2**30)),
-                np.broadcast_to(np.float32(0), (2**31, 1))),
+              f(np.broadcast_to(np.float32(0), (2**40, 1, 1)),
+                np.broadcast_to(np.float32(0), (2**40, 1))),
               (ValueError, MemoryError), r"too big|allocate"),
     ]  # fmt: skip
 
