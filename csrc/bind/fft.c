@@ -64,6 +64,24 @@ leave_silence(PyObject *silence)
     return good;
 }
 
+/*
+ * A transform that finds no memory returns NULL without an exception or a result with
+ * one, of which Python makes a SystemError (NumPy 2.4); right arguments cause no other.
+ */
+static void
+undo_system_error(const char *name)
+{
+    PyObject *type, *value, *traceback;
+    if (!PyErr_ExceptionMatches(PyExc_SystemError)) {
+        return;
+    }
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_Format(PyExc_MemoryError, "numpy.fft.%s: %S", name, value ? value : type);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+}
+
 /* numpy.fft.<name>(from, n, -1, None, to); false with an exception set. */
 static bool
 transform(const char *name, PyObject *from, int64_t n, PyObject *to)
@@ -75,6 +93,9 @@ transform(const char *name, PyObject *from, int64_t n, PyObject *to)
     if (good) {
         answer = PyObject_CallFunction(function, "OLiOO", from, (long long)n, -1,
                                        Py_None, to);
+        if (!answer) {
+            undo_system_error(name);
+        }
         good = leave_silence(silence) && answer;
     }
     Py_XDECREF(answer);

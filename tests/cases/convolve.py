@@ -245,7 +245,7 @@ def floats() -> Iterator[Sample]:
         ):
             yield sample(Spec(a, dtype), Spec(v, dtype, "C", OTHER_NORMAL))
         yield sample(Spec((2100,), dtype), Spec((1100,), dtype, "C", OTHER_NORMAL))
-        yield sample(Spec((20_000,), dtype), Spec((37,), dtype, "C", OTHER_NORMAL), "same")
+        yield sample(Spec((60_000,), dtype), Spec((37,), dtype, "C", OTHER_NORMAL), "same")
 
 
 def errors() -> list[Error]:
