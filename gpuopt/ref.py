@@ -678,11 +678,11 @@ def convolve(a: Any, v: Any, mode: str = "full", out: Any = None) -> Any:
     acc = wide(dtype)
     if mode not in ("full", "same", "valid"):
         raise ValueError(f"mode must be one of 'full', 'same', 'valid', not {mode!r}")
-    if v.shape[-1] > a.shape[-1]:
-        a, v = v, a
     for name, operand in (("a", a), ("v", v)):
         if operand.shape[-1] == 0:
             raise ValueError(f"{name} cannot be empty")
+    if v.shape[-1] > a.shape[-1]:
+        a, v = v, a
     lead = np.broadcast_shapes(a.shape[:-1], v.shape[:-1])
     n, m = a.shape[-1], v.shape[-1]
     length = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]

@@ -270,10 +270,9 @@ def errors() -> list[Error]:
     return [
         Error("both empty", lambda: ((a(0), v(0)), {}), ValueError, r"^a cannot be empty$"),
         Error("v empty", lambda: ((a(), v(0)), {}), ValueError, r"^v cannot be empty$"),
-        Error("a empty: swapped, as NumPy", lambda: ((a(0), v()), {}), ValueError,
-              r"^v cannot be empty$"),
+        Error("a empty", lambda: ((a(0), v()), {}), ValueError, r"^a cannot be empty$"),
         Error("empty rows", lambda: ((np.zeros((2, 0), "f4"), v()), {}), ValueError,
-              r"^v cannot be empty$"),
+              r"^a cannot be empty$"),
         Error("rows that do not broadcast",
               lambda: ((np.zeros((2, 5)), np.zeros((3, 4))), {}), ValueError,
               r"^leading axes could not be broadcast together with shapes \(2,5\) \(3,4\)$"),

@@ -145,9 +145,8 @@ shape(gpo_call *call)
     gpo_array *out = &call->out[0];
     const int64_t n = row_length(a), m = row_length(v);
     const int64_t longer = n > m ? n : m, shorter = n > m ? m : n;
-    if (shorter == 0) { /* NumPy swaps first, then looks at a and at v */
-        return gpo_fail(call, GPO_EVALUE, "%s cannot be empty",
-                        longer == 0 ? "a" : "v");
+    if (shorter == 0) {
+        return gpo_fail(call, GPO_EVALUE, "%s cannot be empty", n == 0 ? "a" : "v");
     }
     const gpo_status status = broadcast_rows(call);
     if (status) {
