@@ -689,8 +689,9 @@ def convolve(a: Any, v: Any, mode: str = "full", out: Any = None) -> Any:
     result = np.empty((*lead, length), dtype)
     a = np.broadcast_to(a, (*lead, n))
     v = np.broadcast_to(v, (*lead, m))
+    one_row: Any = np.convolve
     with np.errstate(all="ignore"):
         for row in np.ndindex(lead):
             x, y = (r[row].astype(dtype).astype(acc) for r in (a, v))
-            result[row] = np.convolve(x, y, mode).astype(dtype)
+            result[row] = one_row(x, y, mode).astype(dtype)
     return _into(result, out)

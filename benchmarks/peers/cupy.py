@@ -115,6 +115,12 @@ def elementwise(x: Any, y: Any = None) -> Callable[[], Any]:
     return lambda: function(*arrays)
 
 
+def convolve(a: Any, v: Any, mode: str) -> Callable[[], Any]:
+    """Call cupy.convolve, which picks its method itself."""
+    function = library().convolve
+    return lambda: function(a, v, mode)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "mean_matvec": mean_matvec,
     "elementwise": elementwise,
@@ -124,6 +130,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "partition_reduce": partition_reduce,
     "scatter_add": scatter_add,
     "index_add": index_add,
+    "convolve": convolve,
 }
 
 

@@ -103,6 +103,11 @@ def elementwise(x: Any, y: Any | None = None) -> Callable[[], Any]:
     return lambda: np.multiply(*arrays)
 
 
+def convolve(a: Any, v: Any, mode: Any) -> Callable[[], Any]:
+    """Call np.convolve."""
+    return lambda: np.convolve(a, v, mode)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "mean_matvec": mean_matvec,
     "elementwise": elementwise,
@@ -112,6 +117,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "partition_reduce": partition_reduce,
     "scatter_add": scatter_add,
     "index_add": index_add,
+    "convolve": convolve,
 }
 
 

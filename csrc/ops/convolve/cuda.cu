@@ -142,7 +142,7 @@ __launch_bounds__(BLOCK)
             __syncthreads();
             const int first = taps_at + static_cast<int>(k - w.tap);
             V sum = {};
-#pragma unroll 8
+#pragma unroll 4
             for (int j = 0; j < terms; j++) {
                 add_product(sum, signal[tid + terms - 1 - j],
                             read_value(piece.tap[first + j]));
