@@ -107,7 +107,7 @@ __launch_bounds__(BLOCK) convolve_v1_pack_filters(convolve_view<T> c, T *to)
  */
 template <typename T>
 __global__ void
-__launch_bounds__(BLOCK)
+__launch_bounds__(BLOCK, 4)
     convolve_v1_constant_filter(convolve_view<T> c,
                                 const __grid_constant__ filter_piece<T> piece,
                                 piece_work w, carried<T> carry)
@@ -142,7 +142,7 @@ __launch_bounds__(BLOCK)
             __syncthreads();
             const int first = taps_at + static_cast<int>(k - w.tap);
             V sum = {};
-#pragma unroll 4
+#pragma unroll 8
             for (int j = 0; j < terms; j++) {
                 add_product(sum, signal[tid + terms - 1 - j],
                             read_value(piece.tap[first + j]));
@@ -302,6 +302,76 @@ place_of(int x)
     return x / SUMS<V> * PITCH<V> + x % SUMS<V>;
 }
 
+template <typename T>
+__device__ __forceinline__ void
+store_values(value_type<T> *to, const pack<T> &loaded)
+{
+    using V = value_type<T>;
+    constexpr int WORDS = pack<V>::SIZE;
+#pragma unroll
+    for (int q = 0; q < pack<T>::SIZE / WORDS; q++) {
+        pack<V> p;
+#pragma unroll
+        for (int u = 0; u < WORDS; u++) {
+            p.v[u] = read_value(loaded.v[q * WORDS + u]);
+        }
+        *reinterpret_cast<pack<V> *>(to + q * WORDS) = p;
+    }
+}
+
+/*
+ * Elements [from, from + length) of a row of the signal into rows of shared memory, zeros
+ * beyond its ends; by `lanes` threads, in packs of 16 bytes where they lie so.
+ */
+template <typename T>
+__device__ __forceinline__ void
+fill_signal(const convolve_view<T> &c, const T *a, int64_t from, int length, int lane,
+            int lanes, value_type<T> *signal)
+{
+    using V = value_type<T>;
+    constexpr int SIZE = pack<T>::SIZE, WORDS = pack<V>::SIZE;
+    const T *source = a + from * c.a_step;
+    if (c.a_step == 1 && from >= 0 && from + length <= c.n && length % SIZE == 0 &&
+        reinterpret_cast<uintptr_t>(source) % 16 == 0) {
+        /* All of a thread's packs of a stage fly at once. */
+        constexpr int PACKS = (5 * WORDS + SIZE - 1) / SIZE;
+        for (int first = lane; first * SIZE < length; first += PACKS * lanes) {
+            pack<T> loaded[PACKS];
+#pragma unroll
+            for (int f = 0; f < PACKS; f++) {
+                const int x = (first + f * lanes) * SIZE;
+                loaded[f] = {};
+                if (x < length) {
+                    loaded[f] = load_pack(source + x);
+                }
+            }
+#pragma unroll
+            for (int f = 0; f < PACKS; f++) {
+                const int x = (first + f * lanes) * SIZE;
+                if (x < length) {
+                    store_values<T>(signal + place_of<V>(x), loaded[f]);
+                }
+            }
+        }
+        return;
+    }
+    const int64_t left = c.n - from; /* elements from `from` to the end of the row */
+    const int begin = from >= 0 ? 0 : from > -length ? static_cast<int>(-from) : length;
+    const int end = left > length  ? length
+                    : left > begin ? static_cast<int>(left)
+                                   : begin;
+    const T *p = source + lane * c.a_step;
+#pragma unroll 4
+    for (int x = lane; x < length; x += lanes) {
+        V value = {};
+        if (x >= begin && x < end) {
+            value = read_value(*p);
+        }
+        signal[place_of<V>(x)] = value;
+        p += lanes * c.a_step;
+    }
+}
+
 /*
  * v2  Register window.
  * Was:   v1 takes a shared load for each product.
@@ -355,13 +425,10 @@ __launch_bounds__(THREADS, BLOCKS)
         low += part * w.part_terms;
         high = high - low < w.part_terms ? high : low + w.part_terms;
 
-        V sum[N];
+        V sum[N] = {};
         total<V> all[N];
-#pragma unroll
-        for (int j = 0; j < N; j++) {
-            sum[j] = {};
-        }
         int since = 0;
+        bool is_first = true; /* of the unit's chunks: nothing to add up yet */
 #pragma unroll 1
         for (int64_t s = 0; s < span; s += w.depth * N) {
             const int64_t k = low + s;
@@ -377,16 +444,8 @@ __launch_bounds__(THREADS, BLOCKS)
                 }
                 filter[x] = value;
             }
-            const int64_t from = full - k - terms;
-            const T *source = row.a + from * c.a_step;
-#pragma unroll 6
-            for (int x = lane; x < terms + width; x += w.lanes) {
-                V value = {};
-                if (from + x >= 0 && from + x < c.n) {
-                    value = read_value(source[x * c.a_step]);
-                }
-                signal[place_of<V>(x)] = value;
-            }
+            fill_signal<T>(c, row.a, full - k - terms, terms + width, lane, w.lanes,
+                           signal);
             __syncthreads();
             if (is_active) {
                 V now[N], before[N];
@@ -407,18 +466,30 @@ __launch_bounds__(THREADS, BLOCKS)
                 since = 0;
 #pragma unroll
                 for (int j = 0; j < N; j++) {
-                    all[j].add(sum[j]);
+                    if (is_first) {
+                        all[j].start(sum[j]);
+                    }
+                    else {
+                        all[j].add(sum[j]);
+                    }
                     sum[j] = {};
                 }
+                is_first = false;
             }
             __syncthreads();
         }
 
         /* Through shared memory, so that neighbours write neighbours. */
         if (is_active) {
+            constexpr int SIZE = pack<V>::SIZE;
 #pragma unroll
-            for (int j = 0; j < N; j++) {
-                signal[lane * PITCH<V> + j] = all[j].value();
+            for (int q = 0; q < N / SIZE; q++) {
+                pack<V> p;
+#pragma unroll
+                for (int u = 0; u < SIZE; u++) {
+                    p.v[u] = all[q * SIZE + u].value();
+                }
+                *reinterpret_cast<pack<V> *>(signal + lane * PITCH<V> + q * SIZE) = p;
             }
         }
         __syncthreads();

@@ -120,6 +120,11 @@ template <typename V>
 struct total {
     V sum = {};
 
+    __device__ __forceinline__ void start(V x)
+    {
+        sum = x;
+    }
+
     __device__ __forceinline__ void add(V x)
     {
         sum += x;
@@ -134,6 +139,11 @@ struct total {
 template <>
 struct total<truth> {
     truth sum = {};
+
+    __device__ __forceinline__ void start(truth x)
+    {
+        sum = x;
+    }
 
     __device__ __forceinline__ void add(truth x)
     {
@@ -150,6 +160,13 @@ struct total<truth> {
 template <typename Real>
 struct long_total {
     Real high = 0, low = 0;
+
+    /* add() where nothing is yet */
+    __device__ __forceinline__ void start(Real x)
+    {
+        high = x;
+        low = 0;
+    }
 
     __device__ __forceinline__ void add(Real x)
     {
@@ -174,6 +191,12 @@ struct total<double> : long_total<double> {
 template <typename Real>
 struct total<complex<Real>> {
     long_total<Real> re, im;
+
+    __device__ __forceinline__ void start(complex<Real> x)
+    {
+        re.start(x.re);
+        im.start(x.im);
+    }
 
     __device__ __forceinline__ void add(complex<Real> x)
     {
