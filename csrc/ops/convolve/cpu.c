@@ -21,7 +21,10 @@ enum {
     PIECE_BYTES = 8192,     /* of sums that are computed at a time: half of L1 with a */
     DOT_BYTES = 256,        /* partial sums of one sum, where there are few */
     FEW_BYTES = 128,        /* of a row's sums that are computed one by one */
-    TASK_TERMS = 1 << 18,   /* products that are worth a task of their own */
+    LEAST_DOT = 128,        /* terms of such a sum */
+    BOOL_CHUNK = 64,        /* terms after which true sums are looked for */
+    WINDOW_BYTES = CHUNK * sizeof(gpo_c128), /* of a that a piece sees beside its own */
+    TASK_TERMS = 1 << 18, /* products that are worth a task of their own */
 };
 
 /* What the products are computed in; a complex number is two lanes. */
@@ -97,9 +100,11 @@ typedef struct job {
     exact_sum exact;
     bool parallel;
     bool in_place;         /* elements are lanes already */
+    bool few;              /* sums in a row: each is a dot product */
+    int64_t chunk;         /* terms that are added up before they go into a total */
     int64_t piece, pieces; /* sums of a piece, pieces of a row */
     int64_t per_task;      /* pieces */
-    /* v, last tap first, as lanes; for complex the real parts, then the imaginary */
+    /* v as read_taps() leaves it */
     char *taps; /* NULL if each row has its own */
 } job;
 
@@ -151,6 +156,11 @@ result_at(const job *j, int64_t row, int64_t i)
         if (step == 1) {                      \
             for (int64_t i = 0; i < n; i++) { \
                 y[i] = VALUE(x[i]);           \
+            }                                 \
+        }                                     \
+        else if (step == -1) {                \
+            for (int64_t i = 0; i < n; i++) { \
+                y[i] = VALUE(x[-i]);          \
             }                                 \
         }                                     \
         else {                                \
@@ -338,29 +348,44 @@ static const struct {
 
 /* ---- pieces of a row ---- */
 
+#define READ_COMPLEX(T, V)                           \
+    do {                                             \
+        const T *x = (const T *)from;                \
+        V *re = (V *)to, *im = re + n * copies;      \
+        for (int64_t m = 0; m < n; m++, x -= step) { \
+            for (int c = 0; c < copies; c++) {       \
+                re[m * copies + c] = x->re;          \
+                im[m * copies + c] = x->im;          \
+            }                                        \
+        }                                            \
+    } while (0)
+
 /*
- * n taps of v, the last first; complex ones as real parts, then imaginary.  With `twice`
+ * n taps of v, the last first; complex ones as real parts, then imaginary.  With `few`
  * each part stands there twice, one beside each lane of an element.
  */
 static void
-read_taps(const job *j, const char *v, int64_t first, int64_t n, bool twice, char *to)
+read_taps(const job *j, const char *v, int64_t first, int64_t n, char *to)
 {
     const int64_t step = j->plan.v_step;
-    const char *last = v + (first + n - 1) * step * j->bytes;
-    const int copies = twice ? 2 : 1;
-    if (j->lanes == 1) {
-        read_elements(j, last, -step, n, to);
-        return;
+    const char *from = v + (first + n - 1) * step * j->bytes;
+    const int copies = j->few ? 2 : 1;
+    if (j->dtype == GPO_C64) {
+        READ_COMPLEX(gpo_c64, float);
     }
-    for (int64_t m = 0; m < n; m++) {
-        const char *from = last - m * step * j->bytes;
-        for (int c = 0; c < copies; c++) {
-            char *re = to + (m * copies + c) * j->lane_bytes;
-            memcpy(re, from, (size_t)j->lane_bytes);
-            memcpy(re + n * copies * j->lane_bytes, from + j->lane_bytes,
-                   (size_t)j->lane_bytes);
-        }
+    else if (j->dtype == GPO_C128) {
+        READ_COMPLEX(gpo_c128, double);
     }
+    else {
+        read_elements(j, from, -step, n, to);
+    }
+}
+
+/* Bytes from a tap of a part to the next one. */
+static int64_t
+tap_bytes(const job *j)
+{
+    return j->few ? j->lanes * j->lane_bytes : j->lane_bytes;
 }
 
 /* re[i] holds re * re and im * re side by side, im[i] re * im and im * im. */
@@ -385,15 +410,15 @@ combine_parts(const job *j, void *by_re, const void *by_im, int64_t n)
 
 /* `terms` products of each of n sums into `to`; complex in two goes. */
 static void
-add_products(const job *j, const char *window, const char *taps, int64_t n,
-             int64_t terms, bool few, char *to)
+add_products(const job *j, const char *window, const char *taps, int64_t to_imaginary,
+             int64_t n, int64_t terms, char *to)
 {
     _Alignas(64) char by_im[PIECE_BYTES];
-    const int64_t wide = j->lanes * j->lane_bytes, tap = few ? wide : j->lane_bytes;
+    const int64_t wide = j->lanes * j->lane_bytes;
     for (int part = 0; part < j->lanes; part++) {
         char *sums = part ? by_im : to;
-        const char *with = taps + part * terms * tap;
-        if (!few) {
+        const char *with = taps + part * to_imaginary;
+        if (!j->few) {
             j->loops->block(window, with, n * j->lanes, terms, j->lanes, sums);
             continue;
         }
@@ -442,49 +467,57 @@ static void
 compute_piece(const job *j, int64_t row, int64_t i, int64_t n)
 {
     const convolve_plan *p = &j->plan;
-    _Alignas(64) char window[PIECE_BYTES + CHUNK * sizeof(gpo_c128)];
-    _Alignas(64) char own_taps[2 * CHUNK * sizeof(gpo_c128)];
+    _Alignas(64) char window[PIECE_BYTES + WINDOW_BYTES + FEW_BYTES];
+    _Alignas(64) char own_taps[2 * WINDOW_BYTES];
     _Alignas(64) char sums[PIECE_BYTES], high[PIECE_BYTES], low[PIECE_BYTES];
     const int64_t wide = j->lanes * j->lane_bytes, first = p->first + i;
     const bool floating = j->lane >= LANE_FLOAT;
-    const bool few = p->count * wide < FEW_BYTES && p->m >= CHUNK / 4;
     const char *a, *v;
     int64_t start, end, ignored;
     find_row(j, row, &a, &v);
     convolve_terms(p->n, p->m, first, &start, &ignored);
     convolve_terms(p->n, p->m, first + n - 1, &ignored, &end);
-    const bool single = end - start <= CHUNK;
+    const bool single = end - start <= j->chunk;
     char *target = result_at(j, row, i), *to = single && j->in_place ? target : sums;
     bool padded = false;
     if (!single) {
         memset(high, 0, (size_t)(n * wide));
         memset(low, 0, (size_t)(n * wide));
     }
-    for (int64_t k = start; k < end; k += CHUNK) {
-        const int64_t terms = end - k < CHUNK ? end - k : CHUNK;
-        const int64_t from = first - k - (terms - 1), length = n + terms - 1;
+    for (int64_t k = start; k < end; k += j->chunk) {
+        const int64_t terms = end - k < j->chunk ? end - k : j->chunk;
+        /* The sums that have any of these terms; of bool those that are not true yet. */
+        int64_t begin = k > first ? k - first : 0, stop = k + terms + p->n - 1 - first;
+        stop = stop < n ? stop : n;
+        if (j->lane == LANE_BOOL && !single) {
+            const char *untrue =
+                begin < stop ? memchr(high + begin, 0, (size_t)(stop - begin)) : NULL;
+            begin = untrue ? untrue - high : stop;
+        }
+        const int64_t some = stop - begin;
+        if (some <= 0) {
+            continue;
+        }
+        const int64_t from = first + begin - k - (terms - 1), length = some + terms - 1;
         const bool outside = from < 0 || from + length > p->n;
         const char *x = a + from * j->bytes, *taps = own_taps;
+        int64_t to_imaginary = terms * tap_bytes(j);
         padded = padded || outside;
         if (outside || p->a_step != 1 || !j->in_place) {
             read_window(j, a, p->n, p->a_step, from, length, window);
             x = window;
         }
-        if (!j->taps || few) {
-            read_taps(j, v, k, terms, few, own_taps);
-        }
-        else if (j->lanes == 1) {
-            taps = j->taps + (p->m - k - terms) * j->lane_bytes;
+        if (j->taps) {
+            taps = j->taps + (p->m - k - terms) * tap_bytes(j);
+            to_imaginary = p->m * tap_bytes(j);
         }
         else {
-            const char *re = j->taps + (p->m - k - terms) * j->lane_bytes;
-            memcpy(own_taps, re, (size_t)(terms * j->lane_bytes));
-            memcpy(own_taps + terms * j->lane_bytes, re + p->m * j->lane_bytes,
-                   (size_t)(terms * j->lane_bytes));
+            read_taps(j, v, k, terms, own_taps);
         }
-        add_products(j, x, taps, n, terms, few, to);
+        add_products(j, x, taps, to_imaginary, some, terms, to);
         if (!single) {
-            j->loops->total(sums, n * j->lanes, high, low);
+            j->loops->total(sums, some * j->lanes, high + begin * wide,
+                            low + begin * wide);
         }
     }
     if (!single) {
@@ -797,6 +830,11 @@ start_job(const gpo_call *call, bool parallel, job *j)
     j->piece = ceil_div(p->count, j->pieces);
     j->per_task = TASK_TERMS / j->piece / p->m;
     j->per_task = j->per_task > 1 ? j->per_task : 1;
+    const int64_t wide = j->lanes * j->lane_bytes;
+    j->few = p->count * wide < FEW_BYTES && p->m >= LEAST_DOT;
+    j->chunk = j->few                 ? 2 * WINDOW_BYTES / (j->lanes * wide)
+               : j->lane == LANE_BOOL ? BOOL_CHUNK
+                                      : CHUNK;
     j->taps = NULL;
 }
 
@@ -807,12 +845,12 @@ run_pieces(gpo_call *call, job *j)
     if (p->one_filter && p->count_rows > 0) {
         void *taps = NULL;
         const gpo_status status =
-            gpo_scratch(call, (size_t)(p->m * j->lanes * j->lane_bytes), &taps);
+            gpo_scratch(call, (size_t)(p->m * j->lanes * tap_bytes(j)), &taps);
         if (status) {
             return status;
         }
         j->taps = taps;
-        read_taps(j, p->v, 0, p->m, false, j->taps);
+        read_taps(j, p->v, 0, p->m, j->taps);
     }
     each(j, ceil_div(p->count_rows * j->pieces, j->per_task), compute_task, j);
     return GPO_OK;
