@@ -50,9 +50,10 @@ typedef struct loops {
     /* to[i] = sum over m < terms of window[i + m * step] * taps[m], i in [0, sums) */
     void (*block)(const void *window, const void *taps, int64_t sums, int64_t terms,
                   int64_t step, void *to);
-    /* to[c] = sum over m of window[m] * taps[m] for the m = c modulo step, 1 or 2 */
-    void (*dot)(const void *window, const void *taps, int64_t terms, int64_t step,
-                void *to);
+    /* *to = sum over m < terms of window[m] * taps[m] */
+    void (*dot)(const void *window, const void *taps, int64_t terms, void *to);
+    /* the same for complex numbers; NULL for lanes that are no part of one */
+    void (*pair)(const void *window, const void *taps, int64_t terms, void *to);
     /* high[i] + low[i] += from[i]; whole numbers have no low part */
     void (*total)(const void *from, int64_t n, void *high, void *low);
     void (*settle)(void *high, const void *low, int64_t n); /* high[i] += low[i] */
@@ -348,40 +349,36 @@ static const struct {
 
 /* ---- pieces of a row ---- */
 
-#define READ_COMPLEX(T, V)                           \
+#define READ_PARTS(T, V)                             \
     do {                                             \
         const T *x = (const T *)from;                \
-        V *re = (V *)to, *im = re + n * copies;      \
+        V *re = (V *)to, *im = re + n;               \
         for (int64_t m = 0; m < n; m++, x -= step) { \
-            for (int c = 0; c < copies; c++) {       \
-                re[m * copies + c] = x->re;          \
-                im[m * copies + c] = x->im;          \
-            }                                        \
+            re[m] = x->re;                           \
+            im[m] = x->im;                           \
         }                                            \
+        return;                                      \
     } while (0)
 
 /*
- * n taps of v, the last first; complex ones as real parts, then imaginary.  With `few`
- * each part stands there twice, one beside each lane of an element.
+ * n taps of v, the last first; complex ones as real parts, then imaginary, but as they
+ * are where a sum is a dot product.
  */
 static void
 read_taps(const job *j, const char *v, int64_t first, int64_t n, char *to)
 {
     const int64_t step = j->plan.v_step;
     const char *from = v + (first + n - 1) * step * j->bytes;
-    const int copies = j->few ? 2 : 1;
-    if (j->dtype == GPO_C64) {
-        READ_COMPLEX(gpo_c64, float);
+    if (j->dtype == GPO_C64 && !j->few) {
+        READ_PARTS(gpo_c64, float);
     }
-    else if (j->dtype == GPO_C128) {
-        READ_COMPLEX(gpo_c128, double);
+    if (j->dtype == GPO_C128 && !j->few) {
+        READ_PARTS(gpo_c128, double);
     }
-    else {
-        read_elements(j, from, -step, n, to);
-    }
+    read_elements(j, from, -step, n, to);
 }
 
-/* Bytes from a tap of a part to the next one. */
+/* Bytes from a tap, or a part of it, to the next one. */
 static int64_t
 tap_bytes(const job *j)
 {
@@ -415,19 +412,16 @@ add_products(const job *j, const char *window, const char *taps, int64_t to_imag
 {
     _Alignas(64) char by_im[PIECE_BYTES];
     const int64_t wide = j->lanes * j->lane_bytes;
-    for (int part = 0; part < j->lanes; part++) {
-        char *sums = part ? by_im : to;
-        const char *with = taps + part * to_imaginary;
-        if (!j->few) {
-            j->loops->block(window, with, n * j->lanes, terms, j->lanes, sums);
-            continue;
-        }
+    if (j->few) {
         for (int64_t i = 0; i < n; i++) {
-            j->loops->dot(window + i * wide, with, terms * j->lanes, j->lanes,
-                          sums + i * wide);
+            (j->lanes == 2 ? j->loops->pair : j->loops->dot)(window + i * wide, taps,
+                                                             terms, to + i * wide);
         }
+        return;
     }
+    j->loops->block(window, taps, n * j->lanes, terms, j->lanes, to);
     if (j->lanes == 2) {
+        j->loops->block(window, taps + to_imaginary, n * 2, terms, 2, by_im);
         combine_parts(j, to, by_im, n);
     }
 }
@@ -832,7 +826,7 @@ start_job(const gpo_call *call, bool parallel, job *j)
     j->per_task = j->per_task > 1 ? j->per_task : 1;
     const int64_t wide = j->lanes * j->lane_bytes;
     j->few = p->count * wide < FEW_BYTES && p->m >= LEAST_DOT;
-    j->chunk = j->few                 ? 2 * WINDOW_BYTES / (j->lanes * wide)
+    j->chunk = j->few                 ? 2 * WINDOW_BYTES / wide
                : j->lane == LANE_BOOL ? BOOL_CHUNK
                                       : CHUNK;
     j->taps = NULL;
