@@ -76,8 +76,8 @@ BATCHES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 LARGE: tuple[tuple[int, int], ...] = (
     (4200, 33),
     (2**20 + 3, 5),
-    (20011, 1501),
-    (3001, 2999),
+    (9001, 1201),
+    (2001, 1999),
 )
 
 # The other operand of a promoted call.
