@@ -494,12 +494,14 @@ compute_piece(const job *j, int64_t row, int64_t i, int64_t n)
         }
         const int64_t from = first + begin - k - (terms - 1), length = some + terms - 1;
         const bool outside = from < 0 || from + length > p->n;
-        const char *x = a + from * j->bytes, *taps = own_taps;
+        const char *x = window, *taps = own_taps;
         int64_t to_imaginary = terms * tap_bytes(j);
         padded = padded || outside;
         if (outside || p->a_step != 1 || !j->in_place) {
             read_window(j, a, p->n, p->a_step, from, length, window);
-            x = window;
+        }
+        else {
+            x = a + from * j->bytes;
         }
         if (j->taps) {
             taps = j->taps + (p->m - k - terms) * tap_bytes(j);
