@@ -276,6 +276,16 @@ def test_long_floating_filters_alone_go_through_a_transform() -> None:
     assert "Fourier" not in short["why"]
 
 
+def test_the_choice_says_why() -> None:
+    a, v = np.ones(70_000, np.int32), np.ones(70, np.int32)
+    for threads, variant, why in ((1, "simd", "one thread"), (3, "threads", "several")):
+        gpuopt.set_num_threads(threads)
+        plan = _core.plan("convolve", a, v, backend="cpu")
+        assert (plan["variant"], why in plan["why"]) == (variant, True)
+    plan = _core.plan("convolve", a[:9], v, backend="cpu")
+    assert (plan["variant"], "costs more" in plan["why"]) == ("simd", True)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_transforms_of_batches(dtype: str) -> None:
     """Filters shared, one per row, and shared by some rows; all blocks of a row, or one."""
