@@ -1,8 +1,8 @@
 """convolve beyond the matrix: NumPy's meaning, special values, bugs pinned for good.
 
 Order: what it means, dtypes, out=, special values, accuracy, Fourier transforms, pinned
-bugs, large strides, the simulator's counts and faults.  Sizes, layouts and dtypes are
-test_contract.py's.
+bugs, tiles and parts, large strides, the simulator's counts and faults.  Sizes, layouts and
+dtypes are test_contract.py's.
 """
 
 from __future__ import annotations
@@ -447,6 +447,20 @@ def test_pinned_filters_in_constant_memory_are_the_launchs_own(simulator: Any) -
     ]
     for v, result in zip(filters, results, strict=True):
         np.testing.assert_array_equal(result.numpy(), np.convolve(whole(200), v))
+
+
+# ---- several tiles whose terms are split ----
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "complex128"])
+def test_tiles_and_parts(backend: str, variant: str, dtype: str) -> None:
+    """More than one tile of a row, more than one part of its terms, some of them empty."""
+    a, v = whole(5000, dtype), whole(600, dtype, seed=1)
+    for n, m in ((5000, 600), (4700, 520), (1300, 600)):
+        for mode in MODES:
+            got = convolve(a[:n], v[:m], mode, backend=backend, variant=variant)
+            assert expect_values(a[:n], v[:m], mode).compare(got) is None, (n, m, mode)
 
 
 # ---- large strides ----
