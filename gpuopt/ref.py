@@ -16,6 +16,7 @@ __all__ = [
     "add",
     "cast",
     "clip",
+    "convolve",
     "divide",
     "dot",
     "exp",
@@ -752,3 +753,39 @@ def upsample_nearest_backward(
             np.add.at(sums, sources, first)
             total = np.moveaxis(sums, 0, axis)
         return _into(np.ascontiguousarray(total).astype(dtype), out)
+
+
+def convolve_dtype(a: Any, v: Any) -> np.dtype[Any]:
+    """The dtype of `convolve`'s result: NumPy's common one, bfloat16 as elsewhere."""
+    a, v = np.asarray(a).dtype, np.asarray(v).dtype
+    return (
+        _promote(a, v).newbyteorder("=")
+        if "bfloat16" not in (a.name, v.name)
+        else _promote(a, v)
+    )
+
+
+def convolve(a: Any, v: Any, mode: str = "full", out: Any = None) -> Any:
+    """Convolve rows; the meaning of `gpuopt.convolve`.  Leading axes broadcast."""
+    a, v = np.atleast_1d(a), np.atleast_1d(v)
+    dtype = convolve_dtype(a, v)
+    acc = wide(dtype)
+    if mode not in ("full", "same", "valid"):
+        raise ValueError(f"mode must be one of 'full', 'same', 'valid', not {mode!r}")
+    for name, operand in (("a", a), ("v", v)):
+        if operand.shape[-1] == 0:
+            raise ValueError(f"{name} cannot be empty")
+    if v.shape[-1] > a.shape[-1]:
+        a, v = v, a
+    lead = np.broadcast_shapes(a.shape[:-1], v.shape[:-1])
+    n, m = a.shape[-1], v.shape[-1]
+    length = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]
+    result = np.empty((*lead, length), dtype)
+    a = np.broadcast_to(a, (*lead, n))
+    v = np.broadcast_to(v, (*lead, m))
+    one_row: Any = np.convolve
+    with np.errstate(all="ignore"):
+        for row in np.ndindex(lead):
+            x, y = (r[row].astype(dtype).astype(acc) for r in (a, v))
+            result[row] = one_row(x, y, mode).astype(dtype)
+    return _into(result, out)

@@ -141,6 +141,12 @@ def upsample_nearest_backward(
     return lambda: tiles.sum(axis=(3, 5), dtype=kind).astype(dy.dtype, copy=False)
 
 
+def convolve(a: Any, v: Any, mode: str) -> Callable[[], Any]:
+    """Call cupy.convolve, which picks its method itself."""
+    function = library().convolve
+    return lambda: function(a, v, mode)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "mean_matvec": mean_matvec,
     **{name: elementwise(name) for name in (*BINARY, *UNARY)},
@@ -152,6 +158,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "index_add": index_add,
     "upsample_nearest": upsample_nearest,
     "upsample_nearest_backward": upsample_nearest_backward,
+    "convolve": convolve,
 }
 
 

@@ -133,6 +133,11 @@ def upsample_nearest_backward(
     return run
 
 
+def convolve(a: Any, v: Any, mode: Any) -> Callable[[], Any]:
+    """Call np.convolve."""
+    return lambda: np.convolve(a, v, mode)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "mean_matvec": mean_matvec,
     **{name: elementwise(name) for name in (*BINARY, *UNARY)},
@@ -144,6 +149,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "index_add": index_add,
     "upsample_nearest": upsample_nearest,
     "upsample_nearest_backward": upsample_nearest_backward,
+    "convolve": convolve,
 }
 
 

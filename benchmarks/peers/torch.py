@@ -128,6 +128,30 @@ def upsample_nearest_backward(
     return lambda: backward(dy, size, shape, scale, scale)
 
 
+def convolve(a: Any, v: Any, mode: str) -> Callable[[], Any] | None:
+    """Call conv1d in full precision; for longer filters multiply Fourier transforms."""
+    torch = library()
+    if not a.dtype.is_floating_point or mode != "full":
+        return None
+    n, m = int(a.shape[0]), int(v.shape[0])
+    if m > 256:
+        length = 1 << (n + m - 2).bit_length()
+
+        def transform() -> Any:
+            product = torch.fft.rfft(a, length) * torch.fft.rfft(v, length)
+            return torch.fft.irfft(product, length)[: n + m - 1]
+
+        return transform
+
+    def direct() -> Any:
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            return torch.nn.functional.conv1d(
+                a.reshape(1, 1, -1), v.flip(0).reshape(1, 1, -1), padding=m - 1
+            ).reshape(-1)
+
+    return direct
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "mean_matvec": mean_matvec,
     **{name: elementwise(name) for name in (*BINARY, *UNARY)},
@@ -139,6 +163,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "index_add": index_add,
     "upsample_nearest": upsample_nearest,
     "upsample_nearest_backward": upsample_nearest_backward,
+    "convolve": convolve,
 }
 
 

@@ -279,7 +279,10 @@ extern bool gpo_measuring;
 
 int gpo_last_call_init(PyObject *module);
 
-/* ---- calls: call.c ---- */
+/* ---- calls: call.c and run.c ---- */
+
+/* What this thread gave up to compute without the GIL; NULL while it has it. */
+extern _Thread_local PyThreadState *gpo_released;
 
 PyObject *gpo_op_call(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
                       PyObject *kwnames);

@@ -308,6 +308,8 @@ run_in_place(frame *f, gpo_last *last)
 
 /* ---- run ---- */
 
+_Thread_local PyThreadState *gpo_released;
+
 static double
 milliseconds(void)
 {
@@ -417,8 +419,10 @@ gpo_execute(frame *f)
     }
     gpo_status status;
     if (call->backend->device_memory || bytes >= GIL_BYTES) {
-        PyThreadState *thread = PyEval_SaveThread();
+        gpo_released = PyEval_SaveThread();
         status = run(f, &last);
+        PyThreadState *thread = gpo_released;
+        gpo_released = NULL;
         PyEval_RestoreThread(thread);
     }
     else {

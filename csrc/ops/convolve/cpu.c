@@ -1,0 +1,939 @@
+/*
+ * cpu.c  convolve on the CPU.  Order: the three instruction sets, the job, rows and
+ * elements, one sum after the other, pieces of a row, Fourier transforms, the variants,
+ * choose.  Inner loops stand in cpu.inc.
+ *
+ * A piece of the result and 512 terms of its sums at a time: the piece of `a` under them
+ * is read where it lies, or gathered with zeros beyond the ends.  A zero times inf or nan
+ * is a nan, so such a piece is looked through and its nan and inf are added up again, by
+ * their own terms alone.
+ */
+#include "convolve.h"
+
+#include "../../backend/backend.h"
+#include "../../core/elements.h"
+#include "../../core/fft.h"
+
+#include <string.h>
+
+enum {
+    CHUNK = CONVOLVE_CHUNK, /* terms of a sum that are added up in order */
+    PIECE_BYTES = 8192,     /* of sums that are computed at a time: half of L1 with a */
+    DOT_BYTES = 256,        /* partial sums of one sum, where there are few */
+    FEW_BYTES = 128,        /* of a row's sums that are computed one by one */
+    LEAST_DOT = 128,        /* terms of such a sum */
+    BOOL_CHUNK = 64,        /* terms after which true sums are looked for */
+    WINDOW_BYTES = CHUNK * sizeof(gpo_c128), /* of a that a piece sees beside its own */
+    TASK_TERMS = 1 << 18, /* products that are worth a task of their own */
+};
+
+/* What the products are computed in; a complex number is two lanes. */
+typedef enum lane {
+    LANE_BOOL,
+    LANE_U16, /* 8-bit integers, too: their low bits depend on low bits alone */
+    LANE_U32,
+    LANE_U64,
+    LANE_FLOAT,
+    LANE_DOUBLE,
+    NLANES
+} lane;
+
+/* uint16_t would multiply as int, which overflows */
+typedef uint8_t widened_uint8_t;
+typedef uint32_t widened_uint16_t;
+typedef uint32_t widened_uint32_t;
+typedef uint64_t widened_uint64_t;
+typedef float widened_float;
+typedef double widened_double;
+
+typedef struct loops {
+    /* to[i] = sum over m < terms of window[i + m * step] * taps[m], i in [0, sums) */
+    void (*block)(const void *window, const void *taps, int64_t sums, int64_t terms,
+                  int64_t step, void *to);
+    /* *to = sum over m < terms of window[m] * taps[m] */
+    void (*dot)(const void *window, const void *taps, int64_t terms, void *to);
+    /* the same for complex numbers; NULL for lanes that are no part of one */
+    void (*pair)(const void *window, const void *taps, int64_t terms, void *to);
+    /* high[i] + low[i] += from[i]; whole numbers have no low part */
+    void (*total)(const void *from, int64_t n, void *high, void *low);
+    void (*settle)(void *high, const void *low, int64_t n); /* high[i] += low[i] */
+} loops;
+
+/* ---- the three instruction sets ---- */
+
+#define ISA(name) name##_base
+#define VECTOR_BYTES 16
+#include "cpu.inc"
+
+#if defined(__x86_64__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+#define ISA(name) name##_v3
+#define VECTOR_BYTES 32
+#include "cpu.inc"
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#define ISA(name) name##_v4
+#define VECTOR_BYTES 64
+#include "cpu.inc"
+#pragma GCC pop_options
+#else
+#define table_v3 table_base
+#define table_v4 table_base
+#endif
+
+/* ---- the job: what every part of one call reads ---- */
+
+/* One sum by its own terms alone, as an element of the result. */
+typedef void (*exact_sum)(const convolve_plan *p, const void *a, const void *v,
+                          int64_t i, void *to);
+
+typedef struct job {
+    convolve_plan plan;
+    gpo_dtype dtype;
+    int64_t bytes; /* of an element */
+    int lanes;     /* of an element */
+    lane lane;
+    int64_t lane_bytes;
+    const loops *loops;
+    exact_sum exact;
+    bool parallel;
+    bool in_place;         /* elements are lanes already */
+    bool few;              /* sums in a row: each is a dot product */
+    int64_t chunk;         /* terms that are added up before they go into a total */
+    int64_t piece, pieces; /* sums of a piece, pieces of a row */
+    int64_t per_task;      /* pieces */
+    /* v as read_taps() leaves it */
+    char *taps; /* NULL if each row has its own */
+} job;
+
+static int64_t
+ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static void
+each(const job *j, int64_t count, void (*body)(void *context, int64_t i), void *context)
+{
+    if (j->parallel) {
+        gpo_cpu_parallel(count, body, context);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        body(context, i);
+    }
+}
+
+/* ---- rows and elements ---- */
+
+static void
+find_row(const job *j, int64_t row, const char **a, const char **v)
+{
+    const convolve_plan *p = &j->plan;
+    *a = p->a;
+    *v = p->v;
+    for (int d = 0; d < p->rows.naxes; d++) {
+        const convolve_axis *axis = &p->rows.axes[d];
+        const int64_t at = row % axis->length;
+        row /= axis->length;
+        *a += at * axis->a * j->bytes;
+        *v += at * axis->v * j->bytes;
+    }
+}
+
+static char *
+result_at(const job *j, int64_t row, int64_t i)
+{
+    return (char *)j->plan.out + (row * j->plan.count + i) * j->bytes;
+}
+
+#define CONVERT(T, V, VALUE)                  \
+    do {                                      \
+        const T *restrict x = from;           \
+        V *restrict y = to;                   \
+        if (step == 1) {                      \
+            for (int64_t i = 0; i < n; i++) { \
+                y[i] = VALUE(x[i]);           \
+            }                                 \
+        }                                     \
+        else if (step == -1) {                \
+            for (int64_t i = 0; i < n; i++) { \
+                y[i] = VALUE(x[-i]);          \
+            }                                 \
+        }                                     \
+        else {                                \
+            for (int64_t i = 0; i < n; i++) { \
+                y[i] = VALUE(x[i * step]);    \
+            }                                 \
+        }                                     \
+        return;                               \
+    } while (0)
+#define AS_IT_IS(x) (x)
+#define TRUTH(x) ((x) != 0)
+
+/* n elements, `step` apart, as lanes side by side. */
+static void
+read_elements(const job *j, const void *from, int64_t step, int64_t n, void *to)
+{
+    switch (j->dtype) {
+        case GPO_BOOL:
+            CONVERT(uint8_t, uint8_t, TRUTH);
+        case GPO_F16:
+            CONVERT(gpo_f16, float, float_of_f16);
+        case GPO_BF16:
+            CONVERT(gpo_bf16, float, float_of_bf16);
+        default:
+            break;
+    }
+    switch (j->bytes) {
+        case 1:
+            CONVERT(uint8_t, uint16_t, AS_IT_IS);
+        case 2:
+            CONVERT(uint16_t, uint16_t, AS_IT_IS);
+        case 4:
+            CONVERT(uint32_t, uint32_t, AS_IT_IS);
+        case 8:
+            CONVERT(uint64_t, uint64_t, AS_IT_IS);
+        default:
+            CONVERT(gpo_c128, gpo_c128, AS_IT_IS);
+    }
+}
+
+/* n lanes as elements side by side; complex numbers are lanes already. */
+static void
+write_elements(const job *j, const void *from, int64_t n, void *to)
+{
+    enum { step = 1 };
+    switch (j->dtype) {
+        case GPO_F16:
+            CONVERT(float, gpo_f16, f16_of_float);
+        case GPO_BF16:
+            CONVERT(float, gpo_bf16, bf16_of_float);
+        case GPO_I8:
+        case GPO_U8:
+            CONVERT(uint16_t, uint8_t, (uint8_t));
+        default:
+            memcpy(to, from, (size_t)(n * j->bytes));
+    }
+}
+
+/* Elements [start, start + n) of a row of `length`; zeros beyond its ends. */
+static void
+read_window(const job *j, const char *row, int64_t length, int64_t step, int64_t start,
+            int64_t n, char *to)
+{
+    const int64_t wide = j->lanes * j->lane_bytes;
+    int64_t before = start < 0 ? -start : 0;
+    before = before < n ? before : n;
+    int64_t inside = length - (start + before);
+    inside = inside < 0 ? 0 : inside < n - before ? inside : n - before;
+    memset(to, 0, (size_t)(before * wide));
+    if (inside > 0) {
+        read_elements(j, row + (start + before) * step * j->bytes, step, inside,
+                      to + before * wide);
+    }
+    memset(to + (before + inside) * wide, 0, (size_t)((n - before - inside) * wide));
+}
+
+/* ---- one sum after the other ---- */
+
+#define DEFINE_EXACT(name, T, V, LOAD, STORE)                                 \
+    static void exact_##name(const convolve_plan *p, const void *a_row,       \
+                             const void *v_row, int64_t i, void *to)          \
+    {                                                                         \
+        const T *a = a_row, *v = v_row;                                       \
+        V high = 0, low = 0;                                                  \
+        int64_t k, end;                                                       \
+        convolve_terms(p->n, p->m, i, &k, &end);                              \
+        while (k < end) {                                                     \
+            const int64_t stop = end - k < CHUNK ? end : k + CHUNK;           \
+            V sum = 0;                                                        \
+            for (; k < stop; k++) {                                           \
+                sum += LOAD(v[k * p->v_step]) * LOAD(a[(i - k) * p->a_step]); \
+            }                                                                 \
+            add_##V(sum, &high, &low);                                        \
+        }                                                                     \
+        *(T *)to = STORE(settled_##V(high, low));                             \
+    }
+
+#define DEFINE_EXACT_COMPLEX(name, T, V)                                            \
+    static void exact_##name(const convolve_plan *p, const void *a_row,             \
+                             const void *v_row, int64_t i, void *to)                \
+    {                                                                               \
+        const T *a = a_row, *v = v_row;                                             \
+        V high_re = 0, low_re = 0, high_im = 0, low_im = 0;                         \
+        int64_t k, end;                                                             \
+        convolve_terms(p->n, p->m, i, &k, &end);                                    \
+        while (k < end) {                                                           \
+            const int64_t stop = end - k < CHUNK ? end : k + CHUNK;                 \
+            V re = 0, im = 0;                                                       \
+            for (; k < stop; k++) {                                                 \
+                const T x = a[(i - k) * p->a_step], t = v[k * p->v_step];           \
+                re += x.re * t.re - x.im * t.im;                                    \
+                im += x.im * t.re + x.re * t.im;                                    \
+            }                                                                       \
+            add_##V(re, &high_re, &low_re);                                         \
+            add_##V(im, &high_im, &low_im);                                         \
+        }                                                                           \
+        *(T *)to = (T){settled_##V(high_re, low_re), settled_##V(high_im, low_im)}; \
+    }
+
+#define DEFINE_FLOAT_TOTAL(V)                            \
+    static inline void add_##V(V sum, V *high, V *low)   \
+    {                                                    \
+        const V both = *high + sum, back = both - *high; \
+        *low += (*high - (both - back)) + (sum - back);  \
+        *high = both;                                    \
+    }                                                    \
+    static inline V settled_##V(V high, V low)           \
+    {                                                    \
+        return low - low == 0 ? high + low : high;       \
+    }
+
+#define DEFINE_WHOLE_TOTAL(V)                          \
+    static inline void add_##V(V sum, V *high, V *low) \
+    {                                                  \
+        (void)low;                                     \
+        *high += sum;                                  \
+    }                                                  \
+    static inline V settled_##V(V high, V low)         \
+    {                                                  \
+        return (void)low, high;                        \
+    }
+
+DEFINE_FLOAT_TOTAL(float)
+DEFINE_FLOAT_TOTAL(double)
+DEFINE_WHOLE_TOTAL(uint32_t)
+DEFINE_WHOLE_TOTAL(uint64_t)
+
+#define AS_U32(x) ((uint32_t)(x))
+
+/* A count of true products; 2^32 of them would count as none. */
+DEFINE_EXACT(bool, gpo_bool, uint64_t, TRUTH, TRUTH)
+DEFINE_EXACT(u8, uint8_t, uint32_t, AS_U32, (uint8_t))
+DEFINE_EXACT(u16, uint16_t, uint32_t, AS_U32, (uint16_t))
+DEFINE_EXACT(u32, uint32_t, uint32_t, AS_IT_IS, AS_IT_IS)
+DEFINE_EXACT(u64, uint64_t, uint64_t, AS_IT_IS, AS_IT_IS)
+DEFINE_EXACT(f16, gpo_f16, float, float_of_f16, f16_of_float)
+DEFINE_EXACT(bf16, gpo_bf16, float, float_of_bf16, bf16_of_float)
+DEFINE_EXACT(f32, float, float, AS_IT_IS, AS_IT_IS)
+DEFINE_EXACT(f64, double, double, AS_IT_IS, AS_IT_IS)
+DEFINE_EXACT_COMPLEX(c64, gpo_c64, float)
+DEFINE_EXACT_COMPLEX(c128, gpo_c128, double)
+
+static const struct {
+    lane lane;
+    int8_t lanes, lane_bytes;
+    bool in_place;
+    exact_sum exact;
+} kinds[GPO_NDTYPES] = {
+    [GPO_BOOL] = {LANE_BOOL, 1, 1, false, exact_bool},
+    [GPO_I8] = {LANE_U16, 1, 2, false, exact_u8},
+    [GPO_U8] = {LANE_U16, 1, 2, false, exact_u8},
+    [GPO_I16] = {LANE_U16, 1, 2, true, exact_u16},
+    [GPO_U16] = {LANE_U16, 1, 2, true, exact_u16},
+    [GPO_I32] = {LANE_U32, 1, 4, true, exact_u32},
+    [GPO_U32] = {LANE_U32, 1, 4, true, exact_u32},
+    [GPO_I64] = {LANE_U64, 1, 8, true, exact_u64},
+    [GPO_U64] = {LANE_U64, 1, 8, true, exact_u64},
+    [GPO_F16] = {LANE_FLOAT, 1, 4, false, exact_f16},
+    [GPO_BF16] = {LANE_FLOAT, 1, 4, false, exact_bf16},
+    [GPO_F32] = {LANE_FLOAT, 1, 4, true, exact_f32},
+    [GPO_F64] = {LANE_DOUBLE, 1, 8, true, exact_f64},
+    [GPO_C64] = {LANE_FLOAT, 2, 4, true, exact_c64},
+    [GPO_C128] = {LANE_DOUBLE, 2, 8, true, exact_c128},
+};
+
+/* ---- pieces of a row ---- */
+
+#define READ_PARTS(T, V)                             \
+    do {                                             \
+        const T *x = (const T *)from;                \
+        V *re = (V *)to, *im = re + n;               \
+        for (int64_t m = 0; m < n; m++, x -= step) { \
+            re[m] = x->re;                           \
+            im[m] = x->im;                           \
+        }                                            \
+        return;                                      \
+    } while (0)
+
+/*
+ * n taps of v, the last first; complex ones as real parts, then imaginary, but as they
+ * are where a sum is a dot product.
+ */
+static void
+read_taps(const job *j, const char *v, int64_t first, int64_t n, char *to)
+{
+    const int64_t step = j->plan.v_step;
+    const char *from = v + (first + n - 1) * step * j->bytes;
+    if (j->dtype == GPO_C64 && !j->few) {
+        READ_PARTS(gpo_c64, float);
+    }
+    if (j->dtype == GPO_C128 && !j->few) {
+        READ_PARTS(gpo_c128, double);
+    }
+    read_elements(j, from, -step, n, to);
+}
+
+/* Bytes from a tap, or a part of it, to the next one. */
+static int64_t
+tap_bytes(const job *j)
+{
+    return j->few ? j->lanes * j->lane_bytes : j->lane_bytes;
+}
+
+/* re[i] holds re * re and im * re side by side, im[i] re * im and im * im. */
+#define COMBINE(V)                             \
+    for (int64_t i = 0; i < n; i++) {          \
+        V *x = (V *)by_re + 2 * i;             \
+        const V *y = (const V *)by_im + 2 * i; \
+        x[0] -= y[1];                          \
+        x[1] += y[0];                          \
+    }
+
+static void
+combine_parts(const job *j, void *by_re, const void *by_im, int64_t n)
+{
+    if (j->lane == LANE_FLOAT) {
+        COMBINE(float)
+    }
+    else {
+        COMBINE(double)
+    }
+}
+
+/* `terms` products of each of n sums into `to`; complex in two goes. */
+static void
+add_products(const job *j, const char *window, const char *taps, int64_t to_imaginary,
+             int64_t n, int64_t terms, char *to)
+{
+    _Alignas(64) char by_im[PIECE_BYTES];
+    const int64_t wide = j->lanes * j->lane_bytes;
+    if (j->few) {
+        for (int64_t i = 0; i < n; i++) {
+            (j->lanes == 2 ? j->loops->pair : j->loops->dot)(window + i * wide, taps,
+                                                             terms, to + i * wide);
+        }
+        return;
+    }
+    j->loops->block(window, taps, n * j->lanes, terms, j->lanes, to);
+    if (j->lanes == 2) {
+        j->loops->block(window, taps + to_imaginary, n * 2, terms, 2, by_im);
+        combine_parts(j, to, by_im, n);
+    }
+}
+
+/* Whether n lanes are finite: x - x is 0 for numbers alone. */
+#define DEFINE_FINITE(V)                          \
+    static bool finite_##V(const V *x, int64_t n) \
+    {                                             \
+        enum { LANES = 8 };                       \
+        V sum[LANES] = {0};                       \
+        int64_t i = 0;                            \
+        for (; i + LANES <= n; i += LANES) {      \
+            for (int c = 0; c < LANES; c++) {     \
+                sum[c] += x[i + c] - x[i + c];    \
+            }                                     \
+        }                                         \
+        for (; i < n; i++) {                      \
+            sum[0] += x[i] - x[i];                \
+        }                                         \
+        for (int c = 1; c < LANES; c++) {         \
+            sum[0] += sum[c];                     \
+        }                                         \
+        return sum[0] == 0;                       \
+    }
+
+DEFINE_FINITE(float)
+DEFINE_FINITE(double)
+
+static bool
+are_finite(const job *j, const void *lanes, int64_t n)
+{
+    return j->lane == LANE_FLOAT ? finite_float(lanes, n) : finite_double(lanes, n);
+}
+
+/* Sums [i, i + n) of a row of the result, n up to j->piece. */
+static void
+compute_piece(const job *j, int64_t row, int64_t i, int64_t n)
+{
+    const convolve_plan *p = &j->plan;
+    _Alignas(64) char window[PIECE_BYTES + WINDOW_BYTES + FEW_BYTES];
+    _Alignas(64) char own_taps[2 * WINDOW_BYTES];
+    _Alignas(64) char sums[PIECE_BYTES], high[PIECE_BYTES], low[PIECE_BYTES];
+    const int64_t wide = j->lanes * j->lane_bytes, first = p->first + i;
+    const bool floating = j->lane >= LANE_FLOAT;
+    const char *a, *v;
+    int64_t start, end, ignored;
+    find_row(j, row, &a, &v);
+    convolve_terms(p->n, p->m, first, &start, &ignored);
+    convolve_terms(p->n, p->m, first + n - 1, &ignored, &end);
+    const bool single = end - start <= j->chunk;
+    char *target = result_at(j, row, i), *to = single && j->in_place ? target : sums;
+    bool padded = false;
+    if (!single) {
+        memset(high, 0, (size_t)(n * wide));
+        memset(low, 0, (size_t)(n * wide));
+    }
+    for (int64_t k = start; k < end; k += j->chunk) {
+        const int64_t terms = end - k < j->chunk ? end - k : j->chunk;
+        /* The sums that have any of these terms; of bool those that are not true yet. */
+        int64_t begin = k > first ? k - first : 0, stop = k + terms + p->n - 1 - first;
+        stop = stop < n ? stop : n;
+        if (j->lane == LANE_BOOL && !single) {
+            const char *untrue =
+                begin < stop ? memchr(high + begin, 0, (size_t)(stop - begin)) : NULL;
+            begin = untrue ? untrue - high : stop;
+        }
+        const int64_t some = stop - begin;
+        if (some <= 0) {
+            continue;
+        }
+        const int64_t from = first + begin - k - (terms - 1), length = some + terms - 1;
+        const bool outside = from < 0 || from + length > p->n;
+        const char *x = window, *taps = own_taps;
+        int64_t to_imaginary = terms * tap_bytes(j);
+        padded = padded || outside;
+        if (outside || p->a_step != 1 || !j->in_place) {
+            read_window(j, a, p->n, p->a_step, from, length, window);
+        }
+        else {
+            x = a + from * j->bytes;
+        }
+        if (j->taps) {
+            taps = j->taps + (p->m - k - terms) * tap_bytes(j);
+            to_imaginary = p->m * tap_bytes(j);
+        }
+        else {
+            read_taps(j, v, k, terms, own_taps);
+        }
+        add_products(j, x, taps, to_imaginary, some, terms, to);
+        if (!single) {
+            j->loops->total(sums, some * j->lanes, high + begin * wide,
+                            low + begin * wide);
+        }
+    }
+    if (!single) {
+        j->loops->settle(high, low, n * j->lanes);
+        to = high;
+    }
+    if (to != target) {
+        write_elements(j, to, n, target);
+    }
+    if (padded && floating && !are_finite(j, to, n * j->lanes)) {
+        for (int64_t c = 0; c < n; c++) {
+            if (!are_finite(j, to + c * wide, j->lanes)) {
+                j->exact(p, a, v, first + c, target + c * j->bytes);
+            }
+        }
+    }
+}
+
+/* Sums [i, i + n) of a row, in pieces. */
+typedef struct stretch {
+    const job *job;
+    int64_t row, i, n;
+} stretch;
+
+static void
+compute_part(void *context, int64_t t)
+{
+    const stretch *s = context;
+    const int64_t at = t * s->job->piece, left = s->n - at;
+    compute_piece(s->job, s->row, s->i + at,
+                  left < s->job->piece ? left : s->job->piece);
+}
+
+/* Task t: some pieces, counted through all rows. */
+static void
+compute_task(void *context, int64_t t)
+{
+    const job *j = context;
+    const int64_t all = j->plan.count_rows * j->pieces, first = t * j->per_task;
+    const int64_t end = all - first < j->per_task ? all : first + j->per_task;
+    for (int64_t u = first; u < end; u++) {
+        const int64_t i = u % j->pieces * j->piece, left = j->plan.count - i;
+        compute_piece(j, u / j->pieces, i, left < j->piece ? left : j->piece);
+    }
+}
+
+/* ---- Fourier transforms ---- */
+
+/*
+ * Overlap-save: a block of `length` elements of a row, transformed, multiplied and
+ * transformed back, holds length - m + 1 sums that wrap around nothing; all of them where
+ * the row with its sums fits into the block (`lead` is 0 then, else m - 1).
+ */
+typedef struct fourier {
+    const job *job;
+    int64_t length, lead;
+    int64_t per_block, blocks; /* sums of a block, blocks of a row */
+    int64_t first;             /* sum of the row that starts the batch, and its row */
+    int64_t row;
+    const char *a;
+    double *signal, *spectrum; /* of a batch of blocks */
+    double *filter;            /* spectrum of v */
+} fourier;
+
+static int64_t
+spectrum_doubles(const fourier *f)
+{
+    return 2 * (f->job->lanes == 2 ? f->length : f->length / 2 + 1);
+}
+
+static void
+as_doubles(const job *j, const char *lanes, int64_t n, double *to)
+{
+    if (j->lane == LANE_DOUBLE) {
+        memcpy(to, lanes, (size_t)n * sizeof(double));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        to[i] = (double)((const float *)lanes)[i];
+    }
+}
+
+/* Elements [start, start + n) of a row as doubles; zeros beyond its ends. */
+static void
+read_doubles(const job *j, const char *row, int64_t length, int64_t step, int64_t start,
+             int64_t n, double *to)
+{
+    enum { AT_ONCE = 512 };
+    _Alignas(64) char lanes[AT_ONCE * sizeof(gpo_c128)];
+    for (int64_t i = 0; i < n; i += AT_ONCE) {
+        const int64_t some = n - i < AT_ONCE ? n - i : AT_ONCE;
+        read_window(j, row, length, step, start + i, some, lanes);
+        as_doubles(j, lanes, some * j->lanes, to + i * j->lanes);
+    }
+}
+
+static void
+read_block(const fourier *f, int64_t b)
+{
+    const job *j = f->job;
+    const int64_t start = f->lead > 0 ? f->first + b * f->per_block - f->lead : 0;
+    read_doubles(j, f->a, j->plan.n, j->plan.a_step, start, f->length,
+                 f->signal + b * f->length * j->lanes);
+}
+
+static void
+multiply_block(const fourier *f, int64_t b)
+{
+    const int64_t n = spectrum_doubles(f);
+    double *restrict x = f->spectrum + b * n;
+    const double *restrict y = f->filter;
+    for (int64_t i = 0; i < n; i += 2) {
+        const double re = x[i] * y[i] - x[i + 1] * y[i + 1];
+        x[i + 1] = x[i] * y[i + 1] + x[i + 1] * y[i];
+        x[i] = re;
+    }
+}
+
+#define WRITE(T, VALUE)                   \
+    do {                                  \
+        T *y = (T *)to;                   \
+        for (int64_t i = 0; i < n; i++) { \
+            y[i] = VALUE(from[i]);        \
+        }                                 \
+        return;                           \
+    } while (0)
+
+/* n doubles, two for a complex number, as elements of the result. */
+static void
+write_doubles(const job *j, const double *restrict from, int64_t n, void *restrict to)
+{
+    switch (j->dtype) {
+        case GPO_F16:
+            WRITE(gpo_f16, f16_of_f64);
+        case GPO_BF16:
+            WRITE(gpo_bf16, bf16_of_f64);
+        case GPO_F32:
+        case GPO_C64:
+            WRITE(float, (float));
+        default:
+            memcpy(to, from, (size_t)n * sizeof(double));
+    }
+}
+
+static void
+write_block(const fourier *f, int64_t b)
+{
+    const job *j = f->job;
+    const int64_t i = f->first + b * f->per_block - j->plan.first;
+    const int64_t left = j->plan.count - i;
+    const int64_t n = left < f->per_block ? left : f->per_block;
+    const int64_t skip = f->lead > 0 ? f->lead : f->first;
+    const double *x = f->signal + (b * f->length + skip) * j->lanes;
+    if (finite_double(x, n * j->lanes)) {
+        write_doubles(j, x, n * j->lanes, result_at(j, f->row, i));
+    }
+    else {
+        stretch s = {j, f->row, i, n};
+        each(j, ceil_div(n, j->piece), compute_part, &s);
+    }
+}
+
+/* The spectrum of the filter at v; `signal` holds it meanwhile. */
+static gpo_status
+transform_filter(gpo_call *call, const fourier *f, const char *v)
+{
+    const job *j = f->job;
+    read_doubles(j, v, j->plan.m, j->plan.v_step, 0, f->length, f->signal);
+    return gpo_fft(call, j->lanes == 2 ? GPO_FFT_FORWARD : GPO_RFFT_FORWARD, 1,
+                   f->length, f->signal, f->filter);
+}
+
+/* One thread: the transforms take most of the time, and NumPy's are serial. */
+static gpo_status
+transform_batch(gpo_call *call, const fourier *f, int64_t blocks)
+{
+    const bool is_complex = f->job->lanes == 2;
+    for (int64_t b = 0; b < blocks; b++) {
+        read_block(f, b);
+    }
+    gpo_status status = gpo_fft(call, is_complex ? GPO_FFT_FORWARD : GPO_RFFT_FORWARD,
+                                blocks, f->length, f->signal, f->spectrum);
+    for (int64_t b = 0; b < blocks && !status; b++) {
+        multiply_block(f, b);
+    }
+    if (!status) {
+        status = gpo_fft(call, is_complex ? GPO_FFT_INVERSE : GPO_RFFT_INVERSE, blocks,
+                         f->length, f->spectrum, f->signal);
+    }
+    for (int64_t b = 0; b < blocks && !status; b++) {
+        write_block(f, b);
+    }
+    return status;
+}
+
+/*
+ * ns for an element of a block of `length`, there, multiplied and back; NumPy 2.4 on an
+ * EPYC with AVX-512.
+ */
+static double
+transform_cost(const job *j, double length)
+{
+    const double ns = length <= 1 << 14   ? 9
+                      : length <= 1 << 17 ? 16
+                      : length <= 1 << 20 ? 26
+                                          : 45;
+    return j->lanes == 2 ? 2.5 * ns : ns;
+}
+
+/*
+ * Length and lead of the blocks that cost least; false if adding up the products is
+ * cheaper.  The answer depends on the sizes alone: neither the number of threads nor the
+ * machine changes the bits of a result.
+ */
+static bool
+plan_fourier(const job *j, fourier *f)
+{
+    enum { CALL_NS = 20000, LEAST_TAPS = 64 };
+    const convolve_plan *p = &j->plan;
+    const double rate = (j->lane == LANE_DOUBLE ? 20.0 : 40.0) / (j->lanes * j->lanes);
+    double least = (double)p->count * (double)p->m / rate;
+    *f = (fourier){.job = j};
+    if (j->lane < LANE_FLOAT || p->m < LEAST_TAPS || !gpo_fft) {
+        return false;
+    }
+    const int64_t whole = p->n + p->m - 1;
+    for (int64_t power = 256; power / 2 < whole; power *= 2) {
+        for (int k = 0; k < 3; k++) { /* 2^k, 3 2^k and 5 2^k */
+            const int64_t length = k == 0   ? power
+                                   : k == 1 ? power / 4 * 3
+                                            : power / 8 * 5;
+            const bool fits = length >= whole;
+            const int64_t lead = fits ? 0 : p->m - 1;
+            if (length <= 2 * lead) {
+                continue;
+            }
+            const int64_t blocks = fits ? 1 : ceil_div(p->count, length - lead);
+            const double filters = p->one_filter ? 0 : 0.5;
+            const double cost = CALL_NS + ((double)blocks + filters) * (double)length *
+                                              transform_cost(j, (double)length);
+            if (cost < least) {
+                least = cost;
+                f->length = length;
+                f->lead = lead;
+                f->per_block = fits ? p->count : length - lead;
+                f->blocks = blocks;
+            }
+        }
+    }
+    return f->length > 0;
+}
+
+static gpo_status
+run_fourier(gpo_call *call, const job *j, fourier *f)
+{
+    enum { BATCH_ELEMENTS = 1 << 16, LEAST_BLOCKS = 2 };
+    const convolve_plan *p = &j->plan;
+    int64_t batch = BATCH_ELEMENTS / f->length;
+    batch = batch > LEAST_BLOCKS ? batch : LEAST_BLOCKS;
+    batch = batch < f->blocks ? batch : f->blocks;
+    void *signal = NULL, *spectrum = NULL, *filter = NULL;
+    gpo_status status = gpo_scratch(
+        call, (size_t)(batch * f->length * j->lanes) * sizeof(double), &signal);
+    if (!status) {
+        status = gpo_scratch(
+            call, (size_t)(batch * spectrum_doubles(f)) * sizeof(double), &spectrum);
+    }
+    if (!status) {
+        status =
+            gpo_scratch(call, (size_t)spectrum_doubles(f) * sizeof(double), &filter);
+    }
+    f->signal = signal;
+    f->spectrum = spectrum;
+    f->filter = filter;
+    const char *transformed = NULL;
+    for (f->row = 0; f->row < p->count_rows && !status; f->row++) {
+        const char *v;
+        find_row(j, f->row, &f->a, &v);
+        if (v != transformed) {
+            status = transform_filter(call, f, v);
+            transformed = v;
+        }
+        for (int64_t b = 0; b < f->blocks && !status; b += batch) {
+            f->first = p->first + b * f->per_block;
+            status =
+                transform_batch(call, f, f->blocks - b < batch ? f->blocks - b : batch);
+        }
+    }
+    return status;
+}
+
+/* ---- the variants ---- */
+
+static void
+start_job(const gpo_call *call, bool parallel, job *j)
+{
+    static const loops *const tables[GPO_NISA] = {table_base, table_v3, table_v4};
+    convolve_plan *p = &j->plan;
+    convolve_make_plan(call, p);
+    j->dtype = call->out[0].dtype;
+    j->bytes = gpo_dtypes[j->dtype].bytes;
+    j->lane = kinds[j->dtype].lane;
+    j->lanes = kinds[j->dtype].lanes;
+    j->lane_bytes = kinds[j->dtype].lane_bytes;
+    j->in_place = kinds[j->dtype].in_place;
+    j->exact = kinds[j->dtype].exact;
+    j->loops = &tables[gpo_cpu_isa()][j->lane];
+    j->parallel = parallel;
+    j->pieces = ceil_div(p->count * j->lanes * j->lane_bytes, PIECE_BYTES);
+    j->piece = ceil_div(p->count, j->pieces);
+    j->per_task = TASK_TERMS / j->piece / p->m;
+    j->per_task = j->per_task > 1 ? j->per_task : 1;
+    const int64_t wide = j->lanes * j->lane_bytes;
+    j->few = p->count * wide < FEW_BYTES && p->m >= LEAST_DOT;
+    j->chunk = j->few                 ? 2 * WINDOW_BYTES / wide
+               : j->lane == LANE_BOOL ? BOOL_CHUNK
+                                      : CHUNK;
+    j->taps = NULL;
+}
+
+static gpo_status
+run_pieces(gpo_call *call, job *j)
+{
+    const convolve_plan *p = &j->plan;
+    if (p->one_filter && p->count_rows > 0) {
+        void *taps = NULL;
+        const gpo_status status =
+            gpo_scratch(call, (size_t)(p->m * j->lanes * tap_bytes(j)), &taps);
+        if (status) {
+            return status;
+        }
+        j->taps = taps;
+        read_taps(j, p->v, 0, p->m, j->taps);
+    }
+    each(j, ceil_div(p->count_rows * j->pieces, j->per_task), compute_task, j);
+    return GPO_OK;
+}
+
+static gpo_status
+run_scalar(gpo_call *call)
+{
+    job j;
+    start_job(call, false, &j);
+    for (int64_t r = 0; r < j.plan.count_rows; r++) {
+        const char *a, *v;
+        find_row(&j, r, &a, &v);
+        for (int64_t i = 0; i < j.plan.count; i++) {
+            j.exact(&j.plan, a, v, j.plan.first + i, result_at(&j, r, i));
+        }
+    }
+    return GPO_OK;
+}
+
+static gpo_status
+run_simd(gpo_call *call)
+{
+    job j;
+    start_job(call, false, &j);
+    return run_pieces(call, &j);
+}
+
+static gpo_status
+run_threads(gpo_call *call)
+{
+    job j;
+    fourier f;
+    start_job(call, true, &j);
+    return plan_fourier(&j, &f) ? run_fourier(call, &j, &f) : run_pieces(call, &j);
+}
+
+/* ---- choose ---- */
+
+enum { SCALAR, SIMD, THREADS };
+
+#define EVERY_DTYPE(f)                              \
+    {                                               \
+        f, f, f, f, f, f, f, f, f, f, f, f, f, f, f \
+    }
+_Static_assert(GPO_NDTYPES == 15, "EVERY_DTYPE lists as many");
+
+static const gpo_variant variants[] = {
+    [SCALAR] = {"scalar", "one sum after the other", "", "run-to-run",
+                EVERY_DTYPE(run_scalar)},
+    [SIMD] = {"simd", "eight vectors of sums in registers while the terms go by", "",
+              "run-to-run", EVERY_DTYPE(run_simd)},
+    [THREADS] = {"threads",
+                 "simd on pieces of the rows; long floating filters by overlap-save",
+                 "", "run-to-run", EVERY_DTYPE(run_threads)},
+    {.name = NULL},
+};
+
+static const gpo_variant *
+choose(const gpo_call *call, char why[GPO_MESSAGE])
+{
+    static const char long_filter[] =
+        "Fourier transforms cost less than as many products";
+    static const char alone[] = "the thread team has one thread";
+    static const char small[] =
+        "under 2^22 products starting threads costs more than it saves";
+    static const char large[] = "the work is enough for several threads";
+    enum { PAYS = 1 << 22 };
+    job j;
+    fourier f;
+    start_job(call, true, &j);
+    if (plan_fourier(&j, &f)) {
+        memcpy(why, long_filter, sizeof long_filter);
+        return &variants[THREADS];
+    }
+    const double products =
+        (double)call->out[0].size * (double)(j.plan.m + 16); /* 16: read and written */
+    if (products < PAYS) {
+        memcpy(why, small, sizeof small);
+        return &variants[SIMD];
+    }
+    if (gpo_cpu_threads() == 1) {
+        memcpy(why, alone, sizeof alone);
+        return &variants[SIMD];
+    }
+    memcpy(why, large, sizeof large);
+    return &variants[THREADS];
+}
+
+const gpo_table convolve_cpu = {variants, choose};

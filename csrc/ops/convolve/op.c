@@ -1,0 +1,347 @@
+/*
+ * op.c  convolve: the contract.  Order: arguments, result dtype, shape rule, plan, cost,
+ * documentation, descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ */
+#include "convolve.h"
+
+#include <stdio.h>
+
+/* ---- arguments ---- */
+
+enum { ARG_A, ARG_V, ARG_MODE };
+enum { MODE_FULL, MODE_SAME, MODE_VALID };
+
+static const char *const modes[] = {"full", "same", "valid", NULL};
+
+static const gpo_arg args[] = {
+    [ARG_A] = {"a", GPO_KIND_ARRAY, NULL, NULL},
+    [ARG_V] = {"v", GPO_KIND_ARRAY, NULL, NULL},
+    [ARG_MODE] = {"mode", GPO_KIND_ENUM, "'full'", modes},
+    {NULL, GPO_KIND_ARRAY, NULL, NULL},
+};
+
+/* ---- result dtype: NumPy's promotion, with bfloat16 as ml_dtypes has it ---- */
+
+static bool
+is_whole(gpo_dtype dtype)
+{
+    return dtype <= GPO_U64; /* bool and integers come first in dtypes.def */
+}
+
+/* int64 with uint64 has no room in whole numbers: float64. */
+static gpo_dtype
+common_whole(gpo_dtype a, gpo_dtype b)
+{
+    static const gpo_dtype is_signed[] = {
+        [1] = GPO_I8, [2] = GPO_I16, [4] = GPO_I32, [8] = GPO_I64};
+    const gpo_dtype_info *p = &gpo_dtypes[a], *q = &gpo_dtypes[b];
+    if (a == GPO_BOOL || b == GPO_BOOL) {
+        return a == GPO_BOOL ? b : a;
+    }
+    if (p->kind == q->kind) {
+        return p->bytes >= q->bytes ? a : b;
+    }
+    const gpo_dtype_info *i = p->kind == 'i' ? p : q, *u = p->kind == 'i' ? q : p;
+    const int bytes = i->bytes > u->bytes ? i->bytes : 2 * u->bytes;
+    return bytes > 8 ? GPO_F64 : is_signed[bytes];
+}
+
+/* The smallest real floating dtype that a real dtype goes into beside floats. */
+static gpo_dtype
+float_beside(gpo_dtype dtype)
+{
+    const int bytes = gpo_dtypes[dtype].bytes;
+    if (is_whole(dtype)) {
+        return bytes == 1 ? GPO_F16 : bytes == 2 ? GPO_F32 : GPO_F64;
+    }
+    return dtype;
+}
+
+static gpo_dtype
+common_dtype(gpo_dtype a, gpo_dtype b)
+{
+    if (a == b) {
+        return a;
+    }
+    if (is_whole(a) && is_whole(b)) {
+        return common_whole(a, b);
+    }
+    if (gpo_dtypes[a].kind == 'c' || gpo_dtypes[b].kind == 'c') {
+        const bool wide = a == GPO_C128 || b == GPO_C128 ||
+                          float_beside(a) == GPO_F64 || float_beside(b) == GPO_F64;
+        return wide ? GPO_C128 : GPO_C64;
+    }
+    const gpo_dtype x = float_beside(a), y = float_beside(b);
+    if (x == GPO_F64 || y == GPO_F64) {
+        return GPO_F64;
+    }
+    if (gpo_dtypes[x].bytes == 2 && gpo_dtypes[y].bytes == 2) {
+        /* One byte of whole numbers goes into either 16-bit float. */
+        return is_whole(a) ? b : is_whole(b) ? a : GPO_F32;
+    }
+    return GPO_F32;
+}
+
+/* ---- shape rule ---- */
+
+/* Of a row; a number is a row of one element, as NumPy takes it. */
+static int64_t
+row_length(const gpo_array *x)
+{
+    return x->ndim > 0 ? x->shape[x->ndim - 1] : 1;
+}
+
+/* "(3,) (4,1)": shapes for a message; cut off where full. */
+static void
+print_shape(const gpo_array *x, char *text, size_t room)
+{
+    size_t at = (size_t)snprintf(text, room, "(");
+    for (int d = 0; d < x->ndim && at < room; d++) {
+        at += (size_t)snprintf(text + at, room - at, d > 0 ? ",%lld" : "%lld",
+                               (long long)x->shape[d]);
+    }
+    if (at < room) {
+        snprintf(text + at, room - at, x->ndim == 1 ? ",)" : ")");
+    }
+}
+
+/* Sets the leading axes of the result: those of a and v, broadcast. */
+static gpo_status
+broadcast_rows(gpo_call *call)
+{
+    gpo_array *out = &call->out[0];
+    const gpo_array *a = &call->in[ARG_A], *v = &call->in[ARG_V];
+    const int most = a->ndim > v->ndim ? a->ndim : v->ndim;
+    out->ndim = most > 0 ? most : 1;
+    for (int d = 0; d < out->ndim - 1; d++) {
+        out->shape[d] = 1;
+    }
+    for (int i = ARG_A; i <= ARG_V; i++) {
+        const gpo_array *in = &call->in[i];
+        for (int d = 0; d < in->ndim - 1; d++) {
+            int64_t *length = &out->shape[d + out->ndim - in->ndim];
+            if (in->shape[d] == 1 || in->shape[d] == *length) {
+                continue;
+            }
+            if (*length != 1) {
+                char first[GPO_MESSAGE / 4], second[GPO_MESSAGE / 4];
+                print_shape(a, first, sizeof first);
+                print_shape(v, second, sizeof second);
+                return gpo_fail(call, GPO_EVALUE,
+                                "leading axes could not be broadcast together with "
+                                "shapes %s %s",
+                                first, second);
+            }
+            *length = in->shape[d];
+        }
+    }
+    return GPO_OK;
+}
+
+static gpo_status
+shape(gpo_call *call)
+{
+    const gpo_array *a = &call->in[ARG_A], *v = &call->in[ARG_V];
+    gpo_array *out = &call->out[0];
+    const int64_t n = row_length(a), m = row_length(v);
+    const int64_t longer = n > m ? n : m, shorter = n > m ? m : n;
+    if (shorter == 0) {
+        return gpo_fail(call, GPO_EVALUE, "%s cannot be empty", n == 0 ? "a" : "v");
+    }
+    const gpo_status status = broadcast_rows(call);
+    if (status) {
+        return status;
+    }
+    const gpo_dtype dtype = common_dtype(a->dtype, v->dtype);
+    for (int i = ARG_A; i <= ARG_V; i++) {
+        if (call->in[i].dtype != dtype) {
+            call->convert[i] = dtype;
+        }
+    }
+    int64_t length = longer;
+    if (call->opt[ARG_MODE].i == MODE_FULL &&
+        __builtin_add_overflow(longer, shorter - 1, &length)) {
+        return gpo_fail(call, GPO_EVALUE, "array is too big; its size overflows");
+    }
+    if (call->opt[ARG_MODE].i == MODE_VALID) {
+        length = longer - shorter + 1;
+    }
+    out->dtype = dtype;
+    out->shape[out->ndim - 1] = length;
+    return gpo_array_contiguous(call, out);
+}
+
+/* ---- plan ---- */
+
+/* The stride of `in` along axis d of a result of ndim dimensions. */
+static int64_t
+stride_along(const gpo_array *in, int d, int ndim)
+{
+    const int own = d - (ndim - in->ndim);
+    return own < 0 || in->shape[own] == 1 ? 0 : in->strides[own];
+}
+
+static void
+merge_axes(convolve_rows *rows, const gpo_array *a, const gpo_array *v,
+           const gpo_array *out)
+{
+    rows->naxes = 0;
+    for (int d = out->ndim - 2; d >= 0; d--) {
+        const convolve_axis next = {out->shape[d], stride_along(a, d, out->ndim),
+                                    stride_along(v, d, out->ndim)};
+        convolve_axis *last = rows->naxes > 0 ? &rows->axes[rows->naxes - 1] : NULL;
+        if (next.length == 1) {
+            continue;
+        }
+        if (last && next.a == last->a * last->length &&
+            next.v == last->v * last->length) {
+            last->length *= next.length;
+            continue;
+        }
+        rows->axes[rows->naxes++] = next;
+    }
+}
+
+void
+convolve_make_plan(const gpo_call *call, convolve_plan *plan)
+{
+    const gpo_array *a = &call->in[ARG_A], *v = &call->in[ARG_V];
+    const gpo_array *out = &call->out[0];
+    if (row_length(v) > row_length(a)) {
+        const gpo_array *swap = a;
+        a = v;
+        v = swap;
+    }
+    const int64_t n = row_length(a), m = row_length(v);
+    const int64_t first[] = {
+        [MODE_FULL] = 0, [MODE_SAME] = (m - 1) / 2, [MODE_VALID] = m - 1};
+    plan->a = a->data;
+    plan->v = v->data;
+    plan->out = out->data;
+    plan->n = n;
+    plan->m = m;
+    plan->a_step = n > 1 ? a->strides[a->ndim - 1] : 1;
+    plan->v_step = m > 1 ? v->strides[v->ndim - 1] : 1;
+    plan->first = first[call->opt[ARG_MODE].i];
+    plan->count = out->shape[out->ndim - 1];
+    plan->count_rows = out->size / plan->count;
+    merge_axes(&plan->rows, a, v, out);
+    plan->one_filter = true;
+    for (int i = 0; i < plan->rows.naxes; i++) {
+        plan->one_filter = plan->one_filter && plan->rows.axes[i].v == 0;
+    }
+}
+
+/* ---- cost ---- */
+
+static void
+cost(const gpo_call *call, gpo_cost *cost)
+{
+    const gpo_array *a = &call->in[ARG_A], *v = &call->in[ARG_V];
+    const gpo_array *out = &call->out[0];
+    const double bytes = gpo_dtypes[out->dtype].bytes;
+    convolve_plan p;
+    convolve_make_plan(call, &p);
+    /* Of n m products mode leaves out those of the sums before and after the result. */
+    const double before = (double)p.first;
+    const double after = (double)(p.n + p.m - 1 - p.count - p.first);
+    const double products =
+        (double)p.n * (double)p.m - before * (before + 1) / 2 - after * (after + 1) / 2;
+    cost->read_bytes = ((double)a->size + (double)v->size) * bytes;
+    cost->written_bytes = (double)out->size * bytes;
+    cost->flops = (gpo_dtypes[out->dtype].kind == 'c' ? 8.0 : 2.0) * products *
+                  (double)p.count_rows;
+}
+
+/* ---- documentation ---- */
+
+static const char doc[] =
+    "Convolve rows: add up v[k] * a[i - k] over k for every i.\n"
+    "\n"
+    "Parameters\n"
+    "----------\n"
+    "a : array_like, shape (..., N), any strides\n"
+    "    Any dtype; a number is a row of one element.\n"
+    "v : array_like, shape (..., M), any strides\n"
+    "    The leading axes of a and v broadcast.  Where v has the longer rows, the two\n"
+    "    change places, as in NumPy.\n"
+    "mode : {'full', 'same', 'valid'}, optional\n"
+    "    Which of the N + M - 1 sums are kept: all; max(N, M), centred; or the\n"
+    "    max(N, M) - min(N, M) + 1 that lack no term.\n"
+    "out : array, optional\n"
+    "    Written and returned; must have the shape and dtype of the result and share "
+    "no\n"
+    "    memory with a or v.\n"
+    "\n"
+    "Returns\n"
+    "-------\n"
+    "array\n"
+    "    Row by row what np.convolve gives; for 1-D operands exactly np.convolve.  "
+    "The\n"
+    "    dtype is NumPy's common one; that of bfloat16 and float16 is float32.\n"
+    "\n"
+    "Raises\n"
+    "------\n"
+    "ValueError\n"
+    "    A row is empty; the leading axes do not broadcast; mode is none of the "
+    "three;\n"
+    "    `out` has the wrong shape, is read-only or shares memory.\n"
+    "TypeError\n"
+    "    A dtype is not supported; `out` has the wrong dtype.\n"
+    "\n"
+    "Notes\n"
+    "-----\n"
+    "bool is logical: any product that is true.  Integers are exact and wrap around "
+    "as\n"
+    "NumPy's do; no variant sends them through a Fourier transform.  Complex numbers "
+    "are\n"
+    "not conjugated.\n"
+    "\n"
+    "Accuracy: let u be 2**-53 for float64 and complex128 and 2**-24 for the others, "
+    "which\n"
+    "are all computed in float32.  A sum errs by at most (min(M, 512) + M / 512 + 8) "
+    "u\n"
+    "times the convolution of the absolute values, a complex one by twice that: 512 "
+    "terms\n"
+    "are added in order, and the total of such sums keeps what it rounds away.  "
+    "16-bit\n"
+    "results are rounded once more.\n"
+    "The relative error of a row of float32, sqrt(sum(error**2) / sum(result**2)), is "
+    "below\n"
+    "1e-6 on normal and on uniform numbers.  The CPU variant 'threads' computes long\n"
+    "filters of floating dtypes by NumPy's Fourier transform in float64: that adds at "
+    "most\n"
+    "32 log2(length) 2**-53 times the product of the Euclidean norms of a row of a and "
+    "of v.\n"
+    "A transform whose result is not finite is repeated without one, so that nan and "
+    "inf\n"
+    "stay in the sums they belong to.\n"
+    "\n"
+    "Determinism: each variant gives the same bits run to run, on a CPU for any number "
+    "of\n"
+    "threads; different variants and devices may differ in the last bits.\n"
+    "\n"
+    "The CUDA rung v1 reads the filter on the host: it waits for the call's stream and "
+    "is\n"
+    "refused while the stream is captured into a graph.\n"
+    "\n"
+    "v0 and v1 follow the listing 'convolve' of the document 'GPU performance "
+    "optimisation'; the\n"
+    "transform is overlap-save (Oppenheim and Schafer, Discrete-Time Signal "
+    "Processing,\n"
+    "8.7); gpuopt.variants('convolve') lists them all.\n";
+
+/* ---- descriptor ---- */
+
+GPO_TABLES(convolve);
+
+const gpo_op op_convolve = {
+    .name = "convolve",
+    .doc = doc,
+    .args = args,
+    .nout = 1,
+    .shape = shape,
+    .cost = cost,
+    .cpu = &convolve_cpu,
+    .cuda = GPO_CUDA_TABLE(convolve),
+};

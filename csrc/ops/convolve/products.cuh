@@ -1,0 +1,313 @@
+/*
+ * products.cuh  What the rungs of convolve share.  Order: the types products are computed
+ * in, totals of sums, the operands of a row, one sum by its own terms alone.
+ */
+#ifndef GPO_CONVOLVE_PRODUCTS_CUH
+#define GPO_CONVOLVE_PRODUCTS_CUH
+
+#include "../../device/vec.cuh"
+#include "convolve.h"
+
+#include <type_traits>
+
+/* ---- the types products are computed in ---- */
+
+/* A bool: a sum is true where any product is. */
+struct truth {
+    uint32_t bits;
+};
+
+template <typename T>
+struct value_traits {
+    using type = T;
+};
+template <>
+struct value_traits<b8> {
+    using type = truth;
+};
+template <>
+struct value_traits<uint8_t> { /* the low bits of a product depend on low bits alone */
+    using type = uint32_t;
+};
+template <>
+struct value_traits<uint16_t> {
+    using type = uint32_t;
+};
+template <>
+struct value_traits<f16> {
+    using type = float;
+};
+template <>
+struct value_traits<bf16> {
+    using type = float;
+};
+
+template <typename T>
+using value_type = typename value_traits<T>::type;
+
+template <typename T>
+__device__ __forceinline__ value_type<T>
+read_value(T x)
+{
+    if constexpr (std::is_same_v<T, b8>) {
+        return {x.bits != 0};
+    }
+    else {
+        return value_of(x);
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ T
+result_of(value_type<T> x)
+{
+    if constexpr (std::is_same_v<T, b8>) {
+        return {static_cast<uint8_t>(x.bits)};
+    }
+    else {
+        return stored_as<T>(x);
+    }
+}
+
+template <typename V>
+__device__ __forceinline__ void
+add_product(V &sum, V x, V t)
+{
+    sum += x * t;
+}
+
+__device__ __forceinline__ void
+add_product(truth &sum, truth x, truth t)
+{
+    sum.bits |= x.bits & t.bits;
+}
+
+template <typename Real>
+__device__ __forceinline__ void
+add_product(complex<Real> &sum, complex<Real> x, complex<Real> t)
+{
+    sum.re += x.re * t.re;
+    sum.im += x.im * t.re;
+    sum.re -= x.im * t.im;
+    sum.im += x.re * t.im;
+}
+
+/* False for nan and inf: x - x is 0 for numbers alone. */
+template <typename V>
+__device__ __forceinline__ bool
+is_finite(V x)
+{
+    return x - x == 0;
+}
+
+__device__ __forceinline__ bool
+is_finite(truth)
+{
+    return true;
+}
+
+template <typename Real>
+__device__ __forceinline__ bool
+is_finite(complex<Real> x)
+{
+    return is_finite(x.re) && is_finite(x.im);
+}
+
+/* ---- totals of sums ---- */
+
+/* Whole numbers wrap around in any order. */
+template <typename V>
+struct total {
+    V sum = {};
+
+    __device__ __forceinline__ void start(V x)
+    {
+        sum = x;
+    }
+
+    __device__ __forceinline__ void add(V x)
+    {
+        sum += x;
+    }
+
+    __device__ __forceinline__ V value() const
+    {
+        return sum;
+    }
+};
+
+template <>
+struct total<truth> {
+    truth sum = {};
+
+    __device__ __forceinline__ void start(truth x)
+    {
+        sum = x;
+    }
+
+    __device__ __forceinline__ void add(truth x)
+    {
+        sum.bits |= x.bits;
+    }
+
+    __device__ __forceinline__ truth value() const
+    {
+        return sum;
+    }
+};
+
+/* Floats keep what each addition rounds away (Knuth's TwoSum). */
+template <typename Real>
+struct long_total {
+    Real high = 0, low = 0;
+
+    /* add() where nothing is yet */
+    __device__ __forceinline__ void start(Real x)
+    {
+        high = x;
+        low = 0;
+    }
+
+    __device__ __forceinline__ void add(Real x)
+    {
+        const Real both = high + x, back = both - high;
+        low += (high - (both - back)) + (x - back);
+        high = both;
+    }
+
+    __device__ __forceinline__ Real value() const
+    {
+        return low - low == 0 ? high + low : high; /* after inf, low is a nan */
+    }
+};
+
+template <>
+struct total<float> : long_total<float> {
+};
+template <>
+struct total<double> : long_total<double> {
+};
+
+template <typename Real>
+struct total<complex<Real>> {
+    long_total<Real> re, im;
+
+    __device__ __forceinline__ void start(complex<Real> x)
+    {
+        re.start(x.re);
+        im.start(x.im);
+    }
+
+    __device__ __forceinline__ void add(complex<Real> x)
+    {
+        re.add(x.re);
+        im.add(x.im);
+    }
+
+    __device__ __forceinline__ complex<Real> value() const
+    {
+        return {re.value(), im.value()};
+    }
+};
+
+/* ---- the operands of a row ---- */
+
+template <typename T>
+struct convolve_view {
+    const T *a, *v;
+    T *out;
+    int64_t n, m, a_step, v_step, first, count, count_rows;
+    convolve_rows rows;
+};
+
+/* Few numbers need the 64 bits, and those take ten times as long to divide. */
+__device__ __forceinline__ int64_t
+quotient(int64_t a, int64_t b)
+{
+    if ((static_cast<uint64_t>(a | b) >> 32) == 0) {
+        return static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
+    }
+    return a / b;
+}
+
+template <typename T>
+struct row_operands {
+    const T *a, *v;
+};
+
+template <typename T>
+__device__ __forceinline__ row_operands<T>
+find_row(const convolve_view<T> &c, int64_t row)
+{
+    row_operands<T> found = {c.a, c.v};
+    for (int d = 0; d < c.rows.naxes; d++) {
+        const int64_t rest = quotient(row, c.rows.axes[d].length);
+        const int64_t at = row - rest * c.rows.axes[d].length;
+        found.a += at * c.rows.axes[d].a;
+        found.v += at * c.rows.axes[d].v;
+        row = rest;
+    }
+    return found;
+}
+
+/* ---- one sum by its own terms alone ---- */
+
+/* Sum i of all n + m - 1 of a row. */
+template <typename T>
+__device__ __forceinline__ value_type<T>
+exact_sum(const convolve_view<T> &c, const row_operands<T> &row, int64_t i)
+{
+    using V = value_type<T>;
+    const int64_t low = i - c.n + 1 > 0 ? i - c.n + 1 : 0;
+    const int64_t high = i + 1 < c.m ? i + 1 : c.m;
+    const T *x = row.a + (i - low) * c.a_step, *t = row.v + low * c.v_step;
+    total<V> all;
+    for (int64_t k = low; k < high; k += CONVOLVE_CHUNK) {
+        const int terms =
+            static_cast<int>(high - k < CONVOLVE_CHUNK ? high - k : CONVOLVE_CHUNK);
+        V sum = {};
+#pragma unroll 4
+        for (int j = 0; j < terms; j++) {
+            add_product(sum, read_value(*x), read_value(*t));
+            x -= c.a_step;
+            t += c.v_step;
+        }
+        all.add(sum);
+    }
+    return all.value();
+}
+
+/*
+ * Where zeros stood in for what is beyond the ends, 0 times inf or nan may have made a
+ * nan: a result that is not finite is added up again.
+ */
+template <typename T>
+__device__ __forceinline__ void
+put(const convolve_view<T> &c, const row_operands<T> &row, int64_t row_index, int64_t i,
+    value_type<T> sum)
+{
+    if (!is_finite(sum)) {
+        sum = exact_sum(c, row, c.first + i);
+    }
+    c.out[row_index * c.count + i] = result_of<T>(sum);
+}
+
+template <typename T>
+static convolve_view<T>
+view_of(gpo_call *call, convolve_plan *plan)
+{
+    convolve_make_plan(call, plan);
+    return {static_cast<const T *>(plan->a),
+            static_cast<const T *>(plan->v),
+            static_cast<T *>(plan->out),
+            plan->n,
+            plan->m,
+            plan->a_step,
+            plan->v_step,
+            plan->first,
+            plan->count,
+            plan->count_rows,
+            plan->rows};
+}
+
+#endif
