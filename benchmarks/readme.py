@@ -64,13 +64,38 @@ def operators(runs: list[Run]) -> str:
         names = ", ".join(f"`{op}`" for op in ops)
         rows.append(
             {
-                "operator": names if ops == [ladder] else f"{ladder}: {names}",
-                "what": summary(ops[0]) if ops == [ladder] else "One result per element.",
+                "operator": names if ladder in ops else f"{ladder}: {names}",
+                "what": summary(ladder) if ladder in ops else "One result per element.",
                 "CPU": [row["name"] for row in listed if row["backend"] == "cpu"],
                 "CUDA": f"{rungs[0]} to {rungs[-1]}" if len(rungs) > 2 else rungs,
+                "% of floor": span([percent for percent, _ in measured(ladder, runs)]),
+                "times the best peer": span([ratio for _, ratio in measured(ladder, runs)]),
             }
         )
     return Table(rows).markdown()
+
+
+def measured(op: str, runs: list[Run]) -> list[tuple[float | None, float | None]]:
+    """Return percent of floor and speed over the best peer of each row on a GPU."""
+    return [
+        (
+            row.get("percent_of_floor"),
+            min(row["peers"].values()) / row["ms"] if row["peers"] else None,
+        )
+        for run in runs
+        for row in run["rows"]
+        if run["backend"] == "cuda"
+        and row["op"] == op
+        and row["variant"] == "auto"
+        and row["ms"]
+    ]
+
+
+def span(values: list[float | None]) -> str:
+    """Write the least and the greatest, two digits each."""
+    known = sorted(value for value in values if value is not None)
+    ends = [f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in known]
+    return "" if not ends else ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
 
 
 def summary(op: str) -> str:
@@ -163,8 +188,8 @@ def block(name: str, runs: list[Run]) -> str:
     if name == "operators":
         return operators(runs)
     if name == "results":
-        measured = dict.fromkeys(row["op"] for run in runs for row in run["rows"])
-        return "\n\n".join(results(op, runs) for op in measured) or "Nothing measured yet."
+        names = dict.fromkeys(row["op"] for run in runs for row in run["rows"])
+        return "\n\n".join(results(op, runs) for op in names) or "Nothing measured yet."
     op, _, kind = name.rpartition("-")
     if op in workloads.rooms() and kind == "ladder":
         return ladder(op, runs)
