@@ -102,7 +102,7 @@ def judge(a: Array, v: Array, mode: str) -> Callable[[Any], str]:
         steps = (2 * min(m, 512) + m / 512 + 8) * 2.0 ** (-53 if wide else -24)
         size = exact(np.abs(a), np.abs(v), mode) if a.dtype.kind == "c" else want
         norms = np.linalg.norm(a.astype(want.dtype)) * np.linalg.norm(v.astype(want.dtype))
-        transform = 64 * 24 * 2.0**-53 * norms  # the reference may be one, too
+        transform = 24 * (2.0**-47 if wide else 2.0**-24) * norms  # the reference's, too
         return np.asarray((steps + np.finfo(a.dtype).eps) * np.abs(size) + transform)
 
     def check(result: Any) -> str:
