@@ -95,6 +95,43 @@ def mean_matvec(x: Any, matrix: Any) -> Callable[[], Any]:
     return lambda: matrix @ x.mean(2).T
 
 
+def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
+    """Multiply spectra of twice the length; add up a few shifted products of a short filter."""
+    steps, taps = x.shape[2], w.shape[1]
+
+    def by_fft() -> Any:
+        n = steps + min(steps, taps)
+        product = np.fft.rfft(x, n) * np.fft.rfft(w[:, ::-1][:, :steps], n)
+        return np.fft.irfft(product, n)[:, :, :steps].astype(x.dtype)
+
+    def by_shifts() -> Any:
+        total = x * w[:, -1:]
+        for s in range(1, min(taps, steps)):
+            total[:, :, s:] += x[:, :, :-s] * w[:, taps - 1 - s, None]
+        return total
+
+    return by_shifts if taps <= 16 else by_fft
+
+
+def causal_conv1d_backward(
+    dy: Any, x: Any, w: Any, precision: str = "fp32"
+) -> Callable[[], Any]:
+    """Multiply spectra, those of x and the filters conjugated."""
+    steps, taps = x.shape[2], w.shape[1]
+    lags = min(steps, taps)
+
+    def call() -> Any:
+        n = steps + lags
+        g = np.fft.rfft(dy, n)
+        dx = np.fft.irfft(g * np.fft.rfft(w[:, ::-1][:, :steps], n).conj(), n)[:, :, :steps]
+        product = (g * np.fft.rfft(x, n).conj()).sum(0)
+        dw = np.zeros_like(w)
+        dw[:, taps - lags :] = np.fft.irfft(product, n)[:, :lags][:, ::-1]
+        return dx.astype(x.dtype), dw
+
+    return call
+
+
 def elementwise(x: Any, y: Any | None = None) -> Callable[[], Any]:
     """Call np.multiply, or np.exp of one array; a buffer of two rows is misaligned."""
     arrays = [a.reshape(-1)[1:] if a.ndim == 2 else a for a in (x, y) if a is not None]
@@ -112,6 +149,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "partition_reduce": partition_reduce,
     "scatter_add": scatter_add,
     "index_add": index_add,
+    "causal_conv1d": causal_conv1d,
+    "causal_conv1d_backward": causal_conv1d_backward,
 }
 
 

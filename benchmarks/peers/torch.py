@@ -101,6 +101,25 @@ def mean_matvec(x: Any, matrix: Any) -> Callable[[], Any]:
     return lambda: matrix @ x.mean(2).T
 
 
+def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
+    """Call conv1d with a group for each channel on the padded rows."""
+    functional = importlib.import_module("torch.nn.functional")
+    filters, taps = w.unsqueeze(1), w.shape[1]
+    return lambda: functional.conv1d(
+        functional.pad(x, (taps - 1, 0)), filters, groups=w.shape[0]
+    )
+
+
+def causal_conv1d_backward(
+    dy: Any, x: Any, w: Any, precision: str = "fp32"
+) -> Callable[[], Any]:
+    """Differentiate conv1d; the forward pass is not in the time."""
+    torch = library()
+    inputs = tuple(a.detach().clone().requires_grad_() for a in (x, w))
+    result = causal_conv1d(*inputs)()
+    return lambda: torch.autograd.grad(result, inputs, dy, retain_graph=True)
+
+
 def elementwise(x: Any, y: Any = None) -> Callable[[], Any]:
     """Call torch.multiply, or torch.exp of one array; a buffer of two rows is misaligned."""
     arrays = [a.reshape(-1)[1:] if a.ndim == 2 else a for a in (x, y) if a is not None]
@@ -117,6 +136,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "partition_reduce": partition_reduce,
     "scatter_add": scatter_add,
     "index_add": index_add,
+    "causal_conv1d": causal_conv1d,
+    "causal_conv1d_backward": causal_conv1d_backward,
 }
 
 
@@ -137,7 +158,9 @@ def call(
 
 
 def host(result: Any) -> Any:
-    """Return the result as a NumPy array; bfloat16 widens to float32."""
+    """Return the result as a NumPy array, or a tuple of them; bfloat16 widens to float32."""
+    if isinstance(result, tuple):
+        return tuple(map(host, result))
     if result.dtype == library().bfloat16:
         result = result.float()
     return result.cpu().numpy()
