@@ -405,6 +405,25 @@ def test_pinned_rows_start_anywhere(backend: str, variant: str) -> None:
         np.testing.assert_array_equal(got, ref.causal_conv1d(x, w))
 
 
+@each_variant
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_pinned_every_dtype_has_its_own_packs(backend: str, variant: str, dtype: str) -> None:
+    """The published kernels read any type F as float4."""
+    x, w = whole((2, 2, 24), dtype_of(dtype)), whole((2, 24), dtype_of(dtype))
+    got = causal_conv1d(x, w, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, ref.causal_conv1d(x, w))
+
+
+@pytest.mark.parametrize(
+    ("backend", "variant"), [("cpu", "simd"), ("sim", "v0"), ("sim", "v3"), ("sim", "v5")]
+)
+def test_pinned_more_rows_than_grid_y_has(backend: str, variant: str) -> None:
+    """The published grids are (1, B * C)."""
+    x, w = whole((33_000, 2, 2)), whole((2, 2))
+    got = causal_conv1d(x, w, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, ref.causal_conv1d(x, w))
+
+
 def test_the_sources_limits_would_show() -> None:
     """The third kernel as published, in Python: right for T % 4 == 0, wrong for T = 6."""
 

@@ -351,6 +351,7 @@ lag_v4(gpo_call *call, const lag_view<T> &v)
  *        products.  Rows are (batch, segment of 128 steps), so that few batches fill the
  *        lanes, too.  The next 64 inputs are on their way while these are multiplied.
  *        Lags: 8 inputs meet a window of the gradient; lanes are added at the end.
+ *        Channels are taken in shares whose rows fit L2.
  *        A filter of at most 8 taps reads x once, in packs, as fast as memory gives it.
  * Cost:  4 loads of 16 bytes for 128 products; x is read T / 256 times.
  * Left:  the multipliers themselves: 0.217 ms for B32 C768 T768 in float32 at 67 TFLOP/s.
@@ -379,7 +380,8 @@ __launch_bounds__(TILE_BLOCK, sizeof(T) == 8 ? 1 : 2)
     const int local = tid / WARP * STEPS; /* the thread's first step in the segment */
 
     for (int64_t work = blockIdx.x; work < groups * v.channels; work += gridDim.x) {
-        const int64_t c = work % v.channels, group = groups - 1 - work / v.channels;
+        const conv_work here = work_at(work, v.channels, groups);
+        const int64_t c = here.c, group = groups - 1 - here.unit; /* long ones first */
         const int64_t row = group * WARP + lane;
         const int64_t last = group * WARP + WARP < rows ? group * WARP + WARP : rows;
         const int64_t b = row < rows ? row % v.batches : 0;
@@ -466,17 +468,17 @@ __launch_bounds__(TILE_BLOCK, sizeof(T) == 8 ? 1 : 2)
     }
 }
 
-/* What differs between the 4-byte and the 8-byte tile: shared memory is as large. */
+/* The tile of 4-byte and of 8-byte values: shared memory is as large. */
 template <typename V>
 struct lag_tile {
     static constexpr int WARPS = sizeof(V) == 8 ? 4 : 8, BLOCK = WARPS * WARP;
-    static constexpr int LAGS = WARPS * STEPS; /* of a block */
-    static constexpr int INPUTS_STAGED = sizeof(V) == 8 ? 32 : 64;
-    static constexpr int GRADIENTS = INPUTS_STAGED + LAGS;
+    static constexpr int LAGS = WARPS * STEPS;              /* of a block */
+    static constexpr int STAGED = sizeof(V) == 8 ? 32 : 64; /* inputs at a time */
+    static constexpr int RING = sizeof(V) == 8 ? 128 : 256; /* >= STAGED + LAGS */
 };
 constexpr int LAG_SEGMENT = 256; /* inputs of a virtual row */
 
-/* How the work on lags is divided: row groups first, first + splits, ... */
+/* How the work on lags is divided: row groups part, part + splits, ... */
 struct lag_split {
     int64_t rows, groups; /* virtual rows, groups of 32 of them */
     int64_t tiles, splits;
@@ -490,22 +492,22 @@ __launch_bounds__(lag_tile<value_type<T>>::BLOCK, 2)
 {
     using V = value_type<T>;
     using tile = lag_tile<V>;
-    constexpr int SIZE = pack<T>::SIZE, STAGED = tile::INPUTS_STAGED;
-    using x_row = row_stage<V, STAGED>;
-    using g_row = row_stage<V, tile::GRADIENTS>;
+    using x_row = row_stage<V, tile::STAGED>;
+    using g_row = row_stage<V, tile::RING>;
+    constexpr int STAGED = tile::STAGED, RING = tile::RING, THREADS = tile::BLOCK;
     GPO_SHARED(x_row, x, [WARP]);
-    GPO_SHARED(g_row, g, [WARP]);
+    GPO_SHARED(g_row, g, [WARP]); /* step first + s0 + u stands in column u % RING */
     GPO_SHARED(int64_t, x_offset, [WARP]);
     GPO_SHARED(int64_t, g_offset, [WARP]);
     GPO_SHARED(int64_t, row_first, [WARP]);
     const int tid = threadIdx.x, lane = tid % WARP;
     const int local = tid / WARP * STEPS; /* the thread's first lag in the tile */
-    const int64_t works = v.channels * split.tiles * split.splits;
+    const int64_t units = split.tiles * split.splits;
 
-    for (int64_t work = blockIdx.x; work < works; work += gridDim.x) {
-        const int64_t c = work % v.channels, rest = work / v.channels;
-        const int64_t part = rest % split.splits;
-        const int64_t s0 = rest / split.splits * tile::LAGS;
+    for (int64_t work = blockIdx.x; work < v.channels * units; work += gridDim.x) {
+        const conv_work here = work_at(work, v.channels, units);
+        const int64_t c = here.c, part = here.unit % split.splits;
+        const int64_t s0 = here.unit / split.splits * tile::LAGS;
         V total[STEPS] = {}, sum[STEPS] = {};
         for (int64_t group = part; group < split.groups; group += split.splits) {
             const int64_t row = group * WARP + lane;
@@ -522,25 +524,31 @@ __launch_bounds__(lag_tile<value_type<T>>::BLOCK, 2)
             }
             for (int u0 = 0; u0 < LAG_SEGMENT && u0 < end; u0 += STAGED) {
                 __syncthreads();
-                stage_rows<tile::BLOCK, SIZE>(x, v.x, x_offset, row_first, u0, v.steps,
-                                              split.even);
-                stage_rows<tile::BLOCK, SIZE>(g, v.g, g_offset, row_first, u0 + s0,
-                                              v.steps, split.even);
+                stage_rows<THREADS, STAGED>(x, v.x, x_offset, row_first, u0, 0, RING,
+                                            v.steps, split.even);
+                if (u0 == 0) {
+                    stage_rows<THREADS, tile::LAGS>(g, v.g, g_offset, row_first, s0, 0,
+                                                    RING, v.steps, split.even);
+                }
+                stage_rows<THREADS, STAGED>(g, v.g, g_offset, row_first,
+                                            u0 + s0 + tile::LAGS, u0 + tile::LAGS, RING,
+                                            v.steps, split.even);
                 __syncthreads();
                 const int64_t left = v.steps - first - u0 - s0 - local;
-                const V *window = g[lane].v + local, *inputs = x[lane].v;
+                const V *gradients = g[lane].v, *inputs = x[lane].v;
+                const int at = u0 + local;
                 if (left >= STAGED + STEPS - 1) {
 #pragma unroll 1
                     for (int q = 0; q < STAGED; q += SUBSTEPS * INPUTS) {
                         V near[STEPS + SUBSTEPS * INPUTS];
-                        shared_values<STEPS>(near, window + q);
+                        ring_values<STEPS, RING>(near, gradients, at + q);
 #pragma unroll
-                        for (int k = 0; k < SUBSTEPS; k++) {
+                        for (int k = 0; k < SUBSTEPS * INPUTS; k += INPUTS) {
                             V in[INPUTS];
-                            shared_values<INPUTS>(in, inputs + q + k * INPUTS);
-                            shared_values<INPUTS>(near + STEPS + k * INPUTS,
-                                                  window + q + STEPS + k * INPUTS);
-                            lag_products(sum, near + k * INPUTS, in);
+                            shared_values<INPUTS>(in, inputs + q + k);
+                            ring_values<INPUTS, RING>(near + STEPS + k, gradients,
+                                                      at + q + k + STEPS);
+                            lag_products(sum, near + k, in);
                         }
                     }
                 }
@@ -548,9 +556,14 @@ __launch_bounds__(lag_tile<value_type<T>>::BLOCK, 2)
 #pragma unroll 1
                     for (int q = 0; q < STAGED && q < left; q += INPUTS) {
                         V near[WINDOW], in[INPUTS];
-                        shared_values<WINDOW>(near, window + q);
+                        ring_values<WINDOW, RING>(near, gradients, at + q);
                         shared_values<INPUTS>(in, inputs + q);
-                        lag_products_below(sum, near, in, left - q);
+                        if (left - q >= WINDOW - 1) {
+                            lag_products(sum, near, in);
+                        }
+                        else {
+                            lag_products_below(sum, near, in, left - q);
+                        }
                     }
                 }
                 fold(total, sum);

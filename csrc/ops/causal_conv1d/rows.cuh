@@ -32,6 +32,23 @@ grid_of(int64_t n)
     return dim3(static_cast<unsigned>(n < MAX_GRID_X ? n : MAX_GRID_X));
 }
 
+/*
+ * Work in shares of 64 channels, so that what reads the same rows runs at the same time
+ * and finds them in L2; within a share by unit, the channels of one next to each other.
+ */
+struct conv_work {
+    int64_t c, unit;
+};
+
+__device__ __forceinline__ conv_work
+work_at(int64_t work, int64_t channels, int64_t units)
+{
+    constexpr int64_t SHARE = 64;
+    const int64_t first = work / (units * SHARE) * SHARE, rest = work - first * units;
+    const int64_t n = channels - first < SHARE ? channels - first : SHARE;
+    return {first + rest % n, rest / n};
+}
+
 /* ---- views ---- */
 
 /* What becomes of a sum v = eps + bias + terms. */
@@ -190,6 +207,18 @@ shared_values(V *to, const V *from)
     }
 }
 
+/* N values from column `at` on, in packs of 8; the columns are a ring of RING. */
+template <int N, int RING, typename V>
+__device__ __forceinline__ void
+ring_values(V *to, const V *row, int at)
+{
+    static_assert((RING & (RING - 1)) == 0, "a power of two");
+#pragma unroll
+    for (int i = 0; i < N; i += 8) {
+        shared_values<8>(to + i, row + ((at + i) & (RING - 1)));
+    }
+}
+
 /* Whether packs of all rows are whole, on 16-byte boundaries, forwards or backwards. */
 template <typename T>
 static bool
@@ -272,16 +301,18 @@ store_values(V *to, const T *from)
 template <typename V, int N>
 struct row_stage {
     alignas(16) V v[N + 16 / sizeof(V)];
-    static constexpr int COUNT = N;
 };
 
-/* stage[r] = the steps of row r from first[r] + u on, for 32 rows, by BLOCK threads. */
-template <int BLOCK, int SIZE, typename Stage, typename T>
+/*
+ * COLUMNS steps of 32 rows, by BLOCK threads: column (at + i) % ring of row r gets step
+ * first[r] + u + i.  `ring` is a power of two.
+ */
+template <int BLOCK, int COLUMNS, typename Stage, typename T>
 __device__ __forceinline__ void
 stage_rows(Stage &stage, const row_view<const T> &rows, const int64_t *offset,
-           const int64_t *first, int64_t u, int64_t steps, bool even)
+           const int64_t *first, int64_t u, int at, int ring, int64_t steps, bool even)
 {
-    constexpr int PACKS = std::remove_reference_t<decltype(stage[0])>::COUNT / SIZE;
+    constexpr int SIZE = pack<T>::SIZE, PACKS = COLUMNS / SIZE;
     constexpr int TURNS = WARP * PACKS / BLOCK;
     static_assert(WARP * PACKS % BLOCK == 0, "every thread stages as much");
     T held[TURNS][SIZE];
@@ -294,7 +325,8 @@ stage_rows(Stage &stage, const row_view<const T> &rows, const int64_t *offset,
 #pragma unroll
     for (int k = 0; k < TURNS; k++) {
         const int i = k * BLOCK + static_cast<int>(threadIdx.x), r = i / PACKS;
-        store_values<SIZE>(stage[r].v + i % PACKS * SIZE, held[k]);
+        const int column = (at + i % PACKS * SIZE) & (ring - 1);
+        store_values<SIZE>(stage[r].v + column, held[k]);
     }
 }
 
