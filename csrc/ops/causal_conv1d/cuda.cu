@@ -763,6 +763,62 @@ __launch_bounds__(TILE_BLOCK, 2)
     }
 }
 
+/* Channels side by side: a thread adds up the lags of one over a share of the marches. */
+template <typename T>
+__global__ void
+__launch_bounds__(SHORT_BLOCK, 3)
+    lag_v5_short_march(lag_view<T> v, int64_t marches, int64_t splits, int64_t share)
+{
+    using V = value_type<T>;
+    const int64_t step = static_cast<int64_t>(gridDim.x) * SHORT_BLOCK;
+    for (int64_t k = static_cast<int64_t>(blockIdx.x) * SHORT_BLOCK + threadIdx.x;
+         k < v.channels * splits; k += step) {
+        const int64_t c = k % v.channels, part = k / v.channels;
+        const int64_t all = v.batches * marches;
+        const int64_t end = all - part * share < share ? all : (part + 1) * share;
+        V total[SHORT] = {};
+        for (int64_t m = part * share; m < end; m++) {
+            const int64_t b = m / marches, t0 = m % marches * MARCH;
+            const T *x = v.x.row(b, c), *g = v.g.row(b, c);
+            V sum[SHORT] = {}, value[2 * SHORT - 1], gradient[SHORT];
+#pragma unroll
+            for (int i = 0; i < SHORT - 1; i++) {
+                value[i] = step_or_zero(x, v.x.t, t0 + i - (SHORT - 1), v.steps);
+            }
+            for (int64_t t = t0; t < t0 + MARCH && t < v.steps; t += SHORT) {
+#pragma unroll
+                for (int i = 0; i < SHORT; i++) {
+                    value[SHORT - 1 + i] = step_or_zero(x, v.x.t, t + i, v.steps);
+                    gradient[i] = step_or_zero(g, v.g.t, t + i, v.steps);
+                }
+#pragma unroll
+                for (int i = 0; i < SHORT; i++) {
+#pragma unroll
+                    for (int s = 0; s < SHORT; s++) {
+                        if (s < v.lags && s <= t + i && t + i < v.steps) {
+                            sum[s] += gradient[i] * value[SHORT - 1 + i - s];
+                        }
+                    }
+                }
+#pragma unroll
+                for (int i = 0; i < SHORT - 1; i++) {
+                    value[i] = value[SHORT + i];
+                }
+            }
+#pragma unroll
+            for (int s = 0; s < SHORT; s++) {
+                total[s] += sum[s];
+            }
+        }
+#pragma unroll
+        for (int s = 0; s < SHORT; s++) {
+            if (s < v.lags) {
+                put_part(v, splits, part, c, s, total[s]);
+            }
+        }
+    }
+}
+
 template <typename T>
 static gpo_status
 conv_v5(gpo_call *call, const conv_view<T> &v)
@@ -806,16 +862,58 @@ make_parts(gpo_call *call, lag_view<T> *v, int64_t splits)
     return status;
 }
 
-constexpr int64_t MOST_SPLITS = 64;
-
-/* Groups of rows that make as many blocks as keep every processor busy. */
+/* Groups of rows that make `wanted` units of work out of `works`, at most `most`. */
 static int64_t
-splits_for(const gpo_call *call, int64_t works, int64_t pieces)
+splits_for(int64_t wanted, int64_t works, int64_t pieces, int64_t most)
 {
-    int64_t splits = ceil_div(4 * gpo_processors(call), works);
-    splits = splits < MOST_SPLITS ? splits : MOST_SPLITS;
+    int64_t splits = ceil_div(wanted, works);
+    splits = splits < most ? splits : most;
     splits = splits < pieces ? splits : pieces;
     return splits > 1 ? splits : 1;
+}
+
+constexpr int64_t MOST_SPLITS = 64, MOST_SHORT_SPLITS = 512;
+constexpr int64_t BLOCKS_WANTED = 4;     /* of a processor */
+constexpr int64_t THREADS_WANTED = 1536; /* of a processor */
+constexpr int64_t SHARE_LIMIT = 1 << 30; /* packs of a share, which are unsigned */
+
+/* At most 8 lags: dy and x are read once. */
+template <typename T>
+static gpo_status
+lag_v5_short_filter(gpo_call *call, lag_view<T> *view, int64_t *splits)
+{
+    lag_view<T> &v = *view;
+    const bool even = packs_are_even(v.x, v.steps) && packs_are_even(v.g, v.steps) &&
+                      v.x.t == 1 && v.g.t == 1;
+    const int64_t processors = gpo_processors(call);
+    if (v.x.t != 1 && v.x.t != -1 && v.g.t != 1 && v.g.t != -1) {
+        const int64_t marches = ceil_div(v.steps, MARCH), all = v.batches * marches;
+        *splits =
+            splits_for(processors * THREADS_WANTED, v.channels, all, MOST_SHORT_SPLITS);
+        const int64_t share = ceil_div(all, *splits);
+        const gpo_status status = make_parts(call, &v, *splits);
+        const dim3 grid = grid_of(ceil_div(v.channels * *splits, SHORT_BLOCK));
+        return status ? status
+                      : GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, (lag_v5_short_march<T>),
+                                   v, marches, *splits, share);
+    }
+    const int64_t packs = even ? v.steps / pack<T>::SIZE : v.steps;
+    const int64_t all = v.batches * packs, least = ceil_div(all, SHARE_LIMIT);
+    *splits = splits_for(processors * BLOCKS_WANTED, v.channels,
+                         ceil_div(all, 4 * TILE_BLOCK), MOST_SHORT_SPLITS);
+    *splits = *splits < least ? least : *splits;
+    const int64_t share = ceil_div(all, *splits);
+    const gpo_status status = make_parts(call, &v, *splits);
+    const dim3 grid = grid_of(v.channels * *splits);
+    const unsigned packs_of_row = static_cast<unsigned>(packs);
+    if (status) {
+        return status;
+    }
+    return even
+               ? GPO_LAUNCH(call, grid, TILE_BLOCK, 0, (lag_v5_short<T, pack<T>::SIZE>),
+                            v, packs_of_row, *splits, share)
+               : GPO_LAUNCH(call, grid, TILE_BLOCK, 0, (lag_v5_short<T, 1>), v,
+                            packs_of_row, *splits, share);
 }
 
 template <typename T>
@@ -824,37 +922,19 @@ lag_v5(gpo_call *call, const lag_view<T> &view)
 {
     using tile = lag_tile<value_type<T>>;
     lag_view<T> v = view;
-    const bool even = packs_are_even(v.x, v.steps) && packs_are_even(v.g, v.steps) &&
-                      v.x.t == 1 && v.g.t == 1;
     int64_t splits = 1;
     gpo_status status;
-    if (v.lags <= SHORT && v.steps < 1 << 30) {
-        const int64_t packs = even ? v.steps / pack<T>::SIZE : v.steps;
-        const int64_t all = v.batches * packs;
-        splits = splits_for(call, v.channels, ceil_div(all, 4 * TILE_BLOCK));
-        const int64_t least =
-            ceil_div(all, 1 << 30); /* a share is counted by unsigned */
-        splits = splits < least ? least : splits;
-        const int64_t share = ceil_div(all, splits);
-        const dim3 grid = grid_of(v.channels * splits);
-        status = make_parts(call, &v, splits);
-        if (!status && even) {
-            status =
-                GPO_LAUNCH(call, grid, TILE_BLOCK, 0, (lag_v5_short<T, pack<T>::SIZE>),
-                           v, static_cast<unsigned>(packs), splits, share);
-        }
-        else if (!status) {
-            status = GPO_LAUNCH(call, grid, TILE_BLOCK, 0, (lag_v5_short<T, 1>), v,
-                                static_cast<unsigned>(packs), splits, share);
-        }
+    if (v.lags <= SHORT && v.steps < SHARE_LIMIT) {
+        status = lag_v5_short_filter(call, &v, &splits);
     }
     else {
         lag_split split;
         split.rows = v.batches * ceil_div(v.steps, LAG_SEGMENT);
         split.groups = ceil_div(split.rows, WARP);
         split.tiles = ceil_div(v.lags, tile::LAGS);
-        split.even = even;
-        splits = splits_for(call, v.channels * split.tiles, split.groups);
+        split.even = packs_are_even(v.x, v.steps) && packs_are_even(v.g, v.steps);
+        splits = splits_for(gpo_processors(call) * BLOCKS_WANTED,
+                            v.channels * split.tiles, split.groups, MOST_SPLITS);
         split.splits = splits;
         status = make_parts(call, &v, splits);
         if (!status) {

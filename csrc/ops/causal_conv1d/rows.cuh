@@ -499,14 +499,14 @@ run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate)
     row_view<const T> g = v.dy;
     if (p.silu && p.batches > 0) {
         void *memory = nullptr;
-        const int64_t row = p.steps, batch = p.channels * row;
-        status = gpo_scratch(call, p.batches * batch * sizeof(T), &memory);
+        const int64_t elements = p.batches * p.channels * p.steps;
+        status = gpo_scratch(call, elements * sizeof(T), &memory);
         if (status) {
             return status;
         }
-        v.out = {static_cast<T *>(memory), batch, row, 1};
+        v.out.p = static_cast<T *>(memory); /* g lies as dx does, without gaps */
         v.finish = FINISH_SLOPE;
-        g = {v.out.p, batch, row, 1};
+        g = {v.out.p, dx.b, dx.c, dx.t};
         status = convolve(call, v);
     }
     if (!status && p.batches > 0) {
