@@ -29,7 +29,8 @@ Size = tuple[int, int, int, int]
 Bits = tuple[tuple[str, Any], ...]
 
 # (B, C, T, K): around a tap, 4 and 8 steps of a thread, 16 of a tile, 8 batches of a
-# group, filters shorter than, as long as and longer than the row.
+# group, filters shorter than, as long as and longer than the row; enough rows for several
+# groups of them.
 SMALL: tuple[Size, ...] = (
     (1, 1, 1, 1),
     (2, 3, 5, 3),
@@ -51,6 +52,8 @@ SMALL: tuple[Size, ...] = (
     (1, 1, 40, 300),
     (4, 2, 9, 8),
     (1, 1, 66, 65),
+    (40, 1, 12, 10),
+    (1, 1, 1027, 4),
 )
 
 FULL: tuple[Size, ...] = (
@@ -269,7 +272,7 @@ def expect(backward: bool, s: Sample) -> Expected | Several:
 
 def floats(backward: bool) -> Iterator[Sample]:
     for dtype in FLOATS:
-        for size in ((2, 2, 37, 37), (9, 1, 20, 7), (3, 1, 130, 60)):
+        for size in ((2, 2, 37, 37), (9, 1, 20, 7), (3, 1, 130, 60), (40, 1, 12, 10)):
             yield sample(backward, size, dtype)
         yield sample(backward, (2, 1, 33, 40), dtype, bias=True, options=TURNS[3][1])
         yield sample(backward, (5, 1, 600, 600), dtype)
