@@ -244,7 +244,7 @@ def expect_backward(arrays: list[Any], options: dict[str, Any]) -> Several:
         dw = lag_sums(g, w.x, taps)
         size = lag_sums(np.abs(g) + off, np.abs(w.x), taps)
         terms = batches * np.maximum(steps - np.arange(taps)[turn], 0)
-        error = roundings(terms, 40) * w.u * size + lag_sums(off, np.abs(w.x), taps)
+        error = roundings(terms, 40 + batches) * w.u * size + lag_sums(off, np.abs(w.x), taps)
         error = error + smallest(w.inner) * (batches * steps + 2)
         parts.append(expected(w.dtype, dw, w.narrow(error, dw), w.acc))
 

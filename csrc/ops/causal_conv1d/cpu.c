@@ -44,8 +44,21 @@ typedef struct loops {
 #define store_BF16(x) bf16_of_float(x)
 #define store_F32(x) (x)
 #define store_F64(x) (x)
-#define exp_float(x) expf(x)
-#define exp_double(x) exp(x)
+
+/* 1 / (1 + exp(-v)), from an exponential that does not overflow. */
+static inline float
+sigmoid_float(float v)
+{
+    const float e = expf(v < 0 ? v : -v);
+    return (v < 0 ? e : 1) / (1 + e);
+}
+
+static inline double
+sigmoid_double(double v)
+{
+    const double e = exp(v < 0 ? v : -v);
+    return (v < 0 ? e : 1) / (1 + e);
+}
 
 /* F(dtype, the type it is computed in) */
 #define ELEMENTS(F) \
@@ -227,7 +240,7 @@ pack_reversed(void *context, int64_t i)
             V *g = (V *)row_of(&j->reversed, b, c) + (p->steps - 1 - t);          \
             for (int64_t i = 0; i < n; i++) {                                     \
                 const V v = sum[i] + add;                                         \
-                const V share = 1 / (1 + exp_##V(-v));                            \
+                const V share = sigmoid_##V(v);                                   \
                 const V slope = share * (1 + v * (1 - share));                    \
                 g[-i] = load_##dtype(                                             \
                     store_##dtype(load_##dtype(dy[i * p->dy.t]) * slope));        \
@@ -237,7 +250,7 @@ pack_reversed(void *context, int64_t i)
         if (j->silu) {                                                            \
             for (int64_t i = 0; i < n; i++) {                                     \
                 const V v = sum[i] + add;                                         \
-                out[i * turn * j->to.t] = store_##dtype(v / (1 + exp_##V(-v)));   \
+                out[i * turn * j->to.t] = store_##dtype(v * sigmoid_##V(v));      \
             }                                                                     \
             return;                                                               \
         }                                                                         \

@@ -322,12 +322,16 @@ static const char backward_doc[] =
     "-----\n"
     "g is kept in the dtype of x.  dw and dbias are added up in float32 for the 16-bit "
     "dtypes,\n"
-    "without atomics, in an order that depends on the shape alone.\n"
+    "without atomics, in an order that depends on the shape and the device alone.\n"
     "\n"
-    "Accuracy: dx as causal_conv1d; dw is a sum of n = B (T - s) terms in blocks of at "
+    "Accuracy: dx as causal_conv1d.  dw is a sum of n = B (T - s) terms, in blocks of "
+    "at "
     "most\n"
-    "256: it errs by at most (min(n, 256) + n / 64 + 40) u times the sum of the terms' "
-    "sizes.\n" COMMON_NOTES;
+    "256 of one batch: it errs by at most (min(n, 256) + n / 64 + B + 40) u times the "
+    "sum "
+    "of\n"
+    "the terms' sizes; with an activation g itself errs, as its dtype "
+    "does.\n" COMMON_NOTES;
 
 /* ---- descriptors ---- */
 

@@ -103,7 +103,7 @@ struct conv_view {
     __device__ __forceinline__ T finished(V v, int64_t b, int64_t c, int64_t t) const
     {
         if (finish != FINISH_NONE) {
-            const V share = 1 / (1 + exp_of(-v));
+            const V e = exp_of(v < 0 ? v : -v), share = (v < 0 ? e : V(1)) / (1 + e);
             if (finish == FINISH_SILU) {
                 v = v * share;
             }
