@@ -465,11 +465,16 @@ def test_short_filters_in_every_layout(backend: str, variant: str, dtype: str) -
 
 
 def test_the_choice_says_why() -> None:
-    x = np.ones((2, 2, 40), np.float32)
-    for taps, word in ((4, "reads x once"), (40, "128 products")):
-        plan = _core.plan("causal_conv1d", x, np.ones((2, taps), np.float32), backend="sim")
-        assert plan["variant"] == "v5"
-        assert word in plan["why"]
+    for batches, taps, rung, word in (
+        (2, 4, "v5", "reads x once"),
+        (9, 40, "v5", "128 products"),
+        (2, 40, "v2", "fewer than 8 rows"),
+    ):
+        x, w = np.ones((batches, 2, 40), np.float32), np.ones((2, taps), np.float32)
+        for op, arrays in (("causal_conv1d", (x, w)), ("causal_conv1d_backward", (x, x, w))):
+            plan = _core.plan(op, *arrays, backend="sim")
+            assert plan["variant"] == rung
+            assert word in plan["why"]
 
 
 # ---- large strides ----

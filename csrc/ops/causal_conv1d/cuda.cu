@@ -1010,27 +1010,38 @@ static const gpo_variant backward_variants[] = {
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
-static void
-explain(const gpo_call *call, char why[GPO_MESSAGE])
+/* The rung for a call, and why; by count of products and loads, not yet by times. */
+static int
+rung_for(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    const int64_t taps = call->in[call->op->member + 1].shape[1];
-    snprintf(why, GPO_MESSAGE, "%s",
-             taps <= SHORT ? "a filter of at most 8 taps: v5 reads x once"
-                           : "v5 has 128 products for 4 loads of 16 bytes");
+    constexpr int64_t FEW_ROWS = 8;
+    conv_plan p;
+    conv_make_plan(call, &p);
+    if (p.lags <= SHORT) {
+        snprintf(why, GPO_MESSAGE, "a filter of at most %d taps: v5 reads x once",
+                 SHORT);
+        return 5;
+    }
+    if (p.batches * ceil_div(p.steps, SEGMENT) < FEW_ROWS) {
+        snprintf(why, GPO_MESSAGE,
+                 "fewer than %d rows of %d steps: v5 would leave most lanes idle",
+                 static_cast<int>(FEW_ROWS), SEGMENT);
+        return 2;
+    }
+    snprintf(why, GPO_MESSAGE, "v5 has 128 products for 4 loads of 16 bytes");
+    return 5;
 }
 
 static const gpo_variant *
 choose_forward(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    explain(call, why);
-    return &forward_variants[5];
+    return &forward_variants[rung_for(call, why)];
 }
 
 static const gpo_variant *
 choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    explain(call, why);
-    return &backward_variants[5];
+    return &backward_variants[rung_for(call, why)];
 }
 
 extern "C" const gpo_table causal_conv1d_cuda = {forward_variants, choose_forward};
