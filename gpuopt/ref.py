@@ -15,6 +15,8 @@ __all__ = [
     "abs",
     "add",
     "cast",
+    "causal_conv1d",
+    "causal_conv1d_backward",
     "clip",
     "convolve",
     "divide",
@@ -235,6 +237,94 @@ def mean_matvec(
         out[...] = result
         return out
     return result
+
+
+def _causal_sum(x: Any, w: Any) -> Any:
+    """Add w[c, K-1-s] x[b, c, t-s] over the lags s, for arrays of shape (B, C, T)."""
+    total = np.zeros_like(x)
+    for s in range(min(w.shape[1], x.shape[2])):
+        total[:, :, s:] += w[:, w.shape[1] - 1 - s, None] * x[:, :, : x.shape[2] - s]
+    return total
+
+
+def _causal_arrays(
+    x: Any, w: Any, bias: Any, eps: float, activation: str | None, layout: str, precision: str
+) -> tuple[Any, Any, Any]:
+    """x as (B, C, T), w, and eps + bias as (C, 1), in the wide type."""
+    x, w = np.asarray(x), np.asarray(w)
+    if activation not in (None, "silu"):
+        raise ValueError(f"activation must be None or 'silu', not {activation!r}")
+    if layout not in ("BCT", "BTC"):
+        raise ValueError(f"layout must be 'BCT' or 'BTC', not {layout!r}")
+    if precision not in ("fp32", "fast", "half"):
+        raise ValueError(f"precision must be 'fp32', 'fast' or 'half', not {precision!r}")
+    if x.dtype != w.dtype or (bias is not None and np.asarray(bias).dtype != x.dtype):
+        raise TypeError("x, w and bias must be of one dtype")
+    if layout == "BTC":
+        x = x.swapaxes(1, 2)
+    if w.shape[0] != x.shape[1]:
+        raise ValueError(f"w has {w.shape[0]} channels, x has {x.shape[1]}")
+    acc = wide(x.dtype)
+    add = np.full((x.shape[1], 1), eps, acc)
+    if bias is not None:
+        add = add + np.asarray(bias).astype(acc)[:, None]
+    return x.astype(acc), w.astype(acc), add
+
+
+def causal_conv1d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    eps: float = 0.0,
+    activation: str | None = None,
+    layout: str = "BCT",
+    precision: str = "fp32",
+    out: np.ndarray[Any, Any] | None = None,
+) -> Any:
+    """Convolve each channel with its filter, back in time; as `gpuopt.causal_conv1d`.
+
+    `eps + bias[c] + sum(w[c, K-1-s] * x[b, c, t-s] for s in range(min(t + 1, K)))`.
+    """
+    dtype = np.asarray(x).dtype.newbyteorder("=")
+    with np.errstate(all="ignore"):
+        x, w, add = _causal_arrays(x, w, bias, eps, activation, layout, precision)
+        result = _causal_sum(x, w) + add
+        if activation:
+            result = result / (1 + np.exp(-result))
+        if layout == "BTC":
+            result = result.swapaxes(1, 2)
+        return _into(np.ascontiguousarray(result.astype(dtype)), out)
+
+
+def causal_conv1d_backward(
+    dy: Any,
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    eps: float = 0.0,
+    activation: str | None = None,
+    layout: str = "BCT",
+    precision: str = "fp32",
+) -> tuple[Any, ...]:
+    """Gradients of x, w and the bias, if there is one; `gpuopt.causal_conv1d_backward`."""
+    dtype = np.asarray(x).dtype.newbyteorder("=")
+    steps = slice(None, None, -1)
+    with np.errstate(all="ignore"):
+        x, w, add = _causal_arrays(x, w, bias, eps, activation, layout, precision)
+        g = np.asarray(dy).astype(wide(dtype))
+        g = g.swapaxes(1, 2) if layout == "BTC" else g
+        if activation:
+            v = _causal_sum(x, w) + add
+            share = 1 / (1 + np.exp(-v))
+            g = g * (share * (1 + v * (1 - share)))
+        dx = _causal_sum(g[:, :, steps], w)[:, :, steps]
+        dw = np.zeros_like(w)
+        for s in range(min(w.shape[1], x.shape[2])):
+            products = g[:, :, s:] * x[:, :, : x.shape[2] - s]
+            dw[:, w.shape[1] - 1 - s] = products.sum((0, 2))
+        dx = dx.swapaxes(1, 2) if layout == "BTC" else dx
+        results = (dx, dw) if bias is None else (dx, dw, g.sum((0, 2)))
+        return tuple(np.ascontiguousarray(r.astype(dtype)) for r in results)
 
 
 def scatter_add(

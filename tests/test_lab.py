@@ -269,6 +269,11 @@ def test_every_target_of_an_operator_can_be_built(monkeypatch):
         assert problem.check(right) == ""
 
 
+def exchanged(result, k, array):
+    """The result with its k-th array replaced; `array` itself if it has but one."""
+    return (*result[:k], array, *result[k + 1 :]) if isinstance(result, tuple) else array
+
+
 @pytest.mark.parametrize("op", workloads.rooms())
 def test_the_judge_catches_wrong_results(op):
     """Every small problem's judge takes the reference and refuses a changed one."""
@@ -277,16 +282,20 @@ def test_the_judge_catches_wrong_results(op):
         function = getattr(ref, problem.function or problem.op)
         right = function(*problem.args, **problem.options)
         assert problem.check(right) == "", problem.name
-        got = np.array(right)
-        if got.size == 0 or problem.options.get("op") in ("any", "all", "argmin", "argmax"):
+        if problem.options.get("op") in ("any", "all", "argmin", "argmax"):
             continue
-        assert problem.check(got.reshape(got.shape + (1,))) != ""
-        changed = got.astype(complex if got.dtype.kind == "c" else float)
-        changed.flat[0] = changed.flat[0] * 1.5 + 1
-        assert problem.check(changed) != "", problem.name
-        changed.flat[0] = np.nan
-        assert problem.check(changed) != "", problem.name
-        caught += 1
+        for k, part in enumerate(right if isinstance(right, tuple) else (right,)):
+            got = np.array(part)
+            if got.size == 0:
+                continue
+            wrong = exchanged(right, k, got.reshape(got.shape + (1,)))
+            assert problem.check(wrong) != ""
+            changed = got.astype(complex if got.dtype.kind == "c" else float)
+            changed.flat[0] = changed.flat[0] * 1.5 + 1
+            assert problem.check(exchanged(right, k, changed)) != "", problem.name
+            changed.flat[0] = np.nan
+            assert problem.check(exchanged(right, k, changed)) != "", problem.name
+            caught += 1
     assert caught > 50
 
 

@@ -145,6 +145,46 @@ def convolve(a: Any, v: Any, mode: str) -> Callable[[], Any]:
     """Call cupy.convolve, which picks its method itself."""
     function = library().convolve
     return lambda: function(a, v, mode)
+def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
+    """Multiply spectra of twice the length; add up a few shifted products of a short filter."""
+    fft = library().fft
+    steps, taps = x.shape[2], w.shape[1]
+
+    def by_fft() -> Any:
+        n = steps + min(steps, taps)
+        product = fft.rfft(x, n) * fft.rfft(w[:, ::-1][:, :steps], n)
+        return fft.irfft(product, n)[:, :, :steps].astype(x.dtype)
+
+    def by_shifts() -> Any:
+        total = x * w[:, -1:]
+        for s in range(1, min(taps, steps)):
+            total[:, :, s:] += x[:, :, :-s] * w[:, taps - 1 - s, None]
+        return total
+
+    return by_shifts if taps <= 16 else by_fft
+
+
+def causal_conv1d_backward(
+    dy: Any, x: Any, w: Any, precision: str = "fp32"
+) -> Callable[[], Any]:
+    """Multiply spectra, those of x and the filters conjugated."""
+    cupy = library()
+    fft = cupy.fft
+    steps, taps = x.shape[2], w.shape[1]
+    lags = min(steps, taps)
+
+    def call() -> Any:
+        n = steps + lags
+        g = fft.rfft(dy, n)
+        dx = fft.irfft(g * fft.rfft(w[:, ::-1][:, :steps], n).conj(), n)[:, :, :steps]
+        product = (g * fft.rfft(x, n).conj()).sum(0)
+        dw = cupy.zeros_like(w)
+        dw[:, taps - lags :] = fft.irfft(product, n)[:, :lags][:, ::-1]
+        return dx.astype(x.dtype), dw
+
+    return call
+
+
 
 
 CALLS: dict[str, Callable[..., Any]] = {
@@ -159,6 +199,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "upsample_nearest": upsample_nearest,
     "upsample_nearest_backward": upsample_nearest_backward,
     "convolve": convolve,
+    "causal_conv1d": causal_conv1d,
+    "causal_conv1d_backward": causal_conv1d_backward,
 }
 
 
@@ -173,5 +215,5 @@ def call(
 
 
 def host(result: Any) -> Any:
-    """Return the result as a NumPy array."""
-    return result.get()
+    """Return the result as a NumPy array, or a tuple of them."""
+    return tuple(map(host, result)) if isinstance(result, tuple) else result.get()

@@ -136,6 +136,43 @@ def upsample_nearest_backward(
 def convolve(a: Any, v: Any, mode: Any) -> Callable[[], Any]:
     """Call np.convolve."""
     return lambda: np.convolve(a, v, mode)
+def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
+    """Multiply spectra of twice the length; add up a few shifted products of a short filter."""
+    steps, taps = x.shape[2], w.shape[1]
+
+    def by_fft() -> Any:
+        n = steps + min(steps, taps)
+        product = np.fft.rfft(x, n) * np.fft.rfft(w[:, ::-1][:, :steps], n)
+        return np.fft.irfft(product, n)[:, :, :steps].astype(x.dtype)
+
+    def by_shifts() -> Any:
+        total = x * w[:, -1:]
+        for s in range(1, min(taps, steps)):
+            total[:, :, s:] += x[:, :, :-s] * w[:, taps - 1 - s, None]
+        return total
+
+    return by_shifts if taps <= 16 else by_fft
+
+
+def causal_conv1d_backward(
+    dy: Any, x: Any, w: Any, precision: str = "fp32"
+) -> Callable[[], Any]:
+    """Multiply spectra, those of x and the filters conjugated."""
+    steps, taps = x.shape[2], w.shape[1]
+    lags = min(steps, taps)
+
+    def call() -> Any:
+        n = steps + lags
+        g = np.fft.rfft(dy, n)
+        dx = np.fft.irfft(g * np.fft.rfft(w[:, ::-1][:, :steps], n).conj(), n)[:, :, :steps]
+        product = (g * np.fft.rfft(x, n).conj()).sum(0)
+        dw = np.zeros_like(w)
+        dw[:, taps - lags :] = np.fft.irfft(product, n)[:, :lags][:, ::-1]
+        return dx.astype(x.dtype), dw
+
+    return call
+
+
 
 
 CALLS: dict[str, Callable[..., Any]] = {
@@ -150,6 +187,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "upsample_nearest": upsample_nearest,
     "upsample_nearest_backward": upsample_nearest_backward,
     "convolve": convolve,
+    "causal_conv1d": causal_conv1d,
+    "causal_conv1d_backward": causal_conv1d_backward,
 }
 
 

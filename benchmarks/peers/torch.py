@@ -150,6 +150,25 @@ def convolve(a: Any, v: Any, mode: str) -> Callable[[], Any] | None:
             ).reshape(-1)
 
     return direct
+def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
+    """Call conv1d with a group for each channel on the padded rows."""
+    functional = importlib.import_module("torch.nn.functional")
+    filters, taps = w.unsqueeze(1), w.shape[1]
+    return lambda: functional.conv1d(
+        functional.pad(x, (taps - 1, 0)), filters, groups=w.shape[0]
+    )
+
+
+def causal_conv1d_backward(
+    dy: Any, x: Any, w: Any, precision: str = "fp32"
+) -> Callable[[], Any]:
+    """Differentiate conv1d; the forward pass is not in the time."""
+    torch = library()
+    inputs = tuple(a.detach().clone().requires_grad_() for a in (x, w))
+    result = causal_conv1d(*inputs)()
+    return lambda: torch.autograd.grad(result, inputs, dy, retain_graph=True)
+
+
 
 
 CALLS: dict[str, Callable[..., Any]] = {
@@ -164,6 +183,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "upsample_nearest": upsample_nearest,
     "upsample_nearest_backward": upsample_nearest_backward,
     "convolve": convolve,
+    "causal_conv1d": causal_conv1d,
+    "causal_conv1d_backward": causal_conv1d_backward,
 }
 
 
@@ -184,7 +205,9 @@ def call(
 
 
 def host(result: Any) -> Any:
-    """Return the result as a NumPy array; bfloat16 widens to float32."""
+    """Return the result as a NumPy array, or a tuple of them; bfloat16 widens to float32."""
+    if isinstance(result, tuple):
+        return tuple(map(host, result))
     if result.dtype == library().bfloat16:
         result = result.float()
     return result.cpu().numpy()

@@ -1,0 +1,729 @@
+/*
+ * cpu.c  causal_conv1d and its backward on the CPU.  Order: elements, the three
+ * instruction sets, the job, packing, elements of a result, convolution of rows, gradients
+ * of the filters, the variants, scalar, choose.  Inner loops stand in cpu.inc.
+ *
+ * Everything is one operation, rows times filters: dx is the convolution of the reversed
+ * gradient, read backwards, and a filter's gradient that of x with the reversed gradient,
+ * of which the last elements are wanted.
+ */
+#include "../../backend/backend.h"
+#include "../../core/elements.h"
+#include "causal_conv1d.h"
+
+#include <string.h>
+
+enum {
+    BLOCK = 256,     /* steps whose sum is not yet part of a total */
+    PAD = 64,        /* zeros around a filter: a tile has no more elements */
+    MOST_TILE = 64,  /* elements of a row of a tile */
+    ROWS = 4,        /* rows that share what is read of a filter */
+    SHORT_LAGS = 32, /* up to here a filter runs along the row as a whole */
+    LANES = 32,      /* partial sums of a dot product */
+    RANGE = 1024,    /* steps of a task */
+};
+
+typedef struct loops {
+    int64_t tile; /* elements of a row of a tile */
+    void (*tile1)(const void *const *rows, const void *filter, int64_t t0,
+                  int64_t begin, int64_t end, int64_t lags, void *total);
+    void (*tile4)(const void *const *rows, const void *filter, int64_t t0,
+                  int64_t begin, int64_t end, int64_t lags, void *total);
+    void (*few)(const void *row, const void *filter, int64_t t0, int64_t n,
+                int64_t lags, void *to);
+    void (*dot)(const void *a, const void *b, int64_t n, void *total);
+} loops;
+
+/* ---- elements ---- */
+
+#define load_F16(x) float_of_f16(x)
+#define load_BF16(x) float_of_bf16(x)
+#define load_F32(x) (x)
+#define load_F64(x) (x)
+#define store_F16(x) f16_of_float(x)
+#define store_BF16(x) bf16_of_float(x)
+#define store_F32(x) (x)
+#define store_F64(x) (x)
+
+/* 1 / (1 + exp(-v)), from an exponential that does not overflow. */
+static inline float
+sigmoid_float(float v)
+{
+    const float e = expf(v < 0 ? v : -v);
+    return (v < 0 ? e : 1) / (1 + e);
+}
+
+static inline double
+sigmoid_double(double v)
+{
+    const double e = exp(v < 0 ? v : -v);
+    return (v < 0 ? e : 1) / (1 + e);
+}
+
+/* F(dtype, the type it is computed in) */
+#define ELEMENTS(F) \
+    F(F16, float)   \
+    F(BF16, float)  \
+    F(F32, float)   \
+    F(F64, double)
+
+/* ---- the three instruction sets ---- */
+
+#define ISA(name) name##_base
+#define VECTOR_BYTES 16
+#define VECTORS 2
+#include "cpu.inc"
+
+#if defined(__x86_64__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+#define ISA(name) name##_v3
+#define VECTOR_BYTES 32
+#define VECTORS 2
+#include "cpu.inc"
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#define ISA(name) name##_v4
+#define VECTOR_BYTES 64
+#define VECTORS 4
+#include "cpu.inc"
+#pragma GCC pop_options
+#else
+#define table_v3 table_base
+#define table_v4 table_base
+#endif
+
+/* ---- the job: what every part of one call reads ---- */
+
+/* Rows of values, side by side along T. */
+typedef struct value_rows {
+    char *data;
+    int64_t b, c; /* strides in bytes */
+} value_rows;
+
+typedef struct job {
+    conv_plan plan;
+    const loops *loops;
+    gpo_dtype dtype;
+    bool parallel;
+    int64_t bytes, value_bytes; /* of an element, of a value that is computed with */
+    char *filters; /* of channel c, the value of lag s: c * pitch + PAD + s */
+    int64_t filter_pitch;
+    value_rows x;        /* forward */
+    value_rows reversed; /* the gradient, last step first, PAD zeros around a row */
+    value_rows x_back;   /* x, last step first; only for short filters */
+
+    /* What a convolution in hand reads and where its elements go. */
+    const value_rows *from;
+    conv_rows to;
+    bool backwards, with_bias, gradient;
+    bool silu;
+} job;
+
+static int64_t
+ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static void
+each(const job *j, int64_t count, void (*body)(void *context, int64_t i), void *context)
+{
+    if (j->parallel) {
+        gpo_cpu_parallel(count, body, context);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        body(context, i);
+    }
+}
+
+static char *
+row_of(const value_rows *rows, int64_t b, int64_t c)
+{
+    return rows->data + b * rows->b + c * rows->c;
+}
+
+/* ---- packing ---- */
+
+#define GATHER(dtype, V)                                                        \
+    case GPO_##dtype:                                                           \
+        for (int64_t i = 0; i < n; i++) {                                       \
+            ((V *)to)[i] = load_##dtype(((const T_##dtype *)from)[i * stride]); \
+        }                                                                       \
+        return;
+
+/* n elements, `stride` apart, as values side by side. */
+static void
+gather(const job *j, void *to, const void *from, int64_t n, int64_t stride)
+{
+    switch (j->dtype) {
+        ELEMENTS(GATHER)
+        default:
+            return;
+    }
+}
+
+static const char *
+element(const job *j, const conv_rows *rows, int64_t b, int64_t c, int64_t t)
+{
+    return (const char *)rows->data +
+           (b * rows->b + c * rows->c + t * rows->t) * j->bytes;
+}
+
+/* Task i: the filter of channel i, by lag. */
+static void
+pack_filter(void *context, int64_t i)
+{
+    const job *j = context;
+    const conv_plan *p = &j->plan;
+    char *to = j->filters + i * j->filter_pitch * j->value_bytes;
+    const char *last =
+        (const char *)p->w + (i * p->w_c + (p->taps - 1) * p->w_k) * j->bytes;
+    memset(to, 0, (size_t)(j->filter_pitch * j->value_bytes));
+    gather(j, to + PAD * j->value_bytes, last, p->lags, -p->w_k);
+}
+
+/* Task i: row i of x. */
+static void
+pack_x(void *context, int64_t i)
+{
+    const job *j = context;
+    const conv_plan *p = &j->plan;
+    const int64_t b = i / p->channels, c = i % p->channels;
+    gather(j, row_of(&j->x, b, c), element(j, &p->x, b, c, 0), p->steps, p->x.t);
+}
+
+static void
+pack_x_back(void *context, int64_t i)
+{
+    const job *j = context;
+    const conv_plan *p = &j->plan;
+    const int64_t b = i / p->channels, c = i % p->channels;
+    gather(j, row_of(&j->x_back, b, c), element(j, &p->x, b, c, p->steps - 1), p->steps,
+           -p->x.t);
+}
+
+/* Task i: row i of dy, last step first. */
+static void
+pack_reversed(void *context, int64_t i)
+{
+    const job *j = context;
+    const conv_plan *p = &j->plan;
+    const int64_t b = i / p->channels, c = i % p->channels;
+    gather(j, row_of(&j->reversed, b, c), element(j, &p->dy, b, c, p->steps - 1),
+           p->steps, -p->dy.t);
+}
+
+/* ---- elements of a result ---- */
+
+/* n elements of row (b, c) from step t on, out of the sums of their terms. */
+#define DEFINE_FINISH(dtype, V)                                                   \
+    static void finish_##dtype(const job *j, int64_t b, int64_t c, int64_t t,     \
+                               int64_t n, const V *sum)                           \
+    {                                                                             \
+        const conv_plan *p = &j->plan;                                            \
+        V add = 0;                                                                \
+        if (j->with_bias) {                                                       \
+            add = (V)p->eps;                                                      \
+            if (p->bias) {                                                        \
+                add += load_##dtype(((const T_##dtype *)p->bias)[c * p->bias_c]); \
+            }                                                                     \
+        }                                                                         \
+        const int64_t turn = j->backwards ? -1 : 1;                               \
+        const int64_t first = j->backwards ? p->steps - 1 - t : t;                \
+        T_##dtype *out = (T_##dtype *)element(j, &j->to, b, c, first);            \
+        if (j->gradient) { /* of SiLU, times dy, into the reversed rows */        \
+            const T_##dtype *dy = (const T_##dtype *)element(j, &p->dy, b, c, t); \
+            V *g = (V *)row_of(&j->reversed, b, c) + (p->steps - 1 - t);          \
+            for (int64_t i = 0; i < n; i++) {                                     \
+                const V v = sum[i] + add;                                         \
+                const V share = sigmoid_##V(v);                                   \
+                const V slope = share * (1 + v * (1 - share));                    \
+                g[-i] = load_##dtype(                                             \
+                    store_##dtype(load_##dtype(dy[i * p->dy.t]) * slope));        \
+            }                                                                     \
+            return;                                                               \
+        }                                                                         \
+        if (j->silu) {                                                            \
+            for (int64_t i = 0; i < n; i++) {                                     \
+                const V v = sum[i] + add;                                         \
+                out[i * turn * j->to.t] = store_##dtype(v * sigmoid_##V(v));      \
+            }                                                                     \
+            return;                                                               \
+        }                                                                         \
+        if (turn * j->to.t == 1) {                                                \
+            for (int64_t i = 0; i < n; i++) {                                     \
+                out[i] = store_##dtype(sum[i] + add);                             \
+            }                                                                     \
+            return;                                                               \
+        }                                                                         \
+        for (int64_t i = 0; i < n; i++) {                                         \
+            out[i * turn * j->to.t] = store_##dtype(sum[i] + add);                \
+        }                                                                         \
+    }
+
+ELEMENTS(DEFINE_FINISH)
+
+#define FINISH(dtype, V)                    \
+    case GPO_##dtype:                       \
+        finish_##dtype(j, b, c, t, n, sum); \
+        return;
+
+static void
+finish(const job *j, int64_t b, int64_t c, int64_t t, int64_t n, const void *sum)
+{
+    switch (j->dtype) {
+        ELEMENTS(FINISH)
+        default:
+            return;
+    }
+}
+
+/* ---- convolution of rows ---- */
+
+#define DEFINE_HEAD(V)                                                             \
+    static void head_##V(const void *row, const void *filter, int64_t n, void *to) \
+    {                                                                              \
+        for (int64_t t = 0; t < n; t++) {                                          \
+            V sum = 0;                                                             \
+            for (int64_t s = 0; s <= t; s++) {                                     \
+                sum += ((const V *)row)[t - s] * ((const V *)filter)[s];           \
+            }                                                                      \
+            ((V *)to)[t] = sum;                                                    \
+        }                                                                          \
+    }
+
+DEFINE_HEAD(float)
+DEFINE_HEAD(double)
+
+/* Steps [begin, end) of row (b, c), for a filter of few lags. */
+static void
+short_row(const job *j, int64_t b, int64_t c, int64_t begin, int64_t end)
+{
+    const int64_t lags = j->plan.lags;
+    const char *row = row_of(j->from, b, c);
+    const char *filter = j->filters + (c * j->filter_pitch + PAD) * j->value_bytes;
+    _Alignas(64) char sum[RANGE * sizeof(double)];
+    const int64_t early = begin == 0 ? lags - 1 : 0; /* steps with fewer terms */
+    if (early > 0) {
+        if (j->dtype == GPO_F64) {
+            head_double(row, filter, early, sum);
+        }
+        else {
+            head_float(row, filter, early, sum);
+        }
+    }
+    const int64_t first = begin + early;
+    if (first < end) {
+        j->loops->few(row, filter, first, end - first, lags,
+                      sum + early * j->value_bytes);
+    }
+    finish(j, b, c, begin, end - begin, sum);
+}
+
+/* Task i: a range of steps of some rows of a channel. */
+static void
+convolve_rows(void *context, int64_t i)
+{
+    const job *j = context;
+    const conv_plan *p = &j->plan;
+    const int64_t ranges = ceil_div(p->steps, RANGE),
+                  groups = ceil_div(p->batches, ROWS);
+    const int64_t begin = i % ranges * RANGE;
+    const int64_t b = i / ranges % groups * ROWS, c = i / ranges / groups;
+    const int64_t end = p->steps - begin < RANGE ? p->steps : begin + RANGE;
+    const int64_t count = p->batches - b < ROWS ? p->batches - b : ROWS;
+    if (p->lags <= SHORT_LAGS) {
+        for (int64_t r = 0; r < count; r++) {
+            short_row(j, b + r, c, begin, end);
+        }
+        return;
+    }
+    const char *filter = j->filters + (c * j->filter_pitch + PAD) * j->value_bytes;
+    const void *rows[ROWS];
+    for (int64_t r = 0; r < ROWS; r++) { /* past the end: the last */
+        rows[r] = row_of(j->from, b + (r < count ? r : count - 1), c);
+    }
+    const int64_t tile = j->loops->tile;
+    _Alignas(64) char total[ROWS * MOST_TILE * sizeof(double)];
+    for (int64_t t = begin; t < end; t += tile) {
+        const int64_t n = end - t < tile ? end - t : tile;
+        const int64_t early = t - p->lags + 1;
+        memset(total, 0, sizeof total);
+        if (count == 1) {
+            j->loops->tile1(rows, filter, t, early > 0 ? early : 0, t + n, p->lags,
+                            total);
+        }
+        else {
+            j->loops->tile4(rows, filter, t, early > 0 ? early : 0, t + n, p->lags,
+                            total);
+        }
+        for (int64_t r = 0; r < count; r++) {
+            finish(j, b + r, c, t, n, total + r * tile * j->value_bytes);
+        }
+    }
+}
+
+static void
+convolve(job *j, const value_rows *from, conv_rows to)
+{
+    const conv_plan *p = &j->plan;
+    j->from = from;
+    j->to = to;
+    each(j, p->channels * ceil_div(p->batches, ROWS) * ceil_div(p->steps, RANGE),
+         convolve_rows, j);
+}
+
+/* ---- gradients of the filters ---- */
+
+#define PUT(dtype, V)                                                        \
+    case GPO_##dtype:                                                        \
+        ((T_##dtype *)to)[i] = store_##dtype(value ? *(const V *)value : 0); \
+        return;
+
+/* to[i] = value, or 0 where there is none. */
+static void
+put(const job *j, void *to, int64_t i, const void *value)
+{
+    switch (j->dtype) {
+        ELEMENTS(PUT)
+        default:
+            return;
+    }
+}
+
+/* Task i: some lags of a channel, in the order of the last element of x they meet. */
+static void
+filter_gradient(void *context, int64_t i)
+{
+    const job *j = context;
+    const conv_plan *p = &j->plan;
+    const int64_t tile = j->loops->tile, tiles = ceil_div(p->lags, tile);
+    const int64_t c = i / tiles, first = p->steps - p->lags + i % tiles * tile;
+    const int64_t n = p->steps - first < tile ? p->steps - first : tile;
+    _Alignas(64) char total[MOST_TILE * sizeof(double)];
+    memset(total, 0, sizeof total);
+    for (int64_t b = 0; b < p->batches; b++) {
+        const void *row = row_of(&j->x, b, c);
+        j->loops->tile1(&row, row_of(&j->reversed, b, c), first, 0, first + n, p->steps,
+                        total);
+    }
+    for (int64_t k = 0; k < n; k++) { /* element `first + k` is lag T - 1 - first - k */
+        put(j, p->dw, c * p->taps + p->taps - p->steps + first + k,
+            total + k * j->value_bytes);
+    }
+}
+
+/* Task i: channel i of a short filter, a dot product per lag and row. */
+static void
+short_filter_gradient(void *context, int64_t i)
+{
+    const job *j = context;
+    const conv_plan *p = &j->plan;
+    for (int64_t s = 0; s < p->lags; s++) {
+        double total = 0; /* all bytes 0: a float 0, too */
+        for (int64_t b = 0; b < p->batches; b++) {
+            j->loops->dot(row_of(&j->x_back, b, i) + s * j->value_bytes,
+                          row_of(&j->reversed, b, i), p->steps - s, &total);
+        }
+        put(j, p->dw, i * p->taps + p->taps - 1 - s, &total);
+    }
+}
+
+/* Task i: what of channel i is no lag's: 0 before them, and the gradient of the bias. */
+static void
+channel_rest(void *context, int64_t i)
+{
+    const job *j = context;
+    const conv_plan *p = &j->plan;
+    for (int64_t k = 0; k < p->taps - p->lags; k++) {
+        put(j, p->dw, i * p->taps + k, NULL);
+    }
+    if (!p->dbias) {
+        return;
+    }
+    double total = 0;
+    for (int64_t b = 0; b < p->batches; b++) {
+        const char *row = row_of(&j->reversed, b, i);
+        for (int64_t k = 0; k < p->steps; k += BLOCK) {
+            const int64_t stop = p->steps - k < BLOCK ? p->steps : k + BLOCK;
+            double sum = 0;
+            for (int64_t t = k; t < stop; t++) {
+                sum += j->dtype == GPO_F64 ? ((const double *)row)[t]
+                                           : (double)((const float *)row)[t];
+            }
+            total += sum;
+        }
+    }
+    const float narrow = (float)total;
+    put(j, p->dbias, i, j->dtype == GPO_F64 ? (const void *)&total : &narrow);
+}
+
+/* ---- the variants ---- */
+
+/* Memory for rows of values with `pad` zeros around each; sets `rows`. */
+static gpo_status
+make_rows(gpo_call *call, const job *j, int64_t pad, value_rows *rows)
+{
+    const conv_plan *p = &j->plan;
+    const int64_t pitch = (p->steps + 2 * pad) * j->value_bytes;
+    const size_t bytes = (size_t)(p->batches * p->channels * pitch);
+    void *memory = NULL;
+    const gpo_status status = gpo_scratch(call, bytes, &memory);
+    if (status) {
+        return status;
+    }
+    if (pad > 0) {
+        memset(memory, 0, bytes);
+    }
+    *rows =
+        (value_rows){(char *)memory + pad * j->value_bytes, p->channels * pitch, pitch};
+    return GPO_OK;
+}
+
+static gpo_status
+prepare(gpo_call *call, job *j, bool parallel)
+{
+    static const loops *const tables[GPO_NISA] = {table_base, table_v3, table_v4};
+    const int first = call->op->member;
+    *j = (job){.dtype = call->in[first].dtype, .parallel = parallel};
+    conv_plan *p = &j->plan;
+    conv_make_plan(call, p);
+    j->loops = &tables[gpo_cpu_isa()][j->dtype == GPO_F64];
+    j->bytes = gpo_dtypes[j->dtype].bytes;
+    j->value_bytes = j->dtype == GPO_F64 ? sizeof(double) : sizeof(float);
+    j->filter_pitch = p->lags + 2 * PAD;
+    void *memory = NULL;
+    gpo_status status = gpo_scratch(
+        call, (size_t)(p->channels * j->filter_pitch * j->value_bytes), &memory);
+    if (status) {
+        return status;
+    }
+    j->filters = memory;
+    each(j, p->channels, pack_filter, j);
+    if (p->x.t == 1 && j->bytes == j->value_bytes) {
+        j->x = (value_rows){p->x.data, p->x.b * j->bytes, p->x.c * j->bytes};
+        return GPO_OK;
+    }
+    status = make_rows(call, j, 0, &j->x);
+    if (!status) {
+        each(j, p->batches * p->channels, pack_x, j);
+    }
+    return status;
+}
+
+static gpo_status
+run_forward(gpo_call *call, bool parallel)
+{
+    job j;
+    const gpo_status status = prepare(call, &j, parallel);
+    if (status) {
+        return status;
+    }
+    j.with_bias = true;
+    j.silu = j.plan.silu;
+    convolve(&j, &j.x, j.plan.out);
+    return GPO_OK;
+}
+
+static gpo_status
+run_backward(gpo_call *call, bool parallel)
+{
+    job j;
+    gpo_status status = prepare(call, &j, parallel);
+    if (!status) {
+        status = make_rows(call, &j, PAD, &j.reversed);
+    }
+    const conv_plan *p = &j.plan;
+    const bool few = !status && p->lags <= SHORT_LAGS;
+    if (few) {
+        status = make_rows(call, &j, 0, &j.x_back);
+    }
+    if (status) {
+        return status;
+    }
+    if (p->silu) {
+        j.with_bias = j.gradient = true;
+        convolve(&j, &j.x, p->out);
+        j.with_bias = j.gradient = false;
+    }
+    else {
+        each(&j, p->batches * p->channels, pack_reversed, &j);
+    }
+    j.backwards = true;
+    convolve(&j, &j.reversed, p->out);
+    if (few) {
+        each(&j, p->batches * p->channels, pack_x_back, &j);
+        each(&j, p->channels, short_filter_gradient, &j);
+    }
+    else {
+        each(&j, p->channels * ceil_div(p->lags, j.loops->tile), filter_gradient, &j);
+    }
+    each(&j, p->channels, channel_rest, &j);
+    return GPO_OK;
+}
+
+static gpo_status
+run_simd(gpo_call *call)
+{
+    return call->op->member ? run_backward(call, false) : run_forward(call, false);
+}
+
+static gpo_status
+run_threads(gpo_call *call)
+{
+    return call->op->member ? run_backward(call, true) : run_forward(call, true);
+}
+
+/* ---- scalar: one element after the other ---- */
+
+/* out[t] = sum over the lags s <= t of w[s] * x[t - s], in blocks of BLOCK. */
+#define DEFINE_SCALAR_ROW(V)                                                        \
+    static void scalar_row_##V(const V *x, const V *w, int64_t n, int64_t lags,     \
+                               V *out)                                              \
+    {                                                                               \
+        for (int64_t t = 0; t < n; t++) {                                           \
+            V total = 0;                                                            \
+            const int64_t terms = t + 1 < lags ? t + 1 : lags;                      \
+            for (int64_t k = 0; k < terms; k += BLOCK) {                            \
+                const int64_t stop = terms - k < BLOCK ? terms : k + BLOCK;         \
+                V sum = 0;                                                          \
+                for (int64_t s = k; s < stop; s++) {                                \
+                    sum += w[s] * x[t - s];                                         \
+                }                                                                   \
+                total += sum;                                                       \
+            }                                                                       \
+            out[t] = total;                                                         \
+        }                                                                           \
+    }                                                                               \
+    /* total[s] += sum over u of x[u] * g[u + s], g last step first. */             \
+    static void scalar_lags_##V(const V *x, const V *back, int64_t n, int64_t lags, \
+                                V *total)                                           \
+    {                                                                               \
+        for (int64_t s = 0; s < lags; s++) {                                        \
+            for (int64_t k = 0; k < n - s; k += BLOCK) {                            \
+                const int64_t stop = n - s - k < BLOCK ? n - s : k + BLOCK;         \
+                V sum = 0;                                                          \
+                for (int64_t u = k; u < stop; u++) {                                \
+                    sum += x[u] * back[n - 1 - s - u];                              \
+                }                                                                   \
+                total[s] += sum;                                                    \
+            }                                                                       \
+        }                                                                           \
+    }
+
+DEFINE_SCALAR_ROW(float)
+DEFINE_SCALAR_ROW(double)
+
+#define DEFINE_SCALAR(dtype, V)                                                    \
+    static gpo_status scalar_##dtype(gpo_call *call)                               \
+    {                                                                              \
+        job j;                                                                     \
+        gpo_status status = prepare(call, &j, false);                              \
+        const conv_plan *p = &j.plan;                                              \
+        const bool backward = call->op->member == 1;                               \
+        void *memory = NULL;                                                       \
+        if (!status && backward) {                                                 \
+            status = make_rows(call, &j, 0, &j.reversed);                          \
+        }                                                                          \
+        if (!status) {                                                             \
+            status = gpo_scratch(call, 2 * (size_t)p->steps * sizeof(V), &memory); \
+        }                                                                          \
+        if (status) {                                                              \
+            return status;                                                         \
+        }                                                                          \
+        V *sum = memory, *total = sum + p->steps;                                  \
+        for (int64_t c = 0; c < p->channels; c++) {                                \
+            const V *w = (const V *)j.filters + c * j.filter_pitch + PAD;          \
+            memset(total, 0, (size_t)p->lags * sizeof(V));                         \
+            for (int64_t b = 0; b < p->batches; b++) {                             \
+                const V *x = (const V *)row_of(&j.x, b, c);                        \
+                j.backwards = false;                                               \
+                j.with_bias = true;                                                \
+                j.gradient = backward;                                             \
+                j.silu = p->silu;                                                  \
+                j.to = p->out;                                                     \
+                if (!backward || p->silu) {                                        \
+                    scalar_row_##V(x, w, p->steps, p->lags, sum);                  \
+                    finish_##dtype(&j, b, c, 0, p->steps, sum);                    \
+                }                                                                  \
+                if (!backward) {                                                   \
+                    continue;                                                      \
+                }                                                                  \
+                if (!p->silu) {                                                    \
+                    pack_reversed(&j, b * p->channels + c);                        \
+                }                                                                  \
+                const V *back = (const V *)row_of(&j.reversed, b, c);              \
+                j.backwards = true;                                                \
+                j.with_bias = j.gradient = j.silu = false;                         \
+                scalar_row_##V(back, w, p->steps, p->lags, sum);                   \
+                finish_##dtype(&j, b, c, 0, p->steps, sum);                        \
+                scalar_lags_##V(x, back, p->steps, p->lags, total);                \
+            }                                                                      \
+            for (int64_t s = 0; backward && s < p->lags; s++) {                    \
+                put(&j, p->dw, c * p->taps + p->taps - 1 - s, &total[s]);          \
+            }                                                                      \
+            if (backward) {                                                        \
+                channel_rest(&j, c);                                               \
+            }                                                                      \
+        }                                                                          \
+        return GPO_OK;                                                             \
+    }
+
+ELEMENTS(DEFINE_SCALAR)
+
+/* ---- choose ---- */
+
+enum { SCALAR, SIMD, THREADS };
+
+#define SCALAR_ENTRY(dtype, V) [GPO_##dtype] = scalar_##dtype,
+#define SIMD_ENTRY(dtype, V) [GPO_##dtype] = run_simd,
+#define THREADS_ENTRY(dtype, V) [GPO_##dtype] = run_threads,
+
+static const gpo_variant variants[] = {
+    [SCALAR] = {"scalar",
+                "one element after the other",
+                "",
+                "run-to-run",
+                {ELEMENTS(SCALAR_ENTRY)}},
+    [SIMD] = {"simd",
+              "four rows by a tile of steps in registers; short filters along the row",
+              "",
+              "run-to-run",
+              {ELEMENTS(SIMD_ENTRY)}},
+    [THREADS] = {"threads",
+                 "simd on ranges of steps of groups of rows, then on groups of lags",
+                 "",
+                 "run-to-run",
+                 {ELEMENTS(THREADS_ENTRY)}},
+    {.name = NULL},
+};
+
+static const gpo_variant *
+choose(const gpo_call *call, char why[GPO_MESSAGE])
+{
+    static const char alone[] = "the thread team has one thread";
+    static const char small[] =
+        "under 2^19 products, starting threads costs more than it "
+        "saves";
+    static const char large[] = "the work is enough for several threads";
+    enum { PAYS = 1 << 20 };
+    gpo_cost work;
+    call->op->cost(call, &work);
+    if (work.flops < PAYS) {
+        memcpy(why, small, sizeof small);
+        return &variants[SIMD];
+    }
+    if (gpo_cpu_threads() == 1) {
+        memcpy(why, alone, sizeof alone);
+        return &variants[SIMD];
+    }
+    memcpy(why, large, sizeof large);
+    return &variants[THREADS];
+}
+
+const gpo_table causal_conv1d_cpu = {variants, choose};
+const gpo_table causal_conv1d_backward_cpu = {variants, choose};

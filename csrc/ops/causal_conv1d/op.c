@@ -1,0 +1,372 @@
+/*
+ * op.c  causal_conv1d and causal_conv1d_backward: the contract.  Order: arguments, shape
+ * rules, plan, cost, documentation, descriptors.  Not here: how it is computed (cpu.c,
+ * cuda.cu).
+ */
+#include "causal_conv1d.h"
+
+#include <stdio.h>
+
+/* ---- arguments ---- */
+
+enum { FORWARD, BACKWARD }; /* gpo_op.member */
+
+/* Inputs of the forward pass; backward has dy before them. */
+enum { IN_X, IN_W, IN_BIAS };
+enum { ARG_EPS = 3, ARG_ACTIVATION, ARG_LAYOUT, ARG_PRECISION };
+enum { LAYOUT_BCT, LAYOUT_BTC };
+
+static const char *const activations[] = {"silu", NULL};
+static const char *const layouts[] = {"BCT", "BTC", NULL};
+static const char *const precisions[] = {"fp32", "fast", "half", NULL};
+
+#define INPUTS                                                            \
+    {"x", GPO_KIND_ARRAY, NULL, NULL}, {"w", GPO_KIND_ARRAY, NULL, NULL}, \
+    {                                                                     \
+        "bias", GPO_KIND_ARRAY, "None", NULL                              \
+    }
+#define OPTIONS                                             \
+    {"eps", GPO_KIND_FLOAT, "0.0", NULL},                   \
+        {"activation", GPO_KIND_ENUM, "None", activations}, \
+        {"layout", GPO_KIND_ENUM, "'BCT'", layouts},        \
+        {"precision", GPO_KIND_ENUM, "'fp32'", precisions}, \
+    {                                                       \
+        NULL, GPO_KIND_ARRAY, NULL, NULL                    \
+    }
+
+static const gpo_arg forward_args[] = {INPUTS, OPTIONS};
+static const gpo_arg backward_args[] = {
+    {"dy", GPO_KIND_ARRAY, NULL, NULL}, INPUTS, OPTIONS};
+
+/* How many arrays come before x. */
+static int
+before_x(const gpo_call *call)
+{
+    return call->op->member == BACKWARD;
+}
+
+/* ---- shape rules ---- */
+
+/* The place of T in the shape of x; that of C is the other one of 1 and 2. */
+static int
+time_axis(const gpo_call *call)
+{
+    return call->opt[before_x(call) + ARG_LAYOUT].i == LAYOUT_BTC ? 1 : 2;
+}
+
+static gpo_status
+check_array(gpo_call *call, int i, int ndim, const char *shape)
+{
+    const gpo_array *a = &call->in[i];
+    const gpo_array *x = &call->in[before_x(call) + IN_X];
+    const char *name = call->op->args[i].name;
+    if (a->ndim != ndim) {
+        return gpo_fail(call, GPO_EVALUE,
+                        "%s must have %d dimension%s %s, but it has %d", name, ndim,
+                        ndim == 1 ? "" : "s", shape, a->ndim);
+    }
+    if (a->dtype != x->dtype) {
+        return gpo_fail(call, GPO_ETYPE,
+                        "%s has dtype '%s', x has '%s': one dtype is wanted", name,
+                        gpo_dtypes[a->dtype].name, gpo_dtypes[x->dtype].name);
+    }
+    return GPO_OK;
+}
+
+static gpo_status
+check_inputs(gpo_call *call)
+{
+    const int first = before_x(call), time = time_axis(call);
+    const gpo_array *x = &call->in[first + IN_X];
+    const gpo_array *w = &call->in[first + IN_W];
+    const gpo_array *bias = &call->in[first + IN_BIAS];
+    const char *order = time == 1 ? "(B, T, C)" : "(B, C, T)";
+    gpo_status status = check_array(call, first + IN_X, 3, order);
+    if (!status) {
+        status = check_array(call, first + IN_W, 2, "(C, K)");
+    }
+    if (!status && bias->present) {
+        status = check_array(call, first + IN_BIAS, 1, "(C,)");
+    }
+    if (status) {
+        return status;
+    }
+    const long long channels = x->shape[3 - time];
+    if (w->shape[0] != channels) {
+        return gpo_fail(call, GPO_EVALUE, "w has %lld channels, x has %lld",
+                        (long long)w->shape[0], channels);
+    }
+    if (bias->present && bias->shape[0] != channels) {
+        return gpo_fail(call, GPO_EVALUE, "bias has %lld channels, x has %lld",
+                        (long long)bias->shape[0], channels);
+    }
+    if (x->shape[time] == 0) {
+        return gpo_fail(call, GPO_EVALUE, "x has no time steps: T is 0");
+    }
+    if (w->shape[1] == 0) {
+        return gpo_fail(call, GPO_EVALUE, "w has a filter of length 0");
+    }
+    return GPO_OK;
+}
+
+static void
+shaped_like(gpo_array *out, const gpo_array *in)
+{
+    out->dtype = in->dtype;
+    out->ndim = in->ndim;
+    for (int i = 0; i < in->ndim; i++) {
+        out->shape[i] = in->shape[i];
+    }
+}
+
+static gpo_status
+forward_shape(gpo_call *call)
+{
+    const gpo_status status = check_inputs(call);
+    if (status) {
+        return status;
+    }
+    shaped_like(&call->out[0], &call->in[IN_X]);
+    return gpo_array_contiguous(call, &call->out[0]);
+}
+
+static gpo_status
+backward_shape(gpo_call *call)
+{
+    const gpo_array *dy = &call->in[0], *x = &call->in[1];
+    gpo_status status = check_inputs(call);
+    if (!status) {
+        const bool by_time = time_axis(call) == 1;
+        status = check_array(call, 0, 3, by_time ? "(B, T, C)" : "(B, C, T)");
+    }
+    if (status) {
+        return status;
+    }
+    for (int i = 0; i < 3; i++) {
+        if (dy->shape[i] != x->shape[i]) {
+            return gpo_fail(call, GPO_EVALUE,
+                            "dy has shape (%lld, %lld, %lld), x has (%lld, %lld, %lld)",
+                            (long long)dy->shape[0], (long long)dy->shape[1],
+                            (long long)dy->shape[2], (long long)x->shape[0],
+                            (long long)x->shape[1], (long long)x->shape[2]);
+        }
+    }
+    call->nout = call->in[1 + IN_BIAS].present ? 3 : 2;
+    for (int i = 0; !status && i < call->nout; i++) {
+        shaped_like(&call->out[i], &call->in[1 + i]);
+        status = gpo_array_contiguous(call, &call->out[i]);
+    }
+    return status;
+}
+
+/* ---- plan ---- */
+
+static conv_rows
+rows_of(const gpo_array *a, int time)
+{
+    return (conv_rows){a->data, a->strides[0], a->strides[3 - time], a->strides[time]};
+}
+
+void
+conv_make_plan(const gpo_call *call, conv_plan *plan)
+{
+    const int first = before_x(call), time = time_axis(call);
+    const gpo_array *x = &call->in[first + IN_X];
+    const gpo_array *w = &call->in[first + IN_W];
+    const gpo_array *bias = &call->in[first + IN_BIAS];
+    *plan = (conv_plan){
+        .batches = x->shape[0],
+        .channels = x->shape[3 - time],
+        .steps = x->shape[time],
+        .taps = w->shape[1],
+        .x = rows_of(x, time),
+        .w = w->data,
+        .w_c = w->strides[0],
+        .w_k = w->strides[1],
+        .bias = bias->present ? bias->data : NULL,
+        .bias_c = bias->present ? bias->strides[0] : 0,
+        .eps = call->opt[first + ARG_EPS].f,
+        .silu = call->opt[first + ARG_ACTIVATION].given,
+        .out = rows_of(&call->out[0], time),
+    };
+    plan->lags = plan->taps < plan->steps ? plan->taps : plan->steps;
+    if (first) {
+        plan->dy = rows_of(&call->in[0], time);
+        plan->dw = call->out[1].data;
+        plan->dbias = bias->present ? call->out[2].data : NULL;
+    }
+}
+
+/* ---- cost ---- */
+
+static void
+cost(const gpo_call *call, gpo_cost *cost)
+{
+    const int first = before_x(call), time = time_axis(call);
+    const gpo_array *x = &call->in[first + IN_X];
+    const gpo_array *w = &call->in[first + IN_W];
+    const double bytes = gpo_dtypes[x->dtype].bytes;
+    const double steps = (double)x->shape[time], taps = (double)w->shape[1];
+    const double lags = taps < steps ? taps : steps;
+    const double rows = (double)x->shape[0] * (double)x->shape[3 - time];
+    const double products = rows * (lags * steps - lags * (lags - 1) / 2);
+    const double passes = call->opt[first + ARG_ACTIVATION].given ? 3 : 2;
+    cost->read_bytes = ((double)x->size * (first + 1) + (double)w->size) * bytes;
+    cost->written_bytes = ((double)x->size + first * (double)w->size) * bytes;
+    cost->flops = 2 * products * (first ? passes : 1);
+}
+
+/* ---- documentation ---- */
+
+#define COMMON_PARAMETERS                                                              \
+    "x : array_like, shape (B, C, T), any strides\n"                                   \
+    "    B batches of C channels of T steps: float16, bfloat16, float32 or float64.\n" \
+    "    With layout='BTC' the shape is (B, T, C).\n"                                  \
+    "w : array_like, shape (C, K), any strides\n"                                      \
+    "    A filter per channel, of the dtype of x; its last element meets the step\n"   \
+    "    itself.  K may be smaller than T, equal to it, or larger.\n"                  \
+    "bias : array_like, shape (C,), optional\n"                                        \
+    "    Of the dtype of x.\n"                                                         \
+    "eps : float, optional\n"                                                          \
+    "    Added to every element before the activation.\n"                              \
+    "activation : {None, 'silu'}, optional\n"                                          \
+    "    silu(v) = v / (1 + exp(-v)).\n"                                               \
+    "layout : {'BCT', 'BTC'}, optional\n"                                              \
+    "    The order of the axes of x and of what has its shape.\n"                      \
+    "precision : {'fp32', 'fast', 'half'}, optional\n"                                 \
+    "    The least accuracy the caller accepts.  The CPU variants and the CUDA "       \
+    "rungs\n"                                                                          \
+    "    v0 to v5 always give the class 'fp32'.\n"
+
+#define COMMON_ERRORS                                                             \
+    "ValueError\n"                                                                \
+    "    An array has the wrong number of dimensions; w or bias have not the "    \
+    "channels\n"                                                                  \
+    "    of x; T or K is 0; `out` has the wrong shape, is read-only or shares "   \
+    "memory.\n"                                                                   \
+    "TypeError\n"                                                                 \
+    "    The arrays are not of one dtype, or of none of the four; `out` has the " \
+    "wrong\n"                                                                     \
+    "    dtype.\n"
+
+#define COMMON_NOTES                                                                   \
+    "\n"                                                                               \
+    "float16 and bfloat16 are computed in float32.\n"                                  \
+    "\n"                                                                               \
+    "Determinism: each variant gives the same bits run to run, for any number of "     \
+    "threads;\n"                                                                       \
+    "different variants and devices may differ in the last bits.\n"                    \
+    "\n"                                                                               \
+    "The operator and the CUDA rungs v0 to v4 follow the document 'CUDA operators by " \
+    "hand:\n"                                                                          \
+    "PyTorch 20 times faster', which takes it from the language model RWKV.\n"
+
+static const char forward_doc[] =
+    "Convolve each channel with its own filter, looking back in time only.\n"
+    "\n"
+    "Parameters\n"
+    "----------\n" COMMON_PARAMETERS "out : array, optional\n"
+    "    Written and returned; must have the shape and dtype of x and share no memory\n"
+    "    with an input.\n"
+    "\n"
+    "Returns\n"
+    "-------\n"
+    "array\n"
+    "    Of the shape and dtype of x: eps + bias[c] + sum over u <= t with t - u < K "
+    "of\n"
+    "    w[c, K-1-(t-u)] * x[b, c, u], then the activation.\n"
+    "\n"
+    "Raises\n"
+    "------\n" COMMON_ERRORS "\n"
+    "Notes\n"
+    "-----\n"
+    "An element is a function of the steps up to its own and of the K - 1 before; inf "
+    "and\n"
+    "nan elsewhere do not reach it.\n"
+    "\n"
+    "Accuracy: products are added in blocks of at most 256, whose sums are added in\n"
+    "turn.  With n = min(K, T) terms, u = 2**-24 (2**-53 for float64), an element errs "
+    "by at\n"
+    "most (min(n, 256) + n / 64 + 8) u (eps + abs(bias) + sum of the terms' sizes), "
+    "before\n"
+    "it is rounded to its dtype.  In float32, without eps, on normal and on uniform "
+    "data,\n"
+    "the relative error of a row in the 2-norm is at most 1e-6.\n" COMMON_NOTES;
+
+static const char backward_doc[] =
+    "Carry a gradient back through causal_conv1d.\n"
+    "\n"
+    "Parameters\n"
+    "----------\n"
+    "dy : array_like, of the shape and dtype of x\n"
+    "    The gradient with respect to the result of causal_conv1d(x, w, "
+    "...).\n" COMMON_PARAMETERS "out : tuple of arrays, optional\n"
+    "    dx, dw and, with a bias, dbias: written and returned; they share no memory "
+    "with "
+    "an\n"
+    "    input.\n"
+    "\n"
+    "Returns\n"
+    "-------\n"
+    "dx : array\n"
+    "    Of the shape of x: sum over t >= u with t - u < K of w[c, K-1-(t-u)] "
+    "g[b, c, t],\n"
+    "    where g is dy, or with an activation dy times its derivative at the value "
+    "that "
+    "is\n"
+    "    computed once more.\n"
+    "dw : array\n"
+    "    Of the shape of w, summed over the batch: dw[c, K-1-s] = sum over b, t of\n"
+    "    g[b, c, t] x[b, c, t-s]; where K > T, the first K - T are 0.\n"
+    "dbias : array\n"
+    "    Only with a bias: sum over b, t of g.\n"
+    "\n"
+    "Raises\n"
+    "------\n" COMMON_ERRORS "\n"
+    "Notes\n"
+    "-----\n"
+    "g is kept in the dtype of x.  dw and dbias are added up in float32 for the 16-bit "
+    "dtypes,\n"
+    "without atomics, in an order that depends on the shape and the device alone.\n"
+    "\n"
+    "Accuracy: dx as causal_conv1d.  dw is a sum of n = B (T - s) terms, in blocks of "
+    "at "
+    "most\n"
+    "256 of one batch: it errs by at most (min(n, 256) + n / 64 + B + 40) u times the "
+    "sum "
+    "of\n"
+    "the terms' sizes; with an activation g itself errs, as its dtype "
+    "does.\n" COMMON_NOTES;
+
+/* ---- descriptors ---- */
+
+GPO_TABLES(causal_conv1d);
+GPO_TABLES(causal_conv1d_backward);
+
+const gpo_op op_causal_conv1d = {
+    .name = "causal_conv1d",
+    .doc = forward_doc,
+    .args = forward_args,
+    .nout = 1,
+    .member = FORWARD,
+    .by = IN_X,
+    .shape = forward_shape,
+    .cost = cost,
+    .cpu = &causal_conv1d_cpu,
+    .cuda = GPO_CUDA_TABLE(causal_conv1d),
+};
+
+const gpo_op op_causal_conv1d_backward = {
+    .name = "causal_conv1d_backward",
+    .ladder = "causal_conv1d_backward",
+    .room = "causal_conv1d",
+    .doc = backward_doc,
+    .args = backward_args,
+    .nout = 3,
+    .member = BACKWARD,
+    .by = 1 + IN_X,
+    .shape = backward_shape,
+    .cost = cost,
+    .cpu = &causal_conv1d_backward_cpu,
+    .cuda = GPO_CUDA_TABLE(causal_conv1d_backward),
+};

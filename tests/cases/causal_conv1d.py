@@ -1,0 +1,442 @@
+"""Cases of causal_conv1d and causal_conv1d_backward: sizes, layouts, options, errors.
+
+Order: sizes, samples, bounds, expectations, error inputs, the table.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from cases import (
+    LAYOUTS_ND,
+    Entry,
+    Error,
+    Expected,
+    Sample,
+    Several,
+    Spec,
+    readonly,
+    smallest,
+    unit,
+)
+from gpuopt import ref
+
+Size = tuple[int, int, int, int]
+Bits = tuple[tuple[str, Any], ...]
+
+# (B, C, T, K): around a tap, 4 and 8 steps of a thread, 16 of a tile, 8 batches of a
+# group, filters shorter than, as long as and longer than the row; enough rows for several
+# groups of them.
+SMALL: tuple[Size, ...] = (
+    (1, 1, 1, 1),
+    (2, 3, 5, 3),
+    (1, 2, 8, 8),
+    (3, 1, 7, 12),
+    (1, 3, 31, 4),
+    (9, 1, 13, 13),
+    (1, 1, 33, 33),
+    (2, 1, 32, 9),
+    (1, 2, 17, 16),
+    (1, 1, 70, 40),
+    (8, 1, 16, 20),
+    (1, 1, 129, 17),
+    (2, 2, 11, 1),
+    (33, 1, 3, 2),
+    (0, 2, 3, 2),
+    (2, 0, 3, 2),
+    (1, 1, 255, 2),
+    (1, 1, 40, 300),
+    (4, 2, 9, 8),
+    (1, 1, 66, 65),
+    (40, 1, 12, 10),
+    (1, 1, 1027, 4),
+)
+
+FULL: tuple[Size, ...] = (
+    (3, 2, 257, 257),
+    (5, 3, 64, 64),
+    (2, 2, 255, 33),
+    (1, 2, 1023, 4),
+    (1, 1, 513, 513),
+    (31, 2, 33, 7),
+    (4, 1, 300, 1000),
+    (2, 3, 130, 128),
+    (6, 2, 100, 31),
+)
+
+LARGE: tuple[Size, ...] = (
+    (9, 1, 600, 600),
+    (5, 2, 769, 500),
+    (2, 1, 1500, 1500),
+    (1, 2, 20_011, 3),
+    (2, 40, 513, 8),
+    (35, 2, 300, 300),
+)
+
+FILLS = ("normal", "whole")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+# Options, with whether a bias is among the inputs.
+TURNS: tuple[tuple[bool, Bits], ...] = (
+    (False, ()),
+    (True, (("eps", 0.5),)),
+    (False, (("layout", "BTC"),)),
+    (True, (("activation", "silu"),)),
+    (False, (("eps", -0.25), ("activation", "silu"), ("layout", "BTC"))),
+    (False, (("precision", "fast"),)),
+    (True, (("layout", "BTC"), ("precision", "half"))),
+)
+
+
+def sample(
+    backward: bool,
+    size: Size,
+    dtype: str,
+    layouts: tuple[str, ...] = ("C",),
+    fill: str = "normal",
+    bias: bool = False,
+    options: Bits = (),
+) -> Sample:
+    """One call; the layouts go round over dy, x, w and bias."""
+    b, c, t, k = size
+    rows = (b, t, c) if ("layout", "BTC") in options else (b, c, t)
+    shapes: list[tuple[int, ...]] = [rows, (c, k)]
+    if backward:
+        shapes.insert(0, rows)
+    if bias:
+        shapes.append((c,))
+    specs = []
+    for i, shape in enumerate(shapes):
+        layout = layouts[i % len(layouts)]
+        if len(shape) == 1 and layout in ("F", "transposed"):
+            layout = "step2"
+        specs.append(Spec(shape, dtype, layout, fill))
+    return Sample(tuple(specs), options)
+
+
+def samples(backward: bool, dtype: str, extent: str) -> Iterator[Sample]:
+    turn = 0
+    small = extent == "small"
+    for size in SMALL if small else SMALL + FULL:
+        for _ in range(3 if small else 7):
+            # Layouts of the arrays and options go round at different speeds.
+            layouts = tuple(LAYOUTS_ND[(turn * step + turn // 7) % 10] for step in (1, 3, 7))
+            bias, options = TURNS[turn % len(TURNS)]
+            yield sample(backward, size, dtype, layouts, FILLS[turn % 2], bias, options)
+            turn += 1
+    for size in ((2, 3, 9, 4), (1, 2, 40, 40)):
+        yield sample(backward, size, dtype, fill="special")
+        yield sample(backward, size, dtype, fill="special", bias=True)
+
+
+def large(backward: bool, dtype: str) -> Iterator[Sample]:
+    dtype = dtype if dtype in FLOATS else "float32"  # the binding's tests ask for int32
+    for turn, size in enumerate(LARGE):
+        bias, options = TURNS[turn]
+        layouts = (("C",), ("C", "offset"), ("transposed", "C"))[turn % 3]
+        yield sample(backward, size, dtype, layouts, "normal", bias, options)
+
+
+# ---- bounds ----
+
+
+def roundings(terms: Any, other: int) -> Any:
+    """Of a sum of `terms`: those of a block of 256, of the blocks' sums, and `other`."""
+    terms = np.asarray(terms)
+    return np.minimum(terms, 256) + terms / 64 + other
+
+
+class Wide:
+    """The arrays of a call in the wide type, and sums of sizes of terms."""
+
+    def __init__(self, arrays: list[Any], options: dict[str, Any], backward: bool) -> None:
+        self.dtype = arrays[-1].dtype
+        self.acc = ref.wide(self.dtype)
+        self.inner = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
+        self.u = unit(self.inner)
+        self.by_time = options.get("layout") == "BTC"
+        self.silu = options.get("activation") is not None
+        self.options = {k: v for k, v in options.items() if k != "layout"}
+        dy = arrays[0] if backward else None
+        x, w, *bias = arrays[1:] if backward else arrays
+        self.dy = None if dy is None else self.rows(dy)
+        self.x, self.w = self.rows(x), w.astype(self.acc)
+        self.bias = bias[0].astype(self.acc) if bias else None
+        self.terms = np.minimum(np.arange(self.x.shape[2]) + 1, self.w.shape[1])
+        self.tiny = smallest(self.inner) * (int(self.terms.max(initial=0)) + 2)
+
+    def rows(self, a: Any) -> Any:
+        a = a.astype(self.acc)
+        return a.swapaxes(1, 2) if self.by_time else a
+
+    def narrow(self, error: Any, value: Any) -> Any:
+        """The error after rounding to the dtype of the result."""
+        out = unit(self.dtype) if self.dtype != self.inner else 0
+        return error + out * (np.abs(value) + error) + smallest(self.dtype)
+
+    def before(self) -> tuple[Any, Any]:
+        """The value before the activation, and how far it may be off."""
+        value = ref.causal_conv1d(self.x, self.w, self.bias, self.options.get("eps", 0.0))
+        bias = None if self.bias is None else np.abs(self.bias)
+        eps = abs(self.options.get("eps", 0.0))
+        size = ref.causal_conv1d(np.abs(self.x), np.abs(self.w), bias, eps)
+        return value, roundings(self.terms, 8) * self.u * size + self.tiny
+
+    def gradient(self) -> tuple[Any, Any]:
+        """g, and how far it may be off: silu'' is at most 1/2, rounding is to the dtype."""
+        if not self.silu:
+            return self.dy, np.zeros_like(self.dy)
+        v, error = self.before()
+        share = 1 / (1 + np.exp(-v))
+        g = self.dy * (share * (1 + v * (1 - share)))
+        # The slope's own arithmetic: exp of v loses |v| u, and so on.
+        inner = (error / 2 + (10 + 2 * np.abs(v) * share) * self.u) * np.abs(self.dy)
+        return g, self.narrow(inner, g)
+
+
+def lag_sums(g: Any, x: Any, taps: int) -> Any:
+    dw = np.zeros((x.shape[1], taps), x.dtype)
+    for s in range(min(taps, x.shape[2])):
+        dw[:, taps - 1 - s] = (g[:, :, s:] * x[:, :, : x.shape[2] - s]).sum((0, 2))
+    return dw
+
+
+def expected(dtype: np.dtype[Any], value: Any, limit: Any, acc: np.dtype[Any]) -> Expected:
+    return Expected(dtype, np.ascontiguousarray(value), np.ascontiguousarray(limit, acc))
+
+
+# ---- expectations ----
+
+
+def expect_forward(arrays: list[Any], options: dict[str, Any]) -> Expected:
+    """Within the documented bound; silu's slope is at most 1.1, its arithmetic 8 u more."""
+    with np.errstate(all="ignore"):
+        w = Wide(arrays, options, False)
+        value, error = w.before()
+        if w.silu:
+            value = value / (1 + np.exp(-value))
+            error = 1.1 * error + (8 + np.abs(w.before()[0])) * w.u * np.abs(value) + w.tiny
+        limit = w.narrow(error, value)
+    return expected(w.dtype, w.rows(value), w.rows(limit), w.acc)
+
+
+def expect_backward(arrays: list[Any], options: dict[str, Any]) -> Several:
+    """dx as forward of g; dw and dbias sums over batch and time, each with g's own error."""
+    with np.errstate(all="ignore"):
+        w = Wide(arrays, options, True)
+        g, off = w.gradient()
+        turn = slice(None, None, -1)
+        taps, batches = w.w.shape[1], w.x.shape[0]
+        steps = w.x.shape[2]
+
+        def back(a: Any, filters: Any) -> Any:
+            return ref.causal_conv1d(a[:, :, turn], filters)[:, :, turn]
+
+        dx = back(g, w.w)
+        size = back(np.abs(g) + off, np.abs(w.w))
+        error = roundings(w.terms[turn], 8) * w.u * size + back(off, np.abs(w.w)) + w.tiny
+        parts = [expected(w.dtype, w.rows(dx), w.rows(w.narrow(error, dx)), w.acc)]
+
+        dw = lag_sums(g, w.x, taps)
+        size = lag_sums(np.abs(g) + off, np.abs(w.x), taps)
+        terms = batches * np.maximum(steps - np.arange(taps)[turn], 0)
+        error = roundings(terms, 40 + batches) * w.u * size + lag_sums(off, np.abs(w.x), taps)
+        error = error + smallest(w.inner) * (batches * steps + 2)
+        parts.append(expected(w.dtype, dw, w.narrow(error, dw), w.acc))
+
+        if w.bias is not None:
+            total, size = g.sum((0, 2)), (np.abs(g) + off).sum((0, 2))
+            error = roundings(batches * steps, 40) * w.u * size + off.sum((0, 2))
+            parts.append(expected(w.dtype, total, w.narrow(error, total), w.acc))
+    return Several(tuple(parts))
+
+
+@functools.lru_cache(maxsize=65536)
+def _expect(backward: bool, specs: tuple[Spec, ...], options: Bits) -> Expected | Several:
+    arrays = [spec.values() for spec in specs]
+    judge = expect_backward if backward else expect_forward
+    return judge(arrays, dict(options))
+
+
+def expect(backward: bool, s: Sample) -> Expected | Several:
+    specs = tuple(
+        Spec(a.shape, a.dtype, "stride0" if a.layout == "stride0" else "C", a.fill)
+        for a in s.arrays
+    )
+    return _expect(backward, specs, tuple(o for o in s.options if o[0] != "precision"))
+
+
+def floats(backward: bool) -> Iterator[Sample]:
+    for dtype in FLOATS:
+        for size in ((2, 2, 37, 37), (9, 1, 20, 7), (3, 1, 130, 60), (40, 1, 12, 10)):
+            yield sample(backward, size, dtype)
+        yield sample(backward, (2, 1, 33, 40), dtype, bias=True, options=TURNS[3][1])
+        yield sample(backward, (5, 1, 600, 600), dtype)
+        yield sample(backward, (3, 2, 1100, 4), dtype, bias=True)
+    yield sample(backward, (40, 8, 160, 40), "float32")
+
+
+# ---- error inputs ----
+
+
+def _x(b: int = 2, c: int = 3, t: int = 5) -> np.ndarray[Any, Any]:
+    return np.arange(b * c * t, dtype=np.float32).reshape(b, c, t)
+
+
+def _w(c: int = 3, k: int = 4) -> np.ndarray[Any, Any]:
+    return np.ones((c, k), np.float32)
+
+
+def common_errors(before: tuple[Any, ...], name: str) -> list[Error]:
+    """Errors of both operators; `before` are the arguments in front of x."""
+
+    def f(*args: Any, **kwargs: Any) -> Callable[[], Any]:
+        return lambda: ((*before, *args), kwargs)
+
+    half, double = _x().astype(np.float16), _w().astype(np.float64)
+    return [
+        Error("w of one dimension", f(_x(), _w()[0]), ValueError,
+              r"^w must have 2 dimensions \(C, K\), but it has 1$"),
+        Error("w of three dimensions", f(_x(), _x()), ValueError,
+              r"^w must have 2 dimensions \(C, K\), but it has 3$"),
+        Error("too few channels in w", f(_x(c=4), _w(3)) if not before else f(_x(), _w(2)),
+              ValueError, r"^w has [23] channels, x has [34]$"),
+        Error("bias of two dimensions", f(_x(), _w(), _w()), ValueError,
+              r"^bias must have 1 dimension \(C,\), but it has 2$"),
+        Error("too many channels in bias", f(_x(), _w(), np.ones(4, np.float32)), ValueError,
+              r"^bias has 4 channels, x has 3$"),
+        Error("a filter of length 0", f(_x(), _w(3, 0)), ValueError,
+              r"^w has a filter of length 0$"),
+        Error("w of another dtype", f(_x(), double), TypeError,
+              r"^w has dtype 'float64', x has 'float32': one dtype is wanted$"),
+        Error("bias of another dtype", f(_x(), _w(), np.ones(3, np.float16)), TypeError,
+              r"^bias has dtype 'float16', x has 'float32': one dtype is wanted$"),
+        Error("x of another dtype than w", f(half, _w()), TypeError,
+              r"has dtype '.*', x has 'float16'"),
+        Error("object w", f(_x(), np.empty((3, 4), object)), TypeError, r"dtype 'object'"),
+        Error("no such activation", f(_x(), _w(), activation="relu"), ValueError,
+              r"'silu'.*'relu'"),
+        Error("no such layout", f(_x(), _w(), layout="TBC"), ValueError,
+              r"one of 'BCT', 'BTC'.*'TBC'"),
+        Error("no such precision", f(_x(), _w(), precision="tf32"), ValueError,
+              r"one of 'fp32', 'fast', 'half'.*'tf32'"),
+        Error("eps not a number", f(_x(), _w(), eps="small"), TypeError, r"real number"),
+        Error("no such variant", f(_x(), _w(), variant="v99"), ValueError, r"v99"),
+        Error("no w", f(_x()), TypeError, r"missing.*'w'"),
+        Error("unknown keyword", f(_x(), _w(), axis=2), TypeError, r"axis"),
+    ]  # fmt: skip
+
+
+def forward_errors() -> list[Error]:
+    def f(*args: Any, **kwargs: Any) -> Callable[[], Any]:
+        return lambda: (args, kwargs)
+
+    def overlap() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        memory = _x()
+        return (memory, _w()), {"out": memory}
+
+    whole = np.ones((2, 3, 5), np.int32), np.ones((3, 4), np.int32)
+    return [
+        *common_errors((), "causal_conv1d"),
+        Error("x of two dimensions", f(_x()[0], _w()), ValueError,
+              r"^x must have 3 dimensions \(B, C, T\), but it has 2$"),
+        Error("x of two dimensions by time", f(_x()[0], _w(), layout="BTC"), ValueError,
+              r"^x must have 3 dimensions \(B, T, C\), but it has 2$"),
+        Error("no steps", f(_x(t=0), _w()), ValueError, r"^x has no time steps: T is 0$"),
+        Error("the channels of the other layout", f(_x(), _w(), layout="BTC"), ValueError,
+              r"^w has 3 channels, x has 5$"),
+        Error("integers", f(*whole), TypeError, r"'int32'"),
+        Error("complex", f(_x().astype("c8"), _w().astype("c8")), TypeError, r"'complex64'"),
+        Error("out of the wrong shape", f(_x(), _w(), out=np.zeros((2, 5, 3), np.float32)),
+              ValueError, r"\(2, 5, 3\)"),
+        Error("out of the wrong dtype", f(_x(), _w(), out=np.zeros((2, 3, 5))), TypeError,
+              r"float64"),
+        Error("out read-only", f(_x(), _w(), out=readonly((2, 3, 5), np.float32)), ValueError,
+              r"read-only"),
+        Error("out is x", overlap, ValueError, r"overlap|shares? memory"),
+        Error("out not an array", f(_x(), _w(), out=[0.0]), TypeError, r"out"),
+        Error("result too large",
+              f(np.broadcast_to(np.float32(0), (2**48, 3, 5)), _w()),
+              (ValueError, MemoryError), r"too big|allocate"),
+    ]  # fmt: skip
+
+
+def backward_errors() -> list[Error]:
+    def f(*args: Any, **kwargs: Any) -> Callable[[], Any]:
+        return lambda: (args, kwargs)
+
+    def overlap() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        memory = _x()
+        return (_x(), memory, _w()), {"out": (memory, np.empty((3, 4), np.float32))}
+
+    two = np.empty((2, 3, 5), np.float32), np.empty((3, 4), np.float32)
+    return [
+        *common_errors((_x(),), "causal_conv1d_backward"),
+        Error("dy of two dimensions", f(_x()[0], _x(), _w()), ValueError,
+              r"^dy must have 3 dimensions \(B, C, T\), but it has 2$"),
+        Error("dy of another shape", f(_x(t=4), _x(), _w()), ValueError,
+              r"^dy has shape \(2, 3, 4\), x has \(2, 3, 5\)$"),
+        Error("dy of another dtype", f(_x().astype("f8"), _x(), _w()), TypeError,
+              r"^dy has dtype 'float64', x has 'float32': one dtype is wanted$"),
+        Error("no steps", f(_x(t=0), _x(t=0), _w()), ValueError,
+              r"^x has no time steps: T is 0$"),
+        Error("out an array", f(_x(), _x(), _w(), out=two[0]), TypeError, r"out"),
+        Error("out of three", f(_x(), _x(), _w(), out=(*two, two[0])),
+              (TypeError, ValueError), r"out"),
+        Error("out of the wrong shape", f(_x(), _x(), _w(), out=two[::-1]), ValueError,
+              r"\(3, 4\)"),
+        Error("out is x", overlap, ValueError, r"overlap|shares? memory"),
+    ]  # fmt: skip
+
+
+# ---- the table ----
+
+
+def forward_valid() -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    x = np.array([[[1, 2, 3, 4]], [[0, 1, 0, -1]]], np.float32)
+    w = np.array([[100, 10, 1]], np.float32)
+    want = np.array([[[1.5, 12.5, 123.5, 234.5]], [[0.5, 1.5, 10.5, 99.5]]], np.float32)
+    return (x, w), {"eps": 0.5}, want
+
+
+def backward_valid() -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    x = np.array([[[1, 2, 3]], [[0, 1, 0]]], np.float32)
+    w = np.array([[10, 1]], np.float32)
+    dy = np.array([[[1, 0, 2]], [[0, 0, 1]]], np.float32)
+    dx = np.array([[[1, 20, 2]], [[0, 10, 1]]], np.float32)
+    return (dy, x, w), {}, (dx, np.array([[5, 7]], np.float32))
+
+
+def forward_heavy() -> tuple[Any, ...]:
+    return np.ones((1, 1024, 64), np.float32), np.ones((1024, 64), np.float32)
+
+
+def backward_heavy() -> tuple[Any, ...]:
+    x, w = forward_heavy()
+    return x, x, w
+
+
+ENTRIES = {
+    "causal_conv1d": Entry(
+        samples=functools.partial(samples, False),
+        large=functools.partial(large, False),
+        expect=functools.partial(expect, False),
+        errors=forward_errors,
+        valid=forward_valid,
+        heavy=forward_heavy,
+        floats=functools.partial(floats, False),
+    ),
+    "causal_conv1d_backward": Entry(
+        samples=functools.partial(samples, True),
+        large=functools.partial(large, True),
+        expect=functools.partial(expect, True),
+        errors=backward_errors,
+        valid=backward_valid,
+        heavy=backward_heavy,
+        floats=functools.partial(floats, True),
+    ),
+}

@@ -1,0 +1,579 @@
+"""causal_conv1d and its backward beyond the matrix: meaning, gradients, pinned bugs.
+
+Order: what the source says, dtypes and options, special values, gradients, accuracy, pinned
+bugs, short filters, large strides, the simulator's counts and faults.  Sizes, layouts and
+dtypes are test_contract.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import BFLOAT16, dtype_of
+from conftest import Figure
+
+import gpuopt
+from gpuopt import _core, causal_conv1d, causal_conv1d_backward, ref
+from gpuopt.lab.profile import profile
+
+RUNGS = ("v0", "v1", "v2", "v3", "v4", "v5")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+Array = np.ndarray[Any, Any]
+
+
+def variants() -> list[tuple[str, str]]:
+    """(backend, variant) of every row that can run here; both ladders have the same."""
+    usable = _core.backends()
+    return [
+        (row["backend"], row["name"])
+        for row in _core.variants("causal_conv1d")
+        if row["available"] and usable[row["backend"]] is None
+    ]
+
+
+each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
+
+
+def whole(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+    return np.random.default_rng(len(shape)).integers(-8, 9, shape).astype(dtype)
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape)
+
+
+@pytest.fixture
+def simulator() -> Iterator[Any]:
+    """_core._sim_configure, its settings restored afterwards."""
+    if _core.backends()["sim"] is not None:
+        pytest.fail("the simulator is part of every build")
+    old = _core._sim_configure()
+    yield _core._sim_configure
+    _core._sim_configure(**old)
+
+
+# ---- what the source says ----
+
+
+@each_variant
+def test_it_is_the_sources_loop(backend: str, variant: str) -> None:
+    """out[b][c][t] = eps + sum_u w[c][(T-1)-(t-u)] * k[b][c][u], u from 0 to t."""
+    x, w, eps = whole((2, 3, 7)), whole((3, 7)), 0.5
+    want = np.empty_like(x)
+    for b, c, t in np.ndindex(x.shape):
+        s = eps
+        for u in range(t + 1):
+            s += w[c][6 - (t - u)] * x[b][c][u]
+        want[b, c, t] = s
+    got = causal_conv1d(x, w, eps=eps, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(ref.causal_conv1d(x, w, eps=eps), want)
+
+
+@each_variant
+@pytest.mark.parametrize(("steps", "taps"), [(13, 4), (13, 13), (13, 20), (40, 9), (1, 1)])
+def test_it_is_the_beginning_of_numpys_convolution(
+    backend: str, variant: str, steps: int, taps: int
+) -> None:
+    x, w = whole((3, 2, steps)), whole((2, taps))
+    got = causal_conv1d(x, w, backend=backend, variant=variant)
+    for b, c in np.ndindex(3, 2):
+        want = np.convolve(x[b, c], w[c, ::-1])[:steps]
+        np.testing.assert_array_equal(got[b, c], want)
+
+
+# ---- dtypes and options ----
+
+
+@each_variant
+def test_layouts_and_options_change_nothing_else(backend: str, variant: str) -> None:
+    x, w, bias, dy = whole((2, 3, 21)), whole((3, 5)), whole((3,)), whole((2, 3, 21))[::-1]
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    plain = causal_conv1d(x, w, **how)
+    by_time = causal_conv1d(x.swapaxes(1, 2), w, bias, 2.0, layout="BTC", **how)
+    assert by_time.flags.c_contiguous
+    np.testing.assert_array_equal(by_time.swapaxes(1, 2), plain + bias[:, None] + 2)
+    dx, dw = causal_conv1d_backward(dy, x, w, **how)
+    turned = causal_conv1d_backward(
+        dy.swapaxes(1, 2), x.swapaxes(1, 2), w, bias, layout="BTC", **how
+    )
+    np.testing.assert_array_equal(turned[0].swapaxes(1, 2), dx)
+    np.testing.assert_array_equal(turned[1], dw)
+    np.testing.assert_array_equal(turned[2], dy.sum((0, 2)))
+
+
+@each_variant
+def test_every_variant_gives_the_best_class_of_accuracy(backend: str, variant: str) -> None:
+    x, w = normal(3, 2, 40).astype(np.float32), normal(2, 40).astype(np.float32)
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    want = causal_conv1d(x, w, precision="fp32", **how).tobytes()
+    for precision in ("fast", "half"):
+        assert causal_conv1d(x, w, precision=precision, **how).tobytes() == want
+
+
+@each_variant
+def test_out_in_every_layout(backend: str, variant: str) -> None:
+    x, w = whole((2, 3, 9)), whole((3, 4))
+    want = ref.causal_conv1d(x, w)
+    base = np.full((5, 7, 19), 99, np.float32)
+    for out in (
+        np.full((2, 3, 9), np.nan, np.float32),
+        np.empty((9, 3, 2), np.float32).T,
+        np.empty((2, 3, 9), np.float32)[::-1, :, ::-1],
+        np.empty((2, 3, 9), ">f4"),
+        base[1::2, 1::2, 1::2],
+    ):
+        got = causal_conv1d(x, w, out=out, backend=backend, variant=variant)
+        assert got is out
+        np.testing.assert_array_equal(out, want)
+    base[1::2, 1::2, 1::2] = 99
+    assert (base == 99).all(), "wrote beside out"
+
+
+@each_variant
+def test_no_batches(backend: str, variant: str) -> None:
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    x, w, bias = np.empty((0, 2, 5)), np.ones((2, 3)), np.ones(2)
+    assert causal_conv1d(x, w, **how).shape == (0, 2, 5)
+    dx, dw, dbias = causal_conv1d_backward(x, x, w, bias, activation="silu", **how)
+    assert dx.shape == (0, 2, 5)
+    np.testing.assert_array_equal(dw, np.zeros((2, 3)))
+    np.testing.assert_array_equal(dbias, np.zeros(2))
+
+
+@each_variant
+def test_16_bit_sums_pass_the_largest_number_on_the_way(backend: str, variant: str) -> None:
+    x = np.full((1, 1, 40), 6000, np.float16)
+    w = np.tile(np.array([[-8, 8]], np.float16), 20)
+    got = causal_conv1d(x, w, backend=backend, variant=variant)
+    assert (got[0, 0, 1::2] == 0).all()
+    dy = np.ones((2, 1, 40), np.float16)
+    dy[1] = -1
+    _, dw = causal_conv1d_backward(dy, np.tile(x, (2, 1, 1)), w, backend=backend,
+                                   variant=variant)  # fmt: skip
+    assert (dw == 0).all()
+
+
+# ---- special values ----
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_at_every_position(backend: str, variant: str, dtype: str) -> None:
+    """T = 1..70: row k has its nan at step k, and it reaches steps k to k + K - 1 alone."""
+    slow = backend == "sim"
+    lengths = (2, 33, 70) if dtype != "float32" else range(1, 71, 3 if slow else 1)
+    for n in lengths:
+        for taps in {3, 11, n}:
+            x = np.ones((n, 1, n), dtype_of(dtype))
+            k = np.arange(n)
+            x[k, 0, k] = np.nan
+            w = np.ones((1, taps), dtype_of(dtype))
+            got = causal_conv1d(x, w, backend=backend, variant=variant).astype(np.float32)
+            lag = k[None, :] - k[:, None]
+            np.testing.assert_array_equal(
+                np.isnan(got[:, 0]), (lag >= 0) & (lag < taps), f"{n}, {taps}"
+            )
+
+
+@each_variant
+@pytest.mark.parametrize("taps", [5, 12, 150])
+def test_infinity_reaches_what_depends_on_it(backend: str, variant: str, taps: int) -> None:
+    """In x, w and dy; tiles that lie across an edge leave products out, they add no 0."""
+    steps, s = 150, min(taps, 150) - 2
+    x, w, dy = np.ones((3, 1, steps)), np.ones((1, taps)), np.ones((3, 1, steps))
+    w[0, taps - 1 - s] = np.inf
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    got = causal_conv1d(x, w, **how)
+    np.testing.assert_array_equal(np.isinf(got[1, 0]), np.arange(steps) >= s)
+    assert not np.isnan(got).any()
+    dx, _ = causal_conv1d_backward(dy, x, w, **how)
+    np.testing.assert_array_equal(np.isinf(dx[2, 0]), np.arange(steps) < steps - s)
+    w[:] = 1
+    x[1, 0, 100] = np.inf
+    _, dw = causal_conv1d_backward(dy, x, w, **how)
+    lags = taps - 1 - np.arange(taps)
+    np.testing.assert_array_equal(np.isinf(dw[0]), lags < steps - 100)
+    assert not np.isnan(dw).any()
+    x[1, 0, 100] = 1
+    dy[0, 0, 9] = -np.inf
+    dx, dw = causal_conv1d_backward(dy, x, w, **how)
+    np.testing.assert_array_equal(np.isinf(dw[0]), lags <= 9)
+    np.testing.assert_array_equal(
+        np.isinf(dx[0, 0]), (np.arange(steps) <= 9) & (np.arange(steps) > 9 - taps)
+    )
+    assert not np.isnan(dx).any()
+    assert not np.isnan(dw).any()
+
+
+@each_variant
+def test_silu_at_its_ends(backend: str, variant: str) -> None:
+    how: dict[str, Any] = {"backend": backend, "variant": variant, "activation": "silu"}
+    x = np.array([[[-200, -90, -1, 0, 1, 90, 200, np.inf, -np.inf, np.nan]]], np.float32)
+    w = np.ones((1, 1), np.float32)
+    got = causal_conv1d(x, w, **how)
+    want = ref.causal_conv1d(x.astype(np.float64), w.astype(np.float64), activation="silu")
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=2e-43)
+    dx, _ = causal_conv1d_backward(np.ones_like(x[..., :7]), x[..., :7], w, **how)
+    np.testing.assert_allclose(
+        dx[0, 0], [0, 0, 0.0723295, 0.5, 0.9276705, 1, 1], rtol=1e-5, atol=1e-30
+    )
+
+
+@each_variant
+def test_denormals_are_not_flushed(backend: str, variant: str) -> None:
+    for dtype, tiny in (("float32", 2.0**-149), ("float64", 2.0**-1074)):
+        k = np.random.default_rng(5).integers(-99, 99, (1, 2, 40))
+        x, w = (k * tiny).astype(dtype), np.ones((2, 9), dtype)
+        want = ref.causal_conv1d(k.astype(np.float64), w.astype(np.float64)) * tiny
+        got = causal_conv1d(x, w, backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, want.astype(dtype))
+
+
+# ---- gradients ----
+
+
+@each_variant
+@pytest.mark.parametrize("activation", [None, "silu"])
+@pytest.mark.parametrize(("steps", "taps"), [(9, 3), (10, 10), (6, 9), (21, 12)])
+def test_gradients_are_central_differences(
+    backend: str, variant: str, activation: str | None, steps: int, taps: int
+) -> None:
+    how: dict[str, Any] = {"backend": backend, "variant": variant, "activation": activation}
+    x, w, bias, dy = (
+        normal(2, 2, steps),
+        normal(2, taps),
+        normal(2),
+        normal(2, 2, steps, seed=1),
+    )
+    got = causal_conv1d_backward(dy, x, w, bias, 0.25, **how)
+    step = 1e-6
+    for which, gradient in enumerate(got):
+        arrays = [x, w, bias]
+        for at in np.ndindex(gradient.shape):
+            if sum(at) % 3 == 2:  # two thirds are enough
+                continue
+            values = []
+            for sign in (1, -1):
+                moved = [a.copy() for a in arrays]
+                moved[which][at] += sign * step
+                y = ref.causal_conv1d(*moved, 0.25, activation)
+                values.append(np.sum(y.astype(np.longdouble) * dy))
+            want = float((values[0] - values[1]) / (2 * step))
+            assert abs(gradient[at] - want) <= 1e-5 + 1e-3 * abs(want), (which, at)
+
+
+@each_variant
+@pytest.mark.parametrize("taps", [1, 4, 8, 9, 33, 70, 100])
+def test_backward_is_the_adjoint(backend: str, variant: str, taps: int) -> None:
+    """<dy, A x> = <A' dy, x>, for the linear maps of x and of w."""
+    x, w, dy = normal(5, 2, 70), normal(2, taps), normal(5, 2, 70, seed=1)
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    y = causal_conv1d(x, w, **how)
+    dx, dw = causal_conv1d_backward(dy, x, w, **how)
+    left = float((dy * y).sum())
+    scale = float((np.abs(dy) * ref.causal_conv1d(np.abs(x), np.abs(w))).sum())
+    assert abs(left - float((dx * x).sum())) <= 1e-14 * scale
+    assert abs(left - float((dw * w).sum())) <= 1e-14 * scale
+
+
+@each_variant
+def test_taps_that_meet_nothing_have_no_gradient(backend: str, variant: str) -> None:
+    x, dy, w = normal(3, 2, 11), normal(3, 2, 11, seed=1), normal(2, 30)
+    out = np.full((3, 2, 11), np.nan), np.full((2, 30), np.nan)
+    dx, dw = causal_conv1d_backward(dy, x, w, out=out, backend=backend, variant=variant)
+    assert dx is out[0]
+    assert dw is out[1]
+    np.testing.assert_array_equal(dw[:, :19], 0)
+    assert (dw[:, 19:] != 0).all()
+
+
+@each_variant
+def test_a_bias_brings_its_gradient(backend: str, variant: str) -> None:
+    x, w, bias = whole((9, 3, 50)), whole((3, 4)), whole((3,))
+    dy = whole((9, 3, 50))[:, ::-1]
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    assert len(causal_conv1d_backward(dy, x, w, **how)) == 2
+    dx, dw, dbias = causal_conv1d_backward(dy, x, w, bias, **how)
+    np.testing.assert_array_equal(dbias, dy.sum((0, 2)))
+    np.testing.assert_array_equal(dw, ref.causal_conv1d_backward(dy, x, w)[1])
+    np.testing.assert_array_equal(dx, ref.causal_conv1d_backward(dy, x, w)[0])
+
+
+# ---- accuracy ----
+
+
+def row_error(got: Array, want: Array) -> float:
+    """The largest error of a row in the 2-norm, relative to the row."""
+    size = np.linalg.norm(want, axis=-1)
+    return float((np.linalg.norm(got.astype(np.float64) - want, axis=-1) / size).max())
+
+
+@each_variant
+def test_float32_rows_err_by_a_millionth(backend: str, variant: str, figure: Figure) -> None:
+    """Normal and uniform data, and channels scaled from 2**-60 to 2**60."""
+    steps = 300 if backend == "sim" else 768
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    worst = 0.0
+    rng = np.random.default_rng(9)
+    scale = 2.0 ** np.linspace(-60, 60, 2)[:, None]
+    for draw in (rng.standard_normal, rng.random):
+        x, dy = draw((3, 2, steps)) * scale, draw((3, 2, steps)) / scale
+        w = draw((2, steps)) / scale
+        x, dy, w = (a.astype(np.float32) for a in (x, dy, w))
+        wide = [a.astype(np.float64) for a in (dy, x, w)]
+        got = causal_conv1d(x, w, **how)
+        worst = max(worst, row_error(got, ref.causal_conv1d(wide[1], wide[2])))
+        dx, dw = causal_conv1d_backward(dy, x, w, **how)
+        want_dx, want_dw = ref.causal_conv1d_backward(wide[0], wide[1], wide[2])
+        worst = max(worst, row_error(dx, want_dx), row_error(dw, want_dw))
+    assert worst <= 1e-6
+    figure(f"causal_conv1d {backend} {variant} float32, T = {steps}: worst row", f"{worst:.1e}")
+
+
+@pytest.mark.parametrize("variant", ["scalar", "simd", "threads"])
+def test_long_rows_err_no_more(variant: str) -> None:
+    rng = np.random.default_rng(9)
+    x, w = (rng.random(shape, np.float32) for shape in ((1, 1, 12_000), (1, 12_000)))
+    got = causal_conv1d(x, w, backend="cpu", variant=variant)
+    n = 24_000
+    product = np.fft.rfft(x.astype(np.float64), n) * np.fft.rfft(w[:, ::-1], n)
+    assert row_error(got, np.fft.irfft(product, n)[:, :, :12_000]) <= 1e-6
+
+
+# ---- pinned bugs ----
+
+
+@each_variant
+@pytest.mark.parametrize("steps", [1, 2, 3, 5, 6, 7, 9, 30, 31, 33])
+def test_pinned_steps_that_are_no_multiple_of_four(
+    backend: str, variant: str, steps: int
+) -> None:
+    """The published third kernel has T / 4 threads and reads float4 at any row."""
+    x, w, dy = whole((2, 3, steps)), whole((3, steps)), whole((2, 3, steps))[::-1]
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    np.testing.assert_array_equal(causal_conv1d(x, w, **how), ref.causal_conv1d(x, w))
+    for got, want in zip(
+        causal_conv1d_backward(dy, x, w, **how),
+        ref.causal_conv1d_backward(dy, x, w),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(got, want)
+
+
+@each_variant
+def test_pinned_rows_longer_than_shared_memory_was_made_for(backend: str, variant: str) -> None:
+    """The published kernels hold 1024 steps, in an array whose size is compiled in."""
+    x, w = whole((1, 1, 1030)), whole((1, 1030))
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    np.testing.assert_array_equal(causal_conv1d(x, w, **how), ref.causal_conv1d(x, w))
+    dx, dw = causal_conv1d_backward(x[..., ::-1], x, w, **how)
+    want_dx, want_dw = ref.causal_conv1d_backward(x[..., ::-1], x, w)
+    np.testing.assert_array_equal(dx, want_dx)
+    np.testing.assert_array_equal(dw, want_dw)
+
+
+@each_variant
+@pytest.mark.parametrize("batches", [1, 3, 7, 9, 13, 33])
+def test_pinned_batches_that_are_no_multiple_of_eight(
+    backend: str, variant: str, batches: int
+) -> None:
+    """The published fourth kernel drops the rest; its rows then meet another channel's w."""
+    x, w, dy = whole((batches, 3, 12)), whole((3, 12)), whole((batches, 3, 12))[::-1]
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    np.testing.assert_array_equal(causal_conv1d(x, w, **how), ref.causal_conv1d(x, w))
+    for got, want in zip(
+        causal_conv1d_backward(dy, x, w, **how),
+        ref.causal_conv1d_backward(dy, x, w),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(got, want)
+
+
+@each_variant
+def test_pinned_rows_start_anywhere(backend: str, variant: str) -> None:
+    """The published float4 loads need rows on 16-byte boundaries."""
+    memory = whole((2 * 3 * 20 + 7,))
+    w = whole((3 * 20 + 1,))[1:].reshape(3, 20)
+    for offset in range(5):
+        x = memory[offset : offset + 120].reshape(2, 3, 20)
+        got = causal_conv1d(x, w, backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, ref.causal_conv1d(x, w))
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_pinned_every_dtype_has_its_own_packs(backend: str, variant: str, dtype: str) -> None:
+    """The published kernels read any type F as float4."""
+    x, w = whole((2, 2, 24), dtype_of(dtype)), whole((2, 24), dtype_of(dtype))
+    got = causal_conv1d(x, w, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, ref.causal_conv1d(x, w))
+
+
+@pytest.mark.parametrize(
+    ("backend", "variant"), [("cpu", "simd"), ("sim", "v0"), ("sim", "v3"), ("sim", "v5")]
+)
+def test_pinned_more_rows_than_grid_y_has(backend: str, variant: str) -> None:
+    """The published grids are (1, B * C)."""
+    x, w = whole((33_000, 2, 2)), whole((2, 2))
+    got = causal_conv1d(x, w, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, ref.causal_conv1d(x, w))
+
+
+def test_the_sources_limits_would_show() -> None:
+    """The third kernel as published, in Python: right for T % 4 == 0, wrong for T = 6."""
+
+    def published(x: Array, w: Array) -> Array:
+        steps = x.size
+        out = np.zeros(steps)
+        for quad in range(steps >> 2):
+            t = quad << 2
+            for i in range(4):
+                out[t + i] = sum(w[steps - 1 - (t + i - u)] * x[u] for u in range(t + i + 1))
+        return out
+
+    for steps, right in ((8, True), (6, False)):
+        x, w = np.ones(steps), np.ones(steps)
+        want = ref.causal_conv1d(x[None, None], w[None])[0, 0]
+        assert np.array_equal(published(x, w), want) is right
+
+
+# ---- short filters ----
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_short_filters_in_every_layout(backend: str, variant: str, dtype: str) -> None:
+    """K = 1..9 around v5's limit of 8; rows of whole packs, odd rows, channels last."""
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    for taps in (1, 2, 4, 7, 8, 9):
+        w = whole((3, taps), dtype_of(dtype))
+        for steps in (3, 16, 37, 64):
+            x, dy = (whole((2, 3, steps), dtype_of(dtype))[::k] for k in (1, -1))
+            want = ref.causal_conv1d(x, w)
+            np.testing.assert_array_equal(causal_conv1d(x, w, **how), want)
+            turned = np.ascontiguousarray(x.swapaxes(1, 2))
+            got = causal_conv1d(turned, w, layout="BTC", **how)
+            np.testing.assert_array_equal(got.swapaxes(1, 2), want)
+            got = causal_conv1d_backward(dy, x, w, **how)
+            for a, b in zip(got, ref.causal_conv1d_backward(dy, x, w), strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_the_choice_says_why() -> None:
+    for batches, taps, rung, word in (
+        (2, 4, "v5", "reads x once"),
+        (9, 40, "v5", "128 products"),
+        (2, 40, "v2", "fewer than 8 rows"),
+    ):
+        x, w = np.ones((batches, 2, 40), np.float32), np.ones((2, taps), np.float32)
+        for op, arrays in (("causal_conv1d", (x, w)), ("causal_conv1d_backward", (x, x, w))):
+            plan = _core.plan(op, *arrays, backend="sim")
+            assert plan["variant"] == rung
+            assert word in plan["why"]
+
+
+# ---- large strides ----
+
+
+@each_variant
+def test_offsets_past_32_bits(backend: str, variant: str) -> None:
+    """Two batches 2**31 + 8 elements apart, all else between them never touched."""
+    far = 2**31 + 8
+    memory = np.zeros(far + 64, np.float16)
+    memory[:40] = 1
+    memory[far : far + 40] = 2
+    step = memory.itemsize
+    x = np.lib.stride_tricks.as_strided(memory, (2, 2, 20), (far * step, 20 * step, step))
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    for taps in (3, 20):
+        w = np.ones((2, taps), np.float16)
+        want = np.minimum(np.arange(20) + 1, taps) * np.array([1, 2])[:, None, None]
+        np.testing.assert_array_equal(causal_conv1d(x, w, **how), np.tile(want, (1, 2, 1)))
+        _, dw = causal_conv1d_backward(x, x, w, **how)
+        np.testing.assert_array_equal(dw[1], 5 * np.arange(21 - taps, 21))
+
+
+# ---- the simulator: counts and faults ----
+
+# Requests to shared memory, their wavefronts, requests to global memory, barriers of a
+# thread: B = 3, C = 2, T = K = 44, float32, all kernels of the rung, forward and backward.
+GOLDEN = {
+    "v0": (0, 0, 753, 0),
+    "v1": (2088, 2088, 42, 12),
+    "v2": (1350, 2910, 48, 12),
+    "v3": (1906, 5786, 40, 4),
+    "v4": (1564, 1564, 80, 8),
+    "v5": (3548, 3872, 56, 12),
+}
+GOLDEN_BACKWARD = {
+    "v0": (0, 0, 1428, 0),
+    "v1": (2880, 2880, 70, 24),
+    "v2": (2052, 3708, 80, 24),
+    "v3": (2778, 6998, 72, 12),
+    "v4": (2924, 3172, 144, 24),
+    "v5": (4706, 5676, 154, 18),
+}
+
+
+def counts(op: str, rung: str, *arrays: Array) -> tuple[int, int, int, int]:
+    kernels = profile(op, *arrays, variant=rung)[rung]
+    return (
+        sum(k.shared_requests for k in kernels),
+        sum(k.shared_wavefronts for k in kernels),
+        sum(k.global_requests for k in kernels),
+        sum(k.barriers for k in kernels),
+    )
+
+
+def test_golden_counts() -> None:
+    x, w = whole((3, 2, 44)), whole((2, 44))
+    assert {rung: counts("causal_conv1d", rung, x, w) for rung in RUNGS} == GOLDEN
+
+
+def test_golden_counts_backward() -> None:
+    x, w = whole((3, 2, 44)), whole((2, 44))
+    got = {rung: counts("causal_conv1d_backward", rung, x, x, w) for rung in RUNGS}
+    assert got == GOLDEN_BACKWARD
+
+
+def test_inner_loop_has_no_bank_conflicts(figure: Figure) -> None:
+    """v5's 16-byte reads of 32 rows: a quarter warp meets all banks once."""
+    x, w = whole((32, 1, 128)), whole((1, 128))
+    requests, wavefronts, _, _ = counts("causal_conv1d", "v5", x, w)
+    figure("causal_conv1d v5: wavefronts per shared request", f"{wavefronts / requests:.2f}")
+    assert wavefronts <= 4 * requests
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_every_failure_leaves_nothing_behind(rung: str, simulator: Any) -> None:
+    x, w, bias, dy = whole((3, 1, 9)), whole((1, 12)), whole((1,)), whole((3, 1, 9))[::-1]
+    options: dict[str, Any] = {"activation": "silu", "variant": rung, "backend": "sim"}
+    want = causal_conv1d_backward(dy, x, w, bias, **options)
+    before = None
+    for step in range(80):
+        simulator(fail_after=step)
+        before = before or _core._sim_state()["allocations"]
+        try:
+            got = causal_conv1d_backward(dy, x, w, bias, **options)
+        except (gpuopt.OutOfMemoryError, gpuopt.CudaError):
+            simulator(fail_after=-1)
+            assert _core._sim_state()["allocations"] == before, f"leak at step {step}"
+            again = causal_conv1d_backward(dy, x, w, bias, **options)
+            for a, b in zip(again, want, strict=True):
+                np.testing.assert_array_equal(a, b)
+            continue
+        break
+    assert 5 <= step < 79
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_bfloat16_needs_bfloat16() -> None:
+    x, w = np.ones((1, 1, 4), BFLOAT16), np.ones((1, 2), np.float32)
+    with pytest.raises(TypeError, match="w has dtype 'float32', x has 'bfloat16'"):
+        causal_conv1d(x, w)
