@@ -145,6 +145,8 @@ def convolve(a: Any, v: Any, mode: str) -> Callable[[], Any]:
     """Call cupy.convolve, which picks its method itself."""
     function = library().convolve
     return lambda: function(a, v, mode)
+
+
 def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
     """Multiply spectra of twice the length; add up a few shifted products of a short filter."""
     fft = library().fft
@@ -183,8 +185,6 @@ def causal_conv1d_backward(
         return dx.astype(x.dtype), dw
 
     return call
-
-
 
 
 CALLS: dict[str, Callable[..., Any]] = {

@@ -136,6 +136,8 @@ def upsample_nearest_backward(
 def convolve(a: Any, v: Any, mode: Any) -> Callable[[], Any]:
     """Call np.convolve."""
     return lambda: np.convolve(a, v, mode)
+
+
 def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
     """Multiply spectra of twice the length; add up a few shifted products of a short filter."""
     steps, taps = x.shape[2], w.shape[1]
@@ -171,8 +173,6 @@ def causal_conv1d_backward(
         return dx.astype(x.dtype), dw
 
     return call
-
-
 
 
 CALLS: dict[str, Callable[..., Any]] = {

@@ -150,6 +150,8 @@ def convolve(a: Any, v: Any, mode: str) -> Callable[[], Any] | None:
             ).reshape(-1)
 
     return direct
+
+
 def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
     """Call conv1d with a group for each channel on the padded rows."""
     functional = importlib.import_module("torch.nn.functional")
@@ -167,8 +169,6 @@ def causal_conv1d_backward(
     inputs = tuple(a.detach().clone().requires_grad_() for a in (x, w))
     result = causal_conv1d(*inputs)()
     return lambda: torch.autograd.grad(result, inputs, dy, retain_graph=True)
-
-
 
 
 CALLS: dict[str, Callable[..., Any]] = {
