@@ -758,9 +758,7 @@ def max_pool3d(
     return_indices: bool = False,
 ) -> Any:
     """Take the maximum of each window of the last three axes; `gpuopt.max_pool3d`."""
-    return _max_pool(
-        3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
+    return _max_pool(3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool2d(
@@ -773,9 +771,7 @@ def max_pool2d(
     return_indices: bool = False,
 ) -> Any:
     """Take the maximum of each window of the last two axes; `gpuopt.max_pool2d`."""
-    return _max_pool(
-        2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
+    return _max_pool(2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool1d(
@@ -788,9 +784,7 @@ def max_pool1d(
     return_indices: bool = False,
 ) -> Any:
     """Take the maximum of each window of the last axis; `gpuopt.max_pool1d`."""
-    return _max_pool(
-        1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
+    return _max_pool(1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool3d_backward(dy: Any, indices: Any, input_shape: Any, **windows: Any) -> Any:
