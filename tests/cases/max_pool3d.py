@@ -23,6 +23,7 @@ from cases import (
     Sample,
     Several,
     Spec,
+    dtype_of,
     kind_of,
     lay_out,
     readonly,
@@ -138,11 +139,20 @@ def pool_large(rank: int, dtype: str) -> Iterator[Sample]:
         yield Sample((Spec(shape, dtype, "C", "whole"),), _bits(options))
 
 
+MIDDLE: dict[int, Case] = {
+    3: ((2, 3, 20, 22, 24), {"kernel_size": 3, "stride": 2, "padding": 1}),
+    2: ((2, 2, 120, 130), {"kernel_size": 5, "stride": 2}),
+    1: ((2, 3, 11_000), {"kernel_size": 6, "stride": 2, "padding": 3}),
+}
+
+
 def pool_floats(rank: int) -> Iterator[Sample]:
     for dtype in ("float16", "bfloat16", "float32", "float64"):
-        for shape, windows in CASES[rank][1:3]:
+        for shape, windows in CASES[rank][:8]:
             options = {**windows, "return_indices": True}
             yield Sample((Spec(shape, dtype, "C", "normal"),), _bits(options))
+    shape, windows = MIDDLE[rank]
+    yield Sample((Spec(shape, "float32", "C", "normal"),), _bits(windows))
 
 
 # ---- the expectation of pooling: exact ----
@@ -232,6 +242,7 @@ def gradient_samples(rank: int, dtype: str, extent: str) -> Iterator[Sample]:
 
 
 def gradient_large(rank: int, dtype: str) -> Iterator[Sample]:
+    dtype = dtype if kind_of(dtype_of(dtype)) == "f" else "float32"
     for turn, (shape, windows) in enumerate(LARGE[rank]):
         kind = "windows" if turn == 0 else KINDS[turn % len(KINDS)]
         yield _gradient(rank, shape, windows, dtype, ("C", "C"), kind)
@@ -242,6 +253,9 @@ def gradient_floats(rank: int) -> Iterator[Sample]:
         for shape, windows in CASES[rank][1:4]:
             for kind in ("windows", "any"):
                 yield _gradient(rank, shape, windows, dtype, ("C", "C"), kind, "normal")
+    shape, windows = MIDDLE[rank]
+    windows = {**windows, "stride": 1}
+    yield _gradient(rank, shape, windows, "float32", ("C", "C"), "windows", "normal")
 
 
 # ---- the expectation of the gradient ----

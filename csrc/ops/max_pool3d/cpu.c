@@ -91,17 +91,21 @@ span_of(const pool_axis *a, int64_t n)
     return (n - 1) * a->stride + pool_extent(a);
 }
 
+/* Windows that span twice as much as one are made in one tile, however large. */
 static void
 choose_tiles(job *j)
 {
     const pool_axis *axis = j->plan.axis;
-    const int64_t most[POOL_AXES] = {axis[POOL_T].out, axis[POOL_H].out,
-                                     least_of(axis[POOL_W].out, TILE_ROW)};
     int64_t held = 1;
     j->items = j->plan.batches * j->plan.channels;
     for (int d = POOL_W; d >= POOL_T; d--) {
-        int64_t n = most[d];
-        while (n > 1 && held * span_of(&axis[d], n) > TILE_KEYS) {
+        const int64_t twice = 2 * pool_extent(&axis[d]);
+        int64_t n = axis[d].out;
+        if (d == POOL_W && n > TILE_ROW) {
+            n = twice > TILE_ROW ? least_of(n, twice) : TILE_ROW;
+        }
+        while (n > 1 && held * span_of(&axis[d], n) > TILE_KEYS &&
+               span_of(&axis[d], n) > twice) {
             n = ceil_div(n, 2);
         }
         j->windows[d] = n;
@@ -199,35 +203,32 @@ load_tile(const job *j, const tile *t)
 }
 
 /*
- * Windows along one axis, whose neighbours lie `unit` keys apart, in the `unit * extent`
- * keys from `at` on: window o is then at o * stride * unit.
+ * Windows along axis d, whose neighbours lie `unit` keys apart, in the n keys from `at`
+ * on: window o is then at o * stride * unit.
  */
 static void
-pool_axis_of(const job *j, const tile *t, int d, int64_t at, int64_t unit)
+pool_axis_of(const job *j, const tile *t, int d, int64_t at, int64_t unit, int64_t n)
 {
     const pool_axis *a = &j->plan.axis[d];
     char *keys = t->keys + at * j->key_bytes;
     char *codes = t->codes ? t->codes + at * 8 : NULL;
     void (*take)(void *, void *, int64_t, int64_t) =
         j->with_indices ? j->loops->take_packed : j->loops->take;
-    const int64_t windows = t->windows[d];
     if (a->stride == 1 || d == POOL_W) {
-        int64_t made = 1; /* elements of a window that are pooled */
-        int64_t left = t->extent[d];
-        while (made < a->kernel) {
+        for (int64_t made = 1; made < a->kernel;) { /* elements of a window so far */
             const int64_t more = least_of(made, a->kernel - made);
-            const int64_t ahead = more * a->dilation;
-            left -= ahead;
-            take(keys, codes, ahead * unit, left * unit);
+            const int64_t ahead = more * a->dilation * unit;
+            n -= ahead;
+            take(keys, codes, ahead, n);
             made += more;
         }
         return;
     }
-    for (int64_t o = 0; o < windows; o++) { /* reads only what later windows make */
-        char *to = keys + o * a->stride * unit * j->key_bytes;
-        char *its = codes ? codes + o * a->stride * unit * 8 : NULL;
+    for (int64_t o = 0; o < t->windows[d]; o++) { /* later windows read later keys */
+        const int64_t first = o * a->stride * unit;
         for (int64_t k = 1; k < a->kernel; k++) {
-            take(to, its, k * a->dilation * unit, unit);
+            take(keys + first * j->key_bytes, codes ? codes + first * 8 : NULL,
+                 k * a->dilation * unit, unit);
         }
     }
 }
@@ -301,18 +302,23 @@ pool_tile(const job *j, const tile *t)
     const pool_axis *axis = j->plan.axis;
     const int64_t rows = t->extent[POOL_H], cols = t->extent[POOL_W];
     load_tile(j, t);
-    pool_axis_of(j, t, POOL_T, 0, rows * cols);
+    pool_axis_of(j, t, POOL_T, 0, rows * cols, t->extent[POOL_T] * rows * cols);
     for (int64_t k = 0; k < t->windows[POOL_T]; k++) {
         const int64_t at = k * axis[POOL_T].stride * rows * cols;
-        pool_axis_of(j, t, POOL_H, at, cols);
-        for (int64_t h = 0; h < t->windows[POOL_H]; h++) {
-            const int64_t row = at + h * axis[POOL_H].stride * cols;
+        const int64_t apart = axis[POOL_H].stride * cols;
+        pool_axis_of(j, t, POOL_H, at, cols, rows * cols);
+        /* rows that lie side by side are pooled as one: what runs over is not used */
+        const int64_t all = t->windows[POOL_H];
+        const int64_t at_once = axis[POOL_H].stride == 1 ? all : 1;
+        for (int64_t h = 0; h < all; h += at_once) {
+            pool_axis_of(j, t, POOL_W, at + h * apart, 1, at_once * cols);
+        }
+        for (int64_t h = 0; h < all; h++) {
             const int64_t out =
                 ((t->begin[0] + k) * axis[POOL_H].out + t->begin[1] + h) *
                     axis[POOL_W].out +
                 t->begin[2];
-            pool_axis_of(j, t, POOL_W, row, 1);
-            store_row(j, t, row, out);
+            store_row(j, t, at + h * apart, out);
         }
     }
 }

@@ -439,65 +439,64 @@ gradient_cost(const gpo_call *call, gpo_cost *cost)
 
 /* ---- documentation ---- */
 
-#define POOL_DOC(rank, form, window, of)                                              \
-    "Take the maximum of each window of the last " rank ".\n"                         \
-    "\n"                                                                              \
-    "Parameters\n"                                                                    \
-    "----------\n"                                                                    \
-    "x : array_like, shape " form ", any strides\n"                                   \
-    "    int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64.\n"      \
-    "kernel_size : int or tuple of ints\n"                                            \
-    "    The size of a window, along each axis " window ".\n"                         \
-    "stride : int or tuple of ints, optional\n"                                       \
-    "    From one window to the next; the default is kernel_size.\n"                  \
-    "padding : int or tuple of ints, optional\n"                                      \
-    "    How far windows begin before x and end behind it: at most half of the\n"     \
-    "    kernel size.  What lies outside of x is never a maximum.\n"                  \
-    "dilation : int or tuple of ints, optional\n"                                     \
-    "    From one element of a window to the next.\n"                                 \
-    "ceil_mode : bool, optional\n"                                                    \
-    "    Round the number of windows up; the last one begins inside of x or the\n"    \
-    "    padding before it.\n"                                                        \
-    "return_indices : bool, optional\n"                                               \
-    "    Return (y, indices).\n"                                                      \
-    "out : array or tuple of arrays, optional\n"                                      \
-    "    Written and returned; must share no memory with x.\n"                        \
-    "\n"                                                                              \
-    "Returns\n"                                                                       \
-    "-------\n"                                                                       \
-    "y : array\n"                                                                     \
-    "    The maxima, in the dtype of x.  Along an axis of n elements there are\n"     \
-    "    (n + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1.\n"           \
-    "indices : array of int64\n"                                                      \
-    "    Where each maximum stands in its plane of x, counted in C order over " of    \
-    ".\n"                                                                             \
-    "\n"                                                                              \
-    "Raises\n"                                                                        \
-    "------\n"                                                                        \
-    "ValueError\n"                                                                    \
-    "    x has another number of dimensions, or a length of 0 that is not the "       \
-    "batch's;\n"                                                                      \
-    "    an option has another number of ints, or one that is out of range; the\n"    \
-    "    padding is beyond half of the kernel size; there is no window; `out` has\n"  \
-    "    the wrong shape, is read-only or shares memory.\n"                           \
-    "TypeError\n"                                                                     \
-    "    x is bool or complex or has no number dtype; `out` has the wrong dtype.\n"   \
-    "\n"                                                                              \
-    "Notes\n"                                                                         \
-    "-----\n"                                                                         \
-    "As PyTorch: of equal maxima the first one counts; nan is larger than any "       \
-    "number,\n"                                                                       \
-    "and of several the last one counts.  A window none of whose elements lies in "   \
-    "x,\n"                                                                            \
-    "which dilation can make, gives -inf, or the least integer, and the index -1;\n"  \
-    "PyTorch's index is then outside of the window.\n"                                \
-    "\n"                                                                              \
-    "Accuracy: exact.  Where a window holds both zeros and is largest there, which\n" \
-    "of them y holds is open without return_indices.\n"                               \
-    "\n"                                                                              \
-    "Determinism: each variant gives the same result run to run.\n"                   \
-    "\n"                                                                              \
-    "The CUDA rungs v0 to v5 follow the report 'CUDA operator programming and\n"      \
+#define POOL_DOC(rank, form, window, of)                                             \
+    "Take the maximum of each window of the last " rank ".\n"                        \
+    "\n"                                                                             \
+    "Parameters\n"                                                                   \
+    "----------\n"                                                                   \
+    "x : array_like, shape " form ", any strides\n"                                  \
+    "    int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64.\n"     \
+    "kernel_size : int or tuple of ints\n"                                           \
+    "    The size of a window, along each axis " window ".\n"                        \
+    "stride : int or tuple of ints, optional\n"                                      \
+    "    From one window to the next; the default is kernel_size.\n"                 \
+    "padding : int or tuple of ints, optional\n"                                     \
+    "    How far windows begin before x and end behind it: at most half of the\n"    \
+    "    kernel size.  What lies outside of x is never a maximum.\n"                 \
+    "dilation : int or tuple of ints, optional\n"                                    \
+    "    From one element of a window to the next.\n"                                \
+    "ceil_mode : bool, optional\n"                                                   \
+    "    Round the number of windows up; the last one begins inside of x or the\n"   \
+    "    padding before it.\n"                                                       \
+    "return_indices : bool, optional\n"                                              \
+    "    Return (y, indices).\n"                                                     \
+    "out : array or tuple of arrays, optional\n"                                     \
+    "    Written and returned; must share no memory with x.\n"                       \
+    "\n"                                                                             \
+    "Returns\n"                                                                      \
+    "-------\n"                                                                      \
+    "y : array\n"                                                                    \
+    "    The maxima, in the dtype of x.  Along an axis of n elements there are\n"    \
+    "    (n + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1.\n"          \
+    "indices : array of int64\n"                                                     \
+    "    Where each maximum stands in its plane of x, counted in C order over " of   \
+    ".\n"                                                                            \
+    "\n"                                                                             \
+    "Raises\n"                                                                       \
+    "------\n"                                                                       \
+    "ValueError\n"                                                                   \
+    "    x has another number of dimensions, or a length of 0 that is not the "      \
+    "batch's;\n"                                                                     \
+    "    an option has another number of ints, or one that is out of range; the\n"   \
+    "    padding is beyond half of the kernel size; there is no window; `out` has\n" \
+    "    the wrong shape, is read-only or shares memory.\n"                          \
+    "TypeError\n"                                                                    \
+    "    x is bool or complex or has no number dtype; `out` has the wrong dtype.\n"  \
+    "\n"                                                                             \
+    "Notes\n"                                                                        \
+    "-----\n"                                                                        \
+    "As PyTorch: of equal maxima the first one counts; nan is larger than any "      \
+    "number,\n"                                                                      \
+    "and of several the last one counts.  A window none of whose elements lies in "  \
+    "x,\n"                                                                           \
+    "which dilation can make, gives -inf, or the least integer, and the index -1;\n" \
+    "PyTorch's index is then outside of the window.\n"                               \
+    "\n"                                                                             \
+    "Accuracy: exact, but for the sign of a maximum that is 0.\n"                    \
+    "\n"                                                                             \
+    "Determinism: each variant gives the same result run to run.\n"                  \
+    "\n"                                                                             \
+    "The CUDA rungs v0 to v5 follow the report 'CUDA operator programming and\n"     \
     "optimisation' on MaxPool3D; gpuopt.variants('max_pool3d') lists them all.\n"
 
 #define GRADIENT_DOC(name, form)                                                       \
@@ -511,10 +510,15 @@ gradient_cost(const gpo_call *call, gpo_cost *cost)
     "    What " name " returned with return_indices=True; -1 for none.\n"              \
     "input_shape : tuple of ints\n"                                                    \
     "    The shape of x, " form ".\n"                                                  \
-    "kernel_size, stride, padding, dilation : int or tuple of ints, optional\n"        \
-    "    The windows of the pooling, as they were given to it.  With kernel_size\n"    \
-    "    the call does not wait on a GPU; an index outside of its own window then\n"   \
-    "    adds nothing.\n"                                                              \
+    "kernel_size : int or tuple of ints, optional\n"                                   \
+    "    The windows of the pooling.  With kernel_size the call does not wait on a\n"  \
+    "    GPU; an index outside of its own window then adds nothing.\n"                 \
+    "stride : int or tuple of ints, optional\n"                                        \
+    "    As it was given to the pooling; the default is kernel_size.\n"                \
+    "padding : int or tuple of ints, optional\n"                                       \
+    "    As it was given to the pooling; the default is 0.\n"                          \
+    "dilation : int or tuple of ints, optional\n"                                      \
+    "    As it was given to the pooling; the default is 1.\n"                          \
     "out : array, optional\n"                                                          \
     "    Written and returned; must have the shape input_shape and the dtype of dy "   \
     "and\n"                                                                            \
