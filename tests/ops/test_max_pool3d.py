@@ -591,10 +591,23 @@ def test_gradient_rung_passes_every_check(rung: str, schedule: str, simulator: A
 
 # Requests to global and to shared memory, wavefronts of the latter, barriers of a thread:
 # (2, 9, 10, 12), kernel 3, stride 1, float32.
-GOLDEN = {}
+GOLDEN = {
+    "v0": (980, 0, 0, 0),
+    "v1": (980, 0, 0, 0),
+    "v2": (980, 0, 0, 0),
+    "v3": (164, 1664, 2420, 16),
+    "v4": (980, 0, 0, 0),
+    "v5": (1008, 0, 0, 0),
+    "v6": (146, 511, 892, 3),
+}
 
 # (2, 9, 10, 12), kernel 3, stride 1, with windows.
-GOLDEN_GRADIENT = {}
+GOLDEN_GRADIENT = {
+    "v0": (140, 208, 274, 0),
+    "v1": (2063, 0, 0, 0),
+    "v2": (2063, 0, 0, 0),
+    "v3": (288, 2772, 2971, 58),
+}
 
 
 def counts(op: str, rung: str, *args: Any, **windows: Any) -> tuple[int, int, int, int]:

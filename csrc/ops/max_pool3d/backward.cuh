@@ -489,15 +489,14 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice
     const int cols = static_cast<int>(v.out[POOL_W]), slice = rows * cols;
     const int height = static_cast<int>(v.in[POOL_H]);
     const int width = static_cast<int>(v.in[POOL_W]);
-    V *const ring = reinterpret_cast<V *>(memory); /* gradients, then sums */
+    int2 *const with_h = reinterpret_cast<int2 *>(memory);
+    int2 *const with_w = with_h + height; /* first and last window of an element */
+    V *const ring = reinterpret_cast<V *>(with_w + width); /* gradients, then sums */
     V *const by_t = ring + s.depth * slice;
     V *const by_h = by_t + slice;
     int *const code = reinterpret_cast<int *>(by_h + height * cols);
     int *const code_t = code + s.depth * slice;
     int *const code_h = code_t + slice;
-    int2 *const with_h = reinterpret_cast<int2 *>(
-        code_h + height * cols + (height * cols + slice * (s.depth + 1)) % 2);
-    int2 *const with_w = with_h + height; /* first and last window of an element */
     const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
     constexpr int WARPS = BLOCK / WARP;
 
@@ -647,7 +646,7 @@ max_pool3d_backward_v3(gpo_call *call)
         static_cast<double>(plan.out[POOL_H]) * static_cast<double>(plan.out[POOL_W]);
     const double lines =
         static_cast<double>(plan.in[POOL_H]) * static_cast<double>(plan.out[POOL_W]);
-    const double ranges = static_cast<double>(plan.in[POOL_H] + plan.in[POOL_W] + 1);
+    const double ranges = static_cast<double>(plan.in[POOL_H] + plan.in[POOL_W]);
     const double bytes =
         (slice * (s.depth + 1.0) + lines) * (sizeof(V) + 4) + ranges * sizeof(int2);
     if (!fits || bytes > ROOM) {
