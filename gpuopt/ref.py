@@ -718,7 +718,8 @@ def _max_pool(
             hi = min(count, (n - 1 - first) // s + 1)
             to_y.append(slice(lo, max(lo, hi)))
             from_x.append(slice(first + lo * s, max(first + hi * s, first + lo * s), s))
-        inside, at = (..., *from_x), (..., *to_y)
+        inside: Any = (..., *from_x)
+        at: Any = (..., *to_y)
         value = ordered[inside]
         better = (value > best[at]) | (value != value) | (index[at] < 0)
         best[at] = np.where(better, value, best[at])

@@ -34,7 +34,7 @@ TINY = (("(1,2,8,8,8) k8 s1", "float32"), ("(1,2,6,9,10) k2 s2", "float16"))
 
 # ---- the 25 cases: T = H = W in 8 and 32, 64 channels and more ----
 
-_WINDOWS = {8: ((2, 1), (2, 2), (3, 1), (3, 2), (8, 1))}
+_WINDOWS: dict[int, tuple[tuple[int, int], ...]] = {8: ((2, 1), (2, 2), (3, 1), (3, 2), (8, 1))}
 _WINDOWS[32] = (*_WINDOWS[8], (8, 2), (8, 8))
 CASES = (
     *(

@@ -346,8 +346,8 @@ cell_of(const pool_axis &a, int64_t o)
 
 template <typename T>
 __global__ void
-__launch_bounds__(BLOCK)
-    max_pool3d_backward_v2_cells(gradient_view<T> v, int64_t n, bool in_pairs)
+__launch_bounds__(BLOCK) max_pool3d_backward_v2_cells(gradient_view<T> v, int64_t n,
+                                                      bool is_tight, bool in_pairs)
 {
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
     for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < n;
@@ -360,7 +360,10 @@ __launch_bounds__(BLOCK)
         const stretch t = cell_of(v.axis[POOL_T], ot);
         const stretch h = cell_of(v.axis[POOL_H], oh);
         const stretch w = cell_of(v.axis[POOL_W], ow);
-        const int64_t index = index_of_window(v, ot, oh, ow, found);
+        int64_t index = found;
+        if (!is_tight) { /* a cell may have elements that its window has not */
+            index = index_of_window(v, ot, oh, ow, found);
+        }
         const T zero = stored_as<T>(value_type<T>(0));
         T *const dx = v.dx + plane * v.plane;
         for (int64_t k = t.first; k < t.end; k++) {
@@ -402,12 +405,18 @@ run_windows(gpo_call *call, const gradient_view<T> &v, const pool_gradient_plan 
         return run_gather(call, v);
     }
     const int64_t n = v.planes * v.outputs;
+    bool is_tight = true; /* every cell is its window */
+    for (int d = 0; d < POOL_AXES; d++) {
+        const pool_axis &a = plan.axis[d];
+        is_tight = is_tight && a.stride == a.kernel && a.dilation == 1 &&
+                   a.padding == 0 && a.in == a.out * a.stride;
+    }
     const pool_axis &w = plan.axis[POOL_W];
     const bool in_pairs = w.stride == 2 && w.padding == 0 && w.in == 2 * w.out &&
                           reinterpret_cast<uintptr_t>(v.dx) % (2 * sizeof(T)) == 0;
     const dim3 grid(grid_of(ceil_div(n, BLOCK), MAX_GRID_X));
     return GPO_LAUNCH(call, grid, BLOCK, 0, (max_pool3d_backward_v2_cells<T>), v, n,
-                      in_pairs);
+                      is_tight, in_pairs);
 }
 
 template <typename T>
@@ -443,9 +452,9 @@ constexpr int FIELD = 10, MOST_SIDE = 1 << FIELD; /* bits of a coordinate in a c
 constexpr int FIELD_MASK = MOST_SIDE - 1;
 
 struct slice_plan {
-    int depth; /* slices of dy in the ring */
-    int chunk; /* slices of x per item */
-    int chunks;
+    int depth;      /* slices of dy in the ring */
+    int chunk;      /* slices of x per item */
+    divider chunks; /* items of a plane */
     int64_t items;
 };
 
@@ -507,8 +516,8 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice
         with_h[e] = make_int2(static_cast<int>(r.first), static_cast<int>(r.last));
     }
     for (int64_t item = blockIdx.x; item < s.items; item += gridDim.x) {
-        const int64_t plane = item / s.chunks;
-        const int t0 = static_cast<int>(item - plane * s.chunks) * s.chunk;
+        const int64_t plane = s.chunks.of(item);
+        const int t0 = static_cast<int>(item - plane * s.chunks.by) * s.chunk;
         const int t1 = static_cast<int>(least_of(t0 + s.chunk, v.in[POOL_T]));
         int loaded = static_cast<int>(
             windows_with(a[POOL_T], v.stride[POOL_T], t0).first); /* slices before it */
@@ -659,8 +668,8 @@ max_pool3d_backward_v3(gpo_call *call)
         chunk = ceil_div(chunk, 2);
     }
     s.chunk = static_cast<int>(chunk);
-    s.chunks = static_cast<int>(ceil_div(plan.in[POOL_T], chunk));
-    s.items = v.planes * s.chunks;
+    s.chunks = divider_of(ceil_div(plan.in[POOL_T], chunk));
+    s.items = v.planes * s.chunks.by;
 #ifdef __CUDACC__
     if (bytes > 48 * 1024) {
         cudaFuncSetAttribute(max_pool3d_backward_v3_slices<T>,

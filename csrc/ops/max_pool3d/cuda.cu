@@ -145,6 +145,7 @@ max_pool3d_v2(gpo_call *call)
  */
 struct shared_tile {
     int64_t tiles[POOL_AXES], count;
+    divider per_tile[POOL_AXES];
     int span[POOL_AXES]; /* elements along each axis; 0 where they do not fit */
 };
 
@@ -159,13 +160,13 @@ __launch_bounds__(BLOCK) max_pool3d_v3_shared_tile(pool_view<T> v, shared_tile s
     const pool_axis *a = v.axis;
     const int tid = threadIdx.x;
     for (int64_t item = blockIdx.x; item < s.count; item += gridDim.x) {
-        int64_t rest = item;
-        const int64_t w0 = rest % s.tiles[POOL_W] * TILE_W;
-        rest /= s.tiles[POOL_W];
-        const int64_t h0 = rest % s.tiles[POOL_H] * TILE_H;
-        rest /= s.tiles[POOL_H];
-        const int64_t t0 = rest % s.tiles[POOL_T] * TILE_T;
-        const place at = {rest / s.tiles[POOL_T], t0 + tid / (TILE_H * TILE_W),
+        const int64_t row = s.per_tile[POOL_W].of(item);
+        const int64_t slice = s.per_tile[POOL_H].of(row);
+        const int64_t plane = s.per_tile[POOL_T].of(slice);
+        const int64_t w0 = (item - row * s.tiles[POOL_W]) * TILE_W;
+        const int64_t h0 = (row - slice * s.tiles[POOL_H]) * TILE_H;
+        const int64_t t0 = (slice - plane * s.tiles[POOL_T]) * TILE_T;
+        const place at = {plane, t0 + tid / (TILE_H * TILE_W),
                           h0 + tid / TILE_W % TILE_H, w0 + tid % TILE_W};
         const T *x = v.plane(at.plane);
         const int64_t from_t = t0 * a[POOL_T].stride - a[POOL_T].padding;
@@ -228,6 +229,7 @@ max_pool3d_v3(gpo_call *call)
         const int64_t windows = least_of(SIDES[d], v.axis[d].out);
         const int64_t span = (windows - 1) * v.axis[d].stride + pool_extent(&v.axis[d]);
         s.tiles[d] = ceil_div(v.axis[d].out, SIDES[d]);
+        s.per_tile[d] = divider_of(s.tiles[d]);
         s.count *= s.tiles[d];
         s.span[d] = static_cast<int>(least_of(span, ROOM));
         bytes *= static_cast<double>(span);
@@ -555,6 +557,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                           "doubling, whatever the kernel";
     if (!listed) {
         because = "the only rung for this dtype";
+    }
+    else if (plan.axis[POOL_T].in * plan.axis[POOL_H].in == 1 && elements <= 4 * FEW) {
+        pick = 4;
+        because =
+            "rows alone, and windows are short: v6 would have one load per thread";
     }
     else if (elements <= FEW && elements <= apart) {
         pick = small_planes ? 4 : 5;

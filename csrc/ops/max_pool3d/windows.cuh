@@ -220,8 +220,9 @@ stretch_of(const pool_axis &a, int64_t o)
     return {start + steps * a.dilation, least_of(stop, a.in)};
 }
 
-constexpr int CACHE =
-    8; /* elements of a row that are loaded before the first is used */
+/* Elements of a row that are loaded before the first is used. */
+template <typename V>
+constexpr int CACHE = sizeof(V) == 8 ? 4 : 8;
 
 /* Any window: bounds once, then rows through a cache in registers. */
 template <typename T>
@@ -240,16 +241,17 @@ scan_window(const pool_view<T> &v, const T *x, const place &at)
         for (int64_t j = h.first; j < h.end; j += dh) {
             const T *row = x + i * v.by[POOL_T] + j * v.by[POOL_H];
             const int64_t start = (i * rows + j) * cols;
-            for (int64_t k = w.first; k < w.end; k += CACHE * dw) {
-                V cache[CACHE];
+            for (int64_t k = w.first; k < w.end; k += CACHE<V> * dw) {
+                V cache[CACHE<V>];
 #pragma unroll
-                for (int c = 0; c < CACHE; c++) {
+                for (int c = 0; c < CACHE<V>; c++) {
                     const int64_t e = k + c * dw;
                     cache[c] =
                         e < w.end ? value_of(row[e * v.by[POOL_W]]) : least_value<V>();
                 }
 #pragma unroll
-                for (int c = 0; c < CACHE; c++) { /* behind the end nothing is larger */
+                for (int c = 0; c < CACHE<V>;
+                     c++) { /* behind the end nothing is larger */
                     best.take(cache[c], start + k + c * dw);
                 }
             }
