@@ -643,7 +643,7 @@ max_pool3d_backward_v3(gpo_call *call)
         const gpo_status status = look_at_indices(call, plan);
         return status ? status : run_owners(call, v);
     }
-    constexpr double ROOM = 96 << 10; /* two blocks and more on a processor */
+    constexpr int64_t ROOM = 96 << 10; /* two blocks and more on a processor */
     slice_plan s = {};
     bool fits = !is_apart(plan);
     for (int d = 0; d < POOL_AXES; d++) {
@@ -658,7 +658,7 @@ max_pool3d_backward_v3(gpo_call *call)
     const double ranges = static_cast<double>(plan.in[POOL_H] + plan.in[POOL_W]);
     const double bytes =
         (slice * (s.depth + 1.0) + lines) * (sizeof(V) + 4) + ranges * sizeof(int2);
-    if (!fits || bytes > ROOM) {
+    if (!fits || bytes > static_cast<double>(least_of(ROOM, shared_room(call)))) {
         return run_windows(call, v, plan);
     }
     const int64_t wanted = 4 * gpo_processors(call);

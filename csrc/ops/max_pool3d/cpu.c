@@ -55,9 +55,10 @@ typedef struct loops {
 /* ---- tiles: how many windows along each axis are made at once ---- */
 
 enum {
-    TILE_KEYS = 1 << 17, /* 512 KiB of 32-bit keys: in L2 */
+    TILE_KEYS = 1 << 18, /* 1 MiB of 32-bit keys: in L2 */
     TILE_ROW = 1 << 12,  /* windows of a row */
     TASKS = 4,           /* per thread */
+    TASK_KEYS = 1 << 12, /* fewer are not worth a task of their own */
 };
 
 typedef struct job {
@@ -285,7 +286,7 @@ store_row(const job *j, const tile *t, int64_t at, int64_t out)
 {
     const int64_t step = j->plan.axis[POOL_W].stride, n = t->windows[POOL_W];
     const int64_t bytes = j->loops->bytes;
-    if (!j->with_indices) {
+    if (!t->indices) {
         j->loops->store(t->keys + at * j->key_bytes, step, n, t->y + out * bytes);
         return;
     }
@@ -406,10 +407,13 @@ run_tiles(gpo_call *call, bool parallel)
     }
     enum { MOST_TASKS = 1024 };
     bool failed[MOST_TASKS] = {false};
-    const int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
+    const double pays =
+        held * (double)j.items / TASK_KEYS; /* tasks worth their start */
+    int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
+    wanted = pays < (double)wanted ? (int64_t)pays + 1 : wanted;
     j.tasks = least_of(least_of(wanted, j.items), MOST_TASKS);
     j.failed = failed;
-    if (parallel) {
+    if (j.tasks > 1) {
         gpo_cpu_parallel(j.tasks, run_task, &j);
     }
     else if (j.tasks > 0) {

@@ -142,9 +142,9 @@ gradient_task(void *context, int64_t task)
 }
 
 static void
-each_task(gradient_job *j, bool parallel, void (*body)(void *, int64_t))
+each_task(gradient_job *j, void (*body)(void *, int64_t))
 {
-    if (parallel) {
+    if (j->tasks > 1) {
         gpo_cpu_parallel(j->tasks, body, j);
         return;
     }
@@ -156,7 +156,7 @@ each_task(gradient_job *j, bool parallel, void (*body)(void *, int64_t))
 static gpo_status
 run_planes(gpo_call *call, bool parallel)
 {
-    enum { TASKS = 4, MOST_TASKS = 1024 };
+    enum { TASKS = 4, MOST_TASKS = 1024, TASK_ELEMENTS = 1 << 12 };
 #define PLANE_ENTRY(dtype, V, LOAD, STORE) [GPO_##dtype] = plane_##dtype,
     static void (*const planes[GPO_NDTYPES])(const pool_gradient_plan *, int64_t,
                                              void *) = {GRADIENT_DTYPES(PLANE_ENTRY)};
@@ -167,10 +167,13 @@ run_planes(gpo_call *call, bool parallel)
     max_pool3d_make_gradient_plan(call, &j.plan);
     const bool halves = gpo_dtypes[dtype].bytes == 2;
     j.memory = halves ? j.plan.plane * (int64_t)sizeof(float) : 0;
-    const int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
+    const int64_t pays =
+        j.plan.planes * (j.plan.plane + j.plan.outputs) / TASK_ELEMENTS;
+    int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
+    wanted = pays < wanted ? pays + 1 : wanted; /* few are not worth a task each */
     j.tasks = wanted < MOST_TASKS ? wanted : MOST_TASKS;
     if (!j.plan.has_windows) {
-        each_task(&j, parallel, look_at_task);
+        each_task(&j, look_at_task);
         for (int64_t i = 0; i < j.tasks; i++) {
             if (bad[i] >= 0) {
                 return max_pool3d_out_of_range(call, j.plan.plane,
@@ -178,7 +181,7 @@ run_planes(gpo_call *call, bool parallel)
             }
         }
     }
-    each_task(&j, parallel, gradient_task);
+    each_task(&j, gradient_task);
     for (int64_t i = 0; i < j.tasks; i++) {
         if (failed[i]) {
             return gpo_fail(call, GPO_EMEMORY, "no memory for the sums of a plane");

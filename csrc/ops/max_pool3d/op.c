@@ -109,17 +109,19 @@ read_windows(gpo_call *call, int first, int rank, pool_axis *axis)
     if (!status && option[3].given) {
         status = spread(call, "dilation", &option[3], rank, 1, dilation);
     }
-    for (int d = 0; d < POOL_AXES && !status; d++) {
-        if (padding[d] > kernel[d] / 2) {
-            return gpo_fail(call, GPO_EVALUE,
-                            "padding must be at most half of the kernel size, but it "
-                            "is %lld for a kernel size of %lld",
-                            (long long)padding[d], (long long)kernel[d]);
-        }
+    for (int d = 0; d < POOL_AXES; d++) {
         axis[d].kernel = kernel[d];
         axis[d].stride = stride[d];
         axis[d].padding = padding[d];
         axis[d].dilation = dilation[d];
+    }
+    for (int d = 0; d < POOL_AXES && !status; d++) {
+        if (padding[d] > kernel[d] / 2) {
+            status = gpo_fail(call, GPO_EVALUE,
+                              "padding must be at most half of the kernel size, but it "
+                              "is %lld for a kernel size of %lld",
+                              (long long)padding[d], (long long)kernel[d]);
+        }
     }
     return status;
 }

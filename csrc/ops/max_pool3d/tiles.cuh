@@ -349,21 +349,6 @@ struct tile_plan {
     int64_t least, least_code;
 };
 
-/* Shared memory that a block may have. */
-static int64_t
-shared_room(const gpo_call *call)
-{
-#ifdef __CUDACC__
-    int bytes = 0;
-    const cudaError_t error = cudaDeviceGetAttribute(
-        &bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, call->device);
-    return error == cudaSuccess && bytes > 0 ? bytes : 48 << 10;
-#else
-    (void)call;
-    return 227 << 10;
-#endif
-}
-
 static void
 set_windows(tile_plan *s, int d, int64_t most)
 {

@@ -32,6 +32,22 @@ grid_of(int64_t n, int64_t most)
     return static_cast<unsigned>(least_of(n, most));
 }
 
+/* Dynamic shared memory that a block may have beside what its kernel declares. */
+static int64_t
+shared_room(const gpo_call *call)
+{
+    constexpr int64_t DECLARED = 1 << 10;
+#ifdef __CUDACC__
+    int bytes = 0;
+    const cudaError_t error = cudaDeviceGetAttribute(
+        &bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, call->device);
+    return (error == cudaSuccess && bytes > 0 ? bytes : 48 << 10) - DECLARED;
+#else
+    (void)call;
+    return (227 << 10) - DECLARED;
+#endif
+}
+
 template <typename T>
 using value_type = decltype(value_of(T()));
 
