@@ -711,3 +711,12 @@ def test_the_choice_of_the_gradient_follows_the_windows() -> None:
     assert chosen(2, 2) == "v0"
     assert chosen(2, 2, kernel_size=2) == "v2"
     assert chosen(3, 1, kernel_size=3, stride=1) == "v3"
+
+
+def test_the_source_of_both_ladders() -> None:
+    for op, opening in (
+        ("max_pool3d", "Threads over"),
+        ("max_pool2d_backward", "Axis by axis"),
+    ):
+        variant = "v4" if op == "max_pool3d" else "v3"
+        assert gpuopt.source(op, variant).startswith(f"/*\n * {variant}  {opening}")
