@@ -443,8 +443,9 @@ max_pool3d_backward_v2(gpo_call *call)
  *        slice t lie in shared memory, the index in 32 bits.  Indices that no pooling
  *        gives are seen when two of one line name different elements; that slice is
  *        then added up v1's way.
- * Cost:  reads dy and indices once; 3 kernel comparisons per element, three barriers per
- *        slice.  Windows whose slices do not fit into shared memory, or that do not
+ * Cost:  reads dy and indices once; a kernel of comparisons per (h', w') and slice, and
+ *        along H and W only with the windows that name any, of which words keep the
+ *        bits; three barriers per slice.  Windows whose slices do not fit into shared memory, or that do not
  *        overlap, go v2's way.
  * Left:  a block waits for its loads at each slice; other blocks compute meanwhile.
  */
@@ -486,13 +487,22 @@ code_of_window(const gradient_view<T> &v, int ot, int oh, int ow, int64_t found)
     return inside ? t << 2 * FIELD | h << FIELD | w : -1;
 }
 
+/* Bits first to last of a word; none if last < first. */
+__device__ __forceinline__ unsigned
+bits_between(int first, int last)
+{
+    return last < first ? 0u : ~0u >> (31 - last) & ~0u << first;
+}
+
 template <typename T>
 __global__ void
 __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice_plan s)
 {
     using V = value_type<T>;
+    constexpr int WARPS = BLOCK / WARP;
     GPO_DYN_SHARED(unsigned char, memory);
-    GPO_SHARED(int, mixed, [2]); /* whether a line names two elements */
+    GPO_SHARED(int, mixed, [1]);         /* whether a line along T names two elements */
+    GPO_SHARED(unsigned, named, [WARP]); /* of each ow: the oh whose line names one */
     const pool_axis *a = v.axis;
     const int rows = static_cast<int>(v.out[POOL_H]);
     const int cols = static_cast<int>(v.out[POOL_W]), slice = rows * cols;
@@ -503,11 +513,13 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice
     V *const ring = reinterpret_cast<V *>(with_w + width); /* gradients, then sums */
     V *const by_t = ring + s.depth * slice;
     V *const by_h = by_t + slice;
-    int *const code = reinterpret_cast<int *>(by_h + height * cols);
+    int *const code = reinterpret_cast<int *>(by_h + WARPS * cols);
     int *const code_t = code + s.depth * slice;
     int *const code_h = code_t + slice;
     const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
-    constexpr int WARPS = BLOCK / WARP;
+    V *const row = by_h + warp * cols; /* what a warp has of its line */
+    int *const row_code = code_h + warp * cols;
+    const bool has_masks = rows <= WARP && cols <= WARP;
 
     for (int e = tid; e < height + width; e += BLOCK) {
         const int d = e < height ? POOL_H : POOL_W;
@@ -522,14 +534,17 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice
         int loaded = static_cast<int>(
             windows_with(a[POOL_T], v.stride[POOL_T], t0).first); /* slices before it */
         int slot = loaded % s.depth;                              /* of the next one */
-        __syncthreads();
-        if (tid == 0) {
-            mixed[t0 & 1] = 0;
-        }
+        __syncthreads(); /* what item and set-up before this have written and read */
         for (int t = t0; t < t1; t++) {
             const window_range range = windows_with(a[POOL_T], v.stride[POOL_T], t);
             const int first = static_cast<int>(range.first);
             const int last = static_cast<int>(range.last);
+            if (tid < WARP) {
+                named[tid] = 0;
+            }
+            if (tid == 0) {
+                mixed[0] = 0;
+            }
             for (; loaded <= last; loaded++) {
                 const int64_t from =
                     plane * v.outputs + static_cast<int64_t>(loaded) * slice;
@@ -554,7 +569,7 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice
                     const int its = code[from * slice + e];
                     if (its >> 2 * FIELD == t) {
                         if (name >= 0 && name != its) {
-                            mixed[t & 1] = 1;
+                            atomicOr(&mixed[0], 1);
                         }
                         name = its;
                         sum += ring[from * slice + e];
@@ -563,57 +578,59 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice
                 }
                 by_t[e] = sum;
                 code_t[e] = name;
-            }
-            __syncthreads();
-
-            /* H: what those of each (h, ow) name */
-            if (tid == 0) {
-                mixed[(t + 1) & 1] = 0;
-            }
-            for (int h = warp; h < height; h += WARPS) {
-                const int2 with = with_h[h];
-                for (int ow = lane; ow < cols; ow += WARP) {
-                    V sum = 0;
-                    int name = -1;
-#pragma unroll 4
-                    for (int oh = with.x; oh <= with.y; oh++) {
-                        const int its = code_t[oh * cols + ow];
-                        if (its >= 0 && (its >> FIELD & FIELD_MASK) == h) {
-                            if (name >= 0 && name != its) {
-                                mixed[t & 1] = 1;
-                            }
-                            name = its;
-                            sum += by_t[oh * cols + ow];
-                        }
-                    }
-                    by_h[h * cols + ow] = sum;
-                    code_h[h * cols + ow] = name;
+                if (has_masks && name >= 0) {
+                    const int oh = v.of_row.narrow(e);
+                    atomicOr(&named[e - oh * cols], 1u << oh);
                 }
             }
             __syncthreads();
 
-            /* W: those of each (h, w) */
+            /* A warp takes a line h.  H: what those of each (h, ow) name */
             T *const dx =
                 v.dx + plane * v.plane + static_cast<int64_t>(t) * height * width;
-            const bool is_mixed = mixed[t & 1] != 0;
+            const bool is_mixed = mixed[0] != 0;
             for (int h = warp; h < height; h += WARPS) {
-                for (int w = lane; w < width; w += WARP) {
-                    const int own = t << 2 * FIELD | h << FIELD | w;
-                    const int2 with = with_w[w];
+                const int2 with = with_h[h];
+                bool clash = is_mixed, has_name = false;
+                for (int ow = lane; ow < cols && !is_mixed; ow += WARP) {
                     V sum = 0;
-                    if (!is_mixed) {
-#pragma unroll 4
-                        for (int ow = with.x; ow <= with.y; ow++) {
-                            if (code_h[h * cols + ow] == own) {
-                                sum += by_h[h * cols + ow];
-                            }
+                    int name = -1;
+                    const auto take = [&](int oh) {
+                        const int its = code_t[oh * cols + ow];
+                        if (its >= 0 && (its >> FIELD & FIELD_MASK) == h) {
+                            clash = clash || (name >= 0 && name != its);
+                            name = its;
+                            sum += by_t[oh * cols + ow];
+                        }
+                    };
+                    if (has_masks) {
+                        unsigned left = named[ow] & bits_between(with.x, with.y);
+                        for (; left != 0; left &= left - 1) {
+                            take(__ffs(static_cast<int>(left)) - 1);
                         }
                     }
                     else {
-                        const int2 lines = with_h[h];
+                        for (int oh = with.x; oh <= with.y; oh++) {
+                            take(oh);
+                        }
+                    }
+                    row[ow] = sum;
+                    row_code[ow] = name;
+                    has_name = name >= 0;
+                }
+                clash = __any_sync(ALL_LANES, clash);
+                const unsigned names = __ballot_sync(ALL_LANES, has_name);
+                __syncwarp();
+
+                /* W: those of each (h, w) */
+                for (int w = lane; w < width; w += WARP) {
+                    const int own = t << 2 * FIELD | h << FIELD | w;
+                    const int2 across = with_w[w];
+                    V sum = 0;
+                    if (clash) {
                         for (int ot = first; ot <= last; ot++) {
-                            for (int oh = lines.x; oh <= lines.y; oh++) {
-                                for (int ow = with.x; ow <= with.y; ow++) {
+                            for (int oh = with.x; oh <= with.y; oh++) {
+                                for (int ow = across.x; ow <= across.y; ow++) {
                                     const int at =
                                         (ot % s.depth * rows + oh) * cols + ow;
                                     sum += code[at] == own ? ring[at] : V(0);
@@ -621,12 +638,23 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice
                             }
                         }
                     }
+                    else if (has_masks) {
+                        unsigned left = names & bits_between(across.x, across.y);
+                        for (; left != 0; left &= left - 1) {
+                            const int ow = __ffs(static_cast<int>(left)) - 1;
+                            sum += row_code[ow] == own ? row[ow] : V(0);
+                        }
+                    }
+                    else {
+                        for (int ow = across.x; ow <= across.y; ow++) {
+                            sum += row_code[ow] == own ? row[ow] : V(0);
+                        }
+                    }
                     dx[h * width + w] = stored_as<T>(sum);
                 }
+                __syncwarp(); /* before the line is written again */
             }
-            if (is_mixed) { /* the ring has been read until here */
-                __syncthreads();
-            }
+            __syncthreads(); /* before the ring is */
         }
     }
 }
@@ -654,7 +682,7 @@ max_pool3d_backward_v3(gpo_call *call)
     const double slice =
         static_cast<double>(plan.out[POOL_H]) * static_cast<double>(plan.out[POOL_W]);
     const double lines =
-        static_cast<double>(plan.in[POOL_H]) * static_cast<double>(plan.out[POOL_W]);
+        static_cast<double>(BLOCK / WARP) * static_cast<double>(plan.out[POOL_W]);
     const double ranges = static_cast<double>(plan.in[POOL_H] + plan.in[POOL_W]);
     const double bytes =
         (slice * (s.depth + 1.0) + lines) * (sizeof(V) + 4) + ranges * sizeof(int2);
