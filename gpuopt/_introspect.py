@@ -28,7 +28,7 @@ def variants(op: str) -> Table:
     rows = []
     room = _core.describe(op)["room"]
     for row in _core.variants(op):
-        file = "cpu.inc" if row["backend"] == "cpu" else "cuda.cu"
+        file = "cpu.inc" if row["backend"] == "cpu" else _kernel_file(op)
         rows.append({**row, "source": f"csrc/ops/{room}/{file}"})
     shown = ("backend", "name", "idea", "determinism", "available")
     return Table(rows, shown=shown, title=f"variants of {op}")
@@ -51,6 +51,15 @@ def _source_root() -> Path:
     return inside if inside.is_dir() else package.parent / "csrc"
 
 
+def _kernel_file(op: str) -> str:
+    """cuda.cu; for the second ladder of a room, as op_<part>, <part>.cuh if it is there."""
+    described = _core.describe(op)
+    room = described["room"]
+    part = described["ladder"].removeprefix(room).removeprefix("_")
+    own = f"{part}.cuh"
+    return own if part and (_source_root() / "ops" / room / own).is_file() else "cuda.cu"
+
+
 def source(op: str, variant: str) -> str:
     """Return the source text of one variant, as it was compiled.
 
@@ -64,10 +73,11 @@ def source(op: str, variant: str) -> str:
     room = _source_root() / "ops" / _core.describe(op)["room"]
     if not re.fullmatch(r"v\d+", variant):
         return (room / "cpu.inc").read_text(encoding="utf-8")
-    text = (room / "cuda.cu").read_text(encoding="utf-8")
+    file = _kernel_file(op)
+    text = (room / file).read_text(encoding="utf-8")
     start = re.search(rf"^/\*\n \* {variant}  ", text, re.MULTILINE)
     if start is None:
-        raise LookupError(f"csrc/ops/{room.name}/cuda.cu has no comment that opens {variant}")
+        raise LookupError(f"csrc/ops/{room.name}/{file} has no comment that opens {variant}")
     end = re.compile(r"^/\*\n \* v\d+  |^/\* ---- ", re.MULTILINE).search(text, start.end())
     return text[start.start() : end.start() if end else None].rstrip() + "\n"
 

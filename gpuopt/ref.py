@@ -26,6 +26,12 @@ __all__ = [
     "gelu",
     "index_add",
     "log",
+    "max_pool1d",
+    "max_pool1d_backward",
+    "max_pool2d",
+    "max_pool2d_backward",
+    "max_pool3d",
+    "max_pool3d_backward",
     "maximum",
     "mean_matvec",
     "minimum",
@@ -879,3 +885,143 @@ def convolve(a: Any, v: Any, mode: str = "full", out: Any = None) -> Any:
             x, y = (r[row].astype(dtype).astype(acc) for r in (a, v))
             result[row] = one_row(x, y, mode).astype(dtype)
     return _into(result, out)
+
+
+def _per_axis(option: Any, rank: int) -> tuple[int, ...]:
+    values = tuple(int(v) for v in np.ravel(option))
+    if len(values) not in (1, rank):
+        raise ValueError(f"not an int or {rank} ints: {option}")
+    return values * rank if len(values) == 1 else values
+
+
+def _max_pool(
+    rank: int,
+    x: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
+) -> Any:
+    """The maxima over the last `rank` axes: one element of every window at a time."""
+    x = np.asarray(x)
+    kernel = _per_axis(kernel_size, rank)
+    stride = kernel if stride is None else _per_axis(stride, rank)
+    pad, step = _per_axis(padding, rank), _per_axis(dilation, rank)
+    sizes = x.shape[-rank:]
+    if x.ndim not in (rank + 1, rank + 2) or 0 in x.shape[x.ndim - rank - 1 :]:
+        raise ValueError(f"x has shape {x.shape}")
+    if min(*kernel, *stride, *step) < 1 or min(pad) < 0:
+        raise ValueError("a window of no elements, a stride of 0, a negative padding")
+    if any(2 * p > k for p, k in zip(pad, kernel, strict=True)):
+        raise ValueError("padding must be at most half of the kernel size")
+    out = []
+    for n, k, s, p, d in zip(sizes, kernel, stride, pad, step, strict=True):
+        room = n + 2 * p - d * (k - 1) - 1
+        count = (room + (s - 1 if ceil_mode else 0)) // s + 1
+        if ceil_mode and (count - 1) * s >= n + p:
+            count -= 1
+        if count < 1:
+            raise ValueError("the output is too small")
+        out.append(count)
+    whole = x.dtype.kind in "iu"
+    ordered = x if whole or x.dtype == np.float64 else x.astype(np.float32)
+    least = np.iinfo(x.dtype).min if whole else -np.inf
+    best = np.full((*x.shape[:-rank], *out), least, ordered.dtype)
+    index = np.full(best.shape, -1, np.int64)
+    flat = np.arange(int(np.prod(sizes))).reshape(sizes)
+    for place in np.ndindex(*kernel):  # in C order: the first of equal ones stays
+        from_x, to_y = [], []
+        for j, n, s, p, d, count in zip(place, sizes, stride, pad, step, out, strict=True):
+            first = j * d - p
+            lo = max(0, -(first // s))  # windows whose element j lies in x
+            hi = min(count, (n - 1 - first) // s + 1)
+            to_y.append(slice(lo, max(lo, hi)))
+            from_x.append(slice(first + lo * s, max(first + hi * s, first + lo * s), s))
+        inside: Any = (..., *from_x)
+        at: Any = (..., *to_y)
+        value = ordered[inside]
+        better = (value > best[at]) | (value != value) | (index[at] < 0)
+        best[at] = np.where(better, value, best[at])
+        index[at] = np.where(better, flat[tuple(from_x)], index[at])
+    y = best.astype(x.dtype.newbyteorder("="))
+    return (y, index) if return_indices else y
+
+
+def _max_pool_backward(rank: int, dy: Any, indices: Any, input_shape: Any) -> Any:
+    """The gradient of `_max_pool`, added in a wider type."""
+    dy, indices = np.asarray(dy), np.asarray(indices)
+    shape = tuple(int(n) for n in input_shape)
+    kept = len(shape) - rank
+    if dy.ndim != len(shape) or dy.shape[:kept] != shape[:kept]:
+        raise ValueError(f"dy has shape {dy.shape}, which is no pooling of {shape}")
+    if indices.shape != dy.shape:
+        raise ValueError(f"indices has shape {indices.shape}, but dy has {dy.shape}")
+    planes, size = int(np.prod(shape[:kept])), int(np.prod(shape[kept:]))
+    if ((indices < -1) | (indices >= size)).any():
+        raise IndexError(f"an index is out of bounds for a plane of {size} elements")
+    total = np.zeros((planes, size), wide(dy.dtype))
+    rows = np.broadcast_to(np.arange(planes)[:, None], (planes, dy[0:].size // max(planes, 1)))
+    rows, at = rows.reshape(-1), indices.reshape(-1)
+    with np.errstate(all="ignore"):
+        values = dy.astype(total.dtype).reshape(-1)
+        np.add.at(total, (rows[at >= 0], at[at >= 0]), values[at >= 0])
+        return total.reshape(shape).astype(dy.dtype.newbyteorder("="))
+
+
+def max_pool3d(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Take the maximum of each window of the last three axes; `gpuopt.max_pool3d`."""
+    return _max_pool(3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool2d(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Take the maximum of each window of the last two axes; `gpuopt.max_pool2d`."""
+    return _max_pool(2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool1d(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Take the maximum of each window of the last axis; `gpuopt.max_pool1d`."""
+    return _max_pool(1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool3d_backward(dy: Any, indices: Any, input_shape: Any, **windows: Any) -> Any:
+    """Add each gradient to the element its index names; `gpuopt.max_pool3d_backward`.
+
+    The windows (kernel_size, stride, padding, dilation) are not needed here.
+    """
+    return _max_pool_backward(3, dy, indices, input_shape)
+
+
+def max_pool2d_backward(dy: Any, indices: Any, input_shape: Any, **windows: Any) -> Any:
+    """Add each gradient to the element its index names; `gpuopt.max_pool2d_backward`."""
+    return _max_pool_backward(2, dy, indices, input_shape)
+
+
+def max_pool1d_backward(dy: Any, indices: Any, input_shape: Any, **windows: Any) -> Any:
+    """Add each gradient to the element its index names; `gpuopt.max_pool1d_backward`."""
+    return _max_pool_backward(1, dy, indices, input_shape)

@@ -187,7 +187,46 @@ def causal_conv1d_backward(
     return call
 
 
+def max_pool3d(x: Any, kernel_size: int, stride: int) -> Callable[[], Any]:
+    """Call cupy.maximum on slices, one axis at a time."""
+    maximum = library().maximum
+
+    def call() -> Any:
+        y = x
+        for axis in (2, 3, 4):
+            last = y.shape[axis] - kernel_size
+            parts = []
+            for k in range(kernel_size):
+                at = [slice(None)] * 5
+                at[axis] = slice(k, k + last + 1, stride)
+                parts.append(y[tuple(at)])
+            y = parts[0].copy()
+            for part in parts[1:]:
+                maximum(y, part, out=y)
+        return y
+
+    return call
+
+
+def max_pool3d_backward(
+    dy: Any, indices: Any, input_shape: Any, kernel_size: int, stride: int
+) -> Callable[[], Any]:
+    """Call cupy.bincount with weights on places in all planes."""
+    cupy = library()
+    planes = input_shape[0] * input_shape[1]
+    size = input_shape[2] * input_shape[3] * input_shape[4]
+
+    def call() -> Any:
+        places = indices.reshape(planes, -1) + cupy.arange(planes)[:, None] * size
+        total = cupy.bincount(places.reshape(-1), dy.reshape(-1), planes * size)
+        return total.astype(dy.dtype).reshape(input_shape)
+
+    return call
+
+
 CALLS: dict[str, Callable[..., Any]] = {
+    "max_pool3d": max_pool3d,
+    "max_pool3d_backward": max_pool3d_backward,
     "mean_matvec": mean_matvec,
     **{name: elementwise(name) for name in (*BINARY, *UNARY)},
     "reduce": reduce,

@@ -175,7 +175,40 @@ def causal_conv1d_backward(
     return call
 
 
+def max_pool3d(x: Any, kernel_size: int, stride: int) -> Callable[[], Any]:
+    """Call np.maximum on slices, one axis at a time."""
+
+    def call() -> Any:
+        y = x
+        for axis in (2, 3, 4):
+            y = np.moveaxis(y, axis, 0)
+            last = y.shape[0] - kernel_size
+            best = y[: last + 1 : stride].copy()
+            for k in range(1, kernel_size):
+                np.maximum(best, y[k : k + last + 1 : stride], out=best)
+            y = np.moveaxis(best, 0, axis)
+        return y
+
+    return call
+
+
+def max_pool3d_backward(
+    dy: Any, indices: Any, input_shape: Any, kernel_size: int, stride: int
+) -> Callable[[], Any]:
+    """Call np.bincount with weights on places in all planes."""
+    planes, size = input_shape[0] * input_shape[1], int(np.prod(input_shape[2:]))
+
+    def call() -> Any:
+        places = indices.reshape(planes, -1) + np.arange(planes)[:, None] * size
+        total = np.bincount(places.reshape(-1), dy.reshape(-1), planes * size)
+        return total.astype(dy.dtype).reshape(input_shape)
+
+    return call
+
+
 CALLS: dict[str, Callable[..., Any]] = {
+    "max_pool3d": max_pool3d,
+    "max_pool3d_backward": max_pool3d_backward,
     "mean_matvec": mean_matvec,
     **{name: elementwise(name) for name in (*BINARY, *UNARY)},
     "reduce": reduce,

@@ -171,7 +171,26 @@ def causal_conv1d_backward(
     return lambda: torch.autograd.grad(result, inputs, dy, retain_graph=True)
 
 
+def max_pool3d(x: Any, kernel_size: int, stride: int) -> Callable[[], Any]:
+    """Call torch.nn.functional.max_pool3d."""
+    function = library().nn.functional.max_pool3d
+    return lambda: function(x, kernel_size, stride)
+
+
+def max_pool3d_backward(
+    dy: Any, indices: Any, input_shape: Any, kernel_size: int, stride: int
+) -> Callable[[], Any]:
+    """Call what autograd calls; of x it looks at the shape alone."""
+    torch = library()
+    x = torch.empty(input_shape, dtype=dy.dtype, device=dy.device)
+    function = torch.ops.aten.max_pool3d_with_indices_backward
+    kernel, step = [kernel_size] * 3, [stride] * 3
+    return lambda: function(dy, x, kernel, step, [0] * 3, [1] * 3, False, indices)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
+    "max_pool3d": max_pool3d,
+    "max_pool3d_backward": max_pool3d_backward,
     "mean_matvec": mean_matvec,
     **{name: elementwise(name) for name in (*BINARY, *UNARY)},
     "reduce": reduce,

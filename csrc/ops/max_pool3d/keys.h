@@ -1,0 +1,140 @@
+/*
+ * keys.h  max_pool3d on the CPU: elements as integers that are ordered as they are.
+ * Order: the lists of dtypes, keys of 32 bits, keys of 64 bits.
+ * A nan has the largest key, so that one comparison of integers is the whole rule.
+ */
+#ifndef GPO_MAX_POOL3D_KEYS_H
+#define GPO_MAX_POOL3D_KEYS_H
+
+#include "../../core/elements.h"
+#include "max_pool3d.h"
+
+/* F(dtype, its key, the value it is compared as) */
+#define POOL_NARROW(F)       \
+    F(I8, int32_t, int32_t)  \
+    F(U8, int32_t, int32_t)  \
+    F(I16, int32_t, int32_t) \
+    F(U16, int32_t, int32_t) \
+    F(I32, int32_t, int32_t) \
+    F(U32, int32_t, int64_t) \
+    F(F16, int32_t, float)   \
+    F(BF16, int32_t, float)  \
+    F(F32, int32_t, float)
+#define POOL_WIDE(F)          \
+    F(I64, int64_t, int64_t)  \
+    F(U64, int64_t, uint64_t) \
+    F(F64, int64_t, double)
+#define POOL_ALL(F) POOL_NARROW(F) POOL_WIDE(F)
+
+/* The value an element is compared as. */
+#define value_I8(x) (x)
+#define value_U8(x) (x)
+#define value_I16(x) (x)
+#define value_U16(x) (x)
+#define value_I32(x) (x)
+#define value_U32(x) (x)
+#define value_I64(x) (x)
+#define value_U64(x) (x)
+#define value_F16(x) float_of_f16(x)
+#define value_BF16(x) float_of_bf16(x)
+#define value_F32(x) (x)
+#define value_F64(x) (x)
+
+/* The least element: what a window without elements gives. */
+#define least_I8 INT8_MIN
+#define least_U8 0
+#define least_I16 INT16_MIN
+#define least_U16 0
+#define least_I32 INT32_MIN
+#define least_U32 0
+#define least_I64 INT64_MIN
+#define least_U64 0
+#define least_F16 ((gpo_f16){0xfc00})
+#define least_BF16 ((gpo_bf16){0xff80})
+#define least_F32 (-INFINITY)
+#define least_F64 (-(double)INFINITY)
+
+/* ---- keys of 32 bits ---- */
+
+static inline int32_t
+key_of_float(float x)
+{
+    const float_bits y = {.f = x};
+    const int32_t bits = (int32_t)y.u;
+    const int32_t key = bits ^ (bits >> 31 & INT32_MAX);
+    return x != x ? INT32_MAX : key;
+}
+
+static inline float
+float_of_key(int32_t key)
+{
+    const float_bits y = {.u = (uint32_t)(key ^ (key >> 31 & INT32_MAX))};
+    return y.f;
+}
+
+#define key_I8(x) (x)
+#define key_U8(x) (x)
+#define key_I16(x) (x)
+#define key_U16(x) (x)
+#define key_I32(x) (x)
+#define key_U32(x) ((int32_t)((x) ^ 0x80000000u))
+#define key_F16(x) key_of_float(float_of_f16(x))
+#define key_BF16(x) key_of_float(float_of_bf16(x))
+#define key_F32(x) key_of_float(x)
+
+#define element_I8(key) ((int8_t)(key))
+#define element_U8(key) ((uint8_t)(key))
+#define element_I16(key) ((int16_t)(key))
+#define element_U16(key) ((uint16_t)(key))
+#define element_I32(key) (key)
+#define element_U32(key) ((uint32_t)(key) ^ 0x80000000u)
+#define element_F16(key) f16_of_float(float_of_key(key))
+#define element_BF16(key) bf16_of_float(float_of_key(key))
+#define element_F32(key) float_of_key(key)
+
+/* ---- keys of 64 bits ---- */
+
+typedef union double_bits {
+    double f;
+    uint64_t u;
+} double_bits;
+
+static inline int64_t
+key_of_double(double x)
+{
+    const double_bits y = {.f = x};
+    const int64_t bits = (int64_t)y.u;
+    const int64_t key = bits ^ (bits >> 63 & INT64_MAX);
+    return x != x ? INT64_MAX : key;
+}
+
+static inline double
+double_of_key(int64_t key)
+{
+    const double_bits y = {.u = (uint64_t)(key ^ (key >> 63 & INT64_MAX))};
+    return y.f;
+}
+
+#define key_I64(x) (x)
+#define key_U64(x) ((int64_t)((x) ^ 0x8000000000000000u))
+#define key_F64(x) key_of_double(x)
+
+#define element_I64(key) (key)
+#define element_U64(key) ((uint64_t)(key) ^ 0x8000000000000000u)
+#define element_F64(key) double_of_key(key)
+
+/* As a key, but both zeros are one: the first of them counts. */
+#define plain_I8(x) (x)
+#define plain_U8(x) (x)
+#define plain_I16(x) (x)
+#define plain_U16(x) (x)
+#define plain_I32(x) (x)
+#define plain_U32(x) key_U32(x)
+#define plain_I64(x) (x)
+#define plain_U64(x) key_U64(x)
+#define plain_F16(x) key_of_float(float_of_f16(x) + 0.0f)
+#define plain_BF16(x) key_of_float(float_of_bf16(x) + 0.0f)
+#define plain_F32(x) key_of_float((x) + 0.0f)
+#define plain_F64(x) key_of_double((x) + 0.0)
+
+#endif

@@ -1,0 +1,607 @@
+/*
+ * op.c  max_pool3d, max_pool2d, max_pool1d and their gradients: the contract.  Order:
+ * arguments, windows, the shape rule of pooling, that of the gradient, plans, costs,
+ * documentation, descriptors.  Not here: how they are computed (cpu.c, gradient.c,
+ * cuda.cu).
+ */
+#include "max_pool3d.h"
+
+#include <stdio.h>
+
+/* ---- arguments ---- */
+
+enum {
+    ARG_X,
+    ARG_KERNEL,
+    ARG_STRIDE,
+    ARG_PADDING,
+    ARG_DILATION,
+    ARG_CEIL,
+    ARG_INDICES
+};
+
+static const gpo_arg args[] = {
+    [ARG_X] = {"x", GPO_KIND_ARRAY, NULL, NULL},
+    [ARG_KERNEL] = {"kernel_size", GPO_KIND_INTS, NULL, NULL},
+    [ARG_STRIDE] = {"stride", GPO_KIND_INTS, "None", NULL},
+    [ARG_PADDING] = {"padding", GPO_KIND_INTS, "0", NULL},
+    [ARG_DILATION] = {"dilation", GPO_KIND_INTS, "1", NULL},
+    [ARG_CEIL] = {"ceil_mode", GPO_KIND_BOOL, "False", NULL},
+    [ARG_INDICES] = {"return_indices", GPO_KIND_BOOL, "False", NULL},
+    {NULL, GPO_KIND_ARRAY, NULL, NULL},
+};
+
+enum {
+    GRAD_DY,
+    GRAD_INDICES,
+    GRAD_SHAPE,
+    GRAD_KERNEL,
+    GRAD_STRIDE,
+    GRAD_PADDING,
+    GRAD_DILATION
+};
+
+static const gpo_arg gradient_args[] = {
+    [GRAD_DY] = {"dy", GPO_KIND_ARRAY, NULL, NULL},
+    [GRAD_INDICES] = {"indices", GPO_KIND_ARRAY, NULL, NULL},
+    [GRAD_SHAPE] = {"input_shape", GPO_KIND_INTS, NULL, NULL},
+    [GRAD_KERNEL] = {"kernel_size", GPO_KIND_INTS, "None", NULL},
+    [GRAD_STRIDE] = {"stride", GPO_KIND_INTS, "None", NULL},
+    [GRAD_PADDING] = {"padding", GPO_KIND_INTS, "None", NULL},
+    [GRAD_DILATION] = {"dilation", GPO_KIND_INTS, "None", NULL},
+    {NULL, GPO_KIND_ARRAY, NULL, NULL},
+};
+
+/* "(2, 3)" as Python writes a shape; longer ones end in "...". */
+static void
+write_shape(char *to, size_t room, int64_t n, const int64_t *shape)
+{
+    size_t used = (size_t)snprintf(to, room, "(");
+    for (int64_t d = 0; d < n && used + 32 < room; d++) {
+        used += (size_t)snprintf(to + used, room - used, "%s%lld", d > 0 ? ", " : "",
+                                 (long long)shape[d]);
+    }
+    snprintf(to + used, room - used, n == 1 ? ",)" : ")");
+}
+
+/* ---- windows ---- */
+
+enum { MOST = INT32_MAX }; /* of a kernel, stride, padding or dilation, as in PyTorch */
+
+/* An int, or one int per axis of `rank`, into the last axes of `to`. */
+static gpo_status
+spread(gpo_call *call, const char *name, const gpo_option *option, int rank,
+       int64_t least, int64_t *to)
+{
+    if (option->i != 1 && option->i != rank) {
+        return gpo_fail(call, GPO_EVALUE,
+                        "%s must be an int or a tuple of %d ints, but it has %lld",
+                        name, rank, (long long)option->i);
+    }
+    for (int d = 0; d < rank; d++) {
+        const int64_t value = option->ints[option->i == 1 ? 0 : d];
+        if (value < least || value > MOST) {
+            return gpo_fail(
+                call, GPO_EVALUE, "%s must be %s and at most %d, but it is %lld", name,
+                least > 0 ? "positive" : "non-negative", MOST, (long long)value);
+        }
+        to[POOL_AXES - rank + d] = value;
+    }
+    return GPO_OK;
+}
+
+/* The four options of the windows, which stand one after the other from `first` on. */
+static gpo_status
+read_windows(gpo_call *call, int first, int rank, pool_axis *axis)
+{
+    const gpo_option *option = &call->opt[first];
+    int64_t kernel[POOL_AXES] = {1, 1, 1}, stride[POOL_AXES] = {1, 1, 1};
+    int64_t padding[POOL_AXES] = {0, 0, 0}, dilation[POOL_AXES] = {1, 1, 1};
+    gpo_status status = spread(call, "kernel_size", &option[0], rank, 1, kernel);
+    if (!status) {
+        status = option[1].given
+                     ? spread(call, "stride", &option[1], rank, 1, stride)
+                     : spread(call, "kernel_size", &option[0], rank, 1, stride);
+    }
+    if (!status && option[2].given) {
+        status = spread(call, "padding", &option[2], rank, 0, padding);
+    }
+    if (!status && option[3].given) {
+        status = spread(call, "dilation", &option[3], rank, 1, dilation);
+    }
+    for (int d = 0; d < POOL_AXES; d++) {
+        axis[d].kernel = kernel[d];
+        axis[d].stride = stride[d];
+        axis[d].padding = padding[d];
+        axis[d].dilation = dilation[d];
+    }
+    for (int d = 0; d < POOL_AXES && !status; d++) {
+        if (padding[d] > kernel[d] / 2) {
+            status = gpo_fail(call, GPO_EVALUE,
+                              "padding must be at most half of the kernel size, but it "
+                              "is %lld for a kernel size of %lld",
+                              (long long)padding[d], (long long)kernel[d]);
+        }
+    }
+    return status;
+}
+
+/* How many windows an axis has: PyTorch's rule. */
+static int64_t
+count_windows(const pool_axis *a, bool ceil_mode)
+{
+    const int64_t room = a->in + 2 * a->padding - pool_extent(a);
+    const int64_t up = ceil_mode ? a->stride - 1 : 0;
+    if (room + up < 0) {
+        return 0;
+    }
+    const int64_t out = (room + up) / a->stride + 1;
+    /* the last window begins inside of x or the padding before it */
+    const bool beyond = ceil_mode && (out - 1) * a->stride >= a->in + a->padding;
+    return beyond ? out - 1 : out;
+}
+
+/* The rank of the windows: 3, 2 or 1. */
+static int
+rank_of(const gpo_call *call)
+{
+    return call->op->member;
+}
+
+/* ---- the shape rule of pooling ---- */
+
+static const char *const forms[] = {
+    [1] = "(C, W) or (N, C, W)",
+    [2] = "(C, H, W) or (N, C, H, W)",
+    [3] = "(C, T, H, W) or (N, C, T, H, W)",
+};
+
+/* Whether `n` lengths may be those of an input: only the batch may be empty. */
+static gpo_status
+check_input_shape(gpo_call *call, const char *name, int64_t n, const int64_t *shape)
+{
+    const int rank = rank_of(call);
+    if (n != rank + 1 && n != rank + 2) {
+        return gpo_fail(call, GPO_EVALUE,
+                        "%s must have %d or %d dimensions, %s, but it has %lld", name,
+                        rank + 1, rank + 2, forms[rank], (long long)n);
+    }
+    for (int64_t d = 0; d < n; d++) {
+        if (shape[d] < 0 || (shape[d] == 0 && (d > 0 || n == rank + 1))) {
+            char text[160];
+            write_shape(text, sizeof text, n, shape);
+            return gpo_fail(call, GPO_EVALUE,
+                            "%s must have positive lengths but for the batch, but its "
+                            "shape is %s",
+                            name, text);
+        }
+    }
+    return GPO_OK;
+}
+
+static void
+set_lengths(pool_axis *axis, int rank, const int64_t *last)
+{
+    for (int d = 0; d < POOL_AXES; d++) {
+        const int at = d - (POOL_AXES - rank);
+        axis[d].in = at < 0 ? 1 : last[at];
+    }
+}
+
+static gpo_status
+shape(gpo_call *call)
+{
+    const gpo_array *x = &call->in[ARG_X];
+    const int rank = rank_of(call);
+    const int kept = x->ndim - rank;
+    pool_axis axis[POOL_AXES];
+    gpo_status status = check_input_shape(call, "x", x->ndim, x->shape);
+    if (!status) {
+        status = read_windows(call, ARG_KERNEL, rank, axis);
+    }
+    if (status) {
+        return status;
+    }
+    set_lengths(axis, rank, x->shape + kept);
+    int64_t out[POOL_AXES];
+    bool empty = false;
+    for (int d = 0; d < POOL_AXES; d++) {
+        out[d] = count_windows(&axis[d], call->opt[ARG_CEIL].i != 0);
+        empty = empty || out[d] < 1;
+    }
+    if (empty) {
+        char in[100], no[100];
+        write_shape(in, sizeof in, rank, x->shape + kept);
+        write_shape(no, sizeof no, rank, out + POOL_AXES - rank);
+        return gpo_fail(call, GPO_EVALUE,
+                        "the output is too small: an input of size %s gives an output "
+                        "of size %s",
+                        in, no);
+    }
+    call->nout = call->opt[ARG_INDICES].i != 0 ? 2 : 1;
+    for (int k = 0; k < call->nout && !status; k++) {
+        gpo_array *y = &call->out[k];
+        y->dtype = k == 0 ? x->dtype : GPO_I64;
+        y->ndim = x->ndim;
+        for (int d = 0; d < x->ndim; d++) {
+            y->shape[d] = d < kept ? x->shape[d] : out[POOL_AXES - x->ndim + d];
+        }
+        status = gpo_array_contiguous(call, y);
+    }
+    return status;
+}
+
+/* ---- the shape rule of the gradient ---- */
+
+static gpo_status
+check_gradient_windows(gpo_call *call, const gpo_array *dy, const int64_t *in)
+{
+    const int rank = rank_of(call);
+    if (!call->opt[GRAD_KERNEL].given) {
+        for (int a = GRAD_STRIDE; a <= GRAD_DILATION; a++) {
+            if (call->opt[a].given) {
+                return gpo_fail(call, GPO_EVALUE, "%s is given, but kernel_size is not",
+                                gradient_args[a].name);
+            }
+        }
+        return GPO_OK;
+    }
+    pool_axis axis[POOL_AXES];
+    const gpo_status status = read_windows(call, GRAD_KERNEL, rank, axis);
+    if (status) {
+        return status;
+    }
+    set_lengths(axis, rank, in);
+    for (int d = POOL_AXES - rank; d < POOL_AXES; d++) {
+        const int at = d - (POOL_AXES - rank) + dy->ndim - rank;
+        const int64_t down = count_windows(&axis[d], false);
+        const int64_t up = count_windows(&axis[d], true);
+        if (dy->shape[at] != down && dy->shape[at] != up) {
+            return gpo_fail(call, GPO_EVALUE,
+                            "dy has %lld elements along axis %d, but windows of this "
+                            "kind give %lld, or %lld with ceil_mode",
+                            (long long)dy->shape[at], at, (long long)down,
+                            (long long)up);
+        }
+    }
+    return GPO_OK;
+}
+
+static gpo_status
+gradient_shape(gpo_call *call)
+{
+    gpo_array *dy = &call->in[GRAD_DY], *indices = &call->in[GRAD_INDICES];
+    const gpo_option *given = &call->opt[GRAD_SHAPE];
+    const int rank = rank_of(call);
+    const char kind = gpo_dtypes[indices->dtype].kind;
+    char is[100], should[100];
+    gpo_status status = check_input_shape(call, "input_shape", given->i, given->ints);
+    if (status) {
+        return status;
+    }
+    write_shape(is, sizeof is, dy->ndim, dy->shape);
+    if (kind != 'i' && kind != 'u') {
+        return gpo_fail(call, GPO_ETYPE,
+                        "%s() takes indices of an integer dtype, not '%s'",
+                        call->op->name, gpo_dtypes[indices->dtype].name);
+    }
+    bool fits = dy->ndim == given->i;
+    for (int d = 0; fits && d < dy->ndim; d++) {
+        const bool kept = d < dy->ndim - rank;
+        fits = kept ? dy->shape[d] == given->ints[d] : dy->shape[d] > 0;
+    }
+    if (!fits) {
+        write_shape(should, sizeof should, given->i, given->ints);
+        return gpo_fail(call, GPO_EVALUE,
+                        "dy has shape %s, which is no pooling of input_shape %s", is,
+                        should);
+    }
+    bool same = indices->ndim == dy->ndim;
+    for (int d = 0; same && d < dy->ndim; d++) {
+        same = indices->shape[d] == dy->shape[d];
+    }
+    if (!same) {
+        write_shape(should, sizeof should, indices->ndim, indices->shape);
+        return gpo_fail(call, GPO_EVALUE, "indices has shape %s, but dy has %s", should,
+                        is);
+    }
+    status = check_gradient_windows(call, dy, given->ints + (dy->ndim - rank));
+    if (status) {
+        return status;
+    }
+    if (!gpo_array_is_contiguous(dy)) {
+        call->convert[GRAD_DY] = dy->dtype;
+    }
+    if (indices->dtype != GPO_I64 || !gpo_array_is_contiguous(indices)) {
+        call->convert[GRAD_INDICES] = GPO_I64;
+    }
+    gpo_array *dx = &call->out[0];
+    dx->dtype = dy->dtype;
+    dx->ndim = dy->ndim;
+    for (int d = 0; d < dx->ndim; d++) {
+        dx->shape[d] = given->ints[d];
+    }
+    return gpo_array_contiguous(call, dx);
+}
+
+/* ---- plans ---- */
+
+void
+max_pool3d_make_plan(const gpo_call *call, max_pool3d_plan *plan)
+{
+    const gpo_array *x = &call->in[ARG_X], *y = &call->out[0];
+    const int rank = rank_of(call);
+    const int kept = x->ndim - rank;
+    gpo_call scratch; /* only errors write to it, and there are none left */
+    scratch.op = call->op;
+    for (int a = ARG_KERNEL; a <= ARG_DILATION; a++) {
+        scratch.opt[a] = call->opt[a];
+    }
+    (void)read_windows(&scratch, ARG_KERNEL, rank, plan->axis);
+    set_lengths(plan->axis, rank, x->shape + kept);
+    plan->x = x->data;
+    plan->y = y->data;
+    plan->indices = call->nout == 2 ? call->out[1].data : NULL;
+    plan->batches = kept == 2 ? x->shape[0] : 1;
+    plan->by_batch = kept == 2 ? x->strides[0] : 0;
+    plan->channels = x->shape[kept - 1];
+    plan->by_channel = x->strides[kept - 1];
+    plan->outputs = 1;
+    plan->is_turned = false;
+    for (int d = 0; d < POOL_AXES; d++) {
+        const int at = d - (POOL_AXES - rank) + kept;
+        plan->axis[d].out = at < kept ? 1 : y->shape[at];
+        plan->by[d] = at < kept ? 0 : x->strides[at];
+        plan->outputs *= plan->axis[d].out;
+    }
+}
+
+bool
+max_pool3d_is_padded(const max_pool3d_plan *plan)
+{
+    for (int d = 0; d < POOL_AXES; d++) {
+        const pool_axis *a = &plan->axis[d];
+        const int64_t end = (a->out - 1) * a->stride - a->padding + pool_extent(a);
+        if (a->padding > 0 || end > a->in) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+max_pool3d_make_gradient_plan(const gpo_call *call, pool_gradient_plan *plan)
+{
+    const gpo_array *dy = &call->in[GRAD_DY], *dx = &call->out[0];
+    const int rank = rank_of(call);
+    const int kept = dy->ndim - rank;
+    plan->dy = dy->data;
+    plan->indices = call->in[GRAD_INDICES].data;
+    plan->dx = dx->data;
+    plan->planes = kept == 2 ? dy->shape[0] * dy->shape[1] : dy->shape[0];
+    plan->plane = plan->outputs = 1;
+    plan->has_windows = call->opt[GRAD_KERNEL].given;
+    if (plan->has_windows) {
+        gpo_call scratch;
+        scratch.op = call->op;
+        for (int a = GRAD_KERNEL; a <= GRAD_DILATION; a++) {
+            scratch.opt[a] = call->opt[a];
+        }
+        (void)read_windows(&scratch, GRAD_KERNEL, rank, plan->axis);
+    }
+    for (int d = 0; d < POOL_AXES; d++) {
+        const int at = d - (POOL_AXES - rank) + kept;
+        plan->in[d] = plan->axis[d].in = at < kept ? 1 : dx->shape[at];
+        plan->out[d] = plan->axis[d].out = at < kept ? 1 : dy->shape[at];
+        plan->plane *= plan->in[d];
+        plan->outputs *= plan->out[d];
+    }
+}
+
+gpo_status
+max_pool3d_out_of_range(gpo_call *call, int64_t plane, int64_t value, int64_t at)
+{
+    return gpo_fail(call, GPO_EINDEX,
+                    "index %lld at element %lld of indices is out of bounds for a "
+                    "plane of %lld elements",
+                    (long long)value, (long long)at, (long long)plane);
+}
+
+/* ---- costs ---- */
+
+static void
+cost(const gpo_call *call, gpo_cost *cost)
+{
+    const gpo_array *x = &call->in[ARG_X], *y = &call->out[0];
+    max_pool3d_plan plan;
+    max_pool3d_make_plan(call, &plan);
+    double share = 1, taps = 1; /* of x that any window looks at; of a window */
+    for (int d = 0; d < POOL_AXES; d++) {
+        const pool_axis *a = &plan.axis[d];
+        const double seen = (double)a->out * (double)a->kernel;
+        share *= seen < (double)a->in ? seen / (double)a->in : 1;
+        taps *= (double)a->kernel;
+    }
+    const int64_t bytes = gpo_dtypes[x->dtype].bytes;
+    const int64_t indices = call->nout == 2 ? 8 : 0;
+    cost->read_bytes = (double)x->size * (double)bytes * share;
+    cost->written_bytes = (double)y->size * (double)(bytes + indices);
+    cost->flops = (double)y->size * taps;
+}
+
+static void
+gradient_cost(const gpo_call *call, gpo_cost *cost)
+{
+    const gpo_array *dy = &call->in[GRAD_DY], *dx = &call->out[0];
+    const double bytes = gpo_dtypes[dy->dtype].bytes;
+    cost->read_bytes = (double)dy->size * (bytes + 8);
+    cost->written_bytes = (double)dx->size * bytes;
+    cost->flops = (double)dy->size;
+}
+
+/* ---- documentation ---- */
+
+#define POOL_DOC(rank, form, window, of)                                             \
+    "Take the maximum of each window of the last " rank ".\n"                        \
+    "\n"                                                                             \
+    "Parameters\n"                                                                   \
+    "----------\n"                                                                   \
+    "x : array_like, shape " form ", any strides\n"                                  \
+    "    int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64.\n"     \
+    "kernel_size : int or tuple of ints\n"                                           \
+    "    The size of a window, along each axis " window ".\n"                        \
+    "stride : int or tuple of ints, optional\n"                                      \
+    "    From one window to the next; the default is kernel_size.\n"                 \
+    "padding : int or tuple of ints, optional\n"                                     \
+    "    How far windows begin before x and end behind it: at most half of the\n"    \
+    "    kernel size.  What lies outside of x is never a maximum.\n"                 \
+    "dilation : int or tuple of ints, optional\n"                                    \
+    "    From one element of a window to the next.\n"                                \
+    "ceil_mode : bool, optional\n"                                                   \
+    "    Round the number of windows up; the last one begins inside of x or the\n"   \
+    "    padding before it.\n"                                                       \
+    "return_indices : bool, optional\n"                                              \
+    "    Return (y, indices).\n"                                                     \
+    "out : array or tuple of arrays, optional\n"                                     \
+    "    Written and returned; must share no memory with x.\n"                       \
+    "\n"                                                                             \
+    "Returns\n"                                                                      \
+    "-------\n"                                                                      \
+    "y : array\n"                                                                    \
+    "    The maxima, in the dtype of x.  Along an axis of n elements there are\n"    \
+    "    (n + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1.\n"          \
+    "indices : array of int64\n"                                                     \
+    "    Where each maximum stands in its plane of x, counted in C order over " of   \
+    ".\n"                                                                            \
+    "\n"                                                                             \
+    "Raises\n"                                                                       \
+    "------\n"                                                                       \
+    "ValueError\n"                                                                   \
+    "    x has another number of dimensions, or a length of 0 that is not the "      \
+    "batch's;\n"                                                                     \
+    "    an option has another number of ints, or one that is out of range; the\n"   \
+    "    padding is beyond half of the kernel size; there is no window; `out` has\n" \
+    "    the wrong shape, is read-only or shares memory.\n"                          \
+    "TypeError\n"                                                                    \
+    "    x is bool or complex or has no number dtype; `out` has the wrong dtype.\n"  \
+    "\n"                                                                             \
+    "Notes\n"                                                                        \
+    "-----\n"                                                                        \
+    "As PyTorch: of equal maxima the first one counts; nan is larger than any "      \
+    "number,\n"                                                                      \
+    "and of several the last one counts.  A window none of whose elements lies in "  \
+    "x,\n"                                                                           \
+    "which dilation can make, gives -inf, or the least integer, and the index -1;\n" \
+    "PyTorch's index is then outside of the window.\n"                               \
+    "\n"                                                                             \
+    "Accuracy: exact, but for the sign of a maximum that is 0.\n"                    \
+    "\n"                                                                             \
+    "Determinism: each variant gives the same result run to run.\n"                  \
+    "\n"                                                                             \
+    "The CUDA rungs v0 to v5 follow the report 'CUDA operator programming and\n"     \
+    "optimisation' on MaxPool3D; gpuopt.variants('max_pool3d') lists them all.\n"
+
+#define GRADIENT_DOC(name, form)                                                       \
+    "Add the gradient of each maximum to the element that it was.\n"                   \
+    "\n"                                                                               \
+    "Parameters\n"                                                                     \
+    "----------\n"                                                                     \
+    "dy : array_like, any strides\n"                                                   \
+    "    The gradient of the maxima: float16, bfloat16, float32 or float64.\n"         \
+    "indices : array_like of integers, the shape of dy\n"                              \
+    "    What " name " returned with return_indices=True; -1 for none.\n"              \
+    "input_shape : tuple of ints\n"                                                    \
+    "    The shape of x, " form ".\n"                                                  \
+    "kernel_size : int or tuple of ints, optional\n"                                   \
+    "    The windows of the pooling.  With kernel_size the call does not wait on a\n"  \
+    "    GPU; an index outside of its own window then adds nothing.\n"                 \
+    "stride : int or tuple of ints, optional\n"                                        \
+    "    As it was given to the pooling; the default is kernel_size.\n"                \
+    "padding : int or tuple of ints, optional\n"                                       \
+    "    As it was given to the pooling; the default is 0.\n"                          \
+    "dilation : int or tuple of ints, optional\n"                                      \
+    "    As it was given to the pooling; the default is 1.\n"                          \
+    "out : array, optional\n"                                                          \
+    "    Written and returned; must have the shape input_shape and the dtype of dy "   \
+    "and\n"                                                                            \
+    "    share no memory with dy or indices.\n"                                        \
+    "\n"                                                                               \
+    "Returns\n"                                                                        \
+    "-------\n"                                                                        \
+    "array\n"                                                                          \
+    "    The gradient of x: element i of a plane is the sum of the dy of that plane\n" \
+    "    whose index is i.\n"                                                          \
+    "\n"                                                                               \
+    "Raises\n"                                                                         \
+    "------\n"                                                                         \
+    "IndexError\n"                                                                     \
+    "    Without kernel_size: an index is below -1 or beyond the plane.  The "         \
+    "message\n"                                                                        \
+    "    names the first one.\n"                                                       \
+    "ValueError\n"                                                                     \
+    "    dy is no pooling of input_shape; indices has another shape than dy; "         \
+    "padding\n"                                                                        \
+    "    is beyond half of the kernel size; an option of windows is given without\n"   \
+    "    kernel_size; `out` has the wrong shape, is read-only or shares memory.\n"     \
+    "TypeError\n"                                                                      \
+    "    dy is not floating, indices are no integers; `out` has the wrong dtype.\n"    \
+    "\n"                                                                               \
+    "Notes\n"                                                                          \
+    "-----\n"                                                                          \
+    "On a GPU a call without kernel_size looks at all indices first, waits for the\n"  \
+    "stream once and writes nothing if one is bad; while the stream is captured "      \
+    "into\n"                                                                           \
+    "a graph it is refused.\n"                                                         \
+    "\n"                                                                               \
+    "Accuracy: an element that n gradients meet errs by at most n u times the sum "    \
+    "of\n"                                                                             \
+    "their magnitudes, u = 2**-24, or 2**-53 for float64; 16-bit floats are added "    \
+    "in\n"                                                                             \
+    "float32 and rounded once.\n"                                                      \
+    "\n"                                                                               \
+    "Determinism: no variant adds by atomics; each gives the same bits run to run,\n"  \
+    "for any number of threads; different variants may differ in the last bits.\n"
+
+/* ---- descriptors ---- */
+
+GPO_TABLES(max_pool3d);
+GPO_TABLES(max_pool3d_backward);
+
+#define POOL_OP(n, documentation)           \
+    const gpo_op op_max_pool##n##d = {      \
+        .name = "max_pool" #n "d",          \
+        .ladder = "max_pool3d",             \
+        .room = "max_pool3d",               \
+        .doc = documentation,               \
+        .args = args,                       \
+        .nout = 2,                          \
+        .member = n,                        \
+        .shape = shape,                     \
+        .cost = cost,                       \
+        .cpu = &max_pool3d_cpu,             \
+        .cuda = GPO_CUDA_TABLE(max_pool3d), \
+    }
+
+POOL_OP(3, POOL_DOC("three axes", "(N, C, T, H, W) or (C, T, H, W)", "T, H, W",
+                    "T, H and W"));
+POOL_OP(2, POOL_DOC("two axes", "(N, C, H, W) or (C, H, W)", "H, W", "H and W"));
+POOL_OP(1, POOL_DOC("axis", "(N, C, W) or (C, W)", "W", "W"));
+
+#define GRADIENT_OP(n, documentation)                \
+    const gpo_op op_max_pool##n##d_backward = {      \
+        .name = "max_pool" #n "d_backward",          \
+        .ladder = "max_pool3d_backward",             \
+        .room = "max_pool3d",                        \
+        .doc = documentation,                        \
+        .args = gradient_args,                       \
+        .nout = 1,                                   \
+        .member = n,                                 \
+        .shape = gradient_shape,                     \
+        .cost = gradient_cost,                       \
+        .cpu = &max_pool3d_backward_cpu,             \
+        .cuda = GPO_CUDA_TABLE(max_pool3d_backward), \
+    }
+
+GRADIENT_OP(3, GRADIENT_DOC("max_pool3d", "(N, C, T, H, W) or (C, T, H, W)"));
+GRADIENT_OP(2, GRADIENT_DOC("max_pool2d", "(N, C, H, W) or (C, H, W)"));
+GRADIENT_OP(1, GRADIENT_DOC("max_pool1d", "(N, C, W) or (C, W)"));

@@ -1,0 +1,722 @@
+"""max_pool3d beyond the matrix: PyTorch's rules, special values, the gradient, bugs pinned.
+
+Order: output sizes, which element counts, windows of all kinds, out=, pinned bugs, cost
+without the kernel's size, the gradient: indices, windows, gradcheck; large indices, the
+simulator: checks, counts, failures.  Values on all sizes, layouts and dtypes are
+test_contract.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import BFLOAT16, dtype_of
+from cases.max_pool3d import gradient_bound
+from conftest import Figure
+
+import gpuopt
+from gpuopt import _core, max_pool1d, max_pool2d, max_pool3d, max_pool3d_backward, ref
+from gpuopt.lab.profile import profile
+
+
+def variants(op: str) -> list[tuple[str, str]]:
+    """(backend, variant) of every row that can run here."""
+    usable = _core.backends()
+    return [
+        (row["backend"], row["name"])
+        for row in _core.variants(op)
+        if row["available"] and usable[row["backend"]] is None
+    ]
+
+
+POOL, GRADIENT = variants("max_pool3d"), variants("max_pool3d_backward")
+each_variant = pytest.mark.parametrize(("backend", "variant"), POOL)
+each_gradient = pytest.mark.parametrize(("backend", "variant"), GRADIENT)
+RUNGS = [name for backend, name in POOL if backend == "sim"]
+GRADIENT_RUNGS = [name for backend, name in GRADIENT if backend == "sim"]
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@pytest.fixture
+def simulator() -> Iterator[Any]:
+    """_core._sim_configure, its settings restored afterwards."""
+    old = _core._sim_configure()
+    yield _core._sim_configure
+    _core._sim_configure(**old)
+
+
+def whole(shape: tuple[int, ...], seed: int = 1) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).integers(-99, 100, shape).astype(np.float32)
+
+
+# ---- output sizes ----
+
+# Length, kernel, stride, padding, dilation: windows, and with ceil_mode; worked out from
+# the rule in PyTorch's Pool.h.
+SIZES = (
+    (8, 2, 2, 0, 1, 4, 4),
+    (7, 2, 2, 0, 1, 3, 4),
+    (8, 3, 2, 0, 1, 3, 4),
+    (8, 3, 2, 1, 1, 4, 5),
+    (9, 3, 2, 1, 1, 5, 5),
+    (5, 3, 3, 1, 1, 2, 2),
+    (4, 2, 3, 1, 1, 2, 2),
+    (3, 2, 3, 1, 1, 2, 2),
+    (6, 1, 3, 0, 1, 2, 2),
+    (7, 1, 4, 0, 1, 2, 2),
+    (10, 3, 2, 0, 2, 3, 4),
+    (8, 8, 1, 0, 1, 1, 1),
+    (2, 4, 1, 2, 1, 3, 3),
+    (1, 3, 5, 1, 1, 1, 1),
+)
+
+
+@pytest.mark.parametrize(("n", "k", "s", "p", "d", "down", "up"), SIZES)
+def test_the_number_of_windows(
+    n: int, k: int, s: int, p: int, d: int, down: int, up: int
+) -> None:
+    x = np.arange(n, dtype=np.float32)[None]
+    for ceil_mode, want in ((False, down), (True, up)):
+        y = max_pool1d(x, k, s, p, d, ceil_mode)
+        assert y.shape == (1, want), ceil_mode
+
+
+def test_the_stride_is_the_kernel_unless_given() -> None:
+    x = whole((1, 6, 8, 10))
+    np.testing.assert_array_equal(max_pool3d(x, (2, 4, 5)), max_pool3d(x, (2, 4, 5), (2, 4, 5)))
+
+
+def test_views_of_lower_rank() -> None:
+    x = whole((2, 3, 9, 11))
+    y, index = max_pool2d(x, 3, 2, 1, return_indices=True)
+    y3, index3 = max_pool3d(x[:, :, None], (1, 3, 3), (1, 2, 2), (0, 1, 1), return_indices=True)
+    np.testing.assert_array_equal(y, y3[:, :, 0])
+    np.testing.assert_array_equal(index, index3[:, :, 0])
+    y, index = max_pool1d(x[0], 4, 3, 2, return_indices=True)
+    y3, index3 = max_pool2d(x[0][:, :, None], (1, 4), (1, 3), (0, 2), return_indices=True)
+    np.testing.assert_array_equal(y, y3[:, :, 0])
+    np.testing.assert_array_equal(index, index3[:, :, 0])
+
+
+def test_every_integer_dtype_is_exact() -> None:
+    for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
+        info = np.iinfo(name)
+        x = np.array([[info.min, info.max, info.min, info.min, info.max - 1, 0]], name)
+        for backend, variant in POOL:
+            row = [r for r in _core.variants("max_pool3d") if r["name"] == variant]
+            if name not in row[0]["dtypes"]:
+                continue
+            where: dict[str, Any] = {"backend": backend, "variant": variant}
+            y, index = max_pool1d(x, 3, 1, return_indices=True, **where)
+            assert y.dtype == name
+            assert y.tolist() == [[info.max, info.max, info.max - 1, info.max - 1]]
+            assert index.tolist() == [[1, 1, 4, 4]]
+
+
+# ---- which element counts ----
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_at_every_position(backend: str, variant: str, dtype: str) -> None:
+    """Windows of n = 1..70: row k has its nan at k, the last row none."""
+    lengths = (1, 2, 8, 31, 33, 70) if backend == "sim" else range(1, 71)
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    for n in lengths:
+        x = np.tile(np.arange(n), (n + 1, 1)).astype(dtype_of(dtype))
+        x[np.arange(n), np.arange(n)] = np.nan
+        y, index = max_pool1d(x, n, return_indices=True, **options)
+        assert np.isnan(y[:n, 0].astype(np.float32)).all(), n
+        assert float(y[n, 0]) == n - 1
+        assert index[:, 0].tolist() == [*range(n), n - 1]
+        y = max_pool1d(x, n, **options)
+        assert np.isnan(y[:n, 0].astype(np.float32)).all(), n
+        assert float(y[n, 0]) == n - 1
+
+
+@each_variant
+def test_nan_at_every_position_of_a_cube(backend: str, variant: str) -> None:
+    for side in (2, 3) if backend == "sim" else (2, 3, 4):
+        n = side**3
+        x = np.zeros((n, side, side, side), np.float32)
+        x.reshape(n, n)[np.arange(n), np.arange(n)] = np.nan
+        x[:, 0, 0, 0] = np.where(np.arange(n) == 0, np.nan, np.inf)
+        y, index = max_pool3d(x, side, return_indices=True, backend=backend, variant=variant)
+        assert np.isnan(y).all()
+        assert index.ravel().tolist() == list(range(n))
+
+
+@each_variant
+def test_the_last_nan_and_the_first_maximum(backend: str, variant: str) -> None:
+    """PyTorch's `val > max || isnan(val)`, over rows, slices and both zeros."""
+    options: dict[str, Any] = {
+        "return_indices": True,
+        "backend": backend,
+        "variant": variant,
+    }
+    nan, inf = np.nan, np.inf
+    x = np.zeros((6, 2, 2, 2), np.float32).reshape(6, 8)
+    x[0] = [1, nan, 5, nan, 2, nan, 9, 9]
+    x[1] = nan
+    x[2] = -inf
+    x[3] = [3, 7, 7, 1, 7, 2, 2, 7]
+    x[4] = [-0.0, 0.0, -0.0, 0.0, -1, -1, -1, -1]
+    x[5] = [-inf, -inf, 5, -inf, inf, inf, 1, 1]
+    y, index = max_pool3d(x.reshape(6, 2, 2, 2), 2, **options)
+    assert index.ravel().tolist() == [5, 7, 0, 1, 0, 4]
+    np.testing.assert_array_equal(y.ravel(), [nan, nan, -inf, 7, 0, inf])
+    wide = np.tile(x[:, :4], (1, 3))  # overlapping windows along one axis
+    y, index = max_pool1d(wide, 5, 1, **options)
+    want = ref.max_pool1d(wide, 5, 1, return_indices=True)
+    np.testing.assert_array_equal(y, want[0])
+    np.testing.assert_array_equal(index, want[1])
+
+
+@each_variant
+def test_a_window_outside_of_x(backend: str, variant: str) -> None:
+    """Dilation steps over a short axis: no element, so -inf and -1."""
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    for dtype, least in (("float32", -np.inf), ("float16", -np.inf), ("int32", -(2**31))):
+        x = np.ones((2, 3), dtype)
+        y, index = max_pool1d(x, 2, 1, 1, 4, return_indices=True, **options)
+        assert y.tolist() == [[least]] * 2
+        assert index.tolist() == [[-1]] * 2
+        assert max_pool1d(x, 2, 1, 1, 4, **options).tolist() == [[least]] * 2
+
+
+# ---- windows of all kinds ----
+
+
+@each_variant
+def test_random_windows(backend: str, variant: str) -> None:
+    rng = np.random.default_rng(7)
+    count = 12 if backend == "sim" else 150
+    for _ in range(count):
+        shape = tuple(int(n) for n in rng.integers(1, 10, 3))
+        kernel = tuple(int(n) for n in rng.integers(1, 7, 3))
+        options = {
+            "kernel_size": kernel,
+            "stride": tuple(int(n) for n in rng.integers(1, 4, 3)),
+            "padding": tuple(int(rng.integers(0, k // 2 + 1)) for k in kernel),
+            "dilation": tuple(int(n) for n in rng.integers(1, 4, 3)),
+            "ceil_mode": bool(rng.integers(2)),
+            "return_indices": True,
+        }
+        x = rng.integers(-3, 4, (2, *shape)).astype(np.float32)
+        x[rng.random(x.shape) < 0.05] = np.nan
+        try:
+            want = ref.max_pool3d(x, **options)
+        except ValueError:
+            with pytest.raises(ValueError, match="too small"):
+                max_pool3d(x, **options, backend=backend, variant=variant)
+            continue
+        got = max_pool3d(x, **options, backend=backend, variant=variant)
+        np.testing.assert_array_equal(got[0], want[0], err_msg=str((shape, options)))
+        np.testing.assert_array_equal(got[1], want[1], err_msg=str((shape, options)))
+
+
+@each_variant
+def test_kernels_larger_than_x(backend: str, variant: str) -> None:
+    x = whole((2, 3, 4, 5))
+    for kernel, padding in (((6, 8, 10), (3, 4, 5)), ((5, 4, 9), (2, 0, 2))):
+        want = ref.max_pool3d(x, kernel, 1, padding, return_indices=True)
+        got = max_pool3d(
+            x, kernel, 1, padding, return_indices=True, backend=backend, variant=variant
+        )
+        np.testing.assert_array_equal(got[0], want[0])
+        np.testing.assert_array_equal(got[1], want[1])
+
+
+# ---- out= ----
+
+
+@each_variant
+def test_out_in_every_layout(backend: str, variant: str) -> None:
+    x = whole((2, 4, 4, 6))
+    want = ref.max_pool3d(x, 2, return_indices=True)
+    shape = want[0].shape
+    base = np.full((5, 5, 5, 7), 99, np.float32)
+    places = (slice(1, 5, 2), slice(1, 5, 2), slice(1, 5, 2), slice(1, 7, 2))
+    for y, index in (
+        (np.empty(shape, np.float32), np.empty(shape, np.int64)),
+        (np.empty(shape[::-1], np.float32).T, np.empty(shape, ">i8")),
+        (base[places], np.empty(shape, np.int64)[..., ::-1]),
+    ):
+        got = max_pool3d(
+            x, 2, return_indices=True, out=(y, index), backend=backend, variant=variant
+        )
+        assert got[0] is y
+        assert got[1] is index
+        np.testing.assert_array_equal(y, want[0])
+        np.testing.assert_array_equal(index, want[1])
+    base[places] = 99
+    assert (base == 99).all(), "wrote beside out"
+
+
+# ---- pinned bugs ----
+
+
+@each_variant
+def test_pinned_planes_beyond_a_grid(backend: str, variant: str) -> None:
+    """The published rung puts N * C into grid z: (128, 512, ...) passes 65,535."""
+    if (backend, variant) == ("sim", "v3"):  # a block of 256 threads per plane: 3 s
+        pytest.skip("its grid is one row of blocks")
+    x = np.zeros((65_600, 1, 1, 2), np.float32)
+    x[-1, 0, 0, 1] = 5
+    got = max_pool3d(x, (1, 1, 2), backend=backend, variant=variant)
+    assert got.shape == (65_600, 1, 1, 1)
+    assert got[-1, 0, 0, 0] == 5
+    assert not got[:-1].any()
+
+
+@each_variant
+def test_pinned_widths_beyond_a_block(backend: str, variant: str) -> None:
+    """The published rung has 1,024 threads along w and no loop: it drops the rest."""
+    x = np.arange(2100, dtype=np.float32).reshape(1, 1, 1, 2100)
+    got = max_pool3d(x, (1, 1, 2), 1, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got[0, 0, 0], np.arange(1, 2100))
+    tall = x.reshape(1, 1, 2100, 1)
+    got = max_pool3d(tall, (1, 2, 1), 1, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got[0, 0, :, 0], np.arange(1, 2100))
+
+
+@each_variant
+def test_pinned_threads_along_z(backend: str, variant: str) -> None:
+    """The published rung asks for as many as 1,024 threads along z; 64 is the most."""
+    x = np.arange(600, dtype=np.float32).reshape(2, 300, 1, 1)
+    got = max_pool3d(x, (2, 1, 1), 1, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, x[:, 1:])
+
+
+@each_variant
+def test_pinned_a_nan_is_not_dropped(backend: str, variant: str) -> None:
+    """Pooling that starts from the lowest float and takes `max` loses the nan."""
+    for where in range(8):
+        x = np.full((1, 2, 2, 2), -1, np.float32)
+        x.reshape(-1)[where] = np.nan
+        got = max_pool3d(x, 2, backend=backend, variant=variant)
+        assert np.isnan(got).all(), where
+
+
+# ---- cost that does not follow the kernel's size ----
+
+
+def test_a_window_of_half_a_million_elements() -> None:
+    """2^38 comparisons one by one; 19 passes by doubling."""
+    n = 2**20
+    x = np.random.default_rng(3).standard_normal((1, n)).astype(np.float32)
+    x[0, n // 2] = 9
+    y, index = max_pool1d(x, n // 2, 1, return_indices=True, backend="cpu", variant="simd")
+    assert (y[0, 1:] == 9).all()
+    assert (index[0, 1:] == n // 2).all()
+    assert y[0, 0] == x[0, : n // 2].max()
+
+
+def test_v6_loads_each_element_once_whatever_the_kernel() -> None:
+    x = whole((1, 20, 20, 32))
+    requests = {}
+    for kernel in (2, 3, 8):
+        (counts,) = profile("max_pool3d", x, kernel, 1, variant="v6")["v6"]
+        out = (21 - kernel) ** 2  # rows of the result, one store each
+        requests[kernel] = counts.global_requests - out
+    assert len(set(requests.values())) == 1, requests
+
+
+# ---- the gradient: indices ----
+
+
+@each_gradient
+def test_the_first_bad_index_is_named(backend: str, variant: str) -> None:
+    dy = np.ones((2, 3, 3, 3), np.float32)
+    out = np.full((2, 4, 4, 4), 7, np.float32)
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    for places, value in (((5,), 64), ((30, 40), -2), ((53,), 10**12), ((0, 1), -(2**63))):
+        indices = np.zeros(dy.shape, np.int64)
+        for place in places:
+            indices.reshape(-1)[place] = value
+        for kwargs in ({}, {"out": out}):
+            with pytest.raises(
+                IndexError,
+                match=rf"^index {value} at element {places[0]} of indices is out of bounds "
+                r"for a plane of 64 elements$",
+            ):
+                max_pool3d_backward(dy, indices, out.shape, **kwargs, **options)
+        assert (out == 7).all()
+    got = max_pool3d_backward(dy, np.zeros(dy.shape, np.int64), out.shape, **options)
+    assert got.sum() == 54
+
+
+@each_gradient
+def test_minus_one_is_no_element(backend: str, variant: str) -> None:
+    dy, indices = np.ones((2, 1, 1, 3), np.float32), np.full((2, 1, 1, 3), -1)
+    indices[1, 0, 0, 2] = 4
+    shape = (2, 1, 1, 6)
+    for windows in ({}, {"kernel_size": (1, 1, 2)}):
+        got = max_pool3d_backward(
+            dy, indices, shape, **windows, backend=backend, variant=variant
+        )
+        want = np.zeros(shape, np.float32)
+        want[1, 0, 0, 4] = 1
+        np.testing.assert_array_equal(got, want)
+
+
+@each_gradient
+def test_an_index_outside_of_its_window_adds_nothing(backend: str, variant: str) -> None:
+    rng = np.random.default_rng(4)
+    x = whole((2, 6, 7, 8))
+    windows: dict[str, Any] = {"kernel_size": (2, 3, 3), "stride": (2, 1, 2)}
+    windows |= {"padding": (1, 1, 0), "dilation": (1, 2, 1)}
+    for case in (windows, {"kernel_size": 2, "stride": (2, 3, 2)}):
+        _, good = ref.max_pool3d(x, **case, return_indices=True)
+        dy = rng.integers(-9, 9, good.shape).astype(np.float32)
+        bad = rng.random(good.shape) < 0.4
+        indices = np.where(bad, rng.integers(-5, 400, good.shape), good)
+        inside = _in_windows(indices, x.shape[1:], case)
+        want = ref.max_pool3d_backward(dy, np.where(inside, indices, -1), x.shape)
+        got = max_pool3d_backward(
+            dy, indices, x.shape, **case, backend=backend, variant=variant
+        )
+        np.testing.assert_array_equal(got, want)
+
+
+def _in_windows(
+    indices: np.ndarray[Any, Any], shape: tuple[int, ...], windows: dict[str, Any]
+) -> np.ndarray[Any, Any]:
+    """Which indices name an element of the window they stand for."""
+    plane = int(np.prod(shape))
+    inside = (indices >= 0) & (indices < plane)
+    places = np.unravel_index(np.where(inside, indices, 0), shape)
+    for axis, place in enumerate(places):
+
+        def of(name: str, preset: Any, axis: int = axis) -> int:
+            return int(np.broadcast_to(windows.get(name, preset), 3)[axis])
+
+        kernel = of("kernel_size", 1)
+        start = np.arange(indices.shape[axis + 1]) * of("stride", windows["kernel_size"])
+        start = (start - of("padding", 0)).reshape((-1,) + (1,) * (2 - axis))
+        past, step = place - start, of("dilation", 1)
+        inside &= (past >= 0) & (past < kernel * step) & (past % step == 0)
+    return np.asarray(inside)
+
+
+@each_gradient
+def test_any_elements_of_the_windows(backend: str, variant: str) -> None:
+    """Indices no pooling gives, so that lines of windows do not agree on one element."""
+    rng = np.random.default_rng(6)
+    for kernel, stride in ((3, 1), ((2, 3, 4), (1, 2, 1)), (4, 3)):
+        shape = (3, 7, 8, 9)
+        found = [
+            ref.max_pool3d(
+                rng.standard_normal(shape).astype(np.float32),
+                kernel,
+                stride,
+                return_indices=True,
+            )[1]
+            for _ in range(3)
+        ]
+        pick = rng.integers(0, 3, found[0].shape)
+        indices = np.choose(pick, found)
+        indices[2] = found[0][2]  # a plane that agrees
+        dy = rng.integers(-9, 9, indices.shape).astype(np.float32)
+        want = ref.max_pool3d_backward(dy, indices, shape)
+        for windows in ({}, {"kernel_size": kernel, "stride": stride}):
+            got = max_pool3d_backward(
+                dy, indices, shape, **windows, backend=backend, variant=variant
+            )
+            np.testing.assert_array_equal(got, want)
+
+
+@each_gradient
+def test_all_gradients_meet_in_one_element(backend: str, variant: str) -> None:
+    dy = np.full((1, 4, 4, 4), 0.5, np.float16)
+    indices = np.full(dy.shape, 21)
+    got = max_pool3d_backward(dy, indices, (1, 5, 5, 5), backend=backend, variant=variant)
+    assert got.reshape(-1)[21] == 32
+    assert np.count_nonzero(got) == 1
+
+
+@each_gradient
+def test_nan_gradients_stay_in_their_place(backend: str, variant: str) -> None:
+    n = 20 if backend == "sim" else 70
+    dy = np.ones((n, 1, 1, n), np.float32)
+    dy[np.arange(n), 0, 0, np.arange(n)] = np.nan
+    indices = np.broadcast_to(np.arange(n) * 2 + 1, dy.shape)
+    for windows in ({}, {"kernel_size": (1, 1, 2)}):
+        got = max_pool3d_backward(
+            dy, indices, (n, 1, 1, 2 * n), **windows, backend=backend, variant=variant
+        )
+        want = np.zeros((n, 2 * n), np.float32)
+        want[:, 1::2] = dy[:, 0, 0]
+        np.testing.assert_array_equal(got[:, 0, 0], want)
+
+
+@each_gradient
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_sums_within_their_bound(
+    backend: str, variant: str, dtype: str, figure: Figure
+) -> None:
+    rng = np.random.default_rng(8)
+    shape = (2, 9, 9, 9)
+    x = rng.standard_normal(shape)
+    _, indices = ref.max_pool3d(x, 5, 1, return_indices=True)
+    signs = rng.choice([-1, 1], indices.shape)
+    dy = (np.exp(rng.uniform(-6, 6, indices.shape)) * signs).astype(dtype)
+    exact = ref.max_pool3d_backward(dy.astype(ref.wide(dy.dtype)), indices, shape)
+    bound = gradient_bound(3, dy, indices, shape)
+    last = np.abs(exact) * np.finfo(dtype).eps / 2 + np.finfo(dtype).smallest_subnormal
+    got = max_pool3d_backward(
+        dy, indices, shape, kernel_size=5, stride=1, backend=backend, variant=variant
+    )
+    error = np.abs(got.astype(exact.dtype) - exact)
+    assert (error <= bound + last).all()
+    worst = float((error / (bound + last)).max())
+    figure(f"max_pool3d_backward {backend} {variant} {dtype}", f"{worst:.0%} of the bound")
+
+
+# ---- the gradient: gradcheck ----
+
+
+@pytest.mark.parametrize("backend", ["cpu", "sim"])
+def test_gradcheck(backend: str) -> None:
+    """Central differences in float64 of sum(dy * y), for distinct elements."""
+    rng = np.random.default_rng(9)
+    shape = (1, 4, 4, 5)
+    x = rng.permutation(80).reshape(shape).astype(np.float64)
+    for windows in (
+        {"kernel_size": 2},
+        {"kernel_size": 3, "stride": 1, "padding": 1},
+        {"kernel_size": (2, 3, 2), "stride": (1, 2, 2), "dilation": (2, 1, 2)},
+    ):
+        y, indices = max_pool3d(x, **windows, return_indices=True, backend=backend)
+        dy = rng.standard_normal(y.shape)
+        got = max_pool3d_backward(dy, indices, shape, **windows, backend=backend)
+        step = 1e-6
+        for at in np.ndindex(shape):
+            ends = []
+            for sign in (1, -1):
+                moved = x.copy()
+                moved[at] += sign * step
+                ends.append((dy * max_pool3d(moved, **windows)).sum())
+            slope = (ends[0] - ends[1]) / (2 * step)
+            assert abs(slope - got[at]) <= 1e-5 + 1e-3 * abs(slope), at
+
+
+@each_gradient
+def test_the_adjoint_identity(backend: str, variant: str) -> None:
+    """Under fixed indices pooling is linear: <dy, A v> = <A^T dy, v>."""
+    rng = np.random.default_rng(10)
+    shape = (2, 5, 6, 7)
+    _, indices = ref.max_pool3d(rng.standard_normal(shape), 3, 2, 1, return_indices=True)
+    v, dy = rng.standard_normal(shape), rng.standard_normal(indices.shape)
+    pooled = np.take_along_axis(v.reshape(2, -1), indices.reshape(2, -1), 1)
+    back = max_pool3d_backward(dy, indices, shape, 3, 2, 1, backend=backend, variant=variant)
+    left, right = (dy.reshape(2, -1) * pooled).sum(), (back * v).sum()
+    assert abs(left - right) <= 1e-12 * np.abs(dy).sum()
+
+
+def test_bfloat16_gradients_round_once() -> None:
+    dy = np.array([[1, 2.0**-8, 2.0**-8]], BFLOAT16)
+    for backend, variant in GRADIENT:
+        got = gpuopt.max_pool1d_backward(
+            dy, np.zeros((1, 3), np.int64), (1, 4), backend=backend, variant=variant
+        )
+        assert float(got[0, 0]) == 1 + 2.0**-7
+
+
+# ---- large indices ----
+
+
+@each_variant
+def test_positions_past_32_bits(backend: str, variant: str) -> None:
+    """One broadcast element stands for a row of 2 GiB; of equal ones the first counts."""
+    if variant == "scalar":
+        n, step = 2**32 + 300, 2**30
+    else:
+        n, step = 2**31 + 300, 2**29
+    x = np.broadcast_to(np.float16(1), (1, n))
+    y, index = max_pool1d(x, 4, step, return_indices=True, backend=backend, variant=variant)
+    count = (n - 4) // step + 1
+    assert y.tolist() == [[1.0] * count]
+    assert index[0].tolist() == [o * step for o in range(count)]
+    assert index[0, -1] == 4 * step
+
+
+# ---- the simulator: checks, counts, failures ----
+
+
+@pytest.mark.parametrize("schedule", ["ascending", "descending", "shuffle", "preempt"])
+@pytest.mark.parametrize("rung", RUNGS)
+def test_rung_passes_every_check(rung: str, schedule: str, simulator: Any) -> None:
+    simulator(schedule=schedule, checks=True)
+    for shape, windows in (
+        ((3, 4, 5, 6), {"kernel_size": 2}),
+        ((1, 6, 9, 35), {"kernel_size": 3, "stride": 1, "padding": 1}),
+        ((2, 8, 8, 8), {"kernel_size": 8, "stride": 1}),
+        ((1, 2, 3, 40), {"kernel_size": (1, 2, 34), "stride": 1}),
+    ):
+        x = whole(shape)
+        want = ref.max_pool3d(x, **windows, return_indices=True)
+        got = max_pool3d(x, **windows, return_indices=True, backend="sim", variant=rung)
+        np.testing.assert_array_equal(got[0], want[0])
+        np.testing.assert_array_equal(got[1], want[1])
+        y = max_pool3d(x, **windows, backend="sim", variant=rung)
+        np.testing.assert_array_equal(y, want[0])
+
+
+@pytest.mark.parametrize("schedule", ["ascending", "descending", "shuffle", "preempt"])
+@pytest.mark.parametrize("rung", GRADIENT_RUNGS)
+def test_gradient_rung_passes_every_check(rung: str, schedule: str, simulator: Any) -> None:
+    simulator(schedule=schedule, checks=True)
+    for shape, windows in (
+        ((3, 4, 6, 6), {"kernel_size": 2}),
+        ((1, 6, 9, 35), {"kernel_size": 3, "stride": 1}),
+        ((2, 9, 8, 8), {"kernel_size": (3, 8, 8), "stride": (2, 1, 1)}),
+    ):
+        found = [
+            ref.max_pool3d(whole(shape, k), **windows, return_indices=True)[1] for k in (1, 2)
+        ]
+        mixed = np.where(np.arange(found[0].size).reshape(found[0].shape) % 3, *found)
+        for indices in (found[0], mixed):
+            dy = whole(indices.shape, 3)
+            want = ref.max_pool3d_backward(dy, indices, shape)
+            for kwargs in ({}, windows):
+                got = max_pool3d_backward(
+                    dy, indices, shape, **kwargs, backend="sim", variant=rung
+                )
+                np.testing.assert_array_equal(got, want)
+
+
+# Requests to global and to shared memory, wavefronts of the latter, barriers of a thread:
+# (2, 9, 10, 12), kernel 3, stride 1, float32.
+GOLDEN = {
+    "v0": (980, 0, 0, 0),
+    "v1": (980, 0, 0, 0),
+    "v2": (980, 0, 0, 0),
+    "v3": (164, 1664, 2420, 16),
+    "v4": (980, 0, 0, 0),
+    "v5": (1008, 0, 0, 0),
+    "v6": (146, 511, 892, 3),
+}
+
+# (2, 9, 10, 12), kernel 3, stride 1, with windows.
+GOLDEN_GRADIENT = {
+    "v0": (140, 208, 274, 0),
+    "v1": (2063, 0, 0, 0),
+    "v2": (2063, 0, 0, 0),
+    "v3": (288, 2604, 2816, 58),
+}
+
+
+def counts(op: str, rung: str, *args: Any, **windows: Any) -> tuple[int, int, int, int]:
+    kernels = profile(op, *args, **windows, variant=rung)[rung]
+    assert all(k.races == 0 for k in kernels)
+    return (
+        sum(k.global_requests for k in kernels),
+        sum(k.shared_requests for k in kernels),
+        sum(k.shared_wavefronts for k in kernels),
+        sum(k.barriers for k in kernels),
+    )
+
+
+def test_golden_counts() -> None:
+    x = whole((2, 9, 10, 12))
+    found = {rung: counts("max_pool3d", rung, x, 3, 1) for rung in RUNGS}
+    assert found == GOLDEN
+
+
+def test_golden_counts_of_the_gradient() -> None:
+    shape = (2, 9, 10, 12)
+    _, indices = ref.max_pool3d(whole(shape), 3, 1, return_indices=True)
+    args = (whole(indices.shape), indices, shape)
+    found = {
+        rung: counts("max_pool3d_backward", rung, *args, kernel_size=3, stride=1)
+        for rung in GRADIENT_RUNGS
+    }
+    assert found == GOLDEN_GRADIENT
+
+
+def _every_step_fails(call: Any, want: Any, simulator: Any) -> None:
+    before = None
+    for step in range(80):
+        simulator(fail_after=step)
+        before = before or _core._sim_state()["allocations"]
+        try:
+            got = call()
+        except (gpuopt.OutOfMemoryError, gpuopt.CudaError):
+            simulator(fail_after=-1)
+            assert _core._sim_state()["allocations"] == before, f"leak at step {step}"
+            np.testing.assert_array_equal(call(), want)
+            continue
+        break
+    assert 3 <= step < 79
+    np.testing.assert_array_equal(got, want)
+    assert _core._sim_state()["allocations"] == before
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_every_failure_leaves_nothing_behind(rung: str, simulator: Any) -> None:
+    x = whole((2, 3, 4, 40))
+    for kernel in (2, (1, 2, 33)):
+        want = ref.max_pool3d(x, kernel, 1)
+        _every_step_fails(
+            lambda k=kernel: max_pool3d(x, k, 1, variant=rung, backend="sim"), want, simulator
+        )
+
+
+@pytest.mark.parametrize("rung", GRADIENT_RUNGS)
+def test_every_failure_of_the_gradient_leaves_nothing_behind(rung: str, simulator: Any) -> None:
+    shape = (2, 3, 4, 5)
+    _, indices = ref.max_pool3d(whole(shape), 2, 1, return_indices=True)
+    dy = whole(indices.shape)
+    want = ref.max_pool3d_backward(dy, indices, shape)
+    for windows in ({}, {"kernel_size": 2, "stride": 1}):
+        _every_step_fails(
+            lambda w=windows: max_pool3d_backward(
+                dy, indices, shape, **w, variant=rung, backend="sim"
+            ),
+            want,
+            simulator,
+        )
+
+
+# ---- choose ----
+
+
+def test_the_choice_follows_the_windows() -> None:
+    def chosen(shape: tuple[int, ...], kernel: int, stride: int, dtype: str) -> Any:
+        x = np.zeros(shape, dtype)
+        return _core.plan("max_pool3d", x, kernel, stride, backend="sim")
+
+    assert chosen((1, 1, 32, 32, 32), 2, 2, "float32")["variant"] == "v5"
+    assert chosen((2, 3, 8, 8, 8), 2, 2, "float32")["variant"] == "v4"
+    assert chosen((1, 1, 32, 32, 32), 3, 1, "float32")["variant"] == "v6"
+    assert chosen((2, 3, 8, 8, 8), 8, 1, "float32")["variant"] == "v6"
+    assert chosen((1, 1, 8, 8, 8), 2, 2, "uint8")["variant"] == "v6"
+    assert "the report's rule" in chosen((1, 1, 9, 9, 9), 8, 1, "float32")["why"]
+    assert chosen((1, 1, 9, 9, 9), 8, 1, "float32")["why"].endswith("takes v4")
+    assert chosen((1, 1, 9, 9, 9), 3, 1, "float32")["why"].endswith("takes v5")
+
+
+def test_the_choice_of_the_gradient_follows_the_windows() -> None:
+    def chosen(kernel: int, step: int, **windows: Any) -> str:
+        shape = (1, 8, 8, 8)
+        out = ref.max_pool3d(np.zeros(shape), kernel, step).shape
+        zeros = np.zeros(out, np.float32), np.zeros(out, np.int64)
+        plan = _core.plan("max_pool3d_backward", *zeros, shape, **windows, backend="sim")
+        return str(plan["variant"])
+
+    assert chosen(2, 2) == "v0"
+    assert chosen(2, 2, kernel_size=2) == "v2"
+    assert chosen(3, 1, kernel_size=3, stride=1) == "v3"
+
+
+def test_the_source_of_both_ladders() -> None:
+    for op, opening in (
+        ("max_pool3d", "Threads over"),
+        ("max_pool2d_backward", "Axis by axis"),
+    ):
+        variant = "v4" if op == "max_pool3d" else "v3"
+        assert gpuopt.source(op, variant).startswith(f"/*\n * {variant}  {opening}")
