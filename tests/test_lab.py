@@ -449,22 +449,26 @@ def test_cub_leaves_out_what_it_has_not_and_names_errors(host_cub, monkeypatch):
         cub.call(problem, "cuda", tuple(map(Memory, problem.args)), Memory)
 
 
-@pytest.mark.skipif(nvcc.unavailable() is not None, reason="needs nvcc")
+# Programs for a GPU are compiled where there is a compiler; elsewhere there are no cases.
+each_arch = pytest.mark.parametrize("arch", ["sm_90"] if nvcc.unavailable() is None else [])
+
+
+@each_arch
 @pytest.mark.parametrize(
     "source",
     ["gpuopt/lab/read.cu", "benchmarks/peers/cub_reduce.cu", "benchmarks/peers/cub_scan.cu"],
 )
-def test_programs_for_the_gpu_compile(source):
-    library = nvcc.compile_library(ROOT / source, "sm_90")
+def test_programs_for_the_gpu_compile(source, arch):
+    library = nvcc.compile_library(ROOT / source, arch)
     assert library.is_file()
 
 
-@pytest.mark.skipif(nvcc.unavailable() is not None, reason="needs nvcc")
-def test_a_refused_program_says_why(tmp_path):
+@each_arch
+def test_a_refused_program_says_why(tmp_path, arch):
     wrong = tmp_path / "wrong.cu"
     wrong.write_text("int f( { }\n")
     with pytest.raises(RuntimeError, match=r"wrong\.cu"):
-        nvcc.compile_library(wrong, "sm_90")
+        nvcc.compile_library(wrong, arch)
     assert shutil.which("nvcc") is None or nvcc.version().count(".") == 1
 
 
