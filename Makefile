@@ -28,9 +28,8 @@ build: $(VENV)/made  ## compile what has changed, in place
 demo: build  ## build, install into .venv and walk the ladders on this machine
 	$(BIN)/python -m gpuopt demo
 
-# Threads that wait do not spin: the other worker has the processor.
 test: build  ## run all tests; needs no GPU, uses one if it is there
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 tests
+	$(BIN)/python -m pytest -n 2 tests
 
 test-gpu: build  ## run the tests of the CUDA backend alone
 	$(BIN)/python -m pytest tests -k cuda

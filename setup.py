@@ -26,7 +26,7 @@ from steps import Step, run_all  # noqa: E402
 
 VERSION = "0.1.0"
 C_FLAGS = [
-    "-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-fopenmp",
+    "-std=c11", "-O3", "-fPIC", "-fvisibility=hidden",
     "-ffp-contract=off",  # the same bits on every instruction set
     "-fno-math-errno",  # a square root is one instruction
     "-Wall", "-Wextra",
@@ -106,7 +106,7 @@ class BuildExtension(build_ext):
     ) -> Step:
         command = [
             *os.environ.get("CC", "gcc").split(), "-shared", "-o", str(module),
-            *map(str, objects), "-fopenmp", "-lm", "-ldl", "-lpthread",
+            *map(str, objects), "-lm", "-ldl", "-lpthread",
             "-static-libgcc", "-Wl,--exclude-libs,ALL",
             *os.environ.get("LDFLAGS", "").split(),
         ]  # fmt: skip

@@ -14,7 +14,6 @@ from steps import jobs
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = [
     "-std=c11",
-    "-fopenmp",
     "-DPy_LIMITED_API=0x030B0000",
     "-DNPY_NO_DEPRECATED_API=NPY_2_0_API_VERSION",
     "-DNPY_TARGET_VERSION=NPY_2_0_API_VERSION",

@@ -18,4 +18,4 @@ run() {
         PYTHONPATH="$place" "$python" "$@"
 }
 run -c "import gpuopt; gpuopt.use('sim')"  # raises if its library does not load
-OMP_WAIT_POLICY=passive run -m pytest -q -n 2 -p no:cacheprovider tests/test_contract.py tests/ops
+run -m pytest -q -n 2 -p no:cacheprovider tests/test_contract.py tests/ops

@@ -1,14 +1,11 @@
 /*
- * cpu.c  The CPU backend: host workspace, the instruction set in use, the thread team.
- * Order: instruction set, threads, parallel loop, read bandwidth, workspace, table.
- * Not here: kernels (ops/<room>/cpu.c).
+ * cpu.c  The CPU backend: the instruction set in use, read bandwidth, host workspace, its
+ * table.  Not here: threads (team.c), kernels (ops/<room>/cpu.c).
  */
 #define _GNU_SOURCE
 #include "backend.h"
 
-#include <omp.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,76 +82,6 @@ gpo_cpu_isa(void)
 {
     pthread_once(&level.once, read_isa);
     return level.isa;
-}
-
-/* ---- threads ---- */
-
-static atomic_int threads_wanted; /* 0: the default */
-static int threads_default;
-static pthread_once_t threads_once = PTHREAD_ONCE_INIT;
-
-/*
- * A libgomp team does not survive fork: a child that forks off a thread with a team
- * waits for workers it does not have.  Each thread owns its team, and the child keeps
- * only the thread that forked, so it is enough that this thread lets its team go.
- */
-static void
-release_team(void)
-{
-    omp_pause_resource_all(omp_pause_soft);
-}
-
-static void
-read_threads(void)
-{
-    const char *text = getenv("OMP_NUM_THREADS");
-    const long n = text ? strtol(text, NULL, 10) : 0;
-    cpu_set_t set;
-    if (n >= 1 && n <= 1 << 16) {
-        threads_default = (int)n;
-    }
-    else if (sched_getaffinity(0, sizeof set, &set) == 0) {
-        threads_default = CPU_COUNT(&set);
-    }
-    else { /* more than 1024 processors */
-        threads_default = omp_get_num_procs();
-    }
-    pthread_atfork(release_team, NULL, NULL);
-}
-
-int
-gpo_cpu_threads(void)
-{
-    pthread_once(&threads_once, read_threads);
-    const int n = atomic_load_explicit(&threads_wanted, memory_order_relaxed);
-    return n > 0 ? n : threads_default;
-}
-
-void
-gpo_cpu_set_threads(int n)
-{
-    atomic_store_explicit(&threads_wanted, n, memory_order_relaxed);
-}
-
-/* ---- parallel loop ---- */
-
-void
-gpo_cpu_parallel(int64_t count, void (*body)(void *context, int64_t i), void *context)
-{
-    int64_t threads = gpo_cpu_threads();
-    if (threads > count) {
-        threads = count;
-    }
-    if (threads <= 1 || omp_in_parallel()) {
-        for (int64_t i = 0; i < count; i++) {
-            body(context, i);
-        }
-        return;
-    }
-#pragma omp parallel for num_threads((int)threads) schedule(dynamic, 1)
-    for (int64_t i = 0; i < count; i++) {
-        body(context, i);
-    }
 }
 
 /* ---- read bandwidth ---- */
