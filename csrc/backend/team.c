@@ -20,7 +20,12 @@
 
 /* ---- the team ---- */
 
-enum { SPINS = 2000 }; /* looks at a counter before a thread sleeps: some 50 us */
+/*
+ * Before it sleeps a thread looks LOOKS times at what it waits for, and between looks
+ * lets others run: some 8 ms, for a processor that has gone idle takes up
+ * to a millisecond to come back.
+ */
+enum { LOOKS = 10000, PAUSES = 32 };
 
 typedef struct loop {
     void (*body)(void *context, int64_t i);
@@ -52,11 +57,14 @@ static _Thread_local bool in_loop; /* a loop inside a task is the task's own */
 static void
 pause_briefly(void)
 {
+    for (int k = 0; k < PAUSES; k++) {
 #if defined(__x86_64__)
-    __builtin_ia32_pause();
+        __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    __asm__ volatile("yield");
+        __asm__ volatile("yield");
 #endif
+    }
+    sched_yield();
 }
 
 static void
@@ -82,7 +90,7 @@ await_loop(void)
     while (!team.loop || team.wanted == 0) {
         const unsigned seen = atomic_load(&team.calls);
         pthread_mutex_unlock(&team.lock);
-        for (int k = 0; k < SPINS && atomic_load(&team.calls) == seen; k++) {
+        for (int k = 0; k < LOOKS && atomic_load(&team.calls) == seen; k++) {
             pause_briefly();
         }
         pthread_mutex_lock(&team.lock);
@@ -207,7 +215,7 @@ finish(void)
     pthread_mutex_lock(&team.lock);
     team.loop = NULL;
     pthread_mutex_unlock(&team.lock);
-    for (int k = 0; k < SPINS && atomic_load(&team.inside) > 0; k++) {
+    for (int k = 0; k < LOOKS && atomic_load(&team.inside) > 0; k++) {
         pause_briefly();
     }
     pthread_mutex_lock(&team.lock); /* what they wrote is seen after it */

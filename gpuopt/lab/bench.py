@@ -43,8 +43,6 @@ FEWEST = 7  # repetitions under which no median is called stable
 STABLE = 0.01  # half-width of the median's 95 % interval, relative to the median
 LARGEST_FLUSH = 1 << 28  # bytes; bounds a repetition on hosts with huge caches
 DEVICE_FLUSH = 1 << 28  # bytes, at least; about 75 us on an H200, which hides launches
-REST = 0.03  # seconds before a call on a CPU that is timed beside others: a library's
-# waiting threads spin for up to 27 ms (OpenBLAS) and would take the processors of the next
 GRAPH_CALLS = 20  # calls in one replayed graph
 
 
@@ -137,8 +135,6 @@ class CpuClock:
         times = []
         for call in calls:
             if cold:
-                if len(calls) > 1:
-                    time.sleep(REST)
                 self.flush()
             start = time.perf_counter_ns()
             call()
