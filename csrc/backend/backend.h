@@ -78,6 +78,10 @@ void gpo_cpu_set_threads(int n); /* n >= 1; 0 restores the default */
 void gpo_cpu_parallel(int64_t count, void (*body)(void *context, int64_t i),
                       void *context);
 
+/* The same, or with `parallel` false one i after the other on the calling thread. */
+void gpo_cpu_loop(bool parallel, int64_t count, void (*body)(void *context, int64_t i),
+                  void *context);
+
 #ifdef __cplusplus
 }
 #endif

@@ -226,6 +226,19 @@ finish(void)
 }
 
 void
+gpo_cpu_loop(bool parallel, int64_t count, void (*body)(void *context, int64_t i),
+             void *context)
+{
+    if (parallel) {
+        gpo_cpu_parallel(count, body, context);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        body(context, i);
+    }
+}
+
+void
 gpo_cpu_parallel(int64_t count, void (*body)(void *context, int64_t i), void *context)
 {
     const int threads = gpo_cpu_threads();
@@ -234,9 +247,7 @@ gpo_cpu_parallel(int64_t count, void (*body)(void *context, int64_t i), void *co
     const bool nested = in_loop;
     /* While the team works for another caller, this one works alone. */
     if (most <= 1 || nested || pthread_mutex_trylock(&team.caller) != 0) {
-        for (int64_t i = 0; i < count; i++) {
-            body(context, i);
-        }
+        gpo_cpu_loop(false, count, body, context);
         return;
     }
     post(&l, (int)most - 1);

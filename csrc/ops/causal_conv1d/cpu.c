@@ -128,18 +128,6 @@ ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-static void
-each(const job *j, int64_t count, void (*body)(void *context, int64_t i), void *context)
-{
-    if (j->parallel) {
-        gpo_cpu_parallel(count, body, context);
-        return;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        body(context, i);
-    }
-}
-
 static char *
 row_of(const value_rows *rows, int64_t b, int64_t c)
 {
@@ -373,8 +361,9 @@ convolve(job *j, const value_rows *from, conv_rows to)
     const conv_plan *p = &j->plan;
     j->from = from;
     j->to = to;
-    each(j, p->channels * ceil_div(p->batches, ROWS) * ceil_div(p->steps, RANGE),
-         convolve_rows, j);
+    gpo_cpu_loop(j->parallel,
+                 p->channels * ceil_div(p->batches, ROWS) * ceil_div(p->steps, RANGE),
+                 convolve_rows, j);
 }
 
 /* ---- gradients of the filters ---- */
@@ -503,14 +492,14 @@ prepare(gpo_call *call, job *j, bool parallel)
         return status;
     }
     j->filters = memory;
-    each(j, p->channels, pack_filter, j);
+    gpo_cpu_loop(j->parallel, p->channels, pack_filter, j);
     if (p->x.t == 1 && j->bytes == j->value_bytes) {
         j->x = (value_rows){p->x.data, p->x.b * j->bytes, p->x.c * j->bytes};
         return GPO_OK;
     }
     status = make_rows(call, j, 0, &j->x);
     if (!status) {
-        each(j, p->batches * p->channels, pack_x, j);
+        gpo_cpu_loop(j->parallel, p->batches * p->channels, pack_x, j);
     }
     return status;
 }
@@ -551,18 +540,19 @@ run_backward(gpo_call *call, bool parallel)
         j.with_bias = j.gradient = false;
     }
     else {
-        each(&j, p->batches * p->channels, pack_reversed, &j);
+        gpo_cpu_loop(j.parallel, p->batches * p->channels, pack_reversed, &j);
     }
     j.backwards = true;
     convolve(&j, &j.reversed, p->out);
     if (few) {
-        each(&j, p->batches * p->channels, pack_x_back, &j);
-        each(&j, p->channels, short_filter_gradient, &j);
+        gpo_cpu_loop(j.parallel, p->batches * p->channels, pack_x_back, &j);
+        gpo_cpu_loop(j.parallel, p->channels, short_filter_gradient, &j);
     }
     else {
-        each(&j, p->channels * ceil_div(p->lags, j.loops->tile), filter_gradient, &j);
+        gpo_cpu_loop(j.parallel, p->channels * ceil_div(p->lags, j.loops->tile),
+                     filter_gradient, &j);
     }
-    each(&j, p->channels, channel_rest, &j);
+    gpo_cpu_loop(j.parallel, p->channels, channel_rest, &j);
     return GPO_OK;
 }
 

@@ -115,18 +115,6 @@ ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-static void
-each(const job *j, int64_t count, void (*body)(void *context, int64_t i), void *context)
-{
-    if (j->parallel) {
-        gpo_cpu_parallel(count, body, context);
-        return;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        body(context, i);
-    }
-}
-
 /* ---- rows and elements ---- */
 
 static void
@@ -672,7 +660,7 @@ write_block(const fourier *f, int64_t b)
     }
     else {
         stretch s = {j, f->row, i, n};
-        each(j, ceil_div(n, j->piece), compute_part, &s);
+        gpo_cpu_loop(j->parallel, ceil_div(n, j->piece), compute_part, &s);
     }
 }
 
@@ -848,7 +836,8 @@ run_pieces(gpo_call *call, job *j)
         j->taps = taps;
         read_taps(j, p->v, 0, p->m, j->taps);
     }
-    each(j, ceil_div(p->count_rows * j->pieces, j->per_task), compute_task, j);
+    gpo_cpu_loop(j->parallel, ceil_div(p->count_rows * j->pieces, j->per_task),
+                 compute_task, j);
     return GPO_OK;
 }
 

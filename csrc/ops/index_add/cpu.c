@@ -339,18 +339,6 @@ add_plainly(const job *j)
 
 /* ---- the ways to share the work ---- */
 
-static void
-share(bool parallel, int64_t count, void (*body)(void *, int64_t), job *j)
-{
-    if (parallel) {
-        gpo_cpu_parallel(count, body, j);
-        return;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        body(j, i);
-    }
-}
-
 /*
  * How many stretches with sums of their own: by the sizes alone, so that the number of
  * threads changes no bit.  One where slices or columns are enough to share.
@@ -375,12 +363,12 @@ add_in_parallel(job *j, bool parallel)
         const int64_t pieces =
             (p->length * p->inner * j->loops->bytes + SMALL - 1) / SMALL;
         for (j->o = 0; j->o < p->outer; j->o++) {
-            share(parallel, j->stretches, add_rows, j);
+            gpo_cpu_loop(parallel, j->stretches, add_rows, j);
             const int64_t bad = first_bad(j, j->stretches);
             if (bad < p->count) {
                 return bad;
             }
-            share(parallel, pieces, merge_piece, j);
+            gpo_cpu_loop(parallel, pieces, merge_piece, j);
         }
         return p->count;
     }
@@ -389,7 +377,7 @@ add_in_parallel(job *j, bool parallel)
     j->slices = columns < threads ? (columns > 1 ? columns : 1) : threads;
     const int64_t pieces = p->outer * j->slices;
     const int64_t shared = pieces < MAX_PIECES ? pieces : MAX_PIECES;
-    share(parallel, shared, add_columns, j);
+    gpo_cpu_loop(parallel, shared, add_columns, j);
     return first_bad(j, shared);
 }
 
@@ -438,7 +426,7 @@ run(gpo_call *call, int variant)
     }
     const int64_t step = SMALL / j.bytes, pieces = (j.out->size + step - 1) / step;
     if (j.x->data != j.out->data || j.sums != j.out->data) {
-        share(parallel, pieces, open_piece, &j);
+        gpo_cpu_loop(parallel, pieces, open_piece, &j);
     }
     if (nothing) {
         return GPO_OK;
@@ -446,7 +434,7 @@ run(gpo_call *call, int variant)
     status = judge(call, &j,
                    variant == SCALAR ? add_plainly(&j) : add_in_parallel(&j, parallel));
     if (!status && j.sums != j.out->data) {
-        share(parallel, pieces, close_piece, &j);
+        gpo_cpu_loop(parallel, pieces, close_piece, &j);
     }
     return status;
 }

@@ -26,6 +26,9 @@ typedef struct loops {
     /* keys[i] = the larger of keys[i] and keys[i + ahead] */
     void (*take)(void *keys, void *codes, int64_t ahead, int64_t n);
     void (*take_packed)(void *keys, void *codes, int64_t ahead, int64_t n);
+    /* keys[i] = the largest of keys[i + k * ahead], k in [0, 4); NULL: not in one go */
+    void (*take_three)(void *keys, int64_t ahead, int64_t n);
+    void (*take_three_packed)(void *keys, int64_t ahead, int64_t n);
     int64_t bytes, key_bytes; /* of an element, of a key without a position */
     bool has_codes;           /* positions lie beside the keys, not in them */
 } loops;
@@ -215,8 +218,16 @@ pool_axis_of(const job *j, const tile *t, int d, int64_t at, int64_t unit, int64
     char *codes = t->codes ? t->codes + at * 8 : NULL;
     void (*take)(void *, void *, int64_t, int64_t) =
         j->with_indices ? j->loops->take_packed : j->loops->take;
+    void (*take_three)(void *, int64_t, int64_t) =
+        j->with_indices ? j->loops->take_three_packed : j->loops->take_three;
     if (a->stride == 1 || d == POOL_W) {
-        for (int64_t made = 1; made < a->kernel;) { /* elements of a window so far */
+        int64_t made = 1; /* elements of a window so far */
+        for (; take_three && 4 * made <= a->kernel; made *= 4) {
+            const int64_t ahead = made * a->dilation * unit;
+            n -= 3 * ahead;
+            take_three(keys, ahead, n);
+        }
+        while (made < a->kernel) {
             const int64_t more = least_of(made, a->kernel - made);
             const int64_t ahead = more * a->dilation * unit;
             n -= ahead;
@@ -413,12 +424,7 @@ run_tiles(gpo_call *call, bool parallel)
     wanted = pays < (double)wanted ? (int64_t)pays + 1 : wanted;
     j.tasks = least_of(least_of(wanted, j.items), MOST_TASKS);
     j.failed = failed;
-    if (j.tasks > 1) {
-        gpo_cpu_parallel(j.tasks, run_task, &j);
-    }
-    else if (j.tasks > 0) {
-        run_task(&j, 0);
-    }
+    gpo_cpu_loop(j.tasks > 1, j.tasks, run_task, &j);
     for (int64_t i = 0; i < j.tasks; i++) {
         if (failed[i]) {
             return gpo_fail(call, GPO_EMEMORY, "no memory for a tile of keys");

@@ -141,18 +141,6 @@ gradient_task(void *context, int64_t task)
     free(memory);
 }
 
-static void
-each_task(gradient_job *j, void (*body)(void *, int64_t))
-{
-    if (j->tasks > 1) {
-        gpo_cpu_parallel(j->tasks, body, j);
-        return;
-    }
-    for (int64_t i = 0; i < j->tasks; i++) {
-        body(j, i);
-    }
-}
-
 static gpo_status
 run_planes(gpo_call *call, bool parallel)
 {
@@ -173,7 +161,7 @@ run_planes(gpo_call *call, bool parallel)
     wanted = pays < wanted ? pays + 1 : wanted; /* few are not worth a task each */
     j.tasks = wanted < MOST_TASKS ? wanted : MOST_TASKS;
     if (!j.plan.has_windows) {
-        each_task(&j, look_at_task);
+        gpo_cpu_loop(j.tasks > 1, j.tasks, look_at_task, &j);
         for (int64_t i = 0; i < j.tasks; i++) {
             if (bad[i] >= 0) {
                 return max_pool3d_out_of_range(call, j.plan.plane,
@@ -181,7 +169,7 @@ run_planes(gpo_call *call, bool parallel)
             }
         }
     }
-    each_task(&j, gradient_task);
+    gpo_cpu_loop(j.tasks > 1, j.tasks, gradient_task, &j);
     for (int64_t i = 0; i < j.tasks; i++) {
         if (failed[i]) {
             return gpo_fail(call, GPO_EMEMORY, "no memory for the sums of a plane");

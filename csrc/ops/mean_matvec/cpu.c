@@ -83,18 +83,6 @@ ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-static void
-each(const job *j, int64_t count, void (*body)(void *context, int64_t i), void *context)
-{
-    if (j->parallel) {
-        gpo_cpu_parallel(count, body, context);
-        return;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        body(context, i);
-    }
-}
-
 /* n elements, `stride` apart, side by side. */
 static void
 gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t bytes)
@@ -279,11 +267,12 @@ run(gpo_call *call, bool parallel)
             memset(j.means + means_bytes - last, 0, last);
         }
         if (!in_place) {
-            each(&j, p->outputs, pack_row, &j);
+            gpo_cpu_loop(j.parallel, p->outputs, pack_row, &j);
         }
-        each(&j, ceil_div(p->batches * p->rows, j.group), mean_group, &j);
+        gpo_cpu_loop(j.parallel, ceil_div(p->batches * p->rows, j.group), mean_group,
+                     &j);
     }
-    each(&j, j.tiles * j.blocks, product_block, &j);
+    gpo_cpu_loop(j.parallel, j.tiles * j.blocks, product_block, &j);
     return GPO_OK;
 }
 

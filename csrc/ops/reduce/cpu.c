@@ -605,18 +605,6 @@ finish(const job *j, const void *value, const int64_t *index, int64_t first, int
 
 /* ---- tasks ---- */
 
-static void
-each(const job *j, int64_t count, void (*body)(void *context, int64_t i), void *context)
-{
-    if (j->parallel) {
-        gpo_cpu_parallel(count, body, context);
-        return;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        body(context, i);
-    }
-}
-
 /* Whole rows: group i. */
 static void
 row_group(void *context, int64_t i)
@@ -868,10 +856,10 @@ run(gpo_call *call, bool parallel)
         j.index = (int64_t *)(j.value + bytes);
     }
     if (columns) {
-        each(&j, tasks, column_strip, &j);
+        gpo_cpu_loop(j.parallel, tasks, column_strip, &j);
     }
     else if (j.chunks == 1) {
-        each(&j, tasks, row_group, &j);
+        gpo_cpu_loop(j.parallel, tasks, row_group, &j);
     }
     else {
         if (j.early && j.plan.rows == 1) { /* often the first chunk decides */
@@ -881,10 +869,10 @@ run(gpo_call *call, bool parallel)
                 return GPO_OK;
             }
         }
-        each(&j, tasks, row_chunk, &j);
+        gpo_cpu_loop(j.parallel, tasks, row_chunk, &j);
     }
     if (j.chunks > 1) {
-        each(&j, ceil_div(j.plan.rows, COMBINE), combine, &j);
+        gpo_cpu_loop(j.parallel, ceil_div(j.plan.rows, COMBINE), combine, &j);
     }
     return GPO_OK;
 }

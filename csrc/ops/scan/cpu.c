@@ -394,18 +394,6 @@ ceil_div(int64_t a, int64_t b)
 }
 
 static void
-each(const job *j, int64_t count, void (*body)(void *context, int64_t i), void *context)
-{
-    if (j->parallel) {
-        gpo_cpu_parallel(count, body, context);
-        return;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        body(context, i);
-    }
-}
-
-static void
 start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
 {
     scan_make_plan(call, &j->plan);
@@ -448,10 +436,10 @@ run_columns(job *j, gpo_call *call)
         return status;
     }
     if (j->chunks > 1) {
-        each(j, tasks * j->chunks, strip_totals, j);
-        each(j, ceil_div(rows, STRIP), strip_carries, j);
+        gpo_cpu_loop(j->parallel, tasks * j->chunks, strip_totals, j);
+        gpo_cpu_loop(j->parallel, ceil_div(rows, STRIP), strip_carries, j);
     }
-    each(j, tasks * j->chunks, strip_scan, j);
+    gpo_cpu_loop(j->parallel, tasks * j->chunks, strip_scan, j);
     return GPO_OK;
 }
 
@@ -463,14 +451,14 @@ run_rows(job *j, gpo_call *call)
         return status;
     }
     if (j->chunks > 1) {
-        each(j, j->plan.rows * j->chunks, chunk_total, j);
-        each(j, j->plan.rows, row_carries, j);
-        each(j, j->plan.rows * j->chunks, chunk_scan, j);
+        gpo_cpu_loop(j->parallel, j->plan.rows * j->chunks, chunk_total, j);
+        gpo_cpu_loop(j->parallel, j->plan.rows, row_carries, j);
+        gpo_cpu_loop(j->parallel, j->plan.rows * j->chunks, chunk_scan, j);
         return GPO_OK;
     }
     j->group = GROUP_BYTES / (j->plan.cols * j->loops->out_bytes) + 1;
     j->group = ceil_div(j->group, CHAINS) * CHAINS;
-    each(j, ceil_div(j->plan.rows, j->group), row_group, j);
+    gpo_cpu_loop(j->parallel, ceil_div(j->plan.rows, j->group), row_group, j);
     return GPO_OK;
 }
 

@@ -221,19 +221,6 @@ combine_strip(void *context, int64_t i)
     }
 }
 
-static void
-each(bool parallel, int64_t count, void (*body)(void *context, int64_t i),
-     void *context)
-{
-    if (parallel) {
-        gpo_cpu_parallel(count, body, context);
-        return;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        body(context, i);
-    }
-}
-
 /* The first index out of bounds, if there is one, as an error. */
 static gpo_status
 check_indices(gpo_call *call, const job *j)
@@ -314,11 +301,11 @@ run(gpo_call *call, gpo_isa isa, bool several_tables, bool parallel)
         j.tables = memory;
     }
     if (!status) {
-        each(parallel, j.chunks, fill_chunk, &j);
+        gpo_cpu_loop(parallel, j.chunks, fill_chunk, &j);
         status = check_indices(call, &j);
     }
     if (!status && !direct) {
-        each(parallel, (size + STRIP - 1) / STRIP, combine_strip, &j);
+        gpo_cpu_loop(parallel, (size + STRIP - 1) / STRIP, combine_strip, &j);
     }
     return status;
 }

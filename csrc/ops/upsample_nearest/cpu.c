@@ -282,13 +282,7 @@ static void
 run_tasks(job *j, bool parallel, void (*body)(void *context, int64_t i))
 {
     const int64_t tasks = ceil_div(j->rows, j->group) * j->pieces;
-    if (parallel) {
-        gpo_cpu_parallel(tasks, body, j);
-        return;
-    }
-    for (int64_t i = 0; i < tasks; i++) {
-        body(j, i);
-    }
+    gpo_cpu_loop(parallel, tasks, body, j);
 }
 
 /* ---- forward ---- */
