@@ -37,6 +37,8 @@ struct gpo_backend {
     gpo_status (*tickets)(gpo_call *call, unsigned **out);
     int (*processors)(const gpo_call *call);
     gpo_status (*may_wait)(gpo_call *call); /* NULL: always */
+    /* As gpo_lacks, for needs that are not ""; NULL: its variants need nothing. */
+    const char *(*lacks)(const gpo_call *call, const char *needs);
 };
 
 extern const gpo_backend gpo_backend_cpu;

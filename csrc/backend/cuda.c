@@ -428,6 +428,25 @@ processors(const gpo_call *call)
     return count;
 }
 
+/* Code for sm_90a runs on devices of 9.0 and no other. */
+static const char *
+lacks(const gpo_call *call, const char *needs)
+{
+    const char *arch = needs + strlen("sm_");
+    int major = 0, minor = 0;
+    if (!strstr(GPO_CUDA_ARCHS, arch)) {
+        return "this build has no code for it";
+    }
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+                               call->device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor,
+                               call->device) != cudaSuccess) {
+        cudaGetLastError();
+        return "the GPU does not say what it is";
+    }
+    return atoi(arch) == 10 * major + minor ? NULL : "the GPU is another one";
+}
+
 static gpo_status
 may_wait(gpo_call *call)
 {
@@ -476,6 +495,7 @@ const gpo_backend gpo_backend_cuda = {
     .tickets = tickets,
     .processors = processors,
     .may_wait = may_wait,
+    .lacks = lacks,
 };
 
 #endif

@@ -22,6 +22,12 @@ gpo_processors(const gpo_call *call)
     return call->backend->processors(call);
 }
 
+const char *
+gpo_lacks(const gpo_call *call, const char *needs)
+{
+    return needs[0] && call->backend->lacks ? call->backend->lacks(call, needs) : NULL;
+}
+
 gpo_status
 gpo_may_wait(gpo_call *call)
 {

@@ -929,6 +929,14 @@ choose(frame *f)
     if (!call->variant->run[call->in[op->by].dtype]) {
         return raise_dtype(f, call->variant, true);
     }
+    const char *lack = gpo_lacks(call, call->variant->needs);
+    if (lack) {
+        PyErr_Format(gpo_py.variant_error,
+                     "%s(variant='%s') needs %s and %s; gpuopt.variants() lists what "
+                     "runs here",
+                     op->name, call->variant->name, call->variant->needs, lack);
+        return false;
+    }
     PyOS_snprintf(f->why, sizeof f->why, "asked for by name");
     return true;
 }

@@ -234,8 +234,10 @@ dtype_names(const gpo_variant *v)
 static int
 append_rows(PyObject *rows, gpo_backend_id id, const gpo_table *table)
 {
-    const char *reason = gpo_backend_get(id)->unavailable();
+    const gpo_call call = {.backend = gpo_backend_get(id)};
+    const char *off = call.backend->unavailable();
     for (const gpo_variant *v = table->variants; v->name; v++) {
+        const char *reason = off ? off : gpo_lacks(&call, v->needs);
         PyObject *row = Py_BuildValue(
             "{s:s,s:s,s:s,s:s,s:s,s:N,s:O,s:z}", "name", v->name, "backend",
             gpo_backend_names[id], "idea", v->idea, "needs", v->needs, "determinism",

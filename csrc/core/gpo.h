@@ -128,7 +128,7 @@ typedef gpo_status (*gpo_run)(gpo_call *call);
 typedef struct gpo_variant {
     const char *name;         /* v0, v1, ... in CUDA; scalar, simd, threads on a CPU */
     const char *idea;         /* one line */
-    const char *needs;        /* hardware beyond the baseline, "" if none */
+    const char *needs;        /* "sm_90a": instructions of that GPU alone; "" if none */
     const char *determinism;  /* "run-to-run" or "no" */
     gpo_run run[GPO_NDTYPES]; /* by the dtype of input op->by; NULL: unsupported */
 } gpo_variant;
@@ -253,6 +253,12 @@ gpo_status gpo_tickets(gpo_call *call, unsigned **out);
 
 /* Multiprocessors of the call's device: how many blocks make a full grid. */
 int gpo_processors(const gpo_call *call);
+
+/*
+ * NULL if the call's device runs variants with these `needs`, else the reason why not
+ * (static storage).  Such a variant is never called, so choose() asks before it picks one.
+ */
+const char *gpo_lacks(const gpo_call *call, const char *needs);
 
 /*
  * A room that decides on the host by what a kernel found calls gpo_may_wait before its

@@ -563,9 +563,16 @@ processors(const gpo_call *)
     return 4;
 }
 
+static const char *
+lacks(const gpo_call *, const char *)
+{
+    return "the simulator knows no instructions of one GPU alone";
+}
+
 const gpo_backend backend = {
     "sim",  true,     unavailable, begin,   end,     alloc,      release,
     upload, download, wait,        scratch, tickets, processors, NULL,
+    lacks,
 };
 
 /* ---- shared memory: arrays with guard zones between them ---- */

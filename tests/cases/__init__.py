@@ -373,6 +373,12 @@ class Entry:
     """its arrays at 256 kB or more; None: those of `valid`, repeated along axis 0"""
     floats: Callable[[], Iterator[Sample]] = field(default=lambda: iter(()))
     """samples whose bits depend on the order of operations: for determinism"""
+    bounds: dict[str, Callable[[Sample], Expected | Several]] = field(default_factory=dict)
+    """`expect` of the variants whose error has a bound of its own"""
+
+    def expected(self, sample: Sample, variant: str) -> Expected | Several:
+        """What a variant must give."""
+        return self.bounds.get(variant, self.expect)(sample)
 
 
 # ---- the table: what every cases/<room>.py calls ENTRIES ----

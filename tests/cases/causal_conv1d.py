@@ -150,17 +150,31 @@ def roundings(terms: Any, other: int) -> Any:
     return np.minimum(terms, 256) + terms / 64 + other
 
 
+def largest(rows: Any) -> Any:
+    """The largest size of a finite value of each row."""
+    return np.where(np.isfinite(rows), np.abs(rows), 0).max(-1, initial=0)[..., None]
+
+
+def norm(rows: Any) -> Any:
+    """The 2-norm of the finite values of each row."""
+    return np.sqrt((np.where(np.isfinite(rows), rows, 0) ** 2).sum(-1))[..., None]
+
+
 class Wide:
     """The arrays of a call in the wide type, and sums of sizes of terms."""
 
-    def __init__(self, arrays: list[Any], options: dict[str, Any], backward: bool) -> None:
+    def __init__(
+        self, arrays: list[Any], options: dict[str, Any], backward: bool, rung: str
+    ) -> None:
+        self.rung = rung
+        self.precision = options.get("precision", "fp32")
         self.dtype = arrays[-1].dtype
         self.acc = ref.wide(self.dtype)
         self.inner = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
         self.u = unit(self.inner)
         self.by_time = options.get("layout") == "BTC"
         self.silu = options.get("activation") is not None
-        self.options = {k: v for k, v in options.items() if k != "layout"}
+        self.eps = options.get("eps", 0.0)
         dy = arrays[0] if backward else None
         x, w, *bias = arrays[1:] if backward else arrays
         self.dy = None if dy is None else self.rows(dy)
@@ -178,13 +192,35 @@ class Wide:
         out = unit(self.dtype) if self.dtype != self.inner else 0
         return error + out * (np.abs(value) + error) + smallest(self.dtype)
 
+    def more(self, a: Any, b: Any, terms: Any, size: Any) -> Any:
+        """What sums of products of the rows a and b may err beyond `roundings`.
+
+        v6: tensor cores truncate, in chains of 128 terms or, with 'fast', one chain; float32
+        in two parts of 11 bits keeps a value to 2**-22 of itself and 2**-40 of the row's
+        largest, in one part ('half') to 2**-11 and 2**-29.
+        v7: a Fourier transform spreads the error of a row evenly over it.
+        """
+        if self.rung == "v6":
+            count = np.asarray(terms)
+            floor = count * largest(a) * largest(b)
+            if self.dtype.itemsize == 2:
+                return (roundings(count, 32)) * self.u * size
+            if self.precision == "half":
+                return 2.0**-9 * size + 2.0**-27 * floor
+            chain = 8 * count if self.precision == "fast" else roundings(count, 32)
+            return (chain + 32) * self.u * size + 2.0**-38 * floor
+        if self.rung == "v7":
+            levels = np.log2(2 * max(self.x.shape[2], 2)) + 2
+            return 4 * levels * self.u * norm(a) * norm(b)
+        return 0
+
     def before(self) -> tuple[Any, Any]:
         """The value before the activation, and how far it may be off."""
-        value = ref.causal_conv1d(self.x, self.w, self.bias, self.options.get("eps", 0.0))
+        value = ref.causal_conv1d(self.x, self.w, self.bias, self.eps)
         bias = None if self.bias is None else np.abs(self.bias)
-        eps = abs(self.options.get("eps", 0.0))
-        size = ref.causal_conv1d(np.abs(self.x), np.abs(self.w), bias, eps)
-        return value, roundings(self.terms, 8) * self.u * size + self.tiny
+        size = ref.causal_conv1d(np.abs(self.x), np.abs(self.w), bias, abs(self.eps))
+        error = roundings(self.terms, 8) * self.u * size + self.tiny
+        return value, error + self.more(self.x, self.w, self.terms, size)
 
     def gradient(self) -> tuple[Any, Any]:
         """g, and how far it may be off: silu'' is at most 1/2, rounding is to the dtype."""
@@ -212,10 +248,10 @@ def expected(dtype: np.dtype[Any], value: Any, limit: Any, acc: np.dtype[Any]) -
 # ---- expectations ----
 
 
-def expect_forward(arrays: list[Any], options: dict[str, Any]) -> Expected:
+def expect_forward(arrays: list[Any], options: dict[str, Any], rung: str) -> Expected:
     """Within the documented bound; silu's slope is at most 1.1, its arithmetic 8 u more."""
     with np.errstate(all="ignore"):
-        w = Wide(arrays, options, False)
+        w = Wide(arrays, options, False, rung)
         value, error = w.before()
         if w.silu:
             value = value / (1 + np.exp(-value))
@@ -224,10 +260,10 @@ def expect_forward(arrays: list[Any], options: dict[str, Any]) -> Expected:
     return expected(w.dtype, w.rows(value), w.rows(limit), w.acc)
 
 
-def expect_backward(arrays: list[Any], options: dict[str, Any]) -> Several:
+def expect_backward(arrays: list[Any], options: dict[str, Any], rung: str) -> Several:
     """dx as forward of g; dw and dbias sums over batch and time, each with g's own error."""
     with np.errstate(all="ignore"):
-        w = Wide(arrays, options, True)
+        w = Wide(arrays, options, True, rung)
         g, off = w.gradient()
         turn = slice(None, None, -1)
         taps, batches = w.w.shape[1], w.x.shape[0]
@@ -239,6 +275,7 @@ def expect_backward(arrays: list[Any], options: dict[str, Any]) -> Several:
         dx = back(g, w.w)
         size = back(np.abs(g) + off, np.abs(w.w))
         error = roundings(w.terms[turn], 8) * w.u * size + back(off, np.abs(w.w)) + w.tiny
+        error = error + w.more(g, w.w, w.terms[turn], size)
         parts = [expected(w.dtype, w.rows(dx), w.rows(w.narrow(error, dx)), w.acc)]
 
         dw = lag_sums(g, w.x, taps)
@@ -246,6 +283,12 @@ def expect_backward(arrays: list[Any], options: dict[str, Any]) -> Several:
         terms = batches * np.maximum(steps - np.arange(taps)[turn], 0)
         error = roundings(terms, 40 + batches) * w.u * size + lag_sums(off, np.abs(w.x), taps)
         error = error + smallest(w.inner) * (batches * steps + 2)
+        if w.rung == "v6":
+            shape = (g.shape[1], batches * steps)
+            rows = [a.swapaxes(0, 1).reshape(shape) for a in (g, w.x)]
+            error = error + w.more(*rows, terms, size)
+        else:
+            error = error + np.sum(w.more(g, w.x, terms, size), 0)
         parts.append(expected(w.dtype, dw, w.narrow(error, dw), w.acc))
 
         if w.bias is not None:
@@ -256,18 +299,21 @@ def expect_backward(arrays: list[Any], options: dict[str, Any]) -> Several:
 
 
 @functools.lru_cache(maxsize=65536)
-def _expect(backward: bool, specs: tuple[Spec, ...], options: Bits) -> Expected | Several:
+def _expect(
+    backward: bool, rung: str, specs: tuple[Spec, ...], options: Bits
+) -> Expected | Several:
     arrays = [spec.values() for spec in specs]
     judge = expect_backward if backward else expect_forward
-    return judge(arrays, dict(options))
+    return judge(arrays, dict(options), rung)
 
 
-def expect(backward: bool, s: Sample) -> Expected | Several:
+def expect(backward: bool, rung: str, s: Sample) -> Expected | Several:
     specs = tuple(
         Spec(a.shape, a.dtype, "stride0" if a.layout == "stride0" else "C", a.fill)
         for a in s.arrays
     )
-    return _expect(backward, specs, tuple(o for o in s.options if o[0] != "precision"))
+    exact = {} if rung == "v6" else {"precision"}  # which the other rungs do not heed
+    return _expect(backward, rung, specs, tuple(o for o in s.options if o[0] not in exact))
 
 
 def floats(backward: bool) -> Iterator[Sample]:
@@ -424,7 +470,8 @@ ENTRIES = {
     "causal_conv1d": Entry(
         samples=functools.partial(samples, False),
         large=functools.partial(large, False),
-        expect=functools.partial(expect, False),
+        expect=functools.partial(expect, False, ""),
+        bounds={rung: functools.partial(expect, False, rung) for rung in ("v6", "v7")},
         errors=forward_errors,
         valid=forward_valid,
         heavy=forward_heavy,
@@ -433,7 +480,8 @@ ENTRIES = {
     "causal_conv1d_backward": Entry(
         samples=functools.partial(samples, True),
         large=functools.partial(large, True),
-        expect=functools.partial(expect, True),
+        expect=functools.partial(expect, True, ""),
+        bounds={rung: functools.partial(expect, True, rung) for rung in ("v6", "v7")},
         errors=backward_errors,
         valid=backward_valid,
         heavy=backward_heavy,

@@ -6,6 +6,7 @@
  * Not here: views and staging (rows.cuh), products in registers (tiles.cuh), the contract
  * (op.c).
  */
+#include "tensor_dw.cuh"
 #include "tiles.cuh"
 
 #include <stdio.h>
@@ -17,8 +18,7 @@
  * Cost:  two loads per product; L1 serves most of them.
  * Left:  neighbours read the same rows again and again -> v1.
  */
-constexpr int BLOCK = 128;     /* threads of v0 and v1 */
-constexpr int64_t TERMS = 128; /* added up before they meet the total */
+constexpr int BLOCK = 128; /* threads of v0 and v1 */
 
 template <typename T>
 __global__ void
@@ -975,6 +975,18 @@ backward(gpo_call *call)
             forward<float, conv<float>>, forward<double, conv<double>>, nullptr, \
             nullptr                                                              \
     }
+/* The rungs that compute in float32: not for float64. */
+#define FORWARD_FLOAT(conv)                                              \
+    {                                                                    \
+        NO_INTEGERS, forward<f16, conv<f16>>, forward<bf16, conv<bf16>>, \
+            forward<float, conv<float>>, nullptr, nullptr, nullptr       \
+    }
+#define BACKWARD_FLOAT(conv, lag)                                               \
+    {                                                                           \
+        NO_INTEGERS, backward<f16, conv<f16>, lag<f16>>,                        \
+            backward<bf16, conv<bf16>, lag<bf16>>,                              \
+            backward<float, conv<float>, lag<float>>, nullptr, nullptr, nullptr \
+    }
 #define BACKWARD(conv, lag)                                               \
     {                                                                     \
         NO_INTEGERS, backward<f16, conv<f16>, lag<f16>>,                  \
@@ -992,6 +1004,8 @@ static const gpo_variant forward_variants[] = {
     {"v4", "balanced work: step t with T - 1 - t", "", "run-to-run", FORWARD(conv_v4)},
     {"v5", "register tile of 16 steps by 8 inputs; short filters stream", "",
      "run-to-run", FORWARD(conv_v5)},
+    {"v6", "tensor cores multiply a Toeplitz band held in registers", "sm_90a",
+     "run-to-run", FORWARD_FLOAT(conv_v6)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -1007,6 +1021,8 @@ static const gpo_variant backward_variants[] = {
      "run-to-run", BACKWARD(conv_v4, lag_v4)},
     {"v5", "register tile of 16 outputs by 8 inputs; short filters stream", "",
      "run-to-run", BACKWARD(conv_v5, lag_v5)},
+    {"v6", "tensor cores: dx by a Toeplitz band, dw by blocks and their diagonals",
+     "sm_90a", "run-to-run", BACKWARD_FLOAT(conv_v6, lag_v6)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 

@@ -18,6 +18,7 @@ template <typename T>
 using value_type = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 constexpr int64_t MAX_GRID_X = 2147483647;
+constexpr int64_t TERMS = 128; /* of a plain sum, added up before they meet the total */
 
 inline int64_t
 ceil_div(int64_t a, int64_t b)
@@ -103,7 +104,8 @@ struct conv_view {
     __device__ __forceinline__ T finished(V v, int64_t b, int64_t c, int64_t t) const
     {
         if (finish != FINISH_NONE) {
-            const V e = exp_of(v < 0 ? v : -v), share = (v < 0 ? e : V(1)) / (1 + e);
+            const V e = exp_of(v < 0 ? v : -v),
+                    share = ratio_of(v < 0 ? e : V(1), 1 + e);
             if (finish == FINISH_SILU) {
                 v = v * share;
             }
@@ -129,6 +131,17 @@ struct conv_view {
     static __device__ __forceinline__ double exp_of(double v)
     {
         return exp(v);
+    }
+
+    /* To 2 units of the last place: a quotient of its own would cost registers. */
+    static __device__ __forceinline__ float ratio_of(float a, float b)
+    {
+        return __fdividef(a, b);
+    }
+
+    static __device__ __forceinline__ double ratio_of(double a, double b)
+    {
+        return a / b;
     }
 };
 

@@ -1,0 +1,240 @@
+/*
+ * toeplitz.cuh  Toeplitz products on the tensor cores of sm_90a: a long filter is a band
+ * of 64 x 64 blocks, one for each lag, which no memory holds.
+ *
+ *   block D of filter h:   A_D[s][q] = h[64 D + s - q]
+ *   result:                out[i][s][b] = sum over D, q of A_D[s][q] x[i - D][q][b]
+ *
+ * Data x lies in shared memory as 16-bit rows n = NB i + b of 64 values, so that a lag
+ * moves the operand by NB rows, 8 or 16.  The filter lies there twice, the second copy
+ * moved by one value, so that a thread reads the pairs of its fragment as words whatever
+ * their parity.
+ * Order: loads, scaling and splitting, the filter, the data, the product of two lags.
+ * Not here: which lags and columns (ops/); the instructions (wgmma.cuh).
+ */
+#ifndef GPO_TOEPLITZ_CUH
+#define GPO_TOEPLITZ_CUH
+
+#ifdef __CUDACC__
+
+#include "vec.cuh"
+#include "warp.cuh"
+#include "wgmma.cuh"
+
+/* A number that a generic lambda can take as a template argument. */
+template <int N>
+struct index_constant {
+    static constexpr int value = N;
+};
+
+constexpr int TOEPLITZ_BLOCK = 64;
+constexpr int TOEPLITZ_COLUMNS = 192; /* of one chunk of data */
+constexpr int TOEPLITZ_GROUP = 64;    /* columns of results at once */
+constexpr int TOEPLITZ_THREADS = 128; /* one warpgroup */
+
+/* ---- loads ---- */
+
+/* A read that starts here: the compiler moves a plain one to where its value is used. */
+__device__ __forceinline__ uint4
+load_now(const uint4 *p)
+{
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
+__device__ __forceinline__ float
+load_now(const float *p)
+{
+    float v;
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p));
+    return v;
+}
+
+template <typename Half>
+__device__ __forceinline__ Half
+load_now(const Half *p)
+{
+    static_assert(sizeof(Half) == 2, "a float of 16 bits");
+    unsigned short bits;
+    asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(bits) : "l"(p));
+    Half v;
+    memcpy(&v, &bits, 2);
+    return v;
+}
+
+/* ---- scaling and splitting ---- */
+
+/* What a thread saw of a row of floats; NaN does not count. */
+struct row_range {
+    float most;     /* largest magnitude */
+    unsigned least; /* bits of the smallest magnitude but 0, times 2, less 1 */
+
+    __device__ __forceinline__ row_range() : most(0), least(~0u)
+    {
+    }
+
+    __device__ __forceinline__ void see(float x)
+    {
+        most = fmaxf(most, fabsf(x));
+        least = min(least, __float_as_uint(x) * 2 - 1);
+    }
+
+    __device__ __forceinline__ void see(row_range other)
+    {
+        most = fmaxf(most, other.most);
+        least = min(least, other.least);
+    }
+
+    __device__ __forceinline__ row_range of_warp() const
+    {
+        row_range all;
+#ifdef GPO_HOPPER
+        all.least = __reduce_min_sync(ALL_LANES, least);
+        all.most = __uint_as_float(__reduce_max_sync(ALL_LANES, __float_as_uint(most)));
+#endif
+        return all;
+    }
+};
+
+/*
+ * The power of two that brings a row's maximum into [2^14, 2^15), where an fp16 and the
+ * fp16 of what it misses hold a value to 2^-22 of itself and 2^-40 of the maximum.
+ * `exponent` undoes it.  A row is `safe` if its smallest value but 0 keeps 2^-11.
+ */
+struct row_scale {
+    float factor;
+    int exponent;
+    bool safe;
+
+    __device__ __forceinline__ explicit row_scale(row_range range)
+    {
+        const int top = __float_as_uint(range.most) >> 23; /* biased */
+        const int bottom = (range.least + 1) >> 24;
+        const bool is_scaled = top >= 16;
+        factor =
+            is_scaled ? __uint_as_float(static_cast<unsigned>(268 - top) << 23) : 1;
+        exponent = is_scaled ? top - 141 : 0;
+        safe = range.most == 0 || (is_scaled && top - bottom <= 28);
+    }
+};
+
+__device__ __forceinline__ uint32_t
+word_of(__half2 h)
+{
+    uint32_t word;
+    memcpy(&word, &h, 4);
+    return word;
+}
+
+/* high = fp16(x, y) and low = fp16 of what that misses. */
+__device__ __forceinline__ void
+split(float x, float y, uint32_t *high, uint32_t *low)
+{
+    const __half2 h = __floats2half2_rn(x, y);
+    const float2 back = __half22float2(h);
+    *high = word_of(h);
+    *low = word_of(__floats2half2_rn(x - back.x, y - back.y));
+}
+
+/* ---- the filter ---- */
+
+/* Bytes of one copy of a window of `lags` blocks: two copies lie 16 banks apart. */
+__host__ __device__ constexpr uint32_t
+filter_bytes(int lags)
+{
+    return 128u * lags + 192;
+}
+
+/* Puts entry p into both copies. */
+template <typename Half>
+__device__ __forceinline__ void
+store_filter(Half *copies, uint32_t copy_bytes, int p, Half h)
+{
+    copies[p] = h;
+    if (p > 0) {
+        copies[copy_bytes / sizeof(Half) + p - 1] = h;
+    }
+}
+
+__device__ __forceinline__ uint32_t
+load_word(uint32_t at)
+{
+    uint32_t word = 0;
+    GPO_HOPPER_ASM("ld.volatile.shared.u32 %0, [%1];" : "=r"(word) : "r"(at));
+    return word;
+}
+
+/*
+ * Columns 16 k to 16 k + 15 of a 64 x 64 block as a fragment, where `at` is the address
+ * of the thread's word of row 16 w + g, column 2 q. A row up is a value to the right,
+ * so the word 8 rows down is the last one of the fragment before: `*edge` hands it on.
+ * Each word of a fragment gets its own register, because the four lie side by side.
+ */
+__device__ __forceinline__ void
+load_fragment(uint32_t (&a)[4], uint32_t at, int k, uint32_t *edge)
+{
+    a[0] = load_word(at + 32 * k);
+    a[1] = *edge;
+    a[2] = load_word(at + 32 * k + 16);
+    GPO_HOPPER_ASM("mov.b32 %0, %1;" : "=r"(a[3]) : "r"(a[0]));
+    GPO_HOPPER_ASM("mov.b32 %0, %1;" : "=r"(*edge) : "r"(a[2]));
+}
+
+/* ---- the data ---- */
+
+/* Rows of zeros in front of column 0, which the last lags reach; a multiple of 8. */
+constexpr int DATA_PAD = 24;
+constexpr uint32_t DATA_BYTES = (DATA_PAD + TOEPLITZ_COLUMNS) * 128;
+
+/* Byte offset of values 8 i to 8 i + 7 of row r in the swizzle of wgmma_operand. */
+__device__ __forceinline__ uint32_t
+swizzled(int r, int i)
+{
+    return r * 128 + ((i ^ (r & 7)) << 4);
+}
+
+/* ---- the product of two lags ---- */
+
+/*
+ * d += A_D x for the lags D and D + 1 and 2 VALUES columns, 32 or 64;
+ * without `add` the sums start anew.  `filter` is load_fragment's address for lag D,
+ * `filter_step` leads to the next lag; `column` of `data` is the first one of lag D,
+ * `step` the columns of a lag.  AT_ONCE steps of 16 values, 2 or 4, are queued together.
+ * On return the last products may still run.
+ */
+template <typename Half, int AT_ONCE, int VALUES>
+__device__ __forceinline__ void
+toeplitz_lags(float (&d)[VALUES], uint32_t filter, int filter_step, wgmma_operand data,
+              uint32_t column, uint32_t step, bool add)
+{
+    uint32_t a[2][AT_ONCE][4];
+#pragma unroll
+    for (int lag = 0; lag < 2; lag++) {
+        const uint32_t at = filter + lag * filter_step;
+        const wgmma_operand x = data.opaque((column - lag * step) * 8);
+        uint32_t edge = load_word(at - 16);
+#pragma unroll
+        for (int part = 0; part < 4 / AT_ONCE; part++) {
+            uint32_t(&mine)[AT_ONCE][4] = a[(lag * (4 / AT_ONCE) + part) % 2];
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++) {
+                load_fragment(mine[k], at, part * AT_ONCE + k, &edge);
+            }
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++) {
+                const int depth = part * AT_ONCE + k;
+                wgmma_rs<Half>(d, mine[k], x.at(2 * depth),
+                               add || lag > 0 || depth > 0);
+            }
+            wgmma_commit();
+            wgmma_wait<1>();
+        }
+    }
+}
+
+#endif
+#endif

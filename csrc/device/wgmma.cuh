@@ -1,0 +1,280 @@
+/*
+ * wgmma.cuh  The matrix instructions of sm_90a and the copies that go with them: tiny
+ * functions around one PTX instruction each.  They have no twin in plain C++, so the
+ * simulator never sees this file, and below sm_90a each of them is a trap.
+ * Order: fences, operands in shared memory, products, copies in and out.
+ * Not here: what is multiplied (toeplitz.cuh, ops/).
+ *
+ * A warpgroup is four warps whose first has a number divisible by 4; all 128 threads
+ * call each function that says "warpgroup".
+ */
+#ifndef GPO_WGMMA_CUH
+#define GPO_WGMMA_CUH
+
+#ifdef __CUDACC__
+
+#include "types.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define GPO_HOPPER 1
+#define GPO_HOPPER_ASM(...) asm volatile(__VA_ARGS__)
+#else
+#define GPO_HOPPER_ASM(...) __trap()
+#endif
+
+__device__ __forceinline__ uint32_t
+shared_address(const void *p)
+{
+    return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/* ---- fences ---- */
+
+/* Shared memory written by this thread is visible to products and bulk copies. */
+__device__ __forceinline__ void
+fence_async_shared()
+{
+    GPO_HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Warpgroup: registers written so far may be operands of the products that follow. */
+__device__ __forceinline__ void
+wgmma_fence()
+{
+    GPO_HOPPER_ASM("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+/* Warpgroup: closes a group of products. */
+__device__ __forceinline__ void
+wgmma_commit()
+{
+    GPO_HOPPER_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Warpgroup: waits until at most PENDING groups run. */
+template <int PENDING>
+__device__ __forceinline__ void
+wgmma_wait()
+{
+    GPO_HOPPER_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+/* Keeps reads of `d` behind the wait before, which names no register. */
+template <int N>
+__device__ __forceinline__ void
+wgmma_settled(float (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        asm volatile("" : "+f"(d[i])::"memory");
+    }
+}
+
+/* ---- operands in shared memory ---- */
+
+/*
+ * A descriptor of rows of 128 bytes in the 128-byte swizzle: the 16 bytes with number i
+ * of row r lie at 128 r + 16 (i ^ r % 8). The operand starts at a row with r % 8 = 0,
+ * whose address is a multiple of 1024. Rows run along m or n, or along k; 16 values
+ * further in the row are 2 steps further.
+ */
+struct wgmma_operand {
+    uint32_t low, high;
+
+    __device__ __forceinline__ explicit wgmma_operand(uint32_t address)
+        : low((address & 0x3ffff) >> 4 | 1u << 16), high(1024 >> 4 | 1u << 30)
+    {
+    }
+
+    /*
+     * The operand `steps` times 16 bytes further on, as a number that the compiler knows
+     * nothing of but that it is the same in all lanes: it would otherwise keep every
+     * operand of a loop in registers of its own.
+     */
+    __device__ __forceinline__ wgmma_operand opaque(uint32_t steps) const
+    {
+        wgmma_operand other = *this;
+        other.low += steps;
+        asm volatile("" : "+r"(other.low));
+        other.low = __shfl_sync(0xffffffffu, other.low, 0);
+        return other;
+    }
+
+    /* The operand `steps` times 16 bytes further on. */
+    __device__ __forceinline__ uint64_t at(uint32_t steps) const
+    {
+        return static_cast<uint64_t>(high) << 32 | (low + steps);
+    }
+};
+
+/* ---- products ---- */
+
+template <typename Half>
+constexpr bool is_bf16 = false;
+template <>
+constexpr bool is_bf16<bf16> = true;
+
+#define GPO_D16(d)                                                                \
+    "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),       \
+        "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), \
+        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+#define GPO_D32(d)                                                                    \
+    GPO_D16(d), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),      \
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), \
+        "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+#define GPO_R16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define GPO_R32 \
+    GPO_R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+
+#define GPO_WGMMA_RS32(type, d, a, b, add)                                     \
+    GPO_HOPPER_ASM("{.reg .pred p;\n setp.ne.b32 p, %21, 0;\n"                 \
+                   "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type \
+                   " {" GPO_R16 "}, {%16,%17,%18,%19}, %20, p, 1, 1, 0;}"      \
+                   : GPO_D16(d)                                                \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+
+#define GPO_WGMMA_RS64(type, d, a, b, add)                                     \
+    GPO_HOPPER_ASM("{.reg .pred p;\n setp.ne.b32 p, %37, 0;\n"                 \
+                   "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type \
+                   " {" GPO_R32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;}"      \
+                   : GPO_D32(d)                                                \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+
+#define GPO_WGMMA_SS64(type, d, a, b, add)                                     \
+    GPO_HOPPER_ASM("{.reg .pred p;\n setp.ne.b32 p, %34, 0;\n"                 \
+                   "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type \
+                   " {" GPO_R32 "}, %32, %33, p, 1, 1, 1, 1;}"                 \
+                   : GPO_D32(d)                                                \
+                   : "l"(a), "l"(b), "r"(add))
+
+/*
+ * Warpgroup: d = a b, plus d where `add`, for a 64 x 16 in registers and b 16 x 32 in
+ * shared memory with k contiguous.  Lane 4 g + q of warp w has of `a` the rows 16 w + g
+ * (+ 8 in a[1], a[3]) and the columns 2 q, 2 q + 1 (+ 8 in a[2], a[3]); of `d` the same
+ * rows (+ 8 in the upper half of each four) and the columns 8 j + 2 q, 8 j + 2 q + 1.
+ */
+template <typename Half>
+__device__ __forceinline__ void
+wgmma_rs(float (&d)[16], const uint32_t (&a)[4], uint64_t b, bool add)
+{
+    if constexpr (is_bf16<Half>) {
+        GPO_WGMMA_RS32("bf16", d, a, b, static_cast<int>(add));
+    }
+    else {
+        GPO_WGMMA_RS32("f16", d, a, b, static_cast<int>(add));
+    }
+}
+
+/* The same for b 16 x 64. */
+template <typename Half>
+__device__ __forceinline__ void
+wgmma_rs(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add)
+{
+    if constexpr (is_bf16<Half>) {
+        GPO_WGMMA_RS64("bf16", d, a, b, static_cast<int>(add));
+    }
+    else {
+        GPO_WGMMA_RS64("f16", d, a, b, static_cast<int>(add));
+    }
+}
+
+/* The same with a in shared memory, too, and m, n contiguous. */
+template <typename Half>
+__device__ __forceinline__ void
+wgmma_ss64(float (&d)[32], uint64_t a, uint64_t b, bool add)
+{
+    if constexpr (is_bf16<Half>) {
+        GPO_WGMMA_SS64("bf16", d, a, b, static_cast<int>(add));
+    }
+    else {
+        GPO_WGMMA_SS64("f16", d, a, b, static_cast<int>(add));
+    }
+}
+
+/* ---- copies into shared memory ---- */
+
+/* 16 bytes into shared memory, in the background. */
+__device__ __forceinline__ void
+copy_async(uint32_t to, const void *from)
+{
+    GPO_HOPPER_ASM("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from)
+                   : "memory");
+}
+
+/* Waits until this thread's copy_async have come. */
+__device__ __forceinline__ void
+copy_async_wait()
+{
+    GPO_HOPPER_ASM("cp.async.wait_all;" ::: "memory");
+}
+
+/* A barrier in shared memory (8 bytes) that one thread arms; before its first use the
+   thread that starts it calls fence_async_shared, and the block a barrier. */
+__device__ __forceinline__ void
+bulk_barrier_start(uint32_t barrier)
+{
+    GPO_HOPPER_ASM("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+}
+
+/* One phase of the barrier ends when `bytes` have come. */
+__device__ __forceinline__ void
+bulk_barrier_expect(uint32_t barrier, uint32_t bytes)
+{
+    GPO_HOPPER_ASM(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+        "r"(bytes)
+        : "memory");
+}
+
+/* Waits for the end of the phase whose number is odd or even as `parity` is. */
+__device__ __forceinline__ void
+bulk_barrier_wait(uint32_t barrier, uint32_t parity)
+{
+    GPO_HOPPER_ASM("{.reg .pred p;\n"
+                   "AGAIN_%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+                   "@!p bra AGAIN_%=;}" ::"r"(barrier),
+                   "r"(parity)
+                   : "memory");
+}
+
+/* Copies `bytes` (addresses and size are multiples of 16) into shared memory. */
+__device__ __forceinline__ void
+bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
+{
+    GPO_HOPPER_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                   " [%0], [%1], %2, [%3];" ::"r"(to),
+                   "l"(from), "r"(bytes), "r"(barrier)
+                   : "memory");
+}
+
+/* ---- copies out of shared memory ---- */
+
+/*
+ * Copies `bytes` (addresses and size are multiples of 16) into global memory, in the
+ * background; what was written there before is made visible by fence_async_shared.
+ */
+__device__ __forceinline__ void
+bulk_store(void *to, uint32_t from, uint32_t bytes)
+{
+    GPO_HOPPER_ASM("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
+                   "cp.async.bulk.commit_group;" ::"l"(to),
+                   "r"(from), "r"(bytes)
+                   : "memory");
+}
+
+/* Waits until this thread's bulk_stores have read shared memory. */
+__device__ __forceinline__ void
+bulk_wait_read()
+{
+    GPO_HOPPER_ASM("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+/* Waits until they have written. */
+__device__ __forceinline__ void
+bulk_wait()
+{
+    GPO_HOPPER_ASM("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+#endif
+#endif

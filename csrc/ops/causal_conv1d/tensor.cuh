@@ -1,0 +1,791 @@
+/*
+ * tensor.cuh  v6 of causal_conv1d: tensor cores of sm_90a.
+ * Order: the problem, rows computed exactly, forward and dx, their launcher.
+ * Not here: the instructions (device/wgmma.cuh), the Toeplitz product
+ * (device/toeplitz.cuh).
+ */
+#ifndef GPO_CAUSAL_CONV1D_TENSOR_CUH
+#define GPO_CAUSAL_CONV1D_TENSOR_CUH
+
+#include "rows.cuh"
+
+#ifdef __CUDACC__
+
+#include "../../device/toeplitz.cuh"
+
+/* ---- the problem ---- */
+
+/*
+ * The convolution of conv_view or, `reversed`, its mirror in time, which gives dx:
+ * out[b,c,t] = sum of w[c,s] x[b,c,t+s] over lags s < T - t.
+ */
+template <typename T>
+struct tensor_conv : conv_view<T> {
+    bool reversed;
+};
+
+/* How the problem is cut; see tensor_cut. */
+struct tensor_plan {
+    int batch_shift;       /* an item has NB = 1 << batch_shift batches: 16 or 8 */
+    int batch_items;       /* items along the batch */
+    int blocks;            /* of 64 along time */
+    int lags;              /* blocks of the filter that are not zero */
+    int spans;             /* items along time */
+    int window;            /* lags that lie in shared memory at once */
+    bool wide_x, wide_out; /* 16-byte loads, bulk stores */
+    uint32_t high, low, filter, small, bytes; /* shared memory */
+};
+
+/* 16-bit type of the products. */
+template <typename T>
+struct tensor_half {
+    using type = T;
+};
+template <>
+struct tensor_half<float> {
+    using type = f16;
+};
+
+/* ---- rows computed exactly ---- */
+
+/*
+ * Steps [from, to) of the batches in `rows`, in the order of v0, by the whole block: for
+ * rows that the products cannot carry, with inf, NaN or values too far apart.
+ */
+template <typename T>
+__device__ __noinline__ void
+exact_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int from,
+           int to)
+{
+    for (; rows; rows &= rows - 1) {
+        const int64_t b = first_batch + __ffs(rows) - 1;
+        const T *const x = p.x.row(b, c);
+        for (int64_t t = from + threadIdx.x; t < to; t += blockDim.x) {
+            const int64_t reach = p.reversed ? p.steps - t : t + 1;
+            const int64_t terms = reach < p.lags ? reach : p.lags;
+            float total = 0;
+            for (int64_t begin = 0; begin < terms; begin += TERMS) {
+                const int64_t end = begin + TERMS;
+                float sum = 0;
+                for (int64_t s = begin; s < (end < terms ? end : terms); s++) {
+                    const int64_t u = p.reversed ? t + s : t - s;
+                    sum = fmaf(p.w_at(c, s), value_of(x[u * p.x.t]), sum);
+                }
+                total += sum;
+            }
+            p.put(b, c, t, total);
+        }
+    }
+}
+
+/* ---- forward and dx ---- */
+
+/*
+ * v6  Tensor cores.
+ * Was:   v5 multiplies on the CUDA cores, whose rate alone costs 0.22 ms at
+ *        B 32, C 768, T 768.
+ * Now:   an item is a channel and 16 batches (8 where B is small); its 192 columns of
+ *        64 values multiply a Toeplitz band made from the filter in registers.  fp32 goes
+ *        as three fp16 products of rows scaled by a power of two, and the sums leave the
+ *        tensor cores, which truncate, after two lags (PROMOTE).
+ * Cost:  each input is read once where T <= 768 (16 batches); 71 KB of shared memory,
+ *        three blocks per multiprocessor.
+ * Left:  work grows with T * min(K, T) -> v7.
+ *
+ * PRODUCTS is 1 or 3. Time runs in blocks of 64; `reversed` counts them from the end,
+ * and the filter is read the other way. A group is 64 columns of results. Either all of
+ * a row fits into the 192 columns: the item computes its groups, the last one first. Or
+ * the item is one group of the row, and the lags pass by, 128 / NB at a time.
+ */
+template <typename T, int PRODUCTS, bool PROMOTE, bool WHOLE>
+__global__ void
+__launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
+                                    : sizeof(T) == 4 ? 3
+                                                     : 4)
+    causal_conv1d_v6_toeplitz(const __grid_constant__ tensor_conv<T> p,
+                              const __grid_constant__ tensor_plan plan)
+{
+#ifdef GPO_HOPPER
+    using Half = typename tensor_half<T>::type;
+    constexpr bool SCALED = sizeof(T) == 4;
+    constexpr int TUPLES = 2, GROUP = TOEPLITZ_GROUP, SEGMENTS = 4, SEGMENT = 768;
+    constexpr int VEC = 16 / sizeof(T), LOADS = SEGMENT / (WARP * VEC);
+    constexpr int AT_ONCE = 2;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const uint32_t base = shared_address(shared);
+    int *const exponents = reinterpret_cast<int *>(shared + plan.small); /* [16] */
+    unsigned *const bad = reinterpret_cast<unsigned *>(exponents + 16);
+    row_range *const ranges = reinterpret_cast<row_range *>(exponents + 20); /* [20] */
+
+    /* where am I */
+    const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
+    const int g = lane / 4, q = lane % 4;
+    const int shift = plan.batch_shift, NB = 1 << shift, per_row = 16 >> shift;
+    const int batches = static_cast<int>(p.batches), steps = static_cast<int>(p.steps);
+    const int per_span = static_cast<int>(p.channels) * plan.batch_items;
+    const int span = plan.spans - 1 - static_cast<int>(blockIdx.x) / per_span;
+    const int item = static_cast<int>(blockIdx.x) % per_span;
+    const int c = item / plan.batch_items;
+    const int first_batch = item % plan.batch_items * NB;
+    const int S = TOEPLITZ_COLUMNS >> shift,
+              G = GROUP >> shift; /* blocks of a chunk, group */
+    const int lags = static_cast<int>(p.lags);
+    const T *const w = p.w + c * p.w_c;
+    const float offset = p.offset(c);
+    const uint32_t copy_bytes = filter_bytes(plan.window);
+
+    if (tid == 0) {
+        *bad = 0;
+    }
+    if (WHOLE) { /* lags reach in front of the first block */
+        for (int r = tid; r < (PRODUCTS == 3 ? 16 : 8) * DATA_PAD;
+             r += TOEPLITZ_THREADS) {
+            const uint32_t to = r < 8 * DATA_PAD ? plan.high + r * 16
+                                                 : plan.low + (r - 8 * DATA_PAD) * 16;
+            *reinterpret_cast<uint4 *>(shared + to) = make_uint4(0, 0, 0, 0);
+        }
+    }
+
+    /* Values (j 32 + lane) VEC ... of segment s, 768 values of one row from block on. */
+    const auto load = [&](int block, int s, int j) {
+        const int row = ((warp * SEGMENTS + s) << shift) >> 4;
+        const int part = (warp * SEGMENTS + s) & (per_row - 1);
+        const int t = block * TOEPLITZ_BLOCK + part * SEGMENT + (j * WARP + lane) * VEC;
+        const T *const x = p.x.p + c * p.x.c + (first_batch + row) * p.x.b;
+        const bool is_row = first_batch + row < batches;
+        if (plan.wide_x) {
+            uint4 bits = make_uint4(0, 0, 0, 0);
+            if (is_row && t >= 0 && t < steps) {
+                bits = load_now(reinterpret_cast<const uint4 *>(x + t));
+            }
+            return pack_of<T>(bits);
+        }
+        pack<T> v;
+#pragma unroll
+        for (int e = 0; e < VEC; e++) {
+            const bool is_in = is_row && t + e >= 0 && t + e < steps;
+            v.v[e] = is_in ? x[(t + e) * p.x.t] : T(0.0f);
+        }
+        return v;
+    };
+    const auto put = [&](const pack<T> &v, int s, int j, float factor) {
+        const int row = ((warp * SEGMENTS + s) << shift) >> 4;
+        const int part = (warp * SEGMENTS + s) & (per_row - 1);
+        const int at = part * SEGMENT + (j * WARP + lane) * VEC;
+        const int in_order = at / TOEPLITZ_BLOCK;
+        const int n = (p.reversed ? S - 1 - in_order : in_order) * NB + row;
+        const uint32_t to = plan.high + swizzled(DATA_PAD + n, at / 8 % 8);
+        if constexpr (SCALED) {
+            uint2 high, low;
+            split(v.v[0] * factor, v.v[1] * factor, &high.x, &low.x);
+            split(v.v[2] * factor, v.v[3] * factor, &high.y, &low.y);
+            unsigned char *const in_row = shared + to + at % 8 * 2;
+            *reinterpret_cast<uint2 *>(in_row) = high;
+            if constexpr (PRODUCTS == 3) {
+                *reinterpret_cast<uint2 *>(in_row + plan.low - plan.high) = low;
+            }
+        }
+        else {
+            uint4 bits;
+            memcpy(&bits, v.v, 16);
+            *reinterpret_cast<uint4 *>(shared + to) = bits;
+        }
+    };
+    const auto see = [&](const pack<T>(&v)[LOADS], int s) {
+        if constexpr (SCALED) {
+            row_range range;
+#pragma unroll
+            for (int j = 0; j < LOADS; j++) {
+#pragma unroll
+                for (int e = 0; e < VEC; e++) {
+                    range.see(v[j].v[e]);
+                }
+            }
+            range = range.of_warp();
+            if (lane == 0) {
+                ranges[4 + warp * SEGMENTS + s] = range;
+            }
+        }
+    };
+    /* The factor of the row of segment s; notes its exponent and whether it is safe. */
+    const auto factor_of = [&](int s, const row_scale &filter) {
+        row_scale scale{row_range()};
+        if constexpr (SCALED) {
+            const int row = ((warp * SEGMENTS + s) << shift) >> 4;
+            row_range range;
+            for (int i = 0; i < per_row; i++) {
+                range.see(ranges[4 + row * per_row + i]);
+            }
+            scale = row_scale(range);
+            const int exponent = scale.exponent + filter.exponent;
+            if (lane == 0) {
+                exponents[row] = max(-126, min(127, exponent));
+                if (!scale.safe || !filter.safe || exponent < -126 || exponent > 127) {
+                    atomicOr(bad, 1u << row);
+                }
+            }
+        }
+        return scale.factor;
+    };
+    /*
+     * Entry e of the filter is h[n], n from the last lag down or, reversed, from the first
+     * lag up.  A thread has TAPS entries in flight while it asks for data; only a window
+     * longer than 12 lags waits for the rest.
+     */
+    constexpr int TAPS = WHOLE ? 7 : 9, ENTRIES = TAPS * TOEPLITZ_THREADS;
+    const int entries = TOEPLITZ_BLOCK * (plan.window + 1);
+    const auto load_taps = [&](T(&v)[TAPS], int first_lag, int begin) {
+        const int sign = p.reversed ? 1 : -1;
+        const int origin = p.reversed ? TOEPLITZ_BLOCK * (first_lag - 1) + 1
+                                      : TOEPLITZ_BLOCK * (first_lag + plan.window) - 1;
+#pragma unroll
+        for (int i = 0; i < TAPS; i++) {
+            const int e = begin + i * TOEPLITZ_THREADS + tid, n = origin + sign * e;
+            v[i] = T(0.0f);
+            if (e < entries && n >= 0 && n < lags) {
+                v[i] = load_now(w + n * p.w_s);
+            }
+        }
+    };
+    const auto put_filter = [&](T(&v)[TAPS], int first_lag) {
+        row_scale scale{row_range()};
+        if constexpr (SCALED) {
+            row_range range;
+#pragma unroll
+            for (int i = 0; i < TAPS; i++) {
+                range.see(v[i]);
+            }
+            for (int begin = ENTRIES; begin < entries; begin += ENTRIES) {
+                T more[TAPS];
+                load_taps(more, first_lag, begin);
+#pragma unroll
+                for (int i = 0; i < TAPS; i++) {
+                    range.see(more[i]);
+                }
+            }
+            range = range.of_warp();
+            if (lane == 0) {
+                ranges[warp] = range;
+            }
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                range.see(ranges[i]);
+            }
+            scale = row_scale(range);
+        }
+        Half *const copies = reinterpret_cast<Half *>(shared + plan.filter);
+        for (int begin = 0; begin < entries; begin += ENTRIES) {
+            if (begin > 0) {
+                load_taps(v, first_lag, begin);
+            }
+#pragma unroll
+            for (int i = 0; i < TAPS; i++) {
+                const int e = begin + i * TOEPLITZ_THREADS + tid;
+                if (e >= entries) {
+                    break;
+                }
+                if constexpr (SCALED) {
+                    const float scaled = v[i] * scale.factor;
+                    const Half high = __float2half_rn(scaled);
+                    store_filter(copies, copy_bytes, e, high);
+                    if constexpr (PRODUCTS == 3) {
+                        store_filter(copies + copy_bytes, copy_bytes, e,
+                                     __float2half_rn(scaled - __half2float(high)));
+                    }
+                }
+                else {
+                    store_filter(copies, copy_bytes, e, v[i]);
+                }
+            }
+        }
+        return scale;
+    };
+    /* Column 0 of the chunk is block `start`. */
+    const auto load_chunk = [&](int start, int first_lag) {
+        const int block = p.reversed ? plan.blocks - start - S : start;
+        T tap[TAPS];
+        load_taps(tap, first_lag, 0);
+        if (!SCALED && plan.wide_x) { /* 16-bit values go where they belong */
+            for (int s = 0; s < SEGMENTS; s++) {
+                const int row = ((warp * SEGMENTS + s) << shift) >> 4;
+                const int part = (warp * SEGMENTS + s) & (per_row - 1);
+                const T *const x = p.x.p + c * p.x.c + (first_batch + row) * p.x.b;
+#pragma unroll
+                for (int j = 0; j < LOADS; j++) {
+                    const int at = part * SEGMENT + (j * WARP + lane) * VEC;
+                    const int in_order = at / TOEPLITZ_BLOCK;
+                    const int n = (p.reversed ? S - 1 - in_order : in_order) * NB + row;
+                    const uint32_t to = plan.high + swizzled(DATA_PAD + n, at / 8 % 8);
+                    const int t = block * TOEPLITZ_BLOCK + at;
+                    if (first_batch + row < batches && t >= 0 && t < steps) {
+                        copy_async(base + to, x + t);
+                    }
+                    else {
+                        *reinterpret_cast<uint4 *>(shared + to) =
+                            make_uint4(0, 0, 0, 0);
+                    }
+                }
+            }
+            put_filter(tap, first_lag);
+            copy_async_wait();
+        }
+        else if (SCALED && plan.wide_x) {
+            pack<T> v[SEGMENTS][LOADS];
+#pragma unroll
+            for (int s = 0; s < SEGMENTS; s++) {
+#pragma unroll
+                for (int j = 0; j < LOADS; j++) {
+                    v[s][j] = load(block, s, j);
+                }
+            }
+            const row_scale filter = put_filter(tap, first_lag);
+#pragma unroll
+            for (int s = 0; s < SEGMENTS; s++) {
+                see(v[s], s);
+            }
+            __syncwarp();
+#pragma unroll
+            for (int s = 0; s < SEGMENTS; s++) {
+                const float factor = factor_of(s, filter);
+#pragma unroll
+                for (int j = 0; j < LOADS; j++) {
+                    put(v[s][j], s, j, factor);
+                }
+            }
+        }
+        else { /* a segment at a time, twice, to hold few registers */
+            const row_scale filter = put_filter(tap, first_lag);
+            pack<T> v[LOADS];
+#pragma unroll 1
+            for (int s = 0; SCALED && s < SEGMENTS; s++) {
+#pragma unroll
+                for (int j = 0; j < LOADS; j++) {
+                    v[j] = load(block, s, j);
+                }
+                see(v, s);
+            }
+            __syncwarp();
+#pragma unroll 1
+            for (int s = 0; s < SEGMENTS; s++) {
+                const float factor = factor_of(s, filter);
+#pragma unroll
+                for (int j = 0; j < LOADS; j++) {
+                    v[j] = load(block, s, j);
+                }
+#pragma unroll
+                for (int j = 0; j < LOADS; j++) {
+                    put(v[j], s, j, factor);
+                }
+            }
+        }
+        fence_async_shared();
+        __syncthreads();
+    };
+
+    if constexpr (WHOLE) {
+        load_chunk(0, 0);
+    }
+    const int groups = WHOLE ? (plan.blocks + G - 1) / G : 1;
+#pragma unroll 1
+    for (int group = groups - 1; group >= 0; group--) {
+        const int first_block = WHOLE ? group * G : span * G; /* of the group */
+        const int column = WHOLE ? group * GROUP : TOEPLITZ_COLUMNS - GROUP;
+        const int chunks =
+            WHOLE ? 1
+                  : (min(plan.lags, first_block + G) + plan.window - 1) / plan.window;
+        float sum[TUPLES][16];
+#pragma unroll
+        for (int t = 0; t < TUPLES; t++) {
+#pragma unroll
+            for (int i = 0; i < 16; i++) {
+                sum[t][i] = 0;
+            }
+        }
+#pragma unroll 1
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            const int first_lag = chunk * plan.window;
+            if constexpr (!WHOLE) {
+                load_chunk(first_block - first_lag - plan.window, first_lag);
+            }
+
+            /* combine: pairs of lags that reach both tuples, then the later one alone */
+            const int pairs = (min(plan.lags - first_lag, plan.window) + 1) / 2;
+            const int both = WHOLE ? min(pairs, (4 * group + 2) / 2 * per_row) : pairs;
+            const int one = min(pairs - both, per_row);
+            const int p0 =
+                p.reversed ? TOEPLITZ_BLOCK - 1 : TOEPLITZ_BLOCK * plan.window - 1;
+            const int row0 = p0 - 16 * warp - g + 2 * q; /* odd: the second copy */
+            const uint32_t filter_high =
+                base + plan.filter + (row0 & 1 ? copy_bytes : 0) + (row0 >> 1) * 4;
+            const int filter_step =
+                (p.reversed ? 1 : -1) * TOEPLITZ_BLOCK * static_cast<int>(sizeof(Half));
+            const wgmma_operand data(base + plan.high + DATA_PAD * 128);
+            const uint32_t low_step = (plan.low - plan.high) / 128; /* in columns */
+
+            float scale[4] = {1, 1, 1, 1};
+            if constexpr (SCALED) {
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    const int b = (8 * (k / 2) + 2 * q + k % 2) & (NB - 1);
+                    scale[k] = __uint_as_float(static_cast<unsigned>(exponents[b] + 127)
+                                               << 23);
+                }
+            }
+            /* pairs `begin` to `end` - 1 of the columns from `tuple` on */
+            const auto multiply = [&](auto tuple, int begin, int end) {
+                constexpr int FIRST = decltype(tuple)::value;
+                constexpr int PASS = PRODUCTS == 3 ? 0 : 2; /* the small ones first */
+                float part[(TUPLES - FIRST) * 16];
+                const auto run = [&](int pass, int pair, bool add) {
+                    toeplitz_lags<Half, AT_ONCE>(part,
+                                                 filter_high +
+                                                     (pass == 0 ? 2 * copy_bytes : 0) +
+                                                     2 * pair * filter_step,
+                                                 filter_step, data,
+                                                 column + 32 * FIRST - 2 * pair * NB +
+                                                     (pass == 1 ? low_step : 0),
+                                                 NB, add);
+                };
+                const auto add_up = [&]() {
+                    wgmma_wait<0>();
+                    wgmma_settled(part);
+#pragma unroll
+                    for (int i = 0; i < (TUPLES - FIRST) * 16; i++) {
+                        float *const to = &sum[FIRST + i / 16][i % 16];
+                        *to = fmaf(part[i], scale[i / 4 % 2 * 2 + i % 2], *to);
+                    }
+                };
+                if constexpr (PROMOTE) {
+#pragma unroll 1
+                    for (int pair = begin; pair < end; pair++) {
+#pragma unroll 1
+                        for (int pass = PASS; pass < 3; pass++) {
+                            run(pass, pair, pass > PASS);
+                        }
+                        add_up();
+                    }
+                }
+                else if (begin < end) {
+#pragma unroll 1
+                    for (int pass = PASS; pass < 3; pass++) {
+#pragma unroll 1
+                        for (int pair = begin; pair < end; pair++) {
+                            run(pass, pair, pass > PASS || pair > begin);
+                        }
+                    }
+                    add_up();
+                }
+            };
+            multiply(index_constant<0>(), 0, both);
+            multiply(index_constant<1>(), both, both + one);
+            if (!WHOLE && chunk + 1 < chunks) {
+                __syncthreads();
+            }
+        }
+        float check[4] = {0, 0, 0, 0}; /* NaN where a sum is not finite */
+#pragma unroll
+        for (int t = 0; t < TUPLES; t++) {
+#pragma unroll
+            for (int i = 0; i < 16; i++) {
+                float *const of_column = &check[i / 4 % 2 * 2 + i % 2];
+                *of_column = fmaf(sum[t][i], 0.0f, *of_column);
+                sum[t][i] += offset;
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            if (!(check[k] == 0)) {
+                atomicOr(bad, 1u << ((8 * (k / 2) + 2 * q + k % 2) & (NB - 1)));
+            }
+        }
+        /*
+         * finish: rows of results lie where the data of these columns lay, which the
+         * groups to come do not read, and leave as whole rows in the background.  Half of
+         * the rows lie `gap` values behind the others.
+         */
+        const auto stage = [&](auto first_tuple, auto tuples, auto *to, int gap) {
+            using Staged = std::remove_reference_t<decltype(*to)>;
+            constexpr int FIRST = decltype(first_tuple)::value;
+            constexpr int COUNT = decltype(tuples)::value;
+            const int wide = TOEPLITZ_BLOCK * (32 * COUNT >> shift);
+            const int flow = p.reversed ? -TOEPLITZ_BLOCK : TOEPLITZ_BLOCK;
+            const int start = p.reversed ? wide - TOEPLITZ_BLOCK : 0;
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < COUNT * 8; k++) {
+                const int n = 8 * (k / 2) + k % 2 + 2 * q; /* column */
+                const int row = n & (NB - 1), at = start + (n >> shift) * flow;
+                Staged *const mine = to + (row & (NB / 2 - 1)) * wide +
+                                     (row & (NB / 2) ? gap : 0) + at + 16 * warp + g;
+                const int i = k / 2 % 4 * 4 + k % 2;
+                mine[0] = stored_as<Staged>(sum[FIRST + k / 8][i]);
+                mine[8] = stored_as<Staged>(sum[FIRST + k / 8][i + 2]);
+            }
+        };
+        const int last_block = p.reversed ? plan.blocks - first_block : first_block + G;
+        unsigned char *const freed = shared + plan.high + (DATA_PAD + column) * 128;
+        if (plan.wide_out && p.finish == FINISH_NONE) {
+            const int wide = TOEPLITZ_BLOCK * G; /* steps of a row */
+            const int t0 = (last_block - G) * TOEPLITZ_BLOCK;
+            const int begin = max(t0, 0), end = min(t0 + wide, steps);
+            T *const rows = reinterpret_cast<T *>(freed);
+            const int gap = SCALED ? (plan.low - plan.high) / sizeof(T) : NB / 2 * wide;
+            stage(index_constant<0>(), index_constant<TUPLES>(), rows, gap);
+            fence_async_shared();
+            __syncthreads();
+            if (tid < NB && first_batch + tid < batches && begin < end) {
+                bulk_store(p.out.row(first_batch + tid, c) + begin,
+                           shared_address(rows + (tid & (NB / 2 - 1)) * wide +
+                                          (tid & (NB / 2) ? gap : 0) + begin - t0),
+                           (end - begin) * sizeof(T));
+            }
+        }
+        else {
+            const auto finish = [&](auto tuple) {
+                constexpr int TUPLE = decltype(tuple)::value;
+                const int wide = TOEPLITZ_BLOCK * (32 >> shift);
+                const int past =
+                    p.reversed ? -(32 * TUPLE >> shift) : 32 * (TUPLE + 1) >> shift;
+                const int end =
+                    p.reversed ? plan.blocks - first_block + past : first_block + past;
+                const int t0 = end * TOEPLITZ_BLOCK - wide;
+                float *const rows = reinterpret_cast<float *>(freed);
+                stage(tuple, index_constant<1>(), rows, NB / 2 * wide);
+                __syncthreads();
+                for (int i = tid; i < NB * wide; i += TOEPLITZ_THREADS) {
+                    const int b = first_batch + i / wide, t = t0 + i % wide;
+                    if (b < batches && t >= 0 && t < steps) {
+                        p.out.row(b, c)[t * p.out.t] = p.finished(rows[i], b, c, t);
+                    }
+                }
+            };
+            finish(index_constant<0>());
+            finish(index_constant<1>());
+        }
+    }
+    /* rows that the products do not carry */
+    __syncthreads();
+    const int rows = min(NB, batches - first_batch);
+    const unsigned mine = *bad & ((1u << rows) - 1);
+    if (!mine) {
+        bulk_wait_read();
+    }
+    else {
+        bulk_wait();
+        __syncthreads();
+        const int begin = WHOLE ? 0 : span * G;
+        const int end = WHOLE ? plan.blocks : min(plan.blocks, begin + G);
+        const int from = p.reversed ? plan.blocks - end : begin;
+        exact_rows(p, c, first_batch, mine, from * TOEPLITZ_BLOCK,
+                   min(steps, (from + end - begin) * TOEPLITZ_BLOCK));
+    }
+#endif
+}
+
+/* ---- launcher ---- */
+
+/* Whether rows begin and end at multiples of 16 bytes. */
+template <typename T>
+static bool
+is_wide(const row_view<T> &rows, int64_t steps)
+{
+    return rows.t == 1 && packs_are_even(rows, steps);
+}
+
+/*
+ * NB is 8 where there are at most 8 batches, else 16.  A row of at most 12288 / NB values
+ * is one item, a longer one an item for each 4096 / NB results.
+ */
+template <typename T>
+static tensor_plan
+tensor_cut(const tensor_conv<T> &p, int products)
+{
+    tensor_plan plan = {};
+    const int NB = p.batches > 8 ? 16 : 8;
+    plan.batch_shift = NB == 16 ? 4 : 3;
+    plan.batch_items = static_cast<int>(ceil_div(p.batches, NB));
+    plan.blocks = static_cast<int>(ceil_div(p.steps, TOEPLITZ_BLOCK));
+    plan.lags = static_cast<int>((p.lags + 62) / TOEPLITZ_BLOCK) + 1;
+    plan.lags = plan.lags < plan.blocks ? plan.lags : plan.blocks;
+    const bool is_whole = plan.blocks <= TOEPLITZ_COLUMNS / NB;
+    const int group = TOEPLITZ_GROUP / NB, chunk = TOEPLITZ_COLUMNS / NB;
+    plan.spans = is_whole ? 1 : (plan.blocks + group - 1) / group;
+    plan.window = is_whole ? chunk : chunk - group;
+
+    plan.wide_x = is_wide(p.x, p.steps);
+    plan.wide_out = is_wide(p.out, p.steps);
+
+    plan.high = 0;
+    plan.low = sizeof(T) == 4 ? DATA_BYTES : 0; /* with one product for results alone */
+    plan.filter = plan.low + DATA_BYTES;
+    plan.small = plan.filter + (products == 3 ? 4 : 2) * filter_bytes(plan.window);
+    plan.small = (plan.small + 15) / 16 * 16;
+    plan.bytes = plan.small + 256;
+    return plan;
+}
+
+/* The precision a call asks for. */
+static int
+precision_of(const gpo_call *call)
+{
+    conv_plan p;
+    conv_make_plan(call, &p);
+    return p.precision;
+}
+
+template <typename T, int PRODUCTS, bool PROMOTE>
+static gpo_status
+tensor_launch(gpo_call *call, const tensor_conv<T> &p)
+{
+    tensor_plan plan = tensor_cut(p, PRODUCTS);
+    const dim3 grid =
+        grid_of(static_cast<int64_t>(plan.spans) * plan.batch_items * p.channels);
+    const dim3 block(TOEPLITZ_THREADS);
+    const auto kernel = plan.spans == 1
+                            ? causal_conv1d_v6_toeplitz<T, PRODUCTS, PROMOTE, true>
+                            : causal_conv1d_v6_toeplitz<T, PRODUCTS, PROMOTE, false>;
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               plan.bytes);
+    return GPO_LAUNCH(call, grid, block, plan.bytes, kernel, p, plan);
+}
+
+/* to[i, c, r] = from[i, r, c]; a block has one 32 x 32 tile. */
+template <typename T>
+__global__ void __launch_bounds__(256)
+    tensor_swap(const T *from, T *to, int64_t rows, int64_t cols)
+{
+    GPO_SHARED(T, tile, [32][33]);
+    const int64_t across = (cols + 31) / 32, down = (rows + 31) / 32;
+    const int64_t i = blockIdx.x / (across * down), in = blockIdx.x % (across * down);
+    const int64_t r0 = in / across * 32, c0 = in % across * 32;
+    const int x = threadIdx.x % 32, y = threadIdx.x / 32;
+    from += i * rows * cols;
+    to += i * rows * cols;
+#pragma unroll
+    for (int k = 0; k < 32; k += 8) {
+        if (r0 + y + k < rows && c0 + x < cols) {
+            tile[y + k][x] = from[(r0 + y + k) * cols + c0 + x];
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < 32; k += 8) {
+        if (c0 + y + k < cols && r0 + x < rows) {
+            to[(c0 + y + k) * rows + r0 + x] = tile[x][y + k];
+        }
+    }
+}
+
+template <typename T>
+static gpo_status
+tensor_swapped(gpo_call *call, const T *from, T *to, int64_t n, int64_t rows,
+               int64_t cols)
+{
+    const dim3 grid(static_cast<unsigned>(n * ((rows + 31) / 32) * ((cols + 31) / 32)));
+    return GPO_LAUNCH(call, grid, dim3(256), 0, (tensor_swap<T>), from, to, rows, cols);
+}
+
+/* Whether rows lie as (B, T, C) without gaps. */
+template <typename T>
+static bool
+is_btc(const row_view<T> &rows, int64_t channels, int64_t steps)
+{
+    return rows.c == 1 && rows.t == channels && rows.b == channels * steps &&
+           channels > 1 && steps > 1;
+}
+
+/* What the kernels count in 32 bits: steps of a row, batches, blocks of a grid. */
+template <typename View>
+static gpo_status
+tensor_check(gpo_call *call, const View &v)
+{
+    constexpr int64_t MOST = int64_t(1) << 30;
+    const int64_t items = v.channels * ceil_div(v.batches, 8) * ceil_div(v.steps, 256);
+    if (v.steps < MOST && v.batches < MOST && items < MOST) {
+        return GPO_OK;
+    }
+    return gpo_fail(call, GPO_EVARIANT,
+                    "%s(): v6 takes fewer than 2**30 steps, batches and tiles of 8 "
+                    "batches x 256 steps; v5 takes any number",
+                    call->op->name);
+}
+
+/* The rows, or if they are (B, T, C) a copy with the steps of a row side by side. */
+template <typename T>
+static gpo_status
+tensor_rows(gpo_call *call, int64_t batches, int64_t channels, int64_t steps,
+            row_view<const T> *rows)
+{
+    if (batches == 0 || !is_btc(*rows, channels, steps)) {
+        return GPO_OK;
+    }
+    void *memory;
+    gpo_status status =
+        gpo_scratch(call, batches * channels * steps * sizeof(T), &memory);
+    if (!status) {
+        T *const turned = static_cast<T *>(memory);
+        status = tensor_swapped(call, rows->p, turned, batches, steps, channels);
+        *rows = {turned, channels * steps, steps, 1};
+    }
+    return status;
+}
+
+/*
+ * Forward, and dx, whose rows have their last step first.  A (B, T, C) array is turned
+ * in workspace of its size, for a row's values must be neighbours; other strides are read
+ * one value at a time.
+ */
+template <typename T>
+static gpo_status
+conv_v6(gpo_call *call, const conv_view<T> &view)
+{
+    tensor_conv<T> p = {view, view.out.t < 0};
+    gpo_status status = tensor_check(call, view);
+    if (p.reversed) {
+        const int64_t last = p.steps - 1;
+        p.x = {p.x.p + last * p.x.t, p.x.b, p.x.c, -p.x.t};
+        p.out = {p.out.p + last * p.out.t, p.out.b, p.out.c, -p.out.t};
+    }
+    if (!status) {
+        status = tensor_rows(call, p.batches, p.channels, p.steps, &p.x);
+    }
+    const row_view<T> out = p.out;
+    const bool is_turned = is_btc(out, p.channels, p.steps);
+    if (!status && is_turned) {
+        void *memory;
+        status =
+            gpo_scratch(call, p.batches * p.channels * p.steps * sizeof(T), &memory);
+        p.out = {static_cast<T *>(memory), p.channels * p.steps, p.steps, 1};
+    }
+    if (status) {
+        return status;
+    }
+    if constexpr (sizeof(T) == 2) {
+        status = tensor_launch<T, 1, false>(call, p);
+    }
+    else {
+        const int precision = precision_of(call);
+        status = precision == PRECISION_FP32   ? tensor_launch<T, 3, true>(call, p)
+                 : precision == PRECISION_FAST ? tensor_launch<T, 3, false>(call, p)
+                                               : tensor_launch<T, 1, false>(call, p);
+    }
+    if (!status && is_turned) {
+        const T *const turned = p.out.p;
+        status = tensor_swapped(call, turned, out.p, p.batches, p.channels, p.steps);
+    }
+    return status;
+}
+
+#else
+
+/* The simulator has none of these instructions; gpo_variant.needs keeps calls away. */
+template <typename T>
+static gpo_status
+conv_v6(gpo_call *call, const conv_view<T> &)
+{
+    return gpo_fail(call, GPO_EUNSUPPORTED, "%s(): v6 needs sm_90a", call->op->name);
+}
+
+#endif
+#endif

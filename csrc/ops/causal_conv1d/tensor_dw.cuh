@@ -1,0 +1,527 @@
+/*
+ * tensor_dw.cuh  v6 of causal_conv1d_backward, the gradient of the filter: tensor cores
+ * of sm_90a.
+ * Order: the plan, lags computed exactly, the kernel, its launcher.
+ * Not here: dx, which is the forward product with time reversed (tensor.cuh).
+ */
+#ifndef GPO_CAUSAL_CONV1D_TENSOR_DW_CUH
+#define GPO_CAUSAL_CONV1D_TENSOR_DW_CUH
+
+#include "tensor.cuh"
+
+#ifdef __CUDACC__
+
+/* ---- the plan ---- */
+
+struct tensor_lags_plan {
+    int batch_shift, batch_items; /* as in tensor_plan */
+    int chunks;                   /* of 192 columns along time */
+    int lags;                     /* of 64 that are not zero */
+    int windows;                  /* items along the lags */
+    bool wide_x, wide_dy;
+    int operands;                     /* in shared memory */
+    uint32_t x, dy, split, turn, raw; /* byte offsets and steps there */
+    uint32_t parts, small, bytes;
+};
+
+constexpr int TAPS_GROUPS = 3, TAPS_THREADS = TAPS_GROUPS * TOEPLITZ_THREADS;
+constexpr int TAPS_LAGS = 12; /* of a window; the next begins one lag before its end */
+constexpr int TAPS_TILES = TAPS_LAGS / TAPS_GROUPS;
+constexpr int TAPS_PAD = 16; /* rows of zeros: products run up to 15 rows too far */
+constexpr uint32_t TAPS_BYTES = (TOEPLITZ_COLUMNS + TAPS_PAD) * 128;
+
+/* ---- lags computed exactly ---- */
+
+/* Lags [from, to), by the whole block, for data that the products cannot carry. */
+template <typename T>
+__device__ __noinline__ void
+exact_lags(const lag_view<T> &v, int c, int from, int to)
+{
+    for (int64_t s = from + threadIdx.x; s < to; s += blockDim.x) {
+        float total = 0;
+        for (int64_t b = 0; b < v.batches; b++) {
+            const T *const x = v.x.row(b, c), *const g = v.g.row(b, c) + s * v.g.t;
+            for (int64_t begin = 0; begin < v.steps - s; begin += TERMS) {
+                const int64_t left = v.steps - s - begin;
+                const int64_t end = begin + (left < TERMS ? left : TERMS);
+                float sum = 0;
+                for (int64_t u = begin; u < end; u++) {
+                    sum = fmaf(value_of(g[u * v.g.t]), value_of(x[u * v.x.t]), sum);
+                }
+                total += sum;
+            }
+        }
+        v.put(c, s, total);
+    }
+}
+
+/* ---- the kernel ---- */
+
+/*
+ * v6  dw on tensor cores.
+ * Was:   v5 multiplies on the CUDA cores.
+ * Now:   for each lag D of 64 the 64 x 64 product of dy and x moved by D blocks, summed
+ *        over blocks of time and batches: dh[64 D + s - q] gets its element (s, q).  The
+ *        operands lie as in the forward product, and its columns are summed here, so
+ *        they are read the other way.  A thread adds up its elements of equal diagonal.
+ * Cost:  x and dy are read once where T <= 768 (16 batches); one block of three
+ *        warpgroups per multiprocessor, a warpgroup has 4 of 12 lags.
+ * Left:  fp32 waits for the products before it splits the next rows.
+ *
+ * Lags of a warpgroup are chosen so that each has the same work: lag D of a causal row
+ * of 12 blocks has 12 - D products. One power of two scales a chunk of all batches.
+ *
+ * STAGED: whole rows fit and are aligned.  The copy engine brings fp32 rows while the
+ * products of the rows before run; 16-bit rows need no conversion and go straight to
+ * their places, in two buffers by turns.
+ */
+template <typename T, int PRODUCTS, bool STAGED>
+__global__ void
+__launch_bounds__(TAPS_THREADS, 1)
+    causal_conv1d_v6_lags(const __grid_constant__ lag_view<T> p,
+                          const __grid_constant__ tensor_lags_plan plan)
+{
+#ifdef GPO_HOPPER
+    using Half = typename tensor_half<T>::type;
+    constexpr bool SCALED = sizeof(T) == 4, TURNS = STAGED && !SCALED;
+    constexpr int SEGMENT = 768, VEC = 16 / sizeof(T), PACKS = SEGMENT / VEC;
+    constexpr int LOADS = 16 * PACKS / TAPS_THREADS, WARPS = TAPS_THREADS / WARP;
+    constexpr int UNROLL = STAGED ? 4 : 2;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const uint32_t base = shared_address(shared);
+    float *const parts = reinterpret_cast<float *>(shared + plan.parts);
+    row_range *const ranges = reinterpret_cast<row_range *>(shared + plan.small);
+    unsigned *const bad = reinterpret_cast<unsigned *>(ranges + 2 * WARPS);
+    const uint32_t barrier = base + plan.small + 240;
+
+    /* where am I */
+    const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP % 4;
+    const int group = __shfl_sync(ALL_LANES, tid / TOEPLITZ_THREADS, 0);
+    const int g = lane / 4, q = lane % 4;
+    const int shift = plan.batch_shift, NB = 1 << shift, per_row = 16 >> shift;
+    const int S = TOEPLITZ_COLUMNS >> shift; /* blocks of a chunk */
+    const int batches = static_cast<int>(p.batches), steps = static_cast<int>(p.steps);
+    const int lags = static_cast<int>(p.lags);
+    const int lag_of[TAPS_TILES] = {group, 5 - group, 6 + group, 11 - group};
+    const int items = static_cast<int>(p.channels) * plan.windows;
+
+    /* Pack j of this thread: its row, its place in the chunk's row, in the planes. */
+    constexpr int AT_ONCE = TAPS_THREADS / PACKS; /* segments */
+    const int first_segment = tid / PACKS, in_segment = tid % PACKS * VEC;
+    const auto row_of = [&](int j) {
+        return (j * AT_ONCE + first_segment) << shift >> 4;
+    };
+    const auto at_of = [&](int j) {
+        return ((j * AT_ONCE + first_segment) & (per_row - 1)) * SEGMENT + in_segment;
+    };
+    const auto place_of = [&](int j) {
+        const int at = at_of(j);
+        const int column = (at / TOEPLITZ_BLOCK << shift) + row_of(j);
+        return swizzled(column, at / 8 % 8) + at % 8 * 2;
+    };
+    /* Queues the rows of NB batches of a channel, at most 12288 / NB values each. */
+    const auto stage = [&](int item, int first_batch, int turn) {
+        if (!STAGED || item >= items) {
+            return;
+        }
+        const int64_t c = item / plan.windows;
+        if constexpr (TURNS) {
+#pragma unroll
+            for (int z = 0; z < 2; z++) {
+                const T *const from = z ? p.g.row(0, c) : p.x.row(0, c);
+                const int64_t b_stride = z ? p.g.b : p.x.b;
+#pragma unroll
+                for (int j = 0; j < LOADS; j++) {
+                    const int b = first_batch + row_of(j), t = at_of(j);
+                    const uint32_t to =
+                        (z ? plan.dy : plan.x) + turn * plan.turn + place_of(j);
+                    if (b < batches && t < steps) {
+                        copy_async(base + to, from + b * b_stride + t);
+                    }
+                    else {
+                        *reinterpret_cast<uint4 *>(shared + to) =
+                            make_uint4(0, 0, 0, 0);
+                    }
+                }
+            }
+        }
+        else if (tid == 0) {
+            const int rows = min(NB, batches - first_batch);
+            const uint32_t bytes = steps * sizeof(T);
+            bulk_barrier_expect(barrier, 2 * rows * bytes);
+            for (int b = 0; b < rows; b++) {
+                bulk_load(base + plan.raw + b * bytes, p.x.row(first_batch + b, c),
+                          bytes, barrier);
+                bulk_load(base + plan.raw + (NB + b) * bytes,
+                          p.g.row(first_batch + b, c), bytes, barrier);
+            }
+        }
+    };
+    /* Pack j, of dy where `of_dy`, else of x. */
+    const auto fetch = [&](bool of_dy, int c, int first_batch, int block, int j) {
+        const int row = row_of(j), b = first_batch + row;
+        const int t = block * TOEPLITZ_BLOCK + at_of(j);
+        uint4 bits = make_uint4(0, 0, 0, 0);
+        if constexpr (STAGED) {
+            if (b < batches && t < steps) {
+                const uint32_t at = ((of_dy ? NB : 0) + row) * steps + t;
+                bits = *reinterpret_cast<const uint4 *>(shared + plan.raw +
+                                                        at * sizeof(T));
+            }
+            return pack_of<T>(bits);
+        }
+        const T *const from = of_dy ? p.g.row(b, c) : p.x.row(b, c);
+        if (of_dy ? plan.wide_dy : plan.wide_x) {
+            if (b < batches && t < steps) {
+                bits = load_now(reinterpret_cast<const uint4 *>(from + t));
+            }
+            return pack_of<T>(bits);
+        }
+        const int64_t stride = of_dy ? p.g.t : p.x.t;
+        pack<T> v;
+#pragma unroll
+        for (int e = 0; e < VEC; e++) {
+            v.v[e] = b < batches && t + e < steps ? from[(t + e) * stride] : T(0.0f);
+        }
+        return v;
+    };
+    const auto put = [&](const pack<T> &v, bool of_dy, int j, float factor) {
+        unsigned char *const to = shared + (of_dy ? plan.dy : plan.x) + place_of(j);
+        if constexpr (SCALED) {
+            uint2 high, low;
+            split(v.v[0] * factor, v.v[1] * factor, &high.x, &low.x);
+            split(v.v[2] * factor, v.v[3] * factor, &high.y, &low.y);
+            *reinterpret_cast<uint2 *>(to) = high;
+            if constexpr (PRODUCTS == 3) {
+                *reinterpret_cast<uint2 *>(to + plan.split) = low;
+            }
+        }
+        else {
+            uint4 bits;
+            memcpy(&bits, v.v, 16);
+            *reinterpret_cast<uint4 *>(to) = bits;
+        }
+    };
+
+    if (tid == 0) {
+        *bad = 0;
+        if (STAGED && SCALED) {
+            bulk_barrier_start(barrier);
+            fence_async_shared();
+        }
+    }
+    /* columns behind the last: zeros */
+    for (int r = tid; r < plan.operands * TAPS_PAD * 8; r += TAPS_THREADS) {
+        *reinterpret_cast<uint4 *>(shared + r / (TAPS_PAD * 8) * TAPS_BYTES +
+                                   TOEPLITZ_COLUMNS * 128 + r % (TAPS_PAD * 8) * 16) =
+            make_uint4(0, 0, 0, 0);
+    }
+    __syncthreads();
+    stage(blockIdx.x, 0, 0);
+    uint32_t turn = 0; /* of the buffers, of the barrier's phases */
+#pragma unroll 1
+    for (int item = blockIdx.x; item < items; item += gridDim.x) {
+        const int c = item / plan.windows, window = item % plan.windows;
+        const int first_lag = window * (TAPS_LAGS - 1);
+
+        /* sums of the elements of a lane with column 2 q + e + .. on diagonal m */
+        float diagonal[TAPS_TILES][2][9];
+#pragma unroll
+        for (int l = 0; l < TAPS_TILES; l++) {
+#pragma unroll
+            for (int m = 0; m < 9; m++) {
+                diagonal[l][0][m] = diagonal[l][1][m] = 0;
+            }
+        }
+
+        /* the chunk of dy, of x `apart` chunks before, of one batch item after another */
+        const int first_apart = first_lag / S;
+        int batch = 0, chunk = first_apart, apart = first_apart;
+#pragma unroll 1
+        while (batch < plan.batch_items && chunk < plan.chunks) {
+            const int first_batch = batch * NB;
+            const int last_apart = min(chunk, (first_lag + TAPS_LAGS - 1) / S + 1);
+            float scale = 1;
+            if constexpr (TURNS) {
+                copy_async_wait();
+            }
+            else {
+                float factor[2] = {1, 1};
+                if constexpr (STAGED) {
+                    bulk_barrier_wait(barrier, turn & 1);
+                }
+                if constexpr (SCALED) {
+#pragma unroll
+                    for (int z = 0; z < 2; z++) {
+                        row_range range;
+#pragma unroll UNROLL
+                        for (int j = 0; j < LOADS; j++) {
+                            const pack<T> v = fetch(z, c, first_batch,
+                                                    (chunk - (z ? 0 : apart)) * S, j);
+#pragma unroll
+                            for (int e = 0; e < VEC; e++) {
+                                range.see(v.v[e]);
+                            }
+                        }
+                        range = range.of_warp();
+                        if (lane == 0) {
+                            ranges[z * WARPS + tid / WARP] = range;
+                        }
+                    }
+                    __syncthreads();
+                    int exponent = 0;
+                    bool is_safe = true;
+#pragma unroll
+                    for (int z = 0; z < 2; z++) {
+                        row_range range;
+                        if (lane < WARPS) {
+                            range = ranges[z * WARPS + lane];
+                        }
+                        const row_scale s(range.of_warp());
+                        factor[z] = s.factor;
+                        exponent += s.exponent;
+                        is_safe = is_safe && s.safe;
+                    }
+                    if (tid == 0 && (!is_safe || exponent < -126 || exponent > 127)) {
+                        *bad = 1;
+                    }
+                    exponent = max(-126, min(127, exponent));
+                    scale =
+                        __uint_as_float(static_cast<unsigned>(exponent + 127) << 23);
+                }
+#pragma unroll
+                for (int z = 0; z < 2; z++) {
+#pragma unroll UNROLL
+                    for (int j = 0; j < LOADS; j++) {
+                        put(fetch(z, c, first_batch, (chunk - (z ? 0 : apart)) * S, j),
+                            z, j, factor[z]);
+                    }
+                }
+            }
+            fence_async_shared();
+            __syncthreads();
+            const uint32_t here = TURNS ? (turn & 1) * plan.turn : 0;
+            turn++;
+            const bool is_last = batch + 1 == plan.batch_items; /* where STAGED */
+            stage(is_last ? item + gridDim.x : item, is_last ? 0 : first_batch + NB,
+                  turn & 1);
+
+            /* combine: the warpgroups take turns to multiply and to add up */
+            const wgmma_operand dy_rows(base + plan.dy + here);
+            const wgmma_operand x_rows(base + plan.x + here);
+            float tile[2][32];
+            bool is_there[TAPS_TILES];
+            const auto multiply = [&](float(&d)[32], int l) {
+                constexpr int FIRST = PRODUCTS == 3 ? 0 : 2;
+                const int lag = first_lag + lag_of[l], beyond = lag - S * apart;
+                is_there[l] = abs(beyond) < S && lag < plan.lags;
+                const int dy_column = is_there[l] ? max(0, beyond) << shift : 0;
+                const int x_column = is_there[l] ? max(0, -beyond) << shift : 0;
+                const int steps =
+                    is_there[l] ? (((S - abs(beyond)) << shift) + 15) / 16 : 1;
+                wgmma_fence();
+#pragma unroll
+                for (int pass = FIRST; pass < 3; pass++) { /* the small ones first */
+                    const wgmma_operand a = dy_rows.opaque(
+                        8 * dy_column + (pass == 0 ? plan.split / 16 : 0));
+                    const wgmma_operand b =
+                        x_rows.opaque(8 * x_column + (pass == 1 ? plan.split / 16 : 0));
+                    if (pass == FIRST) {
+                        wgmma_ss64<Half>(d, a.at(0), b.at(0), false);
+                    }
+#pragma unroll 1
+                    for (int k = pass == FIRST; k < steps; k++) {
+                        wgmma_ss64<Half>(d, a.at(128 * k), b.at(128 * k), true);
+                    }
+                }
+                wgmma_commit();
+            };
+            const auto add = [&](float(&d)[32], int l) {
+                wgmma_settled(d);
+#pragma unroll
+                for (int i = 0; i < 32; i++) {
+                    float *const sum = &diagonal[l][i % 2][7 + i / 2 % 2 - i / 4];
+                    *sum = is_there[l] ? fmaf(d[i], scale, *sum) : *sum;
+                }
+            };
+#pragma unroll
+            for (int l = 0; l < TAPS_TILES; l++) {
+                multiply(tile[l % 2], l);
+                if (l > 0) {
+                    wgmma_wait<1>();
+                    add(tile[1 - l % 2], l - 1);
+                }
+            }
+            wgmma_wait<0>();
+            add(tile[1], TAPS_TILES - 1);
+            __syncthreads();
+
+            if (++apart > last_apart) {
+                apart = first_apart;
+                if (++chunk == plan.chunks) {
+                    chunk = first_apart;
+                    batch++;
+                }
+            }
+        }
+
+        /*
+         * finish: element (e, m) of a lane lies on diagonal 8 m + g - r - 56 + 16 warp,
+         * r = 2 q + e.  A lane takes it from the lane whose g is r more, then 8 m + g is
+         * the diagonal, or 8 (m - 1) + g where g + r went round.
+         */
+        constexpr int U = 80;
+#pragma unroll
+        for (int l = 0; l < TAPS_TILES; l++) {
+            float whole[10] = {};
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const int from = g + 2 * q + e;
+                const bool is_round = from >= 8;
+                float before = 0;
+#pragma unroll
+                for (int m = 0; m < 9; m++) {
+                    const float v =
+                        __shfl_sync(ALL_LANES, diagonal[l][e][m], from % 8 * 4 + q);
+                    whole[m] += is_round ? v : before;
+                    before = v;
+                }
+                whole[9] += is_round ? 0 : before;
+            }
+#pragma unroll
+            for (int m = 0; m < 10; m++) {
+                whole[m] += __shfl_xor_sync(ALL_LANES, whole[m], 1);
+                whole[m] += __shfl_xor_sync(ALL_LANES, whole[m], 2);
+                if (q == m % 4) {
+                    parts[(lag_of[l] * 4 + warp) * U + 8 * m + g] = whole[m];
+                }
+            }
+        }
+        __syncthreads();
+        constexpr int TAPS = TAPS_LAGS * TOEPLITZ_BLOCK, OUTPUTS = TAPS / TAPS_THREADS;
+        const int first_tap = first_lag * TOEPLITZ_BLOCK;
+        const bool is_end = first_lag + TAPS_LAGS >= plan.lags; /* else the next window
+                                                                   has the last lag */
+        const int end = min(lags - first_tap, is_end ? TAPS : TAPS - TOEPLITZ_BLOCK);
+        bool is_finite = true;
+#pragma unroll
+        for (int o = 0; o < OUTPUTS; o++) {
+            const int n = o * TAPS_THREADS + tid;
+            float sum = 0;
+#pragma unroll
+            for (int z = 0; z < 2; z++) { /* below and above the diagonal of a tile */
+                const int lag = n / TOEPLITZ_BLOCK + z;
+                const int d = n % TOEPLITZ_BLOCK - z * TOEPLITZ_BLOCK;
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int u = d + TOEPLITZ_BLOCK - 16 * i;
+                    if (lag < TAPS_LAGS && u >= 0 && u < U) {
+                        sum += parts[(lag * 4 + i) * U + u];
+                    }
+                }
+            }
+            if (n < end) {
+                is_finite = is_finite && fabsf(sum) <= 3.402823466e38f;
+                p.put(c, first_tap + n, sum);
+            }
+        }
+        const bool is_bad = __syncthreads_or(!is_finite || *bad);
+        if (tid == 0) {
+            *bad = 0;
+        }
+        if (is_bad) {
+            exact_lags(p, c, first_tap, first_tap + end);
+        }
+    }
+#endif
+}
+
+/* ---- launcher ---- */
+
+template <typename T, int PRODUCTS>
+static gpo_status
+tensor_lags_launch(gpo_call *call, const lag_view<T> &p)
+{
+    tensor_lags_plan plan = {};
+    const int NB = p.batches > 8 ? 16 : 8;
+    const int blocks = static_cast<int>(ceil_div(p.steps, TOEPLITZ_BLOCK));
+    plan.batch_shift = NB == 16 ? 4 : 3;
+    plan.batch_items = static_cast<int>(ceil_div(p.batches, NB));
+    plan.chunks = (blocks * NB + TOEPLITZ_COLUMNS - 1) / TOEPLITZ_COLUMNS;
+    plan.lags = static_cast<int>((p.lags + 62) / TOEPLITZ_BLOCK) + 1;
+    plan.lags = plan.lags < blocks ? plan.lags : blocks;
+    plan.windows = plan.lags <= TAPS_LAGS
+                       ? 1
+                       : (plan.lags - TAPS_LAGS + TAPS_LAGS - 2) / (TAPS_LAGS - 1) + 1;
+    plan.wide_x = is_wide(p.x, p.steps);
+    plan.wide_dy = is_wide(p.g, p.steps);
+    const bool is_staged =
+        plan.chunks == 1 && plan.windows == 1 && plan.wide_x && plan.wide_dy;
+    const bool by_turns = is_staged && sizeof(T) == 2;
+
+    plan.x = 0;
+    plan.dy = TAPS_BYTES;
+    plan.split = PRODUCTS == 3 ? 2 * TAPS_BYTES : 0; /* from high to low */
+    plan.turn = 2 * TAPS_BYTES;
+    plan.operands = PRODUCTS == 3 || by_turns ? 4 : 2;
+    plan.raw = plan.operands * TAPS_BYTES;
+    const uint32_t raw_bytes =
+        static_cast<uint32_t>(is_staged ? 2 * NB * p.steps * sizeof(T) : 0);
+    const uint32_t parts_bytes = TAPS_LAGS * 4 * 80 * sizeof(float);
+    if (by_turns) { /* the next rows come while the sums are combined */
+        plan.parts = plan.raw;
+        plan.small = plan.parts + parts_bytes;
+    }
+    else {
+        plan.parts = plan.x;
+        plan.small = plan.raw + raw_bytes;
+    }
+    plan.bytes = plan.small + 256;
+
+    const int items = static_cast<int>(p.channels) * plan.windows,
+              processors = gpo_processors(call);
+    const dim3 grid(items < processors ? items : processors);
+    const dim3 block(TAPS_THREADS);
+    const auto kernel = is_staged ? causal_conv1d_v6_lags<T, PRODUCTS, true>
+                                  : causal_conv1d_v6_lags<T, PRODUCTS, false>;
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               plan.bytes);
+    return GPO_LAUNCH(call, grid, block, plan.bytes, kernel, p, plan);
+}
+
+/* The gradient of the filters; (B, T, C) arrays are turned as in conv_v6. */
+template <typename T>
+static gpo_status
+lag_v6(gpo_call *call, const lag_view<T> &view)
+{
+    lag_view<T> v = view;
+    gpo_status status = tensor_check(call, v);
+    if (!status) {
+        status = tensor_rows(call, v.batches, v.channels, v.steps, &v.x);
+    }
+    if (!status) {
+        status = tensor_rows(call, v.batches, v.channels, v.steps, &v.g);
+    }
+    if (status) {
+        return status;
+    }
+    if constexpr (sizeof(T) == 2) {
+        return tensor_lags_launch<T, 1>(call, v);
+    }
+    else {
+        return precision_of(call) == PRECISION_HALF ? tensor_lags_launch<T, 1>(call, v)
+                                                    : tensor_lags_launch<T, 3>(call, v);
+    }
+}
+
+#else
+
+template <typename T>
+static gpo_status
+lag_v6(gpo_call *call, const lag_view<T> &)
+{
+    return gpo_fail(call, GPO_EUNSUPPORTED, "%s(): v6 needs sm_90a", call->op->name);
+}
+
+#endif
+#endif
