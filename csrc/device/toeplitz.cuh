@@ -196,39 +196,42 @@ swizzled(int r, int i)
     return r * 128 + ((i ^ (r & 7)) << 4);
 }
 
-/* ---- the product of two lags ---- */
+/* ---- the product of a lag ---- */
 
 /*
- * d += A_D x for the lags D and D + 1 and 2 VALUES columns, 32 or 64;
- * without `add` the sums start anew.  `filter` is load_fragment's address for lag D,
- * `filter_step` leads to the next lag; `column` of `data` is the first one of lag D,
- * `step` the columns of a lag.  AT_ONCE steps of 16 values, 2 or 4, are queued together.
- * On return the last products may still run.
+ * d += A_D x for 2 VALUES columns, 32 or 64; without `add` the sums start anew.  PRODUCTS
+ * is 1: `filter` times `data`, or 3: besides, before it, what both miss, `filter_low`
+ * times `data` and `filter` times `data_low`.  Filters are given by load_fragment's
+ * address, data by the operand of their first column.  On return the last products may
+ * still run.
  */
-template <typename Half, int AT_ONCE, int VALUES>
+template <typename Half, int PRODUCTS, int VALUES>
 __device__ __forceinline__ void
-toeplitz_lags(float (&d)[VALUES], uint32_t filter, int filter_step, wgmma_operand data,
-              uint32_t column, uint32_t step, bool add)
+toeplitz_lag(float (&d)[VALUES], uint32_t filter, uint32_t filter_low,
+             wgmma_operand data, wgmma_operand data_low, bool add)
 {
-    uint32_t a[2][AT_ONCE][4];
+    uint32_t a[2][2][4];
 #pragma unroll
-    for (int lag = 0; lag < 2; lag++) {
-        const uint32_t at = filter + lag * filter_step;
-        const wgmma_operand x = data.opaque((column - lag * step) * 8);
+    for (int pass = PRODUCTS == 3 ? 0 : 1; pass < 2; pass++) {
+        const uint32_t at = pass == 0 ? filter_low : filter;
         uint32_t edge = load_word(at - 16);
 #pragma unroll
-        for (int part = 0; part < 4 / AT_ONCE; part++) {
-            uint32_t(&mine)[AT_ONCE][4] = a[(lag * (4 / AT_ONCE) + part) % 2];
+        for (int part = 0; part < 2; part++) {
 #pragma unroll
-            for (int k = 0; k < AT_ONCE; k++) {
-                load_fragment(mine[k], at, part * AT_ONCE + k, &edge);
+            for (int k = 0; k < 2; k++) {
+                load_fragment(a[part][k], at, 2 * part + k, &edge);
             }
             wgmma_fence();
+            if (pass == 1 && PRODUCTS == 3) {
 #pragma unroll
-            for (int k = 0; k < AT_ONCE; k++) {
-                const int depth = part * AT_ONCE + k;
-                wgmma_rs<Half>(d, mine[k], x.at(2 * depth),
-                               add || lag > 0 || depth > 0);
+                for (int k = 0; k < 2; k++) {
+                    wgmma_rs<Half>(d, a[part][k], data_low.at(4 * part + 2 * k), true);
+                }
+            }
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                wgmma_rs<Half>(d, a[part][k], data.at(4 * part + 2 * k),
+                               add || (PRODUCTS == 3 && pass == 1) || part > 0 || k > 0);
             }
             wgmma_commit();
             wgmma_wait<1>();

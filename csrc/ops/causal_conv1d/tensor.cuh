@@ -84,20 +84,22 @@ exact_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int f
  * v6  Tensor cores.
  * Was:   v5 multiplies on the CUDA cores, whose rate alone costs 0.22 ms at
  *        B 32, C 768, T 768.
- * Now:   an item is a channel and 16 batches (8 where B is small); its 192 columns of
- *        64 values multiply a Toeplitz band made from the filter in registers.  fp32 goes
- *        as three fp16 products of rows scaled by a power of two, and the sums leave the
- *        tensor cores, which truncate, after two lags (PROMOTE).
- * Cost:  each input is read once where T <= 768 (16 batches); 71 KB of shared memory,
+ * Now:   an item is a channel and 16 batches (8 where there are few); its 192 columns of
+ *        64 values multiply a Toeplitz band made from the filter in registers.  float32
+ *        goes as three products of rows scaled by a power of two and split into two
+ *        float16, and the sums leave the tensor cores, which truncate, after two lags.
+ * Cost:  each input is read once where T <= 768 (16 batches); 62 KB of shared memory,
  *        three blocks per multiprocessor.
- * Left:  work grows with T * min(K, T) -> v7.
+ * Left:  the products (54 us of 115 in float32) and the rest hardly overlap: a warpgroup
+ *        that brings the next rows while others multiply.  Work grows with
+ *        T * min(K, T) -> v7.
  *
- * PRODUCTS is 1 or 3. Time runs in blocks of 64; `reversed` counts them from the end,
- * and the filter is read the other way. A group is 64 columns of results. Either all of
- * a row fits into the 192 columns: the item computes its groups, the last one first. Or
+ * PRODUCTS is 1 or 3.  Time runs in blocks of 64; `reversed` counts them from the end,
+ * and the filter is read the other way.  A group is 64 columns of results.  Either all of
+ * a row fits into the 192 columns: the item computes its groups, the last one first.  Or
  * the item is one group of the row, and the lags pass by, 128 / NB at a time.
  */
-template <typename T, int PRODUCTS, bool PROMOTE, bool WHOLE>
+template <typename T, int PRODUCTS, bool WHOLE>
 __global__ void
 __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                                     : sizeof(T) == 4 ? 3
@@ -110,7 +112,6 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
     constexpr bool SCALED = sizeof(T) == 4;
     constexpr int TUPLES = 2, GROUP = TOEPLITZ_GROUP, SEGMENTS = 4, SEGMENT = 768;
     constexpr int VEC = 16 / sizeof(T), LOADS = SEGMENT / (WARP * VEC);
-    constexpr int AT_ONCE = 2;
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t base = shared_address(shared);
     int *const exponents = reinterpret_cast<int *>(shared + plan.small); /* [16] */
@@ -435,17 +436,13 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
             /* pairs `begin` to `end` - 1 of the columns from `tuple` on */
             const auto multiply = [&](auto tuple, int begin, int end) {
                 constexpr int FIRST = decltype(tuple)::value;
-                constexpr int PASS = PRODUCTS == 3 ? 0 : 2; /* the small ones first */
                 float part[(TUPLES - FIRST) * 16];
-                const auto run = [&](int pass, int pair, bool add) {
-                    toeplitz_lags<Half, AT_ONCE>(part,
-                                                 filter_high +
-                                                     (pass == 0 ? 2 * copy_bytes : 0) +
-                                                     2 * pair * filter_step,
-                                                 filter_step, data,
-                                                 column + 32 * FIRST - 2 * pair * NB +
-                                                     (pass == 1 ? low_step : 0),
-                                                 NB, add);
+                const auto run = [&](int lag, bool add) {
+                    const int from = column + 32 * FIRST - lag * NB;
+                    const uint32_t at = filter_high + lag * filter_step;
+                    toeplitz_lag<Half, PRODUCTS>(
+                        part, at, at + 2 * copy_bytes, data.opaque(from * 8),
+                        data.opaque((from + low_step) * 8), add);
                 };
                 const auto add_up = [&]() {
                     wgmma_wait<0>();
@@ -456,25 +453,13 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                         *to = fmaf(part[i], scale[i / 4 % 2 * 2 + i % 2], *to);
                     }
                 };
-                if constexpr (PROMOTE) {
 #pragma unroll 1
-                    for (int pair = begin; pair < end; pair++) {
-#pragma unroll 1
-                        for (int pass = PASS; pass < 3; pass++) {
-                            run(pass, pair, pass > PASS);
-                        }
+                for (int pair = begin; pair < end; pair++) {
+                    run(2 * pair, PRODUCTS == 1 && pair > begin);
+                    run(2 * pair + 1, true);
+                    if (PRODUCTS == 3 || pair + 1 == end) {
                         add_up();
                     }
-                }
-                else if (begin < end) {
-#pragma unroll 1
-                    for (int pass = PASS; pass < 3; pass++) {
-#pragma unroll 1
-                        for (int pair = begin; pair < end; pair++) {
-                            run(pass, pair, pass > PASS || pair > begin);
-                        }
-                    }
-                    add_up();
                 }
             };
             multiply(index_constant<0>(), 0, both);
@@ -634,7 +619,7 @@ precision_of(const gpo_call *call)
     return p.precision;
 }
 
-template <typename T, int PRODUCTS, bool PROMOTE>
+template <typename T, int PRODUCTS>
 static gpo_status
 tensor_launch(gpo_call *call, const tensor_conv<T> &p)
 {
@@ -642,9 +627,8 @@ tensor_launch(gpo_call *call, const tensor_conv<T> &p)
     const dim3 grid =
         grid_of(static_cast<int64_t>(plan.spans) * plan.batch_items * p.channels);
     const dim3 block(TOEPLITZ_THREADS);
-    const auto kernel = plan.spans == 1
-                            ? causal_conv1d_v6_toeplitz<T, PRODUCTS, PROMOTE, true>
-                            : causal_conv1d_v6_toeplitz<T, PRODUCTS, PROMOTE, false>;
+    const auto kernel = plan.spans == 1 ? causal_conv1d_v6_toeplitz<T, PRODUCTS, true>
+                                        : causal_conv1d_v6_toeplitz<T, PRODUCTS, false>;
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                plan.bytes);
     return GPO_LAUNCH(call, grid, block, plan.bytes, kernel, p, plan);
@@ -762,13 +746,11 @@ conv_v6(gpo_call *call, const conv_view<T> &view)
         return status;
     }
     if constexpr (sizeof(T) == 2) {
-        status = tensor_launch<T, 1, false>(call, p);
+        status = tensor_launch<T, 1>(call, p);
     }
-    else {
-        const int precision = precision_of(call);
-        status = precision == PRECISION_FP32   ? tensor_launch<T, 3, true>(call, p)
-                 : precision == PRECISION_FAST ? tensor_launch<T, 3, false>(call, p)
-                                               : tensor_launch<T, 1, false>(call, p);
+    else { /* one chain of all sums, as "fast" allows, is no faster */
+        status = precision_of(call) == PRECISION_HALF ? tensor_launch<T, 1>(call, p)
+                                                      : tensor_launch<T, 3>(call, p);
     }
     if (!status && is_turned) {
         const T *const turned = p.out.p;
