@@ -34,32 +34,42 @@ constexpr int TOEPLITZ_THREADS = 128; /* one warpgroup */
 
 /* ---- loads ---- */
 
-/* A read that starts here: the compiler moves a plain one to where its value is used. */
+/*
+ * Reads that start here, 0 without `wanted`: the compiler moves a plain read to where its
+ * value is used, and branches around one that is not always wanted.
+ */
 __device__ __forceinline__ uint4
-load_now(const uint4 *p)
+load_now(const uint4 *p, bool wanted)
 {
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
+    uint4 v = make_uint4(0, 0, 0, 0);
+    asm volatile("{.reg .pred p;\n setp.ne.b32 p, %5, 0;\n"
+                 "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];}"
+                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+                 : "l"(p), "r"(static_cast<int>(wanted)));
     return v;
 }
 
 __device__ __forceinline__ float
-load_now(const float *p)
+load_now(const float *p, bool wanted)
 {
-    float v;
-    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p));
+    float v = 0;
+    asm volatile("{.reg .pred p;\n setp.ne.b32 p, %2, 0;\n"
+                 "@p ld.global.nc.f32 %0, [%1];}"
+                 : "+f"(v)
+                 : "l"(p), "r"(static_cast<int>(wanted)));
     return v;
 }
 
 template <typename Half>
 __device__ __forceinline__ Half
-load_now(const Half *p)
+load_now(const Half *p, bool wanted)
 {
     static_assert(sizeof(Half) == 2, "a float of 16 bits");
-    unsigned short bits;
-    asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(bits) : "l"(p));
+    unsigned short bits = 0;
+    asm volatile("{.reg .pred p;\n setp.ne.b32 p, %2, 0;\n"
+                 "@p ld.global.nc.u16 %0, [%1];}"
+                 : "+h"(bits)
+                 : "l"(p), "r"(static_cast<int>(wanted)));
     Half v;
     memcpy(&v, &bits, 2);
     return v;
@@ -231,7 +241,8 @@ toeplitz_lag(float (&d)[VALUES], uint32_t filter, uint32_t filter_low,
 #pragma unroll
             for (int k = 0; k < 2; k++) {
                 wgmma_rs<Half>(d, a[part][k], data.at(4 * part + 2 * k),
-                               add || (PRODUCTS == 3 && pass == 1) || part > 0 || k > 0);
+                               add || (PRODUCTS == 3 && pass == 1) || part > 0 ||
+                                   k > 0);
             }
             wgmma_commit();
             wgmma_wait<1>();

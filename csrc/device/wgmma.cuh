@@ -193,11 +193,12 @@ wgmma_ss64(float (&d)[32], uint64_t a, uint64_t b, bool add)
 
 /* ---- copies into shared memory ---- */
 
-/* 16 bytes into shared memory, in the background. */
+/* 16 bytes into shared memory, in the background; zeros without `wanted`. */
 __device__ __forceinline__ void
-copy_async(uint32_t to, const void *from)
+copy_async(uint32_t to, const void *from, bool wanted)
 {
-    GPO_HOPPER_ASM("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from)
+    GPO_HOPPER_ASM("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                   "r"(wanted ? 16 : 0)
                    : "memory");
 }
 

@@ -130,7 +130,6 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
     const int first_batch = item % plan.batch_items * NB;
     const int S = TOEPLITZ_COLUMNS >> shift,
               G = GROUP >> shift; /* blocks of a chunk, group */
-    const int lags = static_cast<int>(p.lags);
     const T *const w = p.w + c * p.w_c;
     const float offset = p.offset(c);
     const uint32_t copy_bytes = filter_bytes(plan.window);
@@ -147,49 +146,55 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         }
     }
 
-    /* Values (j 32 + lane) VEC ... of segment s, 768 values of one row from block on. */
+    /*
+     * A warp brings four segments of 768 values, each a row or a part of it.  Pack j of a
+     * lane begins at value lane * VEC + j * STRIDE of the segment; it belongs to a column
+     * of data and there lies at place(s, j) of a plane.
+     */
+    constexpr int STRIDE = WARP * VEC, BLOCKS_APART = STRIDE / TOEPLITZ_BLOCK;
+    const auto row_of = [&](int s) { return ((warp * SEGMENTS + s) << shift) >> 4; };
+    const auto first_of = [&](int s) {
+        return ((warp * SEGMENTS + s) & (per_row - 1)) * SEGMENT + lane * VEC;
+    };
+    const auto place = [&](int s, int j) {
+        const unsigned at = first_of(s), row = row_of(s), block = at / TOEPLITZ_BLOCK;
+        const int first = ((p.reversed ? S - 1 - block : block) << shift) + row;
+        const int apart = (p.reversed ? -BLOCKS_APART : BLOCKS_APART) << shift;
+        return plan.high + (DATA_PAD + first + j * apart) * 128 +
+               ((at / 8 % 8 ^ row % 8) << 4) + at % 8 * 2;
+    };
+    const auto row_at = [&](int s) { return p.x.row(first_batch + row_of(s), c); };
     const auto load = [&](int block, int s, int j) {
-        const int row = ((warp * SEGMENTS + s) << shift) >> 4;
-        const int part = (warp * SEGMENTS + s) & (per_row - 1);
-        const int t = block * TOEPLITZ_BLOCK + part * SEGMENT + (j * WARP + lane) * VEC;
-        const T *const x = p.x.p + c * p.x.c + (first_batch + row) * p.x.b;
-        const bool is_row = first_batch + row < batches;
+        const int t = block * TOEPLITZ_BLOCK + first_of(s) + j * STRIDE;
+        const bool is_row = first_batch + row_of(s) < batches;
         if (plan.wide_x) {
-            uint4 bits = make_uint4(0, 0, 0, 0);
-            if (is_row && t >= 0 && t < steps) {
-                bits = load_now(reinterpret_cast<const uint4 *>(x + t));
-            }
-            return pack_of<T>(bits);
+            const bool is_in = is_row && static_cast<unsigned>(t) < p.steps;
+            return pack_of<T>(
+                load_now(reinterpret_cast<const uint4 *>(row_at(s) + t), is_in));
         }
         pack<T> v;
 #pragma unroll
         for (int e = 0; e < VEC; e++) {
             const bool is_in = is_row && t + e >= 0 && t + e < steps;
-            v.v[e] = is_in ? x[(t + e) * p.x.t] : T(0.0f);
+            v.v[e] = is_in ? row_at(s)[(t + e) * p.x.t] : T(0.0f);
         }
         return v;
     };
     const auto put = [&](const pack<T> &v, int s, int j, float factor) {
-        const int row = ((warp * SEGMENTS + s) << shift) >> 4;
-        const int part = (warp * SEGMENTS + s) & (per_row - 1);
-        const int at = part * SEGMENT + (j * WARP + lane) * VEC;
-        const int in_order = at / TOEPLITZ_BLOCK;
-        const int n = (p.reversed ? S - 1 - in_order : in_order) * NB + row;
-        const uint32_t to = plan.high + swizzled(DATA_PAD + n, at / 8 % 8);
+        unsigned char *const to = shared + place(s, j);
         if constexpr (SCALED) {
             uint2 high, low;
             split(v.v[0] * factor, v.v[1] * factor, &high.x, &low.x);
             split(v.v[2] * factor, v.v[3] * factor, &high.y, &low.y);
-            unsigned char *const in_row = shared + to + at % 8 * 2;
-            *reinterpret_cast<uint2 *>(in_row) = high;
+            *reinterpret_cast<uint2 *>(to) = high;
             if constexpr (PRODUCTS == 3) {
-                *reinterpret_cast<uint2 *>(in_row + plan.low - plan.high) = low;
+                *reinterpret_cast<uint2 *>(to + plan.low - plan.high) = low;
             }
         }
         else {
             uint4 bits;
             memcpy(&bits, v.v, 16);
-            *reinterpret_cast<uint4 *>(shared + to) = bits;
+            *reinterpret_cast<uint4 *>(to) = bits;
         }
     };
     const auto see = [&](const pack<T>(&v)[LOADS], int s) {
@@ -212,7 +217,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
     const auto factor_of = [&](int s, const row_scale &filter) {
         row_scale scale{row_range()};
         if constexpr (SCALED) {
-            const int row = ((warp * SEGMENTS + s) << shift) >> 4;
+            const int row = row_of(s);
             row_range range;
             for (int i = 0; i < per_row; i++) {
                 range.see(ranges[4 + row * per_row + i]);
@@ -242,10 +247,8 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
 #pragma unroll
         for (int i = 0; i < TAPS; i++) {
             const int e = begin + i * TOEPLITZ_THREADS + tid, n = origin + sign * e;
-            v[i] = T(0.0f);
-            if (e < entries && n >= 0 && n < lags) {
-                v[i] = load_now(w + n * p.w_s);
-            }
+            const bool is_in = e < entries && static_cast<unsigned>(n) < p.lags;
+            v[i] = load_now(w + n * p.w_s, is_in);
         }
     };
     const auto put_filter = [&](T(&v)[TAPS], int first_lag) {
@@ -309,23 +312,12 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         load_taps(tap, first_lag, 0);
         if (!SCALED && plan.wide_x) { /* 16-bit values go where they belong */
             for (int s = 0; s < SEGMENTS; s++) {
-                const int row = ((warp * SEGMENTS + s) << shift) >> 4;
-                const int part = (warp * SEGMENTS + s) & (per_row - 1);
-                const T *const x = p.x.p + c * p.x.c + (first_batch + row) * p.x.b;
+                const bool is_row = first_batch + row_of(s) < batches;
 #pragma unroll
                 for (int j = 0; j < LOADS; j++) {
-                    const int at = part * SEGMENT + (j * WARP + lane) * VEC;
-                    const int in_order = at / TOEPLITZ_BLOCK;
-                    const int n = (p.reversed ? S - 1 - in_order : in_order) * NB + row;
-                    const uint32_t to = plan.high + swizzled(DATA_PAD + n, at / 8 % 8);
-                    const int t = block * TOEPLITZ_BLOCK + at;
-                    if (first_batch + row < batches && t >= 0 && t < steps) {
-                        copy_async(base + to, x + t);
-                    }
-                    else {
-                        *reinterpret_cast<uint4 *>(shared + to) =
-                            make_uint4(0, 0, 0, 0);
-                    }
+                    const int t = block * TOEPLITZ_BLOCK + first_of(s) + j * STRIDE;
+                    const bool is_in = is_row && static_cast<unsigned>(t) < p.steps;
+                    copy_async(base + place(s, j), row_at(s) + t, is_in);
                 }
             }
             put_filter(tap, first_lag);
@@ -496,16 +488,19 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
             const int wide = TOEPLITZ_BLOCK * (32 * COUNT >> shift);
             const int flow = p.reversed ? -TOEPLITZ_BLOCK : TOEPLITZ_BLOCK;
             const int start = p.reversed ? wide - TOEPLITZ_BLOCK : 0;
+            /* column 8 k + 2 q + e: what depends on the lane, then what does not */
+            Staged *const mine = to + (2 * q & (NB / 2 - 1)) * wide +
+                                 (2 * q & (NB / 2) ? gap : 0) + start + 16 * warp + g;
             __syncthreads();
 #pragma unroll
-            for (int k = 0; k < COUNT * 8; k++) {
-                const int n = 8 * (k / 2) + k % 2 + 2 * q; /* column */
-                const int row = n & (NB - 1), at = start + (n >> shift) * flow;
-                Staged *const mine = to + (row & (NB / 2 - 1)) * wide +
-                                     (row & (NB / 2) ? gap : 0) + at + 16 * warp + g;
-                const int i = k / 2 % 4 * 4 + k % 2;
-                mine[0] = stored_as<Staged>(sum[FIRST + k / 8][i]);
-                mine[8] = stored_as<Staged>(sum[FIRST + k / 8][i + 2]);
+            for (int k = 0; k < COUNT * 4; k++) {
+                Staged *const of_columns =
+                    mine + (8 * k & (NB / 2) ? gap : 0) + (8 * k >> shift) * flow;
+                const float *const v = &sum[FIRST + k / 4][k % 4 * 4];
+                of_columns[0] = stored_as<Staged>(v[0]);
+                of_columns[wide] = stored_as<Staged>(v[1]);
+                of_columns[8] = stored_as<Staged>(v[2]);
+                of_columns[wide + 8] = stored_as<Staged>(v[3]);
             }
         };
         const int last_block = p.reversed ? plan.blocks - first_block : first_block + G;

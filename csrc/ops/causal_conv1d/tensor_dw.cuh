@@ -111,11 +111,11 @@ __launch_bounds__(TAPS_THREADS, 1)
     const auto row_of = [&](int j) {
         return (j * AT_ONCE + first_segment) << shift >> 4;
     };
-    const auto at_of = [&](int j) {
+    const auto at_of = [&](int j) -> unsigned {
         return ((j * AT_ONCE + first_segment) & (per_row - 1)) * SEGMENT + in_segment;
     };
     const auto place_of = [&](int j) {
-        const int at = at_of(j);
+        const unsigned at = at_of(j);
         const int column = (at / TOEPLITZ_BLOCK << shift) + row_of(j);
         return swizzled(column, at / 8 % 8) + at % 8 * 2;
     };
@@ -135,13 +135,8 @@ __launch_bounds__(TAPS_THREADS, 1)
                     const int b = first_batch + row_of(j), t = at_of(j);
                     const uint32_t to =
                         (z ? plan.dy : plan.x) + turn * plan.turn + place_of(j);
-                    if (b < batches && t < steps) {
-                        copy_async(base + to, from + b * b_stride + t);
-                    }
-                    else {
-                        *reinterpret_cast<uint4 *>(shared + to) =
-                            make_uint4(0, 0, 0, 0);
-                    }
+                    copy_async(base + to, from + b * b_stride + t,
+                               b < batches && t < steps);
                 }
             }
         }
@@ -172,10 +167,8 @@ __launch_bounds__(TAPS_THREADS, 1)
         }
         const T *const from = of_dy ? p.g.row(b, c) : p.x.row(b, c);
         if (of_dy ? plan.wide_dy : plan.wide_x) {
-            if (b < batches && t < steps) {
-                bits = load_now(reinterpret_cast<const uint4 *>(from + t));
-            }
-            return pack_of<T>(bits);
+            return pack_of<T>(load_now(reinterpret_cast<const uint4 *>(from + t),
+                                       b < batches && t < steps));
         }
         const int64_t stride = of_dy ? p.g.t : p.x.t;
         pack<T> v;
