@@ -179,18 +179,20 @@ load_word(uint32_t at)
 
 /*
  * Columns 16 k to 16 k + 15 of a 64 x 64 block as a fragment, where `at` is the address
- * of the thread's word of row 16 w + g, column 2 q. A row up is a value to the right,
+ * of the thread's word of row 16 w + g, column 2 q.  A row up is a value to the right,
  * so the word 8 rows down is the last one of the fragment before: `*edge` hands it on.
- * Each word of a fragment gets its own register, because the four lie side by side.
+ * The four words lie side by side, so a word that two places want is made twice: from
+ * itself and `zero`, which is 0, but must not be known to be, for the compiler would copy
+ * all four once more for every product.
  */
 __device__ __forceinline__ void
-load_fragment(uint32_t (&a)[4], uint32_t at, int k, uint32_t *edge)
+load_fragment(uint32_t (&a)[4], uint32_t at, int k, uint32_t *edge, uint32_t zero)
 {
     a[0] = load_word(at + 32 * k);
-    a[1] = *edge;
+    a[1] = *edge ^ zero;
     a[2] = load_word(at + 32 * k + 16);
-    GPO_HOPPER_ASM("mov.b32 %0, %1;" : "=r"(a[3]) : "r"(a[0]));
-    GPO_HOPPER_ASM("mov.b32 %0, %1;" : "=r"(*edge) : "r"(a[2]));
+    a[3] = a[0] ^ zero;
+    *edge = a[2];
 }
 
 /* ---- the data ---- */
@@ -212,13 +214,13 @@ swizzled(int r, int i)
  * d += A_D x for 2 VALUES columns, 32 or 64; without `add` the sums start anew.  PRODUCTS
  * is 1: `filter` times `data`, or 3: besides, before it, what both miss, `filter_low`
  * times `data` and `filter` times `data_low`.  Filters are given by load_fragment's
- * address, data by the operand of their first column.  On return the last products may
- * still run.
+ * address, data by the operand of their first column; `zero` as there.  On return the last
+ * products may still run.
  */
 template <typename Half, int PRODUCTS, int VALUES>
 __device__ __forceinline__ void
 toeplitz_lag(float (&d)[VALUES], uint32_t filter, uint32_t filter_low,
-             wgmma_operand data, wgmma_operand data_low, bool add)
+             wgmma_operand data, wgmma_operand data_low, bool add, uint32_t zero)
 {
     uint32_t a[2][2][4];
 #pragma unroll
@@ -229,7 +231,7 @@ toeplitz_lag(float (&d)[VALUES], uint32_t filter, uint32_t filter_low,
         for (int part = 0; part < 2; part++) {
 #pragma unroll
             for (int k = 0; k < 2; k++) {
-                load_fragment(a[part][k], at, 2 * part + k, &edge);
+                load_fragment(a[part][k], at, 2 * part + k, &edge, zero);
             }
             wgmma_fence();
             if (pass == 1 && PRODUCTS == 3) {

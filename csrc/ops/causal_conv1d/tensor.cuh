@@ -32,6 +32,7 @@ struct tensor_plan {
     int lags;              /* blocks of the filter that are not zero */
     int spans;             /* items along time */
     int window;            /* lags that lie in shared memory at once */
+    uint32_t zero;         /* 0, see load_fragment */
     bool wide_x, wide_out; /* 16-byte loads, bulk stores */
     uint32_t high, low, filter, small, bytes; /* shared memory */
 };
@@ -90,8 +91,9 @@ exact_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int f
  *        float16, and the sums leave the tensor cores, which truncate, after two lags.
  * Cost:  each input is read once where T <= 768 (16 batches); 62 KB of shared memory,
  *        three blocks per multiprocessor.
- * Left:  the products (54 us of 115 in float32) and the rest hardly overlap: a warpgroup
- *        that brings the next rows while others multiply.  Work grows with
+ * Left:  three warps per scheduler issue an instruction in 8 cycles, so each phase is as
+ *        long as its instructions: longer products for each fragment, a warpgroup that
+ *        brings the next rows while others multiply.  Work grows with
  *        T * min(K, T) -> v7.
  *
  * PRODUCTS is 1 or 3.  Time runs in blocks of 64; `reversed` counts them from the end,
@@ -434,7 +436,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                     const uint32_t at = filter_high + lag * filter_step;
                     toeplitz_lag<Half, PRODUCTS>(
                         part, at, at + 2 * copy_bytes, data.opaque(from * 8),
-                        data.opaque((from + low_step) * 8), add);
+                        data.opaque((from + low_step) * 8), add, plan.zero);
                 };
                 const auto add_up = [&]() {
                     wgmma_wait<0>();
