@@ -197,10 +197,6 @@ load_fragment(uint32_t (&a)[4], uint32_t at, int k, uint32_t *edge, uint32_t zer
 
 /* ---- the data ---- */
 
-/* Rows of zeros in front of column 0, which the last lags reach; a multiple of 8. */
-constexpr int DATA_PAD = 24;
-constexpr uint32_t DATA_BYTES = (DATA_PAD + TOEPLITZ_COLUMNS) * 128;
-
 /* Byte offset of values 8 i to 8 i + 7 of row r in the swizzle of wgmma_operand. */
 __device__ __forceinline__ uint32_t
 swizzled(int r, int i)
@@ -211,15 +207,15 @@ swizzled(int r, int i)
 /* ---- the product of a lag ---- */
 
 /*
- * d += A_D x for 2 VALUES columns, 32 or 64; without `add` the sums start anew.  PRODUCTS
- * is 1: `filter` times `data`, or 3: besides, before it, what both miss, `filter_low`
- * times `data` and `filter` times `data_low`.  Filters are given by load_fragment's
- * address, data by the operand of their first column; `zero` as there.  On return the last
- * products may still run.
+ * d += A_D x for COUNT times 2 VALUES columns, 32, 48 or 64, that lie side by side;
+ * without `add` the sums start anew.  PRODUCTS is 1: `filter` times `data`, or 3:
+ * besides, before it, what both miss, `filter_low` times `data` and `filter` times
+ * `data_low`.  Filters are given by load_fragment's address, data by the operand of their
+ * first column; `zero` as there.  On return the last products may still run.
  */
-template <typename Half, int PRODUCTS, int VALUES>
+template <typename Half, int PRODUCTS, int COUNT, int VALUES>
 __device__ __forceinline__ void
-toeplitz_lag(float (&d)[VALUES], uint32_t filter, uint32_t filter_low,
+toeplitz_lag(float (*d)[VALUES], uint32_t filter, uint32_t filter_low,
              wgmma_operand data, wgmma_operand data_low, bool add, uint32_t zero)
 {
     uint32_t a[2][2][4];
@@ -234,17 +230,17 @@ toeplitz_lag(float (&d)[VALUES], uint32_t filter, uint32_t filter_low,
                 load_fragment(a[part][k], at, 2 * part + k, &edge, zero);
             }
             wgmma_fence();
-            if (pass == 1 && PRODUCTS == 3) {
 #pragma unroll
-                for (int k = 0; k < 2; k++) {
-                    wgmma_rs<Half>(d, a[part][k], data_low.at(4 * part + 2 * k), true);
+            for (int twice = pass == 1 && PRODUCTS == 3 ? 0 : 1; twice < 2; twice++) {
+                const wgmma_operand &x = twice == 0 ? data_low : data;
+#pragma unroll
+                for (int i = 0; i < 2 * COUNT; i++) {
+                    const int k = i / COUNT, column = i % COUNT * 2 * VALUES;
+                    const int depth = 2 * part + k;
+                    wgmma_rs<Half>(d[i % COUNT], a[part][k],
+                                   x.at(8 * column + 2 * depth),
+                                   add || (PRODUCTS == 3 && pass == 1) || depth > 0);
                 }
-            }
-#pragma unroll
-            for (int k = 0; k < 2; k++) {
-                wgmma_rs<Half>(d, a[part][k], data.at(4 * part + 2 * k),
-                               add || (PRODUCTS == 3 && pass == 1) || part > 0 ||
-                                   k > 0);
             }
             wgmma_commit();
             wgmma_wait<1>();

@@ -122,10 +122,14 @@ constexpr bool is_bf16<bf16> = true;
     GPO_D16(d), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),      \
         "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), \
         "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+#define GPO_D24(d)                                                               \
+    GPO_D16(d), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), \
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
 #define GPO_R16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define GPO_R32 \
     GPO_R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 
+#define GPO_R24 GPO_R16 ",%16,%17,%18,%19,%20,%21,%22,%23"
 #define GPO_WGMMA_RS32(type, d, a, b, add)                                     \
     GPO_HOPPER_ASM("{.reg .pred p;\n setp.ne.b32 p, %21, 0;\n"                 \
                    "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type \
@@ -138,6 +142,13 @@ constexpr bool is_bf16<bf16> = true;
                    "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type \
                    " {" GPO_R32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;}"      \
                    : GPO_D32(d)                                                \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+
+#define GPO_WGMMA_RS48(type, d, a, b, add)                                     \
+    GPO_HOPPER_ASM("{.reg .pred p;\n setp.ne.b32 p, %29, 0;\n"                 \
+                   "wgmma.mma_async.sync.aligned.m64n48k16.f32." type "." type \
+                   " {" GPO_R24 "}, {%24,%25,%26,%27}, %28, p, 1, 1, 0;}"      \
+                   : GPO_D24(d)                                                \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
 
 #define GPO_WGMMA_SS64(type, d, a, b, add)                                     \
@@ -162,6 +173,19 @@ wgmma_rs(float (&d)[16], const uint32_t (&a)[4], uint64_t b, bool add)
     }
     else {
         GPO_WGMMA_RS32("f16", d, a, b, static_cast<int>(add));
+    }
+}
+
+/* The same for b 16 x 48. */
+template <typename Half>
+__device__ __forceinline__ void
+wgmma_rs(float (&d)[24], const uint32_t (&a)[4], uint64_t b, bool add)
+{
+    if constexpr (is_bf16<Half>) {
+        GPO_WGMMA_RS48("bf16", d, a, b, static_cast<int>(add));
+    }
+    else {
+        GPO_WGMMA_RS48("f16", d, a, b, static_cast<int>(add));
     }
 }
 

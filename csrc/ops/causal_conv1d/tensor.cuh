@@ -26,16 +26,21 @@ struct tensor_conv : conv_view<T> {
 
 /* How the problem is cut; see tensor_cut. */
 struct tensor_plan {
-    int batch_shift;       /* an item has NB = 1 << batch_shift batches: 16 or 8 */
-    int batch_items;       /* items along the batch */
-    int blocks;            /* of 64 along time */
-    int lags;              /* blocks of the filter that are not zero */
-    int spans;             /* items along time */
-    int window;            /* lags that lie in shared memory at once */
-    uint32_t zero;         /* 0, see load_fragment */
+    int batch_shift; /* an item has NB = 1 << batch_shift batches: 16 or 8 */
+    int batch_items; /* items along the batch */
+    int blocks;      /* of 64 along time */
+    int lags;        /* blocks of the filter that are not zero */
+    int spans;       /* items along time */
+    int window;      /* lags that lie in shared memory at once */
+    uint32_t zero;   /* 0, see load_fragment */
+    int staggered;   /* multiprocessors whose blocks do not begin together, or 0 */
+    int pad;         /* columns of zeros that the last lags of a group reach */
     bool wide_x, wide_out; /* 16-byte loads, bulk stores */
-    uint32_t high, low, filter, small, bytes; /* shared memory */
+    uint32_t high, low;    /* column 0 of the data, in shared memory */
+    uint32_t filter, small, bytes;
 };
+
+constexpr int64_t STAGGER = 6000; /* clocks between blocks of a multiprocessor */
 
 /* 16-bit type of the products. */
 template <typename T>
@@ -100,8 +105,10 @@ exact_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int f
  * and the filter is read the other way.  A group is 64 columns of results.  Either all of
  * a row fits into the 192 columns: the item computes its groups, the last one first.  Or
  * the item is one group of the row, and the lags pass by, 128 / NB at a time.
+ * CHAIN: the sums of all lags stay in the tensor cores' registers, which leaves room for
+ * groups of 96 columns.
  */
-template <typename T, int PRODUCTS, bool WHOLE>
+template <typename T, int PRODUCTS, bool WHOLE, bool CHAIN>
 __global__ void
 __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                                     : sizeof(T) == 4 ? 3
@@ -112,7 +119,8 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
 #ifdef GPO_HOPPER
     using Half = typename tensor_half<T>::type;
     constexpr bool SCALED = sizeof(T) == 4;
-    constexpr int TUPLES = 2, GROUP = TOEPLITZ_GROUP, SEGMENTS = 4, SEGMENT = 768;
+    constexpr int GROUP = CHAIN ? 96 : TOEPLITZ_GROUP, HALF = GROUP / 4;
+    constexpr int SEGMENTS = 4, SEGMENT = 768;
     constexpr int VEC = 16 / sizeof(T), LOADS = SEGMENT / (WARP * VEC);
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t base = shared_address(shared);
@@ -139,12 +147,20 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
     if (tid == 0) {
         *bad = 0;
     }
+    if (WHOLE && SCALED && static_cast<int>(blockIdx.x) < 3 * plan.staggered) {
+        /* of three blocks on a multiprocessor one loads while another multiplies */
+        const int64_t end = clock64() + blockIdx.x / plan.staggered * STAGGER;
+        while (clock64() < end) {
+            __nanosleep(100);
+        }
+    }
     if (WHOLE) { /* lags reach in front of the first block */
-        for (int r = tid; r < (PRODUCTS == 3 ? 16 : 8) * DATA_PAD;
-             r += TOEPLITZ_THREADS) {
-            const uint32_t to = r < 8 * DATA_PAD ? plan.high + r * 16
-                                                 : plan.low + (r - 8 * DATA_PAD) * 16;
-            *reinterpret_cast<uint4 *>(shared + to) = make_uint4(0, 0, 0, 0);
+        const int words = plan.pad * 8;
+        for (int i = tid; i < (PRODUCTS == 3 ? 2 : 1) * words; i += TOEPLITZ_THREADS) {
+            const uint32_t to =
+                i < words ? plan.high + i * 16 : plan.low + (i - words) * 16;
+            *reinterpret_cast<uint4 *>(shared + to - plan.pad * 128) =
+                make_uint4(0, 0, 0, 0);
         }
     }
 
@@ -162,8 +178,8 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         const unsigned at = first_of(s), row = row_of(s), block = at / TOEPLITZ_BLOCK;
         const int first = ((p.reversed ? S - 1 - block : block) << shift) + row;
         const int apart = (p.reversed ? -BLOCKS_APART : BLOCKS_APART) << shift;
-        return plan.high + (DATA_PAD + first + j * apart) * 128 +
-               ((at / 8 % 8 ^ row % 8) << 4) + at % 8 * 2;
+        return plan.high + (first + j * apart) * 128 + ((at / 8 % 8 ^ row % 8) << 4) +
+               at % 8 * 2;
     };
     const auto row_at = [&](int s) { return p.x.row(first_batch + row_of(s), c); };
     const auto load = [&](int block, int s, int j) {
@@ -389,14 +405,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         const int chunks =
             WHOLE ? 1
                   : (min(plan.lags, first_block + G) + plan.window - 1) / plan.window;
-        float sum[TUPLES][16];
-#pragma unroll
-        for (int t = 0; t < TUPLES; t++) {
-#pragma unroll
-            for (int i = 0; i < 16; i++) {
-                sum[t][i] = 0;
-            }
-        }
+        float sum[2][HALF] = {}; /* of the earlier and the later columns */
 #pragma unroll 1
         for (int chunk = 0; chunk < chunks; chunk++) {
             const int first_lag = chunk * plan.window;
@@ -404,10 +413,6 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                 load_chunk(first_block - first_lag - plan.window, first_lag);
             }
 
-            /* combine: pairs of lags that reach both tuples, then the later one alone */
-            const int pairs = (min(plan.lags - first_lag, plan.window) + 1) / 2;
-            const int both = WHOLE ? min(pairs, (4 * group + 2) / 2 * per_row) : pairs;
-            const int one = min(pairs - both, per_row);
             const int p0 =
                 p.reversed ? TOEPLITZ_BLOCK - 1 : TOEPLITZ_BLOCK * plan.window - 1;
             const int row0 = p0 - 16 * warp - g + 2 * q; /* odd: the second copy */
@@ -415,7 +420,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                 base + plan.filter + (row0 & 1 ? copy_bytes : 0) + (row0 >> 1) * 4;
             const int filter_step =
                 (p.reversed ? 1 : -1) * TOEPLITZ_BLOCK * static_cast<int>(sizeof(Half));
-            const wgmma_operand data(base + plan.high + DATA_PAD * 128);
+            const wgmma_operand data(base + plan.high);
             const uint32_t low_step = (plan.low - plan.high) / 128; /* in columns */
 
             float scale[4] = {1, 1, 1, 1};
@@ -427,50 +432,73 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                                                << 23);
                 }
             }
-            /* pairs `begin` to `end` - 1 of the columns from `tuple` on */
-            const auto multiply = [&](auto tuple, int begin, int end) {
-                constexpr int FIRST = decltype(tuple)::value;
-                float part[(TUPLES - FIRST) * 16];
-                const auto run = [&](int lag, bool add) {
-                    const int from = column + 32 * FIRST - lag * NB;
-                    const uint32_t at = filter_high + lag * filter_step;
-                    toeplitz_lag<Half, PRODUCTS>(
-                        part, at, at + 2 * copy_bytes, data.opaque(from * 8),
-                        data.opaque((from + low_step) * 8), add, plan.zero);
-                };
-                const auto add_up = [&]() {
-                    wgmma_wait<0>();
-                    wgmma_settled(part);
-#pragma unroll
-                    for (int i = 0; i < (TUPLES - FIRST) * 16; i++) {
-                        float *const to = &sum[FIRST + i / 16][i % 16];
-                        *to = fmaf(part[i], scale[i / 4 % 2 * 2 + i % 2], *to);
-                    }
-                };
-#pragma unroll 1
-                for (int pair = begin; pair < end; pair++) {
-                    run(2 * pair, PRODUCTS == 1 && pair > begin);
-                    run(2 * pair + 1, true);
-                    if (PRODUCTS == 3 || pair + 1 == end) {
-                        add_up();
-                    }
-                }
+            /* part (+)= the product of a lag; columns from `first` on, in COUNT parts */
+            const auto multiply = [&](auto count, auto *part, int first, int lag,
+                                      bool add) {
+                constexpr int COUNT = decltype(count)::value;
+                const int from = first - lag * NB;
+                const uint32_t at = filter_high + lag * filter_step;
+                toeplitz_lag<Half, PRODUCTS, COUNT>(
+                    part, at, at + 2 * copy_bytes, data.opaque(from * 8),
+                    data.opaque((from + low_step) * 8), add, plan.zero);
             };
-            multiply(index_constant<0>(), 0, both);
-            multiply(index_constant<1>(), both, both + one);
+            constexpr index_constant<1> ONE;
+            constexpr index_constant<2> TWO;
+            /* lags that reach all columns, then those that reach the later half alone */
+            const int there = min(plan.lags - first_lag, plan.window);
+            const int all = WHOLE ? min(there, first_block + G / 2) : there;
+            const int half = WHOLE ? min(there, first_block + G) : there;
+            if constexpr (CHAIN) {
+#pragma unroll 1
+                for (int lag = 0; lag < all; lag++) {
+                    multiply(TWO, sum, column, lag, lag > 0);
+                }
+#pragma unroll 1
+                for (int lag = all; lag < half; lag++) {
+                    multiply(ONE, sum + 1, column + GROUP / 2, lag, true);
+                }
+                wgmma_wait<0>();
+#pragma unroll
+                for (int i = 0; i < 2 * HALF; i++) {
+                    wgmma_settled(sum[i / HALF]);
+                    sum[i / HALF][i % HALF] *= scale[i / 4 % 2 * 2 + i % 2];
+                }
+            }
+            else {
+                const auto add_pairs = [&](auto first, int begin, int end) {
+                    constexpr int FIRST = decltype(first)::value;
+                    float part[1][2 * HALF - FIRST];
+#pragma unroll 1
+                    for (int lag = begin; lag < end; lag += 2) {
+                        const bool add = PRODUCTS == 1 && lag > begin;
+                        multiply(ONE, part, column + 2 * FIRST, lag, add);
+                        multiply(ONE, part, column + 2 * FIRST, lag + 1, true);
+                        if (PRODUCTS == 3 || lag + 2 >= end) {
+                            wgmma_wait<0>();
+                            wgmma_settled(part[0]);
+#pragma unroll
+                            for (int i = 0; i < 2 * HALF - FIRST; i++) {
+                                float *const to =
+                                    &sum[(FIRST + i) / HALF][(FIRST + i) % HALF];
+                                *to =
+                                    fmaf(part[0][i], scale[i / 4 % 2 * 2 + i % 2], *to);
+                            }
+                        }
+                    }
+                };
+                add_pairs(index_constant<0>(), 0, all);
+                add_pairs(index_constant<HALF>(), all, half);
+            }
             if (!WHOLE && chunk + 1 < chunks) {
                 __syncthreads();
             }
         }
         float check[4] = {0, 0, 0, 0}; /* NaN where a sum is not finite */
 #pragma unroll
-        for (int t = 0; t < TUPLES; t++) {
-#pragma unroll
-            for (int i = 0; i < 16; i++) {
-                float *const of_column = &check[i / 4 % 2 * 2 + i % 2];
-                *of_column = fmaf(sum[t][i], 0.0f, *of_column);
-                sum[t][i] += offset;
-            }
+        for (int i = 0; i < 2 * HALF; i++) {
+            float *const of_column = &check[i / 4 % 2 * 2 + i % 2];
+            *of_column = fmaf(sum[i / HALF][i % HALF], 0.0f, *of_column);
+            sum[i / HALF][i % HALF] += offset;
         }
 #pragma unroll
         for (int k = 0; k < 4; k++) {
@@ -498,7 +526,8 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
             for (int k = 0; k < COUNT * 4; k++) {
                 Staged *const of_columns =
                     mine + (8 * k & (NB / 2) ? gap : 0) + (8 * k >> shift) * flow;
-                const float *const v = &sum[FIRST + k / 4][k % 4 * 4];
+                const int i = 16 * FIRST + 4 * k;
+                const float *const v = &sum[i / HALF][i % HALF];
                 of_columns[0] = stored_as<Staged>(v[0]);
                 of_columns[wide] = stored_as<Staged>(v[1]);
                 of_columns[8] = stored_as<Staged>(v[2]);
@@ -506,14 +535,14 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
             }
         };
         const int last_block = p.reversed ? plan.blocks - first_block : first_block + G;
-        unsigned char *const freed = shared + plan.high + (DATA_PAD + column) * 128;
+        unsigned char *const freed = shared + plan.high + column * 128;
         if (plan.wide_out && p.finish == FINISH_NONE) {
             const int wide = TOEPLITZ_BLOCK * G; /* steps of a row */
             const int t0 = (last_block - G) * TOEPLITZ_BLOCK;
             const int begin = max(t0, 0), end = min(t0 + wide, steps);
             T *const rows = reinterpret_cast<T *>(freed);
             const int gap = SCALED ? (plan.low - plan.high) / sizeof(T) : NB / 2 * wide;
-            stage(index_constant<0>(), index_constant<TUPLES>(), rows, gap);
+            stage(index_constant<0>(), index_constant<GROUP / 32>(), rows, gap);
             fence_async_shared();
             __syncthreads();
             if (tid < NB && first_batch + tid < batches && begin < end) {
@@ -544,6 +573,9 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
             };
             finish(index_constant<0>());
             finish(index_constant<1>());
+            if constexpr (CHAIN) {
+                finish(index_constant<2>());
+            }
         }
     }
     /* rows that the products do not carry */
@@ -581,7 +613,7 @@ is_wide(const row_view<T> &rows, int64_t steps)
  */
 template <typename T>
 static tensor_plan
-tensor_cut(const tensor_conv<T> &p, int products)
+tensor_cut(const tensor_conv<T> &p, int products, bool chain)
 {
     tensor_plan plan = {};
     const int NB = p.batches > 8 ? 16 : 8;
@@ -598,9 +630,12 @@ tensor_cut(const tensor_conv<T> &p, int products)
     plan.wide_x = is_wide(p.x, p.steps);
     plan.wide_out = is_wide(p.out, p.steps);
 
-    plan.high = 0;
-    plan.low = sizeof(T) == 4 ? DATA_BYTES : 0; /* with one product for results alone */
-    plan.filter = plan.low + DATA_BYTES;
+    plan.pad = !is_whole ? 0 : !chain ? 24 : NB == 16 ? 32 : 40;
+    const uint32_t plane = (plan.pad + TOEPLITZ_COLUMNS) * 128;
+    plan.high = plan.pad * 128;
+    plan.low =
+        plan.high + (sizeof(T) == 4 ? plane : 0); /* of one product: for results */
+    plan.filter = plan.low + TOEPLITZ_COLUMNS * 128;
     plan.small = plan.filter + (products == 3 ? 4 : 2) * filter_bytes(plan.window);
     plan.small = (plan.small + 15) / 16 * 16;
     plan.bytes = plan.small + 256;
@@ -616,16 +651,19 @@ precision_of(const gpo_call *call)
     return p.precision;
 }
 
-template <typename T, int PRODUCTS>
+template <typename T, int PRODUCTS, bool CHAIN>
 static gpo_status
 tensor_launch(gpo_call *call, const tensor_conv<T> &p)
 {
-    tensor_plan plan = tensor_cut(p, PRODUCTS);
+    tensor_plan plan = tensor_cut(p, PRODUCTS, CHAIN);
     const dim3 grid =
         grid_of(static_cast<int64_t>(plan.spans) * plan.batch_items * p.channels);
     const dim3 block(TOEPLITZ_THREADS);
-    const auto kernel = plan.spans == 1 ? causal_conv1d_v6_toeplitz<T, PRODUCTS, true>
-                                        : causal_conv1d_v6_toeplitz<T, PRODUCTS, false>;
+    const unsigned processors = gpo_processors(call);
+    plan.staggered = grid.x > 6 * processors ? static_cast<int>(processors) : 0;
+    const auto kernel = plan.spans == 1
+                            ? causal_conv1d_v6_toeplitz<T, PRODUCTS, true, CHAIN>
+                            : causal_conv1d_v6_toeplitz<T, PRODUCTS, false, false>;
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                plan.bytes);
     return GPO_LAUNCH(call, grid, block, plan.bytes, kernel, p, plan);
@@ -743,11 +781,13 @@ conv_v6(gpo_call *call, const conv_view<T> &view)
         return status;
     }
     if constexpr (sizeof(T) == 2) {
-        status = tensor_launch<T, 1>(call, p);
+        status = tensor_launch<T, 1, true>(call, p);
     }
-    else { /* one chain of all sums, as "fast" allows, is no faster */
-        status = precision_of(call) == PRECISION_HALF ? tensor_launch<T, 1>(call, p)
-                                                      : tensor_launch<T, 3>(call, p);
+    else {
+        const int precision = precision_of(call);
+        status = precision == PRECISION_FP32   ? tensor_launch<T, 3, false>(call, p)
+                 : precision == PRECISION_FAST ? tensor_launch<T, 3, true>(call, p)
+                                               : tensor_launch<T, 1, true>(call, p);
     }
     if (!status && is_turned) {
         const T *const turned = p.out.p;
