@@ -36,6 +36,8 @@ typedef struct loops {
     /* t[r] = the fold of the n elements from x + r * stride, n in [1, BRIEF] */
     void (*brief)(const void *x, int64_t rows, int64_t stride, int64_t n, void *t);
     void (*widen)(const void *t, int64_t w, void *s); /* s[c] = t[c], A to S */
+    /* MIN and MAX: *acc, an A, = the extreme of n elements, n > 0 */
+    void (*extreme)(const void *x, int64_t n, void *acc);
     /* MIN and MAX: the first of n elements that equals *value, an A; n if none does */
     int64_t (*find)(const void *x, int64_t n, int64_t stride, const void *value);
 } loops;
@@ -110,6 +112,7 @@ enum {
     LANE_BYTES = 512,       /* a long row is cut into rows of this width */
     TALL = 8,               /* rows that `tall` takes */
     CHUNK_BLOCKS = 32,      /* blocks of TALL rows in a chunk: 128 KiB */
+    PIECE_BYTES = 8192,     /* of a row whose extreme is looked for at once */
     STRIP_BYTES = 4096,     /* partial results of a strip of columns */
     NARROW_BYTES = 32,      /* narrower columns are gathered into rows */
     STRIP_ROWS = 512,       /* rows of a strip in one chunk */
@@ -392,18 +395,13 @@ row_extreme(const job *j, cursor *c, int64_t first, int64_t n, state *best,
             int64_t *index)
 {
     const loops *f = j->loops;
-    const int64_t piece = 4 * TALL * j->lanes;
-    _Alignas(64) char pack[4 * TALL * LANE_BYTES];
-    reduce_axes line = {.ndim = 1};
-    line.strides[0] = 1;
+    const int64_t piece = PIECE_BYTES / f->bytes;
+    _Alignas(64) char pack[PIECE_BYTES];
     for (int64_t k = 0; k < n; k += piece) {
         const int64_t m = n - k < piece ? n - k : piece;
         const char *x = take(c, m, pack);
         state acc, candidate;
-        cursor inner;
-        line.shape[0] = m;
-        seek(&inner, x, &line, f->bytes, 0);
-        row_fold(j, &inner, m, &acc);
+        f->extreme(x, m, &acc);
         f->widen(&acc, 1, &candidate);
         if (k == 0 || improves(j, *best, candidate)) {
             *best = candidate;
