@@ -12,11 +12,12 @@
 #include <string.h>
 
 /*
- * Comparisons may be made both ways at once; no caller looks at the FP flags.  Before
- * the folds: gcc inlines no function into one with other options.
+ * Comparisons may be made both ways at once; no caller looks at the FP flags.  A loop that
+ * copies a row stays a loop: memcpy does not read front to back.  Before the folds: gcc
+ * inlines no function into one with other options.
  */
 #ifndef __clang__
-#pragma GCC optimize("no-trapping-math")
+#pragma GCC optimize("no-trapping-math", "no-tree-loop-distribute-patterns")
 #endif
 
 #include "../../core/elements.h"
@@ -254,5 +255,12 @@ DEFINE_KEYS_NAN(F64, int64_t, uint64_t, INT64_MAX, INT64_C(0x7ff0000000000000))
     F(op, F32, float, F64, KEEP, fold##_F32)            \
     F(op, F64, double, F64, KEEP, fold##_F64)
 #define ORDERED(F) ORDERED_OP(F, MIN, min) ORDERED_OP(F, MAX, max)
+
+/* Those of FOLDS whose speed is the memory's and that convert nothing: see `stream`. */
+#define STREAMED(F)                     \
+    F(SUM, F32, float, F64, KEEP, ADD)  \
+    F(SUM, F64, double, F64, KEEP, ADD) \
+    F(PROD, F32, float, F64, KEEP, MUL) \
+    F(PROD, F64, double, F64, KEEP, MUL)
 
 #endif
