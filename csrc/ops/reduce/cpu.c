@@ -436,7 +436,7 @@ row_extreme(const job *j, cursor *c, int64_t first, int64_t n, state *best,
     }
 }
 
-/* Chunk i of the row that starts at `origin`. */
+/* Chunk i of the row that starts at `origin`; index is NULL but for argmin and argmax. */
 static void
 row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *index)
 {
@@ -446,7 +446,7 @@ row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *i
     cursor c;
     seek(&c, origin, &j->plan.reduced, j->loops->bytes, first);
     state acc;
-    if (j->arg) {
+    if (index) {
         row_extreme(j, &c, first, n, &acc, index);
         memcpy(value, &acc, (size_t)j->state_bytes);
         return;
@@ -660,7 +660,8 @@ row_group(void *context, int64_t i)
         else {
             for (int64_t k = 0; k < n; k++) {
                 row_partial(j, c.at + k * stride * f->bytes, 0,
-                            (char *)value + k * j->state_bytes, &index[k]);
+                            (char *)value + k * j->state_bytes,
+                            j->arg ? &index[k] : NULL);
             }
         }
         finish(j, value, j->arg ? index : NULL, r, n);
