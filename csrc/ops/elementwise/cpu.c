@@ -1,6 +1,6 @@
 /*
- * cpu.c  elementwise on the CPU.  Order: the instruction sets, the job, operands in
- * blocks, one chunk, the variants, choose.  What an element is stands in arithmetic.h,
+ * cpu.c  elementwise on the CPU.  Order: the instruction sets, tables of 16-bit floats, the
+ * job, operands in blocks, one chunk, the variants, choose.  What an element is stands in arithmetic.h,
  * casts in casts.h, the inner loops in cpu.inc.
  *
  * An inner loop takes neighbouring elements of every operand.  An operand that lies as
@@ -11,6 +11,9 @@
 #include "casts.h"
 
 #include "../../backend/backend.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
 
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -78,12 +81,82 @@ static const loop_table cast_tables[NLEVELS] = {
     [PLAIN] = casts_plain,
 };
 
+/* ---- tables: a smooth function of a 16-bit float has 65536 values ---- */
+
+enum { VALUES = 1 << 16 };
+
+/* The lists of functors.def; of their functors the smooth ones cost more than a load. */
+enum {
+    LIST_NUMBERS,
+    LIST_FRACTIONS,
+    LIST_ORDERED,
+    LIST_FUSED,
+    LIST_SELECT,
+    LIST_MAGNITUDES,
+    LIST_SMOOTH,
+    LIST_ROOTS,
+    LIST_SIGNED,
+    LIST_CAST
+};
+
+static const bool is_smooth[ELEMENTWISE_NFUNCTORS] = {
+#define FUNCTOR(name, inputs, types, expression, summary) \
+    [ELEMENTWISE_##name] = LIST_##types == LIST_SMOOTH,
+#include "functors.def"
+#undef FUNCTOR
+};
+
+/* [1] of bfloat16; filled at first use, never freed. */
+static _Atomic(uint16_t *) tables[ELEMENTWISE_NFUNCTORS][2];
+
+/* The values of a functor, which `f` computes; NULL where there is no memory for them. */
+static const uint16_t *
+table_of(elementwise_functor functor, gpo_dtype type, loop f)
+{
+    _Atomic(uint16_t *) *place = &tables[functor][type == GPO_BF16];
+    uint16_t *table = atomic_load(place), *first = NULL;
+    if (table || !(table = malloc(VALUES * sizeof *table))) {
+        return table;
+    }
+    for (int i = 0; i < VALUES; i++) {
+        table[i] = (uint16_t)i;
+    }
+    f(VALUES, (const void *const[]){table}, table);
+    if (!atomic_compare_exchange_strong(place, &first, table)) {
+        free(table); /* another thread was faster */
+        return first;
+    }
+    return table;
+}
+
+/* Eight at a time: two loads of four elements, one store of eight values. */
+static void
+look_up(const uint16_t *table, int64_t n, const uint16_t *x, uint16_t *y)
+{
+    typedef uint16_t eight __attribute__((vector_size(16)));
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        uint64_t a, b;
+        memcpy(&a, x + i, sizeof a);
+        memcpy(&b, x + i + 4, sizeof b);
+        const eight values = {table[a & 0xffff],       table[a >> 16 & 0xffff],
+                              table[a >> 32 & 0xffff], table[a >> 48],
+                              table[b & 0xffff],       table[b >> 16 & 0xffff],
+                              table[b >> 32 & 0xffff], table[b >> 48]};
+        memcpy(y + i, &values, sizeof values);
+    }
+    for (; i < n; i++) {
+        y[i] = table[x[i]];
+    }
+}
+
 /* ---- the job: what every chunk of one call reads ---- */
 
 typedef struct job {
     elementwise_plan plan;
-    loop loop;  /* of the operands, or of what `widen` leaves */
-    loop widen; /* a cast that needs two: into the carrier; else NULL */
+    loop loop;             /* of the operands, or of what `widen` leaves */
+    loop widen;            /* a cast that needs two: into the carrier; else NULL */
+    const uint16_t *table; /* takes the place of the loop; or NULL */
     int out_bytes;
     bool scalar[ELEMENTWISE_INPUTS];
     bool any_scalar;
@@ -95,6 +168,7 @@ start(job *j, const gpo_call *call, int level)
     elementwise_make_plan(call, &j->plan);
     const elementwise_plan *plan = &j->plan;
     j->widen = NULL;
+    j->table = NULL;
     if (plan->functor == ELEMENTWISE_cast) {
         const loop_table casts = cast_tables[level];
         j->loop = casts[plan->type][plan->to];
@@ -106,6 +180,11 @@ start(job *j, const gpo_call *call, int level)
     }
     else {
         j->loop = functor_tables[level][plan->functor][plan->type];
+    }
+    /* A call that fills the table as well takes twice the time of its loop at most. */
+    if (is_smooth[plan->functor] && gpo_dtypes[plan->type].bytes == 2 &&
+        level != PLAIN && plan->size >= VALUES) {
+        j->table = table_of(plan->functor, plan->type, j->loop);
     }
     j->out_bytes = gpo_dtypes[plan->to].bytes;
     j->any_scalar = false;
@@ -207,6 +286,10 @@ typedef union block {
 static void
 compute(const job *j, int64_t n, const void *const *in, void *out)
 {
+    if (j->table) {
+        look_up(j->table, n, in[0], out);
+        return;
+    }
     if (!j->widen) {
         j->loop(n, in, out);
         return;

@@ -341,7 +341,8 @@ add_plainly(const job *j)
 
 /*
  * How many stretches with sums of their own: by the sizes alone, so that the number of
- * threads changes no bit.  One where slices or columns are enough to share.
+ * threads changes no bit.  One where slices or columns are enough to share, else a power
+ * of two, which two or four threads share evenly; the first needs no sums of its own.
  */
 static int64_t
 stretches_of(const job *j)
@@ -351,8 +352,12 @@ stretches_of(const job *j)
     if (p->outer * (columns > 1 ? columns : 1) >= MAX_STRETCHES || columns >= 4) {
         return 1;
     }
-    const int64_t pays = p->count / (ADDED_PER_SUM * p->length);
-    return pays < 1 ? 1 : pays < MAX_STRETCHES ? pays : MAX_STRETCHES;
+    const int64_t pays = 1 + p->count / (ADDED_PER_SUM * p->length);
+    int64_t stretches = 1;
+    while (2 * stretches <= pays && stretches < MAX_STRETCHES) {
+        stretches *= 2;
+    }
+    return stretches;
 }
 
 static int64_t

@@ -1,13 +1,18 @@
 /*
- * cpu.c  max_pool3d on the CPU.  Order: the three instruction sets, tiles, the passes of
- * one tile, sharing the tiles out, the formula itself, the variants, choose.  Elements
- * become keys in keys.h, the inner loops stand in cpu.inc, the gradient in gradient.c.
+ * cpu.c  max_pool3d on the CPU.  Order: the three instruction sets, tiles, loading, the
+ * passes along an axis, storing, one tile, sharing the tiles out, the formula itself, the
+ * variants, choose.  Elements become keys in keys.h, the inner loops stand in cpu.inc, the
+ * gradient in gradient.c.
  *
- * The maximum of a window is that of its planes' maxima, theirs that of their rows': a
- * tile is loaded as keys and pooled along T, then H, then W, in place.  A window of k
- * elements along an axis is made of two overlapping ones of a power of two, so its cost
- * is the logarithm of k; where windows step by more than one, each is made by itself.
- * Keys are totally ordered with their position, so no order of the passes matters.
+ * The maximum of a window is that of its planes' maxima, theirs that of their rows': keys
+ * are pooled along T, then H, then W, in place.  A window of k elements along an axis is
+ * made of smaller ones that overlap, so its cost is the logarithm of k; where windows step
+ * by more than one, each is made by itself.  Keys are totally ordered with their
+ * position, so no order of the passes matters.
+ *
+ * A tile is walked slice by slice: a ring holds as many as one window spans, so each is
+ * loaded once.  A slice goes through all passes a few rows at a time, which stay in the
+ * first cache: of the ring, only the slices that a pass along T joins come from the second.
  */
 #include "keys.h"
 
@@ -15,6 +20,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+enum { OTHERS = 3 }; /* keys that one pass may join another with */
 
 typedef struct loops {
     /* n elements of x as keys; position `first` of a plane is the first of them */
@@ -26,9 +33,9 @@ typedef struct loops {
     /* keys[i] = the larger of keys[i] and keys[i + ahead] */
     void (*take)(void *keys, void *codes, int64_t ahead, int64_t n);
     void (*take_packed)(void *keys, void *codes, int64_t ahead, int64_t n);
-    /* keys[i] = the largest of keys[i + k * ahead], k in [0, 4); NULL: not in one go */
-    void (*take_three)(void *keys, int64_t ahead, int64_t n);
-    void (*take_three_packed)(void *keys, int64_t ahead, int64_t n);
+    /* the same with keys[i + ahead[k]], k in [0, OTHERS); NULL: not in one go */
+    void (*take_three)(void *keys, const int64_t *ahead, int64_t n);
+    void (*take_three_packed)(void *keys, const int64_t *ahead, int64_t n);
     int64_t bytes, key_bytes; /* of an element, of a key without a position */
     bool has_codes;           /* positions lie beside the keys, not in them */
 } loops;
@@ -46,7 +53,8 @@ typedef struct loops {
 #pragma GCC pop_options
 
 #pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+/* Along W nearly every load of 64 bytes would touch two lines of the cache. */
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=256")
 #define ISA(name) name##_v4
 #include "cpu.inc"
 #pragma GCC pop_options
@@ -58,10 +66,11 @@ typedef struct loops {
 /* ---- tiles: how many windows along each axis are made at once ---- */
 
 enum {
-    TILE_KEYS = 1 << 18, /* 1 MiB of 32-bit keys: in L2 */
-    TILE_ROW = 1 << 12,  /* windows of a row */
-    TASKS = 4,           /* per thread */
-    TASK_KEYS = 1 << 12, /* fewer are not worth a task of their own */
+    TILE_KEYS = 1 << 17,  /* a ring of 512 KiB of 32-bit keys: in L2 */
+    TILE_ROW = 1 << 12,   /* windows of a row */
+    STRIP_KEYS = 1 << 12, /* 16 KiB: rows that go through all passes in L1 */
+    TASKS = 4,            /* per thread */
+    TASK_KEYS = 1 << 12,  /* fewer are not worth a task of their own */
 };
 
 typedef struct job {
@@ -72,6 +81,8 @@ typedef struct job {
     int64_t key_bytes; /* of a key as it is held */
     int64_t least;     /* its value where x has no element */
     int64_t windows[POOL_AXES], tiles[POOL_AXES], extent[POOL_AXES];
+    int64_t slots;        /* slices that the ring of a tile holds */
+    int64_t at_once;      /* that are loaded before they are pooled: 1, or all */
     int64_t items, tasks; /* tiles of all planes */
     bool *failed;         /* per task: no memory */
 } job;
@@ -88,6 +99,12 @@ least_of(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static int64_t
+most_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Elements that n windows of an axis span, outside of x included. */
 static int64_t
 span_of(const pool_axis *a, int64_t n)
@@ -95,14 +112,27 @@ span_of(const pool_axis *a, int64_t n)
     return (n - 1) * a->stride + pool_extent(a);
 }
 
-/* Windows that span twice as much as one are made in one tile, however large. */
 static void
-choose_tiles(job *j)
+cut_axis(job *j, int d, int64_t windows)
+{
+    const pool_axis *a = &j->plan.axis[d];
+    j->windows[d] = windows;
+    j->tiles[d] = ceil_div(a->out, windows);
+    j->extent[d] = span_of(a, windows);
+    j->items *= j->tiles[d];
+}
+
+/*
+ * Windows that span twice as much as one are made in one tile, however large.  Along T
+ * a tile may have any length: it is cut only where there are fewer than `wanted`.
+ */
+static void
+choose_tiles(job *j, int64_t wanted)
 {
     const pool_axis *axis = j->plan.axis;
-    int64_t held = 1;
+    int64_t held = j->slots = pool_extent(&axis[POOL_T]);
     j->items = j->plan.batches * j->plan.channels;
-    for (int d = POOL_W; d >= POOL_T; d--) {
+    for (int d = POOL_W; d >= POOL_H; d--) {
         const int64_t twice = 2 * pool_extent(&axis[d]);
         int64_t n = axis[d].out;
         if (d == POOL_W && n > TILE_ROW) {
@@ -112,15 +142,24 @@ choose_tiles(job *j)
                span_of(&axis[d], n) > twice) {
             n = ceil_div(n, 2);
         }
-        j->windows[d] = n;
-        j->tiles[d] = ceil_div(axis[d].out, n);
-        j->extent[d] = span_of(&axis[d], n);
+        cut_axis(j, d, n);
         held *= j->extent[d];
-        j->items *= j->tiles[d];
+    }
+    int64_t n = axis[POOL_T].out;
+    for (int64_t tiles = 1;
+         j->items * tiles < wanted && span_of(&axis[POOL_T], n) > 2 * j->slots &&
+         n * j->extent[POOL_H] * j->extent[POOL_W] > 2 * TASK_KEYS;
+         tiles *= 2) {
+        n = ceil_div(n, 2);
+    }
+    cut_axis(j, POOL_T, n);
+    j->at_once = 1;
+    if (held / j->slots * j->extent[POOL_T] <= STRIP_KEYS) {
+        j->at_once = j->slots = j->extent[POOL_T];
     }
 }
 
-/* ---- the passes of one tile ---- */
+/* ---- loading ---- */
 
 typedef struct tile {
     char *keys, *codes;
@@ -128,6 +167,8 @@ typedef struct tile {
     char *y;
     int64_t *indices;
     int64_t begin[POOL_AXES], windows[POOL_AXES], extent[POOL_AXES];
+    int64_t from[POOL_AXES];              /* the tile's first element */
+    int64_t lo[POOL_AXES], hi[POOL_AXES]; /* the part of it that x has */
 } tile;
 
 static void
@@ -167,83 +208,151 @@ load_run(const job *j, const tile *t, const int64_t *p, int64_t n, int64_t at)
                                        first, t->keys + at * j->key_bytes, codes);
 }
 
+/* Rows [begin, end) of a slice into the ring, from `at` on. */
 static void
-load_tile(const job *j, const tile *t)
+load_rows(const job *j, const tile *t, int64_t slice, int64_t begin, int64_t end,
+          int64_t at)
 {
-    const pool_axis *axis = j->plan.axis;
-    const int64_t *by = j->plan.by;
-    int64_t from[POOL_AXES], lo[POOL_AXES], hi[POOL_AXES];
-    for (int d = 0; d < POOL_AXES; d++) { /* the part of the tile that x has */
-        from[d] = t->begin[d] * axis[d].stride - axis[d].padding;
-        lo[d] = least_of(from[d] < 0 ? -from[d] : 0, t->extent[d]);
-        hi[d] = least_of(t->extent[d], axis[d].in - from[d]);
-        hi[d] = hi[d] < lo[d] ? lo[d] : hi[d];
+    const int64_t *by = j->plan.by, *lo = t->lo, *hi = t->hi;
+    const int64_t cols = t->extent[POOL_W];
+    int64_t p[POOL_AXES] = {t->from[0] + slice, t->from[1] + begin, t->from[2] + lo[2]};
+    if (slice < lo[0] || slice >= hi[0]) {
+        fill_least(j, t, at, (end - begin) * cols);
+        return;
     }
-    const int64_t rows = t->extent[POOL_H], cols = t->extent[POOL_W];
-    const bool whole = lo[2] == 0 && hi[2] == cols && lo[1] == 0 && hi[1] == rows;
-    const bool gapless = whole && by[1] == cols * by[2]; /* a plane lies in one run */
-    for (int64_t k = 0; k < t->extent[POOL_T]; k++) {
-        const int64_t at = k * rows * cols;
-        if (k < lo[0] || k >= hi[0]) {
-            fill_least(j, t, at, rows * cols);
+    const bool whole = lo[2] == 0 && hi[2] == cols && lo[1] <= begin && hi[1] >= end;
+    if (whole && by[1] == cols * by[2]) { /* the rows lie in one run */
+        load_run(j, t, p, (end - begin) * cols, at);
+        return;
+    }
+    for (int64_t h = begin; h < end; h++, p[1]++, at += cols) {
+        if (h < lo[1] || h >= hi[1]) {
+            fill_least(j, t, at, cols);
             continue;
         }
-        int64_t p[POOL_AXES] = {from[0] + k, from[1], from[2] + lo[2]};
-        if (gapless) {
-            load_run(j, t, p, rows * cols, at);
-            continue;
-        }
-        for (int64_t h = 0; h < rows; h++, p[1]++) {
-            const int64_t row = at + h * cols;
-            if (h < lo[1] || h >= hi[1]) {
-                fill_least(j, t, row, cols);
-                continue;
+        fill_least(j, t, at, lo[2]);
+        load_run(j, t, p, hi[2] - lo[2], at + lo[2]);
+        fill_least(j, t, at + hi[2], cols - hi[2]);
+    }
+}
+
+/* ---- the passes along an axis ---- */
+
+static bool
+joins_four(const job *j)
+{
+    return (j->with_indices ? j->loops->take_three_packed : j->loops->take_three) !=
+           NULL;
+}
+
+/* Each of n keys from `at` on becomes the largest of it and its others, `ahead` of it. */
+static void
+join(const job *j, const tile *t, int64_t at, const int64_t *ahead, int64_t others,
+     int64_t n)
+{
+    const loops *l = j->loops;
+    char *keys = t->keys + at * j->key_bytes;
+    if (others == OTHERS) {
+        (j->with_indices ? l->take_three_packed : l->take_three)(keys, ahead, n);
+        return;
+    }
+    char *codes = t->codes ? t->codes + at * 8 : NULL;
+    (j->with_indices ? l->take_packed : l->take)(keys, codes, ahead[0], n);
+}
+
+/*
+ * A pass makes windows of more elements out of those that the last one made: each is
+ * joined with `others`, `apart`, 2 * `apart`, ... behind it, the last one at `reach`.
+ */
+typedef struct pass {
+    int64_t made, others, apart, reach;
+} pass;
+
+/* From the pass that has made windows of p->made elements to the next, if there is one. */
+static bool
+next_pass(const job *j, const pool_axis *a, pass *p)
+{
+    if (p->made == a->kernel) {
+        return false;
+    }
+    const bool four = joins_four(j) && 4 * p->made <= a->kernel;
+    const int64_t more = four ? p->made : least_of(p->made, a->kernel - p->made);
+    p->others = four ? OTHERS : 1;
+    p->made += p->others * more;
+    p->apart = more * a->dilation;
+    p->reach = p->others * p->apart;
+    return true;
+}
+
+/* Element i of T or H in a tile: n keys from base + i % slots * unit on. */
+typedef struct line {
+    int64_t base, unit, slots, n;
+} line;
+
+static int64_t
+place_of(const line *l, int64_t i)
+{
+    return l->base +
+           (i < l->slots ? i : i % l->slots) * l->unit; /* mostly the former */
+}
+
+/* Elements [first, first + count) with those `apart` behind `next`, which comes first. */
+static void
+join_elements(const job *j, const tile *t, const line *l, int64_t first, int64_t count,
+              int64_t next, int64_t apart, int64_t others)
+{
+    int64_t ahead[OTHERS];
+    const int64_t at = place_of(l, first);
+    for (int64_t k = 0; k < others; k++) {
+        ahead[k] = place_of(l, next + k * apart) - at;
+    }
+    join(j, t, at, ahead, others, count * l->n);
+}
+
+/*
+ * Elements [*begin, *end) of axis d have come.  Sets these to the elements at which the
+ * windows begin that they make complete, and pools those.
+ */
+static void
+pool_elements(const job *j, const tile *t, int d, const line *l, int64_t *begin,
+              int64_t *end)
+{
+    const pool_axis *a = &j->plan.axis[d];
+    if (a->stride == 1) {
+        for (pass p = {.made = 1}; next_pass(j, a, &p);) {
+            *begin = most_of(*begin - p.reach, 0);
+            *end = most_of(*end - p.reach, 0);
+            if (*end > *begin) {
+                join_elements(j, t, l, *begin, *end - *begin, *begin + p.apart, p.apart,
+                              p.others);
             }
-            fill_least(j, t, row, lo[2]);
-            load_run(j, t, p, hi[2] - lo[2], row + lo[2]);
-            fill_least(j, t, row + hi[2], cols - hi[2]);
+        }
+        return;
+    }
+    *begin = most_of(*begin - pool_extent(a) + 1, 0);
+    *end = most_of(*end - pool_extent(a) + 1, 0);
+    for (int64_t first = ceil_div(*begin, a->stride) * a->stride; first < *end;
+         first += a->stride) {
+        for (int64_t k = 1, others; k < a->kernel; k += others) {
+            others = joins_four(j) && k + OTHERS <= a->kernel ? OTHERS : 1;
+            join_elements(j, t, l, first, 1, first + k * a->dilation, a->dilation,
+                          others);
         }
     }
 }
 
-/*
- * Windows along axis d, whose neighbours lie `unit` keys apart, in the n keys from `at`
- * on: window o is then at o * stride * unit.
- */
+/* Windows along W in n keys that lie side by side: window o is at o * stride. */
 static void
-pool_axis_of(const job *j, const tile *t, int d, int64_t at, int64_t unit, int64_t n)
+pool_columns(const job *j, const tile *t, int64_t at, int64_t n)
 {
-    const pool_axis *a = &j->plan.axis[d];
-    char *keys = t->keys + at * j->key_bytes;
-    char *codes = t->codes ? t->codes + at * 8 : NULL;
-    void (*take)(void *, void *, int64_t, int64_t) =
-        j->with_indices ? j->loops->take_packed : j->loops->take;
-    void (*take_three)(void *, int64_t, int64_t) =
-        j->with_indices ? j->loops->take_three_packed : j->loops->take_three;
-    if (a->stride == 1 || d == POOL_W) {
-        int64_t made = 1; /* elements of a window so far */
-        for (; take_three && 4 * made <= a->kernel; made *= 4) {
-            const int64_t ahead = made * a->dilation * unit;
-            n -= 3 * ahead;
-            take_three(keys, ahead, n);
-        }
-        while (made < a->kernel) {
-            const int64_t more = least_of(made, a->kernel - made);
-            const int64_t ahead = more * a->dilation * unit;
-            n -= ahead;
-            take(keys, codes, ahead, n);
-            made += more;
-        }
-        return;
-    }
-    for (int64_t o = 0; o < t->windows[d]; o++) { /* later windows read later keys */
-        const int64_t first = o * a->stride * unit;
-        for (int64_t k = 1; k < a->kernel; k++) {
-            take(keys + first * j->key_bytes, codes ? codes + first * 8 : NULL,
-                 k * a->dilation * unit, unit);
-        }
+    for (pass p = {.made = 1}; next_pass(j, &j->plan.axis[POOL_W], &p);) {
+        const int64_t ahead[OTHERS] = {p.apart, 2 * p.apart, 3 * p.apart};
+        n -= p.reach;
+        join(j, t, at, ahead, p.others, n);
     }
 }
+
+/* ---- storing ---- */
 
 /* Where the element stands that a key comes from; -1 if x has none. */
 static int64_t
@@ -308,29 +417,57 @@ store_row(const job *j, const tile *t, int64_t at, int64_t out)
     }
 }
 
+/* ---- one tile ---- */
+
+/* Rows [begin, end) of slot `at` are pooled along T: they belong to slice `out`. */
+static void
+pool_rows(const job *j, const tile *t, int64_t at, int64_t begin, int64_t end,
+          int64_t out)
+{
+    const pool_axis *axis = j->plan.axis;
+    const int64_t cols = t->extent[POOL_W], stride = axis[POOL_H].stride;
+    const line rows = {.base = at, .unit = cols, .slots = INT64_MAX, .n = cols};
+    pool_elements(j, t, POOL_H, &rows, &begin, &end);
+    if (stride == 1 && end > begin) { /* as one row: what runs over is not used */
+        pool_columns(j, t, at + begin * cols, (end - begin) * cols);
+    }
+    for (int64_t h = ceil_div(begin, stride); h * stride < end; h++) {
+        const int64_t row = at + h * stride * cols;
+        if (stride > 1) {
+            pool_columns(j, t, row, cols);
+        }
+        store_row(j, t, row,
+                  ((t->begin[0] + out) * axis[POOL_H].out + t->begin[1] + h) *
+                          axis[POOL_W].out +
+                      t->begin[2]);
+    }
+}
+
 static void
 pool_tile(const job *j, const tile *t)
 {
-    const pool_axis *axis = j->plan.axis;
     const int64_t rows = t->extent[POOL_H], cols = t->extent[POOL_W];
-    load_tile(j, t);
-    pool_axis_of(j, t, POOL_T, 0, rows * cols, t->extent[POOL_T] * rows * cols);
-    for (int64_t k = 0; k < t->windows[POOL_T]; k++) {
-        const int64_t at = k * axis[POOL_T].stride * rows * cols;
-        const int64_t apart = axis[POOL_H].stride * cols;
-        pool_axis_of(j, t, POOL_H, at, cols, rows * cols);
-        /* rows that lie side by side are pooled as one: what runs over is not used */
-        const int64_t all = t->windows[POOL_H];
-        const int64_t at_once = axis[POOL_H].stride == 1 ? all : 1;
-        for (int64_t h = 0; h < all; h += at_once) {
-            pool_axis_of(j, t, POOL_W, at + h * apart, 1, at_once * cols);
+    const pool_axis *a = &j->plan.axis[POOL_T];
+    const int64_t strip = most_of(STRIP_KEYS / cols, 1);
+    line slices = {.unit = rows * cols, .slots = j->slots};
+    for (int64_t slice = 0, next; slice < t->extent[POOL_T]; slice = next) {
+        next = least_of(slice + j->at_once, t->extent[POOL_T]);
+        if (j->at_once == 1 && slice % a->stride >= pool_extent(a)) {
+            continue; /* between two windows */
         }
-        for (int64_t h = 0; h < all; h++) {
-            const int64_t out =
-                ((t->begin[0] + k) * axis[POOL_H].out + t->begin[1] + h) *
-                    axis[POOL_W].out +
-                t->begin[2];
-            store_row(j, t, at + h * apart, out);
+        for (int64_t row = 0; row < rows; row += strip) {
+            const int64_t last = least_of(row + strip, rows);
+            int64_t begin = slice, end = next;
+            slices.base = row * cols;
+            slices.n = (last - row) * cols;
+            for (int64_t k = begin; k < end; k++) {
+                load_rows(j, t, k, row, last, place_of(&slices, k));
+            }
+            pool_elements(j, t, POOL_T, &slices, &begin, &end);
+            for (int64_t o = ceil_div(begin, a->stride); o * a->stride < end; o++) {
+                const int64_t at = place_of(&slices, o * a->stride) - slices.base;
+                pool_rows(j, t, at, row, last, o);
+            }
         }
     }
 }
@@ -345,8 +482,12 @@ run_item(const job *j, int64_t item, char *keys, char *codes)
     for (int d = POOL_W; d >= POOL_T; d--) {
         t.begin[d] = item % j->tiles[d] * j->windows[d];
         item /= j->tiles[d];
-        t.windows[d] = least_of(j->windows[d], plan->axis[d].out - t.begin[d]);
-        t.extent[d] = span_of(&plan->axis[d], t.windows[d]);
+        const pool_axis *a = &plan->axis[d];
+        t.windows[d] = least_of(j->windows[d], a->out - t.begin[d]);
+        t.extent[d] = span_of(a, t.windows[d]);
+        t.from[d] = t.begin[d] * a->stride - a->padding;
+        t.lo[d] = least_of(most_of(-t.from[d], 0), t.extent[d]);
+        t.hi[d] = most_of(least_of(t.extent[d], a->in - t.from[d]), t.lo[d]);
     }
     const int64_t n = item / plan->channels, c = item % plan->channels;
     const int64_t offset = n * plan->by_batch + c * plan->by_channel;
@@ -360,7 +501,7 @@ static void
 run_task(void *context, int64_t task)
 {
     const job *j = context;
-    const int64_t held = j->extent[0] * j->extent[1] * j->extent[2];
+    const int64_t held = j->slots * j->extent[POOL_H] * j->extent[POOL_W];
     const bool coded = j->loops->has_codes && j->with_indices;
     char *keys = malloc((size_t)(held * (j->key_bytes + (coded ? 8 : 0))));
     if (!keys) {
@@ -411,16 +552,16 @@ run_tiles(gpo_call *call, bool parallel)
         }
         j.least *= (int64_t)1 << 32; /* code 0 is less than any element's */
     }
-    choose_tiles(&j);
-    const double held = (double)j.extent[0] * (double)j.extent[1] * (double)j.extent[2];
-    if (held > 0x1p40) { /* windows far larger than x */
+    int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
+    choose_tiles(&j, wanted);
+    const double rows = (double)j.extent[POOL_H] * (double)j.extent[POOL_W];
+    if ((double)j.slots * rows > 0x1p40) { /* windows far larger than x */
         return run_formula(call);
     }
     enum { MOST_TASKS = 1024 };
     bool failed[MOST_TASKS] = {false};
-    const double pays =
-        held * (double)j.items / TASK_KEYS; /* tasks worth their start */
-    int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
+    const double pays = /* tasks worth their start */
+        (double)j.extent[POOL_T] * rows * (double)j.items / TASK_KEYS;
     wanted = pays < (double)wanted ? (int64_t)pays + 1 : wanted;
     j.tasks = least_of(least_of(wanted, j.items), MOST_TASKS);
     j.failed = failed;

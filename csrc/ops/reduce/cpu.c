@@ -19,7 +19,8 @@
 #include <string.h>
 
 enum {
-    BRIEF = 256, /* elements of a row that `brief` takes whole */
+    LANE_BYTES = 512, /* a long row is cut into rows of this width */
+    BRIEF = 256,      /* elements of a row that `brief` takes whole */
     BRIEF_LANES = 16,
 };
 
@@ -36,12 +37,21 @@ typedef struct loops {
     /* t[r] = the fold of the n elements from x + r * stride, n in [1, BRIEF] */
     void (*brief)(const void *x, int64_t rows, int64_t stride, int64_t n, void *t);
     void (*widen)(const void *t, int64_t w, void *s); /* s[c] = t[c], A to S */
+    /* MIN and MAX: *acc, an A, = the extreme of n elements, n > 0 */
+    void (*extreme)(const void *x, int64_t n, void *acc);
     /* MIN and MAX: the first of n elements that equals *value, an A; n if none does */
     int64_t (*find)(const void *x, int64_t n, int64_t stride, const void *value);
 } loops;
 
+/*
+ * t[c] = the fold of rows of w elements that follow each other, in the order of `tall`.
+ * It reads them front to back, the order in which memory comes fastest.
+ */
+typedef void (*stream)(const void *x, int64_t w, void *t);
+
 /* ---- the three instruction sets ---- */
 
+#define STREAMS
 #define ISA(name) name##_base
 #include "cpu.inc"
 
@@ -51,6 +61,7 @@ typedef struct loops {
 #define ISA(name) name##_v3
 #include "cpu.inc"
 #pragma GCC pop_options
+#undef STREAMS
 
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
@@ -60,9 +71,11 @@ typedef struct loops {
 #else
 #define table_v3 table_base
 #define table_v4 table_base
+#define streams_v3 streams_base
 #endif
 
 typedef const loops (*loops_table)[GPO_NDTYPES];
+typedef const stream (*stream_table)[GPO_NDTYPES];
 
 /* The entry of FOLDS or ORDERED that serves this reduction of this dtype. */
 static void
@@ -104,12 +117,22 @@ find_loops(gpo_isa isa, reduce_op op, gpo_dtype dtype)
     return &tables[isa][op][dtype];
 }
 
+/* NULL where the loops are all there is. */
+static stream
+find_stream(gpo_isa isa, reduce_op op, gpo_dtype dtype)
+{
+    /* Arrays are seldom aligned to 64 bytes: loads of as many would touch two lines. */
+    static const stream_table tables[GPO_NISA] = {streams_base, streams_v3, streams_v3};
+    find_fold(&op, &dtype);
+    return tables[isa][op][dtype];
+}
+
 /* ---- the job: what every part of one call reads ---- */
 
 enum {
-    LANE_BYTES = 512,       /* a long row is cut into rows of this width */
     TALL = 8,               /* rows that `tall` takes */
     CHUNK_BLOCKS = 32,      /* blocks of TALL rows in a chunk: 128 KiB */
+    PIECE_BYTES = 8192,     /* of a row whose extreme is looked for at once */
     STRIP_BYTES = 4096,     /* partial results of a strip of columns */
     NARROW_BYTES = 32,      /* narrower columns are gathered into rows */
     STRIP_ROWS = 512,       /* rows of a strip in one chunk */
@@ -131,6 +154,7 @@ typedef struct job {
     reduce_plan plan;
     const loops *loops;
     const loops *combine; /* folds states */
+    stream stream;        /* of neighbouring elements; or NULL */
     bool arg;             /* argmin, argmax */
     bool early;           /* any, all: a state that is not 0 decides */
     bool parallel;
@@ -327,13 +351,18 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc)
     for (; n >= block; n -= block) {
         const char *x = take(c, block, pack);
         const void *rows[TALL];
+        char *node = tree_node(&t, t.depth);
+        if (j->stream) {
+            j->stream(x, lanes, node);
+            tree_push(&t);
+            continue;
+        }
         if (x != pack) {
             prefetch(x + block * f->bytes, block * f->bytes);
         }
         for (int r = 0; r < TALL; r++) {
             rows[r] = x + r * lanes * f->bytes;
         }
-        char *node = tree_node(&t, t.depth);
         f->tall(rows, lanes, node);
         if (j->early) {
             f->lanes(node, lanes);
@@ -392,18 +421,13 @@ row_extreme(const job *j, cursor *c, int64_t first, int64_t n, state *best,
             int64_t *index)
 {
     const loops *f = j->loops;
-    const int64_t piece = 4 * TALL * j->lanes;
-    _Alignas(64) char pack[4 * TALL * LANE_BYTES];
-    reduce_axes line = {.ndim = 1};
-    line.strides[0] = 1;
+    const int64_t piece = PIECE_BYTES / f->bytes;
+    _Alignas(64) char pack[PIECE_BYTES];
     for (int64_t k = 0; k < n; k += piece) {
         const int64_t m = n - k < piece ? n - k : piece;
         const char *x = take(c, m, pack);
         state acc, candidate;
-        cursor inner;
-        line.shape[0] = m;
-        seek(&inner, x, &line, f->bytes, 0);
-        row_fold(j, &inner, m, &acc);
+        f->extreme(x, m, &acc);
         f->widen(&acc, 1, &candidate);
         if (k == 0 || improves(j, *best, candidate)) {
             *best = candidate;
@@ -412,7 +436,7 @@ row_extreme(const job *j, cursor *c, int64_t first, int64_t n, state *best,
     }
 }
 
-/* Chunk i of the row that starts at `origin`. */
+/* Chunk i of the row that starts at `origin`; index is NULL but for argmin and argmax. */
 static void
 row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *index)
 {
@@ -422,7 +446,7 @@ row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *i
     cursor c;
     seek(&c, origin, &j->plan.reduced, j->loops->bytes, first);
     state acc;
-    if (j->arg) {
+    if (index) {
         row_extreme(j, &c, first, n, &acc, index);
         memcpy(value, &acc, (size_t)j->state_bytes);
         return;
@@ -636,7 +660,8 @@ row_group(void *context, int64_t i)
         else {
             for (int64_t k = 0; k < n; k++) {
                 row_partial(j, c.at + k * stride * f->bytes, 0,
-                            (char *)value + k * j->state_bytes, &index[k]);
+                            (char *)value + k * j->state_bytes,
+                            j->arg ? &index[k] : NULL);
             }
         }
         finish(j, value, j->arg ? index : NULL, r, n);
@@ -765,6 +790,7 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
     const reduce_op op = j->plan.op;
     j->loops = find_loops(isa, op, call->in[0].dtype);
     j->combine = find_loops(isa, op, j->loops->state);
+    j->stream = find_stream(isa, op, call->in[0].dtype);
     j->arg = op == REDUCE_ARGMIN || op == REDUCE_ARGMAX;
     j->early = op == REDUCE_ANY || op == REDUCE_ALL;
     j->parallel = parallel;

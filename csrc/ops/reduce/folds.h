@@ -12,11 +12,12 @@
 #include <string.h>
 
 /*
- * Comparisons may be made both ways at once; no caller looks at the FP flags.  Before
- * the folds: gcc inlines no function into one with other options.
+ * Comparisons may be made both ways at once; no caller looks at the FP flags.  A loop that
+ * copies a row stays a loop: memcpy does not read front to back.  Before the folds: gcc
+ * inlines no function into one with other options.
  */
 #ifndef __clang__
-#pragma GCC optimize("no-trapping-math")
+#pragma GCC optimize("no-trapping-math", "no-tree-loop-distribute-patterns")
 #endif
 
 #include "../../core/elements.h"
@@ -114,6 +115,73 @@ DEFINE_ORDER_NAN(F32, float)
 DEFINE_ORDER_NAN(F64, double)
 
 /*
+ * ---- keys: integers ordered as the elements, for argmin and argmax ----
+ * A nan's key is beyond all numbers', so that a comparison of integers is the whole rule
+ * and a loop over elements becomes vectors.  K_F32 is the type of F32's keys, element_F32 the
+ * element (or a nan) of a key.
+ */
+#define KEYS_MIN(a, b) ((b) < (a) ? (b) : (a))
+#define KEYS_MAX(a, b) ((b) > (a) ? (b) : (a))
+
+#define DEFINE_KEYS(name)                               \
+    typedef T_##name K_##name;                          \
+    static inline T_##name key_MIN_##name(T_##name x)   \
+    {                                                   \
+        return x;                                       \
+    }                                                   \
+    static inline T_##name key_MAX_##name(T_##name x)   \
+    {                                                   \
+        return x;                                       \
+    }                                                   \
+    static inline T_##name element_##name(T_##name key) \
+    {                                                   \
+        return key;                                     \
+    }
+/* I, U: integers of the float's width.  A choice of a constant would become a branch. */
+#define DEFINE_KEYS_NAN(name, I, U, MOST, INFINITE)             \
+    typedef I K_##name;                                         \
+    static inline I size_of_##name(T_##name x, I *sign, I *nan) \
+    {                                                           \
+        I bits;                                                 \
+        memcpy(&bits, &x, sizeof bits);                         \
+        *sign = (I)(bits >> (8 * sizeof bits - 1));             \
+        *nan = (I) - ((bits & MOST) > INFINITE);                \
+        return bits & MOST;                                     \
+    }                                                           \
+    static inline I key_MIN_##name(T_##name x)                  \
+    {                                                           \
+        I sign, nan;                                            \
+        const I size = size_of_##name(x, &sign, &nan);          \
+        return size ^ (sign | nan);                             \
+    }                                                           \
+    static inline I key_MAX_##name(T_##name x)                  \
+    {                                                           \
+        I sign, nan;                                            \
+        const I size = size_of_##name(x, &sign, &nan);          \
+        return size ^ (sign & ~nan);                            \
+    }                                                           \
+    static inline T_##name element_##name(I key)                \
+    {                                                           \
+        const U bits = (U)(key < 0 ? key ^ MOST : key);         \
+        T_##name x;                                             \
+        memcpy(&x, &bits, sizeof x);                            \
+        return x;                                               \
+    }
+DEFINE_KEYS(BOOL)
+DEFINE_KEYS(I8)
+DEFINE_KEYS(U8)
+DEFINE_KEYS(I16)
+DEFINE_KEYS(U16)
+DEFINE_KEYS(I32)
+DEFINE_KEYS(U32)
+DEFINE_KEYS(I64)
+DEFINE_KEYS(U64)
+DEFINE_KEYS_NAN(F16, int16_t, uint16_t, INT16_MAX, 0x7c00)
+DEFINE_KEYS_NAN(BF16, int16_t, uint16_t, INT16_MAX, 0x7f80)
+DEFINE_KEYS_NAN(F32, int32_t, uint32_t, INT32_MAX, 0x7f800000)
+DEFINE_KEYS_NAN(F64, int64_t, uint64_t, INT64_MAX, INT64_C(0x7ff0000000000000))
+
+/*
  * F(op, dtype, type of a partial result within a chunk, dtype of the state a chunk
  *   leaves, load, fold)
  * A chunk has at most 2^17 bytes (rows) or 2^9 elements (columns), so 32 bits hold its
@@ -187,5 +255,12 @@ DEFINE_ORDER_NAN(F64, double)
     F(op, F32, float, F64, KEEP, fold##_F32)            \
     F(op, F64, double, F64, KEEP, fold##_F64)
 #define ORDERED(F) ORDERED_OP(F, MIN, min) ORDERED_OP(F, MAX, max)
+
+/* Those of FOLDS whose speed is the memory's and that convert nothing: see `stream`. */
+#define STREAMED(F)                     \
+    F(SUM, F32, float, F64, KEEP, ADD)  \
+    F(SUM, F64, double, F64, KEEP, ADD) \
+    F(PROD, F32, float, F64, KEEP, MUL) \
+    F(PROD, F64, double, F64, KEEP, MUL)
 
 #endif
