@@ -6,6 +6,7 @@
  * Not here: views and staging (rows.cuh), products in registers (tiles.cuh), the contract
  * (op.c).
  */
+#include "spectrum.cuh"
 #include "tiles.cuh"
 
 #include <stdio.h>
@@ -992,6 +993,8 @@ static const gpo_variant forward_variants[] = {
     {"v4", "balanced work: step t with T - 1 - t", "", "run-to-run", FORWARD(conv_v4)},
     {"v5", "register tile of 16 steps by 8 inputs; short filters stream", "",
      "run-to-run", FORWARD(conv_v5)},
+    {"v7", "products of spectra, a row's transform in one block", "", "run-to-run",
+     SPECTRUM_ROW(forward_v7)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -1007,6 +1010,8 @@ static const gpo_variant backward_variants[] = {
      "run-to-run", BACKWARD(conv_v4, lag_v4)},
     {"v5", "register tile of 16 outputs by 8 inputs; short filters stream", "",
      "run-to-run", BACKWARD(conv_v5, lag_v5)},
+    {"v7", "products of spectra, both gradients in one launch", "", "run-to-run",
+     SPECTRUM_ROW(backward_v7)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 

@@ -1,0 +1,990 @@
+/*
+ * spectrum.cuh  Rung v7 of causal_conv1d and causal_conv1d_backward: products of spectra.
+ * Order: the rung, rows and their ranges, sums in the plain order, what a block does, the
+ * convolution, both gradients, launchers, table rows.
+ * Not here: the transform (device/fft.cuh), what becomes of a sum (rows.cuh).
+ */
+#ifndef GPO_CAUSAL_CONV1D_SPECTRUM_CUH
+#define GPO_CAUSAL_CONV1D_SPECTRUM_CUH
+
+#include "../../device/fft.cuh"
+#include "rows.cuh"
+
+/*
+ * v7  The transform of a row stays in one block.
+ * Was:   v5 makes T^2 / 2 products per row.
+ * Now:   a row of up to N steps goes through registers and shared memory to its spectrum,
+ *        is multiplied by that of its filter, which serves all batches, and comes back:
+ *        T log T.  Longer rows are blocks of N steps.  Both gradients share the spectrum of
+ *        dy; that of the filters is added up over the batch before it comes back.
+ * Cost:  x is read once and the result written once; two exchanges of 8 N bytes through
+ *        shared memory each way.  Rounding is that of the row, not of the element.
+ * Left:  lengths between powers of two are filled up with zeros.
+ */
+
+/* ---- rows and their ranges ---- */
+
+enum spectrum_dtype { SPECTRUM_F32, SPECTRUM_F16, SPECTRUM_BF16 };
+
+template <typename T>
+constexpr spectrum_dtype SPECTRUM_DTYPE = std::is_same_v<T, f16>    ? SPECTRUM_F16
+                                          : std::is_same_v<T, bf16> ? SPECTRUM_BF16
+                                                                    : SPECTRUM_F32;
+
+/* A view for other elements: one kernel serves all dtypes that are computed in float. */
+template <typename To, typename From>
+__host__ __device__ __forceinline__ To
+view_as(const From &from)
+{
+    static_assert(sizeof(To) == sizeof(From), "views differ in their pointers' types");
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+
+/* The largest size of a row's elements and the smallest but zero, as bits of a float. */
+struct row_range {
+    static constexpr unsigned INFINITE = 0x7f800000u;
+    static constexpr unsigned SPAN = 40; /* a row with more powers of two is wide */
+
+    unsigned most, least_less_one;
+
+    __device__ __forceinline__ void take(float x)
+    {
+        const unsigned size = __float_as_uint(x) & 0x7fffffffu;
+        most = size > most ? size : most;
+        least_less_one = size - 1 < least_less_one ? size - 1 : least_less_one;
+    }
+
+    static __device__ __forceinline__ row_range combine(row_range a, row_range b)
+    {
+        return {a.most > b.most ? a.most : b.most, a.least_less_one < b.least_less_one
+                                                       ? a.least_less_one
+                                                       : b.least_less_one};
+    }
+
+    /* Rounding to the size of the row would be seen: the sums take the plain order. */
+    __device__ __forceinline__ bool is_wide() const
+    {
+        return most >= INFINITE ||
+               (most && (most >> 23) - (least_less_one >> 23) > SPAN);
+    }
+
+    /* The row is about 2^exponent; far below any other if it is all zero. */
+    __device__ __forceinline__ int exponent() const
+    {
+        const int e = static_cast<int>(most >> 23) - 127;
+        return most == 0 ? -4096 : e < -126 ? -126 : e > 126 ? 126 : e;
+    }
+};
+
+constexpr row_range NO_RANGE = {0, 0xffffffffu};
+
+/* 2^e, or the end of the range of normal floats; 0 far below it. */
+__device__ __forceinline__ float
+power_of_two(int e)
+{
+    const int clamped = e < -126 ? -126 : e > 127 ? 127 : e;
+    return e < -1024 ? 0.0f : __int_as_float((clamped + 127) << 23);
+}
+
+/* A row of `n` elements of a dtype known at run time. */
+struct spectrum_row {
+    void *p;
+    int64_t stride, n;
+};
+
+/* Elements first + e * THREADS that are in the row, e < V. */
+template <int THREADS, int V>
+__device__ __forceinline__ int
+elements_left(const spectrum_row &row, int64_t first)
+{
+    const int64_t left = row.n - first;
+    return static_cast<int>(left < V * THREADS ? left : V * THREADS);
+}
+
+template <typename T, int THREADS, int V>
+__device__ __forceinline__ void
+load_values(const spectrum_row &row, int64_t first, float (&x)[V])
+{
+    const T *p = static_cast<const T *>(row.p) + first * row.stride;
+    const int left = elements_left<THREADS, V>(row, first);
+    const int64_t step = THREADS * row.stride;
+    if (row.stride == 1) {
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            x[e] = e * THREADS < left ? static_cast<float>(value_of(p[e * THREADS]))
+                                      : 0.0f;
+        }
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+        x[e] = e * THREADS < left ? static_cast<float>(value_of(*p)) : 0.0f;
+        p += step;
+    }
+}
+
+/* x[e] = element first + e * THREADS, zeros behind the row. */
+template <int THREADS, int V>
+__device__ __forceinline__ void
+load_row(spectrum_dtype dtype, const spectrum_row &row, int64_t first, float (&x)[V])
+{
+    switch (dtype) {
+        case SPECTRUM_F16:
+            load_values<f16, THREADS>(row, first, x);
+            break;
+        case SPECTRUM_BF16:
+            load_values<bf16, THREADS>(row, first, x);
+            break;
+        default:
+            load_values<float, THREADS>(row, first, x);
+            break;
+    }
+}
+
+template <typename T, int THREADS, int V>
+__device__ __forceinline__ void
+store_values(const spectrum_row &row, int64_t first, const float (&y)[V])
+{
+    T *p = static_cast<T *>(row.p) + first * row.stride;
+    const int left = elements_left<THREADS, V>(row, first);
+    const int64_t step = THREADS * row.stride;
+    if (row.stride == 1) {
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            if (e * THREADS < left) {
+                p[e * THREADS] = stored_as<T>(y[e]);
+            }
+        }
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+        if (e * THREADS < left) {
+            *p = stored_as<T>(y[e]);
+        }
+        p += step;
+    }
+}
+
+/* Element first + e * THREADS = y[e], where the row has it. */
+template <int THREADS, int V>
+__device__ __forceinline__ void
+store_row(spectrum_dtype dtype, const spectrum_row &row, int64_t first,
+          const float (&y)[V])
+{
+    switch (dtype) {
+        case SPECTRUM_F16:
+            store_values<f16, THREADS>(row, first, y);
+            break;
+        case SPECTRUM_BF16:
+            store_values<bf16, THREADS>(row, first, y);
+            break;
+        default:
+            store_values<float, THREADS>(row, first, y);
+            break;
+    }
+}
+
+/* Row (b, c) of a view whose elements are of `dtype`. */
+template <typename T>
+__device__ __forceinline__ spectrum_row
+row_of(spectrum_dtype dtype, const row_view<T> &rows, int64_t b, int64_t c, int64_t n)
+{
+    const int64_t bytes = dtype == SPECTRUM_F32 ? 4 : 2;
+    const char *first = reinterpret_cast<const char *>(rows.p);
+    return {const_cast<char *>(first) + (b * rows.b + c * rows.c) * bytes, rows.t, n};
+}
+
+/* The same with the last step first. */
+template <typename T>
+__device__ __forceinline__ spectrum_row
+reversed_row_of(spectrum_dtype dtype, const row_view<T> &rows, int64_t b, int64_t c,
+                int64_t n)
+{
+    const int64_t bytes = dtype == SPECTRUM_F32 ? 4 : 2;
+    const spectrum_row row = row_of(dtype, rows, b, c, n);
+    return {static_cast<char *>(row.p) + (n - 1) * rows.t * bytes, -rows.t, n};
+}
+
+/* ---- sums in the plain order, for rows that are wide ---- */
+
+template <typename T>
+__device__ __forceinline__ void
+convolve_plainly(const conv_view<T> &v, int64_t b, int64_t c, int threads)
+{
+    constexpr int64_t TERMS_AT_ONCE = 128;
+    const T *x = v.x.row(b, c);
+    for (int64_t t = threadIdx.x; t < v.steps; t += threads) {
+        const int64_t terms = t + 1 < v.lags ? t + 1 : v.lags;
+        float total = 0;
+        for (int64_t begin = 0; begin < terms; begin += TERMS_AT_ONCE) {
+            const int64_t left = terms - begin;
+            const int64_t end = begin + (left < TERMS_AT_ONCE ? left : TERMS_AT_ONCE);
+            float sum = 0;
+#pragma unroll 1
+            for (int64_t s = begin; s < end; s++) {
+                sum += v.w_at(c, s) * static_cast<float>(value_of(x[(t - s) * v.x.t]));
+            }
+            total += sum;
+        }
+        v.put(b, c, t, total);
+    }
+}
+
+__device__ __forceinline__ void
+convolve_plainly(spectrum_dtype dtype, const conv_view<float> &v, int64_t b, int64_t c,
+                 int threads)
+{
+    switch (dtype) {
+        case SPECTRUM_F16:
+            convolve_plainly(view_as<conv_view<f16>>(v), b, c, threads);
+            break;
+        case SPECTRUM_BF16:
+            convolve_plainly(view_as<conv_view<bf16>>(v), b, c, threads);
+            break;
+        default:
+            convolve_plainly(v, b, c, threads);
+            break;
+    }
+}
+
+/* Lag s of channel c, summed over batches [first, last). */
+template <typename T>
+__device__ __forceinline__ float
+correlate_plainly(const lag_view<T> &v, int64_t first, int64_t last, int64_t c,
+                  int64_t s)
+{
+    constexpr int64_t TERMS_AT_ONCE = 128;
+    float total = 0;
+    for (int64_t b = first; b < last; b++) {
+        const T *x = v.x.row(b, c), *g = v.g.row(b, c) + s * v.g.t;
+        for (int64_t begin = 0; begin < v.steps - s; begin += TERMS_AT_ONCE) {
+            const int64_t left = v.steps - s - begin;
+            const int64_t end = begin + (left < TERMS_AT_ONCE ? left : TERMS_AT_ONCE);
+            float sum = 0;
+#pragma unroll 1
+            for (int64_t u = begin; u < end; u++) {
+                sum += static_cast<float>(value_of(g[u * v.g.t])) *
+                       static_cast<float>(value_of(x[u * v.x.t]));
+            }
+            total += sum;
+        }
+    }
+    return total;
+}
+
+__device__ __forceinline__ float
+correlate_plainly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first,
+                  int64_t last, int64_t c, int64_t s)
+{
+    switch (dtype) {
+        case SPECTRUM_F16:
+            return correlate_plainly(view_as<lag_view<f16>>(v), first, last, c, s);
+        case SPECTRUM_BF16:
+            return correlate_plainly(view_as<lag_view<bf16>>(v), first, last, c, s);
+        default:
+            return correlate_plainly(v, first, last, c, s);
+    }
+}
+
+__device__ __forceinline__ void
+put_lag(spectrum_dtype dtype, const lag_view<float> &v, int64_t groups, int64_t group,
+        int64_t c, int64_t s, float sum)
+{
+    switch (dtype) {
+        case SPECTRUM_F16:
+            put_part(view_as<lag_view<f16>>(v), groups, group, c, s, sum);
+            break;
+        case SPECTRUM_BF16:
+            put_part(view_as<lag_view<bf16>>(v), groups, group, c, s, sum);
+            break;
+        default:
+            put_part(v, groups, group, c, s, sum);
+            break;
+    }
+}
+
+/* ---- what a block does ---- */
+
+/* How the work is cut: channels x splits of the batch, and rows and filters in blocks. */
+struct spectrum_cut {
+    spectrum_dtype dtype;
+    int64_t splits, share;        /* batches of a split */
+    int64_t row_blocks, w_blocks; /* of N steps, of N lags */
+    c64 *slab;                    /* memory for spectra, `spectra` for each block */
+    int64_t spectra;
+};
+
+/* Spectra and carries in memory; a thread reads only what it has written itself. */
+template <typename FFT>
+struct spectrum_store {
+    c64 *base;
+
+    __device__ __forceinline__ c64 &at(int64_t i, int k) const
+    {
+        return base[(i * FFT::V + k) * FFT::THREADS + threadIdx.x];
+    }
+
+    __device__ __forceinline__ void put(int64_t i, const c64 (&f)[FFT::V]) const
+    {
+#pragma unroll
+        for (int k = 0; k < FFT::V; k++) {
+            at(i, k) = f[k];
+        }
+    }
+};
+
+/* One block of threads: its transform, and the range of what it reads. */
+template <typename FFT>
+struct spectrum_block {
+    static constexpr int V = FFT::V, THREADS = FFT::THREADS, WARPS = THREADS / WARP;
+
+    FFT fft;
+    row_range *slots;
+    spectrum_dtype dtype;
+
+    __device__ __forceinline__ spectrum_block(c64 *space, row_range *ranges,
+                                              spectrum_dtype kind)
+        : fft(space), slots(ranges), dtype(kind)
+    {
+    }
+
+    __device__ __forceinline__ void load(const spectrum_row &row, int64_t i,
+                                         float (&x)[V]) const
+    {
+        load_row<THREADS>(dtype, row, i * FFT::POINTS + threadIdx.x, x);
+    }
+
+    /* Thread by thread, then over the block behind a barrier. */
+    __device__ __forceinline__ void tell(row_range mine, int set) const
+    {
+        mine = warp_combine<row_range>(mine);
+        if (threadIdx.x % WARP == 0) {
+            slots[set * WARPS + threadIdx.x / WARP] = mine;
+        }
+    }
+
+    __device__ __forceinline__ row_range told(int set) const
+    {
+        row_range all = slots[set * WARPS];
+#pragma unroll
+        for (int w = 1; w < WARPS; w++) {
+            all = row_range::combine(all, slots[set * WARPS + w]);
+        }
+        return all;
+    }
+
+    /* The range of `blocks` blocks of a row; x is left with the last one. */
+    __device__ __forceinline__ row_range range_of(const spectrum_row &row,
+                                                  int64_t blocks, float (&x)[V]) const
+    {
+        row_range mine = NO_RANGE;
+        for (int64_t i = 0; i < blocks; i++) {
+            load(row, i, x);
+#pragma unroll
+            for (int e = 0; e < V; e++) {
+                mine.take(x[e]);
+            }
+        }
+        return mine;
+    }
+
+    static __device__ __forceinline__ void scale(float (&x)[V], float by)
+    {
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            x[e] *= by;
+        }
+    }
+
+    /* y, sums of row (b, c) from step `first` on, becomes what is stored. */
+    __device__ __forceinline__ void finish(const conv_view<float> &v, int64_t b,
+                                           int64_t c, int64_t first, float offset,
+                                           float (&y)[V]) const
+    {
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            y[e] += offset;
+        }
+        if (v.finish != FINISH_NONE) {
+            float g[V] = {};
+            if (v.finish == FINISH_SLOPE) {
+                load_row<THREADS>(dtype, row_of(dtype, v.dy, b, c, v.steps), first, g);
+            }
+#pragma unroll
+            for (int e = 0; e < V; e++) {
+                y[e] = v.after(y[e], g[e]);
+            }
+        }
+    }
+
+    /* x * 2^e / N, with one rounding where the result is subnormal. */
+    static __device__ __forceinline__ void scale_back(float (&x)[V], int e)
+    {
+        e = e < -400 ? -400 : e;
+        e -= LOG<FFT::POINTS>;
+        const float half = power_of_two(e / 2), rest = power_of_two(e - e / 2);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            x[i] = x[i] * half * rest;
+        }
+    }
+};
+
+__device__ __forceinline__ spectrum_row
+filter_of(spectrum_dtype dtype, const conv_view<float> &v, int64_t c)
+{
+    const row_view<const float> rows = {v.w, 0, v.w_c, v.w_s};
+    return row_of(dtype, rows, 0, c, v.lags);
+}
+
+/* What is added to each sum of channel c. */
+__device__ __forceinline__ float
+offset_of(spectrum_dtype dtype, const conv_view<float> &v, int64_t c)
+{
+    switch (dtype) {
+        case SPECTRUM_F16:
+            return view_as<conv_view<f16>>(v).offset(c);
+        case SPECTRUM_BF16:
+            return view_as<conv_view<bf16>>(v).offset(c);
+        default:
+            return v.offset(c);
+    }
+}
+
+/* ---- the convolution ---- */
+
+/* Where a filter's spectrum waits for the rows; SPECTRUM_BLOCKS: rows of many blocks. */
+enum spectrum_place {
+    SPECTRUM_HELD,
+    SPECTRUM_SHARED,
+    SPECTRUM_STORED,
+    SPECTRUM_BLOCKS
+};
+
+/* Places in the store of a block. */
+struct spectrum_places {
+    int64_t w, x, g, carry,
+        sum; /* of the filter, x, dy; of what a block leaves the next */
+};
+
+template <typename FFT, spectrum_place PLACE, int RESIDENT>
+__global__ void
+__launch_bounds__(FFT::THREADS, RESIDENT)
+    conv_v7_spectrum(const __grid_constant__ conv_view<float> v,
+                     const __grid_constant__ spectrum_cut cut)
+{
+    using block_type = spectrum_block<FFT>;
+    constexpr int V = FFT::V;
+    GPO_DYN_SHARED(c64, space);
+    GPO_SHARED(row_range, slots, [block_type::WARPS]);
+    const block_type block(space, slots, cut.dtype);
+    const spectrum_store<FFT> store = {PLACE == SPECTRUM_SHARED
+                                           ? space + FFT::SHARED
+                                           : cut.slab + blockIdx.x * cut.spectra};
+    const int64_t n = cut.row_blocks, filters = cut.w_blocks;
+    const int64_t X = filters, CARRY = filters + n;
+
+    for (int64_t work = blockIdx.x; work < v.channels * cut.splits; work += gridDim.x) {
+        const int64_t c = work % v.channels, first = work / v.channels * cut.share;
+        const int64_t last =
+            first + cut.share < v.batches ? first + cut.share : v.batches;
+        const spectrum_row w = filter_of(cut.dtype, v, c);
+        const float offset = offset_of(cut.dtype, v, c);
+        float x[V];
+        c64 f[V], held[PLACE == SPECTRUM_HELD ? V : 1];
+        block.tell(block.range_of(w, filters, x), 0);
+        __syncthreads();
+        const row_range w_range = block.told(0);
+        for (int64_t j = 0; j < filters; j++) {
+            if (PLACE == SPECTRUM_BLOCKS) {
+                block.load(w, j, x);
+                __syncthreads();
+            }
+            block.scale(x, power_of_two(-w_range.exponent()));
+            block.fft.forward(x, f);
+            if constexpr (PLACE == SPECTRUM_HELD) {
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    held[k] = f[k];
+                }
+            }
+            else {
+                store.put(j, f);
+            }
+        }
+        for (int64_t b = first; b < last; b++) {
+            const spectrum_row row = row_of(cut.dtype, v.x, b, c, v.steps);
+            block.tell(block.range_of(row, n, x), 0);
+            __syncthreads();
+            const row_range range = block.told(0);
+            if (w_range.is_wide() || range.is_wide()) {
+                convolve_plainly(cut.dtype, v, b, c, FFT::THREADS);
+                __syncthreads();
+                continue;
+            }
+            for (int64_t i = 0; i < n; i++) {
+                float y[V], later[V];
+                if (PLACE == SPECTRUM_BLOCKS) {
+                    block.load(row, i, x);
+                    __syncthreads();
+                }
+                block.scale(x, power_of_two(-range.exponent()));
+                block.fft.forward(x, f);
+                if (PLACE == SPECTRUM_BLOCKS && i + 1 < n) {
+                    store.put(X + i, f);
+                }
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    if constexpr (PLACE == SPECTRUM_HELD) {
+                        f[k] = times(f[k], held[k]);
+                    }
+                    else {
+                        f[k] = times(f[k], store.at(0, k));
+                    }
+                }
+                if (PLACE == SPECTRUM_BLOCKS) {
+                    for (int64_t j = 1; j <= i && j < filters; j++) {
+#pragma unroll
+                        for (int k = 0; k < V; k++) {
+                            f[k] =
+                                add_times(f[k], store.at(X + i - j, k), store.at(j, k));
+                        }
+                    }
+                }
+                block.fft.template inverse<PLACE == SPECTRUM_BLOCKS>(f, y, later);
+                if (PLACE == SPECTRUM_BLOCKS) {
+#pragma unroll
+                    for (int e = 0; e < V; e++) {
+                        c64 &carry = store.at(CARRY, e);
+                        y[e] += i > 0 ? carry.re : 0.0f;
+                        carry.re = later[e];
+                    }
+                }
+                block.scale_back(y, range.exponent() + w_range.exponent());
+                block.finish(v, b, c, i * FFT::POINTS + threadIdx.x, offset, y);
+                store_row<FFT::THREADS>(cut.dtype,
+                                        row_of(cut.dtype, v.out, b, c, v.steps),
+                                        i * FFT::POINTS + threadIdx.x, y);
+            }
+        }
+    }
+}
+
+/* ---- both gradients ---- */
+
+/*
+ * One block: dx of the rows of a channel, and the share of its filter's gradient that
+ * belongs to these batches.  v convolves the reversed rows of dy: step u of dx is step
+ * steps - 1 - u of the view.  The products of spectra are added up relative to the
+ * largest so far.
+ */
+template <typename FFT, spectrum_place PLACE, int RESIDENT>
+__global__ void
+__launch_bounds__(FFT::THREADS, RESIDENT)
+    backward_v7_spectrum(const __grid_constant__ conv_view<float> v,
+                         const __grid_constant__ lag_view<float> lags,
+                         const __grid_constant__ spectrum_cut cut)
+{
+    using block_type = spectrum_block<FFT>;
+    constexpr int V = FFT::V;
+    GPO_DYN_SHARED(c64, space);
+    GPO_SHARED(row_range, slots, [2 * block_type::WARPS]);
+    const block_type block(space, slots, cut.dtype);
+    const spectrum_store<FFT> store = {PLACE == SPECTRUM_HELD
+                                           ? space + FFT::SHARED
+                                           : cut.slab + blockIdx.x * cut.spectra};
+    const int64_t n = cut.row_blocks, filters = cut.w_blocks;
+    const int64_t sums = filters + (filters < n); /* the last one's part before it */
+    const int64_t X = filters, G = X + n, SUM = G + n, CARRY = SUM + sums;
+
+    for (int64_t work = blockIdx.x; work < v.channels * cut.splits; work += gridDim.x) {
+        const int64_t c = work % v.channels, split = work / v.channels;
+        const int64_t first = split * cut.share;
+        const int64_t last =
+            first + cut.share < v.batches ? first + cut.share : v.batches;
+        const spectrum_row w = filter_of(cut.dtype, v, c);
+        float x[V], y[V], later[V];
+        c64 f[V], held[PLACE == SPECTRUM_HELD ? V : 1];
+        block.tell(block.range_of(w, filters, x), 0);
+        __syncthreads();
+        const row_range w_range = block.told(0);
+        for (int64_t j = 0; j < filters; j++) {
+            if (PLACE == SPECTRUM_BLOCKS) {
+                block.load(w, j, x);
+                __syncthreads();
+            }
+            block.scale(x, power_of_two(-w_range.exponent()));
+            block.fft.forward(x, f);
+            store.put(j, f);
+        }
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            f[k] = {0, 0};
+            held[k % (PLACE == SPECTRUM_HELD ? V : 1)] = f[k];
+        }
+        if (PLACE != SPECTRUM_HELD) {
+            for (int64_t d = 0; d < sums; d++) {
+                store.put(SUM + d, f);
+            }
+        }
+        int sum_exponent = -8192;
+        bool plain_sum = false;
+
+        for (int64_t b = first; b < last; b++) {
+            const spectrum_row x_row = row_of(cut.dtype, lags.x, b, c, v.steps);
+            const spectrum_row g_row = row_of(cut.dtype, lags.g, b, c, v.steps);
+            block.tell(block.range_of(g_row, n, x), 1);
+            block.tell(block.range_of(x_row, n, x), 0);
+            __syncthreads();
+            const row_range x_range = block.told(0), g_range = block.told(1);
+            const int exponent = x_range.exponent() + g_range.exponent();
+            const int above = exponent - sum_exponent;
+            plain_sum = plain_sum || x_range.is_wide() || g_range.is_wide();
+            if (above > 0) {
+                sum_exponent = exponent;
+                const float by = power_of_two(-above);
+                for (int64_t d = 0; d < sums; d++) {
+#pragma unroll
+                    for (int k = 0; k < V; k++) {
+                        c64 &sum = PLACE == SPECTRUM_HELD
+                                       ? held[k % (PLACE == SPECTRUM_HELD ? V : 1)]
+                                       : store.at(SUM + d, k);
+                        sum = {sum.re * by, sum.im * by};
+                    }
+                }
+            }
+            for (int64_t i = 0; i < n; i++) {
+                if (PLACE == SPECTRUM_BLOCKS) {
+                    block.load(x_row, i, x);
+                    __syncthreads();
+                }
+                block.scale(x, power_of_two(-x_range.exponent()) *
+                                   power_of_two(above < 0 ? above : 0));
+                block.fft.forward(x, f);
+                store.put(X + i, f);
+            }
+            for (int64_t i = 0; i < n; i++) {
+                block.load(g_row, i, x);
+                __syncthreads();
+                block.scale(x, power_of_two(-g_range.exponent()));
+                block.fft.forward(x, f);
+                if (PLACE == SPECTRUM_BLOCKS) {
+                    store.put(G + i, f);
+                }
+            }
+            if constexpr (PLACE == SPECTRUM_BLOCKS) {
+                for (int64_t d = 0; d < sums; d++) {
+#pragma unroll
+                    for (int k = 0; k < V; k++) {
+                        c64 sum = store.at(SUM + d, k);
+                        for (int64_t i = 0; i + d < n; i++) {
+                            sum = add_times_conjugate(sum, store.at(G + i + d, k),
+                                                      store.at(X + i, k));
+                        }
+                        store.at(SUM + d, k) = sum;
+                    }
+                }
+            }
+            else {
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    c64 &sum = PLACE == SPECTRUM_HELD
+                                   ? held[k % (PLACE == SPECTRUM_HELD ? V : 1)]
+                                   : store.at(SUM, k);
+                    sum = add_times_conjugate(sum, f[k], store.at(X, k));
+                }
+            }
+            if (w_range.is_wide() || g_range.is_wide()) {
+                convolve_plainly(cut.dtype, v, b, c, FFT::THREADS);
+                continue;
+            }
+            for (int64_t i = n - 1; i >= 0; i--) {
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    if constexpr (PLACE == SPECTRUM_BLOCKS) {
+                        c64 sum = {0, 0};
+                        for (int64_t j = 0; j < filters && i + j < n; j++) {
+                            sum = add_times_conjugate(sum, store.at(G + i + j, k),
+                                                      store.at(j, k));
+                        }
+                        f[k] = sum;
+                    }
+                    else {
+                        f[k] = times_conjugate(f[k], store.at(0, k));
+                    }
+                }
+                if (PLACE == SPECTRUM_BLOCKS) {
+                    __syncthreads();
+                }
+                block.fft.template inverse<PLACE == SPECTRUM_BLOCKS>(f, y, later);
+                if (PLACE == SPECTRUM_BLOCKS) {
+#pragma unroll
+                    for (int e = 0; e < V; e++) {
+                        c64 &carry = store.at(CARRY, e);
+                        y[e] -= i + 1 < n ? carry.re : 0.0f;
+                        carry.re = later[e];
+                    }
+                }
+                block.scale_back(y, g_range.exponent() + w_range.exponent());
+                store_row<FFT::THREADS>(
+                    cut.dtype, reversed_row_of(cut.dtype, v.out, b, c, v.steps),
+                    i * FFT::POINTS + threadIdx.x, y);
+            }
+        }
+
+        if (plain_sum) {
+            for (int64_t s = threadIdx.x; s < lags.lags; s += FFT::THREADS) {
+                put_lag(cut.dtype, lags, cut.splits, split, c, s,
+                        correlate_plainly(cut.dtype, lags, first, last, c, s));
+            }
+            continue;
+        }
+        for (int64_t d = sums - 1; d >= 0; d--) {
+#pragma unroll
+            for (int k = 0; k < V; k++) {
+                f[k] = PLACE == SPECTRUM_HELD
+                           ? held[k % (PLACE == SPECTRUM_HELD ? V : 1)]
+                           : store.at(SUM + d, k);
+            }
+            __syncthreads();
+            block.fft.template inverse<PLACE == SPECTRUM_BLOCKS>(f, y, later);
+            if (PLACE == SPECTRUM_BLOCKS) {
+#pragma unroll
+                for (int e = 0; e < V; e++) {
+                    c64 &carry = store.at(CARRY, e);
+                    y[e] -= d + 1 < sums ? carry.re : 0.0f;
+                    carry.re = later[e];
+                }
+            }
+            block.scale_back(y, sum_exponent);
+#pragma unroll
+            for (int e = 0; e < V; e++) {
+                const int64_t s = d * FFT::POINTS + threadIdx.x + e * FFT::THREADS;
+                if (s < lags.lags) {
+                    put_lag(cut.dtype, lags, cut.splits, split, c, s, y[e]);
+                }
+            }
+        }
+        __syncthreads();
+    }
+}
+
+/* ---- launchers ---- */
+
+/* The transform for a call, by the longest row one block can hold. */
+enum spectrum_size {
+    SPECTRUM_512,
+    SPECTRUM_1024,
+    SPECTRUM_2048,
+    SPECTRUM_4096,
+    SPECTRUM_8192,
+    SPECTRUM_16384,
+    SPECTRUM_LONGER,
+};
+
+static spectrum_size
+size_for(int64_t steps, int64_t lags)
+{
+    constexpr int64_t HELD = 4096, MOST = 16384;
+    if (steps > MOST || (steps > HELD && lags <= HELD)) {
+        return SPECTRUM_LONGER;
+    }
+    int size = SPECTRUM_512;
+    for (int64_t n = 512; n < steps; n *= 2) {
+        size++;
+    }
+    return static_cast<spectrum_size>(size);
+}
+
+/* Splits of the batch, the blocks of rows and filters, and the memory that they need. */
+template <typename FFT, spectrum_place PLACE, int RESIDENT = 512 / FFT::THREADS>
+static gpo_status
+cut_call(gpo_call *call, const conv_view<float> &v, int64_t spare, spectrum_cut *cut,
+         dim3 *grid)
+{
+    const int64_t resident = static_cast<int64_t>(gpo_processors(call)) * RESIDENT;
+    int64_t splits = ceil_div(2 * resident, v.channels);
+    splits = splits < v.batches ? splits : v.batches;
+    cut->share = ceil_div(v.batches, splits);
+    cut->splits = ceil_div(v.batches, cut->share);
+    cut->row_blocks = ceil_div(v.steps, FFT::POINTS);
+    cut->w_blocks = ceil_div(v.lags, FFT::POINTS);
+    *grid = grid_of(v.channels * cut->splits);
+    if (PLACE == SPECTRUM_HELD || PLACE == SPECTRUM_SHARED) {
+        return GPO_OK;
+    }
+    void *memory = nullptr;
+    grid->x = grid->x < resident ? grid->x : static_cast<unsigned>(resident);
+    cut->spectra = (cut->w_blocks + spare) * FFT::POINTS;
+    const gpo_status status =
+        gpo_scratch(call, grid->x * cut->spectra * sizeof(c64), &memory);
+    cut->slab = static_cast<c64 *>(memory);
+    return status;
+}
+
+template <typename Kernel>
+static void
+allow_shared(Kernel *kernel, size_t bytes)
+{
+#ifdef __CUDACC__
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(bytes));
+#else
+    (void)kernel;
+    (void)bytes;
+#endif
+}
+
+template <typename FFT, spectrum_place PLACE, int RESIDENT = 512 / FFT::THREADS>
+static gpo_status
+conv_v7_of(gpo_call *call, const conv_view<float> &v, spectrum_dtype dtype)
+{
+    constexpr size_t SHARED =
+        (FFT::SHARED + (PLACE == SPECTRUM_SHARED ? FFT::POINTS : 0)) * sizeof(c64);
+    spectrum_cut cut = {};
+    dim3 grid;
+    cut.dtype = dtype;
+    const int64_t spare = ceil_div(v.steps, FFT::POINTS) + 1;
+    const gpo_status status = cut_call<FFT, PLACE, RESIDENT>(
+        call, v, PLACE == SPECTRUM_BLOCKS ? spare : 0, &cut, &grid);
+    if (status) {
+        return status;
+    }
+    allow_shared(conv_v7_spectrum<FFT, PLACE, RESIDENT>, SHARED);
+    return GPO_LAUNCH(call, grid, FFT::THREADS, SHARED,
+                      (conv_v7_spectrum<FFT, PLACE, RESIDENT>), v, cut);
+}
+
+template <typename T>
+static gpo_status
+conv_v7(gpo_call *call, const conv_view<T> &view)
+{
+    const conv_view<float> v = view_as<conv_view<float>>(view);
+    constexpr spectrum_dtype D = SPECTRUM_DTYPE<T>;
+    switch (size_for(v.steps, v.lags)) {
+        case SPECTRUM_512:
+            return conv_v7_of<block_fft<16, 2>, SPECTRUM_HELD>(call, v, D);
+        case SPECTRUM_1024:
+            return conv_v7_of<block_fft<16, 4>, SPECTRUM_HELD>(call, v, D);
+        case SPECTRUM_2048:
+            return conv_v7_of<block_fft<16, 8>, SPECTRUM_HELD>(call, v, D);
+        case SPECTRUM_4096:
+            return conv_v7_of<block_fft<16, 16>, SPECTRUM_HELD>(call, v, D);
+        case SPECTRUM_8192:
+            return conv_v7_of<block_fft<32, 8>, SPECTRUM_STORED>(call, v, D);
+        case SPECTRUM_16384:
+            return conv_v7_of<block_fft<32, 16>, SPECTRUM_STORED>(call, v, D);
+        default:
+            return conv_v7_of<block_fft<16, 16>, SPECTRUM_BLOCKS>(call, v, D);
+    }
+}
+
+template <typename FFT, spectrum_place PLACE, int RESIDENT = 512 / FFT::THREADS>
+static gpo_status
+backward_v7_of(gpo_call *call, const conv_view<float> &v, const lag_view<float> &view,
+               spectrum_dtype dtype, int64_t *splits, float **parts)
+{
+    constexpr size_t SHARED =
+        (FFT::SHARED + (PLACE == SPECTRUM_HELD ? 2 * FFT::POINTS : 0)) * sizeof(c64);
+    spectrum_cut cut = {};
+    lag_view<float> lags = view;
+    dim3 grid;
+    cut.dtype = dtype;
+    /* x, dy, the sums of w_blocks + 1 lags, a carry */
+    const int64_t spare =
+        2 * ceil_div(v.steps, FFT::POINTS) + ceil_div(v.lags, FFT::POINTS) + 2;
+    gpo_status status = cut_call<FFT, PLACE, RESIDENT>(call, v, spare, &cut, &grid);
+    if (!status && cut.splits > 1) {
+        void *memory = nullptr;
+        status = gpo_scratch(call, cut.splits * v.channels * v.lags * sizeof(float),
+                             &memory);
+        lags.parts = static_cast<float *>(memory);
+    }
+    if (status) {
+        return status;
+    }
+    *splits = cut.splits;
+    *parts = lags.parts;
+    allow_shared(backward_v7_spectrum<FFT, PLACE, RESIDENT>, SHARED);
+    return GPO_LAUNCH(call, grid, FFT::THREADS, SHARED,
+                      (backward_v7_spectrum<FFT, PLACE, RESIDENT>), v, lags, cut);
+}
+
+/* dx, where v convolves the reversed rows of dy, and dw. */
+template <typename T>
+static gpo_status
+gradients_v7(gpo_call *call, const conv_view<T> &view, const lag_view<T> &lag)
+{
+    const conv_view<float> v = view_as<conv_view<float>>(view);
+    const lag_view<float> lags = view_as<lag_view<float>>(lag);
+    constexpr spectrum_dtype D = SPECTRUM_DTYPE<T>;
+    int64_t splits = 1;
+    float *parts = nullptr;
+    gpo_status status;
+    switch (size_for(v.steps, v.lags)) {
+        case SPECTRUM_512:
+            status = backward_v7_of<block_fft<16, 2>, SPECTRUM_HELD>(call, v, lags, D,
+                                                                     &splits, &parts);
+            break;
+        case SPECTRUM_1024:
+            status = backward_v7_of<block_fft<16, 4>, SPECTRUM_HELD>(call, v, lags, D,
+                                                                     &splits, &parts);
+            break;
+        case SPECTRUM_2048:
+            status = backward_v7_of<block_fft<16, 8>, SPECTRUM_HELD>(call, v, lags, D,
+                                                                     &splits, &parts);
+            break;
+        case SPECTRUM_4096:
+            status = backward_v7_of<block_fft<16, 16>, SPECTRUM_HELD>(call, v, lags, D,
+                                                                      &splits, &parts);
+            break;
+        case SPECTRUM_8192:
+            status = backward_v7_of<block_fft<32, 8>, SPECTRUM_STORED>(call, v, lags, D,
+                                                                       &splits, &parts);
+            break;
+        case SPECTRUM_16384:
+            status = backward_v7_of<block_fft<32, 16>, SPECTRUM_STORED>(
+                call, v, lags, D, &splits, &parts);
+            break;
+        default:
+            status = backward_v7_of<block_fft<16, 16>, SPECTRUM_BLOCKS>(
+                call, v, lags, D, &splits, &parts);
+            break;
+    }
+    if (!status && splits > 1) {
+        lag_view<T> sum = lag;
+        sum.parts = parts;
+        const dim3 grid = grid_of(ceil_div(v.channels * v.lags, REST_BLOCK));
+        status =
+            GPO_LAUNCH(call, grid, REST_BLOCK, 0, (conv_sum_of_groups<T>), sum, splits);
+    }
+    return status;
+}
+
+/* ---- table rows ---- */
+
+template <typename T>
+static gpo_status
+forward_v7(gpo_call *call)
+{
+    return run_forward<T>(call, conv_v7<T>);
+}
+
+template <typename T>
+static gpo_status
+backward_v7(gpo_call *call)
+{
+    return run_backward<T>(call, conv_v7<T>, nullptr, gradients_v7<T>);
+}
+
+/* The launchers of a row whose sums are made in float. */
+#define SPECTRUM_ROW(f)                                                         \
+    {                                                                           \
+        nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, \
+            nullptr, f<f16>, f<bf16>, f<float>, nullptr, nullptr, nullptr       \
+    }
+
+#endif
