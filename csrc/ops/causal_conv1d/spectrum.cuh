@@ -484,7 +484,8 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     const spectrum_store<FFT> store = {PLACE == SPECTRUM_SHARED
                                            ? space + FFT::SHARED
                                            : cut.slab + blockIdx.x * cut.spectra};
-    const int64_t n = cut.row_blocks, filters = cut.w_blocks;
+    constexpr bool MANY = PLACE == SPECTRUM_BLOCKS;
+    const int64_t n = MANY ? cut.row_blocks : 1, filters = MANY ? cut.w_blocks : 1;
     const int64_t X = filters, CARRY = filters + n;
 
     for (int64_t work = blockIdx.x; work < v.channels * cut.splits; work += gridDim.x) {
@@ -596,7 +597,8 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     const spectrum_store<FFT> store = {PLACE == SPECTRUM_HELD
                                            ? space + FFT::SHARED
                                            : cut.slab + blockIdx.x * cut.spectra};
-    const int64_t n = cut.row_blocks, filters = cut.w_blocks;
+    constexpr bool MANY = PLACE == SPECTRUM_BLOCKS;
+    const int64_t n = MANY ? cut.row_blocks : 1, filters = MANY ? cut.w_blocks : 1;
     const int64_t sums = filters + (filters < n); /* the last one's part before it */
     const int64_t X = filters, G = X + n, SUM = G + n, CARRY = SUM + sums;
 
@@ -806,10 +808,10 @@ cut_call(gpo_call *call, const conv_view<float> &v, int64_t spare, spectrum_cut 
          dim3 *grid)
 {
     const int64_t resident = static_cast<int64_t>(gpo_processors(call)) * RESIDENT;
-    int64_t splits = ceil_div(2 * resident, v.channels);
-    splits = splits < v.batches ? splits : v.batches;
-    cut->share = ceil_div(v.batches, splits);
-    cut->splits = ceil_div(v.batches, cut->share);
+    const int64_t batches = v.batches > 0 ? v.batches : 1;
+    const int64_t splits = ceil_div(2 * resident, v.channels);
+    cut->share = ceil_div(batches, splits < batches ? splits : batches);
+    cut->splits = ceil_div(batches, cut->share);
     cut->row_blocks = ceil_div(v.steps, FFT::POINTS);
     cut->w_blocks = ceil_div(v.lags, FFT::POINTS);
     *grid = grid_of(v.channels * cut->splits);
