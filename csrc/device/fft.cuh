@@ -262,16 +262,17 @@ last_pass(c64 (&f)[N], float (&re)[N], float (&im)[N])
  * transforms of V * V points: only the pass of R points crosses the block.  A column of
  * V values and one of padding keeps both directions free of bank conflicts.
  */
-template <int VALUES, int FIRST>
+template <int VALUES, int FIRST, bool HELD = true>
 struct block_fft {
     static constexpr int V = VALUES, R = FIRST, THREADS = V * R, POINTS = V * V * R;
     static constexpr int TURNS = V / R; /* butterflies of a thread in the first pass */
-    static constexpr int REGION = V * (V + 1), SHARED = R * REGION;
+    static constexpr int REGION = V * (V + 1), EXCHANGED = R * REGION;
+    static constexpr int SHARED = EXCHANGED + (HELD ? 0 : LOG<V> * (THREADS + R));
     static_assert((V == 16 || V == 32) && V % R == 0 && R >= 2, "groups in one warp");
 
-    c64 second[LOG<V>], third[LOG<V>]; /* powers of B */
-    c64 *block, *group;                /* shared memory: all of it, the group's */
-    int lane;                          /* in the group */
+    c64 second[HELD ? LOG<V> : 1], third[HELD ? LOG<V> : 1]; /* powers of B */
+    c64 *block, *group; /* shared memory: all of it, the group's */
+    int lane;           /* in the group */
 
     /* `space` is shared memory for SHARED numbers. */
     __device__ __forceinline__ explicit block_fft(c64 *space)
@@ -283,8 +284,45 @@ struct block_fft {
 #pragma unroll
         for (int i = 0; i < LOG<V>; i++) {
             const float k = static_cast<float>(first) - 0.25f;
-            second[i] = root_at(k * (1 << i) / (V * R));
-            third[i] = root_at((k + static_cast<float>(R * lane)) * (1 << i) / POINTS);
+            const c64 b = root_at(k * (1 << i) / (V * R));
+            const c64 d =
+                root_at((k + static_cast<float>(R * lane)) * (1 << i) / POINTS);
+            if constexpr (HELD) {
+                second[i] = b;
+                third[i] = d;
+            }
+            else {
+                if (lane == 0) {
+                    space[EXCHANGED + LOG<V> * THREADS + i * R + first] = b;
+                }
+                space[EXCHANGED + i * THREADS + threadIdx.x] = d;
+            }
+        }
+    }
+
+    __device__ __forceinline__ void powers_of_second(c64 (&to)[LOG<V>]) const
+    {
+#pragma unroll
+        for (int i = 0; i < LOG<V>; i++) {
+            if constexpr (HELD) {
+                to[i] = second[i];
+            }
+            else {
+                to[i] = block[EXCHANGED + LOG<V> * THREADS + i * R + threadIdx.x / V];
+            }
+        }
+    }
+
+    __device__ __forceinline__ void powers_of_third(c64 (&to)[LOG<V>]) const
+    {
+#pragma unroll
+        for (int i = 0; i < LOG<V>; i++) {
+            if constexpr (HELD) {
+                to[i] = third[i];
+            }
+            else {
+                to[i] = block[EXCHANGED + i * THREADS + threadIdx.x];
+            }
         }
     }
 
@@ -311,7 +349,9 @@ struct block_fft {
             f[r] = group[lane + V * r];
         }
         reverse_bits(f);
-        evaluate_levels(f, second);
+        c64 power[LOG<V>];
+        powers_of_second(power);
+        evaluate_levels(f, power);
         __syncwarp();
 #pragma unroll
         for (int r = 0; r < V; r++) {
@@ -323,7 +363,8 @@ struct block_fft {
             f[r] = group[lane * (V + 1) + r];
         }
         reverse_bits(f);
-        evaluate_levels(f, third);
+        powers_of_third(power);
+        evaluate_levels(f, power);
     }
 
     /* N times the inverse; the shared memory needs no barrier after forward(). */
@@ -333,7 +374,9 @@ struct block_fft {
     {
         reverse_bits(f);
         plain_levels<V, V>(f);
-        turn_back(f, third);
+        c64 power[LOG<V>];
+        powers_of_third(power);
+        turn_back(f, power);
         __syncwarp();
 #pragma unroll
         for (int r = 0; r < V; r++) {
@@ -346,7 +389,8 @@ struct block_fft {
         }
         reverse_bits(f);
         plain_levels<V, V>(f);
-        turn_back(f, second);
+        powers_of_second(power);
+        turn_back(f, power);
         __syncwarp();
 #pragma unroll
         for (int r = 0; r < V; r++) {

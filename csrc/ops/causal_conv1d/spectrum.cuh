@@ -399,15 +399,21 @@ struct spectrum_block {
         }
     }
 
-    /* y, sums of row (b, c) from step `first` on, becomes what is stored. */
+    /* A filter's spectrum, for the N that the inverse brings. */
+    static __device__ __forceinline__ void divide(c64 (&f)[V])
+    {
+        constexpr float BY = 1.0f / FFT::POINTS;
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            f[k] = {f[k].re * BY, f[k].im * BY};
+        }
+    }
+
+    /* The values y of row (b, c) from step `first` on after the activation. */
     __device__ __forceinline__ void finish(const conv_view<float> &v, int64_t b,
-                                           int64_t c, int64_t first, float offset,
+                                           int64_t c, int64_t first,
                                            float (&y)[V]) const
     {
-#pragma unroll
-        for (int e = 0; e < V; e++) {
-            y[e] += offset;
-        }
         if (v.finish != FINISH_NONE) {
             float g[V] = {};
             if (v.finish == FINISH_SLOPE) {
@@ -420,15 +426,19 @@ struct spectrum_block {
         }
     }
 
-    /* x * 2^e / N, with one rounding where the result is subnormal. */
-    static __device__ __forceinline__ void scale_back(float (&x)[V], int e)
+    /* y * 2^e + offset, with one rounding where the product is subnormal. */
+    static __device__ __forceinline__ void scale_back(float (&y)[V], int e,
+                                                      float offset)
     {
-        e = e < -400 ? -400 : e;
-        e -= LOG<FFT::POINTS>;
-        const float half = power_of_two(e / 2), rest = power_of_two(e - e / 2);
+        float by = power_of_two(e);
+        if (e < -126 || e > 127) {
+            e = e < -400 ? -400 : e;
+            scale(y, power_of_two(e / 2));
+            by = power_of_two(e - e / 2);
+        }
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            x[i] = x[i] * half * rest;
+            y[i] = fmaf(y[i], by, offset);
         }
     }
 };
@@ -506,6 +516,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             }
             block.scale(x, power_of_two(-w_range.exponent()));
             block.fft.forward(x, f);
+            block.divide(f);
             if constexpr (PLACE == SPECTRUM_HELD) {
 #pragma unroll
                 for (int k = 0; k < V; k++) {
@@ -564,8 +575,8 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                         carry.re = later[e];
                     }
                 }
-                block.scale_back(y, range.exponent() + w_range.exponent());
-                block.finish(v, b, c, i * FFT::POINTS + threadIdx.x, offset, y);
+                block.scale_back(y, range.exponent() + w_range.exponent(), offset);
+                block.finish(v, b, c, i * FFT::POINTS + threadIdx.x, y);
                 store_row<FFT::THREADS>(cut.dtype,
                                         row_of(cut.dtype, v.out, b, c, v.steps),
                                         i * FFT::POINTS + threadIdx.x, y);
@@ -620,6 +631,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             }
             block.scale(x, power_of_two(-w_range.exponent()));
             block.fft.forward(x, f);
+            block.divide(f);
             store.put(j, f);
         }
 #pragma unroll
@@ -730,7 +742,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                         carry.re = later[e];
                     }
                 }
-                block.scale_back(y, g_range.exponent() + w_range.exponent());
+                block.scale_back(y, g_range.exponent() + w_range.exponent(), 0.0f);
                 store_row<FFT::THREADS>(
                     cut.dtype, reversed_row_of(cut.dtype, v.out, b, c, v.steps),
                     i * FFT::POINTS + threadIdx.x, y);
@@ -761,7 +773,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                     carry.re = later[e];
                 }
             }
-            block.scale_back(y, sum_exponent);
+            block.scale_back(y, sum_exponent - LOG<FFT::POINTS>, 0.0f);
 #pragma unroll
             for (int e = 0; e < V; e++) {
                 const int64_t s = d * FFT::POINTS + threadIdx.x + e * FFT::THREADS;
