@@ -262,7 +262,7 @@ last_pass(c64 (&f)[N], float (&re)[N], float (&im)[N])
  * transforms of V * V points: only the pass of R points crosses the block.  A column of
  * V values and one of padding keeps both directions free of bank conflicts.
  */
-template <int VALUES, int FIRST, bool HELD = true>
+template <int VALUES, int FIRST, bool HELD = false>
 struct block_fft {
     static constexpr int V = VALUES, R = FIRST, THREADS = V * R, POINTS = V * V * R;
     static constexpr int TURNS = V / R; /* butterflies of a thread in the first pass */

@@ -376,19 +376,26 @@ struct spectrum_block {
         return all;
     }
 
-    /* The range of `blocks` blocks of a row; x is left with the last one. */
+    static __device__ __forceinline__ row_range range_of(const float (&x)[V],
+                                                         row_range before = NO_RANGE)
+    {
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            before.take(x[e]);
+        }
+        return before;
+    }
+
+    /* The range of a row whose first block is x; then x is its last. */
     __device__ __forceinline__ row_range range_of(const spectrum_row &row,
                                                   int64_t blocks, float (&x)[V]) const
     {
-        row_range mine = NO_RANGE;
-        for (int64_t i = 0; i < blocks; i++) {
+        row_range range = range_of(x);
+        for (int64_t i = 1; i < blocks; i++) {
             load(row, i, x);
-#pragma unroll
-            for (int e = 0; e < V; e++) {
-                mine.take(x[e]);
-            }
+            range = range_of(x, range);
         }
-        return mine;
+        return range;
     }
 
     static __device__ __forceinline__ void scale(float (&x)[V], float by)
@@ -491,6 +498,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     GPO_DYN_SHARED(c64, space);
     GPO_SHARED(row_range, slots, [block_type::WARPS]);
     const block_type block(space, slots, cut.dtype);
+    constexpr bool AHEAD = FFT::V == 16 && RESIDENT * FFT::THREADS <= 512;
     const spectrum_store<FFT> store = {PLACE == SPECTRUM_SHARED
                                            ? space + FFT::SHARED
                                            : cut.slab + blockIdx.x * cut.spectra};
@@ -506,6 +514,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         const float offset = offset_of(cut.dtype, v, c);
         float x[V];
         c64 f[V], held[PLACE == SPECTRUM_HELD ? V : 1];
+        block.load(w, 0, x);
         block.tell(block.range_of(w, filters, x), 0);
         __syncthreads();
         const row_range w_range = block.told(0);
@@ -529,11 +538,17 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         }
         for (int64_t b = first; b < last; b++) {
             const spectrum_row row = row_of(cut.dtype, v.x, b, c, v.steps);
+            if (!AHEAD || b == first) {
+                block.load(row, 0, x);
+            }
             block.tell(block.range_of(row, n, x), 0);
             __syncthreads();
             const row_range range = block.told(0);
             if (w_range.is_wide() || range.is_wide()) {
                 convolve_plainly(cut.dtype, v, b, c, FFT::THREADS);
+                if (AHEAD && b + 1 < last) {
+                    block.load(row_of(cut.dtype, v.x, b + 1, c, v.steps), 0, x);
+                }
                 __syncthreads();
                 continue;
             }
@@ -566,6 +581,10 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                         }
                     }
                 }
+                if (AHEAD && b + 1 < last &&
+                    i + 1 == n) { /* arrives during the inverse */
+                    block.load(row_of(cut.dtype, v.x, b + 1, c, v.steps), 0, x);
+                }
                 block.fft.template inverse<PLACE == SPECTRUM_BLOCKS>(f, y, later);
                 if (PLACE == SPECTRUM_BLOCKS) {
 #pragma unroll
@@ -585,204 +604,242 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     }
 }
 
-/* ---- both gradients ---- */
+/* ---- gradients ---- */
+
+/* What the products of one batch are added to, relative to the largest so far. */
+struct spectrum_sum {
+    int exponent;
+    bool plain; /* a row is wide: the sums are made once more in the plain order */
+
+    /* Takes rows of these ranges in: the factor for what is there, and for the rows. */
+    __device__ __forceinline__ float2 take(row_range x, row_range g)
+    {
+        const int own = x.exponent() + g.exponent(), above = own - exponent;
+        plain = plain || x.is_wide() || g.is_wide();
+        exponent = above > 0 ? own : exponent;
+        return {power_of_two(above > 0 ? -above : 0),
+                power_of_two(above < 0 ? above : 0)};
+    }
+};
+
+constexpr spectrum_sum NO_SUM = {-8192, false};
+
+/* Lags from `first` on of the gradient of a filter. */
+template <typename FFT>
+__device__ __forceinline__ void
+put_lags(const spectrum_cut &cut, const lag_view<float> &v, int64_t split, int64_t c,
+         int64_t first, const float (&y)[FFT::V])
+{
+#pragma unroll
+    for (int e = 0; e < FFT::V; e++) {
+        const int64_t s = first + threadIdx.x + e * FFT::THREADS;
+        if (s < v.lags) {
+            put_lag(cut.dtype, v, cut.splits, split, c, s, y[e]);
+        }
+    }
+}
+
+template <typename FFT>
+__device__ __forceinline__ void
+put_lags_plainly(const spectrum_cut &cut, const lag_view<float> &v, int64_t split,
+                 int64_t c, int64_t first, int64_t last)
+{
+    for (int64_t s = threadIdx.x; s < v.lags; s += FFT::THREADS) {
+        put_lag(cut.dtype, v, cut.splits, split, c, s,
+                correlate_plainly(cut.dtype, v, first, last, c, s));
+    }
+}
 
 /*
- * One block: dx of the rows of a channel, and the share of its filter's gradient that
- * belongs to these batches.  v convolves the reversed rows of dy: step u of dx is step
- * steps - 1 - u of the view.  The products of spectra are added up relative to the
- * largest so far.
+ * Both gradients of rows of one block: dx of the rows of a channel, and the share of its
+ * filter's gradient that belongs to these batches.  v convolves the reversed rows of dy:
+ * step u of dx is step steps - 1 - u of the view.
  */
-template <typename FFT, spectrum_place PLACE, int RESIDENT>
+template <typename FFT, int RESIDENT>
 __global__ void
 __launch_bounds__(FFT::THREADS, RESIDENT)
-    backward_v7_spectrum(const __grid_constant__ conv_view<float> v,
-                         const __grid_constant__ lag_view<float> lags,
-                         const __grid_constant__ spectrum_cut cut)
+    gradients_v7_spectrum(const __grid_constant__ conv_view<float> v,
+                          const __grid_constant__ lag_view<float> lags,
+                          const __grid_constant__ spectrum_cut cut)
 {
     using block_type = spectrum_block<FFT>;
-    constexpr int V = FFT::V;
+    constexpr int V = FFT::V, FILTER = 0, ROW = 1; /* places in the store */
     GPO_DYN_SHARED(c64, space);
     GPO_SHARED(row_range, slots, [2 * block_type::WARPS]);
     const block_type block(space, slots, cut.dtype);
-    const spectrum_store<FFT> store = {PLACE == SPECTRUM_HELD
-                                           ? space + FFT::SHARED
-                                           : cut.slab + blockIdx.x * cut.spectra};
-    constexpr bool MANY = PLACE == SPECTRUM_BLOCKS;
-    const int64_t n = MANY ? cut.row_blocks : 1, filters = MANY ? cut.w_blocks : 1;
-    const int64_t sums = filters + (filters < n); /* the last one's part before it */
-    const int64_t X = filters, G = X + n, SUM = G + n, CARRY = SUM + sums;
+    const spectrum_store<FFT> store = {space + FFT::SHARED};
 
     for (int64_t work = blockIdx.x; work < v.channels * cut.splits; work += gridDim.x) {
         const int64_t c = work % v.channels, split = work / v.channels;
         const int64_t first = split * cut.share;
         const int64_t last =
             first + cut.share < v.batches ? first + cut.share : v.batches;
-        const spectrum_row w = filter_of(cut.dtype, v, c);
-        float x[V], y[V], later[V];
-        c64 f[V], held[PLACE == SPECTRUM_HELD ? V : 1];
-        block.tell(block.range_of(w, filters, x), 0);
+        float x[V], g[V];
+        c64 f[V], held[V];
+        block.load(filter_of(cut.dtype, v, c), 0, x);
+        block.tell(block.range_of(x), 0);
         __syncthreads();
         const row_range w_range = block.told(0);
-        for (int64_t j = 0; j < filters; j++) {
-            if (PLACE == SPECTRUM_BLOCKS) {
-                block.load(w, j, x);
-                __syncthreads();
-            }
-            block.scale(x, power_of_two(-w_range.exponent()));
-            block.fft.forward(x, f);
-            block.divide(f);
-            store.put(j, f);
-        }
+        block.scale(x, power_of_two(-w_range.exponent()));
+        block.fft.forward(x, f);
+        block.divide(f);
+        store.put(FILTER, f);
 #pragma unroll
         for (int k = 0; k < V; k++) {
-            f[k] = {0, 0};
-            held[k % (PLACE == SPECTRUM_HELD ? V : 1)] = f[k];
+            held[k] = {0, 0};
         }
-        if (PLACE != SPECTRUM_HELD) {
-            for (int64_t d = 0; d < sums; d++) {
-                store.put(SUM + d, f);
-            }
+        spectrum_sum sum = NO_SUM;
+        if (first < last) {
+            block.load(row_of(cut.dtype, lags.g, first, c, v.steps), 0, g);
+            block.load(row_of(cut.dtype, lags.x, first, c, v.steps), 0, x);
         }
-        int sum_exponent = -8192;
-        bool plain_sum = false;
 
         for (int64_t b = first; b < last; b++) {
-            const spectrum_row x_row = row_of(cut.dtype, lags.x, b, c, v.steps);
-            const spectrum_row g_row = row_of(cut.dtype, lags.g, b, c, v.steps);
+            block.tell(block.range_of(x), 0);
+            block.tell(block.range_of(g), 1);
+            __syncthreads();
+            const row_range x_range = block.told(0), g_range = block.told(1);
+            const float2 factor = sum.take(x_range, g_range);
+            if (factor.x != 1.0f) {
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    held[k] = {held[k].re * factor.x, held[k].im * factor.x};
+                }
+            }
+            block.scale(x, power_of_two(-x_range.exponent()) * factor.y);
+            block.scale(g, power_of_two(-g_range.exponent()));
+            block.fft.forward(x, f);
+            store.put(ROW, f);
+            __syncthreads();
+            block.fft.forward(g, f);
+#pragma unroll
+            for (int k = 0; k < V; k++) {
+                held[k] = add_times_conjugate(held[k], f[k], store.at(ROW, k));
+                f[k] = times_conjugate(f[k], store.at(FILTER, k));
+            }
+            if (b + 1 < last) { /* arrives during the inverse */
+                block.load(row_of(cut.dtype, lags.g, b + 1, c, v.steps), 0, g);
+                block.load(row_of(cut.dtype, lags.x, b + 1, c, v.steps), 0, x);
+            }
+            if (w_range.is_wide() || g_range.is_wide()) {
+                convolve_plainly(cut.dtype, v, b, c, FFT::THREADS);
+                continue;
+            }
+            float y[V], unused[V];
+            block.fft.template inverse<false>(f, y, unused);
+            block.scale_back(y, g_range.exponent() + w_range.exponent(), 0.0f);
+            store_row<FFT::THREADS>(cut.dtype,
+                                    reversed_row_of(cut.dtype, v.out, b, c, v.steps),
+                                    threadIdx.x, y);
+        }
+
+        if (sum.plain) {
+            put_lags_plainly<FFT>(cut, lags, split, c, first, last);
+            continue;
+        }
+        float y[V], unused[V];
+        __syncthreads();
+        block.fft.template inverse<false>(held, y, unused);
+        block.scale_back(y, sum.exponent - LOG<FFT::POINTS>, 0.0f);
+        put_lags<FFT>(cut, lags, split, c, 0, y);
+    }
+}
+
+/* The gradient of the filters alone, where spectra have to wait in global memory. */
+template <typename FFT, spectrum_place PLACE, int RESIDENT>
+__global__ void
+__launch_bounds__(FFT::THREADS, RESIDENT)
+    lag_v7_spectrum(const __grid_constant__ lag_view<float> v,
+                    const __grid_constant__ spectrum_cut cut)
+{
+    using block_type = spectrum_block<FFT>;
+    constexpr int V = FFT::V;
+    constexpr bool MANY = PLACE == SPECTRUM_BLOCKS;
+    GPO_DYN_SHARED(c64, space);
+    GPO_SHARED(row_range, slots, [2 * block_type::WARPS]);
+    const block_type block(space, slots, cut.dtype);
+    const spectrum_store<FFT> store = {cut.slab + blockIdx.x * cut.spectra};
+    const int64_t n = MANY ? cut.row_blocks : 1, filters = MANY ? cut.w_blocks : 1;
+    const int64_t sums = filters + (filters < n); /* the last one's part before it */
+    const int64_t SUM = n, CARRY = SUM + sums;
+
+    for (int64_t work = blockIdx.x; work < v.channels * cut.splits; work += gridDim.x) {
+        const int64_t c = work % v.channels, split = work / v.channels;
+        const int64_t first = split * cut.share;
+        const int64_t last =
+            first + cut.share < v.batches ? first + cut.share : v.batches;
+        spectrum_sum sum = NO_SUM;
+        float x[V], later[V];
+        c64 f[V];
+        for (int64_t b = first; b < last; b++) {
+            const spectrum_row x_row = row_of(cut.dtype, v.x, b, c, v.steps);
+            const spectrum_row g_row = row_of(cut.dtype, v.g, b, c, v.steps);
+            block.load(g_row, 0, x);
             block.tell(block.range_of(g_row, n, x), 1);
+            block.load(x_row, 0, x);
             block.tell(block.range_of(x_row, n, x), 0);
             __syncthreads();
             const row_range x_range = block.told(0), g_range = block.told(1);
-            const int exponent = x_range.exponent() + g_range.exponent();
-            const int above = exponent - sum_exponent;
-            plain_sum = plain_sum || x_range.is_wide() || g_range.is_wide();
-            if (above > 0) {
-                sum_exponent = exponent;
-                const float by = power_of_two(-above);
-                for (int64_t d = 0; d < sums; d++) {
-#pragma unroll
-                    for (int k = 0; k < V; k++) {
-                        c64 &sum = PLACE == SPECTRUM_HELD
-                                       ? held[k % (PLACE == SPECTRUM_HELD ? V : 1)]
-                                       : store.at(SUM + d, k);
-                        sum = {sum.re * by, sum.im * by};
-                    }
-                }
-            }
+            const float2 factor = sum.take(x_range, g_range);
             for (int64_t i = 0; i < n; i++) {
-                if (PLACE == SPECTRUM_BLOCKS) {
+                if (MANY) {
                     block.load(x_row, i, x);
                     __syncthreads();
                 }
-                block.scale(x, power_of_two(-x_range.exponent()) *
-                                   power_of_two(above < 0 ? above : 0));
+                block.scale(x, power_of_two(-x_range.exponent()) * factor.y);
                 block.fft.forward(x, f);
-                store.put(X + i, f);
+                store.put(i, f);
             }
             for (int64_t i = 0; i < n; i++) {
                 block.load(g_row, i, x);
                 __syncthreads();
                 block.scale(x, power_of_two(-g_range.exponent()));
                 block.fft.forward(x, f);
-                if (PLACE == SPECTRUM_BLOCKS) {
-                    store.put(G + i, f);
-                }
-            }
-            if constexpr (PLACE == SPECTRUM_BLOCKS) {
-                for (int64_t d = 0; d < sums; d++) {
+                for (int64_t d = 0; d <= i && d < sums; d++) {
 #pragma unroll
                     for (int k = 0; k < V; k++) {
-                        c64 sum = store.at(SUM + d, k);
-                        for (int64_t i = 0; i + d < n; i++) {
-                            sum = add_times_conjugate(sum, store.at(G + i + d, k),
-                                                      store.at(X + i, k));
+                        c64 at = {0, 0};
+                        if (b > first || d < i) {
+                            const float by = d < i ? 1.0f : factor.x;
+                            at = store.at(SUM + d, k);
+                            at = {at.re * by, at.im * by};
                         }
-                        store.at(SUM + d, k) = sum;
-                    }
-                }
-            }
-            else {
-#pragma unroll
-                for (int k = 0; k < V; k++) {
-                    c64 &sum = PLACE == SPECTRUM_HELD
-                                   ? held[k % (PLACE == SPECTRUM_HELD ? V : 1)]
-                                   : store.at(SUM, k);
-                    sum = add_times_conjugate(sum, f[k], store.at(X, k));
-                }
-            }
-            if (w_range.is_wide() || g_range.is_wide()) {
-                convolve_plainly(cut.dtype, v, b, c, FFT::THREADS);
-                continue;
-            }
-            for (int64_t i = n - 1; i >= 0; i--) {
-#pragma unroll
-                for (int k = 0; k < V; k++) {
-                    if constexpr (PLACE == SPECTRUM_BLOCKS) {
-                        c64 sum = {0, 0};
-                        for (int64_t j = 0; j < filters && i + j < n; j++) {
-                            sum = add_times_conjugate(sum, store.at(G + i + j, k),
-                                                      store.at(j, k));
+                        at = add_times_conjugate(at, f[k], store.at(i - d, k));
+                        if (MANY || b + 1 < last) {
+                            store.at(SUM + d, k) = at;
                         }
-                        f[k] = sum;
-                    }
-                    else {
-                        f[k] = times_conjugate(f[k], store.at(0, k));
-                    }
-                }
-                if (PLACE == SPECTRUM_BLOCKS) {
-                    __syncthreads();
-                }
-                block.fft.template inverse<PLACE == SPECTRUM_BLOCKS>(f, y, later);
-                if (PLACE == SPECTRUM_BLOCKS) {
-#pragma unroll
-                    for (int e = 0; e < V; e++) {
-                        c64 &carry = store.at(CARRY, e);
-                        y[e] -= i + 1 < n ? carry.re : 0.0f;
-                        carry.re = later[e];
+                        else {
+                            f[k] = at;
+                        }
                     }
                 }
-                block.scale_back(y, g_range.exponent() + w_range.exponent(), 0.0f);
-                store_row<FFT::THREADS>(
-                    cut.dtype, reversed_row_of(cut.dtype, v.out, b, c, v.steps),
-                    i * FFT::POINTS + threadIdx.x, y);
             }
         }
-
-        if (plain_sum) {
-            for (int64_t s = threadIdx.x; s < lags.lags; s += FFT::THREADS) {
-                put_lag(cut.dtype, lags, cut.splits, split, c, s,
-                        correlate_plainly(cut.dtype, lags, first, last, c, s));
-            }
+        if (sum.plain) {
+            put_lags_plainly<FFT>(cut, v, split, c, first, last);
+            __syncthreads();
             continue;
         }
         for (int64_t d = sums - 1; d >= 0; d--) {
+            if (MANY || first == last) {
 #pragma unroll
-            for (int k = 0; k < V; k++) {
-                f[k] = PLACE == SPECTRUM_HELD
-                           ? held[k % (PLACE == SPECTRUM_HELD ? V : 1)]
-                           : store.at(SUM + d, k);
+                for (int k = 0; k < V; k++) {
+                    f[k] = first == last ? c64{0, 0} : store.at(SUM + d, k);
+                }
             }
             __syncthreads();
-            block.fft.template inverse<PLACE == SPECTRUM_BLOCKS>(f, y, later);
-            if (PLACE == SPECTRUM_BLOCKS) {
+            block.fft.template inverse<MANY>(f, x, later);
+            if (MANY) {
 #pragma unroll
                 for (int e = 0; e < V; e++) {
                     c64 &carry = store.at(CARRY, e);
-                    y[e] -= d + 1 < sums ? carry.re : 0.0f;
+                    x[e] -= d + 1 < sums ? carry.re : 0.0f;
                     carry.re = later[e];
                 }
             }
-            block.scale_back(y, sum_exponent - LOG<FFT::POINTS>, 0.0f);
-#pragma unroll
-            for (int e = 0; e < V; e++) {
-                const int64_t s = d * FFT::POINTS + threadIdx.x + e * FFT::THREADS;
-                if (s < lags.lags) {
-                    put_lag(cut.dtype, lags, cut.splits, split, c, s, y[e]);
-                }
-            }
+            block.scale_back(x, sum.exponent - LOG<FFT::POINTS>, 0.0f);
+            put_lags<FFT>(cut, v, split, c, d * FFT::POINTS, x);
         }
-        __syncthreads();
     }
 }
 
@@ -813,26 +870,32 @@ size_for(int64_t steps, int64_t lags)
     return static_cast<spectrum_size>(size);
 }
 
-/* Splits of the batch, the blocks of rows and filters, and the memory that they need. */
-template <typename FFT, spectrum_place PLACE, int RESIDENT = 512 / FFT::THREADS>
-static gpo_status
-cut_call(gpo_call *call, const conv_view<float> &v, int64_t spare, spectrum_cut *cut,
-         dim3 *grid)
+/* Splits of the batch, and blocks of rows and filters. */
+template <typename FFT, int RESIDENT>
+static spectrum_cut
+cut_call(const gpo_call *call, const lag_view<float> &v, spectrum_dtype dtype)
 {
     const int64_t resident = static_cast<int64_t>(gpo_processors(call)) * RESIDENT;
     const int64_t batches = v.batches > 0 ? v.batches : 1;
     const int64_t splits = ceil_div(2 * resident, v.channels);
-    cut->share = ceil_div(batches, splits < batches ? splits : batches);
-    cut->splits = ceil_div(batches, cut->share);
-    cut->row_blocks = ceil_div(v.steps, FFT::POINTS);
-    cut->w_blocks = ceil_div(v.lags, FFT::POINTS);
-    *grid = grid_of(v.channels * cut->splits);
-    if (PLACE == SPECTRUM_HELD || PLACE == SPECTRUM_SHARED) {
-        return GPO_OK;
-    }
+    spectrum_cut cut = {};
+    cut.dtype = dtype;
+    cut.share = ceil_div(batches, splits < batches ? splits : batches);
+    cut.splits = ceil_div(batches, cut.share);
+    cut.row_blocks = ceil_div(v.steps, FFT::POINTS);
+    cut.w_blocks = ceil_div(v.lags, FFT::POINTS);
+    return cut;
+}
+
+/* Global memory for `spectra` spectra in each block of a grid that is all resident. */
+template <typename FFT, int RESIDENT>
+static gpo_status
+make_slab(gpo_call *call, int64_t spectra, spectrum_cut *cut, dim3 *grid)
+{
     void *memory = nullptr;
-    grid->x = grid->x < resident ? grid->x : static_cast<unsigned>(resident);
-    cut->spectra = (cut->w_blocks + spare) * FFT::POINTS;
+    const unsigned resident = static_cast<unsigned>(gpo_processors(call)) * RESIDENT;
+    grid->x = grid->x < resident ? grid->x : resident;
+    cut->spectra = spectra * FFT::POINTS;
     const gpo_status status =
         gpo_scratch(call, grid->x * cut->spectra * sizeof(c64), &memory);
     cut->slab = static_cast<c64 *>(memory);
@@ -852,20 +915,27 @@ allow_shared(Kernel *kernel, size_t bytes)
 #endif
 }
 
-template <typename FFT, spectrum_place PLACE, int RESIDENT = 512 / FFT::THREADS>
+template <typename FFT, spectrum_place PLACE, int RESIDENT>
 static gpo_status
 conv_v7_of(gpo_call *call, const conv_view<float> &v, spectrum_dtype dtype)
 {
     constexpr size_t SHARED =
         (FFT::SHARED + (PLACE == SPECTRUM_SHARED ? FFT::POINTS : 0)) * sizeof(c64);
-    spectrum_cut cut = {};
-    dim3 grid;
-    cut.dtype = dtype;
-    const int64_t spare = ceil_div(v.steps, FFT::POINTS) + 1;
-    const gpo_status status = cut_call<FFT, PLACE, RESIDENT>(
-        call, v, PLACE == SPECTRUM_BLOCKS ? spare : 0, &cut, &grid);
-    if (status) {
-        return status;
+    lag_view<float> sizes = {};
+    sizes.batches = v.batches;
+    sizes.channels = v.channels;
+    sizes.steps = v.steps;
+    sizes.lags = v.lags;
+    spectrum_cut cut = cut_call<FFT, RESIDENT>(call, sizes, dtype);
+    dim3 grid = grid_of(v.channels * cut.splits);
+    if (PLACE == SPECTRUM_STORED || PLACE == SPECTRUM_BLOCKS) {
+        /* Filters; the blocks of a row and what one leaves to the next. */
+        const int64_t rows = PLACE == SPECTRUM_BLOCKS ? cut.row_blocks + 1 : 0;
+        const gpo_status status =
+            make_slab<FFT, RESIDENT>(call, cut.w_blocks + rows, &cut, &grid);
+        if (status) {
+            return status;
+        }
     }
     allow_shared(conv_v7_spectrum<FFT, PLACE, RESIDENT>, SHARED);
     return GPO_LAUNCH(call, grid, FFT::THREADS, SHARED,
@@ -880,51 +950,73 @@ conv_v7(gpo_call *call, const conv_view<T> &view)
     constexpr spectrum_dtype D = SPECTRUM_DTYPE<T>;
     switch (size_for(v.steps, v.lags)) {
         case SPECTRUM_512:
-            return conv_v7_of<block_fft<16, 2>, SPECTRUM_HELD>(call, v, D);
+            return conv_v7_of<block_fft<16, 2>, SPECTRUM_SHARED, 16>(call, v, D);
         case SPECTRUM_1024:
-            return conv_v7_of<block_fft<16, 4>, SPECTRUM_HELD>(call, v, D);
+            return conv_v7_of<block_fft<16, 4>, SPECTRUM_SHARED, 8>(call, v, D);
         case SPECTRUM_2048:
-            return conv_v7_of<block_fft<16, 8>, SPECTRUM_HELD>(call, v, D);
+            return conv_v7_of<block_fft<16, 8>, SPECTRUM_SHARED, 4>(call, v, D);
         case SPECTRUM_4096:
-            return conv_v7_of<block_fft<16, 16>, SPECTRUM_HELD>(call, v, D);
+            return conv_v7_of<block_fft<16, 16>, SPECTRUM_SHARED, 2>(call, v, D);
         case SPECTRUM_8192:
-            return conv_v7_of<block_fft<32, 8>, SPECTRUM_STORED>(call, v, D);
+            return conv_v7_of<block_fft<32, 8>, SPECTRUM_STORED, 2>(call, v, D);
         case SPECTRUM_16384:
-            return conv_v7_of<block_fft<32, 16>, SPECTRUM_STORED>(call, v, D);
+            return conv_v7_of<block_fft<32, 16>, SPECTRUM_STORED, 1>(call, v, D);
         default:
-            return conv_v7_of<block_fft<16, 16>, SPECTRUM_BLOCKS>(call, v, D);
+            return conv_v7_of<block_fft<16, 16>, SPECTRUM_BLOCKS, 2>(call, v, D);
     }
 }
 
-template <typename FFT, spectrum_place PLACE, int RESIDENT = 512 / FFT::THREADS>
+/* Memory for the sums of `splits` splits of the batch, where there is more than one. */
 static gpo_status
-backward_v7_of(gpo_call *call, const conv_view<float> &v, const lag_view<float> &view,
-               spectrum_dtype dtype, int64_t *splits, float **parts)
+make_sums(gpo_call *call, int64_t splits, lag_view<float> *v)
 {
-    constexpr size_t SHARED =
-        (FFT::SHARED + (PLACE == SPECTRUM_HELD ? 2 * FFT::POINTS : 0)) * sizeof(c64);
-    spectrum_cut cut = {};
-    lag_view<float> lags = view;
-    dim3 grid;
-    cut.dtype = dtype;
-    /* x, dy, the sums of w_blocks + 1 lags, a carry */
-    const int64_t spare =
-        2 * ceil_div(v.steps, FFT::POINTS) + ceil_div(v.lags, FFT::POINTS) + 2;
-    gpo_status status = cut_call<FFT, PLACE, RESIDENT>(call, v, spare, &cut, &grid);
-    if (!status && cut.splits > 1) {
-        void *memory = nullptr;
-        status = gpo_scratch(call, cut.splits * v.channels * v.lags * sizeof(float),
-                             &memory);
-        lags.parts = static_cast<float *>(memory);
+    void *memory = nullptr;
+    gpo_status status = GPO_OK;
+    if (splits > 1) {
+        status =
+            gpo_scratch(call, splits * v->channels * v->lags * sizeof(float), &memory);
+    }
+    v->parts = static_cast<float *>(memory);
+    return status;
+}
+
+/* Both gradients of rows of one block; `cut` says how many splits are left to add. */
+template <typename FFT, int RESIDENT>
+static gpo_status
+gradients_v7_of(gpo_call *call, const conv_view<float> &v, lag_view<float> *lags,
+                spectrum_cut *cut)
+{
+    constexpr size_t SHARED = (FFT::SHARED + 2 * FFT::POINTS) * sizeof(c64);
+    *cut = cut_call<FFT, RESIDENT>(call, *lags, cut->dtype);
+    const gpo_status status = make_sums(call, cut->splits, lags);
+    if (status) {
+        return status;
+    }
+    allow_shared(gradients_v7_spectrum<FFT, RESIDENT>, SHARED);
+    return GPO_LAUNCH(call, grid_of(v.channels * cut->splits), FFT::THREADS, SHARED,
+                      (gradients_v7_spectrum<FFT, RESIDENT>), v, *lags, *cut);
+}
+
+/* dw alone; `cut` says how many splits are left to add. */
+template <typename FFT, spectrum_place PLACE, int RESIDENT>
+static gpo_status
+lag_v7_of(gpo_call *call, lag_view<float> *v, spectrum_cut *cut)
+{
+    constexpr size_t SHARED = FFT::SHARED * sizeof(c64);
+    *cut = cut_call<FFT, RESIDENT>(call, *v, cut->dtype);
+    dim3 grid = grid_of(v->channels * cut->splits);
+    gpo_status status = make_sums(call, cut->splits, v);
+    if (!status) {
+        /* The blocks of a row of x, sums of blocks of lags and one more, a carry. */
+        const int64_t spectra = cut->row_blocks + cut->w_blocks + 2;
+        status = make_slab<FFT, RESIDENT>(call, spectra, cut, &grid);
     }
     if (status) {
         return status;
     }
-    *splits = cut.splits;
-    *parts = lags.parts;
-    allow_shared(backward_v7_spectrum<FFT, PLACE, RESIDENT>, SHARED);
+    allow_shared(lag_v7_spectrum<FFT, PLACE, RESIDENT>, SHARED);
     return GPO_LAUNCH(call, grid, FFT::THREADS, SHARED,
-                      (backward_v7_spectrum<FFT, PLACE, RESIDENT>), v, lags, cut);
+                      (lag_v7_spectrum<FFT, PLACE, RESIDENT>), *v, *cut);
 }
 
 /* dx, where v convolves the reversed rows of dy, and dw. */
@@ -933,47 +1025,47 @@ static gpo_status
 gradients_v7(gpo_call *call, const conv_view<T> &view, const lag_view<T> &lag)
 {
     const conv_view<float> v = view_as<conv_view<float>>(view);
-    const lag_view<float> lags = view_as<lag_view<float>>(lag);
-    constexpr spectrum_dtype D = SPECTRUM_DTYPE<T>;
-    int64_t splits = 1;
-    float *parts = nullptr;
-    gpo_status status;
-    switch (size_for(v.steps, v.lags)) {
+    lag_view<float> lags = view_as<lag_view<float>>(lag);
+    const spectrum_size size = size_for(v.steps, v.lags);
+    spectrum_cut cut = {};
+    cut.dtype = SPECTRUM_DTYPE<T>;
+    gpo_status status = GPO_OK;
+    if (size > SPECTRUM_4096 && v.batches > 0) {
+        status = conv_v7(call, view);
+    }
+    if (status) {
+        return status;
+    }
+    switch (size) {
         case SPECTRUM_512:
-            status = backward_v7_of<block_fft<16, 2>, SPECTRUM_HELD>(call, v, lags, D,
-                                                                     &splits, &parts);
+            status = gradients_v7_of<block_fft<16, 2>, 16>(call, v, &lags, &cut);
             break;
         case SPECTRUM_1024:
-            status = backward_v7_of<block_fft<16, 4>, SPECTRUM_HELD>(call, v, lags, D,
-                                                                     &splits, &parts);
+            status = gradients_v7_of<block_fft<16, 4>, 8>(call, v, &lags, &cut);
             break;
         case SPECTRUM_2048:
-            status = backward_v7_of<block_fft<16, 8>, SPECTRUM_HELD>(call, v, lags, D,
-                                                                     &splits, &parts);
+            status = gradients_v7_of<block_fft<16, 8>, 4>(call, v, &lags, &cut);
             break;
         case SPECTRUM_4096:
-            status = backward_v7_of<block_fft<16, 16>, SPECTRUM_HELD>(call, v, lags, D,
-                                                                      &splits, &parts);
+            status = gradients_v7_of<block_fft<16, 16>, 2>(call, v, &lags, &cut);
             break;
         case SPECTRUM_8192:
-            status = backward_v7_of<block_fft<32, 8>, SPECTRUM_STORED>(call, v, lags, D,
-                                                                       &splits, &parts);
+            status = lag_v7_of<block_fft<32, 8>, SPECTRUM_STORED, 2>(call, &lags, &cut);
             break;
         case SPECTRUM_16384:
-            status = backward_v7_of<block_fft<32, 16>, SPECTRUM_STORED>(
-                call, v, lags, D, &splits, &parts);
+            status =
+                lag_v7_of<block_fft<32, 16>, SPECTRUM_STORED, 1>(call, &lags, &cut);
             break;
         default:
-            status = backward_v7_of<block_fft<16, 16>, SPECTRUM_BLOCKS>(
-                call, v, lags, D, &splits, &parts);
+            status =
+                lag_v7_of<block_fft<16, 16>, SPECTRUM_BLOCKS, 2>(call, &lags, &cut);
             break;
     }
-    if (!status && splits > 1) {
-        lag_view<T> sum = lag;
-        sum.parts = parts;
+    if (!status && cut.splits > 1) {
+        const lag_view<T> sum = view_as<lag_view<T>>(lags);
         const dim3 grid = grid_of(ceil_div(v.channels * v.lags, REST_BLOCK));
-        status =
-            GPO_LAUNCH(call, grid, REST_BLOCK, 0, (conv_sum_of_groups<T>), sum, splits);
+        status = GPO_LAUNCH(call, grid, REST_BLOCK, 0, (conv_sum_of_groups<T>), sum,
+                            cut.splits);
     }
     return status;
 }
