@@ -262,67 +262,34 @@ last_pass(c64 (&f)[N], float (&re)[N], float (&im)[N])
  * transforms of V * V points: only the pass of R points crosses the block.  A column of
  * V values and one of padding keeps both directions free of bank conflicts.
  */
-template <int VALUES, int FIRST, bool HELD = false>
+template <int VALUES, int FIRST>
 struct block_fft {
     static constexpr int V = VALUES, R = FIRST, THREADS = V * R, POINTS = V * V * R;
     static constexpr int TURNS = V / R; /* butterflies of a thread in the first pass */
-    static constexpr int REGION = V * (V + 1), EXCHANGED = R * REGION;
-    static constexpr int SHARED = EXCHANGED + (HELD ? 0 : LOG<V> * (THREADS + R));
+    static constexpr int REGION = V * (V + 1), SECOND = R * REGION;
+    static constexpr int THIRD = SECOND + THREADS, SHARED = THIRD + LOG<V> * THREADS;
     static_assert((V == 16 || V == 32) && V % R == 0 && R >= 2, "groups in one warp");
 
-    c64 second[HELD ? LOG<V> : 1], third[HELD ? LOG<V> : 1]; /* powers of B */
-    c64 *block, *group; /* shared memory: all of it, the group's */
-    int lane;           /* in the group */
+    c64 *block, *group;        /* shared memory: all of it, the group's region */
+    const c64 *second, *third; /* there: B^r every R numbers, B^(2^i) every THREADS */
+    int lane;                  /* in the group */
 
     /* `space` is shared memory for SHARED numbers. */
     __device__ __forceinline__ explicit block_fft(c64 *space)
     {
         const int first = static_cast<int>(threadIdx.x) / V; /* frequency, mod R */
+        const float k = static_cast<float>(first) - 0.25f;
         lane = static_cast<int>(threadIdx.x) % V;
         block = space;
         group = space + first * REGION;
+        second = space + SECOND + first;
+        third = space + THIRD + threadIdx.x;
+        space[SECOND + first + lane * R] =
+            root_at(k * static_cast<float>(lane) / (V * R));
 #pragma unroll
         for (int i = 0; i < LOG<V>; i++) {
-            const float k = static_cast<float>(first) - 0.25f;
-            const c64 b = root_at(k * (1 << i) / (V * R));
-            const c64 d =
+            space[THIRD + threadIdx.x + i * THREADS] =
                 root_at((k + static_cast<float>(R * lane)) * (1 << i) / POINTS);
-            if constexpr (HELD) {
-                second[i] = b;
-                third[i] = d;
-            }
-            else {
-                if (lane == 0) {
-                    space[EXCHANGED + LOG<V> * THREADS + i * R + first] = b;
-                }
-                space[EXCHANGED + i * THREADS + threadIdx.x] = d;
-            }
-        }
-    }
-
-    __device__ __forceinline__ void powers_of_second(c64 (&to)[LOG<V>]) const
-    {
-#pragma unroll
-        for (int i = 0; i < LOG<V>; i++) {
-            if constexpr (HELD) {
-                to[i] = second[i];
-            }
-            else {
-                to[i] = block[EXCHANGED + LOG<V> * THREADS + i * R + threadIdx.x / V];
-            }
-        }
-    }
-
-    __device__ __forceinline__ void powers_of_third(c64 (&to)[LOG<V>]) const
-    {
-#pragma unroll
-        for (int i = 0; i < LOG<V>; i++) {
-            if constexpr (HELD) {
-                to[i] = third[i];
-            }
-            else {
-                to[i] = block[EXCHANGED + i * THREADS + threadIdx.x];
-            }
         }
     }
 
@@ -350,7 +317,10 @@ struct block_fft {
         }
         reverse_bits(f);
         c64 power[LOG<V>];
-        powers_of_second(power);
+#pragma unroll
+        for (int i = 0; i < LOG<V>; i++) {
+            power[i] = second[(1 << i) * R];
+        }
         evaluate_levels(f, power);
         __syncwarp();
 #pragma unroll
@@ -363,7 +333,10 @@ struct block_fft {
             f[r] = group[lane * (V + 1) + r];
         }
         reverse_bits(f);
-        powers_of_third(power);
+#pragma unroll
+        for (int i = 0; i < LOG<V>; i++) {
+            power[i] = third[i * THREADS];
+        }
         evaluate_levels(f, power);
     }
 
@@ -375,7 +348,10 @@ struct block_fft {
         reverse_bits(f);
         plain_levels<V, V>(f);
         c64 power[LOG<V>];
-        powers_of_third(power);
+#pragma unroll
+        for (int i = 0; i < LOG<V>; i++) {
+            power[i] = third[i * THREADS];
+        }
         turn_back(f, power);
         __syncwarp();
 #pragma unroll
@@ -389,12 +365,10 @@ struct block_fft {
         }
         reverse_bits(f);
         plain_levels<V, V>(f);
-        powers_of_second(power);
-        turn_back(f, power);
         __syncwarp();
 #pragma unroll
         for (int r = 0; r < V; r++) {
-            group[lane + V * r] = f[r];
+            group[lane + V * r] = r == 0 ? f[r] : times_conjugate(f[r], second[r * R]);
         }
         __syncthreads();
 #pragma unroll

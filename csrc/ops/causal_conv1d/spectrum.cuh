@@ -110,6 +110,13 @@ load_values(const spectrum_row &row, int64_t first, float (&x)[V])
     const T *p = static_cast<const T *>(row.p) + first * row.stride;
     const int left = elements_left<THREADS, V>(row, first);
     const int64_t step = THREADS * row.stride;
+    if (row.stride == 1 && left == V * THREADS) {
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            x[e] = static_cast<float>(value_of(p[e * THREADS]));
+        }
+        return;
+    }
     if (row.stride == 1) {
 #pragma unroll
         for (int e = 0; e < V; e++) {
@@ -150,6 +157,13 @@ store_values(const spectrum_row &row, int64_t first, const float (&y)[V])
     T *p = static_cast<T *>(row.p) + first * row.stride;
     const int left = elements_left<THREADS, V>(row, first);
     const int64_t step = THREADS * row.stride;
+    if (row.stride == 1 && left == V * THREADS) {
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            p[e * THREADS] = stored_as<T>(y[e]);
+        }
+        return;
+    }
     if (row.stride == 1) {
 #pragma unroll
         for (int e = 0; e < V; e++) {
@@ -950,13 +964,13 @@ conv_v7(gpo_call *call, const conv_view<T> &view)
     constexpr spectrum_dtype D = SPECTRUM_DTYPE<T>;
     switch (size_for(v.steps, v.lags)) {
         case SPECTRUM_512:
-            return conv_v7_of<block_fft<16, 2>, SPECTRUM_SHARED, 16>(call, v, D);
+            return conv_v7_of<block_fft<16, 2>, SPECTRUM_HELD, 16>(call, v, D);
         case SPECTRUM_1024:
-            return conv_v7_of<block_fft<16, 4>, SPECTRUM_SHARED, 8>(call, v, D);
+            return conv_v7_of<block_fft<16, 4>, SPECTRUM_HELD, 8>(call, v, D);
         case SPECTRUM_2048:
-            return conv_v7_of<block_fft<16, 8>, SPECTRUM_SHARED, 4>(call, v, D);
+            return conv_v7_of<block_fft<16, 8>, SPECTRUM_HELD, 4>(call, v, D);
         case SPECTRUM_4096:
-            return conv_v7_of<block_fft<16, 16>, SPECTRUM_SHARED, 2>(call, v, D);
+            return conv_v7_of<block_fft<16, 16>, SPECTRUM_HELD, 2>(call, v, D);
         case SPECTRUM_8192:
             return conv_v7_of<block_fft<32, 8>, SPECTRUM_STORED, 2>(call, v, D);
         case SPECTRUM_16384:
