@@ -340,10 +340,11 @@ struct block_fft {
         evaluate_levels(f, power);
     }
 
-    /* N times the inverse; the shared memory needs no barrier after forward(). */
-    template <bool BOTH>
-    __device__ __forceinline__ void inverse(c64 (&f)[V], float (&re)[V],
-                                            float (&im)[V]) const
+    /*
+     * N times the inverse, in two parts: loads issued between them arrive during the
+     * second.  The shared memory needs no barrier after forward().
+     */
+    __device__ __forceinline__ void inverse_begin(c64 (&f)[V]) const
     {
         reverse_bits(f);
         plain_levels<V, V>(f);
@@ -363,6 +364,12 @@ struct block_fft {
         for (int r = 0; r < V; r++) {
             f[r] = group[r * (V + 1) + lane];
         }
+    }
+
+    template <bool BOTH>
+    __device__ __forceinline__ void inverse_end(c64 (&f)[V], float (&re)[V],
+                                                float (&im)[V]) const
+    {
         reverse_bits(f);
         plain_levels<V, V>(f);
         __syncwarp();

@@ -512,7 +512,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     GPO_DYN_SHARED(c64, space);
     GPO_SHARED(row_range, slots, [block_type::WARPS]);
     const block_type block(space, slots, cut.dtype);
-    constexpr bool AHEAD = FFT::V == 16 && RESIDENT * FFT::THREADS <= 512;
+    constexpr bool AHEAD = PLACE == SPECTRUM_HELD; /* rows are loaded a turn before */
     const spectrum_store<FFT> store = {PLACE == SPECTRUM_SHARED
                                            ? space + FFT::SHARED
                                            : cut.slab + blockIdx.x * cut.spectra};
@@ -558,14 +558,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             block.tell(block.range_of(row, n, x), 0);
             __syncthreads();
             const row_range range = block.told(0);
-            if (w_range.is_wide() || range.is_wide()) {
-                convolve_plainly(cut.dtype, v, b, c, FFT::THREADS);
-                if (AHEAD && b + 1 < last) {
-                    block.load(row_of(cut.dtype, v.x, b + 1, c, v.steps), 0, x);
-                }
-                __syncthreads();
-                continue;
-            }
+            const bool plain = w_range.is_wide() || range.is_wide();
             for (int64_t i = 0; i < n; i++) {
                 float y[V], later[V];
                 if (PLACE == SPECTRUM_BLOCKS) {
@@ -595,11 +588,11 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                         }
                     }
                 }
-                if (AHEAD && b + 1 < last &&
-                    i + 1 == n) { /* arrives during the inverse */
+                block.fft.inverse_begin(f);
+                if (AHEAD && b + 1 < last) {
                     block.load(row_of(cut.dtype, v.x, b + 1, c, v.steps), 0, x);
                 }
-                block.fft.template inverse<PLACE == SPECTRUM_BLOCKS>(f, y, later);
+                block.fft.template inverse_end<PLACE == SPECTRUM_BLOCKS>(f, y, later);
                 if (PLACE == SPECTRUM_BLOCKS) {
 #pragma unroll
                     for (int e = 0; e < V; e++) {
@@ -608,11 +601,16 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                         carry.re = later[e];
                     }
                 }
-                block.scale_back(y, range.exponent() + w_range.exponent(), offset);
-                block.finish(v, b, c, i * FFT::POINTS + threadIdx.x, y);
-                store_row<FFT::THREADS>(cut.dtype,
-                                        row_of(cut.dtype, v.out, b, c, v.steps),
-                                        i * FFT::POINTS + threadIdx.x, y);
+                if (!plain) {
+                    const int64_t t = i * FFT::POINTS + threadIdx.x;
+                    block.scale_back(y, range.exponent() + w_range.exponent(), offset);
+                    block.finish(v, b, c, t, y);
+                    store_row<FFT::THREADS>(
+                        cut.dtype, row_of(cut.dtype, v.out, b, c, v.steps), t, y);
+                }
+            }
+            if (plain) {
+                convolve_plainly(cut.dtype, v, b, c, FFT::THREADS);
             }
         }
     }
@@ -731,16 +729,17 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                 held[k] = add_times_conjugate(held[k], f[k], store.at(ROW, k));
                 f[k] = times_conjugate(f[k], store.at(FILTER, k));
             }
-            if (b + 1 < last) { /* arrives during the inverse */
+            float y[V], unused[V];
+            block.fft.inverse_begin(f);
+            if (b + 1 < last) {
                 block.load(row_of(cut.dtype, lags.g, b + 1, c, v.steps), 0, g);
                 block.load(row_of(cut.dtype, lags.x, b + 1, c, v.steps), 0, x);
             }
+            block.fft.template inverse_end<false>(f, y, unused);
             if (w_range.is_wide() || g_range.is_wide()) {
                 convolve_plainly(cut.dtype, v, b, c, FFT::THREADS);
                 continue;
             }
-            float y[V], unused[V];
-            block.fft.template inverse<false>(f, y, unused);
             block.scale_back(y, g_range.exponent() + w_range.exponent(), 0.0f);
             store_row<FFT::THREADS>(cut.dtype,
                                     reversed_row_of(cut.dtype, v.out, b, c, v.steps),
@@ -753,7 +752,8 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         }
         float y[V], unused[V];
         __syncthreads();
-        block.fft.template inverse<false>(held, y, unused);
+        block.fft.inverse_begin(held);
+        block.fft.template inverse_end<false>(held, y, unused);
         block.scale_back(y, sum.exponent - LOG<FFT::POINTS>, 0.0f);
         put_lags<FFT>(cut, lags, split, c, 0, y);
     }
@@ -842,7 +842,8 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                 }
             }
             __syncthreads();
-            block.fft.template inverse<MANY>(f, x, later);
+            block.fft.inverse_begin(f);
+            block.fft.template inverse_end<MANY>(f, x, later);
             if (MANY) {
 #pragma unroll
                 for (int e = 0; e < V; e++) {
