@@ -303,23 +303,6 @@ correlate_plainly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first,
     }
 }
 
-__device__ __forceinline__ void
-put_lag(spectrum_dtype dtype, const lag_view<float> &v, int64_t groups, int64_t group,
-        int64_t c, int64_t s, float sum)
-{
-    switch (dtype) {
-        case SPECTRUM_F16:
-            put_part(view_as<lag_view<f16>>(v), groups, group, c, s, sum);
-            break;
-        case SPECTRUM_BF16:
-            put_part(view_as<lag_view<bf16>>(v), groups, group, c, s, sum);
-            break;
-        default:
-            put_part(v, groups, group, c, s, sum);
-            break;
-    }
-}
-
 /* ---- what a block does ---- */
 
 /* How the work is cut: channels x splits of the batch, and rows and filters in blocks. */
@@ -488,12 +471,7 @@ offset_of(spectrum_dtype dtype, const conv_view<float> &v, int64_t c)
 /* ---- the convolution ---- */
 
 /* Where a filter's spectrum waits for the rows; SPECTRUM_BLOCKS: rows of many blocks. */
-enum spectrum_place {
-    SPECTRUM_HELD,
-    SPECTRUM_SHARED,
-    SPECTRUM_STORED,
-    SPECTRUM_BLOCKS
-};
+enum spectrum_place { SPECTRUM_HELD, SPECTRUM_STORED, SPECTRUM_BLOCKS };
 
 /* Places in the store of a block. */
 struct spectrum_places {
@@ -513,9 +491,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     GPO_SHARED(row_range, slots, [block_type::WARPS]);
     const block_type block(space, slots, cut.dtype);
     constexpr bool AHEAD = PLACE == SPECTRUM_HELD; /* rows are loaded a turn before */
-    const spectrum_store<FFT> store = {PLACE == SPECTRUM_SHARED
-                                           ? space + FFT::SHARED
-                                           : cut.slab + blockIdx.x * cut.spectra};
+    const spectrum_store<FFT> store = {cut.slab + blockIdx.x * cut.spectra};
     constexpr bool MANY = PLACE == SPECTRUM_BLOCKS;
     const int64_t n = MANY ? cut.row_blocks : 1, filters = MANY ? cut.w_blocks : 1;
     const int64_t X = filters, CARRY = filters + n;
@@ -636,19 +612,27 @@ struct spectrum_sum {
 
 constexpr spectrum_sum NO_SUM = {-8192, false};
 
-/* Lags from `first` on of the gradient of a filter. */
+/* Where the sums of channel c go: to its filter's gradient, or to those of a split. */
+__device__ __forceinline__ spectrum_row
+lags_of(const spectrum_cut &cut, const lag_view<float> &v, int64_t split, int64_t c)
+{
+    if (cut.splits > 1) {
+        return {v.parts + (split * v.channels + c) * v.lags, 1, v.lags};
+    }
+    const row_view<float> rows = {v.dw, 0, v.taps, 1};
+    spectrum_row row = reversed_row_of(cut.dtype, rows, 0, c, v.taps);
+    row.n = v.lags;
+    return row;
+}
+
+/* Sums over the batches of a split from lag `first` on. */
 template <typename FFT>
 __device__ __forceinline__ void
 put_lags(const spectrum_cut &cut, const lag_view<float> &v, int64_t split, int64_t c,
          int64_t first, const float (&y)[FFT::V])
 {
-#pragma unroll
-    for (int e = 0; e < FFT::V; e++) {
-        const int64_t s = first + threadIdx.x + e * FFT::THREADS;
-        if (s < v.lags) {
-            put_lag(cut.dtype, v, cut.splits, split, c, s, y[e]);
-        }
-    }
+    store_row<FFT::THREADS>(cut.splits > 1 ? SPECTRUM_F32 : cut.dtype,
+                            lags_of(cut, v, split, c), first + threadIdx.x, y);
 }
 
 template <typename FFT>
@@ -657,8 +641,9 @@ put_lags_plainly(const spectrum_cut &cut, const lag_view<float> &v, int64_t spli
                  int64_t c, int64_t first, int64_t last)
 {
     for (int64_t s = threadIdx.x; s < v.lags; s += FFT::THREADS) {
-        put_lag(cut.dtype, v, cut.splits, split, c, s,
-                correlate_plainly(cut.dtype, v, first, last, c, s));
+        const float sum[1] = {correlate_plainly(cut.dtype, v, first, last, c, s)};
+        store_row<FFT::THREADS>(cut.splits > 1 ? SPECTRUM_F32 : cut.dtype,
+                                lags_of(cut, v, split, c), s, sum);
     }
 }
 
@@ -868,22 +853,45 @@ enum spectrum_size {
     SPECTRUM_4096,
     SPECTRUM_8192,
     SPECTRUM_16384,
-    SPECTRUM_LONGER,
+    SPECTRUM_LONGER, /* in blocks of 4096 */
 };
 
-static spectrum_size
-size_for(int64_t steps, int64_t lags)
+/* Whether a block of the call's device can have so many complex numbers. */
+static bool
+fits_in_shared(const gpo_call *call, int numbers)
 {
-    constexpr int64_t HELD = 4096, MOST = 16384;
-    if (steps > MOST || (steps > HELD && lags <= HELD)) {
-        return SPECTRUM_LONGER;
-    }
-    int size = SPECTRUM_512;
-    for (int64_t n = 512; n < steps; n *= 2) {
-        size++;
-    }
-    return static_cast<spectrum_size>(size);
+    int bytes = 227 * 1024;
+#ifdef __CUDACC__
+    (void)cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                 call->device);
+#else
+    (void)call;
+#endif
+    constexpr int OTHER = 1024; /* what a kernel has besides */
+    return numbers * static_cast<int>(sizeof(c64)) + OTHER <= bytes;
 }
+
+static spectrum_size
+size_for(const gpo_call *call, int64_t steps, int64_t lags)
+{
+    if (steps > 4096) {
+        if (steps <= 8192 && fits_in_shared(call, block_fft<32, 8>::SHARED)) {
+            return SPECTRUM_8192;
+        }
+        return steps <= 16384 && lags > 4096 &&
+                       fits_in_shared(call, block_fft<32, 16>::SHARED)
+                   ? SPECTRUM_16384
+                   : SPECTRUM_LONGER;
+    }
+    return steps <= 512    ? SPECTRUM_512
+           : steps <= 1024 ? SPECTRUM_1024
+           : steps <= 2048 ? SPECTRUM_2048
+                           : SPECTRUM_4096;
+}
+
+/* With the spectra of a filter and a row beside the transform. */
+template <typename FFT>
+constexpr int GRADIENTS_SHARED = FFT::SHARED + 2 * FFT::POINTS;
 
 /* Splits of the batch, and blocks of rows and filters. */
 template <typename FFT, int RESIDENT>
@@ -934,8 +942,7 @@ template <typename FFT, spectrum_place PLACE, int RESIDENT>
 static gpo_status
 conv_v7_of(gpo_call *call, const conv_view<float> &v, spectrum_dtype dtype)
 {
-    constexpr size_t SHARED =
-        (FFT::SHARED + (PLACE == SPECTRUM_SHARED ? FFT::POINTS : 0)) * sizeof(c64);
+    constexpr size_t SHARED = FFT::SHARED * sizeof(c64);
     lag_view<float> sizes = {};
     sizes.batches = v.batches;
     sizes.channels = v.channels;
@@ -943,7 +950,7 @@ conv_v7_of(gpo_call *call, const conv_view<float> &v, spectrum_dtype dtype)
     sizes.lags = v.lags;
     spectrum_cut cut = cut_call<FFT, RESIDENT>(call, sizes, dtype);
     dim3 grid = grid_of(v.channels * cut.splits);
-    if (PLACE == SPECTRUM_STORED || PLACE == SPECTRUM_BLOCKS) {
+    if (PLACE != SPECTRUM_HELD) {
         /* Filters; the blocks of a row and what one leaves to the next. */
         const int64_t rows = PLACE == SPECTRUM_BLOCKS ? cut.row_blocks + 1 : 0;
         const gpo_status status =
@@ -963,7 +970,7 @@ conv_v7(gpo_call *call, const conv_view<T> &view)
 {
     const conv_view<float> v = view_as<conv_view<float>>(view);
     constexpr spectrum_dtype D = SPECTRUM_DTYPE<T>;
-    switch (size_for(v.steps, v.lags)) {
+    switch (size_for(call, v.steps, v.lags)) {
         case SPECTRUM_512:
             return conv_v7_of<block_fft<16, 2>, SPECTRUM_HELD, 16>(call, v, D);
         case SPECTRUM_1024:
@@ -1001,7 +1008,7 @@ static gpo_status
 gradients_v7_of(gpo_call *call, const conv_view<float> &v, lag_view<float> *lags,
                 spectrum_cut *cut)
 {
-    constexpr size_t SHARED = (FFT::SHARED + 2 * FFT::POINTS) * sizeof(c64);
+    constexpr size_t SHARED = GRADIENTS_SHARED<FFT> * sizeof(c64);
     *cut = cut_call<FFT, RESIDENT>(call, *lags, cut->dtype);
     const gpo_status status = make_sums(call, cut->splits, lags);
     if (status) {
@@ -1041,7 +1048,11 @@ gradients_v7(gpo_call *call, const conv_view<T> &view, const lag_view<T> &lag)
 {
     const conv_view<float> v = view_as<conv_view<float>>(view);
     lag_view<float> lags = view_as<lag_view<float>>(lag);
-    const spectrum_size size = size_for(v.steps, v.lags);
+    spectrum_size size = size_for(call, v.steps, v.lags);
+    if (size == SPECTRUM_4096 &&
+        !fits_in_shared(call, GRADIENTS_SHARED<block_fft<16, 16>>)) {
+        size = SPECTRUM_LONGER;
+    }
     spectrum_cut cut = {};
     cut.dtype = SPECTRUM_DTYPE<T>;
     gpo_status status = GPO_OK;
