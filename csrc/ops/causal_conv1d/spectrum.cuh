@@ -676,8 +676,9 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         block.load(filter_of(cut.dtype, v, c), 0, x);
         block.tell(block.range_of(x), 0);
         __syncthreads();
-        const row_range w_range = block.told(0);
-        block.scale(x, power_of_two(-w_range.exponent()));
+        const bool w_is_wide = block.told(0).is_wide();
+        const int w_exponent = block.told(0).exponent();
+        block.scale(x, power_of_two(-w_exponent));
         block.fft.forward(x, f);
         block.divide(f);
         store.put(FILTER, f);
@@ -721,11 +722,11 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                 block.load(row_of(cut.dtype, lags.x, b + 1, c, v.steps), 0, x);
             }
             block.fft.template inverse_end<false>(f, y, unused);
-            if (w_range.is_wide() || g_range.is_wide()) {
+            if (w_is_wide || g_range.is_wide()) {
                 convolve_plainly(cut.dtype, v, b, c, FFT::THREADS);
                 continue;
             }
-            block.scale_back(y, g_range.exponent() + w_range.exponent(), 0.0f);
+            block.scale_back(y, g_range.exponent() + w_exponent, 0.0f);
             store_row<FFT::THREADS>(cut.dtype,
                                     reversed_row_of(cut.dtype, v.out, b, c, v.steps),
                                     threadIdx.x, y);
@@ -780,26 +781,28 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             __syncthreads();
             const row_range x_range = block.told(0), g_range = block.told(1);
             const float2 factor = sum.take(x_range, g_range);
+            const float by_x = power_of_two(-x_range.exponent()) * factor.y;
+            const float by_g = power_of_two(-g_range.exponent()), keep = factor.x;
             for (int64_t i = 0; i < n; i++) {
                 if (MANY) {
                     block.load(x_row, i, x);
                     __syncthreads();
                 }
-                block.scale(x, power_of_two(-x_range.exponent()) * factor.y);
+                block.scale(x, by_x);
                 block.fft.forward(x, f);
                 store.put(i, f);
             }
             for (int64_t i = 0; i < n; i++) {
                 block.load(g_row, i, x);
                 __syncthreads();
-                block.scale(x, power_of_two(-g_range.exponent()));
+                block.scale(x, by_g);
                 block.fft.forward(x, f);
                 for (int64_t d = 0; d <= i && d < sums; d++) {
 #pragma unroll
                     for (int k = 0; k < V; k++) {
                         c64 at = {0, 0};
                         if (b > first || d < i) {
-                            const float by = d < i ? 1.0f : factor.x;
+                            const float by = d < i ? 1.0f : keep;
                             at = store.at(SUM + d, k);
                             at = {at.re * by, at.im * by};
                         }
