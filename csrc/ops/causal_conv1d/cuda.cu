@@ -6,7 +6,6 @@
  * Not here: views and staging (rows.cuh), products in registers (tiles.cuh), the contract
  * (op.c).
  */
-#include "spectrum.cuh"
 #include "tiles.cuh"
 
 #include <stdio.h>
@@ -950,6 +949,23 @@ lag_v5(gpo_call *call, const lag_view<T> &view)
     }
     return status;
 }
+
+/*
+ * v7  The transform of a row stays in one block.
+ * Was:   v5 makes T^2 / 2 products per row.
+ * Now:   a row of up to N steps goes through registers and shared memory to its spectrum,
+ *        is multiplied by that of its filter, which serves all batches, and comes back:
+ *        T log T.  Longer rows are blocks of N steps.  Both gradients share the spectrum
+ *        of dy; the products for a filter are added up over the batch before they come
+ *        back.  The next row is on its way during an inverse.
+ * Cost:  x is read once and the result written once; two exchanges of 8 N bytes through
+ *        shared memory each way.  Rounding is relative to the row, not to the element:
+ *        rows with an infinity, a nan or more than 2^40 between their sizes are summed
+ *        in the plain order.
+ * Left:  lengths between powers of two are filled up with zeros; from 8192 steps on,
+ *        spectra wait in global memory.
+ */
+#include "spectrum.cuh"
 
 /* ---- tables and choice ---- */
 
