@@ -14,7 +14,7 @@
  * -y[n - N] in the imaginary one.
  *
  * Each pass is a polynomial in B w^k, w = exp(-2 pi i / V), by halves: its factors are
- * B^(V/2), .., B^2, B times roots of unity, so a thread holds log2(V) numbers for it,
+ * B^(V/2), .., B^2, B times roots of unity, so a thread reads log2(V) numbers for it,
  * and a butterfly is six fused operations.  The inverse runs the passes backwards.
  * Spectra stay in the order in which the passes leave them.
  * Order: complex numbers, butterflies, passes, the block.
@@ -142,7 +142,7 @@ reverse_bits(Value (&v)[N])
     }
 }
 
-/* Of sum over r of v[r] exp(2 pi i r k / N) the levels up to size LAST, from SIZE on. */
+/* Of sum over r of v[r] exp(2 pi i r k / N) the levels from SIZE to LAST. */
 template <int N, int LAST, int SIZE = 2>
 __device__ __forceinline__ void
 plain_levels(c64 (&v)[N])
@@ -180,7 +180,7 @@ evaluate_levels(c64 (&v)[N], const c64 (&power)[LOG<N>])
     }
 }
 
-/* v[r] *= conj(B)^r; B^r is made as B^(r % 4) and B^(r - r % 4): few are held at once. */
+/* v[r] *= conj(B)^r; B^r is B^(r % 4) times B^(r - r % 4): few are held at once. */
 template <int N>
 __device__ __forceinline__ void
 turn_back(c64 (&v)[N], const c64 (&power)[LOG<N>])

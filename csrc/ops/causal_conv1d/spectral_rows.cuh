@@ -1,6 +1,7 @@
 /*
- * spectral_rows.cuh  What the kernels of v7 are made of: rows whose dtype is known at run
- * time, their ranges, sums in the plain order for rows that are wide, what one block does.
+ * spectral_rows.cuh  What the kernels of v7 are made of: rows whose dtype is known at
+ * run time, their ranges, sums in the plain order for rows that are wide, what one block
+ * does.
  * Order: rows and their ranges, sums in the plain order, what a block does.
  * Not here: the kernels (spectrum.cuh), the transform (device/fft.cuh).
  */
@@ -19,7 +20,7 @@ constexpr spectrum_dtype SPECTRUM_DTYPE = std::is_same_v<T, f16>    ? SPECTRUM_F
                                           : std::is_same_v<T, bf16> ? SPECTRUM_BF16
                                                                     : SPECTRUM_F32;
 
-/* A view for other elements: one kernel serves all dtypes that are computed in float. */
+/* A view for other elements: one kernel serves all dtypes computed in float. */
 template <typename To, typename From>
 __host__ __device__ __forceinline__ To
 view_as(const From &from)
@@ -30,7 +31,7 @@ view_as(const From &from)
     return to;
 }
 
-/* The largest size of a row's elements and the smallest but zero, as bits of a float. */
+/* The largest size of a row's elements and the smallest but zero, as a float's bits. */
 struct row_range {
     static constexpr unsigned INFINITE = 0x7f800000u;
     static constexpr unsigned SPAN = 40; /* a row with more powers of two is wide */
@@ -293,7 +294,7 @@ correlate_plainly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first,
 
 /* ---- what a block does ---- */
 
-/* How the work is cut: channels x splits of the batch, and rows and filters in blocks. */
+/* How work is cut: channels x splits of the batch, and rows and filters in blocks. */
 struct spectrum_cut {
     spectrum_dtype dtype;
     int64_t splits, share;        /* batches of a split */

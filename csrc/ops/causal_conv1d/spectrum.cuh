@@ -11,7 +11,7 @@
 
 /* ---- the convolution ---- */
 
-/* Where a filter's spectrum waits for the rows; SPECTRUM_BLOCKS: rows of many blocks. */
+/* Where a filter's spectrum waits for the rows; the last: rows of many blocks. */
 enum spectrum_place { SPECTRUM_HELD, SPECTRUM_STORED, SPECTRUM_BLOCKS };
 
 template <typename FFT, spectrum_place PLACE, int RESIDENT>
@@ -183,9 +183,9 @@ put_lags_plainly(const spectrum_cut &cut, const lag_view<float> &v, int64_t spli
 }
 
 /*
- * Both gradients of rows of one block: dx of the rows of a channel, and the share of its
- * filter's gradient that belongs to these batches.  v convolves the reversed rows of dy:
- * step u of dx is step steps - 1 - u of the view.
+ * Both gradients of rows of one block: dx of the rows of a channel, and the share of
+ * its filter's gradient that belongs to these batches.  v convolves the reversed rows of
+ * dy: step u of dx is step steps - 1 - u of the view.
  */
 template <typename FFT, int RESIDENT>
 __global__ void
