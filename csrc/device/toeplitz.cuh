@@ -78,11 +78,11 @@ load_now(const Half *p, bool wanted)
 /* ---- scaling and splitting ---- */
 
 /* What a thread saw of a row of floats; NaN does not count. */
-struct row_range {
+struct split_range {
     float most;     /* largest magnitude */
     unsigned least; /* bits of the smallest magnitude but 0, times 2, less 1 */
 
-    __device__ __forceinline__ row_range() : most(0), least(~0u)
+    __device__ __forceinline__ split_range() : most(0), least(~0u)
     {
     }
 
@@ -92,15 +92,15 @@ struct row_range {
         least = min(least, __float_as_uint(x) * 2 - 1);
     }
 
-    __device__ __forceinline__ void see(row_range other)
+    __device__ __forceinline__ void see(split_range other)
     {
         most = fmaxf(most, other.most);
         least = min(least, other.least);
     }
 
-    __device__ __forceinline__ row_range of_warp() const
+    __device__ __forceinline__ split_range of_warp() const
     {
-        row_range all;
+        split_range all;
 #ifdef GPO_HOPPER
         all.least = __reduce_min_sync(ALL_LANES, least);
         all.most = __uint_as_float(__reduce_max_sync(ALL_LANES, __float_as_uint(most)));
@@ -114,12 +114,12 @@ struct row_range {
  * fp16 of what it misses hold a value to 2^-22 of itself and 2^-40 of the maximum.
  * `exponent` undoes it.  A row is `safe` if its smallest value but 0 keeps 2^-11.
  */
-struct row_scale {
+struct split_scale {
     float factor;
     int exponent;
     bool safe;
 
-    __device__ __forceinline__ explicit row_scale(row_range range)
+    __device__ __forceinline__ explicit split_scale(split_range range)
     {
         const int top = __float_as_uint(range.most) >> 23; /* biased */
         const int bottom = (range.least + 1) >> 24;

@@ -617,6 +617,14 @@ rsqrt(double x)
     return 1.0 / sqrt(x);
 }
 
+static inline void
+sincospif(float x, float *sine, float *cosine)
+{
+    const double angle = 3.14159265358979323846 * fmod((double)x, 2.0);
+    *sine = (float)sin(angle);
+    *cosine = (float)cos(angle);
+}
+
 /* The device's approximations, computed exactly here; a test against them needs slack.
  */
 static inline float

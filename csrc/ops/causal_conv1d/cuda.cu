@@ -6,7 +6,6 @@
  * Not here: views and staging (rows.cuh), products in registers (tiles.cuh), the contract
  * (op.c).
  */
-#include "tensor_dw.cuh"
 #include "tiles.cuh"
 
 #include <stdio.h>
@@ -950,6 +949,43 @@ lag_v5(gpo_call *call, const lag_view<T> &view)
     return status;
 }
 
+/*
+ * v6  Tensor cores of sm_90a.
+ * Was:   v5 multiplies on the CUDA cores, whose rate alone costs 0.22 ms at
+ *        B 32, C 768, T 768.
+ * Now:   an item is a channel and 16 batches (8 where there are few); its 192 columns of
+ *        64 values multiply a Toeplitz band made from the filter in registers.  float32
+ *        goes as three products of rows scaled by a power of two and split into two
+ *        float16, and the sums leave the tensor cores, which truncate, after two lags.
+ *        The gradient of the filter is a 64 x 64 product for each lag of 64, summed along
+ *        its diagonals.  Rows with an infinity, a nan or a wide range are summed in the
+ *        plain order.
+ * Cost:  each input is read once where T <= 768 (16 batches); 62 KB of shared memory,
+ *        three blocks per multiprocessor.
+ * Left:  three warps per scheduler issue an instruction in 8 cycles, so each phase is as
+ *        long as its instructions: longer products for each fragment, a warpgroup that
+ *        brings the next rows while others multiply.  Work grows with
+ *        T * min(K, T) -> v7.
+ */
+#include "tensor_dw.cuh"
+
+/*
+ * v7  The transform of a row stays in one block.
+ * Was:   v6 makes T^2 / 2 products per row, on one architecture.
+ * Now:   a row of up to N steps goes through registers and shared memory to its spectrum,
+ *        is multiplied by that of its filter, which serves all batches, and comes back:
+ *        T log T.  Longer rows are blocks of N steps.  Both gradients share the spectrum
+ *        of dy; the products for a filter are added up over the batch before they come
+ *        back.  The next row is on its way during an inverse.
+ * Cost:  x is read once and the result written once; two exchanges of 8 N bytes through
+ *        shared memory each way.  Rounding is relative to the row, not to the element:
+ *        rows with an infinity, a nan or more than 2^40 between their sizes are summed
+ *        in the plain order.
+ * Left:  lengths between powers of two are filled up with zeros; from 8192 steps on,
+ *        spectra wait in global memory.
+ */
+#include "spectrum.cuh"
+
 /* ---- tables and choice ---- */
 
 /* A launcher for the variant table: one rung of one ladder for T. */
@@ -1006,6 +1042,8 @@ static const gpo_variant forward_variants[] = {
      "run-to-run", FORWARD(conv_v5)},
     {"v6", "tensor cores multiply a Toeplitz band held in registers", "sm_90a",
      "run-to-run", FORWARD_FLOAT(conv_v6)},
+    {"v7", "products of spectra, a row's transform in one block", "", "run-to-run",
+     SPECTRUM_ROW(forward_v7)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -1023,20 +1061,35 @@ static const gpo_variant backward_variants[] = {
      "run-to-run", BACKWARD(conv_v5, lag_v5)},
     {"v6", "tensor cores: dx by a Toeplitz band, dw by blocks and their diagonals",
      "sm_90a", "run-to-run", BACKWARD_FLOAT(conv_v6, lag_v6)},
+    {"v7", "products of spectra, both gradients in one launch", "", "run-to-run",
+     SPECTRUM_ROW(backward_v7)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
-/* The rung for a call, and why; by count of products and loads, not yet by times. */
+/*
+ * The rung for a call, and why, from the times in NOTES.md: v5 for short filters, v6 where
+ * its tensor cores are and rows fit into one item, v7 from rows of a few hundred steps on.
+ */
 static int
 rung_for(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    constexpr int64_t FEW_ROWS = 8;
+    constexpr int64_t FEW_ROWS = 8, TENSOR_STEPS = 768, SPECTRUM_STEPS = 256;
     conv_plan p;
     conv_make_plan(call, &p);
+    const bool is_float = call->in[call->op->by].dtype != GPO_F64;
     if (p.lags <= SHORT) {
         snprintf(why, GPO_MESSAGE, "a filter of at most %d taps: v5 reads x once",
                  SHORT);
         return 5;
+    }
+    if (is_float && p.steps <= TENSOR_STEPS && !gpo_lacks(call, "sm_90a")) {
+        snprintf(why, GPO_MESSAGE, "at most %d steps: v6 multiplies on tensor cores",
+                 static_cast<int>(TENSOR_STEPS));
+        return 6;
+    }
+    if (is_float && p.steps >= SPECTRUM_STEPS) {
+        snprintf(why, GPO_MESSAGE, "T log T: v7 multiplies spectra");
+        return 7;
     }
     if (p.batches * ceil_div(p.steps, SEGMENT) < FEW_ROWS) {
         snprintf(why, GPO_MESSAGE,

@@ -100,19 +100,19 @@ struct conv_view {
         return bias ? add + static_cast<V>(value_of(bias[c * bias_c])) : add;
     }
 
+    /* What becomes of `v`, offset included; g is dy there, for the slope alone. */
+    __device__ __forceinline__ V after(V v, V g) const
+    {
+        const V e = exp_of(v < 0 ? v : -v), share = ratio_of(v < 0 ? e : V(1), 1 + e);
+        return finish == FINISH_SILU ? v * share : g * (share * (1 + v * (1 - share)));
+    }
+
     /* Element (b, c, t) of the result out of `v`, offset included. */
     __device__ __forceinline__ T finished(V v, int64_t b, int64_t c, int64_t t) const
     {
         if (finish != FINISH_NONE) {
-            const V e = exp_of(v < 0 ? v : -v),
-                    share = ratio_of(v < 0 ? e : V(1), 1 + e);
-            if (finish == FINISH_SILU) {
-                v = v * share;
-            }
-            else {
-                const V g = value_of(dy.row(b, c)[t * dy.t]);
-                v = g * (share * (1 + v * (1 - share)));
-            }
+            const bool slope = finish == FINISH_SLOPE;
+            v = after(v, slope ? V(value_of(dy.row(b, c)[t * dy.t])) : V(0));
         }
         return stored_as<T>(v);
     }
@@ -487,6 +487,11 @@ using conv_launch = gpo_status (*)(gpo_call *call, const conv_view<T> &v);
 template <typename T>
 using lag_launch = gpo_status (*)(gpo_call *call, const lag_view<T> &v);
 
+/* dx, as the convolution `v` of reversed rows, and dw in one launch. */
+template <typename T>
+using gradients_launch = gpo_status (*)(gpo_call *call, const conv_view<T> &v,
+                                        const lag_view<T> &lags);
+
 template <typename T>
 static gpo_status
 run_forward(gpo_call *call, conv_launch<T> convolve)
@@ -496,10 +501,14 @@ run_forward(gpo_call *call, conv_launch<T> convolve)
     return p.batches * p.channels > 0 ? convolve(call, conv_of<T>(p)) : GPO_OK;
 }
 
-/* With SiLU g first, then dx as a convolution of reversed rows, dw, and the rest. */
+/*
+ * With SiLU g first, then dx as a convolution of reversed rows, dw, and the rest; a rung
+ * that has `gradients` makes dx and dw by that.
+ */
 template <typename T>
 static gpo_status
-run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate)
+run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate,
+             gradients_launch<T> gradients = nullptr)
 {
     conv_plan p;
     conv_make_plan(call, &p);
@@ -529,7 +538,7 @@ run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate)
         v.bias = nullptr;
         v.eps = 0;
         v.finish = FINISH_NONE;
-        status = convolve(call, v);
+        status = gradients ? GPO_OK : convolve(call, v);
     }
     lag_view<T> lags = {};
     lags.x = {static_cast<const T *>(p.x.data), p.x.b, p.x.c, p.x.t};
@@ -542,7 +551,7 @@ run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate)
     lags.taps = p.taps;
     lags.lags = p.lags;
     if (!status) {
-        status = correlate(call, lags);
+        status = gradients ? gradients(call, v, lags) : correlate(call, lags);
     }
     if (!status && (p.dbias || p.taps > p.lags)) {
         status = GPO_LAUNCH(call, grid_of(p.channels), REST_BLOCK, 0,

@@ -87,20 +87,6 @@ exact_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int f
 /* ---- forward and dx ---- */
 
 /*
- * v6  Tensor cores.
- * Was:   v5 multiplies on the CUDA cores, whose rate alone costs 0.22 ms at
- *        B 32, C 768, T 768.
- * Now:   an item is a channel and 16 batches (8 where there are few); its 192 columns of
- *        64 values multiply a Toeplitz band made from the filter in registers.  float32
- *        goes as three products of rows scaled by a power of two and split into two
- *        float16, and the sums leave the tensor cores, which truncate, after two lags.
- * Cost:  each input is read once where T <= 768 (16 batches); 62 KB of shared memory,
- *        three blocks per multiprocessor.
- * Left:  three warps per scheduler issue an instruction in 8 cycles, so each phase is as
- *        long as its instructions: longer products for each fragment, a warpgroup that
- *        brings the next rows while others multiply.  Work grows with
- *        T * min(K, T) -> v7.
- *
  * PRODUCTS is 1 or 3.  Time runs in blocks of 64; `reversed` counts them from the end,
  * and the filter is read the other way.  A group is 64 columns of results.  Either all of
  * a row fits into the 192 columns: the item computes its groups, the last one first.  Or
@@ -126,7 +112,8 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
     const uint32_t base = shared_address(shared);
     int *const exponents = reinterpret_cast<int *>(shared + plan.small); /* [16] */
     unsigned *const bad = reinterpret_cast<unsigned *>(exponents + 16);
-    row_range *const ranges = reinterpret_cast<row_range *>(exponents + 20); /* [20] */
+    split_range *const ranges =
+        reinterpret_cast<split_range *>(exponents + 20); /* [20] */
 
     /* where am I */
     const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
@@ -217,7 +204,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
     };
     const auto see = [&](const pack<T>(&v)[LOADS], int s) {
         if constexpr (SCALED) {
-            row_range range;
+            split_range range;
 #pragma unroll
             for (int j = 0; j < LOADS; j++) {
 #pragma unroll
@@ -232,15 +219,15 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         }
     };
     /* The factor of the row of segment s; notes its exponent and whether it is safe. */
-    const auto factor_of = [&](int s, const row_scale &filter) {
-        row_scale scale{row_range()};
+    const auto factor_of = [&](int s, const split_scale &filter) {
+        split_scale scale{split_range()};
         if constexpr (SCALED) {
             const int row = row_of(s);
-            row_range range;
+            split_range range;
             for (int i = 0; i < per_row; i++) {
                 range.see(ranges[4 + row * per_row + i]);
             }
-            scale = row_scale(range);
+            scale = split_scale(range);
             const int exponent = scale.exponent + filter.exponent;
             if (lane == 0) {
                 exponents[row] = max(-126, min(127, exponent));
@@ -270,9 +257,9 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         }
     };
     const auto put_filter = [&](T(&v)[TAPS], int first_lag) {
-        row_scale scale{row_range()};
+        split_scale scale{split_range()};
         if constexpr (SCALED) {
-            row_range range;
+            split_range range;
 #pragma unroll
             for (int i = 0; i < TAPS; i++) {
                 range.see(v[i]);
@@ -294,7 +281,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
             for (int i = 0; i < 4; i++) {
                 range.see(ranges[i]);
             }
-            scale = row_scale(range);
+            scale = split_scale(range);
         }
         Half *const copies = reinterpret_cast<Half *>(shared + plan.filter);
         for (int begin = 0; begin < entries; begin += ENTRIES) {
@@ -350,7 +337,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                     v[s][j] = load(block, s, j);
                 }
             }
-            const row_scale filter = put_filter(tap, first_lag);
+            const split_scale filter = put_filter(tap, first_lag);
 #pragma unroll
             for (int s = 0; s < SEGMENTS; s++) {
                 see(v[s], s);
@@ -366,7 +353,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
             }
         }
         else { /* a segment at a time, twice, to hold few registers */
-            const row_scale filter = put_filter(tap, first_lag);
+            const split_scale filter = put_filter(tap, first_lag);
             pack<T> v[LOADS];
 #pragma unroll 1
             for (int s = 0; SCALED && s < SEGMENTS; s++) {

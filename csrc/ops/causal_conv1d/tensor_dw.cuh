@@ -58,18 +58,13 @@ exact_lags(const lag_view<T> &v, int c, int from, int to)
 /* ---- the kernel ---- */
 
 /*
- * v6  dw on tensor cores.
- * Was:   v5 multiplies on the CUDA cores.
- * Now:   for each lag D of 64 the 64 x 64 product of dy and x moved by D blocks, summed
- *        over blocks of time and batches: dh[64 D + s - q] gets its element (s, q).  The
- *        operands lie as in the forward product, and its columns are summed here, so
- *        they are read the other way.  A thread adds up its elements of equal diagonal.
- * Cost:  x and dy are read once where T <= 768 (16 batches); one block of three
- *        warpgroups per multiprocessor, a warpgroup has 4 of 12 lags.
- * Left:  fp32 waits for the products before it splits the next rows.
- *
- * Lags of a warpgroup are chosen so that each has the same work: lag D of a causal row
- * of 12 blocks has 12 - D products. One power of two scales a chunk of all batches.
+ * The gradient of the filter: for each lag D of 64 the 64 x 64 product of dy and x moved
+ * by D blocks, summed over blocks of time and batches: lag 64 D + s - q gets its element
+ * (s, q).  The operands lie as in the forward product, and its columns are summed here,
+ * so they are read the other way.  A thread adds up its elements of equal diagonal.  A
+ * block has three warpgroups, each 4 of 12 lags, chosen so that each has the same work:
+ * lag D of a causal row of 12 blocks has 12 - D products.  One power of two scales a chunk
+ * of all batches.
  *
  * STAGED: whole rows fit and are aligned.  The copy engine brings fp32 rows while the
  * products of the rows before run; 16-bit rows need no conversion and go straight to
@@ -90,7 +85,7 @@ __launch_bounds__(TAPS_THREADS, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t base = shared_address(shared);
     float *const parts = reinterpret_cast<float *>(shared + plan.parts);
-    row_range *const ranges = reinterpret_cast<row_range *>(shared + plan.small);
+    split_range *const ranges = reinterpret_cast<split_range *>(shared + plan.small);
     unsigned *const bad = reinterpret_cast<unsigned *>(ranges + 2 * WARPS);
     const uint32_t barrier = base + plan.small + 240;
 
@@ -246,7 +241,7 @@ __launch_bounds__(TAPS_THREADS, 1)
                 if constexpr (SCALED) {
 #pragma unroll
                     for (int z = 0; z < 2; z++) {
-                        row_range range;
+                        split_range range;
 #pragma unroll UNROLL
                         for (int j = 0; j < LOADS; j++) {
                             const pack<T> v = fetch(z, c, first_batch,
@@ -266,11 +261,11 @@ __launch_bounds__(TAPS_THREADS, 1)
                     bool is_safe = true;
 #pragma unroll
                     for (int z = 0; z < 2; z++) {
-                        row_range range;
+                        split_range range;
                         if (lane < WARPS) {
                             range = ranges[z * WARPS + lane];
                         }
-                        const row_scale s(range.of_warp());
+                        const split_scale s(range.of_warp());
                         factor[z] = s.factor;
                         exponent += s.exponent;
                         is_safe = is_safe && s.safe;
