@@ -64,7 +64,8 @@ def source(op: str, variant: str) -> str:
     """Return the source text of one variant, as it was compiled.
 
     A CUDA rung is the stretch of its file from the comment that names it to the next
-    one; the CPU variants share the operator's cpu.inc, which is returned whole.
+    one, and the files that it includes; the CPU variants share the operator's cpu.inc,
+    which is returned whole.
     """
     names = {row["name"] for row in _core.variants(op)}
     if variant not in names:
@@ -79,7 +80,9 @@ def source(op: str, variant: str) -> str:
     if start is None:
         raise LookupError(f"csrc/ops/{room.name}/{file} has no comment that opens {variant}")
     end = re.compile(r"^/\*\n \* v\d+  |^/\* ---- ", re.MULTILINE).search(text, start.end())
-    return text[start.start() : end.start() if end else None].rstrip() + "\n"
+    stretch = text[start.start() : end.start() if end else None].rstrip() + "\n"
+    own = re.findall(r'^#include "(\w+\.cuh)"', stretch, re.MULTILINE)
+    return "\n".join([stretch, *((room / name).read_text(encoding="utf-8") for name in own)])
 
 
 def profile(op: str, *args: Any, variant: str | None = None, **kwargs: Any) -> Any:

@@ -9,7 +9,7 @@
  * moves the operand by NB rows, 8 or 16.  The filter lies there twice, the second copy
  * moved by one value, so that a thread reads the pairs of its fragment as words whatever
  * their parity.
- * Order: loads, scaling and splitting, the filter, the data, the product of two lags.
+ * Order: scaling and splitting, the filter, the data, the product of two lags.
  * Not here: which lags and columns (ops/); the instructions (wgmma.cuh).
  */
 #ifndef GPO_TOEPLITZ_CUH
@@ -31,49 +31,6 @@ constexpr int TOEPLITZ_BLOCK = 64;
 constexpr int TOEPLITZ_COLUMNS = 192; /* of one chunk of data */
 constexpr int TOEPLITZ_GROUP = 64;    /* columns of results at once */
 constexpr int TOEPLITZ_THREADS = 128; /* one warpgroup */
-
-/* ---- loads ---- */
-
-/*
- * Reads that start here, 0 without `wanted`: the compiler moves a plain read to where its
- * value is used, and branches around one that is not always wanted.
- */
-__device__ __forceinline__ uint4
-load_now(const uint4 *p, bool wanted)
-{
-    uint4 v = make_uint4(0, 0, 0, 0);
-    asm volatile("{.reg .pred p;\n setp.ne.b32 p, %5, 0;\n"
-                 "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];}"
-                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-                 : "l"(p), "r"(static_cast<int>(wanted)));
-    return v;
-}
-
-__device__ __forceinline__ float
-load_now(const float *p, bool wanted)
-{
-    float v = 0;
-    asm volatile("{.reg .pred p;\n setp.ne.b32 p, %2, 0;\n"
-                 "@p ld.global.nc.f32 %0, [%1];}"
-                 : "+f"(v)
-                 : "l"(p), "r"(static_cast<int>(wanted)));
-    return v;
-}
-
-template <typename Half>
-__device__ __forceinline__ Half
-load_now(const Half *p, bool wanted)
-{
-    static_assert(sizeof(Half) == 2, "a float of 16 bits");
-    unsigned short bits = 0;
-    asm volatile("{.reg .pred p;\n setp.ne.b32 p, %2, 0;\n"
-                 "@p ld.global.nc.u16 %0, [%1];}"
-                 : "+h"(bits)
-                 : "l"(p), "r"(static_cast<int>(wanted)));
-    Half v;
-    memcpy(&v, &bits, 2);
-    return v;
-}
 
 /* ---- scaling and splitting ---- */
 
@@ -167,14 +124,6 @@ store_filter(Half *copies, uint32_t copy_bytes, int p, Half h)
     if (p > 0) {
         copies[copy_bytes / sizeof(Half) + p - 1] = h;
     }
-}
-
-__device__ __forceinline__ uint32_t
-load_word(uint32_t at)
-{
-    uint32_t word = 0;
-    GPO_HOPPER_ASM("ld.volatile.shared.u32 %0, [%1];" : "=r"(word) : "r"(at));
-    return word;
 }
 
 /*

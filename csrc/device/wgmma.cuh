@@ -2,7 +2,7 @@
  * wgmma.cuh  The matrix instructions of sm_90a and the copies that go with them: tiny
  * functions around one PTX instruction each.  They have no twin in plain C++, so the
  * simulator never sees this file, and below sm_90a each of them is a trap.
- * Order: fences, operands in shared memory, products, copies in and out.
+ * Order: fences, operands in shared memory, products, reads, copies in and out.
  * Not here: what is multiplied (toeplitz.cuh, ops/).
  *
  * A warpgroup is four warps whose first has a number divisible by 4; all 128 threads
@@ -213,6 +213,58 @@ wgmma_ss64(float (&d)[32], uint64_t a, uint64_t b, bool add)
     else {
         GPO_WGMMA_SS64("f16", d, a, b, static_cast<int>(add));
     }
+}
+
+/* ---- reads ---- */
+
+/*
+ * Reads that start here, 0 without `wanted`: the compiler moves a plain read to where its
+ * value is used, and branches around one that is not always wanted.
+ */
+__device__ __forceinline__ uint4
+load_now(const uint4 *p, bool wanted)
+{
+    uint4 v = make_uint4(0, 0, 0, 0);
+    asm volatile("{.reg .pred p;\n setp.ne.b32 p, %5, 0;\n"
+                 "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];}"
+                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+                 : "l"(p), "r"(static_cast<int>(wanted)));
+    return v;
+}
+
+__device__ __forceinline__ float
+load_now(const float *p, bool wanted)
+{
+    float v = 0;
+    asm volatile("{.reg .pred p;\n setp.ne.b32 p, %2, 0;\n"
+                 "@p ld.global.nc.f32 %0, [%1];}"
+                 : "+f"(v)
+                 : "l"(p), "r"(static_cast<int>(wanted)));
+    return v;
+}
+
+template <typename Half>
+__device__ __forceinline__ Half
+load_now(const Half *p, bool wanted)
+{
+    static_assert(sizeof(Half) == 2, "a float of 16 bits");
+    unsigned short bits = 0;
+    asm volatile("{.reg .pred p;\n setp.ne.b32 p, %2, 0;\n"
+                 "@p ld.global.nc.u16 %0, [%1];}"
+                 : "+h"(bits)
+                 : "l"(p), "r"(static_cast<int>(wanted)));
+    Half v;
+    memcpy(&v, &bits, 2);
+    return v;
+}
+
+/* A word of shared memory, now. */
+__device__ __forceinline__ uint32_t
+load_word(uint32_t at)
+{
+    uint32_t word = 0;
+    GPO_HOPPER_ASM("ld.volatile.shared.u32 %0, [%1];" : "=r"(word) : "r"(at));
+    return word;
 }
 
 /* ---- copies into shared memory ---- */

@@ -967,6 +967,7 @@ lag_v5(gpo_call *call, const lag_view<T> &view)
  *        brings the next rows while others multiply.  Work grows with
  *        T * min(K, T) -> v7.
  */
+#include "tensor.cuh"
 #include "tensor_dw.cuh"
 
 /*
@@ -1067,28 +1068,60 @@ static const gpo_variant backward_variants[] = {
 };
 
 /*
- * The rung for a call, and why, from the times in NOTES.md: v5 for short filters, v6 where
- * its tensor cores are and rows fit into one item, v7 from rows of a few hundred steps on.
+ * Whether v6 is the fastest rung for a call, by the times in NOTES.md.  It takes at least 8
+ * batches at a time, and one product for 16-bit values where float32 wants three.
  */
-static int
-rung_for(const gpo_call *call, char why[GPO_MESSAGE])
+static bool
+wants_tensor_cores(const gpo_call *call, const conv_plan &p, bool backward)
 {
-    constexpr int64_t FEW_ROWS = 8, TENSOR_STEPS = 768, SPECTRUM_STEPS = 256;
+    const gpo_dtype dtype = call->in[call->op->by].dtype;
+    if (dtype == GPO_F64 || gpo_lacks(call, "sm_90a") || p.batches > 1 << 20) {
+        return false;
+    }
+    if (dtype == GPO_F32) {
+        return p.batches > 8 && p.steps > (backward ? 512 : 128) && p.steps <= 768;
+    }
+    const bool most_idle = p.batches <= 2 && p.channels >= 2 * gpo_processors(call);
+    return !most_idle && p.steps <= 1 << 20 &&
+           (p.steps <= (backward ? 768 : 1536) || p.lags <= 256);
+}
+
+/* Whether v7 is faster than v5; for a few dozen steps they are even. */
+static bool
+wants_spectra(const gpo_call *call, const conv_plan &p, bool backward)
+{
+    if (call->in[call->op->by].dtype == GPO_F64 || p.steps <= 32) {
+        return false;
+    }
+    if (p.steps <= 128) {
+        return p.batches <= 8;
+    }
+    return !backward || p.steps <= 8192 || p.lags > 128;
+}
+
+/* The rung for a call, and why. */
+static int
+rung_for(const gpo_call *call, bool backward, char why[GPO_MESSAGE])
+{
+    constexpr int64_t FEW_ROWS = 8;
     conv_plan p;
     conv_make_plan(call, &p);
-    const bool is_float = call->in[call->op->by].dtype != GPO_F64;
     if (p.lags <= SHORT) {
         snprintf(why, GPO_MESSAGE, "a filter of at most %d taps: v5 reads x once",
                  SHORT);
         return 5;
     }
-    if (is_float && p.steps <= TENSOR_STEPS && !gpo_lacks(call, "sm_90a")) {
-        snprintf(why, GPO_MESSAGE, "at most %d steps: v6 multiplies on tensor cores",
-                 static_cast<int>(TENSOR_STEPS));
+    if (wants_tensor_cores(call, p, backward)) {
+        snprintf(why, GPO_MESSAGE,
+                 "v6 multiplies on tensor cores, which pays for %lld batches of %lld "
+                 "steps",
+                 static_cast<long long>(p.batches), static_cast<long long>(p.steps));
         return 6;
     }
-    if (is_float && p.steps >= SPECTRUM_STEPS) {
-        snprintf(why, GPO_MESSAGE, "T log T: v7 multiplies spectra");
+    if (wants_spectra(call, p, backward)) {
+        snprintf(why, GPO_MESSAGE,
+                 "v7 multiplies spectra: T log T for %lld steps and %lld taps",
+                 static_cast<long long>(p.steps), static_cast<long long>(p.taps));
         return 7;
     }
     if (p.batches * ceil_div(p.steps, SEGMENT) < FEW_ROWS) {
@@ -1104,13 +1137,13 @@ rung_for(const gpo_call *call, char why[GPO_MESSAGE])
 static const gpo_variant *
 choose_forward(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    return &forward_variants[rung_for(call, why)];
+    return &forward_variants[rung_for(call, false, why)];
 }
 
 static const gpo_variant *
 choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    return &backward_variants[rung_for(call, why)];
+    return &backward_variants[rung_for(call, true, why)];
 }
 
 extern "C" const gpo_table causal_conv1d_cuda = {forward_variants, choose_forward};

@@ -40,7 +40,7 @@ struct tensor_plan {
     uint32_t filter, small, bytes;
 };
 
-constexpr int64_t STAGGER = 6000; /* clocks between blocks of a multiprocessor */
+constexpr int64_t STAGGER = 4500; /* clocks between blocks of a multiprocessor */
 
 /* 16-bit type of the products. */
 template <typename T>
