@@ -235,9 +235,12 @@ cost(const gpo_call *call, gpo_cost *cost)
     "layout : {'BCT', 'BTC'}, optional\n"                                              \
     "    The order of the axes of x and of what has its shape.\n"                      \
     "precision : {'fp32', 'fast', 'half'}, optional\n"                                 \
-    "    The least accuracy the caller accepts.  The CPU variants and the CUDA "       \
-    "rungs\n"                                                                          \
-    "    v0 to v5 always give the class 'fp32'.\n"
+    "    The least accuracy the caller accepts of float32, as the relative error of "  \
+    "a "                                                                               \
+    "row\n"                                                                            \
+    "    in the 2-norm: 1e-6, 1e-5 or 1e-3.  Only the CUDA rung v6 makes use of it; "  \
+    "all\n"                                                                            \
+    "    others give the class 'fp32'.\n"
 
 #define COMMON_ERRORS                                                             \
     "ValueError\n"                                                                \
@@ -252,7 +255,9 @@ cost(const gpo_call *call, gpo_cost *cost)
 
 #define COMMON_NOTES                                                                   \
     "\n"                                                                               \
-    "float16 and bfloat16 are computed in float32.\n"                                  \
+    "float16 and bfloat16 are computed in float32, by v6 in products of 16 bits that " \
+    "are\n"                                                                            \
+    "exact.\n"                                                                         \
     "\n"                                                                               \
     "Determinism: each variant gives the same bits run to run, for any number of "     \
     "threads;\n"                                                                       \
@@ -285,14 +290,22 @@ static const char forward_doc[] =
     "and\n"
     "nan elsewhere do not reach it.\n"
     "\n"
-    "Accuracy: products are added in blocks of at most 256, whose sums are added in\n"
+    "Accuracy: but for v6 and v7, products are added in blocks of at most 256, whose "
+    "sums are added in\n"
     "turn.  With n = min(K, T) terms, u = 2**-24 (2**-53 for float64), an element errs "
     "by at\n"
     "most (min(n, 256) + n / 64 + 8) u (eps + abs(bias) + sum of the terms' sizes), "
     "before\n"
     "it is rounded to its dtype.  In float32, without eps, on normal and on uniform "
     "data,\n"
-    "the relative error of a row in the 2-norm is at most 1e-6.\n" COMMON_NOTES;
+    "the relative error of a row in the 2-norm is at most 1e-6.  v6 and v7 (which auto "
+    "may\n"
+    "take on a GPU) hold that bound for the row, not for each of its elements: v6 errs "
+    "by\n"
+    "2**-38 of the largest product besides, v7 by 4 u log2(2 T) of the product of the\n"
+    "2-norms of filter and row.  Rows with inf, nan or more than 2**28 between their "
+    "sizes\n"
+    "are summed in the plain order.\n" COMMON_NOTES;
 
 static const char backward_doc[] =
     "Carry a gradient back through causal_conv1d.\n"
@@ -330,7 +343,8 @@ static const char backward_doc[] =
     "dtypes,\n"
     "without atomics, in an order that depends on the shape and the device alone.\n"
     "\n"
-    "Accuracy: dx as causal_conv1d.  dw is a sum of n = B (T - s) terms, in blocks of "
+    "Accuracy: dx as causal_conv1d.  But for v6 and v7, dw is a sum of n = B (T - s) "
+    "terms, in blocks of "
     "at "
     "most\n"
     "256 of one batch: it errs by at most (min(n, 256) + n / 64 + B + 40) u times the "
