@@ -486,10 +486,11 @@ def test_other_devices(device: int) -> None:
     np.testing.assert_array_equal(gpuopt.reduce(first, axis=1).numpy(), x.sum(1))
     with pytest.raises(TypeError, match=rf"different devices: cuda:{device} and cuda:0"):
         gpuopt.reduce(d, axis=1, out=gpuopt.asdevice(np.zeros(10, np.float32)))
+    stream = gpuopt.Stream()
     with pytest.raises(ValueError, match="the stream belongs to cuda:0"):
-        gpuopt.reduce(d, stream=gpuopt.Stream())
+        gpuopt.reduce(d, stream=stream)
     with pytest.raises(ValueError, match="the stream belongs to device 0"):
-        gpuopt.reduce(d, stream=gpuopt.Stream().handle)
+        gpuopt.reduce(d, stream=stream.handle)
 
 
 # ---- processes ----
