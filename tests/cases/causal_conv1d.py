@@ -77,6 +77,17 @@ LARGE: tuple[Size, ...] = (
     (35, 2, 300, 300),
 )
 
+# Around the edges of v6's blocks of 64 steps, groups and chunks of them, and of v7's
+# transforms; B and C of 1, of 8 and 16 batches of an item and one more.
+EDGES: tuple[Size, ...] = tuple(
+    (batches, channels, steps, taps)
+    for k, steps in enumerate(
+        n + d for n in (64, 128, 192, 256, 512, 768, 1024, 1536, 4096) for d in (-1, 0, 1)
+    )
+    for batches, channels in (((1, 1), (8, 1), (9, 2), (16, 1), (17, 1))[k % 5],)
+    for taps in (steps, (63, 64, 65, 129)[k % 4])
+)
+
 FILLS = ("normal", "whole")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import BFLOAT16, dtype_of
+from cases import BFLOAT16, ENTRIES, dtype_of
+from cases.causal_conv1d import EDGES, sample
 from conftest import Figure
 
 import gpuopt
@@ -473,6 +474,26 @@ def test_the_sources_limits_would_show() -> None:
         x, w = np.ones(steps), np.ones(steps)
         want = ref.causal_conv1d(x[None, None], w[None])[0, 0]
         assert np.array_equal(published(x, w), want) is right
+
+
+# ---- lengths ----
+
+
+@each_dtype
+def test_lengths_around_every_tile_edge(backend: str, variant: str, dtype: str) -> None:
+    """On a GPU all of them, elsewhere the short ones."""
+    longest = 4097 if backend == "cuda" else 200
+    for turn, size in enumerate(EDGES):
+        if size[2] > longest or (backend == "sim" and variant not in ("v5", "v7")):
+            continue
+        if dtype == "float16" and size[0] * size[2] > 60_000:
+            continue  # a sum of so many squares is infinite
+        for op in ("causal_conv1d", "causal_conv1d_backward"):
+            s = sample(op != "causal_conv1d", size, dtype, bias=turn % 2 == 0)
+            expected = ENTRIES[op].expected(s, variant)
+            arrays = [spec.build() for spec in s.arrays]
+            got = getattr(gpuopt, op)(*arrays, backend=backend, variant=variant)
+            assert expected.compare(got) is None, (op, size)
 
 
 # ---- short filters ----
