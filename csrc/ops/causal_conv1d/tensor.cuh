@@ -40,6 +40,7 @@ struct tensor_plan {
     uint32_t filter, small, bytes;
 };
 
+constexpr int STAGE_PAD = 16;     /* bytes between rows of results: no bank conflicts */
 constexpr int64_t STAGGER = 4500; /* clocks between blocks of a multiprocessor */
 
 /* 16-bit type of the products. */
@@ -496,18 +497,21 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         /*
          * finish: rows of results lie where the data of these columns lay, which the
          * groups to come do not read, and leave as whole rows in the background.  Half of
-         * the rows lie `gap` values behind the others.
+         * the rows lie `gap` values behind the others; a few bytes reach into the next
+         * columns, whose rows have left.
          */
         const auto stage = [&](auto first_tuple, auto tuples, auto *to, int gap) {
             using Staged = std::remove_reference_t<decltype(*to)>;
             constexpr int FIRST = decltype(first_tuple)::value;
             constexpr int COUNT = decltype(tuples)::value;
             const int wide = TOEPLITZ_BLOCK * (32 * COUNT >> shift);
+            const int pitch = wide + STAGE_PAD / static_cast<int>(sizeof(Staged));
             const int flow = p.reversed ? -TOEPLITZ_BLOCK : TOEPLITZ_BLOCK;
             const int start = p.reversed ? wide - TOEPLITZ_BLOCK : 0;
             /* column 8 k + 2 q + e: what depends on the lane, then what does not */
-            Staged *const mine = to + (2 * q & (NB / 2 - 1)) * wide +
+            Staged *const mine = to + (2 * q & (NB / 2 - 1)) * pitch +
                                  (2 * q & (NB / 2) ? gap : 0) + start + 16 * warp + g;
+            bulk_wait_read();
             __syncthreads();
 #pragma unroll
             for (int k = 0; k < COUNT * 4; k++) {
@@ -516,25 +520,27 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                 const int i = 16 * FIRST + 4 * k;
                 const float *const v = &sum[i / HALF][i % HALF];
                 of_columns[0] = stored_as<Staged>(v[0]);
-                of_columns[wide] = stored_as<Staged>(v[1]);
+                of_columns[pitch] = stored_as<Staged>(v[1]);
                 of_columns[8] = stored_as<Staged>(v[2]);
-                of_columns[wide + 8] = stored_as<Staged>(v[3]);
+                of_columns[pitch + 8] = stored_as<Staged>(v[3]);
             }
         };
         const int last_block = p.reversed ? plan.blocks - first_block : first_block + G;
         unsigned char *const freed = shared + plan.high + column * 128;
         if (plan.wide_out && p.finish == FINISH_NONE) {
             const int wide = TOEPLITZ_BLOCK * G; /* steps of a row */
+            const int pitch = wide + STAGE_PAD / static_cast<int>(sizeof(T));
             const int t0 = (last_block - G) * TOEPLITZ_BLOCK;
             const int begin = max(t0, 0), end = min(t0 + wide, steps);
             T *const rows = reinterpret_cast<T *>(freed);
-            const int gap = SCALED ? (plan.low - plan.high) / sizeof(T) : NB / 2 * wide;
+            const int gap =
+                SCALED ? (plan.low - plan.high) / sizeof(T) : NB / 2 * pitch;
             stage(index_constant<0>(), index_constant<GROUP / 32>(), rows, gap);
             fence_async_shared();
             __syncthreads();
             if (tid < NB && first_batch + tid < batches && begin < end) {
                 bulk_store(p.out.row(first_batch + tid, c) + begin,
-                           shared_address(rows + (tid & (NB / 2 - 1)) * wide +
+                           shared_address(rows + (tid & (NB / 2 - 1)) * pitch +
                                           (tid & (NB / 2) ? gap : 0) + begin - t0),
                            (end - begin) * sizeof(T));
             }
@@ -543,18 +549,20 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
             const auto finish = [&](auto tuple) {
                 constexpr int TUPLE = decltype(tuple)::value;
                 const int wide = TOEPLITZ_BLOCK * (32 >> shift);
+                const int pitch = wide + STAGE_PAD / static_cast<int>(sizeof(float));
                 const int past =
                     p.reversed ? -(32 * TUPLE >> shift) : 32 * (TUPLE + 1) >> shift;
                 const int end =
                     p.reversed ? plan.blocks - first_block + past : first_block + past;
                 const int t0 = end * TOEPLITZ_BLOCK - wide;
                 float *const rows = reinterpret_cast<float *>(freed);
-                stage(tuple, index_constant<1>(), rows, NB / 2 * wide);
+                stage(tuple, index_constant<1>(), rows, NB / 2 * pitch);
                 __syncthreads();
                 for (int i = tid; i < NB * wide; i += TOEPLITZ_THREADS) {
                     const int b = first_batch + i / wide, t = t0 + i % wide;
                     if (b < batches && t >= 0 && t < steps) {
-                        p.out.row(b, c)[t * p.out.t] = p.finished(rows[i], b, c, t);
+                        p.out.row(b, c)[t * p.out.t] =
+                            p.finished(rows[i / wide * pitch + i % wide], b, c, t);
                     }
                 }
             };
@@ -618,11 +626,14 @@ tensor_cut(const tensor_conv<T> &p, int products, bool chain)
     plan.wide_out = is_wide(p.out, p.steps);
 
     plan.pad = !is_whole ? 0 : !chain ? 24 : NB == 16 ? 32 : 40;
-    const uint32_t plane = (plan.pad + TOEPLITZ_COLUMNS) * 128;
+    const uint32_t plane = TOEPLITZ_COLUMNS * 128 + 16 * STAGE_PAD;
     plan.high = plan.pad * 128;
-    plan.low =
-        plan.high + (sizeof(T) == 4 ? plane : 0); /* of one product: for results */
-    plan.filter = plan.low + TOEPLITZ_COLUMNS * 128;
+    plan.low = plan.high; /* of one product in float32: for results */
+    if (sizeof(T) == 4) {
+        plan.low += plane + plan.pad * 128;
+        plan.low = (plan.low + 1023) / 1024 * 1024;
+    }
+    plan.filter = plan.low + plane;
     plan.small = plan.filter + (products == 3 ? 4 : 2) * filter_bytes(plan.window);
     plan.small = (plan.small + 15) / 16 * 16;
     plan.bytes = plan.small + 256;
