@@ -319,7 +319,7 @@ def test_no_simulated_device_memory_is_kept(op: str) -> None:
             for _ in range(20):
                 where = {"backend": "sim", "variant": row["name"]}
                 got = getattr(gpuopt, op)(*args, **kwargs, **where)
-                assert_same(got, want)
+                assert_same(got, want, 1e-5 if row["name"] in ENTRIES[op].bounds else 0)
     gpuopt.use("sim")
     for error in ENTRIES[op].errors():
         wrong, options = error.make()

@@ -323,12 +323,13 @@ def like(result: Any, make: Callable[[Any], Any]) -> Any:
     return tuple(make(a) for a in result) if isinstance(result, tuple) else make(result)
 
 
-def assert_same(got: Any, want: Any) -> None:
-    """Equal values and dtypes, for one array or for tuples of them."""
+def assert_same(got: Any, want: Any, within: float = 0) -> None:
+    """Equal dtypes and values, or values `within` of the largest; one array or tuples."""
     assert isinstance(got, tuple) == isinstance(want, tuple)
     for a, b in zip(each(got), each(want), strict=True):
         assert a.dtype == b.dtype
-        np.testing.assert_array_equal(a, b)
+        limit = within * np.abs(b).max(initial=0) if within else 0
+        np.testing.assert_allclose(a, b, rtol=0, atol=limit)
 
 
 def _off(got: Any, want: Any, tolerance: Any) -> Any:
