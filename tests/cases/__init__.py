@@ -328,8 +328,10 @@ def assert_same(got: Any, want: Any, within: float = 0) -> None:
     assert isinstance(got, tuple) == isinstance(want, tuple)
     for a, b in zip(each(got), each(want), strict=True):
         assert a.dtype == b.dtype
-        limit = within * np.abs(b).max(initial=0) if within else 0
-        np.testing.assert_allclose(a, b, rtol=0, atol=limit)
+        if within:
+            np.testing.assert_allclose(a, b, rtol=0, atol=within * np.abs(b).max(initial=0))
+        else:
+            np.testing.assert_array_equal(a, b)
 
 
 def _off(got: Any, want: Any, tolerance: Any) -> Any:
