@@ -111,7 +111,7 @@ class Clock(Protocol):
 
 
 class CpuClock:
-    """time.perf_counter_ns around the call, when no other thread of the process runs."""
+    """time.perf_counter_ns around the call."""
 
     method = "cpu"
 
@@ -130,26 +130,12 @@ class CpuClock:
             self._flush = np.ones(size // 8, np.int64)
         self._flush.max()
 
-    def settle(self) -> None:
-        """Wait until the threads of the call before are idle.
-
-        A BLAS lets them look for work for tens of milliseconds, on the processors that the
-        next call wants.
-        """
-        for _ in range(100):
-            used = time.process_time()
-            time.sleep(1e-3)
-            if time.process_time() - used < 0.5e-3:
-                break
-
     def round(self, calls: Sequence[Call], cold: bool) -> list[float]:
         """Run every call once, in order; return their times in milliseconds."""
         times = []
         for call in calls:
             if cold:
                 self.flush()
-            if len(calls) > 1:
-                self.settle()
             start = time.perf_counter_ns()
             call()
             times.append((time.perf_counter_ns() - start) * 1e-6)
