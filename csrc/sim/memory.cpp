@@ -570,9 +570,8 @@ lacks(const gpo_call *, const char *)
 }
 
 const gpo_backend backend = {
-    "sim",  true,     unavailable, begin,   end,     alloc,      release,
-    upload, download, wait,        scratch, tickets, processors, NULL,
-    lacks,
+    "sim",    true, unavailable, begin,   end,        alloc, release, upload,
+    download, wait, scratch,     tickets, processors, NULL,  lacks,
 };
 
 /* ---- shared memory: arrays with guard zones between them ---- */
