@@ -316,7 +316,7 @@ chunk(const job *j, int64_t begin, int64_t n)
         }
     }
     while (n > 0) {
-        const void *in[ELEMENTWISE_INPUTS];
+        const void *in[ELEMENTWISE_INPUTS] = {NULL};
         const int64_t run = run_left(&c, plan);
         int64_t m = n < BLOCK ? n : BLOCK;
         if (run >= m || run >= LONG_RUN) {
