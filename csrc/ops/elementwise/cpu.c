@@ -308,6 +308,9 @@ chunk(const job *j, int64_t begin, int64_t n)
     block packed[ELEMENTWISE_INPUTS];
     char *out = (char *)plan->out + begin * j->out_bytes;
     cursor c;
+    if (plan->inputs < 1) { /* no operator has none */
+        return;
+    }
     seek(&c, plan, begin);
     for (int k = 0; k < plan->inputs; k++) {
         if (j->scalar[k]) {
@@ -316,7 +319,7 @@ chunk(const job *j, int64_t begin, int64_t n)
         }
     }
     while (n > 0) {
-        const void *in[ELEMENTWISE_INPUTS] = {NULL};
+        const void *in[ELEMENTWISE_INPUTS];
         const int64_t run = run_left(&c, plan);
         int64_t m = n < BLOCK ? n : BLOCK;
         if (run >= m || run >= LONG_RUN) {
