@@ -113,7 +113,8 @@ class Toolkit:
         names = archs()
         command = [
             str(self.nvcc), "-c", str(source), "-o", str(output),
-            "-std=c++17", "-O3", "-lineinfo", "-DGPO_WITH_CUDA", "-Xptxas", "-v",
+            "-std=c++17", "-O1",  # of the host code, which launches; kernels are always -O3
+            "-lineinfo", "-DGPO_WITH_CUDA", "-Xptxas", "-v",
             "-Xcompiler", "-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti",
             *gencode(names), "--threads", str(len(names)),
             "-MMD", "-MF", str(output) + ".d", *warnings,

@@ -866,6 +866,21 @@ raise_dtype(const frame *f, const gpo_variant *variant, bool named)
     return false;
 }
 
+/* Whether the call's device runs its variant, chosen or named. */
+static bool
+check_needs(const frame *f)
+{
+    const gpo_variant *variant = f->call.variant;
+    const char *lack = gpo_lacks(&f->call, variant->needs);
+    if (lack) {
+        PyErr_Format(gpo_py.variant_error,
+                     "%s(variant='%s') needs %s and %s; gpuopt.variants() lists what "
+                     "runs here",
+                     f->binding->op->name, variant->name, variant->needs, lack);
+    }
+    return !lack;
+}
+
 static bool
 choose(frame *f)
 {
@@ -914,7 +929,7 @@ choose(frame *f)
         if (!call->variant || !call->variant->run[call->in[op->by].dtype]) {
             return raise_dtype(f, table->variants, false);
         }
-        return true;
+        return check_needs(f);
     }
     call->variant = find_variant(table, name);
     if (!call->variant && !named_backend && f->id != GPO_CPU) {
@@ -929,16 +944,8 @@ choose(frame *f)
     if (!call->variant->run[call->in[op->by].dtype]) {
         return raise_dtype(f, call->variant, true);
     }
-    const char *lack = gpo_lacks(call, call->variant->needs);
-    if (lack) {
-        PyErr_Format(gpo_py.variant_error,
-                     "%s(variant='%s') needs %s and %s; gpuopt.variants() lists what "
-                     "runs here",
-                     op->name, call->variant->name, call->variant->needs, lack);
-        return false;
-    }
     PyOS_snprintf(f->why, sizeof f->why, "asked for by name");
-    return true;
+    return check_needs(f);
 }
 
 /* ---- stream ---- */

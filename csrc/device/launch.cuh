@@ -8,6 +8,8 @@
  *       is GPO_OK and launches nothing
  *   GPO_SHARED(float, tile, [32][33]);     a static shared array named `tile`
  *   GPO_DYN_SHARED(float, buffer);         the dynamic shared memory of the launch
+ *
+ * Before a launch with more than 48 KB of it: gpo_shared_room, gpo_allow_shared.
  */
 #ifndef GPO_LAUNCH_CUH
 #define GPO_LAUNCH_CUH
@@ -50,6 +52,40 @@ static inline bool
 gpo_grid_is_empty(dim3 grid)
 {
     return grid.x == 0 || grid.y == 0 || grid.z == 0;
+}
+
+/* Bytes of shared memory, declared and dynamic, that a block of the device may have. */
+static inline int64_t
+gpo_shared_room(const gpo_call *call)
+{
+#ifdef __CUDACC__
+    int bytes = 0;
+    const cudaError_t error = cudaDeviceGetAttribute(
+        &bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, call->device);
+    return error == cudaSuccess && bytes > 0 ? bytes : 48 << 10;
+#else
+    (void)call;
+    return 227 << 10;
+#endif
+}
+
+/*
+ * Lets a kernel have `bytes` of dynamic shared memory.  Every kernel may have 48 KB, what
+ * it declares included, so the leave is asked well below; a refusal shows at launch.
+ */
+template <typename Kernel>
+static inline void
+gpo_allow_shared(Kernel *kernel, size_t bytes)
+{
+#ifdef __CUDACC__
+    if (bytes > 32 << 10) {
+        (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(bytes));
+    }
+#else
+    (void)kernel;
+    (void)bytes;
+#endif
 }
 
 #endif

@@ -153,6 +153,30 @@ swizzled(int r, int i)
     return r * 128 + ((i ^ (r & 7)) << 4);
 }
 
+/*
+ * 16 bytes of values at their place: 16-bit ones as they are, floats times `factor` as
+ * fp16, and what these miss `low` bytes further on if there are three PRODUCTS.
+ */
+template <int PRODUCTS, typename T>
+__device__ __forceinline__ void
+put_values(unsigned char *to, uint32_t low, const pack<T> &v, float factor)
+{
+    if constexpr (sizeof(T) == 4) {
+        uint2 high, rest;
+        split(v.v[0] * factor, v.v[1] * factor, &high.x, &rest.x);
+        split(v.v[2] * factor, v.v[3] * factor, &high.y, &rest.y);
+        *reinterpret_cast<uint2 *>(to) = high;
+        if constexpr (PRODUCTS == 3) {
+            *reinterpret_cast<uint2 *>(to + low) = rest;
+        }
+    }
+    else {
+        uint4 bits;
+        memcpy(&bits, v.v, 16);
+        *reinterpret_cast<uint4 *>(to) = bits;
+    }
+}
+
 /* ---- the product of a lag ---- */
 
 /*

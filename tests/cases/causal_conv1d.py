@@ -323,7 +323,7 @@ def expect(backward: bool, rung: str, s: Sample) -> Expected | Several:
         Spec(a.shape, a.dtype, "stride0" if a.layout == "stride0" else "C", a.fill)
         for a in s.arrays
     )
-    exact = {} if rung == "v6" else {"precision"}  # which the other rungs do not heed
+    exact = set() if rung == "v6" else {"precision"}  # which the other rungs do not heed
     return _expect(backward, rung, specs, tuple(o for o in s.options if o[0] not in exact))
 
 

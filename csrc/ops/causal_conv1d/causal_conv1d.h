@@ -11,7 +11,12 @@
 extern "C" {
 #endif
 
-enum conv_precision { PRECISION_FP32, PRECISION_FAST, PRECISION_HALF };
+/* The least accuracy wanted of the products of float32 values. */
+typedef enum conv_precision {
+    PRECISION_FP32,
+    PRECISION_FAST,
+    PRECISION_HALF
+} conv_precision;
 
 /* An array of B x C rows of T steps, whatever the order of its axes. */
 typedef struct conv_rows {
@@ -34,7 +39,7 @@ typedef struct conv_plan {
     int64_t bias_c;
     double eps;
     bool silu;
-    int precision; /* conv_precision: the least accuracy wanted of float32 */
+    conv_precision precision;
 
     conv_rows out; /* forward: the result; backward: dx */
     conv_rows dy;  /* backward */

@@ -23,25 +23,13 @@ template <typename T>
 __global__ void
 conv_v0_one_output(conv_view<T> v)
 {
-    using V = value_type<T>;
     const int64_t all = v.batches * v.channels * v.steps;
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
     for (int64_t k = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; k < all;
          k += step) {
         const int64_t t = k % v.steps, row = k / v.steps;
         const int64_t b = row / v.channels, c = row % v.channels;
-        const T *x = v.x.row(b, c);
-        const int64_t terms = t + 1 < v.lags ? t + 1 : v.lags;
-        V total = 0;
-        for (int64_t begin = 0; begin < terms; begin += TERMS) {
-            const int64_t end = terms - begin < TERMS ? terms : begin + TERMS;
-            V sum = 0;
-            for (int64_t s = begin; s < end; s++) {
-                sum += v.w_at(c, s) * static_cast<V>(value_of(x[(t - s) * v.x.t]));
-            }
-            total += sum;
-        }
-        v.put(b, c, t, total);
+        v.put(b, c, t, plain_step<4>(v, v.x.row(b, c), v.x.t, c, t));
     }
 }
 
@@ -49,26 +37,12 @@ template <typename T>
 __global__ void
 lag_v0_one_output(lag_view<T> v)
 {
-    using V = value_type<T>;
     const int64_t all = v.channels * v.lags;
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
     for (int64_t k = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; k < all;
          k += step) {
         const int64_t s = k % v.lags, c = k / v.lags;
-        V total = 0;
-        for (int64_t b = 0; b < v.batches; b++) {
-            const T *x = v.x.row(b, c), *g = v.g.row(b, c) + s * v.g.t;
-            for (int64_t begin = 0; begin < v.steps - s; begin += TERMS) {
-                const int64_t left = v.steps - s - begin;
-                const int64_t end = begin + (left < TERMS ? left : TERMS);
-                V sum = 0;
-                for (int64_t u = begin; u < end; u++) {
-                    sum += value_of(x[u * v.x.t]) * value_of(g[u * v.g.t]);
-                }
-                total += sum;
-            }
-        }
-        v.put(c, s, total);
+        v.put(c, s, plain_lag<4>(v, 0, v.batches, c, s));
     }
 }
 
@@ -846,21 +820,6 @@ conv_v5(gpo_call *call, const conv_view<T> &v)
                       (conv_v5_tile<T>), v, rows, groups, even);
 }
 
-/* Memory for the partial sums of `splits` groups, where there is more than one. */
-template <typename T>
-static gpo_status
-make_parts(gpo_call *call, lag_view<T> *v, int64_t splits)
-{
-    void *memory = nullptr;
-    gpo_status status = GPO_OK;
-    if (splits > 1) {
-        const int64_t bytes = v->channels * v->lags * sizeof(value_type<T>);
-        status = gpo_scratch(call, splits * bytes, &memory);
-    }
-    v->parts = static_cast<value_type<T> *>(memory);
-    return status;
-}
-
 /* Groups of rows that make `wanted` units of work out of `works`, at most `most`. */
 static int64_t
 splits_for(int64_t wanted, int64_t works, int64_t pieces, int64_t most)
@@ -890,7 +849,7 @@ lag_v5_short_filter(gpo_call *call, lag_view<T> *view, int64_t *splits)
         *splits =
             splits_for(processors * THREADS_WANTED, v.channels, all, MOST_SHORT_SPLITS);
         const int64_t share = ceil_div(all, *splits);
-        const gpo_status status = make_parts(call, &v, *splits);
+        const gpo_status status = make_parts(call, *splits, &v);
         const dim3 grid = grid_of(ceil_div(v.channels * *splits, SHORT_BLOCK));
         return status ? status
                       : GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, (lag_v5_short_march<T>),
@@ -902,7 +861,7 @@ lag_v5_short_filter(gpo_call *call, lag_view<T> *view, int64_t *splits)
                          ceil_div(all, 4 * TILE_BLOCK), MOST_SHORT_SPLITS);
     *splits = *splits < least ? least : *splits;
     const int64_t share = ceil_div(all, *splits);
-    const gpo_status status = make_parts(call, &v, *splits);
+    const gpo_status status = make_parts(call, *splits, &v);
     const dim3 grid = grid_of(v.channels * *splits);
     const unsigned packs_of_row = static_cast<unsigned>(packs);
     if (status) {
@@ -935,18 +894,13 @@ lag_v5(gpo_call *call, const lag_view<T> &view)
         splits = splits_for(gpo_processors(call) * BLOCKS_WANTED,
                             v.channels * split.tiles, split.groups, MOST_SPLITS);
         split.splits = splits;
-        status = make_parts(call, &v, splits);
+        status = make_parts(call, splits, &v);
         if (!status) {
             const dim3 grid = grid_of(v.channels * split.tiles * splits);
             status = GPO_LAUNCH(call, grid, tile::BLOCK, 0, (lag_v5_tile<T>), v, split);
         }
     }
-    if (!status && splits > 1) {
-        const dim3 grid = grid_of(ceil_div(v.channels * v.lags, REST_BLOCK));
-        status =
-            GPO_LAUNCH(call, grid, REST_BLOCK, 0, (conv_sum_of_groups<T>), v, splits);
-    }
-    return status;
+    return status ? status : add_parts(call, v, splits);
 }
 
 /*
@@ -997,11 +951,17 @@ forward(gpo_call *call)
     return run_forward<T>(call, CONV);
 }
 
-template <typename T, conv_launch<T> CONV, lag_launch<T> LAG>
+/* The same; GRADIENT makes dw, or dw and dx at once. */
+template <typename T, conv_launch<T> CONV, auto GRADIENT>
 static gpo_status
 backward(gpo_call *call)
 {
-    return run_backward<T>(call, CONV, LAG);
+    if constexpr (std::is_same_v<decltype(GRADIENT), gradients_launch<T>>) {
+        return run_backward<T>(call, CONV, nullptr, GRADIENT);
+    }
+    else {
+        return run_backward<T>(call, CONV, GRADIENT);
+    }
 }
 
 #define NO_INTEGERS \
@@ -1018,18 +978,18 @@ backward(gpo_call *call)
         NO_INTEGERS, forward<f16, conv<f16>>, forward<bf16, conv<bf16>>, \
             forward<float, conv<float>>, nullptr, nullptr, nullptr       \
     }
-#define BACKWARD_FLOAT(conv, lag)                                               \
-    {                                                                           \
-        NO_INTEGERS, backward<f16, conv<f16>, lag<f16>>,                        \
-            backward<bf16, conv<bf16>, lag<bf16>>,                              \
-            backward<float, conv<float>, lag<float>>, nullptr, nullptr, nullptr \
+#define BACKWARD_FLOAT(conv, gradient)                                               \
+    {                                                                                \
+        NO_INTEGERS, backward<f16, conv<f16>, gradient<f16>>,                        \
+            backward<bf16, conv<bf16>, gradient<bf16>>,                              \
+            backward<float, conv<float>, gradient<float>>, nullptr, nullptr, nullptr \
     }
-#define BACKWARD(conv, lag)                                               \
-    {                                                                     \
-        NO_INTEGERS, backward<f16, conv<f16>, lag<f16>>,                  \
-            backward<bf16, conv<bf16>, lag<bf16>>,                        \
-            backward<float, conv<float>, lag<float>>,                     \
-            backward<double, conv<double>, lag<double>>, nullptr, nullptr \
+#define BACKWARD(conv, gradient)                                               \
+    {                                                                          \
+        NO_INTEGERS, backward<f16, conv<f16>, gradient<f16>>,                  \
+            backward<bf16, conv<bf16>, gradient<bf16>>,                        \
+            backward<float, conv<float>, gradient<float>>,                     \
+            backward<double, conv<double>, gradient<double>>, nullptr, nullptr \
     }
 
 static const gpo_variant forward_variants[] = {
@@ -1044,7 +1004,7 @@ static const gpo_variant forward_variants[] = {
     {"v6", "tensor cores multiply a Toeplitz band held in registers", "sm_90a",
      "run-to-run", FORWARD_FLOAT(conv_v6)},
     {"v7", "products of spectra, a row's transform in one block", "", "run-to-run",
-     SPECTRUM_ROW(forward_v7)},
+     FORWARD_FLOAT(conv_v7)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -1063,7 +1023,7 @@ static const gpo_variant backward_variants[] = {
     {"v6", "tensor cores: dx by a Toeplitz band, dw by blocks and their diagonals",
      "sm_90a", "run-to-run", BACKWARD_FLOAT(conv_v6, lag_v6)},
     {"v7", "products of spectra, both gradients in one launch", "", "run-to-run",
-     SPECTRUM_ROW(backward_v7)},
+     BACKWARD_FLOAT(conv_v7, gradients_v7)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -1075,22 +1035,22 @@ static bool
 wants_tensor_cores(const gpo_call *call, const conv_plan &p, bool backward)
 {
     const gpo_dtype dtype = call->in[call->op->by].dtype;
-    if (dtype == GPO_F64 || gpo_lacks(call, "sm_90a") || p.batches > 1 << 20) {
+    if (!forward_variants[6].run[dtype] || gpo_lacks(call, forward_variants[6].needs) ||
+        !tensor_counts(p.batches, p.channels, p.steps)) {
         return false;
     }
     if (dtype == GPO_F32) {
         return p.batches > 8 && p.steps > (backward ? 512 : 128) && p.steps <= 768;
     }
     const bool most_idle = p.batches <= 2 && p.channels >= 2 * gpo_processors(call);
-    return !most_idle && p.steps <= 1 << 20 &&
-           (p.steps <= (backward ? 768 : 1536) || p.lags <= 256);
+    return !most_idle && (p.steps <= (backward ? 768 : 1536) || p.lags <= 256);
 }
 
 /* Whether v7 is faster than v5; for a few dozen steps they are even. */
 static bool
 wants_spectra(const gpo_call *call, const conv_plan &p, bool backward)
 {
-    if (call->in[call->op->by].dtype == GPO_F64 || p.steps <= 32) {
+    if (!forward_variants[7].run[call->in[call->op->by].dtype] || p.steps <= 32) {
         return false;
     }
     if (p.steps <= 128) {

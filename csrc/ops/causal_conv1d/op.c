@@ -187,7 +187,7 @@ conv_make_plan(const gpo_call *call, conv_plan *plan)
         .bias_c = bias->present ? bias->strides[0] : 0,
         .eps = call->opt[first + ARG_EPS].f,
         .silu = call->opt[first + ARG_ACTIVATION].given,
-        .precision = (int)call->opt[first + ARG_PRECISION].i,
+        .precision = (conv_precision)call->opt[first + ARG_PRECISION].i,
         .out = rows_of(&call->out[0], time),
     };
     plan->lags = plan->taps < plan->steps ? plan->taps : plan->steps;

@@ -1,7 +1,7 @@
 /*
  * rows.cuh  What the rungs of causal_conv1d share: rows and filters as kernel arguments,
  * what becomes of a sum, the staging of pieces in shared memory, the walk through a call.
- * Order: views, staging, partial sums, launches.
+ * Order: views, sums in the plain order, staging, partial sums, launches.
  * Not here: the rungs (cuda.cu), their tiles (tiles.cuh), the contract (op.c).
  */
 #ifndef GPO_CAUSAL_CONV1D_ROWS_CUH
@@ -87,6 +87,7 @@ struct conv_view {
     int64_t batches, channels, steps, lags;
     double eps;
     conv_finish finish;
+    conv_precision precision; /* read by launchers */
 
     __device__ __forceinline__ V w_at(int64_t c, int64_t s) const
     {
@@ -157,12 +158,59 @@ struct lag_view {
     T *dbias;
     V *parts;
     int64_t batches, channels, steps, taps, lags;
+    conv_precision precision; /* read by launchers */
 
     __device__ __forceinline__ void put(int64_t c, int64_t s, V sum) const
     {
         dw[c * taps + taps - 1 - s] = stored_as<T>(sum);
     }
 };
+
+/* ---- sums in the plain order: all of v0, and what v6 and v7 cannot carry ---- */
+
+/* Step t of channel c over the row x, in parts of TERMS. */
+template <int UNROLL, typename T>
+__device__ __forceinline__ value_type<T>
+plain_step(const conv_view<T> &v, const T *x, int64_t stride, int64_t c, int64_t t)
+{
+    using V = value_type<T>;
+    const int64_t terms = t + 1 < v.lags ? t + 1 : v.lags;
+    V total = 0;
+    for (int64_t begin = 0; begin < terms; begin += TERMS) {
+        const int64_t end = terms - begin < TERMS ? terms : begin + TERMS;
+        V sum = 0;
+#pragma unroll UNROLL
+        for (int64_t s = begin; s < end; s++) {
+            sum += v.w_at(c, s) * static_cast<V>(value_of(x[(t - s) * stride]));
+        }
+        total += sum;
+    }
+    return total;
+}
+
+/* Lag s of channel c over batches [first, last), in parts of TERMS. */
+template <int UNROLL, typename T>
+__device__ __forceinline__ value_type<T>
+plain_lag(const lag_view<T> &v, int64_t first, int64_t last, int64_t c, int64_t s)
+{
+    using V = value_type<T>;
+    V total = 0;
+    for (int64_t b = first; b < last; b++) {
+        const T *x = v.x.row(b, c), *g = v.g.row(b, c) + s * v.g.t;
+        for (int64_t begin = 0; begin < v.steps - s; begin += TERMS) {
+            const int64_t left = v.steps - s - begin;
+            const int64_t end = begin + (left < TERMS ? left : TERMS);
+            V sum = 0;
+#pragma unroll UNROLL
+            for (int64_t u = begin; u < end; u++) {
+                sum += static_cast<V>(value_of(x[u * v.x.t])) *
+                       static_cast<V>(value_of(g[u * v.g.t]));
+            }
+            total += sum;
+        }
+    }
+    return total;
+}
 
 /* ---- staging ---- */
 
@@ -460,6 +508,33 @@ conv_sum_of_groups(lag_view<T> v, int64_t groups)
 
 /* ---- launches ---- */
 
+/* Memory for the partial sums of `splits` groups, where there is more than one. */
+template <typename T>
+static gpo_status
+make_parts(gpo_call *call, int64_t splits, lag_view<T> *v)
+{
+    void *memory = nullptr;
+    gpo_status status = GPO_OK;
+    if (splits > 1) {
+        const int64_t bytes = v->channels * v->lags * sizeof(value_type<T>);
+        status = gpo_scratch(call, splits * bytes, &memory);
+    }
+    v->parts = static_cast<value_type<T> *>(memory);
+    return status;
+}
+
+/* dw out of the partial sums of `splits` groups, if they are not dw already. */
+template <typename T>
+static gpo_status
+add_parts(gpo_call *call, const lag_view<T> &v, int64_t splits)
+{
+    if (splits <= 1) {
+        return GPO_OK;
+    }
+    const dim3 grid = grid_of(ceil_div(v.channels * v.lags, REST_BLOCK));
+    return GPO_LAUNCH(call, grid, REST_BLOCK, 0, (conv_sum_of_groups<T>), v, splits);
+}
+
 template <typename T>
 static conv_view<T>
 conv_of(const conv_plan &p)
@@ -479,6 +554,7 @@ conv_of(const conv_plan &p)
     v.lags = p.lags;
     v.eps = p.eps;
     v.finish = p.silu ? FINISH_SILU : FINISH_NONE;
+    v.precision = p.precision;
     return v;
 }
 
@@ -550,6 +626,7 @@ run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate,
     lags.steps = p.steps;
     lags.taps = p.taps;
     lags.lags = p.lags;
+    lags.precision = p.precision;
     if (!status) {
         status = gradients ? gradients(call, v, lags) : correlate(call, lags);
     }

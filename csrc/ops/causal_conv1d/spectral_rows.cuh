@@ -217,22 +217,8 @@ template <typename T>
 __device__ __forceinline__ void
 convolve_plainly(const conv_view<T> &v, int64_t b, int64_t c, int threads)
 {
-    constexpr int64_t TERMS_AT_ONCE = 128;
-    const T *x = v.x.row(b, c);
     for (int64_t t = threadIdx.x; t < v.steps; t += threads) {
-        const int64_t terms = t + 1 < v.lags ? t + 1 : v.lags;
-        float total = 0;
-        for (int64_t begin = 0; begin < terms; begin += TERMS_AT_ONCE) {
-            const int64_t left = terms - begin;
-            const int64_t end = begin + (left < TERMS_AT_ONCE ? left : TERMS_AT_ONCE);
-            float sum = 0;
-#pragma unroll 1
-            for (int64_t s = begin; s < end; s++) {
-                sum += v.w_at(c, s) * static_cast<float>(value_of(x[(t - s) * v.x.t]));
-            }
-            total += sum;
-        }
-        v.put(b, c, t, total);
+        v.put(b, c, t, plain_step<1>(v, v.x.row(b, c), v.x.t, c, t));
     }
 }
 
@@ -253,42 +239,17 @@ convolve_plainly(spectrum_dtype dtype, const conv_view<float> &v, int64_t b, int
     }
 }
 
-/* Lag s of channel c, summed over batches [first, last). */
-template <typename T>
-__device__ __forceinline__ float
-correlate_plainly(const lag_view<T> &v, int64_t first, int64_t last, int64_t c,
-                  int64_t s)
-{
-    constexpr int64_t TERMS_AT_ONCE = 128;
-    float total = 0;
-    for (int64_t b = first; b < last; b++) {
-        const T *x = v.x.row(b, c), *g = v.g.row(b, c) + s * v.g.t;
-        for (int64_t begin = 0; begin < v.steps - s; begin += TERMS_AT_ONCE) {
-            const int64_t left = v.steps - s - begin;
-            const int64_t end = begin + (left < TERMS_AT_ONCE ? left : TERMS_AT_ONCE);
-            float sum = 0;
-#pragma unroll 1
-            for (int64_t u = begin; u < end; u++) {
-                sum += static_cast<float>(value_of(g[u * v.g.t])) *
-                       static_cast<float>(value_of(x[u * v.x.t]));
-            }
-            total += sum;
-        }
-    }
-    return total;
-}
-
 __device__ __forceinline__ float
 correlate_plainly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first,
                   int64_t last, int64_t c, int64_t s)
 {
     switch (dtype) {
         case SPECTRUM_F16:
-            return correlate_plainly(view_as<lag_view<f16>>(v), first, last, c, s);
+            return plain_lag<1>(view_as<lag_view<f16>>(v), first, last, c, s);
         case SPECTRUM_BF16:
-            return correlate_plainly(view_as<lag_view<bf16>>(v), first, last, c, s);
+            return plain_lag<1>(view_as<lag_view<bf16>>(v), first, last, c, s);
         default:
-            return correlate_plainly(v, first, last, c, s);
+            return plain_lag<1>(v, first, last, c, s);
     }
 }
 

@@ -1,6 +1,6 @@
 /*
  * spectrum.cuh  The kernels of rung v7 of causal_conv1d and causal_conv1d_backward.
- * Order: the convolution, gradients, launchers, table rows.
+ * Order: the convolution, gradients, launchers.
  * Not here: the rung's story (cuda.cu), what its kernels are made of
  * (spectral_rows.cuh), the transform (device/fft.cuh).
  */
@@ -398,15 +398,8 @@ enum spectrum_size {
 static bool
 fits_in_shared(const gpo_call *call, int numbers)
 {
-    int bytes = 227 * 1024;
-#ifdef __CUDACC__
-    (void)cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                 call->device);
-#else
-    (void)call;
-#endif
     constexpr int OTHER = 1024; /* what a kernel has besides */
-    return numbers * static_cast<int>(sizeof(c64)) + OTHER <= bytes;
+    return numbers * static_cast<int>(sizeof(c64)) + OTHER <= gpo_shared_room(call);
 }
 
 static spectrum_size
@@ -463,19 +456,6 @@ make_slab(gpo_call *call, int64_t spectra, spectrum_cut *cut, dim3 *grid)
     return status;
 }
 
-template <typename Kernel>
-static void
-allow_shared(Kernel *kernel, size_t bytes)
-{
-#ifdef __CUDACC__
-    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(bytes));
-#else
-    (void)kernel;
-    (void)bytes;
-#endif
-}
-
 template <typename FFT, spectrum_place PLACE, int RESIDENT>
 static gpo_status
 conv_v7_of(gpo_call *call, const conv_view<float> &v, spectrum_dtype dtype)
@@ -497,7 +477,7 @@ conv_v7_of(gpo_call *call, const conv_view<float> &v, spectrum_dtype dtype)
             return status;
         }
     }
-    allow_shared(conv_v7_spectrum<FFT, PLACE, RESIDENT>, SHARED);
+    gpo_allow_shared(conv_v7_spectrum<FFT, PLACE, RESIDENT>, SHARED);
     return GPO_LAUNCH(call, grid, FFT::THREADS, SHARED,
                       (conv_v7_spectrum<FFT, PLACE, RESIDENT>), v, cut);
 }
@@ -526,20 +506,6 @@ conv_v7(gpo_call *call, const conv_view<T> &view)
     }
 }
 
-/* Memory for the sums of `splits` splits of the batch, where there is more than one. */
-static gpo_status
-make_sums(gpo_call *call, int64_t splits, lag_view<float> *v)
-{
-    void *memory = nullptr;
-    gpo_status status = GPO_OK;
-    if (splits > 1) {
-        status =
-            gpo_scratch(call, splits * v->channels * v->lags * sizeof(float), &memory);
-    }
-    v->parts = static_cast<float *>(memory);
-    return status;
-}
-
 /* Both gradients of rows of one block; `cut` says how many splits are left to add. */
 template <typename FFT, int RESIDENT>
 static gpo_status
@@ -548,11 +514,11 @@ gradients_v7_of(gpo_call *call, const conv_view<float> &v, lag_view<float> *lags
 {
     constexpr size_t SHARED = GRADIENTS_SHARED<FFT> * sizeof(c64);
     *cut = cut_call<FFT, RESIDENT>(call, *lags, cut->dtype);
-    const gpo_status status = make_sums(call, cut->splits, lags);
+    const gpo_status status = make_parts(call, cut->splits, lags);
     if (status) {
         return status;
     }
-    allow_shared(gradients_v7_spectrum<FFT, RESIDENT>, SHARED);
+    gpo_allow_shared(gradients_v7_spectrum<FFT, RESIDENT>, SHARED);
     return GPO_LAUNCH(call, grid_of(v.channels * cut->splits), FFT::THREADS, SHARED,
                       (gradients_v7_spectrum<FFT, RESIDENT>), v, *lags, *cut);
 }
@@ -565,7 +531,7 @@ lag_v7_of(gpo_call *call, lag_view<float> *v, spectrum_cut *cut)
     constexpr size_t SHARED = FFT::SHARED * sizeof(c64);
     *cut = cut_call<FFT, RESIDENT>(call, *v, cut->dtype);
     dim3 grid = grid_of(v->channels * cut->splits);
-    gpo_status status = make_sums(call, cut->splits, v);
+    gpo_status status = make_parts(call, cut->splits, v);
     if (!status) {
         /* The blocks of a row of x, sums of blocks of lags and one more, a carry. */
         const int64_t spectra = cut->row_blocks + cut->w_blocks + 2;
@@ -574,7 +540,7 @@ lag_v7_of(gpo_call *call, lag_view<float> *v, spectrum_cut *cut)
     if (status) {
         return status;
     }
-    allow_shared(lag_v7_spectrum<FFT, PLACE, RESIDENT>, SHARED);
+    gpo_allow_shared(lag_v7_spectrum<FFT, PLACE, RESIDENT>, SHARED);
     return GPO_LAUNCH(call, grid, FFT::THREADS, SHARED,
                       (lag_v7_spectrum<FFT, PLACE, RESIDENT>), *v, *cut);
 }
@@ -625,36 +591,7 @@ gradients_v7(gpo_call *call, const conv_view<T> &view, const lag_view<T> &lag)
                 lag_v7_of<block_fft<16, 16>, SPECTRUM_BLOCKS, 2>(call, &lags, &cut);
             break;
     }
-    if (!status && cut.splits > 1) {
-        const lag_view<T> sum = view_as<lag_view<T>>(lags);
-        const dim3 grid = grid_of(ceil_div(v.channels * v.lags, REST_BLOCK));
-        status = GPO_LAUNCH(call, grid, REST_BLOCK, 0, (conv_sum_of_groups<T>), sum,
-                            cut.splits);
-    }
-    return status;
+    return status ? status : add_parts(call, view_as<lag_view<T>>(lags), cut.splits);
 }
-
-/* ---- table rows ---- */
-
-template <typename T>
-static gpo_status
-forward_v7(gpo_call *call)
-{
-    return run_forward<T>(call, conv_v7<T>);
-}
-
-template <typename T>
-static gpo_status
-backward_v7(gpo_call *call)
-{
-    return run_backward<T>(call, conv_v7<T>, nullptr, gradients_v7<T>);
-}
-
-/* The launchers of a row whose sums are made in float. */
-#define SPECTRUM_ROW(f)                                                         \
-    {                                                                           \
-        nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, \
-            nullptr, f<f16>, f<bf16>, f<float>, nullptr, nullptr, nullptr       \
-    }
 
 #endif

@@ -9,6 +9,15 @@
 
 #include "rows.cuh"
 
+/* Whether v6, which counts in 32 bits, can count batches, steps and blocks of a grid. */
+static bool
+tensor_counts(int64_t batches, int64_t channels, int64_t steps)
+{
+    constexpr int64_t MOST = int64_t(1) << 30;
+    return steps < MOST && batches < MOST &&
+           channels * ceil_div(batches, 8) * ceil_div(steps, 256) < MOST;
+}
+
 #ifdef __CUDACC__
 
 #include "../../device/toeplitz.cuh"
@@ -66,21 +75,11 @@ exact_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int f
 {
     for (; rows; rows &= rows - 1) {
         const int64_t b = first_batch + __ffs(rows) - 1;
-        const T *const x = p.x.row(b, c);
+        const int64_t last = p.reversed ? p.steps - 1 : 0;
+        const T *const x = p.x.row(b, c) + last * p.x.t;
+        const int64_t stride = p.reversed ? -p.x.t : p.x.t;
         for (int64_t t = from + threadIdx.x; t < to; t += blockDim.x) {
-            const int64_t reach = p.reversed ? p.steps - t : t + 1;
-            const int64_t terms = reach < p.lags ? reach : p.lags;
-            float total = 0;
-            for (int64_t begin = 0; begin < terms; begin += TERMS) {
-                const int64_t end = begin + TERMS;
-                float sum = 0;
-                for (int64_t s = begin; s < (end < terms ? end : terms); s++) {
-                    const int64_t u = p.reversed ? t + s : t - s;
-                    sum = fmaf(p.w_at(c, s), value_of(x[u * p.x.t]), sum);
-                }
-                total += sum;
-            }
-            p.put(b, c, t, total);
+            p.put(b, c, t, plain_step<1>(p, x, stride, c, p.reversed ? last - t : t));
         }
     }
 }
@@ -187,21 +186,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         return v;
     };
     const auto put = [&](const pack<T> &v, int s, int j, float factor) {
-        unsigned char *const to = shared + place(s, j);
-        if constexpr (SCALED) {
-            uint2 high, low;
-            split(v.v[0] * factor, v.v[1] * factor, &high.x, &low.x);
-            split(v.v[2] * factor, v.v[3] * factor, &high.y, &low.y);
-            *reinterpret_cast<uint2 *>(to) = high;
-            if constexpr (PRODUCTS == 3) {
-                *reinterpret_cast<uint2 *>(to + plan.low - plan.high) = low;
-            }
-        }
-        else {
-            uint4 bits;
-            memcpy(&bits, v.v, 16);
-            *reinterpret_cast<uint4 *>(to) = bits;
-        }
+        put_values<PRODUCTS>(shared + place(s, j), plan.low - plan.high, v, factor);
     };
     const auto see = [&](const pack<T>(&v)[LOADS], int s) {
         if constexpr (SCALED) {
@@ -640,15 +625,6 @@ tensor_cut(const tensor_conv<T> &p, int products, bool chain)
     return plan;
 }
 
-/* The precision a call asks for. */
-static int
-precision_of(const gpo_call *call)
-{
-    conv_plan p;
-    conv_make_plan(call, &p);
-    return p.precision;
-}
-
 template <typename T, int PRODUCTS, bool CHAIN>
 static gpo_status
 tensor_launch(gpo_call *call, const tensor_conv<T> &p)
@@ -662,8 +638,7 @@ tensor_launch(gpo_call *call, const tensor_conv<T> &p)
     const auto kernel = plan.spans == 1
                             ? causal_conv1d_v6_toeplitz<T, PRODUCTS, true, CHAIN>
                             : causal_conv1d_v6_toeplitz<T, PRODUCTS, false, false>;
-    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               plan.bytes);
+    gpo_allow_shared(kernel, plan.bytes);
     return GPO_LAUNCH(call, grid, block, plan.bytes, kernel, p, plan);
 }
 
@@ -712,14 +687,11 @@ is_btc(const row_view<T> &rows, int64_t channels, int64_t steps)
            channels > 1 && steps > 1;
 }
 
-/* What the kernels count in 32 bits: steps of a row, batches, blocks of a grid. */
 template <typename View>
 static gpo_status
 tensor_check(gpo_call *call, const View &v)
 {
-    constexpr int64_t MOST = int64_t(1) << 30;
-    const int64_t items = v.channels * ceil_div(v.batches, 8) * ceil_div(v.steps, 256);
-    if (v.steps < MOST && v.batches < MOST && items < MOST) {
+    if (tensor_counts(v.batches, v.channels, v.steps)) {
         return GPO_OK;
     }
     return gpo_fail(call, GPO_EVARIANT,
@@ -782,10 +754,9 @@ conv_v6(gpo_call *call, const conv_view<T> &view)
         status = tensor_launch<T, 1, true>(call, p);
     }
     else {
-        const int precision = precision_of(call);
-        status = precision == PRECISION_FP32   ? tensor_launch<T, 3, false>(call, p)
-                 : precision == PRECISION_FAST ? tensor_launch<T, 3, true>(call, p)
-                                               : tensor_launch<T, 1, true>(call, p);
+        status = p.precision == PRECISION_FP32   ? tensor_launch<T, 3, false>(call, p)
+                 : p.precision == PRECISION_FAST ? tensor_launch<T, 3, true>(call, p)
+                                                 : tensor_launch<T, 1, true>(call, p);
     }
     if (!status && is_turned) {
         const T *const turned = p.out.p;

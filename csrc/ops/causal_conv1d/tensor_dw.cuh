@@ -38,20 +38,7 @@ __device__ __noinline__ void
 exact_lags(const lag_view<T> &v, int c, int from, int to)
 {
     for (int64_t s = from + threadIdx.x; s < to; s += blockDim.x) {
-        float total = 0;
-        for (int64_t b = 0; b < v.batches; b++) {
-            const T *const x = v.x.row(b, c), *const g = v.g.row(b, c) + s * v.g.t;
-            for (int64_t begin = 0; begin < v.steps - s; begin += TERMS) {
-                const int64_t left = v.steps - s - begin;
-                const int64_t end = begin + (left < TERMS ? left : TERMS);
-                float sum = 0;
-                for (int64_t u = begin; u < end; u++) {
-                    sum = fmaf(value_of(g[u * v.g.t]), value_of(x[u * v.x.t]), sum);
-                }
-                total += sum;
-            }
-        }
-        v.put(c, s, total);
+        v.put(c, s, plain_lag<1>(v, 0, v.batches, c, s));
     }
 }
 
@@ -174,21 +161,8 @@ __launch_bounds__(TAPS_THREADS, 1)
         return v;
     };
     const auto put = [&](const pack<T> &v, bool of_dy, int j, float factor) {
-        unsigned char *const to = shared + (of_dy ? plan.dy : plan.x) + place_of(j);
-        if constexpr (SCALED) {
-            uint2 high, low;
-            split(v.v[0] * factor, v.v[1] * factor, &high.x, &low.x);
-            split(v.v[2] * factor, v.v[3] * factor, &high.y, &low.y);
-            *reinterpret_cast<uint2 *>(to) = high;
-            if constexpr (PRODUCTS == 3) {
-                *reinterpret_cast<uint2 *>(to + plan.split) = low;
-            }
-        }
-        else {
-            uint4 bits;
-            memcpy(&bits, v.v, 16);
-            *reinterpret_cast<uint4 *>(to) = bits;
-        }
+        put_values<PRODUCTS>(shared + (of_dy ? plan.dy : plan.x) + place_of(j),
+                             plan.split, v, factor);
     };
 
     if (tid == 0) {
@@ -472,8 +446,7 @@ tensor_lags_launch(gpo_call *call, const lag_view<T> &p)
     const dim3 block(TAPS_THREADS);
     const auto kernel = is_staged ? causal_conv1d_v6_lags<T, PRODUCTS, true>
                                   : causal_conv1d_v6_lags<T, PRODUCTS, false>;
-    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               plan.bytes);
+    gpo_allow_shared(kernel, plan.bytes);
     return GPO_LAUNCH(call, grid, block, plan.bytes, kernel, p, plan);
 }
 
@@ -497,8 +470,8 @@ lag_v6(gpo_call *call, const lag_view<T> &view)
         return tensor_lags_launch<T, 1>(call, v);
     }
     else {
-        return precision_of(call) == PRECISION_HALF ? tensor_lags_launch<T, 1>(call, v)
-                                                    : tensor_lags_launch<T, 3>(call, v);
+        return v.precision == PRECISION_HALF ? tensor_lags_launch<T, 1>(call, v)
+                                             : tensor_lags_launch<T, 3>(call, v);
     }
 }
 

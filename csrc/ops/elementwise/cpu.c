@@ -1,7 +1,7 @@
 /*
- * cpu.c  elementwise on the CPU.  Order: the instruction sets, tables of 16-bit floats, the
- * job, operands in blocks, one chunk, the variants, choose.  What an element is stands in arithmetic.h,
- * casts in casts.h, the inner loops in cpu.inc.
+ * cpu.c  elementwise on the CPU.  Order: the instruction sets, tables of 16-bit floats,
+ * the job, operands in blocks, one chunk, the variants, choose.  What an element is
+ * stands in arithmetic.h, casts in casts.h, the inner loops in cpu.inc.
  *
  * An inner loop takes neighbouring elements of every operand.  An operand that lies as
  * the result does is read in place; a scalar is repeated through a block once; any other

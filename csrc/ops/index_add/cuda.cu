@@ -235,23 +235,6 @@ __launch_bounds__(BLOCK) index_add_v2_match(index_add_view<T> a)
     }
 }
 
-/* Bytes of shared memory a block may ask for. */
-static int64_t
-shared_room(const gpo_call *call)
-{
-#ifdef __CUDACC__
-    int bytes = 0;
-    if (cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                               call->device) == cudaSuccess) {
-        return bytes;
-    }
-    return 48 * 1024;
-#else
-    (void)call;
-    return 227 * 1024;
-#endif
-}
-
 /* The table for a call; false if it does not fit or holds too little to pay. */
 template <typename T>
 static bool
@@ -262,10 +245,10 @@ plan_table(const gpo_call *call, const index_add_view<T> &a, index_add_table *t,
     constexpr int64_t MIN_BYTES = 32;  /* of a row, read at once */
     const int64_t size = sizeof(acc_of<T>);
     int64_t columns = a.inner < WARP ? a.inner : WARP;
-    while (a.length * columns * size > shared_room(call) && columns > 1) {
+    while (a.length * columns * size > gpo_shared_room(call) && columns > 1) {
         columns = (columns + 1) / 2;
     }
-    const bool fits = a.length * columns * size <= shared_room(call);
+    const bool fits = a.length * columns * size <= gpo_shared_room(call);
     const bool is_whole = columns == a.inner;
     const bool is_long = columns * static_cast<int64_t>(sizeof(T)) >= MIN_BYTES;
     if (!fits || (!is_whole && !is_long) || a.count < 2 * a.length) {
@@ -301,13 +284,7 @@ struct rung_v2 {
         index_add_table t;
         size_t bytes = 0;
         if (plan_table(call, a, &t, &bytes)) {
-#ifdef __CUDACC__
-            if (bytes > 48 * 1024) {
-                cudaFuncSetAttribute(index_add_v2_shared<T>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(bytes));
-            }
-#endif
+            gpo_allow_shared(index_add_v2_shared<T>, bytes);
             const dim3 grid(static_cast<unsigned>(a.outer * t.tiles * t.slices));
             return GPO_LAUNCH(call, grid, TABLE_BLOCK, bytes, (index_add_v2_shared<T>),
                               a, t);

@@ -698,13 +698,7 @@ max_pool3d_backward_v3(gpo_call *call)
     s.chunk = static_cast<int>(chunk);
     s.chunks = divider_of(ceil_div(plan.in[POOL_T], chunk));
     s.items = v.planes * s.chunks.by;
-#ifdef __CUDACC__
-    if (bytes > 48 * 1024) {
-        cudaFuncSetAttribute(max_pool3d_backward_v3_slices<T>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(bytes));
-    }
-#endif
+    gpo_allow_shared(max_pool3d_backward_v3_slices<T>, static_cast<size_t>(bytes));
     return GPO_LAUNCH(call, dim3(grid_of(s.items, MAX_GRID_X)), BLOCK,
                       static_cast<size_t>(bytes), (max_pool3d_backward_v3_slices<T>), v,
                       s);

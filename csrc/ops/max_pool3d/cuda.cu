@@ -461,13 +461,7 @@ run_tiles(gpo_call *call, const max_pool3d_plan &plan, const key_source &x,
     }
     const size_t bytes =
         static_cast<size_t>(s.planes * s.windows[0] * s.span[1] * s.lanes) * sizeof(K);
-#ifdef __CUDACC__
-    if (bytes > 48 * 1024) {
-        cudaFuncSetAttribute(max_pool3d_v6_separable<K, N, ROWS>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(bytes));
-    }
-#endif
+    gpo_allow_shared(max_pool3d_v6_separable<K, N, ROWS>, bytes);
     return GPO_LAUNCH(call, dim3(grid_of(s.count, MAX_GRID_X)), dim3(ROWS * WARP),
                       bytes, (max_pool3d_v6_separable<K, N, ROWS>), x, y, s);
 }

@@ -1,11 +1,12 @@
 /*
- * windows.cuh  What the rungs v0 to v5 of max_pool3d share: the view of a call, division
- * by a number known before the launch, the running maximum, a window read by one thread.
+ * windows.cuh  What the rungs v0 to v5 of max_pool3d share: the view of a call, the running
+ * maximum, a window read by one thread.
  * Not here: rungs (cuda.cu), separable windows (tiles.cuh), the gradient (backward.cuh).
  */
 #ifndef GPO_MAX_POOL3D_WINDOWS_CUH
 #define GPO_MAX_POOL3D_WINDOWS_CUH
 
+#include "../../device/divide.cuh"
 #include "../../device/types.cuh"
 #include "max_pool3d.h"
 
@@ -37,67 +38,11 @@ static int64_t
 shared_room(const gpo_call *call)
 {
     constexpr int64_t DECLARED = 1 << 10;
-#ifdef __CUDACC__
-    int bytes = 0;
-    const cudaError_t error = cudaDeviceGetAttribute(
-        &bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, call->device);
-    return (error == cudaSuccess && bytes > 0 ? bytes : 48 << 10) - DECLARED;
-#else
-    (void)call;
-    return (227 << 10) - DECLARED;
-#endif
+    return gpo_shared_room(call) - DECLARED;
 }
 
 template <typename T>
 using value_type = decltype(value_of(T()));
-
-/* ---- division by a number that is known before the launch ---- */
-
-/*
- * n / by for 0 <= n < 2^63 by a multiplication (Granlund and Montgomery): of 32 bits
- * below 2^31, else of 64.
- */
-struct divider {
-    unsigned magic, shift;
-    unsigned long long wide_magic;
-    int64_t by;
-
-    __device__ __forceinline__ int narrow(int n) const
-    {
-        const unsigned u = static_cast<unsigned>(n);
-        return static_cast<int>((__umulhi(u, magic) + u) >> shift);
-    }
-
-    __device__ __forceinline__ int64_t of(int64_t n) const
-    {
-        if (n >> 31 == 0 && by >> 31 == 0) {
-            return narrow(static_cast<int>(n));
-        }
-        const unsigned long long u = static_cast<unsigned long long>(n);
-        return static_cast<int64_t>((__umul64hi(u, wide_magic) + u) >> shift);
-    }
-};
-
-inline divider
-divider_of(int64_t by)
-{
-    const uint64_t d = static_cast<uint64_t>(by);
-    unsigned shift = 0;
-    while (uint64_t{1} << shift < d) {
-        shift++;
-    }
-    const uint64_t past = (uint64_t{1} << shift) - d; /* less than d: a quotient fits */
-    unsigned long long wide = 0;
-    uint64_t rest = past;
-    for (int bit = 0; bit < 64; bit++) { /* 2^64 past / d, bit by bit */
-        rest *= 2;
-        wide = 2 * wide + (rest >= d);
-        rest -= rest >= d ? d : 0;
-    }
-    const unsigned magic =
-        by >> 31 == 0 ? static_cast<unsigned>((past << 32) / d + 1) : 0;
-    return {magic, shift, wide + 1, by};
-}
 
 /* ---- the view of a call ---- */
 

@@ -4,6 +4,7 @@
  * shared finish (rows.cuh) combines the parts, until v9 needs no second kernel.
  * Not here: what a reduction is (reductions.cuh), the contract (op.c).
  */
+#include "../../device/divide.cuh"
 #include "rows.cuh"
 
 #include <stdio.h>
@@ -463,7 +464,8 @@ struct rung_v8 {
  *        card holds at once; the block that takes the last ticket combines all parts in
  *        a fixed order.  Long chains go through Op::Fold, so the error does not grow
  *        with the length.  Three kernels: for contiguous rows, for short rows, and for
- *        rows that lie across memory or have gaps (columns).
+ *        rows that lie across memory or have gaps (columns).  Where an element lies on
+ *        several axes takes multiplications instead of divisions.
  * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread.
  * Left:  the way of a part through L2 to the last block, about 2 us of a launch.
  */
@@ -497,7 +499,8 @@ constexpr int FEW_AXES = 6;
 
 struct few_axes {
     int ndim;
-    int64_t shape[FEW_AXES], strides[FEW_AXES];
+    divider length[FEW_AXES];
+    int64_t strides[FEW_AXES];
 };
 
 inline few_axes
@@ -505,10 +508,24 @@ few_axes_of(const reduce_axes &axes)
 {
     few_axes few = {axes.ndim, {}, {}};
     for (int d = 0; d < axes.ndim; d++) {
-        few.shape[d] = axes.shape[d];
+        few.length[d] = divider_of(axes.shape[d] > 0 ? axes.shape[d] : 1);
         few.strides[d] = axes.strides[d];
     }
     return few;
+}
+
+/* Where element number i of these axes lies, in elements from the first. */
+__device__ __forceinline__ int64_t
+offset_of(const few_axes &axes, int64_t i)
+{
+    int64_t offset = 0;
+#pragma unroll 1
+    for (int d = axes.ndim - 1; d > 0; d--) {
+        const int64_t quotient = axes.length[d].of(i);
+        offset += (i - quotient * axes.length[d].by) * axes.strides[d];
+        i = quotient;
+    }
+    return axes.ndim > 0 ? offset + i * axes.strides[0] : 0;
 }
 
 /* The plan as v9's kernels take it; `first` is the launch's first row or tile. */

@@ -20,6 +20,7 @@ offset_of(const Axes &axes, int64_t i)
         return axes.ndim == 0 ? 0 : i * axes.strides[0];
     }
     int64_t offset = 0;
+#pragma unroll 1
     for (int d = axes.ndim - 1; d >= 0; d--) {
         offset += i % axes.shape[d] * axes.strides[d];
         i /= axes.shape[d];

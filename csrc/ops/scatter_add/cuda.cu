@@ -239,37 +239,6 @@ __launch_bounds__(SHARED_BLOCK, 2)
     }
 }
 
-/* Bytes of shared memory that one block may have. */
-static int64_t
-shared_room(const gpo_call *call)
-{
-#ifdef __CUDACC__
-    int bytes = 0;
-    const cudaError_t error = cudaDeviceGetAttribute(
-        &bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, call->device);
-    return error == cudaSuccess && bytes > 0 ? bytes : 48 << 10;
-#else
-    (void)call;
-    return 227 << 10;
-#endif
-}
-
-/* Lets a kernel have more than the 48 KB every kernel may; a refusal shows at launch. */
-template <typename Kernel>
-static void
-allow_shared(Kernel *kernel, int64_t bytes)
-{
-#ifdef __CUDACC__
-    if (bytes > 48 << 10) {
-        (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   static_cast<int>(bytes));
-    }
-#else
-    (void)kernel;
-    (void)bytes;
-#endif
-}
-
 struct rung_v1 {
     static constexpr bool DETERMINISTIC = false;
 
@@ -277,7 +246,7 @@ struct rung_v1 {
     static gpo_status run(gpo_call *call, const Input &x, Sum *total)
     {
         constexpr int64_t BYTES = sizeof(Sum);
-        const int64_t room = shared_room(call);
+        const int64_t room = gpo_shared_room(call);
         const int64_t width = x.size < room / BYTES ? x.size : room / BYTES;
         int copies = 1;
         while (copies < SHARED_WARPS && 2 * copies * width * BYTES <= COPIES_BYTES) {
@@ -290,7 +259,7 @@ struct rung_v1 {
         const int64_t least = WORTH * width > tile ? WORTH * width : tile;
         const dim3 grid(static_cast<unsigned>(
             clamp(ceil_div(x.n, least), 0, per_processor * gpo_processors(call))));
-        allow_shared(scatter_add_v1_shared<Input, Sum>, bytes);
+        gpo_allow_shared(scatter_add_v1_shared<Input, Sum>, static_cast<size_t>(bytes));
         const gpo_status status = clear(call, total, x.size * BYTES, x.bad);
         return status ? status
                       : GPO_LAUNCH(call, grid, SHARED_BLOCK, static_cast<size_t>(bytes),
