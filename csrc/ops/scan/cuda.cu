@@ -1,10 +1,11 @@
 /*
  * cuda.cu  The ladder of scan on CUDA, v0 to v3, then the table and the choice.
  * Each rung is a comment, its kernels and a launcher.
- * Not here: what a scan is (scans.cuh), what rungs share (tiles.cuh), how tiles of a
- * single pass wait for each other (lookback.cuh), the contract (op.c).
+ * Not here: what a scan is (scans.cuh), what rungs share (tiles.cuh), the tiles of a
+ * single pass (rows.cuh) and how they wait for each other (lookback.cuh), the contract
+ * (op.c).
  */
-#include "lookback.cuh"
+#include "rows.cuh"
 
 #include <stdio.h>
 
@@ -283,7 +284,7 @@ struct rung_v2 {
  * v3  Single pass: tiles look back.
  * Was:   v2 reads x twice, in three launches, and walks columns one by one.
  * Now:   a tile stays in registers while it learns what comes before it from the tiles
- *        before it (lookback.cuh), regrouped so that the association is fixed.  16-byte
+ *        before it (rows.cuh), regrouped so that the association is fixed.  16-byte
  *        loads and stores; short rows share a tile, in a segmented scan; columns are
  *        read across, a pack of neighbours per thread.  A row of one tile waits for
  *        nothing.
@@ -293,257 +294,66 @@ struct rung_v2 {
  * Left:  a block that waits holds its registers: nothing of the next tile is loaded
  *        meanwhile.
  */
-constexpr int THREADS = 256, WARPS = THREADS / WARP;
-constexpr int PACKS = 4; /* per thread of a row: 16 KB of x or out per tile */
-constexpr int FAN = 32;  /* tiles of a group, groups of a clan: a warp looks at each */
-
-/* Elements since the last beginning of a row; in a tile of one row there is none. */
-template <typename Fold, typename Acc, bool SEGMENTED>
-struct stretch {
-    Acc v;
-
-    static __device__ __forceinline__ stretch identity()
-    {
-        return {Fold::identity()};
-    }
-
-    static __device__ __forceinline__ stretch combine(stretch a, stretch b)
-    {
-        return {Fold::combine(a.v, b.v)};
-    }
-};
-
-template <typename Fold, typename Acc>
-struct stretch<Fold, Acc, true> {
-    Acc v;
-    unsigned begins; /* 1: a row begins in it */
-
-    static __device__ __forceinline__ stretch identity()
-    {
-        return {Fold::identity(), 0};
-    }
-
-    static __device__ __forceinline__ stretch combine(stretch a, stretch b)
-    {
-        return {b.begins ? b.v : Fold::combine(a.v, b.v), a.begins | b.begins};
-    }
-};
-
-template <typename T, int N>
-__device__ __forceinline__ void
-turn_round(T (&v)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N / 2; i++) {
-        const T t = v[i];
-        v[i] = v[N - 1 - i];
-        v[N - 1 - i] = t;
-    }
-}
-
-/* What comes before tile t of a row, in warp 0; `total` is that of the tile. */
-template <typename Op>
-__device__ __forceinline__ typename Op::Part
-look_back(const scan_board &board, int64_t row, int64_t across, int64_t t,
-          typename Op::Acc total)
-{
-    using Acc = typename Op::Acc;
-    using Part = typename Op::Part;
-    using Fold = typename Op::PartFold;
-    const int lane = threadIdx.x % WARP;
-    const int64_t g = t / FAN, c = g / FAN;
-    const int64_t groups = ceil_div(across, FAN), clans = ceil_div(groups, FAN);
-    const int in_group = static_cast<int>(t % FAN), in_clan = static_cast<int>(g % FAN);
-    uint64_t *tile = board.tile + (row * across + g * FAN) * WORDS<Acc>;
-    uint64_t *group = board.group + (row * groups + c * FAN) * WORDS<Part>;
-    uint64_t *clan = board.clan + (row * clans + c) * WORDS<Part>;
-
-    if (lane == 0) {
-        publish(tile + in_group * WORDS<Acc>, 1, total);
-    }
-    Part mine = Fold::identity();
-    if (lane < in_group) {
-        mine = Op::widen(wait_for<Acc>(tile + lane * WORDS<Acc>, 1));
-    }
-    mine = shuffle_from(warp_scan<Fold>(mine), WARP - 1);
-    const bool last_of_group = in_group == FAN - 1;
-    const Part whole_group = Fold::combine(mine, Op::widen(total));
-    if (last_of_group && lane == 0) {
-        publish(group + in_clan * WORDS<Part>, 1, whole_group);
-    }
-    Part theirs = Fold::identity();
-    if (lane < in_clan) {
-        theirs = wait_for<Part>(group + lane * WORDS<Part>, 1);
-    }
-    theirs = shuffle_from(warp_scan<Fold>(theirs), WARP - 1);
-    const Part old = c > 0 ? wait_for<Part>(clan, 1) : Fold::identity();
-    const Part before = Fold::combine(old, theirs);
-    if (last_of_group && in_clan == FAN - 1 && c + 1 < clans && lane == 0) {
-        publish(clan + WORDS<Part>, 1, Fold::combine(before, whole_group));
-    }
-    return Fold::combine(before, mine);
-}
-
-/* Elements that a tile puts before a run, so that its packs lie on 16-byte boundaries. */
-template <int VEC, typename Out>
-__device__ __forceinline__ int
-lead_of(const Out *first, int64_t step)
-{
-    const int past =
-        static_cast<int>(reinterpret_cast<uintptr_t>(first) / sizeof(Out) % VEC);
-    return step == 1 ? past : step == -1 ? VEC - 1 - past : 0;
-}
 
 /* Blocks a processor is to hold: as many as leave every value a register. */
-template <typename Op>
-constexpr int row_blocks = sizeof(typename Op::Acc) == 16 ||
-                                   sizeof(typename Op::Raw) == 1
-                               ? 2
-                           : sizeof(typename Op::Raw) == 4 ? 4
-                                                           : 3;
+template <typename Op, int N>
+constexpr int row_blocks = N > PACKS                        ? 2
+                           : sizeof(typename Op::Acc) == 16 ? 2
+                           : sizeof(typename Op::Raw) == 1  ? 2
+                           : sizeof(typename Op::Raw) == 4  ? 4
+                                                            : 3;
 
 /*
- * Rows, whose elements and results are neighbours in memory.  SEGMENTED: tile `id` is
- * `together` whole rows that follow each other.  Else it is tile id % across of row
- * id / across.
+ * Packs of a thread where tiles wait for each other: floats of 2 and 8 bytes take longer
+ * between two tiles, and want fewer of them (H200: 0.54 ms instead of 0.63, 2.1 instead
+ * of 2.4 for 2^28).
  */
-template <typename Op, bool SEGMENTED>
+template <typename Op>
+constexpr int long_packs = IS_FLOAT<typename Op::Out> && sizeof(typename Op::Out) != 4
+                               ? 2 * PACKS
+                               : PACKS;
+
+/* Rows: a block has one tile. */
+template <typename Op, bool SEGMENTED, int N>
 __global__ void
-__launch_bounds__(THREADS, row_blocks<Op>)
+__launch_bounds__(THREADS, row_blocks<Op, N>)
     scan_v3_rows(Op op, scan_view<typename Op::Out> a, int64_t across, int together,
                  int64_t first, scan_board board)
 {
     using Acc = typename Op::Acc;
-    using Raw = typename Op::Raw;
-    using Out = typename Op::Out;
     using Fold = typename Op::Fold;
     using Run = stretch<Fold, Acc, SEGMENTED>;
-    constexpr int VEC = Op::VEC;
     GPO_SHARED(Run, slots, [WARPS]);
     GPO_SHARED(Acc, carried, [1]);
     GPO_SHARED(unsigned, ticket, [1]);
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const bool waits = !SEGMENTED && across > 1;
-
-    /* Where am I: elements [0, n) from x and out on, the thread's packs from `begin`. */
     const int64_t id = waits ? take_tile(board.next, ticket) : first + blockIdx.x;
-    const int64_t row = SEGMENTED ? id * together : id / across;
-    const int64_t t = SEGMENTED ? 0 : id % across;
-    const int64_t rows = a.rows - row < together ? a.rows - row : together;
-    const int64_t n = SEGMENTED ? rows * a.cols : a.cols;
-    const row_offset at = offset_of(a, row);
-    const int lead = lead_of<VEC>(a.out + at.out, a.step);
-    const int64_t begin =
-        t * (THREADS * PACKS * VEC) - lead + (warp * (PACKS * WARP) + lane) * VEC;
-    const bool back = a.stride < 0, turned = a.step < 0;
-    const uintptr_t lowest =
-        reinterpret_cast<uintptr_t>(a.x) +
-        (at.x + (back ? lead - (VEC - 1) : -lead)) * static_cast<int64_t>(op.bytes());
-    const bool packed = lowest % (VEC * op.bytes()) == 0;
+    const tile_place p = place_of<Op, SEGMENTED, N>(op, a, across, together, id);
 
-    /* Load. */
-    Raw raw[PACKS][VEC];
-#pragma unroll
-    for (int j = 0; j < PACKS; j++) {
-        const int64_t f = begin + j * (WARP * VEC);
-        if (packed && f >= 0 && f + VEC <= n) {
-            op.read_pack(a.x, at.x + (back ? -f - (VEC - 1) : f), raw[j]);
-            if (back) {
-                turn_round(raw[j]);
-            }
-        }
-        else {
-#pragma unroll
-            for (int i = 0; i < VEC; i++) {
-                const bool inside = f + i >= 0 && f + i < n;
-                raw[j][i] = inside ? op.read(a.x, at.x + (back ? -f - i : f + i))
-                                   : op.nothing();
-            }
-        }
-    }
-
-    /* Combine: packs, warps, the block, the tiles before. */
-    const unsigned cols = static_cast<unsigned>(SEGMENTED ? a.cols : 1);
-    const auto place_of =
-        [&](int64_t f) { /* of a pack's first element in its row */
-                         return static_cast<unsigned>(f + static_cast<int64_t>(VEC) *
-                                                              cols) %
-                                cols;
-        };
-    Run before[PACKS], total = Run::identity();
-#pragma unroll
-    for (int j = 0; j < PACKS; j++) {
-        Run v = Run::identity();
-        unsigned place = SEGMENTED ? place_of(begin + j * (WARP * VEC)) : 0;
-#pragma unroll
-        for (int i = 0; i < VEC; i++) {
-            if constexpr (SEGMENTED) {
-                v = Run::combine(v, {op.lift(raw[j][i]), place == 0});
-                place = place + 1 == cols ? 0 : place + 1;
-            }
-            else {
-                v = Run::combine(v, {op.lift(raw[j][i])});
-            }
-        }
-        v = warp_scan<Run>(v);
-        const Run up = shuffle_up(v, 1);
-        before[j] = lane > 0 ? Run::combine(total, up) : total;
-        total = Run::combine(total, shuffle_from(v, WARP - 1));
-    }
+    typename Op::Raw raw[N][Op::VEC];
+    load_packs(op, a, p, raw);
+    Run before[N];
+    const Run sum = scan_packs<Op, SEGMENTED>(op, a, p, raw, before);
     if (lane == 0) {
-        slots[warp] = total;
+        slots[warp] = sum;
     }
     __syncthreads();
-    Run prefix = Run::identity();
-    total = Run::identity();
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) {
-        prefix = w == warp ? total : prefix;
-        total = Run::combine(total, slots[w]);
-    }
+    Run total;
+    Run prefix = sum_before_warp(slots, &total);
     if (waits) {
         if (warp == 0) {
-            const typename Op::Part p = look_back<Op>(board, row, across, t, total.v);
+            const tile_seat<Op> seat(board, p.row, across, p.t);
+            publish_tile(seat, total.v);
+            const typename Op::Part all = look_back(seat, look_around(seat));
             if (lane == 0) {
-                carried[0] = Op::narrow(p);
+                carried[0] = Op::narrow(all);
             }
         }
         __syncthreads();
         prefix.v = Fold::combine(carried[0], prefix.v);
     }
-
-    /* Walk through the packs and store. */
-#pragma unroll
-    for (int j = 0; j < PACKS; j++) {
-        const int64_t f = begin + j * (WARP * VEC);
-        Acc v = Run::combine(prefix, before[j]).v;
-        unsigned place = SEGMENTED ? place_of(f) : 1;
-        Out result[VEC];
-#pragma unroll
-        for (int i = 0; i < VEC; i++) {
-            if constexpr (SEGMENTED) {
-                v = place == 0 ? Fold::identity() : v;
-                place = place + 1 == cols ? 0 : place + 1;
-            }
-            const Acc next = Fold::combine(v, op.lift(raw[j][i]));
-            result[i] = op.finish(a.exclusive ? v : next);
-            v = next;
-        }
-        if (f >= 0 && f + VEC <= n) {
-            if (turned) {
-                turn_round(result);
-            }
-            store_together(a.out + at.out + (turned ? -f - (VEC - 1) : f), result);
-        }
-        else {
-#pragma unroll
-            for (int i = 0; i < VEC; i++) {
-                if (f + i >= 0 && f + i < n) {
-                    a.out[at.out + (turned ? -f - i : f + i)] = result[i];
-                }
-            }
-        }
-    }
+    store_packs<Op, SEGMENTED>(op, a, p, raw, before, prefix);
 }
 
 /*
@@ -862,18 +672,23 @@ struct rung_v3 {
                 a.out_strides[0] = -a.cols;
             }
             const int64_t together = (TILE<Op> - SPARE) / a.cols;
-            return launch_rows<Op, true>(call, a, op, ceil_div(a.rows, together), 1,
-                                         static_cast<int>(together));
+            return launch_rows<Op, true, PACKS>(call, a, op, ceil_div(a.rows, together),
+                                                1, static_cast<int>(together));
         }
         bool aligned = reinterpret_cast<uintptr_t>(a.out + (a.step < 0)) % 16 == 0;
         for (int d = 0; d < a.ndim; d++) {
             aligned = aligned && a.out_strides[d] % Op::VEC == 0;
         }
-        const int64_t across = ceil_div(a.cols + (aligned ? 0 : SPARE), TILE<Op>);
-        return launch_rows<Op, false>(call, a, op, a.rows * across, across, 1);
+        const int64_t n = a.cols + (aligned ? 0 : SPARE);
+        if (n > TILE<Op>) {
+            constexpr int N = long_packs<Op>;
+            const int64_t across = ceil_div(n, TILE<Op> / PACKS * N);
+            return launch_rows<Op, false, N>(call, a, op, a.rows * across, across, 1);
+        }
+        return launch_rows<Op, false, PACKS>(call, a, op, a.rows, 1, 1);
     }
 
-    template <typename Op, bool SEGMENTED>
+    template <typename Op, bool SEGMENTED, int N>
     static gpo_status launch_rows(gpo_call *call, const scan_view<typename Op::Out> &a,
                                   const Op &op, int64_t tiles, int64_t across,
                                   int together)
@@ -887,8 +702,9 @@ struct rung_v3 {
         }
         for (int64_t first = 0; !status && first < tiles; first += MAX_GRID_X) {
             const dim3 grid(tiles - first < MAX_GRID_X ? tiles - first : MAX_GRID_X);
-            status = GPO_LAUNCH(call, grid, THREADS, 0, (scan_v3_rows<Op, SEGMENTED>),
-                                op, a, across, together, first, board);
+            status =
+                GPO_LAUNCH(call, grid, THREADS, 0, (scan_v3_rows<Op, SEGMENTED, N>), op,
+                           a, across, together, first, board);
         }
         return status;
     }
