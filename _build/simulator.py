@@ -27,7 +27,7 @@ C_FLAGS = [
     "-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off",
     "-DGPO_SIM_LIBRARY",  # a room's op.c names CPU variants, which stay in the module
 ]  # fmt: skip
-SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g"]
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g1"]
 KERNEL_FLAGS = {"plain": ["-O1"], "profile": ["-O1", "-g1", "-gdwarf-4", "-gz=none"]}
 
 
