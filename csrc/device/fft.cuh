@@ -232,6 +232,23 @@ first_pass(float (&x)[N], c64 (&f)[N])
     }
 }
 
+/* The same for complex numbers, in place. */
+template <int N>
+__device__ __forceinline__ void
+first_pass(c64 (&f)[N])
+{
+    static_assert(N >= 2 && N <= 16, "its factors are 64th roots of unity");
+    reverse_bits(f);
+#pragma unroll
+    for (int size = 2; size <= N; size *= 2) {
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) {
+            const int k = i % (size / 2), at = i / (size / 2) * size + k;
+            butterfly(f[at], f[at + size / 2], root_of_64(64 + (16 - 64 * k) / size));
+        }
+    }
+}
+
 /*
  * The sum over k of f[k] exp(2 pi i r (k - 1/4) / N) for each r: the real part, and the
  * imaginary one if BOTH.
@@ -310,34 +327,31 @@ struct block_fft {
                 block[r * REGION + q * THREADS + threadIdx.x] = to[r];
             }
         }
-        __syncthreads();
+        forward_end(f);
+    }
+
+    /*
+     * The transform of by * (x - i before), where `before` are the N values before x.
+     * Times the spectrum of a filter and back, the real part is the N results at x: the
+     * imaginary part of what `before` makes has come to lie there.
+     */
+    __device__ __forceinline__ void
+    forward(const float (&x)[V], const float (&before)[V], float by, c64 (&f)[V]) const
+    {
 #pragma unroll
-        for (int r = 0; r < V; r++) {
-            f[r] = group[lane + V * r];
-        }
-        reverse_bits(f);
-        c64 power[LOG<V>];
+        for (int q = 0; q < TURNS; q++) {
+            c64 part[R];
 #pragma unroll
-        for (int i = 0; i < LOG<V>; i++) {
-            power[i] = second[(1 << i) * R];
-        }
-        evaluate_levels(f, power);
-        __syncwarp();
+            for (int r = 0; r < R; r++) {
+                part[r] = {x[q + TURNS * r] * by, -before[q + TURNS * r] * by};
+            }
+            first_pass(part);
 #pragma unroll
-        for (int r = 0; r < V; r++) {
-            group[r * (V + 1) + lane] = f[r];
+            for (int r = 0; r < R; r++) {
+                block[r * REGION + q * THREADS + threadIdx.x] = part[r];
+            }
         }
-        __syncwarp();
-#pragma unroll
-        for (int r = 0; r < V; r++) {
-            f[r] = group[lane * (V + 1) + r];
-        }
-        reverse_bits(f);
-#pragma unroll
-        for (int i = 0; i < LOG<V>; i++) {
-            power[i] = third[i * THREADS];
-        }
-        evaluate_levels(f, power);
+        forward_end(f);
     }
 
     /*
@@ -395,6 +409,40 @@ struct block_fft {
                 }
             }
         }
+    }
+
+  private:
+    /* Forward after the first pass, which lies in shared memory. */
+    __device__ __forceinline__ void forward_end(c64 (&f)[V]) const
+    {
+        __syncthreads();
+#pragma unroll
+        for (int r = 0; r < V; r++) {
+            f[r] = group[lane + V * r];
+        }
+        reverse_bits(f);
+        c64 power[LOG<V>];
+#pragma unroll
+        for (int i = 0; i < LOG<V>; i++) {
+            power[i] = second[(1 << i) * R];
+        }
+        evaluate_levels(f, power);
+        __syncwarp();
+#pragma unroll
+        for (int r = 0; r < V; r++) {
+            group[r * (V + 1) + lane] = f[r];
+        }
+        __syncwarp();
+#pragma unroll
+        for (int r = 0; r < V; r++) {
+            f[r] = group[lane * (V + 1) + r];
+        }
+        reverse_bits(f);
+#pragma unroll
+        for (int i = 0; i < LOG<V>; i++) {
+            power[i] = third[i * THREADS];
+        }
+        evaluate_levels(f, power);
     }
 };
 

@@ -99,6 +99,9 @@ OTHERS = {
     "complex128": ("bfloat16", "int64"),
 }
 
+# What v3 takes, by the dtype that the operands have in common.
+SPECTRAL = ("float16", "bfloat16", "float32")
+
 # Two arrays of one fill would hold the same values where their shapes agree.
 OTHER_NORMAL = "normal v"
 
@@ -180,6 +183,7 @@ def bound(
     mode: str,
     dtype: np.dtype[Any],
     exact: np.ndarray[Any, Any],
+    variant: str = "",
 ) -> np.ndarray[Any, Any]:
     """How far a result may be off; a and v in the wide type.
 
@@ -187,7 +191,8 @@ def bound(
     complex product is two; up to 512 terms are added in order, the total of those sums
     keeps what it rounds away but for the pieces of v1.  Then the rounding to the result's
     own dtype, and products below the smallest number.  A Fourier transform errs by
-    32 log2(length) 2**-53 |a| |v| at most, with the norms of the rows.
+    32 log2(length) 2**-53 |a| |v| at most, with the norms of the rows; those of v3, which
+    are in float32, by 4 log2(length) 2**-24 |a| |v|.
     """
     n, m = max(a.shape[-1:], v.shape[-1:])[0], min(a.shape[-1:], v.shape[-1:])[0]
     wide = dtype.name in ("float64", "complex128")
@@ -198,7 +203,8 @@ def bound(
         inner = (2 * min(m, 512) + m / 512 + 8) * u * size
         squares = [np.sum(np.where(np.isfinite(x), np.abs(x), 0) ** 2, -1) for x in (a, v)]
         norms = np.sqrt(squares[0] * squares[1])
-        transform = 32 * (n + m).bit_length() * 2.0**-53 * norms[..., None]
+        share = 4 * 2.0**-24 if variant == "v3" else 32 * 2.0**-53
+        transform = ((n + m).bit_length() + 2) * share * norms[..., None]
         rounding = unit(dtype) * (np.abs(exact.real) + 1j * np.abs(exact.imag))
         extra = transform + (m + 2) * small + smallest(dtype)
         limit = inner + rounding + extra * (1 + 1j)
@@ -206,33 +212,37 @@ def bound(
 
 
 def expect_values(
-    a: np.ndarray[Any, Any], v: np.ndarray[Any, Any], mode: str = "full"
+    a: np.ndarray[Any, Any], v: np.ndarray[Any, Any], mode: str = "full", variant: str = ""
 ) -> Expected:
-    """What gpuopt.convolve must return for these values."""
+    """What a variant of gpuopt.convolve must return for these values."""
     dtype = ref.convolve_dtype(a, v)
+    if variant == "v3" and dtype.name not in SPECTRAL:
+        message = f"convolve(variant=v3) does not support dtype '{dtype.name}'; supported: "
+        message += ", ".join(SPECTRAL)
+        return Expected(dtype, np.zeros(0, dtype), error=TypeError, message=message)
     if kind_of(dtype) not in "fc":
         return Expected(dtype, np.asarray(ref.convolve(a, v, mode)))
     acc = ref.wide(dtype)
     with np.errstate(all="ignore"):
         a, v = (np.atleast_1d(x).astype(dtype).astype(acc) for x in (a, v))
         exact = np.asarray(ref.convolve(a, v, mode))
-        limit = bound(a, v, mode, dtype, exact)
+        limit = bound(a, v, mode, dtype, exact, variant)
     finite = np.isfinite(exact)
     limit = np.where(finite, np.broadcast_to(limit, exact.shape), 0)
     return Expected(dtype, exact, limit.astype(acc))
 
 
 @functools.lru_cache(maxsize=65536)
-def _expect(a: Spec, v: Spec, options: Bits) -> Expected:
-    return expect_values(a.values(), v.values(), **dict(options))
+def _expect(a: Spec, v: Spec, options: Bits, variant: str) -> Expected:
+    return expect_values(a.values(), v.values(), variant=variant, **dict(options))
 
 
-def expect(s: Sample) -> Expected:
+def expect(s: Sample, variant: str = "") -> Expected:
     a, v = (
         Spec(x.shape, x.dtype, "stride0" if x.layout == "stride0" else "C", x.fill)
         for x in s.arrays
     )
-    return _expect(a, v, s.options)
+    return _expect(a, v, s.options, variant)
 
 
 def floats() -> Iterator[Sample]:
@@ -326,6 +336,7 @@ ENTRIES = {
         samples=samples,
         large=large,
         expect=expect,
+        bounds={"v3": functools.partial(expect, variant="v3")},
         errors=errors,
         valid=valid,
         heavy=heavy,

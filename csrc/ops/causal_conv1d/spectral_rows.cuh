@@ -1,194 +1,17 @@
 /*
- * spectral_rows.cuh  What the kernels of v7 are made of: rows whose dtype is known at
- * run time, their ranges, sums in the plain order for rows that are wide, what one block
- * does.
- * Order: rows and their ranges, sums in the plain order, what a block does.
- * Not here: the kernels (spectrum.cuh), the transform (device/fft.cuh).
+ * spectral_rows.cuh  What the kernels of v7 are made of: the rows of a view, sums in the
+ * plain order for rows that are wide, where spectra wait.
+ * Order: rows, sums in the plain order, what a block does.
+ * Not here: the kernels (spectrum.cuh), ranges and elements of rows
+ * (device/spectral.cuh), the transform (device/fft.cuh).
  */
 #ifndef GPO_CAUSAL_CONV1D_SPECTRAL_ROWS_CUH
 #define GPO_CAUSAL_CONV1D_SPECTRAL_ROWS_CUH
 
-#include "../../device/fft.cuh"
+#include "../../device/spectral.cuh"
 #include "rows.cuh"
 
-/* ---- rows and their ranges ---- */
-
-enum spectrum_dtype { SPECTRUM_F32, SPECTRUM_F16, SPECTRUM_BF16 };
-
-template <typename T>
-constexpr spectrum_dtype SPECTRUM_DTYPE = std::is_same_v<T, f16>    ? SPECTRUM_F16
-                                          : std::is_same_v<T, bf16> ? SPECTRUM_BF16
-                                                                    : SPECTRUM_F32;
-
-/* A view for other elements: one kernel serves all dtypes computed in float. */
-template <typename To, typename From>
-__host__ __device__ __forceinline__ To
-view_as(const From &from)
-{
-    static_assert(sizeof(To) == sizeof(From), "views differ in their pointers' types");
-    To to;
-    memcpy(&to, &from, sizeof to);
-    return to;
-}
-
-/* The largest size of a row's elements and the smallest but zero, as a float's bits. */
-struct row_range {
-    static constexpr unsigned INFINITE = 0x7f800000u;
-    static constexpr unsigned SPAN = 40; /* a row with more powers of two is wide */
-
-    unsigned most, least_less_one;
-
-    __device__ __forceinline__ void take(float x)
-    {
-        const unsigned size = __float_as_uint(x) & 0x7fffffffu;
-        most = size > most ? size : most;
-        least_less_one = size - 1 < least_less_one ? size - 1 : least_less_one;
-    }
-
-    static __device__ __forceinline__ row_range combine(row_range a, row_range b)
-    {
-        return {a.most > b.most ? a.most : b.most, a.least_less_one < b.least_less_one
-                                                       ? a.least_less_one
-                                                       : b.least_less_one};
-    }
-
-    /* Rounding to the size of the row would be seen: the sums take the plain order. */
-    __device__ __forceinline__ bool is_wide() const
-    {
-        return most >= INFINITE ||
-               (most && (most >> 23) - (least_less_one >> 23) > SPAN);
-    }
-
-    /* The row is about 2^exponent; far below any other if it is all zero. */
-    __device__ __forceinline__ int exponent() const
-    {
-        const int e = static_cast<int>(most >> 23) - 127;
-        return most == 0 ? -4096 : e < -126 ? -126 : e > 126 ? 126 : e;
-    }
-};
-
-constexpr row_range NO_RANGE = {0, 0xffffffffu};
-
-/* 2^e, or the end of the range of normal floats; 0 far below it. */
-__device__ __forceinline__ float
-power_of_two(int e)
-{
-    const int clamped = e < -126 ? -126 : e > 127 ? 127 : e;
-    return e < -1024 ? 0.0f : __int_as_float((clamped + 127) << 23);
-}
-
-/* A row of `n` elements of a dtype known at run time. */
-struct spectrum_row {
-    void *p;
-    int64_t stride, n;
-};
-
-/* Elements first + e * THREADS that are in the row, e < V. */
-template <int THREADS, int V>
-__device__ __forceinline__ int
-elements_left(const spectrum_row &row, int64_t first)
-{
-    const int64_t left = row.n - first;
-    return static_cast<int>(left < V * THREADS ? left : V * THREADS);
-}
-
-template <typename T, int THREADS, int V>
-__device__ __forceinline__ void
-load_values(const spectrum_row &row, int64_t first, float (&x)[V])
-{
-    const T *p = static_cast<const T *>(row.p) + first * row.stride;
-    const int left = elements_left<THREADS, V>(row, first);
-    const int64_t step = THREADS * row.stride;
-    if (row.stride == 1 && left == V * THREADS) {
-#pragma unroll
-        for (int e = 0; e < V; e++) {
-            x[e] = static_cast<float>(value_of(p[e * THREADS]));
-        }
-        return;
-    }
-    if (row.stride == 1) {
-#pragma unroll
-        for (int e = 0; e < V; e++) {
-            x[e] = e * THREADS < left ? static_cast<float>(value_of(p[e * THREADS]))
-                                      : 0.0f;
-        }
-        return;
-    }
-#pragma unroll
-    for (int e = 0; e < V; e++) {
-        x[e] = e * THREADS < left ? static_cast<float>(value_of(*p)) : 0.0f;
-        p += step;
-    }
-}
-
-/* x[e] = element first + e * THREADS, zeros behind the row. */
-template <int THREADS, int V>
-__device__ __forceinline__ void
-load_row(spectrum_dtype dtype, const spectrum_row &row, int64_t first, float (&x)[V])
-{
-    switch (dtype) {
-        case SPECTRUM_F16:
-            load_values<f16, THREADS>(row, first, x);
-            break;
-        case SPECTRUM_BF16:
-            load_values<bf16, THREADS>(row, first, x);
-            break;
-        default:
-            load_values<float, THREADS>(row, first, x);
-            break;
-    }
-}
-
-template <typename T, int THREADS, int V>
-__device__ __forceinline__ void
-store_values(const spectrum_row &row, int64_t first, const float (&y)[V])
-{
-    T *p = static_cast<T *>(row.p) + first * row.stride;
-    const int left = elements_left<THREADS, V>(row, first);
-    const int64_t step = THREADS * row.stride;
-    if (row.stride == 1 && left == V * THREADS) {
-#pragma unroll
-        for (int e = 0; e < V; e++) {
-            p[e * THREADS] = stored_as<T>(y[e]);
-        }
-        return;
-    }
-    if (row.stride == 1) {
-#pragma unroll
-        for (int e = 0; e < V; e++) {
-            if (e * THREADS < left) {
-                p[e * THREADS] = stored_as<T>(y[e]);
-            }
-        }
-        return;
-    }
-#pragma unroll
-    for (int e = 0; e < V; e++) {
-        if (e * THREADS < left) {
-            *p = stored_as<T>(y[e]);
-        }
-        p += step;
-    }
-}
-
-/* Element first + e * THREADS = y[e], where the row has it. */
-template <int THREADS, int V>
-__device__ __forceinline__ void
-store_row(spectrum_dtype dtype, const spectrum_row &row, int64_t first,
-          const float (&y)[V])
-{
-    switch (dtype) {
-        case SPECTRUM_F16:
-            store_values<f16, THREADS>(row, first, y);
-            break;
-        case SPECTRUM_BF16:
-            store_values<bf16, THREADS>(row, first, y);
-            break;
-        default:
-            store_values<float, THREADS>(row, first, y);
-            break;
-    }
-}
+/* ---- rows ---- */
 
 /* Row (b, c) of a view whose elements are of `dtype`. */
 template <typename T>
@@ -283,119 +106,23 @@ struct spectrum_store {
     }
 };
 
-/* One block of threads: its transform, and the range of what it reads. */
-template <typename FFT>
-struct spectrum_block {
-    static constexpr int V = FFT::V, THREADS = FFT::THREADS, WARPS = THREADS / WARP;
-
-    FFT fft;
-    row_range *slots;
-    spectrum_dtype dtype;
-
-    __device__ __forceinline__ spectrum_block(c64 *space, row_range *ranges,
-                                              spectrum_dtype kind)
-        : fft(space), slots(ranges), dtype(kind)
-    {
-    }
-
-    __device__ __forceinline__ void load(const spectrum_row &row, int64_t i,
-                                         float (&x)[V]) const
-    {
-        load_row<THREADS>(dtype, row, i * FFT::POINTS + threadIdx.x, x);
-    }
-
-    /* Thread by thread, then over the block behind a barrier. */
-    __device__ __forceinline__ void tell(row_range mine, int set) const
-    {
-        mine = warp_combine<row_range>(mine);
-        if (threadIdx.x % WARP == 0) {
-            slots[set * WARPS + threadIdx.x / WARP] = mine;
+/* The values y of row (b, c) from step `first` on after the activation. */
+template <int THREADS, int V>
+__device__ __forceinline__ void
+finish_row(spectrum_dtype dtype, const conv_view<float> &v, int64_t b, int64_t c,
+           int64_t first, float (&y)[V])
+{
+    if (v.finish != FINISH_NONE) {
+        float g[V] = {};
+        if (v.finish == FINISH_SLOPE) {
+            load_row<THREADS>(dtype, row_of(dtype, v.dy, b, c, v.steps), first, g);
         }
-    }
-
-    __device__ __forceinline__ row_range told(int set) const
-    {
-        row_range all = slots[set * WARPS];
-#pragma unroll
-        for (int w = 1; w < WARPS; w++) {
-            all = row_range::combine(all, slots[set * WARPS + w]);
-        }
-        return all;
-    }
-
-    static __device__ __forceinline__ row_range range_of(const float (&x)[V],
-                                                         row_range before = NO_RANGE)
-    {
 #pragma unroll
         for (int e = 0; e < V; e++) {
-            before.take(x[e]);
-        }
-        return before;
-    }
-
-    /* The range of a row whose first block is x; then x is its last. */
-    __device__ __forceinline__ row_range range_of(const spectrum_row &row,
-                                                  int64_t blocks, float (&x)[V]) const
-    {
-        row_range range = range_of(x);
-        for (int64_t i = 1; i < blocks; i++) {
-            load(row, i, x);
-            range = range_of(x, range);
-        }
-        return range;
-    }
-
-    static __device__ __forceinline__ void scale(float (&x)[V], float by)
-    {
-#pragma unroll
-        for (int e = 0; e < V; e++) {
-            x[e] *= by;
+            y[e] = v.after(y[e], g[e]);
         }
     }
-
-    /* A filter's spectrum, for the N that the inverse brings. */
-    static __device__ __forceinline__ void divide(c64 (&f)[V])
-    {
-        constexpr float BY = 1.0f / FFT::POINTS;
-#pragma unroll
-        for (int k = 0; k < V; k++) {
-            f[k] = {f[k].re * BY, f[k].im * BY};
-        }
-    }
-
-    /* The values y of row (b, c) from step `first` on after the activation. */
-    __device__ __forceinline__ void finish(const conv_view<float> &v, int64_t b,
-                                           int64_t c, int64_t first,
-                                           float (&y)[V]) const
-    {
-        if (v.finish != FINISH_NONE) {
-            float g[V] = {};
-            if (v.finish == FINISH_SLOPE) {
-                load_row<THREADS>(dtype, row_of(dtype, v.dy, b, c, v.steps), first, g);
-            }
-#pragma unroll
-            for (int e = 0; e < V; e++) {
-                y[e] = v.after(y[e], g[e]);
-            }
-        }
-    }
-
-    /* y * 2^e + offset, with one rounding where the product is subnormal. */
-    static __device__ __forceinline__ void scale_back(float (&y)[V], int e,
-                                                      float offset)
-    {
-        float by = power_of_two(e);
-        if (e < -126 || e > 127) {
-            e = e < -400 ? -400 : e;
-            scale(y, power_of_two(e / 2));
-            by = power_of_two(e - e / 2);
-        }
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            y[i] = fmaf(y[i], by, offset);
-        }
-    }
-};
+}
 
 __device__ __forceinline__ spectrum_row
 filter_of(spectrum_dtype dtype, const conv_view<float> &v, int64_t c)

@@ -115,7 +115,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                 if (!plain) {
                     const int64_t t = i * FFT::POINTS + threadIdx.x;
                     block.scale_back(y, range.exponent() + w_range.exponent(), offset);
-                    block.finish(v, b, c, t, y);
+                    finish_row<FFT::THREADS>(block.dtype, v, b, c, t, y);
                     store_row<FFT::THREADS>(
                         cut.dtype, row_of(cut.dtype, v.out, b, c, v.steps), t, y);
                 }
@@ -393,14 +393,6 @@ enum spectrum_size {
     SPECTRUM_16384,
     SPECTRUM_LONGER, /* in blocks of 4096 */
 };
-
-/* Whether a block of the call's device can have so many complex numbers. */
-static bool
-fits_in_shared(const gpo_call *call, int numbers)
-{
-    constexpr int OTHER = 1024; /* what a kernel has besides */
-    return numbers * static_cast<int>(sizeof(c64)) + OTHER <= gpo_shared_room(call);
-}
 
 static spectrum_size
 size_for(const gpo_call *call, int64_t steps, int64_t lags)
