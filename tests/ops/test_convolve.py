@@ -691,7 +691,10 @@ def counts(rung: str) -> tuple[int, int, int, int]:
 
 
 def test_golden_counts() -> None:
-    assert {rung: counts(rung) for rung in RUNGS} == GOLDEN
+    """Of v3 to 1 %: a compiler may read two neighbouring words at once or one by one."""
+    for rung in RUNGS:
+        wanted = pytest.approx(GOLDEN[rung], rel=0.01) if rung == "v3" else GOLDEN[rung]
+        assert counts(rung) == wanted, rung
 
 
 @pytest.mark.parametrize("rung", RUNGS)
