@@ -357,6 +357,7 @@ def test_a_signal_during_the_transform(child: Child) -> None:
 import os, signal
 import numpy as np
 import gpuopt
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` ignores it
 rfft = np.fft.rfft
 def interrupted(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGINT)
