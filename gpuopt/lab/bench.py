@@ -41,8 +41,7 @@ SHARE = 20  # a call that takes more than max_time / SHARE sits out after one ro
 SLOW = 10  # ...if it is that many times slower than the fastest: one bad sample is not
 FEWEST = 7  # repetitions under which no median is called stable
 STABLE = 0.01  # half-width of the median's 95 % interval, relative to the median
-SMALLEST_FLUSH = 1 << 28  # bytes; a virtual machine may tell of a slice of its cache alone
-LARGEST_FLUSH = 1 << 30  # bounds a repetition on hosts with huge caches
+LARGEST_FLUSH = 1 << 28  # bytes; bounds a repetition on hosts with huge caches
 DEVICE_FLUSH = 1 << 28  # bytes, at least; about 75 us on an H200, which hides launches
 GRAPH_CALLS = 20  # calls in one replayed graph
 
@@ -122,12 +121,12 @@ class CpuClock:
     def flush(self) -> None:
         """Push the caller's data out of the last-level cache.
 
-        Reads a buffer of at least twice the cache's size.  The buffer is written once,
-        so that it has pages of its own; later passes only read, because dirty lines
-        left behind would be written back at the expense of the call being timed.
+        Reads a buffer twice the cache's size.  The buffer is written once, so that it
+        has pages of its own; later passes only read, because dirty lines left behind
+        would be written back at the expense of the call being timed.
         """
         if self._flush is None:
-            size = min(max(2 * last_level_cache(), SMALLEST_FLUSH), LARGEST_FLUSH)
+            size = min(2 * last_level_cache(), LARGEST_FLUSH)
             self._flush = np.ones(size // 8, np.int64)
         self._flush.max()
 
