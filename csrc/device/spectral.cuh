@@ -21,6 +21,21 @@ constexpr spectrum_dtype SPECTRUM_DTYPE = std::is_same_v<T, f16>    ? SPECTRUM_F
                                           : std::is_same_v<T, bf16> ? SPECTRUM_BF16
                                                                     : SPECTRUM_F32;
 
+/* run(element) with an element of the dtype: what one kernel does for all of them. */
+template <typename Run>
+__device__ __forceinline__ auto
+with_dtype(spectrum_dtype dtype, Run run)
+{
+    switch (dtype) {
+        case SPECTRUM_F16:
+            return run(f16());
+        case SPECTRUM_BF16:
+            return run(bf16());
+        default:
+            return run(float());
+    }
+}
+
 /* A view for other elements: one kernel serves all dtypes computed in float. */
 template <typename To, typename From>
 __host__ __device__ __forceinline__ To
@@ -95,7 +110,7 @@ __device__ __forceinline__ int
 elements_left(const spectrum_row &row, int64_t first)
 {
     const int64_t left = row.n - first;
-    return static_cast<int>(left < V * THREADS ? left : V * THREADS);
+    return left <= 0 ? 0 : static_cast<int>(left < V * THREADS ? left : V * THREADS);
 }
 
 template <typename T, int THREADS, int V>
@@ -132,17 +147,9 @@ template <int THREADS, int V>
 __device__ __forceinline__ void
 load_row(spectrum_dtype dtype, const spectrum_row &row, int64_t first, float (&x)[V])
 {
-    switch (dtype) {
-        case SPECTRUM_F16:
-            load_values<f16, THREADS>(row, first, x);
-            break;
-        case SPECTRUM_BF16:
-            load_values<bf16, THREADS>(row, first, x);
-            break;
-        default:
-            load_values<float, THREADS>(row, first, x);
-            break;
-    }
+    with_dtype(dtype, [&](auto element) {
+        load_values<decltype(element), THREADS>(row, first, x);
+    });
 }
 
 template <typename T, int THREADS, int V>
@@ -183,17 +190,9 @@ __device__ __forceinline__ void
 store_row(spectrum_dtype dtype, const spectrum_row &row, int64_t first,
           const float (&y)[V])
 {
-    switch (dtype) {
-        case SPECTRUM_F16:
-            store_values<f16, THREADS>(row, first, y);
-            break;
-        case SPECTRUM_BF16:
-            store_values<bf16, THREADS>(row, first, y);
-            break;
-        default:
-            store_values<float, THREADS>(row, first, y);
-            break;
-    }
+    with_dtype(dtype, [&](auto element) {
+        store_values<decltype(element), THREADS>(row, first, y);
+    });
 }
 
 /* ---- the block ---- */

@@ -585,6 +585,21 @@ def test_pinned_misaligned_starts(backend: str, variant: str) -> None:
             assert got == int(x.astype(np.int64).sum()), (start, n)
 
 
+@each_variant
+@pytest.mark.parametrize("shape", [(3, 2, 24, 32), (3, 2, 9, 121), (2, 2, 1, 8199), (2, 1, 2, 8192)])
+def test_rows_of_several_runs(backend: str, variant: str, shape: tuple[int, ...]) -> None:
+    """Sums over the images of a batch: runs of whole packs, of others, of many tiles."""
+    n, axis = int(np.prod(shape)), (0, 2, 3)
+    x = (np.arange(n) * 37 % 101).astype(np.float32).reshape(shape)
+    got = reduce(x, axis=axis, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, x.sum(axis, np.int64))
+    for k in (0, n // shape[1] // 2, n // shape[1] - 1):
+        y = x.copy()
+        image = y[:, 0]  # one channel's, with gaps between them
+        image[np.unravel_index(k, image.shape)] = 1000
+        assert reduce(image, "argmax", backend=backend, variant=variant) == k
+
+
 # ---- large indices ----
 
 

@@ -49,31 +49,18 @@ __device__ __forceinline__ void
 convolve_plainly(spectrum_dtype dtype, const conv_view<float> &v, int64_t b, int64_t c,
                  int threads)
 {
-    switch (dtype) {
-        case SPECTRUM_F16:
-            convolve_plainly(view_as<conv_view<f16>>(v), b, c, threads);
-            break;
-        case SPECTRUM_BF16:
-            convolve_plainly(view_as<conv_view<bf16>>(v), b, c, threads);
-            break;
-        default:
-            convolve_plainly(v, b, c, threads);
-            break;
-    }
+    with_dtype(dtype, [&](auto element) {
+        convolve_plainly(view_as<conv_view<decltype(element)>>(v), b, c, threads);
+    });
 }
 
 __device__ __forceinline__ float
 correlate_plainly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first,
                   int64_t last, int64_t c, int64_t s)
 {
-    switch (dtype) {
-        case SPECTRUM_F16:
-            return plain_lag<1>(view_as<lag_view<f16>>(v), first, last, c, s);
-        case SPECTRUM_BF16:
-            return plain_lag<1>(view_as<lag_view<bf16>>(v), first, last, c, s);
-        default:
-            return plain_lag<1>(v, first, last, c, s);
-    }
+    return with_dtype(dtype, [&](auto element) {
+        return plain_lag<1>(view_as<lag_view<decltype(element)>>(v), first, last, c, s);
+    });
 }
 
 /* ---- what a block does ---- */
@@ -135,14 +122,9 @@ filter_of(spectrum_dtype dtype, const conv_view<float> &v, int64_t c)
 __device__ __forceinline__ float
 offset_of(spectrum_dtype dtype, const conv_view<float> &v, int64_t c)
 {
-    switch (dtype) {
-        case SPECTRUM_F16:
-            return view_as<conv_view<f16>>(v).offset(c);
-        case SPECTRUM_BF16:
-            return view_as<conv_view<bf16>>(v).offset(c);
-        default:
-            return v.offset(c);
-    }
+    return with_dtype(dtype, [&](auto element) {
+        return view_as<conv_view<decltype(element)>>(v).offset(c);
+    });
 }
 
 #endif

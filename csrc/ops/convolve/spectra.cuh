@@ -76,17 +76,9 @@ load_block(spectrum_dtype dtype, const spectrum_row &row, int64_t begin, float (
         load_row<THREADS>(dtype, row, first, x);
         return;
     }
-    switch (dtype) {
-        case SPECTRUM_F16:
-            load_values_within<f16, THREADS>(row, first, x);
-            break;
-        case SPECTRUM_BF16:
-            load_values_within<bf16, THREADS>(row, first, x);
-            break;
-        default:
-            load_values_within<float, THREADS>(row, first, x);
-            break;
-    }
+    with_dtype(dtype, [&](auto element) {
+        load_values_within<decltype(element), THREADS>(row, first, x);
+    });
 }
 
 /* What brings values of such a range to about 1; a nan stays in every sum it enters. */
@@ -138,17 +130,9 @@ put_block(const spectral_rows &rows, int64_t row, int64_t begin, int exponent,
         store_row<THREADS>(rows.dtype, {out, 1, c.count}, first, y);
         return;
     }
-    switch (rows.dtype) {
-        case SPECTRUM_F16:
-            convolve_plainly<THREADS, V>(seen_as<f16>(c), row, first);
-            break;
-        case SPECTRUM_BF16:
-            convolve_plainly<THREADS, V>(seen_as<bf16>(c), row, first);
-            break;
-        default:
-            convolve_plainly<THREADS, V>(c, row, first);
-            break;
-    }
+    with_dtype(rows.dtype, [&](auto element) {
+        convolve_plainly<THREADS, V>(seen_as<decltype(element)>(c), row, first);
+    });
 }
 
 /* ---- filters of one block ---- */

@@ -559,61 +559,72 @@ combine_packs(const Op &op, const pack<typename Op::T> *v, int64_t k)
     }
 }
 
-/* This block's share of a contiguous row: every `blocks`-th tile, then the ragged ends.
- */
+/* A row in contiguous runs; the last tile of a run is what whole ones leave over. */
+struct reduce_runs {
+    int64_t count, length;
+    divider tiles; /* of a run */
+};
+
+/* A run's tile of this number; the run begins at p with element `first` of the row. */
 template <typename Op>
 __device__ __forceinline__ void
-fold_contiguous(const Op &op, typename Op::Fold &fold, const typename Op::T *p,
-                int64_t cols, uint64_t policy)
+fold_tile(const Op &op, typename Op::Fold &fold, const typename Op::T *p, int64_t first,
+          int64_t length, int64_t tile, uint64_t policy)
 {
     using T = typename Op::T;
     constexpr int SIZE = pack<T>::SIZE, STEP = ROW_BLOCK * SIZE;
     constexpr int64_t TILE = ROW_BLOCK * TILE_ITEMS;
     const int64_t tid = threadIdx.x;
-    const int64_t head = elements_to_boundary(p, cols);
-    const int64_t packs = (cols - head) / SIZE;
-    const int64_t tiles = packs / TILE;
-    pack<T> loaded[TILE_ITEMS];
-
-    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const int64_t head = elements_to_boundary(p, length);
+    const int64_t packs = (length - head) / SIZE;
+    const int64_t whole = packs / TILE;
+    if (tile < whole) {
         const int64_t k = head + (tile * TILE + tid) * SIZE;
+        pack<T> loaded[TILE_ITEMS];
 #pragma unroll
         for (int u = 0; u < TILE_ITEMS; u++) {
             loaded[u] = load_pack(p + k + u * STEP, policy);
         }
-        fold.add(Op::widen(combine_packs<Op, TILE_ITEMS, STEP>(op, loaded, k)));
+        fold.add(Op::widen(combine_packs<Op, TILE_ITEMS, STEP>(op, loaded, first + k)));
     }
-    if (blockIdx.x == tiles % gridDim.x) { /* the block whose turn it would be */
+    else if (tile == whole) {
 #pragma unroll 1 /* else the whole kernel takes 51 registers */
-        for (int64_t i = tiles * TILE + tid; i < packs; i += ROW_BLOCK) {
+        for (int64_t i = whole * TILE + tid; i < packs; i += ROW_BLOCK) {
             const int64_t k = head + i * SIZE;
             const pack<T> alone = load_pack(p + k, policy);
-            fold.add(Op::widen(combine_pack<Op, SIZE>(op, alone.v, k)));
+            fold.add(Op::widen(combine_pack<Op, SIZE>(op, alone.v, first + k)));
         }
         const int64_t tail = head + packs * SIZE;
         if (tid < head) {
-            fold.add(Op::widen(op.lift(p[tid], tid)));
+            fold.add(Op::widen(op.lift(p[tid], first + tid)));
         }
-        if (tid < cols - tail) {
-            fold.add(Op::widen(op.lift(p[tail + tid], tail + tid)));
+        if (tid < length - tail) {
+            fold.add(Op::widen(op.lift(p[tail + tid], first + tail + tid)));
         }
     }
 }
 
+/* Rows of contiguous runs; x.reduced are the axes from run to run. */
 template <typename Op>
 __global__ void
 __launch_bounds__(ROW_BLOCK, ROW_BLOCKS)
-    reduce_v9_rows(Op op, reduce_view<typename Op::T> x,
+    reduce_v9_rows(Op op, reduce_view<typename Op::T> x, reduce_runs runs,
                    reduce_meeting<typename Op::Part> meeting, reduce_result to)
 {
     using Part = typename Op::Part;
     GPO_SHARED(Part, slots, [ROW_BLOCK / WARP]);
     GPO_SHARED(bool, last, [1]);
     const int64_t row = x.first + blockIdx.y;
+    const typename Op::T *p = x.x + offset_of(x.kept, row);
+    const uint64_t policy = l2_policy(x.keep_l2);
+    const int64_t tiles = runs.count * runs.tiles.by;
 
     typename Op::Fold fold;
-    fold_contiguous(op, fold, x.x + offset_of(x.kept, row), x.cols,
-                    l2_policy(x.keep_l2));
+    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const int64_t run = runs.tiles.of(tile);
+        fold_tile(op, fold, p + offset_of(x.reduced, run), run * runs.length,
+                  runs.length, tile - run * runs.tiles.by, policy);
+    }
     Part total = block_combine<Op, ROW_BLOCK>(fold.value(), slots);
     if (gridDim.x > 1) {
         Part *parts = meeting.part + row * gridDim.x;
@@ -798,9 +809,10 @@ __launch_bounds__(BLOCK, column_blocks(VEC))
                               [&](int64_t k) { return offset_of(x.reduced, k); });
     }
 
-    /* The block's threads of one column meet in shared memory, then its blocks. */
+    /* The threads of a column meet in shared memory; the last block, over all parts. */
     Part total[VEC];
-    const auto combine_height = [&]() {
+#pragma unroll 1
+    for (unsigned blocks = gridDim.y;; blocks = 1) {
 #pragma unroll
         for (int v = 0; v < VEC; v++) {
             total[v] = fold[v].value();
@@ -821,9 +833,9 @@ __launch_bounds__(BLOCK, column_blocks(VEC))
             }
             __syncthreads();
         }
-    };
-    combine_height();
-    if (gridDim.y > 1) {
+        if (blocks == 1) {
+            break;
+        }
         Part *part = meeting.part + outer * width + column;
         if (y == 0 && inside) {
 #pragma unroll
@@ -831,7 +843,7 @@ __launch_bounds__(BLOCK, column_blocks(VEC))
                 part[blockIdx.y * x.rows + v] = total[v];
             }
         }
-        if (!is_last_block(&meeting.ticket[tile], gridDim.y, last)) {
+        if (!is_last_block(&meeting.ticket[tile], blocks, last)) {
             return;
         }
 #pragma unroll
@@ -839,13 +851,12 @@ __launch_bounds__(BLOCK, column_blocks(VEC))
             fold[v] = typename Op::Fold();
         }
 #pragma unroll 2
-        for (int64_t b = y; b < (inside ? gridDim.y : 0); b += height) {
+        for (int64_t b = y; b < (inside ? blocks : 0); b += height) {
 #pragma unroll
             for (int v = 0; v < VEC; v++) {
                 fold[v].add(part[b * x.rows + v]);
             }
         }
-        combine_height();
     }
     if (y == 0 && inside) {
 #pragma unroll
@@ -877,7 +888,7 @@ struct rung_v9 {
             bytes <= (plan.rows < many ? SHORT_ROW_BYTES : WARP_ROW_BYTES)) {
             return short_rows(call, plan, op);
         }
-        if (gapless && reduced.ndim <= 1) {
+        if (gapless) {
             return long_rows(call, plan, op);
         }
         return columns(call, plan, op, 1);
@@ -956,7 +967,12 @@ struct rung_v9 {
         using Part = typename Op::Part;
         constexpr int64_t TILE = ROW_BLOCK * TILE_ITEMS * pack<T>::SIZE;
         reduce_view<T> x = view_of<T>(plan);
-        const int64_t tiles = ceil_div(plan.cols, TILE);
+        const int last = plan.reduced.ndim - 1;
+        const int64_t length = last < 0 ? 1 : plan.reduced.shape[last];
+        x.reduced.ndim = last < 0 ? 0 : last;
+        reduce_runs runs = {length > 0 ? plan.cols / length : 0, length,
+                            divider_of(length / TILE + 1)};
+        const int64_t tiles = runs.count * runs.tiles.by;
         const int64_t blocks = blocks_per<Part>(call, plan.rows, 1, tiles);
         reduce_meeting<Part> meeting;
         gpo_status status = meet(call, blocks, &meeting);
@@ -964,7 +980,7 @@ struct rung_v9 {
             const int64_t left = plan.rows - x.first;
             const dim3 grid(blocks, left < MAX_GRID_Y ? left : MAX_GRID_Y);
             status = GPO_LAUNCH(call, grid, ROW_BLOCK, 0, (reduce_v9_rows<Op>), op, x,
-                                meeting, result_of(call, plan));
+                                runs, meeting, result_of(call, plan));
         }
         return status;
     }

@@ -12,9 +12,8 @@ constexpr int BLOCK = 256;
 /* ---- x as rows ---- */
 
 /* Where element number i of a group of axes lies, in elements from the first. */
-template <typename Axes>
 __device__ __forceinline__ int64_t
-offset_of(const Axes &axes, int64_t i)
+offset_of(const reduce_axes &axes, int64_t i)
 {
     if (axes.ndim <= 1) {
         return axes.ndim == 0 ? 0 : i * axes.strides[0];

@@ -299,6 +299,7 @@ struct rung_v2 {
 template <typename Op, int N>
 constexpr int row_blocks = N > PACKS                        ? 2
                            : sizeof(typename Op::Acc) == 16 ? 2
+                           : IS_COMPLEX<typename Op::Raw>   ? 2
                            : sizeof(typename Op::Raw) == 1  ? 2
                            : sizeof(typename Op::Raw) == 4  ? 4
                                                             : 3;
