@@ -337,29 +337,49 @@ def test_pinned_misaligned_starts(rung: str) -> None:
             np.testing.assert_array_equal(got, np.maximum.accumulate(half[start : start + n]))
 
 
-SMALLEST = 1024  # elements of a tile of v3: complex128
+SMALLEST = {"v3": 1024, "v4": 2048}  # elements of a tile: complex128
 CHUNK = 64  # of a strip of columns 32 lanes wide; 2048 elements where there is one lane
+each_single_pass = pytest.mark.parametrize("rung", SMALLEST)
 
 
+@each_single_pass
 @pytest.mark.parametrize("tiles", [1, 2, 31, 32, 33, 64, 65])
 @pytest.mark.parametrize("schedule", ["ascending", "shuffle", "preempt"])
-def test_edges_of_groups(tiles: int, schedule: str, configure: Callable[..., Any]) -> None:
+def test_edges_of_groups(
+    tiles: int, schedule: str, rung: str, configure: Callable[..., Any]
+) -> None:
     """A tile short of a group, a group, a tile more; n on and beside the tile's edge."""
     configure(schedule=schedule, resident=8, seed=tiles)
-    for n in (tiles * SMALLEST - 1, tiles * SMALLEST, tiles * SMALLEST + 1):
+    whole_tiles = tiles * SMALLEST[rung]
+    for n in (whole_tiles - 1, whole_tiles, whole_tiles + 1):
         x = whole(n, "complex128")
-        got = scan(x, backend="sim", variant="v3")
+        got = scan(x, backend="sim", variant=rung)
         np.testing.assert_array_equal(got, np.cumsum(x))
-    x = whole(2 * (tiles * SMALLEST + 3), "complex128").reshape(2, -1)
-    got = scan(x, axis=1, reverse=True, exclusive=True, backend="sim", variant="v3")
+    x = whole(2 * (whole_tiles + 3), "complex128").reshape(2, -1)
+    got = scan(x, axis=1, reverse=True, exclusive=True, backend="sim", variant=rung)
     np.testing.assert_array_equal(got, ref.scan(x, "sum", 1, True, True))
 
 
-def test_edge_of_a_clan() -> None:
+@each_single_pass
+def test_edge_of_a_clan(rung: str) -> None:
     """1,024 tiles and two more: what comes before a clan is a chain."""
-    x = whole(1026 * SMALLEST, "complex128")
-    got = scan(x, backend="sim", variant="v3")
+    x = whole(1026 * SMALLEST[rung], "complex128")
+    got = scan(x, backend="sim", variant=rung)
     np.testing.assert_array_equal(got, np.cumsum(x))
+
+
+@pytest.mark.parametrize("cols", [4097, 8192, 8193, 20001])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "complex64", "int8"])
+def test_long_rows_begin_anywhere(dtype: str, cols: int) -> None:
+    """Tiles of v4 whose ends are no whole packs, in both directions, x beside out."""
+    x = whole(3 * (cols + 1), dtype).reshape(3, cols + 1)
+    for part in (x[:, :-1], x[:, 1:], x[:, :0:-1]):
+        for options in ({}, {"reverse": True, "exclusive": True}):
+            got = scan(part, axis=1, **options, backend="sim", variant="v4")
+            np.testing.assert_array_equal(got, ref.scan(part, axis=1, **options))
+        if dtype != "complex64":
+            got = scan(part, "max", axis=1, backend="sim", variant="v4")
+            np.testing.assert_array_equal(got, np.maximum.accumulate(part, 1))
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 32, 33, 40])
@@ -369,7 +389,7 @@ def test_edges_of_groups_of_columns(
 ) -> None:
     configure(schedule="shuffle", resident=8, seed=width)
     lanes = 1 << min(5, (width - 1).bit_length())
-    chunk = CHUNK * 32 // lanes if width > 1 else SMALLEST
+    chunk = CHUNK * 32 // lanes if width > 1 else SMALLEST["v3"]
     for rows in (chunks * chunk, chunks * chunk + 1):
         if rows * width > 200_000:
             continue
@@ -408,11 +428,14 @@ def test_short_rows_share_a_tile(cols: int) -> None:
 # ---- tiles that wait ----
 
 
+@each_single_pass
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_pinned_look_back_by_timing(dtype: str, configure: Callable[..., Any]) -> None:
+def test_pinned_look_back_by_timing(
+    dtype: str, rung: str, configure: Callable[..., Any]
+) -> None:
     """Ordinary look-back groups a prefix by what is ready; the bits change with it."""
     rng = np.random.default_rng(2)
-    row = rng.standard_normal(34 * 4096).astype(dtype)
+    row = rng.standard_normal(34 * 8192).astype(dtype)
     columns = rng.standard_normal((20 * 256, 8)).astype(dtype)
     orders = [{"schedule": "ascending", "resident": 1}, {"schedule": "descending"}]
     orders += [{"schedule": "shuffle", "resident": 8, "seed": s} for s in range(4)]
@@ -421,16 +444,19 @@ def test_pinned_look_back_by_timing(dtype: str, configure: Callable[..., Any]) -
         bits = set()
         for order in orders:
             configure(**order)
-            bits.add(scan(x, axis=axis, backend="sim", variant="v3").tobytes())
+            bits.add(scan(x, axis=axis, backend="sim", variant=rung).tobytes())
         assert len(bits) == 1
 
 
-def test_blocks_one_after_the_other_do_not_wait_forever(configure: Callable[..., Any]) -> None:
+@each_single_pass
+def test_blocks_one_after_the_other_do_not_wait_forever(
+    rung: str, configure: Callable[..., Any]
+) -> None:
     """A tile waits for tiles of lower tickets alone: with one resident block, too."""
-    x = whole(40 * 4096)
+    x = whole(40 * 8192)
     for schedule in ("ascending", "descending", "shuffle"):
         configure(schedule=schedule, resident=1, seed=7)
-        np.testing.assert_array_equal(scan(x, backend="sim", variant="v3"), np.cumsum(x))
+        np.testing.assert_array_equal(scan(x, backend="sim", variant=rung), np.cumsum(x))
 
 
 # ---- the simulator's checks and counts ----
@@ -483,11 +509,12 @@ PROFILES = {
     "v1": [(3264, 3264, 544, 2080), (90, 179, 2, 16), (0, 0, 768, 2304)],
     "v2": [(208, 208, 272, 1040), (90, 178, 2, 8), (160, 160, 576, 2112)],
     "v3": [(0, 0, 1, 2), (180, 180, 128, 2048)],
+    "v4": [(0, 0, 1, 2), (282, 858, 128, 2048)],
 }  # fmt: skip
 
 
 def test_profile_of_the_ladder() -> None:
-    """Golden counts of 8,192 float32: two tiles of v3."""
+    """Golden counts of 8,192 float32: two tiles of v3, one of v4."""
     x = whole(8192)
     table = profile("scan", x)
     assert all(kernel.races == 0 for kernel in table)

@@ -870,6 +870,7 @@ struct rung_v9 {
     template <typename Op>
     static gpo_status run(gpo_call *call, const reduce_plan &plan, const Op &op)
     {
+        constexpr int SIZE = pack<typename Op::T>::SIZE;
         const reduce_axes &kept = plan.kept, &reduced = plan.reduced;
         if (plan.rows == 0) {
             return GPO_OK;
@@ -888,7 +889,8 @@ struct rung_v9 {
             bytes <= (plan.rows < many ? SHORT_ROW_BYTES : WARP_ROW_BYTES)) {
             return short_rows(call, plan, op);
         }
-        if (gapless) {
+        const int64_t length = reduced.ndim > 0 ? reduced.shape[reduced.ndim - 1] : 1;
+        if (gapless && (reduced.ndim <= 1 || length >= ROW_BLOCK * SIZE)) {
             return long_rows(call, plan, op);
         }
         return columns(call, plan, op, 1);

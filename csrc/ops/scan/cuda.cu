@@ -1,5 +1,5 @@
 /*
- * cuda.cu  The ladder of scan on CUDA, v0 to v3, then the table and the choice.
+ * cuda.cu  The ladder of scan on CUDA, v0 to v4, then the table and the choice.
  * Each rung is a comment, its kernels and a launcher.
  * Not here: what a scan is (scans.cuh), what rungs share (tiles.cuh), the tiles of a
  * single pass (rows.cuh) and how they wait for each other (lookback.cuh), the contract
@@ -291,8 +291,8 @@ struct rung_v2 {
  * Cost:  reads x once, writes out once: 8 bytes per element of 4; 8 bytes of status per
  *        tile (rows), per 64 elements (columns of 4 bytes), cleared before.  A view
  *        that lies otherwise than out is copied first.
- * Left:  a block that waits holds its registers: nothing of the next tile is loaded
- *        meanwhile.
+ * Left:  a block that waits holds its tile in registers, so few tiles are on their way
+ *        at a time -> v4.
  */
 
 /* Blocks a processor is to hold: as many as leave every value a register. */
@@ -562,7 +562,110 @@ struct packing {
     }
 };
 
-struct rung_v3 {
+/*
+ * v4  Tiles wait in shared memory.
+ * Was:   a row of many tiles runs at half the speed of rows of one: a tile of v3 waits
+ *        for 6 us of its 9, and what waits fills the registers.
+ * Now:   tiles are copied into shared memory through no register and wait there: three
+ *        times as many bytes are on their way.  A thread reads its packs twice, once
+ *        for the tile's total and once for the results.  The groups right before a tile
+ *        are added up by its own warps, so it waits for tiles alone.
+ * Cost:  as v3 with half or a fourth of the words of status; 16 bytes of shared memory
+ *        written once and read twice for 16 of x.
+ * Left:  integer sums, whose elements are not as wide as their results, and all that
+ *        does not wait: as in v3.
+ */
+constexpr int PARKED = 8; /* packs per thread: 32 KB of x */
+
+/* Blocks a processor is to hold: six have room for their tiles. */
+template <typename Op>
+constexpr int parked_blocks = IS_COMPLEX<typename Op::Raw> ? 4 : 6;
+
+template <typename Op>
+__global__ void
+__launch_bounds__(THREADS, parked_blocks<Op>)
+    scan_v4_parked(Op op, scan_view<typename Op::Out> a, int64_t across,
+                   scan_board board)
+{
+    using Acc = typename Op::Acc;
+    using Fold = typename Op::Fold;
+    using Raw = typename Op::Raw;
+    using Run = stretch<Fold, Acc, false>;
+    constexpr int VEC = Op::VEC, ALL = PARKED * THREADS;
+    GPO_DYN_SHARED(pack<Raw>, parked);
+    GPO_SHARED(Run, slots, [WARPS]);
+    GPO_SHARED(typename Op::Part, groups, [WARPS]);
+    GPO_SHARED(Acc, carried, [1]);
+    GPO_SHARED(unsigned, ticket, [1]);
+    GPO_SHARED(uint64_t, arrival, [1]);
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    if (threadIdx.x == 0) {
+        start_arrival(arrival);
+    }
+    const int64_t id = take_tile(board.next, ticket);
+    const tile_place p = place_of<Op, false, PARKED>(op, a, across, 1, id);
+
+    /* Packs [whole, end) of the tile are copied, in the order of memory. */
+    const bool back = a.stride < 0;
+    const int own = warp * (PARKED * WARP) + lane; /* the thread's first pack */
+    const int64_t tile = p.begin - own * VEC, left = (p.n - tile) / VEC;
+    const int whole = tile < 0, end = !p.packed ? whole : left < ALL ? left : ALL;
+    const Raw *const x = static_cast<const Raw *>(a.x) + p.at.x;
+    copy_in<THREADS>(parked + (back ? ALL - end : whole),
+                     back ? x - tile - end * VEC + 1 : x + tile + whole * VEC,
+                     end > whole ? (end - whole) * 16 : 0, arrival);
+    pack<Raw> *const mine = parked + (back ? ALL - 1 - own : own);
+    const int step = back ? -WARP : WARP;
+#pragma unroll 1
+    for (int j = 0; j < PARKED; j++) {
+        const int q = own + j * WARP;
+        if (q < whole || q >= end) {
+            pack<Raw> raw;
+            load_elements(op, a, p, tile + q * VEC, raw.v);
+            if (back) {
+                turn_round(raw.v);
+            }
+            mine[j * step] = raw;
+        }
+    }
+    await_arrival(arrival);
+
+    Run before[PARKED], sum = Run::identity();
+#pragma unroll
+    for (int j = 0; j < PARKED; j++) {
+        pack<Raw> raw = mine[j * step];
+        if (back) {
+            turn_round(raw.v);
+        }
+        before[j] = scan_pack<Op, false>(op, a, 0, raw.v, &sum);
+    }
+    if (lane == 0) {
+        slots[warp] = sum;
+    }
+    __syncthreads();
+    Run total;
+    Run prefix = sum_before_warp(slots, &total);
+    const tile_seat<Op> seat(board, p.row, across, p.t);
+    const typename Op::Part all = meet_tiles(seat, total.v, groups);
+    if (threadIdx.x == 0) {
+        carried[0] = Op::narrow(all);
+    }
+    __syncthreads();
+    prefix.v = Fold::combine(carried[0], prefix.v);
+#pragma unroll
+    for (int j = 0; j < PARKED; j++) {
+        pack<Raw> raw = mine[j * step];
+        if (back) {
+            turn_round(raw.v);
+        }
+        const int64_t f = p.begin + j * (WARP * VEC);
+        store_pack<Op, false>(op, a, p, f, raw.v, Run::combine(prefix, before[j]).v);
+    }
+}
+
+/* v3 and v4 differ in how a tile waits for those before it in its row. */
+template <bool IN_SHARED>
+struct single_pass {
     template <typename Op>
     static gpo_status run(gpo_call *call, const scan_plan &plan, const Op &op)
     {
@@ -682,11 +785,43 @@ struct rung_v3 {
         }
         const int64_t n = a.cols + (aligned ? 0 : SPARE);
         if (n > TILE<Op>) {
-            constexpr int N = long_packs<Op>;
-            const int64_t across = ceil_div(n, TILE<Op> / PACKS * N);
-            return launch_rows<Op, false, N>(call, a, op, a.rows * across, across, 1);
+            if constexpr (IN_SHARED && Op::AS_READ) {
+                return launch_parked(call, a, op,
+                                     ceil_div(n, TILE<Op> / PACKS * PARKED));
+            }
+            else {
+                constexpr int N = long_packs<Op>;
+                const int64_t across = ceil_div(n, TILE<Op> / PACKS * N);
+                return launch_rows<Op, false, N>(call, a, op, a.rows * across, across,
+                                                 1);
+            }
         }
         return launch_rows<Op, false, PACKS>(call, a, op, a.rows, 1, 1);
+    }
+
+    template <typename Op>
+    static gpo_status make_row_board(gpo_call *call, int64_t rows, int64_t across,
+                                     scan_board *board)
+    {
+        const int64_t groups = ceil_div(across, FAN), clans = ceil_div(groups, FAN);
+        return make_board<Op>(call, rows * across, rows * groups, rows * clans, board);
+    }
+
+    template <typename Op>
+    static gpo_status launch_parked(gpo_call *call,
+                                    const scan_view<typename Op::Out> &a, const Op &op,
+                                    int64_t across)
+    {
+        constexpr size_t SHARED = PARKED * THREADS * sizeof(uint4);
+        scan_board board = {};
+        gpo_status status = make_row_board<Op>(call, a.rows, across, &board);
+        gpo_allow_shared(scan_v4_parked<Op>, SHARED);
+        for (int64_t left = a.rows * across; !status && left > 0; left -= MAX_GRID_X) {
+            const dim3 grid(left < MAX_GRID_X ? left : MAX_GRID_X);
+            status = GPO_LAUNCH(call, grid, THREADS, SHARED, (scan_v4_parked<Op>), op,
+                                a, across, board);
+        }
+        return status;
     }
 
     template <typename Op, bool SEGMENTED, int N>
@@ -695,12 +830,8 @@ struct rung_v3 {
                                   int together)
     {
         scan_board board = {};
-        gpo_status status = GPO_OK;
-        if (across > 1) {
-            const int64_t groups = ceil_div(across, FAN), clans = ceil_div(groups, FAN);
-            status =
-                make_board<Op>(call, tiles, a.rows * groups, a.rows * clans, &board);
-        }
+        gpo_status status =
+            across > 1 ? make_row_board<Op>(call, a.rows, across, &board) : GPO_OK;
         for (int64_t first = 0; !status && first < tiles; first += MAX_GRID_X) {
             const dim3 grid(tiles - first < MAX_GRID_X ? tiles - first : MAX_GRID_X);
             status =
@@ -752,6 +883,9 @@ struct rung_v3 {
     }
 };
 
+using rung_v3 = single_pass<false>;
+using rung_v4 = single_pass<true>;
+
 /* ---- table and choice ---- */
 
 #define RUNG(v)                                \
@@ -764,6 +898,7 @@ RUNG(v0)
 RUNG(v1)
 RUNG(v2)
 RUNG(v3)
+RUNG(v4)
 
 static const gpo_variant variants[] = {
     {"v0", "Hillis and Steele, three kernels", "", "run-to-run", GPO_ALL(scan_v0)},
@@ -771,14 +906,16 @@ static const gpo_variant variants[] = {
     {"v2", "warp shuffles, reduce then scan", "", "run-to-run", GPO_ALL(scan_v2)},
     {"v3", "single pass, look-back in a fixed order", "", "run-to-run",
      GPO_ALL(scan_v3)},
+    {"v4", "tiles wait in shared memory", "", "run-to-run", GPO_ALL(scan_v4)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
 static const gpo_variant *
 choose(const gpo_call *, char why[GPO_MESSAGE])
 {
-    snprintf(why, GPO_MESSAGE, "v3 reads and writes every element once");
-    return &variants[3];
+    snprintf(why, GPO_MESSAGE,
+             "v4 reads and writes every element once, most bytes on their way");
+    return &variants[4];
 }
 
 extern "C" const gpo_table scan_cuda = {variants, choose};

@@ -111,6 +111,20 @@ turn_round(T (&v)[N])
     }
 }
 
+/* A pack's elements one by one, where it crosses an end of the row or a boundary. */
+template <typename Op>
+__device__ __forceinline__ void
+load_elements(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
+              int64_t f, typename Op::Raw (&raw)[Op::VEC])
+{
+    const bool back = a.stride < 0;
+#pragma unroll
+    for (int i = 0; i < Op::VEC; i++) {
+        const bool inside = f + i >= 0 && f + i < p.n;
+        raw[i] = inside ? op.read(a.x, p.at.x + (back ? -f - i : f + i)) : op.nothing();
+    }
+}
+
 template <typename Op, int N>
 __device__ __forceinline__ void
 load_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
@@ -128,12 +142,7 @@ load_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place 
             }
         }
         else {
-#pragma unroll
-            for (int i = 0; i < VEC; i++) {
-                const bool inside = f + i >= 0 && f + i < p.n;
-                raw[j][i] = inside ? op.read(a.x, p.at.x + (back ? -f - i : f + i))
-                                   : op.nothing();
-            }
+            load_elements(op, a, p, f, raw[j]);
         }
     }
 }
@@ -146,34 +155,44 @@ place_in_row(int64_t f, unsigned cols)
     return static_cast<unsigned>(f + static_cast<int64_t>(VEC) * cols) % cols;
 }
 
+/* What the warp has before the thread's pack, which begins at f; `total` takes it in. */
+template <typename Op, bool SEGMENTED, typename Run>
+__device__ __forceinline__ Run
+scan_pack(const Op &op, const scan_view<typename Op::Out> &a, int64_t f,
+          const typename Op::Raw (&raw)[Op::VEC], Run *total)
+{
+    constexpr int VEC = Op::VEC;
+    const unsigned cols = static_cast<unsigned>(SEGMENTED ? a.cols : 1);
+    unsigned place = SEGMENTED ? place_in_row<VEC>(f, cols) : 0;
+    Run v = Run::identity();
+#pragma unroll
+    for (int i = 0; i < VEC; i++) {
+        if constexpr (SEGMENTED) {
+            v = Run::combine(v, {op.lift(raw[i]), place == 0});
+            place = place + 1 == cols ? 0 : place + 1;
+        }
+        else {
+            v = Run::combine(v, {op.lift(raw[i])});
+        }
+    }
+    v = warp_scan<Run>(v);
+    const Run up = shuffle_up(v, 1);
+    const Run before = threadIdx.x % WARP > 0 ? Run::combine(*total, up) : *total;
+    *total = Run::combine(*total, shuffle_from(v, WARP - 1));
+    return before;
+}
+
 /* before[j]: the sum of the warp's packs before the thread's pack j; the warp's sum. */
 template <typename Op, bool SEGMENTED, typename Run, int N>
 __device__ __forceinline__ Run
 scan_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
            const typename Op::Raw (&raw)[N][Op::VEC], Run (&before)[N])
 {
-    constexpr int VEC = Op::VEC;
-    const unsigned cols = static_cast<unsigned>(SEGMENTED ? a.cols : 1);
     Run total = Run::identity();
 #pragma unroll
     for (int j = 0; j < N; j++) {
-        Run v = Run::identity();
-        unsigned place =
-            SEGMENTED ? place_in_row<VEC>(p.begin + j * (WARP * VEC), cols) : 0;
-#pragma unroll
-        for (int i = 0; i < VEC; i++) {
-            if constexpr (SEGMENTED) {
-                v = Run::combine(v, {op.lift(raw[j][i]), place == 0});
-                place = place + 1 == cols ? 0 : place + 1;
-            }
-            else {
-                v = Run::combine(v, {op.lift(raw[j][i])});
-            }
-        }
-        v = warp_scan<Run>(v);
-        const Run up = shuffle_up(v, 1);
-        before[j] = threadIdx.x % WARP > 0 ? Run::combine(total, up) : total;
-        total = Run::combine(total, shuffle_from(v, WARP - 1));
+        before[j] = scan_pack<Op, SEGMENTED>(op, a, p.begin + j * (WARP * Op::VEC),
+                                             raw[j], &total);
     }
     return total;
 }
@@ -194,12 +213,11 @@ sum_before_warp(const Run (&slots)[WARPS], Run *total)
     return prefix;
 }
 
-/* Walks through the packs; `prefix` is what comes before the warp's. */
-template <typename Op, bool SEGMENTED, typename Run, int N>
+/* Walks through the pack that begins at f; v is all that comes before it in its row. */
+template <typename Op, bool SEGMENTED>
 __device__ __forceinline__ void
-store_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
-            const typename Op::Raw (&raw)[N][Op::VEC], const Run (&before)[N],
-            Run prefix)
+store_pack(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
+           int64_t f, const typename Op::Raw (&raw)[Op::VEC], typename Op::Acc v)
 {
     using Acc = typename Op::Acc;
     using Out = typename Op::Out;
@@ -207,36 +225,45 @@ store_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place
     constexpr int VEC = Op::VEC;
     const unsigned cols = static_cast<unsigned>(SEGMENTED ? a.cols : 1);
     const bool turned = a.step < 0;
+    unsigned place = SEGMENTED ? place_in_row<VEC>(f, cols) : 1;
+    Out result[VEC];
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        const int64_t f = p.begin + j * (WARP * VEC);
-        Acc v = Run::combine(prefix, before[j]).v;
-        unsigned place = SEGMENTED ? place_in_row<VEC>(f, cols) : 1;
-        Out result[VEC];
+    for (int i = 0; i < VEC; i++) {
+        if constexpr (SEGMENTED) {
+            v = place == 0 ? Fold::identity() : v;
+            place = place + 1 == cols ? 0 : place + 1;
+        }
+        const Acc next = Fold::combine(v, op.lift(raw[i]));
+        result[i] = op.finish(a.exclusive ? v : next);
+        v = next;
+    }
+    if (f >= 0 && f + VEC <= p.n) {
+        if (turned) {
+            turn_round(result);
+        }
+        store_together(a.out + p.at.out + (turned ? -f - (VEC - 1) : f), result);
+    }
+    else {
 #pragma unroll
         for (int i = 0; i < VEC; i++) {
-            if constexpr (SEGMENTED) {
-                v = place == 0 ? Fold::identity() : v;
-                place = place + 1 == cols ? 0 : place + 1;
+            if (f + i >= 0 && f + i < p.n) {
+                a.out[p.at.out + (turned ? -f - i : f + i)] = result[i];
             }
-            const Acc next = Fold::combine(v, op.lift(raw[j][i]));
-            result[i] = op.finish(a.exclusive ? v : next);
-            v = next;
         }
-        if (f >= 0 && f + VEC <= p.n) {
-            if (turned) {
-                turn_round(result);
-            }
-            store_together(a.out + p.at.out + (turned ? -f - (VEC - 1) : f), result);
-        }
-        else {
+    }
+}
+
+/* The same for all packs; `prefix` is what comes before the warp's. */
+template <typename Op, bool SEGMENTED, typename Run, int N>
+__device__ __forceinline__ void
+store_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
+            const typename Op::Raw (&raw)[N][Op::VEC], const Run (&before)[N],
+            Run prefix)
+{
 #pragma unroll
-            for (int i = 0; i < VEC; i++) {
-                if (f + i >= 0 && f + i < p.n) {
-                    a.out[p.at.out + (turned ? -f - i : f + i)] = result[i];
-                }
-            }
-        }
+    for (int j = 0; j < N; j++) {
+        store_pack<Op, SEGMENTED>(op, a, p, p.begin + j * (WARP * Op::VEC), raw[j],
+                                  Run::combine(prefix, before[j]).v);
     }
 }
 
@@ -362,6 +389,78 @@ look_back(const tile_seat<Op> &seat, const tile_sight<Op> &seen)
 {
     const typename Op::Part near = sum_of_tiles(seat, seen);
     return Op::PartFold::combine(sum_before_group(seat, seen), near);
+}
+
+/* ---- the tiles before, by a whole block ---- */
+
+/* What a group's last tile publishes for it, out of its tiles' words, in every lane. */
+template <typename Op>
+__device__ __forceinline__ typename Op::Part
+sum_of_group(const uint64_t *tiles)
+{
+    using Acc = typename Op::Acc;
+    using Part = typename Op::Part;
+    using Fold = typename Op::PartFold;
+    const int lane = threadIdx.x % WARP;
+    const Part own = Op::widen(wait_for<Acc>(tiles + lane * WORDS<Acc>, 1));
+    const Part v = warp_scan<Fold>(lane < FAN - 1 ? own : Fold::identity());
+    return Fold::combine(shuffle_from(v, WARP - 1), shuffle_from(own, FAN - 1));
+}
+
+/*
+ * Tells a tile's total and learns what comes before it, in thread 0.  The groups right
+ * before it have hardly told theirs: warps 1, 2, ... add up their tiles themselves, to
+ * the same bits, and `groups` takes the sums.
+ */
+template <typename Op>
+__device__ __forceinline__ typename Op::Part
+meet_tiles(const tile_seat<Op> &seat, typename Op::Acc total,
+           typename Op::Part (&groups)[WARPS])
+{
+    using Acc = typename Op::Acc;
+    using Part = typename Op::Part;
+    using Fold = typename Op::PartFold;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const bool is_last = seat.in_group == FAN - 1;
+    tile_sight<Op> seen = {};
+    Part near = Fold::identity(), group = Fold::identity();
+    if (warp == 0) {
+        if (lane == 0) {
+            publish(seat.tile + seat.in_group * WORDS<Acc>, 1, total);
+        }
+        seen = look_around(seat);
+        near = sum_of_tiles(seat, seen);
+        group = Fold::combine(near, Op::widen(total));
+        if (is_last && lane == 0) {
+            publish(seat.group + seat.in_clan * WORDS<Part>, 1, group);
+        }
+    }
+    else if (warp <= seat.in_clan) {
+        const Part sum = sum_of_group<Op>(seat.tile - warp * FAN * WORDS<Acc>);
+        if (lane == 0) {
+            groups[warp] = sum;
+        }
+    }
+    __syncthreads();
+    Part before = Fold::identity();
+    if (warp == 0) {
+        const int back = seat.in_clan - lane;
+        if (back >= WARPS) {
+            before = wait_for(seen.group, seat.group + lane * WORDS<Part>, 1);
+        }
+        else if (back > 0) {
+            before = groups[back];
+        }
+        before = shuffle_from(warp_scan<Fold>(before), WARP - 1);
+        const Part old =
+            seat.has_clan ? wait_for(seen.clan, seat.clan, 1) : Fold::identity();
+        before = Fold::combine(old, before);
+        if (is_last && seat.in_clan == FAN - 1 && seat.has_next && lane == 0) {
+            publish(seat.clan + WORDS<Part>, 1, Fold::combine(before, group));
+        }
+        before = Fold::combine(before, near);
+    }
+    return before;
 }
 
 #endif

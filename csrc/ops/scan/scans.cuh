@@ -4,7 +4,8 @@
  *
  * A scan `op` of type Op has
  *   Raw    what a thread holds of an element; op.read(x, i) of element i, and
- *          op.read_pack(x, i, raw) of neighbours, VEC of which make 16 bytes of out
+ *          op.read_pack(x, i, raw) of neighbours, VEC of which make 16 bytes of out;
+ *          AS_READ: an element of x is a Raw
  *   Acc    what a tile works in: identity(), op.lift(raw), combine(a, b)
  *   Part   what tiles exchange, wider than Acc for floats: widen(acc), narrow(part)
  *   Out    the element type of the result: op.finish(acc)
@@ -124,6 +125,7 @@ struct scan_total {
     using Fold = total_fold<Acc, PROD>;
     using PartFold = total_fold<Part, PROD>;
     static constexpr int VEC = 16 / sizeof(T);
+    static constexpr bool AS_READ = true;
 
     __host__ __device__ int bytes() const
     {
@@ -189,6 +191,7 @@ struct scan_whole {
     using Fold = total_fold<uint64_t, PROD>;
     using PartFold = Fold;
     static constexpr int VEC = 2;
+    static constexpr bool AS_READ = false;
 
     uint64_t sign; /* the sign bit of a signed type, else 0 */
     int size;      /* bytes of an element */
@@ -313,6 +316,7 @@ struct scan_extreme {
     using Fold = extreme_fold<Acc>;
     using PartFold = Fold;
     static constexpr int VEC = 16 / sizeof(T);
+    static constexpr bool AS_READ = true;
     static constexpr int SHIFT = 8 * (sizeof(Acc) - sizeof(T));
 
     uint64_t mask;
