@@ -586,7 +586,9 @@ def test_pinned_misaligned_starts(backend: str, variant: str) -> None:
 
 
 @each_variant
-@pytest.mark.parametrize("shape", [(3, 2, 24, 32), (3, 2, 9, 121), (2, 2, 1, 8199), (2, 1, 2, 8192)])
+@pytest.mark.parametrize(
+    "shape", [(3, 2, 24, 32), (3, 2, 9, 121), (2, 2, 1, 8199), (2, 1, 2, 8192)]
+)
 def test_rows_of_several_runs(backend: str, variant: str, shape: tuple[int, ...]) -> None:
     """Sums over the images of a batch: runs of whole packs, of others, of many tiles."""
     n, axis = int(np.prod(shape)), (0, 2, 3)

@@ -890,7 +890,7 @@ struct rung_v9 {
             return short_rows(call, plan, op);
         }
         const int64_t length = reduced.ndim > 0 ? reduced.shape[reduced.ndim - 1] : 1;
-        if (gapless && (reduced.ndim <= 1 || length >= ROW_BLOCK * SIZE)) {
+        if (gapless && (reduced.ndim <= 1 || length >= ROW_BLOCK * SIZE / 4)) {
             return long_rows(call, plan, op);
         }
         return columns(call, plan, op, 1);
@@ -974,7 +974,8 @@ struct rung_v9 {
         x.reduced.ndim = last < 0 ? 0 : last;
         reduce_runs runs = {length > 0 ? plan.cols / length : 0, length,
                             divider_of(length / TILE + 1)};
-        const int64_t tiles = runs.count * runs.tiles.by;
+        /* As a rule whole tiles leave nothing over: no block for that alone. */
+        const int64_t tiles = runs.count * ceil_div(length, TILE);
         const int64_t blocks = blocks_per<Part>(call, plan.rows, 1, tiles);
         reduce_meeting<Part> meeting;
         gpo_status status = meet(call, blocks, &meeting);
