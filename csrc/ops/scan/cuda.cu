@@ -5,6 +5,7 @@
  * single pass (rows.cuh) and how they wait for each other (lookback.cuh), the contract
  * (op.c).
  */
+#include "../../device/copies.cuh"
 #include "rows.cuh"
 
 #include <stdio.h>
@@ -630,13 +631,17 @@ __launch_bounds__(THREADS, parked_blocks<Op>)
     }
     await_arrival(arrival);
 
-    Run before[PARKED], sum = Run::identity();
-#pragma unroll
-    for (int j = 0; j < PARKED; j++) {
+    const auto parked_pack = [&](int j) {
         pack<Raw> raw = mine[j * step];
         if (back) {
             turn_round(raw.v);
         }
+        return raw;
+    };
+    Run before[PARKED], sum = Run::identity();
+#pragma unroll
+    for (int j = 0; j < PARKED; j++) {
+        const pack<Raw> raw = parked_pack(j);
         before[j] = scan_pack<Op, false>(op, a, 0, raw.v, &sum);
     }
     if (lane == 0) {
@@ -654,10 +659,7 @@ __launch_bounds__(THREADS, parked_blocks<Op>)
     prefix.v = Fold::combine(carried[0], prefix.v);
 #pragma unroll
     for (int j = 0; j < PARKED; j++) {
-        pack<Raw> raw = mine[j * step];
-        if (back) {
-            turn_round(raw.v);
-        }
+        const pack<Raw> raw = parked_pack(j);
         const int64_t f = p.begin + j * (WARP * VEC);
         store_pack<Op, false>(op, a, p, f, raw.v, Run::combine(prefix, before[j]).v);
     }

@@ -336,7 +336,20 @@ sum_of_tiles(const tile_seat<Op> &seat, const tile_sight<Op> &seen)
     return shuffle_from(warp_scan<typename Op::PartFold>(v), WARP - 1);
 }
 
-/* All that comes before the group. */
+/* All that comes before the group; `v` is the lane's group before it in the clan. */
+template <typename Op>
+__device__ __forceinline__ typename Op::Part
+sum_before_group(const tile_seat<Op> &seat, const tile_sight<Op> &seen,
+                 typename Op::Part v)
+{
+    using Fold = typename Op::PartFold;
+    v = shuffle_from(warp_scan<Fold>(v), WARP - 1);
+    const typename Op::Part old =
+        seat.has_clan ? wait_for(seen.clan, seat.clan, 1) : Fold::identity();
+    return Fold::combine(old, v);
+}
+
+/* The same where every group is waited for. */
 template <typename Op>
 __device__ __forceinline__ typename Op::Part
 sum_before_group(const tile_seat<Op> &seat, const tile_sight<Op> &seen)
@@ -348,10 +361,7 @@ sum_before_group(const tile_seat<Op> &seat, const tile_sight<Op> &seen)
     if (lane < seat.in_clan) {
         v = wait_for(seen.group, seat.group + lane * WORDS<Part>, 1);
     }
-    v = shuffle_from(warp_scan<Fold>(v), WARP - 1);
-    const Part old =
-        seat.has_clan ? wait_for(seen.clan, seat.clan, 1) : Fold::identity();
-    return Fold::combine(old, v);
+    return sum_before_group(seat, seen, v);
 }
 
 /* Tells a tile's total; the last of a group, of a clan, tells theirs. */
@@ -451,10 +461,7 @@ meet_tiles(const tile_seat<Op> &seat, typename Op::Acc total,
         else if (back > 0) {
             before = groups[back];
         }
-        before = shuffle_from(warp_scan<Fold>(before), WARP - 1);
-        const Part old =
-            seat.has_clan ? wait_for(seen.clan, seat.clan, 1) : Fold::identity();
-        before = Fold::combine(old, before);
+        before = sum_before_group(seat, seen, before);
         if (is_last && seat.in_clan == FAN - 1 && seat.has_next && lane == 0) {
             publish(seat.clan + WORDS<Part>, 1, Fold::combine(before, group));
         }
