@@ -11,7 +11,7 @@
 #ifndef GPO_COPIES_CUH
 #define GPO_COPIES_CUH
 
-#include "types.cuh"
+#include "ptx.cuh"
 #include "wgmma.cuh"
 
 __device__ __forceinline__ void
@@ -40,16 +40,7 @@ copy_in(void *shared, const void *p, int bytes, uint64_t *arrival)
 #else
     (void)arrival;
     for (int i = 16 * threadIdx.x; i < bytes; i += 16 * THREADS) {
-        char *const to = static_cast<char *>(shared) + i;
-        const char *const from = static_cast<const char *>(p) + i;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                         static_cast<unsigned>(__cvta_generic_to_shared(to))),
-                     "l"(from)
-                     : "memory");
-#else
-        *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
-#endif
+        start_copy(static_cast<char *>(shared) + i, static_cast<const char *>(p) + i);
     }
 #endif
 }
@@ -61,9 +52,7 @@ await_arrival(uint64_t *arrival)
     bulk_barrier_wait(shared_address(arrival), 0);
 #else
     (void)arrival;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
+    await_copies();
     __syncthreads();
 #endif
 }

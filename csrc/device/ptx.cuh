@@ -59,4 +59,28 @@ load_streamed(const uint4 *p, uint64_t policy)
 #endif
 }
 
+/*
+ * Starts to copy 16 bytes into shared memory, through no register; the thread that
+ * started it has them after await_copies().  Before sm_80 it copies at once.
+ */
+__device__ __forceinline__ void
+start_copy(void *shared, const void *p)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(p)
+                 : "memory");
+#else
+    *static_cast<uint4 *>(shared) = *static_cast<const uint4 *>(p);
+#endif
+}
+
+__device__ __forceinline__ void
+await_copies()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 #endif
