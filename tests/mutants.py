@@ -64,6 +64,26 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (axes.ndim <= 1) {",
         "< to <=",
     ): "the general path gives the same for one axis",
+    (
+        "ops/reduce/cuda.cu",
+        "for (int d = axes.ndim - 1; d > 0; d--) {",
+        "< to <=",
+    ): "what is left of the number is less than the first axis is long",
+    (
+        "ops/reduce/reductions.cuh",
+        "const bool tie = !beats(a.key, b.key) && b.index < a.index;",
+        "< to <=",
+    ): "two of the same index are the same element",
+    (
+        "ops/reduce/cuda.cu",
+        "constexpr int ITEMS = VEC > 1 ? TILE_ITEMS : 2 * TILE_ITEMS;",
+        "< to <=",
+    ): "how many loads are on their way changes the speed alone",
+    (
+        "ops/reduce/cuda.cu",
+        "return vec <= 4 ? 4 : vec == 8 ? 3 : 1;",
+        "< to <=",
+    ): "how many blocks a processor is to hold changes the speed alone",
 }
 
 
@@ -326,6 +346,11 @@ def _cases(rung: str) -> Iterator[tuple[str, object, dict[str, object]]]:
     yield "max", numbers(33, 7), {"axis": 0}
     yield "sum", numbers(9, 50, 6), {"axis": 1}
     yield "sum", numbers(9, 50, 6), {"axis": (0, 2)}
+    yield "sum", numbers(5, 3, 1100), {"axis": (0, 2)}  # rows of contiguous runs
+    yield "sum", numbers(3, 40_000), {"axis": 1}  # rows of several blocks
+    yield "sum", numbers(3000, 128), {"axis": 0}  # more blocks than threads down a column
+    yield "sum", numbers(80_000)[::2], {}
+    yield "argmax", generator.integers(-3, 4, 700).astype(np.int8), {}  # ties
     yield "sum", numbers(3, 0), {"axis": 1}
     yield "sum", generator.integers(-100, 100, 3001).astype(np.int8), {}
     yield "mean", numbers(5, 64), {"axis": 1}
@@ -355,6 +380,11 @@ def _check_small(rungs: list[str]) -> None:
         x[-1] = 3
         if gpuopt.reduce(x, variant=rung, backend="sim") != x.size + 2:
             raise SystemExit(f"{rung} sum of {x.size}")
+        if rung < "v3":  # and more than one row
+            rows = np.stack([x, x])
+            got = gpuopt.reduce(rows, axis=1, variant=rung, backend="sim")
+            if got.tolist() != [x.size + 2] * 2:
+                raise SystemExit(f"{rung} sum of {rows.shape}")
 
 
 def _check_large(rungs: list[str]) -> None:

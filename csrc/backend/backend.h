@@ -36,6 +36,7 @@ struct gpo_backend {
     gpo_status (*scratch)(gpo_call *call, size_t bytes, void **out);
     gpo_status (*tickets)(gpo_call *call, unsigned **out);
     int (*processors)(const gpo_call *call);
+    int64_t (*l2_bytes)(const gpo_call *call);
     gpo_status (*may_wait)(gpo_call *call); /* NULL: always */
     /* As gpo_lacks, for needs that are not ""; NULL: its variants need nothing. */
     const char *(*lacks)(const gpo_call *call, const char *needs);

@@ -412,20 +412,35 @@ gpo_cuda_forget_stream(gpo_call *call, void *stream)
     }
 }
 
+/* An attribute of the call's device, at least 1; `known` takes those asked for. */
 static int
-processors(const gpo_call *call)
+attribute(const gpo_call *call, enum cudaDeviceAttr which, atomic_int *known)
 {
-    static atomic_int known[GPO_CUDA_DEVICES]; /* the same value by any thread */
-    int count = atomic_load_explicit(&known[call->device], memory_order_relaxed);
-    if (count == 0) {
-        if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount,
-                                   call->device) != cudaSuccess) {
+    known += call->device; /* the same value by any thread */
+    int value = atomic_load_explicit(known, memory_order_relaxed);
+    if (value == 0) {
+        if (cudaDeviceGetAttribute(&value, which, call->device) != cudaSuccess) {
             cudaGetLastError();
             return 1;
         }
-        atomic_store_explicit(&known[call->device], count, memory_order_relaxed);
+        value = value > 0 ? value : 1;
+        atomic_store_explicit(known, value, memory_order_relaxed);
     }
-    return count;
+    return value;
+}
+
+static int
+processors(const gpo_call *call)
+{
+    static atomic_int known[GPO_CUDA_DEVICES];
+    return attribute(call, cudaDevAttrMultiProcessorCount, known);
+}
+
+static int64_t
+l2_bytes(const gpo_call *call)
+{
+    static atomic_int known[GPO_CUDA_DEVICES];
+    return attribute(call, cudaDevAttrL2CacheSize, known);
 }
 
 /* Code for sm_90a runs on devices of 9.0 and no other. */
@@ -494,6 +509,7 @@ const gpo_backend gpo_backend_cuda = {
     .scratch = scratch,
     .tickets = tickets,
     .processors = processors,
+    .l2_bytes = l2_bytes,
     .may_wait = may_wait,
     .lacks = lacks,
 };

@@ -22,6 +22,12 @@ gpo_processors(const gpo_call *call)
     return call->backend->processors(call);
 }
 
+int64_t
+gpo_l2_bytes(const gpo_call *call)
+{
+    return call->backend->l2_bytes(call);
+}
+
 const char *
 gpo_lacks(const gpo_call *call, const char *needs)
 {

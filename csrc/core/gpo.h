@@ -254,6 +254,9 @@ gpo_status gpo_tickets(gpo_call *call, unsigned **out);
 /* Multiprocessors of the call's device: how many blocks make a full grid. */
 int gpo_processors(const gpo_call *call);
 
+/* Bytes of the device's L2 cache. */
+int64_t gpo_l2_bytes(const gpo_call *call);
+
 /*
  * NULL if the call's device runs variants with these `needs`, else the reason why not
  * (static storage).  Such a variant is never called, so choose() asks before it picks one.

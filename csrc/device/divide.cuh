@@ -40,13 +40,8 @@ divider_of(int64_t by)
         shift++;
     }
     const uint64_t past = (uint64_t{1} << shift) - d; /* less than d: a quotient fits */
-    unsigned long long wide = 0;
-    uint64_t rest = past;
-    for (int bit = 0; bit < 64; bit++) { /* 2^64 past / d, bit by bit */
-        rest *= 2;
-        wide = 2 * wide + (rest >= d);
-        rest -= rest >= d ? d : 0;
-    }
+    const unsigned __int128 both = static_cast<unsigned __int128>(past) << 64;
+    const unsigned long long wide = static_cast<uint64_t>(both / d);
     const unsigned magic =
         by >> 31 == 0 ? static_cast<unsigned>((past << 32) / d + 1) : 0;
     return {magic, shift, wide + 1, by};

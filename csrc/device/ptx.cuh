@@ -7,22 +7,42 @@
 
 #include "launch.cuh"
 
-/*
- * How a read treats what L2 holds: `keep` marks its lines as the first to go, so that
- * they push out each other; otherwise the cache decides.  Before sm_80 it always does.
- */
+/* ---- how a read treats the lines of L2; before sm_80 the cache decides alone ---- */
+
+/* The lines it reads are the first to go, also if they were to stay. */
+__device__ __forceinline__ uint64_t
+l2_evict_first()
+{
+    uint64_t policy = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#endif
+    return policy;
+}
+
+/* They stay while there are others: for what is read once more soon. */
+__device__ __forceinline__ uint64_t
+l2_evict_last()
+{
+    uint64_t policy = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+#endif
+    return policy;
+}
+
+/* `keep` what L2 holds: the lines read push out each other.  Else the cache decides. */
 __device__ __forceinline__ uint64_t
 l2_policy(bool keep)
 {
+    uint64_t unchanged = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    uint64_t evict_first, unchanged;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(evict_first));
     asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(unchanged));
-    return keep ? evict_first : unchanged;
-#else
-    return keep;
 #endif
+    return keep ? l2_evict_first() : unchanged;
 }
+
+/* ---- reads ---- */
 
 /*
  * 16 bytes that nothing writes during the kernel: through the read-only path.  No
@@ -43,7 +63,7 @@ load_streamed(const uint4 *p)
 #endif
 }
 
-/* The same under a policy of l2_policy(). */
+/* The same under a policy of L2. */
 __device__ __forceinline__ uint4
 load_streamed(const uint4 *p, uint64_t policy)
 {
@@ -60,17 +80,21 @@ load_streamed(const uint4 *p, uint64_t policy)
 }
 
 /*
- * Starts to copy 16 bytes into shared memory, through no register; the thread that
- * started it has them after await_copies().  Before sm_80 it copies at once.
+ * Starts to copy 16 bytes into shared memory, through no register and under a policy of
+ * L2; the thread that started it has them after await_copies().  Before sm_80 it copies
+ * at once.
  */
 __device__ __forceinline__ void
-start_copy(void *shared, const void *p)
+start_copy(void *shared, const void *p, uint64_t policy)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(p)
-                 : "memory");
+    asm volatile(
+        "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to),
+        "l"(p), "l"(policy)
+        : "memory");
 #else
+    (void)policy;
     *static_cast<uint4 *>(shared) = *static_cast<const uint4 *>(p);
 #endif
 }

@@ -29,7 +29,7 @@ load_pack(const T *p)
     return pack_of<T>(load_streamed(reinterpret_cast<const uint4 *>(p)));
 }
 
-/* With a policy of l2_policy(). */
+/* Under a policy of L2. */
 template <typename T>
 __device__ __forceinline__ pack<T>
 load_pack(const T *p, uint64_t policy)

@@ -324,6 +324,17 @@ bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
                    : "memory");
 }
 
+/* The same under a policy of L2. */
+__device__ __forceinline__ void
+bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
+          uint64_t policy)
+{
+    GPO_HOPPER_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                   ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                   "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+                   : "memory");
+}
+
 /* ---- copies out of shared memory ---- */
 
 /*

@@ -563,6 +563,13 @@ processors(const gpo_call *)
     return 4;
 }
 
+/* Room for a few tiles: what a room keeps in L2 has an end in small arrays, too. */
+static int64_t
+l2_bytes(const gpo_call *)
+{
+    return 1 << 20;
+}
+
 static const char *
 lacks(const gpo_call *, const char *)
 {
@@ -570,8 +577,8 @@ lacks(const gpo_call *, const char *)
 }
 
 const gpo_backend backend = {
-    "sim",    true, unavailable, begin,   end,        alloc, release, upload,
-    download, wait, scratch,     tickets, processors, NULL,  lacks,
+    "sim",    true, unavailable, begin,   end,        alloc,    release, upload,
+    download, wait, scratch,     tickets, processors, l2_bytes, NULL,    lacks,
 };
 
 /* ---- shared memory: arrays with guard zones between them ---- */

@@ -337,7 +337,7 @@ def test_pinned_misaligned_starts(rung: str) -> None:
             np.testing.assert_array_equal(got, np.maximum.accumulate(half[start : start + n]))
 
 
-SMALLEST = {"v3": 1024, "v4": 2048}  # elements of a tile: complex128
+SMALLEST = {"v3": 1024, "v4": 2048, "v5": 2048}  # elements of a tile: complex128
 CHUNK = 64  # of a strip of columns 32 lanes wide; 2048 elements where there is one lane
 each_single_pass = pytest.mark.parametrize("rung", SMALLEST)
 
@@ -368,17 +368,18 @@ def test_edge_of_a_clan(rung: str) -> None:
     np.testing.assert_array_equal(got, np.cumsum(x))
 
 
+@pytest.mark.parametrize("rung", ["v4", "v5"])
 @pytest.mark.parametrize("cols", [4097, 8192, 8193, 20001])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "complex64", "int8"])
-def test_long_rows_begin_anywhere(dtype: str, cols: int) -> None:
-    """Tiles of v4 whose ends are no whole packs, in both directions, x beside out."""
+def test_long_rows_begin_anywhere(dtype: str, cols: int, rung: str) -> None:
+    """Tiles whose ends are no whole packs, in both directions, x beside out."""
     x = whole(3 * (cols + 1), dtype).reshape(3, cols + 1)
     for part in (x[:, :-1], x[:, 1:], x[:, :0:-1]):
         for options in ({}, {"reverse": True, "exclusive": True}):
-            got = scan(part, axis=1, **options, backend="sim", variant="v4")
+            got = scan(part, axis=1, **options, backend="sim", variant=rung)
             np.testing.assert_array_equal(got, ref.scan(part, axis=1, **options))
         if dtype != "complex64":
-            got = scan(part, "max", axis=1, backend="sim", variant="v4")
+            got = scan(part, "max", axis=1, backend="sim", variant=rung)
             np.testing.assert_array_equal(got, np.maximum.accumulate(part, 1))
 
 
@@ -510,11 +511,12 @@ PROFILES = {
     "v2": [(208, 208, 272, 1040), (90, 178, 2, 8), (160, 160, 576, 2112)],
     "v3": [(0, 0, 1, 2), (180, 180, 128, 2048)],
     "v4": [(0, 0, 1, 2), (282, 858, 128, 2048)],
+    "v5": [(0, 0, 1, 2), (307, 883, 192, 3072)],
 }  # fmt: skip
 
 
 def test_profile_of_the_ladder() -> None:
-    """Golden counts of 8,192 float32: two tiles of v3, one of v4."""
+    """Golden counts of 8,192 float32: two tiles of v3, one of v4 and v5; v5 reads it twice."""
     x = whole(8192)
     table = profile("scan", x)
     assert all(kernel.races == 0 for kernel in table)

@@ -52,16 +52,16 @@ struct rung_v0 {
  * Now:   a thread takes 16 bytes of a row: on sm_90 four floats go in one atomic, before
  *        in four; 16-bit floats go in pairs.  Where rows do not split into packs, one
  *        element, a 16-bit float through the aligned pair around it.  Four packs are in
- *        flight; divisions are 32-bit where they can be.
+ *        flight; a division is a multiplication by what the host found out.
  * Cost:  as v0 with up to a quarter of the atomic instructions.
  * Left:  sources that share a destination meet in L2, one after the other -> v2.
  */
 template <typename T, int V>
 __global__ void
-__launch_bounds__(BLOCK, 4) index_add_v1_vector(index_add_view<T> a)
+__launch_bounds__(BLOCK, 4) index_add_v1_vector(index_add_view<T> a, divider across)
 {
     constexpr int ITEMS = 4;
-    const int64_t across = a.inner / V, n = a.outer * a.count * across;
+    const int64_t n = a.outer * a.count * across.by;
     const int64_t size = a.outer * a.length * a.inner;
     const int64_t step = static_cast<int64_t>(gridDim.x) * (BLOCK * ITEMS);
     for (int64_t begin = static_cast<int64_t>(blockIdx.x) * (BLOCK * ITEMS); begin < n;
@@ -73,9 +73,8 @@ __launch_bounds__(BLOCK, 4) index_add_v1_vector(index_add_view<T> a)
             const int64_t i = begin + j * BLOCK + threadIdx.x;
             to[j] = -1;
             if (i < n) {
-                const int64_t row = across == 1 ? i : quotient(i, across);
-                const int64_t o = row < a.count ? 0 : quotient(row, a.count);
-                const int64_t s = row - o * a.count, c = (i - row * across) * V;
+                const int64_t row = across.of(i), o = a.counts.of(row);
+                const int64_t s = row - o * a.count, c = (i - row * across.by) * V;
                 const int64_t k = position_of(a.index, s);
                 v[j] = load_scaled<T, V>(
                     a.source + o * a.by_outer + s * a.by_row + c * a.by_inner, a.alpha);
@@ -99,10 +98,11 @@ struct rung_v1 {
     {
         constexpr int V = pack<T>::SIZE, ITEMS = 4;
         const int64_t n = a.outer * a.count * a.inner;
-        return is_packed(a) ? GPO_LAUNCH(call, grid_for(ceil_div(n / V, ITEMS)), BLOCK,
-                                         0, (index_add_v1_vector<T, V>), a)
-                            : GPO_LAUNCH(call, grid_for(ceil_div(n, ITEMS)), BLOCK, 0,
-                                         (index_add_v1_vector<T, 1>), a);
+        return is_packed(a)
+                   ? GPO_LAUNCH(call, grid_for(ceil_div(n / V, ITEMS)), BLOCK, 0,
+                                (index_add_v1_vector<T, V>), a, divider_of(a.inner / V))
+                   : GPO_LAUNCH(call, grid_for(ceil_div(n, ITEMS)), BLOCK, 0,
+                                (index_add_v1_vector<T, 1>), a, a.inners);
     }
 };
 
@@ -205,8 +205,7 @@ __launch_bounds__(BLOCK) index_add_v2_match(index_add_view<T> a)
         unsigned long long to = NONE_BAD;
         Acc sum = 0;
         if (i < n) {
-            const int64_t row = a.inner == 1 ? i : quotient(i, a.inner);
-            const int64_t o = row < a.count ? 0 : quotient(row, a.count);
+            const int64_t row = a.inners.of(i), o = a.counts.of(row);
             const int64_t s = row - o * a.count, c = i - row * a.inner;
             const int64_t k = position_of(a.index, s);
             sum = scaled(a.source[o * a.by_outer + s * a.by_row + c * a.by_inner],
@@ -323,7 +322,7 @@ __launch_bounds__(BLOCK) index_add_v3_rows(index_add_view<T> a)
             const int64_t row = first + j;
             to[j] = -1;
             if (row < rows) {
-                const int64_t o = row < a.count ? 0 : quotient(row, a.count);
+                const int64_t o = a.counts.of(row);
                 const int64_t s = row - o * a.count, k = position_of(a.index, s);
                 from[j] = a.source + o * a.by_outer + s * a.by_row;
                 to[j] = k < 0 ? -1 : (o * a.length + k) * a.inner;

@@ -7,6 +7,7 @@
 #define GPO_INDEX_ADD_CUH
 
 #include "../../device/atomic.cuh"
+#include "../../device/divide.cuh"
 #include "../../device/vec.cuh"
 #include "../../device/warp.cuh"
 
@@ -132,6 +133,7 @@ struct index_reader {
     index_add_mode mode;
     bool is_wide;
     unsigned long long *bad; /* RAISE: the lowest bad place of the index so far */
+    divider lengths;         /* WRAP */
 };
 
 /* The destination of source row s; -1 if there is none. */
@@ -153,9 +155,11 @@ position_of(const index_reader &index, int64_t s)
                 atomicMin(index.bad, static_cast<unsigned long long>(s));
             }
             return -1;
-        case INDEX_ADD_WRAP:
-            k %= index.length;
-            return k < 0 ? k + index.length : k;
+        case INDEX_ADD_WRAP: {
+            const int64_t past = k < 0 ? ~k : k;
+            const int64_t rest = past - index.lengths.of(past) * index.length;
+            return k < 0 ? index.length - 1 - rest : rest;
+        }
         default:
             return k < 0 ? 0 : index.length - 1;
     }
@@ -170,6 +174,7 @@ struct index_add_view {
     int64_t outer, length, count, inner;
     int64_t by_outer, by_row, by_inner;
     index_reader index;
+    divider counts, inners; /* source rows by slices, elements by rows */
     alpha_of<T> alpha;
 };
 
@@ -390,8 +395,13 @@ index_add_with(gpo_call *call)
         }
     }
     unsigned long long *const bad = static_cast<unsigned long long *>(memory);
-    index_reader index = {plan.index, plan.step,    plan.length,
-                          plan.mode,  plan.is_wide, bad};
+    index_reader index = {plan.index,
+                          plan.step,
+                          plan.length,
+                          plan.mode,
+                          plan.is_wide,
+                          bad,
+                          divider_of(plan.length > 0 ? plan.length : 1)};
     if (!status && check_first) {
         status = start_out(call, bad, false);
         if (!status) {
@@ -418,6 +428,8 @@ index_add_with(gpo_call *call)
                                   plan.by_row,
                                   plan.by_inner,
                                   index,
+                                  divider_of(plan.count),
+                                  divider_of(plan.inner),
                                   {}};
         if constexpr (is_same<alpha_of<T>, float> || is_same<alpha_of<T>, double>) {
             view.alpha = static_cast<alpha_of<T>>(plan.alpha);

@@ -223,11 +223,31 @@ by_dtype(gpo_dtype dtype, F f)
     }
 }
 
+/* f(bits) for an unsigned integer of so many bytes. */
+template <typename K, typename F>
+__device__ __forceinline__ void
+by_width(int bytes, F f)
+{
+    if (bytes == 1) {
+        f(uint8_t());
+    }
+    else if (bytes == 2) {
+        f(uint16_t());
+    }
+    else if (bytes == 4) {
+        f(uint32_t());
+    }
+    else if constexpr (sizeof(K) > 4) {
+        f(uint64_t());
+    }
+}
+
 /* ---- where keys come from and go to ---- */
 
 struct key_source {
     const void *x;
     gpo_dtype dtype;
+    int bytes; /* of an element */
     bool with_code;
     int64_t planes, channels, by_batch, by_channel;
     divider per_batch;
@@ -276,6 +296,7 @@ source_of(const max_pool3d_plan &plan, gpo_dtype dtype)
     key_source s = {};
     s.x = plan.x;
     s.dtype = dtype;
+    s.bytes = gpo_dtypes[dtype].bytes;
     s.with_code = plan.indices != nullptr;
     s.planes = plan.batches * plan.channels;
     s.channels = plan.channels;
@@ -460,18 +481,18 @@ __device__ __forceinline__ void
 load_column(K (&a)[N], const key_source &x, int64_t offset, int64_t position,
             unsigned inside)
 {
-    by_dtype<K>(x.dtype, [&](auto type) {
-        using T = decltype(type);
-        const T *p = static_cast<const T *>(x.x) + offset;
-        T e;
+    by_width<K>(x.bytes, [&](auto bits) {
+        const auto *p = static_cast<const decltype(bits) *>(x.x) + offset;
 #pragma unroll
         for (int i = 0; i < N; i++) {
             if (inside >> i & 1) {
-                e = *p;
-                memcpy(&a[i], &e, sizeof e);
+                bits = *p;
+                memcpy(&a[i], &bits, sizeof bits);
             }
             p += x.by[POOL_T];
         }
+    });
+    by_dtype<K>(x.dtype, [&](auto e) {
 #pragma unroll
         for (int i = 0; i < N; i++) {
             if (inside >> i & 1) {

@@ -1,12 +1,11 @@
 /*
- * cuda.cu  The ladder of scan on CUDA, v0 to v4, then the table and the choice.
+ * cuda.cu  The ladder of scan on CUDA, v0 to v5, then the table and the choice.
  * Each rung is a comment, its kernels and a launcher.
  * Not here: what a scan is (scans.cuh), what rungs share (tiles.cuh), the tiles of a
- * single pass (rows.cuh) and how they wait for each other (lookback.cuh), the contract
- * (op.c).
+ * single pass (rows.cuh), those in shared memory (parked.cuh) and how tiles wait for
+ * each other (lookback.cuh), the contract (op.c).
  */
-#include "../../device/copies.cuh"
-#include "rows.cuh"
+#include "parked.cuh"
 
 #include <stdio.h>
 
@@ -297,28 +296,17 @@ struct rung_v2 {
  */
 
 /* Blocks a processor is to hold: as many as leave every value a register. */
-template <typename Op, int N>
-constexpr int row_blocks = N > PACKS                        ? 2
-                           : sizeof(typename Op::Acc) == 16 ? 2
-                           : IS_COMPLEX<typename Op::Raw>   ? 2
-                           : sizeof(typename Op::Raw) == 1  ? 2
-                           : sizeof(typename Op::Raw) == 4  ? 4
-                                                            : 3;
-
-/*
- * Packs of a thread where tiles wait for each other: floats of 2 and 8 bytes take longer
- * between two tiles, and want fewer of them (H200: 0.54 ms instead of 0.63, 2.1 instead
- * of 2.4 for 2^28).
- */
 template <typename Op>
-constexpr int long_packs = IS_FLOAT<typename Op::Out> && sizeof(typename Op::Out) != 4
-                               ? 2 * PACKS
-                               : PACKS;
+constexpr int row_blocks = sizeof(typename Op::Acc) == 16  ? 2
+                           : IS_COMPLEX<typename Op::Raw>  ? 2
+                           : sizeof(typename Op::Raw) == 1 ? 2
+                           : sizeof(typename Op::Raw) == 4 ? 4
+                                                           : 3;
 
 /* Rows: a block has one tile. */
-template <typename Op, bool SEGMENTED, int N>
+template <typename Op, bool SEGMENTED>
 __global__ void
-__launch_bounds__(THREADS, row_blocks<Op, N>)
+__launch_bounds__(THREADS, row_blocks<Op>)
     scan_v3_rows(Op op, scan_view<typename Op::Out> a, int64_t across, int together,
                  int64_t first, scan_board board)
 {
@@ -331,11 +319,11 @@ __launch_bounds__(THREADS, row_blocks<Op, N>)
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const bool waits = !SEGMENTED && across > 1;
     const int64_t id = waits ? take_tile(board.next, ticket) : first + blockIdx.x;
-    const tile_place p = place_of<Op, SEGMENTED, N>(op, a, across, together, id);
+    const tile_place p = place_of<Op, SEGMENTED, PACKS>(op, a, across, together, id);
 
-    typename Op::Raw raw[N][Op::VEC];
+    typename Op::Raw raw[PACKS][Op::VEC];
     load_packs(op, a, p, raw);
-    Run before[N];
+    Run before[PACKS];
     const Run sum = scan_packs<Op, SEGMENTED>(op, a, p, raw, before);
     if (lane == 0) {
         slots[warp] = sum;
@@ -576,7 +564,6 @@ struct packing {
  * Left:  integer sums, whose elements are not as wide as their results, and all that
  *        does not wait: as in v3.
  */
-constexpr int PARKED = 8; /* packs per thread: 32 KB of x */
 
 /* Blocks a processor is to hold: six have room for their tiles. */
 template <typename Op>
@@ -588,85 +575,122 @@ __launch_bounds__(THREADS, parked_blocks<Op>)
     scan_v4_parked(Op op, scan_view<typename Op::Out> a, int64_t across,
                    scan_board board)
 {
-    using Acc = typename Op::Acc;
-    using Fold = typename Op::Fold;
-    using Raw = typename Op::Raw;
-    using Run = stretch<Fold, Acc, false>;
-    constexpr int VEC = Op::VEC, ALL = PARKED * THREADS;
-    GPO_DYN_SHARED(pack<Raw>, parked);
+    using Tile = parked_tile<Op>;
+    using Run = typename Tile::Run;
+    GPO_DYN_SHARED(pack<typename Op::Raw>, parked);
     GPO_SHARED(Run, slots, [WARPS]);
     GPO_SHARED(typename Op::Part, groups, [WARPS]);
-    GPO_SHARED(Acc, carried, [1]);
+    GPO_SHARED(typename Op::Acc, carried, [1]);
+    GPO_SHARED(unsigned, ticket, [1]);
+    GPO_SHARED(uint64_t, arrival, [1]);
+    if (threadIdx.x == 0) {
+        start_arrival(arrival);
+    }
+    const int64_t id = take_tile(board.next, ticket);
+    Tile tile;
+    tile.start(op, a, across, id, parked, arrival, l2_evict_first());
+    await_arrival(arrival);
+
+    Run before[PARKED];
+    const Run sum = tile.scan(op, a, before);
+    if (threadIdx.x % WARP == 0) {
+        slots[threadIdx.x / WARP] = sum;
+    }
+    __syncthreads();
+    Run total;
+    Run prefix = sum_before_warp(slots, &total);
+    const tile_seat<Op> seat(board, tile.place.row, across, tile.place.t);
+    const typename Op::Part all = meet_tiles(seat, total.v, groups);
+    if (threadIdx.x == 0) {
+        carried[0] = Op::narrow(all);
+    }
+    __syncthreads();
+    prefix.v = Op::Fold::combine(carried[0], prefix.v);
+    tile.store(op, a, before, prefix);
+}
+
+/*
+ * v5  Totals are taken ahead of the tiles.
+ * Was:   a tile's total is known when the tile has come, so every tile waits for the
+ *        slowest copy before it: 0.13 of 0.73 ms (2^28 float32 on an H200).
+ * Now:   a block adds up the tile that lies a quarter of L2 ahead, and scans its own,
+ *        whose total, and all those before it, other blocks have told long ago.  It
+ *        reads its own tile a second time, out of L2: the first read marks the lines to
+ *        stay, the second lets them go.  Nobody waits, so four tiles on a processor are
+ *        enough.
+ * Cost:  8 bytes of memory and 4 of L2 per element of 4; a grid longer by what lies
+ *        ahead, at whose ends blocks have half the work.
+ * Left:  short rows and small arrays, where v4 is faster; integer sums: as in v3.
+ */
+/* Blocks a processor is to hold. */
+template <typename Op>
+constexpr int ahead_blocks = IS_COMPLEX<typename Op::Raw> ? 3 : 4;
+
+template <typename Op>
+__global__ void
+__launch_bounds__(THREADS, ahead_blocks<Op>)
+    scan_v5_ahead(Op op, scan_view<typename Op::Out> a, int64_t across, int64_t tiles,
+                  int64_t ahead, scan_board board)
+{
+    using Tile = parked_tile<Op>;
+    using Run = typename Tile::Run;
+    GPO_DYN_SHARED(pack<typename Op::Raw>, parked);
+    GPO_SHARED(Run, slots, [WARPS]);
+    GPO_SHARED(Run, totals, [WARPS]);
+    GPO_SHARED(typename Op::Acc, carried, [1]);
     GPO_SHARED(unsigned, ticket, [1]);
     GPO_SHARED(uint64_t, arrival, [1]);
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     if (threadIdx.x == 0) {
         start_arrival(arrival);
     }
-    const int64_t id = take_tile(board.next, ticket);
-    const tile_place p = place_of<Op, false, PARKED>(op, a, across, 1, id);
+    const int64_t next = take_tile(board.next, ticket), id = next - ahead;
+    Tile tile = {};
+    if (id >= 0) {
+        tile.start(op, a, across, id, parked, arrival, l2_evict_first());
+    }
 
-    /* Packs [whole, end) of the tile are copied, in the order of memory. */
-    const bool back = a.stride < 0;
-    const int own = warp * (PARKED * WARP) + lane; /* the thread's first pack */
-    const int64_t tile = p.begin - own * VEC, left = (p.n - tile) / VEC;
-    const int whole = tile < 0, end = !p.packed ? whole : left < ALL ? left : ALL;
-    const Raw *const x = static_cast<const Raw *>(a.x) + p.at.x;
-    copy_in<THREADS>(parked + (back ? ALL - end : whole),
-                     back ? x - tile - end * VEC + 1 : x + tile + whole * VEC,
-                     end > whole ? (end - whole) * 16 : 0, arrival);
-    pack<Raw> *const mine = parked + (back ? ALL - 1 - own : own);
-    const int step = back ? -WARP : WARP;
-#pragma unroll 1
-    for (int j = 0; j < PARKED; j++) {
-        const int q = own + j * WARP;
-        if (q < whole || q >= end) {
-            pack<Raw> raw;
-            load_elements(op, a, p, tile + q * VEC, raw.v);
-            if (back) {
-                turn_round(raw.v);
-            }
-            mine[j * step] = raw;
+    if (next < tiles) {
+        const tile_place p = place_of<Op, false, PARKED>(op, a, across, 1, next);
+        const Run sum = warp_scan<Run>(Run{sum_of_packs(op, a, p, l2_evict_last())});
+        if (lane == WARP - 1) {
+            totals[warp] = sum;
+        }
+        __syncthreads();
+        if (warp == 0) {
+            Run total;
+            sum_before_warp(totals, &total);
+            publish_tile(tile_seat<Op>(board, p.row, across, p.t), total.v);
+        }
+    }
+    if (id < 0) {
+        return;
+    }
+
+    if (warp == WARPS - 1) {
+        const tile_seat<Op> seat(board, tile.place.row, across, tile.place.t);
+        const typename Op::Part all = look_back(seat, look_around(seat));
+        if (lane == 0) {
+            carried[0] = Op::narrow(all);
         }
     }
     await_arrival(arrival);
-
-    const auto parked_pack = [&](int j) {
-        pack<Raw> raw = mine[j * step];
-        if (back) {
-            turn_round(raw.v);
-        }
-        return raw;
-    };
-    Run before[PARKED], sum = Run::identity();
-#pragma unroll
-    for (int j = 0; j < PARKED; j++) {
-        const pack<Raw> raw = parked_pack(j);
-        before[j] = scan_pack<Op, false>(op, a, 0, raw.v, &sum);
-    }
+    Run before[PARKED];
+    const Run sum = tile.scan(op, a, before);
     if (lane == 0) {
         slots[warp] = sum;
     }
     __syncthreads();
     Run total;
     Run prefix = sum_before_warp(slots, &total);
-    const tile_seat<Op> seat(board, p.row, across, p.t);
-    const typename Op::Part all = meet_tiles(seat, total.v, groups);
-    if (threadIdx.x == 0) {
-        carried[0] = Op::narrow(all);
-    }
-    __syncthreads();
-    prefix.v = Fold::combine(carried[0], prefix.v);
-#pragma unroll
-    for (int j = 0; j < PARKED; j++) {
-        const pack<Raw> raw = parked_pack(j);
-        const int64_t f = p.begin + j * (WARP * VEC);
-        store_pack<Op, false>(op, a, p, f, raw.v, Run::combine(prefix, before[j]).v);
-    }
+    prefix.v = Op::Fold::combine(carried[0], prefix.v);
+    tile.store(op, a, before, prefix);
 }
 
-/* v3 and v4 differ in how a tile waits for those before it in its row. */
-template <bool IN_SHARED>
+/* v3, v4 and v5 differ in how a tile of a long row learns what comes before it. */
+enum class waits { IN_REGISTERS, IN_SHARED, NEVER };
+
+template <waits WAITS>
 struct single_pass {
     template <typename Op>
     static gpo_status run(gpo_call *call, const scan_plan &plan, const Op &op)
@@ -778,8 +802,8 @@ struct single_pass {
                 a.out_strides[0] = -a.cols;
             }
             const int64_t together = (TILE<Op> - SPARE) / a.cols;
-            return launch_rows<Op, true, PACKS>(call, a, op, ceil_div(a.rows, together),
-                                                1, static_cast<int>(together));
+            return launch_rows<Op, true>(call, a, op, ceil_div(a.rows, together), 1,
+                                         static_cast<int>(together));
         }
         bool aligned = reinterpret_cast<uintptr_t>(a.out + (a.step < 0)) % 16 == 0;
         for (int d = 0; d < a.ndim; d++) {
@@ -787,18 +811,13 @@ struct single_pass {
         }
         const int64_t n = a.cols + (aligned ? 0 : SPARE);
         if (n > TILE<Op>) {
-            if constexpr (IN_SHARED && Op::AS_READ) {
+            if constexpr (WAITS != waits::IN_REGISTERS && Op::AS_READ) {
                 return launch_parked(call, a, op,
                                      ceil_div(n, TILE<Op> / PACKS * PARKED));
             }
-            else {
-                constexpr int N = long_packs<Op>;
-                const int64_t across = ceil_div(n, TILE<Op> / PACKS * N);
-                return launch_rows<Op, false, N>(call, a, op, a.rows * across, across,
-                                                 1);
-            }
         }
-        return launch_rows<Op, false, PACKS>(call, a, op, a.rows, 1, 1);
+        const int64_t across = ceil_div(n, TILE<Op>);
+        return launch_rows<Op, false>(call, a, op, a.rows * across, across, 1);
     }
 
     template <typename Op>
@@ -809,24 +828,48 @@ struct single_pass {
         return make_board<Op>(call, rows * across, rows * groups, rows * clans, board);
     }
 
+    /* So many blocks, which take their tiles by tickets. */
+    template <typename Launch>
+    static gpo_status in_grids(int64_t blocks, const Launch &launch)
+    {
+        gpo_status status = GPO_OK;
+        for (int64_t left = blocks; !status && left > 0; left -= MAX_GRID_X) {
+            status = launch(dim3(left < MAX_GRID_X ? left : MAX_GRID_X));
+        }
+        return status;
+    }
+
     template <typename Op>
     static gpo_status launch_parked(gpo_call *call,
                                     const scan_view<typename Op::Out> &a, const Op &op,
                                     int64_t across)
     {
-        constexpr size_t SHARED = PARKED * THREADS * sizeof(uint4);
+        const int64_t tiles = a.rows * across;
         scan_board board = {};
-        gpo_status status = make_row_board<Op>(call, a.rows, across, &board);
-        gpo_allow_shared(scan_v4_parked<Op>, SHARED);
-        for (int64_t left = a.rows * across; !status && left > 0; left -= MAX_GRID_X) {
-            const dim3 grid(left < MAX_GRID_X ? left : MAX_GRID_X);
-            status = GPO_LAUNCH(call, grid, THREADS, SHARED, (scan_v4_parked<Op>), op,
-                                a, across, board);
+        const gpo_status status = make_row_board<Op>(call, a.rows, across, &board);
+        if (status) {
+            return status;
         }
-        return status;
+        if constexpr (WAITS == waits::NEVER) {
+            const int64_t share = gpo_l2_bytes(call) / 4 / PARKED_BYTES;
+            const int64_t ahead = share < tiles ? share : tiles;
+            gpo_allow_shared(scan_v5_ahead<Op>, PARKED_BYTES);
+            return in_grids(tiles + ahead, [&](dim3 grid) {
+                return GPO_LAUNCH(call, grid, THREADS, PARKED_BYTES,
+                                  (scan_v5_ahead<Op>), op, a, across, tiles, ahead,
+                                  board);
+            });
+        }
+        else {
+            gpo_allow_shared(scan_v4_parked<Op>, PARKED_BYTES);
+            return in_grids(tiles, [&](dim3 grid) {
+                return GPO_LAUNCH(call, grid, THREADS, PARKED_BYTES,
+                                  (scan_v4_parked<Op>), op, a, across, board);
+            });
+        }
     }
 
-    template <typename Op, bool SEGMENTED, int N>
+    template <typename Op, bool SEGMENTED>
     static gpo_status launch_rows(gpo_call *call, const scan_view<typename Op::Out> &a,
                                   const Op &op, int64_t tiles, int64_t across,
                                   int together)
@@ -836,9 +879,8 @@ struct single_pass {
             across > 1 ? make_row_board<Op>(call, a.rows, across, &board) : GPO_OK;
         for (int64_t first = 0; !status && first < tiles; first += MAX_GRID_X) {
             const dim3 grid(tiles - first < MAX_GRID_X ? tiles - first : MAX_GRID_X);
-            status =
-                GPO_LAUNCH(call, grid, THREADS, 0, (scan_v3_rows<Op, SEGMENTED, N>), op,
-                           a, across, together, first, board);
+            status = GPO_LAUNCH(call, grid, THREADS, 0, (scan_v3_rows<Op, SEGMENTED>),
+                                op, a, across, together, first, board);
         }
         return status;
     }
@@ -885,8 +927,9 @@ struct single_pass {
     }
 };
 
-using rung_v3 = single_pass<false>;
-using rung_v4 = single_pass<true>;
+using rung_v3 = single_pass<waits::IN_REGISTERS>;
+using rung_v4 = single_pass<waits::IN_SHARED>;
+using rung_v5 = single_pass<waits::NEVER>;
 
 /* ---- table and choice ---- */
 
@@ -901,6 +944,7 @@ RUNG(v1)
 RUNG(v2)
 RUNG(v3)
 RUNG(v4)
+RUNG(v5)
 
 static const gpo_variant variants[] = {
     {"v0", "Hillis and Steele, three kernels", "", "run-to-run", GPO_ALL(scan_v0)},
@@ -909,12 +953,32 @@ static const gpo_variant variants[] = {
     {"v3", "single pass, look-back in a fixed order", "", "run-to-run",
      GPO_ALL(scan_v3)},
     {"v4", "tiles wait in shared memory", "", "run-to-run", GPO_ALL(scan_v4)},
+    {"v5", "totals taken a quarter of L2 ahead: nobody waits", "", "run-to-run",
+     GPO_ALL(scan_v5)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
-static const gpo_variant *
-choose(const gpo_call *, char why[GPO_MESSAGE])
+/* Measured on an H200: rows of 256 KB and arrays of 16 MB on are faster in v5. */
+static bool
+is_worth_a_second_read(const gpo_call *call)
 {
+    const gpo_dtype_info &type = gpo_dtypes[call->in[0].dtype];
+    scan_plan p;
+    scan_make_plan(call, &p);
+    const bool is_kept = type.kind == 'f' || type.kind == 'c' ||
+                         (type.bytes > 1 && (p.op == SCAN_MIN || p.op == SCAN_MAX));
+    return is_kept && p.inner == 1 && p.cols * type.bytes > 256 << 10 &&
+           p.rows * p.cols * type.bytes > 16 << 20;
+}
+
+static const gpo_variant *
+choose(const gpo_call *call, char why[GPO_MESSAGE])
+{
+    if (is_worth_a_second_read(call)) {
+        snprintf(why, GPO_MESSAGE,
+                 "v5 waits for no tile of a long row, and reads x again out of L2");
+        return &variants[5];
+    }
     snprintf(why, GPO_MESSAGE,
              "v4 reads and writes every element once, most bytes on their way");
     return &variants[4];

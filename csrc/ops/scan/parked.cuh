@@ -1,0 +1,153 @@
+/*
+ * parked.cuh  A tile of a long row that is copied into shared memory and waits there,
+ * for the rungs of scan whose elements are kept as they are read (Op::AS_READ).
+ * Not here: who takes which tile, and what comes before it (cuda.cu).
+ */
+#ifndef GPO_SCAN_PARKED_CUH
+#define GPO_SCAN_PARKED_CUH
+
+#include "../../device/copies.cuh"
+#include "rows.cuh"
+
+constexpr int PARKED = 8; /* packs per thread */
+constexpr int PARKED_BYTES = PARKED * THREADS * 16;
+
+template <typename Op>
+struct parked_tile {
+    using Raw = typename Op::Raw;
+    using Run = stretch<typename Op::Fold, typename Op::Acc, false>;
+    static constexpr int VEC = Op::VEC, ALL = PARKED * THREADS;
+
+    tile_place place;
+    pack<Raw> *mine; /* the thread's first pack; the next is `step` packs on */
+    int step;
+
+    /*
+     * All threads: starts to copy tile `id` into `memory` under a policy of L2, and
+     * loads what is no whole pack; after await_arrival the thread's packs are there.
+     */
+    __device__ __forceinline__ void start(const Op &op,
+                                          const scan_view<typename Op::Out> &a,
+                                          int64_t across, int64_t id, pack<Raw> *memory,
+                                          uint64_t *arrival, uint64_t policy)
+    {
+        const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+        place = place_of<Op, false, PARKED>(op, a, across, 1, id);
+
+        /* Packs [whole, end) of the tile are copied, in the order of memory. */
+        const bool back = a.stride < 0;
+        const int own = warp * (PARKED * WARP) + lane; /* the thread's first pack */
+        const int64_t tile = place.begin - own * VEC, left = (place.n - tile) / VEC;
+        const int whole = tile < 0;
+        const int end = !place.packed ? whole : left < ALL ? left : ALL;
+        const Raw *const x = static_cast<const Raw *>(a.x) + place.at.x;
+        copy_in<THREADS>(memory + (back ? ALL - end : whole),
+                         back ? x - tile - end * VEC + 1 : x + tile + whole * VEC,
+                         end > whole ? (end - whole) * 16 : 0, arrival, policy);
+        mine = memory + (back ? ALL - 1 - own : own);
+        step = back ? -WARP : WARP;
+#pragma unroll 1
+        for (int j = 0; j < PARKED; j++) {
+            const int q = own + j * WARP;
+            if (q < whole || q >= end) {
+                pack<Raw> raw;
+                load_elements(op, a, place, tile + q * VEC, raw.v);
+                if (back) {
+                    turn_round(raw.v);
+                }
+                mine[j * step] = raw;
+            }
+        }
+    }
+
+    __device__ __forceinline__ pack<Raw> read(int j) const
+    {
+        pack<Raw> raw = mine[j * step];
+        if (step < 0) {
+            turn_round(raw.v);
+        }
+        return raw;
+    }
+
+    /* before[j]: the sum of the warp's packs before the thread's pack j; the warp's. */
+    __device__ __forceinline__ Run scan(const Op &op,
+                                        const scan_view<typename Op::Out> &a,
+                                        Run (&before)[PARKED]) const
+    {
+        Run sum = Run::identity();
+#pragma unroll
+        for (int j = 0; j < PARKED; j++) {
+            const pack<Raw> raw = read(j);
+            before[j] = scan_pack<Op, false>(op, a, 0, raw.v, &sum);
+        }
+        return sum;
+    }
+
+    /* Stores the results; `prefix` is what comes before the warp's packs. */
+    __device__ __forceinline__ void store(const Op &op,
+                                          const scan_view<typename Op::Out> &a,
+                                          const Run (&before)[PARKED], Run prefix) const
+    {
+#pragma unroll
+        for (int j = 0; j < PARKED; j++) {
+            const pack<Raw> raw = read(j);
+            const int64_t f = place.begin + j * (WARP * VEC);
+            store_pack<Op, false>(op, a, place, f, raw.v,
+                                  Run::combine(prefix, before[j]).v);
+        }
+    }
+};
+
+/* The sum of the thread's packs of a tile, read under a policy of L2. */
+template <typename Op>
+__device__ __forceinline__ typename Op::Acc
+sum_of_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
+             uint64_t policy)
+{
+    using Raw = typename Op::Raw;
+    using Acc = typename Op::Acc;
+    constexpr int VEC = Op::VEC;
+    const bool back = a.stride < 0;
+    const Raw *const x = static_cast<const Raw *>(a.x) + p.at.x;
+    const auto is_whole = [&](int64_t f) {
+        return p.packed && f >= 0 && f + VEC <= p.n;
+    };
+    const auto load = [&](int64_t f) {
+        return load_pack(x + (back ? -f - (VEC - 1) : f), policy);
+    };
+    const auto add = [&](Acc sum, const pack<Raw> &raw) {
+#pragma unroll
+        for (int i = 0; i < VEC; i++) {
+            sum = Op::Fold::combine(sum, op.lift(raw.v[i]));
+        }
+        return sum;
+    };
+    Acc sum = Op::Fold::identity();
+    if (is_whole(p.begin) && is_whole(p.begin + (PARKED - 1) * (WARP * VEC))) {
+        pack<Raw> raw[PARKED];
+#pragma unroll
+        for (int j = 0; j < PARKED; j++) {
+            raw[j] = load(p.begin + j * (WARP * VEC));
+        }
+#pragma unroll
+        for (int j = 0; j < PARKED; j++) {
+            sum = add(sum, raw[j]);
+        }
+        return sum;
+    }
+#pragma unroll 1
+    for (int j = 0; j < PARKED; j++) {
+        const int64_t f = p.begin + j * (WARP * VEC);
+        pack<Raw> raw;
+        if (is_whole(f)) {
+            raw = load(f);
+        }
+        else {
+            load_elements(op, a, p, f, raw.v);
+        }
+        sum = add(sum, raw);
+    }
+    return sum;
+}
+
+#endif
