@@ -71,12 +71,38 @@ def archs() -> list[str]:
     return DEVELOPER_ARCHS
 
 
-def gencode(names: list[str]) -> list[str]:
-    """Machine code for each architecture, and PTX of the last one without an `a`."""
-    flags = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in names]
-    plain = [a for a in names if not a.endswith("a")]
-    if plain:
-        flags.append(f"-gencode=arch=compute_{plain[-1]},code=compute_{plain[-1]}")
+# Instructions of sm_90 alone, and its atomics of bfloat16, which older PTX emulates.
+OF_ONE_ARCH = re.compile(r"\bGPO_HOPPER\b|__CUDA_ARCH__ >= 9|\batomic_add\(")
+
+
+def is_of_one_arch(source: Path) -> bool:
+    """Whether a kernel file, or a header it includes, has better code on sm_90."""
+    text = source.read_text(encoding="utf-8")
+    included = re.findall(r'^#include "(.+\.cuh)"', text, re.MULTILINE)
+    return bool(OF_ONE_ARCH.search(text)) or any(
+        is_of_one_arch(source.parent / name) for name in included
+    )
+
+
+def gencode(names: list[str], source: Path) -> list[str]:
+    """Machine code for each architecture, and PTX for later ones.
+
+    Most files ask for nothing that came after sm_80: one PTX serves all from there on,
+    which saves the larger half of compiling.
+    """
+    if is_of_one_arch(source):
+        flags = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in names]
+        plain = [a for a in names if not a.endswith("a")]
+        if plain:
+            flags.append(f"-gencode=arch=compute_{plain[-1]},code=compute_{plain[-1]}")
+        return flags
+    old = [a for a in names if int(a.rstrip("a")) < 80]
+    new = [a.rstrip("a") for a in names if a not in old]
+    flags = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in old]
+    flags += [f"-gencode=arch=compute_80,code=sm_{a}" for a in new]
+    if not all(a.endswith("a") for a in names):
+        ptx = "80" if new else old[-1]
+        flags.append(f"-gencode=arch=compute_{ptx},code=compute_{ptx}")
     return flags
 
 
@@ -116,7 +142,7 @@ class Toolkit:
             "-std=c++17", "-O1",  # of the host code, which launches; kernels are always -O3
             "-lineinfo", "-DGPO_WITH_CUDA", "-Xptxas", "-v",
             "-Xcompiler", "-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti",
-            *gencode(names), "--threads", str(len(names)),
+            *gencode(names, source), "--threads", str(len(names)),
             "-MMD", "-MF", str(output) + ".d", *warnings,
         ]  # fmt: skip
         return Step(output, command)

@@ -31,7 +31,7 @@ def report() -> dict[str, list[int]]:
         name = ""
         for line in log.read_text(encoding="utf-8").splitlines():
             if match := KERNEL.search(line):
-                name = match["name"] if match["arch"] == "sm_90a" else ""
+                name = match["name"] if match["arch"] in ("sm_90", "sm_90a") else ""
                 spilled = 0
             elif not name:
                 continue

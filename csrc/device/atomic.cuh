@@ -75,20 +75,6 @@ atomic_add(complex<Real> *at, complex<Real> v) /* each part on its own */
     atomic_add(&at->im, v.im);
 }
 
-/* The pair of a 16-bit float. */
-template <typename Half>
-struct half_pair;
-
-template <>
-struct half_pair<f16> {
-    using type = __half2;
-};
-
-template <>
-struct half_pair<bf16> {
-    using type = __nv_bfloat162;
-};
-
 /* Both halves of a pair at once. */
 __device__ __forceinline__ void
 atomic_add(__half2 *at, __half2 v)

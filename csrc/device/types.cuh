@@ -74,6 +74,20 @@ stored_as<bf16, float>(float x)
     return __float2bfloat16_rn(x);
 }
 
+/* The pair of a 16-bit float. */
+template <typename Half>
+struct half_pair;
+
+template <>
+struct half_pair<f16> {
+    using type = __half2;
+};
+
+template <>
+struct half_pair<bf16> {
+    using type = __nv_bfloat162;
+};
+
 /* ---- table rows: run[] of gpo_variant, one launcher per dtype ---- */
 
 #define GPO_ALL_REAL(f)                                                             \

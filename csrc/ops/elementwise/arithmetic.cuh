@@ -7,7 +7,7 @@
 #ifndef GPO_ELEMENTWISE_ARITHMETIC_CUH
 #define GPO_ELEMENTWISE_ARITHMETIC_CUH
 
-#include "../../device/atomic.cuh"
+#include "../../device/types.cuh"
 
 /* ---- values: the type that an element is computed in ---- */
 
