@@ -368,7 +368,7 @@ def test_edge_of_a_clan(rung: str) -> None:
     np.testing.assert_array_equal(got, np.cumsum(x))
 
 
-@pytest.mark.parametrize("rung", ["v4", "v5"])
+@each_single_pass
 @pytest.mark.parametrize("cols", [4097, 8192, 8193, 20001])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "complex64", "int8"])
 def test_long_rows_begin_anywhere(dtype: str, cols: int, rung: str) -> None:
