@@ -9,36 +9,32 @@
 
 /* ---- how a read treats the lines of L2; before sm_80 the cache decides alone ---- */
 
-/* The lines it reads are the first to go, also if they were to stay. */
-__device__ __forceinline__ uint64_t
-l2_evict_first()
-{
-    uint64_t policy = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#define L2_POLICY(name)                                                           \
+    __device__ __forceinline__ uint64_t l2_##name()                               \
+    {                                                                             \
+        uint64_t policy;                                                          \
+        asm("createpolicy.fractional.L2::" #name ".b64 %0, 1.0;" : "=l"(policy)); \
+        return policy;                                                            \
+    }
+#else
+#define L2_POLICY(name)                             \
+    __device__ __forceinline__ uint64_t l2_##name() \
+    {                                               \
+        return 0;                                   \
+    }
 #endif
-    return policy;
-}
 
-/* They stay while there are others: for what is read once more soon. */
-__device__ __forceinline__ uint64_t
-l2_evict_last()
-{
-    uint64_t policy = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-#endif
-    return policy;
-}
+L2_POLICY(evict_first)     /* the first to go, also if they were to stay */
+L2_POLICY(evict_last)      /* stay while there are others: read once more soon */
+L2_POLICY(evict_unchanged) /* as the cache decides */
+#undef L2_POLICY
 
-/* `keep` what L2 holds: the lines read push out each other.  Else the cache decides. */
+/* `keep` what L2 holds: the lines read push out each other. */
 __device__ __forceinline__ uint64_t
 l2_policy(bool keep)
 {
-    uint64_t unchanged = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(unchanged));
-#endif
+    const uint64_t unchanged = l2_evict_unchanged();
     return keep ? l2_evict_first() : unchanged;
 }
 

@@ -15,6 +15,16 @@
 
 #include "index_add.cuh"
 
+/* n / d; most of the time 32 bits do. */
+__device__ __forceinline__ int64_t
+quotient(int64_t n, int64_t d)
+{
+    if ((n | d) >> 32 == 0) {
+        return static_cast<uint32_t>(n) / static_cast<uint32_t>(d);
+    }
+    return n / d;
+}
+
 /* ---- keys ---- */
 
 template <typename Payload>

@@ -178,16 +178,6 @@ struct index_add_view {
     alpha_of<T> alpha;
 };
 
-/* n / d; most of the time 32 bits do. */
-__device__ __forceinline__ int64_t
-quotient(int64_t n, int64_t d)
-{
-    if ((n | d) >> 32 == 0) {
-        return static_cast<uint32_t>(n) / static_cast<uint32_t>(d);
-    }
-    return n / d;
-}
-
 /* ---- atomics of 16 bytes: sm_90 adds four floats at once, others word by word ---- */
 
 template <typename T, int V>

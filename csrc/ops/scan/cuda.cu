@@ -321,10 +321,11 @@ __launch_bounds__(THREADS, row_blocks<Op>)
     const int64_t id = waits ? take_tile(board.next, ticket) : first + blockIdx.x;
     const tile_place p = place_of<Op, SEGMENTED, PACKS>(op, a, across, together, id);
 
-    typename Op::Raw raw[PACKS][Op::VEC];
+    pack<typename Op::Raw> raw[PACKS];
     load_packs(op, a, p, raw);
+    const auto read = [&](int j) -> const pack<typename Op::Raw> & { return raw[j]; };
     Run before[PACKS];
-    const Run sum = scan_packs<Op, SEGMENTED>(op, a, p, raw, before);
+    const Run sum = scan_packs<Op, SEGMENTED>(op, a, p, read, before);
     if (lane == 0) {
         slots[warp] = sum;
     }
@@ -343,7 +344,7 @@ __launch_bounds__(THREADS, row_blocks<Op>)
         __syncthreads();
         prefix.v = Fold::combine(carried[0], prefix.v);
     }
-    store_packs<Op, SEGMENTED>(op, a, p, raw, before, prefix);
+    store_packs<Op, SEGMENTED>(op, a, p, read, before, prefix);
 }
 
 /*
@@ -576,7 +577,7 @@ __launch_bounds__(THREADS, parked_blocks<Op>)
                    scan_board board)
 {
     using Tile = parked_tile<Op>;
-    using Run = typename Tile::Run;
+    using Run = stretch<typename Op::Fold, typename Op::Acc, false>;
     GPO_DYN_SHARED(pack<typename Op::Raw>, parked);
     GPO_SHARED(Run, slots, [WARPS]);
     GPO_SHARED(typename Op::Part, groups, [WARPS]);
@@ -592,7 +593,7 @@ __launch_bounds__(THREADS, parked_blocks<Op>)
     await_arrival(arrival);
 
     Run before[PARKED];
-    const Run sum = tile.scan(op, a, before);
+    const Run sum = scan_packs<Op, false>(op, a, tile.place, tile, before);
     if (threadIdx.x % WARP == 0) {
         slots[threadIdx.x / WARP] = sum;
     }
@@ -606,7 +607,7 @@ __launch_bounds__(THREADS, parked_blocks<Op>)
     }
     __syncthreads();
     prefix.v = Op::Fold::combine(carried[0], prefix.v);
-    tile.store(op, a, before, prefix);
+    store_packs<Op, false>(op, a, tile.place, tile, before, prefix);
 }
 
 /*
@@ -633,7 +634,7 @@ __launch_bounds__(THREADS, ahead_blocks<Op>)
                   int64_t ahead, scan_board board)
 {
     using Tile = parked_tile<Op>;
-    using Run = typename Tile::Run;
+    using Run = stretch<typename Op::Fold, typename Op::Acc, false>;
     GPO_DYN_SHARED(pack<typename Op::Raw>, parked);
     GPO_SHARED(Run, slots, [WARPS]);
     GPO_SHARED(Run, totals, [WARPS]);
@@ -676,7 +677,7 @@ __launch_bounds__(THREADS, ahead_blocks<Op>)
     }
     await_arrival(arrival);
     Run before[PARKED];
-    const Run sum = tile.scan(op, a, before);
+    const Run sum = scan_packs<Op, false>(op, a, tile.place, tile, before);
     if (lane == 0) {
         slots[warp] = sum;
     }
@@ -684,7 +685,7 @@ __launch_bounds__(THREADS, ahead_blocks<Op>)
     Run total;
     Run prefix = sum_before_warp(slots, &total);
     prefix.v = Op::Fold::combine(carried[0], prefix.v);
-    tile.store(op, a, before, prefix);
+    store_packs<Op, false>(op, a, tile.place, tile, before, prefix);
 }
 
 /* v3, v4 and v5 differ in how a tile of a long row learns what comes before it. */

@@ -15,7 +15,6 @@ constexpr int PARKED_BYTES = PARKED * THREADS * 16;
 template <typename Op>
 struct parked_tile {
     using Raw = typename Op::Raw;
-    using Run = stretch<typename Op::Fold, typename Op::Acc, false>;
     static constexpr int VEC = Op::VEC, ALL = PARKED * THREADS;
 
     tile_place place;
@@ -24,7 +23,7 @@ struct parked_tile {
 
     /*
      * All threads: starts to copy tile `id` into `memory` under a policy of L2, and
-     * loads what is no whole pack; after await_arrival the thread's packs are there.
+     * loads what is no whole pack; after await_arrival the packs are there.
      */
     __device__ __forceinline__ void start(const Op &op,
                                           const scan_view<typename Op::Out> &a,
@@ -60,41 +59,14 @@ struct parked_tile {
         }
     }
 
-    __device__ __forceinline__ pack<Raw> read(int j) const
+    /* The thread's pack j. */
+    __device__ __forceinline__ pack<Raw> operator()(int j) const
     {
         pack<Raw> raw = mine[j * step];
         if (step < 0) {
             turn_round(raw.v);
         }
         return raw;
-    }
-
-    /* before[j]: the sum of the warp's packs before the thread's pack j; the warp's. */
-    __device__ __forceinline__ Run scan(const Op &op,
-                                        const scan_view<typename Op::Out> &a,
-                                        Run (&before)[PARKED]) const
-    {
-        Run sum = Run::identity();
-#pragma unroll
-        for (int j = 0; j < PARKED; j++) {
-            const pack<Raw> raw = read(j);
-            before[j] = scan_pack<Op, false>(op, a, 0, raw.v, &sum);
-        }
-        return sum;
-    }
-
-    /* Stores the results; `prefix` is what comes before the warp's packs. */
-    __device__ __forceinline__ void store(const Op &op,
-                                          const scan_view<typename Op::Out> &a,
-                                          const Run (&before)[PARKED], Run prefix) const
-    {
-#pragma unroll
-        for (int j = 0; j < PARKED; j++) {
-            const pack<Raw> raw = read(j);
-            const int64_t f = place.begin + j * (WARP * VEC);
-            store_pack<Op, false>(op, a, place, f, raw.v,
-                                  Run::combine(prefix, before[j]).v);
-        }
     }
 };
 

@@ -128,7 +128,7 @@ load_elements(const Op &op, const scan_view<typename Op::Out> &a, const tile_pla
 template <typename Op, int N>
 __device__ __forceinline__ void
 load_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
-           typename Op::Raw (&raw)[N][Op::VEC])
+           pack<typename Op::Raw> (&raw)[N])
 {
     constexpr int VEC = Op::VEC;
     const bool back = a.stride < 0;
@@ -136,13 +136,13 @@ load_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place 
     for (int j = 0; j < N; j++) {
         const int64_t f = p.begin + j * (WARP * VEC);
         if (p.packed && f >= 0 && f + VEC <= p.n) {
-            op.read_pack(a.x, p.at.x + (back ? -f - (VEC - 1) : f), raw[j]);
+            op.read_pack(a.x, p.at.x + (back ? -f - (VEC - 1) : f), raw[j].v);
             if (back) {
-                turn_round(raw[j]);
+                turn_round(raw[j].v);
             }
         }
         else {
-            load_elements(op, a, p, f, raw[j]);
+            load_elements(op, a, p, f, raw[j].v);
         }
     }
 }
@@ -182,17 +182,18 @@ scan_pack(const Op &op, const scan_view<typename Op::Out> &a, int64_t f,
     return before;
 }
 
-/* before[j]: the sum of the warp's packs before the thread's pack j; the warp's sum. */
-template <typename Op, bool SEGMENTED, typename Run, int N>
+/* before[j]: the sum of the warp's packs before the thread's, read(j); the warp's sum. */
+template <typename Op, bool SEGMENTED, typename Read, typename Run, int N>
 __device__ __forceinline__ Run
 scan_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
-           const typename Op::Raw (&raw)[N][Op::VEC], Run (&before)[N])
+           const Read &read, Run (&before)[N])
 {
     Run total = Run::identity();
 #pragma unroll
     for (int j = 0; j < N; j++) {
+        const auto &raw = read(j);
         before[j] = scan_pack<Op, SEGMENTED>(op, a, p.begin + j * (WARP * Op::VEC),
-                                             raw[j], &total);
+                                             raw.v, &total);
     }
     return total;
 }
@@ -254,15 +255,15 @@ store_pack(const Op &op, const scan_view<typename Op::Out> &a, const tile_place 
 }
 
 /* The same for all packs; `prefix` is what comes before the warp's. */
-template <typename Op, bool SEGMENTED, typename Run, int N>
+template <typename Op, bool SEGMENTED, typename Read, typename Run, int N>
 __device__ __forceinline__ void
 store_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
-            const typename Op::Raw (&raw)[N][Op::VEC], const Run (&before)[N],
-            Run prefix)
+            const Read &read, const Run (&before)[N], Run prefix)
 {
 #pragma unroll
     for (int j = 0; j < N; j++) {
-        store_pack<Op, SEGMENTED>(op, a, p, p.begin + j * (WARP * Op::VEC), raw[j],
+        const auto &raw = read(j);
+        store_pack<Op, SEGMENTED>(op, a, p, p.begin + j * (WARP * Op::VEC), raw.v,
                                   Run::combine(prefix, before[j]).v);
     }
 }
