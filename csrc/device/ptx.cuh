@@ -38,6 +38,21 @@ l2_policy(bool keep)
     return keep ? l2_evict_first() : unchanged;
 }
 
+/* ---- arithmetic ---- */
+
+/* The larger of two, or a nan if one of them is. */
+__device__ __forceinline__ float
+largest(float a, float b)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float c;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+#else
+    return a > b || a != a ? a : b;
+#endif
+}
+
 /* ---- reads ---- */
 
 /*

@@ -44,6 +44,9 @@ STABLE = 0.01  # half-width of the median's 95 % interval, relative to the media
 LARGEST_FLUSH = 1 << 28  # bytes; bounds a repetition on hosts with huge caches
 DEVICE_FLUSH = 1 << 28  # bytes, at least; about 75 us on an H200, which hides launches
 GRAPH_CALLS = 20  # calls in one replayed graph
+REST = 12e-3  # seconds between two looks at whether this process is idle: above a tick...
+IDLE = 0.2  # ...idle when it used less than this share of one core between them
+LONGEST_REST = 0.5  # seconds; a process with threads of its own at work is never idle
 
 
 @dataclass(frozen=True)
@@ -130,10 +133,24 @@ class CpuClock:
             self._flush = np.ones(size // 8, np.int64)
         self._flush.max()
 
+    def rest(self) -> None:
+        """Sleep until no other thread of this process runs.
+
+        A library's threads spin when their work is done, in case more follows: those of
+        OpenBLAS for 2^28 cycles, in which they would take a core from the next call.
+        """
+        give_up = time.perf_counter() + LONGEST_REST
+        while (start := time.perf_counter()) < give_up:
+            used = time.process_time()
+            time.sleep(REST)
+            if time.process_time() - used < IDLE * (time.perf_counter() - start):
+                break
+
     def round(self, calls: Sequence[Call], cold: bool) -> list[float]:
         """Run every call once, in order; return their times in milliseconds."""
         times = []
         for call in calls:
+            self.rest()
             if cold:
                 self.flush()
             start = time.perf_counter_ns()

@@ -323,6 +323,33 @@ def test_v6_loads_each_element_once_whatever_the_kernel() -> None:
     assert len(set(requests.values())) == 1, requests
 
 
+# Kernel and stride of the windows v7 is compiled for, along every axis.
+MARCHES = ((2, 1), (2, 2), (3, 1), (3, 2), (8, 1), (8, 8))
+
+
+@pytest.mark.parametrize(("kernel", "stride"), MARCHES)
+def test_v7_marches_through_tiles_of_every_shape(kernel: int, stride: int) -> None:
+    """Several tiles along each axis, planes that share a warp, padding, float16."""
+    shapes = ((1, 20, 70, 40), (5, 17, 33, 35), (2, 3, 8, 8, 8), (7, 9, 8, 11))
+    for seed, shape in enumerate(shapes):
+        x = np.random.default_rng(seed).standard_normal(shape)
+        x[x > 2.5] = np.nan
+        for dtype in ("float32", "float16"):
+            for padding in (0, kernel // 2):
+                args = (x.astype(dtype), kernel, stride, padding)
+                got = max_pool3d(*args, variant="v7", backend="sim")
+                np.testing.assert_array_equal(got, ref.max_pool3d(*args))
+
+
+def test_v7_loads_each_row_once_whatever_the_kernel() -> None:
+    x = whole((2, 24, 32, 32))
+    for kernel, stride in MARCHES:
+        (counts,) = profile("max_pool3d", x, kernel, stride, variant="v7")["v7"]
+        slices, rows = (24 - kernel) // stride + 1, (32 - kernel) // stride + 1
+        loaded = 2 * ((slices - 1) * stride + kernel) * ((rows - 1) * stride + kernel)
+        assert counts.global_requests == loaded + 2 * slices * rows, (kernel, stride)
+
+
 # ---- the gradient: indices ----
 
 
@@ -597,6 +624,7 @@ GOLDEN = {
     "v4": (980, 0, 0, 0),
     "v5": (1008, 0, 0, 0),
     "v6": (146, 511, 892, 3),
+    "v7": (146, 42, 42, 7),
 }
 
 # (2, 9, 10, 12), kernel 3, stride 1, with windows.
@@ -605,6 +633,7 @@ GOLDEN_GRADIENT = {
     "v1": (2063, 0, 0, 0),
     "v2": (2063, 0, 0, 0),
     "v3": (288, 2604, 2816, 58),
+    "v4": (1092, 360, 438, 28),
 }
 
 
@@ -688,10 +717,13 @@ def test_the_choice_follows_the_windows() -> None:
         x = np.zeros(shape, dtype)
         return _core.plan("max_pool3d", x, kernel, stride, backend="sim")
 
-    assert chosen((1, 1, 32, 32, 32), 2, 2, "float32")["variant"] == "v5"
-    assert chosen((2, 3, 8, 8, 8), 2, 2, "float32")["variant"] == "v4"
-    assert chosen((1, 1, 32, 32, 32), 3, 1, "float32")["variant"] == "v6"
-    assert chosen((2, 3, 8, 8, 8), 8, 1, "float32")["variant"] == "v6"
+    for kernel, stride in MARCHES:
+        assert chosen((1, 1, 32, 32, 32), kernel, stride, "float16")["variant"] == "v7"
+    assert chosen((2, 3, 8, 8, 8), 8, 1, "float32")["variant"] == "v7"
+    assert chosen((1, 1, 32, 32, 32), 2, 2, "float64")["variant"] == "v5"
+    assert chosen((2, 3, 8, 8, 8), 2, 2, "float64")["variant"] == "v4"
+    assert chosen((1, 1, 32, 32, 32), 3, 1, "float64")["variant"] == "v6"
+    assert chosen((1, 1, 32, 32, 32), 4, 1, "float32")["variant"] == "v6"
     assert chosen((1, 1, 8, 8, 8), 2, 2, "uint8")["variant"] == "v6"
     assert "the report's rule" in chosen((1, 1, 9, 9, 9), 8, 1, "float32")["why"]
     assert chosen((1, 1, 9, 9, 9), 8, 1, "float32")["why"].endswith("takes v4")
@@ -699,16 +731,17 @@ def test_the_choice_follows_the_windows() -> None:
 
 
 def test_the_choice_of_the_gradient_follows_the_windows() -> None:
-    def chosen(kernel: int, step: int, **windows: Any) -> str:
+    def chosen(kernel: int, step: int, gap: int = 1, **windows: Any) -> str:
         shape = (1, 8, 8, 8)
-        out = ref.max_pool3d(np.zeros(shape), kernel, step).shape
+        out = ref.max_pool3d(np.zeros(shape), kernel, step, 0, gap).shape
         zeros = np.zeros(out, np.float32), np.zeros(out, np.int64)
         plan = _core.plan("max_pool3d_backward", *zeros, shape, **windows, backend="sim")
         return str(plan["variant"])
 
     assert chosen(2, 2) == "v0"
     assert chosen(2, 2, kernel_size=2) == "v2"
-    assert chosen(3, 1, kernel_size=3, stride=1) == "v3"
+    assert chosen(3, 1, kernel_size=3, stride=1) == "v4"
+    assert chosen(3, 1, 2, kernel_size=3, stride=1, dilation=2) == "v3"
 
 
 def test_the_source_of_both_ladders() -> None:

@@ -1,5 +1,5 @@
 /*
- * backward.cuh  The ladder of max_pool3d_backward on CUDA, v0 to v3, then the table and
+ * backward.cuh  The ladder of max_pool3d_backward on CUDA, v0 to v4, then the table and
  * the choice; the last part of cuda.cu.  Order: the view, which windows have an element,
  * the look at all indices, rungs.  No rung adds by atomics: each sum has one owner, who
  * adds in an order that the sizes alone decide.
@@ -22,6 +22,7 @@ struct gradient_view {
     bool has_windows;
     pool_axis axis[POOL_AXES];
     divider per_plane, per_slice, per_row; /* elements of x */
+    divider per_line;                      /* rows of a slice of x */
     divider of_plane, of_slice, of_row;    /* elements of dy */
     divider stride[POOL_AXES], dilation[POOL_AXES];
 };
@@ -50,6 +51,7 @@ gradient_view_of(const pool_gradient_plan &plan)
     v.per_plane = divider_of(plan.plane);
     v.per_slice = divider_of(plan.in[POOL_H] * plan.in[POOL_W]);
     v.per_row = divider_of(plan.in[POOL_W]);
+    v.per_line = divider_of(plan.in[POOL_H]);
     v.of_plane = divider_of(plan.outputs);
     v.of_slice = divider_of(plan.out[POOL_H] * plan.out[POOL_W]);
     v.of_row = divider_of(plan.out[POOL_W]);
@@ -447,7 +449,8 @@ max_pool3d_backward_v2(gpo_call *call)
  *        along H and W only with the windows that name any, of which words keep the
  *        bits; three barriers per slice.  Windows whose slices do not fit into shared memory, or that do not
  *        overlap, go v2's way.
- * Left:  a block waits for its loads at each slice; other blocks compute meanwhile.
+ * Left:  sums that are made anew for each slice, and a block that waits for its loads
+ *        at each -> v4.
  */
 constexpr int FIELD = 10, MOST_SIDE = 1 << FIELD; /* bits of a coordinate in a code */
 constexpr int FIELD_MASK = MOST_SIDE - 1;
@@ -704,6 +707,114 @@ max_pool3d_backward_v3(gpo_call *call)
                       s);
 }
 
+#include "rounds.cuh"
+
+/*
+ * v4  In rounds.
+ * Was:   v3 makes three sums for each slice of x.
+ * Now:   a block has a tile of dx in shared memory and goes once through the windows
+ *        that look at it: in a round the rows of windows that have no element in common,
+ *        one per warp, with a lane per window.  Lanes that name one element are added by
+ *        shuffles.  The rows of the next rounds are on their way meanwhile.
+ * Cost:  reads dy and indices once for each tile a window reaches into; (kernel /
+ *        stride)^2 rounds with a barrier each.  Dilated windows and those whose rows do
+ *        not fit into shared memory go v3's way.
+ * Left:  a round of few rows leaves warps without work: 8 of 16 with a kernel of 8.
+ */
+constexpr int ROUND_WARPS = 16;
+
+template <typename T, int SLOTS>
+__global__ void
+__launch_bounds__(ROUND_WARPS *WARP, 2)
+    max_pool3d_backward_v4_rounds(gradient_view<T> v, round_plan s)
+{
+    using V = value_type<T>;
+    constexpr int DEPTH = SLOTS > 1 ? 1 : 4; /* rounds on their way */
+    GPO_DYN_SHARED(V, sums);
+    const int tid = threadIdx.x, lane = tid % WARP, threads = blockDim.x;
+    const int width = static_cast<int>(v.per_row.by);
+    const int cols = static_cast<int>(v.out[POOL_W]);
+    const int stride = static_cast<int>(v.axis[POOL_W].stride);
+    const int padding = static_cast<int>(v.axis[POOL_W].padding);
+    for (int64_t item = blockIdx.x; item < s.items; item += gridDim.x) {
+        const round_tile tile = tile_of(v, s, item, SLOTS * threads / WARP);
+        const int rows = tile.n[POOL_H] * width, all = tile.n[POOL_T] * rows;
+        round_walk<T, SLOTS> walk(v, s, tile);
+        coming_rows<V, SLOTS> ring[DEPTH];
+#pragma unroll
+        for (int d = 0; d < DEPTH; d++) {
+            ring[d] = walk.next();
+        }
+#pragma unroll 4
+        for (int e = tid; e < all; e += threads) {
+            sums[e] = 0;
+        }
+        __syncthreads();
+        while (ring[0].begin < cols) {
+#pragma unroll
+            for (int d = 0; d < DEPTH;
+                 d++) { /* behind the last round there is no row */
+                const int ow = ring[d].begin + lane;
+#pragma unroll
+                for (int slot = 0; slot < SLOTS; slot++) {
+                    if (ring[d].t[slot] != NO_ROW) {
+                        add_row(v, tile, ow < cols, ring[d].found[slot],
+                                ring[d].gradient[slot], ring[d].t[slot],
+                                ring[d].h[slot], ow * stride - padding, s.apart[POOL_W],
+                                sums);
+                    }
+                }
+                ring[d] = walk.next();
+                __syncthreads();
+            }
+        }
+        const bool is_whole = tile.n[POOL_H] == v.in[POOL_H]; /* slices side by side */
+        const int slices = is_whole ? 1 : tile.n[POOL_T], slice = is_whole ? all : rows;
+        T *dx = v.dx + tile.plane * v.plane +
+                (tile.from[POOL_T] * v.in[POOL_H] + tile.from[POOL_H]) * width;
+        for (int t = 0; t < slices; t++) {
+#pragma unroll 4
+            for (int e = tid; e < slice; e += threads) {
+                dx[e] = stored_as<T>(sums[t * slice + e]);
+            }
+            dx += v.per_slice.by;
+        }
+        __syncthreads(); /* before the sums are those of another tile */
+    }
+}
+
+template <typename T, int SLOTS>
+static gpo_status
+run_rounds(gpo_call *call, const gradient_view<T> &v, const round_plan &s, int warps)
+{
+    const size_t bytes = static_cast<size_t>(s.side[POOL_T]) *
+                         static_cast<size_t>(s.side[POOL_H] * v.in[POOL_W]) *
+                         sizeof(value_type<T>);
+    gpo_allow_shared(max_pool3d_backward_v4_rounds<T, SLOTS>, bytes);
+    return GPO_LAUNCH(call, dim3(grid_of(s.items, MAX_GRID_X)),
+                      dim3(static_cast<unsigned>(warps * WARP)), bytes,
+                      (max_pool3d_backward_v4_rounds<T, SLOTS>), v, s);
+}
+
+template <typename T>
+static gpo_status
+max_pool3d_backward_v4(gpo_call *call)
+{
+    constexpr int64_t ROOM = 72 << 10; /* three blocks on a processor */
+    pool_gradient_plan plan;
+    max_pool3d_make_gradient_plan(call, &plan);
+    const gradient_view<T> v = gradient_view_of<T>(plan);
+    round_plan s = {};
+    if (!plan.has_windows ||
+        !plan_rounds<value_type<T>>(plan, least_of(ROOM, shared_room(call)), &s)) {
+        return max_pool3d_backward_v3<T>(call);
+    }
+    if (s.rows > ROUND_WARPS) {
+        return run_rounds<T, 4>(call, v, s, ROUND_WARPS);
+    }
+    return run_rounds<T, 1>(call, v, s, s.rows <= 8 ? 8 : ROUND_WARPS);
+}
+
 /* ---- the table ---- */
 
 #define FOUR(f)                                                                 \
@@ -721,6 +832,8 @@ static const gpo_variant gradient_variants[] = {
      FOUR(max_pool3d_backward_v2)},
     {"v3", "axis by axis: what the windows of a line name is one element", "",
      "run-to-run", FOUR(max_pool3d_backward_v3)},
+    {"v4", "in rounds of rows of windows that share no element", "", "run-to-run",
+     FOUR(max_pool3d_backward_v4)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -747,8 +860,16 @@ choose_gradient(const gpo_call *call, char why[GPO_MESSAGE])
         snprintf(why, GPO_MESSAGE, "at most 4 windows have one element");
         return &gradient_variants[1];
     }
-    snprintf(why, GPO_MESSAGE, "many windows have one element: one axis at a time");
-    return &gradient_variants[3];
+    for (int d = 0; d < POOL_AXES; d++) {
+        if (plan.axis[d].dilation > 1) {
+            snprintf(why, GPO_MESSAGE,
+                     "many windows have one element, with gaps: one axis at a time");
+            return &gradient_variants[3];
+        }
+    }
+    snprintf(why, GPO_MESSAGE,
+             "many windows have one element: rows that share none at the same time");
+    return &gradient_variants[4];
 }
 
 extern "C" const gpo_table max_pool3d_backward_cuda;

@@ -1,10 +1,11 @@
 /*
- * cuda.cu  The ladder of max_pool3d on CUDA, v0 to v6, then the table and the choice.
+ * cuda.cu  The ladder of max_pool3d on CUDA, v0 to v7, then the table and the choice.
  * Each rung is a comment, a kernel and a launcher.  Planes, which are batches times
  * channels, never meet a limit of the grid: what a grid cannot hold its blocks walk.
- * Not here: one window (windows.cuh), the tiles of v6 (tiles.cuh), the ladder of the
- * gradient (backward.cuh), which this file includes.
+ * Not here: one window (windows.cuh), the tiles of v6 (tiles.cuh), a tile of v7
+ * (march.cuh), the ladder of the gradient (backward.cuh), which this file includes.
  */
+#include "march.cuh"
 #include "tiles.cuh"
 #include "windows.cuh"
 
@@ -360,7 +361,7 @@ max_pool3d_v5(gpo_call *call)
  *        shared memory before the windows are thinned out by the stride, one after.
  *        With indices a key carries its position in the low half of 64 bits.
  * Left:  one block of 32 x 32 columns at a time per processor, whose loads rest while it
- *        computes.
+ *        computes -> v7.
  */
 template <typename K, int N, int ROWS>
 __global__ void
@@ -489,6 +490,104 @@ max_pool3d_v6(gpo_call *call)
     return run_tiles<int32_t, 32, 32>(call, plan, x, y);
 }
 
+/*
+ * v7  Marching along T.
+ * Was:   v6 loads a whole tile, turns it, and computes while nothing is loaded.
+ * Now:   a warp has 8 rows of 32 columns and walks from slice to slice, with two or
+ *        four on their way.  Along T it keeps what it has seen, by doubling; along H a
+ *        block of few warps hands on the rows that the next one lacks; along W lanes
+ *        shuffle.  The kernel and the stride are known when it is compiled.
+ * Cost:  each element is loaded once where a plane has up to 64 rows of 32 columns; 16
+ *        or 32 loads in flight per thread; one barrier of four warps per slice of y, none where
+ *        a plane has 8 rows.  Indices, dilation, other windows and dtypes go v6's way.
+ * Left:  windows of two slices of y share their maxima along H and W, too.
+ */
+template <typename T, int K, int S>
+__global__ void
+__launch_bounds__(MOST_ROWS / ROWS * WARP, 2)
+    max_pool3d_v7_march(pool_view<T> v, march_plan s)
+{
+    march<T, K, S>(v, s);
+}
+
+template <typename T, int K, int S>
+static gpo_status
+run_march(gpo_call *call, const pool_view<T> &v)
+{
+    const march_plan s = plan_march(call, v);
+    const int64_t items = s.warps == 1 ? ALONE : 1;
+    const int warps = s.warps == 1 ? ALONE : s.warps;
+    return GPO_LAUNCH(call, dim3(grid_of(ceil_div(s.count, items), MAX_GRID_X)),
+                      dim3(static_cast<unsigned>(warps * WARP)), 0,
+                      (max_pool3d_v7_march<T, K, S>), v, s);
+}
+
+/*
+ * The kernel and the stride of a march that serves the call, a digit each; else 0.  Where
+ * there is one window no stride is taken, and the one that keeps nothing behind will do.
+ */
+static int64_t
+march_of(const max_pool3d_plan &plan, gpo_dtype dtype)
+{
+    constexpr int64_t MARCHES[] = {0x21, 0x22, 0x31, 0x32, 0x81, 0x88};
+    const pool_axis *a = plan.axis;
+    bool is_cube = gpo_dtypes[dtype].kind == 'f' && gpo_dtypes[dtype].bytes <= 4 &&
+                   plan.indices == nullptr && a[0].kernel < 16 && a[0].stride < 16;
+    for (int d = 0; d < POOL_AXES; d++) {
+        is_cube = is_cube && a[d].dilation == 1 && a[d].kernel == a[0].kernel &&
+                  a[d].stride == a[0].stride && a[d].in <= INT32_MAX / 2;
+    }
+    const bool is_alone = plan.outputs == 1 && a[0].kernel != 3;
+    const int64_t stride = is_alone ? a[0].kernel : a[0].stride;
+    for (const int64_t march : MARCHES) {
+        if (is_cube && march == (a[0].kernel << 4 | stride)) {
+            return march;
+        }
+    }
+    return 0;
+}
+
+template <typename T>
+static gpo_status
+run_marches(gpo_call *call, const max_pool3d_plan &plan, int64_t march)
+{
+    const pool_view<T> v = view_of<T>(plan);
+    switch (march) {
+        case 0x21:
+            return run_march<T, 2, 1>(call, v);
+        case 0x22:
+            return run_march<T, 2, 2>(call, v);
+        case 0x31:
+            return run_march<T, 3, 1>(call, v);
+        case 0x32:
+            return run_march<T, 3, 2>(call, v);
+        case 0x81:
+            return run_march<T, 8, 1>(call, v);
+        default:
+            return run_march<T, 8, 8>(call, v);
+    }
+}
+
+static gpo_status
+max_pool3d_v7(gpo_call *call)
+{
+    max_pool3d_plan plan;
+    max_pool3d_make_plan(call, &plan);
+    const gpo_dtype dtype = call->in[0].dtype;
+    const int64_t march = march_of(plan, dtype);
+    if (march == 0) {
+        return max_pool3d_v6(call);
+    }
+    switch (dtype) {
+        case GPO_F16:
+            return run_marches<f16>(call, plan, march);
+        case GPO_BF16:
+            return run_marches<bf16>(call, plan, march);
+        default:
+            return run_marches<float>(call, plan, march);
+    }
+}
+
 /* ---- the table ---- */
 
 /* f16, bf16, f32, f64, i32 */
@@ -518,6 +617,8 @@ static const gpo_variant variants[] = {
      FIVE(max_pool3d_v5)},
     {"v6", "separable: T in registers, H through shared memory, W by shuffles", "",
      "run-to-run", EVERY_REAL(max_pool3d_v6)},
+    {"v7", "separable, marching along T with slices on their way", "", "run-to-run",
+     EVERY_REAL(max_pool3d_v7)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -551,6 +652,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                           "doubling, whatever the kernel";
     if (!listed) {
         because = "the only rung for this dtype";
+    }
+    else if (march_of(plan, call->in[0].dtype) != 0) {
+        pick = 7;
+        because =
+            "cubes of 2, 3 or 8 elements: marched through, each element loaded once";
     }
     else if (plan.axis[POOL_T].in * plan.axis[POOL_H].in == 1 && elements <= 4 * FEW) {
         pick = 4;
