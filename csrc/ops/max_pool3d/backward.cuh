@@ -750,18 +750,19 @@ __launch_bounds__(ROUND_WARPS *WARP, 2)
             sums[e] = 0;
         }
         __syncthreads();
+        /* behind the last round no slot has a row */
         while (ring[0].begin < cols) {
 #pragma unroll
-            for (int d = 0; d < DEPTH;
-                 d++) { /* behind the last round there is no row */
-                const int ow = ring[d].begin + lane;
+            for (int d = 0; d < DEPTH; d++) {
+                const coming_rows<V, SLOTS> &now = ring[d];
+                const int ow = now.begin + lane;
 #pragma unroll
                 for (int slot = 0; slot < SLOTS; slot++) {
-                    if (ring[d].t[slot] != NO_ROW) {
-                        add_row(v, tile, ow < cols, ring[d].found[slot],
-                                ring[d].gradient[slot], ring[d].t[slot],
-                                ring[d].h[slot], ow * stride - padding, s.apart[POOL_W],
-                                sums);
+                    if (now.t[slot] != NO_ROW) {
+                        const lane_window<V> o = {
+                            ow < cols,   now.found[slot], now.gradient[slot],
+                            now.t[slot], now.h[slot],     ow * stride - padding};
+                        add_row(v, tile, o, s.apart[POOL_W], sums);
                     }
                 }
                 ring[d] = walk.next();

@@ -59,8 +59,8 @@ plan_march(const gpo_call *call, const pool_view<T> &v)
     split_axis(&s, v.axis, POOL_W, WARP);
     double least = INFINITY;
     int64_t best = MOST_ROWS;
-    for (int64_t rows = 4 * ROWS; rows <= MOST_ROWS;
-         rows += ROWS) { /* few warps meet */
+    /* few warps that meet, unless many load a tenth less */
+    for (int64_t rows = 4 * ROWS; rows <= MOST_ROWS; rows += ROWS) {
         split_axis(&s, v.axis, POOL_H, rows);
         const double loaded = static_cast<double>(
             s.tiles[POOL_H] * ceil_div(span_of(s, v.axis, POOL_H), ROWS));

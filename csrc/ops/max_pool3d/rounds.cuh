@@ -16,13 +16,6 @@
 
 /* ---- tiles of dx ---- */
 
-/* Whether 0 <= n < size. */
-__device__ __forceinline__ bool
-is_within(int n, int64_t size)
-{
-    return static_cast<unsigned>(n) < static_cast<unsigned>(size);
-}
-
 struct round_plan {
     int side[2]; /* slices of a tile, and its rows of a slice; rows are whole */
     divider tiles[2];
@@ -175,11 +168,6 @@ struct round_walk {
         }
     }
 
-    __device__ __forceinline__ bool is_over() const
-    {
-        return begin >= v.out[POOL_W];
-    }
-
     __device__ __forceinline__ coming_rows<value_type<T>, SLOTS> next()
     {
         const int lane = threadIdx.x % WARP, cols = static_cast<int>(v.out[POOL_W]);
@@ -197,9 +185,9 @@ struct round_walk {
             c.gradient[slot] = value_of(dy[at]);
             c.h[slot] = oh * static_cast<int>(v.axis[POOL_H].stride) -
                         static_cast<int>(v.axis[POOL_H].padding);
-            c.t[slot] = ot * static_cast<int>(v.axis[POOL_T].stride) -
-                        static_cast<int>(v.axis[POOL_T].padding);
-            c.t[slot] = is_row ? c.t[slot] : NO_ROW;
+            const int begin_t = ot * static_cast<int>(v.axis[POOL_T].stride) -
+                                static_cast<int>(v.axis[POOL_T].padding);
+            c.t[slot] = is_row ? begin_t : NO_ROW;
         }
         if (tile.batches > 1) {
             take_batch(batch + 1 < tile.batches ? batch + 1 : 0);
@@ -217,37 +205,53 @@ struct round_walk {
 
 /* ---- what a warp does with one ---- */
 
+template <typename V>
+struct lane_window {
+    bool is_there;
+    int64_t found; /* the index */
+    V gradient;
+    int t, h, w; /* where it begins */
+};
+
+/* Whether 0 <= n < size. */
+__device__ __forceinline__ bool
+is_within(int n, int64_t size)
+{
+    return static_cast<unsigned>(n) < static_cast<unsigned>(size);
+}
+
 /*
- * Adds the gradients of windows side by side, a lane each, to the sums of a tile; the
- * windows of the lane begin at (t, h, w).  Lanes that name one element one after the
- * other form a run.  Where a name does not stand to the right of the one before, no
- * pooling gave the indices: lanes then add one by one.
+ * Adds the gradients of windows side by side, a lane each, to the sums of a tile.  Lanes
+ * that name one element one after the other form a run, of up to `longest` lanes.  Where
+ * a name does not stand to the right of the one before, no pooling gave the indices:
+ * lanes then add one by one.
  */
 template <typename T, typename V>
 __device__ __forceinline__ void
-add_row(const gradient_view<T> &v, const round_tile &tile, bool is_there, int64_t found,
-        V gradient, int t, int h, int w, int longest, V *sums)
+add_row(const gradient_view<T> &v, const round_tile &tile, const lane_window<V> &o,
+        int longest, V *sums)
 {
     const int lane = threadIdx.x % WARP, width = static_cast<int>(v.per_row.by);
-    const bool is_in_plane = found >> 32 == 0 && static_cast<unsigned>(found) <
-                                                     static_cast<unsigned>(v.plane);
-    const int index = is_in_plane ? static_cast<int>(found) : 0;
+    const bool is_in_plane = o.found >> 32 == 0 && static_cast<unsigned>(o.found) <
+                                                       static_cast<unsigned>(v.plane);
+    const int index = is_in_plane ? static_cast<int>(o.found) : 0;
     const int line = v.per_row.narrow(index), at_w = index - line * width;
     const int at_t = v.per_line.narrow(line);
     const int at_h = line - at_t * static_cast<int>(v.in[POOL_H]);
-    const bool is_own = is_in_plane && is_within(at_t - t, v.axis[POOL_T].kernel) &&
-                        is_within(at_h - h, v.axis[POOL_H].kernel) &&
-                        is_within(at_w - w, v.axis[POOL_W].kernel);
+    const bool is_own = is_in_plane && is_within(at_t - o.t, v.axis[POOL_T].kernel) &&
+                        is_within(at_h - o.h, v.axis[POOL_H].kernel) &&
+                        is_within(at_w - o.w, v.axis[POOL_W].kernel);
     const int before = __shfl_up_sync(ALL_LANES, index, 1);
     const int w_before = __shfl_up_sync(ALL_LANES, at_w, 1);
     const bool is_first = lane == 0 || index != before;
     const bool is_right = is_own && (!is_first || lane == 0 || at_w > w_before);
-    const unsigned firsts = __ballot_sync(ALL_LANES, is_first || !is_there);
-    const bool is_run = __all_sync(ALL_LANES, is_right || !is_there);
+    const unsigned firsts = __ballot_sync(ALL_LANES, is_first || !o.is_there);
+    const bool is_run = __all_sync(ALL_LANES, is_right || !o.is_there);
 
     const int in_t = at_t - tile.from[POOL_T], in_h = at_h - tile.from[POOL_H];
-    const bool is_here = is_there && is_own && is_within(in_t, tile.n[POOL_T]) &&
+    const bool is_here = o.is_there && is_own && is_within(in_t, tile.n[POOL_T]) &&
                          is_within(in_h, tile.n[POOL_H]);
+    V gradient = o.gradient;
     V *const sum = sums + (in_t * tile.n[POOL_H] + in_h) * width + at_w;
     if (is_run) {
         const unsigned behind = firsts >> lane >> 1; /* first lanes to the right */
