@@ -24,7 +24,7 @@ enum {
     GROUP_STEPS = 8,      /* additions in a row */
     LEAF_STEPS = 64,      /* 8 groups, added in a row */
     STEP_BYTES = 256,     /* of x in a step, at most: see step_bytes */
-    CHUNK_BYTES = 1 << 17 /* of x in a chunk */
+    CHUNK_BYTES = 1 << 18 /* of x in a chunk */
 };
 
 /* to[0..ACC_BYTES) = the accumulators of `steps` steps from x and y on */
@@ -338,7 +338,7 @@ fold_chunk(const job *j, int64_t first, int64_t n)
 {
     enum {
         LEAF_BYTES = LEAF_STEPS * STEP_BYTES,
-        LEVELS = 6, /* log2(CHUNK_BYTES / (LEAF_BYTES / 2)) + 2 */
+        LEVELS = 7, /* log2(CHUNK_BYTES / (LEAF_BYTES / 2)) + 2 */
     };
     _Alignas(64) char pack_x[LEAF_BYTES], pack_y[LEAF_BYTES];
     _Alignas(64) accs nodes[LEVELS];
