@@ -52,7 +52,7 @@ def built() -> bool:
 if built():
 
     def test_only_bounded_kernels_spill() -> None:
-        """Their NOTES.md say why: a few bytes outside the loops for more threads."""
+        """Their NOTES.md say why: a few bytes for more threads."""
         bounds = {"reduce_v9_": 272, "scan_v4_parked": 208, "lag_v7_": 108,
                   "scan_v5_ahead": 144, "max_pool3d_v7_": 168}  # fmt: skip
         for name, (_, _, spilled) in report().items():

@@ -45,8 +45,8 @@ LARGEST_FLUSH = 1 << 28  # bytes; bounds a repetition on hosts with huge caches
 DEVICE_FLUSH = 1 << 28  # bytes, at least; about 75 us on an H200, which hides launches
 HEAD_START = 4  # more flushes ahead of a round: a host that has waited launches slowly
 GRAPH_CALLS = 20  # calls in one replayed graph
-REST = 12e-3  # seconds between two looks at whether this process is idle: above a tick...
-IDLE = 0.2  # ...idle when it used less than this share of one core between them
+REST = 12e-3  # seconds between two looks at a process: more than a tick of the system
+IDLE = 0.2  # share of a core that an idle process uses, at most
 LONGEST_REST = 0.5  # seconds; a process with threads of its own at work is never idle
 
 
@@ -138,7 +138,7 @@ class CpuClock:
         """Sleep until no other thread of this process runs.
 
         A library's threads spin when their work is done, in case more follows: those of
-        OpenBLAS for 2^28 cycles, in which they would take a core from the next call.
+        NumPy's OpenBLAS for 0.15 s, in which they would take a core from the next call.
         """
         give_up = time.perf_counter() + LONGEST_REST
         while (start := time.perf_counter()) < give_up:
@@ -175,10 +175,44 @@ def last_level_cache() -> int:
     return max(sizes, default=64 << 20)
 
 
-class TorchClock:
-    """CUDA events, the L2 flush and graph replay through torch."""
+class DeviceClock:
+    """CUDA events and the L2 flush through a library that a subclass names."""
 
     method = "events"
+
+    def event(self) -> Any:
+        """Return an event that keeps the time."""
+        raise NotImplementedError
+
+    def elapsed(self, start: Any, stop: Any) -> float:
+        """Return the milliseconds between two events."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Queue what takes all lines out of L2."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Block until all queued work is done."""
+        raise NotImplementedError
+
+    def round(self, calls: Sequence[Call], cold: bool) -> list[float]:
+        """Run every call once, in order; return their times in milliseconds."""
+        pairs = [(self.event(), self.event()) for _ in calls]
+        for _ in range(HEAD_START if cold else 0):
+            self.flush()
+        for call, (start, stop) in zip(calls, pairs, strict=True):
+            if cold:
+                self.flush()
+            start.record()
+            call()
+            stop.record()
+        self.wait()
+        return [self.elapsed(start, stop) for start, stop in pairs]
+
+
+class TorchClock(DeviceClock):
+    """Events, flush and graph replay through torch."""
 
     def __init__(self) -> None:
         self.torch = importlib.import_module("torch")
@@ -193,28 +227,17 @@ class TorchClock:
             return bits.view(self.torch.bfloat16)
         return self.torch.from_numpy(x).cuda()
 
+    def event(self) -> Any:
+        return self.torch.cuda.Event(enable_timing=True)
+
+    def elapsed(self, start: Any, stop: Any) -> float:
+        return float(start.elapsed_time(stop))
+
     def flush(self) -> None:
-        """Queue what takes all lines out of L2."""
         self._flush.zero_()
         self._clean.max()  # the lines just written are written back here
 
-    def round(self, calls: Sequence[Call], cold: bool) -> list[float]:
-        """Run every call once, in order; return their times in milliseconds."""
-        event = self.torch.cuda.Event
-        pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in calls]
-        for _ in range(HEAD_START if cold else 0):
-            self.flush()
-        for call, (start, stop) in zip(calls, pairs, strict=True):
-            if cold:
-                self.flush()
-            start.record()
-            call()
-            stop.record()
-        self.wait()
-        return [start.elapsed_time(stop) for start, stop in pairs]
-
     def wait(self) -> None:
-        """Block until all queued work is done."""
         self.torch.cuda.synchronize()
 
     def replay(self, call: Call, repeats: int = 20) -> Timing:
@@ -244,10 +267,8 @@ class TorchClock:
         return Timing.of(samples, "graph")
 
 
-class CupyClock:
-    """CUDA events and the L2 flush through CuPy."""
-
-    method = "events"
+class CupyClock(DeviceClock):
+    """Events and flush through CuPy."""
 
     def __init__(self) -> None:
         self.cupy = importlib.import_module("cupy")
@@ -260,29 +281,17 @@ class CupyClock:
         """Return a device copy of a host array, as this clock's library keeps it."""
         return self.cupy.asarray(x)
 
+    def event(self) -> Any:
+        return self.cupy.cuda.Event()
+
+    def elapsed(self, start: Any, stop: Any) -> float:
+        return float(self.cupy.cuda.get_elapsed_time(start, stop))
+
     def flush(self) -> None:
-        """Queue what takes all lines out of L2."""
         self._flush.data.memset_async(0, self._flush.nbytes)
         self._clean.max()  # the lines just written are written back here
 
-    def round(self, calls: Sequence[Call], cold: bool) -> list[float]:
-        """Run every call once, in order; return their times in milliseconds."""
-        event = self.cupy.cuda.Event
-        pairs = [(event(), event()) for _ in calls]
-        for _ in range(HEAD_START if cold else 0):
-            self.flush()
-        for call, (start, stop) in zip(calls, pairs, strict=True):
-            if cold:
-                self.flush()
-            start.record()
-            call()
-            stop.record()
-        self.wait()
-        elapsed = self.cupy.cuda.get_elapsed_time
-        return [elapsed(start, stop) for start, stop in pairs]
-
     def wait(self) -> None:
-        """Block until all queued work is done."""
         self.cupy.cuda.runtime.deviceSynchronize()
 
 

@@ -751,3 +751,15 @@ def test_the_source_of_both_ladders() -> None:
     ):
         variant = "v4" if op == "max_pool3d" else "v3"
         assert gpuopt.source(op, variant).startswith(f"/*\n * {variant}  {opening}")
+
+
+def test_the_source_of_a_rung_has_its_own_file() -> None:
+    for op, variant, file in (
+        ("max_pool3d", "v6", "tiles.cuh"),
+        ("max_pool3d", "v7", "march.cuh"),
+        ("max_pool3d_backward", "v4", "rounds.cuh"),
+    ):
+        for other in _core.variants(op):
+            if other["name"] in RUNGS:
+                has = f" * {file}  " in gpuopt.source(op, other["name"])
+                assert has == (other["name"] == variant), (op, other["name"])

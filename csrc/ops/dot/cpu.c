@@ -340,6 +340,7 @@ fold_chunk(const job *j, int64_t first, int64_t n)
         LEAF_BYTES = LEAF_STEPS * STEP_BYTES,
         LEVELS = 7, /* log2(CHUNK_BYTES / (LEAF_BYTES / 2)) + 2 */
     };
+    _Static_assert(1 << (LEVELS - 2) == CHUNK_BYTES / (LEAF_BYTES / 2), "see LEVELS");
     _Alignas(64) char pack_x[LEAF_BYTES], pack_y[LEAF_BYTES];
     _Alignas(64) accs nodes[LEVELS];
     const int64_t bytes = j->bytes, x_stride = j->plan.x_stride;

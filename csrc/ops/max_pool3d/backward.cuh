@@ -1,113 +1,14 @@
 /*
  * backward.cuh  The ladder of max_pool3d_backward on CUDA, v0 to v4, then the table and
- * the choice; the last part of cuda.cu.  Order: the view, which windows have an element,
- * the look at all indices, rungs.  No rung adds by atomics: each sum has one owner, who
- * adds in an order that the sizes alone decide.
+ * the choice; the last part of cuda.cu.  Order: the look at all indices, rungs.  No rung
+ * adds by atomics: each sum has one owner, who adds in an order that the sizes alone
+ * decide.
+ * Not here: what rungs share (gradient.cuh).
  */
 #ifndef GPO_MAX_POOL3D_BACKWARD_CUH
 #define GPO_MAX_POOL3D_BACKWARD_CUH
 
-#include "../../device/warp.cuh"
-#include "windows.cuh"
-
-/* ---- the view ---- */
-
-template <typename T>
-struct gradient_view {
-    const T *dy;
-    const int64_t *indices;
-    T *dx;
-    int64_t planes, plane, outputs;
-    int64_t in[POOL_AXES], out[POOL_AXES];
-    bool has_windows;
-    pool_axis axis[POOL_AXES];
-    divider per_plane, per_slice, per_row; /* elements of x */
-    divider per_line;                      /* rows of a slice of x */
-    divider of_plane, of_slice, of_row;    /* elements of dy */
-    divider stride[POOL_AXES], dilation[POOL_AXES];
-};
-
-template <typename T>
-static gradient_view<T>
-gradient_view_of(const pool_gradient_plan &plan)
-{
-    gradient_view<T> v = {};
-    v.dy = static_cast<const T *>(plan.dy);
-    v.indices = plan.indices;
-    v.dx = static_cast<T *>(plan.dx);
-    v.planes = plan.planes;
-    v.plane = plan.plane;
-    v.outputs = plan.outputs;
-    v.has_windows = plan.has_windows;
-    for (int d = 0; d < POOL_AXES; d++) {
-        v.in[d] = plan.in[d];
-        v.out[d] = plan.out[d];
-        if (plan.has_windows) {
-            v.axis[d] = plan.axis[d];
-            v.stride[d] = divider_of(plan.axis[d].stride);
-            v.dilation[d] = divider_of(plan.axis[d].dilation);
-        }
-    }
-    v.per_plane = divider_of(plan.plane);
-    v.per_slice = divider_of(plan.in[POOL_H] * plan.in[POOL_W]);
-    v.per_row = divider_of(plan.in[POOL_W]);
-    v.per_line = divider_of(plan.in[POOL_H]);
-    v.of_plane = divider_of(plan.outputs);
-    v.of_slice = divider_of(plan.out[POOL_H] * plan.out[POOL_W]);
-    v.of_row = divider_of(plan.out[POOL_W]);
-    return v;
-}
-
-/* ---- which windows have an element ---- */
-
-struct window_range {
-    int64_t first, last; /* last < first: none */
-};
-
-__device__ __forceinline__ window_range
-windows_with(const pool_axis &a, const divider &stride, int64_t at)
-{
-    const int64_t past = at + a.padding;
-    const int64_t early = past - (a.kernel - 1) * a.dilation;
-    return {early > 0 ? stride.of(early + a.stride - 1) : 0,
-            least_of(stride.of(past), a.out - 1)};
-}
-
-/* Whether position `at` of axis d is an element of window o. */
-template <typename T>
-__device__ __forceinline__ bool
-is_element(const gradient_view<T> &v, int d, int64_t o, int64_t at)
-{
-    const pool_axis &a = v.axis[d];
-    const int64_t past = at - (o * a.stride - a.padding);
-    return past >= 0 && past <= (a.kernel - 1) * a.dilation &&
-           (a.dilation == 1 || v.dilation[d].of(past) * a.dilation == past);
-}
-
-/* `index` where it is an element of window (ot, oh, ow); else -1. */
-template <typename T>
-__device__ __forceinline__ int64_t
-index_of_window(const gradient_view<T> &v, int64_t ot, int64_t oh, int64_t ow,
-                int64_t index)
-{
-    if (index < 0 || index >= v.plane) {
-        return -1;
-    }
-    const int64_t t = v.per_slice.of(index), rest = index - t * v.per_slice.by;
-    const int64_t h = v.per_row.of(rest), w = rest - h * v.per_row.by;
-    const bool inside = is_element(v, POOL_T, ot, t) && is_element(v, POOL_H, oh, h) &&
-                        is_element(v, POOL_W, ow, w);
-    return inside ? index : -1;
-}
-
-template <typename T>
-__device__ __forceinline__ int64_t
-index_in_window(const gradient_view<T> &v, int64_t i, int64_t index)
-{
-    const int64_t ot = v.of_slice.of(i), out = i - ot * v.of_slice.by;
-    const int64_t oh = v.of_row.of(out);
-    return index_of_window(v, ot, oh, out - oh * v.of_row.by, index);
-}
+#include "gradient.cuh"
 
 /* ---- the look at all indices ---- */
 
@@ -468,7 +369,7 @@ is_near(const pool_axis &a, int o, int at)
 {
     const int past =
         at - (o * static_cast<int>(a.stride) - static_cast<int>(a.padding));
-    return past >= 0 && past <= static_cast<int>((a.kernel - 1) * a.dilation) &&
+    return is_within(past, (a.kernel - 1) * a.dilation + 1) &&
            (a.dilation == 1 || past % static_cast<int>(a.dilation) == 0);
 }
 
@@ -480,14 +381,11 @@ code_of_window(const gradient_view<T> &v, int ot, int oh, int ow, int64_t found)
     if (found < 0 || found >= v.plane) {
         return -1;
     }
-    const int index = static_cast<int>(found);
-    const int t = v.per_slice.narrow(index);
-    const int rest = index - t * static_cast<int>(v.per_slice.by);
-    const int h = v.per_row.narrow(rest), w = rest - h * static_cast<int>(v.per_row.by);
-    const bool inside = is_near(v.axis[POOL_T], ot, t) &&
-                        is_near(v.axis[POOL_H], oh, h) &&
-                        is_near(v.axis[POOL_W], ow, w);
-    return inside ? t << 2 * FIELD | h << FIELD | w : -1;
+    const coordinates at = coordinates_of(v, static_cast<int>(found));
+    const bool inside = is_near(v.axis[POOL_T], ot, at.t) &&
+                        is_near(v.axis[POOL_H], oh, at.h) &&
+                        is_near(v.axis[POOL_W], ow, at.w);
+    return inside ? at.t << 2 * FIELD | at.h << FIELD | at.w : -1;
 }
 
 /* Bits first to last of a word; none if last < first. */
@@ -707,8 +605,6 @@ max_pool3d_backward_v3(gpo_call *call)
                       s);
 }
 
-#include "rounds.cuh"
-
 /*
  * v4  In rounds.
  * Was:   v3 makes three sums for each slice of x.
@@ -719,8 +615,10 @@ max_pool3d_backward_v3(gpo_call *call)
  * Cost:  reads dy and indices once for each tile a window reaches into; (kernel /
  *        stride)^2 rounds with a barrier each.  Dilated windows and those whose rows do
  *        not fit into shared memory go v3's way.
- * Left:  a round of few rows leaves warps without work: 8 of 16 with a kernel of 8.
+ * Left:  64 barriers with a kernel of 8, between which 8 warps have a row each.
  */
+#include "rounds.cuh"
+
 constexpr int ROUND_WARPS = 16;
 
 template <typename T, int SLOTS>
@@ -813,7 +711,8 @@ max_pool3d_backward_v4(gpo_call *call)
     if (s.rows > ROUND_WARPS) {
         return run_rounds<T, 4>(call, v, s, ROUND_WARPS);
     }
-    return run_rounds<T, 1>(call, v, s, s.rows <= 8 ? 8 : ROUND_WARPS);
+    return run_rounds<T, 1>(call, v, s,
+                            s.rows > ROUND_WARPS / 2 ? ROUND_WARPS : ROUND_WARPS / 2);
 }
 
 /* ---- the table ---- */

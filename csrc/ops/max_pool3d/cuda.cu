@@ -5,8 +5,6 @@
  * Not here: one window (windows.cuh), the tiles of v6 (tiles.cuh), a tile of v7
  * (march.cuh), the ladder of the gradient (backward.cuh), which this file includes.
  */
-#include "march.cuh"
-#include "tiles.cuh"
 #include "windows.cuh"
 
 #include <stdio.h>
@@ -363,6 +361,8 @@ max_pool3d_v5(gpo_call *call)
  * Left:  one block of 32 x 32 columns at a time per processor, whose loads rest while it
  *        computes -> v7.
  */
+#include "tiles.cuh"
+
 template <typename K, int N, int ROWS>
 __global__ void
 __launch_bounds__(ROWS *WARP)
@@ -457,7 +457,7 @@ run_tiles(gpo_call *call, const max_pool3d_plan &plan, const key_source &x,
           const key_target &y)
 {
     tile_plan s;
-    if (!plan_tiles<K>(call, plan, y, N, ROWS, &s)) {
+    if (!plan_tiles<K>(call, plan, N, ROWS, &s)) {
         return run_lines<K>(call, plan, x, y);
     }
     const size_t bytes =
@@ -502,6 +502,8 @@ max_pool3d_v6(gpo_call *call)
  *        a plane has 8 rows.  Indices, dilation, other windows and dtypes go v6's way.
  * Left:  windows of two slices of y share their maxima along H and W, too.
  */
+#include "march.cuh"
+
 template <typename T, int K, int S>
 __global__ void
 __launch_bounds__(MOST_ROWS / ROWS * WARP, 2)
@@ -522,70 +524,52 @@ run_march(gpo_call *call, const pool_view<T> &v)
                       (max_pool3d_v7_march<T, K, S>), v, s);
 }
 
+template <typename T>
+using marcher = gpo_status (*)(gpo_call *call, const pool_view<T> &v);
+
 /*
- * The kernel and the stride of a march that serves the call, a digit each; else 0.  Where
- * there is one window no stride is taken, and the one that keeps nothing behind will do.
+ * The march that serves windows of one kernel and stride (a digit each) along all axes;
+ * NULL where v6 does.  Where there is one window no stride is taken, and the march that
+ * keeps nothing behind will do.
  */
-static int64_t
-march_of(const max_pool3d_plan &plan, gpo_dtype dtype)
+template <typename T>
+static marcher<T>
+march_of(const max_pool3d_plan &plan)
 {
-    constexpr int64_t MARCHES[] = {0x21, 0x22, 0x31, 0x32, 0x81, 0x88};
     const pool_axis *a = plan.axis;
-    bool is_cube = gpo_dtypes[dtype].kind == 'f' && gpo_dtypes[dtype].bytes <= 4 &&
-                   plan.indices == nullptr && a[0].kernel < 16 && a[0].stride < 16;
     for (int d = 0; d < POOL_AXES; d++) {
-        is_cube = is_cube && a[d].dilation == 1 && a[d].kernel == a[0].kernel &&
-                  a[d].stride == a[0].stride && a[d].in <= INT32_MAX / 2;
-    }
-    const bool is_alone = plan.outputs == 1 && a[0].kernel != 3;
-    const int64_t stride = is_alone ? a[0].kernel : a[0].stride;
-    for (const int64_t march : MARCHES) {
-        if (is_cube && march == (a[0].kernel << 4 | stride)) {
-            return march;
+        if (plan.indices || a[d].dilation != 1 || a[d].kernel != a[0].kernel ||
+            a[d].stride != a[0].stride || a[d].stride > 15 || a[d].in > INT32_MAX / 2) {
+            return nullptr;
         }
     }
-    return 0;
+    const bool is_alone = plan.outputs == 1 && a[0].kernel != 3;
+    switch (a[0].kernel << 4 | (is_alone ? a[0].kernel : a[0].stride)) {
+        case 0x21:
+            return run_march<T, 2, 1>;
+        case 0x22:
+            return run_march<T, 2, 2>;
+        case 0x31:
+            return run_march<T, 3, 1>;
+        case 0x32:
+            return run_march<T, 3, 2>;
+        case 0x81:
+            return run_march<T, 8, 1>;
+        case 0x88:
+            return run_march<T, 8, 8>;
+        default:
+            return nullptr;
+    }
 }
 
 template <typename T>
-static gpo_status
-run_marches(gpo_call *call, const max_pool3d_plan &plan, int64_t march)
-{
-    const pool_view<T> v = view_of<T>(plan);
-    switch (march) {
-        case 0x21:
-            return run_march<T, 2, 1>(call, v);
-        case 0x22:
-            return run_march<T, 2, 2>(call, v);
-        case 0x31:
-            return run_march<T, 3, 1>(call, v);
-        case 0x32:
-            return run_march<T, 3, 2>(call, v);
-        case 0x81:
-            return run_march<T, 8, 1>(call, v);
-        default:
-            return run_march<T, 8, 8>(call, v);
-    }
-}
-
 static gpo_status
 max_pool3d_v7(gpo_call *call)
 {
     max_pool3d_plan plan;
     max_pool3d_make_plan(call, &plan);
-    const gpo_dtype dtype = call->in[0].dtype;
-    const int64_t march = march_of(plan, dtype);
-    if (march == 0) {
-        return max_pool3d_v6(call);
-    }
-    switch (dtype) {
-        case GPO_F16:
-            return run_marches<f16>(call, plan, march);
-        case GPO_BF16:
-            return run_marches<bf16>(call, plan, march);
-        default:
-            return run_marches<float>(call, plan, march);
-    }
+    const marcher<T> run = march_of<T>(plan);
+    return run ? run(call, view_of<T>(plan)) : max_pool3d_v6(call);
 }
 
 /* ---- the table ---- */
@@ -600,6 +584,13 @@ max_pool3d_v7(gpo_call *call)
 #define EVERY_REAL(f)                                                 \
     {                                                                 \
         nullptr, f, f, f, f, f, f, f, f, f, f, f, f, nullptr, nullptr \
+    }
+
+/* g for f16, bf16, f32; f for other real dtypes */
+#define REAL_OR_THREE(f, g)                                                     \
+    {                                                                           \
+        nullptr, f, f, f, f, f, f, f, f, g<f16>, g<bf16>, g<float>, f, nullptr, \
+            nullptr                                                             \
     }
 
 static const gpo_variant variants[] = {
@@ -618,7 +609,7 @@ static const gpo_variant variants[] = {
     {"v6", "separable: T in registers, H through shared memory, W by shuffles", "",
      "run-to-run", EVERY_REAL(max_pool3d_v6)},
     {"v7", "separable, marching along T with slices on their way", "", "run-to-run",
-     EVERY_REAL(max_pool3d_v7)},
+     REAL_OR_THREE(max_pool3d_v6, max_pool3d_v7)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -644,7 +635,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         elements *= static_cast<double>(plan.axis[d].kernel);
         apart *= static_cast<double>(plan.axis[d].stride);
     }
-    const bool listed = variants[0].run[call->in[0].dtype] != nullptr;
+    const gpo_dtype dtype = call->in[0].dtype;
+    const bool listed = variants[0].run[dtype] != nullptr;
     const bool small_planes = plan.outputs < 512;
     const int by_report = report_takes_v4(plan) ? 4 : 5;
     int pick = 6;
@@ -653,7 +645,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     if (!listed) {
         because = "the only rung for this dtype";
     }
-    else if (march_of(plan, call->in[0].dtype) != 0) {
+    else if (variants[7].run[dtype] != max_pool3d_v6 && march_of<float>(plan)) {
         pick = 7;
         because =
             "cubes of 2, 3 or 8 elements: marched through, each element loaded once";

@@ -21,31 +21,12 @@ constexpr int ALONE = 4;      /* warps of a block that have nothing to share */
 
 /* ---- tiles ---- */
 
-struct march_plan {
-    int64_t windows[POOL_AXES]; /* of a tile, along each axis */
-    int64_t tiles[POOL_AXES];
-    divider per_tile[POOL_AXES]; /* tiles of an axis */
-    int64_t count;               /* tiles of all planes */
-    int planes;                  /* that share a warp */
-    int lanes;                   /* for a row: a power of two, at most a warp */
-    int warps;                   /* along H */
+struct march_plan : tiling {
+    int64_t count; /* tiles of all planes */
+    int planes;    /* that share a warp */
+    int lanes;     /* for a row */
+    int warps;     /* along H */
 };
-
-/* Tiles of one size along axis d, of at most `span` elements each. */
-static void
-split_axis(march_plan *s, const pool_axis *axis, int d, int64_t span)
-{
-    const pool_axis &a = axis[d];
-    const int64_t most = (span - a.kernel) / a.stride + 1;
-    s->windows[d] = ceil_div(a.out, ceil_div(a.out, most));
-    s->tiles[d] = ceil_div(a.out, s->windows[d]);
-}
-
-static int64_t
-span_of(const march_plan &s, const pool_axis *axis, int d)
-{
-    return (s.windows[d] - 1) * axis[d].stride + axis[d].kernel;
-}
 
 /*
  * Tiles that fill the device: the axis that is marched along is cut only where there are
@@ -56,39 +37,32 @@ static march_plan
 plan_march(const gpo_call *call, const pool_view<T> &v)
 {
     march_plan s = {};
-    split_axis(&s, v.axis, POOL_W, WARP);
-    double least = INFINITY;
-    int64_t best = MOST_ROWS;
+    const pool_axis &t = v.axis[POOL_T], &h = v.axis[POOL_H], &w = v.axis[POOL_W];
+    cut_axis(&s, w, POOL_W, windows_in(w, WARP));
+    s.lanes = lanes_for(s.span[POOL_W]);
+    s.planes = WARP / s.lanes;
+
     /* few warps that meet, unless many load a tenth less */
+    int64_t least = INT64_MAX / 16, best = MOST_ROWS;
     for (int64_t rows = 4 * ROWS; rows <= MOST_ROWS; rows += ROWS) {
-        split_axis(&s, v.axis, POOL_H, rows);
-        const double loaded = static_cast<double>(
-            s.tiles[POOL_H] * ceil_div(span_of(s, v.axis, POOL_H), ROWS));
-        if (loaded < 0.9 * least) {
+        cut_axis(&s, h, POOL_H, windows_in(h, rows));
+        const int64_t loaded = s.tiles[POOL_H] * ceil_div(s.span[POOL_H], ROWS);
+        if (10 * loaded < 9 * least) {
             least = loaded;
             best = rows;
         }
     }
-    split_axis(&s, v.axis, POOL_H, best);
-    s.warps = static_cast<int>(ceil_div(span_of(s, v.axis, POOL_H), ROWS));
-    s.lanes = 1;
-    while (s.lanes < span_of(s, v.axis, POOL_W)) {
-        s.lanes *= 2;
-    }
-    s.planes = WARP / s.lanes;
-    const int64_t flat =
-        ceil_div(v.planes, s.planes) * s.tiles[POOL_H] * s.tiles[POOL_W];
+    cut_axis(&s, h, POOL_H, windows_in(h, best));
+    s.warps = static_cast<int>(ceil_div(s.span[POOL_H], ROWS));
+
+    const int64_t groups = ceil_div(v.planes, s.planes);
+    const int64_t flat = groups * s.tiles[POOL_H] * s.tiles[POOL_W];
     const int64_t wanted = 32 * gpo_processors(call) / s.warps;
-    const pool_axis &t = v.axis[POOL_T];
-    int64_t cuts = ceil_div(wanted, flat > 0 ? flat : 1);
     const int64_t most = t.out * t.stride / (8 * t.kernel); /* an eighth is halo */
-    cuts = least_of(cuts, most > 0 ? most : 1);
-    s.windows[POOL_T] = ceil_div(t.out, cuts);
-    s.tiles[POOL_T] = ceil_div(t.out, s.windows[POOL_T]);
-    s.count = flat * s.tiles[POOL_T];
-    for (int d = 0; d < POOL_AXES; d++) {
-        s.per_tile[d] = divider_of(s.tiles[d]);
-    }
+    int64_t cuts = least_of(ceil_div(wanted, flat > 0 ? flat : 1), most);
+    cuts = cuts > 0 ? cuts : 1;
+    cut_axis(&s, t, POOL_T, ceil_div(t.out, cuts));
+    s.count = groups * count_tiles(&s);
     return s;
 }
 
@@ -100,7 +74,7 @@ __device__ __forceinline__ void
 pool_array(V (&a)[N])
 {
     if constexpr (MADE < K) {
-        constexpr int MORE = MADE < K - MADE ? MADE : K - MADE;
+        constexpr int MORE = more_of(K, MADE);
 #pragma unroll
         for (int i = 0; i + MORE < N; i++) {
             a[i] = largest(a[i], a[i + MORE]);
@@ -115,7 +89,7 @@ __device__ __forceinline__ V
 pool_row(V v, int lanes)
 {
     if constexpr (MADE < K) {
-        constexpr int MORE = MADE < K - MADE ? MADE : K - MADE;
+        constexpr int MORE = more_of(K, MADE);
         return pool_row<K, MADE + MORE>(largest(v, shuffle_down(v, MORE, lanes)),
                                         lanes);
     }
@@ -145,7 +119,7 @@ struct trail {
     __device__ __forceinline__ void take(V (&a)[ROWS])
     {
         if constexpr (MADE < K) {
-            constexpr int MORE = MADE < K - MADE ? MADE : K - MADE;
+            constexpr int MORE = more_of(K, MADE);
             constexpr int FIRST = MADE - 1, LAST = FIRST + MORE - 1; /* of this step */
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
@@ -181,16 +155,10 @@ place_of_march(const pool_view<T> &v, const march_plan &s, int64_t item, int war
 {
     const int lane = threadIdx.x % WARP, w = lane & (s.lanes - 1);
     const pool_axis *a = v.axis;
-    int64_t begin[POOL_AXES], from[POOL_AXES], n[POOL_AXES];
-#pragma unroll
-    for (int d = POOL_W; d >= POOL_T; d--) {
-        const int64_t next = s.per_tile[d].of(item);
-        begin[d] = (item - next * s.tiles[d]) * s.windows[d];
-        from[d] = begin[d] * S - a[d].padding;
-        n[d] = least_of(s.windows[d], a[d].out - begin[d]);
-        item = next;
-    }
-    const int64_t plane = item * s.planes + lane / s.lanes;
+    const tile_place tile = place_of_tile(s, a, item);
+    const int64_t *begin = tile.begin, *from = tile.from;
+    const int *n = tile.n;
+    const int64_t plane = tile.group * s.planes + lane / s.lanes;
     const bool is_plane = plane < v.planes;
     const int64_t at_h = from[POOL_H] + warp * ROWS, at_w = from[POOL_W] + w;
     int64_t end[POOL_AXES]; /* of what windows look at and x has */
@@ -209,13 +177,13 @@ place_of_march(const pool_view<T> &v, const march_plan &s, int64_t item, int war
             at.inside |= static_cast<unsigned>(is_in) << r;
         }
     }
-    at.slices = static_cast<int>((n[POOL_T] - 1) * S + a[POOL_T].kernel);
+    at.slices = (n[POOL_T] - 1) * S + static_cast<int>(a[POOL_T].kernel);
     at.first = from[POOL_T] < 0 ? static_cast<int>(-from[POOL_T]) : 0;
     at.end = static_cast<int>(end[POOL_T] - from[POOL_T]);
 
     const int first_row = warp * (ROWS / S);
     const bool has_column = is_plane && w % S == 0 && w / S < n[POOL_W];
-    at.outputs = has_column ? static_cast<int>(n[POOL_H]) - first_row : 0;
+    at.outputs = has_column ? n[POOL_H] - first_row : 0;
     at.y = v.y + output_of(v, {plane, begin[POOL_T], begin[POOL_H] + first_row,
                                begin[POOL_W] + w / S});
     return at;

@@ -1,7 +1,7 @@
 /*
  * rounds.cuh  The gradient of max_pool3d in rounds, v4: tiles of dx and how they are
  * chosen, the rows of windows of a round, what a warp does with one of them.
- * Not here: kernels and launchers, the codes of elements (backward.cuh).
+ * Not here: kernels and launchers (backward.cuh).
  *
  * Rows of windows that lie a window apart along T or H have no element in common: warps
  * add them up at the same time, into sums in shared memory that nobody else touches, and
@@ -11,6 +11,8 @@
  */
 #ifndef GPO_MAX_POOL3D_ROUNDS_CUH
 #define GPO_MAX_POOL3D_ROUNDS_CUH
+
+#include "gradient.cuh"
 
 #include <limits.h>
 
@@ -213,13 +215,6 @@ struct lane_window {
     int t, h, w; /* where it begins */
 };
 
-/* Whether 0 <= n < size. */
-__device__ __forceinline__ bool
-is_within(int n, int64_t size)
-{
-    return static_cast<unsigned>(n) < static_cast<unsigned>(size);
-}
-
 /*
  * Adds the gradients of windows side by side, a lane each, to the sums of a tile.  Lanes
  * that name one element one after the other form a run, of up to `longest` lanes.  Where
@@ -235,24 +230,22 @@ add_row(const gradient_view<T> &v, const round_tile &tile, const lane_window<V> 
     const bool is_in_plane = o.found >> 32 == 0 && static_cast<unsigned>(o.found) <
                                                        static_cast<unsigned>(v.plane);
     const int index = is_in_plane ? static_cast<int>(o.found) : 0;
-    const int line = v.per_row.narrow(index), at_w = index - line * width;
-    const int at_t = v.per_line.narrow(line);
-    const int at_h = line - at_t * static_cast<int>(v.in[POOL_H]);
-    const bool is_own = is_in_plane && is_within(at_t - o.t, v.axis[POOL_T].kernel) &&
-                        is_within(at_h - o.h, v.axis[POOL_H].kernel) &&
-                        is_within(at_w - o.w, v.axis[POOL_W].kernel);
+    const coordinates at = coordinates_of(v, index);
+    const bool is_own = is_in_plane && is_within(at.t - o.t, v.axis[POOL_T].kernel) &&
+                        is_within(at.h - o.h, v.axis[POOL_H].kernel) &&
+                        is_within(at.w - o.w, v.axis[POOL_W].kernel);
     const int before = __shfl_up_sync(ALL_LANES, index, 1);
-    const int w_before = __shfl_up_sync(ALL_LANES, at_w, 1);
+    const int w_before = __shfl_up_sync(ALL_LANES, at.w, 1);
     const bool is_first = lane == 0 || index != before;
-    const bool is_right = is_own && (!is_first || lane == 0 || at_w > w_before);
+    const bool is_right = is_own && (!is_first || lane == 0 || at.w > w_before);
     const unsigned firsts = __ballot_sync(ALL_LANES, is_first || !o.is_there);
     const bool is_run = __all_sync(ALL_LANES, is_right || !o.is_there);
 
-    const int in_t = at_t - tile.from[POOL_T], in_h = at_h - tile.from[POOL_H];
+    const int in_t = at.t - tile.from[POOL_T], in_h = at.h - tile.from[POOL_H];
     const bool is_here = o.is_there && is_own && is_within(in_t, tile.n[POOL_T]) &&
                          is_within(in_h, tile.n[POOL_H]);
     V gradient = o.gradient;
-    V *const sum = sums + (in_t * tile.n[POOL_H] + in_h) * width + at_w;
+    V *const sum = sums + (in_t * tile.n[POOL_H] + in_h) * width + at.w;
     if (is_run) {
         const unsigned behind = firsts >> lane >> 1; /* first lanes to the right */
         const int more = behind ? __ffs(static_cast<int>(behind)) - 1 : WARP - 1 - lane;

@@ -357,48 +357,29 @@ least_key_of(const max_pool3d_plan &plan, gpo_dtype dtype)
 
 /* ---- tiles ---- */
 
-struct tile_plan {
+struct tile_plan : tiling {
     pool_axis axis[POOL_AXES];
-    int64_t planes;             /* of a tile */
-    int64_t windows[POOL_AXES]; /* of a tile, along each axis */
-    int64_t span[POOL_AXES];    /* elements those look at */
-    int64_t tiles[POOL_AXES];
-    divider per_tile[POOL_AXES]; /* tiles of an axis */
-    int64_t by_out[POOL_AXES];   /* strides of y in a plane */
-    int64_t count;               /* tiles of all planes */
-    int lanes;                   /* for a row: a power of two, at most a warp */
+    int64_t planes; /* of a tile */
+    int64_t count;  /* tiles of all planes */
+    int lanes;      /* for a row */
     int64_t least, least_code;
 };
-
-static void
-set_windows(tile_plan *s, int d, int64_t most)
-{
-    const pool_axis &a = s->axis[d];
-    s->tiles[d] = ceil_div(a.out, most);
-    s->windows[d] = ceil_div(a.out, s->tiles[d]); /* tiles of one size */
-    s->tiles[d] = ceil_div(a.out, s->windows[d]);
-    s->span[d] = (s->windows[d] - 1) * a.stride + pool_extent(&a);
-}
 
 /* Tiles of at most n x n x 32 elements; false if a window spans more. */
 template <typename K>
 static bool
-plan_tiles(const gpo_call *call, const max_pool3d_plan &plan, const key_target &y,
-           int n, int rows, tile_plan *s)
+plan_tiles(const gpo_call *call, const max_pool3d_plan &plan, int n, int rows,
+           tile_plan *s)
 {
     const int64_t most[POOL_AXES] = {n, n, WARP};
     for (int d = 0; d < POOL_AXES; d++) {
         s->axis[d] = plan.axis[d];
-        const int64_t extent = pool_extent(&s->axis[d]);
-        if (extent > most[d]) {
+        if (pool_extent(&s->axis[d]) > most[d]) {
             return false;
         }
-        set_windows(s, d, (most[d] - extent) / s->axis[d].stride + 1);
+        cut_axis(s, s->axis[d], d, windows_in(s->axis[d], most[d]));
     }
-    s->lanes = 1;
-    while (s->lanes < s->span[POOL_W]) {
-        s->lanes *= 2;
-    }
+    s->lanes = lanes_for(s->span[POOL_W]);
     const int64_t all = plan.batches * plan.channels;
     const int64_t fit = rows * WARP / s->lanes / s->span[POOL_H];
     s->planes = fit < all ? fit : all;
@@ -406,14 +387,9 @@ plan_tiles(const gpo_call *call, const max_pool3d_plan &plan, const key_target &
     const int64_t row = s->span[POOL_H] * s->lanes * static_cast<int64_t>(sizeof(K));
     const int64_t room = shared_room(call);
     while (s->windows[POOL_T] > 1 && s->planes * s->windows[POOL_T] * row > room) {
-        set_windows(s, POOL_T, ceil_div(s->windows[POOL_T], 2));
+        cut_axis(s, s->axis[POOL_T], POOL_T, ceil_div(s->windows[POOL_T], 2));
     }
-    s->count = ceil_div(all, s->planes);
-    for (int d = 0; d < POOL_AXES; d++) {
-        s->count *= s->tiles[d];
-        s->per_tile[d] = divider_of(s->tiles[d]);
-        s->by_out[d] = y.by[d];
-    }
+    s->count = ceil_div(all, s->planes) * count_tiles(s);
     const K least = least_key_of<K>(plan, call->in[0].dtype);
     if constexpr (std::is_same_v<K, coded>) {
         s->least = least.key;
@@ -452,7 +428,7 @@ pool_column(K (&a)[N], const pool_axis &axis)
     const int kernel = static_cast<int>(axis.kernel);
     const int dilation = static_cast<int>(axis.dilation);
     for (int made = 1; made < kernel;) {
-        const int more = made < kernel - made ? made : kernel - made;
+        const int more = more_of(kernel, made);
         take_ahead<1>(a, more * dilation);
         made += more;
     }
@@ -466,7 +442,7 @@ pool_lanes(K v, const pool_axis &axis, int lanes)
     const int kernel = static_cast<int>(axis.kernel);
     const int dilation = static_cast<int>(axis.dilation);
     for (int made = 1; made < kernel;) {
-        const int more = made < kernel - made ? made : kernel - made;
+        const int more = more_of(kernel, made);
         v = larger(v, shuffle_down(v, more * dilation, lanes));
         made += more;
     }
@@ -532,29 +508,27 @@ thin_out(const K (&a)[N], int stride, int n, K *to, int pitch)
     }
 }
 
-/* A tile: its first plane, where its windows begin, how many there are left. */
-struct tile_place {
+/* What the threads of a block need of a tile's place. */
+struct tile_start {
     int64_t plane, from[POOL_AXES];
     int64_t out; /* of its first window, in a plane of y */
     int n[POOL_AXES];
 };
 
-__device__ __forceinline__ tile_place
-place_of_tile(const tile_plan &s, int64_t item)
+__device__ __forceinline__ tile_start
+start_of_tile(const tile_plan &s, const key_target &y, int64_t item)
 {
-    tile_place at;
-    at.out = 0;
+    const tile_place at = place_of_tile(s, s.axis, item);
+    tile_start start;
+    start.plane = at.group * s.planes;
+    start.out = 0;
 #pragma unroll
-    for (int d = POOL_W; d >= POOL_T; d--) {
-        const int64_t next = s.per_tile[d].of(item);
-        const int64_t begin = (item - next * s.tiles[d]) * s.windows[d];
-        item = next;
-        at.n[d] = static_cast<int>(least_of(s.windows[d], s.axis[d].out - begin));
-        at.from[d] = begin * s.axis[d].stride - s.axis[d].padding;
-        at.out += begin * s.by_out[d];
+    for (int d = 0; d < POOL_AXES; d++) {
+        start.from[d] = at.from[d];
+        start.n[d] = at.n[d];
+        start.out += at.begin[d] * y.by[d];
     }
-    at.plane = item * s.planes;
-    return at;
+    return start;
 }
 
 template <typename K, int N, int ROWS>
@@ -562,7 +536,7 @@ __device__ __forceinline__ void
 pool_tiles(const key_source &x, const key_target &y, const tile_plan &s)
 {
     GPO_DYN_SHARED(K, tile);
-    GPO_SHARED(tile_place, where, [1]);
+    GPO_SHARED(tile_start, where, [1]);
     const int lanes = s.lanes, w = threadIdx.x & (lanes - 1);
     const int rows = ROWS * WARP / lanes, r = threadIdx.x / lanes;
     const int span_t = static_cast<int>(s.span[POOL_T]);
@@ -575,7 +549,7 @@ pool_tiles(const key_source &x, const key_target &y, const tile_plan &s)
     for (int64_t item = blockIdx.x; item < s.count; item += gridDim.x) {
         __syncthreads(); /* the tile before this one has been read */
         if (threadIdx.x == 0) {
-            where[0] = place_of_tile(s, item);
+            where[0] = start_of_tile(s, y, item);
         }
         __syncthreads();
 

@@ -1,7 +1,9 @@
 /*
- * windows.cuh  What the rungs v0 to v5 of max_pool3d share: the view of a call, the running
- * maximum, a window read by one thread.
- * Not here: rungs (cuda.cu), separable windows (tiles.cuh), the gradient (backward.cuh).
+ * windows.cuh  What the rungs of max_pool3d share: the view of a call, the running maximum,
+ * a window read by one thread (v0 to v5), tiles of windows and windows made by doubling
+ * (v6, v7).
+ * Not here: rungs (cuda.cu), a tile of v6 (tiles.cuh), of v7 (march.cuh), the gradient
+ * (backward.cuh).
  */
 #ifndef GPO_MAX_POOL3D_WINDOWS_CUH
 #define GPO_MAX_POOL3D_WINDOWS_CUH
@@ -290,6 +292,87 @@ with_cube(const pool_view<T> &v, F f)
         default:
             return f(std::integral_constant<int, 0>());
     }
+}
+
+/* ---- tiles of windows ---- */
+
+struct tiling {
+    int64_t windows[POOL_AXES]; /* of a tile, along each axis */
+    int64_t span[POOL_AXES];    /* elements those look at */
+    int64_t tiles[POOL_AXES];
+    divider per_tile[POOL_AXES]; /* tiles of an axis */
+};
+
+/* Windows that look at no more than `span` elements in a row. */
+static int64_t
+windows_in(const pool_axis &a, int64_t span)
+{
+    return (span - pool_extent(&a)) / a.stride + 1;
+}
+
+/* Cuts axis d into tiles of one size, of at most `most` windows. */
+static void
+cut_axis(tiling *s, const pool_axis &a, int d, int64_t most)
+{
+    s->windows[d] = ceil_div(a.out, ceil_div(a.out, most));
+    s->tiles[d] = ceil_div(a.out, s->windows[d]);
+    s->span[d] = (s->windows[d] - 1) * a.stride + pool_extent(&a);
+}
+
+/* The tiles of a plane; no axis is cut anew afterwards. */
+static int64_t
+count_tiles(tiling *s)
+{
+    int64_t count = 1;
+    for (int d = 0; d < POOL_AXES; d++) {
+        s->per_tile[d] = divider_of(s->tiles[d]);
+        count *= s->tiles[d];
+    }
+    return count;
+}
+
+/* Lanes for rows of so many elements: a power of two. */
+static int
+lanes_for(int64_t span)
+{
+    int lanes = 1;
+    while (lanes < span) {
+        lanes *= 2;
+    }
+    return lanes;
+}
+
+struct tile_place {
+    int64_t group;            /* which of the groups of planes that share a tile */
+    int64_t begin[POOL_AXES]; /* the first window */
+    int64_t from[POOL_AXES];  /* where that begins in x */
+    int n[POOL_AXES];         /* windows there are */
+};
+
+__device__ __forceinline__ tile_place
+place_of_tile(const tiling &s, const pool_axis *axis, int64_t item)
+{
+    tile_place at;
+#pragma unroll
+    for (int d = POOL_W; d >= POOL_T; d--) {
+        const int64_t next = s.per_tile[d].of(item);
+        at.begin[d] = (item - next * s.tiles[d]) * s.windows[d];
+        at.from[d] = at.begin[d] * axis[d].stride - axis[d].padding;
+        at.n[d] = static_cast<int>(least_of(s.windows[d], axis[d].out - at.begin[d]));
+        item = next;
+    }
+    at.group = item;
+    return at;
+}
+
+/*
+ * Windows of `kernel` elements are made by doubling, the last time by less: where windows
+ * of `made` are there, those so many elements on make the next larger ones.
+ */
+__host__ __device__ constexpr int
+more_of(int kernel, int made)
+{
+    return made < kernel - made ? made : kernel - made;
 }
 
 #endif
