@@ -135,23 +135,30 @@ class CpuClock:
         self._flush.max()
 
     def rest(self) -> None:
-        """Sleep until no other thread of this process runs.
+        """Wait until no other thread of this process runs.
 
         A library's threads spin when their work is done, in case more follows: those of
         NumPy's OpenBLAS for 0.15 s, in which they would take a core from the next call.
+        This thread spins as well, for after a sleep of its own everything is slower.
         """
         give_up = time.perf_counter() + LONGEST_REST
         while (start := time.perf_counter()) < give_up:
-            used = time.process_time()
-            time.sleep(REST)
-            if time.process_time() - used < IDLE * (time.perf_counter() - start):
+            used = used_by_others()
+            while time.perf_counter() - start < REST:
+                pass
+            if used_by_others() - used < IDLE * REST:
                 break
 
     def round(self, calls: Sequence[Call], cold: bool) -> list[float]:
-        """Run every call once, in order; return their times in milliseconds."""
+        """Run every call once, in order; return their times in milliseconds.
+
+        Each runs once more ahead of the flush: the data is cold, but the threads that
+        share the work are awake, as they are in a program that computes.
+        """
         times = []
         for call in calls:
             self.rest()
+            call()
             if cold:
                 self.flush()
             start = time.perf_counter_ns()
@@ -161,6 +168,11 @@ class CpuClock:
 
     def wait(self) -> None:
         """Do nothing: a CPU call has finished when it returns."""
+
+
+def used_by_others() -> float:
+    """Return the seconds of CPU time that the other threads of this process have had."""
+    return time.process_time() - time.thread_time()
 
 
 def last_level_cache() -> int:
