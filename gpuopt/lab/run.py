@@ -6,6 +6,7 @@ timed that has not just given a right answer on the same buffers.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -238,7 +239,10 @@ def time_workload(
     function = problem.call
 
     def ours(variant: str) -> Call:
-        return lambda: function(*arrays, **problem.options, variant=variant, backend=backend)
+        asked = {} if variant == "auto" else {"variant": variant}
+        if backend != _core.default_backend():
+            asked["backend"] = backend
+        return functools.partial(function, *arrays, **problem.options, **asked)
 
     names = ["auto", *wanted_variants(op, backend, dtype, variants)]
     calls: dict[str, Call] = {variant: ours(variant) for variant in names}

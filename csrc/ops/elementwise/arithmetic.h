@@ -454,7 +454,7 @@ DEFINE_COMPLEX(C128, double, fabs, sqrt, 0x1p500, 0x1p700)
     LOOP(name, inputs, expression, I32, int32_t, KEEP, KEEP) \
     LOOP(name, inputs, expression, I64, int64_t, KEEP, KEEP)
 #define LOOPS_SMOOTH(LOOP, name, inputs, expression) \
-    LOOPS_ROOTS(LOOP, name, inputs, expression)
+    LOOPS_ROOTS(LOOP##_SMOOTH, name, inputs, expression)
 #define LOOPS_SELECT(LOOP, name, inputs, expression)
 #define LOOPS_CAST(LOOP, name, inputs, expression)
 

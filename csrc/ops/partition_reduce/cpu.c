@@ -33,6 +33,7 @@ typedef struct loops {
 } loops;
 
 enum { LANE_BITS = 3, LANES = 1 << LANE_BITS };
+enum { LINE = 64, PAGE = 4096 }; /* bytes of a cache line, of a page */
 
 #define TERM_NAME(name, dtype, A, TERM) TERM_##name,
 enum { TERMS(TERM_NAME) NTERMS };
@@ -98,7 +99,6 @@ enum {
     TALL = 8,                      /* rows that `tall` takes */
     CHUNK_ROWS = 64,               /* of a tile in one task */
     STRIP_BYTES = 512,             /* of a row that `tall` adds at a time */
-    LINE = 64,                     /* bytes of a cache line */
     COMBINE = 1024,                /* sums combined in one task */
     AHEAD = 4,       /* tiles of few rows between a line's request and its use */
     DIRECT_BITS = 2, /* half a stretch of 4 rows fits the nodes */
