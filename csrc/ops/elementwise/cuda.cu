@@ -454,30 +454,12 @@ static const gpo_variant variants[] = {
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
-/* Whether v1 keeps to its packs: a fresh result is aligned, a caller's may not be. */
-static bool
-suits_packs(const gpo_call *call, const elementwise_plan &plan)
-{
-    const unsigned scalars = scalars_of(plan);
-    bool aligned = call->out_given[0] == GPO_NONE && elementwise_is_flat(&plan);
-    for (int k = 0; k < plan.inputs; k++) {
-        const bool good = reinterpret_cast<uintptr_t>(plan.data[k]) % 16 == 0;
-        aligned = aligned && (good || (scalars >> k & 1u));
-    }
-    return aligned;
-}
-
 /* By times on an H200, benchmarks/results/h200-elementwise.json. */
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     elementwise_plan plan;
     elementwise_make_plan(call, &plan);
-    if (gpo_dtypes[call->out[0].dtype].bytes == 2 && suits_packs(call, plan)) {
-        snprintf(why, GPO_MESSAGE,
-                 "aligned operands and a 16-bit result: v1 computes two at a time");
-        return &variants[1];
-    }
     if (has_rows(plan)) {
         snprintf(why, GPO_MESSAGE,
                  "v2 reads packs where the last axis is contiguous or repeated");

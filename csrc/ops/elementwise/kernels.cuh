@@ -193,25 +193,40 @@ struct alignas(SIZE * sizeof(T)) elements {
     T v[SIZE];
 };
 
+template <typename T, int SIZE>
+using word_of = typename word<SIZE *static_cast<int>(sizeof(T))>::type;
+
+/* The word is a value: from a reference to memory each element would be a load. */
+template <typename T, int SIZE>
+__device__ __forceinline__ elements<T, SIZE>
+elements_of(word_of<T, SIZE> bits)
+{
+    elements<T, SIZE> out;
+    memcpy(static_cast<void *>(out.v), &bits, sizeof bits);
+    return out;
+}
+
+template <typename T, int SIZE>
+__device__ __forceinline__ word_of<T, SIZE>
+word_from(const elements<T, SIZE> &x)
+{
+    word_of<T, SIZE> bits;
+    memcpy(static_cast<void *>(&bits), x.v, sizeof bits);
+    return bits;
+}
+
 template <int SIZE, typename T>
 __device__ __forceinline__ elements<T, SIZE>
 load_elements(const T *p)
 {
-    using Word = typename word<SIZE *static_cast<int>(sizeof(T))>::type;
-    const Word bits = *reinterpret_cast<const Word *>(p);
-    elements<T, SIZE> out;
-    memcpy(out.v, &bits, sizeof bits);
-    return out;
+    return elements_of<T, SIZE>(*reinterpret_cast<const word_of<T, SIZE> *>(p));
 }
 
 template <int SIZE, typename T>
 __device__ __forceinline__ void
 store_elements(T *p, const elements<T, SIZE> &x)
 {
-    using Word = typename word<SIZE *static_cast<int>(sizeof(T))>::type;
-    Word bits;
-    memcpy(static_cast<void *>(&bits), x.v, sizeof bits);
-    *reinterpret_cast<Word *>(p) = bits;
+    *reinterpret_cast<word_of<T, SIZE> *>(p) = word_from(x);
 }
 
 template <int SIZE, typename T>

@@ -10,10 +10,14 @@
 /* How a row of an operand is read: the same for all its packs. */
 enum stream_mode { HELD, ALIGNED, SHIFTED };
 
-/* What one thread has loaded of one pack; `next` where a pack lies in two words. */
+/*
+ * What one thread has loaded of one pack; `next` where a pack lies in two words.  Words,
+ * not elements: to take 16-bit elements apart a thread waits for the load, and the loads of
+ * its other packs and operands wait behind it.
+ */
 template <typename T, int SIZE>
 struct loaded {
-    elements<T, SIZE> low, next;
+    word_of<T, SIZE> low, next;
 };
 
 /*
@@ -24,66 +28,65 @@ struct loaded {
  */
 template <typename T, int SIZE>
 struct stream {
-    static constexpr bool FULL = SIZE * sizeof(T) == 16;
+    using Word = word_of<T, SIZE>;
+    static constexpr bool FULL = sizeof(Word) == 16;
     const T *first;
-    elements<T, SIZE> held;
+    Word held;
     stream_mode mode;
     unsigned past; /* bytes that `first` lies past a boundary */
 
     __device__ __forceinline__ void start(const T *row, int64_t head, bool hold)
     {
         first = row + (hold ? 0 : head);
-        past = static_cast<unsigned>(reinterpret_cast<uintptr_t>(first) %
-                                     (SIZE * sizeof(T)));
+        past = static_cast<unsigned>(reinterpret_cast<uintptr_t>(first) % sizeof(Word));
         mode = hold ? HELD : past == 0 ? ALIGNED : SHIFTED;
         held = {};
         if (hold) {
-            held = repeated<SIZE>(row[0]);
+            held = word_from(repeated<SIZE>(row[0]));
         }
     }
 
     __device__ __forceinline__ void load(loaded<T, SIZE> &to, int64_t i) const
     {
         if (mode == ALIGNED) {
-            to.low = load_elements<SIZE>(first + i * SIZE);
+            to.low = *reinterpret_cast<const Word *>(first + i * SIZE);
         }
         else if (mode == SHIFTED) {
             if constexpr (FULL) {
-                const T *word = reinterpret_cast<const T *>(
-                    reinterpret_cast<uintptr_t>(first + i * SIZE) - past);
-                to.low = load_elements<SIZE>(word);
-                to.next = load_elements<SIZE>(word + SIZE);
+                const char *at =
+                    reinterpret_cast<const char *>(first + i * SIZE) - past;
+                to.low = *reinterpret_cast<const Word *>(at);
+                to.next = *reinterpret_cast<const Word *>(at + sizeof(Word));
             }
             else {
+                elements<T, SIZE> each;
 #pragma unroll
                 for (int j = 0; j < SIZE; j++) {
-                    to.low.v[j] = first[i * SIZE + j];
+                    each.v[j] = first[i * SIZE + j];
                 }
+                to.low = word_from(each);
             }
         }
     }
 
     __device__ __forceinline__ elements<T, SIZE> pack(const loaded<T, SIZE> &from) const
     {
-        if (mode == HELD) {
-            return held;
-        }
+        Word bits = mode == HELD ? held : from.low;
         if constexpr (FULL) {
             if (mode == SHIFTED) {
-                return shifted(from);
+                bits = shifted(from);
             }
         }
-        return from.low;
+        return elements_of<T, SIZE>(bits);
     }
 
   private:
     /* 16 of the 32 bytes of low and next, from byte `past` on. */
-    __device__ __forceinline__ elements<T, SIZE>
-    shifted(const loaded<T, SIZE> &from) const
+    __device__ __forceinline__ Word shifted(const loaded<T, SIZE> &from) const
     {
         unsigned w[8];
-        memcpy(w, from.low.v, 16);
-        memcpy(w + 4, from.next.v, 16);
+        memcpy(w, &from.low, 16);
+        memcpy(w + 4, &from.next, 16);
         const bool by_two = past & 8u, by_one = past & 4u;
         const unsigned bits = past % 4 * 8;
 #pragma unroll
@@ -99,9 +102,7 @@ struct stream {
         for (int k = 0; k < 4; k++) {
             out[k] = __funnelshift_r(w[k], w[k + 1], bits);
         }
-        elements<T, SIZE> result;
-        memcpy(static_cast<void *>(result.v), out, 16);
-        return result;
+        return {out[0], out[1], out[2], out[3]};
     }
 };
 
