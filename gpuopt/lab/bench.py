@@ -127,7 +127,8 @@ class CpuClock:
 
         Reads a buffer twice the cache's size.  The buffer is written once, so that it
         has pages of its own; later passes only read, because dirty lines left behind
-        would be written back at the expense of the call being timed.
+        would be written back at the expense of the call being timed.  Caches of other
+        cores alone keep what their threads read last: 1 MiB or so for each.
         """
         if self._flush is None:
             size = min(2 * last_level_cache(), LARGEST_FLUSH)
