@@ -35,6 +35,15 @@ typedef struct loops {
 enum { LANE_BITS = 3, LANES = 1 << LANE_BITS };
 enum { LINE = 64, PAGE = 4096 }; /* bytes of a cache line, of a page */
 
+/* Has the lines of these bytes come to the cache; they need not belong to an array. */
+static inline void
+ask_for(const char *from, int64_t bytes)
+{
+    for (int64_t b = 0; b < bytes; b += LINE) {
+        __builtin_prefetch(from + b);
+    }
+}
+
 #define TERM_NAME(name, dtype, A, TERM) TERM_##name,
 enum { TERMS(TERM_NAME) NTERMS };
 
@@ -198,8 +207,8 @@ add_eight(const job *j, const char *const *rows, const char *const *next, void *
         const void *at[TALL];
         for (int k = 0; k < TALL; k++) {
             at[k] = rows[k] + c * f->bytes;
-            for (int64_t b = 0; next && b < w * f->bytes; b += LINE) {
-                __builtin_prefetch(next[k] + c * f->bytes + b);
+            if (next) {
+                ask_for(next[k] + c * f->bytes, w * f->bytes);
             }
         }
         f->tall(at, w, (char *)t + c * f->sum_bytes);
@@ -315,10 +324,7 @@ prefetch_tile(const job *j, int64_t first)
     const int64_t bytes = j->row * j->loops->bytes;
     int64_t off = 0;
     for (int64_t r = 0; r < j->chunk; r++) {
-        const char *row = address(j, first + off);
-        for (int64_t b = 0; b < bytes; b += LINE) {
-            __builtin_prefetch(row + b);
-        }
+        ask_for(address(j, first + off), bytes);
         off = (int64_t)(((uint64_t)off - j->reduced) & j->reduced);
     }
 }
