@@ -53,6 +53,48 @@ largest(float a, float b)
 #endif
 }
 
+/*
+ * d += a b by a warp, a of 16 x 8 and b of 8 x 8 doubles.  Lane 4 g + t has of a rows g
+ * and g + 8 in columns t (a[0], a[1]) and t + 4 (a[2], a[3]), of b rows t and t + 4 in
+ * column g, of d rows g (d[0], d[1]) and g + 8 in columns 2 t and 2 t + 1.
+ */
+__device__ __forceinline__ void
+multiply_add(double (&d)[4], const double (&a)[4], const double (&b)[2])
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+                 : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 "
+                         "{%0, %1}, {%2}, {%3}, {%0, %1};"
+                         : "+d"(d[2 * r]), "+d"(d[2 * r + 1])
+                         : "d"(a[2 * k + r]), "d"(b[k]));
+        }
+    }
+#else /* each lane gathers its rows of a and columns of b */
+    constexpr unsigned ALL = 0xffffffffu;
+    const int lane = threadIdx.x % 32, row = lane / 4 * 4, column = lane % 4 * 8;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const double x = __shfl_sync(ALL, a[2 * k + r], row + t);
+                d[2 * r] += x * __shfl_sync(ALL, b[k], column + t);
+                d[2 * r + 1] += x * __shfl_sync(ALL, b[k], column + 4 + t);
+            }
+        }
+    }
+#endif
+}
+
 /* ---- reads ---- */
 
 /*
@@ -107,6 +149,25 @@ start_copy(void *shared, const void *p, uint64_t policy)
 #else
     (void)policy;
     *static_cast<uint4 *>(shared) = *static_cast<const uint4 *>(p);
+#endif
+}
+
+/* What the thread has started since the last call is a group. */
+__device__ __forceinline__ void
+group_copies()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Waits for all groups but the last PENDING. */
+template <int PENDING>
+__device__ __forceinline__ void
+await_groups()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 #endif
 }
 

@@ -21,8 +21,9 @@ from cases import (
 )
 from gpuopt import ref
 
-# (N, L, M, L2): around a pack, 8 and 32 lanes, a tile of 32 batches by 64 outputs, a
-# stage of 16 or 32 rows; and nothing of each.
+# (N, L, M, L2): around a pack, 8 and 32 lanes, a tile of 64 batches by 64 outputs, a
+# stage of 16 or 32 rows; and nothing of each.  FULL ends with rows that fill their lanes,
+# eight, four, two and one at once, and in several chunks.
 SMALL: tuple[tuple[int, int, int, int], ...] = (
     (1, 1, 1, 1),
     (2, 3, 5, 4),
@@ -56,6 +57,11 @@ FULL: tuple[tuple[int, int, int, int], ...] = (
     (7, 32, 32, 64),
     (256, 3, 2, 5),
     (5, 513, 3, 7),
+    (9, 33, 32, 5),
+    (65, 5, 64, 66),
+    (13, 6, 128, 3),
+    (3, 7, 256, 2),
+    (1, 9, 4096, 2),
 )
 
 LARGE: tuple[tuple[int, int, int, int], ...] = (

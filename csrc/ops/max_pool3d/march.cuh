@@ -189,18 +189,21 @@ place_of_march(const pool_view<T> &v, const march_plan &s, int64_t item, int war
     return at;
 }
 
-/* The rows that x has of slice k; the others are the least value. */
-template <typename V, typename T>
+/*
+ * The rows that x has of slice k; the others are the least value.  As x stores them: a
+ * conversion here would wait for a slice that is to be on its way.
+ */
+template <typename T>
 __device__ __forceinline__ void
-load_slice(V (&a)[ROWS], const pool_view<T> &v, const march_place<T> &at, int k)
+load_slice(T (&a)[ROWS], const pool_view<T> &v, const march_place<T> &at, int k)
 {
     const unsigned inside = k >= at.first && k < at.end ? at.inside : 0;
     const T *x = at.x + k * v.by[POOL_T];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        a[r] = least_value<V>();
+        a[r] = stored_as<T>(least_value<value_type<T>>());
         if (inside >> r & 1) {
-            a[r] = value_of(*x);
+            a[r] = *x;
         }
         x += v.by[POOL_H];
     }
@@ -250,7 +253,8 @@ march(const pool_view<T> &v, const march_plan &s)
     const int64_t by_row = v.axis[POOL_W].out, by_slice = by_row * v.axis[POOL_H].out;
     T *y = at.y;
     trail<(K > S ? K : 1), V> behind;
-    V next[AHEAD][ROWS], most[ROWS], beyond[BEYOND];
+    T next[AHEAD][ROWS];
+    V most[ROWS], beyond[BEYOND];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         most[r] = least_value<V>();
@@ -270,7 +274,7 @@ march(const pool_view<T> &v, const march_plan &s)
             V a[ROWS];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                a[r] = next[j % AHEAD][r];
+                a[r] = value_of(next[j % AHEAD][r]);
             }
             load_slice(next[j % AHEAD], v, at, k + AHEAD);
             if constexpr (K > S) {

@@ -2,10 +2,10 @@
  * cuda.cu  The ladder of mean_matvec on CUDA, v0 to v5, then the table and the choice.
  * Each rung is a comment, a kernel and a launcher.  The means of all rungs go through
  * global memory: no block's shared memory holds the rows of any x.
- * Not here: rows at full width and the tiles of the product (tiles.cuh), the contract
- * (op.c).
+ * Not here: rows at full width (rows.cuh), a tile of the product (product.cuh), the
+ * contract (op.c).
  */
-#include "tiles.cuh"
+#include "product.cuh"
 
 #include <stdio.h>
 
@@ -263,11 +263,11 @@ mean_matvec_v3(gpo_call *call)
 /*
  * v4  Mean kernel, then a GEMM.
  * Was:   v3 reads the whole matrix for each batch, one value per multiplication.
- * Now:   one kernel streams x, 8 loads of 16 bytes in flight per thread (4 for 16-bit
- *        elements), the next ones started before the sums of these meet; a second one
- *        multiplies tiles of 64 outputs by 32 batches, 4 x 4 of them in the registers of
- *        a thread.
- * Cost:  reads x once; the means once written and read L2 / 64 times; the matrix N / 32
+ * Now:   one kernel streams x, 8 loads of 16 bytes in flight per thread, the next ones
+ *        started before the sums of these meet; a second one multiplies tiles of 64
+ *        outputs by 64 batches, 2 x 8 of them in the registers of a thread, or in float64
+ *        32 x 16 in those of a warp, by tensor cores.
+ * Cost:  reads x once; the means once written and read L2 / 64 times; the matrix N / 64
  *        times, out of L2.
  * Left:  the memory rests while the product runs -> v5.
  */
@@ -286,10 +286,11 @@ __global__ void
 __launch_bounds__(THREADS, BLOCKS)
     mean_matvec_v4_product(mean_matvec_view<T> v, int64_t across, int64_t tiles)
 {
-    GPO_SHARED(product_stage<value_type<T>>, stage, [1]);
+    GPO_DYN_SHARED(product_stages<value_type<T>>, stages);
     for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        product_tile(v, tile % across * TILE_OUTPUTS, tile / across * TILE_BATCHES,
-                     stage[0]);
+        const int64_t output = tile % across * TILE_OUTPUTS;
+        const int64_t batch = tile / across * TILE_BATCHES;
+        product_tile(v, output, batch, *stages);
     }
 }
 
@@ -308,14 +309,20 @@ walk_of(const gpo_call *call, const mean_matvec_view<T> &v)
                 v.x_row % SIZE == 0 && v.cols % SIZE == 0;
     const int64_t packs = ceil_div(v.cols, SIZE);
     walk.lanes = FEWEST_LANES;
-    while (walk.lanes < WARP && walk.lanes * SLOTS<T> < packs) {
+    while (walk.lanes < WARP && walk.lanes * SLOTS < packs) {
         walk.lanes *= 2;
     }
-    while (1 << walk.shift < SLOTS<T> && walk.lanes << walk.shift < packs) {
+    while (1 << walk.shift < SLOTS && walk.lanes << walk.shift < packs) {
         walk.shift++;
     }
     walk.chunks = packs > 0 ? ceil_div(packs, walk.lanes << walk.shift) : 1;
-    walk.per_step = THREADS / walk.lanes * (SLOTS<T> / (1 << walk.shift));
+    walk.per_step = THREADS / walk.lanes * (SLOTS >> walk.shift);
+    walk.full = walk.even && packs == walk.chunks * (walk.lanes << walk.shift);
+    for (int u = 0; u < SLOTS; u++) {
+        const int64_t row = (u >> walk.shift) * (THREADS / walk.lanes);
+        const int64_t pack = (u & ((1 << walk.shift) - 1)) * walk.lanes;
+        walk.jump[u] = row * v.x_row + pack * SIZE;
+    }
 
     const int64_t most = v.batches < TILE_BATCHES ? v.batches : TILE_BATCHES;
     const bool gapless = v.x_batch == v.rows * v.x_row;
@@ -348,8 +355,10 @@ mean_matvec_v4(gpo_call *call)
     const int64_t items = down * walk.streams, tiles = down * across;
     status = GPO_LAUNCH(call, grid_of(items), THREADS, 0, (mean_matvec_v4_means<T>), v,
                         walk, items);
+    constexpr int SHARED = sizeof(product_stages<value_type<T>>);
+    gpo_allow_shared(mean_matvec_v4_product<T>, SHARED);
     return status ? status
-                  : GPO_LAUNCH(call, grid_of(tiles), THREADS, 0,
+                  : GPO_LAUNCH(call, grid_of(tiles), THREADS, SHARED,
                                (mean_matvec_v4_product<T>), v, across, tiles);
 }
 
@@ -364,8 +373,8 @@ mean_matvec_v4(gpo_call *call)
  *        it when.
  * Cost:  as v4 with one launch and the product hidden behind the stream, but for the
  *        tiles of the last batches; an atomic per item.
- * Left:  a tile of the product takes one processor about 9 us (float64, L = 512) after
- *        the last row has come.
+ * Left:  a block that waits for its means to be seen loads no rows meanwhile: where rows
+ *        are long and the product is short, v4 is faster.
  */
 struct work_queue {
     unsigned items;     /* of this launch */
@@ -407,7 +416,7 @@ __launch_bounds__(THREADS, BLOCKS)
     mean_matvec_v5_fused(mean_matvec_view<T> v, row_walk walk, work_queue q,
                          unsigned *tickets)
 {
-    GPO_SHARED(product_stage<value_type<T>>, stage, [1]);
+    GPO_DYN_SHARED(product_stages<value_type<T>>, stages);
     GPO_SHARED(unsigned, taken, [2]); /* the item in hand and the next one */
     unsigned *done = tickets + 1;
     const unsigned last_take =
@@ -430,7 +439,7 @@ __launch_bounds__(THREADS, BLOCKS)
             __syncthreads();
             __threadfence();
             product_tile(v, static_cast<int64_t>(item.part) * TILE_OUTPUTS,
-                         tile * TILE_BATCHES, stage[0]);
+                         tile * TILE_BATCHES, *stages);
             if (threadIdx.x == 0) {
                 taken[1] = atomicInc(tickets, last_take);
             }
@@ -471,6 +480,8 @@ mean_matvec_v5(gpo_call *call)
     const int64_t per_launch = fits < GPO_TICKETS - 1 ? fits : GPO_TICKETS - 1;
     /* Items that blocks hold, the ones they took ahead included. */
     const int64_t lag = streams > 0 ? ceil_div(2 * blocks, streams) + 1 : 1;
+    constexpr int SHARED = sizeof(product_stages<value_type<T>>);
+    gpo_allow_shared(mean_matvec_v5_fused<T>, SHARED);
     status = gpo_tickets(call, &tickets);
     for (int64_t tile = 0; !status && tile < all_tiles; tile += per_launch) {
         const int64_t left = all_tiles - tile;
@@ -483,8 +494,8 @@ mean_matvec_v5(gpo_call *call)
                               tile,
                               TILE_BATCHES * v.rows};
         const dim3 grid(static_cast<unsigned>(q.items < blocks ? q.items : blocks));
-        status = GPO_LAUNCH(call, grid, THREADS, 0, (mean_matvec_v5_fused<T>), v, walk,
-                            q, tickets);
+        status = GPO_LAUNCH(call, grid, THREADS, SHARED, (mean_matvec_v5_fused<T>), v,
+                            walk, q, tickets);
     }
     return status;
 }
@@ -515,7 +526,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     constexpr int64_t SHORT = 128; /* elements of a mean */
     const gpo_array *x = &call->in[0];
-    if (x->dtype != GPO_F64 && x->shape[2] <= SHORT) {
+    if (x->shape[2] <= SHORT) {
         snprintf(why, GPO_MESSAGE,
                  "means of %d elements or fewer: v5 hides the product behind them",
                  static_cast<int>(SHORT));

@@ -1,10 +1,11 @@
 /*
- * tiles.cuh  What the rungs of mean_matvec share: the inputs as kernel arguments, sums
- * of rows, rows streamed at full width, one tile of the product.
- * Not here: who does which part when (cuda.cu), the contract (op.c).
+ * rows.cuh  What the rungs of mean_matvec share: the inputs as kernel arguments, sums
+ * of rows, rows streamed at full width.
+ * Not here: a tile of the product (product.cuh), who does which part when (cuda.cu),
+ * the contract (op.c).
  */
-#ifndef GPO_MEAN_MATVEC_TILES_CUH
-#define GPO_MEAN_MATVEC_TILES_CUH
+#ifndef GPO_MEAN_MATVEC_ROWS_CUH
+#define GPO_MEAN_MATVEC_ROWS_CUH
 
 #include <limits.h>
 #include <type_traits>
@@ -89,10 +90,8 @@ struct row_sum<double> {
 
 /* ---- rows streamed at full width ---- */
 
-/* 16-byte loads a thread has in flight; 8 of 16-bit elements spill registers. */
-template <typename T>
-constexpr int SLOTS = sizeof(T) == 2 ? 4 : 8;
-
+constexpr int SLOTS = 8; /* 16-byte loads a thread has in flight */
+constexpr int TILE_OUTPUTS = 64, TILE_BATCHES = 64; /* of a tile of the product */
 constexpr int THREADS = 256;    /* of a block that streams or multiplies tiles */
 constexpr int BLOCKS = 2;       /* of them on a processor: 128 registers a thread */
 constexpr int FEWEST_LANES = 8; /* on one row: 128 bytes side by side */
@@ -114,6 +113,8 @@ struct row_walk {
     unsigned streams;     /* items of a tile of batches */
     bool packed;          /* elements of a row are neighbours */
     bool even;            /* rows start on 16-byte boundaries and are whole packs */
+    bool full;            /* even, and every lane has a pack in every chunk */
+    int64_t jump[SLOTS];  /* elements from a lane's first slot of a step to each */
 };
 
 /* Rows [0, rows): row r starts at x + r * stride, and its mean goes to means[r]. */
@@ -150,34 +151,40 @@ sum_pack(const pack<T> &p)
 
 /*
  * Starts the loads of one step: rows from `base` on.  Packs are counted from the last
- * 16-byte boundary before the row; those that lie in it whole are loaded.
+ * 16-byte boundary before the row; those that lie in it whole are loaded.  They stay
+ * words until they are added: taken apart, each would be waited for.
  */
 template <typename T>
 __device__ __forceinline__ void
 load_step(const row_span<T> &span, const row_walk &walk, int64_t cols, int base,
-          int64_t chunk, pack<T> *loaded)
+          int64_t chunk, uint4 (&loaded)[SLOTS])
 {
     constexpr int SIZE = pack<T>::SIZE;
     const int lane = threadIdx.x % walk.lanes, group = threadIdx.x / walk.lanes;
-    const int groups = THREADS / walk.lanes, across = (1 << walk.shift) - 1;
     const int64_t past =
         (chunk << walk.shift) * walk.lanes * SIZE; /* in chunks before */
+    const T *p = span.x + (base + group) * span.stride + past + lane * SIZE;
+    if (walk.full && base + walk.per_step <= span.rows) {
+#pragma unroll
+        for (int u = 0; u < SLOTS; u++) {
+            loaded[u] =
+                load_streamed(reinterpret_cast<const uint4 *>(p + walk.jump[u]));
+        }
+        return;
+    }
+    const int groups = THREADS / walk.lanes, across = (1 << walk.shift) - 1;
     const int64_t left = cols - past - SIZE;
     const int last = left < INT_MAX ? static_cast<int>(left) : INT_MAX;
     const int least = past > 0 ? -SIZE : 0; /* where the first whole pack may begin */
-    const T *p = span.x + (base + group) * span.stride + past;
-    int row = base + group, k = lane * SIZE;
 #pragma unroll
-    for (int u = 0; u < SLOTS<T>; u++) {
-        const int begin = k - skew_of(p);
+    for (int u = 0; u < SLOTS; u++) {
+        const T *at = p + walk.jump[u];
+        const int skew = skew_of(at), row = base + group + (u >> walk.shift) * groups;
+        const int begin = (lane + (u & across) * walk.lanes) * SIZE - skew;
         loaded[u] = {};
         if (row < span.rows && begin >= least && begin <= last) {
-            loaded[u] = load_pack(p + begin);
+            loaded[u] = load_streamed(reinterpret_cast<const uint4 *>(at - skew));
         }
-        const bool full = (u & across) == across; /* the next slot is of another row */
-        row += full ? groups : 0;
-        p += full ? groups * span.stride : 0;
-        k = full ? lane * SIZE : k + walk.lanes * SIZE;
     }
 }
 
@@ -190,6 +197,35 @@ sum_lanes(V v, int lanes)
         v += __shfl_xor_sync(ALL_LANES, v, d);
     }
     return v;
+}
+
+/*
+ * The sums over a group of lanes of its lanes' first `count` values: lane k has that of
+ * value k / (lanes / count).  Each exchange halves what a lane has left: count - 1 of
+ * them, and those of one value, where `count` sums would take log2(lanes) each.
+ */
+template <typename V>
+__device__ __forceinline__ V
+sum_lanes_of_each(V (&v)[SLOTS], int count, int lane, int lanes)
+{
+    int d = lanes / 2;
+#pragma unroll
+    for (int half = SLOTS / 2; half > 0; half /= 2) {
+        if (half < count) {
+            const bool upper = lane & d;
+#pragma unroll
+            for (int j = 0; j < half; j++) {
+                const V kept = upper ? v[j + half] : v[j];
+                const V given = upper ? v[j] : v[j + half];
+                v[j] = kept + __shfl_xor_sync(ALL_LANES, given, d);
+            }
+            d /= 2;
+        }
+    }
+    for (; d > 0; d /= 2) {
+        v[0] += __shfl_xor_sync(ALL_LANES, v[0], d);
+    }
+    return v[0];
 }
 
 /* What no pack holds of a row: at most one element before and one after for a lane. */
@@ -247,7 +283,9 @@ stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T
     }
     const int lane = threadIdx.x % walk.lanes, group = threadIdx.x / walk.lanes;
     const int groups = THREADS / walk.lanes;
-    pack<T> loaded[SLOTS<T>];
+    const int at_once = SLOTS >> walk.shift; /* rows of a group */
+    const int sharers = walk.lanes / at_once;
+    uint4 loaded[SLOTS];
     row_sum<V> fold;
     int base = 0;
     int64_t chunk = 0;
@@ -256,10 +294,10 @@ stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T
     while (base < span.rows) {
         const int now = base;
         const bool complete = chunk + 1 == walk.chunks;
-        V sum[SLOTS<T>];
+        V sum[SLOTS];
 #pragma unroll
-        for (int u = 0; u < SLOTS<T>; u++) {
-            sum[u] = sum_pack(loaded[u]);
+        for (int u = 0; u < SLOTS; u++) {
+            sum[u] = sum_pack(pack_of<T>(loaded[u]));
         }
         chunk++;
         if (complete) {
@@ -271,7 +309,7 @@ stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T
         for (int level = 0; level < 3; level++) {
             if (walk.shift > level) {
 #pragma unroll
-                for (int u = 0; u < SLOTS<T> / (2 << level); u++) {
+                for (int u = 0; u < SLOTS / (2 << level); u++) {
                     sum[u] = sum[2 * u] + sum[2 * u + 1];
                 }
             }
@@ -284,16 +322,8 @@ stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T
             sum[0] = fold.value();
             fold = row_sum<V>();
         }
-        /* Lane q keeps the sum of row q of those at once, divides and writes it. */
-        const int at_once = SLOTS<T> / (1 << walk.shift);
-        V mine = 0;
-#pragma unroll
-        for (int q = 0; q < SLOTS<T>; q++) {
-            if (q < at_once) {
-                const V total = sum_lanes(sum[q], walk.lanes);
-                mine = lane == q ? total : mine;
-            }
-        }
+        /* Lane k has the sum of row k / sharers of those at once. */
+        V mine = sum_lanes_of_each(sum, at_once, lane, walk.lanes);
         if (!walk.even) {
 #pragma unroll 1
             for (int q = 0; q < at_once; q++) {
@@ -303,17 +333,15 @@ stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T
                     ends = ragged_ends(span.x + row * span.stride, v.cols, lane);
                 }
                 ends = sum_lanes(ends, walk.lanes);
-                mine += lane == q ? ends : 0;
+                mine += lane / sharers == q ? ends : 0;
             }
         }
-        const int row = now + lane * groups + group;
-        if (lane < at_once && row < span.rows) {
+        const int row = now + lane / sharers * groups + group;
+        if (lane % sharers == 0 && row < span.rows) {
             span.means[row] = mine / static_cast<V>(v.cols);
         }
     }
 }
-
-constexpr int TILE_OUTPUTS = 64, TILE_BATCHES = 32; /* of a tile of the product */
 
 /* Item `part` of the streams of a tile of batches. */
 template <typename T>
@@ -333,184 +361,6 @@ stream_item(const mean_matvec_view<T> &v, const row_walk &walk, int64_t tile,
         static_cast<int>(left < walk.per_item ? left : walk.per_item),
         v.means + batch * v.rows + first};
     stream_rows(v, walk, span);
-}
-
-/* ---- one tile of the product ---- */
-
-constexpr int SIDE = 4;        /* of a thread's square of it */
-constexpr int SLICES = 2;      /* of the depth; each takes half of the threads */
-constexpr int DEPTH_PACKS = 8; /* packs of the depth in shared memory at a time */
-constexpr int STAGE_ROWS = TILE_OUTPUTS + TILE_BATCHES;
-constexpr int STAGE_PACKS = DEPTH_PACKS + 1; /* 8 would put all rows into one bank */
-constexpr int PACKS_PER_THREAD = STAGE_ROWS * DEPTH_PACKS / THREADS;
-
-static_assert(TILE_OUTPUTS * TILE_BATCHES / (SIDE * SIDE) * SLICES == THREADS,
-              "every thread has one square of one slice");
-static_assert(STAGE_ROWS * DEPTH_PACKS % THREADS == 0, "a stage is whole turns");
-static_assert(TILE_OUTPUTS * DEPTH_PACKS % THREADS == 0, "a turn has one source");
-
-template <typename V>
-struct product_stage {
-    pack<V> rows[2][STAGE_ROWS][STAGE_PACKS];
-};
-
-static_assert(sizeof(product_stage<double>) >=
-                  TILE_OUTPUTS * (TILE_BATCHES + 1) * sizeof(double),
-              "the tile itself fits where its factors were");
-
-/* Values l, l + 1, ... of row i of the matrix; 0 beyond its ends. */
-template <typename T>
-__device__ __forceinline__ pack<value_type<T>>
-load_matrix(const mean_matvec_view<T> &v, bool wide, int64_t i, int64_t l)
-{
-    using V = value_type<T>;
-    constexpr int SIZE = pack<V>::SIZE;
-    pack<V> out = {};
-    if (i < v.outputs) {
-        if constexpr (std::is_same_v<T, V>) {
-            if (wide && l + SIZE <= v.rows) {
-                return load_pack(v.matrix + i * v.matrix_output + l);
-            }
-        }
-#pragma unroll
-        for (int u = 0; u < SIZE; u++) {
-            if (l + u < v.rows) {
-                out.v[u] = v.matrix_at(i, l + u);
-            }
-        }
-    }
-    return out;
-}
-
-/* Means l, l + 1, ... of batch n; 0 beyond the ends.  Not through the read-only path. */
-template <typename T>
-__device__ __forceinline__ pack<value_type<T>>
-load_means(const mean_matvec_view<T> &v, int64_t n, int64_t l)
-{
-    using V = value_type<T>;
-    constexpr int SIZE = pack<V>::SIZE;
-    pack<V> out = {};
-    if (n < v.batches) {
-        const V *p = v.means + n * v.rows + l;
-        if (v.rows % SIZE == 0 && l < v.rows) {
-            return pack_of<V>(*reinterpret_cast<const uint4 *>(p));
-        }
-#pragma unroll
-        for (int u = 0; u < SIZE; u++) {
-            if (l + u < v.rows) {
-                out.v[u] = p[u];
-            }
-        }
-    }
-    return out;
-}
-
-/* Whether 16-byte loads may read the matrix. */
-template <typename T>
-__device__ __forceinline__ bool
-is_wide(const mean_matvec_view<T> &v)
-{
-    return v.matrix_row == 1 && v.matrix_output % pack<T>::SIZE == 0 &&
-           reinterpret_cast<uintptr_t>(v.matrix) % 16 == 0;
-}
-
-/*
- * Outputs [output, output + TILE_OUTPUTS) of batches [batch, batch + TILE_BATCHES), by
- * one block.  The depth goes through shared memory in stages; each slice of the threads
- * takes its part of every stage, and the slices meet at the end.
- */
-template <typename T>
-__device__ __forceinline__ void
-product_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch,
-             product_stage<value_type<T>> &stage)
-{
-    using V = value_type<T>;
-    constexpr int SIZE = pack<V>::SIZE;
-    constexpr int OUTPUT_STEP = TILE_OUTPUTS / SIDE, BATCH_STEP = TILE_BATCHES / SIDE;
-    constexpr int PACKS_PER_SLICE = DEPTH_PACKS / SLICES;
-    const int tid = threadIdx.x, lane = tid % WARP;
-    const int slice = tid / (THREADS / SLICES),
-              warp = tid / WARP % (THREADS / SLICES / WARP);
-    const int i = warp % (OUTPUT_STEP / 8) * 8 + lane % 8;
-    const int n = warp / (OUTPUT_STEP / 8) * 4 + lane / 8;
-    const int from = tid / DEPTH_PACKS, depth = tid % DEPTH_PACKS;
-    const bool wide = is_wide(v);
-
-    V acc[SIDE][SIDE] = {};
-    pack<V> loaded[PACKS_PER_THREAD];
-    const auto load = [&](int64_t l) {
-#pragma unroll
-        for (int u = 0; u < PACKS_PER_THREAD; u++) {
-            const int r = from + u * (THREADS / DEPTH_PACKS);
-            loaded[u] = u * (THREADS / DEPTH_PACKS) < TILE_OUTPUTS
-                            ? load_matrix(v, wide, output + r, l + depth * SIZE)
-                            : load_means(v, batch + r - TILE_OUTPUTS, l + depth * SIZE);
-        }
-    };
-
-    int turn = 0;
-    load(0);
-#pragma unroll 1
-    for (int64_t l = 0; l < v.rows; l += DEPTH_PACKS * SIZE) {
-#pragma unroll
-        for (int u = 0; u < PACKS_PER_THREAD; u++) {
-            stage.rows[turn][from + u * (THREADS / DEPTH_PACKS)][depth] = loaded[u];
-        }
-        __syncthreads();
-        if (l + DEPTH_PACKS * SIZE < v.rows) {
-            load(l + DEPTH_PACKS * SIZE);
-        }
-#pragma unroll 1 /* else the whole kernel takes more than 128 registers */
-        for (int k = 0; k < PACKS_PER_SLICE; k++) {
-            const int column = slice * PACKS_PER_SLICE + k;
-            pack<V> a[SIDE];
-#pragma unroll
-            for (int r = 0; r < SIDE; r++) {
-                a[r] = stage.rows[turn][i + r * OUTPUT_STEP][column];
-            }
-#pragma unroll
-            for (int c = 0; c < SIDE; c++) {
-                const pack<V> b =
-                    stage.rows[turn][TILE_OUTPUTS + n + c * BATCH_STEP][column];
-#pragma unroll
-                for (int u = 0; u < SIZE; u++) {
-#pragma unroll
-                    for (int r = 0; r < SIDE; r++) {
-                        acc[r][c] += a[r].v[u] * b.v[u];
-                    }
-                }
-            }
-        }
-        turn ^= 1;
-    }
-
-    /* The slices meet, one after the other, where the factors were. */
-    V *tile = stage.rows[0][0][0].v;
-    constexpr int PITCH = TILE_BATCHES + 1;
-#pragma unroll 1
-    for (int s = 0; s < SLICES; s++) {
-        __syncthreads();
-        if (slice == s) {
-#pragma unroll
-            for (int r = 0; r < SIDE; r++) {
-#pragma unroll
-                for (int c = 0; c < SIDE; c++) {
-                    const int at = (i + r * OUTPUT_STEP) * PITCH + n + c * BATCH_STEP;
-                    tile[at] = s == 0 ? acc[r][c] : tile[at] + acc[r][c];
-                }
-            }
-        }
-    }
-    __syncthreads();
-    const bool along_outputs = v.out_output == 1 && v.out_batch != 1;
-    for (int e = tid; e < TILE_OUTPUTS * TILE_BATCHES; e += THREADS) {
-        const int ei = along_outputs ? e % TILE_OUTPUTS : e / TILE_BATCHES;
-        const int en = along_outputs ? e / TILE_OUTPUTS : e % TILE_BATCHES;
-        if (output + ei < v.outputs && batch + en < v.batches) {
-            v.put(output + ei, batch + en, tile[ei * PITCH + en]);
-        }
-    }
-    __syncthreads(); /* before the next tile is staged */
 }
 
 #endif
