@@ -179,4 +179,42 @@ await_copies()
 #endif
 }
 
+/* ---- atomics ---- */
+
+/*
+ * Adds four pairs of float16, or of bfloat16, at a boundary of 16 bytes of global memory
+ * in one instruction; false where there is none, before sm_90 and in the simulator.
+ */
+__device__ __forceinline__ bool
+add_float16_pairs(uint4 *at, const uint4 &v)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("red.global.add.noftz.v4.f16x2 [%0], {%1, %2, %3, %4};" ::"l"(
+                     __cvta_generic_to_global(at)),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+    return true;
+#else
+    (void)at;
+    (void)v;
+    return false;
+#endif
+}
+
+__device__ __forceinline__ bool
+add_bfloat16_pairs(uint4 *at, const uint4 &v)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("red.global.add.noftz.v4.bf16x2 [%0], {%1, %2, %3, %4};" ::"l"(
+                     __cvta_generic_to_global(at)),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+    return true;
+#else
+    (void)at;
+    (void)v;
+    return false;
+#endif
+}
+
 #endif

@@ -49,10 +49,10 @@ struct rung_v0 {
 /*
  * v1  Vector atomics.
  * Was:   v0 adds 2 to 8 bytes per atomic.
- * Now:   a thread takes 16 bytes of a row: on sm_90 four floats go in one atomic, before
- *        in four; 16-bit floats go in pairs.  Where rows do not split into packs, one
- *        element, a 16-bit float through the aligned pair around it.  Four packs are in
- *        flight; a division is a multiplication by what the host found out.
+ * Now:   a thread takes 16 bytes of a row: on sm_90 four floats or eight of 16 bits go in
+ *        one atomic, before one by one and in pairs.  Where rows do not split into packs,
+ *        one element, a 16-bit float through the aligned pair around it.  Four packs are
+ *        in flight; a division is a multiplication by what the host found out.
  * Cost:  as v0 with up to a quarter of the atomic instructions.
  * Left:  sources that share a destination meet in L2, one after the other -> v2.
  */
@@ -502,7 +502,8 @@ static const gpo_variant variants[] = {
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    constexpr int64_t HOT = 16, LONG_ROW = 256, TABLE = 48 * 1024; /* bytes */
+    constexpr int64_t HOT = 16, MANY = 64;               /* rows for a destination */
+    constexpr int64_t LONG_ROW = 256, TABLE = 48 * 1024; /* bytes */
     const gpo_dtype dtype = call->in[0].dtype;
     index_add_plan plan;
     index_add_make_plan(call, &plan);
@@ -518,12 +519,16 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     if (row >= LONG_ROW) {
         const bool half = dtype == GPO_F16 || dtype == GPO_BF16;
-        snprintf(why, GPO_MESSAGE,
-                 half ? "rows of %d bytes or more of 16-bit floats: v4 sorts, which "
-                        "takes less than their atomics"
-                      : "rows of %d bytes or more: v3 gives each a warp",
+        if (half && plan.count > MANY * plan.length) {
+            snprintf(why, GPO_MESSAGE,
+                     "more than %d rows of 16-bit floats for each destination: v4 "
+                     "rounds their sum once",
+                     static_cast<int>(MANY));
+            return &variants[4];
+        }
+        snprintf(why, GPO_MESSAGE, "rows of %d bytes or more: v3 gives each a warp",
                  static_cast<int>(LONG_ROW));
-        return &variants[half ? 4 : 3];
+        return &variants[3];
     }
     if (plan.count >= HOT * plan.length && row * plan.length <= TABLE) {
         snprintf(why, GPO_MESSAGE,

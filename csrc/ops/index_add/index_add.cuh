@@ -178,7 +178,7 @@ struct index_add_view {
     alpha_of<T> alpha;
 };
 
-/* ---- atomics of 16 bytes: sm_90 adds four floats at once, others word by word ---- */
+/* ---- atomics of 16 bytes: sm_90 adds them at once, others word by word ---- */
 
 template <typename T, int V>
 struct alignas(V * sizeof(T)) values {
@@ -208,6 +208,15 @@ atomic_add_values(T *base, int64_t i, int64_t n, const values<T, V> &v)
 {
     if constexpr (sizeof(T) == 2 && V > 1) {
         using Pair = typename half_pair<T>::type;
+        static_assert(V == 8, "16 bytes or one element");
+        uint4 *const at = reinterpret_cast<uint4 *>(base + i);
+        unsigned w[4];
+        memcpy(w, v.v, sizeof w);
+        const uint4 bits = make_uint4(w[0], w[1], w[2], w[3]);
+        if (is_same<T, f16> ? add_float16_pairs(at, bits)
+                            : add_bfloat16_pairs(at, bits)) {
+            return;
+        }
 #pragma unroll
         for (int c = 0; c < V; c += 2) {
             Pair pair;
