@@ -140,6 +140,7 @@ enum {
     BATCH = 64,             /* results finished together */
     GROUP_BYTES = 1 << 17,  /* of whole rows in one task */
     COMBINE = 1024,         /* results combined in one task */
+    AHEAD = 4096,           /* bytes from a streamed block to what is asked for */
     LEVELS = 12, /* of a chunk's tree: log2(512 / 8) + 2 are needed at most */
 };
 
@@ -318,8 +319,9 @@ is_zero(const char *bytes, int n)
 }
 
 /*
- * Asks for the next block while this one is folded: eight rows at once are no order that
- * a processor foresees by itself (an EPYC's sum of 2^25 floats: 10 GB/s without, 28 with).
+ * Asks for what is folded next.  Eight rows at once are no order that a processor
+ * foresees by itself; one stream is, but no further than its page (an EPYC's sum of 2^25
+ * floats: 30 GB/s without, 40 with).
  */
 static void
 prefetch(const char *next, int64_t bytes)
@@ -353,6 +355,9 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc)
         const void *rows[TALL];
         char *node = tree_node(&t, t.depth);
         if (j->stream) {
+            if (x != pack) {
+                prefetch(x + AHEAD, block * f->bytes);
+            }
             j->stream(x, lanes, node);
             tree_push(&t);
             continue;
