@@ -55,7 +55,7 @@ if built():
         """Their NOTES.md say why: a few bytes for more threads."""
         bounds = {"reduce_v9_": 272, "scan_v4_parked": 208, "lag_v7_": 108,
                   "scan_v5_ahead": 144, "max_pool3d_v7_": 168,
-                  "mean_matvec_v5_": 48}  # fmt: skip
+                  "mean_matvec_v5_": 48, "index_add_v4_gather": 44}  # fmt: skip
         for name, (_, _, spilled) in report().items():
             most = [bound for kernel, bound in bounds.items() if kernel in name]
             assert spilled <= max(most, default=0), (name, spilled)

@@ -28,8 +28,10 @@ from gpuopt import ref
 
 INDEX_DTYPES = ("int64", "int32", "int64", "int32", "uint8", "int16")
 
-# Shape of x, axis, length of the index: rows around packs, warps, chunks and tiles.
+# Shape of x, axis, length of the index: rows around packs, warps, chunks and tiles, and more
+# than 128 for one destination.
 _SHAPES: tuple[tuple[tuple[int, ...], int, int], ...] = (
+    ((3, 8), 0, 440),
     ((5, 8), 0, 33),
     ((31, 16), 0, 9),
     ((3, 33), 0, 20),

@@ -35,9 +35,17 @@ __launch_bounds__(BLOCK) index_add_v0_atomic(index_add_view<T> a)
     }
 }
 
-struct rung_v0 {
+/* What v0 to v3 have in common: atomics, on a copy of x. */
+struct atomic_rung {
     static constexpr bool IS_DETERMINISTIC = false;
 
+    static bool reads_x(const index_add_plan &)
+    {
+        return false;
+    }
+};
+
+struct rung_v0 : atomic_rung {
     template <typename T>
     static gpo_status run(gpo_call *call, const index_add_view<T> &a)
     {
@@ -90,9 +98,7 @@ __launch_bounds__(BLOCK, 4) index_add_v1_vector(index_add_view<T> a, divider acr
     }
 }
 
-struct rung_v1 {
-    static constexpr bool IS_DETERMINISTIC = false;
-
+struct rung_v1 : atomic_rung {
     template <typename T>
     static gpo_status run(gpo_call *call, const index_add_view<T> &a)
     {
@@ -274,9 +280,7 @@ plan_table(const gpo_call *call, const index_add_view<T> &a, index_add_table *t,
     return units * slices < MAX_GRID;
 }
 
-struct rung_v2 {
-    static constexpr bool IS_DETERMINISTIC = false;
-
+struct rung_v2 : atomic_rung {
     template <typename T>
     static gpo_status run(gpo_call *call, const index_add_view<T> &a)
     {
@@ -346,9 +350,7 @@ __launch_bounds__(BLOCK) index_add_v3_rows(index_add_view<T> a)
     }
 }
 
-struct rung_v3 {
-    static constexpr bool IS_DETERMINISTIC = false;
-
+struct rung_v3 : atomic_rung {
     template <typename T>
     static gpo_status run(gpo_call *call, const index_add_view<T> &a)
     {
@@ -363,46 +365,67 @@ struct rung_v3 {
 /*
  * v4  Sorted, no atomics.
  * Was:   v3's sums depend on which atomic came first.
- * Now:   the positions are sorted by destination, stably, and the rows of each
- *        destination are gathered and added in the order of the source.  Chunks of 64
- *        rows (2,048 for rows of one element) are added side by side, and their ends in a
- *        next step.  Rows of one element of 4 bytes travel with their key.
- * Cost:  a pass over 8 bytes per row of the source, read and written, for every 8 bits of
- *        the number of destinations; then the source once, 512 bytes at a time.
+ * Now:   the positions are sorted by destination, stably, and each destination gathers
+ *        its rows and adds them in the order of the source, so that x is read and out
+ *        written once.  More than 128 rows of one destination are added in chunks of 64,
+ *        side by side, and their sums in a kernel of its own.  Rows of one element are
+ *        summed by tiles of 2,048; those of 4 bytes travel with their key.
+ * Cost:  a pass over 8 bytes per row of the source, read and written, for every 8 bits
+ *        of the number of destinations; then the source once.
  * Left:  one element per row moves more bytes in the sort than in the sum.
  */
 struct rung_v4 {
     static constexpr bool IS_DETERMINISTIC = true;
 
+    static bool reads_x(const index_add_plan &plan)
+    {
+        return plan.inner > 1;
+    }
+
+    /* `bytes` rounded up, so that what follows is aligned. */
+    static size_t room(size_t bytes)
+    {
+        return (bytes + 255) / 256 * 256;
+    }
+
     /* Payload: the number of the source row, or the bits of its only element. */
     template <typename T, typename Payload>
     static gpo_status sorted(gpo_call *call, const index_add_view<T> &a, bool carries)
     {
-        void *key[2], *payload[2];
-        gpo_status status = GPO_OK;
-        for (int k = 0; k < 2 && !status; k++) {
-            status = gpo_scratch(call, a.count * sizeof(uint32_t), &key[k]);
-            if (!status) {
-                status = gpo_scratch(call, a.count * sizeof(Payload), &payload[k]);
-            }
-        }
+        const bool wide = a.inner > 1;
+        const size_t keys = room(a.count * sizeof(uint32_t));
+        const size_t payloads = room(a.count * sizeof(Payload));
+        const size_t runs = wide ? room(a.length * sizeof(index_add_run<Payload>)) : 0;
+        void *memory = nullptr; /* one piece: each asks the driver */
+        gpo_status status = gpo_scratch(
+            call, 2 * keys + 2 * payloads + runs + (wide ? part_bytes(a) : 0), &memory);
         if (status) {
             return status;
         }
-        sort_pairs<Payload> pairs = {
-            static_cast<uint32_t *>(key[0]), static_cast<uint32_t *>(key[1]),
-            static_cast<Payload *>(payload[0]), static_cast<Payload *>(payload[1])};
+        char *at = static_cast<char *>(memory);
+        sort_pairs<Payload> pairs = {};
+        pairs.key = reinterpret_cast<uint32_t *>(at);
+        pairs.key_space = reinterpret_cast<uint32_t *>(at + keys);
+        at += 2 * keys;
+        pairs.payload = reinterpret_cast<Payload *>(at);
+        pairs.payload_space = reinterpret_cast<Payload *>(at + payloads);
+        at += 2 * payloads;
+        index_add_run<Payload> *const run =
+            wide ? reinterpret_cast<index_add_run<Payload> *>(at) : nullptr;
+        acc_of<T> *const part = reinterpret_cast<acc_of<T> *>(at + runs);
         const Payload *const values_from =
             carries ? reinterpret_cast<const Payload *>(a.source) : nullptr;
         status = GPO_LAUNCH(call, grid_for(a.count), BLOCK, 0,
                             (index_add_v4_keys<Payload>), a.index, a.count, pairs.key,
-                            values_from, a.by_row, pairs.payload);
+                            values_from, a.by_row, pairs.payload, run);
         if (!status) {
             status = sort_by_key(call, &pairs, a.count, static_cast<uint64_t>(a.length),
                                  !carries);
         }
-        if (status) {
-            return status;
+        if (status || wide) {
+            return status ? status
+                          : gather_rows<T, Payload>(call, a, pairs.key, pairs.payload,
+                                                    run, part);
         }
         index_add_entries<T> entries = {pairs.key, nullptr,  nullptr,    nullptr,
                                         a.count,   a.by_row, a.by_outer, a.source};
@@ -416,7 +439,7 @@ struct rung_v4 {
         else {
             entries.wide_number = pairs.payload;
         }
-        return sum_runs(call, a, entries);
+        return sum_tiles(call, a, entries);
     }
 
     template <typename T>
@@ -502,8 +525,9 @@ static const gpo_variant variants[] = {
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    constexpr int64_t HOT = 16, MANY = 64;               /* rows for a destination */
-    constexpr int64_t LONG_ROW = 256, TABLE = 48 * 1024; /* bytes */
+    constexpr int64_t MANY_ROWS = 16, ROUNDED_ONCE = 64;  /* for a destination */
+    constexpr int64_t WIDE = 256, WARP_WIDE = 512;        /* bytes of a row */
+    constexpr int64_t TABLE = 48 * 1024, LARGE = 1 << 28; /* bytes */
     const gpo_dtype dtype = call->in[0].dtype;
     index_add_plan plan;
     index_add_make_plan(call, &plan);
@@ -517,24 +541,31 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                  gpo_dtypes[dtype].name);
         return &variants[4];
     }
-    if (row >= LONG_ROW) {
-        const bool half = dtype == GPO_F16 || dtype == GPO_BF16;
-        if (half && plan.count > MANY * plan.length) {
-            snprintf(why, GPO_MESSAGE,
-                     "more than %d rows of 16-bit floats for each destination: v4 "
-                     "rounds their sum once",
-                     static_cast<int>(MANY));
-            return &variants[4];
-        }
+    const bool half = dtype == GPO_F16 || dtype == GPO_BF16;
+    if (row >= WIDE && half && plan.count > ROUNDED_ONCE * plan.length) {
+        snprintf(why, GPO_MESSAGE,
+                 "more than %d rows of 16-bit floats for each destination: v4 rounds "
+                 "their sum once",
+                 static_cast<int>(ROUNDED_ONCE));
+        return &variants[4];
+    }
+    if (row >= WIDE && !half && plan.outer * plan.count * row >= LARGE) {
+        snprintf(why, GPO_MESSAGE,
+                 "%d MiB of rows of %d bytes and more: v4 sorts for less than the "
+                 "atomics cost",
+                 static_cast<int>(LARGE >> 20), static_cast<int>(WIDE));
+        return &variants[4];
+    }
+    if (row >= WARP_WIDE) {
         snprintf(why, GPO_MESSAGE, "rows of %d bytes or more: v3 gives each a warp",
-                 static_cast<int>(LONG_ROW));
+                 static_cast<int>(WARP_WIDE));
         return &variants[3];
     }
-    if (plan.count >= HOT * plan.length && row * plan.length <= TABLE) {
+    if (plan.count >= MANY_ROWS * plan.length && row * plan.length <= TABLE) {
         snprintf(why, GPO_MESSAGE,
                  "%d rows and more for each destination, which fit into shared "
                  "memory: v2 sums there first",
-                 static_cast<int>(HOT));
+                 static_cast<int>(MANY_ROWS));
         return &variants[2];
     }
     if (plan.inner == 1) {

@@ -170,6 +170,7 @@ position_of(const index_reader &index, int64_t s)
 template <typename T>
 struct index_add_view {
     T *out;
+    const T *base; /* x, or out if that has x's elements already */
     const T *source;
     int64_t outer, length, count, inner;
     int64_t by_outer, by_row, by_inner;
@@ -261,8 +262,9 @@ static bool
 is_packed(const index_add_view<T> &a)
 {
     constexpr int64_t SIZE = pack<T>::SIZE;
-    const uintptr_t addresses =
-        reinterpret_cast<uintptr_t>(a.out) | reinterpret_cast<uintptr_t>(a.source);
+    const uintptr_t addresses = reinterpret_cast<uintptr_t>(a.out) |
+                                reinterpret_cast<uintptr_t>(a.base) |
+                                reinterpret_cast<uintptr_t>(a.source);
     return SIZE > 1 && a.by_inner == 1 && addresses % 16 == 0 && a.inner % SIZE == 0 &&
            (a.outer == 1 || a.by_outer % SIZE == 0) &&
            (a.count == 1 || a.by_row % SIZE == 0);
@@ -367,8 +369,9 @@ judge(gpo_call *call, const index_add_plan &plan, const unsigned long long *bad)
 }
 
 /*
- * The frame of every rung: Rung::run<T>(call, view) queues the kernels that add.  With
- * a fresh output they find bad indices on the way; with the caller's they may not.
+ * The frame of every rung: Rung::run<T>(call, view) queues the kernels that add, to out,
+ * which has x's elements, or from x to out, if Rung::reads_x(plan).  With a fresh output
+ * they find bad indices on the way; with the caller's they may not.
  */
 template <typename Rung, typename T>
 static gpo_status
@@ -412,12 +415,15 @@ index_add_with(gpo_call *call)
         }
         index.bad = nullptr;
     }
+    const gpo_array *x = &call->in[0], *out = &call->out[0];
+    const bool reads_x = !nothing && Rung::reads_x(plan) && gpo_array_is_contiguous(x);
     if (!status) {
         status = start_out(call, check_first ? nullptr : bad,
-                           call->in[0].data != call->out[0].data);
+                           x->data != out->data && !reads_x);
     }
     if (!status && !nothing) {
-        index_add_view<T> view = {static_cast<T *>(call->out[0].data),
+        index_add_view<T> view = {static_cast<T *>(out->data),
+                                  static_cast<const T *>(reads_x ? x->data : out->data),
                                   static_cast<const T *>(plan.source),
                                   plan.outer,
                                   plan.length,

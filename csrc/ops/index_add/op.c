@@ -327,7 +327,10 @@ static const char doc[] =
     "rounding for each addition, in any order.  Integers wrap, bools are or-ed.\n"
     "\n"
     "Determinism: the CPU variants and v4 give the same bits in every run, for any\n"
-    "number of threads; v0 to v3 do so for integers alone.\n"
+    "number of threads; v0 to v3 do so for integers alone.  The default takes v4 for\n"
+    "large sources as well.  v4 sorts in GPU memory of its own: 16 bytes for each\n"
+    "entry of the index, 8 for each slice of x, and about a thirty-second of the\n"
+    "source.\n"
     "\n"
     "v0 is OneFlow's index_add kernel, as the first source document prints it, v1 its\n"
     "packed half atomics; gpuopt.variants('index_add') lists them.\n";
