@@ -135,6 +135,15 @@ def test_the_flush_covers_the_last_level_cache():
     assert bench.device_flush_bytes(60 << 20) > 2 * (60 << 20)
 
 
+def test_the_flush_reads_on_every_core_once():
+    cores = []
+    clock = bench.CpuClock()
+    clock._prepare()
+    clock._flush = types.SimpleNamespace(max=lambda: cores.append(os.sched_getaffinity(0)))
+    clock.flush()
+    assert sorted(map(sorted, cores)) == [[k] for k in sorted(os.sched_getaffinity(0))]
+
+
 @pytest.mark.parametrize(
     ("kwargs", "words"), [({"device": "tpu"}, "device"), ({"repeats": 0}, "repeats")]
 )

@@ -75,8 +75,9 @@ void gpo_cpu_set_threads(int n); /* n >= 1; 0 restores the default */
 
 /*
  * Calls body(context, i) for every i in [0, count), on up to gpo_cpu_threads()
- * threads; returns when all are done.  Which thread runs which i is not fixed, so a
- * deterministic room gives every i its own place to write and combines in order.
+ * threads; returns when all are done.  A thread begins with a share of neighbours, the
+ * same in every call, and then helps the others.  Which thread runs which i is not fixed,
+ * so a deterministic room gives every i its own place to write and combines in order.
  */
 void gpo_cpu_parallel(int64_t count, void (*body)(void *context, int64_t i),
                       void *context);

@@ -27,11 +27,22 @@
  */
 enum { LOOKS = 10000, PAUSES = 32 };
 
+/*
+ * Tasks in a row, for one thread first: it walks on through memory where the next task
+ * of a queue for all would make it jump.  When it is through it takes from the others.
+ */
+enum { MOST_SHARES = 64 };
+
+typedef struct share {
+    _Alignas(64) atomic_int_least64_t next; /* a line of its own: threads count here */
+    int64_t end;
+} share;
+
 typedef struct loop {
     void (*body)(void *context, int64_t i);
     void *context;
-    int64_t count;
-    atomic_int_least64_t next;
+    int shares;
+    share share[MOST_SHARES];
 } loop;
 
 typedef struct workforce {
@@ -68,15 +79,33 @@ pause_briefly(void)
 }
 
 static void
-take_tasks(loop *l)
+divide(loop *l, int64_t count, int threads)
+{
+    l->shares = threads < MOST_SHARES ? threads : MOST_SHARES;
+    const int64_t each = count / l->shares, more = count % l->shares;
+    int64_t at = 0;
+    for (int k = 0; k < l->shares; k++) {
+        atomic_init(&l->share[k].next, at);
+        at += each + (k < more);
+        l->share[k].end = at;
+    }
+}
+
+/* The tasks of share `own`, then what is left of the others. */
+static void
+take_tasks(loop *l, int own)
 {
     in_loop = true;
-    for (;;) {
-        const int64_t i = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
-        if (i >= l->count) {
-            break;
+    for (int k = 0; k < l->shares; k++) {
+        share *s = &l->share[(own + k) % l->shares];
+        for (;;) {
+            const int64_t i =
+                atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed);
+            if (i >= s->end) {
+                break;
+            }
+            l->body(l->context, i);
         }
-        l->body(l->context, i);
     }
     in_loop = false;
 }
@@ -108,10 +137,10 @@ work(void *unused)
     for (;;) {
         await_loop();
         loop *l = team.loop;
-        team.wanted--;
+        const int own = team.wanted--; /* the caller has share 0 */
         atomic_fetch_add(&team.inside, 1);
         pthread_mutex_unlock(&team.lock);
-        take_tasks(l);
+        take_tasks(l, own);
         pthread_mutex_lock(&team.lock);
         if (atomic_fetch_sub(&team.inside, 1) == 1) {
             pthread_cond_signal(&team.left);
@@ -243,15 +272,18 @@ gpo_cpu_parallel(int64_t count, void (*body)(void *context, int64_t i), void *co
 {
     const int threads = gpo_cpu_threads();
     const int64_t most = count < threads ? count : threads;
-    loop l = {.body = body, .context = context, .count = count};
     const bool nested = in_loop;
     /* While the team works for another caller, this one works alone. */
     if (most <= 1 || nested || pthread_mutex_trylock(&team.caller) != 0) {
         gpo_cpu_loop(false, count, body, context);
         return;
     }
+    loop l;
+    l.body = body;
+    l.context = context;
+    divide(&l, count, (int)most);
     post(&l, (int)most - 1);
-    take_tasks(&l);
+    take_tasks(&l, 0);
     finish();
     pthread_mutex_unlock(&team.caller);
 }

@@ -15,9 +15,12 @@ import contextlib
 import importlib
 import importlib.util
 import math
+import os
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -122,18 +125,34 @@ class CpuClock:
     def __init__(self) -> None:
         self._flush: np.ndarray[Any, Any] | None = None
 
-    def flush(self) -> None:
-        """Push the caller's data out of the last-level cache.
+    def _prepare(self) -> np.ndarray[Any, Any]:
+        """Make the buffer that flush() reads, and a thread on each core to read it."""
+        cores = sorted(os.sched_getaffinity(0))
+        free = iter(cores)
+        self._readers = ThreadPoolExecutor(
+            len(cores), initializer=lambda: os.sched_setaffinity(0, {next(free)})
+        )
+        self._all_there = threading.Barrier(len(cores))
+        self._flush = np.ones(min(2 * last_level_cache(), LARGEST_FLUSH) // 8, np.int64)
+        return self._flush
 
-        Reads a buffer twice the cache's size.  The buffer is written once, so that it
-        has pages of its own; later passes only read, because dirty lines left behind
-        would be written back at the expense of the call being timed.  Caches of other
-        cores alone keep what their threads read last: 1 MiB or so for each.
+    def flush(self) -> None:
+        """Push the data of the call to come out of every core's caches.
+
+        Each core reads a buffer twice the size of the last-level cache.  The buffer is
+        written once, so that it has pages of its own; later passes only read, because
+        dirty lines left behind would be written back at the expense of the call being
+        timed.
         """
-        if self._flush is None:
-            size = min(2 * last_level_cache(), LARGEST_FLUSH)
-            self._flush = np.ones(size // 8, np.int64)
-        self._flush.max()
+        buffer = self._prepare() if self._flush is None else self._flush
+
+        def read() -> None:
+            self._all_there.wait()  # nobody takes two turns
+            buffer.max()
+
+        turns = [self._readers.submit(read) for _ in range(self._all_there.parties)]
+        for turn in turns:
+            turn.result()
 
     def rest(self) -> None:
         """Wait until no other thread of this process runs.

@@ -23,12 +23,13 @@ enum {
     RANGE = 1024,    /* steps of a task */
 };
 
+/* See DEFINE_TILE. */
+typedef void (*tile_loop)(const void *const *rows, const void *filter, int64_t t0,
+                          int64_t begin, int64_t end, int64_t lags, void *total);
+
 typedef struct loops {
     int64_t tile; /* elements of a row of a tile */
-    void (*tile1)(const void *const *rows, const void *filter, int64_t t0,
-                  int64_t begin, int64_t end, int64_t lags, void *total);
-    void (*tile4)(const void *const *rows, const void *filter, int64_t t0,
-                  int64_t begin, int64_t end, int64_t lags, void *total);
+    tile_loop tile1, tile2, tile4;
     void (*few)(const void *row, const void *filter, int64_t t0, int64_t n,
                 int64_t lags, void *to);
     void (*dot)(const void *a, const void *b, int64_t n, void *total);
@@ -336,19 +337,15 @@ convolve_rows(void *context, int64_t i)
         rows[r] = row_of(j->from, b + (r < count ? r : count - 1), c);
     }
     const int64_t tile = j->loops->tile;
+    const tile_loop add_tile = count == 1   ? j->loops->tile1
+                               : count == 2 ? j->loops->tile2
+                                            : j->loops->tile4;
     _Alignas(64) char total[ROWS * MOST_TILE * sizeof(double)];
     for (int64_t t = begin; t < end; t += tile) {
         const int64_t n = end - t < tile ? end - t : tile;
         const int64_t early = t - p->lags + 1;
         memset(total, 0, sizeof total);
-        if (count == 1) {
-            j->loops->tile1(rows, filter, t, early > 0 ? early : 0, t + n, p->lags,
-                            total);
-        }
-        else {
-            j->loops->tile4(rows, filter, t, early > 0 ? early : 0, t + n, p->lags,
-                            total);
-        }
+        add_tile(rows, filter, t, early > 0 ? early : 0, t + n, p->lags, total);
         for (int64_t r = 0; r < count; r++) {
             finish(j, b + r, c, t, n, total + r * tile * j->value_bytes);
         }

@@ -11,6 +11,7 @@
 
 #include "../../backend/backend.h"
 #include "../../core/elements.h"
+#include "../../core/prefetch.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -27,8 +28,11 @@ enum {
     CHUNK_BYTES = 1 << 18 /* of x in a chunk */
 };
 
-/* to[0..ACC_BYTES) = the accumulators of `steps` steps from x and y on */
-typedef void (*leaf)(const void *x, const void *y, int64_t steps, void *to);
+/*
+ * to[0..ACC_BYTES) = the accumulators of `steps` steps from x and y on, which are asked
+ * for ahead; once: they are too large for a later call to find them in a cache
+ */
+typedef void (*leaf)(const void *x, const void *y, int64_t steps, bool once, void *to);
 
 #define ISA(name) name##_base
 #define WIDTH 16
@@ -279,6 +283,7 @@ typedef struct job {
     gpo_dtype dtype; /* a carrier: see carrier_of */
     int64_t bytes;   /* of an element */
     leaf leaf;
+    bool once;         /* see leaf */
     int width;         /* bytes of a vector of `leaf` */
     int64_t step;      /* elements */
     int64_t chunk;     /* elements */
@@ -368,7 +373,7 @@ fold_chunk(const job *j, int64_t first, int64_t n)
             x = pack_x;
             y = pack_y;
         }
-        j->leaf(x, y, steps, &nodes[depth++]);
+        j->leaf(x, y, steps, j->once, &nodes[depth++]);
         if (j->dtype == GPO_BOOL) {
             const state s = finish_accs(j->dtype, j->width, &nodes[depth - 1]);
             if (s.u != 0) {
@@ -406,19 +411,24 @@ run_chunk(void *context, int64_t i)
 
 /* ---- the variants ---- */
 
-enum { PAYS = 1 << 20 }; /* bytes of both arrays from which threads pay, cold */
+/* Bytes of both arrays from which threads pay, cold, and no cache keeps them. */
+enum { PAYS = 1 << 20, PASSES_BY = 1 << 27 };
 
 static gpo_status
 run(gpo_call *call, bool parallel)
 {
     static const leaf *const leaves[GPO_NISA] = {leaves_base, leaves_v3, leaves_v4};
     static const int widths[GPO_NISA] = {16, 32, 64};
-    const gpo_isa isa = gpo_cpu_isa();
     job j;
     dot_make_plan(call, &j.plan);
     j.dtype = carrier_of(call->in[0].dtype);
+    gpo_isa isa = gpo_cpu_isa();
+    if (isa == GPO_ISA_V4 && (j.dtype == GPO_F32 || j.dtype == GPO_F64)) {
+        isa = GPO_ISA_V3; /* arrays are seldom aligned to 64 bytes: see NOTES.md */
+    }
     j.bytes = gpo_dtypes[j.dtype].bytes;
     j.leaf = leaves[isa][j.dtype];
+    j.once = j.plan.n >= PASSES_BY / 2 / j.bytes;
     j.width = leaves[isa] == leaves_base ? 16 : widths[isa];
     j.step = step_bytes(j.dtype) / j.bytes;
     j.chunk = CHUNK_BYTES / j.bytes;

@@ -15,8 +15,6 @@
 enum {
     LANES = 32,            /* partial sums of a piece of a row */
     FEW = 8,               /* elements of a row that are added one by one */
-    LINE = 64,             /* bytes of a cache line */
-    AHEAD = 2048,          /* bytes: what is read next is asked for, across rows, too */
     PIECE = 256,           /* elements whose sum is not yet in a wider type */
     TILE_BYTES = 128,      /* means of one row of x, for one tile of batches */
     FEW_BATCHES = 4,       /* up to here each batch is multiplied alone */

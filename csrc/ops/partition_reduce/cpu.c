@@ -14,17 +14,26 @@
 #include "terms.h"
 
 #include "../../backend/backend.h"
+#include "../../core/prefetch.h"
 
 #include <string.h>
+
+enum {
+    ROW_BYTES = 8192, /* of the sums of a row, a node */
+    MERGED = 3,       /* nodes that a row joins in one pass */
+};
 
 /* The inner loops of one term: an element T, the sum A. */
 typedef struct loops {
     int bytes, sum_bytes; /* of T and A */
 
-    /* t[c] = the sum of the terms of rows[0..7][c], pairwise, for c in [0, w) */
-    void (*tall)(const void *const *rows, int64_t w, void *t);
-    void (*load)(const void *x, int64_t w, void *t); /* t[c] = the term of x[c] */
-    void (*add)(void *a, const void *b, int64_t w);  /* a[c] += b[c] */
+    /*
+     * What a row of w terms of x joins: no sums, and a is what it leaves; those at a;
+     * those at a and in the node behind; and in the one behind that, so that a[i]
+     * becomes a[i] + (b[i] + (c[i] + the term of x[i])).
+     */
+    void (*rows[MERGED + 1])(const void *x, int64_t w, void *a);
+    void (*add)(void *a, const void *b, int64_t w); /* a[i] += b[i] */
     /* t = n rows of w sums, each of two neighbouring ones of the 2 n rows x; t may be x */
     void (*halve)(const void *x, int64_t n, int64_t w, void *t);
     /* of 8 n groups of LANES terms, or sums, each 8 become one; t may be x */
@@ -33,16 +42,6 @@ typedef struct loops {
 } loops;
 
 enum { LANE_BITS = 3, LANES = 1 << LANE_BITS };
-enum { LINE = 64, PAGE = 4096 }; /* bytes of a cache line, of a page */
-
-/* Has the lines of these bytes come to the cache; they need not belong to an array. */
-static inline void
-ask_for(const char *from, int64_t bytes)
-{
-    for (int64_t b = 0; b < bytes; b += LINE) {
-        __builtin_prefetch(from + b);
-    }
-}
 
 #define TERM_NAME(name, dtype, A, TERM) TERM_##name,
 enum { TERMS(TERM_NAME) NTERMS };
@@ -102,16 +101,12 @@ find_loops(gpo_isa isa, const partition_plan *plan)
 /* ---- the job: what every part of one call reads ---- */
 
 enum {
-    ROW_BYTES = 4096,              /* of sums */
     MAX_ROW = ROW_BYTES / 4,       /* sums of a row */
     MAX_ROW_BYTES = 2 * ROW_BYTES, /* of elements: c128 */
-    TALL = 8,                      /* rows that `tall` takes */
-    CHUNK_ROWS = 64,               /* of a tile in one task */
-    STRIP_BYTES = 512,             /* of a row that `tall` adds at a time */
+    CHUNK_ROWS = 32,               /* of a tile in one task */
     COMBINE = 1024,                /* sums combined in one task */
-    AHEAD = 4,       /* tiles of few rows between a line's request and its use */
-    DIRECT_BITS = 2, /* half a stretch of 4 rows fits the nodes */
-    LEVELS = 8,      /* of a chunk's tree, 5 used; of a fold, an eighth of 64 rows */
+    DIRECT_BITS = 2,               /* half a stretch of 4 rows fits the nodes */
+    LEVELS = 5, /* of a chunk's tree; a fold leaves an eighth of 32 rows */
 };
 
 typedef struct job {
@@ -196,85 +191,30 @@ gather(const job *j, const void *restrict from, void *restrict to)
 
 /* ---- one chunk of a tile ---- */
 
-/* t = the sum of 8 rows; the lines of the 8 at `next` are asked for meanwhile. */
+/*
+ * nodes[0] = the sum of the rows of a chunk, pairwise: row r meets as many sums as r ends
+ * in ones.  One row is read after the other, each from end to end.
+ */
 static void
-add_eight(const job *j, const char *const *rows, const char *const *next, void *t)
+add_rows(const job *j, int64_t first, char (*nodes)[ROW_BYTES], char *pack)
 {
     const loops *f = j->loops;
-    const int64_t strip = STRIP_BYTES / f->bytes;
-    for (int64_t c = 0; c < j->row; c += strip) {
-        const int64_t w = j->row - c < strip ? j->row - c : strip;
-        const void *at[TALL];
-        for (int k = 0; k < TALL; k++) {
-            at[k] = rows[k] + c * f->bytes;
-            if (next) {
-                ask_for(next[k] + c * f->bytes, w * f->bytes);
-            }
-        }
-        f->tall(at, w, (char *)t + c * f->sum_bytes);
-    }
-}
-
-/* node = the sum of up to 7 rows from `first` on, one after the other */
-static void
-add_few(const job *j, int64_t first, int64_t rows, char *node, char *spare, char *pack)
-{
     int64_t off = 0;
-    for (int64_t r = 0; r < rows; r++) {
+    int depth = 0;
+    for (int64_t r = 0; r < j->chunk; r++) {
         const char *x = address(j, first + off);
+        off = (int64_t)(((uint64_t)off - j->reduced) & j->reduced);
         if (!j->packed) {
             gather(j, x, pack);
             x = pack;
         }
-        j->loops->load(x, j->row, r ? spare : node);
-        if (r) {
-            j->loops->add(node, spare, j->row);
-        }
-        off = (int64_t)(((uint64_t)off - j->reduced) & j->reduced);
-    }
-}
-
-/* Where the next 8 rows from `first` on lie; moves *off past them. */
-static void
-find_eight(const job *j, int64_t first, int64_t *off, const char **rows)
-{
-    for (int k = 0; k < TALL; k++) {
-        rows[k] = address(j, first + *off);
-        *off = (int64_t)(((uint64_t)*off - j->reduced) & j->reduced);
-    }
-}
-
-/* nodes[0] = the sum of the rows of a chunk, pairwise */
-static void
-add_rows(const job *j, int64_t first, char (*nodes)[ROW_BYTES], char *pack)
-{
-    if (j->chunk < TALL) {
-        add_few(j, first, j->chunk, nodes[0], nodes[1], pack);
-        return;
-    }
-    const char *rows[TALL], *next[TALL];
-    int64_t off = 0;
-    int depth = 0;
-    find_eight(j, first, &off, next);
-    for (int64_t r = 0; r < j->chunk; r += TALL) {
-        const bool more = r + TALL < j->chunk;
-        memcpy(rows, next, sizeof rows);
-        if (more) {
-            find_eight(j, first, &off, next);
-        }
-        if (!j->packed) {
-            for (int k = 0; k < TALL; k++) {
-                char *to = pack + k * MAX_ROW_BYTES;
-                gather(j, rows[k], to);
-                rows[k] = to;
-            }
-        }
-        add_eight(j, rows, j->packed && more ? next : NULL, nodes[depth]);
-        for (int64_t k = r / TALL; k & 1; k >>= 1) {
+        int sums = __builtin_ctzll(~(unsigned long long)r);
+        const int joined = sums < MERGED ? sums : MERGED;
+        f->rows[joined](x, j->row, nodes[depth - joined]);
+        for (depth += 1 - joined; sums > joined; sums--) {
             depth--;
-            j->loops->add(nodes[depth], nodes[depth + 1], j->row);
+            f->add(nodes[depth - 1], nodes[depth], j->row);
         }
-        depth++;
     }
 }
 
@@ -315,18 +255,6 @@ halve_row(const job *j, const char *row, int bits, char *to)
         }
     }
     return row;
-}
-
-/* Asks for the rows of a tile to come, if they are few. */
-static void
-prefetch_tile(const job *j, int64_t first)
-{
-    const int64_t bytes = j->row * j->loops->bytes;
-    int64_t off = 0;
-    for (int64_t r = 0; r < j->chunk; r++) {
-        ask_for(address(j, first + off), bytes);
-        off = (int64_t)(((uint64_t)off - j->reduced) & j->reduced);
-    }
 }
 
 /* ---- results ---- */
@@ -382,20 +310,14 @@ sum_chunk(void *context, int64_t i)
     const int64_t groups = j->tiles / j->group;
     const int64_t chunk = i / groups, first = i % groups * j->group;
     const int64_t down = deposit(chunk * j->chunk, j->reduced);
-    const bool few = j->packed && j->chunk < TALL && !j->fold;
     _Alignas(64) char nodes[LEVELS][ROW_BYTES];
-    _Alignas(64) char pack[TALL * MAX_ROW_BYTES];
+    _Alignas(64) char pack[MAX_ROW_BYTES];
     int64_t next = deposit(first, j->kept);
-    int64_t ahead = deposit(first + AHEAD, j->kept);
     int64_t o = output_of(&j->plan, next);
     for (int64_t tile = first; tile < first + j->group; tile++) {
         const int64_t at = next | down;
         const char *row = nodes[0];
         next = (int64_t)(((uint64_t)next - j->kept) & j->kept);
-        if (few) {
-            prefetch_tile(j, ahead | down);
-            ahead = (int64_t)(((uint64_t)ahead - j->kept) & j->kept);
-        }
         if (j->direct) {
             row = address(j, at);
         }

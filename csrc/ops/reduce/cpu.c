@@ -12,6 +12,7 @@
 #include "folds.h"
 
 #include "../../backend/backend.h"
+#include "../../core/prefetch.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -44,24 +45,24 @@ typedef struct loops {
 } loops;
 
 /*
- * t[c] = the fold of rows of w elements that follow each other, in the order of `tall`.
- * It reads them front to back, the order in which memory comes fastest.
+ * t[0..LANE_BYTES) = the fold of TALL rows of as many bytes that follow each other, in the
+ * order of `tall`.  It reads them front to back, the order in which memory comes fastest.
  */
-typedef void (*stream)(const void *x, int64_t w, void *t);
+typedef void (*stream)(const void *x, void *t);
 
 /* ---- the three instruction sets ---- */
 
-#define STREAMS
+#define STREAMS 16
 #define ISA(name) name##_base
 #include "cpu.inc"
 
 #if defined(__x86_64__) && !defined(__clang__)
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v3")
+#define STREAMS 32
 #define ISA(name) name##_v3
 #include "cpu.inc"
 #pragma GCC pop_options
-#undef STREAMS
 
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
@@ -133,15 +134,17 @@ enum {
     TALL = 8,               /* rows that `tall` takes */
     CHUNK_BLOCKS = 32,      /* blocks of TALL rows in a chunk: 128 KiB */
     PIECE_BYTES = 8192,     /* of a row whose extreme is looked for at once */
-    STRIP_BYTES = 4096,     /* partial results of a strip of columns */
+    STRIP_BYTES = 16384,    /* partial results of a strip of columns, at most */
+    STRIP_COLUMNS = 4096,   /* columns of a strip, at most */
+    STRIPS = 16,            /* tasks for which strips are made narrower, */
+    LEAST_STRIP = 1024,     /* down to as many columns */
     NARROW_BYTES = 32,      /* narrower columns are gathered into rows */
     STRIP_ROWS = 512,       /* rows of a strip in one chunk */
     MAX_LANES = LANE_BYTES, /* of 1-byte elements */
     BATCH = 64,             /* results finished together */
     GROUP_BYTES = 1 << 17,  /* of whole rows in one task */
     COMBINE = 1024,         /* results combined in one task */
-    AHEAD = 4096,           /* bytes from a streamed block to what is asked for */
-    LEVELS = 12, /* of a chunk's tree: log2(512 / 8) + 2 are needed at most */
+    LEVELS = 8,             /* of a chunk's tree: log2(512 / 8) + 2 */
 };
 
 typedef union state {
@@ -318,20 +321,6 @@ is_zero(const char *bytes, int n)
     return value == 0;
 }
 
-/*
- * Asks for what is folded next.  Eight rows at once are no order that a processor
- * foresees by itself; one stream is, but no further than its page (an EPYC's sum of 2^25
- * floats: 30 GB/s without, 40 with).
- */
-static void
-prefetch(const char *next, int64_t bytes)
-{
-    enum { LINE = 64 };
-    for (int64_t b = 0; b < bytes; b += LINE) {
-        __builtin_prefetch(next + b);
-    }
-}
-
 /* *acc = the fold of the next n elements, n in [1, chunk]. */
 static void
 row_fold(const job *j, cursor *c, int64_t n, void *acc)
@@ -346,7 +335,7 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc)
     }
 
     enum { NODE = MAX_LANES * sizeof(uint64_t) };
-    _Alignas(64) char nodes[LEVELS - 4][NODE];
+    _Alignas(64) char nodes[LEVELS][NODE];
     _Alignas(64) char spare[NODE];
     tree t = {
         .loops = f, .w = lanes, .node_bytes = lanes * f->acc_bytes, .nodes = nodes[0]};
@@ -355,15 +344,12 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc)
         const void *rows[TALL];
         char *node = tree_node(&t, t.depth);
         if (j->stream) {
-            if (x != pack) {
-                prefetch(x + AHEAD, block * f->bytes);
-            }
-            j->stream(x, lanes, node);
+            j->stream(x, node);
             tree_push(&t);
             continue;
         }
         if (x != pack) {
-            prefetch(x + block * f->bytes, block * f->bytes);
+            ask_for(x + block * f->bytes, block * f->bytes);
         }
         for (int r = 0; r < TALL; r++) {
             rows[r] = x + r * lanes * f->bytes;
@@ -475,33 +461,6 @@ take_row(cursor *c, int64_t w, int64_t stride, char *buffer)
     return x;
 }
 
-/*
- * node = the fold of TALL rows of w elements, tile by tile: the next tile is asked for
- * while this one is folded.  `next` stands on the row that follows, NULL if none does.
- */
-static void
-tall_tiles(const loops *f, const void *const rows[TALL], int64_t w, const cursor *next,
-           char *node)
-{
-    const int64_t tile = LANE_BYTES / f->bytes;
-    for (int64_t k = 0; k < w; k += tile) {
-        const int64_t left = w - k, here = left < tile ? left : tile;
-        const void *at[TALL];
-        for (int r = 0; r < TALL; r++) {
-            at[r] = (const char *)rows[r] + k * f->bytes;
-            if (left > tile) {
-                prefetch((const char *)at[r] + LANE_BYTES, LANE_BYTES);
-            }
-            else if (next) { /* wrong where an axis ends: then it is in vain */
-                const int last = next->axes->ndim - 1;
-                prefetch(next->at + r * next->axes->strides[last] * f->bytes,
-                         LANE_BYTES);
-            }
-        }
-        f->tall(at, here, node + k * f->acc_bytes);
-    }
-}
-
 /* The first w partial results of `nodes` = the folds of the next n rows. */
 static void
 strip_fold(const job *j, cursor *c, int64_t n, int64_t w, char *nodes)
@@ -516,8 +475,7 @@ strip_fold(const job *j, cursor *c, int64_t n, int64_t w, char *nodes)
         for (int r = 0; r < TALL; r++) {
             rows[r] = take_row(c, w, stride, pack[r]);
         }
-        tall_tiles(f, rows, w, stride == 1 && n > TALL ? c : NULL,
-                   tree_node(&t, t.depth));
+        f->tall(rows, w, tree_node(&t, t.depth));
         tree_push(&t);
     }
     if (n > 0) {
@@ -542,7 +500,7 @@ strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void
     const int64_t row = j->plan.reduced.strides[0]; /* arg reduces one axis here */
     _Alignas(64) char nodes[LEVELS][STRIP_BYTES];
     uint64_t *best = value;
-    uint64_t found[STRIP_BYTES];
+    uint64_t found[STRIP_COLUMNS];
     for (int64_t k = 0; k < n; k += PIECE) {
         const int64_t m = n - k < PIECE ? n - k : PIECE;
         const char *x = c->at;
@@ -713,8 +671,8 @@ column_strip(void *context, int64_t i)
     const int64_t n = j->plan.cols - k < j->chunk ? j->plan.cols - k : j->chunk;
     const int64_t row = outer * j->width + strip;
 
-    _Alignas(64) uint64_t local[STRIP_BYTES];
-    int64_t local_index[STRIP_BYTES];
+    _Alignas(64) uint64_t local[STRIP_COLUMNS];
+    int64_t local_index[STRIP_COLUMNS];
     void *value = local;
     int64_t *index = local_index;
     if (j->chunks > 1) {
@@ -861,10 +819,15 @@ run(gpo_call *call, bool parallel)
             j.loops->acc_bytes > j.loops->bytes ? j.loops->acc_bytes : j.loops->bytes;
         j.width = j.plan.kept.shape[j.plan.kept.ndim - 1];
         j.outers = j.plan.rows / j.width;
-        j.strip = STRIP_BYTES / widest;
-        j.strips = ceil_div(j.width, j.strip);
         j.chunk = STRIP_ROWS;
         j.chunks = ceil_div(j.plan.cols, j.chunk);
+        j.strip = STRIP_BYTES / widest;
+        j.strip = j.strip < STRIP_COLUMNS ? j.strip : STRIP_COLUMNS;
+        while (j.strip > LEAST_STRIP &&
+               j.outers * j.chunks * ceil_div(j.width, j.strip) < STRIPS) {
+            j.strip /= 2;
+        }
+        j.strips = ceil_div(j.width, j.strip);
         tasks = j.outers * j.strips * j.chunks;
     }
     else {
