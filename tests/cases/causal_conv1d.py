@@ -209,7 +209,7 @@ class Wide:
         v6: tensor cores truncate, in chains of 128 terms or, with 'fast', one chain; float32
         in two parts of 11 bits keeps a value to 2**-22 of itself and 2**-40 of the row's
         largest, in one part ('half') to 2**-11 and 2**-29.
-        v7: a Fourier transform spreads the error of a row evenly over it.
+        v7, spectra: a Fourier transform spreads the error of a row evenly over it.
         """
         if self.rung == "v6":
             count = np.asarray(terms)
@@ -220,7 +220,7 @@ class Wide:
                 return 2.0**-9 * size + 2.0**-27 * floor
             chain = 8 * count if self.precision == "fast" else roundings(count, 32)
             return (chain + 32) * self.u * size + 2.0**-38 * floor
-        if self.rung == "v7":
+        if self.rung in ("v7", "spectra"):
             levels = np.log2(2 * max(self.x.shape[2], 2)) + 2
             return 4 * levels * self.u * norm(a) * norm(b)
         return 0
@@ -482,7 +482,7 @@ ENTRIES = {
         samples=functools.partial(samples, False),
         large=functools.partial(large, False),
         expect=functools.partial(expect, False, ""),
-        bounds={rung: functools.partial(expect, False, rung) for rung in ("v6", "v7")},
+        bounds={rung: functools.partial(expect, False, rung) for rung in ("v6", "v7", "spectra")},
         errors=forward_errors,
         valid=forward_valid,
         heavy=forward_heavy,
@@ -492,7 +492,7 @@ ENTRIES = {
         samples=functools.partial(samples, True),
         large=functools.partial(large, True),
         expect=functools.partial(expect, True, ""),
-        bounds={rung: functools.partial(expect, True, rung) for rung in ("v6", "v7")},
+        bounds={rung: functools.partial(expect, True, rung) for rung in ("v6", "v7", "spectra")},
         errors=backward_errors,
         valid=backward_valid,
         heavy=backward_heavy,

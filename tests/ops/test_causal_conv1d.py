@@ -44,9 +44,12 @@ each_dtype = pytest.mark.parametrize(
 )
 
 
+TRANSFORMS = ("v7", "spectra")
+
+
 def assert_right(got: Array, want: Array, variant: str) -> None:
-    """Equal, for sums of small integers; v7 transforms them and errs by the row."""
-    if variant == "v7":
+    """Equal, for sums of small integers; transforms err by the row."""
+    if variant in TRANSFORMS:
         got, want = (np.asarray(a, np.float32) for a in (got, want))
         np.testing.assert_allclose(
             got, want, rtol=2**-7, atol=1e-5 * np.abs(want).max(initial=1)
@@ -173,7 +176,7 @@ def test_16_bit_sums_pass_the_largest_number_on_the_way(backend: str, variant: s
     dy = np.ones((2, 1, 40), np.float16)
     dy[1] = -1
     _, dw = causal_conv1d_backward(dy, np.tile(x, (2, 1, 1)), w, **how)
-    assert (np.abs(dw) <= (0.1 if variant == "v7" else 0)).all()  # 0 of terms up to 240,000
+    assert (np.abs(dw) <= (0.1 if variant in TRANSFORMS else 0)).all()  # 0 of terms up to 240,000
 
 
 # ---- special values ----
@@ -250,7 +253,10 @@ def test_denormals_are_not_flushed(backend: str, variant: str) -> None:
         x, w = (k * tiny).astype(dtype), np.ones((2, 9), dtype)
         want = ref.causal_conv1d(k.astype(np.float64), w.astype(np.float64)) * tiny
         got = causal_conv1d(x, w, backend=backend, variant=variant)
-        np.testing.assert_array_equal(got, want.astype(dtype))
+        if variant == "spectra":  # rounds each pass to the smallest number there is
+            np.testing.assert_allclose(got, want, rtol=0, atol=4 * tiny)
+        else:
+            np.testing.assert_array_equal(got, want.astype(dtype))
 
 
 # ---- gradients ----
@@ -370,7 +376,7 @@ def test_rows_err_by_their_class(
         assert max(map(row_error, got, want)) <= limit
 
 
-@pytest.mark.parametrize("variant", ["scalar", "simd", "threads"])
+@pytest.mark.parametrize("variant", ["scalar", "simd", "threads", "spectra"])
 def test_long_rows_err_no_more(variant: str) -> None:
     rng = np.random.default_rng(9)
     x, w = (rng.random(shape, np.float32) for shape in ((1, 1, 12_000), (1, 12_000)))
@@ -494,6 +500,93 @@ def test_lengths_around_every_tile_edge(backend: str, variant: str, dtype: str) 
             arrays = [spec.build() for spec in s.arrays]
             got = getattr(gpuopt, op)(*arrays, backend=backend, variant=variant)
             assert expected.compare(got) is None, (op, size)
+
+
+# ---- transforms on a CPU ----
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("batches", "channels", "steps", "taps"),
+    [
+        (1, 1, 1024, 1024),
+        (2, 9, 1025, 1025),  # a lane in a group of its own
+        (3, 17, 1023, 512),
+        (1, 3, 20_000, 129),  # many blocks of a row, the last one short
+        (2, 2, 700, 3000),  # a filter longer than the row
+        (5, 2, 5000, 33),
+    ],
+)
+def test_blocks_of_long_rows(
+    batches: int, channels: int, steps: int, taps: int, dtype: str
+) -> None:
+    """Against convolutions by transforms of float64, within the documented bound."""
+    x, dy = (normal(batches, channels, steps, seed=k).astype(dtype) for k in (1, 2))
+    w = normal(channels, taps).astype(dtype)
+    n = 2 * steps + taps
+
+    def spectrum(a: Array) -> Array:
+        return np.fft.rfft(a.astype(np.float64), n)
+
+    back = spectrum(w[:, ::-1])
+    want = np.fft.irfft(spectrum(x) * back, n)[..., :steps]
+    want_dx = np.fft.irfft(spectrum(dy) * back.conj(), n)[..., :steps]
+    lags = np.fft.irfft((spectrum(dy) * spectrum(x).conj()).sum(0), n)[:, : min(steps, taps)]
+    want_dw = np.zeros((channels, taps))
+    want_dw[:, taps - lags.shape[1] :] = lags[:, ::-1]
+
+    how = {"backend": "cpu", "variant": "spectra"}
+    got = causal_conv1d(x, w, **how)
+    dx, dw = causal_conv1d_backward(dy, x, w, **how)
+    u = 4 * np.finfo(dtype).eps * np.log2(2 * steps)
+    if dtype == "float64":
+        u *= 2  # of the reference, too
+
+    def norm(a: Array) -> Array:
+        return np.linalg.norm(a.astype(np.float64), axis=-1, keepdims=True)
+
+    assert (np.abs(got - want) <= u * norm(x) * norm(w)).all()
+    assert (np.abs(dx - want_dx) <= u * norm(dy) * norm(w)).all()
+    assert (np.abs(dw - want_dw) <= u * (norm(dy) * norm(x)).sum(0)).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
+def test_what_is_no_number_stays_in_its_row(value: float) -> None:
+    """The other lanes keep their bits; of its own row, the steps before keep their values."""
+    how = {"backend": "cpu", "variant": "spectra"}
+    x, w, dy = (normal(*n).astype(np.float32) for n in ((2, 9, 400), (9, 100), (2, 9, 400)))
+    clean = causal_conv1d(x, w, **how), *causal_conv1d_backward(dy, x, w, **how)
+    x[1, 3, 200] = value
+    with np.errstate(over="ignore"):
+        got = causal_conv1d(x, w, **how), *causal_conv1d_backward(dy, x, w, **how)
+        plain = causal_conv1d(x, w, backend="cpu", variant="simd")
+        _, plain_dw = causal_conv1d_backward(dy, x, w, backend="cpu", variant="simd")
+    others = np.ones((2, 9), bool)
+    others[1, 3] = False
+    np.testing.assert_array_equal(got[0][others], clean[0][others])
+    np.testing.assert_array_equal(got[1], clean[1])
+    np.testing.assert_array_equal(got[2][np.arange(9) != 3], clean[2][np.arange(9) != 3])
+    np.testing.assert_array_equal(got[0][1, 3], plain[1, 3])
+    np.testing.assert_array_equal(got[2][3], plain_dw[3])
+
+
+def test_the_cpu_transforms_where_that_costs_less() -> None:
+    """By the sizes alone, from some 512 lags on; never a short filter."""
+
+    def chosen(batches: int, channels: int, steps: int, taps: int) -> tuple[str, str]:
+        x, w = np.ones((batches, channels, steps), np.float32), np.ones((channels, taps))
+        plan = _core.plan("causal_conv1d", x, w.astype(np.float32), backend="cpu")
+        return plan["variant"], plan["why"]
+
+    assert chosen(4, 96, 1024, 1024) == (
+        "spectra",
+        "Fourier transforms cost less than as many products",
+    )
+    assert chosen(2, 32, 100_000, 4)[0] == "threads"
+    assert chosen(4, 96, 100, 100)[0] == "threads"
+    assert chosen(1, 1, 200, 200)[0] == "simd"
+    gpuopt.set_num_threads(1)
+    assert chosen(4, 96, 1024, 1024)[0] == "spectra"
 
 
 # ---- short filters ----

@@ -1,7 +1,8 @@
 /*
  * cpu.c  causal_conv1d and its backward on the CPU.  Order: elements, the three
  * instruction sets, the job, packing, elements of a result, convolution of rows, gradients
- * of the filters, the variants, scalar, choose.  Inner loops stand in cpu.inc.
+ * of the filters, Fourier transforms, the variants, scalar, choose.  Inner loops stand in
+ * cpu.inc, those of the transforms in spectra.inc.
  *
  * Everything is one operation, rows times filters: dx is the convolution of the reversed
  * gradient, read backwards, and a filter's gradient that of x with the reversed gradient,
@@ -34,6 +35,36 @@ typedef struct loops {
                 int64_t lags, void *to);
     void (*dot)(const void *a, const void *b, int64_t n, void *total);
 } loops;
+
+/*
+ * The convolution of a row with a filter of `lags` in blocks of 2 * cells inputs: a block
+ * begins lags - 1 inputs before the first of its `steps` results (overlap-save).
+ */
+typedef struct spectra_plan {
+    int64_t cells;        /* a power of two, 4 or more */
+    int64_t steps;        /* 2 * cells - lags + 1 */
+    int64_t blocks;       /* of a row */
+    double scale;         /* what a product of two spectra is too large by */
+    const void *roots;    /* exp(-2 pi i k / (2 cells)), k in [0, 2 cells) */
+    const int32_t *place; /* where bin k stands */
+} spectra_plan;
+
+typedef struct spectra_loops {
+    int64_t lanes; /* rows that are transformed at once */
+    void (*to_spectrum)(const spectra_plan *s, void *cells);
+    void (*from_spectrum)(const spectra_plan *s, void *cells);
+    void (*multiply)(int64_t n, void *cells, const void *factor);
+    void (*correlate)(int64_t n, void *sum, const void *y, const void *x);
+    bool (*is_wide)(const void *row, int64_t n);
+    void (*spread)(const spectra_plan *s, const void *const *rows, int64_t step,
+                   int64_t before, int64_t n, void *cells);
+    void (*collect)(const spectra_plan *s, const void *cells, int64_t first, int64_t n,
+                    int64_t pitch, void *to);
+} spectra_loops;
+
+typedef uint32_t bits_of_float;
+typedef uint64_t bits_of_double;
+enum { SIGNIFICAND_float = 23, SIGNIFICAND_double = 52 };
 
 /* ---- elements ---- */
 
@@ -74,6 +105,9 @@ sigmoid_double(double v)
 #define VECTOR_BYTES 16
 #define VECTORS 2
 #include "cpu.inc"
+#include "spectra.inc"
+#undef VECTOR_BYTES
+#undef ISA
 
 #if defined(__x86_64__) && !defined(__clang__)
 #pragma GCC push_options
@@ -82,6 +116,9 @@ sigmoid_double(double v)
 #define VECTOR_BYTES 32
 #define VECTORS 2
 #include "cpu.inc"
+#include "spectra.inc"
+#undef VECTOR_BYTES
+#undef ISA
 #pragma GCC pop_options
 
 #pragma GCC push_options
@@ -90,10 +127,15 @@ sigmoid_double(double v)
 #define VECTOR_BYTES 64
 #define VECTORS 4
 #include "cpu.inc"
+#include "spectra.inc"
+#undef VECTOR_BYTES
+#undef ISA
 #pragma GCC pop_options
 #else
 #define table_v3 table_base
 #define table_v4 table_base
+#define spectra_v3 spectra_base
+#define spectra_v4 spectra_base
 #endif
 
 /* ---- the job: what every part of one call reads ---- */
@@ -273,16 +315,17 @@ finish(const job *j, int64_t b, int64_t c, int64_t t, int64_t n, const void *sum
 
 /* ---- convolution of rows ---- */
 
-#define DEFINE_HEAD(V)                                                             \
-    static void head_##V(const void *row, const void *filter, int64_t n, void *to) \
-    {                                                                              \
-        for (int64_t t = 0; t < n; t++) {                                          \
-            V sum = 0;                                                             \
-            for (int64_t s = 0; s <= t; s++) {                                     \
-                sum += ((const V *)row)[t - s] * ((const V *)filter)[s];           \
-            }                                                                      \
-            ((V *)to)[t] = sum;                                                    \
-        }                                                                          \
+#define DEFINE_HEAD(V)                                                              \
+    static void head_##V(const void *row, const void *filter, int64_t t, int64_t n, \
+                         void *to)                                                  \
+    {                                                                               \
+        for (int64_t i = 0; i < n; i++) {                                           \
+            V sum = 0;                                                              \
+            for (int64_t s = 0; s <= t + i; s++) {                                  \
+                sum += ((const V *)row)[t + i - s] * ((const V *)filter)[s];        \
+            }                                                                       \
+            ((V *)to)[i] = sum;                                                     \
+        }                                                                           \
     }
 
 DEFINE_HEAD(float)
@@ -296,14 +339,13 @@ short_row(const job *j, int64_t b, int64_t c, int64_t begin, int64_t end)
     const char *row = row_of(j->from, b, c);
     const char *filter = j->filters + (c * j->filter_pitch + PAD) * j->value_bytes;
     _Alignas(64) char sum[RANGE * sizeof(double)];
-    const int64_t early = begin == 0 ? lags - 1 : 0; /* steps with fewer terms */
-    if (early > 0) {
-        if (j->dtype == GPO_F64) {
-            head_double(row, filter, early, sum);
-        }
-        else {
-            head_float(row, filter, early, sum);
-        }
+    int64_t early = lags - 1 - begin; /* steps with fewer terms */
+    early = early < 0 ? 0 : early < end - begin ? early : end - begin;
+    if (j->dtype == GPO_F64) {
+        head_double(row, filter, begin, early, sum);
+    }
+    else {
+        head_float(row, filter, begin, early, sum);
     }
     const int64_t first = begin + early;
     if (first < end) {
@@ -313,18 +355,12 @@ short_row(const job *j, int64_t b, int64_t c, int64_t begin, int64_t end)
     finish(j, b, c, begin, end - begin, sum);
 }
 
-/* Task i: a range of steps of some rows of a channel. */
+/* Steps [begin, end), at most RANGE, of `count` rows of channel c from row b on. */
 static void
-convolve_rows(void *context, int64_t i)
+convolve_range(const job *j, int64_t b, int64_t count, int64_t c, int64_t begin,
+               int64_t end)
 {
-    const job *j = context;
     const conv_plan *p = &j->plan;
-    const int64_t ranges = ceil_div(p->steps, RANGE),
-                  groups = ceil_div(p->batches, ROWS);
-    const int64_t begin = i % ranges * RANGE;
-    const int64_t b = i / ranges % groups * ROWS, c = i / ranges / groups;
-    const int64_t end = p->steps - begin < RANGE ? p->steps : begin + RANGE;
-    const int64_t count = p->batches - b < ROWS ? p->batches - b : ROWS;
     if (p->lags <= SHORT_LAGS) {
         for (int64_t r = 0; r < count; r++) {
             short_row(j, b + r, c, begin, end);
@@ -352,15 +388,19 @@ convolve_rows(void *context, int64_t i)
     }
 }
 
+/* Task i: a range of steps of some rows of a channel. */
 static void
-convolve(job *j, const value_rows *from, conv_rows to)
+convolve_rows(void *context, int64_t i)
 {
+    const job *j = context;
     const conv_plan *p = &j->plan;
-    j->from = from;
-    j->to = to;
-    gpo_cpu_loop(j->parallel,
-                 p->channels * ceil_div(p->batches, ROWS) * ceil_div(p->steps, RANGE),
-                 convolve_rows, j);
+    const int64_t ranges = ceil_div(p->steps, RANGE),
+                  groups = ceil_div(p->batches, ROWS);
+    const int64_t begin = i % ranges * RANGE;
+    const int64_t b = i / ranges % groups * ROWS, c = i / ranges / groups;
+    const int64_t end = p->steps - begin < RANGE ? p->steps : begin + RANGE;
+    const int64_t count = p->batches - b < ROWS ? p->batches - b : ROWS;
+    convolve_range(j, b, count, c, begin, end);
 }
 
 /* ---- gradients of the filters ---- */
@@ -448,6 +488,361 @@ channel_rest(void *context, int64_t i)
     put(j, p->dbias, i, j->dtype == GPO_F64 ? (const void *)&total : &narrow);
 }
 
+/* ---- Fourier transforms ---- */
+
+typedef struct spectra_job {
+    job *job;
+    const spectra_loops *loops;
+    spectra_plan plan;
+    int64_t groups;       /* of channels, a lane each */
+    int64_t slices;       /* of batches */
+    int64_t units, tasks; /* a unit is a slice of a group, a task some of them */
+    int64_t buffer;       /* bytes of the cells of a group */
+    char *memory;         /* BUFFERS for each task */
+} spectra_job;
+
+enum {
+    BUFFERS = 3,
+    AT_ONCE = 128, /* steps that are taken out of the lanes together */
+    MOST_LANE_BYTES = 64,
+    MOST_LANES = MOST_LANE_BYTES / sizeof(float),
+    UNITS = 16, /* as many are wanted: with few groups, batches are cut, too */
+};
+
+/* Whether n values are: x - x is 0 for finite numbers alone. */
+#define DEFINE_FINITE(V)                          \
+    static bool finite_##V(const V *x, int64_t n) \
+    {                                             \
+        V sum = 0;                                \
+        for (int64_t i = 0; i < n; i++) {         \
+            sum += x[i] - x[i];                   \
+        }                                         \
+        return sum == 0;                          \
+    }
+
+DEFINE_FINITE(float)
+DEFINE_FINITE(double)
+
+static bool
+are_finite(const job *j, const void *x, int64_t n)
+{
+    return j->dtype == GPO_F64 ? finite_double(x, n) : finite_float(x, n);
+}
+
+/* Row b of each lane's channel, `offset` values on; lanes without one have the last. */
+static void
+rows_of_group(const spectra_job *s, const value_rows *rows, int64_t b, int64_t group,
+              int64_t offset, const void **at)
+{
+    const job *j = s->job;
+    for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
+        const int64_t c = group * s->loops->lanes + lane, last = j->plan.channels - 1;
+        at[lane] = row_of(rows, b, c < last ? c : last) + offset * j->value_bytes;
+    }
+}
+
+/* Adds to wide[lane] whether row b of the lane's channel holds n values that are. */
+static void
+find_wide(const spectra_job *s, const value_rows *rows, int64_t b, int64_t group,
+          int64_t n, bool *wide)
+{
+    const void *at[MOST_LANES];
+    rows_of_group(s, rows, b, group, 0, at);
+    for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
+        wide[lane] = wide[lane] || s->loops->is_wide(at[lane], n);
+    }
+}
+
+/* Block h of row b of a group, and the lags - 1 inputs before it. */
+static void
+read_inputs(const spectra_job *s, const value_rows *rows, int64_t b, int64_t group,
+            int64_t h, void *cells)
+{
+    const conv_plan *p = &s->job->plan;
+    const int64_t start = h * s->plan.steps - (p->lags - 1);
+    const int64_t before = start < 0 ? -start : 0, first = start + before;
+    const int64_t left = p->steps - first, room = 2 * s->plan.cells - before;
+    const void *at[MOST_LANES];
+    rows_of_group(s, rows, b, group, first, at);
+    s->loops->spread(&s->plan, at, 1, before, left < room ? left : room, cells);
+    s->loops->to_spectrum(&s->plan, cells);
+}
+
+/*
+ * What a block in `cells` holds of a group's rows.  Wide rows are convolved anew, term by
+ * term, and so are values that have become no number on the way.
+ */
+static void
+finish_block(const spectra_job *s, int64_t b, int64_t group, int64_t h,
+             const bool *wide, const void *cells)
+{
+    const job *j = s->job;
+    const conv_plan *p = &j->plan;
+    const int64_t first = h * s->plan.steps, left = p->steps - first;
+    const int64_t n = left < s->plan.steps ? left : s->plan.steps;
+    _Alignas(64) char sums[MOST_LANE_BYTES * AT_ONCE];
+    for (int64_t k = 0; k < n; k += AT_ONCE) {
+        const int64_t some = n - k < AT_ONCE ? n - k : AT_ONCE, t = first + k;
+        s->loops->collect(&s->plan, cells, p->lags - 1 + k, some, AT_ONCE, sums);
+        for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
+            const int64_t c = group * s->loops->lanes + lane;
+            const char *sum = sums + lane * AT_ONCE * j->value_bytes;
+            if (c < p->channels && !wide[lane] && are_finite(j, sum, some)) {
+                finish(j, b, c, t, some, sum);
+            }
+            else if (c < p->channels) {
+                convolve_range(j, b, 1, c, t, t + some);
+            }
+        }
+    }
+}
+
+static void
+convolve_unit(const spectra_job *s, int64_t unit, char *memory)
+{
+    const job *j = s->job;
+    const conv_plan *p = &j->plan;
+    const int64_t group = unit % s->groups, slice = unit / s->groups;
+    const value_rows filters = {j->filters + PAD * j->value_bytes, 0,
+                                j->filter_pitch * j->value_bytes};
+    char *filter = memory, *cells = memory + s->buffer;
+    const void *at[MOST_LANES];
+    rows_of_group(s, &filters, 0, group, 0, at);
+    s->loops->spread(&s->plan, at, 1, 0, p->lags, filter);
+    s->loops->to_spectrum(&s->plan, filter);
+    bool wide_filters[MOST_LANES] = {false};
+    find_wide(s, &filters, 0, group, p->lags, wide_filters);
+    const int64_t end = (slice + 1) * p->batches / s->slices;
+    for (int64_t b = slice * p->batches / s->slices; b < end; b++) {
+        bool wide[MOST_LANES];
+        memcpy(wide, wide_filters, sizeof wide);
+        find_wide(s, j->from, b, group, p->steps, wide);
+        for (int64_t h = 0; h < s->plan.blocks; h++) {
+            read_inputs(s, j->from, b, group, h, cells);
+            s->loops->multiply(s->plan.cells, cells, filter);
+            s->loops->from_spectrum(&s->plan, cells);
+            finish_block(s, b, group, h, wide, cells);
+        }
+    }
+}
+
+/* The gradients of a group's filters, out of the sum of the spectra of all blocks. */
+static void
+gradient_unit(const spectra_job *s, int64_t group, char *memory)
+{
+    job *j = s->job;
+    const conv_plan *p = &j->plan;
+    char *sum = memory, *x = memory + s->buffer, *dy = memory + 2 * s->buffer;
+    bool wide[MOST_LANES] = {false};
+    memset(sum, 0, (size_t)s->buffer);
+    for (int64_t b = 0; b < p->batches; b++) {
+        find_wide(s, &j->x, b, group, p->steps, wide);
+        find_wide(s, &j->reversed, b, group, p->steps, wide);
+        for (int64_t h = 0; h < s->plan.blocks; h++) {
+            const int64_t first = h * s->plan.steps, left = p->steps - first;
+            const void *at[MOST_LANES];
+            read_inputs(s, &j->x, b, group, h, x);
+            rows_of_group(s, &j->reversed, b, group, p->steps - 1 - first, at);
+            s->loops->spread(&s->plan, at, -1, p->lags - 1,
+                             left < s->plan.steps ? left : s->plan.steps, dy);
+            s->loops->to_spectrum(&s->plan, dy);
+            s->loops->correlate(s->plan.cells, sum, dy, x);
+        }
+    }
+    s->loops->from_spectrum(&s->plan, sum);
+    _Alignas(64) char lags[MOST_LANE_BYTES * AT_ONCE];
+    const int64_t lanes = s->loops->lanes, left = p->channels - group * lanes;
+    const int64_t channels = left < lanes ? left : lanes;
+    for (int64_t k = 0; k < p->lags; k += AT_ONCE) {
+        const int64_t some = p->lags - k < AT_ONCE ? p->lags - k : AT_ONCE;
+        s->loops->collect(&s->plan, sum, k, some, AT_ONCE, lags);
+        for (int64_t lane = 0; lane < channels; lane++) {
+            const int64_t c = group * lanes + lane;
+            const char *lag = lags + lane * AT_ONCE * j->value_bytes;
+            wide[lane] = wide[lane] || !are_finite(j, lag, some);
+            for (int64_t i = 0; i < some; i++) {
+                put(j, p->dw, c * p->taps + p->taps - 1 - k - i,
+                    lag + i * j->value_bytes);
+            }
+        }
+    }
+    const int64_t tiles = ceil_div(p->lags, j->loops->tile);
+    for (int64_t lane = 0; lane < channels; lane++) {
+        for (int64_t i = 0; i < tiles && wide[lane]; i++) {
+            filter_gradient(j, (group * lanes + lane) * tiles + i);
+        }
+    }
+}
+
+/* Task i: some units of the convolution in hand. */
+static void
+convolve_units(void *context, int64_t i)
+{
+    const spectra_job *s = context;
+    for (int64_t u = i * s->units / s->tasks; u < (i + 1) * s->units / s->tasks; u++) {
+        convolve_unit(s, u, s->memory + i * BUFFERS * s->buffer);
+    }
+}
+
+/* Task i: some groups of the filters. */
+static void
+gradient_units(void *context, int64_t i)
+{
+    const spectra_job *s = context;
+    for (int64_t g = i * s->groups / s->tasks; g < (i + 1) * s->groups / s->tasks;
+         g++) {
+        gradient_unit(s, g, s->memory + i * BUFFERS * s->buffer);
+    }
+}
+
+/*
+ * What a thread of an EPYC with AVX2 takes, in nanoseconds of float32: the transforms of a
+ * cell of eight rows, there and back, and a sum's products.  float64 takes some 2.5 times
+ * as long either way.  Both are functions of the sizes alone, so that neither the number of
+ * threads nor the machine's vectors choose a variant.
+ */
+static double
+cell_ns(int64_t cells, int64_t levels)
+{
+    enum { IN_L2 = 1024 };
+    return (8 + 1.2 * (double)levels) * (cells > IN_L2 ? 2 : 1);
+}
+
+/* Of `batches` rows that meet one filter: four, two or one at a time. */
+static double
+product_ns(int64_t batches)
+{
+    static const double left[ROWS] = {0, 0.1, 0.13, 0.16};
+    return 0.16 * (double)(batches / ROWS) + left[batches % ROWS];
+}
+
+/* Blocks of the length that costs least; gives the cost of a convolution of all rows. */
+static double
+plan_blocks(const conv_plan *p, spectra_plan *s)
+{
+    enum { GROUP = 8, CALL_NS = 5000, ROOT_NS = 6 };
+    const double groups = (double)ceil_div(p->channels, GROUP);
+    double least = INFINITY;
+    *s = (spectra_plan){.cells = 0};
+    int64_t blocks = 0;
+    for (int64_t cells = 4, levels = 2; blocks != 1; cells *= 2, levels++) {
+        const int64_t steps = 2 * cells - p->lags + 1;
+        if (steps < 1) {
+            continue;
+        }
+        blocks = ceil_div(p->steps, steps);
+        const double transforms = 1 + 2 * (double)(p->batches * blocks);
+        const double cost =
+            CALL_NS + (double)cells *
+                          (2 * ROOT_NS + groups * transforms * cell_ns(cells, levels));
+        if (cost < least) {
+            least = cost;
+            s->cells = cells;
+            s->steps = steps;
+            s->blocks = blocks;
+        }
+    }
+    return least;
+}
+
+/* Whether transforms cost clearly less than the products, which are the more accurate. */
+static bool
+spectra_pay(const conv_plan *p, bool backward)
+{
+    const double terms =
+        (double)p->lags * ((double)p->steps - ((double)p->lags - 1) / 2);
+    const double channels = (double)p->channels * terms;
+    double products = channels * product_ns(p->batches), transforms = 1;
+    if (backward) {
+        const double before_silu = p->silu ? 1 : 0;
+        products *= 1 + before_silu;
+        products += channels * (double)p->batches * product_ns(1);
+        transforms = 2 + before_silu;
+    }
+    spectra_plan s;
+    return p->lags > SHORT_LAGS && p->batches * p->channels > 0 &&
+           transforms * plan_blocks(p, &s) < 0.8 * products;
+}
+
+/* roots[k] = exp(-2 pi i k / n), k in [0, n), from products of two of fewer. */
+#define DEFINE_ROOTS(V)                                                        \
+    static void roots_##V(int64_t n, V *roots)                                 \
+    {                                                                          \
+        enum { FINE = 64 };                                                    \
+        const double step = -6.283185307179586 / (double)n;                    \
+        double re[FINE], im[FINE];                                             \
+        for (int k = 0; k < FINE; k++) {                                       \
+            re[k] = cos(step * k);                                             \
+            im[k] = sin(step * k);                                             \
+        }                                                                      \
+        for (int64_t k = 0; k < n; k += FINE) {                                \
+            const double c = cos(step * (double)k), s = sin(step * (double)k); \
+            for (int64_t i = 0; i < FINE && k + i < n; i++) {                  \
+                roots[2 * (k + i)] = (V)(c * re[i] - s * im[i]);               \
+                roots[2 * (k + i) + 1] = (V)(c * im[i] + s * re[i]);           \
+            }                                                                  \
+        }                                                                      \
+    }
+
+DEFINE_ROOTS(float)
+DEFINE_ROOTS(double)
+
+/* Bins first, first + step, .. of n cells stand at `place` from `base` on. */
+static void
+fill_places(int32_t *place, int64_t base, int64_t n, int64_t first, int64_t step)
+{
+    if (n <= 2) {
+        for (int64_t k = 0; k < n; k++) {
+            place[first + k * step] = (int32_t)(base + k);
+        }
+        return;
+    }
+    for (int64_t r = 0; r < 4; r++) {
+        fill_places(place, base + r * (n / 4), n / 4, first + r * step, 4 * step);
+    }
+}
+
+static gpo_status
+start_spectra(gpo_call *call, job *j, spectra_job *s)
+{
+    static const spectra_loops *const tables[GPO_NISA] = {spectra_base, spectra_v3,
+                                                          spectra_v4};
+    const conv_plan *p = &j->plan;
+    *s = (spectra_job){.job = j, .loops = &tables[gpo_cpu_isa()][j->dtype == GPO_F64]};
+    plan_blocks(p, &s->plan);
+    const int64_t length = 2 * s->plan.cells, threads = gpo_cpu_threads();
+    s->plan.scale = 1 / (4 * (double)length);
+    s->groups = ceil_div(p->channels, s->loops->lanes);
+    s->slices = ceil_div(UNITS, s->groups);
+    s->slices = s->slices < p->batches ? s->slices : p->batches;
+    s->units = s->groups * s->slices;
+    s->tasks = s->units < 2 * threads ? s->units : 2 * threads;
+    s->buffer = length * s->loops->lanes * j->value_bytes;
+    void *memory = NULL, *roots = NULL, *place = NULL;
+    gpo_status status =
+        gpo_scratch(call, (size_t)(s->tasks * BUFFERS * s->buffer), &memory);
+    if (!status) {
+        status = gpo_scratch(call, (size_t)(2 * length * j->value_bytes), &roots);
+    }
+    if (!status) {
+        status =
+            gpo_scratch(call, (size_t)s->plan.cells * sizeof(*s->plan.place), &place);
+    }
+    if (!status) {
+        s->memory = memory;
+        if (j->dtype == GPO_F64) {
+            roots_double(length, roots);
+        }
+        else {
+            roots_float(length, roots);
+        }
+        s->plan.roots = roots;
+        fill_places(place, 0, s->plan.cells, 0, 1);
+        s->plan.place = place;
+    }
+    return status;
+}
+
 /* ---- the variants ---- */
 
 /* Memory for rows of values with `pad` zeros around each; sets `rows`. */
@@ -501,30 +896,62 @@ prepare(gpo_call *call, job *j, bool parallel)
     return status;
 }
 
+enum { SCALAR, SIMD, THREADS, SPECTRA };
+
+/* Prepares a job and, for SPECTRA, where there is anything to transform, `s`. */
 static gpo_status
-run_forward(gpo_call *call, bool parallel)
+start(gpo_call *call, int variant, job *j, spectra_job *s)
+{
+    gpo_status status = prepare(call, j, variant != SIMD);
+    const conv_plan *p = &j->plan;
+    s->tasks = 0;
+    if (!status && variant == SPECTRA && p->batches * p->channels * p->lags > 0) {
+        status = start_spectra(call, j, s);
+    }
+    return status;
+}
+
+static void
+convolve(job *j, spectra_job *s, const value_rows *from, conv_rows to)
+{
+    const conv_plan *p = &j->plan;
+    j->from = from;
+    j->to = to;
+    if (s->tasks > 0) {
+        gpo_cpu_loop(j->parallel, s->tasks, convolve_units, s);
+        return;
+    }
+    gpo_cpu_loop(j->parallel,
+                 p->channels * ceil_div(p->batches, ROWS) * ceil_div(p->steps, RANGE),
+                 convolve_rows, j);
+}
+
+static gpo_status
+run_forward(gpo_call *call, int variant)
 {
     job j;
-    const gpo_status status = prepare(call, &j, parallel);
+    spectra_job s;
+    const gpo_status status = start(call, variant, &j, &s);
     if (status) {
         return status;
     }
     j.with_bias = true;
     j.silu = j.plan.silu;
-    convolve(&j, &j.x, j.plan.out);
+    convolve(&j, &s, &j.x, j.plan.out);
     return GPO_OK;
 }
 
 static gpo_status
-run_backward(gpo_call *call, bool parallel)
+run_backward(gpo_call *call, int variant)
 {
     job j;
-    gpo_status status = prepare(call, &j, parallel);
+    spectra_job s;
+    gpo_status status = start(call, variant, &j, &s);
     if (!status) {
         status = make_rows(call, &j, PAD, &j.reversed);
     }
     const conv_plan *p = &j.plan;
-    const bool few = !status && p->lags <= SHORT_LAGS;
+    const bool few = !status && p->lags <= SHORT_LAGS && s.tasks == 0;
     if (few) {
         status = make_rows(call, &j, 0, &j.x_back);
     }
@@ -533,15 +960,18 @@ run_backward(gpo_call *call, bool parallel)
     }
     if (p->silu) {
         j.with_bias = j.gradient = true;
-        convolve(&j, &j.x, p->out);
+        convolve(&j, &s, &j.x, p->out);
         j.with_bias = j.gradient = false;
     }
     else {
         gpo_cpu_loop(j.parallel, p->batches * p->channels, pack_reversed, &j);
     }
     j.backwards = true;
-    convolve(&j, &j.reversed, p->out);
-    if (few) {
+    convolve(&j, &s, &j.reversed, p->out);
+    if (s.tasks > 0) {
+        gpo_cpu_loop(j.parallel, s.tasks, gradient_units, &s);
+    }
+    else if (few) {
         gpo_cpu_loop(j.parallel, p->batches * p->channels, pack_x_back, &j);
         gpo_cpu_loop(j.parallel, p->channels, short_filter_gradient, &j);
     }
@@ -554,15 +984,27 @@ run_backward(gpo_call *call, bool parallel)
 }
 
 static gpo_status
+run(gpo_call *call, int variant)
+{
+    return call->op->member ? run_backward(call, variant) : run_forward(call, variant);
+}
+
+static gpo_status
 run_simd(gpo_call *call)
 {
-    return call->op->member ? run_backward(call, false) : run_forward(call, false);
+    return run(call, SIMD);
 }
 
 static gpo_status
 run_threads(gpo_call *call)
 {
-    return call->op->member ? run_backward(call, true) : run_forward(call, true);
+    return run(call, THREADS);
+}
+
+static gpo_status
+run_spectra(gpo_call *call)
+{
+    return run(call, SPECTRA);
 }
 
 /* ---- scalar: one element after the other ---- */
@@ -664,11 +1106,10 @@ ELEMENTS(DEFINE_SCALAR)
 
 /* ---- choose ---- */
 
-enum { SCALAR, SIMD, THREADS };
-
 #define SCALAR_ENTRY(dtype, V) [GPO_##dtype] = scalar_##dtype,
 #define SIMD_ENTRY(dtype, V) [GPO_##dtype] = run_simd,
 #define THREADS_ENTRY(dtype, V) [GPO_##dtype] = run_threads,
+#define SPECTRA_ENTRY(dtype, V) [GPO_##dtype] = run_spectra,
 
 static const gpo_variant variants[] = {
     [SCALAR] = {"scalar",
@@ -686,6 +1127,11 @@ static const gpo_variant variants[] = {
                  "",
                  "run-to-run",
                  {ELEMENTS(THREADS_ENTRY)}},
+    [SPECTRA] = {"spectra",
+                 "Fourier transforms of a channel in each lane, blocks by overlap-save",
+                 "",
+                 "run-to-run",
+                 {ELEMENTS(SPECTRA_ENTRY)}},
     {.name = NULL},
 };
 
@@ -697,7 +1143,15 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         "under 2^19 products, starting threads costs more than it "
         "saves";
     static const char large[] = "the work is enough for several threads";
+    static const char long_filter[] =
+        "Fourier transforms cost less than as many products";
     enum { PAYS = 1 << 20 };
+    conv_plan plan;
+    conv_make_plan(call, &plan);
+    if (spectra_pay(&plan, call->op->member == 1)) {
+        memcpy(why, long_filter, sizeof long_filter);
+        return &variants[SPECTRA];
+    }
     gpo_cost work;
     call->op->cost(call, &work);
     if (work.flops < PAYS) {

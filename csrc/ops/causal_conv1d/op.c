@@ -290,22 +290,17 @@ static const char forward_doc[] =
     "and\n"
     "nan elsewhere do not reach it.\n"
     "\n"
-    "Accuracy: but for v6 and v7, products are added in blocks of at most 256, whose "
-    "sums are added in\n"
-    "turn.  With n = min(K, T) terms, u = 2**-24 (2**-53 for float64), an element errs "
-    "by at\n"
-    "most (min(n, 256) + n / 64 + 8) u (eps + abs(bias) + sum of the terms' sizes), "
-    "before\n"
-    "it is rounded to its dtype.  In float32, without eps, on normal and on uniform "
-    "data,\n"
-    "the relative error of a row in the 2-norm is at most 1e-6.  v6 and v7 (which auto "
-    "may\n"
-    "take on a GPU) hold that bound for the row, not for each of its elements: v6 errs "
-    "by\n"
-    "2**-38 of the largest product besides, v7 by 4 u log2(2 T) of the product of the\n"
-    "2-norms of filter and row.  Rows with inf, nan or more than 2**28 between their "
-    "sizes\n"
-    "are summed in the plain order.\n" COMMON_NOTES;
+    "Accuracy: but for v6, v7 and spectra, products are added in blocks of at most\n"
+    "256, whose sums are added in turn.  With n = min(K, T) terms, u = 2**-24 (2**-53\n"
+    "for float64), an element errs by at most (min(n, 256) + n / 64 + 8) u (eps +\n"
+    "abs(bias) + sum of the terms' sizes), before it is rounded to its dtype.  In\n"
+    "float32, without eps, on normal and on uniform data, the relative error of a row\n"
+    "in the 2-norm is at most 1e-6.  v6, v7 and the CPU's spectra, which auto may\n"
+    "take, hold that bound for the row, not for each of its elements: v6 errs by\n"
+    "2**-38 of the largest product besides, v7 and spectra by 4 u log2(2 T) of the\n"
+    "product of the 2-norms of filter and row.  Rows with inf, nan or more than 2**28\n"
+    "(2**57 for float64) between their sizes are summed in the plain "
+    "order.\n" COMMON_NOTES;
 
 static const char backward_doc[] =
     "Carry a gradient back through causal_conv1d.\n"
@@ -343,15 +338,10 @@ static const char backward_doc[] =
     "dtypes,\n"
     "without atomics, in an order that depends on the shape and the device alone.\n"
     "\n"
-    "Accuracy: dx as causal_conv1d.  But for v6 and v7, dw is a sum of n = B (T - s) "
-    "terms, in blocks of "
-    "at "
-    "most\n"
-    "256 of one batch: it errs by at most (min(n, 256) + n / 64 + B + 40) u times the "
-    "sum "
-    "of\n"
-    "the terms' sizes; with an activation g itself errs, as its dtype "
-    "does.\n" COMMON_NOTES;
+    "Accuracy: dx as causal_conv1d.  But for v6, v7 and spectra, dw is a sum of\n"
+    "n = B (T - s) terms, in blocks of at most 256 of one batch: it errs by at most\n"
+    "(min(n, 256) + n / 64 + B + 40) u times the sum of the terms' sizes; with an\n"
+    "activation g itself errs, as its dtype does.\n" COMMON_NOTES;
 
 /* ---- descriptors ---- */
 
