@@ -11,14 +11,21 @@
 #include "elements.h"
 
 #include "../../backend/backend.h"
+#include "../../core/prefetch.h"
 
 #include <string.h>
+
+enum {
+    ROWS_AHEAD = 64, /* from a row whose destination is asked for to the one in hand */
+    WIDE_ROWS_AHEAD = 4,  /* the same of rows of more than one element */
+    KEPT_BYTES = 1 << 18, /* of sums: L2 keeps so many beside what streams past */
+};
 
 typedef struct loops {
     int bytes; /* of a sum */
     /*
-     * Rows of one element of slice 0 under an int64 index: adds rows first + i to
-     * `to` and gives how many, at most n; it stops at an index that the mode must judge.
+     * Rows of one element of slice 0: adds rows first + i to `to` and gives how many,
+     * at most n; it stops at an index that the mode must judge.
      */
     int64_t (*lone)(void *to, int64_t first, int64_t n, const index_add_plan *p);
     /* to[k[i] * pitch + c] += alpha * row i, column c of the source, c < w */
@@ -231,7 +238,7 @@ add_stretch(const job *j, char *to, int64_t o, int64_t begin, int64_t end, int64
     const index_add_plan *p = &j->plan;
     const char *from =
         (const char *)p->source + (o * p->by_outer + c * p->by_inner) * j->part_bytes;
-    const bool lone = p->inner == 1 && p->is_wide && o == 0;
+    const bool lone = p->inner == 1 && o == 0;
     int64_t k[BLOCK];
     for (int64_t s = begin; s < end; s += BLOCK) {
         s += lone ? j->loops->lone(to, s, end - s, p) : 0;
