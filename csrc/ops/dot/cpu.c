@@ -28,11 +28,14 @@ enum {
     CHUNK_BYTES = 1 << 18 /* of x in a chunk */
 };
 
+typedef enum asked { NOT_ASKED, ASKED, ASKED_ONCE } asked;
+
 /*
- * to[0..ACC_BYTES) = the accumulators of `steps` steps from x and y on, which are asked
- * for ahead; once: they are too large for a later call to find them in a cache
+ * to[0..ACC_BYTES) = the accumulators of `steps` steps from x and y on, whose lines are
+ * asked for ahead, or not; once: too many for a later call to find them in a cache
  */
-typedef void (*leaf)(const void *x, const void *y, int64_t steps, bool once, void *to);
+typedef void (*leaf)(const void *x, const void *y, int64_t steps, asked asked,
+                     void *to);
 
 #define ISA(name) name##_base
 #define WIDTH 16
@@ -283,7 +286,7 @@ typedef struct job {
     gpo_dtype dtype; /* a carrier: see carrier_of */
     int64_t bytes;   /* of an element */
     leaf leaf;
-    bool once;         /* see leaf */
+    asked asked;       /* see leaf */
     int width;         /* bytes of a vector of `leaf` */
     int64_t step;      /* elements */
     int64_t chunk;     /* elements */
@@ -373,7 +376,7 @@ fold_chunk(const job *j, int64_t first, int64_t n)
             x = pack_x;
             y = pack_y;
         }
-        j->leaf(x, y, steps, j->once, &nodes[depth++]);
+        j->leaf(x, y, steps, j->asked, &nodes[depth++]);
         if (j->dtype == GPO_BOOL) {
             const state s = finish_accs(j->dtype, j->width, &nodes[depth - 1]);
             if (s.u != 0) {
@@ -411,7 +414,10 @@ run_chunk(void *context, int64_t i)
 
 /* ---- the variants ---- */
 
-/* Bytes of both arrays from which threads pay, cold, and no cache keeps them. */
+/*
+ * Bytes of both arrays from which threads pay, cold, and asking ahead does, and which no
+ * cache keeps.
+ */
 enum { PAYS = 1 << 20, PASSES_BY = 1 << 27 };
 
 static gpo_status
@@ -428,7 +434,9 @@ run(gpo_call *call, bool parallel)
     }
     j.bytes = gpo_dtypes[j.dtype].bytes;
     j.leaf = leaves[isa][j.dtype];
-    j.once = j.plan.n >= PASSES_BY / 2 / j.bytes;
+    j.asked = j.plan.n < PAYS / 2 / j.bytes        ? NOT_ASKED
+              : j.plan.n < PASSES_BY / 2 / j.bytes ? ASKED
+                                                   : ASKED_ONCE;
     j.width = leaves[isa] == leaves_base ? 16 : widths[isa];
     j.step = step_bytes(j.dtype) / j.bytes;
     j.chunk = CHUNK_BYTES / j.bytes;
