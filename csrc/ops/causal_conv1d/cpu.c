@@ -62,9 +62,9 @@ typedef struct spectra_loops {
                     int64_t pitch, void *to);
 } spectra_loops;
 
-typedef uint32_t bits_of_float;
-typedef uint64_t bits_of_double;
 enum { SIGNIFICAND_float = 23, SIGNIFICAND_double = 52 };
+#define SIGN_float INT32_MIN
+#define SIGN_double INT64_MIN
 
 /* ---- elements ---- */
 
@@ -510,18 +510,18 @@ enum {
 };
 
 /* Whether n values are: x - x is 0 for finite numbers alone. */
-#define DEFINE_FINITE(V)                          \
+#define DEFINE_FINITE(V, bits)                    \
     static bool finite_##V(const V *x, int64_t n) \
     {                                             \
-        V sum = 0;                                \
+        bits others = 0;                          \
         for (int64_t i = 0; i < n; i++) {         \
-            sum += x[i] - x[i];                   \
+            others |= x[i] - x[i] != 0;           \
         }                                         \
-        return sum == 0;                          \
+        return others == 0;                       \
     }
 
-DEFINE_FINITE(float)
-DEFINE_FINITE(double)
+DEFINE_FINITE(float, int32_t)
+DEFINE_FINITE(double, int64_t)
 
 static bool
 are_finite(const job *j, const void *x, int64_t n)
