@@ -515,6 +515,7 @@ def test_lengths_around_every_tile_edge(backend: str, variant: str, dtype: str) 
         (1, 3, 20_000, 129),  # many blocks of a row, the last one short
         (2, 2, 700, 3000),  # a filter longer than the row
         (5, 2, 5000, 33),
+        (200, 1, 100, 100),  # more spectra than are added in a row
     ],
 )
 def test_blocks_of_long_rows(

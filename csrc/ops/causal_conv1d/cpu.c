@@ -502,11 +502,13 @@ typedef struct spectra_job {
 } spectra_job;
 
 enum {
-    BUFFERS = 3,
+    BUFFERS = 4,
+    IN_A_ROW = 64, /* spectra that are added before they go into a total */
     AT_ONCE = 128, /* steps that are taken out of the lanes together */
     MOST_LANE_BYTES = 64,
     MOST_LANES = MOST_LANE_BYTES / sizeof(float),
     UNITS = 16, /* as many are wanted: with few groups, batches are cut, too */
+    MOST_MEMORY = 1 << 29, /* bytes of buffers: fewer tasks where they are long */
 };
 
 /* Whether n values are: x - x is 0 for finite numbers alone. */
@@ -626,15 +628,35 @@ convolve_unit(const spectra_job *s, int64_t unit, char *memory)
     }
 }
 
+#define FOLD(V)                                                    \
+    for (int64_t i = 0; i < s->buffer / (int64_t)sizeof(V); i++) { \
+        ((V *)total)[i] += ((V *)sum)[i];                          \
+        ((V *)sum)[i] = 0;                                         \
+    }
+
+/* total += sum, which begins anew */
+static void
+fold_spectra(const spectra_job *s, void *restrict total, void *restrict sum)
+{
+    if (s->job->dtype == GPO_F64) {
+        FOLD(double)
+    }
+    else {
+        FOLD(float)
+    }
+}
+
 /* The gradients of a group's filters, out of the sum of the spectra of all blocks. */
 static void
 gradient_unit(const spectra_job *s, int64_t group, char *memory)
 {
     job *j = s->job;
     const conv_plan *p = &j->plan;
-    char *sum = memory, *x = memory + s->buffer, *dy = memory + 2 * s->buffer;
+    char *total = memory, *sum = total + s->buffer;
+    char *x = sum + s->buffer, *dy = x + s->buffer;
     bool wide[MOST_LANES] = {false};
-    memset(sum, 0, (size_t)s->buffer);
+    int64_t added = 0;
+    memset(total, 0, (size_t)(2 * s->buffer));
     for (int64_t b = 0; b < p->batches; b++) {
         find_wide(s, &j->x, b, group, p->steps, wide);
         find_wide(s, &j->reversed, b, group, p->steps, wide);
@@ -647,15 +669,19 @@ gradient_unit(const spectra_job *s, int64_t group, char *memory)
                              left < s->plan.steps ? left : s->plan.steps, dy);
             s->loops->to_spectrum(&s->plan, dy);
             s->loops->correlate(s->plan.cells, sum, dy, x);
+            if (++added % IN_A_ROW == 0) {
+                fold_spectra(s, total, sum);
+            }
         }
     }
-    s->loops->from_spectrum(&s->plan, sum);
+    fold_spectra(s, total, sum);
+    s->loops->from_spectrum(&s->plan, total);
     _Alignas(64) char lags[MOST_LANE_BYTES * AT_ONCE];
     const int64_t lanes = s->loops->lanes, left = p->channels - group * lanes;
     const int64_t channels = left < lanes ? left : lanes;
     for (int64_t k = 0; k < p->lags; k += AT_ONCE) {
         const int64_t some = p->lags - k < AT_ONCE ? p->lags - k : AT_ONCE;
-        s->loops->collect(&s->plan, sum, k, some, AT_ONCE, lags);
+        s->loops->collect(&s->plan, total, k, some, AT_ONCE, lags);
         for (int64_t lane = 0; lane < channels; lane++) {
             const int64_t c = group * lanes + lane;
             const char *lag = lags + lane * AT_ONCE * j->value_bytes;
@@ -816,8 +842,10 @@ start_spectra(gpo_call *call, job *j, spectra_job *s)
     s->slices = ceil_div(UNITS, s->groups);
     s->slices = s->slices < p->batches ? s->slices : p->batches;
     s->units = s->groups * s->slices;
-    s->tasks = s->units < 2 * threads ? s->units : 2 * threads;
     s->buffer = length * s->loops->lanes * j->value_bytes;
+    const int64_t room = MOST_MEMORY / (BUFFERS * s->buffer);
+    s->tasks = s->units < 2 * threads ? s->units : 2 * threads;
+    s->tasks = room < 1 ? 1 : s->tasks < room ? s->tasks : room;
     void *memory = NULL, *roots = NULL, *place = NULL;
     gpo_status status =
         gpo_scratch(call, (size_t)(s->tasks * BUFFERS * s->buffer), &memory);
