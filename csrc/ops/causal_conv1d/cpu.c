@@ -739,7 +739,8 @@ static double
 product_ns(int64_t batches)
 {
     static const double left[ROWS] = {0, 0.1, 0.13, 0.16};
-    return 0.16 * (double)(batches / ROWS) + left[batches % ROWS];
+    const int64_t fours = batches / ROWS;
+    return 0.16 * (double)fours + left[batches % ROWS];
 }
 
 /* Blocks of the length that costs least; gives the cost of a convolution of all rows. */
