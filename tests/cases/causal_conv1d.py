@@ -482,7 +482,9 @@ ENTRIES = {
         samples=functools.partial(samples, False),
         large=functools.partial(large, False),
         expect=functools.partial(expect, False, ""),
-        bounds={rung: functools.partial(expect, False, rung) for rung in ("v6", "v7", "spectra")},
+        bounds={
+            rung: functools.partial(expect, False, rung) for rung in ("v6", "v7", "spectra")
+        },
         errors=forward_errors,
         valid=forward_valid,
         heavy=forward_heavy,
@@ -492,7 +494,9 @@ ENTRIES = {
         samples=functools.partial(samples, True),
         large=functools.partial(large, True),
         expect=functools.partial(expect, True, ""),
-        bounds={rung: functools.partial(expect, True, rung) for rung in ("v6", "v7", "spectra")},
+        bounds={
+            rung: functools.partial(expect, True, rung) for rung in ("v6", "v7", "spectra")
+        },
         errors=backward_errors,
         valid=backward_valid,
         heavy=backward_heavy,

@@ -176,7 +176,9 @@ def test_16_bit_sums_pass_the_largest_number_on_the_way(backend: str, variant: s
     dy = np.ones((2, 1, 40), np.float16)
     dy[1] = -1
     _, dw = causal_conv1d_backward(dy, np.tile(x, (2, 1, 1)), w, **how)
-    assert (np.abs(dw) <= (0.1 if variant in TRANSFORMS else 0)).all()  # 0 of terms up to 240,000
+    assert (
+        np.abs(dw) <= (0.1 if variant in TRANSFORMS else 0)
+    ).all()  # 0 of terms up to 240,000
 
 
 # ---- special values ----
