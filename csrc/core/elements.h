@@ -1,6 +1,6 @@
 /*
  * elements.h  Elements on the CPU: the C type of each dtype, and 16-bit floats widened
- * and narrowed.  Order: types, to float, from float and double.
+ * and narrowed.  Order: types, to float, from float and double, what is finite.
  * The bits are those of the operation alone, so that loops over them become vectors; a
  * room that sets `#pragma GCC optimize` does so before it includes this.
  */
@@ -86,5 +86,21 @@ bf16_of_f64(double x)
 {
     return bf16_of_float(odd_float(x));
 }
+
+/* ---- what is finite: x - x is 0 for numbers alone ---- */
+
+#define DEFINE_FINITE(V, bits)                           \
+    static inline bool finite_##V(const V *x, int64_t n) \
+    {                                                    \
+        bits others = 0;                                 \
+        for (int64_t i = 0; i < n; i++) {                \
+            others |= x[i] - x[i] != 0;                  \
+        }                                                \
+        return others == 0;                              \
+    }
+
+DEFINE_FINITE(float, int32_t)
+DEFINE_FINITE(double, int64_t)
+#undef DEFINE_FINITE
 
 #endif

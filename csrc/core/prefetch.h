@@ -9,7 +9,12 @@
 
 #include <stdint.h>
 
-enum { LINE = 64, AHEAD = 2048 }; /* bytes of a cache line, to what is asked for */
+enum {
+    LINE = 64,            /* bytes of a cache line */
+    AHEAD = 2048,         /* bytes to what is asked for of a stream */
+    ELEMENTS_AHEAD = 64,  /* the same of scattered elements, in elements */
+    KEPT_BYTES = 1 << 18, /* of scattered sums: L2 keeps so many beside a stream */
+};
 
 /* Has the lines of these bytes come to the cache; they need not belong to an array. */
 static inline void

@@ -89,6 +89,7 @@ EDGES: tuple[Size, ...] = tuple(
 )
 
 FILLS = ("normal", "whole")
+BY_ROW = ("v6", "v7", "spectra")  # variants whose error is bounded by the row
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 # Options, with whether a bias is among the inputs.
@@ -482,9 +483,7 @@ ENTRIES = {
         samples=functools.partial(samples, False),
         large=functools.partial(large, False),
         expect=functools.partial(expect, False, ""),
-        bounds={
-            rung: functools.partial(expect, False, rung) for rung in ("v6", "v7", "spectra")
-        },
+        bounds={rung: functools.partial(expect, False, rung) for rung in BY_ROW},
         errors=forward_errors,
         valid=forward_valid,
         heavy=forward_heavy,
@@ -494,9 +493,7 @@ ENTRIES = {
         samples=functools.partial(samples, True),
         large=functools.partial(large, True),
         expect=functools.partial(expect, True, ""),
-        bounds={
-            rung: functools.partial(expect, True, rung) for rung in ("v6", "v7", "spectra")
-        },
+        bounds={rung: functools.partial(expect, True, rung) for rung in BY_ROW},
         errors=backward_errors,
         valid=backward_valid,
         heavy=backward_heavy,

@@ -511,20 +511,6 @@ enum {
     MOST_MEMORY = 1 << 29, /* bytes of buffers: fewer tasks where they are long */
 };
 
-/* Whether n values are: x - x is 0 for finite numbers alone. */
-#define DEFINE_FINITE(V, bits)                    \
-    static bool finite_##V(const V *x, int64_t n) \
-    {                                             \
-        bits others = 0;                          \
-        for (int64_t i = 0; i < n; i++) {         \
-            others |= x[i] - x[i] != 0;           \
-        }                                         \
-        return others == 0;                       \
-    }
-
-DEFINE_FINITE(float, int32_t)
-DEFINE_FINITE(double, int64_t)
-
 static bool
 are_finite(const job *j, const void *x, int64_t n)
 {

@@ -414,30 +414,6 @@ add_products(const job *j, const char *window, const char *taps, int64_t to_imag
     }
 }
 
-/* Whether n lanes are finite: x - x is 0 for numbers alone. */
-#define DEFINE_FINITE(V)                          \
-    static bool finite_##V(const V *x, int64_t n) \
-    {                                             \
-        enum { LANES = 8 };                       \
-        V sum[LANES] = {0};                       \
-        int64_t i = 0;                            \
-        for (; i + LANES <= n; i += LANES) {      \
-            for (int c = 0; c < LANES; c++) {     \
-                sum[c] += x[i + c] - x[i + c];    \
-            }                                     \
-        }                                         \
-        for (; i < n; i++) {                      \
-            sum[0] += x[i] - x[i];                \
-        }                                         \
-        for (int c = 1; c < LANES; c++) {         \
-            sum[0] += sum[c];                     \
-        }                                         \
-        return sum[0] == 0;                       \
-    }
-
-DEFINE_FINITE(float)
-DEFINE_FINITE(double)
-
 static bool
 are_finite(const job *j, const void *lanes, int64_t n)
 {

@@ -15,11 +15,7 @@
 
 #include <string.h>
 
-enum {
-    ROWS_AHEAD = 64, /* from a row whose destination is asked for to the one in hand */
-    WIDE_ROWS_AHEAD = 4,  /* the same of rows of more than one element */
-    KEPT_BYTES = 1 << 18, /* of sums: L2 keeps so many beside what streams past */
-};
+enum { WIDE_ROWS_AHEAD = 4 }; /* as ELEMENTS_AHEAD, of rows of more than one element */
 
 typedef struct loops {
     int bytes; /* of a sum */

@@ -16,12 +16,10 @@
 #include <stdlib.h>
 
 enum {
-    WAYS = 4,             /* tables that a chunk may take turns in */
-    FEW = 8 << 10,        /* bytes of WAYS tables: a quarter of a first cache */
-    PIECE = 1024,         /* elements read at a time, a multiple of WAYS */
-    ASKED_AHEAD = 64,     /* elements from one whose sum is asked for to one in hand */
-    KEPT_BYTES = 1 << 18, /* of sums: L2 keeps so many beside what streams past */
-    CHUNK = 1 << 16,      /* elements, at least, in a chunk of the threads */
+    WAYS = 4,        /* tables that a chunk may take turns in */
+    FEW = 8 << 10,   /* bytes of WAYS tables: a quarter of a first cache */
+    PIECE = 1024,    /* elements read at a time, a multiple of WAYS */
+    CHUNK = 1 << 16, /* elements, at least, in a chunk of the threads */
     MOST_CHUNKS = 64,
     SHARE = 4,   /* elements in a chunk for each place of its table */
     STRIP = 512, /* places combined at a time */
