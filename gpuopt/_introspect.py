@@ -28,7 +28,8 @@ def variants(op: str) -> Table:
     rows = []
     room = _core.describe(op)["room"]
     for row in _core.variants(op):
-        file = "cpu.inc" if row["backend"] == "cpu" else _kernel_file(op)
+        cpu = row["backend"] == "cpu"
+        file = _loops_file(op, row["name"]) if cpu else _kernel_file(op)
         rows.append({**row, "source": f"csrc/ops/{room}/{file}"})
     shown = ("backend", "name", "idea", "determinism", "available")
     return Table(rows, shown=shown, title=f"variants of {op}")
@@ -60,12 +61,19 @@ def _kernel_file(op: str) -> str:
     return own if part and (_source_root() / "ops" / room / own).is_file() else "cuda.cu"
 
 
+def _loops_file(op: str, variant: str) -> str:
+    """cpu_<variant>.inc where a CPU variant has loops of its own, else cpu.inc."""
+    own = f"cpu_{variant}.inc"
+    room = _source_root() / "ops" / _core.describe(op)["room"]
+    return own if (room / own).is_file() else "cpu.inc"
+
+
 def source(op: str, variant: str) -> str:
     """Return the source text of one variant, as it was compiled.
 
     A CUDA rung is the stretch of its file from the comment that names it to the next
-    one, and the files that it includes; the CPU variants share the operator's cpu.inc,
-    which is returned whole.
+    one, and the files that it includes.  CPU variants share the operator's cpu.inc; one
+    with loops of its own has them in cpu_<variant>.inc.  Either is returned whole.
     """
     names = {row["name"] for row in _core.variants(op)}
     if variant not in names:
@@ -73,7 +81,7 @@ def source(op: str, variant: str) -> str:
         raise _core.VariantError(f"{op}() has no variant '{variant}' (variants: {listed})")
     room = _source_root() / "ops" / _core.describe(op)["room"]
     if not re.fullmatch(r"v\d+", variant):
-        return (room / "cpu.inc").read_text(encoding="utf-8")
+        return (room / _loops_file(op, variant)).read_text(encoding="utf-8")
     file = _kernel_file(op)
     text = (room / file).read_text(encoding="utf-8")
     start = re.search(rf"^/\*\n \* {variant}  ", text, re.MULTILINE)

@@ -618,6 +618,15 @@ def test_source_shows_the_files_of_a_rung() -> None:
         assert kernel not in gpuopt.source("causal_conv1d", "v5")
 
 
+def test_source_shows_the_loops_of_a_cpu_variant() -> None:
+    for op in ("causal_conv1d", "causal_conv1d_backward"):
+        for row in gpuopt.variants(op):
+            if row["backend"] == "cpu":
+                own = "cpu_spectra.inc" if row["name"] == "spectra" else "cpu.inc"
+                assert row["source"] == f"csrc/ops/causal_conv1d/{own}"
+                assert gpuopt.source(op, row["name"]).startswith(f"/*\n * {own}  ")
+
+
 def test_the_choice_says_why() -> None:
     for batches, steps, taps, dtype, rung, word in (
         (2, 40, 4, "float32", "v5", "reads x once"),

@@ -1,0 +1,86 @@
+/*
+ * cpu.h  What the CPU's two files of causal_conv1d share: cpu.c sums products,
+ * cpu_spectra.c multiplies spectra.  Order: the job, cpu.c, cpu_spectra.c.
+ */
+#ifndef GPO_CAUSAL_CONV1D_CPU_H
+#define GPO_CAUSAL_CONV1D_CPU_H
+
+#include "../../backend/backend.h"
+#include "causal_conv1d.h"
+
+enum {
+    PAD = 64,        /* zeros around a filter: a tile has no more elements */
+    ROWS = 4,        /* rows that share what is read of a filter */
+    RANGE = 1024,    /* steps of a task */
+    SHORT_LAGS = 32, /* up to here a filter runs along the row as a whole */
+};
+
+/* ---- the job: what every part of one call reads ---- */
+
+/* Rows of values, side by side along T. */
+typedef struct value_rows {
+    char *data;
+    int64_t b, c; /* strides in bytes */
+} value_rows;
+
+typedef struct conv_job {
+    conv_plan plan;
+    const struct loops *loops;
+    struct spectra *spectra; /* NULL: products are summed */
+    gpo_dtype dtype;
+    bool parallel;
+    int64_t bytes, value_bytes; /* of an element, of a value that is computed with */
+    char *filters; /* of channel c, the value of lag s: c * pitch + PAD + s */
+    int64_t filter_pitch;
+    value_rows x;        /* forward */
+    value_rows reversed; /* the gradient, last step first, PAD zeros around a row */
+    value_rows x_back;   /* x, last step first; only for short filters */
+
+    /* What a convolution in hand reads and where its elements go. */
+    const value_rows *from;
+    conv_rows to;
+    bool backwards, with_bias, gradient;
+    bool silu;
+} conv_job;
+
+static inline int64_t
+ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static inline char *
+row_of(const value_rows *rows, int64_t b, int64_t c)
+{
+    return rows->data + b * rows->b + c * rows->c;
+}
+
+/* ---- cpu.c ---- */
+
+/* n elements of row (b, c) from step t on, out of the sums of their terms. */
+void conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n,
+                 const void *sum);
+
+/* to[i] = value, or 0 where there is none. */
+void conv_put(const conv_job *j, void *to, int64_t i, const void *value);
+
+/* Steps [begin, end), RANGE at most, of `count` rows, ROWS at most, from row b on. */
+void conv_sum_rows(const conv_job *j, int64_t b, int64_t count, int64_t c,
+                   int64_t begin, int64_t end);
+
+/* The gradient of the filter of channel c. */
+void conv_sum_gradient(conv_job *j, int64_t c);
+
+/* ---- cpu_spectra.c ---- */
+
+/* Whether transforms cost clearly less than the products, which are the more accurate. */
+bool conv_spectra_pay(const conv_plan *p, bool backward);
+
+/* Sets j->spectra; NULL stays where there is nothing to transform. */
+gpo_status conv_spectra_start(gpo_call *call, conv_job *j);
+
+/* All rows of j->from; all gradients of filters. */
+void conv_spectra_convolve(conv_job *j);
+void conv_spectra_gradient(conv_job *j);
+
+#endif
