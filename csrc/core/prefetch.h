@@ -25,15 +25,6 @@ ask_for(const char *from, int64_t bytes)
     }
 }
 
-/* The same for lines that no later call will find: they pass by the larger caches. */
-static inline void
-ask_once_for(const char *from, int64_t bytes)
-{
-    for (int64_t b = 0; b < bytes; b += LINE) {
-        __builtin_prefetch(from + b, 0, 0);
-    }
-}
-
 /*
  * Has element `at` of an array come to L2, ahead of some dozens of others; it need not be
  * one that the array has.

@@ -28,13 +28,8 @@ enum {
     CHUNK_BYTES = 1 << 18 /* of x in a chunk */
 };
 
-typedef enum asked { NOT_ASKED, ASKED, ASKED_ONCE } asked;
-
-/*
- * to[0..ACC_BYTES) = the accumulators of `steps` steps from x and y on, whose lines are
- * asked for ahead, or not; once: too many for a later call to find them in a cache
- */
-typedef void (*leaf)(const void *x, const void *y, int64_t steps, asked asked,
+/* to[0..ACC_BYTES) = the accumulators of `steps` steps from x and y on */
+typedef void (*leaf)(const void *x, const void *y, int64_t steps, bool ask_ahead,
                      void *to);
 
 #define ISA(name) name##_base
@@ -286,7 +281,7 @@ typedef struct job {
     gpo_dtype dtype; /* a carrier: see carrier_of */
     int64_t bytes;   /* of an element */
     leaf leaf;
-    asked asked;       /* see leaf */
+    bool ask_ahead;    /* for lines of x and y */
     int width;         /* bytes of a vector of `leaf` */
     int64_t step;      /* elements */
     int64_t chunk;     /* elements */
@@ -376,7 +371,7 @@ fold_chunk(const job *j, int64_t first, int64_t n)
             x = pack_x;
             y = pack_y;
         }
-        j->leaf(x, y, steps, j->asked, &nodes[depth++]);
+        j->leaf(x, y, steps, j->ask_ahead, &nodes[depth++]);
         if (j->dtype == GPO_BOOL) {
             const state s = finish_accs(j->dtype, j->width, &nodes[depth - 1]);
             if (s.u != 0) {
@@ -414,11 +409,8 @@ run_chunk(void *context, int64_t i)
 
 /* ---- the variants ---- */
 
-/*
- * Bytes of both arrays from which threads pay, cold, and asking ahead does, and which no
- * cache keeps.
- */
-enum { PAYS = 1 << 20, PASSES_BY = 1 << 27 };
+/* Bytes of both arrays from which threads pay, cold, and asking ahead does. */
+enum { PAYS = 1 << 20 };
 
 static gpo_status
 run(gpo_call *call, bool parallel)
@@ -434,9 +426,7 @@ run(gpo_call *call, bool parallel)
     }
     j.bytes = gpo_dtypes[j.dtype].bytes;
     j.leaf = leaves[isa][j.dtype];
-    j.asked = j.plan.n < PAYS / 2 / j.bytes        ? NOT_ASKED
-              : j.plan.n < PASSES_BY / 2 / j.bytes ? ASKED
-                                                   : ASKED_ONCE;
+    j.ask_ahead = j.plan.n >= PAYS / 2 / j.bytes;
     j.width = leaves[isa] == leaves_base ? 16 : widths[isa];
     j.step = step_bytes(j.dtype) / j.bytes;
     j.chunk = CHUNK_BYTES / j.bytes;
