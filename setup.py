@@ -29,6 +29,7 @@ C_FLAGS = [
     "-std=c11", "-O3", "-fPIC", "-fvisibility=hidden",
     "-ffp-contract=off",  # the same bits on every instruction set
     "-fno-math-errno",  # a square root is one instruction
+    "-fno-trapping-math",  # both sides of a choice may be computed: nobody reads the flags
     "-Wall", "-Wextra",
     "-DPy_LIMITED_API=0x030B0000",
     "-DNPY_NO_DEPRECATED_API=NPY_2_0_API_VERSION",

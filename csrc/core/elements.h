@@ -1,8 +1,7 @@
 /*
  * elements.h  Elements on the CPU: the C type of each dtype, and 16-bit floats widened
  * and narrowed.  Order: types, to float, from float and double, what is finite.
- * The bits are those of the operation alone, so that loops over them become vectors; a
- * room that sets `#pragma GCC optimize` does so before it includes this.
+ * The bits are those of the operation alone, so that loops over them become vectors.
  */
 #ifndef GPO_ELEMENTS_H
 #define GPO_ELEMENTS_H

@@ -12,13 +12,6 @@
 #include <math.h>
 #include <string.h>
 
-/*
- * Comparisons may be made both ways at once, and nobody looks at errno.  Before the
- * functions: gcc inlines no function into one with other options.
- */
-#ifndef __clang__
-#pragma GCC optimize("no-trapping-math", "no-math-errno")
-#endif
 #pragma GCC diagnostic ignored "-Wtautological-compare" /* x != x of an integer */
 
 #include "../../core/elements.h"

@@ -16,22 +16,20 @@
 #define BOTH(a, b) (a) & (b)
 
 /*
- * f(dtype, A, LOAD, STORE, ADD, SCALE, alpha): a sum is an A, of which LOAD makes one
+ * F(dtype, A, LOAD, STORE, ADD, SCALE, alpha): a sum is an A, of which LOAD makes one
  * of an element and STORE the element; ADD adds two, SCALE multiplies by the plan's
  * alpha.  Signed integers are added as the unsigned ones of their width.
  */
-#define ELEMENTS(f)                                                                 \
-    f(BOOL, uint8_t, TRUTH, KEEP, EITHER, BOTH, (uint8_t)(p->whole != 0))           \
-        f(U8, uint8_t, KEEP, KEEP, PLUS, TIMES, (uint8_t)p->whole)                  \
-            f(U16, uint16_t, KEEP, KEEP, PLUS, TIMES_U16, (uint16_t)p->whole)       \
-                f(U32, uint32_t, KEEP, KEEP, PLUS, TIMES, (uint32_t)p->whole)       \
-                    f(U64, uint64_t, KEEP, KEEP, PLUS, TIMES, (uint64_t)p->whole)   \
-                        f(F16, float, float_of_f16, f16_of_float, PLUS, TIMES,      \
-                          (float)p->alpha) f(BF16, float, float_of_bf16,            \
-                                             bf16_of_float, PLUS, TIMES,            \
-                                             (float)p->alpha)                       \
-                            f(F32, float, KEEP, KEEP, PLUS, TIMES, (float)p->alpha) \
-                                f(F64, double, KEEP, KEEP, PLUS, TIMES, p->alpha)
+#define ELEMENTS(F)                                                            \
+    F(BOOL, uint8_t, TRUTH, KEEP, EITHER, BOTH, (uint8_t)(p->whole != 0))      \
+    F(U8, uint8_t, KEEP, KEEP, PLUS, TIMES, (uint8_t)p->whole)                 \
+    F(U16, uint16_t, KEEP, KEEP, PLUS, TIMES_U16, (uint16_t)p->whole)          \
+    F(U32, uint32_t, KEEP, KEEP, PLUS, TIMES, (uint32_t)p->whole)              \
+    F(U64, uint64_t, KEEP, KEEP, PLUS, TIMES, (uint64_t)p->whole)              \
+    F(F16, float, float_of_f16, f16_of_float, PLUS, TIMES, (float)p->alpha)    \
+    F(BF16, float, float_of_bf16, bf16_of_float, PLUS, TIMES, (float)p->alpha) \
+    F(F32, float, KEEP, KEEP, PLUS, TIMES, (float)p->alpha)                    \
+    F(F64, double, KEEP, KEEP, PLUS, TIMES, p->alpha)
 
 /* Promoted to int, a product of two uint16_t may overflow. */
 #define TIMES_U16(a, b) (uint32_t)(a) * (uint32_t)(b)

@@ -12,12 +12,11 @@
 #include <string.h>
 
 /*
- * Comparisons may be made both ways at once; no caller looks at the FP flags.  A loop that
- * copies a row stays a loop: memcpy does not read front to back.  Before the folds: gcc
- * inlines no function into one with other options.
+ * A loop that copies a row stays a loop: memcpy does not read front to back.  Before the
+ * folds: gcc inlines no function into one with other options.
  */
 #ifndef __clang__
-#pragma GCC optimize("no-trapping-math", "no-tree-loop-distribute-patterns")
+#pragma GCC optimize("no-tree-loop-distribute-patterns")
 #endif
 
 #include "../../core/elements.h"

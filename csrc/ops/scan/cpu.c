@@ -3,12 +3,12 @@
  * columns, the variants, choose.  What an element and a fold are stands in folds.h, the
  * inner loops in cpu.inc.
  *
- * One chain of additions waits for each of them.  So four chains run at once: of four
- * rows, or of four pieces of a row whose totals are taken first, while the cache holds
- * them; or as many as a strip of columns has.  A long row is cut into chunks of fixed
- * size, reduced, and scanned from the carries, so that the number of threads does not
- * change a bit of the result.  An exclusive scan is an inclusive one of one element
- * less, stored one step on.
+ * One chain of additions waits for each of them.  So sums in double go eight elements at
+ * a time; or four chains run at once, of four rows, or of four pieces of a row whose totals
+ * are taken first, while the cache holds them; or as many as a strip of columns has.  A
+ * long row is cut into chunks of fixed size, reduced, and scanned from the carries, so that
+ * the number of threads does not change a bit of the result.  An exclusive scan is an
+ * inclusive one of one element less, stored one step on.
  */
 #include "folds.h"
 
@@ -18,11 +18,12 @@
 
 enum {
     CHAINS = 4,
-    LANES = 16, /* of a total */
+    LANE_BYTES = 256, /* of a total's partial results */
     PIECE = 512,
     BLOCK = CHAINS * PIECE,
     BRIEF = 512,        /* rows up to this length go four at once */
     CHUNK = 16 * BLOCK, /* of a long row */
+    WAVE = 8,           /* chunks of each thread between totals and results */
     MANY_ROWS = 64,     /* rows that give every thread enough to do */
     STRIP = 512,        /* columns in a task */
     NARROW = 16,        /* fewer columns are walked as rows */
@@ -31,6 +32,9 @@ enum {
     GROUP_BYTES = 1 << 17, /* of whole rows in one task */
     ACC = sizeof(gpo_c128),
 };
+
+/* A chain of PLAIN sums along n neighbours, whose results are neighbours. */
+typedef void (*line_loop)(const void *x, void *out, int64_t n, void *hi);
 
 /*
  * The inner loops of one fold; T is the element, O the result, A the running result.  A
@@ -58,23 +62,28 @@ typedef struct loops {
 /* ---- the three instruction sets ---- */
 
 #define ISA(name) name##_base
+#define WIDTH 2
 #include "cpu.inc"
 
 #if defined(__x86_64__) && !defined(__clang__)
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v3")
 #define ISA(name) name##_v3
+#define WIDTH 4
 #include "cpu.inc"
 #pragma GCC pop_options
 
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
 #define ISA(name) name##_v4
+#define WIDTH 8
 #include "cpu.inc"
 #pragma GCC pop_options
 #else
 #define table_v3 table_base
 #define table_v4 table_base
+#define sum_lines_v3 sum_lines_base
+#define sum_lines_v4 sum_lines_base
 #endif
 
 typedef const loops (*loops_table)[GPO_NDTYPES];
@@ -87,6 +96,15 @@ find_loops(gpo_isa isa, scan_op op, gpo_dtype dtype)
     return &tables[isa][op][total && dtype == GPO_I64 ? GPO_U64 : dtype];
 }
 
+/* NULL where sums are not in double, or are kept in two. */
+static line_loop
+find_line(gpo_isa isa, scan_op op, gpo_dtype dtype)
+{
+    static const line_loop *const tables[GPO_NISA] = {sum_lines_base, sum_lines_v3,
+                                                      sum_lines_v4};
+    return op == SCAN_SUM ? tables[isa][dtype] : NULL;
+}
+
 /* ---- the job: what every part of one call reads ---- */
 
 typedef struct chain {
@@ -97,9 +115,11 @@ typedef struct chain {
 typedef struct job {
     scan_plan plan; /* its `out` is where result 0 that is computed goes */
     const loops *loops;
+    line_loop line; /* NULL: four chains */
     bool parallel;
     int64_t n; /* elements of a row that count: cols, less one if exclusive */
     int64_t group, chunk, chunks;
+    int64_t wave;         /* the first chunk of the wave in hand */
     int64_t strips;       /* columns: of an outer group */
     int64_t width_stride; /* of x between columns */
     char *hi, *lo;        /* carries of the chunks: rows x chunks, or chunks x rows */
@@ -131,11 +151,12 @@ row_of_out(const job *j, int64_t r)
 static void
 store_identity(const job *j, char *first, int64_t w)
 {
-    _Alignas(16) char hi[ACC * LANES], lo[ACC * LANES];
-    j->loops->start(hi, lo, LANES);
-    for (int64_t c = 0; c < w; c += LANES) {
+    enum { AT_ONCE = 16 };
+    _Alignas(16) char hi[ACC * AT_ONCE], lo[ACC * AT_ONCE];
+    j->loops->start(hi, lo, AT_ONCE);
+    for (int64_t c = 0; c < w; c += AT_ONCE) {
         j->loops->store(hi, lo, first + c * j->loops->out_bytes,
-                        w - c < LANES ? w - c : LANES);
+                        w - c < AT_ONCE ? w - c : AT_ONCE);
     }
 }
 
@@ -153,6 +174,46 @@ begin_row(const job *j, int64_t r, int64_t w)
 
 /* ---- one row ---- */
 
+#define FILL(type)                              \
+    for (int64_t i = 0; i < n; i++) {           \
+        ((type *)out)[i * so] = *(type *)value; \
+    }
+
+/*
+ * Whether a block's minimum or maximum leaves the chain where it is, and so does every
+ * element of it: then that is the result n times.
+ */
+static bool
+is_settled(const job *j, const char *x, char *out, int64_t n, const chain *c)
+{
+    const loops *f = j->loops;
+    const int64_t so = j->plan.step;
+    if (j->plan.op != SCAN_MIN && j->plan.op != SCAN_MAX) {
+        return false;
+    }
+    chain after = *c;
+    f->total(x, j->plan.stride, n, after.hi, after.lo);
+    if (memcmp(after.hi, c->hi, (size_t)f->acc_bytes) != 0) {
+        return false;
+    }
+    _Alignas(16) char value[ACC];
+    f->store(c->hi, c->lo, value, 1);
+    switch (f->out_bytes) {
+        case 1:
+            FILL(uint8_t)
+            break;
+        case 2:
+            FILL(uint16_t)
+            break;
+        case 4:
+            FILL(uint32_t)
+            break;
+        default:
+            FILL(uint64_t)
+    }
+    return true;
+}
+
 /* The chain goes along n elements of a row, in blocks of four pieces. */
 static void
 scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
@@ -160,8 +221,18 @@ scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
     const loops *f = j->loops;
     const int64_t sx = j->plan.stride, so = j->plan.step;
     _Alignas(16) char hi[CHAINS * ACC], lo[CHAINS * ACC];
+    if (j->line) {
+        j->line(x, out, n, c->hi);
+        return;
+    }
     while (n >= 2 * CHAINS) {
         const int64_t piece = n < BLOCK ? n / CHAINS : PIECE;
+        if (is_settled(j, x, out, CHAINS * piece, c)) {
+            x += CHAINS * piece * sx * f->bytes;
+            out += CHAINS * piece * so * f->out_bytes;
+            n -= CHAINS * piece;
+            continue;
+        }
         const void *from[CHAINS];
         void *to[CHAINS];
         for (int i = 0; i < CHAINS; i++) {
@@ -193,7 +264,7 @@ row_group(void *context, int64_t i)
     const int64_t end =
         j->plan.rows - i * j->group < j->group ? j->plan.rows : (i + 1) * j->group;
     int64_t r = i * j->group;
-    for (; j->n <= BRIEF && r + CHAINS <= end; r += CHAINS) {
+    for (; !j->line && j->n <= BRIEF && r + CHAINS <= end; r += CHAINS) {
         _Alignas(16) char hi[CHAINS * ACC], lo[CHAINS * ACC];
         const void *from[CHAINS];
         void *to[CHAINS];
@@ -211,7 +282,7 @@ row_group(void *context, int64_t i)
     }
 }
 
-/* ---- long rows, a chunk in a task: totals, carries, results ---- */
+/* ---- long rows, a chunk in a task: totals, carries, results, wave after wave ---- */
 
 static int64_t
 chunk_length(const job *j, int64_t chunk)
@@ -220,11 +291,13 @@ chunk_length(const job *j, int64_t chunk)
     return left < j->chunk ? left : j->chunk;
 }
 
+/* Task i: the total of the i-th chunk of the wave. */
 static void
 chunk_total(void *context, int64_t i)
 {
     const job *j = context;
     const loops *f = j->loops;
+    i += j->wave;
     const int64_t chunk = i % j->chunks, n = chunk_length(j, chunk);
     const char *x =
         row_of_x(j, i / j->chunks) + chunk * j->chunk * j->plan.stride * f->bytes;
@@ -255,19 +328,28 @@ carries(const job *j, char *hi, char *lo, int64_t count, int64_t step, int64_t w
     }
 }
 
+/* The total of chunk i becomes what comes before the chunk, and `run` goes on. */
 static void
-row_carries(void *context, int64_t r)
+chunk_carry(const job *j, int64_t i, chain *run)
 {
-    const job *j = context;
-    const int64_t first = r * j->chunks * j->loops->acc_bytes;
-    carries(j, j->hi + first, j->lo + first, j->chunks, 1, 1);
+    const loops *f = j->loops;
+    char *hi = j->hi + i * f->acc_bytes, *lo = j->lo + i * f->acc_bytes;
+    if (i % j->chunks == 0) {
+        f->start(run->hi, run->lo, 1);
+    }
+    const chain before = *run;
+    f->step(run->hi, run->lo, hi, lo, 1);
+    memcpy(hi, before.hi, (size_t)f->acc_bytes);
+    memcpy(lo, before.lo, (size_t)f->acc_bytes);
 }
 
+/* Task i: the results of the i-th chunk of the wave. */
 static void
 chunk_scan(void *context, int64_t i)
 {
     const job *j = context;
     const loops *f = j->loops;
+    i += j->wave;
     const int64_t row = i / j->chunks, chunk = i % j->chunks;
     const int64_t k = chunk * j->chunk;
     char *out = row_of_out(j, row);
@@ -282,6 +364,26 @@ chunk_scan(void *context, int64_t i)
     memcpy(c.lo, j->lo + i * f->acc_bytes, (size_t)f->acc_bytes);
     scan_run(j, row_of_x(j, row) + k * j->plan.stride * f->bytes,
              out + k * j->plan.step * f->out_bytes, chunk_length(j, chunk), &c);
+}
+
+/*
+ * Totals first, so that threads need not wait for each other; a few chunks of each
+ * thread, so that their elements are still in its cache when the results are computed.
+ */
+static void
+scan_chunks(job *j)
+{
+    const int64_t chunks = j->plan.rows * j->chunks;
+    const int64_t wave = WAVE * (j->parallel ? gpo_cpu_threads() : 1);
+    chain run;
+    for (j->wave = 0; j->wave < chunks; j->wave += wave) {
+        const int64_t left = chunks - j->wave, count = left < wave ? left : wave;
+        gpo_cpu_loop(j->parallel, count, chunk_total, j);
+        for (int64_t i = 0; i < count; i++) {
+            chunk_carry(j, j->wave + i, &run);
+        }
+        gpo_cpu_loop(j->parallel, count, chunk_scan, j);
+    }
 }
 
 /* ---- columns: neighbouring rows are neighbours in memory ---- */
@@ -398,6 +500,8 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
 {
     scan_make_plan(call, &j->plan);
     j->loops = find_loops(isa, j->plan.op, call->in[0].dtype);
+    const bool neighbours = j->plan.stride == 1 && j->plan.step == 1;
+    j->line = neighbours ? find_line(isa, j->plan.op, call->in[0].dtype) : NULL;
     j->parallel = parallel;
     j->n = j->plan.cols - (j->plan.exclusive && j->plan.cols > 0);
     j->chunk = j->n > 0 ? j->n : 1;
@@ -451,9 +555,7 @@ run_rows(job *j, gpo_call *call)
         return status;
     }
     if (j->chunks > 1) {
-        gpo_cpu_loop(j->parallel, j->plan.rows * j->chunks, chunk_total, j);
-        gpo_cpu_loop(j->parallel, j->plan.rows, row_carries, j);
-        gpo_cpu_loop(j->parallel, j->plan.rows * j->chunks, chunk_scan, j);
+        scan_chunks(j);
         return GPO_OK;
     }
     j->group = GROUP_BYTES / (j->plan.cols * j->loops->out_bytes) + 1;

@@ -11,14 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-/*
- * Comparisons may be made both ways at once; no caller looks at the FP flags.  Before
- * the folds: gcc inlines no function into one with other options.
- */
-#ifndef __clang__
-#pragma GCC optimize("no-trapping-math")
-#endif
-
 #include "../../core/elements.h"
 
 /* ---- folds: two partial results become one ---- */
@@ -63,16 +55,14 @@ DEFINE_COMPLEX(C128, gpo_c128, double)
     {                                    \
         return b > a ? b : a;            \
     }
-#define DEFINE_ORDER_NAN(name, A)        \
-    static inline A min_##name(A a, A b) \
-    {                                    \
-        const A m = b < a ? b : a;       \
-        return b != b ? b : m;           \
-    }                                    \
-    static inline A max_##name(A a, A b) \
-    {                                    \
-        const A m = b > a ? b : a;       \
-        return b != b ? b : m;           \
+#define DEFINE_ORDER_NAN(name, A)          \
+    static inline A min_##name(A a, A b)   \
+    {                                      \
+        return (b < a) | (b != b) ? b : a; \
+    }                                      \
+    static inline A max_##name(A a, A b)   \
+    {                                      \
+        return (b > a) | (b != b) ? b : a; \
     }
 DEFINE_ORDER(I8, int8_t)
 DEFINE_ORDER(U8, uint8_t)

@@ -11,14 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-/*
- * Comparisons may be made both ways at once; no caller looks at the FP flags.  Before
- * the functions: gcc inlines none into one with other options.
- */
-#ifndef __clang__
-#pragma GCC optimize("no-trapping-math")
-#endif
-
 #include "../../core/elements.h"
 
 /* ---- widened, added, narrowed ---- */

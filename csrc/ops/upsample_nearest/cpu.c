@@ -10,14 +10,6 @@
 #include "upsample_nearest.h"
 
 #include "../../backend/backend.h"
-
-/*
- * Whether an operation raises a flag nobody reads; without it the selects of the 16-bit
- * conversions stay branches and their loops scalar.
- */
-#ifndef __clang__
-#pragma GCC optimize("no-trapping-math")
-#endif
 #include "../../core/elements.h"
 
 #include <string.h>
