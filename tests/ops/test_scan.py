@@ -1,8 +1,8 @@
 """scan beyond the matrix: NumPy's manners, edges of tiles and groups, bugs pinned.
 
-Order: what NumPy says, forms, out=, special values, accuracy, edges of tiles, tiles that
-wait, the simulator's checks and counts.  Values on all sizes, layouts and
-dtypes are test_contract.py's.
+Order: what NumPy says, forms, out=, special values, accuracy, blocks and waves of the CPU,
+edges of tiles, tiles that wait, the simulator's checks and counts.  Values on all sizes,
+layouts and dtypes are test_contract.py's.
 """
 
 from __future__ import annotations
@@ -304,6 +304,69 @@ def test_a_long_float32_scan_does_not_stagnate(variant: str) -> None:
     got = scan(x, backend="cpu", variant=variant)
     assert got[-1] == n
     assert got[n // 2] == n // 2 + 1
+
+
+# ---- blocks and waves of the CPU ----
+
+BLOCK = 2048  # elements that are looked at together for a minimum or maximum
+CHUNK_OF_ROW = 1 << 15  # elements; a wave is 8 of them for each thread
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    old = gpuopt.get_num_threads()
+    yield gpuopt.set_num_threads
+    gpuopt.set_num_threads(old)
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "float16", "float64"])
+def test_a_block_that_moves_the_maximum_once(dtype: str, variant: str) -> None:
+    """A record at each end of a block and between, ties, and blocks without any."""
+    for at in (0, 1, BLOCK - 1, BLOCK, 2 * BLOCK + 511, 3 * BLOCK - 1, 5 * BLOCK):
+        x = np.zeros(5 * BLOCK + 3, dtype)
+        x[at] = 1
+        x[at + 2 :: BLOCK] = 1
+        got = scan(x, "max", backend="cpu", variant=variant)
+        np.testing.assert_array_equal(got, np.maximum.accumulate(x), f"{at}")
+        got = scan(~x if dtype == "bool" else 1 - x, "min", backend="cpu", variant=variant)
+        np.testing.assert_array_equal(got, 1 - np.maximum.accumulate(x).astype("int8"))
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_blocks_with_nan_and_zeros_of_both_signs(dtype: str, variant: str) -> None:
+    n = 4 * BLOCK
+    for at in (0, 1, BLOCK - 1, BLOCK, 2 * BLOCK + 700, n - 1):
+        for op in ("min", "max"):
+            x = np.where(np.arange(n) < at, 0.0, -0.0).astype(dtype)
+            got = scan(x, op, backend="cpu", variant=variant)
+            assert (np.signbit(got) == (at == 0)).all(), "of equal ones the first"
+            x[at] = np.nan
+            got = scan(x, op, backend="cpu", variant=variant)
+            np.testing.assert_array_equal(np.isnan(got), np.arange(n) >= at)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_waves_of_long_rows(threads: Callable[[int], None], dtype: str) -> None:
+    """Rows that end within a wave, and the same bits on any number of threads."""
+    rng = np.random.default_rng(5)
+    x = (rng.standard_normal((3, 11 * CHUNK_OF_ROW + 77)) * 100).astype(dtype)
+    for op, exclusive in (("sum", False), ("sum", True), ("max", False)):
+        want = scan(x, op, 1, exclusive=exclusive, backend="cpu", variant="scalar")
+        bits = set()
+        for n in (1, 2, 5):
+            threads(n)
+            got = scan(x, op, 1, exclusive=exclusive, backend="cpu", variant="threads")
+            bits.add(got.tobytes())
+            if op == "max" or dtype == "int32":
+                np.testing.assert_array_equal(got, want)
+            else:  # both sum in float64 and round once
+                terms = x.shape[1] * 2.0**-53 * np.abs(x, dtype=np.float64).sum(1)
+                once = np.finfo(dtype).eps / 2 * np.abs(want, dtype=np.float64)
+                off = np.abs(np.subtract(got, want, dtype=np.float64))
+                assert (off <= 2 * (terms[:, None] + once)).all()
+        assert len(bits) == 1
 
 
 # ---- edges of tiles ----

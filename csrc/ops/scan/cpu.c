@@ -180,11 +180,11 @@ begin_row(const job *j, int64_t r, int64_t w)
     }
 
 /*
- * Whether a block's minimum or maximum leaves the chain where it is, and so does every
- * element of it: then that is the result n times.
+ * Fills the results of n elements whose minimum or maximum leaves the chain where it is:
+ * so does every one of them.  False, and nothing done, if it does not.
  */
 static bool
-is_settled(const job *j, const char *x, char *out, int64_t n, const chain *c)
+fill_settled(const job *j, const char *x, char *out, int64_t n, const chain *c)
 {
     const loops *f = j->loops;
     const int64_t so = j->plan.step;
@@ -227,7 +227,7 @@ scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
     }
     while (n >= 2 * CHAINS) {
         const int64_t piece = n < BLOCK ? n / CHAINS : PIECE;
-        if (is_settled(j, x, out, CHAINS * piece, c)) {
+        if (fill_settled(j, x, out, CHAINS * piece, c)) {
             x += CHAINS * piece * sx * f->bytes;
             out += CHAINS * piece * so * f->out_bytes;
             n -= CHAINS * piece;
