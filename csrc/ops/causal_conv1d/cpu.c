@@ -8,7 +8,7 @@
  * gradient, read backwards, and a filter's gradient that of x with the reversed gradient,
  * of which the last elements are wanted.
  */
-#include "../../core/elements.h"
+#include "../../core/smooth.h"
 #include "cpu.h"
 
 #include <string.h>
@@ -29,6 +29,13 @@ typedef struct loops {
     void (*few)(const void *row, const void *filter, int64_t t0, int64_t n,
                 int64_t lags, void *to);
     void (*dot)(const void *a, const void *b, int64_t n, void *total);
+    void (*silu)(void *values, double more, int64_t n);
+    void (*silu_slope)(void *values, double more, int64_t n);
+    void (*read)(const void *elements, int64_t stride, int64_t n, void *values);
+    void (*write)(const void *values, double more, int64_t stride, int64_t n,
+                  void *elements);
+    void (*turn_back)(const void *slopes, const void *elements, int64_t stride,
+                      int64_t n, void *values);
 } loops;
 
 /* ---- elements ---- */
@@ -42,20 +49,8 @@ typedef struct loops {
 #define store_F32(x) (x)
 #define store_F64(x) (x)
 
-/* 1 / (1 + exp(-v)), from an exponential that does not overflow. */
-static inline float
-sigmoid_float(float v)
-{
-    const float e = expf(v < 0 ? v : -v);
-    return (v < 0 ? e : 1) / (1 + e);
-}
-
-static inline double
-sigmoid_double(double v)
-{
-    const double e = exp(v < 0 ? v : -v);
-    return (v < 0 ? e : 1) / (1 + e);
-}
+#define sigmoid_float(x) sigmoidf_of(x)
+#define sigmoid_double(x) sigmoid_of(x)
 
 /* F(dtype, the type it is computed in) */
 #define ELEMENTS(F) \
@@ -97,29 +92,10 @@ sigmoid_double(double v)
 
 /* ---- packing ---- */
 
-#define GATHER(dtype, V)                                                        \
-    case GPO_##dtype:                                                           \
-        for (int64_t i = 0; i < n; i++) {                                       \
-            ((V *)to)[i] = load_##dtype(((const T_##dtype *)from)[i * stride]); \
-        }                                                                       \
-        return;
-
-/* n elements, `stride` apart, as values side by side. */
-static void
-gather(const conv_job *j, void *to, const void *from, int64_t n, int64_t stride)
-{
-    switch (j->dtype) {
-        ELEMENTS(GATHER)
-        default:
-            return;
-    }
-}
-
-static const char *
+static char *
 element(const conv_job *j, const conv_rows *rows, int64_t b, int64_t c, int64_t t)
 {
-    return (const char *)rows->data +
-           (b * rows->b + c * rows->c + t * rows->t) * j->bytes;
+    return (char *)rows->data + (b * rows->b + c * rows->c + t * rows->t) * j->bytes;
 }
 
 /* Task i: the filter of channel i, by lag. */
@@ -132,7 +108,7 @@ pack_filter(void *context, int64_t i)
     const char *last =
         (const char *)p->w + (i * p->w_c + (p->taps - 1) * p->w_k) * j->bytes;
     memset(to, 0, (size_t)(j->filter_pitch * j->value_bytes));
-    gather(j, to + PAD * j->value_bytes, last, p->lags, -p->w_k);
+    j->loops->read(last, -p->w_k, p->lags, to + PAD * j->value_bytes);
 }
 
 /* Task i: row i of x. */
@@ -142,7 +118,7 @@ pack_x(void *context, int64_t i)
     const conv_job *j = context;
     const conv_plan *p = &j->plan;
     const int64_t b = i / p->channels, c = i % p->channels;
-    gather(j, row_of(&j->x, b, c), element(j, &p->x, b, c, 0), p->steps, p->x.t);
+    j->loops->read(element(j, &p->x, b, c, 0), p->x.t, p->steps, row_of(&j->x, b, c));
 }
 
 static void
@@ -151,8 +127,8 @@ pack_x_back(void *context, int64_t i)
     const conv_job *j = context;
     const conv_plan *p = &j->plan;
     const int64_t b = i / p->channels, c = i % p->channels;
-    gather(j, row_of(&j->x_back, b, c), element(j, &p->x, b, c, p->steps - 1), p->steps,
-           -p->x.t);
+    j->loops->read(element(j, &p->x, b, c, p->steps - 1), -p->x.t, p->steps,
+                   row_of(&j->x_back, b, c));
 }
 
 /* Task i: row i of dy, last step first. */
@@ -162,74 +138,45 @@ pack_reversed(void *context, int64_t i)
     const conv_job *j = context;
     const conv_plan *p = &j->plan;
     const int64_t b = i / p->channels, c = i % p->channels;
-    gather(j, row_of(&j->reversed, b, c), element(j, &p->dy, b, c, p->steps - 1),
-           p->steps, -p->dy.t);
+    j->loops->read(element(j, &p->dy, b, c, p->steps - 1), -p->dy.t, p->steps,
+                   row_of(&j->reversed, b, c));
 }
 
 /* ---- elements of a result ---- */
 
-/* n elements of row (b, c) from step t on, out of the sums of their terms. */
-#define DEFINE_FINISH(dtype, V)                                                    \
-    static void finish_##dtype(const conv_job *j, int64_t b, int64_t c, int64_t t, \
-                               int64_t n, const V *sum)                            \
-    {                                                                              \
-        const conv_plan *p = &j->plan;                                             \
-        V add = 0;                                                                 \
-        if (j->with_bias) {                                                        \
-            add = (V)p->eps;                                                       \
-            if (p->bias) {                                                         \
-                add += load_##dtype(((const T_##dtype *)p->bias)[c * p->bias_c]);  \
-            }                                                                      \
-        }                                                                          \
-        const int64_t turn = j->backwards ? -1 : 1;                                \
-        const int64_t first = j->backwards ? p->steps - 1 - t : t;                 \
-        T_##dtype *out = (T_##dtype *)element(j, &j->to, b, c, first);             \
-        if (j->gradient) { /* of SiLU, times dy, into the reversed rows */         \
-            const T_##dtype *dy = (const T_##dtype *)element(j, &p->dy, b, c, t);  \
-            V *g = (V *)row_of(&j->reversed, b, c) + (p->steps - 1 - t);           \
-            for (int64_t i = 0; i < n; i++) {                                      \
-                const V v = sum[i] + add;                                          \
-                const V share = sigmoid_##V(v);                                    \
-                const V slope = share * (1 + v * (1 - share));                     \
-                g[-i] = load_##dtype(                                              \
-                    store_##dtype(load_##dtype(dy[i * p->dy.t]) * slope));         \
-            }                                                                      \
-            return;                                                                \
-        }                                                                          \
-        if (j->silu) {                                                             \
-            for (int64_t i = 0; i < n; i++) {                                      \
-                const V v = sum[i] + add;                                          \
-                out[i * turn * j->to.t] = store_##dtype(v * sigmoid_##V(v));       \
-            }                                                                      \
-            return;                                                                \
-        }                                                                          \
-        if (turn * j->to.t == 1) {                                                 \
-            for (int64_t i = 0; i < n; i++) {                                      \
-                out[i] = store_##dtype(sum[i] + add);                              \
-            }                                                                      \
-            return;                                                                \
-        }                                                                          \
-        for (int64_t i = 0; i < n; i++) {                                          \
-            out[i * turn * j->to.t] = store_##dtype(sum[i] + add);                 \
-        }                                                                          \
+static double
+bias_of(const conv_job *j, int64_t c)
+{
+    const conv_plan *p = &j->plan;
+    union {
+        float f;
+        double d;
+    } value = {.d = 0};
+    if (p->bias) {
+        j->loops->read((const char *)p->bias + c * p->bias_c * j->bytes, 1, 1, &value);
     }
-
-ELEMENTS(DEFINE_FINISH)
-
-#define FINISH(dtype, V)                    \
-    case GPO_##dtype:                       \
-        finish_##dtype(j, b, c, t, n, sum); \
-        return;
+    return j->dtype == GPO_F64 ? value.d : (double)value.f;
+}
 
 void
-conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n,
-            const void *sum)
+conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n, void *sum)
 {
-    switch (j->dtype) {
-        ELEMENTS(FINISH)
-        default:
-            return;
+    const conv_plan *p = &j->plan;
+    const loops *f = j->loops;
+    double more = j->with_bias ? p->eps + bias_of(j, c) : 0;
+    if (j->gradient) { /* of SiLU, times dy, into the reversed rows */
+        char *last = row_of(&j->reversed, b, c) + (p->steps - 1 - t) * j->value_bytes;
+        f->silu_slope(sum, more, n);
+        f->turn_back(sum, element(j, &p->dy, b, c, t), p->dy.t, n, last);
+        return;
     }
+    if (j->silu) {
+        f->silu(sum, more, n);
+        more = -0.0; /* which changes nothing */
+    }
+    const int64_t first = j->backwards ? p->steps - 1 - t : t;
+    f->write(sum, more, j->backwards ? -j->to.t : j->to.t, n,
+             element(j, &j->to, b, c, first));
 }
 
 /* ---- convolution of rows ---- */
@@ -428,11 +375,13 @@ make_rows(gpo_call *call, const conv_job *j, int64_t pad, value_rows *rows)
     if (status) {
         return status;
     }
-    if (pad > 0) {
-        memset(memory, 0, bytes);
-    }
     *rows =
         (value_rows){(char *)memory + pad * j->value_bytes, p->channels * pitch, pitch};
+    const size_t around = (size_t)(pad * j->value_bytes);
+    for (char *row = memory; row < (char *)memory + bytes && pad > 0; row += pitch) {
+        memset(row, 0, around);
+        memset(row + pitch - around, 0, around);
+    }
     return GPO_OK;
 }
 
@@ -444,7 +393,7 @@ prepare(gpo_call *call, conv_job *j, bool parallel)
     *j = (conv_job){.dtype = call->in[first].dtype, .parallel = parallel};
     conv_plan *p = &j->plan;
     conv_make_plan(call, p);
-    j->loops = &tables[gpo_cpu_isa()][j->dtype == GPO_F64];
+    j->loops = &tables[gpo_cpu_isa()][j->dtype];
     j->bytes = gpo_dtypes[j->dtype].bytes;
     j->value_bytes = j->dtype == GPO_F64 ? sizeof(double) : sizeof(float);
     j->filter_pitch = p->lags + 2 * PAD;
@@ -640,7 +589,7 @@ DEFINE_SCALAR_ROW(double)
                 j.to = p->out;                                                     \
                 if (!backward || p->silu) {                                        \
                     scalar_row_##V(x, w, p->steps, p->lags, sum);                  \
-                    finish_##dtype(&j, b, c, 0, p->steps, sum);                    \
+                    conv_finish(&j, b, c, 0, p->steps, sum);                       \
                 }                                                                  \
                 if (!backward) {                                                   \
                     continue;                                                      \
@@ -652,7 +601,7 @@ DEFINE_SCALAR_ROW(double)
                 j.backwards = true;                                                \
                 j.with_bias = j.gradient = j.silu = false;                         \
                 scalar_row_##V(back, w, p->steps, p->lags, sum);                   \
-                finish_##dtype(&j, b, c, 0, p->steps, sum);                        \
+                conv_finish(&j, b, c, 0, p->steps, sum);                           \
                 scalar_lags_##V(x, back, p->steps, p->lags, total);                \
             }                                                                      \
             for (int64_t s = 0; backward && s < p->lags; s++) {                    \

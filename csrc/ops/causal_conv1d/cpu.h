@@ -57,9 +57,12 @@ row_of(const value_rows *rows, int64_t b, int64_t c)
 
 /* ---- cpu.c ---- */
 
-/* n elements of row (b, c) from step t on, out of the sums of their terms. */
+/*
+ * n elements of row (b, c) from step t on, out of the sums of their terms, which SiLU
+ * overwrites.
+ */
 void conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n,
-                 const void *sum);
+                 void *sum);
 
 /* to[i] = value, or 0 where there is none. */
 void conv_put(const conv_job *j, void *to, int64_t i, const void *value);

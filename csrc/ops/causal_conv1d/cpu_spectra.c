@@ -158,7 +158,7 @@ finish_block(const spectra *s, int64_t b, int64_t group, int64_t h, const bool *
         s->loops->collect(&s->plan, cells, p->lags - 1 + k, some, AT_ONCE, sums);
         for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
             const int64_t c = group * s->loops->lanes + lane;
-            const char *sum = sums + lane * AT_ONCE * j->value_bytes;
+            char *sum = sums + lane * AT_ONCE * j->value_bytes;
             if (c < p->channels && !wide[lane] && are_finite(j, sum, some)) {
                 conv_finish(j, b, c, t, some, sum);
             }

@@ -1,0 +1,208 @@
+/*
+ * smooth.h  exp, log, tanh and their like on the CPU: without branches and fused
+ * multiply-adds, so that loops over them become vectors of the same bits on every
+ * instruction set.  Order: in double, in float.
+ */
+#ifndef GPO_SMOOTH_H
+#define GPO_SMOOTH_H
+
+#include "elements.h"
+
+#include <math.h>
+
+typedef union double_bits {
+    double f;
+    uint64_t u;
+} double_bits;
+
+/* ---- in double ---- */
+
+/* x * 2^52 in the last bits: adding it rounds to a whole number and leaves its bits. */
+#define WHOLE 0x1.8p52
+#define LN2_HIGH 0x1.62e42feep-1 /* 32 bits: times a whole number below 2^20 exact */
+#define LN2_LOW 0x1.a39ef35793c76p-33
+
+/* 2^k, for a whole number k in [-1022, 1023] that WHOLE was added to. */
+static inline double
+power_of_two(double k_and_whole)
+{
+    double_bits scale = {.f = k_and_whole};
+    scale.u = (scale.u + 1023) << 52;
+    return scale.f;
+}
+
+/* (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2: Taylor's series, error below 2^-56. */
+static inline double
+exp_tail(double r)
+{
+    double p = 1.0 / 6227020800;
+    p = p * r + 1.0 / 479001600;
+    p = p * r + 1.0 / 39916800;
+    p = p * r + 1.0 / 3628800;
+    p = p * r + 1.0 / 362880;
+    p = p * r + 1.0 / 40320;
+    p = p * r + 1.0 / 5040;
+    p = p * r + 1.0 / 720;
+    p = p * r + 1.0 / 120;
+    p = p * r + 1.0 / 24;
+    p = p * r + 1.0 / 6;
+    return p * r + 0.5;
+}
+
+/* exp(x) = 2^k exp(r); two factors, so that a subnormal result is rounded once. */
+static inline double
+exp_of(double x)
+{
+    x = x < -746 ? -746 : x;
+    x = x > 710 ? 710 : x;
+    const double k = (x * 0x1.71547652b82fep0 + WHOLE) - WHOLE;
+    const double r = (x - k * LN2_HIGH) - k * LN2_LOW;
+    const double p = 1 + (r + r * r * exp_tail(r));
+    const double half = k * 0.5 + WHOLE;
+    const double rest = k - (half - WHOLE);
+    return p * power_of_two(half) * power_of_two(rest + WHOLE);
+}
+
+/* log(x) = k ln(2) + log(m), m in [sqrt(1/2), sqrt(2)): FreeBSD's e_log.c. */
+static inline double
+log_of(double x)
+{
+    const bool tiny = x < 0x1p-1022;
+    const uint64_t low = UINT64_C(0x3fe6a09e00000000); /* of sqrt(1/2) */
+    const double_bits y = {.f = tiny ? x * 0x1p54 : x};
+    const uint64_t shifted = y.u + (UINT64_C(0x3ff0000000000000) - low);
+    const double_bits m = {.u = (shifted & UINT64_C(0x000fffffffffffff)) + low};
+    const double_bits biased = {.u = shifted >> 52 | UINT64_C(0x4330000000000000)};
+    const double k = biased.f - (tiny ? 0x1p52 + 1077 : 0x1p52 + 1023);
+    const double f = m.f - 1, s = f / (2 + f), z = s * s, w = z * z;
+    const double even =
+        w * (3.999999999940941908e-01 +
+             w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
+    const double odd =
+        z * (6.666666666666735130e-01 +
+             w * (2.857142874366239149e-01 +
+                  w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
+    const double half = 0.5 * f * f;
+    double y_log = s * (half + (even + odd)) + k * LN2_LOW - half + f + k * LN2_HIGH;
+    y_log = x == (double)INFINITY ? x : y_log;
+    y_log = x == 0 ? -(double)INFINITY : y_log;
+    y_log = x < 0 ? (double)NAN : y_log;
+    return x != x ? x : y_log;
+}
+
+/* tanh|x| = e / (e + 2), e = exp(2|x|) - 1, which keeps its digits near 0. */
+static inline double
+tanh_of(double x)
+{
+    double y = 2 * fabs(x);
+    y = y > 44 ? 44 : y;
+    const double whole = y * 0x1.71547652b82fep0 + WHOLE;
+    const double k = whole - WHOLE;
+    const double r = (y - k * LN2_HIGH) - k * LN2_LOW;
+    const double scale = power_of_two(whole);
+    const double e = scale * (r + r * r * exp_tail(r)) + (scale - 1);
+    return copysign(e / (e + 2), x);
+}
+
+static inline double
+sigmoid_of(double x)
+{
+    const double e = exp_of(-fabs(x));
+    return (x >= 0 ? 1 : e) / (1 + e);
+}
+
+static inline double
+gelu_of(double x)
+{
+    return 0.5 * x * erfc(x * -0x1.6a09e667f3bcdp-1);
+}
+
+/* ---- in float ---- */
+
+/*
+ * Coefficients of S. L. Moshier's Cephes (expf.c, logf.c); the high part of ln(2) has 9
+ * bits, so that its product with an exponent is exact.
+ */
+#define WHOLEF 0x1.8p23f
+#define LN2_HIGHF 0x1.63p-1f
+#define LN2_LOWF -0x1.bd0106p-13f
+
+static inline float
+power_of_twof(float k_and_whole)
+{
+    float_bits scale = {.f = k_and_whole};
+    scale.u = (scale.u + 127) << 23;
+    return scale.f;
+}
+
+static inline float
+expf_tail(float r)
+{
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    return p * r + 5.0000001201e-1f;
+}
+
+static inline float
+expf_of(float x)
+{
+    x = x < -105 ? -105 : x;
+    x = x > 89 ? 89 : x;
+    const float k = (x * 0x1.715476p0f + WHOLEF) - WHOLEF;
+    const float r = (x - k * LN2_HIGHF) - k * LN2_LOWF;
+    const float p = 1 + (r + r * r * expf_tail(r));
+    const float half = k * 0.5f + WHOLEF;
+    const float rest = k - (half - WHOLEF);
+    return p * power_of_twof(half) * power_of_twof(rest + WHOLEF);
+}
+
+static inline float
+logf_of(float x)
+{
+    const bool tiny = x < 0x1p-126f;
+    const uint32_t low = 0x3f3504f3u; /* sqrt(1/2) */
+    const float_bits y = {.f = tiny ? x * 0x1p24f : x};
+    const uint32_t shifted = y.u + (0x3f800000u - low);
+    const float_bits m = {.u = (shifted & 0x007fffffu) + low};
+    const float k = (float)(int32_t)(shifted >> 23) - (tiny ? 151.0f : 127.0f);
+    const float f = m.f - 1, z = f * f;
+    float p = 7.0376836292e-2f;
+    p = p * f - 1.1514610310e-1f;
+    p = p * f + 1.1676998740e-1f;
+    p = p * f - 1.2420140846e-1f;
+    p = p * f + 1.4249322787e-1f;
+    p = p * f - 1.6668057665e-1f;
+    p = p * f + 2.0000714765e-1f;
+    p = p * f - 2.4999993993e-1f;
+    p = p * f + 3.3333331174e-1f;
+    float y_log = f * (z * p) + k * LN2_LOWF - 0.5f * z + f + k * LN2_HIGHF;
+    y_log = x == INFINITY ? x : y_log;
+    y_log = x == 0 ? -INFINITY : y_log;
+    y_log = x < 0 ? NAN : y_log;
+    return x != x ? x : y_log;
+}
+
+static inline float
+tanhf_of(float x)
+{
+    float y = 2 * fabsf(x);
+    y = y > 20 ? 20 : y;
+    const float whole = y * 0x1.715476p0f + WHOLEF;
+    const float k = whole - WHOLEF;
+    const float r = (y - k * LN2_HIGHF) - k * LN2_LOWF;
+    const float scale = power_of_twof(whole);
+    const float e = scale * (r + r * r * expf_tail(r)) + (scale - 1);
+    return copysignf(e / (e + 2), x);
+}
+
+static inline float
+sigmoidf_of(float x)
+{
+    const float e = expf_of(-fabsf(x));
+    return (x >= 0 ? 1 : e) / (1 + e);
+}
+
+#endif
