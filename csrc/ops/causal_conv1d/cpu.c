@@ -18,6 +18,7 @@ enum {
     MOST_TILE = 64, /* elements of a row of a tile */
     LANES = 32,     /* partial sums of a dot product */
 };
+#define ADD_NOTHING (-0.0) /* changes no number, 0 neither */
 
 /* See DEFINE_TILE. */
 typedef void (*tile_loop)(const void *const *rows, const void *filter, int64_t t0,
@@ -172,7 +173,7 @@ conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n, void 
     }
     if (j->silu) {
         f->silu(sum, more, n);
-        more = -0.0; /* which changes nothing */
+        more = ADD_NOTHING;
     }
     const int64_t first = j->backwards ? p->steps - 1 - t : t;
     f->write(sum, more, j->backwards ? -j->to.t : j->to.t, n,
@@ -270,19 +271,11 @@ convolve_rows(void *context, int64_t i)
 
 /* ---- gradients of the filters ---- */
 
-#define PUT(dtype, V)                                                        \
-    case GPO_##dtype:                                                        \
-        ((T_##dtype *)to)[i] = store_##dtype(value ? *(const V *)value : 0); \
-        return;
-
 void
-conv_put(const conv_job *j, void *to, int64_t i, const void *value)
+conv_put(const conv_job *j, void *to, int64_t i, int64_t stride, int64_t n,
+         const void *values)
 {
-    switch (j->dtype) {
-        ELEMENTS(PUT)
-        default:
-            return;
-    }
+    j->loops->write(values, ADD_NOTHING, stride, n, (char *)to + i * j->bytes);
 }
 
 /* Task i: some lags of a channel, in the order of the last element of x they meet. */
@@ -301,10 +294,8 @@ filter_gradient(void *context, int64_t i)
         j->loops->tile1(&row, row_of(&j->reversed, b, c), first, 0, first + n, p->steps,
                         total);
     }
-    for (int64_t k = 0; k < n; k++) { /* element `first + k` is lag T - 1 - first - k */
-        conv_put(j, p->dw, c * p->taps + p->taps - p->steps + first + k,
-                 total + k * j->value_bytes);
-    }
+    /* element `first + k` is lag T - 1 - first - k */
+    conv_put(j, p->dw, c * p->taps + p->taps - p->steps + first, 1, n, total);
 }
 
 void
@@ -328,7 +319,7 @@ short_filter_gradient(void *context, int64_t i)
             j->loops->dot(row_of(&j->x_back, b, i) + s * j->value_bytes,
                           row_of(&j->reversed, b, i), p->steps - s, &total);
         }
-        conv_put(j, p->dw, i * p->taps + p->taps - 1 - s, &total);
+        conv_put(j, p->dw, i * p->taps + p->taps - 1 - s, 1, 1, &total);
     }
 }
 
@@ -338,9 +329,8 @@ channel_rest(void *context, int64_t i)
 {
     const conv_job *j = context;
     const conv_plan *p = &j->plan;
-    for (int64_t k = 0; k < p->taps - p->lags; k++) {
-        conv_put(j, p->dw, i * p->taps + k, NULL);
-    }
+    memset((char *)p->dw + i * p->taps * j->bytes, 0,
+           (size_t)((p->taps - p->lags) * j->bytes));
     if (!p->dbias) {
         return;
     }
@@ -358,7 +348,8 @@ channel_rest(void *context, int64_t i)
         }
     }
     const float narrow = (float)total;
-    conv_put(j, p->dbias, i, j->dtype == GPO_F64 ? (const void *)&total : &narrow);
+    conv_put(j, p->dbias, i, 1, 1,
+             j->dtype == GPO_F64 ? (const void *)&total : &narrow);
 }
 
 /* ---- the variants ---- */
@@ -604,10 +595,8 @@ DEFINE_SCALAR_ROW(double)
                 conv_finish(&j, b, c, 0, p->steps, sum);                           \
                 scalar_lags_##V(x, back, p->steps, p->lags, total);                \
             }                                                                      \
-            for (int64_t s = 0; backward && s < p->lags; s++) {                    \
-                conv_put(&j, p->dw, c * p->taps + p->taps - 1 - s, &total[s]);     \
-            }                                                                      \
             if (backward) {                                                        \
+                conv_put(&j, p->dw, (c + 1) * p->taps - 1, -1, p->lags, total);    \
                 channel_rest(&j, c);                                               \
             }                                                                      \
         }                                                                          \

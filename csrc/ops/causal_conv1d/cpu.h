@@ -64,8 +64,9 @@ row_of(const value_rows *rows, int64_t b, int64_t c)
 void conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n,
                  void *sum);
 
-/* to[i] = value, or 0 where there is none. */
-void conv_put(const conv_job *j, void *to, int64_t i, const void *value);
+/* to[i + k * stride] = value k of n, as an element. */
+void conv_put(const conv_job *j, void *to, int64_t i, int64_t stride, int64_t n,
+              const void *values);
 
 /* Steps [begin, end), RANGE at most, of `count` rows, ROWS at most, from row b on. */
 void conv_sum_rows(const conv_job *j, int64_t b, int64_t count, int64_t c,

@@ -277,10 +277,7 @@ gradient_unit(const spectra *s, int64_t group, char *memory)
             const int64_t c = group * lanes + lane;
             const char *lag = lags + lane * AT_ONCE * j->value_bytes;
             wide[lane] = wide[lane] || !are_finite(j, lag, some);
-            for (int64_t i = 0; i < some; i++) {
-                conv_put(j, p->dw, c * p->taps + p->taps - 1 - k - i,
-                         lag + i * j->value_bytes);
-            }
+            conv_put(j, p->dw, c * p->taps + p->taps - 1 - k, -1, some, lag);
         }
     }
     for (int64_t lane = 0; lane < channels; lane++) {

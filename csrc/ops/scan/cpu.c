@@ -309,38 +309,18 @@ chunk_total(void *context, int64_t i)
     }
 }
 
-/* Totals become what comes before them: `count` of them, `step` apart, w at once. */
+/* w totals become what comes before them, and `run` goes on. */
 static void
-carries(const job *j, char *hi, char *lo, int64_t count, int64_t step, int64_t w)
+carry(const job *j, char *hi, char *lo, int64_t w, char *run_hi, char *run_lo)
 {
     const loops *f = j->loops;
-    _Alignas(64) char run_hi[STRIP * ACC], run_lo[STRIP * ACC];
     _Alignas(64) char hold_hi[STRIP * ACC], hold_lo[STRIP * ACC];
     const size_t bytes = (size_t)(w * f->acc_bytes);
-    f->start(run_hi, run_lo, w);
-    for (int64_t k = 0; k < count; k++) {
-        char *h = hi + k * step * f->acc_bytes, *l = lo + k * step * f->acc_bytes;
-        memcpy(hold_hi, h, bytes);
-        memcpy(hold_lo, l, bytes);
-        memcpy(h, run_hi, bytes);
-        memcpy(l, run_lo, bytes);
-        f->step(run_hi, run_lo, hold_hi, hold_lo, w);
-    }
-}
-
-/* The total of chunk i becomes what comes before the chunk, and `run` goes on. */
-static void
-chunk_carry(const job *j, int64_t i, chain *run)
-{
-    const loops *f = j->loops;
-    char *hi = j->hi + i * f->acc_bytes, *lo = j->lo + i * f->acc_bytes;
-    if (i % j->chunks == 0) {
-        f->start(run->hi, run->lo, 1);
-    }
-    const chain before = *run;
-    f->step(run->hi, run->lo, hi, lo, 1);
-    memcpy(hi, before.hi, (size_t)f->acc_bytes);
-    memcpy(lo, before.lo, (size_t)f->acc_bytes);
+    memcpy(hold_hi, hi, bytes);
+    memcpy(hold_lo, lo, bytes);
+    memcpy(hi, run_hi, bytes);
+    memcpy(lo, run_lo, bytes);
+    f->step(run_hi, run_lo, hold_hi, hold_lo, w);
 }
 
 /* Task i: the results of the i-th chunk of the wave. */
@@ -373,14 +353,19 @@ chunk_scan(void *context, int64_t i)
 static void
 scan_chunks(job *j)
 {
+    const loops *f = j->loops;
     const int64_t chunks = j->plan.rows * j->chunks;
     const int64_t wave = WAVE * (j->parallel ? gpo_cpu_threads() : 1);
     chain run;
     for (j->wave = 0; j->wave < chunks; j->wave += wave) {
         const int64_t left = chunks - j->wave, count = left < wave ? left : wave;
         gpo_cpu_loop(j->parallel, count, chunk_total, j);
-        for (int64_t i = 0; i < count; i++) {
-            chunk_carry(j, j->wave + i, &run);
+        for (int64_t i = j->wave; i < j->wave + count; i++) {
+            if (i % j->chunks == 0) {
+                f->start(run.hi, run.lo, 1);
+            }
+            carry(j, j->hi + i * f->acc_bytes, j->lo + i * f->acc_bytes, 1, run.hi,
+                  run.lo);
         }
         gpo_cpu_loop(j->parallel, count, chunk_scan, j);
     }
@@ -477,14 +462,19 @@ strip_scan(void *context, int64_t i)
     strip_walk(context, i, true);
 }
 
+/* Task i: the carries of strip i of all rows. */
 static void
 strip_carries(void *context, int64_t i)
 {
     const job *j = context;
+    const loops *f = j->loops;
     const int64_t rows = j->plan.rows, first = i * STRIP;
     const int64_t w = rows - first < STRIP ? rows - first : STRIP;
-    carries(j, j->hi + first * j->loops->acc_bytes, j->lo + first * j->loops->acc_bytes,
-            j->chunks, rows, w);
+    _Alignas(64) char run_hi[STRIP * ACC], run_lo[STRIP * ACC];
+    f->start(run_hi, run_lo, w);
+    for (int64_t k = first; k < j->chunks * rows; k += rows) {
+        carry(j, j->hi + k * f->acc_bytes, j->lo + k * f->acc_bytes, w, run_hi, run_lo);
+    }
 }
 
 /* ---- the variants ---- */
@@ -618,7 +608,7 @@ static const gpo_variant variants[] = {
 #undef GPO_DTYPE
                 }},
     [SIMD] = {"simd",
-              "four chains at once, or a strip of columns in vector registers",
+              "sums eight elements at a time, else four chains, or a strip of columns",
               "",
               "run-to-run",
               {
