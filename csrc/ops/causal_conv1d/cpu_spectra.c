@@ -75,7 +75,6 @@ enum { SIGNIFICAND_float = 23, SIGNIFICAND_double = 52 };
 /* ---- the transforms of a job ---- */
 
 typedef struct spectra {
-    conv_job *job;
     const spectra_loops *loops;
     spectra_plan plan;
     int64_t groups;       /* of channels, a lane each */
@@ -103,10 +102,10 @@ are_finite(const conv_job *j, const void *x, int64_t n)
 
 /* Row b of each lane's channel, `offset` values on; lanes without one have the last. */
 static void
-rows_of_group(const spectra *s, const value_rows *rows, int64_t b, int64_t group,
+rows_of_group(const conv_job *j, const value_rows *rows, int64_t b, int64_t group,
               int64_t offset, const void **at)
 {
-    const conv_job *j = s->job;
+    const spectra *s = j->spectra;
     for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
         const int64_t c = group * s->loops->lanes + lane, last = j->plan.channels - 1;
         at[lane] = row_of(rows, b, c < last ? c : last) + offset * j->value_bytes;
@@ -115,11 +114,12 @@ rows_of_group(const spectra *s, const value_rows *rows, int64_t b, int64_t group
 
 /* Adds to wide[lane] whether row b of the lane's channel holds n values that are. */
 static void
-find_wide(const spectra *s, const value_rows *rows, int64_t b, int64_t group, int64_t n,
-          bool *wide)
+find_wide(const conv_job *j, const value_rows *rows, int64_t b, int64_t group,
+          int64_t n, bool *wide)
 {
+    const spectra *s = j->spectra;
     const void *at[MOST_LANES];
-    rows_of_group(s, rows, b, group, 0, at);
+    rows_of_group(j, rows, b, group, 0, at);
     for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
         wide[lane] = wide[lane] || s->loops->is_wide(at[lane], n);
     }
@@ -127,15 +127,16 @@ find_wide(const spectra *s, const value_rows *rows, int64_t b, int64_t group, in
 
 /* Block h of row b of a group, and the lags - 1 inputs before it. */
 static void
-read_inputs(const spectra *s, const value_rows *rows, int64_t b, int64_t group,
+read_inputs(const conv_job *j, const value_rows *rows, int64_t b, int64_t group,
             int64_t h, void *cells)
 {
-    const conv_plan *p = &s->job->plan;
+    const spectra *s = j->spectra;
+    const conv_plan *p = &j->plan;
     const int64_t start = h * s->plan.steps - (p->lags - 1);
     const int64_t before = start < 0 ? -start : 0, first = start + before;
     const int64_t left = p->steps - first, room = 2 * s->plan.cells - before;
     const void *at[MOST_LANES];
-    rows_of_group(s, rows, b, group, first, at);
+    rows_of_group(j, rows, b, group, first, at);
     s->loops->spread(&s->plan, at, 1, before, left < room ? left : room, cells);
     s->loops->to_spectrum(&s->plan, cells);
 }
@@ -145,10 +146,10 @@ read_inputs(const spectra *s, const value_rows *rows, int64_t b, int64_t group,
  * term, and so are values that have become no number on the way.
  */
 static void
-finish_block(const spectra *s, int64_t b, int64_t group, int64_t h, const bool *wide,
+finish_block(const conv_job *j, int64_t b, int64_t group, int64_t h, const bool *wide,
              const void *cells)
 {
-    const conv_job *j = s->job;
+    const spectra *s = j->spectra;
     const conv_plan *p = &j->plan;
     const int64_t first = h * s->plan.steps, left = p->steps - first;
     const int64_t n = left < s->plan.steps ? left : s->plan.steps;
@@ -173,30 +174,30 @@ finish_block(const spectra *s, int64_t b, int64_t group, int64_t h, const bool *
 
 /* All blocks of a slice of batches of a group. */
 static void
-convolve_unit(const spectra *s, int64_t unit, char *memory)
+convolve_unit(const conv_job *j, int64_t unit, char *memory)
 {
-    const conv_job *j = s->job;
+    const spectra *s = j->spectra;
     const conv_plan *p = &j->plan;
     const int64_t group = unit % s->groups, slice = unit / s->groups;
     const value_rows filters = {j->filters + PAD * j->value_bytes, 0,
                                 j->filter_pitch * j->value_bytes};
     char *filter = memory, *cells = memory + s->buffer;
     const void *at[MOST_LANES];
-    rows_of_group(s, &filters, 0, group, 0, at);
+    rows_of_group(j, &filters, 0, group, 0, at);
     s->loops->spread(&s->plan, at, 1, 0, p->lags, filter);
     s->loops->to_spectrum(&s->plan, filter);
     bool wide_filters[MOST_LANES] = {false};
-    find_wide(s, &filters, 0, group, p->lags, wide_filters);
+    find_wide(j, &filters, 0, group, p->lags, wide_filters);
     const int64_t end = (slice + 1) * p->batches / s->slices;
     for (int64_t b = slice * p->batches / s->slices; b < end; b++) {
         bool wide[MOST_LANES];
         memcpy(wide, wide_filters, sizeof wide);
-        find_wide(s, j->from, b, group, p->steps, wide);
+        find_wide(j, j->from, b, group, p->steps, wide);
         for (int64_t h = 0; h < s->plan.blocks; h++) {
-            read_inputs(s, j->from, b, group, h, cells);
+            read_inputs(j, j->from, b, group, h, cells);
             s->loops->multiply(s->plan.cells, cells, filter);
             s->loops->from_spectrum(&s->plan, cells);
-            finish_block(s, b, group, h, wide, cells);
+            finish_block(j, b, group, h, wide, cells);
         }
     }
 }
@@ -205,16 +206,17 @@ convolve_unit(const spectra *s, int64_t unit, char *memory)
 static void
 convolve_units(void *context, int64_t i)
 {
-    const spectra *s = context;
+    const conv_job *j = context;
+    const spectra *s = j->spectra;
     for (int64_t u = i * s->units / s->tasks; u < (i + 1) * s->units / s->tasks; u++) {
-        convolve_unit(s, u, s->memory + i * BUFFERS * s->buffer);
+        convolve_unit(j, u, s->memory + i * BUFFERS * s->buffer);
     }
 }
 
 void
 conv_spectra_convolve(conv_job *j)
 {
-    gpo_cpu_loop(j->parallel, j->spectra->tasks, convolve_units, j->spectra);
+    gpo_cpu_loop(j->parallel, j->spectra->tasks, convolve_units, j);
 }
 
 /* ---- gradients of the filters ---- */
@@ -227,9 +229,10 @@ conv_spectra_convolve(conv_job *j)
 
 /* total += sum, which begins anew */
 static void
-fold_spectra(const spectra *s, void *restrict total, void *restrict sum)
+fold_spectra(const conv_job *j, void *restrict total, void *restrict sum)
 {
-    if (s->job->dtype == GPO_F64) {
+    const spectra *s = j->spectra;
+    if (j->dtype == GPO_F64) {
         FOLD(double)
     }
     else {
@@ -239,9 +242,9 @@ fold_spectra(const spectra *s, void *restrict total, void *restrict sum)
 
 /* The gradients of a group's filters, out of the sum of the spectra of all blocks. */
 static void
-gradient_unit(const spectra *s, int64_t group, char *memory)
+gradient_unit(conv_job *j, int64_t group, char *memory)
 {
-    conv_job *j = s->job;
+    const spectra *s = j->spectra;
     const conv_plan *p = &j->plan;
     char *total = memory, *sum = total + s->buffer;
     char *x = sum + s->buffer, *dy = x + s->buffer;
@@ -249,23 +252,23 @@ gradient_unit(const spectra *s, int64_t group, char *memory)
     int64_t added = 0;
     memset(total, 0, (size_t)(2 * s->buffer));
     for (int64_t b = 0; b < p->batches; b++) {
-        find_wide(s, &j->x, b, group, p->steps, wide);
-        find_wide(s, &j->reversed, b, group, p->steps, wide);
+        find_wide(j, &j->x, b, group, p->steps, wide);
+        find_wide(j, &j->reversed, b, group, p->steps, wide);
         for (int64_t h = 0; h < s->plan.blocks; h++) {
             const int64_t first = h * s->plan.steps, left = p->steps - first;
             const void *at[MOST_LANES];
-            read_inputs(s, &j->x, b, group, h, x);
-            rows_of_group(s, &j->reversed, b, group, p->steps - 1 - first, at);
+            read_inputs(j, &j->x, b, group, h, x);
+            rows_of_group(j, &j->reversed, b, group, p->steps - 1 - first, at);
             s->loops->spread(&s->plan, at, -1, p->lags - 1,
                              left < s->plan.steps ? left : s->plan.steps, dy);
             s->loops->to_spectrum(&s->plan, dy);
             s->loops->correlate(s->plan.cells, sum, dy, x);
             if (++added % IN_A_ROW == 0) {
-                fold_spectra(s, total, sum);
+                fold_spectra(j, total, sum);
             }
         }
     }
-    fold_spectra(s, total, sum);
+    fold_spectra(j, total, sum);
     s->loops->from_spectrum(&s->plan, total);
     _Alignas(64) char lags[MOST_LANE_BYTES * AT_ONCE];
     const int64_t lanes = s->loops->lanes, left = p->channels - group * lanes;
@@ -291,17 +294,18 @@ gradient_unit(const spectra *s, int64_t group, char *memory)
 static void
 gradient_units(void *context, int64_t i)
 {
-    const spectra *s = context;
+    conv_job *j = context;
+    const spectra *s = j->spectra;
     for (int64_t g = i * s->groups / s->tasks; g < (i + 1) * s->groups / s->tasks;
          g++) {
-        gradient_unit(s, g, s->memory + i * BUFFERS * s->buffer);
+        gradient_unit(j, g, s->memory + i * BUFFERS * s->buffer);
     }
 }
 
 void
 conv_spectra_gradient(conv_job *j)
 {
-    gpo_cpu_loop(j->parallel, j->spectra->tasks, gradient_units, j->spectra);
+    gpo_cpu_loop(j->parallel, j->spectra->tasks, gradient_units, j);
 }
 
 /* ---- what they cost ---- */
@@ -424,7 +428,7 @@ conv_spectra_start(gpo_call *call, conv_job *j)
     if (p->batches * p->channels * p->lags == 0) {
         return GPO_OK;
     }
-    spectra s = {.job = j, .loops = &tables[gpo_cpu_isa()][j->dtype == GPO_F64]};
+    spectra s = {.loops = &tables[gpo_cpu_isa()][j->dtype == GPO_F64]};
     plan_blocks(p, &s.plan);
     const int64_t length = 2 * s.plan.cells, threads = gpo_cpu_threads();
     s.plan.scale = 1 / (4 * (double)length);
