@@ -31,6 +31,7 @@ C_FLAGS = [
     "-fno-math-errno",  # a square root is one instruction
     "-fno-trapping-math",  # both sides of a choice may be computed: nobody reads the flags
     "-Wall", "-Wextra",
+    "-Wno-missing-field-initializers",  # C sets the rest of a table's row to zero
     "-DPy_LIMITED_API=0x030B0000",
     "-DNPY_NO_DEPRECATED_API=NPY_2_0_API_VERSION",
     "-DNPY_TARGET_VERSION=NPY_2_0_API_VERSION",
