@@ -22,8 +22,11 @@ def variants(op: str) -> Table:
 
     Operators that share a ladder have the same variants; its name does for theirs.
     Columns: name, backend, idea, source (the file of its code), dtypes, needs,
-    determinism ("run-to-run" or "no"), available, and the reason if it is not.  CUDA
-    rungs are listed under "cuda" and, since the simulator runs them too, under "sim".
+    determinism ("run-to-run" or "no"), causal, available, and the reason if it is not.
+    causal is "exact" where later inputs change no bit of earlier results, "to rounding"
+    where they can, within the bound that the operator states, and None for operators
+    without an order of time.  CUDA rungs are listed under "cuda" and, since the simulator
+    runs them too, under "sim".
     """
     rows = []
     room = _core.describe(op)["room"]
@@ -31,7 +34,8 @@ def variants(op: str) -> Table:
         cpu = row["backend"] == "cpu"
         file = _loops_file(op, row["name"]) if cpu else _kernel_file(op)
         rows.append({**row, "source": f"csrc/ops/{room}/{file}"})
-    shown = ("backend", "name", "idea", "determinism", "available")
+    words = ("determinism", "causal") if rows[0]["causal"] else ("determinism",)
+    shown = ("backend", "name", "idea", *words, "available")
     return Table(rows, shown=shown, title=f"variants of {op}")
 
 

@@ -239,9 +239,9 @@ append_rows(PyObject *rows, gpo_backend_id id, const gpo_table *table)
     for (const gpo_variant *v = table->variants; v->name; v++) {
         const char *reason = off ? off : gpo_lacks(&call, v->needs);
         PyObject *row = Py_BuildValue(
-            "{s:s,s:s,s:s,s:s,s:s,s:N,s:O,s:z}", "name", v->name, "backend",
+            "{s:s,s:s,s:s,s:s,s:s,s:z,s:N,s:O,s:z}", "name", v->name, "backend",
             gpo_backend_names[id], "idea", v->idea, "needs", v->needs, "determinism",
-            v->determinism, "dtypes", dtype_names(v), "available",
+            v->determinism, "causal", v->causal, "dtypes", dtype_names(v), "available",
             reason ? Py_False : Py_True, "reason", reason);
         if (!row || PyList_Append(rows, row) < 0) {
             Py_XDECREF(row);
@@ -256,8 +256,8 @@ PyDoc_STRVAR(
     variants_doc,
     "variants(op)\n--\n\n"
     "A list with one dict per backend and variant of an operator: name, backend,\n"
-    "idea, needs, determinism, dtypes, available, reason.  CUDA rungs are listed\n"
-    "whether or not a GPU is there.");
+    "idea, needs, determinism, causal, dtypes, available, reason.  CUDA rungs are\n"
+    "listed whether or not a GPU is there.");
 
 static PyObject *
 variants(PyObject *module, PyObject *name)

@@ -22,7 +22,7 @@
 #ifndef GPO_FFT_CUH
 #define GPO_FFT_CUH
 
-#include "types.cuh"
+#include "warp.cuh"
 
 /* ---- complex numbers ---- */
 
@@ -289,23 +289,27 @@ struct block_fft {
 
     c64 *block, *group;        /* shared memory: all of it, the group's region */
     const c64 *second, *third; /* there: B^r every R numbers, B^(2^i) every THREADS */
-    int lane;                  /* in the group */
+    int thread, lane;          /* of the THREADS, in the group */
 
-    /* `space` is shared memory for SHARED numbers. */
-    __device__ __forceinline__ explicit block_fft(c64 *space)
+    /*
+     * `space` is shared memory for SHARED numbers.  `own` is the thread's number among
+     * the THREADS, which are the whole block or, of one warp, one of several.
+     */
+    __device__ __forceinline__ explicit block_fft(c64 *space, unsigned own = threadIdx.x)
+        : thread(static_cast<int>(own))
     {
-        const int first = static_cast<int>(threadIdx.x) / V; /* frequency, mod R */
+        const int first = thread / V; /* frequency, mod R */
         const float k = static_cast<float>(first) - 0.25f;
-        lane = static_cast<int>(threadIdx.x) % V;
+        lane = thread % V;
         block = space;
         group = space + first * REGION;
         second = space + SECOND + first;
-        third = space + THIRD + threadIdx.x;
+        third = space + THIRD + thread;
         space[SECOND + first + lane * R] =
             root_at(k * static_cast<float>(lane) / (V * R));
 #pragma unroll
         for (int i = 0; i < LOG<V>; i++) {
-            space[THIRD + threadIdx.x + i * THREADS] =
+            space[THIRD + thread + i * THREADS] =
                 root_at((k + static_cast<float>(R * lane)) * (1 << i) / POINTS);
         }
     }
@@ -324,7 +328,7 @@ struct block_fft {
             first_pass(part, to);
 #pragma unroll
             for (int r = 0; r < R; r++) {
-                block[r * REGION + q * THREADS + threadIdx.x] = to[r];
+                block[r * REGION + q * THREADS + thread] = to[r];
             }
         }
         forward_end(f);
@@ -348,7 +352,7 @@ struct block_fft {
             first_pass(part);
 #pragma unroll
             for (int r = 0; r < R; r++) {
-                block[r * REGION + q * THREADS + threadIdx.x] = part[r];
+                block[r * REGION + q * THREADS + thread] = part[r];
             }
         }
         forward_end(f);
@@ -391,14 +395,14 @@ struct block_fft {
         for (int r = 0; r < V; r++) {
             group[lane + V * r] = r == 0 ? f[r] : times_conjugate(f[r], second[r * R]);
         }
-        __syncthreads();
+        meet();
 #pragma unroll
         for (int q = 0; q < TURNS; q++) {
             float part[R], other[R];
             c64 from[R];
 #pragma unroll
             for (int r = 0; r < R; r++) {
-                from[r] = block[r * REGION + q * THREADS + threadIdx.x];
+                from[r] = block[r * REGION + q * THREADS + thread];
             }
             last_pass<BOTH>(from, part, other);
 #pragma unroll
@@ -411,11 +415,22 @@ struct block_fft {
         }
     }
 
+    /* A barrier of the THREADS. */
+    static __device__ __forceinline__ void meet()
+    {
+        if constexpr (THREADS == WARP) {
+            __syncwarp();
+        }
+        else {
+            __syncthreads();
+        }
+    }
+
   private:
     /* Forward after the first pass, which lies in shared memory. */
     __device__ __forceinline__ void forward_end(c64 (&f)[V]) const
     {
-        __syncthreads();
+        meet();
 #pragma unroll
         for (int r = 0; r < V; r++) {
             f[r] = group[lane + V * r];

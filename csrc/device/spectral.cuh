@@ -47,32 +47,21 @@ view_as(const From &from)
     return to;
 }
 
-/* The largest size of a row's elements and the smallest but zero, as a float's bits. */
+/* The largest size of a row's elements, as a float's bits. */
 struct row_range {
     static constexpr unsigned INFINITE = 0x7f800000u;
-    static constexpr unsigned SPAN = 40; /* a row with more powers of two is wide */
 
-    unsigned most, least_less_one;
+    unsigned most;
 
     __device__ __forceinline__ void take(float x)
     {
         const unsigned size = __float_as_uint(x) & 0x7fffffffu;
         most = size > most ? size : most;
-        least_less_one = size - 1 < least_less_one ? size - 1 : least_less_one;
     }
 
     static __device__ __forceinline__ row_range combine(row_range a, row_range b)
     {
-        return {a.most > b.most ? a.most : b.most, a.least_less_one < b.least_less_one
-                                                       ? a.least_less_one
-                                                       : b.least_less_one};
-    }
-
-    /* Rounding to the size of the row would be seen: the sums take the plain order. */
-    __device__ __forceinline__ bool is_wide() const
-    {
-        return most >= INFINITE ||
-               (most && (most >> 23) - (least_less_one >> 23) > SPAN);
+        return {a.most > b.most ? a.most : b.most};
     }
 
     __device__ __forceinline__ bool is_finite() const
@@ -88,7 +77,7 @@ struct row_range {
     }
 };
 
-constexpr row_range NO_RANGE = {0, 0xffffffffu};
+constexpr row_range NO_RANGE = {0};
 
 /* 2^e, or the end of the range of normal floats; 0 far below it. */
 __device__ __forceinline__ float
@@ -226,23 +215,35 @@ struct spectrum_block {
         load_row<THREADS>(dtype, row, i * FFT::POINTS + threadIdx.x, x);
     }
 
-    /* Thread by thread, then over the block behind a barrier. */
+    /* Thread by thread, then over the block behind a barrier; a slot for each warp. */
+    template <typename Range>
+    static __device__ __forceinline__ void tell(Range mine, Range *to)
+    {
+        mine = warp_combine<Range>(mine);
+        if (threadIdx.x % WARP == 0) {
+            to[threadIdx.x / WARP] = mine;
+        }
+    }
+
+    template <typename Range>
+    static __device__ __forceinline__ Range told(const Range *from)
+    {
+        Range all = from[0];
+#pragma unroll
+        for (int w = 1; w < WARPS; w++) {
+            all = Range::combine(all, from[w]);
+        }
+        return all;
+    }
+
     __device__ __forceinline__ void tell(row_range mine, int set) const
     {
-        mine = warp_combine<row_range>(mine);
-        if (threadIdx.x % WARP == 0) {
-            slots[set * WARPS + threadIdx.x / WARP] = mine;
-        }
+        tell(mine, slots + set * WARPS);
     }
 
     __device__ __forceinline__ row_range told(int set) const
     {
-        row_range all = slots[set * WARPS];
-#pragma unroll
-        for (int w = 1; w < WARPS; w++) {
-            all = row_range::combine(all, slots[set * WARPS + w]);
-        }
-        return all;
+        return told(slots + set * WARPS);
     }
 
     static __device__ __forceinline__ row_range range_of(const float (&x)[V],

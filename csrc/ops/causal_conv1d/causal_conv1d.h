@@ -40,6 +40,7 @@ typedef struct conv_plan {
     double eps;
     bool silu;
     conv_precision precision;
+    bool exact_causality; /* only variants that are, see gpo_variant.causal */
 
     conv_rows out; /* forward: the result; backward: dx */
     conv_rows dy;  /* backward */

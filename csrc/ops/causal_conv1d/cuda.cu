@@ -993,37 +993,37 @@ backward(gpo_call *call)
     }
 
 static const gpo_variant forward_variants[] = {
-    {"v0", "one output per thread", "", "run-to-run", FORWARD(conv_v0)},
-    {"v1", "rows of w and x in shared memory", "", "run-to-run", FORWARD(conv_v1)},
+    {"v0", "one output per thread", "", "run-to-run", FORWARD(conv_v0), "exact"},
+    {"v1", "rows of w and x in shared memory", "", "run-to-run", FORWARD(conv_v1), "exact"},
     {"v2", "four outputs per thread, 16-byte loads", "", "run-to-run",
-     FORWARD(conv_v2)},
-    {"v3", "eight batches share one row of w", "", "run-to-run", FORWARD(conv_v3)},
-    {"v4", "balanced work: step t with T - 1 - t", "", "run-to-run", FORWARD(conv_v4)},
+     FORWARD(conv_v2), "exact"},
+    {"v3", "eight batches share one row of w", "", "run-to-run", FORWARD(conv_v3), "exact"},
+    {"v4", "balanced work: step t with T - 1 - t", "", "run-to-run", FORWARD(conv_v4), "exact"},
     {"v5", "register tile of 16 steps by 8 inputs; short filters stream", "",
-     "run-to-run", FORWARD(conv_v5)},
+     "run-to-run", FORWARD(conv_v5), "exact"},
     {"v6", "tensor cores multiply a Toeplitz band held in registers", "sm_90a",
-     "run-to-run", FORWARD_FLOAT(conv_v6)},
+     "run-to-run", FORWARD_FLOAT(conv_v6), "to rounding"},
     {"v7", "products of spectra, a row's transform in one block", "", "run-to-run",
-     FORWARD_FLOAT(conv_v7)},
+     FORWARD_FLOAT(conv_v7), "to rounding"},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
 static const gpo_variant backward_variants[] = {
-    {"v0", "one output per thread", "", "run-to-run", BACKWARD(conv_v0, lag_v0)},
+    {"v0", "one output per thread", "", "run-to-run", BACKWARD(conv_v0, lag_v0), "exact"},
     {"v1", "rows of w, x and dy in shared memory", "", "run-to-run",
-     BACKWARD(conv_v1, lag_v1)},
+     BACKWARD(conv_v1, lag_v1), "exact"},
     {"v2", "four outputs per thread, 16-byte loads", "", "run-to-run",
-     BACKWARD(conv_v2, lag_v2)},
+     BACKWARD(conv_v2, lag_v2), "exact"},
     {"v3", "eight batches share one row of w; two for the gradient of w", "",
-     "run-to-run", BACKWARD(conv_v3, lag_v3)},
+     "run-to-run", BACKWARD(conv_v3, lag_v3), "exact"},
     {"v4", "balanced work: step t with T - 1 - t, lag s with K - 1 - s", "",
-     "run-to-run", BACKWARD(conv_v4, lag_v4)},
+     "run-to-run", BACKWARD(conv_v4, lag_v4), "exact"},
     {"v5", "register tile of 16 outputs by 8 inputs; short filters stream", "",
-     "run-to-run", BACKWARD(conv_v5, lag_v5)},
+     "run-to-run", BACKWARD(conv_v5, lag_v5), "exact"},
     {"v6", "tensor cores: dx by a Toeplitz band, dw by blocks and their diagonals",
-     "sm_90a", "run-to-run", BACKWARD_FLOAT(conv_v6, lag_v6)},
+     "sm_90a", "run-to-run", BACKWARD_FLOAT(conv_v6, lag_v6), "to rounding"},
     {"v7", "products of spectra, both gradients in one launch", "", "run-to-run",
-     BACKWARD_FLOAT(conv_v7, gradients_v7)},
+     BACKWARD_FLOAT(conv_v7, gradients_v7), "to rounding"},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -1050,7 +1050,7 @@ wants_tensor_cores(const gpo_call *call, const conv_plan &p, bool backward)
 static bool
 wants_spectra(const gpo_call *call, const conv_plan &p, bool backward)
 {
-    if (!forward_variants[7].run[call->in[call->op->by].dtype] || p.steps <= 32) {
+    if (!forward_variants[7].run[call->in[call->op->by].dtype] || p.steps <= 32 || p.steps > MOST_STEPS) {
         return false;
     }
     if (p.steps <= 128) {
@@ -1071,14 +1071,14 @@ rung_for(const gpo_call *call, bool backward, char why[GPO_MESSAGE])
                  SHORT);
         return 5;
     }
-    if (wants_tensor_cores(call, p, backward)) {
+    if (!p.exact_causality && wants_tensor_cores(call, p, backward)) {
         snprintf(why, GPO_MESSAGE,
                  "v6 multiplies on tensor cores, which pays for %lld batches of %lld "
                  "steps",
                  static_cast<long long>(p.batches), static_cast<long long>(p.steps));
         return 6;
     }
-    if (wants_spectra(call, p, backward)) {
+    if (!p.exact_causality && wants_spectra(call, p, backward)) {
         snprintf(why, GPO_MESSAGE,
                  "v7 multiplies spectra: T log T for %lld steps and %lld taps",
                  static_cast<long long>(p.steps), static_cast<long long>(p.taps));

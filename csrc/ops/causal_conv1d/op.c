@@ -13,12 +13,13 @@ enum { FORWARD, BACKWARD }; /* gpo_op.member */
 
 /* Inputs of the forward pass; backward has dy before them. */
 enum { IN_X, IN_W, IN_BIAS };
-enum { ARG_EPS = 3, ARG_ACTIVATION, ARG_LAYOUT, ARG_PRECISION };
+enum { ARG_EPS = 3, ARG_ACTIVATION, ARG_LAYOUT, ARG_PRECISION, ARG_CAUSALITY };
 enum { LAYOUT_BCT, LAYOUT_BTC };
 
 static const char *const activations[] = {"silu", NULL};
 static const char *const layouts[] = {"BCT", "BTC", NULL};
 static const char *const precisions[] = {"fp32", "fast", "half", NULL};
+static const char *const causalities[] = {"exact", NULL};
 
 #define INPUTS                                                            \
     {"x", GPO_KIND_ARRAY, NULL, NULL}, {"w", GPO_KIND_ARRAY, NULL, NULL}, \
@@ -30,6 +31,7 @@ static const char *const precisions[] = {"fp32", "fast", "half", NULL};
         {"activation", GPO_KIND_ENUM, "None", activations}, \
         {"layout", GPO_KIND_ENUM, "'BCT'", layouts},        \
         {"precision", GPO_KIND_ENUM, "'fp32'", precisions}, \
+        {"causality", GPO_KIND_ENUM, "None", causalities},  \
     {                                                       \
         NULL, GPO_KIND_ARRAY, NULL, NULL                    \
     }
@@ -188,6 +190,7 @@ conv_make_plan(const gpo_call *call, conv_plan *plan)
         .eps = call->opt[first + ARG_EPS].f,
         .silu = call->opt[first + ARG_ACTIVATION].given,
         .precision = (conv_precision)call->opt[first + ARG_PRECISION].i,
+        .exact_causality = call->opt[first + ARG_CAUSALITY].given,
         .out = rows_of(&call->out[0], time),
     };
     plan->lags = plan->taps < plan->steps ? plan->taps : plan->steps;
@@ -286,9 +289,19 @@ static const char forward_doc[] =
     "------\n" COMMON_ERRORS "\n"
     "Notes\n"
     "-----\n"
-    "An element is a function of the steps up to its own and of the K - 1 before; inf "
-    "and\n"
-    "nan elsewhere do not reach it.\n"
+    "Causality: for finite w and any x, inf and nan at later steps included, the "
+    "result\n"
+    "of step t errs by at most sqrt(T) eps norm(w[c]) norm(x[b, c, :t + 1]), where "
+    "norm is\n"
+    "the 2-norm and eps is 2**-23, or 2**-52 for float64; besides it is rounded to its "
+    "dtype,\n"
+    "and so is the sum with eps and bias.  Later inputs do not enter the bound, and "
+    "before\n"
+    "the first input that is not 0 results are exact.  In variants whose `causal` is "
+    "'exact'\n"
+    "later inputs change no bit; where it is 'to rounding', they can change the "
+    "rounding.\n"
+    "v6 keeps the bound with precision='fp32'.\n"
     "\n"
     "Accuracy: but for v6, v7 and spectra, products are added in blocks of at most\n"
     "256, whose sums are added in turn.  With n = min(K, T) terms, u = 2**-24 (2**-53\n"
@@ -297,10 +310,11 @@ static const char forward_doc[] =
     "float32, without eps, on normal and on uniform data, the relative error of a row\n"
     "in the 2-norm is at most 1e-6.  v6, v7 and the CPU's spectra, which auto may\n"
     "take, hold that bound for the row, not for each of its elements: v6 errs by\n"
-    "2**-38 of the largest product besides, v7 and spectra by 4 u log2(2 T) of the\n"
-    "product of the 2-norms of filter and row.  Rows with inf, nan or more than 2**28\n"
-    "(2**57 for float64) between their sizes are summed in the plain "
-    "order.\n" COMMON_NOTES;
+    "2**-38 of the largest product besides, v7 and spectra by u log2(2 T) of the\n"
+    "product of the 2-norms of filter and row.  v7 and spectra add up the first 128\n"
+    "results from the first input on that is not 0 term by term, and take a row in\n"
+    "blocks, which takes a few times longer, where its later inputs are so much larger\n"
+    "than the earlier ones that the bound above would not hold.\n" COMMON_NOTES;
 
 static const char backward_doc[] =
     "Carry a gradient back through causal_conv1d.\n"
@@ -337,6 +351,12 @@ static const char backward_doc[] =
     "g is kept in the dtype of x.  dw and dbias are added up in float32 for the 16-bit "
     "dtypes,\n"
     "without atomics, in an order that depends on the shape and the device alone.\n"
+    "\n"
+    "Causality: that of causal_conv1d, mirrored.  dx at step u errs by at most sqrt(T) "
+    "eps\n"
+    "norm(w[c]) norm(g[b, c, u:]).  dw[c] errs by at most sqrt(T) eps times the sum "
+    "over b\n"
+    "of norm(g[b, c]) norm(x[b, c]).\n"
     "\n"
     "Accuracy: dx as causal_conv1d.  But for v6, v7 and spectra, dw is a sum of\n"
     "n = B (T - s) terms, in blocks of at most 256 of one batch: it errs by at most\n"

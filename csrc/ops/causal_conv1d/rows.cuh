@@ -7,6 +7,8 @@
 #ifndef GPO_CAUSAL_CONV1D_ROWS_CUH
 #define GPO_CAUSAL_CONV1D_ROWS_CUH
 
+#include <string.h>
+
 #include <type_traits>
 
 #include "../../device/block.cuh"
@@ -568,12 +570,29 @@ template <typename T>
 using gradients_launch = gpo_status (*)(gpo_call *call, const conv_view<T> &v,
                                         const lag_view<T> &lags);
 
+/* Whether the call wants a variant with no bit changed by the future, and has another. */
+static gpo_status
+check_causality(gpo_call *call, const conv_plan &p)
+{
+    if (!p.exact_causality || strcmp(call->variant->causal, "exact") == 0) {
+        return GPO_OK;
+    }
+    return gpo_fail(call, GPO_EVARIANT,
+                    "%s(causality='exact') got variant '%s', which is causal %s; "
+                    "gpuopt.variants() lists what is exact",
+                    call->op->name, call->variant->name, call->variant->causal);
+}
+
 template <typename T>
 static gpo_status
 run_forward(gpo_call *call, conv_launch<T> convolve)
 {
     conv_plan p;
     conv_make_plan(call, &p);
+    const gpo_status status = check_causality(call, p);
+    if (status) {
+        return status;
+    }
     return p.batches * p.channels > 0 ? convolve(call, conv_of<T>(p)) : GPO_OK;
 }
 
@@ -588,10 +607,10 @@ run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate,
 {
     conv_plan p;
     conv_make_plan(call, &p);
-    if (p.channels == 0) {
-        return GPO_OK;
+    gpo_status status = check_causality(call, p);
+    if (status || p.channels == 0) {
+        return status;
     }
-    gpo_status status = GPO_OK;
     conv_view<T> v = conv_of<T>(p);
     const row_view<T> dx = v.out;
     row_view<const T> g = v.dy;

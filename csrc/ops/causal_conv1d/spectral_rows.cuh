@@ -1,8 +1,8 @@
 /*
- * spectral_rows.cuh  What the kernels of v7 are made of: the rows of a view, sums in the
- * plain order for rows that are wide, where spectra wait.
- * Order: rows, sums in the plain order, what a block does.
- * Not here: the kernels (spectrum.cuh), ranges and elements of rows
+ * spectral_rows.cuh  What the kernels of v7 are made of: the rows of a view, the head of a
+ * row and the guard of its bound, where spectra wait.
+ * Order: rows, sums in the plain order, the causal bound, what a block does.
+ * Not here: the kernels (spectrum.cuh, blocked.cuh), ranges and elements of rows
  * (device/spectral.cuh), the transform (device/fft.cuh).
  */
 #ifndef GPO_CAUSAL_CONV1D_SPECTRAL_ROWS_CUH
@@ -10,6 +10,8 @@
 
 #include "../../device/spectral.cuh"
 #include "rows.cuh"
+
+#include <cmath>
 
 /* ---- rows ---- */
 
@@ -34,25 +36,7 @@ reversed_row_of(spectrum_dtype dtype, const row_view<T> &rows, int64_t b, int64_
     return {static_cast<char *>(row.p) + (n - 1) * rows.t * bytes, -rows.t, n};
 }
 
-/* ---- sums in the plain order, for rows that are wide ---- */
-
-template <typename T>
-__device__ __forceinline__ void
-convolve_plainly(const conv_view<T> &v, int64_t b, int64_t c, int threads)
-{
-    for (int64_t t = threadIdx.x; t < v.steps; t += threads) {
-        v.put(b, c, t, plain_step<1>(v, v.x.row(b, c), v.x.t, c, t));
-    }
-}
-
-__device__ __forceinline__ void
-convolve_plainly(spectrum_dtype dtype, const conv_view<float> &v, int64_t b, int64_t c,
-                 int threads)
-{
-    with_dtype(dtype, [&](auto element) {
-        convolve_plainly(view_as<conv_view<decltype(element)>>(v), b, c, threads);
-    });
-}
+/* ---- sums in the plain order, of rows that are not finite ---- */
 
 __device__ __forceinline__ float
 correlate_plainly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first,
@@ -63,11 +47,199 @@ correlate_plainly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first,
     });
 }
 
+/* ---- the causal bound ---- */
+
+/*
+ * The error of a transform is spread evenly over its results, at most
+ * 0.75 log2(2N) 2^-24 norm(w) norm(x) on each (NOTES.md).  The bound of step t speaks of
+ * the inputs up to t alone: sqrt(T) 2^-23 norm(w) norm(x[..t]).  So the first HEAD sums
+ * from the first input on that is not 0 are added up directly, those before it are 0, and
+ * of the others the transform may make as long as the inputs it sees have no norm more
+ * than growth_of() times that of the inputs up to there.  Norms only grow along a row:
+ * it is enough to ask at the first step that the transform makes.
+ */
+constexpr int HEAD = 128;
+
+static float
+growth_of(int64_t steps, int log_points)
+{
+    return static_cast<float>(2 * std::sqrt(static_cast<double>(steps)) /
+                              (0.75 * (log_points + 1)));
+}
+
+/* Steps of a row of v7: they and HEAD more are counted in 32 bits. */
+constexpr int64_t MOST_STEPS = int64_t{1} << 30;
+
+/* The largest size in a row, and its first step that is not 0. */
+struct causal_range {
+    row_range size;
+    int first;
+
+    __device__ __forceinline__ void take(float x, int t)
+    {
+        size.take(x);
+        first = x != 0.0f && t < first ? t : first;
+    }
+
+    static __device__ __forceinline__ causal_range combine(causal_range a,
+                                                           causal_range b)
+    {
+        return {row_range::combine(a.size, b.size),
+                a.first < b.first ? a.first : b.first};
+    }
+};
+
+constexpr causal_range NO_CAUSAL_RANGE = {NO_RANGE, static_cast<int>(MOST_STEPS)};
+
+/* Squares of the values of a block of a row, and of those of its head. */
+struct causal_norms {
+    float block, head;
+
+    static __device__ __forceinline__ causal_norms combine(causal_norms a,
+                                                           causal_norms b)
+    {
+        return {a.block + b.block, a.head + b.head};
+    }
+};
+
+/* Whether a row holds the bound; asked block by block, in their order, by one thread. */
+struct causal_guard {
+    float growth;         /* square of growth_of() */
+    float before = 0;     /* of the blocks so far */
+    bool is_wide = false; /* some step has a larger error */
+
+    /* `first` is the block's first step, `start` that of the row's first input. */
+    __device__ __forceinline__ void take(causal_norms norms, int first, int start)
+    {
+        constexpr float LEAST = 0x1p-100f; /* smaller squares are no longer exact */
+        const float known = first >= start + HEAD ? before : norms.head;
+        before += norms.block;
+        const bool holds = before <= growth * known && known >= LEAST;
+        is_wide = is_wide || !(holds || before == 0.0f);
+    }
+};
+
+/* The first taps of a filter and the first inputs of a row, in shared memory. */
+struct causal_head {
+    float *taps, *inputs; /* HEAD of each */
+
+    template <int THREADS>
+    static __device__ __forceinline__ void load(float *to, spectrum_dtype dtype,
+                                                const spectrum_row &row, int64_t first)
+    {
+#pragma unroll
+        for (int i = 0; i < HEAD; i += THREADS) {
+            if (THREADS <= HEAD || threadIdx.x < HEAD) {
+                float x[1];
+                load_row<THREADS>(dtype, row, first + i + threadIdx.x, x);
+                to[i + threadIdx.x] = x[0];
+            }
+        }
+    }
+
+    /* The thread's share of the norm of the inputs times `by`, behind a barrier. */
+    template <int THREADS>
+    __device__ __forceinline__ float square(float by) const
+    {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < HEAD; i += THREADS) {
+            if (THREADS <= HEAD || threadIdx.x < HEAD) {
+                const float x = inputs[i + threadIdx.x] * by;
+                sum = fmaf(x, x, sum);
+            }
+        }
+        return sum;
+    }
+
+    /* Sum number i, its terms in the order of their lags. */
+    __device__ __forceinline__ float sum(int i) const
+    {
+        float all = 0;
+#pragma unroll 4
+        for (int s = 0; s <= i; s++) {
+            all = fmaf(taps[s], inputs[i - s], all);
+        }
+        return all;
+    }
+
+    /*
+     * y[e] is step origin + SIGN (threadIdx.x + e THREADS).  Where no transform may make
+     * it, it becomes `offset`, before the row's first input at `start`, or a sum of the
+     * head, from there on.
+     */
+    template <int SIGN, int THREADS, int V>
+    __device__ __forceinline__ void replace(float (&y)[V], int origin, int start,
+                                            float offset) const
+    {
+        constexpr int SUMS = THREADS < HEAD ? HEAD / THREADS : 1;
+        const int tid = static_cast<int>(threadIdx.x);
+        /* Places threadIdx.x + e THREADS of the head, and the thread's first of them. */
+        const int low = SIGN > 0 ? start - origin : origin - start - HEAD + 1;
+        const int high = low + HEAD;
+        const int turns = low > tid ? (low - tid + THREADS - 1) / THREADS : 0;
+        const int begin = tid + turns * THREADS;
+        float head[SUMS];
+#pragma unroll
+        for (int k = 0; k < SUMS; k++) {
+            const int place = begin + k * THREADS;
+            head[k] = offset;
+            if (place < high && place < V * THREADS) {
+                head[k] += sum(origin + SIGN * place - start);
+            }
+        }
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            /* These are the same for all threads. */
+            if (SIGN > 0 && e * THREADS >= high) {
+                return;
+            }
+            if (SIGN < 0 && (e + 1) * THREADS <= low) {
+                continue;
+            }
+            const int place = tid + e * THREADS;
+            y[e] = (SIGN > 0 ? place < low : place >= high) ? offset : y[e];
+#pragma unroll
+            for (int k = 0; k < SUMS; k++) {
+                y[e] = place == begin + k * THREADS && place < high ? head[k] : y[e];
+            }
+        }
+    }
+};
+
+/* The sum of the squares of a thread's values. */
+template <int V>
+__device__ __forceinline__ float
+square_of(const float (&x)[V])
+{
+    float sum = 0;
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+        sum = fmaf(x[e], x[e], sum);
+    }
+    return sum;
+}
+
+/* The range of the values x of a thread, steps origin + SIGN (threadIdx.x + e THREADS). */
+template <typename FFT, int SIGN = 1>
+__device__ __forceinline__ causal_range
+causal_range_of(const float (&x)[FFT::V], int origin, causal_range before)
+{
+#pragma unroll
+    for (int e = 0; e < FFT::V; e++) {
+        before.take(x[e], origin + SIGN * (static_cast<int>(threadIdx.x) +
+                                           e * FFT::THREADS));
+    }
+    return before;
+}
+
 /* ---- what a block does ---- */
 
 /* How work is cut: channels x splits of the batch, and rows and filters in blocks. */
 struct spectrum_cut {
     spectrum_dtype dtype;
+    float growth;                 /* of the guard */
+    uint8_t *wide;                /* row b * C + c: whether it needs blocked.cuh */
     int64_t splits, share;        /* batches of a split */
     int64_t row_blocks, w_blocks; /* of N steps, of N lags */
     c64 *slab;                    /* memory for spectra, `spectra` for each block */

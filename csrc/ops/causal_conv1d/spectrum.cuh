@@ -2,12 +2,13 @@
  * spectrum.cuh  The kernels of rung v7 of causal_conv1d and causal_conv1d_backward.
  * Order: the convolution, gradients, launchers.
  * Not here: the rung's story (cuda.cu), what its kernels are made of
- * (spectral_rows.cuh), the transform (device/fft.cuh).
+ * (spectral_rows.cuh), rows they leave to others (blocked.cuh), the transform
+ * (device/fft.cuh).
  */
 #ifndef GPO_CAUSAL_CONV1D_SPECTRUM_CUH
 #define GPO_CAUSAL_CONV1D_SPECTRUM_CUH
 
-#include "spectral_rows.cuh"
+#include "blocked.cuh"
 
 /* ---- the convolution ---- */
 
@@ -21,10 +22,14 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                      const __grid_constant__ spectrum_cut cut)
 {
     using block_type = spectrum_block<FFT>;
-    constexpr int V = FFT::V;
+    constexpr int V = FFT::V, THREADS = FFT::THREADS, WARPS = block_type::WARPS;
     GPO_DYN_SHARED(c64, space);
-    GPO_SHARED(row_range, slots, [block_type::WARPS]);
+    GPO_SHARED(row_range, slots, [WARPS]);
+    GPO_SHARED(causal_range, ranges, [WARPS]);
+    GPO_SHARED(causal_norms, norms, [WARPS]);
+    GPO_SHARED(float, heads, [2 * HEAD]);
     const block_type block(space, slots, cut.dtype);
+    const causal_head head = {heads, heads + HEAD};
     constexpr bool AHEAD = PLACE == SPECTRUM_HELD; /* rows are loaded a turn before */
     const spectrum_store<FFT> store = {cut.slab + blockIdx.x * cut.spectra};
     constexpr bool MANY = PLACE == SPECTRUM_BLOCKS;
@@ -42,9 +47,10 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         block.load(w, 0, x);
         block.tell(block.range_of(w, filters, x), 0);
         __syncthreads();
+        head.load<THREADS>(head.taps, cut.dtype, w, 0);
         const row_range w_range = block.told(0);
         for (int64_t j = 0; j < filters; j++) {
-            if (PLACE == SPECTRUM_BLOCKS) {
+            if (MANY) {
                 block.load(w, j, x);
                 __syncthreads();
             }
@@ -66,19 +72,28 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             if (!AHEAD || b == first) {
                 block.load(row, 0, x);
             }
-            block.tell(block.range_of(row, n, x), 0);
+            causal_range own = causal_range_of<FFT>(x, 0, NO_CAUSAL_RANGE);
+            for (int64_t i = 1; i < n; i++) {
+                block.load(row, i, x);
+                own = causal_range_of<FFT>(x, static_cast<int>(i) * FFT::POINTS, own);
+            }
+            block.tell(own, ranges);
             __syncthreads();
-            const row_range range = block.told(0);
-            const bool plain = w_range.is_wide() || range.is_wide();
+            const causal_range range = block.told(ranges);
+            const float by = power_of_two(-range.size.exponent());
+            head.load<THREADS>(head.inputs, cut.dtype, row, range.first);
+            causal_guard guard = {cut.growth};
             for (int64_t i = 0; i < n; i++) {
+                const int t = static_cast<int>(i) * FFT::POINTS;
                 float y[V], later[V];
-                if (PLACE == SPECTRUM_BLOCKS) {
+                if (MANY) {
                     block.load(row, i, x);
                     __syncthreads();
                 }
-                block.scale(x, power_of_two(-range.exponent()));
+                block.scale(x, by);
+                block.tell(causal_norms{square_of(x), head.square<THREADS>(by)}, norms);
                 block.fft.forward(x, f);
-                if (PLACE == SPECTRUM_BLOCKS && i + 1 < n) {
+                if (MANY && i + 1 < n) {
                     store.put(X + i, f);
                 }
 #pragma unroll
@@ -90,7 +105,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                         f[k] = times(f[k], store.at(0, k));
                     }
                 }
-                if (PLACE == SPECTRUM_BLOCKS) {
+                if (MANY) {
                     for (int64_t j = 1; j <= i && j < filters; j++) {
 #pragma unroll
                         for (int k = 0; k < V; k++) {
@@ -103,8 +118,8 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                 if (AHEAD && b + 1 < last) {
                     block.load(row_of(cut.dtype, v.x, b + 1, c, v.steps), 0, x);
                 }
-                block.fft.template inverse_end<PLACE == SPECTRUM_BLOCKS>(f, y, later);
-                if (PLACE == SPECTRUM_BLOCKS) {
+                block.fft.template inverse_end<MANY>(f, y, later);
+                if (MANY) {
 #pragma unroll
                     for (int e = 0; e < V; e++) {
                         c64 &carry = store.at(CARRY, e);
@@ -112,16 +127,20 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                         carry.re = later[e];
                     }
                 }
-                if (!plain) {
-                    const int64_t t = i * FFT::POINTS + threadIdx.x;
-                    block.scale_back(y, range.exponent() + w_range.exponent(), offset);
-                    finish_row<FFT::THREADS>(block.dtype, v, b, c, t, y);
-                    store_row<FFT::THREADS>(
-                        cut.dtype, row_of(cut.dtype, v.out, b, c, v.steps), t, y);
+                if (threadIdx.x == 0) {
+                    guard.take(block.told(norms), t, range.first);
                 }
+                block.scale_back(y, range.size.exponent() + w_range.exponent(), offset);
+                head.replace<1, THREADS>(y, t, range.first, offset);
+                finish_row<THREADS>(cut.dtype, v, b, c, t + threadIdx.x, y);
+                store_row<THREADS>(cut.dtype,
+                                   row_of(cut.dtype, v.out, b, c, v.steps),
+                                   t + threadIdx.x, y);
             }
-            if (plain) {
-                convolve_plainly(cut.dtype, v, b, c, FFT::THREADS);
+            if (threadIdx.x == 0) {
+                cut.wide[b * v.channels + c] = guard.is_wide ||
+                                               !w_range.is_finite() ||
+                                               !range.size.is_finite();
             }
         }
     }
@@ -132,13 +151,13 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
 /* What the products of one batch are added to, relative to the largest so far. */
 struct spectrum_sum {
     int exponent;
-    bool plain; /* a row is wide: the sums are made once more in the plain order */
+    bool plain; /* a row has inf or nan: the sums are made once more in the plain order */
 
     /* Takes rows of these ranges in: the factor for what is there, and for the rows. */
     __device__ __forceinline__ float2 take(row_range x, row_range g)
     {
         const int own = x.exponent() + g.exponent(), above = own - exponent;
-        plain = plain || x.is_wide() || g.is_wide();
+        plain = plain || !x.is_finite() || !g.is_finite();
         exponent = above > 0 ? own : exponent;
         return {power_of_two(above > 0 ? -above : 0),
                 power_of_two(above < 0 ? above : 0)};
@@ -196,9 +215,15 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
 {
     using block_type = spectrum_block<FFT>;
     constexpr int V = FFT::V, FILTER = 0, ROW = 1; /* places in the store */
+    constexpr int THREADS = FFT::THREADS, WARPS = block_type::WARPS;
     GPO_DYN_SHARED(c64, space);
-    GPO_SHARED(row_range, slots, [2 * block_type::WARPS]);
+    GPO_SHARED(row_range, slots, [WARPS]);
+    GPO_SHARED(causal_range, ranges, [WARPS]);
+    GPO_SHARED(causal_norms, norms, [WARPS]);
+    GPO_SHARED(float, heads, [2 * HEAD]);
     const block_type block(space, slots, cut.dtype);
+    const causal_head head = {heads, heads + HEAD};
+    const int end = static_cast<int>(v.steps) - 1; /* of dy: its first step in v */
     const spectrum_store<FFT> store = {space + FFT::SHARED};
 
     for (int64_t work = blockIdx.x; work < v.channels * cut.splits; work += gridDim.x) {
@@ -211,9 +236,9 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         block.load(filter_of(cut.dtype, v, c), 0, x);
         block.tell(block.range_of(x), 0);
         __syncthreads();
-        const bool w_is_wide = block.told(0).is_wide();
-        const int w_exponent = block.told(0).exponent();
-        block.scale(x, power_of_two(-w_exponent));
+        head.load<THREADS>(head.taps, cut.dtype, filter_of(cut.dtype, v, c), 0);
+        const row_range w_range = block.told(0);
+        block.scale(x, power_of_two(-w_range.exponent()));
         block.fft.forward(x, f);
         block.divide(f);
         store.put(FILTER, f);
@@ -229,10 +254,14 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
 
         for (int64_t b = first; b < last; b++) {
             block.tell(block.range_of(x), 0);
-            block.tell(block.range_of(g), 1);
+            block.tell(causal_range_of<FFT, -1>(g, end, NO_CAUSAL_RANGE), ranges);
             __syncthreads();
-            const row_range x_range = block.told(0), g_range = block.told(1);
-            const float2 factor = sum.take(x_range, g_range);
+            const row_range x_range = block.told(0);
+            const causal_range g_range = block.told(ranges);
+            const int start = g_range.first;
+            head.load<THREADS>(head.inputs, cut.dtype,
+                               row_of(cut.dtype, v.x, b, c, v.steps), start);
+            const float2 factor = sum.take(x_range, g_range.size);
             if (factor.x != 1.0f) {
 #pragma unroll
                 for (int k = 0; k < V; k++) {
@@ -240,7 +269,9 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                 }
             }
             block.scale(x, power_of_two(-x_range.exponent()) * factor.y);
-            block.scale(g, power_of_two(-g_range.exponent()));
+            const float by = power_of_two(-g_range.size.exponent());
+            block.scale(g, by);
+            block.tell(causal_norms{square_of(g), head.square<THREADS>(by)}, norms);
             block.fft.forward(x, f);
             store.put(ROW, f);
             __syncthreads();
@@ -257,14 +288,18 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                 block.load(row_of(cut.dtype, lags.x, b + 1, c, v.steps), 0, x);
             }
             block.fft.template inverse_end<false>(f, y, unused);
-            if (w_is_wide || g_range.is_wide()) {
-                convolve_plainly(cut.dtype, v, b, c, FFT::THREADS);
-                continue;
+            if (threadIdx.x == 0) {
+                causal_guard guard = {cut.growth};
+                guard.take(block.told(norms), 0, start);
+                cut.wide[b * v.channels + c] = guard.is_wide ||
+                                               !w_range.is_finite() ||
+                                               !g_range.size.is_finite();
             }
-            block.scale_back(y, g_range.exponent() + w_exponent, 0.0f);
-            store_row<FFT::THREADS>(cut.dtype,
-                                    reversed_row_of(cut.dtype, v.out, b, c, v.steps),
-                                    threadIdx.x, y);
+            block.scale_back(y, g_range.size.exponent() + w_range.exponent(), 0.0f);
+            head.replace<-1, THREADS>(y, end, start, 0.0f);
+            store_row<THREADS>(cut.dtype,
+                               reversed_row_of(cut.dtype, v.out, b, c, v.steps),
+                               threadIdx.x, y);
         }
 
         if (sum.plain) {
@@ -412,6 +447,14 @@ size_for(const gpo_call *call, int64_t steps, int64_t lags)
                            : SPECTRUM_4096;
 }
 
+static gpo_status
+too_many_steps(gpo_call *call)
+{
+    return gpo_fail(call, GPO_EVARIANT,
+                    "%s(): v7 takes at most 2**30 steps; v5 takes any number",
+                    call->op->name);
+}
+
 /* With the spectra of a filter and a row beside the transform. */
 template <typename FFT>
 constexpr int GRADIENTS_SHARED = FFT::SHARED + 2 * FFT::POINTS;
@@ -421,11 +464,13 @@ template <typename FFT, int RESIDENT>
 static spectrum_cut
 cut_call(const gpo_call *call, const lag_view<float> &v, spectrum_dtype dtype)
 {
+    const float growth = growth_of(v.steps, LOG<FFT::POINTS>);
     const int64_t resident = static_cast<int64_t>(gpo_processors(call)) * RESIDENT;
     const int64_t batches = v.batches > 0 ? v.batches : 1;
     const int64_t splits = ceil_div(2 * resident, v.channels);
     spectrum_cut cut = {};
     cut.dtype = dtype;
+    cut.growth = growth * growth;
     cut.share = ceil_div(batches, splits < batches ? splits : batches);
     cut.splits = ceil_div(batches, cut.share);
     cut.row_blocks = ceil_div(v.steps, FFT::POINTS);
@@ -469,9 +514,14 @@ conv_v7_of(gpo_call *call, const conv_view<float> &v, spectrum_dtype dtype)
             return status;
         }
     }
+    gpo_status status = make_marks(call, v, &cut.wide);
+    if (status) {
+        return status;
+    }
     gpo_allow_shared(conv_v7_spectrum<FFT, PLACE, RESIDENT>, SHARED);
-    return GPO_LAUNCH(call, grid, FFT::THREADS, SHARED,
-                      (conv_v7_spectrum<FFT, PLACE, RESIDENT>), v, cut);
+    status = GPO_LAUNCH(call, grid, FFT::THREADS, SHARED,
+                        (conv_v7_spectrum<FFT, PLACE, RESIDENT>), v, cut);
+    return status ? status : convolve_wide_rows(call, v, dtype, cut.wide);
 }
 
 template <typename T>
@@ -480,6 +530,9 @@ conv_v7(gpo_call *call, const conv_view<T> &view)
 {
     const conv_view<float> v = view_as<conv_view<float>>(view);
     constexpr spectrum_dtype D = SPECTRUM_DTYPE<T>;
+    if (v.steps > MOST_STEPS) {
+        return too_many_steps(call);
+    }
     switch (size_for(call, v.steps, v.lags)) {
         case SPECTRUM_512:
             return conv_v7_of<block_fft<16, 2>, SPECTRUM_HELD, 16>(call, v, D);
@@ -506,13 +559,17 @@ gradients_v7_of(gpo_call *call, const conv_view<float> &v, lag_view<float> *lags
 {
     constexpr size_t SHARED = GRADIENTS_SHARED<FFT> * sizeof(c64);
     *cut = cut_call<FFT, RESIDENT>(call, *lags, cut->dtype);
-    const gpo_status status = make_parts(call, cut->splits, lags);
+    gpo_status status = make_parts(call, cut->splits, lags);
+    if (!status) {
+        status = make_marks(call, v, &cut->wide);
+    }
     if (status) {
         return status;
     }
     gpo_allow_shared(gradients_v7_spectrum<FFT, RESIDENT>, SHARED);
-    return GPO_LAUNCH(call, grid_of(v.channels * cut->splits), FFT::THREADS, SHARED,
-                      (gradients_v7_spectrum<FFT, RESIDENT>), v, *lags, *cut);
+    status = GPO_LAUNCH(call, grid_of(v.channels * cut->splits), FFT::THREADS, SHARED,
+                        (gradients_v7_spectrum<FFT, RESIDENT>), v, *lags, *cut);
+    return status ? status : convolve_wide_rows(call, v, cut->dtype, cut->wide);
 }
 
 /* dw alone; `cut` says how many splits are left to add. */
@@ -544,6 +601,9 @@ gradients_v7(gpo_call *call, const conv_view<T> &view, const lag_view<T> &lag)
 {
     const conv_view<float> v = view_as<conv_view<float>>(view);
     lag_view<float> lags = view_as<lag_view<float>>(lag);
+    if (v.steps > MOST_STEPS) {
+        return too_many_steps(call);
+    }
     spectrum_size size = size_for(call, v.steps, v.lags);
     if (size == SPECTRUM_4096 &&
         !fits_in_shared(call, GRADIENTS_SHARED<block_fft<16, 16>>)) {
