@@ -48,6 +48,8 @@ class Step:
     def is_fresh(self) -> bool:
         if not self.output.exists() or not self.stamp.exists():
             return False
+        if "-MF" in self.command and not self.depfile.exists():
+            return False  # nobody knows what it was made of
         if self.stamp.read_text() != shlex.join(self.command):
             return False
         made = self.output.stat().st_mtime

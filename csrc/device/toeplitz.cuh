@@ -34,6 +34,43 @@ constexpr int TOEPLITZ_THREADS = 128; /* one warpgroup */
 
 /* ---- scaling and splitting ---- */
 
+/*
+ * The power of two that brings a row's maximum into [2^14, 2^15), where an fp16 and the
+ * fp16 of what it misses hold a value to 2^-22 of itself and 2^-40 of the maximum.
+ * `exponent` undoes it.  A row that does not fit has inf, or nothing but tiny values.
+ */
+struct split_scale {
+    float factor;
+    int exponent;
+    bool fits;
+
+    __device__ __forceinline__ explicit split_scale(float most)
+    {
+        const int top = biased_exponent(most);
+        const bool is_scaled = top >= 16;
+        factor =
+            is_scaled ? __uint_as_float(static_cast<unsigned>(268 - top) << 23) : 1;
+        exponent = is_scaled ? top - 141 : 0;
+        fits = most == 0 || (is_scaled && top < 255);
+    }
+
+    static __device__ __forceinline__ int biased_exponent(float size)
+    {
+        return static_cast<int>(__float_as_uint(size) >> 23);
+    }
+};
+
+/* The largest value of all lanes, which are not negative. */
+__device__ __forceinline__ float
+most_of_warp(float most)
+{
+#ifdef GPO_HOPPER
+    return __uint_as_float(__reduce_max_sync(ALL_LANES, __float_as_uint(most)));
+#else
+    return most;
+#endif
+}
+
 /* What a thread saw of a row of floats; NaN does not count. */
 struct split_range {
     float most;     /* largest magnitude */
@@ -55,36 +92,21 @@ struct split_range {
         least = min(least, other.least);
     }
 
+    /* Whether the smallest value but 0 keeps 2^-11 of itself. */
+    __device__ __forceinline__ bool is_narrow() const
+    {
+        const int bottom = (least + 1) >> 24;
+        return most == 0 || split_scale::biased_exponent(most) - bottom <= 28;
+    }
+
     __device__ __forceinline__ split_range of_warp() const
     {
         split_range all;
+        all.most = most_of_warp(most);
 #ifdef GPO_HOPPER
         all.least = __reduce_min_sync(ALL_LANES, least);
-        all.most = __uint_as_float(__reduce_max_sync(ALL_LANES, __float_as_uint(most)));
 #endif
         return all;
-    }
-};
-
-/*
- * The power of two that brings a row's maximum into [2^14, 2^15), where an fp16 and the
- * fp16 of what it misses hold a value to 2^-22 of itself and 2^-40 of the maximum.
- * `exponent` undoes it.  A row is `safe` if its smallest value but 0 keeps 2^-11.
- */
-struct split_scale {
-    float factor;
-    int exponent;
-    bool safe;
-
-    __device__ __forceinline__ explicit split_scale(split_range range)
-    {
-        const int top = __float_as_uint(range.most) >> 23; /* biased */
-        const int bottom = (range.least + 1) >> 24;
-        const bool is_scaled = top >= 16;
-        factor =
-            is_scaled ? __uint_as_float(static_cast<unsigned>(268 - top) << 23) : 1;
-        exponent = is_scaled ? top - 141 : 0;
-        safe = range.most == 0 || (is_scaled && top - bottom <= 28);
     }
 };
 

@@ -84,7 +84,91 @@ exact_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int f
     }
 }
 
+/*
+ * The same of the steps before the first input that has 2^-17 of the row's largest: the
+ * early steps of a row that begins with smaller ones, which the row's scale has rounded
+ * away.  `words` is shared memory for two.
+ */
+template <typename T>
+__device__ __noinline__ void
+exact_heads(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int from,
+            int to, unsigned *words)
+{
+    for (; rows; rows &= rows - 1) {
+        const int64_t b = first_batch + __ffs(rows) - 1;
+        const int last = p.reversed ? static_cast<int>(p.steps) - 1 : 0;
+        const int64_t stride = p.reversed ? -p.x.t : p.x.t;
+        const T *const x = p.x.row(b, c) + last * p.x.t;
+        const auto size_of = [&](int t) {
+            return __float_as_uint(fabsf(static_cast<float>(value_of(x[t * stride]))));
+        };
+        if (threadIdx.x == 0) {
+            words[0] = 0;
+            words[1] = static_cast<unsigned>(p.steps);
+        }
+        __syncthreads();
+        unsigned most = 0;
+        for (int t = threadIdx.x; t < p.steps; t += blockDim.x) {
+            most = max(most, size_of(t));
+        }
+        atomicMax(&words[0], most);
+        __syncthreads();
+        const unsigned least = __float_as_uint(__uint_as_float(words[0]) * 0x1p-17f);
+        for (int t = threadIdx.x; t < p.steps; t += blockDim.x) {
+            if (size_of(t) >= max(least, 1u)) {
+                atomicMin(&words[1], static_cast<unsigned>(t));
+                break;
+            }
+        }
+        __syncthreads();
+        const int end = static_cast<int>(words[1]);
+        for (int t = from + threadIdx.x; t < to; t += blockDim.x) {
+            const int own = p.reversed ? last - t : t;
+            if (own < end) {
+                p.put(b, c, t, plain_step<1>(p, x, stride, c, own));
+            }
+        }
+        __syncthreads();
+    }
+}
+
 /* ---- forward and dx ---- */
+
+constexpr int NO_INPUT = -1;
+
+/* What a warp saw of a row of floats; NaN does not count. */
+struct split_start {
+    float most; /* largest magnitude */
+    int first;  /* biased exponent of the first value that is not 0, or NO_INPUT */
+
+    /*
+     * Whether that is under 2^-16 of the largest, of which a value keeps 2^-40: then an
+     * early result could err by more than its bound, which speaks of early inputs alone.
+     */
+    __device__ __forceinline__ bool is_small() const
+    {
+        return first != NO_INPUT && split_scale::biased_exponent(most) - first > 16;
+    }
+};
+
+/* The biased exponent of the first or last value of a warp's packs that is not 0. */
+template <int N>
+__device__ __forceinline__ int
+first_exponent(const float (&v)[N], bool is_last)
+{
+    unsigned own = 0;
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+        const unsigned size = __float_as_uint(v[e]) & 0x7fffffffu;
+        own = size && (is_last || !own) ? size : own;
+    }
+    const unsigned lanes = __ballot_sync(ALL_LANES, own != 0);
+    if (!lanes) {
+        return NO_INPUT;
+    }
+    const int from = is_last ? 31 - __clz(lanes) : __ffs(lanes) - 1;
+    return static_cast<int>(__shfl_sync(ALL_LANES, own, from) >> 23);
+}
 
 /*
  * PRODUCTS is 1 or 3.  Time runs in blocks of 64; `reversed` counts them from the end,
@@ -112,8 +196,8 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
     const uint32_t base = shared_address(shared);
     int *const exponents = reinterpret_cast<int *>(shared + plan.small); /* [16] */
     unsigned *const bad = reinterpret_cast<unsigned *>(exponents + 16);
-    split_range *const ranges =
-        reinterpret_cast<split_range *>(exponents + 20); /* [20] */
+    split_start *const ranges =
+        reinterpret_cast<split_start *>(exponents + 20); /* [20] */
 
     /* where am I */
     const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
@@ -190,35 +274,57 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
     };
     const auto see = [&](const pack<T>(&v)[LOADS], int s) {
         if constexpr (SCALED) {
-            split_range range;
+            split_start start = {0, NO_INPUT};
 #pragma unroll
             for (int j = 0; j < LOADS; j++) {
 #pragma unroll
                 for (int e = 0; e < VEC; e++) {
-                    range.see(v[j].v[e]);
+                    start.most = fmaxf(start.most, fabsf(v[j].v[e]));
                 }
             }
-            range = range.of_warp();
+            start.most = most_of_warp(start.most);
+            /* Mostly the first turn finds it. */
+#pragma unroll
+            for (int j = 0; j < LOADS; j++) {
+                if (!p.reversed && start.first == NO_INPUT) {
+                    start.first = first_exponent(v[j].v, false);
+                }
+            }
+#pragma unroll
+            for (int j = LOADS - 1; j >= 0; j--) {
+                if (p.reversed && start.first == NO_INPUT) {
+                    start.first = first_exponent(v[j].v, true);
+                }
+            }
             if (lane == 0) {
-                ranges[4 + warp * SEGMENTS + s] = range;
+                ranges[4 + warp * SEGMENTS + s] = start;
             }
         }
     };
-    /* The factor of the row of segment s; notes its exponent and whether it is safe. */
-    const auto factor_of = [&](int s, const split_scale &filter) {
-        split_scale scale{split_range()};
+    /*
+     * The factor of the row of segment s; notes its exponent and whether the products
+     * carry it, and where it begins with values too small beside later ones.
+     */
+    const auto factor_of = [&](int s, const split_scale &filter, bool has_own) {
+        split_scale scale{0.0f};
         if constexpr (SCALED) {
             const int row = row_of(s);
-            split_range range;
+            split_start all = {0, NO_INPUT};
             for (int i = 0; i < per_row; i++) {
-                range.see(ranges[4 + row * per_row + i]);
+                const int at = p.reversed ? per_row - 1 - i : i;
+                const split_start part = ranges[4 + row * per_row + at];
+                all.most = fmaxf(all.most, part.most);
+                all.first = all.first == NO_INPUT ? part.first : all.first;
             }
-            scale = split_scale(range);
+            scale = split_scale(all.most);
             const int exponent = scale.exponent + filter.exponent;
             if (lane == 0) {
                 exponents[row] = max(-126, min(127, exponent));
-                if (!scale.safe || !filter.safe || exponent < -126 || exponent > 127) {
+                if (!scale.fits || !filter.fits || exponent < -126 || exponent > 127) {
                     atomicOr(bad, 1u << row);
+                }
+                else if (has_own && all.is_small()) {
+                    atomicOr(bad, 1u << (row + 16));
                 }
             }
         }
@@ -243,31 +349,31 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         }
     };
     const auto put_filter = [&](T(&v)[TAPS], int first_lag) {
-        split_scale scale{split_range()};
+        split_scale scale{0.0f};
         if constexpr (SCALED) {
-            split_range range;
+            float most = 0;
 #pragma unroll
             for (int i = 0; i < TAPS; i++) {
-                range.see(v[i]);
+                most = fmaxf(most, fabsf(v[i]));
             }
             for (int begin = ENTRIES; begin < entries; begin += ENTRIES) {
                 T more[TAPS];
                 load_taps(more, first_lag, begin);
 #pragma unroll
                 for (int i = 0; i < TAPS; i++) {
-                    range.see(more[i]);
+                    most = fmaxf(most, fabsf(more[i]));
                 }
             }
-            range = range.of_warp();
+            most = most_of_warp(most);
             if (lane == 0) {
-                ranges[warp] = range;
+                ranges[warp].most = most;
             }
             __syncthreads();
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                range.see(ranges[i]);
+                most = fmaxf(most, ranges[i].most);
             }
-            scale = split_scale(range);
+            scale = split_scale(most);
         }
         Half *const copies = reinterpret_cast<Half *>(shared + plan.filter);
         for (int begin = 0; begin < entries; begin += ENTRIES) {
@@ -331,7 +437,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
             __syncwarp();
 #pragma unroll
             for (int s = 0; s < SEGMENTS; s++) {
-                const float factor = factor_of(s, filter);
+                const float factor = factor_of(s, filter, first_lag == 0);
 #pragma unroll
                 for (int j = 0; j < LOADS; j++) {
                     put(v[s][j], s, j, factor);
@@ -352,7 +458,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
             __syncwarp();
 #pragma unroll 1
             for (int s = 0; s < SEGMENTS; s++) {
-                const float factor = factor_of(s, filter);
+                const float factor = factor_of(s, filter, first_lag == 0);
 #pragma unroll
                 for (int j = 0; j < LOADS; j++) {
                     v[j] = load(block, s, j);
@@ -561,8 +667,9 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
     /* rows that the products do not carry */
     __syncthreads();
     const int rows = min(NB, batches - first_batch);
-    const unsigned mine = *bad & ((1u << rows) - 1);
-    if (!mine) {
+    const unsigned all_rows = (1u << rows) - 1;
+    const unsigned mine = *bad & all_rows, heads = *bad >> 16 & all_rows & ~mine;
+    if (!(mine | heads)) {
         bulk_wait_read();
     }
     else {
@@ -571,8 +678,11 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         const int begin = WHOLE ? 0 : span * G;
         const int end = WHOLE ? plan.blocks : min(plan.blocks, begin + G);
         const int from = p.reversed ? plan.blocks - end : begin;
-        exact_rows(p, c, first_batch, mine, from * TOEPLITZ_BLOCK,
-                   min(steps, (from + end - begin) * TOEPLITZ_BLOCK));
+        const int first = from * TOEPLITZ_BLOCK;
+        const int past = min(steps, (from + end - begin) * TOEPLITZ_BLOCK);
+        exact_rows(p, c, first_batch, mine, first, past);
+        exact_heads(p, c, first_batch, heads, first, past,
+                    reinterpret_cast<unsigned *>(ranges));
     }
 #endif
 }

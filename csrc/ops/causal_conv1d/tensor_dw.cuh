@@ -239,10 +239,11 @@ __launch_bounds__(TAPS_THREADS, 1)
                         if (lane < WARPS) {
                             range = ranges[z * WARPS + lane];
                         }
-                        const split_scale s(range.of_warp());
+                        range = range.of_warp();
+                        const split_scale s(range.most);
                         factor[z] = s.factor;
                         exponent += s.exponent;
-                        is_safe = is_safe && s.safe;
+                        is_safe = is_safe && s.fits && range.is_narrow();
                     }
                     if (tid == 0 && (!is_safe || exponent < -126 || exponent > 127)) {
                         *bad = 1;
