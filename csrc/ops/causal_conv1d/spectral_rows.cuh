@@ -52,13 +52,16 @@ correlate_plainly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first,
 /*
  * The error of a transform is spread evenly over its results, at most
  * 0.75 log2(2N) 2^-24 norm(w) norm(x) on each (NOTES.md).  The bound of step t speaks of
- * the inputs up to t alone: sqrt(T) 2^-23 norm(w) norm(x[..t]).  So the first HEAD sums
- * from the first input on that is not 0 are added up directly, those before it are 0, and
- * of the others the transform may make as long as the inputs it sees have no norm more
- * than growth_of() times that of the inputs up to there.  Norms only grow along a row:
- * it is enough to ask at the first step that the transform makes.
+ * the inputs up to t alone: sqrt(T) 2^-23 norm(w) norm(x[..t]).  So the first sums
+ * from the first input on that is not 0, the head, are added up directly, those before it
+ * are 0, and the transform may make the others as long as the inputs it sees have no norm
+ * more than growth_of() times that of the inputs up to there.  Norms only grow along a
+ * row: it is enough to ask at the first step that the transform makes.
  */
-constexpr int HEAD = 128;
+
+/* Steps of the head: of normal numbers one row in 10^7 has less of its norm there. */
+template <typename FFT>
+constexpr int HEAD = FFT::POINTS <= 4096 ? 64 : 128;
 
 static float
 growth_of(int64_t steps, int log_points)
@@ -67,7 +70,7 @@ growth_of(int64_t steps, int log_points)
                               (0.75 * (log_points + 1)));
 }
 
-/* Steps of a row of v7: they and HEAD more are counted in 32 bits. */
+/* Steps of a row of v7: they and a head more are counted in 32 bits. */
 constexpr int64_t MOST_STEPS = int64_t{1} << 30;
 
 /* The largest size in a row, and its first step that is not 0. */
@@ -108,102 +111,14 @@ struct causal_guard {
     float before = 0;     /* of the blocks so far */
     bool is_wide = false; /* some step has a larger error */
 
-    /* `first` is the block's first step, `start` that of the row's first input. */
-    __device__ __forceinline__ void take(causal_norms norms, int first, int start)
+    /* A block from step `first` on of a row whose head ends before step `end`. */
+    __device__ __forceinline__ void take(causal_norms norms, int first, int end)
     {
         constexpr float LEAST = 0x1p-100f; /* smaller squares are no longer exact */
-        const float known = first >= start + HEAD ? before : norms.head;
+        const float known = first >= end ? before : norms.head;
         before += norms.block;
         const bool holds = before <= growth * known && known >= LEAST;
         is_wide = is_wide || !(holds || before == 0.0f);
-    }
-};
-
-/* The first taps of a filter and the first inputs of a row, in shared memory. */
-struct causal_head {
-    float *taps, *inputs; /* HEAD of each */
-
-    template <int THREADS>
-    static __device__ __forceinline__ void load(float *to, spectrum_dtype dtype,
-                                                const spectrum_row &row, int64_t first)
-    {
-#pragma unroll
-        for (int i = 0; i < HEAD; i += THREADS) {
-            if (THREADS <= HEAD || threadIdx.x < HEAD) {
-                float x[1];
-                load_row<THREADS>(dtype, row, first + i + threadIdx.x, x);
-                to[i + threadIdx.x] = x[0];
-            }
-        }
-    }
-
-    /* The thread's share of the norm of the inputs times `by`, behind a barrier. */
-    template <int THREADS>
-    __device__ __forceinline__ float square(float by) const
-    {
-        float sum = 0;
-#pragma unroll
-        for (int i = 0; i < HEAD; i += THREADS) {
-            if (THREADS <= HEAD || threadIdx.x < HEAD) {
-                const float x = inputs[i + threadIdx.x] * by;
-                sum = fmaf(x, x, sum);
-            }
-        }
-        return sum;
-    }
-
-    /* Sum number i, its terms in the order of their lags. */
-    __device__ __forceinline__ float sum(int i) const
-    {
-        float all = 0;
-#pragma unroll 4
-        for (int s = 0; s <= i; s++) {
-            all = fmaf(taps[s], inputs[i - s], all);
-        }
-        return all;
-    }
-
-    /*
-     * y[e] is step origin + SIGN (threadIdx.x + e THREADS).  Where no transform may make
-     * it, it becomes `offset`, before the row's first input at `start`, or a sum of the
-     * head, from there on.
-     */
-    template <int SIGN, int THREADS, int V>
-    __device__ __forceinline__ void replace(float (&y)[V], int origin, int start,
-                                            float offset) const
-    {
-        constexpr int SUMS = THREADS < HEAD ? HEAD / THREADS : 1;
-        const int tid = static_cast<int>(threadIdx.x);
-        /* Places threadIdx.x + e THREADS of the head, and the thread's first of them. */
-        const int low = SIGN > 0 ? start - origin : origin - start - HEAD + 1;
-        const int high = low + HEAD;
-        const int turns = low > tid ? (low - tid + THREADS - 1) / THREADS : 0;
-        const int begin = tid + turns * THREADS;
-        float head[SUMS];
-#pragma unroll
-        for (int k = 0; k < SUMS; k++) {
-            const int place = begin + k * THREADS;
-            head[k] = offset;
-            if (place < high && place < V * THREADS) {
-                head[k] += sum(origin + SIGN * place - start);
-            }
-        }
-#pragma unroll
-        for (int e = 0; e < V; e++) {
-            /* These are the same for all threads. */
-            if (SIGN > 0 && e * THREADS >= high) {
-                return;
-            }
-            if (SIGN < 0 && (e + 1) * THREADS <= low) {
-                continue;
-            }
-            const int place = tid + e * THREADS;
-            y[e] = (SIGN > 0 ? place < low : place >= high) ? offset : y[e];
-#pragma unroll
-            for (int k = 0; k < SUMS; k++) {
-                y[e] = place == begin + k * THREADS && place < high ? head[k] : y[e];
-            }
-        }
     }
 };
 
@@ -219,6 +134,125 @@ square_of(const float (&x)[V])
     }
     return sum;
 }
+
+/*
+ * The head of a row by the block's first warp: a lane has four sums, and all terms of them
+ * or half.  Four taps meet eight inputs in registers, 16 products for two loads of 16
+ * bytes.
+ */
+template <typename FFT>
+struct causal_head {
+    static constexpr int STEPS = HEAD<FFT>, THREADS = FFT::THREADS, QUADS = STEPS / 4;
+    static constexpr int SPLIT = WARP / QUADS;
+    static_assert(WARP % QUADS == 0, "a lane for each four sums");
+
+    struct memory {
+        alignas(16) float taps[STEPS];
+        alignas(16) float inputs[2 * STEPS]; /* behind as many zeros */
+        alignas(16) float sums[STEPS];
+    };
+    memory &m;
+
+    __device__ __forceinline__ explicit causal_head(memory &shared) : m(shared)
+    {
+    }
+
+    __device__ __forceinline__ void load_taps(spectrum_dtype dtype,
+                                              const spectrum_row &w) const
+    {
+        if (threadIdx.x < WARP) {
+            float x[STEPS / WARP];
+            load_row<WARP>(dtype, w, threadIdx.x, x);
+#pragma unroll
+            for (int k = 0; k < STEPS / WARP; k++) {
+                m.taps[k * WARP + threadIdx.x] = x[k];
+                m.inputs[k * WARP + threadIdx.x] = 0;
+            }
+        }
+    }
+
+    /*
+     * The sums of the row whose first input is at `start`: a barrier comes before they are
+     * read.  Gives the thread's share of the squares of these inputs times `by`.
+     */
+    __device__ __forceinline__ float add_up(spectrum_dtype dtype, const spectrum_row &row,
+                                            int start, float by) const
+    {
+        if (threadIdx.x >= WARP) {
+            return 0.0f;
+        }
+        float own[STEPS / WARP];
+        load_row<WARP>(dtype, row, static_cast<int64_t>(start) + threadIdx.x, own);
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < STEPS / WARP; k++) {
+            m.inputs[STEPS + k * WARP + threadIdx.x] = own[k];
+            own[k] *= by;
+        }
+        __syncwarp();
+        const int quad = threadIdx.x % QUADS, part = threadIdx.x / QUADS;
+        const int first = part * (STEPS / SPLIT);
+        const float *x = m.inputs + STEPS + 4 * quad - first, *taps = m.taps + first;
+        pack<float> late = shared_pack(x);
+        float sum[4] = {};
+#pragma unroll 2
+        for (int s = 0; s < STEPS / SPLIT; s += 4) {
+            x -= 4;
+            const pack<float> early = shared_pack(x), tap = shared_pack(taps);
+            taps += 4;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    sum[i] = fmaf(tap.v[j], i >= j ? late.v[i >= j ? i - j : 0]
+                                                   : early.v[i >= j ? 0 : 4 + i - j],
+                                  sum[i]);
+                }
+            }
+            late = early;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (SPLIT == 2) {
+                sum[i] += __shfl_xor_sync(ALL_LANES, sum[i], QUADS);
+            }
+            if (part == 0) {
+                m.sums[4 * quad + i] = sum[i];
+            }
+        }
+        return square_of(own);
+    }
+
+    /*
+     * y[e] is step origin + SIGN (threadIdx.x + e THREADS).  Where no transform may make
+     * it, it becomes `offset`, before the row's first input at `start`, or a sum of the
+     * head, from there on.
+     */
+    template <int SIGN>
+    __device__ __forceinline__ void replace(float (&y)[FFT::V], int origin, int start,
+                                            float offset) const
+    {
+        const int low = SIGN > 0 ? start - origin : origin - start - STEPS + 1;
+        const int high = low + STEPS; /* the head's places, threadIdx.x + e THREADS */
+#pragma unroll
+        for (int e = 0; e < FFT::V; e++) {
+            /* These are the same for all threads. */
+            if (SIGN > 0 && e * THREADS >= high) {
+                return;
+            }
+            if (SIGN < 0 && (e + 1) * THREADS <= low) {
+                continue;
+            }
+            const int place = static_cast<int>(threadIdx.x) + e * THREADS;
+            if (SIGN > 0 ? place < low : place >= high) {
+                y[e] = offset;
+            }
+            else if (SIGN > 0 ? place < high : place >= low) {
+                y[e] = m.sums[SIGN > 0 ? place - low : high - 1 - place] + offset;
+            }
+        }
+    }
+};
 
 /* The range of the values x of a thread, steps origin + SIGN (threadIdx.x + e THREADS). */
 template <typename FFT, int SIGN = 1>

@@ -27,9 +27,9 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     GPO_SHARED(row_range, slots, [WARPS]);
     GPO_SHARED(causal_range, ranges, [WARPS]);
     GPO_SHARED(causal_norms, norms, [WARPS]);
-    GPO_SHARED(float, heads, [2 * HEAD]);
+    GPO_SHARED(typename causal_head<FFT>::memory, head_memory, [1]);
     const block_type block(space, slots, cut.dtype);
-    const causal_head head = {heads, heads + HEAD};
+    const causal_head<FFT> head(head_memory[0]);
     constexpr bool AHEAD = PLACE == SPECTRUM_HELD; /* rows are loaded a turn before */
     const spectrum_store<FFT> store = {cut.slab + blockIdx.x * cut.spectra};
     constexpr bool MANY = PLACE == SPECTRUM_BLOCKS;
@@ -47,7 +47,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         block.load(w, 0, x);
         block.tell(block.range_of(w, filters, x), 0);
         __syncthreads();
-        head.load<THREADS>(head.taps, cut.dtype, w, 0);
+        head.load_taps(cut.dtype, w);
         const row_range w_range = block.told(0);
         for (int64_t j = 0; j < filters; j++) {
             if (MANY) {
@@ -81,7 +81,8 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             __syncthreads();
             const causal_range range = block.told(ranges);
             const float by = power_of_two(-range.size.exponent());
-            head.load<THREADS>(head.inputs, cut.dtype, row, range.first);
+            const float head_square = head.add_up(cut.dtype, row, range.first, by);
+            const int head_end = range.first + head.STEPS;
             causal_guard guard = {cut.growth};
             for (int64_t i = 0; i < n; i++) {
                 const int t = static_cast<int>(i) * FFT::POINTS;
@@ -91,7 +92,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                     __syncthreads();
                 }
                 block.scale(x, by);
-                block.tell(causal_norms{square_of(x), head.square<THREADS>(by)}, norms);
+                block.tell(causal_norms{square_of(x), head_square}, norms);
                 block.fft.forward(x, f);
                 if (MANY && i + 1 < n) {
                     store.put(X + i, f);
@@ -128,10 +129,10 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                     }
                 }
                 if (threadIdx.x == 0) {
-                    guard.take(block.told(norms), t, range.first);
+                    guard.take(block.told(norms), t, head_end);
                 }
                 block.scale_back(y, range.size.exponent() + w_range.exponent(), offset);
-                head.replace<1, THREADS>(y, t, range.first, offset);
+                head.template replace<1>(y, t, range.first, offset);
                 finish_row<THREADS>(cut.dtype, v, b, c, t + threadIdx.x, y);
                 store_row<THREADS>(cut.dtype,
                                    row_of(cut.dtype, v.out, b, c, v.steps),
@@ -220,9 +221,9 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     GPO_SHARED(row_range, slots, [WARPS]);
     GPO_SHARED(causal_range, ranges, [WARPS]);
     GPO_SHARED(causal_norms, norms, [WARPS]);
-    GPO_SHARED(float, heads, [2 * HEAD]);
+    GPO_SHARED(typename causal_head<FFT>::memory, head_memory, [1]);
     const block_type block(space, slots, cut.dtype);
-    const causal_head head = {heads, heads + HEAD};
+    const causal_head<FFT> head(head_memory[0]);
     const int end = static_cast<int>(v.steps) - 1; /* of dy: its first step in v */
     const spectrum_store<FFT> store = {space + FFT::SHARED};
 
@@ -236,7 +237,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         block.load(filter_of(cut.dtype, v, c), 0, x);
         block.tell(block.range_of(x), 0);
         __syncthreads();
-        head.load<THREADS>(head.taps, cut.dtype, filter_of(cut.dtype, v, c), 0);
+        head.load_taps(cut.dtype, filter_of(cut.dtype, v, c));
         const row_range w_range = block.told(0);
         block.scale(x, power_of_two(-w_range.exponent()));
         block.fft.forward(x, f);
@@ -258,9 +259,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             __syncthreads();
             const row_range x_range = block.told(0);
             const causal_range g_range = block.told(ranges);
-            const int start = g_range.first;
-            head.load<THREADS>(head.inputs, cut.dtype,
-                               row_of(cut.dtype, v.x, b, c, v.steps), start);
+            const float by = power_of_two(-g_range.size.exponent());
             const float2 factor = sum.take(x_range, g_range.size);
             if (factor.x != 1.0f) {
 #pragma unroll
@@ -269,11 +268,12 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                 }
             }
             block.scale(x, power_of_two(-x_range.exponent()) * factor.y);
-            const float by = power_of_two(-g_range.size.exponent());
             block.scale(g, by);
-            block.tell(causal_norms{square_of(g), head.square<THREADS>(by)}, norms);
             block.fft.forward(x, f);
             store.put(ROW, f);
+            const float head_square = head.add_up(
+                cut.dtype, row_of(cut.dtype, v.x, b, c, v.steps), g_range.first, by);
+            block.tell(causal_norms{square_of(g), head_square}, norms);
             __syncthreads();
             block.fft.forward(g, f);
 #pragma unroll
@@ -290,13 +290,13 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             block.fft.template inverse_end<false>(f, y, unused);
             if (threadIdx.x == 0) {
                 causal_guard guard = {cut.growth};
-                guard.take(block.told(norms), 0, start);
+                guard.take(block.told(norms), 0, g_range.first + head.STEPS);
                 cut.wide[b * v.channels + c] = guard.is_wide ||
                                                !w_range.is_finite() ||
                                                !g_range.size.is_finite();
             }
             block.scale_back(y, g_range.size.exponent() + w_range.exponent(), 0.0f);
-            head.replace<-1, THREADS>(y, end, start, 0.0f);
+            head.template replace<-1>(y, end, g_range.first, 0.0f);
             store_row<THREADS>(cut.dtype,
                                reversed_row_of(cut.dtype, v.out, b, c, v.steps),
                                threadIdx.x, y);

@@ -64,71 +64,128 @@ struct tensor_half<float> {
 
 /* ---- rows computed exactly ---- */
 
+/* A block's threads, with steps of one row or lags of one filter each. */
+template <int BLOCK, int EACH>
+struct exact_tile {
+    static constexpr int OUTPUTS = BLOCK * EACH, INPUTS = 256;
+    static constexpr int SHARED = 2 * INPUTS + OUTPUTS; /* numbers */
+};
+using exact_steps = exact_tile<128, 4>;
+
 /*
- * Steps [from, to) of the batches in `rows`, in the order of v0, by the whole block: for
- * rows that the products cannot carry, with inf, NaN or values too far apart.
+ * Steps [from, to) of row (b, c), counted from its first input in causal order, by the
+ * whole block: a tile of steps meets 256 inputs after the other.  A product outside of
+ * the filter is left out, for an inf or nan may be part of it.
+ */
+template <typename T>
+__device__ __forceinline__ void
+exact_row(const tensor_conv<T> &p, int c, int64_t b, int from, int to, float *space)
+{
+    constexpr int BLOCK = 128, EACH = 4, INPUTS = exact_steps::INPUTS;
+    const int last = p.reversed ? static_cast<int>(p.steps) - 1 : 0;
+    const int tid = threadIdx.x, lags = static_cast<int>(p.lags);
+    const int64_t stride = p.reversed ? -p.x.t : p.x.t;
+    const T *const row = p.x.row(b, c) + last * p.x.t;
+    float *const x = space, *const taps = space + INPUTS;
+    for (int t0 = from; t0 < to; t0 += exact_steps::OUTPUTS) {
+        const int end = min(to, t0 + exact_steps::OUTPUTS);
+        float total[EACH] = {};
+        for (int u0 = t0 < lags ? 0 : (t0 - lags + 1) / INPUTS * INPUTS; u0 < end;
+             u0 += INPUTS) {
+            const int first_lag = t0 - u0 - INPUTS + 1;
+            __syncthreads();
+            stage_row<BLOCK>(x, row, stride, u0, INPUTS, p.steps);
+            stage_lags<BLOCK>(taps, p, c, first_lag, INPUTS + exact_steps::OUTPUTS);
+            __syncthreads();
+            float sum[EACH] = {};
+#pragma unroll 2
+            for (int j = 0; j < INPUTS; j++) {
+                const int at = tid - j + INPUTS - 1;
+#pragma unroll
+                for (int k = 0; k < EACH; k++) {
+                    const int i = at + k * BLOCK;
+                    if (static_cast<unsigned>(first_lag + i) < p.lags) {
+                        sum[k] = fmaf(taps[i], x[j], sum[k]);
+                    }
+                }
+            }
+#pragma unroll
+            for (int k = 0; k < EACH; k++) {
+                total[k] += sum[k];
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            const int t = t0 + k * BLOCK + tid;
+            if (t < end) {
+                p.put(b, c, p.reversed ? last - t : t, total[k]);
+            }
+        }
+    }
+    __syncthreads();
+}
+
+/*
+ * Steps [from, to) of the batches in `rows`, for rows that the products cannot carry,
+ * with inf, NaN or sizes that no power of two brings into range.
  */
 template <typename T>
 __device__ __noinline__ void
 exact_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int from,
-           int to)
+           int to, float *space)
 {
+    const int steps = static_cast<int>(p.steps);
+    const int first = p.reversed ? steps - to : from;
     for (; rows; rows &= rows - 1) {
-        const int64_t b = first_batch + __ffs(rows) - 1;
-        const int64_t last = p.reversed ? p.steps - 1 : 0;
-        const T *const x = p.x.row(b, c) + last * p.x.t;
-        const int64_t stride = p.reversed ? -p.x.t : p.x.t;
-        for (int64_t t = from + threadIdx.x; t < to; t += blockDim.x) {
-            p.put(b, c, t, plain_step<1>(p, x, stride, c, p.reversed ? last - t : t));
-        }
+        exact_row(p, c, first_batch + __ffs(rows) - 1, first, first + to - from, space);
     }
 }
 
 /*
- * The same of the steps before the first input that has 2^-17 of the row's largest: the
- * early steps of a row that begins with smaller ones, which the row's scale has rounded
- * away.  `words` is shared memory for two.
+ * The same of those steps from the first input that is not 0 to the first one that has
+ * 2^-17 of the row's largest: the early steps of a row that begins with smaller ones,
+ * which the row's scale has rounded away.
  */
 template <typename T>
 __device__ __noinline__ void
 exact_heads(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int from,
-            int to, unsigned *words)
+            int to, float *space)
 {
+    unsigned *const words = reinterpret_cast<unsigned *>(space);
+    const int steps = static_cast<int>(p.steps);
+    const int first = p.reversed ? steps - to : from;
     for (; rows; rows &= rows - 1) {
         const int64_t b = first_batch + __ffs(rows) - 1;
-        const int last = p.reversed ? static_cast<int>(p.steps) - 1 : 0;
-        const int64_t stride = p.reversed ? -p.x.t : p.x.t;
-        const T *const x = p.x.row(b, c) + last * p.x.t;
         const auto size_of = [&](int t) {
-            return __float_as_uint(fabsf(static_cast<float>(value_of(x[t * stride]))));
+            const T x = p.x.row(b, c)[(p.reversed ? steps - 1 - t : t) * p.x.t];
+            return __float_as_uint(fabsf(static_cast<float>(value_of(x))));
         };
         if (threadIdx.x == 0) {
             words[0] = 0;
-            words[1] = static_cast<unsigned>(p.steps);
+            words[1] = words[2] = static_cast<unsigned>(steps);
         }
         __syncthreads();
-        unsigned most = 0;
-        for (int t = threadIdx.x; t < p.steps; t += blockDim.x) {
-            most = max(most, size_of(t));
+        unsigned most = 0, mine = steps;
+        for (int t = threadIdx.x; t < steps; t += blockDim.x) {
+            const unsigned size = size_of(t);
+            most = max(most, size);
+            mine = size && static_cast<unsigned>(t) < mine ? t : mine;
         }
         atomicMax(&words[0], most);
+        atomicMin(&words[1], mine);
         __syncthreads();
         const unsigned least = __float_as_uint(__uint_as_float(words[0]) * 0x1p-17f);
-        for (int t = threadIdx.x; t < p.steps; t += blockDim.x) {
+        for (int t = threadIdx.x; t < steps; t += blockDim.x) {
             if (size_of(t) >= max(least, 1u)) {
-                atomicMin(&words[1], static_cast<unsigned>(t));
+                atomicMin(&words[2], static_cast<unsigned>(t));
                 break;
             }
         }
         __syncthreads();
-        const int end = static_cast<int>(words[1]);
-        for (int t = from + threadIdx.x; t < to; t += blockDim.x) {
-            const int own = p.reversed ? last - t : t;
-            if (own < end) {
-                p.put(b, c, t, plain_step<1>(p, x, stride, c, own));
-            }
-        }
+        const int begin = max(first, static_cast<int>(words[1]));
+        const int end = min(first + to - from, static_cast<int>(words[2]));
         __syncthreads();
+        exact_row(p, c, b, begin, end, space);
     }
 }
 
@@ -139,35 +196,51 @@ constexpr int NO_INPUT = -1;
 /* What a warp saw of a row of floats; NaN does not count. */
 struct split_start {
     float most; /* largest magnitude */
-    int first;  /* biased exponent of the first value that is not 0, or NO_INPUT */
+    int first;  /* biased exponent of the first value that is not 0, or NO_INPUT; above
+                   it, that of the largest of the next few */
 
     /*
-     * Whether that is under 2^-16 of the largest, of which a value keeps 2^-40: then an
-     * early result could err by more than its bound, which speaks of early inputs alone.
+     * A value keeps 2^-40 of the largest, and early results have a bound that speaks of
+     * early inputs alone: whether those are so much smaller that it could be broken.
+     * That takes 2^-17 of the largest where many small ones come first, 2^-20 where one
+     * of the largest soon follows.
      */
     __device__ __forceinline__ bool is_small() const
     {
-        return first != NO_INPUT && split_scale::biased_exponent(most) - first > 16;
+        const int top = split_scale::biased_exponent(most);
+        const bool is_small = top - (first & 255) > 16;
+        return first != NO_INPUT && is_small &&
+               (top - (first & 255) > 19 || top - (first >> 8) > 16);
     }
 };
 
-/* The biased exponent of the first or last value of a warp's packs that is not 0. */
+/* split_start.first of a warp's packs, which lie in the row's order or against it. */
 template <int N>
 __device__ __forceinline__ int
-first_exponent(const float (&v)[N], bool is_last)
+first_exponents(const float (&v)[N], bool is_reversed)
 {
-    unsigned own = 0;
+    unsigned own = 0, most = 0;
 #pragma unroll
     for (int e = 0; e < N; e++) {
         const unsigned size = __float_as_uint(v[e]) & 0x7fffffffu;
-        own = size && (is_last || !own) ? size : own;
+        own = size && (is_reversed || !own) ? size : own;
+        most = max(most, size);
     }
     const unsigned lanes = __ballot_sync(ALL_LANES, own != 0);
     if (!lanes) {
         return NO_INPUT;
     }
-    const int from = is_last ? 31 - __clz(lanes) : __ffs(lanes) - 1;
-    return static_cast<int>(__shfl_sync(ALL_LANES, own, from) >> 23);
+    const int from = is_reversed ? 31 - __clz(lanes) : __ffs(lanes) - 1;
+    const int step = is_reversed ? -1 : 1;
+    const unsigned first = __shfl_sync(ALL_LANES, own, from);
+    unsigned soon = __shfl_sync(ALL_LANES, most, from);
+#pragma unroll
+    for (int k = 1; k < 3; k++) {
+        const int lane = from + k * step;
+        const unsigned other = __shfl_sync(ALL_LANES, most, lane & 31);
+        soon = lane >= 0 && lane < WARP ? max(soon, other) : soon;
+    }
+    return static_cast<int>(first >> 23 | soon >> 23 << 8);
 }
 
 /*
@@ -287,13 +360,13 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
 #pragma unroll
             for (int j = 0; j < LOADS; j++) {
                 if (!p.reversed && start.first == NO_INPUT) {
-                    start.first = first_exponent(v[j].v, false);
+                    start.first = first_exponents(v[j].v, false);
                 }
             }
 #pragma unroll
             for (int j = LOADS - 1; j >= 0; j--) {
                 if (p.reversed && start.first == NO_INPUT) {
-                    start.first = first_exponent(v[j].v, true);
+                    start.first = first_exponents(v[j].v, true);
                 }
             }
             if (lane == 0) {
@@ -680,9 +753,9 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         const int from = p.reversed ? plan.blocks - end : begin;
         const int first = from * TOEPLITZ_BLOCK;
         const int past = min(steps, (from + end - begin) * TOEPLITZ_BLOCK);
-        exact_rows(p, c, first_batch, mine, first, past);
-        exact_heads(p, c, first_batch, heads, first, past,
-                    reinterpret_cast<unsigned *>(ranges));
+        float *const space = reinterpret_cast<float *>(shared);
+        exact_rows(p, c, first_batch, mine, first, past, space);
+        exact_heads(p, c, first_batch, heads, first, past, space);
     }
 #endif
 }
