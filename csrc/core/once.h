@@ -30,6 +30,6 @@ DEFINE_ONCE(uint64_t)
 #undef DEFINE_ONCE
 
 /* What was copied out of such memory before stays as it was copied: no load moves here. */
-#define COPIED() __asm__ volatile("" : : : "memory")
+#define COPIED() __asm__("" : : : "memory")
 
 #endif
