@@ -8,6 +8,8 @@ all sizes, layouts and dtypes are test_contract.py's.
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +22,7 @@ from cases.index_add import (
     index_add_run_errors,
     index_add_valid,
 )
-from conftest import Figure
+from conftest import ROOT, Figure
 
 import gpuopt
 from gpuopt import _core, index_add, ref
@@ -414,6 +416,16 @@ def test_wide_sums_round_once(backend: str, variant: str, dtype: str, figure: Fi
         assert np.all(error <= bound)
         worst = max(worst, float((error / bound).max()))
     figure(f"index_add {backend} {variant} {dtype}", f"{worst:.0%} of the bound")
+
+
+def test_the_table_of_bounds() -> None:
+    """`python -m benchmarks.bounds` prints errors and times; a CPU keeps every bound."""
+    command = [sys.executable, "-m", "benchmarks.bounds", "--quick", "--backend", "cpu"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("  ")]
+    assert [row[0] for row in rows] == ["auto", "scalar", "simd", "threads"] * 3
+    for row in rows:
+        assert float(row[-1]) <= 1, row
 
 
 # ---- pinned bugs ----
