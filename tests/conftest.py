@@ -52,8 +52,10 @@ def run_child(
 def child() -> Child:
     """Runs code in a child; fails unless it exits with 0 and prints nothing to stderr."""
 
-    def run(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        done = run_child("-W", "error", "-c", code, **options)
+    def run(
+        code: str, *, arguments: tuple[str, ...] = (), **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        done = run_child("-W", "error", "-c", code, *arguments, **options)
         assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
         return done
 

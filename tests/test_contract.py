@@ -16,6 +16,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -259,13 +260,33 @@ def test_same_bits_in_ten_schedules(op: str, backend: str, variant: str) -> None
 THREADS = (1, 2, 3, 8)
 
 
-def digest(op: str, variant: str) -> list[str]:
+def large_floats(op: str, dtypes: Iterable[str]) -> list[Sample]:
+    """The large cases, which are split among threads, with sums that round.
+
+    Their whole numbers give one sum in any order; normal ones take their place.
+    """
+    return [
+        replace(
+            sample,
+            arrays=tuple(
+                replace(spec, fill="normal") if spec.fill == "whole" else spec
+                for spec in sample.arrays
+            ),
+        )
+        for dtype in dtypes
+        if dtype in ("float32", "float64")
+        for sample in ENTRIES[op].large(dtype)
+    ]
+
+
+def digest(op: str, variant: str, extra: Iterable[Sample] = ()) -> list[str]:
     """One digest of all float results of a CPU variant per thread count."""
+    samples = [*floats(op, variant, "cpu", limit=200_000), *extra]
     found = []
     for threads in THREADS:
         _core.set_num_threads(threads)
         total = hashlib.sha256()
-        for sample in floats(op, variant, "cpu", limit=200_000):
+        for sample in samples:
             total.update(bits(op, sample, "cpu", variant))
         found.append(total.hexdigest())
     _core.set_num_threads(0)
@@ -274,7 +295,27 @@ def digest(op: str, variant: str) -> list[str]:
 
 @pytest.mark.parametrize(("op", "backend", "variant"), promising("cpu"))
 def test_same_bits_for_any_number_of_threads(op: str, backend: str, variant: str) -> None:
-    assert len(set(digest(op, variant))) == 1
+    row = next(r for r in _core.variants(op) if (r["name"], r["backend"]) == (variant, backend))
+    assert len(set(digest(op, variant, large_floats(op, row["dtypes"])))) == 1
+
+
+def promises_determinism(op: str) -> bool:
+    return any(arg["name"] == "deterministic" for arg in _core.describe(op)["args"])
+
+
+@pytest.mark.parametrize("op", [op for op in _core.ops() if promises_determinism(op)])
+def test_deterministic_gives_same_bits_for_any_number_of_threads(op: str) -> None:
+    """The number of threads may decide which variant is taken, and must change no bit."""
+    samples = [*ENTRIES[op].floats(), *large_floats(op, ("float32", "float64"))]
+    for sample in samples:
+        options = (*sample.options, ("deterministic", True))
+        asked = replace(sample, options=options)
+        found = set()
+        for threads in THREADS:
+            _core.set_num_threads(threads)
+            found.add(bits(op, asked, "cpu", "auto"))
+        _core.set_num_threads(0)
+        assert len(found) == 1, str(sample)
 
 
 @pytest.mark.parametrize("threads", THREADS)

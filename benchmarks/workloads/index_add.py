@@ -1,5 +1,7 @@
 """Workloads of index_add: '<count> [rows] into <length>, width <columns>[, deterministic]'.
 
+A ', zipf', ', sorted' or ', one' at the end says how positions are drawn: a few take most, in
+order, all the same one; else every one alike.
 Order: the lists, the two ways in, inputs, what a right result is.
 """
 
@@ -36,13 +38,16 @@ SMOKE_COUNTS = (0, 1, 33, 257, 1025)
 
 def problem(name: str, dtype: str, rng: np.random.Generator) -> Problem:
     """Build a workload by its name."""
-    found = re.fullmatch(r"(\S+)(?: rows)? into (\S+), width (\d+)(, deterministic)?", name)
+    found = re.fullmatch(
+        r"(\S+)(?: rows)? into (\S+), width (\d+)(, deterministic)?(?:, (zipf|sorted|one))?",
+        name,
+    )
     if not found:
         raise ValueError(f"not a workload of index_add: {name!r}")
     count, length, width = number(found[1]), number(found[2]), int(found[3])
     shape = (width,) if width > 1 else ()
     x = random((length, *shape), dtype, rng)
-    index = rng.integers(0, length, count, np.int64)
+    index = positions(found[5], length, count, rng)
     source = random((count, *shape), dtype, rng)
     options: dict[str, Any] = {"deterministic": True} if found[4] else {}
     return Problem(
@@ -81,6 +86,18 @@ def number(text: str) -> int:
 
 
 # ---- inputs ----
+
+
+def positions(pattern: str | None, length: int, count: int, rng: np.random.Generator) -> Array:
+    """Return `count` int64 positions in [0, length)."""
+    if pattern == "one":
+        return np.full(count, length // 2, np.int64)
+    if pattern == "zipf":
+        return np.minimum(rng.zipf(1.3, count), length) - 1
+    index = rng.integers(0, length, count, np.int64)
+    if pattern == "sorted":
+        index.sort()
+    return index
 
 
 def random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:

@@ -1,7 +1,8 @@
 """Workloads of scatter_add: '<n> <pattern> into <size> [raise]'.
 
-`random` draws every place alike, `sorted` sorts that, `low` takes the low bits of the
-position: the partition by bits 0..k-1 of the source document.  Calls say mode="clip", which
+`random` draws every place alike, `sorted` sorts that, `zipf` has a few places that take
+most, `one` only one, `low` takes the low bits of the position: the partition by bits 0..k-1
+of the source document.  Calls say mode="clip", which
 waits for nothing, as the peers do; with `raise` they are the default ones, which wait for
 the check of the indices.  Order: the lists, inputs, what a right result is, the two ways in.
 """
@@ -31,6 +32,8 @@ DEMO = ("2^22 random into 1024", "float32")
 
 TINY = (("4097 random into 100", "float32"), ("1025 low into 32", "float64"))
 
+PATTERNS = ("random", "sorted", "zipf", "one", "low")
+
 SMOKE_SIZES = (0, 1, 31, 33, 257, 1025)
 SMOKE_PLACES = (1, 32, 1000)
 
@@ -41,7 +44,7 @@ def problem(name: str, dtype: str, rng: np.random.Generator) -> Problem:
     mode = "clip"
     if parts[-1:] == ["raise"]:
         mode = parts.pop()
-    if len(parts) != 4 or parts[2] != "into" or parts[1] not in ("random", "sorted", "low"):
+    if len(parts) != 4 or parts[2] != "into" or parts[1] not in PATTERNS:
         raise ValueError(f"not a workload of scatter_add: {name!r}")
     (n,) = parse_shape(parts[0])
     (size,) = parse_shape(parts[3])
@@ -90,6 +93,10 @@ def places(n: int, pattern: str, size: int, rng: np.random.Generator) -> Array:
     """Return n int64 places in [0, size)."""
     if pattern == "low":
         return np.arange(n, dtype=np.int64) % size
+    if pattern == "one":
+        return np.full(n, size // 2, np.int64)
+    if pattern == "zipf":
+        return np.minimum(rng.zipf(1.3, n), size) - 1
     index = rng.integers(0, size, n, dtype=np.int64)
     if pattern == "sorted":
         index.sort()

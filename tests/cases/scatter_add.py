@@ -99,8 +99,9 @@ def scatter_add_expect(values: np.ndarray[Any, Any], index: Any, **options: Any)
     """What gpuopt.scatter_add must return for logical values.
 
     Adding k numbers in any order makes k - 1 roundings, each of at most u of a sum that
-    is at most sum|x|: the bound is k u sum|x| per place, u that of the widest type any
-    variant may not exceed (float32 for 32 bits and less), and one rounding at the end.
+    is at most sum|x|: the bound is k 2^-53 sum|x| per place, since every variant adds in
+    float64, and one rounding at the end, bfloat16's by way of float32.  The expected
+    sums are float64 as well and err by as much.
     """
     narrow = np.asarray(ref.scatter_add(values, index, **options))
     dtype = narrow.dtype
@@ -111,13 +112,13 @@ def scatter_add_expect(values: np.ndarray[Any, Any], index: Any, **options: Any)
     exact = ref.scatter_add(wide, index, **options)
     ones = np.ones(np.shape(index), np.int64)
     count = ref.scatter_add(ones, index, **options)
-    u = 2.0**-53 if dtype.name in ("float64", "complex128") else 2.0**-24
+    last = unit(dtype) + (2.0**-24 if dtype == BFLOAT16 else 0)
 
     def bound(part: Any, result: Any) -> Any:
         with np.errstate(all="ignore"):
             total = ref.scatter_add(np.abs(part), index, **options)
-            rounding = unit(dtype) * np.abs(result) + smallest(dtype)
-            return np.nan_to_num(count * u * total * 1.01 + rounding, nan=0.0)
+            rounding = last * np.abs(result) * 1.01 + smallest(dtype)
+            return np.nan_to_num(count * 2.0**-52 * total + rounding, nan=0.0)
 
     if kind_of(dtype) == "c":
         tolerance = bound(wide.real, exact.real) + 1j * bound(wide.imag, exact.imag)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import BFLOAT16, determinism, dtype_of, flushes
+from cases import BFLOAT16, determinism, dtype_of, flushes, smallest, unit
 from cases.scatter_add import scatter_add_expect
 from conftest import ROOT, Figure
 
@@ -285,7 +285,7 @@ def test_integers_wrap_as_numpys(backend: str, variant: str) -> None:
 
 
 @each_variant
-def test_halves_are_added_in_float32(backend: str, variant: str) -> None:
+def test_halves_are_added_in_float64(backend: str, variant: str) -> None:
     """A float16 accumulator stops at 2048 ones."""
     n = 4099
     for dtype in (np.dtype(np.float16), BFLOAT16):
@@ -295,8 +295,75 @@ def test_halves_are_added_in_float32(backend: str, variant: str) -> None:
         assert got[0] == np.float32(n).astype(dtype)
 
 
+DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, int, int], Any]] = {
+    "one place": lambda rng, size, n: np.full(n, size - 1),
+    "zipf": lambda rng, size, n: np.minimum(rng.zipf(1.3, n), size) - 1,
+    "sorted": lambda rng, size, n: np.sort(rng.integers(0, size, n)),
+    "uniform": lambda rng, size, n: rng.integers(0, size, n),
+}
+
+
+def exact_sums(values: Any, index: Any, size: int) -> tuple[Any, Any, Any]:
+    """Sums, sums of absolute values and counts of each place, by math.fsum."""
+    order = np.argsort(index, kind="stable")
+    ends = np.searchsorted(index[order], np.arange(size + 1))
+    lists = [values[order[ends[k] : ends[k + 1]]].tolist() for k in range(size)]
+    exact = np.array([math.fsum(v) for v in lists])
+    return exact, np.array([math.fsum(map(abs, v)) for v in lists]), np.diff(ends)
+
+
+@each_variant
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_every_variant_keeps_the_stated_bound(
+    backend: str, variant: str, distribution: str
+) -> None:
+    """|error| <= u |result| + n 2^-53 sum|x|, n values in a place, for every dtype.
+
+    Addends of less than half a unit of 1 come after a 1: a running float32 sum, or one of
+    16 bits, never takes one of them.  bfloat16 is rounded by way of float32.
+    """
+    shapes = ((1, 3000), (7, 3000), (1000, 2000), (9000, 3000))
+    if backend != "sim":
+        shapes = ((1, 66_000), (7, 70_000), (1000, 20_000), (9000, 5000))
+    for turn, (size, n) in enumerate(shapes):
+        for dtype in (*FLOATS, "complex64", "complex128"):
+            kind = dtype_of(dtype)
+            u = unit(kind)
+            rng = np.random.default_rng([turn, *dtype.encode()])
+            index = DISTRIBUTIONS[distribution](rng, size, n)
+            small = rng.uniform(0.6, 0.9, n) * u
+            small[np.unique(index, return_index=True)[1]] = 1
+            for parts in (small, rng.standard_normal(n), rng.uniform(0, 1, n)):
+                values = (parts + 1j * parts[::-1] if kind.kind == "c" else parts).astype(kind)
+                got = scatter_add(values, index, size, backend=backend, variant=variant)
+                both = [(got.real, values.real), (got.imag, values.imag)]
+                for y, x in both if kind.kind == "c" else [(got, values)]:
+                    exact, total, count = exact_sums(x.astype(np.float64), index, size)
+                    bound = u * np.abs(exact) * 1.01 + count * 2.0**-53 * total
+                    error = np.abs(y.astype(np.float64) - exact)
+                    assert np.all(error <= bound + smallest(kind)), (dtype, size, n)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_the_default_has_one_order_of_additions(dtype: str, threads: int) -> None:
+    """One thread takes another variant than several, which gives the same bits."""
+    rng = np.random.default_rng(13)
+    for n, size in ((300_000, 7), (300_000, 1000), (500_000, 30_000), (100_000, 24_999)):
+        values, index = rng.standard_normal(n).astype(dtype), rng.integers(0, size, n)
+        found = []
+        for team in (1, threads):
+            gpuopt.set_num_threads(team)
+            for deterministic in (False, True):
+                got = scatter_add(
+                    values, index, size, deterministic=deterministic, backend="cpu"
+                )
+                found.append(got.tobytes())
+        assert len(set(found)) == 1, (n, size)
+
+
 def test_error_bound_is_printed(figure: Figure) -> None:
-    """The largest error of float32 sums as a share of the bound k u sum|x|."""
+    """The largest error of float32 sums as a share of the bound, mostly one rounding."""
     worst, where = 0.0, ""
     for backend, variant in variants():
         n = 4097 if backend == "sim" else 2**18 + 3
@@ -305,7 +372,7 @@ def test_error_bound_is_printed(figure: Figure) -> None:
         index = rng.integers(0, 5, n)
         got = scatter_add(values, index, 5, backend=backend, variant=variant)
         exact = np.bincount(index, values.astype(np.float64), 5)
-        bound = np.bincount(index) * 2.0**-24 * exact + 2.0**-24 * exact
+        bound = np.bincount(index) * 2.0**-52 * exact + 2.0**-24 * exact
         share = float(np.max(np.abs(got - exact) / bound))
         assert share <= 1, (backend, variant)
         if not share <= worst:
@@ -391,9 +458,9 @@ def test_one_place_gets_everything(backend: str, variant: str) -> None:
 
 GOLDEN: dict[str, tuple[int, ...]] = {
     "v0": (0, 0, 256, 1536, 128, 128),
-    "v1": (228, 228, 192, 2560, 136, 136),
+    "v1": (228, 424, 192, 2560, 136, 136),
     "v2": (0, 0, 256, 1536, 128, 128),
-    "v3": (288, 544, 260, 1549, 0, 0),
+    "v3": (288, 1244, 260, 1561, 0, 0),
     "v4": (0, 0, 256, 1536, 0, 0),
 }
 

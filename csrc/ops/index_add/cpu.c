@@ -6,11 +6,15 @@
  * Sums are made in the order of the source, so a destination has the same bits in
  * every run.  Threads share out slices or columns, which changes no order; where a row
  * has too few columns they take stretches of the source with sums of their own, whose
- * number depends on the sizes alone, and which are merged in order.
+ * number depends on the sizes alone, and which are merged in order: by one thread as by
+ * several, so that simd and threads give the same bits.
+ *
+ * An index entry is loaded once, judged and used: another thread may change the array.
  */
 #include "elements.h"
 
 #include "../../backend/backend.h"
+#include "../../core/once.h"
 #include "../../core/prefetch.h"
 
 #include <string.h>
@@ -30,8 +34,8 @@ typedef struct loops {
     void (*merge)(void *to, const void *from, int64_t n);
     void (*open)(void *to, const void *from, int64_t n);  /* elements to sums */
     void (*close)(void *to, const void *from, int64_t n); /* sums to elements */
-    bool (*count_from_end)(const index_add_plan *p, int64_t first, int64_t n,
-                           int64_t *k);
+    void (*copy_entries)(const index_add_plan *p, int64_t first, int64_t n, int64_t *k);
+    bool (*count_from_end)(int64_t length, int64_t n, int64_t *k);
 } loops;
 
 /* ---- the three instruction sets ---- */
@@ -67,6 +71,7 @@ enum {
     ADDED_PER_SUM = 4,      /* elements added for each sum that is cleared and merged */
     MAX_PIECES = 4096,      /* that threads share out */
     SMALL = 1 << 16,        /* bytes copied at once */
+    COUNTED = 16,           /* columns from which it pays to count rows before */
     WORTH_A_TEAM = 1 << 12, /* elements from which a team of threads starts */
 };
 
@@ -74,10 +79,11 @@ typedef struct job {
     index_add_plan plan;
     const gpo_array *x, *out;
     const loops *loops;
+    int kind;       /* the entry of ELEMENTS */
     int bytes;      /* of an element, with both parts if it is complex */
     int part_bytes; /* of an element of plan.dtype */
     char *sums;     /* outer x length x inner: out itself, or wider */
-    char *own;      /* stretches - 1 tables of length x inner sums */
+    char *own;      /* stretches - 1 tables of length x inner sums, or one in turn */
     int64_t slices; /* of the columns */
     int64_t stretches;
     int64_t o;               /* the slice whose stretches are added */
@@ -86,12 +92,17 @@ typedef struct job {
 
 /* ---- positions ---- */
 
-/* One index entry by the mode; -1 if it is out of range. */
 static int64_t
-position_of(const index_add_plan *p, int64_t s)
+index_value(const index_add_plan *p, int64_t s)
 {
-    int64_t k = p->is_wide ? ((const int64_t *)p->index)[s * p->step]
-                           : ((const int32_t *)p->index)[s * p->step];
+    return p->is_wide ? ONCE((const int64_t *)p->index + s * p->step)
+                      : ONCE((const int32_t *)p->index + s * p->step);
+}
+
+/* What the mode makes of an index entry; -1 if it is out of range. */
+static int64_t
+position_of(const index_add_plan *p, int64_t k)
+{
     if (k >= 0 && k < p->length) {
         return k;
     }
@@ -110,24 +121,23 @@ position_of(const index_add_plan *p, int64_t s)
 static int64_t
 positions_of(const job *j, int64_t first, int64_t n, int64_t *k)
 {
-    const bool clips = j->plan.mode == INDEX_ADD_CLIP; /* a negative one is 0 there */
-    if (!clips && j->loops->count_from_end(&j->plan, first, n, k)) {
-        return n;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        k[i] = position_of(&j->plan, first + i);
-        if (k[i] < 0) {
-            return i;
+    const index_add_plan *p = &j->plan;
+    j->loops->copy_entries(p, first, n, k);
+    COPIED();
+    if (p->mode != INDEX_ADD_CLIP) { /* there a negative one is 0 */
+        if (j->loops->count_from_end(p->length, n, k)) {
+            return n;
+        }
+        for (int64_t i = 0; i < n && p->mode == INDEX_ADD_RAISE; i++) {
+            if (k[i] < 0 || k[i] >= p->length) {
+                return i;
+            }
         }
     }
+    for (int64_t i = 0; i < n; i++) {
+        k[i] = position_of(p, k[i]);
+    }
     return n;
-}
-
-static int64_t
-index_value(const index_add_plan *p, int64_t s)
-{
-    return p->is_wide ? ((const int64_t *)p->index)[s * p->step]
-                      : ((const int32_t *)p->index)[s * p->step];
 }
 
 /* The first of the places in bad[0..n), count if none. */
@@ -163,6 +173,57 @@ check(const job *j, int64_t begin, int64_t end)
         }
     }
     return j->plan.count;
+}
+
+/*
+ * *many = whether more than a few rows meet in one place; *bad = the first bad place.
+ * `seen` has a zero for each place.
+ */
+static void
+count_rows(const job *j, uint16_t *seen, bool *many, int64_t *bad)
+{
+    const index_add_plan *p = &j->plan;
+    int64_t k[BLOCK];
+    *many = false;
+    for (int64_t s = 0; s < p->count; s += BLOCK) {
+        const int64_t n = p->count - s < BLOCK ? p->count - s : BLOCK;
+        const int64_t good = positions_of(j, s, n, k);
+        for (int64_t i = 0; i < good; i++) {
+            *many |= ++seen[k[i]] > INDEX_ADD_FEW_ROWS;
+        }
+        if (good < n) {
+            *bad = s + good;
+            return;
+        }
+    }
+    *bad = p->count;
+}
+
+/*
+ * Which sums the rows are added in.  Float64 sums of short rows cost little; of long ones
+ * they take twice the memory, so the index is asked first whether so many rows meet.
+ */
+static gpo_status
+take_sums(gpo_call *call, job *j, gpo_isa isa)
+{
+    const index_add_plan *p = &j->plan;
+    bool many = p->count > INDEX_ADD_FEW_ROWS;
+    int64_t bad = p->count;
+    gpo_status status = GPO_OK;
+    j->loops = tables[isa]; /* positions are the same for all */
+    if (many && p->inner >= COUNTED && is_narrow_float(p->dtype) && p->outer > 0) {
+        const size_t bytes = (size_t)p->length * sizeof(uint16_t);
+        void *seen = NULL;
+        status = gpo_scratch(call, bytes, &seen);
+        if (!status) {
+            memset(seen, 0, bytes);
+            count_rows(j, seen, &many, &bad);
+            status = judge(call, j, bad);
+        }
+    }
+    j->kind = sums_of(p->dtype, many);
+    j->loops = &tables[isa][j->kind];
+    return status;
 }
 
 /* ---- the copy of x ---- */
@@ -202,14 +263,17 @@ open_piece(void *context, int64_t i)
     const int64_t n = j->out->size - begin < step ? j->out->size - begin : step;
     const char *x = (const char *)j->x->data + begin * j->bytes;
     char *out = (char *)j->out->data + begin * j->bytes;
-    if (j->x->data != j->out->data && gpo_array_is_contiguous(j->x)) {
+    const bool apart = j->sums != j->out->data;
+    if (j->x->data != j->out->data && !gpo_array_is_contiguous(j->x)) {
+        copy_strided(j, begin, n, out);
+        x = out;
+    }
+    else if (j->x->data != j->out->data && !apart) {
         memcpy(out, x, (size_t)(n * j->bytes));
     }
-    else if (j->x->data != j->out->data) {
-        copy_strided(j, begin, n, out);
-    }
-    if (j->sums != j->out->data) {
-        j->loops->open(j->sums + begin * j->loops->bytes, out, n);
+    if (apart) {
+        const int64_t parts = j->bytes / j->part_bytes;
+        j->loops->open(j->sums + begin * parts * j->loops->bytes, x, n * parts);
     }
 }
 
@@ -220,8 +284,9 @@ close_piece(void *context, int64_t i)
     const int64_t step = SMALL / j->bytes;
     const int64_t begin = i * step;
     const int64_t n = j->out->size - begin < step ? j->out->size - begin : step;
+    const int64_t parts = j->bytes / j->part_bytes;
     j->loops->close((char *)j->out->data + begin * j->bytes,
-                    j->sums + begin * j->loops->bytes, n);
+                    j->sums + begin * parts * j->loops->bytes, n * parts);
 }
 
 /* ---- a stretch of the source ---- */
@@ -268,21 +333,29 @@ add_columns(void *context, int64_t i)
     }
 }
 
-/* Piece i: a stretch of the rows; the first adds to the sums, the others to their own. */
+/* Adds stretch i of the rows; the first adds to the sums, another to `own`, cleared. */
 static void
-add_rows(void *context, int64_t i)
+add_a_stretch(job *j, int64_t i, char *own)
 {
-    job *j = context;
     const index_add_plan *p = &j->plan;
     const int64_t begin = i * p->count / j->stretches;
     const int64_t end = (i + 1) * p->count / j->stretches;
     const int64_t table = p->length * p->inner * j->loops->bytes;
     char *to = j->sums + j->o * table;
     if (i > 0) {
-        to = j->own + (i - 1) * table;
+        to = own;
         memset(to, 0, (size_t)table);
     }
     j->bad[i] = add_stretch(j, to, j->o, begin, end, 0, p->inner);
+}
+
+/* Piece i: a stretch, with sums of its own unless it is the first. */
+static void
+add_rows(void *context, int64_t i)
+{
+    job *j = context;
+    const int64_t table = j->plan.length * j->plan.inner * j->loops->bytes;
+    add_a_stretch(j, i, j->own + (i - 1) * table);
 }
 
 /* Piece i of the sums: adds what the stretches have, in order. */
@@ -301,9 +374,9 @@ merge_piece(void *context, int64_t i)
 
 /* ---- the plain walk: one element after the other ---- */
 
-#define DEFINE_PLAIN(dtype, A, LOAD, STORE, ADD, SCALE, ALPHA)                    \
-    static void plain_##dtype(const index_add_plan *p, void *sums, int64_t o,     \
-                              int64_t s, int64_t k)                               \
+#define DEFINE_PLAIN(name, dtype, A, LOAD, STORE, ADD, SCALE, ALPHA)              \
+    static void plain_##name(const index_add_plan *p, void *sums, int64_t o,      \
+                             int64_t s, int64_t k)                                \
     {                                                                             \
         const T_##dtype *from = p->source;                                        \
         const A alpha = ALPHA;                                                    \
@@ -320,21 +393,21 @@ ELEMENTS(DEFINE_PLAIN)
 static int64_t
 add_plainly(const job *j)
 {
-    static void (*const plain[GPO_NDTYPES])(const index_add_plan *, void *, int64_t,
-                                            int64_t, int64_t) = {
-#define PLAIN_ROW(dtype, A, LOAD, STORE, ADD, SCALE, ALPHA) \
-    [GPO_##dtype] = plain_##dtype,
+    static void (*const plain[NSUMS])(const index_add_plan *, void *, int64_t, int64_t,
+                                      int64_t) = {
+#define PLAIN_ROW(name, dtype, A, LOAD, STORE, ADD, SCALE, ALPHA) \
+    [SUMS_##name] = plain_##name,
         ELEMENTS(PLAIN_ROW)
 #undef PLAIN_ROW
     };
     const index_add_plan *p = &j->plan;
     for (int64_t o = 0; o < p->outer; o++) {
         for (int64_t s = 0; s < p->count; s++) {
-            const int64_t k = position_of(p, s);
+            const int64_t k = position_of(p, index_value(p, s));
             if (k < 0) {
                 return s;
             }
-            plain[added_as(p->dtype)](p, j->sums, o, s, k);
+            plain[j->kind](p, j->sums, o, s, k);
         }
     }
     return p->count;
@@ -363,20 +436,44 @@ stretches_of(const job *j)
     return stretches;
 }
 
+/* The stretches of slice j->o and their sums in order; gives the first bad place. */
 static int64_t
-add_in_parallel(job *j, bool parallel)
+add_stretches(job *j, bool parallel)
+{
+    const index_add_plan *p = &j->plan;
+    const int64_t sums = p->length * p->inner;
+    if (!parallel) { /* one after the other, which needs one table */
+        char *to = j->sums + j->o * sums * j->loops->bytes;
+        for (int64_t i = 0; i < j->stretches; i++) {
+            add_a_stretch(j, i, j->own);
+            if (j->bad[i] < p->count) {
+                return j->bad[i];
+            }
+            if (i > 0) {
+                j->loops->merge(to, j->own, sums);
+            }
+        }
+        return p->count;
+    }
+    gpo_cpu_loop(true, j->stretches, add_rows, j);
+    const int64_t bad = first_bad(j, j->stretches);
+    if (bad == p->count) {
+        gpo_cpu_loop(true, (sums * j->loops->bytes + SMALL - 1) / SMALL, merge_piece,
+                     j);
+    }
+    return bad;
+}
+
+static int64_t
+add_all(job *j, bool parallel)
 {
     const index_add_plan *p = &j->plan;
     if (j->stretches > 1) {
-        const int64_t pieces =
-            (p->length * p->inner * j->loops->bytes + SMALL - 1) / SMALL;
         for (j->o = 0; j->o < p->outer; j->o++) {
-            gpo_cpu_loop(parallel, j->stretches, add_rows, j);
-            const int64_t bad = first_bad(j, j->stretches);
+            const int64_t bad = add_stretches(j, parallel);
             if (bad < p->count) {
                 return bad;
             }
-            gpo_cpu_loop(parallel, pieces, merge_piece, j);
         }
         return p->count;
     }
@@ -402,31 +499,29 @@ run(gpo_call *call, int variant)
     j.x = &call->in[0];
     j.out = &call->out[0];
     const int64_t elements = j.out->size + p->outer * p->inner * p->count;
-    const bool parallel = variant == THREADS && elements >= WORTH_A_TEAM;
+    const bool large = variant != SCALAR && elements >= WORTH_A_TEAM;
+    const bool parallel = variant == THREADS && large;
+    gpo_status status =
+        take_sums(call, &j, variant == SCALAR ? GPO_ISA_BASE : gpo_cpu_isa());
     j.bytes = gpo_dtypes[j.x->dtype].bytes;
     j.part_bytes = gpo_dtypes[p->dtype].bytes;
-    j.loops =
-        &tables[variant == SCALAR ? GPO_ISA_BASE : gpo_cpu_isa()][added_as(p->dtype)];
     j.sums = j.out->data;
     j.own = NULL;
     const bool nothing = p->outer * p->inner * p->count == 0;
-    j.stretches = parallel && !nothing ? stretches_of(&j) : 1;
+    j.stretches = large && !nothing ? stretches_of(&j) : 1;
 
-    gpo_status status = GPO_OK;
-    if (p->mode == INDEX_ADD_RAISE && (p->is_first || nothing)) {
+    if (!status && p->mode == INDEX_ADD_RAISE && (p->is_first || nothing)) {
         status = judge(call, &j, check(&j, 0, p->count));
     }
     void *memory = NULL;
+    const size_t of_a_slice = (size_t)(p->length * p->inner) * (size_t)j.loops->bytes;
     if (!status && !nothing && j.loops->bytes != j.part_bytes) {
-        status =
-            gpo_scratch(call, (size_t)j.out->size * (size_t)j.loops->bytes, &memory);
+        status = gpo_scratch(call, (size_t)p->outer * of_a_slice, &memory);
         j.sums = memory;
     }
     if (!status && !nothing && j.stretches > 1) {
-        status = gpo_scratch(call,
-                             (size_t)((j.stretches - 1) * p->length * p->inner) *
-                                 (size_t)j.loops->bytes,
-                             &memory);
+        const int64_t own = parallel ? j.stretches - 1 : 1;
+        status = gpo_scratch(call, (size_t)own * of_a_slice, &memory);
         j.own = memory;
     }
     if (status) {
@@ -439,8 +534,8 @@ run(gpo_call *call, int variant)
     if (nothing) {
         return GPO_OK;
     }
-    status = judge(call, &j,
-                   variant == SCALAR ? add_plainly(&j) : add_in_parallel(&j, parallel));
+    status =
+        judge(call, &j, variant == SCALAR ? add_plainly(&j) : add_all(&j, parallel));
     if (!status && j.sums != j.out->data) {
         gpo_cpu_loop(parallel, pieces, close_piece, &j);
     }
@@ -487,7 +582,7 @@ static const gpo_variant variants[] = {
 #undef GPO_DTYPE
               }},
     [THREADS] = {"threads",
-                 "simd on slices, columns or stretches, shared out among threads",
+                 "simd's slices, columns or stretches, shared out among threads",
                  "",
                  "run-to-run",
                  {

@@ -1,10 +1,11 @@
 /*
- * cuda.cu  The ladder of index_add on CUDA, v0 to v4, then the table and the choice.
+ * cuda.cu  The ladder of index_add on CUDA, v0 to v5, then the table and the choice.
  * Each rung is a comment, a kernel and a launcher.  Not here: the frame that copies x
- * and checks the index (index_add.cuh), the kernels of v4 (deterministic.cuh), the
- * contract (op.c).
+ * and checks the index (index_add.cuh), the kernels of v4 (deterministic.cuh) and of v5
+ * (wide.cuh), the contract (op.c).
  */
 #include "deterministic.cuh"
+#include "wide.cuh"
 
 #include <stdio.h>
 
@@ -123,17 +124,8 @@ struct rung_v1 : atomic_rung {
  * Cost:  reads the source once; a table of sums per block, in float for 16-bit floats.
  * Left:  for long rows the index is read, and the row found, once per 16 bytes -> v3.
  */
-constexpr int TABLE_BLOCK = 1024;
 constexpr int64_t MATCH_INNER =
     16; /* columns up to which rows of a warp are compared */
-
-/* How the table of one block is laid out: entry (k, c) of copy j is (k * columns + c) *
- * copies + j, for `columns` of the row, which `lanes` threads take. */
-struct index_add_table {
-    int64_t rows;           /* of the source, in a slice */
-    unsigned slices, tiles; /* of the source, of a row's columns */
-    int columns, lanes, copies;
-};
 
 template <typename T>
 __global__ void
@@ -240,15 +232,15 @@ __launch_bounds__(BLOCK) index_add_v2_match(index_add_view<T> a)
     }
 }
 
-/* The table for a call; false if it does not fit or holds too little to pay. */
-template <typename T>
+/* The table of Acc for a call; false if it does not fit or holds too little to pay. */
+template <typename Acc, typename T>
 static bool
 plan_table(const gpo_call *call, const index_add_view<T> &a, index_add_table *t,
            size_t *bytes)
 {
-    constexpr int64_t FEW = 32 * 1024; /* bytes that copies of a small table may take */
-    constexpr int64_t MIN_BYTES = 32;  /* of a row, read at once */
-    const int64_t size = sizeof(acc_of<T>);
+    constexpr int64_t size = sizeof(Acc);
+    constexpr int64_t FEW = 8 * 1024 * size; /* bytes that copies of a table may take */
+    constexpr int64_t MIN_BYTES = 32;        /* of a row, read at once */
     int64_t columns = a.inner < WARP ? a.inner : WARP;
     while (a.length * columns * size > gpo_shared_room(call) && columns > 1) {
         columns = (columns + 1) / 2;
@@ -286,7 +278,7 @@ struct rung_v2 : atomic_rung {
     {
         index_add_table t;
         size_t bytes = 0;
-        if (plan_table(call, a, &t, &bytes)) {
+        if (plan_table<acc_of<T>>(call, a, &t, &bytes)) {
             gpo_allow_shared(index_add_v2_shared<T>, bytes);
             const dim3 grid(static_cast<unsigned>(a.outer * t.tiles * t.slices));
             return GPO_LAUNCH(call, grid, TABLE_BLOCK, bytes, (index_add_v2_shared<T>),
@@ -458,6 +450,55 @@ struct rung_v4 {
     }
 };
 
+/*
+ * v5  Sums in float64.
+ * Was:   v0 to v3 round to the dtype of x after every addition: n rows of one destination
+ *        may err by n units, and a float16 sum of ones stands still at 2,048.
+ * Now:   sums of the shape of x begin at zero in float64, take the rows by atomics, from
+ *        a table in shared memory where v2 would have one, and are rounded once, with x.
+ * Cost:  8 bytes for each element of x, written twice and read; one 8-byte atomic per
+ *        element of the source, which L2 takes as fast as one of 4 bytes for rows of one
+ *        element, at half the rate for long ones.
+ * Left:  long rows -> v4, which has no atomics.
+ */
+struct rung_v5 : atomic_rung {
+    static bool reads_x(const index_add_plan &)
+    {
+        return true;
+    }
+
+    template <typename T>
+    static gpo_status run(gpo_call *call, const index_add_view<T> &a)
+    {
+        constexpr int64_t ITEMS = 4;
+        const int64_t size = a.outer * a.length * a.inner;
+        void *memory = nullptr;
+        gpo_status status =
+            gpo_scratch(call, static_cast<size_t>(size) * sizeof(double), &memory);
+        double *const sums = static_cast<double *>(memory);
+        if (!status) {
+            status = GPO_LAUNCH(call, grid_for(size), BLOCK, 0, index_add_v5_clear,
+                                sums, size);
+        }
+        index_add_table t;
+        size_t bytes = 0;
+        if (!status && plan_table<double>(call, a, &t, &bytes)) {
+            gpo_allow_shared(index_add_v5_table<T>, bytes);
+            const dim3 grid(static_cast<unsigned>(a.outer * t.tiles * t.slices));
+            status = GPO_LAUNCH(call, grid, TABLE_BLOCK, bytes, (index_add_v5_table<T>),
+                                a, t, sums);
+        }
+        else if (!status) {
+            const int64_t n = a.outer * a.count * a.inner;
+            status = GPO_LAUNCH(call, grid_for(ceil_div(n, ITEMS)), BLOCK, 0,
+                                (index_add_v5_direct<T>), a, sums);
+        }
+        return status ? status
+                      : GPO_LAUNCH(call, grid_for(size), BLOCK, 0,
+                                   (index_add_v5_close<T>), a.base, sums, a.out, size);
+    }
+};
+
 /* ---- table and choice ---- */
 
 /* The type that adds for a dtype: integers modulo 2^bits, complex numbers by parts. */
@@ -501,6 +542,7 @@ RUNG(v1)
 RUNG(v2)
 RUNG(v3)
 RUNG(v4)
+RUNG(v5)
 
 /* The dtypes that hardware adds atomically: from int32 on. */
 #define ATOMIC(f)                                                                  \
@@ -508,6 +550,13 @@ RUNG(v4)
         nullptr, nullptr, nullptr, nullptr, nullptr, f<int32_t>, f<uint32_t>,      \
             f<int64_t>, f<uint64_t>, f<f16>, f<bf16>, f<float>, f<double>, f<c64>, \
             f<c128>                                                                \
+    }
+
+/* The dtypes that float64 holds exactly, with room for sums. */
+#define NARROW_FLOATS(f)                                                        \
+    {                                                                           \
+        nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, \
+            nullptr, f<f16>, f<bf16>, f<float>, nullptr, f<c64>, nullptr        \
     }
 
 static const gpo_variant variants[] = {
@@ -518,20 +567,79 @@ static const gpo_variant variants[] = {
     {"v3", "a warp per source row", "", "no", ATOMIC(index_add_v3)},
     {"v4", "sorted by destination, no atomics", "", "run-to-run",
      GPO_ALL(index_add_v4)},
+    {"v5", "sums in float64, rounded once", "", "no", NARROW_FLOATS(index_add_v5)},
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
+
+/*
+ * Picoseconds that v4 and v5 take, by their times on an H200 (benchmarks/results/
+ * h200-index_add.json): v4 starts a dozen kernels, sorts 8 bits of a position at a time and
+ * gathers at 3 TB/s; v5 sends each 32 bytes of sums of a row to L2, and clears and reads
+ * sums.
+ */
+static double
+time_of_v4(const index_add_plan &plan)
+{
+    constexpr double STARTS = 30e6, PASS = 18, BYTE = 0.33;
+    int passes = 1;
+    while (passes < 4 && (plan.length - 1) >> (8 * passes) > 0) {
+        passes++;
+    }
+    const double rows = static_cast<double>(plan.count);
+    const double elements = static_cast<double>(plan.outer * plan.inner) * rows;
+    return STARTS + PASS * passes * rows +
+           BYTE * gpo_dtypes[plan.dtype].bytes * elements;
+}
+
+static double
+time_of_v5(const index_add_plan &plan)
+{
+    constexpr double SECTOR = 16, SUM = 3.7;
+    const double sectors = static_cast<double>(plan.outer * ceil_div(plan.inner, 4)) *
+                           static_cast<double>(plan.count);
+    const double sums =
+        static_cast<double>(plan.outer * plan.inner) * static_cast<double>(plan.length);
+    return SECTOR * sectors + SUM * sums;
+}
+
+/*
+ * For floats below float64 where more than a few rows may meet, and 16-bit ones always:
+ * v4 or v5, whose error does not grow with the rows of a destination.
+ */
+static const gpo_variant *
+choose_bounded(const gpo_call *call, const index_add_plan &plan, bool fits_table,
+               char why[GPO_MESSAGE])
+{
+    if (fits_table && plan.inner * plan.length * 8 <= gpo_shared_room(call)) {
+        snprintf(
+            why, GPO_MESSAGE,
+            "many rows for each of few destinations: v5 sums them in shared memory, "
+            "in float64");
+        return &variants[5];
+    }
+    if (plan.length > INT64_C(1) << 32 || time_of_v5(plan) <= time_of_v4(plan)) {
+        snprintf(why, GPO_MESSAGE,
+                 "v5: float64 sums cost less than a sort of the positions would");
+        return &variants[5];
+    }
+    snprintf(why, GPO_MESSAGE,
+             "v4: a sort of the positions costs less than atomics in float64");
+    return &variants[4];
+}
 
 /* By times on an H200, benchmarks/results/h200-index_add.json. */
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    constexpr int64_t MANY_ROWS = 16, ROUNDED_ONCE = 64;  /* for a destination */
+    constexpr int64_t MANY_ROWS = 16;                     /* for a destination */
     constexpr int64_t WIDE = 256, WARP_WIDE = 512;        /* bytes of a row */
     constexpr int64_t TABLE = 48 * 1024, LARGE = 1 << 28; /* bytes */
     const gpo_dtype dtype = call->in[0].dtype;
     index_add_plan plan;
     index_add_make_plan(call, &plan);
     const int64_t row = plan.inner * gpo_dtypes[plan.dtype].bytes;
+    const bool fits_table =
+        plan.count >= MANY_ROWS * plan.length && row * plan.length <= TABLE;
     if (index_add_is_deterministic(call)) {
         snprintf(why, GPO_MESSAGE, "deterministic=True: v4 adds without atomics");
         return &variants[4];
@@ -542,14 +650,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[4];
     }
     const bool half = dtype == GPO_F16 || dtype == GPO_BF16;
-    if (row >= WIDE && half && plan.count > ROUNDED_ONCE * plan.length) {
-        snprintf(why, GPO_MESSAGE,
-                 "more than %d rows of 16-bit floats for each destination: v4 rounds "
-                 "their sum once",
-                 static_cast<int>(ROUNDED_ONCE));
-        return &variants[4];
+    const bool narrow = half || plan.dtype == GPO_F32;
+    if (half || (narrow && plan.count > INDEX_ADD_FEW_ROWS)) {
+        return choose_bounded(call, plan, fits_table, why);
     }
-    if (row >= WIDE && !half && plan.outer * plan.count * row >= LARGE) {
+    if (row >= WIDE && plan.outer * plan.count * row >= LARGE) {
         snprintf(why, GPO_MESSAGE,
                  "%d MiB of rows of %d bytes and more: v4 sorts for less than the "
                  "atomics cost",
@@ -561,7 +666,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                  static_cast<int>(WARP_WIDE));
         return &variants[3];
     }
-    if (plan.count >= MANY_ROWS * plan.length && row * plan.length <= TABLE) {
+    if (fits_table) {
         snprintf(why, GPO_MESSAGE,
                  "%d rows and more for each destination, which fit into shared "
                  "memory: v2 sums there first",

@@ -253,6 +253,49 @@ __launch_bounds__(BLOCK, 3)
     }
 }
 
+/* What the sums of chunks are added in: any number of them must not add up errors. */
+template <typename T>
+struct total {
+    using type = acc_of<T>;
+};
+template <>
+struct total<f16> {
+    using type = double;
+};
+template <>
+struct total<bf16> {
+    using type = double;
+};
+template <>
+struct total<float> {
+    using type = double;
+};
+
+template <typename T>
+__device__ __forceinline__ typename total<T>::type
+total_of(typename total<T>::type a, typename total<T>::type b)
+{
+    if constexpr (is_bool<T>) {
+        return a | b;
+    }
+    else {
+        return a + b;
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ T
+total_stored(T old, typename total<T>::type sum)
+{
+    if constexpr (is_same<typename total<T>::type, acc_of<T>>) {
+        return sum_stored(old, sum);
+    }
+    else {
+        const double both = static_cast<double>(value_of(old)) + sum;
+        return stored_as<T>(static_cast<float>(both));
+    }
+}
+
 /* A block adds what the chunks have left of the hot runs that begin in SPAN of them. */
 template <typename T, typename Payload>
 __global__ void
@@ -261,8 +304,9 @@ __launch_bounds__(BLOCK)
                          index_add_gathering<T, Payload> g, int64_t spans,
                          int64_t tiles)
 {
+    using Total = typename total<T>::type;
     constexpr int WARPS = BLOCK / WARP, AT_ONCE = 8;
-    GPO_SHARED(acc_of<T>, sums, [WARPS][WARP]);
+    GPO_SHARED(Total, sums, [WARPS][WARP]);
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const int64_t units = a.outer * spans * tiles;
     for (int64_t u = blockIdx.x; u < units; u += gridDim.x) {
@@ -285,7 +329,7 @@ __launch_bounds__(BLOCK)
             const int64_t b = __shfl_sync(ALL_LANES, run.begin, owner);
             const int64_t last = __shfl_sync(ALL_LANES, run.end, owner) - 1;
             const int64_t first = b / CHUNK, parts = last / CHUNK - first + 1;
-            acc_of<T> sum = 0;
+            Total sum = 0;
             for (int64_t p = warp; column < a.inner && p < parts;
                  p += WARPS * AT_ONCE) {
                 acc_of<T> part[AT_ONCE];
@@ -299,7 +343,7 @@ __launch_bounds__(BLOCK)
                 }
 #pragma unroll
                 for (int j = 0; j < AT_ONCE; j++) {
-                    sum = sum_of<T>(sum, part[j]);
+                    sum = total_of<T>(sum, part[j]);
                 }
             }
             sums[warp][lane] = sum;
@@ -307,10 +351,10 @@ __launch_bounds__(BLOCK)
             if (warp == 0 && column < a.inner) {
 #pragma unroll
                 for (int w = 1; w < WARPS; w++) {
-                    sum = sum_of<T>(sum, sums[w][lane]);
+                    sum = total_of<T>(sum, sums[w][lane]);
                 }
                 const int64_t at = (o * a.length + k) * a.inner + column;
-                a.out[at] = sum_stored(g.base[at], sum);
+                a.out[at] = total_stored(g.base[at], sum);
             }
             __syncthreads();
         }

@@ -177,6 +177,7 @@ struct index_add_view {
     index_reader index;
     divider counts, inners; /* source rows by slices, elements by rows */
     alpha_of<T> alpha;
+    double wide_alpha; /* of floats, not rounded */
 };
 
 /* ---- atomics of 16 bytes: sm_90 adds them at once, others word by word ---- */
@@ -435,7 +436,8 @@ index_add_with(gpo_call *call)
                                   index,
                                   divider_of(plan.count),
                                   divider_of(plan.inner),
-                                  {}};
+                                  {},
+                                  plan.alpha};
         if constexpr (is_same<alpha_of<T>, float> || is_same<alpha_of<T>, double>) {
             view.alpha = static_cast<alpha_of<T>>(plan.alpha);
         }

@@ -18,6 +18,12 @@ typedef enum index_add_mode {
 } index_add_mode;
 
 /*
+ * Up to so many rows of the source a chosen variant may add in float32, one after the
+ * other: what has more is added in float64, or in sums of parts of at most so many.
+ */
+enum { INDEX_ADD_FEW_ROWS = 1024 };
+
+/*
  * out[(o * length + k) * inner + c] += alpha * source[o * by_outer + s * by_row +
  * c * by_inner] for every o < outer, s < count, c < inner, where k is index[s * step]
  * made a position by `mode`.  Strides are in elements of `dtype`.

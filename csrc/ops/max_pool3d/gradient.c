@@ -2,10 +2,14 @@
  * gradient.c  The gradient of max_pool3d on the CPU.  Order: which indices count, one
  * plane, the variants, choose.  Each plane is one task that adds in the order of dy, so
  * no number of threads changes a bit.  Not here: pooling (cpu.c).
+ *
+ * Without windows all indices are looked at before dx is written, and again as they are
+ * used: another thread may have changed the array in between.
  */
 #include "keys.h"
 
 #include "../../backend/backend.h"
+#include "../../core/once.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,15 +42,15 @@ is_in_window(const pool_axis *a, int64_t o, int64_t at)
            (a->dilation == 1 || past % a->dilation == 0);
 }
 
-/* The element that counts for output (k, h, w); -1 if none does. */
+/* What counts for output (k, h, w): an element of the plane; -1 if none does. */
 static int64_t
 element_of(const pool_gradient_plan *p, int64_t index, int64_t k, int64_t h, int64_t w)
 {
-    if (!p->has_windows) {
-        return index;
-    }
     if (index < 0 || index >= p->plane) {
         return -1;
+    }
+    if (!p->has_windows) {
+        return index;
     }
     int64_t row, at;
     if (index <= UINT32_MAX && p->in[POOL_W] <= UINT32_MAX &&
@@ -78,23 +82,30 @@ element_of(const pool_gradient_plan *p, int64_t index, int64_t k, int64_t h, int
     F(F32, float, , )                            \
     F(F64, double, , )
 
-/* `sums` are the plane's own elements, or values that are rounded at the end. */
+/*
+ * `sums` are the plane's own elements, or values that are rounded at the end.  Gives the
+ * first output whose index names no element although it was found good; -1 if none.
+ */
 #define DEFINE_PLANE(dtype, V, LOAD, STORE)                                  \
-    static void plane_##dtype(const pool_gradient_plan *p, int64_t plane,    \
-                              void *memory)                                  \
+    static int64_t plane_##dtype(const pool_gradient_plan *p, int64_t plane, \
+                                 void *memory)                               \
     {                                                                        \
         T_##dtype *dx = (T_##dtype *)p->dx + plane * p->plane;               \
         const T_##dtype *dy = (const T_##dtype *)p->dy + plane * p->outputs; \
         const int64_t *index = p->indices + plane * p->outputs;              \
         V *sums = memory ? memory : (void *)dx;                              \
         memset(sums, 0, (size_t)p->plane * sizeof(V));                       \
-        int64_t i = 0;                                                       \
+        int64_t i = 0, bad = -1;                                             \
         for (int64_t k = 0; k < p->out[POOL_T]; k++) {                       \
             for (int64_t h = 0; h < p->out[POOL_H]; h++) {                   \
                 for (int64_t w = 0; w < p->out[POOL_W]; w++, i++) {          \
-                    const int64_t at = element_of(p, index[i], k, h, w);     \
+                    const int64_t found = ONCE(index + i);                   \
+                    const int64_t at = element_of(p, found, k, h, w);        \
                     if (at >= 0) {                                           \
                         sums[at] += LOAD(dy[i]);                             \
+                    }                                                        \
+                    else if (found != -1 && bad < 0) {                       \
+                        bad = plane * p->outputs + i;                        \
                     }                                                        \
                 }                                                            \
             }                                                                \
@@ -104,12 +115,13 @@ element_of(const pool_gradient_plan *p, int64_t index, int64_t k, int64_t h, int
                 dx[at] = STORE(sums[at]);                                    \
             }                                                                \
         }                                                                    \
+        return p->has_windows ? -1 : bad;                                    \
     }
 GRADIENT_DTYPES(DEFINE_PLANE)
 
 typedef struct gradient_job {
     pool_gradient_plan plan;
-    void (*plane)(const pool_gradient_plan *p, int64_t plane, void *memory);
+    int64_t (*plane)(const pool_gradient_plan *p, int64_t plane, void *memory);
     int64_t memory; /* bytes of sums beside dx; 0 where dx holds them */
     int64_t tasks;
     int64_t *bad; /* per task: the first bad index; -1 if none */
@@ -136,9 +148,25 @@ gradient_task(void *context, int64_t task)
         return;
     }
     for (int64_t plane = task; plane < j->plan.planes; plane += j->tasks) {
-        j->plane(&j->plan, plane, memory);
+        const int64_t bad = j->plane(&j->plan, plane, memory);
+        j->bad[task] = j->bad[task] < 0 ? bad : j->bad[task];
     }
     free(memory);
+}
+
+/* IndexError for the first bad index that a task met, if any did. */
+static gpo_status
+refuse_bad(gpo_call *call, const gradient_job *j)
+{
+    int64_t first = -1;
+    for (int64_t i = 0; i < j->tasks; i++) {
+        if (j->bad[i] >= 0 && (first < 0 || j->bad[i] < first)) {
+            first = j->bad[i];
+        }
+    }
+    return first < 0 ? GPO_OK
+                     : max_pool3d_out_of_range(call, j->plan.plane,
+                                               j->plan.indices[first], first);
 }
 
 static gpo_status
@@ -146,10 +174,13 @@ run_planes(gpo_call *call, bool parallel)
 {
     enum { TASKS = 4, MOST_TASKS = 1024, TASK_ELEMENTS = 1 << 12 };
 #define PLANE_ENTRY(dtype, V, LOAD, STORE) [GPO_##dtype] = plane_##dtype,
-    static void (*const planes[GPO_NDTYPES])(const pool_gradient_plan *, int64_t,
-                                             void *) = {GRADIENT_DTYPES(PLANE_ENTRY)};
+    static int64_t (*const planes[GPO_NDTYPES])(
+        const pool_gradient_plan *, int64_t, void *) = {GRADIENT_DTYPES(PLANE_ENTRY)};
     const gpo_dtype dtype = call->in[0].dtype;
     int64_t bad[MOST_TASKS];
+    for (int64_t i = 0; i < MOST_TASKS; i++) {
+        bad[i] = -1;
+    }
     bool failed[MOST_TASKS] = {false};
     gradient_job j = {.plane = planes[dtype], .bad = bad, .failed = failed};
     max_pool3d_make_gradient_plan(call, &j.plan);
@@ -162,11 +193,9 @@ run_planes(gpo_call *call, bool parallel)
     j.tasks = wanted < MOST_TASKS ? wanted : MOST_TASKS;
     if (!j.plan.has_windows) {
         gpo_cpu_loop(j.tasks > 1, j.tasks, look_at_task, &j);
-        for (int64_t i = 0; i < j.tasks; i++) {
-            if (bad[i] >= 0) {
-                return max_pool3d_out_of_range(call, j.plan.plane,
-                                               j.plan.indices[bad[i]], bad[i]);
-            }
+        const gpo_status status = refuse_bad(call, &j);
+        if (status) {
+            return status;
         }
     }
     gpo_cpu_loop(j.tasks > 1, j.tasks, gradient_task, &j);
@@ -175,7 +204,7 @@ run_planes(gpo_call *call, bool parallel)
             return gpo_fail(call, GPO_EMEMORY, "no memory for the sums of a plane");
         }
     }
-    return GPO_OK;
+    return refuse_bad(call, &j);
 }
 
 static gpo_status

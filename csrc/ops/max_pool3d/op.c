@@ -553,6 +553,10 @@ gradient_cost(const gpo_call *call, gpo_cost *cost)
     "into\n"                                                                           \
     "a graph it is refused.\n"                                                         \
     "\n"                                                                               \
+    "Indices may be written by another thread or stream during the call: the result\n" \
+    "is then undefined, or on a CPU an IndexError, but no memory outside of it is\n"   \
+    "touched.\n"                                                                       \
+    "\n"                                                                               \
     "Accuracy: an element that n gradients meet errs by at most n u times the sum "    \
     "of\n"                                                                             \
     "their magnitudes, u = 2**-24, or 2**-53 for float64; 16-bit floats are added "    \

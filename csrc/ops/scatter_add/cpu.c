@@ -5,12 +5,14 @@
  *
  * Elements are taken in pieces that stay in the first cache: values become the type of
  * their sum in a loop of vectors, then a plain loop looks at each index and adds.  Each
- * chunk of fixed size has tables of its own, which meet in order: neither the number of
- * threads nor the instruction set changes a bit.
+ * chunk of fixed size has tables of its own, which meet in order, filled by one thread or
+ * by several: neither the number of threads nor the instruction set changes a bit, and
+ * simd gives the bits of threads.
  */
 #include "elements.h"
 
 #include "../../backend/backend.h"
+#include "../../core/once.h"
 #include "../../core/prefetch.h"
 
 #include <stdlib.h>
@@ -142,23 +144,18 @@ typedef struct job {
     gpo_dtype sum; /* U64, F64 or C128 */
     int64_t sum_bytes;
     int ways;              /* tables of a chunk */
+    int64_t apart;         /* tables that are still to be combined */
     int64_t chunk, chunks; /* elements of a chunk, and how many there are */
-    char *tables;          /* chunks x ways x size */
+    char *tables;          /* chunks x ways x size, or of two chunks without a team */
     int64_t *good;         /* of each chunk: elements before the first bad index */
     void *out;
     gpo_dtype dtype;
 } job;
 
-static char *
-table_of(const job *j, int64_t chunk)
-{
-    return j->tables + chunk * j->ways * j->plan.size * j->sum_bytes;
-}
-
+/* The tables of chunk i. */
 static void
-fill_chunk(void *context, int64_t i)
+fill_tables(const job *j, int64_t i, char *tables)
 {
-    const job *j = context;
     const loops *f = j->loops;
     const gpo_dtype from = j->values.array->dtype;
     const gpo_dtype index = j->index.array->dtype;
@@ -166,7 +163,6 @@ fill_chunk(void *context, int64_t i)
     const int64_t first = i * j->chunk;
     const int64_t left = j->plan.n - first;
     const int64_t n = left < j->chunk ? left : j->chunk;
-    char *tables = table_of(j, i);
     memset(tables, 0, (size_t)(j->ways * j->plan.size * j->sum_bytes));
 
     const int64_t size = j->plan.size;
@@ -201,7 +197,38 @@ fill_chunk(void *context, int64_t i)
     j->good[i] = k;
 }
 
+static int64_t
+bytes_of_a_chunk(const job *j)
+{
+    return j->ways * j->plan.size * j->sum_bytes;
+}
+
+static void
+fill_chunk(void *context, int64_t i)
+{
+    const job *j = context;
+    fill_tables(j, i, j->tables + i * bytes_of_a_chunk(j));
+}
+
 /* ---- the whole job ---- */
+
+/* All chunks, one after the other: each is added to the first one's first table. */
+static void
+fill_in_turn(job *j)
+{
+    const int64_t table_bytes = j->plan.size * j->sum_bytes;
+    char *spare = j->tables + bytes_of_a_chunk(j);
+    fill_tables(j, 0, j->tables);
+    for (int way = 1; way < j->ways; way++) {
+        j->loops->fold[j->sum](j->tables, j->tables + way * table_bytes, j->plan.size);
+    }
+    for (int64_t i = 1; i < j->chunks; i++) {
+        fill_tables(j, i, spare);
+        for (int way = 0; way < j->ways; way++) {
+            j->loops->fold[j->sum](j->tables, spare + way * table_bytes, j->plan.size);
+        }
+    }
+}
 
 /* All tables of some places, in order, into the first one; then the result. */
 static void
@@ -213,7 +240,7 @@ combine_strip(void *context, int64_t i)
     const int64_t n = left < STRIP ? left : STRIP;
     const int64_t table_bytes = j->plan.size * j->sum_bytes;
     char *total = j->tables + first * j->sum_bytes;
-    for (int64_t t = 1; t < j->chunks * j->ways; t++) {
+    for (int64_t t = 1; t < j->apart; t++) {
         j->loops->fold[j->sum](total, total + t * table_bytes, n);
     }
     if ((char *)j->out != j->tables) {
@@ -258,10 +285,13 @@ sum_of(gpo_dtype out)
     }
 }
 
+typedef enum variant_place { SCALAR, SIMD, THREADS } variant_place;
+
 static gpo_status
-run(gpo_call *call, gpo_isa isa, bool several_tables, bool parallel)
+run(gpo_call *call, variant_place variant)
 {
     static const loops *const tables[GPO_NISA] = {&table_base, &table_v3, &table_v4};
+    const gpo_isa isa = variant == SCALAR ? GPO_ISA_BASE : gpo_cpu_isa();
     job j = {.loops = tables[isa],
              .values = reader_of(&call->in[SCATTER_ADD_VALUES]),
              .index = reader_of(&call->in[SCATTER_ADD_INDEX]),
@@ -274,16 +304,19 @@ run(gpo_call *call, gpo_isa isa, bool several_tables, bool parallel)
 
     /* By n and size alone, so that the order of additions is. */
     const bool few = size <= FEW / (WAYS * j.sum_bytes) && n / (WAYS * SHARE) >= size;
-    j.ways = several_tables && few ? WAYS : 1;
+    j.ways = variant != SCALAR && few ? WAYS : 1;
     j.chunk = n > 0 ? n : 1;
-    if (parallel) {
+    if (variant != SCALAR) {
         j.chunk = CHUNK;
         j.chunk = j.chunk < n / MOST_CHUNKS ? n / MOST_CHUNKS + 1 : j.chunk;
         j.chunk = j.chunk / SHARE < size ? size * SHARE : j.chunk;
         j.chunk = (j.chunk + PIECE - 1) / PIECE * PIECE;
     }
     j.chunks = n > 0 ? (n + j.chunk - 1) / j.chunk : 1;
-    parallel = parallel && j.chunks > 1;
+    const bool parallel = variant == THREADS && j.chunks > 1;
+    const bool in_turn = !parallel && j.chunks > 1;
+    const int64_t kept = in_turn ? 2 : j.chunks; /* chunks whose tables there are */
+    j.apart = in_turn ? 1 : j.chunks * j.ways;
 
     void *memory = NULL;
     gpo_status status = gpo_scratch(call, (size_t)j.chunks * sizeof *j.good, &memory);
@@ -298,11 +331,16 @@ run(gpo_call *call, gpo_isa isa, bool several_tables, bool parallel)
     }
     else {
         const size_t of_a_chunk = (size_t)(j.ways * j.sum_bytes) * (size_t)size;
-        status = gpo_scratch(call, (size_t)j.chunks * of_a_chunk, &memory);
+        status = gpo_scratch(call, (size_t)kept * of_a_chunk, &memory);
         j.tables = memory;
     }
     if (!status) {
-        gpo_cpu_loop(parallel, j.chunks, fill_chunk, &j);
+        if (in_turn) {
+            fill_in_turn(&j);
+        }
+        else {
+            gpo_cpu_loop(parallel, j.chunks, fill_chunk, &j);
+        }
         status = check_indices(call, &j);
     }
     if (!status && !direct) {
@@ -316,24 +354,22 @@ run(gpo_call *call, gpo_isa isa, bool several_tables, bool parallel)
 static gpo_status
 run_scalar(gpo_call *call)
 {
-    return run(call, GPO_ISA_BASE, false, false);
+    return run(call, SCALAR);
 }
 
 static gpo_status
 run_simd(gpo_call *call)
 {
-    return run(call, gpo_cpu_isa(), true, false);
+    return run(call, SIMD);
 }
 
 static gpo_status
 run_threads(gpo_call *call)
 {
-    return run(call, gpo_cpu_isa(), true, true);
+    return run(call, THREADS);
 }
 
 /* ---- choose ---- */
-
-enum { SCALAR, SIMD, THREADS };
 
 static const gpo_variant variants[] = {
     [SCALAR] = {"scalar",

@@ -696,10 +696,10 @@ run_with_index(gpo_call *call, const scatter_add_plan &plan)
     x.sign = SIGNED ? static_cast<uint64_t>(1) << (8 * sizeof(T) - 1) : 0;
 
     gpo_array sums = *out;
-    if (IS_HALF<T>) {
-        sums.dtype = GPO_F32;
+    if (!IS_WHOLE<T>) {
+        sums.dtype = IS_COMPLEX<T> ? GPO_C128 : GPO_F64;
     }
-    const bool apart = IS_HALF<T> || plan.late;
+    const bool apart = sums.dtype != out->dtype || plan.late;
     if (!status && apart) {
         status =
             gpo_scratch(call, sizeof(Sum) * static_cast<size_t>(plan.size), &sums.data);
@@ -772,20 +772,21 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     scatter_add_plan plan;
     scatter_add_make_plan(call, &plan);
-    const int64_t bytes = plan.size * gpo_dtypes[call->out[0].dtype].bytes;
-    if (plan.deterministic && bytes <= ORDERED_BYTES) {
+    const int own = gpo_dtypes[call->out[0].dtype].bytes;
+    const int64_t sum_bytes = gpo_dtypes[call->out[0].dtype].kind == 'c' ? 16 : 8;
+    if (plan.deterministic && plan.size * sum_bytes <= ORDERED_BYTES) {
         snprintf(why, GPO_MESSAGE,
-                 "v3: deterministic=True, and up to 96 KB of result take few tiles");
+                 "v3: deterministic=True, and up to 96 KB of sums take few tiles");
         return &variants[3];
     }
     if (plan.deterministic) {
         snprintf(why, GPO_MESSAGE,
-                 "v4: deterministic=True, and a result above 96 KB is worth a sort");
+                 "v4: deterministic=True, and sums above 96 KB are worth a sort");
         return &variants[4];
     }
-    if (bytes > COPIES_BYTES) {
+    if (plan.size * (own < 4 ? 4 : own) > COPIES_BYTES) {
         snprintf(why, GPO_MESSAGE,
-                 "v0: a result above 64 KB has addresses enough for global atomics");
+                 "v0: so long a result has addresses enough for global atomics");
         return &variants[0];
     }
     if (plan.n < WORTH * plan.size) {

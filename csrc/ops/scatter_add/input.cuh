@@ -19,7 +19,7 @@ template <typename T>
 constexpr bool IS_WHOLE = std::is_integral_v<T> || std::is_same_v<T, b8>;
 
 template <typename T>
-constexpr bool IS_HALF = std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
+constexpr bool IS_COMPLEX = std::is_same_v<T, c64> || std::is_same_v<T, c128>;
 
 /* The unsigned integer of `bytes` bytes. */
 template <int bytes>
@@ -32,10 +32,10 @@ using unsigned_of = std::conditional_t<
 template <typename T>
 using carrier_of = std::conditional_t<IS_WHOLE<T>, unsigned_of<sizeof(T)>, T>;
 
-/* Integers wrap modulo 2^64, as in NumPy; halves are added in float. */
+/* Integers wrap modulo 2^64, as in NumPy; all floats are added in double, as on a CPU. */
 template <typename T>
-using sum_of =
-    std::conditional_t<IS_WHOLE<T>, uint64_t, std::conditional_t<IS_HALF<T>, float, T>>;
+using sum_of = std::conditional_t<IS_WHOLE<T>, uint64_t,
+                                  std::conditional_t<IS_COMPLEX<T>, c128, double>>;
 
 template <typename Real>
 __device__ __forceinline__ complex<Real>
@@ -95,6 +95,9 @@ struct scatter_add_input {
         if constexpr (std::is_integral_v<T>) {
             const uint64_t whole = (x ^ sign) - sign; /* extends the sign */
             return truth ? whole != 0 : whole;
+        }
+        else if constexpr (IS_COMPLEX<T>) {
+            return {x.re, x.im};
         }
         else {
             return value_of(x);
