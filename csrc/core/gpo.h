@@ -131,7 +131,7 @@ typedef struct gpo_variant {
     const char *needs;        /* "sm_90a": instructions of that GPU alone; "" if none */
     const char *determinism;  /* "run-to-run" or "no" */
     gpo_run run[GPO_NDTYPES]; /* by the dtype of input op->by; NULL: unsupported */
-    const char *causal;       /* "exact" or "to rounding"; NULL: the operator has no past */
+    const char *causal; /* "exact" or "to rounding"; NULL: the operator has no past */
 } gpo_variant;
 
 /* Picks a row of `variants` for this call and writes the reason into `why`. */

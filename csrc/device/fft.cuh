@@ -295,7 +295,8 @@ struct block_fft {
      * `space` is shared memory for SHARED numbers.  `own` is the thread's number among
      * the THREADS, which are the whole block or, of one warp, one of several.
      */
-    __device__ __forceinline__ explicit block_fft(c64 *space, unsigned own = threadIdx.x)
+    __device__ __forceinline__ explicit block_fft(c64 *space,
+                                                  unsigned own = threadIdx.x)
         : thread(static_cast<int>(own))
     {
         const int first = thread / V; /* frequency, mod R */

@@ -268,10 +268,11 @@ struct spectrum_block {
         return range;
     }
 
-    static __device__ __forceinline__ void scale(float (&x)[V], float by)
+    template <int N>
+    static __device__ __forceinline__ void scale(float (&x)[N], float by)
     {
 #pragma unroll
-        for (int e = 0; e < V; e++) {
+        for (int e = 0; e < N; e++) {
             x[e] *= by;
         }
     }

@@ -994,11 +994,14 @@ backward(gpo_call *call)
 
 static const gpo_variant forward_variants[] = {
     {"v0", "one output per thread", "", "run-to-run", FORWARD(conv_v0), "exact"},
-    {"v1", "rows of w and x in shared memory", "", "run-to-run", FORWARD(conv_v1), "exact"},
-    {"v2", "four outputs per thread, 16-byte loads", "", "run-to-run",
-     FORWARD(conv_v2), "exact"},
-    {"v3", "eight batches share one row of w", "", "run-to-run", FORWARD(conv_v3), "exact"},
-    {"v4", "balanced work: step t with T - 1 - t", "", "run-to-run", FORWARD(conv_v4), "exact"},
+    {"v1", "rows of w and x in shared memory", "", "run-to-run", FORWARD(conv_v1),
+     "exact"},
+    {"v2", "four outputs per thread, 16-byte loads", "", "run-to-run", FORWARD(conv_v2),
+     "exact"},
+    {"v3", "eight batches share one row of w", "", "run-to-run", FORWARD(conv_v3),
+     "exact"},
+    {"v4", "balanced work: step t with T - 1 - t", "", "run-to-run", FORWARD(conv_v4),
+     "exact"},
     {"v5", "register tile of 16 steps by 8 inputs; short filters stream", "",
      "run-to-run", FORWARD(conv_v5), "exact"},
     {"v6", "tensor cores multiply a Toeplitz band held in registers", "sm_90a",
@@ -1009,7 +1012,8 @@ static const gpo_variant forward_variants[] = {
 };
 
 static const gpo_variant backward_variants[] = {
-    {"v0", "one output per thread", "", "run-to-run", BACKWARD(conv_v0, lag_v0), "exact"},
+    {"v0", "one output per thread", "", "run-to-run", BACKWARD(conv_v0, lag_v0),
+     "exact"},
     {"v1", "rows of w, x and dy in shared memory", "", "run-to-run",
      BACKWARD(conv_v1, lag_v1), "exact"},
     {"v2", "four outputs per thread, 16-byte loads", "", "run-to-run",
@@ -1050,7 +1054,8 @@ wants_tensor_cores(const gpo_call *call, const conv_plan &p, bool backward)
 static bool
 wants_spectra(const gpo_call *call, const conv_plan &p, bool backward)
 {
-    if (!forward_variants[7].run[call->in[call->op->by].dtype] || p.steps <= 32 || p.steps > MOST_STEPS) {
+    if (!forward_variants[7].run[call->in[call->op->by].dtype] || p.steps <= 32 ||
+        p.steps > MOST_STEPS) {
         return false;
     }
     if (p.steps <= 128) {

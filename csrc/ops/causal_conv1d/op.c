@@ -311,9 +311,11 @@ static const char forward_doc[] =
     "in the 2-norm is at most 1e-6.  v6, v7 and the CPU's spectra, which auto may\n"
     "take, hold that bound for the row, not for each of its elements: v6 errs by\n"
     "2**-38 of the largest product besides, v7 and spectra by u log2(2 T) of the\n"
-    "product of the 2-norms of filter and row.  v7 and spectra add up the first 64 to 128\n"
+    "product of the 2-norms of filter and row.  v7 and spectra add up the first 64 to "
+    "128\n"
     "results from the first input on that is not 0 term by term, and take a row in\n"
-    "blocks, which takes a few times longer, where its later inputs are so much larger\n"
+    "blocks, which takes a few times longer, where its later inputs are so much "
+    "larger\n"
     "than the earlier ones that the bound above would not hold.\n" COMMON_NOTES;
 
 static const char backward_doc[] =

@@ -2,7 +2,7 @@
  * spectral_rows.cuh  What the kernels of v7 are made of: the rows of a view, the head of a
  * row and the guard of its bound, where spectra wait.
  * Order: rows, sums in the plain order, the causal bound, what a block does.
- * Not here: the kernels (spectrum.cuh, blocked.cuh), ranges and elements of rows
+ * Not here: the kernels (spectrum.cuh, early.cuh), ranges and elements of rows
  * (device/spectral.cuh), the transform (device/fft.cuh).
  */
 #ifndef GPO_CAUSAL_CONV1D_SPECTRAL_ROWS_CUH
@@ -73,26 +73,31 @@ growth_of(int64_t steps, int log_points)
 /* Steps of a row of v7: they and a head more are counted in 32 bits. */
 constexpr int64_t MOST_STEPS = int64_t{1} << 30;
 
-/* The largest size in a row, and its first step that is not 0. */
+/* The largest size in a row, and whether its first step is 0. */
 struct causal_range {
     row_range size;
-    int first;
-
-    __device__ __forceinline__ void take(float x, int t)
-    {
-        size.take(x);
-        first = x != 0.0f && t < first ? t : first;
-    }
+    unsigned begins_late;
 
     static __device__ __forceinline__ causal_range combine(causal_range a,
                                                            causal_range b)
     {
-        return {row_range::combine(a.size, b.size),
-                a.first < b.first ? a.first : b.first};
+        return {row_range::combine(a.size, b.size), a.begins_late | b.begins_late};
     }
 };
 
-constexpr causal_range NO_CAUSAL_RANGE = {NO_RANGE, static_cast<int>(MOST_STEPS)};
+/* The smaller one. */
+struct earlier {
+    int step;
+
+    static __device__ __forceinline__ earlier combine(earlier a, earlier b)
+    {
+        return {a.step < b.step ? a.step : b.step};
+    }
+};
+
+/* What v6 and v7 leave of a row to early.cuh: its first input, or one of these. */
+constexpr int WIDE_ROW = -1;                            /* all of it */
+constexpr int WHOLE_ROW = static_cast<int>(MOST_STEPS); /* nothing */
 
 /* Squares of the values of a block of a row, and of those of its head. */
 struct causal_norms {
@@ -107,15 +112,16 @@ struct causal_norms {
 
 /* Whether a row holds the bound; asked block by block, in their order, by one thread. */
 struct causal_guard {
-    float growth;         /* square of growth_of() */
-    float before = 0;     /* of the blocks so far */
-    bool is_wide = false; /* some step has a larger error */
+    float growth;               /* square of growth_of() */
+    float before = 0, head = 0; /* squares of the blocks so far, of the head */
+    bool is_wide = false;       /* some step has a larger error */
 
     /* A block from step `first` on of a row whose head ends before step `end`. */
     __device__ __forceinline__ void take(causal_norms norms, int first, int end)
     {
         constexpr float LEAST = 0x1p-100f; /* smaller squares are no longer exact */
-        const float known = first >= end ? before : norms.head;
+        head += norms.head;
+        const float known = first >= end ? before : head;
         before += norms.block;
         const bool holds = before <= growth * known && known >= LEAST;
         is_wide = is_wide || !(holds || before == 0.0f);
@@ -135,134 +141,59 @@ square_of(const float (&x)[V])
     return sum;
 }
 
-/*
- * The head of a row by the block's first warp: a lane has four sums, and all terms of them
- * or half.  Four taps meet eight inputs in registers, 16 products for two loads of 16
- * bytes.
- */
+/* The thread's part of a row's head, to be squared when it has come. */
 template <typename FFT>
 struct causal_head {
-    static constexpr int STEPS = HEAD<FFT>, THREADS = FFT::THREADS, QUADS = STEPS / 4;
-    static constexpr int SPLIT = WARP / QUADS;
-    static_assert(WARP % QUADS == 0, "a lane for each four sums");
+    static constexpr int STEPS = HEAD<FFT>, THREADS = FFT::THREADS;
+    static constexpr int EACH = STEPS > THREADS ? STEPS / THREADS : 1;
 
-    struct memory {
-        alignas(16) float taps[STEPS];
-        alignas(16) float inputs[2 * STEPS]; /* behind as many zeros */
-        alignas(16) float sums[STEPS];
-    };
-    memory &m;
+    float x[EACH];
 
-    __device__ __forceinline__ explicit causal_head(memory &shared) : m(shared)
+    __device__ __forceinline__ void load(spectrum_dtype dtype, const spectrum_row &row,
+                                         int start)
     {
-    }
-
-    __device__ __forceinline__ void load_taps(spectrum_dtype dtype,
-                                              const spectrum_row &w) const
-    {
-        if (threadIdx.x < WARP) {
-            float x[STEPS / WARP];
-            load_row<WARP>(dtype, w, threadIdx.x, x);
-#pragma unroll
-            for (int k = 0; k < STEPS / WARP; k++) {
-                m.taps[k * WARP + threadIdx.x] = x[k];
-                m.inputs[k * WARP + threadIdx.x] = 0;
-            }
+        const int64_t first = static_cast<int64_t>(start) + threadIdx.x;
+        x[0] = 0;
+        if (EACH > 1 || threadIdx.x < STEPS) {
+            load_row<THREADS>(dtype, row, first, x);
         }
     }
 
-    /*
-     * The sums of the row whose first input is at `start`: a barrier comes before they are
-     * read.  Gives the thread's share of the squares of these inputs times `by`.
-     */
-    __device__ __forceinline__ float add_up(spectrum_dtype dtype, const spectrum_row &row,
-                                            int start, float by) const
+    __device__ __forceinline__ float square(float by)
     {
-        if (threadIdx.x >= WARP) {
-            return 0.0f;
-        }
-        float own[STEPS / WARP];
-        load_row<WARP>(dtype, row, static_cast<int64_t>(start) + threadIdx.x, own);
-        __syncwarp();
-#pragma unroll
-        for (int k = 0; k < STEPS / WARP; k++) {
-            m.inputs[STEPS + k * WARP + threadIdx.x] = own[k];
-            own[k] *= by;
-        }
-        __syncwarp();
-        const int quad = threadIdx.x % QUADS, part = threadIdx.x / QUADS;
-        const int first = part * (STEPS / SPLIT);
-        const float *x = m.inputs + STEPS + 4 * quad - first, *taps = m.taps + first;
-        pack<float> late = shared_pack(x);
-        float sum[4] = {};
-#pragma unroll 2
-        for (int s = 0; s < STEPS / SPLIT; s += 4) {
-            x -= 4;
-            const pack<float> early = shared_pack(x), tap = shared_pack(taps);
-            taps += 4;
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    sum[i] = fmaf(tap.v[j], i >= j ? late.v[i >= j ? i - j : 0]
-                                                   : early.v[i >= j ? 0 : 4 + i - j],
-                                  sum[i]);
-                }
-            }
-            late = early;
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (SPLIT == 2) {
-                sum[i] += __shfl_xor_sync(ALL_LANES, sum[i], QUADS);
-            }
-            if (part == 0) {
-                m.sums[4 * quad + i] = sum[i];
-            }
-        }
-        return square_of(own);
-    }
-
-    /*
-     * y[e] is step origin + SIGN (threadIdx.x + e THREADS).  Where no transform may make
-     * it, it becomes `offset`, before the row's first input at `start`, or a sum of the
-     * head, from there on.
-     */
-    template <int SIGN>
-    __device__ __forceinline__ void replace(float (&y)[FFT::V], int origin, int start,
-                                            float offset) const
-    {
-        const int low = SIGN > 0 ? start - origin : origin - start - STEPS + 1;
-        const int high = low + STEPS; /* the head's places, threadIdx.x + e THREADS */
-#pragma unroll
-        for (int e = 0; e < FFT::V; e++) {
-            /* These are the same for all threads. */
-            if (SIGN > 0 && e * THREADS >= high) {
-                return;
-            }
-            if (SIGN < 0 && (e + 1) * THREADS <= low) {
-                continue;
-            }
-            const int place = static_cast<int>(threadIdx.x) + e * THREADS;
-            if (SIGN > 0 ? place < low : place >= high) {
-                y[e] = offset;
-            }
-            else if (SIGN > 0 ? place < high : place >= low) {
-                y[e] = m.sums[SIGN > 0 ? place - low : high - 1 - place] + offset;
-            }
-        }
+        spectrum_block<FFT>::scale(x, by);
+        return square_of(x);
     }
 };
 
-/* The range of the values x of a thread, steps origin + SIGN (threadIdx.x + e THREADS). */
-template <typename FFT, int SIGN = 1>
-__device__ __forceinline__ causal_range
-causal_range_of(const float (&x)[FFT::V], int origin, causal_range before)
+/* y[e], step origin + SIGN (threadIdx.x + e THREADS), is `offset` before step `start`. */
+template <typename FFT, int SIGN>
+__device__ __forceinline__ void
+clear_before(float (&y)[FFT::V], int origin, int start, float offset)
+{
+    if (start == 0) {
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < FFT::V; e++) {
+        const int place = static_cast<int>(threadIdx.x) + e * FFT::THREADS;
+        y[e] = origin + SIGN * place < start ? offset : y[e];
+    }
+}
+
+/*
+ * The first step before `before` whose value is not 0, of the values x of a thread, steps
+ * origin + SIGN (threadIdx.x + e THREADS).
+ */
+template <typename FFT, int SIGN>
+__device__ __forceinline__ earlier
+first_of(const float (&x)[FFT::V], int origin, earlier before)
 {
 #pragma unroll
     for (int e = 0; e < FFT::V; e++) {
-        before.take(x[e], origin + SIGN * (static_cast<int>(threadIdx.x) +
-                                           e * FFT::THREADS));
+        const int place = static_cast<int>(threadIdx.x) + e * FFT::THREADS;
+        const int t = origin + SIGN * place;
+        before.step = x[e] != 0.0f && t < before.step ? t : before.step;
     }
     return before;
 }
@@ -273,7 +204,7 @@ causal_range_of(const float (&x)[FFT::V], int origin, causal_range before)
 struct spectrum_cut {
     spectrum_dtype dtype;
     float growth;                 /* of the guard */
-    uint8_t *wide;                /* row b * C + c: whether it needs blocked.cuh */
+    int *starts;                  /* of row b * C + c, see early.cuh */
     int64_t splits, share;        /* batches of a split */
     int64_t row_blocks, w_blocks; /* of N steps, of N lags */
     c64 *slab;                    /* memory for spectra, `spectra` for each block */

@@ -2,13 +2,13 @@
  * spectrum.cuh  The kernels of rung v7 of causal_conv1d and causal_conv1d_backward.
  * Order: the convolution, gradients, launchers.
  * Not here: the rung's story (cuda.cu), what its kernels are made of
- * (spectral_rows.cuh), rows they leave to others (blocked.cuh), the transform
+ * (spectral_rows.cuh), what they leave of a row (early.cuh), the transform
  * (device/fft.cuh).
  */
 #ifndef GPO_CAUSAL_CONV1D_SPECTRUM_CUH
 #define GPO_CAUSAL_CONV1D_SPECTRUM_CUH
 
-#include "blocked.cuh"
+#include "early.cuh"
 
 /* ---- the convolution ---- */
 
@@ -26,10 +26,9 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     GPO_DYN_SHARED(c64, space);
     GPO_SHARED(row_range, slots, [WARPS]);
     GPO_SHARED(causal_range, ranges, [WARPS]);
+    GPO_SHARED(earlier, starts, [WARPS]);
     GPO_SHARED(causal_norms, norms, [WARPS]);
-    GPO_SHARED(typename causal_head<FFT>::memory, head_memory, [1]);
     const block_type block(space, slots, cut.dtype);
-    const causal_head<FFT> head(head_memory[0]);
     constexpr bool AHEAD = PLACE == SPECTRUM_HELD; /* rows are loaded a turn before */
     const spectrum_store<FFT> store = {cut.slab + blockIdx.x * cut.spectra};
     constexpr bool MANY = PLACE == SPECTRUM_BLOCKS;
@@ -47,7 +46,6 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         block.load(w, 0, x);
         block.tell(block.range_of(w, filters, x), 0);
         __syncthreads();
-        head.load_taps(cut.dtype, w);
         const row_range w_range = block.told(0);
         for (int64_t j = 0; j < filters; j++) {
             if (MANY) {
@@ -72,17 +70,26 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             if (!AHEAD || b == first) {
                 block.load(row, 0, x);
             }
-            causal_range own = causal_range_of<FFT>(x, 0, NO_CAUSAL_RANGE);
-            for (int64_t i = 1; i < n; i++) {
-                block.load(row, i, x);
-                own = causal_range_of<FFT>(x, static_cast<int>(i) * FFT::POINTS, own);
-            }
-            block.tell(own, ranges);
+            const unsigned begins_late = threadIdx.x == 0 && x[0] == 0.0f;
+            block.tell(causal_range{block.range_of(row, n, x), begins_late}, ranges);
             __syncthreads();
             const causal_range range = block.told(ranges);
+            int start = 0;
+            if (range.begins_late) { /* the same for all threads */
+                earlier own = {WHOLE_ROW};
+                for (int64_t i = 0; i < n; i++) {
+                    if (MANY) {
+                        block.load(row, i, x);
+                    }
+                    own = first_of<FFT, 1>(x, static_cast<int>(i) * FFT::POINTS, own);
+                }
+                block.tell(own, starts);
+                __syncthreads();
+                start = block.told(starts).step;
+            }
             const float by = power_of_two(-range.size.exponent());
-            const float head_square = head.add_up(cut.dtype, row, range.first, by);
-            const int head_end = range.first + head.STEPS;
+            causal_head<FFT> head;
+            head.load(cut.dtype, row, start);
             causal_guard guard = {cut.growth};
             for (int64_t i = 0; i < n; i++) {
                 const int t = static_cast<int>(i) * FFT::POINTS;
@@ -92,8 +99,10 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                     __syncthreads();
                 }
                 block.scale(x, by);
-                block.tell(causal_norms{square_of(x), head_square}, norms);
+                const float square = square_of(x);
                 block.fft.forward(x, f);
+                block.tell(causal_norms{square, i == 0 ? head.square(by) : 0.0f},
+                           norms);
                 if (MANY && i + 1 < n) {
                     store.put(X + i, f);
                 }
@@ -129,19 +138,18 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                     }
                 }
                 if (threadIdx.x == 0) {
-                    guard.take(block.told(norms), t, head_end);
+                    guard.take(block.told(norms), t, start + head.STEPS);
                 }
                 block.scale_back(y, range.size.exponent() + w_range.exponent(), offset);
-                head.template replace<1>(y, t, range.first, offset);
+                clear_before<FFT, 1>(y, t, start, offset);
                 finish_row<THREADS>(cut.dtype, v, b, c, t + threadIdx.x, y);
-                store_row<THREADS>(cut.dtype,
-                                   row_of(cut.dtype, v.out, b, c, v.steps),
+                store_row<THREADS>(cut.dtype, row_of(cut.dtype, v.out, b, c, v.steps),
                                    t + threadIdx.x, y);
             }
             if (threadIdx.x == 0) {
-                cut.wide[b * v.channels + c] = guard.is_wide ||
-                                               !w_range.is_finite() ||
-                                               !range.size.is_finite();
+                const bool is_finite = w_range.is_finite() && range.size.is_finite();
+                cut.starts[b * v.channels + c] =
+                    guard.is_wide || !is_finite ? WIDE_ROW : start;
             }
         }
     }
@@ -152,7 +160,8 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
 /* What the products of one batch are added to, relative to the largest so far. */
 struct spectrum_sum {
     int exponent;
-    bool plain; /* a row has inf or nan: the sums are made once more in the plain order */
+    bool
+        plain; /* a row has inf or nan: the sums are made once more in the plain order */
 
     /* Takes rows of these ranges in: the factor for what is there, and for the rows. */
     __device__ __forceinline__ float2 take(row_range x, row_range g)
@@ -202,6 +211,19 @@ put_lags_plainly(const spectrum_cut &cut, const lag_view<float> &v, int64_t spli
     }
 }
 
+/* Whether value `e` of a thread is 0. */
+template <int V>
+__device__ __forceinline__ bool
+begins_with_zero(const float (&x)[V], int e)
+{
+    bool is_zero = false;
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        is_zero = is_zero || (k == e && x[k] == 0.0f);
+    }
+    return is_zero;
+}
+
 /*
  * Both gradients of rows of one block: dx of the rows of a channel, and the share of
  * its filter's gradient that belongs to these batches.  v convolves the reversed rows of
@@ -220,10 +242,9 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     GPO_DYN_SHARED(c64, space);
     GPO_SHARED(row_range, slots, [WARPS]);
     GPO_SHARED(causal_range, ranges, [WARPS]);
+    GPO_SHARED(earlier, starts, [WARPS]);
     GPO_SHARED(causal_norms, norms, [WARPS]);
-    GPO_SHARED(typename causal_head<FFT>::memory, head_memory, [1]);
     const block_type block(space, slots, cut.dtype);
-    const causal_head<FFT> head(head_memory[0]);
     const int end = static_cast<int>(v.steps) - 1; /* of dy: its first step in v */
     const spectrum_store<FFT> store = {space + FFT::SHARED};
 
@@ -237,7 +258,6 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         block.load(filter_of(cut.dtype, v, c), 0, x);
         block.tell(block.range_of(x), 0);
         __syncthreads();
-        head.load_taps(cut.dtype, filter_of(cut.dtype, v, c));
         const row_range w_range = block.told(0);
         block.scale(x, power_of_two(-w_range.exponent()));
         block.fft.forward(x, f);
@@ -255,11 +275,22 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
 
         for (int64_t b = first; b < last; b++) {
             block.tell(block.range_of(x), 0);
-            block.tell(causal_range_of<FFT, -1>(g, end, NO_CAUSAL_RANGE), ranges);
+            const unsigned begins_late =
+                static_cast<int>(threadIdx.x) == end % THREADS &&
+                begins_with_zero(g, end / THREADS);
+            block.tell(causal_range{block.range_of(g), begins_late}, ranges);
             __syncthreads();
             const row_range x_range = block.told(0);
             const causal_range g_range = block.told(ranges);
+            int start = 0;
+            if (g_range.begins_late) { /* the same for all threads */
+                block.tell(first_of<FFT, -1>(g, end, earlier{WHOLE_ROW}), starts);
+                __syncthreads();
+                start = block.told(starts).step;
+            }
             const float by = power_of_two(-g_range.size.exponent());
+            causal_head<FFT> head;
+            head.load(cut.dtype, row_of(cut.dtype, v.x, b, c, v.steps), start);
             const float2 factor = sum.take(x_range, g_range.size);
             if (factor.x != 1.0f) {
 #pragma unroll
@@ -269,11 +300,10 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             }
             block.scale(x, power_of_two(-x_range.exponent()) * factor.y);
             block.scale(g, by);
+            const float square = square_of(g);
             block.fft.forward(x, f);
             store.put(ROW, f);
-            const float head_square = head.add_up(
-                cut.dtype, row_of(cut.dtype, v.x, b, c, v.steps), g_range.first, by);
-            block.tell(causal_norms{square_of(g), head_square}, norms);
+            block.tell(causal_norms{square, head.square(by)}, norms);
             __syncthreads();
             block.fft.forward(g, f);
 #pragma unroll
@@ -289,14 +319,14 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             }
             block.fft.template inverse_end<false>(f, y, unused);
             if (threadIdx.x == 0) {
+                const bool is_finite = w_range.is_finite() && g_range.size.is_finite();
                 causal_guard guard = {cut.growth};
-                guard.take(block.told(norms), 0, g_range.first + head.STEPS);
-                cut.wide[b * v.channels + c] = guard.is_wide ||
-                                               !w_range.is_finite() ||
-                                               !g_range.size.is_finite();
+                guard.take(block.told(norms), 0, start + head.STEPS);
+                cut.starts[b * v.channels + c] =
+                    guard.is_wide || !is_finite ? WIDE_ROW : start;
             }
             block.scale_back(y, g_range.size.exponent() + w_range.exponent(), 0.0f);
-            head.template replace<-1>(y, end, g_range.first, 0.0f);
+            clear_before<FFT, -1>(y, end, start, 0.0f);
             store_row<THREADS>(cut.dtype,
                                reversed_row_of(cut.dtype, v.out, b, c, v.steps),
                                threadIdx.x, y);
@@ -514,14 +544,14 @@ conv_v7_of(gpo_call *call, const conv_view<float> &v, spectrum_dtype dtype)
             return status;
         }
     }
-    gpo_status status = make_marks(call, v, &cut.wide);
+    gpo_status status = make_starts(call, v, 1, &cut.starts);
     if (status) {
         return status;
     }
     gpo_allow_shared(conv_v7_spectrum<FFT, PLACE, RESIDENT>, SHARED);
     status = GPO_LAUNCH(call, grid, FFT::THREADS, SHARED,
                         (conv_v7_spectrum<FFT, PLACE, RESIDENT>), v, cut);
-    return status ? status : convolve_wide_rows(call, v, dtype, cut.wide);
+    return status ? status : convolve_early(call, v, dtype, HEAD<FFT>, 1, cut.starts);
 }
 
 template <typename T>
@@ -561,7 +591,7 @@ gradients_v7_of(gpo_call *call, const conv_view<float> &v, lag_view<float> *lags
     *cut = cut_call<FFT, RESIDENT>(call, *lags, cut->dtype);
     gpo_status status = make_parts(call, cut->splits, lags);
     if (!status) {
-        status = make_marks(call, v, &cut->wide);
+        status = make_starts(call, v, 1, &cut->starts);
     }
     if (status) {
         return status;
@@ -569,7 +599,8 @@ gradients_v7_of(gpo_call *call, const conv_view<float> &v, lag_view<float> *lags
     gpo_allow_shared(gradients_v7_spectrum<FFT, RESIDENT>, SHARED);
     status = GPO_LAUNCH(call, grid_of(v.channels * cut->splits), FFT::THREADS, SHARED,
                         (gradients_v7_spectrum<FFT, RESIDENT>), v, *lags, *cut);
-    return status ? status : convolve_wide_rows(call, v, cut->dtype, cut->wide);
+    return status ? status
+                  : convolve_early(call, v, cut->dtype, HEAD<FFT>, 1, cut->starts);
 }
 
 /* dw alone; `cut` says how many splits are left to add. */

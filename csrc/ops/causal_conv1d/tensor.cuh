@@ -64,128 +64,63 @@ struct tensor_half<float> {
 
 /* ---- rows computed exactly ---- */
 
-/* A block's threads, with steps of one row or lags of one filter each. */
-template <int BLOCK, int EACH>
-struct exact_tile {
-    static constexpr int OUTPUTS = BLOCK * EACH, INPUTS = 256;
-    static constexpr int SHARED = 2 * INPUTS + OUTPUTS; /* numbers */
-};
-using exact_steps = exact_tile<128, 4>;
-
 /*
- * Steps [from, to) of row (b, c), counted from its first input in causal order, by the
- * whole block: a tile of steps meets 256 inputs after the other.  A product outside of
- * the filter is left out, for an inf or nan may be part of it.
- */
-template <typename T>
-__device__ __forceinline__ void
-exact_row(const tensor_conv<T> &p, int c, int64_t b, int from, int to, float *space)
-{
-    constexpr int BLOCK = 128, EACH = 4, INPUTS = exact_steps::INPUTS;
-    const int last = p.reversed ? static_cast<int>(p.steps) - 1 : 0;
-    const int tid = threadIdx.x, lags = static_cast<int>(p.lags);
-    const int64_t stride = p.reversed ? -p.x.t : p.x.t;
-    const T *const row = p.x.row(b, c) + last * p.x.t;
-    float *const x = space, *const taps = space + INPUTS;
-    for (int t0 = from; t0 < to; t0 += exact_steps::OUTPUTS) {
-        const int end = min(to, t0 + exact_steps::OUTPUTS);
-        float total[EACH] = {};
-        for (int u0 = t0 < lags ? 0 : (t0 - lags + 1) / INPUTS * INPUTS; u0 < end;
-             u0 += INPUTS) {
-            const int first_lag = t0 - u0 - INPUTS + 1;
-            __syncthreads();
-            stage_row<BLOCK>(x, row, stride, u0, INPUTS, p.steps);
-            stage_lags<BLOCK>(taps, p, c, first_lag, INPUTS + exact_steps::OUTPUTS);
-            __syncthreads();
-            float sum[EACH] = {};
-#pragma unroll 2
-            for (int j = 0; j < INPUTS; j++) {
-                const int at = tid - j + INPUTS - 1;
-#pragma unroll
-                for (int k = 0; k < EACH; k++) {
-                    const int i = at + k * BLOCK;
-                    if (static_cast<unsigned>(first_lag + i) < p.lags) {
-                        sum[k] = fmaf(taps[i], x[j], sum[k]);
-                    }
-                }
-            }
-#pragma unroll
-            for (int k = 0; k < EACH; k++) {
-                total[k] += sum[k];
-            }
-        }
-#pragma unroll
-        for (int k = 0; k < EACH; k++) {
-            const int t = t0 + k * BLOCK + tid;
-            if (t < end) {
-                p.put(b, c, p.reversed ? last - t : t, total[k]);
-            }
-        }
-    }
-    __syncthreads();
-}
-
-/*
- * Steps [from, to) of the batches in `rows`, for rows that the products cannot carry,
- * with inf, NaN or sizes that no power of two brings into range.
+ * Steps [from, to) of the batches in `rows`, in the order of v0, by the whole block: for
+ * rows that the products cannot carry, with inf, NaN or sizes that no power of two brings
+ * into range.
  */
 template <typename T>
 __device__ __noinline__ void
 exact_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int from,
-           int to, float *space)
+           int to)
 {
-    const int steps = static_cast<int>(p.steps);
-    const int first = p.reversed ? steps - to : from;
     for (; rows; rows &= rows - 1) {
-        exact_row(p, c, first_batch + __ffs(rows) - 1, first, first + to - from, space);
+        const int64_t b = first_batch + __ffs(rows) - 1;
+        const int64_t last = p.reversed ? p.steps - 1 : 0;
+        const T *const x = p.x.row(b, c) + last * p.x.t;
+        const int64_t stride = p.reversed ? -p.x.t : p.x.t;
+        for (int64_t t = from + threadIdx.x; t < to; t += blockDim.x) {
+            p.put(b, c, t, plain_step<1>(p, x, stride, c, p.reversed ? last - t : t));
+        }
     }
 }
 
 /*
  * The same of those steps from the first input that is not 0 to the first one that has
  * 2^-17 of the row's largest: the early steps of a row that begins with smaller ones,
- * which the row's scale has rounded away.
+ * which the row's scale has rounded away.  Every warp finds them for itself.
  */
 template <typename T>
 __device__ __noinline__ void
 exact_heads(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int from,
-            int to, float *space)
+            int to)
 {
-    unsigned *const words = reinterpret_cast<unsigned *>(space);
-    const int steps = static_cast<int>(p.steps);
-    const int first = p.reversed ? steps - to : from;
     for (; rows; rows &= rows - 1) {
         const int64_t b = first_batch + __ffs(rows) - 1;
-        const auto size_of = [&](int t) {
-            const T x = p.x.row(b, c)[(p.reversed ? steps - 1 - t : t) * p.x.t];
-            return __float_as_uint(fabsf(static_cast<float>(value_of(x))));
-        };
-        if (threadIdx.x == 0) {
-            words[0] = 0;
-            words[1] = words[2] = static_cast<unsigned>(steps);
+        const int64_t last = p.reversed ? p.steps - 1 : 0;
+        const T *const x = p.x.row(b, c) + last * p.x.t;
+        const int64_t stride = p.reversed ? -p.x.t : p.x.t;
+        const int lane = threadIdx.x % WARP, steps = static_cast<int>(p.steps);
+        float most = 0;
+        for (int t = lane; t < steps; t += WARP) {
+            most = fmaxf(most, fabsf(static_cast<float>(value_of(x[t * stride]))));
         }
-        __syncthreads();
-        unsigned most = 0, mine = steps;
-        for (int t = threadIdx.x; t < steps; t += blockDim.x) {
-            const unsigned size = size_of(t);
-            most = max(most, size);
-            mine = size && static_cast<unsigned>(t) < mine ? t : mine;
+        const float least = most_of_warp(most) * 0x1p-17f;
+        int begin = -1, end = steps;
+        for (int t = lane; t - lane < steps && end == steps; t += WARP) {
+            const float size =
+                t < steps ? fabsf(static_cast<float>(value_of(x[t * stride]))) : 0.0f;
+            const unsigned some = __ballot_sync(ALL_LANES, size > 0);
+            const unsigned large = __ballot_sync(ALL_LANES, size > 0 && size >= least);
+            begin = begin < 0 && some ? t - lane + __ffs(some) - 1 : begin;
+            end = large ? t - lane + __ffs(large) - 1 : end;
         }
-        atomicMax(&words[0], most);
-        atomicMin(&words[1], mine);
-        __syncthreads();
-        const unsigned least = __float_as_uint(__uint_as_float(words[0]) * 0x1p-17f);
-        for (int t = threadIdx.x; t < steps; t += blockDim.x) {
-            if (size_of(t) >= max(least, 1u)) {
-                atomicMin(&words[2], static_cast<unsigned>(t));
-                break;
+        for (int64_t t = from + threadIdx.x; t < to; t += blockDim.x) {
+            const int64_t own = p.reversed ? last - t : t;
+            if (begin >= 0 && own >= begin && own < end) {
+                p.put(b, c, t, plain_step<1>(p, x, stride, c, own));
             }
         }
-        __syncthreads();
-        const int begin = max(first, static_cast<int>(words[1]));
-        const int end = min(first + to - from, static_cast<int>(words[2]));
-        __syncthreads();
-        exact_row(p, c, b, begin, end, space);
     }
 }
 
@@ -345,6 +280,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
     const auto put = [&](const pack<T> &v, int s, int j, float factor) {
         put_values<PRODUCTS>(shared + place(s, j), plan.low - plan.high, v, factor);
     };
+    bool begins_late = false; /* a segment of the warp has no input in its first pack */
     const auto see = [&](const pack<T>(&v)[LOADS], int s) {
         if constexpr (SCALED) {
             split_start start = {0, NO_INPUT};
@@ -356,22 +292,41 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                 }
             }
             start.most = most_of_warp(start.most);
-            /* Mostly the first turn finds it. */
+            pack<T> first; /* of the segment's packs in causal order */
 #pragma unroll
-            for (int j = 0; j < LOADS; j++) {
-                if (!p.reversed && start.first == NO_INPUT) {
-                    start.first = first_exponents(v[j].v, false);
-                }
+            for (int e = 0; e < VEC; e++) {
+                first.v[e] = p.reversed ? v[LOADS - 1].v[e] : v[0].v[e];
             }
-#pragma unroll
-            for (int j = LOADS - 1; j >= 0; j--) {
-                if (p.reversed && start.first == NO_INPUT) {
-                    start.first = first_exponents(v[j].v, true);
-                }
-            }
+            start.first = first_exponents(first.v, p.reversed);
+            begins_late = begins_late || (start.first == NO_INPUT && start.most > 0);
             if (lane == 0) {
                 ranges[4 + warp * SEGMENTS + s] = start;
             }
+        }
+    };
+    /* Segments that begin with a pack of zeros are looked through once more. */
+    const auto find_first = [&](int block) {
+        if constexpr (SCALED) {
+            if (!begins_late) {
+                return;
+            }
+            begins_late = false;
+#pragma unroll 1
+            for (int s = 0; s < SEGMENTS; s++) {
+                split_start *const start = &ranges[4 + warp * SEGMENTS + s];
+                int first = start->first;
+#pragma unroll 1
+                for (int j = 1; j < LOADS && first == NO_INPUT && start->most > 0;
+                     j++) {
+                    const pack<T> v = load(block, s, p.reversed ? LOADS - 1 - j : j);
+                    first = first_exponents(v.v, p.reversed);
+                }
+                __syncwarp();
+                if (lane == 0) {
+                    start->first = first;
+                }
+            }
+            __syncwarp();
         }
     };
     /*
@@ -508,6 +463,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                 see(v[s], s);
             }
             __syncwarp();
+            find_first(block);
 #pragma unroll
             for (int s = 0; s < SEGMENTS; s++) {
                 const float factor = factor_of(s, filter, first_lag == 0);
@@ -529,6 +485,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                 see(v, s);
             }
             __syncwarp();
+            find_first(block);
 #pragma unroll 1
             for (int s = 0; s < SEGMENTS; s++) {
                 const float factor = factor_of(s, filter, first_lag == 0);
@@ -739,9 +696,8 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
     }
     /* rows that the products do not carry */
     __syncthreads();
-    const int rows = min(NB, batches - first_batch);
-    const unsigned all_rows = (1u << rows) - 1;
-    const unsigned mine = *bad & all_rows, heads = *bad >> 16 & all_rows & ~mine;
+    const unsigned rows = (1u << min(NB, batches - first_batch)) - 1;
+    const unsigned mine = *bad & rows, heads = *bad >> 16 & rows & ~mine;
     if (!(mine | heads)) {
         bulk_wait_read();
     }
@@ -750,12 +706,10 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         __syncthreads();
         const int begin = WHOLE ? 0 : span * G;
         const int end = WHOLE ? plan.blocks : min(plan.blocks, begin + G);
-        const int from = p.reversed ? plan.blocks - end : begin;
-        const int first = from * TOEPLITZ_BLOCK;
-        const int past = min(steps, (from + end - begin) * TOEPLITZ_BLOCK);
-        float *const space = reinterpret_cast<float *>(shared);
-        exact_rows(p, c, first_batch, mine, first, past, space);
-        exact_heads(p, c, first_batch, heads, first, past, space);
+        const int from = (p.reversed ? plan.blocks - end : begin) * TOEPLITZ_BLOCK;
+        const int to = min(steps, from + (end - begin) * TOEPLITZ_BLOCK);
+        exact_rows(p, c, first_batch, mine, from, to);
+        exact_heads(p, c, first_batch, heads, from, to);
     }
 #endif
 }

@@ -32,55 +32,14 @@ constexpr uint32_t TAPS_BYTES = (TOEPLITZ_COLUMNS + TAPS_PAD) * 128;
 
 /* ---- lags computed exactly ---- */
 
-using exact_lag_tile = exact_tile<TAPS_THREADS, 2>;
-
-/*
- * Lags [from, to), by the whole block, for data that the products cannot carry: a tile of
- * lags meets 256 inputs after the other.  A product beyond the row is left out, for an inf
- * or nan may be part of it.
- */
+/* Lags [from, to), by the whole block, for data that the products cannot carry. */
 template <typename T>
 __device__ __noinline__ void
-exact_lags(const lag_view<T> &v, int c, int from, int to, float *space)
+exact_lags(const lag_view<T> &v, int c, int from, int to)
 {
-    constexpr int BLOCK = TAPS_THREADS, EACH = 2, INPUTS = exact_lag_tile::INPUTS;
-    const int tid = threadIdx.x, steps = static_cast<int>(v.steps);
-    float *const x = space, *const g = space + INPUTS;
-    for (int s0 = from; s0 < to; s0 += exact_lag_tile::OUTPUTS) {
-        float total[EACH] = {};
-        for (int64_t b = 0; b < v.batches; b++) {
-            for (int u0 = 0; u0 < steps - s0; u0 += INPUTS) {
-                __syncthreads();
-                stage_row<BLOCK>(x, v.x.row(b, c), v.x.t, u0, INPUTS, steps);
-                stage_row<BLOCK>(g, v.g.row(b, c), v.g.t, u0 + s0,
-                                 INPUTS + exact_lag_tile::OUTPUTS, steps);
-                __syncthreads();
-                float sum[EACH] = {};
-#pragma unroll 4
-                for (int j = 0; j < INPUTS; j++) {
-#pragma unroll
-                    for (int k = 0; k < EACH; k++) {
-                        const int i = j + k * BLOCK + tid;
-                        if (u0 + s0 + i < steps) {
-                            sum[k] = fmaf(x[j], g[i], sum[k]);
-                        }
-                    }
-                }
-#pragma unroll
-                for (int k = 0; k < EACH; k++) {
-                    total[k] += sum[k];
-                }
-            }
-        }
-#pragma unroll
-        for (int k = 0; k < EACH; k++) {
-            const int s = s0 + k * BLOCK + tid;
-            if (s < to) {
-                v.put(c, s, total[k]);
-            }
-        }
+    for (int64_t s = from + threadIdx.x; s < to; s += blockDim.x) {
+        v.put(c, s, plain_lag<1>(v, 0, v.batches, c, s));
     }
-    __syncthreads();
 }
 
 /* ---- the kernel ---- */
@@ -434,7 +393,7 @@ __launch_bounds__(TAPS_THREADS, 1)
             *bad = 0;
         }
         if (is_bad) {
-            exact_lags(p, c, first_tap, first_tap + end, parts);
+            exact_lags(p, c, first_tap, first_tap + end);
         }
     }
 #endif
