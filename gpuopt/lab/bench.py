@@ -449,6 +449,9 @@ def measure_together(
         raise ValueError(f"device must be 'cpu' or 'cuda', got {device!r}")
     if repeats is not None and repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {repeats}")
+    for name, value in (("min_time", min_time), ("max_time", max_time)):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be a number of seconds, 0 or more, got {value}")
     if not calls:
         return {}
     if clock is None:

@@ -395,7 +395,15 @@ def run(
         raise ValueError(f"no backend {backend!r}; there are: {', '.join(reasons)}")
     if reasons[backend]:
         raise RuntimeError(f"backend {backend!r} cannot run: {reasons[backend]}")
+    if dtype is not None:
+        check_dtype(ops, dtype)
     work = [(op, *item) for op in ops for item in chosen(op, backend, names, dtype)]
+    if not work:
+        listed = {kind for op in ops for _, kind in workloads.named(op, backend)}
+        raise ValueError(
+            f"no workload on {backend} has dtype {dtype!r}; there are: "
+            f"{', '.join(sorted(listed))}"
+        )
     clock: Any = device_clock() if backend == "cuda" else CpuClock()
     device = "cuda" if backend == "cuda" else "cpu"
     if against is None:
@@ -427,6 +435,14 @@ def ceilings(backend: str, clock: Any) -> ceilings_.Ceilings:
     if backend == "cuda":
         return ceilings_.device_ceilings(clock)
     return ceilings_.cpu_ceilings()
+
+
+def check_dtype(ops: Sequence[str], dtype: str) -> None:
+    """Raise ValueError if no variant of the operators takes that dtype."""
+    rows = (row for op in ops for row in _core.variants(op))
+    known = sorted({name for row in rows for name in row["dtypes"]})
+    if dtype not in known:
+        raise ValueError(f"{', '.join(ops)}: no dtype {dtype!r}; there are: {', '.join(known)}")
 
 
 def chosen(
