@@ -407,41 +407,72 @@ def test_threads_that_share_an_input_and_change_settings(op: str) -> None:
     assert problems == [None] * 200
 
 
+GIL = """
+import ctypes, mmap, os, sys, threading
+import numpy as np
+import gpuopt
+
+sys.path.insert(0, {tests!r})
+from cases import ENTRIES
+entry = ENTRIES[{op!r}]
+shim = ctypes.CDLL({shim!r})
+call, backend = getattr(gpuopt, {op!r}), sys.argv[1]
+if backend == "cpu":
+    sample = max(entry.large("float64"), key=lambda s: s.elements)
+else:
+    sample = min(entry.floats(), key=lambda s: s.elements)
+arrays = [np.ascontiguousarray(spec.build()) for spec in sample.arrays]
+
+# The last input of floats moves to pages of its own.
+k = max(i for i, x in enumerate(arrays) if x.dtype.kind == "f")
+pages = mmap.mmap(-1, -(-arrays[k].nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
+moved = np.frombuffer(pages, arrays[k].dtype, arrays[k].size).reshape(arrays[k].shape)
+moved[...] = arrays[k]
+arrays[k] = moved
+middle = moved.nbytes // 2 // mmap.PAGESIZE * mmap.PAGESIZE
+
+inside, tell = os.pipe()
+wait, go_on = os.pipe()
+seen = []
+
+def other():
+    seen.append(len(os.read(inside, 1)))  # nothing, if the call is back
+    os.close(go_on)
+
+thread = threading.Thread(target=other)
+thread.start()
+where = ctypes.c_void_p(moved.ctypes.data + middle)
+assert shim.stop_at(where, ctypes.c_size_t(mmap.PAGESIZE), tell, wait) == 0
+got = call(*arrays, **dict(sample.options), backend=backend)
+os.close(tell)
+thread.join()
+assert seen == [1], "the call has not looked at all of its input"
+assert entry.expect(sample).compare(got) is None
+"""
+
+
+@pytest.fixture(scope="module")
+def stopping_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """fixtures/stopping_page.c as a library."""
+    shim = tmp_path_factory.mktemp("stopping") / "stopping_page.so"
+    source = Path(__file__).parent / "fixtures" / "stopping_page.c"
+    command = ["gcc", "-shared", "-fPIC", "-O1", str(source), "-o", str(shim)]
+    subprocess.run(command, check=True)
+    return shim
+
+
 @each_op
-def test_the_gil_is_released(op: str) -> None:
-    """A second thread advances during a call.
+def test_the_gil_is_released(op: str, stopping_page: Path) -> None:
+    """A call that stands still in the middle of its input lets a second thread run.
 
-    The switch interval is an hour, so the second thread runs only while the first has let
-    go of the lock by itself, which between two looks at the counter only the call does.
+    It goes on only when that thread, in Python, has let it: if the call held the GIL,
+    both would wait for ever.
     """
-    sample = max(ENTRIES[op].large("float64"), key=lambda s: s.elements)
-    arrays = [spec.build() for spec in sample.arrays]
-    call, options = getattr(gpuopt, op), dict(sample.options)
-    counter = [0]
-    stop = False
-
-    def advance() -> None:
-        while not stop:
-            counter[0] += 1
-            time.sleep(0)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(3600)
-    thread = threading.Thread(target=advance)
-    try:
-        thread.start()
-        advanced = 0
-        for _ in range(1000):
-            before = counter[0]
-            call(*arrays, **options, backend="cpu")
-            advanced = counter[0] - before
-            if advanced:
-                break
-    finally:
-        stop = True
-        sys.setswitchinterval(interval)
-        thread.join()
-    assert advanced > 0
+    code = GIL.format(op=op, shim=str(stopping_page), tests=str(Path(__file__).parent))
+    for backend in ("cpu", "sim"):
+        if gpuopt.backends()[backend] is None:
+            done = run_child("-W", "error", "-c", code, backend)
+            assert (done.returncode, done.stderr) == (0, ""), (backend, done.stderr)
 
 
 # ---- processes ----
@@ -489,39 +520,80 @@ print("50 rounds")
 @each_op
 def test_fifty_forks(op: str, child: Child) -> None:
     tests = str(Path(__file__).resolve().parent)
-    done = child(FORK.format(op=op, tests=tests), timeout=300)
+    done = child(FORK.format(op=op, tests=tests))
     assert done.stdout == "50 rounds\n"
 
 
-@each_op
-def test_fork_while_another_thread_calls(op: str, child: Child) -> None:
-    """The child has one thread and none of the parent's work; its calls are right."""
-    done = child(
-        f"""
-import os, threading
+FORK_MEANWHILE = """
+import os, sys, threading
 import numpy as np
 import gpuopt
 
-x = np.ones(1 << 20, np.float32)
+sys.path.insert(0, {tests!r})
+from cases import ENTRIES
+from gpuopt import _core
+
+def calls_of(op):
+    entry = ENTRIES[op]
+    for backend in ("cpu", "sim"):
+        if gpuopt.backends()[backend] is None:
+            enough = [s for s in entry.floats() if backend == "sim" or s.elements > 50_000]
+            sample = min(enough, key=lambda s: s.elements)
+            arrays = [spec.build() for spec in sample.arrays]
+            options = dict(sample.options) | dict(backend=backend)
+            expected = entry.expect(sample)
+            def right(arrays=arrays, options=options, expected=expected):
+                assert expected.compare(getattr(gpuopt, op)(*arrays, **options)) is None
+            yield right
+
+def others():
+    x = np.ones(3000, np.float32)
+    yield gpuopt.info
+    if gpuopt.backends()["sim"] is None:
+        def away():
+            assert gpuopt.reduce(gpuopt.asdevice(x, backend="sim")).numpy() == 3000
+        def settings():  # the lock of the settings as well as the simulator's
+            _core._sim_configure(seed=1)
+            assert _core._sim_state()["bytes"] >= 0
+        yield from (away, settings)
+
+calls = list(calls_of({op!r}) if {op!r} else others())
+for call in calls:
+    call()
 stop = threading.Event()
-def work():
+def work(call):
     while not stop.is_set():
-        gpuopt.reduce(x, backend="cpu", variant="threads")
-thread = threading.Thread(target=work)
-thread.start()
-for _ in range(20):
+        call()
+threads = [threading.Thread(target=work, args=(call,)) for call in calls for _ in range(2)]
+for thread in threads:
+    thread.start()
+for turn in range({forks}):
     pid = os.fork()
     if pid == 0:
-        ok = gpuopt.reduce(x, backend="cpu", variant="threads") == 1 << 20
-        os._exit(0 if ok else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+        try:
+            for call in calls:
+                call()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0, turn
 stop.set()
-thread.join()
-print({op!r})
-""",
-        timeout=300,
-    )
-    assert done.stdout == f"{op}\n"
+for thread in threads:
+    thread.join()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("op", [*OPS, ""])
+def test_fork_while_other_threads_call(op: str, child: Child) -> None:
+    """The child has one thread and none of the parent's work; its calls are right.
+
+    Without an operator: what is shared by all besides, arrays that stay on a device,
+    settings, what the module tells about itself.
+    """
+    tests = str(Path(__file__).resolve().parent)
+    done = child(FORK_MEANWHILE.format(op=op, tests=tests, forks=10 if op else 30))
+    assert done.stdout == "done\n"
 
 
 def test_a_spawned_pool_works(child: Child) -> None:
