@@ -23,7 +23,15 @@ from gpuopt import _core
 from gpuopt._table import Table
 from gpuopt.lab import ceilings as ceilings_
 from gpuopt.lab import workloads
-from gpuopt.lab.bench import Call, Clock, CpuClock, Timing, device_clock, measure_together
+from gpuopt.lab.bench import (
+    Call,
+    Clock,
+    CpuClock,
+    Timing,
+    check_seconds,
+    device_clock,
+    measure_together,
+)
 from gpuopt.lab.progress import track
 
 __all__ = ["Result", "device_name", "run"]
@@ -387,6 +395,7 @@ def run(
     """
     from gpuopt.benchmarks import peers
 
+    check_seconds("max_time", max_time)
     backend = backend or _core.default_backend()
     if backend == "sim":
         raise ValueError("the simulator is not timed; use backend 'cpu' or 'cuda'")
@@ -395,6 +404,8 @@ def run(
         raise ValueError(f"no backend {backend!r}; there are: {', '.join(reasons)}")
     if reasons[backend]:
         raise RuntimeError(f"backend {backend!r} cannot run: {reasons[backend]}")
+    for op in ops:
+        workloads.room(op)  # there is one
     if dtype is not None:
         check_dtype(ops, dtype)
     work = [(op, *item) for op in ops for item in chosen(op, backend, names, dtype)]
@@ -442,7 +453,7 @@ def check_dtype(ops: Sequence[str], dtype: str) -> None:
     rows = (row for op in ops for row in _core.variants(op))
     known = sorted({name for row in rows for name in row["dtypes"]})
     if dtype not in known:
-        raise ValueError(f"{', '.join(ops)}: no dtype {dtype!r}; there are: {', '.join(known)}")
+        raise ValueError(f"no dtype {dtype!r}; there are: {', '.join(known)}")
 
 
 def chosen(
