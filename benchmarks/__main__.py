@@ -40,8 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
             max_time=args.max_time,
             repeats=5 if args.quick else None,
         )
-    except (ValueError, RuntimeError) as error:
-        parser.error(str(error))
+    except (ValueError, RuntimeError) as refusal:
+        parser.error(str(refusal))
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(result.to_json() + "\n", encoding="utf-8")

@@ -7,7 +7,9 @@ are not generated, so they count neither as passed nor as skipped.
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -82,8 +84,25 @@ def _settings_restored() -> Iterator[None]:
     gpuopt.set_num_threads(0)
 
 
+# What a test of threads, forks or clocks has in its code.
+CONCURRENT = re.compile(
+    r"Thread\(|Barrier|fork|FORK|GIL\b|multiprocessing|Clock\(|clock\b|\btime\.|signal\.|"
+    r"Stream\(|Event\("
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "concurrent: of threads, forks or clocks; `make busy`")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Drops what pytest makes of a test that has no parameters: a skip, not a case."""
+    """Marks tests of threads, forks and clocks, which `make busy` repeats, by their code.
+
+    Drops what pytest makes of a test that has no parameters: a skip, not a case.
+    """
+    for item in items:
+        if CONCURRENT.search(inspect.getsource(getattr(item, "function", item.__class__))):
+            item.add_marker(pytest.mark.concurrent)
     empty = [
         item
         for item in items

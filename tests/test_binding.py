@@ -1,8 +1,8 @@
 """What every operator owes its caller, whatever it computes.
 
 Order: arguments, errors, ownership (references, inputs, leaks), results and out=, threads
-and the GIL, processes, introspection, settings, failed allocations.  Driven by the
-registry and by cases/; the values themselves are test_contract.py's business.
+and the GIL, processes, introspection, settings, why there is no GPU, failed allocations.
+Driven by the registry and by cases/; the values themselves are test_contract.py's business.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
+import os
 import pickle
 import pydoc
 import re
@@ -889,6 +890,44 @@ def test_build_info() -> None:
     info = _core.build_info()
     assert info["version"] == gpuopt.__version__
     assert info["compiler"]
+
+
+# ---- why there is no GPU ----
+
+WHY = "import gpuopt; print(gpuopt.cuda_unavailable_reason())"
+with_cuda = pytest.mark.skipif(
+    not gpuopt.info()["cuda"], reason="this build has no CUDA part to ask"
+)
+
+
+@with_cuda
+def test_without_a_driver_the_reason_says_so(tmp_path: Path) -> None:
+    """An empty file is no library: it hides a driver that there may be."""
+    (tmp_path / "libcuda.so.1").touch()
+    done = run_child("-c", WHY, env={"LD_LIBRARY_PATH": str(tmp_path)})
+    assert (done.stdout, done.stderr) == (
+        "no NVIDIA driver was found (libcuda.so.1 cannot be loaded)\n",
+        "",
+    )
+
+
+@with_cuda
+def test_a_driver_that_is_too_old_or_has_no_gpu_is_told_apart(tmp_path: Path) -> None:
+    source = Path(__file__).parent / "fixtures" / "fake_driver.c"
+    driver = tmp_path / "libcuda.so.1"
+    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(driver)], check=True)
+
+    def why(version: str, **more: str) -> str:
+        environment = {"LD_LIBRARY_PATH": str(tmp_path), "FAKE_DRIVER": version, **more}
+        return run_child("-c", WHY, env=environment).stdout.strip()
+
+    built = gpuopt.info()["cuda"]
+    old = f"the NVIDIA driver is too old: it supports CUDA 12.2, this build needs {built}"
+    assert why("12020") == old
+    assert why("99000", CUDA_VISIBLE_DEVICES="") == "CUDA_VISIBLE_DEVICES='' leaves no GPU"
+    assert why("99000", CUDA_VISIBLE_DEVICES="7") == "CUDA_VISIBLE_DEVICES='7' leaves no GPU"
+    if "CUDA_VISIBLE_DEVICES" not in os.environ:
+        assert why("99000") == "the NVIDIA driver finds no GPU"
 
 
 # ---- failed allocations ----

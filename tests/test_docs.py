@@ -28,10 +28,15 @@ import gpuopt
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
-    for found in (ROOT.glob("*.md"), *((ROOT / d).rglob("*.md") for d in ("csrc", "benchmarks")))
+    for found in (
+        ROOT.glob("*.md"),
+        *((ROOT / d).rglob("*.md") for d in ("csrc", "benchmarks")),
+    )
     for path in found
 )
-FENCE = re.compile(r"^(?:<!-- example: (.+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"^(?:<!-- example: (.+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 MARKS = {"python": (None, "needs a GPU"), "text": (None, "output varies")}
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import HANG_SECONDS
 
 import gpuopt
-from conftest import HANG_SECONDS
 from gpuopt import _core, ref
 from gpuopt._table import Table
 from gpuopt.benchmarks import peers, readme

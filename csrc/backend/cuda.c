@@ -55,7 +55,8 @@ say_why(cudaError_t error)
     const size_t size = sizeof state.reason;
     const int built = CUDART_VERSION;
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    int driver = 0; /* the newest CUDA that it supports; stays 0 if there is no driver */
+    int driver =
+        0; /* the newest CUDA that it supports; stays 0 if there is no driver */
     cudaDriverGetVersion(&driver);
     if (driver == 0) {
         snprintf(reason, size,

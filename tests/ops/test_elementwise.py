@@ -336,9 +336,7 @@ def test_smooth_functions_where_results_are_small(
 
 @each_variant
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_smooth_functions_of_every_16_bit_float(
-    backend: str, variant: str, dtype: str
-) -> None:
+def test_smooth_functions_of_every_16_bit_float(backend: str, variant: str, dtype: str) -> None:
     """Half a step of the dtype, and the error of float32."""
     every = np.arange(1 << 16, dtype=np.uint16).view(dtype_of(dtype))
     x = every[:: 63 if backend == "sim" else 1]
