@@ -13,15 +13,17 @@ import sys
 from pathlib import Path
 
 ROUNDS = 10
+WORKERS = 3  # of pytest per core: the tests are in each other's way as well
 TESTS = Path(__file__).resolve().parent
 
 
 def rounds(arguments: list[str]) -> int:
     """Return the number of rounds in which a test failed."""
+    workers = WORKERS * len(os.sched_getaffinity(0))
+    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"-n{workers}"]
     failed = 0
     for turn in range(1, ROUNDS + 1):
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-        code = subprocess.run(command, check=False).returncode
+        code = subprocess.run([*pytest, *arguments], check=False).returncode
         print(f"round {turn}: {'passed' if code == 0 else f'exit code {code}'}", flush=True)
         failed += code != 0
     return failed
