@@ -8,7 +8,7 @@ C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
 CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu bench wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
+.PHONY: help demo test busy test-gpu bench wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -30,6 +30,9 @@ demo: build  ## build, install into .venv and walk the ladders on this machine
 
 test: build  ## run all tests; needs no GPU, uses one if it is there
 	$(BIN)/python -m pytest -n 2 tests
+
+busy: build  ## the tests of threads, forks and clocks, ten times on a busy machine
+	$(BIN)/python tests/busy.py
 
 test-gpu: build  ## run the tests of the CUDA backend alone
 	$(BIN)/python -m pytest tests -k cuda

@@ -1,6 +1,6 @@
 """`python -m benchmarks`: measure on this machine, write JSON.
 
-Exit code 1 if any of our results is wrong, 2 if a peer's is.
+Exit code 1 if any of our results is wrong, 2 if a peer's is or an argument makes no sense.
 """
 
 from __future__ import annotations
@@ -29,16 +29,19 @@ def main(arguments: list[str] | None = None) -> int:
 
     ops = args.ops or workloads.rooms()
     variants = args.variants[0] if len(args.variants) == 1 else args.variants
-    result = run.run(
-        ops,
-        backend=args.backend,
-        names=args.workloads,
-        dtype=args.dtype,
-        variants=variants,
-        against=args.peers,
-        max_time=args.max_time,
-        repeats=5 if args.quick else None,
-    )
+    try:
+        result = run.run(
+            ops,
+            backend=args.backend,
+            names=args.workloads,
+            dtype=args.dtype,
+            variants=variants,
+            against=args.peers,
+            max_time=args.max_time,
+            repeats=5 if args.quick else None,
+        )
+    except (ValueError, RuntimeError) as refusal:
+        parser.error(str(refusal))
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(result.to_json() + "\n", encoding="utf-8")

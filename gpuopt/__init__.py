@@ -2,7 +2,7 @@
 
 >>> import gpuopt
 >>> gpuopt.reduce([1.0, 2.0, 3.0])
-6.0
+np.float64(6.0)
 
 Each operator carries its whole ladder of optimisation steps: `gpuopt.variants("reduce")`
 lists them, `variant=` runs one by name, `gpuopt.explain("reduce", x)` says which one a

@@ -1,13 +1,16 @@
 """The command line: python -m gpuopt info | demo | variants | bench | test.
 
 Each takes --json, which prints one JSON document on standard output and nothing else
-there.  Exit code 1: a result was wrong.  What a command does is in gpuopt.lab.
+there.  Exit code 1: a result was wrong; 2: an argument or an environment variable makes no
+sense, or what it asks for cannot run here.  What a command does is in gpuopt.lab.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -120,6 +123,28 @@ def wanted(op: str | None) -> list[str]:
     return [op] if op else list(gpuopt.ops())
 
 
+def dtypes() -> tuple[str, ...]:
+    """Return every dtype that a variant of any operator takes."""
+    rows = (row for op in gpuopt.ops() for row in _core.variants(op))
+    return tuple(sorted({dtype for row in rows for dtype in row["dtypes"]}))
+
+
+def seconds(text: str) -> float:
+    """Read a duration; its name is in argparse's message."""
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+def check_environment() -> None:
+    """Raise ValueError where an environment variable has a value that means nothing."""
+    _core.default_backend()
+    for reason in _core.backends().values():
+        if reason and reason.startswith("GPUOPT_"):
+            raise ValueError(reason)
+
+
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Read the command line; exits with argparse's message if it makes no sense."""
     parser = argparse.ArgumentParser(prog="python -m gpuopt", description=gpuopt.__doc__)
@@ -141,9 +166,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         if name == "bench":
             sub.add_argument("--backend", choices=("cpu", "cuda"))
             sub.add_argument("--workloads", nargs="+", help="by name, such as 'sum 2^20'")
-            sub.add_argument("--dtype", help="only this dtype")
+            sub.add_argument("--dtype", choices=dtypes(), metavar="dtype", help="only this")
             sub.add_argument("--variants", nargs="+", default=["all"], help="all, auto, names")
-            sub.add_argument("--max-time", type=float, default=1.0, help="seconds each")
+            sub.add_argument("--max-time", type=seconds, default=1.0, help="seconds each")
     return parser.parse_args(arguments)
 
 
@@ -151,6 +176,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; return its exit code."""
     args = parse(arguments)
     try:
+        check_environment()
         return int(args.run(args))
     except (ValueError, RuntimeError) as error:
         print(f"gpuopt {args.command}: {error}", file=sys.stderr)
@@ -158,4 +184,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # A reader that has seen enough, such as head, ends this as it ends other tools.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

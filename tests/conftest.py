@@ -7,7 +7,9 @@ are not generated, so they count neither as passed nor as skipped.
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,12 +30,12 @@ Child = Callable[..., subprocess.CompletedProcess[str]]
 # What needs a GPU is collected where there is one; the summary names it as not run.
 collect_ignore = [] if gpuopt.backends()["cuda"] is None else ["test_device_gpu.py"]
 
-# A hang guard, not a measurement: far above what any child needs.
-HANG_SECONDS = 540
+# A hang guard, not a measurement: far above what any child needs on a busy machine.
+HANG_SECONDS = 1800
 
 
 def run_child(
-    *arguments: str, env: dict[str, str] | None = None, timeout: float = HANG_SECONDS
+    *arguments: str, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs this Python with `arguments`, importing the same gpuopt as this process."""
     package = Path(gpuopt.__file__).resolve().parent.parent
@@ -43,7 +45,7 @@ def run_child(
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in path if p), **(env or {})},
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=HANG_SECONDS,
         check=False,
     )
 
@@ -84,8 +86,25 @@ def _settings_restored() -> Iterator[None]:
     gpuopt.set_num_threads(0)
 
 
+# What a test of threads, forks or clocks has in its code.
+CONCURRENT = re.compile(
+    r"Thread\(|Barrier|fork|FORK|GIL\b|multiprocessing|Clock\(|clock\b|\btime\.|signal\.|"
+    r"Stream\(|Event\("
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "concurrent: of threads, forks or clocks; `make busy`")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Drops what pytest makes of a test that has no parameters: a skip, not a case."""
+    """Marks tests of threads, forks and clocks, which `make busy` repeats, by their code.
+
+    Drops what pytest makes of a test that has no parameters: a skip, not a case.
+    """
+    for item in items:
+        if CONCURRENT.search(inspect.getsource(getattr(item, "function", item.__class__))):
+            item.add_marker(pytest.mark.concurrent)
     empty = [
         item
         for item in items

@@ -1,8 +1,8 @@
 """What every operator owes its caller, whatever it computes.
 
 Order: arguments, errors, ownership (references, inputs, leaks), results and out=, threads
-and the GIL, processes, introspection, settings, failed allocations.  Driven by the
-registry and by cases/; the values themselves are test_contract.py's business.
+and the GIL, processes, introspection, settings, why there is no GPU, failed allocations.
+Driven by the registry and by cases/; the values themselves are test_contract.py's business.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
+import os
 import pickle
 import pydoc
 import re
@@ -407,41 +408,72 @@ def test_threads_that_share_an_input_and_change_settings(op: str) -> None:
     assert problems == [None] * 200
 
 
+GIL = """
+import ctypes, mmap, os, sys, threading
+import numpy as np
+import gpuopt
+
+sys.path.insert(0, {tests!r})
+from cases import ENTRIES
+entry = ENTRIES[{op!r}]
+shim = ctypes.CDLL({shim!r})
+call, backend = getattr(gpuopt, {op!r}), sys.argv[1]
+if backend == "cpu":
+    sample = max(entry.large("float64"), key=lambda s: s.elements)
+else:
+    sample = min(entry.floats(), key=lambda s: s.elements)
+arrays = [np.ascontiguousarray(spec.build()) for spec in sample.arrays]
+
+# The last input of floats moves to pages of its own.
+k = max(i for i, x in enumerate(arrays) if x.dtype.kind == "f")
+pages = mmap.mmap(-1, -(-arrays[k].nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
+moved = np.frombuffer(pages, arrays[k].dtype, arrays[k].size).reshape(arrays[k].shape)
+moved[...] = arrays[k]
+arrays[k] = moved
+middle = moved.nbytes // 2 // mmap.PAGESIZE * mmap.PAGESIZE
+
+inside, tell = os.pipe()
+wait, go_on = os.pipe()
+seen = []
+
+def other():
+    seen.append(len(os.read(inside, 1)))  # nothing, if the call is back
+    os.close(go_on)
+
+thread = threading.Thread(target=other)
+thread.start()
+where = ctypes.c_void_p(moved.ctypes.data + middle)
+assert shim.stop_at(where, ctypes.c_size_t(mmap.PAGESIZE), tell, wait) == 0
+got = call(*arrays, **dict(sample.options), backend=backend)
+os.close(tell)
+thread.join()
+assert seen == [1], "the call has not looked at all of its input"
+assert entry.expect(sample).compare(got) is None
+"""
+
+
+@pytest.fixture(scope="module")
+def stopping_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """fixtures/stopping_page.c as a library."""
+    shim = tmp_path_factory.mktemp("stopping") / "stopping_page.so"
+    source = Path(__file__).parent / "fixtures" / "stopping_page.c"
+    command = ["gcc", "-shared", "-fPIC", "-O1", str(source), "-o", str(shim)]
+    subprocess.run(command, check=True)
+    return shim
+
+
 @each_op
-def test_the_gil_is_released(op: str) -> None:
-    """A second thread advances during a call.
+def test_the_gil_is_released(op: str, stopping_page: Path) -> None:
+    """A call that stands still in the middle of its input lets a second thread run.
 
-    The switch interval is an hour, so the second thread runs only while the first has let
-    go of the lock by itself, which between two looks at the counter only the call does.
+    It goes on only when that thread, in Python, has let it: if the call held the GIL,
+    both would wait for ever.
     """
-    sample = max(ENTRIES[op].large("float64"), key=lambda s: s.elements)
-    arrays = [spec.build() for spec in sample.arrays]
-    call, options = getattr(gpuopt, op), dict(sample.options)
-    counter = [0]
-    stop = False
-
-    def advance() -> None:
-        while not stop:
-            counter[0] += 1
-            time.sleep(0)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(3600)
-    thread = threading.Thread(target=advance)
-    try:
-        thread.start()
-        advanced = 0
-        for _ in range(1000):
-            before = counter[0]
-            call(*arrays, **options, backend="cpu")
-            advanced = counter[0] - before
-            if advanced:
-                break
-    finally:
-        stop = True
-        sys.setswitchinterval(interval)
-        thread.join()
-    assert advanced > 0
+    code = GIL.format(op=op, shim=str(stopping_page), tests=str(Path(__file__).parent))
+    for backend in ("cpu", "sim"):
+        if gpuopt.backends()[backend] is None:
+            done = run_child("-W", "error", "-c", code, backend)
+            assert (done.returncode, done.stderr) == (0, ""), (backend, done.stderr)
 
 
 # ---- processes ----
@@ -489,39 +521,80 @@ print("50 rounds")
 @each_op
 def test_fifty_forks(op: str, child: Child) -> None:
     tests = str(Path(__file__).resolve().parent)
-    done = child(FORK.format(op=op, tests=tests), timeout=300)
+    done = child(FORK.format(op=op, tests=tests))
     assert done.stdout == "50 rounds\n"
 
 
-@each_op
-def test_fork_while_another_thread_calls(op: str, child: Child) -> None:
-    """The child has one thread and none of the parent's work; its calls are right."""
-    done = child(
-        f"""
-import os, threading
+FORK_MEANWHILE = """
+import os, sys, threading
 import numpy as np
 import gpuopt
 
-x = np.ones(1 << 20, np.float32)
+sys.path.insert(0, {tests!r})
+from cases import ENTRIES
+from gpuopt import _core
+
+def calls_of(op):
+    entry = ENTRIES[op]
+    for backend in ("cpu", "sim"):
+        if gpuopt.backends()[backend] is None:
+            enough = [s for s in entry.floats() if backend == "sim" or s.elements > 50_000]
+            sample = min(enough, key=lambda s: s.elements)
+            arrays = [spec.build() for spec in sample.arrays]
+            options = dict(sample.options) | dict(backend=backend)
+            expected = entry.expect(sample)
+            def right(arrays=arrays, options=options, expected=expected):
+                assert expected.compare(getattr(gpuopt, op)(*arrays, **options)) is None
+            yield right
+
+def others():
+    x = np.ones(3000, np.float32)
+    yield gpuopt.info
+    if gpuopt.backends()["sim"] is None:
+        def away():
+            assert gpuopt.reduce(gpuopt.asdevice(x, backend="sim")).numpy() == 3000
+        def settings():  # the lock of the settings as well as the simulator's
+            _core._sim_configure(seed=1)
+            assert _core._sim_state()["bytes"] >= 0
+        yield from (away, settings)
+
+calls = list(calls_of({op!r}) if {op!r} else others())
+for call in calls:
+    call()
 stop = threading.Event()
-def work():
+def work(call):
     while not stop.is_set():
-        gpuopt.reduce(x, backend="cpu", variant="threads")
-thread = threading.Thread(target=work)
-thread.start()
-for _ in range(20):
+        call()
+threads = [threading.Thread(target=work, args=(call,)) for call in calls for _ in range(2)]
+for thread in threads:
+    thread.start()
+for turn in range({forks}):
     pid = os.fork()
     if pid == 0:
-        ok = gpuopt.reduce(x, backend="cpu", variant="threads") == 1 << 20
-        os._exit(0 if ok else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+        try:
+            for call in calls:
+                call()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0, turn
 stop.set()
-thread.join()
-print({op!r})
-""",
-        timeout=300,
-    )
-    assert done.stdout == f"{op}\n"
+for thread in threads:
+    thread.join()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("op", [*OPS, ""])
+def test_fork_while_other_threads_call(op: str, child: Child) -> None:
+    """The child has one thread and none of the parent's work; its calls are right.
+
+    Without an operator: what is shared by all besides, arrays that stay on a device,
+    settings, what the module tells about itself.
+    """
+    tests = str(Path(__file__).resolve().parent)
+    done = child(FORK_MEANWHILE.format(op=op, tests=tests, forks=10 if op else 30))
+    assert done.stdout == "done\n"
 
 
 def test_a_spawned_pool_works(child: Child) -> None:
@@ -817,6 +890,44 @@ def test_build_info() -> None:
     info = _core.build_info()
     assert info["version"] == gpuopt.__version__
     assert info["compiler"]
+
+
+# ---- why there is no GPU ----
+
+WHY = "import gpuopt; print(gpuopt.cuda_unavailable_reason())"
+with_cuda = pytest.mark.skipif(
+    not gpuopt.info()["cuda"], reason="this build has no CUDA part to ask"
+)
+
+
+@with_cuda
+def test_without_a_driver_the_reason_says_so(tmp_path: Path) -> None:
+    """An empty file is no library: it hides a driver that there may be."""
+    (tmp_path / "libcuda.so.1").touch()
+    done = run_child("-c", WHY, env={"LD_LIBRARY_PATH": str(tmp_path)})
+    assert (done.stdout, done.stderr) == (
+        "no NVIDIA driver was found (libcuda.so.1 cannot be loaded)\n",
+        "",
+    )
+
+
+@with_cuda
+def test_a_driver_that_is_too_old_or_has_no_gpu_is_told_apart(tmp_path: Path) -> None:
+    source = Path(__file__).parent / "fixtures" / "fake_driver.c"
+    driver = tmp_path / "libcuda.so.1"
+    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(driver)], check=True)
+
+    def why(version: str, **more: str) -> str:
+        environment = {"LD_LIBRARY_PATH": str(tmp_path), "FAKE_DRIVER": version, **more}
+        return run_child("-c", WHY, env=environment).stdout.strip()
+
+    built = gpuopt.info()["cuda"]
+    old = f"the NVIDIA driver is too old: it supports CUDA 12.2, this build needs {built}"
+    assert why("12020") == old
+    assert why("99000", CUDA_VISIBLE_DEVICES="") == "CUDA_VISIBLE_DEVICES='' leaves no GPU"
+    assert why("99000", CUDA_VISIBLE_DEVICES="7") == "CUDA_VISIBLE_DEVICES='7' leaves no GPU"
+    if "CUDA_VISIBLE_DEVICES" not in os.environ:
+        assert why("99000") == "the NVIDIA driver finds no GPU"
 
 
 # ---- failed allocations ----

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
+import signal
 import subprocess
 import sys
 import termios
 
 import pytest
+from conftest import run_child
 
 import gpuopt
 from gpuopt import __main__ as cli
@@ -106,6 +109,82 @@ def test_refusals_are_one_line(small, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(["bench", "no_such_operator"])
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--dtype", "flaot32"], r"--dtype: invalid choice: 'flaot32' \(choose from .*float32"),
+        (["--max-time", "nan"], "--max-time: invalid seconds value: 'nan'"),
+        (["--max-time", "inf"], "--max-time: invalid seconds value: 'inf'"),
+        (["--max-time=-1"], "--max-time: invalid seconds value: '-1'"),
+        (["--max-time", "soon"], "--max-time: invalid seconds value: 'soon'"),
+        (["--backend", "sim"], "--backend: invalid choice: 'sim'"),
+    ],
+)
+def test_a_bad_value_of_an_option_is_refused(arguments, words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["bench", "reduce", *arguments])
+    captured = capsys.readouterr()
+    assert re.search(f"error: argument {words}", captured.err), captured.err
+    assert captured.out == ""
+
+
+def test_a_dtype_of_no_workload_is_refused(small, capsys):
+    assert cli.main(["bench", "reduce", "--backend", "cpu", "--dtype", "uint8"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == (
+        "gpuopt bench: no workload on cpu has dtype 'uint8'; there are: float32\n"
+    )
+    assert captured.out == ""
+
+
+VARIABLES = {
+    "GPUOPT_BACKEND": "GPUOPT_BACKEND must be one of 'cpu', 'cuda', 'sim' (got 'x')",
+    "GPUOPT_CPU": "GPUOPT_CPU='x' is unknown; choose from 'baseline'",
+}
+if gpuopt.backends()["sim"] is None:
+    VARIABLES["GPUOPT_SIM"] = "GPUOPT_SIM must be 'plain' or 'check', not 'x'"
+if gpuopt.info()["cuda"]:
+    VARIABLES["GPUOPT_BLOCKING"] = "GPUOPT_BLOCKING must be '0' or '1', not 'x'"
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_a_bad_environment_is_one_sentence(name):
+    for arguments in (["info"], ["variants", "reduce", "--json"], ["test", "dot"], ["bench"]):
+        done = run_child("-m", "gpuopt", *arguments, env={name: "x"})
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"gpuopt {arguments[0]}: {VARIABLES[name]}")
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_bad_variable_is_named_in_a_call():
+    for name in {"GPUOPT_BACKEND", "GPUOPT_CPU", "GPUOPT_BLOCKING"} & set(VARIABLES):
+        done = run_child("-c", "import gpuopt; gpuopt.reduce([1.0])", env={name: "x"})
+        assert f"ValueError: {VARIABLES[name]}" in done.stderr
+        good = run_child("-c", "import gpuopt; gpuopt.reduce([1.0])", env={name: ""})
+        assert (good.returncode, good.stderr) == (0, "")
+
+
+def test_a_reader_that_has_seen_enough_ends_it():
+    """As other tools: by the signal, without a word."""
+    command = [sys.executable, "-u", "-m", "gpuopt", "variants"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
+
+
+def test_benchmarks_refuses_in_argparses_words(capsys):
+    for arguments, words in (
+        (["--dtype", "flaot32"], "no dtype 'flaot32'; there are"),
+        (["--max-time", "nan"], "max_time must be a number of seconds, 0 or more, got nan"),
+        (["--ops", "sort"], "no workloads for 'sort'; there are"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            benchmarks.main(["--backend", "cpu", *arguments])
+        assert f"error: {words}" in capsys.readouterr().err
 
 
 def test_benchmarks_writes_its_file(small, tmp_path, capsys):

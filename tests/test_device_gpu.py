@@ -123,18 +123,34 @@ def test_bus_speed(figure: Figure) -> None:
 # ---- streams ----
 
 
-def test_calls_do_not_wait() -> None:
-    """The event after a long chain is not done when the calls are back."""
-    d = gpuopt.asdevice(np.ones(1 << 27, np.float32))
-    gpuopt.reduce(d, variant="v0")
-    gpuopt.synchronize()
-    done = gpuopt.Event()
+def test_calls_do_not_wait(child: Child) -> None:
+    """The stream waits for a word that the host writes once all calls are back.
+
+    A call that waited for its result would hang.
+    """
+    child("""
+import ctypes
+import numpy as np
+import gpuopt
+d = gpuopt.asdevice(np.ones(1 << 20, np.float32))
+gpuopt.reduce(d, variant="v0")
+gpuopt.synchronize()
+driver = ctypes.CDLL("libcuda.so.1")
+word = gpuopt.empty_pinned(1, np.uint32)
+word[0] = 0
+address, geq = ctypes.c_uint64(word.ctypes.data), ctypes.c_uint(0)
+with gpuopt.Stream() as s, gpuopt.Event() as done:
+    stream = ctypes.c_void_p(s.handle)
+    assert driver.cuStreamWaitValue32_v2(stream, address, ctypes.c_uint32(1), geq) == 0
     for _ in range(20):
-        last = gpuopt.reduce(d, variant="v0")
-    done.record()
+        last = gpuopt.reduce(d, variant="v0", stream=s)
+    done.record(s)
     assert not done.done
-    assert last.numpy() == 1 << 27
+    word[0] = 1
+    assert last.numpy() == 1 << 20
+    done.synchronize()
     assert done.done
+""")
 
 
 @pytest.mark.parametrize("swap", [False, True])
@@ -158,7 +174,7 @@ def test_elapsed_time_of_events() -> None:
         first.record()
         assert gpuopt.reduce(d).stream == s.handle
         last.record()
-        assert 0 < first.elapsed(last) < 10_000
+        assert first.elapsed(last) > 0
 
 
 # ---- determinism ----

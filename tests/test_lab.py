@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import HANG_SECONDS
 
 import gpuopt
 from gpuopt import _core, ref
@@ -33,12 +34,18 @@ class FixedClock:
 
     def __init__(self):
         self.rounds = 0
+        self.now = 0.0  # in seconds; what it says is all that takes time
 
     def round(self, calls, cold):
         self.rounds += 1
         for call in calls:
             call()
-        return [2.0 * (i + 1) for i in range(len(calls))]
+        times = [2.0 * (i + 1) for i in range(len(calls))]
+        self.now += 1e-3 * sum(times)
+        return times
+
+    def monotonic(self):
+        return self.now
 
     def wait(self):
         pass
@@ -79,9 +86,11 @@ def test_candidates_take_turns():
 
 
 def test_a_call_that_would_fill_the_time_sits_out(monkeypatch):
+    clock = FixedClock()
     monkeypatch.setattr(bench, "SLOW", 1.5)
+    monkeypatch.setattr(bench, "time", clock)
     times = bench.measure_together(
-        {"quick": lambda: None, "slow": lambda: None}, max_time=0.06, clock=FixedClock()
+        {"quick": lambda: None, "slow": lambda: None}, max_time=0.06, clock=clock
     )
     assert times["slow"].n == 1  # 4 ms: a twentieth of 60 ms, 1.5 times 2 ms, and more
     assert times["quick"].n >= bench.FEWEST
@@ -145,7 +154,14 @@ def test_the_flush_reads_on_every_core_once():
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "words"), [({"device": "tpu"}, "device"), ({"repeats": 0}, "repeats")]
+    ("kwargs", "words"),
+    [
+        ({"device": "tpu"}, "device"),
+        ({"repeats": 0}, "repeats"),
+        ({"max_time": float("nan")}, "max_time must be a number of seconds"),
+        ({"max_time": float("inf")}, "max_time must be a number of seconds"),
+        ({"min_time": -1.0}, "min_time must be a number of seconds"),
+    ],
 )
 def test_measure_refuses_nonsense(kwargs, words):
     with pytest.raises(ValueError, match=words):
@@ -581,6 +597,13 @@ def test_a_run_takes_other_workloads_variants_and_dtypes(fixed):
         ({"backend": "tpu"}, ValueError, "no backend 'tpu'"),
         ({"backend": "cpu", "variants": ["v99"]}, gpuopt.VariantError, "v99"),
         ({"backend": "cpu", "names": ["nope"]}, ValueError, "not a workload"),
+        ({"backend": "cpu", "dtype": "flaot32"}, ValueError, "no dtype 'flaot32'; there are"),
+        ({"backend": "cpu", "dtype": "uint8"}, ValueError, "no workload on cpu has dtype"),
+        (
+            {"backend": "cpu", "names": ["sum 2^13"], "dtype": "flaot32"},
+            ValueError,
+            "no dtype 'flaot32'",
+        ),
     ],
 )
 def test_a_run_refuses_nonsense(fixed, kwargs, error, words):
@@ -689,6 +712,7 @@ def test_the_examples_run_and_carry_no_output(name):
     assert not any(cell.get("outputs") for cell in cells)
     package = str(Path(gpuopt.__file__).resolve().parents[1])
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--nbmake", str(path)]
+    command.append(f"--nbmake-timeout={HANG_SECONDS}")
     environment = {**os.environ, "PYTHONPATH": package, "MPLBACKEND": "Agg"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout

@@ -182,17 +182,15 @@ tickets(gpo_call *call, unsigned **out)
 static const char *
 unavailable(void)
 {
-    return NULL;
+    gpo_cpu_isa();
+    return level.error[0] ? level.error : NULL;
 }
 
 static gpo_status
 begin(gpo_call *call)
 {
-    gpo_cpu_isa();
-    if (level.error[0]) {
-        return gpo_fail(call, GPO_EVALUE, "%s", level.error);
-    }
-    return GPO_OK;
+    const char *reason = unavailable();
+    return reason ? gpo_fail(call, GPO_EVALUE, "%s", reason) : GPO_OK;
 }
 
 static void

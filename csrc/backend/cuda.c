@@ -47,20 +47,57 @@ mark_child(void)
     atomic_store(&state.forked, true);
 }
 
+/* Why there is no device, in words that say what to do; `error` as the runtime says. */
+static void
+say_why(cudaError_t error)
+{
+    char *reason = state.reason;
+    const size_t size = sizeof state.reason;
+    const int built = CUDART_VERSION;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int driver =
+        0; /* the newest CUDA that it supports; stays 0 if there is no driver */
+    cudaDriverGetVersion(&driver);
+    if (driver == 0) {
+        snprintf(reason, size,
+                 "no NVIDIA driver was found (libcuda.so.1 cannot be loaded)");
+    }
+    else if (error == cudaErrorInsufficientDriver) {
+        snprintf(reason, size,
+                 "the NVIDIA driver is too old: it supports CUDA %d.%d, this build "
+                 "needs %d.%d",
+                 driver / 1000, driver % 1000 / 10, built / 1000, built % 1000 / 10);
+    }
+    else if (error != cudaErrorNoDevice) {
+        snprintf(reason, size, "%s", cudaGetErrorString(error));
+    }
+    else if (visible) {
+        snprintf(reason, size, "CUDA_VISIBLE_DEVICES='%.80s' leaves no GPU", visible);
+    }
+    else {
+        snprintf(reason, size, "the NVIDIA driver finds no GPU");
+    }
+    cudaGetLastError(); /* not ours to report later */
+}
+
 static void
 start(void)
 {
+    if (atomic_load(&state.forked)) {
+        return; /* another thread of the parent was in here at the fork */
+    }
     const char *blocking = getenv("GPUOPT_BLOCKING");
     pthread_atfork(NULL, NULL, mark_child);
     state.blocking = blocking && strcmp(blocking, "1") == 0;
-    const cudaError_t error = cudaGetDeviceCount(&state.devices);
-    if (error != cudaSuccess) {
-        cudaGetLastError(); /* not ours to report later */
-        state.devices = 0;
-        snprintf(state.reason, sizeof state.reason, "%s", cudaGetErrorString(error));
+    if (blocking && *blocking && !state.blocking && strcmp(blocking, "0") != 0) {
+        snprintf(state.reason, sizeof state.reason,
+                 "GPUOPT_BLOCKING must be '0' or '1', not '%.100s'", blocking);
+        return;
     }
-    else if (state.devices == 0) {
-        snprintf(state.reason, sizeof state.reason, "no CUDA device was found");
+    const cudaError_t error = cudaGetDeviceCount(&state.devices);
+    if (error != cudaSuccess || state.devices == 0) {
+        state.devices = 0;
+        say_why(error == cudaSuccess ? cudaErrorNoDevice : error);
     }
     else if (state.devices > GPO_CUDA_DEVICES) {
         state.devices = GPO_CUDA_DEVICES;

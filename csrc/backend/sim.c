@@ -1,7 +1,7 @@
 /*
  * sim.c  Loads the simulator, two shared objects beside the extension module: the plain
  * one and the instrumented one, which the settings choose between.
- * Order: settings, loading, what backend.c asks.
+ * Order: settings, fork, loading, what backend.c asks.
  */
 #define _GNU_SOURCE /* dladdr */
 #include "sim.h"
@@ -31,11 +31,51 @@ static bool configured;
 static char bad_environment[160];
 static gpo_sim_config config = {.seed = 1, .fail_after = -1};
 
+/* ---- fork: no other thread is inside, so the child finds all of it whole ---- */
+
+/* The order of the locks is that of a setting, which a library takes over. */
+static void
+hold(void)
+{
+    pthread_mutex_lock(&lock);
+    if (plain.entry) {
+        plain.entry->hold();
+    }
+    if (instrumented.entry) {
+        instrumented.entry->hold();
+    }
+}
+
+static void
+let_go(void)
+{
+    if (instrumented.entry) {
+        instrumented.entry->let_go();
+    }
+    if (plain.entry) {
+        plain.entry->let_go();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* With `lock` held. */
+static void
+watch_forks(void)
+{
+    static bool watched;
+    if (!watched) {
+        watched = pthread_atfork(hold, let_go, let_go) == 0;
+    }
+}
+
+/* ---- the environment ---- */
+
 /* With `lock` held. */
 static void
 read_environment(void)
 {
     const char *wanted = getenv("GPUOPT_SIM");
+    watch_forks();
     if (!configured && wanted && strcmp(wanted, "check") == 0) {
         config.checks = true;
     }

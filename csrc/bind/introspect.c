@@ -14,15 +14,15 @@ const char *const gpo_backend_names[GPO_NBACKENDS] = {"cpu", "cuda", "sim"};
 static int used_backend = -1; /* what use() chose; -1: GPUOPT_BACKEND, else automatic */
 
 static int
-backend_from_text(const char *text)
+backend_from_text(const char *source, const char *text)
 {
     for (int id = 0; id < GPO_NBACKENDS; id++) {
         if (strcmp(text, gpo_backend_names[id]) == 0) {
             return id;
         }
     }
-    PyErr_Format(PyExc_ValueError,
-                 "backend must be one of 'cpu', 'cuda', 'sim' (got '%s')", text);
+    PyErr_Format(PyExc_ValueError, "%s must be one of 'cpu', 'cuda', 'sim' (got '%s')",
+                 source, text);
     return -1;
 }
 
@@ -40,7 +40,7 @@ gpo_backend_from_name(PyObject *name)
         }
     }
     const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
-    return text ? backend_from_text(text) : -1;
+    return text ? backend_from_text("backend", text) : -1;
 }
 
 int
@@ -51,9 +51,14 @@ gpo_default_backend(void)
     }
     const char *text = getenv("GPUOPT_BACKEND");
     if (text && *text) {
-        return backend_from_text(text);
+        return backend_from_text("GPUOPT_BACKEND", text);
     }
-    return gpo_backend_cuda.unavailable() ? GPO_CPU : GPO_CUDA;
+    const char *reason = gpo_backend_cuda.unavailable();
+    if (reason && strncmp(reason, "GPUOPT_", 7) == 0) { /* a mistake, not a machine */
+        PyErr_SetString(PyExc_ValueError, reason);
+        return -1;
+    }
+    return reason ? GPO_CPU : GPO_CUDA;
 }
 
 PyDoc_STRVAR(
@@ -75,12 +80,8 @@ use(PyObject *module, PyObject *name)
         if (id < 0) {
             return NULL;
         }
-        const gpo_backend *backend = gpo_backend_get((gpo_backend_id)id);
-        const char *reason = backend->unavailable();
-        if (reason) {
-            return PyErr_Format(
-                id == GPO_CUDA ? gpo_py.cuda_error : gpo_py.simulator_error,
-                "backend '%s' is not available: %s", backend->name, reason);
+        if (!gpo_check_available((gpo_backend_id)id)) {
+            return NULL;
         }
     }
     used_backend = id;

@@ -53,7 +53,10 @@ gpo_check_available(gpo_backend_id id)
 {
     const gpo_backend *backend = gpo_backend_get(id);
     const char *reason = backend->unavailable();
-    if (reason) {
+    if (reason && id == GPO_CPU) { /* what GPUOPT_CPU says is all that turns it off */
+        PyErr_SetString(PyExc_ValueError, reason);
+    }
+    else if (reason) {
         PyErr_Format(id == GPO_CUDA ? gpo_py.cuda_error : gpo_py.simulator_error,
                      "backend '%s' is not available: %s", backend->name, reason);
     }

@@ -111,6 +111,20 @@ sigmoid_of(double x)
     return (x >= 0 ? 1 : e) / (1 + e);
 }
 
+/*
+ * x exp(x) / (1 + exp(x)) for negative x.  exp(x) is subnormal, and has few bits, where
+ * its product with x is not yet: far out it is taken as exp(x + 512), where the sum is
+ * exact, and exp(-512).  -inf gives nan.
+ */
+static inline double
+silu_of(double x)
+{
+    const bool far = x < -512;
+    const double scale = far ? 0x1.44109edb20931p-739 : 1;
+    const double e = exp_of((far ? 512 : 0) - fabs(x));
+    return (x >= 0 ? x : x * e) / (1 + (far ? 0 : e)) * scale;
+}
+
 static inline double
 gelu_of(double x)
 {
@@ -203,6 +217,16 @@ sigmoidf_of(float x)
 {
     const float e = expf_of(-fabsf(x));
     return (x >= 0 ? 1 : e) / (1 + e);
+}
+
+/* As silu_of, in two steps from -64 on. */
+static inline float
+siluf_of(float x)
+{
+    const bool far = x < -64;
+    const float scale = far ? 0x1.969d48p-93f : 1;
+    const float e = expf_of((far ? 64 : 0) - fabsf(x));
+    return (x >= 0 ? x : x * e) / (1 + (far ? 0 : e)) * scale;
 }
 
 #endif

@@ -63,6 +63,9 @@ typedef struct gpo_sim_library {
     void (*reset)(void); /* forgets the report */
     /* Fills up to `capacity` records; gives how many there are. */
     size_t (*report)(gpo_sim_record *records, size_t capacity);
+    /* Around a fork: waits for the launch that runs, keeps the others out. */
+    void (*hold)(void);
+    void (*let_go)(void); /* in the parent and in the child */
     /* device/copy.cu: elements of one array into another; NULL in a test's library. */
     gpo_status (*copy)(gpo_call *call, const gpo_array *from, const gpo_array *to);
 } gpo_sim_library;

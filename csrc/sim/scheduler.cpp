@@ -871,5 +871,7 @@ const gpo_sim_library gpo_sim_entry = {
     gpo_sim::get_state,
     gpo_sim::reset,
     gpo_sim::report,
+    gpo_sim::lock,
+    gpo_sim::unlock,
     gpo_device_copy,
 };

@@ -425,6 +425,12 @@ def measure(
     )[""]
 
 
+def check_seconds(name: str, value: float) -> None:
+    """Raise ValueError unless the value is a duration."""
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a number of seconds, 0 or more, got {value}")
+
+
 def slow_start(samples: Sequence[Sequence[float]]) -> float:
     """Return the seconds that the first round took: its slow calls sit out later."""
     return 1e-3 * sum(kept[0] for kept in samples)
@@ -449,6 +455,8 @@ def measure_together(
         raise ValueError(f"device must be 'cpu' or 'cuda', got {device!r}")
     if repeats is not None and repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {repeats}")
+    check_seconds("min_time", min_time)
+    check_seconds("max_time", max_time)
     if not calls:
         return {}
     if clock is None:

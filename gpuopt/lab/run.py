@@ -23,7 +23,15 @@ from gpuopt import _core
 from gpuopt._table import Table
 from gpuopt.lab import ceilings as ceilings_
 from gpuopt.lab import workloads
-from gpuopt.lab.bench import Call, Clock, CpuClock, Timing, device_clock, measure_together
+from gpuopt.lab.bench import (
+    Call,
+    Clock,
+    CpuClock,
+    Timing,
+    check_seconds,
+    device_clock,
+    measure_together,
+)
 from gpuopt.lab.progress import track
 
 __all__ = ["Result", "device_name", "run"]
@@ -387,6 +395,7 @@ def run(
     """
     from gpuopt.benchmarks import peers
 
+    check_seconds("max_time", max_time)
     backend = backend or _core.default_backend()
     if backend == "sim":
         raise ValueError("the simulator is not timed; use backend 'cpu' or 'cuda'")
@@ -395,7 +404,17 @@ def run(
         raise ValueError(f"no backend {backend!r}; there are: {', '.join(reasons)}")
     if reasons[backend]:
         raise RuntimeError(f"backend {backend!r} cannot run: {reasons[backend]}")
+    for op in ops:
+        workloads.room(op)  # there is one
+    if dtype is not None:
+        check_dtype(ops, dtype)
     work = [(op, *item) for op in ops for item in chosen(op, backend, names, dtype)]
+    if not work:
+        listed = {kind for op in ops for _, kind in workloads.named(op, backend)}
+        raise ValueError(
+            f"no workload on {backend} has dtype {dtype!r}; there are: "
+            f"{', '.join(sorted(listed))}"
+        )
     clock: Any = device_clock() if backend == "cuda" else CpuClock()
     device = "cuda" if backend == "cuda" else "cpu"
     if against is None:
@@ -427,6 +446,14 @@ def ceilings(backend: str, clock: Any) -> ceilings_.Ceilings:
     if backend == "cuda":
         return ceilings_.device_ceilings(clock)
     return ceilings_.cpu_ceilings()
+
+
+def check_dtype(ops: Sequence[str], dtype: str) -> None:
+    """Raise ValueError if no variant of the operators takes that dtype."""
+    rows = (row for op in ops for row in _core.variants(op))
+    known = sorted({name for row in rows for name in row["dtypes"]})
+    if dtype not in known:
+        raise ValueError(f"no dtype {dtype!r}; there are: {', '.join(known)}")
 
 
 def chosen(

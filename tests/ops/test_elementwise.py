@@ -282,6 +282,95 @@ def test_errors_of_the_smooth_functions(
             figure(f"{op} {dtype} {backend} {variant}", f"{float(error.max()):.2f} eps")
 
 
+def gelu_tail(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """x times the normal distribution up to x, for x below -12: the asymptotic series."""
+    term = total = np.ones_like(x)
+    for k in range(1, 40):
+        term = -term * (2 * k - 1) / x**2
+        total = total + term
+    return -np.exp(-x * x / 2) * total / np.sqrt(2 * np.longdouble(np.pi))
+
+
+def exactly(op: str, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The function in long double, whose range is far wider than float64's."""
+    if op == "gelu":
+        return gelu_tail(x)
+    if op in ("exp", "log", "tanh"):
+        return np.asarray(getattr(np, op)(x))
+    return (x if op == "silu" else 1) / (1 + np.exp(-x))
+
+
+SMOOTH = {"exp": 4, "log": 4, "tanh": 6, "sigmoid": 6, "silu": 8, "gelu": 16}
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_smooth_functions_where_results_are_small(
+    backend: str, variant: str, dtype: str
+) -> None:
+    """The bounds where exp(x) or the result is subnormal, and of subnormal arguments."""
+    n = 1025 if backend == "sim" else 200_001
+    info = np.finfo(dtype)
+    eps, step = np.longdouble(info.eps) / 2, np.longdouble(info.smallest_subnormal)
+    low, split, bell = (-112, 64, -14.8) if dtype == "float32" else (-756, 512, -38.9)
+    tiny = np.geomspace(float(info.tiny) * 1e-3, 1e-3, n // 8)
+    for op, bound in SMOOTH.items():
+        if op == "gelu":
+            x = np.linspace(bell, -12.5, n)
+        elif op == "log":
+            least, most = info.minexp - info.nmant, info.maxexp - 1
+            x = np.concatenate([2.0 ** np.linspace(least, most, n), tiny])
+        else:
+            near = -split + np.linspace(-1, 1, n // 4)
+            x = np.concatenate([np.linspace(low, -split, n), near, tiny, -tiny])
+        x = x.astype(dtype)
+        exact = exactly(op, x.astype(np.longdouble))
+        steps = np.abs(x) if op == "gelu" else 1
+        bounds = bound + 2 * x.astype(np.longdouble) ** 2 if op == "gelu" else bound
+        allowed = bounds * eps * np.abs(exact)
+        allowed = allowed + np.where(np.abs(exact) < info.tiny, steps * step, 0)
+        got = call(op, x, backend=backend, variant=variant)
+        right = np.abs(got - exact) <= allowed
+        assert right.all(), (op, x[~right][:3], got[~right][:3], exact[~right][:3])
+
+
+@each_variant
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_smooth_functions_of_every_16_bit_float(backend: str, variant: str, dtype: str) -> None:
+    """Half a step of the dtype, and the error of float32."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(dtype_of(dtype))
+    x = every[:: 63 if backend == "sim" else 1]
+    with np.errstate(invalid="ignore"):
+        wide = x.astype(np.float64)
+    digits, least, most = (11, -24, 65504.0) if dtype == "float16" else (8, -133, 2.0**128)
+    for op, bound in SMOOTH.items():
+        if op == "gelu":
+            continue
+        with np.errstate(all="ignore"):
+            exact = exactly(op, wide.astype(np.longdouble)).astype(np.float64)
+        fits = np.isfinite(wide) & np.isfinite(exact)
+        fits &= np.abs(np.where(fits, exact, 0)) < most * (1 - 2.0**-digits)
+        exponent = np.frexp(np.where(fits, exact, 1))[1]
+        step = np.ldexp(1.0, np.maximum(exponent - digits, least))
+        result = call(op, x, backend=backend, variant=variant)
+        with np.errstate(invalid="ignore"):
+            got = result.astype(np.float64)
+            error = np.where(fits, np.abs(got - exact), 0)
+        exact = np.where(fits, exact, 0)
+        wrong = ~(error <= 0.5 * step + bound * 2.0**-24 * np.abs(exact))
+        assert not wrong.any(), (op, wide[wrong][:3], got[wrong][:3], exact[wrong][:3])
+
+
+@each_variant
+def test_silu_at_its_ends(backend: str, variant: str) -> None:
+    where: dict[str, Any] = {"backend": backend, "variant": variant}
+    for dtype, digits in (("float32", 9), ("float64", 17)):
+        x = np.array([0.0, -0.0, -1e30, np.inf, 1e30, -np.inf, np.nan], dtype)
+        got = call("silu", x, **where)
+        assert [f"{v:.{digits}g}" for v in got[:4]] == ["0", "-0", "-0", "inf"]
+        assert got[4] == x[4] and np.isnan(got[5:]).all()
+
+
 # ---- pinned: packs, tails, misalignment ----
 
 

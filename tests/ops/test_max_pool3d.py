@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from cases import BFLOAT16, dtype_of
 from cases.max_pool3d import gradient_bound
-from conftest import Figure
+from conftest import Figure, run_child
 
 import gpuopt
 from gpuopt import _core, max_pool1d, max_pool2d, max_pool3d, max_pool3d_backward, ref
@@ -348,6 +348,97 @@ def test_v7_loads_each_row_once_whatever_the_kernel() -> None:
         slices, rows = (24 - kernel) // stride + 1, (32 - kernel) // stride + 1
         loaded = 2 * ((slices - 1) * stride + kernel) * ((rows - 1) * stride + kernel)
         assert counts.global_requests == loaded + 2 * slices * rows, (kernel, stride)
+
+
+HUGE = """
+import pathlib, resource, sys
+import numpy as np
+import gpuopt
+
+backend, variant = sys.argv[1:]
+x = np.random.default_rng(3).integers(-99, 100, (2, 3, 4, 5)).astype(np.float32)
+gpuopt.max_pool2d(x, 3, padding=1, stride=1, variant=variant, backend=backend)
+# What the process has mapped by now, and 256 MiB.
+mapped = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (mapped + (256 << 20), resource.RLIM_INFINITY))
+
+for k in (63, 2**20 + 1, 2**27 + 1, 2**31 - 1):
+    column = np.broadcast_to(x.max(2, keepdims=True), x.shape)
+    all_of_it = np.broadcast_to(x.max((2, 3), keepdims=True), x.shape)
+    for kernel, padding, want in (
+        ((k, 1), (k // 2, 0), column), ((k, k), (k // 2, k // 2), all_of_it),
+    ):
+        for indices in (False, True):
+            got = gpuopt.max_pool2d(
+                x, kernel, padding=padding, stride=1, return_indices=indices,
+                variant=variant, backend=backend,
+            )
+            if indices:
+                got, at = got
+                plane = x.reshape(2, 3, -1)
+                assert (np.take_along_axis(plane, at.reshape(2, 3, -1), 2)
+                        .reshape(x.shape) == want).all()
+            assert (got == want).all(), (k, kernel)
+    # one window that steps far outside of x, beside one that is in it
+    got = gpuopt.max_pool1d(
+        x[0], k, stride=k - 5, padding=k // 2, ceil_mode=True, variant=variant, backend=backend,
+    )
+    assert (got[..., 0] == x[0].max(-1)).all()
+    # and one of few elements that are far apart
+    far = gpuopt.max_pool1d(
+        np.ones((1, 3), np.float32), 2, stride=k, dilation=2, padding=1, ceil_mode=True,
+        variant=variant, backend=backend,
+    )
+    assert far.tolist() == [[1.0]]
+"""
+
+
+@each_variant
+def test_no_memory_by_the_size_of_a_window(backend: str, variant: str) -> None:
+    """Windows that reach far out of x cost what is in x: memory, and loops."""
+    done = run_child("-W", "error", "-c", HUGE, backend, variant)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@each_gradient
+def test_no_memory_by_the_size_of_a_window_of_the_gradient(backend: str, variant: str) -> None:
+    x = whole((2, 3, 1, 4, 5))
+    for k in (63, 2**27 + 1, 2**31 - 1):
+        windows: dict[str, Any] = {"kernel_size": (1, k, k), "padding": (0, k // 2, k // 2)}
+        _, at = max_pool3d(x, **windows, stride=1, return_indices=True, backend="cpu")
+        dy = whole(x.shape, 2)
+        want = ref.max_pool3d_backward(dy, at, x.shape)
+        for more in ({}, {**windows, "stride": 1}):
+            got = max_pool3d_backward(dy, at, x.shape, **more, backend=backend, variant=variant)
+            np.testing.assert_array_equal(got, want)
+
+
+@each_variant
+def test_windows_that_reach_out_on_every_side(backend: str, variant: str) -> None:
+    """Many small planes, with every option: what is trimmed is in no window."""
+    rng = np.random.default_rng(21)
+    tried = 0
+    for _ in range(200 if backend == "sim" else 400):
+        shape = (2, *rng.integers(1, 7, 3))
+        x = whole(tuple(int(n) for n in shape), int(rng.integers(99)))
+        kernel = rng.integers(1, 16, 3)
+        options: dict[str, Any] = {
+            "kernel_size": tuple(kernel.tolist()),
+            "stride": tuple(rng.integers(1, 9, 3).tolist()),
+            "padding": tuple((kernel // 2 - rng.integers(0, 2, 3)).clip(0).tolist()),
+            "dilation": tuple(rng.integers(1, 4, 3).tolist()),
+            "ceil_mode": bool(rng.integers(2)),
+            "return_indices": True,
+        }
+        try:
+            want = ref.max_pool3d(x, **options)
+        except ValueError:
+            continue
+        tried += 1
+        got = max_pool3d(x, **options, backend=backend, variant=variant)
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=str(options))
+    assert tried > 20
 
 
 # ---- the gradient: indices ----

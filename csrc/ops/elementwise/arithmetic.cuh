@@ -147,35 +147,59 @@ FMA(bf16 x, bf16 y, bf16 z)
 
 /* ---- smooth functions: errors in units of eps times the result ---- */
 
-#define SMOOTH_FUNCTIONS(Real, suffix)                                          \
-    __device__ __forceinline__ Real SQRT(Real x)                                \
-    {                                                                           \
-        return sqrt##suffix(x);                                                 \
-    }                                                                           \
-    __device__ __forceinline__ Real EXP(Real x)                                 \
-    {                                                                           \
-        return exp##suffix(x);                                                  \
-    }                                                                           \
-    __device__ __forceinline__ Real LOG(Real x)                                 \
-    {                                                                           \
-        return log##suffix(x);                                                  \
-    }                                                                           \
-    __device__ __forceinline__ Real TANH(Real x)                                \
-    {                                                                           \
-        return tanh##suffix(x);                                                 \
-    }                                                                           \
-    __device__ __forceinline__ Real SIGMOID(Real x)                             \
-    {                                                                           \
-        const Real e = exp##suffix(-fabs##suffix(x));                           \
-        return (x >= 0 ? Real(1) : e) / (1 + e);                                \
-    }                                                                           \
-    __device__ __forceinline__ Real GELU(Real x)                                \
-    {                                                                           \
-        return Real(0.5) * x * erfc##suffix(x * Real(-0.70710678118654752440)); \
-    }                                                                           \
-    __device__ __forceinline__ Real HYPOT(Real x, Real y)                       \
-    {                                                                           \
-        return hypot##suffix(x, y);                                             \
+/*
+ * exp(x) is subnormal, and has few bits, where x exp(x) is not yet: below -FAR silu takes
+ * it as exp(x + FAR), where the sum is exact, and exp(-FAR).
+ */
+template <typename Real>
+struct smooth;
+
+template <>
+struct smooth<float> {
+    static constexpr float FAR = 64, EXP_FAR = 0x1.969d48p-93f;
+};
+
+template <>
+struct smooth<double> {
+    static constexpr double FAR = 512, EXP_FAR = 0x1.44109edb20931p-739;
+};
+
+#define SMOOTH_FUNCTIONS(Real, suffix)                                               \
+    __device__ __forceinline__ Real SQRT(Real x)                                     \
+    {                                                                                \
+        return sqrt##suffix(x);                                                      \
+    }                                                                                \
+    __device__ __forceinline__ Real EXP(Real x)                                      \
+    {                                                                                \
+        return exp##suffix(x);                                                       \
+    }                                                                                \
+    __device__ __forceinline__ Real LOG(Real x)                                      \
+    {                                                                                \
+        return log##suffix(x);                                                       \
+    }                                                                                \
+    __device__ __forceinline__ Real TANH(Real x)                                     \
+    {                                                                                \
+        return tanh##suffix(x);                                                      \
+    }                                                                                \
+    __device__ __forceinline__ Real SIGMOID(Real x)                                  \
+    {                                                                                \
+        const Real e = exp##suffix(-fabs##suffix(x));                                \
+        return (x >= 0 ? Real(1) : e) / (1 + e);                                     \
+    }                                                                                \
+    __device__ __forceinline__ Real SILU(Real x)                                     \
+    {                                                                                \
+        const bool far = x < -smooth<Real>::FAR;                                     \
+        const Real e = exp##suffix((far ? smooth<Real>::FAR : 0) - fabs##suffix(x)); \
+        return (x >= 0 ? x : x * e) / (1 + (far ? 0 : e)) *                          \
+               (far ? smooth<Real>::EXP_FAR : 1);                                    \
+    }                                                                                \
+    __device__ __forceinline__ Real GELU(Real x)                                     \
+    {                                                                                \
+        return Real(0.5) * x * erfc##suffix(x * Real(-0.70710678118654752440));      \
+    }                                                                                \
+    __device__ __forceinline__ Real HYPOT(Real x, Real y)                            \
+    {                                                                                \
+        return hypot##suffix(x, y);                                                  \
     }
 
 SMOOTH_FUNCTIONS(float, f)

@@ -129,6 +129,7 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
 #define LOG(x) _Generic((x), float : logf_of, double : log_of)(x)
 #define TANH(x) _Generic((x), float : tanhf_of, double : tanh_of)(x)
 #define SIGMOID(x) _Generic((x), float : sigmoidf_of, double : sigmoid_of)(x)
+#define SILU(x) _Generic((x), float : siluf_of, double : silu_of)(x)
 #define GELU(x) gelu_of(x)
 
 /* ---- complex numbers ---- */

@@ -621,8 +621,9 @@ cost(const gpo_call *call, gpo_cost *cost)
     "to their dtype.  Errors, in units of eps times the result, eps\n" \
     "= 2**-24 or 2**-53: exp 4, log 4, tanh 6, sigmoid 6, silu 8,\n"   \
     "gelu 16 + 2 x**2 (the normal tail doubles relative errors as\n"   \
-    "x grows).  gelu is the exact form with erf, PyTorch's default;\n" \
-    "gelu and silu of -inf are nan, as there.\n"
+    "x grows); where the result is subnormal, one step of its dtype\n" \
+    "more, gelu |x| of them.  gelu is the exact form with erf,\n"      \
+    "PyTorch's default; gelu and silu of -inf are nan, as there.\n"
 #define TYPES_CAST                                                      \
     "values are converted as NumPy does: towards zero from floats to\n" \
     "integers (undefined out of range), modulo 2**bits between\n"       \

@@ -159,6 +159,20 @@ choose_tiles(job *j, int64_t wanted)
     }
 }
 
+/*
+ * The most keys a ring may hold: in proportion to a plane of x and of y.  Windows that
+ * step far outside of x, as the last one may with ceil_mode, would take more.
+ */
+static double
+most_keys(const max_pool3d_plan *plan)
+{
+    double plane = 1;
+    for (int d = 0; d < POOL_AXES; d++) {
+        plane *= (double)plan->axis[d].in;
+    }
+    return 64 * (plane + (double)plan->outputs) + 4 * TILE_KEYS;
+}
+
 /* ---- loading ---- */
 
 typedef struct tile {
@@ -555,7 +569,7 @@ run_tiles(gpo_call *call, bool parallel)
     int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
     choose_tiles(&j, wanted);
     const double rows = (double)j.extent[POOL_H] * (double)j.extent[POOL_W];
-    if ((double)j.slots * rows > 0x1p40) { /* windows far larger than x */
+    if ((double)j.slots * rows > most_keys(&j.plan)) { /* windows far apart */
         return run_formula(call);
     }
     enum { MOST_TASKS = 1024 };

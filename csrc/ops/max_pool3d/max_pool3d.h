@@ -16,7 +16,8 @@ enum { POOL_T, POOL_H, POOL_W, POOL_AXES };
 
 /*
  * Window o of an axis looks at positions o * stride - padding + j * dilation, j in
- * [0, kernel), that lie in [0, in).
+ * [0, kernel), that lie in [0, in).  In a plan, kernel and padding are without what no
+ * window has in x: a window spans at most in + (out - 1) * stride + dilation elements.
  */
 typedef struct pool_axis {
     int64_t in, out;

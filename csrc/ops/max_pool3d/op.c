@@ -326,6 +326,23 @@ gradient_shape(gpo_call *call)
 
 /* ---- plans ---- */
 
+/*
+ * Leaves out the elements of the windows that are outside of x in every one of them: the
+ * windows keep what they have of x, and what a variant holds of a window, or walks, is
+ * bounded by the lengths of x and y, whatever the kernel.
+ */
+static void
+trim(pool_axis *a)
+{
+    const int64_t last = (a->out - 1) * a->stride;
+    const int64_t reached = (a->in + a->padding - 1) / a->dilation + 1;
+    a->kernel = a->kernel < reached ? a->kernel : reached;
+    const int64_t before = a->padding > last ? (a->padding - last) / a->dilation : 0;
+    const int64_t left_out = before < a->kernel ? before : a->kernel - 1;
+    a->kernel -= left_out;
+    a->padding -= left_out * a->dilation;
+}
+
 void
 max_pool3d_make_plan(const gpo_call *call, max_pool3d_plan *plan)
 {
@@ -351,6 +368,7 @@ max_pool3d_make_plan(const gpo_call *call, max_pool3d_plan *plan)
     for (int d = 0; d < POOL_AXES; d++) {
         const int at = d - (POOL_AXES - rank) + kept;
         plan->axis[d].out = at < kept ? 1 : y->shape[at];
+        trim(&plan->axis[d]);
         plan->by[d] = at < kept ? 0 : x->strides[at];
         plan->outputs *= plan->axis[d].out;
     }
@@ -395,6 +413,9 @@ max_pool3d_make_gradient_plan(const gpo_call *call, pool_gradient_plan *plan)
         plan->out[d] = plan->axis[d].out = at < kept ? 1 : dy->shape[at];
         plan->plane *= plan->in[d];
         plan->outputs *= plan->out[d];
+        if (plan->has_windows) {
+            trim(&plan->axis[d]);
+        }
     }
 }
 

@@ -1,0 +1,135 @@
+"""What the documents show is what the code prints.
+
+Order: the blocks of a document, what is asked of them, the examples of docstrings.
+
+The ```python blocks of a document run in order, in one namespace, on the CPU backend.  A
+```text block is the output of the python block above it, compared exactly, and a block that
+prints has one.  A comment on the line above a block marks what depends on the machine:
+`<!-- example: needs a GPU -->` runs the code, on the GPU, where there is one;
+`<!-- example: output varies -->` leaves the output that follows uncompared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import importlib
+import io
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import gpuopt
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for found in (
+        ROOT.glob("*.md"),
+        *((ROOT / d).rglob("*.md") for d in ("csrc", "benchmarks")),
+    )
+    for path in found
+)
+FENCE = re.compile(
+    r"^(?:<!-- example: (.+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+MARKS = {"python": (None, "needs a GPU"), "text": (None, "output varies")}
+
+
+class Block(NamedTuple):
+    line: int
+    mark: str | None
+    language: str
+    text: str
+
+
+def blocks(document: str) -> Iterator[Block]:
+    for found in FENCE.finditer(document):
+        yield Block(document.count("\n", 0, found.start()) + 1, *found.groups())
+
+
+def run(block: Block, names: dict[str, Any]) -> str | None:
+    """What the code prints; None if it cannot run here."""
+    if block.mark and gpuopt.backends()["cuda"]:
+        return None
+    gpuopt.use("cuda" if block.mark else "cpu")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile("\n" * block.line + block.text, "document", "exec"), names)
+    return printed.getvalue()
+
+
+def problems(document: str) -> Iterator[str]:
+    """A sentence for each block that is not what the code prints."""
+    names: dict[str, Any] = {}
+    printed: str | None = ""
+    for block in blocks(document):
+        if block.mark not in MARKS.get(block.language, (None,)):
+            yield f"line {block.line}: the mark '{block.mark}' means nothing here"
+        if printed and block.language != "text":
+            yield f"line {block.line}: what the code before prints is not shown: {printed}"
+        if block.language == "python":
+            printed = run(block, names)
+        elif block.language == "text":
+            if printed == "":
+                yield f"line {block.line}: the output of no code"
+            elif block.mark is None and printed not in (None, block.text):
+                yield f"line {block.line}: shows\n{block.text}the code prints\n{printed}"
+            printed = ""
+        elif not block.language:
+            yield f"line {block.line}: a block of no language"
+    if printed:
+        yield f"what the last block prints is not shown: {printed}"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_shows_what_the_code_prints(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    if gpuopt.backends()["sim"] is not None and 'backend="sim"' in text:
+        pytest.skip("this build has no simulator")
+    found = list(problems(text))
+    assert found == [], "\n".join(found)
+
+
+def test_wrong_output_is_noticed() -> None:
+    code = "```python\nprint(1 + 1)\n```\n"
+    assert list(problems(code + "```text\n2\n```\n")) == []
+    assert list(problems(code + "<!-- example: output varies -->\n```text\n3\n```\n")) == []
+    for wrong in (
+        code + "```text\n3\n```\n",
+        code,
+        "```text\n2\n```\n",
+        "```\n2\n```\n",
+        "<!-- example: on sundays -->\n" + code + "```text\n2\n```\n",
+    ):
+        assert len(list(problems(wrong))) == 1, wrong
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Every public name's text, those of the C module and of all modules included."""
+    modules = [gpuopt, gpuopt._core]
+    for found in pkgutil.walk_packages(gpuopt.__path__, "gpuopt."):
+        if not found.name.endswith("__main__"):
+            with contextlib.suppress(ImportError):  # of a library that is not installed
+                modules.append(importlib.import_module(found.name))
+    for module in modules:
+        yield module.__name__, module.__doc__ or ""
+        for name, thing in vars(module).items():
+            ours = str(getattr(thing, "__module__", "")).startswith("gpuopt")
+            if ours and not name.startswith("_"):
+                yield f"{module.__name__}.{name}", getattr(thing, "__doc__", None) or ""
+
+
+def test_examples_in_docstrings_are_right() -> None:
+    texts = {text: name for name, text in docstrings() if ">>>" in text}
+    assert texts, "the package's own text has an example"
+    gpuopt.use("cpu")
+    wrong = io.StringIO()
+    for text, name in texts.items():
+        examples = doctest.DocTestParser().get_doctest(text, {}, name, None, 0)
+        doctest.DocTestRunner().run(examples, out=wrong.write)
+    assert not wrong.getvalue(), wrong.getvalue()
