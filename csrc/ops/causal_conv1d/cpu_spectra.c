@@ -138,7 +138,7 @@ enum {
     AT_ONCE = 128, /* steps that are taken out of the lanes together */
     MOST_LANE_BYTES = 64,
     MOST_LANES = MOST_LANE_BYTES / sizeof(float),
-    UNITS = 16, /* as many are wanted: with few groups, batches are cut, too */
+    UNITS = 3, /* of a thread are wanted: with few groups, batches are cut, too */
     MOST_MEMORY = 1 << 29, /* bytes of buffers: fewer tasks where they are long */
     BASE = AT_ONCE, /* of a wide row, inputs and results that meet directly */
     MOST_LEVELS = 40,
@@ -243,23 +243,32 @@ add_exponents(const conv_job *j, const int *a, const int *b, int more, int *sum)
     }
 }
 
-/* Block h of row b of a group, and the lags - 1 inputs before it; those of [end, ..) not. */
+/* Of the inputs of block h, those before its results; the first block has none. */
+static int64_t
+history_of(const conv_job *j, int64_t h)
+{
+    return h > 0 ? j->plan.lags - 1 : 0;
+}
+
+/*
+ * Block h of row b of a group, and its history; inputs from `end` on are left out.  Where
+ * the history reaches beyond the row there are zeros.
+ */
 static void
 transform_inputs(const conv_job *j, const value_rows *rows, int64_t b, int64_t group,
                  int64_t h, int64_t end, const int *exponents, void *cells)
 {
     const spectra *s = j->spectra;
-    const int64_t start = h * s->plan.steps - (j->plan.lags - 1);
+    const int64_t begin = h * s->plan.steps, start = begin - history_of(j, h);
     const int64_t before = start < 0 ? -start : 0, first = start + before;
-    const int64_t left = end - first, room = 2 * s->plan.cells - before;
+    const int64_t past = begin + s->plan.steps, stop = past < end ? past : end;
     const void *at[MOST_LANES];
     int down[MOST_LANES];
     rows_of_group(j, rows, b, group, first, at);
     for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
         down[lane] = -exponents[lane];
     }
-    s->loops->transform(&s->plan, at, 1, before, left < room ? left : room, down,
-                        cells);
+    s->loops->transform(&s->plan, at, 1, before, stop - first, down, cells);
 }
 
 /* ---- sizes and what they allow ---- */
@@ -477,7 +486,7 @@ finish_block(const conv_job *j, int64_t b, int64_t group, int64_t h,
     _Alignas(64) char sums[MOST_LANE_BYTES * AT_ONCE];
     for (int64_t k = 0; k < n; k += AT_ONCE) {
         const int64_t some = n - k < AT_ONCE ? n - k : AT_ONCE;
-        s->loops->collect(cells, p->lags - 1 + k, some, exponents, AT_ONCE, sums);
+        s->loops->collect(cells, history_of(j, h) + k, some, exponents, AT_ONCE, sums);
         for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
             if (wanted[lane]) {
                 finish_sums(j, b, channel_of(j, group, lane), &facts[lane], first + k,
@@ -578,7 +587,7 @@ add_history(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_
     const int64_t begin = h * s->plan.steps, before = j->plan.lags - 1;
     const int64_t from = begin > before ? begin - before : 0;
     int exponents[MOST_LANES];
-    if (from == begin ||
+    if (h == 0 || from == begin ||
         !measure_inputs(j, b, group, from, begin - from, wanted, exponents)) {
         return;
     }
@@ -897,7 +906,7 @@ sum_spectra(const conv_job *j, int64_t group, const int *most, char *total)
             const void *at[MOST_LANES];
             transform_inputs(j, &j->x, b, group, h, p->steps, of_x, x);
             rows_of_group(j, &j->reversed, b, group, p->steps - 1 - first, at);
-            s->loops->transform(&s->plan, at, -1, p->lags - 1,
+            s->loops->transform(&s->plan, at, -1, history_of(j, h),
                                 left < s->plan.steps ? left : s->plan.steps, of_dy, dy);
             s->loops->correlate(s->plan.cells, sum, dy, x);
             if (++added % IN_A_ROW == 0) {
@@ -1111,7 +1120,7 @@ conv_spectra_start(gpo_call *call, conv_job *j)
     s.most = j->dtype == GPO_F64 ? 1022 : 126;
     s.least = -s.most;
     s.groups = ceil_div(p->channels, s.loops->lanes);
-    s.slices = ceil_div(UNITS, s.groups);
+    s.slices = ceil_div(UNITS * threads, s.groups);
     s.slices = s.slices < p->batches ? s.slices : p->batches;
     s.units = s.groups * s.slices;
     s.buffer = length * s.loops->lanes * j->value_bytes;
