@@ -146,8 +146,10 @@ enum {
 };
 
 /*
- * A result errs by at most so much u log2(2 cells) |w| |x|, x the inputs of its block: the
- * largest seen is TO BE MEASURED.
+ * A result errs by at most so much u log2(2 cells) |w| |x|, x the inputs of its block.
+ * The largest seen is 0.58, of 15 shapes from T = 130 to 65536 and all pairs of 14 kinds
+ * of rows and filters (constant, cosines, chirps, noise, impulses, growth, decay, and each
+ * row with itself reversed), in either type; cosines come nearest.
  */
 #define TRANSFORM_ERROR 0.75
 
@@ -1078,24 +1080,42 @@ conv_spectra_pay(const conv_plan *p, bool backward)
 
 /* ---- start ---- */
 
-/* roots[k] = exp(-2 pi i k / n), k in [0, n), from products of two of fewer. */
-#define DEFINE_ROOTS(V)                                                        \
-    static void roots_##V(int64_t n, V *roots)                                 \
-    {                                                                          \
-        enum { FINE = 64 };                                                    \
-        const double step = -6.283185307179586 / (double)n;                    \
-        double re[FINE], im[FINE];                                             \
-        for (int k = 0; k < FINE; k++) {                                       \
-            re[k] = cos(step * k);                                             \
-            im[k] = sin(step * k);                                             \
-        }                                                                      \
-        for (int64_t k = 0; k < n; k += FINE) {                                \
-            const double c = cos(step * (double)k), s = sin(step * (double)k); \
-            for (int64_t i = 0; i < FINE && k + i < n; i++) {                  \
-                roots[2 * (k + i)] = (V)(c * re[i] - s * im[i]);               \
-                roots[2 * (k + i) + 1] = (V)(c * im[i] + s * re[i]);           \
-            }                                                                  \
-        }                                                                      \
+/* exp(-2 pi i k / n), k in [0, n), n a multiple of 8: no angle beyond pi / 4 is rounded. */
+static void
+exact_root(int64_t k, int64_t n, double *re, double *im)
+{
+    const int64_t quarter = k / (n / 4), r = k % (n / 4);
+    const bool far = r > n / 8;
+    const double angle = 6.283185307179586 * (double)(far ? n / 4 - r : r) / (double)n;
+    const double c = far ? sin(angle) : cos(angle), s = far ? cos(angle) : sin(angle);
+    const double x[] = {c, -s, -c, s}, y[] = {-s, -c, s, c};
+    *re = x[quarter];
+    *im = y[quarter];
+}
+
+/*
+ * roots[k] = exp(-2 pi i k / n), k in [0, n), from fewer: a root times one near 1, whose
+ * distance from 1 is what is kept.
+ */
+#define DEFINE_ROOTS(V)                                                 \
+    static void roots_##V(int64_t n, V *roots)                          \
+    {                                                                   \
+        enum { FINE = 64 };                                             \
+        const double step = -6.283185307179586 / (double)n;             \
+        double re[FINE], im[FINE];                                      \
+        for (int k = 0; k < FINE; k++) {                                \
+            const double half = sin(step / 2 * k);                      \
+            re[k] = -2 * half * half;                                   \
+            im[k] = sin(step * k);                                      \
+        }                                                               \
+        for (int64_t k = 0; k < n; k += FINE) {                         \
+            double c, s;                                                \
+            exact_root(k, n, &c, &s);                                   \
+            for (int64_t i = 0; i < FINE && k + i < n; i++) {           \
+                roots[2 * (k + i)] = (V)(c + (c * re[i] - s * im[i]));  \
+                roots[2 * (k + i) + 1] = (V)(s + (c * im[i] + s * re[i])); \
+            }                                                           \
+        }                                                               \
     }
 
 DEFINE_ROOTS(float)
