@@ -13,7 +13,8 @@ enum {
     ROWS = 4,        /* rows that share what is read of a filter */
     RANGE = 1024,    /* steps of a task */
     SHORT_LAGS = 32, /* up to here a filter runs along the row as a whole */
-    HEAD = 128, /* results from the first input that is not 0 on: always summed directly */
+    HEAD =
+        128, /* results from the first input that is not 0 on: always summed directly */
 };
 
 /* ---- the job: what every part of one call reads ---- */

@@ -67,20 +67,20 @@ two_to(int e)
 }
 
 /* lo, hi = the elements of a and b in turn, the first and the second half of them */
-#define ZIP_2(a, b, lo, hi)                          \
+#define ZIP_2(a, b, lo, hi)                       \
     lo = __builtin_shufflevector((a), (b), 0, 2); \
     hi = __builtin_shufflevector((a), (b), 1, 3)
-#define ZIP_4(a, b, lo, hi)                                \
+#define ZIP_4(a, b, lo, hi)                             \
     lo = __builtin_shufflevector((a), (b), 0, 4, 1, 5); \
     hi = __builtin_shufflevector((a), (b), 2, 6, 3, 7)
-#define ZIP_8(a, b, lo, hi)                                              \
+#define ZIP_8(a, b, lo, hi)                                           \
     lo = __builtin_shufflevector((a), (b), 0, 8, 1, 9, 2, 10, 3, 11); \
     hi = __builtin_shufflevector((a), (b), 4, 12, 5, 13, 6, 14, 7, 15)
-#define ZIP_16(a, b, lo, hi)                                                      \
-    lo = __builtin_shufflevector((a), (b), 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5,  \
-                                 21, 6, 22, 7, 23);                               \
-    hi = __builtin_shufflevector((a), (b), 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, \
-                                 13, 29, 14, 30, 15, 31)
+#define ZIP_16(a, b, lo, hi)                                                         \
+    lo = __builtin_shufflevector((a), (b), 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, \
+                                 6, 22, 7, 23);                                      \
+    hi = __builtin_shufflevector((a), (b), 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, \
+                                 29, 14, 30, 15, 31)
 
 /* ---- the three instruction sets ---- */
 
@@ -125,7 +125,7 @@ typedef struct spectra {
     int64_t slices;       /* of batches */
     int64_t units, tasks; /* a unit is a slice of a group, a task some of them */
     int64_t buffer;       /* bytes of the cells of a group */
-    double allowed; /* the square of how far a block's inputs may pass those before */
+    double allowed;  /* the square of how far a block's inputs may pass those before */
     int least, most; /* exponents e whose 2^e and 2^-e are numbers of the type */
     char *memory;    /* of the tasks, task_bytes each */
     int64_t task_bytes;
@@ -140,7 +140,7 @@ enum {
     MOST_LANES = MOST_LANE_BYTES / sizeof(float),
     UNITS = 3, /* of a thread are wanted: with few groups, batches are cut, too */
     MOST_MEMORY = 1 << 29, /* bytes of buffers: fewer tasks where they are long */
-    BASE = AT_ONCE, /* of a wide row, inputs and results that meet directly */
+    BASE = AT_ONCE,        /* of a wide row, inputs and results that meet directly */
     MOST_LEVELS = 40,
     MOST_ODD = 16, /* inf and nan of a row that are added for themselves */
 };
@@ -181,7 +181,7 @@ log2_of(int64_t power)
 /* What a task works with. */
 typedef struct workspace {
     char *filter, *cells, *sums; /* BUFFERS, the last for `spectra_of` */
-    char *spectra_of;            /* the first 2 m lags of the filters, m = BASE, 2 BASE .. */
+    char *spectra_of; /* the first 2 m lags of the filters, m = BASE, 2 BASE .. */
     char *roots;
     int32_t *place;
     spectra_plan level[MOST_LEVELS]; /* of m cells; .cells is 0 until it is wanted */
@@ -382,8 +382,8 @@ inspect_row(const conv_job *j, const char *row, row_facts *f)
     }
     const int64_t split = f->head_end + 1;
     const double least = two_to(s->least / 2), most = two_to(s->most / 2);
-    const double early = s->loops->squares(row + f->first * j->value_bytes,
-                                           split - f->first);
+    const double early =
+        s->loops->squares(row + f->first * j->value_bytes, split - f->first);
     const double all =
         early + s->loops->squares(row + split * j->value_bytes, steps - split);
     if (early > least && all < most && all <= s->allowed * early) {
@@ -417,8 +417,7 @@ may_transform(const conv_job *j, const char *row, row_facts *f, int64_t h,
         return true;
     }
     bool odd = false, ignored = false;
-    const energy all =
-        energy_of(j, row + start * j->value_bytes, end - start, &odd);
+    const energy all = energy_of(j, row + start * j->value_bytes, end - start, &odd);
     const energy more = energy_of(j, row + f->measured * j->value_bytes,
                                   from + 1 - f->measured, &ignored);
     f->early = add_energies(f->early, more);
@@ -451,7 +450,9 @@ finish_sums(const conv_job *j, int64_t b, int64_t c, const row_facts *f, int64_t
             int64_t n, char *sums)
 {
     const int64_t zeros = f->first <= t ? 0 : f->first - t < n ? f->first - t : n;
-    const int64_t skip = f->head_end <= t ? 0 : f->head_end - t < n ? f->head_end - t : n;
+    const int64_t skip = f->head_end <= t      ? 0
+                         : f->head_end - t < n ? f->head_end - t
+                                               : n;
     char *rest = sums + skip * j->value_bytes;
     if (zeros > 0) {
         memset(sums, 0, (size_t)(zeros * j->value_bytes));
@@ -537,8 +538,8 @@ level_of(const conv_job *j, workspace *work, int64_t group, int64_t m,
         return &s->plan;
     }
     const int i = log2_of(m) - log2_of(BASE);
-    char *spectrum = work->spectra_of + (2 * m - 2 * BASE) *
-                                            s->loops->lanes * j->value_bytes;
+    char *spectrum =
+        work->spectra_of + (2 * m - 2 * BASE) * s->loops->lanes * j->value_bytes;
     *filter = spectrum;
     if (work->level[i].cells == 0) {
         make_level(j, work, i);
@@ -743,8 +744,7 @@ convolve_row(const conv_job *j, workspace *work, int64_t b, int64_t group,
         for (int64_t lane = 0; lane < channels; lane++) {
             const char *row = row_of(j->from, b, channel_of(j, group, lane));
             if (good[lane]) {
-                plain[lane] =
-                    may_transform(j, row, &facts[lane], h, &exponents[lane]);
+                plain[lane] = may_transform(j, row, &facts[lane], h, &exponents[lane]);
                 wide[lane] = !plain[lane];
                 any_plain = any_plain || plain[lane];
                 any_wide = any_wide || wide[lane];
@@ -919,24 +919,24 @@ sum_spectra(const conv_job *j, int64_t group, const int *most, char *total)
     fold_spectra(j, total, sum);
 }
 
-#define ADD_ODD_TERMS(V)                                                      \
-    for (int64_t b = 0; b < p->batches; b++) {                                \
-        const V *x = (const V *)row_of(&j->x, b, c);                          \
-        const V *g = (const V *)row_of(&j->reversed, b, c) + p->steps - 1;    \
-        V *sum = lags;                                                        \
-        for (int64_t u = 0; u < p->steps; u++) {                              \
-            const int64_t after = p->steps - u, before = u + 1;               \
-            if (x[u] - x[u] != 0) {                                           \
-                for (int64_t s = 0; s < after && s < p->lags; s++) {          \
-                    sum[s] += x[u] * g[-u - s];                               \
-                }                                                             \
-            }                                                                 \
-            if (g[-u] - g[-u] != 0) {                                         \
-                for (int64_t s = 0; s < before && s < p->lags; s++) {         \
-                    sum[s] += g[-u] * x[u - s];                               \
-                }                                                             \
-            }                                                                 \
-        }                                                                     \
+#define ADD_ODD_TERMS(V)                                                   \
+    for (int64_t b = 0; b < p->batches; b++) {                             \
+        const V *x = (const V *)row_of(&j->x, b, c);                       \
+        const V *g = (const V *)row_of(&j->reversed, b, c) + p->steps - 1; \
+        V *sum = lags;                                                     \
+        for (int64_t u = 0; u < p->steps; u++) {                           \
+            const int64_t after = p->steps - u, before = u + 1;            \
+            if (x[u] - x[u] != 0) {                                        \
+                for (int64_t s = 0; s < after && s < p->lags; s++) {       \
+                    sum[s] += x[u] * g[-u - s];                            \
+                }                                                          \
+            }                                                              \
+            if (g[-u] - g[-u] != 0) {                                      \
+                for (int64_t s = 0; s < before && s < p->lags; s++) {      \
+                    sum[s] += g[-u] * x[u - s];                            \
+                }                                                          \
+            }                                                              \
+        }                                                                  \
     }
 
 /* Adds the products of inf and nan, which the transforms have left out. */
@@ -1097,25 +1097,25 @@ exact_root(int64_t k, int64_t n, double *re, double *im)
  * roots[k] = exp(-2 pi i k / n), k in [0, n), from fewer: a root times one near 1, whose
  * distance from 1 is what is kept.
  */
-#define DEFINE_ROOTS(V)                                                 \
-    static void roots_##V(int64_t n, V *roots)                          \
-    {                                                                   \
-        enum { FINE = 64 };                                             \
-        const double step = -6.283185307179586 / (double)n;             \
-        double re[FINE], im[FINE];                                      \
-        for (int k = 0; k < FINE; k++) {                                \
-            const double half = sin(step / 2 * k);                      \
-            re[k] = -2 * half * half;                                   \
-            im[k] = sin(step * k);                                      \
-        }                                                               \
-        for (int64_t k = 0; k < n; k += FINE) {                         \
-            double c, s;                                                \
-            exact_root(k, n, &c, &s);                                   \
-            for (int64_t i = 0; i < FINE && k + i < n; i++) {           \
-                roots[2 * (k + i)] = (V)(c + (c * re[i] - s * im[i]));  \
+#define DEFINE_ROOTS(V)                                                    \
+    static void roots_##V(int64_t n, V *roots)                             \
+    {                                                                      \
+        enum { FINE = 64 };                                                \
+        const double step = -6.283185307179586 / (double)n;                \
+        double re[FINE], im[FINE];                                         \
+        for (int k = 0; k < FINE; k++) {                                   \
+            const double half = sin(step / 2 * k);                         \
+            re[k] = -2 * half * half;                                      \
+            im[k] = sin(step * k);                                         \
+        }                                                                  \
+        for (int64_t k = 0; k < n; k += FINE) {                            \
+            double c, s;                                                   \
+            exact_root(k, n, &c, &s);                                      \
+            for (int64_t i = 0; i < FINE && k + i < n; i++) {              \
+                roots[2 * (k + i)] = (V)(c + (c * re[i] - s * im[i]));     \
                 roots[2 * (k + i) + 1] = (V)(s + (c * im[i] + s * re[i])); \
-            }                                                           \
-        }                                                               \
+            }                                                              \
+        }                                                                  \
     }
 
 DEFINE_ROOTS(float)
@@ -1144,7 +1144,11 @@ conv_spectra_start(gpo_call *call, conv_job *j)
     s.slices = s.slices < p->batches ? s.slices : p->batches;
     s.units = s.groups * s.slices;
     s.buffer = length * s.loops->lanes * j->value_bytes;
-    s.task_bytes = BUFFERS * s.buffer + ceil_div((2 * length * j->value_bytes + s.plan.cells * (int64_t)sizeof(int32_t)), MOST_LANE_BYTES) * MOST_LANE_BYTES;
+    s.task_bytes =
+        BUFFERS * s.buffer + ceil_div((2 * length * j->value_bytes +
+                                       s.plan.cells * (int64_t)sizeof(int32_t)),
+                                      MOST_LANE_BYTES) *
+                                 MOST_LANE_BYTES;
     const int64_t room = MOST_MEMORY / s.task_bytes;
     s.tasks = s.units < 2 * threads ? s.units : 2 * threads;
     s.tasks = room < 1 ? 1 : s.tasks < room ? s.tasks : room;
