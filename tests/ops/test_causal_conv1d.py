@@ -1,8 +1,8 @@
 """causal_conv1d and its backward beyond the matrix: meaning, gradients, pinned bugs.
 
 Order: what the source says, dtypes and options, special values, gradients, accuracy, the
-past, pinned bugs, short filters, large strides, the simulator's counts and faults.  Sizes, layouts and
-dtypes are test_contract.py's.
+past, pinned bugs, short filters, large strides, the simulator's counts and faults.  Sizes,
+layouts and dtypes are test_contract.py's.
 """
 
 from __future__ import annotations
