@@ -471,7 +471,8 @@ void
 convolve_sum_stretch(const job *j, int64_t row, int64_t i, int64_t n)
 {
     stretch s = {j, row, i, n};
-    gpo_cpu_loop(j->parallel, ceil_div(n, j->piece), compute_part, &s);
+    const bool worth = n > TASK_TERMS / j->plan.m;
+    gpo_cpu_loop(j->parallel && worth, ceil_div(n, j->piece), compute_part, &s);
 }
 
 /* Task t: some pieces, counted through all rows. */

@@ -15,11 +15,9 @@
 #include <string.h>
 
 enum {
-    LEAST_TAPS = 64, /* of a filter that is transformed */
-    BASE = 64,       /* of a wide block: inputs and sums that meet directly */
-    MOST_ODD = 16,   /* inf and nan of a block that are added for themselves */
-    PARTS = 8,       /* of a filter's length is a chunk, whose norm is taken, */
-    MOST_CHUNK = 64, /* or so many elements if that is less */
+    LEAST_TAPS = 64,          /* of a filter that is transformed */
+    BASE = 64,                /* of a wide block: inputs and sums that meet directly */
+    MOST_ODD = 16,            /* inf and nan of a block that are added for themselves */
     BATCH_ELEMENTS = 1 << 16, /* of the blocks that are transformed together */
 };
 
@@ -62,6 +60,35 @@ product_rate(const job *j)
     return (j->lane == LANE_DOUBLE ? 20.0 : 40.0) / (j->lanes * j->lanes);
 }
 
+/* Elements of a chunk, whose norm is taken. */
+static int64_t
+chunk_of(int64_t m)
+{
+    enum { PARTS = 8, MOST = 64 };
+    return m / PARTS < MOST ? m / PARTS : MOST;
+}
+
+/*
+ * The square of how far the norm of a block's inputs may pass that of a sum's: sqrt(m) eps
+ * is to cover TRANSFORM_ERROR log2(length) 2^-53.
+ */
+static double
+allowed_of(const job *j, int64_t length)
+{
+    const double eps = j->lane == LANE_DOUBLE ? 0x1p-52 : 0x1p-23;
+    const double passes = TRANSFORM_ERROR * log2((double)length) * 0x1p-53;
+    return (double)j->plan.m * (eps / passes) * (eps / passes);
+}
+
+/* Whether noise of one size, which half the allowance is for, keeps a block's sums. */
+static bool
+suits_noise(const job *j, int64_t length)
+{
+    const int64_t m = j->plan.m, sure = m - chunk_of(m) - m % chunk_of(m);
+    const int64_t inputs = length < j->plan.n ? length : j->plan.n;
+    return (double)inputs <= allowed_of(j, length) / 2 * (double)sure;
+}
+
 bool
 convolve_plan_fourier(const job *j, fourier_plan *f)
 {
@@ -80,7 +107,7 @@ convolve_plan_fourier(const job *j, fourier_plan *f)
                                             : power / 8 * 5;
             const bool fits = length >= whole;
             const int64_t lead = fits ? 0 : p->m - 1;
-            if (length <= 2 * lead) {
+            if (length <= 2 * lead || !suits_noise(j, length)) {
                 continue;
             }
             const int64_t blocks = fits ? 1 : ceil_div(p->count, length - lead);
@@ -159,29 +186,23 @@ multiply_spectra(int64_t rows, int64_t n, double *spectra, const double *restric
 
 /* ---- elements ---- */
 
-static void
-as_doubles(const job *j, const char *lanes, int64_t n, double *to)
-{
-    if (j->lane == LANE_DOUBLE) {
-        memcpy(to, lanes, (size_t)n * sizeof(double));
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        to[i] = (double)((const float *)lanes)[i];
-    }
-}
-
 /* Elements [start, start + n) of a row as doubles; zeros beyond its ends. */
 static void
 read_doubles(const job *j, const char *row, int64_t length, int64_t step, int64_t start,
              int64_t n, double *to)
 {
     enum { AT_ONCE = 512 };
-    _Alignas(64) char lanes[AT_ONCE * sizeof(gpo_c128)];
+    _Alignas(64) float lanes[AT_ONCE * 2];
+    if (j->lane == LANE_DOUBLE) {
+        convolve_read_window(j, row, length, step, start, n, (char *)to);
+        return;
+    }
     for (int64_t i = 0; i < n; i += AT_ONCE) {
         const int64_t some = n - i < AT_ONCE ? n - i : AT_ONCE;
-        convolve_read_window(j, row, length, step, start + i, some, lanes);
-        as_doubles(j, lanes, some * j->lanes, to + i * j->lanes);
+        convolve_read_window(j, row, length, step, start + i, some, (char *)lanes);
+        for (int64_t k = 0; k < some * j->lanes; k++) {
+            to[i * j->lanes + k] = (double)lanes[k];
+        }
     }
 }
 
@@ -732,35 +753,27 @@ convolve_run_fourier(gpo_call *call, const job *j, const fourier_plan *plan)
     int64_t batch = BATCH_ELEMENTS / plan->length;
     batch = batch > LEAST_BLOCKS ? batch : LEAST_BLOCKS;
     batch = batch < plan->blocks ? batch : plan->blocks;
-    f.chunk = p->m / PARTS < MOST_CHUNK ? p->m / PARTS : MOST_CHUNK;
+    f.chunk = chunk_of(p->m);
     f.chunks = ceil_div(plan->length, f.chunk);
-    /* sqrt(m) eps is to cover TRANSFORM_ERROR log2(length) 2^-53 */
-    const double eps = j->lane == LANE_DOUBLE ? 0x1p-52 : 0x1p-23;
-    const double passes = TRANSFORM_ERROR * log2((double)plan->length) * 0x1p-53;
-    f.allowed = (double)p->m * (eps / passes) * (eps / passes);
+    f.allowed = allowed_of(j, plan->length);
     const int64_t of_batch = batch * spectrum_doubles(j, plan->length);
-    const int64_t sizes[] = {
-        batch * plan->length * j->lanes * (int64_t)sizeof(double),
-        of_batch * (int64_t)sizeof(double),
-        spectrum_doubles(j, plan->length) * (int64_t)sizeof(double),
-        3 * f.chunks * (int64_t)sizeof(double),
-        batch * (int64_t)sizeof(block_facts),
-        batch * f.chunks,
-    };
-    void *memory[6];
-    for (int i = 0; i < 6; i++) {
-        const gpo_status status = gpo_scratch(call, (size_t)sizes[i], &memory[i]);
-        if (status) {
-            return status;
-        }
+    const int64_t doubles = batch * plan->length * j->lanes + of_batch +
+                            spectrum_doubles(j, plan->length) + 3 * f.chunks;
+    void *memory = NULL;
+    gpo_status status =
+        gpo_scratch(call,
+                    (size_t)(doubles * (int64_t)sizeof(double) +
+                             batch * ((int64_t)sizeof(block_facts) + f.chunks)),
+                    &memory);
+    if (status) {
+        return status;
     }
-    f.signal = memory[0];
-    f.spectrum = memory[1];
-    f.filter = memory[2];
-    f.energies = memory[3];
-    f.facts = memory[4];
-    f.verdicts = memory[5];
-    gpo_status status = GPO_OK;
+    f.signal = memory;
+    f.spectrum = f.signal + batch * plan->length * j->lanes;
+    f.filter = f.spectrum + of_batch;
+    f.energies = f.filter + spectrum_doubles(j, plan->length);
+    f.facts = (block_facts *)(f.energies + 3 * f.chunks);
+    f.verdicts = (char *)(f.facts + batch);
     const char *transformed = NULL;
     for (f.row = 0; f.row < p->count_rows && !status; f.row++) {
         convolve_find_row(j, f.row, &f.a, &f.v);
