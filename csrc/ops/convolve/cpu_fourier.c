@@ -295,6 +295,19 @@ sum_of_squares(const double *x, int64_t n)
     return total;
 }
 
+/* The sum of squares; 0 for zeros alone. */
+static double
+energy_of(const double *x, int64_t n)
+{
+    const double all = sum_of_squares(x, n);
+    for (int64_t i = 0; i < n && all == 0; i++) {
+        if (x[i] != 0) {
+            return 0x1p-1022;
+        }
+    }
+    return all;
+}
+
 /* The energies of the chunks of a block; gives their sum. */
 static double
 measure_chunks(const fourier *f, const double *x)
@@ -303,7 +316,7 @@ measure_chunks(const fourier *f, const double *x)
     for (int64_t c = 0; c < f->chunks; c++) {
         const int64_t at = c * f->chunk, left = f->plan.length - at;
         const int64_t n = left < f->chunk ? left : f->chunk;
-        f->energies[c] = sum_of_squares(x + at * f->job->lanes, n * f->job->lanes);
+        f->energies[c] = energy_of(x + at * f->job->lanes, n * f->job->lanes);
         all += f->energies[c];
     }
     return all;
@@ -328,7 +341,12 @@ tame_block(const fourier *f, int64_t start, double *x, block_facts *facts)
         }
     }
     facts->exponent = exponent_of(x, n * lanes);
-    scale(x, n * lanes, -facts->exponent);
+    const double half = ldexp(1, -facts->exponent / 2);
+    const double rest = ldexp(1, -facts->exponent - -facts->exponent / 2);
+    for (int64_t i = 0; i < n * lanes; i++) { /* a number stays one, if the smallest */
+        const double y = x[i] * half * rest;
+        x[i] = y == 0 && x[i] != 0 ? 0x1p-1074 : y;
+    }
 }
 
 /*
