@@ -157,10 +157,13 @@ def flushed(terms: Array, dtype: Any) -> Array:
     return terms * np.longdouble(np.finfo(kind).smallest_subnormal) / 2
 
 
-def check_causal_bound(x: Array, w: Array, y: Array, want: Array | None = None) -> None:
+def sums(x: Array, w: Array) -> Array:
+    return convolution(x.astype(wide(x.dtype)), w.astype(wide(x.dtype)))
+
+
+def check_causal_bound(x: Array, w: Array, y: Array, want: Array) -> None:
     """Every result stands under the bound, and what is before the first input is 0."""
     a, b = x.astype(wide(x.dtype)), w.astype(wide(x.dtype))
-    want = convolution(a, b) if want is None else want
     terms = np.minimum(np.arange(x.shape[-1]) + 1, w.shape[-1])
     bound = causal_bound(a, b, x.dtype) + flushed(terms, x.dtype)
     compare(y, want, bound.astype(want.dtype), "out")
@@ -168,12 +171,19 @@ def check_causal_bound(x: Array, w: Array, y: Array, want: Array | None = None) 
     assert (y[before] == 0).all(), "there is something before the first input"
 
 
-def check_gradients(dy: Array, x: Array, w: Array, dx: Array, dw: Array) -> None:
-    """dx is out of reversed rows; dw has the bound of its rows' norms."""
-    check_causal_bound(dy[..., ::-1], w, dx[..., ::-1])
-    a, g = x.astype(wide(x.dtype)), dy.astype(wide(x.dtype))
+def gradients(dy: Array, x: Array, w: Array) -> tuple[Array, Array, Array]:
+    """dx, last step first, dw, and what dw may err by."""
+    a, g, b = (each.astype(wide(x.dtype)) for each in (x, dy, w))
     size = (norms(a) * norms(g)).sum(0)[:, None]
     bound = C0 * np.sqrt(x.shape[-1]) * eps_of(x.dtype) * size
     bound = bound + flushed(np.asarray(a.shape[0] * a.shape[-1]), x.dtype)
-    want = correlation(a, g, w.shape[-1])
-    compare(dw, want, bound.astype(want.dtype), "dw")
+    dw = correlation(a, g, w.shape[-1])
+    return convolution(g[..., ::-1], b), dw, bound.astype(dw.dtype)
+
+
+def check_gradients(
+    dy: Array, x: Array, w: Array, dx: Array, dw: Array, want: tuple[Array, Array, Array]
+) -> None:
+    """dx is out of reversed rows; dw has the bound of its rows' norms."""
+    check_causal_bound(dy[..., ::-1], w, dx[..., ::-1], want[0])
+    compare(dw, want[1], want[2], "dw")
