@@ -265,7 +265,7 @@ transform_inputs(const conv_job *j, const value_rows *rows, int64_t b, int64_t g
     const int64_t before = start < 0 ? -start : 0, first = start + before;
     const int64_t past = begin + s->plan.steps, stop = past < end ? past : end;
     const void *at[MOST_LANES];
-    int down[MOST_LANES];
+    int down[MOST_LANES] = {0};
     rows_of_group(j, rows, b, group, first, at);
     for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
         down[lane] = -exponents[lane];
@@ -547,7 +547,7 @@ level_of(const conv_job *j, workspace *work, int64_t group, int64_t m,
     if (!(work->made >> i & 1)) {
         const value_rows filters = filter_rows(j);
         const void *at[MOST_LANES];
-        int down[MOST_LANES];
+        int down[MOST_LANES] = {0};
         rows_of_group(j, &filters, 0, group, 0, at);
         for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
             down[lane] = -work->filter_exponents[lane];
@@ -589,7 +589,7 @@ add_history(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_
     const spectra *s = j->spectra;
     const int64_t begin = h * s->plan.steps, before = j->plan.lags - 1;
     const int64_t from = begin > before ? begin - before : 0;
-    int exponents[MOST_LANES];
+    int exponents[MOST_LANES] = {0};
     if (h == 0 || from == begin ||
         !measure_inputs(j, b, group, from, begin - from, wanted, exponents)) {
         return;
@@ -617,7 +617,7 @@ add_pair(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_t b
     const int64_t to = lo + m, left = n - to, from = begin + to - size;
     const spectra_plan *plan;
     const void *at[MOST_LANES], *filter;
-    int exponents[MOST_LANES], down[MOST_LANES];
+    int exponents[MOST_LANES] = {0}, down[MOST_LANES] = {0};
     if (!measure_inputs(j, b, group, from, size, wanted, exponents)) {
         return;
     }
@@ -692,7 +692,7 @@ transform_filters(const conv_job *j, workspace *work, int64_t group, bool *good)
     const spectra *s = j->spectra;
     const value_rows filters = filter_rows(j);
     const void *at[MOST_LANES];
-    int down[MOST_LANES];
+    int down[MOST_LANES] = {0};
     rows_of_group(j, &filters, 0, group, 0, at);
     for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
         bool odd = false;
@@ -895,7 +895,7 @@ sum_spectra(const conv_job *j, int64_t group, const int *most, char *total)
     int64_t added = 0;
     memset(total, 0, (size_t)(2 * s->buffer));
     for (int64_t b = 0; b < p->batches; b++) {
-        int of_x[MOST_LANES], of_dy[MOST_LANES];
+        int of_x[MOST_LANES] = {0}, of_dy[MOST_LANES] = {0};
         for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
             const int64_t c = channel_of(j, group, lane);
             of_x[lane] = sizes_of(j, c, 0)[b];
@@ -959,7 +959,7 @@ gradient_unit(conv_job *j, int64_t group, char *memory)
     const spectra *s = j->spectra;
     const conv_plan *p = &j->plan;
     const int64_t lanes = s->loops->lanes, channels = channels_of(j, group);
-    int most[MOST_LANES], exponents[MOST_LANES];
+    int most[MOST_LANES] = {0}, exponents[MOST_LANES] = {0};
     int64_t odd[MOST_LANES];
     for (int64_t lane = 0; lane < channels; lane++) {
         most[lane] = measure_channel(j, channel_of(j, group, lane), &odd[lane]);

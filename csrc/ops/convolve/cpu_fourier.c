@@ -451,7 +451,7 @@ add_odd_terms(const fourier *f, const block_facts *facts, int64_t first, int64_t
     enum { AT_ONCE = 256 };
     const job *j = f->job;
     for (int64_t k = 0; k < facts->odd; k++) {
-        double odd[2], taps[2 * AT_ONCE];
+        double odd[2] = {0}, taps[2 * AT_ONCE] = {0};
         const int64_t at = facts->odd_at[k];
         const int64_t past = at + j->plan.m, end = past < first + n ? past : first + n;
         read_doubles(j, f->a, j->plan.n, j->plan.a_step, at, 1, odd);
@@ -565,7 +565,7 @@ run_pass(const fourier *f, const pass *p, int64_t begin, int64_t end)
     gpo_status status = transform_taps(f, p);
     while (!status && lo + p->out < end && lo + p->in < j->plan.n) {
         int64_t rows = 0, at[MOST_PAIRS];
-        int exponents[MOST_PAIRS];
+        int exponents[MOST_PAIRS] = {0};
         for (; rows < most && lo + p->out < end && lo + p->in < j->plan.n;
              lo += p->period) {
             double *x = f->pairs + rows * p->length * lanes;
@@ -618,7 +618,7 @@ add_corners(const fourier *f, int64_t lo, int64_t begin, int64_t end)
     const job *j = f->job;
     const int64_t m = j->plan.m, lanes = j->lanes;
     const double *head = f->ends, *tail = head + BASE * lanes;
-    double x[2 * BASE];
+    double x[2 * BASE] = {0};
     if ((lo + BASE <= begin || lo >= end) &&
         (m + lo + BASE <= begin || m + lo >= end)) {
         return;
