@@ -773,7 +773,7 @@ convolve_unit(const conv_job *j, int64_t unit, workspace *work)
     const conv_plan *p = &j->plan;
     const int64_t group = unit % s->groups, slice = unit / s->groups;
     const int64_t end = (slice + 1) * p->batches / s->slices;
-    bool good[MOST_LANES];
+    bool good[MOST_LANES] = {false};
     transform_filters(j, work, group, good);
     for (int64_t b = slice * p->batches / s->slices; b < end; b += ROWS) {
         row_facts facts[ROWS][MOST_LANES];
@@ -960,7 +960,7 @@ gradient_unit(conv_job *j, int64_t group, char *memory)
     const conv_plan *p = &j->plan;
     const int64_t lanes = s->loops->lanes, channels = channels_of(j, group);
     int most[MOST_LANES] = {0}, exponents[MOST_LANES] = {0};
-    int64_t odd[MOST_LANES];
+    int64_t odd[MOST_LANES] = {0};
     for (int64_t lane = 0; lane < channels; lane++) {
         most[lane] = measure_channel(j, channel_of(j, group, lane), &odd[lane]);
     }
