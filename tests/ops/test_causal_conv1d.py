@@ -1,20 +1,22 @@
 """causal_conv1d and its backward beyond the matrix: meaning, gradients, pinned bugs.
 
-Order: what the source says, dtypes and options, special values, gradients, accuracy, pinned
-bugs, short filters, large strides, the simulator's counts and faults.  Sizes, layouts and
-dtypes are test_contract.py's.
+Order: what the source says, dtypes and options, special values, gradients, accuracy, the
+past, pinned bugs, short filters, large strides, the simulator's counts and faults.  Sizes,
+layouts and dtypes are test_contract.py's.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
+import causality
 import numpy as np
 import pytest
 from cases import BFLOAT16, ENTRIES, dtype_of
 from cases.causal_conv1d import EDGES, sample
-from conftest import Figure
+from conftest import Figure, run_child
 
 import gpuopt
 from gpuopt import _core, causal_conv1d, causal_conv1d_backward, ref
@@ -385,6 +387,226 @@ def test_long_rows_err_no_more(variant: str) -> None:
     n = 24_000
     product = np.fft.rfft(x.astype(np.float64), n) * np.fft.rfft(w[:, ::-1], n)
     assert row_error(got, np.fft.irfft(product, n)[:, :, :12_000]) <= 1e-6
+
+
+# ---- the past: the bound at t knows the inputs up to t alone, tests/causality.py ----
+
+
+def causal_variants(dtype: str = "float32") -> list[tuple[str, str]]:
+    """Those that say how the future can reach the past; on a CPU all of them do."""
+    said = {
+        (row["backend"], row["name"])
+        for row in _core.variants("causal_conv1d")
+        if row["backend"] == "cpu" or row.get("causal")
+    }
+    return [row for row in variants(dtype) if row in said]
+
+
+def is_exact(backend: str, variant: str) -> bool:
+    """Whether the future reaches no bit of the past."""
+    for row in _core.variants("causal_conv1d"):
+        if (row["backend"], row["name"]) == (backend, variant):
+            return (
+                row.get("causal", "to rounding" if variant == "spectra" else "exact") == "exact"
+            )
+    raise ValueError(variant)
+
+
+each_causal_variant = pytest.mark.parametrize(("backend", "variant"), causal_variants())
+each_causal_dtype = pytest.mark.parametrize(
+    ("backend", "variant", "dtype"),
+    [(*row, dtype) for dtype in FLOATS for row in causal_variants(dtype)],
+)
+
+# (channels, steps, taps): around the head of 128 steps, the blocks of transforms and their
+# halves; filters of one block, of many, and longer than the row.
+CAUSAL_SIZES = (
+    (1, 127, 127), (3, 128, 128), (2, 129, 129), (1, 130, 40), (17, 257, 257), (7, 300, 20),
+    (2, 511, 600), (1, 512, 512), (9, 513, 129), (3, 769, 768), (2, 1023, 200), (1, 1030, 1030),
+)  # fmt: skip
+FINITE = [name for name, row in causality.rows(300).items() if np.isfinite(row).all()]
+ALL_ROWS = list(causality.rows(300))
+MILD = ["normal", "uniform", "constant", "last 1e8", "left zero", "steps", "any size", "zero"]
+
+
+@functools.lru_cache(maxsize=12)
+def causal_case(size: tuple[int, int, int], dtype: str) -> tuple[Array, Array, Array]:
+    channels, steps, taps = size
+    kind = dtype_of(dtype)
+    x = causality.stack(ALL_ROWS, channels, steps, kind)
+    w = causality.filters(channels, taps, kind)
+    return x, w, causality.sums(x, w)
+
+
+def small(backend: str, size: tuple[int, int, int]) -> bool:
+    """Few steps are enough for a simulator."""
+    return backend == "cpu" or size[1] <= 300
+
+
+@each_causal_dtype
+def test_the_past_knows_no_future(backend: str, variant: str, dtype: str) -> None:
+    sizes = CAUSAL_SIZES if dtype == "float32" else CAUSAL_SIZES[::2]
+    for size in sizes:
+        if small(backend, size):
+            x, w, want = causal_case(size, dtype)
+            y = causal_conv1d(x, w, backend=backend, variant=variant)
+            causality.check_causal_bound(x, w, y, want)
+
+
+GRADIENT_ROWS = (FINITE, MILD, [*MILD, "last nan"], ["an inf"], ["many nan"])
+GRADIENT_SIZES = ((1, 129, 129), (17, 300, 300), (3, 520, 150), (2, 769, 800))
+
+
+@functools.lru_cache(maxsize=40)
+def gradient_case(size: tuple[int, int, int], rows: int, turn: bool, dtype: str) -> Any:
+    """dy, x, w and what is to come out; `turn`: it is x that has the hard rows."""
+    channels, steps, taps = size
+    kind, names = dtype_of(dtype), GRADIENT_ROWS[rows]
+    w = causality.filters(channels, taps, kind)
+    hard = causality.stack(names, channels, steps, kind)
+    like = causality.stack(["normal"], channels, steps, kind, 5)
+    like = np.repeat(like, len(names), 0) * (2.0**-60 if rows == 0 else 1)
+    dy, x = (like.astype(kind), hard) if turn else (hard[..., ::-1], like.astype(kind))
+    return dy, x, w, causality.gradients(dy, x, w)
+
+
+@each_causal_dtype
+def test_gradients_know_no_past(backend: str, variant: str, dtype: str) -> None:
+    """dx is mirrored; dw errs by the norms of its rows, and inf and nan stay where they are."""
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    for size in GRADIENT_SIZES:
+        for rows in range(len(GRADIENT_ROWS)):
+            for turn in (False, True):
+                if small(backend, size):
+                    dy, x, w, want = gradient_case(size, rows, turn, dtype)
+                    dx, dw = causal_conv1d_backward(dy, x, w, **how)
+                    causality.check_gradients(dy, x, w, dx, dw, want)
+
+
+@each_causal_variant
+@pytest.mark.parametrize("future", [0.0, np.nan, np.inf, -1e30, 1e4])
+def test_another_future_changes_no_past(backend: str, variant: str, future: float) -> None:
+    """By no more than both results may err; where `causal` says exact, by no bit."""
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    for size in ((9, 300, 300), (3, 900, 900), (2, 1100, 300)):
+        if not small(backend, size):
+            continue
+        channels, steps, taps = size
+        x = causality.stack(["normal", "uniform", "left zero", "steps"], channels, steps, "f4")
+        w = causality.filters(channels, taps, np.float32)
+        y = causal_conv1d(x, w, **how)
+        dx, _ = causal_conv1d_backward(x[..., ::-1], x, w, **how)
+        room = 2 * causality.causal_bound(x, w, x.dtype)
+        for t in (1, 128, 129, 257, steps // 2 + 1, steps - 1):
+            other = x.copy()
+            other[..., t:] = future
+            past = causal_conv1d(other, w, **how)[..., :t]
+            mirrored, _ = causal_conv1d_backward(other[..., ::-1], x, w, **how)
+            for a, b in (
+                (y[..., :t], past),
+                (dx[..., ::-1][..., :t], mirrored[..., ::-1][..., :t]),
+            ):
+                if is_exact(backend, variant):
+                    assert a.tobytes() == b.tobytes()
+                assert (np.abs(a - b.astype(np.longdouble)) <= room[..., :t]).all()
+
+
+@each_causal_variant
+def test_the_head_is_summed_directly(backend: str, variant: str) -> None:
+    """The first 128 results from the first input that is not 0 are those of `threads`."""
+    if backend != "cpu":
+        pytest.skip("other devices have an order of their own")
+    x = causality.stack(FINITE, 5, 700, np.float32)
+    w = causality.filters(5, 700, np.float32)
+    first = np.argmax(x != 0, -1)[..., None]
+    t = np.arange(700)
+    head = (t >= first) & (t < first + causality.HEAD)
+    y = causal_conv1d(x, w, backend=backend, variant=variant)
+    if variant in ("spectra", "simd"):
+        want = causal_conv1d(x, w, backend=backend, variant="threads")
+        assert y[head].tobytes() == want[head].tobytes()
+
+
+@each_causal_variant
+@pytest.mark.parametrize(("up", "down"), [(-140, 110), (100, -130), (-60, -60), (50, 50)])
+def test_any_scale_of_rows_and_filters(backend: str, variant: str, up: int, down: int) -> None:
+    """Subnormal rows under huge filters, and the other way round: nothing is flushed."""
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    steps = 200 if backend != "cpu" else 700
+    names = ["normal", "left zero", "growth" if up < 0 else "steps"]
+    x = causality.stack(names, 2, steps, np.float64) * 2.0**up
+    x = np.clip(x, -(2.0**126), 2.0**126).astype(np.float32)
+    w = (causality.filters(2, steps, np.float64) * 2.0**down).astype(np.float32)
+    causality.check_causal_bound(x, w, causal_conv1d(x, w, **how), causality.sums(x, w))
+    other = np.repeat(w[None], len(x), 0)
+    dx, dw = causal_conv1d_backward(x[..., ::-1], other, w, **how)
+    want = causality.gradients(x[..., ::-1], other, w)
+    causality.check_gradients(x[..., ::-1], other, w, dx, dw, want)
+
+
+@each_causal_variant
+def test_bias_eps_and_silu_of_wide_rows(backend: str, variant: str) -> None:
+    """What is added later, and the value before SiLU in its gradient, are of the same sums."""
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    steps = 260 if backend != "cpu" else 600
+    names = ["normal", "left zero", "last 1e3", "zero", "steps"]
+    x = causality.stack(names, 3, steps, np.float32)
+    w, bias = causality.filters(3, steps, np.float32), whole((3,))
+    wide = [a.astype(np.float64) for a in (x, w, bias)]
+    v = causality.convolution(wide[0], wide[1]) + bias[:, None] + 0.5
+    room = 2 * causality.causal_bound(wide[0], wide[1], x.dtype).astype(np.float64)
+    share = 1 / (1 + np.exp(-np.clip(v, -700, 700)))
+    got = causal_conv1d(x, w, bias, 0.5, activation="silu", **how)
+    causality.compare(got, v * share, room + 1e-6 * np.abs(v), "silu")
+    dy = causality.stack(["normal"], 3, steps, np.float32, 3)
+    dy = np.repeat(dy, len(names), 0)
+    dx, _, _ = causal_conv1d_backward(dy, x, w, bias, 0.5, activation="silu", **how)
+    g = dy * (share * (1 + v * (1 - share)))
+    off = np.abs(dy) * (room + 1e-6 * (1 + np.abs(v)))
+    size = causality.convolution(off[..., ::-1], np.abs(wide[1]))[..., ::-1]
+    bound = causality.causal_bound(g[..., ::-1], wide[1], x.dtype)[..., ::-1]
+    want = causality.convolution(g[..., ::-1], wide[1])[..., ::-1]
+    causality.compare(dx, want, (bound + size).astype(np.float64), "dx")
+
+
+def test_long_wide_rows_are_not_summed_product_by_product() -> None:
+    """Blocks of many levels and a history: 2^16 steps beside a transform in float64."""
+    rng = np.random.default_rng(3)
+    steps = 1 << 16
+    for taps in (steps, 5000):
+        w = (rng.standard_normal((2, taps)) / np.sqrt(taps)).astype(np.float32)
+        x = rng.standard_normal((1, 2, steps)).astype(np.float32)
+        x[0, 0, -1], x[0, 1, -1] = 1e30, np.nan
+        y = causal_conv1d(x, w, backend="cpu", variant="spectra")
+        cut = x.astype(np.float64)
+        cut[..., -1] = 0
+        n = 2 * steps
+        product = np.fft.rfft(cut, n) * np.fft.rfft(w[:, ::-1].astype(np.float64), n)
+        want = np.fft.irfft(product, n)[..., :steps]
+        assert np.isnan(y[0, 1, -1])
+        room = causality.causal_bound(cut, w.astype(np.float64), x.dtype)
+        off = np.abs(y - want)[..., :-1]
+        assert (off <= room[..., :-1].astype(np.float64) + 1e-7 * np.abs(want[..., :-1])).all()
+
+
+@pytest.mark.parametrize("isa", ["baseline", "v3"])
+def test_wide_rows_have_the_same_bits_on_every_instruction_set(isa: str) -> None:
+    code = (
+        "import hashlib, causality, gpuopt, numpy as np\n"
+        "for dtype in ('float32', 'float64'):\n"
+        "    x = causality.stack(list(causality.rows(300)), 17, 700, dtype)\n"
+        "    w = causality.filters(17, 700, dtype)\n"
+        "    how = {'backend': 'cpu', 'variant': 'spectra'}\n"
+        "    y = gpuopt.causal_conv1d(x, w, **how)\n"
+        "    d = gpuopt.causal_conv1d_backward(y[..., ::-1], x, w, **how)\n"
+        "    whole = [np.where(np.isnan(a), np.nan, a) for a in (y, *d)]\n"
+        "    print(*(hashlib.sha256(a.tobytes()).hexdigest() for a in whole))\n"
+    )
+    here, there = run_child("-c", code), run_child("-c", code, env={"GPUOPT_CPU": isa})
+    assert here.returncode == 0, here.stderr
+    if "is beyond this machine" in there.stderr:
+        pytest.skip("this machine has no such instructions")
+    assert there.stdout == here.stdout, there.stderr
 
 
 # ---- pinned bugs ----

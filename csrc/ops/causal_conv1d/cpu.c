@@ -224,7 +224,7 @@ short_row(const conv_job *j, int64_t b, int64_t c, int64_t begin, int64_t end)
 
 void
 conv_sum_rows(const conv_job *j, int64_t b, int64_t count, int64_t c, int64_t begin,
-              int64_t end)
+              int64_t end, int64_t first)
 {
     const conv_plan *p = &j->plan;
     if (p->lags <= SHORT_LAGS) {
@@ -247,10 +247,30 @@ conv_sum_rows(const conv_job *j, int64_t b, int64_t count, int64_t c, int64_t be
         const int64_t n = end - t < tile ? end - t : tile;
         const int64_t early = t - p->lags + 1;
         memset(total, 0, sizeof total);
-        add_tile(rows, filter, t, early > 0 ? early : 0, t + n, p->lags, total);
+        add_tile(rows, filter, t, early > first ? early : first, t + n, p->lags, total);
         for (int64_t r = 0; r < count; r++) {
             conv_finish(j, b + r, c, t, n, total + r * tile * j->value_bytes);
         }
+    }
+}
+
+void
+conv_add_inputs(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n,
+                int64_t begin, int64_t end, char *sums)
+{
+    const char *filter = j->filters + (c * j->filter_pitch + PAD) * j->value_bytes;
+    const void *row = row_of(j->from, b, c);
+    const int64_t tile = j->loops->tile;
+    for (int64_t k = 0; k < n; k += tile) {
+        _Alignas(64) char total[MOST_TILE * sizeof(double)];
+        const int64_t some = n - k < tile ? n - k : tile;
+        const int64_t early = t + k - j->plan.lags + 1, past = t + k + some;
+        const size_t bytes = (size_t)(some * j->value_bytes);
+        memset(total, 0, sizeof total);
+        memcpy(total, sums + k * j->value_bytes, bytes);
+        j->loops->tile1(&row, filter, t + k, early > begin ? early : begin,
+                        past < end ? past : end, j->plan.lags, total);
+        memcpy(sums + k * j->value_bytes, total, bytes);
     }
 }
 
@@ -266,7 +286,7 @@ convolve_rows(void *context, int64_t i)
     const int64_t b = i / ranges % groups * ROWS, c = i / ranges / groups;
     const int64_t end = p->steps - begin < RANGE ? p->steps : begin + RANGE;
     const int64_t count = p->batches - b < ROWS ? p->batches - b : ROWS;
-    conv_sum_rows(j, b, count, c, begin, end);
+    conv_sum_rows(j, b, count, c, begin, end, 0);
 }
 
 /* ---- gradients of the filters ---- */
@@ -617,22 +637,26 @@ static const gpo_variant variants[] = {
                 "one element after the other",
                 "",
                 "run-to-run",
-                {ELEMENTS(SCALAR_ENTRY)}},
+                {ELEMENTS(SCALAR_ENTRY)},
+                "exact"},
     [SIMD] = {"simd",
               "four rows by a tile of steps in registers; short filters along the row",
               "",
               "run-to-run",
-              {ELEMENTS(SIMD_ENTRY)}},
+              {ELEMENTS(SIMD_ENTRY)},
+              "exact"},
     [THREADS] = {"threads",
                  "simd on ranges of steps of groups of rows, then on groups of lags",
                  "",
                  "run-to-run",
-                 {ELEMENTS(THREADS_ENTRY)}},
+                 {ELEMENTS(THREADS_ENTRY)},
+                 "exact"},
     [SPECTRA] = {"spectra",
                  "Fourier transforms of a channel in each lane, blocks by overlap-save",
                  "",
                  "run-to-run",
-                 {ELEMENTS(SPECTRA_ENTRY)}},
+                 {ELEMENTS(SPECTRA_ENTRY)},
+                 "to rounding"},
     {.name = NULL},
 };
 

@@ -13,6 +13,8 @@ enum {
     ROWS = 4,        /* rows that share what is read of a filter */
     RANGE = 1024,    /* steps of a task */
     SHORT_LAGS = 32, /* up to here a filter runs along the row as a whole */
+    HEAD =
+        128, /* results from the first input that is not 0 on: always summed directly */
 };
 
 /* ---- the job: what every part of one call reads ---- */
@@ -68,9 +70,16 @@ void conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n,
 void conv_put(const conv_job *j, void *to, int64_t i, int64_t stride, int64_t n,
               const void *values);
 
-/* Steps [begin, end), RANGE at most, of `count` rows, ROWS at most, from row b on. */
+/*
+ * Steps [begin, end), RANGE at most, of `count` rows, ROWS at most, from row b on.  Inputs
+ * before `first` are known to be 0 and the filter to be finite; otherwise it is 0.
+ */
 void conv_sum_rows(const conv_job *j, int64_t b, int64_t count, int64_t c,
-                   int64_t begin, int64_t end);
+                   int64_t begin, int64_t end, int64_t first);
+
+/* sums[i] += the terms of step t + i of row (b, c) with inputs [begin, end), i in [0, n). */
+void conv_add_inputs(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n,
+                     int64_t begin, int64_t end, char *sums);
 
 /* The gradient of the filter of channel c. */
 void conv_sum_gradient(conv_job *j, int64_t c);

@@ -1,18 +1,16 @@
 /*
- * cpu.c  convolve on the CPU.  Order: the three instruction sets, the job, rows and
- * elements, one sum after the other, pieces of a row, Fourier transforms, the variants,
- * choose.  Inner loops stand in cpu.inc.
+ * cpu.c  convolve on the CPU, as sums of products.  Order: the three instruction sets,
+ * rows and elements, one sum after the other, pieces of a row, the variants, choose.  Inner
+ * loops stand in cpu.inc; Fourier transforms in cpu_fourier.c.
  *
  * A piece of the result and 512 terms of its sums at a time: the piece of `a` under them
  * is read where it lies, or gathered with zeros beyond the ends.  A zero times inf or nan
  * is a nan, so such a piece is looked through and its nan and inf are added up again, by
  * their own terms alone.
  */
-#include "convolve.h"
+#include "cpu.h"
 
-#include "../../backend/backend.h"
 #include "../../core/elements.h"
-#include "../../core/fft.h"
 
 #include <string.h>
 
@@ -26,17 +24,6 @@ enum {
     WINDOW_BYTES = CHUNK * sizeof(gpo_c128), /* of a that a piece sees beside its own */
     TASK_TERMS = 1 << 18, /* products that are worth a task of their own */
 };
-
-/* What the products are computed in; a complex number is two lanes. */
-typedef enum lane {
-    LANE_BOOL,
-    LANE_U16, /* 8-bit integers, too: their low bits depend on low bits alone */
-    LANE_U32,
-    LANE_U64,
-    LANE_FLOAT,
-    LANE_DOUBLE,
-    NLANES
-} lane;
 
 /* uint16_t would multiply as int, which overflows */
 typedef uint8_t widened_uint8_t;
@@ -84,41 +71,10 @@ typedef struct loops {
 #define table_v4 table_base
 #endif
 
-/* ---- the job: what every part of one call reads ---- */
-
-/* One sum by its own terms alone, as an element of the result. */
-typedef void (*exact_sum)(const convolve_plan *p, const void *a, const void *v,
-                          int64_t i, void *to);
-
-typedef struct job {
-    convolve_plan plan;
-    gpo_dtype dtype;
-    int64_t bytes; /* of an element */
-    int lanes;     /* of an element */
-    lane lane;
-    int64_t lane_bytes;
-    const loops *loops;
-    exact_sum exact;
-    bool parallel;
-    bool in_place;         /* elements are lanes already */
-    bool few;              /* sums in a row: each is a dot product */
-    int64_t chunk;         /* terms that are added up before they go into a total */
-    int64_t piece, pieces; /* sums of a piece, pieces of a row */
-    int64_t per_task;      /* pieces */
-    /* v as read_taps() leaves it */
-    char *taps; /* NULL if each row has its own */
-} job;
-
-static int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* ---- rows and elements ---- */
 
-static void
-find_row(const job *j, int64_t row, const char **a, const char **v)
+void
+convolve_find_row(const job *j, int64_t row, const char **a, const char **v)
 {
     const convolve_plan *p = &j->plan;
     *a = p->a;
@@ -132,8 +88,8 @@ find_row(const job *j, int64_t row, const char **a, const char **v)
     }
 }
 
-static char *
-result_at(const job *j, int64_t row, int64_t i)
+char *
+convolve_result_at(const job *j, int64_t row, int64_t i)
 {
     return (char *)j->plan.out + (row * j->plan.count + i) * j->bytes;
 }
@@ -208,10 +164,9 @@ write_elements(const job *j, const void *from, int64_t n, void *to)
     }
 }
 
-/* Elements [start, start + n) of a row of `length`; zeros beyond its ends. */
-static void
-read_window(const job *j, const char *row, int64_t length, int64_t step, int64_t start,
-            int64_t n, char *to)
+void
+convolve_read_window(const job *j, const char *row, int64_t length, int64_t step,
+                     int64_t start, int64_t n, char *to)
 {
     const int64_t wide = j->lanes * j->lane_bytes;
     int64_t before = start < 0 ? -start : 0;
@@ -432,11 +387,12 @@ compute_piece(const job *j, int64_t row, int64_t i, int64_t n)
     const bool floating = j->lane >= LANE_FLOAT;
     const char *a, *v;
     int64_t start, end, ignored;
-    find_row(j, row, &a, &v);
+    convolve_find_row(j, row, &a, &v);
     convolve_terms(p->n, p->m, first, &start, &ignored);
     convolve_terms(p->n, p->m, first + n - 1, &ignored, &end);
     const bool single = end - start <= j->chunk;
-    char *target = result_at(j, row, i), *to = single && j->in_place ? target : sums;
+    char *target = convolve_result_at(j, row, i),
+         *to = single && j->in_place ? target : sums;
     bool padded = false;
     if (!single) {
         memset(high, 0, (size_t)(n * wide));
@@ -462,7 +418,7 @@ compute_piece(const job *j, int64_t row, int64_t i, int64_t n)
         int64_t to_imaginary = terms * tap_bytes(j);
         padded = padded || outside;
         if (outside || p->a_step != 1 || !j->in_place) {
-            read_window(j, a, p->n, p->a_step, from, length, window);
+            convolve_read_window(j, a, p->n, p->a_step, from, length, window);
         }
         else {
             x = a + from * j->bytes;
@@ -511,6 +467,14 @@ compute_part(void *context, int64_t t)
                   left < s->job->piece ? left : s->job->piece);
 }
 
+void
+convolve_sum_stretch(const job *j, int64_t row, int64_t i, int64_t n)
+{
+    stretch s = {j, row, i, n};
+    const bool worth = n > TASK_TERMS / j->plan.m;
+    gpo_cpu_loop(j->parallel && worth, ceil_div(n, j->piece), compute_part, &s);
+}
+
 /* Task t: some pieces, counted through all rows. */
 static void
 compute_task(void *context, int64_t t)
@@ -522,251 +486,6 @@ compute_task(void *context, int64_t t)
         const int64_t i = u % j->pieces * j->piece, left = j->plan.count - i;
         compute_piece(j, u / j->pieces, i, left < j->piece ? left : j->piece);
     }
-}
-
-/* ---- Fourier transforms ---- */
-
-/*
- * Overlap-save: a block of `length` elements of a row, transformed, multiplied and
- * transformed back, holds length - m + 1 sums that wrap around nothing; all of them where
- * the row with its sums fits into the block (`lead` is 0 then, else m - 1).
- */
-typedef struct fourier {
-    const job *job;
-    int64_t length, lead;
-    int64_t per_block, blocks; /* sums of a block, blocks of a row */
-    int64_t first;             /* sum of the row that starts the batch, and its row */
-    int64_t row;
-    const char *a;
-    double *signal, *spectrum; /* of a batch of blocks */
-    double *filter;            /* spectrum of v */
-} fourier;
-
-static int64_t
-spectrum_doubles(const fourier *f)
-{
-    return 2 * (f->job->lanes == 2 ? f->length : f->length / 2 + 1);
-}
-
-static void
-as_doubles(const job *j, const char *lanes, int64_t n, double *to)
-{
-    if (j->lane == LANE_DOUBLE) {
-        memcpy(to, lanes, (size_t)n * sizeof(double));
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        to[i] = (double)((const float *)lanes)[i];
-    }
-}
-
-/* Elements [start, start + n) of a row as doubles; zeros beyond its ends. */
-static void
-read_doubles(const job *j, const char *row, int64_t length, int64_t step, int64_t start,
-             int64_t n, double *to)
-{
-    enum { AT_ONCE = 512 };
-    _Alignas(64) char lanes[AT_ONCE * sizeof(gpo_c128)];
-    for (int64_t i = 0; i < n; i += AT_ONCE) {
-        const int64_t some = n - i < AT_ONCE ? n - i : AT_ONCE;
-        read_window(j, row, length, step, start + i, some, lanes);
-        as_doubles(j, lanes, some * j->lanes, to + i * j->lanes);
-    }
-}
-
-static void
-read_block(const fourier *f, int64_t b)
-{
-    const job *j = f->job;
-    const int64_t start = f->lead > 0 ? f->first + b * f->per_block - f->lead : 0;
-    read_doubles(j, f->a, j->plan.n, j->plan.a_step, start, f->length,
-                 f->signal + b * f->length * j->lanes);
-}
-
-static void
-multiply_block(const fourier *f, int64_t b)
-{
-    const int64_t n = spectrum_doubles(f);
-    double *restrict x = f->spectrum + b * n;
-    const double *restrict y = f->filter;
-    for (int64_t i = 0; i < n; i += 2) {
-        const double re = x[i] * y[i] - x[i + 1] * y[i + 1];
-        x[i + 1] = x[i] * y[i + 1] + x[i + 1] * y[i];
-        x[i] = re;
-    }
-}
-
-#define WRITE(T, VALUE)                   \
-    do {                                  \
-        T *y = (T *)to;                   \
-        for (int64_t i = 0; i < n; i++) { \
-            y[i] = VALUE(from[i]);        \
-        }                                 \
-        return;                           \
-    } while (0)
-
-/* n doubles, two for a complex number, as elements of the result. */
-static void
-write_doubles(const job *j, const double *restrict from, int64_t n, void *restrict to)
-{
-    switch (j->dtype) {
-        case GPO_F16:
-            WRITE(gpo_f16, f16_of_f64);
-        case GPO_BF16:
-            WRITE(gpo_bf16, bf16_of_f64);
-        case GPO_F32:
-        case GPO_C64:
-            WRITE(float, (float));
-        default:
-            memcpy(to, from, (size_t)n * sizeof(double));
-    }
-}
-
-static void
-write_block(const fourier *f, int64_t b)
-{
-    const job *j = f->job;
-    const int64_t i = f->first + b * f->per_block - j->plan.first;
-    const int64_t left = j->plan.count - i;
-    const int64_t n = left < f->per_block ? left : f->per_block;
-    const int64_t skip = f->lead > 0 ? f->lead : f->first;
-    const double *x = f->signal + (b * f->length + skip) * j->lanes;
-    if (finite_double(x, n * j->lanes)) {
-        write_doubles(j, x, n * j->lanes, result_at(j, f->row, i));
-    }
-    else {
-        stretch s = {j, f->row, i, n};
-        gpo_cpu_loop(j->parallel, ceil_div(n, j->piece), compute_part, &s);
-    }
-}
-
-/* The spectrum of the filter at v; `signal` holds it meanwhile. */
-static gpo_status
-transform_filter(gpo_call *call, const fourier *f, const char *v)
-{
-    const job *j = f->job;
-    read_doubles(j, v, j->plan.m, j->plan.v_step, 0, f->length, f->signal);
-    return gpo_fft(call, j->lanes == 2 ? GPO_FFT_FORWARD : GPO_RFFT_FORWARD, 1,
-                   f->length, f->signal, f->filter);
-}
-
-/* One thread: the transforms take most of the time, and NumPy's are serial. */
-static gpo_status
-transform_batch(gpo_call *call, const fourier *f, int64_t blocks)
-{
-    const bool is_complex = f->job->lanes == 2;
-    for (int64_t b = 0; b < blocks; b++) {
-        read_block(f, b);
-    }
-    gpo_status status = gpo_fft(call, is_complex ? GPO_FFT_FORWARD : GPO_RFFT_FORWARD,
-                                blocks, f->length, f->signal, f->spectrum);
-    for (int64_t b = 0; b < blocks && !status; b++) {
-        multiply_block(f, b);
-    }
-    if (!status) {
-        status = gpo_fft(call, is_complex ? GPO_FFT_INVERSE : GPO_RFFT_INVERSE, blocks,
-                         f->length, f->spectrum, f->signal);
-    }
-    for (int64_t b = 0; b < blocks && !status; b++) {
-        write_block(f, b);
-    }
-    return status;
-}
-
-/*
- * ns for an element of a block of `length`, there, multiplied and back; NumPy 2.4 on an
- * EPYC with AVX-512.
- */
-static double
-transform_cost(const job *j, double length)
-{
-    const double ns = length <= 1 << 14   ? 9
-                      : length <= 1 << 17 ? 16
-                      : length <= 1 << 20 ? 26
-                                          : 45;
-    return j->lanes == 2 ? 2.5 * ns : ns;
-}
-
-/*
- * Length and lead of the blocks that cost least; false if adding up the products is
- * cheaper.  The answer depends on the sizes alone: neither the number of threads nor the
- * machine changes the bits of a result.
- */
-static bool
-plan_fourier(const job *j, fourier *f)
-{
-    enum { CALL_NS = 20000, LEAST_TAPS = 64 };
-    const convolve_plan *p = &j->plan;
-    const double rate = (j->lane == LANE_DOUBLE ? 20.0 : 40.0) / (j->lanes * j->lanes);
-    double least = (double)p->count * (double)p->m / rate;
-    *f = (fourier){.job = j};
-    if (j->lane < LANE_FLOAT || p->m < LEAST_TAPS || !gpo_fft) {
-        return false;
-    }
-    const int64_t whole = p->n + p->m - 1;
-    for (int64_t power = 256; power / 2 < whole; power *= 2) {
-        for (int k = 0; k < 3; k++) { /* 2^k, 3 2^k and 5 2^k */
-            const int64_t length = k == 0   ? power
-                                   : k == 1 ? power / 4 * 3
-                                            : power / 8 * 5;
-            const bool fits = length >= whole;
-            const int64_t lead = fits ? 0 : p->m - 1;
-            if (length <= 2 * lead) {
-                continue;
-            }
-            const int64_t blocks = fits ? 1 : ceil_div(p->count, length - lead);
-            const double filters = p->one_filter ? 0 : 0.5;
-            const double cost = CALL_NS + ((double)blocks + filters) * (double)length *
-                                              transform_cost(j, (double)length);
-            if (cost < least) {
-                least = cost;
-                f->length = length;
-                f->lead = lead;
-                f->per_block = fits ? p->count : length - lead;
-                f->blocks = blocks;
-            }
-        }
-    }
-    return f->length > 0;
-}
-
-static gpo_status
-run_fourier(gpo_call *call, const job *j, fourier *f)
-{
-    enum { BATCH_ELEMENTS = 1 << 16, LEAST_BLOCKS = 2 };
-    const convolve_plan *p = &j->plan;
-    int64_t batch = BATCH_ELEMENTS / f->length;
-    batch = batch > LEAST_BLOCKS ? batch : LEAST_BLOCKS;
-    batch = batch < f->blocks ? batch : f->blocks;
-    void *signal = NULL, *spectrum = NULL, *filter = NULL;
-    gpo_status status = gpo_scratch(
-        call, (size_t)(batch * f->length * j->lanes) * sizeof(double), &signal);
-    if (!status) {
-        status = gpo_scratch(
-            call, (size_t)(batch * spectrum_doubles(f)) * sizeof(double), &spectrum);
-    }
-    if (!status) {
-        status =
-            gpo_scratch(call, (size_t)spectrum_doubles(f) * sizeof(double), &filter);
-    }
-    f->signal = signal;
-    f->spectrum = spectrum;
-    f->filter = filter;
-    const char *transformed = NULL;
-    for (f->row = 0; f->row < p->count_rows && !status; f->row++) {
-        const char *v;
-        find_row(j, f->row, &f->a, &v);
-        if (v != transformed) {
-            status = transform_filter(call, f, v);
-            transformed = v;
-        }
-        for (int64_t b = 0; b < f->blocks && !status; b += batch) {
-            f->first = p->first + b * f->per_block;
-            status =
-                transform_batch(call, f, f->blocks - b < batch ? f->blocks - b : batch);
-        }
-    }
-    return status;
 }
 
 /* ---- the variants ---- */
@@ -824,9 +543,9 @@ run_scalar(gpo_call *call)
     start_job(call, false, &j);
     for (int64_t r = 0; r < j.plan.count_rows; r++) {
         const char *a, *v;
-        find_row(&j, r, &a, &v);
+        convolve_find_row(&j, r, &a, &v);
         for (int64_t i = 0; i < j.plan.count; i++) {
-            j.exact(&j.plan, a, v, j.plan.first + i, result_at(&j, r, i));
+            j.exact(&j.plan, a, v, j.plan.first + i, convolve_result_at(&j, r, i));
         }
     }
     return GPO_OK;
@@ -844,9 +563,10 @@ static gpo_status
 run_threads(gpo_call *call)
 {
     job j;
-    fourier f;
+    fourier_plan f;
     start_job(call, true, &j);
-    return plan_fourier(&j, &f) ? run_fourier(call, &j, &f) : run_pieces(call, &j);
+    return convolve_plan_fourier(&j, &f) ? convolve_run_fourier(call, &j, &f)
+                                         : run_pieces(call, &j);
 }
 
 /* ---- choose ---- */
@@ -881,9 +601,9 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     static const char large[] = "the work is enough for several threads";
     enum { PAYS = 1 << 22 };
     job j;
-    fourier f;
+    fourier_plan f;
     start_job(call, true, &j);
-    if (plan_fourier(&j, &f)) {
+    if (convolve_plan_fourier(&j, &f)) {
         memcpy(why, long_filter, sizeof long_filter);
         return &variants[THREADS];
     }

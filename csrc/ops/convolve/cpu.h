@@ -1,0 +1,88 @@
+/*
+ * cpu.h  What the CPU's two files of convolve share: cpu.c adds up products,
+ * cpu_fourier.c multiplies spectra.  Order: the job, cpu.c, cpu_fourier.c.
+ */
+#ifndef GPO_CONVOLVE_CPU_H
+#define GPO_CONVOLVE_CPU_H
+
+#include "../../backend/backend.h"
+#include "convolve.h"
+
+/* What the products are computed in; a complex number is two lanes. */
+typedef enum lane {
+    LANE_BOOL,
+    LANE_U16, /* 8-bit integers, too: their low bits depend on low bits alone */
+    LANE_U32,
+    LANE_U64,
+    LANE_FLOAT,
+    LANE_DOUBLE,
+    NLANES
+} lane;
+
+/* One sum by its own terms alone, as an element of the result. */
+typedef void (*exact_sum)(const convolve_plan *p, const void *a, const void *v,
+                          int64_t i, void *to);
+
+/* ---- the job: what every part of one call reads ---- */
+
+typedef struct job {
+    convolve_plan plan;
+    gpo_dtype dtype;
+    int64_t bytes; /* of an element */
+    int lanes;     /* of an element */
+    lane lane;
+    int64_t lane_bytes;
+    const struct loops *loops;
+    exact_sum exact;
+    bool parallel;
+    bool in_place;         /* elements are lanes already */
+    bool few;              /* sums in a row: each is a dot product */
+    int64_t chunk;         /* terms that are added up before they go into a total */
+    int64_t piece, pieces; /* sums of a piece, pieces of a row */
+    int64_t per_task;      /* pieces */
+    /* v as read_taps() leaves it */
+    char *taps; /* NULL if each row has its own */
+} job;
+
+static inline int64_t
+ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ---- cpu.c ---- */
+
+void convolve_find_row(const job *j, int64_t row, const char **a, const char **v);
+
+/* Element i of a row of the result. */
+char *convolve_result_at(const job *j, int64_t row, int64_t i);
+
+/* Elements [start, start + n) of a row of `length`, as lanes; zeros beyond its ends. */
+void convolve_read_window(const job *j, const char *row, int64_t length, int64_t step,
+                          int64_t start, int64_t n, char *to);
+
+/* Elements [i, i + n) of a row of the result, product by product. */
+void convolve_sum_stretch(const job *j, int64_t row, int64_t i, int64_t n);
+
+/* ---- cpu_fourier.c ---- */
+
+/*
+ * Overlap-save: a block of `length` elements of a row, transformed, multiplied and
+ * transformed back, holds length - m + 1 sums that wrap around nothing; all of them where
+ * the row with its sums fits into the block (`lead` is 0 then, else m - 1).
+ */
+typedef struct fourier_plan {
+    int64_t length, lead;
+    int64_t per_block, blocks; /* sums of a block, blocks of a row */
+} fourier_plan;
+
+/*
+ * The blocks that cost least; false if adding up the products is cheaper.  The answer
+ * depends on the sizes alone: neither the number of threads nor the machine changes the
+ * bits of a result.
+ */
+bool convolve_plan_fourier(const job *j, fourier_plan *f);
+
+gpo_status convolve_run_fourier(gpo_call *call, const job *j, const fourier_plan *f);
+
+#endif
