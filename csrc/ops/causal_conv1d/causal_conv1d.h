@@ -51,6 +51,9 @@ typedef struct conv_plan {
 /* The plan of a call whose arguments the operator's shape rule has accepted. */
 void conv_make_plan(const gpo_call *call, conv_plan *plan);
 
+/* VariantError where the call wants exact causality and has a variant without. */
+gpo_status conv_check_causality(gpo_call *call, const conv_plan *plan);
+
 #ifdef __cplusplus
 }
 #endif

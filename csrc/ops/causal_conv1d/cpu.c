@@ -409,8 +409,11 @@ prepare(gpo_call *call, conv_job *j, bool parallel)
     j->value_bytes = j->dtype == GPO_F64 ? sizeof(double) : sizeof(float);
     j->filter_pitch = p->lags + 2 * PAD;
     void *memory = NULL;
-    gpo_status status = gpo_scratch(
-        call, (size_t)(p->channels * j->filter_pitch * j->value_bytes), &memory);
+    gpo_status status = conv_check_causality(call, p);
+    if (!status) {
+        status = gpo_scratch(
+            call, (size_t)(p->channels * j->filter_pitch * j->value_bytes), &memory);
+    }
     if (status) {
         return status;
     }
@@ -673,7 +676,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     enum { PAYS = 1 << 20 };
     conv_plan plan;
     conv_make_plan(call, &plan);
-    if (conv_spectra_pay(&plan, call->op->member == 1)) {
+    if (!plan.exact_causality && conv_spectra_pay(&plan, call->op->member == 1)) {
         memcpy(why, long_filter, sizeof long_filter);
         return &variants[SPECTRA];
     }

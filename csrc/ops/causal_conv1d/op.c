@@ -6,6 +6,7 @@
 #include "causal_conv1d.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- arguments ---- */
 
@@ -201,6 +202,19 @@ conv_make_plan(const gpo_call *call, conv_plan *plan)
     }
 }
 
+gpo_status
+conv_check_causality(gpo_call *call, const conv_plan *plan)
+{
+    const gpo_variant *variant = call->variant;
+    if (!plan->exact_causality || strcmp(variant->causal, "exact") == 0) {
+        return GPO_OK;
+    }
+    return gpo_fail(call, GPO_EVARIANT,
+                    "%s(causality='exact') got variant '%s', which is causal %s; "
+                    "gpuopt.variants() lists what is exact",
+                    call->op->name, variant->name, variant->causal);
+}
+
 /* ---- cost ---- */
 
 static void
@@ -289,19 +303,16 @@ static const char forward_doc[] =
     "------\n" COMMON_ERRORS "\n"
     "Notes\n"
     "-----\n"
-    "Causality: for finite w and any x, inf and nan at later steps included, the "
-    "result\n"
-    "of step t errs by at most sqrt(T) eps norm(w[c]) norm(x[b, c, :t + 1]), where "
-    "norm is\n"
-    "the 2-norm and eps is 2**-23, or 2**-52 for float64; besides it is rounded to its "
-    "dtype,\n"
-    "and so is the sum with eps and bias.  Later inputs do not enter the bound, and "
-    "before\n"
-    "the first input that is not 0 results are exact.  In variants whose `causal` is "
-    "'exact'\n"
-    "later inputs change no bit; where it is 'to rounding', they can change the "
-    "rounding.\n"
-    "v6 keeps the bound with precision='fp32'.\n"
+    "Causality: for finite w and any x, inf and nan at later steps included, the\n"
+    "result of step t errs by at most sqrt(T) eps norm(w[c]) norm(x[b, c, :t + 1]),\n"
+    "where norm is the 2-norm and eps is 2**-23, or 2**-52 for float64, and half the\n"
+    "least subnormal number for each term; what adds up its terms in order (below)\n"
+    "errs by as much as that may.  Besides it is rounded to its dtype, and so is its\n"
+    "sum with eps and bias.  Later inputs do not enter the bound, and before the "
+    "first\n"
+    "input that is not 0 results are exact.  In variants whose `causal` is 'exact'\n"
+    "later inputs change no bit; where it is 'to rounding' they can change the\n"
+    "rounding, within the bound.  v6 keeps it with precision='fp32'.\n"
     "\n"
     "Accuracy: but for v6, v7 and spectra, products are added in blocks of at most\n"
     "256, whose sums are added in turn.  With n = min(K, T) terms, u = 2**-24 (2**-53\n"
@@ -354,7 +365,7 @@ static const char backward_doc[] =
     "dtypes,\n"
     "without atomics, in an order that depends on the shape and the device alone.\n"
     "\n"
-    "Causality: that of causal_conv1d, mirrored.  dx at step u errs by at most sqrt(T) "
+    "Causality: that of causal_conv1d, mirrored: dx at step u errs by at most sqrt(T) "
     "eps\n"
     "norm(w[c]) norm(g[b, c, u:]).  dw[c] errs by at most sqrt(T) eps times the sum "
     "over b\n"

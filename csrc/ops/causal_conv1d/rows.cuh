@@ -7,8 +7,6 @@
 #ifndef GPO_CAUSAL_CONV1D_ROWS_CUH
 #define GPO_CAUSAL_CONV1D_ROWS_CUH
 
-#include <string.h>
-
 #include <type_traits>
 
 #include "../../device/block.cuh"
@@ -570,26 +568,13 @@ template <typename T>
 using gradients_launch = gpo_status (*)(gpo_call *call, const conv_view<T> &v,
                                         const lag_view<T> &lags);
 
-/* Whether the call wants a variant with no bit changed by the future, and has another. */
-static gpo_status
-check_causality(gpo_call *call, const conv_plan &p)
-{
-    if (!p.exact_causality || strcmp(call->variant->causal, "exact") == 0) {
-        return GPO_OK;
-    }
-    return gpo_fail(call, GPO_EVARIANT,
-                    "%s(causality='exact') got variant '%s', which is causal %s; "
-                    "gpuopt.variants() lists what is exact",
-                    call->op->name, call->variant->name, call->variant->causal);
-}
-
 template <typename T>
 static gpo_status
 run_forward(gpo_call *call, conv_launch<T> convolve)
 {
     conv_plan p;
     conv_make_plan(call, &p);
-    const gpo_status status = check_causality(call, p);
+    const gpo_status status = conv_check_causality(call, &p);
     if (status) {
         return status;
     }
@@ -607,7 +592,7 @@ run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate,
 {
     conv_plan p;
     conv_make_plan(call, &p);
-    gpo_status status = check_causality(call, p);
+    gpo_status status = conv_check_causality(call, &p);
     if (status || p.channels == 0) {
         return status;
     }
