@@ -4,11 +4,14 @@ PYTHON ?= python3
 CLANG_TIDY ?= clang-tidy
 VENV := .venv
 BIN := $(VENV)/bin
+TORCH := .venv-torch
+LIBRARIES := "torch>=2.11" "jax>=0.7" pandas xarray pint astropy pytest
+IMPORTS := torch, jax, pandas, xarray, pint, astropy
 C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
 CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test busy test-gpu bench wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
+.PHONY: help demo test busy test-gpu test-torch bench wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -36,6 +39,18 @@ busy: build  ## the tests of threads, forks and clocks, ten times on a busy mach
 
 test-gpu: build  ## run the tests of the CUDA backend alone
 	$(BIN)/python -m pytest tests -k cuda
+
+# An environment of its own: PyTorch's package for Linux links the CUDA libraries, which
+# makes it 6 GB, and no other target needs it.
+$(TORCH)/made: Makefile
+	$(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/pip install --quiet --upgrade pip
+	$(TORCH)/bin/pip install --quiet --no-cache-dir $(LIBRARIES)
+	@touch $@
+
+test-torch: build $(TORCH)/made  ## run what needs PyTorch and JAX, in an environment of their own
+	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python -c "import $(IMPORTS)"
+	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python -m pytest $(foreach t,torch jax guests,tests/test_$(t).py)
 
 bench: build  ## time every operator on this machine against what else is installed
 	$(BIN)/python -m benchmarks
@@ -84,4 +99,4 @@ fuzz: build  ## a million random calls
 	GPUOPT_FUZZ=1000000 $(BIN)/python -m pytest tests/test_fuzz.py -q
 
 clean:  ## remove everything that was built
-	rm -rf $(VENV) build dist *.egg-info gpuopt/*.so .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TORCH) build dist *.egg-info gpuopt/*.so .pytest_cache .mypy_cache .ruff_cache

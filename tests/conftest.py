@@ -7,6 +7,7 @@ are not generated, so they count neither as passed nor as skipped.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import os
 import re
@@ -27,8 +28,19 @@ Figure = Callable[[str, str], None]
 Count = Callable[[int], None]
 Child = Callable[..., subprocess.CompletedProcess[str]]
 
-# What needs a GPU is collected where there is one; the summary names it as not run.
-collect_ignore = [] if gpuopt.backends()["cuda"] is None else ["test_device_gpu.py"]
+# What needs a GPU is collected where there is one, and what needs other libraries where
+# they are (`make test-torch`); the summary names either as not run.
+NEEDS = {
+    "test_torch.py": ("torch",),
+    "test_jax.py": ("jax",),
+    "test_guests.py": ("torch", "jax", "pandas", "xarray", "pint", "astropy"),
+}
+MISSING = {
+    file: [name for name in names if importlib.util.find_spec(name) is None]
+    for file, names in NEEDS.items()
+}
+collect_ignore = [file for file, names in MISSING.items() if names]
+collect_ignore += [] if gpuopt.backends()["cuda"] is None else ["test_device_gpu.py"]
 
 # A hang guard, not a measurement: far above what any child needs on a busy machine.
 HANG_SECONDS = 1800
@@ -127,6 +139,9 @@ def not_run() -> list[str]:
             if reasons[row["backend"]] is None and not row["available"]:
                 name = f"{op} {row['backend']} {row['name']}"
                 lines.append(f"{name}: not run ({row['reason']})")
+    for file, names in MISSING.items():
+        if names:
+            lines.append(f"{file}: not run (no {', '.join(names)}; make test-torch has them)")
     return lines
 
 

@@ -1,7 +1,7 @@
 """Stand-ins for array libraries, over NumPy memory: what gpuopt sees of torch or JAX.
 
 Order: DLPack's C structures, a type with the C exchange table, a type with the Python
-protocol alone.  Nothing here is a test.
+protocol alone, the bits of torch's tensors.  Nothing here is a test.
 """
 
 from __future__ import annotations
@@ -125,6 +125,8 @@ def _allocate(prototype: Any, out: Any, context: Any, set_error: Any) -> int:
         return -1
     name = "bool" if p.code == 6 else f"{KINDS[p.code]}{p.bits}"
     out[0] = _own(np.empty(shape, name))
+    if Exchanged.hollow:
+        Versioned.from_address(out[0]).tensor.data = None
     return 0
 
 
@@ -136,12 +138,18 @@ def _to_object(address: Any, out: Any) -> int:
 
 @VIEW
 def _view(item: Any, out: Any) -> int:
+    if item.no_view:
+        return -1
     item.parts = _fill(out.contents, item.array)
+    if item.no_address:
+        out.contents.data = item.no_address - 1
     return 0
 
 
 @FROM_OBJECT
 def _from_object(item: Any, out: Any) -> int:
+    if item.no_view:
+        return -1
     out[0] = _own(item.array)
     return 0
 
@@ -181,6 +189,9 @@ class Exchanged:
     """Like torch.Tensor."""
 
     refuse = False
+    hollow = False  # its results have no memory, as in torch's FakeTensorMode
+    no_view = False  # its memory is not to be had
+    no_address = 0  # one more than the address it gives, if not its array's
     __dlpack_c_exchange_api__ = capsule(TABLE)
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
@@ -239,3 +250,27 @@ class OldProtocol(Protocol):
 def of_library(name: str, base: type[Protocol] = Protocol) -> type[Protocol]:
     """The type as a module called `name` would define it."""
     return type("Array", (base,), {"__module__": name})
+
+
+# ---- the bits of torch's tensors ----
+
+
+class Bits:
+    """What a tensor is beyond its memory, in torch's words."""
+
+    conj = neg = requires_grad = False
+
+    @classmethod
+    def __torch_function__(cls, *arguments: Any) -> Any:
+        raise NotImplementedError
+
+    def is_conj(self) -> bool:
+        return self.conj
+
+    def is_neg(self) -> bool:
+        return self.neg
+
+
+def tensor(base: type, **attributes: Any) -> type:
+    """torch.Tensor with the C table (Exchanged) or before it (Protocol)."""
+    return type("Tensor", (Bits, base), {"__module__": "torch", **attributes})

@@ -37,7 +37,9 @@ def tracked() -> list[Path]:
     if done.returncode == 0:
         names = [ROOT / name for name in done.stdout.decode().split("\0") if name]
     else:
-        skip = re.compile(r"(^|/)(\.venv|build|dist|__pycache__|\.[a-z]+_cache|.*\.egg-info)/")
+        skip = re.compile(
+            r"(^|/)(\.venv(-torch)?|build|dist|__pycache__|\.[a-z]+_cache|.*\.egg-info)/"
+        )
         names = [
             path
             for path in ROOT.rglob("*")

@@ -177,17 +177,28 @@ gpo_array_wrap(PyObject *object, const char *argument, gpo_array *array,
         source = (PyArrayObject *)Py_NewRef(object);
     }
     else {
+        if (!gpo_gate_host(object, argument)) {
+            return false;
+        }
         source = (PyArrayObject *)PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
         if (!source) {
+            return false;
+        }
+        if (!gpo_gate_host((PyObject *)source, argument)) { /* of its __array__ */
+            Py_DECREF((PyObject *)source);
             return false;
         }
     }
     PyArray_Descr *descr = PyArray_DESCR(source); /* borrowed */
     gpo_dtype dtype = gpo_dtype_from_descr(descr);
     if (dtype == GPO_NONE) {
+        const bool objects = descr->type_num == NPY_OBJECT; /* pandas.NA makes them */
         PyErr_Format(PyExc_TypeError,
-                     "%s has dtype '%S', which gpuopt does not support", argument,
-                     descr);
+                     "%s has dtype '%S', which gpuopt does not support%s", argument,
+                     descr,
+                     objects ? "; make it numbers first, of a pandas object by "
+                               ".to_numpy(dtype, na_value=...)"
+                             : "");
         Py_DECREF((PyObject *)source);
         return false;
     }

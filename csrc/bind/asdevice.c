@@ -12,6 +12,8 @@ PyDoc_STRVAR(
     "An array on the GPU as a DeviceArray: x copied there, or x itself.\n\n"
     "A host array is copied; it may be changed once the call is back.  An array\n"
     "that is on that device already is shared, whatever library it is of.\n"
+    "What is more than its memory (masks, units, gradients, conjugate bits) is\n"
+    "refused with TypeError, as by every operator: see help(gpuopt).\n"
     "backend is 'cuda' (default) or 'sim', whose arrays live in the simulator's\n"
     "memory and need no GPU.  dtype converts a host array first.");
 

@@ -85,8 +85,9 @@ PyObject *gpo_supported_dtypes(const gpo_variant *variant);
 
 /*
  * Views `object` as a host array: an exact, aligned, native ndarray is used as it is,
- * anything else goes through np.asarray or is copied into native layout.  `*owner`
- * receives a new reference that keeps the memory alive.  False with an exception set.
+ * anything else goes through the gate and np.asarray, or is copied into native layout.
+ * `*owner` receives a new reference that keeps the memory alive.  False with an
+ * exception set.
  */
 bool gpo_array_wrap(PyObject *object, const char *argument, gpo_array *array,
                     PyArrayObject **owner);
@@ -200,6 +201,7 @@ typedef struct gpo_foreign {
     bool readonly;
     bool retain;     /* its producer does not wait for our reads before it frees */
     bool has_stream; /* what is on `stream` now comes before the call */
+    bool detach;     /* it requires grad and nothing is recorded: see gate.c */
     void *stream;
     const dl_exchange *api; /* GPO_EXCHANGE */
     PyObject *object;       /* borrowed: the caller's */
@@ -249,6 +251,54 @@ void gpo_reap(void);
 /* dl_tensor's dtype of ours, and "numpy.ndarray" of an object, for messages. */
 dl_dtype gpo_dlpack_dtype(gpo_dtype dtype);
 PyObject *gpo_type_name(PyObject *object);
+
+/* The attribute, or NULL without an exception if there is none. */
+PyObject *gpo_lookup(PyObject *object, const char *name);
+
+/* Whether `module`, a name, is that of package `name` or of one below. */
+bool gpo_is_of_package(PyObject *module, const char *name);
+
+/* The last attribute of a chain from a loaded module, and what a call of it gives. */
+PyObject *gpo_module_attribute(const char *module, const char *const *path);
+PyObject *gpo_module_call(const char *module, const char *const *path,
+                          PyObject *argument);
+
+/* ---- what makes an array more than its memory: gate.c ---- */
+
+/*
+ * Whether the memory of `object` says all of it; false with TypeError set, which names
+ * the call that gives plain memory.  _host: of what np.asarray takes; _class and then
+ * _tensor: of an array of another library, by its type and by its bits, that of the
+ * conjugate only where it may be complex.  `*detach`: it requires grad and nobody asks.
+ */
+bool gpo_gate_host(PyObject *object, const char *argument);
+bool gpo_gate_class(PyObject *object, const char *argument);
+bool gpo_gate_tensor(PyObject *object, const char *argument, bool is_complex,
+                     bool *detach);
+
+/* The same, now that its memory is known: elements must have an address. */
+bool gpo_gate_memory(PyObject *object, const char *argument, const gpo_array *array);
+
+/*
+ * After a library failed to give the memory of `object`, or gave none: TypeError with
+ * what `object` says of itself, the library's exception its cause.  Always false.
+ */
+bool gpo_gate_explain(PyObject *object, const char *argument);
+
+/*
+ * After a library gave no memory for a result: TypeError if it gave an array without or
+ * works on arrays without, else the library's exception stays.  Always false.
+ */
+bool gpo_gate_no_result(void);
+
+/* DLPack's C exchange table of the type; NULL if it has none, or with an exception. */
+const dl_exchange *gpo_gate_table(PyObject *object);
+
+/* Whether it is a torch.Tensor of any class; the table was asked for before. */
+bool gpo_gate_is_torch(PyObject *object);
+
+/* Tells the library of `object` that its elements are others now. */
+void gpo_gate_written(PyObject *object);
 
 /* ---- streams and events: stream.c ---- */
 

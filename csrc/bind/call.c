@@ -517,6 +517,9 @@ wrap_output(frame *f, int i, PyObject *object)
                      f->binding->op->name, (PyObject *)Py_TYPE(object));
         return false;
     }
+    if (!gpo_gate_host(object, "out")) {
+        return false;
+    }
     if (f->is_away && f->away.on_device) {
         PyErr_Format(PyExc_TypeError,
                      "%s(): out is a host array, the inputs are on %s:%d",
@@ -1043,6 +1046,9 @@ result(frame *f, int i)
         if (f->caller_out[i] && f->out[i] != f->caller_out[i] &&
             PyArray_CopyInto(f->caller_out[i], f->out[i]) < 0) {
             return NULL;
+        }
+        if (f->is_away) {
+            gpo_gate_written(f->caller_object[i]);
         }
         return Py_NewRef(f->caller_object[i]);
     }

@@ -66,9 +66,8 @@ gpo_type_name(PyObject *object)
     return text;
 }
 
-/* The attribute, or NULL without an exception if there is none. */
-static PyObject *
-lookup(PyObject *object, const char *name)
+PyObject *
+gpo_lookup(PyObject *object, const char *name)
 {
     PyObject *value = PyObject_GetAttrString(object, name);
     if (!value && PyErr_ExceptionMatches(PyExc_AttributeError)) {
@@ -77,9 +76,8 @@ lookup(PyObject *object, const char *name)
     return value;
 }
 
-/* Whether the type was defined in package `name` or one below. */
-static bool
-is_of_package(PyObject *module, const char *name)
+bool
+gpo_is_of_package(PyObject *module, const char *name)
 {
     const char *text =
         PyUnicode_Check(module) ? PyUnicode_AsUTF8AndSize(module, NULL) : "";
@@ -89,36 +87,6 @@ is_of_package(PyObject *module, const char *name)
         return false;
     }
     return strncmp(text, name, n) == 0 && (text[n] == 0 || text[n] == '.');
-}
-
-/* The table of a type, of the newest version this code knows; NULL if it has none. */
-static const dl_exchange *
-exchange_of(PyTypeObject *type)
-{
-    static PyTypeObject *last; /* a call with torch tensors asks for one type */
-    static const dl_exchange *last_table;
-    if (type == last) {
-        return last_table;
-    }
-    PyObject *capsule = lookup((PyObject *)type, "__dlpack_c_exchange_api__");
-    const dl_exchange *table = NULL;
-    if (capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api")) {
-        table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
-        while (table && table->version.major > DLPACK_MAJOR) {
-            table = table->previous;
-        }
-        if (table && table->version.major != DLPACK_MAJOR) {
-            table = NULL;
-        }
-    }
-    Py_XDECREF(capsule);
-    if (table) { /* kept: a type that is gone could give its address to another */
-        Py_INCREF((PyObject *)type);
-        Py_XDECREF((PyObject *)last);
-        last = type;
-        last_table = table;
-    }
-    return table;
 }
 
 /* The DLPack device of an object, (type, id); false with an exception set. */
@@ -164,7 +132,7 @@ gpo_family_of(PyObject *object, gpo_foreign *out)
     if (gpo_device_array_check(object)) {
         return out->family = GPO_OWN;
     }
-    out->api = exchange_of(type);
+    out->api = gpo_gate_table(object);
     if (out->api) {
         return out->family = GPO_EXCHANGE;
     }
@@ -172,18 +140,19 @@ gpo_family_of(PyObject *object, gpo_foreign *out)
         return -1;
     }
     int family = GPO_HOST;
-    PyObject *dlpack = lookup((PyObject *)type, "__dlpack__");
+    PyObject *dlpack = gpo_lookup((PyObject *)type, "__dlpack__");
     if (dlpack) {
-        PyObject *module = lookup((PyObject *)type, "__module__");
+        PyObject *module = gpo_lookup((PyObject *)type, "__module__");
         dl_device device;
-        if (module && is_of_package(module, "torch")) {
+        if (gpo_gate_is_torch(object) ||
+            (module && gpo_is_of_package(module, "torch"))) {
             family = GPO_TORCH;
         }
-        else if (module && is_of_package(module, "cupy")) {
+        else if (module && gpo_is_of_package(module, "cupy")) {
             family = GPO_CUPY;
         }
-        else if (module &&
-                 (is_of_package(module, "jaxlib") || is_of_package(module, "jax"))) {
+        else if (module && (gpo_is_of_package(module, "jaxlib") ||
+                            gpo_is_of_package(module, "jax"))) {
             family = GPO_JAX;
         }
         else if (!device_of_object(object, &device)) {
@@ -196,7 +165,7 @@ gpo_family_of(PyObject *object, gpo_foreign *out)
         Py_DECREF(dlpack);
     }
     else if (!PyErr_Occurred()) {
-        PyObject *interface = lookup((PyObject *)type, "__cuda_array_interface__");
+        PyObject *interface = gpo_lookup((PyObject *)type, "__cuda_array_interface__");
         if (interface) {
             family = GPO_INTERFACE;
             Py_DECREF(interface);
@@ -346,20 +315,32 @@ wrap_exchange(PyObject *object, const char *argument, gpo_array *array,
               gpo_foreign *foreign)
 {
     const dl_exchange *api = foreign->api;
+    if (!gpo_gate_class(object, argument)) {
+        return false;
+    }
     if (api->view_object) {
         dl_tensor tensor;
-        if (api->view_object(object, &tensor) != 0 ||
-            !read_tensor(&tensor, argument, array, foreign)) {
+        if (api->view_object(object, &tensor) != 0) {
+            return gpo_gate_explain(object, argument);
+        }
+        if (!read_tensor(&tensor, argument, array, foreign)) {
             return false;
         }
         foreign->keep = Py_NewRef(object);
     }
     else {
         dl_versioned *tensor = NULL;
-        if (api->from_object(object, &tensor) != 0 ||
-            !take_versioned(tensor, argument, array, foreign)) {
+        if (api->from_object(object, &tensor) != 0) {
+            return gpo_gate_explain(object, argument);
+        }
+        if (!take_versioned(tensor, argument, array, foreign)) {
             return false;
         }
+    }
+    /* The view is no more than an address yet, and now the dtype is known. */
+    if (!gpo_gate_tensor(object, argument, gpo_dtypes[array->dtype].kind == 'c',
+                         &foreign->detach)) {
+        return false;
     }
     if (foreign->id == GPO_CUDA) {
         void *stream = NULL;
@@ -372,9 +353,8 @@ wrap_exchange(PyObject *object, const char *argument, gpo_array *array,
     return true;
 }
 
-/* The result of a chain of attributes and calls from a loaded module, or NULL. */
-static PyObject *
-module_call(const char *module, const char *const *path, PyObject *argument)
+PyObject *
+gpo_module_attribute(const char *module, const char *const *path)
 {
     PyObject *object = PyDict_GetItemString(PyImport_GetModuleDict(), module);
     Py_XINCREF(object);
@@ -383,10 +363,17 @@ module_call(const char *module, const char *const *path, PyObject *argument)
         Py_DECREF(object);
         object = next;
     }
+    if (!object && !PyErr_Occurred()) {
+        PyErr_Format(PyExc_RuntimeError, "module '%s' is not loaded", module);
+    }
+    return object;
+}
+
+PyObject *
+gpo_module_call(const char *module, const char *const *path, PyObject *argument)
+{
+    PyObject *object = gpo_module_attribute(module, path);
     if (!object) {
-        if (!PyErr_Occurred()) {
-            PyErr_Format(PyExc_RuntimeError, "module '%s' is not loaded", module);
-        }
         return NULL;
     }
     PyObject *result = argument ? PyObject_CallFunctionObjArgs(object, argument, NULL)
@@ -403,11 +390,11 @@ current_stream(gpo_foreign *foreign)
     static const char *const torch[] = {"cuda", "current_stream", NULL};
     PyObject *stream = NULL;
     if (foreign->family == GPO_CUPY) {
-        stream = module_call("cupy", cupy, NULL);
+        stream = gpo_module_call("cupy", cupy, NULL);
     }
     else if (foreign->family == GPO_TORCH) {
         PyObject *device = PyLong_FromLong(foreign->device);
-        stream = device ? module_call("torch", torch, device) : NULL;
+        stream = device ? gpo_module_call("torch", torch, device) : NULL;
         Py_XDECREF(device);
     }
     else {
@@ -424,7 +411,8 @@ PyObject *
 gpo_stream_holder(void *stream, int device)
 {
     static const char *const initialized[] = {"cuda", "is_initialized", NULL};
-    PyObject *ready = module_call("torch", initialized, NULL); /* asking starts CUDA */
+    PyObject *ready =
+        gpo_module_call("torch", initialized, NULL); /* asking starts CUDA */
     gpo_foreign library[] = {{.family = GPO_CUPY, .device = device},
                              {.family = GPO_TORCH, .device = device}};
     PyObject *holder = NULL;
@@ -441,11 +429,16 @@ gpo_stream_holder(void *stream, int device)
     return holder;
 }
 
-/* object.__dlpack__(...), newest form first; NULL with an exception set. */
+/*
+ * object.__dlpack__(...), newest form first; NULL with an exception set.  A torch tensor
+ * that requires grad refuses it even where nothing is recorded: `detach` goes around.
+ */
 static PyObject *
-call_dlpack(PyObject *object, PyObject *stream)
+call_dlpack(PyObject *object, PyObject *stream, bool detach)
 {
-    PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
+    PyObject *plain =
+        detach ? PyObject_CallMethod(object, "detach", NULL) : Py_NewRef(object);
+    PyObject *method = plain ? PyObject_GetAttrString(plain, "__dlpack__") : NULL;
     PyObject *none = PyTuple_New(0);
     PyObject *old = PyDict_New();
     PyObject *capsule = NULL;
@@ -463,6 +456,7 @@ call_dlpack(PyObject *object, PyObject *stream)
         Py_XDECREF(new);
         Py_XDECREF(version);
     }
+    Py_XDECREF(plain);
     Py_XDECREF(method);
     Py_XDECREF(none);
     Py_XDECREF(old);
@@ -510,7 +504,7 @@ wrap_dlpack(PyObject *object, const char *argument, const void *const *stream,
                 "outside of jax.jit and jax.grad",
                 argument, (PyObject *)Py_TYPE(object));
         }
-        return false;
+        return gpo_gate_explain(object, argument);
     }
     PyObject *number = NULL;
     if (is_gpu(device.type)) {
@@ -530,9 +524,10 @@ wrap_dlpack(PyObject *object, const char *argument, const void *const *stream,
             foreign->retain = true;
         }
     }
-    PyObject *capsule = call_dlpack(object, number);
+    PyObject *capsule = call_dlpack(object, number, foreign->detach);
     Py_XDECREF(number);
-    const bool good = capsule && take_capsule(capsule, argument, array, foreign);
+    const bool good = capsule ? take_capsule(capsule, argument, array, foreign)
+                              : gpo_gate_explain(object, argument);
     Py_XDECREF(capsule);
     if (foreign->family == GPO_JAX) {
         foreign->readonly = true; /* immutable, which an old capsule cannot say */
@@ -662,6 +657,11 @@ gpo_foreign_wrap(PyObject *object, const char *function, const char *argument,
                  const void *const *stream, gpo_array *array, gpo_foreign *foreign)
 {
     bool good;
+    if (foreign->family != GPO_OWN && foreign->family != GPO_EXCHANGE &&
+        !(gpo_gate_class(object, argument) &&
+          gpo_gate_tensor(object, argument, true, &foreign->detach))) {
+        return false;
+    }
     switch (foreign->family) {
         case GPO_OWN:
             good = wrap_own((gpo_device_array *)object, function, array, foreign);
@@ -670,7 +670,7 @@ gpo_foreign_wrap(PyObject *object, const char *function, const char *argument,
             good = wrap_exchange(object, argument, array, foreign);
             break;
         case GPO_INTERFACE: {
-            PyObject *dlpack = lookup((PyObject *)Py_TYPE(object), "__dlpack__");
+            PyObject *dlpack = gpo_lookup((PyObject *)Py_TYPE(object), "__dlpack__");
             good = dlpack
                        ? wrap_dlpack(object, argument, stream, array, foreign)
                        : !PyErr_Occurred() &&
@@ -684,6 +684,9 @@ gpo_foreign_wrap(PyObject *object, const char *function, const char *argument,
     }
     if (good && foreign->id == GPO_CUDA) {
         good = gpo_check_device(GPO_CUDA, foreign->device);
+    }
+    if (good && foreign->family != GPO_OWN) {
+        good = gpo_gate_memory(object, argument, array);
     }
     if (!good) {
         gpo_foreign_clear(foreign);
@@ -754,9 +757,14 @@ alloc_exchange(const gpo_foreign *like, gpo_array *out, gpo_made *made)
         if (!PyErr_Occurred()) {
             PyErr_NoMemory();
         }
-        return false;
+        return gpo_gate_no_result();
     }
-    out->data = (char *)made->tensor->tensor.data + made->tensor->tensor.byte_offset;
+    const dl_tensor *result = &made->tensor->tensor;
+    out->data = result->data ? (char *)result->data + result->byte_offset : NULL;
+    if (out->size > 0 && !out->data) {
+        gpo_made_clear(made);
+        return gpo_gate_no_result();
+    }
     return true;
 }
 
@@ -803,11 +811,11 @@ gpo_foreign_finish(const gpo_foreign *like, gpo_made *made)
             return result;
         }
         case GPO_TORCH:
-            return module_call("torch", from_dlpack, made->array);
+            return gpo_module_call("torch", from_dlpack, made->array);
         case GPO_CUPY:
-            return module_call("cupy", from_dlpack, made->array);
+            return gpo_module_call("cupy", from_dlpack, made->array);
         case GPO_JAX:
-            return module_call("jax.dlpack", from_dlpack, made->array);
+            return gpo_module_call("jax.dlpack", from_dlpack, made->array);
         default:
             return Py_NewRef(made->array);
     }
