@@ -168,27 +168,33 @@ fill_view(PyArrayObject *source, gpo_dtype dtype, gpo_array *array)
     return true;
 }
 
+PyArrayObject *
+gpo_array_take(PyObject *object)
+{
+    if (PyArray_CheckExact(object)) {
+        return (PyArrayObject *)Py_NewRef(object);
+    }
+    return (PyArrayObject *)PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
+}
+
 bool
-gpo_array_wrap(PyObject *object, const char *argument, gpo_array *array,
+gpo_array_view(PyArrayObject *given, const char *argument, gpo_array *array,
                PyArrayObject **owner)
 {
-    PyArrayObject *source;
-    if (PyArray_CheckExact(object)) {
-        source = (PyArrayObject *)Py_NewRef(object);
-    }
-    else {
-        source = (PyArrayObject *)PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
-        if (!source) {
-            return false;
-        }
-    }
-    PyArray_Descr *descr = PyArray_DESCR(source); /* borrowed */
+    PyArray_Descr *descr = PyArray_DESCR(given); /* borrowed */
     gpo_dtype dtype = gpo_dtype_from_descr(descr);
     if (dtype == GPO_NONE) {
         PyErr_Format(PyExc_TypeError,
                      "%s has dtype '%S', which gpuopt does not support", argument,
                      descr);
-        Py_DECREF((PyObject *)source);
+        return false;
+    }
+    /* A view or a copy of a subclass would ask its __array_finalize__. */
+    PyArrayObject *source =
+        PyArray_CheckExact((PyObject *)given)
+            ? (PyArrayObject *)Py_NewRef((PyObject *)given)
+            : (PyArrayObject *)PyArray_View(given, NULL, &PyArray_Type);
+    if (!source) {
         return false;
     }
     if (!PyArray_ISALIGNED(source) || !PyArray_ISNOTSWAPPED(source) ||
@@ -210,6 +216,16 @@ gpo_array_wrap(PyObject *object, const char *argument, gpo_array *array,
     return true;
 }
 
+bool
+gpo_array_wrap(PyObject *object, const char *argument, gpo_array *array,
+               PyArrayObject **owner)
+{
+    PyArrayObject *given = gpo_array_take(object);
+    const bool good = given && gpo_array_view(given, argument, array, owner);
+    Py_XDECREF((PyObject *)given);
+    return good;
+}
+
 PyArrayObject *
 gpo_array_converted(PyArrayObject *owner, gpo_dtype dtype)
 {
@@ -219,6 +235,17 @@ gpo_array_converted(PyArrayObject *owner, gpo_dtype dtype)
     }
     return (PyArrayObject *)PyArray_FromArray(
         owner, descr, NPY_ARRAY_CARRAY | NPY_ARRAY_FORCECAST); /* steals descr */
+}
+
+PyArrayObject *
+gpo_array_of_number(PyObject *number, gpo_dtype dtype)
+{
+    PyArray_Descr *descr = gpo_dtype_descr(dtype);
+    if (!descr) {
+        return NULL;
+    }
+    return (PyArrayObject *)PyArray_FromAny(number, descr, 0, 0, NPY_ARRAY_CARRAY,
+                                            NULL); /* steals descr */
 }
 
 /* ---- new arrays and scalars ---- */

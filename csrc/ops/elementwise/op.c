@@ -159,46 +159,15 @@ common_dtype(const gpo_call *call, int first, int inputs)
     for (int i = first; i < inputs; i++) {
         const gpo_array *in = &call->in[i];
         if (in->present && in->weak) {
-            common = common == GPO_NONE ? in->dtype
-                     : all_weak         ? promote(common, in->dtype)
-                                        : promote_weak(common, in->dtype);
+            /* Beside others, a Python integer is an int64, or too large. */
+            const gpo_dtype number =
+                is_whole(in->dtype) && inputs - first > 1 ? GPO_I64 : in->dtype;
+            common = common == GPO_NONE ? number
+                     : all_weak         ? promote(common, number)
+                                        : promote_weak(common, number);
         }
     }
     return common;
-}
-
-/* -1, 0 or 1: a Python integer is below, in or above the range of an integer dtype. */
-static int
-side_of_range(const gpo_array *number, gpo_dtype dtype)
-{
-    const int bits = 8 * gpo_dtypes[dtype].bytes;
-    const bool is_signed = gpo_dtypes[dtype].kind == 'i';
-    const uint64_t most = UINT64_MAX >> (64 - bits + is_signed);
-    int64_t value;
-    memcpy(&value, number->data, sizeof value);
-    if (number->dtype == GPO_I64 && value < 0) {
-        return is_signed && value >= -(int64_t)most - 1 ? 0 : -1;
-    }
-    return (uint64_t)value > most;
-}
-
-/* A Python integer that an integer dtype cannot hold is an error, in NumPy's words. */
-static gpo_status
-check_number(gpo_call *call, int i, gpo_dtype dtype)
-{
-    const gpo_array *in = &call->in[i];
-    if (!in->present || !in->weak || !is_whole(dtype) || !is_whole(in->dtype) ||
-        side_of_range(in, dtype) == 0) {
-        return GPO_OK;
-    }
-    int64_t value;
-    memcpy(&value, in->data, sizeof value);
-    if (in->dtype == GPO_U64) {
-        return gpo_fail(call, GPO_EVALUE, "Python integer %llu out of bounds for %s",
-                        (unsigned long long)value, gpo_dtypes[dtype].name);
-    }
-    return gpo_fail(call, GPO_EVALUE, "Python integer %lld out of bounds for %s",
-                    (long long)value, gpo_dtypes[dtype].name);
 }
 
 /* ---- the rules: a functor's types give the dtype of the loop and of the result ---- */
@@ -355,17 +324,42 @@ broadcast(gpo_call *call, int inputs)
     return gpo_array_contiguous(call, out);
 }
 
-/* A Python integer beyond the range bounds nothing, or is an error, as in np.clip. */
+/* Whether a Python integer is at one end of the range of an integer dtype, or past it. */
+static bool
+reaches_end(const gpo_array *number, gpo_dtype dtype, bool upper)
+{
+    const bool is_signed = gpo_dtypes[dtype].kind == 'i';
+    const uint64_t most =
+        UINT64_MAX >> (64 - 8 * gpo_dtypes[dtype].bytes + is_signed);
+    int64_t value;
+    memcpy(&value, number->data, sizeof value);
+    const bool negative = number->dtype == GPO_I64 && value < 0;
+    if (upper) {
+        return !negative && (uint64_t)value >= most;
+    }
+    return is_signed ? negative && value <= -(int64_t)most - 1 : negative || value == 0;
+}
+
+/* A Python integer beyond the range bounds nothing on its own side, as in np.clip. */
 static void
 drop_idle_bounds(gpo_call *call, gpo_dtype type)
 {
-    static const int idle[] = {[ARG_MIN] = -1, [ARG_MAX] = 1};
     for (int i = ARG_MIN; i <= ARG_MAX; i++) {
         gpo_array *in = &call->in[i];
         if (in->present && in->weak && is_whole(type) && type != GPO_BOOL &&
-            is_whole(in->dtype) && side_of_range(in, type) == idle[i]) {
+            is_whole(in->dtype) && reaches_end(in, type, i == ARG_MAX)) {
             in->present = false;
         }
+    }
+}
+
+/* Which inputs give way to the others' dtype: numbers, and not what clip clips. */
+static void
+settle_weak(gpo_call *call, elementwise_functor functor, int inputs)
+{
+    for (int i = 0; i < inputs; i++) {
+        gpo_array *in = &call->in[i];
+        in->weak = in->weak && in->ndim == 0 && (i > 0 || functor != ELEMENTWISE_clip);
     }
 }
 
@@ -375,6 +369,7 @@ shape(gpo_call *call)
     const elementwise_functor functor = (elementwise_functor)call->op->member;
     const int inputs = inputs_of[functor];
     const int first = functor == ELEMENTWISE_where; /* the condition has its own rule */
+    settle_weak(call, functor, inputs);
     gpo_dtype type = common_dtype(call, first, inputs), to = GPO_NONE;
     gpo_status status = rules[functor](call, &type, &to);
     if (status) {
@@ -384,10 +379,6 @@ shape(gpo_call *call)
         drop_idle_bounds(call, type);
     }
     for (int i = first; i < inputs; i++) {
-        status = check_number(call, i, type);
-        if (status) {
-            return status;
-        }
         if (call->in[i].present && call->in[i].dtype != type) {
             call->convert[i] = type;
         }
@@ -636,8 +627,8 @@ cost(const gpo_call *call, gpo_cost *cost)
             "----------\n" DOC_##inputs                                     \
         "out : array, optional\n"                                           \
         "    Written and returned; has the shape and dtype of the\n"        \
-        "    result.  It may be one of the inputs itself, but share\n"      \
-        "    no memory with them otherwise.\n"                              \
+        "    result.  It may be one of the inputs itself, or a view of\n"   \
+        "    the same elements, but share no memory with them otherwise.\n" \
         "\n"                                                                \
         "Returns\n"                                                         \
         "-------\n"                                                         \
@@ -649,9 +640,10 @@ cost(const gpo_call *call, gpo_cost *cost)
         "Raises\n"                                                          \
         "------\n"                                                          \
         "ValueError\n"                                                      \
-        "    The shapes do not broadcast; a Python integer is out of\n"     \
-        "    bounds for the dtype (NumPy's OverflowError); `out` has\n"     \
-        "    the wrong shape, is read-only or overlaps an input.\n"         \
+        "    The shapes do not broadcast; `out` has the wrong shape, is\n"  \
+        "    read-only or overlaps an input.\n"                             \
+        "OverflowError\n"                                                   \
+        "    A Python integer is out of bounds for the dtype.\n"            \
         "TypeError\n"                                                       \
         "    A dtype is not supported; `out` has the wrong dtype.\n"        \
         "\n"                                                                \
