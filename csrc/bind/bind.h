@@ -76,7 +76,7 @@ int gpo_sim_py_init(PyObject *module);
 PyObject *gpo_raise(const gpo_call *call, gpo_status status);
 
 /* VariantError: no variant `name`; lists those of `op` and suggests one. */
-PyObject *gpo_raise_variant(const gpo_op *op, const char *name, const char *hint);
+PyObject *gpo_raise_variant(const gpo_op *op, PyObject *name, const char *hint);
 
 /* "f16, f32, ..." of the dtypes for which run[] is set. */
 PyObject *gpo_supported_dtypes(const gpo_variant *variant);
@@ -149,7 +149,7 @@ const gpo_device *gpo_device_of(gpo_backend_id id);
 bool gpo_check_available(gpo_backend_id id);
 
 /* And ValueError if it has no such device. */
-bool gpo_check_device(gpo_backend_id id, int device);
+bool gpo_check_device(gpo_backend_id id, int64_t device);
 
 /* ---- arrays on a device: device_array.c ---- */
 
@@ -291,6 +291,10 @@ extern bool gpo_measuring;
 int gpo_last_call_init(PyObject *module);
 
 /* ---- calls: call.c, options.c and run.c ---- */
+
+/* Sets TypeError: "f() argument 'x' must be a str, not 'int'"; always false. */
+bool gpo_raise_type(PyObject *object, const char *function, const char *argument,
+                    const char *wanted);
 
 /* The 64-bit whole number of an argument; false with a sentence about it set. */
 bool gpo_int_parse(PyObject *object, const char *function, const char *argument,

@@ -34,6 +34,9 @@ frame_new(gpo_binding *binding)
         f->given[i] = f->in[i] = NULL;
         f->beyond[i] = false;
     }
+    for (int k = 0; k < GPO_MAX_IN + GPO_MAX_OUT; k++) {
+        f->pin[k] = NULL;
+    }
     for (int i = 0; i < GPO_MAX_OUT; i++) {
         f->out[i] = f->caller_out[i] = NULL;
         f->caller_object[i] = NULL;
@@ -46,10 +49,12 @@ static void
 frame_free(frame *f)
 {
     for (int i = 0; i < GPO_MAX_IN; i++) {
+        Py_XDECREF(f->pin[i]);
         Py_XDECREF((PyObject *)f->given[i]);
         Py_XDECREF((PyObject *)f->in[i]);
     }
     for (int i = 0; i < GPO_MAX_OUT; i++) {
+        Py_XDECREF(f->pin[GPO_MAX_IN + i]);
         Py_XDECREF((PyObject *)f->out[i]);
     }
     if (f->is_away) {
@@ -453,13 +458,37 @@ settle_away(frame *f)
     return true;
 }
 
+bool
+gpo_pin(frame *f, int k)
+{
+    PyArrayObject *array = k < GPO_MAX_IN ? f->given[k] : f->caller_out[k - GPO_MAX_IN];
+    PyObject *owner = (PyObject *)array;
+    for (PyObject *base = owner; base && PyArray_Check(base);
+         base = PyArray_BASE((PyArrayObject *)base)) {
+        owner = base; /* of the memory: the array that could be resized */
+    }
+    if (owner && !f->pin[k]) {
+        f->pin[k] = PyWeakref_NewRef(owner, NULL);
+    }
+    return !owner || f->pin[k];
+}
+
+/* Pins an array that is large enough for NumPy to copy it without the GIL. */
+static bool
+pin_large(frame *f, int k, PyArrayObject *array)
+{
+    enum { PINNED_BYTES = 4096 }; /* NumPy keeps the GIL for 500 elements */
+    return PyArray_NBYTES(array) < PINNED_BYTES || gpo_pin(f, k);
+}
+
 static bool
 view_input(frame *f, int i)
 {
     const char *name = f->binding->op->args[i].name;
     gpo_array *in = &f->call.in[i];
     if (f->given[i]) {
-        const bool good = gpo_array_view(f->given[i], name, in, &f->in[i]);
+        const bool good = pin_large(f, i, f->given[i]) &&
+                          gpo_array_view(f->given[i], name, in, &f->in[i]);
         if (good && in->size == 0 &&
             (PyList_CheckExact(f->value[i]) || PyTuple_CheckExact(f->value[i]))) {
             in->weak = true; /* [] says nothing of its elements; NumPy's is float64 */
@@ -554,7 +583,7 @@ view_output(frame *f, int i, PyObject *object)
     }
     f->caller_out[i] = out;
     f->caller_object[i] = object;
-    return true;
+    return pin_large(f, GPO_MAX_IN + i, out);
 }
 
 /* ---- shape: the operator's rule, then what out= must agree with ---- */
@@ -719,6 +748,10 @@ outputs_overlap(const frame *f, int i)
     return meet;
 }
 
+/*
+ * A rule that computes in another dtype than that of out=, as NumPy's sums do, says so
+ * in out_given: the result is cast into it at the end, and nothing is amiss here.
+ */
 static bool
 check_output(frame *f, int i)
 {
@@ -900,10 +933,6 @@ static bool
 raise_no_variant(const frame *f, PyObject *name)
 {
     const gpo_op *op = f->binding->op;
-    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
-    if (!text) {
-        return false;
-    }
     const char *hint = NULL;
     if (f->is_away && f->away.on_device && find_variant(op->cpu, name)) {
         hint = "it runs on the CPU and the arrays are on a device; "
@@ -914,7 +943,7 @@ raise_no_variant(const frame *f, PyObject *name)
         hint = "it is a CUDA rung and this call runs on the CPU; "
                "backend=\"sim\" runs it in the simulator";
     }
-    gpo_raise_variant(op, text, hint);
+    gpo_raise_variant(op, name, hint);
     return false;
 }
 
@@ -986,9 +1015,7 @@ choose(frame *f)
         return false;
     }
     if (name && name != Py_None && !PyUnicode_Check(name)) {
-        PyErr_Format(PyExc_TypeError, "%s() argument 'variant' must be str, not %R",
-                     op->name, (PyObject *)Py_TYPE(name));
-        return false;
+        return gpo_raise_type(name, op->name, "variant", "a str");
     }
     if (!name || name == Py_None ||
         PyUnicode_CompareWithASCIIString(name, "auto") == 0) {
@@ -1033,10 +1060,12 @@ check_stream(const frame *f)
 
 /* ---- place: memory for the results ---- */
 
+/* Whether the result can be written where it goes: in order, aligned and uncast. */
 static bool
-plain(PyArrayObject *a)
+plain(PyArrayObject *a, gpo_dtype dtype)
 {
-    return PyArray_IS_C_CONTIGUOUS(a) && PyArray_ISBEHAVED(a);
+    return PyArray_IS_C_CONTIGUOUS(a) && PyArray_ISBEHAVED(a) &&
+           gpo_dtype_from_descr(PyArray_DESCR(a)) == dtype;
 }
 
 static bool
@@ -1044,7 +1073,7 @@ place_outputs(frame *f)
 {
     for (int i = 0; i < f->call.nout; i++) {
         gpo_array *out = &f->call.out[i];
-        if (f->caller_out[i] && plain(f->caller_out[i])) {
+        if (f->caller_out[i] && plain(f->caller_out[i], out->dtype)) {
             f->out[i] = (PyArrayObject *)Py_NewRef((PyObject *)f->caller_out[i]);
         }
         else if (f->is_away && !f->caller_object[i]) {
@@ -1202,8 +1231,12 @@ describe(const frame *f, const gpo_cost *cost)
     PyObject *answer = NULL, *outputs = PyList_New(0);
     for (int i = 0; outputs && i < f->call.nout; i++) {
         const gpo_array *out = &f->call.out[i];
+        const gpo_dtype dtype = f->caller_out[i]
+                                    ? gpo_dtype_from_descr(PyArray_DESCR(f->caller_out[i]))
+                                : f->caller_object[i] ? f->away.target[i].dtype
+                                                      : out->dtype;
         PyObject *row = Py_BuildValue("(Ns)", gpo_shape_tuple(out->ndim, out->shape),
-                                      gpo_dtypes[out->dtype].name);
+                                      gpo_dtypes[dtype].name);
         if (!row || PyList_Append(outputs, row) < 0) {
             Py_CLEAR(outputs);
         }

@@ -34,6 +34,7 @@ typedef struct frame {
     PyObject *caller_object[GPO_MAX_OUT]; /* what out= was, borrowed */
     bool is_away;                         /* `away` is set */
     bool packed;                          /* an input was copied on the host first */
+    PyObject *pin[GPO_MAX_IN + GPO_MAX_OUT]; /* see gpo_pin; NULL where there is none */
     bool beyond[GPO_MAX_IN]; /* a Python integer outside of int64 and uint64 */
     char why[GPO_MESSAGE];
     gpo_call call;
@@ -46,6 +47,13 @@ typedef struct frame {
  */
 bool gpo_option_parse(PyObject *object, const char *function, const gpo_arg *arg,
                       gpo_option *out);
+
+/*
+ * Holds the memory of input k, or of out= number k - GPO_MAX_IN, in place until the
+ * call ends: NumPy resizes no array, not even without its check of references, that a
+ * weak reference leads to.  A call that lets other threads run pins what it reads.
+ */
+bool gpo_pin(frame *f, int k);
 
 /* Runs a call whose inputs and results are placed; false with an exception set. */
 bool gpo_execute(frame *f);

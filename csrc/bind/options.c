@@ -6,25 +6,33 @@
  */
 #include "call.h"
 
-/* TypeError: "f() argument 'x' must be a str, not 'int'"; `rest` follows `wanted`. */
-static bool
-raise_type(PyObject *object, const char *function, const char *argument,
-           const char *wanted, const char *rest)
+bool
+gpo_raise_type(PyObject *object, const char *function, const char *argument,
+               const char *wanted)
 {
     PyObject *name = PyType_GetName(Py_TYPE(object));
-    PyObject *text = name ? PyUnicode_FromFormat(rest, name) : NULL;
-    if (text) {
-        PyErr_Format(PyExc_TypeError, "%s() argument '%s' must be %s%U", function,
-                     argument, wanted, text);
+    if (name) {
+        PyErr_Format(PyExc_TypeError, "%s() argument '%s' must be %s, not '%U'",
+                     function, argument, wanted, name);
+        Py_DECREF(name);
     }
-    Py_XDECREF(text);
-    Py_XDECREF(name);
     return false;
 }
 
-static const char NOT_THIS[] = ", not '%U'";
-/* CPython's and NumPy's words for what has no __index__. */
-static const char NOT_WHOLE[] = ": '%U' object cannot be interpreted as an integer";
+/* The same of what has no __index__, which CPython and NumPy say in these words. */
+static void
+raise_no_index(PyObject *object, const char *function, const char *argument,
+               const char *wanted)
+{
+    PyObject *name = PyType_GetName(Py_TYPE(object));
+    if (name) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s() argument '%s' must be %s: '%U' object cannot be interpreted "
+                     "as an integer",
+                     function, argument, wanted, name);
+        Py_DECREF(name);
+    }
+}
 
 /* Whether the exception that is set only says that `object` is of no such kind. */
 static bool
@@ -51,7 +59,7 @@ whole_number(PyObject *object, const char *function, const char *argument,
     PyObject *whole = PyNumber_Index(object);
     if (!whole && is_wrong_type(object, "__index__")) {
         PyErr_Clear();
-        raise_type(object, function, argument, wanted, NOT_WHOLE);
+        raise_no_index(object, function, argument, wanted);
     }
     return whole;
 }
@@ -92,7 +100,7 @@ read_double(PyObject *object, const char *function, const char *argument,
     }
     if (is_wrong_type(object, "__float__")) {
         PyErr_Clear();
-        raise_type(object, function, argument, wanted, NOT_THIS);
+        gpo_raise_type(object, function, argument, wanted);
     }
     return false;
 }
@@ -104,7 +112,7 @@ read_double(PyObject *object, const char *function, const char *argument,
 static bool
 parse_float(PyObject *object, const char *function, const gpo_arg *arg, gpo_option *out)
 {
-    static const char wanted[] = "a number";
+    static const char wanted[] = "a real number";
     out->is_int = PyLong_Check(object) || PyArray_IsScalar(object, Integer);
     if (!out->is_int) {
         return read_double(object, function, arg->name, wanted, &out->f);
@@ -152,7 +160,7 @@ parse_numbers(PyObject *object, const char *function, const gpo_arg *arg,
 {
     const bool whole = arg->kind == GPO_KIND_INTS;
     const char *wanted =
-        whole ? "an int or a sequence of ints" : "a number or a sequence of numbers";
+        whole ? "an int or a sequence of ints" : "a real number or a sequence of real numbers";
     out->is_tuple = is_sequence(object);
     if (!out->is_tuple) {
         out->i = 1;
@@ -183,7 +191,7 @@ static bool
 parse_enum(PyObject *object, const char *function, const gpo_arg *arg, int64_t *out)
 {
     if (!PyUnicode_Check(object)) {
-        return raise_type(object, function, arg->name, "a str", NOT_THIS);
+        return gpo_raise_type(object, function, arg->name, "a str");
     }
     for (int k = 0; arg->choices[k]; k++) {
         if (PyUnicode_CompareWithASCIIString(object, arg->choices[k]) == 0) {

@@ -5,6 +5,8 @@
  */
 #include "elementwise.h"
 
+#include "../../core/promote.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -49,23 +51,7 @@ static const int inputs_of[ELEMENTWISE_NFUNCTORS] = {
 #undef FUNCTOR
 };
 
-/* ---- dtypes: NumPy's promotion, with bfloat16 as ml_dtypes has it ---- */
-
-static bool
-is_whole(gpo_dtype dtype)
-{
-    return dtype <= GPO_U64; /* bool and integers come first in dtypes.def */
-}
-
-static gpo_dtype
-signed_of(int bytes)
-{
-    return bytes == 1   ? GPO_I8
-           : bytes == 2 ? GPO_I16
-           : bytes == 4 ? GPO_I32
-           : bytes == 8 ? GPO_I64
-                        : GPO_F64;
-}
+/* ---- dtypes ---- */
 
 static gpo_dtype
 unsigned_of(int bytes)
@@ -77,68 +63,17 @@ unsigned_of(int bytes)
                         : GPO_C128;
 }
 
-static gpo_dtype
-promote_whole(gpo_dtype a, gpo_dtype b)
-{
-    if (a == GPO_BOOL || b == GPO_BOOL) {
-        return a == GPO_BOOL ? b : a;
-    }
-    const gpo_dtype_info *x = &gpo_dtypes[a], *y = &gpo_dtypes[b];
-    if (x->kind == y->kind) {
-        return x->bytes >= y->bytes ? a : b;
-    }
-    const int signed_bytes = x->kind == 'i' ? x->bytes : y->bytes;
-    const int unsigned_bytes = x->kind == 'i' ? y->bytes : x->bytes;
-    return signed_of(signed_bytes > unsigned_bytes ? signed_bytes : 2 * unsigned_bytes);
-}
-
-/* The smallest real floating dtype that a real dtype goes into beside floats. */
-static gpo_dtype
-float_beside(gpo_dtype dtype)
-{
-    const int bytes = gpo_dtypes[dtype].bytes;
-    if (is_whole(dtype)) {
-        return bytes == 1 ? GPO_F16 : bytes == 2 ? GPO_F32 : GPO_F64;
-    }
-    return dtype;
-}
-
-static gpo_dtype
-promote(gpo_dtype a, gpo_dtype b)
-{
-    if (a == b) {
-        return a;
-    }
-    if (is_whole(a) && is_whole(b)) {
-        return promote_whole(a, b);
-    }
-    if (gpo_dtypes[a].kind == 'c' || gpo_dtypes[b].kind == 'c') {
-        const bool wide = a == GPO_C128 || b == GPO_C128 ||
-                          float_beside(a) == GPO_F64 || float_beside(b) == GPO_F64;
-        return wide ? GPO_C128 : GPO_C64;
-    }
-    const gpo_dtype x = float_beside(a), y = float_beside(b);
-    if (x == GPO_F64 || y == GPO_F64) {
-        return GPO_F64;
-    }
-    if (gpo_dtypes[x].bytes == 2 && gpo_dtypes[y].bytes == 2) {
-        /* One byte of whole numbers goes into either 16-bit float. */
-        return is_whole(a) ? b : is_whole(b) ? a : GPO_F32;
-    }
-    return GPO_F32;
-}
-
 /* `dtype` beside a Python number, which was wrapped as int64 or wider: NEP 50. */
 static gpo_dtype
 promote_weak(gpo_dtype dtype, gpo_dtype number)
 {
     switch (gpo_dtypes[number].kind) {
         case 'f':
-            return is_whole(dtype) ? GPO_F64 : dtype;
+            return gpo_is_whole(dtype) ? GPO_F64 : dtype;
         case 'c':
             return gpo_dtypes[dtype].kind == 'c' ? dtype
-                   : is_whole(dtype)             ? GPO_C128
-                                                 : promote(dtype, GPO_C64);
+                   : gpo_is_whole(dtype)             ? GPO_C128
+                                                 : gpo_promote(dtype, GPO_C64);
         default:
             return dtype == GPO_BOOL ? number : dtype;
     }
@@ -152,7 +87,7 @@ common_dtype(const gpo_call *call, int first, int inputs)
     for (int i = first; i < inputs; i++) {
         const gpo_array *in = &call->in[i];
         if (in->present && !in->weak) {
-            common = common == GPO_NONE ? in->dtype : promote(common, in->dtype);
+            common = common == GPO_NONE ? in->dtype : gpo_promote(common, in->dtype);
         }
     }
     const bool all_weak = common == GPO_NONE;
@@ -161,9 +96,9 @@ common_dtype(const gpo_call *call, int first, int inputs)
         if (in->present && in->weak) {
             /* Beside others, a Python integer is an int64, or too large. */
             const gpo_dtype number =
-                is_whole(in->dtype) && inputs - first > 1 ? GPO_I64 : in->dtype;
+                gpo_is_whole(in->dtype) && inputs - first > 1 ? GPO_I64 : in->dtype;
             common = common == GPO_NONE ? number
-                     : all_weak         ? promote(common, number)
+                     : all_weak         ? gpo_promote(common, number)
                                         : promote_weak(common, number);
         }
     }
@@ -202,7 +137,7 @@ static gpo_status
 rule_FRACTIONS(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
 {
     (void)call;
-    *to = *type = is_whole(*type) ? GPO_F64 : *type;
+    *to = *type = gpo_is_whole(*type) ? GPO_F64 : *type;
     return GPO_OK;
 }
 
@@ -245,7 +180,7 @@ rule_MAGNITUDES(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
 static gpo_status
 rule_SMOOTH(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
 {
-    *to = *type = float_beside(*type);
+    *to = *type = gpo_float_beside(*type);
     return gpo_dtypes[*type].kind == 'c' ? refuse(call, *type) : GPO_OK;
 }
 
@@ -346,8 +281,8 @@ drop_idle_bounds(gpo_call *call, gpo_dtype type)
 {
     for (int i = ARG_MIN; i <= ARG_MAX; i++) {
         gpo_array *in = &call->in[i];
-        if (in->present && in->weak && is_whole(type) && type != GPO_BOOL &&
-            is_whole(in->dtype) && reaches_end(in, type, i == ARG_MAX)) {
+        if (in->present && in->weak && gpo_is_whole(type) && type != GPO_BOOL &&
+            gpo_is_whole(in->dtype) && reaches_end(in, type, i == ARG_MAX)) {
             in->present = false;
         }
     }
@@ -415,7 +350,7 @@ static void
 share_loop(elementwise_plan *plan)
 {
     const gpo_dtype unsigned_type = unsigned_of(gpo_dtypes[plan->type].bytes);
-    const bool whole = is_whole(plan->type);
+    const bool whole = gpo_is_whole(plan->type);
     switch (plan->functor) {
         case ELEMENTWISE_add:
         case ELEMENTWISE_multiply:
