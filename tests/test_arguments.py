@@ -20,7 +20,7 @@ import foreign
 import numpy as np
 import pytest
 from cases import ENTRIES, assert_same, dtype_of
-from conftest import Child
+from conftest import Child, run_child
 
 import gpuopt
 from gpuopt import _core
@@ -644,3 +644,65 @@ f(*args, **kwargs)
 """
     assert child(code).stdout.split() == ["RecursionError"] * 3
     assert sys.getrecursionlimit() > 100
+
+
+# ---- stack ----
+
+STACK = 64 << 10
+"""What a call needs at most, Python's own part included: see README."""
+
+SMALL_STACK = """
+import ctypes, sys, threading, warnings
+import numpy as np, gpuopt
+from cases import ENTRIES, assert_same
+from gpuopt import _core
+from test_contract import keywords
+op, stack = sys.argv[1], int(sys.argv[2])
+warnings.simplefilter("ignore")
+libc = ctypes.CDLL(None)
+if hasattr(libc, "pthread_setattr_default_np"):  # the team's own threads get as little
+    attributes = (ctypes.c_char * 256)()
+    assert libc.pthread_attr_init(attributes) == 0
+    assert libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(stack)) == 0
+    assert libc.pthread_setattr_default_np(attributes) == 0
+gpuopt.set_num_threads(3)
+entry, calls, finished = ENTRIES[op], [], []
+def strided(x):
+    return np.repeat(x, 2, -1)[..., ::2] if isinstance(x, np.ndarray) and x.ndim else x
+for row in _core.variants(op):
+    if row["backend"] != "cpu":
+        continue
+    named = {"backend": "cpu", "variant": row["name"]}
+    for dtype in row["dtypes"]:
+        samples = list(entry.samples(dtype, "small"))
+        for sample in [*samples[:: max(1, len(samples) // 8)], *entry.large(dtype)]:
+            arrays = [spec.build() for spec in sample.arrays]
+            calls.append((arrays, {**keywords(sample), **named}))
+    if entry.heavy:
+        calls.append((entry.heavy(), {**entry.valid()[1], **named}))
+calls += [([strided(x) for x in args], kwargs) for args, kwargs in calls]
+def run():
+    for args, kwargs in calls:
+        try:
+            getattr(gpuopt, op)(*args, **kwargs)
+            finished.append(True)
+        except (TypeError, ValueError, IndexError):
+            pass  # a sample that must be refused
+    finished.append("all")
+threading.stack_size(stack)
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+assert finished[-1:] == ["all"] and len(finished) > len(calls) / 2
+args, kwargs, want = entry.valid()
+assert_same(getattr(gpuopt, op)(*args, **kwargs), want)
+print(len(calls), "calls")
+"""
+
+
+@each_op
+def test_every_cpu_variant_runs_in_a_small_stack(op: str) -> None:
+    """A thread of the program with 64 KiB, and the team's own threads with as much."""
+    done = run_child("-c", SMALL_STACK, op, str(STACK))
+    assert done.returncode == 0, f"{op}: {done.returncode} {done.stderr[-2000:]}"
+    assert done.stdout.endswith(" calls\n")
