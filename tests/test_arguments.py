@@ -341,9 +341,7 @@ def test_neighbours_in_one_array_are_no_shared_memory() -> None:
     memory = np.zeros((2, 1, 1, 4, 2), np.float32)  # the outputs interleave
     want = gpuopt.max_pool1d(x[:, :1], 2, return_indices=True)
     indices = np.zeros(want[1].shape, want[1].dtype)
-    got = gpuopt.max_pool1d(
-        x[:, :1], 2, return_indices=True, out=(memory[0, ..., 0], indices)
-    )
+    got = gpuopt.max_pool1d(x[:, :1], 2, return_indices=True, out=(memory[0, ..., 0], indices))
     np.testing.assert_array_equal(got[0], want[0])
     np.testing.assert_array_equal(got[1], want[1])
 
@@ -411,7 +409,9 @@ def test_clip_takes_bounds_of_any_size(dtype: str) -> None:
 def test_integers_that_no_dtype_holds_say_so() -> None:
     x = np.arange(3)
     for value in (2**64, -(2**63) - 1):
-        with pytest.raises(OverflowError, match=f"^Python integer {value} out of bounds for int64"):
+        with pytest.raises(
+            OverflowError, match=f"^Python integer {value} out of bounds for int64"
+        ):
             gpuopt.add(x, value)
     with pytest.raises(OverflowError, match="out of bounds for int64"):
         gpuopt.add(x, 10**5000)  # more digits than Python prints
@@ -560,8 +560,9 @@ def test_numbers_name_the_argument_and_what_came(op: str, name: str, kind: str) 
 def test_a_sequence_of_ints_is_any_sequence() -> None:
     x = np.random.default_rng(5).standard_normal((1, 1, 4, 6)).astype(np.float32)
     want = gpuopt.max_pool2d(x, (2, 3))
-    for kernel in ([2, 3], np.array([2, 3]), np.array([2, 3], np.uint8), Row(2, 3),
-                   Row(np.int8(2), np.array(3)), array.array("i", [2, 3]), range(2, 4)):  # fmt: skip
+    kernels: list[Any] = [[2, 3], np.array([2, 3]), np.array([2, 3], np.uint8), Row(2, 3)]
+    kernels += [Row(np.int8(2), np.array(3)), array.array("i", [2, 3]), range(2, 4)]
+    for kernel in kernels:
         np.testing.assert_array_equal(gpuopt.max_pool2d(x, kernel), want)
     y = np.arange(16.0)
     want = gpuopt.partition_reduce(y, (0, 3))

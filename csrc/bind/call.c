@@ -299,8 +299,8 @@ take_output(frame *f, int i, PyObject *object)
         PyErr_Format(PyExc_TypeError, "%s(): output must be an array, not %R",
                      f->binding->op->name, (PyObject *)Py_TYPE(object));
     }
-    return family > GPO_HOST && take_away(f, object, "out", &foreign,
-                                          &f->away.target[i], &f->away.out[i]);
+    return family > GPO_HOST &&
+           take_away(f, object, "out", &foreign, &f->away.target[i], &f->away.out[i]);
 }
 
 /* The out= of a call: NULL where none was given. */
@@ -1231,10 +1231,10 @@ describe(const frame *f, const gpo_cost *cost)
     PyObject *answer = NULL, *outputs = PyList_New(0);
     for (int i = 0; outputs && i < f->call.nout; i++) {
         const gpo_array *out = &f->call.out[i];
-        const gpo_dtype dtype = f->caller_out[i]
-                                    ? gpo_dtype_from_descr(PyArray_DESCR(f->caller_out[i]))
-                                : f->caller_object[i] ? f->away.target[i].dtype
-                                                      : out->dtype;
+        const gpo_dtype dtype =
+            f->caller_out[i] ? gpo_dtype_from_descr(PyArray_DESCR(f->caller_out[i]))
+            : f->caller_object[i] ? f->away.target[i].dtype
+                                  : out->dtype;
         PyObject *row = Py_BuildValue("(Ns)", gpo_shape_tuple(out->ndim, out->shape),
                                       gpo_dtypes[dtype].name);
         if (!row || PyList_Append(outputs, row) < 0) {
@@ -1243,11 +1243,11 @@ describe(const frame *f, const gpo_cost *cost)
         Py_XDECREF(row);
     }
     if (outputs) {
-        answer = Py_BuildValue(
-            "{s:s,s:s,s:s,s:d,s:d,s:d,s:O}", "backend", f->call.backend->name,
-            "variant", f->call.variant->name, "why", f->why, "read_bytes",
-            cost->read_bytes, "written_bytes", cost->written_bytes, "flops",
-            cost->flops, "outputs", outputs);
+        answer = Py_BuildValue("{s:s,s:s,s:s,s:d,s:d,s:d,s:O}", "backend",
+                               f->call.backend->name, "variant", f->call.variant->name,
+                               "why", f->why, "read_bytes", cost->read_bytes,
+                               "written_bytes", cost->written_bytes, "flops",
+                               cost->flops, "outputs", outputs);
     }
     Py_XDECREF(outputs);
     return answer;

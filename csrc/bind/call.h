@@ -28,12 +28,12 @@ typedef struct frame {
     gpo_backend_id id;
     PyArrayObject *given[GPO_MAX_IN]; /* host arrays as they came, in any layout */
     PyArrayObject *in[GPO_MAX_IN];    /* what is read: `given` or a copy of it */
-    PyArrayObject *out[GPO_MAX_OUT];        /* computed into; NULL for a scalar */
+    PyArrayObject *out[GPO_MAX_OUT];  /* computed into; NULL for a scalar */
     PyArrayObject *caller_out[GPO_MAX_OUT]; /* borrowed; NULL where not given */
     _Alignas(16) char scalar[GPO_MAX_OUT][16];
-    PyObject *caller_object[GPO_MAX_OUT]; /* what out= was, borrowed */
-    bool is_away;                         /* `away` is set */
-    bool packed;                          /* an input was copied on the host first */
+    PyObject *caller_object[GPO_MAX_OUT];    /* what out= was, borrowed */
+    bool is_away;                            /* `away` is set */
+    bool packed;                             /* an input was copied on the host first */
     PyObject *pin[GPO_MAX_IN + GPO_MAX_OUT]; /* see gpo_pin; NULL where there is none */
     bool beyond[GPO_MAX_IN]; /* a Python integer outside of int64 and uint64 */
     char why[GPO_MESSAGE];

@@ -148,7 +148,8 @@ is_sequence(PyObject *object)
         !PySequence_Check(object)) {
         return false;
     }
-    const bool sized = PySequence_Size(object) >= 0; /* a 0-d array of others has none */
+    const bool sized =
+        PySequence_Size(object) >= 0; /* a 0-d array of others has none */
     PyErr_Clear();
     return sized;
 }
@@ -159,8 +160,8 @@ parse_numbers(PyObject *object, const char *function, const gpo_arg *arg,
               gpo_option *out)
 {
     const bool whole = arg->kind == GPO_KIND_INTS;
-    const char *wanted =
-        whole ? "an int or a sequence of ints" : "a real number or a sequence of real numbers";
+    const char *wanted = whole ? "an int or a sequence of ints"
+                               : "a real number or a sequence of real numbers";
     out->is_tuple = is_sequence(object);
     if (!out->is_tuple) {
         out->i = 1;
@@ -179,9 +180,8 @@ parse_numbers(PyObject *object, const char *function, const gpo_arg *arg,
     out->i = n;
     for (Py_ssize_t k = 0; good && k < n; k++) {
         PyObject *item = PyTuple_GetItem(items, k);
-        good = whole
-                   ? read_int(item, function, arg->name, wanted, &out->ints[k])
-                   : read_double(item, function, arg->name, wanted, &out->floats[k]);
+        good = whole ? read_int(item, function, arg->name, wanted, &out->ints[k])
+                     : read_double(item, function, arg->name, wanted, &out->floats[k]);
     }
     Py_XDECREF(items);
     return good;

@@ -70,7 +70,8 @@ gpo_check_device(gpo_backend_id id, int64_t device)
     if (device < 0 || device >= count) {
         PyErr_Format(PyExc_ValueError,
                      "device %lld is out of range; backend '%s' has %d device%s",
-                     (long long)device, gpo_backend_names[id], count, count == 1 ? "" : "s");
+                     (long long)device, gpo_backend_names[id], count,
+                     count == 1 ? "" : "s");
         return false;
     }
     return true;

@@ -35,7 +35,8 @@ gpo_promote_whole(gpo_dtype a, gpo_dtype b)
     }
     const int signed_bytes = x->kind == 'i' ? x->bytes : y->bytes;
     const int unsigned_bytes = x->kind == 'i' ? y->bytes : x->bytes;
-    return gpo_signed_of(signed_bytes > unsigned_bytes ? signed_bytes : 2 * unsigned_bytes);
+    return gpo_signed_of(signed_bytes > unsigned_bytes ? signed_bytes
+                                                       : 2 * unsigned_bytes);
 }
 
 /* The smallest real floating dtype that a real dtype goes into beside floats. */
@@ -60,7 +61,8 @@ gpo_promote(gpo_dtype a, gpo_dtype b)
     }
     if (gpo_dtypes[a].kind == 'c' || gpo_dtypes[b].kind == 'c') {
         const bool wide = a == GPO_C128 || b == GPO_C128 ||
-                          gpo_float_beside(a) == GPO_F64 || gpo_float_beside(b) == GPO_F64;
+                          gpo_float_beside(a) == GPO_F64 ||
+                          gpo_float_beside(b) == GPO_F64;
         return wide ? GPO_C128 : GPO_C64;
     }
     const gpo_dtype x = gpo_float_beside(a), y = gpo_float_beside(b);

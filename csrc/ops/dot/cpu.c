@@ -281,14 +281,14 @@ typedef struct job {
     gpo_dtype dtype; /* a carrier: see carrier_of */
     int64_t bytes;   /* of an element */
     leaf leaf;
-    bool ask_ahead;    /* for lines of x and y */
-    int width;         /* bytes of a vector of `leaf` */
-    int64_t step;      /* elements */
-    int64_t chunk;     /* elements */
+    bool ask_ahead;     /* for lines of x and y */
+    int width;          /* bytes of a vector of `leaf` */
+    int64_t step;       /* elements */
+    int64_t chunk;      /* elements */
     int64_t pack_bytes; /* of a leaf of x, or of y, brought side by side */
-    int64_t done;      /* chunks before the first of this loop */
-    state *states;     /* one per chunk */
-    atomic_bool found; /* bool: a chunk was true, the result is known */
+    int64_t done;       /* chunks before the first of this loop */
+    state *states;      /* one per chunk */
+    atomic_bool found;  /* bool: a chunk was true, the result is known */
 } job;
 
 #define GATHER(type)                                        \
@@ -447,7 +447,8 @@ run(gpo_call *call, bool parallel)
         j.states = memory;
     }
     const int64_t leaf_steps = (j.plan.n + j.step - 1) / j.step;
-    j.pack_bytes = (leaf_steps < LEAF_STEPS ? leaf_steps : LEAF_STEPS) * j.step * j.bytes;
+    j.pack_bytes =
+        (leaf_steps < LEAF_STEPS ? leaf_steps : LEAF_STEPS) * j.step * j.bytes;
     const size_t each = LEVELS * sizeof(accs) + 2 * (size_t)j.pack_bytes;
     gpo_status status = GPO_OK;
     j.done = 0;

@@ -316,8 +316,7 @@ chunk(const job *j, int64_t begin, int64_t n, char *memory)
         packed[k] = carrier;
         carrier += BLOCK * plan->bytes[k];
         if (j->scalar[k]) {
-            gather(packed[k], plan->data[k], n < BLOCK ? n : BLOCK, 0,
-                   plan->bytes[k]);
+            gather(packed[k], plan->data[k], n < BLOCK ? n : BLOCK, 0, plan->bytes[k]);
         }
     }
     while (n > 0) {
@@ -401,9 +400,10 @@ static gpo_status
 run(gpo_call *call, job *j, bool parallel)
 {
     const int64_t size = j->plan.size;
-    return parallel ? gpo_cpu_work(call, true, (size + CHUNK - 1) / CHUNK,
-                                   block_bytes(j), task, j)
-                    : gpo_cpu_work(call, false, size > 0, block_bytes(j), task_of_all, j);
+    return parallel
+               ? gpo_cpu_work(call, true, (size + CHUNK - 1) / CHUNK, block_bytes(j),
+                              task, j)
+               : gpo_cpu_work(call, false, size > 0, block_bytes(j), task_of_all, j);
 }
 
 /* ---- the variants ---- */

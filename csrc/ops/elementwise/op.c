@@ -72,7 +72,7 @@ promote_weak(gpo_dtype dtype, gpo_dtype number)
             return gpo_is_whole(dtype) ? GPO_F64 : dtype;
         case 'c':
             return gpo_dtypes[dtype].kind == 'c' ? dtype
-                   : gpo_is_whole(dtype)             ? GPO_C128
+                   : gpo_is_whole(dtype)         ? GPO_C128
                                                  : gpo_promote(dtype, GPO_C64);
         default:
             return dtype == GPO_BOOL ? number : dtype;
@@ -264,8 +264,7 @@ static bool
 reaches_end(const gpo_array *number, gpo_dtype dtype, bool upper)
 {
     const bool is_signed = gpo_dtypes[dtype].kind == 'i';
-    const uint64_t most =
-        UINT64_MAX >> (64 - 8 * gpo_dtypes[dtype].bytes + is_signed);
+    const uint64_t most = UINT64_MAX >> (64 - 8 * gpo_dtypes[dtype].bytes + is_signed);
     int64_t value;
     memcpy(&value, number->data, sizeof value);
     const bool negative = number->dtype == GPO_I64 && value < 0;

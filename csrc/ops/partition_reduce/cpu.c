@@ -101,9 +101,9 @@ find_loops(gpo_isa isa, const partition_plan *plan)
 /* ---- the job: what every part of one call reads ---- */
 
 enum {
-    CHUNK_ROWS = 32,               /* of a tile in one task */
-    COMBINE = 1024,                /* sums combined in one task */
-    DIRECT_BITS = 2,               /* half a stretch of 4 rows fits the nodes */
+    CHUNK_ROWS = 32, /* of a tile in one task */
+    COMBINE = 1024,  /* sums combined in one task */
+    DIRECT_BITS = 2, /* half a stretch of 4 rows fits the nodes */
 };
 
 typedef struct job {
@@ -452,8 +452,7 @@ run(gpo_call *call, bool parallel)
     if (j.chunks > 1) {
         const int64_t sums = j.chunks * j.tiles * j.sums;
         void *memory = NULL;
-        status =
-            gpo_scratch(call, (size_t)(sums * j.loops->sum_bytes), &memory);
+        status = gpo_scratch(call, (size_t)(sums * j.loops->sum_bytes), &memory);
         if (status) {
             return status;
         }

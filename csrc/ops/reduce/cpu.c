@@ -131,18 +131,18 @@ find_stream(gpo_isa isa, reduce_op op, gpo_dtype dtype)
 /* ---- the job: what every part of one call reads ---- */
 
 enum {
-    TALL = 8,               /* rows that `tall` takes */
-    CHUNK_BLOCKS = 32,      /* blocks of TALL rows in a chunk: 128 KiB */
-    PIECE_BYTES = 8192,     /* of a row whose extreme is looked for at once */
-    STRIP_BYTES = 16384,    /* partial results of a strip of columns, at most */
-    STRIP_COLUMNS = 4096,   /* columns of a strip, at most */
-    STRIPS = 16,            /* tasks for which strips are made narrower, */
-    LEAST_STRIP = 1024,     /* down to as many columns */
-    NARROW_BYTES = 32,      /* narrower columns are gathered into rows */
-    STRIP_ROWS = 512,       /* rows of a strip in one chunk */
-    BATCH = 64,             /* results finished together */
-    GROUP_BYTES = 1 << 17,  /* of whole rows in one task */
-    COMBINE = 1024,         /* results combined in one task */
+    TALL = 8,              /* rows that `tall` takes */
+    CHUNK_BLOCKS = 32,     /* blocks of TALL rows in a chunk: 128 KiB */
+    PIECE_BYTES = 8192,    /* of a row whose extreme is looked for at once */
+    STRIP_BYTES = 16384,   /* partial results of a strip of columns, at most */
+    STRIP_COLUMNS = 4096,  /* columns of a strip, at most */
+    STRIPS = 16,           /* tasks for which strips are made narrower, */
+    LEAST_STRIP = 1024,    /* down to as many columns */
+    NARROW_BYTES = 32,     /* narrower columns are gathered into rows */
+    STRIP_ROWS = 512,      /* rows of a strip in one chunk */
+    BATCH = 64,            /* results finished together */
+    GROUP_BYTES = 1 << 17, /* of whole rows in one task */
+    COMBINE = 1024,        /* results combined in one task */
 };
 
 typedef union state {
@@ -680,7 +680,8 @@ column_strip(void *context, int64_t i, void *memory)
     const int64_t row = outer * j->width + strip;
 
     void *value = after_strip(j, memory);
-    uint64_t *found = (uint64_t *)value + j->strip; /* of arg, whose states are as wide */
+    uint64_t *found =
+        (uint64_t *)value + j->strip; /* of arg, whose states are as wide */
     int64_t *index = (int64_t *)found + j->strip;
     if (j->chunks > 1) {
         value = j->value + (chunk * j->plan.rows + row) * j->state_bytes;
@@ -832,7 +833,8 @@ size_strips(job *j)
     j->node_bytes = whole_lines(w * widest);
     j->pack_bytes = packed ? j->node_bytes : 0;
     j->strip = w;
-    const int64_t columns = w * (j->arg ? 3 * (int64_t)sizeof(uint64_t) : j->state_bytes);
+    const int64_t columns =
+        w * (j->arg ? 3 * (int64_t)sizeof(uint64_t) : j->state_bytes);
     return (j->levels + 1) * j->node_bytes + TALL * j->pack_bytes + columns;
 }
 
