@@ -63,7 +63,9 @@ class BuildExtension(build_ext):
         else:
             print("gpuopt: no CUDA compiler: building the CPU backend and the simulator alone")
 
-        steps = self.c_steps(temp, toolkit, ["-Werror"] if werror else [])
+        # Threads have as little as 64 KiB of stack: large buffers go to gpo_cpu_work.
+        strict_c = ["-Werror", "-Wframe-larger-than=16384"] if werror else []
+        steps = self.c_steps(temp, toolkit, strict_c)
         if toolkit:
             strict = ["-Werror", "all-warnings"] if werror else []
             kernels = [

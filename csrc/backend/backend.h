@@ -86,6 +86,15 @@ void gpo_cpu_parallel(int64_t count, void (*body)(void *context, int64_t i),
 void gpo_cpu_loop(bool parallel, int64_t count, void (*body)(void *context, int64_t i),
                   void *context);
 
+/*
+ * gpo_cpu_loop for tasks that need memory to work in, which the stack of a caller's
+ * thread does not have: each task finds `bytes` of it, aligned to 64, which no other
+ * thread uses meanwhile.  Not from within a task.  Without the memory nothing is run.
+ */
+gpo_status gpo_cpu_work(gpo_call *call, bool parallel, int64_t count, size_t bytes,
+                        void (*body)(void *context, int64_t i, void *memory),
+                        void *context);
+
 #ifdef __cplusplus
 }
 #endif

@@ -168,28 +168,27 @@ fill_view(PyArrayObject *source, gpo_dtype dtype, gpo_array *array)
     return true;
 }
 
+PyArrayObject *
+gpo_array_take(PyObject *object, const char *argument)
+{
+    if (PyArray_CheckExact(object)) {
+        return (PyArrayObject *)Py_NewRef(object);
+    }
+    if (!gpo_gate_host(object, argument)) {
+        return NULL;
+    }
+    PyObject *taken = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
+    if (taken && !gpo_gate_host(taken, argument)) { /* of its __array__ */
+        Py_CLEAR(taken);
+    }
+    return (PyArrayObject *)taken;
+}
+
 bool
-gpo_array_wrap(PyObject *object, const char *argument, gpo_array *array,
+gpo_array_view(PyArrayObject *given, const char *argument, gpo_array *array,
                PyArrayObject **owner)
 {
-    PyArrayObject *source;
-    if (PyArray_CheckExact(object)) {
-        source = (PyArrayObject *)Py_NewRef(object);
-    }
-    else {
-        if (!gpo_gate_host(object, argument)) {
-            return false;
-        }
-        source = (PyArrayObject *)PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
-        if (!source) {
-            return false;
-        }
-        if (!gpo_gate_host((PyObject *)source, argument)) { /* of its __array__ */
-            Py_DECREF((PyObject *)source);
-            return false;
-        }
-    }
-    PyArray_Descr *descr = PyArray_DESCR(source); /* borrowed */
+    PyArray_Descr *descr = PyArray_DESCR(given); /* borrowed */
     gpo_dtype dtype = gpo_dtype_from_descr(descr);
     if (dtype == GPO_NONE) {
         const bool objects = descr->type_num == NPY_OBJECT; /* pandas.NA makes them */
@@ -199,7 +198,14 @@ gpo_array_wrap(PyObject *object, const char *argument, gpo_array *array,
                      objects ? "; make it numbers first, of a pandas object by "
                                ".to_numpy(dtype, na_value=...)"
                              : "");
-        Py_DECREF((PyObject *)source);
+        return false;
+    }
+    /* A view or a copy of a subclass would ask its __array_finalize__. */
+    PyArrayObject *source =
+        PyArray_CheckExact((PyObject *)given)
+            ? (PyArrayObject *)Py_NewRef((PyObject *)given)
+            : (PyArrayObject *)PyArray_View(given, NULL, &PyArray_Type);
+    if (!source) {
         return false;
     }
     if (!PyArray_ISALIGNED(source) || !PyArray_ISNOTSWAPPED(source) ||
@@ -221,6 +227,16 @@ gpo_array_wrap(PyObject *object, const char *argument, gpo_array *array,
     return true;
 }
 
+bool
+gpo_array_wrap(PyObject *object, const char *argument, gpo_array *array,
+               PyArrayObject **owner)
+{
+    PyArrayObject *given = gpo_array_take(object, argument);
+    const bool good = given && gpo_array_view(given, argument, array, owner);
+    Py_XDECREF((PyObject *)given);
+    return good;
+}
+
 PyArrayObject *
 gpo_array_converted(PyArrayObject *owner, gpo_dtype dtype)
 {
@@ -230,6 +246,17 @@ gpo_array_converted(PyArrayObject *owner, gpo_dtype dtype)
     }
     return (PyArrayObject *)PyArray_FromArray(
         owner, descr, NPY_ARRAY_CARRAY | NPY_ARRAY_FORCECAST); /* steals descr */
+}
+
+PyArrayObject *
+gpo_array_of_number(PyObject *number, gpo_dtype dtype)
+{
+    PyArray_Descr *descr = gpo_dtype_descr(dtype);
+    if (!descr) {
+        return NULL;
+    }
+    return (PyArrayObject *)PyArray_FromAny(number, descr, 0, 0, NPY_ARRAY_CARRAY,
+                                            NULL); /* steals descr */
 }
 
 /* ---- new arrays and scalars ---- */

@@ -6,6 +6,8 @@
 
 /* ---- asdevice ---- */
 
+#define ANY_DEVICE INT64_MIN /* device= was not given */
+
 PyDoc_STRVAR(
     asdevice_doc,
     "asdevice(x, *, device=None, backend=None, dtype=None, stream=None)\n--\n\n"
@@ -42,7 +44,7 @@ upload_new(PyObject *object, gpo_dtype dtype, gpo_backend_id id, int device,
 
 /* An array that is on a device already, as a DeviceArray; `keeper` is of `stream`. */
 static PyObject *
-share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int device,
+share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int64_t device,
       const void *const *stream, PyObject *keeper)
 {
     gpo_array array;
@@ -53,20 +55,21 @@ share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int devic
     if (foreign->id == GPO_CPU) {
         PyArrayObject *host = gpo_foreign_ndarray(&array, foreign);
         const gpo_backend_id to = id < 0 ? GPO_CUDA : (gpo_backend_id)id;
-        if (host && gpo_check_device(to, device < 0 ? 0 : device)) {
-            self = upload_new((PyObject *)host, dtype, to, device < 0 ? 0 : device,
+        const int64_t at = device == ANY_DEVICE ? 0 : device;
+        if (host && gpo_check_device(to, at)) {
+            self = upload_new((PyObject *)host, dtype, to, (int)at,
                               stream ? (void *)*stream : NULL, keeper);
         }
         Py_XDECREF((PyObject *)host);
     }
     else if ((id >= 0 && id != (int)foreign->id) ||
-             (device >= 0 && device != foreign->device)) {
+             (device != ANY_DEVICE && device != foreign->device)) {
         PyErr_Format(
             PyExc_ValueError,
-            "x is on %s:%d, not on %s:%d; gpuopt copies no array between devices",
+            "x is on %s:%d, not on %s:%lld; gpuopt copies no array between devices",
             gpo_backend_names[foreign->id], foreign->device,
             gpo_backend_names[id < 0 ? foreign->id : (gpo_backend_id)id],
-            device < 0 ? foreign->device : device);
+            (long long)(device == ANY_DEVICE ? foreign->device : device));
     }
     else if (dtype != GPO_NONE && dtype != array.dtype) {
         PyErr_Format(PyExc_TypeError,
@@ -105,15 +108,14 @@ asdevice(PyObject *module, PyObject *args, PyObject *kwargs)
                                      &stream_object)) {
         return NULL;
     }
-    int device = -1, id = -1;
+    int64_t device = ANY_DEVICE;
+    int id = -1;
     gpo_dtype dtype = GPO_NONE;
     void *stream = NULL;
     if (device_object != Py_None) {
-        const long number = PyLong_AsLong(device_object);
-        if (number == -1 && PyErr_Occurred()) {
+        if (!gpo_int_parse(device_object, "asdevice", "device", &device)) {
             return NULL;
         }
-        device = number < 0 || number > 1 << 20 ? 1 << 20 : (int)number;
     }
     if (backend_object != Py_None) {
         id = gpo_backend_from_name(backend_object);
@@ -143,12 +145,15 @@ asdevice(PyObject *module, PyObject *args, PyObject *kwargs)
                      given ? stream_object : NULL);
     }
     const gpo_backend_id to = id < 0 ? GPO_CUDA : (gpo_backend_id)id;
-    device = device < 0 ? 0 : device;
-    if (!gpo_check_device(to, device) || !gpo_stream_fits(stream_object, to, device)) {
+    if (!gpo_check_device(to, device == ANY_DEVICE ? 0 : device)) {
         return NULL;
     }
-    PyObject *keeper = given ? stream_object : gpo_stream_current(to, device, &stream);
-    return upload_new(object, dtype, to, device, stream, keeper);
+    const int at = device == ANY_DEVICE ? 0 : (int)device;
+    if (!gpo_stream_fits(stream_object, to, at)) {
+        return NULL;
+    }
+    PyObject *keeper = given ? stream_object : gpo_stream_current(to, at, &stream);
+    return upload_new(object, dtype, to, at, stream, keeper);
 }
 
 /* ---- empty_pinned ---- */

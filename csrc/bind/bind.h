@@ -76,7 +76,7 @@ int gpo_sim_py_init(PyObject *module);
 PyObject *gpo_raise(const gpo_call *call, gpo_status status);
 
 /* VariantError: no variant `name`; lists those of `op` and suggests one. */
-PyObject *gpo_raise_variant(const gpo_op *op, const char *name, const char *hint);
+PyObject *gpo_raise_variant(const gpo_op *op, PyObject *name, const char *hint);
 
 /* "f16, f32, ..." of the dtypes for which run[] is set. */
 PyObject *gpo_supported_dtypes(const gpo_variant *variant);
@@ -84,11 +84,18 @@ PyObject *gpo_supported_dtypes(const gpo_variant *variant);
 /* ---- host arrays: array.c ---- */
 
 /*
- * Views `object` as a host array: an exact, aligned, native ndarray is used as it is,
- * anything else goes through the gate and np.asarray, or is copied into native layout.
- * `*owner` receives a new reference that keeps the memory alive.  False with an
- * exception set.
+ * An array argument is read in two steps.  `take` sends what came through the gate
+ * and np.asarray, which may run any Python code, resize() of an array taken before among it.  `view` reads
+ * dtype, shape and address and runs none: a call takes all its arguments, then views.
+ * An aligned, native ndarray is viewed as it is, another one is copied into native
+ * layout; `*owner` receives a new reference that keeps the viewed memory alive.  NULL
+ * or false with an exception set.
  */
+PyArrayObject *gpo_array_take(PyObject *object, const char *argument);
+bool gpo_array_view(PyArrayObject *given, const char *argument, gpo_array *array,
+                    PyArrayObject **owner);
+
+/* Both steps, where there is one array. */
 bool gpo_array_wrap(PyObject *object, const char *argument, gpo_array *array,
                     PyArrayObject **owner);
 
@@ -100,6 +107,9 @@ PyObject *gpo_array_scalar(gpo_dtype dtype, void *data);
 
 /* `owner` converted to `dtype` as a new C-contiguous ndarray, in NumPy's casting. */
 PyArrayObject *gpo_array_converted(PyArrayObject *owner, gpo_dtype dtype);
+
+/* A Python int as a 0-d array of `dtype`, a floating or complex one: float(number). */
+PyArrayObject *gpo_array_of_number(PyObject *number, gpo_dtype dtype);
 
 /* The dtype meant by a dtype-like object; GPO_NONE with TypeError set. */
 gpo_dtype gpo_dtype_from_object(PyObject *object, const char *function);
@@ -139,7 +149,7 @@ const gpo_device *gpo_device_of(gpo_backend_id id);
 bool gpo_check_available(gpo_backend_id id);
 
 /* And ValueError if it has no such device. */
-bool gpo_check_device(gpo_backend_id id, int device);
+bool gpo_check_device(gpo_backend_id id, int64_t device);
 
 /* ---- arrays on a device: device_array.c ---- */
 
@@ -329,7 +339,15 @@ extern bool gpo_measuring;
 
 int gpo_last_call_init(PyObject *module);
 
-/* ---- calls: call.c and run.c ---- */
+/* ---- calls: call.c, options.c and run.c ---- */
+
+/* Sets TypeError: "f() argument 'x' must be a str, not 'int'"; always false. */
+bool gpo_raise_type(PyObject *object, const char *function, const char *argument,
+                    const char *wanted);
+
+/* The 64-bit whole number of an argument; false with a sentence about it set. */
+bool gpo_int_parse(PyObject *object, const char *function, const char *argument,
+                   int64_t *out);
 
 /* What this thread gave up to compute without the GIL; NULL while it has it. */
 extern _Thread_local PyThreadState *gpo_released;

@@ -1,37 +1,60 @@
 /*
- * call.c  One call of any operator, in the order it happens: parse, wrap, shape, choose,
- * place, run (run.c), return.  A step that fails sets a Python exception and returns
- * false; the frame owns everything that must be released.
+ * call.c  One call of any operator, in the order it happens: parse, take, view, shape,
+ * choose, place, run (run.c), return.  A step that fails sets a Python exception and
+ * returns false; the frame owns everything that must be released.
+ *
+ * Parsing options (options.c) and taking arrays may run any Python code, which may
+ * resize an array that was taken before.  All of it is done before a view reads the
+ * first shape or address, and from there on to the result no such code runs.
  */
 #include "call.h"
 
 #include <string.h>
 
-/* Prepares a frame so that frame_clear is right at any later moment. */
-static void
-frame_init(frame *f, gpo_binding *binding)
+static frame *spare; /* the last call's, for the next; changed with the GIL held */
+
+/* A frame that frame_free takes at any later moment; NULL with MemoryError set. */
+static frame *
+frame_new(gpo_binding *binding)
 {
+    frame *f = spare;
+    spare = NULL;
+    if (!f) {
+        f = PyMem_Malloc(sizeof *f);
+    }
+    if (!f) {
+        PyErr_NoMemory();
+        return NULL;
+    }
     f->binding = binding;
     f->is_away = false;
     f->packed = false;
     f->why[0] = 0;
     for (int i = 0; i < GPO_MAX_IN; i++) {
-        f->in[i] = NULL;
+        f->given[i] = f->in[i] = NULL;
+        f->beyond[i] = false;
+    }
+    for (int k = 0; k < GPO_MAX_IN + GPO_MAX_OUT; k++) {
+        f->pin[k] = NULL;
     }
     for (int i = 0; i < GPO_MAX_OUT; i++) {
         f->out[i] = f->caller_out[i] = NULL;
         f->caller_object[i] = NULL;
     }
     gpo_call_init(&f->call, binding->op);
+    return f;
 }
 
 static void
-frame_clear(frame *f)
+frame_free(frame *f)
 {
     for (int i = 0; i < GPO_MAX_IN; i++) {
+        Py_XDECREF(f->pin[i]);
+        Py_XDECREF((PyObject *)f->given[i]);
         Py_XDECREF((PyObject *)f->in[i]);
     }
     for (int i = 0; i < GPO_MAX_OUT; i++) {
+        Py_XDECREF(f->pin[GPO_MAX_IN + i]);
         Py_XDECREF((PyObject *)f->out[i]);
     }
     if (f->is_away) {
@@ -42,6 +65,12 @@ frame_clear(frame *f)
             gpo_foreign_clear(&f->away.out[i]);
             gpo_made_clear(&f->away.made[i]);
         }
+    }
+    if (spare) { /* of a call within this one */
+        PyMem_Free(f);
+    }
+    else {
+        spare = f;
     }
 }
 
@@ -115,123 +144,6 @@ parse(frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 /* ---- options ---- */
 
 static bool
-parse_int(PyObject *object, int64_t *out)
-{
-    PyObject *whole = PyNumber_Index(object);
-    if (!whole) {
-        return false;
-    }
-    *out = PyLong_AsLongLong(whole);
-    Py_DECREF(whole);
-    return !(*out == -1 && PyErr_Occurred());
-}
-
-static bool
-parse_double(PyObject *object, double *out)
-{
-    *out = PyFloat_AsDouble(object);
-    return !(*out == -1.0 && PyErr_Occurred());
-}
-
-/* One number or a tuple of them, each by `GPO_KIND_INTS` or `GPO_KIND_FLOATS`. */
-static bool
-parse_numbers(PyObject *object, const char *function, const gpo_arg *arg,
-              gpo_option *out)
-{
-    const bool whole = arg->kind == GPO_KIND_INTS;
-    out->is_tuple = PyTuple_Check(object) || PyList_Check(object);
-    if (!out->is_tuple) {
-        out->i = 1;
-        return whole ? parse_int(object, &out->ints[0])
-                     : parse_double(object, &out->floats[0]);
-    }
-    const Py_ssize_t n = PySequence_Size(object);
-    if (n < 0 || n > GPO_MAX_DIMS) {
-        PyErr_Format(PyExc_ValueError, "%s() argument '%s' has more than %d values",
-                     function, arg->name, GPO_MAX_DIMS);
-        return false;
-    }
-    out->i = n;
-    for (Py_ssize_t k = 0; k < n; k++) {
-        PyObject *item = PySequence_GetItem(object, k);
-        const bool good = item && (whole ? parse_int(item, &out->ints[k])
-                                         : parse_double(item, &out->floats[k]));
-        Py_XDECREF(item);
-        if (!good) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool
-parse_enum(PyObject *object, const char *function, const gpo_arg *arg, int64_t *out)
-{
-    if (!PyUnicode_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "%s() argument '%s' must be str, not %R",
-                     function, arg->name, (PyObject *)Py_TYPE(object));
-        return false;
-    }
-    for (int k = 0; arg->choices[k]; k++) {
-        if (PyUnicode_CompareWithASCIIString(object, arg->choices[k]) == 0) {
-            *out = k;
-            return true;
-        }
-    }
-    PyObject *text = PyUnicode_FromFormat("'%s'", arg->choices[0]);
-    for (int k = 1; text && arg->choices[k]; k++) {
-        PyObject *longer = PyUnicode_FromFormat("%U, '%s'", text, arg->choices[k]);
-        Py_DECREF(text);
-        text = longer;
-    }
-    if (text) {
-        PyErr_Format(PyExc_ValueError, "%s() argument '%s' must be one of %U (got %R)",
-                     function, arg->name, text, object);
-        Py_DECREF(text);
-    }
-    return false;
-}
-
-static bool
-parse_float(PyObject *object, gpo_option *out)
-{
-    out->is_int = PyLong_Check(object) || PyArray_IsScalar(object, Integer);
-    if (out->is_int && !parse_int(object, &out->i)) {
-        return false;
-    }
-    return parse_double(object, &out->f);
-}
-
-static bool
-parse_option(PyObject *object, const char *function, const gpo_arg *arg,
-             gpo_option *out)
-{
-    out->given = true;
-    switch (arg->kind) {
-        case GPO_KIND_BOOL: {
-            const int truth = PyObject_IsTrue(object);
-            out->i = truth;
-            return truth >= 0;
-        }
-        case GPO_KIND_INT:
-            return parse_int(object, &out->i);
-        case GPO_KIND_FLOAT:
-            return parse_float(object, out);
-        case GPO_KIND_INTS:
-        case GPO_KIND_FLOATS:
-            return parse_numbers(object, function, arg, out);
-        case GPO_KIND_ENUM:
-            return parse_enum(object, function, arg, &out->i);
-        case GPO_KIND_DTYPE:
-            out->i = gpo_dtype_from_object(object, function);
-            return out->i != GPO_NONE;
-        case GPO_KIND_ARRAY:
-            break;
-    }
-    return true;
-}
-
-static bool
 parse_options(frame *f)
 {
     const gpo_binding *b = f->binding;
@@ -250,14 +162,14 @@ parse_options(frame *f)
             out->is_tuple = false;
             out->ints[0] = preset->ints[0]; /* a default is at most one number */
         }
-        else if (!parse_option(object, b->op->name, &b->op->args[i], out)) {
+        else if (!gpo_option_parse(object, b->op->name, &b->op->args[i], out)) {
             return false;
         }
     }
     return true;
 }
 
-/* ---- wrap: inputs and out= as arrays ---- */
+/* ---- take: inputs and out= as arrays, by whatever code makes them so ---- */
 
 /* Marks a call as one on arrays that are not the host's. */
 static bool
@@ -293,6 +205,146 @@ wrap_away(frame *f, PyObject *object, const char *name, gpo_array *array,
     return gpo_foreign_wrap(object, f->binding->op->name, name,
                             f->away.stream_given ? &stream : NULL, array, foreign);
 }
+
+/* Whether a view of it runs no Python code, and so is late enough. */
+static bool
+is_viewed_late(const gpo_foreign *foreign)
+{
+    return foreign->family == GPO_OWN ||
+           (foreign->family == GPO_EXCHANGE && foreign->api->view_object);
+}
+
+/* An array of another library: known by its family, viewed now if that asks it. */
+static bool
+take_away(frame *f, PyObject *object, const char *name, const gpo_foreign *family,
+          gpo_array *array, gpo_foreign *foreign)
+{
+    if (!go_away(f)) {
+        return false;
+    }
+    *foreign = *family;
+    return is_viewed_late(foreign) || wrap_away(f, object, name, array, foreign);
+}
+
+/*
+ * A Python int as an array of int64 or uint64.  The shape rule sees the nearest number
+ * there is in place of one beyond both; check_numbers looks at the exact one.
+ */
+static PyArrayObject *
+take_int(frame *f, int i, PyObject *object)
+{
+    const char *name = f->binding->op->args[i].name;
+    int side = 0;
+    (void)PyLong_AsLongLongAndOverflow(object, &side);
+    if (side == 0) {
+        return gpo_array_take(object, name);
+    }
+    PyObject *nearest = NULL;
+    if (side > 0 && (PyLong_AsUnsignedLongLong(object) != (unsigned long long)-1 ||
+                     !PyErr_Occurred())) {
+        return gpo_array_take(object, name);
+    }
+    PyErr_Clear();
+    nearest = side > 0 ? PyLong_FromUnsignedLongLong(UINT64_MAX)
+                       : PyLong_FromLongLong(INT64_MIN);
+    PyArrayObject *array = nearest ? gpo_array_take(nearest, name) : NULL;
+    f->beyond[i] = true;
+    Py_XDECREF(nearest);
+    return array;
+}
+
+static bool
+take_input(frame *f, int i, PyObject *object)
+{
+    const char *name = f->binding->op->args[i].name;
+    if (!PyArray_CheckExact(object)) {
+        gpo_foreign foreign;
+        const int family = gpo_family_of(object, &foreign);
+        if (family < 0) {
+            return false;
+        }
+        if (family != GPO_HOST) {
+            return take_away(f, object, name, &foreign, &f->call.in[i], &f->away.in[i]);
+        }
+        f->call.in[i].weak = PyFloat_CheckExact(object) || PyLong_CheckExact(object) ||
+                             PyComplex_CheckExact(object);
+    }
+    f->given[i] = PyLong_CheckExact(object) ? take_int(f, i, object)
+                                            : gpo_array_take(object, name);
+    return f->given[i] != NULL;
+}
+
+static bool
+take_inputs(frame *f)
+{
+    const gpo_binding *b = f->binding;
+    for (int i = 0; i < b->narrays; i++) {
+        PyObject *object = f->value[i];
+        if (object && !(object == Py_None && b->op->args[i].preset) &&
+            !take_input(f, i, object)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+take_output(frame *f, int i, PyObject *object)
+{
+    gpo_foreign foreign;
+    if (object == Py_None) {
+        return true;
+    }
+    if (PyArray_Check(object)) {
+        return gpo_gate_host(object, "out"); /* viewed as it is */
+    }
+    const int family = gpo_family_of(object, &foreign);
+    if (family == GPO_HOST) {
+        PyErr_Format(PyExc_TypeError, "%s(): output must be an array, not %R",
+                     f->binding->op->name, (PyObject *)Py_TYPE(object));
+    }
+    return family > GPO_HOST &&
+           take_away(f, object, "out", &foreign, &f->away.target[i], &f->away.out[i]);
+}
+
+/* The out= of a call: NULL where none was given. */
+static PyObject *
+given_out(const frame *f)
+{
+    PyObject *out = f->value[f->binding->nargs + COMMON_OUT];
+    return out == Py_None ? NULL : out;
+}
+
+static bool
+out_counts(const frame *f, int nout)
+{
+    PyErr_Format(PyExc_ValueError,
+                 "%s(): the 'out' tuple must have exactly one entry per output (%d)",
+                 f->binding->op->name, nout);
+    return false;
+}
+
+/* Does `step` for each array of out=. */
+static bool
+for_outputs(frame *f, bool (*step)(frame *f, int i, PyObject *object))
+{
+    const int most = f->binding->op->nout;
+    PyObject *out = given_out(f);
+    if (!out || !PyTuple_Check(out)) {
+        return !out || step(f, 0, out);
+    }
+    if (PyTuple_Size(out) > most) {
+        return out_counts(f, most);
+    }
+    for (int i = 0; i < PyTuple_Size(out); i++) {
+        if (!step(f, i, PyTuple_GetItem(out, i))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- view: dtype, shape and address of what was taken ---- */
 
 static bool
 raise_mixed(const frame *f, PyObject *a, PyObject *b)
@@ -387,15 +439,12 @@ static bool
 view_on_host(frame *f, int i)
 {
     gpo_array array = f->call.in[i];
-    PyArrayObject *view = gpo_foreign_ndarray(&array, &f->away.in[i]);
-    const bool good =
-        view && gpo_array_wrap((PyObject *)view, f->binding->op->args[i].name,
-                               &f->call.in[i], &f->in[i]);
-    Py_XDECREF((PyObject *)view);
-    return good;
+    f->given[i] = gpo_foreign_ndarray(&array, &f->away.in[i]);
+    return f->given[i] && gpo_array_view(f->given[i], f->binding->op->args[i].name,
+                                         &f->call.in[i], &f->in[i]);
 }
 
-/* After all inputs are wrapped and one of them is not the host's. */
+/* After all inputs are viewed and one of them is not the host's. */
 static bool
 settle_away(frame *f)
 {
@@ -413,63 +462,74 @@ settle_away(frame *f)
     return true;
 }
 
-static bool
-wrap_input(frame *f, int i, PyObject *object)
+bool
+gpo_pin(frame *f, int k)
 {
-    const char *name = f->binding->op->args[i].name;
-    gpo_array *array = &f->call.in[i];
-    if (!PyArray_CheckExact(object)) {
-        gpo_foreign foreign;
-        const int family = gpo_family_of(object, &foreign);
-        if (family < 0) {
-            return false;
-        }
-        if (family != GPO_HOST) {
-            if (!go_away(f)) {
-                return false;
-            }
-            f->away.in[i] = foreign;
-            return wrap_away(f, object, name, array, &f->away.in[i]);
-        }
+    PyArrayObject *array = k < GPO_MAX_IN ? f->given[k] : f->caller_out[k - GPO_MAX_IN];
+    PyObject *owner = (PyObject *)array;
+    for (PyObject *base = owner; base && PyArray_Check(base);
+         base = PyArray_BASE((PyArrayObject *)base)) {
+        owner = base; /* of the memory: the array that could be resized */
     }
-    array->weak = PyFloat_CheckExact(object) || PyLong_CheckExact(object) ||
-                  PyComplex_CheckExact(object);
-    return gpo_array_wrap(object, name, array, &f->in[i]);
+    if (owner && !f->pin[k]) {
+        f->pin[k] = PyWeakref_NewRef(owner, NULL);
+    }
+    return !owner || f->pin[k];
+}
+
+/* Pins an array that is large enough for NumPy to copy it without the GIL. */
+static bool
+pin_large(frame *f, int k, PyArrayObject *array)
+{
+    enum { PINNED_BYTES = 4096 }; /* NumPy keeps the GIL for 500 elements */
+    return PyArray_NBYTES(array) < PINNED_BYTES || gpo_pin(f, k);
 }
 
 static bool
-wrap_inputs(frame *f)
+view_input(frame *f, int i)
 {
-    const gpo_binding *b = f->binding;
-    for (int i = 0; i < b->narrays; i++) {
-        if (!f->value[i] || (f->value[i] == Py_None && b->op->args[i].preset)) {
-            continue;
+    const char *name = f->binding->op->args[i].name;
+    gpo_array *in = &f->call.in[i];
+    if (f->given[i]) {
+        const bool good = pin_large(f, i, f->given[i]) &&
+                          gpo_array_view(f->given[i], name, in, &f->in[i]);
+        if (good && in->size == 0 &&
+            (PyList_CheckExact(f->value[i]) || PyTuple_CheckExact(f->value[i]))) {
+            in->weak = true; /* [] says nothing of its elements; NumPy's is float64 */
         }
-        if (!wrap_input(f, i, f->value[i])) {
+        return good;
+    }
+    gpo_foreign *foreign = &f->away.in[i];
+    return !f->is_away || !foreign->object || foreign->keep ||
+           wrap_away(f, f->value[i], name, in, foreign);
+}
+
+static bool
+view_inputs(frame *f)
+{
+    bool any_away = false;
+    for (int i = 0; i < f->binding->narrays; i++) {
+        if (!view_input(f, i)) {
             return false;
         }
+        any_away = any_away || (f->is_away && f->away.in[i].object);
     }
-    return !f->is_away || settle_away(f);
+    return !any_away || settle_away(f);
 }
 
 /* out= of another library, or a DeviceArray. */
 static bool
-wrap_away_output(frame *f, int i, PyObject *object, const gpo_foreign *family)
+view_away_output(frame *f, int i, PyObject *object)
 {
     away *w = &f->away;
     gpo_foreign *out = &w->out[i];
-    const bool inputs_away = f->is_away;
-    if (!go_away(f)) {
+    if (!out->keep && !wrap_away(f, object, "out", &w->target[i], out)) {
         return false;
     }
-    *out = *family;
-    if (!wrap_away(f, object, "out", &w->target[i], out)) {
-        return false;
-    }
-    if (!inputs_away && out->id == GPO_CPU) { /* host inputs: a view does */
+    if (!w->first && out->id == GPO_CPU) { /* host inputs: a view does */
         w->first = out;
     }
-    else if (!inputs_away) {
+    else if (!w->first) {
         PyErr_Format(PyExc_TypeError,
                      "%s(): out is on %s:%d, the inputs are host arrays; "
                      "gpuopt.asdevice() moves them",
@@ -498,27 +558,13 @@ wrap_away_output(frame *f, int i, PyObject *object, const gpo_foreign *family)
 }
 
 static bool
-wrap_output(frame *f, int i, PyObject *object)
+view_output(frame *f, int i, PyObject *object)
 {
-    gpo_foreign foreign;
     if (object == Py_None) {
         return true;
     }
-    const int family =
-        PyArray_Check(object) ? GPO_HOST : gpo_family_of(object, &foreign);
-    if (family < 0) {
-        return false;
-    }
-    if (family != GPO_HOST) {
-        return wrap_away_output(f, i, object, &foreign);
-    }
     if (!PyArray_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "%s(): output must be an array, not %R",
-                     f->binding->op->name, (PyObject *)Py_TYPE(object));
-        return false;
-    }
-    if (!gpo_gate_host(object, "out")) {
-        return false;
+        return view_away_output(f, i, object);
     }
     if (f->is_away && f->away.on_device) {
         PyErr_Format(PyExc_TypeError,
@@ -541,43 +587,7 @@ wrap_output(frame *f, int i, PyObject *object)
     }
     f->caller_out[i] = out;
     f->caller_object[i] = object;
-    return true;
-}
-
-/* The out= of a call: NULL where none was given. */
-static PyObject *
-given_out(const frame *f)
-{
-    PyObject *out = f->value[f->binding->nargs + COMMON_OUT];
-    return out == Py_None ? NULL : out;
-}
-
-static bool
-out_counts(const frame *f, int nout)
-{
-    PyErr_Format(PyExc_ValueError,
-                 "%s(): the 'out' tuple must have exactly one entry per output (%d)",
-                 f->binding->op->name, nout);
-    return false;
-}
-
-static bool
-wrap_outputs(frame *f)
-{
-    const int most = f->binding->op->nout;
-    PyObject *out = given_out(f);
-    if (!out || !PyTuple_Check(out)) {
-        return !out || wrap_output(f, 0, out);
-    }
-    if (PyTuple_Size(out) > most) {
-        return out_counts(f, most);
-    }
-    for (int i = 0; i < PyTuple_Size(out); i++) {
-        if (!wrap_output(f, i, PyTuple_GetItem(out, i))) {
-            return false;
-        }
-    }
-    return true;
+    return pin_large(f, GPO_MAX_IN + i, out);
 }
 
 /* ---- shape: the operator's rule, then what out= must agree with ---- */
@@ -633,26 +643,34 @@ span(PyArrayObject *a, const char **low, const char **high)
     }
 }
 
-/* Whether the bytes of `out` meet those of `in`; NumPy decides the close cases. */
+/* numpy.shares_memory(a, b); true where it is too hard to say, or says nothing. */
 static bool
-share_memory(PyArrayObject *in, PyArrayObject *out)
+ask_shared(PyArrayObject *a, PyArrayObject *b)
 {
-    const char *in_low, *in_high, *out_low, *out_high;
-    span(in, &in_low, &in_high);
-    span(out, &out_low, &out_high);
-    if (in_low == in_high || out_low == out_high || in_high <= out_low ||
-        out_high <= in_low) {
-        return false;
+    /* Plain views: a subclass could answer with code of its own. */
+    PyObject *x = PyArray_View(a, NULL, &PyArray_Type);
+    PyObject *y = PyArray_View(b, NULL, &PyArray_Type);
+    PyObject *answer = NULL;
+    if (x && y) {
+        answer = PyObject_CallFunction(gpo_py.shares_memory, "OOi", x, y, 100000);
     }
-    PyObject *answer = PyObject_CallFunction(gpo_py.shares_memory, "OOi",
-                                             (PyObject *)in, (PyObject *)out, 100000);
-    if (!answer) {
-        PyErr_Clear(); /* too hard to say: treat it as shared */
-        return true;
-    }
-    const bool shared = PyObject_IsTrue(answer) != 0;
-    Py_DECREF(answer);
+    const bool shared = !answer || PyObject_IsTrue(answer) != 0;
+    PyErr_Clear();
+    Py_XDECREF(answer);
+    Py_XDECREF(x);
+    Py_XDECREF(y);
     return shared;
+}
+
+/* Whether two ndarrays have bytes in common; NumPy decides the close cases. */
+static bool
+share_memory(PyArrayObject *a, PyArrayObject *b)
+{
+    const char *a_low, *a_high, *b_low, *b_high;
+    span(a, &a_low, &a_high);
+    span(b, &b_low, &b_high);
+    return a_low != a_high && b_low != b_high && a_high > b_low && b_high > a_low &&
+           ask_shared(a, b);
 }
 
 /* Whether two arrays on a device span common bytes: their elements may interleave. */
@@ -667,32 +685,42 @@ spans_meet(const gpo_array *a, const gpo_array *b)
            y + b_low < x + a_high;
 }
 
-/* Whether input k and the caller's out= number i are the very same elements. */
+/* Whether two ndarrays are the same elements in the same order and the same format. */
+static bool
+same_elements(PyArrayObject *a, PyArrayObject *b)
+{
+    bool same = PyArray_DATA(a) == PyArray_DATA(b) &&
+                PyArray_NDIM(a) == PyArray_NDIM(b) &&
+                PyArray_EquivTypes(PyArray_DESCR(a), PyArray_DESCR(b));
+    for (int d = 0; same && d < PyArray_NDIM(a); d++) {
+        same = PyArray_DIM(a, d) == PyArray_DIM(b, d) &&
+               (PyArray_DIM(a, d) <= 1 || PyArray_STRIDE(a, d) == PyArray_STRIDE(b, d));
+    }
+    return same;
+}
+
+/* The same of two arrays on a device. */
+static bool
+same_on_device(const gpo_array *a, const gpo_array *b)
+{
+    bool same = a->data == b->data && a->dtype == b->dtype && gpo_same_shape(a, b);
+    for (int d = 0; same && d < a->ndim; d++) {
+        same = a->shape[d] <= 1 || a->strides[d] == b->strides[d];
+    }
+    return same;
+}
+
+/*
+ * Whether input k and the caller's out= number i are the very same elements.  What the
+ * caller holds counts: a copy in native layout, or in another dtype, is no danger.
+ */
 static bool
 output_is_input(const frame *f, int k, int i)
 {
-    const gpo_array *in = &f->call.in[k];
-    if (f->value[k] ==
-        f->caller_object[i]) { /* if it was copied first, so much safer */
-        return true;
-    }
-    if (f->call.convert[k] != GPO_NONE || in->dtype != f->call.out_given[i]) {
-        return false;
-    }
     if (f->is_away && f->away.on_device) {
-        const gpo_array *out = &f->away.target[i];
-        return in->data == out->data && gpo_same_shape(in, out) &&
-               memcmp(in->strides, out->strides, (size_t)in->ndim * sizeof(int64_t)) ==
-                   0;
+        return same_on_device(&f->call.in[k], &f->away.target[i]);
     }
-    PyArrayObject *out = f->caller_out[i];
-    bool same = f->in[k] && PyArray_DATA(f->in[k]) == PyArray_DATA(out) &&
-                PyArray_NDIM(out) == in->ndim;
-    for (int d = 0; same && d < in->ndim; d++) {
-        same = PyArray_DIM(out, d) == in->shape[d] &&
-               PyArray_STRIDE(out, d) == PyArray_STRIDE(f->in[k], d);
-    }
-    return same;
+    return f->given[k] && same_elements(f->given[k], f->caller_out[i]);
 }
 
 /* Whether input k shares memory with the caller's out= number i. */
@@ -702,12 +730,32 @@ output_overlaps(const frame *f, int k, int i)
     if (f->is_away && f->away.on_device) {
         return f->call.in[k].present && spans_meet(&f->call.in[k], &f->away.target[i]);
     }
-    /* The caller's own array, not the copy that a byte-swapped one was read into. */
-    PyObject *value = f->value[k];
-    PyObject *in = value && PyArray_Check(value) ? value : (PyObject *)f->in[k];
-    return in && share_memory((PyArrayObject *)in, f->caller_out[i]);
+    return f->given[k] && share_memory(f->given[k], f->caller_out[i]);
 }
 
+/* Whether the caller's out= number i shares memory with an earlier one. */
+static bool
+outputs_overlap(const frame *f, int i)
+{
+    const bool on_device = f->is_away && f->away.on_device;
+    bool meet = false;
+    for (int k = 0; k < i && !meet; k++) {
+        meet = f->caller_object[k] &&
+               (on_device ? spans_meet(&f->away.target[k], &f->away.target[i])
+                          : share_memory(f->caller_out[k], f->caller_out[i]));
+    }
+    if (meet) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s(): the arrays of out share memory with each other",
+                     f->binding->op->name);
+    }
+    return meet;
+}
+
+/*
+ * A rule that computes in another dtype than that of out=, as NumPy's sums do, says so
+ * in out_given: the result is cast into it at the end, and nothing is amiss here.
+ */
 static bool
 check_output(frame *f, int i)
 {
@@ -745,7 +793,7 @@ check_output(frame *f, int i)
             return false;
         }
     }
-    return true;
+    return !outputs_overlap(f, i);
 }
 
 /* Now that the number of outputs is known: whether out= names as many. */
@@ -784,6 +832,60 @@ apply_shape_rule(frame *f)
     return true;
 }
 
+/* Whether an integer dtype holds the Python int that input i came as. */
+static bool
+holds_number(const frame *f, int i, gpo_dtype dtype)
+{
+    const int bits = 8 * gpo_dtypes[dtype].bytes;
+    const bool is_signed = gpo_dtypes[dtype].kind == 'i';
+    const uint64_t most = UINT64_MAX >> (64 - bits + is_signed);
+    int64_t value;
+    memcpy(&value, PyArray_DATA(f->in[i]), sizeof value);
+    if (f->call.in[i].dtype == GPO_I64 && value < 0) {
+        return !f->beyond[i] && is_signed && value >= -(int64_t)most - 1;
+    }
+    return !f->beyond[i] && (uint64_t)value <= most;
+}
+
+/*
+ * A Python int takes the dtype of the arrays beside it: one that this dtype does not
+ * hold is an error, in NumPy's words.  The shape rule drops what does not count.
+ */
+static bool
+check_numbers(const frame *f)
+{
+    for (int i = 0; i < f->binding->narrays; i++) {
+        const gpo_array *in = &f->call.in[i];
+        const gpo_dtype dtype =
+            f->call.convert[i] == GPO_NONE ? in->dtype : f->call.convert[i];
+        const char kind = in->present ? gpo_dtypes[dtype].kind : 'b';
+        if ((kind != 'i' && kind != 'u') || !f->value[i] ||
+            !PyLong_CheckExact(f->value[i]) || holds_number(f, i, dtype)) {
+            continue;
+        }
+        PyObject *digits = PyObject_Str(f->value[i]);
+        if (!digits) { /* thousands of them */
+            PyErr_Clear();
+        }
+        PyErr_Format(PyExc_OverflowError, "Python integer %V out of bounds for %s",
+                     digits, "of many digits", gpo_dtypes[dtype].name);
+        Py_XDECREF(digits);
+        return false;
+    }
+    return true;
+}
+
+/* Input i as an array of the dtype that the shape rule wants. */
+static PyArrayObject *
+converted(const frame *f, int i)
+{
+    const gpo_dtype dtype = f->call.convert[i];
+    const char kind = gpo_dtypes[dtype].kind;
+    return (kind == 'f' || kind == 'c') && PyLong_CheckExact(f->value[i])
+               ? gpo_array_of_number(f->value[i], dtype)
+               : gpo_array_converted(f->in[i], dtype);
+}
+
 /* Replaces the inputs that the shape rule wants in another dtype. */
 static bool
 convert_inputs(frame *f)
@@ -802,16 +904,15 @@ convert_inputs(frame *f)
             }
             continue;
         }
-        PyArrayObject *converted = gpo_array_converted(f->in[i], f->call.convert[i]);
-        if (!converted) {
+        PyArrayObject *array = converted(f, i);
+        if (!array) {
             return false;
         }
         Py_DECREF((PyObject *)f->in[i]);
         f->in[i] = NULL;
-        const bool good =
-            gpo_array_wrap((PyObject *)converted, f->binding->op->args[i].name,
-                           &f->call.in[i], &f->in[i]);
-        Py_DECREF((PyObject *)converted);
+        const bool good = gpo_array_view(array, f->binding->op->args[i].name,
+                                         &f->call.in[i], &f->in[i]);
+        Py_DECREF((PyObject *)array);
         if (!good) {
             return false;
         }
@@ -836,10 +937,6 @@ static bool
 raise_no_variant(const frame *f, PyObject *name)
 {
     const gpo_op *op = f->binding->op;
-    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
-    if (!text) {
-        return false;
-    }
     const char *hint = NULL;
     if (f->is_away && f->away.on_device && find_variant(op->cpu, name)) {
         hint = "it runs on the CPU and the arrays are on a device; "
@@ -850,7 +947,7 @@ raise_no_variant(const frame *f, PyObject *name)
         hint = "it is a CUDA rung and this call runs on the CPU; "
                "backend=\"sim\" runs it in the simulator";
     }
-    gpo_raise_variant(op, text, hint);
+    gpo_raise_variant(op, name, hint);
     return false;
 }
 
@@ -922,9 +1019,7 @@ choose(frame *f)
         return false;
     }
     if (name && name != Py_None && !PyUnicode_Check(name)) {
-        PyErr_Format(PyExc_TypeError, "%s() argument 'variant' must be str, not %R",
-                     op->name, (PyObject *)Py_TYPE(name));
-        return false;
+        return gpo_raise_type(name, op->name, "variant", "a str");
     }
     if (!name || name == Py_None ||
         PyUnicode_CompareWithASCIIString(name, "auto") == 0) {
@@ -969,10 +1064,12 @@ check_stream(const frame *f)
 
 /* ---- place: memory for the results ---- */
 
+/* Whether the result can be written where it goes: in order, aligned and uncast. */
 static bool
-plain(PyArrayObject *a)
+plain(PyArrayObject *a, gpo_dtype dtype)
 {
-    return PyArray_IS_C_CONTIGUOUS(a) && PyArray_ISBEHAVED(a);
+    return PyArray_IS_C_CONTIGUOUS(a) && PyArray_ISBEHAVED(a) &&
+           gpo_dtype_from_descr(PyArray_DESCR(a)) == dtype;
 }
 
 static bool
@@ -980,7 +1077,7 @@ place_outputs(frame *f)
 {
     for (int i = 0; i < f->call.nout; i++) {
         gpo_array *out = &f->call.out[i];
-        if (f->caller_out[i] && plain(f->caller_out[i])) {
+        if (f->caller_out[i] && plain(f->caller_out[i], out->dtype)) {
             f->out[i] = (PyArrayObject *)Py_NewRef((PyObject *)f->caller_out[i]);
         }
         else if (f->is_away && !f->caller_object[i]) {
@@ -1085,8 +1182,33 @@ results(frame *f)
 static bool
 prepare(frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    return parse(f, args, nargs, kwnames) && parse_options(f) && wrap_inputs(f) &&
-           wrap_outputs(f) && apply_shape_rule(f);
+    return parse(f, args, nargs, kwnames) && parse_options(f) && take_inputs(f) &&
+           for_outputs(f, take_output) && view_inputs(f) &&
+           for_outputs(f, view_output) && apply_shape_rule(f) && check_numbers(f);
+}
+
+/*
+ * A frame for one call, NULL with an exception set.  An argument's __array__ may make
+ * a call of its own, and so on: Python counts the depth.
+ */
+static frame *
+enter(gpo_binding *binding)
+{
+    if (Py_EnterRecursiveCall(" while calling a gpuopt operator")) {
+        return NULL;
+    }
+    frame *f = frame_new(binding);
+    if (!f) {
+        Py_LeaveRecursiveCall();
+    }
+    return f;
+}
+
+static void
+leave(frame *f)
+{
+    frame_free(f);
+    Py_LeaveRecursiveCall();
 }
 
 PyObject *
@@ -1094,16 +1216,47 @@ gpo_op_call(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
             PyObject *kwnames)
 {
     PyObject *answer = NULL;
-    frame f;
-    frame_init(&f, binding);
-    if (prepare(&f, args, nargs, kwnames) && convert_inputs(&f) && choose(&f) &&
-        check_stream(&f) && place_outputs(&f) &&
-        (!f.call.backend->device_memory || (f.is_away && f.away.on_device) ||
-         pack_inputs(&f)) &&
-        gpo_execute(&f)) {
-        answer = results(&f);
+    frame *f = enter(binding);
+    if (!f) {
+        return NULL;
     }
-    frame_clear(&f);
+    if (prepare(f, args, nargs, kwnames) && convert_inputs(f) && choose(f) &&
+        check_stream(f) && place_outputs(f) &&
+        (!f->call.backend->device_memory || (f->is_away && f->away.on_device) ||
+         pack_inputs(f)) &&
+        gpo_execute(f)) {
+        answer = results(f);
+    }
+    leave(f);
+    return answer;
+}
+
+/* What plan() tells of a call that is prepared. */
+static PyObject *
+describe(const frame *f, const gpo_cost *cost)
+{
+    PyObject *answer = NULL, *outputs = PyList_New(0);
+    for (int i = 0; outputs && i < f->call.nout; i++) {
+        const gpo_array *out = &f->call.out[i];
+        const gpo_dtype dtype =
+            f->caller_out[i] ? gpo_dtype_from_descr(PyArray_DESCR(f->caller_out[i]))
+            : f->caller_object[i] ? f->away.target[i].dtype
+                                  : out->dtype;
+        PyObject *row = Py_BuildValue("(Ns)", gpo_shape_tuple(out->ndim, out->shape),
+                                      gpo_dtypes[dtype].name);
+        if (!row || PyList_Append(outputs, row) < 0) {
+            Py_CLEAR(outputs);
+        }
+        Py_XDECREF(row);
+    }
+    if (outputs) {
+        answer = Py_BuildValue("{s:s,s:s,s:s,s:d,s:d,s:d,s:O}", "backend",
+                               f->call.backend->name, "variant", f->call.variant->name,
+                               "why", f->why, "read_bytes", cost->read_bytes,
+                               "written_bytes", cost->written_bytes, "flops",
+                               cost->flops, "outputs", outputs);
+    }
+    Py_XDECREF(outputs);
     return answer;
 }
 
@@ -1111,41 +1264,21 @@ PyObject *
 gpo_op_plan(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
             PyObject *kwnames)
 {
-    PyObject *answer = NULL, *outputs = NULL;
-    frame f;
-    frame_init(&f, binding);
-    if (!prepare(&f, args, nargs, kwnames)) {
-        goto fail;
+    PyObject *answer = NULL;
+    frame *f = enter(binding);
+    if (!f) {
+        return NULL;
     }
-    gpo_cost cost = {0, 0, 0};
-    binding->op->cost(&f.call, &cost);
-    for (int i = 0; i < GPO_MAX_IN; i++) {
-        if (f.call.convert[i] != GPO_NONE) { /* choose as the call itself would */
-            f.call.in[i].dtype = f.call.convert[i];
+    if (prepare(f, args, nargs, kwnames)) {
+        gpo_cost cost = {0, 0, 0};
+        binding->op->cost(&f->call, &cost);
+        for (int i = 0; i < GPO_MAX_IN; i++) {
+            if (f->call.convert[i] != GPO_NONE) { /* choose as the call itself would */
+                f->call.in[i].dtype = f->call.convert[i];
+            }
         }
+        answer = choose(f) ? describe(f, &cost) : NULL;
     }
-    if (!choose(&f)) {
-        goto fail;
-    }
-    outputs = PyList_New(0);
-    for (int i = 0; outputs && i < f.call.nout; i++) {
-        const gpo_array *out = &f.call.out[i];
-        PyObject *row = Py_BuildValue("(Ns)", gpo_shape_tuple(out->ndim, out->shape),
-                                      gpo_dtypes[out->dtype].name);
-        if (!row || PyList_Append(outputs, row) < 0) {
-            Py_CLEAR(outputs);
-        }
-        Py_XDECREF(row);
-    }
-    if (outputs) {
-        answer =
-            Py_BuildValue("{s:s,s:s,s:s,s:d,s:d,s:d,s:O}", "backend",
-                          f.call.backend->name, "variant", f.call.variant->name, "why",
-                          f.why, "read_bytes", cost.read_bytes, "written_bytes",
-                          cost.written_bytes, "flops", cost.flops, "outputs", outputs);
-    }
-fail:
-    Py_XDECREF(outputs);
-    frame_clear(&f);
+    leave(f);
     return answer;
 }

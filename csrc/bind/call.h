@@ -21,21 +21,39 @@ typedef struct away {
     gpo_made made[GPO_MAX_OUT];
 } away;
 
+/* 20 KiB: a call keeps it on the heap, for threads have as little as 64 KiB of stack. */
 typedef struct frame {
     gpo_binding *binding;
     PyObject *value[GPO_MAX_ARGS + NCOMMON]; /* borrowed; NULL where left out */
     gpo_backend_id id;
-    PyArrayObject *in[GPO_MAX_IN];
-    PyArrayObject *out[GPO_MAX_OUT];        /* computed into; NULL for a scalar */
+    PyArrayObject *given[GPO_MAX_IN]; /* host arrays as they came, in any layout */
+    PyArrayObject *in[GPO_MAX_IN];    /* what is read: `given` or a copy of it */
+    PyArrayObject *out[GPO_MAX_OUT];  /* computed into; NULL for a scalar */
     PyArrayObject *caller_out[GPO_MAX_OUT]; /* borrowed; NULL where not given */
     _Alignas(16) char scalar[GPO_MAX_OUT][16];
-    PyObject *caller_object[GPO_MAX_OUT]; /* what out= was, borrowed */
-    bool is_away;                         /* `away` is set */
-    bool packed;                          /* an input was copied on the host first */
+    PyObject *caller_object[GPO_MAX_OUT];    /* what out= was, borrowed */
+    bool is_away;                            /* `away` is set */
+    bool packed;                             /* an input was copied on the host first */
+    PyObject *pin[GPO_MAX_IN + GPO_MAX_OUT]; /* see gpo_pin; NULL where there is none */
+    bool beyond[GPO_MAX_IN]; /* a Python integer outside of int64 and uint64 */
     char why[GPO_MESSAGE];
     gpo_call call;
     away away;
 } frame;
+
+/*
+ * Reads the object given for `arg` into `out`: options.c.  May run any Python code.
+ * False with an exception set.
+ */
+bool gpo_option_parse(PyObject *object, const char *function, const gpo_arg *arg,
+                      gpo_option *out);
+
+/*
+ * Holds the memory of input k, or of out= number k - GPO_MAX_IN, in place until the
+ * call ends: NumPy resizes no array, not even without its check of references, that a
+ * weak reference leads to.  A call that lets other threads run pins what it reads.
+ */
+bool gpo_pin(frame *f, int k);
 
 /* Runs a call whose inputs and results are placed; false with an exception set. */
 bool gpo_execute(frame *f);

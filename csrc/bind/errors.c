@@ -122,7 +122,7 @@ append_names(PyObject *list, const gpo_table *table)
 }
 
 PyObject *
-gpo_raise_variant(const gpo_op *op, const char *name, const char *hint)
+gpo_raise_variant(const gpo_op *op, PyObject *name, const char *hint)
 {
     PyObject *names = NULL, *close = NULL, *joined = NULL, *comma = NULL, *text = NULL;
     const char *suggestion = NULL;
@@ -136,7 +136,7 @@ gpo_raise_variant(const gpo_op *op, const char *name, const char *hint)
             goto fail;
         }
     }
-    close = PyObject_CallFunction(gpo_py.close_matches, "sOi", name, names, 1);
+    close = PyObject_CallFunction(gpo_py.close_matches, "OOi", name, names, 1);
     comma = PyUnicode_FromString(", ");
     if (!close || !comma || !(joined = PyUnicode_Join(comma, names))) {
         goto fail;
@@ -147,7 +147,7 @@ gpo_raise_variant(const gpo_op *op, const char *name, const char *hint)
     if (hint) {
         text = PyUnicode_FromFormat("%s", hint);
     }
-    else if (suggestion && strcmp(suggestion, name) != 0) {
+    else if (suggestion && PyUnicode_CompareWithASCIIString(name, suggestion) != 0) {
         text = PyUnicode_FromFormat("did you mean '%s'?", suggestion);
     }
     else {
@@ -155,7 +155,7 @@ gpo_raise_variant(const gpo_op *op, const char *name, const char *hint)
     }
     if (text) {
         PyErr_Format(gpo_py.variant_error,
-                     "%s() has no variant '%s' here; %U (variants: auto, %U)", op->name,
+                     "%s() has no variant %R here; %U (variants: auto, %U)", op->name,
                      name, text, joined);
     }
 fail:

@@ -30,8 +30,11 @@ int
 gpo_backend_from_name(PyObject *name)
 {
     if (!PyUnicode_Check(name)) {
-        PyErr_Format(PyExc_TypeError, "backend must be str, not %R",
-                     (PyObject *)Py_TYPE(name));
+        PyObject *type = PyType_GetName(Py_TYPE(name));
+        if (type) {
+            PyErr_Format(PyExc_TypeError, "backend must be a str, not '%U'", type);
+            Py_DECREF(type);
+        }
         return -1;
     }
     for (int id = 0; id < GPO_NBACKENDS; id++) {
@@ -39,8 +42,9 @@ gpo_backend_from_name(PyObject *name)
             return id;
         }
     }
-    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
-    return text ? backend_from_text("backend", text) : -1;
+    PyErr_Format(PyExc_ValueError,
+                 "backend must be one of 'cpu', 'cuda', 'sim' (got %R)", name);
+    return -1;
 }
 
 int
@@ -317,14 +321,14 @@ static PyObject *
 set_num_threads(PyObject *module, PyObject *object)
 {
     (void)module;
-    const long n = PyLong_AsLong(object);
-    if (n == -1 && PyErr_Occurred()) {
+    int64_t n;
+    if (!gpo_int_parse(object, "set_num_threads", "n", &n)) {
         return NULL;
     }
     if (n < 0 || n > 4096) {
         return PyErr_Format(PyExc_ValueError,
-                            "number of threads must be between 0 and 4096 (got %ld)",
-                            n);
+                            "number of threads must be between 0 and 4096 (got %lld)",
+                            (long long)n);
     }
     gpo_cpu_set_threads((int)n);
     Py_RETURN_NONE;

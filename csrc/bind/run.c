@@ -199,8 +199,14 @@ convert_in_place(frame *f, const gpo_device *device)
     return status;
 }
 
-/* Memory for the results: the caller's, its library's, scratch before a strided out=.
- */
+/* Whether the caller's out= takes the result as the kernel writes it. */
+static bool
+is_written_in_place(const gpo_array *target, const gpo_array *out)
+{
+    return target->dtype == out->dtype && gpo_array_is_contiguous(target);
+}
+
+/* Memory for the results: the caller's, its library's, scratch where a copy follows. */
 static gpo_status
 place_in_place(frame *f)
 {
@@ -209,7 +215,7 @@ place_in_place(frame *f)
     for (int i = 0; i < call->nout && !status; i++) {
         gpo_array *out = &call->out[i];
         const size_t bytes = (size_t)out->size * (size_t)gpo_dtypes[out->dtype].bytes;
-        if (f->caller_object[i] && gpo_array_is_contiguous(&f->away.target[i])) {
+        if (f->caller_object[i] && is_written_in_place(&f->away.target[i], out)) {
             out->data = f->away.target[i].data;
         }
         else if (f->away.made[i].tensor || bytes == 0) {
@@ -227,13 +233,13 @@ place_in_place(frame *f)
 }
 
 static gpo_status
-fill_strided_outputs(frame *f, const gpo_device *device)
+fill_other_outputs(frame *f, const gpo_device *device)
 {
     gpo_status status = GPO_OK;
     for (int i = 0; i < f->call.nout && !status; i++) {
         const gpo_array *target = &f->away.target[i];
         if (f->caller_object[i] && target->size > 0 &&
-            !gpo_array_is_contiguous(target)) {
+            !is_written_in_place(target, &f->call.out[i])) {
             status = device->copy(&f->call, &f->call.out[i], target);
         }
     }
@@ -288,7 +294,7 @@ run_in_place(frame *f, gpo_last *last)
         status = timer_mark(&t, call, MARK_RUN);
     }
     if (!status) {
-        status = fill_strided_outputs(f, device);
+        status = fill_other_outputs(f, device);
     }
     if (!status) {
         status = timer_mark(&t, call, MARK_DOWNLOADED);
@@ -402,6 +408,18 @@ note(frame *f, gpo_last *last)
                1) == 0;
 }
 
+/* Other threads run while this one computes. */
+static bool
+pin_all(frame *f)
+{
+    for (int k = 0; k < GPO_MAX_IN + GPO_MAX_OUT; k++) {
+        if (!gpo_pin(f, k)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 bool
 gpo_execute(frame *f)
 {
@@ -418,7 +436,11 @@ gpo_execute(frame *f)
         }
     }
     gpo_status status;
-    if (call->backend->device_memory || bytes >= GIL_BYTES) {
+    const bool alone = !call->backend->device_memory && bytes < GIL_BYTES;
+    if (!alone && !pin_all(f)) {
+        return false;
+    }
+    if (!alone) {
         gpo_released = PyEval_SaveThread();
         status = run(f, &last);
         PyThreadState *thread = gpo_released;

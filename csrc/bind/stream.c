@@ -148,8 +148,8 @@ gpo_stream_current(gpo_backend_id id, int device, void **stream)
 
 /* device= and backend=: a device that is there; false with an exception set. */
 static bool
-parse_place(PyObject *device_object, PyObject *backend_object, gpo_backend_id *id,
-            int *device)
+parse_place(const char *function, PyObject *device_object, PyObject *backend_object,
+            gpo_backend_id *id, int *device)
 {
     *id = GPO_CUDA;
     *device = 0;
@@ -166,11 +166,13 @@ parse_place(PyObject *device_object, PyObject *backend_object, gpo_backend_id *i
         *id = (gpo_backend_id)given;
     }
     if (device_object && device_object != Py_None) {
-        const long number = PyLong_AsLong(device_object);
-        if (number == -1 && PyErr_Occurred()) {
+        int64_t number;
+        if (!gpo_int_parse(device_object, function, "device", &number) ||
+            !gpo_check_device(*id, number)) {
             return false;
         }
-        *device = number < 0 || number > 1 << 20 ? 1 << 20 : (int)number;
+        *device = (int)number;
+        return true;
     }
     return gpo_check_device(*id, *device);
 }
@@ -216,7 +218,7 @@ stream_create(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     gpo_backend_id id;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$Oi:Stream", names,
                                      &device_object, &backend_object, &priority) ||
-        !parse_place(device_object, backend_object, &id, &device)) {
+        !parse_place("Stream", device_object, backend_object, &id, &device)) {
         return NULL;
     }
     gpo_task task;
@@ -406,7 +408,7 @@ event_create(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     gpo_backend_id id;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$O:Event", names, &device_object,
                                      &backend_object) ||
-        !parse_place(device_object, backend_object, &id, &device)) {
+        !parse_place("Event", device_object, backend_object, &id, &device)) {
         return NULL;
     }
     gpo_task task;
@@ -610,7 +612,8 @@ parse_function(PyObject *args, PyObject *kwargs, const char *format, gpo_backend
     PyObject *device_object = NULL, *backend_object = NULL;
     return PyArg_ParseTupleAndKeywords(args, kwargs, format, names, &device_object,
                                        &backend_object) &&
-           parse_place(device_object, backend_object, id, device);
+           parse_place(strchr(format, ':') + 1, device_object, backend_object, id,
+                       device);
 }
 
 static gpo_status

@@ -64,7 +64,7 @@ gpo_check_available(gpo_backend_id id)
 }
 
 bool
-gpo_check_device(gpo_backend_id id, int device)
+gpo_check_device(gpo_backend_id id, int64_t device)
 {
     if (!gpo_check_available(id)) {
         return false;
@@ -72,8 +72,9 @@ gpo_check_device(gpo_backend_id id, int device)
     const int count = gpo_device_of(id)->count();
     if (device < 0 || device >= count) {
         PyErr_Format(PyExc_ValueError,
-                     "device %d is out of range; backend '%s' has %d device%s", device,
-                     gpo_backend_names[id], count, count == 1 ? "" : "s");
+                     "device %lld is out of range; backend '%s' has %d device%s",
+                     (long long)device, gpo_backend_names[id], count,
+                     count == 1 ? "" : "s");
         return false;
     }
     return true;

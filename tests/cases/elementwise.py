@@ -326,7 +326,7 @@ def errors_of(op: str) -> list[Error]:
                            r"operands could not be broadcast together with shapes "
                            r"\(3,4\) \(3,\)"))  # fmt: skip
     if op in BINARY and op != "divide":
-        found.append(Error("Python integer", call(np.zeros(3, np.int8), 300), ValueError,
+        found.append(Error("Python integer", call(np.zeros(3, np.int8), 300), OverflowError,
                            r"^Python integer 300 out of bounds for int8$"))  # fmt: skip
     if op == "cast":
         found.append(Error("no such dtype", call(m(), "nope"), TypeError, r"nope"))

@@ -120,7 +120,7 @@ def test_clip_bounds_are_numpys() -> None:
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(gpuopt.clip(x), x)
-    with pytest.raises(ValueError, match="Python integer 300 out of bounds for int8"):
+    with pytest.raises(OverflowError, match="Python integer 300 out of bounds for int8"):
         gpuopt.clip(x, 300, None)
 
 

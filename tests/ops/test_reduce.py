@@ -79,7 +79,7 @@ def supports(backend: str, variant: str, dtype: str) -> bool:
 def test_errors_are_numpys(x: Any, op: str, options: dict[str, Any]) -> None:
     with pytest.raises(Exception) as theirs:
         NUMPY[op](x, **options)
-    with pytest.raises(type(theirs.value), match=f"^{re.escape(str(theirs.value))}$"):
+    with pytest.raises(type(theirs.value), match=f"(^|: ){re.escape(str(theirs.value))}$"):
         reduce(x, op, **options)
 
 
@@ -175,8 +175,10 @@ def test_a_memory_mapped_file(tmp_path: Path) -> None:
 
 
 def test_an_integer_too_large_for_64_bits_is_refused() -> None:
-    with pytest.raises(TypeError, match="dtype 'object'"):
+    with pytest.raises(OverflowError, match=f"^Python integer {2**70} out of bounds for"):
         reduce(2**70)
+    with pytest.raises(TypeError, match="dtype 'object'"):
+        reduce([2**70])
 
 
 def test_64_dimensions() -> None:

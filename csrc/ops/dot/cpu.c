@@ -281,12 +281,14 @@ typedef struct job {
     gpo_dtype dtype; /* a carrier: see carrier_of */
     int64_t bytes;   /* of an element */
     leaf leaf;
-    bool ask_ahead;    /* for lines of x and y */
-    int width;         /* bytes of a vector of `leaf` */
-    int64_t step;      /* elements */
-    int64_t chunk;     /* elements */
-    state *states;     /* one per chunk */
-    atomic_bool found; /* bool: a chunk was true, the result is known */
+    bool ask_ahead;     /* for lines of x and y */
+    int width;          /* bytes of a vector of `leaf` */
+    int64_t step;       /* elements */
+    int64_t chunk;      /* elements */
+    int64_t pack_bytes; /* of a leaf of x, or of y, brought side by side */
+    int64_t done;       /* chunks before the first of this loop */
+    state *states;      /* one per chunk */
+    atomic_bool found;  /* bool: a chunk was true, the result is known */
 } job;
 
 #define GATHER(type)                                        \
@@ -335,17 +337,18 @@ take(const char *from, int64_t n, int64_t stride, int64_t bytes, char *buffer)
     return buffer;
 }
 
+enum {
+    LEAF_BYTES = LEAF_STEPS * STEP_BYTES,
+    LEVELS = 7, /* log2(CHUNK_BYTES / (LEAF_BYTES / 2)) + 2 */
+};
+_Static_assert(1 << (LEVELS - 2) == CHUNK_BYTES / (LEAF_BYTES / 2), "see LEVELS");
+
 /* The state of the n elements from `first` on, n in [1, chunk]. */
 static state
-fold_chunk(const job *j, int64_t first, int64_t n)
+fold_chunk(const job *j, int64_t first, int64_t n, void *memory)
 {
-    enum {
-        LEAF_BYTES = LEAF_STEPS * STEP_BYTES,
-        LEVELS = 7, /* log2(CHUNK_BYTES / (LEAF_BYTES / 2)) + 2 */
-    };
-    _Static_assert(1 << (LEVELS - 2) == CHUNK_BYTES / (LEAF_BYTES / 2), "see LEVELS");
-    _Alignas(64) char pack_x[LEAF_BYTES], pack_y[LEAF_BYTES];
-    _Alignas(64) accs nodes[LEVELS];
+    accs *nodes = memory;
+    char *pack_x = (char *)(nodes + LEVELS), *pack_y = pack_x + j->pack_bytes;
     const int64_t bytes = j->bytes, x_stride = j->plan.x_stride;
     const int64_t y_stride = j->plan.y_stride, whole = LEAF_STEPS * j->step;
     const char *at_x = (const char *)j->plan.x + first * x_stride * bytes;
@@ -393,15 +396,16 @@ fold_chunk(const job *j, int64_t first, int64_t n)
 }
 
 static void
-run_chunk(void *context, int64_t i)
+run_chunk(void *context, int64_t i, void *memory)
 {
     job *j = context;
+    i += j->done;
     const int64_t first = i * j->chunk, left = j->plan.n - first;
     if (j->dtype == GPO_BOOL && atomic_load_explicit(&j->found, memory_order_relaxed)) {
         j->states[i].u = 0;
         return;
     }
-    j->states[i] = fold_chunk(j, first, left < j->chunk ? left : j->chunk);
+    j->states[i] = fold_chunk(j, first, left < j->chunk ? left : j->chunk, memory);
     if (j->dtype == GPO_BOOL && j->states[i].u != 0) {
         atomic_store_explicit(&j->found, true, memory_order_relaxed);
     }
@@ -442,17 +446,22 @@ run(gpo_call *call, bool parallel)
         }
         j.states = memory;
     }
-    int64_t done = 0;
+    const int64_t leaf_steps = (j.plan.n + j.step - 1) / j.step;
+    j.pack_bytes =
+        (leaf_steps < LEAF_STEPS ? leaf_steps : LEAF_STEPS) * j.step * j.bytes;
+    const size_t each = LEVELS * sizeof(accs) + 2 * (size_t)j.pack_bytes;
+    gpo_status status = GPO_OK;
+    j.done = 0;
     if (j.dtype == GPO_BOOL && chunks > 0) { /* often the first chunk decides */
-        run_chunk(&j, done++);
+        status = gpo_cpu_work(call, false, 1, each, run_chunk, &j);
+        j.done = 1;
     }
-    if (parallel && !j.found && j.plan.n >= PAYS / 2 / j.bytes) {
-        gpo_cpu_parallel(chunks, run_chunk, &j);
+    const bool pays = parallel && !j.found && j.plan.n >= PAYS / 2 / j.bytes;
+    if (!status && j.done < chunks) {
+        status = gpo_cpu_work(call, pays, chunks - j.done, each, run_chunk, &j);
     }
-    else {
-        for (; done < chunks; done++) {
-            run_chunk(&j, done);
-        }
+    if (status) {
+        return status;
     }
     for (int64_t step = 1; step < chunks; step *= 2) {
         for (int64_t k = 0; k + step < chunks; k += 2 * step) {

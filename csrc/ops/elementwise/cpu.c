@@ -281,15 +281,10 @@ gather(void *to, const void *from, int64_t n, int64_t stride, int bytes)
     }
 }
 
-typedef union block {
-    unsigned char bytes[BLOCK * WIDEST];
-    gpo_c128 aligned;
-} block;
-
 /* ---- one chunk: the elements [begin, begin + n) of the result, n > 0 ---- */
 
 static void
-compute(const job *j, int64_t n, const void *const *in, void *out)
+compute(const job *j, int64_t n, const void *const *in, void *out, void *carrier)
 {
     if (j->table) {
         look_up(j->table, n, in[0], out);
@@ -299,28 +294,29 @@ compute(const job *j, int64_t n, const void *const *in, void *out)
         j->loop(n, in, out);
         return;
     }
-    block carrier;
-    const void *wide[] = {carrier.bytes};
-    j->widen(n, in, carrier.bytes);
+    const void *wide[] = {carrier};
+    j->widen(n, in, carrier);
     j->loop(n, wide, out);
 }
 
+/* `memory` holds a block for each input, and for a widened one another. */
 static void
-chunk(const job *j, int64_t begin, int64_t n)
+chunk(const job *j, int64_t begin, int64_t n, char *memory)
 {
     const elementwise_plan *plan = &j->plan;
     const int last = plan->ndim - 1;
-    block packed[ELEMENTWISE_INPUTS];
     char *out = (char *)plan->out + begin * j->out_bytes;
     cursor c;
     if (plan->inputs < 1) { /* no operator has none */
         return;
     }
+    char *packed[ELEMENTWISE_INPUTS], *carrier = memory;
     seek(&c, plan, begin);
     for (int k = 0; k < plan->inputs; k++) {
+        packed[k] = carrier;
+        carrier += BLOCK * plan->bytes[k];
         if (j->scalar[k]) {
-            gather(packed[k].bytes, plan->data[k], n < BLOCK ? n : BLOCK, 0,
-                   plan->bytes[k]);
+            gather(packed[k], plan->data[k], n < BLOCK ? n : BLOCK, 0, plan->bytes[k]);
         }
     }
     while (n > 0) {
@@ -336,12 +332,12 @@ chunk(const job *j, int64_t begin, int64_t n)
             m = m < run ? m : run;
             for (int k = 0; k < plan->inputs; k++) {
                 const int64_t stride = plan->ndim > 0 ? plan->strides[k][last] : 0;
-                in[k] = packed[k].bytes;
+                in[k] = packed[k];
                 if (stride == 1) {
                     in[k] = c.at[k];
                 }
                 else if (!j->scalar[k]) {
-                    gather(packed[k].bytes, c.at[k], m, stride, plan->bytes[k]);
+                    gather(packed[k], c.at[k], m, stride, plan->bytes[k]);
                 }
             }
             advance(&c, plan, m);
@@ -352,7 +348,7 @@ chunk(const job *j, int64_t begin, int64_t n)
                 const int64_t part = left < m - done ? left : m - done;
                 for (int k = 0; k < plan->inputs; k++) {
                     if (!j->scalar[k]) {
-                        gather(packed[k].bytes + done * plan->bytes[k], c.at[k], part,
+                        gather(packed[k] + done * plan->bytes[k], c.at[k], part,
                                plan->strides[k][last], plan->bytes[k]);
                     }
                 }
@@ -360,29 +356,54 @@ chunk(const job *j, int64_t begin, int64_t n)
                 done += part;
             }
             for (int k = 0; k < plan->inputs; k++) {
-                in[k] = packed[k].bytes;
+                in[k] = packed[k];
             }
         }
-        compute(j, m, in, out);
+        compute(j, m, in, out, carrier);
         out += m * j->out_bytes;
         n -= m;
     }
 }
 
 static void
-task(void *context, int64_t i)
+task(void *context, int64_t i, void *memory)
 {
     const job *j = context;
     const int64_t begin = i * CHUNK, left = j->plan.size - begin;
-    chunk(j, begin, left < CHUNK ? left : CHUNK);
+    chunk(j, begin, left < CHUNK ? left : CHUNK, memory);
 }
 
 static void
-task_of_all(const job *j)
+task_of_all(void *context, int64_t i, void *memory)
 {
-    if (j->plan.size > 0) {
-        chunk(j, 0, j->plan.size);
+    const job *j = context;
+    (void)i;
+    chunk(j, 0, j->plan.size, memory);
+}
+
+/* Bytes of the blocks that a task needs: none where it reads and writes in place. */
+static size_t
+block_bytes(const job *j)
+{
+    const elementwise_plan *plan = &j->plan;
+    bool in_place = !j->any_scalar && !j->widen && plan->ndim == 1;
+    size_t bytes = j->widen ? BLOCK * WIDEST : 0;
+    for (int k = 0; k < plan->inputs; k++) {
+        in_place = in_place && plan->strides[k][0] == 1;
+        bytes += BLOCK * (size_t)plan->bytes[k];
     }
+    return in_place ? 0 : bytes;
+}
+
+/* In one piece, or in chunks shared out among the threads. */
+static gpo_status
+run(gpo_call *call, job *j, bool parallel)
+{
+    const int64_t size = j->plan.size;
+    return parallel
+               ? gpo_cpu_work(call, true, (size + CHUNK - 1) / CHUNK, block_bytes(j),
+                              task, j)
+               : gpo_cpu_work(call, false, size > 0, block_bytes(j), task_of_all, j);
 }
 
 /* ---- the variants ---- */
@@ -392,8 +413,7 @@ run_scalar(gpo_call *call)
 {
     job j;
     start(&j, call, PLAIN);
-    task_of_all(&j);
-    return GPO_OK;
+    return run(call, &j, false);
 }
 
 static gpo_status
@@ -401,8 +421,7 @@ run_simd(gpo_call *call)
 {
     job j;
     start(&j, call, gpo_cpu_isa());
-    task_of_all(&j);
-    return GPO_OK;
+    return run(call, &j, false);
 }
 
 static gpo_status
@@ -410,8 +429,7 @@ run_threads(gpo_call *call)
 {
     job j;
     start(&j, call, gpo_cpu_isa());
-    gpo_cpu_parallel((j.plan.size + CHUNK - 1) / CHUNK, task, &j);
-    return GPO_OK;
+    return run(call, &j, true);
 }
 
 /* ---- choose ---- */

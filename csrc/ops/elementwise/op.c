@@ -5,6 +5,8 @@
  */
 #include "elementwise.h"
 
+#include "../../core/promote.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -49,23 +51,7 @@ static const int inputs_of[ELEMENTWISE_NFUNCTORS] = {
 #undef FUNCTOR
 };
 
-/* ---- dtypes: NumPy's promotion, with bfloat16 as ml_dtypes has it ---- */
-
-static bool
-is_whole(gpo_dtype dtype)
-{
-    return dtype <= GPO_U64; /* bool and integers come first in dtypes.def */
-}
-
-static gpo_dtype
-signed_of(int bytes)
-{
-    return bytes == 1   ? GPO_I8
-           : bytes == 2 ? GPO_I16
-           : bytes == 4 ? GPO_I32
-           : bytes == 8 ? GPO_I64
-                        : GPO_F64;
-}
+/* ---- dtypes ---- */
 
 static gpo_dtype
 unsigned_of(int bytes)
@@ -77,68 +63,17 @@ unsigned_of(int bytes)
                         : GPO_C128;
 }
 
-static gpo_dtype
-promote_whole(gpo_dtype a, gpo_dtype b)
-{
-    if (a == GPO_BOOL || b == GPO_BOOL) {
-        return a == GPO_BOOL ? b : a;
-    }
-    const gpo_dtype_info *x = &gpo_dtypes[a], *y = &gpo_dtypes[b];
-    if (x->kind == y->kind) {
-        return x->bytes >= y->bytes ? a : b;
-    }
-    const int signed_bytes = x->kind == 'i' ? x->bytes : y->bytes;
-    const int unsigned_bytes = x->kind == 'i' ? y->bytes : x->bytes;
-    return signed_of(signed_bytes > unsigned_bytes ? signed_bytes : 2 * unsigned_bytes);
-}
-
-/* The smallest real floating dtype that a real dtype goes into beside floats. */
-static gpo_dtype
-float_beside(gpo_dtype dtype)
-{
-    const int bytes = gpo_dtypes[dtype].bytes;
-    if (is_whole(dtype)) {
-        return bytes == 1 ? GPO_F16 : bytes == 2 ? GPO_F32 : GPO_F64;
-    }
-    return dtype;
-}
-
-static gpo_dtype
-promote(gpo_dtype a, gpo_dtype b)
-{
-    if (a == b) {
-        return a;
-    }
-    if (is_whole(a) && is_whole(b)) {
-        return promote_whole(a, b);
-    }
-    if (gpo_dtypes[a].kind == 'c' || gpo_dtypes[b].kind == 'c') {
-        const bool wide = a == GPO_C128 || b == GPO_C128 ||
-                          float_beside(a) == GPO_F64 || float_beside(b) == GPO_F64;
-        return wide ? GPO_C128 : GPO_C64;
-    }
-    const gpo_dtype x = float_beside(a), y = float_beside(b);
-    if (x == GPO_F64 || y == GPO_F64) {
-        return GPO_F64;
-    }
-    if (gpo_dtypes[x].bytes == 2 && gpo_dtypes[y].bytes == 2) {
-        /* One byte of whole numbers goes into either 16-bit float. */
-        return is_whole(a) ? b : is_whole(b) ? a : GPO_F32;
-    }
-    return GPO_F32;
-}
-
 /* `dtype` beside a Python number, which was wrapped as int64 or wider: NEP 50. */
 static gpo_dtype
 promote_weak(gpo_dtype dtype, gpo_dtype number)
 {
     switch (gpo_dtypes[number].kind) {
         case 'f':
-            return is_whole(dtype) ? GPO_F64 : dtype;
+            return gpo_is_whole(dtype) ? GPO_F64 : dtype;
         case 'c':
             return gpo_dtypes[dtype].kind == 'c' ? dtype
-                   : is_whole(dtype)             ? GPO_C128
-                                                 : promote(dtype, GPO_C64);
+                   : gpo_is_whole(dtype)         ? GPO_C128
+                                                 : gpo_promote(dtype, GPO_C64);
         default:
             return dtype == GPO_BOOL ? number : dtype;
     }
@@ -152,53 +87,22 @@ common_dtype(const gpo_call *call, int first, int inputs)
     for (int i = first; i < inputs; i++) {
         const gpo_array *in = &call->in[i];
         if (in->present && !in->weak) {
-            common = common == GPO_NONE ? in->dtype : promote(common, in->dtype);
+            common = common == GPO_NONE ? in->dtype : gpo_promote(common, in->dtype);
         }
     }
     const bool all_weak = common == GPO_NONE;
     for (int i = first; i < inputs; i++) {
         const gpo_array *in = &call->in[i];
         if (in->present && in->weak) {
-            common = common == GPO_NONE ? in->dtype
-                     : all_weak         ? promote(common, in->dtype)
-                                        : promote_weak(common, in->dtype);
+            /* Beside others, a Python integer is an int64, or too large. */
+            const gpo_dtype number =
+                gpo_is_whole(in->dtype) && inputs - first > 1 ? GPO_I64 : in->dtype;
+            common = common == GPO_NONE ? number
+                     : all_weak         ? gpo_promote(common, number)
+                                        : promote_weak(common, number);
         }
     }
     return common;
-}
-
-/* -1, 0 or 1: a Python integer is below, in or above the range of an integer dtype. */
-static int
-side_of_range(const gpo_array *number, gpo_dtype dtype)
-{
-    const int bits = 8 * gpo_dtypes[dtype].bytes;
-    const bool is_signed = gpo_dtypes[dtype].kind == 'i';
-    const uint64_t most = UINT64_MAX >> (64 - bits + is_signed);
-    int64_t value;
-    memcpy(&value, number->data, sizeof value);
-    if (number->dtype == GPO_I64 && value < 0) {
-        return is_signed && value >= -(int64_t)most - 1 ? 0 : -1;
-    }
-    return (uint64_t)value > most;
-}
-
-/* A Python integer that an integer dtype cannot hold is an error, in NumPy's words. */
-static gpo_status
-check_number(gpo_call *call, int i, gpo_dtype dtype)
-{
-    const gpo_array *in = &call->in[i];
-    if (!in->present || !in->weak || !is_whole(dtype) || !is_whole(in->dtype) ||
-        side_of_range(in, dtype) == 0) {
-        return GPO_OK;
-    }
-    int64_t value;
-    memcpy(&value, in->data, sizeof value);
-    if (in->dtype == GPO_U64) {
-        return gpo_fail(call, GPO_EVALUE, "Python integer %llu out of bounds for %s",
-                        (unsigned long long)value, gpo_dtypes[dtype].name);
-    }
-    return gpo_fail(call, GPO_EVALUE, "Python integer %lld out of bounds for %s",
-                    (long long)value, gpo_dtypes[dtype].name);
 }
 
 /* ---- the rules: a functor's types give the dtype of the loop and of the result ---- */
@@ -233,7 +137,7 @@ static gpo_status
 rule_FRACTIONS(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
 {
     (void)call;
-    *to = *type = is_whole(*type) ? GPO_F64 : *type;
+    *to = *type = gpo_is_whole(*type) ? GPO_F64 : *type;
     return GPO_OK;
 }
 
@@ -276,7 +180,7 @@ rule_MAGNITUDES(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
 static gpo_status
 rule_SMOOTH(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
 {
-    *to = *type = float_beside(*type);
+    *to = *type = gpo_float_beside(*type);
     return gpo_dtypes[*type].kind == 'c' ? refuse(call, *type) : GPO_OK;
 }
 
@@ -355,17 +259,41 @@ broadcast(gpo_call *call, int inputs)
     return gpo_array_contiguous(call, out);
 }
 
-/* A Python integer beyond the range bounds nothing, or is an error, as in np.clip. */
+/* Whether a Python integer is at one end of the range of an integer dtype, or past it. */
+static bool
+reaches_end(const gpo_array *number, gpo_dtype dtype, bool upper)
+{
+    const bool is_signed = gpo_dtypes[dtype].kind == 'i';
+    const uint64_t most = UINT64_MAX >> (64 - 8 * gpo_dtypes[dtype].bytes + is_signed);
+    int64_t value;
+    memcpy(&value, number->data, sizeof value);
+    const bool negative = number->dtype == GPO_I64 && value < 0;
+    if (upper) {
+        return !negative && (uint64_t)value >= most;
+    }
+    return is_signed ? negative && value <= -(int64_t)most - 1 : negative || value == 0;
+}
+
+/* A Python integer beyond the range bounds nothing on its own side, as in np.clip. */
 static void
 drop_idle_bounds(gpo_call *call, gpo_dtype type)
 {
-    static const int idle[] = {[ARG_MIN] = -1, [ARG_MAX] = 1};
     for (int i = ARG_MIN; i <= ARG_MAX; i++) {
         gpo_array *in = &call->in[i];
-        if (in->present && in->weak && is_whole(type) && type != GPO_BOOL &&
-            is_whole(in->dtype) && side_of_range(in, type) == idle[i]) {
+        if (in->present && in->weak && gpo_is_whole(type) && type != GPO_BOOL &&
+            gpo_is_whole(in->dtype) && reaches_end(in, type, i == ARG_MAX)) {
             in->present = false;
         }
+    }
+}
+
+/* Which inputs give way to the others' dtype: numbers, and not what clip clips. */
+static void
+settle_weak(gpo_call *call, elementwise_functor functor, int inputs)
+{
+    for (int i = 0; i < inputs; i++) {
+        gpo_array *in = &call->in[i];
+        in->weak = in->weak && in->ndim == 0 && (i > 0 || functor != ELEMENTWISE_clip);
     }
 }
 
@@ -375,6 +303,7 @@ shape(gpo_call *call)
     const elementwise_functor functor = (elementwise_functor)call->op->member;
     const int inputs = inputs_of[functor];
     const int first = functor == ELEMENTWISE_where; /* the condition has its own rule */
+    settle_weak(call, functor, inputs);
     gpo_dtype type = common_dtype(call, first, inputs), to = GPO_NONE;
     gpo_status status = rules[functor](call, &type, &to);
     if (status) {
@@ -384,10 +313,6 @@ shape(gpo_call *call)
         drop_idle_bounds(call, type);
     }
     for (int i = first; i < inputs; i++) {
-        status = check_number(call, i, type);
-        if (status) {
-            return status;
-        }
         if (call->in[i].present && call->in[i].dtype != type) {
             call->convert[i] = type;
         }
@@ -424,7 +349,7 @@ static void
 share_loop(elementwise_plan *plan)
 {
     const gpo_dtype unsigned_type = unsigned_of(gpo_dtypes[plan->type].bytes);
-    const bool whole = is_whole(plan->type);
+    const bool whole = gpo_is_whole(plan->type);
     switch (plan->functor) {
         case ELEMENTWISE_add:
         case ELEMENTWISE_multiply:
@@ -637,8 +562,8 @@ cost(const gpo_call *call, gpo_cost *cost)
             "----------\n" DOC_##inputs                                     \
         "out : array, optional\n"                                           \
         "    Written and returned; has the shape and dtype of the\n"        \
-        "    result.  It may be one of the inputs itself, but share\n"      \
-        "    no memory with them otherwise.\n"                              \
+        "    result.  It may be one of the inputs itself, or a view of\n"   \
+        "    the same elements, but share no memory with them otherwise.\n" \
         "\n"                                                                \
         "Returns\n"                                                         \
         "-------\n"                                                         \
@@ -650,9 +575,10 @@ cost(const gpo_call *call, gpo_cost *cost)
         "Raises\n"                                                          \
         "------\n"                                                          \
         "ValueError\n"                                                      \
-        "    The shapes do not broadcast; a Python integer is out of\n"     \
-        "    bounds for the dtype (NumPy's OverflowError); `out` has\n"     \
-        "    the wrong shape, is read-only or overlaps an input.\n"         \
+        "    The shapes do not broadcast; `out` has the wrong shape, is\n"  \
+        "    read-only or overlaps an input.\n"                             \
+        "OverflowError\n"                                                   \
+        "    A Python integer is out of bounds for the dtype.\n"            \
         "TypeError\n"                                                       \
         "    A dtype is not supported; `out` has the wrong dtype.\n"        \
         "\n"                                                                \

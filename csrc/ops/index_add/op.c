@@ -5,6 +5,7 @@
  */
 #include "index_add.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* ---- arguments ---- */
@@ -59,7 +60,8 @@ check_dtypes(gpo_call *call)
     const gpo_dtype index = call->in[ARG_INDEX].dtype;
     const gpo_dtype source = call->in[ARG_SOURCE].dtype;
     const char kind = gpo_dtypes[index].kind;
-    if (kind != 'i' && kind != 'u') {
+    const bool nothing = call->in[ARG_INDEX].weak && call->in[ARG_INDEX].size == 0;
+    if (kind != 'i' && kind != 'u' && !nothing) { /* [] is a list of integers, too */
         return gpo_fail(call, GPO_ETYPE,
                         "index_add() takes an index of an integer dtype, not '%s'",
                         gpo_dtypes[index].name);
@@ -75,6 +77,9 @@ check_dtypes(gpo_call *call)
                         "Cannot cast alpha from dtype('float64') to dtype('%s') "
                         "according to the rule 'same_kind'",
                         gpo_dtypes[x].name);
+    }
+    if (!is_whole(x) && call->opt[ARG_ALPHA].is_int && isinf(call->opt[ARG_ALPHA].f)) {
+        return gpo_fail(call, GPO_EVALUE, "alpha is an int too large for a float");
     }
     if (index != GPO_I32 && index != GPO_I64) {
         call->convert[ARG_INDEX] = GPO_I64;
@@ -212,8 +217,9 @@ index_add_make_plan(const gpo_call *call, index_add_plan *plan)
     plan->index = index->data;
     plan->step = index->strides[0];
     plan->is_wide = index->dtype == GPO_I64;
-    plan->is_scaled = alpha->is_int ? alpha->i != 1 : alpha->f != 1;
-    plan->whole = alpha->i;
+    /* Of a large int i is the value modulo 2^64, which could be 1, or 0 and not false. */
+    plan->is_scaled = is_whole(x->dtype) ? alpha->i != 1 : alpha->f != 1;
+    plan->whole = x->dtype == GPO_BOOL ? alpha->f != 0 : alpha->i;
     plan->alpha = alpha->f;
     if (gpo_dtypes[x->dtype].kind == 'c') {
         plan->dtype = x->dtype == GPO_C64 ? GPO_F32 : GPO_F64;
@@ -273,7 +279,9 @@ static const char doc[] =
     "index : array_like of integers, 1-D\n"
     "    Positions on the axis; negative ones count from its end.  int32 and int64 "
     "are\n"
-    "    read as they are, other integer dtypes are converted to int64.\n"
+    "    read as they are, other integer dtypes are converted to int64.  An empty "
+    "list\n"
+    "    is one of integers.\n"
     "source : array_like\n"
     "    The shape of x, but len(index) along the axis; converted to the dtype of x\n"
     "    where numpy.can_cast(source.dtype, x.dtype, 'same_kind') allows it.\n"
@@ -281,7 +289,7 @@ static const char doc[] =
     "    The axis of x that the index is for.\n"
     "alpha : int or float\n"
     "    The factor of the source.  A whole number for bool and integers, where it is\n"
-    "    exact modulo 2**bits.\n"
+    "    exact modulo 2**bits whatever its size.\n"
     "mode : {'raise', 'wrap', 'clip'}\n"
     "    An index out of range is an IndexError, is taken modulo the length of the\n"
     "    axis, or is moved to the nearest end of it (a negative one to 0), as in\n"

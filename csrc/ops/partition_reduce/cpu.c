@@ -101,12 +101,9 @@ find_loops(gpo_isa isa, const partition_plan *plan)
 /* ---- the job: what every part of one call reads ---- */
 
 enum {
-    MAX_ROW = ROW_BYTES / 4,       /* sums of a row */
-    MAX_ROW_BYTES = 2 * ROW_BYTES, /* of elements: c128 */
-    CHUNK_ROWS = 32,               /* of a tile in one task */
-    COMBINE = 1024,                /* sums combined in one task */
-    DIRECT_BITS = 2,               /* half a stretch of 4 rows fits the nodes */
-    LEVELS = 5, /* of a chunk's tree; a fold leaves an eighth of 32 rows */
+    CHUNK_ROWS = 32, /* of a tile in one task */
+    COMBINE = 1024,  /* sums combined in one task */
+    DIRECT_BITS = 2, /* half a stretch of 4 rows fits the nodes */
 };
 
 typedef struct job {
@@ -124,8 +121,10 @@ typedef struct job {
     int64_t group;                /* tiles of a task */
     int64_t flip[PARTITION_BITS]; /* of outputs, from tile to tile: see scalar */
     char *part;                   /* sums, chunks x tiles x sums; NULL if chunks == 1 */
-    int64_t place[MAX_ROW]; /* sum c of a row goes to output place[c] of its tile */
-    bool in_order;          /* place[c] == c */
+    int64_t *place; /* sum c of a row goes to output place[c] of its tile */
+    bool in_order;  /* place[c] == c */
+    /* of the nodes of a chunk's tree, ROW_BYTES apart, and of a row side by side */
+    int64_t nodes_bytes, pack_bytes;
 } job;
 
 /* The bits of `i` spread over the set bits of `mask`, lowest first. */
@@ -196,7 +195,7 @@ gather(const job *j, const void *restrict from, void *restrict to)
  * in ones.  One row is read after the other, each from end to end.
  */
 static void
-add_rows(const job *j, int64_t first, char (*nodes)[ROW_BYTES], char *pack)
+add_rows(const job *j, int64_t first, char *nodes, char *pack)
 {
     const loops *f = j->loops;
     int64_t off = 0;
@@ -210,10 +209,10 @@ add_rows(const job *j, int64_t first, char (*nodes)[ROW_BYTES], char *pack)
         }
         int sums = __builtin_ctzll(~(unsigned long long)r);
         const int joined = sums < MERGED ? sums : MERGED;
-        f->rows[joined](x, j->row, nodes[depth - joined]);
+        f->rows[joined](x, j->row, nodes + (depth - joined) * ROW_BYTES);
         for (depth += 1 - joined; sums > joined; sums--) {
             depth--;
-            f->add(nodes[depth - 1], nodes[depth], j->row);
+            f->add(nodes + (depth - 1) * ROW_BYTES, nodes + depth * ROW_BYTES, j->row);
         }
     }
 }
@@ -304,30 +303,29 @@ put_tile(const job *j, int64_t o, const void *sums, int64_t first, int64_t n)
 
 /* Task i: a chunk of a group of tiles. */
 static void
-sum_chunk(void *context, int64_t i)
+sum_chunk(void *context, int64_t i, void *memory)
 {
     const job *j = context;
     const int64_t groups = j->tiles / j->group;
     const int64_t chunk = i / groups, first = i % groups * j->group;
     const int64_t down = deposit(chunk * j->chunk, j->reduced);
-    _Alignas(64) char nodes[LEVELS][ROW_BYTES];
-    _Alignas(64) char pack[MAX_ROW_BYTES];
+    char *nodes = memory, *pack = nodes + j->nodes_bytes;
     int64_t next = deposit(first, j->kept);
     int64_t o = output_of(&j->plan, next);
     for (int64_t tile = first; tile < first + j->group; tile++) {
         const int64_t at = next | down;
-        const char *row = nodes[0];
+        const char *row = nodes;
         next = (int64_t)(((uint64_t)next - j->kept) & j->kept);
         if (j->direct) {
             row = address(j, at);
         }
         else if (j->fold) {
-            fold_rows(j, at, nodes[0]);
+            fold_rows(j, at, nodes);
         }
         else {
             add_rows(j, at, nodes, pack);
         }
-        row = halve_row(j, row, j->fold ? LANE_BITS : j->low, nodes[0]);
+        row = halve_row(j, row, j->fold ? LANE_BITS : j->low, nodes);
         if (j->part) {
             const int64_t bytes = j->sums * j->loops->sum_bytes;
             memcpy(j->part + (chunk * j->tiles + tile) * bytes, row, (size_t)bytes);
@@ -376,8 +374,8 @@ log2_of(int64_t size)
     return n;
 }
 
-static void
-start(job *j, const gpo_call *call, gpo_isa isa)
+static gpo_status
+start(job *j, gpo_call *call, gpo_isa isa)
 {
     partition_make_plan(call, &j->plan);
     const partition_plan *plan = &j->plan;
@@ -394,7 +392,14 @@ start(job *j, const gpo_call *call, gpo_isa isa)
     int kept_low = 0, widest_halved = 0;
     j->fold = j->packed && j->low >= 2 * LANE_BITS;
     j->in_order = true;
-    memset(j->place, 0, sizeof j->place);
+    void *memory = NULL;
+    const gpo_status status =
+        gpo_scratch(call, (size_t)j->row * sizeof *j->place, &memory);
+    if (status) {
+        return status;
+    }
+    j->place = memory;
+    j->place[0] = 0;
     for (int b = 0; b < j->low; b++) {
         if (plan->to[b] >= 0) {
             const int64_t half = (int64_t)1 << kept_low;
@@ -429,18 +434,25 @@ start(job *j, const gpo_call *call, gpo_isa isa)
     const int64_t most = CHUNK_ROWS / j->chunk;
     j->group = j->tiles < most ? j->tiles : most;
     j->part = NULL;
+    /* Half of its rows wait for the others; a fold leaves an eighth, where they would. */
+    const int levels = log2_of(j->chunk) > 1 ? log2_of(j->chunk) : 1;
+    j->nodes_bytes = (levels - 1) * ROW_BYTES + j->row * j->loops->sum_bytes;
+    j->pack_bytes = j->packed ? 0 : j->row * j->loops->bytes;
+    return GPO_OK;
 }
 
 static gpo_status
 run(gpo_call *call, bool parallel)
 {
     job j;
-    start(&j, call, gpo_cpu_isa());
+    gpo_status status = start(&j, call, gpo_cpu_isa());
+    if (status) {
+        return status;
+    }
     if (j.chunks > 1) {
         const int64_t sums = j.chunks * j.tiles * j.sums;
         void *memory = NULL;
-        const gpo_status status =
-            gpo_scratch(call, (size_t)(sums * j.loops->sum_bytes), &memory);
+        status = gpo_scratch(call, (size_t)(sums * j.loops->sum_bytes), &memory);
         if (status) {
             return status;
         }
@@ -449,20 +461,12 @@ run(gpo_call *call, bool parallel)
     const int64_t tasks = j.chunks * (j.tiles / j.group);
     const int64_t combines =
         j.chunks > 1 ? (j.tiles * j.sums + COMBINE - 1) / COMBINE : 0;
-    if (parallel) {
-        gpo_cpu_parallel(tasks, sum_chunk, &j);
-        if (combines > 0) {
-            gpo_cpu_parallel(combines, combine, &j);
-        }
-        return GPO_OK;
+    status = gpo_cpu_work(call, parallel, tasks, (size_t)(j.nodes_bytes + j.pack_bytes),
+                          sum_chunk, &j);
+    if (!status && combines > 0) {
+        gpo_cpu_loop(parallel, combines, combine, &j);
     }
-    for (int64_t i = 0; i < tasks; i++) {
-        sum_chunk(&j, i);
-    }
-    for (int64_t i = 0; i < combines; i++) {
-        combine(&j, i);
-    }
-    return GPO_OK;
+    return status;
 }
 
 static gpo_status

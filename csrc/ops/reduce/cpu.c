@@ -131,20 +131,18 @@ find_stream(gpo_isa isa, reduce_op op, gpo_dtype dtype)
 /* ---- the job: what every part of one call reads ---- */
 
 enum {
-    TALL = 8,               /* rows that `tall` takes */
-    CHUNK_BLOCKS = 32,      /* blocks of TALL rows in a chunk: 128 KiB */
-    PIECE_BYTES = 8192,     /* of a row whose extreme is looked for at once */
-    STRIP_BYTES = 16384,    /* partial results of a strip of columns, at most */
-    STRIP_COLUMNS = 4096,   /* columns of a strip, at most */
-    STRIPS = 16,            /* tasks for which strips are made narrower, */
-    LEAST_STRIP = 1024,     /* down to as many columns */
-    NARROW_BYTES = 32,      /* narrower columns are gathered into rows */
-    STRIP_ROWS = 512,       /* rows of a strip in one chunk */
-    MAX_LANES = LANE_BYTES, /* of 1-byte elements */
-    BATCH = 64,             /* results finished together */
-    GROUP_BYTES = 1 << 17,  /* of whole rows in one task */
-    COMBINE = 1024,         /* results combined in one task */
-    LEVELS = 8,             /* of a chunk's tree: log2(512 / 8) + 2 */
+    TALL = 8,              /* rows that `tall` takes */
+    CHUNK_BLOCKS = 32,     /* blocks of TALL rows in a chunk: 128 KiB */
+    PIECE_BYTES = 8192,    /* of a row whose extreme is looked for at once */
+    STRIP_BYTES = 16384,   /* partial results of a strip of columns, at most */
+    STRIP_COLUMNS = 4096,  /* columns of a strip, at most */
+    STRIPS = 16,           /* tasks for which strips are made narrower, */
+    LEAST_STRIP = 1024,    /* down to as many columns */
+    NARROW_BYTES = 32,     /* narrower columns are gathered into rows */
+    STRIP_ROWS = 512,      /* rows of a strip in one chunk */
+    BATCH = 64,            /* results finished together */
+    GROUP_BYTES = 1 << 17, /* of whole rows in one task */
+    COMBINE = 1024,        /* results combined in one task */
 };
 
 typedef union state {
@@ -165,6 +163,9 @@ typedef struct job {
     bool woven; /* neighbouring results are closer than the elements of one */
     int64_t state_bytes;
     int64_t lanes;                        /* elements of a row of a block */
+    int64_t levels;                       /* nodes of the tree of a chunk */
+    int64_t node_bytes;                   /* of partial results side by side */
+    int64_t pack_bytes;                   /* of elements brought side by side */
     int64_t chunk;                        /* elements, or rows of a strip, of a chunk */
     int64_t chunks;                       /* of a result */
     int64_t outers, width, strip, strips; /* columns: groups, columns of each, ... */
@@ -321,24 +322,24 @@ is_zero(const char *bytes, int n)
     return value == 0;
 }
 
-/* *acc = the fold of the next n elements, n in [1, chunk]. */
+/*
+ * *acc = the fold of the next n elements, n in [1, chunk].  `memory` holds the packed
+ * elements, then the nodes of the tree and one to spare.
+ */
 static void
-row_fold(const job *j, cursor *c, int64_t n, void *acc)
+row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
 {
     const loops *f = j->loops;
     const int64_t lanes = j->lanes;
     const int64_t block = TALL * lanes;
-    _Alignas(64) char pack[TALL * LANE_BYTES];
+    char *pack = memory;
     if (n <= BRIEF) {
         f->brief(take(c, n, pack), 1, 0, n, acc);
         return;
     }
 
-    enum { NODE = MAX_LANES * sizeof(uint64_t) };
-    _Alignas(64) char nodes[LEVELS][NODE];
-    _Alignas(64) char spare[NODE];
-    tree t = {
-        .loops = f, .w = lanes, .node_bytes = lanes * f->acc_bytes, .nodes = nodes[0]};
+    char *nodes = memory + j->pack_bytes, *spare = nodes + j->levels * j->node_bytes;
+    tree t = {.loops = f, .w = lanes, .node_bytes = j->node_bytes, .nodes = nodes};
     for (; n >= block; n -= block) {
         const char *x = take(c, block, pack);
         const void *rows[TALL];
@@ -382,8 +383,8 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc)
         }
     }
     tree_finish(&t);
-    f->lanes(nodes[0], t.w);
-    memcpy(acc, nodes[0], (size_t)f->acc_bytes);
+    f->lanes(nodes, t.w);
+    memcpy(acc, nodes, (size_t)f->acc_bytes);
 }
 
 /* Whether the candidate displaces the best; a nan is displaced by nothing. */
@@ -409,11 +410,10 @@ improves(const job *j, state best, state candidate)
  */
 static void
 row_extreme(const job *j, cursor *c, int64_t first, int64_t n, state *best,
-            int64_t *index)
+            int64_t *index, char *pack)
 {
     const loops *f = j->loops;
     const int64_t piece = PIECE_BYTES / f->bytes;
-    _Alignas(64) char pack[PIECE_BYTES];
     for (int64_t k = 0; k < n; k += piece) {
         const int64_t m = n - k < piece ? n - k : piece;
         const char *x = take(c, m, pack);
@@ -429,7 +429,8 @@ row_extreme(const job *j, cursor *c, int64_t first, int64_t n, state *best,
 
 /* Chunk i of the row that starts at `origin`; index is NULL but for argmin and argmax. */
 static void
-row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *index)
+row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *index,
+            char *memory)
 {
     const int64_t first = i * j->chunk;
     const int64_t rest = j->plan.cols - first;
@@ -438,11 +439,11 @@ row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *i
     seek(&c, origin, &j->plan.reduced, j->loops->bytes, first);
     state acc;
     if (index) {
-        row_extreme(j, &c, first, n, &acc, index);
+        row_extreme(j, &c, first, n, &acc, index, memory);
         memcpy(value, &acc, (size_t)j->state_bytes);
         return;
     }
-    row_fold(j, &c, n, &acc);
+    row_fold(j, &c, n, &acc, memory);
     j->loops->widen(&acc, 1, value);
 }
 
@@ -461,28 +462,37 @@ take_row(cursor *c, int64_t w, int64_t stride, char *buffer)
     return x;
 }
 
-/* The first w partial results of `nodes` = the folds of the next n rows. */
+/*
+ * The memory of a strip: the nodes of the tree, one to spare, TALL rows of packed
+ * elements, then what column_strip and strip_extreme keep of each column.
+ */
+static char *
+after_strip(const job *j, char *memory)
+{
+    return memory + (j->levels + 1) * j->node_bytes + TALL * j->pack_bytes;
+}
+
+/* The first w partial results at `nodes` = the folds of the next n rows. */
 static void
 strip_fold(const job *j, cursor *c, int64_t n, int64_t w, char *nodes)
 {
     const loops *f = j->loops;
     const int64_t stride = j->plan.kept.strides[j->plan.kept.ndim - 1];
-    _Alignas(64) char pack[TALL][STRIP_BYTES];
-    _Alignas(64) char spare[STRIP_BYTES];
-    tree t = {.loops = f, .w = w, .node_bytes = STRIP_BYTES, .nodes = nodes};
+    char *spare = nodes + j->levels * j->node_bytes, *pack = spare + j->node_bytes;
+    tree t = {.loops = f, .w = w, .node_bytes = j->node_bytes, .nodes = nodes};
     for (; n >= TALL; n -= TALL) {
         const void *rows[TALL];
         for (int r = 0; r < TALL; r++) {
-            rows[r] = take_row(c, w, stride, pack[r]);
+            rows[r] = take_row(c, w, stride, pack + r * j->pack_bytes);
         }
         f->tall(rows, w, tree_node(&t, t.depth));
         tree_push(&t);
     }
     if (n > 0) {
         char *node = tree_node(&t, t.depth++);
-        f->load(take_row(c, w, stride, pack[0]), w, node);
+        f->load(take_row(c, w, stride, pack), w, node);
         while (--n > 0) {
-            f->load(take_row(c, w, stride, pack[0]), w, spare);
+            f->load(take_row(c, w, stride, pack), w, spare);
             f->fold(node, spare, w);
         }
     }
@@ -492,27 +502,25 @@ strip_fold(const job *j, cursor *c, int64_t n, int64_t w, char *nodes)
 /* The extremes of the next n rows of a strip, and the rows they are in. */
 static void
 strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void *value,
-              int64_t *index)
+              int64_t *index, char *nodes, uint64_t *found)
 {
     enum { PIECE = 32 }; /* rows that are searched when they hold a new extreme */
     const loops *f = j->loops;
     const int64_t column = j->plan.kept.strides[j->plan.kept.ndim - 1];
     const int64_t row = j->plan.reduced.strides[0]; /* arg reduces one axis here */
-    _Alignas(64) char nodes[LEVELS][STRIP_BYTES];
     uint64_t *best = value;
-    uint64_t found[STRIP_COLUMNS];
     for (int64_t k = 0; k < n; k += PIECE) {
         const int64_t m = n - k < PIECE ? n - k : PIECE;
         const char *x = c->at;
-        strip_fold(j, c, m, w, nodes[0]);
-        f->widen(nodes[0], w, found);
+        strip_fold(j, c, m, w, nodes);
+        f->widen(nodes, w, found);
         for (int64_t i = 0; i < w; i++) {
             const state candidate = {.u = found[i]}, old = {.u = best[i]};
             if (k == 0 || improves(j, old, candidate)) {
                 best[i] = found[i];
                 index[i] = first + k +
                            f->find(x + i * column * f->bytes, m, row,
-                                   nodes[0] + i * f->acc_bytes);
+                                   nodes + i * f->acc_bytes);
             }
         }
     }
@@ -594,7 +602,7 @@ finish(const job *j, const void *value, const int64_t *index, int64_t first, int
 
 /* Whole rows: group i. */
 static void
-row_group(void *context, int64_t i)
+row_group(void *context, int64_t i, void *memory)
 {
     const job *j = context;
     const loops *f = j->loops;
@@ -624,7 +632,7 @@ row_group(void *context, int64_t i)
             for (int64_t k = 0; k < n; k++) {
                 row_partial(j, c.at + k * stride * f->bytes, 0,
                             (char *)value + k * j->state_bytes,
-                            j->arg ? &index[k] : NULL);
+                            j->arg ? &index[k] : NULL, memory);
             }
         }
         finish(j, value, j->arg ? index : NULL, r, n);
@@ -638,7 +646,7 @@ row_group(void *context, int64_t i)
  * the second row finds the lines of the first; others go row by row.
  */
 static void
-row_chunk(void *context, int64_t i)
+row_chunk(void *context, int64_t i, void *memory)
 {
     job *j = context;
     const int64_t rows = j->plan.rows;
@@ -652,7 +660,7 @@ row_chunk(void *context, int64_t i)
     }
     cursor c;
     seek(&c, j->plan.origin, &j->plan.kept, j->loops->bytes, row);
-    row_partial(j, c.at, chunk, value, j->arg ? &j->index[at] : NULL);
+    row_partial(j, c.at, chunk, value, j->arg ? &j->index[at] : NULL, memory);
     if (j->early && j->plan.rows == 1 && !is_zero(value, (int)j->state_bytes)) {
         atomic_store_explicit(&j->decided, true, memory_order_relaxed);
     }
@@ -660,7 +668,7 @@ row_chunk(void *context, int64_t i)
 
 /* Columns: task i is a strip of a chunk of an outer group. */
 static void
-column_strip(void *context, int64_t i)
+column_strip(void *context, int64_t i, void *memory)
 {
     job *j = context;
     const int64_t strip = i % j->strips * j->strip;
@@ -671,10 +679,10 @@ column_strip(void *context, int64_t i)
     const int64_t n = j->plan.cols - k < j->chunk ? j->plan.cols - k : j->chunk;
     const int64_t row = outer * j->width + strip;
 
-    _Alignas(64) uint64_t local[STRIP_COLUMNS];
-    int64_t local_index[STRIP_COLUMNS];
-    void *value = local;
-    int64_t *index = local_index;
+    void *value = after_strip(j, memory);
+    uint64_t *found =
+        (uint64_t *)value + j->strip; /* of arg, whose states are as wide */
+    int64_t *index = (int64_t *)found + j->strip;
     if (j->chunks > 1) {
         value = j->value + (chunk * j->plan.rows + row) * j->state_bytes;
         index = j->arg ? j->index + chunk * j->plan.rows + row : NULL;
@@ -683,12 +691,11 @@ column_strip(void *context, int64_t i)
     seek(&c, j->plan.origin, &j->plan.kept, j->loops->bytes, row);
     seek(&c, c.at, &j->plan.reduced, j->loops->bytes, k);
     if (j->arg) {
-        strip_extreme(j, &c, k, n, w, value, index);
+        strip_extreme(j, &c, k, n, w, value, index, memory, found);
     }
     else {
-        _Alignas(64) char nodes[LEVELS][STRIP_BYTES];
-        strip_fold(j, &c, n, w, nodes[0]);
-        j->loops->widen(nodes[0], w, value);
+        strip_fold(j, &c, n, w, memory);
+        j->loops->widen(memory, w, value);
     }
     if (j->chunks == 1) {
         finish(j, value, j->arg ? index : NULL, row, w);
@@ -796,6 +803,55 @@ is_woven(const reduce_plan *plan)
     return plan->cols > 1 && kept->shape[kept->ndim - 1] > 1 && across < along;
 }
 
+static int64_t
+whole_lines(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Nodes that a chunk of `blocks` leaves fills at a time: one of each size, and the next. */
+static int64_t
+levels_of(int64_t blocks)
+{
+    int64_t levels = 2;
+    for (; blocks > 1; blocks /= 2) {
+        levels++;
+    }
+    return levels;
+}
+
+/* Sets the sizes of what a task on columns keeps in memory; gives their sum. */
+static int64_t
+size_strips(job *j)
+{
+    const int64_t widest =
+        j->loops->acc_bytes > j->loops->bytes ? j->loops->acc_bytes : j->loops->bytes;
+    const int64_t w = j->width < j->strip ? j->width : j->strip;
+    const bool packed = j->plan.kept.strides[j->plan.kept.ndim - 1] != 1;
+    j->levels =
+        levels_of(ceil_div(j->plan.cols < j->chunk ? j->plan.cols : j->chunk, TALL));
+    j->node_bytes = whole_lines(w * widest);
+    j->pack_bytes = packed ? j->node_bytes : 0;
+    j->strip = w;
+    const int64_t columns =
+        w * (j->arg ? 3 * (int64_t)sizeof(uint64_t) : j->state_bytes);
+    return (j->levels + 1) * j->node_bytes + TALL * j->pack_bytes + columns;
+}
+
+/* The same of a task on rows: brief ones that are packed keep only that. */
+static int64_t
+size_rows(job *j)
+{
+    const reduce_axes *axes = &j->plan.reduced;
+    const bool packed = axes->ndim > 1 || axes->strides[0] != 1;
+    const bool tall = !j->arg && j->plan.cols > BRIEF;
+    j->pack_bytes = !packed ? 0 : j->arg ? PIECE_BYTES : TALL * LANE_BYTES;
+    const int64_t most = j->plan.cols < j->chunk ? j->plan.cols : j->chunk;
+    j->levels = levels_of(ceil_div(most * j->loops->bytes, TALL * LANE_BYTES));
+    j->node_bytes = tall ? j->lanes * j->loops->acc_bytes : 0;
+    return j->pack_bytes + (j->levels + 1) * j->node_bytes;
+}
+
 static gpo_status
 run(gpo_call *call, bool parallel)
 {
@@ -813,7 +869,7 @@ run(gpo_call *call, bool parallel)
     const bool columns =
         j.woven &&
         j.plan.kept.shape[j.plan.kept.ndim - 1] * j.loops->bytes >= NARROW_BYTES;
-    int64_t tasks;
+    int64_t tasks, bytes_each;
     if (columns) {
         const int64_t widest =
             j.loops->acc_bytes > j.loops->bytes ? j.loops->acc_bytes : j.loops->bytes;
@@ -827,6 +883,7 @@ run(gpo_call *call, bool parallel)
                j.outers * j.chunks * ceil_div(j.width, j.strip) < STRIPS) {
             j.strip /= 2;
         }
+        bytes_each = size_strips(&j);
         j.strips = ceil_div(j.width, j.strip);
         tasks = j.outers * j.strips * j.chunks;
     }
@@ -834,6 +891,7 @@ run(gpo_call *call, bool parallel)
         j.chunk = CHUNK_BLOCKS * TALL * j.lanes;
         j.chunks = ceil_div(j.plan.cols, j.chunk);
         j.group = GROUP_BYTES / (j.plan.cols * j.loops->bytes) + 1;
+        bytes_each = size_rows(&j);
         tasks = j.chunks > 1 ? j.plan.rows * j.chunks : ceil_div(j.plan.rows, j.group);
     }
 
@@ -849,26 +907,30 @@ run(gpo_call *call, bool parallel)
         j.value = memory;
         j.index = (int64_t *)(j.value + bytes);
     }
+    const size_t each = (size_t)bytes_each;
+    gpo_status status = GPO_OK;
     if (columns) {
-        gpo_cpu_loop(j.parallel, tasks, column_strip, &j);
+        status = gpo_cpu_work(call, j.parallel, tasks, each, column_strip, &j);
     }
     else if (j.chunks == 1) {
-        gpo_cpu_loop(j.parallel, tasks, row_group, &j);
+        status = gpo_cpu_work(call, j.parallel, tasks, each, row_group, &j);
     }
     else {
         if (j.early && j.plan.rows == 1) { /* often the first chunk decides */
-            row_chunk(&j, 0);
+            status = gpo_cpu_work(call, false, 1, each, row_chunk, &j);
             if (j.decided) {
                 finish(&j, j.value, NULL, 0, 1);
                 return GPO_OK;
             }
         }
-        gpo_cpu_loop(j.parallel, tasks, row_chunk, &j);
+        if (!status) {
+            status = gpo_cpu_work(call, j.parallel, tasks, each, row_chunk, &j);
+        }
     }
-    if (j.chunks > 1) {
+    if (!status && j.chunks > 1) {
         gpo_cpu_loop(j.parallel, ceil_div(j.plan.rows, COMBINE), combine, &j);
     }
-    return GPO_OK;
+    return status;
 }
 
 static gpo_status

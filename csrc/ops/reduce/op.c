@@ -4,6 +4,8 @@
  */
 #include "reduce.h"
 
+#include "../../core/promote.h"
+
 #include <string.h>
 
 /* ---- arguments ---- */
@@ -50,6 +52,19 @@ static bool
 takes_dtype(reduce_op op)
 {
     return op == REDUCE_SUM || op == REDUCE_PROD || op == REDUCE_MEAN;
+}
+
+/*
+ * The dtype to combine in where out= says no more than where the result goes.  NumPy
+ * lets its dtype meet that of x and casts the result, not the elements.  Whole numbers
+ * wrap, so those of 64 bits leave the same bits in every narrower or signed one.
+ */
+static gpo_dtype
+dtype_for_out(gpo_dtype natural, gpo_dtype x, gpo_dtype out)
+{
+    const bool wraps = gpo_is_whole(x) && gpo_is_whole(out) && out != GPO_BOOL;
+    /* A mean of whole numbers has met float64 already. */
+    return wraps ? natural : gpo_promote(gpo_is_whole(natural) ? x : natural, out);
 }
 
 /* ---- shape rule ---- */
@@ -124,19 +139,22 @@ shape(gpo_call *call)
 
     const gpo_dtype natural = natural_dtype(op, x->dtype);
     gpo_dtype wanted = natural;
-    if (takes_dtype(op)) {
-        if (call->opt[ARG_DTYPE].given) {
-            wanted = (gpo_dtype)call->opt[ARG_DTYPE].i;
-        }
-        else if (call->out_given[0] != GPO_NONE) {
-            wanted = call->out_given[0];
-        }
+    if (call->opt[ARG_DTYPE].given) {
+        wanted = (gpo_dtype)call->opt[ARG_DTYPE].i;
+    }
+    else if (takes_dtype(op) && call->out_given[0] != GPO_NONE) {
+        wanted = call->out_given[0];
     }
     if (op == REDUCE_MEAN && gpo_dtypes[wanted].kind != 'f' &&
         gpo_dtypes[wanted].kind != 'c') {
         return gpo_fail(call, GPO_ETYPE,
                         "reduce() with op='mean' takes a floating dtype, not '%s'",
                         gpo_dtypes[wanted].name);
+    }
+    if (takes_dtype(op) && !call->opt[ARG_DTYPE].given &&
+        call->out_given[0] != GPO_NONE) {
+        wanted = dtype_for_out(natural, x->dtype, wanted);
+        call->out_given[0] = wanted; /* the binding casts the result */
     }
     if (wanted != natural && wanted != x->dtype) {
         /* NumPy: every element is converted first, then combined in that dtype. */
@@ -278,13 +296,15 @@ static const char doc[] =
     "dtype\n"
     "    of the result.  Another dtype than the default one costs a converted copy of "
     "x.\n"
-    "    Default: that of `out`, else int64 or uint64 for integers in a sum or "
-    "product,\n"
-    "    float64 for a mean of integers, else that of x.\n"
+    "    Default: int64 or uint64 for integers in a sum or product, float64 for a "
+    "mean\n"
+    "    of integers, else that of x.\n"
     "out : array, optional\n"
-    "    Written and returned; must have the shape and dtype of the result and share "
-    "no\n"
-    "    memory with x.\n"
+    "    Written and returned; must have the shape of the result and share no memory\n"
+    "    with x.  Without dtype= a sum, product or mean takes one of any dtype, of a\n"
+    "    floating one for a mean: it is computed in the dtype that x and `out` meet "
+    "in,\n"
+    "    then cast, as in NumPy.  Else it must have the dtype of the result.\n"
     "\n"
     "Returns\n"
     "-------\n"

@@ -58,6 +58,10 @@ static gpo_status
 check_index(gpo_call *call)
 {
     const gpo_dtype dtype = call->in[SCATTER_ADD_INDEX].dtype;
+    if (call->in[SCATTER_ADD_INDEX].weak && call->in[SCATTER_ADD_INDEX].size == 0) {
+        call->convert[SCATTER_ADD_INDEX] = GPO_I64; /* [] is a list of integers, too */
+        return GPO_OK;
+    }
     switch (dtype) {
         case GPO_I32:
         case GPO_I64:
@@ -187,7 +191,8 @@ static const char doc[] =
     "index : array_like of integers, the shape of values\n"
     "    Where each value goes; taken with values in C order.  int32, int64 and uint64 "
     "are\n"
-    "    read as they are, other integers are converted first.\n"
+    "    read as they are, other integers are converted first.  An empty list is one\n"
+    "    of integers.\n"
     "size : int\n"
     "    Length of the result.\n"
     "mode : {'raise', 'wrap', 'clip'}, optional\n"
