@@ -11,7 +11,9 @@
 
 #include <string.h>
 
-static frame *spare; /* the last call's, for the next; changed with the GIL held */
+/* Of a call that is alone; those within it, or beside it, take theirs from the heap. */
+static _Alignas(64) frame first;
+static frame *spare = &first; /* for the next call; changed with the GIL held */
 
 /* A frame that frame_free takes at any later moment; NULL with MemoryError set. */
 static frame *
@@ -66,7 +68,7 @@ frame_free(frame *f)
             gpo_made_clear(&f->away.made[i]);
         }
     }
-    if (spare) { /* of a call within this one */
+    if (f != &first) {
         PyMem_Free(f);
     }
     else {
