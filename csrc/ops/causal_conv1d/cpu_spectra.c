@@ -477,7 +477,7 @@ finish_sums(const conv_job *j, int64_t b, int64_t c, const row_facts *f, int64_t
 }
 
 /* What a block in `cells`, too large by 2^-exponents, holds of the lanes that are asked. */
-static void
+static __attribute__((noinline)) void /* its caller's stack has no room for it */
 finish_block(const conv_job *j, int64_t b, int64_t group, int64_t h,
              const row_facts *facts, const bool *wanted, const int *exponents,
              const void *cells)

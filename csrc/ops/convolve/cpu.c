@@ -348,12 +348,11 @@ combine_parts(const job *j, void *by_re, const void *by_im, int64_t n)
     }
 }
 
-/* `terms` products of each of n sums into `to`; complex in two goes. */
+/* `terms` products of each of n sums into `to`; complex in two goes, one in `by_im`. */
 static void
 add_products(const job *j, const char *window, const char *taps, int64_t to_imaginary,
-             int64_t n, int64_t terms, char *to)
+             int64_t n, int64_t terms, char *to, char *by_im)
 {
-    _Alignas(64) char by_im[PIECE_BYTES];
     const int64_t wide = j->lanes * j->lane_bytes;
     if (j->few) {
         for (int64_t i = 0; i < n; i++) {
@@ -375,14 +374,21 @@ are_finite(const job *j, const void *lanes, int64_t n)
     return j->lane == LANE_FLOAT ? finite_float(lanes, n) : finite_double(lanes, n);
 }
 
+/* What a task computes a piece in. */
+typedef struct piece_work {
+    _Alignas(64) char window[PIECE_BYTES + WINDOW_BYTES + FEW_BYTES];
+    _Alignas(64) char taps[2 * WINDOW_BYTES];
+    _Alignas(64) char sums[PIECE_BYTES], high[PIECE_BYTES], low[PIECE_BYTES];
+    _Alignas(64) char by_im[PIECE_BYTES];
+} piece_work;
+
 /* Sums [i, i + n) of a row of the result, n up to j->piece. */
 static void
-compute_piece(const job *j, int64_t row, int64_t i, int64_t n)
+compute_piece(const job *j, int64_t row, int64_t i, int64_t n, piece_work *work)
 {
     const convolve_plan *p = &j->plan;
-    _Alignas(64) char window[PIECE_BYTES + WINDOW_BYTES + FEW_BYTES];
-    _Alignas(64) char own_taps[2 * WINDOW_BYTES];
-    _Alignas(64) char sums[PIECE_BYTES], high[PIECE_BYTES], low[PIECE_BYTES];
+    char *window = work->window, *own_taps = work->taps;
+    char *sums = work->sums, *high = work->high, *low = work->low;
     const int64_t wide = j->lanes * j->lane_bytes, first = p->first + i;
     const bool floating = j->lane >= LANE_FLOAT;
     const char *a, *v;
@@ -430,7 +436,7 @@ compute_piece(const job *j, int64_t row, int64_t i, int64_t n)
         else {
             read_taps(j, v, k, terms, own_taps);
         }
-        add_products(j, x, taps, to_imaginary, some, terms, to);
+        add_products(j, x, taps, to_imaginary, some, terms, to, work->by_im);
         if (!single) {
             j->loops->total(sums, some * j->lanes, high + begin * wide,
                             low + begin * wide);
@@ -452,39 +458,51 @@ compute_piece(const job *j, int64_t row, int64_t i, int64_t n)
     }
 }
 
-/* Sums [i, i + n) of a row, in pieces. */
+/* Sums [i, i + n) of a row, in `parts` pieces by `tasks` tasks. */
 typedef struct stretch {
     const job *job;
-    int64_t row, i, n;
+    int64_t row, i, n, parts, tasks;
 } stretch;
 
 static void
-compute_part(void *context, int64_t t)
+compute_parts(void *context, int64_t t)
 {
     const stretch *s = context;
-    const int64_t at = t * s->job->piece, left = s->n - at;
-    compute_piece(s->job, s->row, s->i + at,
-                  left < s->job->piece ? left : s->job->piece);
+    const job *j = s->job;
+    for (int64_t part = t; part < s->parts; part += s->tasks) {
+        const int64_t at = part * j->piece, left = s->n - at;
+        compute_piece(j, s->row, s->i + at, left < j->piece ? left : j->piece,
+                      (piece_work *)j->work + t);
+    }
+}
+
+gpo_status
+convolve_make_work(gpo_call *call, job *j)
+{
+    j->workers = j->parallel ? gpo_cpu_threads() : 1;
+    return gpo_scratch(call, (size_t)j->workers * sizeof(piece_work), &j->work);
 }
 
 void
 convolve_sum_stretch(const job *j, int64_t row, int64_t i, int64_t n)
 {
-    stretch s = {j, row, i, n};
-    const bool worth = n > TASK_TERMS / j->plan.m;
-    gpo_cpu_loop(j->parallel && worth, ceil_div(n, j->piece), compute_part, &s);
+    stretch s = {j, row, i, n, .parts = ceil_div(n, j->piece), .tasks = 1};
+    if (n > TASK_TERMS / j->plan.m) {
+        s.tasks = s.parts < j->workers ? s.parts : j->workers;
+    }
+    gpo_cpu_loop(s.tasks > 1, s.tasks, compute_parts, &s);
 }
 
 /* Task t: some pieces, counted through all rows. */
 static void
-compute_task(void *context, int64_t t)
+compute_task(void *context, int64_t t, void *work)
 {
     const job *j = context;
     const int64_t all = j->plan.count_rows * j->pieces, first = t * j->per_task;
     const int64_t end = all - first < j->per_task ? all : first + j->per_task;
     for (int64_t u = first; u < end; u++) {
         const int64_t i = u % j->pieces * j->piece, left = j->plan.count - i;
-        compute_piece(j, u / j->pieces, i, left < j->piece ? left : j->piece);
+        compute_piece(j, u / j->pieces, i, left < j->piece ? left : j->piece, work);
     }
 }
 
@@ -515,6 +533,8 @@ start_job(const gpo_call *call, bool parallel, job *j)
                : j->lane == LANE_BOOL ? BOOL_CHUNK
                                       : CHUNK;
     j->taps = NULL;
+    j->work = NULL;
+    j->workers = 0;
 }
 
 static gpo_status
@@ -531,9 +551,9 @@ run_pieces(gpo_call *call, job *j)
         j->taps = taps;
         read_taps(j, p->v, 0, p->m, j->taps);
     }
-    gpo_cpu_loop(j->parallel, ceil_div(p->count_rows * j->pieces, j->per_task),
-                 compute_task, j);
-    return GPO_OK;
+    return gpo_cpu_work(call, j->parallel,
+                        ceil_div(p->count_rows * j->pieces, j->per_task),
+                        sizeof(piece_work), compute_task, j);
 }
 
 static gpo_status
@@ -565,8 +585,11 @@ run_threads(gpo_call *call)
     job j;
     fourier_plan f;
     start_job(call, true, &j);
-    return convolve_plan_fourier(&j, &f) ? convolve_run_fourier(call, &j, &f)
-                                         : run_pieces(call, &j);
+    if (!convolve_plan_fourier(&j, &f)) {
+        return run_pieces(call, &j);
+    }
+    const gpo_status status = convolve_make_work(call, &j);
+    return status ? status : convolve_run_fourier(call, &j, &f);
 }
 
 /* ---- choose ---- */

@@ -42,6 +42,8 @@ typedef struct job {
     int64_t per_task;      /* pieces */
     /* v as read_taps() leaves it */
     char *taps; /* NULL if each row has its own */
+    void *work; /* what convolve_sum_stretch computes in, for each of `workers` tasks */
+    int64_t workers;
 } job;
 
 static inline int64_t
@@ -61,7 +63,10 @@ char *convolve_result_at(const job *j, int64_t row, int64_t i);
 void convolve_read_window(const job *j, const char *row, int64_t length, int64_t step,
                           int64_t start, int64_t n, char *to);
 
-/* Elements [i, i + n) of a row of the result, product by product. */
+/* Makes j->work, which a thread's stack has no room for. */
+gpo_status convolve_make_work(gpo_call *call, job *j);
+
+/* Elements [i, i + n) of a row of the result, product by product, in j->work. */
 void convolve_sum_stretch(const job *j, int64_t row, int64_t i, int64_t n);
 
 /* ---- cpu_fourier.c ---- */

@@ -69,7 +69,7 @@ enum {
     SLICE_BYTES = 64,       /* of a row: the least that a thread takes */
     MAX_STRETCHES = 16,     /* of the source, with sums of their own */
     ADDED_PER_SUM = 4,      /* elements added for each sum that is cleared and merged */
-    MAX_PIECES = 4096,      /* that threads share out */
+    MAX_PIECES = 512,       /* that threads share out */
     SMALL = 1 << 16,        /* bytes copied at once */
     COUNTED = 16,           /* columns from which it pays to count rows before */
     WORTH_A_TEAM = 1 << 12, /* elements from which a team of threads starts */

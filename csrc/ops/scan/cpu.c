@@ -25,10 +25,11 @@ enum {
     CHUNK = 16 * BLOCK, /* of a long row */
     WAVE = 8,           /* chunks of each thread between totals and results */
     MANY_ROWS = 64,     /* rows that give every thread enough to do */
-    STRIP = 512,        /* columns in a task */
+    STRIP = 256,        /* columns in a task */
+    CARRIES = 128,      /* of a strip at a time: no thread has a large stack */
     NARROW = 16,        /* fewer columns are walked as rows */
     STRIP_CHUNK = 1024, /* rows of a strip in a chunk */
-    MANY_STRIPS = 32,
+    MANY_STRIPS = 64,
     GROUP_BYTES = 1 << 17, /* of whole rows in one task */
     ACC = sizeof(gpo_c128),
 };
@@ -314,13 +315,16 @@ static void
 carry(const job *j, char *hi, char *lo, int64_t w, char *run_hi, char *run_lo)
 {
     const loops *f = j->loops;
-    _Alignas(64) char hold_hi[STRIP * ACC], hold_lo[STRIP * ACC];
-    const size_t bytes = (size_t)(w * f->acc_bytes);
-    memcpy(hold_hi, hi, bytes);
-    memcpy(hold_lo, lo, bytes);
-    memcpy(hi, run_hi, bytes);
-    memcpy(lo, run_lo, bytes);
-    f->step(run_hi, run_lo, hold_hi, hold_lo, w);
+    _Alignas(64) char hold_hi[CARRIES * ACC], hold_lo[CARRIES * ACC];
+    for (int64_t k = 0; k < w; k += CARRIES) {
+        const int64_t some = w - k < CARRIES ? w - k : CARRIES, at = k * f->acc_bytes;
+        const size_t bytes = (size_t)(some * f->acc_bytes);
+        memcpy(hold_hi, hi + at, bytes);
+        memcpy(hold_lo, lo + at, bytes);
+        memcpy(hi + at, run_hi + at, bytes);
+        memcpy(lo + at, run_lo + at, bytes);
+        f->step(run_hi + at, run_lo + at, hold_hi, hold_lo, some);
+    }
 }
 
 /* Task i: the results of the i-th chunk of the wave. */
@@ -468,12 +472,16 @@ strip_carries(void *context, int64_t i)
 {
     const job *j = context;
     const loops *f = j->loops;
-    const int64_t rows = j->plan.rows, first = i * STRIP;
-    const int64_t w = rows - first < STRIP ? rows - first : STRIP;
-    _Alignas(64) char run_hi[STRIP * ACC], run_lo[STRIP * ACC];
-    f->start(run_hi, run_lo, w);
-    for (int64_t k = first; k < j->chunks * rows; k += rows) {
-        carry(j, j->hi + k * f->acc_bytes, j->lo + k * f->acc_bytes, w, run_hi, run_lo);
+    const int64_t rows = j->plan.rows;
+    const int64_t end = (i + 1) * STRIP < rows ? (i + 1) * STRIP : rows;
+    _Alignas(64) char run_hi[CARRIES * ACC], run_lo[CARRIES * ACC];
+    for (int64_t first = i * STRIP; first < end; first += CARRIES) {
+        const int64_t w = end - first < CARRIES ? end - first : CARRIES;
+        f->start(run_hi, run_lo, w);
+        for (int64_t k = first; k < j->chunks * rows; k += rows) {
+            carry(j, j->hi + k * f->acc_bytes, j->lo + k * f->acc_bytes, w, run_hi,
+                  run_lo);
+        }
     }
 }
 

@@ -20,7 +20,7 @@
 enum {
     WAYS = 4,        /* tables that a chunk may take turns in */
     FEW = 8 << 10,   /* bytes of WAYS tables: a quarter of a first cache */
-    PIECE = 1024,    /* elements read at a time, a multiple of WAYS */
+    PIECE = 256,     /* elements read at a time, a multiple of WAYS: 12 KB of stack */
     CHUNK = 1 << 16, /* elements, at least, in a chunk of the threads */
     MOST_CHUNKS = 64,
     SHARE = 4,   /* elements in a chunk for each place of its table */
