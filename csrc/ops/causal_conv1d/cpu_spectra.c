@@ -653,7 +653,7 @@ finish_wide_sums(const conv_job *j, int64_t b, int64_t c, const row_facts *f, in
 }
 
 /* Block h of the wanted lanes' rows b, every term from a transform of earlier inputs. */
-static void
+static __attribute__((noinline)) void
 wide_block(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_t h,
            const row_facts *facts, const bool *wanted)
 {
