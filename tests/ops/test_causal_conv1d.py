@@ -790,8 +790,12 @@ def test_what_is_no_number_stays_in_its_row(value: float) -> None:
     np.testing.assert_array_equal(got[0][others], clean[0][others])
     np.testing.assert_array_equal(got[1], clean[1])
     np.testing.assert_array_equal(got[2][np.arange(9) != 3], clean[2][np.arange(9) != 3])
-    np.testing.assert_array_equal(got[0][1, 3], plain[1, 3])
-    np.testing.assert_array_equal(got[2][3], plain_dw[3])
+    sure = slice(None) if not np.isfinite(value) else slice(200)  # 3e38 bounds what it meets
+    for own, want in ((got[0][1, 3, sure], plain[1, 3, sure]), (got[2][3], plain_dw[3])):
+        finite = np.isfinite(want)
+        np.testing.assert_array_equal(np.isfinite(own), finite)
+        most = np.abs(want[finite]).max(initial=0)
+        np.testing.assert_allclose(own[finite], want[finite], rtol=0, atol=1e-5 * most)
 
 
 def test_the_cpu_transforms_where_that_costs_less() -> None:

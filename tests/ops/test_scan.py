@@ -73,7 +73,7 @@ def whole(n: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
 def test_errors_are_numpys(x: Any, options: dict[str, Any]) -> None:
     with pytest.raises(Exception) as theirs:
         np.cumsum(x, **options)
-    with pytest.raises(type(theirs.value), match=f"^{re.escape(str(theirs.value))}$"):
+    with pytest.raises(type(theirs.value), match=f"{re.escape(str(theirs.value))}$"):
         scan(x, **options)
 
 
