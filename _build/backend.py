@@ -12,7 +12,7 @@ from pathlib import Path
 from setuptools import build_meta
 
 sys.path.insert(0, str(Path(__file__).parent))
-import cuda  # noqa: E402
+import cuda
 
 build_wheel = build_meta.build_wheel
 build_sdist = build_meta.build_sdist

@@ -1,7 +1,7 @@
 """Runs a few odd-sized cases of every CUDA rung and dtype: what a sanitizer watches.
 
-`compute-sanitizer --tool memcheck python tests/one_case_each.py` prints the number of
-calls and exits with 1 if a result is wrong.
+`compute-sanitizer --tool memcheck python tests/one_case_each.py [OP...]` prints the number
+of calls and exits with 1 if a result is wrong.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def chosen(op: str, dtype: str) -> list[cases.Sample]:
 
 def main() -> int:
     calls, wrong = 0, []
-    for op in _core.ops():
+    for op in sys.argv[1:] or _core.ops():
         for row in _core.variants(op):
             if row["backend"] != "cuda" or not row["available"]:
                 continue
