@@ -511,20 +511,34 @@ def test_another_future_changes_no_past(backend: str, variant: str, future: floa
                 assert (np.abs(a - b.astype(np.longdouble)) <= room[..., :t]).all()
 
 
-@each_causal_variant
-def test_the_head_is_summed_directly(backend: str, variant: str) -> None:
+@pytest.mark.parametrize("variant", ["simd", "spectra"])
+def test_the_head_is_summed_directly(variant: str) -> None:
     """The first 128 results from the first input that is not 0 are those of `threads`."""
-    if backend != "cpu":
-        pytest.skip("other devices have an order of their own")
     x = causality.stack(FINITE, 5, 700, np.float32)
     w = causality.filters(5, 700, np.float32)
     first = np.argmax(x != 0, -1)[..., None]
     t = np.arange(700)
     head = (t >= first) & (t < first + causality.HEAD)
-    y = causal_conv1d(x, w, backend=backend, variant=variant)
-    if variant in ("spectra", "simd"):
-        want = causal_conv1d(x, w, backend=backend, variant="threads")
-        assert y[head].tobytes() == want[head].tobytes()
+    y = causal_conv1d(x, w, backend="cpu", variant=variant)
+    want = causal_conv1d(x, w, backend="cpu", variant="threads")
+    assert y[head].tobytes() == want[head].tobytes()
+
+
+@pytest.mark.parametrize("op", ["causal_conv1d", "causal_conv1d_backward"])
+def test_exact_causality_takes_exact_variants_alone(op: str) -> None:
+    """The faster ones are not chosen, and refused by name, on every backend."""
+    x, w = np.ones((1, 2, 2048), np.float32), np.ones((2, 2048), np.float32)
+    arrays = (x, w) if op == "causal_conv1d" else (x, x, w)
+    for backend in ("cpu", "sim"):
+        how: dict[str, Any] = {"backend": backend, "causality": "exact"}
+        rows = {r["name"]: r for r in _core.variants(op) if r["backend"] == backend}
+        assert {r["causal"] for r in rows.values()} == {"exact", "to rounding"}
+        assert rows[_core.plan(op, *arrays, **how)["variant"]]["causal"] == "exact"
+        assert rows[_core.plan(op, *arrays, backend=backend)["variant"]]["causal"] != "exact"
+        for name, row in rows.items():
+            if row["causal"] == "to rounding" and row["available"]:
+                with pytest.raises(gpuopt.VariantError, match="causality='exact'.*to rounding"):
+                    getattr(gpuopt, op)(*arrays, variant=name, **how)
 
 
 @each_causal_variant

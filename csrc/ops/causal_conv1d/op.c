@@ -257,7 +257,12 @@ cost(const gpo_call *call, gpo_cost *cost)
     "row\n"                                                                            \
     "    in the 2-norm: 1e-6, 1e-5 or 1e-3.  Only the CUDA rung v6 makes use of it; "  \
     "all\n"                                                                            \
-    "    others give the class 'fp32'.\n"
+    "    others give the class 'fp32'.\n"                                              \
+    "causality : {None, 'exact'}, optional\n"                                          \
+    "    'exact' takes only variants in which later inputs change no bit of earlier\n" \
+    "    results: those whose `causal` in gpuopt.variants() is 'exact'.  None takes "  \
+    "the\n"                                                                            \
+    "    faster ones, too, which keep the bound given in the notes.\n"
 
 #define COMMON_ERRORS                                                             \
     "ValueError\n"                                                                \
