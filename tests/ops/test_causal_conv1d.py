@@ -537,7 +537,9 @@ def test_exact_causality_takes_exact_variants_alone(op: str) -> None:
         assert rows[_core.plan(op, *arrays, backend=backend)["variant"]]["causal"] != "exact"
         for name, row in rows.items():
             if row["causal"] == "to rounding" and row["available"]:
-                with pytest.raises(gpuopt.VariantError, match="causality='exact'.*to rounding"):
+                with pytest.raises(
+                    gpuopt.VariantError, match=r"causality='exact'.*to rounding"
+                ):
                     getattr(gpuopt, op)(*arrays, variant=name, **how)
 
 
