@@ -71,45 +71,6 @@ most_of_warp(float most)
 #endif
 }
 
-/* What a thread saw of a row of floats; NaN does not count. */
-struct split_range {
-    float most;     /* largest magnitude */
-    unsigned least; /* bits of the smallest magnitude but 0, times 2, less 1 */
-
-    __device__ __forceinline__ split_range() : most(0), least(~0u)
-    {
-    }
-
-    __device__ __forceinline__ void see(float x)
-    {
-        most = fmaxf(most, fabsf(x));
-        least = min(least, __float_as_uint(x) * 2 - 1);
-    }
-
-    __device__ __forceinline__ void see(split_range other)
-    {
-        most = fmaxf(most, other.most);
-        least = min(least, other.least);
-    }
-
-    /* Whether the smallest value but 0 keeps 2^-11 of itself. */
-    __device__ __forceinline__ bool is_narrow() const
-    {
-        const int bottom = (least + 1) >> 24;
-        return most == 0 || split_scale::biased_exponent(most) - bottom <= 28;
-    }
-
-    __device__ __forceinline__ split_range of_warp() const
-    {
-        split_range all;
-        all.most = most_of_warp(most);
-#ifdef GPO_HOPPER
-        all.least = __reduce_min_sync(ALL_LANES, least);
-#endif
-        return all;
-    }
-};
-
 __device__ __forceinline__ uint32_t
 word_of(__half2 h)
 {

@@ -1,5 +1,5 @@
 /*
- * early.cuh  What v6 and v7 leave of a row: the sums of its head, which a whole transform
+ * early.cuh  What v7 leaves of a row: the sums of its head, which a whole transform
  * would cover with its rounding, and wide rows, where it would cover more than those.
  * Order: the cut, heads, blocks of a row, a wide row, the kernel, launcher.
  * Not here: the guard that finds wide rows (spectral_rows.cuh), the transform
@@ -397,7 +397,7 @@ make_starts(gpo_call *call, const conv_view<float> &v, int64_t spans, int **star
 }
 
 /*
- * The heads and wide rows that v6 or v7 has left; the host does not know whether there are
+ * The heads and wide rows that v7 has left; the host does not know whether there are
  * any.  The grid is small: what one block finds another cannot take.
  */
 static gpo_status

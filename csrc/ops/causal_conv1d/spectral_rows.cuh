@@ -95,7 +95,7 @@ struct earlier {
     }
 };
 
-/* What v6 and v7 leave of a row to early.cuh: its first input, or one of these. */
+/* What v7 leaves of a row to early.cuh: its first input, or one of these. */
 constexpr int WIDE_ROW = -1;                            /* all of it */
 constexpr int WHOLE_ROW = static_cast<int>(MOST_STEPS); /* nothing */
 

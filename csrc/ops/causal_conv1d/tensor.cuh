@@ -86,39 +86,117 @@ exact_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int f
 }
 
 /*
- * The same of those steps from the first input that is not 0 to the first one that has
- * 2^-17 of the row's largest: the early steps of a row that begins with smaller ones,
- * which the row's scale has rounded away.  Every warp finds them for itself.
+ * A value keeps 2^-40 of its row's largest, and the bound of an early result speaks of
+ * early inputs alone: those may be smaller than this share of the largest, and are then
+ * looked at once more.
  */
-template <typename T>
-__device__ __noinline__ void
-exact_heads(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int from,
-            int to)
+constexpr float LEAST_FIRST = 0x1p-17f;
+
+/* Four results of a warp's head, 4 q .. 4 q + 3: four taps meet eight inputs. */
+__device__ __forceinline__ void
+add_up_four(const float *taps, int lags, const float *inputs, int q, float (&sum)[4])
 {
-    for (; rows; rows &= rows - 1) {
+    const float *const x = inputs + 4 * q;
+    pack<float> late = shared_pack(x);
+#pragma unroll 4
+    for (int s = 0; s <= 4 * q && s < lags; s += 4) {
+        const pack<float> early = shared_pack(x - s - 4), tap = shared_pack(taps + s);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                sum[i] = fmaf(tap.v[j],
+                              i >= j ? late.v[i >= j ? i - j : 0]
+                                     : early.v[i >= j ? 0 : 4 + i - j],
+                              sum[i]);
+            }
+        }
+        late = early;
+    }
+}
+
+/*
+ * The early steps of rows that begin with values which the row's scale may round away:
+ * those from the first input that is not 0 to the first one that has LEAST_FIRST of the
+ * row's largest, if there are any.  A warp takes a row, finds them, and adds them up from
+ * `room` floats of shared memory of its own, or in the order of v0 where they do not fit.
+ */
+__device__ __noinline__ void
+exact_heads(const tensor_conv<float> &p, int c, int first_batch, unsigned rows,
+            int from, int to, float *space, int room)
+{
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const int steps = static_cast<int>(p.steps), last = p.reversed ? steps - 1 : 0;
+    const int64_t stride = p.reversed ? -p.x.t : p.x.t;
+    const float *const w = p.w + c * p.w_c;
+    constexpr int AHEAD = 8; /* loads in flight */
+    for (int k = 0; rows; k++, rows &= rows - 1) {
+        if (k % (TOEPLITZ_THREADS / WARP) != warp) {
+            continue;
+        }
         const int64_t b = first_batch + __ffs(rows) - 1;
-        const int64_t last = p.reversed ? p.steps - 1 : 0;
-        const T *const x = p.x.row(b, c) + last * p.x.t;
-        const int64_t stride = p.reversed ? -p.x.t : p.x.t;
-        const int lane = threadIdx.x % WARP, steps = static_cast<int>(p.steps);
+        const float *const x = p.x.row(b, c) + last * p.x.t;
+        const auto size_at = [&](int t) {
+            return t < steps ? fabsf(x[t * stride]) : 0;
+        };
         float most = 0;
-        for (int t = lane; t < steps; t += WARP) {
-            most = fmaxf(most, fabsf(static_cast<float>(value_of(x[t * stride]))));
+        for (int t = lane; t < steps; t += AHEAD * WARP) {
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                most = fmaxf(most, size_at(t + i * WARP));
+            }
         }
-        const float least = most_of_warp(most) * 0x1p-17f;
+        const float least = most_of_warp(most) * LEAST_FIRST;
         int begin = -1, end = steps;
-        for (int t = lane; t - lane < steps && end == steps; t += WARP) {
-            const float size =
-                t < steps ? fabsf(static_cast<float>(value_of(x[t * stride]))) : 0.0f;
-            const unsigned some = __ballot_sync(ALL_LANES, size > 0);
-            const unsigned large = __ballot_sync(ALL_LANES, size > 0 && size >= least);
-            begin = begin < 0 && some ? t - lane + __ffs(some) - 1 : begin;
-            end = large ? t - lane + __ffs(large) - 1 : end;
+        for (int t = 0; t < steps && end == steps; t += AHEAD * WARP) {
+            float size[AHEAD];
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                size[i] = size_at(t + i * WARP + lane);
+            }
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                const unsigned some = __ballot_sync(ALL_LANES, size[i] > 0);
+                const unsigned large =
+                    __ballot_sync(ALL_LANES, size[i] > 0 && size[i] >= least);
+                const int at = t + i * WARP - 1;
+                begin = begin < 0 && some ? at + __ffs(some) : begin;
+                end = end == steps && large ? at + __ffs(large) : end;
+            }
         }
-        for (int64_t t = from + threadIdx.x; t < to; t += blockDim.x) {
-            const int64_t own = p.reversed ? last - t : t;
-            if (begin >= 0 && own >= begin && own < end) {
-                p.put(b, c, t, plain_step<1>(p, x, stride, c, own));
+        if (begin < 0) {
+            continue;
+        }
+        const int n = end - begin, fours = (n + 3) / 4;
+        const int lags = static_cast<int>(p.lags < n ? p.lags : n);
+        if (8 * fours + 4 > room) {
+            for (int64_t t = from + lane; t < to; t += WARP) {
+                const int64_t own = p.reversed ? last - t : t;
+                if (own >= begin && own < end) {
+                    p.put(b, c, t, plain_step<1>(p, x, stride, c, own));
+                }
+            }
+            continue;
+        }
+        float *const taps = space, *const inputs = space + 4 * fours + 4;
+        __syncwarp();
+        for (int i = lane; i < 4 * fours + 4; i += WARP) { /* 4 zeros end the taps */
+            taps[i] = i < lags ? w[i * p.w_s] : 0.0f;
+        }
+        for (int i = lane; i < 4 * fours; i += WARP) {
+            inputs[i] = i < n ? x[(begin + i) * stride] : 0.0f;
+        }
+        __syncwarp();
+        for (int q = lane; q < fours; q += WARP) {
+            float sum[4] = {};
+            add_up_four(taps, lags, inputs, q, sum);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int own = begin + 4 * q + i;
+                const int t = p.reversed ? last - own : own;
+                if (own < end && t >= from && t < to) {
+                    p.put(b, c, t, sum[i]);
+                }
             }
         }
     }
@@ -126,57 +204,11 @@ exact_heads(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int 
 
 /* ---- forward and dx ---- */
 
-constexpr int NO_INPUT = -1;
-
-/* What a warp saw of a row of floats; NaN does not count. */
+/* What a warp saw of a segment of floats; NaN does not count. */
 struct split_start {
-    float most; /* largest magnitude */
-    int first;  /* biased exponent of the first value that is not 0, or NO_INPUT; above
-                   it, that of the largest of the next few */
-
-    /*
-     * A value keeps 2^-40 of the largest, and early results have a bound that speaks of
-     * early inputs alone: whether those are so much smaller that it could be broken.
-     * That takes 2^-17 of the largest where many small ones come first, 2^-20 where one
-     * of the largest soon follows.
-     */
-    __device__ __forceinline__ bool is_small() const
-    {
-        const int top = split_scale::biased_exponent(most);
-        const bool is_small = top - (first & 255) > 16;
-        return first != NO_INPUT && is_small &&
-               (top - (first & 255) > 19 || top - (first >> 8) > 16);
-    }
+    float most;  /* largest magnitude */
+    float first; /* magnitude of the first value in the order of time */
 };
-
-/* split_start.first of a warp's packs, which lie in the row's order or against it. */
-template <int N>
-__device__ __forceinline__ int
-first_exponents(const float (&v)[N], bool is_reversed)
-{
-    unsigned own = 0, most = 0;
-#pragma unroll
-    for (int e = 0; e < N; e++) {
-        const unsigned size = __float_as_uint(v[e]) & 0x7fffffffu;
-        own = size && (is_reversed || !own) ? size : own;
-        most = max(most, size);
-    }
-    const unsigned lanes = __ballot_sync(ALL_LANES, own != 0);
-    if (!lanes) {
-        return NO_INPUT;
-    }
-    const int from = is_reversed ? 31 - __clz(lanes) : __ffs(lanes) - 1;
-    const int step = is_reversed ? -1 : 1;
-    const unsigned first = __shfl_sync(ALL_LANES, own, from);
-    unsigned soon = __shfl_sync(ALL_LANES, most, from);
-#pragma unroll
-    for (int k = 1; k < 3; k++) {
-        const int lane = from + k * step;
-        const unsigned other = __shfl_sync(ALL_LANES, most, lane & 31);
-        soon = lane >= 0 && lane < WARP ? max(soon, other) : soon;
-    }
-    return static_cast<int>(first >> 23 | soon >> 23 << 8);
-}
 
 /*
  * PRODUCTS is 1 or 3.  Time runs in blocks of 64; `reversed` counts them from the end,
@@ -197,6 +229,7 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
 #ifdef GPO_HOPPER
     using Half = typename tensor_half<T>::type;
     constexpr bool SCALED = sizeof(T) == 4;
+    constexpr bool CAUSAL = SCALED && PRODUCTS == 3 && !CHAIN; /* keeps the bound */
     constexpr int GROUP = CHAIN ? 96 : TOEPLITZ_GROUP, HALF = GROUP / 4;
     constexpr int SEGMENTS = 4, SEGMENT = 768;
     constexpr int VEC = 16 / sizeof(T), LOADS = SEGMENT / (WARP * VEC);
@@ -280,53 +313,28 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
     const auto put = [&](const pack<T> &v, int s, int j, float factor) {
         put_values<PRODUCTS>(shared + place(s, j), plan.low - plan.high, v, factor);
     };
-    bool begins_late = false; /* a segment of the warp has no input in its first pack */
+    /* The lane that has the first value of segment s in the order of time. */
+    const auto edge_of = [&](int s) {
+        const bool is_end = ((warp * SEGMENTS + s + 1) & (per_row - 1)) == 0;
+        return !CAUSAL || !p.reversed ? 0
+               : WHOLE && is_end      ? 16 + (steps - 1) % 64 / VEC
+                                      : WARP - 1;
+    };
     const auto see = [&](const pack<T>(&v)[LOADS], int s) {
         if constexpr (SCALED) {
-            split_start start = {0, NO_INPUT};
+            float most = 0;
 #pragma unroll
             for (int j = 0; j < LOADS; j++) {
 #pragma unroll
                 for (int e = 0; e < VEC; e++) {
-                    start.most = fmaxf(start.most, fabsf(v[j].v[e]));
+                    most = fmaxf(most, fabsf(v[j].v[e]));
                 }
             }
-            start.most = most_of_warp(start.most);
-            pack<T> first; /* of the segment's packs in causal order */
-#pragma unroll
-            for (int e = 0; e < VEC; e++) {
-                first.v[e] = p.reversed ? v[LOADS - 1].v[e] : v[0].v[e];
+            most = most_of_warp(most);
+            const float first = p.reversed ? v[LOADS - 1].v[VEC - 1] : v[0].v[0];
+            if (lane == edge_of(s)) {
+                ranges[4 + warp * SEGMENTS + s] = {most, fabsf(first)};
             }
-            start.first = first_exponents(first.v, p.reversed);
-            begins_late = begins_late || (start.first == NO_INPUT && start.most > 0);
-            if (lane == 0) {
-                ranges[4 + warp * SEGMENTS + s] = start;
-            }
-        }
-    };
-    /* Segments that begin with a pack of zeros are looked through once more. */
-    const auto find_first = [&](int block) {
-        if constexpr (SCALED) {
-            if (!begins_late) {
-                return;
-            }
-            begins_late = false;
-#pragma unroll 1
-            for (int s = 0; s < SEGMENTS; s++) {
-                split_start *const start = &ranges[4 + warp * SEGMENTS + s];
-                int first = start->first;
-#pragma unroll 1
-                for (int j = 1; j < LOADS && first == NO_INPUT && start->most > 0;
-                     j++) {
-                    const pack<T> v = load(block, s, p.reversed ? LOADS - 1 - j : j);
-                    first = first_exponents(v.v, p.reversed);
-                }
-                __syncwarp();
-                if (lane == 0) {
-                    start->first = first;
-                }
-            }
-            __syncwarp();
         }
     };
     /*
@@ -337,21 +345,21 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         split_scale scale{0.0f};
         if constexpr (SCALED) {
             const int row = row_of(s);
-            split_start all = {0, NO_INPUT};
+            const split_start *const parts = ranges + 4 + row * per_row;
+            float most = 0;
             for (int i = 0; i < per_row; i++) {
-                const int at = p.reversed ? per_row - 1 - i : i;
-                const split_start part = ranges[4 + row * per_row + at];
-                all.most = fmaxf(all.most, part.most);
-                all.first = all.first == NO_INPUT ? part.first : all.first;
+                most = fmaxf(most, parts[i].most);
             }
-            scale = split_scale(all.most);
+            scale = split_scale(most);
             const int exponent = scale.exponent + filter.exponent;
             if (lane == 0) {
                 exponents[row] = max(-126, min(127, exponent));
                 if (!scale.fits || !filter.fits || exponent < -126 || exponent > 127) {
                     atomicOr(bad, 1u << row);
                 }
-                else if (has_own && all.is_small()) {
+                else if (CAUSAL && has_own &&
+                         parts[p.reversed ? per_row - 1 : 0].first <
+                             most * LEAST_FIRST) {
                     atomicOr(bad, 1u << (row + 16));
                 }
             }
@@ -463,7 +471,6 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                 see(v[s], s);
             }
             __syncwarp();
-            find_first(block);
 #pragma unroll
             for (int s = 0; s < SEGMENTS; s++) {
                 const float factor = factor_of(s, filter, first_lag == 0);
@@ -485,7 +492,6 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
                 see(v, s);
             }
             __syncwarp();
-            find_first(block);
 #pragma unroll 1
             for (int s = 0; s < SEGMENTS; s++) {
                 const float factor = factor_of(s, filter, first_lag == 0);
@@ -709,7 +715,11 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
         const int from = (p.reversed ? plan.blocks - end : begin) * TOEPLITZ_BLOCK;
         const int to = min(steps, from + (end - begin) * TOEPLITZ_BLOCK);
         exact_rows(p, c, first_batch, mine, from, to);
-        exact_heads(p, c, first_batch, heads, from, to);
+        if constexpr (CAUSAL) {
+            const int room = static_cast<int>(plan.small) / 64 * 4; /* of a warp */
+            exact_heads(p, c, first_batch, heads, from, to,
+                        reinterpret_cast<float *>(shared) + warp * room, room);
+        }
     }
 #endif
 }

@@ -44,6 +44,32 @@ exact_lags(const lag_view<T> &v, int c, int from, int to)
 
 /* ---- the kernel ---- */
 
+/* The largest values of x, or of dy, in each 128 of a chunk's 16 segments of 768. */
+struct row_sizes {
+    float most[2][16][6];
+
+    /* That of row `row`, which has `segments` segments; 0 behind the last row. */
+    __device__ __forceinline__ float of_row(int z, int row, int segments) const
+    {
+        float of = 0;
+        for (int s = row * segments; s < (row + 1) * segments && s < 16; s++) {
+#pragma unroll
+            for (int i = 0; i < 6; i++) {
+                of = fmaxf(of, most[z][s][i]);
+            }
+        }
+        return of;
+    }
+};
+
+/*
+ * A value is off by up to 2^-40 of the largest one, which may be in the row of another
+ * batch.  With n rows of T <= 768 steps that is at most 2^-39 n T max(x) max(dy) of a
+ * lag, where sqrt(T) 2^-23 norm(x) norm(dy) of one row is allowed: some row must have so
+ * much of both.
+ */
+constexpr float LEAST_TOGETHER = 0x1p-7f;
+
 /*
  * The gradient of the filter: for each lag D of 64 the 64 x 64 product of dy and x moved
  * by D blocks, summed over blocks of time and batches: lag 64 D + s - q gets its element
@@ -67,14 +93,14 @@ __launch_bounds__(TAPS_THREADS, 1)
     using Half = typename tensor_half<T>::type;
     constexpr bool SCALED = sizeof(T) == 4, TURNS = STAGED && !SCALED;
     constexpr int SEGMENT = 768, VEC = 16 / sizeof(T), PACKS = SEGMENT / VEC;
-    constexpr int LOADS = 16 * PACKS / TAPS_THREADS, WARPS = TAPS_THREADS / WARP;
+    constexpr int LOADS = 16 * PACKS / TAPS_THREADS;
     constexpr int UNROLL = STAGED ? 4 : 2;
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t base = shared_address(shared);
     float *const parts = reinterpret_cast<float *>(shared + plan.parts);
-    split_range *const ranges = reinterpret_cast<split_range *>(shared + plan.small);
-    unsigned *const bad = reinterpret_cast<unsigned *>(ranges + 2 * WARPS);
-    const uint32_t barrier = base + plan.small + 240;
+    row_sizes &sizes = *reinterpret_cast<row_sizes *>(shared + plan.small);
+    unsigned *const bad = reinterpret_cast<unsigned *>(&sizes + 1);
+    const uint32_t barrier = base + plan.small + sizeof(row_sizes) + 8;
 
     /* where am I */
     const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP % 4;
@@ -215,36 +241,39 @@ __launch_bounds__(TAPS_THREADS, 1)
                 if constexpr (SCALED) {
 #pragma unroll
                     for (int z = 0; z < 2; z++) {
-                        split_range range;
 #pragma unroll UNROLL
                         for (int j = 0; j < LOADS; j++) {
                             const pack<T> v = fetch(z, c, first_batch,
                                                     (chunk - (z ? 0 : apart)) * S, j);
+                            float most = 0;
 #pragma unroll
                             for (int e = 0; e < VEC; e++) {
-                                range.see(v.v[e]);
+                                most = fmaxf(most, fabsf(v.v[e]));
                             }
-                        }
-                        range = range.of_warp();
-                        if (lane == 0) {
-                            ranges[z * WARPS + tid / WARP] = range;
+                            most = most_of_warp(most);
+                            if (lane == 0) {
+                                sizes.most[z][j * AT_ONCE + first_segment]
+                                          [tid % PACKS / WARP] = most;
+                            }
                         }
                     }
                     __syncthreads();
                     int exponent = 0;
                     bool is_safe = true;
+                    float most_together = 1, together = 1;
 #pragma unroll
                     for (int z = 0; z < 2; z++) {
-                        split_range range;
-                        if (lane < WARPS) {
-                            range = ranges[z * WARPS + lane];
-                        }
-                        range = range.of_warp();
-                        const split_scale s(range.most);
+                        const float own = sizes.of_row(z, lane, per_row);
+                        const float most = most_of_warp(own);
+                        const split_scale s(most);
                         factor[z] = s.factor;
                         exponent += s.exponent;
-                        is_safe = is_safe && s.fits && range.is_narrow();
+                        is_safe = is_safe && s.fits;
+                        most_together *= most * s.factor;
+                        together *= own * s.factor;
                     }
+                    is_safe = is_safe &&
+                              most_of_warp(together) >= LEAST_TOGETHER * most_together;
                     if (tid == 0 && (!is_safe || exponent < -126 || exponent > 127)) {
                         *bad = 1;
                     }
@@ -439,7 +468,7 @@ tensor_lags_launch(gpo_call *call, const lag_view<T> &p)
         plan.parts = plan.x;
         plan.small = plan.raw + raw_bytes;
     }
-    plan.bytes = plan.small + 256;
+    plan.bytes = plan.small + sizeof(row_sizes) + 16;
 
     const int items = static_cast<int>(p.channels) * plan.windows,
               processors = gpo_processors(call);
