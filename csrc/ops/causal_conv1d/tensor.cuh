@@ -9,6 +9,8 @@
 
 #include "rows.cuh"
 
+#include <cmath>
+
 /* Whether v6, which counts in 32 bits, can count batches, steps and blocks of a grid. */
 static bool
 tensor_counts(int64_t batches, int64_t channels, int64_t steps)
@@ -44,6 +46,7 @@ struct tensor_plan {
     uint32_t zero;   /* 0, see load_fragment */
     int staggered;   /* multiprocessors whose blocks do not begin together, or 0 */
     int pad;         /* columns of zeros that the last lags of a group reach */
+    float growth;    /* see split_start */
     bool wide_x, wide_out; /* 16-byte loads, bulk stores */
     uint32_t high, low;    /* column 0 of the data, in shared memory */
     uint32_t filter, small, bytes;
@@ -204,10 +207,16 @@ exact_heads(const tensor_conv<float> &p, int c, int first_batch, unsigned rows,
 
 /* ---- forward and dx ---- */
 
-/* What a warp saw of a segment of floats; NaN does not count. */
+/*
+ * What a warp saw of a segment of floats; NaN does not count.  The bound grows with
+ * sqrt(T), so a row may begin with LEAST_FIRST / (sqrt(T) / 2) of its largest value where
+ * one of the next three has LEAST_FIRST of it.
+ */
 struct split_start {
-    float most;  /* largest magnitude */
-    float first; /* magnitude of the first value in the order of time */
+    float most; /* largest magnitude */
+    float
+        first; /* the smaller of: the first value in the order of time times sqrt(T) / 2,
+                    the largest of the first few */
 };
 
 /*
@@ -322,18 +331,23 @@ __launch_bounds__(TOEPLITZ_THREADS, !WHOLE           ? 2
     };
     const auto see = [&](const pack<T>(&v)[LOADS], int s) {
         if constexpr (SCALED) {
-            float most = 0;
+            float most = 0, begin = 0, end = 0; /* of the first pack, the last */
 #pragma unroll
             for (int j = 0; j < LOADS; j++) {
+                float of_pack = 0;
 #pragma unroll
                 for (int e = 0; e < VEC; e++) {
-                    most = fmaxf(most, fabsf(v[j].v[e]));
+                    of_pack = fmaxf(of_pack, fabsf(v[j].v[e]));
                 }
+                most = fmaxf(most, of_pack);
+                begin = j == 0 ? of_pack : begin;
+                end = of_pack;
             }
             most = most_of_warp(most);
             const float first = p.reversed ? v[LOADS - 1].v[VEC - 1] : v[0].v[0];
             if (lane == edge_of(s)) {
-                ranges[4 + warp * SEGMENTS + s] = {most, fabsf(first)};
+                ranges[4 + warp * SEGMENTS + s] = {
+                    most, fminf(fabsf(first) * plan.growth, p.reversed ? end : begin)};
             }
         }
     };
@@ -756,6 +770,7 @@ tensor_cut(const tensor_conv<T> &p, int products, bool chain)
 
     plan.wide_x = is_wide(p.x, p.steps);
     plan.wide_out = is_wide(p.out, p.steps);
+    plan.growth = std::fmax(1.0f, std::sqrt(static_cast<float>(p.steps)) / 2);
 
     plan.pad = !is_whole ? 0 : !chain ? 24 : NB == 16 ? 32 : 40;
     const uint32_t plane = TOEPLITZ_COLUMNS * 128 + 16 * STAGE_PAD;
