@@ -7,11 +7,13 @@ import ctypes
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
 import types
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -20,8 +22,8 @@ from conftest import HANG_SECONDS
 import gpuopt
 from gpuopt import _core, ref
 from gpuopt._table import Table
-from gpuopt.benchmarks import peers, readme
-from gpuopt.lab import bench, ceilings, demo, nvcc, progress, run, smoke, workloads
+from gpuopt.benchmarks import peers, pictures, readme
+from gpuopt.lab import bench, ceilings, demo, nvcc, progress, published, run, smoke, workloads
 
 ROOT = Path(__file__).resolve().parents[1]
 CEILINGS = ceilings.Ceilings(read_gbs=10.0, copy_gbs=5.0, how="given")
@@ -767,7 +769,7 @@ def test_a_vertical_table_and_an_empty_one():
     assert repr(Table(title="none")) == "none"
 
 
-# ---- the README ----
+# ---- the documents ----
 
 
 def one_run(device="NVIDIA H200", **row):
@@ -783,19 +785,51 @@ def one_run(device="NVIDIA H200", **row):
     }  # fmt: skip
 
 
-def test_results_stand_beside_must_goal_and_peer():
-    text = readme.results("reduce", [one_run()])
+def test_goals_stand_in_the_notes_as_ratios():
+    text = readme.goals("reduce", [one_run()])
     assert "NVIDIA H200, commit `abc1234`" in text
-    line = text.splitlines()[-1]
+    cells = [cell.strip() for cell in text.splitlines()[-1].split("|")[1:-1]]
+    assert cells == ["sum 2^25 float32", "0.04", "0.045", "0.038", "0.89", "1.05"]
+
+
+def test_a_limit_is_reached_at_1_00_and_less():
+    assert readme.over(1.0, 1.0) == "1.00"
+    assert readme.over(1.001, 1.0) == "1.01"
+    assert readme.over(1.0, None) == ""
+
+
+def test_goals_are_for_the_card_they_were_set_on():
+    assert readme.goals("reduce", [one_run(device="some GPU")]) == readme.NONE
+
+
+def test_results_stand_beside_the_best_peer():
+    line = readme.results("reduce", [one_run()]).splitlines()[-1]
     assert "0.0451 (cub)" in line
-    assert "0.045 met" in line
-    assert "0.038 missed" in line
+    assert "| 1.13 |" in line
+    assert readme.results("scan", [one_run()]) == ""
 
 
-def test_targets_are_for_the_card_they_were_set_on():
-    line = readme.results("reduce", [one_run(device="some GPU")]).splitlines()[-1]
-    assert "met" not in line
-    assert "missed" not in line
+def test_where_a_peer_is_faster_is_told():
+    assert readme.slower([one_run()]) == "Nowhere."
+    slow = one_run(ms=0.05)
+    assert "0.0451 (cub)" in readme.slower([slow])
+    assert "On 1 of 1 workloads" in readme.counted([slow])
+    assert "by up to 11 %" in readme.counted([slow])
+    assert "On none of 1 workloads" in readme.counted([one_run()])
+
+
+def test_a_tie_does_not_read_as_one():
+    """1.00 never stands for a peer that is faster."""
+    assert readme.times({"ms": 1.0, "peers": {"cub": 0.998}}) == "0.998"
+    assert readme.times({"ms": 1.0, "peers": {"cub": 1.001}}) == "1.00"
+    assert readme.times({"ms": 1.0, "peers": {}}) == ""
+
+
+def test_headlines_are_each_operators_first_workload():
+    text = readme.headlines([one_run(), one_run(workload="sum 2^28")])
+    assert "sum 2^25" in text
+    assert "sum 2^28" not in text
+    assert readme.headlines([]) == readme.NONE
 
 
 def test_the_ladder_lists_rungs_and_peers():
@@ -803,21 +837,53 @@ def test_the_ladder_lists_rungs_and_peers():
     assert "`v0`" in text
     assert "auto" not in text
     assert "In the same run: cub 0.0451 ms, torch 0.06 ms." in text
-    assert readme.ladder("reduce", []) == "No result file has `reduce` yet."
+    assert readme.ladder("reduce", []) == ""
 
 
-def test_the_readme_is_rewritten_and_then_fresh(tmp_path, capsys):
+def test_a_document_is_rewritten_and_then_fresh(tmp_path, capsys):
     path = tmp_path / "README.md"
     path.write_text("a\n<!-- begin:operators -->\nold\n<!-- end:operators -->\nz\n")
-    assert readme.main(["--check", "--readme", str(path)]) == 1
+    assert readme.main(["--check", str(path)]) == 1
     assert "stale" in capsys.readouterr().err
-    assert readme.main(["--readme", str(path)]) == 0
+    assert readme.main([str(path)]) == 0
     assert "`reduce`" in path.read_text()
     assert path.read_text().startswith("a\n")
     assert path.read_text().endswith("\nz\n")
-    assert readme.main(["--check", "--readme", str(path)]) == 0
+    assert readme.main(["--check", str(path)]) == 0
+
+
+def test_every_operator_is_in_the_table():
+    text = readme.operators()
+    named = text.count("`") // 2 + sum(map(int, re.findall(r"and (\d+) more", text)))
+    assert named == len(gpuopt.ops())
 
 
 def test_an_unknown_block_is_an_error():
     with pytest.raises(ValueError, match="no generated block"):
         readme.rewrite("<!-- begin:nope -->\n<!-- end:nope -->", [])
+
+
+def test_pictures_are_drawn_and_then_fresh(tmp_path, capsys):
+    folder = ["--folder", str(tmp_path / "new")]
+    assert pictures.main(["--check", *folder]) == 1
+    assert "ladder.svg" in capsys.readouterr().err
+    assert pictures.main(folder) == 0
+    assert pictures.main(["--check", *folder]) == 0
+
+
+def test_pictures_show_the_committed_numbers():
+    run = next(r for r in published.load() if r["file"].endswith("h200-reduce-ladder.json"))
+    times = [r["ms"] for r in run["rows"]
+             if r["workload"] == "sum 2^25" and r["dtype"] == "float32"
+             and r["variant"] != "auto"]  # fmt: skip
+    drawn = pictures.ladder()
+    ElementTree.fromstring(drawn)
+    assert len(times) == 10
+    assert all(f">{ms:.3f}</text>" in drawn for ms in times)
+    counted = pictures.passes()
+    assert list(counted) == [f"v{k}" for k in range(10)]
+    drawn = pictures.bank_conflicts()
+    ElementTree.fromstring(drawn)
+    assert all(f">{counted[rung]:,}</text>" in drawn for rung in ("v1", "v2"))
+    assert "32 lanes meet in 4 of 32 banks: 8 passes." in drawn
+    assert "1 pass." in drawn
