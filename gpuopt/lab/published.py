@@ -50,7 +50,7 @@ def ladders(op: str, runs: Sequence[Run]) -> list[Ladder]:
         if works:
             work = FIRST[op] if FIRST.get(op) in works else works[0]
             rows = [row for row in rows if (row["workload"], row["dtype"]) == work]
-            found.append(Ladder(run, *work, rows))
+            found.append(Ladder(run, work[0], work[1], rows))
     return found
 
 
