@@ -23,7 +23,18 @@ import gpuopt
 from gpuopt import _core, ref
 from gpuopt._table import Table
 from gpuopt.benchmarks import peers, pictures, readme
-from gpuopt.lab import bench, ceilings, demo, nvcc, progress, published, run, smoke, workloads
+from gpuopt.lab import (
+    bench,
+    ceilings,
+    demo,
+    nvcc,
+    progress,
+    published,
+    run,
+    screen,
+    smoke,
+    workloads,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 CEILINGS = ceilings.Ceilings(read_gbs=10.0, copy_gbs=5.0, how="given")
@@ -677,7 +688,6 @@ def test_the_demo_sees_a_wrong_result(monkeypatch):
     from gpuopt.benchmarks.workloads import reduce
 
     monkeypatch.setattr(reduce, "DEMO", ("sum 2^13", "float32"))
-    monkeypatch.setattr(ceilings, "cpu_ceilings", lambda: CEILINGS)
     monkeypatch.setattr(demo, "CpuClock", FixedClock)
     monkeypatch.setattr(demo, "SECONDS", 0.0)
     good = demo.demo(progress=False)
@@ -691,14 +701,47 @@ def test_the_demo_sees_a_wrong_result(monkeypatch):
     assert bad.to_dict()["ok"] is False
 
 
-def test_the_bars_show_who_is_fastest():
-    rows = [
-        {"variant": v, "ms": 1.0, "gbs": g, "percent_of_read": 10.0, "idea": "", "wrong": ""}
-        for v, g in (("scalar", 1.0), ("threads", 4.0))
-    ]
-    slow, fast = demo.bars(rows, "").column("bar")
-    assert len(fast) == demo.BAR
-    assert len(slow) == demo.BAR // 4
+def test_the_longest_bar_is_the_slowest():
+    ideas = [("scalar", "one after the other"), ("threads", "all at once"), ("numpy", "same")]
+    head, slow, fast, untimed = screen.table(ideas, [], [[]] * 3, [4.0, 1.0, None], 80, "#")
+    assert head.split() == ["ms"]
+    assert fast.count("#") == round(slow.count("#") / 4) > 0
+    assert untimed.split() == ["numpy", "same"]
+    assert max(map(len, (slow, fast))) == 80
+
+
+def test_a_table_gives_up_counts_before_ideas():
+    heads = ["ways", "global", "waits", "split"]
+    cells = [["1.0", "290", "289", "18%"], ["3.3", "290", "289", "3%"]]
+    ideas = [("v0", "interleaved addressing, divergent"), ("v1", "strided index")]
+
+    def shown(width):
+        lines = screen.table(ideas, heads, cells, [0.2, 0.1], width, "#")
+        assert max(map(len, lines)) <= width
+        return lines[0].split()
+
+    assert shown(100) == [*heads, "us"]
+    assert shown(72) == [*heads[:3], "us"]
+    assert shown(40) == [*heads[:1], "us"]
+
+
+def test_the_lesson_is_the_largest_step():
+    known = {"v0": {"idea": "a"}, "v1": {"idea": "b"}, "v2": {"idea": "c"}}
+    counts = {name: {"barriers": n} for name, n in (("v0", 9), ("v1", 9), ("v2", 3))}
+    shown = [("waits", "barriers", "d", "")]
+    ms = {"v0": 4.0, "v1": 3.0, "v2": 1.0}
+    assert screen.lesson(list(known), known, counts, ms, shown)[1] == (
+        "Largest step: v2, c, 3.0 times as fast as v1; waits 9 -> 3."
+    )
+    assert screen.lesson(list(known), known, counts, {}, shown) == []
+
+
+def test_a_profile_takes_options_of_any_name():
+    """op= is an option of reduce."""
+    x = np.arange(8, dtype=np.float32)
+    assert gpuopt.explain("reduce", x, op="max")[0]["backend"]
+    if _core.backends()["sim"] is None:
+        assert len(gpuopt.profile("reduce", x, op="max", variant="v9")) == 1
 
 
 # ---- notebooks ----

@@ -242,7 +242,7 @@ def lesson(
 def checks(seen: Demo) -> list[str]:
     """Say in one line what was checked; name what is wrong."""
     rows = seen.checked + seen.timed
-    places = {"sim": "simulated", "cpu": "on the CPU", "cuda": "on the GPU"}
+    places = {"sim": "simulated", "cpu": "CPU", "cuda": "GPU"}
     parts = [
         f"{n} {place}"
         for backend, place in places.items()
