@@ -725,14 +725,21 @@ def test_a_table_gives_up_counts_before_ideas():
     assert shown(40) == [*heads[:1], "us"]
 
 
+VS = ("v0", "v1", "v2")
+
+
 def test_the_lesson_is_the_largest_step():
-    known = {"v0": {"idea": "a"}, "v1": {"idea": "b"}, "v2": {"idea": "c"}}
-    counts = {name: {"barriers": n} for name, n in (("v0", 9), ("v1", 9), ("v2", 3))}
+    task = {"workload": "sum 2^25", "dtype": "float32"}
+    known = {name: {**task, "idea": idea} for name, idea in zip(VS, "abc", strict=True)}
+    small = {"workload": "sum 100", "dtype": "float32"}
+    counts = {name: {**small, "barriers": n} for name, n in zip(VS, (9, 9, 3), strict=True)}
     shown = [("waits", "barriers", "d", "")]
     ms = {"v0": 4.0, "v1": 3.0, "v2": 1.0}
     assert screen.lesson(list(known), known, counts, ms, shown)[1] == (
         "Largest step: v2, c, 3.0 times as fast as v1; waits 9 -> 3."
     )
+    counts["v2"]["workload"] = "max 100"  # counted on another task
+    assert screen.lesson(list(known), known, counts, ms, shown)[1].endswith("as v1.")
     assert screen.lesson(list(known), known, counts, {}, shown) == []
 
 

@@ -7,6 +7,7 @@ where the encoding has no blocks the bars are made of '#'.
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 import sys
 import textwrap
@@ -233,7 +234,11 @@ def lesson(
         for head, field, style, _ in shown
         if old in counts and new in counts
     ]
-    if falls and max(falls)[0] > 1.2:
+    # A count of another task explains no time.
+    alike = len(
+        {re.sub(r"[\d^]+", "#", work(row)) for row in (counts.get(new), known[new]) if row}
+    )
+    if falls and max(falls)[0] > 1.2 and alike == 1:
         _, head, field, style = max(falls)
         text += f"; {head} {counts[old][field]:{style}} -> {counts[new][field]:{style}}"
     return ["", text + "."]
