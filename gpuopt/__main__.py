@@ -190,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         check_environment()
         return int(args.run(args))
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, MemoryError) as error:
         print(f"gpuopt {args.command}: {error}", file=sys.stderr)
         return 2
 

@@ -164,6 +164,9 @@ def test_the_screen_has_no_more_than_the_encoding(seen):
 def test_the_screen_says_what_is_missing(seen):
     off = dataclasses.replace(seen, simulator_off="no such file", counted=[])
     assert "counts: none, no such file" in screen.screen(off)
+    unknown = screen.screen(dataclasses.replace(seen, published=[]))  # no result files
+    assert "  counts: " in unknown
+    assert "  times: " not in unknown
     nothing = dataclasses.replace(off, published=[], timed=[], checked=[])
     assert "The simulator cannot run: no such file" in screen.screen(nothing)
     on = dataclasses.replace(seen, gpu="NVIDIA H200", gpu_off=None, published=[])

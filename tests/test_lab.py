@@ -725,6 +725,21 @@ def test_a_table_gives_up_counts_before_ideas():
     assert shown(40) == [*heads[:1], "us"]
 
 
+@pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
+def test_the_demo_times_a_ladder_with_gpuopts_own_events(monkeypatch):
+    """The path of a GPU, on the simulator: arrays stay on the device, events tell the time."""
+    from gpuopt.benchmarks.workloads import reduce
+
+    monkeypatch.setattr(reduce, "DEMO", ("sum 4097", "float32"))
+    monkeypatch.setattr(demo, "SECONDS", 0.0)
+    monkeypatch.setattr(bench, "DEVICE_FLUSH", 1 << 12)
+    seen = demo.Demo("reduce", "a CPU", "a GPU", None, None, 1)
+    demo.time(seen, "reduce", "sim", bench.EventClock("sim"))
+    assert [row["variant"] for row in seen.timed] == [f"v{k}" for k in range(10)]
+    assert seen.ok
+    assert all(row["ms"] >= 0 for row in seen.timed)
+
+
 VS = ("v0", "v1", "v2")
 
 

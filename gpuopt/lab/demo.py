@@ -150,7 +150,7 @@ def time(seen: Demo, op: str, backend: str, clock: Any) -> None:
     name, dtype = workloads.room(op).DEMO
     problem = workloads.room(op).problem(name, dtype, np.random.default_rng(0))
     arrays = problem.args
-    if backend == "cuda":
+    if backend != "cpu":
         arrays = tuple(clock.upload(x) if isinstance(x, np.ndarray) else x for x in arrays)
     calls: dict[str, Call] = {}
     rows: dict[str, Row] = {}
@@ -169,7 +169,8 @@ def time(seen: Demo, op: str, backend: str, clock: Any) -> None:
         if peer is not None:
             add({"name": "numpy", "idea": "the same call in NumPy"}, peer)
     right = {key: call for key, call in calls.items() if not rows[key]["wrong"]}
-    times = measure_together(right, device=backend, clock=clock, max_time=SECONDS)
+    device = "cpu" if backend == "cpu" else "cuda"
+    times = measure_together(right, device=device, clock=clock, max_time=SECONDS)
     for key, row in rows.items():
         row["ms"] = times[key].median if key in times else None
         seen.timed.append(row)
