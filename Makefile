@@ -28,7 +28,7 @@ $(VENV)/made: pyproject.toml setup.py $(wildcard _build/*.py)
 build: $(VENV)/made  ## compile what has changed, in place
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 
-demo: build  ## build, install into .venv and walk the ladders on this machine
+demo: build  ## build, install into .venv and show a ladder on this machine
 	$(BIN)/python -m gpuopt demo
 
 test: build  ## run all tests; needs no GPU, uses one if it is there
@@ -80,8 +80,9 @@ format: $(VENV)/linted  ## rewrite the sources in the project's format
 stubs: build  ## rewrite gpuopt/_core.pyi from the module
 	$(BIN)/python -m gpuopt._stubs
 
-readme: build  ## rewrite the tables of README.md from benchmarks/results
+readme: build  ## rewrite the tables and pictures of the documents from benchmarks/results
 	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m benchmarks.pictures
 
 sanitize: $(VENV)/made  ## run the simulated kernels and the CPU backend under ASan and UBSan
 	sh tests/sanitize.sh $(BIN)/python

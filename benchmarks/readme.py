@@ -1,128 +1,180 @@
-"""`python -m benchmarks.readme`: rewrite the generated tables of the README.
+"""`python -m benchmarks.readme`: rewrite the generated tables of the documents.
 
-A table stands between `<!-- begin:NAME -->` and `<!-- end:NAME -->`.  Order: the names,
-the tables, the rewriting.  Names:
+README.md, benchmarks/RESULTS.md and csrc/ops/*/NOTES.md: a table stands between
+`<!-- begin:NAME -->` and `<!-- end:NAME -->`.  Order: the names, the tables of README, of
+RESULTS, of NOTES, the rewriting.  Names:
 
-    operators        every ladder, its operators and variants, from the registry
-    <op>-ladder      one operator's rungs on one workload, from results/*.json
-    <op>-results     one operator's workloads beside must, goal and the best peer
-    results          the same for every operator that has been measured
+    operators     every room, its operators and the number of their rungs, from the registry
+    headlines     each operator's first workload on a GPU beside the best peer
+    ladders       the rungs of every operator on one workload
+    results       every operator's workloads beside the best peer
+    slower        those where a peer is faster
+    <op>-goals    one operator's times over its must and goal, benchmarks/targets.tsv
 
-Each table from a result file names the device and the commit it was measured on.
---check changes nothing and exits with 1 if a table is stale.
+Tables of times come from results/*.json and name the device and the commit they were
+measured on.  --check changes nothing and exits with 1 if a table is stale.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gpuopt
 from gpuopt import _core
 from gpuopt._table import Table
-from gpuopt.lab import workloads
+from gpuopt.lab import published, workloads
+from gpuopt.lab.published import Run
 
 HERE = Path(__file__).resolve().parent
-README = HERE.parent / "README.md"
-RESULTS = HERE / "results"
-LADDER = ("sum 2^25", "float32")  # the workload of reduce's published ladder
+ROOT = HERE.parent
+DOCUMENTS = [
+    ROOT / "README.md",
+    HERE / "RESULTS.md",
+    *sorted((ROOT / "csrc" / "ops").glob("*/NOTES.md")),
+]
+FEW = 3  # operators of a room that the table of operators names
 
 BLOCK = re.compile(
     r"(?P<begin><!-- begin:(?P<name>[\w-]+) -->\n).*?(?P<end><!-- end:(?P=name) -->)", re.DOTALL
 )
 
-Run = dict[str, Any]
+NONE = "Nothing measured yet."
 
 
-def load(folder: Path = RESULTS) -> list[Run]:
-    """Return every run in the folder, by file name."""
-    runs = []
-    for path in sorted(folder.glob("*.json")):
-        run = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(run, dict) and "rows" in run and "ceilings" in run:
-            runs.append({**run, "file": f"benchmarks/results/{path.name}"})
-    return runs
+# ---- README ----
 
 
-# ---- the tables ----
-
-
-def operators(runs: list[Run]) -> str:
-    """List every operator with its variants; operators of one ladder share a line."""
-    ladders: dict[str, list[str]] = {}
+def operators() -> str:
+    """List every room: its operators, what the first does, and how many rungs there are."""
+    rooms: dict[str, list[str]] = {}
     for op in gpuopt.ops():
-        ladders.setdefault(_core.describe(op)["ladder"], []).append(op)
+        rooms.setdefault(_core.describe(op)["room"], []).append(op)
     rows = []
-    for ladder, ops in ladders.items():
-        listed = _core.variants(ladder)
-        rungs = [row["name"] for row in listed if re.fullmatch(r"v\d+", row["name"])]
-        rungs = list(dict.fromkeys(rungs))
-        names = ", ".join(f"`{op}`" for op in ops)
+    for room, ops in rooms.items():
+        counts = [len(rungs(ladder)) for ladder in ladders_of(ops)]
+        names = ("" if room in ops else f"{room}: ") + ", ".join(f"`{op}`" for op in ops[:FEW])
         rows.append(
             {
-                "operator": names if ladder in ops else f"{ladder}: {names}",
-                "what": summary(ladder) if ladder in ops else "One result per element.",
-                "CPU": [row["name"] for row in listed if row["backend"] == "cpu"],
-                "CUDA": f"{rungs[0]} to {rungs[-1]}" if len(rungs) > 2 else rungs,
-                "% of floor": span([percent for percent, _ in measured(ladder, runs)]),
-                "times the best peer": span([ratio for _, ratio in measured(ladder, runs)]),
+                "operator": names + (f" and {len(ops) - FEW} more" if len(ops) > FEW else ""),
+                "what it does": summary(room) if room in ops else "One result per element.",
+                "rungs": " + ".join(map(str, counts)),
             }
         )
     return Table(rows).markdown()
 
 
-def measured(op: str, runs: list[Run]) -> list[tuple[float | None, float | None]]:
-    """Return percent of floor and speed over the best peer of each row on a GPU."""
-    return [
-        (
-            row.get("percent_of_floor"),
-            min(row["peers"].values()) / row["ms"] if row["peers"] else None,
-        )
-        for run in runs
-        for row in run["rows"]
-        if run["backend"] == "cuda"
-        and row["op"] == op
-        and row["variant"] == "auto"
-        and row["ms"]
-    ]
+def ladders_of(ops: Sequence[str]) -> list[str]:
+    """Return the ladders that operators have, each once."""
+    return list(dict.fromkeys(_core.describe(op)["ladder"] for op in ops))
 
 
-def span(values: list[float | None]) -> str:
-    """Write the least and the greatest, two digits each."""
-    known = sorted(value for value in values if value is not None)
-    ends = [f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in known]
-    return "" if not ends else ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
+def rungs(ladder: str) -> list[str]:
+    """Return the CUDA rungs of a ladder."""
+    names = [row["name"] for row in _core.variants(ladder)]
+    return [name for name in dict.fromkeys(names) if re.fullmatch(r"v\d+", name)]
 
 
 def summary(op: str) -> str:
-    """Return the first sentence of an operator's documentation."""
+    """Return the first sentence of an operator's documentation, up to a formula."""
     lines = (getattr(gpuopt, op).__doc__ or "").strip().splitlines()
-    return next((line for line in lines if line), "")
+    first = next((line for line in lines if line), "")
+    words, formula, _ = first.partition(":")
+    return f"{words}." if formula and len(words.split()) > FEW else first
+
+
+def headlines(runs: list[Run]) -> str:
+    """Show each operator's first workload on a GPU, and say how all of them compare."""
+    first: dict[str, tuple[Run, dict[str, Any]]] = {}
+    for run, row in gpu_choices(runs):
+        work = published.FIRST.get(row["op"], (row["workload"], row["dtype"]))
+        if (row["workload"], row["dtype"]) == work:
+            first.setdefault(row["op"], (run, row))
+    rows = []
+    for op in ladders_of(gpuopt.ops()):
+        if op in first and not op.endswith("_backward"):
+            row = first[op][1]
+            peer, ms = best_peer(row)
+            rows.append(
+                {
+                    "operator": f"`{op}`",
+                    "workload": f"{row['workload']} {row['dtype']}",
+                    "ms": short(row["ms"]),
+                    "best peer": f"{short(ms)} {peer}" if peer else "",
+                    "times as fast": times(row),
+                }
+            )
+    if not rows:
+        return NONE
+    return Table(rows).markdown() + "\n\n" + counted(runs)
+
+
+def counted(runs: list[Run]) -> str:
+    """Say in one sentence on how many workloads a peer is faster, and by how much."""
+    ratios = [ratio for _, row in gpu_choices(runs) if (ratio := speedup(row))]
+    slower = [ratio for ratio in ratios if ratio < 1]
+    devices = ", ".join(dict.fromkeys(run["device"] for run, _ in gpu_choices(runs)))
+    if not slower:
+        return f"On none of {len(ratios)} workloads on the {devices} is a peer faster."
+    return (
+        f"On {len(slower)} of {len(ratios)} workloads on the {devices} a peer is faster, "
+        f"by up to {100 * (1 / min(slower) - 1):.0f} %; "
+        "[RESULTS.md](benchmarks/RESULTS.md#where-a-peer-is-faster) names them."
+    )
+
+
+def gpu_choices(runs: list[Run]) -> list[tuple[Run, dict[str, Any]]]:
+    """Return the rows of the automatic choice that were timed on a GPU."""
+    return [(run, row) for run, row in published.choices(runs) if run["backend"] == "cuda"]
+
+
+def best_peer(row: dict[str, Any]) -> tuple[str, float | None]:
+    """Return name and time of the fastest peer; ('', None) if there is none."""
+    peers = sorted(row["peers"].items(), key=lambda item: item[1])
+    return peers[0] if peers else ("", None)
+
+
+def speedup(row: dict[str, Any]) -> float | None:
+    """Return the best peer's time over ours."""
+    ms = best_peer(row)[1]
+    return ms / row["ms"] if ms and row["ms"] else None
+
+
+def times(row: dict[str, Any]) -> str:
+    """Write the speed-up with two or three digits; 1.00 never stands for less."""
+    ratio = speedup(row)
+    if ratio is None:
+        return ""
+    return f"{ratio:.{3 if 0.995 <= ratio < 1 else 2 if ratio < 10 else 0}f}"
+
+
+def short(ms: float | None) -> str:
+    """Write a time with three digits."""
+    return "" if ms is None else f"{ms:.3g}"
+
+
+# ---- RESULTS ----
 
 
 def caption(run: Run, what: str) -> str:
-    """Say where a table was measured."""
+    """Say where a table was measured; the link is rewritten for the document it is in."""
     return f"{what} on {run['device']}, commit `{run['commit']}` ([data]({run['file']})):"
 
 
 def ladder(op: str, runs: list[Run]) -> str:
-    """Show one operator's rungs, slowest idea first, once per device."""
+    """Show one operator's rungs, slowest idea first, once per run that timed them."""
     tables = []
-    for run in runs:
-        rows = [r for r in run["rows"] if r["op"] == op and r["variant"] != "auto" and r["ms"]]
-        works = dict.fromkeys((r["workload"], r["dtype"]) for r in rows)
-        if not works:
-            continue
-        work = LADDER if LADDER in works else next(iter(works))
-        rows = [r for r in rows if (r["workload"], r["dtype"]) == work]
+    for found in published.ladders(op, runs):
+        cpu = found.run["backend"] == "cpu"
         ideas = {
             row["name"]: row["idea"]
             for row in _core.variants(op)
-            if (row["backend"] == "cpu") == (run["backend"] == "cpu")
+            if (row["backend"] == "cpu") == cpu
         }
         table = Table(
             {
@@ -132,47 +184,47 @@ def ladder(op: str, runs: list[Run]) -> str:
                 "GB/s": round(row["gbs"]),
                 "% of floor": whole(row.get("percent_of_floor")),
             }
-            for row in rows
+            for row in found.rows
         )
-        peers = ", ".join(f"{name} {ms:.4g} ms" for name, ms in rows[0]["peers"].items())
-        text = caption(run, f"`{op}` {work[0]} {work[1]}") + "\n\n" + table.markdown()
+        peers = ", ".join(f"{name} {ms:.4g} ms" for name, ms in found.rows[0]["peers"].items())
+        text = caption(found.run, f"`{op}` {found.workload} {found.dtype}")
+        text += "\n\n" + table.markdown()
         tables.append(text + (f"\n\nIn the same run: {peers}." if peers else ""))
-    return "\n\n".join(tables) or f"No result file has `{op}` yet."
+    return "\n\n".join(tables)
 
 
 def results(op: str, runs: list[Run]) -> str:
-    """Show one operator's automatic choice beside must, goal and best peer."""
-    targets = {(row["op"], row["workload"], row["dtype"]): row for row in workloads.targets()}
+    """Show one operator's automatic choice beside the best peer."""
     tables = []
     for run in runs:
-        rows = [r for r in run["rows"] if r["op"] == op and r["variant"] == "auto"]
-        if not rows:
-            continue
-        table = Table(result_row(run, row, targets) for row in rows)
-        tables.append(caption(run, f"`{op}`") + "\n\n" + table.markdown())
-    return "\n\n".join(tables) or f"No result file has `{op}` yet."
+        rows = [row for where, row in published.choices([run]) if row["op"] == op]
+        if rows:
+            table = Table(map(result_row, rows)).markdown()
+            tables.append(caption(run, f"`{op}`") + "\n\n" + table)
+    return "\n\n".join(tables)
 
 
-def result_row(run: Run, row: dict[str, Any], targets: dict[Any, Any]) -> dict[str, Any]:
+def result_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return one line of a results table."""
-    target = targets.get((row["op"], row["workload"], row["dtype"]), {})
-    if "H200" not in run["device"]:
-        target = {}  # the targets are times on an H200
-    peers = sorted(row["peers"].items(), key=lambda item: item[1])
-    best = f"{peers[0][1]:.4g} ({peers[0][0]})" if peers else ""
-    line: dict[str, Any] = {"workload": f"{row['workload']} {row['dtype']}"}
-    line["ms"] = row["ms"] or f"error: {row['error']}"
-    line["variant"] = f"`{row['chosen']}`" if row["chosen"] else ""
-    line["best peer ms"] = best
-    for key in ("must", "goal"):
-        limit = target.get(f"{key}_ms")
-        if limit is None:
-            line[key] = ""
-        else:
-            met = row["ms"] is not None and row["ms"] <= limit
-            line[key] = f"{limit:.4g} {'met' if met else 'missed'}"
-    line["% of floor"] = whole(row.get("percent_of_floor"))
-    return line
+    peer, ms = best_peer(row)
+    return {
+        "workload": f"{row['workload']} {row['dtype']}",
+        "ms": row["ms"],
+        "variant": f"`{row['chosen']}`" if row["chosen"] else "",
+        "best peer ms": f"{ms:.4g} ({peer})" if peer else "",
+        "times as fast": times(row),
+        "% of floor": whole(row.get("percent_of_floor")),
+    }
+
+
+def slower(runs: list[Run]) -> str:
+    """Show the rows where a peer is faster, on any device."""
+    rows = [
+        {"operator": f"`{row['op']}`", **result_row(row), "device": run["device"]}
+        for run, row in published.choices(runs)
+        if (speedup(row) or 1) < 1
+    ]
+    return Table(rows).markdown() if rows else "Nowhere."
 
 
 def whole(value: float | None) -> int | None:
@@ -180,48 +232,102 @@ def whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
+# ---- NOTES ----
+
+
+def goals(op: str, runs: list[Run]) -> str:
+    """Show how far one operator's times are from must and goal."""
+    targets = {(row["op"], row["workload"], row["dtype"]): row for row in workloads.targets()}
+    tables = []
+    for run in runs:
+        if "H200" not in run["device"]:
+            continue  # the targets are times on an H200
+        rows = []
+        for _, row in published.choices([run]):
+            target = targets.get((row["op"], row["workload"], row["dtype"]))
+            if target and row["op"] == op:
+                rows.append(
+                    {
+                        "workload": f"{row['workload']} {row['dtype']}",
+                        "ms": row["ms"],
+                        "must ms": target["must_ms"],
+                        "goal ms": target["goal_ms"],
+                        "time / must": over(row["ms"], target["must_ms"]),
+                        "time / goal": over(row["ms"], target["goal_ms"]),
+                    }
+                )
+        if rows:
+            tables.append(caption(run, f"`{op}`") + "\n\n" + Table(rows).markdown())
+    return "\n\n".join(tables) or NONE
+
+
+def over(ms: float, limit: float | None) -> str:
+    """Write a time over a limit: 1.00 and less reaches it, rounded up where it does not."""
+    if limit is None:
+        return ""
+    ratio = ms / limit
+    return f"{max(ratio, 1.01) if ratio > 1 else ratio:.2f}"
+
+
 # ---- the rewriting ----
+
+
+def every(table: Any, runs: list[Run]) -> str:
+    """Return a table of each operator that has been measured, under a heading."""
+    names = dict.fromkeys(row["op"] for run in runs for row in run["rows"])
+    found = [(op, table(op, runs)) for op in names]
+    return "\n\n".join(f"### {op}\n{text}" for op, text in found if text) or NONE
 
 
 def block(name: str, runs: list[Run]) -> str:
     """Return the text of a block; ValueError if nobody makes one of that name."""
     if name == "operators":
-        return operators(runs)
+        return operators()
+    if name == "headlines":
+        return headlines(runs)
+    if name == "ladders":
+        return every(ladder, runs)
     if name == "results":
-        names = dict.fromkeys(row["op"] for run in runs for row in run["rows"])
-        return "\n\n".join(results(op, runs) for op in names) or "Nothing measured yet."
+        return every(results, runs)
+    if name == "slower":
+        return slower(runs)
     op, _, kind = name.rpartition("-")
-    if op in workloads.rooms() and kind == "ladder":
-        return ladder(op, runs)
-    if op in workloads.rooms() and kind == "results":
-        return results(op, runs)
+    if op in workloads.rooms() and kind == "goals":
+        return goals(op, runs)
     raise ValueError(f"no generated block is called {name!r}")
 
 
-def rewrite(text: str, runs: list[Run]) -> str:
-    """Return the text with every block made anew."""
+def rewrite(text: str, runs: list[Run], folder: Path = ROOT) -> str:
+    """Return the text of a document in that folder with every block made anew."""
+    to_root = os.path.relpath(ROOT, folder)
 
     def made(found: re.Match[str]) -> str:
-        return f"{found['begin']}\n{block(found['name'], runs)}\n\n{found['end']}"
+        new = block(found["name"], runs)
+        if to_root != ".":
+            new = new.replace("](benchmarks/", f"]({to_root}/benchmarks/")
+        return f"{found['begin']}\n{new}\n\n{found['end']}"
 
     return BLOCK.sub(made, text)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Rewrite the README, or say that it is stale."""
+    """Rewrite the documents, or say which are stale."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.readme")
     parser.add_argument("--check", action="store_true", help="exit 1 if stale, change nothing")
-    parser.add_argument("--readme", type=Path, default=README)
+    parser.add_argument("documents", nargs="*", type=Path, help="default: all that have tables")
     args = parser.parse_args(arguments)
-    old = args.readme.read_text(encoding="utf-8")
-    new = rewrite(old, load())
-    if args.check:
+    runs = published.load(HERE / "results")
+    stale = []
+    for path in args.documents or DOCUMENTS:
+        old = path.read_text(encoding="utf-8")
+        new = rewrite(old, runs, path.resolve().parent)
         if old != new:
-            print(f"{args.readme.name} is stale: run `make readme`", file=sys.stderr)
-            return 1
-        return 0
-    if old != new:
-        args.readme.write_text(new, encoding="utf-8")
+            stale.append(str(path))
+            if not args.check:
+                path.write_text(new, encoding="utf-8")
+    if args.check and stale:
+        print(f"stale: {', '.join(stale)}; run `make readme`", file=sys.stderr)
+        return 1
     return 0
 
 

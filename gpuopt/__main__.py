@@ -21,9 +21,11 @@ from gpuopt._table import Table
 
 
 def gpu_line() -> str:
-    """Return 'GPU: ok' or 'GPU: off (reason)'."""
+    """Say in a sentence whether there is a GPU, and why there is none."""
+    from gpuopt.lab.run import device_name
+
     reason = _core.backends()["cuda"]
-    return f"GPU: off ({reason})" if reason else "GPU: ok"
+    return f"The GPU is off: {reason}." if reason else f"The GPU is on: {device_name('cuda')}."
 
 
 def run_info(args: argparse.Namespace) -> int:
@@ -57,13 +59,15 @@ def flat(found: dict[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def run_demo(args: argparse.Namespace) -> int:
-    """Walk the ladders on this machine, checked and timed, in under a minute."""
+    """Show one ladder, counted and timed, and check all of them, in seconds."""
     from gpuopt.lab.demo import demo
+    from gpuopt.lab.screen import put
 
-    seen = demo()
-    print(json.dumps(seen.to_dict(), indent=1) if args.json else seen)
-    if not args.json:
-        print(gpu_line())
+    seen = demo(args.op, args.verbose)
+    if args.json:
+        print(json.dumps(seen.to_dict(), indent=1))
+    else:
+        put(seen)
     return 0 if seen.ok else 1
 
 
@@ -147,6 +151,8 @@ def check_environment() -> None:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Read the command line; exits with argparse's message if it makes no sense."""
+    from gpuopt.lab import workloads
+
     parser = argparse.ArgumentParser(prog="python -m gpuopt", description=gpuopt.__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
@@ -159,7 +165,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         return sub
 
     command("info", run_info)
-    command("demo", run_demo)
+    sub = command("demo", run_demo)
+    rooms = workloads.rooms()
+    sub.add_argument("op", nargs="?", choices=rooms, default="reduce", metavar="ladder",
+                     help=f"one of {', '.join(rooms)}")  # fmt: skip
+    sub.add_argument(
+        "--verbose", action="store_true", help="every result, every ladder's times"
+    )
     for name, run in (("variants", run_variants), ("bench", run_bench), ("test", run_test)):
         sub = command(name, run)
         sub.add_argument("op", nargs="?", choices=gpuopt.ops(), help="default: all")
@@ -178,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         check_environment()
         return int(args.run(args))
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, MemoryError) as error:
         print(f"gpuopt {args.command}: {error}", file=sys.stderr)
         return 2
 

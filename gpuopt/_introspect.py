@@ -39,7 +39,7 @@ def variants(op: str) -> Table:
     return Table(rows, shown=shown, title=f"variants of {op}")
 
 
-def explain(op: str, *args: Any, **kwargs: Any) -> Table:
+def explain(op: str, /, *args: Any, **kwargs: Any) -> Table:
     """Say what `gpuopt.<op>(*args, **kwargs)` would do, without doing it.
 
     One row: backend and variant, why that variant, the bytes any algorithm must read and
@@ -97,7 +97,7 @@ def source(op: str, variant: str) -> str:
     return "\n".join([stretch, *((room / name).read_text(encoding="utf-8") for name in own)])
 
 
-def profile(op: str, *args: Any, variant: str | None = None, **kwargs: Any) -> Any:
+def profile(op: str, /, *args: Any, variant: str | None = None, **kwargs: Any) -> Any:
     """Count what the CUDA rungs of a call ask of the hardware, in the simulator.
 
     Without `variant`, all rungs of the operator side by side; see gpuopt.lab.profile.

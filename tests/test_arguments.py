@@ -653,7 +653,7 @@ f(*args, **kwargs)
 # ---- stack ----
 
 STACK = 64 << 10
-"""What a call needs at most, Python's own part included: see README."""
+"""What a call needs at most, Python's own part included: see docs/guide.md."""
 
 SMALL_STACK = """
 import ctypes, sys, threading, warnings

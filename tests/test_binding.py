@@ -906,7 +906,7 @@ def test_without_a_driver_the_reason_says_so(tmp_path: Path) -> None:
     (tmp_path / "libcuda.so.1").touch()
     done = run_child("-c", WHY, env={"LD_LIBRARY_PATH": str(tmp_path)})
     assert (done.stdout, done.stderr) == (
-        "no NVIDIA driver was found (libcuda.so.1 cannot be loaded)\n",
+        "no NVIDIA driver on this machine\n",
         "",
     )
 
@@ -914,13 +914,18 @@ def test_without_a_driver_the_reason_says_so(tmp_path: Path) -> None:
 @with_cuda
 def test_a_driver_that_is_too_old_or_has_no_gpu_is_told_apart(tmp_path: Path) -> None:
     source = Path(__file__).parent / "fixtures" / "fake_driver.c"
-    driver = tmp_path / "libcuda.so.1"
+    driver = tmp_path / "libcuda.so.550.54.14"  # as an installed driver's file is called
+    soname = tmp_path / "libcuda.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(driver)], check=True)
+    soname.symlink_to(driver.name)
 
     def why(version: str, **more: str) -> str:
         environment = {"LD_LIBRARY_PATH": str(tmp_path), "FAKE_DRIVER": version, **more}
         return run_child("-c", WHY, env=environment).stdout.strip()
 
+    assert why("12020") == "NVIDIA driver 550.54.14 is too old, 580 or later is needed"
+    soname.unlink()
+    driver.rename(soname)  # no name that tells a version
     built = gpuopt.info()["cuda"]
     old = f"the NVIDIA driver is too old: it supports CUDA 12.2, this build needs {built}"
     assert why("12020") == old

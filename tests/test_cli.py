@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
 import os
 import pty
@@ -11,6 +13,7 @@ import subprocess
 import sys
 import termios
 
+import numpy as np
 import pytest
 from conftest import run_child
 
@@ -18,7 +21,7 @@ import gpuopt
 from gpuopt import __main__ as cli
 from gpuopt.benchmarks import __main__ as benchmarks
 from gpuopt.benchmarks.workloads import reduce
-from gpuopt.lab import ceilings, demo, smoke
+from gpuopt.lab import ceilings, demo, run, screen, smoke, workloads
 
 
 @pytest.fixture
@@ -41,7 +44,9 @@ def test_info_ends_with_the_gpu(capsys):
     assert cli.main(["info"]) == 0
     lines = capsys.readouterr().out.splitlines()
     reason = gpuopt.backends()["cuda"]
-    assert lines[-1] == ("GPU: ok" if reason is None else f"GPU: off ({reason})")
+    assert lines[-1].startswith("The GPU is on: ") == (reason is None)
+    if reason:
+        assert lines[-1] == f"The GPU is off: {reason}."
     assert any(line.startswith("gpuopt ") for line in lines)
     assert any(line.startswith("cpu threads") for line in lines)
     assert any(line.startswith("backends sim") for line in lines)
@@ -78,12 +83,107 @@ def test_demo(small, capsys):
     captured = capsys.readouterr()
     assert captured.err == ""
     assert ", 0 wrong" in captured.out
+    assert "right" not in captured.out
+    assert "Next:" in captured.out
+    assert all(f"\n  {row['name']} " in captured.out for row in gpuopt.variants("reduce"))
     assert cli.main(["demo", "--json"]) == 0
     found = documents(capsys)
     assert found["ok"] is True
     assert {row["variant"] for row in found["timed"]} >= {"numpy", "scalar"}
+    assert {row["op"] for row in found["checked"]} == set(workloads.rooms())
     if gpuopt.backends()["sim"] is None:
-        assert found["simulated"]
+        counted = {row["variant"]: row for row in found["counted"]}
+        kernels = gpuopt.profile("reduce", np.zeros(8192, np.float32), variant="v1")
+        assert counted["v1"]["conflict_ways"] > 3
+        assert counted["v1"]["global_requests"] == sum(k.global_requests for k in kernels)
+
+
+def test_demo_lists_every_result_if_asked(small, capsys, monkeypatch):
+    monkeypatch.setattr(workloads, "rooms", lambda: ("dot", "reduce"))
+    assert cli.main(["demo", "dot", "--verbose"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(run.device_name("cpu"))
+    assert "\ndot: 4 CUDA kernels" in text
+    assert "\nreduce on cpu: sum 2^13 float32\n" in text
+    checked = int(re.search(r"(\d+) results checked", text)[1])
+    assert text.count("  right  ") == checked
+
+
+def test_demo_refuses_what_it_does_not_know(capsys):
+    for arguments, words in (
+        (["sort"], "argument ladder: invalid choice: 'sort' (choose from "),
+        (["reduce", "scan"], "unrecognized arguments: scan"),
+        (["--fast"], "unrecognized arguments: --fast"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            cli.main(["demo", *arguments])
+        captured = capsys.readouterr()
+        assert words in captured.err
+        assert captured.out == ""
+
+
+def test_demo_needs_little_and_no_compiler(tmp_path):
+    """No compiler on PATH, no cache to write to, at most 1 GB; it checks something."""
+    code = "import resource, sys; from gpuopt.__main__ import main; status = main(['demo']);"
+    code += "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr);"
+    code += "sys.exit(status)"
+    done = run_child("-c", code, env={"PATH": str(tmp_path), "CUDA_HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\d{3} results checked against NumPy .*, 0 wrong\n", done.stdout)
+    if gpuopt.backends()["cuda"] is not None:  # a CUDA context takes more
+        assert int(done.stderr) < 1 << 20
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("columns", ["80", "24", "300", "x"])
+def test_the_screen_fits_any_terminal(seen, encoding, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    screen.put(seen, stream)
+    stream.flush()
+    text = stream.buffer.getvalue().decode(encoding)
+    width = {"24": screen.NARROWEST, "300": screen.WIDEST}.get(columns, 80)
+    wide = [line for line in text.splitlines() if len(line) > width]
+    assert wide == []
+    assert "\x1b" not in text
+    if columns != "24":
+        assert (screen.BLOCK in text) == (encoding == "utf-8")
+        assert ("####" in text) == (encoding != "utf-8")
+
+
+def test_the_screen_has_no_more_than_the_encoding(seen):
+    odd = dataclasses.replace(seen, cpu="Prozessor \N{LATIN SMALL LETTER O WITH DIAERESIS}")
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    screen.put(odd, stream)
+    stream.flush()
+    assert stream.buffer.getvalue().startswith(b"Prozessor ?, ")
+
+
+def test_the_screen_says_what_is_missing(seen):
+    off = dataclasses.replace(seen, simulator_off="no such file", counted=[])
+    assert "counts: none, no such file" in screen.screen(off)
+    unknown = screen.screen(dataclasses.replace(seen, published=[]))  # no result files
+    assert "  counts: " in unknown
+    assert "  times: " not in unknown
+    nothing = dataclasses.replace(off, published=[], timed=[], checked=[])
+    assert "The simulator cannot run: no such file" in screen.screen(nothing)
+    on = dataclasses.replace(seen, gpu="NVIDIA H200", gpu_off=None, published=[])
+    on.timed = [{**row, "backend": "cuda"} for row in seen.published]
+    text = screen.screen(on)
+    assert "\nGPU: NVIDIA H200\n" in text
+    assert "just now on this NVIDIA H200" in text
+    assert " CPU, 10 GPU), 0 wrong" in text or "(10 GPU), 0 wrong" in text
+
+
+@pytest.fixture
+def seen(small):
+    found = demo.demo(progress=False)
+    found.gpu, found.gpu_off = None, "no NVIDIA driver on this machine"
+    if not found.published:
+        demo.recall(found)
+    return found
 
 
 def test_wrong_results_are_exit_code_1(small, capsys, monkeypatch):

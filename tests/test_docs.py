@@ -30,7 +30,7 @@ DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
     for found in (
         ROOT.glob("*.md"),
-        *((ROOT / d).rglob("*.md") for d in ("csrc", "benchmarks")),
+        *((ROOT / d).rglob("*.md") for d in ("csrc", "benchmarks", "docs")),
     )
     for path in found
 )
@@ -84,6 +84,23 @@ def problems(document: str) -> Iterator[str]:
             yield f"line {block.line}: a block of no language"
     if printed:
         yield f"what the last block prints is not shown: {printed}"
+
+
+def anchor(heading: str) -> str:
+    """The name that a heading's link has."""
+    return re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_links_to_what_is_there(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", re.sub(r"`[^`]*`", "", text)):
+        path, _, heading = link.partition("#")
+        target = (ROOT / name).parent / path if path else ROOT / name
+        assert target.exists(), f"{name} links to {link}"
+        if heading:
+            found = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in map(anchor, found), f"{name} links to {link}"
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

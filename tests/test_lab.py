@@ -7,11 +7,13 @@ import ctypes
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
 import types
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -20,8 +22,19 @@ from conftest import HANG_SECONDS
 import gpuopt
 from gpuopt import _core, ref
 from gpuopt._table import Table
-from gpuopt.benchmarks import peers, readme
-from gpuopt.lab import bench, ceilings, demo, nvcc, progress, run, smoke, workloads
+from gpuopt.benchmarks import peers, pictures, readme
+from gpuopt.lab import (
+    bench,
+    ceilings,
+    demo,
+    nvcc,
+    progress,
+    published,
+    run,
+    screen,
+    smoke,
+    workloads,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 CEILINGS = ceilings.Ceilings(read_gbs=10.0, copy_gbs=5.0, how="given")
@@ -675,7 +688,6 @@ def test_the_demo_sees_a_wrong_result(monkeypatch):
     from gpuopt.benchmarks.workloads import reduce
 
     monkeypatch.setattr(reduce, "DEMO", ("sum 2^13", "float32"))
-    monkeypatch.setattr(ceilings, "cpu_ceilings", lambda: CEILINGS)
     monkeypatch.setattr(demo, "CpuClock", FixedClock)
     monkeypatch.setattr(demo, "SECONDS", 0.0)
     good = demo.demo(progress=False)
@@ -689,14 +701,69 @@ def test_the_demo_sees_a_wrong_result(monkeypatch):
     assert bad.to_dict()["ok"] is False
 
 
-def test_the_bars_show_who_is_fastest():
-    rows = [
-        {"variant": v, "ms": 1.0, "gbs": g, "percent_of_read": 10.0, "idea": "", "wrong": ""}
-        for v, g in (("scalar", 1.0), ("threads", 4.0))
-    ]
-    slow, fast = demo.bars(rows, "").column("bar")
-    assert len(fast) == demo.BAR
-    assert len(slow) == demo.BAR // 4
+def test_the_longest_bar_is_the_slowest():
+    ideas = [("scalar", "one after the other"), ("threads", "all at once"), ("numpy", "same")]
+    head, slow, fast, untimed = screen.table(ideas, [], [[]] * 3, [4.0, 1.0, None], 80, "#")
+    assert head.split() == ["ms"]
+    assert fast.count("#") == round(slow.count("#") / 4) > 0
+    assert untimed.split() == ["numpy", "same"]
+    assert max(map(len, (slow, fast))) == 80
+
+
+def test_a_table_gives_up_counts_before_ideas():
+    heads = ["ways", "global", "waits", "split"]
+    cells = [["1.0", "290", "289", "18%"], ["3.3", "290", "289", "3%"]]
+    ideas = [("v0", "interleaved addressing, divergent"), ("v1", "strided index")]
+
+    def shown(width):
+        lines = screen.table(ideas, heads, cells, [0.2, 0.1], width, "#")
+        assert max(map(len, lines)) <= width
+        return lines[0].split()
+
+    assert shown(100) == [*heads, "us"]
+    assert shown(72) == [*heads[:3], "us"]
+    assert shown(40) == [*heads[:1], "us"]
+
+
+@pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
+def test_the_demo_times_a_ladder_with_gpuopts_own_events(monkeypatch):
+    """The path of a GPU, on the simulator: arrays stay on the device, events tell the time."""
+    from gpuopt.benchmarks.workloads import reduce
+
+    monkeypatch.setattr(reduce, "DEMO", ("sum 4097", "float32"))
+    monkeypatch.setattr(demo, "SECONDS", 0.0)
+    monkeypatch.setattr(bench, "DEVICE_FLUSH", 1 << 12)
+    seen = demo.Demo("reduce", "a CPU", "a GPU", None, None, 1)
+    demo.time(seen, "reduce", "sim", bench.EventClock("sim"))
+    assert [row["variant"] for row in seen.timed] == [f"v{k}" for k in range(10)]
+    assert seen.ok
+    assert all(row["ms"] >= 0 for row in seen.timed)
+
+
+VS = ("v0", "v1", "v2")
+
+
+def test_the_lesson_is_the_largest_step():
+    task = {"workload": "sum 2^25", "dtype": "float32"}
+    known = {name: {**task, "idea": idea} for name, idea in zip(VS, "abc", strict=True)}
+    small = {"workload": "sum 100", "dtype": "float32"}
+    counts = {name: {**small, "barriers": n} for name, n in zip(VS, (9, 9, 3), strict=True)}
+    shown = [("waits", "barriers", "d", "")]
+    ms = {"v0": 4.0, "v1": 3.0, "v2": 1.0}
+    assert screen.lesson(list(known), known, counts, ms, shown)[1] == (
+        "Largest step: v2, c, 3.0 times as fast as v1; waits 9 -> 3."
+    )
+    counts["v2"]["workload"] = "max 100"  # counted on another task
+    assert screen.lesson(list(known), known, counts, ms, shown)[1].endswith("as v1.")
+    assert screen.lesson(list(known), known, counts, {}, shown) == []
+
+
+def test_a_profile_takes_options_of_any_name():
+    """op= is an option of reduce."""
+    x = np.arange(8, dtype=np.float32)
+    assert gpuopt.explain("reduce", x, op="max")[0]["backend"]
+    if _core.backends()["sim"] is None:
+        assert len(gpuopt.profile("reduce", x, op="max", variant="v9")) == 1
 
 
 # ---- notebooks ----
@@ -767,7 +834,7 @@ def test_a_vertical_table_and_an_empty_one():
     assert repr(Table(title="none")) == "none"
 
 
-# ---- the README ----
+# ---- the documents ----
 
 
 def one_run(device="NVIDIA H200", **row):
@@ -783,19 +850,51 @@ def one_run(device="NVIDIA H200", **row):
     }  # fmt: skip
 
 
-def test_results_stand_beside_must_goal_and_peer():
-    text = readme.results("reduce", [one_run()])
+def test_goals_stand_in_the_notes_as_ratios():
+    text = readme.goals("reduce", [one_run()])
     assert "NVIDIA H200, commit `abc1234`" in text
-    line = text.splitlines()[-1]
+    cells = [cell.strip() for cell in text.splitlines()[-1].split("|")[1:-1]]
+    assert cells == ["sum 2^25 float32", "0.04", "0.045", "0.038", "0.89", "1.05"]
+
+
+def test_a_limit_is_reached_at_1_00_and_less():
+    assert readme.over(1.0, 1.0) == "1.00"
+    assert readme.over(1.001, 1.0) == "1.01"
+    assert readme.over(1.0, None) == ""
+
+
+def test_goals_are_for_the_card_they_were_set_on():
+    assert readme.goals("reduce", [one_run(device="some GPU")]) == readme.NONE
+
+
+def test_results_stand_beside_the_best_peer():
+    line = readme.results("reduce", [one_run()]).splitlines()[-1]
     assert "0.0451 (cub)" in line
-    assert "0.045 met" in line
-    assert "0.038 missed" in line
+    assert "| 1.13 |" in line
+    assert readme.results("scan", [one_run()]) == ""
 
 
-def test_targets_are_for_the_card_they_were_set_on():
-    line = readme.results("reduce", [one_run(device="some GPU")]).splitlines()[-1]
-    assert "met" not in line
-    assert "missed" not in line
+def test_where_a_peer_is_faster_is_told():
+    assert readme.slower([one_run()]) == "Nowhere."
+    slow = one_run(ms=0.05)
+    assert "0.0451 (cub)" in readme.slower([slow])
+    assert "On 1 of 1 workloads" in readme.counted([slow])
+    assert "by up to 11 %" in readme.counted([slow])
+    assert "On none of 1 workloads" in readme.counted([one_run()])
+
+
+def test_a_tie_does_not_read_as_one():
+    """1.00 never stands for a peer that is faster."""
+    assert readme.times({"ms": 1.0, "peers": {"cub": 0.998}}) == "0.998"
+    assert readme.times({"ms": 1.0, "peers": {"cub": 1.001}}) == "1.00"
+    assert readme.times({"ms": 1.0, "peers": {}}) == ""
+
+
+def test_headlines_are_each_operators_first_workload():
+    text = readme.headlines([one_run(), one_run(workload="sum 2^28")])
+    assert "sum 2^25" in text
+    assert "sum 2^28" not in text
+    assert readme.headlines([]) == readme.NONE
 
 
 def test_the_ladder_lists_rungs_and_peers():
@@ -803,21 +902,53 @@ def test_the_ladder_lists_rungs_and_peers():
     assert "`v0`" in text
     assert "auto" not in text
     assert "In the same run: cub 0.0451 ms, torch 0.06 ms." in text
-    assert readme.ladder("reduce", []) == "No result file has `reduce` yet."
+    assert readme.ladder("reduce", []) == ""
 
 
-def test_the_readme_is_rewritten_and_then_fresh(tmp_path, capsys):
+def test_a_document_is_rewritten_and_then_fresh(tmp_path, capsys):
     path = tmp_path / "README.md"
     path.write_text("a\n<!-- begin:operators -->\nold\n<!-- end:operators -->\nz\n")
-    assert readme.main(["--check", "--readme", str(path)]) == 1
+    assert readme.main(["--check", str(path)]) == 1
     assert "stale" in capsys.readouterr().err
-    assert readme.main(["--readme", str(path)]) == 0
+    assert readme.main([str(path)]) == 0
     assert "`reduce`" in path.read_text()
     assert path.read_text().startswith("a\n")
     assert path.read_text().endswith("\nz\n")
-    assert readme.main(["--check", "--readme", str(path)]) == 0
+    assert readme.main(["--check", str(path)]) == 0
+
+
+def test_every_operator_is_in_the_table():
+    text = readme.operators()
+    named = text.count("`") // 2 + sum(map(int, re.findall(r"and (\d+) more", text)))
+    assert named == len(gpuopt.ops())
 
 
 def test_an_unknown_block_is_an_error():
     with pytest.raises(ValueError, match="no generated block"):
         readme.rewrite("<!-- begin:nope -->\n<!-- end:nope -->", [])
+
+
+def test_pictures_are_drawn_and_then_fresh(tmp_path, capsys):
+    folder = ["--folder", str(tmp_path / "new")]
+    assert pictures.main(["--check", *folder]) == 1
+    assert "ladder.svg" in capsys.readouterr().err
+    assert pictures.main(folder) == 0
+    assert pictures.main(["--check", *folder]) == 0
+
+
+def test_pictures_show_the_committed_numbers():
+    run = next(r for r in published.load() if r["file"].endswith("h200-reduce-ladder.json"))
+    times = [r["ms"] for r in run["rows"]
+             if r["workload"] == "sum 2^25" and r["dtype"] == "float32"
+             and r["variant"] != "auto"]  # fmt: skip
+    drawn = pictures.ladder()
+    ElementTree.fromstring(drawn)
+    assert len(times) == 10
+    assert all(f">{ms:.3f}</text>" in drawn for ms in times)
+    counted = pictures.passes()
+    assert list(counted) == [f"v{k}" for k in range(10)]
+    drawn = pictures.bank_conflicts()
+    ElementTree.fromstring(drawn)
+    assert all(f">{counted[rung]:,}</text>" in drawn for rung in ("v1", "v2"))
+    assert "32 lanes meet in 4 of 32 banks: 8 passes." in drawn
+    assert "1 pass." in drawn

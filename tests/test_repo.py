@@ -279,15 +279,21 @@ def test_stubs_describe_the_module() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_readme_tables_are_fresh() -> None:
+@pytest.mark.parametrize("command", ["readme", "pictures"])
+def test_tables_and_pictures_are_fresh(command: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "readme.py"), "--check"],
+        [sys.executable, str(ROOT / "benchmarks" / f"{command}.py"), "--check"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_readme_is_short() -> None:
+    words = (ROOT / "README.md").read_text(encoding="utf-8").split()
+    assert len(words) <= 900, f"README has {len(words)} words; docs/guide.md has room"
 
 
 # ---- packaging ----

@@ -29,7 +29,7 @@ SMALL = (
 
 DEMO = ("sum 2^25", "float32")
 
-TINY = (("sum 4097", "float32"), ("sum (33,129) axis1", "float32"))
+TINY = (("sum 2^13", "float32"), ("sum 4097", "float32"), ("sum (33,129) axis1", "float32"))
 
 SMOKE_SIZES = (0, 1, 31, 33, 257, 1025)
 SMOKE_SHAPE = (7, 5, 33)

@@ -3,6 +3,7 @@
  * Order: why the GPU may be off, errors, begin and end, memory, the stream's block,
  * launches.  A build without CUDA keeps only the first part.
  */
+#define _GNU_SOURCE /* dlinfo */
 #include "cuda.h"
 
 #ifndef GPO_WITH_CUDA
@@ -19,6 +20,8 @@ const gpo_backend gpo_backend_cuda = {
 
 #else
 
+#include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -47,6 +50,42 @@ mark_child(void)
     atomic_store(&state.forked, true);
 }
 
+/* The first driver that runs this build's CUDA, by NVIDIA's release notes; 0: unknown. */
+enum {
+    CUDA_MAJOR = CUDART_VERSION / 1000,
+    DRIVER_NEEDED = CUDA_MAJOR == 13   ? 580
+                    : CUDA_MAJOR == 12 ? 525
+                                       : 0,
+};
+
+/*
+ * Writes the driver's own version, such as "550.54.14", which its library has in the name
+ * of its file; "" where it has not.
+ */
+static void
+driver_version(char *version, size_t size)
+{
+    const char start[] = "libcuda.so.";
+    struct link_map *map = NULL;
+    char *path = NULL;
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY);
+    version[0] = '\0';
+    if (library && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0) {
+        path = realpath(map->l_name, NULL);
+    }
+    const char *name = path ? strrchr(path, '/') : NULL;
+    if (name && strncmp(name + 1, start, strlen(start)) == 0) {
+        const char *number = name + 1 + strlen(start);
+        if (atoi(number) >= 100) { /* WSL's file ends in .1.1, which is no version */
+            snprintf(version, size, "%s", number);
+        }
+    }
+    free(path);
+    if (library) {
+        dlclose(library);
+    }
+}
+
 /* Why there is no device, in words that say what to do; `error` as the runtime says. */
 static void
 say_why(cudaError_t error)
@@ -59,14 +98,22 @@ say_why(cudaError_t error)
         0; /* the newest CUDA that it supports; stays 0 if there is no driver */
     cudaDriverGetVersion(&driver);
     if (driver == 0) {
-        snprintf(reason, size,
-                 "no NVIDIA driver was found (libcuda.so.1 cannot be loaded)");
+        snprintf(reason, size, "no NVIDIA driver on this machine");
     }
     else if (error == cudaErrorInsufficientDriver) {
-        snprintf(reason, size,
-                 "the NVIDIA driver is too old: it supports CUDA %d.%d, this build "
-                 "needs %d.%d",
-                 driver / 1000, driver % 1000 / 10, built / 1000, built % 1000 / 10);
+        char version[32];
+        driver_version(version, sizeof version);
+        if (version[0] && DRIVER_NEEDED) {
+            snprintf(reason, size, "NVIDIA driver %s is too old, %d or later is needed",
+                     version, DRIVER_NEEDED);
+        }
+        else {
+            snprintf(reason, size,
+                     "the NVIDIA driver is too old: it supports CUDA %d.%d, this build "
+                     "needs %d.%d",
+                     driver / 1000, driver % 1000 / 10, built / 1000,
+                     built % 1000 / 10);
+        }
     }
     else if (error != cudaErrorNoDevice) {
         snprintf(reason, size, "%s", cudaGetErrorString(error));

@@ -27,8 +27,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+import gpuopt
+
 __all__ = [
     "Clock",
+    "EventClock",
     "Timing",
     "compare",
     "current_stream",
@@ -325,6 +328,37 @@ class CupyClock(DeviceClock):
 
     def wait(self) -> None:
         self.cupy.cuda.runtime.deviceSynchronize()
+
+
+class EventClock(DeviceClock):
+    """Events and flush through gpuopt alone: no other library is needed.
+
+    It knows no size of an L2, and flushes with DEVICE_FLUSH bytes.  Backend "sim" is for
+    tests of the clock: what the simulator takes means nothing.
+    """
+
+    def __init__(self, backend: str = "cuda") -> None:
+        self._backend = backend
+        zeros = np.zeros(DEVICE_FLUSH // 4, np.float32)
+        self._flush = self.upload(zeros)
+        self._clean = self.upload(zeros)
+
+    def upload(self, x: np.ndarray[Any, Any]) -> Any:
+        """Return a device copy of a host array."""
+        return gpuopt.asdevice(x, backend=self._backend)
+
+    def event(self) -> Any:
+        return gpuopt.Event(backend=self._backend)
+
+    def elapsed(self, start: Any, stop: Any) -> float:
+        return float(start.elapsed(stop))
+
+    def flush(self) -> None:
+        gpuopt.maximum(self._flush, 0, out=self._flush)
+        gpuopt.reduce(self._clean, op="max")  # the lines just written are written back here
+
+    def wait(self) -> None:
+        gpuopt.synchronize(backend=self._backend)
 
 
 def device_flush_bytes(l2: int) -> int:

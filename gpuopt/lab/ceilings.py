@@ -27,6 +27,10 @@ GIGA = 1e9
 # so that they mean the same in every result file (copy counts bytes read + written).
 H200 = {"copy": 4300.0, "read": 4500.0}
 
+# At most, per buffer: a guest may see the whole cache of a large host (480 MiB, say), of
+# which little is its own; eight times that would be 12 GB in three buffers.
+CPU_BYTES = 1 << 30
+
 DEVICE_BYTES = 1 << 30  # per buffer: 16 times the L2 of an H200
 
 
@@ -66,7 +70,7 @@ class Floor:
 
 def cpu_ceilings() -> Ceilings:
     """Measure this machine's memory with as many threads as gpuopt uses."""
-    size = max(8 * last_level_cache(), 1 << 28)
+    size = min(max(8 * last_level_cache(), 1 << 28), CPU_BYTES)
     threads = _core.get_num_threads()
     source = np.ones(size // 8, np.int64)
     target = np.zeros_like(source)
@@ -78,10 +82,11 @@ def cpu_ceilings() -> Ceilings:
             list(pool.map(lambda part: np.copyto(target[part], source[part]), parts))
 
         fastest = measure(copy, cold=False, repeats=7).min
+    target = source[:0]  # the copy's memory is free again
     read = max(_core.read_bandwidth(size) for _ in range(5))
     return Ceilings(
         read_gbs=read,
-        copy_gbs=2 * source.nbytes / GIGA / (fastest * 1e-3),
+        copy_gbs=2 * size / GIGA / (fastest * 1e-3),
         how=f"{threads} threads over {size >> 20} MiB, best of 5 reads and 7 copies",
     )
 

@@ -1,7 +1,8 @@
-"""The demonstration: every ladder, rung by rung, on whatever this machine has.
+"""The demonstration: one ladder counted and timed, every ladder checked.
 
-Order: what is walked, the CPU and GPU part (timed), the simulator part (checked), the
-pictures in text.  Every result is checked; `ok` is False if any is wrong.
+Order: what was seen, the walk, checking, timing, counting.  How it looks is in screen.py.
+Every rung that can run here is checked against NumPy on small arrays; `ok` is False if any
+result is wrong.  No compiler and no other library is needed, and less than 1 GB of memory.
 """
 
 from __future__ import annotations
@@ -12,107 +13,100 @@ from typing import Any
 
 import numpy as np
 
+import gpuopt
 from gpuopt import _core
-from gpuopt._table import Table
 from gpuopt.benchmarks import peers
-from gpuopt.lab import ceilings as ceilings_
-from gpuopt.lab import workloads
-from gpuopt.lab.bench import Call, CpuClock, device_clock, measure_together
+from gpuopt.lab import published, workloads
+from gpuopt.lab.bench import Call, CpuClock, EventClock, measure_together
+from gpuopt.lab.profile import Counts, profile
 from gpuopt.lab.progress import track
 from gpuopt.lab.run import device_name, to_host, verdict
 
 __all__ = ["Demo", "demo"]
 
-SECONDS = 20.0  # for all timed rungs together, so that two cores stay under a minute
-LONGEST = 3.0  # seconds for one ladder
-BAR = 32  # characters
-WORK = ("op", "workload", "dtype", "backend")
+SECONDS = 1.5  # for all timed variants of a ladder together
+Row = dict[str, Any]
 
 
 @dataclass
 class Demo:
     """What the demonstration saw."""
 
-    device: str
-    ceilings: dict[str, ceilings_.Ceilings] = field(default_factory=dict)  # by backend
-    timed: list[dict[str, Any]] = field(default_factory=list)
-    simulated: list[dict[str, Any]] = field(default_factory=list)
-    simulator: str | None = None
+    op: str  # the ladder on the screen
+    cpu: str
+    gpu: str | None
+    gpu_off: str | None
+    simulator_off: str | None
+    threads: int
+    verbose: bool = False
+    checked: list[Row] = field(default_factory=list)
+    timed: list[Row] = field(default_factory=list)
+    counted: list[Row] = field(default_factory=list)  # the ladder's rungs, simulated
+    published: list[Row] = field(default_factory=list)  # their times on another machine
+    published_on: str = ""
 
     @property
     def ok(self) -> bool:
         """True if every result was right."""
-        return not any(row["wrong"] for row in self.timed + self.simulated)
+        return not self.wrong
+
+    @property
+    def wrong(self) -> list[Row]:
+        """The rows of wrong results."""
+        return [row for row in self.checked + self.timed if row["wrong"]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as a dict that JSON takes."""
-        found = {backend: best.to_dict() for backend, best in self.ceilings.items()}
-        return {**vars(self), "ceilings": found, "ok": self.ok}
-
-    def add_ceilings(self, backend: str, found: ceilings_.Ceilings) -> None:
-        """Keep the better of what was measured before and what was measured now."""
-        known = self.ceilings.get(backend)
-        self.ceilings[backend] = known.best(found) if known else found
-
-    def set_percents(self) -> None:
-        """Relate every rate to the read ceiling of its backend."""
-        for row in self.timed:
-            known = self.ceilings.get(row["backend"])
-            read = known.read_gbs if known else None
-            row["percent_of_read"] = 100 * row["gbs"] / read if row["gbs"] and read else None
+        return {**vars(self), "ok": self.ok}
 
     def __str__(self) -> str:
-        lines = [self.device]
-        for backend, found in self.ceilings.items():
-            if found.read_gbs:
-                lines.append(f"{backend} reads {found.read_gbs:.1f} GB/s at best")
-        lines.append("")
-        works = dict.fromkeys(tuple(row[key] for key in WORK) for row in self.timed)
-        for work in works:
-            rows = [r for r in self.timed if tuple(r[key] for key in WORK) == work]
-            lines += [repr(bars(rows, " ".join(work))), ""]
-            lines += [f"not timed: {r['untimed']}" for r in rows[:1] if r["untimed"]]
-        if self.simulated:
-            title = "the CUDA rungs, run thread by thread in the simulator"
-            shown = ("op", "variant", "workload", "result", "idea")
-            rows = [{**row, "result": word(row)} for row in self.simulated]
-            lines += [repr(Table(rows, shown, title)), ""]
-        elif self.simulator:
-            lines += [f"The simulator cannot run: {self.simulator}", ""]
-        count = len(self.timed) + len(self.simulated)
-        wrong = sum(bool(row["wrong"]) for row in self.timed + self.simulated)
-        lines.append(f"{count} results checked against NumPy, {wrong} wrong")
-        return "\n".join(lines)
+        from gpuopt.lab.screen import screen
+
+        return screen(self)
 
 
-def demo(progress: bool | None = None) -> Demo:
-    """Walk the ladders; progress goes to stderr if that is a terminal."""
-    ops = workloads.rooms()
-    usable = [name for name, reason in _core.backends().items() if reason is None]
-    seen = Demo(device_name("cpu"), simulator=_core.backends()["sim"])
-    seen.add_ceilings("cpu", ceilings_.cpu_ceilings())
-    if "cuda" in usable:
-        seen.device += f" and {device_name('cuda')}"
+def demo(op: str = "reduce", verbose: bool = False, progress: bool | None = None) -> Demo:
+    """Walk the ladders; progress goes to stderr if that is a terminal.
 
-    steps: list[tuple[str, str, str, str]] = []
-    for op in ops:
-        name, dtype = workloads.room(op).DEMO
-        steps += [(b, op, name, dtype) for b in ("cpu", "cuda") if b in usable]
-        if "sim" in usable:
-            steps += [("sim", op, *tiny) for tiny in workloads.named(op, "sim")]
-    seconds = min(LONGEST, SECONDS / max(1, len(ops)))
-    for backend, op, name, dtype in track(steps, len(steps), "demo", progress):
-        if backend == "sim":
-            seen.simulated += simulate(op, name, dtype)
-        else:
-            seen.timed += walk(op, name, dtype, backend, seconds, seen)
-    # A neighbour may slow a ceiling down, never speed it up: the better of two stands.
-    seen.add_ceilings("cpu", ceilings_.cpu_ceilings())
-    seen.set_percents()
+    Parameters
+    ----------
+    op : str
+        The ladder that is counted and timed; all are checked.
+    verbose : bool
+        Time every ladder, and list every result.
+    progress : bool, optional
+        Show progress; the default does so on a terminal.
+    """
+    workloads.room(op)  # there is one
+    states = _core.backends()
+    usable = [name for name, reason in states.items() if reason is None]
+    gpu = device_name("cuda") if "cuda" in usable else None
+    seen = Demo(
+        op, device_name("cpu"), gpu, states["cuda"], states["sim"],
+        _core.get_num_threads(), verbose,
+    )  # fmt: skip
+    rooms = workloads.rooms()
+    steps: list[Call] = [
+        functools.partial(check, seen, room, backend, *tiny)
+        for room in rooms
+        for backend in usable
+        for tiny in workloads.named(room, "sim")
+    ]
+    clocks: dict[str, Any] = {"cpu": CpuClock()}
+    if gpu:
+        clocks["cuda"] = EventClock()
+    for room in rooms if verbose else [op]:
+        steps += [functools.partial(time, seen, room, b, clock) for b, clock in clocks.items()]
+    if "sim" in usable:
+        steps.append(functools.partial(count, seen))
+    for step in track(steps, len(steps), "demo", progress):
+        step()
+    if not gpu:
+        recall(seen)
     return seen
 
 
-def rungs(op: str, backend: str, dtype: str) -> list[dict[str, Any]]:
+def variants(op: str, backend: str, dtype: str) -> list[Row]:
     """Return the variants of an operator that can run there."""
     return [
         row
@@ -121,116 +115,118 @@ def rungs(op: str, backend: str, dtype: str) -> list[dict[str, Any]]:
     ]
 
 
+def row_of(op: str, name: str, dtype: str, backend: str, variant: Row, wrong: str) -> Row:
+    """Return what every row says."""
+    return {
+        "op": op,
+        "workload": name,
+        "dtype": dtype,
+        "backend": backend,
+        "variant": variant["name"],
+        "idea": variant["idea"],
+        "wrong": wrong,
+    }
+
+
+# ---- checked ----
+
+
+def check(seen: Demo, op: str, backend: str, name: str, dtype: str) -> None:
+    """Check every variant of a ladder on a small array."""
+    problem = workloads.room(op).problem(name, dtype, np.random.default_rng(0))
+    for variant in variants(op, backend, dtype):
+        where = {"variant": variant["name"], "backend": backend}
+        call = functools.partial(problem.call, *problem.args, **problem.options, **where)
+        wrong = verdict(call, to_host, problem)
+        if not wrong.startswith("VariantError"):  # it says that this is not its task
+            seen.checked.append(row_of(op, name, dtype, backend, variant, wrong))
+
+
 # ---- timed ----
 
 
-def walk(
-    op: str,
-    name: str,
-    dtype: str,
-    backend: str,
-    seconds: float,
-    seen: Demo,
-) -> list[dict[str, Any]]:
-    """Check and time every rung of a ladder, and NumPy where the data is on the host."""
+def time(seen: Demo, op: str, backend: str, clock: Any) -> None:
+    """Check and time every variant of a ladder, and NumPy where the data is on the host."""
+    name, dtype = workloads.room(op).DEMO
     problem = workloads.room(op).problem(name, dtype, np.random.default_rng(0))
     arrays = problem.args
-    clock: Any = CpuClock()
-    untimed = None
-    if backend == "cuda":
-        try:
-            clock = device_clock()
-        except RuntimeError as error:
-            untimed = str(error)
-        else:
-            upload = clock.upload
-            arrays = tuple(upload(x) if isinstance(x, np.ndarray) else x for x in arrays)
-            seen.add_ceilings("cuda", ceilings_.device_ceilings(clock))
-    function = problem.call
+    if backend != "cpu":
+        arrays = tuple(clock.upload(x) if isinstance(x, np.ndarray) else x for x in arrays)
     calls: dict[str, Call] = {}
-    ideas = {}
-    for row in rungs(op, backend, dtype):
-        ideas[row["name"]] = row["idea"]
-        where = {"variant": row["name"], "backend": backend}
-        calls[row["name"]] = functools.partial(function, *arrays, **problem.options, **where)
-    wrong = {variant: verdict(call, to_host, problem) for variant, call in calls.items()}
+    rows: dict[str, Row] = {}
+
+    def add(variant: Row, call: Call) -> None:
+        wrong = verdict(call, to_host, problem)
+        if not wrong.startswith("VariantError"):
+            calls[variant["name"]] = call
+            rows[variant["name"]] = row_of(op, name, dtype, backend, variant, wrong)
+
+    for variant in variants(op, backend, dtype):
+        where = {"variant": variant["name"], "backend": backend}
+        add(variant, functools.partial(problem.call, *arrays, **problem.options, **where))
     if backend == "cpu":
         peer = peers.peer("numpy").call(problem, "cpu", arrays, lambda x: x)
         if peer is not None:
-            calls["numpy"], ideas["numpy"] = peer, "the same call in NumPy"
-            wrong["numpy"] = verdict(peer, to_host, problem)
-    right = {} if untimed else {v: call for v, call in calls.items() if not wrong[v]}
-    device = "cuda" if backend == "cuda" else "cpu"
-    times = measure_together(right, device=device, clock=clock, max_time=seconds)
-    plan = _core.plan(problem.function or op, *problem.args, **problem.options, backend=backend)
-    moved = plan["read_bytes"] + plan["written_bytes"]
-    rows = []
-    for variant in calls:
-        timing = times.get(variant)
-        rows.append(
+            add({"name": "numpy", "idea": "the same call in NumPy"}, peer)
+    right = {key: call for key, call in calls.items() if not rows[key]["wrong"]}
+    device = "cpu" if backend == "cpu" else "cuda"
+    times = measure_together(right, device=device, clock=clock, max_time=SECONDS)
+    for key, row in rows.items():
+        row["ms"] = times[key].median if key in times else None
+        seen.timed.append(row)
+
+
+# ---- counted ----
+
+
+def count(seen: Demo) -> None:
+    """Count what each rung of the ladder asks of the hardware, in the simulator."""
+    name, dtype = workloads.room(seen.op).TINY[0]
+    problem = workloads.room(seen.op).problem(name, dtype, np.random.default_rng(0))
+    for variant in variants(seen.op, "sim", dtype):
+        total = Counts()
+        try:
+            kernels = profile(
+                problem.function or seen.op,
+                *problem.args,
+                variant=variant["name"],
+                **problem.options,
+            )
+        except gpuopt.VariantError:  # it says that this is not its task
+            continue
+        for kernel in kernels:
+            total.add(kernel)
+        seen.counted.append(
             {
-                "op": op,
-                "workload": name,
-                "dtype": dtype,
-                "backend": backend,
-                "variant": variant,
-                "idea": ideas[variant],
-                "ms": timing.median if timing else None,
-                "gbs": moved / 1e6 / timing.median if timing else None,
-                "untimed": untimed,
-                "wrong": wrong[variant],
+                **row_of(seen.op, name, dtype, "sim", variant, ""),
+                **vars(total),
+                "launches": sum(kernel.launches for kernel in kernels),
+                "conflict_ways": total.conflict_ways,
+                "divergence": total.divergence,
             }
         )
-    return rows
 
 
-# ---- simulated ----
-
-
-def simulate(op: str, name: str, dtype: str) -> list[dict[str, Any]]:
-    """Check every CUDA rung in the simulator, where time means nothing."""
-    problem = workloads.room(op).problem(name, dtype, np.random.default_rng(0))
-    rows = []
-    for row in rungs(op, "sim", dtype):
-        where = {"variant": row["name"], "backend": "sim"}
-        call = functools.partial(problem.call, *problem.args, **problem.options, **where)
-        rows.append(
+def recall(seen: Demo) -> None:
+    """Take the rungs' times from a committed result file: there is no GPU here."""
+    found = [
+        f for f in published.ladders(seen.op, published.load()) if f.run["backend"] != "cpu"
+    ]
+    if found:
+        ladder = found[0]
+        seen.published_on = ladder.run["device"]
+        ideas = {row["name"]: row for row in _core.variants(seen.op) if row["backend"] != "cpu"}
+        seen.published = [
             {
-                "op": op,
-                "workload": name,
-                "dtype": dtype,
-                "backend": "sim",
-                "variant": row["name"],
-                "idea": row["idea"],
-                "wrong": verdict(call, to_host, problem),
-            }
-        )
-    return rows
-
-
-# ---- in text ----
-
-
-def word(row: dict[str, Any]) -> str:
-    """Return 'right', or what is wrong."""
-    return f"WRONG: {row['wrong']}" if row["wrong"] else "right"
-
-
-def bars(rows: list[dict[str, Any]], title: str) -> Table:
-    """Return the rungs with a bar each; the longest bar is the fastest rung."""
-    fastest = max((row["gbs"] or 0.0 for row in rows), default=0.0)
-    lines = []
-    for row in rows:
-        length = round(BAR * row["gbs"] / fastest) if row["gbs"] and fastest else 0
-        lines.append(
-            {
-                "variant": row["variant"],
+                **row_of(
+                    seen.op,
+                    ladder.workload,
+                    ladder.dtype,
+                    "cuda",
+                    ideas.get(row["variant"], {"name": row["variant"], "idea": ""}),
+                    "",
+                ),
                 "ms": row["ms"],
-                "GB/s": row["gbs"],
-                "% of read": row["percent_of_read"],
-                "bar": "#" * length,
-                "result": word(row),
-                "idea": row["idea"],
             }
-        )
-    return Table(lines, title=title)
+            for row in ladder.rows
+        ]

@@ -222,7 +222,7 @@ def _kernels(variant: str, records: list[dict[str, Any]]) -> list[Kernel]:
 
 
 def profile(
-    op: str, *args: Any, variant: str | None = None, settings: Any = None, **kwargs: Any
+    op: str, /, *args: Any, variant: str | None = None, settings: Any = None, **kwargs: Any
 ) -> Profile:
     """Run `gpuopt.<op>(*args, **kwargs)` in the simulator and count what it does.
 

@@ -1,0 +1,225 @@
+"""`python -m benchmarks.pictures`: draw the pictures of the README from results/.
+
+    docs/ladder.svg          reduce's rungs on a GPU, h200-reduce-ladder.json
+    docs/bank_conflicts.svg  where lanes meet in v1 and v2, h200-reduce-counters.csv
+
+Order: the two pictures, SVG, the command line.  An SVG is text and no library draws it, so
+the same data gives the same bytes.  It has a ground of its own, light or dark as the reader's
+system is; the colours are told apart in every kind of colour blindness, and nothing is said
+by colour alone.  --check changes nothing and exits with 1 if a picture is stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+
+from gpuopt import _core
+from gpuopt.lab import published
+
+HERE = Path(__file__).resolve().parent
+DOCS = HERE.parent / "docs"
+
+WIDTH = 720
+BANKS = 32  # of shared memory, 4 bytes wide
+LANES = 32  # of a warp
+BLOCK = 256  # threads of v1's and v2's blocks
+
+STYLE = """
+.ground { fill: #ffffff; stroke: #d0d7de }
+text { fill: #1f2328; font: 13px system-ui, -apple-system, "Segoe UI", Arial, sans-serif }
+.small { font-size: 11px }
+.title { font-size: 15px; font-weight: 600 }
+.right { text-anchor: end }
+.middle { text-anchor: middle }
+.good { fill: #0072b2 }
+.bad { fill: #b84a00 }
+.peer { fill: #8c959f }
+.empty { fill: none; stroke: #d0d7de }
+.inside { fill: #ffffff; font-size: 10px }
+.line { stroke: #1f2328; stroke-dasharray: 4 3 }
+@media (prefers-color-scheme: dark) {
+.ground { fill: #0d1117; stroke: #3d444d }
+text { fill: #f0f6fc }
+.good { fill: #56b4e9 }
+.bad { fill: #e69f00 }
+.peer { fill: #6e7681 }
+.empty { stroke: #3d444d }
+.inside { fill: #0d1117 }
+.line { stroke: #f0f6fc }
+}
+""".strip()
+
+
+# ---- the ladder ----
+
+
+def ladder() -> str:
+    """Draw the time of every rung of reduce, of its peers, and of reading at full speed."""
+    found = published.ladders("reduce", published.load(HERE / "results"))[0]
+    ideas = {r["name"]: r["idea"] for r in _core.variants("reduce") if r["backend"] != "cpu"}
+    bars = [(row["variant"], ideas[row["variant"]], row["ms"]) for row in found.rows]
+    peers = sorted(found.rows[0]["peers"].items(), key=lambda peer: -peer[1])
+    floor = found.rows[0]["floor_ms"]
+
+    left, step, top = 310, 24, 84
+    longest = max(ms for _, _, ms in bars)
+    scale = (WIDTH - left - 150) / longest
+    low = top + step * (len(bars) + len(peers)) + 8
+    device = found.run["device"]
+    parts = [
+        text(20, 30, f"One sum, {len(bars)} kernels: the ladder of reduce", "title"),
+        text(20, 50, f"{found.workload} {found.dtype} on an {device}, ms; less is better"),
+    ]
+    y = top
+    above = bars[0]
+    for name, idea, ms in bars:
+        slower = ms > 1.01 * above[2]
+        note = f"slower than {above[0]}" if slower else ""
+        parts += bar(left, y, ms, scale, "bad" if slower else "good", note)
+        parts += [text(20, y + 14, name), text(48, y + 14, idea)]
+        above = (name, idea, ms)
+        y += step
+    y += 8
+    for name, ms in peers:
+        parts += bar(left, y, ms, scale, "peer")
+        parts += [text(20, y + 14, f"{name}, in the same run")]
+        y += step
+    at = left + floor * scale
+    parts.append(f'<path class="line" d="M{at:.1f} {top - 6}V{low}"/>')
+    words = f"every byte read once, at the card's speed: {floor:.3f}"
+    parts.append(text(at, top - 12, words, "small"))
+    return svg(low + 14, "Times of the rungs of reduce", parts)
+
+
+def bar(left: float, y: float, ms: float, scale: float, kind: str, note: str = "") -> list[str]:
+    """Draw one bar with its number and a note."""
+    return [
+        f'<rect class="{kind}" x="{left}" y="{y}" width="{ms * scale:.1f}" height="18"/>',
+        text(round(left + ms * scale + 6, 1), y + 14, f"{ms:.3f}"),
+        *([text(round(left + ms * scale + 48, 1), y + 14, note, "small")] if note else []),
+    ]
+
+
+# ---- bank conflicts ----
+
+
+def passes() -> dict[str, int]:
+    """Return each rung's passes through shared memory, loads and stores, by the counters."""
+    found: dict[str, int] = {}
+    columns = [
+        f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{way}.sum" for way in ("ld", "st")
+    ]
+    with (HERE / "results" / "h200-reduce-counters.csv").open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            if row["kernel"] != "reduce_finish":
+                rung = row["kernel"].split("_")[1]
+                found[rung] = sum(int(row[column]) for column in columns)
+    return found
+
+
+def bank_conflicts() -> str:
+    """Draw which lanes of a warp meet in which bank in one step of v1 and of v2."""
+    counted = passes()
+    strided = [2 * 4 * lane for lane in range(LANES)]  # v1: i = 2 * d * tid with d = 4
+    assert max(strided) < BLOCK, "all lanes of the first warp work in this step"
+    parts = [text(20, 30, "The same sums in shared memory, in another order", "title")]
+    y: float = 62
+    parts.append(text(20, y, "v1, third step: lane k adds word 8 k + 4 to word 8 k."))
+    y, most = grid(parts, y + 12, strided, "bad")
+    met = len({word % BANKS for word in strided})
+    parts.append(text(20, y, f"{LANES} lanes meet in {met} of {BANKS} banks: {most} passes."))
+    y += 40
+    parts.append(text(20, y, "v2, every step: lane k adds word k + d to word k."))
+    y, most = grid(parts, y + 12, list(range(LANES)), "good")
+    parts.append(text(20, y, f"Each lane has a bank of its own: {most} pass."))
+    y += 40
+    parts.append(text(20, y, "All steps over 16,384 float32, passes counted on an H200:"))
+    y += 12
+    for rung, kind in (("v1", "bad"), ("v2", "good")):
+        width = counted[rung] / counted["v1"] * 540
+        parts.append(text(20, y + 14, rung))
+        parts.append(f'<rect class="{kind}" x="48" y="{y}" width="{width:.1f}" height="18"/>')
+        parts.append(text(round(54 + width, 1), y + 14, f"{counted[rung]:,}"))
+        y += 24
+    return svg(y + 14, "Bank conflicts of reduce v1, and v2 without them", parts)
+
+
+def grid(parts: list[str], y: float, words: Iterable[int], kind: str) -> tuple[float, int]:
+    """Stack the lanes on the banks of their words; return where it ends, and its height."""
+    cell, high = 21, 16
+    stacks: list[list[int]] = [[] for _ in range(BANKS)]
+    for lane, word in enumerate(words):
+        stacks[word % BANKS].append(lane)
+    most = max(map(len, stacks))
+    for bank, lanes in enumerate(stacks):
+        x = 24 + cell * bank
+        size = f'width="{cell - 2}" height="{high * most - 2}"'
+        parts.append(f'<rect class="empty" x="{x}" y="{y}" {size}/>')
+        for level, lane in enumerate(lanes):
+            top = y + high * (most - 1 - level)
+            size = f'width="{cell - 2}" height="{high - 2}"'
+            parts.append(f'<rect class="{kind}" x="{x}" y="{top}" {size}/>')
+            parts.append(text(x + 9.5, top + 11, str(lane), "inside middle"))
+        if bank % 4 == 0:
+            parts.append(text(x + 9.5, y + high * most + 12, f"{bank}", "small middle"))
+    parts.append(text(WIDTH - 24, y - 14, "lane numbers, above banks 0 to 31", "small right"))
+    return y + high * most + 34, most
+
+
+# ---- SVG ----
+
+
+def text(x: float, y: float, words: str, kind: str = "") -> str:
+    """Return one line of text."""
+    style = f' class="{kind}"' if kind else ""
+    return f'<text{style} x="{x:g}" y="{y:g}">{escape(words)}</text>'
+
+
+def svg(height: float, title: str, parts: Iterable[str]) -> str:
+    """Return a picture: title for those who do not see it, style, ground, parts."""
+    size = f'width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}"'
+    ground = f'x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1:g}" rx="6"'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
+        f"<title>{escape(title)}</title>",
+        f"<style>\n{STYLE}\n</style>",
+        f'<rect class="ground" {ground}/>',
+        *parts,
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# ---- the command line ----
+
+PICTURES = {"ladder.svg": ladder, "bank_conflicts.svg": bank_conflicts}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Draw the pictures, or say which are stale."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pictures")
+    parser.add_argument("--check", action="store_true", help="exit 1 if stale, change nothing")
+    parser.add_argument("--folder", type=Path, default=DOCS)
+    args = parser.parse_args(arguments)
+    stale = []
+    for name, draw in PICTURES.items():
+        path = args.folder / name
+        new = draw()
+        if path.is_file() and path.read_text(encoding="utf-8") == new:
+            continue
+        stale.append(name)
+        if not args.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(new, encoding="utf-8")
+    if args.check and stale:
+        print(f"stale: {', '.join(stale)}; run `make readme`", file=sys.stderr)
+    return 1 if args.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""The committed result files: what was measured, on what, at which commit.
+
+Order: reading the files, a ladder's rungs, the automatic choice beside the best peer.  An
+installed package may lack some or all of the files; then there is less to tell.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Ladder", "choices", "ladders", "load"]
+
+Run = dict[str, Any]
+
+FIRST = {"reduce": ("sum 2^25", "float32")}  # of a published ladder; else what is first
+
+
+class Ladder(NamedTuple):
+    """The rungs of one operator, timed on one workload in one run."""
+
+    run: Run
+    workload: str
+    dtype: str
+    rows: list[dict[str, Any]]
+
+
+def load(folder: Path | None = None) -> list[Run]:
+    """Return every run in the folder, by file name; None is benchmarks/results."""
+    if folder is None:
+        package = importlib.import_module("gpuopt.benchmarks")
+        folder = Path(package.__path__[0]) / "results"
+    runs = []
+    for path in sorted(folder.glob("*.json")):
+        run = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(run, dict) and "rows" in run and "ceilings" in run:
+            runs.append({**run, "file": f"benchmarks/results/{path.name}"})
+    return runs
+
+
+def ladders(op: str, runs: Sequence[Run]) -> list[Ladder]:
+    """Return the ladder of an operator in each run that has it, on one workload."""
+    found = []
+    for run in runs:
+        rows = [r for r in run["rows"] if r["op"] == op and r["variant"] != "auto" and r["ms"]]
+        works = list(dict.fromkeys((row["workload"], row["dtype"]) for row in rows))
+        if works:
+            work = FIRST[op] if FIRST.get(op) in works else works[0]
+            rows = [row for row in rows if (row["workload"], row["dtype"]) == work]
+            found.append(Ladder(run, work[0], work[1], rows))
+    return found
+
+
+def choices(runs: Sequence[Run]) -> Iterator[tuple[Run, dict[str, Any]]]:
+    """Yield each row of the automatic choice that was timed; once, if two runs have it.
+
+    A run of a ladder times the choice beside the rungs; the operator's own run stands.
+    """
+    own = [run for run in runs if not run["file"].endswith("-ladder.json")]
+    for run in own:
+        for row in run["rows"]:
+            if row["variant"] == "auto" and row["ms"]:
+                yield run, row
