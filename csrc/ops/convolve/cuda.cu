@@ -595,9 +595,10 @@ convolve_v2(gpo_call *call)
  *        longer ones are blocks, too, and v2's window adds up products of blocks,
  *        frequency by frequency.
  * Cost:  one transform forth and one back per N results; beyond 4096 taps 4 nm / N fused
- *        operations as well, and the spectra go through memory.  Rounding is relative to
- *        the norms of the row and the filter.  Sums that a nan or an infinity has reached
- *        are added up again in the plain order.  Filters of more than 2^28 taps are v2's.
+ *        operations as well, and the spectra go through memory.  A transform rounds by the
+ *        norm of all its inputs: blocks in which that is much more than a sum has of its
+ *        own are made once more (windows.cuh), by 512 to 1023 products a sum.  Filters of
+ *        fewer than 192 taps and of more than 2^28 are v2's.
  * Left:  products of blocks grow with nm: a second transform, over the blocks.
  */
 #include "spectra.cuh"
@@ -608,11 +609,11 @@ convolve_v3(gpo_call *call)
 {
     convolve_plan plan;
     const convolve_view<T> c = view_of<T>(call, &plan);
-    if (plan.m > SPECTRAL_TAPS) {
+    if (!has_spectra(plan.m)) {
         return convolve_v2<T>(call);
     }
-    return convolve_spectra(call, plan,
-                            {view_as<convolve_view<float>>(c), SPECTRUM_DTYPE<T>});
+    return convolve_spectra(
+        call, plan, {view_as<convolve_view<float>>(c), SPECTRUM_DTYPE<T>, 0.0f});
 }
 
 /* ---- table and choice ---- */
@@ -649,7 +650,7 @@ wants_spectra(const gpo_call *call, const convolve_plan &p)
 {
     /* Microseconds before the first product; products of a processor in one. */
     constexpr double BEGIN = 3.0, PRODUCTS = 0.18e6;
-    if (!variants[3].run[call->out[0].dtype] || p.m > SPECTRAL_TAPS) {
+    if (!variants[3].run[call->out[0].dtype] || !has_spectra(p.m)) {
         return false;
     }
     const double taps = static_cast<double>(p.m);
