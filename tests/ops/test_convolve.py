@@ -566,6 +566,15 @@ def test_rows_whose_parts_are_far_apart(backend: str, variant: str, n: int, m: i
             compare_sums(row[0], row[1], row[2], f"{name} {filters.shape}")
 
 
+@pytest.mark.parametrize(("backend", "variant"), [r for r in variants() if r[1] == "v3"])
+def test_more_blocks_than_have_marks(backend: str, variant: str) -> None:
+    """A block of threads of v3 remembers 64 blocks of results; every tenth row is wide."""
+    rng = np.random.default_rng(9)
+    a, v = (rng.standard_normal(s).astype(np.float32) for s in ((4200, 200), (1, 192)))
+    a[::10, 100] = 1e20
+    check_window_bound(a, v, "same", convolve(a, v, "same", backend=backend, variant=variant))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_of_wide_rows(mode: str) -> None:
     """Rows of one block, where the shorter operand is nearly as long, and filters of rows."""
@@ -743,8 +752,13 @@ def test_passes(backend: str, variant: str, x: Any, y: Any) -> None:
     """More blocks than the simulator's four processors have workspace for."""
     rng = np.random.default_rng(26)
     a, v = (rng.standard_normal(s).astype(np.float32) for s in (x, y))
+    got, want = convolve(a, v, backend=backend, variant=variant), exact_rows(a, v, "full")
+    assert error_of_rows(got, want) <= 1e-6
+    at = x[-1] - 70
+    a[..., at] = 1e20
     got = convolve(a, v, backend=backend, variant=variant)
-    assert error_of_rows(got, exact_rows(a, v, "full")) <= 1e-6
+    assert error_of_rows(got[..., :at], want[..., :at]) <= 1e-6
+    assert error_of_rows(got[..., at + y[-1] :], want[..., at + y[-1] :]) <= 1e-6
 
 
 @each_spectral

@@ -473,7 +473,7 @@ struct block_mark {
     int exponent;
 };
 
-constexpr int MARKS = 128; /* the most blocks of results of a block of threads */
+constexpr int MARKS = 64; /* the most blocks of results of a block of threads */
 
 /* The spectra of the whole blocks of a filter, and what brings them back. */
 template <typename FFT>
