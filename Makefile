@@ -11,7 +11,7 @@ C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
 CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test busy test-gpu test-torch bench wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
+.PHONY: help build times demo test busy test-gpu test-torch bench wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -27,6 +27,9 @@ $(VENV)/made: pyproject.toml setup.py $(wildcard _build/*.py)
 
 build: $(VENV)/made  ## compile what has changed, in place
 	@$(BIN)/python setup.py --quiet build_ext --inplace
+
+times: build  ## what each compile step of the last build took: CPU seconds and bytes
+	$(BIN)/python _build/times.py
 
 demo: build  ## build, install into .venv and walk the ladders on this machine
 	$(BIN)/python -m gpuopt demo

@@ -1,7 +1,7 @@
 /*
  * lines.cpp  From an instruction to its source line, without a tool at run time: reads
- * .debug_line (DWARF 2 to 4) of this library's own file, which the build asks for with
- * -g1 -gdwarf-4.  A stripped library has no lines; then the checks name none.
+ * .debug_line (DWARF 2 to 4) of this library's own file, which the build keeps of -g1
+ * -gdwarf-4.  A stripped library has no lines; then the checks name none.
  * Order: bytes, one line program, the file, the search.
  */
 #include "internal.h"
