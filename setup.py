@@ -9,6 +9,7 @@ MAX_JOBS, CC, CXX, CFLAGS, LDFLAGS; CONTRIBUTING.md says what each does.
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import shutil
 import sys
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parent.resolve()
 sys.path.insert(0, str(ROOT / "_build"))
 import checks  # noqa: E402
 import cuda  # noqa: E402
+import glibc  # noqa: E402
 import simulator  # noqa: E402
 from steps import Step, flag, run_all  # noqa: E402
 
@@ -48,6 +50,10 @@ C_FLAGS = [
     "-DNPY_TARGET_VERSION=NPY_2_0_API_VERSION",
     f'-DGPO_VERSION="{VERSION}"',
 ]  # fmt: skip
+
+# In a wheel: an older glibc has threads and dlopen in libraries of their own.
+RELEASE_LINK = ["-Wl,--no-as-needed"]
+RELEASE_LINK += [f"-l:lib{name}" for name in ("pthread.so.0", "dl.so.2", "rt.so.1")]
 
 
 def c_sources() -> list[Path]:
@@ -104,10 +110,15 @@ class BuildExtension(build_ext):
                 steps.append(toolkit.step(source, output, archs, strict))
         # The package gets the libraries alone, without what the steps note beside them.
         linked = temp / "linked"
+        flags = [] if self.in_place else RELEASE_LINK
         link = self.link_step(linked / module.name, [s.output for s in steps], toolkit)
-        run_all([*steps, link, *simulator.steps(ROOT, linked, temp, werror)])
+        link.command += [*flags, "-Wl,--strip-all"] if flags else []
+        simulators = simulator.steps(ROOT, linked, temp, flags, werror)
+        run_all([*steps, link, *simulators])
         for library in (module.name, *simulator.LIBRARIES.values()):
             put(linked / library, module.parent / library)
+            if not self.in_place and platform.libc_ver()[0] == "glibc":
+                glibc.Library(module.parent / library).lower()
 
     def copy_extensions_to_source(self) -> None:
         """An in-place build puts the simulator beside the module, too."""
@@ -147,8 +158,7 @@ class BuildExtension(build_ext):
             *shlex.split(os.environ.get("LDFLAGS", "")),
         ]  # fmt: skip
         if toolkit:
-            # nvcc's launch stubs guard their statics with two functions of libstdc++.
-            command += [str(toolkit.runtime), "-lrt", "-l:libstdc++.a"]
+            command += [str(toolkit.runtime), "-lrt"]
         return Step(module, command, after=objects)
 
 

@@ -136,12 +136,18 @@ def library_steps(
     return list({step.output: step for step in steps}.values())
 
 
-def steps(root: Path, out: Path, temp: Path, werror: bool) -> list[Step]:
+def steps(
+    root: Path, out: Path, temp: Path, link_flags: list[str], werror: bool
+) -> list[Step]:
     """Both libraries, with the kernels of every room."""
     kernels = sorted((root / "csrc" / "ops").glob("*/cuda.cu"))
     kernels.append(root / "csrc" / "device" / "copy.cu")
     targets = {build: out / name for build, name in LIBRARIES.items()}
-    return library_steps(root, targets, temp / "sim", kernels, werror=werror)
+    steps = library_steps(root, targets, temp / "sim", kernels, werror=werror)
+    for step in steps:
+        if step.output in targets.values():
+            step.command += link_flags
+    return steps
 
 
 def compile_kernels(
