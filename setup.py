@@ -110,14 +110,15 @@ class BuildExtension(build_ext):
                 steps.append(toolkit.step(source, output, archs, strict))
         # The package gets the libraries alone, without what the steps note beside them.
         linked = temp / "linked"
-        flags = [] if self.in_place else RELEASE_LINK
+        portable = not self.in_place and platform.libc_ver()[0] == "glibc"
+        flags = RELEASE_LINK if portable else []
         link = self.link_step(linked / module.name, [s.output for s in steps], toolkit)
         link.command += [*flags, "-Wl,--strip-all"] if flags else []
         simulators = simulator.steps(ROOT, linked, temp, flags, werror)
         run_all([*steps, link, *simulators])
         for library in (module.name, *simulator.LIBRARIES.values()):
             put(linked / library, module.parent / library)
-            if not self.in_place and platform.libc_ver()[0] == "glibc":
+            if portable:
                 glibc.Library(module.parent / library).lower()
 
     def copy_extensions_to_source(self) -> None:
@@ -163,7 +164,7 @@ class BuildExtension(build_ext):
 
 
 class BuildPython(build_py):
-    """Adds the C and CUDA sources to the package: gpuopt.source() shows them."""
+    """Adds the C and CUDA sources, which gpuopt.source() shows, and the examples."""
 
     def run(self) -> None:
         super().run()
@@ -171,6 +172,10 @@ class BuildPython(build_py):
             target = Path(self.build_lib) / "gpuopt" / "csrc"
             shutil.copytree(ROOT / "csrc" / "ops", target / "ops", dirs_exist_ok=True)
             shutil.copytree(ROOT / "csrc" / "device", target / "device", dirs_exist_ok=True)
+            examples = Path(self.build_lib) / "gpuopt" / "examples"
+            examples.mkdir(exist_ok=True)
+            for notebook in (ROOT / "examples").glob("*.ipynb"):
+                shutil.copy(notebook, examples)
 
 
 setup(

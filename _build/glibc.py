@@ -3,8 +3,7 @@
 The linker binds each function of glibc to its newest version: pthread_create to that of
 2.34, where it moved to another library, exp to that of 2.29, which leaves errno alone.
 Their first versions are still there, and do the same for gpuopt: this rewrites the
-library's table of needed versions in place.  A function that an older glibc has not at
-all is refused.
+library's table of needed versions in place.  What an older glibc has not at all stays.
 Usage: glibc.py LIBRARY...     shows the newest version that each one needs
 """
 
@@ -16,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OLDEST = (2, 28)  # of RHEL 8, the oldest system with a driver for CUDA 13: manylinux_2_28
-FIRST = {62: "GLIBC_2.2.5", 183: "GLIBC_2.17"}  # by the machine: x86-64, aarch64
+X86_64, AARCH64 = 62, 183
+FIRST = {X86_64: "GLIBC_2.2.5", AARCH64: "GLIBC_2.17"}
 LATER = {"dlmopen": "GLIBC_2.3.4"}  # where the first version has no such function
 # What has been there from the first version on.
 OLD_FUNCTIONS = {
@@ -106,34 +106,33 @@ class Library:
     def newest(self) -> tuple[int, ...]:
         return max((number(name) for _, name, _ in self.versions()), default=())
 
-    def lower(self) -> None:
-        """Rewrites what needs a glibc later than OLDEST, in memory and on disk."""
+    def lower(self) -> list[str]:
+        """Rewrites what needs a glibc later than OLDEST; gives what has no older version.
+
+        A wheel for other systems must not have any of that; for this one it does no harm.
+        """
         found = {index: (at, name) for at, name, index in self.versions()}
         new = {index for index, (_, name) in found.items() if number(name) > OLDEST}
-        first = FIRST[self.machine]
+        first = FIRST.get(self.machine, "")
         offsets = {  # of the names of versions in the table of strings
             name: struct.unpack_from("<I", self.image, at + 8)[0] for at, name in found.values()
         }
         numbers = {name: index for index, (_, name) in found.items()}
-        refused = []
+        kept = set()
         for at, name, index in self.symbols():
             if index not in new:
                 continue
-            wanted = LATER.get(name, first) if self.machine == 62 else first
+            wanted = LATER.get(name, first) if self.machine == X86_64 else first
             if name not in OLD_FUNCTIONS or wanted not in numbers:
-                refused.append(f"{name} ({found[index][1]})")
+                kept.add(index)
             elif wanted != first:
                 struct.pack_into("<H", self.image, at, numbers[wanted])
-        if refused:
-            raise SystemExit(
-                f"gpuopt: {self.path.name} needs a glibc later than "
-                f"{'.'.join(map(str, OLDEST))} for {', '.join(refused)}"
-            )
-        for index in new:
+        for index in new - kept:
             at = found[index][0]
             struct.pack_into("<I", self.image, at, elf_hash(first))
             struct.pack_into("<I", self.image, at + 8, offsets[first])
         self.path.write_bytes(self.image)
+        return sorted(found[index][1] for index in kept)
 
 
 def main(paths: list[str]) -> int:

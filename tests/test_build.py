@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import math
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,8 @@ sys.path.insert(0, str(ROOT / "_build"))
 import checks  # noqa: E402
 import contents  # noqa: E402
 import cuda  # noqa: E402
+import glibc  # noqa: E402
+import release  # noqa: E402
 import simulator  # noqa: E402
 import twins  # noqa: E402
 from steps import Step, jobs, run_all  # noqa: E402
@@ -309,13 +314,12 @@ f:
 
 PACKAGE = Path(gpuopt.__file__).parent
 LIBRARIES = [Path(gpuopt._core.__file__), *map(PACKAGE.joinpath, simulator.LIBRARIES.values())]
-MOST_OF_AN_ARCHITECTURE = 12  # MB; 7 of them and the host's part make a wheel below 100
-MOST_OF_A_SIMULATOR = 20
+MOST_OF_A_SIMULATOR = 20e6
 
 
 def test_simulators_are_small() -> None:
     for library in LIBRARIES[1:]:
-        assert library.stat().st_size < MOST_OF_A_SIMULATOR * 1e6, library.name
+        assert library.stat().st_size < MOST_OF_A_SIMULATOR, library.name
 
 
 def test_the_plain_simulator_has_no_hooks() -> None:
@@ -335,7 +339,7 @@ def test_each_architecture_is_small(figure) -> None:  # type: ignore[no-untyped-
     numbers = {name.rstrip("af") for name in asked.split()}
     assert numbers == {name[3:] for name in sizes if name.startswith("sm_")}
     for name, size in sizes.items():
-        assert size < MOST_OF_AN_ARCHITECTURE * 1e6, f"{name}: {size / 1e6:.1f} MB"
+        assert size < release.MOST_OF_AN_ARCHITECTURE, f"{name}: {size / 1e6:.1f} MB"
     figure("kernels", ", ".join(f"{n} {s / 1e6:.1f} MB" for n, s in sizes.items()) or "none")
 
 
@@ -365,3 +369,76 @@ def test_contents_has_a_limit(tmp_path: Path) -> None:
     assert contents.architectures(library) == {"sm_90": 3_000_064, "compute_90": 128}
     assert contents.main([str(library), "4"]) == 0
     assert contents.main([str(library), "2"]) == 1
+
+
+# ---- wheels ----
+
+
+def compiled(folder: Path, code: str, *flags: str) -> Path:
+    source, library = folder / "a.c", folder / "a.so"
+    source.write_text(code)
+    compiler = shutil.which("gcc") or "cc"
+    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(source), *flags]
+    subprocess.run(command, check=True)
+    return library
+
+
+def test_versions_of_glibc_are_lowered(tmp_path: Path) -> None:
+    """exp is of 2.29 and dladdr of 2.34 here; the library still loads and computes."""
+    code = """#define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <math.h>
+    double f(double x) { return exp(x) + log(x); }
+    int g(void *p) { Dl_info info; return dladdr(p, &info); }
+    """
+    path = compiled(tmp_path, code, "-lm", "-ldl")
+    library = glibc.Library(path)
+    assert {"exp", "log", "dladdr"} <= {name for _, name, _ in library.symbols()}
+    assert library.lower() == []
+    assert glibc.Library(path).newest() <= glibc.OLDEST
+    loaded = ctypes.CDLL(str(path))
+    loaded.f.restype, loaded.f.argtypes = ctypes.c_double, [ctypes.c_double]
+    assert loaded.f(1.5) == math.exp(1.5) + math.log(1.5)
+    assert loaded.g(ctypes.cast(loaded.g, ctypes.c_void_p)) == 1
+
+
+def test_a_new_function_of_glibc_stays(tmp_path: Path) -> None:
+    """arc4random came with 2.36: on a system that has it no older version is made up."""
+    code = "unsigned arc4random(void);\nunsigned f(void) { return arc4random(); }\n"
+    path = compiled(tmp_path, code)
+    library = glibc.Library(path)
+    newest = library.newest()
+    kept = library.lower()
+    assert glibc.Library(path).newest() == newest
+    assert kept == ([f"GLIBC_{newest[0]}.{newest[1]}"] if newest > glibc.OLDEST else [])
+
+
+def wheel_of(folder: Path, files: dict[str, bytes]) -> Path:
+    path = folder / "gpuopt-0-cp311-abi3-linux_x86_64.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return path
+
+
+def test_a_wheel_is_checked(tmp_path: Path) -> None:
+    library = compiled(tmp_path, "int f(void) { return 1; }\n").read_bytes()
+    files = {name: library if name.endswith(".so") else b"" for name in release.WANTED}
+    assert release.findings(wheel_of(tmp_path, files), ["/home/me/"]) == []
+    stray = {"gpuopt/_sim.so.cmd": b"gcc", "gpuopt/a.py": b"# /home/me/gpuopt"}
+    del files["gpuopt/py.typed"]
+    assert release.findings(wheel_of(tmp_path, files | stray), ["/home/me/"]) == [
+        "gpuopt/py.typed is missing",
+        "gpuopt/_sim.so.cmd does not belong there",
+        "gpuopt/a.py names /home/me/",
+    ]
+
+
+def test_a_large_wheel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = compiled(tmp_path, "int f(void) { return 1; }\n").read_bytes()
+    files = {name: library if name.endswith(".so") else b"" for name in release.WANTED}
+    monkeypatch.setattr(release, "MOST", 1000)
+    monkeypatch.setattr(contents, "architectures", lambda _: {"sm_90": 13_000_000})
+    found = release.findings(wheel_of(tmp_path, files), [])
+    assert found[0].endswith("above 0")
+    assert "gpuopt/_core.abi3.so: sm_90 takes 13.0 MB" in found
