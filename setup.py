@@ -2,27 +2,40 @@
 
 C is compiled by the C compiler (CC, else gcc), kernels by nvcc where there is one, and
 everything is linked by the C compiler: the pieces meet at a plain C border.
-Environment: GPUOPT_CUDA=0|1, GPUOPT_CUDA_ARCHS, GPUOPT_WERROR=1, MAX_JOBS, CC, CXX.
+Environment: GPUOPT_CUDA=0|1, GPUOPT_CUDA_ARCHS, GPUOPT_LINEINFO=1, GPUOPT_WERROR=1,
+MAX_JOBS, CC, CXX, CFLAGS, LDFLAGS; CONTRIBUTING.md says what each does.
 """
 
 from __future__ import annotations
 
 import os
+import platform
+import shlex
 import shutil
 import sys
 import sysconfig
 from pathlib import Path
 
-import numpy
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent.resolve()
 sys.path.insert(0, str(ROOT / "_build"))
+import checks  # noqa: E402
 import cuda  # noqa: E402
+import glibc  # noqa: E402
 import simulator  # noqa: E402
-from steps import Step, run_all  # noqa: E402
+from steps import Step, flag, run_all  # noqa: E402
+
+if refusal := checks.platform_refusal(sys.platform):
+    raise SystemExit(refusal)
+try:
+    import numpy
+except ImportError:
+    raise SystemExit(
+        "gpuopt: numpy is missing: `pip install .` and `make build` bring what a build needs"
+    ) from None
 
 VERSION = "0.1.0"
 C_FLAGS = [
@@ -38,14 +51,33 @@ C_FLAGS = [
     f'-DGPO_VERSION="{VERSION}"',
 ]  # fmt: skip
 
+# In a wheel: an older glibc has threads and dlopen in libraries of their own.
+RELEASE_LINK = ["-Wl,--no-as-needed"]
+RELEASE_LINK += [f"-l:lib{name}" for name in ("pthread.so.0", "dl.so.2", "rt.so.1")]
+
 
 def c_sources() -> list[Path]:
     folders = ["core", "bind", "backend", "ops/*"]
     return sorted(f for folder in folders for f in (ROOT / "csrc").glob(folder + "/*.c"))
 
 
+def put(file: Path, target: Path) -> None:
+    """Copies a library if it has changed; a process that has the old one keeps it."""
+    same = target.exists() and target.stat().st_mtime_ns == file.stat().st_mtime_ns
+    if not same or target.stat().st_size != file.stat().st_size:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_name(target.name + ".new")
+        shutil.copy2(file, fresh)
+        fresh.replace(target)
+
+
 class BuildExtension(build_ext):
     """One pool of compile steps for C, CUDA and the simulator, then two links."""
+
+    def run(self) -> None:
+        # setuptools clears `inplace` for the build itself.
+        self.in_place = bool(self.inplace or self.editable_mode)
+        super().run()
 
     def build_extension(self, ext: Extension) -> None:
         module = Path(self.get_ext_fullpath(ext.name)).resolve()
@@ -54,18 +86,19 @@ class BuildExtension(build_ext):
             # It hands out a passing folder; that of `build_ext --inplace` keeps the objects.
             tag = sys.implementation.cache_tag
             temp = ROOT / "build" / f"temp.{self.plat_name}-{tag}"
+        checks.check_compilers()
         toolkit = cuda.find()
-        werror = os.environ.get("GPUOPT_WERROR") == "1"
+        archs = cuda.archs(self.in_place) if toolkit else []
+        werror = flag("GPUOPT_WERROR")
         if toolkit:
-            print(
-                f"gpuopt: CUDA {toolkit.version} for {' '.join(cuda.archs())}, {toolkit.nvcc}"
-            )
+            toolkit.check_archs(archs)
+            print(f"gpuopt: CUDA {toolkit.version} for {' '.join(archs)}, {toolkit.nvcc}")
         else:
             print("gpuopt: no CUDA compiler: building the CPU backend and the simulator alone")
 
         # Threads have as little as 64 KiB of stack: large buffers go to gpo_cpu_work.
         strict_c = ["-Werror", "-Wframe-larger-than=16384"] if werror else []
-        steps = self.c_steps(temp, toolkit, strict_c)
+        steps = self.c_steps(temp, toolkit, archs, strict_c)
         if toolkit:
             strict = ["-Werror", "all-warnings"] if werror else []
             kernels = [
@@ -74,54 +107,64 @@ class BuildExtension(build_ext):
             ]
             for source in sorted(kernels):
                 output = temp / "cuda" / (source.parent.name + "_" + source.stem + ".o")
-                steps.append(toolkit.step(source, output, strict))
-        module.parent.mkdir(parents=True, exist_ok=True)
-        link = self.link_step(module, [s.output for s in steps], toolkit)
-        run_all([*steps, link, *simulator.steps(ROOT, module.parent, temp, werror)])
+                steps.append(toolkit.step(source, output, archs, strict))
+        # The package gets the libraries alone, without what the steps note beside them.
+        linked = temp / "linked"
+        portable = not self.in_place and platform.libc_ver()[0] == "glibc"
+        flags = RELEASE_LINK if portable else []
+        link = self.link_step(linked / module.name, [s.output for s in steps], toolkit)
+        link.command += [*flags, "-Wl,--strip-all"] if flags else []
+        simulators = simulator.steps(ROOT, linked, temp, flags, werror)
+        run_all([*steps, link, *simulators])
+        for library in (module.name, *simulator.LIBRARIES.values()):
+            put(linked / library, module.parent / library)
+            if portable:
+                glibc.Library(module.parent / library).lower()
 
     def copy_extensions_to_source(self) -> None:
         """An in-place build puts the simulator beside the module, too."""
         super().copy_extensions_to_source()
-        for library in (Path(self.build_lib) / "gpuopt").glob("_sim*.so"):
-            shutil.copy2(library, ROOT / "gpuopt")
+        for library in simulator.LIBRARIES.values():
+            put(Path(self.build_lib) / "gpuopt" / library, ROOT / "gpuopt" / library)
 
     def c_steps(
-        self, temp: Path, toolkit: cuda.Toolkit | None, strict: list[str]
+        self, temp: Path, toolkit: cuda.Toolkit | None, archs: list[str], strict: list[str]
     ) -> list[Step]:
-        compiler = os.environ.get("CC", "gcc").split()
-        flags = [*C_FLAGS, *strict, *os.environ.get("CFLAGS", "").split()]
+        compiler = shlex.split(os.environ.get("CC", "gcc"))
+        flags = [*C_FLAGS, *strict, *shlex.split(os.environ.get("CFLAGS", ""))]
+        flags.append(f"-ffile-prefix-map={ROOT}/=")  # names no folder of the builder
         flags += ["-I" + sysconfig.get_path("include"), "-I" + numpy.get_include()]
         if toolkit:
             flags += [
                 "-DGPO_WITH_CUDA", "-isystem", str(toolkit.include),
                 f'-DGPO_CUDA_VERSION="{toolkit.version}"',
-                f'-DGPO_CUDA_ARCHS="{" ".join(cuda.archs())}"',
+                f'-DGPO_CUDA_ARCHS="{" ".join(archs)}"',
             ]  # fmt: skip
         steps = []
         for source in c_sources():
             name = "_".join(source.relative_to(ROOT / "csrc").with_suffix("").parts)
             output = temp / "c" / (name + ".o")
             command = [*compiler, "-c", str(source), "-o", str(output), *flags]
-            steps.append(Step(output, [*command, "-MMD", "-MF", str(output) + ".d"]))
+            command += ["-MMD", "-MF", str(output) + ".d"]
+            steps.append(Step(output, command, cost=0.5 * source.stat().st_size))
         return steps
 
     def link_step(
         self, module: Path, objects: list[Path], toolkit: cuda.Toolkit | None
     ) -> Step:
         command = [
-            *os.environ.get("CC", "gcc").split(), "-shared", "-o", str(module),
+            *shlex.split(os.environ.get("CC", "gcc")), "-shared", "-o", str(module),
             *map(str, objects), "-lm", "-ldl", "-lpthread",
             "-static-libgcc", "-Wl,--exclude-libs,ALL",
-            *os.environ.get("LDFLAGS", "").split(),
+            *shlex.split(os.environ.get("LDFLAGS", "")),
         ]  # fmt: skip
         if toolkit:
-            # nvcc's launch stubs guard their statics with two functions of libstdc++.
-            command += [str(toolkit.runtime), "-lrt", "-l:libstdc++.a"]
+            command += [str(toolkit.runtime), "-lrt"]
         return Step(module, command, after=objects)
 
 
 class BuildPython(build_py):
-    """Adds the C and CUDA sources to the package: gpuopt.source() shows them."""
+    """Adds the C and CUDA sources, which gpuopt.source() shows, and the examples."""
 
     def run(self) -> None:
         super().run()
@@ -129,6 +172,10 @@ class BuildPython(build_py):
             target = Path(self.build_lib) / "gpuopt" / "csrc"
             shutil.copytree(ROOT / "csrc" / "ops", target / "ops", dirs_exist_ok=True)
             shutil.copytree(ROOT / "csrc" / "device", target / "device", dirs_exist_ok=True)
+            examples = Path(self.build_lib) / "gpuopt" / "examples"
+            examples.mkdir(exist_ok=True)
+            for notebook in (ROOT / "examples").glob("*.ipynb"):
+                shutil.copy(notebook, examples)
 
 
 setup(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from steps import Step
+from steps import Step, flag, jobs
 
 # The pinned compiler of a build without a toolkit; backend.py asks pip for them.
 WHEELS = [
@@ -22,7 +22,9 @@ WHEELS = [
     "nvidia-cuda-cccl==13.0.*",
 ]
 RELEASE_ARCHS = ["75", "80", "86", "89", "90a", "100", "120"]
-DEVELOPER_ARCHS = ["80", "90a"]
+OLDEST = (13, 0)
+# Of a build in place without a GPU: half of the time goes into each architecture.
+DEVELOPER_ARCHS = ["90a"]
 
 
 def toolkit_nvcc() -> Path | None:
@@ -49,26 +51,42 @@ def has_driver() -> bool:
 
 def wants_wheels() -> bool:
     """Whether a build should fetch the compiler: no nvcc, but a driver or an order."""
-    if os.environ.get("GPUOPT_CUDA") == "0" or toolkit_nvcc():
+    if not flag("GPUOPT_CUDA", default=True) or toolkit_nvcc():
         return False
-    return has_driver() or os.environ.get("GPUOPT_CUDA") == "1"
+    return has_driver() or flag("GPUOPT_CUDA")
 
 
-def archs() -> list[str]:
-    """GPUOPT_CUDA_ARCHS ("80 90a", "release"), else the GPU at hand, else 80 and 90a."""
-    wanted = os.environ.get("GPUOPT_CUDA_ARCHS", "").replace(",", " ").split()
-    if wanted == ["release"]:
+def wanted_archs() -> list[str]:
+    """GPUOPT_CUDA_ARCHS: "80 90a" or "80,90a" or "release"; empty if it says nothing."""
+    text = os.environ.get("GPUOPT_CUDA_ARCHS", "")
+    names = text.replace(",", " ").split()
+    if names == ["release"]:
         return RELEASE_ARCHS
-    if wanted:
-        return wanted
+    for name in names:
+        if not re.fullmatch(r"\d{2,3}[af]?", name) or int(name.rstrip("af")) < 75:
+            raise SystemExit(
+                f"gpuopt: GPUOPT_CUDA_ARCHS must be 'release' or numbers of architectures "
+                f"from 75 on, such as '80 90a', not '{text}'"
+            )
+    return sorted(set(names), key=lambda name: (int(name.rstrip("af")), name))
+
+
+def archs_at_hand() -> list[str]:
+    """The architectures of the GPUs of this machine."""
     smi = shutil.which("nvidia-smi")
-    if smi:
-        query = [smi, "--query-gpu=compute_cap", "--format=csv,noheader"]
-        answer = subprocess.run(query, capture_output=True, text=True)
-        found = sorted(set(re.findall(r"(\d+)\.(\d)", answer.stdout)))
-        if answer.returncode == 0 and found:
-            return ["90a" if a + b == "90" else a + b for a, b in found]
-    return DEVELOPER_ARCHS
+    if not smi:
+        return []
+    query = [smi, "--query-gpu=compute_cap", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True)
+    found = set(re.findall(r"(\d+)\.(\d)", answer.stdout))
+    pairs = sorted((int(major), minor) for major, minor in found)
+    names = ["90a" if major == 9 else f"{major}{minor}" for major, minor in pairs]
+    return names if answer.returncode == 0 else []
+
+
+def archs(in_place: bool) -> list[str]:
+    """What is asked for, else the GPUs at hand, else one in place and all in a wheel."""
+    return wanted_archs() or archs_at_hand() or (DEVELOPER_ARCHS if in_place else RELEASE_ARCHS)
 
 
 # Instructions of sm_90 alone, and its atomics of bfloat16, which older PTX emulates.
@@ -116,9 +134,34 @@ class Toolkit:
 
     @cached_property
     def version(self) -> str:
-        text = subprocess.run([str(self.nvcc), "--version"], capture_output=True, text=True)
-        match = re.search(r"release (\d+\.\d+)", text.stdout)
+        try:
+            query = [str(self.nvcc), "--version"]
+            text = subprocess.run(query, capture_output=True, text=True).stdout
+        except OSError:
+            text = ""
+        match = re.search(r"release (\d+\.\d+)", text)
         return match.group(1) if match else "unknown"
+
+    def check(self) -> None:
+        """Ends the build with a sentence if this compiler is too old or does not run."""
+        found = re.match(r"(\d+)\.(\d+)", self.version)
+        if not found or (int(found[1]), int(found[2])) < OLDEST:
+            raise SystemExit(
+                f"gpuopt: {self.nvcc} is CUDA {self.version}, and kernels need 13.0 or later: "
+                "set CUDA_HOME to a newer toolkit, or GPUOPT_CUDA=0 to build without CUDA"
+            )
+
+    def check_archs(self, names: list[str]) -> None:
+        """Ends the build with a sentence if this compiler does not know an architecture."""
+        query = [str(self.nvcc), "--list-gpu-code"]
+        answer = subprocess.run(query, capture_output=True, text=True)
+        known = sorted(set(re.findall(r"sm_(\d+)", answer.stdout)), key=int)
+        unknown = [name for name in names if known and name.rstrip("af") not in known]
+        if unknown:
+            raise SystemExit(
+                f"gpuopt: nvcc {self.version} does not compile for {' '.join(unknown)}; "
+                f"GPUOPT_CUDA_ARCHS can name {' '.join(known)}"
+            )
 
     @property
     def include(self) -> Path:
@@ -131,26 +174,43 @@ class Toolkit:
             library = self.home / part / "libcudart_static.a"
             if library.exists():
                 return library
-        raise SystemExit(f"gpuopt: no libcudart_static.a under {self.home}")
+        raise SystemExit(
+            f"gpuopt: no libcudart_static.a under {self.home}: install the whole toolkit "
+            "(Debian: cuda-cudart-dev-13-0), or set GPUOPT_CUDA=0 to build without CUDA"
+        )
 
-    def step(self, source: Path, output: Path, warnings: list[str]) -> Step:
-        names = archs()
+    def step(
+        self, source: Path, output: Path, names: list[str], warnings: list[str]
+    ) -> Step:
+        host = ["-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"]
+        host.append(f"-ffile-prefix-map={source.parent.parent.parent.parent}/=")
         command = [
             str(self.nvcc), "-c", str(source), "-o", str(output),
             "-std=c++17", "-O1",  # of the host code, which launches; kernels are always -O3
-            "-lineinfo", "-DGPO_WITH_CUDA", "-Xptxas", "-v",
-            "-Xcompiler", "-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti",
-            *gencode(names, source), "--threads", str(len(names)),
+            "-DGPO_WITH_CUDA", "-Xptxas", "-v", "-Xcompiler", ",".join(host),
+            "--compress-mode=size",  # a fifth of the bytes; the driver unpacks at first use
+            *gencode(names, source), "--threads", str(min(len(names), jobs())),
             "-MMD", "-MF", str(output) + ".d", *warnings,
         ]  # fmt: skip
-        return Step(output, command)
+        if flag("GPUOPT_LINEINFO"):  # for profilers; doubles the size
+            command.append("-lineinfo")
+        size = source.stat().st_size
+        return Step(output, command, cost=3.0 * size * len(names))
 
 
 def find() -> Toolkit | None:
     """The compiler to use, or None for a build of the CPU backend and the simulator."""
-    if os.environ.get("GPUOPT_CUDA") == "0":
+    wanted = flag("GPUOPT_CUDA", default=True)
+    if not wanted:
         return None
     nvcc = toolkit_nvcc() or wheel_nvcc()
-    if not nvcc and os.environ.get("GPUOPT_CUDA") == "1":
-        raise SystemExit("gpuopt: GPUOPT_CUDA=1, but there is no nvcc on PATH or in CUDA_HOME")
-    return Toolkit(nvcc) if nvcc else None
+    if not nvcc and os.environ.get("GPUOPT_CUDA"):
+        raise SystemExit(
+            "gpuopt: GPUOPT_CUDA=1, but there is no nvcc on PATH or in CUDA_HOME: "
+            "install the CUDA toolkit 13, or `pip install .`, which fetches the compiler"
+        )
+    if not nvcc:
+        return None
+    toolkit = Toolkit(nvcc)
+    toolkit.check()
+    return toolkit

@@ -2,18 +2,24 @@
 
 `_sim.so` is plain and fast.  `_sim_profile.so` has its kernel files instrumented
 (-fsanitize=thread without libtsan, -fsanitize-coverage=trace-pc): its own hooks check
-and count every access.  GPUOPT_SANITIZE=1 compiles both with ASan and UBSan as well.
+and count every access.  A kernel file is compiled once, instrumented; the plain library
+has the same code without the calls (twins.py).  GPUOPT_SANITIZE=1 compiles the plain one
+with ASan and UBSan, by itself.
 The tests compile their fixture kernels with the same flags, through `compile_kernels`.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from steps import Step, run_all
+from steps import Step, flag, run_all
 
+BUILDS = ("plain", "profile")
+LIBRARIES = {"plain": "_sim.so", "profile": "_sim_profile.so"}
 FLAGS = [
     "-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
     "-fno-threadsafe-statics",
@@ -28,11 +34,12 @@ C_FLAGS = [
     "-DGPO_SIM_LIBRARY",  # a room's op.c names CPU variants, which stay in the module
 ]  # fmt: skip
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g1"]
-KERNEL_FLAGS = {"plain": ["-O1"], "profile": ["-O1", "-g1", "-gdwarf-4", "-gz=none"]}
+# What debug information there is becomes .debug_line alone, which lines.cpp reads.
+LINES = ["-g1", "-gdwarf-4", "-gz=none", "-fno-var-tracking"]
 
 
 def compiler() -> list[str]:
-    return os.environ.get("CXX", "g++").split()
+    return shlex.split(os.environ.get("CXX", "g++"))
 
 
 def instrumentation() -> list[str]:
@@ -47,7 +54,7 @@ def instrumentation() -> list[str]:
 
 
 def sanitized() -> bool:
-    return os.environ.get("GPUOPT_SANITIZE") == "1"
+    return flag("GPUOPT_SANITIZE")
 
 
 def _step(command: list[str], source: Path, output: Path) -> Step:
@@ -57,89 +64,108 @@ def _step(command: list[str], source: Path, output: Path) -> Step:
     )
 
 
-def kernel_step(csrc: Path, build: str, source: Path, output: Path, strict: list[str]) -> Step:
-    """Compiles one kernel file for the build `plain` or `profile`."""
-    command = [*compiler(), "-x", "c++", *FLAGS, *KERNEL_FLAGS[build], *strict]
-    command.append("-I" + str(csrc))
-    if build == "profile":
-        command += instrumentation()
-    elif sanitized():
-        command += SANITIZE
-    return _step(command, source, output)
+def names_from_root(csrc: Path) -> str:
+    """Messages and lines name files from the root of the sources on."""
+    return f"-ffile-prefix-map={csrc.parent}/="
+
+
+def kernel_flags(csrc: Path, strict: list[str]) -> list[str]:
+    return ["-x", "c++", *FLAGS, "-O1", *strict, "-I" + str(csrc), names_from_root(csrc)]
+
+
+def kernel_step(csrc: Path, source: Path, temp: Path, strict: list[str]) -> Step:
+    """Compiles one kernel file for both libraries."""
+    name = source.parent.name + "_" + source.stem + ".o"
+    plain, profile = (temp / build / name for build in BUILDS)
+    command = [
+        sys.executable, str(Path(__file__).with_name("twins.py")), str(plain), str(profile),
+        *compiler(), *kernel_flags(csrc, strict), *LINES, *instrumentation(),
+        "-S", str(source), "-MMD", "-MF", str(profile) + ".d",
+    ]  # fmt: skip
+    return Step(profile, command, more=[plain], cost=source.stat().st_size * 1.0)
+
+
+def sanitized_step(csrc: Path, source: Path, temp: Path, strict: list[str]) -> Step:
+    command = [*compiler(), *kernel_flags(csrc, strict), *SANITIZE]
+    return _step(command, source, temp / (source.parent.name + "_" + source.stem + ".o"))
 
 
 def library_steps(
     root: Path,
-    build: str,
-    target: Path,
+    targets: dict[str, Path],
     temp: Path,
     kernels: list[Path],
     with_rooms: bool = True,
     werror: bool = False,
 ) -> list[Step]:
-    """The steps that make one library of the given kernel files."""
+    """The steps that make one library of the given kernel files for each build in `targets`."""
     csrc = root / "csrc"
     strict = ["-Werror"] if werror else []
-    sanitize = SANITIZE if sanitized() and build == "plain" else []
-    steps = []
-    for source in kernels:
-        name = source.parent.name + "_" + source.stem
-        steps.append(kernel_step(csrc, build, source, temp / build / (name + ".o"), strict))
-    for source in sorted((csrc / "sim").glob("*.cpp")):
-        if source.stem == "rooms" and not with_rooms:
-            continue
-        command = [*compiler(), *FLAGS, "-O2", *strict, *sanitize]
-        if build == "profile":
-            command.append("-DGPO_SIM_PROFILE")
-        steps.append(_step(command, source, temp / build / ("sim_" + source.stem + ".o")))
+    steps = [kernel_step(csrc, source, temp, strict) for source in kernels]
     c_sources = [*sorted((csrc / "core").glob("*.c")), csrc / "backend" / "workspace.c"]
     if with_rooms:
         c_sources += sorted((csrc / "ops").glob("*/op.c"))
-    cc = os.environ.get("CC", "gcc").split()
-    for source in c_sources:
-        name = source.parent.name + "_" + source.stem
-        command = [*cc, *C_FLAGS, *strict, *sanitize]
-        steps.append(_step(command, source, temp / build / (name + ".o")))
-    objects = [s.output for s in steps]
-    link = [
-        *compiler(), "-shared", "-o", str(target), *map(str, objects), *sanitize,
-        "-static-libgcc", "-ldl", "-lpthread", "-lm",
-    ]  # fmt: skip
-    if not sanitize:
-        link.append("-Wl,-z,defs")  # a symbol nobody defines fails here, not at import
-    return [*steps, Step(target, link, after=objects)]
+    cc = [*shlex.split(os.environ.get("CC", "gcc")), *C_FLAGS, *strict]
+    cc.append(names_from_root(csrc))
+    for build, target in targets.items():
+        sanitize = SANITIZE if sanitized() and build == "plain" else []
+        objects = [o for s in steps for o in s.outputs if o.parent.name == build]
+        own = []
+        if sanitize:
+            own = [sanitized_step(csrc, k, temp / "sanitized", strict) for k in kernels]
+            objects = []
+        for source in sorted((csrc / "sim").glob("*.cpp")):
+            if source.stem == "rooms" and not with_rooms:
+                continue
+            command = [*compiler(), *FLAGS, "-O2", *strict, *sanitize, names_from_root(csrc)]
+            if build == "profile":
+                command.append("-DGPO_SIM_PROFILE")
+            own.append(_step(command, source, temp / build / f"sim_{source.stem}.o"))
+        common = temp / ("sanitized" if sanitize else "common")
+        for source in c_sources:
+            output = common / f"{source.parent.name}_{source.stem}.o"
+            own.append(_step([*cc, *sanitize], source, output))
+        objects += [s.output for s in own]
+        link = [
+            *compiler(), "-shared", "-o", str(target), *map(str, objects), *sanitize,
+            "-static-libgcc", "-static-libstdc++", "-ldl", "-lpthread", "-lm",
+        ]  # fmt: skip
+        if not sanitize:
+            link.append("-Wl,-z,defs")  # a symbol nobody defines fails here, not at import
+        steps += [*own, Step(target, link, after=objects)]
+    return list({step.output: step for step in steps}.values())
 
 
-def steps(root: Path, out: Path, temp: Path, werror: bool) -> list[Step]:
+def steps(
+    root: Path, out: Path, temp: Path, link_flags: list[str], werror: bool
+) -> list[Step]:
     """Both libraries, with the kernels of every room."""
     kernels = sorted((root / "csrc" / "ops").glob("*/cuda.cu"))
     kernels.append(root / "csrc" / "device" / "copy.cu")
-    folder = temp / ("sim_sanitized" if sanitized() else "sim")
-    return [
-        *library_steps(root, "plain", out / "_sim.so", folder, kernels, werror=werror),
-        *library_steps(
-            root, "profile", out / "_sim_profile.so", folder, kernels, werror=werror
-        ),
-    ]
+    targets = {build: out / name for build, name in LIBRARIES.items()}
+    steps = library_steps(root, targets, temp / "sim", kernels, werror=werror)
+    for step in steps:
+        if step.output in targets.values():
+            step.command += link_flags
+    return steps
 
 
 def compile_kernels(
     root: Path,
     sources: list[Path],
     out: Path,
-    builds: Iterable[str] = tuple(KERNEL_FLAGS),
+    builds: Iterable[str] = BUILDS,
     flags: Iterable[str] = (),
 ) -> dict[tuple[str, str], Path]:
     """Makes the libraries of kernel files outside of the rooms, one per file and build."""
-    targets = {}
+    made: dict[tuple[str, str], Path] = {}
     todo: dict[Path, Step] = {}
     for source in sources:
-        for build in builds:
-            target = out / f"{source.stem}_{build}.so"
-            targets[source.stem, build] = target
-            for step in library_steps(root, build, target, out, [source], with_rooms=False):
-                if "-c" in step.command:
-                    step.command += flags
-                todo[step.output] = step
+        targets = {build: out / f"{source.stem}_{build}.so" for build in builds}
+        made |= {(source.stem, build): target for build, target in targets.items()}
+        for step in library_steps(root, targets, out, [source], with_rooms=False):
+            if not step.output.suffix == ".so":
+                step.command += flags
+            todo[step.output] = step
     run_all(list(todo.values()))
-    return targets
+    return made

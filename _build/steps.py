@@ -2,28 +2,41 @@
 
 Shared by setup.py for C, CUDA and the simulator.  A step is up to date when its
 command is the one of the last run and no file it read (the compiler's own dependency
-file says which) is newer than what it wrote.
+file says which) is newer than what it wrote.  Each step notes the CPU time it took;
+`python _build/times.py` shows them.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
+NO_SPACE = os.strerror(errno.ENOSPC)
 
-@dataclass
+
+@dataclass(eq=False)
 class Step:
-    """One command that writes `output`; `after` names outputs it needs first."""
+    """One command that writes `output` (and `more`); `after` names what it needs first."""
 
     output: Path
     command: list[str]
     after: list[Path] = field(default_factory=list)
+    more: list[Path] = field(default_factory=list)
+    cost: float = 0  # the costliest of those that may run goes first
+
+    @property
+    def outputs(self) -> list[Path]:
+        return [self.output, *self.more]
 
     @property
     def depfile(self) -> Path:
@@ -31,6 +44,7 @@ class Step:
 
     @property
     def stamp(self) -> Path:
+        """The command of the last run, and the seconds of CPU time it took."""
         return self.output.with_name(self.output.name + ".cmd")
 
     @property
@@ -46,44 +60,112 @@ class Step:
         return [Path(name) for name in text.partition(":")[2].split()] + list(self.after)
 
     def is_fresh(self) -> bool:
-        if not self.output.exists() or not self.stamp.exists():
+        if not self.stamp.exists() or not all(o.exists() for o in self.outputs):
             return False
         if "-MF" in self.command and not self.depfile.exists():
             return False  # nobody knows what it was made of
-        if self.stamp.read_text() != shlex.join(self.command):
+        if self.stamp.read_text().rpartition("\n")[0] != shlex.join(self.command):
             return False
-        made = self.output.stat().st_mtime
+        made = min(o.stat().st_mtime for o in self.outputs)
         return all(i.exists() and i.stat().st_mtime <= made for i in self.inputs())
 
     def run(self) -> None:
         if self.is_fresh():
             return
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(self.command, capture_output=True, text=True)
-        self.log.write_text(done.stderr)
+        try:
+            for output in self.outputs:
+                output.parent.mkdir(parents=True, exist_ok=True)
+            self.stamp.unlink(missing_ok=True)
+            status, said, seconds = measured(self.command)
+            self.log.write_text(said)
+            if status == 0:
+                self.stamp.write_text(f"{shlex.join(self.command)}\n{seconds:.2f}")
+        except OSError as error:
+            raise SystemExit(explained(error, self)) from None
         resources = ("ptxas info", "    ")  # what -Xptxas -v says goes to the log alone
-        for line in done.stderr.splitlines(keepends=True):
-            if done.returncode or not line.startswith(resources):
+        for line in said.splitlines(keepends=True):
+            if status or not line.startswith(resources):
                 sys.stderr.write(line)
-        if done.returncode != 0:
+        if status and NO_SPACE in said:
+            raise SystemExit(explained(OSError(errno.ENOSPC, NO_SPACE), self))
+        if status == -signal.SIGKILL or "Killed" in said:
+            raise SystemExit(
+                f"gpuopt: the compiler of {self.output.name} was killed, as if memory ran out: "
+                "MAX_JOBS=1 runs one at a time, in 2 GB"
+            )
+        if status:
             raise SystemExit(f"gpuopt: this command failed:\n  {shlex.join(self.command)}")
-        self.stamp.write_text(shlex.join(self.command))
+
+
+def explained(error: OSError, step: Step) -> str:
+    """One sentence on why a step cannot run, and what to do."""
+    if error.errno == errno.ENOSPC:
+        return (
+            f"gpuopt: the disk of {step.output.parent} or of {tempfile.gettempdir()} is full: "
+            "a build takes 400 MB; free some, or set TMPDIR to a folder with room"
+        )
+    if error.errno in (errno.ENOENT, errno.EACCES) and error.filename == step.command[0]:
+        return (
+            f"gpuopt: the compiler {step.command[0]} cannot be run ({error.strerror}): "
+            "CC, CXX and CUDA_HOME choose another one"
+        )
+    return f"gpuopt: {error}"
+
+
+def measured(command: list[str]) -> tuple[int, str, float]:
+    """Runs a command: its exit status, what it said on stderr, its CPU seconds."""
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        text = said.read().decode(errors="replace")
+    return process.returncode, text, usage.ru_utime + usage.ru_stime
+
+
+def flag(name: str, default: bool = False) -> bool:
+    """A variable of the environment that is 0 or 1."""
+    value = os.environ.get(name, "")
+    if value not in ("", "0", "1"):
+        raise SystemExit(f"gpuopt: {name} must be 0 or 1, not '{value}'")
+    return value == "1" if value else default
 
 
 def jobs() -> int:
     """How many steps run at once: MAX_JOBS, else the processors of this process."""
-    wanted = os.environ.get("MAX_JOBS")
-    return int(wanted) if wanted else len(os.sched_getaffinity(0))
+    wanted = os.environ.get("MAX_JOBS", "")
+    if not wanted:
+        return len(os.sched_getaffinity(0))
+    if not wanted.isdecimal() or int(wanted) == 0:
+        raise SystemExit(f"gpuopt: MAX_JOBS must be a number of compilers, not '{wanted}'")
+    return int(wanted)
 
 
 def run_all(steps: Sequence[Step]) -> None:
-    """Runs every step, those that need others' outputs after them."""
-    waiting = list(steps)
-    outputs = {step.output for step in steps}
-    done: set[Path] = set()
+    """Runs every step, those that need others' outputs after them, the costliest first."""
+    waiting = sorted(steps, key=lambda step: -step.cost)
+    missing = {output for step in steps for output in step.outputs}
+    running: set[Future[Step]] = set()
+
+    failed = threading.Event()
+
+    def run(step: Step) -> Step:
+        try:
+            if not failed.is_set():
+                step.run()
+        except BaseException:
+            failed.set()
+            raise
+        return step
+
     with ThreadPoolExecutor(jobs()) as pool:
-        while waiting:
-            ready = [s for s in waiting if all(a in done or a not in outputs for a in s.after)]
-            list(pool.map(Step.run, ready))
-            done |= {s.output for s in ready}
-            waiting = [s for s in waiting if s.output not in done]
+        try:
+            while waiting or running:
+                ready = [s for s in waiting if missing.isdisjoint(s.after)]
+                waiting = [s for s in waiting if s not in ready]
+                running |= {pool.submit(run, step) for step in ready}
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    missing.difference_update(future.result().outputs)
+        finally:  # an interrupted build waits for what is running, and starts nothing more
+            failed.set()

@@ -247,7 +247,7 @@ class Workshop:
 
         self.simulator, self.steps, self.folder = simulator, steps, folder
         base = simulator.library_steps(
-            ROOT, "profile", folder / "base.so", folder / "base", [], with_rooms=True
+            ROOT, {"profile": folder / "base.so"}, folder / "base", [], with_rooms=True
         )
         steps.run_all(base)
         self.objects = base[-1].after
@@ -264,8 +264,10 @@ class Workshop:
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         self._reduce_tables(place / "csrc", rungs)
         source = place / "csrc" / "ops" / "reduce" / "cuda.cu"
-        output = place / "reduce.o"
-        step = self.simulator.kernel_step(place / "csrc", "profile", source, output, [])
+        step = self.simulator.kernel_step(place / "csrc", source, place, [])
+        output = step.output
+        output.parent.mkdir()
+        step.more[0].parent.mkdir()
         # an overrun of a thread's own array traps, as in `make sanitize`
         command = [*step.command, "-w", "-fsanitize=bounds",
                    "-fsanitize-undefined-trap-on-error"]  # fmt: skip

@@ -1,7 +1,7 @@
 /*
  * lines.cpp  From an instruction to its source line, without a tool at run time: reads
- * .debug_line (DWARF 2 to 4) of this library's own file, which the build asks for with
- * -g1 -gdwarf-4.  A stripped library has no lines; then the checks name none.
+ * .debug_line (DWARF 2 to 4) of this library's own file, which the build keeps of -g1
+ * -gdwarf-4.  A stripped library has no lines; then the checks name none.
  * Order: bytes, one line program, the file, the search.
  */
 #include "internal.h"
@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 namespace gpo_sim {
@@ -311,16 +310,15 @@ load(void)
     }
     table.base = (uintptr_t)info.dli_fbase;
     const int file = open(info.dli_fname, O_RDONLY | O_CLOEXEC);
-    struct stat status;
     if (file < 0) {
         return;
     }
-    if (fstat(file, &status) == 0 && status.st_size > 0) {
+    const off_t bytes = lseek(file, 0, SEEK_END);
+    if (bytes > 0) {
         /* never unmapped: the table's file names point into it */
-        void *image =
-            mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+        void *image = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, file, 0);
         if (image != MAP_FAILED) {
-            read_elf((const char *)image, (size_t)status.st_size);
+            read_elf((const char *)image, (size_t)bytes);
         }
     }
     close(file);

@@ -1,0 +1,444 @@
+"""The build: its steps, what it refuses and in which words, and what is in its libraries."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import math
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import gpuopt
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "_build"))
+import checks  # noqa: E402
+import contents  # noqa: E402
+import cuda  # noqa: E402
+import glibc  # noqa: E402
+import release  # noqa: E402
+import simulator  # noqa: E402
+import twins  # noqa: E402
+from steps import Step, jobs, run_all  # noqa: E402
+
+VARIABLES = ("CC", "CXX", "CUDA_HOME", "GPUOPT_CUDA", "GPUOPT_CUDA_ARCHS", "GPUOPT_LINEINFO",
+             "GPUOPT_WERROR", "MAX_JOBS")  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def program(path: Path, script: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def nvcc(folder: Path, release: str = "13.0") -> Path:
+    """A compiler of that version, which knows three architectures."""
+    says = f"echo 'Cuda compilation tools, release {release}, V{release}.1'"
+    lists = "echo sm_80; echo sm_90; echo sm_120"
+    script = f'case "$1" in --version) {says} ;; *) {lists} ;; esac'
+    return program(folder / "bin" / "nvcc", script)
+
+
+def refused(match: str) -> pytest.RaisesExc[SystemExit]:
+    return pytest.raises(SystemExit, match=f"^gpuopt: .*{match}")
+
+
+# ---- steps ----
+
+
+def shell(output: Path, script: str, **options: object) -> Step:
+    return Step(output, ["sh", "-c", script], **options)  # type: ignore[arg-type]
+
+
+def test_a_step_waits_for_what_it_needs(tmp_path: Path) -> None:
+    a, b, c = (tmp_path / name for name in "abc")
+    run_all([
+        shell(c, f"cat {a} {b} > {c}", after=[a, b], cost=9),
+        shell(b, f"cat {a} > {b}", after=[a]),
+        shell(a, f"echo x > {a}"),
+    ])  # fmt: skip
+    assert c.read_text() == "x\nx\n"
+
+
+def test_the_costliest_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAX_JOBS", "1")
+    log = tmp_path / "log"
+    run_all([
+        shell(tmp_path / f"{cost}", f"echo {cost} >> {log}; : > {tmp_path}/{cost}", cost=cost)
+        for cost in (2, 5, 1)
+    ])  # fmt: skip
+    assert log.read_text().split() == ["5", "2", "1"]
+
+
+def test_a_step_runs_again_when_something_changed(tmp_path: Path) -> None:
+    source, output, second, log = (tmp_path / name for name in ("in", "out", "two", "log"))
+    source.write_text("1")
+    script = f"cp {source} {output}; cp {source} {second}; echo ran >> {log}"
+
+    def build(script: str = script) -> int:
+        run_all([shell(output, script, after=[source], more=[second])])
+        return len(log.read_text().split())
+
+    assert [build(), build()] == [1, 1]
+    later = output.stat().st_mtime + 10
+    os.utime(source, (later, later))
+    assert build() == 2
+    for file in (output, second):
+        os.utime(file, (later, later))
+    assert build() == 2
+    second.unlink()
+    assert build() == 3
+    assert build(script + " # another command") == 4
+
+
+def test_a_failure_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAX_JOBS", "1")
+    bad, good = tmp_path / "bad", tmp_path / "good"
+    steps = [shell(bad, "exit 3", cost=1), shell(good, f": > {good}")]
+    with refused("this command failed"):
+        run_all(steps)
+    assert not good.exists()
+    assert not steps[0].is_fresh()
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = "echo 'as: cannot write: No space left on device' >&2; exit 1"
+    with refused("is full: a build takes 400 MB.*TMPDIR"):
+        run_all([shell(tmp_path / "a", full)])
+
+    def write_text(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+    with refused("is full"):
+        run_all([shell(tmp_path / "b", "exit 0")])
+
+
+def test_a_killed_compiler_is_named(tmp_path: Path) -> None:
+    with refused("killed, as if memory ran out: MAX_JOBS=1"):
+        run_all([shell(tmp_path / "a", "kill -9 $$")])
+
+
+def test_a_compiler_that_goes_missing_is_named(tmp_path: Path) -> None:
+    with refused("the compiler .*nowhere cannot be run.*CC, CXX and CUDA_HOME"):
+        run_all([Step(tmp_path / "a", [str(tmp_path / "nowhere")])])
+
+
+# ---- what is refused before anything is compiled ----
+
+
+@pytest.mark.parametrize(
+    ("system", "words"),
+    [("win32", "not on Windows: .*WSL 2"), ("darwin", "not on macOS: .*container")],
+)
+def test_other_systems(system: str, words: str) -> None:
+    code = "import runpy, sys, setuptools.command.build_ext, numpy\n"
+    code += "sys.path.insert(0, '_build'); import cuda\n"
+    code += f"sys.platform = {system!r}; runpy.run_path('setup.py')"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    with refused(words):
+        raise SystemExit(done.stderr.strip())
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not checks.platform_refusal("linux")
+
+
+@pytest.mark.parametrize("variable", ["CC", "CXX"])
+@pytest.mark.parametrize("value", ["nowhere", "nowhere -m64", " "])
+def test_no_compiler(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, value)
+    with refused(r"there is no C(\+\+)? compiler .*apt-get install gcc g\+\+"):
+        checks.check_compilers()
+
+
+def test_a_build_without_a_compiler_says_so(tmp_path: Path) -> None:
+    """Through setup.py: one sentence, no traceback, nothing written."""
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "CC": "nowhere"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("gpuopt: there is no C compiler 'nowhere'")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("release", ["11.8", "12.9"])
+def test_an_old_nvcc(release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvcc(tmp_path, release)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    with refused(f"is CUDA {release}, and kernels need 13.0.*CUDA_HOME.*GPUOPT_CUDA=0"):
+        cuda.find()
+    monkeypatch.setenv("GPUOPT_CUDA", "0")
+    assert cuda.find() is None
+
+
+def test_an_nvcc_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path / "bin" / "nvcc", "exit 1")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    with refused("is CUDA unknown"):
+        cuda.find()
+
+
+def test_no_nvcc_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(cuda, "wheel_nvcc", lambda: None)
+    assert cuda.find() is None
+    monkeypatch.setenv("GPUOPT_CUDA", "1")
+    with refused("no nvcc on PATH or in CUDA_HOME: install"):
+        cuda.find()
+    assert cuda.wants_wheels()
+
+
+@pytest.mark.parametrize("value", ["hopper", "sm_90", "70", "90a;80", "release 90a", "9"])
+def test_wrong_architectures(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUOPT_CUDA_ARCHS", value)
+    with refused(f"GPUOPT_CUDA_ARCHS must be 'release' or .*'80 90a', not '{value}'"):
+        cuda.archs(in_place=True)
+
+
+def test_an_architecture_that_nvcc_does_not_know(tmp_path: Path) -> None:
+    toolkit = cuda.Toolkit(nvcc(tmp_path))
+    toolkit.check_archs(["80", "90a"])
+    with refused("nvcc 13.0 does not compile for 130; GPUOPT_CUDA_ARCHS can name 80 90 120"):
+        toolkit.check_archs(["80", "130"])
+
+
+def test_wrong_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUOPT_CUDA", "yes")
+    with refused("GPUOPT_CUDA must be 0 or 1, not 'yes'"):
+        cuda.find()
+    for jobs_wanted in ("many", "0", "-1", "2.5"):
+        monkeypatch.setenv("MAX_JOBS", jobs_wanted)
+        with refused(f"MAX_JOBS must be a number of compilers, not '{jobs_wanted}'"):
+            jobs()
+
+
+@pytest.mark.parametrize("name", ["GPUOPT_WERROR", "GPUOPT_SANITIZE", "GPUOPT_CUDA"])
+def test_a_build_refuses_wrong_switches(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, name: "maybe"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.strip() == f"gpuopt: {name} must be 0 or 1, not 'maybe'"
+
+
+def test_make_without_the_venv_module(tmp_path: Path) -> None:
+    python = program(tmp_path / "python", "echo 'No module named venv' >&2; exit 1")
+    folder = tmp_path / "venv"
+    done = subprocess.run(
+        ["make", f"VENV={folder}", f"PYTHON={python}", f"{folder}/made"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "apt-get install python3-venv" in done.stdout
+    assert not folder.exists()
+
+
+# ---- architectures ----
+
+
+def test_architectures_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cuda.archs(in_place=True) == ["90a"]
+    assert cuda.archs(in_place=False) == cuda.RELEASE_ARCHS
+    program(tmp_path / "nvidia-smi", "echo 12.0; echo 9.0; echo 8.6; echo 9.0")
+    assert cuda.archs(in_place=True) == cuda.archs(in_place=False) == ["86", "90a", "120"]
+    program(tmp_path / "nvidia-smi", "echo 'no driver'; exit 9")
+    assert cuda.archs(in_place=True) == ["90a"]
+    monkeypatch.setenv("GPUOPT_CUDA_ARCHS", "120,80 90a 80")
+    assert cuda.archs(in_place=True) == ["80", "90a", "120"]
+    monkeypatch.setenv("GPUOPT_CUDA_ARCHS", "release")
+    assert cuda.archs(in_place=True) == cuda.RELEASE_ARCHS
+
+
+def test_ptx_of_the_last_architecture() -> None:
+    for room in ("elementwise", "reduce"):  # PTX for all from sm_80 on, and one for each
+        source = ROOT / "csrc" / "ops" / room / "cuda.cu"
+        flags = cuda.gencode(cuda.RELEASE_ARCHS, source)
+        assert len(flags) == len(cuda.RELEASE_ARCHS) + 1
+        assert flags[-1].endswith(("code=compute_80", "code=compute_120"))
+
+
+def test_line_tables_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = ROOT / "csrc" / "ops" / "dot" / "cuda.cu"
+
+    def command() -> list[str]:
+        toolkit = cuda.Toolkit(nvcc(tmp_path))
+        return toolkit.step(source, tmp_path / "dot.o", ["90a"], []).command
+
+    assert "-lineinfo" not in command()
+    monkeypatch.setenv("GPUOPT_LINEINFO", "1")
+    assert "-lineinfo" in command()
+
+
+# ---- the simulator's two objects from one compilation ----
+
+
+def test_twins() -> None:
+    """Calls and lines go, whatever else there is stays, on both machines."""
+    x86 = b"""\t.file\t"cuda.cu"
+\t.file 1 "csrc/ops/dot/cuda.cu"
+f:
+\t.loc 1 6 3
+\tmovl\t%eax, %edx
+\tcall\t__tsan_read4@PLT
+\tcall\tother@PLT
+\tjmp\t__sanitizer_cov_trace_pc@PLT
+"""
+    assert twins.plain(x86).splitlines() == [
+        b'\t.file\t"cuda.cu"', b"f:", b"\tmovl\t%eax, %edx", b"\tcall\tother@PLT", b"\tret",
+    ]  # fmt: skip
+    arm = b"\tbl\t__tsan_write8\n\tbl\tother\n\tb\t__tsan_read1\n\tb\t.L3\n"
+    assert twins.plain(arm) == b"\tbl\tother\n\tret\n\tb\t.L3\n"
+    debug = b"\t.section\t.debug_info,x\n\t.long 1\n\t.section\t.debug_line,x\nl:\n\t.ident\n"
+    assert twins.DEBUG.sub(b"", debug) == b"\t.section\t.debug_line,x\nl:\n\t.ident\n"
+
+
+# ---- what was built ----
+
+PACKAGE = Path(gpuopt.__file__).parent
+LIBRARIES = [Path(gpuopt._core.__file__), *map(PACKAGE.joinpath, simulator.LIBRARIES.values())]
+MOST_OF_A_SIMULATOR = 20e6
+
+
+def test_simulators_are_small() -> None:
+    for library in LIBRARIES[1:]:
+        assert library.stat().st_size < MOST_OF_A_SIMULATOR, library.name
+
+
+def test_the_plain_simulator_has_no_hooks() -> None:
+    plain, profile = (
+        subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
+        for library in LIBRARIES[1:]
+    )
+    assert "__tsan_read4" in profile
+    assert "__tsan_" not in plain
+    assert "__sanitizer_cov" not in plain
+
+
+def test_each_architecture_is_small(figure) -> None:  # type: ignore[no-untyped-def]
+    """The gate of the wheel's size; without a CUDA build there is nothing to weigh."""
+    sizes = contents.architectures(LIBRARIES[0])
+    asked = gpuopt._core.build_info()["cuda_archs"] or ""
+    numbers = {name.rstrip("af") for name in asked.split()}
+    assert numbers == {name[3:] for name in sizes if name.startswith("sm_")}
+    for name, size in sizes.items():
+        assert size < release.MOST_OF_AN_ARCHITECTURE, f"{name}: {size / 1e6:.1f} MB"
+    figure("kernels", ", ".join(f"{n} {s / 1e6:.1f} MB" for n, s in sizes.items()) or "none")
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda path: path.name)
+def test_no_path_of_the_builder(library: Path) -> None:
+    image = library.read_bytes()
+    assert str(ROOT).encode() not in image
+    assert str(Path.home()).encode() + b"/" not in image
+
+
+def test_nothing_lies_beside_the_libraries() -> None:
+    assert not list(PACKAGE.glob("*.cmd")) + list(PACKAGE.glob("*.log"))
+
+
+def test_contents_has_a_limit(tmp_path: Path) -> None:
+    """A library with one container of two entries."""
+    entries = b"".join(
+        contents.ENTRY.pack(kind, 0, 64, size, 0, 0, 0, 0, arch).ljust(64 + size, b"\0")
+        for kind, size, arch in ((contents.MACHINE_CODE, 3_000_000, 90), (contents.PTX, 64, 90))
+    )
+    data = contents.CONTAINER.pack(contents.MAGIC, 1, 16, len(entries)) + entries
+    blob, source, library = tmp_path / "blob", tmp_path / "a.s", tmp_path / "a.so"
+    blob.write_bytes(data)
+    source.write_text(f'\t.section .nv_fatbin,"a"\n\t.incbin "{blob}"\n')
+    compiler = shutil.which("gcc") or "cc"
+    subprocess.run([compiler, "-shared", "-nostdlib", "-o", library, source], check=True)
+    assert contents.architectures(library) == {"sm_90": 3_000_064, "compute_90": 128}
+    assert contents.main([str(library), "4"]) == 0
+    assert contents.main([str(library), "2"]) == 1
+
+
+# ---- wheels ----
+
+
+def compiled(folder: Path, code: str, *flags: str) -> Path:
+    source, library = folder / "a.c", folder / "a.so"
+    source.write_text(code)
+    compiler = shutil.which("gcc") or "cc"
+    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(source), *flags]
+    subprocess.run(command, check=True)
+    return library
+
+
+def test_versions_of_glibc_are_lowered(tmp_path: Path) -> None:
+    """exp is of 2.29 and dladdr of 2.34 here; the library still loads and computes."""
+    code = """#define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <math.h>
+    double f(double x) { return exp(x) + log(x); }
+    int g(void *p) { Dl_info info; return dladdr(p, &info); }
+    """
+    path = compiled(tmp_path, code, "-lm", "-ldl")
+    library = glibc.Library(path)
+    assert {"exp", "log", "dladdr"} <= {name for _, name, _ in library.symbols()}
+    assert library.lower() == []
+    assert glibc.Library(path).newest() <= glibc.OLDEST
+    loaded = ctypes.CDLL(str(path))
+    loaded.f.restype, loaded.f.argtypes = ctypes.c_double, [ctypes.c_double]
+    assert loaded.f(1.5) == math.exp(1.5) + math.log(1.5)
+    assert loaded.g(ctypes.cast(loaded.g, ctypes.c_void_p)) == 1
+
+
+def test_a_new_function_of_glibc_stays(tmp_path: Path) -> None:
+    """arc4random came with 2.36: on a system that has it no older version is made up."""
+    code = "unsigned arc4random(void);\nunsigned f(void) { return arc4random(); }\n"
+    path = compiled(tmp_path, code)
+    library = glibc.Library(path)
+    newest = library.newest()
+    kept = library.lower()
+    assert glibc.Library(path).newest() == newest
+    assert kept == ([f"GLIBC_{newest[0]}.{newest[1]}"] if newest > glibc.OLDEST else [])
+
+
+def wheel_of(folder: Path, files: dict[str, bytes]) -> Path:
+    path = folder / "gpuopt-0-cp311-abi3-linux_x86_64.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return path
+
+
+def test_a_wheel_is_checked(tmp_path: Path) -> None:
+    library = compiled(tmp_path, "int f(void) { return 1; }\n").read_bytes()
+    files = {name: library if name.endswith(".so") else b"" for name in release.WANTED}
+    assert release.findings(wheel_of(tmp_path, files), ["/home/me/"]) == []
+    stray = {"gpuopt/_sim.so.cmd": b"gcc", "gpuopt/a.py": b"# /home/me/gpuopt"}
+    del files["gpuopt/py.typed"]
+    assert release.findings(wheel_of(tmp_path, files | stray), ["/home/me/"]) == [
+        "gpuopt/py.typed is missing",
+        "gpuopt/_sim.so.cmd does not belong there",
+        "gpuopt/a.py names /home/me/",
+    ]
+
+
+def test_a_large_wheel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = compiled(tmp_path, "int f(void) { return 1; }\n").read_bytes()
+    files = {name: library if name.endswith(".so") else b"" for name in release.WANTED}
+    monkeypatch.setattr(release, "MOST", 1000)
+    monkeypatch.setattr(contents, "architectures", lambda _: {"sm_90": 13_000_000})
+    found = release.findings(wheel_of(tmp_path, files), [])
+    assert found[0].endswith("above 0")
+    assert "gpuopt/_core.abi3.so: sm_90 takes 13.0 MB" in found
