@@ -28,6 +28,7 @@ GIGA = 1e9
 H200 = {"copy": 4300.0, "read": 4500.0}
 
 DEVICE_BYTES = 1 << 30  # per buffer: 16 times the L2 of an H200
+CPU_BYTES = (1 << 28, 1 << 30)  # per buffer, at least and, but for huge caches, at most
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,18 @@ class Floor:
     source: str
 
 
+def cpu_bytes(cache: int) -> int:
+    """Return the size of a buffer: 8 times the cache, or 2 where that is over the most.
+
+    A virtual machine may show all of a large host's cache: 480 MiB beside two cores.
+    """
+    least, most = CPU_BYTES
+    return max(least, min(8 * cache, most), 2 * cache)
+
+
 def cpu_ceilings() -> Ceilings:
     """Measure this machine's memory with as many threads as gpuopt uses."""
-    size = max(8 * last_level_cache(), 1 << 28)
+    size = cpu_bytes(last_level_cache())
     threads = _core.get_num_threads()
     source = np.ones(size // 8, np.int64)
     target = np.zeros_like(source)
