@@ -190,7 +190,7 @@ setup(
     package_data={
         "gpuopt": ["py.typed", "*.pyi"],
         "gpuopt.lab": ["*.cu"],
-        "gpuopt.benchmarks": ["targets.tsv", "methods_published.tsv"],
+        "gpuopt.benchmarks": ["targets.tsv", "methods_published.tsv", "results/h200-*.json"],
         "gpuopt.benchmarks.peers": ["*.cu"],
     },
     ext_modules=[Extension("gpuopt._core", [], py_limited_api=True)],

@@ -7,6 +7,8 @@ are not generated, so they count neither as passed nor as skipped.
 
 from __future__ import annotations
 
+import functools
+import gc
 import importlib.util
 import inspect
 import os
@@ -109,13 +111,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "concurrent: of threads, forks or clocks; `make busy`")
 
 
+@functools.cache  # one function may have a thousand cases, and is read token by token
+def is_concurrent(function: Callable[..., Any]) -> bool:
+    return CONCURRENT.search(inspect.getsource(function)) is not None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks tests of threads, forks and clocks, which `make busy` repeats, by their code.
 
     Drops what pytest makes of a test that has no parameters: a skip, not a case.
     """
     for item in items:
-        if CONCURRENT.search(inspect.getsource(getattr(item, "function", item.__class__))):
+        if is_concurrent(getattr(item, "function", item.__class__)):
             item.add_marker(pytest.mark.concurrent)
     empty = [
         item
@@ -128,6 +135,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if empty:
         config.hook.pytest_deselected(items=empty)
         items[:] = [item for item in items if item not in empty]
+
+
+def pytest_collection_finish() -> None:
+    """The thousands of cases stay to the end: no gc.collect() of a leak test walks them."""
+    gc.collect()
+    gc.freeze()
 
 
 def not_run() -> list[str]:

@@ -977,16 +977,22 @@ print(failed)
 """
 
 
-@each_op
-def test_every_host_allocation_may_fail(op: str, tmp_path: Path, figure: Figure) -> None:
-    """SQLite's loop: the n-th allocation fails, for n = 1, 2, ... until none is left."""
-    tests = Path(__file__).parent
-    shim = tmp_path / "failing_malloc.so"
-    source = tests / "fixtures" / "failing_malloc.c"
+@pytest.fixture(scope="module")
+def failing_malloc(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """fixtures/failing_malloc.c as a library."""
+    shim = tmp_path_factory.mktemp("failing") / "failing_malloc.so"
+    source = Path(__file__).parent / "fixtures" / "failing_malloc.c"
     command = ["gcc", "-shared", "-fPIC", "-O1", str(source), "-o", str(shim), "-ldl"]
     subprocess.run(command, check=True)
-    code = FAILING.format(tests=str(tests), shim=str(shim), op=op)
-    environment = {"LD_PRELOAD": str(shim), "PYTHONMALLOC": "malloc"}
+    return shim
+
+
+@each_op
+def test_every_host_allocation_may_fail(op: str, failing_malloc: Path, figure: Figure) -> None:
+    """SQLite's loop: the n-th allocation fails, for n = 1, 2, ... until none is left."""
+    shim = str(failing_malloc)
+    code = FAILING.format(tests=str(Path(__file__).parent), shim=shim, op=op)
+    environment = {"LD_PRELOAD": shim, "PYTHONMALLOC": "malloc"}
     done = run_child("-c", code, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout) > 0

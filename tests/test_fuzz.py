@@ -145,30 +145,38 @@ HONEST = (
 )
 
 
-@pytest.mark.parametrize("op", _core.ops())
-def test_any_arguments(op: str) -> None:
-    valid, options, want = ENTRIES[op].valid()
-    names = [*inspect_names(op), "", "axes"]
-
-    @fuzz
-    @given(
-        st.lists(ANYTHING, max_size=8),
-        st.dictionaries(st.sampled_from(names), ANYTHING, max_size=4),
-    )
-    def run(args: list[Any], kwargs: dict[str, Any]) -> None:
-        for call in (getattr(gpuopt, op), lambda *a, **k: _core.plan(op, *a, **k)):
-            try:
-                call(*args, **kwargs)
-            except HONEST as error:
-                assert str(error)
-            except (gpuopt.CudaError, gpuopt.SimulatorError):
-                assert kwargs.get("backend") in ("cuda", "sim")
-        got = getattr(gpuopt, op)(*valid, **options)
-        assert_same(got, want)
-
-    run()
-
-
-def inspect_names(op: str) -> list[str]:
+def names_of(op: str) -> list[str]:
     own = [argument["name"] for argument in _core.describe(op)["args"]]
-    return [*own, "out", "variant", "backend", "stream"]
+    return [*own, "out", "variant", "backend", "stream", "", "axes"]
+
+
+NAMES = {op: names_of(op) for op in _core.ops()}
+VALID = {op: ENTRIES[op].valid() for op in _core.ops()}
+
+
+def check_any_arguments(op: str, args: list[Any], kwargs: dict[str, Any]) -> None:
+    for call in (getattr(gpuopt, op), lambda *a, **k: _core.plan(op, *a, **k)):
+        try:
+            call(*args, **kwargs)
+        except HONEST as error:
+            assert str(error)
+        except (gpuopt.CudaError, gpuopt.SimulatorError):
+            assert kwargs.get("backend") in ("cuda", "sim")
+    valid, options, want = VALID[op]
+    assert_same(getattr(gpuopt, op)(*valid, **options), want)
+
+
+@fuzz
+@given(
+    st.lists(ANYTHING, max_size=8),
+    st.lists(st.tuples(st.integers(0, 999), ANYTHING), max_size=4),
+)
+def test_any_arguments(args: list[Any], named: list[tuple[int, Any]]) -> None:
+    """Each example goes to every operator: to make one costs more than to call them all."""
+    for op in _core.ops():
+        names = NAMES[op]
+        try:
+            check_any_arguments(op, args, {names[k % len(names)]: x for k, x in named})
+        except Exception as error:
+            error.add_note(f"by {op}")
+            raise

@@ -3,6 +3,7 @@ that can run here, on small arrays, against gpuopt.ref."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -38,10 +39,15 @@ def plan(ops: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield op, row
 
 
+@functools.lru_cache(maxsize=1)
+def problems_of(op: str) -> tuple[workloads.Problem, ...]:
+    """Return the room's small problems: made once for the variants of an operator."""
+    return tuple(workloads.room(op).smoke(np.random.default_rng(1)))
+
+
 def check(op: str, row: dict[str, Any]) -> dict[str, Any]:
     """Run a variant on the room's small problems."""
-    room = workloads.room(op)
-    problems = [p for p in room.smoke(np.random.default_rng(1)) if p.dtype in row["dtypes"]]
+    problems = [p for p in problems_of(op) if p.dtype in row["dtypes"]]
     if row["backend"] == "sim":
         problems = problems[:: max(1, len(problems) // SIMULATED)]
     failures = []
