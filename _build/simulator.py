@@ -77,8 +77,9 @@ def kernel_step(csrc: Path, source: Path, temp: Path, strict: list[str]) -> Step
     """Compiles one kernel file for both libraries."""
     name = source.parent.name + "_" + source.stem + ".o"
     plain, profile = (temp / build / name for build in BUILDS)
+    python = os.path.realpath(sys.executable)  # pip and make have other names for it
     command = [
-        sys.executable, str(Path(__file__).with_name("twins.py")), str(plain), str(profile),
+        python, str(Path(__file__).with_name("twins.py")), str(plain), str(profile),
         *compiler(), *kernel_flags(csrc, strict), *LINES, *instrumentation(),
         "-S", str(source), "-MMD", "-MF", str(profile) + ".d",
     ]  # fmt: skip

@@ -310,6 +310,21 @@ f:
     assert twins.DEBUG.sub(b"", debug) == b"\t.section\t.debug_line,x\nl:\n\t.ident\n"
 
 
+def test_pip_and_make_compile_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They know Python by other names; a clean build would compile all kernels twice."""
+    source = ROOT / "csrc" / "ops" / "dot" / "cuda.cu"
+    commands = []
+    for name in ("python", "python3"):
+        (tmp_path / name).symlink_to(sys.executable)
+        monkeypatch.setattr(sys, "executable", str(tmp_path / name))
+        step = simulator.kernel_step(ROOT / "csrc", source, Path("build"), [])
+        commands.append(step.command)
+        monkeypatch.undo()
+    assert commands[0] == commands[1]
+
+
 # ---- what was built ----
 
 PACKAGE = Path(gpuopt.__file__).parent
