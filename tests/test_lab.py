@@ -271,12 +271,6 @@ def test_the_better_of_two_ceilings_stands():
     assert (best.read_gbs, best.copy_gbs) == (10.0, 7.0)
 
 
-def test_the_ceilings_are_of_memory_and_leave_room_in_it():
-    mib = 1 << 20
-    for cache, size in ((1, 256), (32, 256), (64, 512), (128, 1024), (480, 1024), (600, 1200)):
-        assert ceilings.cpu_bytes(cache * mib) == size * mib
-
-
 def test_cpu_ceilings_are_numbers():
     found = ceilings.cpu_ceilings()
     assert found.read_gbs > 0

@@ -27,8 +27,11 @@ GIGA = 1e9
 # so that they mean the same in every result file (copy counts bytes read + written).
 H200 = {"copy": 4300.0, "read": 4500.0}
 
+# At most, per buffer: a guest may see the whole cache of a large host (480 MiB, say), of
+# which little is its own; eight times that would be 12 GB in three buffers.
+CPU_BYTES = 1 << 30
+
 DEVICE_BYTES = 1 << 30  # per buffer: 16 times the L2 of an H200
-CPU_BYTES = (1 << 28, 1 << 30)  # per buffer, at least and, but for huge caches, at most
 
 
 @dataclass(frozen=True)
@@ -65,18 +68,9 @@ class Floor:
     source: str
 
 
-def cpu_bytes(cache: int) -> int:
-    """Return the size of a buffer: 8 times the cache, or 2 where that is over the most.
-
-    A virtual machine may show all of a large host's cache: 480 MiB beside two cores.
-    """
-    least, most = CPU_BYTES
-    return max(least, min(8 * cache, most), 2 * cache)
-
-
 def cpu_ceilings() -> Ceilings:
     """Measure this machine's memory with as many threads as gpuopt uses."""
-    size = cpu_bytes(last_level_cache())
+    size = min(max(8 * last_level_cache(), 1 << 28), CPU_BYTES)
     threads = _core.get_num_threads()
     source = np.ones(size // 8, np.int64)
     target = np.zeros_like(source)
