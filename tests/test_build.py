@@ -310,9 +310,7 @@ f:
     assert twins.DEBUG.sub(b"", debug) == b"\t.section\t.debug_line,x\nl:\n\t.ident\n"
 
 
-def test_pip_and_make_compile_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pip_and_make_compile_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They know Python by other names; a clean build would compile all kernels twice."""
     source = ROOT / "csrc" / "ops" / "dot" / "cuda.cu"
     commands = []
