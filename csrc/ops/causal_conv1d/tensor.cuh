@@ -73,7 +73,7 @@ struct tensor_half<float> {
  * into range.
  */
 template <typename T>
-__device__ __noinline__ void
+static __device__ __noinline__ void
 exact_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int from,
            int to)
 {
@@ -124,7 +124,7 @@ add_up_four(const float *taps, int lags, const float *inputs, int q, float (&sum
  * row's largest, if there are any.  A warp takes a row, finds them, and adds them up from
  * `room` floats of shared memory of its own, or in the order of v0 where they do not fit.
  */
-__device__ __noinline__ void
+static __device__ __noinline__ void
 exact_heads(const tensor_conv<float> &p, int c, int first_batch, unsigned rows,
             int from, int to, float *space, int room)
 {

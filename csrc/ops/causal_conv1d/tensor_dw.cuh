@@ -34,7 +34,7 @@ constexpr uint32_t TAPS_BYTES = (TOEPLITZ_COLUMNS + TAPS_PAD) * 128;
 
 /* Lags [from, to), by the whole block, for data that the products cannot carry. */
 template <typename T>
-__device__ __noinline__ void
+static __device__ __noinline__ void
 exact_lags(const lag_view<T> &v, int c, int from, int to)
 {
     for (int64_t s = from + threadIdx.x; s < to; s += blockDim.x) {

@@ -558,7 +558,7 @@ bring_whole_blocks(spectrum_dtype dtype, const spectrum_row &a, int64_t from, in
  * those of the kernel.
  */
 template <typename FFT>
-__device__ __noinline__ void
+static __device__ __noinline__ void
 mend_blocks(const spectral_rows &rows, int blocks, int share, const block_mark *marks,
             row_range *slots)
 {
