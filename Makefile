@@ -24,6 +24,11 @@ $(VENV)/made: pyproject.toml setup.py $(wildcard _build/*.py)
 	$(PYTHON) -m venv $(VENV) || { echo "gpuopt: python3 cannot make a virtual \
 	environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/pip install --quiet --upgrade pip "setuptools>=80" "numpy>=2.0"
+	$(BIN)/pip install --quiet --no-build-isolation --editable .
+	@touch $@
+
+# What tests, notebooks and pictures need besides; the demo runs without.
+$(VENV)/equipped: $(VENV)/made
 	$(BIN)/pip install --quiet --no-build-isolation --editable '.[test,lab]'
 	@touch $@
 
@@ -36,13 +41,13 @@ times: build  ## what each compile step of the last build took: CPU seconds and 
 demo: build  ## build, install into .venv and show a ladder on this machine
 	$(BIN)/python -m gpuopt demo
 
-test: build  ## run all tests; needs no GPU, uses one if it is there
+test: build $(VENV)/equipped  ## run all tests; needs no GPU, uses one if it is there
 	$(BIN)/python -m pytest -n 2 tests
 
-busy: build  ## the tests of threads, forks and clocks, ten times on a busy machine
+busy: build $(VENV)/equipped  ## the tests of threads, forks and clocks, ten times on a busy machine
 	$(BIN)/python tests/busy.py
 
-test-gpu: build  ## run the tests of the CUDA backend alone
+test-gpu: build $(VENV)/equipped  ## run the tests of the CUDA backend alone
 	$(BIN)/python -m pytest tests -k cuda
 
 # An environment of its own: PyTorch's package for Linux links the CUDA libraries, which
@@ -57,7 +62,7 @@ test-torch: build $(TORCH)/made  ## run what needs PyTorch and JAX, in an enviro
 	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python -c "import $(IMPORTS)"
 	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python -m pytest $(foreach t,torch jax guests,tests/test_$(t).py)
 
-bench: build  ## time every operator on this machine against what else is installed
+bench: build $(VENV)/equipped  ## time every operator on this machine against what else is installed
 	$(BIN)/python -m benchmarks
 
 wheel: $(VENV)/made  ## build wheel and sdist, check them, install both in clean environments
@@ -67,7 +72,7 @@ wheel: $(VENV)/made  ## build wheel and sdist, check them, install both in clean
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python _build/release.py dist
 	sh _build/try_wheel.sh $(PYTHONS)
 
-$(VENV)/linted: $(VENV)/made
+$(VENV)/linted: $(VENV)/equipped
 	$(BIN)/pip install --quiet ruff "clang-format==14.*"
 	@touch $@
 
@@ -86,11 +91,11 @@ format: $(VENV)/linted  ## rewrite the sources in the project's format
 stubs: build  ## rewrite gpuopt/_core.pyi from the module
 	$(BIN)/python -m gpuopt._stubs
 
-readme: build  ## rewrite the tables and pictures of the documents from benchmarks/results
+readme: build $(VENV)/equipped  ## rewrite the tables and pictures of the documents from benchmarks/results
 	$(BIN)/python -m benchmarks.readme
 	$(BIN)/python -m benchmarks.pictures
 
-sanitize: $(VENV)/made  ## run the simulated kernels and the CPU backend under ASan and UBSan
+sanitize: $(VENV)/equipped  ## run the simulated kernels and the CPU backend under ASan and UBSan
 	sh tests/sanitize.sh $(BIN)/python
 
 tsan:  ## run the CPU threads under clang's ThreadSanitizer
@@ -99,10 +104,10 @@ tsan:  ## run the CPU threads under clang's ThreadSanitizer
 analyze: $(VENV)/made  ## run gcc's static analyzer over the C files
 	$(BIN)/python _build/analyze.py
 
-mutants: build  ## break the kernels in 100 ways and count how many tests notice
+mutants: build $(VENV)/equipped  ## break the kernels in 100 ways and count how many tests notice
 	$(BIN)/python tests/mutants.py
 
-fuzz: build  ## a million random calls
+fuzz: build $(VENV)/equipped  ## a million random calls
 	GPUOPT_FUZZ=1000000 $(BIN)/python -m pytest tests/test_fuzz.py -q
 
 clean:  ## remove everything that was built

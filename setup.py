@@ -26,7 +26,7 @@ import checks  # noqa: E402
 import cuda  # noqa: E402
 import glibc  # noqa: E402
 import simulator  # noqa: E402
-from steps import Step, flag, run_all  # noqa: E402
+from steps import Step, flag, run_all, weight  # noqa: E402
 
 if refusal := checks.platform_refusal(sys.platform):
     raise SystemExit(refusal)
@@ -101,12 +101,8 @@ class BuildExtension(build_ext):
         steps = self.c_steps(temp, toolkit, archs, strict_c)
         if toolkit:
             strict = ["-Werror", "all-warnings"] if werror else []
-            kernels = [
-                *(ROOT / "csrc").glob("ops/*/*.cu"),
-                *(ROOT / "csrc").glob("device/*.cu"),
-            ]
-            for source in sorted(kernels):
-                output = temp / "cuda" / (source.parent.name + "_" + source.stem + ".o")
+            for source in cuda.kernel_files(ROOT / "csrc"):
+                output = temp / "cuda" / cuda.object_name(source)
                 steps.append(toolkit.step(source, output, archs, strict))
         # The package gets the libraries alone, without what the steps note beside them.
         linked = temp / "linked"
@@ -146,7 +142,7 @@ class BuildExtension(build_ext):
             output = temp / "c" / (name + ".o")
             command = [*compiler, "-c", str(source), "-o", str(output), *flags]
             command += ["-MMD", "-MF", str(output) + ".d"]
-            steps.append(Step(output, command, cost=0.5 * source.stat().st_size))
+            steps.append(Step(output, command, cost=0.5 * weight(source)))
         return steps
 
     def link_step(

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from steps import Step, flag, jobs
+from steps import Step, flag, jobs, weight
+
+ROOT = Path(__file__).resolve().parent.parent
 
 # The pinned compiler of a build without a toolkit; backend.py asks pip for them.
 WHEELS = [
@@ -87,6 +89,20 @@ def archs_at_hand() -> list[str]:
 def archs(in_place: bool) -> list[str]:
     """What is asked for, else the GPUs at hand, else one in place and all in a wheel."""
     return wanted_archs() or archs_at_hand() or (DEVELOPER_ARCHS if in_place else RELEASE_ARCHS)
+
+
+def kernel_files(csrc: Path) -> list[Path]:
+    """Every file nvcc compiles: a room's table with its ladder, what is apart, the device's."""
+    folders = ("ops/*/*.cu", "ops/*/ladder/*.cu", "ops/*/shapes/*.cu", "device/*.cu")
+    return sorted(file for folder in folders for file in csrc.glob(folder))
+
+
+def object_name(source: Path) -> str:
+    """reduce_cuda.o, reduce_short_rows.o, device_copy.o."""
+    room = source.parent
+    if room.name in ("ladder", "shapes"):
+        room = room.parent
+    return f"{room.name}_{source.stem}.o"
 
 
 # Instructions of sm_90 alone, and its atomics of bfloat16, which older PTX emulates.
@@ -179,11 +195,9 @@ class Toolkit:
             "(Debian: cuda-cudart-dev-13-0), or set GPUOPT_CUDA=0 to build without CUDA"
         )
 
-    def step(
-        self, source: Path, output: Path, names: list[str], warnings: list[str]
-    ) -> Step:
+    def step(self, source: Path, output: Path, names: list[str], warnings: list[str]) -> Step:
         host = ["-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"]
-        host.append(f"-ffile-prefix-map={source.parent.parent.parent.parent}/=")
+        host.append(f"-ffile-prefix-map={ROOT}/=")
         command = [
             str(self.nvcc), "-c", str(source), "-o", str(output),
             "-std=c++17", "-O1",  # of the host code, which launches; kernels are always -O3
@@ -194,8 +208,7 @@ class Toolkit:
         ]  # fmt: skip
         if flag("GPUOPT_LINEINFO"):  # for profilers; doubles the size
             command.append("-lineinfo")
-        size = source.stat().st_size
-        return Step(output, command, cost=3.0 * size * len(names))
+        return Step(output, command, cost=3.0 * weight(source) * len(names))
 
 
 def find() -> Toolkit | None:

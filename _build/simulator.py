@@ -16,7 +16,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from steps import Step, flag, run_all
+from cuda import kernel_files, object_name
+from steps import Step, flag, run_all, weight
 
 BUILDS = ("plain", "profile")
 LIBRARIES = {"plain": "_sim.so", "profile": "_sim_profile.so"}
@@ -75,7 +76,7 @@ def kernel_flags(csrc: Path, strict: list[str]) -> list[str]:
 
 def kernel_step(csrc: Path, source: Path, temp: Path, strict: list[str]) -> Step:
     """Compiles one kernel file for both libraries."""
-    name = source.parent.name + "_" + source.stem + ".o"
+    name = object_name(source)
     plain, profile = (temp / build / name for build in BUILDS)
     python = os.path.realpath(sys.executable)  # pip and make have other names for it
     command = [
@@ -83,12 +84,12 @@ def kernel_step(csrc: Path, source: Path, temp: Path, strict: list[str]) -> Step
         *compiler(), *kernel_flags(csrc, strict), *LINES, *instrumentation(),
         "-S", str(source), "-MMD", "-MF", str(profile) + ".d",
     ]  # fmt: skip
-    return Step(profile, command, more=[plain], cost=source.stat().st_size * 1.0)
+    return Step(profile, command, more=[plain], cost=weight(source))
 
 
 def sanitized_step(csrc: Path, source: Path, temp: Path, strict: list[str]) -> Step:
     command = [*compiler(), *kernel_flags(csrc, strict), *SANITIZE]
-    return _step(command, source, temp / (source.parent.name + "_" + source.stem + ".o"))
+    return _step(command, source, temp / object_name(source))
 
 
 def library_steps(
@@ -137,12 +138,10 @@ def library_steps(
     return list({step.output: step for step in steps}.values())
 
 
-def steps(
-    root: Path, out: Path, temp: Path, link_flags: list[str], werror: bool
-) -> list[Step]:
+def steps(root: Path, out: Path, temp: Path, link_flags: list[str], werror: bool) -> list[Step]:
     """Both libraries, with the kernels of every room."""
-    kernels = sorted((root / "csrc" / "ops").glob("*/cuda.cu"))
-    kernels.append(root / "csrc" / "device" / "copy.cu")
+    csrc = root / "csrc"
+    kernels = [k for k in kernel_files(csrc) if k != csrc / "device" / "fault.cu"]
     targets = {build: out / name for build, name in LIBRARIES.items()}
     steps = library_steps(root, targets, temp / "sim", kernels, werror=werror)
     for step in steps:
@@ -165,7 +164,7 @@ def compile_kernels(
         targets = {build: out / f"{source.stem}_{build}.so" for build in builds}
         made |= {(source.stem, build): target for build, target in targets.items()}
         for step in library_steps(root, targets, out, [source], with_rooms=False):
-            if not step.output.suffix == ".so":
+            if step.output.suffix != ".so":
                 step.command += flags
             todo[step.output] = step
     run_all(list(todo.values()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -121,6 +122,20 @@ def measured(command: list[str]) -> tuple[int, str, float]:
         said.seek(0)
         text = said.read().decode(errors="replace")
     return process.returncode, text, usage.ru_utime + usage.ru_stime
+
+
+def weight(source: Path) -> int:
+    """Bytes of a file and of those of its room that it includes: what it costs, roughly."""
+    room = source.parent.parent if source.parent.name in ("ladder", "shapes") else source.parent
+    files, total = [source.resolve()], 0
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        total += len(text)
+        for name in re.findall(r'^#include "(.+)"', text, re.MULTILINE):
+            other = (file.parent / name).resolve()
+            if room.resolve() in other.parents and other.exists() and other not in files:
+                files.append(other)
+    return total
 
 
 def flag(name: str, default: bool = False) -> bool:

@@ -6,8 +6,6 @@ import os
 import platform
 import re
 import sys
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,9 @@ def variants(op: str) -> Table:
 
     Operators that share a ladder have the same variants; its name does for theirs.
     Columns: name, backend, idea, source (the file of its code), dtypes, needs,
-    determinism ("run-to-run" or "no"), causal, available, and the reason if it is not.
+    determinism ("run-to-run" or "no"), causal, shape, available, and the reason if it is
+    not.  shape is None for a rung, which takes every call, and says which calls a kernel
+    for a shape takes; gpuopt.explain tells which one `auto` picks, and why.
     causal is "exact" where later inputs change no bit of earlier results, "to rounding"
     where they can, within the bound that the operator states, and None for operators
     without an order of time.  CUDA rungs are listed under "cuda" and, since the simulator
@@ -32,9 +32,11 @@ def variants(op: str) -> Table:
     room = _core.describe(op)["room"]
     for row in _core.variants(op):
         cpu = row["backend"] == "cpu"
-        file = _loops_file(op, row["name"]) if cpu else _kernel_file(op)
+        file = _loops_file(op, row["name"]) if cpu else _kernel_file(op, row["name"])
         rows.append({**row, "source": f"csrc/ops/{room}/{file}"})
-    words = ("determinism", "causal") if rows[0]["causal"] else ("determinism",)
+    words: tuple[str, ...] = ("determinism",)
+    words += ("causal",) if rows[0]["causal"] else ()
+    words += ("shape",) if any(row["shape"] for row in rows) else ()
     shown = ("backend", "name", "idea", *words, "available")
     return Table(rows, shown=shown, title=f"variants of {op}")
 
@@ -56,45 +58,84 @@ def _source_root() -> Path:
     return inside if inside.is_dir() else package.parent / "csrc"
 
 
-def _kernel_file(op: str) -> str:
-    """cuda.cu; for the second ladder of a room, as op_<part>, <part>.cuh if it is there."""
+def _part(op: str) -> str:
+    """What a room's second ladder is named after the room: backward; "" for the first."""
     described = _core.describe(op)
-    room = described["room"]
-    part = described["ladder"].removeprefix(room).removeprefix("_")
-    own = f"{part}.cuh"
-    return own if part and (_source_root() / "ops" / room / own).is_file() else "cuda.cu"
+    return str(described["ladder"].removeprefix(described["room"]).removeprefix("_"))
+
+
+def _own_files(op: str, variant: str) -> list[Path]:
+    """The files of a rung, one for each of its kernels at most, or of a shape kernel.
+
+    Those of a second ladder begin with its name, unless both ladders share their files.
+    None where the ladder is in one file.
+    """
+    room = _source_root() / "ops" / _core.describe(op)["room"]
+    part = _part(op)
+    alone = bool(part) and (room / f"{part}.cuh").is_file()
+    for own in [f"{part}_{variant}"] * bool(part) + [variant] * (not alone):
+        found = sorted(room.glob(f"ladder/{own}_*.cu*")) or [*room.glob(f"shapes/{own}.cu")]
+        if found:
+            return found
+    return []
+
+
+def _kernel_file(op: str, variant: str) -> str:
+    """Where a CUDA variant is, from its room on: a rung's or a shape kernel's own file.
+
+    Else the file of the whole ladder: cuda.cu, or of a second one, as op_<part>, <part>.cuh.
+    """
+    room = _source_root() / "ops" / _core.describe(op)["room"]
+    for own in _own_files(op, variant):
+        return own.relative_to(room).as_posix()
+    part = _part(op)
+    return f"{part}.cuh" if part and (room / f"{part}.cuh").is_file() else "cuda.cu"
 
 
 def _loops_file(op: str, variant: str) -> str:
-    """cpu_<variant>.inc where a CPU variant has loops of its own, else cpu.inc."""
-    own = f"cpu_{variant}.inc"
+    """<variant>.inc where a CPU variant has loops of its own, else loops.inc."""
+    own = f"{variant}.inc"
     room = _source_root() / "ops" / _core.describe(op)["room"]
-    return own if (room / own).is_file() else "cpu.inc"
+    return own if variant != "scalar" and (room / own).is_file() else "loops.inc"
+
+
+def _included(room: Path, name: str, kind: str) -> list[str]:
+    """The text of a file of a room, then of those of `kind` that it includes, each once."""
+    names, texts = [name], []
+    for own in names:
+        texts.append((room / own).read_text(encoding="utf-8"))
+        found = re.findall(rf'^#include "(\w+\.{kind})"', texts[-1], re.MULTILINE)
+        names += [other for other in dict.fromkeys(found) if other not in names]
+    return texts
 
 
 def source(op: str, variant: str) -> str:
     """Return the source text of one variant, as it was compiled.
 
-    A CUDA rung is the stretch of its file from the comment that names it to the next
-    one, and the files that it includes.  CPU variants share the operator's cpu.inc; one
-    with loops of its own has them in cpu_<variant>.inc.  Either is returned whole.
+    A CUDA rung is a file, or one for each of its kernels, and so is a kernel for a shape;
+    where a room keeps its ladder in one file, the stretch from the comment that names the
+    rung to the next one, and the files that it includes.  CPU variants share the
+    operator's loops.inc; one with loops of its own has them in <variant>.inc.  Either comes
+    with what it includes.
     """
     names = {row["name"] for row in _core.variants(op)}
     if variant not in names:
         listed = ", ".join(sorted(names))
         raise _core.VariantError(f"{op}() has no variant '{variant}' (variants: {listed})")
     room = _source_root() / "ops" / _core.describe(op)["room"]
-    if not re.fullmatch(r"v\d+", variant):
-        return (room / _loops_file(op, variant)).read_text(encoding="utf-8")
-    file = _kernel_file(op)
+    if variant in {row["name"] for row in _core.variants(op) if row["backend"] == "cpu"}:
+        return "\n".join(_included(room, _loops_file(op, variant), "inc"))
+    file = _kernel_file(op, variant)
+    if own := _own_files(op, variant):
+        return "\n".join(path.read_text(encoding="utf-8") for path in own)
     text = (room / file).read_text(encoding="utf-8")
     start = re.search(rf"^/\*\n \* {variant}  ", text, re.MULTILINE)
     if start is None:
         raise LookupError(f"csrc/ops/{room.name}/{file} has no comment that opens {variant}")
     end = re.compile(r"^/\*\n \* v\d+  |^/\* ---- ", re.MULTILINE).search(text, start.end())
     stretch = text[start.start() : end.start() if end else None].rstrip() + "\n"
-    own = re.findall(r'^#include "(\w+\.cuh)"', stretch, re.MULTILINE)
-    return "\n".join([stretch, *((room / name).read_text(encoding="utf-8") for name in own)])
+    parts = re.findall(r'^#include "(\w+\.cuh)"', stretch, re.MULTILINE)
+    return "\n".join([stretch, *((room / name).read_text(encoding="utf-8") for name in parts)])
 
 
 def profile(op: str, /, *args: Any, variant: str | None = None, **kwargs: Any) -> Any:
@@ -108,9 +149,11 @@ def profile(op: str, /, *args: Any, variant: str | None = None, **kwargs: Any) -
 
 
 def _installed(name: str) -> str | None:
+    from importlib import metadata  # a third of the time that importing gpuopt would take
+
     try:
-        return package_version(name)
-    except PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return None
 
 

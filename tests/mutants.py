@@ -65,7 +65,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "< to <=",
     ): "the general path gives the same for one axis",
     (
-        "ops/reduce/cuda.cu",
+        "ops/reduce/views.cuh",
         "for (int d = axes.ndim - 1; d > 0; d--) {",
         "< to <=",
     ): "what is left of the number is less than the first axis is long",
@@ -75,12 +75,12 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "< to <=",
     ): "two of the same index are the same element",
     (
-        "ops/reduce/cuda.cu",
+        "ops/reduce/shapes/columns.cu",
         "constexpr int ITEMS = VEC > 1 ? TILE_ITEMS : 2 * TILE_ITEMS;",
         "< to <=",
     ): "how many loads are on their way changes the speed alone",
     (
-        "ops/reduce/cuda.cu",
+        "ops/reduce/shapes/columns.cu",
         "return vec <= 4 ? 4 : vec == 8 ? 3 : 1;",
         "< to <=",
     ): "how many blocks a processor is to hold changes the speed alone",
@@ -161,27 +161,29 @@ OPERATORS: dict[str, Callable[[str], Iterator[str]]] = {
 # One thread per element or two: the last blocks of a grid over 2^32 elements run alone.
 # The other rungs walk the whole array, which only a GPU does in time.
 LARGE_RUNGS = ("v0", "v1", "v2", "v3", "v4", "v5")
-# Rungs that between them use everything in the headers.
-SHARED_RUNGS = ("v2", "v8", "v9")
+# Variants that between them use everything in the headers.
+SHARED_RUNGS = ("v2", "v8", "v9", "short_rows", "columns")
 # What reduce includes, without nvcc's half and the words themselves.
 HEADERS = ("block.cuh", "vec.cuh", "warp.cuh")
 
 
-def _code_lines(text: str) -> Iterator[tuple[int, str, str | None]]:
-    """Number, text and rung of each line of device code; a comment opens a rung.
+def _variant(path: Path) -> str | None:
+    """The variant that a file of the ladder or a shape kernel's file is."""
+    if path.parent.name == "ladder":
+        return path.name.partition("_")[0]
+    return path.stem if path.parent.name == "shapes" else None
+
+
+def _code_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Number and text of each line of device code.
 
     Host code chooses grids and variants: most changes there alter the speed alone.
     """
-    comment, rung = False, None
+    comment = False
     function: str | None = None  # the indentation of the device function around
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if re.search(r"__(global|device)__", line):
             function = line[: len(line) - len(line.lstrip())]
-        heading = re.match(r" \* (v\d+)  ", line)
-        if heading:
-            rung = heading[1]
-        if re.match(r"/\* ---- table", line):
-            rung = None
         opens, closes = line.find("/*"), line.find("*/")
         if comment or (opens >= 0 and line[:opens].strip() == ""):
             comment = closes < opens or closes < 0 if not comment else closes < 0
@@ -189,9 +191,10 @@ def _code_lines(text: str) -> Iterator[tuple[int, str, str | None]]:
         code = line.strip()
         if not code or code.startswith(("#", "template", "static_assert", "//")):
             continue
-        covers_all = "ceil_div(" in code and rung != "v9"  # v9 sizes its grid by the GPU
+        # v9 and the shape kernels size their grids by the GPU
+        covers_all = "ceil_div(" in code and _variant(path) in (None, *LARGE_RUNGS)
         if function is not None or covers_all:
-            yield number, line, rung
+            yield number, line
         if function is not None and line == function + "}":
             function = None
 
@@ -201,14 +204,15 @@ def all_mutants() -> list[Mutant]:
     mutants = []
     csrc = ROOT / "csrc"
     headers = [csrc / "device" / name for name in HEADERS]
-    for path in [*sorted(csrc.glob("ops/reduce/*.cu*")), *headers]:
+    for path in [*sorted(csrc.glob("ops/reduce/**/*.cu*")), *headers]:
         name = str(path.relative_to(csrc))
-        for number, line, rung in _code_lines(path.read_text(encoding="utf-8")):
-            if path.suffix == ".cu" and rung is None:
-                continue
+        variant = _variant(path)
+        if path.name == "cuda.cu":
+            continue  # the table
+        for number, line in _code_lines(path):
             for operator, mutate in OPERATORS.items():
                 for after in mutate(line):
-                    rungs = (rung,) if path.suffix == ".cu" and rung else SHARED_RUNGS
+                    rungs = (variant,) if variant else SHARED_RUNGS
                     large = operator == "64-bit to 32-bit"
                     if large and rungs[0] not in LARGE_RUNGS:
                         continue
@@ -263,35 +267,39 @@ class Workshop:
             lines[mutant.line - 1] = mutant.after
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         self._reduce_tables(place / "csrc", rungs)
-        source = place / "csrc" / "ops" / "reduce" / "cuda.cu"
-        step = self.simulator.kernel_step(place / "csrc", source, place, [])
-        output = step.output
-        output.parent.mkdir()
-        step.more[0].parent.mkdir()
-        # an overrun of a thread's own array traps, as in `make sanitize`
-        command = [*step.command, "-w", "-fsanitize=bounds",
-                   "-fsanitize-undefined-trap-on-error"]  # fmt: skip
-        subprocess.run(command, check=True, capture_output=True, text=True)
-        return self._package(place, [str(output)])
+        room = place / "csrc" / "ops" / "reduce"
+        apart = [*room.glob("ladder/*.cu"), *room.glob("shapes/*.cu")]
+        objects = []
+        for source in [room / "cuda.cu", *(s for s in apart if _variant(s) in rungs)]:
+            step = self.simulator.kernel_step(place / "csrc", source, place, [])
+            for output in step.outputs:
+                output.parent.mkdir(exist_ok=True)
+            # an overrun of a thread's own array traps, as in `make sanitize`
+            command = [*step.command, "-w", "-fsanitize=bounds",
+                       "-fsanitize-undefined-trap-on-error"]  # fmt: skip
+            subprocess.run(command, check=True, capture_output=True, text=True)
+            objects.append(str(step.output))
+        return self._package(place, objects)
 
     def _reduce_tables(self, csrc: Path, rungs: tuple[str, ...]) -> None:
-        """Two dtypes and the rungs asked for: a tenth of the time to compile."""
+        """Two dtypes and the variants asked for: a tenth of the time to compile."""
         types = csrc / "device" / "types.cuh"
         text = types.read_text(encoding="utf-8")
-        names = re.findall(r"f<(\w+)>", text[text.index("GPO_ALL_REAL(f)") :])
-        kept = ", ".join(f"f<{n}>" if n in ("int8_t", "float") else "nullptr" for n in names)
         text = re.sub(
-            r"#define GPO_ALL\(f\).*?\n *\}\n", f"#define GPO_ALL(f) {{ {kept} }}\n", text,
-            flags=re.DOTALL,
+            r"using every_type =\s[^;]*;", "using every_type = gpo_types<int8_t, float>;", text
+        )
+        text = re.sub(
+            r"#define GPO_EVERY_TYPE\(Macro\)(.*\\\n)+.*\n",
+            "#define GPO_EVERY_TYPE(Macro) Macro(int8_t) Macro(float)\n", text,
         )  # fmt: skip
         types.write_text(text, encoding="utf-8")
         kernels = csrc / "ops" / "reduce" / "cuda.cu"
         text = kernels.read_text(encoding="utf-8")
 
         def row(match: re.Match[str]) -> str:
-            return match[0] if match[1] in rungs else match[2] + "{}}"
+            return match[0] if match[1] in rungs else f'gpo_row<gpo_types<>>("{match[1]}"'
 
-        text = re.sub(r'(?s)(?=\{"(v\d+)",)(.{1,400}?)GPO_\w+\(\w+\)\}', row, text)
+        text = re.sub(r'gpo_row<every_type>\("(\w+)"', row, text)
         kernels.write_text(text, encoding="utf-8")
 
     def _package(self, place: Path, objects: list[str]) -> Path:

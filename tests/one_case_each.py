@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cases
-from test_contract import run_case
+from test_contract import run_case, taken
 
 from gpuopt import _core
 
@@ -37,7 +37,7 @@ def main() -> int:
             if row["backend"] != "cuda" or not row["available"]:
                 continue
             for dtype in row["dtypes"]:
-                for sample in chosen(op, dtype):
+                for sample in taken(op, chosen(op, dtype), "cuda", row["name"]):
                     calls += 1
                     problem = run_case(op, sample, "cuda", row["name"])
                     if problem:

@@ -308,7 +308,7 @@ def test_no_array_memory_is_lost(op: str) -> None:
 
 @each_op
 def test_no_simulated_device_memory_is_kept(op: str) -> None:
-    """Every rung in the simulator, then every error: its heap is as before."""
+    """Every variant in the simulator, then every error: its heap is as before."""
     if _core.backends()["sim"] is not None:
         with pytest.raises(gpuopt.SimulatorError):
             _core._sim_state()
@@ -317,9 +317,13 @@ def test_no_simulated_device_memory_is_kept(op: str) -> None:
     before = _core._sim_state()["allocations"]
     for row in _core.variants(op):
         if row["backend"] == "sim" and row["available"]:
+            where = {"backend": "sim", "variant": row["name"]}
             for _ in range(20):
-                where = {"backend": "sim", "variant": row["name"]}
-                got = getattr(gpuopt, op)(*args, **kwargs, **where)
+                try:
+                    got = getattr(gpuopt, op)(*args, **kwargs, **where)
+                except gpuopt.VariantError:
+                    assert row["shape"]  # not its task
+                    continue
                 assert_same(got, want, 1e-5 if row["name"] in ENTRIES[op].bounds else 0)
     gpuopt.use("sim")
     for error in ENTRIES[op].errors():

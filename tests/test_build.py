@@ -455,3 +455,75 @@ def test_a_large_wheel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     found = release.findings(wheel_of(tmp_path, files), [])
     assert found[0].endswith("above 0")
     assert "gpuopt/_core.abi3.so: sm_90 takes 13.0 MB" in found
+
+
+# ---- a dtype in the middle of dtypes.def ----
+
+TABLES = """
+#include <cstdio>
+#include "core/gpo.h"
+extern "C" const gpo_table dot_cpu, dot_cuda;
+int main()
+{
+    const gpo_table *tables[] = {&dot_cpu, &dot_cuda};
+    for (const gpo_table *table : tables) {
+        for (const gpo_variant *v = table->variants; v->name; v++) {
+            std::printf("%s", v->name);
+            for (int d = 0; d < GPO_NDTYPES; d++) {
+                if (v->run[d]) {
+                    std::printf(" %s", gpo_dtypes[d].name);
+                }
+            }
+            std::puts("");
+        }
+    }
+}
+"""
+
+
+def test_a_dtype_in_the_middle_shifts_no_table(tmp_path: Path) -> None:
+    """A line more in dtypes.def: every variant of a room serves what it served before."""
+    csrc = tmp_path / "csrc"
+    shutil.copytree(ROOT / "csrc", csrc, ignore=shutil.ignore_patterns("bind"))
+    dtypes = csrc / "core" / "dtypes.def"
+    line = "GPO_DTYPE(F16, gpo_f16, \"float16\", 2, 'f')\n"
+    text = dtypes.read_text(encoding="utf-8")
+    assert line in text
+    types = csrc / "core" / "gpo.h"
+    types.write_text(
+        types.read_text(encoding="utf-8").replace(
+            "typedef uint8_t gpo_bool;",
+            "typedef uint8_t gpo_bool; typedef struct { uint8_t bits; } gpo_f8;",
+        ),
+        encoding="utf-8",
+    )
+    dtypes.write_text(
+        text.replace(line, "GPO_DTYPE(F8, gpo_f8, \"float8\", 1, 'f')\n" + line),
+        encoding="utf-8",
+    )
+    (tmp_path / "tables.cpp").write_text(TABLES, encoding="utf-8")
+    room = csrc / "ops" / "dot"
+    kernels = simulator.kernel_flags(csrc, [])
+    commands = [
+        ["gcc", *simulator.C_FLAGS[:1], "-O0", "-c", str(room / "cpu.c")],
+        ["gcc", *simulator.C_FLAGS[:1], "-O0", "-c", str(csrc / "core" / "shape.c")],
+        *(
+            ["g++", *kernels, "-O0", "-c", str(k), "-o", f"{k.stem}.o"]
+            for k in [room / "cuda.cu", *room.glob("shapes/*.cu")]
+        ),
+        ["g++", "-std=c++17", f"-I{csrc}", "-c", "tables.cpp"],
+    ]
+    for command in commands:
+        subprocess.run(command, check=True, cwd=tmp_path)
+    objects = [str(o) for o in sorted(tmp_path.glob("*.o"))]
+    link = ["g++", *objects, "-o", "tables", "-static", "-Wl,--unresolved-symbols=ignore-all"]
+    subprocess.run(link, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        [str(tmp_path / "tables")], check=True, capture_output=True, text=True
+    )
+    rows = gpuopt._core.variants("dot")
+    served = {
+        row["name"]: sorted(row["dtypes"]) for row in rows if row["backend"] in ("cpu", "sim")
+    }
+    found = {name: sorted(d) for name, *d in map(str.split, done.stdout.splitlines())}
+    assert found == served

@@ -1,7 +1,7 @@
 """The tree itself: who may know whom, rooms that are whole, generated files that are fresh.
 
-Order: direction of knowledge, rooms, every file, generated files, packaging.  Reads the
-checkout this file stands in, not the installed package.
+Order: direction of knowledge, the files of bind, rooms, every file, generated files,
+packaging.  Reads the checkout this file stands in, not the installed package.
 """
 
 from __future__ import annotations
@@ -141,6 +141,92 @@ def test_assembly_stays_in_its_headers(path: Path) -> None:
         assert part(path) in ("sim", "backend") or name_of(path) in headers
 
 
+# ---- the files of bind ----
+
+
+def code(path: Path) -> str:
+    """A C file without comments, strings and line continuations."""
+    text = path.read_text(encoding="utf-8")
+    text = re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', " ", text, flags=re.S)
+    return text.replace("\\\n", "\n")
+
+
+def owned(text: str) -> set[str]:
+    """The public functions and objects that a C file defines."""
+    functions = re.findall(r"^(gpo_\w+)\(", text, re.M)  # a name begins its line
+    objects = re.findall(
+        r"^(?!extern|static|typedef)\w[\w *]*[ *](gpo_\w+)(?:\[\w*\])?(?:;| = )", text, re.M
+    )
+    return {*functions, *objects}
+
+
+def uses(files: dict[str, str]) -> dict[str, set[str]]:
+    """For each file those whose functions or objects it names."""
+    owner = {name: file for file, text in files.items() for name in owned(text)}
+    return {
+        file: {owner[word] for word in re.findall(r"\bgpo_\w+", text) if word in owner} - {file}
+        for file, text in files.items()
+    }
+
+
+def circles(graph: dict[str, set[str]]) -> set[str]:
+    """The files that use themselves by way of others."""
+    found = set()
+    for start in graph:
+        reached: set[str] = set()
+        todo = [start]
+        while todo:
+            fresh = graph[todo.pop()] - reached
+            reached |= fresh
+            todo += fresh
+        if start in reached:
+            found.add(start)
+    return found
+
+
+def test_no_circle_among_the_files_of_bind() -> None:
+    graph = uses({f.name: code(f) for f in below(CSRC / "bind", ".c")})
+    assert "call.c" in graph["module.c"]
+    assert "objects.c" in graph["errors.c"]
+    assert circles(graph) == set()
+
+
+def test_the_circle_check_sees_one() -> None:
+    a = "int\ngpo_a(void)\n{\n    return gpo_b;\n}\n"
+    b, c = "int gpo_b = 1;\n{gpo_c()}", "int\ngpo_c(void)\n{\n    gpo_a();\n}\n"
+    assert circles(uses({"a": a, "b": b, "c": c})) == {"a", "b", "c"}
+    assert circles(uses({"a": a, "b": b})) == set()
+
+
+def test_the_story_of_a_call_is_short() -> None:
+    assert len((CSRC / "bind" / "call.c").read_text(encoding="utf-8").splitlines()) < 300
+
+
+def test_only_pick_tells_placements_apart() -> None:
+    for path in below(CSRC / "bind", ".c"):
+        named = set(re.findall(r"&gpo_place_\w+", code(path)))
+        assert not named or path.name == "call.c", f"{path.name} names {named}"
+
+
+def defines(path: Path, name: str) -> bool:
+    """Whether a C or CUDA file defines the function, or the struct of a launcher."""
+    text = code(path).replace("##name", "reduce")
+    function = rf"^[ \t]*(?:\w[\w \t*<>]*[ *])?{name}\([^;{{}}]*\)\s*\{{"
+    return bool(re.search(rf"{function}|^struct {name} \{{", text, re.M))
+
+
+def test_the_life_of_a_call_names_what_is_there() -> None:
+    text = (ROOT / "docs" / "call.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [\w ]+ \| \[[^]]+\]\(\.\./([^)]+)\) \| `(\w+)` \|", text, re.M)
+    assert len(rows) == 22
+    for file, name in rows:
+        if file.endswith(".py"):
+            assert getattr(gpuopt, name) is getattr(_core, name)
+        else:
+            assert defines(ROOT / file, name), f"{file} has no {name}"
+    assert not defines(CSRC / "bind" / "call.c", "gpo_choose_variant")  # called there
+
+
 # ---- rooms ----
 
 ROOMS = sorted(f.parent for f in FILES if f.parent.parent == CSRC / "ops" and f.name == "op.c")
@@ -175,28 +261,65 @@ def test_room_is_complete(room: Path) -> None:
     assert workloads, f"no benchmark names {room.name}"
 
 
+def rung_of(file: Path) -> int:
+    """The number of a ladder's file: 3 of v3_add_on_load.cuh, 0 of backward_v0_input.cuh."""
+    found = re.match(r"(?:[a-z]\w*_)?v(\d+)_", file.name)
+    assert found, f"{name_of(file)} is not named as a rung"
+    return int(found[1])
+
+
+def ladders(room: Path) -> dict[str, str]:
+    """Of each ladder of a room an operator, by what its files begin with: "", "backward_"."""
+    found: dict[str, str] = {}
+    for op in members(room):
+        part = _core.describe(op)["ladder"].removeprefix(room.name).removeprefix("_")
+        found.setdefault(f"{part}_" if part else "", op)
+    return found
+
+
 @pytest.mark.parametrize("room", ROOMS, ids=lambda r: r.name)
 def test_every_rung_tells_its_story(room: Path) -> None:
     """A comment that opens with its name and says Was, Now, Cost and Left, in order."""
-    text = (room / "cuda.cu").read_text(encoding="utf-8")
-    rungs = list(dict.fromkeys(re.findall(r'\{\s*"(v\d+)"', text)))
-    assert rungs == [f"v{k}" for k in range(len(rungs))]
-    assert rungs
-    for rung in rungs:
-        comment = re.search(rf"^/\*\n \* {rung}  .*?\*/", text, re.M | re.S)
-        assert comment, f"{room.name} {rung} has no comment that opens with its name"
-        words = re.findall(r"^ \* (Was|Now|Cost|Left):", comment[0], re.M)
-        first = rung == "v0"  # nothing was before the first rung
-        assert words in (
-            ["Was", "Now", "Cost", "Left"],
-            ["Now", "Cost", "Left"] if first else [],
-        ), f"{room.name} {rung}: {words}"
-    registered = {r["name"] for r in _core.variants(room.name) if r["backend"] == "cuda"}
-    assert registered <= set(rungs)
-    for rung in registered:
-        shown = gpuopt.source(room.name, rung)
-        assert shown.startswith(f"/*\n * {rung}  ")
-        assert "__global__" in shown or "template" in shown
+    for begin, op in ladders(room).items():
+        ladder, whole = room / "ladder", room / f"{begin.rstrip('_')}.cuh"
+        files = sorted(ladder.glob(f"{begin}v*.cu*"), key=rung_of)
+        if not files and not whole.is_file():  # two ladders that share their files
+            files = sorted(ladder.glob("v*.cu*"), key=rung_of)
+        rungs = list(dict.fromkeys(f"v{rung_of(file)}" for file in files))
+        if not files:  # a ladder in one file
+            files = [whole if whole.is_file() else room / "cuda.cu"]
+            table = files[0].read_text(encoding="utf-8")
+            rungs = list(dict.fromkeys(re.findall(r'gpo_row<\w+>\(\s*"(v\d+)"', table)))
+        assert rungs == [f"v{k}" for k in range(len(rungs))]
+        assert rungs
+        text = "".join(file.read_text(encoding="utf-8") for file in files)
+        for rung in rungs:
+            comment = re.search(rf"^/\*\n \* {rung}  .*?\*/", text, re.M | re.S)
+            assert comment, f"{op} {rung} has no comment that opens with its name"
+            words = re.findall(r"^ \* (Was|Now|Cost|Left):", comment[0], re.M)
+            first = rung == "v0"  # nothing was before the first rung
+            assert words in (
+                ["Was", "Now", "Cost", "Left"],
+                ["Now", "Cost", "Left"] if first else [],
+            ), f"{op} {rung}: {words}"
+        rows = [r for r in _core.variants(op) if r["backend"] in ("cuda", "sim")]
+        assert {r["name"] for r in rows if not r["shape"]} <= set(rungs)
+        for row in rows:
+            shown = gpuopt.source(op, row["name"])
+            shape = rf"(?:{begin})?{row['name']}\.cu"
+            opens = shape if row["shape"] else row["name"]
+            assert re.match(rf"/\*\n \* {opens}  ", shown)
+            assert "__global__" in shown or "template" in shown
+
+
+@pytest.mark.parametrize("file", sorted((CSRC / "ops").glob("*/ladder/*")), ids=name_of)
+def test_a_rung_of_its_own_file_is_a_page_with_a_kernel(file: Path) -> None:
+    rung = rung_of(file)
+    text = file.read_text(encoding="utf-8")
+    assert file.suffix in (".cu", ".cuh")
+    assert len(text.splitlines()) <= 200
+    kernel = rf"__global__ void\s*(?:__launch_bounds__\([^;{{]*?\))?\s*\w*{file.stem}\("
+    assert re.search(kernel, text), f"no kernel is named after v{rung} and its idea"
 
 
 ABOUT_1000 = 1250
@@ -217,7 +340,8 @@ def test_c_file_opens_by_saying_what_lives_there(path: Path) -> None:
     assert lines[0] == "/*", "the first line opens a comment"
     end = lines.index(" */") if " */" in lines else 0
     assert 2 <= end <= 30, "the first comment has one line or more, and ends"
-    assert re.match(rf" \* {re.escape(path.name)}  \S", lines[1]), "it begins with the name"
+    opens = f"v{rung_of(path)}" if path.parent.name == "ladder" else path.name
+    assert re.match(rf" \* {re.escape(opens)}  \S", lines[1]), "it begins with the name"
     if path.suffix in (".h", ".cuh"):
         guard = re.compile(rf"#ifndef GPO_(\w+_)?{path.stem.upper()}_(H|CUH)$")
         assert any(guard.match(line) for line in lines) or path.name == "gpo.h"

@@ -39,7 +39,7 @@ struct gpo_backend {
     int64_t (*l2_bytes)(const gpo_call *call);
     gpo_status (*may_wait)(gpo_call *call); /* NULL: always */
     /* As gpo_lacks, for needs that are not ""; NULL: its variants need nothing. */
-    const char *(*lacks)(const gpo_call *call, const char *needs);
+    const char *(*lacks)(int device, const char *needs);
 };
 
 extern const gpo_backend gpo_backend_cpu;
@@ -52,9 +52,9 @@ const gpo_backend *gpo_backend_get(gpo_backend_id id);
 /* The operator's table on a backend; NULL if that backend is not built. */
 const gpo_table *gpo_backend_table(gpo_backend_id id, const gpo_op *op);
 
-/* ---- the CPU backend's own settings: cpu.c ---- */
+/* ---- the CPU backend itself: cpu.c, its threads team.c ---- */
 
-/* Instruction sets a room's cpu.inc is compiled for, from least to most. */
+/* Instruction sets that loops are compiled for (core/each_isa.h), from least to most. */
 typedef enum gpo_isa { GPO_ISA_BASE, GPO_ISA_V3, GPO_ISA_V4, GPO_NISA } gpo_isa;
 
 extern const char *const gpo_isa_names[GPO_NISA]; /* "x86-64", "x86-64-v3", ... */
@@ -69,6 +69,17 @@ gpo_isa gpo_cpu_best_isa(void); /* the best level of this machine, whatever is f
  * memory cannot be had.
  */
 bool gpo_cpu_read_bandwidth(size_t bytes, double *gb_per_second);
+
+/* The rows that every table of the CPU begins with. */
+enum { GPO_CPU_SCALAR, GPO_CPU_SIMD, GPO_CPU_THREADS };
+
+/*
+ * What `choose` of most of them gives: the row `threads` where several threads pay and
+ * there are some, else `simd`.  `little` and `enough` say why.
+ */
+const gpo_variant *gpo_cpu_choose(const gpo_variant *variants, bool pays,
+                                  const char *little, const char *enough,
+                                  char why[GPO_MESSAGE]);
 
 int gpo_cpu_threads(void);       /* threads a parallel call uses */
 void gpo_cpu_set_threads(int n); /* n >= 1; 0 restores the default */

@@ -1,5 +1,5 @@
 /*
- * cpu.c  The CPU backend: the instruction set in use, read bandwidth, host workspace, its
+ * cpu.c  The CPU backend: the instruction set in use, the choice of most rooms, read bandwidth, host workspace, its
  * table.  Not here: threads (team.c), kernels (ops/<room>/cpu.c).
  */
 #define _GNU_SOURCE
@@ -84,6 +84,20 @@ gpo_cpu_isa(void)
     return level.isa;
 }
 
+/* ---- the choice of most rooms ---- */
+
+const gpo_variant *
+gpo_cpu_choose(const gpo_variant *variants, bool pays, const char *little,
+               const char *enough, char why[GPO_MESSAGE])
+{
+    const bool alone = gpo_cpu_threads() == 1;
+    snprintf(why, GPO_MESSAGE, "%s",
+             !pays   ? little
+             : alone ? "the thread team has one thread"
+                     : enough);
+    return &variants[pays && !alone ? GPO_CPU_THREADS : GPO_CPU_SIMD];
+}
+
 /* ---- read bandwidth ---- */
 
 enum { READ_CHUNK = 1 << 18 }; /* bytes a task reads: long streams, many tasks */
@@ -156,7 +170,8 @@ scratch(gpo_call *call, size_t bytes, void **out)
                              (bytes + 2 * ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
     }
     if (!head) {
-        gpo_fail(call, GPO_EMEMORY, "cannot allocate %zu bytes of workspace", bytes);
+        gpo_fail(&call->error, GPO_EMEMORY, "cannot allocate %zu bytes of workspace",
+                 bytes);
         return GPO_EMEMORY;
     }
     head->next = call->scratch;
@@ -190,7 +205,7 @@ static gpo_status
 begin(gpo_call *call)
 {
     const char *reason = unavailable();
-    return reason ? gpo_fail(call, GPO_EVALUE, "%s", reason) : GPO_OK;
+    return reason ? gpo_fail(&call->error, GPO_EVALUE, "%s", reason) : GPO_OK;
 }
 
 static void

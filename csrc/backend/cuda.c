@@ -206,12 +206,13 @@ gpo_cuda_check(gpo_call *call, cudaError_t error, const char *api)
         return GPO_OK;
     }
     cudaGetLastError();
-    call->code = (int)error;
-    call->api = api;
+    call->error.code = (int)error;
+    call->error.api = api;
     if (!is_fatal(error)) {
-        return gpo_fail(call, GPO_ECUDA, "%s() failed in %s%s%s: %s", call->op->name,
-                        api, call->kernel ? " after kernel " : "",
-                        call->kernel ? call->kernel : "", cudaGetErrorString(error));
+        return gpo_fail(&call->error, GPO_ECUDA, "%s() failed in %s%s%s: %s",
+                        call->op->name, api, call->error.kernel ? " after kernel " : "",
+                        call->error.kernel ? call->error.kernel : "",
+                        cudaGetErrorString(error));
     }
     const char *kernel = atomic_load(&suspect);
     pthread_mutex_lock(&lock);
@@ -220,8 +221,9 @@ gpo_cuda_check(gpo_call *call, cudaError_t error, const char *api)
                  call->op->name, kernel ? "kernel " : api, kernel ? kernel : "",
                  cudaGetErrorString(error));
     }
-    call->kernel = kernel;
-    gpo_fail(call, GPO_EDEAD, "%s; only a new process can use the GPU again", dead);
+    call->error.kernel = kernel;
+    gpo_fail(&call->error, GPO_EDEAD, "%s; only a new process can use the GPU again",
+             dead);
     pthread_mutex_unlock(&lock);
     return GPO_EDEAD;
 }
@@ -239,14 +241,15 @@ static gpo_status
 begin(gpo_call *call)
 {
     if (!gpo_cuda_usable()) {
-        return gpo_fail(call, GPO_ECUDA, "%s() cannot use CUDA: %s", call->op->name,
-                        forked_reason);
+        return gpo_fail(&call->error, GPO_ECUDA, "%s() cannot use CUDA: %s",
+                        call->op->name, forked_reason);
     }
     pthread_mutex_lock(&lock);
     const bool lives = !dead[0];
     if (!lives) {
-        call->code = (int)cudaErrorIllegalAddress;
-        gpo_fail(call, GPO_EDEAD, "%s; only a new process can use the GPU again", dead);
+        call->error.code = (int)cudaErrorIllegalAddress;
+        gpo_fail(&call->error, GPO_EDEAD,
+                 "%s; only a new process can use the GPU again", dead);
     }
     pthread_mutex_unlock(&lock);
     if (!lives) {
@@ -254,7 +257,7 @@ begin(gpo_call *call)
     }
     scratch_node *last = malloc(sizeof *last);
     if (!last) {
-        return gpo_fail(call, GPO_EMEMORY, "out of host memory");
+        return gpo_fail(&call->error, GPO_EMEMORY, "out of host memory");
     }
     last->next = NULL;
     last->memory = NULL;
@@ -344,11 +347,12 @@ alloc(gpo_call *call, size_t bytes, void **out)
     }
     if (error == cudaErrorMemoryAllocation) {
         cudaGetLastError();
-        call->requested_bytes = bytes;
-        cudaMemGetInfo(&call->free_bytes, &call->total_bytes);
-        return gpo_fail(
-            call, GPO_EDEVMEMORY, "%s() needs %zu bytes on GPU %d; %zu of %zu are free",
-            call->op->name, bytes, call->device, call->free_bytes, call->total_bytes);
+        call->error.requested_bytes = bytes;
+        cudaMemGetInfo(&call->error.free_bytes, &call->error.total_bytes);
+        return gpo_fail(&call->error, GPO_EDEVMEMORY,
+                        "%s() needs %zu bytes on GPU %d; %zu of %zu are free",
+                        call->op->name, bytes, call->device, call->error.free_bytes,
+                        call->error.total_bytes);
     }
     return gpo_cuda_check(call, error, "cudaMallocAsync");
 }
@@ -401,7 +405,7 @@ scratch(gpo_call *call, size_t bytes, void **out)
 {
     scratch_node *node = malloc(sizeof *node);
     if (!node) {
-        return gpo_fail(call, GPO_EMEMORY, "out of host memory");
+        return gpo_fail(&call->error, GPO_EMEMORY, "out of host memory");
     }
     const gpo_status status = alloc(call, bytes, out);
     if (status) {
@@ -451,7 +455,7 @@ tickets(gpo_call *call, unsigned **out)
     void *memory = NULL;
     b = malloc(sizeof *b);
     if (!b) {
-        return gpo_fail(call, GPO_EMEMORY, "out of host memory");
+        return gpo_fail(&call->error, GPO_EMEMORY, "out of host memory");
     }
     status = alloc(call, TICKET_BYTES + GPO_PARTIALS, &memory);
     if (!status) {
@@ -529,17 +533,17 @@ l2_bytes(const gpo_call *call)
 
 /* Code for sm_90a runs on devices of 9.0 and no other. */
 static const char *
-lacks(const gpo_call *call, const char *needs)
+lacks(int device, const char *needs)
 {
     const char *arch = needs + strlen("sm_");
     int major = 0, minor = 0;
     if (!strstr(GPO_CUDA_ARCHS, arch)) {
         return "this build has no code for it";
     }
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
-                               call->device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor,
-                               call->device) != cudaSuccess) {
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) !=
+            cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) !=
+            cudaSuccess) {
         cudaGetLastError();
         return "the GPU does not say what it is";
     }
@@ -554,7 +558,7 @@ may_wait(gpo_call *call)
         call, cudaStreamIsCapturing((cudaStream_t)call->stream, &capture),
         "cudaStreamIsCapturing");
     if (!status && capture != cudaStreamCaptureStatusNone) {
-        return gpo_fail(call, GPO_ECUDA,
+        return gpo_fail(&call->error, GPO_ECUDA,
                         "%s() reads a result of the GPU on the host, which a stream "
                         "under capture does not allow",
                         call->op->name);
@@ -570,7 +574,7 @@ gpo_status
 gpo_cuda_launched(gpo_call *call, const char *kernel)
 {
     const char *none = NULL;
-    call->kernel = kernel;
+    call->error.kernel = kernel;
     atomic_compare_exchange_strong(&suspect, &none, kernel);
     gpo_status status = gpo_cuda_check(call, cudaGetLastError(), "kernel launch");
     if (!status && state.blocking) {

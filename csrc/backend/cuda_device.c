@@ -75,7 +75,7 @@ stream_new(gpo_call *call, int priority, void **stream)
         return status;
     }
     if (priority < greatest || priority > least) {
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "priority must be between %d (first) and %d (last) (got %d)",
                         greatest, least, priority);
     }
@@ -237,8 +237,8 @@ device_of(gpo_call *call, const void *address, int *device)
     }
     if (attributes.type != cudaMemoryTypeDevice &&
         attributes.type != cudaMemoryTypeManaged) {
-        return gpo_fail(call, GPO_ETYPE, "%s(): the array's memory is on no GPU",
-                        call->op->name);
+        return gpo_fail(&call->error, GPO_ETYPE,
+                        "%s(): the array's memory is on no GPU", call->op->name);
     }
     *device = attributes.device;
     return GPO_OK;
@@ -266,7 +266,7 @@ fault(gpo_call *call, const char *name)
     if (strcmp(name, "illegal_address") == 0) {
         return gpo_device_fault(call);
     }
-    return gpo_fail(call, GPO_EVALUE, "there is no fault '%s'", name);
+    return gpo_fail(&call->error, GPO_EVALUE, "there is no fault '%s'", name);
 }
 
 const gpo_device gpo_device_cuda = {

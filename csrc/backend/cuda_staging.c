@@ -45,7 +45,7 @@ gpo_cuda_pinned_new(gpo_call *call, size_t bytes, void **out)
     const cudaError_t error = pinned_alloc(out, bytes);
     if (error == cudaErrorMemoryAllocation) {
         cudaGetLastError();
-        return gpo_fail(call, GPO_EMEMORY,
+        return gpo_fail(&call->error, GPO_EMEMORY,
                         "%s(): %zu bytes of pinned memory cannot be had",
                         call->op->name, bytes);
     }

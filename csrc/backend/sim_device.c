@@ -28,7 +28,7 @@ copy(gpo_call *call, const gpo_array *from, const gpo_array *to)
     const char *reason;
     const gpo_sim_library *library = gpo_sim_loaded(&reason);
     if (!library) {
-        return gpo_fail(call, GPO_ESIM, "%s", reason);
+        return gpo_fail(&call->error, GPO_ESIM, "%s", reason);
     }
     return library->copy(call, from, to);
 }
@@ -53,7 +53,7 @@ stream_new(gpo_call *call, int priority, void **stream)
 {
     static atomic_uintptr_t last = 2;    /* 1 and 2 name CUDA's default streams */
     if (priority < -5 || priority > 0) { /* as on every GPU since Pascal */
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "priority must be between -5 (first) and 0 (last) (got %d)",
                         priority);
     }
@@ -85,7 +85,7 @@ static gpo_status
 event_new(gpo_call *call, void **event)
 {
     *event = calloc(1, sizeof(moment));
-    return *event ? GPO_OK : gpo_fail(call, GPO_EMEMORY, "out of host memory");
+    return *event ? GPO_OK : gpo_fail(&call->error, GPO_EMEMORY, "out of host memory");
 }
 
 static void
@@ -142,7 +142,7 @@ memory(gpo_call *call, size_t *free_bytes, size_t *total_bytes, size_t *pool_byt
     const char *reason;
     const gpo_sim_library *library = gpo_sim_loaded(&reason);
     if (!library) {
-        return gpo_fail(call, GPO_ESIM, "%s", reason);
+        return gpo_fail(&call->error, GPO_ESIM, "%s", reason);
     }
     gpo_sim_state state;
     library->state(&state);
@@ -156,7 +156,8 @@ static gpo_status
 pinned_new(gpo_call *call, size_t bytes, void **out)
 {
     (void)bytes, (void)out;
-    return gpo_fail(call, GPO_EUNSUPPORTED, "the simulator has no pinned memory");
+    return gpo_fail(&call->error, GPO_EUNSUPPORTED,
+                    "the simulator has no pinned memory");
 }
 
 static void
@@ -169,7 +170,8 @@ static gpo_status
 device_of(gpo_call *call, const void *memory, int *device)
 {
     (void)memory, (void)device;
-    return gpo_fail(call, GPO_EUNSUPPORTED, "the simulator knows its own arrays alone");
+    return gpo_fail(&call->error, GPO_EUNSUPPORTED,
+                    "the simulator knows its own arrays alone");
 }
 
 static bool
@@ -181,7 +183,8 @@ went_pageable(void)
 static gpo_status
 fault(gpo_call *call, const char *name)
 {
-    return gpo_fail(call, GPO_EVALUE, "there is no fault '%s' in the simulator", name);
+    return gpo_fail(&call->error, GPO_EVALUE, "there is no fault '%s' in the simulator",
+                    name);
 }
 
 const gpo_device gpo_device_sim = {

@@ -29,9 +29,9 @@ gpo_l2_bytes(const gpo_call *call)
 }
 
 const char *
-gpo_lacks(const gpo_call *call, const char *needs)
+gpo_lacks(const gpo_backend *backend, int device, const char *needs)
 {
-    return needs[0] && call->backend->lacks ? call->backend->lacks(call, needs) : NULL;
+    return needs[0] && backend->lacks ? backend->lacks(device, needs) : NULL;
 }
 
 gpo_status

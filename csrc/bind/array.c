@@ -1,8 +1,12 @@
 /*
  * array.c  Host arrays: NumPy's ndarray as a gpo_array and back.  Order: dtypes, wrap,
- * new arrays and scalars, extent.  Not here: arrays of other libraries (exchange.c).
+ * new arrays and scalars, shape and extent.  Not here: arrays of other libraries (exchange.c).
  */
-#include "bind.h"
+#include "array.h"
+
+#include "gate.h"
+
+#include <string.h>
 
 /* ---- dtypes ---- */
 
@@ -289,7 +293,29 @@ gpo_array_scalar(gpo_dtype dtype, void *data)
     return scalar;
 }
 
-/* ---- extent ---- */
+/* ---- shape and extent ---- */
+
+PyObject *
+gpo_shape_tuple(int ndim, const int64_t *shape)
+{
+    PyObject *tuple = PyTuple_New(ndim);
+    for (int d = 0; tuple && d < ndim; d++) {
+        PyObject *length = PyLong_FromLongLong(shape[d]);
+        if (!length) {
+            Py_CLEAR(tuple);
+            break;
+        }
+        PyTuple_SetItem(tuple, d, length);
+    }
+    return tuple;
+}
+
+bool
+gpo_same_shape(const gpo_array *a, const gpo_array *b)
+{
+    return a->ndim == b->ndim &&
+           memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
+}
 
 void
 gpo_array_extent(const gpo_array *array, int64_t *low, int64_t *high)

@@ -2,7 +2,15 @@
  * asdevice.c  The crossings to the GPU: asdevice(), which makes a DeviceArray, and
  * empty_pinned(), whose memory the GPU copies from directly.
  */
+#include "array.h"
+#include "backends.h"
 #include "device_array.h"
+#include "errors.h"
+#include "exchange.h"
+#include "module.h"
+#include "options.h"
+#include "stream.h"
+#include "task.h"
 
 /* ---- asdevice ---- */
 

@@ -1,11 +1,55 @@
 /*
- * device_array.h  What the files about gpuopt.DeviceArray share: device_array.c,
- * export.c, asdevice.c.
+ * device_array.h  gpuopt.DeviceArray, made of memory by device_memory.c: what other files
+ * make of it, and what the files about it share (device_array.c, export.c, asdevice.c).
  */
 #ifndef GPO_DEVICE_ARRAY_H
 #define GPO_DEVICE_ARRAY_H
 
 #include "bind.h"
+
+/* One piece of device memory, shared by the views of it.  Changed with the GIL held. */
+typedef struct gpo_memory {
+    Py_ssize_t references;
+    Py_ssize_t exports; /* references that another library holds */
+    gpo_backend_id id;
+    const gpo_backend *backend; /* where it was allocated: the simulator has two */
+    int device;
+    void *stream;     /* it is written, and freed, in the order of this stream */
+    PyObject *keeper; /* the stream's object, or NULL */
+    PyObject *owner;  /* of memory that is not ours to free, else NULL */
+    void *base;       /* NULL once freed */
+    size_t bytes;
+} gpo_memory;
+
+typedef struct gpo_device_array {
+    PyObject_HEAD gpo_memory *memory;
+    bool readonly;
+    gpo_array array;
+} gpo_device_array;
+
+bool gpo_device_array_check(PyObject *object);
+
+/*
+ * A DeviceArray of `array`, whose memory `base` it takes over, also when it fails; with
+ * `owner` the memory stays the owner's.  id GPO_CPU is host memory of malloc, a result
+ * on its way to another library.  NULL on failure.
+ */
+PyObject *gpo_device_array_new(gpo_backend_id id, const gpo_backend *backend,
+                               int device, void *stream, PyObject *keeper, void *base,
+                               PyObject *owner, const gpo_array *array);
+
+/* False with ValueError set if its memory is freed, or is of another simulator library. */
+bool gpo_device_array_usable(gpo_device_array *self, const char *function);
+
+/* A view of `memory`, which it takes a new reference to. */
+gpo_device_array *gpo_device_array_view(gpo_memory *memory, bool readonly,
+                                        const gpo_array *array);
+
+/* Lets go of one reference; the last one gives the memory back. */
+void gpo_memory_release(gpo_memory *memory);
+
+/* Gives the memory back now: its arrays are unusable then. */
+void gpo_memory_free(gpo_memory *memory);
 
 /* A new C-contiguous array of `shape`'s shape and dtype, uninitialised. */
 gpo_device_array *gpo_device_array_empty(const gpo_array *shape, gpo_backend_id id,

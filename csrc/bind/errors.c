@@ -1,22 +1,71 @@
 /*
- * errors.c  From a status and one sentence to a Python exception.  Nothing else in
- * gpuopt raises for a failed computation.
+ * errors.c  The exception classes of gpuopt, and from a status and one sentence to an
+ * exception.  Nothing else in gpuopt raises for a failed computation.
+ * Order: the classes, a status, variants and dtypes that are not there.
  */
-#include "bind.h"
+#include "errors.h"
 
-#include <string.h>
+#include <stdio.h>
+
+/* ---- the classes ---- */
+
+/* Makes class gpuopt.<name>, keeps it in *slot and adds it to the module. */
+static int
+add_exception(PyObject *module, PyObject **slot, const char *name, const char *doc,
+              PyObject *base)
+{
+    char qualified[64];
+    snprintf(qualified, sizeof qualified, "gpuopt.%s", name);
+    *slot = PyErr_NewExceptionWithDoc(qualified, doc, base, NULL);
+    return *slot ? PyModule_AddObjectRef(module, name, *slot) : -1;
+}
+
+int
+gpo_errors_init(PyObject *module)
+{
+    if (add_exception(
+            module, &gpo_py.cuda_error, "CudaError",
+            "A CUDA call failed, or the GPU cannot be used.  Attributes of a\n"
+            "failed call: code, name, api, kernel, variant.",
+            PyExc_RuntimeError) < 0 ||
+        add_exception(
+            module, &gpo_py.context_dead_error, "ContextDeadError",
+            "A kernel broke the CUDA context; only a new process can use the\n"
+            "GPU again.",
+            gpo_py.cuda_error) < 0 ||
+        add_exception(
+            module, &gpo_py.out_of_memory_error, "OutOfMemoryError",
+            "The GPU has not enough memory.  Attributes: requested, free and\n"
+            "total, in bytes.",
+            PyExc_MemoryError) < 0 ||
+        add_exception(module, &gpo_py.variant_error, "VariantError",
+                      "There is no variant of that name for this call.",
+                      PyExc_ValueError) < 0) {
+        return -1;
+    }
+    if (add_exception(module, &gpo_py.performance_warning, "PerformanceWarning",
+                      "A call took a slow way where a fast one was expected.",
+                      PyExc_RuntimeWarning) < 0) {
+        return -1;
+    }
+    return add_exception(module, &gpo_py.simulator_error, "SimulatorError",
+                         "The simulator found a fault in a kernel, or cannot run it.",
+                         PyExc_RuntimeError);
+}
+
+/* ---- a status ---- */
 
 /* Raises `class` with `message` and the attributes of a failed CUDA call. */
 static void
 raise_cuda(const gpo_call *call, PyObject *class)
 {
-    PyObject *error = PyObject_CallFunction(class, "s", call->message);
+    PyObject *error = PyObject_CallFunction(class, "s", call->error.message);
     if (!error) {
         return;
     }
-    PyObject *code = PyLong_FromLong(call->code);
-    PyObject *api = Py_BuildValue("z", call->api);
-    PyObject *kernel = Py_BuildValue("z", call->kernel);
+    PyObject *code = PyLong_FromLong(call->error.code);
+    PyObject *api = Py_BuildValue("z", call->error.api);
+    PyObject *kernel = Py_BuildValue("z", call->error.kernel);
     PyObject *variant = Py_BuildValue("z", call->variant ? call->variant->name : NULL);
     PyObject *name = Py_BuildValue("s", call->op->name);
     if (code && api && kernel && variant && name &&
@@ -39,10 +88,10 @@ static void
 raise_device_memory(const gpo_call *call)
 {
     PyObject *error =
-        PyObject_CallFunction(gpo_py.out_of_memory_error, "s", call->message);
-    PyObject *requested = PyLong_FromSize_t(call->requested_bytes);
-    PyObject *free_bytes = PyLong_FromSize_t(call->free_bytes);
-    PyObject *total = PyLong_FromSize_t(call->total_bytes);
+        PyObject_CallFunction(gpo_py.out_of_memory_error, "s", call->error.message);
+    PyObject *requested = PyLong_FromSize_t(call->error.requested_bytes);
+    PyObject *free_bytes = PyLong_FromSize_t(call->error.free_bytes);
+    PyObject *total = PyLong_FromSize_t(call->error.total_bytes);
     if (error && requested && free_bytes && total &&
         PyObject_SetAttrString(error, "requested", requested) == 0 &&
         PyObject_SetAttrString(error, "free", free_bytes) == 0 &&
@@ -98,9 +147,11 @@ gpo_raise(const gpo_call *call, gpo_status status)
         case GPO_OK:
             break;
     }
-    PyErr_SetString(class, call->message);
+    PyErr_SetString(class, call->error.message);
     return NULL;
 }
+
+/* ---- variants and dtypes that are not there ---- */
 
 /* Appends the row names of one table to `list`, each once; -1 on failure. */
 static int

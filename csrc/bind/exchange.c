@@ -1,12 +1,20 @@
 /*
  * exchange.c  Arrays of other libraries, in and out, without importing or linking any:
  * DLPack's C exchange table, its Python protocol, the CUDA array interface.
- * Order: dtypes, which library, DLPack tensors, the three ways in, CPU arrays, results,
- * memory kept until a queue is done.
+ * Order: dtypes, which library, DLPack tensors, the three ways in, CPU arrays.
+ * Not here: results for them (results.c), their memory once read (retain.c).
  */
-#include "bind.h"
+#include "exchange.h"
 
-#include <stdlib.h>
+#include "array.h"
+#include "backends.h"
+#include "device_array.h"
+#include "errors.h"
+#include "gate.h"
+#include "objects.h"
+#include "stream.h"
+#include "task.h"
+
 #include <string.h>
 
 /* ---- dtypes ---- */
@@ -49,45 +57,6 @@ dtype_from_dlpack(dl_dtype dtype)
 }
 
 /* ---- which library ---- */
-
-/* "numpy.ndarray" */
-PyObject *
-gpo_type_name(PyObject *object)
-{
-    PyObject *type = (PyObject *)Py_TYPE(object);
-    PyObject *module = PyObject_GetAttrString(type, "__module__");
-    PyObject *name = PyObject_GetAttrString(type, "__qualname__");
-    PyObject *text = NULL;
-    if (module && name) {
-        text = PyUnicode_FromFormat("%S.%S", module, name);
-    }
-    Py_XDECREF(module);
-    Py_XDECREF(name);
-    return text;
-}
-
-PyObject *
-gpo_lookup(PyObject *object, const char *name)
-{
-    PyObject *value = PyObject_GetAttrString(object, name);
-    if (!value && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-        PyErr_Clear();
-    }
-    return value;
-}
-
-bool
-gpo_is_of_package(PyObject *module, const char *name)
-{
-    const char *text =
-        PyUnicode_Check(module) ? PyUnicode_AsUTF8AndSize(module, NULL) : "";
-    const size_t n = strlen(name);
-    if (!text) {
-        PyErr_Clear();
-        return false;
-    }
-    return strncmp(text, name, n) == 0 && (text[n] == 0 || text[n] == '.');
-}
 
 /* The DLPack device of an object, (type, id); false with an exception set. */
 static bool
@@ -207,8 +176,7 @@ read_tensor(const dl_tensor *tensor, const char *argument, gpo_array *array,
         array->strides[d] = tensor->strides ? tensor->strides[d] : 0;
     }
     if (!tensor->strides) {
-        gpo_call unused;
-        gpo_array_contiguous(&unused, array);
+        gpo_row_major(array);
     }
     if (tensor->device.type == DL_CPU || tensor->device.type == DL_CUDA_HOST) {
         foreign->id = GPO_CPU;
@@ -351,35 +319,6 @@ wrap_exchange(PyObject *object, const char *argument, gpo_array *array,
         foreign->stream = normal_stream(stream);
     }
     return true;
-}
-
-PyObject *
-gpo_module_attribute(const char *module, const char *const *path)
-{
-    PyObject *object = PyDict_GetItemString(PyImport_GetModuleDict(), module);
-    Py_XINCREF(object);
-    for (; object && *path; path++) {
-        PyObject *next = PyObject_GetAttrString(object, *path);
-        Py_DECREF(object);
-        object = next;
-    }
-    if (!object && !PyErr_Occurred()) {
-        PyErr_Format(PyExc_RuntimeError, "module '%s' is not loaded", module);
-    }
-    return object;
-}
-
-PyObject *
-gpo_module_call(const char *module, const char *const *path, PyObject *argument)
-{
-    PyObject *object = gpo_module_attribute(module, path);
-    if (!object) {
-        return NULL;
-    }
-    PyObject *result = argument ? PyObject_CallFunctionObjArgs(object, argument, NULL)
-                                : PyObject_CallFunctionObjArgs(object, NULL);
-    Py_DECREF(object);
-    return result;
 }
 
 /* The stream the library works on now; false with an exception set. */
@@ -568,8 +507,7 @@ read_shape(PyObject *dict, gpo_array *array, const char *argument)
         }
     }
     if (!strides || strides == Py_None) {
-        gpo_call unused;
-        gpo_array_contiguous(&unused, array);
+        gpo_row_major(array);
     }
     return !PyErr_Occurred();
 }
@@ -728,178 +666,4 @@ gpo_foreign_ndarray(const gpo_array *array, const gpo_foreign *foreign)
         PyArray_UpdateFlags(view, NPY_ARRAY_UPDATE_ALL);
     }
     return view;
-}
-
-/* ---- results ---- */
-
-static void
-set_error(void *context, const char *kind, const char *message)
-{
-    (void)context;
-    const PyGILState_STATE state = PyGILState_Ensure();
-    PyErr_Format(strcmp(kind, "MemoryError") == 0 ? PyExc_MemoryError
-                                                  : PyExc_RuntimeError,
-                 "%s: %s", kind, message);
-    PyGILState_Release(state);
-}
-
-static bool
-alloc_exchange(const gpo_foreign *like, gpo_array *out, gpo_made *made)
-{
-    dl_tensor prototype = {
-        .device = {like->id == GPO_CUDA ? DL_CUDA : DL_CPU, like->device},
-        .ndim = out->ndim,
-        .dtype = gpo_dlpack_dtype(out->dtype),
-        .shape = out->shape,
-    };
-    if (like->api->allocate(&prototype, &made->tensor, NULL, set_error) != 0) {
-        made->tensor = NULL;
-        if (!PyErr_Occurred()) {
-            PyErr_NoMemory();
-        }
-        return gpo_gate_no_result();
-    }
-    const dl_tensor *result = &made->tensor->tensor;
-    out->data = result->data ? (char *)result->data + result->byte_offset : NULL;
-    if (out->size > 0 && !out->data) {
-        gpo_made_clear(made);
-        return gpo_gate_no_result();
-    }
-    return true;
-}
-
-/* Host memory that another library will take over: aligned as JAX wants it. */
-static bool
-alloc_host(gpo_array *out, gpo_made *made)
-{
-    enum { ALIGNMENT = 64 };
-    const size_t bytes = (size_t)out->size * (size_t)gpo_dtypes[out->dtype].bytes;
-    void *memory =
-        aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT);
-    if (!memory) {
-        PyErr_NoMemory();
-        return false;
-    }
-    out->data = memory;
-    made->array = gpo_device_array_new(GPO_CPU, &gpo_backend_cpu, 0, NULL, NULL, memory,
-                                       NULL, out);
-    return made->array != NULL;
-}
-
-bool
-gpo_foreign_alloc(const gpo_foreign *like, gpo_array *out, gpo_made *made)
-{
-    if (like->family == GPO_EXCHANGE) {
-        return alloc_exchange(like, out, made);
-    }
-    return like->id != GPO_CPU ||
-           alloc_host(out, made); /* on a GPU: the call allocates */
-}
-
-PyObject *
-gpo_foreign_finish(const gpo_foreign *like, gpo_made *made)
-{
-    static const char *const from_dlpack[] = {"from_dlpack", NULL};
-    PyObject *result = NULL;
-    switch (like->family) {
-        case GPO_EXCHANGE: {
-            void *object = NULL;
-            if (like->api->to_object(made->tensor, &object) == 0) {
-                result = object;
-            }
-            made->tensor = NULL;
-            return result;
-        }
-        case GPO_TORCH:
-            return gpo_module_call("torch", from_dlpack, made->array);
-        case GPO_CUPY:
-            return gpo_module_call("cupy", from_dlpack, made->array);
-        case GPO_JAX:
-            return gpo_module_call("jax.dlpack", from_dlpack, made->array);
-        default:
-            return Py_NewRef(made->array);
-    }
-}
-
-void
-gpo_made_clear(gpo_made *made)
-{
-    if (made->tensor && made->tensor->deleter) {
-        PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback);
-        made->tensor->deleter(made->tensor);
-        PyErr_Restore(type, value, traceback);
-    }
-    made->tensor = NULL;
-    Py_CLEAR(made->array);
-}
-
-/* ---- memory kept until a queue is done ---- */
-
-/* A producer that does not say its stream could reuse memory a kernel still reads. */
-typedef struct retained {
-    struct retained *next;
-    int device;
-    void *event;
-    PyObject *object;
-} retained;
-
-static retained *waiting; /* with the GIL held */
-
-bool
-gpo_retain(gpo_call *call, PyObject *object)
-{
-    retained *r = PyMem_Calloc(1, sizeof *r);
-    if (!r) {
-        PyErr_NoMemory();
-        return false;
-    }
-    gpo_status status = call->backend->begin(call);
-    if (!status) {
-        status = gpo_device_cuda.event_new(call, &r->event);
-        if (!status) {
-            status = gpo_device_cuda.event_record(call, r->event);
-        }
-        call->backend->end(call);
-    }
-    if (status) {
-        PyMem_Free(r);
-        gpo_raise(call, status);
-        return false;
-    }
-    r->device = call->device;
-    r->object = Py_NewRef(object);
-    r->next = waiting;
-    waiting = r;
-    return true;
-}
-
-void
-gpo_reap(void)
-{
-    retained **link = &waiting;
-    while (*link) {
-        retained *r = *link;
-        gpo_task task;
-        bool done = false;
-        gpo_task_init(&task, "release", &gpo_backend_cuda, r->device, NULL);
-        if (gpo_backend_cuda.begin(&task.call) == GPO_OK) {
-            if (gpo_device_cuda.event_done(&task.call, r->event, &done) != GPO_OK) {
-                done = false; /* a dead context: nothing is reused either */
-            }
-            if (done) {
-                gpo_device_cuda.event_free(&task.call, r->event);
-            }
-            gpo_backend_cuda.end(&task.call);
-        }
-        if (!done) {
-            link = &r->next;
-            continue;
-        }
-        *link = r->next;
-        PyObject *object = r->object;
-        PyMem_Free(r);
-        Py_DECREF(object); /* may run any code, this function too: start over */
-        link = &waiting;
-    }
 }

@@ -2,7 +2,12 @@
  * export.c  What other libraries ask a DeviceArray for: DLPack 1.x with all keywords, the
  * CUDA array interface version 3, and the conversion to NumPy that it refuses.
  */
+#include "array.h"
+#include "backends.h"
 #include "device_array.h"
+#include "errors.h"
+#include "exchange.h"
+#include "task.h"
 
 #include <limits.h>
 

@@ -5,6 +5,8 @@
  */
 #include "facts.h"
 
+#include "objects.h"
+
 #include <string.h>
 
 /* Whether `name` of `type` is something else than that of `base`; -1 on failure. */

@@ -6,6 +6,7 @@
 #define GPO_FACTS_H
 
 #include "bind.h"
+#include "dlpack.h"
 
 typedef struct gpo_facts {
     PyTypeObject *type;       /* kept: its address must not become another's */

@@ -5,7 +5,10 @@
  * Order: torch's table and class, sentences, torch's bits, tensors without memory, what
  * np.asarray takes, memory that was written.  What a type is known for is facts.c's.
  */
+#include "gate.h"
+
 #include "facts.h"
+#include "objects.h"
 
 #include <string.h>
 

@@ -2,68 +2,15 @@
  * introspect.c  What the module tells about itself: operators, variants, backends,
  * plans, build; and the settings a user may change: default backend, CPU threads.
  */
-#include "bind.h"
+#include "backends.h"
+#include "call.h"
+#include "module.h"
+#include "options.h"
+#include "parse.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-/* ---- the default backend ---- */
-
-const char *const gpo_backend_names[GPO_NBACKENDS] = {"cpu", "cuda", "sim"};
-
-static int used_backend = -1; /* what use() chose; -1: GPUOPT_BACKEND, else automatic */
-
-static int
-backend_from_text(const char *source, const char *text)
-{
-    for (int id = 0; id < GPO_NBACKENDS; id++) {
-        if (strcmp(text, gpo_backend_names[id]) == 0) {
-            return id;
-        }
-    }
-    PyErr_Format(PyExc_ValueError, "%s must be one of 'cpu', 'cuda', 'sim' (got '%s')",
-                 source, text);
-    return -1;
-}
-
-int
-gpo_backend_from_name(PyObject *name)
-{
-    if (!PyUnicode_Check(name)) {
-        PyObject *type = PyType_GetName(Py_TYPE(name));
-        if (type) {
-            PyErr_Format(PyExc_TypeError, "backend must be a str, not '%U'", type);
-            Py_DECREF(type);
-        }
-        return -1;
-    }
-    for (int id = 0; id < GPO_NBACKENDS; id++) {
-        if (PyUnicode_CompareWithASCIIString(name, gpo_backend_names[id]) == 0) {
-            return id;
-        }
-    }
-    PyErr_Format(PyExc_ValueError,
-                 "backend must be one of 'cpu', 'cuda', 'sim' (got %R)", name);
-    return -1;
-}
-
-int
-gpo_default_backend(void)
-{
-    if (used_backend >= 0) {
-        return used_backend;
-    }
-    const char *text = getenv("GPUOPT_BACKEND");
-    if (text && *text) {
-        return backend_from_text("GPUOPT_BACKEND", text);
-    }
-    const char *reason = gpo_backend_cuda.unavailable();
-    if (reason && strncmp(reason, "GPUOPT_", 7) == 0) { /* a mistake, not a machine */
-        PyErr_SetString(PyExc_ValueError, reason);
-        return -1;
-    }
-    return reason ? GPO_CPU : GPO_CUDA;
-}
+/* ---- backends ---- */
 
 PyDoc_STRVAR(
     use_doc,
@@ -88,7 +35,7 @@ use(PyObject *module, PyObject *name)
             return NULL;
         }
     }
-    used_backend = id;
+    gpo_backend_use(id);
     Py_RETURN_NONE;
 }
 
@@ -136,8 +83,8 @@ static PyObject *
 ops(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    PyObject *tuple = PyTuple_New(gpo_nbindings);
-    for (int i = 0; tuple && i < gpo_nbindings; i++) {
+    PyObject *tuple = PyTuple_New(GPO_NOPS);
+    for (int i = 0; tuple && i < GPO_NOPS; i++) {
         PyObject *name = PyUnicode_FromString(gpo_bindings[i].op->name);
         if (!name) {
             Py_CLEAR(tuple);
@@ -239,15 +186,15 @@ dtype_names(const gpo_variant *v)
 static int
 append_rows(PyObject *rows, gpo_backend_id id, const gpo_table *table)
 {
-    const gpo_call call = {.backend = gpo_backend_get(id)};
-    const char *off = call.backend->unavailable();
+    const gpo_backend *backend = gpo_backend_get(id);
+    const char *off = backend->unavailable();
     for (const gpo_variant *v = table->variants; v->name; v++) {
-        const char *reason = off ? off : gpo_lacks(&call, v->needs);
+        const char *reason = off ? off : gpo_lacks(backend, 0, v->needs);
         PyObject *row = Py_BuildValue(
-            "{s:s,s:s,s:s,s:s,s:s,s:z,s:N,s:O,s:z}", "name", v->name, "backend",
+            "{s:s,s:s,s:s,s:s,s:s,s:z,s:z,s:N,s:O,s:z}", "name", v->name, "backend",
             gpo_backend_names[id], "idea", v->idea, "needs", v->needs, "determinism",
-            v->determinism, "causal", v->causal, "dtypes", dtype_names(v), "available",
-            reason ? Py_False : Py_True, "reason", reason);
+            v->determinism, "causal", v->causal, "shape", v->shape, "dtypes",
+            dtype_names(v), "available", reason ? Py_False : Py_True, "reason", reason);
         if (!row || PyList_Append(rows, row) < 0) {
             Py_XDECREF(row);
             return -1;
@@ -261,8 +208,8 @@ PyDoc_STRVAR(
     variants_doc,
     "variants(op)\n--\n\n"
     "A list with one dict per backend and variant of an operator: name, backend,\n"
-    "idea, needs, determinism, causal, dtypes, available, reason.  CUDA rungs are\n"
-    "listed whether or not a GPU is there.");
+    "idea, needs, determinism, causal, shape, dtypes, available, reason.  CUDA rungs\n"
+    "are listed whether or not a GPU is there.");
 
 static PyObject *
 variants(PyObject *module, PyObject *name)

@@ -1,8 +1,10 @@
 /*
  * last_call.c  What the last call did, and how long its parts took: gpuopt.last_call()
- * and gpuopt.measure_calls().  Written by call.c.
+ * and gpuopt.measure_calls().  Written by run.c.
  */
-#include "bind.h"
+#include "last_call.h"
+
+#include "module.h"
 
 gpo_last gpo_last_call;
 bool gpo_measuring;

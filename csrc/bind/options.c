@@ -4,7 +4,9 @@
  * what came; an exception out of an object's own __index__ or __float__ stays as it is.
  * Order: whole numbers, numbers, sequences of them, strings, any option.
  */
-#include "call.h"
+#include "options.h"
+
+#include "array.h"
 
 bool
 gpo_raise_type(PyObject *object, const char *function, const char *argument,

@@ -3,7 +3,7 @@
  * _sim_configure, _sim_report, _sim_reset, _sim_state.  gpuopt/lab/profile.py and the
  * tests use them.
  */
-#include "bind.h"
+#include "module.h"
 
 #include "../backend/sim.h"
 

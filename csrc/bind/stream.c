@@ -3,7 +3,14 @@
  * what concerns a whole device: synchronize, device_count, memory_info, empty_cache.
  * Order: handles, the current stream, Stream, Event, functions.
  */
-#include "bind.h"
+#include "stream.h"
+
+#include "backends.h"
+#include "errors.h"
+#include "module.h"
+#include "options.h"
+#include "retain.h"
+#include "task.h"
 
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /*
  * elements.h  Elements on the CPU: the C type of each dtype, and 16-bit floats widened
- * and narrowed.  Order: types, to float, from float and double, what is finite.
+ * and narrowed.  Order: types, to float, from float and double, signs,
+ * what is finite.
  * The bits are those of the operation alone, so that loops over them become vectors.
  */
 #ifndef GPO_ELEMENTS_H
@@ -84,6 +85,25 @@ static inline gpo_bf16
 bf16_of_f64(double x)
 {
     return bf16_of_float(odd_float(x));
+}
+
+/* ---- the dtype whose loops serve another: sums and products of integers wrap ---- */
+
+static inline gpo_dtype
+gpo_unsigned_of(gpo_dtype dtype)
+{
+    switch (dtype) {
+        case GPO_I8:
+            return GPO_U8;
+        case GPO_I16:
+            return GPO_U16;
+        case GPO_I32:
+            return GPO_U32;
+        case GPO_I64:
+            return GPO_U64;
+        default:
+            return dtype;
+    }
 }
 
 /* ---- what is finite: x - x is 0 for numbers alone ---- */

@@ -76,6 +76,23 @@ typedef struct gpo_dtype_info {
 
 extern const gpo_dtype_info gpo_dtypes[GPO_NDTYPES];
 
+/* ---- errors ---- */
+
+/* What is said of a failure; each field is set where its status says so. */
+typedef struct gpo_error {
+    char message[GPO_MESSAGE]; /* one sentence; set by gpo_fail */
+    int code;                  /* GPO_ECUDA: the runtime's code, and where */
+    const char *api, *kernel;  /* NULL where unknown; static storage */
+    size_t requested_bytes, free_bytes, total_bytes; /* GPO_EDEVMEMORY */
+} gpo_error;
+
+/* Sets the message, printf style, and returns `status` for `return gpo_fail(...)`. */
+#ifdef __GNUC__
+__attribute__((format(printf, 3, 4)))
+#endif
+gpo_status
+gpo_fail(gpo_error *error, gpo_status status, const char *format, ...);
+
 /* ---- arrays: a view of memory somebody else owns ---- */
 
 typedef struct gpo_array {
@@ -132,7 +149,22 @@ typedef struct gpo_variant {
     const char *determinism;  /* "run-to-run" or "no" */
     gpo_run run[GPO_NDTYPES]; /* by the dtype of input op->by; NULL: unsupported */
     const char *causal; /* "exact" or "to rounding"; NULL: the operator has no past */
+
+    /*
+     * A shape kernel, which is named by the shape it is for, takes the calls that
+     * `shape` describes ("rows of at most 32 KiB") and takes() tells by their plan.
+     * Both NULL: a rung, which takes every call of its dtypes.
+     */
+    const char *shape;
+    bool (*takes)(const gpo_call *call);
 } gpo_variant;
+
+/* For a variant that serves every dtype of today by one function; a new one asks first. */
+#define GPO_EVERY_DTYPE(run)                                             \
+    [GPO_BOOL] = run, [GPO_I8] = run, [GPO_U8] = run, [GPO_I16] = run,   \
+    [GPO_U16] = run, [GPO_I32] = run, [GPO_U32] = run, [GPO_I64] = run,  \
+    [GPO_U64] = run, [GPO_F16] = run, [GPO_BF16] = run, [GPO_F32] = run, \
+    [GPO_F64] = run, [GPO_C64] = run, [GPO_C128] = run
 
 /* Picks a row of `variants` for this call and writes the reason into `why`. */
 typedef const gpo_variant *(*gpo_choose)(const gpo_call *call, char why[GPO_MESSAGE]);
@@ -170,6 +202,13 @@ struct gpo_op {
 
     /* Checks the options; sets dtype, ndim and shape of every output. */
     gpo_status (*shape)(gpo_call *call);
+
+    /*
+     * Writes what cost, choose and the variants read of shapes, strides and options, a
+     * struct of the room's own, to call->plan.  No addresses: those are known when a
+     * variant runs, and call->in and call->out have them.
+     */
+    void (*plan)(const gpo_call *call);
     void (*cost)(const gpo_call *call, gpo_cost *cost);
 
     const gpo_table *cpu;
@@ -194,6 +233,8 @@ struct gpo_op {
 
 /* ---- the call: everything one invocation knows ---- */
 
+enum { GPO_PLAN_BYTES = 4096 }; /* room for the plan of any operator */
+
 struct gpo_call {
     const gpo_op *op;
     const gpo_variant *variant;
@@ -213,30 +254,25 @@ struct gpo_call {
      */
     gpo_dtype convert[GPO_MAX_IN];
 
-    char message[GPO_MESSAGE]; /* one sentence; set by gpo_fail */
-    int code;                  /* GPO_ECUDA: the runtime's code, and where */
-    const char *api, *kernel;  /* NULL where unknown; static storage */
-    size_t requested_bytes, free_bytes, total_bytes; /* GPO_EDEVMEMORY */
+    void *plan; /* GPO_PLAN_BYTES, 16-byte aligned; see gpo_op.plan */
+
+    gpo_error error;
 
     void *scratch; /* backend-owned list of this call's workspace */
 };
 
 /* ---- helpers: status.c, shape.c ---- */
 
-/* Sets the message, printf style, and returns `status` for `return gpo_fail(...)`. */
-#ifdef __GNUC__
-__attribute__((format(printf, 3, 4)))
-#endif
-gpo_status
-gpo_fail(gpo_call *call, gpo_status status, const char *format, ...);
+/* Row-major strides and the size for a->ndim and a->shape; false on overflow. */
+bool gpo_row_major(gpo_array *a);
 
-/* Row-major strides and the size for a->ndim and a->shape; EVALUE on overflow. */
-gpo_status gpo_array_contiguous(gpo_call *call, gpo_array *a);
+/* The same for an array to be made: EVALUE on overflow. */
+gpo_status gpo_array_contiguous(gpo_error *error, gpo_array *a);
 
 bool gpo_array_is_contiguous(const gpo_array *a);
 
 /* Maps axis in [-ndim, ndim) to [0, ndim); EAXIS in NumPy's words otherwise. */
-gpo_status gpo_axis(gpo_call *call, int64_t axis, int ndim, int *out);
+gpo_status gpo_axis(gpo_error *error, int64_t axis, int ndim, int *out);
 
 /*
  * Workspace of the call: device memory of the call's backend, at least 256-byte
@@ -259,10 +295,10 @@ int gpo_processors(const gpo_call *call);
 int64_t gpo_l2_bytes(const gpo_call *call);
 
 /*
- * NULL if the call's device runs variants with these `needs`, else the reason why not
+ * NULL if the device runs variants with these `needs`, else the reason why not
  * (static storage).  Such a variant is never called, so choose() asks before it picks one.
  */
-const char *gpo_lacks(const gpo_call *call, const char *needs);
+const char *gpo_lacks(const gpo_backend *backend, int device, const char *needs);
 
 /*
  * A room that decides on the host by what a kernel found calls gpo_may_wait before its

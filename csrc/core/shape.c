@@ -14,23 +14,28 @@ const gpo_dtype_info gpo_dtypes[GPO_NDTYPES] = {
 #include "dtypes.def"
 #undef GPO_DTYPE
 
-gpo_status
-gpo_array_contiguous(gpo_call *call, gpo_array *a)
+bool
+gpo_row_major(gpo_array *a)
 {
-    const int64_t bytes = gpo_dtypes[a->dtype].bytes;
     int64_t size = 1;   /* the product of all lengths */
     int64_t stride = 1; /* the product of the lengths that are not 0, as NumPy counts */
-    for (int d = a->ndim - 1; d >= 0; d--) {
+    bool fits = true;
+    for (int d = a->ndim - 1; d >= 0 && fits; d--) {
         a->strides[d] = stride;
         size *= a->shape[d];
-        if (a->shape[d] > 0 && __builtin_mul_overflow(stride, a->shape[d], &stride)) {
-            return gpo_fail(call, GPO_EVALUE, "array is too big; its size overflows");
-        }
-    }
-    if (stride > INT64_MAX / bytes) {
-        return gpo_fail(call, GPO_EVALUE, "array is too big; its size overflows");
+        fits =
+            a->shape[d] == 0 || !__builtin_mul_overflow(stride, a->shape[d], &stride);
     }
     a->size = size;
+    return fits && stride <= INT64_MAX / gpo_dtypes[a->dtype].bytes;
+}
+
+gpo_status
+gpo_array_contiguous(gpo_error *error, gpo_array *a)
+{
+    if (!gpo_row_major(a)) {
+        return gpo_fail(error, GPO_EVALUE, "array is too big; its size overflows");
+    }
     a->present = true;
     return GPO_OK;
 }
@@ -52,10 +57,10 @@ gpo_array_is_contiguous(const gpo_array *a)
 }
 
 gpo_status
-gpo_axis(gpo_call *call, int64_t axis, int ndim, int *out)
+gpo_axis(gpo_error *error, int64_t axis, int ndim, int *out)
 {
     if (axis < -ndim || axis >= ndim) {
-        return gpo_fail(call, GPO_EAXIS,
+        return gpo_fail(error, GPO_EAXIS,
                         "axis %lld is out of bounds for array of dimension %d",
                         (long long)axis, ndim);
     }

@@ -1,5 +1,5 @@
 /*
- * status.c  How a failure is said: one status and one sentence in the call.
+ * status.c  How a failure is said: one status and one sentence.
  */
 #include "gpo.h"
 
@@ -7,11 +7,11 @@
 #include <stdio.h>
 
 gpo_status
-gpo_fail(gpo_call *call, gpo_status status, const char *format, ...)
+gpo_fail(gpo_error *error, gpo_status status, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(call->message, sizeof call->message, format, args);
+    vsnprintf(error->message, sizeof error->message, format, args);
     va_end(args);
     return status;
 }

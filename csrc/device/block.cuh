@@ -60,4 +60,25 @@ is_last_block(unsigned *ticket, unsigned blocks, bool *last)
     return *last;
 }
 
+/* ---- blocks that share a result: the last one combines the parts of all ---- */
+
+template <typename Part>
+struct block_parts {
+    Part *part;
+    unsigned *ticket; /* see is_last_block */
+};
+
+/* Room for the parts of `blocks` blocks; one block needs none. */
+template <typename Part>
+gpo_status
+parts_for(gpo_call *call, int64_t blocks, block_parts<Part> *parts)
+{
+    *parts = {nullptr, nullptr};
+    const gpo_status status = blocks > 1 ? gpo_tickets(call, &parts->ticket) : GPO_OK;
+    if (blocks > 1 && !status) {
+        parts->part = reinterpret_cast<Part *>(parts->ticket + GPO_TICKETS);
+    }
+    return status;
+}
+
 #endif

@@ -4,7 +4,7 @@
  * a float that no integer of the target holds is undefined.
  * Order: axes, values, the kernel, the launcher by source dtype.
  */
-#include "types.cuh"
+#include "number.cuh"
 
 /* ---- axes ---- */
 
@@ -43,22 +43,12 @@ axes_of(const gpo_array *from, const gpo_array *to)
 
 /* ---- values ---- */
 
-template <typename T>
-struct is_complex {
-    static constexpr bool value = false;
-};
-
-template <typename Real>
-struct is_complex<complex<Real>> {
-    static constexpr bool value = true;
-};
-
 /* The real part, in the type arithmetic is done in. */
 template <typename T>
 __device__ __forceinline__ auto
 real_of(T x)
 {
-    if constexpr (is_complex<T>::value) {
+    if constexpr (IS_COMPLEX<T>) {
         return x.re;
     }
     else {
@@ -70,7 +60,7 @@ template <typename T>
 __device__ __forceinline__ bool
 is_true(T x)
 {
-    if constexpr (is_complex<T>::value) {
+    if constexpr (IS_COMPLEX<T>) {
         return x.re != 0 || x.im != 0;
     }
     else {
@@ -82,7 +72,7 @@ template <typename Real, typename T>
 __device__ __forceinline__ complex<Real>
 complex_of(T x)
 {
-    if constexpr (is_complex<T>::value) {
+    if constexpr (IS_COMPLEX<T>) {
         return {static_cast<Real>(x.re), static_cast<Real>(x.im)};
     }
     else {
@@ -214,7 +204,12 @@ copy_from(gpo_call *call, const gpo_array *from, const gpo_array *to)
 
 using copy_run = gpo_status (*)(gpo_call *, const gpo_array *, const gpo_array *);
 
-static const copy_run by_dtype[GPO_NDTYPES] = GPO_ALL(copy_from);
+static const copy_run by_dtype[GPO_NDTYPES] = {
+#define GPO_DTYPE(suffix, ctype, text, bytes, kind) \
+    copy_from<typename device_type<GPO_##suffix, ctype>::type>,
+#include "../core/dtypes.def"
+#undef GPO_DTYPE
+};
 
 extern "C" gpo_status
 gpo_device_copy(gpo_call *call, const gpo_array *from, const gpo_array *to)

@@ -7,6 +7,8 @@
 
 #include "launch.cuh"
 
+#include <type_traits>
+
 /* ---- types, in the order of dtypes.def ---- */
 
 /* A bool in memory: any byte but 0 is true, as NumPy reads a view. */
@@ -88,14 +90,117 @@ struct half_pair<bf16> {
     using type = __nv_bfloat162;
 };
 
-/* ---- table rows: run[] of gpo_variant, one launcher per dtype ---- */
+/* ---- table rows: which launcher of a rung serves which dtype ---- */
 
-#define GPO_ALL_REAL(f)                                                             \
-    f<b8>, f<int8_t>, f<uint8_t>, f<int16_t>, f<uint16_t>, f<int32_t>, f<uint32_t>, \
-        f<int64_t>, f<uint64_t>, f<f16>, f<bf16>, f<float>, f<double>
-#define GPO_ALL(f)                       \
-    {                                    \
-        GPO_ALL_REAL(f), f<c64>, f<c128> \
+/* The device type of a dtype; as in C unless it is said here. */
+template <gpo_dtype, typename C>
+struct device_type {
+    using type = C;
+};
+
+template <>
+struct device_type<GPO_BOOL, gpo_bool> {
+    using type = b8;
+};
+
+template <>
+struct device_type<GPO_F16, gpo_f16> {
+    using type = f16;
+};
+
+template <>
+struct device_type<GPO_BF16, gpo_bf16> {
+    using type = bf16;
+};
+
+template <>
+struct device_type<GPO_C64, gpo_c64> {
+    using type = c64;
+};
+
+template <>
+struct device_type<GPO_C128, gpo_c128> {
+    using type = c128;
+};
+
+template <typename... Types>
+struct gpo_types {
+};
+
+using real_types = gpo_types<b8, int8_t, uint8_t, int16_t, uint16_t, int32_t, uint32_t,
+                             int64_t, uint64_t, f16, bf16, float, double>;
+using float_types = gpo_types<f16, bf16, float, double>;
+using every_type = gpo_types<b8, int8_t, uint8_t, int16_t, uint16_t, int32_t, uint32_t,
+                             int64_t, uint64_t, f16, bf16, float, double, c64, c128>;
+
+/* A function template `f` of launchers, for gpo_row. */
+#define GPO_RUN(f) [](auto t) -> gpo_run { return f<typename decltype(t)::type>; }
+
+template <typename T>
+struct gpo_type {
+    using type = T;
+};
+
+template <typename T, typename Run, typename... Types>
+constexpr gpo_run
+run_of(gpo_types<Types...>, Run run)
+{
+    if constexpr ((std::is_same_v<T, Types> || ...)) {
+        return run(gpo_type<T>());
     }
+    else {
+        return nullptr;
+    }
+}
+
+/* The launchers of some types, by dtype: NULL for the others. */
+struct gpo_runs {
+    gpo_run of[GPO_NDTYPES];
+};
+
+template <typename Types, typename Run>
+constexpr gpo_runs
+gpo_runs_of(Run run)
+{
+    return {{
+#define GPO_DTYPE(suffix, ctype, text, bytes, kind) \
+    run_of<typename device_type<GPO_##suffix, ctype>::type>(Types(), run),
+#include "../core/dtypes.def"
+#undef GPO_DTYPE
+    }};
+}
+
+/*
+ * A row of a variant table that serves the dtypes of `Types`:
+ *   gpo_row<gpo_types<f16, bf16>>("v3", "the idea in a line", GPO_RUN(dot_v3))
+ */
+template <typename Types, typename Run>
+constexpr gpo_variant
+gpo_row(const char *name, const char *idea, Run run,
+        const char *determinism = "run-to-run", const char *needs = "",
+        const char *causal = nullptr)
+{
+    gpo_variant row = {name, idea, needs, determinism, {}, causal, nullptr, nullptr};
+    const gpo_runs runs = gpo_runs_of<Types>(run);
+    for (int d = 0; d < GPO_NDTYPES; d++) {
+        row.run[d] = runs.of[d];
+    }
+    return row;
+}
+
+/* A shape kernel's row: `shape` says which calls it takes, takes(call) tests them. */
+constexpr gpo_variant
+gpo_shape(gpo_variant row, const char *shape, bool (*takes)(const gpo_call *))
+{
+    row.shape = shape;
+    row.takes = takes;
+    return row;
+}
+
+/* `Macro(T)` for every type: a launcher that another file names is instantiated so. */
+#define GPO_EVERY_TYPE(Macro)                                                    \
+    Macro(b8) Macro(int8_t) Macro(uint8_t) Macro(int16_t) Macro(uint16_t)        \
+        Macro(int32_t) Macro(uint32_t) Macro(int64_t) Macro(uint64_t) Macro(f16) \
+            Macro(bf16) Macro(float) Macro(double) Macro(c64) Macro(c128)
 
 #endif

@@ -3,7 +3,7 @@
  * functions around one PTX instruction each.  They have no twin in plain C++, so the
  * simulator never sees this file, and below sm_90a each of them is a trap.
  * Order: fences, operands in shared memory, products, reads, copies in and out.
- * Not here: what is multiplied (toeplitz.cuh, ops/).
+ * Not here: what is multiplied (ops/).
  *
  * A warpgroup is four warps whose first has a number divisible by 4; all 128 threads
  * call each function that says "warpgroup".

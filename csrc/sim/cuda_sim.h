@@ -16,7 +16,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <tuple>
 #include <type_traits>
 
 /* ---- qualifiers ---- */
@@ -113,27 +112,21 @@ gpo_status launch(gpo_call *call, void (*run)(const void *), const void *argumen
                   size_t arguments_bytes, dim3 grid, dim3 block, size_t shared_bytes,
                   const char *kernel);
 
-/* The arguments are evaluated here, once, and converted to the kernel's parameters. */
-template <typename... Parameters>
-struct Launch {
-    void (*kernel)(Parameters...);
-    std::tuple<Parameters...> parameters;
+template <typename Body>
+void
+run_body(const void *body)
+{
+    (*static_cast<const Body *>(body))();
+}
 
-    static void run(const void *self)
-    {
-        const Launch *launch = static_cast<const Launch *>(self);
-        std::apply(launch->kernel, launch->parameters);
-    }
-};
-
+/* The arguments are evaluated here, once; every thread runs the kernel on copies. */
 template <typename... Parameters, typename... Arguments>
 gpo_status
 launch_kernel(gpo_call *call, dim3 grid, dim3 block, size_t shared_bytes,
               const char *name, void (*kernel)(Parameters...), Arguments... arguments)
 {
-    const Launch<Parameters...> body = {kernel,
-                                        std::tuple<Parameters...>(arguments...)};
-    return launch(call, Launch<Parameters...>::run, &body, sizeof body, grid, block,
+    const auto body = [=] { kernel(arguments...); };
+    return launch(call, run_body<decltype(body)>, &body, sizeof body, grid, block,
                   shared_bytes, name);
 }
 

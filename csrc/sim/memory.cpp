@@ -277,20 +277,20 @@ begin(gpo_call *)
 static gpo_status
 no_memory(gpo_call *call, size_t bytes)
 {
-    call->requested_bytes = bytes;
-    call->total_bytes = DEVICE_BYTES;
-    call->free_bytes = heap_bytes < DEVICE_BYTES ? DEVICE_BYTES - heap_bytes : 0;
-    return gpo_fail(call, GPO_EDEVMEMORY,
+    call->error.requested_bytes = bytes;
+    call->error.total_bytes = DEVICE_BYTES;
+    call->error.free_bytes = heap_bytes < DEVICE_BYTES ? DEVICE_BYTES - heap_bytes : 0;
+    return gpo_fail(&call->error, GPO_EDEVMEMORY,
                     "out of device memory: %zu bytes wanted, %zu of %zu free", bytes,
-                    call->free_bytes, call->total_bytes);
+                    call->error.free_bytes, call->error.total_bytes);
 }
 
 static gpo_status
 injected(gpo_call *call, const char *what)
 {
-    call->code = 1; /* cudaErrorInvalidValue */
-    call->api = what;
-    return gpo_fail(call, GPO_ECUDA, "%s: injected failure", what);
+    call->error.code = 1; /* cudaErrorInvalidValue */
+    call->error.api = what;
+    return gpo_fail(&call->error, GPO_ECUDA, "%s: injected failure", what);
 }
 
 static gpo_status
@@ -334,7 +334,7 @@ upload_locked(gpo_call *call, void *to, const void *from, size_t bytes)
         return injected(call, "upload");
     }
     if (!is_device(to, bytes)) {
-        return gpo_fail(call, GPO_ESIM,
+        return gpo_fail(&call->error, GPO_ESIM,
                         "upload: %zu bytes to an address that is not a "
                         "device allocation of that size",
                         bytes);
@@ -374,7 +374,7 @@ download_locked(gpo_call *call, void *to, const void *from, size_t bytes)
         return injected(call, "download");
     }
     if (!is_device(from, bytes)) {
-        return gpo_fail(call, GPO_ESIM,
+        return gpo_fail(&call->error, GPO_ESIM,
                         "download: %zu bytes from an address that is "
                         "not a device allocation of that size",
                         bytes);
@@ -383,7 +383,7 @@ download_locked(gpo_call *call, void *to, const void *from, size_t bytes)
     if (a && config.checks && config.first_block <= 0) {
         const int64_t i = first_unwritten(a, from, bytes);
         if (i >= 0) {
-            return gpo_fail(call, GPO_ESIM,
+            return gpo_fail(&call->error, GPO_ESIM,
                             "%s: byte %lld of a result of %zu bytes was never written",
                             call->op ? call->op->name : "download", (long long)i,
                             bytes);
@@ -420,7 +420,8 @@ scratch(gpo_call *call, size_t bytes, void **out)
 {
     Scratch *node = (Scratch *)malloc(sizeof *node);
     if (!node) {
-        return gpo_fail(call, GPO_EMEMORY, "no memory for a list of workspaces");
+        return gpo_fail(&call->error, GPO_EMEMORY,
+                        "no memory for a list of workspaces");
     }
     const gpo_status status = alloc(call, bytes, out);
     if (status) {
@@ -571,7 +572,7 @@ l2_bytes(const gpo_call *)
 }
 
 static const char *
-lacks(const gpo_call *, const char *)
+lacks(int, const char *)
 {
     return "the simulator knows no instructions of one GPU alone";
 }

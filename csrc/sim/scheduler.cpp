@@ -108,9 +108,9 @@ fault(const Fibre *fibre, const Site *site, const char *format, ...)
         va_start(arguments, format);
         vsnprintf(what, sizeof what, format, arguments);
         va_end(arguments);
-        gpo_fail(running.call, GPO_ESIM, "%s%s%s: %s", running.kernel, where, line,
-                 what);
-        running.call->kernel = running.kernel;
+        gpo_fail(&running.call->error, GPO_ESIM, "%s%s%s: %s", running.kernel, where,
+                 line, what);
+        running.call->error.kernel = running.kernel;
     }
     if (current) {
         Fibre *self = current;
@@ -654,20 +654,20 @@ check_configuration(gpo_call *call, dim3 g, dim3 b, size_t shared_bytes)
     const uint64_t threads = (uint64_t)b.x * b.y * b.z;
     if (threads == 0 || threads > MAX_THREADS || b.x > 1024 || b.y > 1024 || b.z > 64) {
         return gpo_fail(
-            call, GPO_ESIM,
+            &call->error, GPO_ESIM,
             "%s: invalid launch: a block of (%u, %u, %u) threads; 1 to 1024 "
             "are possible, 64 in z",
             running.kernel, b.x, b.y, b.z);
     }
     if (g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535) {
-        return gpo_fail(call, GPO_ESIM,
+        return gpo_fail(&call->error, GPO_ESIM,
                         "%s: invalid launch: a grid of (%u, %u, %u) blocks; at most "
                         "(2147483647, 65535, 65535) are possible",
                         running.kernel, g.x, g.y, g.z);
     }
     if (shared_bytes > SHARED_TOTAL) {
         return gpo_fail(
-            call, GPO_ESIM,
+            &call->error, GPO_ESIM,
             "%s: invalid launch: %zu bytes of dynamic shared memory; %d are "
             "possible",
             running.kernel, shared_bytes, (int)SHARED_TOTAL);
@@ -759,10 +759,10 @@ launch_locked(gpo_call *call, void (*run)(const void *), const void *arguments,
         return status;
     }
     if (must_fail()) {
-        call->code = 719; /* cudaErrorLaunchFailure */
-        call->api = "launch";
-        call->kernel = running.kernel;
-        return gpo_fail(call, GPO_ECUDA, "%s: injected failure of a launch",
+        call->error.code = 719; /* cudaErrorLaunchFailure */
+        call->error.api = "launch";
+        call->error.kernel = running.kernel;
+        return gpo_fail(&call->error, GPO_ECUDA, "%s: injected failure of a launch",
                         running.kernel);
     }
 
@@ -775,7 +775,7 @@ launch_locked(gpo_call *call, void (*run)(const void *), const void *arguments,
     const int64_t most =
         config.max_threads > 0 ? config.max_threads : default_max_threads;
     if (total - first > (uint64_t)most / nthreads) {
-        return gpo_fail(call, GPO_ESIM,
+        return gpo_fail(&call->error, GPO_ESIM,
                         "%s: %llu blocks of %u threads would take minutes in the "
                         "simulator; give it a smaller input, or set first_block= or "
                         "max_threads= in gpuopt._core._sim_configure()",
@@ -783,8 +783,8 @@ launch_locked(gpo_call *call, void (*run)(const void *), const void *arguments,
     }
     const int resident = resident_blocks(total - first);
     if (!prepare_blocks(resident, nthreads)) {
-        return gpo_fail(call, GPO_EMEMORY, "the simulator has no memory for %u threads",
-                        nthreads);
+        return gpo_fail(&call->error, GPO_EMEMORY,
+                        "the simulator has no memory for %u threads", nthreads);
     }
     running.partial = first > 0;
     running.start = ++now;

@@ -107,11 +107,14 @@ def demo(op: str = "reduce", verbose: bool = False, progress: bool | None = None
 
 
 def variants(op: str, backend: str, dtype: str) -> list[Row]:
-    """Return the variants of an operator that can run there."""
+    """Return the rungs of an operator that can run there."""
     return [
         row
         for row in _core.variants(op)
-        if row["backend"] == backend and row["available"] and dtype in row["dtypes"]
+        if row["backend"] == backend
+        and row["available"]
+        and not row["shape"]
+        and dtype in row["dtypes"]
     ]
 
 

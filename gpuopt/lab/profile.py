@@ -235,7 +235,11 @@ def profile(
     if op not in gpuopt.ops():
         raise ValueError(f"gpuopt has no operator '{op}'; operators: {', '.join(gpuopt.ops())}")
     if variant is None:
-        names = [row["name"] for row in _core.variants(op) if row["backend"] == "sim"]
+        names = [
+            row["name"]
+            for row in _core.variants(op)
+            if row["backend"] == "sim" and not row["shape"]
+        ]
     else:
         names = [variant]
     kernels: list[Kernel] = []

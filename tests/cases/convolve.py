@@ -99,8 +99,12 @@ OTHERS = {
     "complex128": ("bfloat16", "int64"),
 }
 
-# What v3 takes, by the dtype that the operands have in common.
+# The variants that transform in float32, and what they take, by the common dtype.
+BY_SPECTRA = ("v3", "long_filters")
 SPECTRAL = ("float16", "bfloat16", "float32")
+
+# (N, M) of spectra, around blocks of 512.
+LONG = ((300, 192), (400, 230), (520, 500), (700, 512))
 
 # Two arrays of one fill would hold the same values where their shapes agree.
 OTHER_NORMAL = "normal v"
@@ -145,6 +149,9 @@ def samples(dtype: str, extent: str) -> Iterator[Sample]:
             yield sample(
                 Spec((n,), dtype, "C", OTHER_NORMAL), Spec((m,), dtype, "C", "special")
             )
+    for n, m in LONG if dtype in SPECTRAL else ():
+        for mode in MODES:
+            yield sample(Spec((n,), dtype), Spec((m,), dtype, "C", OTHER_NORMAL), mode)
     for other in OTHERS[dtype]:
         yield sample(Spec((33,), dtype, "C", "whole"), Spec((5,), other, "C", "whole"))
         yield sample(Spec((3,), other, "C", "whole"), Spec((33,), dtype, "step2", "whole"))
@@ -191,8 +198,8 @@ def bound(
     complex product is two; up to 512 terms are added in order, the total of those sums
     keeps what it rounds away but for the pieces of v1.  Then the rounding to the result's
     own dtype, and products below the smallest number.  A Fourier transform errs by
-    32 log2(length) 2**-53 |a| |v| at most, with the norms of the rows; those of v3, which
-    are in float32, by 4 log2(length) 2**-24 |a| |v|.
+    32 log2(length) 2**-53 |a| |v| at most, with the norms of the rows; those of v3 and
+    long_filters, which are in float32, by 4 log2(length) 2**-24 |a| |v|.
     """
     n, m = max(a.shape[-1:], v.shape[-1:])[0], min(a.shape[-1:], v.shape[-1:])[0]
     wide = dtype.name in ("float64", "complex128")
@@ -203,7 +210,7 @@ def bound(
         inner = (2 * min(m, 512) + m / 512 + 8) * u * size
         squares = [np.sum(np.where(np.isfinite(x), np.abs(x), 0) ** 2, -1) for x in (a, v)]
         norms = np.sqrt(squares[0] * squares[1])
-        share = 4 * 2.0**-24 if variant == "v3" else 32 * 2.0**-53
+        share = 4 * 2.0**-24 if variant in BY_SPECTRA else 32 * 2.0**-53
         transform = ((n + m).bit_length() + 2) * share * norms[..., None]
         rounding = unit(dtype) * (np.abs(exact.real) + 1j * np.abs(exact.imag))
         extra = transform + (m + 2) * small + smallest(dtype)
@@ -216,9 +223,9 @@ def expect_values(
 ) -> Expected:
     """What a variant of gpuopt.convolve must return for these values."""
     dtype = ref.convolve_dtype(a, v)
-    if variant == "v3" and dtype.name not in SPECTRAL:
-        message = f"convolve(variant=v3) does not support dtype '{dtype.name}'; supported: "
-        message += ", ".join(SPECTRAL)
+    if variant in BY_SPECTRA and dtype.name not in SPECTRAL:
+        message = f"convolve(variant={variant}) does not support dtype '{dtype.name}'; "
+        message += "supported: " + ", ".join(SPECTRAL)
         return Expected(dtype, np.zeros(0, dtype), error=TypeError, message=message)
     if kind_of(dtype) not in "fc":
         return Expected(dtype, np.asarray(ref.convolve(a, v, mode)))
@@ -336,7 +343,7 @@ ENTRIES = {
         samples=samples,
         large=large,
         expect=expect,
-        bounds={"v3": functools.partial(expect, variant="v3")},
+        bounds={name: functools.partial(expect, variant=name) for name in BY_SPECTRA},
         errors=errors,
         valid=valid,
         heavy=heavy,

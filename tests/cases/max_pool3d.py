@@ -88,7 +88,36 @@ ONE: tuple[Case, ...] = (
     ((5, 7), {"kernel_size": 1, "stride": 3}),
 )
 
-CASES = {3: THREE, 2: TWO, 1: ONE}
+# Windows that span more than a tile of v6 on CUDA: 8 to 32 elements of an axis.
+WIDE: dict[int, tuple[Case, ...]] = {
+    3: (
+        ((1, 1, 3, 4, 36), {"kernel_size": (2, 2, 34), "stride": 1}),
+        ((2, 2, 3, 40), {"kernel_size": (1, 2, 33), "stride": (1, 1, 2), "padding": (0, 1, 3)}),
+        ((1, 34, 3, 4), {"kernel_size": (33, 2, 2), "stride": 1}),
+        ((1, 1, 2, 35, 3), {"kernel_size": (2, 33, 1), "stride": 1}),
+        ((1, 2, 3, 70), {"kernel_size": (2, 3, 9), "stride": 3, "dilation": (1, 1, 5)}),
+        ((2, 1, 1, 3, 50), {"kernel_size": (1, 1, 40), "stride": 7, "padding": (0, 0, 20)}),
+        ((2, 1, 2, 34), {"kernel_size": (1, 1, 33), "stride": 1, "ceil_mode": True}),
+    ),
+    2: (
+        ((1, 36, 3), {"kernel_size": (33, 2), "stride": 1}),
+        ((2, 3, 40), {"kernel_size": (2, 35), "stride": 1}),
+        ((1, 2, 5, 50), {"kernel_size": (3, 34), "stride": (2, 3), "padding": (1, 17)}),
+        ((2, 40, 4), {"kernel_size": (36, 3), "stride": (3, 1)}),
+        ((1, 4, 70), {"kernel_size": (2, 9), "stride": 1, "dilation": (1, 5)}),
+        ((3, 3, 64), {"kernel_size": (3, 64)}),
+    ),
+    1: (
+        ((2, 80), {"kernel_size": 40, "stride": 2}),
+        ((1, 3, 66), {"kernel_size": 33}),
+        ((2, 50), {"kernel_size": 49, "stride": 5, "padding": 24}),
+        ((1, 90), {"kernel_size": 12, "stride": 1, "dilation": 4}),
+        ((4, 35), {"kernel_size": 34, "stride": 1}),
+        ((1, 200), {"kernel_size": 150, "stride": 10}),
+    ),
+}
+
+CASES = {3: THREE + WIDE[3], 2: TWO + WIDE[2], 1: ONE + WIDE[1]}
 
 LARGE: dict[int, tuple[Case, ...]] = {
     3: (
@@ -148,7 +177,7 @@ MIDDLE: dict[int, Case] = {
 
 def pool_floats(rank: int) -> Iterator[Sample]:
     for dtype in ("float16", "bfloat16", "float32", "float64"):
-        for shape, windows in CASES[rank][:8]:
+        for shape, windows in CASES[rank][:8] + WIDE[rank][:1]:
             options = {**windows, "return_indices": True}
             yield Sample((Spec(shape, dtype, "C", "normal"),), _bits(options))
     shape, windows = MIDDLE[rank]

@@ -105,6 +105,10 @@ def scan_samples(dtype: str, extent: str) -> Iterator[Sample]:
         if scan_takes(op, dtype):
             for form in range(len(_FORMS)):
                 yield _sample((5, 67), dtype, "C", op, form & 1, form)
+                if dtype.startswith("complex"):  # which has fewer operations
+                    for shape in ((9, 40), (17, 3)):
+                        yield _sample(shape, dtype, "C", op, 0, form)
+                        yield _sample(shape, dtype, "C", op, 1, form)
 
 
 def scan_large(dtype: str) -> Iterator[Sample]:

@@ -73,6 +73,20 @@ FULL: tuple[tuple[Shape, Bits], ...] = (
     ((5, 9, 16), (("scale", (0.6, 2.0, 1.9)),)),
 )
 
+# Rows of whole packs of 16 bytes on both sides, in every dtype, with 16 channels in any case.
+PACKED: tuple[tuple[Shape, Bits], ...] = (
+    ((16,), (("scale", 2.0),)),
+    ((48,), (("scale", 1.0),)),
+    ((3, 16), (("scale", (3.0, 1.0)),)),
+    ((2, 16), (("scale", (1.0, 2.0)),)),
+    ((4, 32), (("scale", 2.0),)),
+    ((5, 16), (("scale", (1.5, 1.0)),)),
+    ((7, 16), (("size", (10, 16)),)),
+    ((2, 16), (("scale", (4.0, 2.0)),)),
+    ((2, 3, 16), (("scale", (2.0, 1.5, 1.0)),)),
+    ((2, 2, 16), (("scale", (1.0, 3.0, 2.0)),)),
+)
+
 LARGE: tuple[tuple[Shape, Bits], ...] = (
     ((40, 56), (("scale", 2.0),)),
     ((65, 129), (("scale", 2.0),)),
@@ -129,6 +143,12 @@ def samples(dtype: str, extent: str) -> Iterator[Sample]:
                 exact=turn // 2 % 3 == 1,
             )
             turn += 1 if k % 2 == 0 else 2
+            if found not in seen:
+                seen.add(found)
+                yield found
+    for spatial, asked in PACKED:
+        for channels, last in (((1, 2), False), ((1, 16), True)):
+            found = sample_of(spatial, asked, dtype, channels, last=last)
             if found not in seen:
                 seen.add(found)
                 yield found

@@ -29,7 +29,14 @@ Array = np.ndarray[Any, Any]
 
 
 def variants(dtype: str = "float32") -> list[tuple[str, str]]:
-    """(backend, variant) of every row that can run here; both ladders have the same."""
+    """(backend, variant) of every row that can run here and takes any call.
+
+    Both ladders have the same; the shape kernel has tests of its own.
+    """
+    return [row for row in listed(dtype) if row[1] != "short_filters"]
+
+
+def listed(dtype: str) -> list[tuple[str, str]]:
     usable = _core.backends()
     return [
         (row["backend"], row["name"])
@@ -836,11 +843,16 @@ def test_the_cpu_transforms_where_that_costs_less() -> None:
 # ---- short filters ----
 
 
-@each_dtype
+@pytest.mark.parametrize(
+    ("backend", "variant", "dtype"),
+    [(*row, dtype) for dtype in FLOATS for row in listed(dtype)],
+)
 def test_short_filters_in_every_layout(backend: str, variant: str, dtype: str) -> None:
-    """K = 1..9 around v5's limit of 8; rows of whole packs, odd rows, channels last."""
+    """K = 1..9 around short_filters' limit of 8; whole packs, odd rows, channels last."""
     how: dict[str, Any] = {"backend": backend, "variant": variant}
     for taps in (1, 2, 4, 7, 8, 9):
+        if variant == "short_filters" and taps == 9:
+            continue
         w = whole((3, taps), dtype_of(dtype))
         for steps in (3, 16, 37, 64):
             x, dy = (whole((2, 3, steps), dtype_of(dtype))[::k] for k in (1, -1))
@@ -854,24 +866,46 @@ def test_short_filters_in_every_layout(backend: str, variant: str, dtype: str) -
                 assert_right(a, b, variant)
 
 
+def test_short_filters_refuses_long_ones() -> None:
+    x, w = whole((2, 3, 40)), whole((3, 9))
+    message = r"takes filters of at most 8 lags"
+    with pytest.raises(gpuopt.VariantError, match=message):
+        causal_conv1d(x, w, backend="sim", variant="short_filters")
+    with pytest.raises(gpuopt.VariantError, match=message):
+        causal_conv1d_backward(x, x, w, backend="sim", variant="short_filters")
+    got = causal_conv1d(x[..., :8], w, backend="sim", variant="short_filters")  # 8 lags occur
+    np.testing.assert_array_equal(got, ref.causal_conv1d(x[..., :8], w))
+
+
 def test_source_shows_the_files_of_a_rung() -> None:
-    for rung, kernel in (("v6", "causal_conv1d_v6_toeplitz"), ("v7", "conv_v7_spectrum")):
-        assert kernel in gpuopt.source("causal_conv1d", rung)
-        assert kernel not in gpuopt.source("causal_conv1d", "v5")
+    for variant, idea in (
+        ("v3", "v3_batches_together"),
+        ("v5", "v5_register_tile"),
+        ("v6", "v6_toeplitz"),
+        ("v7", "v7_spectra"),
+        ("short_filters", "short_filters"),
+    ):
+        shown = gpuopt.source("causal_conv1d", variant)
+        assert f"causal_conv1d_{idea}" in shown
+        assert f"causal_conv1d_backward_{idea}" in shown
+        assert idea not in gpuopt.source("causal_conv1d", "v4").replace(f"{idea}.cuh", "")
 
 
 def test_source_shows_the_loops_of_a_cpu_variant() -> None:
     for op in ("causal_conv1d", "causal_conv1d_backward"):
         for row in gpuopt.variants(op):
             if row["backend"] == "cpu":
-                own = "cpu_spectra.inc" if row["name"] == "spectra" else "cpu.inc"
+                own = "spectra.inc" if row["name"] == "spectra" else "loops.inc"
                 assert row["source"] == f"csrc/ops/causal_conv1d/{own}"
-                assert gpuopt.source(op, row["name"]).startswith(f"/*\n * {own}  ")
+                shown = gpuopt.source(op, row["name"])
+                assert shown.startswith(f"/*\n * {own}  ")
+                part = "transforms.inc" if row["name"] == "spectra" else "tile.inc"
+                assert f" * {part}  " in shown  # what those files include
 
 
 def test_the_choice_says_why() -> None:
     for batches, steps, taps, dtype, rung, word in (
-        (2, 40, 4, "float32", "v5", "reads x once"),
+        (2, 40, 4, "float32", "short_filters", "reads x once"),
         (9, 40, 40, "float32", "v5", "128 products"),
         (2, 30, 30, "float32", "v2", "fewer than 8 rows"),
         (2, 40, 40, "float32", "v7", "spectra"),

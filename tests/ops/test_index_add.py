@@ -1,7 +1,7 @@
 """index_add beyond the matrix: NumPy's meaning, the index, out=, bugs pinned for good.
 
 Order: what it means, the index, deterministic=, out=, special values, accuracy, pinned
-bugs, the two forms of v2 and the steps of v4, large indices, counts, failures.  Values on
+bugs, hot destinations and the steps of v4, large indices, counts, failures.  Values on
 all sizes, layouts and dtypes are test_contract.py's.
 """
 
@@ -29,13 +29,19 @@ from gpuopt import _core, index_add, ref
 from gpuopt.lab.profile import profile
 
 
-def variants(dtype: str = "float32") -> list[tuple[str, str]]:
-    """(backend, variant) of every row that can run here and knows the dtype."""
+def variants(dtype: str = "float32", shapes: bool = False) -> list[tuple[str, str]]:
+    """(backend, variant) of every row that can run here and knows the dtype.
+
+    Without the shape kernels, which do not take every call, or these alone.
+    """
     usable = _core.backends()
     return [
         (row["backend"], row["name"])
         for row in _core.variants("index_add")
-        if row["available"] and usable[row["backend"]] is None and dtype in row["dtypes"]
+        if row["available"]
+        and usable[row["backend"]] is None
+        and dtype in row["dtypes"]
+        and bool(row["shape"]) == shapes
     ]
 
 
@@ -43,6 +49,9 @@ each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
 each_of_integers = pytest.mark.parametrize(("backend", "variant"), variants("int32"))
 RUNGS = [name for backend, name in variants() if backend == "sim"]
 each_rung = pytest.mark.parametrize("rung", RUNGS)
+each_shape = pytest.mark.parametrize(("backend", "variant"), variants(shapes=True))
+# Their sums err no more than those of the default.
+BOUNDED = ("v4", "v5", "one_element", "few_destinations")
 
 
 @pytest.fixture
@@ -158,19 +167,25 @@ def test_the_smallest_integer_is_out_of_range() -> None:
 # ---- deterministic= ----
 
 
-def test_deterministic_takes_v4() -> None:
+def test_deterministic_takes_a_sort() -> None:
     x, index, source = np.zeros(50, np.float32), np.arange(50), np.ones(50, np.float32)
     asked = _core.plan("index_add", x, index, source, deterministic=True, backend="sim")
+    assert asked["variant"] == "one_element"
+    rows = [x.reshape(25, 2), index[:25], source.reshape(25, 2)]
+    asked = _core.plan("index_add", *rows, deterministic=True, backend="sim")
     assert asked["variant"] == "v4"
     free = _core.plan("index_add", x, index, source, backend="sim")
     assert free["variant"] == "v0"
     small = _core.plan(
         "index_add", x.astype(np.int8), index, source.astype(np.int8), backend="sim"
     )
-    assert small["variant"] == "v4"
-    for rung in RUNGS[:4]:
+    assert small["variant"] == "one_element"
+    for rung in (*RUNGS[:4], "short_rows"):
         with pytest.raises(gpuopt.VariantError, match="deterministic=True takes 'v4'"):
             index_add(x, index, source, deterministic=True, backend="sim", variant=rung)
+    for name in ("v4", "one_element"):
+        got = index_add(x, index, source, deterministic=True, backend="sim", variant=name)
+        assert got.sum() == 50
     for name in ("scalar", "simd", "threads"):
         got = index_add(x, index, source, deterministic=True, backend="cpu", variant=name)
         assert got.sum() == 50
@@ -264,9 +279,9 @@ NARROW = ("float16", "bfloat16", "float32", "complex64")
 
 
 def bounded(backend: str, dtype: str) -> list[str]:
-    """The default, and the variants that keep its bound for any number of rows."""
+    """The default, and the rungs that keep its bound for any number of rows."""
     named = [name for b, name in variants(dtype) if b == backend]
-    return ["auto", *(n for n in named if backend == "cpu" or n in ("v4", "v5"))]
+    return ["auto", *(n for n in named if backend == "cpu" or n in BOUNDED)]
 
 
 def parts_of(x: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
@@ -355,7 +370,7 @@ def test_the_default_adds_many_rows_in_no_narrow_sum(dtype: str) -> None:
                 index = np.broadcast_to(np.int64(0), (n,))
                 row = _core.plan("index_add", x, index, source, backend="sim")
                 if n > 1024 or dtype in ("float16", "bfloat16"):
-                    assert row["variant"] in ("v4", "v5"), (length, n, width)
+                    assert row["variant"] in BOUNDED, (length, n, width)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 8])
@@ -397,7 +412,7 @@ def test_running_sums_in_the_dtype_do_not_keep_the_bound() -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize(
     ("backend", "variant"),
-    [(b, v) for b, v in variants() if b == "cpu" or v in ("v4", "v5")],
+    [(b, v) for b, v in variants() if b == "cpu" or v in BOUNDED],
 )
 def test_wide_sums_round_once(backend: str, variant: str, dtype: str, figure: Figure) -> None:
     """16-bit floats: float32 sums, within (n + 2) u S and one rounding of the result."""
@@ -487,7 +502,7 @@ def test_pinned_half_atomics_stay_in_the_array(
         assert got.astype(np.float32).sum() == 40
 
 
-# ---- the two forms of v2, the steps of v4 ----
+# ---- hot destinations, the steps of v4 ----
 
 
 @each_rung
@@ -496,10 +511,10 @@ def test_pinned_half_atomics_stay_in_the_array(
     [
         (1, 700, 1),  # 32 copies of one sum
         (3, 300, 40),  # a table of 32 and of 8 columns
-        (900, 950, 1),  # too few for a table: lanes that agree
+        (900, 950, 1),  # too few for a table: v2 goes as v1
         (40, 45, 5),
-        (100, 30, 33),  # neither: v2 goes as v1
-        (2, 2300, 1),  # v4: runs over several tiles
+        (100, 30, 33),
+        (2, 2300, 1),  # v4: hot runs over many chunks
         (3, 400, 2),  # v4: hot runs over several chunks
         (9, 1200, 33),  # v4: runs of 128 rows, hot and not
         (30000, 60000 // 64, 1),
@@ -512,6 +527,52 @@ def test_hot_and_cold_destinations(rung: str, length: int, count: int, width: in
     for index in (rng.integers(0, length, count), np.full(count, length - 1)):
         got = index_add(x, index, source, backend="sim", variant=rung)
         np.testing.assert_array_equal(got, added(x, index, source))
+
+
+@each_shape
+@pytest.mark.parametrize(
+    ("length", "count", "width"),
+    [
+        (1, 700, 1),  # 32 copies of one sum; one run over a tile
+        (2, 2300, 1),  # runs over several tiles
+        (2, 5000, 1),
+        (900, 950, 1),
+        (30000, 60000 // 64, 1),
+        (40, 45, 5),
+        (3, 300, 16),
+        (3, 300, 40),  # a table of 32 and of 8 columns
+        (7, 900, 129),
+    ],
+)
+def test_shape_kernels(
+    backend: str, variant: str, length: int, count: int, width: int,
+    configure: Callable[..., Any],
+) -> None:  # fmt: skip
+    """They take calls of their shape and refuse the others."""
+    takes = {
+        "short_rows": width <= 16,
+        "one_element": width == 1,
+        "few_destinations": count >= 2 * length and length * min(width, 32) < 29_000,
+    }[variant]
+    if backend == "sim":
+        configure(checks=True, schedule="shuffle")
+    rng = np.random.default_rng(length)
+    x = rng.integers(-3, 4, (length, width)).astype(np.float32)
+    source = rng.integers(-3, 4, (count, width)).astype(np.float32)
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
+    for index in (rng.integers(0, length, count), np.full(count, length - 1)):
+        if not takes:
+            with pytest.raises(gpuopt.VariantError, match=f"'{variant}'.* takes "):
+                index_add(x, index, source, **options)
+            continue
+        got = index_add(x, index, source, **options)
+        np.testing.assert_array_equal(got, added(x, index, source))
+        y = x.copy()
+        assert index_add(y, index, source, out=y, **options) is y
+        np.testing.assert_array_equal(y, got)
+        index[count // 2] = length
+        with pytest.raises(IndexError, match=f"position {count // 2}"):
+            index_add(x, index, source, **options)
 
 
 def test_v4_keeps_the_order_of_the_source() -> None:
@@ -532,14 +593,15 @@ def test_v4_keeps_the_order_of_the_source() -> None:
         np.testing.assert_array_equal(got, sums)
 
 
-def test_v4_sorts_long_indices(configure: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("variant", ["v4", "one_element"])
+def test_a_sort_of_long_indices(variant: str, configure: Callable[..., Any]) -> None:
     """Two tiles and three digits: bounds around a digit's range."""
     rng = np.random.default_rng(8)
     for length in (2, 511, 513, 1023, 1024, 1025, 2**18 + 1, 2**20 - 1, 2**20 + 1):
         index = rng.integers(0, length, 5000)
         x = np.zeros(length, np.int16)
         source = rng.integers(-99, 99, 5000).astype(np.int16)
-        got = index_add(x, index, source, backend="sim", variant="v4")
+        got = index_add(x, index, source, backend="sim", variant=variant)
         np.testing.assert_array_equal(got, added(x, index, source))
 
 
@@ -596,10 +658,11 @@ def test_profile_of_the_ladder() -> None:
 # ---- failures ----
 
 
-@each_rung
+@pytest.mark.parametrize("rung", [*RUNGS, *(n for b, n in variants(shapes=True) if b == "sim")])
 def test_every_step_of_a_call_fails_in_turn(rung: str, configure: Callable[..., Any]) -> None:
-    x = np.zeros((9, 8), np.float32)
-    index, source = np.arange(4400) % 9, np.ones((4400, 8), np.float32)
+    width = 1 if rung == "one_element" else 8
+    x = np.zeros((9, width), np.float32)
+    index, source = np.arange(4400) % 9, np.ones((4400, width), np.float32)
     before = None
     for step in range(200):
         configure(fail_after=step)

@@ -23,7 +23,11 @@ import gpuopt
 from gpuopt import _core, ref, scan
 from gpuopt.lab.profile import profile
 
-RUNGS = [row["name"] for row in _core.variants("scan") if row["backend"] == "sim"]
+RUNGS = [
+    row["name"]
+    for row in _core.variants("scan")
+    if row["backend"] == "sim" and not row["shape"]
+]
 ACCUMULATE: dict[str, Callable[..., Any]] = {
     "sum": np.add.accumulate,
     "prod": np.multiply.accumulate,
@@ -33,13 +37,14 @@ ACCUMULATE: dict[str, Callable[..., Any]] = {
 
 
 def variants() -> list[tuple[str, str]]:
-    """(backend, variant) of every row that can run here."""
+    """(backend, variant) of every row that can run here; shape kernels as auto picks them."""
     usable = _core.backends()
-    return [
-        (row["backend"], row["name"])
+    rows = [
+        (row["backend"], "auto" if row["shape"] else row["name"])
         for row in _core.variants("scan")
         if row["available"] and usable[row["backend"]] is None
     ]
+    return list(dict.fromkeys(rows))
 
 
 each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
@@ -424,8 +429,8 @@ def test_edges_of_groups(
 
 
 @each_single_pass
-def test_edge_of_a_clan(rung: str) -> None:
-    """1,024 tiles and two more: what comes before a clan is a chain."""
+def test_edge_of_a_supergroup(rung: str) -> None:
+    """1,024 tiles and two more: what comes before a supergroup is a chain."""
     x = whole(1026 * SMALLEST[rung], "complex128")
     got = scan(x, backend="sim", variant=rung)
     np.testing.assert_array_equal(got, np.cumsum(x))
@@ -454,38 +459,39 @@ def test_edges_of_groups_of_columns(
     configure(schedule="shuffle", resident=8, seed=width)
     lanes = 1 << min(5, (width - 1).bit_length())
     chunk = CHUNK * 32 // lanes if width > 1 else SMALLEST["v3"]
+    rung = "columns" if width > 1 else "v3"
     for rows in (chunks * chunk, chunks * chunk + 1):
         if rows * width > 200_000:
             continue
         x = whole(rows * width, "complex128").reshape(rows, width)
-        got = scan(x, axis=0, backend="sim", variant="v3")
+        got = scan(x, axis=0, backend="sim", variant=rung)
         np.testing.assert_array_equal(got, np.cumsum(x, 0))
 
 
-def test_edge_of_a_clan_of_columns(configure: Callable[..., Any]) -> None:
-    """64 chunks and one more in one strip; a strip among many has clans of one group."""
+def test_edge_of_a_supergroup_of_columns(configure: Callable[..., Any]) -> None:
+    """64 chunks and one more in one strip; a strip among many has supergroups of one group."""
     configure(schedule="shuffle", resident=8, seed=3)
     x = whole(65 * CHUNK * 17, "complex128").reshape(-1, 17)
     for options in ({}, {"reverse": True}, {"exclusive": True}):
-        got = scan(x, axis=0, **options, backend="sim", variant="v3")
+        got = scan(x, axis=0, **options, backend="sim", variant="columns")
         np.testing.assert_array_equal(got, ref.scan(x, axis=0, **options))
     x = whole(17 * CHUNK * 32 * 16, "complex128").reshape(-1, 32 * 16)
-    got = scan(x, axis=0, backend="sim", variant="v3")
+    got = scan(x, axis=0, backend="sim", variant="columns")
     np.testing.assert_array_equal(got, np.cumsum(x, 0))
 
 
 @pytest.mark.parametrize("cols", [1, 2, 3, 5, 7, 8, 31, 32, 100, 511, 513, 2047, 2049])
 def test_short_rows_share_a_tile(cols: int) -> None:
-    """Rows of v3 that begin anywhere in a pack, in every direction."""
+    """Rows that begin anywhere in a pack, in every direction."""
     rows = min(300, 6000 // cols + 2)
     for dtype in ("float32", "int8", "float16"):
         x = whole(rows * cols, dtype).reshape(rows, cols)
         for options in ({}, {"reverse": True}, {"exclusive": True}):
-            got = scan(x, axis=1, **options, backend="sim", variant="v3")
+            got = scan(x, axis=1, **options, backend="sim", variant="auto")
             np.testing.assert_array_equal(got, ref.scan(x, axis=1, **options))
-        got = scan(x[:, ::-1], "max", axis=1, backend="sim", variant="v3")
+        got = scan(x[:, ::-1], "max", axis=1, backend="sim", variant="auto")
         np.testing.assert_array_equal(got, np.maximum.accumulate(x[:, ::-1], 1))
-        got = scan(x.T, "min", axis=0, backend="sim", variant="v3")
+        got = scan(x.T, "min", axis=0, backend="sim", variant="auto")
         np.testing.assert_array_equal(got, np.minimum.accumulate(x.T, 0))
 
 
@@ -504,11 +510,11 @@ def test_pinned_look_back_by_timing(
     orders = [{"schedule": "ascending", "resident": 1}, {"schedule": "descending"}]
     orders += [{"schedule": "shuffle", "resident": 8, "seed": s} for s in range(4)]
     orders += [{"schedule": "preempt", "resident": 8, "seed": s} for s in range(2)]
-    for x, axis in ((row, 0), (columns, 0)):
+    for x, variant in ((row, rung), (columns, "columns")):
         bits = set()
         for order in orders:
             configure(**order)
-            bits.add(scan(x, axis=axis, backend="sim", variant=rung).tobytes())
+            bits.add(scan(x, axis=0, backend="sim", variant=variant).tobytes())
         assert len(bits) == 1
 
 
@@ -526,7 +532,7 @@ def test_blocks_one_after_the_other_do_not_wait_forever(
 # ---- the simulator's checks and counts ----
 
 
-@each_rung
+@pytest.mark.parametrize("rung", [*RUNGS, "auto"])
 @pytest.mark.parametrize("schedule", ["ascending", "descending", "shuffle", "preempt"])
 def test_rung_passes_every_check(
     rung: str, schedule: str, configure: Callable[..., Any]

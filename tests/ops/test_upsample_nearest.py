@@ -1,8 +1,8 @@
 """upsample_nearest beyond the matrix: the rule, its inverse, gradients, bugs pinned for good.
 
 Order: the rule, arguments, the inverse, gradients, layouts, out=, special values, accuracy,
-pinned bugs, large strides, the simulator's counts and faults.  Sizes, layouts of memory and
-dtypes are test_contract.py's.
+pinned bugs, large strides, shapes, the simulator's counts and faults.  Sizes, layouts of
+memory and dtypes are test_contract.py's.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ RUNGS = ("v0", "v1", "v2")
 
 
 def variants() -> list[tuple[str, str]]:
-    """(backend, variant) of every row that can run here; both operators have the same."""
+    """(backend, variant) of every row that can run here and takes any call.
+
+    Both operators have the same.  v2 gives way to the shape kernels, so what is asked of v2
+    is asked of them, too.
+    """
     usable = _core.backends()
     rows = [
         [
             (row["backend"], row["name"])
             for row in _core.variants(op)
-            if row["available"] and usable[row["backend"]] is None
+            if row["available"] and not row["shape"] and usable[row["backend"]] is None
         ]
         for op in ("upsample_nearest", "upsample_nearest_backward")
     ]
@@ -608,6 +612,29 @@ def test_more_elements_than_a_grid_has_threads(variant: str) -> None:
         x = np.broadcast_to(np.int8([[[1]], [[2]]]), (2, 1, 2**31 + 8))
         got = upsample_nearest(x, size=3, **where)
         np.testing.assert_array_equal(got[:, 0], [[1] * 3, [2] * 3])
+
+
+# ---- shapes ----
+
+
+def test_shapes_have_kernels_of_their_own() -> None:
+    """Twice as high and wide is v2; rows of 16 bytes; whatever is left."""
+    for shape, scale, forward, backward in (
+        ((1, 2, 6, 16), 2.0, "v2", "v2"),
+        ((1, 2, 6, 16), 3.0, "aligned_rows", "any_rows"),
+        ((1, 2, 6, 16), (1.0, 2.0), "aligned_rows", "aligned_rows"),
+        ((1, 2, 6, 5), 3.0, "any_rows", "any_rows"),
+        ((1, 2, 6, 16), 0.5, "any_rows", "any_rows"),
+    ):
+        x = whole(shape)
+        y = upsample_nearest(x, scale=scale)
+        row = gpuopt.explain("upsample_nearest", x, scale=scale, backend="sim")[0]
+        assert row["variant"] == forward, (shape, scale)
+        back = {"scale": scale, "backend": "sim"}
+        row = gpuopt.explain("upsample_nearest_backward", y, shape, **back)[0]
+        assert row["variant"] == backward, (shape, scale)
+    with pytest.raises(gpuopt.VariantError, match="aligned_rows"):
+        upsample_nearest(x, scale=0.5, backend="sim", variant="aligned_rows")
 
 
 # ---- the simulator: counts and faults ----

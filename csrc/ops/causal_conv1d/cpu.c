@@ -1,8 +1,8 @@
 /*
- * cpu.c  causal_conv1d and its backward on the CPU, as sums of products.  Order:
- * elements, the three instruction sets, packing, elements of a result, convolution of
- * rows, gradients of the filters, the variants, scalar, choose.  Inner loops stand in
- * cpu.inc; Fourier transforms in cpu_spectra.c.
+ * cpu.c  causal_conv1d and its backward on the CPU, as sums of products.  Order: the
+ * inner loops, packing, elements of a result, convolution of rows, gradients of the
+ * filters, the variants, scalar, choose.  Not here: the loops themselves (loops.inc for
+ * each instruction set, scalar.inc), Fourier transforms (cpu_spectra.c).
  *
  * Everything is one operation, rows times filters: dx is the convolution of the reversed
  * gradient, read backwards, and a filter's gradient that of x with the reversed gradient,
@@ -13,6 +13,8 @@
 
 #include <string.h>
 
+/* ---- the inner loops ---- */
+
 enum {
     BLOCK = 256,    /* steps whose sum is not yet part of a total */
     MOST_TILE = 64, /* elements of a row of a tile */
@@ -20,7 +22,7 @@ enum {
 };
 #define ADD_NOTHING (-0.0) /* changes no number, 0 neither */
 
-/* See DEFINE_TILE. */
+/* See tile.inc. */
 typedef void (*tile_loop)(const void *const *rows, const void *filter, int64_t t0,
                           int64_t begin, int64_t end, int64_t lags, void *total);
 
@@ -39,64 +41,24 @@ typedef struct loops {
                       int64_t n, void *values);
 } loops;
 
-/* ---- elements ---- */
+#define GPO_LOOPS "../ops/causal_conv1d/loops.inc"
+#include "../../core/each_isa.h"
 
-#define load_F16(x) float_of_f16(x)
-#define load_BF16(x) float_of_bf16(x)
-#define load_F32(x) (x)
-#define load_F64(x) (x)
-#define store_F16(x) f16_of_float(x)
-#define store_BF16(x) bf16_of_float(x)
-#define store_F32(x) (x)
-#define store_F64(x) (x)
+#define V float
+#include "scalar.inc"
 
-#define sigmoid_float(x) sigmoidf_of(x)
-#define sigmoid_double(x) sigmoid_of(x)
-
-/* F(dtype, the type it is computed in) */
-#define ELEMENTS(F) \
-    F(F16, float)   \
-    F(BF16, float)  \
-    F(F32, float)   \
-    F(F64, double)
-
-/* ---- the three instruction sets ---- */
-
-#define ISA(name) name##_base
-#define VECTOR_BYTES 16
-#define VECTORS 2
-#include "cpu.inc"
-#undef ISA
-
-#if defined(__x86_64__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define ISA(name) name##_v3
-#define VECTOR_BYTES 32
-#define VECTORS 2
-#include "cpu.inc"
-#undef ISA
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-#define ISA(name) name##_v4
-#define VECTOR_BYTES 64
-#define VECTORS 4
-#include "cpu.inc"
-#undef ISA
-#pragma GCC pop_options
-#else
-#define table_v3 table_base
-#define table_v4 table_base
-#endif
+#define V double
+#include "scalar.inc"
 
 /* ---- packing ---- */
 
+/* Element (b, c, t) of an array. */
 static char *
-element(const conv_job *j, const conv_rows *rows, int64_t b, int64_t c, int64_t t)
+element(const conv_job *j, const void *array, const conv_strides *strides, int64_t b,
+        int64_t c, int64_t t)
 {
-    return (char *)rows->data + (b * rows->b + c * rows->c + t * rows->t) * j->bytes;
+    return (char *)array +
+           (b * strides->b + c * strides->c + t * strides->t) * j->bytes;
 }
 
 /* Task i: the filter of channel i, by lag. */
@@ -107,7 +69,7 @@ pack_filter(void *context, int64_t i)
     const conv_plan *p = &j->plan;
     char *to = j->filters + i * j->filter_pitch * j->value_bytes;
     const char *last =
-        (const char *)p->w + (i * p->w_c + (p->taps - 1) * p->w_k) * j->bytes;
+        (const char *)j->arrays.w + (i * p->w_c + (p->taps - 1) * p->w_k) * j->bytes;
     memset(to, 0, (size_t)(j->filter_pitch * j->value_bytes));
     j->loops->read(last, -p->w_k, p->lags, to + PAD * j->value_bytes);
 }
@@ -119,7 +81,8 @@ pack_x(void *context, int64_t i)
     const conv_job *j = context;
     const conv_plan *p = &j->plan;
     const int64_t b = i / p->channels, c = i % p->channels;
-    j->loops->read(element(j, &p->x, b, c, 0), p->x.t, p->steps, row_of(&j->x, b, c));
+    j->loops->read(element(j, j->arrays.x, &p->x, b, c, 0), p->x.t, p->steps,
+                   row_of(&j->x, b, c));
 }
 
 static void
@@ -128,8 +91,8 @@ pack_x_back(void *context, int64_t i)
     const conv_job *j = context;
     const conv_plan *p = &j->plan;
     const int64_t b = i / p->channels, c = i % p->channels;
-    j->loops->read(element(j, &p->x, b, c, p->steps - 1), -p->x.t, p->steps,
-                   row_of(&j->x_back, b, c));
+    j->loops->read(element(j, j->arrays.x, &p->x, b, c, p->steps - 1), -p->x.t,
+                   p->steps, row_of(&j->x_back, b, c));
 }
 
 /* Task i: row i of dy, last step first. */
@@ -139,8 +102,8 @@ pack_reversed(void *context, int64_t i)
     const conv_job *j = context;
     const conv_plan *p = &j->plan;
     const int64_t b = i / p->channels, c = i % p->channels;
-    j->loops->read(element(j, &p->dy, b, c, p->steps - 1), -p->dy.t, p->steps,
-                   row_of(&j->reversed, b, c));
+    j->loops->read(element(j, j->arrays.dy, &p->dy, b, c, p->steps - 1), -p->dy.t,
+                   p->steps, row_of(&j->reversed, b, c));
 }
 
 /* ---- elements of a result ---- */
@@ -153,8 +116,9 @@ bias_of(const conv_job *j, int64_t c)
         float f;
         double d;
     } value = {.d = 0};
-    if (p->bias) {
-        j->loops->read((const char *)p->bias + c * p->bias_c * j->bytes, 1, 1, &value);
+    if (p->has_bias) {
+        const char *bias = j->arrays.bias;
+        j->loops->read(bias + c * p->bias_c * j->bytes, 1, 1, &value);
     }
     return j->dtype == GPO_F64 ? value.d : (double)value.f;
 }
@@ -168,7 +132,7 @@ conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n, void 
     if (j->gradient) { /* of SiLU, times dy, into the reversed rows */
         char *last = row_of(&j->reversed, b, c) + (p->steps - 1 - t) * j->value_bytes;
         f->silu_slope(sum, more, n);
-        f->turn_back(sum, element(j, &p->dy, b, c, t), p->dy.t, n, last);
+        f->turn_back(sum, element(j, j->arrays.dy, &p->dy, b, c, t), p->dy.t, n, last);
         return;
     }
     if (j->silu) {
@@ -176,27 +140,11 @@ conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n, void 
         more = ADD_NOTHING;
     }
     const int64_t first = j->backwards ? p->steps - 1 - t : t;
-    f->write(sum, more, j->backwards ? -j->to.t : j->to.t, n,
-             element(j, &j->to, b, c, first));
+    f->write(sum, more, j->backwards ? -p->out.t : p->out.t, n,
+             element(j, j->arrays.out, &p->out, b, c, first));
 }
 
 /* ---- convolution of rows ---- */
-
-#define DEFINE_HEAD(V)                                                              \
-    static void head_##V(const void *row, const void *filter, int64_t t, int64_t n, \
-                         void *to)                                                  \
-    {                                                                               \
-        for (int64_t i = 0; i < n; i++) {                                           \
-            V sum = 0;                                                              \
-            for (int64_t s = 0; s <= t + i; s++) {                                  \
-                sum += ((const V *)row)[t + i - s] * ((const V *)filter)[s];        \
-            }                                                                       \
-            ((V *)to)[i] = sum;                                                     \
-        }                                                                           \
-    }
-
-DEFINE_HEAD(float)
-DEFINE_HEAD(double)
 
 /* Steps [begin, end) of row (b, c), for a filter of few lags. */
 static void
@@ -315,7 +263,7 @@ filter_gradient(void *context, int64_t i)
                         total);
     }
     /* element `first + k` is lag T - 1 - first - k */
-    conv_put(j, p->dw, c * p->taps + p->taps - p->steps + first, 1, n, total);
+    conv_put(j, j->arrays.dw, c * p->taps + p->taps - p->steps + first, 1, n, total);
 }
 
 void
@@ -339,7 +287,7 @@ short_filter_gradient(void *context, int64_t i)
             j->loops->dot(row_of(&j->x_back, b, i) + s * j->value_bytes,
                           row_of(&j->reversed, b, i), p->steps - s, &total);
         }
-        conv_put(j, p->dw, i * p->taps + p->taps - 1 - s, 1, 1, &total);
+        conv_put(j, j->arrays.dw, i * p->taps + p->taps - 1 - s, 1, 1, &total);
     }
 }
 
@@ -349,9 +297,9 @@ channel_rest(void *context, int64_t i)
 {
     const conv_job *j = context;
     const conv_plan *p = &j->plan;
-    memset((char *)p->dw + i * p->taps * j->bytes, 0,
+    memset((char *)j->arrays.dw + i * p->taps * j->bytes, 0,
            (size_t)((p->taps - p->lags) * j->bytes));
-    if (!p->dbias) {
+    if (!p->has_bias) {
         return;
     }
     double total = 0;
@@ -368,7 +316,7 @@ channel_rest(void *context, int64_t i)
         }
     }
     const float narrow = (float)total;
-    conv_put(j, p->dbias, i, 1, 1,
+    conv_put(j, j->arrays.dbias, i, 1, 1,
              j->dtype == GPO_F64 ? (const void *)&total : &narrow);
 }
 
@@ -399,17 +347,18 @@ make_rows(gpo_call *call, const conv_job *j, int64_t pad, value_rows *rows)
 static gpo_status
 prepare(gpo_call *call, conv_job *j, bool parallel)
 {
-    static const loops *const tables[GPO_NISA] = {table_base, table_v3, table_v4};
-    const int first = call->op->member;
-    *j = (conv_job){.dtype = call->in[first].dtype, .parallel = parallel};
-    conv_plan *p = &j->plan;
-    conv_make_plan(call, p);
-    j->loops = &tables[gpo_cpu_isa()][j->dtype];
+    static const loops *const *const tables[GPO_NISA] = GPO_EACH_ISA(table);
+    *j = (conv_job){.plan = *conv_plan_of(call),
+                    .arrays = conv_arrays_of(call),
+                    .dtype = call->in[call->op->by].dtype,
+                    .parallel = parallel};
+    const conv_plan *p = &j->plan;
+    j->loops = tables[gpo_cpu_isa()][j->dtype];
     j->bytes = gpo_dtypes[j->dtype].bytes;
     j->value_bytes = j->dtype == GPO_F64 ? sizeof(double) : sizeof(float);
     j->filter_pitch = p->lags + 2 * PAD;
     void *memory = NULL;
-    gpo_status status = conv_check_causality(call, p);
+    gpo_status status = conv_check_causality(call);
     if (!status) {
         status = gpo_scratch(
             call, (size_t)(p->channels * j->filter_pitch * j->value_bytes), &memory);
@@ -420,7 +369,7 @@ prepare(gpo_call *call, conv_job *j, bool parallel)
     j->filters = memory;
     gpo_cpu_loop(j->parallel, p->channels, pack_filter, j);
     if (p->x.t == 1 && j->bytes == j->value_bytes) {
-        j->x = (value_rows){p->x.data, p->x.b * j->bytes, p->x.c * j->bytes};
+        j->x = (value_rows){(char *)j->arrays.x, p->x.b * j->bytes, p->x.c * j->bytes};
         return GPO_OK;
     }
     status = make_rows(call, j, 0, &j->x);
@@ -430,21 +379,20 @@ prepare(gpo_call *call, conv_job *j, bool parallel)
     return status;
 }
 
-enum { SCALAR, SIMD, THREADS, SPECTRA };
+enum { SPECTRA = GPO_CPU_THREADS + 1 }; /* a row of its own */
 
 static gpo_status
 start(gpo_call *call, int variant, conv_job *j)
 {
-    const gpo_status status = prepare(call, j, variant != SIMD);
+    const gpo_status status = prepare(call, j, variant != GPO_CPU_SIMD);
     return status || variant != SPECTRA ? status : conv_spectra_start(call, j);
 }
 
 static void
-convolve(conv_job *j, const value_rows *from, conv_rows to)
+convolve(conv_job *j, const value_rows *from)
 {
     const conv_plan *p = &j->plan;
     j->from = from;
-    j->to = to;
     if (j->spectra) {
         conv_spectra_convolve(j);
         return;
@@ -464,7 +412,7 @@ run_forward(gpo_call *call, int variant)
     }
     j.with_bias = true;
     j.silu = j.plan.silu;
-    convolve(&j, &j.x, j.plan.out);
+    convolve(&j, &j.x);
     return GPO_OK;
 }
 
@@ -486,14 +434,14 @@ run_backward(gpo_call *call, int variant)
     }
     if (p->silu) {
         j.with_bias = j.gradient = true;
-        convolve(&j, &j.x, p->out);
+        convolve(&j, &j.x);
         j.with_bias = j.gradient = false;
     }
     else {
         gpo_cpu_loop(j.parallel, p->batches * p->channels, pack_reversed, &j);
     }
     j.backwards = true;
-    convolve(&j, &j.reversed, p->out);
+    convolve(&j, &j.reversed);
     if (j.spectra) {
         conv_spectra_gradient(&j);
     }
@@ -512,19 +460,20 @@ run_backward(gpo_call *call, int variant)
 static gpo_status
 run(gpo_call *call, int variant)
 {
-    return call->op->member ? run_backward(call, variant) : run_forward(call, variant);
+    return conv_plan_of(call)->backward ? run_backward(call, variant)
+                                        : run_forward(call, variant);
 }
 
 static gpo_status
 run_simd(gpo_call *call)
 {
-    return run(call, SIMD);
+    return run(call, GPO_CPU_SIMD);
 }
 
 static gpo_status
 run_threads(gpo_call *call)
 {
-    return run(call, THREADS);
+    return run(call, GPO_CPU_THREADS);
 }
 
 static gpo_status
@@ -535,130 +484,113 @@ run_spectra(gpo_call *call)
 
 /* ---- scalar: one element after the other ---- */
 
-/* out[t] = sum over the lags s <= t of w[s] * x[t - s], in blocks of BLOCK. */
-#define DEFINE_SCALAR_ROW(V)                                                        \
-    static void scalar_row_##V(const V *x, const V *w, int64_t n, int64_t lags,     \
-                               V *out)                                              \
-    {                                                                               \
-        for (int64_t t = 0; t < n; t++) {                                           \
-            V total = 0;                                                            \
-            const int64_t terms = t + 1 < lags ? t + 1 : lags;                      \
-            for (int64_t k = 0; k < terms; k += BLOCK) {                            \
-                const int64_t stop = terms - k < BLOCK ? terms : k + BLOCK;         \
-                V sum = 0;                                                          \
-                for (int64_t s = k; s < stop; s++) {                                \
-                    sum += w[s] * x[t - s];                                         \
-                }                                                                   \
-                total += sum;                                                       \
-            }                                                                       \
-            out[t] = total;                                                         \
-        }                                                                           \
-    }                                                                               \
-    /* total[s] += sum over u of x[u] * g[u + s], g last step first. */             \
-    static void scalar_lags_##V(const V *x, const V *back, int64_t n, int64_t lags, \
-                                V *total)                                           \
-    {                                                                               \
-        for (int64_t s = 0; s < lags; s++) {                                        \
-            for (int64_t k = 0; k < n - s; k += BLOCK) {                            \
-                const int64_t stop = n - s - k < BLOCK ? n - s : k + BLOCK;         \
-                V sum = 0;                                                          \
-                for (int64_t u = k; u < stop; u++) {                                \
-                    sum += x[u] * back[n - 1 - s - u];                              \
-                }                                                                   \
-                total[s] += sum;                                                    \
-            }                                                                       \
-        }                                                                           \
+static void
+scalar_row(const conv_job *j, const void *row, const void *filter, void *to)
+{
+    const int64_t n = j->plan.steps, lags = j->plan.lags;
+    if (j->dtype == GPO_F64) {
+        scalar_row_double(row, filter, n, lags, to);
     }
-
-DEFINE_SCALAR_ROW(float)
-DEFINE_SCALAR_ROW(double)
-
-#define DEFINE_SCALAR(dtype, V)                                                    \
-    static gpo_status scalar_##dtype(gpo_call *call)                               \
-    {                                                                              \
-        conv_job j;                                                                \
-        gpo_status status = prepare(call, &j, false);                              \
-        const conv_plan *p = &j.plan;                                              \
-        const bool backward = call->op->member == 1;                               \
-        void *memory = NULL;                                                       \
-        if (!status && backward) {                                                 \
-            status = make_rows(call, &j, 0, &j.reversed);                          \
-        }                                                                          \
-        if (!status) {                                                             \
-            status = gpo_scratch(call, 2 * (size_t)p->steps * sizeof(V), &memory); \
-        }                                                                          \
-        if (status) {                                                              \
-            return status;                                                         \
-        }                                                                          \
-        V *sum = memory, *total = sum + p->steps;                                  \
-        for (int64_t c = 0; c < p->channels; c++) {                                \
-            const V *w = (const V *)j.filters + c * j.filter_pitch + PAD;          \
-            memset(total, 0, (size_t)p->lags * sizeof(V));                         \
-            for (int64_t b = 0; b < p->batches; b++) {                             \
-                const V *x = (const V *)row_of(&j.x, b, c);                        \
-                j.backwards = false;                                               \
-                j.with_bias = true;                                                \
-                j.gradient = backward;                                             \
-                j.silu = p->silu;                                                  \
-                j.to = p->out;                                                     \
-                if (!backward || p->silu) {                                        \
-                    scalar_row_##V(x, w, p->steps, p->lags, sum);                  \
-                    conv_finish(&j, b, c, 0, p->steps, sum);                       \
-                }                                                                  \
-                if (!backward) {                                                   \
-                    continue;                                                      \
-                }                                                                  \
-                if (!p->silu) {                                                    \
-                    pack_reversed(&j, b * p->channels + c);                        \
-                }                                                                  \
-                const V *back = (const V *)row_of(&j.reversed, b, c);              \
-                j.backwards = true;                                                \
-                j.with_bias = j.gradient = j.silu = false;                         \
-                scalar_row_##V(back, w, p->steps, p->lags, sum);                   \
-                conv_finish(&j, b, c, 0, p->steps, sum);                           \
-                scalar_lags_##V(x, back, p->steps, p->lags, total);                \
-            }                                                                      \
-            if (backward) {                                                        \
-                conv_put(&j, p->dw, (c + 1) * p->taps - 1, -1, p->lags, total);    \
-                channel_rest(&j, c);                                               \
-            }                                                                      \
-        }                                                                          \
-        return GPO_OK;                                                             \
+    else {
+        scalar_row_float(row, filter, n, lags, to);
     }
+}
 
-ELEMENTS(DEFINE_SCALAR)
+static void
+scalar_lags(const conv_job *j, const void *x, const void *reversed, void *to)
+{
+    const int64_t n = j->plan.steps, lags = j->plan.lags;
+    if (j->dtype == GPO_F64) {
+        scalar_lags_double(x, reversed, n, lags, to);
+    }
+    else {
+        scalar_lags_float(x, reversed, n, lags, to);
+    }
+}
+
+static gpo_status
+run_scalar(gpo_call *call)
+{
+    conv_job j;
+    gpo_status status = prepare(call, &j, false);
+    const conv_plan *p = &j.plan;
+    const bool backward = p->backward;
+    const int64_t sum_bytes = p->steps * j.value_bytes;
+    void *memory = NULL;
+    if (!status && backward) {
+        status = make_rows(call, &j, 0, &j.reversed);
+    }
+    if (!status) {
+        status = gpo_scratch(call, 2 * (size_t)sum_bytes, &memory);
+    }
+    if (status) {
+        return status;
+    }
+    char *sum = memory, *total = sum + sum_bytes;
+    for (int64_t c = 0; c < p->channels; c++) {
+        const char *filter = j.filters + (c * j.filter_pitch + PAD) * j.value_bytes;
+        memset(total, 0, (size_t)(p->lags * j.value_bytes));
+        for (int64_t b = 0; b < p->batches; b++) {
+            const char *x = row_of(&j.x, b, c);
+            j.backwards = false;
+            j.with_bias = true;
+            j.gradient = backward;
+            j.silu = p->silu;
+            if (!backward || p->silu) {
+                scalar_row(&j, x, filter, sum);
+                conv_finish(&j, b, c, 0, p->steps, sum);
+            }
+            if (!backward) {
+                continue;
+            }
+            if (!p->silu) {
+                pack_reversed(&j, b * p->channels + c);
+            }
+            const char *reversed = row_of(&j.reversed, b, c);
+            j.backwards = true;
+            j.with_bias = j.gradient = j.silu = false;
+            scalar_row(&j, reversed, filter, sum);
+            conv_finish(&j, b, c, 0, p->steps, sum);
+            scalar_lags(&j, x, reversed, total);
+        }
+        if (backward) {
+            conv_put(&j, j.arrays.dw, (c + 1) * p->taps - 1, -1, p->lags, total);
+            channel_rest(&j, c);
+        }
+    }
+    return GPO_OK;
+}
 
 /* ---- choose ---- */
 
-#define SCALAR_ENTRY(dtype, V) [GPO_##dtype] = scalar_##dtype,
-#define SIMD_ENTRY(dtype, V) [GPO_##dtype] = run_simd,
-#define THREADS_ENTRY(dtype, V) [GPO_##dtype] = run_threads,
-#define SPECTRA_ENTRY(dtype, V) [GPO_##dtype] = run_spectra,
+#define FLOATS(run) [GPO_F16] = run, [GPO_BF16] = run, [GPO_F32] = run, [GPO_F64] = run
 
 static const gpo_variant variants[] = {
-    [SCALAR] = {"scalar",
-                "one element after the other",
-                "",
-                "run-to-run",
-                {ELEMENTS(SCALAR_ENTRY)},
-                "exact"},
-    [SIMD] = {"simd",
-              "four rows by a tile of steps in registers; short filters along the row",
-              "",
-              "run-to-run",
-              {ELEMENTS(SIMD_ENTRY)},
-              "exact"},
-    [THREADS] = {"threads",
-                 "simd on ranges of steps of groups of rows, then on groups of lags",
-                 "",
-                 "run-to-run",
-                 {ELEMENTS(THREADS_ENTRY)},
-                 "exact"},
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "one element after the other",
+                        "",
+                        "run-to-run",
+                        {FLOATS(run_scalar)},
+                        "exact"},
+    [GPO_CPU_SIMD] =
+        {"simd",
+         "four rows by a tile of steps in registers; short filters along the row",
+         "",
+         "run-to-run",
+         {FLOATS(run_simd)},
+         "exact"},
+    [GPO_CPU_THREADS] =
+        {"threads",
+         "simd on ranges of steps of groups of rows, then on groups of lags",
+         "",
+         "run-to-run",
+         {FLOATS(run_threads)},
+         "exact"},
     [SPECTRA] = {"spectra",
                  "Fourier transforms of a channel in each lane, blocks by overlap-save",
                  "",
                  "run-to-run",
-                 {ELEMENTS(SPECTRA_ENTRY)},
+                 {FLOATS(run_spectra)},
                  "to rounding"},
     {.name = NULL},
 };
@@ -666,32 +598,20 @@ static const gpo_variant variants[] = {
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    static const char alone[] = "the thread team has one thread";
-    static const char small[] =
-        "under 2^19 products, starting threads costs more than it "
-        "saves";
-    static const char large[] = "the work is enough for several threads";
     static const char long_filter[] =
         "Fourier transforms cost less than as many products";
     enum { PAYS = 1 << 20 };
-    conv_plan plan;
-    conv_make_plan(call, &plan);
-    if (!plan.exact_causality && conv_spectra_pay(&plan, call->op->member == 1)) {
+    const conv_plan *p = conv_plan_of(call);
+    if (!p->exact_causality && conv_spectra_pay(p)) {
         memcpy(why, long_filter, sizeof long_filter);
         return &variants[SPECTRA];
     }
     gpo_cost work;
     call->op->cost(call, &work);
-    if (work.flops < PAYS) {
-        memcpy(why, small, sizeof small);
-        return &variants[SIMD];
-    }
-    if (gpo_cpu_threads() == 1) {
-        memcpy(why, alone, sizeof alone);
-        return &variants[SIMD];
-    }
-    memcpy(why, large, sizeof large);
-    return &variants[THREADS];
+    return gpo_cpu_choose(
+        variants, work.flops >= PAYS,
+        "under 2^19 products, starting threads costs more than it saves",
+        "the work is enough for several threads", why);
 }
 
 const gpo_table causal_conv1d_cpu = {variants, choose};

@@ -5,6 +5,7 @@
 #ifndef GPO_CAUSAL_CONV1D_CPU_H
 #define GPO_CAUSAL_CONV1D_CPU_H
 
+#include "../../core/integers.h"
 #include "../../backend/backend.h"
 #include "causal_conv1d.h"
 
@@ -27,6 +28,7 @@ typedef struct value_rows {
 
 typedef struct conv_job {
     conv_plan plan;
+    conv_arrays arrays;
     const struct loops *loops;
     struct spectra *spectra; /* NULL: products are summed */
     gpo_dtype dtype;
@@ -38,18 +40,11 @@ typedef struct conv_job {
     value_rows reversed; /* the gradient, last step first, PAD zeros around a row */
     value_rows x_back;   /* x, last step first; only for short filters */
 
-    /* What a convolution in hand reads and where its elements go. */
+    /* What a convolution in hand reads and what becomes of its sums. */
     const value_rows *from;
-    conv_rows to;
     bool backwards, with_bias, gradient;
     bool silu;
 } conv_job;
-
-static inline int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
 
 static inline char *
 row_of(const value_rows *rows, int64_t b, int64_t c)
@@ -87,7 +82,7 @@ void conv_sum_gradient(conv_job *j, int64_t c);
 /* ---- cpu_spectra.c ---- */
 
 /* Whether transforms cost clearly less than the products, which are the more accurate. */
-bool conv_spectra_pay(const conv_plan *p, bool backward);
+bool conv_spectra_pay(const conv_plan *p);
 
 /* Sets j->spectra; NULL stays where there is nothing to transform. */
 gpo_status conv_spectra_start(gpo_call *call, conv_job *j);

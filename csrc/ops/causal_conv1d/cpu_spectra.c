@@ -1,8 +1,9 @@
 /*
  * cpu_spectra.c  causal_conv1d and its backward on the CPU by Fourier transforms.  Order:
- * one transform, the three instruction sets, the transforms of a job, sizes and what they
- * allow, blocks of results, blocks of wide rows, convolution, gradients of the filters,
- * what they cost, start.  Inner loops stand in cpu_spectra.inc.
+ * one transform, the inner loops, the transforms of a job, sizes and what they allow,
+ * blocks of results, blocks of wide rows, convolution, gradients of the filters, what they
+ * cost, start.  Not here: the loops themselves (spectra.inc for each instruction set,
+ * spectra_scalar.inc).
  *
  * Channels go into the lanes of a vector, so that one pass transforms a row of each; long
  * rows go block by block.  A filter's gradient is the sum of the spectra of all blocks,
@@ -50,10 +51,6 @@ typedef struct spectra_loops {
 } spectra_loops;
 
 enum { LANES = 32 }; /* partial sums of a sum of squares */
-#define SIGN_float INT32_MIN
-#define SIGN_double INT64_MIN
-#define INFINITE_float 0x7f800000
-#define INFINITE_double 0x7ff0000000000000
 
 /* 2^e for e in [-1022, 1023] */
 static inline double
@@ -66,55 +63,42 @@ two_to(int e)
     return value.d;
 }
 
-/* lo, hi = the elements of a and b in turn, the first and the second half of them */
-#define ZIP_2(a, b, lo, hi)                       \
-    lo = __builtin_shufflevector((a), (b), 0, 2); \
-    hi = __builtin_shufflevector((a), (b), 1, 3)
-#define ZIP_4(a, b, lo, hi)                             \
-    lo = __builtin_shufflevector((a), (b), 0, 4, 1, 5); \
-    hi = __builtin_shufflevector((a), (b), 2, 6, 3, 7)
-#define ZIP_8(a, b, lo, hi)                                           \
-    lo = __builtin_shufflevector((a), (b), 0, 8, 1, 9, 2, 10, 3, 11); \
-    hi = __builtin_shufflevector((a), (b), 4, 12, 5, 13, 6, 14, 7, 15)
-#define ZIP_16(a, b, lo, hi)                                                         \
-    lo = __builtin_shufflevector((a), (b), 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, \
-                                 6, 22, 7, 23);                                      \
-    hi = __builtin_shufflevector((a), (b), 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, \
-                                 29, 14, 30, 15, 31)
+/* exp(-2 pi i k / n), k in [0, n), n a multiple of 8: no angle beyond pi / 4 is rounded. */
+static void
+exact_root(int64_t k, int64_t n, double *re, double *im)
+{
+    const int64_t quarter = k / (n / 4), r = k % (n / 4);
+    const bool far = r > n / 8;
+    const double angle = 6.283185307179586 * (double)(far ? n / 4 - r : r) / (double)n;
+    const double c = far ? sin(angle) : cos(angle), s = far ? cos(angle) : sin(angle);
+    const double x[] = {c, -s, -c, s}, y[] = {-s, -c, s, c};
+    *re = x[quarter];
+    *im = y[quarter];
+}
 
-/* ---- the three instruction sets ---- */
+/* ---- the inner loops ---- */
 
-#define ISA(name) name##_base
-#define VECTOR_BYTES 16
-#define ZIP_float ZIP_4
-#define ZIP_double ZIP_2
-#include "cpu_spectra.inc"
-#undef ISA
+/*
+ * Elements of two vectors in turn, as __builtin_shufflevector counts them: the first half
+ * of what comes out, and the last.  Each vector has as many as the name says.
+ */
+#define FIRST_2 0, 2
+#define LAST_2 1, 3
+#define FIRST_4 0, 4, 1, 5
+#define LAST_4 2, 6, 3, 7
+#define FIRST_8 0, 8, 1, 9, 2, 10, 3, 11
+#define LAST_8 4, 12, 5, 13, 6, 14, 7, 15
+#define FIRST_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define LAST_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 
-#if defined(__x86_64__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define ISA(name) name##_v3
-#define VECTOR_BYTES 32
-#define ZIP_float ZIP_8
-#define ZIP_double ZIP_4
-#include "cpu_spectra.inc"
-#undef ISA
-#pragma GCC pop_options
+#define GPO_LOOPS "../ops/causal_conv1d/spectra.inc"
+#include "../../core/each_isa.h"
 
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-#define ISA(name) name##_v4
-#define VECTOR_BYTES 64
-#define ZIP_float ZIP_16
-#define ZIP_double ZIP_8
-#include "cpu_spectra.inc"
-#undef ISA
-#pragma GCC pop_options
-#else
-#define spectra_v3 spectra_base
-#define spectra_v4 spectra_base
-#endif
+#define V float
+#include "spectra_scalar.inc"
+
+#define V double
+#include "spectra_scalar.inc"
 
 /* ---- the transforms of a job ---- */
 
@@ -830,22 +814,16 @@ conv_spectra_convolve(conv_job *j)
 
 /* ---- gradients of the filters ---- */
 
-#define FOLD(V)                                                    \
-    for (int64_t i = 0; i < s->buffer / (int64_t)sizeof(V); i++) { \
-        ((V *)total)[i] += ((V *)sum)[i];                          \
-        ((V *)sum)[i] = 0;                                         \
-    }
-
 /* total += sum, which begins anew */
 static void
 fold_spectra(const conv_job *j, void *restrict total, void *restrict sum)
 {
-    const spectra *s = j->spectra;
+    const int64_t bytes = j->spectra->buffer;
     if (j->dtype == GPO_F64) {
-        FOLD(double)
+        fold_double(bytes, total, sum);
     }
     else {
-        FOLD(float)
+        fold_float(bytes, total, sum);
     }
 }
 
@@ -919,36 +897,15 @@ sum_spectra(const conv_job *j, int64_t group, const int *most, char *total)
     fold_spectra(j, total, sum);
 }
 
-#define ADD_ODD_TERMS(V)                                                   \
-    for (int64_t b = 0; b < p->batches; b++) {                             \
-        const V *x = (const V *)row_of(&j->x, b, c);                       \
-        const V *g = (const V *)row_of(&j->reversed, b, c) + p->steps - 1; \
-        V *sum = lags;                                                     \
-        for (int64_t u = 0; u < p->steps; u++) {                           \
-            const int64_t after = p->steps - u, before = u + 1;            \
-            if (x[u] - x[u] != 0) {                                        \
-                for (int64_t s = 0; s < after && s < p->lags; s++) {       \
-                    sum[s] += x[u] * g[-u - s];                            \
-                }                                                          \
-            }                                                              \
-            if (g[-u] - g[-u] != 0) {                                      \
-                for (int64_t s = 0; s < before && s < p->lags; s++) {      \
-                    sum[s] += g[-u] * x[u - s];                            \
-                }                                                          \
-            }                                                              \
-        }                                                                  \
-    }
-
 /* Adds the products of inf and nan, which the transforms have left out. */
 static void
 add_odd_terms(const conv_job *j, int64_t c, void *lags)
 {
-    const conv_plan *p = &j->plan;
     if (j->dtype == GPO_F64) {
-        ADD_ODD_TERMS(double)
+        add_odd_terms_double(j, c, lags);
     }
     else {
-        ADD_ODD_TERMS(float)
+        add_odd_terms_float(j, c, lags);
     }
 }
 
@@ -985,7 +942,7 @@ gradient_unit(conv_job *j, int64_t group, char *memory)
         if (odd[lane] > 0) {
             add_odd_terms(j, c, lags);
         }
-        conv_put(j, p->dw, c * p->taps + p->taps - 1, -1, p->lags, lags);
+        conv_put(j, j->arrays.dw, c * p->taps + p->taps - 1, -1, p->lags, lags);
     }
 }
 
@@ -1061,13 +1018,13 @@ plan_blocks(const conv_plan *p, spectra_plan *s)
 }
 
 bool
-conv_spectra_pay(const conv_plan *p, bool backward)
+conv_spectra_pay(const conv_plan *p)
 {
     const double terms =
         (double)p->lags * ((double)p->steps - ((double)p->lags - 1) / 2);
     const double channels = (double)p->channels * terms;
     double products = channels * product_ns(p->batches), transforms = 1;
-    if (backward) {
+    if (p->backward) {
         const double before_silu = p->silu ? 1 : 0;
         products *= 1 + before_silu;
         products += channels * (double)p->batches * product_ns(1);
@@ -1080,57 +1037,15 @@ conv_spectra_pay(const conv_plan *p, bool backward)
 
 /* ---- start ---- */
 
-/* exp(-2 pi i k / n), k in [0, n), n a multiple of 8: no angle beyond pi / 4 is rounded. */
-static void
-exact_root(int64_t k, int64_t n, double *re, double *im)
-{
-    const int64_t quarter = k / (n / 4), r = k % (n / 4);
-    const bool far = r > n / 8;
-    const double angle = 6.283185307179586 * (double)(far ? n / 4 - r : r) / (double)n;
-    const double c = far ? sin(angle) : cos(angle), s = far ? cos(angle) : sin(angle);
-    const double x[] = {c, -s, -c, s}, y[] = {-s, -c, s, c};
-    *re = x[quarter];
-    *im = y[quarter];
-}
-
-/*
- * roots[k] = exp(-2 pi i k / n), k in [0, n), from fewer: a root times one near 1, whose
- * distance from 1 is what is kept.
- */
-#define DEFINE_ROOTS(V)                                                    \
-    static void roots_##V(int64_t n, V *roots)                             \
-    {                                                                      \
-        enum { FINE = 64 };                                                \
-        const double step = -6.283185307179586 / (double)n;                \
-        double re[FINE], im[FINE];                                         \
-        for (int k = 0; k < FINE; k++) {                                   \
-            const double half = sin(step / 2 * k);                         \
-            re[k] = -2 * half * half;                                      \
-            im[k] = sin(step * k);                                         \
-        }                                                                  \
-        for (int64_t k = 0; k < n; k += FINE) {                            \
-            double c, s;                                                   \
-            exact_root(k, n, &c, &s);                                      \
-            for (int64_t i = 0; i < FINE && k + i < n; i++) {              \
-                roots[2 * (k + i)] = (V)(c + (c * re[i] - s * im[i]));     \
-                roots[2 * (k + i) + 1] = (V)(s + (c * im[i] + s * re[i])); \
-            }                                                              \
-        }                                                                  \
-    }
-
-DEFINE_ROOTS(float)
-DEFINE_ROOTS(double)
-
 gpo_status
 conv_spectra_start(gpo_call *call, conv_job *j)
 {
-    static const spectra_loops *const tables[GPO_NISA] = {spectra_base, spectra_v3,
-                                                          spectra_v4};
+    static const spectra_loops *const *const tables[GPO_NISA] = GPO_EACH_ISA(spectra);
     const conv_plan *p = &j->plan;
     if (p->batches * p->channels * p->lags == 0 || p->steps <= HEAD) {
         return GPO_OK;
     }
-    spectra s = {.loops = &tables[gpo_cpu_isa()][j->dtype == GPO_F64]};
+    spectra s = {.loops = tables[gpo_cpu_isa()][j->dtype == GPO_F64]};
     plan_blocks(p, &s.plan);
     const int64_t length = 2 * s.plan.cells, threads = gpo_cpu_threads();
     s.plan.exponent = -2 - log2_of(length);

@@ -64,12 +64,12 @@ check_array(gpo_call *call, int i, int ndim, const char *shape)
     const gpo_array *x = &call->in[before_x(call) + IN_X];
     const char *name = call->op->args[i].name;
     if (a->ndim != ndim) {
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "%s must have %d dimension%s %s, but it has %d", name, ndim,
                         ndim == 1 ? "" : "s", shape, a->ndim);
     }
     if (a->dtype != x->dtype) {
-        return gpo_fail(call, GPO_ETYPE,
+        return gpo_fail(&call->error, GPO_ETYPE,
                         "%s has dtype '%s', x has '%s': one dtype is wanted", name,
                         gpo_dtypes[a->dtype].name, gpo_dtypes[x->dtype].name);
     }
@@ -96,18 +96,18 @@ check_inputs(gpo_call *call)
     }
     const long long channels = x->shape[3 - time];
     if (w->shape[0] != channels) {
-        return gpo_fail(call, GPO_EVALUE, "w has %lld channels, x has %lld",
+        return gpo_fail(&call->error, GPO_EVALUE, "w has %lld channels, x has %lld",
                         (long long)w->shape[0], channels);
     }
     if (bias->present && bias->shape[0] != channels) {
-        return gpo_fail(call, GPO_EVALUE, "bias has %lld channels, x has %lld",
+        return gpo_fail(&call->error, GPO_EVALUE, "bias has %lld channels, x has %lld",
                         (long long)bias->shape[0], channels);
     }
     if (x->shape[time] == 0) {
-        return gpo_fail(call, GPO_EVALUE, "x has no time steps: T is 0");
+        return gpo_fail(&call->error, GPO_EVALUE, "x has no time steps: T is 0");
     }
     if (w->shape[1] == 0) {
-        return gpo_fail(call, GPO_EVALUE, "w has a filter of length 0");
+        return gpo_fail(&call->error, GPO_EVALUE, "w has a filter of length 0");
     }
     return GPO_OK;
 }
@@ -130,7 +130,7 @@ forward_shape(gpo_call *call)
         return status;
     }
     shaped_like(&call->out[0], &call->in[IN_X]);
-    return gpo_array_contiguous(call, &call->out[0]);
+    return gpo_array_contiguous(&call->error, &call->out[0]);
 }
 
 static gpo_status
@@ -147,7 +147,7 @@ backward_shape(gpo_call *call)
     }
     for (int i = 0; i < 3; i++) {
         if (dy->shape[i] != x->shape[i]) {
-            return gpo_fail(call, GPO_EVALUE,
+            return gpo_fail(&call->error, GPO_EVALUE,
                             "dy has shape (%lld, %lld, %lld), x has (%lld, %lld, %lld)",
                             (long long)dy->shape[0], (long long)dy->shape[1],
                             (long long)dy->shape[2], (long long)x->shape[0],
@@ -157,59 +157,61 @@ backward_shape(gpo_call *call)
     call->nout = call->in[1 + IN_BIAS].present ? 3 : 2;
     for (int i = 0; !status && i < call->nout; i++) {
         shaped_like(&call->out[i], &call->in[1 + i]);
-        status = gpo_array_contiguous(call, &call->out[i]);
+        status = gpo_array_contiguous(&call->error, &call->out[i]);
     }
     return status;
 }
 
 /* ---- plan ---- */
 
-static conv_rows
-rows_of(const gpo_array *a, int time)
+_Static_assert(sizeof(conv_plan) <= GPO_PLAN_BYTES, "the plan fits");
+
+static conv_strides
+strides_of(const gpo_array *a, int time)
 {
-    return (conv_rows){a->data, a->strides[0], a->strides[3 - time], a->strides[time]};
+    return (conv_strides){a->strides[0], a->strides[3 - time], a->strides[time]};
 }
 
-void
-conv_make_plan(const gpo_call *call, conv_plan *plan)
+/* The plan of both operators. */
+static void
+plan(const gpo_call *call)
 {
     const int first = before_x(call), time = time_axis(call);
     const gpo_array *x = &call->in[first + IN_X];
     const gpo_array *w = &call->in[first + IN_W];
     const gpo_array *bias = &call->in[first + IN_BIAS];
-    *plan = (conv_plan){
+    conv_plan *p = call->plan;
+    *p = (conv_plan){
+        .backward = call->op->member == BACKWARD,
         .batches = x->shape[0],
         .channels = x->shape[3 - time],
         .steps = x->shape[time],
         .taps = w->shape[1],
-        .x = rows_of(x, time),
-        .w = w->data,
+        .x = strides_of(x, time),
+        .out = strides_of(&call->out[0], time),
         .w_c = w->strides[0],
         .w_k = w->strides[1],
-        .bias = bias->present ? bias->data : NULL,
+        .has_bias = bias->present,
         .bias_c = bias->present ? bias->strides[0] : 0,
         .eps = call->opt[first + ARG_EPS].f,
         .silu = call->opt[first + ARG_ACTIVATION].given,
         .precision = (conv_precision)call->opt[first + ARG_PRECISION].i,
         .exact_causality = call->opt[first + ARG_CAUSALITY].given,
-        .out = rows_of(&call->out[0], time),
     };
-    plan->lags = plan->taps < plan->steps ? plan->taps : plan->steps;
-    if (first) {
-        plan->dy = rows_of(&call->in[0], time);
-        plan->dw = call->out[1].data;
-        plan->dbias = bias->present ? call->out[2].data : NULL;
+    p->lags = p->taps < p->steps ? p->taps : p->steps;
+    if (p->backward) {
+        p->dy = strides_of(&call->in[0], time);
     }
 }
 
 gpo_status
-conv_check_causality(gpo_call *call, const conv_plan *plan)
+conv_check_causality(gpo_call *call)
 {
     const gpo_variant *variant = call->variant;
-    if (!plan->exact_causality || strcmp(variant->causal, "exact") == 0) {
+    if (!conv_plan_of(call)->exact_causality || strcmp(variant->causal, "exact") == 0) {
         return GPO_OK;
     }
-    return gpo_fail(call, GPO_EVARIANT,
+    return gpo_fail(&call->error, GPO_EVARIANT,
                     "%s(causality='exact') got variant '%s', which is causal %s; "
                     "gpuopt.variants() lists what is exact",
                     call->op->name, variant->name, variant->causal);
@@ -220,18 +222,17 @@ conv_check_causality(gpo_call *call, const conv_plan *plan)
 static void
 cost(const gpo_call *call, gpo_cost *cost)
 {
-    const int first = before_x(call), time = time_axis(call);
-    const gpo_array *x = &call->in[first + IN_X];
-    const gpo_array *w = &call->in[first + IN_W];
+    const conv_plan *p = conv_plan_of(call);
+    const gpo_array *x = &call->in[p->backward + IN_X];
+    const gpo_array *w = &call->in[p->backward + IN_W];
     const double bytes = gpo_dtypes[x->dtype].bytes;
-    const double steps = (double)x->shape[time], taps = (double)w->shape[1];
-    const double lags = taps < steps ? taps : steps;
-    const double rows = (double)x->shape[0] * (double)x->shape[3 - time];
+    const double steps = (double)p->steps, lags = (double)p->lags;
+    const double rows = (double)p->batches * (double)p->channels;
     const double products = rows * (lags * steps - lags * (lags - 1) / 2);
-    const double passes = call->opt[first + ARG_ACTIVATION].given ? 3 : 2;
-    cost->read_bytes = ((double)x->size * (first + 1) + (double)w->size) * bytes;
-    cost->written_bytes = ((double)x->size + first * (double)w->size) * bytes;
-    cost->flops = 2 * products * (first ? passes : 1);
+    const double passes = !p->backward ? 1 : p->silu ? 3 : 2;
+    cost->read_bytes = ((double)x->size * (p->backward + 1) + (double)w->size) * bytes;
+    cost->written_bytes = ((double)x->size + p->backward * (double)w->size) * bytes;
+    cost->flops = 2 * products * passes;
 }
 
 /* ---- documentation ---- */
@@ -394,6 +395,7 @@ const gpo_op op_causal_conv1d = {
     .member = FORWARD,
     .by = IN_X,
     .shape = forward_shape,
+    .plan = plan,
     .cost = cost,
     .cpu = &causal_conv1d_cpu,
     .cuda = GPO_CUDA_TABLE(causal_conv1d),
@@ -409,6 +411,7 @@ const gpo_op op_causal_conv1d_backward = {
     .member = BACKWARD,
     .by = 1 + IN_X,
     .shape = backward_shape,
+    .plan = plan,
     .cost = cost,
     .cpu = &causal_conv1d_backward_cpu,
     .cuda = GPO_CUDA_TABLE(causal_conv1d_backward),

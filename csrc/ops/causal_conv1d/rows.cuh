@@ -1,37 +1,25 @@
 /*
- * rows.cuh  What the rungs of causal_conv1d share: rows and filters as kernel arguments,
- * what becomes of a sum, the staging of pieces in shared memory, the walk through a call.
- * Order: views, sums in the plain order, staging, partial sums, launches.
- * Not here: the rungs (cuda.cu), their tiles (tiles.cuh), the contract (op.c).
+ * rows.cuh  What all kernels of causal_conv1d share: rows and filters as kernel arguments,
+ * what becomes of a sum, sums in the plain order, partial sums, and the launchers that
+ * other files name.
+ * Not here: the staging of rows in shared memory (staging.cuh), the walk through a call
+ * (calls.cuh), the contract (op.c).
  */
 #ifndef GPO_CAUSAL_CONV1D_ROWS_CUH
 #define GPO_CAUSAL_CONV1D_ROWS_CUH
 
 #include <type_traits>
 
-#include "../../device/block.cuh"
+#include "../../device/grid.cuh"
 #include "../../device/vec.cuh"
 #include "causal_conv1d.h"
+#include "tuning.cuh"
 
 /* What T is computed in. */
 template <typename T>
 using value_type = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-constexpr int64_t MAX_GRID_X = 2147483647;
 constexpr int64_t TERMS = 128; /* of a plain sum, added up before they meet the total */
-
-inline int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-/* Blocks for `n` pieces of work: a kernel strides over more than a grid may have. */
-inline dim3
-grid_of(int64_t n)
-{
-    return dim3(static_cast<unsigned>(n < MAX_GRID_X ? n : MAX_GRID_X));
-}
 
 /*
  * Work in shares of 64 channels, so that what reads the same rows runs at the same time
@@ -212,225 +200,7 @@ plain_lag(const lag_view<T> &v, int64_t first, int64_t last, int64_t c, int64_t 
     return total;
 }
 
-/* ---- staging ---- */
-
-/* Element u of a row of `steps`, 0 outside. */
-template <typename T>
-__device__ __forceinline__ value_type<T>
-step_or_zero(const T *row, int64_t stride, int64_t u, int64_t steps)
-{
-    return u >= 0 && u < steps ? value_of(row[u * stride]) : value_type<T>(0);
-}
-
-/* to[i] = step first + i of a row, for i in [0, n), by all BLOCK threads. */
-template <int BLOCK, typename T>
-__device__ __forceinline__ void
-stage_row(value_type<T> *to, const T *row, int64_t stride, int64_t first, int n,
-          int64_t steps)
-{
-    for (int i = threadIdx.x; i < n; i += BLOCK) {
-        to[i] = step_or_zero(row, stride, first + i, steps);
-    }
-}
-
-/* to[i] = lag first + i of channel c's filter, for i in [0, n). */
-template <int BLOCK, typename T>
-__device__ __forceinline__ void
-stage_lags(value_type<T> *to, const conv_view<T> &v, int64_t c, int64_t first, int n)
-{
-    for (int i = threadIdx.x; i < n; i += BLOCK) {
-        const int64_t s = first + i;
-        to[i] = s >= 0 && s < v.lags ? v.w_at(c, s) : value_type<T>(0);
-    }
-}
-
-/* 16 bytes of shared memory; p lies on their boundary. */
-template <typename V>
-__device__ __forceinline__ pack<V>
-shared_pack(const V *p)
-{
-    return *reinterpret_cast<const pack<V> *>(p);
-}
-
-/* N values from a 16-byte boundary of shared memory. */
-template <int N, typename V>
-__device__ __forceinline__ void
-shared_values(V *to, const V *from)
-{
-    static_assert(N % pack<V>::SIZE == 0, "whole packs");
-#pragma unroll
-    for (int i = 0; i < N; i += pack<V>::SIZE) {
-        const pack<V> p = shared_pack(from + i);
-#pragma unroll
-        for (int k = 0; k < pack<V>::SIZE; k++) {
-            to[i + k] = p.v[k];
-        }
-    }
-}
-
-/* N values from column `at` on, in packs of 8; the columns are a ring of RING. */
-template <int N, int RING, typename V>
-__device__ __forceinline__ void
-ring_values(V *to, const V *row, int at)
-{
-    static_assert((RING & (RING - 1)) == 0, "a power of two");
-#pragma unroll
-    for (int i = 0; i < N; i += 8) {
-        shared_values<8>(to + i, row + ((at + i) & (RING - 1)));
-    }
-}
-
-/* Whether packs of all rows are whole, on 16-byte boundaries, forwards or backwards. */
-template <typename T>
-static bool
-packs_are_even(const row_view<T> &rows, int64_t steps)
-{
-    constexpr int64_t SIZE = pack<std::remove_const_t<T>>::SIZE;
-    const uintptr_t first =
-        reinterpret_cast<uintptr_t>(rows.t < 0 ? rows.p - (SIZE - 1) : rows.p);
-    return (rows.t == 1 || rows.t == -1) && first % 16 == 0 && rows.b % SIZE == 0 &&
-           rows.c % SIZE == 0 && steps % SIZE == 0;
-}
-
-/* The pack of steps u.. of such a row; zeros where it lies outside. */
-template <typename T>
-__device__ __forceinline__ pack<T>
-even_pack(const T *row, bool backwards, int64_t u, int64_t steps)
-{
-    constexpr int SIZE = pack<T>::SIZE;
-    pack<T> p = pack_of<T>(uint4{0, 0, 0, 0});
-    if (u >= 0 && u < steps) {
-        if (backwards) {
-            const pack<T> turned = load_pack(row - u - (SIZE - 1));
-#pragma unroll
-            for (int k = 0; k < SIZE; k++) {
-                p.v[k] = turned.v[SIZE - 1 - k];
-            }
-        }
-        else {
-            p = load_pack(row + u);
-        }
-    }
-    return p;
-}
-
-/* SIZE steps of a row from u on; `even` rows in one pack. */
-template <typename T>
-__device__ __forceinline__ void
-load_steps(T *to, const T *row, int64_t stride, int64_t u, int64_t steps, bool even)
-{
-    constexpr int SIZE = pack<T>::SIZE;
-    if (even) {
-        const pack<T> p = even_pack(row, stride < 0, u, steps);
-#pragma unroll
-        for (int k = 0; k < SIZE; k++) {
-            to[k] = p.v[k];
-        }
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < SIZE; k++) {
-        to[k] = stored_as<T>(value_type<T>(0));
-        if (u + k >= 0 && u + k < steps) {
-            to[k] = row[(u + k) * stride];
-        }
-    }
-}
-
-/* N elements as values, to a 16-byte boundary of shared memory. */
-template <int N, typename T, typename V>
-__device__ __forceinline__ void
-store_values(V *to, const T *from)
-{
-    constexpr int SIZE = pack<V>::SIZE;
-    static_assert(N % SIZE == 0, "whole packs");
-#pragma unroll
-    for (int i = 0; i < N; i += SIZE) {
-        pack<V> p;
-#pragma unroll
-        for (int k = 0; k < SIZE; k++) {
-            p.v[k] = value_of(from[i + k]);
-        }
-        *reinterpret_cast<pack<V> *>(to + i) = p;
-    }
-}
-
-/*
- * N values of a row, and 16 bytes of padding: 8 lanes that read 16 bytes of 8 rows meet
- * all banks once.
- */
-template <typename V, int N>
-struct row_stage {
-    alignas(16) V v[N + 16 / sizeof(V)];
-};
-
-/*
- * COLUMNS steps of 32 rows, by BLOCK threads: column (at + i) % ring of row r gets step
- * first[r] + u + i.  `ring` is a power of two.
- */
-template <int BLOCK, int COLUMNS, typename Stage, typename T>
-__device__ __forceinline__ void
-stage_rows(Stage &stage, const row_view<const T> &rows, const int64_t *offset,
-           const int64_t *first, int64_t u, int at, int ring, int64_t steps, bool even)
-{
-    constexpr int SIZE = pack<T>::SIZE, PACKS = COLUMNS / SIZE;
-    constexpr int TURNS = WARP * PACKS / BLOCK;
-    static_assert(WARP * PACKS % BLOCK == 0, "every thread stages as much");
-    T held[TURNS][SIZE];
-#pragma unroll
-    for (int k = 0; k < TURNS; k++) {
-        const int i = k * BLOCK + static_cast<int>(threadIdx.x), r = i / PACKS;
-        load_steps(held[k], rows.p + offset[r], rows.t, first[r] + u + i % PACKS * SIZE,
-                   steps, even);
-    }
-#pragma unroll
-    for (int k = 0; k < TURNS; k++) {
-        const int i = k * BLOCK + static_cast<int>(threadIdx.x), r = i / PACKS;
-        const int column = (at + i % PACKS * SIZE) & (ring - 1);
-        store_values<SIZE>(stage[r].v + column, held[k]);
-    }
-}
-
-/* The gradient at SIZE steps from t on, and x there and HALO packs before. */
-template <int SIZE, int HALO, typename T>
-__device__ __forceinline__ void
-lag_short_inputs(const lag_view<T> &v, int64_t b, int64_t c, int64_t t,
-                 value_type<T> (&g)[SIZE], value_type<T> (&x)[(HALO + 1) * SIZE])
-{
-    const T *rows[2] = {v.x.row(b, c), v.g.row(b, c)};
-    if constexpr (SIZE == pack<T>::SIZE) {
-        pack<T> in[HALO + 1];
-#pragma unroll
-        for (int h = 0; h <= HALO; h++) {
-            in[h] = even_pack(rows[0], false, t + (h - HALO) * SIZE, v.steps);
-        }
-        const pack<T> own = even_pack(rows[1], false, t, v.steps);
-#pragma unroll
-        for (int i = 0; i < SIZE; i++) {
-            g[i] = value_of(own.v[i]);
-        }
-#pragma unroll
-        for (int i = 0; i < (HALO + 1) * SIZE; i++) {
-            x[i] = value_of(in[i / SIZE].v[i % SIZE]);
-        }
-    }
-    else {
-#pragma unroll
-        for (int i = 0; i < (HALO + 1) * SIZE; i++) {
-            x[i] = i >= HALO * SIZE - (v.lags - 1)
-                       ? step_or_zero(rows[0], v.x.t, t + i - HALO * SIZE, v.steps)
-                       : value_type<T>(0);
-        }
-#pragma unroll
-        for (int i = 0; i < SIZE; i++) {
-            g[i] = step_or_zero(rows[1], v.g.t, t + i, v.steps);
-        }
-    }
-}
-
-/* ---- partial sums, the gradient of the bias, taps that meet nothing ---- */
-
-constexpr int REST_BLOCK = 256;
+/* ---- partial sums of the gradient of the filters ---- */
 
 struct add {
     template <typename V>
@@ -439,41 +209,6 @@ struct add {
         return a + b;
     }
 };
-
-/* A block per channel; each thread adds blocks of at most 64 elements. */
-template <typename T>
-__global__ void
-conv_rest_of_channel(lag_view<T> v)
-{
-    using V = value_type<T>;
-    GPO_SHARED(V, slots, [REST_BLOCK / WARP]);
-    for (int64_t c = blockIdx.x; c < v.channels; c += gridDim.x) {
-        for (int64_t k = threadIdx.x; k < v.taps - v.lags; k += REST_BLOCK) {
-            v.dw[c * v.taps + k] = stored_as<T>(V(0));
-        }
-        if (!v.dbias) {
-            continue;
-        }
-        V total = 0, part = 0;
-        int terms = 0;
-        for (int64_t b = 0; b < v.batches; b++) {
-            const T *g = v.g.row(b, c);
-            for (int64_t t = threadIdx.x; t < v.steps; t += REST_BLOCK) {
-                part += value_of(g[t * v.g.t]);
-                if (++terms == 64) {
-                    total += part;
-                    part = 0;
-                    terms = 0;
-                }
-            }
-        }
-        total = block_combine<add, REST_BLOCK>(total + part, slots);
-        if (threadIdx.x == 0) {
-            v.dbias[c] = stored_as<T>(total);
-        }
-        __syncthreads();
-    }
-}
 
 /* The sum of lag s of a channel over a group of rows: a result if there is one group. */
 template <typename T>
@@ -489,28 +224,9 @@ put_part(const lag_view<T> &v, int64_t groups, int64_t group, int64_t c, int64_t
     }
 }
 
-/* dw out of the partial sums of `groups` groups, in their order. */
-template <typename T>
-__global__ void
-conv_sum_of_groups(lag_view<T> v, int64_t groups)
-{
-    const int64_t all = v.channels * v.lags;
-    const int64_t step = static_cast<int64_t>(gridDim.x) * REST_BLOCK;
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * REST_BLOCK + threadIdx.x;
-         i < all; i += step) {
-        value_type<T> sum = 0;
-        for (int64_t k = 0; k < groups; k++) {
-            sum += v.parts[k * all + i];
-        }
-        v.put(i / v.lags, i % v.lags, sum);
-    }
-}
-
-/* ---- launches ---- */
-
 /* Memory for the partial sums of `splits` groups, where there is more than one. */
 template <typename T>
-static gpo_status
+gpo_status
 make_parts(gpo_call *call, int64_t splits, lag_view<T> *v)
 {
     void *memory = nullptr;
@@ -523,43 +239,38 @@ make_parts(gpo_call *call, int64_t splits, lag_view<T> *v)
     return status;
 }
 
+/* Groups of rows that make `wanted` units of work out of `works`, at most `most`. */
+inline int64_t
+splits_for(int64_t wanted, int64_t works, int64_t pieces, int64_t most)
+{
+    int64_t splits = ceil_div(wanted, works);
+    splits = splits < most ? splits : most;
+    splits = splits < pieces ? splits : pieces;
+    return splits > 1 ? splits : 1;
+}
+
+/* ---- launchers of common.cu ---- */
+
 /* dw out of the partial sums of `splits` groups, if they are not dw already. */
 template <typename T>
-static gpo_status
-add_parts(gpo_call *call, const lag_view<T> &v, int64_t splits)
-{
-    if (splits <= 1) {
-        return GPO_OK;
-    }
-    const dim3 grid = grid_of(ceil_div(v.channels * v.lags, REST_BLOCK));
-    return GPO_LAUNCH(call, grid, REST_BLOCK, 0, (conv_sum_of_groups<T>), v, splits);
-}
+gpo_status add_parts(gpo_call *call, const lag_view<T> &v, int64_t splits);
 
+/* The gradient of the bias, and the zeros of dw for taps that meet nothing. */
 template <typename T>
-static conv_view<T>
-conv_of(const conv_plan &p)
-{
-    conv_view<T> v = {};
-    v.x = {static_cast<const T *>(p.x.data), p.x.b, p.x.c, p.x.t};
-    v.dy = {static_cast<const T *>(p.dy.data), p.dy.b, p.dy.c, p.dy.t};
-    v.out = {static_cast<T *>(p.out.data), p.out.b, p.out.c, p.out.t};
-    v.w = static_cast<const T *>(p.w) + (p.taps - 1) * p.w_k;
-    v.w_c = p.w_c;
-    v.w_s = -p.w_k;
-    v.bias = static_cast<const T *>(p.bias);
-    v.bias_c = p.bias_c;
-    v.batches = p.batches;
-    v.channels = p.channels;
-    v.steps = p.steps;
-    v.lags = p.lags;
-    v.eps = p.eps;
-    v.finish = p.silu ? FINISH_SILU : FINISH_NONE;
-    v.precision = p.precision;
-    return v;
-}
+gpo_status make_rest(gpo_call *call, const lag_view<T> &v);
 
+/* to[i, c, r] = from[i, r, c] for i < n. */
+template <typename T>
+gpo_status swap_axes(gpo_call *call, const T *from, T *to, int64_t n, int64_t rows,
+                     int64_t cols);
+
+/* ---- launchers of rungs and shape kernels that have object files of their own ---- */
+
+/* Rows of a convolution; dx is one, too. */
 template <typename T>
 using conv_launch = gpo_status (*)(gpo_call *call, const conv_view<T> &v);
+
+/* The gradient of the filters. */
 template <typename T>
 using lag_launch = gpo_status (*)(gpo_call *call, const lag_view<T> &v);
 
@@ -568,77 +279,34 @@ template <typename T>
 using gradients_launch = gpo_status (*)(gpo_call *call, const conv_view<T> &v,
                                         const lag_view<T> &lags);
 
-template <typename T>
-static gpo_status
-run_forward(gpo_call *call, conv_launch<T> convolve)
-{
-    conv_plan p;
-    conv_make_plan(call, &p);
-    const gpo_status status = conv_check_causality(call, &p);
-    if (status) {
-        return status;
-    }
-    return p.batches * p.channels > 0 ? convolve(call, conv_of<T>(p)) : GPO_OK;
-}
+#define GPO_LAUNCHERS(rung)                                        \
+    template <typename T>                                          \
+    gpo_status conv_##rung(gpo_call *call, const conv_view<T> &v); \
+    template <typename T>                                          \
+    gpo_status lag_##rung(gpo_call *call, const lag_view<T> &v)
 
-/*
- * With SiLU g first, then dx as a convolution of reversed rows, dw, and the rest; a rung
- * that has `gradients` makes dx and dw by that.
- */
+GPO_LAUNCHERS(v0);
+GPO_LAUNCHERS(v5);
+GPO_LAUNCHERS(v6);
+GPO_LAUNCHERS(short_filters);
+
 template <typename T>
-static gpo_status
-run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate,
-             gradients_launch<T> gradients = nullptr)
-{
-    conv_plan p;
-    conv_make_plan(call, &p);
-    gpo_status status = conv_check_causality(call, &p);
-    if (status || p.channels == 0) {
-        return status;
-    }
-    conv_view<T> v = conv_of<T>(p);
-    const row_view<T> dx = v.out;
-    row_view<const T> g = v.dy;
-    if (p.silu && p.batches > 0) {
-        void *memory = nullptr;
-        const int64_t elements = p.batches * p.channels * p.steps;
-        status = gpo_scratch(call, elements * sizeof(T), &memory);
-        if (status) {
-            return status;
-        }
-        v.out.p = static_cast<T *>(memory); /* g lies as dx does, without gaps */
-        v.finish = FINISH_SLOPE;
-        g = {v.out.p, dx.b, dx.c, dx.t};
-        status = convolve(call, v);
-    }
-    if (!status && p.batches > 0) {
-        const int64_t last = p.steps - 1;
-        v.x = {g.p + last * g.t, g.b, g.c, -g.t};
-        v.out = {dx.p + last * dx.t, dx.b, dx.c, -dx.t};
-        v.bias = nullptr;
-        v.eps = 0;
-        v.finish = FINISH_NONE;
-        status = gradients ? GPO_OK : convolve(call, v);
-    }
-    lag_view<T> lags = {};
-    lags.x = {static_cast<const T *>(p.x.data), p.x.b, p.x.c, p.x.t};
-    lags.g = g;
-    lags.dw = static_cast<T *>(p.dw);
-    lags.dbias = static_cast<T *>(p.dbias);
-    lags.batches = p.batches;
-    lags.channels = p.channels;
-    lags.steps = p.steps;
-    lags.taps = p.taps;
-    lags.lags = p.lags;
-    lags.precision = p.precision;
-    if (!status) {
-        status = gradients ? gradients(call, v, lags) : correlate(call, lags);
-    }
-    if (!status && (p.dbias || p.taps > p.lags)) {
-        status = GPO_LAUNCH(call, grid_of(p.channels), REST_BLOCK, 0,
-                            (conv_rest_of_channel<T>), lags);
-    }
-    return status;
-}
+gpo_status conv_v7(gpo_call *call, const conv_view<T> &v);
+template <typename T>
+gpo_status gradients_v7(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags);
+
+/* A launcher for every type of its table row, in the file that has it. */
+#define GPO_CONV_OF(T, launcher) \
+    template gpo_status launcher<T>(gpo_call *, const conv_view<T> &);
+#define GPO_LAG_OF(T, launcher) \
+    template gpo_status launcher<T>(gpo_call *, const lag_view<T> &);
+#define GPO_GRADIENTS_OF(T, launcher)                                 \
+    template gpo_status launcher<T>(gpo_call *, const conv_view<T> &, \
+                                    const lag_view<T> &);
+#define GPO_EVERY_FLOAT(Macro, launcher)                              \
+    Macro(f16, launcher) Macro(bf16, launcher) Macro(float, launcher) \
+        Macro(double, launcher)
+#define GPO_EVERY_FLOAT32(Macro, launcher) \
+    Macro(f16, launcher) Macro(bf16, launcher) Macro(float, launcher)
 
 #endif

@@ -2,14 +2,15 @@
  * spectral_rows.cuh  What the kernels of v7 are made of: the rows of a view, the head of a
  * row and the guard of its bound, where spectra wait.
  * Order: rows, sums in the plain order, the causal bound, what a block does.
- * Not here: the kernels (spectrum.cuh, early.cuh), ranges and elements of rows
+ * Not here: the kernels (ladder/v7_*, early_steps.cu), ranges and elements of rows
  * (device/spectral.cuh), the transform (device/fft.cuh).
  */
 #ifndef GPO_CAUSAL_CONV1D_SPECTRAL_ROWS_CUH
 #define GPO_CAUSAL_CONV1D_SPECTRAL_ROWS_CUH
 
 #include "../../device/spectral.cuh"
-#include "rows.cuh"
+#include "limits.cuh"
+#include "staging.cuh"
 
 #include <cmath>
 
@@ -63,15 +64,12 @@ correlate_plainly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first,
 template <typename FFT>
 constexpr int HEAD = FFT::POINTS <= 4096 ? 64 : 128;
 
-static float
+inline float
 growth_of(int64_t steps, int log_points)
 {
     return static_cast<float>(2 * std::sqrt(static_cast<double>(steps)) /
                               (0.75 * (log_points + 1)));
 }
-
-/* Steps of a row of v7: they and a head more are counted in 32 bits. */
-constexpr int64_t MOST_STEPS = int64_t{1} << 30;
 
 /* The largest size in a row, and whether its first step is 0. */
 struct causal_range {
@@ -95,7 +93,7 @@ struct earlier {
     }
 };
 
-/* What v7 leaves of a row to early.cuh: its first input, or one of these. */
+/* What v7 leaves of a row to early_steps.cu: its first input, or one of these. */
 constexpr int WIDE_ROW = -1;                            /* all of it */
 constexpr int WHOLE_ROW = static_cast<int>(MOST_STEPS); /* nothing */
 
@@ -204,12 +202,19 @@ first_of(const float (&x)[FFT::V], int origin, earlier before)
 struct spectrum_cut {
     spectrum_dtype dtype;
     float growth;                 /* of the guard */
-    int *starts;                  /* of row b * C + c, see early.cuh */
+    int *starts;                  /* of row b * C + c, see early_steps.cu */
     int64_t splits, share;        /* batches of a split */
     int64_t row_blocks, w_blocks; /* of N steps, of N lags */
     c64 *slab;                    /* memory for spectra, `spectra` for each block */
     int64_t spectra;
 };
+
+/* The end of the share of the batch that begins with batch `first`. */
+__device__ __forceinline__ int64_t
+last_of(const spectrum_cut &cut, int64_t first, int64_t batches)
+{
+    return first + cut.share < batches ? first + cut.share : batches;
+}
 
 /* Spectra and carries in memory; a thread reads only what it has written itself. */
 template <typename FFT>
@@ -262,6 +267,24 @@ offset_of(spectrum_dtype dtype, const conv_view<float> &v, int64_t c)
     return with_dtype(dtype, [&](auto element) {
         return view_as<conv_view<decltype(element)>>(v).offset(c);
     });
+}
+
+/* What v7 leaves of row (b, c) to early_steps.cu; one thread says it. */
+__device__ __forceinline__ void
+put_start(const spectrum_cut &cut, const conv_view<float> &v, int64_t b, int64_t c,
+          bool is_wide, int start)
+{
+    cut.starts[b * v.channels + c] = is_wide ? WIDE_ROW : start;
+}
+
+/* The smallest of the threads' steps, by all of them. */
+template <typename Block>
+__device__ __forceinline__ int
+first_step(const Block &block, earlier own, earlier *slots)
+{
+    block.tell(own, slots);
+    __syncthreads();
+    return block.told(slots).step;
 }
 
 #endif

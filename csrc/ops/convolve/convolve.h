@@ -28,8 +28,7 @@ typedef struct convolve_rows {
  * ends of `a` left out, for r in [0, count_rows) and i in [0, count); m <= n.
  */
 typedef struct convolve_plan {
-    const void *a, *v;
-    void *out;
+    int in_a, in_v;         /* which inputs of the call a and v are */
     int64_t n, m;           /* elements of a row of a and of v */
     int64_t a_step, v_step; /* strides within a row */
     int64_t first, count;   /* of the n + m - 1 sums: which the result keeps */
@@ -38,8 +37,11 @@ typedef struct convolve_plan {
     convolve_rows rows;
 } convolve_plan;
 
-/* The plan of a call whose arguments convolve's shape rule has accepted. */
-void convolve_make_plan(const gpo_call *call, convolve_plan *plan);
+static inline const convolve_plan *
+convolve_plan_of(const gpo_call *call)
+{
+    return (const convolve_plan *)call->plan;
+}
 
 /* Terms that sum i of n + m - 1 adds up: k in [*low, *high). */
 static inline void

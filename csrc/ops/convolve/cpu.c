@@ -1,7 +1,7 @@
 /*
- * cpu.c  convolve on the CPU, as sums of products.  Order: the three instruction sets,
- * rows and elements, one sum after the other, pieces of a row, the variants, choose.  Inner
- * loops stand in cpu.inc; Fourier transforms in cpu_fourier.c.
+ * cpu.c  convolve on the CPU, as sums of products.  Order: the inner loops, rows and
+ * elements, one sum after the other, pieces of a row, the variants, choose.  Not here: the
+ * loops themselves (loops.inc), Fourier transforms (cpu_fourier.c).
  *
  * A piece of the result and 512 terms of its sums at a time: the piece of `a` under them
  * is read where it lies, or gathered with zeros beyond the ends.  A zero times inf or nan
@@ -25,13 +25,7 @@ enum {
     TASK_TERMS = 1 << 18, /* products that are worth a task of their own */
 };
 
-/* uint16_t would multiply as int, which overflows */
-typedef uint8_t widened_uint8_t;
-typedef uint32_t widened_uint16_t;
-typedef uint32_t widened_uint32_t;
-typedef uint64_t widened_uint64_t;
-typedef float widened_float;
-typedef double widened_double;
+/* ---- the inner loops ---- */
 
 typedef struct loops {
     /* to[i] = sum over m < terms of window[i + m * step] * taps[m], i in [0, sums) */
@@ -46,39 +40,17 @@ typedef struct loops {
     void (*settle)(void *high, const void *low, int64_t n); /* high[i] += low[i] */
 } loops;
 
-/* ---- the three instruction sets ---- */
-
-#define ISA(name) name##_base
-#define VECTOR_BYTES 16
-#include "cpu.inc"
-
-#if defined(__x86_64__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define ISA(name) name##_v3
-#define VECTOR_BYTES 32
-#include "cpu.inc"
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-#define ISA(name) name##_v4
-#define VECTOR_BYTES 64
-#include "cpu.inc"
-#pragma GCC pop_options
-#else
-#define table_v3 table_base
-#define table_v4 table_base
-#endif
+#define GPO_LOOPS "../ops/convolve/loops.inc"
+#include "../../core/each_isa.h"
 
 /* ---- rows and elements ---- */
 
 void
 convolve_find_row(const job *j, int64_t row, const char **a, const char **v)
 {
-    const convolve_plan *p = &j->plan;
-    *a = p->a;
-    *v = p->v;
+    const convolve_plan *p = j->plan;
+    *a = j->a;
+    *v = j->v;
     for (int d = 0; d < p->rows.naxes; d++) {
         const convolve_axis *axis = &p->rows.axes[d];
         const int64_t at = row % axis->length;
@@ -91,58 +63,86 @@ convolve_find_row(const job *j, int64_t row, const char **a, const char **v)
 char *
 convolve_result_at(const job *j, int64_t row, int64_t i)
 {
-    return (char *)j->plan.out + (row * j->plan.count + i) * j->bytes;
+    return j->out + (row * j->plan->count + i) * j->bytes;
 }
 
-#define CONVERT(T, V, VALUE)                  \
-    do {                                      \
-        const T *restrict x = from;           \
-        V *restrict y = to;                   \
-        if (step == 1) {                      \
-            for (int64_t i = 0; i < n; i++) { \
-                y[i] = VALUE(x[i]);           \
-            }                                 \
-        }                                     \
-        else if (step == -1) {                \
-            for (int64_t i = 0; i < n; i++) { \
-                y[i] = VALUE(x[-i]);          \
-            }                                 \
-        }                                     \
-        else {                                \
-            for (int64_t i = 0; i < n; i++) { \
-                y[i] = VALUE(x[i * step]);    \
-            }                                 \
-        }                                     \
-        return;                               \
-    } while (0)
-#define AS_IT_IS(x) (x)
-#define TRUTH(x) ((x) != 0)
+/*
+ * n elements, `step` apart, as lanes side by side.  To be inlined where `step` is a
+ * constant: only then do the loops become vectors.
+ */
+static inline __attribute__((always_inline)) void
+read_steps(const job *j, const void *from, const int64_t step, int64_t n, void *to)
+{
+    if (j->dtype == GPO_BOOL) {
+        const uint8_t *restrict x = from;
+        uint8_t *restrict y = to;
+        for (int64_t i = 0; i < n; i++) {
+            y[i] = x[i * step] != 0;
+        }
+    }
+    else if (j->dtype == GPO_F16) {
+        const gpo_f16 *restrict x = from;
+        float *restrict y = to;
+        for (int64_t i = 0; i < n; i++) {
+            y[i] = float_of_f16(x[i * step]);
+        }
+    }
+    else if (j->dtype == GPO_BF16) {
+        const gpo_bf16 *restrict x = from;
+        float *restrict y = to;
+        for (int64_t i = 0; i < n; i++) {
+            y[i] = float_of_bf16(x[i * step]);
+        }
+    }
+    else if (j->bytes == 1) {
+        const uint8_t *restrict x = from;
+        uint16_t *restrict y = to;
+        for (int64_t i = 0; i < n; i++) {
+            y[i] = x[i * step];
+        }
+    }
+    else if (j->bytes == 2) {
+        const uint16_t *restrict x = from;
+        uint16_t *restrict y = to;
+        for (int64_t i = 0; i < n; i++) {
+            y[i] = x[i * step];
+        }
+    }
+    else if (j->bytes == 4) {
+        const uint32_t *restrict x = from;
+        uint32_t *restrict y = to;
+        for (int64_t i = 0; i < n; i++) {
+            y[i] = x[i * step];
+        }
+    }
+    else if (j->bytes == 8) {
+        const uint64_t *restrict x = from;
+        uint64_t *restrict y = to;
+        for (int64_t i = 0; i < n; i++) {
+            y[i] = x[i * step];
+        }
+    }
+    else {
+        const gpo_c128 *restrict x = from;
+        gpo_c128 *restrict y = to;
+        for (int64_t i = 0; i < n; i++) {
+            y[i] = x[i * step];
+        }
+    }
+}
 
-/* n elements, `step` apart, as lanes side by side. */
+/* The same for any step. */
 static void
 read_elements(const job *j, const void *from, int64_t step, int64_t n, void *to)
 {
-    switch (j->dtype) {
-        case GPO_BOOL:
-            CONVERT(uint8_t, uint8_t, TRUTH);
-        case GPO_F16:
-            CONVERT(gpo_f16, float, float_of_f16);
-        case GPO_BF16:
-            CONVERT(gpo_bf16, float, float_of_bf16);
-        default:
-            break;
+    if (step == 1) {
+        read_steps(j, from, 1, n, to);
     }
-    switch (j->bytes) {
-        case 1:
-            CONVERT(uint8_t, uint16_t, AS_IT_IS);
-        case 2:
-            CONVERT(uint16_t, uint16_t, AS_IT_IS);
-        case 4:
-            CONVERT(uint32_t, uint32_t, AS_IT_IS);
-        case 8:
-            CONVERT(uint64_t, uint64_t, AS_IT_IS);
-        default:
-            CONVERT(gpo_c128, gpo_c128, AS_IT_IS);
+    else if (step == -1) {
+        read_steps(j, from, -1, n, to);
+    }
+    else {
+        read_steps(j, from, step, n, to);
     }
 }
 
@@ -150,15 +150,28 @@ read_elements(const job *j, const void *from, int64_t step, int64_t n, void *to)
 static void
 write_elements(const job *j, const void *from, int64_t n, void *to)
 {
-    enum { step = 1 };
+    const float *restrict floats = from;
+    const uint16_t *restrict words = from;
+    gpo_f16 *restrict f16 = to;
+    gpo_bf16 *restrict bf16 = to;
+    uint8_t *restrict bytes = to;
     switch (j->dtype) {
         case GPO_F16:
-            CONVERT(float, gpo_f16, f16_of_float);
+            for (int64_t i = 0; i < n; i++) {
+                f16[i] = f16_of_float(floats[i]);
+            }
+            return;
         case GPO_BF16:
-            CONVERT(float, gpo_bf16, bf16_of_float);
+            for (int64_t i = 0; i < n; i++) {
+                bf16[i] = bf16_of_float(floats[i]);
+            }
+            return;
         case GPO_I8:
         case GPO_U8:
-            CONVERT(uint16_t, uint8_t, (uint8_t));
+            for (int64_t i = 0; i < n; i++) {
+                bytes[i] = (uint8_t)words[i];
+            }
+            return;
         default:
             memcpy(to, from, (size_t)(n * j->bytes));
     }
@@ -183,89 +196,91 @@ convolve_read_window(const job *j, const char *row, int64_t length, int64_t step
 
 /* ---- one sum after the other ---- */
 
-#define DEFINE_EXACT(name, T, V, LOAD, STORE)                                 \
-    static void exact_##name(const convolve_plan *p, const void *a_row,       \
-                             const void *v_row, int64_t i, void *to)          \
-    {                                                                         \
-        const T *a = a_row, *v = v_row;                                       \
-        V high = 0, low = 0;                                                  \
-        int64_t k, end;                                                       \
-        convolve_terms(p->n, p->m, i, &k, &end);                              \
-        while (k < end) {                                                     \
-            const int64_t stop = end - k < CHUNK ? end : k + CHUNK;           \
-            V sum = 0;                                                        \
-            for (; k < stop; k++) {                                           \
-                sum += LOAD(v[k * p->v_step]) * LOAD(a[(i - k) * p->a_step]); \
-            }                                                                 \
-            add_##V(sum, &high, &low);                                        \
-        }                                                                     \
-        *(T *)to = STORE(settled_##V(high, low));                             \
-    }
+#define V uint32_t
+#include "total.inc"
 
-#define DEFINE_EXACT_COMPLEX(name, T, V)                                            \
-    static void exact_##name(const convolve_plan *p, const void *a_row,             \
-                             const void *v_row, int64_t i, void *to)                \
-    {                                                                               \
-        const T *a = a_row, *v = v_row;                                             \
-        V high_re = 0, low_re = 0, high_im = 0, low_im = 0;                         \
-        int64_t k, end;                                                             \
-        convolve_terms(p->n, p->m, i, &k, &end);                                    \
-        while (k < end) {                                                           \
-            const int64_t stop = end - k < CHUNK ? end : k + CHUNK;                 \
-            V re = 0, im = 0;                                                       \
-            for (; k < stop; k++) {                                                 \
-                const T x = a[(i - k) * p->a_step], t = v[k * p->v_step];           \
-                re += x.re * t.re - x.im * t.im;                                    \
-                im += x.im * t.re + x.re * t.im;                                    \
-            }                                                                       \
-            add_##V(re, &high_re, &low_re);                                         \
-            add_##V(im, &high_im, &low_im);                                         \
-        }                                                                           \
-        *(T *)to = (T){settled_##V(high_re, low_re), settled_##V(high_im, low_im)}; \
-    }
+#define V uint64_t
+#include "total.inc"
 
-#define DEFINE_FLOAT_TOTAL(V)                            \
-    static inline void add_##V(V sum, V *high, V *low)   \
-    {                                                    \
-        const V both = *high + sum, back = both - *high; \
-        *low += (*high - (both - back)) + (sum - back);  \
-        *high = both;                                    \
-    }                                                    \
-    static inline V settled_##V(V high, V low)           \
-    {                                                    \
-        return low - low == 0 ? high + low : high;       \
-    }
+#define V float
+#include "total.inc"
 
-#define DEFINE_WHOLE_TOTAL(V)                          \
-    static inline void add_##V(V sum, V *high, V *low) \
-    {                                                  \
-        (void)low;                                     \
-        *high += sum;                                  \
-    }                                                  \
-    static inline V settled_##V(V high, V low)         \
-    {                                                  \
-        return (void)low, high;                        \
-    }
-
-DEFINE_FLOAT_TOTAL(float)
-DEFINE_FLOAT_TOTAL(double)
-DEFINE_WHOLE_TOTAL(uint32_t)
-DEFINE_WHOLE_TOTAL(uint64_t)
-
-#define AS_U32(x) ((uint32_t)(x))
+#define V double
+#include "total.inc"
 
 /* A count of true products; 2^32 of them would count as none. */
-DEFINE_EXACT(bool, gpo_bool, uint64_t, TRUTH, TRUTH)
-DEFINE_EXACT(u8, uint8_t, uint32_t, AS_U32, (uint8_t))
-DEFINE_EXACT(u16, uint16_t, uint32_t, AS_U32, (uint16_t))
-DEFINE_EXACT(u32, uint32_t, uint32_t, AS_IT_IS, AS_IT_IS)
-DEFINE_EXACT(u64, uint64_t, uint64_t, AS_IT_IS, AS_IT_IS)
-DEFINE_EXACT(f16, gpo_f16, float, float_of_f16, f16_of_float)
-DEFINE_EXACT(bf16, gpo_bf16, float, float_of_bf16, bf16_of_float)
-DEFINE_EXACT(f32, float, float, AS_IT_IS, AS_IT_IS)
-DEFINE_EXACT(f64, double, double, AS_IT_IS, AS_IT_IS)
-DEFINE_EXACT_COMPLEX(c64, gpo_c64, float)
-DEFINE_EXACT_COMPLEX(c128, gpo_c128, double)
+#define DTYPE BOOL
+#define T gpo_bool
+#define V uint64_t
+#define LOAD(x) ((x) != 0)
+#define STORE(x) ((x) != 0)
+#include "exact.inc"
+
+#define DTYPE U8
+#define T uint8_t
+#define V uint32_t
+#define LOAD(x) (uint32_t)(x)
+#define STORE(x) (uint8_t)(x)
+#include "exact.inc"
+
+#define DTYPE U16
+#define T uint16_t
+#define V uint32_t
+#define LOAD(x) (uint32_t)(x)
+#define STORE(x) (uint16_t)(x)
+#include "exact.inc"
+
+#define DTYPE U32
+#define T uint32_t
+#define V uint32_t
+#define LOAD(x) (x)
+#define STORE(x) (x)
+#include "exact.inc"
+
+#define DTYPE U64
+#define T uint64_t
+#define V uint64_t
+#define LOAD(x) (x)
+#define STORE(x) (x)
+#include "exact.inc"
+
+#define DTYPE F16
+#define T gpo_f16
+#define V float
+#define LOAD float_of_f16
+#define STORE f16_of_float
+#include "exact.inc"
+
+#define DTYPE BF16
+#define T gpo_bf16
+#define V float
+#define LOAD float_of_bf16
+#define STORE bf16_of_float
+#include "exact.inc"
+
+#define DTYPE F32
+#define T float
+#define V float
+#define LOAD(x) (x)
+#define STORE(x) (x)
+#include "exact.inc"
+
+#define DTYPE F64
+#define T double
+#define V double
+#define LOAD(x) (x)
+#define STORE(x) (x)
+#include "exact.inc"
+
+#define DTYPE C64
+#define T gpo_c64
+#define V float
+#include "complex.inc"
+
+#define DTYPE C128
+#define T gpo_c128
+#define V double
+#include "complex.inc"
 
 static const struct {
     lane lane;
@@ -273,35 +288,24 @@ static const struct {
     bool in_place;
     exact_sum exact;
 } kinds[GPO_NDTYPES] = {
-    [GPO_BOOL] = {LANE_BOOL, 1, 1, false, exact_bool},
-    [GPO_I8] = {LANE_U16, 1, 2, false, exact_u8},
-    [GPO_U8] = {LANE_U16, 1, 2, false, exact_u8},
-    [GPO_I16] = {LANE_U16, 1, 2, true, exact_u16},
-    [GPO_U16] = {LANE_U16, 1, 2, true, exact_u16},
-    [GPO_I32] = {LANE_U32, 1, 4, true, exact_u32},
-    [GPO_U32] = {LANE_U32, 1, 4, true, exact_u32},
-    [GPO_I64] = {LANE_U64, 1, 8, true, exact_u64},
-    [GPO_U64] = {LANE_U64, 1, 8, true, exact_u64},
-    [GPO_F16] = {LANE_FLOAT, 1, 4, false, exact_f16},
-    [GPO_BF16] = {LANE_FLOAT, 1, 4, false, exact_bf16},
-    [GPO_F32] = {LANE_FLOAT, 1, 4, true, exact_f32},
-    [GPO_F64] = {LANE_DOUBLE, 1, 8, true, exact_f64},
-    [GPO_C64] = {LANE_FLOAT, 2, 4, true, exact_c64},
-    [GPO_C128] = {LANE_DOUBLE, 2, 8, true, exact_c128},
+    [GPO_BOOL] = {LANE_BOOL, 1, 1, false, exact_BOOL},
+    [GPO_I8] = {LANE_U16, 1, 2, false, exact_U8},
+    [GPO_U8] = {LANE_U16, 1, 2, false, exact_U8},
+    [GPO_I16] = {LANE_U16, 1, 2, true, exact_U16},
+    [GPO_U16] = {LANE_U16, 1, 2, true, exact_U16},
+    [GPO_I32] = {LANE_U32, 1, 4, true, exact_U32},
+    [GPO_U32] = {LANE_U32, 1, 4, true, exact_U32},
+    [GPO_I64] = {LANE_U64, 1, 8, true, exact_U64},
+    [GPO_U64] = {LANE_U64, 1, 8, true, exact_U64},
+    [GPO_F16] = {LANE_FLOAT, 1, 4, false, exact_F16},
+    [GPO_BF16] = {LANE_FLOAT, 1, 4, false, exact_BF16},
+    [GPO_F32] = {LANE_FLOAT, 1, 4, true, exact_F32},
+    [GPO_F64] = {LANE_DOUBLE, 1, 8, true, exact_F64},
+    [GPO_C64] = {LANE_FLOAT, 2, 4, true, exact_C64},
+    [GPO_C128] = {LANE_DOUBLE, 2, 8, true, exact_C128},
 };
 
 /* ---- pieces of a row ---- */
-
-#define READ_PARTS(T, V)                             \
-    do {                                             \
-        const T *x = (const T *)from;                \
-        V *re = (V *)to, *im = re + n;               \
-        for (int64_t m = 0; m < n; m++, x -= step) { \
-            re[m] = x->re;                           \
-            im[m] = x->im;                           \
-        }                                            \
-        return;                                      \
-    } while (0)
 
 /*
  * n taps of v, the last first; complex ones as real parts, then imaginary, but as they
@@ -310,13 +314,15 @@ static const struct {
 static void
 read_taps(const job *j, const char *v, int64_t first, int64_t n, char *to)
 {
-    const int64_t step = j->plan.v_step;
+    const int64_t step = j->plan->v_step;
     const char *from = v + (first + n - 1) * step * j->bytes;
     if (j->dtype == GPO_C64 && !j->few) {
-        READ_PARTS(gpo_c64, float);
+        read_parts_C64(from, step, n, to);
+        return;
     }
     if (j->dtype == GPO_C128 && !j->few) {
-        READ_PARTS(gpo_c128, double);
+        read_parts_C128(from, step, n, to);
+        return;
     }
     read_elements(j, from, -step, n, to);
 }
@@ -328,23 +334,14 @@ tap_bytes(const job *j)
     return j->few ? j->lanes * j->lane_bytes : j->lane_bytes;
 }
 
-/* re[i] holds re * re and im * re side by side, im[i] re * im and im * im. */
-#define COMBINE(V)                             \
-    for (int64_t i = 0; i < n; i++) {          \
-        V *x = (V *)by_re + 2 * i;             \
-        const V *y = (const V *)by_im + 2 * i; \
-        x[0] -= y[1];                          \
-        x[1] += y[0];                          \
-    }
-
 static void
 combine_parts(const job *j, void *by_re, const void *by_im, int64_t n)
 {
     if (j->lane == LANE_FLOAT) {
-        COMBINE(float)
+        combine_C64(by_re, by_im, n);
     }
     else {
-        COMBINE(double)
+        combine_C128(by_re, by_im, n);
     }
 }
 
@@ -386,7 +383,7 @@ typedef struct piece_work {
 static void
 compute_piece(const job *j, int64_t row, int64_t i, int64_t n, piece_work *work)
 {
-    const convolve_plan *p = &j->plan;
+    const convolve_plan *p = j->plan;
     char *window = work->window, *own_taps = work->taps;
     char *sums = work->sums, *high = work->high, *low = work->low;
     const int64_t wide = j->lanes * j->lane_bytes, first = p->first + i;
@@ -487,7 +484,7 @@ void
 convolve_sum_stretch(const job *j, int64_t row, int64_t i, int64_t n)
 {
     stretch s = {j, row, i, n, .parts = ceil_div(n, j->piece), .tasks = 1};
-    if (n > TASK_TERMS / j->plan.m) {
+    if (n > TASK_TERMS / j->plan->m) {
         s.tasks = s.parts < j->workers ? s.parts : j->workers;
     }
     gpo_cpu_loop(s.tasks > 1, s.tasks, compute_parts, &s);
@@ -498,22 +495,24 @@ static void
 compute_task(void *context, int64_t t, void *work)
 {
     const job *j = context;
-    const int64_t all = j->plan.count_rows * j->pieces, first = t * j->per_task;
+    const int64_t all = j->plan->count_rows * j->pieces, first = t * j->per_task;
     const int64_t end = all - first < j->per_task ? all : first + j->per_task;
     for (int64_t u = first; u < end; u++) {
-        const int64_t i = u % j->pieces * j->piece, left = j->plan.count - i;
+        const int64_t i = u % j->pieces * j->piece, left = j->plan->count - i;
         compute_piece(j, u / j->pieces, i, left < j->piece ? left : j->piece, work);
     }
 }
 
 /* ---- the variants ---- */
 
+/* All of a job but its addresses, which choose does not know yet. */
 static void
-start_job(const gpo_call *call, bool parallel, job *j)
+describe_job(const gpo_call *call, bool parallel, job *j)
 {
-    static const loops *const tables[GPO_NISA] = {table_base, table_v3, table_v4};
-    convolve_plan *p = &j->plan;
-    convolve_make_plan(call, p);
+    static const loops *const tables[GPO_NISA] = GPO_EACH_ISA(table);
+    const convolve_plan *p = convolve_plan_of(call);
+    j->plan = p;
+    j->a = j->v = j->out = NULL;
     j->dtype = call->out[0].dtype;
     j->bytes = gpo_dtypes[j->dtype].bytes;
     j->lane = kinds[j->dtype].lane;
@@ -537,10 +536,19 @@ start_job(const gpo_call *call, bool parallel, job *j)
     j->workers = 0;
 }
 
+static void
+start_job(const gpo_call *call, bool parallel, job *j)
+{
+    describe_job(call, parallel, j);
+    j->a = call->in[j->plan->in_a].data;
+    j->v = call->in[j->plan->in_v].data;
+    j->out = call->out[0].data;
+}
+
 static gpo_status
 run_pieces(gpo_call *call, job *j)
 {
-    const convolve_plan *p = &j->plan;
+    const convolve_plan *p = j->plan;
     if (p->one_filter && p->count_rows > 0) {
         void *taps = NULL;
         const gpo_status status =
@@ -549,7 +557,7 @@ run_pieces(gpo_call *call, job *j)
             return status;
         }
         j->taps = taps;
-        read_taps(j, p->v, 0, p->m, j->taps);
+        read_taps(j, j->v, 0, p->m, j->taps);
     }
     return gpo_cpu_work(call, j->parallel,
                         ceil_div(p->count_rows * j->pieces, j->per_task),
@@ -561,11 +569,11 @@ run_scalar(gpo_call *call)
 {
     job j;
     start_job(call, false, &j);
-    for (int64_t r = 0; r < j.plan.count_rows; r++) {
+    for (int64_t r = 0; r < j.plan->count_rows; r++) {
         const char *a, *v;
         convolve_find_row(&j, r, &a, &v);
-        for (int64_t i = 0; i < j.plan.count; i++) {
-            j.exact(&j.plan, a, v, j.plan.first + i, convolve_result_at(&j, r, i));
+        for (int64_t i = 0; i < j.plan->count; i++) {
+            j.exact(j.plan, a, v, j.plan->first + i, convolve_result_at(&j, r, i));
         }
     }
     return GPO_OK;
@@ -594,22 +602,23 @@ run_threads(gpo_call *call)
 
 /* ---- choose ---- */
 
-enum { SCALAR, SIMD, THREADS };
-
-#define EVERY_DTYPE(f)                              \
-    {                                               \
-        f, f, f, f, f, f, f, f, f, f, f, f, f, f, f \
-    }
-_Static_assert(GPO_NDTYPES == 15, "EVERY_DTYPE lists as many");
-
 static const gpo_variant variants[] = {
-    [SCALAR] = {"scalar", "one sum after the other", "", "run-to-run",
-                EVERY_DTYPE(run_scalar)},
-    [SIMD] = {"simd", "eight vectors of sums in registers while the terms go by", "",
-              "run-to-run", EVERY_DTYPE(run_simd)},
-    [THREADS] = {"threads",
-                 "simd on pieces of the rows; long floating filters by overlap-save",
-                 "", "run-to-run", EVERY_DTYPE(run_threads)},
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "one sum after the other",
+                        "",
+                        "run-to-run",
+                        {GPO_EVERY_DTYPE(run_scalar)}},
+    [GPO_CPU_SIMD] = {"simd",
+                      "eight vectors of sums in registers while the terms go by",
+                      "",
+                      "run-to-run",
+                      {GPO_EVERY_DTYPE(run_simd)}},
+    [GPO_CPU_THREADS] =
+        {"threads",
+         "simd on pieces of the rows; long floating filters by overlap-save",
+         "",
+         "run-to-run",
+         {GPO_EVERY_DTYPE(run_threads)}},
     {.name = NULL},
 };
 
@@ -618,30 +627,20 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     static const char long_filter[] =
         "Fourier transforms cost less than as many products";
-    static const char alone[] = "the thread team has one thread";
-    static const char small[] =
-        "under 2^22 products starting threads costs more than it saves";
-    static const char large[] = "the work is enough for several threads";
     enum { PAYS = 1 << 22 };
     job j;
     fourier_plan f;
-    start_job(call, true, &j);
+    describe_job(call, true, &j);
     if (convolve_plan_fourier(&j, &f)) {
         memcpy(why, long_filter, sizeof long_filter);
-        return &variants[THREADS];
+        return &variants[GPO_CPU_THREADS];
     }
     const double products =
-        (double)call->out[0].size * (double)(j.plan.m + 16); /* 16: read and written */
-    if (products < PAYS) {
-        memcpy(why, small, sizeof small);
-        return &variants[SIMD];
-    }
-    if (gpo_cpu_threads() == 1) {
-        memcpy(why, alone, sizeof alone);
-        return &variants[SIMD];
-    }
-    memcpy(why, large, sizeof large);
-    return &variants[THREADS];
+        (double)call->out[0].size * (double)(j.plan->m + 16); /* 16: read and written */
+    return gpo_cpu_choose(
+        variants, products >= PAYS,
+        "under 2^22 products starting threads costs more than it saves",
+        "the work is enough for several threads", why);
 }
 
 const gpo_table convolve_cpu = {variants, choose};

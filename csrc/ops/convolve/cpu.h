@@ -5,6 +5,7 @@
 #ifndef GPO_CONVOLVE_CPU_H
 #define GPO_CONVOLVE_CPU_H
 
+#include "../../core/integers.h"
 #include "../../backend/backend.h"
 #include "convolve.h"
 
@@ -26,7 +27,9 @@ typedef void (*exact_sum)(const convolve_plan *p, const void *a, const void *v,
 /* ---- the job: what every part of one call reads ---- */
 
 typedef struct job {
-    convolve_plan plan;
+    const convolve_plan *plan;
+    const char *a, *v; /* where the arrays begin; NULL for choose */
+    char *out;
     gpo_dtype dtype;
     int64_t bytes; /* of an element */
     int lanes;     /* of an element */
@@ -46,14 +49,9 @@ typedef struct job {
     int64_t workers;
 } job;
 
-static inline int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* ---- cpu.c ---- */
 
+/* Where a row of the result finds its rows of a and v. */
 void convolve_find_row(const job *j, int64_t row, const char **a, const char **v);
 
 /* Element i of a row of the result. */

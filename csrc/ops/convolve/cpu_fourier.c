@@ -77,15 +77,15 @@ allowed_of(const job *j, int64_t length)
 {
     const double eps = j->lane == LANE_DOUBLE ? 0x1p-52 : 0x1p-23;
     const double passes = TRANSFORM_ERROR * log2((double)length) * 0x1p-53;
-    return (double)j->plan.m * (eps / passes) * (eps / passes);
+    return (double)j->plan->m * (eps / passes) * (eps / passes);
 }
 
 /* Whether noise of one size, which half the allowance is for, keeps a block's sums. */
 static bool
 suits_noise(const job *j, int64_t length)
 {
-    const int64_t m = j->plan.m, sure = m - chunk_of(m) - m % chunk_of(m);
-    const int64_t inputs = length < j->plan.n ? length : j->plan.n;
+    const int64_t m = j->plan->m, sure = m - chunk_of(m) - m % chunk_of(m);
+    const int64_t inputs = length < j->plan->n ? length : j->plan->n;
     return (double)inputs <= allowed_of(j, length) / 2 * (double)sure;
 }
 
@@ -93,7 +93,7 @@ bool
 convolve_plan_fourier(const job *j, fourier_plan *f)
 {
     enum { CALL_NS = 20000 };
-    const convolve_plan *p = &j->plan;
+    const convolve_plan *p = j->plan;
     double least = (double)p->count * (double)p->m / product_rate(j);
     *f = (fourier_plan){.length = 0};
     if (j->lane < LANE_FLOAT || p->m < LEAST_TAPS || !gpo_fft) {
@@ -210,30 +210,33 @@ static void
 read_taps(const fourier *f, int64_t first, int64_t n, double *to)
 {
     const job *j = f->job;
-    read_doubles(j, f->v, j->plan.m, j->plan.v_step, first, n, to);
+    read_doubles(j, f->v, j->plan->m, j->plan->v_step, first, n, to);
 }
-
-#define WRITE(T, VALUE)                   \
-    do {                                  \
-        T *y = (T *)to;                   \
-        for (int64_t i = 0; i < n; i++) { \
-            y[i] = VALUE(from[i]);        \
-        }                                 \
-        return;                           \
-    } while (0)
 
 /* n doubles, two for a complex number, as elements of the result. */
 static void
 write_doubles(const job *j, const double *restrict from, int64_t n, void *restrict to)
 {
+    gpo_f16 *f16 = to;
+    gpo_bf16 *bf16 = to;
+    float *f32 = to;
     switch (j->dtype) {
         case GPO_F16:
-            WRITE(gpo_f16, f16_of_f64);
+            for (int64_t i = 0; i < n; i++) {
+                f16[i] = f16_of_f64(from[i]);
+            }
+            return;
         case GPO_BF16:
-            WRITE(gpo_bf16, bf16_of_f64);
+            for (int64_t i = 0; i < n; i++) {
+                bf16[i] = bf16_of_f64(from[i]);
+            }
+            return;
         case GPO_F32:
         case GPO_C64:
-            WRITE(float, (float));
+            for (int64_t i = 0; i < n; i++) {
+                f32[i] = (float)from[i];
+            }
+            return;
         default:
             memcpy(to, from, (size_t)n * sizeof(double));
     }
@@ -382,7 +385,7 @@ judge_block(const fourier *f, int64_t b, double *x, int64_t start, int64_t skip,
     char *verdicts = f->verdicts + b * f->chunks;
     double *inside = f->energies + f->chunks;
     /* the windows of the first sum of a chunk and of the last share so many chunks */
-    const int64_t common = j->plan.m / f->chunk - 1;
+    const int64_t common = j->plan->m / f->chunk - 1;
     int64_t direct = 0, seen = 0, zeros_from = 0; /* chunks [zeros_from, c] are 0 */
     *facts = (block_facts){.exponent = 0};
     double all = measure_chunks(f, x);
@@ -406,8 +409,8 @@ judge_block(const fourier *f, int64_t b, double *x, int64_t start, int64_t skip,
                                                       : DIRECT;
         direct += verdicts[c] == DIRECT ? end - begin : 0;
     }
-    const double products = (double)direct * (double)j->plan.m / product_rate(j);
-    facts->wide = j->plan.m >= 2 * BASE && facts->odd <= MOST_ODD &&
+    const double products = (double)direct * (double)j->plan->m / product_rate(j);
+    facts->wide = j->plan->m >= 2 * BASE && facts->odd <= MOST_ODD &&
                   products > 0.5 * (double)f->plan.length *
                                  transform_cost(j, (double)f->plan.length);
 }
@@ -419,7 +422,7 @@ static bool
 has_odd_term(const fourier *f, const block_facts *facts, int64_t i)
 {
     for (int64_t k = 0; k < facts->odd && k < MOST_ODD; k++) {
-        if (facts->odd_at[k] <= i && i - facts->odd_at[k] < f->job->plan.m) {
+        if (facts->odd_at[k] <= i && i - facts->odd_at[k] < f->job->plan->m) {
             return true;
         }
     }
@@ -453,8 +456,8 @@ add_odd_terms(const fourier *f, const block_facts *facts, int64_t first, int64_t
     for (int64_t k = 0; k < facts->odd; k++) {
         double odd[2] = {0}, taps[2 * AT_ONCE] = {0};
         const int64_t at = facts->odd_at[k];
-        const int64_t past = at + j->plan.m, end = past < first + n ? past : first + n;
-        read_doubles(j, f->a, j->plan.n, j->plan.a_step, at, 1, odd);
+        const int64_t past = at + j->plan->m, end = past < first + n ? past : first + n;
+        read_doubles(j, f->a, j->plan->n, j->plan->a_step, at, 1, odd);
         for (int64_t i = at > first ? at : first; i < end; i += AT_ONCE) {
             const int64_t some = end - i < AT_ONCE ? end - i : AT_ONCE;
             read_taps(f, i - at, some, taps);
@@ -469,7 +472,7 @@ write_sums(const fourier *f, const block_facts *facts, const double *x, int64_t 
            int64_t n)
 {
     const job *j = f->job;
-    const int64_t to = i - j->plan.first;
+    const int64_t to = i - j->plan->first;
     write_doubles(j, x, n * j->lanes, convolve_result_at(j, f->row, to));
     if (finite_double(x, n * j->lanes)) {
         return;
@@ -510,7 +513,7 @@ write_block(const fourier *f, int64_t b, int64_t first, int64_t n, int64_t skip,
         }
         end = end < n ? end : n;
         if (verdict == DIRECT) {
-            convolve_sum_stretch(j, f->row, first + k - j->plan.first, end - k);
+            convolve_sum_stretch(j, f->row, first + k - j->plan->first, end - k);
         }
         else {
             if (verdict == IS_ZERO) {
@@ -563,13 +566,13 @@ run_pass(const fourier *f, const pass *p, int64_t begin, int64_t end)
     const int64_t before = begin - p->out - p->count; /* the last that ends too early */
     int64_t lo = before < 0 ? 0 : (before / p->period + 1) * p->period;
     gpo_status status = transform_taps(f, p);
-    while (!status && lo + p->out < end && lo + p->in < j->plan.n) {
+    while (!status && lo + p->out < end && lo + p->in < j->plan->n) {
         int64_t rows = 0, at[MOST_PAIRS];
         int exponents[MOST_PAIRS] = {0};
-        for (; rows < most && lo + p->out < end && lo + p->in < j->plan.n;
+        for (; rows < most && lo + p->out < end && lo + p->in < j->plan->n;
              lo += p->period) {
             double *x = f->pairs + rows * p->length * lanes;
-            read_doubles(j, f->a, j->plan.n, j->plan.a_step, lo + p->in, p->size, x);
+            read_doubles(j, f->a, j->plan->n, j->plan->a_step, lo + p->in, p->size, x);
             drop_odd(x, p->size * lanes);
             exponents[rows] = exponent_of(x, p->size * lanes);
             scale(x, p->size * lanes, -exponents[rows]);
@@ -616,14 +619,14 @@ static void
 add_corners(const fourier *f, int64_t lo, int64_t begin, int64_t end)
 {
     const job *j = f->job;
-    const int64_t m = j->plan.m, lanes = j->lanes;
+    const int64_t m = j->plan->m, lanes = j->lanes;
     const double *head = f->ends, *tail = head + BASE * lanes;
     double x[2 * BASE] = {0};
     if ((lo + BASE <= begin || lo >= end) &&
         (m + lo + BASE <= begin || m + lo >= end)) {
         return;
     }
-    read_doubles(j, f->a, j->plan.n, j->plan.a_step, lo, BASE, x);
+    read_doubles(j, f->a, j->plan->n, j->plan->a_step, lo, BASE, x);
     drop_odd(x, BASE * lanes);
     for (int64_t q = 0; q < BASE; q++) {
         add_clipped(f, x + q * lanes, head, lo + q, BASE - q, begin, end);
@@ -648,7 +651,7 @@ static gpo_status
 make_room(fourier *f)
 {
     const job *j = f->job;
-    const int64_t longest = good_length(j->plan.m);
+    const int64_t longest = good_length(j->plan->m);
     const int64_t room = longest > BATCH_ELEMENTS ? longest : BATCH_ELEMENTS;
     const int64_t sizes[] = {f->plan.per_block * j->lanes, room * j->lanes,
                              room * j->lanes + room / BASE + 2,
@@ -673,7 +676,7 @@ static gpo_status
 sum_wide_block(fourier *f, int64_t begin, int64_t end)
 {
     const job *j = f->job;
-    const int64_t m = j->plan.m, lanes = j->lanes;
+    const int64_t m = j->plan->m, lanes = j->lanes;
     gpo_status status = f->ends ? GPO_OK : make_room(f);
     if (status) {
         return status;
@@ -697,7 +700,7 @@ sum_wide_block(fourier *f, int64_t begin, int64_t end)
     read_taps(f, m - BASE, BASE, f->ends + BASE * lanes);
     const int64_t first = begin - m - BASE;
     for (int64_t lo = first < 0 ? 0 : first / BASE * BASE;
-         lo < end && lo < j->plan.n && !status; lo += BASE) {
+         lo < end && lo < j->plan->n && !status; lo += BASE) {
         add_corners(f, lo, begin, end);
     }
     return status;
@@ -711,7 +714,7 @@ transform_filter(fourier *f)
 {
     const job *j = f->job;
     const int64_t n = f->plan.length * j->lanes;
-    read_doubles(j, f->v, j->plan.m, j->plan.v_step, 0, f->plan.length, f->signal);
+    read_doubles(j, f->v, j->plan->m, j->plan->v_step, 0, f->plan.length, f->signal);
     const double all = sum_of_squares(f->signal, n);
     f->v_exponent = all < 0x1p800 && all > 0x1p-800 ? 0 : exponent_of(f->signal, n);
     scale(f->signal, n, -f->v_exponent);
@@ -725,13 +728,13 @@ transform_batch(fourier *f, int64_t blocks)
     const job *j = f->job;
     const fourier_plan *plan = &f->plan;
     const int64_t skip = plan->lead > 0 ? plan->lead : f->first;
-    const int64_t left = j->plan.count - (f->first - j->plan.first);
+    const int64_t left = j->plan->count - (f->first - j->plan->first);
     for (int64_t b = 0; b < blocks; b++) {
         const int64_t rest = left - b * plan->per_block;
         const int64_t start =
             plan->lead > 0 ? f->first + b * plan->per_block - plan->lead : 0;
         double *x = f->signal + b * plan->length * j->lanes;
-        read_doubles(j, f->a, j->plan.n, j->plan.a_step, start, plan->length, x);
+        read_doubles(j, f->a, j->plan->n, j->plan->a_step, start, plan->length, x);
         judge_block(f, b, x, start, skip,
                     rest < plan->per_block ? rest : plan->per_block);
     }
@@ -766,7 +769,7 @@ gpo_status
 convolve_run_fourier(gpo_call *call, const job *j, const fourier_plan *plan)
 {
     enum { LEAST_BLOCKS = 2 };
-    const convolve_plan *p = &j->plan;
+    const convolve_plan *p = j->plan;
     fourier f = {.call = call, .job = j, .plan = *plan};
     int64_t batch = BATCH_ELEMENTS / plan->length;
     batch = batch > LEAST_BLOCKS ? batch : LEAST_BLOCKS;

@@ -127,7 +127,7 @@ broadcast_rows(gpo_call *call)
                 char first[GPO_MESSAGE / 4], second[GPO_MESSAGE / 4];
                 print_shape(a, first, sizeof first);
                 print_shape(v, second, sizeof second);
-                return gpo_fail(call, GPO_EVALUE,
+                return gpo_fail(&call->error, GPO_EVALUE,
                                 "leading axes could not be broadcast together with "
                                 "shapes %s %s",
                                 first, second);
@@ -146,7 +146,8 @@ shape(gpo_call *call)
     const int64_t n = row_length(a), m = row_length(v);
     const int64_t longer = n > m ? n : m, shorter = n > m ? m : n;
     if (shorter == 0) {
-        return gpo_fail(call, GPO_EVALUE, "%s cannot be empty", n == 0 ? "a" : "v");
+        return gpo_fail(&call->error, GPO_EVALUE, "%s cannot be empty",
+                        n == 0 ? "a" : "v");
     }
     const gpo_status status = broadcast_rows(call);
     if (status) {
@@ -161,14 +162,15 @@ shape(gpo_call *call)
     int64_t length = longer;
     if (call->opt[ARG_MODE].i == MODE_FULL &&
         __builtin_add_overflow(longer, shorter - 1, &length)) {
-        return gpo_fail(call, GPO_EVALUE, "array is too big; its size overflows");
+        return gpo_fail(&call->error, GPO_EVALUE,
+                        "array is too big; its size overflows");
     }
     if (call->opt[ARG_MODE].i == MODE_VALID) {
         length = longer - shorter + 1;
     }
     out->dtype = dtype;
     out->shape[out->ndim - 1] = length;
-    return gpo_array_contiguous(call, out);
+    return gpo_array_contiguous(&call->error, out);
 }
 
 /* ---- plan ---- */
@@ -202,33 +204,31 @@ merge_axes(convolve_rows *rows, const gpo_array *a, const gpo_array *v,
     }
 }
 
-void
-convolve_make_plan(const gpo_call *call, convolve_plan *plan)
+_Static_assert(sizeof(convolve_plan) <= GPO_PLAN_BYTES, "the plan fits");
+
+static void
+plan(const gpo_call *call)
 {
-    const gpo_array *a = &call->in[ARG_A], *v = &call->in[ARG_V];
+    convolve_plan *p = call->plan;
+    const bool swap = row_length(&call->in[ARG_V]) > row_length(&call->in[ARG_A]);
+    p->in_a = swap ? ARG_V : ARG_A;
+    p->in_v = swap ? ARG_A : ARG_V;
+    const gpo_array *a = &call->in[p->in_a], *v = &call->in[p->in_v];
     const gpo_array *out = &call->out[0];
-    if (row_length(v) > row_length(a)) {
-        const gpo_array *swap = a;
-        a = v;
-        v = swap;
-    }
     const int64_t n = row_length(a), m = row_length(v);
     const int64_t first[] = {
         [MODE_FULL] = 0, [MODE_SAME] = (m - 1) / 2, [MODE_VALID] = m - 1};
-    plan->a = a->data;
-    plan->v = v->data;
-    plan->out = out->data;
-    plan->n = n;
-    plan->m = m;
-    plan->a_step = n > 1 ? a->strides[a->ndim - 1] : 1;
-    plan->v_step = m > 1 ? v->strides[v->ndim - 1] : 1;
-    plan->first = first[call->opt[ARG_MODE].i];
-    plan->count = out->shape[out->ndim - 1];
-    plan->count_rows = out->size / plan->count;
-    merge_axes(&plan->rows, a, v, out);
-    plan->one_filter = true;
-    for (int i = 0; i < plan->rows.naxes; i++) {
-        plan->one_filter = plan->one_filter && plan->rows.axes[i].v == 0;
+    p->n = n;
+    p->m = m;
+    p->a_step = n > 1 ? a->strides[a->ndim - 1] : 1;
+    p->v_step = m > 1 ? v->strides[v->ndim - 1] : 1;
+    p->first = first[call->opt[ARG_MODE].i];
+    p->count = out->shape[out->ndim - 1];
+    p->count_rows = out->size / p->count;
+    merge_axes(&p->rows, a, v, out);
+    p->one_filter = true;
+    for (int i = 0; i < p->rows.naxes; i++) {
+        p->one_filter = p->one_filter && p->rows.axes[i].v == 0;
     }
 }
 
@@ -240,17 +240,16 @@ cost(const gpo_call *call, gpo_cost *cost)
     const gpo_array *a = &call->in[ARG_A], *v = &call->in[ARG_V];
     const gpo_array *out = &call->out[0];
     const double bytes = gpo_dtypes[out->dtype].bytes;
-    convolve_plan p;
-    convolve_make_plan(call, &p);
+    const convolve_plan *p = convolve_plan_of(call);
     /* Of n m products mode leaves out those of the sums before and after the result. */
-    const double before = (double)p.first;
-    const double after = (double)(p.n + p.m - 1 - p.count - p.first);
-    const double products =
-        (double)p.n * (double)p.m - before * (before + 1) / 2 - after * (after + 1) / 2;
+    const double before = (double)p->first;
+    const double after = (double)(p->n + p->m - 1 - p->count - p->first);
+    const double products = (double)p->n * (double)p->m - before * (before + 1) / 2 -
+                            after * (after + 1) / 2;
     cost->read_bytes = ((double)a->size + (double)v->size) * bytes;
     cost->written_bytes = (double)out->size * bytes;
     cost->flops = (gpo_dtypes[out->dtype].kind == 'c' ? 8.0 : 2.0) * products *
-                  (double)p.count_rows;
+                  (double)p->count_rows;
 }
 
 /* ---- documentation ---- */
@@ -309,10 +308,10 @@ static const char doc[] =
     "Long filters are computed by Fourier transforms: by the CPU variant 'threads' "
     "those "
     "of\n"
-    "floating dtypes, in float64; by the CUDA rung v3 those of float16, bfloat16 and "
-    "float32\n"
-    "of 192 taps and more, in float32, so that whole numbers do not come out whole.  "
-    "That\n"
+    "floating dtypes, in float64; by CUDA's v3 and long_filters those of float16, "
+    "bfloat16 and\n"
+    "float32 of 192 taps and more, in float32, so that whole numbers do not come out "
+    "whole.  That\n"
     "adds to a sum at most sqrt(M) eps times the 2-norms of v and of the elements of a "
     "that\n"
     "are terms of it; eps is 2**-52 for float64 and complex128, 2**-23 for the "
@@ -352,6 +351,7 @@ const gpo_op op_convolve = {
     .args = args,
     .nout = 1,
     .shape = shape,
+    .plan = plan,
     .cost = cost,
     .cpu = &convolve_cpu,
     .cuda = GPO_CUDA_TABLE(convolve),

@@ -5,6 +5,7 @@
 #ifndef GPO_CONVOLVE_PRODUCTS_CUH
 #define GPO_CONVOLVE_PRODUCTS_CUH
 
+#include "../../device/sum.cuh"
 #include "../../device/vec.cuh"
 #include "convolve.h"
 
@@ -156,41 +157,17 @@ struct total<truth> {
     }
 };
 
-/* Floats keep what each addition rounds away (Knuth's TwoSum). */
-template <typename Real>
-struct long_total {
-    Real high = 0, low = 0;
-
-    /* add() where nothing is yet */
-    __device__ __forceinline__ void start(Real x)
-    {
-        high = x;
-        low = 0;
-    }
-
-    __device__ __forceinline__ void add(Real x)
-    {
-        const Real both = high + x, back = both - high;
-        low += (high - (both - back)) + (x - back);
-        high = both;
-    }
-
-    __device__ __forceinline__ Real value() const
-    {
-        return low - low == 0 ? high + low : high; /* after inf, low is a nan */
-    }
-};
-
+/* Floats keep what each addition rounds away. */
 template <>
-struct total<float> : long_total<float> {
+struct total<float> : compensated_sum<float> {
 };
 template <>
-struct total<double> : long_total<double> {
+struct total<double> : compensated_sum<double> {
 };
 
 template <typename Real>
 struct total<complex<Real>> {
-    long_total<Real> re, im;
+    compensated_sum<Real> re, im;
 
     __device__ __forceinline__ void start(complex<Real> x)
     {
@@ -294,20 +271,20 @@ put(const convolve_view<T> &c, const row_operands<T> &row, int64_t row_index, in
 
 template <typename T>
 static convolve_view<T>
-view_of(gpo_call *call, convolve_plan *plan)
+view_of(const gpo_call *call)
 {
-    convolve_make_plan(call, plan);
-    return {static_cast<const T *>(plan->a),
-            static_cast<const T *>(plan->v),
-            static_cast<T *>(plan->out),
-            plan->n,
-            plan->m,
-            plan->a_step,
-            plan->v_step,
-            plan->first,
-            plan->count,
-            plan->count_rows,
-            plan->rows};
+    const convolve_plan &p = *convolve_plan_of(call);
+    return {static_cast<const T *>(call->in[p.in_a].data),
+            static_cast<const T *>(call->in[p.in_v].data),
+            static_cast<T *>(call->out[0].data),
+            p.n,
+            p.m,
+            p.a_step,
+            p.v_step,
+            p.first,
+            p.count,
+            p.count_rows,
+            p.rows};
 }
 
 #endif

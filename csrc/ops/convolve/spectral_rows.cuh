@@ -1,7 +1,7 @@
 /*
  * spectral_rows.cuh  Rows of a call of convolve for the kernels of v3: operands, blocks of
  * them, results out of what an inverse gives.
- * Not here: which results those are (windows.cuh), the kernels (spectra.cuh), ranges and
+ * Not here: which results those are (guard.cuh, ends.cuh), the kernels, ranges and
  * elements of rows (device/spectral.cuh).
  */
 #ifndef GPO_CONVOLVE_SPECTRAL_ROWS_CUH
@@ -12,11 +12,15 @@
 
 /* ---- rows in blocks ---- */
 
-/* The rows of a call whose elements are of `dtype`; `growth` is windows.cuh's. */
+/*
+ * The rows of a call whose elements are of `dtype`.  Transforms make the results
+ * [low, high) of a row, and ends.cuh the others.  `growth` is of guard.cuh.
+ */
 struct spectral_rows {
     convolve_view<float> c;
     spectrum_dtype dtype;
     float growth;
+    int64_t low, high;
 };
 
 /* The same view for other elements: one kernel serves all dtypes computed in float. */
@@ -85,13 +89,38 @@ factor_of(const row_range &range)
                              : __int_as_float(0x7fc00000);
 }
 
-/* The row of results. */
-__device__ __forceinline__ spectrum_row
-results_of(const spectral_rows &rows, int64_t row)
+template <typename T, int THREADS, int V>
+__device__ __forceinline__ void
+store_results_as(const spectral_rows &rows, int64_t row, int64_t first,
+                 const float (&y)[V])
 {
-    const int64_t bytes = rows.dtype == SPECTRUM_F32 ? 4 : 2;
-    char *const out = reinterpret_cast<char *>(rows.c.out);
-    return {out + row * rows.c.count * bytes, 1, rows.c.count};
+    T *const p = reinterpret_cast<T *>(rows.c.out) + row * rows.c.count + first;
+    const uint64_t from = static_cast<uint64_t>(first - rows.low);
+    const uint64_t length = static_cast<uint64_t>(rows.high - rows.low);
+    if (first >= rows.low && first + (V - 1) * THREADS < rows.high) {
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            p[e * THREADS] = stored_as<T>(y[e]);
+        }
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+        if (from + e * THREADS < length) { /* false, too, for those before `low` */
+            p[e * THREADS] = stored_as<T>(y[e]);
+        }
+    }
+}
+
+/* Result first + e * THREADS of a row = y[e], where it is a transform's. */
+template <int THREADS, int V>
+__device__ __forceinline__ void
+store_results(const spectral_rows &rows, int64_t row, int64_t first,
+              const float (&y)[V])
+{
+    with_dtype(rows.dtype, [&](auto element) {
+        store_results_as<decltype(element), THREADS>(rows, row, first, y);
+    });
 }
 
 /*
@@ -109,7 +138,7 @@ put_block(const spectral_rows &rows, int64_t row, int64_t begin, int exponent,
     for (int e = 0; e < FFT::V; e++) {
         good = good && is_finite(y[e]);
     }
-    store_row<FFT::THREADS>(rows.dtype, results_of(rows, row), begin + threadIdx.x, y);
+    store_results<FFT::THREADS>(rows, row, begin + threadIdx.x, y);
     return good;
 }
 

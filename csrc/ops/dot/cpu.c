@@ -32,49 +32,8 @@ enum {
 typedef void (*leaf)(const void *x, const void *y, int64_t steps, bool ask_ahead,
                      void *to);
 
-#define ISA(name) name##_base
-#define WIDTH 16
-#define SWAPPED 1, 0
-#include "cpu.inc"
-
-#if defined(__x86_64__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define ISA(name) name##_v3
-#define WIDTH 32
-#define SWAPPED 1, 0, 3, 2
-#include "cpu.inc"
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-#define ISA(name) name##_v4
-#define WIDTH 64
-#define SWAPPED 1, 0, 3, 2, 5, 4, 7, 6
-#include "cpu.inc"
-#pragma GCC pop_options
-#else
-#define leaves_v3 leaves_base
-#define leaves_v4 leaves_base
-#endif
-
-/* The dtype whose loops serve: products of integers wrap, whatever their sign. */
-static gpo_dtype
-carrier_of(gpo_dtype dtype)
-{
-    switch (dtype) {
-        case GPO_I8:
-            return GPO_U8;
-        case GPO_I16:
-            return GPO_U16;
-        case GPO_I32:
-            return GPO_U32;
-        case GPO_I64:
-            return GPO_U64;
-        default:
-            return dtype;
-    }
-}
+#define GPO_LOOPS "../ops/dot/loops.inc"
+#include "../../core/each_isa.h"
 
 /*
  * Bytes of x in a step.  Whoever needs two accumulators for an element (the bytes of a
@@ -278,8 +237,9 @@ store(gpo_dtype dtype, state s, void *out)
 
 typedef struct job {
     dot_plan plan;
-    gpo_dtype dtype; /* a carrier: see carrier_of */
-    int64_t bytes;   /* of an element */
+    const char *x, *y; /* where the plan begins */
+    gpo_dtype dtype;   /* a carrier: see gpo_unsigned_of */
+    int64_t bytes;     /* of an element */
     leaf leaf;
     bool ask_ahead;     /* for lines of x and y */
     int width;          /* bytes of a vector of `leaf` */
@@ -351,8 +311,8 @@ fold_chunk(const job *j, int64_t first, int64_t n, void *memory)
     char *pack_x = (char *)(nodes + LEVELS), *pack_y = pack_x + j->pack_bytes;
     const int64_t bytes = j->bytes, x_stride = j->plan.x_stride;
     const int64_t y_stride = j->plan.y_stride, whole = LEAF_STEPS * j->step;
-    const char *at_x = (const char *)j->plan.x + first * x_stride * bytes;
-    const char *at_y = (const char *)j->plan.y + first * y_stride * bytes;
+    const char *at_x = j->x + first * x_stride * bytes;
+    const char *at_y = j->y + first * y_stride * bytes;
     memset(nodes, 0, sizeof *nodes); /* n > 0, which an analyzer does not know */
     int depth = 0;
     for (int64_t leaves = 0; n > 0; leaves++) {
@@ -419,16 +379,17 @@ enum { PAYS = 1 << 20 };
 static gpo_status
 run(gpo_call *call, bool parallel)
 {
-    static const leaf *const leaves[GPO_NISA] = {leaves_base, leaves_v3, leaves_v4};
+    static const leaf *const leaves[GPO_NISA] = GPO_EACH_ISA(leaves);
     static const int widths[GPO_NISA] = {16, 32, 64};
-    job j;
-    dot_make_plan(call, &j.plan);
-    j.dtype = carrier_of(call->in[0].dtype);
+    job j = {.plan = *dot_plan_of(call)};
+    j.dtype = gpo_unsigned_of(call->in[0].dtype);
     gpo_isa isa = gpo_cpu_isa();
     if (isa == GPO_ISA_V4 && (j.dtype == GPO_F32 || j.dtype == GPO_F64)) {
         isa = GPO_ISA_V3; /* arrays are seldom aligned to 64 bytes: see NOTES.md */
     }
     j.bytes = gpo_dtypes[j.dtype].bytes;
+    j.x = (const char *)call->in[0].data + j.plan.x_first * j.bytes;
+    j.y = (const char *)call->in[1].data + j.plan.y_first * j.bytes;
     j.leaf = leaves[isa][j.dtype];
     j.ask_ahead = j.plan.n >= PAYS / 2 / j.bytes;
     j.width = leaves[isa] == leaves_base ? 16 : widths[isa];
@@ -544,11 +505,11 @@ run_scalar(gpo_call *call)
         PLAIN_ROW(U64),  PLAIN_ROW(F16), PLAIN_ROW(BF16), PLAIN_ROW(F32),
         PLAIN_ROW(F64),  PLAIN_ROW(C64), PLAIN_ROW(C128),
     };
-    const gpo_dtype dtype = carrier_of(call->in[0].dtype);
+    const gpo_dtype dtype = gpo_unsigned_of(call->in[0].dtype);
     const int64_t bytes = gpo_dtypes[dtype].bytes;
-    dot_plan plan;
-    dot_make_plan(call, &plan);
-    const char *x = plan.x, *y = plan.y;
+    const dot_plan plan = *dot_plan_of(call);
+    const char *x = (const char *)call->in[0].data + plan.x_first * bytes;
+    const char *y = (const char *)call->in[1].data + plan.y_first * bytes;
     state nodes[64] = {{.c = {0, 0}}};
     int depth = 0;
     for (int64_t groups = 0, n = plan.n; n > 0; groups++) {
@@ -574,57 +535,33 @@ run_scalar(gpo_call *call)
 
 /* ---- choose ---- */
 
-enum { SCALAR, SIMD, THREADS };
-
 static const gpo_variant variants[] = {
-    [SCALAR] = {"scalar",
-                "one product after the other, in groups of 16",
-                "",
-                "run-to-run",
-                {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_scalar,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-                }},
-    [SIMD] = {"simd",
-              "256 bytes of accumulators in vector registers, leaves pairwise",
-              "",
-              "run-to-run",
-              {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_simd,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-              }},
-    [THREADS] = {"threads",
-                 "simd on chunks of fixed size, shared out among threads",
-                 "",
-                 "run-to-run",
-                 {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_threads,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-                 }},
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "one product after the other, in groups of 16",
+                        "",
+                        "run-to-run",
+                        {GPO_EVERY_DTYPE(run_scalar)}},
+    [GPO_CPU_SIMD] = {"simd",
+                      "256 bytes of accumulators in vector registers, leaves pairwise",
+                      "",
+                      "run-to-run",
+                      {GPO_EVERY_DTYPE(run_simd)}},
+    [GPO_CPU_THREADS] = {"threads",
+                         "simd on chunks of fixed size, shared out among threads",
+                         "",
+                         "run-to-run",
+                         {GPO_EVERY_DTYPE(run_threads)}},
     {.name = NULL},
 };
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    static const char alone[] = "the thread team has one thread";
-    static const char small[] = "under 512 KiB of input starting threads costs more "
-                                "than they save";
-    static const char large[] = "from 512 KiB of input on several threads pay";
     const gpo_array *x = &call->in[0];
-    if (x->size < PAYS / 2 / gpo_dtypes[x->dtype].bytes) {
-        memcpy(why, small, sizeof small);
-        return &variants[SIMD];
-    }
-    if (gpo_cpu_threads() == 1) {
-        memcpy(why, alone, sizeof alone);
-        return &variants[SIMD];
-    }
-    memcpy(why, large, sizeof large);
-    return &variants[THREADS];
+    return gpo_cpu_choose(
+        variants, x->size >= PAYS / 2 / gpo_dtypes[x->dtype].bytes,
+        "under 512 KiB of input starting threads costs more than they save",
+        "from 512 KiB of input on several threads pay", why);
 }
 
 const gpo_table dot_cpu = {variants, choose};

@@ -12,16 +12,18 @@ extern "C" {
 #endif
 
 /*
- * The sum over i in [0, n) of x[i * x_stride] * y[i * y_stride]; strides are in
+ * The sum over i in [0, n) of x[x_first + i * x_stride] * y[y_first + i * y_stride], in
  * elements.  Two arrays that both run backwards are turned round.
  */
 typedef struct dot_plan {
-    const void *x, *y;
-    int64_t n, x_stride, y_stride;
+    int64_t n, x_first, x_stride, y_first, y_stride;
 } dot_plan;
 
-/* The plan of a call that dot's shape rule has accepted. */
-void dot_make_plan(const gpo_call *call, dot_plan *plan);
+static inline const dot_plan *
+dot_plan_of(const gpo_call *call)
+{
+    return (const dot_plan *)call->plan;
+}
 
 #ifdef __cplusplus
 }

@@ -89,13 +89,13 @@ shape(gpo_call *call)
     gpo_array *out = &call->out[0];
     for (int i = ARG_X; i <= ARG_Y; i++) {
         if (call->in[i].ndim != 1) {
-            return gpo_fail(call, GPO_EVALUE,
+            return gpo_fail(&call->error, GPO_EVALUE,
                             "dot() takes arrays of dimension 1, %s has dimension %d",
                             args[i].name, call->in[i].ndim);
         }
     }
     if (x->size != y->size) {
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "shapes (%lld,) and (%lld,) not aligned: %lld (dim 0) != %lld "
                         "(dim 0)",
                         (long long)x->size, (long long)y->size, (long long)x->size,
@@ -103,7 +103,8 @@ shape(gpo_call *call)
     }
     const gpo_dtype dtype = common_dtype(x->dtype, y->dtype);
     if (dtype == GPO_NONE) {
-        return gpo_fail(call, GPO_ETYPE, "dot() finds no common dtype of '%s' and '%s'",
+        return gpo_fail(&call->error, GPO_ETYPE,
+                        "dot() finds no common dtype of '%s' and '%s'",
                         gpo_dtypes[x->dtype].name, gpo_dtypes[y->dtype].name);
     }
     for (int i = ARG_X; i <= ARG_Y; i++) {
@@ -113,25 +114,35 @@ shape(gpo_call *call)
     }
     out->dtype = dtype;
     out->ndim = 0;
-    return gpo_array_contiguous(call, out);
+    return gpo_array_contiguous(&call->error, out);
 }
 
 /* ---- plan ---- */
 
-void
-dot_make_plan(const gpo_call *call, dot_plan *plan)
+_Static_assert(sizeof(dot_plan) <= GPO_PLAN_BYTES, "the plan fits");
+
+/* What is converted comes without gaps; gpuopt.plan() asks before the conversion. */
+static int64_t
+stride_of(const gpo_call *call, int i)
 {
-    const gpo_array *x = &call->in[ARG_X], *y = &call->in[ARG_Y];
-    const char *first_x = x->data, *first_y = y->data;
-    const int64_t n = x->size, bytes = gpo_dtypes[x->dtype].bytes;
-    int64_t x_stride = n > 1 ? x->strides[0] : 1, y_stride = n > 1 ? y->strides[0] : 1;
-    if (x_stride < 0 && y_stride < 0) {
-        first_x += (n - 1) * x_stride * bytes;
-        first_y += (n - 1) * y_stride * bytes;
-        x_stride = -x_stride;
-        y_stride = -y_stride;
+    return call->convert[i] == GPO_NONE ? call->in[i].strides[0] : 1;
+}
+
+static void
+plan(const gpo_call *call)
+{
+    dot_plan *p = call->plan;
+    *p = (dot_plan){.n = call->in[ARG_X].size, .x_stride = 1, .y_stride = 1};
+    if (p->n > 1) {
+        p->x_stride = stride_of(call, ARG_X);
+        p->y_stride = stride_of(call, ARG_Y);
     }
-    *plan = (dot_plan){first_x, first_y, n, x_stride, y_stride};
+    if (p->x_stride < 0 && p->y_stride < 0) {
+        p->x_first = (p->n - 1) * p->x_stride;
+        p->y_first = (p->n - 1) * p->y_stride;
+        p->x_stride = -p->x_stride;
+        p->y_stride = -p->y_stride;
+    }
 }
 
 /* ---- cost ---- */
@@ -194,9 +205,8 @@ static const char doc[] =
     "partial sum past 65504 is inf for good, and many small products add nothing to a\n"
     "large sum.\n"
     "\n"
-    "Determinism: the CPU variants and v3 give the same bits run to run, for any "
-    "number\n"
-    "of threads; v0, v1 and v2 add in the order in which atomics arrive.\n"
+    "Determinism: the CPU variants, v3 and strided give the same bits run to run, for\n"
+    "any number of threads; v0, v1 and v2 add in the order in which atomics arrive.\n"
     "\n"
     "The rungs v0 to v2 follow the half-precision dot product of the first source\n"
     "document and PyTorch's fastSpecializedAtomicAdd; see NOTES.md of the room.\n";
@@ -211,6 +221,7 @@ const gpo_op op_dot = {
     .args = args,
     .nout = 1,
     .shape = shape,
+    .plan = plan,
     .cost = cost,
     .cpu = &dot_cpu,
     .cuda = GPO_CUDA_TABLE(dot),

@@ -7,6 +7,8 @@
 
 #include <type_traits>
 
+#include "../../device/sum.cuh"
+#include "../../device/number.cuh"
 #include "../../device/atomic.cuh"
 #include "../../device/block.cuh"
 #include "../../device/vec.cuh"
@@ -24,14 +26,18 @@ template <typename T>
 dot_view<T>
 view_of(const gpo_call *call)
 {
-    dot_plan plan;
-    dot_make_plan(call, &plan);
-    return {static_cast<const T *>(plan.x), static_cast<const T *>(plan.y), plan.n,
+    const dot_plan &plan = *dot_plan_of(call);
+    return {static_cast<const T *>(call->in[0].data) + plan.x_first,
+            static_cast<const T *>(call->in[1].data) + plan.y_first, plan.n,
             plan.x_stride, plan.y_stride};
 }
 
-template <typename T>
-constexpr bool IS_COMPLEX = std::is_same_v<T, c64> || std::is_same_v<T, c128>;
+/* Whether elements of an array are no neighbours, or the arrays run against each other. */
+inline bool
+has_gaps(const dot_plan &plan)
+{
+    return plan.x_stride != 1 || plan.y_stride != 1;
+}
 
 /* An element; a complex one may start between two multiples of its size. */
 template <typename T>
@@ -125,24 +131,6 @@ multiply_add(complex<Real> sum, complex<Real> a, complex<Real> b)
 }
 
 /* ---- wide sums ---- */
-
-/* A sum of doubles that also keeps what each addition rounds away (Knuth's TwoSum). */
-struct compensated {
-    double total = 0, lost = 0;
-
-    __device__ __forceinline__ void add(double p)
-    {
-        const double sum = total + p;
-        const double back = sum - total;
-        lost += (total - (sum - back)) + (p - back);
-        total = sum;
-    }
-
-    __device__ __forceinline__ double value() const
-    {
-        return lost - lost == 0 ? total + lost : total; /* after inf, `lost` is a nan */
-    }
-};
 
 /*
  * How the products of elements of type T are added:
@@ -252,7 +240,8 @@ struct float_sum {
             return total;
         }
     };
-    using Fold = std::conditional_t<std::is_same_v<T, double>, compensated, plain>;
+    using Fold =
+        std::conditional_t<std::is_same_v<T, double>, compensated_sum<double>, plain>;
 
     static __device__ __forceinline__ Acc multiply_add(Acc sum, T a, T b)
     {
@@ -288,7 +277,7 @@ struct complex_sum {
     using Part = c128;
 
     struct Fold {
-        compensated re, im;
+        compensated_sum<double> re, im;
 
         __device__ __forceinline__ void add(c128 p)
         {

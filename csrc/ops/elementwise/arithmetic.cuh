@@ -7,6 +7,7 @@
 #ifndef GPO_ELEMENTWISE_ARITHMETIC_CUH
 #define GPO_ELEMENTWISE_ARITHMETIC_CUH
 
+#include "../../device/number.cuh"
 #include "../../device/types.cuh"
 
 /* ---- values: the type that an element is computed in ---- */
@@ -207,34 +208,6 @@ SMOOTH_FUNCTIONS(double, )
 
 /* ---- complex numbers ---- */
 
-template <typename Real>
-__device__ __forceinline__ complex<Real>
-operator+(complex<Real> x, complex<Real> y)
-{
-    return {x.re + y.re, x.im + y.im};
-}
-
-template <typename Real>
-__device__ __forceinline__ complex<Real>
-operator-(complex<Real> x, complex<Real> y)
-{
-    return {x.re - y.re, x.im - y.im};
-}
-
-template <typename Real>
-__device__ __forceinline__ complex<Real>
-operator-(complex<Real> x)
-{
-    return {-x.re, -x.im};
-}
-
-template <typename Real>
-__device__ __forceinline__ complex<Real>
-operator*(complex<Real> x, complex<Real> y)
-{
-    return {x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re};
-}
-
 /* Smith's algorithm, as NumPy's. */
 template <typename Real>
 __device__ __forceinline__ complex<Real>
@@ -295,16 +268,6 @@ struct pairs_fma {
 
 /* ---- casts ---- */
 
-template <typename T>
-struct is_complex {
-    static constexpr bool value = false;
-};
-
-template <typename Real>
-struct is_complex<complex<Real>> {
-    static constexpr bool value = true;
-};
-
 /* What the bits of a whole number mean. */
 enum whole_kind { UNSIGNED, SIGNED, TRUTH };
 
@@ -349,14 +312,14 @@ __device__ __forceinline__ To
 cast_to(V v, const cast_kinds &kinds)
 {
     constexpr bool real = is_same<V, float>::value || is_same<V, double>::value;
-    if constexpr (is_complex<V>::value && is_complex<To>::value) {
+    if constexpr (IS_COMPLEX<V> && IS_COMPLEX<To>) {
         using Real = decltype(To::re);
         return {static_cast<Real>(v.re), static_cast<Real>(v.im)};
     }
-    else if constexpr (is_complex<V>::value) { /* op.c makes the others real */
+    else if constexpr (IS_COMPLEX<V>) { /* op.c makes the others real */
         return b8{static_cast<uint8_t>(v.re != 0 || v.im != 0)};
     }
-    else if constexpr (is_complex<To>::value) {
+    else if constexpr (IS_COMPLEX<To>) {
         using Real = decltype(To::re);
         return {static_cast<Real>(v), Real(0)};
     }

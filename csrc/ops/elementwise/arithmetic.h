@@ -1,8 +1,8 @@
 /*
  * arithmetic.h  elementwise on the CPU: what an element is, and what the capitals of
- * functors.def mean in C.  Order: elements, order and sign, fma, smooth
- * functions, complex numbers, the element types of each list.
- * Not here: the loops over elements (cpu.inc), the walk over operands (cpu.c).
+ * functors.def mean in C.  Order: elements, order and sign, fma, smooth functions,
+ * complex numbers, the element types of each list, one element of each functor.
+ * Not here: the loops over elements (loops.inc), the walk over operands (cpu.c).
  */
 #ifndef GPO_ARITHMETIC_H
 #define GPO_ARITHMETIC_H
@@ -14,6 +14,7 @@
 
 #pragma GCC diagnostic ignored "-Wtautological-compare" /* x != x of an integer */
 
+#include "../../core/complex.h"
 #include "../../core/elements.h"
 #include "../../core/smooth.h"
 
@@ -134,73 +135,19 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
 
 /* ---- complex numbers ---- */
 
-/*
- * GCC 12 fuses a vectorised complex product into vfmaddsub even with -ffp-contract=off,
- * and the bits would depend on the instruction set; ROUNDED keeps the product apart.
- */
-#ifdef GPO_ANALYZE /* gcc -fanalyzer takes what passes an asm for uninitialised */
-#define ROUNDED(x) ((void)0)
-#elif defined(__x86_64__)
-#define ROUNDED(x) __asm__("" : "+x"(x))
-#elif defined(__aarch64__)
-#define ROUNDED(x) __asm__("" : "+w"(x))
-#else
-#define ROUNDED(x) ((void)0)
-#endif
+#define COMPLEX(name) complex_##name##_C64
+#define T gpo_c64
+#define R float
+#define LARGE 0x1p60f
+#define FACTOR 0x1p100f
+#include "complex.inc"
 
-/*
- * Division by Smith's algorithm, as NumPy's; the size by factors that keep the squares
- * in range, a power of two each.
- */
-#define DEFINE_COMPLEX(dtype, R, absolute, root, huge, scale)                     \
-    static inline T_##dtype complex_add_##dtype(T_##dtype x, T_##dtype y)         \
-    {                                                                             \
-        return (T_##dtype){x.re + y.re, x.im + y.im};                             \
-    }                                                                             \
-    static inline T_##dtype complex_subtract_##dtype(T_##dtype x, T_##dtype y)    \
-    {                                                                             \
-        return (T_##dtype){x.re - y.re, x.im - y.im};                             \
-    }                                                                             \
-    static inline T_##dtype complex_negative_##dtype(T_##dtype x)                 \
-    {                                                                             \
-        return (T_##dtype){-x.re, -x.im};                                         \
-    }                                                                             \
-    static inline T_##dtype complex_multiply_##dtype(T_##dtype x, T_##dtype y)    \
-    {                                                                             \
-        R rr = x.re * y.re, ii = x.im * y.im, ri = x.re * y.im, ir = x.im * y.re; \
-        ROUNDED(rr);                                                              \
-        ROUNDED(ii);                                                              \
-        ROUNDED(ri);                                                              \
-        ROUNDED(ir);                                                              \
-        return (T_##dtype){rr - ii, ri + ir};                                     \
-    }                                                                             \
-    static inline T_##dtype complex_divide_##dtype(T_##dtype x, T_##dtype y)      \
-    {                                                                             \
-        const bool wide = absolute(y.re) >= absolute(y.im);                       \
-        const R most = wide ? y.re : y.im, least = wide ? y.im : y.re;            \
-        if (most == 0 && least == 0) {                                            \
-            return (T_##dtype){x.re / absolute(most), x.im / absolute(most)};     \
-        }                                                                         \
-        const R ratio = least / most, factor = 1 / (most + least * ratio);        \
-        R p = wide ? x.re : x.im, q = wide ? x.im : x.re;                         \
-        R up = q * ratio, down = p * ratio;                                       \
-        ROUNDED(up);                                                              \
-        ROUNDED(down);                                                            \
-        const R im = (q - down) * factor;                                         \
-        return (T_##dtype){(p + up) * factor, wide ? im : -im};                   \
-    }                                                                             \
-    static inline R complex_abs_##dtype(T_##dtype x)                              \
-    {                                                                             \
-        const R a = absolute(x.re), b = absolute(x.im), most = a > b ? a : b;     \
-        const R up = most > huge ? 1 / scale : most < 1 / huge ? scale : 1;       \
-        const R down = most > huge ? scale : most < 1 / huge ? 1 / scale : 1;     \
-        const R aa = a * up, bb = b * up;                                         \
-        const R size = root(aa * aa + bb * bb) * down;                            \
-        return (a == (R)INFINITY) | (b == (R)INFINITY) ? (R)INFINITY : size;      \
-    }
-
-DEFINE_COMPLEX(C64, float, fabsf, sqrtf, 0x1p60f, 0x1p100f)
-DEFINE_COMPLEX(C128, double, fabs, sqrt, 0x1p500, 0x1p700)
+#define COMPLEX(name) complex_##name##_C128
+#define T gpo_c128
+#define R double
+#define LARGE 0x1p500
+#define FACTOR 0x1p700
+#include "complex.inc"
 
 /*
  * ---- the element types of each list of functors.def ----
@@ -264,5 +211,46 @@ DEFINE_COMPLEX(C128, double, fabs, sqrt, 0x1p500, 0x1p700)
 
 #define COMPLEX_UNARY(name, dtype) complex_##name##_##dtype(x)
 #define COMPLEX_BINARY(name, dtype) complex_##name##_##dtype(x, y)
+
+/*
+ * ---- one element of each functor ----
+ * add_at_F32(in, i, out) makes out[i] of x = in[0][i] and y = in[1][i].  The loops take
+ * its address, and inline it.
+ */
+
+#define INLINED static inline __attribute__((always_inline))
+
+#define ELEMENT(name, inputs, expression, dtype, V, READ, WRITE)                \
+    INLINED void name##_at_##dtype(const void *const *in, int64_t i, void *out) \
+    {                                                                           \
+        VALUES_##inputs(T_##dtype, V, READ);                                    \
+        ((T_##dtype *)out)[i] = WRITE(expression);                              \
+    }
+#define ELEMENT_BY_F32(name, inputs, dtype)
+#define ELEMENT_SMOOTH ELEMENT
+#define ELEMENT_SMOOTH_BY_F32 ELEMENT_BY_F32
+
+#define ELEMENT_OF(T, k) (((const T *)in[k])[i])
+#define VALUES_UNARY(T, V, READ) const V x = READ(ELEMENT_OF(T, 0))
+#define VALUES_BINARY(T, V, READ) VALUES_UNARY(T, V, READ), y = READ(ELEMENT_OF(T, 1))
+#define VALUES_TERNARY(T, V, READ) VALUES_BINARY(T, V, READ), z = READ(ELEMENT_OF(T, 2))
+#define VALUES_BOUNDS(T, V, READ) VALUES_TERNARY(T, V, READ)
+
+#define FUNCTOR(name, inputs, types, expression, summary) \
+    LOOPS_##types(ELEMENT, name, inputs, expression)
+#include "functors.def"
+#undef FUNCTOR
+
+INLINED void
+abs_at_C64(const void *const *in, int64_t i, void *out)
+{
+    ((float *)out)[i] = complex_abs_C64(ELEMENT_OF(gpo_c64, 0));
+}
+
+INLINED void
+abs_at_C128(const void *const *in, int64_t i, void *out)
+{
+    ((double *)out)[i] = complex_abs_C128(ELEMENT_OF(gpo_c128, 0));
+}
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * casts.h  Casts of elementwise on the CPU: how a value becomes one of another dtype, and
- * which pairs have a loop.  The other pairs go through a carrier, which holds every value
- * of the source: int64, uint64 or float64.  A real part is read as an array of real numbers.
+ * casts.h  Casts of elementwise on the CPU.  Order: how a value becomes one of another
+ * dtype, the pairs that have a loop, one element of each, the other pairs.  These go
+ * through a carrier, which holds every value of the source: int64, uint64 or float64.
+ * A real part is read as an array of real numbers.
  */
 #ifndef GPO_CASTS_H
 #define GPO_CASTS_H
@@ -52,6 +53,29 @@ f16_of_double(double x)
 #define WIDTHS(f) f(U8) f(U16) f(U32) f(U64) f(C128)
 
 #include "casts.def"
+
+/* ---- one element of each: cast_at_F32_F16(in, i, out), as add_at_F32 ---- */
+
+#define CAST(from, to)                                                               \
+    INLINED void cast_at_##from##_##to(const void *const *in, int64_t i, void *out)  \
+    {                                                                                \
+        ((T_##to *)out)[i] = CAST_TO_##to(VALUE_OF_##from(ELEMENT_OF(T_##from, 0))); \
+    }
+STRAIGHT(CAST)
+TO_CARRIER(CAST)
+FROM_CARRIER(CAST)
+#undef CAST
+
+#define CAST(from, to, expression)                                                  \
+    INLINED void cast_at_##from##_##to(const void *const *in, int64_t i, void *out) \
+    {                                                                               \
+        const T_##from x = ELEMENT_OF(T_##from, 0);                                 \
+        ((T_##to *)out)[i] = expression;                                            \
+    }
+FROM_COMPLEX(CAST)
+#undef CAST
+
+/* ---- the other pairs ---- */
 
 /* The dtype by way of which a pair without a loop of its own is cast. */
 static inline gpo_dtype

@@ -1,7 +1,7 @@
 /*
  * cpu.c  elementwise on the CPU.  Order: the instruction sets, tables of 16-bit floats,
  * the job, operands in blocks, one chunk, the variants, choose.  What an element is
- * stands in arithmetic.h, casts in casts.h, the inner loops in cpu.inc.
+ * stands in arithmetic.h, casts in casts.h, the inner loops in loops.inc.
  *
  * An inner loop takes neighbouring elements of every operand.  An operand that lies as
  * the result does is read in place; a scalar is repeated through a block once; any other
@@ -26,65 +26,42 @@ enum {
     CHUNK = 1 << 15, /* elements of a task: 32 KiB to 512 KiB of result */
 };
 
+/* ---- the instruction sets, and none ---- */
+
 /* in[k] are n neighbouring elements of operand k; out may be one of them. */
 typedef void (*loop)(int64_t n, const void *const *in, void *out);
 
-/* ---- the instruction sets, and none ---- */
+/* Element i of the n. */
+typedef void (*element)(const void *const *in, int64_t i, void *out);
 
-#define ISA(name) name##_base
-#include "cpu.inc"
-
-#if defined(__x86_64__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define ISA(name) name##_v3
-#include "cpu.inc"
-#pragma GCC pop_options
+/* Operands of each kind of functor in functors.def. */
+enum { COUNT_UNARY = 1, COUNT_BINARY, COUNT_TERNARY, COUNT_BOUNDS = COUNT_TERNARY };
 
 /*
  * Arrays lie at multiples of 16 bytes: every load of 64 bytes crosses a line, which costs a
  * tenth of the time where memory is the limit.
  */
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=256")
-#define LONGEST_VECTORS __attribute__((target("prefer-vector-width=512")))
-#define ISA(name) name##_v4
-#include "cpu.inc"
-#pragma GCC pop_options
-#else
-#define functors_v3 functors_base
-#define casts_v3 casts_base
-#define functors_v4 functors_base
-#define casts_v4 casts_base
-#endif
+#define GPO_NARROW_V4
+#define GPO_LOOPS "../ops/elementwise/loops.inc"
+#include "../../core/each_isa.h"
+#undef GPO_NARROW_V4
 
 #ifndef __clang__
 #pragma GCC push_options
 #pragma GCC optimize("no-tree-vectorize")
-#define ISA(name) name##_plain
-#include "cpu.inc"
+#define ISA(name) GPO_PASTE(name, plain)
+#include "loops.inc"
+#undef ISA
 #pragma GCC pop_options
 #else
 #define functors_plain functors_base
 #define casts_plain casts_base
 #endif
 
-enum { PLAIN = GPO_NISA, NLEVELS };
-
 typedef const loop (*loop_table)[GPO_NDTYPES];
 
-static const loop_table functor_tables[NLEVELS] = {
-    [GPO_ISA_BASE] = functors_base,
-    [GPO_ISA_V3] = functors_v3,
-    [GPO_ISA_V4] = functors_v4,
-    [PLAIN] = functors_plain,
-};
-static const loop_table cast_tables[NLEVELS] = {
-    [GPO_ISA_BASE] = casts_base,
-    [GPO_ISA_V3] = casts_v3,
-    [GPO_ISA_V4] = casts_v4,
-    [PLAIN] = casts_plain,
-};
+static const loop_table functor_tables[GPO_NISA] = GPO_EACH_ISA(functors);
+static const loop_table cast_tables[GPO_NISA] = GPO_EACH_ISA(casts);
 
 /* ---- tables: a smooth function of a 16-bit float has 65536 values ---- */
 
@@ -158,7 +135,9 @@ look_up(const uint16_t *table, int64_t n, const uint16_t *x, uint16_t *y)
 /* ---- the job: what every chunk of one call reads ---- */
 
 typedef struct job {
-    elementwise_plan plan;
+    const elementwise_plan *plan;
+    const char *in[ELEMENTWISE_INPUTS]; /* element 0 of each operand */
+    char *out;
     loop loop;             /* of the operands, or of what `widen` leaves */
     loop widen;            /* a cast that needs two: into the carrier; else NULL */
     const uint16_t *table; /* takes the place of the loop; or NULL */
@@ -168,14 +147,14 @@ typedef struct job {
 } job;
 
 static void
-start(job *j, const gpo_call *call, int level)
+start(job *j, const gpo_call *call, bool plain)
 {
-    elementwise_make_plan(call, &j->plan);
-    const elementwise_plan *plan = &j->plan;
+    const loop_table functors = plain ? functors_plain : functor_tables[gpo_cpu_isa()];
+    const loop_table casts = plain ? casts_plain : cast_tables[gpo_cpu_isa()];
+    const elementwise_plan *plan = j->plan = elementwise_plan_of(call);
     j->widen = NULL;
     j->table = NULL;
     if (plan->functor == ELEMENTWISE_cast) {
-        const loop_table casts = cast_tables[level];
         j->loop = casts[plan->type][plan->to];
         if (!j->loop) {
             const gpo_dtype carrier = carrier_of(plan->type);
@@ -184,16 +163,18 @@ start(job *j, const gpo_call *call, int level)
         }
     }
     else {
-        j->loop = functor_tables[level][plan->functor][plan->type];
+        j->loop = functors[plan->functor][plan->type];
     }
     /* A call that fills the table as well takes twice the time of its loop at most. */
-    if (is_smooth[plan->functor] && gpo_dtypes[plan->type].bytes == 2 &&
-        level != PLAIN && plan->size >= VALUES) {
+    if (is_smooth[plan->functor] && gpo_dtypes[plan->type].bytes == 2 && !plain &&
+        plan->size >= VALUES) {
         j->table = table_of(plan->functor, plan->type, j->loop);
     }
     j->out_bytes = gpo_dtypes[plan->to].bytes;
+    j->out = call->out[0].data;
     j->any_scalar = false;
     for (int k = 0; k < plan->inputs; k++) {
+        j->in[k] = call->in[plan->input[k]].data;
         j->scalar[k] = elementwise_is_scalar(plan, k);
         j->any_scalar = j->any_scalar || j->scalar[k];
     }
@@ -208,10 +189,11 @@ typedef struct cursor {
 } cursor;
 
 static void
-seek(cursor *c, const elementwise_plan *plan, int64_t i)
+seek(cursor *c, const job *j, int64_t i)
 {
+    const elementwise_plan *plan = j->plan;
     for (int k = 0; k < plan->inputs; k++) {
-        c->at[k] = plan->data[k];
+        c->at[k] = j->in[k];
     }
     for (int d = plan->ndim - 1; d >= 0; d--) {
         c->index[d] = d > 0 ? i % plan->shape[d] : i;
@@ -253,11 +235,14 @@ advance(cursor *c, const elementwise_plan *plan, int64_t n)
     }
 }
 
-#define GATHER(type)                                        \
-    for (int64_t i = 0; i < n; i++) {                       \
-        ((type *)to)[i] = ((const type *)from)[i * stride]; \
-    }                                                       \
-    break
+/* For one width: `bytes` is a constant. */
+INLINED void
+gather_each(char *to, const char *from, int64_t n, int64_t stride, int bytes)
+{
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(to + i * bytes, from + i * stride * bytes, (size_t)bytes);
+    }
+}
 
 /* n elements `stride` apart, side by side. */
 static void
@@ -269,15 +254,20 @@ gather(void *to, const void *from, int64_t n, int64_t stride, int bytes)
     }
     switch (bytes) {
         case 1:
-            GATHER(uint8_t);
+            gather_each(to, from, n, stride, 1);
+            break;
         case 2:
-            GATHER(uint16_t);
+            gather_each(to, from, n, stride, 2);
+            break;
         case 4:
-            GATHER(uint32_t);
+            gather_each(to, from, n, stride, 4);
+            break;
         case 8:
-            GATHER(uint64_t);
+            gather_each(to, from, n, stride, 8);
+            break;
         default:
-            GATHER(gpo_c128);
+            gather_each(to, from, n, stride, 16);
+            break;
     }
 }
 
@@ -303,20 +293,20 @@ compute(const job *j, int64_t n, const void *const *in, void *out, void *carrier
 static void
 chunk(const job *j, int64_t begin, int64_t n, char *memory)
 {
-    const elementwise_plan *plan = &j->plan;
+    const elementwise_plan *plan = j->plan;
     const int last = plan->ndim - 1;
-    char *out = (char *)plan->out + begin * j->out_bytes;
+    char *out = j->out + begin * j->out_bytes;
     cursor c;
     if (plan->inputs < 1) { /* no operator has none */
         return;
     }
     char *packed[ELEMENTWISE_INPUTS], *carrier = memory;
-    seek(&c, plan, begin);
+    seek(&c, j, begin);
     for (int k = 0; k < plan->inputs; k++) {
         packed[k] = carrier;
         carrier += BLOCK * plan->bytes[k];
         if (j->scalar[k]) {
-            gather(packed[k], plan->data[k], n < BLOCK ? n : BLOCK, 0, plan->bytes[k]);
+            gather(packed[k], j->in[k], n < BLOCK ? n : BLOCK, 0, plan->bytes[k]);
         }
     }
     while (n > 0) {
@@ -369,7 +359,7 @@ static void
 task(void *context, int64_t i, void *memory)
 {
     const job *j = context;
-    const int64_t begin = i * CHUNK, left = j->plan.size - begin;
+    const int64_t begin = i * CHUNK, left = j->plan->size - begin;
     chunk(j, begin, left < CHUNK ? left : CHUNK, memory);
 }
 
@@ -378,14 +368,14 @@ task_of_all(void *context, int64_t i, void *memory)
 {
     const job *j = context;
     (void)i;
-    chunk(j, 0, j->plan.size, memory);
+    chunk(j, 0, j->plan->size, memory);
 }
 
 /* Bytes of the blocks that a task needs: none where it reads and writes in place. */
 static size_t
 block_bytes(const job *j)
 {
-    const elementwise_plan *plan = &j->plan;
+    const elementwise_plan *plan = j->plan;
     bool in_place = !j->any_scalar && !j->widen && plan->ndim == 1;
     size_t bytes = j->widen ? BLOCK * WIDEST : 0;
     for (int k = 0; k < plan->inputs; k++) {
@@ -399,7 +389,7 @@ block_bytes(const job *j)
 static gpo_status
 run(gpo_call *call, job *j, bool parallel)
 {
-    const int64_t size = j->plan.size;
+    const int64_t size = j->plan->size;
     return parallel
                ? gpo_cpu_work(call, true, (size + CHUNK - 1) / CHUNK, block_bytes(j),
                               task, j)
@@ -412,7 +402,7 @@ static gpo_status
 run_scalar(gpo_call *call)
 {
     job j;
-    start(&j, call, PLAIN);
+    start(&j, call, true);
     return run(call, &j, false);
 }
 
@@ -420,7 +410,7 @@ static gpo_status
 run_simd(gpo_call *call)
 {
     job j;
-    start(&j, call, gpo_cpu_isa());
+    start(&j, call, false);
     return run(call, &j, false);
 }
 
@@ -428,62 +418,38 @@ static gpo_status
 run_threads(gpo_call *call)
 {
     job j;
-    start(&j, call, gpo_cpu_isa());
+    start(&j, call, false);
     return run(call, &j, true);
 }
 
 /* ---- choose ---- */
 
-enum { SCALAR, SIMD, THREADS };
-
 static const gpo_variant variants[] = {
-    [SCALAR] = {"scalar",
-                "one element after the other",
-                "",
-                "run-to-run",
-                {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_scalar,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-                }},
-    [SIMD] = {"simd",
-              "vector registers; strided operands are packed block by block",
-              "",
-              "run-to-run",
-              {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_simd,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-              }},
-    [THREADS] = {"threads",
-                 "simd on chunks of 32768 elements, shared out among threads",
-                 "",
-                 "run-to-run",
-                 {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_threads,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-                 }},
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "one element after the other",
+                        "",
+                        "run-to-run",
+                        {GPO_EVERY_DTYPE(run_scalar)}},
+    [GPO_CPU_SIMD] = {"simd",
+                      "vector registers; strided operands are packed block by block",
+                      "",
+                      "run-to-run",
+                      {GPO_EVERY_DTYPE(run_simd)}},
+    [GPO_CPU_THREADS] = {"threads",
+                         "simd on chunks of 32768 elements, shared out among threads",
+                         "",
+                         "run-to-run",
+                         {GPO_EVERY_DTYPE(run_threads)}},
     {.name = NULL},
 };
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    static const char alone[] = "the thread team has one thread";
-    static const char small[] = "up to 65536 elements starting threads costs more than "
-                                "they save";
-    static const char large[] = "from 65536 elements on several threads pay";
-    if (call->out[0].size < 2 * CHUNK) {
-        memcpy(why, small, sizeof small);
-        return &variants[SIMD];
-    }
-    if (gpo_cpu_threads() == 1) {
-        memcpy(why, alone, sizeof alone);
-        return &variants[SIMD];
-    }
-    memcpy(why, large, sizeof large);
-    return &variants[THREADS];
+    return gpo_cpu_choose(
+        variants, call->out[0].size >= 2 * CHUNK,
+        "up to 65536 elements starting threads costs more than they save",
+        "from 65536 elements on several threads pay", why);
 }
 
 const gpo_table elementwise_cpu = {variants, choose};

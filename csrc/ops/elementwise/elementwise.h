@@ -34,18 +34,20 @@ typedef struct elementwise_plan {
     elementwise_functor functor;
     gpo_dtype type; /* of the loop: what its operands hold, but for where's condition */
     gpo_dtype to;   /* of the result; differs from `type` in cast and in complex abs */
-    int inputs;
-    const void *data[ELEMENTWISE_INPUTS];
+    int inputs;     /* operands: those of the call that are present */
+    int input[ELEMENTWISE_INPUTS]; /* operand k is call->in[input[k]] */
     int bytes[ELEMENTWISE_INPUTS]; /* of an element */
-    void *out;
     int64_t size;
     int ndim;
     int64_t shape[GPO_MAX_DIMS];
     int64_t strides[ELEMENTWISE_INPUTS][GPO_MAX_DIMS]; /* in elements */
 } elementwise_plan;
 
-/* The plan of a call that the shape rule has accepted. */
-void elementwise_make_plan(const gpo_call *call, elementwise_plan *plan);
+static inline const elementwise_plan *
+elementwise_plan_of(const gpo_call *call)
+{
+    return (const elementwise_plan *)call->plan;
+}
 
 /* Whether operand k is one element for the whole result. */
 bool elementwise_is_scalar(const elementwise_plan *plan, int k);

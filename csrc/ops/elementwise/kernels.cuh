@@ -1,13 +1,14 @@
 /*
  * kernels.cuh  elementwise on the device: functors with the types of their operands and
  * result, packs of elements, the tables of all kernels of a rung.
- * Order: functors, packs, tables.  Not here: arithmetic (arithmetic.cuh), rungs (cuda.cu).
+ * Order: functors, packs, tables.  Not here: arithmetic (arithmetic.cuh), rungs (ladder/).
  */
 #ifndef GPO_ELEMENTWISE_KERNELS_CUH
 #define GPO_ELEMENTWISE_KERNELS_CUH
 
+#include "../../device/number.cuh"
 #include "arithmetic.cuh"
-#include "elementwise.h"
+#include "rungs.cuh"
 
 /*
  * A functor F has types In0, In1, In2 and R, the number N of its operands, a call of
@@ -277,110 +278,100 @@ apply_pack(const F &f, const elements<typename F::In0, SIZE> &x,
 
 /* ---- tables: the kernel of a rung for each functor and element type ---- */
 
-using launcher = gpo_status (*)(gpo_call *, const elementwise_plan &);
+/* Integers of both signs share kernels where the same bits come out; see the plan. */
+using number_types = gpo_types<uint8_t, uint16_t, uint32_t, uint64_t, f16, bf16, float,
+                               double, c64, c128>;
+using fraction_types = gpo_types<f16, bf16, float, double, c64, c128>;
+using fused_types =
+    gpo_types<uint8_t, uint16_t, uint32_t, uint64_t, f16, bf16, float, double>;
+using select_types = gpo_types<uint8_t, uint16_t, uint32_t, uint64_t, c128>;
+using signed_types =
+    gpo_types<int8_t, int16_t, int32_t, int64_t, f16, bf16, float, double>;
+using magnitude_types =
+    gpo_types<int8_t, int16_t, int32_t, int64_t, f16, bf16, float, double, c64, c128>;
 
-#define KERNEL(...) Rung::template run<__VA_ARGS__>
-#define NO nullptr
+/* 16-bit floats are multiplied and added as they are. */
+template <typename Op, typename T>
+using fused = std::conditional_t<is_same<T, f16>::value || is_same<T, bf16>::value,
+                                 computed<Op, T, T>, computed<Op, T>>;
 
-#define FLOATS_OF(Op)                                      \
-    KERNEL(computed<Op, f16>), KERNEL(computed<Op, bf16>), \
-        KERNEL(computed<Op, float>), KERNEL(computed<Op, double>)
-#define COMPLEX_OF(Op) KERNEL(computed<Op, c64>), KERNEL(computed<Op, c128>)
-#define UNSIGNED_OF(Op)                                                            \
-    NO, NO, KERNEL(computed<Op, uint8_t>), NO, KERNEL(computed<Op, uint16_t>), NO, \
-        KERNEL(computed<Op, uint32_t>), NO, KERNEL(computed<Op, uint64_t>)
-#define NO_WHOLE NO, NO, NO, NO, NO, NO, NO, NO, NO
+template <typename Op, typename T>
+struct magnitude_or {
+    using type = computed<Op, T>;
+};
+template <typename Op, typename Real>
+struct magnitude_or<Op, complex<Real>> {
+    using type = magnitude<Real>;
+};
 
-#define ROW_NUMBERS(Op)                                \
-    {                                                  \
-        UNSIGNED_OF(Op), FLOATS_OF(Op), COMPLEX_OF(Op) \
-    }
-#define ROW_FRACTIONS(Op)                       \
-    {                                           \
-        NO_WHOLE, FLOATS_OF(Op), COMPLEX_OF(Op) \
-    }
-#define ROW_ORDERED(Op)                                                    \
-    {                                                                      \
-        KERNEL(computed<Op, b8>), KERNEL(computed<Op, int8_t>),            \
-            KERNEL(computed<Op, uint8_t>), KERNEL(computed<Op, int16_t>),  \
-            KERNEL(computed<Op, uint16_t>), KERNEL(computed<Op, int32_t>), \
-            KERNEL(computed<Op, uint32_t>), KERNEL(computed<Op, int64_t>), \
-            KERNEL(computed<Op, uint64_t>), FLOATS_OF(Op), NO, NO          \
-    }
-#define ROW_FUSED(Op)                                                      \
-    {                                                                      \
-        UNSIGNED_OF(Op), KERNEL(computed<Op, f16, f16>),                   \
-            KERNEL(computed<Op, bf16, bf16>), KERNEL(computed<Op, float>), \
-            KERNEL(computed<Op, double>), NO, NO                           \
-    }
-#define ROW_SELECT(Op)                                                              \
-    {                                                                               \
-        NO, NO, KERNEL(choice<uint8_t>), NO, KERNEL(choice<uint16_t>), NO,          \
-            KERNEL(choice<uint32_t>), NO, KERNEL(choice<uint64_t>), NO, NO, NO, NO, \
-            NO, KERNEL(choice<c128>)                                                \
-    }
-#define SIGNED_OF(Op)                                                         \
-    NO, KERNEL(computed<Op, int8_t>), NO, KERNEL(computed<Op, int16_t>), NO,  \
-        KERNEL(computed<Op, int32_t>), NO, KERNEL(computed<Op, int64_t>), NO, \
-        FLOATS_OF(Op)
-#define ROW_SIGNED(Op)        \
-    {                         \
-        SIGNED_OF(Op), NO, NO \
-    }
-#define ROW_MAGNITUDES(Op)                                                 \
-    {                                                                      \
-        SIGNED_OF(Op), KERNEL(magnitude<float>), KERNEL(magnitude<double>) \
-    }
-#define ROW_ROOTS(Op)                   \
-    {                                   \
-        NO_WHOLE, FLOATS_OF(Op), NO, NO \
-    }
+/* The kernels of Rung whose functor, of T, is what follows, for each T of `types`. */
+#define ROW(types, ...)                         \
+    gpo_runs_of<types>([](auto t) -> gpo_run {  \
+        using T = typename decltype(t)::type;   \
+        return Rung::template run<__VA_ARGS__>; \
+    })
+#define ROW_NUMBERS(Op) ROW(number_types, computed<Op, T>)
+#define ROW_FRACTIONS(Op) ROW(fraction_types, computed<Op, T>)
+#define ROW_ORDERED(Op) ROW(real_types, computed<Op, T>)
+#define ROW_FUSED(Op) ROW(fused_types, fused<Op, T>)
+#define ROW_SELECT(Op) ROW(select_types, choice<T>)
+#define ROW_SIGNED(Op) ROW(signed_types, computed<Op, T>)
+#define ROW_MAGNITUDES(Op) ROW(magnitude_types, typename magnitude_or<Op, T>::type)
+#define ROW_ROOTS(Op) ROW(float_types, computed<Op, T>)
 #define ROW_SMOOTH(Op) ROW_ROOTS(Op)
-#define ROW_CAST(Op) \
-    {                \
-    }
+#define ROW_CAST(Op) gpo_runs()
 
-/* Integers of both signs and both 16-bit floats share a kernel: see cast_kinds. */
-#define CASTS_FROM(From)                                                               \
-    {                                                                                  \
-        KERNEL(conversion<From, b8>), KERNEL(conversion<From, uint8_t>),               \
-            KERNEL(conversion<From, uint8_t>), KERNEL(conversion<From, uint16_t>),     \
-            KERNEL(conversion<From, uint16_t>), KERNEL(conversion<From, uint32_t>),    \
-            KERNEL(conversion<From, uint32_t>), KERNEL(conversion<From, uint64_t>),    \
-            KERNEL(conversion<From, uint64_t>), KERNEL(conversion<From, short_float>), \
-            KERNEL(conversion<From, short_float>), KERNEL(conversion<From, float>),    \
-            KERNEL(conversion<From, double>), KERNEL(conversion<From, c64>),           \
-            KERNEL(conversion<From, c128>)                                             \
-    }
-#define CASTS_FROM_COMPLEX(From)                                                      \
-    {                                                                                 \
-        KERNEL(conversion<From, b8>), NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, \
-            KERNEL(conversion<From, c64>), KERNEL(conversion<From, c128>)             \
-    }
+/* What a cast takes or gives T as: signs and 16-bit floats are told apart at run time. */
+template <typename T>
+struct cast_carrier {
+    using type = typename std::conditional_t<std::is_integral_v<T>,
+                                             std::make_unsigned<T>, gpo_type<T>>::type;
+};
+template <>
+struct cast_carrier<f16> {
+    using type = short_float;
+};
+template <>
+struct cast_carrier<bf16> {
+    using type = short_float;
+};
 
-/* The kernel of `Rung` for this plan: Rung::run<F>(call, plan) launches it. */
-template <typename Rung>
-static launcher
-kernel_of(const elementwise_plan &plan)
+/* The casts from T: a bool is read as a byte, and complex numbers stay complex. */
+template <typename Rung, typename Dtype>
+constexpr gpo_runs
+casts_from()
 {
-    static const launcher functors[ELEMENTWISE_NFUNCTORS][GPO_NDTYPES] = {
+    using From = std::conditional_t<is_same<Dtype, b8>::value, uint8_t,
+                                    typename cast_carrier<Dtype>::type>;
+    using To =
+        std::conditional_t<IS_COMPLEX<Dtype>, gpo_types<b8, c64, c128>, every_type>;
+    return ROW(To, conversion<From, typename cast_carrier<T>::type>);
+}
+
+/* Runs Rung::run<F>(call) for the functor and type of the call's plan. */
+template <typename Rung>
+static gpo_status
+run_kernel(gpo_call *call)
+{
+    static const gpo_runs functors[ELEMENTWISE_NFUNCTORS] = {
 #define FUNCTOR(name, inputs, types, expression, summary) ROW_##types(functor_##name),
 #include "functors.def"
 #undef FUNCTOR
     };
-    static const launcher casts[GPO_NDTYPES][GPO_NDTYPES] = {
-        CASTS_FROM(uint8_t),     CASTS_FROM(uint8_t),     CASTS_FROM(uint8_t),
-        CASTS_FROM(uint16_t),    CASTS_FROM(uint16_t),    CASTS_FROM(uint32_t),
-        CASTS_FROM(uint32_t),    CASTS_FROM(uint64_t),    CASTS_FROM(uint64_t),
-        CASTS_FROM(short_float), CASTS_FROM(short_float), CASTS_FROM(float),
-        CASTS_FROM(double),      CASTS_FROM_COMPLEX(c64), CASTS_FROM_COMPLEX(c128),
+    static const gpo_runs casts[GPO_NDTYPES] = {
+#define GPO_DTYPE(suffix, ctype, text, bytes, kind) \
+    casts_from<Rung, typename device_type<GPO_##suffix, ctype>::type>(),
+#include "../../core/dtypes.def"
+#undef GPO_DTYPE
     };
-    if (plan.functor == ELEMENTWISE_cast) {
-        return casts[plan.type][plan.to];
+    const elementwise_plan &plan = *elementwise_plan_of(call);
+    if (plan.size == 0) {
+        return GPO_OK;
     }
-    return functors[plan.functor][plan.type];
+    const gpo_run run = plan.functor == ELEMENTWISE_cast
+                            ? casts[plan.type].of[plan.to]
+                            : functors[plan.functor].of[plan.type];
+    return run(call);
 }
-
-#undef NO
 
 #endif

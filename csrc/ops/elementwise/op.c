@@ -110,21 +110,21 @@ common_dtype(const gpo_call *call, int first, int inputs)
 static gpo_status
 refuse(gpo_call *call, gpo_dtype dtype)
 {
-    return gpo_fail(call, GPO_ETYPE, "%s() does not support dtype '%s'", call->op->name,
-                    gpo_dtypes[dtype].name);
+    return gpo_fail(&call->error, GPO_ETYPE, "%s() does not support dtype '%s'",
+                    call->op->name, gpo_dtypes[dtype].name);
 }
 
 static gpo_status
 rule_NUMBERS(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
 {
     if (*type == GPO_BOOL && call->op->member == ELEMENTWISE_subtract) {
-        return gpo_fail(call, GPO_ETYPE,
+        return gpo_fail(&call->error, GPO_ETYPE,
                         "numpy boolean subtract, the `-` operator, is not supported, "
                         "use the bitwise_xor, the `^` operator, or the logical_xor "
                         "function instead.");
     }
     if (*type == GPO_BOOL && call->op->member == ELEMENTWISE_negative) {
-        return gpo_fail(call, GPO_ETYPE,
+        return gpo_fail(&call->error, GPO_ETYPE,
                         "The numpy boolean negative, the `-` operator, is not "
                         "supported, use the `~` operator or the logical_not function "
                         "instead.");
@@ -250,13 +250,13 @@ broadcast(gpo_call *call, int inputs)
                 char shapes[GPO_MESSAGE - 80];
                 print_shapes(call, inputs, shapes, sizeof shapes);
                 return gpo_fail(
-                    call, GPO_EVALUE,
+                    &call->error, GPO_EVALUE,
                     "operands could not be broadcast together with shapes %s", shapes);
             }
             *length = in->shape[d];
         }
     }
-    return gpo_array_contiguous(call, out);
+    return gpo_array_contiguous(&call->error, out);
 }
 
 /* Whether a Python integer is at one end of the range of an integer dtype, or past it. */
@@ -322,6 +322,8 @@ shape(gpo_call *call)
 }
 
 /* ---- plan ---- */
+
+_Static_assert(sizeof(elementwise_plan) <= GPO_PLAN_BYTES, "the plan fits");
 
 static bool
 is_unsigned(gpo_dtype dtype)
@@ -390,10 +392,11 @@ share_loop(elementwise_plan *plan)
     }
 }
 
+/* The axes of the result, merged where every operand allows it. */
 static void
-set_axes(elementwise_plan *plan, const gpo_array *out,
-         const gpo_array *const in[ELEMENTWISE_INPUTS])
+set_axes(elementwise_plan *plan, const gpo_call *call)
 {
+    const gpo_array *out = &call->out[0];
     plan->ndim = 0;
     for (int d = 0; d < out->ndim; d++) {
         const int64_t length = out->shape[d];
@@ -404,8 +407,9 @@ set_axes(elementwise_plan *plan, const gpo_array *out,
         int64_t stride[ELEMENTWISE_INPUTS];
         bool merges = last >= 0;
         for (int k = 0; k < plan->inputs; k++) {
-            const int own = d - (out->ndim - in[k]->ndim);
-            stride[k] = own < 0 || in[k]->shape[own] == 1 ? 0 : in[k]->strides[own];
+            const gpo_array *in = &call->in[plan->input[k]];
+            const int own = d - (out->ndim - in->ndim);
+            stride[k] = own < 0 || in->shape[own] == 1 ? 0 : in->strides[own];
             merges = merges && plan->strides[k][last] == length * stride[k];
         }
         if (merges) {
@@ -420,30 +424,27 @@ set_axes(elementwise_plan *plan, const gpo_array *out,
     }
 }
 
-void
-elementwise_make_plan(const gpo_call *call, elementwise_plan *plan)
+static void
+plan(const gpo_call *call)
 {
-    const gpo_array *out = &call->out[0];
-    const gpo_array *in[ELEMENTWISE_INPUTS];
-    plan->functor = (elementwise_functor)call->op->member;
-    plan->type = call->in[call->op->by].dtype;
-    plan->to = out->dtype;
-    plan->out = out->data;
-    plan->size = out->size;
-    plan->inputs = 0;
-    for (int i = 0; i < inputs_of[plan->functor]; i++) {
+    elementwise_plan *p = call->plan;
+    p->functor = (elementwise_functor)call->op->member;
+    p->type = call->in[call->op->by].dtype;
+    p->to = call->out[0].dtype;
+    p->size = call->out[0].size;
+    p->inputs = 0;
+    for (int i = 0; i < inputs_of[p->functor]; i++) {
         if (call->in[i].present) {
-            in[plan->inputs] = &call->in[i];
-            plan->data[plan->inputs] = call->in[i].data;
-            plan->bytes[plan->inputs++] = gpo_dtypes[call->in[i].dtype].bytes;
+            p->input[p->inputs] = i;
+            p->bytes[p->inputs++] = gpo_dtypes[call->in[i].dtype].bytes;
         }
     }
-    set_axes(plan, out, in);
-    if (plan->functor == ELEMENTWISE_clip && plan->inputs == 2) {
-        plan->functor =
+    set_axes(p, call);
+    if (p->functor == ELEMENTWISE_clip && p->inputs == 2) {
+        p->functor =
             call->in[ARG_MIN].present ? ELEMENTWISE_maximum : ELEMENTWISE_minimum;
     }
-    share_loop(plan);
+    share_loop(p);
 }
 
 bool
@@ -474,13 +475,12 @@ elementwise_is_flat(const elementwise_plan *plan)
 static void
 cost(const gpo_call *call, gpo_cost *cost)
 {
+    const elementwise_plan *p = elementwise_plan_of(call);
     const gpo_array *out = &call->out[0];
     cost->read_bytes = 0;
-    for (int i = 0; i < inputs_of[call->op->member]; i++) {
-        const gpo_array *in = &call->in[i];
-        if (in->present) {
-            cost->read_bytes += (double)in->size * gpo_dtypes[in->dtype].bytes;
-        }
+    for (int k = 0; k < p->inputs; k++) {
+        const gpo_array *in = &call->in[p->input[k]];
+        cost->read_bytes += (double)in->size * gpo_dtypes[in->dtype].bytes;
     }
     cost->written_bytes = (double)out->size * gpo_dtypes[out->dtype].bytes;
     cost->flops = (double)out->size;
@@ -610,6 +610,7 @@ GPO_TABLES(elementwise);
         .by = ELEMENTWISE_##function == ELEMENTWISE_where,    \
         .in_place = 7,                                        \
         .shape = shape,                                       \
+        .plan = plan,                                         \
         .cost = cost,                                         \
         .cpu = &elementwise_cpu,                              \
         .cuda = GPO_CUDA_TABLE(elementwise),                  \

@@ -1,6 +1,7 @@
 /*
  * streams.cuh  An operand of elementwise's v2: neighbouring elements from any address,
- * read by aligned loads.  Order: the operand, its loads, its packs.
+ * read by aligned loads.  Order: the operand, its loads, its packs,
+ * how many at once.
  */
 #ifndef GPO_ELEMENTWISE_STREAMS_CUH
 #define GPO_ELEMENTWISE_STREAMS_CUH
@@ -105,5 +106,13 @@ struct stream {
         return {out[0], out[1], out[2], out[3]};
     }
 };
+
+/* Packs of each operand that a thread has on their way. */
+template <typename F>
+__host__ __device__ constexpr int
+packs_in_flight()
+{
+    return F::N > 1 && pack_size<F>() > 8 ? 1 : 2; /* 16 elements fill the registers */
+}
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * cpu.c  index_add on the CPU.  Order: the three instruction sets, positions, the copy
- * of x, a stretch of the source, the plain walk, the ways to share the work, the
- * variants, choose.  What a sum is stands in elements.h, the inner loops in cpu.inc.
+ * cpu.c  index_add on the CPU.  Order: the inner loops of three instruction sets, the
+ * job, positions, the copy of x, a stretch of the source, the plain walk, the ways to
+ * share the work, the variants, choose.  What a sum is stands in sums.h and sums.inc.
  *
  * Sums are made in the order of the source, so a destination has the same bits in
  * every run.  Threads share out slices or columns, which changes no order; where a row
@@ -11,7 +11,7 @@
  *
  * An index entry is loaded once, judged and used: another thread may change the array.
  */
-#include "elements.h"
+#include "sums.h"
 
 #include "../../backend/backend.h"
 #include "../../core/once.h"
@@ -24,43 +24,27 @@ enum { WIDE_ROWS_AHEAD = 4 }; /* as ELEMENTS_AHEAD, of rows of more than one ele
 typedef struct loops {
     int bytes; /* of a sum */
     /*
-     * Rows of one element of slice 0: adds rows first + i to `to` and gives how many,
-     * at most n; it stops at an index that the mode must judge.
+     * Rows of one element of slice 0: adds those from `source` on, whose entries lie
+     * from `index` on, to `to` and gives how many, at most n; it stops at an index that
+     * the mode must judge.
      */
-    int64_t (*lone)(void *to, int64_t first, int64_t n, const index_add_plan *p);
+    int64_t (*lone)(void *to, const void *index, const void *source, int64_t n,
+                    const index_add_plan *p);
     /* to[k[i] * pitch + c] += alpha * row i, column c of the source, c < w */
     void (*add)(void *to, int64_t pitch, const int64_t *k, int64_t n,
                 const void *source, int64_t w, const index_add_plan *p);
     void (*merge)(void *to, const void *from, int64_t n);
     void (*open)(void *to, const void *from, int64_t n);  /* elements to sums */
     void (*close)(void *to, const void *from, int64_t n); /* sums to elements */
-    void (*copy_entries)(const index_add_plan *p, int64_t first, int64_t n, int64_t *k);
+    void (*copy_entries)(const index_add_plan *p, const void *index, int64_t n,
+                         int64_t *k);
     bool (*count_from_end)(int64_t length, int64_t n, int64_t *k);
 } loops;
 
-/* ---- the three instruction sets ---- */
+/* ---- the inner loops of three instruction sets ---- */
 
-#define ISA(name) name##_base
-#include "cpu.inc"
-
-#if defined(__x86_64__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define ISA(name) name##_v3
-#include "cpu.inc"
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-#define ISA(name) name##_v4
-#include "cpu.inc"
-#pragma GCC pop_options
-#else
-#define table_v3 table_base
-#define table_v4 table_base
-#endif
-
-static const loops *const tables[GPO_NISA] = {table_base, table_v3, table_v4};
+#define GPO_LOOPS "../ops/index_add/loops.inc"
+#include "../../core/each_isa.h"
 
 /* ---- the job: what every part of one call reads ---- */
 
@@ -76,10 +60,11 @@ enum {
 };
 
 typedef struct job {
-    index_add_plan plan;
+    const index_add_plan *plan;
     const gpo_array *x, *out;
+    const char *index, *source;
     const loops *loops;
-    int kind;       /* the entry of ELEMENTS */
+    int kind;       /* of sums, see sums.h */
     int bytes;      /* of an element, with both parts if it is complex */
     int part_bytes; /* of an element of plan.dtype */
     char *sums;     /* outer x length x inner: out itself, or wider */
@@ -92,43 +77,41 @@ typedef struct job {
 
 /* ---- positions ---- */
 
-static int64_t
-index_value(const index_add_plan *p, int64_t s)
+/* Where entry s of the index lies, and its value. */
+static const void *
+entry(const job *j, int64_t s)
 {
-    return p->is_wide ? ONCE((const int64_t *)p->index + s * p->step)
-                      : ONCE((const int32_t *)p->index + s * p->step);
+    const index_add_plan *p = j->plan;
+    const int64_t bytes = p->is_wide ? sizeof(int64_t) : sizeof(int32_t);
+    return j->index + s * p->step * bytes;
 }
 
-/* What the mode makes of an index entry; -1 if it is out of range. */
+static int64_t
+index_value(const job *j, int64_t s)
+{
+    const void *at = entry(j, s);
+    return j->plan->is_wide ? ONCE((const int64_t *)at) : ONCE((const int32_t *)at);
+}
+
+/* The destination of an index entry; -1 if it is out of range. */
 static int64_t
 position_of(const index_add_plan *p, int64_t k)
 {
-    if (k >= 0 && k < p->length) {
-        return k;
-    }
-    switch (p->mode) {
-        case INDEX_ADD_RAISE:
-            return k < 0 && k >= -p->length ? k + p->length : -1;
-        case INDEX_ADD_WRAP:
-            k %= p->length;
-            return k < 0 ? k + p->length : k;
-        default:
-            return k < 0 ? 0 : p->length - 1;
-    }
+    return k >= 0 && k < p->length ? k : gpo_index_place(k, p->length, p->mode, false);
 }
 
 /* Positions of n entries from `first` on; gives how many come before a bad one. */
 static int64_t
 positions_of(const job *j, int64_t first, int64_t n, int64_t *k)
 {
-    const index_add_plan *p = &j->plan;
-    j->loops->copy_entries(p, first, n, k);
+    const index_add_plan *p = j->plan;
+    j->loops->copy_entries(p, entry(j, first), n, k);
     COPIED();
-    if (p->mode != INDEX_ADD_CLIP) { /* there a negative one is 0 */
+    if (p->mode != GPO_INDEX_CLIP) { /* there a negative one is 0 */
         if (j->loops->count_from_end(p->length, n, k)) {
             return n;
         }
-        for (int64_t i = 0; i < n && p->mode == INDEX_ADD_RAISE; i++) {
+        for (int64_t i = 0; i < n && p->mode == GPO_INDEX_RAISE; i++) {
             if (k[i] < 0 || k[i] >= p->length) {
                 return i;
             }
@@ -144,7 +127,7 @@ positions_of(const job *j, int64_t first, int64_t n, int64_t *k)
 static int64_t
 first_bad(const job *j, int64_t n)
 {
-    int64_t first = j->plan.count;
+    int64_t first = j->plan->count;
     for (int64_t i = 0; i < n; i++) {
         first = j->bad[i] < first ? j->bad[i] : first;
     }
@@ -154,10 +137,10 @@ first_bad(const job *j, int64_t n)
 static gpo_status
 judge(gpo_call *call, const job *j, int64_t place)
 {
-    if (place == j->plan.count) {
+    if (place == j->plan->count) {
         return GPO_OK;
     }
-    return index_add_out_of_range(call, &j->plan, index_value(&j->plan, place), place);
+    return index_add_out_of_range(call, index_value(j, place), place);
 }
 
 /* The first bad place among rows [begin, end); count if there is none. */
@@ -172,7 +155,7 @@ check(const job *j, int64_t begin, int64_t end)
             return s + good;
         }
     }
-    return j->plan.count;
+    return j->plan->count;
 }
 
 /*
@@ -182,7 +165,7 @@ check(const job *j, int64_t begin, int64_t end)
 static void
 count_rows(const job *j, uint16_t *seen, bool *many, int64_t *bad)
 {
-    const index_add_plan *p = &j->plan;
+    const index_add_plan *p = j->plan;
     int64_t k[BLOCK];
     *many = false;
     for (int64_t s = 0; s < p->count; s += BLOCK) {
@@ -206,7 +189,8 @@ count_rows(const job *j, uint16_t *seen, bool *many, int64_t *bad)
 static gpo_status
 take_sums(gpo_call *call, job *j, gpo_isa isa)
 {
-    const index_add_plan *p = &j->plan;
+    static const loops *const tables[GPO_NISA] = GPO_EACH_ISA(table);
+    const index_add_plan *p = j->plan;
     bool many = p->count > INDEX_ADD_FEW_ROWS;
     int64_t bad = p->count;
     gpo_status status = GPO_OK;
@@ -296,13 +280,15 @@ static int64_t
 add_stretch(const job *j, char *to, int64_t o, int64_t begin, int64_t end, int64_t c,
             int64_t w)
 {
-    const index_add_plan *p = &j->plan;
-    const char *from =
-        (const char *)p->source + (o * p->by_outer + c * p->by_inner) * j->part_bytes;
+    const index_add_plan *p = j->plan;
+    const char *from = j->source + (o * p->by_outer + c * p->by_inner) * j->part_bytes;
     const bool lone = p->inner == 1 && o == 0;
     int64_t k[BLOCK];
     for (int64_t s = begin; s < end; s += BLOCK) {
-        s += lone ? j->loops->lone(to, s, end - s, p) : 0;
+        if (lone) {
+            s += j->loops->lone(to, entry(j, s), from + s * p->by_row * j->part_bytes,
+                                end - s, p);
+        }
         const int64_t n = end - s < BLOCK ? end - s : BLOCK;
         const int64_t good = positions_of(j, s, n, k);
         if (good < n) {
@@ -319,7 +305,7 @@ static void
 add_columns(void *context, int64_t i)
 {
     job *j = context;
-    const index_add_plan *p = &j->plan;
+    const index_add_plan *p = j->plan;
     const int64_t pieces = p->outer * j->slices;
     for (int64_t u = i; u < pieces; u += MAX_PIECES) {
         const int64_t o = u / j->slices, slice = u % j->slices;
@@ -337,7 +323,7 @@ add_columns(void *context, int64_t i)
 static void
 add_a_stretch(job *j, int64_t i, char *own)
 {
-    const index_add_plan *p = &j->plan;
+    const index_add_plan *p = j->plan;
     const int64_t begin = i * p->count / j->stretches;
     const int64_t end = (i + 1) * p->count / j->stretches;
     const int64_t table = p->length * p->inner * j->loops->bytes;
@@ -354,7 +340,7 @@ static void
 add_rows(void *context, int64_t i)
 {
     job *j = context;
-    const int64_t table = j->plan.length * j->plan.inner * j->loops->bytes;
+    const int64_t table = j->plan->length * j->plan->inner * j->loops->bytes;
     add_a_stretch(j, i, j->own + (i - 1) * table);
 }
 
@@ -363,7 +349,7 @@ static void
 merge_piece(void *context, int64_t i)
 {
     job *j = context;
-    const int64_t sums = j->plan.length * j->plan.inner;
+    const int64_t sums = j->plan->length * j->plan->inner;
     const int64_t step = SMALL / j->loops->bytes;
     const int64_t begin = i * step, n = sums - begin < step ? sums - begin : step;
     char *to = j->sums + (j->o * sums + begin) * j->loops->bytes;
@@ -374,40 +360,26 @@ merge_piece(void *context, int64_t i)
 
 /* ---- the plain walk: one element after the other ---- */
 
-#define DEFINE_PLAIN(name, dtype, A, LOAD, STORE, ADD, SCALE, ALPHA)              \
-    static void plain_##name(const index_add_plan *p, void *sums, int64_t o,      \
-                             int64_t s, int64_t k)                                \
-    {                                                                             \
-        const T_##dtype *from = p->source;                                        \
-        const A alpha = ALPHA;                                                    \
-        A *to = (A *)sums + (o * p->length + k) * p->inner;                       \
-        for (int64_t c = 0; c < p->inner; c++) {                                  \
-            const int64_t at = o * p->by_outer + s * p->by_row + c * p->by_inner; \
-            const A v = (A)(SCALE((A)LOAD(from[at]), alpha));                     \
-            to[c] = (A)(ADD(to[c], v));                                           \
-            __asm__("" : : : "memory"); /* one element at a time */               \
-        }                                                                         \
-    }
-ELEMENTS(DEFINE_PLAIN)
+#define FOR_EACH "plain.inc"
+#include "sums.inc"
+
+typedef void (*plain_walk)(const index_add_plan *p, const void *source, void *sums,
+                           int64_t o, int64_t s, int64_t k);
 
 static int64_t
 add_plainly(const job *j)
 {
-    static void (*const plain[NSUMS])(const index_add_plan *, void *, int64_t, int64_t,
-                                      int64_t) = {
-#define PLAIN_ROW(name, dtype, A, LOAD, STORE, ADD, SCALE, ALPHA) \
-    [SUMS_##name] = plain_##name,
-        ELEMENTS(PLAIN_ROW)
+#define PLAIN_ROW(kind, type) [SUMS_##kind] = plain_##kind,
+    static const plain_walk plain[NSUMS] = {SUMS(PLAIN_ROW)};
 #undef PLAIN_ROW
-    };
-    const index_add_plan *p = &j->plan;
+    const index_add_plan *p = j->plan;
     for (int64_t o = 0; o < p->outer; o++) {
         for (int64_t s = 0; s < p->count; s++) {
-            const int64_t k = position_of(p, index_value(p, s));
+            const int64_t k = position_of(p, index_value(j, s));
             if (k < 0) {
                 return s;
             }
-            plain[j->kind](p, j->sums, o, s, k);
+            plain[j->kind](p, j->source, j->sums, o, s, k);
         }
     }
     return p->count;
@@ -423,7 +395,7 @@ add_plainly(const job *j)
 static int64_t
 stretches_of(const job *j)
 {
-    const index_add_plan *p = &j->plan;
+    const index_add_plan *p = j->plan;
     const int64_t columns = p->inner * j->part_bytes / SLICE_BYTES;
     if (p->outer * (columns > 1 ? columns : 1) >= MAX_STRETCHES || columns >= 4) {
         return 1;
@@ -440,7 +412,7 @@ stretches_of(const job *j)
 static int64_t
 add_stretches(job *j, bool parallel)
 {
-    const index_add_plan *p = &j->plan;
+    const index_add_plan *p = j->plan;
     const int64_t sums = p->length * p->inner;
     if (!parallel) { /* one after the other, which needs one table */
         char *to = j->sums + j->o * sums * j->loops->bytes;
@@ -467,7 +439,7 @@ add_stretches(job *j, bool parallel)
 static int64_t
 add_all(job *j, bool parallel)
 {
-    const index_add_plan *p = &j->plan;
+    const index_add_plan *p = j->plan;
     if (j->stretches > 1) {
         for (j->o = 0; j->o < p->outer; j->o++) {
             const int64_t bad = add_stretches(j, parallel);
@@ -488,21 +460,21 @@ add_all(job *j, bool parallel)
 
 /* ---- the variants ---- */
 
-enum { SCALAR, SIMD, THREADS };
-
 static gpo_status
 run(gpo_call *call, int variant)
 {
     job j;
-    index_add_make_plan(call, &j.plan);
-    const index_add_plan *p = &j.plan;
+    const index_add_plan *p = index_add_plan_of(call);
+    j.plan = p;
     j.x = &call->in[0];
+    j.index = call->in[1].data;
+    j.source = call->in[2].data;
     j.out = &call->out[0];
     const int64_t elements = j.out->size + p->outer * p->inner * p->count;
-    const bool large = variant != SCALAR && elements >= WORTH_A_TEAM;
-    const bool parallel = variant == THREADS && large;
+    const bool large = variant != GPO_CPU_SCALAR && elements >= WORTH_A_TEAM;
+    const bool parallel = variant == GPO_CPU_THREADS && large;
     gpo_status status =
-        take_sums(call, &j, variant == SCALAR ? GPO_ISA_BASE : gpo_cpu_isa());
+        take_sums(call, &j, variant == GPO_CPU_SCALAR ? GPO_ISA_BASE : gpo_cpu_isa());
     j.bytes = gpo_dtypes[j.x->dtype].bytes;
     j.part_bytes = gpo_dtypes[p->dtype].bytes;
     j.sums = j.out->data;
@@ -510,7 +482,7 @@ run(gpo_call *call, int variant)
     const bool nothing = p->outer * p->inner * p->count == 0;
     j.stretches = large && !nothing ? stretches_of(&j) : 1;
 
-    if (!status && p->mode == INDEX_ADD_RAISE && (p->is_first || nothing)) {
+    if (!status && p->mode == GPO_INDEX_RAISE && (p->is_first || nothing)) {
         status = judge(call, &j, check(&j, 0, p->count));
     }
     void *memory = NULL;
@@ -534,8 +506,8 @@ run(gpo_call *call, int variant)
     if (nothing) {
         return GPO_OK;
     }
-    status =
-        judge(call, &j, variant == SCALAR ? add_plainly(&j) : add_all(&j, parallel));
+    status = judge(call, &j,
+                   variant == GPO_CPU_SCALAR ? add_plainly(&j) : add_all(&j, parallel));
     if (!status && j.sums != j.out->data) {
         gpo_cpu_loop(parallel, pieces, close_piece, &j);
     }
@@ -545,73 +517,52 @@ run(gpo_call *call, int variant)
 static gpo_status
 run_scalar(gpo_call *call)
 {
-    return run(call, SCALAR);
+    return run(call, GPO_CPU_SCALAR);
 }
 
 static gpo_status
 run_simd(gpo_call *call)
 {
-    return run(call, SIMD);
+    return run(call, GPO_CPU_SIMD);
 }
 
 static gpo_status
 run_threads(gpo_call *call)
 {
-    return run(call, THREADS);
+    return run(call, GPO_CPU_THREADS);
 }
 
 /* ---- choose ---- */
 
 static const gpo_variant variants[] = {
-    [SCALAR] = {"scalar",
-                "one element after the other",
-                "",
-                "run-to-run",
-                {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_scalar,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-                }},
-    [SIMD] = {"simd",
-              "a thousand positions at once, then rows in vector registers",
-              "",
-              "run-to-run",
-              {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_simd,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-              }},
-    [THREADS] = {"threads",
-                 "simd's slices, columns or stretches, shared out among threads",
-                 "",
-                 "run-to-run",
-                 {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_threads,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-                 }},
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "one element after the other",
+                        "",
+                        "run-to-run",
+                        {GPO_EVERY_DTYPE(run_scalar)}},
+    [GPO_CPU_SIMD] = {"simd",
+                      "a thousand positions at once, then rows in vector registers",
+                      "",
+                      "run-to-run",
+                      {GPO_EVERY_DTYPE(run_simd)}},
+    [GPO_CPU_THREADS] =
+        {"threads",
+         "simd's slices, columns or stretches, shared out among threads",
+         "",
+         "run-to-run",
+         {GPO_EVERY_DTYPE(run_threads)}},
     {.name = NULL},
 };
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    static const char alone[] = "the thread team has one thread";
-    static const char small[] = "under 2^16 elements of x and source starting threads "
-                                "costs more than they save";
-    static const char large[] = "from 2^16 elements of x and source on several threads "
-                                "pay";
     enum { PAYS = 1 << 16 };
-    if (call->in[0].size + call->in[2].size < PAYS) {
-        memcpy(why, small, sizeof small);
-        return &variants[SIMD];
-    }
-    if (gpo_cpu_threads() == 1) {
-        memcpy(why, alone, sizeof alone);
-        return &variants[SIMD];
-    }
-    memcpy(why, large, sizeof large);
-    return &variants[THREADS];
+    return gpo_cpu_choose(variants, call->in[0].size + call->in[2].size >= PAYS,
+                          "under 2^16 elements of x and source starting threads costs "
+                          "more than they save",
+                          "from 2^16 elements of x and source on several threads pay",
+                          why);
 }
 
 const gpo_table index_add_cpu = {variants, choose};

@@ -1,37 +1,27 @@
 /*
- * index_add.cuh  What all rungs of index_add share: the types they add in, a position
- * out of the index, atomics of 16 bytes, and the frame around a rung: the copy of x,
- * the check of the index, the wait for it.
+ * index_add.cuh  What the kernels of index_add share: the types they add in, a position
+ * out of the index, the call as a kernel argument, atomics of 16 bytes.
+ * Not here: what is around a rung (frame.cuh).
  */
 #ifndef GPO_INDEX_ADD_CUH
 #define GPO_INDEX_ADD_CUH
 
+#include "../../device/grid.cuh"
 #include "../../device/atomic.cuh"
 #include "../../device/divide.cuh"
+#include "../../device/index.cuh"
 #include "../../device/vec.cuh"
 #include "../../device/warp.cuh"
 
 #include "index_add.h"
-
-/* device/copy.cu: a copy of any strides. */
-extern "C" gpo_status gpo_device_copy(gpo_call *call, const gpo_array *from,
-                                      const gpo_array *to);
-
-constexpr int BLOCK = 256;
-constexpr int64_t MAX_GRID = 1 << 30; /* blocks; beyond, a thread does several */
-
-inline int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
+#include "tuning.cuh"
 
 /* The grid for n threads in blocks of BLOCK. */
 inline dim3
 grid_for(int64_t n)
 {
     const int64_t blocks = ceil_div(n, BLOCK);
-    return dim3(static_cast<unsigned>(blocks < MAX_GRID ? blocks : MAX_GRID));
+    return dim3(grid_extent(blocks, MAX_GRID));
 }
 
 /* ---- types: sums of T are made in Acc, alpha is an Alpha ---- */
@@ -125,44 +115,48 @@ sum_stored(T old, acc_of<T> sum)
 
 /* ---- a position out of the index ---- */
 
-constexpr unsigned long long NONE_BAD = ~0ull;
-
 struct index_reader {
     const void *at;
     int64_t step, length;
-    index_add_mode mode;
+    gpo_index_mode mode;
     bool is_wide;
     unsigned long long *bad; /* RAISE: the lowest bad place of the index so far */
     divider lengths;         /* WRAP */
 };
 
-/* The destination of source row s; -1 if there is none. */
+/* The entry of source row s, as it stands in the index. */
+__device__ __forceinline__ int64_t
+entry_of(const index_reader &index, int64_t s)
+{
+    const int64_t i = s * index.step;
+    return index.is_wide ? static_cast<const int64_t *>(index.at)[i]
+                         : static_cast<const int32_t *>(index.at)[i];
+}
+
+/* The destination of row s, whose entry is k; -1 if there is none. */
+__device__ __forceinline__ int64_t
+destination_of(const index_reader &index, int64_t k, int64_t s)
+{
+    if (static_cast<uint64_t>(k) < static_cast<uint64_t>(index.length)) {
+        return k;
+    }
+    return place_outside(k, s, index.length, index.mode, false, index.bad);
+}
+
+/* That of row s.  A call would take registers of the kernel: 'wrap' is a multiplication. */
 __device__ __forceinline__ int64_t
 position_of(const index_reader &index, int64_t s)
 {
-    const int64_t i = s * index.step;
-    int64_t k = index.is_wide ? static_cast<const int64_t *>(index.at)[i]
-                              : static_cast<const int32_t *>(index.at)[i];
+    const int64_t k = entry_of(index, s);
     if (k >= 0 && k < index.length) {
         return k;
     }
-    switch (index.mode) {
-        case INDEX_ADD_RAISE:
-            if (k < 0 && k >= -index.length) {
-                return k + index.length;
-            }
-            if (index.bad != nullptr) {
-                atomicMin(index.bad, static_cast<unsigned long long>(s));
-            }
-            return -1;
-        case INDEX_ADD_WRAP: {
-            const int64_t past = k < 0 ? ~k : k;
-            const int64_t rest = past - index.lengths.of(past) * index.length;
-            return k < 0 ? index.length - 1 - rest : rest;
-        }
-        default:
-            return k < 0 ? 0 : index.length - 1;
+    if (index.mode == GPO_INDEX_WRAP) {
+        const int64_t past = k < 0 ? ~k : k;
+        const int64_t rest = past - index.lengths.of(past) * index.length;
+        return k < 0 ? index.length - 1 - rest : rest;
     }
+    return place_or_note(k, s, index.length, index.mode, false, index.bad);
 }
 
 /* ---- the call as a kernel argument ---- */
@@ -259,7 +253,7 @@ load_scaled(const T *p, alpha_of<T> alpha)
 
 /* Whether rows of the source and of out split into aligned packs of 16 bytes. */
 template <typename T>
-static bool
+bool
 is_packed(const index_add_view<T> &a)
 {
     constexpr int64_t SIZE = pack<T>::SIZE;
@@ -269,188 +263,6 @@ is_packed(const index_add_view<T> &a)
     return SIZE > 1 && a.by_inner == 1 && addresses % 16 == 0 && a.inner % SIZE == 0 &&
            (a.outer == 1 || a.by_outer % SIZE == 0) &&
            (a.count == 1 || a.by_row % SIZE == 0);
-}
-
-/* ---- the frame: copy, check ---- */
-
-/* out = x in packs of 16 bytes, four in flight, and the rest; nothing is bad yet. */
-static __global__ void
-__launch_bounds__(BLOCK) index_add_copy(const uint4 *x, uint4 *out, int64_t packs,
-                                        int rest, unsigned long long *bad)
-{
-    constexpr int ITEMS = 4;
-    const int64_t first =
-        static_cast<int64_t>(blockIdx.x) * (BLOCK * ITEMS) + threadIdx.x;
-    uint4 v[ITEMS];
-#pragma unroll
-    for (int k = 0; k < ITEMS; k++) {
-        if (first + k * BLOCK < packs) {
-            v[k] = load_streamed(x + first + k * BLOCK);
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < ITEMS; k++) {
-        if (first + k * BLOCK < packs) {
-            out[first + k * BLOCK] = v[k];
-        }
-    }
-    if (blockIdx.x == 0) {
-        const unsigned char *from = reinterpret_cast<const unsigned char *>(x + packs);
-        unsigned char *to = reinterpret_cast<unsigned char *>(out + packs);
-        if (static_cast<int>(threadIdx.x) < rest) {
-            to[threadIdx.x] = from[threadIdx.x];
-        }
-        if (threadIdx.x == 0 && bad != nullptr) {
-            *bad = NONE_BAD;
-        }
-    }
-}
-
-static __global__ void
-__launch_bounds__(BLOCK) index_add_check(index_reader index, int64_t count)
-{
-    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
-    for (int64_t s = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; s < count;
-         s += step) {
-        position_of(index, s);
-    }
-}
-
-/* out = x unless they are one, and *bad = NONE_BAD unless it is NULL. */
-static gpo_status
-start_out(gpo_call *call, unsigned long long *bad, bool copy)
-{
-    const gpo_array *x = &call->in[0];
-    const gpo_array *out = &call->out[0];
-    const int64_t bytes = copy ? out->size * gpo_dtypes[x->dtype].bytes : 0;
-    const uintptr_t addresses =
-        reinterpret_cast<uintptr_t>(x->data) | reinterpret_cast<uintptr_t>(out->data);
-    const bool plain = gpo_array_is_contiguous(x) && addresses % 16 == 0;
-    if (bytes > 0 && !plain) {
-        const gpo_status status = gpo_device_copy(call, x, out);
-        if (status) {
-            return status;
-        }
-    }
-    const int64_t packs = plain ? bytes / 16 : 0;
-    const int64_t blocks = ceil_div(packs, 4 * BLOCK);
-    if (bad == nullptr && (!plain || bytes == 0)) {
-        return GPO_OK;
-    }
-    return GPO_LAUNCH(call, dim3(static_cast<unsigned>(blocks > 0 ? blocks : 1)), BLOCK,
-                      0, index_add_copy, static_cast<const uint4 *>(x->data),
-                      static_cast<uint4 *>(out->data), packs,
-                      plain ? static_cast<int>(bytes % 16) : 0, bad);
-}
-
-/* Waits for what the kernels found; IndexError if that is a bad index. */
-static gpo_status
-judge(gpo_call *call, const index_add_plan &plan, const unsigned long long *bad)
-{
-    unsigned long long place = NONE_BAD;
-    gpo_status status = gpo_fetch(call, &place, bad, sizeof place);
-    if (status || place == NONE_BAD) {
-        return status;
-    }
-    const int64_t at = static_cast<int64_t>(place) * plan.step;
-    int64_t value = 0;
-    if (plan.is_wide) {
-        status = gpo_fetch(call, &value, static_cast<const int64_t *>(plan.index) + at,
-                           sizeof value);
-    }
-    else {
-        int32_t narrow = 0;
-        status = gpo_fetch(call, &narrow, static_cast<const int32_t *>(plan.index) + at,
-                           sizeof narrow);
-        value = narrow;
-    }
-    return status ? status
-                  : index_add_out_of_range(call, &plan, value,
-                                           static_cast<int64_t>(place));
-}
-
-/*
- * The frame of every rung: Rung::run<T>(call, view) queues the kernels that add, to out,
- * which has x's elements, or from x to out, if Rung::reads_x(plan).  With a fresh output
- * they find bad indices on the way; with the caller's they may not.
- */
-template <typename Rung, typename T>
-static gpo_status
-index_add_with(gpo_call *call)
-{
-    index_add_plan plan;
-    index_add_make_plan(call, &plan);
-    if (index_add_is_deterministic(call) && !Rung::IS_DETERMINISTIC) {
-        return gpo_fail(call, GPO_EVARIANT,
-                        "variant '%s' adds by atomics in any order; "
-                        "deterministic=True takes 'v4'",
-                        call->variant->name);
-    }
-    const bool raises = plan.mode == INDEX_ADD_RAISE && plan.count > 0;
-    const bool nothing = plan.outer * plan.inner * plan.count == 0;
-    const bool check_first = raises && (plan.is_first || nothing);
-    void *memory = nullptr;
-    gpo_status status = GPO_OK;
-    if (raises) {
-        status = gpo_may_wait(call);
-        if (!status) {
-            status = gpo_scratch(call, sizeof(unsigned long long), &memory);
-        }
-    }
-    unsigned long long *const bad = static_cast<unsigned long long *>(memory);
-    index_reader index = {plan.index,
-                          plan.step,
-                          plan.length,
-                          plan.mode,
-                          plan.is_wide,
-                          bad,
-                          divider_of(plan.length > 0 ? plan.length : 1)};
-    if (!status && check_first) {
-        status = start_out(call, bad, false);
-        if (!status) {
-            status = GPO_LAUNCH(call, grid_for(plan.count), BLOCK, 0, index_add_check,
-                                index, plan.count);
-        }
-        if (!status) {
-            status = judge(call, plan, bad);
-        }
-        index.bad = nullptr;
-    }
-    const gpo_array *x = &call->in[0], *out = &call->out[0];
-    const bool reads_x = !nothing && Rung::reads_x(plan) && gpo_array_is_contiguous(x);
-    if (!status) {
-        status = start_out(call, check_first ? nullptr : bad,
-                           x->data != out->data && !reads_x);
-    }
-    if (!status && !nothing) {
-        index_add_view<T> view = {static_cast<T *>(out->data),
-                                  static_cast<const T *>(reads_x ? x->data : out->data),
-                                  static_cast<const T *>(plan.source),
-                                  plan.outer,
-                                  plan.length,
-                                  plan.count,
-                                  plan.inner,
-                                  plan.by_outer,
-                                  plan.by_row,
-                                  plan.by_inner,
-                                  index,
-                                  divider_of(plan.count),
-                                  divider_of(plan.inner),
-                                  {},
-                                  plan.alpha};
-        if constexpr (is_same<alpha_of<T>, float> || is_same<alpha_of<T>, double>) {
-            view.alpha = static_cast<alpha_of<T>>(plan.alpha);
-        }
-        else {
-            view.alpha = is_bool<T> ? static_cast<alpha_of<T>>(plan.whole != 0)
-                                    : static_cast<alpha_of<T>>(plan.whole);
-        }
-        status = Rung::template run<T>(call, view);
-    }
-    if (!status && raises && !check_first) {
-        status = judge(call, plan, bad);
-    }
-    return status;
 }
 
 #endif

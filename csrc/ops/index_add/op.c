@@ -12,7 +12,7 @@
 
 enum { ARG_X, ARG_INDEX, ARG_SOURCE, ARG_AXIS, ARG_ALPHA, ARG_MODE, ARG_DETERMINISTIC };
 
-static const char *const modes[] = {"raise", "wrap", "clip", NULL};
+static const char *const modes[] = {GPO_INDEX_MODES};
 
 static const gpo_arg args[] = {
     [ARG_X] = {"x", GPO_KIND_ARRAY, NULL, NULL},
@@ -62,24 +62,25 @@ check_dtypes(gpo_call *call)
     const char kind = gpo_dtypes[index].kind;
     const bool nothing = call->in[ARG_INDEX].weak && call->in[ARG_INDEX].size == 0;
     if (kind != 'i' && kind != 'u' && !nothing) { /* [] is a list of integers, too */
-        return gpo_fail(call, GPO_ETYPE,
+        return gpo_fail(&call->error, GPO_ETYPE,
                         "index_add() takes an index of an integer dtype, not '%s'",
                         gpo_dtypes[index].name);
     }
     if (!can_cast_same_kind(source, x)) {
-        return gpo_fail(call, GPO_ETYPE,
+        return gpo_fail(&call->error, GPO_ETYPE,
                         "Cannot cast array data from dtype('%s') to dtype('%s') "
                         "according to the rule 'same_kind'",
                         gpo_dtypes[source].name, gpo_dtypes[x].name);
     }
     if (is_whole(x) && !call->opt[ARG_ALPHA].is_int) {
-        return gpo_fail(call, GPO_ETYPE,
+        return gpo_fail(&call->error, GPO_ETYPE,
                         "Cannot cast alpha from dtype('float64') to dtype('%s') "
                         "according to the rule 'same_kind'",
                         gpo_dtypes[x].name);
     }
     if (!is_whole(x) && call->opt[ARG_ALPHA].is_int && isinf(call->opt[ARG_ALPHA].f)) {
-        return gpo_fail(call, GPO_EVALUE, "alpha is an int too large for a float");
+        return gpo_fail(&call->error, GPO_EVALUE,
+                        "alpha is an int too large for a float");
     }
     if (index != GPO_I32 && index != GPO_I64) {
         call->convert[ARG_INDEX] = GPO_I64;
@@ -110,7 +111,7 @@ check_shapes(gpo_call *call, int axis)
     const gpo_array *x = &call->in[ARG_X], *index = &call->in[ARG_INDEX];
     const gpo_array *source = &call->in[ARG_SOURCE];
     if (index->ndim != 1) {
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "index must be 1-dimensional, not %d-dimensional", index->ndim);
     }
     int64_t wanted[GPO_MAX_DIMS];
@@ -123,11 +124,11 @@ check_shapes(gpo_call *call, int axis)
         char is[160], should[160];
         write_shape(is, sizeof is, source->ndim, source->shape);
         write_shape(should, sizeof should, x->ndim, wanted);
-        return gpo_fail(call, GPO_EVALUE, "source has shape %s, expected %s", is,
-                        should);
+        return gpo_fail(&call->error, GPO_EVALUE, "source has shape %s, expected %s",
+                        is, should);
     }
     if (x->shape[axis] == 0 && index->shape[0] > 0) {
-        return gpo_fail(call, GPO_EINDEX,
+        return gpo_fail(&call->error, GPO_EINDEX,
                         "cannot do a non-empty take from an empty axes.");
     }
     return GPO_OK;
@@ -168,7 +169,7 @@ shape(gpo_call *call)
     const gpo_array *x = &call->in[ARG_X];
     gpo_array *out = &call->out[0];
     int axis = 0;
-    gpo_status status = gpo_axis(call, call->opt[ARG_AXIS].i, x->ndim, &axis);
+    gpo_status status = gpo_axis(&call->error, call->opt[ARG_AXIS].i, x->ndim, &axis);
     if (!status) {
         status = check_dtypes(call);
     }
@@ -186,67 +187,64 @@ shape(gpo_call *call)
     for (int d = 0; d < x->ndim; d++) {
         out->shape[d] = x->shape[d];
     }
-    return gpo_array_contiguous(call, out);
+    return gpo_array_contiguous(&call->error, out);
 }
 
 /* ---- plan ---- */
 
-void
-index_add_make_plan(const gpo_call *call, index_add_plan *plan)
+_Static_assert(sizeof(index_add_plan) <= GPO_PLAN_BYTES, "the plan fits");
+
+static void
+plan(const gpo_call *call)
 {
     const gpo_array *x = &call->in[ARG_X], *index = &call->in[ARG_INDEX];
     const gpo_array *source = &call->in[ARG_SOURCE];
     const gpo_option *alpha = &call->opt[ARG_ALPHA];
     const int64_t given = call->opt[ARG_AXIS].i;
     const int axis = (int)(given < 0 ? given + x->ndim : given);
-
-    plan->mode = (index_add_mode)call->opt[ARG_MODE].i;
-    plan->dtype = x->dtype;
-    plan->is_first = call->out_given[0] != GPO_NONE;
-    plan->outer = plan->inner = 1;
+    index_add_plan *p = call->plan;
+    *p = (index_add_plan){
+        .is_deterministic = call->opt[ARG_DETERMINISTIC].i != 0,
+        .mode = (gpo_index_mode)call->opt[ARG_MODE].i,
+        .dtype = x->dtype,
+        .is_first = call->out_given[0] != GPO_NONE,
+        .axis = axis,
+        .outer = 1,
+        .length = x->shape[axis],
+        .count = index->shape[0],
+        .inner = 1,
+        .by_row = source->strides[axis],
+        .step = index->strides[0],
+        .is_wide = index->dtype == GPO_I64,
+        /* i of a large int is modulo 2^64: it may be 1, or 0 where f is not. */
+        .is_scaled = is_whole(x->dtype) ? alpha->i != 1 : alpha->f != 1,
+        .whole = x->dtype == GPO_BOOL ? alpha->f != 0 : alpha->i,
+        .alpha = alpha->f,
+    };
     for (int d = 0; d < x->ndim; d++) {
-        plan->outer *= d < axis ? x->shape[d] : 1;
-        plan->inner *= d > axis ? x->shape[d] : 1;
+        p->outer *= d < axis ? x->shape[d] : 1;
+        p->inner *= d > axis ? x->shape[d] : 1;
     }
-    plan->length = x->shape[axis];
-    plan->count = index->shape[0];
-    plan->source = source->data;
-    is_one_axis(source, 0, axis, &plan->by_outer);
-    is_one_axis(source, axis + 1, source->ndim, &plan->by_inner);
-    plan->by_row = source->strides[axis];
-    plan->index = index->data;
-    plan->step = index->strides[0];
-    plan->is_wide = index->dtype == GPO_I64;
-    /* Of a large int i is the value modulo 2^64, which could be 1, or 0 and not false. */
-    plan->is_scaled = is_whole(x->dtype) ? alpha->i != 1 : alpha->f != 1;
-    plan->whole = x->dtype == GPO_BOOL ? alpha->f != 0 : alpha->i;
-    plan->alpha = alpha->f;
+    is_one_axis(source, 0, axis, &p->by_outer);
+    is_one_axis(source, axis + 1, source->ndim, &p->by_inner);
     if (gpo_dtypes[x->dtype].kind == 'c') {
-        plan->dtype = x->dtype == GPO_C64 ? GPO_F32 : GPO_F64;
-        plan->inner *= 2;
-        plan->by_outer *= 2;
-        plan->by_row *= 2;
+        p->dtype = x->dtype == GPO_C64 ? GPO_F32 : GPO_F64;
+        p->inner *= 2;
+        p->by_outer *= 2;
+        p->by_row *= 2;
     }
-}
-
-bool
-index_add_is_deterministic(const gpo_call *call)
-{
-    return call->opt[ARG_DETERMINISTIC].i != 0;
 }
 
 /* ---- the index error ---- */
 
 gpo_status
-index_add_out_of_range(gpo_call *call, const index_add_plan *plan, int64_t value,
-                       int64_t position)
+index_add_out_of_range(gpo_call *call, int64_t value, int64_t position)
 {
-    const int64_t given = call->opt[ARG_AXIS].i;
-    const int axis = (int)(given < 0 ? given + call->in[ARG_X].ndim : given);
+    const index_add_plan *p = index_add_plan_of(call);
     return gpo_fail(
-        call, GPO_EINDEX,
+        &call->error, GPO_EINDEX,
         "index %lld at position %lld is out of bounds for axis %d with size %lld",
-        (long long)value, (long long)position, axis, (long long)plan->length);
+        (long long)value, (long long)position, p->axis, (long long)p->length);
 }
 
 /* ---- cost ---- */
@@ -336,23 +334,21 @@ static const char doc[] =
     "\n"
     "for float16, bfloat16, float32 and complex64 (each part on its own), u = 2**-11,\n"
     "2**-8 and 2**-24, one rounding of the result, and by (n + 4) * 2**-53 * S for\n"
-    "float64 and complex128.  So do v4, v5 and the CPU variants by name.  v0 to v3 "
-    "round\n"
-    "to the dtype of x after each addition, as np.add.at does: n * u * S, and the "
-    "default\n"
-    "takes them for float32 only up to 1,024 rows.  Integers wrap, bools are or-ed.\n"
+    "float64 and complex128.  So do by name v4, v5, one_element, few_destinations and\n"
+    "the CPU variants.  v0 to v3 and short_rows round to the dtype of x after each\n"
+    "addition, as np.add.at does: n * u * S, and the default takes them for float32\n"
+    "only up to 1,024 rows.  Integers wrap, bools are or-ed.\n"
     "\n"
-    "Determinism: the CPU variants and v4 give the same bits in every run, and simd "
-    "and\n"
-    "threads the same as each other, so that the default has the same bits on a CPU "
+    "Determinism: the CPU variants, v4 and one_element give the same bits in every\n"
+    "run, and simd and threads the same as each other, so that the default has the\n"
+    "same bits on a CPU for any number of threads; v0 to v3 and short_rows do so for\n"
+    "integers alone, v5 and few_destinations never.  The default takes v4 for large\n"
+    "sources as well.  v4 and one_element sort in GPU memory of their own: 16 bytes "
     "for\n"
-    "any number of threads; v0 to v3 do so for integers alone, v5 never.  The default\n"
-    "takes v4 for large sources as well.  v4 sorts in GPU memory of its own: 16 bytes "
-    "for\n"
-    "each entry of the index, 8 for each slice of x, and about a thirty-second of the\n"
-    "source.  v5 takes 8 bytes for each element of x, as the CPU variants do where "
-    "more\n"
-    "than 1,024 rows meet.\n"
+    "each entry of the index, and v4 8 for each slice of x and about a thirty-second "
+    "of\n"
+    "the source.  v5 and few_destinations take 8 bytes for each element of x, as the\n"
+    "CPU variants do where more than 1,024 rows meet.\n"
     "\n"
     "The index may be written by another thread or stream during the call: the result "
     "is\n"
@@ -372,6 +368,7 @@ const gpo_op op_index_add = {
     .nout = 1,
     .in_place = 1u << ARG_X,
     .shape = shape,
+    .plan = plan,
     .cost = cost,
     .cpu = &index_add_cpu,
     .cuda = GPO_CUDA_TABLE(index_add),

@@ -1,8 +1,8 @@
 /*
- * cpu.c  max_pool3d on the CPU.  Order: the three instruction sets, tiles, loading, the
- * passes along an axis, storing, one tile, sharing the tiles out, the formula itself, the
- * variants, choose.  Elements become keys in keys.h, the inner loops stand in cpu.inc, the
- * gradient in gradient.c.
+ * cpu.c  max_pool3d on the CPU.  Order: the inner loops of three instruction sets,
+ * tiles, loading, the passes along an axis, storing, one tile, sharing the tiles out, the
+ * formula itself, choose.  Not here: how elements become keys (keys.h), the inner loops
+ * (take.inc, keys.inc), the gradient (gradient.c).
  *
  * The maximum of a window is that of its planes' maxima, theirs that of their rows': keys
  * are pooled along T, then H, then W, in place.  A window of k elements along an axis is
@@ -14,12 +14,15 @@
  * loaded once.  A slice goes through all passes a few rows at a time, which stay in the
  * first cache: of the ring, only the slices that a pass along T joins come from the second.
  */
+#include "../../core/integers.h"
 #include "keys.h"
 
 #include "../../backend/backend.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- the inner loops of three instruction sets ---- */
 
 enum { OTHERS = 3 }; /* keys that one pass may join another with */
 
@@ -40,28 +43,11 @@ typedef struct loops {
     bool has_codes;           /* positions lie beside the keys, not in them */
 } loops;
 
-/* ---- the three instruction sets ---- */
-
-#define ISA(name) name##_base
-#include "cpu.inc"
-
-#if defined(__x86_64__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define ISA(name) name##_v3
-#include "cpu.inc"
-#pragma GCC pop_options
-
-#pragma GCC push_options
 /* Along W nearly every load of 64 bytes would touch two lines of the cache. */
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=256")
-#define ISA(name) name##_v4
-#include "cpu.inc"
-#pragma GCC pop_options
-#else
-#define table_v3 table_base
-#define table_v4 table_base
-#endif
+#define GPO_NARROW_V4
+#define GPO_LOOPS "../ops/max_pool3d/loops.inc"
+#include "../../core/each_isa.h"
+#undef GPO_NARROW_V4
 
 /* ---- tiles: how many windows along each axis are made at once ---- */
 
@@ -74,10 +60,12 @@ enum {
 };
 
 typedef struct job {
-    max_pool3d_plan plan;
+    const max_pool3d_plan *plan;
+    const char *x;
+    char *y;
+    int64_t *indices; /* NULL where not asked for */
     const loops *loops;
     gpo_dtype dtype;
-    bool with_indices;
     int64_t key_bytes; /* of a key as it is held */
     int64_t least;     /* its value where x has no element */
     int64_t windows[POOL_AXES], tiles[POOL_AXES], extent[POOL_AXES];
@@ -86,12 +74,6 @@ typedef struct job {
     int64_t items, tasks; /* tiles of all planes */
     bool *failed;         /* per task: no memory */
 } job;
-
-static int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
 
 static int64_t
 least_of(int64_t a, int64_t b)
@@ -115,7 +97,7 @@ span_of(const pool_axis *a, int64_t n)
 static void
 cut_axis(job *j, int d, int64_t windows)
 {
-    const pool_axis *a = &j->plan.axis[d];
+    const pool_axis *a = &j->plan->axis[d];
     j->windows[d] = windows;
     j->tiles[d] = ceil_div(a->out, windows);
     j->extent[d] = span_of(a, windows);
@@ -129,9 +111,9 @@ cut_axis(job *j, int d, int64_t windows)
 static void
 choose_tiles(job *j, int64_t wanted)
 {
-    const pool_axis *axis = j->plan.axis;
+    const pool_axis *axis = j->plan->axis;
     int64_t held = j->slots = pool_extent(&axis[POOL_T]);
-    j->items = j->plan.batches * j->plan.channels;
+    j->items = j->plan->planes;
     for (int d = POOL_W; d >= POOL_H; d--) {
         const int64_t twice = 2 * pool_extent(&axis[d]);
         int64_t n = axis[d].out;
@@ -166,11 +148,7 @@ choose_tiles(job *j, int64_t wanted)
 static double
 most_keys(const max_pool3d_plan *plan)
 {
-    double plane = 1;
-    for (int d = 0; d < POOL_AXES; d++) {
-        plane *= (double)plan->axis[d].in;
-    }
-    return 64 * (plane + (double)plan->outputs) + 4 * TILE_KEYS;
+    return 64 * ((double)plan->plane + (double)plan->outputs) + 4 * TILE_KEYS;
 }
 
 /* ---- loading ---- */
@@ -199,7 +177,7 @@ fill_least(const job *j, const tile *t, int64_t at, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         keys[i] = j->least;
     }
-    if (j->loops->has_codes && j->with_indices) {
+    if (j->loops->has_codes && j->plan->with_indices) {
         int64_t *codes = (int64_t *)t->codes + at;
         for (int64_t i = 0; i < n; i++) {
             codes[i] = INT64_MIN;
@@ -211,15 +189,15 @@ fill_least(const job *j, const tile *t, int64_t at, int64_t n)
 static void
 load_run(const job *j, const tile *t, const int64_t *p, int64_t n, int64_t at)
 {
-    const max_pool3d_plan *plan = &j->plan;
+    const max_pool3d_plan *plan = j->plan;
     const int64_t *by = plan->by;
     const int64_t offset = p[0] * by[0] + p[1] * by[1] + p[2] * by[2];
     const int64_t first =
         (p[0] * plan->axis[POOL_H].in + p[1]) * plan->axis[POOL_W].in + p[2];
     char *codes = t->codes ? t->codes + at * 8 : NULL;
-    (j->with_indices ? j->loops->pack
-                     : j->loops->load)(t->x + offset * j->loops->bytes, by[POOL_W], n,
-                                       first, t->keys + at * j->key_bytes, codes);
+    (j->plan->with_indices ? j->loops->pack : j->loops->load)(
+        t->x + offset * j->loops->bytes, by[POOL_W], n, first,
+        t->keys + at * j->key_bytes, codes);
 }
 
 /* Rows [begin, end) of a slice into the ring, from `at` on. */
@@ -227,7 +205,7 @@ static void
 load_rows(const job *j, const tile *t, int64_t slice, int64_t begin, int64_t end,
           int64_t at)
 {
-    const int64_t *by = j->plan.by, *lo = t->lo, *hi = t->hi;
+    const int64_t *by = j->plan->by, *lo = t->lo, *hi = t->hi;
     const int64_t cols = t->extent[POOL_W];
     int64_t p[POOL_AXES] = {t->from[0] + slice, t->from[1] + begin, t->from[2] + lo[2]};
     if (slice < lo[0] || slice >= hi[0]) {
@@ -255,8 +233,8 @@ load_rows(const job *j, const tile *t, int64_t slice, int64_t begin, int64_t end
 static bool
 joins_four(const job *j)
 {
-    return (j->with_indices ? j->loops->take_three_packed : j->loops->take_three) !=
-           NULL;
+    return (j->plan->with_indices ? j->loops->take_three_packed
+                                  : j->loops->take_three) != NULL;
 }
 
 /* Each of n keys from `at` on becomes the largest of it and its others, `ahead` of it. */
@@ -267,11 +245,11 @@ join(const job *j, const tile *t, int64_t at, const int64_t *ahead, int64_t othe
     const loops *l = j->loops;
     char *keys = t->keys + at * j->key_bytes;
     if (others == OTHERS) {
-        (j->with_indices ? l->take_three_packed : l->take_three)(keys, ahead, n);
+        (j->plan->with_indices ? l->take_three_packed : l->take_three)(keys, ahead, n);
         return;
     }
     char *codes = t->codes ? t->codes + at * 8 : NULL;
-    (j->with_indices ? l->take_packed : l->take)(keys, codes, ahead[0], n);
+    (j->plan->with_indices ? l->take_packed : l->take)(keys, codes, ahead[0], n);
 }
 
 /*
@@ -331,7 +309,7 @@ static void
 pool_elements(const job *j, const tile *t, int d, const line *l, int64_t *begin,
               int64_t *end)
 {
-    const pool_axis *a = &j->plan.axis[d];
+    const pool_axis *a = &j->plan->axis[d];
     if (a->stride == 1) {
         for (pass p = {.made = 1}; next_pass(j, a, &p);) {
             *begin = most_of(*begin - p.reach, 0);
@@ -359,7 +337,7 @@ pool_elements(const job *j, const tile *t, int d, const line *l, int64_t *begin,
 static void
 pool_columns(const job *j, const tile *t, int64_t at, int64_t n)
 {
-    for (pass p = {.made = 1}; next_pass(j, &j->plan.axis[POOL_W], &p);) {
+    for (pass p = {.made = 1}; next_pass(j, &j->plan->axis[POOL_W], &p);) {
         const int64_t ahead[OTHERS] = {p.apart, 2 * p.apart, 3 * p.apart};
         n -= p.reach;
         join(j, t, at, ahead, p.others, n);
@@ -382,31 +360,24 @@ position_of(const job *j, const tile *t, int64_t at)
     return low == INT32_MIN ? -1 : low < 0 ? ~low : low;
 }
 
-/* The least element of a dtype, for windows outside of x. */
+/* The least element, for windows outside of x. */
 static void
-store_least(gpo_dtype dtype, char *y)
+store_least(const job *j, char *y)
 {
-    switch (dtype) {
-#define LEAST_CASE(dtype, K, V)                \
-    case GPO_##dtype: {                        \
-        const T_##dtype least = least_##dtype; \
-        memcpy(y, &least, sizeof least);       \
-        return;                                \
-    }
-        POOL_ALL(LEAST_CASE)
-        default:
-            return;
-    }
+    const int64_t wide = least_key(j->dtype);
+    const int32_t narrow = (int32_t)wide;
+    const void *key = j->loops->key_bytes == 8 ? (const void *)&wide : &narrow;
+    j->loops->store(key, 1, 1, y);
 }
 
 /* Element `at` of a plane of x into y. */
 static void
 copy_element(const job *j, const char *x, int64_t at, char *y)
 {
-    const pool_axis *axis = j->plan.axis;
-    const int64_t *by = j->plan.by;
+    const pool_axis *axis = j->plan->axis;
+    const int64_t *by = j->plan->by;
     if (at < 0) {
-        store_least(j->dtype, y);
+        store_least(j, y);
         return;
     }
     const int64_t w = at % axis[POOL_W].in, row = at / axis[POOL_W].in;
@@ -418,7 +389,7 @@ copy_element(const job *j, const char *x, int64_t at, char *y)
 static void
 store_row(const job *j, const tile *t, int64_t at, int64_t out)
 {
-    const int64_t step = j->plan.axis[POOL_W].stride, n = t->windows[POOL_W];
+    const int64_t step = j->plan->axis[POOL_W].stride, n = t->windows[POOL_W];
     const int64_t bytes = j->loops->bytes;
     if (!t->indices) {
         j->loops->store(t->keys + at * j->key_bytes, step, n, t->y + out * bytes);
@@ -438,7 +409,7 @@ static void
 pool_rows(const job *j, const tile *t, int64_t at, int64_t begin, int64_t end,
           int64_t out)
 {
-    const pool_axis *axis = j->plan.axis;
+    const pool_axis *axis = j->plan->axis;
     const int64_t cols = t->extent[POOL_W], stride = axis[POOL_H].stride;
     const line rows = {.base = at, .unit = cols, .slots = INT64_MAX, .n = cols};
     pool_elements(j, t, POOL_H, &rows, &begin, &end);
@@ -461,7 +432,7 @@ static void
 pool_tile(const job *j, const tile *t)
 {
     const int64_t rows = t->extent[POOL_H], cols = t->extent[POOL_W];
-    const pool_axis *a = &j->plan.axis[POOL_T];
+    const pool_axis *a = &j->plan->axis[POOL_T];
     const int64_t strip = most_of(STRIP_KEYS / cols, 1);
     line slices = {.unit = rows * cols, .slots = j->slots};
     for (int64_t slice = 0, next; slice < t->extent[POOL_T]; slice = next) {
@@ -488,10 +459,34 @@ pool_tile(const job *j, const tile *t)
 
 /* ---- sharing the tiles out ---- */
 
+static job
+job_of(const gpo_call *call, gpo_isa isa)
+{
+    static const loops *const *const tables[GPO_NISA] = GPO_EACH_ISA(table);
+    const gpo_dtype dtype = call->in[0].dtype;
+    return (job){
+        .plan = max_pool3d_plan_of(call),
+        .x = call->in[0].data,
+        .y = call->out[0].data,
+        .indices = max_pool3d_indices_of(call),
+        .loops = tables[isa][dtype],
+        .dtype = dtype,
+    };
+}
+
+/* Where a plane of x begins. */
+static const char *
+plane_of(const job *j, int64_t plane)
+{
+    const max_pool3d_plan *plan = j->plan;
+    const int64_t n = plane / plan->channels, c = plane % plan->channels;
+    return j->x + (n * plan->by_batch + c * plan->by_channel) * j->loops->bytes;
+}
+
 static void
 run_item(const job *j, int64_t item, char *keys, char *codes)
 {
-    const max_pool3d_plan *plan = &j->plan;
+    const max_pool3d_plan *plan = j->plan;
     tile t = {.keys = keys, .codes = codes};
     for (int d = POOL_W; d >= POOL_T; d--) {
         t.begin[d] = item % j->tiles[d] * j->windows[d];
@@ -503,11 +498,9 @@ run_item(const job *j, int64_t item, char *keys, char *codes)
         t.lo[d] = least_of(most_of(-t.from[d], 0), t.extent[d]);
         t.hi[d] = most_of(least_of(t.extent[d], a->in - t.from[d]), t.lo[d]);
     }
-    const int64_t n = item / plan->channels, c = item % plan->channels;
-    const int64_t offset = n * plan->by_batch + c * plan->by_channel;
-    t.x = (const char *)plan->x + offset * j->loops->bytes;
-    t.y = (char *)plan->y + item * plan->outputs * j->loops->bytes;
-    t.indices = plan->indices ? plan->indices + item * plan->outputs : NULL;
+    t.x = plane_of(j, item);
+    t.y = j->y + item * plan->outputs * j->loops->bytes;
+    t.indices = j->indices ? j->indices + item * plan->outputs : NULL;
     pool_tile(j, &t);
 }
 
@@ -516,7 +509,7 @@ run_task(void *context, int64_t task)
 {
     const job *j = context;
     const int64_t held = j->slots * j->extent[POOL_H] * j->extent[POOL_W];
-    const bool coded = j->loops->has_codes && j->with_indices;
+    const bool coded = j->loops->has_codes && j->plan->with_indices;
     char *keys = malloc((size_t)(held * (j->key_bytes + (coded ? 8 : 0))));
     if (!keys) {
         j->failed[task] = true;
@@ -529,39 +522,16 @@ run_task(void *context, int64_t task)
     free(keys);
 }
 
-static int64_t
-least_key(gpo_dtype dtype)
-{
-    switch (dtype) {
-#define LEAST_KEY(dtype, K, V)                 \
-    case GPO_##dtype: {                        \
-        const T_##dtype least = least_##dtype; \
-        return key_##dtype(least);             \
-    }
-        POOL_ALL(LEAST_KEY)
-        default:
-            return 0;
-    }
-}
-
 static gpo_status run_formula(gpo_call *call);
 
 static gpo_status
 run_tiles(gpo_call *call, bool parallel)
 {
-    static const loops *const tables[GPO_NISA] = {table_base, table_v3, table_v4};
-    const gpo_dtype dtype = call->in[0].dtype;
-    job j = {.loops = &tables[gpo_cpu_isa()][dtype], .dtype = dtype};
-    max_pool3d_make_plan(call, &j.plan);
-    j.with_indices = j.plan.indices != NULL;
-    j.key_bytes = j.with_indices ? 8 : j.loops->key_bytes;
-    j.least = least_key(dtype);
-    if (j.with_indices && !j.loops->has_codes) {
-        int64_t plane = 1;
-        for (int d = 0; d < POOL_AXES; d++) {
-            plane *= j.plan.axis[d].in;
-        }
-        if (plane >= INT32_MAX) { /* a position does not fit beside the key */
+    job j = job_of(call, gpo_cpu_isa());
+    j.key_bytes = j.plan->with_indices ? 8 : j.loops->key_bytes;
+    j.least = least_key(j.dtype);
+    if (j.plan->with_indices && !j.loops->has_codes) {
+        if (j.plan->plane >= INT32_MAX) { /* a position does not fit beside the key */
             return run_formula(call);
         }
         j.least *= (int64_t)1 << 32; /* code 0 is less than any element's */
@@ -569,7 +539,7 @@ run_tiles(gpo_call *call, bool parallel)
     int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
     choose_tiles(&j, wanted);
     const double rows = (double)j.extent[POOL_H] * (double)j.extent[POOL_W];
-    if ((double)j.slots * rows > most_keys(&j.plan)) { /* windows far apart */
+    if ((double)j.slots * rows > most_keys(j.plan)) { /* windows far apart */
         return run_formula(call);
     }
     enum { MOST_TASKS = 1024 };
@@ -582,7 +552,7 @@ run_tiles(gpo_call *call, bool parallel)
     gpo_cpu_loop(j.tasks > 1, j.tasks, run_task, &j);
     for (int64_t i = 0; i < j.tasks; i++) {
         if (failed[i]) {
-            return gpo_fail(call, GPO_EMEMORY, "no memory for a tile of keys");
+            return gpo_fail(&call->error, GPO_EMEMORY, "no memory for a tile of keys");
         }
     }
     return GPO_OK;
@@ -602,60 +572,60 @@ run_threads(gpo_call *call)
 
 /* ---- the formula itself ---- */
 
-/* PyTorch's test, element by element in C order, nan included. */
-#define DEFINE_FORMULA(dtype, K, V)                                          \
-    static int64_t best_##dtype(const max_pool3d_plan *p, const void *from,  \
-                                const int64_t *first, const int64_t *end)    \
-    {                                                                        \
-        const T_##dtype *x = from;                                           \
-        const pool_axis *a = p->axis;                                        \
-        int64_t best = -1;                                                   \
-        V most = 0;                                                          \
-        for (int64_t k = first[0]; k < end[0]; k += a[0].dilation) {         \
-            for (int64_t h = first[1]; h < end[1]; h += a[1].dilation) {     \
-                const T_##dtype *row = x + k * p->by[0] + h * p->by[1];      \
-                for (int64_t w = first[2]; w < end[2]; w += a[2].dilation) { \
-                    const V value = (V)value_##dtype(row[w * p->by[2]]);     \
-                    if (best < 0 || value > most || value != value) {        \
-                        most = value;                                        \
-                        best = (k * a[1].in + h) * a[2].in + w;              \
-                    }                                                        \
-                }                                                            \
-            }                                                                \
-        }                                                                    \
-        return best;                                                         \
-    }
-POOL_ALL(DEFINE_FORMULA)
+#define DTYPE I8
+#include "formula.inc"
+#define DTYPE U8
+#include "formula.inc"
+#define DTYPE I16
+#include "formula.inc"
+#define DTYPE U16
+#include "formula.inc"
+#define DTYPE I32
+#include "formula.inc"
+#define DTYPE U32
+#include "formula.inc"
+#define DTYPE I64
+#include "formula.inc"
+#define DTYPE U64
+#include "formula.inc"
+#define DTYPE F16
+#include "formula.inc"
+#define DTYPE BF16
+#include "formula.inc"
+#define DTYPE F32
+#include "formula.inc"
+#define DTYPE F64
+#include "formula.inc"
 
-typedef int64_t (*best_of)(const max_pool3d_plan *, const void *, const int64_t *,
-                           const int64_t *);
+typedef int64_t (*best_of)(const max_pool3d_plan *p, const void *from,
+                           const int64_t *first, const int64_t *end);
 
-#define BEST_ENTRY(dtype, K, V) [GPO_##dtype] = best_##dtype,
-static const best_of formulas[GPO_NDTYPES] = {POOL_ALL(BEST_ENTRY)};
+static const best_of formulas[GPO_NDTYPES] = {
+    [GPO_I8] = best_I8,     [GPO_U8] = best_U8,   [GPO_I16] = best_I16,
+    [GPO_U16] = best_U16,   [GPO_I32] = best_I32, [GPO_U32] = best_U32,
+    [GPO_I64] = best_I64,   [GPO_U64] = best_U64, [GPO_F16] = best_F16,
+    [GPO_BF16] = best_BF16, [GPO_F32] = best_F32, [GPO_F64] = best_F64,
+};
 
 static gpo_status
 run_formula(gpo_call *call)
 {
-    const gpo_dtype dtype = call->in[0].dtype;
-    job j = {.loops = &table_base[dtype], .dtype = dtype};
-    max_pool3d_make_plan(call, &j.plan);
-    const max_pool3d_plan *p = &j.plan;
+    const job j = job_of(call, GPO_ISA_BASE);
+    const max_pool3d_plan *p = j.plan;
     const pool_axis *a = p->axis;
     int64_t i = 0, first[POOL_AXES], end[POOL_AXES];
-    for (int64_t plane = 0; plane < p->batches * p->channels; plane++) {
-        const int64_t n = plane / p->channels, c = plane % p->channels;
-        const char *x =
-            (const char *)p->x + (n * p->by_batch + c * p->by_channel) * j.loops->bytes;
+    for (int64_t plane = 0; plane < p->planes; plane++) {
+        const char *x = plane_of(&j, plane);
         for (int64_t k = 0; k < a[POOL_T].out; k++) {
             pool_window(&a[POOL_T], k, &first[POOL_T], &end[POOL_T]);
             for (int64_t h = 0; h < a[POOL_H].out; h++) {
                 pool_window(&a[POOL_H], h, &first[POOL_H], &end[POOL_H]);
                 for (int64_t w = 0; w < a[POOL_W].out; w++, i++) {
                     pool_window(&a[POOL_W], w, &first[POOL_W], &end[POOL_W]);
-                    const int64_t best = formulas[dtype](p, x, first, end);
-                    copy_element(&j, x, best, (char *)p->y + i * j.loops->bytes);
-                    if (p->indices) {
-                        p->indices[i] = best;
+                    const int64_t best = formulas[j.dtype](p, x, first, end);
+                    copy_element(&j, x, best, j.y + i * j.loops->bytes);
+                    if (j.indices) {
+                        j.indices[i] = best;
                     }
                 }
             }
@@ -666,49 +636,37 @@ run_formula(gpo_call *call)
 
 /* ---- choose ---- */
 
-enum { SCALAR, SIMD, THREADS };
-
-#define SCALAR_ENTRY(dtype, K, V) [GPO_##dtype] = run_formula,
-#define SIMD_ENTRY(dtype, K, V) [GPO_##dtype] = run_simd,
-#define THREADS_ENTRY(dtype, K, V) [GPO_##dtype] = run_threads,
+/* clang-format off */
+#define REAL_NUMBERS GPO_I8 ... GPO_F64 /* neither bools nor complex numbers */
+/* clang-format on */
 
 static const gpo_variant variants[] = {
-    [SCALAR] = {"scalar",
-                "the formula: each window element by element",
-                "",
-                "run-to-run",
-                {POOL_ALL(SCALAR_ENTRY)}},
-    [SIMD] = {"simd",
-              "keys in tiles, one axis after the other, windows by doubling",
-              "",
-              "run-to-run",
-              {POOL_ALL(SIMD_ENTRY)}},
-    [THREADS] = {"threads",
-                 "simd on tiles of several planes at once",
-                 "",
-                 "run-to-run",
-                 {POOL_ALL(THREADS_ENTRY)}},
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "the formula: each window element by element",
+                        "",
+                        "run-to-run",
+                        {[REAL_NUMBERS] = run_formula}},
+    [GPO_CPU_SIMD] = {"simd",
+                      "keys in tiles, one axis after the other, windows by doubling",
+                      "",
+                      "run-to-run",
+                      {[REAL_NUMBERS] = run_simd}},
+    [GPO_CPU_THREADS] = {"threads",
+                         "simd on tiles of several planes at once",
+                         "",
+                         "run-to-run",
+                         {[REAL_NUMBERS] = run_threads}},
     {.name = NULL},
 };
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    static const char alone[] = "the thread team has one thread";
-    static const char small[] = "under 2^16 elements of x, starting threads costs more "
-                                "than it saves";
-    static const char large[] = "x is large enough for several threads";
     enum { PAYS = 1 << 16 };
-    if (call->in[0].size < PAYS) {
-        memcpy(why, small, sizeof small);
-        return &variants[SIMD];
-    }
-    if (gpo_cpu_threads() == 1) {
-        memcpy(why, alone, sizeof alone);
-        return &variants[SIMD];
-    }
-    memcpy(why, large, sizeof large);
-    return &variants[THREADS];
+    return gpo_cpu_choose(
+        variants, call->in[0].size >= PAYS,
+        "under 2^16 elements of x, starting threads costs more than it saves",
+        "x is large enough for several threads", why);
 }
 
 const gpo_table max_pool3d_cpu = {variants, choose};

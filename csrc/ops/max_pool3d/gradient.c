@@ -1,7 +1,8 @@
 /*
- * gradient.c  The gradient of max_pool3d on the CPU.  Order: which indices count, one
- * plane, the variants, choose.  Each plane is one task that adds in the order of dy, so
- * no number of threads changes a bit.  Not here: pooling (cpu.c).
+ * gradient.c  The gradient of max_pool3d on the CPU.  Order: the job, which indices
+ * count, one plane, the variants, choose.  Each plane is one task that adds in the order
+ * of dy, so no number of threads changes a bit.  Not here: the loops over a plane
+ * (plane.inc), pooling (cpu.c).
  *
  * Without windows all indices are looked at before dx is written, and again as they are
  * used: another thread may have changed the array in between.
@@ -14,19 +15,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- the job: what every part of one call reads ---- */
+
+typedef struct gradient_job gradient_job;
+
+struct gradient_job {
+    const pool_gradient_plan *plan;
+    const void *dy;
+    const int64_t *indices;
+    void *dx;
+    int64_t (*plane)(const gradient_job *j, int64_t plane, void *memory);
+    int64_t memory; /* bytes of sums beside dx; 0 where dx holds them */
+    int64_t tasks;
+    int64_t *bad; /* per task: the first bad index; -1 if none */
+    bool *failed;
+};
+
 /* ---- which indices count ---- */
 
 /* The first index that names no element of a plane; -1 if all do. */
 static int64_t
-first_bad(const pool_gradient_plan *p, int64_t begin, int64_t n)
+first_bad(const gradient_job *j, int64_t begin, int64_t n)
 {
-    const int64_t *index = p->indices + begin;
+    const int64_t *index = j->indices + begin, plane = j->plan->plane;
     bool bad = false;
     for (int64_t i = 0; i < n; i++) {
-        bad |= index[i] < -1 || index[i] >= p->plane;
+        bad |= index[i] < -1 || index[i] >= plane;
     }
     for (int64_t i = 0; bad && i < n; i++) {
-        if (index[i] < -1 || index[i] >= p->plane) {
+        if (index[i] < -1 || index[i] >= plane) {
             return begin + i;
         }
     }
@@ -52,90 +69,67 @@ element_of(const pool_gradient_plan *p, int64_t index, int64_t k, int64_t h, int
     if (!p->has_windows) {
         return index;
     }
+    const int64_t height = p->axis[POOL_H].in, width = p->axis[POOL_W].in;
     int64_t row, at;
-    if (index <= UINT32_MAX && p->in[POOL_W] <= UINT32_MAX &&
-        p->in[POOL_H] <= UINT32_MAX) { /* divisions of 32 bits take half the time */
-        const uint32_t narrow = (uint32_t)index, cols = (uint32_t)p->in[POOL_W];
-        const uint32_t rows = (uint32_t)p->in[POOL_H];
+    if (index <= UINT32_MAX && width <= UINT32_MAX &&
+        height <= UINT32_MAX) { /* divisions of 32 bits take half the time */
+        const uint32_t narrow = (uint32_t)index, cols = (uint32_t)width;
+        const uint32_t rows = (uint32_t)height;
         row = narrow / cols;
         at = (uint32_t)row / rows;
         row -= at * rows;
         index = narrow % cols;
     }
     else {
-        row = index / p->in[POOL_W];
-        index %= p->in[POOL_W];
-        at = row / p->in[POOL_H];
-        row %= p->in[POOL_H];
+        row = index / width;
+        index %= width;
+        at = row / height;
+        row %= height;
     }
     const bool inside = is_in_window(&p->axis[POOL_T], k, at) &&
                         is_in_window(&p->axis[POOL_H], h, row) &&
                         is_in_window(&p->axis[POOL_W], w, index);
-    return inside ? (at * p->in[POOL_H] + row) * p->in[POOL_W] + index : -1;
+    return inside ? (at * height + row) * width + index : -1;
 }
 
 /* ---- one plane ---- */
 
-#define GRADIENT_DTYPES(F)                       \
-    F(F16, float, float_of_f16, f16_of_float)    \
-    F(BF16, float, float_of_bf16, bf16_of_float) \
-    F(F32, float, , )                            \
-    F(F64, double, , )
+#define T gpo_f16
+#define PLANE plane_F16
+#define SUM float
+#define LOAD float_of_f16
+#define STORE f16_of_float
+#include "plane.inc"
 
-/*
- * `sums` are the plane's own elements, or values that are rounded at the end.  Gives the
- * first output whose index names no element although it was found good; -1 if none.
- */
-#define DEFINE_PLANE(dtype, V, LOAD, STORE)                                  \
-    static int64_t plane_##dtype(const pool_gradient_plan *p, int64_t plane, \
-                                 void *memory)                               \
-    {                                                                        \
-        T_##dtype *dx = (T_##dtype *)p->dx + plane * p->plane;               \
-        const T_##dtype *dy = (const T_##dtype *)p->dy + plane * p->outputs; \
-        const int64_t *index = p->indices + plane * p->outputs;              \
-        V *sums = memory ? memory : (void *)dx;                              \
-        memset(sums, 0, (size_t)p->plane * sizeof(V));                       \
-        int64_t i = 0, bad = -1;                                             \
-        for (int64_t k = 0; k < p->out[POOL_T]; k++) {                       \
-            for (int64_t h = 0; h < p->out[POOL_H]; h++) {                   \
-                for (int64_t w = 0; w < p->out[POOL_W]; w++, i++) {          \
-                    const int64_t found = ONCE(index + i);                   \
-                    const int64_t at = element_of(p, found, k, h, w);        \
-                    if (at >= 0) {                                           \
-                        sums[at] += LOAD(dy[i]);                             \
-                    }                                                        \
-                    else if (found != -1 && bad < 0) {                       \
-                        bad = plane * p->outputs + i;                        \
-                    }                                                        \
-                }                                                            \
-            }                                                                \
-        }                                                                    \
-        if (memory) {                                                        \
-            for (int64_t at = 0; at < p->plane; at++) {                      \
-                dx[at] = STORE(sums[at]);                                    \
-            }                                                                \
-        }                                                                    \
-        return p->has_windows ? -1 : bad;                                    \
-    }
-GRADIENT_DTYPES(DEFINE_PLANE)
+#define T gpo_bf16
+#define PLANE plane_BF16
+#define SUM float
+#define LOAD float_of_bf16
+#define STORE bf16_of_float
+#include "plane.inc"
 
-typedef struct gradient_job {
-    pool_gradient_plan plan;
-    int64_t (*plane)(const pool_gradient_plan *p, int64_t plane, void *memory);
-    int64_t memory; /* bytes of sums beside dx; 0 where dx holds them */
-    int64_t tasks;
-    int64_t *bad; /* per task: the first bad index; -1 if none */
-    bool *failed;
-} gradient_job;
+#define T float
+#define PLANE plane_F32
+#define SUM float
+#define LOAD
+#define STORE
+#include "plane.inc"
+
+#define T double
+#define PLANE plane_F64
+#define SUM double
+#define LOAD
+#define STORE
+#include "plane.inc"
 
 static void
 look_at_task(void *context, int64_t task)
 {
     gradient_job *j = context;
-    const int64_t n = j->plan.planes * j->plan.outputs;
+    const int64_t n = j->plan->planes * j->plan->outputs;
     const int64_t begin = n / j->tasks * task;
     const int64_t end = task + 1 < j->tasks ? begin + n / j->tasks : n;
-    j->bad[task] = first_bad(&j->plan, begin, end - begin);
+    j->bad[task] = first_bad(j, begin, end - begin);
 }
 
 static void
@@ -147,8 +141,8 @@ gradient_task(void *context, int64_t task)
         j->failed[task] = true;
         return;
     }
-    for (int64_t plane = task; plane < j->plan.planes; plane += j->tasks) {
-        const int64_t bad = j->plane(&j->plan, plane, memory);
+    for (int64_t plane = task; plane < j->plan->planes; plane += j->tasks) {
+        const int64_t bad = j->plane(j, plane, memory);
         j->bad[task] = j->bad[task] < 0 ? bad : j->bad[task];
     }
     free(memory);
@@ -164,34 +158,43 @@ refuse_bad(gpo_call *call, const gradient_job *j)
             first = j->bad[i];
         }
     }
-    return first < 0 ? GPO_OK
-                     : max_pool3d_out_of_range(call, j->plan.plane,
-                                               j->plan.indices[first], first);
+    return first < 0 ? GPO_OK : max_pool3d_out_of_range(call, j->indices[first], first);
 }
 
 static gpo_status
 run_planes(gpo_call *call, bool parallel)
 {
     enum { TASKS = 4, MOST_TASKS = 1024, TASK_ELEMENTS = 1 << 12 };
-#define PLANE_ENTRY(dtype, V, LOAD, STORE) [GPO_##dtype] = plane_##dtype,
-    static int64_t (*const planes[GPO_NDTYPES])(
-        const pool_gradient_plan *, int64_t, void *) = {GRADIENT_DTYPES(PLANE_ENTRY)};
+    static int64_t (*const planes[GPO_NDTYPES])(const gradient_job *, int64_t,
+                                                void *) = {
+        [GPO_F16] = plane_F16,
+        [GPO_BF16] = plane_BF16,
+        [GPO_F32] = plane_F32,
+        [GPO_F64] = plane_F64,
+    };
     const gpo_dtype dtype = call->in[0].dtype;
     int64_t bad[MOST_TASKS];
     for (int64_t i = 0; i < MOST_TASKS; i++) {
         bad[i] = -1;
     }
     bool failed[MOST_TASKS] = {false};
-    gradient_job j = {.plane = planes[dtype], .bad = bad, .failed = failed};
-    max_pool3d_make_gradient_plan(call, &j.plan);
+    const pool_gradient_plan *p = pool_gradient_plan_of(call);
     const bool halves = gpo_dtypes[dtype].bytes == 2;
-    j.memory = halves ? j.plan.plane * (int64_t)sizeof(float) : 0;
-    const int64_t pays =
-        j.plan.planes * (j.plan.plane + j.plan.outputs) / TASK_ELEMENTS;
+    gradient_job j = {
+        .plan = p,
+        .dy = call->in[0].data,
+        .indices = call->in[1].data,
+        .dx = call->out[0].data,
+        .plane = planes[dtype],
+        .memory = halves ? p->plane * (int64_t)sizeof(float) : 0,
+        .bad = bad,
+        .failed = failed,
+    };
+    const int64_t pays = p->planes * (p->plane + p->outputs) / TASK_ELEMENTS;
     int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
     wanted = pays < wanted ? pays + 1 : wanted; /* few are not worth a task each */
     j.tasks = wanted < MOST_TASKS ? wanted : MOST_TASKS;
-    if (!j.plan.has_windows) {
+    if (!p->has_windows) {
         gpo_cpu_loop(j.tasks > 1, j.tasks, look_at_task, &j);
         const gpo_status status = refuse_bad(call, &j);
         if (status) {
@@ -201,7 +204,8 @@ run_planes(gpo_call *call, bool parallel)
     gpo_cpu_loop(j.tasks > 1, j.tasks, gradient_task, &j);
     for (int64_t i = 0; i < j.tasks; i++) {
         if (failed[i]) {
-            return gpo_fail(call, GPO_EMEMORY, "no memory for the sums of a plane");
+            return gpo_fail(&call->error, GPO_EMEMORY,
+                            "no memory for the sums of a plane");
         }
     }
     return refuse_bad(call, &j);
@@ -223,11 +227,11 @@ run_threads(gpo_call *call)
 static gpo_status
 run_scalar(gpo_call *call)
 {
-    pool_gradient_plan p;
-    max_pool3d_make_gradient_plan(call, &p);
-    for (int64_t i = 0; !p.has_windows && i < p.planes * p.outputs; i++) {
-        if (p.indices[i] < -1 || p.indices[i] >= p.plane) {
-            return max_pool3d_out_of_range(call, p.plane, p.indices[i], i);
+    const pool_gradient_plan *p = pool_gradient_plan_of(call);
+    const int64_t *indices = call->in[1].data;
+    for (int64_t i = 0; !p->has_windows && i < p->planes * p->outputs; i++) {
+        if (indices[i] < -1 || indices[i] >= p->plane) {
+            return max_pool3d_out_of_range(call, indices[i], i);
         }
     }
     return run_planes(call, false);
@@ -235,50 +239,37 @@ run_scalar(gpo_call *call)
 
 /* ---- choose ---- */
 
-enum { SCALAR, SIMD, THREADS };
-
-#define SCALAR_ENTRY(dtype, V, LOAD, STORE) [GPO_##dtype] = run_scalar,
-#define SIMD_ENTRY(dtype, V, LOAD, STORE) [GPO_##dtype] = run_simd,
-#define THREADS_ENTRY(dtype, V, LOAD, STORE) [GPO_##dtype] = run_threads,
+/* clang-format off */
+#define REAL_FLOATS GPO_F16 ... GPO_F64
+/* clang-format on */
 
 static const gpo_variant variants[] = {
-    [SCALAR] = {"scalar",
-                "one gradient after the other",
-                "",
-                "run-to-run",
-                {GRADIENT_DTYPES(SCALAR_ENTRY)}},
-    [SIMD] = {"simd",
-              "all indices are looked at in vectors, then plane by plane",
-              "",
-              "run-to-run",
-              {GRADIENT_DTYPES(SIMD_ENTRY)}},
-    [THREADS] = {"threads",
-                 "several planes at once, each by one thread",
-                 "",
-                 "run-to-run",
-                 {GRADIENT_DTYPES(THREADS_ENTRY)}},
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "one gradient after the other",
+                        "",
+                        "run-to-run",
+                        {[REAL_FLOATS] = run_scalar}},
+    [GPO_CPU_SIMD] = {"simd",
+                      "all indices are looked at in vectors, then plane by plane",
+                      "",
+                      "run-to-run",
+                      {[REAL_FLOATS] = run_simd}},
+    [GPO_CPU_THREADS] = {"threads",
+                         "several planes at once, each by one thread",
+                         "",
+                         "run-to-run",
+                         {[REAL_FLOATS] = run_threads}},
     {.name = NULL},
 };
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    static const char alone[] = "the thread team has one thread";
-    static const char small[] =
-        "under 2^15 gradients, starting threads costs more than "
-        "it saves";
-    static const char large[] = "there are enough gradients for several threads";
     enum { PAYS = 1 << 15 };
-    if (call->in[0].size < PAYS) {
-        memcpy(why, small, sizeof small);
-        return &variants[SIMD];
-    }
-    if (gpo_cpu_threads() == 1) {
-        memcpy(why, alone, sizeof alone);
-        return &variants[SIMD];
-    }
-    memcpy(why, large, sizeof large);
-    return &variants[THREADS];
+    return gpo_cpu_choose(
+        variants, call->in[0].size >= PAYS,
+        "under 2^15 gradients, starting threads costs more than it saves",
+        "there are enough gradients for several threads", why);
 }
 
 const gpo_table max_pool3d_backward_cpu = {variants, choose};

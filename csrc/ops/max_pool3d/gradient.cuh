@@ -1,7 +1,7 @@
 /*
- * gradient.cuh  What the rungs of max_pool3d_backward share: the view, which windows have
- * an element, which element an index names.
- * Not here: rungs (backward.cuh), rounds of v4 (rounds.cuh).
+ * gradient.cuh  What the rungs of max_pool3d_backward share: the view, which windows
+ * have an element, which element an index names.
+ * Not here: chunks of v3 (slices.cuh), rounds of v4 (rounds.cuh).
  */
 #ifndef GPO_MAX_POOL3D_GRADIENT_CUH
 #define GPO_MAX_POOL3D_GRADIENT_CUH
@@ -26,32 +26,32 @@ struct gradient_view {
 };
 
 template <typename T>
-static gradient_view<T>
-gradient_view_of(const pool_gradient_plan &plan)
+gradient_view<T>
+gradient_view_of(const gpo_call *call)
 {
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    const pool_axis &h = plan.axis[POOL_H], &w = plan.axis[POOL_W];
     gradient_view<T> v = {};
-    v.dy = static_cast<const T *>(plan.dy);
-    v.indices = plan.indices;
-    v.dx = static_cast<T *>(plan.dx);
+    v.dy = static_cast<const T *>(call->in[0].data);
+    v.indices = static_cast<const int64_t *>(call->in[1].data);
+    v.dx = static_cast<T *>(call->out[0].data);
     v.planes = plan.planes;
     v.plane = plan.plane;
     v.outputs = plan.outputs;
     v.has_windows = plan.has_windows;
     for (int d = 0; d < POOL_AXES; d++) {
-        v.in[d] = plan.in[d];
-        v.out[d] = plan.out[d];
-        if (plan.has_windows) {
-            v.axis[d] = plan.axis[d];
-            v.stride[d] = divider_of(plan.axis[d].stride);
-            v.dilation[d] = divider_of(plan.axis[d].dilation);
-        }
+        v.in[d] = plan.axis[d].in;
+        v.out[d] = plan.axis[d].out;
+        v.axis[d] = plan.axis[d];
+        v.stride[d] = divider_of(plan.axis[d].stride);
+        v.dilation[d] = divider_of(plan.axis[d].dilation);
     }
     v.per_plane = divider_of(plan.plane);
-    v.per_slice = divider_of(plan.in[POOL_H] * plan.in[POOL_W]);
-    v.per_row = divider_of(plan.in[POOL_W]);
+    v.per_slice = divider_of(h.in * w.in);
+    v.per_row = divider_of(w.in);
     v.of_plane = divider_of(plan.outputs);
-    v.of_slice = divider_of(plan.out[POOL_H] * plan.out[POOL_W]);
-    v.of_row = divider_of(plan.out[POOL_W]);
+    v.of_slice = divider_of(h.out * w.out);
+    v.of_row = divider_of(w.out);
     return v;
 }
 

@@ -1,6 +1,6 @@
 /*
  * keys.h  max_pool3d on the CPU: elements as integers that are ordered as they are.
- * Order: the lists of dtypes, keys of 32 bits, keys of 64 bits.
+ * Order: types, keys of 32 bits, keys of 64 bits, the least key.
  * A nan has the largest key, so that one comparison of integers is the whole rule.
  */
 #ifndef GPO_MAX_POOL3D_KEYS_H
@@ -9,22 +9,16 @@
 #include "../../core/elements.h"
 #include "max_pool3d.h"
 
-/* F(dtype, its key, the value it is compared as) */
-#define POOL_NARROW(F)       \
-    F(I8, int32_t, int32_t)  \
-    F(U8, int32_t, int32_t)  \
-    F(I16, int32_t, int32_t) \
-    F(U16, int32_t, int32_t) \
-    F(I32, int32_t, int32_t) \
-    F(U32, int32_t, int64_t) \
-    F(F16, int32_t, float)   \
-    F(BF16, int32_t, float)  \
-    F(F32, int32_t, float)
-#define POOL_WIDE(F)          \
-    F(I64, int64_t, int64_t)  \
-    F(U64, int64_t, uint64_t) \
-    F(F64, int64_t, double)
-#define POOL_ALL(F) POOL_NARROW(F) POOL_WIDE(F)
+/* ---- types: an element T_F16 has a key K_F16, and is compared as a V_F16 ---- */
+
+typedef int32_t K_I8, K_U8, K_I16, K_U16, K_I32, K_U32, K_F16, K_BF16, K_F32;
+typedef int64_t K_I64, K_U64, K_F64;
+
+typedef int32_t V_I8, V_U8, V_I16, V_U16, V_I32;
+typedef int64_t V_U32, V_I64;
+typedef uint64_t V_U64;
+typedef float V_F16, V_BF16, V_F32;
+typedef double V_F64;
 
 /* The value an element is compared as. */
 #define value_I8(x) (x)
@@ -39,20 +33,6 @@
 #define value_BF16(x) float_of_bf16(x)
 #define value_F32(x) (x)
 #define value_F64(x) (x)
-
-/* The least element: what a window without elements gives. */
-#define least_I8 INT8_MIN
-#define least_U8 0
-#define least_I16 INT16_MIN
-#define least_U16 0
-#define least_I32 INT32_MIN
-#define least_U32 0
-#define least_I64 INT64_MIN
-#define least_U64 0
-#define least_F16 ((gpo_f16){0xfc00})
-#define least_BF16 ((gpo_bf16){0xff80})
-#define least_F32 (-INFINITY)
-#define least_F64 (-(double)INFINITY)
 
 /* ---- keys of 32 bits ---- */
 
@@ -136,5 +116,29 @@ double_of_key(int64_t key)
 #define plain_BF16(x) key_of_float(float_of_bf16(x) + 0.0f)
 #define plain_F32(x) key_of_float((x) + 0.0f)
 #define plain_F64(x) key_of_double((x) + 0.0)
+
+/* ---- the least key: that of a window without elements ---- */
+
+static inline int64_t
+least_key(gpo_dtype dtype)
+{
+    switch (dtype) {
+        case GPO_I8:
+            return INT8_MIN;
+        case GPO_I16:
+            return INT16_MIN;
+        case GPO_U8:
+        case GPO_U16:
+            return 0;
+        case GPO_F16:
+        case GPO_BF16:
+        case GPO_F32:
+            return key_of_float(-INFINITY);
+        case GPO_F64:
+            return key_of_double(-(double)INFINITY);
+        default: /* integers of 32 and 64 bits */
+            return gpo_dtypes[dtype].bytes == 4 ? INT32_MIN : INT64_MIN;
+    }
+}
 
 #endif

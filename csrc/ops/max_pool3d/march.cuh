@@ -1,7 +1,7 @@
 /*
- * march.cuh  Pooling of max_pool3d that marches along T, v7: tiles and how they are
- * chosen, the windows of a register array, a warp's columns.
- * Not here: kernels and launchers (cuda.cu).
+ * march.cuh  What v7 of max_pool3d marches with: tiles and how they are chosen, which
+ * march serves a call, the windows of a register array, a warp's columns.
+ * Not here: the march itself (ladder/v7_march.cuh).
  *
  * A thread has ROWS rows of one column of x, slice after slice.  Along T it keeps what
  * windows to come need of the slices behind, along H it asks the next warp for the rows
@@ -15,10 +15,6 @@
 #include "../../device/warp.cuh"
 #include "windows.cuh"
 
-constexpr int ROWS = 8;       /* of a thread */
-constexpr int MOST_ROWS = 64; /* of a block: warps along H */
-constexpr int ALONE = 4;      /* warps of a block that have nothing to share */
-
 /* ---- tiles ---- */
 
 struct march_plan : tiling {
@@ -29,20 +25,21 @@ struct march_plan : tiling {
 };
 
 /*
- * Tiles that fill the device: the axis that is marched along is cut only where there are
- * few planes, for a tile loads `kernel - stride` slices of the one before it again.
+ * Tiles that fill the device: the axis that is marched along is cut only where there
+ * are few planes, for a tile loads `kernel - stride` slices of the one before it again.
  */
-template <typename T>
-static march_plan
-plan_march(const gpo_call *call, const pool_view<T> &v)
+inline march_plan
+plan_march(const gpo_call *call)
 {
+    const max_pool3d_plan &plan = *max_pool3d_plan_of(call);
+    const pool_axis &t = plan.axis[POOL_T], &h = plan.axis[POOL_H];
+    const pool_axis &w = plan.axis[POOL_W];
     march_plan s = {};
-    const pool_axis &t = v.axis[POOL_T], &h = v.axis[POOL_H], &w = v.axis[POOL_W];
     cut_axis(&s, w, POOL_W, windows_in(w, WARP));
     s.lanes = lanes_for(s.span[POOL_W]);
     s.planes = WARP / s.lanes;
 
-    /* few warps that meet, unless many load a tenth less */
+    /* few warps of a block, unless many load a tenth less */
     int64_t least = INT64_MAX / 16, best = MOST_ROWS;
     for (int64_t rows = 4 * ROWS; rows <= MOST_ROWS; rows += ROWS) {
         cut_axis(&s, h, POOL_H, windows_in(h, rows));
@@ -55,7 +52,7 @@ plan_march(const gpo_call *call, const pool_view<T> &v)
     cut_axis(&s, h, POOL_H, windows_in(h, best));
     s.warps = static_cast<int>(ceil_div(s.span[POOL_H], ROWS));
 
-    const int64_t groups = ceil_div(v.planes, s.planes);
+    const int64_t groups = ceil_div(plan.planes, s.planes);
     const int64_t flat = groups * s.tiles[POOL_H] * s.tiles[POOL_W];
     const int64_t wanted = 32 * gpo_processors(call) / s.warps;
     const int64_t most = t.out * t.stride / (8 * t.kernel); /* an eighth is halo */
@@ -64,6 +61,29 @@ plan_march(const gpo_call *call, const pool_view<T> &v)
     cut_axis(&s, t, POOL_T, ceil_div(t.out, cuts));
     s.count = groups * count_tiles(&s);
     return s;
+}
+
+/*
+ * Kernel and stride, a digit each, of the march that serves windows of one kernel and
+ * stride along all axes; 0 where none does.  Where there is one window no stride is
+ * taken, and the march that keeps nothing behind will do.
+ */
+inline int64_t
+march_of(const gpo_call *call)
+{
+    const max_pool3d_plan &plan = *max_pool3d_plan_of(call);
+    const gpo_dtype dtype = call->in[0].dtype;
+    const pool_axis *a = plan.axis;
+    bool fits = dtype == GPO_F32 || dtype == GPO_F16 || dtype == GPO_BF16;
+    fits = fits && !plan.with_indices && plan.cube > 0 && a[0].stride <= 15;
+    for (int d = 0; d < POOL_AXES; d++) {
+        fits = fits && a[d].stride == a[0].stride && a[d].in <= INT32_MAX / 2;
+    }
+    const bool is_alone = plan.outputs == 1 && plan.cube != 3;
+    const int64_t march = plan.cube << 4 | (is_alone ? plan.cube : a[0].stride);
+    const bool is_made = march == 0x21 || march == 0x22 || march == 0x31 ||
+                         march == 0x32 || march == 0x81 || march == 0x88;
+    return fits && is_made ? march : 0;
 }
 
 /* ---- windows of K in registers and lanes ---- */
@@ -97,44 +117,6 @@ pool_row(V v, int lanes)
         return v;
     }
 }
-
-/* What windows of K slices to come need of those behind: by doubling, as pool_array. */
-template <int K, typename V>
-struct trail {
-    V past[K > 1 ? K - 1 : 1][ROWS];
-
-    __device__ __forceinline__ trail()
-    {
-#pragma unroll
-        for (int i = 0; i < K - 1; i++) {
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                past[i][r] = least_value<V>();
-            }
-        }
-    }
-
-    /* The next slice becomes the largest of it and the K - 1 behind it. */
-    template <int MADE = 1>
-    __device__ __forceinline__ void take(V (&a)[ROWS])
-    {
-        if constexpr (MADE < K) {
-            constexpr int MORE = more_of(K, MADE);
-            constexpr int FIRST = MADE - 1, LAST = FIRST + MORE - 1; /* of this step */
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                const V now = a[r];
-                a[r] = largest(now, past[LAST][r]);
-#pragma unroll
-                for (int i = LAST; i > FIRST; i--) {
-                    past[i][r] = past[i - 1][r];
-                }
-                past[FIRST][r] = now;
-            }
-            take<MADE + MORE>(a);
-        }
-    }
-};
 
 /* ---- a tile ---- */
 
@@ -228,85 +210,6 @@ store_slice(const V (&a)[ROWS], const V (&beyond)[BEYOND], T *y, int64_t by,
             *y = stored_as<T>(best);
         }
         y += by;
-    }
-}
-
-/* Windows of K elements along each axis, S apart. */
-template <typename T, int K, int S>
-__device__ __forceinline__ void
-march(const pool_view<T> &v, const march_plan &s)
-{
-    using V = value_type<T>;
-    constexpr int BEYOND = K > S ? K - S : 1; /* rows that a warp lacks, or none */
-    constexpr int STEPS = S > 4 ? S : 4; /* written out: what is kept changes place */
-    constexpr int AHEAD = K <= 3 && K > S ? 4 : 2; /* slices on their way */
-    GPO_SHARED(V, edge, [2][MOST_ROWS / ROWS][BEYOND][WARP]);
-    const int lane = threadIdx.x % WARP;
-    const bool is_alone = s.warps == 1;
-    const int64_t items = is_alone ? ALONE : 1, own = threadIdx.x / WARP;
-    const int64_t item = blockIdx.x * items + (is_alone ? own : 0);
-    const int warp = is_alone ? 0 : static_cast<int>(own);
-    if (item >= s.count) { /* of warps that are alone: no barrier waits for them */
-        return;
-    }
-    const march_place<T> at = place_of_march<S>(v, s, item, warp);
-    const int64_t by_row = v.axis[POOL_W].out, by_slice = by_row * v.axis[POOL_H].out;
-    T *y = at.y;
-    trail<(K > S ? K : 1), V> behind;
-    T next[AHEAD][ROWS];
-    V most[ROWS], beyond[BEYOND];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        most[r] = least_value<V>();
-    }
-#pragma unroll
-    for (int i = 0; i < BEYOND; i++) {
-        beyond[i] = least_value<V>();
-    }
-#pragma unroll
-    for (int k = 0; k < AHEAD; k++) {
-        load_slice(next[k], v, at, k);
-    }
-    for (int k0 = 0; k0 < at.slices; k0 += STEPS) {
-#pragma unroll
-        for (int j = 0; j < STEPS; j++) {
-            const int k = k0 + j;
-            V a[ROWS];
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                a[r] = value_of(next[j % AHEAD][r]);
-            }
-            load_slice(next[j % AHEAD], v, at, k + AHEAD);
-            if constexpr (K > S) {
-                behind.take(a);
-            }
-            else { /* windows that share no slice */
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    a[r] = j % S == 0 ? a[r] : largest(most[r], a[r]);
-                    most[r] = a[r];
-                }
-            }
-            if ((j - (K - 1)) % S != 0 || k < K - 1 || k >= at.slices) {
-                continue;
-            }
-            if (K > S && !is_alone) {
-                const int turn = (k / S) % 2;
-#pragma unroll
-                for (int i = 0; i < BEYOND; i++) {
-                    edge[turn][warp][i][lane] = a[i];
-                }
-                __syncthreads();
-                if (warp + 1 < s.warps) {
-#pragma unroll
-                    for (int i = 0; i < BEYOND; i++) {
-                        beyond[i] = edge[turn][warp + 1][i][lane];
-                    }
-                }
-            }
-            store_slice<K, S>(a, beyond, y, by_row, at.outputs, s.lanes);
-            y += by_slice;
-        }
     }
 }
 

@@ -44,41 +44,51 @@ pool_window(const pool_axis *a, int64_t o, int64_t *first, int64_t *end)
 
 /* ---- pooling ---- */
 
+/* y and the indices are contiguous: planes x T x H x W of axis[].out. */
 typedef struct max_pool3d_plan {
-    const void *x;
-    void *y;          /* contiguous: planes x out[T] x out[H] x out[W] */
-    int64_t *indices; /* as y, into a plane of x; NULL where not asked for */
-    int64_t batches, channels;
+    int64_t planes, channels;                    /* batches x channels; of a batch */
     int64_t by_batch, by_channel, by[POOL_AXES]; /* strides of x in elements */
     pool_axis axis[POOL_AXES];
-    int64_t outputs; /* of a plane */
-    bool is_turned;  /* a rung has let T and H change places */
+    int64_t plane, outputs; /* elements of a plane of x and of y */
+    double taps;            /* elements of a window */
+    int64_t cube;           /* the size of windows that are gapless cubes; else 0 */
+    bool is_padded;         /* a window may begin before x or end behind it */
+    bool with_indices;
 } max_pool3d_plan;
 
-/* The plan of a call whose arguments the shape rule has accepted. */
-void max_pool3d_make_plan(const gpo_call *call, max_pool3d_plan *plan);
+static inline const max_pool3d_plan *
+max_pool3d_plan_of(const gpo_call *call)
+{
+    return (const max_pool3d_plan *)call->plan;
+}
 
-/* Whether a window may begin before the first element or end behind the last one. */
-bool max_pool3d_is_padded(const max_pool3d_plan *plan);
+/* Where the positions of the maxima go; NULL where they are not asked for. */
+static inline int64_t *
+max_pool3d_indices_of(const gpo_call *call)
+{
+    return max_pool3d_plan_of(call)->with_indices ? (int64_t *)call->out[1].data : NULL;
+}
 
 /* ---- the gradient ---- */
 
+/* dy and the indices are contiguous, planes x out, and so is dx, planes x in. */
 typedef struct pool_gradient_plan {
-    const void *dy;         /* contiguous: planes x out */
-    const int64_t *indices; /* as dy */
-    void *dx;               /* contiguous: planes x in */
     int64_t planes;
-    int64_t in[POOL_AXES], out[POOL_AXES];
     int64_t plane, outputs;    /* elements of a plane of dx and of dy */
     bool has_windows;          /* kernel_size= was given */
-    pool_axis axis[POOL_AXES]; /* if so */
+    pool_axis axis[POOL_AXES]; /* without it, windows of one element */
+    bool is_apart;             /* no element is in two windows */
+    bool has_gaps;             /* some windows are dilated */
 } pool_gradient_plan;
 
-void max_pool3d_make_gradient_plan(const gpo_call *call, pool_gradient_plan *plan);
+static inline const pool_gradient_plan *
+pool_gradient_plan_of(const gpo_call *call)
+{
+    return (const pool_gradient_plan *)call->plan;
+}
 
 /* IndexError: `value`, at element `at` of the indices, names no element of a plane. */
-gpo_status max_pool3d_out_of_range(gpo_call *call, int64_t plane, int64_t value,
-                                   int64_t at);
+gpo_status max_pool3d_out_of_range(gpo_call *call, int64_t value, int64_t at);
 
 #ifdef __cplusplus
 }

@@ -68,59 +68,72 @@ write_shape(char *to, size_t room, int64_t n, const int64_t *shape)
 
 enum { MOST = INT32_MAX }; /* of a kernel, stride, padding or dilation, as in PyTorch */
 
-/* An int, or one int per axis of `rank`, into the last axes of `to`. */
+/* Whether an option is an int, or a tuple of one int per axis, of at least `least`. */
 static gpo_status
-spread(gpo_call *call, const char *name, const gpo_option *option, int rank,
-       int64_t least, int64_t *to)
+check_ints(gpo_call *call, const char *name, const gpo_option *option, int rank,
+           int64_t least)
 {
     if (option->i != 1 && option->i != rank) {
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "%s must be an int or a tuple of %d ints, but it has %lld",
                         name, rank, (long long)option->i);
     }
-    for (int d = 0; d < rank; d++) {
-        const int64_t value = option->ints[option->i == 1 ? 0 : d];
+    for (int64_t d = 0; d < option->i; d++) {
+        const int64_t value = option->ints[d];
         if (value < least || value > MOST) {
-            return gpo_fail(
-                call, GPO_EVALUE, "%s must be %s and at most %d, but it is %lld", name,
-                least > 0 ? "positive" : "non-negative", MOST, (long long)value);
+            return gpo_fail(&call->error, GPO_EVALUE,
+                            "%s must be %s and at most %d, but it is %lld", name,
+                            least > 0 ? "positive" : "non-negative", MOST,
+                            (long long)value);
         }
-        to[POOL_AXES - rank + d] = value;
     }
     return GPO_OK;
 }
 
-/* The four options of the windows, which stand one after the other from `first` on. */
-static gpo_status
-read_windows(gpo_call *call, int first, int rank, pool_axis *axis)
+/* What such an option says of axis d of POOL_AXES; `preset` where it has none. */
+static int64_t
+int_of_axis(const gpo_option *option, int rank, int d, int64_t preset)
 {
-    const gpo_option *option = &call->opt[first];
-    int64_t kernel[POOL_AXES] = {1, 1, 1}, stride[POOL_AXES] = {1, 1, 1};
-    int64_t padding[POOL_AXES] = {0, 0, 0}, dilation[POOL_AXES] = {1, 1, 1};
-    gpo_status status = spread(call, "kernel_size", &option[0], rank, 1, kernel);
-    if (!status) {
-        status = option[1].given
-                     ? spread(call, "stride", &option[1], rank, 1, stride)
-                     : spread(call, "kernel_size", &option[0], rank, 1, stride);
-    }
-    if (!status && option[2].given) {
-        status = spread(call, "padding", &option[2], rank, 0, padding);
-    }
-    if (!status && option[3].given) {
-        status = spread(call, "dilation", &option[3], rank, 1, dilation);
-    }
+    const int at = d - (POOL_AXES - rank);
+    return at < 0 || !option->given ? preset : option->ints[option->i == 1 ? 0 : at];
+}
+
+enum { KERNEL, STRIDE, PADDING, DILATION }; /* the options of windows, in their order */
+
+/* The windows that the options from `option` on describe; they have been checked. */
+static void
+read_windows(const gpo_option *option, int rank, pool_axis *axis)
+{
+    const gpo_option *stride = &option[option[STRIDE].given ? STRIDE : KERNEL];
     for (int d = 0; d < POOL_AXES; d++) {
-        axis[d].kernel = kernel[d];
-        axis[d].stride = stride[d];
-        axis[d].padding = padding[d];
-        axis[d].dilation = dilation[d];
+        axis[d].kernel = int_of_axis(&option[KERNEL], rank, d, 1);
+        axis[d].stride = int_of_axis(stride, rank, d, 1);
+        axis[d].padding = int_of_axis(&option[PADDING], rank, d, 0);
+        axis[d].dilation = int_of_axis(&option[DILATION], rank, d, 1);
     }
+}
+
+static gpo_status
+check_windows(gpo_call *call, int first, int rank, pool_axis *axis)
+{
+    static const char *const names[] = {"kernel_size", "stride", "padding", "dilation"};
+    const gpo_option *option = &call->opt[first];
+    gpo_status status = GPO_OK;
+    for (int k = KERNEL; k <= DILATION && !status; k++) {
+        if (k == KERNEL || option[k].given) {
+            status = check_ints(call, names[k], &option[k], rank, k != PADDING);
+        }
+    }
+    if (status) {
+        return status;
+    }
+    read_windows(option, rank, axis);
     for (int d = 0; d < POOL_AXES && !status; d++) {
-        if (padding[d] > kernel[d] / 2) {
-            status = gpo_fail(call, GPO_EVALUE,
+        if (axis[d].padding > axis[d].kernel / 2) {
+            status = gpo_fail(&call->error, GPO_EVALUE,
                               "padding must be at most half of the kernel size, but it "
                               "is %lld for a kernel size of %lld",
-                              (long long)padding[d], (long long)kernel[d]);
+                              (long long)axis[d].padding, (long long)axis[d].kernel);
         }
     }
     return status;
@@ -162,7 +175,7 @@ check_input_shape(gpo_call *call, const char *name, int64_t n, const int64_t *sh
 {
     const int rank = rank_of(call);
     if (n != rank + 1 && n != rank + 2) {
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "%s must have %d or %d dimensions, %s, but it has %lld", name,
                         rank + 1, rank + 2, forms[rank], (long long)n);
     }
@@ -170,7 +183,7 @@ check_input_shape(gpo_call *call, const char *name, int64_t n, const int64_t *sh
         if (shape[d] < 0 || (shape[d] == 0 && (d > 0 || n == rank + 1))) {
             char text[160];
             write_shape(text, sizeof text, n, shape);
-            return gpo_fail(call, GPO_EVALUE,
+            return gpo_fail(&call->error, GPO_EVALUE,
                             "%s must have positive lengths but for the batch, but its "
                             "shape is %s",
                             name, text);
@@ -197,7 +210,7 @@ shape(gpo_call *call)
     pool_axis axis[POOL_AXES];
     gpo_status status = check_input_shape(call, "x", x->ndim, x->shape);
     if (!status) {
-        status = read_windows(call, ARG_KERNEL, rank, axis);
+        status = check_windows(call, ARG_KERNEL, rank, axis);
     }
     if (status) {
         return status;
@@ -213,7 +226,7 @@ shape(gpo_call *call)
         char in[100], no[100];
         write_shape(in, sizeof in, rank, x->shape + kept);
         write_shape(no, sizeof no, rank, out + POOL_AXES - rank);
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "the output is too small: an input of size %s gives an output "
                         "of size %s",
                         in, no);
@@ -226,7 +239,7 @@ shape(gpo_call *call)
         for (int d = 0; d < x->ndim; d++) {
             y->shape[d] = d < kept ? x->shape[d] : out[POOL_AXES - x->ndim + d];
         }
-        status = gpo_array_contiguous(call, y);
+        status = gpo_array_contiguous(&call->error, y);
     }
     return status;
 }
@@ -240,14 +253,15 @@ check_gradient_windows(gpo_call *call, const gpo_array *dy, const int64_t *in)
     if (!call->opt[GRAD_KERNEL].given) {
         for (int a = GRAD_STRIDE; a <= GRAD_DILATION; a++) {
             if (call->opt[a].given) {
-                return gpo_fail(call, GPO_EVALUE, "%s is given, but kernel_size is not",
+                return gpo_fail(&call->error, GPO_EVALUE,
+                                "%s is given, but kernel_size is not",
                                 gradient_args[a].name);
             }
         }
         return GPO_OK;
     }
     pool_axis axis[POOL_AXES];
-    const gpo_status status = read_windows(call, GRAD_KERNEL, rank, axis);
+    const gpo_status status = check_windows(call, GRAD_KERNEL, rank, axis);
     if (status) {
         return status;
     }
@@ -257,7 +271,7 @@ check_gradient_windows(gpo_call *call, const gpo_array *dy, const int64_t *in)
         const int64_t down = count_windows(&axis[d], false);
         const int64_t up = count_windows(&axis[d], true);
         if (dy->shape[at] != down && dy->shape[at] != up) {
-            return gpo_fail(call, GPO_EVALUE,
+            return gpo_fail(&call->error, GPO_EVALUE,
                             "dy has %lld elements along axis %d, but windows of this "
                             "kind give %lld, or %lld with ceil_mode",
                             (long long)dy->shape[at], at, (long long)down,
@@ -281,7 +295,7 @@ gradient_shape(gpo_call *call)
     }
     write_shape(is, sizeof is, dy->ndim, dy->shape);
     if (kind != 'i' && kind != 'u') {
-        return gpo_fail(call, GPO_ETYPE,
+        return gpo_fail(&call->error, GPO_ETYPE,
                         "%s() takes indices of an integer dtype, not '%s'",
                         call->op->name, gpo_dtypes[indices->dtype].name);
     }
@@ -292,7 +306,7 @@ gradient_shape(gpo_call *call)
     }
     if (!fits) {
         write_shape(should, sizeof should, given->i, given->ints);
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "dy has shape %s, which is no pooling of input_shape %s", is,
                         should);
     }
@@ -302,8 +316,8 @@ gradient_shape(gpo_call *call)
     }
     if (!same) {
         write_shape(should, sizeof should, indices->ndim, indices->shape);
-        return gpo_fail(call, GPO_EVALUE, "indices has shape %s, but dy has %s", should,
-                        is);
+        return gpo_fail(&call->error, GPO_EVALUE, "indices has shape %s, but dy has %s",
+                        should, is);
     }
     status = check_gradient_windows(call, dy, given->ints + (dy->ndim - rank));
     if (status) {
@@ -321,7 +335,7 @@ gradient_shape(gpo_call *call)
     for (int d = 0; d < dx->ndim; d++) {
         dx->shape[d] = given->ints[d];
     }
-    return gpo_array_contiguous(call, dx);
+    return gpo_array_contiguous(&call->error, dx);
 }
 
 /* ---- plans ---- */
@@ -343,89 +357,87 @@ trim(pool_axis *a)
     a->padding -= left_out * a->dilation;
 }
 
-void
-max_pool3d_make_plan(const gpo_call *call, max_pool3d_plan *plan)
+/* The windows that the options from `option` on lay over x, of which y has one each. */
+static void
+plan_axes(const gpo_option *option, int rank, const gpo_array *x, const gpo_array *y,
+          pool_axis *axis)
 {
-    const gpo_array *x = &call->in[ARG_X], *y = &call->out[0];
+    const int kept = x->ndim - rank;
+    read_windows(option, rank, axis);
+    set_lengths(axis, rank, x->shape + kept);
+    for (int d = 0; d < POOL_AXES; d++) {
+        const int at = d - (POOL_AXES - rank) + kept;
+        axis[d].out = at < kept ? 1 : y->shape[at];
+        trim(&axis[d]);
+    }
+}
+
+_Static_assert(sizeof(max_pool3d_plan) <= GPO_PLAN_BYTES, "the plan fits");
+_Static_assert(sizeof(pool_gradient_plan) <= GPO_PLAN_BYTES, "the plan fits");
+
+static void
+plan(const gpo_call *call)
+{
+    const gpo_array *x = &call->in[ARG_X];
     const int rank = rank_of(call);
     const int kept = x->ndim - rank;
-    gpo_call scratch; /* only errors write to it, and there are none left */
-    scratch.op = call->op;
-    for (int a = ARG_KERNEL; a <= ARG_DILATION; a++) {
-        scratch.opt[a] = call->opt[a];
-    }
-    (void)read_windows(&scratch, ARG_KERNEL, rank, plan->axis);
-    set_lengths(plan->axis, rank, x->shape + kept);
-    plan->x = x->data;
-    plan->y = y->data;
-    plan->indices = call->nout == 2 ? call->out[1].data : NULL;
-    plan->batches = kept == 2 ? x->shape[0] : 1;
-    plan->by_batch = kept == 2 ? x->strides[0] : 0;
-    plan->channels = x->shape[kept - 1];
-    plan->by_channel = x->strides[kept - 1];
-    plan->outputs = 1;
-    plan->is_turned = false;
+    max_pool3d_plan *p = call->plan;
+    *p = (max_pool3d_plan){
+        .planes = kept == 2 ? x->shape[0] * x->shape[1] : x->shape[0],
+        .channels = x->shape[kept - 1],
+        .by_batch = kept == 2 ? x->strides[0] : 0,
+        .by_channel = x->strides[kept - 1],
+        .plane = 1,
+        .outputs = 1,
+        .taps = 1,
+        .with_indices = call->nout == 2,
+    };
+    plan_axes(&call->opt[ARG_KERNEL], rank, x, &call->out[0], p->axis);
+    p->cube = p->axis[0].kernel;
     for (int d = 0; d < POOL_AXES; d++) {
+        const pool_axis *a = &p->axis[d];
         const int at = d - (POOL_AXES - rank) + kept;
-        plan->axis[d].out = at < kept ? 1 : y->shape[at];
-        trim(&plan->axis[d]);
-        plan->by[d] = at < kept ? 0 : x->strides[at];
-        plan->outputs *= plan->axis[d].out;
-    }
-}
-
-bool
-max_pool3d_is_padded(const max_pool3d_plan *plan)
-{
-    for (int d = 0; d < POOL_AXES; d++) {
-        const pool_axis *a = &plan->axis[d];
         const int64_t end = (a->out - 1) * a->stride - a->padding + pool_extent(a);
-        if (a->padding > 0 || end > a->in) {
-            return true;
-        }
+        p->by[d] = at < kept ? 0 : x->strides[at];
+        p->plane *= a->in;
+        p->outputs *= a->out;
+        p->taps *= (double)a->kernel;
+        p->cube = a->kernel == p->cube && a->dilation == 1 ? p->cube : 0;
+        p->is_padded = p->is_padded || a->padding > 0 || end > a->in;
     }
-    return false;
 }
 
-void
-max_pool3d_make_gradient_plan(const gpo_call *call, pool_gradient_plan *plan)
+static void
+gradient_plan(const gpo_call *call)
 {
-    const gpo_array *dy = &call->in[GRAD_DY], *dx = &call->out[0];
+    const gpo_array *dy = &call->in[GRAD_DY];
     const int rank = rank_of(call);
-    const int kept = dy->ndim - rank;
-    plan->dy = dy->data;
-    plan->indices = call->in[GRAD_INDICES].data;
-    plan->dx = dx->data;
-    plan->planes = kept == 2 ? dy->shape[0] * dy->shape[1] : dy->shape[0];
-    plan->plane = plan->outputs = 1;
-    plan->has_windows = call->opt[GRAD_KERNEL].given;
-    if (plan->has_windows) {
-        gpo_call scratch;
-        scratch.op = call->op;
-        for (int a = GRAD_KERNEL; a <= GRAD_DILATION; a++) {
-            scratch.opt[a] = call->opt[a];
-        }
-        (void)read_windows(&scratch, GRAD_KERNEL, rank, plan->axis);
-    }
+    pool_gradient_plan *p = call->plan;
+    *p = (pool_gradient_plan){
+        .planes = dy->ndim - rank == 2 ? dy->shape[0] * dy->shape[1] : dy->shape[0],
+        .plane = 1,
+        .outputs = 1,
+        .has_windows = call->opt[GRAD_KERNEL].given,
+        .is_apart = true,
+    };
+    plan_axes(&call->opt[GRAD_KERNEL], rank, &call->out[0], dy, p->axis);
     for (int d = 0; d < POOL_AXES; d++) {
-        const int at = d - (POOL_AXES - rank) + kept;
-        plan->in[d] = plan->axis[d].in = at < kept ? 1 : dx->shape[at];
-        plan->out[d] = plan->axis[d].out = at < kept ? 1 : dy->shape[at];
-        plan->plane *= plan->in[d];
-        plan->outputs *= plan->out[d];
-        if (plan->has_windows) {
-            trim(&plan->axis[d]);
-        }
+        const pool_axis *a = &p->axis[d];
+        p->plane *= a->in;
+        p->outputs *= a->out;
+        p->is_apart = p->is_apart && (a->stride >= pool_extent(a) || a->out == 1);
+        p->has_gaps = p->has_gaps || a->dilation > 1;
     }
 }
 
 gpo_status
-max_pool3d_out_of_range(gpo_call *call, int64_t plane, int64_t value, int64_t at)
+max_pool3d_out_of_range(gpo_call *call, int64_t value, int64_t at)
 {
-    return gpo_fail(call, GPO_EINDEX,
+    return gpo_fail(&call->error, GPO_EINDEX,
                     "index %lld at element %lld of indices is out of bounds for a "
                     "plane of %lld elements",
-                    (long long)value, (long long)at, (long long)plane);
+                    (long long)value, (long long)at,
+                    (long long)pool_gradient_plan_of(call)->plane);
 }
 
 /* ---- costs ---- */
@@ -434,20 +446,18 @@ static void
 cost(const gpo_call *call, gpo_cost *cost)
 {
     const gpo_array *x = &call->in[ARG_X], *y = &call->out[0];
-    max_pool3d_plan plan;
-    max_pool3d_make_plan(call, &plan);
-    double share = 1, taps = 1; /* of x that any window looks at; of a window */
+    const max_pool3d_plan *p = max_pool3d_plan_of(call);
+    double share = 1; /* of x that any window looks at */
     for (int d = 0; d < POOL_AXES; d++) {
-        const pool_axis *a = &plan.axis[d];
+        const pool_axis *a = &p->axis[d];
         const double seen = (double)a->out * (double)a->kernel;
         share *= seen < (double)a->in ? seen / (double)a->in : 1;
-        taps *= (double)a->kernel;
     }
     const int64_t bytes = gpo_dtypes[x->dtype].bytes;
-    const int64_t indices = call->nout == 2 ? 8 : 0;
+    const int64_t indices = p->with_indices ? 8 : 0;
     cost->read_bytes = (double)x->size * (double)bytes * share;
     cost->written_bytes = (double)y->size * (double)(bytes + indices);
-    cost->flops = (double)y->size * taps;
+    cost->flops = (double)y->size * p->taps;
 }
 
 static void
@@ -602,6 +612,7 @@ GPO_TABLES(max_pool3d_backward);
         .nout = 2,                          \
         .member = n,                        \
         .shape = shape,                     \
+        .plan = plan,                       \
         .cost = cost,                       \
         .cpu = &max_pool3d_cpu,             \
         .cuda = GPO_CUDA_TABLE(max_pool3d), \
@@ -622,6 +633,7 @@ POOL_OP(1, POOL_DOC("axis", "(N, C, W) or (C, W)", "W", "W"));
         .nout = 1,                                   \
         .member = n,                                 \
         .shape = gradient_shape,                     \
+        .plan = gradient_plan,                       \
         .cost = gradient_cost,                       \
         .cpu = &max_pool3d_backward_cpu,             \
         .cuda = GPO_CUDA_TABLE(max_pool3d_backward), \

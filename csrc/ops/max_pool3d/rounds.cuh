@@ -1,13 +1,13 @@
 /*
  * rounds.cuh  The gradient of max_pool3d in rounds, v4: tiles of dx and how they are
  * chosen, the rows of windows of a round, what a warp does with one of them.
- * Not here: kernels and launchers (backward.cuh).
+ * Not here: the rung itself (ladder/backward_v4_rounds.cuh).
  *
  * Rows of windows that lie a window apart along T or H have no element in common: warps
- * add them up at the same time, into sums in shared memory that nobody else touches, and
- * the next rows after a barrier.  Within a row the windows that name one element stand
- * side by side, for the place of the largest element never steps back as a window moves
- * on: their gradients are added between lanes, and one lane adds the sum.
+ * add them up at the same time, into sums in shared memory that nobody else touches,
+ * and the next rows after a barrier.  Within a row the windows that name one element
+ * stand side by side, for the place of the largest element never steps back as a window
+ * moves on: their gradients are added between lanes, and one lane adds the sum.
  */
 #ifndef GPO_MAX_POOL3D_ROUNDS_CUH
 #define GPO_MAX_POOL3D_ROUNDS_CUH
@@ -28,7 +28,7 @@ struct round_plan {
 };
 
 /* Windows that look at a tile of n elements of an axis, at most: few at its ends. */
-static int64_t
+inline int64_t
 windows_of(const pool_axis &a, int64_t n)
 {
     const bool has_inner = 2 * n < a.in;
@@ -37,30 +37,29 @@ windows_of(const pool_axis &a, int64_t n)
 }
 
 /*
- * Of tiles of up to `room` bytes those whose windows are fewest: a window is looked at by
- * every tile it reaches into.  False if a row does not fit, or windows have gaps.
+ * Of tiles of up to `room` bytes, for sums of `size`, those whose windows are fewest: a
+ * window is looked at by every tile it reaches into.  False if a row does not fit, or
+ * windows have gaps.
  */
-template <typename V>
-static bool
-plan_rounds(const pool_gradient_plan &plan, int64_t room, round_plan *s)
+inline bool
+plan_rounds(const pool_gradient_plan &plan, int64_t room, size_t size, round_plan *s)
 {
     const pool_axis *a = plan.axis;
-    const int64_t row = plan.in[POOL_W] * static_cast<int64_t>(sizeof(V));
-    bool fits = row <= room && plan.outputs > 0 && plan.plane <= INT32_MAX &&
-                plan.outputs <= INT32_MAX;
+    const int64_t row = a[POOL_W].in * static_cast<int64_t>(size);
+    const bool fits = row <= room && plan.outputs > 0 && plan.plane <= INT32_MAX &&
+                      plan.outputs <= INT32_MAX && !plan.has_gaps;
     for (int d = 0; d < POOL_AXES; d++) {
-        fits = fits && a[d].dilation == 1;
         s->apart[d] = static_cast<int>(ceil_div(a[d].kernel, a[d].stride));
     }
     double least = INFINITY;
-    for (int64_t h = plan.in[POOL_H]; fits && h > 0; h /= 2) {
-        const int64_t most = least_of(room / (row * h), plan.in[POOL_T]);
+    for (int64_t h = a[POOL_H].in; fits && h > 0; h /= 2) {
+        const int64_t most = least_of(room / (row * h), a[POOL_T].in);
         if (most == 0) {
             continue;
         }
-        const int64_t high = ceil_div(plan.in[POOL_T], most);
-        const int64_t t = ceil_div(plan.in[POOL_T], high);
-        const int64_t wide = ceil_div(plan.in[POOL_H], h);
+        const int64_t high = ceil_div(a[POOL_T].in, most);
+        const int64_t t = ceil_div(a[POOL_T].in, high);
+        const int64_t wide = ceil_div(a[POOL_H].in, h);
         const double looked = static_cast<double>(high * windows_of(a[POOL_T], t)) *
                               static_cast<double>(wide * windows_of(a[POOL_H], h));
         if (looked < least) {
@@ -216,10 +215,10 @@ struct lane_window {
 };
 
 /*
- * Adds the gradients of windows side by side, a lane each, to the sums of a tile.  Lanes
- * that name one element one after the other form a run, of up to `longest` lanes.  Where
- * a name does not stand to the right of the one before, no pooling gave the indices:
- * lanes then add one by one.
+ * Adds the gradients of windows side by side, a lane each, to the sums of a tile.
+ * Lanes that name one element one after the other form a run, of up to `longest` lanes.
+ * Where a name does not stand to the right of the one before, no pooling gave the
+ * indices: lanes then add one by one.
  */
 template <typename T, typename V>
 __device__ __forceinline__ void

@@ -1,6 +1,6 @@
 /*
- * cpu.c  mean_matvec on the CPU.  Order: the three instruction sets, the job, means, the
- * product, the variants, choose.  Elements stand in elements.h, inner loops in cpu.inc.
+ * cpu.c  mean_matvec on the CPU.  Order: the inner loops of three instruction sets, the
+ * job, elements of one dtype, means, the product, the variants, choose.
  *
  * Means first, as many threads as there are groups of rows; they are kept in tiles of
  * batches, row by row, so that the product reads them side by side.  Then the product,
@@ -9,6 +9,7 @@
 #include "elements.h"
 
 #include "../../backend/backend.h"
+#include "../../core/integers.h"
 
 #include <string.h>
 
@@ -27,41 +28,23 @@ enum {
 typedef struct loops {
     /* the sum of n elements side by side, n in [1, PIECE] */
     double (*piece)(const void *x, int64_t n);
-    /* see cpu.inc */
+    /* see product.inc */
     void (*product)(const void *const *rows, const void *means, int64_t n, void *acc);
     /* *to = the product of a row and the means of a batch, in LANES lanes */
     void (*dot)(const void *row, const void *means, int64_t n, void *to);
 } loops;
 
-/* ---- the three instruction sets ---- */
+/* ---- the inner loops of three instruction sets ---- */
 
-#define ISA(name) name##_base
-#define VECTOR_BYTES 16
-#include "cpu.inc"
-
-#if defined(__x86_64__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define ISA(name) name##_v3
-#define VECTOR_BYTES 32
-#include "cpu.inc"
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-#define ISA(name) name##_v4
-#define VECTOR_BYTES 64
-#include "cpu.inc"
-#pragma GCC pop_options
-#else
-#define table_v3 table_base
-#define table_v4 table_base
-#endif
+#define GPO_LOOPS "../ops/mean_matvec/loops.inc"
+#include "../../core/each_isa.h"
 
 /* ---- the job: what every part of one call reads ---- */
 
 typedef struct job {
-    mean_matvec_plan plan;
+    const mean_matvec_plan *plan;
+    const char *x, *matrix;
+    char *out;
     const loops *loops;
     gpo_dtype dtype;
     bool parallel;
@@ -70,16 +53,30 @@ typedef struct job {
     int64_t group;              /* rows of x of one task */
     int64_t blocks;             /* of outputs */
     char *means;                /* tiles x rows x tile */
-    const char *matrix;         /* values; row i starts at i * matrix_pitch values */
+    const char *values;         /* of the matrix; row i starts at i * pitch values */
     char *packed;               /* where they are packed, if they are */
-    int64_t matrix_pitch;
+    int64_t pitch;
 } job;
 
-static int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
+/* ---- elements of one dtype: pack_F16, put_F16, scalar_F16, ... ---- */
+
+#define DTYPE F16
+#define VALUE float
+#include "elements.inc"
+
+#define DTYPE BF16
+#define VALUE float
+#include "elements.inc"
+
+#define DTYPE F32
+#define VALUE float
+#include "elements.inc"
+
+#define DTYPE F64
+#define VALUE double
+#include "elements.inc"
+
+/* ---- means ---- */
 
 /* n elements, `stride` apart, side by side. */
 static void
@@ -104,12 +101,10 @@ gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t b
     }
 }
 
-/* ---- means ---- */
-
 static double
 row_mean(const job *j, const char *x)
 {
-    const mean_matvec_plan *p = &j->plan;
+    const mean_matvec_plan *p = j->plan;
     _Alignas(64) char buffer[PIECE * sizeof(double)];
     long_sum sum = {0, 0};
     for (int64_t k = 0; k < p->cols; k += PIECE) {
@@ -129,13 +124,13 @@ static void
 mean_group(void *context, int64_t i)
 {
     const job *j = context;
-    const mean_matvec_plan *p = &j->plan;
+    const mean_matvec_plan *p = j->plan;
     const int64_t first = i * j->group, all = p->batches * p->rows;
     const int64_t end = all - first < j->group ? all : first + j->group;
     int64_t n = first / p->rows, l = first % p->rows;
     for (int64_t r = first; r < end; r++) {
-        const double mean = row_mean(j, (const char *)p->x +
-                                            (n * p->x_batch + l * p->x_row) * j->bytes);
+        const double mean =
+            row_mean(j, j->x + (n * p->x_batch + l * p->x_row) * j->bytes);
         const int64_t at = (n / j->tile * p->rows + l) * j->tile + n % j->tile;
         if (j->dtype == GPO_F64) {
             ((double *)j->means)[at] = mean;
@@ -152,47 +147,33 @@ mean_group(void *context, int64_t i)
 
 /* ---- the product ---- */
 
-#define PACK_ROW(dtype, V)                                                           \
-    case GPO_##dtype: {                                                              \
-        const T_##dtype *from = (const T_##dtype *)p->matrix + i * p->matrix_output; \
-        V *to = (V *)j->packed + i * p->rows;                                        \
-        for (int64_t k = 0; k < p->rows; k++) {                                      \
-            to[k] = load_##dtype(from[k * p->matrix_row]);                           \
-        }                                                                            \
-        return;                                                                      \
-    }
-
 /* Task i: row i of the matrix as values side by side. */
 static void
 pack_row(void *context, int64_t i)
 {
     const job *j = context;
-    const mean_matvec_plan *p = &j->plan;
     switch (j->dtype) {
-        ELEMENTS(PACK_ROW)
+        case GPO_F16:
+            pack_F16(j, i);
+            return;
+        case GPO_BF16:
+            pack_BF16(j, i);
+            return;
+        case GPO_F32:
+            pack_F32(j, i);
+            return;
         default:
+            pack_F64(j, i);
             return;
     }
 }
-
-#define STORE(dtype, V)                                                          \
-    case GPO_##dtype:                                                            \
-        for (int64_t r = 0; r < outputs; r++) {                                  \
-            T_##dtype *to = (T_##dtype *)p->out + (output + r) * p->out_output + \
-                            batch * p->out_batch;                                \
-            const V *from = (const V *)acc + r * j->tile;                        \
-            for (int64_t c = 0; c < batches; c++) {                              \
-                to[c * p->out_batch] = store_##dtype(from[c]);                   \
-            }                                                                    \
-        }                                                                        \
-        return;
 
 /* Task i: a tile of batches times a block of outputs. */
 static void
 product_block(void *context, int64_t i)
 {
     const job *j = context;
-    const mean_matvec_plan *p = &j->plan;
+    const mean_matvec_plan *p = j->plan;
     const int64_t tile = i / j->blocks;
     const int64_t batch = tile * j->tile, output = i % j->blocks * OUTPUTS;
     const int64_t left = p->batches - batch;
@@ -202,7 +183,7 @@ product_block(void *context, int64_t i)
     _Alignas(64) char acc[OUTPUTS * TILE_BYTES];
     memset(acc, 0, sizeof acc);
     for (int64_t r = 0; j->tile == 1 && r < outputs; r++) {
-        j->loops->dot(j->matrix + (output + r) * j->matrix_pitch * j->value_bytes,
+        j->loops->dot(j->values + (output + r) * j->pitch * j->value_bytes,
                       j->means + tile * p->rows * j->value_bytes, p->rows,
                       acc + r * j->value_bytes);
     }
@@ -213,14 +194,23 @@ product_block(void *context, int64_t i)
             const void *rows[OUTPUTS_AT_ONCE];
             for (int64_t q = 0; q < OUTPUTS_AT_ONCE; q++) { /* past the end: the last */
                 const int64_t at = output + (r + q < outputs ? r + q : outputs - 1);
-                rows[q] = j->matrix + (at * j->matrix_pitch + k) * j->value_bytes;
+                rows[q] = j->values + (at * j->pitch + k) * j->value_bytes;
             }
             j->loops->product(rows, means, n, acc + r * TILE_BYTES);
         }
     }
     switch (j->dtype) {
-        ELEMENTS(STORE)
+        case GPO_F16:
+            put_F16(j, acc, output, outputs, batch, batches);
+            return;
+        case GPO_BF16:
+            put_BF16(j, acc, output, outputs, batch, batches);
+            return;
+        case GPO_F32:
+            put_F32(j, acc, output, outputs, batch, batches);
+            return;
         default:
+            put_F64(j, acc, output, outputs, batch, batches);
             return;
     }
 }
@@ -230,10 +220,14 @@ product_block(void *context, int64_t i)
 static gpo_status
 run(gpo_call *call, bool parallel)
 {
-    static const loops *const tables[GPO_NISA] = {table_base, table_v3, table_v4};
-    job j = {.dtype = call->in[0].dtype, .parallel = parallel};
-    mean_matvec_plan *p = &j.plan;
-    mean_matvec_make_plan(call, p);
+    static const loops *const tables[GPO_NISA] = GPO_EACH_ISA(table);
+    const mean_matvec_plan *p = mean_matvec_plan_of(call);
+    job j = {.plan = p,
+             .x = call->in[0].data,
+             .matrix = call->in[1].data,
+             .out = call->out[0].data,
+             .dtype = call->in[0].dtype,
+             .parallel = parallel};
     if (p->batches == 0 || p->outputs == 0) {
         return GPO_OK;
     }
@@ -257,10 +251,10 @@ run(gpo_call *call, bool parallel)
         }
         j.means = memory;
         j.packed = j.means + means_bytes;
-        j.matrix = in_place ? p->matrix : j.packed;
-        j.matrix_pitch = in_place ? p->matrix_output : p->rows;
-        if (p->batches % j.tile !=
-            0) { /* columns of the last tile that have no batch */
+        j.values = in_place ? j.matrix : j.packed;
+        j.pitch = in_place ? p->matrix_output : p->rows;
+        if (p->batches % j.tile != 0) {
+            /* columns of the last tile that have no batch */
             const size_t last = (size_t)p->rows * TILE_BYTES;
             memset(j.means + means_bytes - last, 0, last);
         }
@@ -286,93 +280,43 @@ run_threads(gpo_call *call)
     return run(call, true);
 }
 
-/* ---- scalar: one element after the other ---- */
-
-#define DEFINE_SCALAR(dtype, V)                                               \
-    static gpo_status scalar_##dtype(gpo_call *call)                          \
-    {                                                                         \
-        mean_matvec_plan p;                                                   \
-        mean_matvec_make_plan(call, &p);                                      \
-        void *memory = NULL;                                                  \
-        gpo_status status =                                                   \
-            gpo_scratch(call, (size_t)(p.rows + 1) * sizeof(V), &memory);     \
-        if (status) {                                                         \
-            return status;                                                    \
-        }                                                                     \
-        V *mean = memory;                                                     \
-        for (int64_t n = 0; n < p.batches; n++) {                             \
-            for (int64_t l = 0; l < p.rows; l++) {                            \
-                const T_##dtype *x =                                          \
-                    (const T_##dtype *)p.x + n * p.x_batch + l * p.x_row;     \
-                long_sum sum = {0, 0};                                        \
-                for (int64_t m = 0; m < p.cols; m++) {                        \
-                    long_sum_add(&sum, (double)load_##dtype(x[m * p.x_col])); \
-                }                                                             \
-                mean[l] = (V)(long_sum_value(&sum) / (double)p.cols);         \
-            }                                                                 \
-            for (int64_t i = 0; i < p.outputs; i++) {                         \
-                const T_##dtype *a =                                          \
-                    (const T_##dtype *)p.matrix + i * p.matrix_output;        \
-                V acc = 0;                                                    \
-                for (int64_t l = 0; l < p.rows; l++) {                        \
-                    acc += load_##dtype(a[l * p.matrix_row]) * mean[l];       \
-                }                                                             \
-                ((T_##dtype *)p.out)[i * p.out_output + n * p.out_batch] =    \
-                    store_##dtype(acc);                                       \
-            }                                                                 \
-        }                                                                     \
-        return GPO_OK;                                                        \
-    }
-
-ELEMENTS(DEFINE_SCALAR)
-
 /* ---- choose ---- */
 
-enum { SCALAR, SIMD, THREADS };
-
-#define SCALAR_ENTRY(dtype, V) [GPO_##dtype] = scalar_##dtype,
-#define SIMD_ENTRY(dtype, V) [GPO_##dtype] = run_simd,
-#define THREADS_ENTRY(dtype, V) [GPO_##dtype] = run_threads,
+#define RUNS(run)                                                           \
+    {                                                                       \
+        [GPO_F16] = run, [GPO_BF16] = run, [GPO_F32] = run, [GPO_F64] = run \
+    }
 
 static const gpo_variant variants[] = {
-    [SCALAR] = {"scalar",
-                "one element after the other, a batch at a time",
-                "",
-                "run-to-run",
-                {ELEMENTS(SCALAR_ENTRY)}},
-    [SIMD] = {"simd",
-              "rows in 32 lanes; four outputs by a tile of batches in registers",
-              "",
-              "run-to-run",
-              {ELEMENTS(SIMD_ENTRY)}},
-    [THREADS] = {"threads",
-                 "simd on groups of rows, then on blocks of the result",
-                 "",
-                 "run-to-run",
-                 {ELEMENTS(THREADS_ENTRY)}},
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "one element after the other, a batch at a time",
+                        "",
+                        "run-to-run",
+                        {[GPO_F16] = scalar_F16,
+                         [GPO_BF16] = scalar_BF16,
+                         [GPO_F32] = scalar_F32,
+                         [GPO_F64] = scalar_F64}},
+    [GPO_CPU_SIMD] =
+        {"simd", "rows in 32 lanes; four outputs by a tile of batches in registers", "",
+         "run-to-run", RUNS(run_simd)},
+    [GPO_CPU_THREADS] = {"threads",
+                         "simd on groups of rows, then on blocks of the result", "",
+                         "run-to-run", RUNS(run_threads)},
     {.name = NULL},
 };
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    static const char alone[] = "the thread team has one thread";
-    static const char small[] = "under 256 KiB of x, and a product under 2^20 terms, "
-                                "starting threads costs more than it saves";
-    static const char large[] = "the work is enough for several threads";
     enum { PAYS_BYTES = 1 << 18, PAYS_TERMS = 1 << 20 };
     const gpo_array *x = &call->in[0];
     const double terms = (double)call->out[0].size * (double)x->shape[1];
-    if (x->size < PAYS_BYTES / gpo_dtypes[x->dtype].bytes && terms < PAYS_TERMS) {
-        memcpy(why, small, sizeof small);
-        return &variants[SIMD];
-    }
-    if (gpo_cpu_threads() == 1) {
-        memcpy(why, alone, sizeof alone);
-        return &variants[SIMD];
-    }
-    memcpy(why, large, sizeof large);
-    return &variants[THREADS];
+    const bool pays =
+        x->size >= PAYS_BYTES / gpo_dtypes[x->dtype].bytes || terms >= PAYS_TERMS;
+    return gpo_cpu_choose(variants, pays,
+                          "under 256 KiB of x, and a product under 2^20 terms, "
+                          "starting threads costs more than it saves",
+                          "the work is enough for several threads", why);
 }
 
 const gpo_table mean_matvec_cpu = {variants, choose};

@@ -1,7 +1,7 @@
 /*
- * elements.h  mean_matvec on the CPU: the four element types, how they become the type
- * that is computed in and back, and sums that keep what they round away.
- * Not here: loops (cpu.inc), the walk over the arrays (cpu.c).
+ * elements.h  mean_matvec on the CPU: how elements of the four dtypes become values of
+ * the type that is computed in, and back; sums that keep what they round away.
+ * Not here: loops (loops.inc), the walk over the arrays (cpu.c).
  */
 #ifndef GPO_MEAN_MATVEC_ELEMENTS_H
 #define GPO_MEAN_MATVEC_ELEMENTS_H
@@ -40,24 +40,24 @@ store_F64(double x)
     return x;
 }
 
-/* F(dtype, the type it is computed in) */
-#define ELEMENTS(F) \
-    F(F16, float)   \
-    F(BF16, float)  \
-    F(F32, float)   \
-    F(F64, double)
-
 /* n elements as values: where they are, or converted into `buffer`. */
-#define DEFINE_VALUES(dtype, T)                                                 \
-    static inline const float *values_##dtype(const T *x, int n, float *buffer) \
-    {                                                                           \
-        for (int c = 0; c < n; c++) {                                           \
-            buffer[c] = load_##dtype(x[c]);                                     \
-        }                                                                       \
-        return buffer;                                                          \
+static inline const float *
+values_F16(const gpo_f16 *x, int n, float *buffer)
+{
+    for (int c = 0; c < n; c++) {
+        buffer[c] = float_of_f16(x[c]);
     }
-DEFINE_VALUES(F16, gpo_f16)
-DEFINE_VALUES(BF16, gpo_bf16)
+    return buffer;
+}
+
+static inline const float *
+values_BF16(const gpo_bf16 *x, int n, float *buffer)
+{
+    for (int c = 0; c < n; c++) {
+        buffer[c] = float_of_bf16(x[c]);
+    }
+    return buffer;
+}
 
 static inline const float *
 values_F32(const float *x, int n, float *buffer)

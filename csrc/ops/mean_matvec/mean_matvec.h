@@ -1,6 +1,6 @@
 /*
- * mean_matvec.h  What op.c works out once and every variant of mean_matvec reads: the
- * two inputs and the result as matrices with strides.
+ * mean_matvec.h  What op.c works out once and every variant of mean_matvec reads:
+ * the sizes and strides of the two inputs and the result.
  */
 #ifndef GPO_MEAN_MATVEC_H
 #define GPO_MEAN_MATVEC_H
@@ -16,16 +16,17 @@ extern "C" {
  * [0, outputs), n in [0, batches), l in [0, rows), m in [0, cols).  Strides in elements.
  */
 typedef struct mean_matvec_plan {
-    const void *x, *matrix;
-    void *out;
     int64_t batches, rows, cols, outputs; /* N, L, M, L2 */
     int64_t x_batch, x_row, x_col;        /* strides of x */
     int64_t matrix_output, matrix_row;    /* strides of matrix */
     int64_t out_output, out_batch;        /* strides of out */
 } mean_matvec_plan;
 
-/* The plan of a call whose arguments mean_matvec's shape rule has accepted. */
-void mean_matvec_make_plan(const gpo_call *call, mean_matvec_plan *plan);
+static inline const mean_matvec_plan *
+mean_matvec_plan_of(const gpo_call *call)
+{
+    return (const mean_matvec_plan *)call->plan;
+}
 
 #ifdef __cplusplus
 }

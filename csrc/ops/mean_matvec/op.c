@@ -56,17 +56,24 @@ check_array(gpo_call *call, int i, int ndim, const char *shape)
 {
     const gpo_array *a = &call->in[i];
     if (gpo_dtypes[a->dtype].kind == 'c') {
-        return gpo_fail(call, GPO_ETYPE,
+        return gpo_fail(&call->error, GPO_ETYPE,
                         "mean_matvec() does not support dtype '%s'; supported: real "
                         "numbers",
                         gpo_dtypes[a->dtype].name);
     }
     if (a->ndim != ndim) {
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "%s must have %d dimensions %s, but it has %d", args[i].name,
                         ndim, shape, a->ndim);
     }
     return GPO_OK;
+}
+
+/* The axis of the result that counts rows of the matrix; the other counts batches. */
+static int
+output_axis(const gpo_call *call)
+{
+    return call->opt[ARG_LAYOUT].i == LAYOUT_NL ? 1 : 0;
 }
 
 static gpo_status
@@ -83,7 +90,7 @@ shape(gpo_call *call)
         return status;
     }
     if (matrix->shape[1] != x->shape[1]) {
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "matrix has %lld columns, but x has %lld rows in each batch",
                         (long long)matrix->shape[1], (long long)x->shape[1]);
     }
@@ -93,27 +100,26 @@ shape(gpo_call *call)
             call->convert[i] = dtype;
         }
     }
-    const bool by_batch = call->opt[ARG_LAYOUT].i == LAYOUT_NL;
+    const int axis = output_axis(call);
     out->dtype = dtype;
     out->ndim = 2;
-    out->shape[by_batch ? 1 : 0] = matrix->shape[0];
-    out->shape[by_batch ? 0 : 1] = x->shape[0];
-    return gpo_array_contiguous(call, out);
+    out->shape[axis] = matrix->shape[0];
+    out->shape[1 - axis] = x->shape[0];
+    return gpo_array_contiguous(&call->error, out);
 }
 
 /* ---- plan ---- */
 
-void
-mean_matvec_make_plan(const gpo_call *call, mean_matvec_plan *plan)
+_Static_assert(sizeof(mean_matvec_plan) <= GPO_PLAN_BYTES, "the plan fits");
+
+static void
+plan(const gpo_call *call)
 {
     const gpo_array *x = &call->in[ARG_X];
     const gpo_array *matrix = &call->in[ARG_MATRIX];
     const gpo_array *out = &call->out[0];
-    const bool by_batch = call->opt[ARG_LAYOUT].i == LAYOUT_NL;
-    *plan = (mean_matvec_plan){
-        .x = x->data,
-        .matrix = matrix->data,
-        .out = out->data,
+    const int axis = output_axis(call);
+    *(mean_matvec_plan *)call->plan = (mean_matvec_plan){
         .batches = x->shape[0],
         .rows = x->shape[1],
         .cols = x->shape[2],
@@ -123,8 +129,8 @@ mean_matvec_make_plan(const gpo_call *call, mean_matvec_plan *plan)
         .x_col = x->strides[2],
         .matrix_output = matrix->strides[0],
         .matrix_row = matrix->strides[1],
-        .out_output = out->strides[by_batch ? 1 : 0],
-        .out_batch = out->strides[by_batch ? 0 : 1],
+        .out_output = out->strides[axis],
+        .out_batch = out->strides[1 - axis],
     };
 }
 
@@ -211,6 +217,7 @@ const gpo_op op_mean_matvec = {
     .args = args,
     .nout = 1,
     .shape = shape,
+    .plan = plan,
     .cost = cost,
     .cpu = &mean_matvec_cpu,
     .cuda = GPO_CUDA_TABLE(mean_matvec),

@@ -1,16 +1,14 @@
 /*
  * product.cuh  One tile of mean_matvec's product: its factors in shared memory, its sums
  * in registers, on tensor cores where they take doubles.
- * Not here: the means (rows.cuh), who multiplies which tile when (cuda.cu).
+ * Not here: the means (rows.cuh), who multiplies which tile when (ladder/).
  */
 #ifndef GPO_MEAN_MATVEC_PRODUCT_CUH
 #define GPO_MEAN_MATVEC_PRODUCT_CUH
 
 #include "rows.cuh"
 
-constexpr int DEPTH_PACKS = 8; /* of a stage, what lies in shared memory at a time */
 constexpr int STAGE_ROWS = TILE_OUTPUTS + TILE_BATCHES;
-constexpr int RING = 3; /* stages: two on their way, for L2 takes longer than one */
 
 /* A thread's share of a tile's sums. */
 template <typename V>

@@ -1,7 +1,7 @@
 /*
  * rows.cuh  What the rungs of mean_matvec share: the inputs as kernel arguments, sums
  * of rows, rows streamed at full width.
- * Not here: a tile of the product (product.cuh), who does which part when (cuda.cu),
+ * Not here: a tile of the product (product.cuh), who does which part when (ladder/),
  * the contract (op.c).
  */
 #ifndef GPO_MEAN_MATVEC_ROWS_CUH
@@ -10,9 +10,11 @@
 #include <limits.h>
 #include <type_traits>
 
+#include "../../device/sum.cuh"
 #include "../../device/block.cuh"
 #include "../../device/vec.cuh"
 #include "mean_matvec.h"
+#include "tuning.cuh"
 
 /* What T is computed in. */
 template <typename T>
@@ -20,7 +22,7 @@ using value_type = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 /* ---- the arguments ---- */
 
-/* The plan as a kernel argument; strides in elements, as in mean_matvec_plan. */
+/* The plan and its arrays as a kernel argument; strides as in mean_matvec_plan. */
 template <typename T>
 struct mean_matvec_view {
     using V = value_type<T>;
@@ -42,6 +44,35 @@ struct mean_matvec_view {
         out[i * out_output + n * out_batch] = stored_as<T>(value);
     }
 };
+
+template <typename T>
+gpo_status
+view_of(gpo_call *call, mean_matvec_view<T> *v)
+{
+    using V = value_type<T>;
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    void *means = nullptr;
+    gpo_status status = GPO_OK;
+    if (p.batches * p.outputs > 0 && p.rows > 0) {
+        status = gpo_scratch(call, p.batches * p.rows * sizeof(V), &means);
+    }
+    *v = {static_cast<const T *>(call->in[0].data),
+          static_cast<const T *>(call->in[1].data),
+          static_cast<T *>(call->out[0].data),
+          static_cast<V *>(means),
+          p.batches,
+          p.rows,
+          p.cols,
+          p.outputs,
+          p.x_batch,
+          p.x_row,
+          p.x_col,
+          p.matrix_output,
+          p.matrix_row,
+          p.out_output,
+          p.out_batch};
+    return status;
+}
 
 /* ---- sums ---- */
 
@@ -69,33 +100,11 @@ struct row_sum {
     }
 };
 
-/* A long sum of doubles that also keeps what each addition rounds away (TwoSum). */
 template <>
-struct row_sum<double> {
-    double total = 0, lost = 0;
-
-    __device__ __forceinline__ void add(double p)
-    {
-        const double sum = total + p;
-        const double back = sum - total;
-        lost += (total - (sum - back)) + (p - back);
-        total = sum;
-    }
-
-    __device__ __forceinline__ double value() const
-    {
-        return lost - lost == 0 ? total + lost : total; /* after inf, `lost` is a nan */
-    }
+struct row_sum<double> : compensated_sum<double> {
 };
 
 /* ---- rows streamed at full width ---- */
-
-constexpr int SLOTS = 8; /* 16-byte loads a thread has in flight */
-constexpr int TILE_OUTPUTS = 64, TILE_BATCHES = 64; /* of a tile of the product */
-constexpr int THREADS = 256;    /* of a block that streams or multiplies tiles */
-constexpr int BLOCKS = 2;       /* of them on a processor: 128 registers a thread */
-constexpr int FEWEST_LANES = 8; /* on one row: 128 bytes side by side */
-constexpr int STEPS = 4;        /* of SLOTS loads in an item: 128 KiB of x */
 
 /*
  * How a block walks over rows.  A group of `lanes` lanes takes a row, `1 << shift` packs
@@ -304,7 +313,8 @@ stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T
             chunk = 0;
             base += walk.per_step;
         }
-        load_step(span, walk, v.cols, base, chunk, loaded); /* flies while these meet */
+        load_step(span, walk, v.cols, base, chunk,
+                  loaded); /* in flight while these are combined */
 #pragma unroll
         for (int level = 0; level < 3; level++) {
             if (walk.shift > level) {

@@ -1,7 +1,7 @@
 /*
- * cpu.c  partition_reduce on the CPU.  Order: the loops and their instruction sets, the
- * job, one chunk of a tile, results, the variants, choose.  What an element contributes
- * stands in terms.h, the inner loops in cpu.inc.
+ * cpu.c  partition_reduce on the CPU.  Order: the inner loops of three instruction
+ * sets, the job, one chunk of a tile, results, the variants, scalar, choose.  What an
+ * element contributes stands in terms.inc.
  *
  * The index is cut in two.  The low bits number the elements of a row, which lie side by
  * side; the kept high bits number the tiles, the reduced ones the rows of a tile.  Rows
@@ -43,30 +43,17 @@ typedef struct loops {
 
 enum { LANE_BITS = 3, LANES = 1 << LANE_BITS };
 
-#define TERM_NAME(name, dtype, A, TERM) TERM_##name,
-enum { TERMS(TERM_NAME) NTERMS };
+/* ---- the inner loops of three instruction sets ---- */
 
-/* ---- the three instruction sets ---- */
+/* The sums `rows` rows behind those at `to`, in the nodes of a chunk. */
+static inline const void *
+behind(const void *to, int rows)
+{
+    return (const char *)to + rows * ROW_BYTES;
+}
 
-#define ISA(name) name##_base
-#include "cpu.inc"
-
-#if defined(__x86_64__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define ISA(name) name##_v3
-#include "cpu.inc"
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-#define ISA(name) name##_v4
-#include "cpu.inc"
-#pragma GCC pop_options
-#else
-#define table_v3 table_base
-#define table_v4 table_base
-#endif
+#define GPO_LOOPS "../ops/partition_reduce/loops.inc"
+#include "../../core/each_isa.h"
 
 static int
 find_term(const partition_plan *plan)
@@ -94,7 +81,7 @@ find_term(const partition_plan *plan)
 static const loops *
 find_loops(gpo_isa isa, const partition_plan *plan)
 {
-    static const loops *const tables[GPO_NISA] = {table_base, table_v3, table_v4};
+    static const loops *const tables[GPO_NISA] = GPO_EACH_ISA(table);
     return &tables[isa][find_term(plan)];
 }
 
@@ -107,7 +94,9 @@ enum {
 };
 
 typedef struct job {
-    partition_plan plan;
+    const partition_plan *plan;
+    const char *x;
+    char *out;
     const loops *loops;
     bool packed;                  /* elements lie side by side */
     int low;                      /* bits of the index within a row */
@@ -154,36 +143,39 @@ output_of(const partition_plan *plan, int64_t i)
 static const char *
 address(const job *j, int64_t i)
 {
-    const partition_plan *plan = &j->plan;
+    const partition_plan *plan = j->plan;
     const int64_t at =
         plan->pairs ? (i >> 1) * plan->stride + (i & 1) : i * plan->stride;
-    return (const char *)plan->x + at * j->loops->bytes;
+    return j->x + at * j->loops->bytes;
 }
-
-#define GATHER(type)                                        \
-    for (int64_t i = 0; i < n; i++) {                       \
-        ((type *)to)[i] = ((const type *)from)[i * stride]; \
-    }
 
 /* A row of elements with gaps, side by side. */
 static void
 gather(const job *j, const void *restrict from, void *restrict to)
 {
-    const bool pairs = j->plan.pairs;
+    const bool pairs = j->plan->pairs;
     const int64_t n = pairs ? j->row / 2 : j->row;
-    const int64_t stride = pairs ? j->plan.stride / 2 : j->plan.stride;
+    const int64_t stride = pairs ? j->plan->stride / 2 : j->plan->stride;
     switch (pairs ? 2 * j->loops->bytes : j->loops->bytes) {
         case 2:
-            GATHER(uint16_t)
+            for (int64_t i = 0; i < n; i++) {
+                ((uint16_t *)to)[i] = ((const uint16_t *)from)[i * stride];
+            }
             return;
         case 4:
-            GATHER(uint32_t)
+            for (int64_t i = 0; i < n; i++) {
+                ((uint32_t *)to)[i] = ((const uint32_t *)from)[i * stride];
+            }
             return;
         case 8:
-            GATHER(uint64_t)
+            for (int64_t i = 0; i < n; i++) {
+                ((uint64_t *)to)[i] = ((const uint64_t *)from)[i * stride];
+            }
             return;
         default:
-            GATHER(gpo_c128)
+            for (int64_t i = 0; i < n; i++) {
+                ((gpo_c128 *)to)[i] = ((const gpo_c128 *)from)[i * stride];
+            }
             return;
     }
 }
@@ -246,7 +238,7 @@ halve_row(const job *j, const char *row, int bits, char *to)
 {
     int64_t left = (int64_t)1 << bits;
     for (int b = bits - 1; b >= 0; b--) {
-        if (j->plan.to[b] < 0) {
+        if (j->plan->to[b] < 0) {
             const int64_t w = (int64_t)1 << b;
             left /= 2;
             j->loops->halve(row, left / w, w, to);
@@ -258,30 +250,37 @@ halve_row(const job *j, const char *row, int bits, char *to)
 
 /* ---- results ---- */
 
-#define PUT(out_type, A, ROUND)                                               \
-    for (int64_t c = 0; c < n; c++) {                                         \
-        ((out_type *)to)[place ? place[c] : c] = ROUND(((const A *)sums)[c]); \
-    }
-
 /* to[place[c]] = the result of sum c of n; place is NULL if results lie in order. */
 static void
 put(gpo_dtype dtype, const void *sums, int64_t n, const int64_t *place, void *to)
 {
     switch (dtype) {
         case GPO_F16:
-            PUT(gpo_f16, float, f16_of_float)
+            for (int64_t c = 0; c < n; c++) {
+                ((gpo_f16 *)to)[place ? place[c] : c] =
+                    f16_of_float(((const float *)sums)[c]);
+            }
             return;
         case GPO_BF16:
-            PUT(gpo_bf16, float, bf16_of_float)
+            for (int64_t c = 0; c < n; c++) {
+                ((gpo_bf16 *)to)[place ? place[c] : c] =
+                    bf16_of_float(((const float *)sums)[c]);
+            }
             return;
         case GPO_F32:
-            PUT(float, float, KEEP)
+            for (int64_t c = 0; c < n; c++) {
+                ((float *)to)[place ? place[c] : c] = ((const float *)sums)[c];
+            }
             return;
         case GPO_F64:
-            PUT(double, double, KEEP)
+            for (int64_t c = 0; c < n; c++) {
+                ((double *)to)[place ? place[c] : c] = ((const double *)sums)[c];
+            }
             return;
         default:
-            PUT(uint64_t, uint64_t, KEEP)
+            for (int64_t c = 0; c < n; c++) {
+                ((uint64_t *)to)[place ? place[c] : c] = ((const uint64_t *)sums)[c];
+            }
             return;
     }
 }
@@ -290,8 +289,8 @@ put(gpo_dtype dtype, const void *sums, int64_t n, const int64_t *place, void *to
 static void
 put_tile(const job *j, int64_t o, const void *sums, int64_t first, int64_t n)
 {
-    const partition_plan *plan = &j->plan;
-    char *to = (char *)plan->out + o * gpo_dtypes[plan->out_dtype].bytes;
+    const partition_plan *plan = j->plan;
+    char *to = j->out + o * gpo_dtypes[plan->out_dtype].bytes;
     if (j->in_order) {
         put(plan->out_dtype, sums, n, NULL,
             to + first * gpo_dtypes[plan->out_dtype].bytes);
@@ -311,7 +310,7 @@ sum_chunk(void *context, int64_t i, void *memory)
     const int64_t down = deposit(chunk * j->chunk, j->reduced);
     char *nodes = memory, *pack = nodes + j->nodes_bytes;
     int64_t next = deposit(first, j->kept);
-    int64_t o = output_of(&j->plan, next);
+    int64_t o = output_of(j->plan, next);
     for (int64_t tile = first; tile < first + j->group; tile++) {
         const int64_t at = next | down;
         const char *row = nodes;
@@ -356,7 +355,7 @@ combine(void *context, int64_t i)
         const int64_t at = (first + c) % j->sums;
         const int64_t w = j->sums - at < n - c ? j->sums - at : n - c;
         const int64_t tile = (first + c) / j->sums;
-        put_tile(j, output_of(&j->plan, deposit(tile, j->kept)), part + c * bytes, at,
+        put_tile(j, output_of(j->plan, deposit(tile, j->kept)), part + c * bytes, at,
                  w);
         c += w;
     }
@@ -377,8 +376,10 @@ log2_of(int64_t size)
 static gpo_status
 start(job *j, gpo_call *call, gpo_isa isa)
 {
-    partition_make_plan(call, &j->plan);
-    const partition_plan *plan = &j->plan;
+    const partition_plan *plan = partition_plan_of(call);
+    j->plan = plan;
+    j->x = call->in[0].data;
+    j->out = call->out[0].data;
     j->loops = find_loops(isa, plan);
     const int widest = log2_of(ROW_BYTES / j->loops->sum_bytes);
     j->low = plan->n < widest ? plan->n : widest;
@@ -485,51 +486,34 @@ run_threads(gpo_call *call)
 
 /* Floats are summed in double, which leaves one rounding worth naming. */
 typedef union total {
-    uint64_t u;
-    double f;
-    float once; /* f rounded */
+    uint64_t sum_U64;
+    double sum_F32, sum_F64;
+    float once; /* sum_F32 rounded */
 } total;
 
-/*
- * From element i to i + 1 the bits 0 .. b of the index change, b the number of ones
- * that i ends in; flip[b] is what that does to the index of the result.
- */
-#define DEFINE_PLAIN(name, dtype, A, TERM)                                             \
-    static void plain_##name(const partition_plan *plan, const int64_t *flip,          \
-                             total *sums)                                              \
-    {                                                                                  \
-        const T_##dtype *x = plan->x;                                                  \
-        const int64_t n = (int64_t)1 << plan->n, stride = plan->stride;                \
-        int64_t o = 0;                                                                 \
-        for (int64_t i = 0;;) {                                                        \
-            const int64_t at = plan->pairs ? (i >> 1) * stride + (i & 1) : i * stride; \
-            sums[o].PLAIN_##A += (T_##A)TERM(x[at]);                                   \
-            if (++i == n) {                                                            \
-                return;                                                                \
-            }                                                                          \
-            o ^= flip[__builtin_ctzll((unsigned long long)i)];                         \
-        }                                                                              \
-    }
-#define PLAIN_U64 u
-#define PLAIN_F32 f
-#define PLAIN_F64 f
-TERMS(DEFINE_PLAIN)
+#define FOR_EACH "plain.inc"
+#include "terms.inc"
 
-typedef void (*plain_loop)(const partition_plan *plan, const int64_t *flip,
-                           total *sums);
+typedef void (*plain_loop)(const partition_plan *plan, const void *from,
+                           const int64_t *flip, total *sums);
 
-#define PLAIN_ROW(name, dtype, A, TERM) [TERM_##name] = plain_##name,
-static const plain_loop plain[NTERMS] = {TERMS(PLAIN_ROW)};
+#define PLAIN_ROW(name) [TERM_##name] = plain_##name
+static const plain_loop plain[NTERMS] = {
+    PLAIN_ROW(I32),    PLAIN_ROW(I64),     PLAIN_ROW(F16),    PLAIN_ROW(BF16),
+    PLAIN_ROW(F32),    PLAIN_ROW(F64),     PLAIN_ROW(I32_SQ), PLAIN_ROW(I64_SQ),
+    PLAIN_ROW(F16_SQ), PLAIN_ROW(BF16_SQ), PLAIN_ROW(F32_SQ), PLAIN_ROW(F64_SQ),
+    PLAIN_ROW(C64_SQ), PLAIN_ROW(C128_SQ),
+};
+#undef PLAIN_ROW
 
 static gpo_status
 run_scalar(gpo_call *call)
 {
-    partition_plan plan;
-    partition_make_plan(call, &plan);
-    const int64_t outputs = (int64_t)1 << plan.k;
+    const partition_plan *plan = partition_plan_of(call);
+    const int64_t outputs = (int64_t)1 << plan->k;
     int64_t flip[PARTITION_BITS];
-    for (int b = 0; b < plan.n; b++) {
-        flip[b] = output_of(&plan, (int64_t)(((uint64_t)2 << b) - 1));
+    for (int b = 0; b < plan->n; b++) {
+        flip[b] = output_of(plan, (int64_t)(((uint64_t)2 << b) - 1));
     }
     void *memory = NULL;
     const gpo_status status =
@@ -539,22 +523,21 @@ run_scalar(gpo_call *call)
     }
     total *sums = memory;
     memset(sums, 0, (size_t)outputs * sizeof *sums); /* 0.0 too is all zeros */
-    plain[find_term(&plan)](&plan, flip, sums);
-    const gpo_dtype dtype = plan.out_dtype;
+    plain[find_term(plan)](plan, call->in[0].data, flip, sums);
+    const gpo_dtype dtype = plan->out_dtype;
+    char *out = call->out[0].data;
     if (dtype == GPO_F64 || dtype == GPO_I64) {
-        put(dtype, sums, outputs, NULL, plan.out);
+        put(dtype, sums, outputs, NULL, out);
         return GPO_OK;
     }
     for (int64_t o = 0; o < outputs; o++) {
-        const total value = {.once = (float)sums[o].f};
-        put(dtype, &value, 1, NULL, (char *)plan.out + o * gpo_dtypes[dtype].bytes);
+        const total value = {.once = (float)sums[o].sum_F32};
+        put(dtype, &value, 1, NULL, out + o * gpo_dtypes[dtype].bytes);
     }
     return GPO_OK;
 }
 
 /* ---- choose ---- */
-
-enum { SCALAR, SIMD, THREADS };
 
 #define RUNS(run)                                                            \
     {                                                                        \
@@ -563,34 +546,27 @@ enum { SCALAR, SIMD, THREADS };
     }
 
 static const gpo_variant variants[] = {
-    [SCALAR] = {"scalar", "one element after the other; a table says which bits flip",
-                "", "run-to-run", RUNS(run_scalar)},
-    [SIMD] = {"simd", "whole rows added pairwise, then their low bits halved away", "",
-              "run-to-run", RUNS(run_simd)},
-    [THREADS] = {"threads", "simd on chunks of fixed size, shared out among threads",
-                 "", "run-to-run", RUNS(run_threads)},
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "one element after the other; a table says which bits flip", "",
+                        "run-to-run", RUNS(run_scalar)},
+    [GPO_CPU_SIMD] = {"simd",
+                      "whole rows added pairwise, then their low bits halved away", "",
+                      "run-to-run", RUNS(run_simd)},
+    [GPO_CPU_THREADS] = {"threads",
+                         "simd on chunks of fixed size, shared out among threads", "",
+                         "run-to-run", RUNS(run_threads)},
     {.name = NULL},
 };
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    static const char alone[] = "the thread team has one thread";
-    static const char small[] = "under 512 KiB of input starting threads costs more "
-                                "than they save";
-    static const char large[] = "from 512 KiB of input on several threads pay";
     enum { PAYS = 1 << 19 };
     const gpo_array *x = &call->in[0];
-    if (x->size < PAYS / gpo_dtypes[x->dtype].bytes) {
-        memcpy(why, small, sizeof small);
-        return &variants[SIMD];
-    }
-    if (gpo_cpu_threads() == 1) {
-        memcpy(why, alone, sizeof alone);
-        return &variants[SIMD];
-    }
-    memcpy(why, large, sizeof large);
-    return &variants[THREADS];
+    return gpo_cpu_choose(
+        variants, x->size >= PAYS / gpo_dtypes[x->dtype].bytes,
+        "under 512 KiB of input starting threads costs more than they save",
+        "from 512 KiB of input on several threads pay", why);
 }
 
 const gpo_table partition_reduce_cpu = {variants, choose};

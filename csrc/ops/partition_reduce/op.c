@@ -53,17 +53,17 @@ shape(gpo_call *call)
     const gpo_option *bits = &call->opt[ARG_BITS];
     gpo_array *out = &call->out[0];
     if (x->ndim != 1) {
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "partition_reduce() takes an array of 1 dimension, x has %d",
                         x->ndim);
     }
     if (x->size <= 0 || (x->size & (x->size - 1)) != 0) {
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "x has %lld elements, which is not a power of two",
                         (long long)x->size);
     }
     if (!bits->given) {
-        return gpo_fail(call, GPO_ETYPE,
+        return gpo_fail(&call->error, GPO_ETYPE,
                         "bits must be an int or a tuple of ints, not None");
     }
     const int n = log2_of(x->size);
@@ -71,12 +71,12 @@ shape(gpo_call *call)
     for (int64_t b = 0; b < bits->i; b++) {
         const int64_t bit = bits->ints[b];
         if (bit < 0 || bit >= n) {
-            return gpo_fail(call, GPO_EVALUE,
+            return gpo_fail(&call->error, GPO_EVALUE,
                             "bit %lld is out of range for 2^%d elements",
                             (long long)bit, n);
         }
         if (seen >> bit & 1) {
-            return gpo_fail(call, GPO_EVALUE, "bit %lld is repeated in 'bits'",
+            return gpo_fail(&call->error, GPO_EVALUE, "bit %lld is repeated in 'bits'",
                             (long long)bit);
         }
         seen |= (uint64_t)1 << bit;
@@ -84,33 +84,36 @@ shape(gpo_call *call)
     out->dtype = natural_dtype(x->dtype, call->opt[ARG_SQUARE].i != 0);
     out->ndim = 1;
     out->shape[0] = (int64_t)1 << bits->i;
-    return gpo_array_contiguous(call, out);
+    return gpo_array_contiguous(&call->error, out);
 }
 
 /* ---- plan ---- */
 
-void
-partition_make_plan(const gpo_call *call, partition_plan *plan)
+_Static_assert(sizeof(partition_plan) <= GPO_PLAN_BYTES, "the plan fits");
+
+static void
+plan(const gpo_call *call)
 {
     const gpo_array *x = &call->in[0];
     const gpo_option *bits = &call->opt[ARG_BITS];
-    plan->square = call->opt[ARG_SQUARE].i != 0;
-    plan->pairs = !plan->square && part_of(x->dtype) != x->dtype;
-    plan->dtype = plan->pairs ? part_of(x->dtype) : x->dtype;
-    plan->x = x->data;
-    plan->stride = plan->pairs ? 2 * x->strides[0] : x->strides[0];
-    plan->out = call->out[0].data;
-    plan->out_dtype = plan->pairs ? plan->dtype : call->out[0].dtype;
-
-    const int more = plan->pairs;
-    plan->n = log2_of(x->size) + more;
-    plan->k = (int)bits->i + more;
-    memset(plan->to, -1, sizeof plan->to);
+    const bool square = call->opt[ARG_SQUARE].i != 0;
+    const int more = !square && part_of(x->dtype) != x->dtype;
+    partition_plan *p = call->plan;
+    *p = (partition_plan){
+        .dtype = more ? part_of(x->dtype) : x->dtype,
+        .square = square,
+        .pairs = more,
+        .n = log2_of(x->size) + more,
+        .k = (int)bits->i + more,
+        .stride = more ? 2 * x->strides[0] : x->strides[0],
+        .out_dtype = more ? part_of(x->dtype) : call->out[0].dtype,
+    };
+    memset(p->to, -1, sizeof p->to);
     if (more) {
-        plan->to[0] = 0;
+        p->to[0] = 0;
     }
     for (int b = 0; b < (int)bits->i; b++) {
-        plan->to[bits->ints[b] + more] = (int8_t)(b + more);
+        p->to[bits->ints[b] + more] = (int8_t)(b + more);
     }
 }
 
@@ -182,9 +185,9 @@ static const char doc[] =
     "atomically; each part of a complex number on its own.  Integers wrap modulo "
     "2**64.\n"
     "\n"
-    "Determinism: the CPU variants and v3 give the same bits run to run, for any "
-    "number of\n"
-    "threads; v0, v1 and v2 add in the order in which atomics arrive.\n"
+    "Determinism: the CPU variants, v3 and short_loops give the same bits run to run, "
+    "for\n"
+    "any number of threads; v0, v1 and v2 add in the order in which atomics arrive.\n"
     "\n"
     "Rungs v0, v1 and v2 are methods B, C and A of a public answer on how to partition "
     "and\n"
@@ -200,6 +203,7 @@ const gpo_op op_partition_reduce = {
     .args = args,
     .nout = 1,
     .shape = shape,
+    .plan = plan,
     .cost = cost,
     .cpu = &partition_reduce_cpu,
     .cuda = GPO_CUDA_TABLE(partition_reduce),

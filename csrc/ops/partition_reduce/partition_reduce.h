@@ -27,14 +27,15 @@ typedef struct partition_plan {
     bool pairs;      /* the reals of complex numbers */
     int n, k;
     int8_t to[PARTITION_BITS];
-    const void *x;
     int64_t stride; /* in elements of `dtype` */
-    void *out;
     gpo_dtype out_dtype;
 } partition_plan;
 
-/* The plan of a call whose options partition_reduce's shape rule has accepted. */
-void partition_make_plan(const gpo_call *call, partition_plan *plan);
+static inline const partition_plan *
+partition_plan_of(const gpo_call *call)
+{
+    return (const partition_plan *)call->plan;
+}
 
 #ifdef __cplusplus
 }

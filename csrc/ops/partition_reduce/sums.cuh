@@ -8,12 +8,14 @@
 
 #include <type_traits>
 
+#include "../../device/sum.cuh"
+#include "../../device/number.cuh"
+#include "../../device/grid.cuh"
 #include "../../device/atomic.cuh"
 #include "../../device/block.cuh"
 #include "../../device/vec.cuh"
 #include "partition_reduce.h"
-
-constexpr int BLOCK = 256;
+#include "tuning.cuh"
 
 /* ---- terms: T in memory, Acc to add in, Out in the result ---- */
 
@@ -46,9 +48,6 @@ struct norm_term {
 };
 
 /* What threads and blocks exchange: floats widen, since chains of them may be long. */
-template <typename Acc>
-using part_of = std::conditional_t<std::is_same_v<Acc, float>, double, Acc>;
-
 template <typename Term, typename V>
 __device__ __forceinline__ typename Term::Out
 result_of(V v)
@@ -61,7 +60,7 @@ result_of(V v)
     }
 }
 
-/* A long chain of parts; for doubles with what each addition rounds away (TwoSum). */
+/* A long chain of parts; of doubles a compensated sum. */
 template <typename Acc>
 struct chain {
     part_of<Acc> total = 0;
@@ -78,21 +77,7 @@ struct chain {
 };
 
 template <>
-struct chain<double> {
-    double total = 0, lost = 0;
-
-    __device__ __forceinline__ void add(double p)
-    {
-        const double sum = total + p;
-        const double back = sum - total;
-        lost += (total - (sum - back)) + (p - back);
-        total = sum;
-    }
-
-    __device__ __forceinline__ double value() const
-    {
-        return lost - lost == 0 ? total + lost : total; /* after inf, `lost` is a nan */
-    }
+struct chain<double> : compensated_sum<double> {
 };
 
 /* ---- x as a kernel argument ---- */
@@ -114,9 +99,10 @@ struct partition_view {
 
 template <typename T>
 partition_view<T>
-view_of(const partition_plan &plan)
+view_of(const gpo_call *call)
 {
-    partition_view<T> view = {static_cast<const T *>(plan.x),
+    const partition_plan &plan = *partition_plan_of(call);
+    partition_view<T> view = {static_cast<const T *>(call->in[0].data),
                               plan.stride,
                               plan.n,
                               plan.k,
@@ -154,12 +140,6 @@ deposit(int64_t i, uint64_t mask)
         spread |= i & 1 ? mask & (~mask + 1) : 0;
     }
     return static_cast<int64_t>(spread);
-}
-
-__host__ __device__ __forceinline__ int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
 }
 
 /* ---- around the atomic rungs ---- */
@@ -207,12 +187,11 @@ grid_for(const gpo_call *call, int64_t n)
  */
 template <typename Term>
 gpo_status
-zeroed_sums(gpo_call *call, const partition_plan &plan, int64_t copies,
-            typename Term::Acc **sums)
+zeroed_sums(gpo_call *call, int64_t copies, typename Term::Acc **sums)
 {
     using Acc = typename Term::Acc;
-    const int64_t n = copies << plan.k;
-    void *memory = plan.out;
+    const int64_t n = copies << partition_plan_of(call)->k;
+    void *memory = call->out[0].data;
     if (copies > 1 || !std::is_same_v<Acc, typename Term::Out>) {
         const gpo_status status =
             gpo_scratch(call, static_cast<size_t>(n) * sizeof(Acc), &memory);
@@ -227,16 +206,16 @@ zeroed_sums(gpo_call *call, const partition_plan &plan, int64_t copies,
 
 template <typename Term>
 gpo_status
-finish_sums(gpo_call *call, const partition_plan &plan, int64_t copies,
-            const typename Term::Acc *sums)
+finish_sums(gpo_call *call, int64_t copies, const typename Term::Acc *sums)
 {
-    if (sums == plan.out) {
+    void *const out = call->out[0].data;
+    if (sums == out) {
         return GPO_OK;
     }
-    const int64_t outputs = static_cast<int64_t>(1) << plan.k;
+    const int64_t outputs = static_cast<int64_t>(1) << partition_plan_of(call)->k;
     return GPO_LAUNCH(call, grid_for(call, outputs), BLOCK, 0,
                       (partition_reduce_finish<Term>), sums, copies, outputs,
-                      static_cast<typename Term::Out *>(plan.out));
+                      static_cast<typename Term::Out *>(out));
 }
 
 /* ---- dispatch: from the dtype of the caller's array to a term ---- */
@@ -245,17 +224,15 @@ template <typename Rung, typename T>
 gpo_status
 run_rung(gpo_call *call)
 {
-    partition_plan plan;
-    partition_make_plan(call, &plan);
     if constexpr (std::is_same_v<T, c64> || std::is_same_v<T, c128>) {
         using Real = std::conditional_t<std::is_same_v<T, c64>, float, double>;
-        if (plan.pairs) {
-            return Rung::template run<plain_term<Real>>(call, plan);
+        if (partition_plan_of(call)->pairs) {
+            return Rung::template run<plain_term<Real>>(call);
         }
-        return Rung::template run<norm_term<Real>>(call, plan);
+        return Rung::template run<norm_term<Real>>(call);
     }
     else {
-        return Rung::template run<plain_term<T>>(call, plan);
+        return Rung::template run<plain_term<T>>(call);
     }
 }
 

@@ -1,7 +1,7 @@
 /*
  * cpu.c  reduce on the CPU.  Order: the three instruction sets, walking an array, one
  * chunk of a row, strips of columns, finish, the variants, choose.  What an element and
- * a fold are stands in folds.h, the inner loops in cpu.inc.
+ * a fold are stands in folds.h, the inner loops in loops.inc.
  *
  * One idea carries everything: lay the elements out as rows of equal width and add
  * whole rows, pairwise.  A long row is cut into short ones first; columns lie that way
@@ -9,6 +9,7 @@
  * pairwise, in order) and finish (state -> result); chunks have a fixed size, so that
  * neither the number of threads nor the instruction set changes a bit of the result.
  */
+#include "../../core/integers.h"
 #include "folds.h"
 
 #include "../../backend/backend.h"
@@ -42,6 +43,8 @@ typedef struct loops {
     void (*extreme)(const void *x, int64_t n, void *acc);
     /* MIN and MAX: the first of n elements that equals *value, an A; n if none does */
     int64_t (*find)(const void *x, int64_t n, int64_t stride, const void *value);
+    /* *acc, an A, = the fold of n elements, one after the other; NULL but for base */
+    void (*plain)(const void *x, int64_t n, int64_t stride, void *acc);
 } loops;
 
 /*
@@ -52,33 +55,13 @@ typedef void (*stream)(const void *x, void *t);
 
 /* ---- the three instruction sets ---- */
 
-#define STREAMS 16
-#define ISA(name) name##_base
-#include "cpu.inc"
+#define GPO_LOOPS "../ops/reduce/loops.inc"
+#include "../../core/each_isa.h"
 
-#if defined(__x86_64__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define STREAMS 32
-#define ISA(name) name##_v3
-#include "cpu.inc"
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-#define ISA(name) name##_v4
-#include "cpu.inc"
-#pragma GCC pop_options
-#else
-#define table_v3 table_base
-#define table_v4 table_base
-#define streams_v3 streams_base
-#endif
-
-typedef const loops (*loops_table)[GPO_NDTYPES];
+typedef const loops *const (*loops_table)[GPO_NDTYPES];
 typedef const stream (*stream_table)[GPO_NDTYPES];
 
-/* The entry of FOLDS or ORDERED that serves this reduction of this dtype. */
+/* Becomes the reduction and dtype whose loops serve this one. */
 static void
 find_fold(reduce_op *op, gpo_dtype *dtype)
 {
@@ -113,17 +96,16 @@ find_fold(reduce_op *op, gpo_dtype *dtype)
 static const loops *
 find_loops(gpo_isa isa, reduce_op op, gpo_dtype dtype)
 {
-    static const loops_table tables[GPO_NISA] = {table_base, table_v3, table_v4};
+    static const loops_table tables[GPO_NISA] = GPO_EACH_ISA(table);
     find_fold(&op, &dtype);
-    return &tables[isa][op][dtype];
+    return tables[isa][op][dtype];
 }
 
 /* NULL where the loops are all there is. */
 static stream
 find_stream(gpo_isa isa, reduce_op op, gpo_dtype dtype)
 {
-    /* Arrays are seldom aligned to 64 bytes: loads of as many would touch two lines. */
-    static const stream_table tables[GPO_NISA] = {streams_base, streams_v3, streams_v3};
+    static const stream_table tables[GPO_NISA] = GPO_EACH_ISA(streams);
     find_fold(&op, &dtype);
     return tables[isa][op][dtype];
 }
@@ -153,7 +135,9 @@ typedef union state {
 } state;
 
 typedef struct job {
-    reduce_plan plan;
+    const reduce_plan *plan;
+    const reduce_axes *kept, *reduced; /* those of the plan; ndim >= 1 */
+    const char *origin;                /* element 0 of result 0 */
     const loops *loops;
     const loops *combine; /* folds states */
     stream stream;        /* of neighbouring elements; or NULL */
@@ -391,7 +375,7 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
 static inline bool
 improves(const job *j, state best, state candidate)
 {
-    const bool least = j->plan.op == REDUCE_ARGMIN;
+    const bool least = j->plan->op == REDUCE_ARGMIN;
     switch (j->loops->state) {
         case GPO_U64:
             return least ? candidate.u < best.u : candidate.u > best.u;
@@ -433,10 +417,10 @@ row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *i
             char *memory)
 {
     const int64_t first = i * j->chunk;
-    const int64_t rest = j->plan.cols - first;
+    const int64_t rest = j->plan->cols - first;
     const int64_t n = rest < j->chunk ? rest : j->chunk;
     cursor c;
-    seek(&c, origin, &j->plan.reduced, j->loops->bytes, first);
+    seek(&c, origin, j->reduced, j->loops->bytes, first);
     state acc;
     if (index) {
         row_extreme(j, &c, first, n, &acc, index, memory);
@@ -477,7 +461,7 @@ static void
 strip_fold(const job *j, cursor *c, int64_t n, int64_t w, char *nodes)
 {
     const loops *f = j->loops;
-    const int64_t stride = j->plan.kept.strides[j->plan.kept.ndim - 1];
+    const int64_t stride = j->kept->strides[j->kept->ndim - 1];
     char *spare = nodes + j->levels * j->node_bytes, *pack = spare + j->node_bytes;
     tree t = {.loops = f, .w = w, .node_bytes = j->node_bytes, .nodes = nodes};
     for (; n >= TALL; n -= TALL) {
@@ -506,8 +490,8 @@ strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void
 {
     enum { PIECE = 32 }; /* rows that are searched when they hold a new extreme */
     const loops *f = j->loops;
-    const int64_t column = j->plan.kept.strides[j->plan.kept.ndim - 1];
-    const int64_t row = j->plan.reduced.strides[0]; /* arg reduces one axis here */
+    const int64_t column = j->kept->strides[j->kept->ndim - 1];
+    const int64_t row = j->reduced->strides[0]; /* arg reduces one axis here */
     uint64_t *best = value;
     for (int64_t k = 0; k < n; k += PIECE) {
         const int64_t m = n - k < PIECE ? n - k : PIECE;
@@ -543,8 +527,8 @@ finish(const job *j, const void *value, const int64_t *index, int64_t first, int
     const uint64_t *u = value;
     const double *f = value;
     const gpo_c128 *c = value;
-    const reduce_op op = j->plan.op;
-    const double count = op == REDUCE_MEAN ? (double)j->plan.cols : 1;
+    const reduce_op op = j->plan->op;
+    const double count = op == REDUCE_MEAN ? (double)j->plan->cols : 1;
     /* NumPy's sums start at 0, so they are never -0; x + -0.0 is x. */
     const double zero = op == REDUCE_SUM || op == REDUCE_MEAN ? 0.0 : -0.0;
     if (index) {
@@ -606,16 +590,16 @@ row_group(void *context, int64_t i, void *memory)
 {
     const job *j = context;
     const loops *f = j->loops;
-    const reduce_axes *reduced = &j->plan.reduced;
-    const int64_t cols = j->plan.cols;
+    const reduce_axes *reduced = j->reduced;
+    const int64_t cols = j->plan->cols;
     const int64_t end =
-        j->plan.rows - i * j->group < j->group ? j->plan.rows : (i + 1) * j->group;
-    const int64_t stride = j->plan.kept.strides[j->plan.kept.ndim - 1];
+        j->plan->rows - i * j->group < j->group ? j->plan->rows : (i + 1) * j->group;
+    const int64_t stride = j->kept->strides[j->kept->ndim - 1];
     const bool brief = cols <= BRIEF && reduced->ndim == 1 && reduced->strides[0] == 1;
     state value[BATCH], acc[BATCH];
     int64_t index[BATCH];
     cursor c;
-    seek(&c, j->plan.origin, &j->plan.kept, f->bytes, i * j->group);
+    seek(&c, j->origin, j->kept, f->bytes, i * j->group);
     for (int64_t r = i * j->group; r < end;) {
         int64_t n = run_left(&c);
         n = n < BATCH ? n : BATCH;
@@ -649,7 +633,7 @@ static void
 row_chunk(void *context, int64_t i, void *memory)
 {
     job *j = context;
-    const int64_t rows = j->plan.rows;
+    const int64_t rows = j->plan->rows;
     const int64_t row = j->woven ? i % rows : i / j->chunks;
     const int64_t chunk = j->woven ? i / rows : i % j->chunks;
     const int64_t at = chunk * rows + row;
@@ -659,9 +643,9 @@ row_chunk(void *context, int64_t i, void *memory)
         return;
     }
     cursor c;
-    seek(&c, j->plan.origin, &j->plan.kept, j->loops->bytes, row);
+    seek(&c, j->origin, j->kept, j->loops->bytes, row);
     row_partial(j, c.at, chunk, value, j->arg ? &j->index[at] : NULL, memory);
-    if (j->early && j->plan.rows == 1 && !is_zero(value, (int)j->state_bytes)) {
+    if (j->early && j->plan->rows == 1 && !is_zero(value, (int)j->state_bytes)) {
         atomic_store_explicit(&j->decided, true, memory_order_relaxed);
     }
 }
@@ -676,7 +660,7 @@ column_strip(void *context, int64_t i, void *memory)
     const int64_t outer = i / j->strips / j->chunks;
     const int64_t w = j->width - strip < j->strip ? j->width - strip : j->strip;
     const int64_t k = chunk * j->chunk;
-    const int64_t n = j->plan.cols - k < j->chunk ? j->plan.cols - k : j->chunk;
+    const int64_t n = j->plan->cols - k < j->chunk ? j->plan->cols - k : j->chunk;
     const int64_t row = outer * j->width + strip;
 
     void *value = after_strip(j, memory);
@@ -684,12 +668,12 @@ column_strip(void *context, int64_t i, void *memory)
         (uint64_t *)value + j->strip; /* of arg, whose states are as wide */
     int64_t *index = (int64_t *)found + j->strip;
     if (j->chunks > 1) {
-        value = j->value + (chunk * j->plan.rows + row) * j->state_bytes;
-        index = j->arg ? j->index + chunk * j->plan.rows + row : NULL;
+        value = j->value + (chunk * j->plan->rows + row) * j->state_bytes;
+        index = j->arg ? j->index + chunk * j->plan->rows + row : NULL;
     }
     cursor c;
-    seek(&c, j->plan.origin, &j->plan.kept, j->loops->bytes, row);
-    seek(&c, c.at, &j->plan.reduced, j->loops->bytes, k);
+    seek(&c, j->origin, j->kept, j->loops->bytes, row);
+    seek(&c, c.at, j->reduced, j->loops->bytes, k);
     if (j->arg) {
         strip_extreme(j, &c, k, n, w, value, index, memory, found);
     }
@@ -707,7 +691,7 @@ static void
 combine(void *context, int64_t i)
 {
     job *j = context;
-    const int64_t rows = j->plan.rows;
+    const int64_t rows = j->plan->rows;
     const int64_t first = i * COMBINE;
     const int64_t n = rows - first < COMBINE ? rows - first : COMBINE;
     char *value = j->value + first * j->state_bytes;
@@ -735,30 +719,22 @@ combine(void *context, int64_t i)
 
 /* ---- the variants ---- */
 
-static void
-one_axis_at_least(reduce_axes *axes)
+static const reduce_axes *
+one_axis_at_least(const reduce_axes *axes)
 {
-    if (axes->ndim == 0) {
-        axes->ndim = 1;
-        axes->shape[0] = 1;
-        axes->strides[0] = 1;
-    }
-}
-
-static int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
+    static const reduce_axes one = {1, {1}, {1}};
+    return axes->ndim == 0 ? &one : axes;
 }
 
 static void
 start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
 {
-    reduce_make_plan(call, &j->plan);
-    one_axis_at_least(&j->plan.kept);
-    one_axis_at_least(&j->plan.reduced);
-    const reduce_op op = j->plan.op;
+    j->plan = reduce_plan_of(call);
+    j->kept = one_axis_at_least(&j->plan->kept);
+    j->reduced = one_axis_at_least(&j->plan->reduced);
+    const reduce_op op = j->plan->op;
     j->loops = find_loops(isa, op, call->in[0].dtype);
+    j->origin = (const char *)call->in[0].data + j->plan->first * j->loops->bytes;
     j->combine = find_loops(isa, op, j->loops->state);
     j->stream = find_stream(isa, op, call->in[0].dtype);
     j->arg = op == REDUCE_ARGMIN || op == REDUCE_ARGMAX;
@@ -779,7 +755,7 @@ finish_empty(const job *j)
 {
     uint64_t zero[2 * BATCH] = {0};
     double one[2 * BATCH] = {0};
-    const bool prod = j->plan.op == REDUCE_PROD;
+    const bool prod = j->plan->op == REDUCE_PROD;
     const gpo_dtype kind = j->loops->state;
     for (int k = 0; k < BATCH; k++) {
         zero[k] = prod; /* 1 as an integer */
@@ -787,20 +763,20 @@ finish_empty(const job *j)
     }
     const void *value =
         kind == GPO_F64 || kind == GPO_C128 ? (void *)one : (void *)zero;
-    for (int64_t r = 0; r < j->plan.rows; r += BATCH) {
-        const int64_t left = j->plan.rows - r;
+    for (int64_t r = 0; r < j->plan->rows; r += BATCH) {
+        const int64_t left = j->plan->rows - r;
         finish(j, value, NULL, r, left < BATCH ? left : BATCH);
     }
 }
 
 /* Whether neighbouring results lie closer together than the elements of one result. */
 static bool
-is_woven(const reduce_plan *plan)
+is_woven(const job *j)
 {
-    const reduce_axes *kept = &plan->kept, *reduced = &plan->reduced;
+    const reduce_axes *kept = j->kept, *reduced = j->reduced;
     const int64_t across = llabs(kept->strides[kept->ndim - 1]);
     const int64_t along = llabs(reduced->strides[reduced->ndim - 1]);
-    return plan->cols > 1 && kept->shape[kept->ndim - 1] > 1 && across < along;
+    return j->plan->cols > 1 && kept->shape[kept->ndim - 1] > 1 && across < along;
 }
 
 static int64_t
@@ -827,9 +803,9 @@ size_strips(job *j)
     const int64_t widest =
         j->loops->acc_bytes > j->loops->bytes ? j->loops->acc_bytes : j->loops->bytes;
     const int64_t w = j->width < j->strip ? j->width : j->strip;
-    const bool packed = j->plan.kept.strides[j->plan.kept.ndim - 1] != 1;
+    const bool packed = j->kept->strides[j->kept->ndim - 1] != 1;
     j->levels =
-        levels_of(ceil_div(j->plan.cols < j->chunk ? j->plan.cols : j->chunk, TALL));
+        levels_of(ceil_div(j->plan->cols < j->chunk ? j->plan->cols : j->chunk, TALL));
     j->node_bytes = whole_lines(w * widest);
     j->pack_bytes = packed ? j->node_bytes : 0;
     j->strip = w;
@@ -842,11 +818,11 @@ size_strips(job *j)
 static int64_t
 size_rows(job *j)
 {
-    const reduce_axes *axes = &j->plan.reduced;
+    const reduce_axes *axes = j->reduced;
     const bool packed = axes->ndim > 1 || axes->strides[0] != 1;
-    const bool tall = !j->arg && j->plan.cols > BRIEF;
+    const bool tall = !j->arg && j->plan->cols > BRIEF;
     j->pack_bytes = !packed ? 0 : j->arg ? PIECE_BYTES : TALL * LANE_BYTES;
-    const int64_t most = j->plan.cols < j->chunk ? j->plan.cols : j->chunk;
+    const int64_t most = j->plan->cols < j->chunk ? j->plan->cols : j->chunk;
     j->levels = levels_of(ceil_div(most * j->loops->bytes, TALL * LANE_BYTES));
     j->node_bytes = tall ? j->lanes * j->loops->acc_bytes : 0;
     return j->pack_bytes + (j->levels + 1) * j->node_bytes;
@@ -857,26 +833,25 @@ run(gpo_call *call, bool parallel)
 {
     job j;
     start(&j, call, gpo_cpu_isa(), parallel);
-    if (j.plan.rows == 0) {
+    if (j.plan->rows == 0) {
         return GPO_OK;
     }
-    if (j.plan.cols == 0) {
+    if (j.plan->cols == 0) {
         finish_empty(&j);
         return GPO_OK;
     }
 
-    j.woven = is_woven(&j.plan);
+    j.woven = is_woven(&j);
     const bool columns =
-        j.woven &&
-        j.plan.kept.shape[j.plan.kept.ndim - 1] * j.loops->bytes >= NARROW_BYTES;
+        j.woven && j.kept->shape[j.kept->ndim - 1] * j.loops->bytes >= NARROW_BYTES;
     int64_t tasks, bytes_each;
     if (columns) {
         const int64_t widest =
             j.loops->acc_bytes > j.loops->bytes ? j.loops->acc_bytes : j.loops->bytes;
-        j.width = j.plan.kept.shape[j.plan.kept.ndim - 1];
-        j.outers = j.plan.rows / j.width;
+        j.width = j.kept->shape[j.kept->ndim - 1];
+        j.outers = j.plan->rows / j.width;
         j.chunk = STRIP_ROWS;
-        j.chunks = ceil_div(j.plan.cols, j.chunk);
+        j.chunks = ceil_div(j.plan->cols, j.chunk);
         j.strip = STRIP_BYTES / widest;
         j.strip = j.strip < STRIP_COLUMNS ? j.strip : STRIP_COLUMNS;
         while (j.strip > LEAST_STRIP &&
@@ -889,14 +864,15 @@ run(gpo_call *call, bool parallel)
     }
     else {
         j.chunk = CHUNK_BLOCKS * TALL * j.lanes;
-        j.chunks = ceil_div(j.plan.cols, j.chunk);
-        j.group = GROUP_BYTES / (j.plan.cols * j.loops->bytes) + 1;
+        j.chunks = ceil_div(j.plan->cols, j.chunk);
+        j.group = GROUP_BYTES / (j.plan->cols * j.loops->bytes) + 1;
         bytes_each = size_rows(&j);
-        tasks = j.chunks > 1 ? j.plan.rows * j.chunks : ceil_div(j.plan.rows, j.group);
+        tasks =
+            j.chunks > 1 ? j.plan->rows * j.chunks : ceil_div(j.plan->rows, j.group);
     }
 
     if (j.chunks > 1) {
-        const size_t states = (size_t)j.chunks * (size_t)j.plan.rows;
+        const size_t states = (size_t)j.chunks * (size_t)j.plan->rows;
         const size_t bytes = states * (size_t)j.state_bytes;
         void *memory = NULL;
         gpo_status status =
@@ -916,7 +892,7 @@ run(gpo_call *call, bool parallel)
         status = gpo_cpu_work(call, j.parallel, tasks, each, row_group, &j);
     }
     else {
-        if (j.early && j.plan.rows == 1) { /* often the first chunk decides */
+        if (j.early && j.plan->rows == 1) { /* often the first chunk decides */
             status = gpo_cpu_work(call, false, 1, each, row_chunk, &j);
             if (j.decided) {
                 finish(&j, j.value, NULL, 0, 1);
@@ -928,7 +904,7 @@ run(gpo_call *call, bool parallel)
         }
     }
     if (!status && j.chunks > 1) {
-        gpo_cpu_loop(j.parallel, ceil_div(j.plan.rows, COMBINE), combine, &j);
+        gpo_cpu_loop(j.parallel, ceil_div(j.plan->rows, COMBINE), combine, &j);
     }
     return status;
 }
@@ -949,34 +925,12 @@ run_threads(gpo_call *call)
 
 enum { PLAIN = 16 }; /* elements in a row of additions: log2(n) + 11 roundings in all */
 
-#define DEFINE_PLAIN(op, dtype, A, S, LOAD, FOLD)                                 \
-    static void plain_##op##_##dtype(const void *from, int64_t n, int64_t stride, \
-                                     void *to)                                    \
-    {                                                                             \
-        const T_##dtype *x = from;                                                \
-        A a = (A)LOAD(x[0]);                                                      \
-        for (int64_t k = 1; k < n; k++) {                                         \
-            a = FOLD(a, (A)LOAD(x[k * stride]));                                  \
-        }                                                                         \
-        *(A *)to = a;                                                             \
-    }
-#define PLAIN_ROW(op, dtype, A, S, LOAD, FOLD) \
-    [REDUCE_##op][GPO_##dtype] = plain_##op##_##dtype,
-
-typedef void (*plain_loop)(const void *x, int64_t n, int64_t stride, void *acc);
-
-FOLDS(DEFINE_PLAIN)
-ORDERED(DEFINE_PLAIN)
-
-static const plain_loop plain[REDUCE_NOPS][GPO_NDTYPES] = {FOLDS(PLAIN_ROW)
-                                                               ORDERED(PLAIN_ROW)};
-
 /* One row, in pieces of PLAIN elements. */
 static void
-plain_row(const job *j, plain_loop loop, const char *origin, state *out, int64_t *index)
+plain_row(const job *j, const char *origin, state *out, int64_t *index)
 {
     const loops *f = j->loops;
-    const reduce_axes *axes = &j->plan.reduced;
+    const reduce_axes *axes = j->reduced;
     const int64_t stride = axes->strides[axes->ndim - 1];
     state nodes[64], acc, candidate;
     memset(nodes, 0, sizeof *nodes); /* a row of no elements never comes here */
@@ -986,11 +940,11 @@ plain_row(const job *j, plain_loop loop, const char *origin, state *out, int64_t
               .nodes = (char *)nodes};
     cursor c;
     seek(&c, origin, axes, f->bytes, 0);
-    for (int64_t k = 0; k < j->plan.cols;) {
+    for (int64_t k = 0; k < j->plan->cols;) {
         const char *x = c.at;
         int64_t n = run_left(&c);
         n = n < PLAIN ? n : PLAIN;
-        loop(x, n, stride, &acc);
+        f->plain(x, n, stride, &acc);
         advance(&c, n);
         if (j->arg) {
             f->widen(&acc, 1, &candidate);
@@ -1018,22 +972,19 @@ run_scalar(gpo_call *call)
 {
     job j;
     start(&j, call, GPO_ISA_BASE, false);
-    if (j.plan.rows == 0) {
+    if (j.plan->rows == 0) {
         return GPO_OK;
     }
-    if (j.plan.cols == 0) {
+    if (j.plan->cols == 0) {
         finish_empty(&j);
         return GPO_OK;
     }
-    reduce_op op = j.plan.op;
-    gpo_dtype dtype = call->in[0].dtype;
-    find_fold(&op, &dtype);
     cursor c;
-    seek(&c, j.plan.origin, &j.plan.kept, j.loops->bytes, 0);
-    for (int64_t r = 0; r < j.plan.rows; r++) {
+    seek(&c, j.origin, j.kept, j.loops->bytes, 0);
+    for (int64_t r = 0; r < j.plan->rows; r++) {
         state value;
         int64_t index;
-        plain_row(&j, plain[op][dtype], c.at, &value, &index);
+        plain_row(&j, c.at, &value, &index);
         finish(&j, &value, j.arg ? &index : NULL, r, 1);
         advance(&c, 1);
     }
@@ -1042,58 +993,34 @@ run_scalar(gpo_call *call)
 
 /* ---- choose ---- */
 
-enum { SCALAR, SIMD, THREADS };
-
 static const gpo_variant variants[] = {
-    [SCALAR] = {"scalar",
-                "one element after the other, in groups of 16",
-                "",
-                "run-to-run",
-                {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_scalar,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-                }},
-    [SIMD] = {"simd",
-              "whole rows of a block at once, pairwise, in vector registers",
-              "",
-              "run-to-run",
-              {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_simd,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-              }},
-    [THREADS] = {"threads",
-                 "simd on chunks of fixed size, shared out among threads",
-                 "",
-                 "run-to-run",
-                 {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_threads,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-                 }},
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "one element after the other, in groups of 16",
+                        "",
+                        "run-to-run",
+                        {GPO_EVERY_DTYPE(run_scalar)}},
+    [GPO_CPU_SIMD] = {"simd",
+                      "whole rows of a block at once, pairwise, in vector registers",
+                      "",
+                      "run-to-run",
+                      {GPO_EVERY_DTYPE(run_simd)}},
+    [GPO_CPU_THREADS] = {"threads",
+                         "simd on chunks of fixed size, shared out among threads",
+                         "",
+                         "run-to-run",
+                         {GPO_EVERY_DTYPE(run_threads)}},
     {.name = NULL},
 };
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    static const char alone[] = "the thread team has one thread";
-    static const char small[] = "under 512 KiB of input starting threads costs more "
-                                "than they save";
-    static const char large[] = "from 512 KiB of input on several threads pay";
-    enum { PAYS = 1 << 19 };
+    enum { PAYS = 1 << 19 }; /* bytes */
     const gpo_array *x = &call->in[0];
-    if (x->size < PAYS / gpo_dtypes[x->dtype].bytes) {
-        memcpy(why, small, sizeof small);
-        return &variants[SIMD];
-    }
-    if (gpo_cpu_threads() == 1) {
-        memcpy(why, alone, sizeof alone);
-        return &variants[SIMD];
-    }
-    memcpy(why, large, sizeof large);
-    return &variants[THREADS];
+    return gpo_cpu_choose(
+        variants, x->size >= PAYS / gpo_dtypes[x->dtype].bytes,
+        "under 512 KiB of input starting threads costs more than they save",
+        "from 512 KiB of input on several threads pay", why);
 }
 
 const gpo_table reduce_cpu = {variants, choose};

@@ -69,27 +69,37 @@ dtype_for_out(gpo_dtype natural, gpo_dtype x, gpo_dtype out)
 
 /* ---- shape rule ---- */
 
-/* Marks the reduced axes of x in `reduced`; axis=None marks them all. */
 static gpo_status
-mark_axes(gpo_call *call, bool reduced[GPO_MAX_DIMS])
+check_axes(gpo_call *call)
 {
-    const gpo_array *x = &call->in[0];
     const gpo_option *axis = &call->opt[ARG_AXIS];
-    for (int d = 0; d < x->ndim; d++) {
-        reduced[d] = !axis->given;
-    }
+    bool seen[GPO_MAX_DIMS] = {false};
     for (int64_t k = 0; axis->given && k < axis->i; k++) {
         int d;
-        gpo_status status = gpo_axis(call, axis->ints[k], x->ndim, &d);
+        gpo_status status =
+            gpo_axis(&call->error, axis->ints[k], call->in[ARG_X].ndim, &d);
         if (status) {
             return status;
         }
-        if (reduced[d]) {
-            return gpo_fail(call, GPO_EVALUE, "duplicate value in 'axis'");
+        if (seen[d]) {
+            return gpo_fail(&call->error, GPO_EVALUE, "duplicate value in 'axis'");
         }
-        reduced[d] = true;
+        seen[d] = true;
     }
     return GPO_OK;
+}
+
+/* Whether axis d of x is reduced; check_axes has passed. */
+static bool
+is_reduced(const gpo_call *call, int d)
+{
+    const gpo_option *axis = &call->opt[ARG_AXIS];
+    for (int64_t k = 0; axis->given && k < axis->i; k++) {
+        if (axis->ints[k] == d || axis->ints[k] == d - call->in[ARG_X].ndim) {
+            return true;
+        }
+    }
+    return !axis->given;
 }
 
 static gpo_status
@@ -99,23 +109,23 @@ check_op(gpo_call *call, reduce_op op)
     const bool arg = op == REDUCE_ARGMIN || op == REDUCE_ARGMAX;
     const bool ordered = arg || op == REDUCE_MIN || op == REDUCE_MAX;
     if (arg && call->opt[ARG_AXIS].given && call->opt[ARG_AXIS].i != 1) {
-        return gpo_fail(call, GPO_ETYPE, "reduce() with op='%s' takes one axis or None",
-                        ops[op]);
+        return gpo_fail(&call->error, GPO_ETYPE,
+                        "reduce() with op='%s' takes one axis or None", ops[op]);
     }
     if (ordered && gpo_dtypes[x->dtype].kind == 'c') {
-        return gpo_fail(call, GPO_ETYPE,
+        return gpo_fail(&call->error, GPO_ETYPE,
                         "reduce() with op='%s' does not support dtype '%s'; "
                         "complex numbers have no order",
                         ops[op], gpo_dtypes[x->dtype].name);
     }
     if ((op == REDUCE_ANY || op == REDUCE_ALL) && gpo_dtypes[x->dtype].kind == 'c') {
-        return gpo_fail(call, GPO_ETYPE,
+        return gpo_fail(&call->error, GPO_ETYPE,
                         "reduce() with op='%s' does not support dtype '%s'", ops[op],
                         gpo_dtypes[x->dtype].name);
     }
     if (call->opt[ARG_DTYPE].given && !takes_dtype(op)) {
         return gpo_fail(
-            call, GPO_ETYPE,
+            &call->error, GPO_ETYPE,
             "reduce() takes dtype= for op='sum', 'prod' and 'mean', not '%s'", ops[op]);
     }
     return GPO_OK;
@@ -127,11 +137,10 @@ shape(gpo_call *call)
     gpo_array *x = &call->in[0];
     gpo_array *out = &call->out[0];
     const reduce_op op = (reduce_op)call->opt[ARG_OP].i;
-    bool reduced[GPO_MAX_DIMS] = {false};
 
     gpo_status status = check_op(call, op);
     if (!status) {
-        status = mark_axes(call, reduced);
+        status = check_axes(call);
     }
     if (status) {
         return status;
@@ -147,7 +156,7 @@ shape(gpo_call *call)
     }
     if (op == REDUCE_MEAN && gpo_dtypes[wanted].kind != 'f' &&
         gpo_dtypes[wanted].kind != 'c') {
-        return gpo_fail(call, GPO_ETYPE,
+        return gpo_fail(&call->error, GPO_ETYPE,
                         "reduce() with op='mean' takes a floating dtype, not '%s'",
                         gpo_dtypes[wanted].name);
     }
@@ -166,7 +175,7 @@ shape(gpo_call *call)
     int64_t cols = 1;
     const bool keepdims = call->opt[ARG_KEEPDIMS].i != 0;
     for (int d = 0; d < x->ndim; d++) {
-        if (!reduced[d]) {
+        if (!is_reduced(call, d)) {
             out->shape[out->ndim++] = x->shape[d];
             continue;
         }
@@ -175,26 +184,28 @@ shape(gpo_call *call)
             out->shape[out->ndim++] = 1;
         }
     }
-    status = gpo_array_contiguous(call, out);
+    status = gpo_array_contiguous(&call->error, out);
     if (status) {
         return status;
     }
     if (cols == 0) {
         if (op == REDUCE_MIN || op == REDUCE_MAX) {
-            return gpo_fail(call, GPO_EVALUE,
+            return gpo_fail(&call->error, GPO_EVALUE,
                             "zero-size array to reduction operation %s which has no "
                             "identity",
                             op == REDUCE_MIN ? "minimum" : "maximum");
         }
         if (op == REDUCE_ARGMIN || op == REDUCE_ARGMAX) {
-            return gpo_fail(call, GPO_EVALUE, "attempt to get %s of an empty sequence",
-                            ops[op]);
+            return gpo_fail(&call->error, GPO_EVALUE,
+                            "attempt to get %s of an empty sequence", ops[op]);
         }
     }
     return GPO_OK;
 }
 
 /* ---- plan ---- */
+
+_Static_assert(sizeof(reduce_plan) <= GPO_PLAN_BYTES, "the plan fits");
 
 static void
 push_axis(reduce_axes *axes, int64_t length, int64_t stride)
@@ -212,39 +223,30 @@ push_axis(reduce_axes *axes, int64_t length, int64_t stride)
     axes->strides[axes->ndim++] = stride;
 }
 
-void
-reduce_make_plan(const gpo_call *call, reduce_plan *plan)
+static void
+plan(const gpo_call *call)
 {
-    const gpo_array *x = &call->in[0];
-    const gpo_option *axis = &call->opt[ARG_AXIS];
-    const int64_t bytes = gpo_dtypes[x->dtype].bytes;
-    bool reduced[GPO_MAX_DIMS];
-    for (int d = 0; d < x->ndim; d++) {
-        reduced[d] = !axis->given;
-    }
-    for (int64_t k = 0; axis->given && k < axis->i; k++) {
-        reduced[axis->ints[k] < 0 ? axis->ints[k] + x->ndim : axis->ints[k]] = true;
-    }
+    const gpo_array *x = &call->in[ARG_X];
+    reduce_plan *p = call->plan;
+    p->op = (reduce_op)call->opt[ARG_OP].i;
+    p->rows = call->out[0].size;
+    p->cols = 1;
+    p->first = 0;
+    p->kept.ndim = 0;
+    p->reduced.ndim = 0;
 
-    plan->op = (reduce_op)call->opt[ARG_OP].i;
-    plan->rows = call->out[0].size;
-    plan->cols = 1;
-    plan->kept.ndim = 0;
-    plan->reduced.ndim = 0;
-    const char *origin = x->data;
-
-    const bool in_order = plan->op == REDUCE_ARGMIN || plan->op == REDUCE_ARGMAX;
+    const bool in_order = p->op == REDUCE_ARGMIN || p->op == REDUCE_ARGMAX;
     int64_t length[GPO_MAX_DIMS], stride[GPO_MAX_DIMS];
     int n = 0;
     for (int d = 0; d < x->ndim; d++) {
-        if (!reduced[d]) {
-            push_axis(&plan->kept, x->shape[d], x->strides[d]);
+        if (!is_reduced(call, d)) {
+            push_axis(&p->kept, x->shape[d], x->strides[d]);
             continue;
         }
-        plan->cols *= x->shape[d];
+        p->cols *= x->shape[d];
         int64_t s = x->strides[d];
         if (!in_order && s < 0 && x->shape[d] > 0) {
-            origin += (x->shape[d] - 1) * s * bytes;
+            p->first += (x->shape[d] - 1) * s;
             s = -s;
         }
         int k = n++; /* insertion keeps the strides descending */
@@ -257,9 +259,8 @@ reduce_make_plan(const gpo_call *call, reduce_plan *plan)
         stride[k] = s;
     }
     for (int k = 0; k < n; k++) {
-        push_axis(&plan->reduced, length[k], stride[k]);
+        push_axis(&p->reduced, length[k], stride[k]);
     }
-    plan->origin = origin;
 }
 
 /* ---- cost ---- */
@@ -359,6 +360,7 @@ const gpo_op op_reduce = {
     .args = args,
     .nout = 1,
     .shape = shape,
+    .plan = plan,
     .cost = cost,
     .cpu = &reduce_cpu,
     .cuda = GPO_CUDA_TABLE(reduce),

@@ -32,20 +32,23 @@ typedef struct reduce_axes {
 } reduce_axes;
 
 /*
- * Result r (row-major over `kept`) combines x->data[offset(kept, r) +
+ * Result r (row-major over `kept`) combines x[first + offset(kept, r) +
  * offset(reduced, k)] for k in [0, cols).  The order of k is NumPy's C order for
  * argmin and argmax; for the others the axes are sorted so that the last one has the
- * smallest stride, and negative strides are turned round (`origin` follows).
+ * smallest stride, and negative strides are turned round (`first` follows).
  */
 typedef struct reduce_plan {
     reduce_op op;
     int64_t rows, cols;
+    int64_t first; /* element 0 of result 0 */
     reduce_axes kept, reduced;
-    const void *origin; /* address of row 0, element 0 */
 } reduce_plan;
 
-/* The plan of a call whose options reduce's shape rule has accepted. */
-void reduce_make_plan(const gpo_call *call, reduce_plan *plan);
+static inline const reduce_plan *
+reduce_plan_of(const gpo_call *call)
+{
+    return (const reduce_plan *)call->plan;
+}
 
 #ifdef __cplusplus
 }

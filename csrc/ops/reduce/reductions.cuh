@@ -15,6 +15,8 @@
 
 #include <type_traits>
 
+#include "../../device/sum.cuh"
+#include "../../device/number.cuh"
 #include "../../device/block.cuh"
 #include "../../device/vec.cuh"
 #include "reduce.h"
@@ -33,51 +35,12 @@ put(const reduce_result &to, int64_t row, V value)
     static_cast<V *>(to.out)[row] = value;
 }
 
-/* ---- complex arithmetic ---- */
-
-template <typename R>
-__device__ __forceinline__ complex<R>
-operator+(complex<R> a, complex<R> b)
-{
-    return {a.re + b.re, a.im + b.im};
-}
-
-template <typename R>
-__device__ __forceinline__ complex<R>
-operator*(complex<R> a, complex<R> b)
-{
-    return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
-}
-
 /* ---- accumulators ---- */
-
-template <typename T>
-constexpr bool IS_COMPLEX = std::is_same_v<T, c64> || std::is_same_v<T, c128>;
-
-template <typename T>
-constexpr bool IS_FLOAT = std::is_same_v<T, f16> || std::is_same_v<T, bf16> ||
-                          std::is_same_v<T, float> || std::is_same_v<T, double>;
-
-/* The unsigned integer of `bytes` bytes. */
-template <int bytes>
-using unsigned_of = std::conditional_t<
-    bytes == 1, uint8_t,
-    std::conditional_t<bytes == 2, uint16_t,
-                       std::conditional_t<bytes == 4, uint32_t, uint64_t>>>;
-
-/* The type whose kernels serve T. */
-template <typename T>
-using carrier_of =
-    std::conditional_t<IS_FLOAT<T> || IS_COMPLEX<T>, T, unsigned_of<sizeof(T)>>;
 
 /* Integers wrap modulo 2^64, as in NumPy; halves are added in float. */
 template <typename T>
 using acc_of = std::conditional_t<IS_COMPLEX<T> || std::is_same_v<T, double>, T,
                                   std::conditional_t<IS_FLOAT<T>, float, uint64_t>>;
-
-template <typename A>
-using part_of = std::conditional_t<std::is_same_v<A, float>, double,
-                                   std::conditional_t<std::is_same_v<A, c64>, c128, A>>;
 
 template <typename A>
 __device__ __forceinline__ part_of<A>
@@ -120,24 +83,6 @@ struct plain_fold {
     }
 };
 
-/* A sum of doubles that also keeps what each addition rounds away (Knuth's TwoSum). */
-struct compensated_fold {
-    double total = 0, lost = 0;
-
-    __device__ __forceinline__ void add(double p)
-    {
-        const double sum = total + p;
-        const double back = sum - total;
-        lost += (total - (sum - back)) + (p - back);
-        total = sum;
-    }
-
-    __device__ __forceinline__ double value() const
-    {
-        return lost - lost == 0 ? total + lost : total; /* after inf, `lost` is a nan */
-    }
-};
-
 /* ---- sum, mean, prod ---- */
 
 template <typename Element, typename A, bool PROD>
@@ -145,8 +90,9 @@ struct reduce_total {
     using T = Element;
     using Acc = A;
     using Part = part_of<A>;
-    using Fold = std::conditional_t<!PROD && std::is_same_v<A, double>,
-                                    compensated_fold, plain_fold<reduce_total, Part>>;
+    using Fold =
+        std::conditional_t<!PROD && std::is_same_v<A, double>, compensated_sum<double>,
+                           plain_fold<reduce_total, Part>>;
 
     uint64_t sign; /* integers: the sign bit of a signed type, else 0 */
 
@@ -453,8 +399,8 @@ struct reduce_any {
 /* ---- the choice at run time ---- */
 
 /*
- * Gives Rung::run(call, plan, op) the op that the call's arguments and T mean.  The
- * shape rule has already refused what T does not support.
+ * Gives Rung::run(call, op) the op that the call's arguments and T mean.  The shape rule
+ * has already refused what T does not support.
  */
 template <typename Rung, typename T>
 gpo_status
@@ -467,15 +413,14 @@ reduce_with(gpo_call *call)
     constexpr uint64_t TOP = static_cast<uint64_t>(1)
                              << (8 * (sizeof(T) < 8 ? sizeof(T) : 8) - 1);
     constexpr uint64_t SIGN = SIGNED ? TOP : 0;
-    reduce_plan plan;
-    reduce_make_plan(call, &plan);
-    switch (plan.op) {
+    const reduce_op op = reduce_plan_of(call)->op;
+    switch (op) {
         case REDUCE_SUM:
-            return Rung::run(call, plan, reduce_total<C, acc_of<T>, false>{SIGN});
+            return Rung::run(call, reduce_total<C, acc_of<T>, false>{SIGN});
         case REDUCE_PROD:
-            return Rung::run(call, plan, reduce_total<C, acc_of<T>, true>{SIGN});
+            return Rung::run(call, reduce_total<C, acc_of<T>, true>{SIGN});
         case REDUCE_MEAN:
-            return Rung::run(call, plan, reduce_total<C, Mean, false>{SIGN});
+            return Rung::run(call, reduce_total<C, Mean, false>{SIGN});
         default:
             break;
     }
@@ -484,24 +429,24 @@ reduce_with(gpo_call *call)
         const key_of<C> max_key = {max_mask, 1}, min_key = {~max_mask, -1};
         const uint64_t truth = IS_FLOAT<T> ? ~TOP : ~static_cast<uint64_t>(0);
         using B = unsigned_of<sizeof(T)>;
-        switch (plan.op) {
+        switch (op) {
             case REDUCE_MIN:
-                return Rung::run(call, plan, reduce_extreme<C>{min_key});
+                return Rung::run(call, reduce_extreme<C>{min_key});
             case REDUCE_MAX:
-                return Rung::run(call, plan, reduce_extreme<C>{max_key});
+                return Rung::run(call, reduce_extreme<C>{max_key});
             case REDUCE_ARGMIN:
-                return Rung::run(call, plan, reduce_arg<C>{min_key});
+                return Rung::run(call, reduce_arg<C>{min_key});
             case REDUCE_ARGMAX:
-                return Rung::run(call, plan, reduce_arg<C>{max_key});
+                return Rung::run(call, reduce_arg<C>{max_key});
             case REDUCE_ANY:
-                return Rung::run(call, plan, reduce_any<B>{truth, false});
+                return Rung::run(call, reduce_any<B>{truth, false});
             case REDUCE_ALL:
-                return Rung::run(call, plan, reduce_any<B>{truth, true});
+                return Rung::run(call, reduce_any<B>{truth, true});
             default:
                 break;
         }
     }
-    return gpo_fail(call, GPO_ETYPE, "reduce() has no kernel for this dtype");
+    return gpo_fail(&call->error, GPO_ETYPE, "reduce() has no kernel for this dtype");
 }
 
 #endif

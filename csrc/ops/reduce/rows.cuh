@@ -5,9 +5,9 @@
 #ifndef GPO_REDUCE_ROWS_CUH
 #define GPO_REDUCE_ROWS_CUH
 
+#include "../../device/grid.cuh"
 #include "reductions.cuh"
-
-constexpr int BLOCK = 256;
+#include "tuning.cuh"
 
 /* ---- x as rows ---- */
 
@@ -35,16 +35,20 @@ struct reduce_rows {
     reduce_axes kept, reduced;
 };
 
+/* Where element 0 of result 0 lies. */
+template <typename T>
+const T *
+origin_of(const gpo_call *call)
+{
+    return static_cast<const T *>(call->in[0].data) + reduce_plan_of(call)->first;
+}
+
 template <typename T>
 reduce_rows<T>
-rows_of(const reduce_plan &plan)
+rows_of(const gpo_call *call)
 {
-    return {static_cast<const T *>(plan.origin),
-            plan.rows,
-            plan.cols,
-            0,
-            plan.kept,
-            plan.reduced};
+    const reduce_plan &plan = *reduce_plan_of(call);
+    return {origin_of<T>(call), plan.rows, plan.cols, 0, plan.kept, plan.reduced};
 }
 
 /* Element k of a row as an accumulator; beyond the end, the identity. */
@@ -92,27 +96,20 @@ __launch_bounds__(BLOCK)
 
 /* ---- the launcher of the rungs that need a second kernel ---- */
 
-constexpr int64_t MAX_GRID_X = 2147483647, MAX_GRID_Y = 65535;
-
-inline int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 inline reduce_result
-result_of(const gpo_call *call, const reduce_plan &plan)
+result_of(const gpo_call *call)
 {
-    return {call->out[0].data, call->out[0].dtype, plan.op == REDUCE_MEAN};
+    return {call->out[0].data, call->out[0].dtype,
+            reduce_plan_of(call)->op == REDUCE_MEAN};
 }
 
 template <typename Op>
 gpo_status
-finish(gpo_call *call, const reduce_plan &plan, const Op &op, typename Op::Part *part,
-       int64_t chunks)
+finish(gpo_call *call, const Op &op, typename Op::Part *part, int64_t chunks)
 {
     using Part = typename Op::Part;
-    const reduce_result to = result_of(call, plan);
+    const reduce_plan &plan = *reduce_plan_of(call);
+    const reduce_result to = result_of(call);
     gpo_status status = GPO_OK;
     while (!status && chunks > 0) {
         const int64_t groups = ceil_div(chunks, FINISH);
@@ -120,9 +117,9 @@ finish(gpo_call *call, const reduce_plan &plan, const Op &op, typename Op::Part 
         if (groups > 1) {
             status = gpo_scratch(call, plan.rows * groups * sizeof(Part), &next);
         }
-        for (int64_t row = 0; !status && row < plan.rows; row += MAX_GRID_Y) {
+        for (int64_t row = 0; !status && row < plan.rows; row += MAX_GRID_YZ) {
             const int64_t rows =
-                plan.rows - row < MAX_GRID_Y ? plan.rows - row : MAX_GRID_Y;
+                plan.rows - row < MAX_GRID_YZ ? plan.rows - row : MAX_GRID_YZ;
             const dim3 grid(groups, rows);
             status = GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_finish<Op>), op, part,
                                 chunks, static_cast<Part *>(next), to, plan.cols, row);
@@ -133,35 +130,41 @@ finish(gpo_call *call, const reduce_plan &plan, const Op &op, typename Op::Part 
     return status;
 }
 
+/* Launches a rung's kernel; a plain function, for all rungs to share what is below. */
+template <typename Op>
+using reduce_launch = gpo_status (*)(gpo_call *call, dim3 grid, const Op &op,
+                                     const reduce_rows<typename Op::T> &x,
+                                     typename Op::Part *part);
+
 /*
- * Runs launch(grid, rows, part) so that block (c, r) leaves the part of chunk c of row
- * first_row + r in part[row * chunks + c], then the finish.
+ * Runs launch(call, grid, op, rows, part) so that block (c, r) leaves the part of chunk c
+ * of row first_row + r in part[row * chunks + c], then the finish.
  */
-template <typename Op, typename Launch>
+template <typename Op>
 gpo_status
-reduce_in_chunks(gpo_call *call, const reduce_plan &plan, const Op &op, int64_t chunks,
-                 Launch launch)
+reduce_in_chunks(gpo_call *call, const Op &op, int64_t chunks, reduce_launch<Op> launch)
 {
     using Part = typename Op::Part;
-    reduce_rows<typename Op::T> x = rows_of<typename Op::T>(plan);
+    reduce_rows<typename Op::T> x = rows_of<typename Op::T>(call);
     void *part = nullptr;
-    if (plan.rows == 0) {
+    if (x.rows == 0) {
         return GPO_OK;
     }
-    gpo_status status = gpo_scratch(call, plan.rows * chunks * sizeof(Part), &part);
-    for (; !status && x.first_row < plan.rows; x.first_row += MAX_GRID_Y) {
-        const int64_t left = plan.rows - x.first_row;
-        const dim3 grid(chunks, left < MAX_GRID_Y ? left : MAX_GRID_Y);
-        status = launch(grid, x, static_cast<Part *>(part));
+    gpo_status status = gpo_scratch(call, x.rows * chunks * sizeof(Part), &part);
+    for (; !status && x.first_row < x.rows; x.first_row += MAX_GRID_YZ) {
+        const int64_t left = x.rows - x.first_row;
+        const dim3 grid(chunks, grid_extent(left, MAX_GRID_YZ));
+        status = launch(call, grid, op, x, static_cast<Part *>(part));
     }
-    return status ? status : finish(call, plan, op, static_cast<Part *>(part), chunks);
+    return status ? status : finish(call, op, static_cast<Part *>(part), chunks);
 }
 
 /* Chunks of a row when each block takes `per_block` elements; an empty row has one. */
 inline int64_t
-chunks_of(const reduce_plan &plan, int64_t per_block)
+chunks_of(const gpo_call *call, int64_t per_block)
 {
-    return plan.cols > 0 ? ceil_div(plan.cols, per_block) : 1;
+    const int64_t cols = reduce_plan_of(call)->cols;
+    return cols > 0 ? ceil_div(cols, per_block) : 1;
 }
 
 #endif

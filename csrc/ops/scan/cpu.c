@@ -1,7 +1,7 @@
 /*
  * cpu.c  scan on the CPU.  Order: the three instruction sets, walking an array, one row,
  * columns, the variants, choose.  What an element and a fold are stands in folds.h, the
- * inner loops in cpu.inc.
+ * inner loops in loops.inc.
  *
  * One chain of additions waits for each of them.  So sums in double go eight elements at
  * a time; or four chains run at once, of four rows, or of four pieces of a row whose totals
@@ -10,6 +10,7 @@
  * the number of threads does not change a bit of the result.  An exclusive scan is an
  * inclusive one of one element less, stored one step on.
  */
+#include "../../core/integers.h"
 #include "folds.h"
 
 #include "../../backend/backend.h"
@@ -62,47 +63,24 @@ typedef struct loops {
 
 /* ---- the three instruction sets ---- */
 
-#define ISA(name) name##_base
-#define WIDTH 2
-#include "cpu.inc"
+#define GPO_LOOPS "../ops/scan/loops.inc"
+#include "../../core/each_isa.h"
 
-#if defined(__x86_64__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define ISA(name) name##_v3
-#define WIDTH 4
-#include "cpu.inc"
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-#define ISA(name) name##_v4
-#define WIDTH 8
-#include "cpu.inc"
-#pragma GCC pop_options
-#else
-#define table_v3 table_base
-#define table_v4 table_base
-#define sum_lines_v3 sum_lines_base
-#define sum_lines_v4 sum_lines_base
-#endif
-
-typedef const loops (*loops_table)[GPO_NDTYPES];
+typedef const loops *const (*loops_table)[GPO_NDTYPES];
 
 static const loops *
 find_loops(gpo_isa isa, scan_op op, gpo_dtype dtype)
 {
-    static const loops_table tables[GPO_NISA] = {table_base, table_v3, table_v4};
+    static const loops_table tables[GPO_NISA] = GPO_EACH_ISA(table);
     const bool total = op == SCAN_SUM || op == SCAN_PROD;
-    return &tables[isa][op][total && dtype == GPO_I64 ? GPO_U64 : dtype];
+    return tables[isa][op][total && dtype == GPO_I64 ? GPO_U64 : dtype];
 }
 
 /* NULL where sums are not in double, or are kept in two. */
 static line_loop
 find_line(gpo_isa isa, scan_op op, gpo_dtype dtype)
 {
-    static const line_loop *const tables[GPO_NISA] = {sum_lines_base, sum_lines_v3,
-                                                      sum_lines_v4};
+    static const line_loop *const tables[GPO_NISA] = GPO_EACH_ISA(sum_lines);
     return op == SCAN_SUM ? tables[isa][dtype] : NULL;
 }
 
@@ -114,7 +92,9 @@ typedef struct chain {
 } chain;
 
 typedef struct job {
-    scan_plan plan; /* its `out` is where result 0 that is computed goes */
+    const scan_plan *plan;
+    const char *x; /* where row 0 begins */
+    char *out;     /* where its result 0 goes */
     const loops *loops;
     line_loop line; /* NULL: four chains */
     bool parallel;
@@ -130,22 +110,22 @@ typedef struct job {
 static const char *
 row_of_x(const job *j, int64_t r)
 {
-    const scan_axes *axes = &j->plan.kept;
+    const scan_axes *axes = &j->plan->kept;
     int64_t offset = 0;
     for (int d = axes->ndim - 1; d >= 0; d--) {
         offset += r % axes->shape[d] * axes->strides[d];
         r /= axes->shape[d];
     }
-    return (const char *)j->plan.x + offset * j->loops->bytes;
+    return j->x + offset * j->loops->bytes;
 }
 
 /* Where its result 0 goes; the first one that is computed. */
 static char *
 row_of_out(const job *j, int64_t r)
 {
-    const int64_t inner = j->plan.inner;
-    return (char *)j->plan.out +
-           (r / inner * j->plan.cols * inner + r % inner) * j->loops->out_bytes;
+    const int64_t inner = j->plan->inner;
+    return j->out +
+           (r / inner * j->plan->cols * inner + r % inner) * j->loops->out_bytes;
 }
 
 /* The identity, which an exclusive scan begins with, into w neighbours. */
@@ -166,9 +146,9 @@ static char *
 begin_row(const job *j, int64_t r, int64_t w)
 {
     char *out = row_of_out(j, r);
-    if (j->plan.exclusive) {
+    if (j->plan->exclusive) {
         store_identity(j, out, w);
-        out += j->plan.step * j->loops->out_bytes;
+        out += j->plan->step * j->loops->out_bytes;
     }
     return out;
 }
@@ -188,12 +168,12 @@ static bool
 fill_settled(const job *j, const char *x, char *out, int64_t n, const chain *c)
 {
     const loops *f = j->loops;
-    const int64_t so = j->plan.step;
-    if (j->plan.op != SCAN_MIN && j->plan.op != SCAN_MAX) {
+    const int64_t so = j->plan->step;
+    if (j->plan->op != SCAN_MIN && j->plan->op != SCAN_MAX) {
         return false;
     }
     chain after = *c;
-    f->total(x, j->plan.stride, n, after.hi, after.lo);
+    f->total(x, j->plan->stride, n, after.hi, after.lo);
     if (memcmp(after.hi, c->hi, (size_t)f->acc_bytes) != 0) {
         return false;
     }
@@ -220,7 +200,7 @@ static void
 scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
 {
     const loops *f = j->loops;
-    const int64_t sx = j->plan.stride, so = j->plan.step;
+    const int64_t sx = j->plan->stride, so = j->plan->step;
     _Alignas(16) char hi[CHAINS * ACC], lo[CHAINS * ACC];
     if (j->line) {
         j->line(x, out, n, c->hi);
@@ -263,7 +243,7 @@ row_group(void *context, int64_t i)
     const job *j = context;
     const loops *f = j->loops;
     const int64_t end =
-        j->plan.rows - i * j->group < j->group ? j->plan.rows : (i + 1) * j->group;
+        j->plan->rows - i * j->group < j->group ? j->plan->rows : (i + 1) * j->group;
     int64_t r = i * j->group;
     for (; !j->line && j->n <= BRIEF && r + CHAINS <= end; r += CHAINS) {
         _Alignas(16) char hi[CHAINS * ACC], lo[CHAINS * ACC];
@@ -274,7 +254,7 @@ row_group(void *context, int64_t i)
             to[k] = begin_row(j, r + k, 1);
         }
         f->start(hi, lo, CHAINS);
-        f->chains(from, j->plan.stride, to, j->plan.step, j->n, hi, lo);
+        f->chains(from, j->plan->stride, to, j->plan->step, j->n, hi, lo);
     }
     for (; r < end; r++) {
         chain c;
@@ -301,11 +281,11 @@ chunk_total(void *context, int64_t i)
     i += j->wave;
     const int64_t chunk = i % j->chunks, n = chunk_length(j, chunk);
     const char *x =
-        row_of_x(j, i / j->chunks) + chunk * j->chunk * j->plan.stride * f->bytes;
+        row_of_x(j, i / j->chunks) + chunk * j->chunk * j->plan->stride * f->bytes;
     char *hi = j->hi + i * f->acc_bytes, *lo = j->lo + i * f->acc_bytes;
     f->start(hi, lo, 1);
     for (int64_t k = 0; k < n; k += PIECE) {
-        f->total(x + k * j->plan.stride * f->bytes, j->plan.stride,
+        f->total(x + k * j->plan->stride * f->bytes, j->plan->stride,
                  n - k < PIECE ? n - k : PIECE, hi, lo);
     }
 }
@@ -337,17 +317,17 @@ chunk_scan(void *context, int64_t i)
     const int64_t row = i / j->chunks, chunk = i % j->chunks;
     const int64_t k = chunk * j->chunk;
     char *out = row_of_out(j, row);
-    if (j->plan.exclusive) {
+    if (j->plan->exclusive) {
         if (chunk == 0) {
             store_identity(j, out, 1);
         }
-        out += j->plan.step * f->out_bytes;
+        out += j->plan->step * f->out_bytes;
     }
     chain c;
     memcpy(c.hi, j->hi + i * f->acc_bytes, (size_t)f->acc_bytes);
     memcpy(c.lo, j->lo + i * f->acc_bytes, (size_t)f->acc_bytes);
-    scan_run(j, row_of_x(j, row) + k * j->plan.stride * f->bytes,
-             out + k * j->plan.step * f->out_bytes, chunk_length(j, chunk), &c);
+    scan_run(j, row_of_x(j, row) + k * j->plan->stride * f->bytes,
+             out + k * j->plan->step * f->out_bytes, chunk_length(j, chunk), &c);
 }
 
 /*
@@ -358,7 +338,7 @@ static void
 scan_chunks(job *j)
 {
     const loops *f = j->loops;
-    const int64_t chunks = j->plan.rows * j->chunks;
+    const int64_t chunks = j->plan->rows * j->chunks;
     const int64_t wave = WAVE * (j->parallel ? gpo_cpu_threads() : 1);
     chain run;
     for (j->wave = 0; j->wave < chunks; j->wave += wave) {
@@ -416,17 +396,17 @@ strip_walk(const job *j, int64_t i, bool results)
     const loops *f = j->loops;
     const int64_t strip = i % j->strips * STRIP, chunk = i / j->strips % j->chunks;
     const int64_t outer = i / j->strips / j->chunks;
-    const int64_t w = j->plan.inner - strip < STRIP ? j->plan.inner - strip : STRIP;
-    const int64_t row = outer * j->plan.inner + strip;
+    const int64_t w = j->plan->inner - strip < STRIP ? j->plan->inner - strip : STRIP;
+    const int64_t row = outer * j->plan->inner + strip;
     const int64_t n = chunk_length(j, chunk), k = chunk * j->chunk;
-    const int64_t sx = j->plan.stride * f->bytes, so = j->plan.step * f->out_bytes;
+    const int64_t sx = j->plan->stride * f->bytes, so = j->plan->step * f->out_bytes;
     const char *x = row_of_x(j, row) + k * sx;
     char *out = row_of_out(j, row);
     _Alignas(64) char hi[STRIP * ACC], lo[STRIP * ACC], pack[STRIP * ACC];
     const size_t bytes = (size_t)(w * f->acc_bytes);
-    const int64_t carry = (chunk * j->plan.rows + row) * f->acc_bytes;
+    const int64_t carry = (chunk * j->plan->rows + row) * f->acc_bytes;
 
-    if (results && j->plan.exclusive) {
+    if (results && j->plan->exclusive) {
         if (chunk == 0) {
             store_identity(j, out, w);
         }
@@ -472,7 +452,7 @@ strip_carries(void *context, int64_t i)
 {
     const job *j = context;
     const loops *f = j->loops;
-    const int64_t rows = j->plan.rows;
+    const int64_t rows = j->plan->rows;
     const int64_t end = (i + 1) * STRIP < rows ? (i + 1) * STRIP : rows;
     _Alignas(64) char run_hi[CARRIES * ACC], run_lo[CARRIES * ACC];
     for (int64_t first = i * STRIP; first < end; first += CARRIES) {
@@ -487,21 +467,17 @@ strip_carries(void *context, int64_t i)
 
 /* ---- the variants ---- */
 
-static int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static void
 start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
 {
-    scan_make_plan(call, &j->plan);
-    j->loops = find_loops(isa, j->plan.op, call->in[0].dtype);
-    const bool neighbours = j->plan.stride == 1 && j->plan.step == 1;
-    j->line = neighbours ? find_line(isa, j->plan.op, call->in[0].dtype) : NULL;
+    j->plan = scan_plan_of(call);
+    j->loops = find_loops(isa, j->plan->op, call->in[0].dtype);
+    j->x = (const char *)call->in[0].data + j->plan->x_first * j->loops->bytes;
+    j->out = (char *)call->out[0].data + j->plan->out_first * j->loops->out_bytes;
+    const bool neighbours = j->plan->stride == 1 && j->plan->step == 1;
+    j->line = neighbours ? find_line(isa, j->plan->op, call->in[0].dtype) : NULL;
     j->parallel = parallel;
-    j->n = j->plan.cols - (j->plan.exclusive && j->plan.cols > 0);
+    j->n = j->plan->cols - (j->plan->exclusive && j->plan->cols > 0);
     j->chunk = j->n > 0 ? j->n : 1;
     j->chunks = 1;
     j->hi = NULL;
@@ -518,7 +494,7 @@ cut(job *j, gpo_call *call, int64_t chunk)
     j->chunk = chunk;
     j->chunks = ceil_div(j->n, chunk);
     const size_t bytes =
-        (size_t)(j->chunks * j->plan.rows) * (size_t)j->loops->acc_bytes;
+        (size_t)(j->chunks * j->plan->rows) * (size_t)j->loops->acc_bytes;
     void *memory = NULL;
     const gpo_status status = gpo_scratch(call, 2 * bytes, &memory);
     j->hi = memory;
@@ -529,10 +505,10 @@ cut(job *j, gpo_call *call, int64_t chunk)
 static gpo_status
 run_columns(job *j, gpo_call *call)
 {
-    const int64_t rows = j->plan.rows;
-    j->width_stride = j->plan.kept.strides[j->plan.kept.ndim - 1];
-    j->strips = ceil_div(j->plan.inner, STRIP);
-    const int64_t tasks = rows / j->plan.inner * j->strips;
+    const int64_t rows = j->plan->rows;
+    j->width_stride = j->plan->kept.strides[j->plan->kept.ndim - 1];
+    j->strips = ceil_div(j->plan->inner, STRIP);
+    const int64_t tasks = rows / j->plan->inner * j->strips;
     const gpo_status status = tasks < MANY_STRIPS ? cut(j, call, STRIP_CHUNK) : GPO_OK;
     if (status) {
         return status;
@@ -548,7 +524,7 @@ run_columns(job *j, gpo_call *call)
 static gpo_status
 run_rows(job *j, gpo_call *call)
 {
-    const gpo_status status = j->plan.rows < MANY_ROWS ? cut(j, call, CHUNK) : GPO_OK;
+    const gpo_status status = j->plan->rows < MANY_ROWS ? cut(j, call, CHUNK) : GPO_OK;
     if (status) {
         return status;
     }
@@ -556,9 +532,9 @@ run_rows(job *j, gpo_call *call)
         scan_chunks(j);
         return GPO_OK;
     }
-    j->group = GROUP_BYTES / (j->plan.cols * j->loops->out_bytes) + 1;
+    j->group = GROUP_BYTES / (j->plan->cols * j->loops->out_bytes) + 1;
     j->group = ceil_div(j->group, CHAINS) * CHAINS;
-    gpo_cpu_loop(j->parallel, ceil_div(j->plan.rows, j->group), row_group, j);
+    gpo_cpu_loop(j->parallel, ceil_div(j->plan->rows, j->group), row_group, j);
     return GPO_OK;
 }
 
@@ -567,10 +543,10 @@ run(gpo_call *call, bool parallel)
 {
     job j;
     start(&j, call, gpo_cpu_isa(), parallel);
-    if (j.plan.rows == 0 || j.plan.cols == 0) {
+    if (j.plan->rows == 0 || j.plan->cols == 0) {
         return GPO_OK;
     }
-    const bool columns = j.plan.inner >= NARROW && j.plan.inner_ndim == 1;
+    const bool columns = j.plan->inner >= NARROW && j.plan->inner_ndim == 1;
     return columns ? run_columns(&j, call) : run_rows(&j, call);
 }
 
@@ -592,69 +568,46 @@ run_scalar(gpo_call *call)
 {
     job j;
     start(&j, call, GPO_ISA_BASE, false);
-    for (int64_t r = 0; r < j.plan.rows && j.plan.cols > 0; r++) {
+    for (int64_t r = 0; r < j.plan->rows && j.plan->cols > 0; r++) {
         chain c;
         j.loops->start(c.hi, c.lo, 1);
-        j.loops->chain(row_of_x(&j, r), j.plan.stride, begin_row(&j, r, 1), j.plan.step,
-                       j.n, c.hi, c.lo);
+        j.loops->chain(row_of_x(&j, r), j.plan->stride, begin_row(&j, r, 1),
+                       j.plan->step, j.n, c.hi, c.lo);
     }
     return GPO_OK;
 }
 
 /* ---- choose ---- */
 
-enum { SCALAR, SIMD, THREADS };
-
 static const gpo_variant variants[] = {
-    [SCALAR] = {"scalar",
-                "one element after the other",
-                "",
-                "run-to-run",
-                {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_scalar,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-                }},
-    [SIMD] = {"simd",
-              "sums eight elements at a time, else four chains, or a strip of columns",
-              "",
-              "run-to-run",
-              {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_simd,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-              }},
-    [THREADS] =
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "one element after the other",
+                        "",
+                        "run-to-run",
+                        {GPO_EVERY_DTYPE(run_scalar)}},
+    [GPO_CPU_SIMD] =
+        {"simd",
+         "sums eight elements at a time, else four chains, or a strip of columns",
+         "",
+         "run-to-run",
+         {GPO_EVERY_DTYPE(run_simd)}},
+    [GPO_CPU_THREADS] =
         {"threads",
          "chunks of fixed size: reduced, then scanned, shared out among threads",
          "",
          "run-to-run",
-         {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_threads,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-         }},
+         {GPO_EVERY_DTYPE(run_threads)}},
     {.name = NULL},
 };
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    static const char alone[] = "the thread team has one thread";
-    static const char small[] = "under 2^16 elements starting threads costs more than "
-                                "they save";
-    static const char large[] = "from 2^16 elements on several threads pay";
-    enum { PAYS = 1 << 16 };
-    if (call->in[0].size < PAYS) {
-        memcpy(why, small, sizeof small);
-        return &variants[SIMD];
-    }
-    if (gpo_cpu_threads() == 1) {
-        memcpy(why, alone, sizeof alone);
-        return &variants[SIMD];
-    }
-    memcpy(why, large, sizeof large);
-    return &variants[THREADS];
+    enum { PAYS = 1 << 16 }; /* elements */
+    return gpo_cpu_choose(
+        variants, call->in[0].size >= PAYS,
+        "under 2^16 elements starting threads costs more than they save",
+        "from 2^16 elements on several threads pay", why);
 }
 
 const gpo_table scan_cpu = {variants, choose};

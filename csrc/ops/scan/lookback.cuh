@@ -1,169 +1,125 @@
 /*
- * lookback.cuh  How the tiles of a single pass tell each other what they have: values
- * published through memory, and the tile's place in a fixed order of combination.
+ * lookback.cuh  The tiles of a row in a fixed order of combination.
  *
- * A value travels as words of 8 bytes, each half data and half "it is there", so that a
- * reader needs neither a fence nor a second look.  Tiles of one row form groups of
- * FAN, groups form clans.  A tile combines the totals of the tiles before it in its
- * group, those of the groups before it in its clan, and all that comes before its clan,
- * in this order whatever came first: the bits are the same in every run.  The last tile
- * of a group publishes the group's total, the last of a clan what comes before the
- * next.
+ * FAN tiles form a group, FAN groups a supergroup.  A tile combines the totals of the
+ * tiles before it in its group, those of the groups before it in its supergroup, and all
+ * that comes before its supergroup, in this order whatever came first: the bits are the
+ * same in every run.  The last tile of a group publishes the group's total, the last of
+ * a supergroup what comes before the next.
+ * Not here: who publishes and waits when (ladder/v3_single_pass.cuh and on).
  */
-#ifndef GPO_LOOKBACK_CUH
-#define GPO_LOOKBACK_CUH
+#ifndef GPO_SCAN_LOOKBACK_CUH
+#define GPO_SCAN_LOOKBACK_CUH
 
-#include "tiles.cuh"
+#include "status.cuh"
 
-constexpr uint64_t READY = static_cast<uint64_t>(1) << 32;
+/* Where tile t of a row publishes, and what comes before it. */
+template <typename Op>
+struct lookback_place {
+    using Acc = typename Op::Acc;
+    using Part = typename Op::Part;
 
-template <typename V>
-constexpr int WORDS = sizeof(V) / 4;
+    uint64_t *tile, *group; /* the first of its group, of its supergroup */
+    uint64_t *supergroup;
+    int in_group, in_supergroup;
+    bool has_supergroup, has_next; /* a supergroup before, behind */
 
-/* An aligned word is read and written whole; nothing else is ordered by it. */
-__device__ __forceinline__ void
-store_word(uint64_t *at, uint64_t word)
-{
-#ifdef __CUDACC__
-    *static_cast<volatile uint64_t *>(at) = word;
-#else
-    gpo_sim::atomic_store_release(at, word);
-#endif
-}
-
-__device__ __forceinline__ uint64_t
-load_word(const uint64_t *at)
-{
-#ifdef __CUDACC__
-    return *static_cast<const volatile uint64_t *>(at);
-#else
-    return gpo_sim::atomic_load(at);
-#endif
-}
-
-/* What one read saw of a value that may not be there yet. */
-template <typename V>
-struct sighting {
-    uint64_t word[WORDS<V>];
-
-    __device__ __forceinline__ bool complete() const
+    __device__ __forceinline__ lookback_place(const scan_status &status, int64_t row,
+                                              int64_t across, int64_t t)
     {
-        uint64_t all = READY;
-#pragma unroll
-        for (int k = 0; k < WORDS<V>; k++) {
-            all &= word[k];
-        }
-        return all & READY;
-    }
-
-    __device__ __forceinline__ V value() const
-    {
-        unsigned data[WORDS<V>];
-#pragma unroll
-        for (int k = 0; k < WORDS<V>; k++) {
-            data[k] = static_cast<unsigned>(word[k]);
-        }
-        V v;
-        memcpy(static_cast<void *>(&v), data, sizeof(V));
-        return v;
+        const int64_t g = t / FAN, c = g / FAN;
+        const int64_t groups = ceil_div(across, FAN),
+                      supergroups = ceil_div(groups, FAN);
+        tile = status.tile + (row * across + g * FAN) * WORDS<Acc>;
+        group = status.group + (row * groups + c * FAN) * WORDS<Part>;
+        supergroup = status.supergroup + (row * supergroups + c) * WORDS<Part>;
+        in_group = static_cast<int>(t % FAN);
+        in_supergroup = static_cast<int>(g % FAN);
+        has_supergroup = c > 0;
+        has_next = c + 1 < supergroups;
     }
 };
 
-/* The words of a value lie `step` apart. */
-template <typename V>
-__device__ __forceinline__ void
-publish(uint64_t *at, int64_t step, V v)
-{
-    unsigned data[WORDS<V>];
-    memcpy(data, static_cast<const void *>(&v), sizeof(V));
-#pragma unroll
-    for (int k = 0; k < WORDS<V>; k++) {
-        store_word(at + k * step, READY | data[k]);
-    }
-}
+/* What a warp has read of the tiles, groups and supergroups before a tile. */
+template <typename Op>
+struct lookback_values {
+    status_value<typename Op::Acc> tile;
+    status_value<typename Op::Part> group, supergroup;
+};
 
-template <typename V>
-__device__ __forceinline__ sighting<V>
-look(const uint64_t *at, int64_t step)
+/* Reads all that may be there already, without a wait. */
+template <typename Op>
+__device__ __forceinline__ lookback_values<Op>
+peek_back(const lookback_place<Op> &place)
 {
-    sighting<V> seen;
-#pragma unroll
-    for (int k = 0; k < WORDS<V>; k++) {
-        seen.word[k] = load_word(at + k * step);
+    using Acc = typename Op::Acc;
+    using Part = typename Op::Part;
+    const int lane = threadIdx.x % WARP;
+    lookback_values<Op> seen = {};
+    if (lane < place.in_group) {
+        seen.tile = peek<Acc>(place.tile + lane * WORDS<Acc>, 1);
+    }
+    if (lane < place.in_supergroup) {
+        seen.group = peek<Part>(place.group + lane * WORDS<Part>, 1);
+    }
+    if (place.has_supergroup) {
+        seen.supergroup = peek<Part>(place.supergroup, 1);
     }
     return seen;
 }
 
-template <typename V>
-__device__ __forceinline__ V
-wait_for(sighting<V> seen, const uint64_t *at, int64_t step)
+/* The tiles before in the group, in every lane. */
+template <typename Op>
+__device__ __forceinline__ typename Op::Part
+sum_of_tiles(const lookback_place<Op> &place, const lookback_values<Op> &seen)
 {
-    while (!seen.complete()) {
-        __nanosleep(32);
-        seen = look<V>(at, step);
+    using Acc = typename Op::Acc;
+    const int lane = threadIdx.x % WARP;
+    typename Op::Part v = Op::PartFold::identity();
+    if (lane < place.in_group) {
+        v = Op::widen(wait_for(seen.tile, place.tile + lane * WORDS<Acc>, 1));
     }
-    return seen.value();
+    return shuffle_from(warp_scan<typename Op::PartFold>(v), WARP - 1);
 }
 
-template <typename V>
-__device__ __forceinline__ V
-wait_for(const uint64_t *at, int64_t step)
+/* What comes before the group; `v` is the lane's group before it in the supergroup. */
+template <typename Op>
+__device__ __forceinline__ typename Op::Part
+sum_before_group(const lookback_place<Op> &place, const lookback_values<Op> &seen,
+                 typename Op::Part v)
 {
-    return wait_for(look<V>(at, step), at, step);
+    using Fold = typename Op::PartFold;
+    v = shuffle_from(warp_scan<Fold>(v), WARP - 1);
+    const typename Op::Part old = place.has_supergroup
+                                      ? wait_for(seen.supergroup, place.supergroup, 1)
+                                      : Fold::identity();
+    return Fold::combine(old, v);
 }
 
-/*
- * The words of all tiles, groups and clans, and the counter that numbers tiles in the
- * order in which blocks start: a tile waits only for tiles that run or are done.
- */
-struct scan_board {
-    uint64_t *tile, *group, *clan;
-    unsigned *next;
-};
-
-__global__ void
-scan_clear(uint64_t *words, int64_t n)
+/* The same where every group is waited for. */
+template <typename Op>
+__device__ __forceinline__ typename Op::Part
+sum_before_group(const lookback_place<Op> &place, const lookback_values<Op> &seen)
 {
-    const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
-         i += step) {
-        words[i] = 0;
+    using Part = typename Op::Part;
+    using Fold = typename Op::PartFold;
+    const int lane = threadIdx.x % WARP;
+    Part v = Fold::identity();
+    if (lane < place.in_supergroup) {
+        v = wait_for(seen.group, place.group + lane * WORDS<Part>, 1);
     }
+    return sum_before_group(place, seen, v);
 }
 
-/* A cleared board: so many values of Acc for tiles, of Part for groups and clans. */
+/* Cleared words for rows of `across` tiles. */
 template <typename Op>
 gpo_status
-make_board(gpo_call *call, int64_t tiles, int64_t groups, int64_t clans,
-           scan_board *board)
+make_row_status(gpo_call *call, int64_t rows, int64_t across, scan_status *status)
 {
     constexpr int64_t ACC = WORDS<typename Op::Acc>, PART = WORDS<typename Op::Part>;
-    constexpr int64_t CLEARED = 256, MOST = 1024;
-    const int64_t words = 1 + tiles * ACC + (groups + clans) * PART;
-    void *memory = nullptr;
-    const gpo_status status = gpo_scratch(call, words * sizeof(uint64_t), &memory);
-    if (status) {
-        return status;
-    }
-    uint64_t *word = static_cast<uint64_t *>(memory);
-    board->next = static_cast<unsigned *>(memory);
-    board->tile = word + 1;
-    board->group = board->tile + tiles * ACC;
-    board->clan = board->group + groups * PART;
-    const int64_t blocks = ceil_div(words, CLEARED);
-    const dim3 grid(blocks < MOST ? blocks : MOST);
-    return GPO_LAUNCH(call, grid, CLEARED, 0, scan_clear, word, words);
-}
-
-/* The number of this block's tile, in every thread; `slot` is shared memory. */
-__device__ __forceinline__ int64_t
-take_tile(unsigned *next, unsigned *slot)
-{
-    if (threadIdx.x == 0) {
-        *slot = atomicAdd(next, 1u);
-    }
-    __syncthreads();
-    return *slot;
+    const int64_t groups = ceil_div(across, FAN), supergroups = ceil_div(groups, FAN);
+    return make_status(call, rows * across * ACC, rows * groups * PART,
+                       rows * supergroups * PART, status);
 }
 
 #endif

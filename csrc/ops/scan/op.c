@@ -29,13 +29,13 @@ shape(gpo_call *call)
     const scan_op op = (scan_op)call->opt[ARG_OP].i;
     const char kind = gpo_dtypes[x->dtype].kind;
     int axis;
-    gpo_status status = gpo_axis(call, call->opt[ARG_AXIS].i, x->ndim, &axis);
+    gpo_status status = gpo_axis(&call->error, call->opt[ARG_AXIS].i, x->ndim, &axis);
     if (status) {
         return status;
     }
     const bool total = op == SCAN_SUM || op == SCAN_PROD;
     if (!total && kind == 'c') {
-        return gpo_fail(call, GPO_ETYPE,
+        return gpo_fail(&call->error, GPO_ETYPE,
                         "scan() with op='%s' does not support dtype '%s'; "
                         "complex numbers have no order",
                         ops[op], gpo_dtypes[x->dtype].name);
@@ -51,10 +51,12 @@ shape(gpo_call *call)
     for (int d = 0; d < x->ndim; d++) {
         out->shape[d] = x->shape[d];
     }
-    return gpo_array_contiguous(call, out);
+    return gpo_array_contiguous(&call->error, out);
 }
 
 /* ---- plan ---- */
+
+_Static_assert(sizeof(scan_plan) <= GPO_PLAN_BYTES, "the plan fits");
 
 /* Appends an axis, or widens the last one if it is at or after `from` and can be. */
 static void
@@ -73,44 +75,39 @@ push_axis(scan_axes *axes, int from, int64_t length, int64_t stride)
     axes->strides[axes->ndim++] = stride;
 }
 
-void
-scan_make_plan(const gpo_call *call, scan_plan *plan)
+static void
+plan(const gpo_call *call)
 {
-    const gpo_array *x = &call->in[0];
-    const gpo_array *out = &call->out[0];
+    const gpo_array *x = &call->in[ARG_X];
+    scan_plan *p = call->plan;
     int64_t axis = call->opt[ARG_AXIS].i;
     axis += axis < 0 ? x->ndim : 0;
 
-    plan->op = (scan_op)call->opt[ARG_OP].i;
-    plan->exclusive = call->opt[ARG_EXCLUSIVE].i != 0;
-    plan->reverse = call->opt[ARG_REVERSE].i != 0;
-    plan->rows = 1;
-    plan->cols = x->shape[axis];
-    plan->inner = 1;
-    plan->kept.ndim = 0;
+    p->op = (scan_op)call->opt[ARG_OP].i;
+    p->exclusive = call->opt[ARG_EXCLUSIVE].i != 0;
+    p->rows = 1;
+    p->cols = x->shape[axis];
+    p->inner = 1;
+    p->x_first = p->out_first = 0;
+    p->kept.ndim = 0;
     for (int d = 0; d < axis; d++) {
-        push_axis(&plan->kept, 0, x->shape[d], x->strides[d]);
-        plan->rows *= x->shape[d];
+        push_axis(&p->kept, 0, x->shape[d], x->strides[d]);
+        p->rows *= x->shape[d];
     }
-    const int outer = plan->kept.ndim;
+    const int outer = p->kept.ndim;
     for (int d = (int)axis + 1; d < x->ndim; d++) {
-        push_axis(&plan->kept, outer, x->shape[d], x->strides[d]);
-        plan->inner *= x->shape[d];
+        push_axis(&p->kept, outer, x->shape[d], x->strides[d]);
+        p->inner *= x->shape[d];
     }
-    plan->rows *= plan->inner;
-    plan->inner_ndim = plan->kept.ndim - outer;
-    plan->stride = x->strides[axis];
-    plan->step = plan->inner;
-    plan->x = x->data;
-    plan->out = out->data;
-    if (plan->reverse && x->size > 0) {
-        const int64_t last = plan->cols - 1;
-        plan->x =
-            (const char *)x->data + last * plan->stride * gpo_dtypes[x->dtype].bytes;
-        plan->out =
-            (char *)out->data + last * plan->step * gpo_dtypes[out->dtype].bytes;
-        plan->stride = -plan->stride;
-        plan->step = -plan->step;
+    p->rows *= p->inner;
+    p->inner_ndim = p->kept.ndim - outer;
+    p->stride = x->strides[axis];
+    p->step = p->inner;
+    if (call->opt[ARG_REVERSE].i != 0 && x->size > 0) {
+        p->x_first = (p->cols - 1) * p->stride;
+        p->out_first = (p->cols - 1) * p->step;
+        p->stride = -p->stride;
+        p->step = -p->step;
     }
 }
 
@@ -211,6 +208,7 @@ const gpo_op op_scan = {
     .args = args,
     .nout = 1,
     .shape = shape,
+    .plan = plan,
     .cost = cost,
     .cpu = &scan_cpu,
     .cuda = GPO_CUDA_TABLE(scan),

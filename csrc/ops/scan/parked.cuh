@@ -1,15 +1,14 @@
 /*
  * parked.cuh  A tile of a long row that is copied into shared memory and waits there,
  * for the rungs of scan whose elements are kept as they are read (Op::AS_READ).
- * Not here: who takes which tile, and what comes before it (cuda.cu).
+ * Not here: who takes which tile, and what comes before it (v4, v5).
  */
 #ifndef GPO_SCAN_PARKED_CUH
 #define GPO_SCAN_PARKED_CUH
 
-#include "../../device/copies.cuh"
+#include "copies.cuh"
 #include "rows.cuh"
 
-constexpr int PARKED = 8; /* packs per thread */
 constexpr int PARKED_BYTES = PARKED * THREADS * 16;
 
 template <typename Op>
@@ -69,57 +68,5 @@ struct parked_tile {
         return raw;
     }
 };
-
-/* The sum of the thread's packs of a tile, read under a policy of L2. */
-template <typename Op>
-__device__ __forceinline__ typename Op::Acc
-sum_of_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
-             uint64_t policy)
-{
-    using Raw = typename Op::Raw;
-    using Acc = typename Op::Acc;
-    constexpr int VEC = Op::VEC;
-    const bool back = a.stride < 0;
-    const Raw *const x = static_cast<const Raw *>(a.x) + p.at.x;
-    const auto is_whole = [&](int64_t f) {
-        return p.packed && f >= 0 && f + VEC <= p.n;
-    };
-    const auto load = [&](int64_t f) {
-        return load_pack(x + (back ? -f - (VEC - 1) : f), policy);
-    };
-    const auto add = [&](Acc sum, const pack<Raw> &raw) {
-#pragma unroll
-        for (int i = 0; i < VEC; i++) {
-            sum = Op::Fold::combine(sum, op.lift(raw.v[i]));
-        }
-        return sum;
-    };
-    Acc sum = Op::Fold::identity();
-    if (is_whole(p.begin) && is_whole(p.begin + (PARKED - 1) * (WARP * VEC))) {
-        pack<Raw> raw[PARKED];
-#pragma unroll
-        for (int j = 0; j < PARKED; j++) {
-            raw[j] = load(p.begin + j * (WARP * VEC));
-        }
-#pragma unroll
-        for (int j = 0; j < PARKED; j++) {
-            sum = add(sum, raw[j]);
-        }
-        return sum;
-    }
-#pragma unroll 1
-    for (int j = 0; j < PARKED; j++) {
-        const int64_t f = p.begin + j * (WARP * VEC);
-        pack<Raw> raw;
-        if (is_whole(f)) {
-            raw = load(f);
-        }
-        else {
-            load_elements(op, a, p, f, raw.v);
-        }
-        sum = add(sum, raw);
-    }
-    return sum;
-}
 
 #endif

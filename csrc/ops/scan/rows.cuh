@@ -1,17 +1,30 @@
 /*
- * rows.cuh  Tiles of rows whose elements and results are neighbours in memory, for the
- * rungs of scan that read x once: where a tile lies, its packs, what comes before it.
- * Order: sums between beginnings of rows, places, packs, the tiles before.
- * Not here: how tiles tell each other (lookback.cuh), the kernels (cuda.cu).
+ * rows.cuh  Tiles of rows whose elements and results are neighbours in memory: where a
+ * tile lies, and its packs of 16 bytes.
+ * Order: sums between beginnings of rows, places, packs.
+ * Not here: what comes before a tile (lookback.cuh).
  */
 #ifndef GPO_SCAN_ROWS_CUH
 #define GPO_SCAN_ROWS_CUH
 
-#include "lookback.cuh"
+#include "views.cuh"
 
-constexpr int THREADS = 256, WARPS = THREADS / WARP;
-constexpr int PACKS = 4; /* per thread of a short row: 16 KB of x or out per tile */
-constexpr int FAN = 32;  /* tiles of a group, groups of a clan: a warp looks at each */
+constexpr int WARPS = THREADS / WARP;
+
+/* Elements of a tile of v3 and of short rows, and of one of v4 and v5. */
+template <typename Op>
+constexpr int64_t TILE = THREADS *PACKS *Op::VEC;
+
+template <typename Op>
+constexpr int64_t PARKED_TILE = THREADS *PARKED *Op::VEC;
+
+/* Blocks of v3 and of short rows an SM is to hold: as many as leave every value a register. */
+template <typename Op>
+constexpr int row_blocks = sizeof(typename Op::Acc) == 16  ? 2
+                           : IS_COMPLEX<typename Op::Raw>  ? 2
+                           : sizeof(typename Op::Raw) == 1 ? 2
+                           : sizeof(typename Op::Raw) == 4 ? 4
+                                                           : 3;
 
 /* ---- sums between beginnings of rows ---- */
 
@@ -95,6 +108,19 @@ place_of(const Op &op, const scan_view<typename Op::Out> &a, int64_t across,
                                  static_cast<int64_t>(op.bytes());
     p.packed = lowest % (VEC * op.bytes()) == 0;
     return p;
+}
+
+/* Tiles of `size` elements that a row takes, each from a boundary of 16 bytes of out. */
+template <typename Out>
+int64_t
+tiles_across(const scan_view<Out> &a, int64_t size)
+{
+    constexpr int VEC = 16 / sizeof(Out);
+    bool aligned = reinterpret_cast<uintptr_t>(a.out + (a.step < 0)) % 16 == 0;
+    for (int d = 0; d < a.ndim; d++) {
+        aligned = aligned && a.out_strides[d] % VEC == 0;
+    }
+    return ceil_div(a.cols + (aligned ? 0 : VEC - 1), size);
 }
 
 /* ---- packs ---- */
@@ -266,209 +292,6 @@ store_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place
         store_pack<Op, SEGMENTED>(op, a, p, p.begin + j * (WARP * Op::VEC), raw.v,
                                   Run::combine(prefix, before[j]).v);
     }
-}
-
-/* ---- the tiles before ---- */
-
-/* Where tile t of a row publishes, and what comes before it. */
-template <typename Op>
-struct tile_seat {
-    using Acc = typename Op::Acc;
-    using Part = typename Op::Part;
-
-    uint64_t *tile, *group, *clan; /* the first of its group, of its clan; its clan */
-    int in_group, in_clan;
-    bool has_clan, has_next; /* a clan before, behind */
-
-    __device__ __forceinline__ tile_seat(const scan_board &board, int64_t row,
-                                         int64_t across, int64_t t)
-    {
-        const int64_t g = t / FAN, c = g / FAN;
-        const int64_t groups = ceil_div(across, FAN), clans = ceil_div(groups, FAN);
-        tile = board.tile + (row * across + g * FAN) * WORDS<Acc>;
-        group = board.group + (row * groups + c * FAN) * WORDS<Part>;
-        clan = board.clan + (row * clans + c) * WORDS<Part>;
-        in_group = static_cast<int>(t % FAN);
-        in_clan = static_cast<int>(g % FAN);
-        has_clan = c > 0;
-        has_next = c + 1 < clans;
-    }
-};
-
-/* What a warp has seen of the tiles, groups and clans before a tile. */
-template <typename Op>
-struct tile_sight {
-    sighting<typename Op::Acc> tile;
-    sighting<typename Op::Part> group, clan;
-};
-
-/* Looks at all that may be there already, without a wait. */
-template <typename Op>
-__device__ __forceinline__ tile_sight<Op>
-look_around(const tile_seat<Op> &seat)
-{
-    using Acc = typename Op::Acc;
-    using Part = typename Op::Part;
-    const int lane = threadIdx.x % WARP;
-    tile_sight<Op> seen = {};
-    if (lane < seat.in_group) {
-        seen.tile = look<Acc>(seat.tile + lane * WORDS<Acc>, 1);
-    }
-    if (lane < seat.in_clan) {
-        seen.group = look<Part>(seat.group + lane * WORDS<Part>, 1);
-    }
-    if (seat.has_clan) {
-        seen.clan = look<Part>(seat.clan, 1);
-    }
-    return seen;
-}
-
-/* The tiles before in the group, in every lane. */
-template <typename Op>
-__device__ __forceinline__ typename Op::Part
-sum_of_tiles(const tile_seat<Op> &seat, const tile_sight<Op> &seen)
-{
-    using Acc = typename Op::Acc;
-    const int lane = threadIdx.x % WARP;
-    typename Op::Part v = Op::PartFold::identity();
-    if (lane < seat.in_group) {
-        v = Op::widen(wait_for(seen.tile, seat.tile + lane * WORDS<Acc>, 1));
-    }
-    return shuffle_from(warp_scan<typename Op::PartFold>(v), WARP - 1);
-}
-
-/* All that comes before the group; `v` is the lane's group before it in the clan. */
-template <typename Op>
-__device__ __forceinline__ typename Op::Part
-sum_before_group(const tile_seat<Op> &seat, const tile_sight<Op> &seen,
-                 typename Op::Part v)
-{
-    using Fold = typename Op::PartFold;
-    v = shuffle_from(warp_scan<Fold>(v), WARP - 1);
-    const typename Op::Part old =
-        seat.has_clan ? wait_for(seen.clan, seat.clan, 1) : Fold::identity();
-    return Fold::combine(old, v);
-}
-
-/* The same where every group is waited for. */
-template <typename Op>
-__device__ __forceinline__ typename Op::Part
-sum_before_group(const tile_seat<Op> &seat, const tile_sight<Op> &seen)
-{
-    using Part = typename Op::Part;
-    using Fold = typename Op::PartFold;
-    const int lane = threadIdx.x % WARP;
-    Part v = Fold::identity();
-    if (lane < seat.in_clan) {
-        v = wait_for(seen.group, seat.group + lane * WORDS<Part>, 1);
-    }
-    return sum_before_group(seat, seen, v);
-}
-
-/* Tells a tile's total; the last of a group, of a clan, tells theirs. */
-template <typename Op>
-__device__ __forceinline__ void
-publish_tile(const tile_seat<Op> &seat, typename Op::Acc total)
-{
-    using Acc = typename Op::Acc;
-    using Part = typename Op::Part;
-    using Fold = typename Op::PartFold;
-    const int lane = threadIdx.x % WARP;
-    if (lane == 0) {
-        publish(seat.tile + seat.in_group * WORDS<Acc>, 1, total);
-    }
-    if (seat.in_group < FAN - 1) {
-        return;
-    }
-    const tile_sight<Op> seen = look_around(seat);
-    const Part group = Fold::combine(sum_of_tiles(seat, seen), Op::widen(total));
-    if (lane == 0) {
-        publish(seat.group + seat.in_clan * WORDS<Part>, 1, group);
-    }
-    if (seat.in_clan == FAN - 1 && seat.has_next) {
-        const Part all = Fold::combine(sum_before_group(seat, seen), group);
-        if (lane == 0) {
-            publish(seat.clan + WORDS<Part>, 1, all);
-        }
-    }
-}
-
-/* What comes before a tile, by one warp, which has `seen` some of it. */
-template <typename Op>
-__device__ __forceinline__ typename Op::Part
-look_back(const tile_seat<Op> &seat, const tile_sight<Op> &seen)
-{
-    const typename Op::Part near = sum_of_tiles(seat, seen);
-    return Op::PartFold::combine(sum_before_group(seat, seen), near);
-}
-
-/* ---- the tiles before, by a whole block ---- */
-
-/* What a group's last tile publishes for it, out of its tiles' words, in every lane. */
-template <typename Op>
-__device__ __forceinline__ typename Op::Part
-sum_of_group(const uint64_t *tiles)
-{
-    using Acc = typename Op::Acc;
-    using Part = typename Op::Part;
-    using Fold = typename Op::PartFold;
-    const int lane = threadIdx.x % WARP;
-    const Part own = Op::widen(wait_for<Acc>(tiles + lane * WORDS<Acc>, 1));
-    const Part v = warp_scan<Fold>(lane < FAN - 1 ? own : Fold::identity());
-    return Fold::combine(shuffle_from(v, WARP - 1), shuffle_from(own, FAN - 1));
-}
-
-/*
- * Tells a tile's total and learns what comes before it, in thread 0.  The groups right
- * before it have hardly told theirs: warps 1, 2, ... add up their tiles themselves, to
- * the same bits, and `groups` takes the sums.
- */
-template <typename Op>
-__device__ __forceinline__ typename Op::Part
-meet_tiles(const tile_seat<Op> &seat, typename Op::Acc total,
-           typename Op::Part (&groups)[WARPS])
-{
-    using Acc = typename Op::Acc;
-    using Part = typename Op::Part;
-    using Fold = typename Op::PartFold;
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const bool is_last = seat.in_group == FAN - 1;
-    tile_sight<Op> seen = {};
-    Part near = Fold::identity(), group = Fold::identity();
-    if (warp == 0) {
-        if (lane == 0) {
-            publish(seat.tile + seat.in_group * WORDS<Acc>, 1, total);
-        }
-        seen = look_around(seat);
-        near = sum_of_tiles(seat, seen);
-        group = Fold::combine(near, Op::widen(total));
-        if (is_last && lane == 0) {
-            publish(seat.group + seat.in_clan * WORDS<Part>, 1, group);
-        }
-    }
-    else if (warp <= seat.in_clan) {
-        const Part sum = sum_of_group<Op>(seat.tile - warp * FAN * WORDS<Acc>);
-        if (lane == 0) {
-            groups[warp] = sum;
-        }
-    }
-    __syncthreads();
-    Part before = Fold::identity();
-    if (warp == 0) {
-        const int back = seat.in_clan - lane;
-        if (back >= WARPS) {
-            before = wait_for(seen.group, seat.group + lane * WORDS<Part>, 1);
-        }
-        else if (back > 0) {
-            before = groups[back];
-        }
-        before = sum_before_group(seat, seen, before);
-        if (is_last && seat.in_clan == FAN - 1 && seat.has_next && lane == 0) {
-            publish(seat.clan + WORDS<Part>, 1, Fold::combine(before, group));
-        }
-        before = Fold::combine(before, near);
-    }
-    return before;
 }
 
 #endif

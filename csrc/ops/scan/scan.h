@@ -21,25 +21,27 @@ typedef struct scan_axes {
 } scan_axes;
 
 /*
- * Scan r = o * inner + i combines the elements x[offset(kept, r) + k * stride], k in
- * [0, cols), and leaves result k in out[o * cols * inner + k * step + i].  `x` and
- * `out` stand on the element that a reversed scan meets first: its strides are
- * negative.
+ * Scan r = o * inner + i combines the elements x[x_first + offset(kept, r) +
+ * k * stride], k in [0, cols), and leaves result k in out[out_first +
+ * o * cols * inner + k * step + i].  A reversed scan begins at the last element and
+ * result, and its strides are negative.
  */
 typedef struct scan_plan {
     scan_op op;
-    bool exclusive, reverse;
+    bool exclusive;
     int64_t rows, cols, inner;
+    int64_t x_first, out_first;
     int64_t stride; /* of x along the axis */
     int64_t step;   /* of out: inner, or -inner */
     scan_axes kept; /* the other axes of x, merged: the outer ones, then the inner */
     int inner_ndim; /* how many of them are inner */
-    const void *x;
-    void *out;
 } scan_plan;
 
-/* The plan of a call whose options scan's shape rule has accepted. */
-void scan_make_plan(const gpo_call *call, scan_plan *plan);
+static inline const scan_plan *
+scan_plan_of(const gpo_call *call)
+{
+    return (const scan_plan *)call->plan;
+}
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /*
  * scans.cuh  The four scans as structs that every rung is a template on.
- * Order: complex arithmetic, element types, totals, extremes, the choice at run time.
+ * Order: elements, totals, extremes, the choice at run time.
  *
  * A scan `op` of type Op has
  *   Raw    what a thread holds of an element; op.read(x, i) of element i, and
@@ -15,41 +15,12 @@
 
 #include <type_traits>
 
+#include "../../device/number.cuh"
 #include "../../device/vec.cuh"
 #include "../../device/warp.cuh"
 #include "scan.h"
 
-/* ---- complex arithmetic ---- */
-
-template <typename R>
-__device__ __forceinline__ complex<R>
-operator+(complex<R> a, complex<R> b)
-{
-    return {a.re + b.re, a.im + b.im};
-}
-
-template <typename R>
-__device__ __forceinline__ complex<R>
-operator*(complex<R> a, complex<R> b)
-{
-    return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
-}
-
-/* ---- element types ---- */
-
-template <typename T>
-constexpr bool IS_COMPLEX = std::is_same_v<T, c64> || std::is_same_v<T, c128>;
-
-template <typename T>
-constexpr bool IS_FLOAT = std::is_same_v<T, f16> || std::is_same_v<T, bf16> ||
-                          std::is_same_v<T, float> || std::is_same_v<T, double>;
-
-/* The unsigned integer of `bytes` bytes. */
-template <int bytes>
-using unsigned_of = std::conditional_t<
-    bytes == 1, uint8_t,
-    std::conditional_t<bytes == 2, uint16_t,
-                       std::conditional_t<bytes == 4, uint32_t, uint64_t>>>;
+/* ---- elements ---- */
 
 /* N elements with one load of N * sizeof(T) bytes, from an address of that alignment. */
 template <int N, typename T>
@@ -87,10 +58,6 @@ store_together(void *p, const T (&v)[N])
 }
 
 /* ---- sum, prod ---- */
-
-template <typename A>
-using part_of = std::conditional_t<std::is_same_v<A, float>, double,
-                                   std::conditional_t<std::is_same_v<A, c64>, c128, A>>;
 
 template <typename A, bool PROD>
 struct total_fold {
@@ -385,7 +352,7 @@ struct scan_extreme {
 
 /* ---- the choice at run time ---- */
 
-/* Gives Rung::run(call, plan, op) the op that the call's arguments and T mean. */
+/* Gives Rung::run(call, op) the op that the call's arguments and T mean. */
 template <typename Rung, typename T>
 gpo_status
 scan_with(gpo_call *call)
@@ -395,26 +362,25 @@ scan_with(gpo_call *call)
     constexpr uint64_t TOP = static_cast<uint64_t>(1)
                              << (8 * (sizeof(T) < 8 ? sizeof(T) : 8) - 1);
     const bool truth = call->in[0].dtype == GPO_BOOL;
-    scan_plan plan;
-    scan_make_plan(call, &plan);
+    const scan_plan &plan = *scan_plan_of(call);
     if (plan.rows == 0 || plan.cols == 0) {
         return GPO_OK;
     }
     if constexpr (WHOLE) {
         const uint64_t sign = SIGNED ? TOP : 0;
         if (plan.op == SCAN_SUM) {
-            return Rung::run(call, plan, scan_whole<false>{sign, sizeof(T), truth});
+            return Rung::run(call, scan_whole<false>{sign, sizeof(T), truth});
         }
         if (plan.op == SCAN_PROD) {
-            return Rung::run(call, plan, scan_whole<true>{sign, sizeof(T), truth});
+            return Rung::run(call, scan_whole<true>{sign, sizeof(T), truth});
         }
     }
     else {
         if (plan.op == SCAN_SUM) {
-            return Rung::run(call, plan, scan_total<T, false>{});
+            return Rung::run(call, scan_total<T, false>{});
         }
         if (plan.op == SCAN_PROD) {
-            return Rung::run(call, plan, scan_total<T, true>{});
+            return Rung::run(call, scan_total<T, true>{});
         }
     }
     if constexpr (!IS_COMPLEX<T>) {
@@ -422,10 +388,9 @@ scan_with(gpo_call *call)
         const uint64_t mask = SIGNED ? 0 : TOP;
         const bool least = plan.op == SCAN_MIN;
         return Rung::run(
-            call, plan,
-            scan_extreme<C>{least ? ~mask : mask, least ? -1.0f : 1, truth});
+            call, scan_extreme<C>{least ? ~mask : mask, least ? -1.0f : 1, truth});
     }
-    return gpo_fail(call, GPO_ETYPE, "scan() has no kernel for this dtype");
+    return gpo_fail(&call->error, GPO_ETYPE, "scan() has no kernel for this dtype");
 }
 
 #endif

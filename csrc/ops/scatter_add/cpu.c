@@ -1,7 +1,6 @@
 /*
- * cpu.c  scatter_add on the CPU.  Order: the three instruction sets, reading an array in
- * pieces, one chunk, the whole job, the variants, choose.  What an element is stands in
- * elements.h, the inner loops in cpu.inc.
+ * cpu.c  scatter_add on the CPU.  Order: the inner loops of three instruction sets,
+ * reading an array in pieces, one chunk, the whole job, the variants, choose.
  *
  * Elements are taken in pieces that stay in the first cache: values become the type of
  * their sum in a loop of vectors, then a plain loop looks at each index and adds.  Each
@@ -9,13 +8,14 @@
  * by several: neither the number of threads nor the instruction set changes a bit, and
  * simd gives the bits of threads.
  */
-#include "elements.h"
+#include "scatter_add.h"
 
 #include "../../backend/backend.h"
+#include "../../core/elements.h"
 #include "../../core/once.h"
 #include "../../core/prefetch.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 enum {
     WAYS = 4,        /* tables that a chunk may take turns in */
@@ -32,75 +32,81 @@ typedef int64_t (*add_loop)(void *tables, int64_t size, int ways, int64_t shift,
 
 typedef struct loops {
     int64_t (*locate[GPO_NDTYPES])(const void *index, int64_t n, int64_t size,
-                                   scatter_add_mode mode, int64_t *to);
+                                   gpo_index_mode mode, int64_t *to);
     void (*widen[GPO_NDTYPES])(const void *x, int64_t n, void *to);
     void (*narrow[GPO_NDTYPES])(const void *v, int64_t n, void *to);
     add_loop add[GPO_NDTYPES], add_narrow[GPO_NDTYPES]; /* index of 64 and 32 bits */
     void (*fold[GPO_NDTYPES])(void *a, const void *b, int64_t n); /* a[k] += b[k] */
 } loops;
 
-/* ---- the three instruction sets ---- */
+/* ---- the inner loops of three instruction sets ---- */
 
-#define ISA(name) name##_base
-#include "cpu.inc"
+static inline gpo_c128
+c128_of_c64(gpo_c64 x)
+{
+    return (gpo_c128){x.re, x.im};
+}
 
-#if defined(__x86_64__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define ISA(name) name##_v3
-#include "cpu.inc"
-#pragma GCC pop_options
+static inline gpo_c64
+c64_of_c128(gpo_c128 x)
+{
+    return (gpo_c64){(float)x.re, (float)x.im};
+}
 
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-#define ISA(name) name##_v4
-#include "cpu.inc"
-#pragma GCC pop_options
-#else
-#define table_v3 table_base
-#define table_v4 table_base
-#endif
+static inline gpo_c128
+add_c128(gpo_c128 a, gpo_c128 b)
+{
+    return (gpo_c128){a.re + b.re, a.im + b.im};
+}
+
+#define GPO_LOOPS "../ops/scatter_add/loops.inc"
+#include "../../core/each_isa.h"
 
 /* ---- reading an array in pieces ---- */
 
 typedef struct reader {
     const gpo_array *array;
-    int64_t bytes;  /* of an element */
-    bool is_line;   /* all elements at one distance: */
-    int64_t stride; /* in elements */
+    int64_t bytes; /* of an element */
+    scatter_add_line line;
 } reader;
 
+/* Of an input: SCATTER_ADD_VALUES or SCATTER_ADD_INDEX. */
 static reader
-reader_of(const gpo_array *a)
+reader_of(const gpo_call *call, int input)
 {
-    reader r = {.array = a, .bytes = gpo_dtypes[a->dtype].bytes};
-    r.is_line = scatter_add_is_line(a, &r.stride);
-    return r;
+    const gpo_array *a = &call->in[input];
+    return (reader){a, gpo_dtypes[a->dtype].bytes,
+                    scatter_add_plan_of(call)->line[input]};
 }
 
-#define GATHER(type)                                        \
-    for (int64_t i = 0; i < n; i++) {                       \
-        ((type *)to)[i] = ((const type *)from)[i * stride]; \
+/* n elements, `stride` apart, side by side; `bytes` is a constant where it is called. */
+static inline void
+gather_each(char *restrict to, const char *from, int64_t n, int64_t stride,
+            const int64_t bytes)
+{
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(to + i * bytes, from + i * stride * bytes, (size_t)bytes);
     }
+}
 
 static void
 gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t bytes)
 {
     switch (bytes) {
         case 1:
-            GATHER(uint8_t)
+            gather_each(to, from, n, stride, 1);
             return;
         case 2:
-            GATHER(uint16_t)
+            gather_each(to, from, n, stride, 2);
             return;
         case 4:
-            GATHER(uint32_t)
+            gather_each(to, from, n, stride, 4);
             return;
         case 8:
-            GATHER(uint64_t)
+            gather_each(to, from, n, stride, 8);
             return;
         default:
-            GATHER(gpo_c128)
+            gather_each(to, from, n, stride, 16);
             return;
     }
 }
@@ -110,12 +116,13 @@ static const void *
 take(const reader *r, int64_t first, int64_t n, char *buffer)
 {
     const gpo_array *a = r->array;
-    if (r->is_line) {
-        const char *from = (const char *)a->data + first * r->stride * r->bytes;
-        if (r->stride == 1) {
+    if (r->line.is_line) {
+        const int64_t stride = r->line.stride;
+        const char *from = (const char *)a->data + first * stride * r->bytes;
+        if (stride == 1) {
             return from;
         }
-        gather(buffer, from, n, r->stride, r->bytes);
+        gather(buffer, from, n, stride, r->bytes);
         return buffer;
     }
     const int last = a->ndim - 1;
@@ -138,7 +145,7 @@ take(const reader *r, int64_t first, int64_t n, char *buffer)
 /* ---- one chunk ---- */
 
 typedef struct job {
-    scatter_add_plan plan;
+    const scatter_add_plan *plan;
     const loops *loops;
     reader values, index;
     gpo_dtype sum; /* U64, F64 or C128 */
@@ -161,12 +168,12 @@ fill_tables(const job *j, int64_t i, char *tables)
     const gpo_dtype index = j->index.array->dtype;
     const bool same = from == j->sum || (j->sum == GPO_U64 && from == GPO_I64);
     const int64_t first = i * j->chunk;
-    const int64_t left = j->plan.n - first;
+    const int64_t left = j->plan->n - first;
     const int64_t n = left < j->chunk ? left : j->chunk;
-    memset(tables, 0, (size_t)(j->ways * j->plan.size * j->sum_bytes));
+    memset(tables, 0, (size_t)(j->ways * j->plan->size * j->sum_bytes));
 
-    const int64_t size = j->plan.size;
-    const bool negative = j->plan.mode == SCATTER_ADD_RAISE && !j->plan.is_unsigned;
+    const int64_t size = j->plan->size;
+    const bool negative = j->plan->mode == GPO_INDEX_RAISE && !j->plan->is_unsigned;
     const int64_t shift = negative ? size : 0;
     const add_loop add = index == GPO_I32 ? f->add_narrow[j->sum] : f->add[j->sum];
 
@@ -186,7 +193,7 @@ fill_tables(const job *j, int64_t i, char *tables)
         k += done;
         if (done < m) { /* some are outside: what 'wrap' and 'clip' make of them */
             const int64_t held = f->locate[index](places + done * j->index.bytes,
-                                                  m - done, size, j->plan.mode, at);
+                                                  m - done, size, j->plan->mode, at);
             f->add[j->sum](tables, size, j->ways, 0, at, v + done * j->sum_bytes, held);
             k += held;
             if (done + held < m) {
@@ -200,7 +207,7 @@ fill_tables(const job *j, int64_t i, char *tables)
 static int64_t
 bytes_of_a_chunk(const job *j)
 {
-    return j->ways * j->plan.size * j->sum_bytes;
+    return j->ways * j->plan->size * j->sum_bytes;
 }
 
 static void
@@ -216,16 +223,16 @@ fill_chunk(void *context, int64_t i)
 static void
 fill_in_turn(job *j)
 {
-    const int64_t table_bytes = j->plan.size * j->sum_bytes;
+    const int64_t table_bytes = j->plan->size * j->sum_bytes;
     char *spare = j->tables + bytes_of_a_chunk(j);
     fill_tables(j, 0, j->tables);
     for (int way = 1; way < j->ways; way++) {
-        j->loops->fold[j->sum](j->tables, j->tables + way * table_bytes, j->plan.size);
+        j->loops->fold[j->sum](j->tables, j->tables + way * table_bytes, j->plan->size);
     }
     for (int64_t i = 1; i < j->chunks; i++) {
         fill_tables(j, i, spare);
         for (int way = 0; way < j->ways; way++) {
-            j->loops->fold[j->sum](j->tables, spare + way * table_bytes, j->plan.size);
+            j->loops->fold[j->sum](j->tables, spare + way * table_bytes, j->plan->size);
         }
     }
 }
@@ -236,9 +243,9 @@ combine_strip(void *context, int64_t i)
 {
     const job *j = context;
     const int64_t first = i * STRIP;
-    const int64_t left = j->plan.size - first;
+    const int64_t left = j->plan->size - first;
     const int64_t n = left < STRIP ? left : STRIP;
-    const int64_t table_bytes = j->plan.size * j->sum_bytes;
+    const int64_t table_bytes = j->plan->size * j->sum_bytes;
     char *total = j->tables + first * j->sum_bytes;
     for (int64_t t = 1; t < j->apart; t++) {
         j->loops->fold[j->sum](total, total + t * table_bytes, n);
@@ -256,7 +263,7 @@ check_indices(gpo_call *call, const job *j)
     for (int64_t i = 0; i < j->chunks; i++) {
         const int64_t position = i * j->chunk + j->good[i];
         const int64_t end = (i + 1) * j->chunk;
-        if (position < (end < j->plan.n ? end : j->plan.n)) {
+        if (position < (end < j->plan->n ? end : j->plan->n)) {
             uint64_t pack = 0;
             const void *raw = take(&j->index, position, 1, (char *)&pack);
             int64_t index;
@@ -266,7 +273,7 @@ check_indices(gpo_call *call, const job *j)
             else {
                 memcpy(&index, raw, sizeof index);
             }
-            return scatter_add_refuse(call, &j->plan, index, position);
+            return scatter_add_refuse(call, index, position);
         }
     }
     return GPO_OK;
@@ -285,35 +292,33 @@ sum_of(gpo_dtype out)
     }
 }
 
-typedef enum variant_place { SCALAR, SIMD, THREADS } variant_place;
-
 static gpo_status
-run(gpo_call *call, variant_place variant)
+run(gpo_call *call, int variant)
 {
-    static const loops *const tables[GPO_NISA] = {&table_base, &table_v3, &table_v4};
-    const gpo_isa isa = variant == SCALAR ? GPO_ISA_BASE : gpo_cpu_isa();
-    job j = {.loops = tables[isa],
-             .values = reader_of(&call->in[SCATTER_ADD_VALUES]),
-             .index = reader_of(&call->in[SCATTER_ADD_INDEX]),
+    static const loops *const tables[GPO_NISA] = GPO_EACH_ISA(&table);
+    const gpo_isa isa = variant == GPO_CPU_SCALAR ? GPO_ISA_BASE : gpo_cpu_isa();
+    job j = {.plan = scatter_add_plan_of(call),
+             .loops = tables[isa],
+             .values = reader_of(call, SCATTER_ADD_VALUES),
+             .index = reader_of(call, SCATTER_ADD_INDEX),
              .out = call->out[0].data,
              .dtype = call->out[0].dtype};
-    scatter_add_make_plan(call, &j.plan);
-    const int64_t n = j.plan.n, size = j.plan.size;
+    const int64_t n = j.plan->n, size = j.plan->size;
     j.sum = sum_of(j.dtype);
     j.sum_bytes = gpo_dtypes[j.sum].bytes;
 
     /* By n and size alone, so that the order of additions is. */
     const bool few = size <= FEW / (WAYS * j.sum_bytes) && n / (WAYS * SHARE) >= size;
-    j.ways = variant != SCALAR && few ? WAYS : 1;
+    j.ways = variant != GPO_CPU_SCALAR && few ? WAYS : 1;
     j.chunk = n > 0 ? n : 1;
-    if (variant != SCALAR) {
+    if (variant != GPO_CPU_SCALAR) {
         j.chunk = CHUNK;
         j.chunk = j.chunk < n / MOST_CHUNKS ? n / MOST_CHUNKS + 1 : j.chunk;
         j.chunk = j.chunk / SHARE < size ? size * SHARE : j.chunk;
         j.chunk = (j.chunk + PIECE - 1) / PIECE * PIECE;
     }
     j.chunks = n > 0 ? (n + j.chunk - 1) / j.chunk : 1;
-    const bool parallel = variant == THREADS && j.chunks > 1;
+    const bool parallel = variant == GPO_CPU_THREADS && j.chunks > 1;
     const bool in_turn = !parallel && j.chunks > 1;
     const int64_t kept = in_turn ? 2 : j.chunks; /* chunks whose tables there are */
     j.apart = in_turn ? 1 : j.chunks * j.ways;
@@ -324,7 +329,7 @@ run(gpo_call *call, variant_place variant)
         return status;
     }
     j.good = memory;
-    const bool direct = j.chunks * j.ways == 1 && !j.plan.late &&
+    const bool direct = j.chunks * j.ways == 1 && !j.plan->late &&
                         gpo_dtypes[j.dtype].bytes == j.sum_bytes;
     if (direct) {
         j.tables = j.out;
@@ -354,73 +359,52 @@ run(gpo_call *call, variant_place variant)
 static gpo_status
 run_scalar(gpo_call *call)
 {
-    return run(call, SCALAR);
+    return run(call, GPO_CPU_SCALAR);
 }
 
 static gpo_status
 run_simd(gpo_call *call)
 {
-    return run(call, SIMD);
+    return run(call, GPO_CPU_SIMD);
 }
 
 static gpo_status
 run_threads(gpo_call *call)
 {
-    return run(call, THREADS);
+    return run(call, GPO_CPU_THREADS);
 }
 
 /* ---- choose ---- */
 
 static const gpo_variant variants[] = {
-    [SCALAR] = {"scalar",
-                "one element after the other into one table",
-                "",
-                "run-to-run",
-                {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_scalar,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-                }},
-    [SIMD] = {"simd",
-              "values widened in vectors, four tables in turn if they are small",
-              "",
-              "run-to-run",
-              {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_simd,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-              }},
-    [THREADS] = {"threads",
-                 "simd on chunks of fixed size with tables of their own",
-                 "",
-                 "run-to-run",
-                 {
-#define GPO_DTYPE(suffix, type, name, bytes, kind) [GPO_##suffix] = run_threads,
-#include "../../core/dtypes.def"
-#undef GPO_DTYPE
-                 }},
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "one element after the other into one table",
+                        "",
+                        "run-to-run",
+                        {GPO_EVERY_DTYPE(run_scalar)}},
+    [GPO_CPU_SIMD] =
+        {"simd",
+         "values widened in vectors, four tables in turn if they are small",
+         "",
+         "run-to-run",
+         {GPO_EVERY_DTYPE(run_simd)}},
+    [GPO_CPU_THREADS] = {"threads",
+                         "simd on chunks of fixed size with tables of their own",
+                         "",
+                         "run-to-run",
+                         {GPO_EVERY_DTYPE(run_threads)}},
     {.name = NULL},
 };
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    static const char alone[] = "the thread team has one thread";
-    static const char small[] = "there is one chunk of work: 65,536 elements, or four "
-                                "for each place of the result";
-    static const char large[] = "several chunks of elements are worth tables of their "
-                                "own";
-    const int64_t n = call->in[SCATTER_ADD_INDEX].size;
-    if (n <= CHUNK || n / SHARE <= call->out[0].size) {
-        memcpy(why, small, sizeof small);
-        return &variants[SIMD];
-    }
-    if (gpo_cpu_threads() == 1) {
-        memcpy(why, alone, sizeof alone);
-        return &variants[SIMD];
-    }
-    memcpy(why, large, sizeof large);
-    return &variants[THREADS];
+    const scatter_add_plan *plan = scatter_add_plan_of(call);
+    return gpo_cpu_choose(
+        variants, plan->n > CHUNK && plan->n / SHARE > plan->size,
+        "there is one chunk of work: 65,536 elements, or four for each "
+        "place of the result",
+        "several chunks of elements are worth tables of their own", why);
 }
 
 const gpo_table scatter_add_cpu = {variants, choose};

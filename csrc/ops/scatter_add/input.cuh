@@ -1,13 +1,15 @@
 /*
  * input.cuh  What every rung of scatter_add reads: elements and their indices as one
  * line each, what an index means, the type a sum is made in.
- * Order: types, the input, places, groups of elements, values between lanes.
+ * Order: types, the input, places, groups of elements.
  */
 #ifndef GPO_SCATTER_ADD_INPUT_CUH
 #define GPO_SCATTER_ADD_INPUT_CUH
 
 #include <type_traits>
 
+#include "../../device/index.cuh"
+#include "../../device/number.cuh"
 #include "../../device/atomic.cuh"
 #include "../../device/vec.cuh"
 #include "../../device/warp.cuh"
@@ -18,61 +20,12 @@
 template <typename T>
 constexpr bool IS_WHOLE = std::is_integral_v<T> || std::is_same_v<T, b8>;
 
-template <typename T>
-constexpr bool IS_COMPLEX = std::is_same_v<T, c64> || std::is_same_v<T, c128>;
-
-/* The unsigned integer of `bytes` bytes. */
-template <int bytes>
-using unsigned_of = std::conditional_t<
-    bytes == 1, uint8_t,
-    std::conditional_t<bytes == 2, uint16_t,
-                       std::conditional_t<bytes == 4, uint32_t, uint64_t>>>;
-
-/* The type whose kernels serve T. */
-template <typename T>
-using carrier_of = std::conditional_t<IS_WHOLE<T>, unsigned_of<sizeof(T)>, T>;
-
 /* Integers wrap modulo 2^64, as in NumPy; all floats are added in double, as on a CPU. */
 template <typename T>
 using sum_of = std::conditional_t<IS_WHOLE<T>, uint64_t,
                                   std::conditional_t<IS_COMPLEX<T>, c128, double>>;
 
-template <typename Real>
-__device__ __forceinline__ complex<Real>
-operator+(complex<Real> a, complex<Real> b)
-{
-    return {a.re + b.re, a.im + b.im};
-}
-
 /* ---- the input ---- */
-
-constexpr unsigned long long NONE_BAD = ~0ull;
-
-/*
- * The place of an index outside of [0, size), -1 if it has none.  Not inlined: the
- * divisions of 'wrap' would stand beside every atomic.
- */
-static __device__ __noinline__ int64_t
-scatter_add_outside(int64_t at, int64_t i, int64_t size, scatter_add_mode mode,
-                    bool is_unsigned, unsigned long long *bad)
-{
-    const bool below = at < 0 && !is_unsigned;
-    if (mode == SCATTER_ADD_CLIP) {
-        return below ? 0 : size - 1;
-    }
-    if (mode == SCATTER_ADD_WRAP) {
-        if (!below) {
-            return static_cast<uint64_t>(at) % static_cast<uint64_t>(size);
-        }
-        const int64_t rest = at % size;
-        return rest < 0 ? rest + size : rest;
-    }
-    if (below && at + size >= 0) {
-        return at + size;
-    }
-    atomicMin(bad, static_cast<unsigned long long>(i));
-    return -1;
-}
 
 template <typename Value, typename Index>
 struct scatter_add_input {
@@ -84,7 +37,7 @@ struct scatter_add_input {
     const I *index;
     int64_t values_stride, index_stride; /* in elements */
     int64_t n, size;
-    scatter_add_mode mode;
+    gpo_index_mode mode;
     bool is_unsigned;
     bool truth;              /* values are bools: any byte but 0 is one */
     uint64_t sign;           /* integers: the sign bit of a signed type, else 0 */
@@ -111,7 +64,7 @@ struct scatter_add_input {
         if (static_cast<uint64_t>(at) < static_cast<uint64_t>(size)) {
             return at;
         }
-        return scatter_add_outside(at, i, size, mode, is_unsigned, bad);
+        return place_outside(at, i, size, mode, is_unsigned, bad);
     }
 };
 
@@ -138,24 +91,6 @@ load_group(const T *line, int64_t stride, int64_t i, bool packed)
         }
     }
     return g;
-}
-
-/* ---- values between lanes ---- */
-
-/* The value of lane `from`. */
-template <typename V>
-__device__ __forceinline__ V
-shuffle(V v, int from)
-{
-    static_assert(sizeof(V) % 4 == 0, "shuffled types are whole 32-bit words");
-    unsigned words[sizeof(V) / 4];
-    memcpy(words, &v, sizeof(V));
-#pragma unroll
-    for (unsigned k = 0; k < sizeof(V) / 4; k++) {
-        words[k] = __shfl_sync(ALL_LANES, words[k], from);
-    }
-    memcpy(&v, words, sizeof(V));
-    return v;
 }
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * op.c  scatter_add: the contract.  Order: arguments, shape rule, plan, cost,
- * documentation, descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ * op.c  scatter_add: the contract.  Order: arguments, shape rule, plan, the index
+ * error, cost, documentation, descriptor.  Not here: how it is computed (cpu.c,
+ * cuda.cu).
  */
 #include "scatter_add.h"
 
@@ -10,7 +11,7 @@
 
 enum { ARG_VALUES, ARG_INDEX, ARG_SIZE, ARG_MODE, ARG_DETERMINISTIC };
 
-static const char *const modes[] = {"raise", "wrap", "clip", NULL};
+static const char *const modes[] = {GPO_INDEX_MODES};
 
 static const gpo_arg args[] = {
     [ARG_VALUES] = {"values", GPO_KIND_ARRAY, NULL, NULL},
@@ -37,14 +38,14 @@ check_shapes(gpo_call *call)
     const gpo_array *values = &call->in[SCATTER_ADD_VALUES];
     const gpo_array *index = &call->in[SCATTER_ADD_INDEX];
     if (values->ndim != index->ndim) {
-        return gpo_fail(call, GPO_EVALUE,
+        return gpo_fail(&call->error, GPO_EVALUE,
                         "values and index must have the same shape, but values has %d "
                         "dimensions and index has %d",
                         values->ndim, index->ndim);
     }
     for (int d = 0; d < values->ndim; d++) {
         if (values->shape[d] != index->shape[d]) {
-            return gpo_fail(call, GPO_EVALUE,
+            return gpo_fail(&call->error, GPO_EVALUE,
                             "values and index must have the same shape, but axis %d of "
                             "values has length %" PRId64 " and that of index %" PRId64,
                             d, values->shape[d], index->shape[d]);
@@ -77,7 +78,7 @@ check_index(gpo_call *call)
             call->convert[SCATTER_ADD_INDEX] = GPO_I64;
             return GPO_OK;
         default:
-            return gpo_fail(call, GPO_ETYPE,
+            return gpo_fail(&call->error, GPO_ETYPE,
                             "scatter_add() takes integers for index, not dtype '%s'",
                             gpo_dtypes[dtype].name);
     }
@@ -96,68 +97,80 @@ shape(gpo_call *call)
     }
     const int64_t size = call->opt[ARG_SIZE].i;
     if (size < 0) {
-        return gpo_fail(call, GPO_EVALUE, "negative dimensions are not allowed");
+        return gpo_fail(&call->error, GPO_EVALUE,
+                        "negative dimensions are not allowed");
     }
     if (size == 0 && call->in[SCATTER_ADD_INDEX].size > 0 &&
-        call->opt[ARG_MODE].i != SCATTER_ADD_RAISE) {
-        return gpo_fail(call, GPO_EINDEX,
+        call->opt[ARG_MODE].i != GPO_INDEX_RAISE) {
+        return gpo_fail(&call->error, GPO_EINDEX,
                         "cannot do a non-empty scatter_add into an empty axis");
     }
     out->dtype = sum_dtype(call->in[SCATTER_ADD_VALUES].dtype);
     out->ndim = 1;
     out->shape[0] = size;
-    return gpo_array_contiguous(call, out);
+    return gpo_array_contiguous(&call->error, out);
 }
 
 /* ---- plan ---- */
 
-void
-scatter_add_make_plan(const gpo_call *call, scatter_add_plan *plan)
+static scatter_add_line
+line_of(const gpo_array *a)
 {
-    plan->n = call->in[SCATTER_ADD_INDEX].size;
-    plan->size = call->out[0].size;
-    plan->mode = (scatter_add_mode)call->opt[ARG_MODE].i;
-    plan->deterministic = call->opt[ARG_DETERMINISTIC].i != 0;
-    plan->is_unsigned = call->in[SCATTER_ADD_INDEX].dtype == GPO_U64;
-    plan->late = plan->mode == SCATTER_ADD_RAISE && call->out_given[0] != GPO_NONE;
-}
-
-bool
-scatter_add_is_line(const gpo_array *a, int64_t *stride)
-{
+    scatter_add_line line = {.is_line = true, .stride = 1};
     int64_t inner = 1; /* elements of the axes to the right */
     bool first = true;
-    *stride = 1;
     for (int d = a->ndim - 1; d >= 0; d--) {
         if (a->shape[d] == 1) {
             continue;
         }
         if (first) {
-            *stride = a->strides[d];
+            line.stride = a->strides[d];
             first = false;
         }
-        else if (a->strides[d] != *stride * inner) {
-            return a->size == 0;
+        else if (a->strides[d] != line.stride * inner) {
+            line.is_line = a->size == 0;
+            return line;
         }
         inner *= a->shape[d];
     }
-    return true;
+    return line;
 }
 
-gpo_status
-scatter_add_refuse(gpo_call *call, const scatter_add_plan *plan, int64_t raw,
-                   int64_t position)
+_Static_assert(sizeof(scatter_add_plan) <= GPO_PLAN_BYTES, "the plan fits");
+
+static void
+plan(const gpo_call *call)
 {
-    if (plan->is_unsigned) {
-        return gpo_fail(call, GPO_EINDEX,
+    const gpo_array *values = &call->in[SCATTER_ADD_VALUES];
+    const gpo_array *index = &call->in[SCATTER_ADD_INDEX];
+    const gpo_index_mode mode = (gpo_index_mode)call->opt[ARG_MODE].i;
+    *(scatter_add_plan *)call->plan = (scatter_add_plan){
+        .n = index->size,
+        .size = call->out[0].size,
+        .mode = mode,
+        .deterministic = call->opt[ARG_DETERMINISTIC].i != 0,
+        .is_unsigned = index->dtype == GPO_U64,
+        .late = mode == GPO_INDEX_RAISE && call->out_given[0] != GPO_NONE,
+        .line = {line_of(values), line_of(index)},
+    };
+}
+
+/* ---- the index error ---- */
+
+gpo_status
+scatter_add_refuse(gpo_call *call, int64_t raw, int64_t position)
+{
+    const scatter_add_plan *p = scatter_add_plan_of(call);
+    if (p->is_unsigned) {
+        return gpo_fail(&call->error, GPO_EINDEX,
                         "index %" PRIu64 " at position %" PRId64
                         " is out of bounds for axis 0 with size %" PRId64,
-                        (uint64_t)raw, position, plan->size);
+                        (uint64_t)raw, position, p->size);
     }
-    return gpo_fail(call, GPO_EINDEX,
+    return gpo_fail(&call->error, GPO_EINDEX,
                     "index %" PRId64 " at position %" PRId64
                     " is out of bounds for axis 0 with size %" PRId64,
-                    raw, position, plan->size);
+                    raw, position, p->size);
 }
 
 /* ---- cost ---- */
@@ -273,6 +286,7 @@ const gpo_op op_scatter_add = {
     .nout = 1,
     .by = SCATTER_ADD_VALUES,
     .shape = shape,
+    .plan = plan,
     .cost = cost,
     .cpu = &scatter_add_cpu,
     .cuda = GPO_CUDA_TABLE(scatter_add),

@@ -1,11 +1,12 @@
 /*
- * scatter_add.h  What the variants of scatter_add read of a call: where values and
- * indices lie, what an index means.  Not here: the contract (op.c).
+ * scatter_add.h  What op.c works out once and every variant of scatter_add reads: how
+ * values and indices lie, what an index means.  Not here: the contract (op.c).
  */
 #ifndef GPO_SCATTER_ADD_H
 #define GPO_SCATTER_ADD_H
 
 #include "../../core/gpo.h"
+#include "../../core/index.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,29 +14,30 @@ extern "C" {
 
 enum { SCATTER_ADD_VALUES, SCATTER_ADD_INDEX }; /* places in gpo_call.in */
 
-typedef enum scatter_add_mode {
-    SCATTER_ADD_RAISE,
-    SCATTER_ADD_WRAP,
-    SCATTER_ADD_CLIP,
-} scatter_add_mode;
+/* How the elements of an input lie in C order. */
+typedef struct scatter_add_line {
+    bool is_line;   /* all at one distance: */
+    int64_t stride; /* in elements */
+} scatter_add_line;
 
 typedef struct scatter_add_plan {
     int64_t n;    /* elements of values and of index */
     int64_t size; /* of the result */
-    scatter_add_mode mode;
+    gpo_index_mode mode;
     bool deterministic;
     bool is_unsigned; /* the index is uint64: no negative numbers */
     bool late; /* `out` is the caller's: written once every index is known good */
+    scatter_add_line line[2]; /* of the values, of the index */
 } scatter_add_plan;
 
-void scatter_add_make_plan(const gpo_call *call, scatter_add_plan *plan);
-
-/* Whether the elements in C order lie at one distance, `*stride` elements. */
-bool scatter_add_is_line(const gpo_array *a, int64_t *stride);
+static inline const scatter_add_plan *
+scatter_add_plan_of(const gpo_call *call)
+{
+    return (const scatter_add_plan *)call->plan;
+}
 
 /* The IndexError of the index at a position in C order; `raw` is its bits. */
-gpo_status scatter_add_refuse(gpo_call *call, const scatter_add_plan *plan, int64_t raw,
-                              int64_t position);
+gpo_status scatter_add_refuse(gpo_call *call, int64_t raw, int64_t position);
 
 #ifdef __cplusplus
 }

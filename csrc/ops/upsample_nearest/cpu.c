@@ -1,130 +1,32 @@
 /*
- * cpu.c  upsample_nearest and its backward on the CPU.  Order: kinds of elements, the
- * three instruction sets, the job, forward, backward, scalar, the variants, choose.
- * Inner loops stand in cpu.inc.
+ * cpu.c  upsample_nearest and its backward on the CPU.  Order: the inner loops of three
+ * instruction sets, the job, forward, backward, scalar, the variants, choose.
+ * What an element is stands in elements.h, the inner loops in move.inc and sum.inc.
  *
  * Work goes by rows of the smaller side: a row of x is read once, makes one row of the
  * result, and the other rows it feeds are copies of that one; a row of dx collects the
  * rows of dy in the order they lie.  Rows are cut into pieces that stay in the cache.
  */
+#include "elements.h"
 #include "upsample_nearest.h"
 
 #include "../../backend/backend.h"
-#include "../../core/elements.h"
+#include "../../core/integers.h"
 
 #include <string.h>
 
-/* ---- kinds of elements ---- */
+/* ---- the inner loops of three instruction sets ---- */
 
-/* What is only moved has a size; complex numbers are not aligned as integers are. */
-typedef enum kind {
-    BYTES_1,
-    BYTES_2,
-    BYTES_4,
-    BYTES_8,
-    COMPLEX_8,
-    COMPLEX_16,
-    NKINDS
-} kind;
-
-#define MOVES(f)                                                                       \
-    f(BYTES_1, uint8_t) f(BYTES_2, uint16_t) f(BYTES_4, uint32_t) f(BYTES_8, uint64_t) \
-        f(COMPLEX_8, gpo_c64) f(COMPLEX_16, gpo_c128)
-
-static kind
-kind_of(gpo_dtype dtype)
-{
-    if (gpo_dtypes[dtype].kind == 'c') {
-        return dtype == GPO_C64 ? COMPLEX_8 : COMPLEX_16;
-    }
-    static const kind by_bytes[] = {
-        [1] = BYTES_1, [2] = BYTES_2, [4] = BYTES_4, [8] = BYTES_8};
-    return by_bytes[gpo_dtypes[dtype].bytes];
-}
-
-/* What is added up; whole numbers wrap around, so their sign does not matter. */
-#define WIDE_SUMS(f) f(U8) f(U16) f(U32) f(U64) f(F32) f(F64) f(C64) f(C128)
-#define HALF_SUMS(f) f(F16) f(BF16)
-#define SUMS(f) WIDE_SUMS(f) HALF_SUMS(f)
-
-#define widened_F16 float_of_f16
-#define widened_BF16 float_of_bf16
-
-typedef uint8_t V_U8;
-typedef uint16_t V_U16;
-typedef uint32_t V_U32;
-typedef uint64_t V_U64;
-typedef float V_F16;
-typedef float V_BF16;
-typedef float V_F32;
-typedef double V_F64;
-typedef gpo_c64 V_C64;
-typedef gpo_c128 V_C128;
-
-#define DEFINE_PLUS(dtype, value)                                \
-    static inline void plus_##dtype(V_##dtype *sum, T_##dtype y) \
-    {                                                            \
-        *sum = (V_##dtype)(*sum + (value));                      \
-    }
-#define DEFINE_PLUS_COMPLEX(dtype)                               \
-    static inline void plus_##dtype(V_##dtype *sum, T_##dtype y) \
-    {                                                            \
-        sum->re += y.re;                                         \
-        sum->im += y.im;                                         \
-    }
-#define DEFINE_ROUNDED(dtype, value)                       \
-    static inline T_##dtype rounded_##dtype(V_##dtype sum) \
-    {                                                      \
-        return value;                                      \
-    }
-
-DEFINE_PLUS(U8, y)
-DEFINE_PLUS(U16, y)
-DEFINE_PLUS(U32, y)
-DEFINE_PLUS(U64, y)
-DEFINE_PLUS(F16, widened_F16(y))
-DEFINE_PLUS(BF16, widened_BF16(y))
-DEFINE_PLUS(F32, y)
-DEFINE_PLUS(F64, y)
-DEFINE_PLUS_COMPLEX(C64)
-DEFINE_PLUS_COMPLEX(C128)
-DEFINE_ROUNDED(U8, sum)
-DEFINE_ROUNDED(U16, sum)
-DEFINE_ROUNDED(U32, sum)
-DEFINE_ROUNDED(U64, sum)
-DEFINE_ROUNDED(F16, f16_of_float(sum))
-DEFINE_ROUNDED(BF16, bf16_of_float(sum))
-DEFINE_ROUNDED(F32, sum)
-DEFINE_ROUNDED(F64, sum)
-DEFINE_ROUNDED(C64, sum)
-DEFINE_ROUNDED(C128, sum)
-
-static gpo_dtype
-sum_of(gpo_dtype dtype)
-{
-    switch (dtype) {
-        case GPO_I8:
-            return GPO_U8;
-        case GPO_I16:
-            return GPO_U16;
-        case GPO_I32:
-            return GPO_U32;
-        case GPO_I64:
-            return GPO_U64;
-        default:
-            return dtype;
-    }
-}
-
+/* Of elements that are moved: see move.inc */
 typedef struct moves {
     void (*twice)(void *to, const void *from, int64_t n);
     void (*pick)(void *to, const void *from, const int32_t *at, int64_t n);
 } moves;
 
+/* Of elements that are added up: see sum.inc */
 typedef struct sums {
     void (*add)(void *acc, const void *y, int64_t n);
     void (*add_pairs)(void *acc, const void *y, int64_t n);
-    /* see cpu.inc */
     void (*collect)(void *acc, int64_t step, const void *y, int64_t across,
                     const int64_t *first, int64_t n);
     void (*round)(void *to, const void *acc, int64_t n);
@@ -132,40 +34,11 @@ typedef struct sums {
 
 enum { PIECE = 256 }; /* pairs of 16-bit floats that are widened at once */
 
-/* ---- the three instruction sets ---- */
+#define GPO_LOOPS "../ops/upsample_nearest/loops.inc"
+#include "../../core/each_isa.h"
 
-#define ISA(name) name##_base
-#include "cpu.inc"
-
-#if defined(__x86_64__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define ISA(name) name##_v3
-#include "cpu.inc"
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-#define ISA(name) name##_v4
-#include "cpu.inc"
-#pragma GCC pop_options
-#else
-#define moves_v3 moves_base
-#define moves_v4 moves_base
-#define sums_v3 sums_base
-#define sums_v4 sums_base
-#endif
-
-static const moves *const moves_of[GPO_NISA] = {
-    [GPO_ISA_BASE] = moves_base,
-    [GPO_ISA_V3] = moves_v3,
-    [GPO_ISA_V4] = moves_v4,
-};
-static const sums *const sums_of[GPO_NISA] = {
-    [GPO_ISA_BASE] = sums_base,
-    [GPO_ISA_V3] = sums_v3,
-    [GPO_ISA_V4] = sums_v4,
-};
+static const moves *const moves_of[GPO_NISA] = GPO_EACH_ISA(moves);
+static const sums *const sums_of[GPO_NISA] = GPO_EACH_ISA(sums);
 
 /* ---- the job: what every task of one call reads ---- */
 
@@ -179,24 +52,19 @@ enum {
 typedef enum row_mode { SAME, TWICE, PIXELS, ANY } row_mode;
 
 typedef struct job {
-    upsample_plan plan;
+    const upsample_nearest_plan *plan;
+    const char *from;
+    char *to;
     moves moves;
     sums sums;
-    int64_t bytes, value_bytes; /* of an element, of a sum */
+    int64_t value_bytes; /* of a sum */
     row_mode mode;
     int32_t *at;    /* ANY forward: where each element of a row comes from */
     int64_t *first; /* backward: the first output of each element of W, and the end */
-    int64_t rows;   /* of the smaller side */
     int64_t group;  /* rows of a task */
     int64_t piece;  /* elements of W of a task, on the larger side; even */
     int64_t pieces; /* of a row */
 } job;
-
-static int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
 
 static int64_t
 least(int64_t a, int64_t b)
@@ -204,14 +72,15 @@ least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Row t counted through images, channels, D and H of length d and h. */
+/* Row t of the smaller side, counted through images, channels, D and H. */
 typedef struct row_index {
     int64_t a, b, d, h;
 } row_index;
 
 static row_index
-row_of(const upsample_plan *p, int64_t t, int64_t d, int64_t h)
+row_of(const upsample_nearest_plan *p, int64_t t)
 {
+    const int64_t d = p->axis[0].in, h = p->axis[1].in;
     row_index r;
     r.h = t % h;
     t /= h;
@@ -225,55 +94,32 @@ row_of(const upsample_plan *p, int64_t t, int64_t d, int64_t h)
 static const char *
 row_from(const job *j, const row_index *r, int64_t d, int64_t h)
 {
-    const int64_t *stride = j->plan.stride;
-    return (const char *)j->plan.from +
-           (r->a * stride[UPSAMPLE_A] + r->b * stride[UPSAMPLE_B] +
-            d * stride[UPSAMPLE_D] + h * stride[UPSAMPLE_H]) *
-               j->bytes;
-}
-
-/* Whether elements of `from` that are neighbours in a row lie side by side. */
-static bool
-is_packed(const upsample_plan *p, int64_t width)
-{
-    const bool channels = p->inner == 1 || p->stride[UPSAMPLE_I] == 1;
-    return channels && (width == 1 || p->stride[UPSAMPLE_W] == p->inner);
+    const int64_t *stride = j->plan->stride;
+    return j->from + (r->a * stride[UPSAMPLE_A] + r->b * stride[UPSAMPLE_B] +
+                      d * stride[UPSAMPLE_D] + h * stride[UPSAMPLE_H]) *
+                         j->plan->bytes;
 }
 
 static row_mode
-mode_of(const job *j, int64_t width)
+mode_of(const upsample_nearest_plan *p)
 {
-    const upsample_plan *p = &j->plan;
     const upsample_axis *w = &p->axis[2];
-    if (is_packed(p, width) && w->log == 0) {
+    if (p->packed && w->log == 0) {
         return SAME;
     }
-    if (is_packed(p, width) && w->log == 1 && p->inner == 1) {
+    if (p->packed && w->log == 1 && p->inner == 1) {
         return TWICE;
     }
-    if (p->stride[UPSAMPLE_I] == 1 && p->inner * j->bytes >= PIXEL_BYTES) {
+    if (p->stride[UPSAMPLE_I] == 1 && p->inner * p->bytes >= PIXEL_BYTES) {
         return PIXELS;
     }
     return ANY;
 }
 
 static void
-cut(job *j, int64_t rows, int64_t fed)
-{
-    const upsample_plan *p = &j->plan;
-    const int64_t width = p->axis[2].out;
-    const int64_t pixel = p->inner * j->bytes;
-    const int64_t piece = (TASK_BYTES / pixel + 2) & ~(int64_t)1;
-    j->rows = rows;
-    j->piece = least(piece, width + (width & 1));
-    j->pieces = ceil_div(width, j->piece);
-    j->group = j->pieces > 1 ? 1 : TASK_BYTES / (width * pixel * (fed + 1)) + 1;
-}
-
-static void
 run_tasks(job *j, bool parallel, void (*body)(void *context, int64_t i))
 {
-    const int64_t tasks = ceil_div(j->rows, j->group) * j->pieces;
+    const int64_t tasks = ceil_div(j->plan->rows, j->group) * j->pieces;
     gpo_cpu_loop(parallel, tasks, body, j);
 }
 
@@ -283,20 +129,20 @@ run_tasks(job *j, bool parallel, void (*body)(void *context, int64_t i))
 static void
 forward_piece(const job *j, char *to, const char *from, int64_t w, int64_t end)
 {
-    const upsample_plan *p = &j->plan;
-    const int64_t pixel = p->inner * j->bytes;
+    const upsample_nearest_plan *p = j->plan;
+    const int64_t pixel = p->inner * p->bytes;
     switch (j->mode) {
         case SAME:
             memcpy(to, from + w * pixel, (size_t)((end - w) * pixel));
             break;
         case TWICE: /* w and end are even */
-            j->moves.twice(to, from + w / 2 * j->bytes, (end - w) / 2);
+            j->moves.twice(to, from + w / 2 * p->bytes, (end - w) / 2);
             break;
         case PIXELS:
             for (int64_t i = w; i < end; i++) {
                 memcpy(to + (i - w) * pixel,
                        from + upsample_source(&p->axis[2], i) * p->stride[UPSAMPLE_W] *
-                                  j->bytes,
+                                  p->bytes,
                        (size_t)pixel);
             }
             break;
@@ -311,15 +157,15 @@ static void
 forward_task(void *context, int64_t i)
 {
     const job *j = context;
-    const upsample_plan *p = &j->plan;
+    const upsample_nearest_plan *p = j->plan;
     const upsample_axis *depth = &p->axis[0], *height = &p->axis[1];
-    const int64_t pixel = p->inner * j->bytes, width = p->axis[2].out;
-    const int64_t row_bytes = width * pixel;
+    const int64_t pixel = p->inner * p->bytes, width = p->axis[2].out;
+    const int64_t row_bytes = p->row * p->bytes;
     const int64_t start = i / j->pieces * j->group;
-    const int64_t stop = least(start + j->group, j->rows);
+    const int64_t stop = least(start + j->group, p->rows);
     const int64_t w = i % j->pieces * j->piece, end = least(w + j->piece, width);
     for (int64_t t = start; t < stop; t++) {
-        const row_index r = row_of(p, t, depth->in, height->in);
+        const row_index r = row_of(p, t);
         const int64_t d0 = upsample_first(depth, r.d),
                       d1 = upsample_first(depth, r.d + 1);
         const int64_t h0 = upsample_first(height, r.h);
@@ -329,7 +175,7 @@ forward_task(void *context, int64_t i)
             const int64_t plane =
                 ((r.a * p->channels + r.b) * depth->out + d) * height->out;
             for (int64_t h = h0; h < h1; h++) {
-                char *to = (char *)p->to + (plane + h) * row_bytes + w * pixel;
+                char *to = j->to + (plane + h) * row_bytes + w * pixel;
                 if (made) {
                     memcpy(to, made, (size_t)((end - w) * pixel));
                     continue;
@@ -343,37 +189,39 @@ forward_task(void *context, int64_t i)
 
 static gpo_status scalar_forward(gpo_call *call);
 
-/* Whether a row's elements are within 32-bit offsets of its first. */
-static bool
-fits_offsets(const upsample_plan *p, int64_t width)
+/* Cuts rows of the result, of which `fed` are made of one row of x. */
+static void
+cut(job *j, int64_t fed)
 {
-    const double reach = (double)width * fabs((double)p->stride[UPSAMPLE_W]) +
-                         (double)p->inner * fabs((double)p->stride[UPSAMPLE_I]);
-    return reach < INT32_MAX;
+    const upsample_nearest_plan *p = j->plan;
+    const int64_t width = p->axis[2].out;
+    const int64_t piece = (TASK_BYTES / (p->inner * p->bytes) + 2) & ~(int64_t)1;
+    j->piece = least(piece, width + (width & 1));
+    j->pieces = ceil_div(width, j->piece);
+    j->group = j->pieces > 1 ? 1 : TASK_BYTES / (p->row * p->bytes * (fed + 1)) + 1;
 }
 
 static gpo_status
 forward(gpo_call *call, bool parallel)
 {
-    job j;
-    memset(&j, 0, sizeof j);
-    upsample_plan *p = &j.plan;
-    upsample_make_plan(call, p);
-    const gpo_dtype dtype = call->out[0].dtype;
-    const upsample_axis *w = &p->axis[2];
+    const upsample_nearest_plan *p = upsample_nearest_plan_of(call);
+    const upsample_axis *depth = &p->axis[0], *height = &p->axis[1], *w = &p->axis[2];
     if (p->size == 0) {
         return GPO_OK;
     }
-    j.bytes = gpo_dtypes[dtype].bytes;
-    j.moves = moves_of[gpo_cpu_isa()][kind_of(dtype)];
-    j.mode = mode_of(&j, w->in);
+    job j = {
+        .plan = p,
+        .from = call->in[0].data,
+        .to = call->out[0].data,
+        .moves = moves_of[gpo_cpu_isa()][mover_of(call->out[0].dtype)],
+        .mode = mode_of(p),
+    };
     if (j.mode == ANY) {
-        if (!fits_offsets(p, w->in)) {
+        if (p->reach >= INT32_MAX) { /* beyond what j.at can hold */
             return scalar_forward(call);
         }
         void *memory = NULL;
-        gpo_status status =
-            gpo_scratch(call, (size_t)(w->out * p->inner) * sizeof *j.at, &memory);
+        gpo_status status = gpo_scratch(call, (size_t)p->row * sizeof *j.at, &memory);
         if (status) {
             return status;
         }
@@ -385,10 +233,7 @@ forward(gpo_call *call, bool parallel)
             }
         }
     }
-    const int64_t planes = p->images * p->channels;
-    const upsample_axis *depth = &p->axis[0], *height = &p->axis[1];
-    cut(&j, planes * depth->in * height->in,
-        depth->out / depth->in * (height->out / height->in));
+    cut(&j, depth->out / depth->in * (height->out / height->in));
     run_tasks(&j, parallel, forward_task);
     return GPO_OK;
 }
@@ -399,14 +244,14 @@ forward(gpo_call *call, bool parallel)
 static void
 backward_add(const job *j, char *acc, const char *y, int64_t e, int64_t n)
 {
-    const upsample_plan *p = &j->plan;
-    const int64_t across = p->stride[UPSAMPLE_W] * j->bytes;
+    const upsample_nearest_plan *p = j->plan;
+    const int64_t across = p->stride[UPSAMPLE_W] * p->bytes;
     switch (j->mode) {
         case SAME:
-            j->sums.add(acc, y + e * j->bytes, n);
+            j->sums.add(acc, y + e * p->bytes, n);
             return;
         case TWICE:
-            j->sums.add_pairs(acc, y + 2 * e * j->bytes, n);
+            j->sums.add_pairs(acc, y + 2 * e * p->bytes, n);
             return;
         default:
             break;
@@ -416,7 +261,7 @@ backward_add(const job *j, char *acc, const char *y, int64_t e, int64_t n)
         for (int64_t k = 0; k < n; w++) {
             const int64_t run = least(p->inner - c, n - k);
             for (int64_t i = j->first[w]; i < j->first[w + 1]; i++) {
-                j->sums.add(acc + k * j->value_bytes, y + i * across + c * j->bytes,
+                j->sums.add(acc + k * j->value_bytes, y + i * across + c * p->bytes,
                             run);
             }
             k += run;
@@ -429,7 +274,7 @@ backward_add(const job *j, char *acc, const char *y, int64_t e, int64_t n)
         const int64_t at = w * p->inner + c - e;
         if (at < n) {
             j->sums.collect(acc + at * j->value_bytes, p->inner,
-                            y + c * p->stride[UPSAMPLE_I] * j->bytes,
+                            y + c * p->stride[UPSAMPLE_I] * p->bytes,
                             p->stride[UPSAMPLE_W], j->first + w,
                             ceil_div(n - at, p->inner));
         }
@@ -441,20 +286,20 @@ static void
 backward_task(void *context, int64_t i)
 {
     const job *j = context;
-    const upsample_plan *p = &j->plan;
+    const upsample_nearest_plan *p = j->plan;
     const upsample_axis *depth = &p->axis[0], *height = &p->axis[1];
-    const int64_t row = p->axis[2].in * p->inner;
     const int64_t start = i / j->pieces * j->group;
-    const int64_t stop = least(start + j->group, j->rows);
-    const int64_t begin = i % j->pieces * j->piece, end = least(begin + j->piece, row);
+    const int64_t stop = least(start + j->group, p->rows);
+    const int64_t begin = i % j->pieces * j->piece;
+    const int64_t end = least(begin + j->piece, p->row);
     _Alignas(64) char acc[BLOCK * sizeof(gpo_c128)];
     for (int64_t t = start; t < stop; t++) {
-        const row_index r = row_of(p, t, depth->in, height->in);
+        const row_index r = row_of(p, t);
         const int64_t d0 = upsample_first(depth, r.d),
                       d1 = upsample_first(depth, r.d + 1);
         const int64_t h0 = upsample_first(height, r.h);
         const int64_t h1 = upsample_first(height, r.h + 1);
-        char *to = (char *)p->to + t * row * j->bytes;
+        char *to = j->to + t * p->row * p->bytes;
         for (int64_t e = begin; e < end; e += BLOCK) {
             const int64_t n = least(BLOCK, end - e);
             memset(acc, 0, (size_t)(n * j->value_bytes));
@@ -463,7 +308,7 @@ backward_task(void *context, int64_t i)
                     backward_add(j, acc, row_from(j, &r, d, h), e, n);
                 }
             }
-            j->sums.round(to + e * j->bytes, acc, n);
+            j->sums.round(to + e * p->bytes, acc, n);
         }
     }
 }
@@ -471,21 +316,21 @@ backward_task(void *context, int64_t i)
 static gpo_status
 backward(gpo_call *call, bool parallel)
 {
-    job j;
-    memset(&j, 0, sizeof j);
-    upsample_plan *p = &j.plan;
-    upsample_make_plan(call, p);
+    const upsample_nearest_plan *p = upsample_nearest_plan_of(call);
+    const upsample_axis *depth = &p->axis[0], *height = &p->axis[1], *w = &p->axis[2];
     const gpo_dtype dtype = call->out[0].dtype;
     const bool is_half = dtype == GPO_F16 || dtype == GPO_BF16;
-    const upsample_axis *w = &p->axis[2];
-    const int64_t row = w->in * p->inner; /* elements of dx */
-    if (p->size == 0 || row == 0) {
+    if (p->size == 0) {
         return GPO_OK;
     }
-    j.bytes = gpo_dtypes[dtype].bytes;
-    j.value_bytes = is_half ? (int64_t)sizeof(float) : j.bytes;
-    j.sums = sums_of[gpo_cpu_isa()][sum_of(dtype)];
-    j.mode = mode_of(&j, w->out);
+    job j = {
+        .plan = p,
+        .from = call->in[0].data,
+        .to = call->out[0].data,
+        .sums = sums_of[gpo_cpu_isa()][gpo_unsigned_of(dtype)],
+        .value_bytes = is_half ? (int64_t)sizeof(float) : p->bytes,
+        .mode = mode_of(p),
+    };
     void *memory = NULL;
     gpo_status status =
         gpo_scratch(call, (size_t)(w->in + 1) * sizeof *j.first, &memory);
@@ -496,15 +341,12 @@ backward(gpo_call *call, bool parallel)
     for (int64_t s = 0; s <= w->in && j.mode != SAME && j.mode != TWICE; s++) {
         j.first[s] = upsample_first(w, s);
     }
-    const int64_t planes = p->images * p->channels;
-    const upsample_axis *depth = &p->axis[0], *height = &p->axis[1];
     const double fed = (double)depth->out * (double)height->out * (double)w->out /
                        ((double)depth->in * (double)height->in * (double)w->in);
-    const int64_t elements = (int64_t)(TASK_BYTES / ((fed + 1) * (double)j.bytes)) + 1;
-    j.rows = planes * depth->in * height->in;
-    j.piece = least(ceil_div(elements, BLOCK) * BLOCK, row);
-    j.pieces = ceil_div(row, j.piece);
-    j.group = j.pieces > 1 ? 1 : elements / row + 1;
+    const int64_t elements = (int64_t)(TASK_BYTES / ((fed + 1) * (double)p->bytes)) + 1;
+    j.piece = least(ceil_div(elements, BLOCK) * BLOCK, p->row);
+    j.pieces = ceil_div(p->row, j.piece);
+    j.group = j.pieces > 1 ? 1 : elements / p->row + 1;
     run_tasks(&j, parallel, backward_task);
     return GPO_OK;
 }
@@ -535,128 +377,136 @@ backward_threads(gpo_call *call)
 
 /* ---- scalar: one result after the other, straight from the rule ---- */
 
-/* Runs BODY for each row of `to`, whose D, H and W are d, h and width long. */
-#define EACH_ROW(p, side, BODY)                                                  \
-    for (int64_t a = 0; a < (p).images; a++) {                                   \
-        for (int64_t b = 0; b < (p).channels; b++) {                             \
-            for (int64_t d = 0; d < (p).axis[0].side; d++) {                     \
-                for (int64_t h = 0; h < (p).axis[1].side; h++) {                 \
-                    const int64_t plane =                                        \
-                        a * (p).stride[UPSAMPLE_A] + b * (p).stride[UPSAMPLE_B]; \
-                    BODY                                                         \
-                }                                                                \
-            }                                                                    \
-        }                                                                        \
-    }
+/* Writes row (d, h) of a plane to `out` and returns where the next one begins. */
+typedef void *(*scalar_row)(const upsample_nearest_plan *p, const void *plane,
+                            int64_t d, int64_t h, void *out);
 
-#define MOVE_KIND(kind, T)                                                            \
-    case kind: {                                                                      \
-        T *to = p.to;                                                                 \
-        const T *from = p.from;                                                       \
-        EACH_ROW(p, out, {                                                            \
-            const T *row = from + plane +                                             \
-                           upsample_source(&p.axis[0], d) * p.stride[UPSAMPLE_D] +    \
-                           upsample_source(&p.axis[1], h) * p.stride[UPSAMPLE_H];     \
-            for (int64_t w = 0; w < p.axis[2].out; w++) {                             \
-                const int64_t s = upsample_source(&p.axis[2], w);                     \
-                for (int64_t c = 0; c < p.inner; c++) {                               \
-                    *to++ = row[s * p.stride[UPSAMPLE_W] + c * p.stride[UPSAMPLE_I]]; \
-                }                                                                     \
-            }                                                                         \
-        })                                                                            \
-        break;                                                                        \
+#define DTYPE U8
+#include "scalar_forward.inc"
+#define DTYPE U16
+#include "scalar_forward.inc"
+#define DTYPE U32
+#include "scalar_forward.inc"
+#define DTYPE U64
+#include "scalar_forward.inc"
+#define DTYPE C64
+#include "scalar_forward.inc"
+#define DTYPE C128
+#include "scalar_forward.inc"
+
+#define DTYPE U8
+#include "scalar_backward.inc"
+#define DTYPE U16
+#include "scalar_backward.inc"
+#define DTYPE U32
+#include "scalar_backward.inc"
+#define DTYPE U64
+#include "scalar_backward.inc"
+#define DTYPE F16
+#include "scalar_backward.inc"
+#define DTYPE BF16
+#include "scalar_backward.inc"
+#define DTYPE F32
+#include "scalar_backward.inc"
+#define DTYPE F64
+#include "scalar_backward.inc"
+#define DTYPE C64
+#include "scalar_backward.inc"
+#define DTYPE C128
+#include "scalar_backward.inc"
+
+/* All rows of the result, whose planes have `depth` times `height` of them. */
+static void
+scalar_rows(const gpo_call *call, int64_t depth, int64_t height, scalar_row row)
+{
+    const upsample_nearest_plan *p = upsample_nearest_plan_of(call);
+    const char *from = call->in[0].data;
+    void *to = call->out[0].data;
+    for (int64_t a = 0; a < p->images; a++) {
+        for (int64_t b = 0; b < p->channels; b++) {
+            const char *plane =
+                from +
+                (a * p->stride[UPSAMPLE_A] + b * p->stride[UPSAMPLE_B]) * p->bytes;
+            for (int64_t d = 0; d < depth; d++) {
+                for (int64_t h = 0; h < height; h++) {
+                    to = row(p, plane, d, h, to);
+                }
+            }
+        }
     }
+}
 
 static gpo_status
 scalar_forward(gpo_call *call)
 {
-    upsample_plan p;
-    upsample_make_plan(call, &p);
-    if (p.size == 0) {
-        return GPO_OK;
-    }
-    switch (kind_of(call->out[0].dtype)) {
-        MOVES(MOVE_KIND)
-        case NKINDS:
-            break;
-    }
+    static const scalar_row rows[GPO_NDTYPES] = {
+        [GPO_U8] = scalar_forward_U8,   [GPO_U16] = scalar_forward_U16,
+        [GPO_U32] = scalar_forward_U32, [GPO_U64] = scalar_forward_U64,
+        [GPO_C64] = scalar_forward_C64, [GPO_C128] = scalar_forward_C128,
+    };
+    const upsample_nearest_plan *p = upsample_nearest_plan_of(call);
+    scalar_rows(call, p->axis[0].out, p->axis[1].out,
+                rows[mover_of(call->out[0].dtype)]);
     return GPO_OK;
 }
 
-#define DEFINE_SCALAR(dtype)                                                 \
-    static gpo_status scalar_backward_##dtype(gpo_call *call)                \
-    {                                                                        \
-        upsample_plan p;                                                     \
-        upsample_make_plan(call, &p);                                        \
-        T_##dtype *to = p.to;                                                \
-        const T_##dtype *from = p.from;                                      \
-        if (p.size == 0) {                                                   \
-            return GPO_OK;                                                   \
-        }                                                                    \
-        EACH_ROW(p, in, {                                                    \
-            const int64_t d0 = upsample_first(&p.axis[0], d);                \
-            const int64_t d1 = upsample_first(&p.axis[0], d + 1);            \
-            const int64_t h0 = upsample_first(&p.axis[1], h);                \
-            const int64_t h1 = upsample_first(&p.axis[1], h + 1);            \
-            for (int64_t e = 0; e < p.axis[2].in * p.inner; e++) {           \
-                const int64_t w = e / p.inner;                               \
-                const int64_t w0 = upsample_first(&p.axis[2], w);            \
-                const int64_t w1 = upsample_first(&p.axis[2], w + 1);        \
-                const T_##dtype *y =                                         \
-                    from + plane + e % p.inner * p.stride[UPSAMPLE_I];       \
-                V_##dtype sum;                                               \
-                memset(&sum, 0, sizeof sum);                                 \
-                for (int64_t i = d0; i < d1; i++) {                          \
-                    for (int64_t k = h0; k < h1; k++) {                      \
-                        for (int64_t l = w0; l < w1; l++) {                  \
-                            plus_##dtype(&sum, y[i * p.stride[UPSAMPLE_D] +  \
-                                                 k * p.stride[UPSAMPLE_H] +  \
-                                                 l * p.stride[UPSAMPLE_W]]); \
-                        }                                                    \
-                    }                                                        \
-                }                                                            \
-                *to++ = rounded_##dtype(sum);                                \
-            }                                                                \
-        })                                                                   \
-        return GPO_OK;                                                       \
-    }
-
-SUMS(DEFINE_SCALAR)
+static gpo_status
+scalar_backward(gpo_call *call)
+{
+    static const scalar_row rows[GPO_NDTYPES] = {
+        [GPO_U8] = scalar_backward_U8,   [GPO_U16] = scalar_backward_U16,
+        [GPO_U32] = scalar_backward_U32, [GPO_U64] = scalar_backward_U64,
+        [GPO_F16] = scalar_backward_F16, [GPO_BF16] = scalar_backward_BF16,
+        [GPO_F32] = scalar_backward_F32, [GPO_F64] = scalar_backward_F64,
+        [GPO_C64] = scalar_backward_C64, [GPO_C128] = scalar_backward_C128,
+    };
+    const upsample_nearest_plan *p = upsample_nearest_plan_of(call);
+    scalar_rows(call, p->axis[0].in, p->axis[1].in,
+                rows[gpo_unsigned_of(call->out[0].dtype)]);
+    return GPO_OK;
+}
 
 /* ---- the variants ---- */
 
-enum { SCALAR, SIMD, THREADS };
-
-/* clang-format off */
-#define EVERY(f) {f, f, f, f, f, f, f, f, f, f, f, f, f, f, f}
-#define BUT_BOOL(f) {NULL, f, f, f, f, f, f, f, f, f, f, f, f, f, f}
-/* clang-format on */
-
 static const gpo_variant forward_variants[] = {
-    [SCALAR] = {"scalar", "one element of the result after the other", "", "run-to-run",
-                EVERY(scalar_forward)},
-    [SIMD] = {"simd",
-              "a row of x makes one row of the result, the others are copies of it", "",
-              "run-to-run", EVERY(forward_simd)},
-    [THREADS] = {"threads", "simd on pieces of rows", "", "run-to-run",
-                 EVERY(forward_threads)},
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "one element of the result after the other",
+                        "",
+                        "run-to-run",
+                        {GPO_EVERY_DTYPE(scalar_forward)}},
+    [GPO_CPU_SIMD] = {"simd",
+                      "a row of x makes one row of the result, "
+                      "the others are copies of it",
+                      "",
+                      "run-to-run",
+                      {GPO_EVERY_DTYPE(forward_simd)}},
+    [GPO_CPU_THREADS] = {"threads",
+                         "simd on pieces of rows",
+                         "",
+                         "run-to-run",
+                         {GPO_EVERY_DTYPE(forward_threads)}},
     {.name = NULL},
 };
 
+/* Bools have no gradient. */
+#define ALL_BUT_BOOL GPO_BOOL + 1 ... GPO_NDTYPES - 1
+
 static const gpo_variant backward_variants[] = {
-    [SCALAR] = {"scalar",
-                "one element of the result after the other",
-                "",
-                "run-to-run",
-                {NULL, scalar_backward_U8, scalar_backward_U8, scalar_backward_U16,
-                 scalar_backward_U16, scalar_backward_U32, scalar_backward_U32,
-                 scalar_backward_U64, scalar_backward_U64, scalar_backward_F16,
-                 scalar_backward_BF16, scalar_backward_F32, scalar_backward_F64,
-                 scalar_backward_C64, scalar_backward_C128}},
-    [SIMD] = {"simd", "a row of sums collects rows of dy in the order they lie", "",
-              "run-to-run", BUT_BOOL(backward_simd)},
-    [THREADS] = {"threads", "simd on pieces of rows", "", "run-to-run",
-                 BUT_BOOL(backward_threads)},
+    [GPO_CPU_SCALAR] = {"scalar",
+                        "one element of the result after the other",
+                        "",
+                        "run-to-run",
+                        {[ALL_BUT_BOOL] = scalar_backward}},
+    [GPO_CPU_SIMD] = {"simd",
+                      "a row of sums collects rows of dy in the order they lie",
+                      "",
+                      "run-to-run",
+                      {[ALL_BUT_BOOL] = backward_simd}},
+    [GPO_CPU_THREADS] = {"threads",
+                         "simd on pieces of rows",
+                         "",
+                         "run-to-run",
+                         {[ALL_BUT_BOOL] = backward_threads}},
     {.name = NULL},
 };
 
@@ -665,23 +515,12 @@ static const gpo_variant backward_variants[] = {
 static const gpo_variant *
 choose(const gpo_call *call, const gpo_variant *variants, char why[GPO_MESSAGE])
 {
-    static const char alone[] = "the thread team has one thread";
-    static const char small[] =
-        "under 512 KiB, starting threads costs more than it saves";
-    static const char large[] = "the work is enough for several threads";
     enum { PAYS_BYTES = 1 << 19 };
-    const int64_t elements =
-        call->in[0].size > call->out[0].size ? call->in[0].size : call->out[0].size;
-    if (elements < PAYS_BYTES / gpo_dtypes[call->in[0].dtype].bytes) {
-        memcpy(why, small, sizeof small);
-        return &variants[SIMD];
-    }
-    if (gpo_cpu_threads() == 1) {
-        memcpy(why, alone, sizeof alone);
-        return &variants[SIMD];
-    }
-    memcpy(why, large, sizeof large);
-    return &variants[THREADS];
+    const upsample_nearest_plan *p = upsample_nearest_plan_of(call);
+    const int64_t elements = p->from_size > p->size ? p->from_size : p->size;
+    return gpo_cpu_choose(variants, elements >= PAYS_BYTES / p->bytes,
+                          "under 512 KiB, starting threads costs more than it saves",
+                          "the work is enough for several threads", why);
 }
 
 static const gpo_variant *

@@ -1,15 +1,53 @@
 /*
- * rows.cuh  What the rungs of upsample_nearest share: places of elements by division (v0,
- * v1), sums, words of neighbouring elements, the walk over rows (v2) and the columns of a
- * row.  Order as said.  Not here: kernels (cuda.cu), the rule itself (upsample_nearest.h).
+ * rows.cuh  What the kernels of upsample_nearest share: the plan as a kernel argument,
+ * places of elements by division (v0, v1), sums, words of neighbouring elements, the
+ * walk over rows (v2, shapes) and the columns of a row.  Order as said.
+ * Not here: the walk of a launch (walks.cuh), the rule itself (upsample_nearest.h).
  */
 #ifndef GPO_UPSAMPLE_ROWS_CUH
 #define GPO_UPSAMPLE_ROWS_CUH
 
+#include "../../device/grid.cuh"
+#include "../../device/number.cuh"
 #include "../../device/vec.cuh"
+#include "tuning.cuh"
 #include "upsample_nearest.h"
 
-constexpr int BLOCK = 256;
+/* ---- the plan as a kernel argument ---- */
+
+/* What kernels read of upsample_nearest_plan, and where the arrays begin. */
+struct upsample_plan {
+    const void *from;
+    void *to;
+    int64_t size;
+    int64_t images, channels;
+    upsample_axis axis[UPSAMPLE_SPATIAL];
+    int64_t inner;
+    int64_t stride[UPSAMPLE_AXES];
+};
+
+static inline upsample_plan
+argument_of(const gpo_call *call)
+{
+    const upsample_nearest_plan &plan = *upsample_nearest_plan_of(call);
+    const upsample_axis *axis = plan.axis;
+    const int64_t *stride = plan.stride;
+    return {call->in[0].data,
+            call->out[0].data,
+            plan.size,
+            plan.images,
+            plan.channels,
+            {axis[0], axis[1], axis[2]},
+            plan.inner,
+            {stride[0], stride[1], stride[2], stride[3], stride[4], stride[5]}};
+}
+
+/* One thread for each of n elements. */
+static inline dim3
+grid_of_threads(int64_t n)
+{
+    return grid_of(ceil_div(n, BLOCK));
+}
 
 /* ---- places by division ---- */
 
@@ -111,6 +149,10 @@ struct word<16> {
 template <typename T, int SIZE>
 using word_of = typename word<SIZE *static_cast<int>(sizeof(T))>::type;
 
+/* Elements in 16 bytes. */
+template <typename T>
+constexpr int PACK = 16 / static_cast<int>(sizeof(T));
+
 /* A word of a result that nothing reads soon. */
 template <typename Word>
 __device__ __forceinline__ void
@@ -119,7 +161,22 @@ store_streamed(Word *to, Word bits)
     __stcs(to, bits);
 }
 
-__device__ __forceinline__ bool
+/* Sums, rounded, as a word of dx. */
+template <typename T, int SUMS>
+__device__ __forceinline__ void
+store_sums(T *to, const typename sum_of<T>::type *sum)
+{
+    T rounded[SUMS];
+#pragma unroll
+    for (int k = 0; k < SUMS; k++) {
+        rounded[k] = stored_as<T>(sum[k]);
+    }
+    word_of<T, SUMS> bits;
+    memcpy(static_cast<void *>(&bits), rounded, sizeof bits);
+    store_streamed(reinterpret_cast<word_of<T, SUMS> *>(to), bits);
+}
+
+__host__ __device__ __forceinline__ bool
 lies_on(const void *p, unsigned bytes)
 {
     return reinterpret_cast<uintptr_t>(p) % bytes == 0;

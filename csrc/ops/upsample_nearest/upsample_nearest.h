@@ -71,23 +71,32 @@ upsample_first(const upsample_axis *axis, int64_t s)
  * Both arrays are (A, B, D, H, W, I): images, channels, three spatial axes, channels that
  * lie side by side.  With channels first I is 1, with channels last B is; a spatial axis
  * that the array lacks has 1 element.  Forward reads axis[].in and writes axis[].out,
- * backward the other way round.  What is written is contiguous.
+ * backward the other way round.  `from` is what is read, x or dy; `to` is what is
+ * written, and contiguous.
  */
 enum { UPSAMPLE_SPATIAL = 3, UPSAMPLE_AXES = 6 };
 enum { UPSAMPLE_A, UPSAMPLE_B, UPSAMPLE_D, UPSAMPLE_H, UPSAMPLE_W, UPSAMPLE_I };
 
-typedef struct upsample_plan {
-    const void *from;
-    void *to;
-    int64_t size; /* elements of `to` */
-    int64_t images, channels;
+typedef struct upsample_nearest_plan {
+    bool backward;            /* upsample_nearest_backward */
+    int64_t bytes;            /* of an element */
+    int64_t from_size, size;  /* elements of `from`, of `to` */
+    int64_t images, channels; /* 1 and all planes if one stride walks them */
     upsample_axis axis[UPSAMPLE_SPATIAL]; /* D, H, W */
     int64_t inner;
+    int64_t length[UPSAMPLE_AXES]; /* of `from` */
     int64_t stride[UPSAMPLE_AXES]; /* of `from`, in elements */
-} upsample_plan;
+    double reach;                  /* of a row of `from`: its end to end, in elements */
+    bool packed;                   /* the elements of such a row lie side by side */
+    int64_t row;                   /* elements of a row of `to` */
+    int64_t rows;                  /* of x or dx, the smaller side as a rule */
+} upsample_nearest_plan;
 
-/* The plan of a call whose arguments the shape rule has accepted. */
-void upsample_make_plan(const gpo_call *call, upsample_plan *plan);
+static inline const upsample_nearest_plan *
+upsample_nearest_plan_of(const gpo_call *call)
+{
+    return (const upsample_nearest_plan *)call->plan;
+}
 
 #ifdef __cplusplus
 }

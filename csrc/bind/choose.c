@@ -1,0 +1,193 @@
+/*
+ * choose.c  The backend and the variant that serve a call: those the caller names, or the
+ * backend of the arrays or by default, and the variant its table chooses.
+ * Order: what is not there, backend, variant.
+ */
+#include "choose.h"
+
+#include "backends.h"
+#include "errors.h"
+#include "options.h"
+
+/* ---- what is not there ---- */
+
+static const gpo_variant *
+find_variant(const gpo_table *table, PyObject *name)
+{
+    for (const gpo_variant *v = table ? table->variants : NULL; v && v->name; v++) {
+        if (PyUnicode_CompareWithASCIIString(name, v->name) == 0) {
+            return v;
+        }
+    }
+    return NULL;
+}
+
+static bool
+raise_no_variant(const frame *f, PyObject *name)
+{
+    const gpo_op *op = f->binding->op;
+    const char *hint = NULL;
+    if (f->place->bound && find_variant(op->cpu, name)) {
+        hint = "it runs on the CPU and the arrays are on a device; "
+               "x.numpy() brings them to the host";
+    }
+    else if (find_variant(gpo_backend_table(GPO_SIM, op), name) ||
+             find_variant(gpo_backend_table(GPO_CUDA, op), name)) {
+        hint = "it is a CUDA rung and this call runs on the CPU; "
+               "backend=\"sim\" runs it in the simulator";
+    }
+    gpo_raise_variant(op, name, hint);
+    return false;
+}
+
+/* The TypeError for a dtype no row, or this row, supports. */
+static bool
+raise_dtype(const frame *f, const gpo_variant *variant, bool named)
+{
+    PyObject *supported = gpo_supported_dtypes(variant);
+    if (supported) {
+        PyErr_Format(
+            PyExc_TypeError, "%s(%s%s) does not support dtype '%s'; supported: %U",
+            f->binding->op->name, named ? "variant=" : "", named ? variant->name : "",
+            gpo_dtypes[f->call.in[f->binding->op->by].dtype].name, supported);
+        Py_DECREF(supported);
+    }
+    return false;
+}
+
+/* Whether the call's device runs its variant, chosen or named. */
+static bool
+check_needs(const frame *f)
+{
+    const gpo_variant *variant = f->call.variant;
+    const char *lack = gpo_lacks(f->call.backend, f->call.device, variant->needs);
+    if (lack) {
+        PyErr_Format(gpo_py.variant_error,
+                     "%s(variant='%s') needs %s and %s; gpuopt.variants() lists what "
+                     "runs here",
+                     f->binding->op->name, variant->name, variant->needs, lack);
+    }
+    return !lack;
+}
+
+/* Whether a shape kernel asked for by name takes the call. */
+static bool
+check_shape(const frame *f)
+{
+    const gpo_variant *variant = f->call.variant;
+    if (variant->takes && !variant->takes(&f->call)) {
+        PyErr_Format(
+            gpo_py.variant_error,
+            "%s(variant='%s') takes %s alone; variant='auto' takes it where it "
+            "is the fastest",
+            f->binding->op->name, variant->name, variant->shape);
+        return false;
+    }
+    return true;
+}
+
+/* The argument, or NULL where the call leaves it out. */
+static PyObject *
+given(const frame *f, int common)
+{
+    PyObject *value = f->value[f->binding->nargs + common];
+    return value == Py_None ? NULL : value;
+}
+
+/* ---- backend ---- */
+
+static bool
+choose_backend(frame *f)
+{
+    const gpo_foreign *like = f->like;
+    PyObject *name = given(f, COMMON_BACKEND);
+    const int id = name                       ? gpo_backend_from_name(name)
+                   : like->family != GPO_HOST ? (int)like->id
+                                              : gpo_default_backend();
+    if (id < 0) {
+        return false;
+    }
+    if (f->place->bound && id != (int)like->id) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s() got backend='%s' for arrays on %s:%d; x.numpy() brings "
+                     "them to the host",
+                     f->binding->op->name, gpo_backend_names[id],
+                     gpo_backend_names[like->id], like->device);
+        return false;
+    }
+    f->id = (gpo_backend_id)id;
+    f->call.backend = gpo_backend_get(f->id);
+    return gpo_check_available(f->id);
+}
+
+/* ---- variant ---- */
+
+/* The variant called `name` of `table`, or of the CPU's if the backend is open. */
+static bool
+choose_named(frame *f, const gpo_table *table, PyObject *name)
+{
+    const gpo_op *op = f->binding->op;
+    gpo_call *call = &f->call;
+    call->variant = find_variant(table, name);
+    if (!call->variant && !f->place->bound && !given(f, COMMON_BACKEND) &&
+        f->id != GPO_CPU) {
+        call->variant = find_variant(op->cpu, name); /* simd, threads, ... */
+        f->id = GPO_CPU;
+        call->backend = gpo_backend_get(GPO_CPU);
+    }
+    if (!call->variant) {
+        return raise_no_variant(f, name);
+    }
+    if (!call->variant->run[call->in[op->by].dtype]) {
+        return raise_dtype(f, call->variant, true);
+    }
+    PyOS_snprintf(f->why, sizeof f->why, "asked for by name");
+    return check_needs(f) && check_shape(f);
+}
+
+/* The variant that the table chooses by the plan. */
+static bool
+choose_by_plan(frame *f, const gpo_table *table)
+{
+    gpo_call *call = &f->call;
+    call->variant = table->choose(call, f->why);
+    if (!call->variant || !call->variant->run[call->in[call->op->by].dtype]) {
+        return raise_dtype(f, table->variants, false);
+    }
+    return check_needs(f);
+}
+
+static bool
+is_named(PyObject *variant)
+{
+    return variant && PyUnicode_CompareWithASCIIString(variant, "auto") != 0;
+}
+
+bool
+gpo_choose_again(frame *f)
+{
+    return is_named(given(f, COMMON_VARIANT)) ||
+           choose_by_plan(f, gpo_backend_table(f->id, f->call.op));
+}
+
+bool
+gpo_choose_variant(frame *f)
+{
+    const gpo_op *op = f->binding->op;
+    gpo_call *call = &f->call;
+    PyObject *name = given(f, COMMON_VARIANT);
+    if (!choose_backend(f)) {
+        return false;
+    }
+    const gpo_table *table = gpo_backend_table(f->id, op);
+    if (!table) {
+        PyErr_Format(PyExc_NotImplementedError,
+                     "%s() has no '%s' backend in this build", op->name,
+                     call->backend->name);
+        return false;
+    }
+    if (name && !PyUnicode_Check(name)) {
+        return gpo_raise_type(name, op->name, "variant", "a str");
+    }
+    return is_named(name) ? choose_named(f, table, name) : choose_by_plan(f, table);
+}

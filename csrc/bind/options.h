@@ -1,0 +1,24 @@
+/*
+ * options.h  The typed arguments that are not arrays, and what is wrong with one.
+ */
+#ifndef GPO_OPTIONS_H
+#define GPO_OPTIONS_H
+
+#include "bind.h"
+
+/* Sets TypeError: "f() argument 'x' must be a str, not 'int'"; always false. */
+bool gpo_raise_type(PyObject *object, const char *function, const char *argument,
+                    const char *wanted);
+
+/* The 64-bit whole number of an argument; false with a sentence about it set. */
+bool gpo_int_parse(PyObject *object, const char *function, const char *argument,
+                   int64_t *out);
+
+/*
+ * Reads the object given for `arg` into `out`.  May run any Python code.  False with an
+ * exception set.
+ */
+bool gpo_option_parse(PyObject *object, const char *function, const gpo_arg *arg,
+                      gpo_option *out);
+
+#endif

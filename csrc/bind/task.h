@@ -1,0 +1,21 @@
+/*
+ * task.h  Work of a backend outside of an operator.
+ */
+#ifndef GPO_TASK_H
+#define GPO_TASK_H
+
+#include "bind.h"
+
+/* A call of no operator: what the backend's functions need to work and to complain. */
+typedef struct gpo_task {
+    gpo_op op; /* its name alone */
+    gpo_call call;
+} gpo_task;
+
+void gpo_task_init(gpo_task *task, const char *name, const gpo_backend *backend,
+                   int device, void *stream);
+
+/* Resets what one call of `op` may leave in a gpo_call. */
+void gpo_call_init(gpo_call *call, const gpo_op *op);
+
+#endif

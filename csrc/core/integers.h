@@ -1,0 +1,23 @@
+/*
+ * integers.h  Arithmetic of whole numbers that every room needs, on the host and on the
+ * device.
+ */
+#ifndef GPO_INTEGERS_H
+#define GPO_INTEGERS_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define GPO_ANYWHERE __host__ __device__
+#else
+#define GPO_ANYWHERE
+#endif
+
+/* a / b rounded up, for a >= 0 and b > 0. */
+static inline GPO_ANYWHERE int64_t
+ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+#endif

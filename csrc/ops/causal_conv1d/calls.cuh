@@ -1,0 +1,152 @@
+/*
+ * calls.cuh  A call of causal_conv1d and of causal_conv1d_backward by the launchers of a
+ * rung: views of its arrays, then the forward pass, or dx, dw and the rest.
+ * Not here: the launchers (ladder/, shapes/), which of them serves a call (cuda.cu).
+ */
+#ifndef GPO_CAUSAL_CONV1D_CALLS_CUH
+#define GPO_CAUSAL_CONV1D_CALLS_CUH
+
+#include "rows.cuh"
+
+/* The forward pass of a call. */
+template <typename T>
+static conv_view<T>
+conv_of(const gpo_call *call)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    const conv_arrays arrays = conv_arrays_of(call);
+    conv_view<T> v = {};
+    v.x = {static_cast<const T *>(arrays.x), p.x.b, p.x.c, p.x.t};
+    v.dy = {static_cast<const T *>(arrays.dy), p.dy.b, p.dy.c, p.dy.t};
+    v.out = {static_cast<T *>(arrays.out), p.out.b, p.out.c, p.out.t};
+    v.w = static_cast<const T *>(arrays.w) + (p.taps - 1) * p.w_k;
+    v.w_c = p.w_c;
+    v.w_s = -p.w_k;
+    v.bias = static_cast<const T *>(arrays.bias);
+    v.bias_c = p.bias_c;
+    v.batches = p.batches;
+    v.channels = p.channels;
+    v.steps = p.steps;
+    v.lags = p.lags;
+    v.eps = p.eps;
+    v.finish = p.silu ? FINISH_SILU : FINISH_NONE;
+    v.precision = p.precision;
+    return v;
+}
+
+/* The gradient of a call's filters; g is that of the sums, before the activation. */
+template <typename T>
+static lag_view<T>
+lags_of(const gpo_call *call, row_view<const T> g)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    const conv_arrays arrays = conv_arrays_of(call);
+    lag_view<T> v = {};
+    v.x = {static_cast<const T *>(arrays.x), p.x.b, p.x.c, p.x.t};
+    v.g = g;
+    v.dw = static_cast<T *>(arrays.dw);
+    v.dbias = static_cast<T *>(arrays.dbias);
+    v.batches = p.batches;
+    v.channels = p.channels;
+    v.steps = p.steps;
+    v.taps = p.taps;
+    v.lags = p.lags;
+    v.precision = p.precision;
+    return v;
+}
+
+template <typename T>
+static gpo_status
+run_forward(gpo_call *call, conv_launch<T> convolve)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    const gpo_status status = conv_check_causality(call);
+    if (status) {
+        return status;
+    }
+    return p.batches * p.channels > 0 ? convolve(call, conv_of<T>(call)) : GPO_OK;
+}
+
+/*
+ * With SiLU g first, then dx as a convolution of reversed rows, dw, and the rest; a rung
+ * that has `gradients` makes dx and dw by that.
+ */
+template <typename T>
+static gpo_status
+run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate,
+             gradients_launch<T> gradients = nullptr)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    gpo_status status = conv_check_causality(call);
+    if (status || p.channels == 0) {
+        return status;
+    }
+    conv_view<T> v = conv_of<T>(call);
+    const row_view<T> dx = v.out;
+    row_view<const T> g = v.dy;
+    if (p.silu && p.batches > 0) {
+        void *memory = nullptr;
+        const int64_t elements = p.batches * p.channels * p.steps;
+        status = gpo_scratch(call, elements * sizeof(T), &memory);
+        if (status) {
+            return status;
+        }
+        v.out.p = static_cast<T *>(memory); /* g lies as dx does, without gaps */
+        v.finish = FINISH_SLOPE;
+        g = {v.out.p, dx.b, dx.c, dx.t};
+        status = convolve(call, v);
+    }
+    if (!status && p.batches > 0) {
+        const int64_t last = p.steps - 1;
+        v.x = {g.p + last * g.t, g.b, g.c, -g.t};
+        v.out = {dx.p + last * dx.t, dx.b, dx.c, -dx.t};
+        v.bias = nullptr;
+        v.eps = 0;
+        v.finish = FINISH_NONE;
+        status = gradients ? GPO_OK : convolve(call, v);
+    }
+    const lag_view<T> lags = lags_of<T>(call, g);
+    if (!status) {
+        status = gradients ? gradients(call, v, lags) : correlate(call, lags);
+    }
+    if (!status && (p.has_bias || p.taps > p.lags)) {
+        status = make_rest(call, lags);
+    }
+    return status;
+}
+
+/* ---- rows of the tables ---- */
+
+/* A launcher for the variant table: one rung of one ladder for T. */
+template <typename T, conv_launch<T> CONV>
+static gpo_status
+forward(gpo_call *call)
+{
+    return run_forward<T>(call, CONV);
+}
+
+/* The same; GRADIENT makes dw, or dw and dx at once. */
+template <typename T, conv_launch<T> CONV, auto GRADIENT>
+static gpo_status
+backward(gpo_call *call)
+{
+    if constexpr (std::is_same_v<decltype(GRADIENT), gradients_launch<T>>) {
+        return run_backward<T>(call, CONV, nullptr, GRADIENT);
+    }
+    else {
+        return run_backward<T>(call, CONV, GRADIENT);
+    }
+}
+
+#define FORWARD(conv)                         \
+    [](auto t) -> gpo_run {                   \
+        using T = typename decltype(t)::type; \
+        return forward<T, conv<T>>;           \
+    }
+#define BACKWARD(conv, gradient)                  \
+    [](auto t) -> gpo_run {                       \
+        using T = typename decltype(t)::type;     \
+        return backward<T, conv<T>, gradient<T>>; \
+    }
+
+#endif

@@ -1,0 +1,132 @@
+/*
+ * common.cu  Kernels that several rungs of causal_conv1d launch around their own: rows
+ * turned from (B, T, C), partial sums of dw added up, and what is left of a gradient, dbias
+ * and taps that meet nothing.
+ */
+#include "../../device/block.cuh"
+#include "rows.cuh"
+
+/* ---- the gradient of the bias, taps that meet nothing ---- */
+
+/* A block per channel; each thread adds blocks of at most 64 elements. */
+template <typename T>
+__global__ void
+causal_conv1d_rest_of_channel(lag_view<T> v)
+{
+    using V = value_type<T>;
+    GPO_SHARED(V, slots, [REST_BLOCK / WARP]);
+    for (int64_t c = blockIdx.x; c < v.channels; c += gridDim.x) {
+        for (int64_t k = threadIdx.x; k < v.taps - v.lags; k += REST_BLOCK) {
+            v.dw[c * v.taps + k] = stored_as<T>(V(0));
+        }
+        if (!v.dbias) {
+            continue;
+        }
+        V total = 0, part = 0;
+        int terms = 0;
+        for (int64_t b = 0; b < v.batches; b++) {
+            const T *g = v.g.row(b, c);
+            for (int64_t t = threadIdx.x; t < v.steps; t += REST_BLOCK) {
+                part += value_of(g[t * v.g.t]);
+                if (++terms == 64) {
+                    total += part;
+                    part = 0;
+                    terms = 0;
+                }
+            }
+        }
+        total = block_combine<add, REST_BLOCK>(total + part, slots);
+        if (threadIdx.x == 0) {
+            v.dbias[c] = stored_as<T>(total);
+        }
+        __syncthreads();
+    }
+}
+
+template <typename T>
+gpo_status
+make_rest(gpo_call *call, const lag_view<T> &v)
+{
+    return GPO_LAUNCH(call, grid_of(v.channels), REST_BLOCK, 0,
+                      (causal_conv1d_rest_of_channel<T>), v);
+}
+
+/* ---- partial sums ---- */
+
+/* dw out of the partial sums of `groups` groups, in their order. */
+template <typename T>
+__global__ void
+causal_conv1d_sum_of_groups(lag_view<T> v, int64_t groups)
+{
+    const int64_t all = v.channels * v.lags;
+    const int64_t step = static_cast<int64_t>(gridDim.x) * REST_BLOCK;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * REST_BLOCK + threadIdx.x;
+         i < all; i += step) {
+        value_type<T> sum = 0;
+        for (int64_t k = 0; k < groups; k++) {
+            sum += v.parts[k * all + i];
+        }
+        v.put(i / v.lags, i % v.lags, sum);
+    }
+}
+
+template <typename T>
+gpo_status
+add_parts(gpo_call *call, const lag_view<T> &v, int64_t splits)
+{
+    if (splits <= 1) {
+        return GPO_OK;
+    }
+    const dim3 grid = grid_of(ceil_div(v.channels * v.lags, REST_BLOCK));
+    return GPO_LAUNCH(call, grid, REST_BLOCK, 0, (causal_conv1d_sum_of_groups<T>), v,
+                      splits);
+}
+
+/* ---- (B, T, C) ---- */
+
+/* to[i, c, r] = from[i, r, c]; a block has one 32 x 32 tile. */
+template <typename T>
+__global__ void __launch_bounds__(256)
+    causal_conv1d_swap_axes(const T *from, T *to, int64_t rows, int64_t cols)
+{
+    GPO_SHARED(T, tile, [32][33]);
+    const int64_t across = (cols + 31) / 32, down = (rows + 31) / 32;
+    const int64_t i = blockIdx.x / (across * down), in = blockIdx.x % (across * down);
+    const int64_t r0 = in / across * 32, c0 = in % across * 32;
+    const int x = threadIdx.x % 32, y = threadIdx.x / 32;
+    from += i * rows * cols;
+    to += i * rows * cols;
+#pragma unroll
+    for (int k = 0; k < 32; k += 8) {
+        if (r0 + y + k < rows && c0 + x < cols) {
+            tile[y + k][x] = from[(r0 + y + k) * cols + c0 + x];
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < 32; k += 8) {
+        if (c0 + y + k < cols && r0 + x < rows) {
+            to[(c0 + y + k) * rows + r0 + x] = tile[x][y + k];
+        }
+    }
+}
+
+template <typename T>
+gpo_status
+swap_axes(gpo_call *call, const T *from, T *to, int64_t n, int64_t rows, int64_t cols)
+{
+    const dim3 grid(static_cast<unsigned>(n * ((rows + 31) / 32) * ((cols + 31) / 32)));
+    return GPO_LAUNCH(call, grid, dim3(256), 0, (causal_conv1d_swap_axes<T>), from, to,
+                      rows, cols);
+}
+
+#define REST(T, launcher) \
+    template gpo_status launcher<T>(gpo_call *, const lag_view<T> &);
+#define PARTS(T, launcher) \
+    template gpo_status launcher<T>(gpo_call *, const lag_view<T> &, int64_t);
+#define AXES(T, launcher)                                                         \
+    template gpo_status launcher<T>(gpo_call *, const T *, T *, int64_t, int64_t, \
+                                    int64_t);
+GPO_EVERY_FLOAT(REST, make_rest)
+GPO_EVERY_FLOAT(PARTS, add_parts)
+GPO_EVERY_FLOAT32(AXES, swap_axes)

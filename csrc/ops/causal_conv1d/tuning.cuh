@@ -1,0 +1,61 @@
+/*
+ * tuning.cuh  The sizes that the kernels of causal_conv1d were tuned to on an H200;
+ * NOTES.md has the trials, benchmarks/results/h200-causal_conv1d*.json the times.
+ */
+#ifndef GPO_CAUSAL_CONV1D_TUNING_CUH
+#define GPO_CAUSAL_CONV1D_TUNING_CUH
+
+#include "../../device/warp.cuh"
+
+#include <stdint.h>
+
+constexpr int BLOCK = 128; /* threads of v0 and v1 */
+constexpr int PIECE = 256; /* inputs staged at a time, v1 to v4 */
+
+constexpr int QUADS = 64;             /* threads of a block of v2 to v4 */
+constexpr int QUAD_STEPS = 4 * QUADS; /* steps of a block */
+
+/* v3, v4: batches of a block; for the gradient of the filters, and inputs staged then. */
+template <typename T>
+constexpr int SHARING = sizeof(T) == 8 ? 4 : 8;
+constexpr int LAG_ROWS = 2, LAG_PIECE = 128;
+
+/* v5: the tile of a thread, steps (or lags) by inputs. */
+constexpr int STEPS = 16;
+constexpr int INPUTS = 8;
+constexpr int WINDOW = STEPS + INPUTS; /* what 16 by 8 products read, and one more */
+constexpr int SUBSTEPS = 4;            /* unrolled, with the window in registers */
+constexpr int TILE_WARPS = 8, TILE_BLOCK = TILE_WARPS * WARP;
+constexpr int SEGMENT = TILE_WARPS * STEPS; /* steps of a virtual row */
+constexpr int CHUNK = 64;                   /* inputs staged at a time */
+constexpr int LAG_SEGMENT = 256;            /* inputs of a virtual row, for lags */
+
+/* The tile of lags of 4-byte and of 8-byte values: shared memory is as large. */
+template <typename V>
+struct lag_tile {
+    static constexpr int WARPS = sizeof(V) == 8 ? 4 : 8, BLOCK = WARPS * WARP;
+    static constexpr int LAGS = WARPS * STEPS;              /* of a block */
+    static constexpr int STAGED = sizeof(V) == 8 ? 32 : 64; /* inputs at a time */
+    static constexpr int RING = sizeof(V) == 8 ? 128 : 256; /* >= STAGED + LAGS */
+};
+
+/* Filters of at most SHORT lags. */
+constexpr int SHORT = 8;
+constexpr int SHORT_BLOCK = 128; /* threads that stream */
+constexpr int SHORT_ITEMS = 4;   /* packs of a thread, all loads before the first use */
+constexpr int STRETCH = 32;      /* steps of a thread across strided rows */
+
+/* Groups of rows that write partial sums of the gradient of the filters. */
+constexpr int64_t MOST_SPLITS = 64, MOST_SHORT_SPLITS = 512;
+constexpr int64_t BLOCKS_WANTED = 4;     /* of an SM */
+constexpr int64_t THREADS_WANTED = 1536; /* of an SM */
+
+constexpr int REST_BLOCK = 256; /* threads of the kernels in common.cu */
+
+/* v6: clocks between the first blocks of an SM, so that their phases alternate. */
+constexpr int64_t STAGGER = 4500;
+
+/* Fewer rows of SEGMENT steps than this leave most lanes of v5 idle. */
+constexpr int64_t FEW_ROWS = 8;
+
+#endif

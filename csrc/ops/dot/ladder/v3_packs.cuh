@@ -1,0 +1,133 @@
+/*
+ * v3  Wide sums, many loads in flight.
+ * Was:   v2 adds in half, in an order that no run repeats, and waits for two 4-byte
+ *        loads at a time.
+ * Now:   4 packs of 16 bytes per array and thread in flight; products are added in
+ *        float within a tile, then in double; blocks leave their parts and the last one
+ *        adds them in order.  Where y is misaligned against x, a pack of y is cut out
+ *        of two aligned ones.
+ * Cost:  reads 2 * n * sizeof(T) bytes once, one launch.
+ * Left:  it waits for memory; what is left is the launch for small arrays.  Arrays with
+ *        gaps have no packs: they go to the kernel of shapes/strided.cu, which takes
+ *        every dtype as v3 does.
+ */
+#ifndef GPO_DOT_V3_PACKS_CUH
+#define GPO_DOT_V3_PACKS_CUH
+
+#include "../packs.cuh"
+#include "../parts.cuh"
+
+/* N packs of each array, `step` packs apart, into N accumulators, then into one. */
+template <typename S, bool SHIFTED, int N>
+__device__ __forceinline__ typename S::Acc
+sum_packs(const uint4 *x, const uint4 *y, int64_t step, int shift, uint64_t policy)
+{
+    using T = typename S::T;
+    uint4 p[N], q[N];
+#pragma unroll
+    for (int u = 0; u < N; u++) {
+        p[u] = load_streamed(x + u * step, policy);
+        q[u] = load_streamed(y + u * step, policy);
+    }
+    if constexpr (SHIFTED) {
+        uint4 next[N];
+#pragma unroll
+        for (int u = 0; u < N; u++) {
+            next[u] = load_streamed(y + u * step + 1, policy);
+        }
+#pragma unroll
+        for (int u = 0; u < N; u++) {
+            q[u] = cut_out(q[u], next[u], shift);
+        }
+    }
+    typename S::Acc acc[N] = {};
+#pragma unroll
+    for (int u = 0; u < N; u++) {
+        const pack<T> a = pack_of<T>(p[u]), b = pack_of<T>(q[u]);
+#pragma unroll
+        for (int v = 0; v < pack<T>::SIZE; v++) {
+            acc[u] = S::multiply_add(acc[u], a.v[v], b.v[v]);
+        }
+    }
+#pragma unroll
+    for (int half = N / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int u = 0; u < half; u++) {
+            acc[u] = S::combine(acc[u], acc[u + half]);
+        }
+    }
+    return acc[0];
+}
+
+template <typename S, bool SHIFTED>
+__global__ void
+__launch_bounds__(BLOCK, BLOCKS_PER_SM)
+    dot_v3_packs(dot_packs<typename S::T> a, block_parts<typename S::Part> parts,
+                 typename S::T *out)
+{
+    using T = typename S::T;
+    constexpr int N = SHIFTED ? SHIFTED_ITEMS : ITEMS;
+    constexpr int64_t TILE = BLOCK * N;
+    const uint64_t policy = l2_policy(a.keep_l2);
+    const int64_t tid = threadIdx.x, tiles = a.packs / TILE;
+    const char *const start = reinterpret_cast<const char *>(a.y + a.head);
+    const uint4 *const x = reinterpret_cast<const uint4 *>(a.x + a.head);
+    const uint4 *const y =
+        reinterpret_cast<const uint4 *>(SHIFTED ? start - a.shift : start);
+
+    typename S::Fold fold;
+    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const int64_t k = tile * TILE + tid;
+        fold.add(
+            S::widen(sum_packs<S, SHIFTED, N>(x + k, y + k, BLOCK, a.shift, policy)));
+    }
+    if (blockIdx.x == tiles % gridDim.x) { /* the block whose turn it would be */
+#pragma unroll 1
+        for (int64_t k = tiles * TILE + tid; k < a.packs; k += BLOCK) {
+            fold.add(S::widen(
+                sum_packs<S, SHIFTED, 1>(x + k, y + k, BLOCK, a.shift, policy)));
+        }
+        /* fewer than BLOCK elements before the first pack and after the last */
+        const int64_t tail = a.head + a.packs * pack<T>::SIZE + tid;
+        if (tid < a.head) {
+            fold.add(
+                S::widen(S::multiply_add({}, element(a.x + tid), element(a.y + tid))));
+        }
+        if (tail < a.n) {
+            fold.add(S::widen(
+                S::multiply_add({}, element(a.x + tail), element(a.y + tail))));
+        }
+    }
+    finish<S>(fold.value(), parts, out);
+}
+
+template <typename T>
+static gpo_status
+dot_v3(gpo_call *call)
+{
+    using S = sum_of<T>;
+    using E = typename S::T;
+    dot_view<E> a = view_of<E>(call);
+    if (reinterpret_cast<uintptr_t>(a.x) % sizeof(E) != 0) { /* complex: try y first */
+        a = {a.y, a.x, a.n, a.y_stride, a.x_stride};
+    }
+    if (has_gaps(*dot_plan_of(call)) ||
+        reinterpret_cast<uintptr_t>(a.x) % sizeof(E) != 0) {
+        return dot_strided<T>(call);
+    }
+    const dot_packs<E> packs = packs_of(a);
+    const int items = packs.shift ? SHIFTED_ITEMS : ITEMS;
+    const unsigned grid = resident_grid(call, packs.packs / (BLOCK * items));
+    block_parts<typename S::Part> parts;
+    const gpo_status status = parts_for(call, grid, &parts);
+    if (status) {
+        return status;
+    }
+    E *out = static_cast<E *>(call->out[0].data);
+    return packs.shift ? GPO_LAUNCH(call, grid, BLOCK, 0, (dot_v3_packs<S, true>),
+                                    packs, parts, out)
+                       : GPO_LAUNCH(call, grid, BLOCK, 0, (dot_v3_packs<S, false>),
+                                    packs, parts, out);
+}
+
+#endif

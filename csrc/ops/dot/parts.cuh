@@ -1,0 +1,53 @@
+/*
+ * parts.cuh  How the blocks of one launch (v3, the shape kernels) add up a sum: each leaves
+ * its part, and the block that takes the last ticket adds all parts in order.
+ */
+#ifndef GPO_DOT_PARTS_CUH
+#define GPO_DOT_PARTS_CUH
+
+#include "../../device/grid.cuh"
+#include "products.cuh"
+#include "tuning.cuh"
+
+/* Adds up the sums of a block's threads, then those of the blocks: the last stores. */
+template <typename S>
+__device__ __forceinline__ void
+finish(typename S::Part mine, const block_parts<typename S::Part> &parts,
+       typename S::T *out)
+{
+    using Part = typename S::Part;
+    GPO_SHARED(Part, slots, [BLOCK / WARP]);
+    GPO_SHARED(bool, last, [1]);
+    Part total = block_combine<S, BLOCK>(mine, slots);
+    if (gridDim.x > 1) {
+        if (threadIdx.x == 0) {
+            parts.part[blockIdx.x] = total;
+        }
+        if (!is_last_block(parts.ticket, gridDim.x, last)) {
+            return;
+        }
+        typename S::Fold all;
+        for (unsigned b = threadIdx.x; b < gridDim.x; b += BLOCK) {
+            all.add(parts.part[b]);
+        }
+        total = block_combine<S, BLOCK>(all.value(), slots);
+    }
+    if (threadIdx.x == 0) {
+        store_element(out, S::store(total));
+    }
+}
+
+/* Blocks for `work` tiles: at least one, at most what the SMs hold. */
+inline unsigned
+resident_grid(const gpo_call *call, int64_t work)
+{
+    const int64_t most = static_cast<int64_t>(gpo_processors(call)) * BLOCKS_PER_SM;
+    return static_cast<unsigned>(work < 1 ? 1 : work < most ? work : most);
+}
+
+/* ---- the shape kernels, for v3 and the table (shapes/) ---- */
+
+template <typename T>
+gpo_status dot_strided(gpo_call *call);
+
+#endif

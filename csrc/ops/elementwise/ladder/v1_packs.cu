@@ -1,0 +1,125 @@
+/*
+ * v1  Packs.
+ * Was:   v0 loads one element at a time and works its address out.
+ * Now:   a thread loads up to 16 bytes of each operand at once and computes two 16-bit
+ *        floats per instruction where the hardware can; the pack size is the smallest
+ *        over the types of result and operands.  A scalar operand stays in registers.  A
+ *        fixed grid strides through the packs; the tail is one element per thread.
+ * Cost:  one load, one store of 16 bytes per pack; 32 waves of blocks.
+ * Left:  one operand that is not aligned to its pack, or strided, sends the whole call to
+ *        v0's kernel -> v2.
+ */
+#include "../kernels.cuh"
+
+template <typename F>
+__global__ void
+__launch_bounds__(BLOCK)
+    elementwise_v1_packs(F f, typename F::R *out, const typename F::In0 *a,
+                         const typename F::In1 *b, const typename F::In2 *c,
+                         unsigned scalars, int64_t n)
+{
+    constexpr int SIZE = pack_size<F>();
+    const int64_t tid = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
+    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
+    const int64_t packs = n / SIZE;
+    const bool hold0 = scalars & 1u, hold1 = scalars & 2u, hold2 = scalars & 4u;
+
+    elements<typename F::In0, SIZE> x = {};
+    elements<typename F::In1, SIZE> y = {};
+    elements<typename F::In2, SIZE> z = {};
+    if (hold0) {
+        x = repeated<SIZE>(a[0]);
+    }
+    if (F::N > 1 && hold1) {
+        y = repeated<SIZE>(b[0]);
+    }
+    if (F::N > 2 && hold2) {
+        z = repeated<SIZE>(c[0]);
+    }
+    for (int64_t i = tid; i < packs; i += step) {
+        if (!hold0) {
+            x = load_elements<SIZE>(a + i * SIZE);
+        }
+        if (F::N > 1 && !hold1) {
+            y = load_elements<SIZE>(b + i * SIZE);
+        }
+        if (F::N > 2 && !hold2) {
+            z = load_elements<SIZE>(c + i * SIZE);
+        }
+        store_elements<SIZE>(out + i * SIZE, apply_pack<SIZE>(f, x, y, z));
+    }
+    const int64_t i = packs * SIZE + tid;
+    if (i < n) {
+        out[i] = f(a[hold0 ? 0 : i], F::N > 1 ? b[hold1 ? 0 : i] : y.v[0],
+                   F::N > 2 ? c[hold2 ? 0 : i] : z.v[0]);
+    }
+}
+
+/* Bit k: operand k is one element for the whole result. */
+static unsigned
+scalars_of(const elementwise_plan &plan)
+{
+    unsigned scalars = 0;
+    for (int k = 0; k < plan.inputs; k++) {
+        scalars |= elementwise_is_scalar(&plan, k) ? 1u << k : 0u;
+    }
+    return scalars;
+}
+
+/* Whether the result and every operand but scalars lie on a boundary of their packs. */
+static bool
+is_aligned(const gpo_call *call, unsigned scalars, int pack)
+{
+    const elementwise_plan &plan = *elementwise_plan_of(call);
+    const uintptr_t out = reinterpret_cast<uintptr_t>(result<void>(call));
+    bool aligned = out % (static_cast<size_t>(pack) * gpo_dtypes[plan.to].bytes) == 0;
+    for (int k = 0; k < plan.inputs; k++) {
+        const uintptr_t at = reinterpret_cast<uintptr_t>(operand<void>(call, k));
+        const bool good = at % (static_cast<size_t>(pack) * plan.bytes[k]) == 0;
+        aligned = aligned && (good || (scalars >> k & 1u));
+    }
+    return aligned;
+}
+
+/* Calls launch(call, grid, scalars), or v0 where some pack would be misaligned. */
+static gpo_status
+in_packs(gpo_call *call, int pack,
+         gpo_status (*launch)(gpo_call *, dim3 grid, unsigned scalars))
+{
+    const elementwise_plan &plan = *elementwise_plan_of(call);
+    const unsigned scalars = scalars_of(plan);
+    if (!elementwise_is_flat(&plan) || !is_aligned(call, scalars, pack)) {
+        return elementwise_v0(call);
+    }
+    const int64_t threads = ceil_div(plan.size, pack);
+    const int64_t most =
+        static_cast<int64_t>(gpo_processors(call)) * BLOCKS_PER_PROCESSOR * WAVES;
+    const int64_t blocks = ceil_div(threads, BLOCK);
+    return launch(call, dim3(static_cast<unsigned>(blocks < most ? blocks : most)),
+                  scalars);
+}
+
+struct elementwise_v1_launcher {
+    template <typename F>
+    static gpo_status launch(gpo_call *call, dim3 grid, unsigned scalars)
+    {
+        const elementwise_plan &plan = *elementwise_plan_of(call);
+        return GPO_LAUNCH(call, grid, BLOCK, 0, (elementwise_v1_packs<F>),
+                          F::make(plan), result<typename F::R>(call),
+                          operand<typename F::In0>(call, 0),
+                          operand<typename F::In1>(call, 1),
+                          operand<typename F::In2>(call, 2), scalars, plan.size);
+    }
+
+    template <typename F>
+    static gpo_status run(gpo_call *call)
+    {
+        return in_packs(call, pack_size<F>(), launch<F>);
+    }
+};
+
+gpo_status
+elementwise_v1(gpo_call *call)
+{
+    return run_kernel<elementwise_v1_launcher>(call);
+}

@@ -1,0 +1,195 @@
+/*
+ * v2  Peeled misalignment, packs in flight, rows.
+ * Was:   v1 gives up all packs for one operand that is misaligned or strided.
+ * Now:   the result is peeled to a boundary of its packs; an operand that lies otherwise
+ *        is read by aligned loads and shifted into place.  A thread has several packs of
+ *        each operand in flight before it computes the first.  Operands whose last axis
+ *        is contiguous or repeated are walked row by row; where a row begins takes
+ *        multiplications instead of divisions.
+ * Cost:  each byte once from memory, misaligned ones twice from the cache; 8 KiB to
+ *        24 KiB in flight per block of 256 threads.
+ * Left:  short rows and strides on the last axis go to v0's kernel; nothing overlaps the
+ *        launch itself.
+ */
+#include "../../../device/divide.cuh"
+#include "../streams.cuh"
+
+/* Rows of the result, and where each operand's row begins. */
+struct elementwise_rows {
+    int64_t cols;
+    int64_t first; /* row of blockIdx.y == 0 */
+    unsigned held; /* bit k: a row of operand k is one element repeated */
+    int ndim;      /* axes of the rows */
+    divider length[FEW_AXES];
+    int64_t strides[ELEMENTWISE_INPUTS][FEW_AXES];
+};
+
+/* at[k] = where row `row` of operand k begins, in elements from its first. */
+template <int INPUTS>
+__device__ __forceinline__ void
+row_offsets(const elementwise_rows &rows, int64_t row, int64_t (&at)[INPUTS])
+{
+#pragma unroll 1
+    for (int d = rows.ndim - 1; d >= 0; d--) {
+        const int64_t quotient = d > 0 ? rows.length[d].of(row) : 0;
+        const int64_t i = row - quotient * rows.length[d].by;
+        row = quotient;
+#pragma unroll
+        for (int k = 0; k < INPUTS; k++) {
+            at[k] += i * rows.strides[k][d];
+        }
+    }
+}
+
+template <typename F>
+__global__ void
+__launch_bounds__(BLOCK)
+    elementwise_v2_peeled(F f, typename F::R *out, const typename F::In0 *a,
+                          const typename F::In1 *b, const typename F::In2 *c,
+                          elementwise_rows rows)
+{
+    using R = typename F::R;
+    constexpr int SIZE = pack_size<F>(), ITEMS = packs_in_flight<F>();
+    const int64_t n = rows.cols, row = rows.first + blockIdx.y;
+    const bool hold0 = rows.held & 1u, hold1 = rows.held & 2u, hold2 = rows.held & 4u;
+    out += row * n;
+    int64_t at[F::N] = {};
+    row_offsets(rows, row, at);
+    a += at[0];
+    b += F::N > 1 ? at[F::N > 1] : 0;
+    c += F::N > 2 ? at[F::N - 1] : 0;
+
+    /* Elements before the first whole pack of the result, and its packs. */
+    const uintptr_t past =
+        reinterpret_cast<uintptr_t>(out) % (SIZE * sizeof(R)) / sizeof(R);
+    int64_t head = past ? SIZE - static_cast<int64_t>(past) : 0;
+    head = head < n ? head : n;
+    int64_t packs = (n - head) / SIZE;
+    stream<typename F::In0, SIZE> x;
+    stream<typename F::In1, SIZE> y;
+    stream<typename F::In2, SIZE> z;
+    x.start(a, head, hold0);
+    bool is_shifted = x.mode == SHIFTED;
+    if constexpr (F::N > 1) {
+        y.start(b, head, hold1);
+        is_shifted = is_shifted || y.mode == SHIFTED;
+    }
+    if constexpr (F::N > 2) {
+        z.start(c, head, hold2);
+        is_shifted = is_shifted || z.mode == SHIFTED;
+    }
+    /* Aligned words around the first and the last pack could leave a shifted row. */
+    const int64_t skip = is_shifted ? 1 : 0;
+    const int64_t whole = packs > 2 * skip ? packs - 2 * skip : 0;
+
+    const int64_t base =
+        static_cast<int64_t>(blockIdx.x) * (BLOCK * ITEMS) + threadIdx.x;
+    loaded<typename F::In0, SIZE> in0[ITEMS];
+    loaded<typename F::In1, SIZE> in1[ITEMS];
+    loaded<typename F::In2, SIZE> in2[ITEMS];
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        const int64_t i = base + j * BLOCK;
+        if (i < whole) {
+            x.load(in0[j], i + skip);
+            if constexpr (F::N > 1) {
+                y.load(in1[j], i + skip);
+            }
+            if constexpr (F::N > 2) {
+                z.load(in2[j], i + skip);
+            }
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        const int64_t i = base + j * BLOCK;
+        if (i < whole) {
+            const elements<typename F::In0, SIZE> p = x.pack(in0[j]);
+            elements<typename F::In1, SIZE> q = {};
+            elements<typename F::In2, SIZE> r = {};
+            if constexpr (F::N > 1) {
+                q = y.pack(in1[j]);
+            }
+            if constexpr (F::N > 2) {
+                r = z.pack(in2[j]);
+            }
+            store_elements<SIZE>(out + head + (i + skip) * SIZE,
+                                 apply_pack<SIZE>(f, p, q, r));
+        }
+    }
+
+    /* What is before and after the packs: one element for each thread of block 0. */
+    head += whole > 0 ? skip * SIZE : n - head;
+    const int64_t tail = n - head - whole * SIZE;
+    if (blockIdx.x == 0) {
+        for (int64_t k = threadIdx.x; k < head + tail; k += BLOCK) {
+            const int64_t i = k < head ? k : n - tail + (k - head);
+            const typename F::In0 v = a[hold0 ? 0 : i];
+            if constexpr (F::N == 1) {
+                out[i] = f(v, v, v);
+            }
+            else if constexpr (F::N == 2) {
+                out[i] = f(v, b[hold1 ? 0 : i], v);
+            }
+            else {
+                out[i] = f(v, b[hold1 ? 0 : i], c[hold2 ? 0 : i]);
+            }
+        }
+    }
+}
+
+/* Calls launch(call, grid, rows), a block for `tile` elements of a row, or v0. */
+static gpo_status
+in_rows(gpo_call *call, int64_t tile,
+        gpo_status (*launch)(gpo_call *, dim3 grid, const elementwise_rows &))
+{
+    const elementwise_plan &plan = *elementwise_plan_of(call);
+    if (!elementwise_has_rows(plan)) {
+        return elementwise_v0(call);
+    }
+    const int last = plan.ndim - 1;
+    elementwise_rows rows = {last >= 0 ? plan.shape[last] : 1, 0, 0, 0, {}, {}};
+    rows.ndim = last > 0 ? last : 0;
+    for (int d = 0; d < rows.ndim; d++) {
+        rows.length[d] = divider_of(plan.shape[d]);
+    }
+    for (int k = 0; k < plan.inputs; k++) {
+        rows.held |= last < 0 || plan.strides[k][last] == 0 ? 1u << k : 0u;
+        for (int d = 0; d < rows.ndim; d++) {
+            rows.strides[k][d] = plan.strides[k][d];
+        }
+    }
+    const int64_t height = plan.size / rows.cols;
+    const unsigned across = static_cast<unsigned>(ceil_div(rows.cols, tile));
+    gpo_status status = GPO_OK;
+    for (; rows.first < height && !status; rows.first += MAX_GRID_YZ) {
+        const int64_t left = height - rows.first;
+        status = launch(call, dim3(across, grid_extent(left, MAX_GRID_YZ)), rows);
+    }
+    return status;
+}
+
+struct elementwise_v2_launcher {
+    template <typename F>
+    static gpo_status launch(gpo_call *call, dim3 grid, const elementwise_rows &rows)
+    {
+        return GPO_LAUNCH(
+            call, grid, BLOCK, 0, (elementwise_v2_peeled<F>),
+            F::make(*elementwise_plan_of(call)), result<typename F::R>(call),
+            operand<typename F::In0>(call, 0), operand<typename F::In1>(call, 1),
+            operand<typename F::In2>(call, 2), rows);
+    }
+
+    template <typename F>
+    static gpo_status run(gpo_call *call)
+    {
+        constexpr int64_t TILE = BLOCK * packs_in_flight<F>() * pack_size<F>();
+        return in_rows(call, TILE, launch<F>);
+    }
+};
+
+gpo_status
+elementwise_v2(gpo_call *call)
+{
+    return run_kernel<elementwise_v2_launcher>(call);
+}

@@ -1,0 +1,64 @@
+/*
+ * float64_sums.cu  Sums in float64 beside x: zeros, and in the end x and the sums to out.
+ */
+#include "float64_sums.cuh"
+
+__global__ void
+__launch_bounds__(BLOCK) index_add_clear(double *sums, int64_t n)
+{
+    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < n;
+         i += step) {
+        sums[i] = 0;
+    }
+}
+
+template <typename T>
+__global__ void
+__launch_bounds__(BLOCK)
+    index_add_round(const T *x, const double *sums, T *out, int64_t n)
+{
+    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < n;
+         i += step) {
+        const T old = x[i];
+        const double sum = sums[i];
+        const double both = static_cast<double>(value_of(old)) + sum;
+        out[i] = sum != 0 ? stored_as<T>(static_cast<float>(both)) : old;
+    }
+}
+
+static int64_t
+elements_of(const gpo_call *call)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    return plan.outer * plan.length * plan.inner;
+}
+
+gpo_status
+index_add_clear_sums(gpo_call *call, double **sums)
+{
+    const int64_t n = elements_of(call);
+    void *memory = nullptr;
+    const gpo_status status =
+        gpo_scratch(call, static_cast<size_t>(n) * sizeof(double), &memory);
+    *sums = static_cast<double *>(memory);
+    return status ? status
+                  : GPO_LAUNCH(call, grid_for(n), BLOCK, 0, index_add_clear, *sums, n);
+}
+
+template <typename T>
+gpo_status
+index_add_round_sums(gpo_call *call, const T *x, const double *sums, T *out)
+{
+    const int64_t n = elements_of(call);
+    return GPO_LAUNCH(call, grid_for(n), BLOCK, 0, (index_add_round<T>), x, sums, out,
+                      n);
+}
+
+#define INSTANTIATE(T)                                                                 \
+    template gpo_status index_add_round_sums<T>(gpo_call *, const T *, const double *, \
+                                                T *);
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
+INSTANTIATE(float)

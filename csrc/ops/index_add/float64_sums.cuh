@@ -1,0 +1,30 @@
+/*
+ * float64_sums.cuh  Sums of the shape of x in float64, beside it (v5, few_destinations):
+ * they begin at zero, and x and they are rounded to out once (float64_sums.cu).
+ */
+#ifndef GPO_INDEX_ADD_FLOAT64_SUMS_CUH
+#define GPO_INDEX_ADD_FLOAT64_SUMS_CUH
+
+#include "frame.cuh"
+
+/* They are added to by atomics, and read x. */
+struct index_add_wide_atomics {
+    static constexpr bool IS_DETERMINISTIC = false, READS_X = true;
+};
+
+/* alpha * v: a product of two floats is exact in double. */
+template <typename T>
+__device__ __forceinline__ double
+wide_scaled(T v, double alpha)
+{
+    return static_cast<double>(value_of(v)) * alpha;
+}
+
+/* Zeros, one for each element of x. */
+gpo_status index_add_clear_sums(gpo_call *call, double **sums);
+
+/* out = x + sums, rounded once; an element that got nothing keeps its bits. */
+template <typename T>
+gpo_status index_add_round_sums(gpo_call *call, const T *x, const double *sums, T *out);
+
+#endif

@@ -1,0 +1,89 @@
+/*
+ * frame.cuh  What is around every rung and shape kernel: the copy of x, the check of the
+ * index, the wait for it (frame.cu), and the call as a kernel argument.
+ */
+#ifndef GPO_INDEX_ADD_FRAME_CUH
+#define GPO_INDEX_ADD_FRAME_CUH
+
+#include "index_add.cuh"
+
+struct index_add_frame {
+    index_reader index;
+    const void *base; /* x, or out if that has x's elements already */
+    bool nothing;     /* no element to add */
+    unsigned long long
+        *late; /* where bad indices are noted that are raised at the end */
+};
+
+/*
+ * Queues what comes before the kernels that add: to out, which has x's elements then, or,
+ * with `reads_x`, from x to out.  With a fresh output those kernels find bad indices on
+ * the way; with the caller's they may not, so the index is checked first.
+ */
+gpo_status index_add_begin(gpo_call *call, bool is_deterministic, bool reads_x,
+                           index_add_frame *frame);
+
+/* Waits for what the kernels found; IndexError if that is a bad index. */
+gpo_status index_add_end(gpo_call *call, const index_add_frame &frame);
+
+template <typename T>
+index_add_view<T>
+view_of(const gpo_call *call, const index_add_frame &frame)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    index_add_view<T> view = {static_cast<T *>(call->out[0].data),
+                              static_cast<const T *>(frame.base),
+                              static_cast<const T *>(call->in[2].data),
+                              plan.outer,
+                              plan.length,
+                              plan.count,
+                              plan.inner,
+                              plan.by_outer,
+                              plan.by_row,
+                              plan.by_inner,
+                              frame.index,
+                              divider_of(plan.count),
+                              divider_of(plan.inner),
+                              {},
+                              plan.alpha};
+    if constexpr (is_same<alpha_of<T>, float> || is_same<alpha_of<T>, double>) {
+        view.alpha = static_cast<alpha_of<T>>(plan.alpha);
+    }
+    else {
+        view.alpha = is_bool<T> ? static_cast<alpha_of<T>>(plan.whole != 0)
+                                : static_cast<alpha_of<T>>(plan.whole);
+    }
+    return view;
+}
+
+/* Rung::run(call, view) queues the kernels that add. */
+template <typename Rung, typename T>
+gpo_status
+index_add_with(gpo_call *call)
+{
+    index_add_frame frame;
+    gpo_status status =
+        index_add_begin(call, Rung::IS_DETERMINISTIC, Rung::READS_X, &frame);
+    if (!status && !frame.nothing) {
+        status = Rung::run(call, view_of<T>(call, frame));
+    }
+    return status ? status : index_add_end(call, frame);
+}
+
+/* What rungs of atomics have in common: they add to a copy of x, in any order. */
+struct index_add_atomics {
+    static constexpr bool IS_DETERMINISTIC = false, READS_X = false;
+};
+
+/* ---- the shape kernels, for the table (shapes/) ---- */
+
+template <typename T>
+gpo_status index_add_short_rows(gpo_call *call);
+
+template <typename T>
+gpo_status index_add_one_element(gpo_call *call);
+
+template <typename T>
+gpo_status index_add_few_destinations(gpo_call *call);
+
+#endif

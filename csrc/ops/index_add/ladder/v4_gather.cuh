@@ -1,0 +1,171 @@
+/*
+ * v4  Sorted by destination, no atomics.
+ * Was:   v3's sums depend on which atomic came first.
+ * Now:   the positions are sorted by destination, stably (sorted.cuh), and each
+ *        destination gathers its rows and adds them in the order of the source, so that x
+ *        is read and out written once.  More than 128 rows of one destination are added
+ *        in chunks of 64, side by side, and their sums in a kernel of its own
+ *        (chunks.cuh).
+ * Cost:  a pass over 8 bytes per row of the source, read and written, for every 8 bits
+ *        of the number of destinations; then the source once.
+ * Left:  one element per row moves more bytes in the sort than in the sum:
+ *        shapes/one_element.cu lets elements travel with their keys.
+ */
+#ifndef GPO_INDEX_ADD_V4_GATHER_CUH
+#define GPO_INDEX_ADD_V4_GATHER_CUH
+
+#include "../chunks.cuh"
+#include "../row_sums.cuh"
+
+/* runs[k], for the destinations that have entries. */
+template <typename Payload>
+__global__ void
+__launch_bounds__(BLOCK)
+    index_add_v4_runs(const uint32_t *key, int64_t count, index_add_run<Payload> *runs)
+{
+    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < count;
+         i += step) {
+        const uint32_t k = key[i];
+        if (i == 0 || key[i - 1] != k) {
+            runs[k].begin = static_cast<Payload>(i);
+        }
+        if (i + 1 == count || key[i + 1] != k) {
+            runs[k].end = static_cast<Payload>(i + 1);
+        }
+    }
+}
+
+/*
+ * `lanes` threads side by side take a unit, each of them V columns: the first run of a
+ * chunk, the last run of a chunk, if they are hot, or a destination, if it is not.
+ */
+template <typename T, int V, typename Payload>
+__global__ void
+__launch_bounds__(BLOCK, 3)
+    index_add_v4_gather(index_add_view<T> a, const uint32_t *key, int64_t n,
+                        index_add_gathering<T, Payload> g, int64_t tiles, int lanes)
+{
+    const int64_t step = static_cast<int64_t>(gridDim.x) * (BLOCK / lanes);
+    const int64_t each = 2 * g.chunks + a.length, units = a.outer * each * tiles;
+    for (int64_t u =
+             static_cast<int64_t>(blockIdx.x) * (BLOCK / lanes) + threadIdx.x / lanes;
+         u < units; u += step) {
+        const int64_t row = quotient(u, tiles), o = quotient(row, each);
+        const int64_t unit = row - o * each;
+        const int64_t column = ((u - row * tiles) * lanes + threadIdx.x % lanes) * V;
+        if (column >= a.inner) {
+            continue;
+        }
+        const bool is_chunk = unit < 2 * g.chunks, is_last = unit >= g.chunks;
+        const int64_t chunk = unit - (is_last ? g.chunks : 0), from = chunk * CHUNK;
+        const int64_t to = from + CHUNK < n ? from + CHUNK : n;
+        const int64_t k = is_chunk ? static_cast<int64_t>(key[is_last ? to - 1 : from])
+                                   : unit - 2 * g.chunks;
+        const index_add_run<Payload> run = g.runs[k];
+        int64_t begin = run.begin, end = run.end;
+        if (is_chunk != (end - begin > HOT) || (is_chunk && is_last && begin <= from)) {
+            continue; /* or the first run of the chunk is its last */
+        }
+        const int64_t at = (o * a.length + k) * a.inner + column;
+        in_flight<T, V> base = {};
+        if (is_chunk) {
+            begin = begin < from ? from : begin;
+            end = end < to ? end : to;
+        }
+        else {
+            base = *reinterpret_cast<const in_flight<T, V> *>(g.base + at); /* or out */
+        }
+        const index_add_sums<T, V> sum =
+            sum_rows<T, V>(a.source + o * a.by_outer + column * a.by_inner, a.by_row,
+                           a.alpha, g.number + begin, static_cast<int>(end - begin));
+        if (is_chunk) {
+            const int64_t part = (o * g.chunks + chunk) * 2 + (is_last ? 1 : 0);
+            memcpy(g.part + part * a.inner + column, sum.v, sizeof sum.v);
+        }
+        else {
+            values<T, V> v;
+            memcpy(v.v, &base.word, sizeof v.v);
+#pragma unroll
+            for (int c = 0; c < V; c++) {
+                v.v[c] = sum_stored(v.v[c], sum.v[c]);
+            }
+            *reinterpret_cast<values<T, V> *>(a.out + at) = v;
+        }
+    }
+}
+
+/* A grid for the gather: `lanes` threads for `across` packs of a row. */
+struct gather_shape {
+    int lanes;
+    int64_t tiles;
+    dim3 grid;
+};
+
+inline gather_shape
+gather_shape_of(const gpo_call *call, int64_t across, int64_t chunks)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    int lanes = 1;
+    while (lanes < WARP && lanes < across) {
+        lanes *= 2;
+    }
+    const int64_t tiles = ceil_div(across, lanes);
+    return {lanes, tiles,
+            grid_for(plan.outer * (2 * chunks + plan.length) * tiles * lanes)};
+}
+
+struct index_add_v4 {
+    static constexpr bool IS_DETERMINISTIC = true, READS_X = true;
+
+    /* Payload: the number of the source row. */
+    template <typename T, typename Payload>
+    static gpo_status gather(gpo_call *call, const index_add_view<T> &a)
+    {
+        const size_t sorted = sort_bytes<Payload>(a.count);
+        const size_t runs = aligned(a.length * sizeof(index_add_run<Payload>));
+        void *memory = nullptr; /* one piece: each asks the driver */
+        gpo_status status = gpo_scratch(call, sorted + runs + part_bytes(a), &memory);
+        if (status) {
+            return status;
+        }
+        char *const at = static_cast<char *>(memory) + sorted;
+        auto *const run = reinterpret_cast<index_add_run<Payload> *>(at);
+        sort_pairs<Payload> pairs = {};
+        status = index_add_sort<Payload>(call, a.index, memory, nullptr, a.by_row, run,
+                                         &pairs);
+        if (!status) {
+            status = GPO_LAUNCH(call, grid_for(a.count), BLOCK, 0,
+                                (index_add_v4_runs<Payload>), pairs.key, a.count, run);
+        }
+        const index_add_gathering<T, Payload> g = {
+            pairs.payload, run, a.base, reinterpret_cast<acc_of<T> *>(at + runs),
+            ceil_div(a.count, CHUNK)};
+        constexpr int V = pack<T>::SIZE;
+        const bool packed = is_packed(a);
+        const gather_shape s =
+            gather_shape_of(call, packed ? a.inner / V : a.inner, g.chunks);
+        if (!status) {
+            status = packed ? GPO_LAUNCH(call, s.grid, BLOCK, 0,
+                                         (index_add_v4_gather<T, V, Payload>), a,
+                                         pairs.key, a.count, g, s.tiles, s.lanes)
+                            : GPO_LAUNCH(call, s.grid, BLOCK, 0,
+                                         (index_add_v4_gather<T, 1, Payload>), a,
+                                         pairs.key, a.count, g, s.tiles, s.lanes);
+        }
+        return status ? status : combine_chunks(call, a, pairs.key, g);
+    }
+
+    template <typename T>
+    static gpo_status run(gpo_call *call, const index_add_view<T> &a)
+    {
+        const gpo_status status = index_add_check_length(call);
+        if (status) {
+            return status;
+        }
+        return a.count >> 32 != 0 ? gather<T, uint64_t>(call, a)
+                                  : gather<T, uint32_t>(call, a);
+    }
+};
+
+#endif

@@ -1,0 +1,80 @@
+/*
+ * row_sums.cuh  The sum of the source rows that a list names, several in flight (v4).
+ */
+#ifndef GPO_INDEX_ADD_ROW_SUMS_CUH
+#define GPO_INDEX_ADD_ROW_SUMS_CUH
+
+#include "index_add.cuh"
+
+template <typename T, int V>
+struct index_add_sums {
+    acc_of<T> v[V];
+};
+
+/* V elements on their way: a word until they are added, or they are waited for at once. */
+template <typename T, int V>
+struct in_flight {
+    uint4 word;
+};
+template <typename T>
+struct in_flight<T, 1> {
+    T word;
+};
+
+/* V elements that nothing writes during the kernel. */
+template <typename T, int V>
+__device__ __forceinline__ in_flight<T, V>
+send_for(const T *p)
+{
+    if constexpr (V == 1) {
+        return {*p};
+    }
+    else {
+        return {load_streamed(reinterpret_cast<const uint4 *>(p))};
+    }
+}
+
+/*
+ * The sum of the rows that number[0..n) name, V columns from `from` on; up to eight rows
+ * are in flight, and the numbers of the next eight.
+ */
+template <typename T, int V, typename Payload>
+__device__ __forceinline__ index_add_sums<T, V>
+sum_rows(const T *from, int64_t by_row, alpha_of<T> alpha, const Payload *number, int n)
+{
+    constexpr int AT_ONCE = V <= 8 ? 8 : 4; /* sums fill the registers, too */
+    index_add_sums<T, V> sum = {};
+    Payload row[AT_ONCE];
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+        row[k] = k < n ? number[k] : 0;
+    }
+    for (; n > 0; n -= AT_ONCE) {
+        in_flight<T, V> loaded[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            if (k < n) {
+                loaded[k] = send_for<T, V>(from + row[k] * by_row);
+            }
+        }
+        number += AT_ONCE;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            row[k] = k < n - AT_ONCE ? number[k] : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            if (k < n) {
+                values<T, V> v;
+                memcpy(v.v, &loaded[k].word, sizeof v.v);
+#pragma unroll
+                for (int c = 0; c < V; c++) {
+                    sum.v[c] = sum_of<T>(sum.v[c], scaled(v.v[c], alpha));
+                }
+            }
+        }
+    }
+    return sum;
+}
+
+#endif

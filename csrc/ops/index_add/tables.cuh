@@ -1,0 +1,66 @@
+/*
+ * tables.cuh  Tables of sums in shared memory, of v2 and of few_destinations: how they are
+ * laid out, and whether one pays.
+ */
+#ifndef GPO_INDEX_ADD_TABLES_CUH
+#define GPO_INDEX_ADD_TABLES_CUH
+
+#include "frame.cuh"
+
+/* How the table of one block is laid out: entry (k, c) of copy j is (k * columns + c) *
+ * copies + j, for `columns` of the row, which `lanes` threads take. */
+struct index_add_table {
+    int64_t rows;           /* of the source, in a slice */
+    unsigned slices, tiles; /* of the source, of a row's columns */
+    int columns, lanes, copies;
+};
+
+/*
+ * The table of a call for sums of `size` bytes; false if it does not fit or holds too
+ * little to pay.
+ */
+inline bool
+plan_table(const gpo_call *call, int64_t size, index_add_table *t, size_t *bytes)
+{
+    const index_add_plan &a = *index_add_plan_of(call);
+    if (a.outer * a.inner * a.count == 0 || a.length == 0) {
+        return false;
+    }
+    int64_t columns = a.inner < WARP ? a.inner : WARP;
+    while (a.length * columns * size > gpo_shared_room(call) && columns > 1) {
+        columns = (columns + 1) / 2;
+    }
+    const bool fits = a.length * columns * size <= gpo_shared_room(call);
+    const bool is_whole = columns == a.inner;
+    const bool is_long = columns * gpo_dtypes[a.dtype].bytes >= TABLE_MIN_BYTES;
+    if (!fits || (!is_whole && !is_long) || a.count < 2 * a.length) {
+        return false;
+    }
+    t->columns = static_cast<int>(columns);
+    t->lanes = 1;
+    while (t->lanes < columns) {
+        t->lanes *= 2;
+    }
+    t->copies = 1;
+    while (t->copies * t->lanes < WARP &&
+           2 * t->copies * a.length * columns * size <= TABLE_COPIES * size) {
+        t->copies *= 2;
+    }
+    *bytes = static_cast<size_t>(a.length * columns * t->copies * size);
+    const int64_t tiles = ceil_div(a.inner, columns), units = a.outer * tiles;
+    const int64_t wanted = ceil_div(gpo_processors(call), units);
+    const int64_t deepest = a.count / (2 * a.length);
+    const int64_t slices = wanted < deepest ? wanted : deepest;
+    t->tiles = static_cast<unsigned>(tiles);
+    t->slices = static_cast<unsigned>(slices);
+    t->rows = ceil_div(a.count, slices);
+    return units * slices < MAX_GRID;
+}
+
+inline dim3
+table_grid(int64_t outer, const index_add_table &t)
+{
+    return dim3(static_cast<unsigned>(outer * t.tiles * t.slices));
+}
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * tuning.cuh  The sizes that max_pool3d's kernels were tuned to on an H200; NOTES.md
+ * says why, benchmarks/results/h200-max_pool3d*.json have the times.
+ */
+#ifndef GPO_MAX_POOL3D_TUNING_CUH
+#define GPO_MAX_POOL3D_TUNING_CUH
+
+#include <stdint.h>
+
+constexpr int BLOCK = 256; /* threads, where nothing else is said */
+
+/* v3: windows of a tile along each axis; bytes of its elements at most. */
+constexpr int TILE_T = 4, TILE_H = 8, TILE_W = 8;
+constexpr int64_t TILE_BYTES = 48 << 10;
+
+/* v4, v5: threads of a block, and along z. */
+constexpr int FULL_BLOCK = 512, MOST_Z = 64;
+
+/* v7 */
+constexpr int ROWS = 8;       /* of a thread */
+constexpr int MOST_ROWS = 64; /* of a block: warps along H */
+constexpr int ALONE = 4;      /* warps of a block that have nothing to share */
+
+/* The gradient. */
+constexpr int OWNERS = 4;                  /* v0: warps of a block */
+constexpr int64_t SLICES_BYTES = 96 << 10; /* v3: two blocks and more on an SM */
+constexpr int ROUND_WARPS = 16;            /* v4: warps of a block at most */
+constexpr int64_t ROUNDS_BYTES = 72 << 10; /* v4: three blocks on an SM */
+
+#endif

@@ -1,0 +1,63 @@
+/*
+ * v4  Mean kernel, then a GEMM.
+ * Was:   v3 reads the whole matrix for each batch, one value per multiplication.
+ * Now:   one kernel streams x, 8 loads of 16 bytes in flight per thread, the next ones
+ *        started before the sums of these are combined; a second one multiplies tiles of 64
+ *        outputs by 64 batches, 2 x 8 of them in the registers of a thread, or in float64
+ *        32 x 16 in those of a warp, by tensor cores.
+ * Cost:  reads x once; the means once written and read L2 / 64 times; the matrix N / 64
+ *        times, out of L2.
+ * Left:  the memory rests while the product runs -> v5.
+ */
+#ifndef GPO_MEAN_MATVEC_V4_PRODUCT_CUH
+#define GPO_MEAN_MATVEC_V4_PRODUCT_CUH
+
+#include "../product.cuh"
+#include "../walk.cuh"
+
+template <typename T>
+__global__ void
+__launch_bounds__(THREADS, BLOCKS)
+    mean_matvec_v4_means(mean_matvec_view<T> v, row_walk walk, int64_t items)
+{
+    for (int64_t k = blockIdx.x; k < items; k += gridDim.x) {
+        stream_item(v, walk, k / walk.streams, static_cast<unsigned>(k % walk.streams));
+    }
+}
+
+template <typename T>
+__global__ void
+__launch_bounds__(THREADS, BLOCKS)
+    mean_matvec_v4_product(mean_matvec_view<T> v, int64_t across, int64_t tiles)
+{
+    GPO_DYN_SHARED(product_stages<value_type<T>>, stages);
+    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const int64_t output = tile % across * TILE_OUTPUTS;
+        const int64_t batch = tile / across * TILE_BATCHES;
+        product_tile(v, output, batch, *stages);
+    }
+}
+
+template <typename T>
+static gpo_status
+mean_matvec_v4(gpo_call *call)
+{
+    mean_matvec_view<T> v;
+    gpo_status status = view_of(call, &v);
+    if (status || v.batches * v.outputs == 0) {
+        return status;
+    }
+    const row_walk walk = walk_of(call, pack<T>::SIZE);
+    const int64_t down = ceil_div(v.batches, TILE_BATCHES);
+    const int64_t across = ceil_div(v.outputs, TILE_OUTPUTS);
+    const int64_t items = down * walk.streams, tiles = down * across;
+    status = GPO_LAUNCH(call, grid_of(items), THREADS, 0, (mean_matvec_v4_means<T>), v,
+                        walk, items);
+    constexpr int SHARED = sizeof(product_stages<value_type<T>>);
+    gpo_allow_shared(mean_matvec_v4_product<T>, SHARED);
+    return status ? status
+                  : GPO_LAUNCH(call, grid_of(tiles), THREADS, SHARED,
+                               (mean_matvec_v4_product<T>), v, across, tiles);
+}
+
+#endif

@@ -1,0 +1,148 @@
+/*
+ * v5  The product runs while the others stream.
+ * Was:   v4 reads memory, then computes; its means wait for the last row of x.
+ * Now:   one launch; blocks take items of work in order from a queue: 128 KiB of x, or a
+ *        tile of the product, which comes so many items after its batches that they are
+ *        rarely waited for.  A ticket per tile of batches counts the items that are
+ *        done.  An item only ever waits for earlier ones, and those are with blocks that
+ *        run, so none waits for ever; what an item computes does not depend on who does
+ *        it when.
+ * Cost:  as v4 with one launch and the product hidden behind the stream, but for the
+ *        tiles of the last batches; an atomic per item.
+ * Measured: N1024 L512 M512 float64 0.531 ms, v4 0.502; N16384 L256 M64 float32 0.321,
+ *        v4 0.338 (benchmarks/results/h200-mean_matvec.json): what is hidden must be more
+ *        than the waiting costs.
+ * Left:  a block that waits for its means to be seen loads no rows meanwhile: where rows
+ *        are long and the product is short, v4 is faster.
+ */
+#ifndef GPO_MEAN_MATVEC_V5_FUSED_CUH
+#define GPO_MEAN_MATVEC_V5_FUSED_CUH
+
+#include "../product.cuh"
+#include "../walk.cuh"
+
+struct work_queue {
+    unsigned items;     /* of this launch */
+    unsigned tiles;     /* of batches */
+    unsigned lag;       /* tiles of batches that a product comes later */
+    unsigned streams;   /* items of x of a tile of batches */
+    unsigned products;  /* items of the product of a tile of batches */
+    int64_t first_tile; /* of this launch */
+    int64_t rows_per_tile;
+};
+
+struct work_item {
+    bool product;
+    unsigned tile, part;
+};
+
+/* Item k: streams of the first `lag` tiles, then both kinds in turn, then products. */
+__device__ __forceinline__ work_item
+item_at(const work_queue &q, unsigned k)
+{
+    const unsigned both = q.streams + q.products;
+    const unsigned early = q.lag * q.streams, middle = (q.tiles - q.lag) * both;
+    if (k < early) {
+        return {false, k / q.streams, k % q.streams};
+    }
+    k -= early;
+    if (k < middle) {
+        const unsigned tile = k / both, part = k % both;
+        return part < q.streams ? work_item{false, tile + q.lag, part}
+                                : work_item{true, tile, part - q.streams};
+    }
+    k -= middle;
+    return {true, q.tiles - q.lag + k / q.products, k % q.products};
+}
+
+template <typename T>
+__global__ void
+__launch_bounds__(THREADS, BLOCKS)
+    mean_matvec_v5_fused(mean_matvec_view<T> v, row_walk walk, work_queue q,
+                         unsigned *tickets)
+{
+    GPO_DYN_SHARED(product_stages<value_type<T>>, stages);
+    GPO_SHARED(unsigned, taken, [2]); /* the item in hand and the next one */
+    unsigned *done = tickets + 1;
+    const unsigned last_take =
+        q.items + gridDim.x - 1; /* each block takes one too many */
+    const unsigned last_done = q.streams + q.products - 1;
+
+    if (threadIdx.x == 0) {
+        taken[0] = atomicInc(tickets, last_take);
+    }
+    __syncthreads();
+    while (taken[0] < q.items) {
+        const work_item item = item_at(q, taken[0]);
+        const int64_t tile = q.first_tile + item.tile;
+        if (item.product) {
+            if (threadIdx.x == 0) {
+                while (atomicAdd(&done[item.tile], 0) < q.streams) {
+                    __nanosleep(100);
+                }
+            }
+            __syncthreads();
+            __threadfence();
+            product_tile(v, static_cast<int64_t>(item.part) * TILE_OUTPUTS,
+                         tile * TILE_BATCHES, *stages);
+            if (threadIdx.x == 0) {
+                taken[1] = atomicInc(tickets, last_take);
+            }
+        }
+        else {
+            if (threadIdx.x == 0) { /* its answer comes while x is read */
+                taken[1] = atomicInc(tickets, last_take);
+            }
+            stream_item(v, walk, tile, item.part);
+            __threadfence();
+            __syncthreads();
+        }
+        if (threadIdx.x == 0) { /* all are done; the last item leaves the ticket at 0 */
+            atomicInc(&done[item_at(q, taken[0]).tile], last_done);
+            taken[0] = taken[1];
+        }
+        __syncthreads();
+    }
+}
+
+constexpr int64_t MOST_ITEMS = 1 << 30; /* of a launch: they are numbered by unsigned */
+
+template <typename T>
+static gpo_status
+mean_matvec_v5(gpo_call *call)
+{
+    mean_matvec_view<T> v;
+    unsigned *tickets = nullptr;
+    gpo_status status = view_of(call, &v);
+    if (status || v.batches * v.outputs == 0) {
+        return status;
+    }
+    const row_walk walk = walk_of(call, pack<T>::SIZE);
+    const int64_t blocks = gpo_processors(call) * BLOCKS;
+    const int64_t all_tiles = ceil_div(v.batches, TILE_BATCHES);
+    const int64_t streams = walk.streams, products = ceil_div(v.outputs, TILE_OUTPUTS);
+    const int64_t fits = MOST_ITEMS / (streams + products);
+    const int64_t per_launch = fits < GPO_TICKETS - 1 ? fits : GPO_TICKETS - 1;
+    /* Items that blocks hold, the ones they took ahead included. */
+    const int64_t lag = streams > 0 ? ceil_div(2 * blocks, streams) + 1 : 1;
+    constexpr int SHARED = sizeof(product_stages<value_type<T>>);
+    gpo_allow_shared(mean_matvec_v5_fused<T>, SHARED);
+    status = gpo_tickets(call, &tickets);
+    for (int64_t tile = 0; !status && tile < all_tiles; tile += per_launch) {
+        const int64_t left = all_tiles - tile;
+        const int64_t tiles = left < per_launch ? left : per_launch;
+        const work_queue q = {static_cast<unsigned>(tiles * (streams + products)),
+                              static_cast<unsigned>(tiles),
+                              static_cast<unsigned>(lag < tiles ? lag : tiles),
+                              static_cast<unsigned>(streams),
+                              static_cast<unsigned>(products),
+                              tile,
+                              TILE_BATCHES * v.rows};
+        const dim3 grid(static_cast<unsigned>(q.items < blocks ? q.items : blocks));
+        status = GPO_LAUNCH(call, grid, THREADS, SHARED, (mean_matvec_v5_fused<T>), v,
+                            walk, q, tickets);
+    }
+    return status;
+}
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * walk.cuh  How v4 and v5 share out x: rows to lanes, items of work to blocks.
+ */
+#ifndef GPO_MEAN_MATVEC_WALK_CUH
+#define GPO_MEAN_MATVEC_WALK_CUH
+
+#include "../../device/grid.cuh"
+#include "rows.cuh"
+
+/*
+ * The walk over x in packs of `size` elements.  An item is as long as keeps all SMs
+ * busy, and as is needed for a tile of batches to have fewer than 2^30.
+ */
+inline row_walk
+walk_of(const gpo_call *call, int size)
+{
+    constexpr int64_t MOST = 1 << 24;
+    const mean_matvec_plan &v = *mean_matvec_plan_of(call);
+    row_walk walk = {};
+    walk.packed = v.x_col == 1 || v.cols <= 1;
+    walk.even = reinterpret_cast<uintptr_t>(call->in[0].data) % 16 == 0 &&
+                v.x_batch % size == 0 && v.x_row % size == 0 && v.cols % size == 0;
+    const int64_t packs = ceil_div(v.cols, size);
+    walk.lanes = FEWEST_LANES;
+    while (walk.lanes < WARP && walk.lanes * SLOTS < packs) {
+        walk.lanes *= 2;
+    }
+    while (1 << walk.shift < SLOTS && walk.lanes << walk.shift < packs) {
+        walk.shift++;
+    }
+    walk.chunks = packs > 0 ? ceil_div(packs, walk.lanes << walk.shift) : 1;
+    walk.per_step = THREADS / walk.lanes * (SLOTS >> walk.shift);
+    walk.full = walk.even && packs == walk.chunks * (walk.lanes << walk.shift);
+    for (int u = 0; u < SLOTS; u++) {
+        const int64_t row = (u >> walk.shift) * (THREADS / walk.lanes);
+        const int64_t pack = (u & ((1 << walk.shift) - 1)) * walk.lanes;
+        walk.jump[u] = row * v.x_row + pack * size;
+    }
+
+    const int64_t most = v.batches < TILE_BATCHES ? v.batches : TILE_BATCHES;
+    const bool gapless = v.x_batch == v.rows * v.x_row;
+    walk.span_batches = gapless ? most : 1;
+    const int64_t span = walk.span_batches * v.rows;
+    const int64_t share =
+        ceil_div(v.batches * v.rows, walk.per_step) / (gpo_processors(call) * BLOCKS);
+    int64_t per_item = walk.per_step * (share < 1 ? 1 : share < STEPS ? share : STEPS);
+    while (ceil_div(span, per_item) > MOST) { /* means for 2^54 rows are never had */
+        per_item *= 2;
+    }
+    walk.per_item = static_cast<int>(per_item);
+    walk.per_span = static_cast<unsigned>(ceil_div(span, walk.per_item));
+    walk.streams = walk.per_span * static_cast<unsigned>(most / walk.span_batches);
+    return walk;
+}
+
+#endif

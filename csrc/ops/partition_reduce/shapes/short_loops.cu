@@ -1,0 +1,178 @@
+/*
+ * short_loops.cu  Sums of few elements: under 3 reduced bits above those of a warp's
+ * load.  A tile is then fewer than 8 loads, so a warp takes several tiles, one load of
+ * each in flight.  The lanes of an output share out the tiles that they add up and
+ * write.
+ * Cost:  reads 2^n elements once, a warp 512 bytes at a time; one launch, no barrier.
+ */
+#include "../tiles.cuh"
+
+/* Tiles that a warp takes at once: one load of each is in flight. */
+template <typename Term, bool PACKED>
+constexpr int GROUPS = (PACKED ? pack<typename Term::T>::SIZE : 1) *
+                                   sizeof(typename Term::Acc) <=
+                               16
+                           ? 8
+                           : 4;
+
+/*
+ * One of N groups for each lane: a step over a reduced lane bit hands half of the
+ * groups to the other lane and takes its share of the rest, N - 1 shuffles instead of N
+ * * log2(N).  Gives this lane's group, whose sum is then sum[0]; takes the bits used
+ * from *left.
+ */
+template <int N, int VEC, typename V>
+__device__ __forceinline__ int
+share_out(V (*sum)[VEC], unsigned lane, unsigned reduced_packs, unsigned *left)
+{
+    if constexpr (N == 1) {
+        return 0;
+    }
+    else {
+        const unsigned d = *left & (~*left + 1);
+        const bool upper = lane & d;
+        *left ^= d;
+#pragma unroll
+        for (int g = 0; g < N / 2; g++) {
+#pragma unroll
+            for (int e = 0; e < VEC; e++) {
+                if (!(e & reduced_packs)) {
+                    const V mine = upper ? sum[g + N / 2][e] : sum[g][e];
+                    const V other = upper ? sum[g][e] : sum[g + N / 2][e];
+                    sum[g][e] = mine + __shfl_xor_sync(ALL_LANES, other, d);
+                }
+            }
+        }
+        return (upper ? N / 2 : 0) +
+               share_out<N / 2, VEC>(sum, lane, reduced_packs, left);
+    }
+}
+
+/* A warp per group of tiles; the loop has 4 turns at most. */
+template <typename Term, bool PACKED>
+__global__ void
+__launch_bounds__(BLOCK, BLOCKS_PER_SM - 1)
+    partition_reduce_short_loops(partition_call<Term> p)
+{
+    using T = typename Term::T;
+    using Acc = typename Term::Acc;
+    const partition_tiles &t = p.tiles;
+    constexpr int VEC = PACKED ? pack<T>::SIZE : 1, ALL = GROUPS<Term, PACKED>;
+    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const int64_t unit = static_cast<int64_t>(blockIdx.x) * WARPS + warp;
+    if (unit >= t.units) {
+        return;
+    }
+    const bool active = static_cast<int>(lane) < t.lanes;
+    const int64_t tile = unit * t.groups;
+    int rank;
+    const int64_t o =
+        moved(t.to_output, tile) | lane_output(t.lane_to, t.reduced_lanes, lane, &rank);
+    const T *base =
+        p.x.x + p.x.place(moved(t.to_index, tile) |
+                          static_cast<int64_t>(active ? lane : 0) << t.pack_bits);
+    const uint64_t policy = l2_policy(t.keep_l2);
+
+    Acc sum[ALL][VEC];
+#pragma unroll
+    for (int g = 0; g < ALL; g++) {
+#pragma unroll
+        for (int e = 0; e < VEC; e++) {
+            sum[g][e] = 0;
+        }
+    }
+    uint64_t at = 0;
+    for (int64_t turn = 0; turn < t.turns; turn++) {
+        const T *q = base + p.x.place(static_cast<int64_t>(at));
+        T loaded[ALL][VEC];
+#pragma unroll
+        for (int g = 0; g < ALL;
+             g++) { /* without a tile of their own: the first again */
+            load_elements<Term, PACKED>(q + t.load_at[g], policy, loaded[g]);
+        }
+        at = (at - t.loop) & t.loop;
+#pragma unroll
+        for (int g = 0; g < ALL; g++) {
+#pragma unroll
+            for (int e = 0; e < VEC; e++) {
+                sum[g][e] += Term::of(loaded[g][e], p.x.square);
+            }
+        }
+    }
+    const int ranks = 1 << __popc(t.reduced_lanes);
+#pragma unroll
+    for (int g = 0; g < ALL; g++) {
+        sum_packs<VEC>(sum[g], t.reduced_packs);
+    }
+    if (ranks >= ALL) {
+        unsigned left = t.reduced_lanes;
+        const int mine = share_out<ALL, VEC>(sum, lane, t.reduced_packs, &left);
+        sum_lanes<VEC>(sum[0], t.reduced_packs, left);
+        int64_t to = o;
+#pragma unroll
+        for (int g = 1; g < ALL; g *= 2) {
+            to |= mine & g ? t.load_out[g] : 0;
+        }
+        if (active && mine < t.groups && !(lane & left)) {
+#pragma unroll
+            for (int e = 0; e < VEC; e++) {
+                if (!(e & t.reduced_packs)) {
+                    p.out[to | t.pack_out[e]] = result_of<Term>(sum[0][e]);
+                }
+            }
+        }
+        return;
+    }
+#pragma unroll
+    for (int g = 0; g < ALL; g++) { /* written by the lanes of rank g */
+        sum_lanes<VEC>(sum[g], t.reduced_packs, t.reduced_lanes);
+        if (active && g < t.groups && (g & (ranks - 1)) == rank) {
+#pragma unroll
+            for (int e = 0; e < VEC; e++) {
+                if (!(e & t.reduced_packs)) {
+                    p.out[o | t.load_out[g] | t.pack_out[e]] =
+                        result_of<Term>(sum[g][e]);
+                }
+            }
+        }
+    }
+}
+
+/* Tiles of a warp, at most `most`, and where their loads and results lie. */
+static void
+group_tiles(const gpo_call *call, int64_t most, partition_tiles *t)
+{
+    const int64_t tiles = bit_at(t->tile_bits);
+    t->groups = static_cast<int>(tiles < most ? tiles : most);
+    for (int64_t g = 0; g < t->groups; g++) {
+        t->load_at[g] = place_of(*partition_plan_of(call), moved(t->to_index, g));
+        t->load_out[g] = moved(t->to_output, g);
+    }
+    t->turns = bit_at(t->loop_bits);
+    t->units = tiles / t->groups;
+}
+
+template <typename Term>
+gpo_status
+short_loops::run(gpo_call *call)
+{
+    const bool packed = is_packed(call);
+    partition_tiles tiles = tiles_of(call);
+    group_tiles(call, packed ? GROUPS<Term, true> : GROUPS<Term, false>, &tiles);
+    const partition_call<Term> p = partition_call_of<Term>(call, tiles);
+    const dim3 grid(ceil_div(tiles.units, WARPS));
+    return packed ? GPO_LAUNCH(call, grid, BLOCK, 0,
+                               (partition_reduce_short_loops<Term, true>), p)
+                  : GPO_LAUNCH(call, grid, BLOCK, 0,
+                               (partition_reduce_short_loops<Term, false>), p);
+}
+
+#define INSTANTIATE(Term) template gpo_status short_loops::run<Term>(gpo_call * call);
+INSTANTIATE(plain_term<int32_t>)
+INSTANTIATE(plain_term<int64_t>)
+INSTANTIATE(plain_term<f16>)
+INSTANTIATE(plain_term<bf16>)
+INSTANTIATE(plain_term<float>)
+INSTANTIATE(plain_term<double>)
+INSTANTIATE(norm_term<float>)
+INSTANTIATE(norm_term<double>)

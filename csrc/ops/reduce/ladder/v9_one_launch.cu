@@ -1,0 +1,171 @@
+/*
+ * v9  One launch, many loads in flight.
+ * Was:   v8 waits for each load before the next and starts a second kernel to finish.
+ * Now:   4 independent 16-byte loads per thread and tile; the grid is as large as the
+ *        card holds at once; the block that takes the last ticket combines all parts in
+ *        a fixed order.  Long chains go through Op::Fold, so the error does not grow
+ *        with the length.  Rows that are no contiguous runs are read as in v8.
+ * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread.
+ * Left:  the way of a part through L2 to the last block, about 2 us of a launch.  Short
+ *        rows and columns leave most of a block idle: shapes/ has kernels for them.
+ */
+#include "../views.cuh"
+#include "../packs.cuh"
+
+/* The packs of one tile, a tree over all of them. */
+template <typename Op, int N, int STEP>
+__device__ __forceinline__ typename Op::Acc
+combine_packs(const Op &op, const pack<typename Op::T> *v, int64_t k)
+{
+    if constexpr (N == 1) {
+        return combine_pack<Op, pack<typename Op::T>::SIZE>(op, v[0].v, k);
+    }
+    else {
+        return Op::combine(
+            combine_packs<Op, N / 2, STEP>(op, v, k),
+            combine_packs<Op, N / 2, STEP>(op, v + N / 2, k + N / 2 * STEP));
+    }
+}
+
+/* A row in contiguous runs; the last tile of a run is what whole ones leave over. */
+struct reduce_runs {
+    int64_t count, length;
+    divider tiles; /* of a run */
+};
+
+/* A run's tile of this number; the run begins at p with element `first` of the row. */
+template <typename Op>
+__device__ __forceinline__ void
+fold_tile(const Op &op, typename Op::Fold &fold, const typename Op::T *p, int64_t first,
+          int64_t length, int64_t tile, uint64_t policy)
+{
+    using T = typename Op::T;
+    constexpr int SIZE = pack<T>::SIZE, STEP = ROW_BLOCK * SIZE;
+    constexpr int64_t TILE = ROW_BLOCK * TILE_ITEMS;
+    const int64_t tid = threadIdx.x;
+    const int64_t head = elements_to_boundary(p, length);
+    const int64_t packs = (length - head) / SIZE;
+    const int64_t whole = packs / TILE;
+    if (tile < whole) {
+        const int64_t k = head + (tile * TILE + tid) * SIZE;
+        pack<T> loaded[TILE_ITEMS];
+#pragma unroll
+        for (int u = 0; u < TILE_ITEMS; u++) {
+            loaded[u] = load_pack(p + k + u * STEP, policy);
+        }
+        fold.add(Op::widen(combine_packs<Op, TILE_ITEMS, STEP>(op, loaded, first + k)));
+    }
+    else if (tile == whole) {
+#pragma unroll 1 /* else the whole kernel takes 51 registers */
+        for (int64_t i = whole * TILE + tid; i < packs; i += ROW_BLOCK) {
+            const int64_t k = head + i * SIZE;
+            const pack<T> alone = load_pack(p + k, policy);
+            fold.add(Op::widen(combine_pack<Op, SIZE>(op, alone.v, first + k)));
+        }
+        const int64_t tail = head + packs * SIZE;
+        if (tid < head) {
+            fold.add(Op::widen(op.lift(p[tid], first + tid)));
+        }
+        if (tid < length - tail) {
+            fold.add(Op::widen(op.lift(p[tail + tid], first + tail + tid)));
+        }
+    }
+}
+
+/* Rows of contiguous runs; x.reduced are the axes from run to run. */
+template <typename Op>
+__global__ void
+__launch_bounds__(ROW_BLOCK, ROW_BLOCKS)
+    reduce_v9_one_launch(Op op, reduce_view<typename Op::T> x, reduce_runs runs,
+                         block_parts<typename Op::Part> parts, reduce_result to)
+{
+    using Part = typename Op::Part;
+    GPO_SHARED(Part, slots, [ROW_BLOCK / WARP]);
+    GPO_SHARED(bool, last, [1]);
+    const int64_t row = x.first + blockIdx.y;
+    const typename Op::T *p = x.x + offset_of(x.kept, row);
+    const uint64_t policy = l2_policy(x.keep_l2);
+    const int64_t tiles = runs.count * runs.tiles.by;
+
+    typename Op::Fold fold;
+    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const int64_t run = runs.tiles.of(tile);
+        fold_tile(op, fold, p + offset_of(x.reduced, run), run * runs.length,
+                  runs.length, tile - run * runs.tiles.by, policy);
+    }
+    Part total = block_combine<Op, ROW_BLOCK>(fold.value(), slots);
+    if (gridDim.x > 1) {
+        Part *row_parts = parts.part + row * gridDim.x;
+        if (threadIdx.x == 0) {
+            row_parts[blockIdx.x] = total;
+        }
+        if (!is_last_block(&parts.ticket[row], gridDim.x, last)) {
+            return;
+        }
+        typename Op::Fold all;
+        for (unsigned b = threadIdx.x; b < gridDim.x; b += ROW_BLOCK) {
+            all.add(row_parts[b]);
+        }
+        total = block_combine<Op, ROW_BLOCK>(all.value(), slots);
+    }
+    if (threadIdx.x == 0) {
+        op.store(to, row, total, x.cols);
+    }
+}
+
+/* Runs of tiles of `tile` elements. */
+static reduce_runs
+runs_of(const reduce_plan &plan, int64_t tile)
+{
+    const reduce_axes &reduced = plan.reduced;
+    const int64_t length = reduced.ndim > 0 ? reduced.shape[reduced.ndim - 1] : 1;
+    return {length > 0 ? plan.cols / length : 0, length, divider_of(length / tile + 1)};
+}
+
+/* As a rule whole tiles leave nothing over: no block for that alone. */
+static int64_t
+tiles_to_share(const reduce_runs &runs, int64_t tile)
+{
+    return runs.count * ceil_div(runs.length, tile);
+}
+
+struct reduce_v9_launcher {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const Op &op)
+    {
+        using T = typename Op::T;
+        using Part = typename Op::Part;
+        constexpr int64_t TILE = ROW_BLOCK * TILE_ITEMS * pack<T>::SIZE;
+        const reduce_plan &plan = *reduce_plan_of(call);
+        if (plan.rows == 0) {
+            return GPO_OK;
+        }
+        reduce_view<T> x = view_of<T>(call);
+        x.reduced.ndim -= x.reduced.ndim > 0; /* the axes from run to run */
+        const reduce_runs runs = runs_of(plan, TILE);
+        const int64_t blocks =
+            blocks_per(call, plan.rows, sizeof(Part), tiles_to_share(runs, TILE));
+        block_parts<Part> parts;
+        gpo_status status = parts_for(call, blocks, &parts);
+        for (; !status && x.first < plan.rows; x.first += MAX_GRID_YZ) {
+            const int64_t left = plan.rows - x.first;
+            const dim3 grid(blocks, grid_extent(left, MAX_GRID_YZ));
+            status = GPO_LAUNCH(call, grid, ROW_BLOCK, 0, (reduce_v9_one_launch<Op>),
+                                op, x, runs, parts, result_of(call));
+        }
+        return status;
+    }
+};
+
+template <typename T>
+gpo_status
+reduce_v9(gpo_call *call)
+{
+    const reduce_plan &plan = *reduce_plan_of(call);
+    return are_runs(plan) && has_few_axes(plan)
+               ? reduce_with<reduce_v9_launcher, T>(call)
+               : reduce_v8<T>(call);
+}
+
+#define INSTANTIATE(T) template gpo_status reduce_v9<T>(gpo_call * call);
+GPO_EVERY_TYPE(INSTANTIATE)

@@ -1,0 +1,23 @@
+/*
+ * packs.cuh  Sixteen bytes of a row as one accumulator.
+ */
+#ifndef GPO_REDUCE_PACKS_CUH
+#define GPO_REDUCE_PACKS_CUH
+
+#include "rows.cuh"
+
+/* The elements of one pack, neighbours first. */
+template <typename Op, int N>
+__device__ __forceinline__ typename Op::Acc
+combine_pack(const Op &op, const typename Op::T *v, int64_t k)
+{
+    if constexpr (N == 1) {
+        return op.lift(v[0], k);
+    }
+    else {
+        return Op::combine(combine_pack<Op, N / 2>(op, v, k),
+                           combine_pack<Op, N / 2>(op, v + N / 2, k + N / 2));
+    }
+}
+
+#endif

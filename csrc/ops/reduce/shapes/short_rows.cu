@@ -1,0 +1,131 @@
+/*
+ * short_rows.cu  Rows that a block would not fill: part of a warp does one.
+ * Each group of lanes has several rows on their way at once and combines by shuffles
+ * alone; nothing goes through shared memory and no block waits for another.
+ * Cost:  reads n * sizeof(T) bytes once; 32 bytes in flight per thread where rows start
+ *        on 16-byte boundaries, else 4 elements of 2 rows.
+ */
+#include "../packs.cuh"
+#include "../views.cuh"
+
+/*
+ * A group of `lanes` lanes does a row, ROWS_AT_ONCE rows at a time.  VEC elements per
+ * load; VEC > 1 needs rows that start on 16-byte boundaries.
+ */
+template <typename Op, int VEC>
+__global__ void
+__launch_bounds__(BLOCK) reduce_short_rows_kernel(Op op, reduce_view<typename Op::T> x,
+                                                  int lanes, reduce_result to)
+{
+    using T = typename Op::T;
+    const uint64_t policy = l2_policy(x.keep_l2);
+    const int lane = threadIdx.x % lanes;
+    const int64_t groups = BLOCK / lanes;
+    const int64_t first =
+        static_cast<int64_t>(blockIdx.x) * groups * ROWS_AT_ONCE + threadIdx.x / lanes;
+    const T *p[ROWS_AT_ONCE];
+    typename Op::Fold fold[ROWS_AT_ONCE];
+#pragma unroll
+    for (int r = 0; r < ROWS_AT_ONCE; r++) { /* rows past the end repeat the last one */
+        const int64_t row = first + r * groups;
+        p[r] = x.x + offset_of(x.kept, row < x.rows ? row : x.rows - 1);
+    }
+    if constexpr (VEC > 1) {
+        for (int64_t k = lane * VEC; k < x.cols; k += lanes * VEC) {
+            pack<T> loaded[ROWS_AT_ONCE];
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                loaded[r] = load_pack(p[r] + k, policy);
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                fold[r].add(Op::widen(combine_pack<Op, VEC>(op, loaded[r].v, k)));
+            }
+        }
+    }
+    else {
+        for (int64_t k = lane; k < x.cols; k += lanes * LOADS_AT_ONCE) {
+            T loaded[ROWS_AT_ONCE][LOADS_AT_ONCE];
+#pragma unroll
+            for (int u = 0; u < LOADS_AT_ONCE;
+                 u++) { /* past the end: element k again */
+                const int64_t i = k + u * lanes;
+                const int64_t offset = offset_of(x.reduced, i < x.cols ? i : k);
+#pragma unroll
+                for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                    loaded[r][u] = p[r][offset];
+                }
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                typename Op::Acc acc = op.lift(loaded[r][0], k);
+#pragma unroll
+                for (int u = 1; u < LOADS_AT_ONCE; u++) {
+                    if (k + u * lanes < x.cols) {
+                        acc = Op::combine(acc, op.lift(loaded[r][u], k + u * lanes));
+                    }
+                }
+                fold[r].add(Op::widen(acc));
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS_AT_ONCE; r++) {
+        const int64_t row = first + r * groups;
+        const typename Op::Part total = warp_combine<Op>(fold[r].value(), lanes);
+        if (lane == 0 && row < x.rows) {
+            op.store(to, row, total, x.cols);
+        }
+    }
+}
+
+struct reduce_short_rows_launcher {
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const Op &op)
+    {
+        using T = typename Op::T;
+        constexpr int SIZE = pack<T>::SIZE;
+        if (reduce_plan_of(call)->rows == 0) {
+            return GPO_OK;
+        }
+        const reduce_view<T> x = view_of<T>(call);
+        const bool packed = SIZE > 1 && are_packed(call, x.x, SIZE);
+        const int lanes = lanes_per_row(x.cols, packed ? SIZE : 1);
+        const dim3 grid(ceil_div(x.rows, BLOCK / lanes * ROWS_AT_ONCE));
+        const reduce_result to = result_of(call);
+        if (packed) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0,
+                              (reduce_short_rows_kernel<Op, SIZE>), op, x, lanes, to);
+        }
+        return GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_short_rows_kernel<Op, 1>), op,
+                          x, lanes, to);
+    }
+
+  private:
+    /* Whether all rows are packs of `size` elements on their boundaries. */
+    static bool are_packed(const gpo_call *call, const void *x, int size)
+    {
+        const reduce_plan &plan = *reduce_plan_of(call);
+        return plan.reduced.ndim == 1 && plan.reduced.strides[0] == 1 &&
+               plan.cols % size == 0 && is_aligned(x) &&
+               are_aligned(plan.kept, plan.kept.ndim, size);
+    }
+
+    /* Several loads per lane: fewer lanes, fewer shuffles. */
+    static int lanes_per_row(int64_t cols, int size)
+    {
+        const int64_t loads = size > 1 ? cols / size : cols;
+        const int64_t per_lane = loads <= 8 ? 1 : size > 1 ? 2 : LOADS_AT_ONCE;
+        return power_of_two_from(ceil_div(loads, per_lane), WARP);
+    }
+};
+
+template <typename T>
+gpo_status
+reduce_short_rows(gpo_call *call)
+{
+    return reduce_with<reduce_short_rows_launcher, T>(call);
+}
+
+#define INSTANTIATE(T) template gpo_status reduce_short_rows<T>(gpo_call * call);
+GPO_EVERY_TYPE(INSTANTIATE)

@@ -1,0 +1,146 @@
+/*
+ * views.cuh  What the kernels of a single launch share (v9 and the shape kernels): x with
+ * few axes, whose offsets take multiplications instead of divisions, and the place where
+ * blocks that share a result meet.
+ */
+#ifndef GPO_REDUCE_VIEWS_CUH
+#define GPO_REDUCE_VIEWS_CUH
+
+#include "../../device/divide.cuh"
+#include "rows.cuh"
+
+/* ---- x with few axes ---- */
+
+/* Axes as a kernel argument: reduce_axes twice would be 2 KiB, 0.3 us of a launch. */
+constexpr int FEW_AXES = 6;
+
+struct few_axes {
+    int ndim;
+    divider length[FEW_AXES];
+    int64_t strides[FEW_AXES];
+};
+
+inline few_axes
+few_axes_of(const reduce_axes &axes)
+{
+    few_axes few = {axes.ndim, {}, {}};
+    for (int d = 0; d < axes.ndim; d++) {
+        few.length[d] = divider_of(axes.shape[d] > 0 ? axes.shape[d] : 1);
+        few.strides[d] = axes.strides[d];
+    }
+    return few;
+}
+
+inline bool
+has_few_axes(const reduce_plan &plan)
+{
+    return plan.kept.ndim <= FEW_AXES && plan.reduced.ndim <= FEW_AXES;
+}
+
+/* Whether the rows are contiguous runs. */
+inline bool
+are_runs(const reduce_plan &plan)
+{
+    const reduce_axes &reduced = plan.reduced;
+    return reduced.ndim == 0 || reduced.strides[reduced.ndim - 1] == 1;
+}
+
+/* Where element number i of these axes lies, in elements from the first. */
+__device__ __forceinline__ int64_t
+offset_of(const few_axes &axes, int64_t i)
+{
+    int64_t offset = 0;
+#pragma unroll 1
+    for (int d = axes.ndim - 1; d > 0; d--) {
+        const int64_t quotient = axes.length[d].of(i);
+        offset += (i - quotient * axes.length[d].by) * axes.strides[d];
+        i = quotient;
+    }
+    return axes.ndim > 0 ? offset + i * axes.strides[0] : 0;
+}
+
+/* The plan as a kernel argument; `first` is the launch's first row or tile. */
+template <typename T>
+struct reduce_view {
+    const T *x;
+    int64_t rows, cols, first;
+    bool keep_l2;
+    few_axes kept, reduced;
+};
+
+template <typename T>
+reduce_view<T>
+view_of(const gpo_call *call)
+{
+    const reduce_plan &plan = *reduce_plan_of(call);
+    const int64_t fits = KEEP_L2_BYTES / static_cast<int64_t>(sizeof(T));
+    return {origin_of<T>(call),
+            plan.rows,
+            plan.cols,
+            0,
+            plan.cols <= fits / plan.rows,
+            few_axes_of(plan.kept),
+            few_axes_of(plan.reduced)};
+}
+
+/* Whether x, and steps along the first n axes, lie on boundaries of `size` elements. */
+inline bool
+are_aligned(const reduce_axes &axes, int n, int size)
+{
+    bool aligned = true;
+    for (int d = 0; d < n; d++) {
+        aligned = aligned && axes.strides[d] % size == 0;
+    }
+    return aligned;
+}
+
+inline bool
+is_aligned(const void *x)
+{
+    return reinterpret_cast<uintptr_t>(x) % 16 == 0;
+}
+
+inline int
+power_of_two_from(int64_t n, int most)
+{
+    int p = 1;
+    while (p < n && p < most) {
+        p *= 2;
+    }
+    return p;
+}
+
+/* ---- blocks that share a result ---- */
+
+/*
+ * Blocks that share one of `n` rows (or tiles of columns), at most `most`: as many as
+ * fill the card, if there is room for their parts, of `bytes` each.
+ */
+inline int64_t
+blocks_per(const gpo_call *call, int64_t n, int64_t bytes, int64_t most)
+{
+    const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
+    if (n >= room || n > GPO_TICKETS) {
+        return 1;
+    }
+    const int64_t fits = GPO_PARTIALS / (n * bytes);
+    int64_t blocks = room / n < most ? room / n : most;
+    blocks = blocks < fits ? blocks : fits;
+    return blocks > 1 ? blocks : 1;
+}
+
+/* ---- what is compiled apart: the last rung, and the shape kernels (shapes/) ---- */
+
+template <typename T>
+gpo_status reduce_v8(gpo_call *call);
+
+template <typename T>
+gpo_status reduce_v9(gpo_call *call);
+
+template <typename T>
+gpo_status reduce_short_rows(gpo_call *call);
+
+template <typename T>
+gpo_status reduce_columns(gpo_call *call);
+
+#endif

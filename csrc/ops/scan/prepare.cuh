@@ -1,0 +1,83 @@
+/*
+ * prepare.cuh  What precedes a single pass: which shape a call has, and x in the order
+ * of out.
+ */
+#ifndef GPO_SCAN_PREPARE_CUH
+#define GPO_SCAN_PREPARE_CUH
+
+#include "views.cuh"
+
+/* ---- shapes ---- */
+
+/* Elements of a pack of 16 bytes of out: Op::VEC of every op. */
+inline int
+pack_size(const gpo_call *call)
+{
+    return 16 / gpo_dtypes[call->out[0].dtype].bytes;
+}
+
+/* Whether neighbours in memory belong to different scans. */
+inline bool
+has_columns(const gpo_call *call)
+{
+    return scan_plan_of(call)->inner > 1;
+}
+
+/* Whether rows follow each other on out so that a tile takes two or more. */
+inline bool
+has_short_rows(const gpo_call *call)
+{
+    const scan_plan &plan = *scan_plan_of(call);
+    const int size = pack_size(call), tile = THREADS * PACKS * size;
+    return !has_columns(call) && plan.rows > 1 && 2 * plan.cols <= tile - (size - 1);
+}
+
+/* Whether results are as wide as x: Op::AS_READ, all but sums of integers. */
+inline bool
+is_as_wide_as_x(const gpo_call *call)
+{
+    const char kind = gpo_dtypes[call->in[0].dtype].kind;
+    const scan_op op = scan_plan_of(call)->op;
+    return kind == 'f' || kind == 'c' || op == SCAN_MIN || op == SCAN_MAX;
+}
+
+/* Whether every row takes more than one tile, of elements that v5 takes. */
+inline bool
+has_many_tiles(const gpo_call *call)
+{
+    return !has_columns(call) && is_as_wide_as_x(call) &&
+           scan_plan_of(call)->cols > THREADS * PACKS * pack_size(call);
+}
+
+/* ---- x in the order of out ---- */
+
+/*
+ * Makes *x a copy that lies as out does, and the plan that of the copy; elements have
+ * `bytes` bytes.
+ */
+gpo_status copy_in_order(gpo_call *call, int bytes, scan_plan *plan, const void **x);
+
+/* Calls launch(view) as for_each_view does, of a copy of x if that is not `in_order`. */
+template <typename Op, typename Launch>
+gpo_status
+for_each_ordered_view(gpo_call *call, const Op &op, bool in_order, Launch launch)
+{
+    scan_plan plan = *scan_plan_of(call);
+    const void *x = call->in[0].data;
+    const gpo_status status =
+        in_order ? GPO_OK : copy_in_order(call, op.bytes(), &plan, &x);
+    return status ? status : for_each_view(plan, x, call->out[0].data, op, launch);
+}
+
+/* ---- launchers of files of their own, for the table ---- */
+
+template <typename T>
+gpo_status scan_v5(gpo_call *call);
+
+template <typename T>
+gpo_status scan_short_rows(gpo_call *call);
+
+template <typename T>
+gpo_status scan_columns(gpo_call *call);
+
+#endif

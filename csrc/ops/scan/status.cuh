@@ -1,0 +1,133 @@
+/*
+ * status.cuh  How the tiles of a single pass tell each other what they have: values
+ * published through memory, as words of 8 bytes, each half data and half a mark that
+ * says "it is there", so that a reader needs neither a fence nor a second read.
+ * Not here: whose values a tile combines (lookback.cuh, shapes/columns.cu).
+ */
+#ifndef GPO_SCAN_STATUS_CUH
+#define GPO_SCAN_STATUS_CUH
+
+#include "views.cuh"
+
+constexpr uint64_t READY = static_cast<uint64_t>(1) << 32;
+
+template <typename V>
+constexpr int WORDS = sizeof(V) / 4;
+
+/* An aligned word is read and written whole; nothing else is ordered by it. */
+__device__ __forceinline__ void
+store_word(uint64_t *at, uint64_t word)
+{
+#ifdef __CUDACC__
+    *static_cast<volatile uint64_t *>(at) = word;
+#else
+    gpo_sim::atomic_store_release(at, word);
+#endif
+}
+
+__device__ __forceinline__ uint64_t
+load_word(const uint64_t *at)
+{
+#ifdef __CUDACC__
+    return *static_cast<const volatile uint64_t *>(at);
+#else
+    return gpo_sim::atomic_load(at);
+#endif
+}
+
+/* What one read saw of a value that may not be there yet. */
+template <typename V>
+struct status_value {
+    uint64_t word[WORDS<V>];
+
+    __device__ __forceinline__ bool complete() const
+    {
+        uint64_t all = READY;
+#pragma unroll
+        for (int k = 0; k < WORDS<V>; k++) {
+            all &= word[k];
+        }
+        return all & READY;
+    }
+
+    __device__ __forceinline__ V value() const
+    {
+        unsigned data[WORDS<V>];
+#pragma unroll
+        for (int k = 0; k < WORDS<V>; k++) {
+            data[k] = static_cast<unsigned>(word[k]);
+        }
+        V v;
+        memcpy(static_cast<void *>(&v), data, sizeof(V));
+        return v;
+    }
+};
+
+/* The words of a value lie `step` apart. */
+template <typename V>
+__device__ __forceinline__ void
+publish(uint64_t *at, int64_t step, V v)
+{
+    unsigned data[WORDS<V>];
+    memcpy(data, static_cast<const void *>(&v), sizeof(V));
+#pragma unroll
+    for (int k = 0; k < WORDS<V>; k++) {
+        store_word(at + k * step, READY | data[k]);
+    }
+}
+
+template <typename V>
+__device__ __forceinline__ status_value<V>
+peek(const uint64_t *at, int64_t step)
+{
+    status_value<V> seen;
+#pragma unroll
+    for (int k = 0; k < WORDS<V>; k++) {
+        seen.word[k] = load_word(at + k * step);
+    }
+    return seen;
+}
+
+template <typename V>
+__device__ __forceinline__ V
+wait_for(status_value<V> seen, const uint64_t *at, int64_t step)
+{
+    while (!seen.complete()) {
+        __nanosleep(32);
+        seen = peek<V>(at, step);
+    }
+    return seen.value();
+}
+
+template <typename V>
+__device__ __forceinline__ V
+wait_for(const uint64_t *at, int64_t step)
+{
+    return wait_for(peek<V>(at, step), at, step);
+}
+
+/*
+ * The words of all tiles, groups and supergroups, and the counter that numbers tiles in the
+ * order in which blocks start: a tile waits only for tiles that run or are done.
+ */
+struct scan_status {
+    uint64_t *tile, *group, *supergroup;
+    unsigned *next;
+};
+
+/* Cleared words: so many of tiles, groups and supergroups. */
+gpo_status make_status(gpo_call *call, int64_t tiles, int64_t groups,
+                       int64_t supergroups, scan_status *status);
+
+/* The number of this block's tile, in every thread; `slot` is shared memory. */
+__device__ __forceinline__ int64_t
+take_tile(unsigned *next, unsigned *slot)
+{
+    if (threadIdx.x == 0) {
+        *slot = atomicAdd(next, 1u);
+    }
+    __syncthreads();
+    return *slot;
+}
+
+#endif

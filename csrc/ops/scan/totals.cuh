@@ -1,0 +1,50 @@
+/*
+ * totals.cuh  The middle kernel of v0 to v2: the totals of tiles become what comes
+ * before them.
+ */
+#ifndef GPO_SCAN_TOTALS_CUH
+#define GPO_SCAN_TOTALS_CUH
+
+#include "views.cuh"
+
+/* A block for each row; part[r * tiles + t] is tile t of row r. */
+template <typename Fold, typename Part>
+__global__ void
+scan_totals(Part *part, int64_t tiles, int64_t first_row)
+{
+    GPO_SHARED(Part, s, [2][BLOCK]);
+    const unsigned tid = threadIdx.x;
+    Part *row = part + (first_row + blockIdx.x) * tiles;
+    Part carry = Fold::identity();
+    for (int64_t begin = 0; begin < tiles; begin += BLOCK) {
+        const int64_t i = begin + tid;
+        s[0][tid] = i < tiles ? row[i] : Fold::identity();
+        __syncthreads();
+        int from = 0;
+        for (unsigned d = 1; d < BLOCK; d *= 2) {
+            const Part v = s[from][tid];
+            s[1 - from][tid] = tid >= d ? Fold::combine(s[from][tid - d], v) : v;
+            from = 1 - from;
+            __syncthreads();
+        }
+        if (i < tiles) {
+            row[i] = tid > 0 ? Fold::combine(carry, s[from][tid - 1]) : carry;
+        }
+        carry = Fold::combine(carry, s[from][BLOCK - 1]);
+        __syncthreads();
+    }
+}
+
+template <typename Fold, typename Part>
+gpo_status
+scan_all_totals(gpo_call *call, Part *part, int64_t rows, int64_t tiles)
+{
+    gpo_status status = GPO_OK;
+    for (int64_t row = 0; !status && row < rows; row += MAX_GRID_X) {
+        status = GPO_LAUNCH(call, grid_of(rows - row), BLOCK, 0,
+                            (scan_totals<Fold, Part>), part, tiles, row);
+    }
+    return status;
+}
+
+#endif

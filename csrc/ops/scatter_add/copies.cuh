@@ -1,0 +1,90 @@
+/*
+ * copies.cuh  Memory of sums at zero, and the sum of private copies of the result.
+ */
+#ifndef GPO_SCATTER_ADD_COPIES_CUH
+#define GPO_SCATTER_ADD_COPIES_CUH
+
+#include "../../device/grid.cuh"
+#include "input.cuh"
+#include "tuning.cuh"
+
+inline int64_t
+clamp(int64_t x, int64_t least, int64_t most)
+{
+    return x < least ? least : x > most ? most : x;
+}
+
+/* ---- zeros, and no bad index yet ---- */
+
+static __global__ void
+scatter_add_clear(uint32_t *words, int64_t n, unsigned long long *bad)
+{
+    const int64_t first = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
+    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
+    if (first == 0 && bad) {
+        *bad = NONE_BAD;
+    }
+    for (int64_t i = first; i < n; i += step) {
+        words[i] = 0;
+    }
+}
+
+static gpo_status
+clear(gpo_call *call, void *memory, int64_t bytes, unsigned long long *bad)
+{
+    const int64_t words = bytes / static_cast<int64_t>(sizeof(uint32_t));
+    const dim3 grid(static_cast<unsigned>(clamp(ceil_div(words, BLOCK), 1, 4096)));
+    return GPO_LAUNCH(call, grid, BLOCK, 0, scatter_add_clear,
+                      static_cast<uint32_t *>(memory), words, bad);
+}
+
+/* ---- the sum of copies: total[b] = copies[0][b] + copies[1][b] + ..., in order ---- */
+
+constexpr int ACROSS = 32, DEEP = BLOCK / ACROSS;
+
+template <typename Sum>
+__global__ void
+scatter_add_sum_copies(const Sum *copies, int64_t count, int64_t size, Sum *total)
+{
+    GPO_SHARED(Sum, part, [DEEP][ACROSS]);
+    const int across = threadIdx.x % ACROSS, deep = threadIdx.x / ACROSS;
+    for (int64_t first = static_cast<int64_t>(blockIdx.x) * ACROSS; first < size;
+         first += static_cast<int64_t>(gridDim.x) * ACROSS) {
+        const int64_t b = first + across;
+        Sum sum{};
+#pragma unroll 4
+        for (int64_t p = deep; p < count; p += DEEP) {
+            if (b < size) {
+                sum = sum + copies[p * size + b];
+            }
+        }
+        part[deep][across] = sum;
+        __syncthreads();
+        if (deep == 0 && b < size) {
+            for (int d = 1; d < DEEP; d++) {
+                sum = sum + part[d][across];
+            }
+            total[b] = sum;
+        }
+        __syncthreads();
+    }
+}
+
+template <typename Sum>
+static gpo_status
+sum_copies(gpo_call *call, const Sum *copies, int64_t count, int64_t size, Sum *total)
+{
+    const dim3 grid(static_cast<unsigned>(clamp(ceil_div(size, ACROSS), 0, 1 << 20)));
+    return GPO_LAUNCH(call, grid, BLOCK, 0, (scatter_add_sum_copies<Sum>), copies,
+                      count, size, total);
+}
+
+/* How many copies of `bytes` the memory for them allows: at least 1, at most `most`. */
+inline int64_t
+copies_of(int64_t bytes, int64_t most)
+{
+    return clamp(most, 1,
+                 clamp(MOST_COPIES_BYTES / (bytes > 0 ? bytes : 1), 1, INT32_MAX));
+}
+
+#endif

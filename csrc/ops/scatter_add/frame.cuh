@@ -1,0 +1,171 @@
+/*
+ * frame.cuh  What is around every rung: inputs as lines of elements, sums in the type they
+ * are added in, the refusal of a bad index, the result.
+ */
+#ifndef GPO_SCATTER_ADD_FRAME_CUH
+#define GPO_SCATTER_ADD_FRAME_CUH
+
+#include "input.cuh"
+
+extern "C" gpo_status gpo_device_copy(gpo_call *call, const gpo_array *from,
+                                      const gpo_array *to);
+
+struct scatter_add_frame {
+    const void *values, *index;
+    int64_t values_stride, index_stride; /* in elements */
+    unsigned long long *bad; /* mode 'raise': the first bad position so far */
+    gpo_array sums;
+    bool apart; /* sums are not `out` itself */
+};
+
+/* A view of an input as one line of elements; an array that is none is packed first. */
+static gpo_status
+make_line(gpo_call *call, int input, const void **data, int64_t *stride)
+{
+    const gpo_array *const a = &call->in[input];
+    const scatter_add_line &given = scatter_add_plan_of(call)->line[input];
+    *data = a->data;
+    *stride = given.stride;
+    if (given.is_line) {
+        return GPO_OK;
+    }
+    gpo_array line = *a;
+    gpo_status status = gpo_array_contiguous(&call->error, &line);
+    if (!status) {
+        const size_t bytes = static_cast<size_t>(gpo_dtypes[a->dtype].bytes);
+        status = gpo_scratch(call, bytes * static_cast<size_t>(a->size), &line.data);
+    }
+    if (!status) {
+        status = gpo_device_copy(call, a, &line);
+    }
+    *data = line.data;
+    *stride = 1;
+    return status;
+}
+
+/* What a rung reads and writes; refuses it where its order of additions will not do. */
+static gpo_status
+open_frame(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
+{
+    const scatter_add_plan &plan = *scatter_add_plan_of(call);
+    const char kind = gpo_dtypes[call->in[SCATTER_ADD_VALUES].dtype].kind;
+    gpo_status status = GPO_OK;
+    void *memory = nullptr;
+    *f = {};
+    f->sums = call->out[0];
+    if (plan.deterministic && !is_deterministic) {
+        return gpo_fail(
+            &call->error, GPO_EVARIANT,
+            "scatter_add() with deterministic=True has no variant '%s': its "
+            "atomics add in the order the hardware finds; take 'auto'",
+            call->variant->name);
+    }
+    if (plan.mode == GPO_INDEX_RAISE) {
+        status = gpo_may_wait(call);
+    }
+    if (!status) {
+        status = make_line(call, SCATTER_ADD_VALUES, &f->values, &f->values_stride);
+    }
+    if (!status) {
+        status = make_line(call, SCATTER_ADD_INDEX, &f->index, &f->index_stride);
+    }
+    if (!status && plan.mode == GPO_INDEX_RAISE) {
+        status = gpo_scratch(call, sizeof *f->bad, &memory);
+        f->bad = static_cast<unsigned long long *>(memory);
+    }
+    if (kind == 'f' || kind == 'c') {
+        f->sums.dtype = kind == 'c' ? GPO_C128 : GPO_F64;
+    }
+    f->apart = f->sums.dtype != call->out[0].dtype || plan.late;
+    if (!status && f->apart) {
+        const size_t bytes = kind == 'c' ? sizeof(c128) : sizeof(double);
+        status =
+            gpo_scratch(call, bytes * static_cast<size_t>(plan.size), &f->sums.data);
+    }
+    return status;
+}
+
+/* Waits for the kernels and raises what they found. */
+static gpo_status
+check_indices(gpo_call *call, const scatter_add_frame &f)
+{
+    unsigned long long bad = NONE_BAD;
+    gpo_status status = gpo_fetch(call, &bad, f.bad, sizeof bad);
+    if (status || bad == NONE_BAD) {
+        return status;
+    }
+    const int64_t position = static_cast<int64_t>(bad), at = position * f.index_stride;
+    int64_t raw = 0;
+    if (call->in[SCATTER_ADD_INDEX].dtype == GPO_I32) {
+        int32_t narrow = 0;
+        status = gpo_fetch(call, &narrow, static_cast<const int32_t *>(f.index) + at,
+                           sizeof narrow);
+        raw = narrow;
+    }
+    else {
+        status = gpo_fetch(call, &raw, static_cast<const int64_t *>(f.index) + at,
+                           sizeof raw);
+    }
+    return status ? status : scatter_add_refuse(call, raw, position);
+}
+
+/* The result, once every index is known to be good. */
+static gpo_status
+close_frame(gpo_call *call, const scatter_add_frame &f)
+{
+    const gpo_status status = f.bad ? check_indices(call, f) : GPO_OK;
+    return !status && f.apart ? gpo_device_copy(call, &f.sums, &call->out[0]) : status;
+}
+
+/* The sign bit of integers of `bytes` bytes. */
+inline uint64_t
+sign_bit(size_t bytes)
+{
+    return static_cast<uint64_t>(1) << (8 * bytes - 1);
+}
+
+/* The input of kernels: values carried as T, indices I. */
+template <typename T, typename I>
+scatter_add_input<T, I>
+input_of(const gpo_call *call, const scatter_add_frame &f)
+{
+    const scatter_add_plan &plan = *scatter_add_plan_of(call);
+    const char kind = gpo_dtypes[call->in[SCATTER_ADD_VALUES].dtype].kind;
+    return {static_cast<const T *>(f.values),
+            static_cast<const I *>(f.index),
+            f.values_stride,
+            f.index_stride,
+            plan.n,
+            plan.size,
+            plan.mode,
+            plan.is_unsigned,
+            kind == 'b',
+            kind == 'i' ? sign_bit(sizeof(T)) : 0,
+            f.bad};
+}
+
+/* Rung::run(call, input, total) adds to `total`, which it clears first. */
+template <typename Rung, typename T, typename I>
+gpo_status
+run_rung(gpo_call *call, const scatter_add_frame &f)
+{
+    using Sum = typename scatter_add_input<T, I>::Sum;
+    return Rung::run(call, input_of<T, I>(call, f), static_cast<Sum *>(f.sums.data));
+}
+
+/* The launcher of a rung for values of any dtype that T carries. */
+template <typename Rung, typename T>
+gpo_status
+scatter_add_with(gpo_call *call)
+{
+    scatter_add_frame f;
+    gpo_status status = open_frame(call, Rung::DETERMINISTIC, &f);
+    if (!status) {
+        status = call->in[SCATTER_ADD_INDEX].dtype == GPO_I32
+                     ? run_rung<Rung, T, int32_t>(call, f)
+                     : run_rung<Rung, T, int64_t>(call, f);
+    }
+    return status ? status : close_frame(call, f);
+}
+
+#endif

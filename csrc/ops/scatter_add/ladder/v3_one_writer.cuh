@@ -1,0 +1,131 @@
+/*
+ * v3  One writer per table, no atomics.
+ * Was:   v2 has copies, but many threads write each.
+ * Now:   each warp has a table and takes its elements in order.  Lanes with the same
+ *        place find each other (match), the lowest adds their values in the order of
+ *        lanes, and it alone writes.  Tables meet in order: the same bits each run.
+ * Cost:  reads every value and index once for each tile of places that four tables in
+ *        48 KB hold: 1,536 of 8 bytes.
+ * Left:  a long result takes many tiles -> v4.
+ */
+#ifndef GPO_SCATTER_ADD_V3_ONE_WRITER_CUH
+#define GPO_SCATTER_ADD_V3_ONE_WRITER_CUH
+
+#include "../copies.cuh"
+
+constexpr int ORDERED_WARPS = ORDERED_BLOCK / WARP;
+
+template <typename Sum>
+constexpr int64_t TILE_PLACES = TABLES_BYTES /
+                                static_cast<int64_t>(ORDERED_WARPS * sizeof(Sum));
+
+/* table[b] += v for the lanes with a place b >= 0, equal places in the order of lanes. */
+template <typename Sum>
+__device__ __forceinline__ void
+add_in_order(Sum *table, int b, Sum v, int lane)
+{
+    const unsigned alone = 0x80000000u | static_cast<unsigned>(lane);
+    const unsigned key = b >= 0 ? static_cast<unsigned>(b) : alone;
+    const unsigned peers = __match_any_sync(ALL_LANES, key);
+    const bool first = lane == __ffs(static_cast<int>(peers)) - 1;
+    unsigned rest = first ? peers & (peers - 1) : 0;
+    Sum sum = v;
+    while (__any_sync(ALL_LANES, rest != 0)) {
+        const int from = rest ? __ffs(static_cast<int>(rest)) - 1 : lane;
+        const Sum other = shuffle_from(v, from);
+        if (rest) {
+            sum = sum + other;
+            rest &= rest - 1;
+        }
+    }
+    if (first && b >= 0) {
+        table[b] = table[b] + sum;
+    }
+    __syncwarp();
+}
+
+template <typename Input, typename Sum>
+__global__ void
+__launch_bounds__(ORDERED_BLOCK)
+    scatter_add_v3_one_writer(Input x, Sum *copies, int64_t first_tile, int64_t width,
+                              int64_t per_warp)
+{
+    GPO_DYN_SHARED(Sum, tables);
+    const int tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP;
+    const int64_t first = (first_tile + blockIdx.y) * width;
+    const int64_t places = x.size - first < width ? x.size - first : width;
+    Sum *const table = tables + warp * width;
+    for (int64_t b = lane; b < places; b += WARP) {
+        table[b] = Sum{};
+    }
+    __syncwarp();
+
+    const int64_t start =
+        (static_cast<int64_t>(blockIdx.x) * ORDERED_WARPS + warp) * per_warp;
+    const int64_t end = start + per_warp < x.n ? start + per_warp : x.n;
+    for (int64_t base = start; base < end; base += WARP * STEPS_AT_ONCE) {
+        Sum v[STEPS_AT_ONCE];
+        int b[STEPS_AT_ONCE];
+#pragma unroll
+        for (int u = 0; u < STEPS_AT_ONCE; u++) {
+            const int64_t i = base + u * WARP + lane;
+            int64_t at = -1;
+            v[u] = Sum{};
+            if (i < end) {
+                at = x.place(x.index[i * x.index_stride], i) - first;
+                v[u] = x.lift(x.values[i * x.values_stride]);
+            }
+            b[u] = at >= 0 && at < places ? static_cast<int>(at) : -1;
+        }
+#pragma unroll
+        for (int u = 0; u < STEPS_AT_ONCE; u++) {
+            add_in_order(table, b[u], v[u], lane);
+        }
+    }
+    __syncthreads();
+
+    for (int64_t b = tid; b < places; b += ORDERED_BLOCK) {
+        Sum sum = tables[b];
+        for (int w = 1; w < ORDERED_WARPS; w++) {
+            sum = sum + tables[w * width + b];
+        }
+        copies[blockIdx.x * x.size + first + b] = sum;
+    }
+}
+
+struct scatter_add_v3 {
+    static constexpr bool DETERMINISTIC = true;
+
+    template <typename Input, typename Sum>
+    static gpo_status run(gpo_call *call, const Input &x, Sum *total)
+    {
+        constexpr int64_t MOST = TILE_PLACES<Sum>;
+        const int64_t width = x.size < MOST ? x.size : MOST;
+        const int64_t tiles = width > 0 ? ceil_div(x.size, width) : 1;
+        const int64_t blocks = clamp(ceil_div(x.n, ORDERED_WARPS * ORDERED_ITEMS), 1,
+                                     ORDERED_BLOCKS * gpo_processors(call));
+        const int64_t copy_bytes = x.size * static_cast<int64_t>(sizeof(Sum));
+        const int64_t count = copies_of(copy_bytes, blocks);
+        const int64_t step = WARP * STEPS_AT_ONCE;
+        const int64_t per_warp = ceil_div(x.n, count * ORDERED_WARPS * step) * step;
+        const int64_t bytes = count * copy_bytes;
+        void *copies = nullptr;
+        gpo_status status = gpo_scratch(call, static_cast<size_t>(bytes), &copies);
+        if (!status) {
+            status = clear(call, nullptr, 0, x.bad);
+        }
+        for (int64_t tile = 0; tile < tiles && !status; tile += MAX_GRID_YZ) {
+            const dim3 grid(static_cast<unsigned>(count),
+                            static_cast<unsigned>(clamp(tiles - tile, 0, MAX_GRID_YZ)));
+            status = GPO_LAUNCH(call, grid, ORDERED_BLOCK,
+                                ORDERED_WARPS * width * sizeof(Sum),
+                                (scatter_add_v3_one_writer<Input, Sum>), x,
+                                static_cast<Sum *>(copies), tile, width, per_warp);
+        }
+        return status
+                   ? status
+                   : sum_copies(call, static_cast<Sum *>(copies), count, x.size, total);
+    }
+};
+
+#endif

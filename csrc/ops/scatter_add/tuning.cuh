@@ -1,0 +1,32 @@
+/*
+ * tuning.cuh  The sizes that scatter_add's kernels were tuned to on an H200; the times that
+ * came of them are in benchmarks/results/h200-scatter_add.json.
+ */
+#ifndef GPO_SCATTER_ADD_TUNING_CUH
+#define GPO_SCATTER_ADD_TUNING_CUH
+
+#include <stdint.h>
+
+constexpr int BLOCK = 256; /* threads, where nothing else is said */
+
+/* v1 */
+constexpr int SHARED_BLOCK = 512;
+constexpr int GROUPS_AT_ONCE = 2;          /* 16-byte packs of the index in flight */
+constexpr int64_t COPIES_BYTES = 64 << 10; /* of tables: two blocks fit on an H200 */
+constexpr int64_t WORTH = 4; /* elements of a block per place of its table */
+
+/* v2, v3: private copies of the result */
+constexpr int64_t MOST_COPIES_BYTES = 1 << 28;
+constexpr int64_t PRIVATE_BLOCKS = 8;      /* v2, per SM */
+constexpr int64_t PRIVATE_ITEMS = 8;       /* v2: elements of a thread, at least */
+constexpr int ORDERED_BLOCK = 128;         /* v3: a table for each of its warps */
+constexpr int64_t TABLES_BYTES = 48 << 10; /* v3, of a block */
+constexpr int64_t ORDERED_BLOCKS = 6;      /* v3, per SM */
+constexpr int64_t ORDERED_ITEMS = 1024;    /* v3: elements of a warp, at least */
+constexpr int STEPS_AT_ONCE = 4;           /* v3: elements of a lane in flight */
+constexpr int64_t ORDERED_BYTES = 96
+                                  << 10; /* of sums up to which v3 is faster than v4 */
+
+constexpr int RUN_CHUNK = 1024; /* v4: sorted elements of a warp */
+
+#endif

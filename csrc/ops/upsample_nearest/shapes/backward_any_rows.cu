@@ -1,0 +1,69 @@
+/*
+ * backward_any_rows.cu  Gradients at any scale, of rows that begin anywhere.  A thread
+ * adds up one element of dx for each of 4 rows; it finds its columns of dy once.
+ * Cost:  each byte once; loads of single elements, which meet in L1.
+ */
+#include "../walks.cuh"
+
+/* One element of dx for each of ITEMS rows; its columns of dy are found once. */
+template <typename T>
+__global__ void
+__launch_bounds__(BLOCK)
+    upsample_nearest_backward_any_rows_kernel(upsample_plan p, row_walk walk)
+{
+    using V = typename sum_of<T>::type;
+    const upsample_axis &depth = p.axis[0], &height = p.axis[1];
+    walker w = start_walk(walk, ELEMENT_ITEMS);
+    if (w.unit >= walk.units) {
+        return;
+    }
+    const int inner = static_cast<int>(p.inner), e = static_cast<int>(w.unit);
+    const int s = inner > 1 ? e / inner : e;
+    const column_range n = columns_of(p.axis[2], s);
+    const int across = static_cast<int>(p.stride[UPSAMPLE_W]);
+    const int at =
+        n.first * across + (e - s * inner) * static_cast<int>(p.stride[UPSAMPLE_I]);
+    for (int k = 0; k < ELEMENT_ITEMS && w.number < walk.rows; k++) {
+        const column_range d = columns_of(depth, static_cast<int>(w.at.d));
+        const column_range h = columns_of(height, static_cast<int>(w.at.h));
+        V sum = {};
+        for (int l = d.first; l < d.end; l++) {
+            for (int m = h.first; m < h.end; m++) {
+                const T *y =
+                    static_cast<const T *>(p.from) + at + row_offset(p, w.at, l, m);
+                for (int x = 0; x < n.end - n.first; x++) {
+                    add_to(sum, y[x * across]);
+                }
+            }
+        }
+        static_cast<T *>(p.to)[static_cast<int64_t>(w.number) * walk.units + w.unit] =
+            stored_as<T>(sum);
+        next_row(walk, w);
+    }
+}
+
+template <typename T>
+gpo_status
+upsample_nearest_backward_any_rows(gpo_call *call)
+{
+    const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
+    dim3 grid;
+    const row_walk walk =
+        walk_of(p, p.axis[0].in, p.axis[1].in, p.row, ELEMENT_ITEMS, &grid);
+    return GPO_LAUNCH(call, grid, BLOCK, 0,
+                      (upsample_nearest_backward_any_rows_kernel<T>), argument_of(call),
+                      walk);
+}
+
+#define INSTANTIATE(T) \
+    template gpo_status upsample_nearest_backward_any_rows<T>(gpo_call * call);
+INSTANTIATE(uint8_t)
+INSTANTIATE(uint16_t)
+INSTANTIATE(uint32_t)
+INSTANTIATE(uint64_t)
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
+INSTANTIATE(float)
+INSTANTIATE(double)
+INSTANTIATE(c64)
+INSTANTIATE(c128)

@@ -1,0 +1,24 @@
+/*
+ * tuning.cuh  The sizes that upsample_nearest's kernels were tuned to on an H200;
+ * NOTES.md says why, benchmarks/results/h200-upsample_nearest*.json have the times.
+ */
+#ifndef GPO_UPSAMPLE_NEAREST_TUNING_CUH
+#define GPO_UPSAMPLE_NEAREST_TUNING_CUH
+
+constexpr int BLOCK = 256; /* threads of every kernel */
+
+/* Lanes that share a row are 2^LEAST_LOG_LANES to 2^MOST_LOG_LANES. */
+enum { LEAST_LOG_LANES = 2, MOST_LOG_LANES = 8 };
+
+/* Rows of a thread whose loads are in flight together. */
+enum {
+    DOUBLED_ITEMS = 4, /* v2, of x */
+    HALVED_ITEMS = 2,  /* backward v2, of dx: two rows of dy each */
+    ALIGNED_ITEMS = 4, /* aligned_rows */
+    PICKED_ITEMS = 2,  /* aligned_rows whose elements are loaded one by one */
+};
+
+enum { DY_PACKS = 4 };      /* backward aligned_rows: packs in flight before they add */
+enum { ELEMENT_ITEMS = 4 }; /* backward any_rows: rows of dx of a thread */
+
+#endif

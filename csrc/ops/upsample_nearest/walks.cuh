@@ -1,0 +1,192 @@
+/*
+ * walks.cuh  What v2 and the shape kernels of upsample_nearest share on the host: the
+ * walk over rows that a launch makes, and which rows move in words of 16 bytes.
+ * Order: the walk, rows and their words, the calls that kernels take, the shape
+ * kernels.
+ */
+#ifndef GPO_UPSAMPLE_NEAREST_WALKS_CUH
+#define GPO_UPSAMPLE_NEAREST_WALKS_CUH
+
+#include "rows.cuh"
+
+/* ---- the walk ---- */
+
+static_assert(BLOCK == 1 << MOST_LOG_LANES, "a row of units may fill a block");
+
+/* The walk over rows of sides d by h, and its grid; ITEMS rows of a thread. */
+inline row_walk
+walk_of(const upsample_nearest_plan &p, int64_t d, int64_t h, int64_t units, int items,
+        dim3 *grid)
+{
+    /* The widest blocks of those that leave the fewest lanes idle. */
+    int best = MOST_LOG_LANES;
+    int64_t least = INT64_MAX;
+    for (int log = MOST_LOG_LANES; log >= LEAST_LOG_LANES; log--) {
+        const int64_t padded = ceil_div(units, int64_t{1} << log) << log;
+        if (padded < least - least / 16) {
+            least = padded;
+            best = log;
+        }
+    }
+    row_walk walk;
+    walk.rows = static_cast<unsigned>(p.images * p.channels * d * h);
+    walk.units = static_cast<unsigned>(units);
+    walk.log_lanes = static_cast<unsigned>(best);
+    walk.tiles = static_cast<unsigned>(ceil_div(units, int64_t{1} << best));
+    walk.channels = static_cast<unsigned>(p.channels);
+    walk.depth = static_cast<unsigned>(d);
+    walk.height = static_cast<unsigned>(h);
+    unsigned step = BLOCK >> best;
+    const int64_t groups = ceil_div(walk.rows, static_cast<int64_t>(step) * items);
+    walk.step.h = step % walk.height;
+    step /= walk.height;
+    walk.step.d = step % walk.depth;
+    step /= walk.depth;
+    walk.step.b = step % walk.channels;
+    walk.step.a = step / walk.channels;
+    *grid = dim3(static_cast<unsigned>(groups * walk.tiles));
+    return walk;
+}
+
+/* Whether rows, blocks and places in a row are counted in 31 bits on both sides. */
+inline bool
+fits_rows(const upsample_nearest_plan &p)
+{
+    constexpr double MOST = 2147483648.0 - 4096;
+    double rows = static_cast<double>(p.images) * p.channels;
+    for (int k = 0; k < 2; k++) {
+        const upsample_axis &axis = p.axis[k];
+        rows *= static_cast<double>(axis.in > axis.out ? axis.in : axis.out);
+    }
+    const upsample_axis &width = p.axis[2];
+    const double longest =
+        static_cast<double>(width.in > width.out ? width.in : width.out);
+    const double row = longest * static_cast<double>(p.inner);
+    const double blocks = rows * (row / BLOCK + 1); /* at most, of v2 */
+    return rows < MOST && row < MOST && p.reach < MOST && blocks < MOST;
+}
+
+/* ---- rows and their words ---- */
+
+/* A pack is 8 bytes of the shorter row with each element twice, 16, or picked. */
+enum row_mode { PAIRS, WHOLE, PICKED };
+
+/* Whether every row of `from` begins on a boundary of `bytes`. */
+inline bool
+rows_lie_on(const gpo_call *call, int64_t bytes)
+{
+    const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
+    bool good = lies_on(call->in[0].data, static_cast<unsigned>(bytes));
+    for (int k = UPSAMPLE_A; k <= UPSAMPLE_H; k++) {
+        good = good && (p.length[k] == 1 || p.stride[k] * p.bytes % bytes == 0);
+    }
+    return good;
+}
+
+inline bool
+result_lies_on(const gpo_call *call, int64_t bytes)
+{
+    const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
+    return lies_on(call->out[0].data, static_cast<unsigned>(bytes)) &&
+           p.row * p.bytes % bytes == 0;
+}
+
+/* Whether 16 bytes of a row are 16 bytes, on a boundary, of a row of the other side. */
+inline bool
+has_whole_packs(const gpo_call *call)
+{
+    const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
+    if (!rows_lie_on(call, 16)) {
+        return false;
+    }
+    if (p.inner > 1) {
+        return p.stride[UPSAMPLE_I] == 1 && p.inner * p.bytes % 16 == 0 &&
+               p.stride[UPSAMPLE_W] * p.bytes % 16 == 0;
+    }
+    return p.axis[2].log == 0 && p.packed;
+}
+
+/* Whether rows are twice as long, and `size` elements a word of the longer side. */
+inline bool
+has_pairs(const gpo_call *call, int64_t size)
+{
+    const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
+    const int64_t half = p.bytes * size / 2;
+    return p.inner == 1 && p.axis[2].log == 1 && p.stride[UPSAMPLE_W] == 1 &&
+           rows_lie_on(call, p.backward ? 2 * half : half) &&
+           result_lies_on(call, p.backward ? half : 2 * half);
+}
+
+/*
+ * Whether rows are twice as many and nothing else but their width changes, and those of
+ * `from` are evenly spaced, `pitch` elements apart.
+ */
+inline bool
+doubles_rows(const upsample_nearest_plan &p, int64_t *pitch)
+{
+    int64_t rows = 1;
+    bool good = p.axis[0].log == 0 && p.axis[1].log == 1;
+    *pitch = 0;
+    for (int k = UPSAMPLE_H; k >= UPSAMPLE_A; k--) {
+        if (p.length[k] > 1) {
+            *pitch = rows == 1 ? p.stride[k] : *pitch;
+            good = good && p.stride[k] == *pitch * rows;
+            rows *= p.length[k];
+        }
+    }
+    return good;
+}
+
+/* ---- the calls that kernels take ---- */
+
+/* v2: rows twice as many and as long, in words of a pair at least. */
+inline bool
+takes_doubles(const gpo_call *call)
+{
+    const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
+    int64_t pitch;
+    return p.bytes < 16 && fits_rows(p) && doubles_rows(p, &pitch) &&
+           (has_pairs(call, 16 / p.bytes) || has_pairs(call, 2));
+}
+
+inline bool
+takes_any_rows(const gpo_call *call)
+{
+    return fits_rows(*upsample_nearest_plan_of(call));
+}
+
+/* Forward: 16 bytes of a row of the result, and no fewer rows than x has. */
+inline bool
+takes_aligned_rows(const gpo_call *call)
+{
+    const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
+    const upsample_axis &depth = p.axis[0], &height = p.axis[1];
+    const bool shrinks = depth.out * height.out < depth.in * height.in;
+    return fits_rows(p) && !shrinks && result_lies_on(call, 16);
+}
+
+/* Backward: 16 bytes of a row of dy make 16 bytes of dx, or 8 of rows twice as long. */
+inline bool
+takes_aligned_rows_of_dy(const gpo_call *call)
+{
+    const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
+    return fits_rows(p) && ((has_whole_packs(call) && result_lies_on(call, 16)) ||
+                            (p.bytes < 16 && has_pairs(call, 16 / p.bytes)));
+}
+
+/* ---- the shape kernels, for the table and for v2 (shapes/) ---- */
+
+/* Of one that does not take the call the next: aligned_rows, any_rows. */
+template <typename T>
+gpo_status upsample_nearest_aligned_rows(gpo_call *call);
+
+template <typename T>
+gpo_status upsample_nearest_any_rows(gpo_call *call);
+
+template <typename T>
+gpo_status upsample_nearest_backward_aligned_rows(gpo_call *call);
+
+template <typename T>
+gpo_status upsample_nearest_backward_any_rows(gpo_call *call);
+
+#endif
