@@ -41,7 +41,6 @@ RESULT = {
     "set_num_threads": "None",
     "use": "None",
     "variants": "list[dict[str, Any]]",
-    "_empty_call": "None",
     "_fault": "None",
     "asdevice": "DeviceArray",
     "device_count": "int",

@@ -35,6 +35,7 @@ static float *memory; /* ROWS x COLS values, read as any dtype of at most 4 byte
 static bool
 sum(const gpo_variant *variant, gpo_dtype dtype, int axis, void *out)
 {
+    _Alignas(16) char plan[GPO_PLAN_BYTES];
     gpo_call *call = calloc(1, sizeof *call);
     if (!call) {
         return false;
@@ -58,8 +59,12 @@ sum(const gpo_variant *variant, gpo_dtype dtype, int axis, void *out)
     call->opt[AXIS].i = 1;
     call->opt[AXIS].ints[0] = axis;
     call->opt[KEEPDIMS].given = true;
-    gpo_status status = gpo_array_contiguous(call, &call->in[0]);
+    call->plan = plan;
+    gpo_status status = gpo_array_contiguous(&call->error, &call->in[0]);
     status = status ? status : op_reduce.shape(call);
+    if (!status) {
+        op_reduce.plan(call);
+    }
     call->out[0].data = out;
     status = status ? status : call->backend->begin(call);
     if (!status) {

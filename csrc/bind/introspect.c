@@ -371,16 +371,6 @@ build_info(PyObject *module, PyObject *unused)
                          "cuda_archs", GPO_CUDA_ARCHS);
 }
 
-/* An empty call, to compare the cost of a call with. */
-PyDoc_STRVAR(empty_call_doc, "_empty_call(*args, **kwargs)\n--\n\nReturns None.");
-
-static PyObject *
-empty_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    (void)module, (void)args, (void)nargs, (void)kwnames;
-    Py_RETURN_NONE;
-}
-
 #define FASTCALL(f) (PyCFunction)(void (*)(void)) f, METH_FASTCALL | METH_KEYWORDS
 
 static PyMethodDef methods[] = {
@@ -399,7 +389,6 @@ static PyMethodDef methods[] = {
     {"cpu_isas", cpu_isas, METH_NOARGS, cpu_isas_doc},
     {"read_bandwidth", read_bandwidth, METH_O, read_bandwidth_doc},
     {"build_info", build_info, METH_NOARGS, build_info_doc},
-    {"_empty_call", FASTCALL(empty_call), empty_call_doc},
     {NULL, NULL, 0, NULL},
 };
 
