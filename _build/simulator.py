@@ -141,7 +141,7 @@ def library_steps(
 def steps(root: Path, out: Path, temp: Path, link_flags: list[str], werror: bool) -> list[Step]:
     """Both libraries, with the kernels of every room."""
     csrc = root / "csrc"
-    kernels = [k for k in kernel_files(csrc) if k != csrc / "device" / "fault.cu"]
+    kernels = kernel_files(csrc)
     targets = {build: out / name for build, name in LIBRARIES.items()}
     steps = library_steps(root, targets, temp / "sim", kernels, werror=werror)
     for step in steps:

@@ -41,7 +41,6 @@ RESULT = {
     "set_num_threads": "None",
     "use": "None",
     "variants": "list[dict[str, Any]]",
-    "_fault": "None",
     "asdevice": "DeviceArray",
     "device_count": "int",
     "empty_cache": "None",

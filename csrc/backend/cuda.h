@@ -42,7 +42,6 @@ gpo_status gpo_cuda_staged_download(gpo_call *call, void *to, const void *from,
                                     size_t bytes);
 
 bool gpo_cuda_went_pageable(void); /* and forgets it */
-void gpo_cuda_refuse_pinned(void); /* the next pinned allocation of this thread fails */
 gpo_status gpo_cuda_pinned_new(gpo_call *call, size_t bytes, void **out);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * cuda_device.c  Arrays that stay on the GPU: the table of device.h for CUDA.
- * Order: devices, ordering, streams, events, memory, pinned memory, faults, the table.
+ * Order: devices, ordering, streams, events, memory, pinned memory, the table.
  * A build without CUDA keeps the count alone.
  */
 #include "cuda.h"
@@ -18,11 +18,9 @@ const gpo_device gpo_device_cuda = {.count = count};
 #else
 
 #include <pthread.h>
-#include <string.h>
 
 gpo_status gpo_device_copy(gpo_call *call, const gpo_array *from, const gpo_array *to);
 gpo_status gpo_device_store(gpo_call *call, void *to, const void *from, size_t bytes);
-gpo_status gpo_device_fault(gpo_call *call);
 
 /* ---- ordering ---- */
 
@@ -254,21 +252,6 @@ pinned_free(void *address)
     }
 }
 
-/* ---- faults ---- */
-
-static gpo_status
-fault(gpo_call *call, const char *name)
-{
-    if (strcmp(name, "pinned") == 0) {
-        gpo_cuda_refuse_pinned();
-        return GPO_OK;
-    }
-    if (strcmp(name, "illegal_address") == 0) {
-        return gpo_device_fault(call);
-    }
-    return gpo_fail(&call->error, GPO_EVALUE, "there is no fault '%s'", name);
-}
-
 const gpo_device gpo_device_cuda = {
     .count = gpo_cuda_devices,
     .copy = gpo_device_copy,
@@ -291,7 +274,6 @@ const gpo_device gpo_device_cuda = {
     .pinned_free = pinned_free,
     .device_of = device_of,
     .went_pageable = gpo_cuda_went_pageable,
-    .fault = fault,
 };
 
 #endif

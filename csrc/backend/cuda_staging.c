@@ -13,7 +13,7 @@
 
 /* ---- pinned memory ---- */
 
-static _Thread_local bool went_pageable, refuse_pinned;
+static _Thread_local bool went_pageable;
 
 bool
 gpo_cuda_went_pageable(void)
@@ -23,26 +23,10 @@ gpo_cuda_went_pageable(void)
     return did;
 }
 
-void
-gpo_cuda_refuse_pinned(void)
-{
-    refuse_pinned = true;
-}
-
-static cudaError_t
-pinned_alloc(void **out, size_t bytes)
-{
-    if (refuse_pinned) {
-        refuse_pinned = false;
-        return cudaErrorMemoryAllocation;
-    }
-    return cudaHostAlloc(out, bytes, cudaHostAllocPortable);
-}
-
 gpo_status
 gpo_cuda_pinned_new(gpo_call *call, size_t bytes, void **out)
 {
-    const cudaError_t error = pinned_alloc(out, bytes);
+    const cudaError_t error = cudaHostAlloc(out, bytes, cudaHostAllocPortable);
     if (error == cudaErrorMemoryAllocation) {
         cudaGetLastError();
         return gpo_fail(&call->error, GPO_EMEMORY,
@@ -111,7 +95,7 @@ ring_make(ring *r)
 {
     for (int i = 0; i < SLOTS && !r->made; i++) {
         void *slot = NULL;
-        if (pinned_alloc(&slot, SLOT_BYTES) != cudaSuccess ||
+        if (cudaHostAlloc(&slot, SLOT_BYTES, cudaHostAllocPortable) != cudaSuccess ||
             cudaEventCreateWithFlags(&r->copied[i], cudaEventDisableTiming) !=
                 cudaSuccess) {
             cudaGetLastError();

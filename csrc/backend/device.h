@@ -55,10 +55,6 @@ typedef struct gpo_device {
 
     /* Whether the last upload of this thread had to do without pinned memory. */
     bool (*went_pageable)(void);
-
-    /* For tests: breaks the context ("illegal_address"), or refuses the next pinned
-     * allocation ("pinned"); EVALUE for another name. */
-    gpo_status (*fault)(gpo_call *call, const char *name);
 } gpo_device;
 
 extern const gpo_device gpo_device_cuda; /* also in a build without CUDA: count is 0 */

@@ -180,13 +180,6 @@ went_pageable(void)
     return false;
 }
 
-static gpo_status
-fault(gpo_call *call, const char *name)
-{
-    return gpo_fail(&call->error, GPO_EVALUE, "there is no fault '%s' in the simulator",
-                    name);
-}
-
 const gpo_device gpo_device_sim = {
     .count = count,
     .copy = copy,
@@ -209,5 +202,4 @@ const gpo_device gpo_device_sim = {
     .pinned_free = pinned_free,
     .device_of = device_of,
     .went_pageable = went_pageable,
-    .fault = fault,
 };

@@ -727,29 +727,6 @@ device_count(PyObject *module, PyObject *args, PyObject *kwargs)
                                          : gpo_device_of((gpo_backend_id)id)->count());
 }
 
-PyDoc_STRVAR(
-    fault_doc,
-    "_fault(name)\n--\n\n"
-    "For tests: 'illegal_address' breaks the CUDA context for good, 'pinned' lets\n"
-    "the next pinned allocation of this thread fail.");
-
-static gpo_status
-fault_step(gpo_call *call, void *name)
-{
-    return gpo_device_cuda.fault(call, name);
-}
-
-static PyObject *
-fault(PyObject *module, PyObject *object)
-{
-    (void)module;
-    const char *name = PyUnicode_AsUTF8AndSize(object, NULL);
-    if (!name || !gpo_check_available(GPO_CUDA)) {
-        return NULL;
-    }
-    return run_step("_fault", GPO_CUDA, 0, NULL, fault_step, (void *)name);
-}
-
 #define KEYWORDS(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 
 static PyMethodDef methods[] = {
@@ -757,7 +734,6 @@ static PyMethodDef methods[] = {
     {"empty_cache", KEYWORDS(empty_cache), empty_cache_doc},
     {"memory_info", KEYWORDS(memory_info), memory_info_doc},
     {"device_count", KEYWORDS(device_count), device_count_doc},
-    {"_fault", fault, METH_O, fault_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,5 +1,6 @@
 /*
- * number.cuh  Kinds of numbers, the types that serve them, complex arithmetic.
+ * number.cuh  Kinds of numbers, the types that serve them, the fma of bfloat16, complex
+ * arithmetic.
  */
 #ifndef GPO_NUMBER_CUH
 #define GPO_NUMBER_CUH
@@ -35,6 +36,38 @@ using carrier_of =
 template <typename A>
 using part_of = std::conditional_t<std::is_same_v<A, float>, double,
                                    std::conditional_t<std::is_same_v<A, c64>, c128, A>>;
+
+/* ---- the fma of bfloat16 ---- */
+
+/*
+ * x * y + z, rounded once.  Before sm_80 there is no such instruction: the product is
+ * exact in double, and the sum is rounded to odd there, which rounding it again to
+ * bfloat16 cannot tell from the exact sum (Boldo and Melquiond, "Emulation of FMA and
+ * correctly rounded sums: proved algorithms using rounding to odd", 2008).
+ */
+__device__ __forceinline__ bf16
+multiply_add_once(bf16 x, bf16 y, bf16 z)
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    return __hfma(x, y, z);
+#else
+    const double product = static_cast<double>(value_of(x)) * value_of(y);
+    const double below = __dadd_rd(product, value_of(z));
+    const double above = __dadd_ru(product, value_of(z));
+    return __double2bfloat16(__double_as_longlong(below) & 1 ? below : above);
+#endif
+}
+
+/* Both halves of a pair. */
+__device__ __forceinline__ __nv_bfloat162
+multiply_add_once(__nv_bfloat162 x, __nv_bfloat162 y, __nv_bfloat162 z)
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    return __hfma2(x, y, z);
+#else
+    return {multiply_add_once(x.x, y.x, z.x), multiply_add_once(x.y, y.y, z.y)};
+#endif
+}
 
 /* ---- complex arithmetic ---- */
 

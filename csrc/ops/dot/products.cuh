@@ -88,11 +88,7 @@ multiply_add(f16 sum, f16 a, f16 b)
 __device__ __forceinline__ bf16
 multiply_add(bf16 sum, bf16 a, bf16 b)
 {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    return __hfma(a, b, sum);
-#else
-    return stored_as<bf16>(fmaf(value_of(a), value_of(b), value_of(sum)));
-#endif
+    return multiply_add_once(a, b, sum);
 }
 
 /* Both halves of a pair: sum + a * b. */
@@ -105,13 +101,7 @@ multiply_add(__half2 sum, __half2 a, __half2 b)
 __device__ __forceinline__ __nv_bfloat162
 multiply_add(__nv_bfloat162 sum, __nv_bfloat162 a, __nv_bfloat162 b)
 {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    return __hfma2(a, b, sum);
-#else
-    sum.x = multiply_add(sum.x, a.x, b.x);
-    sum.y = multiply_add(sum.y, a.y, b.y);
-    return sum;
-#endif
+    return multiply_add_once(a, b, sum);
 }
 
 /* The sum of the halves of a pair, rounded to a half. */

@@ -143,7 +143,7 @@ FMA(f16 x, f16 y, f16 z)
 __device__ __forceinline__ bf16
 FMA(bf16 x, bf16 y, bf16 z)
 {
-    return __hfma(x, y, z);
+    return multiply_add_once(x, y, z);
 }
 
 /* ---- smooth functions: errors in units of eps times the result ---- */
@@ -259,10 +259,15 @@ struct pairs_multiply {
 
 struct pairs_fma {
     static constexpr bool PAIRS = true;
-    template <typename Pair>
-    static __device__ __forceinline__ Pair two(Pair x, Pair y, Pair z)
+    static __device__ __forceinline__ __half2 two(__half2 x, __half2 y, __half2 z)
     {
         return __hfma2(x, y, z);
+    }
+    static __device__ __forceinline__ __nv_bfloat162 two(__nv_bfloat162 x,
+                                                         __nv_bfloat162 y,
+                                                         __nv_bfloat162 z)
+    {
+        return multiply_add_once(x, y, z);
     }
 };
 
