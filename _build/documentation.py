@@ -39,7 +39,7 @@ def whole(file: Path) -> str:
 
     def part(found: re.Match[str]) -> str:
         if found[1] not in known:
-            raise SystemExit(f"gpuopt: {file} wants '{found[1]}', which {shared} lacks")
+            raise SystemExit(f"gpuopt: {file} wants '{found[1]}', which {SHARED} lacks")
         return known[found[1]]
 
     text = file.read_text(encoding="ascii")
