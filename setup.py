@@ -24,6 +24,7 @@ ROOT = Path(__file__).parent.resolve()
 sys.path.insert(0, str(ROOT / "_build"))
 import checks  # noqa: E402
 import cuda  # noqa: E402
+import documentation  # noqa: E402
 import glibc  # noqa: E402
 import simulator  # noqa: E402
 from steps import Step, flag, run_all, weight  # noqa: E402
@@ -108,7 +109,8 @@ class BuildExtension(build_ext):
         linked = temp / "linked"
         portable = not self.in_place and platform.libc_ver()[0] == "glibc"
         flags = RELEASE_LINK if portable else []
-        link = self.link_step(linked / module.name, [s.output for s in steps], toolkit)
+        objects = [s.output for s in steps if s.output.suffix == ".o"]
+        link = self.link_step(linked / module.name, objects, toolkit)
         link.command += [*flags, "-Wl,--strip-all"] if flags else []
         simulators = simulator.steps(ROOT, linked, temp, flags, werror)
         run_all([*steps, link, *simulators])
@@ -136,13 +138,18 @@ class BuildExtension(build_ext):
                 f'-DGPO_CUDA_VERSION="{toolkit.version}"',
                 f'-DGPO_CUDA_ARCHS="{" ".join(archs)}"',
             ]  # fmt: skip
-        steps = []
+        docs = documentation.step(ROOT, temp)
+        steps = [docs]
         for source in c_sources():
             name = "_".join(source.relative_to(ROOT / "csrc").with_suffix("").parts)
             output = temp / "c" / (name + ".o")
             command = [*compiler, "-c", str(source), "-o", str(output), *flags]
             command += ["-MMD", "-MF", str(output) + ".d"]
-            steps.append(Step(output, command, cost=0.5 * weight(source)))
+            step = Step(output, command, cost=0.5 * weight(source))
+            if source == ROOT / "csrc" / "bind" / "module.c":  # it includes docs.h
+                step.command.append("-I" + str(docs.output.parent))
+                step.after.append(docs.output)
+            steps.append(step)
         return steps
 
     def link_step(

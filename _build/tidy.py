@@ -8,10 +8,12 @@ import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import documentation
 import numpy
 from steps import jobs
 
 ROOT = Path(__file__).resolve().parent.parent
+GENERATED = ROOT / "build" / "generated"
 FLAGS = [
     "-std=c11",
     "-DPy_LIMITED_API=0x030B0000",
@@ -20,6 +22,7 @@ FLAGS = [
     '-DGPO_VERSION="0"',
     "-isystem" + sysconfig.get_path("include"),
     "-isystem" + numpy.get_include(),
+    "-I" + str(GENERATED),
 ]
 
 
@@ -33,6 +36,8 @@ def tidy(program: str, source: Path) -> tuple[int, str]:
 
 
 def sources() -> list[Path]:
+    """The C files; what they include of generated ones is made first."""
+    documentation.write(GENERATED / "docs.h", documentation.files(ROOT / "csrc"))
     parts = ("core", "bind", "backend", "ops/*")
     return sorted(f for part in parts for f in (ROOT / "csrc").glob(part + "/*.c"))
 

@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT / "_build"))
 import checks  # noqa: E402
 import contents  # noqa: E402
 import cuda  # noqa: E402
+import documentation  # noqa: E402
 import glibc  # noqa: E402
 import release  # noqa: E402
 import simulator  # noqa: E402
@@ -288,6 +289,57 @@ def test_line_tables_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 # ---- the simulator's two objects from one compilation ----
+
+
+def texts(folder: Path, **files: str) -> list[Path]:
+    """csrc/ops/room/doc/<name>.txt for each of `files`."""
+    room = folder / "csrc" / "ops" / "room" / "doc"
+    room.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (room / f"{name}.txt").write_text(text)
+    return documentation.files(folder / "csrc")
+
+
+def test_documentation_becomes_a_table(tmp_path: Path) -> None:
+    shared = 'About this file.\n\n[both]\nof "both"\n\n[other]\nx\n'
+    found = texts(tmp_path, one="One\n{both}\n\nleft {both}\n", two="\\n\n", shared=shared)
+    assert [documentation.operator(f) for f in found] == ["one", "shared", "two"]
+    assert documentation.whole(found[0]) == 'One\nof "both"\n\nleft {both}\n'
+    source = "enum { GPO_OP_two, GPO_OP_one };\n" + documentation.header(found)
+    source += '#include <stdio.h>\nint main(void) { printf("%s%s", docs[0], docs[1]); }\n'
+    (tmp_path / "docs.c").write_text(source)
+    compile = ["gcc", "-Werror", "docs.c", "-o", "docs"]
+    subprocess.run(compile, cwd=tmp_path, check=True)
+    shown = subprocess.run([tmp_path / "docs"], capture_output=True, text=True, check=True)
+    assert shown.stdout == '\\n\nOne\nof "both"\n\nleft {both}\n'
+    assert "#define GPO_DOCS 2\n" in source
+
+
+def test_wrong_documentation_ends_the_build(tmp_path: Path) -> None:
+    with refused("one.txt wants 'part', which shared.txt lacks"):
+        documentation.header(texts(tmp_path, one="{part}\n"))
+    room = tmp_path / "csrc" / "ops" / "one"
+    room.mkdir()
+    (room / "doc.txt").write_text("One\n")
+    with refused("one.txt is the second text of one"):
+        documentation.header(texts(tmp_path, one="One\n"))
+
+
+def test_documentation_is_made_again_when_a_text_changed(tmp_path: Path) -> None:
+    def build() -> str:
+        step = documentation.step(tmp_path, tmp_path / "build")
+        run_all([step])
+        return step.output.read_text()
+
+    texts(tmp_path, one="One\n")
+    assert '"One\\n"' in build()
+    assert documentation.step(tmp_path, tmp_path / "build").is_fresh()
+    (changed,) = texts(tmp_path, one="Two\n")
+    later = changed.stat().st_mtime + 10
+    os.utime(changed, (later, later))
+    assert '"Two\\n"' in build()
+    texts(tmp_path, three="Three\n")
+    assert "[GPO_OP_three]" in build()
 
 
 def test_twins() -> None:

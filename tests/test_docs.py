@@ -1,6 +1,7 @@
 """What the documents show is what the code prints.
 
-Order: the blocks of a document, what is asked of them, the examples of docstrings.
+Order: the blocks of a document, what is asked of them, the examples of docstrings, what the
+text of an operator holds.
 
 The ```python blocks of a document run in order, in one namespace, on the CPU backend.  A
 ```text block is the output of the python block above it, compared exactly, and a block that
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import gpuopt
@@ -141,12 +143,52 @@ def docstrings() -> Iterator[tuple[str, str]]:
                 yield f"{module.__name__}.{name}", getattr(thing, "__doc__", None) or ""
 
 
+def wrong_examples(name: str, text: str) -> str:
+    """What doctest says of a text's examples; they know gpuopt and np."""
+    gpuopt.use("cpu")
+    wrong = io.StringIO()
+    names = {"gpuopt": gpuopt, "np": np}
+    examples = doctest.DocTestParser().get_doctest(text, names, name, None, 0)
+    doctest.DocTestRunner().run(examples, out=wrong.write)
+    return wrong.getvalue()
+
+
 def test_examples_in_docstrings_are_right() -> None:
     texts = {text: name for name, text in docstrings() if ">>>" in text}
     assert texts, "the package's own text has an example"
-    gpuopt.use("cpu")
-    wrong = io.StringIO()
-    for text, name in texts.items():
-        examples = doctest.DocTestParser().get_doctest(text, {}, name, None, 0)
-        doctest.DocTestRunner().run(examples, out=wrong.write)
-    assert not wrong.getvalue(), wrong.getvalue()
+    wrong = "".join(wrong_examples(name, text) for text, name in texts.items())
+    assert not wrong, wrong
+
+
+# ---- operators ----
+
+SECTIONS = ["Parameters", "Returns", "Raises", "See Also", "Notes", "Examples"]
+
+
+@pytest.mark.parametrize("op", gpuopt.ops())
+def test_an_operator_says_what_it_does(op: str) -> None:
+    text = getattr(gpuopt, op).__doc__
+    summary = text.partition("\n\n")[0]
+    assert "\n" not in summary
+    assert len(summary) <= 80
+    assert max(map(len, text.splitlines())) <= 84, "help() indents it by 4"
+    found = re.findall(r"^(.+)\n-+$", text, re.MULTILINE)
+    assert found == [name for name in SECTIONS if name in found]
+    assert {*SECTIONS} - {*found} <= {"See Also"}
+    for words in ("float16", "float32", "ValueError\n    ", "TypeError\n    ", "Determinism: "):
+        assert words in text
+    assert not re.search(r"^[{\[]\w+[}\]]$", text, re.MULTILINE), "a part of shared.txt"
+
+
+@pytest.mark.parametrize("op", gpuopt.ops())
+def test_an_operator_has_examples_that_are_right(op: str) -> None:
+    examples = getattr(gpuopt, op).__doc__.partition("\nExamples\n--------\n")[2]
+    assert 1 <= examples.count(">>> ") <= 3
+    assert f"gpuopt.{op}(" in examples
+    assert examples.startswith(">>> ")
+    wrong = wrong_examples(op, examples)
+    assert not wrong, wrong
+
+
+def test_wrong_examples_are_noticed() -> None:
+    assert "Failed example" in wrong_examples("add", ">>> gpuopt.add(1, 2)\n4\n")

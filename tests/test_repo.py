@@ -7,6 +7,7 @@ packaging.  Reads the checkout this file stands in, not the installed package.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import re
 import subprocess
 import sys
@@ -86,6 +87,9 @@ MAY_INCLUDE = {
 }
 
 
+# Made in the build folder, by _build/documentation.py, for one file of bind.
+GENERATED = {"docs.h": CSRC / "bind" / "module.c"}
+
 # The simulator's border, and its stand-ins for CUDA's own headers: a kernel file reaches
 # them through device/ alone, when a host compiler reads it.
 SIM_BORDER = {"backend": ("sim/library.h",), "device": ("sim/cuda_sim.h",)}
@@ -109,7 +113,9 @@ def test_direction_of_knowledge(path: Path) -> None:
     for text in includes(path):
         if text == "<Python.h>" or "numpy/" in text:
             assert source == "bind", f"{name_of(path)} knows Python"
-        if text.startswith('"'):
+        if text[1:] in GENERATED:
+            assert path == GENERATED[text[1:]]
+        elif text.startswith('"'):
             target = (path.parent / text[1:]).resolve()
             assert target.is_file(), f"{name_of(path)} includes {text[1:]}, which is not there"
             assert CSRC.resolve() in target.parents, f"{name_of(path)} leaves csrc"
@@ -259,6 +265,43 @@ def test_room_is_complete(room: Path) -> None:
         if "results" not in f.parts and room.name in f.read_text(encoding="utf-8")
     ]
     assert workloads, f"no benchmark names {room.name}"
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda r: r.name)
+def test_a_room_documents_its_operators_in_texts(room: Path) -> None:
+    """doc.txt for one operator, doc/ for several; each part of doc/shared.txt is used."""
+    ops = members(room)
+    if len(ops) == 1:
+        assert (room / "doc.txt").is_file()
+        assert not (room / "doc").exists()
+        return
+    texts = {f.stem: f.read_text(encoding="ascii") for f in (room / "doc").glob("*.txt")}
+    shared = texts.pop("shared", "")
+    assert sorted(texts) == sorted(ops)
+    wanted = re.findall(r"^\{(\w+)\}$", "\n".join(texts.values()), re.M)
+    named = re.findall(r"^\[(\w+)\]$", shared, re.M)
+    assert sorted(named) == sorted(set(wanted))
+
+
+def stubs(source: str) -> list[str]:
+    """The string literals of at most 14 characters that a text of several is cut into."""
+    token = r"/\*.*?\*/|'(?:\\.|[^'\\])+'|" + r'"((?:\\.|[^"\\\n])*)"'
+    literals = [found for found in re.finditer(token, source, re.S) if found[1] is not None]
+    return [
+        piece[1]
+        for a, b in itertools.pairwise(literals)
+        if not source[a.end() : b.start()].strip(" \\\n")
+        for piece in (a, b)
+        if len(piece[1]) <= 14
+    ]
+
+
+def test_no_text_in_c_is_cut_into_stubs() -> None:
+    """Long ones stand in doc.txt, which clang-format leaves alone."""
+    for path in below(CSRC / "ops", ".c"):
+        assert stubs(path.read_text(encoding="utf-8")) == [], name_of(path)
+    assert stubs('f("a long text, broken off\\n"\n  "here", \'"\', "x", "y");') == ["here"]
+    assert stubs('"short "  \\\n "and then the rest" /* "x" "y" */') == ["short "]
 
 
 def rung_of(file: Path) -> int:
@@ -458,6 +501,6 @@ def test_numpy_is_the_only_requirement() -> None:
 def test_every_source_is_in_the_sdist() -> None:
     """MANIFEST.in names every suffix under csrc, _build and tests."""
     manifest = (ROOT / "MANIFEST.in").read_text(encoding="utf-8")
-    for path in below(CSRC, *HOST, *DEVICE, ".cpp"):
+    for path in below(CSRC, *HOST, *DEVICE, ".cpp", ".txt"):
         assert f"*{path.suffix}" in manifest or "graft csrc" in manifest, name_of(path)
     assert "_build" in manifest

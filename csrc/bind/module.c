@@ -4,6 +4,7 @@
  */
 #define GPO_IMPORT_NUMPY
 #include "call.h"
+#include "docs.h" /* made from the rooms' doc.txt by _build/documentation.py */
 #include "errors.h"
 #include "module.h"
 #include "objects.h"
@@ -35,11 +36,13 @@ static PyMethodDef methods[GPO_NOPS + 1] = {
 
 /* ---- documentation ---- */
 
-/* "name(x, op='sum', ..., out=None, *, variant='auto', ...)\n--\n\n" and the doc. */
+_Static_assert(GPO_DOCS == GPO_NOPS, "csrc/ops/<room>/ documents every operator");
+
+/* "name(x, op='sum', ..., out=None, *, variant='auto', ...)\n--\n\n" and the text. */
 static char *
-make_doc(const gpo_op *op)
+make_doc(const gpo_op *op, const char *text)
 {
-    size_t room = strlen(op->name) + strlen(op->doc) + 128;
+    size_t room = strlen(op->name) + strlen(text) + 128;
     for (const gpo_arg *arg = op->args; arg->name; arg++) {
         room += strlen(arg->name) + (arg->preset ? strlen(arg->preset) : 0) + 8;
     }
@@ -53,8 +56,7 @@ make_doc(const gpo_op *op)
                                arg->preset ? "=" : "", arg->preset ? arg->preset : "");
     }
     snprintf(doc + at, room - at,
-             "out=None, *, variant='auto', backend=None, stream=None)\n--\n\n%s",
-             op->doc);
+             "out=None, *, variant='auto', backend=None, stream=None)\n--\n\n%s", text);
     return doc;
 }
 
@@ -76,7 +78,7 @@ execute(PyObject *module)
         if (gpo_binding_fill(b) < 0) {
             return -1;
         }
-        b->doc = make_doc(b->op);
+        b->doc = make_doc(b->op, docs[i]);
         if (!b->doc) {
             PyErr_NoMemory();
             return -1;

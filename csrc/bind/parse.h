@@ -17,7 +17,7 @@ typedef struct gpo_binding {
     int nargs, narrays;
     PyObject *name[GPO_MAX_ARGS + NCOMMON]; /* interned; the common ones last */
     gpo_option preset[GPO_MAX_ARGS];
-    char *doc; /* "name(signature)\n--\n\n" and the descriptor's doc */
+    char *doc; /* "name(signature)\n--\n\n" and the room's doc.txt */
 } gpo_binding;
 
 /* The place of each operator in gpo_bindings: GPO_OP_reduce. */

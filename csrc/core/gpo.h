@@ -193,7 +193,6 @@ struct gpo_op {
     const char *name;
     const char *ladder;  /* whose tables it runs, op_<ladder>; NULL: its own */
     const char *room;    /* the folder in csrc/ops; NULL: named as the ladder */
-    const char *doc;     /* numpydoc without the signature line, which args give */
     const gpo_arg *args; /* in order; arrays first; ends with a NULL name */
     int nout;            /* the most outputs a call may have, see gpo_call.nout */
     int member;        /* which operator of a shared ladder it is; the room's number */

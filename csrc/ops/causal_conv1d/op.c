@@ -1,6 +1,6 @@
 /*
  * op.c  causal_conv1d and causal_conv1d_backward: the contract.  Order: arguments, shape
- * rules, plan, cost, documentation, descriptors.  Not here: how it is computed (cpu.c,
+ * rules, plan, cost, descriptors.  Not here: how it is computed (cpu.c,
  * cuda.cu).
  */
 #include "causal_conv1d.h"
@@ -235,153 +235,6 @@ cost(const gpo_call *call, gpo_cost *cost)
     cost->flops = 2 * products * passes;
 }
 
-/* ---- documentation ---- */
-
-#define COMMON_PARAMETERS                                                              \
-    "x : array_like, shape (B, C, T), any strides\n"                                   \
-    "    B batches of C channels of T steps: float16, bfloat16, float32 or float64.\n" \
-    "    With layout='BTC' the shape is (B, T, C).\n"                                  \
-    "w : array_like, shape (C, K), any strides\n"                                      \
-    "    A filter per channel, of the dtype of x; its last element meets the step\n"   \
-    "    itself.  K may be smaller than T, equal to it, or larger.\n"                  \
-    "bias : array_like, shape (C,), optional\n"                                        \
-    "    Of the dtype of x.\n"                                                         \
-    "eps : float, optional\n"                                                          \
-    "    Added to every element before the activation.\n"                              \
-    "activation : {None, 'silu'}, optional\n"                                          \
-    "    silu(v) = v / (1 + exp(-v)).\n"                                               \
-    "layout : {'BCT', 'BTC'}, optional\n"                                              \
-    "    The order of the axes of x and of what has its shape.\n"                      \
-    "precision : {'fp32', 'fast', 'half'}, optional\n"                                 \
-    "    The least accuracy the caller accepts of float32, as the relative error of "  \
-    "a "                                                                               \
-    "row\n"                                                                            \
-    "    in the 2-norm: 1e-6, 1e-5 or 1e-3.  Only the CUDA rung v6 makes use of it; "  \
-    "all\n"                                                                            \
-    "    others give the class 'fp32'.\n"                                              \
-    "causality : {None, 'exact'}, optional\n"                                          \
-    "    'exact' takes only variants in which later inputs change no bit of earlier\n" \
-    "    results: those whose `causal` in gpuopt.variants() is 'exact'.  None takes "  \
-    "the\n"                                                                            \
-    "    faster ones, too, which keep the bound given in the notes.\n"
-
-#define COMMON_ERRORS                                                             \
-    "ValueError\n"                                                                \
-    "    An array has the wrong number of dimensions; w or bias have not the "    \
-    "channels\n"                                                                  \
-    "    of x; T or K is 0; `out` has the wrong shape, is read-only or shares "   \
-    "memory.\n"                                                                   \
-    "TypeError\n"                                                                 \
-    "    The arrays are not of one dtype, or of none of the four; `out` has the " \
-    "wrong\n"                                                                     \
-    "    dtype.\n"
-
-#define COMMON_NOTES                                                                   \
-    "\n"                                                                               \
-    "float16 and bfloat16 are computed in float32, by v6 in products of 16 bits that " \
-    "are\n"                                                                            \
-    "exact.\n"                                                                         \
-    "\n"                                                                               \
-    "Determinism: each variant gives the same bits run to run, for any number of "     \
-    "threads;\n"                                                                       \
-    "different variants and devices may differ in the last bits.\n"                    \
-    "\n"                                                                               \
-    "The operator and the CUDA rungs v0 to v4 follow the document 'CUDA operators by " \
-    "hand:\n"                                                                          \
-    "PyTorch 20 times faster', which takes it from the language model RWKV.\n"
-
-static const char forward_doc[] =
-    "Convolve each channel with its own filter, looking back in time only.\n"
-    "\n"
-    "Parameters\n"
-    "----------\n" COMMON_PARAMETERS "out : array, optional\n"
-    "    Written and returned; must have the shape and dtype of x and share no memory\n"
-    "    with an input.\n"
-    "\n"
-    "Returns\n"
-    "-------\n"
-    "array\n"
-    "    Of the shape and dtype of x: eps + bias[c] + sum over u <= t with t - u < K "
-    "of\n"
-    "    w[c, K-1-(t-u)] * x[b, c, u], then the activation.\n"
-    "\n"
-    "Raises\n"
-    "------\n" COMMON_ERRORS "\n"
-    "Notes\n"
-    "-----\n"
-    "Causality: for finite w and any x, inf and nan at later steps included, the\n"
-    "result of step t errs by at most sqrt(T) eps norm(w[c]) norm(x[b, c, :t + 1]),\n"
-    "where norm is the 2-norm and eps is 2**-23, or 2**-52 for float64, and half the\n"
-    "least subnormal number for each term; what adds up its terms in order (below)\n"
-    "errs by as much as that may.  Besides it is rounded to its dtype, and so is its\n"
-    "sum with eps and bias.  Later inputs do not enter the bound, and before the "
-    "first\n"
-    "input that is not 0 results are exact.  In variants whose `causal` is 'exact'\n"
-    "later inputs change no bit; where it is 'to rounding' they can change the\n"
-    "rounding, within the bound.  v6 keeps it with precision='fp32'.\n"
-    "\n"
-    "Accuracy: but for v6, v7 and spectra, products are added in blocks of at most\n"
-    "256, whose sums are added in turn.  With n = min(K, T) terms, u = 2**-24 (2**-53\n"
-    "for float64), an element errs by at most (min(n, 256) + n / 64 + 8) u (eps +\n"
-    "abs(bias) + sum of the terms' sizes), before it is rounded to its dtype.  In\n"
-    "float32, without eps, on normal and on uniform data, the relative error of a row\n"
-    "in the 2-norm is at most 1e-6.  v6, v7 and the CPU's spectra, which auto may\n"
-    "take, hold that bound for the row, not for each of its elements: v6 errs by\n"
-    "2**-38 of the largest product besides, v7 and spectra by u log2(2 T) of the\n"
-    "product of the 2-norms of filter and row.  v7 and spectra add up the first 64 to "
-    "128\n"
-    "results from the first input on that is not 0 term by term, and take a row in\n"
-    "blocks, which takes a few times longer, where its later inputs are so much "
-    "larger\n"
-    "than the earlier ones that the bound above would not hold.\n" COMMON_NOTES;
-
-static const char backward_doc[] =
-    "Carry a gradient back through causal_conv1d.\n"
-    "\n"
-    "Parameters\n"
-    "----------\n"
-    "dy : array_like, of the shape and dtype of x\n"
-    "    The gradient with respect to the result of causal_conv1d(x, w, "
-    "...).\n" COMMON_PARAMETERS "out : tuple of arrays, optional\n"
-    "    dx, dw and, with a bias, dbias: written and returned; they share no memory "
-    "with "
-    "an\n"
-    "    input.\n"
-    "\n"
-    "Returns\n"
-    "-------\n"
-    "dx : array\n"
-    "    Of the shape of x: sum over t >= u with t - u < K of w[c, K-1-(t-u)] "
-    "g[b, c, t],\n"
-    "    where g is dy, or with an activation dy times its derivative at the value "
-    "that "
-    "is\n"
-    "    computed once more.\n"
-    "dw : array\n"
-    "    Of the shape of w, summed over the batch: dw[c, K-1-s] = sum over b, t of\n"
-    "    g[b, c, t] x[b, c, t-s]; where K > T, the first K - T are 0.\n"
-    "dbias : array\n"
-    "    Only with a bias: sum over b, t of g.\n"
-    "\n"
-    "Raises\n"
-    "------\n" COMMON_ERRORS "\n"
-    "Notes\n"
-    "-----\n"
-    "g is kept in the dtype of x.  dw and dbias are added up in float32 for the 16-bit "
-    "dtypes,\n"
-    "without atomics, in an order that depends on the shape and the device alone.\n"
-    "\n"
-    "Causality: that of causal_conv1d, mirrored: dx at step u errs by at most sqrt(T) "
-    "eps\n"
-    "norm(w[c]) norm(g[b, c, u:]).  dw[c] errs by at most sqrt(T) eps times the sum "
-    "over b\n"
-    "of norm(g[b, c]) norm(x[b, c]).\n"
-    "\n"
-    "Accuracy: dx as causal_conv1d.  But for v6, v7 and spectra, dw is a sum of\n"
-    "n = B (T - s) terms, in blocks of at most 256 of one batch: it errs by at most\n"
-    "(min(n, 256) + n / 64 + B + 40) u times the sum of the terms' sizes; with an\n"
-    "activation g itself errs, as its dtype does.\n" COMMON_NOTES;
-
 /* ---- descriptors ---- */
 
 GPO_TABLES(causal_conv1d);
@@ -389,7 +242,6 @@ GPO_TABLES(causal_conv1d_backward);
 
 const gpo_op op_causal_conv1d = {
     .name = "causal_conv1d",
-    .doc = forward_doc,
     .args = forward_args,
     .nout = 1,
     .member = FORWARD,
@@ -405,7 +257,6 @@ const gpo_op op_causal_conv1d_backward = {
     .name = "causal_conv1d_backward",
     .ladder = "causal_conv1d_backward",
     .room = "causal_conv1d",
-    .doc = backward_doc,
     .args = backward_args,
     .nout = 3,
     .member = BACKWARD,

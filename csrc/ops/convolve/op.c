@@ -1,6 +1,6 @@
 /*
  * op.c  convolve: the contract.  Order: arguments, result dtype, shape rule, plan, cost,
- * documentation, descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ * descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
  */
 #include "convolve.h"
 
@@ -128,8 +128,8 @@ broadcast_rows(gpo_call *call)
                 print_shape(a, first, sizeof first);
                 print_shape(v, second, sizeof second);
                 return gpo_fail(&call->error, GPO_EVALUE,
-                                "leading axes could not be broadcast together with "
-                                "shapes %s %s",
+                                "leading axes could not be broadcast together "
+                                "with shapes %s %s",
                                 first, second);
             }
             *length = in->shape[d];
@@ -252,102 +252,12 @@ cost(const gpo_call *call, gpo_cost *cost)
                   (double)p->count_rows;
 }
 
-/* ---- documentation ---- */
-
-static const char doc[] =
-    "Convolve rows: add up v[k] * a[i - k] over k for every i.\n"
-    "\n"
-    "Parameters\n"
-    "----------\n"
-    "a : array_like, shape (..., N), any strides\n"
-    "    Any dtype; a number is a row of one element.\n"
-    "v : array_like, shape (..., M), any strides\n"
-    "    The leading axes of a and v broadcast.  Where v has the longer rows, the two\n"
-    "    change places, as in NumPy.\n"
-    "mode : {'full', 'same', 'valid'}, optional\n"
-    "    Which of the N + M - 1 sums are kept: all; max(N, M), centred; or the\n"
-    "    max(N, M) - min(N, M) + 1 that lack no term.\n"
-    "out : array, optional\n"
-    "    Written and returned; must have the shape and dtype of the result and share "
-    "no\n"
-    "    memory with a or v.\n"
-    "\n"
-    "Returns\n"
-    "-------\n"
-    "array\n"
-    "    Row by row what np.convolve gives; for 1-D operands exactly np.convolve.  "
-    "The\n"
-    "    dtype is NumPy's common one; that of bfloat16 and float16 is float32.\n"
-    "\n"
-    "Raises\n"
-    "------\n"
-    "ValueError\n"
-    "    A row is empty; the leading axes do not broadcast; mode is none of the "
-    "three;\n"
-    "    `out` has the wrong shape, is read-only or shares memory.\n"
-    "TypeError\n"
-    "    A dtype is not supported; `out` has the wrong dtype.\n"
-    "\n"
-    "Notes\n"
-    "-----\n"
-    "bool is logical: any product that is true.  Integers are exact and wrap around "
-    "as\n"
-    "NumPy's do; no variant sends them through a Fourier transform.  Complex numbers "
-    "are\n"
-    "not conjugated.\n"
-    "\n"
-    "Accuracy: let u be 2**-53 for float64 and complex128 and 2**-24 for the others, "
-    "which\n"
-    "are all computed in float32.  A sum errs by at most (min(M, 512) + M / 512 + 8) "
-    "u\n"
-    "times the convolution of the absolute values, a complex one by twice that: 512 "
-    "terms\n"
-    "are added in order, and the total of such sums keeps what it rounds away.  "
-    "16-bit\n"
-    "results are rounded once more.\n"
-    "Long filters are computed by Fourier transforms: by the CPU variant 'threads' "
-    "those "
-    "of\n"
-    "floating dtypes, in float64; by CUDA's v3 and long_filters those of float16, "
-    "bfloat16 and\n"
-    "float32 of 192 taps and more, in float32, so that whole numbers do not come out "
-    "whole.  That\n"
-    "adds to a sum at most sqrt(M) eps times the 2-norms of v and of the elements of a "
-    "that\n"
-    "are terms of it; eps is 2**-52 for float64 and complex128, 2**-23 for the "
-    "others.\n"
-    "Elements that are no terms of a sum do not enter its bound; nan and inf stay in "
-    "the\n"
-    "sums they belong to.  Where one block of a row has elements so different in size "
-    "that a\n"
-    "transform would break the bound, it is made of smaller ones: v3 takes about 4 to "
-    "14\n"
-    "times as long for it, 'threads' 2 to 8 times.  The relative error of a row of "
-    "float32,\n"
-    "sqrt(sum(error**2) / sum(result**2)), is below 1e-6 on normal and on uniform "
-    "numbers.\n"
-    "\n"
-    "Determinism: each variant gives the same bits run to run, on a CPU for any number "
-    "of\n"
-    "threads; different variants and devices may differ in the last bits.\n"
-    "\n"
-    "The CUDA rung v1 reads the filter on the host: it waits for the call's stream and "
-    "is\n"
-    "refused while the stream is captured into a graph.\n"
-    "\n"
-    "v0 and v1 follow the listing 'convolve' of the document 'GPU performance "
-    "optimisation'; the\n"
-    "transforms are overlap-save (Oppenheim and Schafer, Discrete-Time Signal "
-    "Processing,\n"
-    "8.7); gpuopt.variants('convolve') lists them all.\n";
-
 /* ---- descriptor ---- */
 
 GPO_TABLES(convolve);
 
 const gpo_op op_convolve = {
     .name = "convolve",
-    .doc = doc,
     .args = args,
     .nout = 1,
     .shape = shape,

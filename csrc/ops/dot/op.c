@@ -1,6 +1,6 @@
 /*
  * op.c  dot: the contract.  Order: arguments, result dtype, shape rule, plan, cost,
- * documentation, descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ * descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
  */
 #include "dot.h"
 
@@ -96,8 +96,8 @@ shape(gpo_call *call)
     }
     if (x->size != y->size) {
         return gpo_fail(&call->error, GPO_EVALUE,
-                        "shapes (%lld,) and (%lld,) not aligned: %lld (dim 0) != %lld "
-                        "(dim 0)",
+                        "shapes (%lld,) and (%lld,) not aligned: "
+                        "%lld (dim 0) != %lld (dim 0)",
                         (long long)x->size, (long long)y->size, (long long)x->size,
                         (long long)y->size);
     }
@@ -157,67 +157,12 @@ cost(const gpo_call *call, gpo_cost *cost)
     cost->flops = 2.0 * (double)x->size;
 }
 
-/* ---- documentation ---- */
-
-static const char doc[] =
-    "Add the products of the elements of two vectors: sum of x[i] * y[i].\n"
-    "\n"
-    "Parameters\n"
-    "----------\n"
-    "x : array_like of one dimension, any strides\n"
-    "    bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64,\n"
-    "    complex64, complex128.  Two dtypes are promoted as by numpy.result_type, "
-    "which\n"
-    "    costs a converted copy.\n"
-    "y : array_like of one dimension, any strides\n"
-    "    As many elements as x has.\n"
-    "out : array, optional\n"
-    "    Written and returned; must have shape () and the dtype of the result and "
-    "share\n"
-    "    no memory with x and y.\n"
-    "\n"
-    "Returns\n"
-    "-------\n"
-    "scalar\n"
-    "    In the promoted dtype, as numpy.dot: integers wrap modulo their width, bool "
-    "is\n"
-    "    'any x[i] and y[i]', complex numbers are not conjugated.  0 of no elements.\n"
-    "\n"
-    "Raises\n"
-    "------\n"
-    "ValueError\n"
-    "    The lengths differ; an array has not one dimension; `out` has the wrong "
-    "shape,\n"
-    "    is read-only or shares memory with an input.\n"
-    "TypeError\n"
-    "    An array has another dtype; the two have no common one (bfloat16 with "
-    "float16\n"
-    "    or with integers of 16 bits and more); `out` has the wrong dtype.\n"
-    "\n"
-    "Notes\n"
-    "-----\n"
-    "Accuracy: float16 and bfloat16 are multiplied and added in float32 and rounded\n"
-    "once.  The error is at most (ceil(log2 n) + 14) * eps * sum(abs(x * y)), eps =\n"
-    "2**-24 or 2**-53, and a rounding to the result's dtype, in the variants that\n"
-    "gpuopt chooses itself.  The CUDA rungs v0, v1 and v2 accumulate in the dtype of\n"
-    "the arrays: of float16 their error is up to (n + 1) * 2**-11 * sum(abs(x * y)), "
-    "a\n"
-    "partial sum past 65504 is inf for good, and many small products add nothing to a\n"
-    "large sum.\n"
-    "\n"
-    "Determinism: the CPU variants, v3 and strided give the same bits run to run, for\n"
-    "any number of threads; v0, v1 and v2 add in the order in which atomics arrive.\n"
-    "\n"
-    "The rungs v0 to v2 follow the half-precision dot product of the first source\n"
-    "document and PyTorch's fastSpecializedAtomicAdd; see NOTES.md of the room.\n";
-
 /* ---- descriptor ---- */
 
 GPO_TABLES(dot);
 
 const gpo_op op_dot = {
     .name = "dot",
-    .doc = doc,
     .args = args,
     .nout = 1,
     .shape = shape,

@@ -236,7 +236,7 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
 #define VALUES_TERNARY(T, V, READ) VALUES_BINARY(T, V, READ), z = READ(ELEMENT_OF(T, 2))
 #define VALUES_BOUNDS(T, V, READ) VALUES_TERNARY(T, V, READ)
 
-#define FUNCTOR(name, inputs, types, expression, summary) \
+#define FUNCTOR(name, inputs, types, expression) \
     LOOPS_##types(ELEMENT, name, inputs, expression)
 #include "functors.def"
 #undef FUNCTOR

@@ -82,7 +82,7 @@ enum {
 };
 
 static const bool is_smooth[ELEMENTWISE_NFUNCTORS] = {
-#define FUNCTOR(name, inputs, types, expression, summary) \
+#define FUNCTOR(name, inputs, types, expression) \
     [ELEMENTWISE_##name] = LIST_##types == LIST_SMOOTH,
 #include "functors.def"
 #undef FUNCTOR

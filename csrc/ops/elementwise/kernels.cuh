@@ -49,7 +49,7 @@ template <>
 struct pairs_of<functor_fma> : pairs_fma {
 };
 
-#define FUNCTOR(name, inputs, types, expression, summary)           \
+#define FUNCTOR(name, inputs, types, expression)                    \
     struct functor_##name {                                         \
         static constexpr int N = INPUTS_##inputs;                   \
         template <typename V>                                       \
@@ -354,7 +354,7 @@ static gpo_status
 run_kernel(gpo_call *call)
 {
     static const gpo_runs functors[ELEMENTWISE_NFUNCTORS] = {
-#define FUNCTOR(name, inputs, types, expression, summary) ROW_##types(functor_##name),
+#define FUNCTOR(name, inputs, types, expression) ROW_##types(functor_##name),
 #include "functors.def"
 #undef FUNCTOR
     };

@@ -1,6 +1,6 @@
 /*
  * op.c  elementwise: the contract of every functor.  Order: arguments, dtypes, the shape
- * rule by the types of a functor, plan, cost, documentation, descriptors.
+ * rule by the types of a functor, plan, cost, descriptors.
  * Not here: how it is computed (cpu.c, cuda.cu).
  */
 #include "elementwise.h"
@@ -126,8 +126,8 @@ rule_NUMBERS(gpo_call *call, gpo_dtype *type, gpo_dtype *to)
     if (*type == GPO_BOOL && call->op->member == ELEMENTWISE_negative) {
         return gpo_fail(&call->error, GPO_ETYPE,
                         "The numpy boolean negative, the `-` operator, is not "
-                        "supported, use the `~` operator or the logical_not function "
-                        "instead.");
+                        "supported, use the `~` operator or the "
+                        "logical_not function instead.");
     }
     *to = *type;
     return GPO_OK;
@@ -486,134 +486,25 @@ cost(const gpo_call *call, gpo_cost *cost)
     cost->flops = (double)out->size;
 }
 
-/* ---- documentation: the summary, then what the inputs and the types say ---- */
-
-#define DOC_UNARY "x : array_like, any shape and strides\n"
-#define DOC_BINARY     \
-    DOC_UNARY          \
-    "y : array_like\n" \
-    "    Broadcast against x, as in NumPy.\n"
-#define DOC_TERNARY    \
-    DOC_BINARY         \
-    "z : array_like\n" \
-    "    Likewise.\n"
-#define DOC_CONDITION                       \
-    "condition : array_like of any dtype\n" \
-    "    What is not zero is true.\n" DOC_BINARY
-#define DOC_BOUNDS                                                     \
-    DOC_UNARY                                                          \
-    "min : array_like, optional\n"                                     \
-    "    Broadcast against x; None leaves that side open.\n"           \
-    "max : array_like, optional\n"                                     \
-    "    Likewise.  The result is minimum(maximum(x, min), max).  A\n" \
-    "    Python integer beyond the range of an integer dtype bounds\n" \
-    "    nothing on its own side, and is an error on the other.\n"
-#define DOC_TARGET                                                \
-    "x : array_like, any shape and strides\n"                     \
-    "dtype : dtype\n"                                             \
-    "    Any of bool, int8 to int64, uint8 to uint64, float16,\n" \
-    "    bfloat16, float32, float64, complex64, complex128.\n"
-
-#define TYPES_NUMBERS                                                 \
-    "all dtypes.  Integers wrap; bool adds as `or`, multiplies as\n"  \
-    "`and`, and is a TypeError in subtract and negative.  16-bit\n"   \
-    "floats are computed in float32 and rounded once: every real\n"   \
-    "result is correctly rounded.  Complex products err by at most\n" \
-    "4 eps |x| |y| in each part.\n"
-#define TYPES_FRACTIONS                                                \
-    "integers and bool are divided in float64.  Real quotients are\n"  \
-    "correctly rounded.  Complex ones use Smith's algorithm and err\n" \
-    "by at most 16 eps |x / y|.\n"
-#define TYPES_ORDERED                                                  \
-    "all dtypes but complex.  A nan in any operand gives nan; which\n" \
-    "of two zeros of different sign comes out is not said.\n"
-#define TYPES_FUSED                                                   \
-    "integers wrap; floats are rounded once.  bool and complex are\n" \
-    "TypeErrors.\n"
-#define TYPES_SELECT "every dtype; x and y meet in one, and keep their bits.\n"
-#define TYPES_SIGNED "all dtypes but complex.  A nan stays a nan.\n"
-#define TYPES_MAGNITUDES                                           \
-    "all dtypes.  abs of the least integer is itself.  abs of a\n" \
-    "complex array is real, within 4 eps.\n"
-#define TYPES_ROOTS                                                   \
-    "whole numbers become floats: 8 bits and bool float16, 16 bits\n" \
-    "float32, more float64.  Correctly rounded; nan below 0.\n"       \
-    "Complex dtypes are a TypeError.\n"
-#define TYPES_SMOOTH                                                   \
-    "whole numbers become floats: 8 bits and bool float16, 16 bits\n"  \
-    "float32, more float64.  Complex dtypes are a TypeError.\n"        \
-    "16-bit floats are computed in float32 or float64, then rounded\n" \
-    "to their dtype.  Errors, in units of eps times the result, eps\n" \
-    "= 2**-24 or 2**-53: exp 4, log 4, tanh 6, sigmoid 6, silu 8,\n"   \
-    "gelu 16 + 2 x**2 (the normal tail doubles relative errors as\n"   \
-    "x grows); where the result is subnormal, one step of its dtype\n" \
-    "more, gelu |x| of them.  gelu is the exact form with erf,\n"      \
-    "PyTorch's default; gelu and silu of -inf are nan, as there.\n"
-#define TYPES_CAST                                                      \
-    "values are converted as NumPy does: towards zero from floats to\n" \
-    "integers (undefined out of range), modulo 2**bits between\n"       \
-    "integers, not zero to bool, the real part from complex to real.\n" \
-    "To bfloat16 by way of float32, as ml_dtypes.\n"
-
-#define DOC(inputs, types, summary)                                         \
-    summary "\n"                                                            \
-            "\n"                                                            \
-            "Parameters\n"                                                  \
-            "----------\n" DOC_##inputs                                     \
-        "out : array, optional\n"                                           \
-        "    Written and returned; has the shape and dtype of the\n"        \
-        "    result.  It may be one of the inputs itself, or a view of\n"   \
-        "    the same elements, but share no memory with them otherwise.\n" \
-        "\n"                                                                \
-        "Returns\n"                                                         \
-        "-------\n"                                                         \
-        "scalar or array\n"                                                 \
-        "    Of the broadcast shape.  The dtype is NumPy's (NEP 50): a\n"   \
-        "    Python number takes that of the arrays; bfloat16 meets\n"      \
-        "    float16 in float32.\n"                                         \
-        "\n"                                                                \
-        "Raises\n"                                                          \
-        "------\n"                                                          \
-        "ValueError\n"                                                      \
-        "    The shapes do not broadcast; `out` has the wrong shape, is\n"  \
-        "    read-only or overlaps an input.\n"                             \
-        "OverflowError\n"                                                   \
-        "    A Python integer is out of bounds for the dtype.\n"            \
-        "TypeError\n"                                                       \
-        "    A dtype is not supported; `out` has the wrong dtype.\n"        \
-        "\n"                                                                \
-        "Notes\n"                                                           \
-        "-----\n"                                                           \
-        "Accuracy: " TYPES_##types                                          \
-        "\n"                                                                \
-        "Determinism: every variant gives the same bits run to run, for\n"  \
-        "any number of threads.  Inputs that are not of the common dtype\n" \
-        "cost a converted copy each.\n"                                     \
-        "\n"                                                                \
-        "The CUDA rungs follow OneFlow's elementwise template (packs, a\n"  \
-        "functor for two elements, factories); gpuopt.variants(\n"          \
-        "'elementwise') lists them.\n"
-
 /* ---- descriptors ---- */
 
 GPO_TABLES(elementwise);
 
-#define FUNCTOR(function, inputs, types, expression, summary) \
-    const gpo_op op_##function = {                            \
-        .name = #function,                                    \
-        .ladder = "elementwise",                              \
-        .room = "elementwise",                                \
-        .doc = DOC(inputs, types, summary),                   \
-        .args = ARGS_##inputs,                                \
-        .nout = 1,                                            \
-        .member = ELEMENTWISE_##function,                     \
-        .by = ELEMENTWISE_##function == ELEMENTWISE_where,    \
-        .in_place = 7,                                        \
-        .shape = shape,                                       \
-        .plan = plan,                                         \
-        .cost = cost,                                         \
-        .cpu = &elementwise_cpu,                              \
-        .cuda = GPO_CUDA_TABLE(elementwise),                  \
+#define FUNCTOR(function, inputs, types, expression)       \
+    const gpo_op op_##function = {                         \
+        .name = #function,                                 \
+        .ladder = "elementwise",                           \
+        .room = "elementwise",                             \
+        .args = ARGS_##inputs,                             \
+        .nout = 1,                                         \
+        .member = ELEMENTWISE_##function,                  \
+        .by = ELEMENTWISE_##function == ELEMENTWISE_where, \
+        .in_place = 7,                                     \
+        .shape = shape,                                    \
+        .plan = plan,                                      \
+        .cost = cost,                                      \
+        .cpu = &elementwise_cpu,                           \
+        .cuda = GPO_CUDA_TABLE(elementwise),               \
     };
 #include "functors.def"
 #undef FUNCTOR

@@ -1,6 +1,6 @@
 /*
  * op.c  index_add: the contract.  Order: arguments, dtypes, shape rule, plan, the index
- * error, cost, documentation, descriptor.  Not here: how it is computed (cpu.c,
+ * error, cost, descriptor.  Not here: how it is computed (cpu.c,
  * cuda.cu).
  */
 #include "index_add.h"
@@ -261,109 +261,12 @@ cost(const gpo_call *call, gpo_cost *cost)
     cost->flops = (double)source->size;
 }
 
-/* ---- documentation ---- */
-
-static const char doc[] =
-    "Add the slices of an array to the slices of another that an index names.\n"
-    "\n"
-    "For axis 0: a copy y of x, then y[index[i]] += alpha * source[i] for every i,\n"
-    "repeats included.\n"
-    "\n"
-    "Parameters\n"
-    "----------\n"
-    "x : array_like, one dimension or more\n"
-    "    bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64,\n"
-    "    complex64, complex128.\n"
-    "index : array_like of integers, 1-D\n"
-    "    Positions on the axis; negative ones count from its end.  int32 and int64 "
-    "are\n"
-    "    read as they are, other integer dtypes are converted to int64.  An empty "
-    "list\n"
-    "    is one of integers.\n"
-    "source : array_like\n"
-    "    The shape of x, but len(index) along the axis; converted to the dtype of x\n"
-    "    where numpy.can_cast(source.dtype, x.dtype, 'same_kind') allows it.\n"
-    "axis : int\n"
-    "    The axis of x that the index is for.\n"
-    "alpha : int or float\n"
-    "    The factor of the source.  A whole number for bool and integers, where it is\n"
-    "    exact modulo 2**bits whatever its size.\n"
-    "mode : {'raise', 'wrap', 'clip'}\n"
-    "    An index out of range is an IndexError, is taken modulo the length of the\n"
-    "    axis, or is moved to the nearest end of it (a negative one to 0), as in\n"
-    "    numpy.take.\n"
-    "deterministic : bool\n"
-    "    Choose a variant that gives the same bits in every run.\n"
-    "out : array, optional\n"
-    "    Written and returned; the shape and dtype of x.  `out=x` adds in place.\n"
-    "\n"
-    "Returns\n"
-    "-------\n"
-    "array\n"
-    "    Shape and dtype of x.\n"
-    "\n"
-    "Raises\n"
-    "------\n"
-    "IndexError\n"
-    "    mode='raise' and an index is out of range: the message names the first one "
-    "and\n"
-    "    its position.  Any index into an axis of length 0.\n"
-    "numpy.exceptions.AxisError\n"
-    "    The axis is out of bounds.\n"
-    "ValueError\n"
-    "    index is not 1-D; source or `out` has the wrong shape; `out` is read-only or\n"
-    "    shares memory with an input in another way than being x.\n"
-    "TypeError\n"
-    "    index is not of integers; source, or a float alpha, cannot be cast to the\n"
-    "    dtype of x; `out` has the wrong dtype.\n"
-    "gpuopt.VariantError\n"
-    "    deterministic=True with a variant that adds by atomics.\n"
-    "\n"
-    "Notes\n"
-    "-----\n"
-    "On a GPU mode='raise' waits for the stream once: without `out` the check is part\n"
-    "of the addition, whose result is dropped; with `out` a pass over the index comes\n"
-    "first, so that nothing is written before an error.  While the stream is captured\n"
-    "into a graph it is refused; 'wrap' and 'clip' never wait.\n"
-    "\n"
-    "Accuracy: n values, that of x among them, meet in an element of y; S is the sum "
-    "of\n"
-    "their absolute values.  Whatever the index, the default errs by at most\n"
-    "\n"
-    "    u * abs(y) + (min(n, 1024) + 4) * 2**-24 * S + n * 2**-53 * S\n"
-    "\n"
-    "for float16, bfloat16, float32 and complex64 (each part on its own), u = 2**-11,\n"
-    "2**-8 and 2**-24, one rounding of the result, and by (n + 4) * 2**-53 * S for\n"
-    "float64 and complex128.  So do by name v4, v5, one_element, few_destinations and\n"
-    "the CPU variants.  v0 to v3 and short_rows round to the dtype of x after each\n"
-    "addition, as np.add.at does: n * u * S, and the default takes them for float32\n"
-    "only up to 1,024 rows.  Integers wrap, bools are or-ed.\n"
-    "\n"
-    "Determinism: the CPU variants, v4 and one_element give the same bits in every\n"
-    "run, and simd and threads the same as each other, so that the default has the\n"
-    "same bits on a CPU for any number of threads; v0 to v3 and short_rows do so for\n"
-    "integers alone, v5 and few_destinations never.  The default takes v4 for large\n"
-    "sources as well.  v4 and one_element sort in GPU memory of their own: 16 bytes "
-    "for\n"
-    "each entry of the index, and v4 8 for each slice of x and about a thirty-second "
-    "of\n"
-    "the source.  v5 and few_destinations take 8 bytes for each element of x, as the\n"
-    "CPU variants do where more than 1,024 rows meet.\n"
-    "\n"
-    "The index may be written by another thread or stream during the call: the result "
-    "is\n"
-    "then undefined, but no memory outside of it is touched.\n"
-    "\n"
-    "v0 is OneFlow's index_add kernel, as the first source document prints it, v1 its\n"
-    "packed half atomics; gpuopt.variants('index_add') lists them.\n";
-
 /* ---- descriptor ---- */
 
 GPO_TABLES(index_add);
 
 const gpo_op op_index_add = {
     .name = "index_add",
-    .doc = doc,
     .args = args,
     .nout = 1,
     .in_place = 1u << ARG_X,

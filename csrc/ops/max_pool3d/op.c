@@ -1,7 +1,7 @@
 /*
  * op.c  max_pool3d, max_pool2d, max_pool1d and their gradients: the contract.  Order:
  * arguments, windows, the shape rule of pooling, that of the gradient, plans, costs,
- * documentation, descriptors.  Not here: how they are computed (cpu.c, gradient.c,
+ * descriptors.  Not here: how they are computed (cpu.c, gradient.c,
  * cuda.cu).
  */
 #include "max_pool3d.h"
@@ -184,8 +184,8 @@ check_input_shape(gpo_call *call, const char *name, int64_t n, const int64_t *sh
             char text[160];
             write_shape(text, sizeof text, n, shape);
             return gpo_fail(&call->error, GPO_EVALUE,
-                            "%s must have positive lengths but for the batch, but its "
-                            "shape is %s",
+                            "%s must have positive lengths but for the batch, "
+                            "but its shape is %s",
                             name, text);
         }
     }
@@ -227,8 +227,8 @@ shape(gpo_call *call)
         write_shape(in, sizeof in, rank, x->shape + kept);
         write_shape(no, sizeof no, rank, out + POOL_AXES - rank);
         return gpo_fail(&call->error, GPO_EVALUE,
-                        "the output is too small: an input of size %s gives an output "
-                        "of size %s",
+                        "the output is too small: an input of size %s "
+                        "gives an output of size %s",
                         in, no);
     }
     call->nout = call->opt[ARG_INDICES].i != 0 ? 2 : 1;
@@ -470,144 +470,16 @@ gradient_cost(const gpo_call *call, gpo_cost *cost)
     cost->flops = (double)dy->size;
 }
 
-/* ---- documentation ---- */
-
-#define POOL_DOC(rank, form, window, of)                                             \
-    "Take the maximum of each window of the last " rank ".\n"                        \
-    "\n"                                                                             \
-    "Parameters\n"                                                                   \
-    "----------\n"                                                                   \
-    "x : array_like, shape " form ", any strides\n"                                  \
-    "    int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64.\n"     \
-    "kernel_size : int or tuple of ints\n"                                           \
-    "    The size of a window, along each axis " window ".\n"                        \
-    "stride : int or tuple of ints, optional\n"                                      \
-    "    From one window to the next; the default is kernel_size.\n"                 \
-    "padding : int or tuple of ints, optional\n"                                     \
-    "    How far windows begin before x and end behind it: at most half of the\n"    \
-    "    kernel size.  What lies outside of x is never a maximum.\n"                 \
-    "dilation : int or tuple of ints, optional\n"                                    \
-    "    From one element of a window to the next.\n"                                \
-    "ceil_mode : bool, optional\n"                                                   \
-    "    Round the number of windows up; the last one begins inside of x or the\n"   \
-    "    padding before it.\n"                                                       \
-    "return_indices : bool, optional\n"                                              \
-    "    Return (y, indices).\n"                                                     \
-    "out : array or tuple of arrays, optional\n"                                     \
-    "    Written and returned; must share no memory with x.\n"                       \
-    "\n"                                                                             \
-    "Returns\n"                                                                      \
-    "-------\n"                                                                      \
-    "y : array\n"                                                                    \
-    "    The maxima, in the dtype of x.  Along an axis of n elements there are\n"    \
-    "    (n + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1.\n"          \
-    "indices : array of int64\n"                                                     \
-    "    Where each maximum stands in its plane of x, counted in C order over " of   \
-    ".\n"                                                                            \
-    "\n"                                                                             \
-    "Raises\n"                                                                       \
-    "------\n"                                                                       \
-    "ValueError\n"                                                                   \
-    "    x has another number of dimensions, or a length of 0 that is not the "      \
-    "batch's;\n"                                                                     \
-    "    an option has another number of ints, or one that is out of range; the\n"   \
-    "    padding is beyond half of the kernel size; there is no window; `out` has\n" \
-    "    the wrong shape, is read-only or shares memory.\n"                          \
-    "TypeError\n"                                                                    \
-    "    x is bool or complex or has no number dtype; `out` has the wrong dtype.\n"  \
-    "\n"                                                                             \
-    "Notes\n"                                                                        \
-    "-----\n"                                                                        \
-    "As PyTorch: of equal maxima the first one counts; nan is larger than any "      \
-    "number,\n"                                                                      \
-    "and of several the last one counts.  A window none of whose elements lies in "  \
-    "x,\n"                                                                           \
-    "which dilation can make, gives -inf, or the least integer, and the index -1;\n" \
-    "PyTorch's index is then outside of the window.\n"                               \
-    "\n"                                                                             \
-    "Accuracy: exact, but for the sign of a maximum that is 0.\n"                    \
-    "\n"                                                                             \
-    "Determinism: each variant gives the same result run to run.\n"                  \
-    "\n"                                                                             \
-    "The CUDA rungs v0 to v5 follow the report 'CUDA operator programming and\n"     \
-    "optimisation' on MaxPool3D; gpuopt.variants('max_pool3d') lists them all.\n"
-
-#define GRADIENT_DOC(name, form)                                                       \
-    "Add the gradient of each maximum to the element that it was.\n"                   \
-    "\n"                                                                               \
-    "Parameters\n"                                                                     \
-    "----------\n"                                                                     \
-    "dy : array_like, any strides\n"                                                   \
-    "    The gradient of the maxima: float16, bfloat16, float32 or float64.\n"         \
-    "indices : array_like of integers, the shape of dy\n"                              \
-    "    What " name " returned with return_indices=True; -1 for none.\n"              \
-    "input_shape : tuple of ints\n"                                                    \
-    "    The shape of x, " form ".\n"                                                  \
-    "kernel_size : int or tuple of ints, optional\n"                                   \
-    "    The windows of the pooling.  With kernel_size the call does not wait on a\n"  \
-    "    GPU; an index outside of its own window then adds nothing.\n"                 \
-    "stride : int or tuple of ints, optional\n"                                        \
-    "    As it was given to the pooling; the default is kernel_size.\n"                \
-    "padding : int or tuple of ints, optional\n"                                       \
-    "    As it was given to the pooling; the default is 0.\n"                          \
-    "dilation : int or tuple of ints, optional\n"                                      \
-    "    As it was given to the pooling; the default is 1.\n"                          \
-    "out : array, optional\n"                                                          \
-    "    Written and returned; must have the shape input_shape and the dtype of dy "   \
-    "and\n"                                                                            \
-    "    share no memory with dy or indices.\n"                                        \
-    "\n"                                                                               \
-    "Returns\n"                                                                        \
-    "-------\n"                                                                        \
-    "array\n"                                                                          \
-    "    The gradient of x: element i of a plane is the sum of the dy of that plane\n" \
-    "    whose index is i.\n"                                                          \
-    "\n"                                                                               \
-    "Raises\n"                                                                         \
-    "------\n"                                                                         \
-    "IndexError\n"                                                                     \
-    "    Without kernel_size: an index is below -1 or beyond the plane.  The "         \
-    "message\n"                                                                        \
-    "    names the first one.\n"                                                       \
-    "ValueError\n"                                                                     \
-    "    dy is no pooling of input_shape; indices has another shape than dy; "         \
-    "padding\n"                                                                        \
-    "    is beyond half of the kernel size; an option of windows is given without\n"   \
-    "    kernel_size; `out` has the wrong shape, is read-only or shares memory.\n"     \
-    "TypeError\n"                                                                      \
-    "    dy is not floating, indices are no integers; `out` has the wrong dtype.\n"    \
-    "\n"                                                                               \
-    "Notes\n"                                                                          \
-    "-----\n"                                                                          \
-    "On a GPU a call without kernel_size looks at all indices first, waits for the\n"  \
-    "stream once and writes nothing if one is bad; while the stream is captured "      \
-    "into\n"                                                                           \
-    "a graph it is refused.\n"                                                         \
-    "\n"                                                                               \
-    "Indices may be written by another thread or stream during the call: the result\n" \
-    "is then undefined, or on a CPU an IndexError, but no memory outside of it is\n"   \
-    "touched.\n"                                                                       \
-    "\n"                                                                               \
-    "Accuracy: an element that n gradients meet errs by at most n u times the sum "    \
-    "of\n"                                                                             \
-    "their magnitudes, u = 2**-24, or 2**-53 for float64; 16-bit floats are added "    \
-    "in\n"                                                                             \
-    "float32 and rounded once.\n"                                                      \
-    "\n"                                                                               \
-    "Determinism: no variant adds by atomics; each gives the same bits run to run,\n"  \
-    "for any number of threads; different variants may differ in the last bits.\n"
-
 /* ---- descriptors ---- */
 
 GPO_TABLES(max_pool3d);
 GPO_TABLES(max_pool3d_backward);
 
-#define POOL_OP(n, documentation)           \
+#define POOL_OP(n)                          \
     const gpo_op op_max_pool##n##d = {      \
         .name = "max_pool" #n "d",          \
         .ladder = "max_pool3d",             \
         .room = "max_pool3d",               \
-        .doc = documentation,               \
         .args = args,                       \
         .nout = 2,                          \
         .member = n,                        \
@@ -618,17 +490,15 @@ GPO_TABLES(max_pool3d_backward);
         .cuda = GPO_CUDA_TABLE(max_pool3d), \
     }
 
-POOL_OP(3, POOL_DOC("three axes", "(N, C, T, H, W) or (C, T, H, W)", "T, H, W",
-                    "T, H and W"));
-POOL_OP(2, POOL_DOC("two axes", "(N, C, H, W) or (C, H, W)", "H, W", "H and W"));
-POOL_OP(1, POOL_DOC("axis", "(N, C, W) or (C, W)", "W", "W"));
+POOL_OP(3);
+POOL_OP(2);
+POOL_OP(1);
 
-#define GRADIENT_OP(n, documentation)                \
+#define GRADIENT_OP(n)                               \
     const gpo_op op_max_pool##n##d_backward = {      \
         .name = "max_pool" #n "d_backward",          \
         .ladder = "max_pool3d_backward",             \
         .room = "max_pool3d",                        \
-        .doc = documentation,                        \
         .args = gradient_args,                       \
         .nout = 1,                                   \
         .member = n,                                 \
@@ -639,6 +509,6 @@ POOL_OP(1, POOL_DOC("axis", "(N, C, W) or (C, W)", "W", "W"));
         .cuda = GPO_CUDA_TABLE(max_pool3d_backward), \
     }
 
-GRADIENT_OP(3, GRADIENT_DOC("max_pool3d", "(N, C, T, H, W) or (C, T, H, W)"));
-GRADIENT_OP(2, GRADIENT_DOC("max_pool2d", "(N, C, H, W) or (C, H, W)"));
-GRADIENT_OP(1, GRADIENT_DOC("max_pool1d", "(N, C, W) or (C, W)"));
+GRADIENT_OP(3);
+GRADIENT_OP(2);
+GRADIENT_OP(1);

@@ -1,6 +1,6 @@
 /*
  * op.c  mean_matvec: the contract.  Order: arguments, result dtype, shape rule, plan,
- * cost, documentation, descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ * cost, descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
  */
 #include "mean_matvec.h"
 
@@ -57,8 +57,8 @@ check_array(gpo_call *call, int i, int ndim, const char *shape)
     const gpo_array *a = &call->in[i];
     if (gpo_dtypes[a->dtype].kind == 'c') {
         return gpo_fail(&call->error, GPO_ETYPE,
-                        "mean_matvec() does not support dtype '%s'; supported: real "
-                        "numbers",
+                        "mean_matvec() does not support dtype '%s'; "
+                        "supported: real numbers",
                         gpo_dtypes[a->dtype].name);
     }
     if (a->ndim != ndim) {
@@ -148,72 +148,12 @@ cost(const gpo_call *call, gpo_cost *cost)
     cost->flops = (double)x->size + 2.0 * (double)out->size * (double)x->shape[1];
 }
 
-/* ---- documentation ---- */
-
-static const char doc[] =
-    "Multiply a matrix with the mean of each row of each batch.\n"
-    "\n"
-    "Parameters\n"
-    "----------\n"
-    "x : array_like, shape (N, L, M), any strides\n"
-    "    N batches of L rows: float16, bfloat16, float32 or float64.  bool and "
-    "integers\n"
-    "    are converted to float64 first, as NumPy's mean does.\n"
-    "matrix : array_like, shape (L2, L), any strides\n"
-    "    Any real dtype.  Where it differs from that of x, both are converted to "
-    "NumPy's\n"
-    "    result type; to float32 for the pairs with bfloat16 that have none.\n"
-    "layout : {'LN', 'NL'}, optional\n"
-    "    The order of the axes of the result.\n"
-    "out : array, optional\n"
-    "    Written and returned; must have the shape and dtype of the result and share "
-    "no\n"
-    "    memory with x or matrix.\n"
-    "\n"
-    "Returns\n"
-    "-------\n"
-    "array\n"
-    "    matrix @ x.mean(2).T, shape (L2, N), or with layout='NL' its transpose, "
-    "(N, L2).\n"
-    "\n"
-    "Raises\n"
-    "------\n"
-    "ValueError\n"
-    "    x has not three or matrix not two dimensions; matrix has not as many columns "
-    "as\n"
-    "    x has rows in a batch; `out` has the wrong shape, is read-only or shares "
-    "memory.\n"
-    "TypeError\n"
-    "    x or matrix is complex or has no number dtype; `out` has the wrong dtype.\n"
-    "\n"
-    "Notes\n"
-    "-----\n"
-    "The mean of no elements (M = 0) is nan, without a warning; a product over no "
-    "rows\n"
-    "(L = 0) is 0.\n"
-    "\n"
-    "Accuracy: let u be 2**-53 for float64 and 2**-24 for the others, which are all\n"
-    "computed in float32.  A mean errs by at most 16 u mean(abs(x)): rows are added "
-    "in\n"
-    "pieces whose sums meet in a wider type.  The product is a sum of L terms in the\n"
-    "order of L, or of pieces of it: a result errs by at most\n"
-    "(L + 18) u (abs(matrix) @ abs(x).mean(2).T), and is rounded once to its dtype.\n"
-    "\n"
-    "Determinism: each variant gives the same bits run to run, for any number of "
-    "threads;\n"
-    "different variants and devices may differ in the last bits.\n"
-    "\n"
-    "The CUDA rungs v0 to v2 follow the document 'CUDA optimisation driven by the "
-    "Nsight\n"
-    "profile'; gpuopt.variants('mean_matvec') lists them all.\n";
-
 /* ---- descriptor ---- */
 
 GPO_TABLES(mean_matvec);
 
 const gpo_op op_mean_matvec = {
     .name = "mean_matvec",
-    .doc = doc,
     .args = args,
     .nout = 1,
     .shape = shape,

@@ -1,6 +1,6 @@
 /*
  * op.c  partition_reduce: the contract.  Order: arguments, result dtype, shape rule,
- * plan, cost, documentation, descriptor.  Not here: how it is computed.
+ * plan, cost, descriptor.  Not here: how it is computed.
  */
 #include "partition_reduce.h"
 
@@ -129,77 +129,12 @@ cost(const gpo_call *call, gpo_cost *cost)
     cost->flops = (double)x->size * (call->opt[ARG_SQUARE].i ? 2 : 1);
 }
 
-/* ---- documentation ---- */
-
-static const char doc[] =
-    "Sum elements whose indices agree in some bits.\n"
-    "\n"
-    "Element i of x is added to element ``sum(((i >> bits[b]) & 1) << b)`` of the\n"
-    "result.  With square=True that of a quantum state gives the probabilities of "
-    "some\n"
-    "of its qubits.\n"
-    "\n"
-    "Parameters\n"
-    "----------\n"
-    "x : array_like of 2**n elements, one dimension, any stride\n"
-    "    int32, int64, float16, bfloat16, float32, float64, complex64 or complex128.\n"
-    "bits : int or tuple of ints\n"
-    "    Distinct positions in [0, n), 0 the lowest bit of an index; the order is "
-    "that\n"
-    "    of the bits of the result's index.  An empty tuple sums everything.\n"
-    "op : {'sum'}\n"
-    "    What to compute.\n"
-    "square : bool, optional\n"
-    "    Sum abs(x)**2 instead of x.\n"
-    "out : array, optional\n"
-    "    Written and returned; must have the shape and dtype of the result and share "
-    "no\n"
-    "    memory with x.\n"
-    "\n"
-    "Returns\n"
-    "-------\n"
-    "array of 2**len(bits) elements\n"
-    "    int64 for int32; float32 and float64 for the squares of complex64 and\n"
-    "    complex128; else the dtype of x.\n"
-    "\n"
-    "Raises\n"
-    "------\n"
-    "ValueError\n"
-    "    x has not one dimension or not 2**n elements; a bit is out of range or "
-    "repeated;\n"
-    "    `out` has the wrong shape, is read-only or shares memory with x.\n"
-    "TypeError\n"
-    "    x has another dtype; bits are not whole numbers; `out` has the wrong dtype.\n"
-    "\n"
-    "Notes\n"
-    "-----\n"
-    "With ``a = x.reshape((2,) * n)`` bit b is axis n - 1 - b: the result is the sum "
-    "of a\n"
-    "over the other axes, transposed to the order of bits.\n"
-    "\n"
-    "Accuracy: float16 and bfloat16 are added in float32.  A result of m elements errs "
-    "by\n"
-    "at most (ceil(log2 m) + 12) * eps * sum(abs(x)), eps = 2**-24 or 2**-53, in the\n"
-    "variants that gpuopt chooses itself, and by m * eps * sum(abs(x)) in those that "
-    "add\n"
-    "atomically; each part of a complex number on its own.  Integers wrap modulo "
-    "2**64.\n"
-    "\n"
-    "Determinism: the CPU variants, v3 and short_loops give the same bits run to run, "
-    "for\n"
-    "any number of threads; v0, v1 and v2 add in the order in which atomics arrive.\n"
-    "\n"
-    "Rungs v0, v1 and v2 are methods B, C and A of a public answer on how to partition "
-    "and\n"
-    "sum an array in CUDA; gpuopt.variants('partition_reduce') lists them.\n";
-
 /* ---- descriptor ---- */
 
 GPO_TABLES(partition_reduce);
 
 const gpo_op op_partition_reduce = {
     .name = "partition_reduce",
-    .doc = doc,
     .args = args,
     .nout = 1,
     .shape = shape,

@@ -1,6 +1,6 @@
 /*
  * op.c  reduce: the contract.  Order: arguments, result dtype, shape rule, plan, cost,
- * documentation, descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ * descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
  */
 #include "reduce.h"
 
@@ -191,8 +191,8 @@ shape(gpo_call *call)
     if (cols == 0) {
         if (op == REDUCE_MIN || op == REDUCE_MAX) {
             return gpo_fail(&call->error, GPO_EVALUE,
-                            "zero-size array to reduction operation %s which has no "
-                            "identity",
+                            "zero-size array to reduction operation %s "
+                            "which has no identity",
                             op == REDUCE_MIN ? "minimum" : "maximum");
         }
         if (op == REDUCE_ARGMIN || op == REDUCE_ARGMAX) {
@@ -275,88 +275,12 @@ cost(const gpo_call *call, gpo_cost *cost)
     cost->flops = (double)x->size;
 }
 
-/* ---- documentation ---- */
-
-static const char doc[] =
-    "Combine the elements of an array along one or more axes.\n"
-    "\n"
-    "Parameters\n"
-    "----------\n"
-    "x : array_like, any shape and strides\n"
-    "    bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64;\n"
-    "    complex64 and complex128 for 'sum', 'prod' and 'mean'.\n"
-    "op : {'sum', 'prod', 'min', 'max', 'mean', 'argmin', 'argmax', 'any', 'all'}\n"
-    "    What to compute.\n"
-    "axis : int or tuple of ints, optional\n"
-    "    The axes to combine; None combines all.  One axis or None for 'argmin' and\n"
-    "    'argmax', where None numbers the elements in C order.\n"
-    "keepdims : bool, optional\n"
-    "    Keep the combined axes with length 1.\n"
-    "dtype : dtype, optional\n"
-    "    For 'sum', 'prod' and 'mean': convert x to this dtype, then combine; the "
-    "dtype\n"
-    "    of the result.  Another dtype than the default one costs a converted copy of "
-    "x.\n"
-    "    Default: int64 or uint64 for integers in a sum or product, float64 for a "
-    "mean\n"
-    "    of integers, else that of x.\n"
-    "out : array, optional\n"
-    "    Written and returned; must have the shape of the result and share no memory\n"
-    "    with x.  Without dtype= a sum, product or mean takes one of any dtype, of a\n"
-    "    floating one for a mean: it is computed in the dtype that x and `out` meet "
-    "in,\n"
-    "    then cast, as in NumPy.  Else it must have the dtype of the result.\n"
-    "\n"
-    "Returns\n"
-    "-------\n"
-    "scalar or array\n"
-    "    Shape of x without the combined axes.  int64 for 'argmin' and 'argmax', bool "
-    "for\n"
-    "    'any' and 'all', the dtype of x for 'min' and 'max'.\n"
-    "\n"
-    "Raises\n"
-    "------\n"
-    "numpy.exceptions.AxisError\n"
-    "    An axis is out of bounds.\n"
-    "ValueError\n"
-    "    An axis repeats; 'min', 'max', 'argmin' or 'argmax' of no elements; `out` has "
-    "the\n"
-    "    wrong shape, is read-only or shares memory with x.\n"
-    "TypeError\n"
-    "    x has another dtype; `out` has the wrong dtype; dtype= with an op that has "
-    "none.\n"
-    "\n"
-    "Notes\n"
-    "-----\n"
-    "An empty sum is 0, an empty product 1, an empty mean nan, any of nothing False, "
-    "all\n"
-    "of nothing True.  A nan makes 'min' and 'max' nan; 'argmin' and 'argmax' give "
-    "the\n"
-    "first nan, else the first extreme element.\n"
-    "\n"
-    "Accuracy: float16 and bfloat16 are added in float32.  Sums of float32 and float64 "
-    "err\n"
-    "by at most (ceil(log2 n) + 12) * eps * sum(abs(x)), eps = 2**-24 or 2**-53, in "
-    "the\n"
-    "variants that gpuopt chooses itself.  Integers wrap modulo 2**64, as in NumPy.\n"
-    "\n"
-    "Determinism: each variant gives the same bits run to run, for any number of "
-    "threads;\n"
-    "different variants and devices may differ in the last bits of a floating-point "
-    "sum.\n"
-    "\n"
-    "The CUDA rungs follow M. Harris, 'Optimizing Parallel Reduction in CUDA' (2007), "
-    "and\n"
-    "its continuation with warp shuffles and packs; gpuopt.variants('reduce') lists "
-    "them.\n";
-
 /* ---- descriptor ---- */
 
 GPO_TABLES(reduce);
 
 const gpo_op op_reduce = {
     .name = "reduce",
-    .doc = doc,
     .args = args,
     .nout = 1,
     .shape = shape,

@@ -1,5 +1,5 @@
 /*
- * op.c  scan: the contract.  Order: arguments, shape rule, plan, cost, documentation,
+ * op.c  scan: the contract.  Order: arguments, shape rule, plan, cost,
  * descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
  */
 #include "scan.h"
@@ -123,88 +123,12 @@ cost(const gpo_call *call, gpo_cost *cost)
     cost->flops = (double)x->size;
 }
 
-/* ---- documentation ---- */
-
-static const char doc[] =
-    "Combine each element of an array with all elements before it along an axis.\n"
-    "\n"
-    "Parameters\n"
-    "----------\n"
-    "x : array_like, any shape and strides, one dimension or more\n"
-    "    bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64;\n"
-    "    complex64 and complex128 for 'sum' and 'prod'.\n"
-    "op : {'sum', 'prod', 'min', 'max'}\n"
-    "    What to compute: numpy.cumsum, numpy.cumprod, numpy.minimum.accumulate or\n"
-    "    numpy.maximum.accumulate.\n"
-    "axis : int, optional\n"
-    "    The axis to walk along; the last one by default.\n"
-    "exclusive : bool, optional\n"
-    "    Leave the element itself out: the first result is the identity, 0 for 'sum',\n"
-    "    1 for 'prod', for 'min' and 'max' the largest or lowest value of the dtype\n"
-    "    (inf and -inf for floats).\n"
-    "reverse : bool, optional\n"
-    "    Walk from the end of the axis to its beginning.\n"
-    "out : array, optional\n"
-    "    Written and returned; must have the shape and dtype of the result and share "
-    "no\n"
-    "    memory with x.\n"
-    "\n"
-    "Returns\n"
-    "-------\n"
-    "array\n"
-    "    Shape of x.  The dtype of x; int64 or uint64 for 'sum' and 'prod' of bool "
-    "and\n"
-    "    integers.\n"
-    "\n"
-    "Raises\n"
-    "------\n"
-    "numpy.exceptions.AxisError\n"
-    "    The axis is out of bounds; a scalar has none.\n"
-    "ValueError\n"
-    "    `out` has the wrong shape, is read-only or shares memory with x.\n"
-    "TypeError\n"
-    "    x has another dtype; 'min' or 'max' of complex numbers; `out` has the wrong\n"
-    "    dtype.\n"
-    "\n"
-    "Notes\n"
-    "-----\n"
-    "An axis of length 0 gives an empty array.  A nan makes every later 'min' and "
-    "'max'\n"
-    "nan.\n"
-    "\n"
-    "Accuracy: float16 and bfloat16 are combined in float32 or wider and rounded once "
-    "per\n"
-    "element.  The sum of the first k elements of float32 and float64 errs by at most\n"
-    "(ceil(log2 k) + c) * eps * sum(abs(x[:k])), eps = 2**-24 or 2**-53; c = 32 on a "
-    "GPU\n"
-    "(float64 adds k * 2**-10 to it: groups of 2**10 elements or more follow each "
-    "other "
-    "in\n"
-    "a chain), 12 for float32 on a CPU, where sums are kept in float64, and 48 for "
-    "float64\n"
-    "there.  Products: one rounding per factor.  Integers wrap modulo 2**64, as in "
-    "NumPy.\n"
-    "\n"
-    "Determinism: each variant gives the same bits run to run, for any number of "
-    "threads\n"
-    "and whatever tile of a GPU's grid comes first; different variants and devices "
-    "may\n"
-    "differ in the last bits of a floating-point result.\n"
-    "\n"
-    "The CUDA rungs follow W. D. Hillis and G. L. Steele, 'Data Parallel Algorithms' "
-    "(1986);\n"
-    "G. E. Blelloch, 'Prefix Sums and Their Applications' (1990); and D. Merrill and\n"
-    "M. Garland, 'Single-pass Parallel Prefix Scan with Decoupled Look-back' (2016), "
-    "whose\n"
-    "look-back is here regrouped so that its association is fixed.\n";
-
 /* ---- descriptor ---- */
 
 GPO_TABLES(scan);
 
 const gpo_op op_scan = {
     .name = "scan",
-    .doc = doc,
     .args = args,
     .nout = 1,
     .shape = shape,

@@ -1,6 +1,6 @@
 /*
  * op.c  scatter_add: the contract.  Order: arguments, shape rule, plan, the index
- * error, cost, documentation, descriptor.  Not here: how it is computed (cpu.c,
+ * error, cost, descriptor.  Not here: how it is computed (cpu.c,
  * cuda.cu).
  */
 #include "scatter_add.h"
@@ -187,101 +187,12 @@ cost(const gpo_call *call, gpo_cost *cost)
     cost->flops = (double)values->size;
 }
 
-/* ---- documentation ---- */
-
-static const char doc[] =
-    "Add values at given places of a new array: out[index[i]] += values[i].\n"
-    "\n"
-    "np.bincount(index, weights=values, minlength=size) with a fixed length, in the "
-    "dtype\n"
-    "of the values.\n"
-    "\n"
-    "Parameters\n"
-    "----------\n"
-    "values : array_like, any shape and strides\n"
-    "    bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64,\n"
-    "    complex64, complex128.\n"
-    "index : array_like of integers, the shape of values\n"
-    "    Where each value goes; taken with values in C order.  int32, int64 and uint64 "
-    "are\n"
-    "    read as they are, other integers are converted first.  An empty list is one\n"
-    "    of integers.\n"
-    "size : int\n"
-    "    Length of the result.\n"
-    "mode : {'raise', 'wrap', 'clip'}, optional\n"
-    "    What an index outside of the result means.  'raise': negative indices count "
-    "from\n"
-    "    the end, others outside are an IndexError; on a GPU the call then waits for "
-    "the\n"
-    "    kernel, and cannot be captured into a CUDA graph.  'wrap': modulo size.  "
-    "'clip':\n"
-    "    the nearest place, negative indices the first.  These two never wait.\n"
-    "deterministic : bool, optional\n"
-    "    On a GPU, take a rung whose floating-point sums have the same bits in each "
-    "run.\n"
-    "    The variants on a CPU always do.\n"
-    "out : array, optional\n"
-    "    Written and returned; must have the shape and dtype of the result and share "
-    "no\n"
-    "    memory with values and index.  What it holds before does not matter.\n"
-    "\n"
-    "Returns\n"
-    "-------\n"
-    "array, shape (size,)\n"
-    "    int64 for bool and signed integers, uint64 for unsigned ones, else the dtype "
-    "of\n"
-    "    values.  Places that no index names hold 0.\n"
-    "\n"
-    "Raises\n"
-    "------\n"
-    "IndexError\n"
-    "    mode='raise' and an index is not in [-size, size): the message gives the "
-    "first\n"
-    "    one and its position in C order.  `out` is not written.  Also for any index "
-    "into\n"
-    "    a result of size 0.\n"
-    "ValueError\n"
-    "    values and index differ in shape; size is negative; `out` has the wrong "
-    "shape, is\n"
-    "    read-only or shares memory with an input.\n"
-    "TypeError\n"
-    "    index is not of integers; values has another dtype; `out` has the wrong "
-    "dtype.\n"
-    "gpuopt.VariantError\n"
-    "    deterministic=True with a rung of atomics asked for by name.\n"
-    "\n"
-    "Notes\n"
-    "-----\n"
-    "Accuracy: all floats are added in float64, by every variant.  Whatever the index, "
-    "a\n"
-    "sum of n values errs by at most n * 2**-53 * sum(abs(values)) of its own values, "
-    "and\n"
-    "one rounding to the dtype of the result, bfloat16's by way of float32.  (Running\n"
-    "float32 sums, as np.add.at and atomics make them, err by up to n * 2**-24.)\n"
-    "Integers wrap modulo 2**64.\n"
-    "\n"
-    "Determinism: the rungs with atomics add floats in the order the hardware finds; "
-    "the\n"
-    "CPU variants, v3 and v4 give the same bits each run; simd and threads give the "
-    "same\n"
-    "as each other, so that the default has the same bits on a CPU for any number of\n"
-    "threads.\n"
-    "\n"
-    "The index may be written by another thread or stream during the call: the result "
-    "is\n"
-    "then undefined, but no memory outside of it is touched.\n"
-    "\n"
-    "Rungs v0, v1 and v2 are methods B, C and A of the source document on reducing an "
-    "array\n"
-    "in subsets: global atomics, shared memory first, private copies per block.\n";
-
 /* ---- descriptor ---- */
 
 GPO_TABLES(scatter_add);
 
 const gpo_op op_scatter_add = {
     .name = "scatter_add",
-    .doc = doc,
     .args = args,
     .nout = 1,
     .by = SCATTER_ADD_VALUES,

@@ -1,6 +1,6 @@
 /*
  * op.c  upsample_nearest and upsample_nearest_backward: the contract.  Order: arguments,
- * the options of one call, shape rules, plan, cost, documentation, descriptors.
+ * the options of one call, shape rules, plan, cost, descriptors.
  * Not here: how it is computed (cpu.c, cuda.cu).
  */
 #include "upsample_nearest.h"
@@ -119,8 +119,8 @@ check_request(gpo_call *call, const request *r)
             }
             else if ((double)in * scale >= 0x1p62) {
                 status = gpo_fail(&call->error, GPO_EVALUE,
-                                  "array is too big: %lld elements of an axis times a "
-                                  "scale of %g",
+                                  "array is too big: %lld elements of an axis "
+                                  "times a scale of %g",
                                   (long long)in, scale);
             }
         }
@@ -223,8 +223,8 @@ backward_shape(gpo_call *call)
     for (int d = 0; d < dy->ndim; d++) {
         if (input_shape->ints[d] < 0) {
             return gpo_fail(&call->error, GPO_EVALUE,
-                            "negative dimensions are not allowed: input_shape[%d] is "
-                            "%lld",
+                            "negative dimensions are not allowed: "
+                            "input_shape[%d] is %lld",
                             d, (long long)input_shape->ints[d]);
         }
     }
@@ -354,139 +354,6 @@ backward_cost(const gpo_call *call, gpo_cost *cost)
     cost->flops = (double)p->from_size;
 }
 
-/* ---- documentation ---- */
-
-static const char forward_doc[] =
-    "Enlarge (or shrink) the spatial axes of an array by repeating its elements.\n"
-    "\n"
-    "Parameters\n"
-    "----------\n"
-    "x : array_like, 3, 4 or 5 dimensions, any strides and dtype\n"
-    "    A batch of images with channels and 1, 2 or 3 spatial axes.  Only the batch "
-    "may\n"
-    "    be empty.\n"
-    "size : int or tuple of ints, optional\n"
-    "    The lengths of the spatial axes of the result; an int counts for all of "
-    "them.\n"
-    "scale : float or tuple of floats, optional\n"
-    "    Instead of size: an axis of n elements gets floor(n * scale) of them.\n"
-    "exact : bool, optional\n"
-    "    Map the centres of elements (PyTorch's 'nearest-exact', Pillow, SciPy) and "
-    "not\n"
-    "    their corners (PyTorch's 'nearest', OpenCV).\n"
-    "layout : {'NCHW', 'NHWC'}, optional\n"
-    "    Channels first, (N, C, ...), or last, (N, ..., C), for 1, 2 and 3 spatial "
-    "axes\n"
-    "    alike.\n"
-    "out : array, optional\n"
-    "    Written and returned; must have the shape and dtype of the result and share "
-    "no\n"
-    "    memory with x.\n"
-    "\n"
-    "Returns\n"
-    "-------\n"
-    "array\n"
-    "    Of the dtype of x.  Along each spatial axis element i is element s of x, "
-    "where\n"
-    "    s = min(floor(i * r), n - 1), with exact s = min(floor((i + 0.5) * r), n - "
-    "1),\n"
-    "    computed in float32; r is float32(1 / scale), or n / size divided in "
-    "float32.\n"
-    "\n"
-    "Raises\n"
-    "------\n"
-    "ValueError\n"
-    "    x has not 3, 4 or 5 dimensions, no channels or an empty spatial axis; both "
-    "or\n"
-    "    neither of size and scale are given, or not as many values as spatial axes; "
-    "a\n"
-    "    scale is not positive and finite; the result has an axis of length 0; `out` "
-    "has\n"
-    "    the wrong shape, is read-only or shares memory.\n"
-    "TypeError\n"
-    "    x has no number dtype; `out` has the wrong dtype.\n"
-    "\n"
-    "See Also\n"
-    "--------\n"
-    "upsample_nearest_backward : the gradient.\n"
-    "\n"
-    "Notes\n"
-    "-----\n"
-    "The rule is that of PyTorch's CUDA kernels.  Where a given scale leaves the "
-    "length\n"
-    "of an axis as it is, PyTorch's kernels disagree: those for two spatial axes on a\n"
-    "GPU copy that axis, the others, and gpuopt, apply the rule.\n"
-    "\n"
-    "Accuracy: elements are moved, not computed, so the result is exact.\n"
-    "\n"
-    "Determinism: the same bits run to run, and from every variant.\n"
-    "\n"
-    "The CUDA rung v1 follows the document 'GPU performance optimisation\n"
-    "algorithms' and its kernels for a scale of 2; gpuopt.variants('upsample_nearest') "
-    "lists them all.\n";
-
-static const char backward_doc[] =
-    "Add up the gradients of all copies that upsample_nearest made of each element.\n"
-    "\n"
-    "Parameters\n"
-    "----------\n"
-    "dy : array_like, 3, 4 or 5 dimensions, any strides and any dtype but bool\n"
-    "    The gradient of the result of upsample_nearest.\n"
-    "input_shape : tuple of ints\n"
-    "    The shape of the array that was enlarged.\n"
-    "size : int or tuple of ints, optional\n"
-    "    As it was given to upsample_nearest.\n"
-    "scale : float or tuple of floats, optional\n"
-    "    As it was given to upsample_nearest.\n"
-    "exact : bool, optional\n"
-    "    As it was given to upsample_nearest.\n"
-    "layout : {'NCHW', 'NHWC'}, optional\n"
-    "    As it was given to upsample_nearest.\n"
-    "out : array, optional\n"
-    "    Written and returned; must have the shape and dtype of the result and share "
-    "no\n"
-    "    memory with dy.\n"
-    "\n"
-    "Returns\n"
-    "-------\n"
-    "array\n"
-    "    Of shape input_shape and the dtype of dy: element s is the sum of the "
-    "elements\n"
-    "    of dy whose source is s, 0 where there are none.\n"
-    "\n"
-    "Raises\n"
-    "------\n"
-    "ValueError\n"
-    "    The conditions of upsample_nearest; input_shape has not as many values as dy "
-    "has\n"
-    "    dimensions, or a negative one; dy has not the shape that size or scale give.\n"
-    "TypeError\n"
-    "    dy is bool or has no number dtype; `out` has the wrong dtype.\n"
-    "\n"
-    "See Also\n"
-    "--------\n"
-    "upsample_nearest : the operator this is the gradient of.\n"
-    "\n"
-    "Notes\n"
-    "-----\n"
-    "The outputs of a source lie side by side on each axis, and the ends of that "
-    "range\n"
-    "are found by the rule of upsample_nearest itself: every element of dy is added "
-    "to\n"
-    "exactly one sum, that of its source.  PyTorch's GPU kernels find the ends by a\n"
-    "product, which rounds otherwise: for 2 elements made 82 they put one more into "
-    "the\n"
-    "second sum than the rule of the forward kernel does.\n"
-    "\n"
-    "Accuracy: the k terms of a sum are added in one order, row by row.  float16 and\n"
-    "bfloat16 are added in float32 and rounded once; with u = 2**-24 for float32,\n"
-    "float16, bfloat16 and complex64, 2**-53 for float64 and complex128 a sum errs by "
-    "at\n"
-    "most (k - 1) u times the sum of the sizes of its terms, plus that rounding.\n"
-    "Integers wrap around.\n"
-    "\n"
-    "Determinism: the same bits run to run, and from every variant.  No atomics.\n";
-
 /* ---- descriptors ---- */
 
 GPO_TABLES(upsample_nearest);
@@ -494,7 +361,6 @@ GPO_TABLES(upsample_nearest_backward);
 
 const gpo_op op_upsample_nearest = {
     .name = "upsample_nearest",
-    .doc = forward_doc,
     .args = forward_args,
     .nout = 1,
     .member = FORWARD,
@@ -509,7 +375,6 @@ const gpo_op op_upsample_nearest_backward = {
     .name = "upsample_nearest_backward",
     .ladder = "upsample_nearest_backward",
     .room = "upsample_nearest",
-    .doc = backward_doc,
     .args = backward_args,
     .nout = 1,
     .member = BACKWARD,
