@@ -1,9 +1,9 @@
 /*
  * v0  One output per thread.
- * Now:   a thread adds up the terms of one element of the result, or of one lag over the
- *        whole batch; every operand comes from global memory.
+ * Now:   a thread sums the terms of one output element or, for the gradient, of one lag
+ *        over the whole batch; every operand comes from global memory.
  * Cost:  two loads per product; L1 serves most of them.
- * Left:  neighbours read the same rows again and again -> v1.
+ * Left:  neighbouring threads load the same rows again and again -> v1.
  */
 #include "../rows.cuh"
 
