@@ -1,6 +1,6 @@
 /*
- * fault.cu  A kernel that breaks the CUDA context on purpose, for the tests of what
- * gpuopt does then.  Nothing but gpuopt._core._fault() launches it.
+ * fault.cu  A kernel that breaks the CUDA context, to test how gpuopt reacts.
+ * Only gpuopt._core._fault() launches it.
  */
 #include "launch.cuh"
 
