@@ -22,7 +22,7 @@ enum {
     LANE_BYTES = 256, /* of a total's partial results */
     PIECE = 512,
     BLOCK = CHAINS * PIECE,
-    BRIEF = 512,        /* rows up to this length go four at once */
+    SHORT_ROW = 512,    /* rows up to this length go four at once */
     CHUNK = 16 * BLOCK, /* of a long row */
     WAVE = 8,           /* chunks of each thread between totals and results */
     MANY_ROWS = 64,     /* rows that give every thread enough to do */
@@ -245,7 +245,7 @@ row_group(void *context, int64_t i)
     const int64_t end =
         j->plan->rows - i * j->group < j->group ? j->plan->rows : (i + 1) * j->group;
     int64_t r = i * j->group;
-    for (; !j->line && j->n <= BRIEF && r + CHAINS <= end; r += CHAINS) {
+    for (; !j->line && j->n <= SHORT_ROW && r + CHAINS <= end; r += CHAINS) {
         _Alignas(16) char hi[CHAINS * ACC], lo[CHAINS * ACC];
         const void *from[CHAINS];
         void *to[CHAINS];
