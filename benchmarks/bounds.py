@@ -18,8 +18,8 @@ import numpy as np
 
 from gpuopt import _core
 from gpuopt.lab import workloads
-from gpuopt.lab.bench import CpuClock, device_clock, measure_together
 from gpuopt.lab.run import to_host
+from gpuopt.lab.timer import CpuClock, device_clock, measure_together
 
 CASES = (
     ("index_add", "2^20 rows into 1e3, width 64, zipf", "float16"),

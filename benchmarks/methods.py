@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import gpuopt
-from gpuopt.lab import bench
+from gpuopt.lab import timer
 from gpuopt.lab.workloads import parse_shape
 
 PUBLISHED = Path(__file__).with_name("methods_published.tsv")
@@ -71,7 +71,7 @@ def measure(n: int, size: int, backend: str, max_time: float, clock: Any) -> dic
         total = run()
         if not all(float(total[k]) == n // size for k in (0, size - 1)):
             raise ValueError(f"{name}: a sum of {n} into {size} is wrong")
-    timings = bench.measure_together(calls, device=backend, max_time=max_time, clock=clock)
+    timings = timer.measure_together(calls, device=backend, max_time=max_time, clock=clock)
     return {name: timing.median for name, timing in timings.items()}
 
 
@@ -106,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     backend = args.backend or ("cpu" if usable["cuda"] else "cuda")
     (largest,) = parse_shape(args.largest)
-    clock = bench.device_clock() if backend == "cuda" else bench.CpuClock()
+    clock = timer.device_clock() if backend == "cuda" else timer.CpuClock()
     rows = [row for row in published() if row["in"] <= largest]
     for row in rows:
         row["ours_ms"] = measure(row["in"], row["out"], backend, args.max_time, clock)

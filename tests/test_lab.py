@@ -33,6 +33,7 @@ from gpuopt.lab import (
     run,
     screen,
     smoke,
+    timer,
     workloads,
 )
 
@@ -77,52 +78,52 @@ def fixed(monkeypatch):
 
 
 def test_measure_summarises_the_samples():
-    timing = bench.Timing.of([5.0, 1.0, 2.0, 4.0, 3.0], "fixed")
-    assert timing == bench.Timing(3.0, 1.8, 4.2, 1.0, 5, "fixed")
+    timing = timer.Timing.of([5.0, 1.0, 2.0, 4.0, 3.0], "fixed")
+    assert timing == timer.Timing(3.0, 1.8, 4.2, 1.0, 5, "fixed")
     assert json.loads(json.dumps(timing.to_dict()))["median"] == 3.0
 
 
 def test_measure_repeats_exactly_as_told():
     seen = []
-    timing = bench.measure(lambda: seen.append(1), repeats=4, cold=False)
+    timing = timer.measure(lambda: seen.append(1), repeats=4, cold=False)
     assert timing.n == 4
-    assert len(seen) == bench.WARM_UPS + 2 * 4  # one that wakes, one that is timed
+    assert len(seen) == timer.WARM_UPS + 2 * 4  # one that wakes, one that is timed
     assert timing.method == "cpu"
 
 
 def test_candidates_take_turns():
     seen = []
     calls = {"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}
-    times = bench.measure_together(calls, repeats=3, clock=FixedClock())
-    assert "".join(seen[2 * bench.WARM_UPS :]) == "ababab"
+    times = timer.measure_together(calls, repeats=3, clock=FixedClock())
+    assert "".join(seen[2 * timer.WARM_UPS :]) == "ababab"
     assert (times["a"].median, times["b"].median) == (2.0, 4.0)
 
 
 def test_a_call_that_would_fill_the_time_sits_out(monkeypatch):
     clock = FixedClock()
-    monkeypatch.setattr(bench, "SLOW", 1.5)
-    monkeypatch.setattr(bench, "time", clock)
-    times = bench.measure_together(
+    monkeypatch.setattr(timer, "SLOW", 1.5)
+    monkeypatch.setattr(timer, "time", clock)
+    times = timer.measure_together(
         {"quick": lambda: None, "slow": lambda: None}, max_time=0.06, clock=clock
     )
     assert times["slow"].n == 1  # 4 ms: a twentieth of 60 ms, 1.5 times 2 ms, and more
-    assert times["quick"].n >= bench.FEWEST
+    assert times["quick"].n >= timer.FEWEST
 
 
 def test_measure_goes_on_until_the_median_is_stable():
     clock = FixedClock()
-    bench.measure(lambda: None, clock=clock, min_time=0.0, max_time=1e9)
-    assert clock.rounds == bench.FEWEST
+    timer.measure(lambda: None, clock=clock, min_time=0.0, max_time=1e9)
+    assert clock.rounds == timer.FEWEST
 
 
 def test_stability_is_about_the_median_not_the_tail():
-    assert not bench.is_stable([1.0] * (bench.FEWEST - 1))
-    assert bench.is_stable([1.0] * 50 + [9.0] * 3)
-    assert not bench.is_stable([1.0, 2.0] * 10)
+    assert not timer.is_stable([1.0] * (timer.FEWEST - 1))
+    assert timer.is_stable([1.0] * 50 + [9.0] * 3)
+    assert not timer.is_stable([1.0, 2.0] * 10)
 
 
 def test_a_call_wakes_its_threads_then_finds_the_caches_cold(monkeypatch):
-    clock = bench.CpuClock()
+    clock = timer.CpuClock()
     seen = []
     monkeypatch.setattr(clock, "flush", lambda: seen.append("flush"))
     clock.round([lambda: seen.append("a"), lambda: seen.append("b")], cold=True)
@@ -143,23 +144,23 @@ def test_a_call_waits_until_other_threads_sleep(monkeypatch, spins):
     fake = types.SimpleNamespace(
         perf_counter=tick, process_time=lambda: now + min(now, spins), thread_time=lambda: now
     )
-    monkeypatch.setattr(bench, "time", fake)
-    bench.CpuClock().rest()
-    rested = min(spins, bench.LONGEST_REST)
-    assert rested < now <= rested + 3 * bench.REST
+    monkeypatch.setattr(timer, "time", fake)
+    timer.CpuClock().rest()
+    rested = min(spins, timer.LONGEST_REST)
+    assert rested < now <= rested + 3 * timer.REST
 
 
 def test_the_flush_covers_the_last_level_cache():
-    clock = bench.CpuClock()
+    clock = timer.CpuClock()
     clock.flush()
-    want = min(2 * bench.last_level_cache(), bench.LARGEST_FLUSH)
+    want = min(2 * timer.last_level_cache(), timer.LARGEST_FLUSH)
     assert clock._flush.nbytes == want
-    assert bench.device_flush_bytes(60 << 20) > 2 * (60 << 20)
+    assert timer.device_flush_bytes(60 << 20) > 2 * (60 << 20)
 
 
 def test_the_flush_reads_on_every_core_once():
     cores = []
-    clock = bench.CpuClock()
+    clock = timer.CpuClock()
     clock._prepare()
     clock._flush = types.SimpleNamespace(max=lambda: cores.append(os.sched_getaffinity(0)))
     clock.flush()
@@ -178,13 +179,13 @@ def test_the_flush_reads_on_every_core_once():
 )
 def test_measure_refuses_nonsense(kwargs, words):
     with pytest.raises(ValueError, match=words):
-        bench.measure(lambda: None, **kwargs)
+        timer.measure(lambda: None, **kwargs)
 
 
 def test_no_clock_without_a_gpu_library(monkeypatch):
-    monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(timer.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="torch is not installed; cupy is not installed"):
-        bench.device_clock()
+        timer.device_clock()
 
 
 class FakeEvent:
@@ -226,7 +227,7 @@ def fake_gpu(request, monkeypatch):
     )
     module = types.SimpleNamespace(cuda=cuda, empty=empty, uint8="uint8")
     monkeypatch.setitem(sys.modules, request.param, module)
-    clock = bench.TorchClock() if request.param == "torch" else bench.CupyClock()
+    clock = timer.TorchClock() if request.param == "torch" else timer.CupyClock()
     assert sizes[0] > 2 * (500 << 20)
     return clock, log
 
@@ -237,7 +238,7 @@ def test_a_gpu_clock_flushes_outside_the_events(fake_gpu):
     assert times == [0.25, 0.25]
     a = ["flush", "clean", "event", "a", "event"]
     b = ["flush", "clean", "event", "b", "event"]
-    ahead = ["flush", "clean"] * bench.HEAD_START  # the host gets ahead of the GPU
+    ahead = ["flush", "clean"] * timer.HEAD_START  # the host gets ahead of the GPU
     assert log == [*ahead, *a, *b, "wait"]
     log.clear()
     clock.round([lambda: log.append("a")], cold=False)
@@ -648,7 +649,7 @@ def test_launch_bound_calls_are_replayed_in_graphs_too():
     class Replaying:
         def replay(self, call):
             call()
-            return bench.Timing(0.004, 0.004, 0.004, 0.004, 20, "graph")
+            return timer.Timing(0.004, 0.004, 0.004, 0.004, 20, "graph")
 
     def refused():
         raise RuntimeError("not permitted under capture")
@@ -732,9 +733,9 @@ def test_the_demo_times_a_ladder_with_gpuopts_own_events(monkeypatch):
 
     monkeypatch.setattr(reduce, "DEMO", ("sum 4097", "float32"))
     monkeypatch.setattr(demo, "SECONDS", 0.0)
-    monkeypatch.setattr(bench, "DEVICE_FLUSH", 1 << 12)
+    monkeypatch.setattr(timer, "DEVICE_FLUSH", 1 << 12)
     seen = demo.Demo("reduce", "a CPU", "a GPU", None, None, 1)
-    demo.time(seen, "reduce", "sim", bench.EventClock("sim"))
+    demo.time(seen, "reduce", "sim", timer.EventClock("sim"))
     assert [row["variant"] for row in seen.timed] == [f"v{k}" for k in range(10)]
     assert seen.ok
     assert all(row["ms"] >= 0 for row in seen.timed)

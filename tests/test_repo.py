@@ -1,11 +1,12 @@
 """The tree itself: who may know whom, rooms that are whole, generated files that are fresh.
 
-Order: direction of knowledge, the files of bind, rooms, every file, generated files,
+Order: direction of knowledge, the files of bind, imports, rooms, every file, generated files,
 packaging.  Reads the checkout this file stands in, not the installed package.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -225,6 +226,52 @@ def test_the_life_of_a_call_names_what_is_there() -> None:
         else:
             assert defines(ROOT / file, name), f"{file} has no {name}"
     assert not defines(CSRC / "bind" / "call.c", "gpo_choose_variant")  # called there
+
+
+# ---- imports of the Python files ----
+
+
+def module_of(path: Path) -> str:
+    """The name a module is imported by: benchmarks/ is gpuopt.benchmarks, too."""
+    pieces = path.relative_to(ROOT).with_suffix("").parts
+    pieces = ("gpuopt", *pieces) if pieces[0] == "benchmarks" else pieces
+    return ".".join(pieces[:-1] if pieces[-1] == "__init__" else pieces)
+
+
+def imported(module: str, text: str, known: set[str]) -> set[str]:
+    """Those of the known modules that a module imports, inside of functions too.
+
+    A name imported from a package counts as a module if it is one; what importlib looks up
+    by name (the workloads, the peers) does not count.
+    """
+    names: list[str] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module} has a relative import"
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            names += [name if name in known else str(node.module) for name in full]
+    return {name for name in names if name in known} - {module}
+
+
+def test_no_circle_among_the_python_modules() -> None:
+    files = [f for part in ("gpuopt", "benchmarks") for f in below(ROOT / part, ".py")]
+    texts = {module_of(f): f.read_text(encoding="utf-8") for f in files}
+    known = {*texts, "gpuopt._core"}
+    graph = {module: imported(module, text, known) for module, text in texts.items()}
+    graph["gpuopt._core"] = set()
+    assert "gpuopt.lab.profile" in graph["gpuopt._introspect"]  # inside of a function
+    assert "gpuopt.lab.timer" in graph["gpuopt.lab.ceilings"]
+    assert circles(graph) == set()
+
+
+def test_the_import_check_sees_a_circle() -> None:
+    known = {"a", "p", "p.b", "p.c"}
+    texts = {"a": "from p import b", "p.b": "import p.c, os", "p.c": "def f():\n    import a"}
+    graph = {name: imported(name, text, known) for name, text in texts.items()}
+    assert graph == {"a": {"p.b"}, "p.b": {"p.c"}, "p.c": {"a"}}
+    assert circles(graph) == {"a", "p.b", "p.c"}
 
 
 # ---- rooms ----

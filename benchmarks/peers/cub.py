@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpuopt.lab import nvcc
-from gpuopt.lab.bench import current_stream
+from gpuopt.lab.timer import current_stream
 from gpuopt.lab.workloads import Array, Problem
 
 DEVICES = ("cuda",)

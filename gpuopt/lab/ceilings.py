@@ -17,7 +17,7 @@ import numpy as np
 
 from gpuopt import _core
 from gpuopt.lab import nvcc
-from gpuopt.lab.bench import CupyClock, TorchClock, last_level_cache, measure
+from gpuopt.lab.timer import CupyClock, TorchClock, last_level_cache, measure
 
 __all__ = ["Ceilings", "Floor", "cpu_ceilings", "device_ceilings", "floor"]
 

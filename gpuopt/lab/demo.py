@@ -1,14 +1,13 @@
 """The demonstration: one ladder counted and timed, every ladder checked.
 
-Order: what was seen, the walk, checking, timing, counting.  How it looks is in screen.py.
+Order: the walk, checking, timing, counting.  See screen.py for the result and its text.
 Every rung that can run here is checked against NumPy on small arrays; `ok` is False if any
-result is wrong.  No compiler and no other library is needed, and less than 1 GB of memory.
+result is wrong.  It needs no compiler, no other library and less than 1 GB of memory.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,52 +16,15 @@ import gpuopt
 from gpuopt import _core
 from gpuopt.benchmarks import peers
 from gpuopt.lab import published, workloads
-from gpuopt.lab.bench import Call, CpuClock, EventClock, measure_together
 from gpuopt.lab.profile import Counts, profile
 from gpuopt.lab.progress import track
 from gpuopt.lab.run import device_name, to_host, verdict
+from gpuopt.lab.screen import Demo, Row
+from gpuopt.lab.timer import Call, CpuClock, EventClock, measure_together
 
 __all__ = ["Demo", "demo"]
 
 SECONDS = 1.5  # for all timed variants of a ladder together
-Row = dict[str, Any]
-
-
-@dataclass
-class Demo:
-    """What the demonstration saw."""
-
-    op: str  # the ladder on the screen
-    cpu: str
-    gpu: str | None
-    gpu_off: str | None
-    simulator_off: str | None
-    threads: int
-    verbose: bool = False
-    checked: list[Row] = field(default_factory=list)
-    timed: list[Row] = field(default_factory=list)
-    counted: list[Row] = field(default_factory=list)  # the ladder's rungs, simulated
-    published: list[Row] = field(default_factory=list)  # their times on another machine
-    published_on: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """True if every result was right."""
-        return not self.wrong
-
-    @property
-    def wrong(self) -> list[Row]:
-        """The rows of wrong results."""
-        return [row for row in self.checked + self.timed if row["wrong"]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as a dict that JSON takes."""
-        return {**vars(self), "ok": self.ok}
-
-    def __str__(self) -> str:
-        from gpuopt.lab.screen import screen
-
-        return screen(self)
 
 
 def demo(op: str = "reduce", verbose: bool = False, progress: bool | None = None) -> Demo:

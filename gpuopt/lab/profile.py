@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-import gpuopt
 from gpuopt import _core
 
 
@@ -232,8 +231,8 @@ def profile(
     Raises gpuopt.SimulatorError if this build has no simulator, or if a kernel accesses
     memory that is not its own; a race is counted, not raised.
     """
-    if op not in gpuopt.ops():
-        raise ValueError(f"gpuopt has no operator '{op}'; operators: {', '.join(gpuopt.ops())}")
+    if op not in _core.ops():
+        raise ValueError(f"gpuopt has no operator '{op}'; operators: {', '.join(_core.ops())}")
     if variant is None:
         names = [
             row["name"]
@@ -247,7 +246,7 @@ def profile(
         for name in names:
             _core._sim_reset()
             try:
-                getattr(gpuopt, op)(*args, variant=name, backend="sim", **kwargs)
+                getattr(_core, op)(*args, variant=name, backend="sim", **kwargs)
             except (TypeError, NotImplementedError):
                 if variant is not None:
                     raise

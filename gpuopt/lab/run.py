@@ -23,7 +23,8 @@ from gpuopt import _core
 from gpuopt._table import Table
 from gpuopt.lab import ceilings as ceilings_
 from gpuopt.lab import workloads
-from gpuopt.lab.bench import (
+from gpuopt.lab.progress import track
+from gpuopt.lab.timer import (
     Call,
     Clock,
     CpuClock,
@@ -32,7 +33,6 @@ from gpuopt.lab.bench import (
     device_clock,
     measure_together,
 )
-from gpuopt.lab.progress import track
 
 __all__ = ["Result", "device_name", "run"]
 

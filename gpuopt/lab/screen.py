@@ -1,7 +1,7 @@
-"""The demonstration in text: one screen that teaches, and the lists behind --verbose.
+"""What the demonstration saw, and its text: one screen that teaches, lists behind --verbose.
 
-Order: what a terminal can show, the screen, its parts, the lists.  Nothing is coloured, and
-where the encoding has no blocks the bars are made of '#'.
+Order: what was seen, what a terminal can show, the screen, its parts, the lists.  Nothing is
+coloured; bars are made of '#' where the encoding has no block character.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import re
 import shutil
 import sys
 import textwrap
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from gpuopt._table import Table
-from gpuopt.lab.demo import Demo, Row
 
-__all__ = ["put", "screen"]
+__all__ = ["Demo", "put", "screen"]
+
+Row = dict[str, Any]
 
 NARROWEST, WIDEST = 40, 100  # characters
 BLOCK = "\N{FULL BLOCK}"
@@ -45,6 +47,44 @@ COUNTS = (
     ("shared", "shared_wavefronts", "d",
      "passes through shared memory"),
 )  # fmt: skip
+
+
+# ---- what was seen ----
+
+
+@dataclass
+class Demo:
+    """What the demonstration saw."""
+
+    op: str  # the ladder on the screen
+    cpu: str
+    gpu: str | None
+    gpu_off: str | None
+    simulator_off: str | None
+    threads: int
+    verbose: bool = False
+    checked: list[Row] = field(default_factory=list)
+    timed: list[Row] = field(default_factory=list)
+    counted: list[Row] = field(default_factory=list)  # the ladder's rungs, simulated
+    published: list[Row] = field(default_factory=list)  # their times on another machine
+    published_on: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True if every result was right."""
+        return not self.wrong
+
+    @property
+    def wrong(self) -> list[Row]:
+        """The rows of wrong results."""
+        return [row for row in self.checked + self.timed if row["wrong"]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as a dict that JSON takes."""
+        return {**vars(self), "ok": self.ok}
+
+    def __str__(self) -> str:
+        return screen(self)
 
 
 # ---- the terminal ----

@@ -1,5 +1,7 @@
-"""A packaged check that this installation computes right: every operator and variant
-that can run here, on small arrays, against gpuopt.ref."""
+"""A packaged check that this installation computes correct results.
+
+Every operator and variant that can run here runs on small arrays, compared with gpuopt.ref.
+"""
 
 from __future__ import annotations
 

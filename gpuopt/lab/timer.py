@@ -1,12 +1,13 @@
-"""The one timing engine: how long a call takes, cold, beside others, and how sure.
+"""The timer: how long a call takes with cold caches, beside others, and how sure that is.
 
-Order: what a measurement says, the clocks (CPU, then the GPU's), the loop that
-interleaves candidates, compare() for notebooks.  Ceilings are in ceilings.py, what is
-timed is in workloads.py.
+Order: a measurement, the clocks (CPU, then the GPU's), the loop that interleaves the
+candidates.  See bench.py for compare(), ceilings.py for ceilings, workloads.py for what
+is timed.
 
-Every repetition finds the caches cold: users seldom call an operator on data they
-have just touched, and a warm last-level cache hides memory traffic.  Candidates take
-turns inside each repetition, so that a drift of clocks or of neighbours hits all alike.
+Every repetition starts with cold caches: users seldom call an operator on data they have
+just touched, and a warm last-level cache hides memory traffic.  Candidates take turns
+inside each repetition, so that a drift of the clock rate, or load from other programs,
+affects all of them equally.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ __all__ = [
     "Clock",
     "EventClock",
     "Timing",
-    "compare",
     "current_stream",
     "device_clock",
     "measure",
@@ -519,58 +519,3 @@ def measure_together(
     return {
         name: Timing.of(kept, clock.method) for name, kept in zip(calls, samples, strict=True)
     }
-
-
-# ---- notebooks ----
-
-
-def compare(
-    op: str,
-    workloads: Sequence[str] | None = None,
-    *,
-    dtype: str | None = None,
-    backend: str | None = None,
-    variants: str | Sequence[str] = "all",
-    against: Sequence[str] | None = None,
-    max_time: float = 1.0,
-    progress: bool | None = None,
-) -> Any:
-    """Time an operator's variants beside the installed peers, checked and interleaved.
-
-    Parameters
-    ----------
-    op : str
-        An operator of `gpuopt.ops()`.
-    workloads : sequence of str, optional
-        Names such as 'sum 2^20'; the default is the operator's list for the backend.
-    dtype : str, optional
-        Only that dtype.  A workload named here need not be in the operator's list;
-        its dtype is then this one, or 'float32'.
-    backend : {'cpu', 'cuda'}, optional
-        The default is gpuopt's own default.
-    variants : 'all', 'auto' or a sequence of names
-        Which rungs to time.
-    against : sequence of str, optional
-        Peers by name; the default is every installed one.
-    max_time : float
-        Seconds per workload.
-    progress : bool, optional
-        Show progress; the default does so on a terminal.
-
-    Returns
-    -------
-    Result
-        A table of rows with `.plot()`, `.roofline()` and `.to_json()`.
-    """
-    from gpuopt.lab import run
-
-    return run.run(
-        [op],
-        backend=backend,
-        names=workloads,
-        dtype=dtype,
-        variants=variants,
-        against=against,
-        max_time=max_time,
-        progress=progress,
-    )
