@@ -1,18 +1,17 @@
 /*
- * sort.cuh  A stable LSD radix sort of 32-bit keys, each with a payload of 32 or 64
- * bits.
+ * sort.cuh  A stable LSD radix sort of 32-bit keys with payloads of 32 or 64 bits.
  *
  *   sort_pairs<Payload> pairs = {key, key_space, payload, payload_space};
  *   status = sort_by_key(call, &pairs, n, bound, numbered);
  *
  * The four arrays are device memory (gpo_scratch) of n elements each.  Every key is
- * below `bound`, which is at most 2^32: the sort makes one pass per 8 bits of bound -
- * 1.  With `numbered` the payload is not read: that of pair i is i.  On return
- * `pairs->key` and `pairs->payload` are the sorted arrays; the spaces are the other
- * two, whose contents are lost.  Equal keys keep their order.  No position depends on
- * the order of atomics, so the result is the same in every run.  Payload is uint32_t or
- * uint64_t; n >= 2^32 requires uint64_t.  The launches go to the call's stream; nothing
- * waits.
+ * below `bound`, which is at most 2^32: the sort makes one pass per 8 bits of the
+ * largest key.  With `numbered` the payload is not read: that of pair i is i.  On
+ * return `pairs->key` and `pairs->payload` are the sorted arrays; the spaces are the
+ * other two, whose contents are lost.  Equal keys keep their order.  No position
+ * depends on the order of atomics, so the result is the same in every run.  Payload is
+ * uint32_t or uint64_t; n >= 2^32 requires uint64_t.  The launches go to the call's
+ * stream; nothing waits.
  *
  * Order: the interface's types, scans, the three kernels, the launcher.
  */
@@ -113,7 +112,7 @@ __launch_bounds__(SORT_BLOCK)
     }
 }
 
-/* Block d: an exclusive scan of digit d's counts over the tiles; totals[d] = their sum. */
+/* Block d: exclusive scan of digit d's counts over the tiles; totals[d] = their sum. */
 template <typename Count>
 __global__ void
 __launch_bounds__(SORT_SCAN_BLOCK)

@@ -69,7 +69,7 @@ struct row_range {
         return most < INFINITE;
     }
 
-    /* The row's magnitude is about 2^exponent; far below any other if it is all zero. */
+    /* The row's magnitude is about 2^exponent; for a row of zeros it is -4096. */
     __device__ __forceinline__ int exponent() const
     {
         const int e = static_cast<int>(most >> 23) - 127;
