@@ -21,7 +21,7 @@ help:  ## print this list
 # The virtual environment with gpuopt installed in place; made again when the build
 # files change.  The compile steps themselves know what is up to date.
 $(VENV)/made: pyproject.toml setup.py $(wildcard _build/*.py)
-	$(PYTHON) -m venv $(VENV) || { echo "gpuopt: python3 cannot make a virtual \
+	@$(PYTHON) -m venv $(VENV) || { echo "gpuopt: python3 cannot make a virtual \
 	environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/pip install --quiet --upgrade pip "setuptools>=80" "numpy>=2.0"
 	$(BIN)/pip install --quiet --no-build-isolation --editable .
@@ -53,7 +53,7 @@ test-gpu: build $(VENV)/equipped  ## run the tests of the CUDA backend alone
 # An environment of its own: PyTorch's package for Linux links the CUDA libraries, which
 # makes it 6 GB, and no other target needs it.
 $(TORCH)/made: Makefile
-	$(PYTHON) -m venv $(TORCH)
+	@$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/pip install --quiet --upgrade pip
 	$(TORCH)/bin/pip install --quiet --no-cache-dir $(LIBRARIES)
 	@touch $@

@@ -497,6 +497,19 @@ def test_version_is_one() -> None:
     assert version[1] in changelog
 
 
+def test_setup_lists_every_folder_of_the_package() -> None:
+    """Folders of data alone as well: setuptools warns at length of one that is missing."""
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    listed = re.search(r"packages=\[(.*?)\]", setup, re.S)
+    assert listed
+    folders = {
+        f.parent for part in ("gpuopt", "benchmarks") for f in FILES if ROOT / part in f.parents
+    }
+    names = {".".join(f.relative_to(ROOT).parts) for f in folders}
+    whole = {name if name.startswith("gpuopt") else f"gpuopt.{name}" for name in names}
+    assert set(re.findall(r'"([\w.]+)"', listed[1])) == whole
+
+
 def test_numpy_is_the_only_requirement() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert [re.match(r"[\w-]+", d)[0] for d in project["dependencies"]] == ["numpy"]  # type: ignore[index]
