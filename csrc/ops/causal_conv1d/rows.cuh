@@ -19,8 +19,7 @@
 template <typename T>
 using value_type = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-constexpr int64_t TERMS =
-    128; /* of a direct sum that are added up before they go into the total */
+constexpr int64_t TERMS = 128; /* of a direct sum, added up before the total */
 
 /*
  * Orders work by groups of 64 channels, so that blocks that read the same rows run at
@@ -61,9 +60,9 @@ struct row_view {
 };
 
 /*
- * One convolution: out[t] = finish(eps + bias[c] + sum over lags s <= t of w[s]
- * x[t-s]).  dx is one, too: x is then the gradient and out is dx, both with the last
- * step first.
+ * One convolution:
+ *     out[t] = finish(eps + bias[c] + sum over lags s <= t of w[s] x[t-s]).
+ * dx is one, too: x is then the gradient and out is dx, both with the last step first.
  */
 template <typename T>
 struct conv_view {

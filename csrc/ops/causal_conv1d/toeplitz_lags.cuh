@@ -342,9 +342,9 @@ struct toeplitz_lags {
                                            int first_lag) const
     {
         /*
-         * Element (e, m) of a lane is on diagonal 8 m + g - r - 56 + 16 warp, r = 2 q +
-         * e.  A lane takes it from the lane whose g is r more; then 8 m + g is the
-         * diagonal, or 8 (m - 1) + g where g + r wraps around.
+         * Element (e, m) of a lane is on diagonal 8 m + g - r - 56 + 16 warp, where r =
+         * 2 q + e.  A lane takes it from the lane whose g is r more; then 8 m + g is
+         * the diagonal, or 8 (m - 1) + g where g + r wraps around.
          */
         constexpr int U = 80;
 #pragma unroll
