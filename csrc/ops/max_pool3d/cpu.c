@@ -105,7 +105,7 @@ cut_axis(job *j, int d, int64_t windows)
 }
 
 /*
- * A tile has windows that together span at least twice as much as one, however large.
+ * A tile whose windows span at most twice as much as one is not cut, however large.
  * Along T a tile may have any length: it is cut only if there are fewer tiles than
  * `wanted`.
  */
@@ -238,7 +238,7 @@ joins_four(const job *j)
                                   : j->loops->take_three) != NULL;
 }
 
-/* Each of n keys from `at` on becomes the largest of it and its `others`, ahead[] on. */
+/* Each of n keys from `at` on becomes the largest of it and `others` at ahead[]. */
 static void
 join(const job *j, const tile *t, int64_t at, const int64_t *ahead, int64_t others,
      int64_t n)
@@ -262,7 +262,7 @@ typedef struct pass {
     int64_t made, others, apart, reach;
 } pass;
 
-/* Moves to the pass after the one that made windows of p->made; false if it was last. */
+/* Moves to the pass after that which made windows of p->made; false if none is left. */
 static bool
 next_pass(const job *j, const pool_axis *a, pass *p)
 {
@@ -290,7 +290,7 @@ place_of(const line *l, int64_t i)
            (i < l->slots ? i : i % l->slots) * l->unit; /* mostly the former */
 }
 
-/* Joins elements [first, first + count) with `others`: from `next` on, `apart` apart. */
+/* Joins elements [first, first + count) with `others`, from `next` on, `apart` steps. */
 static void
 join_elements(const job *j, const tile *t, const line *l, int64_t first, int64_t count,
               int64_t next, int64_t apart, int64_t others)

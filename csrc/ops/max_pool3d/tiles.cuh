@@ -70,8 +70,10 @@ plan_tiles(const gpo_call *call, const axis_order &order, int n, int64_t bytes)
 
 /* ---- a column in registers ---- */
 
-/* a[i] = larger(a[i], a[i + ahead]): tries S, S + 1, ... so that registers have constant
- * indices. */
+/*
+ * a[i] = larger(a[i], a[i + ahead]).  Tries `ahead` = S, S + 1, ..., so that registers
+ * have constant indices.
+ */
 template <int S, typename K, int N>
 __device__ __forceinline__ void
 take_ahead(K (&a)[N], int ahead)

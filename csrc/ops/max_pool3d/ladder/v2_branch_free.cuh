@@ -50,7 +50,7 @@ scan_cube(const pool_view<T> &v, const T *x, const place &at)
     return {most, first + (i * rows + j) * cols + number % K};
 }
 
-/* The window of one output; CUBE is v.cube if scan_cube is instantiated for it, else 0. */
+/* The window of one output; CUBE is v.cube if scan_cube serves it, else 0. */
 template <typename T, int CUBE>
 __device__ __forceinline__ void
 pool_one(const pool_view<T> &v, const place &at)

@@ -84,7 +84,7 @@ __launch_bounds__(BLOCK)
     }
 }
 
-/* The keys of a plane after pooling along T, then H, then W, and the planes of a step. */
+/* Keys of a plane after pooling along T, then H, then W, and the planes of a step. */
 struct line_plan {
     int64_t in, first, second; /* keys of a plane before, after T, after H */
     int64_t most;              /* of these, and of a plane of y */
