@@ -1,7 +1,8 @@
-"""The tree itself: who may know whom, rooms that are whole, generated files that are fresh.
+"""The tree itself: which file may know which, complete rooms, fresh generated files.
 
-Order: direction of knowledge, the files of bind, imports, rooms, every file, generated files,
-packaging.  Reads the checkout this file stands in, not the installed package.
+Order: which part includes which, the files of bind, imports, rooms, every file, the words of
+CONTRIBUTING, generated files, packaging.  These tests read the checkout that this file is
+in, not the installed package.
 """
 
 from __future__ import annotations
@@ -432,6 +433,34 @@ def test_todo_carries_its_condition() -> None:
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 if re.search(r"\bTODO\b", line):
                     assert re.search(r"TODO\(.+\)", line), f"{name_of(path)}:{number}"
+
+
+# ---- the words of CONTRIBUTING ----
+
+
+def glossary() -> list[tuple[str, str]]:
+    """Word and place of each row."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n## Words\n")[2]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line[:2] == "| "]
+    assert rows[0] == ["word", "meaning", "defined in"]
+    assert all(len(row) == 3 for row in rows), "a row has three columns"
+    return [(word, place) for word, _, place in rows[1:]]
+
+
+def test_the_words_are_one_page() -> None:
+    words = [word for word, _ in glossary()]
+    assert 25 <= len(words) == len(set(words)) <= 36
+
+
+@pytest.mark.parametrize(("word", "place"), glossary())
+def test_each_word_is_defined_where_its_row_says(word: str, place: str) -> None:
+    """The place is a file or folder, or a file and a name that stands in it."""
+    found = re.fullmatch(r"`([\w./]+)`(?: `(\w+)`)?", place)
+    assert found, f"{word}: {place}"
+    assert (ROOT / found[1]).exists(), f"{word}: there is no {found[1]}"
+    if found[2]:
+        text = (ROOT / found[1]).read_text(encoding="utf-8")
+        assert re.search(rf"\b{found[2]}\b", text), f"{word}: {found[1]} has no {found[2]}"
 
 
 # ---- generated files ----
