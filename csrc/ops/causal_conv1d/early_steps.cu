@@ -261,11 +261,11 @@ struct blocked_rows {
 /* Steps first + e * 32 of a row, summed directly as in v0. */
 template <typename T>
 __device__ __forceinline__ void
-put_plainly(const conv_view<T> &v, int64_t b, int64_t c, int64_t first)
+put_direct_sums(const conv_view<T> &v, int64_t b, int64_t c, int64_t first)
 {
 #pragma unroll 1
     for (int64_t t = first; t < first + BLOCKED_STEPS && t < v.steps; t += WARP) {
-        v.put(b, c, t, plain_step<1>(v, v.x.row(b, c), v.x.t, c, t));
+        v.put(b, c, t, direct_step<1>(v, v.x.row(b, c), v.x.t, c, t));
     }
 }
 
@@ -311,7 +311,7 @@ convolve_wide(const conv_view<float> &v, const blocked_rows &rows, int64_t b, in
         const int exponent = rows.exponent_of(first, r);
         if (r > 0 && (exponent == NOT_FINITE || !w_range.is_finite())) {
             with_dtype(cut.dtype, [&](auto element) {
-                put_plainly(view_as<conv_view<decltype(element)>>(v), b, c, t);
+                put_direct_sums(view_as<conv_view<decltype(element)>>(v), b, c, t);
             });
             continue;
         }

@@ -36,7 +36,7 @@ exact_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int f
         const T *const x = p.x.row(b, c) + last * p.x.t;
         const int64_t stride = p.reversed ? -p.x.t : p.x.t;
         for (int64_t t = from + threadIdx.x; t < to; t += blockDim.x) {
-            p.put(b, c, t, plain_step<1>(p, x, stride, c, p.reversed ? last - t : t));
+            p.put(b, c, t, direct_step<1>(p, x, stride, c, p.reversed ? last - t : t));
         }
     }
 }
@@ -129,7 +129,7 @@ exact_heads(const tensor_conv<float> &p, int c, int first_batch, unsigned rows,
             for (int64_t t = from + lane; t < to; t += WARP) {
                 const int64_t own = p.reversed ? last - t : t;
                 if (own >= begin && own < end) {
-                    p.put(b, c, t, plain_step<1>(p, x, stride, c, own));
+                    p.put(b, c, t, direct_step<1>(p, x, stride, c, own));
                 }
             }
             continue;

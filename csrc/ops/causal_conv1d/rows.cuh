@@ -160,7 +160,7 @@ struct lag_view {
 /* Step t of channel c of the row x, in chunks of TERMS. */
 template <int UNROLL, typename T>
 __device__ __forceinline__ value_type<T>
-plain_step(const conv_view<T> &v, const T *x, int64_t stride, int64_t c, int64_t t)
+direct_step(const conv_view<T> &v, const T *x, int64_t stride, int64_t c, int64_t t)
 {
     using V = value_type<T>;
     const int64_t terms = t + 1 < v.lags ? t + 1 : v.lags;
@@ -180,7 +180,7 @@ plain_step(const conv_view<T> &v, const T *x, int64_t stride, int64_t c, int64_t
 /* Lag s of channel c over batches [first, last), in chunks of TERMS. */
 template <int UNROLL, typename T>
 __device__ __forceinline__ value_type<T>
-plain_lag(const lag_view<T> &v, int64_t first, int64_t last, int64_t c, int64_t s)
+direct_lag(const lag_view<T> &v, int64_t first, int64_t last, int64_t c, int64_t s)
 {
     using V = value_type<T>;
     V total = 0;

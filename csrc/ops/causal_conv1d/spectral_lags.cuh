@@ -50,11 +50,11 @@ put_lags(const spectrum_cut &cut, const lag_view<float> &v, int64_t split, int64
 
 template <typename FFT>
 __device__ __forceinline__ void
-put_lags_plainly(const spectrum_cut &cut, const lag_view<float> &v, int64_t split,
-                 int64_t c, int64_t first, int64_t last)
+put_direct_lags(const spectrum_cut &cut, const lag_view<float> &v, int64_t split,
+                int64_t c, int64_t first, int64_t last)
 {
     for (int64_t s = threadIdx.x; s < v.lags; s += FFT::THREADS) {
-        const float sum[1] = {correlate_plainly(cut.dtype, v, first, last, c, s)};
+        const float sum[1] = {correlate_directly(cut.dtype, v, first, last, c, s)};
         store_row<FFT::THREADS>(cut.splits > 1 ? SPECTRUM_F32 : cut.dtype,
                                 lags_of(cut, v, split, c), s, sum);
     }

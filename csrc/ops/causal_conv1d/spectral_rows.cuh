@@ -40,11 +40,12 @@ reversed_row_of(spectrum_dtype dtype, const row_view<T> &rows, int64_t b, int64_
 /* ---- direct sums, of rows that are not finite ---- */
 
 __device__ __forceinline__ float
-correlate_plainly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first,
-                  int64_t last, int64_t c, int64_t s)
+correlate_directly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first,
+                   int64_t last, int64_t c, int64_t s)
 {
     return with_dtype(dtype, [&](auto element) {
-        return plain_lag<1>(view_as<lag_view<decltype(element)>>(v), first, last, c, s);
+        return direct_lag<1>(view_as<lag_view<decltype(element)>>(v), first, last, c,
+                             s);
     });
 }
 

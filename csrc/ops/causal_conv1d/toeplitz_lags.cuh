@@ -111,7 +111,7 @@ static __device__ __noinline__ void
 exact_lags(const lag_view<T> &v, int c, int from, int to)
 {
     for (int64_t s = from + threadIdx.x; s < to; s += blockDim.x) {
-        v.put(c, s, plain_lag<1>(v, 0, v.batches, c, s));
+        v.put(c, s, direct_lag<1>(v, 0, v.batches, c, s));
     }
 }
 

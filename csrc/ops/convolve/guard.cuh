@@ -124,7 +124,7 @@ energy_of_chunks(const float (&x)[FFT::V], float by)
 /* Writes each warp's sums to WARPS * CHUNKS slots; a barrier must follow. */
 template <typename FFT>
 __device__ __forceinline__ void
-tell_energies(const float (&x)[FFT::V], float by, float *slots)
+store_energies(const float (&x)[FFT::V], float by, float *slots)
 {
     constexpr unsigned C = CHUNKS<FFT>, EACH = WARP / C;
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -136,7 +136,7 @@ tell_energies(const float (&x)[FFT::V], float by, float *slots)
 
 template <typename FFT>
 __device__ __forceinline__ float
-told_energy(int chunk, const float *slots)
+sum_energy(int chunk, const float *slots)
 {
     float all = slots[chunk];
 #pragma unroll
@@ -172,8 +172,8 @@ energy_of_end(const spectral_rows &rows, const spectrum_row &a, bool last)
 
 /* Stores the energies of the ends that results [begin, begin + length) reach. */
 __device__ __forceinline__ void
-tell_ends(const spectral_rows &rows, const spectrum_row &a, int64_t begin,
-          int64_t length, double *ends)
+store_ends(const spectral_rows &rows, const spectrum_row &a, int64_t begin,
+           int64_t length, double *ends)
 {
 #pragma unroll 1
     for (int side = 0; side < 2; side++) {
@@ -214,8 +214,8 @@ windows_hold(const spectral_rows &rows, int64_t begin, const float *own, int own
 {
     constexpr int C = CHUNKS<FFT>, LENGTH = FFT::POINTS / C;
     const int chunk = static_cast<int>(threadIdx.x) % C;
-    const float now = told_energy<FFT>(chunk, own) * power_of_two(2 * own_shift);
-    const float before = told_energy<FFT>(chunk, last) * power_of_two(2 * last_shift);
+    const float now = sum_energy<FFT>(chunk, own) * power_of_two(2 * own_shift);
+    const float before = sum_energy<FFT>(chunk, last) * power_of_two(2 * last_shift);
     float inside = 0, all = now + before;
 #pragma unroll
     for (int d = 1; d <= SPAN<FFT>; d++) {

@@ -39,9 +39,9 @@ transform_squares(const spectral_rows &rows, const spectrum_row &v,
 
 /* For one warp: y = the contribution of the whole blocks before input `from`. */
 __device__ __forceinline__ void
-bring_whole_blocks(spectrum_dtype dtype, const spectrum_row &a, int64_t from, int whole,
-                   const square_fft &fft, const c64 *spectra, int filter_exponent,
-                   float (&y)[SQUARE_V])
+convolve_whole_blocks(spectrum_dtype dtype, const spectrum_row &a, int64_t from,
+                      int whole, const square_fft &fft, const c64 *spectra,
+                      int filter_exponent, float (&y)[SQUARE_V])
 {
     const int lane = static_cast<int>(threadIdx.x) % WARP;
     const int64_t first = from - int64_t{whole} * SQUARE + lane;
@@ -140,8 +140,8 @@ mend_blocks(const spectral_rows &rows, const block_share &work, const int *is_wi
         if (mine < c.count) {
             float y[SQUARE_V] = {};
             if (FFT::POINTS > SQUARE && whole > 0) {
-                bring_whole_blocks(rows.dtype, in.a, c.first + mine, whole, fft,
-                                   spectra, filter_exponent, y);
+                convolve_whole_blocks(rows.dtype, in.a, c.first + mine, whole, fft,
+                                      spectra, filter_exponent, y);
             }
             put_wide_sums(rows, row, in, mine, reinterpret_cast<float *>(own), y);
         }

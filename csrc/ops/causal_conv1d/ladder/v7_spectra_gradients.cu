@@ -117,7 +117,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT) causal_conv1d_backward_v7_spectra_grad
         }
 
         if (sum.plain) {
-            put_lags_plainly<FFT>(cut, lags, split, c, first, last);
+            put_direct_lags<FFT>(cut, lags, split, c, first, last);
             continue;
         }
         float y[V], unused[V];

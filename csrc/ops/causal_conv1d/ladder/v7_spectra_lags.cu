@@ -82,7 +82,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             }
         }
         if (sum.plain) {
-            put_lags_plainly<FFT>(cut, v, split, c, first, last);
+            put_direct_lags<FFT>(cut, v, split, c, first, last);
             __syncthreads();
             continue;
         }

@@ -74,7 +74,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         const int stop = left < work.blocks - k ? k + left : work.blocks;
         left -= stop - k;
         if (threadIdx.x < WARP) {
-            tell_ends(rows, in.a, k * N, (stop - k) * N, end_energies);
+            store_ends(rows, in.a, k * N, (stop - k) * N, end_energies);
         }
         float x[V], before[V];
         if (!has_filter) {
@@ -96,7 +96,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         block.tell(block.range_of(before), 1);
         __syncthreads();
         row_range last = block.told(1);
-        tell_energies<FFT>(before, factor_of(last), energies + (k + 1) % 2 * ENERGIES);
+        store_energies<FFT>(before, factor_of(last), energies + (k + 1) % 2 * ENERGIES);
 
         for (; k < stop; k++, mark++) {
             float y[V], unused[V];
@@ -105,7 +105,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             const row_range own = block.told(0), both = row_range::combine(own, last);
             const int exponent = both.exponent();
             float *const now = energies + k % 2 * ENERGIES;
-            tell_energies<FFT>(x, factor_of(own), now);
+            store_energies<FFT>(x, factor_of(own), now);
             block.fft.forward(x, before, factor_of(both), f);
             if (threadIdx.x < WARP) {
                 const bool holds = windows_hold<FFT>(

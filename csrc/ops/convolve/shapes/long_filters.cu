@@ -82,7 +82,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         const row_range range = row_range::combine(ranges.own, ranges.before);
         const float inverse = is_filter ? 1.0f / N : 1.0f; /* it scales by N */
         if (!is_filter && !pass.is_second) {
-            tell_energies<FFT>(x, factor_of(ranges.own), energies);
+            store_energies<FFT>(x, factor_of(ranges.own), energies);
         }
         block.fft.forward(x, before, factor_of(range) * inverse, f);
         c64 *const to = (is_filter ? pass.h : pass.x) + own * N + threadIdx.x;
@@ -97,7 +97,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         if (!is_filter && !pass.is_second && threadIdx.x < CHUNKS<FFT>) {
             const double unit = power_of_two(ranges.own.exponent());
             pass.energies[own * CHUNKS<FFT> + threadIdx.x] =
-                told_energy<FFT>(static_cast<int>(threadIdx.x), energies) * unit * unit;
+                sum_energy<FFT>(static_cast<int>(threadIdx.x), energies) * unit * unit;
         }
     }
 }
