@@ -14,7 +14,7 @@ void __cxa_guard_release(uint64_t *guard);
 /* Held while a static is initialised; recursive, as that may initialise others. */
 static pthread_mutex_t making = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
-/* Whether the caller must initialise the static; the first byte is 1 once it is done. */
+/* Whether the caller must initialise the static: its first byte is 1 when done. */
 int
 __cxa_guard_acquire(uint64_t *guard)
 {
