@@ -50,7 +50,8 @@ upload_new(PyObject *object, gpo_dtype dtype, gpo_backend_id id, int device,
     return (PyObject *)self;
 }
 
-/* A foreign array as a DeviceArray, without a copy; `stream_owner` is of `stream`. */
+/* A foreign array as a DeviceArray, copied only from the host; `stream_owner` is of
+   `stream`. */
 static PyObject *
 share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int64_t device,
       const void *const *stream, PyObject *stream_owner)

@@ -147,7 +147,7 @@ wrap(frame *f)
 
 /*
  * A shape rule that computes in another dtype than that of out=, as NumPy's sums do,
- * sets out_given to it: the result is cast at the end, which is no error.
+ * sets out_given to that dtype; the result is cast at the end, and this is no error.
  */
 static bool
 check_output(const frame *f, int i)

@@ -55,7 +55,7 @@ gpo_reap(void)
         gpo_task_init(&task, "release", &gpo_backend_cuda, r->device, NULL);
         if (gpo_backend_cuda.begin(&task.call) == GPO_OK) {
             if (gpo_device_cuda.event_done(&task.call, r->event, &done) != GPO_OK) {
-                done = false; /* the context is dead: nothing is freed any more */
+                done = false; /* the context is dead: no memory is reused either */
             }
             if (done) {
                 gpo_device_cuda.event_free(&task.call, r->event);
