@@ -1,6 +1,6 @@
-"""The way in from a notebook: compare() times an operator's variants beside its peers.
+"""For notebooks: compare() times an operator's variants beside its peers.
 
-See timer.py for the timing, run.py for the run behind it.
+See timer.py for the timing, run.py for the benchmark run that compare() starts.
 """
 
 from __future__ import annotations

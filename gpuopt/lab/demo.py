@@ -81,7 +81,7 @@ def variants(op: str, backend: str, dtype: str) -> list[Row]:
 
 
 def row_of(op: str, name: str, dtype: str, backend: str, variant: Row, wrong: str) -> Row:
-    """Return what every row says."""
+    """Return the columns that every row has."""
     return {
         "op": op,
         "workload": name,
@@ -103,7 +103,7 @@ def check(seen: Demo, op: str, backend: str, name: str, dtype: str) -> None:
         where = {"variant": variant["name"], "backend": backend}
         call = functools.partial(problem.call, *problem.args, **problem.options, **where)
         wrong = verdict(call, to_host, problem)
-        if not wrong.startswith("VariantError"):  # it says that this is not its task
+        if not wrong.startswith("VariantError"):  # the variant does not take this call
             seen.checked.append(row_of(op, name, dtype, backend, variant, wrong))
 
 
@@ -111,7 +111,7 @@ def check(seen: Demo, op: str, backend: str, name: str, dtype: str) -> None:
 
 
 def time(seen: Demo, op: str, backend: str, clock: Any) -> None:
-    """Check and time every variant of a ladder, and NumPy where the data is on the host."""
+    """Check and time every variant of a ladder, and NumPy if the data is on the host."""
     name, dtype = workloads.room(op).DEMO
     problem = workloads.room(op).problem(name, dtype, np.random.default_rng(0))
     arrays = problem.args
@@ -145,7 +145,7 @@ def time(seen: Demo, op: str, backend: str, clock: Any) -> None:
 
 
 def count(seen: Demo) -> None:
-    """Count what each rung of the ladder asks of the hardware, in the simulator."""
+    """Count each rung's memory requests, barriers and divergence in the simulator."""
     name, dtype = workloads.room(seen.op).TINY[0]
     problem = workloads.room(seen.op).problem(name, dtype, np.random.default_rng(0))
     for variant in variants(seen.op, "sim", dtype):
@@ -157,7 +157,7 @@ def count(seen: Demo) -> None:
                 variant=variant["name"],
                 **problem.options,
             )
-        except gpuopt.VariantError:  # it says that this is not its task
+        except gpuopt.VariantError:  # the variant does not take this call
             continue
         for kernel in kernels:
             total.add(kernel)
@@ -173,7 +173,7 @@ def count(seen: Demo) -> None:
 
 
 def recall(seen: Demo) -> None:
-    """Take the rungs' times from a committed result file: there is no GPU here."""
+    """Take the rungs' times from a committed result file, since there is no GPU."""
     found = [
         f for f in published.ladders(seen.op, published.load()) if f.run["backend"] != "cpu"
     ]

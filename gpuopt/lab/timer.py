@@ -43,22 +43,22 @@ __all__ = [
 Call = Callable[[], Any]
 
 WARM_UPS = 3  # calls before the first timed one: module load, pools, page faults
-SHARE = 20  # a call that takes more than max_time / SHARE sits out after one round...
-SLOW = 10  # ...if it is that many times slower than the fastest: one bad sample is not
-FEWEST = 7  # repetitions under which no median is called stable
+SHARE = 20  # a call that takes more than max_time / SHARE is timed in one round only...
+SLOW = 10  # ...if it is that many times slower than the fastest, not for one bad sample
+FEWEST = 7  # no median of fewer repetitions counts as stable
 STABLE = 0.01  # half-width of the median's 95 % interval, relative to the median
 LARGEST_FLUSH = 1 << 28  # bytes; bounds a repetition on hosts with huge caches
 DEVICE_FLUSH = 1 << 28  # bytes, at least; about 75 us on an H200, which hides launches
-HEAD_START = 4  # more flushes ahead of a round: a host that has waited launches slowly
+HEAD_START = 4  # extra flushes before a round: the first launches after a wait are slow
 GRAPH_CALLS = 20  # calls in one replayed graph
-REST = 12e-3  # seconds between two looks at a process: more than a tick of the system
+REST = 12e-3  # seconds between two readings of the CPU time: more than a tick
 IDLE = 0.2  # share of a core that an idle process uses, at most
-LONGEST_REST = 0.5  # seconds; a process with threads of its own at work is never idle
+LONGEST_REST = 0.5  # seconds; a process with other busy threads is never idle
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of one call in milliseconds: median, spread, and how they were taken."""
+    """Times of one call in milliseconds: median, spread, and method."""
 
     median: float
     p20: float
@@ -140,17 +140,16 @@ class CpuClock:
         return self._flush
 
     def flush(self) -> None:
-        """Push the data of the call to come out of every core's caches.
+        """Evict the data of the next call from every core's caches.
 
         Each core reads a buffer twice the size of the last-level cache.  The buffer is
-        written once, so that it has pages of its own; later passes only read, because
-        dirty lines left behind would be written back at the expense of the call being
-        timed.
+        written once, so that it has pages of its own; later passes only read it, because
+        dirty lines would be written back during the timed call.
         """
         buffer = self._prepare() if self._flush is None else self._flush
 
         def read() -> None:
-            self._all_there.wait()  # nobody takes two turns
+            self._all_there.wait()  # no thread runs twice
             buffer.max()
 
         turns = [self._readers.submit(read) for _ in range(self._all_there.parties)]
@@ -160,9 +159,9 @@ class CpuClock:
     def rest(self) -> None:
         """Wait until no other thread of this process runs.
 
-        A library's threads spin when their work is done, in case more follows: those of
-        NumPy's OpenBLAS for 0.15 s, in which they would take a core from the next call.
-        This thread spins as well, for after a sleep of its own everything is slower.
+        A library's threads spin after their work, waiting for more: those of NumPy's
+        OpenBLAS for 0.15 s, in which they would occupy a core that the next call needs.
+        This thread spins as well, because after a sleep it would run more slowly.
         """
         give_up = time.perf_counter() + LONGEST_REST
         while (start := time.perf_counter()) < give_up:
@@ -175,8 +174,8 @@ class CpuClock:
     def round(self, calls: Sequence[Call], cold: bool) -> list[float]:
         """Run every call once, in order; return their times in milliseconds.
 
-        Each runs once more ahead of the flush: the data is cold, but the threads that
-        share the work are awake, as they are in a program that computes.
+        Each runs once more before the flush: the data is cold, but the threads that
+        share the work are awake, as in a program that computes continuously.
         """
         times = []
         for call in calls:
@@ -194,7 +193,7 @@ class CpuClock:
 
 
 def used_by_others() -> float:
-    """Return the seconds of CPU time that the other threads of this process have had."""
+    """Return the CPU seconds used by the other threads of this process."""
     return time.process_time() - time.thread_time()
 
 
@@ -211,12 +210,12 @@ def last_level_cache() -> int:
 
 
 class DeviceClock:
-    """CUDA events and the L2 flush through a library that a subclass names."""
+    """CUDA events and the L2 flush through the library of a subclass."""
 
     method = "events"
 
     def event(self) -> Any:
-        """Return an event that keeps the time."""
+        """Return an event that records a time."""
         raise NotImplementedError
 
     def elapsed(self, start: Any, stop: Any) -> float:
@@ -224,7 +223,7 @@ class DeviceClock:
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Queue what takes all lines out of L2."""
+        """Queue work that evicts all lines from L2."""
         raise NotImplementedError
 
     def wait(self) -> None:
@@ -256,7 +255,7 @@ class TorchClock(DeviceClock):
         self._clean = self.torch.empty(size, dtype=self.torch.uint8, device="cuda")
 
     def upload(self, x: np.ndarray[Any, Any]) -> Any:
-        """Return a device copy of a host array, as this clock's library keeps it."""
+        """Return a device copy of a host array, as an array of this clock's library."""
         if x.dtype.name == "bfloat16":
             bits = self.torch.from_numpy(x.view(np.int16)).cuda()
             return bits.view(self.torch.bfloat16)
@@ -313,7 +312,7 @@ class CupyClock(DeviceClock):
         self._clean = self.cupy.empty(size, self.cupy.uint8)
 
     def upload(self, x: np.ndarray[Any, Any]) -> Any:
-        """Return a device copy of a host array, as this clock's library keeps it."""
+        """Return a device copy of a host array, as an array of this clock's library."""
         return self.cupy.asarray(x)
 
     def event(self) -> Any:
@@ -333,8 +332,8 @@ class CupyClock(DeviceClock):
 class EventClock(DeviceClock):
     """Events and flush through gpuopt alone: no other library is needed.
 
-    It knows no size of an L2, and flushes with DEVICE_FLUSH bytes.  Backend "sim" is for
-    tests of the clock: what the simulator takes means nothing.
+    It does not know the size of the L2 and flushes with DEVICE_FLUSH bytes.  Backend "sim"
+    is for tests of the clock: the simulator's times mean nothing.
     """
 
     def __init__(self, backend: str = "cuda") -> None:
@@ -364,8 +363,8 @@ class EventClock(DeviceClock):
 def device_flush_bytes(l2: int) -> int:
     """Return how many bytes to write, then to read, before every cold call.
 
-    Writing leaves nothing of the caller in the L2, but leaves it full of lines that would
-    be written back while the call is timed; reading as much again takes them out.
+    Writing evicts the caller's data from the L2, but leaves it full of dirty lines that would
+    be written back during the timed call; reading as many bytes again evicts those.
     """
     return max(2 * l2 + (1 << 20), DEVICE_FLUSH)
 
@@ -374,7 +373,7 @@ _stream = 0
 
 
 def current_stream() -> int:
-    """Return the raw CUDA stream a peer that takes handles must use now."""
+    """Return the raw CUDA stream that a peer called with raw handles must use now."""
     return _stream
 
 
@@ -437,12 +436,12 @@ def measure(
     cold : bool
         Flush the last-level cache (L2 on a GPU) before every repetition.
     min_time, max_time : float
-        Seconds to go on for: at least the first, then until the median is known to
-        1 %, at most the second.
+        Seconds: at least the first, then until the median is known to 1 %, at most the
+        second.
     repeats : int, optional
-        Repeat exactly so often instead.
+        Repeat exactly this many times instead.
     clock : Clock, optional
-        A clock to use again; the default makes a new one.
+        An existing clock to use; the default creates one.
 
     Returns
     -------
@@ -466,7 +465,7 @@ def check_seconds(name: str, value: float) -> None:
 
 
 def slow_start(samples: Sequence[Sequence[float]]) -> float:
-    """Return the seconds that the first round took: its slow calls sit out later."""
+    """Return the seconds of the first round: its slow calls are left out later."""
     return 1e-3 * sum(kept[0] for kept in samples)
 
 
@@ -482,8 +481,8 @@ def measure_together(
 ) -> dict[str, Timing]:
     """Time several calls side by side; they take turns in every repetition.
 
-    The parameters are those of `measure`; the times hold for all calls together.  A call
-    so slow that a few of it fill the time is run once, and leaves the rest to the others.
+    The parameters are those of `measure`; min_time and max_time are for all calls together.
+    A call so slow that a few repetitions would fill the time is timed once only.
     """
     if device not in ("cpu", "cuda"):
         raise ValueError(f"device must be 'cpu' or 'cuda', got {device!r}")
