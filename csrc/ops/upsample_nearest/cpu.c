@@ -44,8 +44,8 @@ static const sums *const sums_of[GPO_NISA] = GPO_EACH_ISA(sums);
 
 enum {
     TASK_BYTES = 1 << 16, /* of the larger side, in one task: a row stays in L2 */
-    PIXEL_BYTES = 32, /* of contiguous channels that are worth a memcpy of their own */
-    BLOCK = 512,      /* sums at once: 8 KiB of the widest */
+    PIXEL_BYTES = 32,     /* of contiguous channels that are worth a separate call */
+    BLOCK = 512,          /* sums at once: 8 KiB of the widest */
 };
 
 /* How a row of `from` becomes a row of `to`. */
@@ -152,7 +152,7 @@ forward_piece(const job *j, char *to, const char *from, int64_t w, int64_t end)
     }
 }
 
-/* Task i: a piece of a group of rows of x, and all rows of the result made from them. */
+/* Task i: a piece of a group of rows of x, and all rows of the result from them. */
 static void
 forward_task(void *context, int64_t i)
 {

@@ -48,7 +48,7 @@ walk_of(const upsample_nearest_plan &p, int64_t d, int64_t h, int64_t units, int
     return walk;
 }
 
-/* Whether 31 bits count the rows, the blocks and the elements of a row on both sides. */
+/* Whether 31 bits can count rows, blocks and the elements of a row on both sides. */
 inline bool
 fits_rows(const upsample_nearest_plan &p)
 {
