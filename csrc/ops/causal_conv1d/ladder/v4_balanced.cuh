@@ -7,11 +7,11 @@
  * Cost:  as v3, with half as many blocks of twice the work.
  * Left:  a window of lags is loaded for every 4 inputs and used by only 4 steps -> v5.
  * Measured: slower than v3, 1.00 after 0.85 ms (backward 2.86 after 2.55) at B32 C768
- *        T768 in float32 on an H200 (h200-causal_conv1d*-ladder.json in
- *        benchmarks/results).  The likely reasons, not profiled: v3 is balanced
- *        already, as an SM that finishes a short block takes the next one and the long
- *        blocks start first; each pair is staged twice; forward, 168 registers allow 6
- *        blocks per SM where v3's 112 allow nine.
+ *        T768 in float32 on an H200
+ *        (benchmarks/results/h200-causal_conv1d*-ladder.json).  The likely reasons, not
+ *        profiled: v3 is balanced already, as an SM that finishes a short block takes
+ *        the next one and the long blocks start first; each pair is staged twice;
+ *        forward, 168 registers allow 6 blocks per SM where v3's 112 allow nine.
  */
 #ifndef GPO_CAUSAL_CONV1D_V4_BALANCED_CUH
 #define GPO_CAUSAL_CONV1D_V4_BALANCED_CUH
