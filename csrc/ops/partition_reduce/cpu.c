@@ -34,7 +34,7 @@ typedef struct loops {
      */
     void (*rows[MERGED + 1])(const void *x, int64_t w, void *a);
     void (*add)(void *a, const void *b, int64_t w); /* a[i] += b[i] */
-    /* t = n rows of w sums, each the sum of two adjacent rows of the 2 n of x; t may be x */
+    /* row i of t = the sum of rows 2 i and 2 i + 1 of x; n rows of w sums; t may be x */
     void (*halve)(const void *x, int64_t n, int64_t w, void *t);
     /* adds each 8 of 8 n groups of LANES terms, or sums, to one group; t may be x */
     void (*fold)(const void *x, int64_t n, void *t);
@@ -90,7 +90,7 @@ find_loops(gpo_isa isa, const partition_plan *plan)
 enum {
     CHUNK_ROWS = 32, /* of a tile in one task */
     COMBINE = 1024,  /* sums combined in one task */
-    DIRECT_BITS = 2, /* a row is halved in place if its widest half has fewer bits */
+    DIRECT_BITS = 2, /* reduced bits below it: a row is halved directly from x */
 };
 
 typedef struct job {
@@ -435,7 +435,7 @@ start(job *j, gpo_call *call, gpo_isa isa)
     const int64_t most = CHUNK_ROWS / j->chunk;
     j->group = j->tiles < most ? j->tiles : most;
     j->part = NULL;
-    /* The nodes of a pairwise sum; a fold leaves an eighth of the rows, which fits, too. */
+    /* The nodes of a pairwise sum; a fold leaves an eighth of the rows, which fit. */
     const int levels = log2_of(j->chunk) > 1 ? log2_of(j->chunk) : 1;
     j->nodes_bytes = (levels - 1) * ROW_BYTES + j->row * j->loops->sum_bytes;
     j->pack_bytes = j->packed ? 0 : j->row * j->loops->bytes;

@@ -107,7 +107,7 @@ low_bits_of(const gpo_call *call)
     return bits < n ? bits : n;
 }
 
-/* Whether fewer than LOOP_BITS high bits are reduced, too few for a turn of v3's loop. */
+/* Whether fewer than LOOP_BITS high bits are reduced, too few for v3's loop. */
 inline bool
 has_short_loops(const gpo_call *call)
 {
