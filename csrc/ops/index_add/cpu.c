@@ -135,7 +135,7 @@ first_bad(const job *j, int64_t n)
 }
 
 static gpo_status
-judge(gpo_call *call, const job *j, int64_t place)
+raise_bad(gpo_call *call, const job *j, int64_t place)
 {
     if (place == j->plan->count) {
         return GPO_OK;
@@ -202,7 +202,7 @@ take_sums(gpo_call *call, job *j, gpo_isa isa)
         if (!status) {
             memset(seen, 0, bytes);
             count_rows(j, seen, &many, &bad);
-            status = judge(call, j, bad);
+            status = raise_bad(call, j, bad);
         }
     }
     j->kind = sums_of(p->dtype, many);
@@ -484,7 +484,7 @@ run(gpo_call *call, int variant)
     j.stretches = large && !nothing ? stretches_of(&j) : 1;
 
     if (!status && p->mode == GPO_INDEX_RAISE && (p->is_first || nothing)) {
-        status = judge(call, &j, check(&j, 0, p->count));
+        status = raise_bad(call, &j, check(&j, 0, p->count));
     }
     void *memory = NULL;
     const size_t of_a_slice = (size_t)(p->length * p->inner) * (size_t)j.loops->bytes;
@@ -507,8 +507,8 @@ run(gpo_call *call, int variant)
     if (nothing) {
         return GPO_OK;
     }
-    status = judge(call, &j,
-                   variant == GPO_CPU_SCALAR ? add_plainly(&j) : add_all(&j, parallel));
+    status = raise_bad(
+        call, &j, variant == GPO_CPU_SCALAR ? add_plainly(&j) : add_all(&j, parallel));
     if (!status && j.sums != j.out->data) {
         gpo_cpu_loop(parallel, pieces, close_piece, &j);
     }

@@ -124,7 +124,7 @@ struct index_reader {
     divider lengths;         /* WRAP */
 };
 
-/* The entry of source row s, as it stands in the index. */
+/* The entry of source row s in the index, unchecked. */
 __device__ __forceinline__ int64_t
 entry_of(const index_reader &index, int64_t s)
 {
@@ -143,7 +143,7 @@ destination_of(const index_reader &index, int64_t k, int64_t s)
     return place_outside(k, s, index.length, index.mode, false, index.bad);
 }
 
-/* Both, inlined, for a call would cost registers: 'wrap' is a multiplication. */
+/* The destination of row s.  No call, which costs registers: 'wrap' multiplies. */
 __device__ __forceinline__ int64_t
 position_of(const index_reader &index, int64_t s)
 {

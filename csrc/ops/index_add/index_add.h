@@ -44,7 +44,7 @@ index_add_plan_of(const gpo_call *call)
     return (const index_add_plan *)call->plan;
 }
 
-/* The IndexError of mode='raise': the first bad index stands at `position`. */
+/* The IndexError of mode='raise': the first bad index is at `position`. */
 gpo_status index_add_out_of_range(gpo_call *call, int64_t value, int64_t position);
 
 #ifdef __cplusplus

@@ -11,7 +11,7 @@ struct index_add_sums {
     acc_of<T> v[V];
 };
 
-/* V elements in flight: a word until they are added, for unpacking waits for it. */
+/* V elements in flight: kept as a word until they are added; unpacking would wait. */
 template <typename T, int V>
 struct in_flight {
     uint4 word;
