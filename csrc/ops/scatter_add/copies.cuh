@@ -38,7 +38,7 @@ clear(gpo_call *call, void *memory, int64_t bytes, unsigned long long *bad)
                       static_cast<uint32_t *>(memory), words, bad);
 }
 
-/* ---- the sum of copies: total[b] = copies[0][b] + copies[1][b] + ..., in order ---- */
+/* ---- total[b] = copies[0][b] + copies[1][b] + ..., in order ---- */
 
 constexpr int ACROSS = 32, DEEP = BLOCK / ACROSS;
 

@@ -237,7 +237,7 @@ fill_in_turn(job *j)
     }
 }
 
-/* Adds all tables of some places, in order, to the first one; then writes the result. */
+/* Adds all tables of some places, in order, to the first; then writes the result. */
 static void
 combine_strip(void *context, int64_t i)
 {

@@ -20,7 +20,7 @@
 template <typename T>
 constexpr bool IS_WHOLE = std::is_integral_v<T> || std::is_same_v<T, b8>;
 
-/* Integers wrap modulo 2^64, as in NumPy; all floats are added in double, as on a CPU. */
+/* Integers wrap modulo 2^64, as in NumPy; floats are added in double, as on a CPU. */
 template <typename T>
 using sum_of = std::conditional_t<IS_WHOLE<T>, uint64_t,
                                   std::conditional_t<IS_COMPLEX<T>, c128, double>>;

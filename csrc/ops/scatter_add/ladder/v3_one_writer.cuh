@@ -20,7 +20,7 @@ template <typename Sum>
 constexpr int64_t TILE_PLACES = TABLES_BYTES /
                                 static_cast<int64_t>(ORDERED_WARPS * sizeof(Sum));
 
-/* table[b] += v for the lanes with a place b >= 0, equal places in the order of lanes. */
+/* table[b] += v for the lanes with a place b >= 0, equal places in lane order. */
 template <typename Sum>
 __device__ __forceinline__ void
 add_in_order(Sum *table, int b, Sum v, int lane)
