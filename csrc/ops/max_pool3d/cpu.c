@@ -290,7 +290,7 @@ place_of(const line *l, int64_t i)
            (i < l->slots ? i : i % l->slots) * l->unit; /* mostly the former */
 }
 
-/* Joins elements [first, first + count) with `others`: at `next`, each `apart` further. */
+/* Joins elements [first, first + count) with `others`: at `next`, next + apart, ... */
 static void
 join_elements(const job *j, const tile *t, const line *l, int64_t first, int64_t count,
               int64_t next, int64_t apart, int64_t others)

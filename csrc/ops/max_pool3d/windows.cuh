@@ -38,7 +38,7 @@ template <typename T>
 struct pool_view {
     const T *x;
     T *y;
-    int64_t *indices; /* NULL where not asked for */
+    int64_t *indices; /* NULL if not wanted */
     int64_t channels, planes;
     int64_t by_batch, by_channel, by[POOL_AXES];
     pool_axis axis[POOL_AXES];

@@ -1,5 +1,5 @@
 /*
- * v1  An element asks its windows.
+ * v1  Each element checks its windows.
  * Was:   v0 reads all indices of a plane for each stretch of it.
  * Now:   a thread per element of x goes through the windows that contain it and adds
  *        the gradients of those whose index names it.

@@ -5,7 +5,7 @@
  *        they agree on the largest element of what they share.  So a block goes along t
  *        and sums along T, then H, then W, each time over the windows of one axis only,
  *        whose gradients and 32-bit indices are in shared memory.  Indices that no
- *        pooling gives are noticed, for then two windows of a line name different
+ *        pooling gives are noticed, as two windows of a line then name different
  *        elements; such a slice is added window by window, as in v1.
  * Cost:  reads dy and indices once; `kernel` comparisons per (h', w') and slice; three
  *        barriers per slice.  Where windows do not overlap, or slices do not fit into
