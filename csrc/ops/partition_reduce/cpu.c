@@ -34,7 +34,7 @@ typedef struct loops {
      */
     void (*rows[MERGED + 1])(const void *x, int64_t w, void *a);
     void (*add)(void *a, const void *b, int64_t w); /* a[i] += b[i] */
-    /* row i of t = the sum of rows 2 i and 2 i + 1 of x; n rows of w sums; t may be x */
+    /* row i of t = the sum of rows 2 i and 2 i + 1 of x; n rows of w; t may be x */
     void (*halve)(const void *x, int64_t n, int64_t w, void *t);
     /* adds each 8 of 8 n groups of LANES terms, or sums, to one group; t may be x */
     void (*fold)(const void *x, int64_t n, void *t);
