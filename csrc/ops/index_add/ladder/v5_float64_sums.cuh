@@ -9,9 +9,10 @@
  *        element of the source, which L2 does as fast as a 4-byte one for rows of one
  *        element and at half the rate for long rows.
  * Measured: 1e6 rows of 128 float32 into 1e5 0.860 ms, v4 0.341; 2^25 rows of one
- *        element into 1e6 0.429, one_element 1.85 (benchmarks/results/
- *        h200-index_add.json).  v4 rounds each destination once anyway, so precision
- *        costs it nothing; where rows are short its sort costs more than the atomics.
+ *        element into 1e6 0.429, one_element 1.85
+ *        (benchmarks/results/h200-index_add.json).  A sort adds to each destination
+ *        once, so precision costs v4 nothing; where rows are short the sort itself
+ *        costs more.
  * Left:  long rows -> v4.  Few destinations, where atomics are contended, are for
  *        shapes/few_destinations.cu.
  */
