@@ -6,8 +6,8 @@
  *        the block's copy and then used the one in the shared result.)
  * Cost:  as v0, and copies * size sums that are cleared and read.
  * Measured: 2^25 random places of 1,024, float64: 0.449 ms, v1 0.151
- *        (benchmarks/results/ h200-scatter_add.json).  Blocks no longer contend, but
- *        all atomics go to L2.
+ *        (benchmarks/results/h200-scatter_add.json).  Blocks no longer contend, but all
+ *        atomics go to L2.
  * Left:  within a block the order is still up to the hardware -> v3.
  */
 #ifndef GPO_SCATTER_ADD_V2_PRIVATE_CUH

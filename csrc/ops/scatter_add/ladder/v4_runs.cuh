@@ -8,7 +8,7 @@
  *        keys twice and moves key and position once; then one gather of the values.
  *        2^32 elements or places do not fit the sort's words and take v3.
  * Measured: 2^25 random places of 1,024, float64: 1.54 ms, v3 0.384
- *        (benchmarks/results/ h200-scatter_add.json): two passes of the sort move more
+ *        (benchmarks/results/h200-scatter_add.json): two passes of the sort move more
  *        than the input.  v4 pays from 96 KB of sums on, where v3 would read the input
  *        many times.
  * Left:  the positions could carry the values along and save the gather.
