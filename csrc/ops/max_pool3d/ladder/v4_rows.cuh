@@ -3,9 +3,9 @@
  * Was:   v2 finds each output's place by three divisions; v3 spends its time copying.
  * Now:   x and y of a block are w and h of the output; z of block and grid covers
  *        planes times slices, so that blocks are full where planes are small.
- * Cost:  as v2 with one division.  Limits of 64 threads along z and of 65,535 blocks
- *        along y and z, and a loop over rows wider than a block, all of which the
- *        published version lacks.
+ * Cost:  as v2 with one division.  Keeps to 64 threads along z and 65,535 blocks along
+ *        y and z, and loops over rows wider than a block; the published version omits
+ *        these.
  * Left:  the slices of one block may lie far apart -> v5.
  */
 #ifndef GPO_MAX_POOL3D_V4_ROWS_CUH
