@@ -7,7 +7,7 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
-/* Half sums lose too much to rounding: they are computed in float and rounded once per element. */
+/* Sums in half lose too much to rounding: add in float, round once per element. */
 struct plus_float {
     __host__ __device__ float operator()(float a, float b) const
     {
