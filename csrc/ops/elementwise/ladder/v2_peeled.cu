@@ -78,7 +78,7 @@ __launch_bounds__(BLOCK)
         z.start(c, head, hold2);
         is_shifted = is_shifted || z.mode == SHIFTED;
     }
-    /* The aligned words around a shifted row's first and last pack may cross its ends. */
+    /* The words around a shifted row's first and last pack may cross its ends. */
     const int64_t skip = is_shifted ? 1 : 0;
     const int64_t whole = packs > 2 * skip ? packs - 2 * skip : 0;
 
