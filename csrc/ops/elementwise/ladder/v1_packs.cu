@@ -6,8 +6,7 @@
  *        over the types of result and operands.  A scalar operand stays in registers.
  *        A fixed grid strides through the packs; the tail is one element per thread.
  * Cost:  one load, one store of 16 bytes per pack; 32 waves of blocks.
- * Left:  a single misaligned or strided operand sends the whole call to v0's kernel ->
- *        v2.
+ * Left:  one misaligned or strided operand sends the whole call to v0's kernel -> v2.
  */
 #include "../kernels.cuh"
 
