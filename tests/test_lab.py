@@ -1,5 +1,7 @@
-"""The lab: the timing engine, workloads, peers, runs, tables.  No test looks at a clock;
-where times matter, a clock of known times stands in."""
+"""The lab: the timer, workloads, peers, runs, tables.
+
+No test depends on real time; where times matter, a fake clock returns known times.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,13 @@ CEILINGS = ceilings.Ceilings(read_gbs=10.0, copy_gbs=5.0, how="given")
 
 
 class FixedClock:
-    """Runs every call and says it took 2 ms, 4 ms, 6 ms in turn, in calling order."""
+    """Runs every call and reports 2 ms, 4 ms, 6 ms and so on, in calling order."""
 
     method = "fixed"
 
     def __init__(self):
         self.rounds = 0
-        self.now = 0.0  # in seconds; what it says is all that takes time
+        self.now = 0.0  # in seconds; only the reported times advance it
 
     def round(self, calls, cold):
         self.rounds += 1
@@ -74,7 +76,7 @@ def fixed(monkeypatch):
     return clock
 
 
-# ---- the engine ----
+# ---- the timer ----
 
 
 def test_measure_summarises_the_samples():
@@ -133,7 +135,7 @@ def test_a_call_wakes_its_threads_then_finds_the_caches_cold(monkeypatch):
 
 @pytest.mark.parametrize("spins", [0, 0.1, 100])
 def test_a_call_waits_until_other_threads_sleep(monkeypatch, spins):
-    """Those of a BLAS spin for a while, and would take a core from the next call."""
+    """Those of a BLAS spin for a while and would occupy a core that the next call needs."""
     now = 0.0
 
     def tick():
@@ -189,7 +191,7 @@ def test_no_clock_without_a_gpu_library(monkeypatch):
 
 
 class FakeEvent:
-    """An event of either library: writes down that it was recorded."""
+    """An event of either library, which logs that it was recorded."""
 
     def __init__(self, log):
         self.log = log
@@ -203,7 +205,7 @@ class FakeEvent:
 
 @pytest.fixture(params=["torch", "cupy"])
 def fake_gpu(request, monkeypatch):
-    """A library that only logs what a clock asks of it; yields (clock, log)."""
+    """A library that only logs what a clock calls; returns (clock, log)."""
     log = []
     flush = types.SimpleNamespace(
         zero_=lambda: log.append("flush"),
@@ -314,7 +316,7 @@ def test_targets_are_complete():
 
 
 def test_every_target_of_an_operator_can_be_built(monkeypatch):
-    """Names are understood and dtypes exist; the arrays themselves would take GBs."""
+    """Names are valid and dtypes exist; the arrays themselves would take gigabytes."""
     from gpuopt.benchmarks.workloads import reduce
 
     def tiny(shape, dtype, rng):
@@ -335,7 +337,7 @@ def exchanged(result, k, array):
 
 @pytest.mark.parametrize("op", workloads.rooms())
 def test_the_judge_catches_wrong_results(op):
-    """Every small problem's judge takes the reference and refuses a changed one."""
+    """The check of every small problem accepts the reference and rejects a changed result."""
     caught = 0
     for problem in workloads.room(op).smoke(np.random.default_rng(3)):
         function = getattr(ref, problem.function or problem.op)
@@ -423,7 +425,7 @@ def test_cpu_peers_scan(name, op):
     assert np.array_equal(result, running.accumulate(x, axis=1))
 
 
-# A stand-in for device memory: a host array that answers as a tensor does.
+# A stand-in for device memory: a host array with the interface of a tensor.
 class Memory:
     def __init__(self, x):
         self.x = np.ascontiguousarray(x)
@@ -475,7 +477,7 @@ int segmented_sum_f32(char *t, size_t *bytes, const float *x, float *out, int64_
 
 @pytest.fixture(scope="module")
 def host_cub(tmp_path_factory):
-    """A library with CUB's border and a CPU behind it."""
+    """A library with the interface of the CUB peer, computed on the CPU."""
     compiler = shutil.which("gcc")
     assert compiler, "the tests need gcc"
     folder = tmp_path_factory.mktemp("cub")
@@ -508,7 +510,7 @@ def test_cub_leaves_out_what_it_has_not_and_names_errors(host_cub, monkeypatch):
         cub.call(problem, "cuda", tuple(map(Memory, problem.args)), Memory)
 
 
-# Programs for a GPU are compiled where there is a compiler; elsewhere there are no cases.
+# Programs for a GPU are compiled if nvcc is found; otherwise there are no cases.
 each_arch = pytest.mark.parametrize("arch", ["sm_90"] if nvcc.unavailable() is None else [])
 
 
@@ -728,7 +730,7 @@ def test_a_table_gives_up_counts_before_ideas():
 
 @pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
 def test_the_demo_times_a_ladder_with_gpuopts_own_events(monkeypatch):
-    """The path of a GPU, on the simulator: arrays stay on the device, events tell the time."""
+    """As on a GPU, but in the simulator: arrays stay on the device, events record the times."""
     from gpuopt.benchmarks.workloads import reduce
 
     monkeypatch.setattr(reduce, "DEMO", ("sum 4097", "float32"))
@@ -772,7 +774,7 @@ def test_a_profile_takes_options_of_any_name():
 
 @pytest.mark.parametrize("name", [p.name for p in sorted((ROOT / "examples").glob("*.ipynb"))])
 def test_the_examples_run_and_carry_no_output(name):
-    """nbmake runs each notebook in a kernel that sees the gpuopt under test."""
+    """nbmake runs each notebook in a kernel that imports the gpuopt under test."""
     for module in ("nbmake", "ipykernel"):
         pytest.importorskip(module)
     path = ROOT / "examples" / name
@@ -885,7 +887,7 @@ def test_where_a_peer_is_faster_is_told():
 
 
 def test_a_tie_does_not_read_as_one():
-    """1.00 never stands for a peer that is faster."""
+    """1.00 is never shown if the peer is faster."""
     assert readme.times({"ms": 1.0, "peers": {"cub": 0.998}}) == "0.998"
     assert readme.times({"ms": 1.0, "peers": {"cub": 1.001}}) == "1.00"
     assert readme.times({"ms": 1.0, "peers": {}}) == ""
