@@ -1,8 +1,8 @@
-# Everything one does with a checkout.  `make demo` and `make test` set up what they need.
+# The tasks of a checkout.  `make demo` and `make test` set up what they need.
 
 PYTHON ?= python3
 CLANG_TIDY ?= clang-tidy
-# Those of 3.11 to 3.14 that run here; a wheel is tried with each.
+# The Pythons from 3.11 to 3.14 that are installed; a wheel is tested with each.
 PYTHONS ?= $(or $(foreach v,11 12 13 14,$(shell python3.$(v) -c "print('python3.$(v)')" 2>/dev/null)),$(PYTHON))
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,16 +18,16 @@ CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'tests/
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
 
-# The virtual environment with gpuopt installed in place; made again when the build
-# files change.  The compile steps themselves know what is up to date.
+# The virtual environment with gpuopt installed in place; reinstalled when the build files
+# change.  Each compile step checks for itself whether it is up to date.
 $(VENV)/made: pyproject.toml setup.py $(wildcard _build/*.py)
-	$(PYTHON) -m venv $(VENV) || { echo "gpuopt: python3 cannot make a virtual \
+	@$(PYTHON) -m venv $(VENV) || { echo "gpuopt: python3 cannot make a virtual \
 	environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/pip install --quiet --upgrade pip "setuptools>=80" "numpy>=2.0"
 	$(BIN)/pip install --quiet --no-build-isolation --editable .
 	@touch $@
 
-# What tests, notebooks and pictures need besides; the demo runs without.
+# The additional packages of tests, notebooks and pictures; the demo does not need them.
 $(VENV)/equipped: $(VENV)/made
 	$(BIN)/pip install --quiet --no-build-isolation --editable '.[test,lab]'
 	@touch $@
@@ -50,10 +50,10 @@ busy: build $(VENV)/equipped  ## the tests of threads, forks and clocks, ten tim
 test-gpu: build $(VENV)/equipped  ## run the tests of the CUDA backend alone
 	$(BIN)/python -m pytest tests -k cuda
 
-# An environment of its own: PyTorch's package for Linux links the CUDA libraries, which
-# makes it 6 GB, and no other target needs it.
+# A separate environment: PyTorch's package for Linux brings the CUDA libraries, which makes
+# it 6 GB, and no other target needs it.
 $(TORCH)/made: Makefile
-	$(PYTHON) -m venv $(TORCH)
+	@$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/pip install --quiet --upgrade pip
 	$(TORCH)/bin/pip install --quiet --no-cache-dir $(LIBRARIES)
 	@touch $@

@@ -1,7 +1,7 @@
 """Builds the extension module gpuopt._core, and the simulator beside it.
 
-C is compiled by the C compiler (CC, else gcc), kernels by nvcc where there is one, and
-everything is linked by the C compiler: the pieces meet at a plain C border.
+C is compiled by the C compiler (CC, else gcc), kernels by nvcc if it is found, and everything
+is linked by the C compiler: kernel files export plain C functions.
 Environment: GPUOPT_CUDA=0|1, GPUOPT_CUDA_ARCHS, GPUOPT_LINEINFO=1, GPUOPT_WERROR=1,
 MAX_JOBS, CC, CXX, CFLAGS, LDFLAGS; CONTRIBUTING.md says what each does.
 """
@@ -43,16 +43,16 @@ C_FLAGS = [
     "-std=c11", "-O3", "-fPIC", "-fvisibility=hidden",
     "-ffp-contract=off",  # the same bits on every instruction set
     "-fno-math-errno",  # a square root is one instruction
-    "-fno-trapping-math",  # both sides of a choice may be computed: nobody reads the flags
+    "-fno-trapping-math",  # both sides of a branch may be computed: nothing reads the flags
     "-Wall", "-Wextra",
-    "-Wno-missing-field-initializers",  # C sets the rest of a table's row to zero
+    "-Wno-missing-field-initializers",  # C sets the remaining fields of a row to zero
     "-DPy_LIMITED_API=0x030B0000",
     "-DNPY_NO_DEPRECATED_API=NPY_2_0_API_VERSION",
     "-DNPY_TARGET_VERSION=NPY_2_0_API_VERSION",
     f'-DGPO_VERSION="{VERSION}"',
 ]  # fmt: skip
 
-# In a wheel: an older glibc has threads and dlopen in libraries of their own.
+# In a wheel: older versions of glibc have threads and dlopen in separate libraries.
 RELEASE_LINK = ["-Wl,--no-as-needed"]
 RELEASE_LINK += [f"-l:lib{name}" for name in ("pthread.so.0", "dl.so.2", "rt.so.1")]
 
@@ -63,7 +63,7 @@ def c_sources() -> list[Path]:
 
 
 def put(file: Path, target: Path) -> None:
-    """Copies a library if it has changed; a process that has the old one keeps it."""
+    """Copies a library if it has changed; a process that has loaded the old one keeps it."""
     same = target.exists() and target.stat().st_mtime_ns == file.stat().st_mtime_ns
     if not same or target.stat().st_size != file.stat().st_size:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ class BuildExtension(build_ext):
         module = Path(self.get_ext_fullpath(ext.name)).resolve()
         temp = Path(self.build_temp).resolve()
         if self.editable_mode:
-            # It hands out a passing folder; that of `build_ext --inplace` keeps the objects.
+            # setuptools passes a temporary folder; that of `build_ext --inplace` is kept.
             tag = sys.implementation.cache_tag
             temp = ROOT / "build" / f"temp.{self.plat_name}-{tag}"
         checks.check_compilers()
@@ -97,7 +97,7 @@ class BuildExtension(build_ext):
         else:
             print("gpuopt: no CUDA compiler: building the CPU backend and the simulator alone")
 
-        # Threads have as little as 64 KiB of stack: large buffers go to gpo_cpu_work.
+        # A thread's stack may be only 64 KiB: large buffers come from gpo_cpu_work.
         strict_c = ["-Werror", "-Wframe-larger-than=16384"] if werror else []
         steps = self.c_steps(temp, toolkit, archs, strict_c)
         if toolkit:
@@ -105,7 +105,7 @@ class BuildExtension(build_ext):
             for source in cuda.kernel_files(ROOT / "csrc"):
                 output = temp / "cuda" / cuda.object_name(source)
                 steps.append(toolkit.step(source, output, archs, strict))
-        # The package gets the libraries alone, without what the steps note beside them.
+        # The package gets only the libraries, not the files that the steps write beside them.
         linked = temp / "linked"
         portable = not self.in_place and platform.libc_ver()[0] == "glibc"
         flags = RELEASE_LINK if portable else []
@@ -120,7 +120,7 @@ class BuildExtension(build_ext):
                 glibc.Library(module.parent / library).lower()
 
     def copy_extensions_to_source(self) -> None:
-        """An in-place build puts the simulator beside the module, too."""
+        """An in-place build copies the simulator beside the module, too."""
         super().copy_extensions_to_source()
         for library in simulator.LIBRARIES.values():
             put(Path(self.build_lib) / "gpuopt" / library, ROOT / "gpuopt" / library)
@@ -130,7 +130,7 @@ class BuildExtension(build_ext):
     ) -> list[Step]:
         compiler = shlex.split(os.environ.get("CC", "gcc"))
         flags = [*C_FLAGS, *strict, *shlex.split(os.environ.get("CFLAGS", ""))]
-        flags.append(f"-ffile-prefix-map={ROOT}/=")  # names no folder of the builder
+        flags.append(f"-ffile-prefix-map={ROOT}/=")  # no paths of the build machine
         flags += ["-I" + sysconfig.get_path("include"), "-I" + numpy.get_include()]
         if toolkit:
             flags += [
@@ -167,7 +167,7 @@ class BuildExtension(build_ext):
 
 
 class BuildPython(build_py):
-    """Adds the C and CUDA sources, which gpuopt.source() shows, and the examples."""
+    """Adds the C and CUDA sources that gpuopt.source() shows, and the examples."""
 
     def run(self) -> None:
         super().run()
@@ -188,13 +188,15 @@ setup(
         "gpuopt.lab",
         "gpuopt.benchmarks",
         "gpuopt.benchmarks.peers",
+        "gpuopt.benchmarks.results",
         "gpuopt.benchmarks.workloads",
     ],
     package_data={
         "gpuopt": ["py.typed", "*.pyi"],
         "gpuopt.lab": ["*.cu"],
-        "gpuopt.benchmarks": ["targets.tsv", "methods_published.tsv", "results/h200-*.json"],
+        "gpuopt.benchmarks": ["targets.tsv", "methods_published.tsv"],
         "gpuopt.benchmarks.peers": ["*.cu"],
+        "gpuopt.benchmarks.results": ["h200-*.json"],
     },
     ext_modules=[Extension("gpuopt._core", [], py_limited_api=True)],
     cmdclass={"build_ext": BuildExtension, "build_py": BuildPython},

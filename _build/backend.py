@@ -7,6 +7,7 @@ compiler wheels become build requirements, so that `pip install` needs no toolki
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 
 from setuptools import build_meta
@@ -16,10 +17,16 @@ import cuda
 
 build_wheel = build_meta.build_wheel
 build_sdist = build_meta.build_sdist
-build_editable = build_meta.build_editable
 prepare_metadata_for_build_wheel = build_meta.prepare_metadata_for_build_wheel
 prepare_metadata_for_build_editable = build_meta.prepare_metadata_for_build_editable
 get_requires_for_build_sdist = build_meta.get_requires_for_build_sdist
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    """Without setuptools' warning that the working directory may hide the package."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Editable installation")
+        return build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
 
 
 def _compiler() -> list[str]:

@@ -1,4 +1,4 @@
-"""What can be said before anything is compiled: where gpuopt builds, and with what."""
+"""Checks before anything is compiled: the operating system and the compilers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 
 
 def platform_refusal(system: str) -> str:
-    """Why gpuopt cannot be built on `sys.platform`, in a sentence; "" if it can."""
+    """One sentence on why gpuopt cannot be built on `system`; "" if it can."""
     if system == "linux":
         return ""
     name = {"win32": "Windows", "darwin": "macOS"}.get(system, system)
@@ -20,7 +20,7 @@ def platform_refusal(system: str) -> str:
 
 
 def check_compilers() -> None:
-    """Ends the build with a sentence if CC or CXX names no program."""
+    """Ends the build with one sentence if CC or CXX is not a program."""
     for variable, default, language in (("CC", "gcc", "C"), ("CXX", "g++", "C++")):
         command = shlex.split(os.environ.get(variable, default))
         if not command or not shutil.which(command[0]):

@@ -1,7 +1,7 @@
-"""What a built library holds for each GPU architecture, in bytes as they are stored.
+"""How many bytes a built library stores for each GPU architecture.
 
-Reads .nv_fatbin of the ELF file itself: containers of entries, each PTX or machine code
-for one architecture, packed or not.
+Parses the section .nv_fatbin of the ELF file: containers of entries, each with PTX or
+machine code for one architecture, compressed or not.
 Usage: contents.py LIBRARY [LIMIT_OF_EACH_IN_MB]     exit 1 above the limit
 """
 

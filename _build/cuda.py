@@ -1,4 +1,4 @@
-"""Where nvcc is, which architectures it compiles for, and its compile steps."""
+"""Finds nvcc, chooses the architectures and makes the compile steps of the kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steps import Step, flag, jobs, weight
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# The pinned compiler of a build without a toolkit; backend.py asks pip for them.
+# The pinned compiler wheels of a build without a toolkit; backend.py requests them from pip.
 WHEELS = [
     "nvidia-cuda-nvcc==13.0.*",
     "nvidia-cuda-crt==13.0.*",
@@ -25,7 +25,7 @@ WHEELS = [
 ]
 RELEASE_ARCHS = ["75", "80", "86", "89", "90a", "100", "120"]
 OLDEST = (13, 0)
-# Of a build in place without a GPU: half of the time goes into each architecture.
+# For a build in place without a GPU: each architecture takes half of the build time.
 DEVELOPER_ARCHS = ["90a"]
 
 
@@ -52,7 +52,7 @@ def has_driver() -> bool:
 
 
 def wants_wheels() -> bool:
-    """Whether a build should fetch the compiler: no nvcc, but a driver or an order."""
+    """Whether to download the compiler: no nvcc, but a driver or GPUOPT_CUDA=1."""
     if not flag("GPUOPT_CUDA", default=True) or toolkit_nvcc():
         return False
     return has_driver() or flag("GPUOPT_CUDA")
@@ -87,12 +87,12 @@ def archs_at_hand() -> list[str]:
 
 
 def archs(in_place: bool) -> list[str]:
-    """What is asked for, else the GPUs at hand, else one in place and all in a wheel."""
+    """Those requested, else this machine's GPUs, else one in place and all in a wheel."""
     return wanted_archs() or archs_at_hand() or (DEVELOPER_ARCHS if in_place else RELEASE_ARCHS)
 
 
 def kernel_files(csrc: Path) -> list[Path]:
-    """Every file nvcc compiles: a room's table with its ladder, what is apart, the device's."""
+    """Every file that nvcc compiles: each room's .cu files and those of device/."""
     folders = ("ops/*/*.cu", "ops/*/ladder/*.cu", "ops/*/shapes/*.cu", "device/*.cu")
     return sorted(file for folder in folders for file in csrc.glob(folder))
 
@@ -105,7 +105,7 @@ def object_name(source: Path) -> str:
     return f"{room.name}_{source.stem}.o"
 
 
-# Instructions of sm_90 alone, and its atomics of bfloat16, which older PTX emulates.
+# Instructions that only sm_90 has, and its bfloat16 atomics, which older PTX emulates.
 OF_SM_90 = re.compile(r"\bGPO_HOPPER\b|__CUDA_ARCH__ >= 9|\batomic_add\(")
 
 
@@ -121,8 +121,8 @@ def asks_for_sm_90(source: Path) -> bool:
 def gencode(names: list[str], source: Path) -> list[str]:
     """Machine code for each architecture, and PTX of the last one without an `a`.
 
-    Where a file asks for nothing newer, PTX for sm_80 serves all from there on and is made
-    once: a quarter less to compile for two architectures.
+    A file that needs nothing newer is compiled once to PTX for sm_80, for all architectures
+    from there on: a quarter less to compile for two architectures.
     """
     own = asks_for_sm_90(source)
 
@@ -159,7 +159,7 @@ class Toolkit:
         return match.group(1) if match else "unknown"
 
     def check(self) -> None:
-        """Ends the build with a sentence if this compiler is too old or does not run."""
+        """Ends the build with one sentence if this compiler is too old or does not run."""
         found = re.match(r"(\d+)\.(\d+)", self.version)
         if not found or (int(found[1]), int(found[2])) < OLDEST:
             raise SystemExit(
@@ -168,7 +168,7 @@ class Toolkit:
             )
 
     def check_archs(self, names: list[str]) -> None:
-        """Ends the build with a sentence if this compiler does not know an architecture."""
+        """Ends the build with one sentence if this compiler does not know an architecture."""
         query = [str(self.nvcc), "--list-gpu-code"]
         answer = subprocess.run(query, capture_output=True, text=True)
         known = sorted(set(re.findall(r"sm_(\d+)", answer.stdout)), key=int)
@@ -185,7 +185,7 @@ class Toolkit:
 
     @property
     def runtime(self) -> Path:
-        """libcudart_static.a, wherever this layout keeps it."""
+        """libcudart_static.a, in any of the layouts of a toolkit."""
         for part in ("lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"):
             library = self.home / part / "libcudart_static.a"
             if library.exists():

@@ -1,9 +1,10 @@
-"""Lets a library that was linked here run with an older glibc.
+"""Rewrites the glibc versions that a library needs, so that it runs with an older glibc.
 
 The linker binds each function of glibc to its newest version: pthread_create to that of
-2.34, where it moved to another library, exp to that of 2.29, which leaves errno alone.
-Their first versions are still there, and do the same for gpuopt: this rewrites the
-library's table of needed versions in place.  What an older glibc has not at all stays.
+2.34, where it moved to another library, exp to that of 2.29, which does not set errno.
+glibc keeps the first versions as well, and for gpuopt they do the same: this module
+rewrites the library's table of needed versions in place.  Functions that the older glibc
+lacks are left as they are.
 Usage: glibc.py LIBRARY...     shows the newest version that each one needs
 """
 
@@ -49,7 +50,7 @@ def elf_hash(name: str) -> int:
 
 
 def number(version: str) -> tuple[int, ...]:
-    """(2, 34) of "GLIBC_2.34"; nothing of another library's versions."""
+    """(2, 34) for "GLIBC_2.34"; empty for another library's versions."""
     digits = version.removeprefix("GLIBC_")
     return tuple(map(int, digits.split("."))) if digits[:1].isdigit() else ()
 
@@ -80,7 +81,7 @@ class Library:
         return self.image[begin : self.image.index(0, begin)].decode()
 
     def versions(self) -> Iterator[tuple[int, str, int]]:
-        """Each needed version: where it stands, its name, its number in this file."""
+        """Each needed version: its offset, its name, its number in this file."""
         if VERNEED not in self.sections:
             return
         need, length, _ = self.sections[VERNEED]
@@ -95,7 +96,7 @@ class Library:
             need += step if step else length
 
     def symbols(self) -> Iterator[tuple[int, str, int]]:
-        """Each dynamic symbol: where its version stands, its name, its version's number."""
+        """Each dynamic symbol: the offset of its version, its name, its version's number."""
         offset, length, _ = self.sections[DYNSYM]
         versions = self.sections[VERSYM][0]
         for i in range(length // 24):
@@ -107,9 +108,9 @@ class Library:
         return max((number(name) for _, name, _ in self.versions()), default=())
 
     def lower(self) -> list[str]:
-        """Rewrites what needs a glibc later than OLDEST; gives what has no older version.
+        """Rebinds what needs a glibc later than OLDEST; returns what has no older version.
 
-        A wheel for other systems must not have any of that; for this one it does no harm.
+        A wheel for other systems must have none of those; on this machine they do no harm.
         """
         found = {index: (at, name) for at, name, index in self.versions()}
         new = {index for index, (_, name) in found.items() if number(name) > OLDEST}

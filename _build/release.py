@@ -1,8 +1,8 @@
-"""Makes the built wheel one for many Linux systems, and checks what is in it.
+"""Tags the built wheel for many Linux systems (manylinux), and checks its contents.
 
-auditwheel names the oldest glibc that the wheel runs with, abi3audit holds the module
-against Python's stable ABI.  Checked here: files that belong there or do not, folders of
-the builder, the size of the whole and of each architecture.
+auditwheel determines the oldest glibc that the wheel runs with, abi3audit checks the module
+against Python's stable ABI.  This file checks for missing and unwanted files, for paths of
+the build machine, and the size of the wheel and of each architecture.
 Usage: release.py DIST
 """
 
@@ -31,7 +31,7 @@ UNWANTED = (".cmd", ".log", ".o", ".d", ".pyc", ".new", ".so.cmd")
 
 
 def findings(wheel: Path, builder: list[str]) -> list[str]:
-    """What is wrong with a wheel, in sentences; `builder` are folders it must not name."""
+    """What is wrong with a wheel, in sentences; it must contain no path of `builder`."""
     found = []
     if wheel.stat().st_size > MOST:
         found.append(f"{wheel.stat().st_size / 1e6:.1f} MB, above {MOST / 1e6:.0f}")

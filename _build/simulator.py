@@ -1,10 +1,10 @@
-"""The compile steps of the simulator: two libraries, or the sanitized one.
+"""The compile steps of the simulator: two libraries, or one with sanitizers.
 
-`_sim.so` is plain and fast.  `_sim_profile.so` has its kernel files instrumented
-(-fsanitize=thread without libtsan, -fsanitize-coverage=trace-pc): its own hooks check
-and count every access.  A kernel file is compiled once, instrumented; the plain library
-has the same code without the calls (twins.py).  GPUOPT_SANITIZE=1 compiles the plain one
-with ASan and UBSan, by itself.
+`_sim.so` is plain and fast.  The kernel files of `_sim_profile.so` are instrumented
+(-fsanitize=thread without libtsan, -fsanitize-coverage=trace-pc): the library's own hooks
+check and count every access.  A kernel file is compiled once, instrumented; the plain
+library has the same code without the calls (twins.py).  GPUOPT_SANITIZE=1 compiles only the
+plain library, with ASan and UBSan.
 The tests compile their fixture kernels with the same flags, through `compile_kernels`.
 """
 
@@ -66,7 +66,7 @@ def _step(command: list[str], source: Path, output: Path) -> Step:
 
 
 def names_from_root(csrc: Path) -> str:
-    """Messages and lines name files from the root of the sources on."""
+    """Messages and line tables name files relative to the root of the sources."""
     return f"-ffile-prefix-map={csrc.parent}/="
 
 
@@ -78,7 +78,7 @@ def kernel_step(csrc: Path, source: Path, temp: Path, strict: list[str]) -> Step
     """Compiles one kernel file for both libraries."""
     name = object_name(source)
     plain, profile = (temp / build / name for build in BUILDS)
-    python = os.path.realpath(sys.executable)  # pip and make have other names for it
+    python = os.path.realpath(sys.executable)  # pip and make use other names for it
     command = [
         python, str(Path(__file__).with_name("twins.py")), str(plain), str(profile),
         *compiler(), *kernel_flags(csrc, strict), *LINES, *instrumentation(),
@@ -133,7 +133,7 @@ def library_steps(
             "-static-libgcc", "-static-libstdc++", "-ldl", "-lpthread", "-lm",
         ]  # fmt: skip
         if not sanitize:
-            link.append("-Wl,-z,defs")  # a symbol nobody defines fails here, not at import
+            link.append("-Wl,-z,defs")  # an undefined symbol fails here, not at import
         steps += [*own, Step(target, link, after=objects)]
     return list({step.output: step for step in steps}.values())
 
@@ -157,7 +157,7 @@ def compile_kernels(
     builds: Iterable[str] = BUILDS,
     flags: Iterable[str] = (),
 ) -> dict[tuple[str, str], Path]:
-    """Makes the libraries of kernel files outside of the rooms, one per file and build."""
+    """Builds the libraries of kernel files outside the rooms, one per file and build."""
     made: dict[tuple[str, str], Path] = {}
     todo: dict[Path, Step] = {}
     for source in sources:

@@ -1,9 +1,8 @@
 """Compile steps: one command each, run in parallel, skipped while up to date.
 
-Shared by setup.py for C, CUDA and the simulator.  A step is up to date when its
-command is the one of the last run and no file it read (the compiler's own dependency
-file says which) is newer than what it wrote.  Each step notes the CPU time it took;
-`python _build/times.py` shows them.
+setup.py uses them for C, CUDA and the simulator.  A step is up to date if its command is that
+of the last run and no file it read (as listed in the compiler's dependency file) is newer
+than its outputs.  Each step records the CPU time it took; `python _build/times.py` shows it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ NO_SPACE = os.strerror(errno.ENOSPC)
 
 @dataclass(eq=False)
 class Step:
-    """One command that writes `output` (and `more`); `after` names what it needs first."""
+    """One command that writes `output` (and `more`); it needs the files of `after` first."""
 
     output: Path
     command: list[str]
@@ -50,7 +49,7 @@ class Step:
 
     @property
     def log(self) -> Path:
-        """What the compiler said; for kernels, the registers and bytes each one takes."""
+        """The compiler's messages; for kernels, the registers and bytes each one uses."""
         return self.output.with_name(self.output.name + ".log")
 
     def inputs(self) -> list[Path]:
@@ -64,7 +63,7 @@ class Step:
         if not self.stamp.exists() or not all(o.exists() for o in self.outputs):
             return False
         if "-MF" in self.command and not self.depfile.exists():
-            return False  # nobody knows what it was made of
+            return False  # its inputs are unknown
         if self.stamp.read_text().rpartition("\n")[0] != shlex.join(self.command):
             return False
         made = min(o.stat().st_mtime for o in self.outputs)
@@ -114,7 +113,7 @@ def explained(error: OSError, step: Step) -> str:
 
 
 def measured(command: list[str]) -> tuple[int, str, float]:
-    """Runs a command: its exit status, what it said on stderr, its CPU seconds."""
+    """Runs a command; returns its exit status, its stderr and its CPU seconds."""
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
         _, status, usage = os.wait4(process.pid, 0)
@@ -125,7 +124,7 @@ def measured(command: list[str]) -> tuple[int, str, float]:
 
 
 def weight(source: Path) -> int:
-    """Bytes of a file and of those of its room that it includes: what it costs, roughly."""
+    """Bytes of a file and of its room's files that it includes: a rough cost."""
     room = source.parent.parent if source.parent.name in ("ladder", "shapes") else source.parent
     files, total = [source.resolve()], 0
     for file in files:
@@ -147,7 +146,7 @@ def flag(name: str, default: bool = False) -> bool:
 
 
 def jobs() -> int:
-    """How many steps run at once: MAX_JOBS, else the processors of this process."""
+    """How many steps run at once: MAX_JOBS, else the CPUs of this process."""
     wanted = os.environ.get("MAX_JOBS", "")
     if not wanted:
         return len(os.sched_getaffinity(0))
@@ -157,7 +156,7 @@ def jobs() -> int:
 
 
 def run_all(steps: Sequence[Step]) -> None:
-    """Runs every step, those that need others' outputs after them, the costliest first."""
+    """Runs every step after those whose outputs it needs, the most expensive first."""
     waiting = sorted(steps, key=lambda step: -step.cost)
     missing = {output for step in steps for output in step.outputs}
     running: set[Future[Step]] = set()

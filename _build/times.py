@@ -1,4 +1,4 @@
-"""Shows what each compile step of the last build took: CPU seconds, bytes, name."""
+"""Shows each compile step of the last build: CPU seconds, bytes, name."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Compiles a kernel file once and writes two objects: instrumented, and without the calls.
 
-The compiler writes assembly with its calls of the hooks in csrc/sim/access.cpp, and one
-`.loc` per source line.  The profiling object keeps both, of the debug information the
-line table alone; the plain object is the same code with neither.  That takes half the
+The compiler writes assembly with calls of the hooks in csrc/sim/access.cpp, and one `.loc`
+per source line.  The profiling object keeps both, and only the line table of the debug
+information; the plain object is the same code without calls and lines.  That takes half the
 time of two compilations.
 Usage: twins.py PLAIN.o PROFILE.o COMPILER FLAGS... -S SOURCE
 """
@@ -20,7 +20,7 @@ HOOK = rb"(?:__tsan_|__sanitizer_cov_trace_pc\b)[^\n]*"
 CALL = re.compile(rb"^\t(?:callq?|bl)\t" + HOOK + rb"\n", re.MULTILINE)
 LAST_CALL = re.compile(rb"^\t(?:jmpq?|b)\t" + HOOK + rb"$", re.MULTILINE)
 LINES = re.compile(rb"^\t\.(?:loc|file)\t?[ \t]*\d[^\n]*\n", re.MULTILINE)
-# .debug_info and its like up to the next section; the assembler makes .debug_line itself.
+# .debug_info and similar, up to the next section; the assembler makes .debug_line itself.
 DEBUG = re.compile(
     rb"^\t\.section\t\.debug_(?!line).*?(?=^\t\.(?:section|text|data|bss|ident|hidden)\b|\Z)",
     re.MULTILINE | re.DOTALL,

@@ -1,6 +1,6 @@
-"""`python -m benchmarks`: measure on this machine, write JSON.
+"""`python -m benchmarks`: measure on this machine and write JSON.
 
-Exit code 1 if any of our results is wrong, 2 if a peer's is or an argument makes no sense.
+Exit code 1 if one of our results is wrong, 2 if a peer's is or if an argument is invalid.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gpuopt.lab import run, workloads
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the benchmarks the arguments ask for."""
+    """Run the requested benchmarks."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--ops", nargs="+", help="operators; default: all with workloads")
     parser.add_argument("--backend", choices=("cpu", "cuda"), help="default: gpuopt's own")

@@ -1,9 +1,9 @@
-"""Errors and times of index_add and scatter_add where many values meet: a line per variant.
+"""Errors and times of index_add and scatter_add with many values per place, by variant.
 
     python -m benchmarks.bounds [--backend cuda] [--quick]
 
-`error` is the largest of abs(error) / sum(abs) over the places, `bound` its share of what the
-default promises (more than 1 is a rung that makes no such promise).
+`error` is the largest abs(error) / sum(abs) over the places; `bound` is the largest error
+relative to the default's error bound (more than 1 for rungs without that bound).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 
 from gpuopt import _core
 from gpuopt.lab import workloads
-from gpuopt.lab.bench import CpuClock, device_clock, measure_together
 from gpuopt.lab.run import to_host
+from gpuopt.lab.timer import CpuClock, device_clock, measure_together
 
 CASES = (
     ("index_add", "2^20 rows into 1e3, width 64, zipf", "float16"),
@@ -47,7 +47,7 @@ UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64"
 
 
 def judge(problem: workloads.Problem) -> Callable[[Any], tuple[float, float]]:
-    """Say how far a result is off: of the sums of magnitudes, and of the bound."""
+    """Return the largest error, relative to the sums of magnitudes and to the bound."""
     if problem.op == "index_add":
         x, index, source = problem.args
         kept, rows = x.reshape(len(x), -1)[:, :4], source.reshape(len(source), -1)[:, :4]
@@ -83,7 +83,7 @@ def judge(problem: workloads.Problem) -> Callable[[Any], tuple[float, float]]:
 
 
 def lines(backend: str, quick: bool) -> Iterator[str]:
-    """Measure the cases and yield a line for each variant."""
+    """Measure the cases; yield one line per variant."""
     clock: Any = device_clock() if backend == "cuda" else CpuClock()
     upload: Callable[..., Any] = getattr(clock, "upload", lambda x: x)
     for op, name, dtype in QUICK if quick else CASES:

@@ -2,10 +2,10 @@
 
 The document times methods A (private copies per block), B (one global atomic per element)
 and C (shared memory first) on a Quadro P6000, for an operator that adds element i of 2^n to
-the place that some bits of i spell.  Here the bits are 0 to k-1, that is the place i mod 2^k,
-given to scatter_add as an index array: 8 more bytes to read per element than the document's
+the place given by some bits of i.  Here these are the bits 0 to k-1, so the place is i mod 2^k,
+passed to scatter_add as an index array: 8 more bytes to read per element than the document's
 kernels, which compute the place.  On a GPU A, B and C are v2, v0 and v1; without one the
-CPU's variants stand beside the published times.
+CPU variants are shown beside the published times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import gpuopt
-from gpuopt.lab import bench
+from gpuopt.lab import timer
 from gpuopt.lab.workloads import parse_shape
 
 PUBLISHED = Path(__file__).with_name("methods_published.tsv")
@@ -29,7 +29,7 @@ METHODS = {"A": "v2", "B": "v0", "C": "v1"}
 
 
 def published() -> list[dict[str, Any]]:
-    """Return the document's rows; times in milliseconds, None where it says N/A."""
+    """Return the document's rows; times in milliseconds, None for N/A."""
     with PUBLISHED.open(encoding="utf-8", newline="") as lines:
         return [
             {
@@ -47,7 +47,7 @@ def published() -> list[dict[str, Any]]:
 
 
 def columns(backend: str) -> dict[str, str]:
-    """Return our columns, by name: the variant that each one times."""
+    """Return our columns: the variant that is timed, by the column's name."""
     if backend == "cuda":
         return dict(METHODS)
     rows = gpuopt.variants("scatter_add")
@@ -71,7 +71,7 @@ def measure(n: int, size: int, backend: str, max_time: float, clock: Any) -> dic
         total = run()
         if not all(float(total[k]) == n // size for k in (0, size - 1)):
             raise ValueError(f"{name}: a sum of {n} into {size} is wrong")
-    timings = bench.measure_together(calls, device=backend, max_time=max_time, clock=clock)
+    timings = timer.measure_together(calls, device=backend, max_time=max_time, clock=clock)
     return {name: timing.median for name, timing in timings.items()}
 
 
@@ -106,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     backend = args.backend or ("cpu" if usable["cuda"] else "cuda")
     (largest,) = parse_shape(args.largest)
-    clock = bench.device_clock() if backend == "cuda" else bench.CpuClock()
+    clock = timer.device_clock() if backend == "cuda" else timer.CpuClock()
     rows = [row for row in published() if row["in"] <= largest]
     for row in rows:
         row["ours_ms"] = measure(row["in"], row["out"], backend, args.max_time, clock)

@@ -1,12 +1,13 @@
 """`python -m benchmarks.pictures`: draw the pictures of the README from results/.
 
     docs/ladder.svg          reduce's rungs on a GPU, h200-reduce-ladder.json
-    docs/bank_conflicts.svg  where lanes meet in v1 and v2, h200-reduce-counters.csv
+    docs/bank_conflicts.svg  the banks that lanes use in v1 and v2, h200-reduce-counters.csv
 
-Order: the two pictures, SVG, the command line.  An SVG is text and no library draws it, so
-the same data gives the same bytes.  It has a ground of its own, light or dark as the reader's
-system is; the colours are told apart in every kind of colour blindness, and nothing is said
-by colour alone.  --check changes nothing and exits with 1 if a picture is stale.
+Order: the two pictures, SVG, the command line.  The SVG is written as text, without a
+library, so the same data gives the same bytes.  The background is light or dark, following
+the reader's system; the colours can be told apart with every kind of colour blindness, and no
+information is in colour alone.  --check changes nothing and exits with 1 if a picture is
+stale.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ text { fill: #f0f6fc }
 
 
 def ladder() -> str:
-    """Draw the time of every rung of reduce, of its peers, and of reading at full speed."""
+    """Draw the time of every rung of reduce, of its peers, and of reading at the ceiling."""
     found = published.ladders("reduce", published.load(HERE / "results"))[0]
     ideas = {r["name"]: r["idea"] for r in _core.variants("reduce") if r["backend"] != "cpu"}
     bars = [(row["variant"], ideas[row["variant"]], row["ms"]) for row in found.rows]
@@ -97,7 +98,7 @@ def ladder() -> str:
 
 
 def bar(left: float, y: float, ms: float, scale: float, kind: str, note: str = "") -> list[str]:
-    """Draw one bar with its number and a note."""
+    """Draw one bar with its value and a note."""
     return [
         f'<rect class="{kind}" x="{left}" y="{y}" width="{ms * scale:.1f}" height="18"/>',
         text(round(left + ms * scale + 6, 1), y + 14, f"{ms:.3f}"),
@@ -109,7 +110,7 @@ def bar(left: float, y: float, ms: float, scale: float, kind: str, note: str = "
 
 
 def passes() -> dict[str, int]:
-    """Return each rung's passes through shared memory, loads and stores, by the counters."""
+    """Return each rung's shared-memory wavefronts, loads and stores, by the counters."""
     found: dict[str, int] = {}
     columns = [
         f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{way}.sum" for way in ("ld", "st")
@@ -123,7 +124,7 @@ def passes() -> dict[str, int]:
 
 
 def bank_conflicts() -> str:
-    """Draw which lanes of a warp meet in which bank in one step of v1 and of v2."""
+    """Draw the bank that each lane of a warp uses, in one step of v1 and of v2."""
     counted = passes()
     strided = [2 * 4 * lane for lane in range(LANES)]  # v1: i = 2 * d * tid with d = 4
     assert max(strided) < BLOCK, "all lanes of the first warp work in this step"
@@ -150,7 +151,7 @@ def bank_conflicts() -> str:
 
 
 def grid(parts: list[str], y: float, words: Iterable[int], kind: str) -> tuple[float, int]:
-    """Stack the lanes on the banks of their words; return where it ends, and its height."""
+    """Stack the lanes on the banks of their words; return the bottom and the height."""
     cell, high = 21, 16
     stacks: list[list[int]] = [[] for _ in range(BANKS)]
     for lane, word in enumerate(words):
@@ -181,7 +182,7 @@ def text(x: float, y: float, words: str, kind: str = "") -> str:
 
 
 def svg(height: float, title: str, parts: Iterable[str]) -> str:
-    """Return a picture: title for those who do not see it, style, ground, parts."""
+    """Return a picture: title (for screen readers), style, background, parts."""
     size = f'width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}"'
     ground = f'x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1:g}" rx="6"'
     lines = [
@@ -201,7 +202,7 @@ PICTURES = {"ladder.svg": ladder, "bank_conflicts.svg": bank_conflicts}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Draw the pictures, or say which are stale."""
+    """Draw the pictures, or print which ones are stale."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pictures")
     parser.add_argument("--check", action="store_true", help="exit 1 if stale, change nothing")
     parser.add_argument("--folder", type=Path, default=DOCS)

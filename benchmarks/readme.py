@@ -1,6 +1,6 @@
 """`python -m benchmarks.readme`: rewrite the generated tables of the documents.
 
-README.md, benchmarks/RESULTS.md and csrc/ops/*/NOTES.md: a table stands between
+README.md, benchmarks/RESULTS.md and csrc/ops/*/NOTES.md have their tables between
 `<!-- begin:NAME -->` and `<!-- end:NAME -->`.  Order: the names, the tables of README, of
 RESULTS, of NOTES, the rewriting.  Names:
 
@@ -9,10 +9,10 @@ RESULTS, of NOTES, the rewriting.  Names:
     ladders       the rungs of every operator on one workload
     results       every operator's workloads beside the best peer
     slower        those where a peer is faster
-    <op>-goals    one operator's times over its must and goal, benchmarks/targets.tsv
+    <op>-goals    one operator's times divided by its must and goal, benchmarks/targets.tsv
 
-Tables of times come from results/*.json and name the device and the commit they were
-measured on.  --check changes nothing and exits with 1 if a table is stale.
+Tables of times come from results/*.json and name the device and the commit.  --check changes
+nothing and exits with 1 if a table is stale.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def summary(op: str) -> str:
 
 
 def headlines(runs: list[Run]) -> str:
-    """Show each operator's first workload on a GPU, and say how all of them compare."""
+    """Show each operator's first workload on a GPU, and count those where a peer is faster."""
     first: dict[str, tuple[Run, dict[str, Any]]] = {}
     for run, row in gpu_choices(runs):
         work = published.FIRST.get(row["op"], (row["workload"], row["dtype"]))
@@ -115,7 +115,7 @@ def headlines(runs: list[Run]) -> str:
 
 
 def counted(runs: list[Run]) -> str:
-    """Say in one sentence on how many workloads a peer is faster, and by how much."""
+    """Return a sentence on how many workloads a peer is faster, and by how much."""
     ratios = [ratio for _, row in gpu_choices(runs) if (ratio := speedup(row))]
     slower = [ratio for ratio in ratios if ratio < 1]
     devices = ", ".join(dict.fromkeys(run["device"] for run, _ in gpu_choices(runs)))
@@ -134,19 +134,19 @@ def gpu_choices(runs: list[Run]) -> list[tuple[Run, dict[str, Any]]]:
 
 
 def best_peer(row: dict[str, Any]) -> tuple[str, float | None]:
-    """Return name and time of the fastest peer; ('', None) if there is none."""
+    """Return the name and time of the fastest peer; ('', None) if there is none."""
     peers = sorted(row["peers"].items(), key=lambda item: item[1])
     return peers[0] if peers else ("", None)
 
 
 def speedup(row: dict[str, Any]) -> float | None:
-    """Return the best peer's time over ours."""
+    """Return the best peer's time divided by ours."""
     ms = best_peer(row)[1]
     return ms / row["ms"] if ms and row["ms"] else None
 
 
 def times(row: dict[str, Any]) -> str:
-    """Write the speed-up with two or three digits; 1.00 never stands for less."""
+    """Format the speed-up with two or three digits; 1.00 is never a rounded-up value."""
     ratio = speedup(row)
     if ratio is None:
         return ""
@@ -154,7 +154,7 @@ def times(row: dict[str, Any]) -> str:
 
 
 def short(ms: float | None) -> str:
-    """Write a time with three digits."""
+    """Format a time with three digits."""
     return "" if ms is None else f"{ms:.3g}"
 
 
@@ -162,12 +162,12 @@ def short(ms: float | None) -> str:
 
 
 def caption(run: Run, what: str) -> str:
-    """Say where a table was measured; the link is rewritten for the document it is in."""
+    """Return where a table was measured, with a link relative to its document."""
     return f"{what} on {run['device']}, commit `{run['commit']}` ([data]({run['file']})):"
 
 
 def ladder(op: str, runs: list[Run]) -> str:
-    """Show one operator's rungs, slowest idea first, once per run that timed them."""
+    """Show one operator's rungs in order, once per run that timed them."""
     tables = []
     for found in published.ladders(op, runs):
         cpu = found.run["backend"] == "cpu"
@@ -236,7 +236,7 @@ def whole(value: float | None) -> int | None:
 
 
 def goals(op: str, runs: list[Run]) -> str:
-    """Show how far one operator's times are from must and goal."""
+    """Show one operator's times relative to must and goal."""
     targets = {(row["op"], row["workload"], row["dtype"]): row for row in workloads.targets()}
     tables = []
     for run in runs:
@@ -262,7 +262,7 @@ def goals(op: str, runs: list[Run]) -> str:
 
 
 def over(ms: float, limit: float | None) -> str:
-    """Write a time over a limit: 1.00 and less reaches it, rounded up where it does not."""
+    """Format a time divided by a limit; a value above 1 is never rounded down to 1.00."""
     if limit is None:
         return ""
     ratio = ms / limit
@@ -273,14 +273,14 @@ def over(ms: float, limit: float | None) -> str:
 
 
 def every(table: Any, runs: list[Run]) -> str:
-    """Return a table of each operator that has been measured, under a heading."""
+    """Return a table for each operator that has been measured, under a heading."""
     names = dict.fromkeys(row["op"] for run in runs for row in run["rows"])
     found = [(op, table(op, runs)) for op in names]
     return "\n\n".join(f"### {op}\n{text}" for op, text in found if text) or NONE
 
 
 def block(name: str, runs: list[Run]) -> str:
-    """Return the text of a block; ValueError if nobody makes one of that name."""
+    """Return the text of a block; ValueError if there is no block of that name."""
     if name == "operators":
         return operators()
     if name == "headlines":
@@ -298,7 +298,7 @@ def block(name: str, runs: list[Run]) -> str:
 
 
 def rewrite(text: str, runs: list[Run], folder: Path = ROOT) -> str:
-    """Return the text of a document in that folder with every block made anew."""
+    """Return the text of a document in that folder with every block regenerated."""
     to_root = os.path.relpath(ROOT, folder)
 
     def made(found: re.Match[str]) -> str:
@@ -311,7 +311,7 @@ def rewrite(text: str, runs: list[Run], folder: Path = ROOT) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Rewrite the documents, or say which are stale."""
+    """Rewrite the documents, or print which ones are stale."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.readme")
     parser.add_argument("--check", action="store_true", help="exit 1 if stale, change nothing")
     parser.add_argument("documents", nargs="*", type=Path, help="default: all that have tables")

@@ -8,9 +8,9 @@ Each operator carries its whole ladder of optimisation steps: `gpuopt.variants("
 lists them, `variant=` runs one by name, `gpuopt.explain("reduce", x)` says which one a
 call takes and why, `gpuopt.source("reduce", "v3")` shows its code.
 
-What goes in: NumPy arrays and what np.asarray makes of lists, pandas and xarray objects;
+Accepted inputs: NumPy arrays; lists, pandas and xarray objects, converted with np.asarray;
 DeviceArrays; arrays of torch, CuPy, JAX and of any producer of DLPack or the CUDA array
-interface, where they are.  An array that is more than its memory is refused with TypeError,
+interface, used in place.  An array that is more than its memory is refused with TypeError,
 as an input and as out=, and the message names the call to make:
 
     numpy.ma                            .filled(value)
@@ -19,9 +19,9 @@ as an input and as out=, and the message names the call to make:
     torch: conjugate, negative bit      .resolve_conj(), .resolve_neg()
     torch: requires grad                .detach(); taken under torch.no_grad()
     torch: sparse, nested, quantised    .to_dense(), .to_padded_tensor(0), .dequantize()
-    inside of torch.func, jax.jit, ...  call gpuopt outside of it
+    inside torch.func, jax.jit, ...     call gpuopt outside of it
 
-Subclasses of ndarray are taken if they replace none of __array_ufunc__, __array_function__,
+Subclasses of ndarray are taken if they override none of __array_ufunc__, __array_function__,
 __array_finalize__ and __array_wrap__; numpy.memmap and numpy.recarray are taken too.
 """
 

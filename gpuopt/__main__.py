@@ -1,8 +1,8 @@
 """The command line: python -m gpuopt info | demo | variants | bench | test.
 
-Each takes --json, which prints one JSON document on standard output and nothing else
-there.  Exit code 1: a result was wrong; 2: an argument or an environment variable makes no
-sense, or what it asks for cannot run here.  What a command does is in gpuopt.lab.
+Each takes --json, which prints one JSON document to standard output and nothing else.
+Exit code 1: a result was wrong; 2: an argument or an environment variable is invalid, or
+what it requests cannot run here.  The work of each command is in gpuopt.lab.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpuopt._table import Table
 
 
 def gpu_line() -> str:
-    """Say in a sentence whether there is a GPU, and why there is none."""
+    """Return one sentence on whether the GPU is used, and if not, why."""
     from gpuopt.lab.run import device_name
 
     reason = _core.backends()["cuda"]
@@ -134,7 +134,7 @@ def dtypes() -> tuple[str, ...]:
 
 
 def seconds(text: str) -> float:
-    """Read a duration; its name is in argparse's message."""
+    """Parse a duration; argparse's message shows this function's name."""
     value = float(text)
     if not 0 <= value < math.inf:
         raise ValueError(text)
@@ -142,7 +142,7 @@ def seconds(text: str) -> float:
 
 
 def check_environment() -> None:
-    """Raise ValueError where an environment variable has a value that means nothing."""
+    """Raise ValueError if an environment variable has an invalid value."""
     _core.default_backend()
     for reason in _core.backends().values():
         if reason and reason.startswith("GPUOPT_"):
@@ -150,7 +150,7 @@ def check_environment() -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Read the command line; exits with argparse's message if it makes no sense."""
+    """Parse the command line; exit with argparse's message if it is invalid."""
     from gpuopt.lab import workloads
 
     parser = argparse.ArgumentParser(prog="python -m gpuopt", description=gpuopt.__doc__)
@@ -196,6 +196,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # A reader that has seen enough, such as head, ends this as it ends other tools.
+    # A reader that closes the pipe, such as head, ends this program as it ends other tools.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""What gpuopt tells about itself: variants, the choice a call makes, source, set-up."""
+"""Information about gpuopt: variants, the choice for a call, source, installation."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gpuopt._table import Table
 def variants(op: str) -> Table:
     """List the variants of an operator: one row per backend and variant.
 
-    Operators that share a ladder have the same variants; its name does for theirs.
+    Operators that share a ladder have the same variants; the ladder's name works, too.
     Columns: name, backend, idea, source (the file of its code), dtypes, needs,
     determinism ("run-to-run" or "no"), causal, shape, available, and the reason if it is
-    not.  shape is None for a rung, which takes every call, and says which calls a kernel
-    for a shape takes; gpuopt.explain tells which one `auto` picks, and why.
-    causal is "exact" where later inputs change no bit of earlier results, "to rounding"
-    where they can, within the bound that the operator states, and None for operators
-    without an order of time.  CUDA rungs are listed under "cuda" and, since the simulator
-    runs them too, under "sim".
+    not available.  shape is None for a rung, which takes every call; for a shape kernel it
+    says which calls the kernel takes.  gpuopt.explain says which variant `auto` picks, and
+    why.  causal is "exact" if later inputs change no bit of earlier results, "to rounding"
+    if they can, within the operator's documented bound, and None for operators without a
+    time axis.  CUDA rungs are listed under "cuda" and, since the simulator runs them too,
+    under "sim".
     """
     rows = []
     room = _core.describe(op)["room"]
@@ -42,10 +42,10 @@ def variants(op: str) -> Table:
 
 
 def explain(op: str, /, *args: Any, **kwargs: Any) -> Table:
-    """Say what `gpuopt.<op>(*args, **kwargs)` would do, without doing it.
+    """Show what `gpuopt.<op>(*args, **kwargs)` would do, without doing it.
 
-    One row: backend and variant, why that variant, the bytes any algorithm must read and
-    write, its floating-point operations, and the outputs.
+    One row: backend and variant, the reason for that variant, the bytes any algorithm must
+    read and write, the floating-point operations, and the outputs.
     """
     row = _core.plan(op, *args, **kwargs)
     return Table([row], title=f"{op}: {row['backend']} {row['variant']}", vertical=True)
@@ -59,16 +59,16 @@ def _source_root() -> Path:
 
 
 def _part(op: str) -> str:
-    """What a room's second ladder is named after the room: backward; "" for the first."""
+    """The suffix in the name of a room's second ladder: "backward"; "" for the first."""
     described = _core.describe(op)
     return str(described["ladder"].removeprefix(described["room"]).removeprefix("_"))
 
 
 def _own_files(op: str, variant: str) -> list[Path]:
-    """The files of a rung, one for each of its kernels at most, or of a shape kernel.
+    """The files of a rung (at most one per kernel) or of a shape kernel.
 
     Those of a second ladder begin with its name, unless both ladders share their files.
-    None where the ladder is in one file.
+    Empty if the ladder is in one file.
     """
     room = _source_root() / "ops" / _core.describe(op)["room"]
     part = _part(op)
@@ -81,9 +81,9 @@ def _own_files(op: str, variant: str) -> list[Path]:
 
 
 def _kernel_file(op: str, variant: str) -> str:
-    """Where a CUDA variant is, from its room on: a rung's or a shape kernel's own file.
+    """The file of a CUDA variant, relative to its room: a rung's or a shape kernel's own.
 
-    Else the file of the whole ladder: cuda.cu, or of a second one, as op_<part>, <part>.cuh.
+    Else the file of the whole ladder: cuda.cu, or <part>.cuh for a second ladder.
     """
     room = _source_root() / "ops" / _core.describe(op)["room"]
     for own in _own_files(op, variant):
@@ -93,7 +93,7 @@ def _kernel_file(op: str, variant: str) -> str:
 
 
 def _loops_file(op: str, variant: str) -> str:
-    """<variant>.inc where a CPU variant has loops of its own, else loops.inc."""
+    """<variant>.inc if a CPU variant has loops of its own, else loops.inc."""
     own = f"{variant}.inc"
     room = _source_root() / "ops" / _core.describe(op)["room"]
     return own if variant != "scalar" and (room / own).is_file() else "loops.inc"
@@ -112,11 +112,11 @@ def _included(room: Path, name: str, kind: str) -> list[str]:
 def source(op: str, variant: str) -> str:
     """Return the source text of one variant, as it was compiled.
 
-    A CUDA rung is a file, or one for each of its kernels, and so is a kernel for a shape;
-    where a room keeps its ladder in one file, the stretch from the comment that names the
-    rung to the next one, and the files that it includes.  CPU variants share the
-    operator's loops.inc; one with loops of its own has them in <variant>.inc.  Either comes
-    with what it includes.
+    For a CUDA rung that is its file, or one file for each of its kernels, and for a shape
+    kernel its file.  If a room keeps its ladder in one file, it is the part from the comment
+    that names the rung up to the next rung, and the files it includes.  CPU variants share
+    the operator's loops.inc; one with loops of its own has them in <variant>.inc.  Either is
+    followed by the files it includes.
     """
     names = {row["name"] for row in _core.variants(op)}
     if variant not in names:
@@ -139,7 +139,7 @@ def source(op: str, variant: str) -> str:
 
 
 def profile(op: str, /, *args: Any, variant: str | None = None, **kwargs: Any) -> Any:
-    """Count what the CUDA rungs of a call ask of the hardware, in the simulator.
+    """Count the memory requests, barriers and divergence of CUDA rungs in the simulator.
 
     Without `variant`, all rungs of the operator side by side; see gpuopt.lab.profile.
     """
@@ -149,7 +149,7 @@ def profile(op: str, /, *args: Any, variant: str | None = None, **kwargs: Any) -
 
 
 def _installed(name: str) -> str | None:
-    from importlib import metadata  # a third of the time that importing gpuopt would take
+    from importlib import metadata  # at the top it would be a third of gpuopt's import time
 
     try:
         return metadata.version(name)

@@ -18,7 +18,7 @@ from typing import Any, final
 
 '''
 
-# What the arguments and results of the fixed functions are; operators follow their kinds.
+# Argument and result types of the fixed functions; those of operators follow their kinds.
 ARGUMENT = {
     "name": "str",
     "op": "str",
@@ -49,7 +49,7 @@ RESULT = {
     "memory_info": "dict[str, int]",
     "synchronize": "None",
 }
-# What the attributes and methods of the classes give; Any where nothing is said.
+# Types of the attributes and methods of the classes; Any where none is given.
 MEMBER = {
     "T": "DeviceArray",
     "__bool__": "bool",

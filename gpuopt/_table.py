@@ -1,6 +1,6 @@
-"""The table every listing of gpuopt comes in: a list of dict rows that prints itself.
+"""The table that all listings of gpuopt return: a list of dict rows that prints itself.
 
-Order: the class, then how a cell is written.  Not here: what the rows say.
+Order: the class, then the formatting of a cell.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WIDEST_CELL = 60  # characters; a longer cell is cut in text, never in HTML or J
 
 
 class Table(list[dict[str, Any]]):
-    """Rows of equal meaning, shown as an aligned table in a terminal and in Jupyter.
+    """Rows with the same columns, shown as an aligned table in a terminal and in Jupyter.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class Table(list[dict[str, Any]]):
 
 
 def cell(value: Any) -> str:
-    """Return how a value reads in a table: None is empty, floats have four digits."""
+    """Return a value as text for a table: None is empty, floats have four digits."""
     if value is None:
         return ""
     if isinstance(value, bool):

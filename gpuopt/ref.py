@@ -1,8 +1,8 @@
-"""What every operator means, in plain NumPy: one function per operator.
+"""The reference: one plain NumPy function per operator, which defines its result.
 
-The functions are slow and exact: floats are combined in a wider type and rounded once,
-so an optimised variant is judged by its distance to them.  `tests/` uses them as the
-oracle; use them yourself to check a kernel of your own.  Speed does not belong here.
+The functions are slow and exact: floats are combined in a wider type and rounded once, so
+the error of an optimised variant is its distance from them.  `tests/` uses them as the
+oracle; you can use them to check a kernel of your own.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def reduce(
     x = x.astype(x.dtype.newbyteorder("="), copy=False)
     result: Any
     if x.ndim == 0 and axis is not None and axis != ():
-        # NumPy lets axis 0 and -1 of a scalar pass, for old code; there is no such axis.
+        # NumPy accepts axis 0 and -1 of a scalar for compatibility; there is no such axis.
         raise np.exceptions.AxisError(np.ravel(axis)[0], 0)
     if op in ("argmin", "argmax", "min", "max", "any", "all"):
-        # ml_dtypes' own loops are not asked: float32 holds every bfloat16.
+        # Not with ml_dtypes' own loops: float32 holds every bfloat16.
         ordered = x.astype(np.float32) if x.dtype.name == "bfloat16" else x
         result = np.asarray(getattr(np, op)(ordered, axis=axis, keepdims=keepdims))
         if op in ("min", "max"):
@@ -343,8 +343,8 @@ def scatter_add(
 ) -> Any:
     """out[index[i]] += values[i] into zeros; the meaning of `gpuopt.scatter_add`.
 
-    Whole numbers are added in 64 bits, as np.sum does; `deterministic` changes nothing
-    here, where one element follows the other.
+    Integers are added in 64 bits, as in np.sum; `deterministic` changes nothing here, since
+    the elements are added in order.
     """
     values, index = np.asarray(values), np.asarray(index)
     if values.shape != index.shape:
@@ -415,7 +415,7 @@ def scan(
         dtype = np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
     acc = wide(dtype)
     elements = x.astype(acc)
-    # longdouble and float16 hold infinity too, so the end of the order is one of these
+    # longdouble and float16 have infinities too, so the extreme value is one of them
     first: Any = {"sum": 0, "prod": 1}.get(op)
     if first is None and dtype.kind == "b":
         first = op == "min"
@@ -508,7 +508,7 @@ def index_add(
     return narrow
 
 
-# ---- elementwise: every functor through one path ----
+# ---- elementwise: one code path for all functors ----
 
 _BOOL_ERRORS = {
     "subtract": "numpy boolean subtract, the `-` operator, is not supported, use the "
@@ -533,14 +533,14 @@ def _kind(dtype: np.dtype[Any]) -> str:
 
 
 def _float_beside(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The floating dtype that whole numbers of `dtype` become; a float stays."""
+    """The floating dtype that integers of `dtype` are converted to; a float stays."""
     if _kind(dtype) in "fc":
         return dtype
     return np.dtype({1: np.float16, 2: np.float32}.get(dtype.itemsize, np.float64))
 
 
 def _promote(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
-    """np.result_type, where bfloat16 meets the others as in ml_dtypes' ufuncs."""
+    """np.result_type, with bfloat16 promoted as in ml_dtypes' ufuncs."""
     if "bfloat16" not in (a.name, b.name) or a == b:
         return np.result_type(a, b)
     short, other = (a, b) if a.name == "bfloat16" else (b, a)
@@ -550,7 +550,7 @@ def _promote(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def common_dtype(arrays: list[Any]) -> np.dtype[Any]:
-    """The dtype that operands meet in: NEP 50, Python numbers give way to arrays."""
+    """The common dtype of the operands: NEP 50, arrays take precedence over Python numbers."""
     strong = [np.asarray(a).dtype for a in arrays if type(a) not in (int, float, complex)]
     weak = [a for a in arrays if type(a) in (int, float, complex)]
     if not strong:
@@ -601,8 +601,8 @@ def elementwise(name: str, *arrays: Any, out: Any = None) -> Any:
 def elementwise_wide(name: str, *arrays: Any) -> tuple[np.ndarray[Any, Any], np.dtype[Any]]:
     """Return the result before it is rounded, and the dtype to round it to.
 
-    Operands meet in one dtype (`common_dtype`), whole numbers become floats where the
-    function asks for it, floats are computed in a wider type.
+    Operands are converted to one dtype (`common_dtype`), integers to floats if the function
+    requires it, and floats are computed in a wider type.
     """
     first = 1 if name == "where" else 0
     dtype = common_dtype(list(arrays[first:]))
@@ -734,9 +734,9 @@ def where(condition: Any, x: Any, y: Any, out: Any = None) -> Any:
 
 
 def clip(x: Any, min: Any = None, max: Any = None, out: Any = None) -> Any:
-    """minimum(maximum(x, min), max); a bound that is None leaves its side open."""
+    """minimum(maximum(x, min), max); None means no bound on that side."""
     dtype = common_dtype([a for a in (x, min, max) if a is not None])
-    if dtype.kind in "iu":  # a Python integer beyond the range bounds nothing
+    if dtype.kind in "iu":  # a Python integer beyond the range is no bound
         limits = np.iinfo(dtype)
         min = None if type(min) is int and min < limits.min else min
         max = None if type(max) is int and max > limits.max else max
@@ -762,7 +762,7 @@ def cast(x: Any, dtype: Any, out: Any = None) -> Any:
 def upsample_sources(
     length: int, size: int | None, scale: float | None, exact: bool = False
 ) -> np.ndarray[Any, Any]:
-    """Where each element of an enlarged axis comes from: PyTorch's rule, in float32."""
+    """The source of each element of an enlarged axis: PyTorch's rule, in float32."""
     one = np.float32
     if scale is None:
         assert size is not None
@@ -830,7 +830,7 @@ def upsample_nearest_backward(
     layout: str = "NCHW",
     out: np.ndarray[Any, Any] | None = None,
 ) -> Any:
-    """Add each element of dy to its source, in a wider type; whole numbers wrap around."""
+    """Add each element of dy to its source, in a wider type; integers wrap around."""
     dy = np.asarray(dy)
     if dy.dtype == bool:
         raise TypeError("upsample_nearest_backward() does not support dtype 'bool'")
@@ -904,7 +904,7 @@ def _max_pool(
     ceil_mode: bool,
     return_indices: bool,
 ) -> Any:
-    """The maxima over the last `rank` axes: one element of every window at a time."""
+    """The maxima over the last `rank` axes, looping over the positions in a window."""
     x = np.asarray(x)
     kernel = _per_axis(kernel_size, rank)
     stride = kernel if stride is None else _per_axis(stride, rank)

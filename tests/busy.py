@@ -1,6 +1,6 @@
 """Runs the tests of threads, forks and clocks ten times beside a program that keeps every
-core busy.  `make busy`; conftest.py says which those are; arguments are pytest's, in
-place of that choice.
+core busy.  `make busy` runs this file; conftest.py selects the tests, and arguments for
+pytest replace that selection.
 
 Exit code 0: all of them passed every time.
 """
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROUNDS = 10
-WORKERS = 3  # of pytest per core: the tests are in each other's way as well
+WORKERS = 3  # of pytest per core: the tests compete with each other, too
 TESTS = Path(__file__).resolve().parent
 
 

@@ -1,8 +1,9 @@
-"""The causal bound of causal_conv1d: hard rows, the sums themselves, and what may differ.
+"""The causal error bound of causal_conv1d: difficult rows, exact sums, and the bound.
 
-For finite w and any x the result at t errs by at most sqrt(T) eps |w| |x[..t]|, beside the
-rounding to its dtype; dx mirrored; dw[c] by sqrt(T) eps sum over b of |x[b, c]| |dy[b, c]|.
-inf and nan weigh nothing: they reach the results that they are terms of, and no others.
+For finite w and any x the error of the result at t is at most sqrt(T) eps |w| |x[..t]|,
+besides the rounding to its dtype; the same for dx with time reversed; for dw[c] it is
+sqrt(T) eps sum over b of |x[b, c]| |dy[b, c]|.  inf and nan are left out of the norms: they
+affect the results that they are terms of, and no others.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ HEAD = 128  # results from the first input that is not 0 on: summed directly
 
 
 def wide(dtype: Any) -> Any:
-    """A type whose own errors do not count beside the bound."""
+    """A type whose rounding errors are negligible beside the bound."""
     return np.longdouble if np.dtype(dtype) == np.float64 else np.float64
 
 
 def rows(steps: int, seed: int = 0) -> dict[str, Array]:
-    """Rows of inputs by name, in float64; all of them fit into float32."""
+    """Rows of inputs by name, in float64; all values fit in float32."""
     rng = np.random.default_rng((seed, steps))
     t = np.arange(steps)
     noise = [rng.standard_normal(steps) for _ in range(24)]
     half, middle = steps // 2, steps // 3
     ramp = np.linspace(-120, 120, steps)
-    odd = (t > middle) & (t % 3 == 0)  # more than a row may have beside a transform
+    odd = (t > middle) & (t % 3 == 0)  # more than the transforms accept in a row
     return {
         "normal": noise[0],
         "uniform": rng.random(steps),
@@ -63,7 +64,7 @@ def rows(steps: int, seed: int = 0) -> dict[str, Array]:
 
 
 def stack(names: list[str], channels: int, steps: int, dtype: Any, seed: int = 0) -> Array:
-    """(len(names), channels, steps): row (b, c) has name b + c, so kinds share groups."""
+    """(len(names), channels, steps): row (b, c) has name b + c, so groups mix kinds of rows."""
     found = [rows(steps, seed + c) for c in range(channels)]
     with np.errstate(over="ignore", under="ignore"):
         batch = [
@@ -91,7 +92,7 @@ def filters(channels: int, taps: int, dtype: Any, seed: int = 0) -> Array:
 
 
 def norms(x: Array) -> Array:
-    """The norm along the last axis, of what is finite."""
+    """The norm of the finite values along the last axis."""
     x = np.where(np.isfinite(x), x, 0).astype(np.longdouble)
     return np.sqrt((x * x).sum(-1))
 
@@ -102,7 +103,7 @@ def norms_so_far(x: Array) -> Array:
 
 
 def convolution(x: Array, w: Array) -> Array:
-    """out[b, c, t] = sum over lags s of w[c, -1 - s] x[b, c, t - s], terms that exist."""
+    """out[b, c, t] = sum over lags s of w[c, -1 - s] x[b, c, t - s], within the arrays."""
     steps, taps = x.shape[-1], w.shape[-1]
     out = np.zeros(x.shape, x.dtype)
     with np.errstate(invalid="ignore"):
@@ -122,7 +123,7 @@ def correlation(x: Array, g: Array, taps: int) -> Array:
 
 
 def compare(got: Array, want: Array, bound: Array, what: str) -> None:
-    """Within bound and the rounding to got's dtype; inf and nan where they belong."""
+    """Within the bound and the rounding to got's dtype; inf and nan in the right places."""
     info = np.finfo(np.float32) if got.dtype.name == "bfloat16" else np.finfo(got.dtype)
     digits = 7 if got.dtype.name == "bfloat16" else info.nmant
     tiny = 2.0**-133 if got.dtype.name == "bfloat16" else float(info.smallest_subnormal)
@@ -152,7 +153,7 @@ def causal_bound(x: Array, w: Array, dtype: Any) -> Array:
 
 
 def flushed(terms: Array, dtype: Any) -> Array:
-    """What so many products may lose that are subnormal."""
+    """The error that so many subnormal products may have."""
     kind = np.float64 if np.dtype(dtype) == np.float64 else np.float32
     return terms * np.longdouble(np.finfo(kind).smallest_subnormal) / 2
 
@@ -162,7 +163,7 @@ def sums(x: Array, w: Array) -> Array:
 
 
 def check_causal_bound(x: Array, w: Array, y: Array, want: Array) -> None:
-    """Every result stands under the bound, and what is before the first input is 0."""
+    """Every result is within the bound, and results before the first input are 0."""
     a, b = x.astype(wide(x.dtype)), w.astype(wide(x.dtype))
     terms = np.minimum(np.arange(x.shape[-1]) + 1, w.shape[-1])
     bound = causal_bound(a, b, x.dtype) + flushed(terms, x.dtype)
@@ -172,7 +173,7 @@ def check_causal_bound(x: Array, w: Array, y: Array, want: Array) -> None:
 
 
 def gradients(dy: Array, x: Array, w: Array) -> tuple[Array, Array, Array]:
-    """dx, last step first, dw, and what dw may err by."""
+    """dx in reversed time, dw, and the error bound of dw."""
     a, g, b = (each.astype(wide(x.dtype)) for each in (x, dy, w))
     size = (norms(a) * norms(g)).sum(0)[:, None]
     bound = C0 * np.sqrt(x.shape[-1]) * eps_of(x.dtype) * size
@@ -184,6 +185,6 @@ def gradients(dy: Array, x: Array, w: Array) -> tuple[Array, Array, Array]:
 def check_gradients(
     dy: Array, x: Array, w: Array, dx: Array, dw: Array, want: tuple[Array, Array, Array]
 ) -> None:
-    """dx is out of reversed rows; dw has the bound of its rows' norms."""
+    """dx is computed from reversed rows; the bound of dw is relative to its rows' norms."""
     check_causal_bound(dy[..., ::-1], w, dx[..., ::-1], want[0])
     compare(dw, want[1], want[2], "dw")

@@ -1,8 +1,8 @@
-"""Shared by all tests: child processes, figures, and what the last lines of a run say.
+"""Shared by all tests: child processes, figures, and the summary at the end of a run.
 
-A test hands a figure to the summary with the `figure` fixture; the number of contract
-cases is added up.  A backend that this machine lacks is named there as not run: its cases
-are not generated, so they count neither as passed nor as skipped.
+A test reports a figure in the summary with the `figure` fixture; the numbers of contract
+cases are added up.  The summary lists a backend that this machine lacks as not run: its
+cases are not generated, so they count neither as passed nor as skipped.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Figure = Callable[[str, str], None]
 Count = Callable[[int], None]
 Child = Callable[..., subprocess.CompletedProcess[str]]
 
-# What needs a GPU is collected where there is one, and what needs other libraries where
-# they are (`make test-torch`); the summary names either as not run.
+# Tests that need a GPU or other libraries (`make test-torch`) are collected only if those
+# are available; otherwise the summary lists them as not run.
 NEEDS = {
     "test_torch.py": ("torch",),
     "test_jax.py": ("jax",),
@@ -94,13 +94,13 @@ def count(request: pytest.FixtureRequest) -> Count:
 
 @pytest.fixture(autouse=True)
 def _settings_restored() -> Iterator[None]:
-    """Backend and thread count are the process's; a test leaves them as they were."""
+    """Restores the backend and the thread count, which are global to the process."""
     yield
     gpuopt.use(None)
     gpuopt.set_num_threads(0)
 
 
-# What a test of threads, forks or clocks has in its code.
+# Patterns in the code of a test of threads, forks or clocks.
 CONCURRENT = re.compile(
     r"Thread\(|Barrier|fork|FORK|GIL\b|multiprocessing|Clock\(|clock\b|\btime\.|signal\.|"
     r"Stream\(|Event\("
@@ -117,9 +117,9 @@ def is_concurrent(function: Callable[..., Any]) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks tests of threads, forks and clocks, which `make busy` repeats, by their code.
+    """Marks tests of threads, forks and clocks by their code; `make busy` repeats them.
 
-    Drops what pytest makes of a test that has no parameters: a skip, not a case.
+    Drops the skipped test that pytest generates from an empty list of parameters.
     """
     for item in items:
         if is_concurrent(getattr(item, "function", item.__class__)):
@@ -138,7 +138,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """The thousands of cases stay to the end: no gc.collect() of a leak test walks them."""
+    """Keeps the thousands of cases out of the garbage collector, which leak tests run."""
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""Stand-ins for array libraries, over NumPy memory: what gpuopt sees of torch or JAX.
+"""Stand-ins for torch, JAX and other array libraries, in NumPy's memory.
 
 Order: DLPack's C structures, a type with the C exchange table, a type with the Python
 protocol alone, the bits of torch's tensors.  Nothing here is a test.
@@ -79,11 +79,11 @@ Exchange._fields_ = [
 CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 KINDS = {0: "int", 1: "uint", 2: "float", 5: "complex"}
 
-live: dict[int, Any] = {}  # tensors that somebody owns, by address
+live: dict[int, Any] = {}  # live tensors, by address
 
 
 def _fill(tensor: Tensor, array: np.ndarray[Any, Any]) -> Any:
-    """Describes `array`; what it gives must live as long as the description."""
+    """Describes `array`; the returned objects must live as long as the description."""
     shape = (ctypes.c_int64 * array.ndim)(*array.shape)
     strides = (ctypes.c_int64 * array.ndim)(*(s // array.itemsize for s in array.strides))
     tensor.data = array.ctypes.data
@@ -121,7 +121,7 @@ def _delete(tensor: Any) -> None:
 def _allocate(prototype: Any, out: Any, context: Any, set_error: Any) -> int:
     p = prototype.contents
     shape = tuple(p.shape[d] for d in range(p.ndim))
-    if Exchanged.refuse:  # ctypes cannot leave an exception behind, as C code would
+    if Exchanged.refuse:  # ctypes cannot leave an exception set, as C code would
         return -1
     name = "bool" if p.code == 6 else f"{KINDS[p.code]}{p.bits}"
     out[0] = _own(np.empty(shape, name))
@@ -190,8 +190,8 @@ class Exchanged:
 
     refuse = False
     hollow = False  # its results have no memory, as in torch's FakeTensorMode
-    no_view = False  # its memory is not to be had
-    no_address = 0  # one more than the address it gives, if not its array's
+    no_view = False  # its memory is not accessible
+    no_address = 0  # one more than the address it reports, or 0
     __dlpack_c_exchange_api__ = capsule(TABLE)
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
@@ -209,7 +209,7 @@ class ExchangedByCopy(Exchanged):
 
 
 class ExchangedNewer(Exchanged):
-    """With a table of version 2 that leads to one of version 1."""
+    """With a table of version 2 that links to one of version 1."""
 
     __dlpack_c_exchange_api__ = capsule(NEWER)
 
@@ -241,14 +241,14 @@ class Protocol:
 
 
 class OldProtocol(Protocol):
-    """Written before max_version: gives a capsule of version 0."""
+    """Without max_version, as in older libraries: returns a capsule of version 0."""
 
     def __dlpack__(self, stream: Any = None) -> Any:
         return self.array.__dlpack__()
 
 
 def of_library(name: str, base: type[Protocol] = Protocol) -> type[Protocol]:
-    """The type as a module called `name` would define it."""
+    """The type as if a module called `name` defined it."""
     return type("Array", (base,), {"__module__": name})
 
 
@@ -256,7 +256,7 @@ def of_library(name: str, base: type[Protocol] = Protocol) -> type[Protocol]:
 
 
 class Bits:
-    """What a tensor is beyond its memory, in torch's words."""
+    """The attributes of a tensor besides its memory, named as in torch."""
 
     conj = neg = requires_grad = False
 

@@ -1,17 +1,16 @@
-"""Break the CUDA kernels in a hundred small ways and count how many ways are noticed.
+"""Break the CUDA kernels in a hundred small ways and count how many are detected.
 
-Each mutant changes one place of reduce's kernels, their headers or the device headers
-they use:
-a barrier or fence dropped, `<` to `<=`, a stride off by one, 64-bit to 32-bit, a tail
-dropped.  It is compiled for the simulator, with the rungs that contain the place, and run
-against NumPy under several schedules with all checks on.  A wrong result, a fault, a
-crash or a hang kills it.  Needs no GPU.
+Each mutant changes one place in reduce's kernels, their headers or the device headers they
+use: a dropped barrier or fence, `<` for `<=`, a stride off by one, 32-bit for 64-bit, a
+dropped tail.  It is compiled for the simulator, with the rungs that contain the place, and
+compared with NumPy under several schedules with all checks enabled.  A wrong result, a fault,
+a crash or a hang kills it.  Needs no GPU.
 
     python tests/mutants.py             100 mutants, writes tests/mutants.json
     python tests/mutants.py --count 8   the first 8 of the same list, writes nothing
 
-The file records what survived.  A mutant that cannot change what a kernel does (say, a
-barrier before the end of a kernel) stands in EQUIVALENT with its reason and is not
+The file records the survivors.  A mutant that cannot change what a kernel does (such as a
+dropped barrier before the end of a kernel) is listed in EQUIVALENT with its reason and not
 counted.
 """
 
@@ -37,7 +36,7 @@ COUNT = 100
 WANTED = 0.9
 SECONDS = 180  # a mutant that runs longer hangs: the right kernels need a few seconds
 
-# (file, text of the line, operator): why no test can tell the mutant from the kernel.
+# (file, text of the line, operator): why no test can distinguish the mutant.
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "ops/reduce/rows.cuh",
@@ -158,17 +157,17 @@ OPERATORS: dict[str, Callable[[str], Iterator[str]]] = {
     "64-bit to 32-bit": _narrowings,
     "drop the tail": _tails,
 }
-# One thread per element or two: the last blocks of a grid over 2^32 elements run alone.
-# The other rungs walk the whole array, which only a GPU does in time.
+# One or two elements per thread: only the last blocks of a grid over 2^32 elements run.
+# The other rungs read the whole array, which is fast enough only on a GPU.
 LARGE_RUNGS = ("v0", "v1", "v2", "v3", "v4", "v5")
-# Variants that between them use everything in the headers.
+# Variants that together use everything in the headers.
 SHARED_RUNGS = ("v2", "v8", "v9", "short_rows", "columns")
-# What reduce includes, without nvcc's half and the words themselves.
+# The mutated headers of device/, without those that only nvcc reads.
 HEADERS = ("block.cuh", "vec.cuh", "warp.cuh")
 
 
 def _variant(path: Path) -> str | None:
-    """The variant that a file of the ladder or a shape kernel's file is."""
+    """The variant that a file in ladder/ or shapes/ defines."""
     if path.parent.name == "ladder":
         return path.name.partition("_")[0]
     return path.stem if path.parent.name == "shapes" else None
@@ -177,7 +176,7 @@ def _variant(path: Path) -> str | None:
 def _code_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Number and text of each line of device code.
 
-    Host code chooses grids and variants: most changes there alter the speed alone.
+    Host code chooses grids and variants: most changes there affect only the speed.
     """
     comment = False
     function: str | None = None  # the indentation of the device function around
@@ -242,7 +241,7 @@ def drawn(count: int) -> list[Mutant]:
 
 
 class Workshop:
-    """Compiles mutants: what they share is compiled once."""
+    """Compiles mutants; their common files are compiled once."""
 
     def __init__(self, folder: Path) -> None:
         sys.path.insert(0, str(ROOT / "_build"))
@@ -282,7 +281,7 @@ class Workshop:
         return self._package(place, objects)
 
     def _reduce_tables(self, csrc: Path, rungs: tuple[str, ...]) -> None:
-        """Two dtypes and the variants asked for: a tenth of the time to compile."""
+        """Only two dtypes and the requested variants: a tenth of the compile time."""
         types = csrc / "device" / "types.cuh"
         text = types.read_text(encoding="utf-8")
         text = re.sub(
@@ -319,7 +318,7 @@ class Workshop:
         return place
 
 
-# ---- the oracle: runs in a process of its own ----
+# ---- the oracle, which runs in a process of its own ----
 
 SETTINGS = [
     {"schedule": "ascending", "checks": True},
@@ -341,7 +340,7 @@ def _cases(rung: str) -> Iterator[tuple[str, object, dict[str, object]]]:
     for n in (1, 31, 33, 256, 257, 513, 1025, 4099):
         yield "sum", numbers(n), {}
     x = numbers(1030)
-    x[1029] = 100  # an extreme that only the tail has
+    x[1029] = 100  # an extreme value in the tail
     yield "max", x, {}
     yield "argmax", x[::-1].copy(), {}
     yield "argmin", numbers(700), {}
@@ -398,7 +397,7 @@ def _check_small(rungs: list[str]) -> None:
 
 
 def _check_large(rungs: list[str]) -> None:
-    """The last blocks of a grid over 2^32 elements, which no page but theirs backs."""
+    """The last blocks of a grid over 2^32 elements, in memory with only their pages."""
     import numpy as np
 
     import gpuopt
@@ -433,7 +432,7 @@ def oracle(rungs: list[str], large: bool) -> None:
 
 def judged(workshop: Workshop, number: int, mutant: Mutant | None, rungs: tuple[str, ...],
            large: bool) -> str:  # fmt: skip
-    """Empty if the kernels pass, else how the mutant was noticed."""
+    """Empty if the kernels pass, else how the mutant was detected."""
     try:
         place = workshop.build(number, mutant, rungs)
     except subprocess.CalledProcessError as error:
@@ -460,7 +459,7 @@ def judged(workshop: Workshop, number: int, mutant: Mutant | None, rungs: tuple[
 
 
 def counted_of(mutants: list[Mutant], verdicts: list[str]) -> list[tuple[Mutant, str]]:
-    """Without those that say nothing about the tests: not compiled, or no change."""
+    """Drops mutants that do not compile or change nothing."""
     return [
         (m, verdict)
         for m, verdict in zip(mutants, verdicts, strict=True)

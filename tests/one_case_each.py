@@ -1,4 +1,4 @@
-"""Runs a few odd-sized cases of every CUDA rung and dtype: what a sanitizer watches.
+"""Runs a few odd-sized cases of every CUDA rung and dtype, for a sanitizer.
 
 `compute-sanitizer --tool memcheck python tests/one_case_each.py [OP...]` prints the number
 of calls and exits with 1 if a result is wrong.
@@ -20,7 +20,7 @@ from gpuopt import _core
 def chosen(op: str, dtype: str) -> list[cases.Sample]:
     """The longest sample and two of more dimensions, at most 4,097 elements each.
 
-    Of operators that share a ladder the longest alone: their kernels differ in a functor.
+    For operators that share a ladder only the longest: their kernels differ in a functor.
     """
     samples = [s for s in cases.ENTRIES[op].samples(dtype, "small") if 1 < s.elements <= 4097]
     deep = [s for s in samples if len(s.arrays[0].shape) > 1]

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds module and simulator with AddressSanitizer and UndefinedBehaviorSanitizer in a
-# copy of the tree and runs there one case in GPUOPT_SHARE (8) of each group of the
-# contract's matrix, and the tests of the rooms.
+# Builds module and simulator with AddressSanitizer and UndefinedBehaviorSanitizer in a copy
+# of the tree and runs the tests of the rooms there, and of each group of the contract's
+# matrix one case in GPUOPT_SHARE (default 8).
 # Usage: sanitize.sh PYTHON
 set -eu
 python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
@@ -19,6 +19,6 @@ run() {
         PYTHONPATH="$place" "$python" "$@"
 }
 run -c "import gpuopt; gpuopt.use('sim')"  # raises if its library does not load
-# Bits that stay the same in a hundred runs are no matter of memory.
+# Reproducibility over a hundred runs is not a question of memory errors.
 run -m pytest -q -n "$(nproc)" -p no:cacheprovider -k "not same_bits and not instruction_set" \
     tests/test_contract.py tests/ops

@@ -1,7 +1,7 @@
 """A simulator library made of fixture kernels, driven through ctypes.
 
-`compiled(...)` makes libraries of tests/fixtures/*.cu with the flags of the real build;
-`Library.run` calls one fixture and returns status, output and sentence.
+`compiled(...)` builds libraries of tests/fixtures/*.cu with the flags of the real build;
+`Library.run` calls one fixture and returns status, output and message.
 """
 
 from __future__ import annotations

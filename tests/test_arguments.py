@@ -1,8 +1,8 @@
-"""Arguments that could surprise a call: they are right or refused, for every operator.
+"""Unusual arguments: the result is correct or they are refused, for every operator.
 
 Order: arrays that change while the others are read, memory shared between arrays, Python
-integers of any size, sums into another dtype, sequences and words, depth and stack.
-Driven by the registry and by cases/ where it speaks of all operators.
+integers of any size, sums into another dtype, sequences and strings, depth and stack.
+Tests of all operators read the registry and cases/.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def later_arguments() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("op", "last"), later_arguments())
 def test_a_later_argument_may_resize_an_earlier_one(op: str, last: str) -> None:
-    """Shapes are read when all arguments are arrays: freed memory is not."""
+    """Shapes are read after all arguments have been converted; freed memory is not read."""
     keywords, want = given(op)
     names = [n for n in array_arguments(op) if isinstance(keywords.get(n), np.ndarray)]
     victim = np.ones((2048, *keywords[names[0]].shape[1:]), keywords[names[0]].dtype)
@@ -98,7 +98,7 @@ def test_a_later_argument_may_resize_an_earlier_one(op: str, last: str) -> None:
     got = outcome(lambda: getattr(gpuopt, op)(**call))
     if isinstance(got, type):
         assert issubclass(got, ValueError | TypeError | IndexError)
-    else:  # made of what is left of the first array: nothing
+    else:  # from the rest of the first array, which is empty
         assert not np.any(got[0] if isinstance(got, tuple) else got)
     assert victim.size == 0
     assert_same(getattr(gpuopt, op)(**keywords), want)
@@ -131,7 +131,7 @@ def test_tensors_that_are_viewed_in_place_are_viewed_last() -> None:
     x = foreign.Exchanged(np.arange(4, dtype=np.float32))
 
     class Moves:
-        """A number whose conversion gives x other memory and another shape."""
+        """A number whose conversion gives x new memory and another shape."""
 
         def __array__(self, *args: Any, **kwargs: Any) -> Any:
             x.array = np.full(2, 5, np.float32)
@@ -171,7 +171,7 @@ def test_buffers_that_are_read_cannot_be_resized() -> None:
 
 @pytest.mark.parametrize("backend", ["cpu", "sim"])
 def test_no_other_thread_resizes_what_a_call_reads(backend: str) -> None:
-    """NumPy refuses to resize, and so to free, what the call holds."""
+    """NumPy refuses to resize, and so to free, arrays that the call holds."""
     x = np.ones(3_000_000 if backend == "cpu" else 3000)
     done = threading.Event()
     refused: list[str] = []
@@ -231,7 +231,7 @@ def test_a_subclass_without_code_of_its_own_is_taken() -> None:
 
 
 def layouts() -> dict[str, Callable[[], np.ndarray[Any, Any]]]:
-    """Views of 12 float64 in one memory; each call gives another object."""
+    """Views of 12 float64 in the same memory; each call returns a new object."""
     raw = np.zeros(8 * 24 + 1, np.uint8)
     record = np.zeros(12, dtype=[("a", "u1"), ("b", "f8")])
     swapped = np.zeros(12, ">f8")
@@ -298,7 +298,7 @@ def several_outputs() -> list[str]:
 
 @pytest.mark.parametrize("op", several_outputs())
 def test_outputs_that_share_memory_are_refused(op: str) -> None:
-    """All pairs, and nothing is written."""
+    """All pairs are refused, and nothing is written."""
     keywords, want = given(op)
     plan = [(shape, dtype_of(dtype)) for shape, dtype in _core.plan(op, **keywords)["outputs"]]
     for i, k in itertools.combinations(range(len(plan)), 2):
@@ -512,7 +512,7 @@ def test_a_dtype_beside_out_and_other_operations_still_ask_for_theirs() -> None:
         gpuopt.reduce(x, "mean", out=np.zeros((), int))
 
 
-# ---- sequences and words ----
+# ---- sequences and strings ----
 
 
 class Row:
@@ -579,7 +579,7 @@ def test_a_sequence_of_ints_is_any_sequence() -> None:
 
 
 def test_an_empty_list_is_one_of_integers() -> None:
-    """As np.add.at takes it; an empty array keeps its dtype, and so do sums with one."""
+    """Accepted as by np.add.at; an empty array keeps its dtype, and so do sums with it."""
     np.testing.assert_array_equal(gpuopt.index_add(np.ones(3), [], []), np.ones(3))
     np.testing.assert_array_equal(gpuopt.index_add(np.ones(3), (), np.ones(0)), np.ones(3))
     np.testing.assert_array_equal(gpuopt.scatter_add([], [], 3), np.zeros(3))
@@ -630,7 +630,7 @@ def test_devices_are_named_as_they_came() -> None:
 
 @each_op
 def test_a_call_within_a_call_within_a_call_is_a_recursion_error(op: str, child: Child) -> None:
-    """An array argument that calls the operator on itself ends as NumPy's does."""
+    """An array argument that calls the operator on itself raises as in NumPy."""
     code = f"""
 import sys, numpy as np, gpuopt
 from cases import ENTRIES
@@ -653,7 +653,7 @@ f(*args, **kwargs)
 # ---- stack ----
 
 STACK = 64 << 10
-"""What a call needs at most, Python's own part included: see docs/guide.md."""
+"""The most a call needs, including Python's own share: see docs/guide.md."""
 
 SMALL_STACK = """
 import ctypes, sys, threading, warnings
@@ -714,7 +714,7 @@ print(len(calls), "calls")
 
 @each_op
 def test_every_cpu_variant_runs_in_a_small_stack(op: str) -> None:
-    """A thread of the program with 64 KiB, and the team's own threads with as much."""
+    """A thread of the program with 64 KiB, and the threads of the team with as much."""
     done = run_child("-c", SMALL_STACK, op, str(STACK))
     assert done.returncode == 0, f"{op}: {done.returncode} {done.stderr[-2000:]}"
     assert done.stdout.endswith(" calls\n")

@@ -1,8 +1,8 @@
-"""What every operator owes its caller, whatever it computes.
+"""What every operator guarantees its caller, whatever it computes.
 
 Order: arguments, errors, ownership (references, inputs, leaks), results and out=, threads
 and the GIL, processes, introspection, settings, why there is no GPU, failed allocations.
-Driven by the registry and by cases/; the values themselves are test_contract.py's business.
+The tests read the registry and cases/.  See test_contract.py for the values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ each_error = pytest.mark.parametrize(
 
 
 def call_valid(op: str) -> None:
-    """The entry's valid call gives its result."""
+    """The entry's valid call returns its result."""
     args, kwargs, want = ENTRIES[op].valid()
     got = getattr(gpuopt, op)(*args, **kwargs)
     assert_same(got, want)
@@ -105,7 +105,7 @@ def test_wrong_calls_read_as_cpython_says(op: str) -> None:
 
 @each_op
 def test_arguments_of_every_kind_survive_strange_objects(op: str) -> None:
-    """An argument that raises when looked at passes its own exception on."""
+    """An exception raised by an argument's conversion reaches the caller."""
 
     class Own(Exception):
         pass
@@ -157,7 +157,7 @@ def test_eight_or_more_error_inputs(op: str) -> None:
 
 @each_error
 def test_error_input(op: str, error: Error) -> None:
-    """Class and sentence; nothing written; no reference kept; the next call right."""
+    """Class and message; nothing written; no reference kept; the next call is correct."""
     args, kwargs = error.make()
     arrays = [a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)]
     before = [a.tobytes() if a.size < 10**6 else b"" for a in arrays]
@@ -178,7 +178,7 @@ def test_error_input(op: str, error: Error) -> None:
 def test_plan_refuses_what_the_call_refuses(op: str, error: Error) -> None:
     args, kwargs = error.make()
     if "stream" in kwargs or error.name.startswith("result too large"):
-        return  # checked when memory is placed, which a plan does not do
+        return  # checked when memory is allocated, which a plan does not do
     with pytest.raises(error.raises):
         _core.plan(op, *args, **kwargs)
 
@@ -218,8 +218,8 @@ def resident_bytes() -> int:
 
 CALLS = 10_000
 
-# Room for what the allocators themselves keep; one lost object a call is 10,000 blocks and
-# at least 160 kB.
+# A margin for what the allocators keep; one lost object per call is 10,000 blocks and at
+# least 160 kB.
 LOST_BLOCKS = 500
 LOST_BYTES = 4 << 20
 
@@ -286,7 +286,7 @@ def test_no_leak_in_10000_errors(op: str, error: Error) -> None:
 
 @each_op
 def test_no_array_memory_is_lost(op: str) -> None:
-    """NumPy reports its buffers to tracemalloc: none of a call's may stay."""
+    """NumPy reports its buffers to tracemalloc: none may remain after a call."""
     args, kwargs, _ = ENTRIES[op].valid()
     big = [np.repeat(a, 65_536, axis=0) if isinstance(a, np.ndarray) else a for a in args]
     big = list(heavy()) if (heavy := ENTRIES[op].heavy) else big
@@ -308,7 +308,7 @@ def test_no_array_memory_is_lost(op: str) -> None:
 
 @each_op
 def test_no_simulated_device_memory_is_kept(op: str) -> None:
-    """Every variant in the simulator, then every error: its heap is as before."""
+    """Every variant in the simulator, then every error: its heap is unchanged."""
     if _core.backends()["sim"] is not None:
         with pytest.raises(gpuopt.SimulatorError):
             _core._sim_state()
@@ -322,7 +322,7 @@ def test_no_simulated_device_memory_is_kept(op: str) -> None:
                 try:
                     got = getattr(gpuopt, op)(*args, **kwargs, **where)
                 except gpuopt.VariantError:
-                    assert row["shape"]  # not its task
+                    assert row["shape"]  # the variant does not take this call
                     continue
                 assert_same(got, want, 1e-5 if row["name"] in ENTRIES[op].bounds else 0)
     gpuopt.use("sim")
@@ -468,10 +468,10 @@ def stopping_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @each_op
 def test_the_gil_is_released(op: str, stopping_page: Path) -> None:
-    """A call that stands still in the middle of its input lets a second thread run.
+    """A call that is stopped in the middle of its input lets a second thread run.
 
-    It goes on only when that thread, in Python, has let it: if the call held the GIL,
-    both would wait for ever.
+    It continues only when that thread, in Python, allows it: if the call held the GIL, both
+    would wait for ever.
     """
     code = GIL.format(op=op, shim=str(stopping_page), tests=str(Path(__file__).parent))
     for backend in ("cpu", "sim"):
@@ -591,10 +591,10 @@ print("done")
 
 @pytest.mark.parametrize("op", [*OPS, ""])
 def test_fork_while_other_threads_call(op: str, child: Child) -> None:
-    """The child has one thread and none of the parent's work; its calls are right.
+    """The child has one thread and none of the parent's work; its calls are correct.
 
-    Without an operator: what is shared by all besides, arrays that stay on a device,
-    settings, what the module tells about itself.
+    Without an operator: what all operators share, such as arrays on a device, settings and
+    introspection.
     """
     tests = str(Path(__file__).resolve().parent)
     done = child(FORK_MEANWHILE.format(op=op, tests=tests, forks=10 if op else 30))
@@ -650,7 +650,7 @@ def test_fifty_exits_are_clean() -> None:
 
 
 def test_import_makes_no_cuda_call(child: Child) -> None:
-    """The loader is never asked for libcuda, and the driver is not mapped."""
+    """The process never tries to load libcuda, and the driver is not mapped."""
 
     def asks(code: str) -> bool:
         done = run_child("-c", code, env={"LD_DEBUG": "libs"})
@@ -658,7 +658,7 @@ def test_import_makes_no_cuda_call(child: Child) -> None:
         return "libcuda.so" in done.stderr
 
     assert not asks("import gpuopt; gpuopt.ops(); gpuopt.describe('reduce')")
-    # The check can fail: this one looks for the driver.
+    # To show that the check can fail: this process loads the driver.
     assert asks("import gpuopt; gpuopt.cuda_unavailable_reason()") or asks(
         "import contextlib, ctypes\n"
         "with contextlib.suppress(OSError): ctypes.CDLL('libcuda.so.1')"
@@ -685,7 +685,7 @@ print(sorted(heavy & set(sys.modules)))
 
 
 def test_no_start_up_threads(child: Child) -> None:
-    """Importing starts no thread; the pool comes with the first call that wants it."""
+    """Importing starts no thread; the first call that uses the pool starts it."""
     child(
         """
 import os
@@ -906,7 +906,7 @@ with_cuda = pytest.mark.skipif(
 
 @with_cuda
 def test_without_a_driver_the_reason_says_so(tmp_path: Path) -> None:
-    """An empty file is no library: it hides a driver that there may be."""
+    """An empty file in place of the library hides an installed driver."""
     (tmp_path / "libcuda.so.1").touch()
     done = run_child("-c", WHY, env={"LD_LIBRARY_PATH": str(tmp_path)})
     assert (done.stdout, done.stderr) == (
@@ -918,7 +918,7 @@ def test_without_a_driver_the_reason_says_so(tmp_path: Path) -> None:
 @with_cuda
 def test_a_driver_that_is_too_old_or_has_no_gpu_is_told_apart(tmp_path: Path) -> None:
     source = Path(__file__).parent / "fixtures" / "fake_driver.c"
-    driver = tmp_path / "libcuda.so.550.54.14"  # as an installed driver's file is called
+    driver = tmp_path / "libcuda.so.550.54.14"  # named like the file of an installed driver
     soname = tmp_path / "libcuda.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(driver)], check=True)
     soname.symlink_to(driver.name)
@@ -929,7 +929,7 @@ def test_a_driver_that_is_too_old_or_has_no_gpu_is_told_apart(tmp_path: Path) ->
 
     assert why("12020") == "NVIDIA driver 550.54.14 is too old, 580 or later is needed"
     soname.unlink()
-    driver.rename(soname)  # no name that tells a version
+    driver.rename(soname)  # a name without a version
     built = gpuopt.info()["cuda"]
     old = f"the NVIDIA driver is too old: it supports CUDA 12.2, this build needs {built}"
     assert why("12020") == old
@@ -993,7 +993,7 @@ def failing_malloc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @each_op
 def test_every_host_allocation_may_fail(op: str, failing_malloc: Path, figure: Figure) -> None:
-    """SQLite's loop: the n-th allocation fails, for n = 1, 2, ... until none is left."""
+    """As in SQLite's tests: the n-th allocation fails, for n = 1, 2, ... until none does."""
     shim = str(failing_malloc)
     code = FAILING.format(tests=str(Path(__file__).parent), shim=shim, op=op)
     environment = {"LD_PRELOAD": shim, "PYTHONMALLOC": "malloc"}

@@ -1,4 +1,4 @@
-"""The build: its steps, what it refuses and in which words, and what is in its libraries."""
+"""The build: its steps, what it refuses and with which message, and the built libraries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def program(path: Path, script: str) -> Path:
 
 
 def nvcc(folder: Path, release: str = "13.0") -> Path:
-    """A compiler of that version, which knows three architectures."""
+    """A compiler of that version, which supports three architectures."""
     says = f"echo 'Cuda compilation tools, release {release}, V{release}.1'"
     lists = "echo sm_80; echo sm_90; echo sm_120"
     script = f'case "$1" in --version) {says} ;; *) {lists} ;; esac'
@@ -343,7 +343,7 @@ def test_documentation_is_made_again_when_a_text_changed(tmp_path: Path) -> None
 
 
 def test_twins() -> None:
-    """Calls and lines go, whatever else there is stays, on both machines."""
+    """Calls and line tables are removed and all else is kept, on both architectures."""
     x86 = b"""\t.file\t"cuda.cu"
 \t.file 1 "csrc/ops/dot/cuda.cu"
 f:
@@ -363,7 +363,7 @@ f:
 
 
 def test_pip_and_make_compile_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They know Python by other names; a clean build would compile all kernels twice."""
+    """They use other names for Python; a clean build would compile all kernels twice."""
     source = ROOT / "csrc" / "ops" / "dot" / "cuda.cu"
     commands = []
     for name in ("python", "python3"):
@@ -398,7 +398,7 @@ def test_the_plain_simulator_has_no_hooks() -> None:
 
 
 def test_each_architecture_is_small(figure) -> None:  # type: ignore[no-untyped-def]
-    """The gate of the wheel's size; without a CUDA build there is nothing to weigh."""
+    """The limit of the wheel's size; without a CUDA build there is nothing to check."""
     sizes = contents.architectures(LIBRARIES[0])
     asked = gpuopt._core.build_info()["cuda_archs"] or ""
     numbers = {name.rstrip("af") for name in asked.split()}
@@ -468,7 +468,7 @@ def test_versions_of_glibc_are_lowered(tmp_path: Path) -> None:
 
 
 def test_a_new_function_of_glibc_stays(tmp_path: Path) -> None:
-    """arc4random came with 2.36: on a system that has it no older version is made up."""
+    """arc4random is new in 2.36: it keeps its version on a system that has it."""
     code = "unsigned arc4random(void);\nunsigned f(void) { return arc4random(); }\n"
     path = compiled(tmp_path, code)
     library = glibc.Library(path)
@@ -534,7 +534,7 @@ int main()
 
 
 def test_a_dtype_in_the_middle_shifts_no_table(tmp_path: Path) -> None:
-    """A line more in dtypes.def: every variant of a room serves what it served before."""
+    """With one more line in dtypes.def every variant supports the same dtypes as before."""
     csrc = tmp_path / "csrc"
     shutil.copytree(ROOT / "csrc", csrc, ignore=shutil.ignore_patterns("bind"))
     dtypes = csrc / "core" / "dtypes.def"

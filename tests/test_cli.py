@@ -125,7 +125,7 @@ def test_demo_refuses_what_it_does_not_know(capsys):
 
 def test_demo_needs_little_and_no_compiler(tmp_path):
     """No compiler on PATH, no cache to write to, at most 1 GB; it checks something."""
-    # Not getrusage: what a process starts from counts there, the workers of pytest too.
+    # Not getrusage: it includes the memory of the parent process, such as a pytest worker.
     code = "import re, sys; from gpuopt.__main__ import main; status = main(['demo']);"
     code += "most = re.search(r'VmHWM:\\s+(\\d+) kB', open('/proc/self/status').read());"
     code += "print(most[1], file=sys.stderr); sys.exit(status)"
@@ -269,7 +269,7 @@ def test_a_bad_variable_is_named_in_a_call():
 
 
 def test_a_reader_that_has_seen_enough_ends_it():
-    """As other tools: by the signal, without a word."""
+    """It ends like other tools: by the signal, without a message."""
     command = [sys.executable, "-u", "-m", "gpuopt", "variants"]
     reader, writer = os.pipe()
     os.close(reader)
@@ -306,7 +306,7 @@ def test_a_pipe_gets_the_table_alone():
 
 
 def test_a_terminal_sees_progress():
-    """On a terminal the progress goes to stderr; stdout stays the result."""
+    """On a terminal the progress goes to stderr; stdout has only the result."""
     outer, inner = pty.openpty()
     termios.tcsetwinsize(inner, (24, 80))  # tqdm draws nothing into no columns
     command = [sys.executable, "-m", "gpuopt", "bench", "reduce", "--json", "--backend", "cpu"]

@@ -1,9 +1,9 @@
-"""Every operator, variant, backend and dtype of the registry against its oracle.
+"""Every operator, variant, backend and dtype of the registry, compared with its oracle.
 
 Order: running one case, the groups, the matrix, determinism, instruction sets, accuracy.
 Cases come from cases/; one test function runs a whole group of them and counts them.
-Run as a program, this file checks the CPU backend under the GPUOPT_CPU of its
-environment and prints what it found as JSON.
+Run as a program, this file checks the CPU backend under the GPUOPT_CPU of its environment
+and prints its findings as JSON.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def row_of(op: str, backend: str, variant: str) -> dict[str, Any]:
 
 
 def taken(op: str, samples: Iterable[Sample], backend: str, variant: str) -> list[Sample]:
-    """The samples that a variant takes: all of them, but of a shape kernel."""
+    """The samples that a variant takes: all, except for a shape kernel."""
     if row_of(op, backend, variant)["shape"] is None:
         return list(samples)
     kept = []
@@ -59,7 +59,7 @@ def taken(op: str, samples: Iterable[Sample], backend: str, variant: str) -> lis
                 getattr(gpuopt, op)(*arrays, **keywords(sample), **where)
             continue
         except Exception:
-            pass  # run_case compares what is raised with what is expected
+            pass  # run_case compares the exception with the expected one
         kept.append(sample)
     return kept
 
@@ -123,7 +123,7 @@ def simulated(schedule: str, seed: int) -> Iterator[None]:
 
 
 def run_group(op: str, backend: str, variant: str, dtype: str) -> tuple[int, list[str]]:
-    """All cases of a group; the simulator takes a tenth of them in each schedule.
+    """All cases of a group; the simulator runs a tenth of them in each schedule.
 
     Under GPUOPT_SHARE=k one case in k, others in each group (`make sanitize`).
     """
@@ -241,7 +241,7 @@ def bits(op: str, sample: Sample, backend: str, variant: str) -> bytes:
 
 
 def promising(*backends: str) -> list[tuple[str, str, str]]:
-    """Variants whose word is run-to-run."""
+    """Variants whose determinism is run-to-run."""
     return [
         (op, row["backend"], row["name"])
         for op, row in rows(*backends)
@@ -250,7 +250,7 @@ def promising(*backends: str) -> list[tuple[str, str, str]]:
 
 
 def floats(op: str, variant: str, backend: str, limit: int) -> list[Sample]:
-    """The samples that show a changed order of additions, in the variant's dtypes."""
+    """The samples that reveal a changed order of additions, in the variant's dtypes."""
     row = row_of(op, backend, variant)
     by = _core.describe(op)["by"]
     samples = [
@@ -292,7 +292,7 @@ THREADS = (1, 2, 3, 8)
 def large_floats(op: str, dtypes: Iterable[str]) -> list[Sample]:
     """The large cases, which are split among threads, with sums that round.
 
-    Their whole numbers give one sum in any order; normal ones take their place.
+    Sums of their whole numbers are equal in any order, so normal numbers replace them.
     """
     return [
         replace(
@@ -334,7 +334,7 @@ def promises_determinism(op: str) -> bool:
 
 @pytest.mark.parametrize("op", [op for op in _core.ops() if promises_determinism(op)])
 def test_deterministic_gives_same_bits_for_any_number_of_threads(op: str) -> None:
-    """The number of threads may decide which variant is taken, and must change no bit."""
+    """The number of threads may change the variant, but no bit of the result."""
     samples = [*ENTRIES[op].floats(), *large_floats(op, ("float32", "float64"))]
     for sample in samples:
         options = (*sample.options, ("deterministic", True))
@@ -418,7 +418,7 @@ def test_an_unknown_instruction_set_is_refused() -> None:
 
 
 def test_error_bound_is_printed(figure: Figure) -> None:
-    """Row 4's figure: the largest error of float32 sums as a share of the bound."""
+    """A figure for the summary: the largest error of float32 sums, relative to the bound."""
     worst, where = 0.0, ""
     for op, row in rows():
         if op != "reduce" or "float32" not in row["dtypes"]:

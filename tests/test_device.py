@@ -1,6 +1,6 @@
 """Arrays that stay on a device, and arrays of other libraries.
 
-The device is the simulator: the path of a call is the GPU's but for the transport.
+The device is the simulator: a call takes the same path as on a GPU, except for the copies.
 Order: attributes, views, copies, operators in place, conversions, numbers, errors, memory,
 streams and events, DLPack out, other libraries in and out, processes.
 """
@@ -53,7 +53,7 @@ def alive() -> tuple[int, int]:
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
-    """Every test gives back the device memory it took."""
+    """Every test frees the device memory it allocates."""
     before = alive()
     yield
     assert alive() == before
@@ -346,7 +346,7 @@ def test_conversion_is_numpys(source: str, target: str) -> None:
 
 
 def test_float64_rounds_to_float16_once() -> None:
-    """Through float32 these would round to even twice, and away from the truth."""
+    """Through float32 these would be rounded twice, to the wrong value."""
     halves = np.arange(0, 0x7C00, 7, dtype=np.uint16).view(np.float16).astype(np.float64)
     steps = np.spacing(halves.astype(np.float16)).astype(np.float64)
     x = np.concatenate([halves + steps / 2 * (1 + e) for e in (-1e-12, 0, 1e-12)])
@@ -510,7 +510,7 @@ def test_out_must_not_share_memory() -> None:
 
 
 def test_arrays_follow_the_library_they_were_made_in() -> None:
-    """Checks select another simulator; its memory is not the other one's."""
+    """Checks select another simulator library, which does not share its memory."""
     d = on_sim(some(4))
     old = _core._sim_configure(checks=not _core._sim_state()["instrumented"])
     try:
@@ -540,7 +540,7 @@ def test_free_and_with() -> None:
 
 
 def test_every_device_failure_is_recovered() -> None:
-    """SQLite's loop: the n-th device operation fails, then the one after it, to the end."""
+    """As in SQLite's tests: the n-th device operation fails, for each n in turn."""
     x = some((6, 50))
     before = alive()
 
@@ -739,7 +739,7 @@ def test_a_host_copy_on_request() -> None:
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Callable[..., type[foreign.Protocol]]:
-    """Makes a loaded module of that name, with a from_dlpack; gives its array type."""
+    """Adds a loaded module of that name with a from_dlpack; returns its array type."""
 
     def load(name: str, base: type[foreign.Protocol] = foreign.Protocol) -> Any:
         cls = foreign.of_library("jaxlib" if name == "jax" else name, base)

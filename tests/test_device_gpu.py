@@ -1,7 +1,7 @@
-"""What only a GPU shows: transport, order between streams, other libraries, broken contexts.
+"""What only a GPU can test: copies, order between streams, other libraries, broken contexts.
 
-Collected where there is one.  Order: transport, streams, determinism, torch, CuPy, JAX,
-other producers, memory, processes.  A library that is not installed has no cases here.
+Collected if there is a GPU.  Order: copies, streams, determinism, torch, CuPy, JAX, other
+producers, memory, processes.  A library that is not installed has no cases here.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def some(shape: int | tuple[int, ...], dtype: str = "float32") -> Any:
     return np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
 
 
-# ---- transport ----
+# ---- copies ----
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, (1 << 20) - 1, 1 << 20, N, 3 * N])
 def test_round_trip(size: int) -> None:
-    """4 MiB and more go through the ring of pinned buffers."""
+    """4 MiB and more are copied through the ring of pinned buffers."""
     x = some(size)
     d = gpuopt.asdevice(x)
     np.testing.assert_array_equal(d.numpy(), x)
@@ -128,9 +128,9 @@ def test_bus_speed(figure: Figure) -> None:
 
 
 def test_calls_do_not_wait(child: Child) -> None:
-    """The stream waits for a word that the host writes once all calls are back.
+    """The stream waits for a word that the host writes after all calls have returned.
 
-    A call that waited for its result would hang.
+    A call that waits for its result would hang.
     """
     child("""
 import ctypes
@@ -159,7 +159,7 @@ with gpuopt.Stream() as s, gpuopt.Event() as done:
 
 @pytest.mark.parametrize("swap", [False, True])
 def test_streams_are_ordered_by_events(swap: bool) -> None:
-    """A producer that is busy for long, a consumer on another stream that reads at once."""
+    """A producer that is busy for a while, and an immediate reader on another stream."""
     streams = [gpuopt.Stream(), gpuopt.Stream(priority=-1)]
     producer, consumer = streams[::-1] if swap else streams
     x = gpuopt.asdevice(np.ones((1 << 12, 1 << 14), np.float32), stream=producer)
@@ -244,7 +244,7 @@ def test_torch_round_trip(torch: Any, dtype: str) -> None:
 @TORCH
 @pytest.mark.parametrize("swap", [False, True])
 def test_torch_streams(torch: Any, swap: bool) -> None:
-    """A producer that spins for 50 ms or more, then a reader at once: on both sides."""
+    """A producer that spins for 50 ms or more, then an immediate reader: in both directions."""
     x = torch.zeros(1 << 20, device="cuda")
     ours = gpuopt.Stream()
     torch.cuda.synchronize()
@@ -287,9 +287,9 @@ def test_a_device_array_is_torchs(torch: Any) -> None:
 
 @TORCH
 def test_a_graph_replays_a_number(torch: Any) -> None:
-    """A number travels in the arguments of a launch."""
+    """A number is passed in the arguments of a launch."""
     x = torch.arange(1000, dtype=torch.float32, device="cuda")
-    gpuopt.multiply(x, 2.5)  # what is made once is made before the capture
+    gpuopt.multiply(x, 2.5)  # one-time allocations happen before the capture
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         y = gpuopt.multiply(x, 2.5)
@@ -347,7 +347,7 @@ def test_cupy_round_trip(cupy: Any) -> None:
 
 @CUPY
 def test_results_outlive_their_stream(cupy: Any) -> None:
-    """Memory is freed in the order of a stream, which has to be there still."""
+    """Memory is freed in stream order, so the stream must still exist."""
     x = cupy.ones(1 << 20, cupy.float32)
     cupy.cuda.Device().synchronize()
     for _ in range(50):
@@ -414,7 +414,7 @@ class Interface:
         self.__cuda_array_interface__ = {**d.__cuda_array_interface__, **changes}
 
 
-# The protocol looks at the type, as it does for Numba's and Warp's arrays.
+# The protocol is looked up on the type, as for the arrays of Numba and Warp.
 class Described(Interface):
     __cuda_array_interface__: Any = None
 

@@ -1,12 +1,12 @@
-"""What the documents show is what the code prints.
+"""The output shown in the documents is what the code prints.
 
-Order: the blocks of a document, what is asked of them, the examples of docstrings, what the
-text of an operator holds.
+Order: the blocks of a document, the tests of the blocks, the examples of docstrings, what
+the text of an operator contains.
 
 The ```python blocks of a document run in order, in one namespace, on the CPU backend.  A
 ```text block is the output of the python block above it, compared exactly, and a block that
 prints has one.  A comment on the line above a block marks what depends on the machine:
-`<!-- example: needs a GPU -->` runs the code, on the GPU, where there is one;
+`<!-- example: needs a GPU -->` runs the code, on the GPU, only if there is one;
 `<!-- example: output varies -->` leaves the output that follows uncompared.
 """
 
@@ -66,7 +66,7 @@ def run(block: Block, names: dict[str, Any]) -> str | None:
 
 
 def problems(document: str) -> Iterator[str]:
-    """A sentence for each block that is not what the code prints."""
+    """One sentence for each block that differs from what the code prints."""
     names: dict[str, Any] = {}
     printed: str | None = ""
     for block in blocks(document):
@@ -89,7 +89,7 @@ def problems(document: str) -> Iterator[str]:
 
 
 def anchor(heading: str) -> str:
-    """The name that a heading's link has."""
+    """The anchor of a heading."""
     return re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-")
 
 
@@ -129,7 +129,7 @@ def test_wrong_output_is_noticed() -> None:
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
-    """Every public name's text, those of the C module and of all modules included."""
+    """The docstring of every public name, including those of the C module."""
     modules = [gpuopt, gpuopt._core]
     for found in pkgutil.walk_packages(gpuopt.__path__, "gpuopt."):
         if not found.name.endswith("__main__"):

@@ -1,8 +1,7 @@
 """Hypothesis: arrays of any shape, stride and dtype, and arguments of any kind.
 
 GPUOPT_FUZZ sets the number of examples of each test (default 2,000, the same ones every
-time; `make fuzz` runs 1,000,000).  Not here: bytes of memory handed to C, which the
-sanitizer builds look at.
+time; `make fuzz` runs 1,000,000).  See sanitize.sh for memory errors.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ DTYPES = sorted({d for row in _core.variants("reduce") for d in row["dtypes"]})
 
 @st.composite
 def views(draw: st.DrawFn) -> np.ndarray[Any, Any]:
-    """A view with any steps, order of axes and broadcast axes, at any offset."""
+    """A view with any strides, order of axes and broadcast axes, at any offset."""
     dtype = dtype_of(draw(st.sampled_from(DTYPES)))
     shape = draw(st.lists(st.integers(0, 9), max_size=4))
     if draw(st.booleans()) and shape:
@@ -78,7 +77,7 @@ def axes_of(ndim: int) -> st.SearchStrategy[Any]:
 
 
 def skip_order_dependent(x: np.ndarray[Any, Any], op: str) -> bool:
-    """Products whose parts may overflow, or make nan of infinity, in one order only."""
+    """Products whose parts may overflow, or turn inf into nan, in some orders only."""
     if op != "prod" or kind_of(x.dtype) not in "fc":
         return False
     return x.size > 12 or (x.dtype.kind == "c" and not np.isfinite(x).all())
@@ -172,7 +171,7 @@ def check_any_arguments(op: str, args: list[Any], kwargs: dict[str, Any]) -> Non
     st.lists(st.tuples(st.integers(0, 999), ANYTHING), max_size=4),
 )
 def test_any_arguments(args: list[Any], named: list[tuple[int, Any]]) -> None:
-    """Each example goes to every operator: to make one costs more than to call them all."""
+    """Each example is used for every operator: generating one costs more than all the calls."""
     for op in _core.ops():
         names = NAMES[op]
         try:

@@ -1,9 +1,9 @@
-"""What makes an array more than its memory: taken without loss, or refused by a sentence.
+"""Arrays that are more than their memory: taken without loss, or refused with a message.
 
-A table, border by border and kind by kind, of what NumPy and stand-ins for torch and JAX
-show; test_torch.py, test_jax.py and test_guests.py have it with the libraries themselves.
-Order: the borders, NumPy's kinds, objects that NumPy reads, lists, torch's bits, memory
-that is not there.
+A table by entry point and kind of array, for NumPy and stand-ins for torch and JAX;
+test_torch.py, test_jax.py and test_guests.py test the libraries themselves.
+Order: the entry points, NumPy's kinds, objects that NumPy reads, lists, torch's bits,
+memory that is missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import gpuopt
 
 Border = Callable[[Any], Any]
 
-# ---- the borders ----
+# ---- the entry points ----
 
 
 def zeros(x: Any) -> Any:
@@ -66,7 +66,7 @@ def works() -> bool:
 
 
 def refused(kind: Any, border: Border, x: Any, sentence: str) -> None:
-    """TypeError that says what and which way out; neither leaks nor harms."""
+    """TypeError that names the problem and the call to make, without leaks or damage."""
     references = sys.getrefcount(x)
     with pytest.raises(TypeError, match=sentence):
         border(x)
@@ -86,11 +86,11 @@ VALUES = np.arange(12, dtype="float32").reshape(3, 4)
 
 
 class Plain(np.ndarray):
-    """A subclass that replaces nothing."""
+    """A subclass that overrides nothing."""
 
 
 class Unit(np.ndarray):
-    """Carries a unit the way NumPy's guide to subclasses shows."""
+    """Has a unit, implemented as in NumPy's guide to subclasses."""
 
     unit = "m"
 
@@ -118,11 +118,11 @@ class NoUfuncs(np.ndarray):
 
 
 class Beneath(Unit):
-    """Inherits what it would lose."""
+    """Inherits the unit that would be lost."""
 
 
 class OnDisk(np.memmap):
-    """A memmap that replaces nothing of its own."""
+    """A subclass of memmap that overrides nothing."""
 
 
 class Magnitude(Unit):
@@ -247,7 +247,7 @@ def test_a_refusal_names_the_argument() -> None:
 
 @pytest.mark.parametrize("op", gpuopt.ops())
 def test_every_operator_asks_of_every_array(op: str) -> None:
-    """Masked arrays as each argument in turn, and as out=: none is read past its mask."""
+    """Masked arrays as each argument in turn, and as out=: masked values are never read."""
     call = getattr(gpuopt, op)
     args, kwargs, want = ENTRIES[op].valid()
     arrays = [a["name"] for a in gpuopt.describe(op)["args"] if a["kind"] == "array"]
@@ -269,7 +269,7 @@ def test_every_operator_asks_of_every_array(op: str) -> None:
 
 
 class Answers:
-    """np.asarray gives what it holds."""
+    """np.asarray returns its contents."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -348,7 +348,7 @@ def test_a_list_in_itself_is_refused() -> None:
 
 
 def test_a_list_that_a_question_empties() -> None:
-    """An item's type may run code when it is asked."""
+    """The type of an item may run code when its attributes are read."""
 
     class Meta(type):
         def __getattribute__(cls, name: str) -> Any:
@@ -364,7 +364,7 @@ def test_a_list_that_a_question_empties() -> None:
 
 
 def test_types_that_were_asked_are_let_go() -> None:
-    """A few types are remembered; their number does not grow."""
+    """A few types are cached; their number does not grow."""
     kinds = []
     for _ in range(50):
         cls = type("Local", (np.ndarray,), {})
@@ -408,7 +408,7 @@ def complex_array() -> Any:
 @pytest.mark.parametrize("kind", BITS)
 @pytest.mark.parametrize("library", LIBRARY)
 def test_a_tensor_with_a_bit(kind: str, library: str, torch: types.ModuleType) -> None:
-    """As an input beside another, as out=, in a list and on its way to a device."""
+    """As one of two inputs, as out=, in a list and as argument of asdevice."""
     attributes, sentence = BITS[kind]
     base = LIBRARY[library]
     cls = foreign.tensor(base, **attributes)
@@ -455,7 +455,7 @@ def test_a_tensor_that_requires_grad_is_taken_where_nothing_is_recorded(
 
 
 def test_torch_hears_of_what_was_written(torch: types.ModuleType) -> None:
-    """Else a gradient that needs the old elements would be wrong without a word."""
+    """Otherwise a gradient that needs the old elements would be silently wrong."""
     heard: list[Any] = []
     torch._C = types.SimpleNamespace(  # type: ignore[attr-defined]
         _increment_version=lambda tensors: heard.extend(tensors)
@@ -469,7 +469,7 @@ def test_torch_hears_of_what_was_written(torch: types.ModuleType) -> None:
 
 
 def test_subclasses_of_tensors(torch: types.ModuleType) -> None:
-    """One that replaces nothing is taken; one with a protocol of its own is refused."""
+    """One that overrides nothing is taken; one with a protocol of its own is refused."""
     base = foreign.tensor(foreign.Exchanged)
     own = {"__torch_function__": classmethod(lambda cls, *arguments: None)}
     assert gpuopt.reduce(type("Parameter", (base,), {})(np.ones(3))).array == 3
@@ -488,12 +488,12 @@ def test_subclasses_of_tensors(torch: types.ModuleType) -> None:
     refused("dispatch", gpuopt.reduce, dispatch(np.ones(3)), "own __torch_function__ or")
 
 
-# ---- memory that is not there ----
+# ---- memory that is missing ----
 
 
 @pytest.mark.parametrize("address", [0, 8, 4088])
 def test_elements_without_an_address(address: int) -> None:
-    """A wrapper of elements elsewhere, or a view whose storage was given back."""
+    """A wrapper of elements elsewhere, or a view whose storage was freed."""
     for base in (foreign.Exchanged, foreign.tensor(foreign.Exchanged)):
         cls = type("Tensor", (base,), {"no_address": address + 1, "__module__": "torch"})
         refused(address, gpuopt.reduce, cls(np.ones(3)), "x has no memory that gpuopt can use")

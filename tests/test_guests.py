@@ -1,6 +1,6 @@
-"""pandas, xarray, pint and astropy themselves: taken as np.asarray gives them, or refused.
+"""pandas, xarray, pint and astropy themselves: converted with np.asarray, or refused.
 
-`make test-torch` runs it, in an environment of its own, which has torch and JAX as well.
+`make test-torch` runs it, in an environment of its own that also has torch and JAX.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_pandas_goes_in_as_asarray_gives_it() -> None:
         pd.array([1, 2]),
     ):
         want = np.asarray(x)
-        if want.dtype == object:  # what an older pandas makes of missing values
+        if want.dtype == object:  # missing values in an older pandas
             refused(gpuopt.negative, x, r"dtype 'object'.*\.to_numpy\(dtype, na_value")
         else:
             got = gpuopt.negative(x)

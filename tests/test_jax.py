@@ -1,4 +1,4 @@
-"""JAX itself at every border: arrays, tracers, and what is neither.
+"""JAX itself at every entry point: arrays, tracers, and other objects.
 
 `make test-torch` runs it, in an environment of its own.
 """

@@ -1,5 +1,7 @@
-"""The lab: the timing engine, workloads, peers, runs, tables.  No test looks at a clock;
-where times matter, a clock of known times stands in."""
+"""The lab: the timer, workloads, peers, runs, tables.
+
+No test depends on real time; where times matter, a fake clock returns known times.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +35,7 @@ from gpuopt.lab import (
     run,
     screen,
     smoke,
+    timer,
     workloads,
 )
 
@@ -41,13 +44,13 @@ CEILINGS = ceilings.Ceilings(read_gbs=10.0, copy_gbs=5.0, how="given")
 
 
 class FixedClock:
-    """Runs every call and says it took 2 ms, 4 ms, 6 ms in turn, in calling order."""
+    """Runs every call and reports 2 ms, 4 ms, 6 ms and so on, in calling order."""
 
     method = "fixed"
 
     def __init__(self):
         self.rounds = 0
-        self.now = 0.0  # in seconds; what it says is all that takes time
+        self.now = 0.0  # in seconds; only the reported times advance it
 
     def round(self, calls, cold):
         self.rounds += 1
@@ -73,56 +76,56 @@ def fixed(monkeypatch):
     return clock
 
 
-# ---- the engine ----
+# ---- the timer ----
 
 
 def test_measure_summarises_the_samples():
-    timing = bench.Timing.of([5.0, 1.0, 2.0, 4.0, 3.0], "fixed")
-    assert timing == bench.Timing(3.0, 1.8, 4.2, 1.0, 5, "fixed")
+    timing = timer.Timing.of([5.0, 1.0, 2.0, 4.0, 3.0], "fixed")
+    assert timing == timer.Timing(3.0, 1.8, 4.2, 1.0, 5, "fixed")
     assert json.loads(json.dumps(timing.to_dict()))["median"] == 3.0
 
 
 def test_measure_repeats_exactly_as_told():
     seen = []
-    timing = bench.measure(lambda: seen.append(1), repeats=4, cold=False)
+    timing = timer.measure(lambda: seen.append(1), repeats=4, cold=False)
     assert timing.n == 4
-    assert len(seen) == bench.WARM_UPS + 2 * 4  # one that wakes, one that is timed
+    assert len(seen) == timer.WARM_UPS + 2 * 4  # one that wakes, one that is timed
     assert timing.method == "cpu"
 
 
 def test_candidates_take_turns():
     seen = []
     calls = {"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}
-    times = bench.measure_together(calls, repeats=3, clock=FixedClock())
-    assert "".join(seen[2 * bench.WARM_UPS :]) == "ababab"
+    times = timer.measure_together(calls, repeats=3, clock=FixedClock())
+    assert "".join(seen[2 * timer.WARM_UPS :]) == "ababab"
     assert (times["a"].median, times["b"].median) == (2.0, 4.0)
 
 
 def test_a_call_that_would_fill_the_time_sits_out(monkeypatch):
     clock = FixedClock()
-    monkeypatch.setattr(bench, "SLOW", 1.5)
-    monkeypatch.setattr(bench, "time", clock)
-    times = bench.measure_together(
+    monkeypatch.setattr(timer, "SLOW", 1.5)
+    monkeypatch.setattr(timer, "time", clock)
+    times = timer.measure_together(
         {"quick": lambda: None, "slow": lambda: None}, max_time=0.06, clock=clock
     )
     assert times["slow"].n == 1  # 4 ms: a twentieth of 60 ms, 1.5 times 2 ms, and more
-    assert times["quick"].n >= bench.FEWEST
+    assert times["quick"].n >= timer.FEWEST
 
 
 def test_measure_goes_on_until_the_median_is_stable():
     clock = FixedClock()
-    bench.measure(lambda: None, clock=clock, min_time=0.0, max_time=1e9)
-    assert clock.rounds == bench.FEWEST
+    timer.measure(lambda: None, clock=clock, min_time=0.0, max_time=1e9)
+    assert clock.rounds == timer.FEWEST
 
 
 def test_stability_is_about_the_median_not_the_tail():
-    assert not bench.is_stable([1.0] * (bench.FEWEST - 1))
-    assert bench.is_stable([1.0] * 50 + [9.0] * 3)
-    assert not bench.is_stable([1.0, 2.0] * 10)
+    assert not timer.is_stable([1.0] * (timer.FEWEST - 1))
+    assert timer.is_stable([1.0] * 50 + [9.0] * 3)
+    assert not timer.is_stable([1.0, 2.0] * 10)
 
 
 def test_a_call_wakes_its_threads_then_finds_the_caches_cold(monkeypatch):
-    clock = bench.CpuClock()
+    clock = timer.CpuClock()
     seen = []
     monkeypatch.setattr(clock, "flush", lambda: seen.append("flush"))
     clock.round([lambda: seen.append("a"), lambda: seen.append("b")], cold=True)
@@ -132,7 +135,7 @@ def test_a_call_wakes_its_threads_then_finds_the_caches_cold(monkeypatch):
 
 @pytest.mark.parametrize("spins", [0, 0.1, 100])
 def test_a_call_waits_until_other_threads_sleep(monkeypatch, spins):
-    """Those of a BLAS spin for a while, and would take a core from the next call."""
+    """Those of a BLAS spin for a while and would occupy a core that the next call needs."""
     now = 0.0
 
     def tick():
@@ -143,23 +146,23 @@ def test_a_call_waits_until_other_threads_sleep(monkeypatch, spins):
     fake = types.SimpleNamespace(
         perf_counter=tick, process_time=lambda: now + min(now, spins), thread_time=lambda: now
     )
-    monkeypatch.setattr(bench, "time", fake)
-    bench.CpuClock().rest()
-    rested = min(spins, bench.LONGEST_REST)
-    assert rested < now <= rested + 3 * bench.REST
+    monkeypatch.setattr(timer, "time", fake)
+    timer.CpuClock().rest()
+    rested = min(spins, timer.LONGEST_REST)
+    assert rested < now <= rested + 3 * timer.REST
 
 
 def test_the_flush_covers_the_last_level_cache():
-    clock = bench.CpuClock()
+    clock = timer.CpuClock()
     clock.flush()
-    want = min(2 * bench.last_level_cache(), bench.LARGEST_FLUSH)
+    want = min(2 * timer.last_level_cache(), timer.LARGEST_FLUSH)
     assert clock._flush.nbytes == want
-    assert bench.device_flush_bytes(60 << 20) > 2 * (60 << 20)
+    assert timer.device_flush_bytes(60 << 20) > 2 * (60 << 20)
 
 
 def test_the_flush_reads_on_every_core_once():
     cores = []
-    clock = bench.CpuClock()
+    clock = timer.CpuClock()
     clock._prepare()
     clock._flush = types.SimpleNamespace(max=lambda: cores.append(os.sched_getaffinity(0)))
     clock.flush()
@@ -178,17 +181,17 @@ def test_the_flush_reads_on_every_core_once():
 )
 def test_measure_refuses_nonsense(kwargs, words):
     with pytest.raises(ValueError, match=words):
-        bench.measure(lambda: None, **kwargs)
+        timer.measure(lambda: None, **kwargs)
 
 
 def test_no_clock_without_a_gpu_library(monkeypatch):
-    monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(timer.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="torch is not installed; cupy is not installed"):
-        bench.device_clock()
+        timer.device_clock()
 
 
 class FakeEvent:
-    """An event of either library: writes down that it was recorded."""
+    """An event of either library, which logs that it was recorded."""
 
     def __init__(self, log):
         self.log = log
@@ -202,7 +205,7 @@ class FakeEvent:
 
 @pytest.fixture(params=["torch", "cupy"])
 def fake_gpu(request, monkeypatch):
-    """A library that only logs what a clock asks of it; yields (clock, log)."""
+    """A library that only logs what a clock calls; returns (clock, log)."""
     log = []
     flush = types.SimpleNamespace(
         zero_=lambda: log.append("flush"),
@@ -226,7 +229,7 @@ def fake_gpu(request, monkeypatch):
     )
     module = types.SimpleNamespace(cuda=cuda, empty=empty, uint8="uint8")
     monkeypatch.setitem(sys.modules, request.param, module)
-    clock = bench.TorchClock() if request.param == "torch" else bench.CupyClock()
+    clock = timer.TorchClock() if request.param == "torch" else timer.CupyClock()
     assert sizes[0] > 2 * (500 << 20)
     return clock, log
 
@@ -237,7 +240,7 @@ def test_a_gpu_clock_flushes_outside_the_events(fake_gpu):
     assert times == [0.25, 0.25]
     a = ["flush", "clean", "event", "a", "event"]
     b = ["flush", "clean", "event", "b", "event"]
-    ahead = ["flush", "clean"] * bench.HEAD_START  # the host gets ahead of the GPU
+    ahead = ["flush", "clean"] * timer.HEAD_START  # the host gets ahead of the GPU
     assert log == [*ahead, *a, *b, "wait"]
     log.clear()
     clock.round([lambda: log.append("a")], cold=False)
@@ -313,7 +316,7 @@ def test_targets_are_complete():
 
 
 def test_every_target_of_an_operator_can_be_built(monkeypatch):
-    """Names are understood and dtypes exist; the arrays themselves would take GBs."""
+    """Names are valid and dtypes exist; the arrays themselves would take gigabytes."""
     from gpuopt.benchmarks.workloads import reduce
 
     def tiny(shape, dtype, rng):
@@ -334,7 +337,7 @@ def exchanged(result, k, array):
 
 @pytest.mark.parametrize("op", workloads.rooms())
 def test_the_judge_catches_wrong_results(op):
-    """Every small problem's judge takes the reference and refuses a changed one."""
+    """The check of every small problem accepts the reference and rejects a changed result."""
     caught = 0
     for problem in workloads.room(op).smoke(np.random.default_rng(3)):
         function = getattr(ref, problem.function or problem.op)
@@ -422,7 +425,7 @@ def test_cpu_peers_scan(name, op):
     assert np.array_equal(result, running.accumulate(x, axis=1))
 
 
-# A stand-in for device memory: a host array that answers as a tensor does.
+# A stand-in for device memory: a host array with the interface of a tensor.
 class Memory:
     def __init__(self, x):
         self.x = np.ascontiguousarray(x)
@@ -474,7 +477,7 @@ int segmented_sum_f32(char *t, size_t *bytes, const float *x, float *out, int64_
 
 @pytest.fixture(scope="module")
 def host_cub(tmp_path_factory):
-    """A library with CUB's border and a CPU behind it."""
+    """A library with the interface of the CUB peer, computed on the CPU."""
     compiler = shutil.which("gcc")
     assert compiler, "the tests need gcc"
     folder = tmp_path_factory.mktemp("cub")
@@ -507,7 +510,7 @@ def test_cub_leaves_out_what_it_has_not_and_names_errors(host_cub, monkeypatch):
         cub.call(problem, "cuda", tuple(map(Memory, problem.args)), Memory)
 
 
-# Programs for a GPU are compiled where there is a compiler; elsewhere there are no cases.
+# Programs for a GPU are compiled if nvcc is found; otherwise there are no cases.
 each_arch = pytest.mark.parametrize("arch", ["sm_90"] if nvcc.unavailable() is None else [])
 
 
@@ -648,7 +651,7 @@ def test_launch_bound_calls_are_replayed_in_graphs_too():
     class Replaying:
         def replay(self, call):
             call()
-            return bench.Timing(0.004, 0.004, 0.004, 0.004, 20, "graph")
+            return timer.Timing(0.004, 0.004, 0.004, 0.004, 20, "graph")
 
     def refused():
         raise RuntimeError("not permitted under capture")
@@ -727,14 +730,14 @@ def test_a_table_gives_up_counts_before_ideas():
 
 @pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
 def test_the_demo_times_a_ladder_with_gpuopts_own_events(monkeypatch):
-    """The path of a GPU, on the simulator: arrays stay on the device, events tell the time."""
+    """As on a GPU, but in the simulator: arrays stay on the device, events record the times."""
     from gpuopt.benchmarks.workloads import reduce
 
     monkeypatch.setattr(reduce, "DEMO", ("sum 4097", "float32"))
     monkeypatch.setattr(demo, "SECONDS", 0.0)
-    monkeypatch.setattr(bench, "DEVICE_FLUSH", 1 << 12)
+    monkeypatch.setattr(timer, "DEVICE_FLUSH", 1 << 12)
     seen = demo.Demo("reduce", "a CPU", "a GPU", None, None, 1)
-    demo.time(seen, "reduce", "sim", bench.EventClock("sim"))
+    demo.time(seen, "reduce", "sim", timer.EventClock("sim"))
     assert [row["variant"] for row in seen.timed] == [f"v{k}" for k in range(10)]
     assert seen.ok
     assert all(row["ms"] >= 0 for row in seen.timed)
@@ -771,7 +774,7 @@ def test_a_profile_takes_options_of_any_name():
 
 @pytest.mark.parametrize("name", [p.name for p in sorted((ROOT / "examples").glob("*.ipynb"))])
 def test_the_examples_run_and_carry_no_output(name):
-    """nbmake runs each notebook in a kernel that sees the gpuopt under test."""
+    """nbmake runs each notebook in a kernel that imports the gpuopt under test."""
     for module in ("nbmake", "ipykernel"):
         pytest.importorskip(module)
     path = ROOT / "examples" / name
@@ -884,7 +887,7 @@ def test_where_a_peer_is_faster_is_told():
 
 
 def test_a_tie_does_not_read_as_one():
-    """1.00 never stands for a peer that is faster."""
+    """1.00 is never shown if the peer is faster."""
     assert readme.times({"ms": 1.0, "peers": {"cub": 0.998}}) == "0.998"
     assert readme.times({"ms": 1.0, "peers": {"cub": 1.001}}) == "1.00"
     assert readme.times({"ms": 1.0, "peers": {}}) == ""

@@ -1,11 +1,13 @@
-"""The tree itself: who may know whom, rooms that are whole, generated files that are fresh.
+"""The tree itself: which file may know which, complete rooms, fresh generated files.
 
-Order: direction of knowledge, the files of bind, rooms, every file, generated files,
-packaging.  Reads the checkout this file stands in, not the installed package.
+Order: which part includes which, the files of bind, imports, rooms, every file, the words of
+CONTRIBUTING, generated files, packaging.  These tests read the checkout that this file is
+in, not the installed package.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import itertools
 import re
@@ -233,6 +235,52 @@ def test_the_life_of_a_call_names_what_is_there() -> None:
     assert not defines(CSRC / "bind" / "call.c", "gpo_choose_variant")  # called there
 
 
+# ---- imports of the Python files ----
+
+
+def module_of(path: Path) -> str:
+    """The name a module is imported by: benchmarks/ is gpuopt.benchmarks, too."""
+    pieces = path.relative_to(ROOT).with_suffix("").parts
+    pieces = ("gpuopt", *pieces) if pieces[0] == "benchmarks" else pieces
+    return ".".join(pieces[:-1] if pieces[-1] == "__init__" else pieces)
+
+
+def imported(module: str, text: str, known: set[str]) -> set[str]:
+    """Those of the known modules that a module imports, inside of functions too.
+
+    A name imported from a package counts as a module if it is one; what importlib looks up
+    by name (the workloads, the peers) does not count.
+    """
+    names: list[str] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module} has a relative import"
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            names += [name if name in known else str(node.module) for name in full]
+    return {name for name in names if name in known} - {module}
+
+
+def test_no_circle_among_the_python_modules() -> None:
+    files = [f for part in ("gpuopt", "benchmarks") for f in below(ROOT / part, ".py")]
+    texts = {module_of(f): f.read_text(encoding="utf-8") for f in files}
+    known = {*texts, "gpuopt._core"}
+    graph = {module: imported(module, text, known) for module, text in texts.items()}
+    graph["gpuopt._core"] = set()
+    assert "gpuopt.lab.profile" in graph["gpuopt._introspect"]  # inside of a function
+    assert "gpuopt.lab.timer" in graph["gpuopt.lab.ceilings"]
+    assert circles(graph) == set()
+
+
+def test_the_import_check_sees_a_circle() -> None:
+    known = {"a", "p", "p.b", "p.c"}
+    texts = {"a": "from p import b", "p.b": "import p.c, os", "p.c": "def f():\n    import a"}
+    graph = {name: imported(name, text, known) for name, text in texts.items()}
+    assert graph == {"a": {"p.b"}, "p.b": {"p.c"}, "p.c": {"a"}}
+    assert circles(graph) == {"a", "p.b", "p.c"}
+
+
 # ---- rooms ----
 
 ROOMS = sorted(f.parent for f in FILES if f.parent.parent == CSRC / "ops" and f.name == "op.c")
@@ -430,6 +478,34 @@ def test_todo_carries_its_condition() -> None:
                     assert re.search(r"TODO\(.+\)", line), f"{name_of(path)}:{number}"
 
 
+# ---- the words of CONTRIBUTING ----
+
+
+def glossary() -> list[tuple[str, str]]:
+    """Word and place of each row."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n## Words\n")[2]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line[:2] == "| "]
+    assert rows[0] == ["word", "meaning", "defined in"]
+    assert all(len(row) == 3 for row in rows), "a row has three columns"
+    return [(word, place) for word, _, place in rows[1:]]
+
+
+def test_the_words_are_one_page() -> None:
+    words = [word for word, _ in glossary()]
+    assert 25 <= len(words) == len(set(words)) <= 36
+
+
+@pytest.mark.parametrize(("word", "place"), glossary())
+def test_each_word_is_defined_where_its_row_says(word: str, place: str) -> None:
+    """The place is a file or folder, or a file and a name that stands in it."""
+    found = re.fullmatch(r"`([\w./]+)`(?: `(\w+)`)?", place)
+    assert found, f"{word}: {place}"
+    assert (ROOT / found[1]).exists(), f"{word}: there is no {found[1]}"
+    if found[2]:
+        text = (ROOT / found[1]).read_text(encoding="utf-8")
+        assert re.search(rf"\b{found[2]}\b", text), f"{word}: {found[1]} has no {found[2]}"
+
+
 # ---- generated files ----
 
 
@@ -491,6 +567,19 @@ def test_version_is_one() -> None:
     assert version
     assert gpuopt.__version__ == version[1] == _core.build_info()["version"]
     assert version[1] in changelog
+
+
+def test_setup_lists_every_folder_of_the_package() -> None:
+    """Folders of data alone as well: setuptools warns at length of one that is missing."""
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    listed = re.search(r"packages=\[(.*?)\]", setup, re.S)
+    assert listed
+    folders = {
+        f.parent for part in ("gpuopt", "benchmarks") for f in FILES if ROOT / part in f.parents
+    }
+    names = {".".join(f.relative_to(ROOT).parts) for f in folders}
+    whole = {name if name.startswith("gpuopt") else f"gpuopt.{name}" for name in names}
+    assert set(re.findall(r'"([\w.]+)"', listed[1])) == whole
 
 
 def test_numpy_is_the_only_requirement() -> None:

@@ -1,8 +1,8 @@
-"""Registers, shared memory and spills of every CUDA kernel, as ptxas reported them.
+"""Registers, shared memory and spills of every CUDA kernel, as reported by ptxas.
 
-The golden file holds the figures for sm_90a with nvcc 13.0; `python tests/test_resources.py`
-rewrites it from the last build.  Without a CUDA build of that kind there is nothing to
-compare, and the test is not collected.
+The golden file has the figures for sm_90a with nvcc 13.0; `python tests/test_resources.py`
+rewrites it from the last build.  Without such a build there is nothing to compare, and the
+test is not collected.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def built() -> bool:
 if built():
 
     def test_only_bounded_kernels_spill() -> None:
-        """Their NOTES.md say why: a few bytes for more threads."""
+        """Kernels that spill, as explained in their NOTES.md: a few bytes for more threads."""
         bounds = {"reduce_v9_": 272, "reduce_columns_": 120, "scan_v4_parked": 208,
                   "causal_conv1d_backward_v7_spectra_lags": 32,
                   "causal_conv1d_backward_v7_spectra_gradients": 8,
@@ -64,7 +64,7 @@ if built():
             assert spilled <= max(most, default=0), (name, spilled)
 
     def test_no_host_code_runs_into_a_device_function() -> None:
-        """nvcc lets templates compile that; the host's half of such a function exits."""
+        """nvcc compiles such calls in templates; on the host the function would exit."""
         for kernels in sorted(ROOT.glob("build/temp*/cuda/*.o")):
             symbols = subprocess.run(
                 ["nm", "--undefined-only", kernels], capture_output=True, text=True, check=True

@@ -1,9 +1,9 @@
 """Index arrays that change while a call reads them: no write outside of the arrays.
 
-Order: the children's code, an index that lies in the memory of the result, an index that
-another thread writes.  A call runs without the interpreter's lock and is handed the
-caller's array; what an index was when it was checked says nothing of what it is when it is
-used.  A child dies of a wild write, so each case has one.
+Order: the children's code, an index in the memory of the result, an index that another
+thread writes.  A call runs without the GIL on the caller's array, so an index may change
+between its check and its use.  An out-of-bounds write may crash the process, so each case
+runs in a child process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from conftest import Child
 
 from gpuopt import _core
 
-# What the calls have in common: one function for each operator that takes indices.
+# Shared by the calls: one function for each operator that takes indices.
 CALLS = """
 import json, mmap, os, sys, threading
 import numpy as np
@@ -79,7 +79,7 @@ def test_every_operator_that_takes_indices_is_here() -> None:
     assert found == set(INDEXED)
 
 
-# ---- an index that lies in the memory of the result ----
+# ---- an index in the memory of the result ----
 
 
 ALIAS = """
@@ -110,7 +110,7 @@ def test_an_index_in_the_memory_of_the_result(op: str, variant: str, child: Chil
     done = child(CALLS + ALIAS, arguments=(op, variant))
     outcomes = json.loads(done.stdout)
     assert len(outcomes) == 15
-    if op != "scatter_add":  # which writes its result when all indices are read
+    if op != "scatter_add":  # which writes its result after it has read all indices
         assert outcomes.count("refused") >= 5
 
 

@@ -1,7 +1,7 @@
-"""The simulator: its words against their definitions, its schedules, checks and counts.
+"""The simulator: its intrinsics against their definitions, its schedules, checks and counts.
 
 Fixture kernels (tests/fixtures/*.cu) are compiled once per run, with the flags of the
-build; a machine without a C++ compiler fails here, it does not skip.
+build; without a C++ compiler these tests fail and are not skipped.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str],
 
 @pytest.fixture(scope="session")
 def portable(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """The ladder on ucontext, the switch of machines without assembly here."""
+    """The ladder with ucontext, used on machines without an assembly switch."""
     return compiled(
         tmp_path_factory.mktemp("portable"), ["ladder"], ["profile"], ["-DGPO_SIM_UCONTEXT"]
     )["ladder", "profile"]
@@ -77,7 +77,7 @@ def checked(libraries: dict) -> Library:
     return libraries["faults", "profile"]
 
 
-# ---- words ----
+# ---- intrinsics ----
 
 LANES = np.arange(32)
 VALUES = np.array(
@@ -86,7 +86,7 @@ VALUES = np.array(
 
 
 def gather(source: Callable[[np.ndarray], np.ndarray], width: int) -> np.ndarray:
-    """VALUES[source] where the source lane is in the lane's own group, else its own."""
+    """VALUES[source] if the source lane is in the lane's group, else the lane's value."""
     base = LANES // width * width
     lanes = source(LANES)
     inside = (lanes >= base) & (lanes < base + width)
@@ -94,7 +94,7 @@ def gather(source: Callable[[np.ndarray], np.ndarray], width: int) -> np.ndarray
 
 
 def xor_gather(arg: int, width: int) -> np.ndarray:
-    """A shuffle by xor also reads lower groups; only higher ones are cut off."""
+    """A shuffle by xor may read lower groups, but not higher ones."""
     lanes = LANES ^ arg
     inside = lanes < LANES // width * width + width
     return VALUES[np.where(inside, lanes, LANES)]
@@ -523,7 +523,7 @@ def test_published_races_are_found(libraries: dict, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["v0", "v2", "v3", "v5"])
 def test_a_length_that_does_not_divide_leaves_a_tail(libraries: dict, name: str) -> None:
-    """Grids of n / block, as published: the last elements are not in the sum."""
+    """Grids of n / block, as published: the last elements are missing from the sum."""
     x = np.ones(16384 + 100, np.float32)
     out = np.zeros(x.size // LADDER[name], np.float32)
     status, out, _ = libraries["ladder", "plain"].run(name, x, out, x.size)
@@ -550,7 +550,7 @@ def test_index_beyond_32_bits(libraries: dict, build: str, n: int) -> None:
         first_block=(n + 255) // 256 - 2, checks=build == "profile",
     )  # fmt: skip
     assert status == OK, message
-    assert out.tolist() == [1, 0]  # the last element, and a block that was left out
+    assert out.tolist() == [1, 0]  # the last element, and a block that was skipped
 
 
 def test_32_bit_index_is_caught(checked: Library) -> None:
@@ -725,7 +725,7 @@ def test_every_step_of_a_call_fails_in_turn(
 @pytest.mark.parametrize("n", LARGE)
 @pytest.mark.parametrize("rung", ["v0", "v3", "v5"])
 def test_rung_beyond_32_bits(rung: str, n: int, configure: Callable[..., dict]) -> None:
-    """The last blocks read the last elements; a part that no block wrote is -1."""
+    """The last blocks read the last elements; parts that no block wrote are -1."""
     per_block = 256 if rung == "v0" else 512
     first = (n + per_block - 1) // per_block - 2
     x = np.zeros(n, np.int8)
@@ -799,6 +799,6 @@ def test_an_unknown_environment_says_so(child: Callable[..., object]) -> None:
 
 
 def test_mutants_are_killed() -> None:
-    """`make mutants` writes this file; CI runs the first 8 again."""
+    """`make mutants` writes this file; CI reruns the first 8."""
     result = json.loads((Path(__file__).parent / "mutants.json").read_text())
     assert result["mutants"] >= 90 and result["killed"] >= 0.9 * result["mutants"]

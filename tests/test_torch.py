@@ -1,9 +1,9 @@
-"""torch itself at every border, on the CPU and where there is one on a GPU.
+"""torch itself at every entry point, on the CPU and, if there is one, on a GPU.
 
-`make test-torch` runs it, in an environment of its own.  The same table as test_gate.py
-has for stand-ins: each kind of tensor that is more than its memory is refused by a
-sentence that names the way out, and the way out gives the right result.
-Order: the borders, torch's kinds, transforms, what torch takes, gradients.
+`make test-torch` runs it, in an environment of its own.  The same table as in test_gate.py
+for stand-ins: each kind of tensor that is more than its memory is refused with a message
+that names the call to make, and that call gives the correct result.
+Order: the entry points, torch's kinds, transforms, accepted tensors, gradients.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def host(x: Any) -> Any:
     return x.detach().resolve_conj().resolve_neg().cpu().numpy()
 
 
-# ---- the borders ----
+# ---- the entry points ----
 
 
 @contextmanager
 def no_table() -> Iterator[None]:
-    """torch.Tensor without its table; what is known of the type is forgotten before."""
+    """torch.Tensor without its table; gpuopt's cached facts of the type are evicted first."""
     table = torch.Tensor.__dlpack_c_exchange_api__
     forget()
     del torch.Tensor.__dlpack_c_exchange_api__
@@ -56,13 +56,13 @@ def no_table() -> Iterator[None]:
 
 
 def forget() -> None:
-    """gpuopt remembers a few types: asks it of as many others."""
+    """gpuopt caches a few types: passes it as many others."""
     for _ in range(16):
         gpuopt.reduce(np.ones(1).view(type("Other", (np.ndarray,), {})))
 
 
 def plain_like(x: Any) -> torch.Tensor:
-    """A plain tensor where x lives; its shape matters only to what is taken."""
+    """A plain tensor on x's device; its shape matters only if x is accepted."""
     on = "cuda" if str(getattr(x, "device", "cpu")).startswith("cuda") else "cpu"
     return torch.zeros((), device=on)
 
@@ -133,7 +133,7 @@ class Logged(torch.Tensor):
 
 
 class Bare(torch.Tensor):
-    """Replaces nothing."""
+    """Overrides nothing."""
 
 
 def complex_tensor(device: str) -> torch.Tensor:
@@ -163,7 +163,7 @@ def nested(device: str, layout: torch.layout) -> torch.Tensor:
 
 
 def freed(device: str, offset: int) -> torch.Tensor:
-    """What FSDP leaves of a parameter between its uses."""
+    """A parameter as FSDP keeps it between uses."""
     x = torch.ones(3 + offset, device=device)[offset:]
     x.untyped_storage().resize_(0)
     return x
@@ -231,7 +231,7 @@ def test_a_kind_that_would_lose_something(kind: str, border: str, device: str) -
 
 
 def inside(x: torch.Tensor) -> torch.Tensor:
-    """What a function sees that torch.func transforms."""
+    """The arguments of a function that torch.func transforms."""
     sentence = r"inside of a torch\.func transform.*use gpuopt outside of it"
     if torch._C._functorch.is_functorch_wrapped_tensor(x):
         for border in (*INPUTS.values(), *OUTPUTS.values()):
@@ -262,7 +262,7 @@ def test_inside_of_a_transform(transform: str, device: str) -> None:
 
 @pytest.mark.parametrize("transform", [*TRANSFORMS, "fake"])
 def test_plain_tensors_inside_of_a_transform(transform: str, device: str) -> None:
-    """Their memory is real; what torch makes for a result may have none."""
+    """Their memory is real, but torch may create results without memory."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     x, out = ones(device), ones(device)
@@ -322,7 +322,7 @@ def test_the_way_out_is_one(kind: str, way: Callable[[Any], Any], device: str) -
     np.testing.assert_array_equal(host(got), host(plain))
 
 
-# ---- what torch takes ----
+# ---- accepted tensors ----
 
 TAKEN: dict[str, Callable[[str], Any]] = {
     "dense": lambda d: torch.arange(6.0, device=d),

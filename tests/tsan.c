@@ -1,6 +1,6 @@
 /*
- * tsan.c  Eight threads call every CPU variant of reduce at once, through the C core and
- * without Python; the bits must be those of a call that was alone.  tests/tsan.sh
+ * tsan.c  Eight threads call every CPU variant of reduce at the same time, through the C
+ * core and without Python; the bits must equal those of a single call.  tests/tsan.sh
  * compiles it with ThreadSanitizer.  Order: one call, the threads, main.
  */
 #include "../csrc/backend/backend.h"
@@ -22,7 +22,7 @@ enum {
     KEEPDIMS = 3
 };
 
-/* backend.c's, which would bring the other backends along. */
+/* In place of backend.c, which would need the other backends. */
 gpo_status
 gpo_scratch(gpo_call *call, size_t bytes, void **out)
 {

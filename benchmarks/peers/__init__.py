@@ -1,7 +1,7 @@
-"""What a user would pick instead: one file per library.
+"""The libraries that gpuopt is compared with: one file each.
 
-Each file defines DEVICES, available(), version(), call() and host() as `Peer` says, and
-CALLS, one function per operator.  A new file here is a new peer; nothing else changes.
+Each file defines DEVICES, available(), version(), call() and host() as described in `Peer`,
+and CALLS, one function per operator.  A new file here is a new peer; nothing else changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuopt.lab.workloads import Problem
 
 
 class Peer(Protocol):
-    """The contract of a file in this folder."""
+    """The interface of a file in this folder."""
 
     #: Where its calls run: 'cpu', 'cuda' or both.
     DEVICES: tuple[str, ...]
@@ -29,10 +29,10 @@ class Peer(Protocol):
     def call(
         self, problem: Problem, device: str, arrays: tuple[Any, ...], upload: Callable[..., Any]
     ) -> Callable[[], Any] | None:
-        """Return the call that answers the problem; None if it has no such operator.
+        """Return a call that computes the problem; None if it has no such operator.
 
-        `arrays` are the problem's arrays on `device`, shared, never written; `upload`
-        makes a device array of a host array.
+        `arrays` are the problem's arrays on `device`, shared and never written; `upload`
+        copies a host array to the device.
         """
 
     def host(self, result: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The peer CUB: cub_<op>.cu, compiled by nvcc on the spot and called with addresses.
+"""The peer CUB: cub_<op>.cu, compiled by nvcc when needed and called with raw addresses.
 
 Temporary memory and outputs are allocated once per workload, outside the timed call,
 as a C++ user of CUB would.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpuopt.lab import nvcc
-from gpuopt.lab.bench import current_stream
+from gpuopt.lab.timer import current_stream
 from gpuopt.lab.workloads import Array, Problem
 
 DEVICES = ("cuda",)
@@ -25,7 +25,7 @@ PAIR = np.dtype([("key", np.int32), ("value", np.float32)])
 
 
 class Result:
-    """What a CUB call leaves in device memory, with how to read it on the host."""
+    """The result of a CUB call in device memory, and how to read it on the host."""
 
     def __init__(self, memory: Any, read: Callable[[Array], Array]) -> None:
         self.memory = memory
@@ -33,7 +33,7 @@ class Result:
 
 
 def available() -> str | None:
-    """Return None if nvcc is here; the GPU is the run's own business."""
+    """Return None if nvcc is found; the run itself checks for a GPU."""
     return nvcc.unavailable()
 
 
@@ -65,7 +65,7 @@ def bind(
     def run() -> None:
         nvcc.check(function(at, bytes_, source, target, rows, cols, current_stream()))
 
-    # The closure reaches the memory by address alone; hold on to the owners.
+    # The closure uses only addresses; keep the arrays that own the memory alive.
     run.owners = (temporary, data, out)  # type: ignore[attr-defined]
     return run
 
@@ -109,7 +109,7 @@ def scan(
 
 
 def dot(x: Any, y: Any, dtype: str, upload: Callable[..., Any]) -> Callable[[], Result] | None:
-    """Call DeviceReduce on the products; y's address travels in the place of rows."""
+    """Call DeviceReduce on the products; y's address is passed as the argument rows."""
     out = upload(np.zeros(1, "float32" if dtype == "float16" else dtype))
     name = f"device_sum_{SUFFIX.get(dtype)}"
     run = bind("dot", name, x, out, nvcc.address(y), int(x.shape[0]), upload)
@@ -121,7 +121,7 @@ def dot(x: Any, y: Any, dtype: str, upload: Callable[..., Any]) -> Callable[[], 
 def with_result(
     run: Callable[[], None] | None, out: Any, read: Callable[[Array], Array]
 ) -> Callable[[], Result] | None:
-    """Return a call that runs and names its output."""
+    """Return a call that runs the function and returns its output."""
     if run is None:
         return None
     result = Result(out, read)
@@ -143,7 +143,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 def call(
     problem: Problem, device: str, arrays: tuple[Any, ...], upload: Callable[..., Any]
 ) -> Callable[[], Any] | None:
-    """Return the call that answers the problem."""
+    """Return the call that computes the problem."""
     make = CALLS.get(problem.op)
     if make is None or problem.dtype not in SUFFIX:
         return None

@@ -1,7 +1,7 @@
 /*
- * cub_dot.cu  CUB's reduction of products behind plain C functions, one per dtype:
+ * cub_dot.cu  CUB's reduction of products as plain C functions, one per dtype:
  * device_sum_<dtype>(temporary, bytes, x, out, y, n, stream) -> cudaError_t.  With
- * temporary NULL it writes the bytes it wants; y is an address as a number.
+ * temporary NULL it writes the number of bytes it needs; y is an address as a number.
  */
 #include <cub/device/device_reduce.cuh>
 #include <cuda_fp16.h>

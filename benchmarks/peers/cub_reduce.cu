@@ -1,8 +1,8 @@
 /*
- * cub_reduce.cu  CUB's reductions behind plain C functions, one per kind and dtype:
+ * cub_reduce.cu  CUB's reductions as plain C functions, one per kind and dtype:
  * <kind>_<op>_<dtype>(temporary, bytes, x, out, rows, cols, stream) -> cudaError_t.
- * With temporary NULL it writes the bytes it wants.  The device_ functions take one
- * row.
+ * With temporary NULL it writes the number of bytes it needs.  The device_ functions
+ * take one row.
  */
 #include <cub/device/device_reduce.cuh>
 #include <cub/device/device_segmented_reduce.cuh>

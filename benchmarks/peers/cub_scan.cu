@@ -1,13 +1,13 @@
 /*
- * cub_scan.cu  CUB's inclusive sums behind plain C functions, one per dtype:
+ * cub_scan.cu  CUB's inclusive sums as plain C functions, one per dtype:
  * device_sum_<dtype>(temporary, bytes, x, out, rows, cols, stream) -> cudaError_t.
- * With temporary NULL it writes the bytes it wants; rows is 1.
+ * With temporary NULL it writes the number of bytes it needs; rows is 1.
  */
 #include <cub/device/device_scan.cuh>
 #include <cuda_fp16.h>
 #include <stdint.h>
 
-/* Half sums drown in rounding: they run in float and round once per element. */
+/* Sums in half lose too much to rounding: add in float, round once per element. */
 struct plus_float {
     __host__ __device__ float operator()(float a, float b) const
     {

@@ -1,4 +1,4 @@
-"""The peer CuPy, on the arrays of the run through DLPack."""
+"""The peer CuPy, on the run's arrays, shared through DLPack."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def index_add(
 
 
 def mean_matvec(x: Any, matrix: Any) -> Callable[[], Any]:
-    """Multiply with the transposed means."""
+    """Multiply the matrix by the transposed means."""
     return lambda: matrix @ x.mean(2).T
 
 
@@ -121,7 +121,7 @@ def elementwise(name: str) -> Callable[..., Any]:
 
 
 def upsample_nearest(x: Any, scale: float) -> Callable[[], Any] | None:
-    """Repeat rows and columns of a whole scale."""
+    """Repeat rows and columns, for integer scales."""
     times = int(scale)
     if scale != times:
         return None
@@ -148,7 +148,7 @@ def convolve(a: Any, v: Any, mode: str) -> Callable[[], Any]:
 
 
 def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
-    """Multiply spectra of twice the length; add up a few shifted products of a short filter."""
+    """Multiply spectra of twice the length; for a short filter, add shifted products."""
     fft = library().fft
     steps, taps = x.shape[2], w.shape[1]
 
@@ -169,7 +169,7 @@ def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
 def causal_conv1d_backward(
     dy: Any, x: Any, w: Any, precision: str = "fp32"
 ) -> Callable[[], Any]:
-    """Multiply spectra, those of x and the filters conjugated."""
+    """Multiply spectra; those of x and of the filters are conjugated."""
     cupy = library()
     fft = cupy.fft
     steps, taps = x.shape[2], w.shape[1]
@@ -211,7 +211,7 @@ def max_pool3d(x: Any, kernel_size: int, stride: int) -> Callable[[], Any]:
 def max_pool3d_backward(
     dy: Any, indices: Any, input_shape: Any, kernel_size: int, stride: int
 ) -> Callable[[], Any]:
-    """Call cupy.bincount with weights on places in all planes."""
+    """Call cupy.bincount with weights, once for all planes."""
     cupy = library()
     planes = input_shape[0] * input_shape[1]
     size = input_shape[2] * input_shape[3] * input_shape[4]
@@ -246,7 +246,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 def call(
     problem: Problem, device: str, arrays: tuple[Any, ...], upload: Callable[..., Any]
 ) -> Callable[[], Any] | None:
-    """Return the call that answers the problem."""
+    """Return the call that computes the problem."""
     make = CALLS.get(problem.function or problem.op)
     if make is None or problem.dtype == "bfloat16":
         return None

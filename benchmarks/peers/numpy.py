@@ -1,4 +1,4 @@
-"""The peer NumPy: what everybody has."""
+"""The peer NumPy, which is always installed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def scan(x: Any, op: str = "sum", axis: int = -1) -> Callable[[], Any]:
 
 
 def scatter_add(values: Any, index: Any, size: int, mode: str) -> Callable[[], Any]:
-    """Call np.bincount with weights, or np.add.at where it would not be exact."""
+    """Call np.bincount with weights, or np.add.at if that would not be exact."""
     if values.dtype.kind != "f":
         dtype = values.dtype if values.dtype.kind == "c" else np.dtype(np.int64)
 
@@ -92,7 +92,7 @@ def index_add(
 
 
 def mean_matvec(x: Any, matrix: Any) -> Callable[[], Any]:
-    """Multiply with the transposed means."""
+    """Multiply the matrix by the transposed means."""
     return lambda: matrix @ x.mean(2).T
 
 
@@ -108,7 +108,7 @@ def elementwise(name: str) -> Callable[..., Any]:
 
 
 def upsample_nearest(x: Any, scale: float) -> Callable[[], Any] | None:
-    """Repeat rows and columns of a whole scale, the shorter way first."""
+    """Repeat columns, then rows, for integer scales."""
     if scale != int(scale):
         return None
     times = int(scale)
@@ -139,7 +139,7 @@ def convolve(a: Any, v: Any, mode: Any) -> Callable[[], Any]:
 
 
 def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
-    """Multiply spectra of twice the length; add up a few shifted products of a short filter."""
+    """Multiply spectra of twice the length; for a short filter, add shifted products."""
     steps, taps = x.shape[2], w.shape[1]
 
     def by_fft() -> Any:
@@ -159,7 +159,7 @@ def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
 def causal_conv1d_backward(
     dy: Any, x: Any, w: Any, precision: str = "fp32"
 ) -> Callable[[], Any]:
-    """Multiply spectra, those of x and the filters conjugated."""
+    """Multiply spectra; those of x and of the filters are conjugated."""
     steps, taps = x.shape[2], w.shape[1]
     lags = min(steps, taps)
 
@@ -195,7 +195,7 @@ def max_pool3d(x: Any, kernel_size: int, stride: int) -> Callable[[], Any]:
 def max_pool3d_backward(
     dy: Any, indices: Any, input_shape: Any, kernel_size: int, stride: int
 ) -> Callable[[], Any]:
-    """Call np.bincount with weights on places in all planes."""
+    """Call np.bincount with weights, once for all planes."""
     planes, size = input_shape[0] * input_shape[1], int(np.prod(input_shape[2:]))
 
     def call() -> Any:
@@ -228,11 +228,11 @@ CALLS: dict[str, Callable[..., Any]] = {
 def call(
     problem: Problem, device: str, arrays: tuple[Any, ...], upload: Callable[..., Any]
 ) -> Callable[[], Any] | None:
-    """Return the call that answers the problem."""
+    """Return the call that computes the problem."""
     make = CALLS.get(problem.function or problem.op)
     return make(*arrays, **problem.options) if make else None
 
 
 def host(result: Any) -> Any:
-    """Return the result: it is on the host already."""
+    """Return the result, which is already on the host."""
     return result

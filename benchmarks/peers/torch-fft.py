@@ -1,4 +1,4 @@
-"""The peer PyTorch by spectra: causal convolutions as products of Fourier transforms."""
+"""The peer PyTorch with FFTs: causal convolutions as products of Fourier transforms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ host = torch.host
 
 
 def wide(x: Any) -> Any:
-    """Return 16-bit floats in float32, which has a Fourier transform."""
+    """Convert 16-bit floats to float32, which has a Fourier transform."""
     return x.float() if x.itemsize == 2 else x
 
 
@@ -37,7 +37,7 @@ def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
 def causal_conv1d_backward(
     dy: Any, x: Any, w: Any, precision: str = "fp32"
 ) -> Callable[[], Any]:
-    """Multiply spectra, those of x and the filters conjugated."""
+    """Multiply spectra; those of x and of the filters are conjugated."""
     library = torch.library()
     fft = library.fft
     steps, taps = x.shape[2], w.shape[1]
@@ -65,7 +65,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 def call(
     problem: Problem, device: str, arrays: tuple[Any, ...], upload: Callable[..., Any]
 ) -> Callable[[], Any] | None:
-    """Return the call that answers the problem."""
+    """Return the call that computes the problem."""
     make = CALLS.get(problem.op)
     if make is None or (device == "cpu" and problem.dtype == "bfloat16"):
         return None

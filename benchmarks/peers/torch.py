@@ -1,4 +1,4 @@
-"""The peer PyTorch, on a GPU or a CPU, on the arrays of the run."""
+"""The peer PyTorch, on a GPU or a CPU, on the run's arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def library() -> Any:
 
 
 def available() -> str | None:
-    """Return None if PyTorch is installed; a GPU it does not see fails in the run."""
+    """Return None if PyTorch is installed; without a GPU the run itself fails."""
     return None if importlib.util.find_spec("torch") else "not installed"
 
 
@@ -83,7 +83,7 @@ def partition_reduce(
 def index_add(
     x: Any, index: Any, source: Any, deterministic: bool = False
 ) -> Callable[[], Any]:
-    """Call torch.index_add, under deterministic algorithms where that is asked for."""
+    """Call torch.index_add, with deterministic algorithms if requested."""
     torch = library()
 
     def run() -> Any:
@@ -98,7 +98,7 @@ def index_add(
 
 
 def mean_matvec(x: Any, matrix: Any) -> Callable[[], Any]:
-    """Multiply with the transposed means."""
+    """Multiply the matrix by the transposed means."""
     return lambda: matrix @ x.mean(2).T
 
 
@@ -122,14 +122,14 @@ def upsample_nearest(x: Any, scale: float) -> Callable[[], Any]:
 def upsample_nearest_backward(
     dy: Any, input_shape: tuple[int, ...], scale: float
 ) -> Callable[[], Any]:
-    """Call the operator that the gradient of interpolate runs, for two spatial axes."""
+    """Call the operator that computes the gradient of interpolate, for two spatial axes."""
     backward = library().ops.aten.upsample_nearest2d_backward
     size, shape = list(dy.shape[2:]), list(input_shape)
     return lambda: backward(dy, size, shape, scale, scale)
 
 
 def convolve(a: Any, v: Any, mode: str) -> Callable[[], Any] | None:
-    """Call conv1d in full precision; for longer filters multiply Fourier transforms."""
+    """Call conv1d in full precision; for long filters multiply Fourier transforms."""
     torch = library()
     if not a.dtype.is_floating_point or mode != "full":
         return None
@@ -164,7 +164,7 @@ def causal_conv1d(x: Any, w: Any, precision: str = "fp32") -> Callable[[], Any]:
 def causal_conv1d_backward(
     dy: Any, x: Any, w: Any, precision: str = "fp32"
 ) -> Callable[[], Any]:
-    """Differentiate conv1d; the forward pass is not in the time."""
+    """Differentiate conv1d; the forward pass is not timed."""
     torch = library()
     inputs = tuple(a.detach().clone().requires_grad_() for a in (x, w))
     result = causal_conv1d(*inputs)()
@@ -180,7 +180,7 @@ def max_pool3d(x: Any, kernel_size: int, stride: int) -> Callable[[], Any]:
 def max_pool3d_backward(
     dy: Any, indices: Any, input_shape: Any, kernel_size: int, stride: int
 ) -> Callable[[], Any]:
-    """Call what autograd calls; of x it looks at the shape alone."""
+    """Call the operator that autograd calls; it uses only the shape of x."""
     torch = library()
     x = torch.empty(input_shape, dtype=dy.dtype, device=dy.device)
     function = torch.ops.aten.max_pool3d_with_indices_backward
@@ -210,7 +210,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 def call(
     problem: Problem, device: str, arrays: tuple[Any, ...], upload: Callable[..., Any]
 ) -> Callable[[], Any] | None:
-    """Return the call that answers the problem."""
+    """Return the call that computes the problem."""
     make = CALLS.get(problem.function or problem.op)
     if make is None:
         return None

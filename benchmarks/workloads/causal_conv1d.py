@@ -1,7 +1,7 @@
 """Workloads of causal_conv1d: 'B<batches> C<channels> T<steps>', then ' K<taps>' unless K = T.
 
-A last word ' fast' or ' half' is the precision asked for.  Order: the lists, inputs, what a
-right result is, the two ways in.  causal_conv1d_backward.py builds on this.
+A last word ' fast' or ' half' is the requested precision.  Order: the lists, the problems,
+inputs, the check of a result.  causal_conv1d_backward.py imports from this file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SMOKE_SIZES = (
     *((2, 64, 257, 4), (9, 2, 300, 300), (1, 1, 1025, 8), (8, 3, 64, 64), (4, 5, 96, 33)),
 )
 
-#: The largest relative error of a row in the 2-norm, by the precision asked for.
+#: The largest relative error of a row in the 2-norm, by requested precision.
 CLASSES = {"fp32": 2e-6, "fast": 1e-5, "half": 1e-3}
 
 JUDGED = 12  # channels of a large result
@@ -105,17 +105,17 @@ def smoke_inputs(rng: np.random.Generator) -> Iterator[tuple[Array, Array, dict[
 
 
 def picked(channels: int) -> Array:
-    """Return the channels that are judged: all, or some with the first and the last."""
+    """Return the channels that are checked: all, or some including the first and last."""
     if channels <= JUDGED:
         return np.arange(channels)
     return np.unique(np.linspace(0, channels - 1, JUDGED).astype(int))
 
 
-# ---- what is right ----
+# ---- the check of a result ----
 
 
 def convolved(x: Array, w: Array) -> Array:
-    """Return the result by FFT in float64: exact to 1e-14 of a row's size."""
+    """Return the result by FFT in float64: exact to 1e-14 of a row's norm."""
     taps, steps = min(w.shape[1], x.shape[2]), x.shape[2]
     n = steps + taps
     lags = w[:, : -taps - 1 : -1].astype(np.float64)
@@ -131,11 +131,11 @@ def judge(
     precision: str,
     axis: int = 2,
 ) -> Callable[[Any], str]:
-    """Return the function that says what is wrong with a result, '' if nothing.
+    """Return the check of a result: a function that returns what is wrong, '' if nothing.
 
-    Every row of what is chosen may err by its class, in the 2-norm and relative to the
-    row, beyond the rounding of each element to a 16-bit dtype.  Rows of three-dimensional
-    results run along `axis`.
+    The error of a row, in the 2-norm and relative to the row, is limited by the precision
+    of the call, besides the rounding of each element to a 16-bit dtype.  Rows of
+    three-dimensional results run along `axis`.
     """
     limit = CLASSES[precision] if dtype != "float64" else 1e-13
     rounding = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype, 0.0) * 1.01

@@ -1,4 +1,4 @@
-"""Workloads of causal_conv1d_backward, named as those of causal_conv1d: dx and dw."""
+"""Workloads of causal_conv1d_backward, with the names of causal_conv1d's: dx and dw."""
 
 from __future__ import annotations
 

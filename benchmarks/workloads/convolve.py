@@ -1,6 +1,6 @@
 """Workloads of convolve: '<mode> <N> x <M>', lengths as 2^20 or 1000.
 
-Order: the lists, inputs, what a right result is, the two ways in.
+Order: the lists, the problems, inputs, the check of a result.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def smoke(rng: np.random.Generator) -> Iterator[Problem]:
 
 
 def random(n: int, dtype: str, rng: np.random.Generator) -> Array:
-    """Return numbers in [0, 1), complex ones on the unit square, or any integers."""
+    """Return numbers in [0, 1), complex ones in the unit square, or any integers."""
     kind = dtype_of(dtype)
     if kind.kind in "iu":
         info = np.iinfo(kind)
@@ -69,7 +69,7 @@ def random(n: int, dtype: str, rng: np.random.Generator) -> Array:
 
 
 def exact(a: Array, v: Array, mode: Any) -> Array:
-    """Return the convolution in a wider type, long ones by a float64 transform."""
+    """Return the convolution in a wider type, for long rows by a float64 transform."""
     if a.dtype.kind in "iu":
         return np.convolve(a, v, mode)
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
@@ -87,12 +87,12 @@ def exact(a: Array, v: Array, mode: Any) -> Array:
 
 
 def judge(a: Array, v: Array, mode: str) -> Callable[[Any], str]:
-    """Return the function that says what is wrong with a result, '' if nothing.
+    """Return the check of a result: a function that returns what is wrong, '' if nothing.
 
     No part of a factor is negative, so the bound of an element is relative to the
-    convolution of the sizes: 512 terms in order, twice for complex, totals of those, the
-    rounding of the result.  A transform errs by its share of the norms of the rows.  A
-    row of float32 besides must be within 1e-6 of its norm.
+    convolution of the magnitudes: sums of 512 terms in order, twice that for complex, the
+    sums of those, and the rounding of the result.  The error of a transform is relative to
+    the norms of the rows.  A float32 row must also be within 1e-6 of its norm.
     """
     expected: list[tuple[Array, Array]] = []
 

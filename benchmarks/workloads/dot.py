@@ -1,6 +1,6 @@
 """Workloads of dot: '2^25', the length of both vectors.
 
-Order: the lists, inputs, what a right result is, the two ways in.
+Order: the lists, the problems, inputs, the check of a result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TINY = (("4097", "float16"), ("1025", "float16"))
 
 SMOKE_SIZES = (0, 1, 31, 33, 257, 1025)
 
-# 128 products of at most 2: no partial sum passes 256, bfloat16's last exact step of 1.
+# 128 products of at most 2: no partial sum exceeds 256, up to which bfloat16 has all integers.
 NONZERO = 128
 
 # An error bound (ceil(log2 n) + SLACK) * eps * sum|x y|; see gpuopt.dot.
@@ -61,8 +61,8 @@ def smoke(rng: np.random.Generator) -> Iterator[Problem]:
 def pair(n: int, dtype: str, rng: np.random.Generator) -> tuple[Array, Array]:
     """Return two vectors.
 
-    16-bit floats are whole numbers and x is 0 but for NONZERO elements: then the rungs that
-    add in 16 bits are exact in any order, and the judge can be strict with all.
+    16-bit floats are whole numbers and x is 0 except for NONZERO elements: the rungs that
+    add in 16 bits are then exact in any order, so the check is exact for all.
     """
     kind = dtype_of(dtype)
     if kind.itemsize != 2 or kind.kind in "iu":
@@ -74,7 +74,7 @@ def pair(n: int, dtype: str, rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def random(n: int, dtype: str, rng: np.random.Generator) -> Array:
-    """Return fresh data: floats centred on 0, integers whose sums wrap or not."""
+    """Return new data: floats centred on 0, integers whose sums may wrap."""
     kind = dtype_of(dtype)
     if kind.kind == "b":
         return rng.random(n) < 0.5
@@ -88,11 +88,11 @@ def random(n: int, dtype: str, rng: np.random.Generator) -> Array:
     return x
 
 
-# ---- what is right ----
+# ---- the check of a result ----
 
 
 def judge(x: Array, y: Array) -> Callable[[Any], str]:
-    """Return the function that says what is wrong with a result, '' if nothing."""
+    """Return the check of a result: a function that returns what is wrong, '' if nothing."""
     if x.dtype.kind in "biu":
         want = np.dot(x, y)
 
@@ -121,7 +121,7 @@ def judge(x: Array, y: Array) -> Callable[[Any], str]:
 
 
 def sums(x: Array, y: Array) -> tuple[Any, float]:
-    """Return the sum of products and that of their sizes, in double, piece by piece."""
+    """Return the sum of products and that of their magnitudes, in double, by pieces."""
     wide = np.complex128 if x.dtype.kind == "c" else np.float64
     total, size = wide(0), 0.0
     piece = 1 << 22

@@ -1,6 +1,6 @@
 """Workloads of elementwise: '<functor> <size> [misaligned]'.
 
-Order: the lists, a problem, a misaligned one, what a right result is.
+Order: the lists, a problem, a misaligned one, inputs, the check of a result.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ TINY = (("multiply 1025", "float32"), ("multiply 1025", "float16"), ("exp 1025",
 
 SMOKE_SIZES = (0, 1, 33, 257, 1025)
 
-# Units of eps times the result that a right result may be off; the dtype's own rounding
-# is one half of them.
+# The largest error of a correct result, in units of eps times the result; the rounding to
+# the dtype is one half.
 ULPS = {"gelu": 64}
 OTHER_ULPS = 8
 
@@ -62,10 +62,10 @@ def problem(name: str, dtype: str, rng: np.random.Generator) -> Problem:
 
 
 class Misaligned(Problem):
-    """Arrays that begin one element past an aligned buffer.
+    """Arrays that begin one element after an aligned address.
 
-    An upload makes aligned copies, so the arguments are whole buffers, of two rows to be
-    known by, and the call is made on views of them.
+    An upload makes aligned copies, so the arguments are whole buffers, recognised by their
+    two rows, and the call is made on views of them.
     """
 
     @property
@@ -77,14 +77,14 @@ class Misaligned(Problem):
         def call(*buffers: Any, **options: Any) -> Any:
             for x in buffers:
                 if id(x) not in views:
-                    views[id(x)] = (x, after_the_first(x))  # x is kept: its id stays its own
+                    views[id(x)] = (x, after_the_first(x))  # keeps x, so its id stays unique
             return function(*(views[id(x)][1] for x in buffers), **options)
 
         return call
 
 
 def after_the_first(x: Any) -> Any:
-    """Return the elements of a buffer of two rows but the first, as a view."""
+    """Return all elements of a buffer of two rows except the first, as a view."""
     return x.reshape(-1)[1:]
 
 
@@ -97,11 +97,11 @@ def smoke(rng: np.random.Generator) -> Iterator[Problem]:
                 yield Problem("elementwise", f"{op} {n}", dtype, args, {}, judge(op, args), op)
 
 
-# ---- inputs, and what is right ----
+# ---- inputs, and the check of a result ----
 
 
 def random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
-    """Return numbers between 1/2 and 2, or 1 to 99: no result is out of range."""
+    """Return numbers from 1/2 to 2, or from 1 to 99: no result is out of range."""
     kind = dtype_of(dtype)
     if kind.kind in "iu":
         return rng.integers(1, 99, shape, dtype=kind, endpoint=True)
@@ -114,7 +114,7 @@ def random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
 
 
 def judge(op: str, args: tuple[Array, ...]) -> Callable[[Any], str]:
-    """Return the function that says what is wrong with a result, '' if nothing."""
+    """Return the check of a result: a function that returns what is wrong, '' if nothing."""
 
     def check(result: Any) -> str:
         from gpuopt import ref

@@ -1,8 +1,8 @@
 """Workloads of index_add: '<count> [rows] into <length>, width <columns>[, deterministic]'.
 
-A ', zipf', ', sorted' or ', one' at the end says how positions are drawn: a few take most, in
-order, all the same one; else every one alike.
-Order: the lists, the two ways in, inputs, what a right result is.
+A suffix ', zipf', ', sorted' or ', one' is the distribution of the positions: a few get most of
+the rows, sorted, all the same one.  Without one they are uniform.
+Order: the lists, the problems, inputs, the check of a result.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def positions(pattern: str | None, length: int, count: int, rng: np.random.Gener
 
 
 def random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
-    """Return fresh data: whole numbers, or floats around 0 whose sums stay small."""
+    """Return new data: whole numbers, or floats around 0 whose sums stay small."""
     kind = dtype_of(dtype)
     if kind.kind == "b":
         return rng.random(shape) < 0.5
@@ -113,12 +113,12 @@ def random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
 
 
 def positive(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
-    """Return the same, but no float below 0: half a sum is then more than its bound."""
+    """Return the same without negative floats: half a sum then exceeds the error bound."""
     x = random(shape, dtype, rng)
     return np.abs(x) if x.dtype.kind == "f" else x
 
 
-# ---- what is right ----
+# ---- the check of a result ----
 
 
 def judge(x: Array, index: Array, source: Array) -> Any:

@@ -1,8 +1,8 @@
 """Workloads of max_pool3d: '(N,C,T,H,W) k<kernel> s<stride>'.
 
-Order: the lists, the 25 cases, inputs, windows in NumPy, what a right result is, the two
-ways in.  The report that the ladder follows has 25 cases and does not list them: those
-here are ours, of the kernels, strides and sizes that its text names.
+Order: the lists, the 25 cases, inputs, windows in NumPy, the check of a result, the problems.
+The report that the ladder follows has 25 cases but does not list them: those here are ours,
+with the kernels, strides and sizes that its text names.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def read(name: str) -> tuple[tuple[int, ...], int, int]:
 
 
 def random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
-    """Return numbers in [0, 1), or of a tenth of the range of an integer dtype."""
+    """Return numbers in [0, 1), or integers from a tenth of the dtype's range."""
     kind = dtype_of(dtype)
     if kind.kind in "iu":
         return rng.integers(0, int(np.iinfo(kind).max) // 10, shape).astype(kind)
@@ -78,7 +78,7 @@ def random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
 
 
 def pooled(x: Array, kernel: int, stride: int) -> Array:
-    """Return the maxima, one axis at a time, each window from two of half its size."""
+    """Return the maxima, one axis at a time, each window from two of half the size."""
     for axis in (2, 3, 4):
         y, made = np.moveaxis(x, axis, 0), 1
         while made < kernel:
@@ -90,18 +90,18 @@ def pooled(x: Array, kernel: int, stride: int) -> Array:
 
 
 def positions(x: Array, kernel: int, stride: int) -> Array:
-    """Return where the first maximum of each window stands, for x in [0, 1)."""
+    """Return the index of the first maximum of each window, for x in [0, 1)."""
     plane = np.arange(np.prod(x.shape[2:]), dtype=np.int64).reshape(x.shape[2:])
     keys = x.astype(np.float32).view(np.int32).astype(np.int64) << 32
     best = pooled(keys | (2**32 - 1 - plane), kernel, stride)
     return np.ascontiguousarray(2**32 - 1 - (best & (2**32 - 1)))
 
 
-# ---- what a right result is ----
+# ---- the check of a result ----
 
 
 def judge(want: Array) -> Callable[[Any], str]:
-    """Return the function that says what is wrong with a result, '' if nothing."""
+    """Return the check of a result: a function that returns what is wrong, '' if nothing."""
 
     def check(result: Any) -> str:
         got = np.asarray(result[0] if isinstance(result, tuple) else result)
@@ -114,12 +114,12 @@ def judge(want: Array) -> Callable[[Any], str]:
 
 
 def judge_both(want: tuple[Array, Array]) -> Callable[[Any], str]:
-    """Return the judge of (y, indices)."""
+    """Return the check of (y, indices)."""
     of_y, of_indices = judge(want[0]), judge(want[1])
     return lambda result: of_y(result[0]) or of_indices(result[1])
 
 
-# ---- the two ways in ----
+# ---- the problems ----
 
 
 def problem(name: str, dtype: str, rng: np.random.Generator) -> Problem:

@@ -1,6 +1,6 @@
 """Workloads of max_pool3d_backward: those of max_pool3d, with int64 indices.
 
-Order: the lists, what a right result is, the two ways in.
+Order: the lists, the check of a result, the problems.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ TINY = (("(1,2,8,8,8) k3 s1", "float32"), ("(1,2,6,8,10) k2 s2", "float64"))
 
 
 def judge(dy: Array, indices: Array, shape: tuple[int, ...]) -> Callable[[Any], str]:
-    """Return the function that says what is wrong with a result, '' if nothing.
+    """Return the check of a result: a function that returns what is wrong, '' if nothing.
 
-    No gradient is negative, so the bound of n additions is relative to the sum.
+    No gradient is negative, so the error bound of n additions is relative to the sum.
     """
     planes, size = shape[0] * shape[1], int(np.prod(shape[2:]))
     places = indices.reshape(planes, -1) + np.arange(planes)[:, None] * size
@@ -69,7 +69,7 @@ def problem(name: str, dtype: str, rng: np.random.Generator) -> Problem:
 
 
 def smoke(rng: np.random.Generator) -> Iterator[Problem]:
-    """Yield small problems over dtypes, shapes and windows, which are given or not."""
+    """Yield small problems over dtypes, shapes and windows, with and without their options."""
     from gpuopt import ref
 
     dtypes = ("float16", "float32", "float64")

@@ -1,6 +1,6 @@
 """Workloads of mean_matvec: 'N<batches> L<rows> M<cols>', the matrix (L, L).
 
-Order: the lists, inputs, what a right result is, the two ways in.
+Order: the lists, the problems, inputs, the check of a result.
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ def random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
 
 
 def judge(x: Array, matrix: Array, want: Array | None = None) -> Callable[[Any], str]:
-    """Return the function that says what is wrong with a result, '' if nothing.
+    """Return the check of a result: a function that returns what is wrong, '' if nothing.
 
     No factor is negative, so the error bound is relative to the result itself: L + 18
-    roundings of what is computed in, and one of the result.
+    roundings in the accumulator's type, and one of the result.
     """
     wide = np.float64 if x.dtype != np.float64 else np.longdouble
     rows = x.shape[1]
     if want is None:
         means = x.mean(2, dtype=np.float64)
         want = matrix.astype(np.float64) @ means.T
-        slack = 2.0 * (rows + 18)  # float64 judges float64: the reference errs, too
+        slack = 2.0 * (rows + 18)  # the float64 reference has errors, too
     else:
         slack = rows + 18.0
     inner = 2.0**-53 if x.dtype == np.float64 else 2.0**-24

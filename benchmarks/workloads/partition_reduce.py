@@ -1,7 +1,7 @@
 """Workloads of partition_reduce: '2^25 bits 0..4', '2^25 bits 1,4,7', '2^25 every second bit'.
 
-Order: the lists, names, inputs, what a right result is.  The rows of 32, 1024 and 32768
-outputs, bits 0..4, 0..9 and 0..14, are those of the source's table.
+Order: the lists, names, the problems, inputs, the check of a result.  The workloads with 32,
+1024 and 32768 outputs (bits 0..4, 0..9 and 0..14) are those of the source document's table.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ def random(size: int, dtype: str, rng: np.random.Generator) -> Array:
 def judge(
     x: Array, bits: tuple[int, ...], square: bool = False, want: Array | None = None
 ) -> Any:
-    """Return the function that says what is wrong with a result, '' if nothing.
+    """Return the check of a result: a function that returns what is wrong, '' if nothing.
 
-    A result of m elements may be off by m roundings of the sum of its magnitudes, the
-    bound of a sum in any order; 16-bit sums are made in float32.
+    The error of a sum of m elements is at most m roundings of the sum of their magnitudes, the
+    bound of a sum in any order; 16-bit floats are added in float32.
     """
     wide = {"f": np.float64, "c": np.complex128}.get(x.dtype.kind, x.dtype)
     if x.dtype.kind in WHOLE:
@@ -132,10 +132,10 @@ def judge(
 
 
 def merged_runs(n: int, bits: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
-    """Return shape, axes to sum and order of the axes left, for a view of 2^n elements.
+    """Return shape, axes to sum and order of the remaining axes, for a view of 2^n elements.
 
-    Neighbouring bits that are summed together, or kept in order, share an axis.  The
-    peers answer with it: ``x.reshape(shape).sum(axes).transpose(order)``.
+    Neighbouring bits that are summed together, or kept in order, share an axis.  The peers
+    compute ``x.reshape(shape).sum(axes).transpose(order)``.
     """
     to = {bit: place for place, bit in enumerate(bits)}
     runs: list[list[int]] = []  # from the highest bit, which is the first axis

@@ -1,6 +1,6 @@
 """Workloads of reduce: '<reduction> <shape> [axis<k>]'.
 
-Order: the lists, inputs, what a right result is, the two ways in.
+Order: the lists, the problems, inputs, the check of a result.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def smoke(rng: np.random.Generator) -> Iterator[Problem]:
 
 
 def random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
-    """Return fresh data whose sums neither cancel nor overflow.
+    """Return new data whose sums neither cancel nor overflow.
 
-    float16 is centred on 0: 2^28 positive ones would pass 65504.
+    float16 is centred on 0: 2^28 positive ones would exceed 65504.
     """
     kind = dtype_of(dtype)
     if kind.kind == "b":
@@ -120,7 +120,7 @@ def near_one(x: Array) -> Array:
     return (1 + (x - x.dtype.type(0.5)) / x.dtype.type(64)).astype(x.dtype)
 
 
-# ---- what is right ----
+# ---- the check of a result ----
 
 
 def expected(x: Array, op: str, axis: int | None) -> Any:
@@ -132,10 +132,10 @@ def expected(x: Array, op: str, axis: int | None) -> Any:
 
 
 def judge(x: Array, op: str, axis: int | None, want: Any) -> Any:
-    """Return the function that says what is wrong with a result, '' if nothing.
+    """Return the check of a result: a function that returns what is wrong, '' if nothing.
 
-    An index is right if the element there equals the extreme one: libraries differ on
-    which of several equal ones they name.
+    An index is correct if its element equals the extreme: libraries differ in which of
+    several equal elements they return.
     """
     want = np.asarray(want)
     if op in ARGS:
@@ -177,7 +177,7 @@ def judge(x: Array, op: str, axis: int | None, want: Any) -> Any:
 
 
 def magnitude(x: Array, op: str, axis: int | None) -> Any:
-    """Return what the error of a result is relative to, element by element."""
+    """Return the magnitude that the error of each result is relative to."""
     if op == "prod":
         return np.abs(np.prod(x, axis=axis, dtype=complex if x.dtype.kind == "c" else float))
     size = np.sum(np.abs(x), axis=axis, dtype=np.float64)
@@ -185,14 +185,14 @@ def magnitude(x: Array, op: str, axis: int | None) -> Any:
 
 
 def terms(x: Array, axis: int | None) -> int:
-    """Return how many elements make one result."""
+    """Return how many elements are combined into one result."""
     return x.size if axis is None else x.shape[axis]
 
 
 def tolerance(
     x: Array, op: str, axis: int | None, want: Array, dtype: np.dtype[Any], size: Any
 ) -> Any:
-    """Return the largest error a right result may have, element by element.
+    """Return the largest error of a correct result, element by element.
 
     Sums: pairwise addition's bound.  Products: one rounding per factor.
     """

@@ -1,6 +1,6 @@
 """Workloads of scan: '<operation> <shape> [axis<k>]'.
 
-Order: the lists, inputs, what a right result is, the two ways in.
+Order: the lists, the problems, inputs, the check of a result.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ TINY = (("sum 4097", "float32"), ("sum (129,33) axis0", "float32"))
 SMOKE_SIZES = (0, 1, 31, 33, 257, 1025)
 SMOKE_SHAPE = (7, 5, 33)
 
-# Terms of an error bound (ceil(log2 k) + SLACK) * eps * sum|x|; the peers' plain chains
-# of float64 need the larger one.
+# Terms of an error bound (ceil(log2 k) + SLACK) * eps * sum|x|; the peers' plain sequential
+# sums of float64 need the larger one.
 SLACK = 48
 
 
@@ -81,9 +81,9 @@ def smoke(rng: np.random.Generator) -> Iterator[Problem]:
 
 
 def random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
-    """Return fresh data whose sums neither cancel nor overflow.
+    """Return new data whose sums neither cancel nor overflow.
 
-    float16 is centred on 0: 2^28 positive ones would pass 65504.
+    float16 is centred on 0: 2^28 positive ones would exceed 65504.
     """
     kind = dtype_of(dtype)
     if kind.kind == "b":
@@ -104,13 +104,13 @@ def random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
 def whole(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
     """Return small whole numbers around 0.
 
-    A partial sum of 2^28 of them is exact in any order, so that a library that adds in
-    one chain is right, too.
+    A partial sum of 2^28 of them is exact in any order, so that a library that adds
+    sequentially passes, too.
     """
     return rng.integers(-2, 2, shape, np.int8, endpoint=True).astype(dtype)
 
 
-# ---- what is right ----
+# ---- the check of a result ----
 
 
 def accumulated(x: Array, op: str, axis: int, exclusive: bool, reverse: bool) -> Array:
@@ -127,7 +127,7 @@ def accumulated(x: Array, op: str, axis: int, exclusive: bool, reverse: bool) ->
 
 
 def widened(x: Array, op: str) -> Array:
-    """Return the elements in the type their sums and products are exact enough in."""
+    """Return the elements in a type whose sums and products are exact enough."""
     if op in ("min", "max"):
         return x
     if x.dtype.kind in "biu":
@@ -136,10 +136,10 @@ def widened(x: Array, op: str) -> Array:
 
 
 def judge(x: Array, op: str, axis: int, exclusive: bool = False, reverse: bool = False) -> Any:
-    """Return the function that says what is wrong with a result, '' if nothing.
+    """Return the check of a result: a function that returns what is wrong, '' if nothing.
 
-    The error of a prefix is relative to the sum of its magnitudes, of all elements for
-    a workload's size: sums of positive numbers differ from it by less than they err.
+    The error of a prefix is relative to the sum of its magnitudes, or of all elements at a
+    workload's size: sums of positive numbers differ from it by less than their error.
     """
     judged: list[Array] = []  # what is right, and what its error is relative to
 

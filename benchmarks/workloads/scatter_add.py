@@ -1,10 +1,10 @@
 """Workloads of scatter_add: '<n> <pattern> into <size> [raise]'.
 
-`random` draws every place alike, `sorted` sorts that, `zipf` has a few places that take
-most, `one` only one, `low` takes the low bits of the position: the partition by bits 0..k-1
-of the source document.  Calls say mode="clip", which
-waits for nothing, as the peers do; with `raise` they are the default ones, which wait for
-the check of the indices.  Order: the lists, inputs, what a right result is, the two ways in.
+`random` draws the places uniformly, `sorted` sorts them, `zipf` gives a few places most of the
+values, `one` uses only one place, `low` takes the low bits of the position: the partition by
+bits 0..k-1 of the source document.  Calls use mode="clip", which does not wait, like the peers;
+with `raise` they use the default, which waits for the check of the indices.
+Order: the lists, the problems, inputs, the check of a result.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def smoke(rng: np.random.Generator) -> Iterator[Problem]:
 
 
 def random(n: int, dtype: str, rng: np.random.Generator) -> Array:
-    """Return values whose sums of some thousand stay in the range of float16."""
+    """Return values of which a sum of some thousand stays in the range of float16."""
     kind = dtype_of(dtype)
     if kind.kind == "b":
         return rng.random(n) < 0.5
@@ -103,14 +103,14 @@ def places(n: int, pattern: str, size: int, rng: np.random.Generator) -> Array:
     return index
 
 
-# ---- what is right ----
+# ---- the check of a result ----
 
 
 def judge(values: Array, index: Array, size: int) -> Any:
-    """Return the function that says what is wrong with a result, '' if nothing.
+    """Return the check of a result: a function that returns what is wrong, '' if nothing.
 
-    A sum of k terms in any order errs by at most k eps sum|x|; eps that of float32, or of
-    float64 for 64 bits, and one rounding to the result's own dtype.
+    The error of a sum of k terms in any order is at most k eps sum|x|, with eps of float32, or
+    of float64 for 64-bit dtypes, and one rounding to the result's own dtype.
     """
 
     def check(result: Any) -> str:

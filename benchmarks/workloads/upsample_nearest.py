@@ -1,6 +1,6 @@
 """Workloads of upsample_nearest: '(N,C,H,W) x<scale>'.
 
-Order: the lists, inputs, what a right result is.
+Order: the lists, the problems, inputs, the check of a result.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def smoke(rng: np.random.Generator) -> Iterator[Problem]:
 
 
 def numbers(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
-    """Return whole numbers up to 8, whose sums are exact in any dtype and order."""
+    """Return whole numbers up to 8, whose sums are exact in any dtype and any order."""
     return rng.integers(0, 9, shape, dtype=np.uint8).astype(dtype_of(dtype))
 
 
 def equal(want: Array) -> Callable[[Any], str]:
-    """Return the function that says what is wrong with a result, '' if nothing."""
+    """Return the check of a result: a function that returns what is wrong, '' if nothing."""
 
     def check(result: Any) -> str:
         got = np.asarray(result)
@@ -95,7 +95,7 @@ def equal(want: Array) -> Callable[[Any], str]:
 
 
 def judge(x: Array, scale: float) -> Callable[[Any], str]:
-    """Judge an enlarged x where `picked` does, by looking up what belongs there."""
+    """Check the elements of an enlarged x that `picked` selects against their sources."""
     from gpuopt import ref
 
     h, w = (ref.upsample_sources(n, None, scale) for n in x.shape[2:])

@@ -1,6 +1,6 @@
 """Workloads of upsample_nearest_backward: '(N,C,H,W) x<scale>', the shape that was enlarged.
 
-Order: the lists, the problems, what a right result is.
+Order: the lists, the problems, the check of a result.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def rows_of(plane: int, height: int) -> set[int]:
 
 
 def judge(dy: Array, shape: tuple[int, ...], scale: float) -> Callable[[Any], str]:
-    """Judge sums of whole numbers, which are exact: the last row and 8 more of each plane."""
+    """Check sums of whole numbers, which are exact: the last row and 8 more of each plane."""
     from gpuopt import ref
 
     _, _, height, width = shape

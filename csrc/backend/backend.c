@@ -1,5 +1,5 @@
 /*
- * backend.c  From a backend's number to its functions and an operator's table.
+ * backend.c  Looks up a backend's functions and an operator's table by gpo_backend_id.
  */
 #include "backend.h"
 #include "sim.h"

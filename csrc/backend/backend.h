@@ -1,7 +1,7 @@
 /*
- * backend.h  Where memory lives and work is queued: one table of functions per
- * backend.  Order: the table, the backends there are, the thread pool of the CPU.
- * Not here: what is computed (ops/), what Python passed (bind/).
+ * backend.h  The backends, which own memory and streams: one table of functions each.
+ * Order: the table, the backends, the CPU backend and its thread pool.
+ * See ops/ for the operators, bind/ for Python.
  */
 #ifndef GPO_BACKEND_H
 #define GPO_BACKEND_H
@@ -13,9 +13,9 @@ extern "C" {
 #endif
 
 /*
- * Every function may be called without the GIL.  `call` carries device and stream
- * and receives the sentence of a failure.  A backend whose `device_memory` is false
- * computes on the caller's own arrays and leaves alloc, upload and download NULL.
+ * Every function may be called without the GIL.  `call` holds device and stream and
+ * receives the message of a failure.  A backend whose `device_memory` is false computes
+ * on the caller's own arrays and leaves alloc, upload and download NULL.
  */
 struct gpo_backend {
     const char *name;
@@ -31,14 +31,14 @@ struct gpo_backend {
     void (*free)(gpo_call *call, void *memory);
     gpo_status (*upload)(gpo_call *call, void *to, const void *from, size_t bytes);
     gpo_status (*download)(gpo_call *call, void *to, const void *from, size_t bytes);
-    gpo_status (*wait)(gpo_call *call); /* until all queued work of the call is done */
+    gpo_status (*wait)(gpo_call *call); /* waits until all work of the call is done */
 
     gpo_status (*scratch)(gpo_call *call, size_t bytes, void **out);
     gpo_status (*tickets)(gpo_call *call, unsigned **out);
     int (*processors)(const gpo_call *call);
     int64_t (*l2_bytes)(const gpo_call *call);
     gpo_status (*may_wait)(gpo_call *call); /* NULL: always */
-    /* As gpo_lacks, for needs that are not ""; NULL: its variants need nothing. */
+    /* As gpo_lacks, for nonempty needs; NULL: no variant of the backend has any. */
     const char *(*lacks)(int device, const char *needs);
 };
 
@@ -54,28 +54,29 @@ const gpo_table *gpo_backend_table(gpo_backend_id id, const gpo_op *op);
 
 /* ---- the CPU backend itself: cpu.c, its threads team.c ---- */
 
-/* Instruction sets that loops are compiled for (core/each_isa.h), from least to most. */
+/* The instruction sets for which loops are compiled (core/each_isa.h), ascending. */
 typedef enum gpo_isa { GPO_ISA_BASE, GPO_ISA_V3, GPO_ISA_V4, GPO_NISA } gpo_isa;
 
 extern const char *const gpo_isa_names[GPO_NISA]; /* "x86-64", "x86-64-v3", ... */
 
-/* The best level of this machine, or what GPUOPT_CPU forces; read at first use. */
+/* The best level of this machine, or the one GPUOPT_CPU forces; read at first use. */
 gpo_isa gpo_cpu_isa(void);
 
-gpo_isa gpo_cpu_best_isa(void); /* the best level of this machine, whatever is forced */
+gpo_isa gpo_cpu_best_isa(void); /* the best level of this machine; ignores GPUOPT_CPU */
 
 /*
  * GB/s of reading `bytes` of memory on all threads, the best of 5 passes; false if the
- * memory cannot be had.
+ * allocation fails.
  */
 bool gpo_cpu_read_bandwidth(size_t bytes, double *gb_per_second);
 
-/* The rows that every table of the CPU begins with. */
+/* The rows with which every table of the CPU begins. */
 enum { GPO_CPU_SCALAR, GPO_CPU_SIMD, GPO_CPU_THREADS };
 
 /*
- * What `choose` of most of them gives: the row `threads` where several threads pay and
- * there are some, else `simd`.  `little` and `enough` say why.
+ * The `choose` of most of them: the row `threads` if several threads pay off and are
+ * available, else `simd`.  `little` and `enough` are the reasons for `simd` and
+ * `threads`.
  */
 const gpo_variant *gpo_cpu_choose(const gpo_variant *variants, bool pays,
                                   const char *little, const char *enough,
@@ -86,21 +87,22 @@ void gpo_cpu_set_threads(int n); /* n >= 1; 0 restores the default */
 
 /*
  * Calls body(context, i) for every i in [0, count), on up to gpo_cpu_threads()
- * threads; returns when all are done.  A thread begins with a share of neighbours, the
- * same in every call, and then helps the others.  Which thread runs which i is not fixed,
- * so a deterministic room gives every i its own place to write and combines in order.
+ * threads; returns when all are done.  A thread begins with a contiguous share of the
+ * tasks, the same in every call, and then takes tasks from the other shares.  Which
+ * thread runs which i is unspecified, so a deterministic operator has every i write to
+ * its own place and combines the results in order.
  */
 void gpo_cpu_parallel(int64_t count, void (*body)(void *context, int64_t i),
                       void *context);
 
-/* The same, or with `parallel` false one i after the other on the calling thread. */
+/* The same if `parallel`; else a sequential loop on the calling thread. */
 void gpo_cpu_loop(bool parallel, int64_t count, void (*body)(void *context, int64_t i),
                   void *context);
 
 /*
- * gpo_cpu_loop for tasks that need memory to work in, which the stack of a caller's
- * thread does not have: each task finds `bytes` of it, aligned to 64, which no other
- * thread uses meanwhile.  Not from within a task.  Without the memory nothing is run.
+ * gpo_cpu_loop for tasks that need more working memory than the stack has: each task
+ * gets `bytes` of it, aligned to 64, which no other thread uses meanwhile.  Must not be
+ * called from within a task.  If the memory cannot be allocated, no task runs.
  */
 gpo_status gpo_cpu_work(gpo_call *call, bool parallel, int64_t count, size_t bytes,
                         void (*body)(void *context, int64_t i, void *memory),

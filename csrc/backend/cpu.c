@@ -1,6 +1,7 @@
 /*
- * cpu.c  The CPU backend: the instruction set in use, the choice of most rooms, read bandwidth, host workspace, its
- * table.  Not here: threads (team.c), kernels (ops/<room>/cpu.c).
+ * cpu.c  The CPU backend: the instruction set in use, the choice of most rooms, read
+ * bandwidth, host workspace, its table.
+ * See team.c for threads, ops/<room>/cpu.c for kernels.
  */
 #define _GNU_SOURCE
 #include "backend.h"
@@ -27,7 +28,7 @@ const char *const gpo_isa_names[GPO_NISA] = {
 gpo_isa
 gpo_cpu_best_isa(void)
 {
-/* Clang takes no target pragma, so its build holds the base level alone. */
+/* Clang does not support the target pragma, so its build has only the base level. */
 #if defined(__x86_64__) && !defined(__clang__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("x86-64-v4")) {
@@ -43,7 +44,7 @@ gpo_cpu_best_isa(void)
 static struct {
     pthread_once_t once;
     gpo_isa isa;
-    char error[GPO_MESSAGE]; /* "" if GPUOPT_CPU is unset or can be had */
+    char error[GPO_MESSAGE]; /* "" if GPUOPT_CPU is unset or its level available */
 } level = {.once = PTHREAD_ONCE_INIT};
 
 static void
@@ -105,7 +106,7 @@ enum { READ_CHUNK = 1 << 18 }; /* bytes a task reads: long streams, many tasks *
 typedef struct read_job {
     const uint64_t *words;
     int64_t nwords;
-    atomic_uint_least64_t sink; /* keeps the loop from being dropped */
+    atomic_uint_least64_t sink; /* keeps the compiler from removing the loop */
 } read_job;
 
 static void
@@ -156,7 +157,7 @@ gpo_cpu_read_bandwidth(size_t bytes, double *gb_per_second)
 
 enum { ALIGNMENT = 256 }; /* what gpo_scratch promises */
 
-/* Stands ALIGNMENT bytes before the workspace it heads; call->scratch is the list. */
+/* A header ALIGNMENT bytes before its workspace; call->scratch is the list. */
 typedef struct block {
     struct block *next;
 } block;

@@ -1,7 +1,7 @@
 /*
- * cuda.c  The CUDA backend: devices, memory, queues and errors of the runtime API.
- * Order: why the GPU may be off, errors, begin and end, memory, the stream's block,
- * launches.  A build without CUDA keeps only the first part.
+ * cuda.c  The CUDA backend: devices, memory, streams and errors of the runtime API.
+ * Order: availability, errors, begin and end, memory, the stream's workspace, launches.
+ * A build without CUDA has only a table that says why it is unavailable.
  */
 #define _GNU_SOURCE /* dlinfo */
 #include "cuda.h"
@@ -28,20 +28,20 @@ const gpo_backend gpo_backend_cuda = {
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- why the GPU may be off ---- */
+/* ---- availability ---- */
 
 static struct {
     pthread_once_t once;
-    atomic_bool forked; /* this process is a child of the one that started CUDA */
+    atomic_bool forked; /* this process was forked from the one that started CUDA */
     int devices;
     bool blocking; /* GPUOPT_BLOCKING=1: wait after every launch */
     char reason[256];
 } state = {.once = PTHREAD_ONCE_INIT};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char dead[GPO_MESSAGE]; /* why the context is dead; "" while it lives; `lock` */
+static char dead[GPO_MESSAGE]; /* why the context is dead, or ""; under `lock` */
 
-/* The first kernel launched since the host last waited: the one to suspect. */
+/* The first kernel launched since the host last waited: the suspect of an error. */
 static _Atomic(const char *) suspect;
 
 static void
@@ -50,7 +50,7 @@ mark_child(void)
     atomic_store(&state.forked, true);
 }
 
-/* The first driver that runs this build's CUDA, by NVIDIA's release notes; 0: unknown. */
+/* The oldest driver for this build's CUDA, by NVIDIA's release notes; 0: unknown. */
 enum {
     CUDA_MAJOR = CUDART_VERSION / 1000,
     DRIVER_NEEDED = CUDA_MAJOR == 13   ? 580
@@ -59,8 +59,8 @@ enum {
 };
 
 /*
- * Writes the driver's own version, such as "550.54.14", which its library has in the name
- * of its file; "" where it has not.
+ * Writes the driver's version, such as "550.54.14", from the file name of its library;
+ * "" if the name has none.
  */
 static void
 driver_version(char *version, size_t size)
@@ -76,7 +76,7 @@ driver_version(char *version, size_t size)
     const char *name = path ? strrchr(path, '/') : NULL;
     if (name && strncmp(name + 1, start, strlen(start)) == 0) {
         const char *number = name + 1 + strlen(start);
-        if (atoi(number) >= 100) { /* WSL's file ends in .1.1, which is no version */
+        if (atoi(number) >= 100) { /* WSL's file ends in .1.1, which is not a version */
             snprintf(version, size, "%s", number);
         }
     }
@@ -86,7 +86,7 @@ driver_version(char *version, size_t size)
     }
 }
 
-/* Why there is no device, in words that say what to do; `error` as the runtime says. */
+/* Writes why there is no device and what to do; `error` is the runtime's. */
 static void
 say_why(cudaError_t error)
 {
@@ -94,8 +94,7 @@ say_why(cudaError_t error)
     const size_t size = sizeof state.reason;
     const int built = CUDART_VERSION;
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    int driver =
-        0; /* the newest CUDA that it supports; stays 0 if there is no driver */
+    int driver = 0; /* the newest CUDA that it supports; 0 if there is no driver */
     cudaDriverGetVersion(&driver);
     if (driver == 0) {
         snprintf(reason, size, "no NVIDIA driver on this machine");
@@ -124,14 +123,14 @@ say_why(cudaError_t error)
     else {
         snprintf(reason, size, "the NVIDIA driver finds no GPU");
     }
-    cudaGetLastError(); /* not ours to report later */
+    cudaGetLastError(); /* clears the error, so that no later call reports it */
 }
 
 static void
 start(void)
 {
     if (atomic_load(&state.forked)) {
-        return; /* another thread of the parent was in here at the fork */
+        return; /* another thread of the parent was in this function at the fork */
     }
     const char *blocking = getenv("GPUOPT_BLOCKING");
     pthread_atfork(NULL, NULL, mark_child);
@@ -178,7 +177,7 @@ gpo_cuda_devices(void)
 
 /* ---- errors ---- */
 
-/* Errors after which every later call on the context fails too. */
+/* Errors after which every later call on the context fails, too. */
 static bool
 is_fatal(cudaError_t error)
 {
@@ -230,7 +229,7 @@ gpo_cuda_check(gpo_call *call, cudaError_t error, const char *api)
 
 /* ---- begin and end ---- */
 
-/* One allocation of a call's scratch; the list hangs on call->scratch. */
+/* One allocation of a call's scratch, in the list call->scratch. */
 typedef struct scratch_node {
     struct scratch_node *next;
     void *memory;
@@ -296,7 +295,7 @@ end(gpo_call *call)
 
 /* ---- memory ---- */
 
-/* Lets the device's pool keep what is freed, so that later calls need no driver. */
+/* Lets the device's pool keep freed memory, so that later allocations are fast. */
 static gpo_status
 keep_pool(gpo_call *call)
 {
@@ -326,7 +325,7 @@ keep_pool(gpo_call *call)
     return status;
 }
 
-/* Memory in stream order; when there is none, frees the pool and tries once more. */
+/* Stream-ordered allocation; if it fails, trims the pool and tries once more. */
 static gpo_status
 alloc(gpo_call *call, size_t bytes, void **out)
 {
@@ -361,7 +360,7 @@ static void
 release(gpo_call *call, void *memory)
 {
     if (!gpo_cuda_usable()) {
-        return; /* the parent's memory */
+        return; /* the memory belongs to the parent process */
     }
     cudaFreeAsync(memory, (cudaStream_t)call->stream);
 }
@@ -418,9 +417,9 @@ scratch(gpo_call *call, size_t bytes, void **out)
     return GPO_OK;
 }
 
-/* ---- the stream's block ---- */
+/* ---- the stream's workspace: gpo_tickets ---- */
 
-/* One block per device and stream that ever needed it; freed with stream or process. */
+/* One per device and stream that ever needed it; freed with the stream or at exit. */
 typedef struct stream_block {
     struct stream_block *next;
     int device;
@@ -500,11 +499,11 @@ gpo_cuda_forget_stream(gpo_call *call, void *stream)
     }
 }
 
-/* An attribute of the call's device, at least 1; `known` takes those asked for. */
+/* An attribute of the call's device, at least 1, cached by device in `known`. */
 static int
 attribute(const gpo_call *call, enum cudaDeviceAttr which, atomic_int *known)
 {
-    known += call->device; /* the same value by any thread */
+    known += call->device; /* every thread stores the same value */
     int value = atomic_load_explicit(known, memory_order_relaxed);
     if (value == 0) {
         if (cudaDeviceGetAttribute(&value, which, call->device) != cudaSuccess) {
@@ -531,7 +530,7 @@ l2_bytes(const gpo_call *call)
     return attribute(call, cudaDevAttrL2CacheSize, known);
 }
 
-/* Code for sm_90a runs on devices of 9.0 and no other. */
+/* Code for sm_90a runs only on devices of compute capability 9.0. */
 static const char *
 lacks(int device, const char *needs)
 {

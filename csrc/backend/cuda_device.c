@@ -1,7 +1,7 @@
 /*
- * cuda_device.c  Arrays that stay on the GPU: the table of device.h for CUDA.
- * Order: devices, ordering, streams, events, memory, pinned memory, the table.
- * A build without CUDA keeps the count alone.
+ * cuda_device.c  The table of device.h for CUDA.
+ * Order: ordering, streams, events, memory, pinned memory, the table.
+ * A build without CUDA has only the count.
  */
 #include "cuda.h"
 
@@ -25,8 +25,9 @@ gpo_status gpo_device_store(gpo_call *call, void *to, const void *from, size_t b
 /* ---- ordering ---- */
 
 /*
- * One event per call and direction would cost a driver call each; instead each device
- * keeps one, recorded and waited for under a lock: a wait captures what was recorded.
+ * A new event per ordering would cost driver calls; instead each device keeps one,
+ * which is recorded and waited for under a lock: a wait refers to the last record
+ * before it.
  */
 static struct {
     pthread_mutex_t lock;
@@ -96,7 +97,7 @@ static gpo_status
 stream_device(gpo_call *call, void *stream, int *device)
 {
 #if CUDART_VERSION >= 12080
-    if ((uintptr_t)stream > 2) { /* not a default stream, which is every device's */
+    if ((uintptr_t)stream > 2) { /* default streams belong to every device */
         return gpo_cuda_check(call, cudaStreamGetDevice((cudaStream_t)stream, device),
                               "cudaStreamGetDevice");
     }

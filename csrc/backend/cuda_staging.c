@@ -1,7 +1,7 @@
 /*
- * cuda_staging.c  Large host arrays to and from the GPU at the speed of the bus: a ring
- * of pinned buffers per device, which a team of threads fills while the GPU copies the
- * others.  Order: pinned memory, the ring, upload, download.
+ * cuda_staging.c  Copies large host arrays to and from the GPU at the speed of the bus:
+ * through a ring of pinned buffers per device, of which the CPU's threads fill (empty)
+ * one while the GPU copies others.  Order: pinned memory, the ring, upload, download.
  */
 #include "cuda.h"
 
@@ -36,7 +36,7 @@ gpo_cuda_pinned_new(gpo_call *call, size_t bytes, void **out)
     return gpo_cuda_check(call, error, "cudaHostAlloc");
 }
 
-/* Whether the GPU can copy from or to `memory` by itself. */
+/* Whether `memory` is pinned, so that the GPU can access it directly. */
 static bool
 is_pinned(const void *memory)
 {
@@ -51,8 +51,8 @@ is_pinned(const void *memory)
 /* ---- the ring ---- */
 
 /*
- * SLOTS x SLOT_BYTES stay within the last-level cache of a server processor, so the GPU
- * reads what was just written from there.  A slice is what one thread copies at a time.
+ * SLOTS x SLOT_BYTES fit in the last-level cache of a server CPU, so the GPU reads what
+ * was just written from there.  A slice is what one thread copies at a time.
  */
 enum { SLOTS = 4, SLOT_BYTES = 8 << 20, SLICE_BYTES = 512 << 10 };
 
@@ -60,7 +60,7 @@ typedef struct ring {
     pthread_mutex_t lock; /* one large copy per device at a time */
     bool made;
     char *slot[SLOTS];
-    cudaEvent_t copied[SLOTS]; /* the GPU is done with the slot */
+    cudaEvent_t copied[SLOTS]; /* the GPU has finished with the slot */
 } ring;
 
 static ring rings[GPO_CUDA_DEVICES];
@@ -89,7 +89,7 @@ ring_destroy(ring *r)
     }
 }
 
-/* With the ring's lock held; false if there is no pinned memory. */
+/* Call with the ring's lock held; false if there is no pinned memory. */
 static bool
 ring_make(ring *r)
 {
@@ -109,7 +109,7 @@ ring_make(ring *r)
     return true;
 }
 
-/* The device's ring, locked; NULL if it cannot be made. */
+/* The device's ring, locked; NULL if it cannot be allocated. */
 static ring *
 ring_take(int device)
 {
@@ -197,14 +197,14 @@ gpo_cuda_staged_download(gpo_call *call, void *to, const void *from, size_t byte
     }
     gpo_status status = GPO_OK;
     const size_t parts = (bytes + SLOT_BYTES - 1) / SLOT_BYTES;
-    /* Part p is queued SLOTS - 1 steps before it is emptied. */
+    /* The GPU's copy of part p is issued SLOTS - 1 steps before the slot is emptied. */
     for (size_t p = 0; !status && p < parts + SLOTS - 1; p++) {
         if (p < parts) {
             const int k = (int)(p % SLOTS);
             const size_t start = p * SLOT_BYTES;
             const size_t part = bytes - start < SLOT_BYTES ? bytes - start : SLOT_BYTES;
             status = gpo_cuda_check(call, cudaEventSynchronize(r->copied[k]),
-                                    "cudaEventSynchronize"); /* an upload's last */
+                                    "cudaEventSynchronize"); /* of an earlier upload */
             if (!status) {
                 status = gpo_cuda_check(
                     call,

@@ -1,6 +1,6 @@
 /*
- * guard.c  The two functions of libstdc++ with which nvcc's launch stubs make a static
- * once, so that the module needs no C++ library.
+ * guard.c  The two functions of libstdc++ with which nvcc's launch stubs initialise a
+ * static variable once, so that the module needs no C++ library.
  */
 #define _GNU_SOURCE /* PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP */
 #include <pthread.h>
@@ -11,10 +11,10 @@
 int __cxa_guard_acquire(uint64_t *guard);
 void __cxa_guard_release(uint64_t *guard);
 
-/* Held while a static is made, which may make others. */
+/* Held while a static is initialised; recursive, as that may initialise others. */
 static pthread_mutex_t making = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
-/* Whether the caller is to make the static: its first byte says that it is there. */
+/* Whether the caller must initialise the static: its first byte is 1 when done. */
 int
 __cxa_guard_acquire(uint64_t *guard)
 {

@@ -1,7 +1,7 @@
 /*
- * sim.c  Loads the simulator, two shared objects beside the extension module: the plain
- * one and the instrumented one, which the settings choose between.
- * Order: settings, fork, loading, what backend.c asks.
+ * sim.c  Loads the simulator: two shared objects beside the extension module, plain and
+ * instrumented, of which the settings select one.
+ * Order: settings, fork, the environment, loading, functions for backend.c.
  */
 #define _GNU_SOURCE /* dladdr */
 #include "sim.h"
@@ -31,9 +31,9 @@ static bool configured;
 static char bad_environment[160];
 static gpo_sim_config config = {.seed = 1, .fail_after = -1};
 
-/* ---- fork: no other thread is inside, so the child finds all of it whole ---- */
+/* ---- fork: all locks are held, so that the child's state is consistent ---- */
 
-/* The order of the locks is that of a setting, which a library takes over. */
+/* Takes the locks in the same order as gpo_sim_set_config. */
 static void
 hold(void)
 {
@@ -127,7 +127,7 @@ load(library *l)
         return;
     }
     entry->configure(&config);
-    l->entry = entry; /* stays loaded: arrays of it may outlive every call */
+    l->entry = entry; /* never unloaded: its arrays may outlive every call */
 }
 
 static library *
@@ -181,7 +181,7 @@ gpo_sim_set_config(const gpo_sim_config *wanted)
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- what backend.c asks ---- */
+/* ---- functions for backend.c ---- */
 
 static const char *
 unavailable(void)

@@ -1,6 +1,6 @@
 /*
- * sim.h  The border between the module and the simulator, which is a shared object of
- * its own (csrc/sim/, built once plain and once instrumented) loaded on first use.
+ * sim.h  The interface between the module and the simulator, a separate shared object
+ * (csrc/sim/, built once plain and once instrumented) that is loaded on first use.
  */
 #ifndef GPO_SIM_H
 #define GPO_SIM_H
@@ -11,21 +11,21 @@
 extern "C" {
 #endif
 
-/* The simulator's backend; one that is never available if no library can be loaded. */
+/* The simulator's backend; if no library can be loaded, one that is unavailable. */
 const gpo_backend *gpo_sim_backend(void);
 
 /* The simulator's own table of an operator, NULL if there is none. */
 const gpo_table *gpo_sim_table(const char *op);
 
 /*
- * The settings, first read from GPUOPT_SIM ("check", "plain" or nothing).  Asking for
- * checks, counts or the schedule lockstep selects the instrumented library.  Settings
- * are the process's: change them between calls only.
+ * The settings, initially read from GPUOPT_SIM ("check", "plain" or unset).  Checks,
+ * counts or the schedule lockstep select the instrumented library.  Settings are global
+ * to the process: change them only between calls.
  */
 void gpo_sim_get_config(gpo_sim_config *config);
 void gpo_sim_set_config(const gpo_sim_config *config);
 
-/* The library the settings select; NULL with the reason (static storage). */
+/* The library that the settings select; NULL with the reason (static storage). */
 const gpo_sim_library *gpo_sim_loaded(const char **reason);
 
 extern const char *const gpo_sim_schedules[GPO_SIM_NSCHEDULES];

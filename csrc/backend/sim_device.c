@@ -1,7 +1,7 @@
 /*
- * sim_device.c  Arrays that stay in the simulator's memory: the table of device.h.
- * The simulator runs every launch to its end at once, so streams are names and an event
- * is the time it was recorded.
+ * sim_device.c  The table of device.h for the simulator.
+ * A launch returns when the kernel has ended, so a stream is just a number and an event
+ * the time at which it was recorded.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "device.h"
@@ -51,7 +51,7 @@ order(gpo_call *call, void *first, void *then)
 static gpo_status
 stream_new(gpo_call *call, int priority, void **stream)
 {
-    static atomic_uintptr_t last = 2;    /* 1 and 2 name CUDA's default streams */
+    static atomic_uintptr_t last = 2;    /* 1 and 2 are CUDA's default streams */
     if (priority < -5 || priority > 0) { /* as on every GPU since Pascal */
         return gpo_fail(&call->error, GPO_EVALUE,
                         "priority must be between -5 (first) and 0 (last) (got %d)",

@@ -1,12 +1,12 @@
 /*
- * team.c  The threads of the CPU backend: how many there are, and a loop whose tasks they
+ * team.c  The thread pool of the CPU backend: a parallel loop whose tasks the workers
  * share with the caller.  Order: the team, a worker, fork, the number of threads, the
  * loop.
  *
- * The caller takes tasks like everybody else, and waits only for workers that have
- * entered the loop: one that the system wakes late finds it closed and costs nothing.
- * A team of OpenMP waits for all its threads; on two processors a call took 2 to 6 ms
- * where its tasks need 0.1, once the workers had gone to sleep.
+ * The caller takes tasks like the workers, and waits only for workers that have entered
+ * the loop: one that wakes late finds the loop closed and costs nothing.  An OpenMP
+ * team waits for all its threads: on two cores a call whose tasks need 0.1 ms took 2 to
+ * 6 ms once the workers had gone to sleep.
  */
 #define _GNU_SOURCE
 #include "backend.h"
@@ -21,20 +21,20 @@
 /* ---- the team ---- */
 
 /*
- * Before it sleeps a thread looks LOOKS times at what it waits for, and between looks
- * lets others run: some 8 ms, for a processor that has gone idle takes up
- * to a millisecond to come back.
+ * Before it sleeps a thread polls LOOKS times and yields between polls: some 8 ms,
+ * because a core that has gone idle takes up to a millisecond to wake.
  */
 enum { LOOKS = 10000, PAUSES = 32 };
 
 /*
- * Tasks in a row, for one thread first: it walks on through memory where the next task
- * of a queue for all would make it jump.  When it is through it takes from the others.
+ * A contiguous range of tasks for one thread, which thus reads memory sequentially;
+ * tasks from a common queue would jump.  At the end of its share a thread takes from
+ * the others.
  */
 enum { MOST_SHARES = 64 };
 
 typedef struct share {
-    _Alignas(64) atomic_int_least64_t next; /* a line of its own: threads count here */
+    _Alignas(64) atomic_int_least64_t next; /* its own cache line: no false sharing */
     int64_t end;
 } share;
 
@@ -48,12 +48,12 @@ typedef struct loop {
 } loop;
 
 typedef struct workforce {
-    pthread_mutex_t caller; /* held by the thread that the team works for */
-    pthread_mutex_t lock;   /* of the rest; the atomics may be read without it */
+    pthread_mutex_t caller; /* held by the thread whose loop runs */
+    pthread_mutex_t lock;   /* of all below; the atomics may be read without it */
     pthread_cond_t posted, left;
-    loop *loop;        /* NULL: there is nothing to do */
+    loop *loop;        /* NULL: no loop is open */
     int wanted;        /* workers that may still enter it */
-    atomic_int inside; /* workers that have */
+    atomic_int inside; /* workers inside it */
     atomic_uint calls; /* loops posted so far */
     int workers;
 } workforce;
@@ -65,7 +65,7 @@ typedef struct workforce {
     }
 
 static workforce team = NEW_WORKFORCE;
-static _Thread_local bool in_loop; /* a loop inside a task is the task's own */
+static _Thread_local bool in_loop; /* a nested loop runs on its own thread alone */
 
 static void
 pause_briefly(void)
@@ -93,7 +93,7 @@ divide(loop *l, int64_t count, int threads)
     }
 }
 
-/* The tasks of share `own`, then what is left of the others. */
+/* Runs the tasks of share `own`, then the remaining tasks of the others. */
 static void
 take_tasks(loop *l, int own)
 {
@@ -115,7 +115,7 @@ take_tasks(loop *l, int own)
 
 /* ---- a worker ---- */
 
-/* Gives the lock away until there is a loop to enter. */
+/* Waits, with the lock released, until there is a loop to enter. */
 static void
 await_loop(void)
 {
@@ -152,7 +152,7 @@ work(void *unused)
     return NULL;
 }
 
-/* Workers up to `wanted`, or as many as the system gives; the lock is held. */
+/* Creates workers up to `wanted`, or as many as it can; the lock is held. */
 static void
 hire(int wanted)
 {
@@ -162,8 +162,7 @@ hire(int wanted)
         return;
     }
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(
-        &handled); /* signals are for the program's own threads, faults are not */
+    sigfillset(&handled); /* blocks signals, except those of faults, in the workers */
     sigdelset(&handled, SIGSEGV);
     sigdelset(&handled, SIGBUS);
     sigdelset(&handled, SIGFPE);
@@ -178,7 +177,7 @@ hire(int wanted)
     pthread_attr_destroy(&attributes);
 }
 
-/* ---- fork: the child has the thread that forked, and no workers ---- */
+/* ---- fork: the child has only the thread that forked, no workers ---- */
 
 static void
 start_anew(void)
@@ -240,7 +239,7 @@ post(loop *l, int helpers)
     pthread_mutex_unlock(&team.lock);
 }
 
-/* Nobody enters from now on; returns when nobody is inside. */
+/* Closes the loop; returns when no worker is inside. */
 static void
 finish(void)
 {
@@ -250,14 +249,14 @@ finish(void)
     for (int k = 0; k < LOOKS && atomic_load(&team.inside) > 0; k++) {
         pause_briefly();
     }
-    pthread_mutex_lock(&team.lock); /* what they wrote is seen after it */
+    pthread_mutex_lock(&team.lock); /* makes the workers' writes visible */
     while (atomic_load(&team.inside) > 0) {
         pthread_cond_wait(&team.left, &team.lock);
     }
     pthread_mutex_unlock(&team.lock);
 }
 
-/* Lets the team run the tasks; false if it works for another caller. */
+/* Runs the tasks on the team; false if it is busy with another caller's loop. */
 static bool
 run_on_team(int64_t count, int threads, char *memory, size_t bytes,
             void (*body)(void *context, int64_t i, void *memory), void *context)
@@ -278,7 +277,7 @@ run_on_team(int64_t count, int threads, char *memory, size_t bytes,
     return true;
 }
 
-/* Threads for `count` tasks: the caller alone where it is in a task already. */
+/* The number of threads for `count` tasks; 1 within a task. */
 static int
 threads_for(bool parallel, int64_t count)
 {
@@ -290,7 +289,7 @@ gpo_status
 gpo_cpu_work(gpo_call *call, bool parallel, int64_t count, size_t bytes,
              void (*body)(void *context, int64_t i, void *memory), void *context)
 {
-    /* A small call needs no malloc, which would cost it a quarter of its time. */
+    /* A small call uses the stack: malloc would take a quarter of its time. */
     enum { LINES = 256, NEAR_BYTES = 13 << 10 };
     _Alignas(64) char near[NEAR_BYTES];
     const int threads = threads_for(parallel, count);

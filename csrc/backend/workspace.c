@@ -1,6 +1,6 @@
 /*
- * workspace.c  What a room asks its backend without knowing which one it is.  Part of
- * the module and of each simulator library.
+ * workspace.c  The backend functions that operators call, dispatched to the call's
+ * backend.  Part of the module and of each simulator library.
  */
 #include "backend.h"
 

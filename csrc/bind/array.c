@@ -1,6 +1,7 @@
 /*
  * array.c  Host arrays: NumPy's ndarray as a gpo_array and back.  Order: dtypes, wrap,
- * new arrays and scalars, shape and extent.  Not here: arrays of other libraries (exchange.c).
+ * new arrays and scalars, shape and extent.
+ * See exchange.c for arrays of other libraries.
  */
 #include "array.h"
 
@@ -19,8 +20,7 @@ static const int typenums[GPO_NDTYPES] = {
     [GPO_F64] = NPY_DOUBLE, [GPO_C64] = NPY_CFLOAT, [GPO_C128] = NPY_CDOUBLE,
 };
 
-/* Whether `descr` is ml_dtypes.bfloat16, which registers itself under a fresh number.
- */
+/* Whether `descr` is ml_dtypes.bfloat16; its type number is assigned at import. */
 static bool
 is_bf16(PyArray_Descr *descr)
 {
@@ -71,7 +71,7 @@ gpo_dtype_from_descr(PyArray_Descr *descr)
         case NPY_INT:
         case NPY_LONG:
         case NPY_LONGLONG:
-            switch (PyDataType_ELSIZE(descr)) { /* C's long has two widths */
+            switch (PyDataType_ELSIZE(descr)) { /* the width of C's long varies */
                 case 1:
                     return GPO_I8;
                 case 2:
@@ -142,7 +142,7 @@ gpo_dtype_from_object(PyObject *object, const char *function)
 
 /* ---- wrap ---- */
 
-/* Kernels load an element whole: NumPy lets a complex number lie on half its size. */
+/* Kernels load whole elements; NumPy aligns complex numbers to half their size only. */
 static bool
 on_boundary(PyArrayObject *source, gpo_dtype dtype)
 {
@@ -182,7 +182,7 @@ gpo_array_take(PyObject *object, const char *argument)
         return NULL;
     }
     PyObject *taken = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
-    if (taken && !gpo_gate_host(taken, argument)) { /* of its __array__ */
+    if (taken && !gpo_gate_host(taken, argument)) { /* what __array__ returned */
         Py_CLEAR(taken);
     }
     return (PyArrayObject *)taken;
@@ -195,7 +195,7 @@ gpo_array_view(PyArrayObject *given, const char *argument, gpo_array *array,
     PyArray_Descr *descr = PyArray_DESCR(given); /* borrowed */
     gpo_dtype dtype = gpo_dtype_from_descr(descr);
     if (dtype == GPO_NONE) {
-        const bool objects = descr->type_num == NPY_OBJECT; /* pandas.NA makes them */
+        const bool objects = descr->type_num == NPY_OBJECT; /* as with pandas.NA */
         PyErr_Format(PyExc_TypeError,
                      "%s has dtype '%S', which gpuopt does not support%s", argument,
                      descr,
@@ -204,7 +204,7 @@ gpo_array_view(PyArrayObject *given, const char *argument, gpo_array *array,
                              : "");
         return false;
     }
-    /* A view or a copy of a subclass would ask its __array_finalize__. */
+    /* A view or a copy of a subclass would call its __array_finalize__. */
     PyArrayObject *source =
         PyArray_CheckExact((PyObject *)given)
             ? (PyArrayObject *)Py_NewRef((PyObject *)given)

@@ -1,6 +1,6 @@
 /*
- * asdevice.c  The crossings to the GPU: asdevice(), which makes a DeviceArray, and
- * empty_pinned(), whose memory the GPU copies from directly.
+ * asdevice.c  asdevice(), which makes a DeviceArray, and empty_pinned(), which makes an
+ * ndarray that the GPU copies from directly.
  */
 #include "array.h"
 #include "backends.h"
@@ -27,10 +27,10 @@ PyDoc_STRVAR(
     "backend is 'cuda' (default) or 'sim', whose arrays live in the simulator's\n"
     "memory and need no GPU.  dtype converts a host array first.");
 
-/* A host array onto a device. */
+/* A new DeviceArray with a copy of a host array. */
 static PyObject *
 upload_new(PyObject *object, gpo_dtype dtype, gpo_backend_id id, int device,
-           void *stream, PyObject *keeper)
+           void *stream, PyObject *stream_owner)
 {
     gpo_array array;
     PyArrayObject *host = gpo_host_array(object, "x", &array);
@@ -40,9 +40,9 @@ upload_new(PyObject *object, gpo_dtype dtype, gpo_backend_id id, int device,
         host = converted;
         array.dtype = dtype;
     }
-    gpo_device_array *self =
-        host ? gpo_device_array_empty(&array, id, device, stream, keeper, "asdevice")
-             : NULL;
+    gpo_device_array *self = host ? gpo_device_array_empty(&array, id, device, stream,
+                                                           stream_owner, "asdevice")
+                                  : NULL;
     if (self && !gpo_device_array_fill(self, host, "asdevice")) {
         Py_CLEAR(self);
     }
@@ -50,10 +50,11 @@ upload_new(PyObject *object, gpo_dtype dtype, gpo_backend_id id, int device,
     return (PyObject *)self;
 }
 
-/* An array that is on a device already, as a DeviceArray; `keeper` is of `stream`. */
+/* A foreign array as a DeviceArray, copied only from the host; `stream_owner` is of
+   `stream`. */
 static PyObject *
 share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int64_t device,
-      const void *const *stream, PyObject *keeper)
+      const void *const *stream, PyObject *stream_owner)
 {
     gpo_array array;
     if (!gpo_foreign_wrap(object, "asdevice", "x", stream, &array, foreign)) {
@@ -66,7 +67,7 @@ share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int64_t d
         const int64_t at = device == ANY_DEVICE ? 0 : device;
         if (host && gpo_check_device(to, at)) {
             self = upload_new((PyObject *)host, dtype, to, (int)at,
-                              stream ? (void *)*stream : NULL, keeper);
+                              stream ? (void *)*stream : NULL, stream_owner);
         }
         Py_XDECREF((PyObject *)host);
     }
@@ -89,13 +90,13 @@ share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int64_t d
         self = Py_NewRef(object);
     }
     else {
-        self = gpo_device_array_new(foreign->id, gpo_backend_get(foreign->id),
-                                    foreign->device,
-                                    foreign->has_stream ? foreign->stream
-                                    : stream            ? (void *)*stream
-                                                        : NULL,
-                                    foreign->has_stream ? foreign->keeper : keeper,
-                                    array.data, foreign->keep, &array);
+        self = gpo_device_array_new(
+            foreign->id, gpo_backend_get(foreign->id), foreign->device,
+            foreign->has_stream ? foreign->stream
+            : stream            ? (void *)*stream
+                                : NULL,
+            foreign->has_stream ? foreign->stream_owner : stream_owner, array.data,
+            foreign->keep, &array);
         if (self) {
             ((gpo_device_array *)self)->readonly = foreign->readonly;
         }
@@ -160,8 +161,9 @@ asdevice(PyObject *module, PyObject *args, PyObject *kwargs)
     if (!gpo_stream_fits(stream_object, to, at)) {
         return NULL;
     }
-    PyObject *keeper = given ? stream_object : gpo_stream_current(to, at, &stream);
-    return upload_new(object, dtype, to, at, stream, keeper);
+    PyObject *stream_owner =
+        given ? stream_object : gpo_stream_current(to, at, &stream);
+    return upload_new(object, dtype, to, at, stream, stream_owner);
 }
 
 /* ---- empty_pinned ---- */
@@ -180,7 +182,7 @@ PyDoc_STRVAR(
     "than plain memory and is taken from the whole machine: make such an array\n"
     "once and reuse it.  Raises CudaError without a GPU.");
 
-/* A shape, an int or a sequence of ints; its length, -1 with an exception set. */
+/* Reads a shape, an int or a sequence of ints.  Returns its length; -1 on failure. */
 static int
 parse_shape(PyObject *object, npy_intp shape[GPO_MAX_DIMS])
 {
@@ -201,7 +203,7 @@ parse_shape(PyObject *object, npy_intp shape[GPO_MAX_DIMS])
     return PyErr_Occurred() ? -1 : (int)n;
 }
 
-/* An ndarray over pinned memory it frees at its end; steals `descr`. */
+/* An ndarray that owns its pinned memory; steals `descr`. */
 static PyObject *
 pinned_array(PyArray_Descr *descr, int ndim, npy_intp *shape, size_t bytes)
 {

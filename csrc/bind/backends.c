@@ -1,6 +1,6 @@
 /*
- * backends.c  The backends by name, the one of calls on host arrays that name none, and
- * whether a backend and its devices are there.
+ * backends.c  The backends by name, the default backend of calls on host arrays, and
+ * whether a backend and its devices are available.
  */
 #include "backends.h"
 
@@ -11,7 +11,7 @@
 
 const char *const gpo_backend_names[GPO_NBACKENDS] = {"cpu", "cuda", "sim"};
 
-static int used_backend = -1; /* what use() chose; -1: GPUOPT_BACKEND, else automatic */
+static int used_backend = -1; /* set by use(); -1: GPUOPT_BACKEND, else automatic */
 
 static int
 backend_from_text(const char *source, const char *text)
@@ -58,7 +58,7 @@ gpo_default_backend(void)
         return backend_from_text("GPUOPT_BACKEND", text);
     }
     const char *reason = gpo_backend_cuda.unavailable();
-    if (reason && strncmp(reason, "GPUOPT_", 7) == 0) { /* a mistake, not a machine */
+    if (reason && strncmp(reason, "GPUOPT_", 7) == 0) { /* a wrong setting */
         PyErr_SetString(PyExc_ValueError, reason);
         return -1;
     }
@@ -71,7 +71,7 @@ gpo_backend_use(int id)
     used_backend = id;
 }
 
-/* ---- what is there ---- */
+/* ---- availability ---- */
 
 const gpo_device *
 gpo_device_of(gpo_backend_id id)
@@ -84,7 +84,7 @@ gpo_check_available(gpo_backend_id id)
 {
     const gpo_backend *backend = gpo_backend_get(id);
     const char *reason = backend->unavailable();
-    if (reason && id == GPO_CPU) { /* what GPUOPT_CPU says is all that turns it off */
+    if (reason && id == GPO_CPU) { /* only a wrong GPUOPT_CPU makes it unavailable */
         PyErr_SetString(PyExc_ValueError, reason);
     }
     else if (reason) {

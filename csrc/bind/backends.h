@@ -1,18 +1,18 @@
 /*
- * backends.h  The backends by name, the one that calls use by default, and what can run here.
+ * backends.h  The backends by name, the default backend, and what is available.
  */
 #ifndef GPO_BACKENDS_H
 #define GPO_BACKENDS_H
 
 #include "bind.h"
 
-/* The backend of calls on host arrays that name none; -1 with an exception set. */
+/* The default backend of calls on host arrays; -1 with an exception set. */
 int gpo_default_backend(void);
 
 /* The backend called `name` (a str); -1 with ValueError or TypeError set. */
 int gpo_backend_from_name(PyObject *name);
 
-/* Makes `id` the default; -1 restores GPUOPT_BACKEND, else what the machine has. */
+/* Makes `id` the default; -1 restores GPUOPT_BACKEND, else CUDA if available. */
 void gpo_backend_use(int id);
 
 extern const char *const gpo_backend_names[GPO_NBACKENDS];
@@ -23,7 +23,7 @@ const gpo_device *gpo_device_of(gpo_backend_id id);
 /* False with CudaError or SimulatorError set if the backend cannot run here. */
 bool gpo_check_available(gpo_backend_id id);
 
-/* And ValueError if it has no such device. */
+/* The same, and ValueError if the backend has no such device. */
 bool gpo_check_device(gpo_backend_id id, int64_t device);
 
 #endif

@@ -1,9 +1,8 @@
 /*
- * bind.h  What every file of bind/ reads first: the headers of Python and NumPy, and the
- * objects made once at import.  What one file offers the others stands in the header of
- * its name; module.h has what adds their functions to the module.
- * Ownership: a function that returns PyObject * gives a new reference; arguments are
- * borrowed.
+ * bind.h  Included first by every file of bind/: the headers of Python and NumPy, and
+ * the objects made once at import.  Each file declares its functions in the header of
+ * its name; module.h declares those that add functions to the module.  Ownership: a
+ * function that returns PyObject * returns a new reference; arguments are borrowed.
  */
 #ifndef GPO_BIND_H
 #define GPO_BIND_H
@@ -36,7 +35,7 @@ extern gpo_python gpo_py;
 
 /* ---- run.c ---- */
 
-/* What this thread gave up to compute without the GIL; NULL while it has it. */
+/* The state this thread saved when it released the GIL; NULL while it holds the GIL. */
 extern _Thread_local PyThreadState *gpo_released;
 
 #endif

@@ -1,15 +1,15 @@
 /*
- * call.c  The story of a call of any operator, in the order it happens: parse, take, view,
- * wrap, shape, convert, plan, choose, place, run, result.  A step that fails sets a Python
+ * call.c  The steps of a call of any operator, in order: parse, take, view, wrap,
+ * shape, convert, plan, choose, place, run, result.  A step that fails sets a Python
  * exception and returns false; the frame owns everything that must be released.
  *
- * Parsing options and taking arrays may run any Python code.  All of it is done before a
- * view reads the first shape or address, and from there on to the result no such code
- * runs.  Where the arrays are is decided once, by pick(): the steps that depend on it are
- * functions of the placement (place_host.c, place_copy.c, place_device.c).
+ * Parsing options and taking arrays may run any Python code.  All of it runs before the
+ * first view reads a shape or address, and none runs from there on to the result.
+ * pick() decides where the arrays are; the steps that depend on that are functions of
+ * the placement (place_host.c, place_copy.c, place_device.c).
  *
- * Order: the frame, where the arrays are, up to the shapes of the results, from there to
- * the kernel, results, the call.
+ * Order: the frame, where the arrays are, up to the shapes of the results, from there
+ * to the kernel, results, the call.
  */
 #include "call.h"
 
@@ -20,13 +20,13 @@
 #include "take.h"
 #include "task.h"
 
-/* ---- the frame: what one call knows ---- */
+/* ---- the frame: the state of one call ---- */
 
-/* Of a call that is alone; those within it, or beside it, take theirs from the heap. */
+/* For one call at a time; nested and concurrent calls allocate theirs. */
 static _Alignas(64) frame first;
 static frame *spare = &first; /* for the next call; changed with the GIL held */
 
-/* A frame that frame_free takes at any later moment; NULL with MemoryError set. */
+/* A frame that is always valid for frame_free; NULL with MemoryError set. */
 static frame *
 frame_new(gpo_binding *binding)
 {
@@ -115,8 +115,8 @@ gpo_call_leave(frame *f)
 /* ---- where the arrays are ---- */
 
 /*
- * The placement of a call whose inputs are viewed; until a backend is chosen, calls on host
- * memory are as the CPU's.
+ * The placement of a call whose inputs are viewed.  Until a backend is chosen, a call
+ * on host memory is placed as for the CPU.
  */
 static const gpo_placement *
 pick(const frame *f)
@@ -146,8 +146,8 @@ wrap(frame *f)
 }
 
 /*
- * A rule that computes in another dtype than that of out=, as NumPy's sums do, says so
- * in out_given: the result is cast into it at the end, and nothing is amiss here.
+ * A shape rule that computes in another dtype than that of out=, as NumPy's sums do,
+ * sets out_given to that dtype; the result is cast at the end, and this is no error.
  */
 static bool
 check_output(const frame *f, int i)
@@ -164,7 +164,7 @@ check_output(const frame *f, int i)
     return f->place->check_out(f, i);
 }
 
-/* The operator's rule, then what out= must agree with. */
+/* The operator's shape rule, then the checks of out= against its results. */
 static bool
 apply_shape_rule(frame *f)
 {
@@ -193,7 +193,7 @@ gpo_call_prepare(frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
 
 /* ---- from there to the kernel ---- */
 
-/* Replaces the inputs that the shape rule wants in another dtype. */
+/* Replaces the inputs that the shape rule requests in another dtype. */
 static bool
 convert(frame *f)
 {

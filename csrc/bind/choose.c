@@ -1,7 +1,8 @@
 /*
- * choose.c  The backend and the variant that serve a call: those the caller names, or the
- * backend of the arrays or by default, and the variant its table chooses.
- * Order: what is not there, backend, variant.
+ * choose.c  Chooses the backend and the variant of a call: those that the caller names,
+ * else the backend of the arrays or the default, and the choice of the operator's
+ * table.
+ * Order: errors, backend, variant.
  */
 #include "choose.h"
 
@@ -9,7 +10,7 @@
 #include "errors.h"
 #include "options.h"
 
-/* ---- what is not there ---- */
+/* ---- errors ---- */
 
 static const gpo_variant *
 find_variant(const gpo_table *table, PyObject *name)
@@ -40,7 +41,7 @@ raise_no_variant(const frame *f, PyObject *name)
     return false;
 }
 
-/* The TypeError for a dtype no row, or this row, supports. */
+/* The TypeError for a dtype that no variant, or a named one, supports. */
 static bool
 raise_dtype(const frame *f, const gpo_variant *variant, bool named)
 {
@@ -55,7 +56,7 @@ raise_dtype(const frame *f, const gpo_variant *variant, bool named)
     return false;
 }
 
-/* Whether the call's device runs its variant, chosen or named. */
+/* Whether the call's device can run its variant, chosen or named. */
 static bool
 check_needs(const frame *f)
 {
@@ -70,7 +71,7 @@ check_needs(const frame *f)
     return !lack;
 }
 
-/* Whether a shape kernel asked for by name takes the call. */
+/* Whether a named shape kernel takes the call. */
 static bool
 check_shape(const frame *f)
 {
@@ -86,7 +87,7 @@ check_shape(const frame *f)
     return true;
 }
 
-/* The argument, or NULL where the call leaves it out. */
+/* The value of a common argument, or NULL if it is None or omitted. */
 static PyObject *
 given(const frame *f, int common)
 {
@@ -122,7 +123,7 @@ choose_backend(frame *f)
 
 /* ---- variant ---- */
 
-/* The variant called `name` of `table`, or of the CPU's if the backend is open. */
+/* The variant `name` of `table`, or of the CPU's if the caller names no backend. */
 static bool
 choose_named(frame *f, const gpo_table *table, PyObject *name)
 {
@@ -145,7 +146,7 @@ choose_named(frame *f, const gpo_table *table, PyObject *name)
     return check_needs(f) && check_shape(f);
 }
 
-/* The variant that the table chooses by the plan. */
+/* The variant that the table's choose() returns for the plan. */
 static bool
 choose_by_plan(frame *f, const gpo_table *table)
 {

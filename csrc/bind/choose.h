@@ -1,15 +1,15 @@
 /*
- * choose.h  The backend and the variant that serve a call.
+ * choose.h  Chooses the backend and the variant of a call.
  */
 #ifndef GPO_CHOOSE_H
 #define GPO_CHOOSE_H
 
 #include "call.h"
 
-/* Sets backend, id, variant and why of a call with a plan; false with an exception set. */
+/* Sets backend, id, variant and why of a call that has a plan; false on failure. */
 bool gpo_choose_variant(frame *f);
 
-/* The variant again, after the plan has changed, unless it was asked for by name. */
+/* Chooses the variant again after the plan has changed, unless the caller named it. */
 bool gpo_choose_again(frame *f);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * device_array.c  The class gpuopt.DeviceArray: memory of a GPU, or of the simulator, with
- * shape, dtype and strides; no array library.  Order: attributes, views, methods, the
- * class.  Not here: its memory (device_memory.c), what other libraries ask of it
- * (export.c), how one is made (asdevice.c).
+ * device_array.c  The class gpuopt.DeviceArray: memory of a GPU, or of the simulator,
+ * with shape, dtype and strides; no arithmetic.  Order: attributes, views, methods, the
+ * class.
+ * See device_memory.c for its memory, export.c for its export to other libraries,
+ * asdevice.c for its creation.
  */
 #include "device_array.h"
 
@@ -244,7 +245,7 @@ array_subscript(gpo_device_array *self, PyObject *index)
             view.shape[view.ndim] = 1;
             view.strides[view.ndim++] = 0;
         }
-        else if (item == Py_Ellipsis || !item) { /* the axes that no item names */
+        else if (item == Py_Ellipsis || !item) { /* axes without an item */
             const int last = item ? axis + from->ndim - (int)used : from->ndim;
             for (; axis < last; axis++) {
                 view.shape[view.ndim] = from->shape[axis];
@@ -265,7 +266,7 @@ fail:
     return result;
 }
 
-/* What iteration asks for. */
+/* x[i] for iteration. */
 static PyObject *
 array_item(gpo_device_array *self, Py_ssize_t i)
 {
@@ -319,7 +320,7 @@ array_reshape(gpo_device_array *self, PyObject *args)
                             "cannot reshape array of size %lld into shape %R",
                             (long long)view.size, shape);
     }
-    gpo_row_major(&view); /* it fits: its size is that of an array */
+    gpo_row_major(&view); /* cannot overflow: the size is unchanged */
     return (PyObject *)gpo_device_array_view(self->memory, self->readonly, &view);
 }
 

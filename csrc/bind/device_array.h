@@ -1,23 +1,23 @@
 /*
- * device_array.h  gpuopt.DeviceArray, made of memory by device_memory.c: what other files
- * make of it, and what the files about it share (device_array.c, export.c, asdevice.c).
+ * device_array.h  gpuopt.DeviceArray: its structures and functions, defined in
+ * device_memory.c, device_array.c and export.c.
  */
 #ifndef GPO_DEVICE_ARRAY_H
 #define GPO_DEVICE_ARRAY_H
 
 #include "bind.h"
 
-/* One piece of device memory, shared by the views of it.  Changed with the GIL held. */
+/* A piece of device memory, shared by its views.  Changed with the GIL held. */
 typedef struct gpo_memory {
     Py_ssize_t references;
-    Py_ssize_t exports; /* references that another library holds */
+    Py_ssize_t exports; /* references that other libraries hold */
     gpo_backend_id id;
-    const gpo_backend *backend; /* where it was allocated: the simulator has two */
+    const gpo_backend *backend; /* that allocated it: the simulator has two */
     int device;
-    void *stream;     /* it is written, and freed, in the order of this stream */
-    PyObject *keeper; /* the stream's object, or NULL */
-    PyObject *owner;  /* of memory that is not ours to free, else NULL */
-    void *base;       /* NULL once freed */
+    void *stream;           /* orders its writes and its release */
+    PyObject *stream_owner; /* the stream's object, or NULL */
+    PyObject *owner;        /* the owner of memory that is not ours, else NULL */
+    void *base;             /* NULL once freed */
     size_t bytes;
 } gpo_memory;
 
@@ -30,31 +30,31 @@ typedef struct gpo_device_array {
 bool gpo_device_array_check(PyObject *object);
 
 /*
- * A DeviceArray of `array`, whose memory `base` it takes over, also when it fails; with
+ * A DeviceArray of `array`.  It takes over the memory `base`, also when it fails; with
  * `owner` the memory stays the owner's.  id GPO_CPU is host memory of malloc, a result
- * on its way to another library.  NULL on failure.
+ * that will be handed to another library.  NULL on failure.
  */
 PyObject *gpo_device_array_new(gpo_backend_id id, const gpo_backend *backend,
-                               int device, void *stream, PyObject *keeper, void *base,
-                               PyObject *owner, const gpo_array *array);
+                               int device, void *stream, PyObject *stream_owner,
+                               void *base, PyObject *owner, const gpo_array *array);
 
-/* False with ValueError set if its memory is freed, or is of another simulator library. */
+/* False with ValueError set if its memory is freed or another simulator library's. */
 bool gpo_device_array_usable(gpo_device_array *self, const char *function);
 
-/* A view of `memory`, which it takes a new reference to. */
+/* A view of `memory`, with a new reference to it. */
 gpo_device_array *gpo_device_array_view(gpo_memory *memory, bool readonly,
                                         const gpo_array *array);
 
-/* Lets go of one reference; the last one gives the memory back. */
+/* Drops one reference; the last one frees the memory. */
 void gpo_memory_release(gpo_memory *memory);
 
-/* Gives the memory back now: its arrays are unusable then. */
+/* Frees the memory now; its arrays become unusable. */
 void gpo_memory_free(gpo_memory *memory);
 
 /* A new C-contiguous array of `shape`'s shape and dtype, uninitialised. */
 gpo_device_array *gpo_device_array_empty(const gpo_array *shape, gpo_backend_id id,
-                                         int device, void *stream, PyObject *keeper,
-                                         const char *function);
+                                         int device, void *stream,
+                                         PyObject *stream_owner, const char *function);
 
 /* Uploads a C-contiguous ndarray of the right shape and dtype. */
 bool gpo_device_array_fill(gpo_device_array *self, PyArrayObject *host,

@@ -1,7 +1,7 @@
 /*
- * device_memory.c  The memory of a DeviceArray: pieces that its views share, arrays made
- * of them, copies to and from the host.  Order: memory, making, shape, copies.
- * Not here: the class (device_array.c).
+ * device_memory.c  The memory of a DeviceArray, which its views share; creation of
+ * arrays; copies to and from the host.  Order: memory, creation, shape, copies.
+ * See device_array.c for the class.
  */
 #include "device_array.h"
 
@@ -17,7 +17,7 @@
 
 static gpo_memory *
 memory_new(gpo_backend_id id, const gpo_backend *backend, int device, void *stream,
-           PyObject *keeper, void *base, PyObject *owner)
+           PyObject *stream_owner, void *base, PyObject *owner)
 {
     gpo_memory *memory = PyMem_Calloc(1, sizeof *memory);
     if (!memory) {
@@ -29,13 +29,13 @@ memory_new(gpo_backend_id id, const gpo_backend *backend, int device, void *stre
     memory->backend = backend;
     memory->device = device;
     memory->stream = stream;
-    memory->keeper = Py_XNewRef(keeper);
+    memory->stream_owner = Py_XNewRef(stream_owner);
     memory->owner = Py_XNewRef(owner);
     memory->base = base;
     return memory;
 }
 
-/* Gives memory of ours back, in the order of its stream. */
+/* Frees memory of ours, in the order of its stream. */
 static void
 base_free(gpo_backend_id id, const gpo_backend *backend, int device, void *stream,
           void *base)
@@ -47,7 +47,7 @@ base_free(gpo_backend_id id, const gpo_backend *backend, int device, void *strea
     gpo_task task;
     gpo_task_init(&task, "DeviceArray", backend, device, stream);
     if (backend->begin(&task.call) ==
-        GPO_OK) { /* else the context is gone, and it too */
+        GPO_OK) { /* else the context is gone, and the memory with it */
         backend->free(&task.call, base);
         backend->end(&task.call);
     }
@@ -62,7 +62,7 @@ gpo_memory_free(gpo_memory *memory)
     }
     memory->base = NULL;
     Py_CLEAR(memory->owner);
-    Py_CLEAR(memory->keeper);
+    Py_CLEAR(memory->stream_owner);
 }
 
 void
@@ -74,7 +74,7 @@ gpo_memory_release(gpo_memory *memory)
     }
 }
 
-/* ---- making ---- */
+/* ---- creation ---- */
 
 bool
 gpo_device_array_check(PyObject *object)
@@ -99,10 +99,11 @@ gpo_device_array_view(gpo_memory *memory, bool readonly, const gpo_array *array)
 
 PyObject *
 gpo_device_array_new(gpo_backend_id id, const gpo_backend *backend, int device,
-                     void *stream, PyObject *keeper, void *base, PyObject *owner,
+                     void *stream, PyObject *stream_owner, void *base, PyObject *owner,
                      const gpo_array *array)
 {
-    gpo_memory *memory = memory_new(id, backend, device, stream, keeper, base, owner);
+    gpo_memory *memory =
+        memory_new(id, backend, device, stream, stream_owner, base, owner);
     if (!memory) {
         if (!owner) {
             base_free(id, backend, device, stream, base);
@@ -135,7 +136,7 @@ gpo_device_array_usable(gpo_device_array *self, const char *function)
 
 gpo_device_array *
 gpo_device_array_empty(const gpo_array *shape, gpo_backend_id id, int device,
-                       void *stream, PyObject *keeper, const char *function)
+                       void *stream, PyObject *stream_owner, const char *function)
 {
     gpo_array array = *shape;
     gpo_task task;
@@ -158,8 +159,8 @@ gpo_device_array_empty(const gpo_array *shape, gpo_backend_id id, int device,
         return NULL;
     }
     array.data = base;
-    return (gpo_device_array *)gpo_device_array_new(id, backend, device, stream, keeper,
-                                                    base, NULL, &array);
+    return (gpo_device_array *)gpo_device_array_new(id, backend, device, stream,
+                                                    stream_owner, base, NULL, &array);
 }
 
 /* ---- shape ---- */
@@ -184,7 +185,7 @@ gpo_device_array_strides(gpo_device_array *self, void *unused)
 
 /* ---- copies to and from the host ---- */
 
-/* The elements of `self` in C order at `to`.  Without the GIL. */
+/* Copies the elements of `from` to `to`, in C order.  Without the GIL. */
 static gpo_status
 download_packed(gpo_call *call, const gpo_array *from, void *to)
 {
@@ -225,7 +226,7 @@ gpo_device_array_numpy(gpo_device_array *self, PyObject *unused)
     if (!host || self->array.size == 0) {
         return (PyObject *)host;
     }
-    if (memory->id == GPO_CPU) { /* always contiguous: nothing slices one */
+    if (memory->id == GPO_CPU) { /* always contiguous: no view is made of it */
         memcpy(PyArray_DATA(host), self->array.data, memory->bytes);
         return (PyObject *)host;
     }
@@ -244,7 +245,7 @@ gpo_device_array_numpy(gpo_device_array *self, PyObject *unused)
     return (PyObject *)host;
 }
 
-/* `from` in C order into `to`.  Without the GIL; `from` may be reused on return. */
+/* Copies `from` (C order) to `to`.  Without the GIL; `from` may be reused on return. */
 static gpo_status
 upload_packed(gpo_call *call, gpo_backend_id id, const gpo_array *to, const void *from)
 {
@@ -267,7 +268,7 @@ upload_packed(gpo_call *call, gpo_backend_id id, const gpo_array *to, const void
         status = gpo_device_of(id)->copy(call, &packed, to);
     }
     if (!status) {
-        status = backend->wait(call); /* pinned memory is read until then */
+        status = backend->wait(call); /* the GPU may still read pinned memory */
     }
     backend->end(call);
     return status;

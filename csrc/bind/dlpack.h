@@ -1,8 +1,8 @@
 /*
- * dlpack.h  The binary layout of DLPack 1.3, through which array libraries hand each
- * other memory: tensors, the two capsules' contents, the C exchange table of a type.
+ * dlpack.h  The binary layout of DLPack 1.3, by which array libraries share memory:
+ * tensors, the contents of the two capsules, the C exchange table of a type.
  * Declared after the public specification (dmlc.github.io/dlpack), whose own header is
- * licensed under Apache-2.0; only what gpuopt uses stands here.
+ * licensed under Apache-2.0; only what gpuopt uses.
  */
 #ifndef GPO_DLPACK_H
 #define GPO_DLPACK_H
@@ -54,7 +54,7 @@ typedef struct dl_tensor {
     uint64_t byte_offset;
 } dl_tensor;
 
-/* What a capsule named "dltensor" holds. */
+/* The content of a capsule named "dltensor". */
 typedef struct dl_managed {
     dl_tensor tensor;
     void *context;
@@ -62,8 +62,8 @@ typedef struct dl_managed {
 } dl_managed;
 
 /*
- * What a capsule named "dltensor_versioned" holds.  With a foreign major version only
- * `version`, `context` and `deleter` may be read.
+ * The content of a capsule named "dltensor_versioned".  With an unknown major version
+ * only `version`, `context` and `deleter` may be read.
  */
 typedef struct dl_versioned {
     dl_version version;
@@ -74,8 +74,9 @@ typedef struct dl_versioned {
 } dl_versioned;
 
 /*
- * What type(x).__dlpack_c_exchange_api__ holds, a capsule named "dlpack_exchange_api".
- * Every function gives 0, or -1 with a Python exception set, and needs the GIL.
+ * The content of type(x).__dlpack_c_exchange_api__, a capsule named
+ * "dlpack_exchange_api".  Every function returns 0, or -1 with a Python exception set,
+ * and needs the GIL.
  */
 typedef struct dl_exchange {
     dl_version version;

@@ -1,7 +1,7 @@
 /*
- * errors.c  The exception classes of gpuopt, and from a status and one sentence to an
- * exception.  Nothing else in gpuopt raises for a failed computation.
- * Order: the classes, a status, variants and dtypes that are not there.
+ * errors.c  The exception classes of gpuopt, and the exception for a status and its
+ * message.  Failed computations are raised only here.
+ * Order: the classes, a status, unknown variants and unsupported dtypes.
  */
 #include "errors.h"
 
@@ -9,7 +9,7 @@
 
 /* ---- the classes ---- */
 
-/* Makes class gpuopt.<name>, keeps it in *slot and adds it to the module. */
+/* Makes class gpuopt.<name>, stores it in *slot and adds it to the module. */
 static int
 add_exception(PyObject *module, PyObject **slot, const char *name, const char *doc,
               PyObject *base)
@@ -151,7 +151,7 @@ gpo_raise(const gpo_call *call, gpo_status status)
     return NULL;
 }
 
-/* ---- variants and dtypes that are not there ---- */
+/* ---- unknown variants and unsupported dtypes ---- */
 
 /* Appends the row names of one table to `list`, each once; -1 on failure. */
 static int

@@ -1,8 +1,10 @@
 /*
- * exchange.c  Arrays of other libraries, in and out, without importing or linking any:
- * DLPack's C exchange table, its Python protocol, the CUDA array interface.
- * Order: dtypes, which library, DLPack tensors, the three ways in, CPU arrays.
- * Not here: results for them (results.c), their memory once read (retain.c).
+ * exchange.c  Arrays of other libraries as inputs and out=, without importing or
+ * linking any: DLPack's C exchange table, its Python protocol, the CUDA array
+ * interface.
+ * Order: dtypes, families, DLPack tensors, protocols, the CUDA array interface, CPU
+ * arrays.
+ * See results.c for results, retain.c for memory that is still being read.
  */
 #include "exchange.h"
 
@@ -56,7 +58,7 @@ dtype_from_dlpack(dl_dtype dtype)
     return GPO_NONE;
 }
 
-/* ---- which library ---- */
+/* ---- families ---- */
 
 /* The DLPack device of an object, (type, id); false with an exception set. */
 static bool
@@ -67,7 +69,7 @@ device_of_object(PyObject *object, dl_device *device)
     const bool good = pair && PyTuple_Check(pair) && PyTuple_Size(pair) == 2;
     if (good) {
         PyObject *first =
-            PyNumber_Long(PyTuple_GetItem(pair, 0)); /* an enum for some */
+            PyNumber_Long(PyTuple_GetItem(pair, 0)); /* in some libraries an enum */
         type = first ? (int)PyLong_AsLong(first) : -1;
         id = (int)PyLong_AsLong(PyTuple_GetItem(pair, 1));
         Py_XDECREF(first);
@@ -146,7 +148,7 @@ gpo_family_of(PyObject *object, gpo_foreign *out)
 
 /* ---- DLPack tensors ---- */
 
-/* Fills `array` and the place in `foreign`; false with an exception set. */
+/* Fills `array` and the device of `foreign`; false with an exception set. */
 static bool
 read_tensor(const dl_tensor *tensor, const char *argument, gpo_array *array,
             gpo_foreign *foreign)
@@ -193,7 +195,7 @@ read_tensor(const dl_tensor *tensor, const char *argument, gpo_array *array,
             argument, (int)tensor->device.type);
         return false;
     }
-    /* Host memory is copied where it must be: see gpo_array_wrap. */
+    /* Misaligned complex numbers of the host are copied later: see gpo_array_view. */
     const bool halves = array->dtype == GPO_C64 || array->dtype == GPO_C128;
     const size_t align = foreign->id == GPO_CPU && halves ? bytes / 2 : bytes;
     if (array->size > 0 && (uintptr_t)array->data % align != 0) {
@@ -250,7 +252,7 @@ take_versioned(dl_versioned *tensor, const char *argument, gpo_array *array,
     return read_tensor(&tensor->tensor, argument, array, foreign);
 }
 
-/* ---- the ways in ---- */
+/* ---- protocols ---- */
 
 static bool
 wrap_own(gpo_device_array *self, const char *function, gpo_array *array,
@@ -267,11 +269,11 @@ wrap_own(gpo_device_array *self, const char *function, gpo_array *array,
     foreign->has_stream = true;
     foreign->stream = self->memory->stream;
     foreign->keep = Py_NewRef((PyObject *)self);
-    foreign->keeper = Py_XNewRef(self->memory->keeper);
+    foreign->stream_owner = Py_XNewRef(self->memory->stream_owner);
     return true;
 }
 
-/* torch's NULL, 1 and 2 name default streams as CUDA's own handles do; 1 is NULL. */
+/* NULL, 1 and 2 are handles of default streams, also in torch; 1 means NULL. */
 static void *
 normal_stream(void *stream)
 {
@@ -305,7 +307,7 @@ wrap_exchange(PyObject *object, const char *argument, gpo_array *array,
             return false;
         }
     }
-    /* The view is no more than an address yet, and now the dtype is known. */
+    /* Nothing has been read yet, and now the dtype is known. */
     if (!gpo_gate_tensor(object, argument, gpo_dtypes[array->dtype].kind == 'c',
                          &foreign->detach)) {
         return false;
@@ -321,7 +323,7 @@ wrap_exchange(PyObject *object, const char *argument, gpo_array *array,
     return true;
 }
 
-/* The stream the library works on now; false with an exception set. */
+/* The library's current stream; false with an exception set. */
 static bool
 current_stream(gpo_foreign *foreign)
 {
@@ -337,11 +339,11 @@ current_stream(gpo_foreign *foreign)
         Py_XDECREF(device);
     }
     else {
-        return true; /* JAX keeps its streams to itself */
+        return true; /* JAX does not expose its streams */
     }
     const int given =
         stream ? gpo_stream_handle(stream, "stream", &foreign->stream) : -1;
-    foreign->keeper = stream;
+    foreign->stream_owner = stream;
     foreign->has_stream = given == 1;
     return given >= 0;
 }
@@ -351,7 +353,7 @@ gpo_stream_holder(void *stream, int device)
 {
     static const char *const initialized[] = {"cuda", "is_initialized", NULL};
     PyObject *ready =
-        gpo_module_call("torch", initialized, NULL); /* asking starts CUDA */
+        gpo_module_call("torch", initialized, NULL); /* current_stream starts CUDA */
     gpo_foreign library[] = {{.family = GPO_CUPY, .device = device},
                              {.family = GPO_TORCH, .device = device}};
     PyObject *holder = NULL;
@@ -359,9 +361,9 @@ gpo_stream_holder(void *stream, int device)
     PyErr_Clear();
     for (int k = 0; k < libraries && !holder; k++) {
         if (current_stream(&library[k]) && library[k].stream == stream) {
-            holder = Py_XNewRef(library[k].keeper);
+            holder = Py_XNewRef(library[k].stream_owner);
         }
-        PyErr_Clear(); /* not loaded, say */
+        PyErr_Clear(); /* for example, the library is not loaded */
         gpo_foreign_clear(&library[k]);
     }
     Py_XDECREF(ready);
@@ -369,8 +371,9 @@ gpo_stream_holder(void *stream, int device)
 }
 
 /*
- * object.__dlpack__(...), newest form first; NULL with an exception set.  A torch tensor
- * that requires grad refuses it even where nothing is recorded: `detach` goes around.
+ * object.__dlpack__(...), with the newest keywords first; NULL with an exception set.
+ * A torch tensor that requires grad refuses it even if nothing is recorded; `detach`
+ * calls it on a detached tensor.
  */
 static PyObject *
 call_dlpack(PyObject *object, PyObject *stream, bool detach)
@@ -388,7 +391,7 @@ call_dlpack(PyObject *object, PyObject *stream, bool detach)
         if (new &&version && PyDict_SetItemString(new, "max_version", version) == 0) {
             capsule = PyObject_Call(method, none, new);
             if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
-                PyErr_Clear(); /* written before max_version */
+                PyErr_Clear(); /* older than max_version */
                 capsule = PyObject_Call(method, none, old);
             }
         }
@@ -469,7 +472,7 @@ wrap_dlpack(PyObject *object, const char *argument, const void *const *stream,
                               : gpo_gate_explain(object, argument);
     Py_XDECREF(capsule);
     if (foreign->family == GPO_JAX) {
-        foreign->readonly = true; /* immutable, which an old capsule cannot say */
+        foreign->readonly = true; /* immutable, which an old capsule cannot express */
     }
     return good;
 }
@@ -637,7 +640,7 @@ void
 gpo_foreign_clear(gpo_foreign *foreign)
 {
     Py_CLEAR(foreign->keep);
-    Py_CLEAR(foreign->keeper);
+    Py_CLEAR(foreign->stream_owner);
 }
 
 /* ---- CPU arrays ---- */
@@ -654,7 +657,7 @@ gpo_foreign_ndarray(const gpo_array *array, const gpo_foreign *foreign)
     if (!descr) {
         return NULL;
     }
-    static char nothing[16]; /* an empty array may have no address, which NumPy wants */
+    static char nothing[16]; /* an empty array may have no address; NumPy needs one */
     PyArrayObject *view = (PyArrayObject *)PyArray_NewFromDescr(
         &PyArray_Type, descr, array->ndim, shape, strides,
         array->data ? array->data : nothing,

@@ -1,6 +1,7 @@
 /*
- * export.c  What other libraries ask a DeviceArray for: DLPack 1.x with all keywords, the
- * CUDA array interface version 3, and the conversion to NumPy that it refuses.
+ * export.c  The export of a DeviceArray to other libraries: DLPack 1.x with all
+ * keywords, the CUDA array interface version 3, and the implicit conversion to NumPy,
+ * an error.
  */
 #include "array.h"
 #include "backends.h"
@@ -21,7 +22,7 @@ gpo_device_array_array(PyObject *self, PyObject *args, PyObject *kwargs)
     return NULL;
 }
 
-/* BufferError for memory no other library can read. */
+/* False with BufferError set for memory that no other library can read. */
 static bool
 can_export(const gpo_device_array *self)
 {
@@ -57,14 +58,14 @@ gpo_device_array_dlpack_device(gpo_device_array *self, PyObject *unused)
     return Py_BuildValue("(ii)", device.type, device.id);
 }
 
-/* What both kinds of capsule point at; `array` keeps the memory alive. */
+/* The content of both kinds of capsule; `array` keeps the memory alive. */
 typedef struct export
 {
     dl_managed managed;
     dl_versioned versioned;
     gpo_device_array *array;
     bool has_stream;
-    void *stream;     /* where the consumer works */
+    void *stream;     /* the consumer's */
     PyObject *holder; /* the stream's object, or NULL */
 }
 export;
@@ -76,7 +77,7 @@ is_eternal(void *stream)
     return (uintptr_t)stream <= 2;
 }
 
-/* The consumer's queue may still use what is freed next. */
+/* Orders the release of the memory after the consumer's use of it. */
 static void
 order_free(const export *e, const gpo_memory *memory)
 {
@@ -100,9 +101,9 @@ static void
 export_free(export *e)
 {
     if (!Py_IsInitialized()) {
-        return; /* the process ends; so does the memory */
+        return; /* the process ends, which frees the memory */
     }
-    const PyGILState_STATE state = PyGILState_Ensure(); /* any thread may come here */
+    const PyGILState_STATE state = PyGILState_Ensure(); /* called by any thread */
     gpo_memory *memory = e->array->memory;
     memory->exports--;
     if (e->has_stream && e->stream != memory->stream) {
@@ -136,7 +137,7 @@ capsule_free(PyObject *capsule)
     else if (PyCapsule_IsValid(capsule, "dltensor")) {
         dl_managed *tensor = PyCapsule_GetPointer(capsule, "dltensor");
         tensor->deleter(tensor);
-    } /* else a consumer took it */
+    } /* else a consumer has taken the tensor */
 }
 
 static PyObject *
@@ -181,7 +182,7 @@ export_new(gpo_device_array *self, bool versioned, bool copied, bool has_stream,
     return capsule;
 }
 
-/* The host copy that dl_device=(1, 0) asks for, exported by NumPy. */
+/* The host copy for dl_device=(1, 0), exported by NumPy. */
 static PyObject *
 export_host_copy(gpo_device_array *self, PyObject *max_version)
 {
@@ -198,7 +199,7 @@ export_host_copy(gpo_device_array *self, PyObject *max_version)
     return capsule;
 }
 
-/* DLPack's stream=: what it means, or -1 with an exception set; 1: order, 0: not. */
+/* Reads DLPack's stream=: 1 if the consumer's stream must wait, 0 if not, -1: error. */
 static int
 consumer_stream(PyObject *object, void **stream)
 {
@@ -240,14 +241,14 @@ order_after(const gpo_memory *memory, void *first, void *then, const char *funct
     return status == GPO_OK;
 }
 
-/* A packed copy on the same device, ordered on the memory's own stream. */
+/* A C-contiguous copy on the same device, on the memory's own stream. */
 static gpo_device_array *
 device_copy(gpo_device_array *self)
 {
     const gpo_memory *memory = self->memory;
     gpo_device_array *copy =
         gpo_device_array_empty(&self->array, memory->id, memory->device, memory->stream,
-                               memory->keeper, "__dlpack__");
+                               memory->stream_owner, "__dlpack__");
     if (!copy || self->array.size == 0) {
         return copy;
     }
@@ -266,7 +267,7 @@ device_copy(gpo_device_array *self)
     return copy;
 }
 
-/* A pair of ints, or None, which leaves `pair` as it is. */
+/* Reads a pair of ints; None leaves `pair` unchanged. */
 static bool
 parse_pair(PyObject *object, const char *name, int pair[2])
 {

@@ -1,7 +1,7 @@
 /*
- * facts.c  What a type is known for: whose protocol it has, and whether it gives numbers
- * a meaning of its own.  Order: subclasses of ndarray, of torch.Tensor, other types, the
- * types that are remembered.  What follows from it for an array is gate.c's.
+ * facts.c  Properties of a type, cached: the protocols it has, and whether it gives
+ * numbers another meaning.  Order: subclasses of ndarray, of torch.Tensor, other types,
+ * the cache.  See gate.c for the consequences for an array.
  */
 #include "facts.h"
 
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Whether `name` of `type` is something else than that of `base`; -1 on failure. */
+/* Whether attribute `name` of `type` differs from that of `base`; -1 on failure. */
 static int
 differs(PyObject *type, PyObject *base, const char *name)
 {
@@ -22,9 +22,10 @@ differs(PyObject *type, PyObject *base, const char *name)
 }
 
 /*
- * An ndarray subclass loses something if it replaces any of the four methods by which
- * NumPy lets one carry more than numbers.  numpy.memmap and numpy.recarray replace some
- * to keep a file's name or to give fields as attributes: no kernel needs these.
+ * An ndarray subclass would lose information if it overrides any of the four methods by
+ * which a subclass can carry more than numbers.  numpy.memmap and numpy.recarray
+ * override some to keep a file name or to expose fields as attributes, which no kernel
+ * needs.
  */
 static int
 subclass_overrides(PyObject *type)
@@ -66,13 +67,13 @@ base_tensor(PyObject *mro)
     return NULL;
 }
 
-/* Whether a protocol function of `type` is its base's or torch's disabled one. */
+/* Whether `type` has a protocol function, not its base's nor torch's disabled one. */
 static int
 replaces(PyObject *type, PyObject *base, const char *name, const char *disabled)
 {
     PyObject *own = gpo_lookup(type, name);
     PyObject *theirs = base ? gpo_lookup(base, name) : NULL;
-    /* A class method is bound anew by each look: its function says whose it is. */
+    /* Each access binds a class method anew, so their functions are compared. */
     PyObject *function = own ? gpo_lookup(own, "__func__") : NULL;
     PyObject *original = theirs ? gpo_lookup(theirs, "__func__") : NULL;
     PyObject *called = own ? gpo_lookup(own, "__name__") : NULL;
@@ -88,7 +89,7 @@ replaces(PyObject *type, PyObject *base, const char *name, const char *disabled)
     return PyErr_Occurred() ? -1 : answer;
 }
 
-/* A tensor's class with a __torch_function__ or __torch_dispatch__ of its own. */
+/* Whether a tensor's class overrides __torch_function__ or __torch_dispatch__. */
 static int
 tensor_overrides(PyObject *type, bool *torch)
 {
@@ -109,8 +110,8 @@ tensor_overrides(PyObject *type, bool *torch)
 }
 
 /*
- * An object that is no ndarray, yet replaces NumPy's functions, means more than numbers
- * (pint, sparse), except where np.asarray gives all that its user sees.
+ * A type that is no ndarray but overrides NumPy's functions holds more than numbers
+ * (pint, sparse), except those of which np.asarray loses nothing.
  */
 static int
 object_overrides(PyObject *type)
@@ -129,7 +130,7 @@ object_overrides(PyObject *type)
     return PyErr_Occurred() ? -1 : answer;
 }
 
-/* The table of a type, of the newest version this code knows; NULL if it has none. */
+/* The exchange table of a type, of the major version we know; NULL if it has none. */
 static const dl_exchange *
 table_of(PyObject *type)
 {
@@ -148,7 +149,7 @@ table_of(PyObject *type)
     return table;
 }
 
-/* The C function behind a method without arguments; NULL if Python code is. */
+/* The C function behind a method without arguments; NULL if it is Python code. */
 static PyCFunction
 c_method(PyObject *object, const char *name)
 {
@@ -176,7 +177,7 @@ learn_tensor(PyObject *object, PyObject *type, gpo_facts *f)
     f->is_neg = c_method(object, "is_neg");
 }
 
-/* Whether the type has the attribute; false too where an exception is set. */
+/* Whether the type has the attribute; also false if an exception is set. */
 static bool
 has(PyObject *type, const char *name)
 {
@@ -250,6 +251,6 @@ gpo_facts_of(PyObject *object)
     known[slot] = fresh;
     types[slot] = fresh.type;
     Py_XDECREF(old.requires_grad);
-    Py_XDECREF((PyObject *)old.type); /* may run any code, this function too */
+    Py_XDECREF((PyObject *)old.type); /* may run any code, even this function */
     return types[slot] == Py_TYPE(object) ? &known[slot] : gpo_facts_of(object);
 }

@@ -1,9 +1,10 @@
 /*
- * gate.c  What makes an array more than its memory: a conjugate bit, a gradient, a mask,
- * a unit.  Asked before the memory is used, of every array that comes in, as an input
- * or as out=; what a kernel would lose is refused with the call that gives plain memory.
- * Order: torch's table and class, sentences, torch's bits, tensors without memory, what
- * np.asarray takes, memory that was written.  What a type is known for is facts.c's.
+ * gate.c  Refuses arrays that are more than their memory: a conjugate bit, a gradient,
+ * a mask, a unit.  Every array, input or out=, is checked before its memory is used;
+ * the error names the call that gives plain memory.
+ * Order: torch's table and class, error messages, torch's bits, tensors without memory,
+ * objects for np.asarray, memory that was written.
+ * See facts.c for the properties of types.
  */
 #include "gate.h"
 
@@ -26,7 +27,7 @@ gpo_gate_is_torch(PyObject *object)
     return f && f->torch;
 }
 
-/* ---- sentences ---- */
+/* ---- error messages ---- */
 
 /* TypeError "argument is of type T, whose ... would be lost; use ...". */
 static bool
@@ -50,7 +51,7 @@ refuse(const char *argument, const char *why, const char *way)
 
 /* ---- torch's bits ---- */
 
-/* Whether `value`, which it takes over, is True; -1 if it is NULL. */
+/* Whether `value`, which it steals, is True; -1 if it is NULL. */
 static int
 is_true(PyObject *value)
 {
@@ -66,14 +67,14 @@ ask(PyObject *object, PyCFunction function, const char *name)
                             : PyObject_CallMethod(object, name, NULL));
 }
 
-/* A function of torch, kept once seen if it is one of C. */
+/* A function of torch, cached if it is a C function. */
 typedef struct torch_function {
     const char *path[4];
     PyObject *object;
     PyCFunction function;
 } torch_function;
 
-/* What it gives for an argument, or for none: no name is looked up a second time. */
+/* Calls it, with one argument or none; a C function is looked up only once. */
 static PyObject *
 call_torch(torch_function *f, PyObject *argument)
 {
@@ -96,13 +97,13 @@ call_torch(torch_function *f, PyObject *argument)
     return f->function(PyCFunction_GetSelf(f->object), argument);
 }
 
-/* Whether torch records what happens to a tensor that requires grad. */
+/* Whether torch records operations on tensors that require grad. */
 static bool
 records_gradients(void)
 {
     static torch_function is_grad_enabled = {.path = {"is_grad_enabled"}};
     const int enabled = is_true(call_torch(&is_grad_enabled, NULL));
-    PyErr_Clear(); /* no torch, but a library that follows it: assume the worst */
+    PyErr_Clear(); /* a library that imitates torch: assume that it records */
     return enabled != 0;
 }
 
@@ -110,7 +111,7 @@ records_gradients(void)
 static int
 has_tangent(PyObject *object)
 {
-    static PyObject *space, *level_name; /* of torch.autograd.forward_ad, kept */
+    static PyObject *space, *level_name; /* of torch.autograd.forward_ad, cached */
     if (!space) {
         PyObject *module =
             PyDict_GetItemString(PyImport_GetModuleDict(), "torch.autograd.forward_ad");
@@ -155,7 +156,7 @@ refuse_transformed(const char *argument)
                   "gpuopt outside of it");
 }
 
-/* Refuses a tensor for one of its bits, the last of which is that it requires grad. */
+/* Refuses a tensor for the first bit that is set; if none is, it requires grad. */
 static bool
 refuse_bits(PyObject *object, const char *argument, bool conj, bool neg, bool tangent)
 {
@@ -219,7 +220,7 @@ gpo_gate_tensor(PyObject *object, const char *argument, bool is_complex, bool *d
 
 /* ---- tensors without memory ---- */
 
-/* Whether object.name is True, or object.name(); an error is a no. */
+/* Whether object.name or object.name() is True; false on an error. */
 static bool
 says(PyObject *object, const char *name)
 {
@@ -234,7 +235,7 @@ says(PyObject *object, const char *name)
     return answer;
 }
 
-/* Whether the tensor's layout is not the dense one; it is then named in `text`. */
+/* Whether the tensor's layout is not strided; `text` then says which it is. */
 static bool
 has_layout(PyObject *object, char *text, size_t size)
 {
@@ -254,7 +255,7 @@ has_layout(PyObject *object, char *text, size_t size)
     return answer;
 }
 
-/* What a tensor may be by its own word, and what gives plain memory. */
+/* Tensors recognised by an attribute, and the call that gives plain memory. */
 static const struct {
     const char *attribute, *why, *way;
 } tensor_kinds[] = {
@@ -266,7 +267,7 @@ static const struct {
     {"_is_zerotensor", "is torch's zero tensor, which has no memory", ".clone()"},
 };
 
-/* What the class of a tensor may be, by what its instances have. */
+/* Classes of tensors recognised by an attribute of their instances. */
 static const struct {
     const char *attribute, *why, *way;
 } tensor_classes[] = {
@@ -294,7 +295,7 @@ refuse_class(PyObject *object, const char *argument)
     return refuse_type(object, argument, tensor_classes[k].why, tensor_classes[k].way);
 }
 
-/* Sets TypeError for what the tensor says of itself; false if it says nothing. */
+/* Sets TypeError if the tensor is of a known kind, or overrides; else returns false. */
 static bool
 tell(PyObject *object, const char *argument, bool overrides)
 {
@@ -319,7 +320,7 @@ tell(PyObject *object, const char *argument, bool overrides)
     return overrides;
 }
 
-/* TypeError with the first line of what the library said. */
+/* Sets TypeError with the first line of the library's message. */
 static void
 tell_line(const char *argument, PyObject *said)
 {
@@ -338,7 +339,7 @@ tell_line(const char *argument, PyObject *said)
     Py_XDECREF(lines);
 }
 
-/* The cause of the exception that is set; steals it, NULL is none. */
+/* Sets the cause of the current exception; steals it, NULL is none. */
 static void
 set_cause(PyObject *cause)
 {
@@ -364,10 +365,10 @@ gpo_gate_explain(PyObject *object, const char *argument)
     const gpo_facts *known = gpo_facts_of(object);
     const bool tensor = known && known->tensor, overrides = known && known->overrides;
     PyErr_Clear();
-    if (says(object, "is_deleted")) { /* JAX's, by hand or by jit's donation */
+    if (says(object, "is_deleted")) { /* of JAX, deleted or donated to jit */
         refuse(argument, "has been deleted or donated: its memory is gone", "a copy");
     }
-    else if (cause && !tensor) { /* a library of its own, with errors of its own */
+    else if (cause && !tensor) { /* not torch: the library's own error stands */
         PyErr_Restore(type, cause, traceback);
         return false;
     }
@@ -409,15 +410,15 @@ gpo_gate_no_result(void)
 bool
 gpo_gate_memory(PyObject *object, const char *argument, const gpo_array *array)
 {
-    /* Nothing is ever mapped there: a tensor's offset from an address of 0. */
+    /* Nothing is mapped there: such an address is NULL plus a tensor's offset. */
     enum { FIRST_PAGE = 4096 };
     return array->size <= 0 || (uintptr_t)array->data >= FIRST_PAGE ||
            gpo_gate_explain(object, argument);
 }
 
-/* ---- what np.asarray takes ---- */
+/* ---- objects for np.asarray ---- */
 
-/* What an object of the host may be, by what it has. */
+/* Kinds of host objects recognised by an attribute of the type. */
 static const struct {
     const char *attribute, *why, *way;
 } host_kinds[] = {
@@ -446,7 +447,7 @@ refuse_host(PyObject *object, const char *argument)
     return refuse_type(object, argument, host_kinds[k].why, host_kinds[k].way);
 }
 
-/* NumPy reads past the mask of its array interface. */
+/* NumPy ignores the mask of its array interface. */
 static bool
 check_interface(PyObject *object, const char *argument)
 {
@@ -461,7 +462,7 @@ check_interface(PyObject *object, const char *argument)
     return !PyErr_Occurred();
 }
 
-/* A tensor on its way through np.asarray, which trusts torch with what has no memory. */
+/* A tensor for np.asarray, which trusts torch even if the tensor has no memory. */
 static bool
 check_view(PyObject *object, const char *argument, const dl_exchange *table)
 {
@@ -480,7 +481,7 @@ check_view(PyObject *object, const char *argument, const dl_exchange *table)
     return gpo_gate_memory(object, argument, &array);
 }
 
-/* An object that is no list. */
+/* An object that is not a list or tuple. */
 static bool
 check_object(PyObject *object, const char *argument)
 {
@@ -505,7 +506,7 @@ check_object(PyObject *object, const char *argument)
     return !f->interface || check_interface(object, argument);
 }
 
-/* What np.asarray gives for an item, where that may be a masked array. */
+/* Checks what np.asarray returns for an item, which may be a masked array. */
 static bool
 check_answer(PyObject *object, const char *item)
 {
@@ -519,12 +520,12 @@ check_answer(PyObject *object, const char *item)
     return good;
 }
 
-/* The items of a list, and of lists in it: np.asarray would read past their masks. */
+/* The items of a list, and of lists in it: np.asarray would ignore their masks. */
 static bool
 check_items(PyObject *list, const char *item, int depth)
 {
     const bool is_list = PyList_Check(list);
-    if (depth > NPY_MAXDIMS) { /* a list in itself, say, in which NumPy gets lost */
+    if (depth > NPY_MAXDIMS) { /* for example, a list that contains itself */
         PyErr_Format(PyExc_ValueError,
                      "setting an array element with a sequence: the array would "
                      "exceed the maximum number of dimension of %d",
@@ -540,7 +541,7 @@ check_items(PyObject *list, const char *item, int depth)
             PyArray_CheckExact(object) || PyArray_IsScalar(object, Generic)) {
             continue;
         }
-        Py_INCREF(object); /* a question may run code that changes the list */
+        Py_INCREF(object); /* a check may run code that changes the list */
         const bool good =
             PyList_Check(object) || PyTuple_Check(object)
                 ? check_items(object, item, depth + 1)

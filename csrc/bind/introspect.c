@@ -1,6 +1,6 @@
 /*
- * introspect.c  What the module tells about itself: operators, variants, backends,
- * plans, build; and the settings a user may change: default backend, CPU threads.
+ * introspect.c  Functions that describe operators, variants, backends, plans and the
+ * build, and that change settings: default backend, CPU threads.
  */
 #include "backends.h"
 #include "call.h"
@@ -220,7 +220,7 @@ variants(PyObject *module, PyObject *name)
     for (int id = 0; rows && id < GPO_NBACKENDS; id++) {
         const gpo_table *table = gpo_backend_table((gpo_backend_id)id, b->op);
         if (!table &&
-            id == GPO_CUDA) { /* not compiled: the simulator knows the rungs */
+            id == GPO_CUDA) { /* a build without CUDA: the simulator has the rungs */
             table = gpo_backend_table(GPO_SIM, b->op);
         }
         if (table && append_rows(rows, (gpo_backend_id)id, table) < 0) {

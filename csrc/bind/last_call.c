@@ -1,6 +1,6 @@
 /*
  * last_call.c  What the last call did, and how long its parts took: gpuopt.last_call()
- * and gpuopt.measure_calls().  Written by run.c.
+ * and gpuopt.measure_calls().  run.c writes the record.
  */
 #include "last_call.h"
 

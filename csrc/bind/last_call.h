@@ -1,5 +1,5 @@
 /*
- * last_call.h  What the last call did.
+ * last_call.h  The record of the last call.
  */
 #ifndef GPO_LAST_CALL_H
 #define GPO_LAST_CALL_H

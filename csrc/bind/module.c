@@ -1,6 +1,6 @@
 /*
- * module.c  The extension module gpuopt._core: one Python function per line of ops.def
- * and what is made once at import.  No CUDA call happens here.
+ * module.c  The extension module gpuopt._core: one Python function per line of ops.def,
+ * and initialisation at import, which makes no CUDA call.
  */
 #define GPO_IMPORT_NUMPY
 #include "call.h"

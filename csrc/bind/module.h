@@ -1,5 +1,6 @@
 /*
- * module.h  What adds the functions and classes of each file to the module; -1 on failure.
+ * module.h  Functions that add the functions and classes of each file to the module; -1
+ * on failure.
  */
 #ifndef GPO_MODULE_H
 #define GPO_MODULE_H

@@ -1,6 +1,6 @@
 /*
- * numbers.c  Python ints among the inputs of a call: each as an array, and whether the
- * dtype that it takes holds it.
+ * numbers.c  Python ints among the inputs of a call: their conversion to arrays, and
+ * the check that the dtype they take can hold them.
  */
 #include "numbers.h"
 
@@ -32,7 +32,7 @@ gpo_number_take(frame *f, int i, PyObject *object)
     return array;
 }
 
-/* Whether an integer dtype holds the Python int that input i came as. */
+/* Whether an integer dtype can hold the Python int passed as input i. */
 static bool
 holds_number(const frame *f, int i, gpo_dtype dtype)
 {
@@ -60,7 +60,7 @@ gpo_numbers_check(const frame *f)
             continue;
         }
         PyObject *digits = PyObject_Str(f->value[i]);
-        if (!digits) { /* thousands of them */
+        if (!digits) { /* too many for int's str() */
             PyErr_Clear();
         }
         PyErr_Format(PyExc_OverflowError, "Python integer %V out of bounds for %s",

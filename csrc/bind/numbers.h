@@ -7,14 +7,15 @@
 #include "call.h"
 
 /*
- * Input i, a Python int, as an array of int64 or uint64.  The shape rule sees the nearest
- * number there is in place of one beyond both; gpo_numbers_check looks at the exact one.
+ * Input i, a Python int, as an array of int64 or uint64.  An int beyond both is clamped
+ * for the shape rule; gpo_numbers_check then reports it.
  */
 PyArrayObject *gpo_number_take(frame *f, int i, PyObject *object);
 
 /*
- * A Python int takes the dtype of the arrays beside it: one that this dtype does not
- * hold is an error, in NumPy's words.  The shape rule drops what does not count.
+ * A Python int takes the dtype of the arrays beside it; one that this dtype cannot hold
+ * is an error, with NumPy's message.  Inputs that the shape rule marks as not present
+ * are not checked.
  */
 bool gpo_numbers_check(const frame *f);
 

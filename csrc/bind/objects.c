@@ -1,6 +1,6 @@
 /*
- * objects.c  The objects made once at import, and what is asked of objects that are not
- * ours: their attributes, their modules, their names.
+ * objects.c  The objects made once at import, and helpers for foreign objects: their
+ * attributes, modules and names.
  */
 #include "objects.h"
 

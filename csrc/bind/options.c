@@ -1,8 +1,8 @@
 /*
- * options.c  The typed arguments that are not arrays, read from Python objects.  What
- * does not fit is a sentence that names the function, the argument, what was wanted and
- * what came; an exception out of an object's own __index__ or __float__ stays as it is.
- * Order: whole numbers, numbers, sequences of them, strings, any option.
+ * options.c  Reads the typed arguments that are not arrays from Python objects.  An
+ * error message names the function, the argument, what was expected and what was given;
+ * an exception raised by an object's own __index__ or __float__ is passed on.
+ * Order: integers, real numbers, sequences of them, strings, any option.
  */
 #include "options.h"
 
@@ -21,7 +21,7 @@ gpo_raise_type(PyObject *object, const char *function, const char *argument,
     return false;
 }
 
-/* The same of what has no __index__, which CPython and NumPy say in these words. */
+/* The same for an object without __index__, in the words of CPython and NumPy. */
 static void
 raise_no_index(PyObject *object, const char *function, const char *argument,
                const char *wanted)
@@ -36,7 +36,7 @@ raise_no_index(PyObject *object, const char *function, const char *argument,
     }
 }
 
-/* Whether the exception that is set only says that `object` is of no such kind. */
+/* Whether the current exception only says that `object` lacks `method`. */
 static bool
 is_wrong_type(PyObject *object, const char *method)
 {
@@ -48,7 +48,7 @@ is_wrong_type(PyObject *object, const char *method)
     PyObject *found = PyObject_GetAttrString((PyObject *)Py_TYPE(object), method);
     PyErr_Clear();
     PyErr_Restore(type, value, traceback);
-    const bool wrong = !found || PyArray_Check(object); /* an array has them all */
+    const bool wrong = !found || PyArray_Check(object); /* every ndarray has it */
     Py_XDECREF(found);
     return wrong;
 }
@@ -108,8 +108,8 @@ read_double(PyObject *object, const char *function, const char *argument,
 }
 
 /*
- * A number, and of a whole one its value modulo 2^64 as well.  A whole number that no
- * double holds is infinite as such.
+ * A real number; of an integer also its value modulo 2^64.  An integer too large for a
+ * double becomes an infinity.
  */
 static bool
 parse_float(PyObject *object, const char *function, const gpo_arg *arg, gpo_option *out)
@@ -135,7 +135,7 @@ parse_float(PyObject *object, const char *function, const gpo_arg *arg, gpo_opti
     return !PyErr_Occurred();
 }
 
-/* Whether an object stands for several numbers: a tuple, a list, a 1-D array. */
+/* Whether an object is several numbers: a tuple, a list, an array with axes. */
 static bool
 is_sequence(PyObject *object)
 {
@@ -151,12 +151,12 @@ is_sequence(PyObject *object)
         return false;
     }
     const bool sized =
-        PySequence_Size(object) >= 0; /* a 0-d array of others has none */
+        PySequence_Size(object) >= 0; /* fails for another library's 0-d array */
     PyErr_Clear();
     return sized;
 }
 
-/* One number or a sequence of them, each by `GPO_KIND_INTS` or `GPO_KIND_FLOATS`. */
+/* One number or a sequence of numbers, for GPO_KIND_INTS and GPO_KIND_FLOATS. */
 static bool
 parse_numbers(PyObject *object, const char *function, const gpo_arg *arg,
               gpo_option *out)
@@ -171,7 +171,7 @@ parse_numbers(PyObject *object, const char *function, const gpo_arg *arg,
                    ? read_int(object, function, arg->name, wanted, &out->ints[0])
                    : read_double(object, function, arg->name, wanted, &out->floats[0]);
     }
-    PyObject *items = PySequence_Tuple(object); /* which no __index__ changes */
+    PyObject *items = PySequence_Tuple(object); /* no __index__ can change a tuple */
     const Py_ssize_t n = items ? PyTuple_Size(items) : -1;
     bool good = n >= 0;
     if (n > GPO_MAX_DIMS) {

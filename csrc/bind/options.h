@@ -1,5 +1,5 @@
 /*
- * options.h  The typed arguments that are not arrays, and what is wrong with one.
+ * options.h  The typed arguments that are not arrays, and errors about them.
  */
 #ifndef GPO_OPTIONS_H
 #define GPO_OPTIONS_H
@@ -10,7 +10,7 @@
 bool gpo_raise_type(PyObject *object, const char *function, const char *argument,
                     const char *wanted);
 
-/* The 64-bit whole number of an argument; false with a sentence about it set. */
+/* Reads an argument as a 64-bit integer; false with an exception set. */
 bool gpo_int_parse(PyObject *object, const char *function, const char *argument,
                    int64_t *out);
 

@@ -1,6 +1,6 @@
 /*
- * overlap.c  Whether out= has the shape of its result, and which memory it shares, of
- * host arrays and of arrays on a device.  Order: ndarrays, views, what is wrong.
+ * overlap.c  Checks of out=, on the host and on a device: its shape, and whether it
+ * shares memory.  Order: host arrays and arrays on a device, errors.
  */
 #include "overlap.h"
 
@@ -35,11 +35,11 @@ span(PyArrayObject *a, const char **low, const char **high)
     }
 }
 
-/* numpy.shares_memory(a, b); true where it is too hard to say, or says nothing. */
+/* numpy.shares_memory(a, b); true if that is too hard to decide or fails. */
 static bool
 ask_shared(PyArrayObject *a, PyArrayObject *b)
 {
-    /* Plain views: a subclass could answer with code of its own. */
+    /* Plain views, because a subclass could run its own code. */
     PyObject *x = PyArray_View(a, NULL, &PyArray_Type);
     PyObject *y = PyArray_View(b, NULL, &PyArray_Type);
     PyObject *answer = NULL;
@@ -98,7 +98,7 @@ gpo_arrays_same(const gpo_array *a, const gpo_array *b)
     return same;
 }
 
-/* ---- what is wrong ---- */
+/* ---- errors ---- */
 
 bool
 gpo_raise_out_shape(PyObject *shape, const gpo_array *wanted)

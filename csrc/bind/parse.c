@@ -1,8 +1,8 @@
 /*
- * parse.c  What operators are called with: the names and defaults of their arguments, and
- * the arguments of one call.  Order: the operators, names and defaults, arguments by
- * position and keyword, options.  Not here: one option read from an object (options.c),
- * the arrays (take.c).
+ * parse.c  The names and defaults of the operators' arguments, and the arguments of one
+ * call.  Order: the operators, names and defaults, arguments by position and keyword,
+ * options.
+ * See options.c for reading one option, take.c for arrays.
  */
 #include "parse.h"
 
@@ -56,7 +56,7 @@ static const char *const common_names[NCOMMON] = {
     [COMMON_STREAM] = "stream",
 };
 
-/* The value a default's Python text stands for: None, True, False, 'word' or a number. */
+/* The value of a default's Python text: None, True, False, 'word' or a number. */
 static void
 read_preset(const gpo_arg *arg, gpo_option *out)
 {
@@ -141,7 +141,7 @@ parse_arguments(frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwn
     const gpo_binding *b = f->binding;
     const gpo_arg *arg = b->op->args;
     const int total = b->nargs + NCOMMON;
-    const int positional = b->nargs + 1; /* its own arguments and out */
+    const int positional = b->nargs + 1; /* the operator's own arguments, and out */
     int required = 0;
     while (arg[required].name && !arg[required].preset) {
         required++;

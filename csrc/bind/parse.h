@@ -1,5 +1,5 @@
 /*
- * parse.h  What operators are called with: names, defaults, arguments.
+ * parse.h  The arguments of operators: names, defaults, values.
  */
 #ifndef GPO_PARSE_H
 #define GPO_PARSE_H
@@ -8,10 +8,10 @@
 
 struct frame;
 
-/* Arguments every operator takes after its own; `out` may also come by position. */
+/* Arguments that every operator takes after its own; `out` may be positional. */
 enum { COMMON_OUT, COMMON_VARIANT, COMMON_BACKEND, COMMON_STREAM, NCOMMON };
 
-/* What the binding adds to a descriptor: names to compare, defaults, documentation. */
+/* A descriptor with what the binding adds: interned names, defaults, documentation. */
 typedef struct gpo_binding {
     const gpo_op *op;
     int nargs, narrays;
@@ -20,7 +20,7 @@ typedef struct gpo_binding {
     char *doc; /* "name(signature)\n--\n\n" and the room's doc.txt */
 } gpo_binding;
 
-/* The place of each operator in gpo_bindings: GPO_OP_reduce. */
+/* The index of each operator in gpo_bindings, such as GPO_OP_reduce. */
 enum {
 #define OP(name, ladder) GPO_OP_##name,
 #include "../ops/ops.def"
@@ -34,14 +34,14 @@ extern gpo_binding gpo_bindings[GPO_NOPS];
 int gpo_binding_fill(gpo_binding *b);
 
 /*
- * The binding called `name`, or the first one of the ladder called so; NULL with
- * ValueError set if there is none.
+ * The binding of operator `name`, or of the first operator of ladder `name`; NULL with
+ * an exception set if there is none.
  */
 gpo_binding *gpo_binding_find(PyObject *name);
 
 /*
- * Sets f->value by the arguments of a call, by position and keyword, then reads the
- * options among them, which may run any Python code.  False with an exception set.
+ * Sets f->value from the positional and keyword arguments of a call, then reads the
+ * options, which may run any Python code.  False with an exception set.
  */
 bool gpo_parse(struct frame *f, PyObject *const *args, Py_ssize_t nargs,
                PyObject *kwnames);

@@ -1,7 +1,7 @@
 /*
- * place_copy.c  Calls on host memory by a backend that computes in its own: the inputs are
- * copied there and the results back, and the call waits for them.  What comes before and
- * after is as in place_host.c.  Order: place, to the device, back, run.
+ * place_copy.c  Calls on host memory by a backend with device memory: the inputs are
+ * copied to the device and the results back, and the call waits for them.  The other
+ * steps are those of place_host.c.  Order: place, to the device, back, run.
  */
 #include "place_host.h"
 
@@ -23,7 +23,7 @@ is_sparse(const gpo_array *in)
     return high - low > 2 * in->size * gpo_dtypes[in->dtype].bytes;
 }
 
-/* What is packed has another plan, and may have another variant. */
+/* Packed inputs need a new plan, and may get another variant. */
 static bool
 choose_packed(frame *f)
 {
@@ -32,8 +32,8 @@ choose_packed(frame *f)
 }
 
 /*
- * A device copy keeps the caller's layout, so that a rung sees the strides it was
- * given; a view that spans more than twice its elements is packed here first.
+ * A copy on the device keeps the caller's strides, so that a rung sees them; a view
+ * that spans more than twice its elements is packed first.
  */
 static bool
 pack_inputs(frame *f)
@@ -81,13 +81,13 @@ place(frame *f)
 /* The device's memory for each array, NULL where there is none. */
 typedef struct copies {
     void *memory[GPO_MAX_ARRAYS];
-    void *host[GPO_MAX_OUT]; /* where the results go */
+    void *host[GPO_MAX_OUT]; /* the destinations of the results */
 } copies;
 
 static gpo_status
 upload_inputs(gpo_call *call, copies *c)
 {
-    enum { ALIGNMENT = 16 }; /* an address keeps its offset within the widest load */
+    enum { ALIGNMENT = 16 }; /* addresses keep their offset modulo the widest load */
     gpo_status status = GPO_OK;
     for (int i = 0; i < GPO_MAX_IN && !status; i++) {
         gpo_array *in = &call->in[i];
@@ -131,7 +131,7 @@ alloc_outputs(gpo_call *call, copies *c)
     return status;
 }
 
-/* Before the kernel: inputs and room for the results. */
+/* Before the kernel: uploads the inputs and allocates the results. */
 static gpo_status
 send(gpo_call *call, gpo_backend_id id, copies *c, gpo_timer *t)
 {
@@ -150,7 +150,7 @@ send(gpo_call *call, gpo_backend_id id, copies *c, gpo_timer *t)
 
 /* ---- back ---- */
 
-/* After the kernel: the results, which are there when it returns. */
+/* After the kernel: downloads the results and waits for them. */
 static gpo_status
 fetch(gpo_call *call, const copies *c, const gpo_timer *t)
 {

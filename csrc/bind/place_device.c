@@ -1,6 +1,6 @@
 /*
- * place_device.c  Calls on arrays that are on a device, by its backend: they stay there,
- * the work is queued on a stream and nothing waits for it.
+ * place_device.c  Calls on arrays on a device, by its backend: the arrays stay there,
+ * the work is launched on a stream, and the call does not wait for it.
  * Order: wrap, check_out, convert, place, before the kernel, after it, run, result.
  */
 #include "call.h"
@@ -19,7 +19,7 @@
 
 /* ---- wrap ---- */
 
-/* The stream of the call: stream=, the entered one, the producer's, 0. */
+/* The stream of the call: stream=, else that of `with`, the producer's, the default. */
 static bool
 settle_stream(frame *f)
 {
@@ -30,11 +30,11 @@ settle_stream(frame *f)
     }
     if (!f->stream_given &&
         (like->family == GPO_OWN || like->family == GPO_INTERFACE)) {
-        f->keeper = gpo_stream_current(like->id, like->device, &f->stream);
+        f->stream_owner = gpo_stream_current(like->id, like->device, &f->stream);
     }
-    if (!f->stream_given && !f->keeper && like->has_stream) {
+    if (!f->stream_given && !f->stream_owner && like->has_stream) {
         f->stream = like->stream;
-        f->keeper = like->keeper;
+        f->stream_owner = like->stream_owner;
     }
     f->call.stream = f->stream;
     return true;
@@ -100,7 +100,7 @@ check_out(const frame *f, int i)
 
 /* ---- convert ---- */
 
-/* A number of the host is converted there; an array when the call runs. */
+/* A number is converted on the host now; an array on the device when the call runs. */
 static bool
 convert(frame *f, int i)
 {
@@ -119,7 +119,7 @@ convert(frame *f, int i)
 
 /* ---- place ---- */
 
-/* What the arrays' library allocates itself; the rest comes with the GIL released. */
+/* Results that the arrays' library allocates; place_results allocates the others. */
 static bool
 place(frame *f)
 {
@@ -148,7 +148,7 @@ check_stream_device(gpo_call *call, const gpo_device *device)
     return status;
 }
 
-/* Lets the call's stream wait for, or with `back` be waited for by, the arrays'. */
+/* Makes the call's stream wait for those of the arrays; with `back`, those for it. */
 static gpo_status
 order_streams(frame *f, const gpo_device *device, bool back)
 {
@@ -165,7 +165,7 @@ order_streams(frame *f, const gpo_device *device, bool back)
     return status;
 }
 
-/* Brings the numbers that came from the host to the arrays' device. */
+/* Copies numbers passed from the host to the device. */
 static gpo_status
 store_numbers(frame *f, const gpo_device *device)
 {
@@ -186,7 +186,7 @@ store_numbers(frame *f, const gpo_device *device)
     return status;
 }
 
-/* Replaces the inputs that the shape rule wants in another dtype. */
+/* Replaces the inputs that the shape rule requests in another dtype. */
 static gpo_status
 convert_arrays(frame *f, const gpo_device *device)
 {
@@ -206,14 +206,14 @@ convert_arrays(frame *f, const gpo_device *device)
     return status;
 }
 
-/* Whether the caller's out= takes the result as the kernel writes it. */
+/* Whether the kernel can write into the caller's out= directly. */
 static bool
 is_written_directly(const gpo_array *target, const gpo_array *out)
 {
     return target->dtype == out->dtype && gpo_array_is_contiguous(target);
 }
 
-/* Memory for the results: the caller's, its library's, scratch where a copy follows. */
+/* Memory for the results: out=, the library's, ours, or scratch if a copy follows. */
 static gpo_status
 place_results(frame *f)
 {
@@ -310,7 +310,7 @@ free_results(frame *f)
 
 /* ---- run ---- */
 
-/* Results that the call allocated become objects; raw memory never outlives this. */
+/* Wraps the results that the call allocated in objects, also if one of these fails. */
 static bool
 adopt_results(frame *f)
 {
@@ -324,13 +324,13 @@ adopt_results(frame *f)
         f->call.out[i].data = memory;
         f->made[i].array =
             gpo_device_array_new(f->id, f->call.backend, f->call.device, f->call.stream,
-                                 f->keeper, memory, NULL, &f->call.out[i]);
+                                 f->stream_owner, memory, NULL, &f->call.out[i]);
         good = good && f->made[i].array;
     }
     return good;
 }
 
-/* Inputs whose producer could reuse the memory stay until the call's stream is done. */
+/* Keeps inputs whose producer could reuse the memory until the stream has read them. */
 static bool
 retain_inputs(frame *f)
 {
@@ -347,7 +347,7 @@ retain_inputs(frame *f)
     return true;
 }
 
-/* Queues the call on its stream; waits for nothing unless it measures. */
+/* Launches the call on its stream; does not wait, unless it measures. */
 static bool
 run(frame *f)
 {

@@ -1,8 +1,8 @@
 /*
- * place_host.c  Calls on host memory, NumPy's or that of another library, by the CPU: it
- * is computed where it is.  Arrays of other libraries are viewed as ndarrays first and go
- * the same way from there on.  Order: wrap, check_out, convert, place, run, result.
- * Not here: what a device needs besides (place_copy.c), memory for results (results.c).
+ * place_host.c  Calls on host memory, of NumPy or another library, by the CPU, which
+ * computes in place.  Arrays of other libraries are viewed as ndarrays first.
+ * Order: wrap, check_out, convert, place, run, result.
+ * See place_copy.c for copies to a device, results.c for memory for results.
  */
 #include "place_host.h"
 
@@ -25,7 +25,7 @@ wrap_input(frame *f, int i)
                                          &f->call.in[i], &f->in[i]);
 }
 
-/* out= of NumPy. */
+/* A NumPy array as out=. */
 static bool
 wrap_ndarray_out(frame *f, int i)
 {
@@ -44,7 +44,7 @@ wrap_ndarray_out(frame *f, int i)
     return gpo_pin_large(f, GPO_MAX_IN + i, out);
 }
 
-/* out= of another library: results of a call on NumPy's arrays are then as it is. */
+/* An array of another library as out=: it then decides the library of all results. */
 static bool
 wrap_foreign_out(frame *f, int i)
 {
@@ -70,7 +70,7 @@ wrap_foreign_out(frame *f, int i)
         return false;
     }
     Py_DECREF(out->keep);
-    out->keep = (PyObject *)view; /* it owns what `keep` was */
+    out->keep = (PyObject *)view; /* it holds a reference to the old `keep` */
     f->caller_out[i] = view;
     f->caller_dtype[i] = f->target[i].dtype;
     return true;
@@ -96,7 +96,7 @@ gpo_host_wrap(frame *f)
 
 /* ---- check_out ---- */
 
-/* What the caller holds counts: a copy in native layout or another dtype is no danger. */
+/* Checks the arrays that were passed: a copy in native layout cannot overlap. */
 bool
 gpo_host_check_out(const frame *f, int i)
 {
@@ -123,7 +123,7 @@ gpo_host_check_out(const frame *f, int i)
 
 /* ---- convert ---- */
 
-/* Input i as an array of the dtype that the shape rule wants. */
+/* Input i as an array of the dtype that the shape rule requests. */
 static PyArrayObject *
 converted(const frame *f, int i)
 {
@@ -165,7 +165,7 @@ check_stream(const frame *f)
     return true;
 }
 
-/* Whether the result can be written where it goes: in order, aligned and uncast. */
+/* Whether a result can be written directly: C-contiguous, aligned, the same dtype. */
 static bool
 is_plain(PyArrayObject *a, gpo_dtype dtype)
 {
@@ -201,7 +201,7 @@ gpo_host_place(frame *f)
 
 /* ---- run ---- */
 
-/* Whether releasing the GIL for so few bytes costs more than it gives. */
+/* Whether the call is so small that releasing the GIL does not pay off. */
 static bool
 is_little(const frame *f)
 {

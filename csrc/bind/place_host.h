@@ -1,5 +1,5 @@
 /*
- * place_host.h  What calls on host memory do that other placements do too.
+ * place_host.h  Steps of calls on host memory that other placements share.
  */
 #ifndef GPO_PLACE_HOST_H
 #define GPO_PLACE_HOST_H

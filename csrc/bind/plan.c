@@ -1,6 +1,6 @@
 /*
- * plan.c  What a call would do, without doing it: its steps up to the choice of a variant,
- * told as a dict.
+ * plan.c  gpuopt.plan(): the steps of a call up to the choice of a variant, reported as
+ * a dict.
  */
 #include "call.h"
 
@@ -24,7 +24,7 @@ describe_outputs(const frame *f)
     return outputs;
 }
 
-/* What plan() tells of a call that is prepared. */
+/* The dict that plan() returns for a prepared call. */
 static PyObject *
 describe(const frame *f, const gpo_cost *cost)
 {
@@ -55,7 +55,7 @@ gpo_op_plan(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
         gpo_make_plan(&f->call);
         binding->op->cost(&f->call, &cost);
         for (int i = 0; i < GPO_MAX_IN; i++) {
-            if (f->call.convert[i] != GPO_NONE) { /* choose as the call itself would */
+            if (f->call.convert[i] != GPO_NONE) { /* so that choose() sees its dtype */
                 f->call.in[i].dtype = f->call.convert[i];
             }
         }

@@ -1,6 +1,6 @@
 /*
- * results.c  Results in the manner of the library whose arrays came in, NumPy too: memory
- * for one before the call runs, and the library's array of it after.
+ * results.c  Results for the library whose arrays were passed, NumPy included: memory
+ * for a result before the call runs, the library's array of it afterwards.
  */
 #include "results.h"
 
@@ -14,7 +14,7 @@
 
 const gpo_foreign gpo_numpy = {.family = GPO_HOST, .id = GPO_CPU};
 
-/* An ndarray; without axes a NumPy scalar, whose bytes stand in `made` until then. */
+/* An ndarray; a result without axes becomes a NumPy scalar, stored in `made` first. */
 static inline bool
 alloc_numpy(gpo_array *out, gpo_made *made)
 {
@@ -66,7 +66,7 @@ alloc_exchange(const gpo_foreign *like, gpo_array *out, gpo_made *made)
     return true;
 }
 
-/* Host memory that another library will take over: aligned as JAX wants it. */
+/* Host memory that another library will take over; JAX requires this alignment. */
 static bool
 alloc_host(gpo_array *out, gpo_made *made)
 {

@@ -1,6 +1,6 @@
 /*
- * retain.c  Memory of other libraries kept until a queue is done with it: a producer that
- * does not say its stream could reuse what a kernel still reads.
+ * retain.c  Keeps memory of other libraries alive until a stream has finished with it:
+ * a producer that does not name its stream could reuse what a kernel still reads.
  */
 #include "retain.h"
 
@@ -14,7 +14,7 @@ typedef struct retained {
     PyObject *object;
 } retained;
 
-static retained *waiting; /* with the GIL held */
+static retained *waiting; /* accessed with the GIL held */
 
 bool
 gpo_retain(gpo_call *call, PyObject *object)
@@ -55,7 +55,7 @@ gpo_reap(void)
         gpo_task_init(&task, "release", &gpo_backend_cuda, r->device, NULL);
         if (gpo_backend_cuda.begin(&task.call) == GPO_OK) {
             if (gpo_device_cuda.event_done(&task.call, r->event, &done) != GPO_OK) {
-                done = false; /* a dead context: nothing is reused either */
+                done = false; /* the context is dead: no memory is reused either */
             }
             if (done) {
                 gpo_device_cuda.event_free(&task.call, r->event);
@@ -69,7 +69,7 @@ gpo_reap(void)
         *link = r->next;
         PyObject *object = r->object;
         PyMem_Free(r);
-        Py_DECREF(object); /* may run any code, this function too: start over */
+        Py_DECREF(object); /* may run any code, even this function: start over */
         link = &waiting;
     }
 }

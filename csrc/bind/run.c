@@ -1,6 +1,6 @@
 /*
- * run.c  What all placements share when they run a call: the GIL, measuring, what is noted
- * of the call.  Order: as run.h.  Not here: where a kernel is called (place_*.c).
+ * run.c  Functions that all placements share to run a call: the GIL, the record for
+ * last_call(), measuring.  See place_*.c for the call of a kernel.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "run.h"
@@ -36,7 +36,7 @@ gpo_take_back(void)
     PyEval_RestoreThread(thread);
 }
 
-/* ---- what is noted ---- */
+/* ---- the record for last_call() ---- */
 
 const gpo_last gpo_unmeasured = {.upload_ms = -1, .kernel_ms = -1, .download_ms = -1};
 

@@ -1,6 +1,6 @@
 /*
- * run.h  What all placements share when they run a call: the GIL, measuring, what is
- * noted.
+ * run.h  Functions that all placements share to run a call: the GIL, the record for
+ * last_call(), measuring.
  */
 #ifndef GPO_RUN_H
 #define GPO_RUN_H
@@ -8,19 +8,19 @@
 #include "call.h"
 #include "last_call.h"
 
-/* Pins the host arrays of the call and lets other threads run; false on failure. */
+/* Pins the host arrays of the call and releases the GIL; false on failure. */
 bool gpo_let_go(frame *f);
 void gpo_take_back(void);
 
-/* What `last` is before the call runs. */
+/* The initial value of `last`. */
 extern const gpo_last gpo_unmeasured;
 
-/* With the GIL: raises what `status` says, or notes what the call did. */
+/* With the GIL: raises the exception for `status`, or records what the call did. */
 bool gpo_run_end(frame *f, gpo_status status, gpo_last *last);
 
-/* ---- measuring: nothing is done unless gpo_measuring is set ---- */
+/* ---- measuring: no effect unless gpo_measuring is set ---- */
 
-double gpo_milliseconds(void); /* of a clock that never jumps */
+double gpo_milliseconds(void); /* of a monotonic clock */
 
 /* Events between the parts of a call on its stream. */
 enum { MARK_START, MARK_UPLOADED, MARK_RUN, MARK_DOWNLOADED, NMARKS };
@@ -33,7 +33,7 @@ typedef struct gpo_timer {
 gpo_status gpo_timer_start(gpo_timer *t, gpo_call *call, gpo_backend_id id);
 gpo_status gpo_timer_mark(const gpo_timer *t, gpo_call *call, int mark);
 
-/* Waits for the last mark and notes the times; frees the events in any case. */
+/* Waits for the last mark and stores the times; always frees the events. */
 gpo_status gpo_timer_finish(gpo_timer *t, gpo_call *call, gpo_status status,
                             gpo_last *last);
 

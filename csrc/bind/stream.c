@@ -1,7 +1,7 @@
 /*
  * stream.c  gpuopt.Stream and gpuopt.Event, the stream objects of other libraries, and
- * what concerns a whole device: synchronize, device_count, memory_info, empty_cache.
- * Order: handles, the current stream, Stream, Event, functions.
+ * functions of a device: synchronize, device_count, memory_info, empty_cache.
+ * Order: handles, the current stream, shared helpers, Stream, Event, functions.
  */
 #include "stream.h"
 
@@ -35,7 +35,7 @@ is_stream(PyObject *object)
     return Py_TYPE(object) == gpo_py.stream;
 }
 
-/* The attribute of an object that is not ours, or NULL without an exception. */
+/* The attribute of a foreign object; NULL without an exception if it has none. */
 static PyObject *
 attribute(PyObject *object, const char *name)
 {
@@ -46,7 +46,7 @@ attribute(PyObject *object, const char *name)
     return value;
 }
 
-/* What __cuda_stream__ says: a method, or with older CuPy an attribute, (0, handle). */
+/* The handle in __cuda_stream__, (0, handle): a method, in older CuPy an attribute. */
 static PyObject *
 protocol_handle(PyObject *object)
 {
@@ -153,7 +153,7 @@ gpo_stream_current(gpo_backend_id id, int device, void **stream)
 
 /* ---- shared by the classes and functions ---- */
 
-/* device= and backend=: a device that is there; false with an exception set. */
+/* Reads device= and backend=, which must exist; false with an exception set. */
 static bool
 parse_place(const char *function, PyObject *device_object, PyObject *backend_object,
             gpo_backend_id *id, int *device)

@@ -1,5 +1,5 @@
 /*
- * stream.h  Streams: ours, those of other libraries, the current one of a thread.
+ * stream.h  Streams: ours, those of other libraries, a thread's current stream.
  */
 #ifndef GPO_STREAM_H
 #define GPO_STREAM_H
@@ -7,9 +7,10 @@
 #include "bind.h"
 
 /*
- * The handle of a stream object: an int, a gpuopt.Stream, what has __cuda_stream__, a
- * torch or a CuPy stream.  -1 with an exception set, 0 for None, 1 for a handle.
- * id and device are those of the arrays: a gpuopt.Stream must agree.
+ * The handle of a stream object: an int, a gpuopt.Stream, an object with
+ * __cuda_stream__, a torch or a CuPy stream.  Returns 1, 0 for None, or -1 with an
+ * exception set.  gpo_stream_fits: whether a gpuopt.Stream belongs to the device of the
+ * arrays.
  */
 int gpo_stream_handle(PyObject *object, const char *function, void **stream);
 bool gpo_stream_fits(PyObject *object, gpo_backend_id id, int device);

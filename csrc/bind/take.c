@@ -1,8 +1,8 @@
 /*
- * take.c  The arrays of a call, from the objects the caller passed: NumPy's, what NumPy
- * makes an array of, and foreign arrays, those of other libraries and DeviceArrays.
- * Order: pin, foreign arrays, take, view.  Not here: what a placement needs of them besides
- * (place_*.c), how one array is viewed (array.c, exchange.c).
+ * take.c  The arrays of a call, from the objects that the caller passed: NumPy's
+ * arrays, objects that np.asarray accepts, and foreign arrays (those of other
+ * libraries, and DeviceArrays).  Order: pin, foreign arrays, take, view.
+ * See array.c and exchange.c for the view of one array, place_*.c for what follows.
  */
 #include "take.h"
 
@@ -24,7 +24,7 @@ gpo_pin(frame *f, int k)
     PyObject *owner = (PyObject *)array;
     for (PyObject *base = owner; base && PyArray_Check(base);
          base = PyArray_BASE((PyArrayObject *)base)) {
-        owner = base; /* of the memory: the array that could be resized */
+        owner = base; /* the array that owns the memory and could be resized */
     }
     if (owner && !f->pin[k]) {
         f->pin[k] = PyWeakref_NewRef(owner, NULL);
@@ -34,7 +34,7 @@ gpo_pin(frame *f, int k)
 
 /* ---- foreign arrays ---- */
 
-/* Sets up what a call on foreign arrays knows besides; once a call. */
+/* Sets up the frame's fields for foreign arrays, once per call. */
 static bool
 go_foreign(frame *f)
 {
@@ -49,7 +49,7 @@ go_foreign(frame *f)
     }
     f->any_foreign = true;
     f->stream_given = given;
-    f->keeper = given ? stream : NULL;
+    f->stream_owner = given ? stream : NULL;
     return true;
 }
 
@@ -62,7 +62,7 @@ gpo_wrap_foreign(frame *f, PyObject *object, const char *name, gpo_array *array,
                             f->stream_given ? &stream : NULL, array, foreign);
 }
 
-/* Whether a view of it runs no Python code, and so is late enough. */
+/* Whether viewing it runs no Python code, so that gpo_view can do it. */
 static bool
 is_viewed_late(const gpo_foreign *foreign)
 {
@@ -70,7 +70,7 @@ is_viewed_late(const gpo_foreign *foreign)
            (foreign->family == GPO_EXCHANGE && foreign->api->view_object);
 }
 
-/* Array k, whose family stands in f->store: viewed now if that runs Python code. */
+/* Array k, whose family is in f->store: viewed now if that runs Python code. */
 static bool
 take_foreign(frame *f, int k, PyObject *object, const char *name, gpo_array *array)
 {
@@ -82,7 +82,7 @@ take_foreign(frame *f, int k, PyObject *object, const char *name, gpo_array *arr
     return is_viewed_late(foreign) || gpo_wrap_foreign(f, object, name, array, foreign);
 }
 
-/* ---- take: inputs and out= as arrays, by whatever code makes them so ---- */
+/* ---- take: makes arrays of the inputs and out=, which may run Python code ---- */
 
 static bool
 take_input(frame *f, int i, PyObject *object)
@@ -127,7 +127,7 @@ take_output(frame *f, int i, PyObject *object)
     }
     f->caller_object[i] = object;
     if (PyArray_Check(object)) {
-        return gpo_gate_host(object, "out"); /* viewed as it is */
+        return gpo_gate_host(object, "out"); /* used as it is */
     }
     const int family = gpo_family_of(object, &f->store[k]);
     if (family == GPO_HOST) {
@@ -195,7 +195,7 @@ gpo_check_out_count(const frame *f)
     return true;
 }
 
-/* ---- view: dtype, shape and address of what was taken ---- */
+/* ---- view: reads dtype, shape and address of the arrays taken ---- */
 
 static bool
 raise_mixed(const frame *f, PyObject *a, PyObject *b)
@@ -228,7 +228,7 @@ gpo_check_apart(const frame *f, const gpo_foreign *other)
     return false;
 }
 
-/* All inputs must be of one library and on one device; numbers go with any of them. */
+/* All inputs must be of one library and on one device; 0-d host arrays are exempt. */
 static bool
 check_together(frame *f)
 {
@@ -265,7 +265,7 @@ view_input(frame *f, int i)
                           gpo_array_view(f->given[i], name, in, &f->in[i]);
         if (good && in->size == 0 &&
             (PyList_CheckExact(f->value[i]) || PyTuple_CheckExact(f->value[i]))) {
-            in->weak = true; /* [] says nothing of its elements; NumPy's is float64 */
+            in->weak = true; /* [] has no dtype of its own; NumPy makes it float64 */
         }
         return good;
     }

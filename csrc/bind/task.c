@@ -1,6 +1,5 @@
 /*
- * task.c  Work of a backend outside of an operator: a call that has a name and nothing
- * to compute.
+ * task.c  Work of a backend outside of an operator: a call that has only a name.
  */
 #include "task.h"
 

@@ -9,9 +9,9 @@
 
 /*
  * GCC 12 fuses a vectorised complex product into vfmaddsub even with -ffp-contract=off,
- * and the bits would depend on the instruction set; ROUNDED keeps the product apart.
+ * so the bits would depend on the instruction set; ROUNDED hides the product from that.
  */
-#ifdef GPO_ANALYZE /* gcc -fanalyzer takes what passes an asm for uninitialised */
+#ifdef GPO_ANALYZE /* gcc -fanalyzer thinks a value that passes an asm uninitialised */
 #define ROUNDED(x) ((void)0)
 #elif defined(__x86_64__)
 #define ROUNDED(x) __asm__("" : "+x"(x))

@@ -1,19 +1,19 @@
 /*
- * each_isa.h  A file of inner loops, compiled once for each instruction set:
+ * each_isa.h  Compiles a file of inner loops once for each instruction set:
  *
  *     #define GPO_LOOPS "../ops/dot/loops.inc"
  *     #include "../../core/each_isa.h"
  *
- * The path is one from this folder; a file may do this more than once.  The loops read
- *     ISA(name)     a name of this instruction set: it ends in _base, _v3 or _v4
- *     VECTOR_BYTES  of its vectors: 16, 32 or 64
- * and GPO_EACH_ISA(table) is then the initialiser of an array by gpo_isa.  With
- * GPO_NARROW_V4 defined v4 has its registers and instructions, but vectors of 32 bytes:
+ * The path is relative to this folder; a file may do this repeatedly.  The loops use
+ *     ISA(name)     the name for this instruction set: it ends in _base, _v3 or _v4
+ *     VECTOR_BYTES  the width of its vectors: 16, 32 or 64
+ * and GPO_EACH_ISA(table) is then the initialiser of an array indexed by gpo_isa.  With
+ * GPO_NARROW_V4 defined, v4 has its registers and instructions but vectors of 32 bytes,
  * for loops that the compiler makes slower with 64.
  *
- * A loop that is the same for several dtypes is an ordinary function in a file of its own,
- * which the loops include once for each; it says what it reads (DTYPE first), and undefines
- * that at its end.  GPO_PASTE(leaf, DTYPE) is leaf_F32, say.
+ * A loop that is the same for several dtypes is an ordinary function in a separate
+ * file, which the loops include once per dtype.  That file lists its parameters, DTYPE
+ * first, and undefines them at its end.  GPO_PASTE(leaf, DTYPE) is leaf_F32, say.
  */
 #ifndef GPO_EACH_ISA_H
 #define GPO_EACH_ISA_H

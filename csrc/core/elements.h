@@ -1,8 +1,7 @@
 /*
- * elements.h  Elements on the CPU: the C type of each dtype, and 16-bit floats widened
- * and narrowed.  Order: types, to float, from float and double, signs,
- * what is finite.
- * The bits are those of the operation alone, so that loops over them become vectors.
+ * elements.h  Elements on the CPU: the C type of each dtype, and conversions of 16-bit
+ * floats.  Order: types, to float, from float and double, unsigned dtypes, finite.
+ * Each result depends on its operand alone, without branches, so that loops vectorise.
  */
 #ifndef GPO_ELEMENTS_H
 #define GPO_ELEMENTS_H
@@ -87,7 +86,7 @@ bf16_of_f64(double x)
     return bf16_of_float(odd_float(x));
 }
 
-/* ---- the dtype whose loops serve another: sums and products of integers wrap ---- */
+/* ---- the unsigned dtype whose loops serve a signed one: both wrap ---- */
 
 static inline gpo_dtype
 gpo_unsigned_of(gpo_dtype dtype)
@@ -106,7 +105,7 @@ gpo_unsigned_of(gpo_dtype dtype)
     }
 }
 
-/* ---- what is finite: x - x is 0 for numbers alone ---- */
+/* ---- finite values: x - x is nan for inf and nan, else 0 ---- */
 
 #define DEFINE_FINITE(V, bits)                           \
     static inline bool finite_##V(const V *x, int64_t n) \

@@ -1,7 +1,8 @@
 /*
- * gpo.h  The vocabulary every part of gpuopt shares.
- * Order: status, dtypes, arrays, options, variants, operators, the call, helpers.
- * Not here: Python (bind/), memory and queues (backend/), kernels (ops/, device/).
+ * gpo.h  The types that every part of gpuopt shares.
+ * Order: status, dtypes, errors, arrays, options, variants, operators, the call,
+ * helpers.
+ * See bind/ for Python, backend/ for memory and streams, ops/ and device/ for kernels.
  */
 #ifndef GPO_H
 #define GPO_H
@@ -78,7 +79,7 @@ extern const gpo_dtype_info gpo_dtypes[GPO_NDTYPES];
 
 /* ---- errors ---- */
 
-/* What is said of a failure; each field is set where its status says so. */
+/* The description of a failure; a status beside a field: only that status sets it. */
 typedef struct gpo_error {
     char message[GPO_MESSAGE]; /* one sentence; set by gpo_fail */
     int code;                  /* GPO_ECUDA: the runtime's code, and where */
@@ -112,19 +113,19 @@ typedef enum gpo_kind {
     GPO_KIND_ARRAY,
     GPO_KIND_BOOL,
     GPO_KIND_INT,
-    GPO_KIND_FLOAT,  /* i holds the exact integer too when the caller gave one */
+    GPO_KIND_FLOAT,  /* if the caller gave an integer, i holds its exact value */
     GPO_KIND_INTS,   /* an int or a tuple of ints */
     GPO_KIND_FLOATS, /* a float or a tuple of floats */
-    GPO_KIND_ENUM,   /* a string out of `choices`; i is its index */
+    GPO_KIND_ENUM,   /* one of the strings in `choices`; i is its index */
     GPO_KIND_DTYPE,
 } gpo_kind;
 
 typedef struct gpo_option {
     bool given;  /* false: None, or left at a default of None */
-    bool is_int; /* GPO_KIND_FLOAT: the caller gave a whole number, see i */
+    bool is_int; /* GPO_KIND_FLOAT: the caller gave an integer, which is in i */
     int64_t i;   /* BOOL, INT, ENUM, DTYPE; the length of INTS or FLOATS */
     double f;
-    bool is_tuple; /* INTS, FLOATS: not one value */
+    bool is_tuple; /* INTS, FLOATS: the caller gave a tuple, not one value */
     union {
         int64_t ints[GPO_MAX_DIMS];
         double floats[GPO_MAX_DIMS];
@@ -145,21 +146,21 @@ typedef gpo_status (*gpo_run)(gpo_call *call);
 typedef struct gpo_variant {
     const char *name;         /* v0, v1, ... in CUDA; scalar, simd, threads on a CPU */
     const char *idea;         /* one line */
-    const char *needs;        /* "sm_90a": instructions of that GPU alone; "" if none */
+    const char *needs;        /* "sm_90a": runs on that architecture only; "" if any */
     const char *determinism;  /* "run-to-run" or "no" */
     gpo_run run[GPO_NDTYPES]; /* by the dtype of input op->by; NULL: unsupported */
-    const char *causal; /* "exact" or "to rounding"; NULL: the operator has no past */
+    const char *causal; /* "exact" or "to rounding"; NULL: the operator is not causal */
 
     /*
-     * A shape kernel, which is named by the shape it is for, takes the calls that
-     * `shape` describes ("rows of at most 32 KiB") and takes() tells by their plan.
-     * Both NULL: a rung, which takes every call of its dtypes.
+     * A shape kernel, named by the shape it is for, takes only certain calls: `shape`
+     * describes them ("rows of at most 32 KiB"), takes() tests a call by its plan.
+     * Both are NULL for a rung, which takes every call of its dtypes.
      */
     const char *shape;
     bool (*takes)(const gpo_call *call);
 } gpo_variant;
 
-/* For a variant that serves every dtype of today by one function; a new one asks first. */
+/* For a variant with one function for all dtypes; a new dtype is added here by hand. */
 #define GPO_EVERY_DTYPE(run)                                             \
     [GPO_BOOL] = run, [GPO_I8] = run, [GPO_U8] = run, [GPO_I16] = run,   \
     [GPO_U16] = run, [GPO_I32] = run, [GPO_U32] = run, [GPO_I64] = run,  \
@@ -191,33 +192,34 @@ typedef struct gpo_cost {
 
 struct gpo_op {
     const char *name;
-    const char *ladder;  /* whose tables it runs, op_<ladder>; NULL: its own */
+    const char *ladder;  /* it runs the tables of op_<ladder>; NULL: its own */
     const char *room;    /* the folder in csrc/ops; NULL: named as the ladder */
     const gpo_arg *args; /* in order; arrays first; ends with a NULL name */
     int nout;            /* the most outputs a call may have, see gpo_call.nout */
-    int member;        /* which operator of a shared ladder it is; the room's number */
+    int member;        /* the operator's number in a shared ladder, given by the room */
     int by;            /* the input whose dtype picks the entry of gpo_variant.run */
-    unsigned in_place; /* bit i: out= may be input i itself, the very same elements */
+    unsigned in_place; /* bit i: out= may be input i itself, element for element */
 
     /* Checks the options; sets dtype, ndim and shape of every output. */
     gpo_status (*shape)(gpo_call *call);
 
     /*
-     * Writes what cost, choose and the variants read of shapes, strides and options, a
-     * struct of the room's own, to call->plan.  No addresses: those are known when a
-     * variant runs, and call->in and call->out have them.
+     * Derives what cost, choose and the variants need from shapes, strides and options,
+     * and writes it to call->plan as a struct that the room defines.  It holds no
+     * addresses: call->in and call->out have them when a variant runs.
      */
     void (*plan)(const gpo_call *call);
     void (*cost)(const gpo_call *call, gpo_cost *cost);
 
     const gpo_table *cpu;
     const gpo_table
-        *cuda; /* NULL in a build without CUDA; the simulator brings its own */
+        *cuda; /* NULL in a build without CUDA; the simulator has its own tables */
 };
 
 /*
- * GPO_TABLES(ladder) declares the tables of a descriptor; a build without CUDA has no
- * CUDA table to name, and a simulator library leaves the CPU's in the module.
+ * GPO_TABLES(ladder) declares the tables that a descriptor names.  A build without CUDA
+ * has no CUDA table; in a simulator library the CPU table is a weak symbol, because
+ * only the module contains it.
  */
 #ifdef GPO_SIM_LIBRARY
 #define GPO_TABLES(ladder) extern const gpo_table ladder##_cpu __attribute__((weak))
@@ -230,26 +232,26 @@ struct gpo_op {
 #define GPO_CUDA_TABLE(ladder) NULL
 #endif
 
-/* ---- the call: everything one invocation knows ---- */
+/* ---- the call: the whole state of one invocation ---- */
 
-enum { GPO_PLAN_BYTES = 4096 }; /* room for the plan of any operator */
+enum { GPO_PLAN_BYTES = 4096 }; /* enough for the plan of any operator */
 
 struct gpo_call {
     const gpo_op *op;
     const gpo_variant *variant;
     const gpo_backend *backend;
-    void *stream; /* the backend's queue; NULL is its default */
+    void *stream; /* the backend's stream; NULL is its default */
     int device;
 
     gpo_array in[GPO_MAX_IN];
     gpo_array out[GPO_MAX_OUT];
-    int nout; /* op->nout; the shape rule lowers it where the last ones are not asked for */
+    int nout; /* op->nout; the shape rule lowers it if the last are not requested */
     gpo_dtype out_given[GPO_MAX_OUT]; /* dtype of the caller's out=, else GPO_NONE */
-    gpo_option opt[GPO_MAX_ARGS];     /* by position in op->args; arrays leave a gap */
+    gpo_option opt[GPO_MAX_ARGS];     /* by position in op->args; unused for arrays */
 
     /*
-     * The shape rule may ask for input i in another dtype: it sets convert[i], and the
-     * binding replaces in[i] by a converted copy in the same memory before `run`.
+     * The shape rule may request input i in another dtype: it sets convert[i], and the
+     * binding replaces in[i] by a converted copy on the same device before `run`.
      */
     gpo_dtype convert[GPO_MAX_IN];
 
@@ -265,12 +267,12 @@ struct gpo_call {
 /* Row-major strides and the size for a->ndim and a->shape; false on overflow. */
 bool gpo_row_major(gpo_array *a);
 
-/* The same for an array to be made: EVALUE on overflow. */
+/* The same for an array that is about to be allocated: EVALUE on overflow. */
 gpo_status gpo_array_contiguous(gpo_error *error, gpo_array *a);
 
 bool gpo_array_is_contiguous(const gpo_array *a);
 
-/* Maps axis in [-ndim, ndim) to [0, ndim); EAXIS in NumPy's words otherwise. */
+/* Maps axis in [-ndim, ndim) to [0, ndim); else EAXIS with NumPy's message. */
 gpo_status gpo_axis(gpo_error *error, int64_t axis, int ndim, int *out);
 
 /*
@@ -280,14 +282,14 @@ gpo_status gpo_axis(gpo_error *error, int64_t axis, int ndim, int *out);
 gpo_status gpo_scratch(gpo_call *call, size_t bytes, void **out);
 
 /*
- * The block of the call's stream: GPO_TICKETS zeroed counters, then GPO_PARTIALS bytes
- * of memory.  A kernel must leave the counters zeroed; the bytes are its own until its
- * launch ends, so only an operator that needs a single launch may use them.
+ * Persistent workspace of the call's stream: GPO_TICKETS zeroed counters, then
+ * GPO_PARTIALS bytes.  A kernel must leave the counters zeroed.  The bytes belong to a
+ * kernel only until it ends, so only an operator with a single launch may use them.
  */
 enum { GPO_TICKETS = 16384, GPO_PARTIALS = 4 << 20 };
 gpo_status gpo_tickets(gpo_call *call, unsigned **out);
 
-/* Multiprocessors of the call's device: how many blocks make a full grid. */
+/* The number of SMs of the call's device, from which grids are sized. */
 int gpo_processors(const gpo_call *call);
 
 /* Bytes of the device's L2 cache. */
@@ -295,14 +297,15 @@ int64_t gpo_l2_bytes(const gpo_call *call);
 
 /*
  * NULL if the device runs variants with these `needs`, else the reason why not
- * (static storage).  Such a variant is never called, so choose() asks before it picks one.
+ * (static storage).  Such a variant is never called, so choose() checks before it
+ * picks one.
  */
 const char *gpo_lacks(const gpo_backend *backend, int device, const char *needs);
 
 /*
- * A room that decides on the host by what a kernel found calls gpo_may_wait before its
- * first launch (refused while the call's stream is captured into a graph) and then
- * gpo_fetch: it waits for the stream and copies `bytes` of the backend's memory.
+ * An operator whose host code depends on a kernel's result calls gpo_may_wait before
+ * its first launch (an error while the call's stream is captured into a graph) and then
+ * gpo_fetch, which waits for the stream and copies `bytes` from the backend's memory.
  */
 gpo_status gpo_may_wait(gpo_call *call);
 gpo_status gpo_fetch(gpo_call *call, void *to, const void *from, size_t bytes);

@@ -1,5 +1,5 @@
 /*
- * index.h  What an index outside of an axis means: NumPy's modes of take and put.
+ * index.h  Indices out of bounds: the modes of NumPy's take and put.
  */
 #ifndef GPO_INDEX_H
 #define GPO_INDEX_H
@@ -10,16 +10,16 @@
 #include "integers.h"
 
 typedef enum gpo_index_mode {
-    GPO_INDEX_RAISE, /* -length to -1 count from the end, others are an error */
+    GPO_INDEX_RAISE, /* -length to -1 count from the end, all others are errors */
     GPO_INDEX_WRAP,  /* modulo length */
-    GPO_INDEX_CLIP   /* the nearest end; negative ones are 0 */
+    GPO_INDEX_CLIP   /* to the nearest end; a negative index becomes 0 */
 } gpo_index_mode;
 
-/* Their names, in that order, for a gpo_arg of kind GPO_KIND_ENUM. */
+/* The names of gpo_index_mode, in its order, for a gpo_arg of kind GPO_KIND_ENUM. */
 #define GPO_INDEX_MODES "raise", "wrap", "clip", NULL
 
 /*
- * The place in [0, length) of an index that is outside of it; -1 if it has none.
+ * The position in [0, length) that an index outside that range means; -1 if none.
  * `is_unsigned`: the index is a uint64, whose upper half looks negative.
  */
 static inline GPO_ANYWHERE int64_t

@@ -1,6 +1,5 @@
 /*
- * integers.h  Arithmetic of whole numbers that every room needs, on the host and on the
- * device.
+ * integers.h  Integer arithmetic that every room needs, on the host and on the device.
  */
 #ifndef GPO_INTEGERS_H
 #define GPO_INTEGERS_H

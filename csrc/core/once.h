@@ -1,16 +1,16 @@
 /*
- * once.h  Memory that another thread may write while it is read: an index array is the
- * caller's, and a call runs without the interpreter's lock.
- * An index is loaded once, and what was loaded is judged and used.  A plain load will not
- * do: the compiler may read the place again for the second use.  A volatile one costs a
- * third of scatter_add's loop.
+ * once.h  Loads from memory that another thread may write meanwhile: an index array
+ * belongs to the caller, and a call runs without the GIL.
+ * Each index must be loaded once, so that the value checked is the value used.  A
+ * plain load does not ensure that: the compiler may load again for the second use.  A
+ * volatile load costs a third of scatter_add's loop.
  */
 #ifndef GPO_ONCE_H
 #define GPO_ONCE_H
 
 #include <stdint.h>
 
-/* ONCE(at): *at for an index type; where the value came from is lost on the compiler. */
+/* ONCE(at): *at for an index type; the compiler cannot tell that it was a load. */
 #define ONCE(at) \
     _Generic((at),                        \
         const int32_t *: once_int32_t,    \
@@ -29,7 +29,7 @@ DEFINE_ONCE(int64_t)
 DEFINE_ONCE(uint64_t)
 #undef DEFINE_ONCE
 
-/* What was copied out of such memory before stays as it was copied: no load moves here. */
+/* After a copy of such memory: a compiler barrier, so that no load is repeated. */
 #define COPIED() __asm__("" : : : "memory")
 
 #endif

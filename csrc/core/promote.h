@@ -1,6 +1,6 @@
 /*
- * promote.h  The dtype that two dtypes meet in: NumPy's promotion, with bfloat16 as
- * ml_dtypes has it.  Order: kinds, whole numbers, floats, any two.
+ * promote.h  The common dtype of two dtypes: NumPy's promotion rules, with ml_dtypes'
+ * for bfloat16.  Order: kinds, integers, floats, any two.
  */
 #ifndef GPO_PROMOTE_H
 #define GPO_PROMOTE_H
@@ -39,7 +39,7 @@ gpo_promote_whole(gpo_dtype a, gpo_dtype b)
                                                        : 2 * unsigned_bytes);
 }
 
-/* The smallest real floating dtype that a real dtype goes into beside floats. */
+/* The smallest real floating dtype that a real dtype is promoted to beside floats. */
 static inline gpo_dtype
 gpo_float_beside(gpo_dtype dtype)
 {
@@ -70,7 +70,7 @@ gpo_promote(gpo_dtype a, gpo_dtype b)
         return GPO_F64;
     }
     if (gpo_dtypes[x].bytes == 2 && gpo_dtypes[y].bytes == 2) {
-        /* One byte of whole numbers goes into either 16-bit float. */
+        /* A bool or an 8-bit integer takes the dtype of either 16-bit float. */
         return gpo_is_whole(a) ? b : gpo_is_whole(b) ? a : GPO_F32;
     }
     return GPO_F32;

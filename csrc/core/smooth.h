@@ -1,6 +1,6 @@
 /*
- * smooth.h  exp, log, tanh and their like on the CPU: without branches and fused
- * multiply-adds, so that loops over them become vectors of the same bits on every
+ * smooth.h  exp, log, tanh, sigmoid, silu and gelu on the CPU, without branches and
+ * fused multiply-adds: loops over them vectorise, with the same bits on every
  * instruction set.  Order: in double, in float.
  */
 #ifndef GPO_SMOOTH_H
@@ -17,12 +17,12 @@ typedef union double_bits {
 
 /* ---- in double ---- */
 
-/* x * 2^52 in the last bits: adding it rounds to a whole number and leaves its bits. */
+/* 1.5 * 2^52: adding it rounds to an integer and leaves that in the low bits. */
 #define WHOLE 0x1.8p52
-#define LN2_HIGH 0x1.62e42feep-1 /* 32 bits: times a whole number below 2^20 exact */
+#define LN2_HIGH 0x1.62e42feep-1 /* 32 bits: times an integer below 2^20 is exact */
 #define LN2_LOW 0x1.a39ef35793c76p-33
 
-/* 2^k, for a whole number k in [-1022, 1023] that WHOLE was added to. */
+/* 2^k, for an integer k in [-1022, 1023] that WHOLE was added to. */
 static inline double
 power_of_two(double k_and_whole)
 {
@@ -112,9 +112,9 @@ sigmoid_of(double x)
 }
 
 /*
- * x exp(x) / (1 + exp(x)) for negative x.  exp(x) is subnormal, and has few bits, where
- * its product with x is not yet: far out it is taken as exp(x + 512), where the sum is
- * exact, and exp(-512).  -inf gives nan.
+ * x exp(x) / (1 + exp(x)) for negative x.  exp(x) becomes subnormal, with few bits,
+ * before its product with x does: below -512 it is computed as exp(x + 512) exp(-512),
+ * where the sum is exact.  -inf gives nan.
  */
 static inline double
 silu_of(double x)
@@ -219,7 +219,7 @@ sigmoidf_of(float x)
     return (x >= 0 ? 1 : e) / (1 + e);
 }
 
-/* As silu_of, in two steps from -64 on. */
+/* As silu_of; exp(x) is split in two factors below -64. */
 static inline float
 siluf_of(float x)
 {

@@ -1,5 +1,5 @@
 /*
- * status.c  How a failure is said: one status and one sentence.
+ * status.c  Reports a failure: one status and one sentence.
  */
 #include "gpo.h"
 

@@ -1,7 +1,6 @@
 /*
- * atomic.cuh  Additions that several threads make at one address: integers of 32 and 64
- * bits, floats, complex numbers; then 16-bit floats through their pairs.
- * Not here: 8 and 16-bit integers, which no hardware adds; who adds what where (ops/).
+ * atomic.cuh  Atomic additions: integers of 32 and 64 bits, floats, complex numbers,
+ * then 16-bit floats in pairs.  The hardware has none for integers of 8 and 16 bits.
  */
 #ifndef GPO_ATOMIC_CUH
 #define GPO_ATOMIC_CUH
@@ -104,9 +103,9 @@ atomic_add(__nv_bfloat162 *at, __nv_bfloat162 v)
 }
 
 /*
- * base[i] += v for a 16-bit float of an array of n: one packed atomic on the aligned
- * pair around it, whose other half gets -0.0, which changes nothing.  Where no aligned
- * pair lies inside the array, the plain way.  `n` counts the elements of `base`.
+ * base[i] += v for a 16-bit float in an array of n elements: one packed atomic on the
+ * aligned pair that contains it; the other half adds -0.0, which changes nothing.
+ * Where the pair is not inside the array, a plain atomic.
  */
 template <typename Half>
 __device__ __forceinline__ void

@@ -1,13 +1,14 @@
 /*
- * block.cuh  Values combined across a warp and a block.  `Op` is a struct with a static
- * combine(a, b); lane and thread order is kept, so a result has the same bits each run.
+ * block.cuh  Reductions across a warp and a block.  `Op` is a struct with a static
+ * combine(a, b); the order of lanes and threads is kept, so every run gives the same
+ * bits.
  */
 #ifndef GPO_BLOCK_CUH
 #define GPO_BLOCK_CUH
 
 #include "warp.cuh"
 
-/* Lane 0 of each group of `width` lanes gets the combination of the group. */
+/* Lane 0 of each group of `width` lanes gets the reduction of the group. */
 template <typename Op, typename V>
 __device__ __forceinline__ V
 warp_combine(V v, int width = WARP)
@@ -19,8 +20,8 @@ warp_combine(V v, int width = WARP)
 }
 
 /*
- * Thread 0 gets the combination of all BLOCK threads.  `slots` is shared memory for one
- * value per warp; the caller puts a barrier before it is used again.
+ * Thread 0 gets the reduction of all BLOCK threads.  `slots` is shared memory for one
+ * value per warp; the caller puts a barrier before it reuses it.
  */
 template <typename Op, int BLOCK, typename V>
 __device__ __forceinline__ V
@@ -42,8 +43,8 @@ block_combine(V v, V *slots)
 }
 
 /*
- * True in every thread of the block that arrives last of `blocks`; it then sees what
- * the others wrote.  Leaves the ticket at 0.  `last` is a shared flag.
+ * True in every thread of the last of `blocks` blocks to arrive, which then sees what
+ * the others wrote.  Leaves the ticket at 0.  `last` is a flag in shared memory.
  */
 __device__ __forceinline__ bool
 is_last_block(unsigned *ticket, unsigned blocks, bool *last)
@@ -60,7 +61,7 @@ is_last_block(unsigned *ticket, unsigned blocks, bool *last)
     return *last;
 }
 
-/* ---- blocks that share a result: the last one combines the parts of all ---- */
+/* ---- partial results of several blocks, which the last block combines ---- */
 
 template <typename Part>
 struct block_parts {
@@ -68,7 +69,7 @@ struct block_parts {
     unsigned *ticket; /* see is_last_block */
 };
 
-/* Room for the parts of `blocks` blocks; one block needs none. */
+/* Memory for the partial results of `blocks` blocks; one block needs none. */
 template <typename Part>
 gpo_status
 parts_for(gpo_call *call, int64_t blocks, block_parts<Part> *parts)

@@ -1,14 +1,14 @@
 /*
- * copy.cu  The copy between two arrays on one device, of any strides and dtypes: what
- * packs a view, fills a strided out=, converts an input.  NumPy's casting rules, where
- * a float that no integer of the target holds is undefined.
+ * copy.cu  Copies between two arrays on one device, of any strides and dtypes: to pack
+ * a view, fill a strided out= or convert an input.  NumPy's casting rules: the result
+ * for a float outside the range of an integer target is undefined.
  * Order: axes, values, the kernel, the launcher by source dtype.
  */
 #include "number.cuh"
 
 /* ---- axes ---- */
 
-/* Axes of both arrays that are walked together, merged where they can be. */
+/* The common axes of both arrays, merged where possible. */
 struct copy_axes {
     int ndim;
     int64_t shape[GPO_MAX_DIMS];
@@ -43,7 +43,7 @@ axes_of(const gpo_array *from, const gpo_array *to)
 
 /* ---- values ---- */
 
-/* The real part, in the type arithmetic is done in. */
+/* The real part, in the type used for arithmetic. */
 template <typename T>
 __device__ __forceinline__ auto
 real_of(T x)
@@ -80,7 +80,8 @@ complex_of(T x)
     }
 }
 
-/* A 2-byte float: from float64 by way of float32 rounded to odd, so it rounds once. */
+/* For float64 to a 16-bit float: with float32 rounded to odd in between, the second
+   rounding gives the correctly rounded result. */
 __device__ __forceinline__ float
 rounded_to_odd(double x)
 {
@@ -91,7 +92,7 @@ rounded_to_odd(double x)
     const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
     if (finite && back != x && (bits & 1u) == 0) {
         const bool grew = x < 0 ? back < x : back > x;
-        bits += grew ? -1 : 1; /* towards 0, or away from it: the odd neighbour */
+        bits += grew ? -1 : 1; /* the odd neighbour, nearer to 0 or farther from it */
         memcpy(&f, &bits, sizeof f);
     }
     return f;
@@ -144,7 +145,7 @@ store_as(void *to, gpo_dtype dtype, int64_t i, T x)
         case GPO_F16:
             static_cast<f16 *>(to)[i] = stored_as<f16>(as_float(real_of(x)));
             break;
-        case GPO_BF16: /* as ml_dtypes: by way of float32 */
+        case GPO_BF16: /* through float32, as in ml_dtypes */
             static_cast<bf16 *>(to)[i] =
                 stored_as<bf16>(static_cast<float>(real_of(x)));
             break;
@@ -217,7 +218,7 @@ gpo_device_copy(gpo_call *call, const gpo_array *from, const gpo_array *to)
     return by_dtype[from->dtype](call, from, to);
 }
 
-/* ---- one value from the host, in the launch's own arguments: a graph may replay it ---- */
+/* ---- one value from the host as a kernel argument, which a graph can replay ---- */
 
 #ifdef __CUDACC__
 

@@ -1,5 +1,5 @@
 /*
- * divide.cuh  Division by a number that is known before the launch: one multiplication.
+ * divide.cuh  Division by a number known before the launch, as one multiplication.
  */
 #ifndef GPO_DIVIDE_CUH
 #define GPO_DIVIDE_CUH
@@ -7,8 +7,8 @@
 #include "launch.cuh"
 
 /*
- * n / by for 0 <= n < 2^63 by a multiplication (Granlund and Montgomery): of 32 bits
- * below 2^31, else of 64.
+ * n / by for 0 <= n < 2^63 by a multiplication (Granlund and Montgomery), of 32 bits
+ * where n and by are below 2^31, else of 64.
  */
 struct divider {
     unsigned magic, shift;
@@ -39,7 +39,7 @@ divider_of(int64_t by)
     while (uint64_t{1} << shift < d) {
         shift++;
     }
-    const uint64_t past = (uint64_t{1} << shift) - d; /* less than d: a quotient fits */
+    const uint64_t past = (uint64_t{1} << shift) - d; /* < d, so the quotients fit */
     const unsigned __int128 both = static_cast<unsigned __int128>(past) << 64;
     const unsigned long long wide = static_cast<uint64_t>(both / d);
     const unsigned magic =

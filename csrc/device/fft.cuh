@@ -1,22 +1,23 @@
 /*
- * fft.cuh  A Fourier transform of one block of threads, in registers and shared memory,
- * for products of polynomials with real coefficients.
+ * fft.cuh  A Fourier transform computed by one block of threads, in registers and
+ * shared memory, for products of polynomials with real coefficients.
  *
  * N = V * V * R points, V * R threads, V values each.  A row x of N real numbers is
- * evaluated at N of the 2N roots of z^2N = -1, those with z^N = -i: the numbers
+ * evaluated at N of the 2N roots of z^2N = -1, those with z^N = -i:
  *
  *     f[k] = sum over n of x[n] exp(-2 pi i n (k - 1/4) / N).
  *
- * The other N are their conjugates.  A product of two such spectra is that of the sum
- * y[n] = sum over m of a[m] b[n - m], n < 2N, and its inverse is y[n] + i y[n + N]:
- * nothing needs room for zeros, and there is no step that takes real rows apart.  With
- * conj(b) it is a correlation: y[n] = sum over m of a[m + n] b[m] in the real part, and
- * -y[n - N] in the imaginary one.
+ * The values at the other N roots are the conjugates of these.  The product of two such
+ * spectra is the spectrum of the linear convolution y[n] = sum over m of a[m] b[n - m],
+ * n < 2N, and its inverse is y[n] + i y[n + N]: neither zero padding nor a step that
+ * separates packed real rows is needed.  The product with conj(b) is a correlation:
+ * y[n] = sum over m of a[m + n] b[m] in the real part, -y[n - N] in the imaginary part.
  *
- * Each pass is a polynomial in B w^k, w = exp(-2 pi i / V), by halves: its factors are
- * B^(V/2), .., B^2, B times roots of unity, so a thread reads log2(V) numbers for it,
- * and a butterfly is six fused operations.  The inverse runs the passes backwards.
- * Spectra stay in the order in which the passes leave them.
+ * Each pass evaluates a polynomial at B w^k, w = exp(-2 pi i / V), by recursive
+ * halving.  Its twiddle factors are B^(V/2), .., B^2, B times roots of unity, so a
+ * thread reads log2(V) numbers per pass, and a butterfly is six fused operations.  The
+ * inverse runs the passes backwards.  Spectra stay in the order that the passes
+ * produce.
  * Order: complex numbers, butterflies, passes, the block.
  */
 #ifndef GPO_FFT_CUH
@@ -52,7 +53,7 @@ add_times_conjugate(c64 sum, c64 a, c64 b)
             fmaf(-a.re, b.im, fmaf(a.im, b.re, sum.im))};
 }
 
-/* exp(2 pi i k / 64); a constant where k is one. */
+/* exp(2 pi i k / 64); a compile-time constant if k is. */
 __device__ __forceinline__ c64
 root_of_64(int k)
 {
@@ -75,7 +76,7 @@ root_of_64(int k)
     }
 }
 
-/* exp(-2 pi i turns); exact fractions of a turn lose nothing. */
+/* exp(-2 pi i turns); fractions that are exact in float cause no rounding. */
 __device__ __forceinline__ c64
 root_at(float turns)
 {
@@ -120,7 +121,7 @@ constexpr int LOG = 1 + LOG<N / 2>;
 template <>
 constexpr int LOG<1> = 0;
 
-/* ---- passes: arrays are in natural order before and after ---- */
+/* ---- passes, whose input and output are in natural order ---- */
 
 template <int N, typename Value>
 __device__ __forceinline__ void
@@ -142,7 +143,7 @@ reverse_bits(Value (&v)[N])
     }
 }
 
-/* Of sum over r of v[r] exp(2 pi i r k / N) the levels from SIZE to LAST. */
+/* The butterfly levels from SIZE to LAST of sum over r of v[r] exp(2 pi i r k / N). */
 template <int N, int LAST, int SIZE = 2>
 __device__ __forceinline__ void
 plain_levels(c64 (&v)[N])
@@ -180,7 +181,7 @@ evaluate_levels(c64 (&v)[N], const c64 (&power)[LOG<N>])
     }
 }
 
-/* v[r] *= conj(B)^r; B^r is B^(r % 4) times B^(r - r % 4): few are held at once. */
+/* v[r] *= conj(B)^r; B^r = B^(r % 4) B^(r - r % 4), so that few stay in registers. */
 template <int N>
 __device__ __forceinline__ void
 turn_back(c64 (&v)[N], const c64 (&power)[LOG<N>])
@@ -250,8 +251,8 @@ first_pass(c64 (&f)[N])
 }
 
 /*
- * The sum over k of f[k] exp(2 pi i r (k - 1/4) / N) for each r: the real part, and the
- * imaginary one if BOTH.
+ * The sum over k of f[k] exp(2 pi i r (k - 1/4) / N) for each r: its real part, and if
+ * BOTH its imaginary part.
  */
 template <bool BOTH, int N>
 __device__ __forceinline__ void
@@ -274,10 +275,10 @@ last_pass(c64 (&f)[N], float (&re)[N], float (&im)[N])
 /* ---- the block ---- */
 
 /*
- * Thread t's values are elements t + THREADS * e of a row and, of a spectrum, some that
- * are the same in every transform.  Groups of V threads, which lie in one warp, make
- * transforms of V * V points: only the pass of R points crosses the block.  A column of
- * V values and one of padding keeps both directions free of bank conflicts.
+ * Thread t holds elements t + THREADS * e of a row; of a spectrum it holds the same
+ * elements in every transform.  Each group of V threads, all in one warp, computes a
+ * transform of V * V points; only the pass of R points spans the block.  Columns of V
+ * values plus one of padding avoid bank conflicts in both directions.
  */
 template <int VALUES, int FIRST>
 struct block_fft {
@@ -288,12 +289,12 @@ struct block_fft {
     static_assert((V == 16 || V == 32) && V % R == 0 && R >= 2, "groups in one warp");
 
     c64 *block, *group;        /* shared memory: all of it, the group's region */
-    const c64 *second, *third; /* there: B^r every R numbers, B^(2^i) every THREADS */
-    int thread, lane;          /* of the THREADS, in the group */
+    const c64 *second, *third; /* in it, B^r every R numbers, B^(2^i) every THREADS */
+    int thread, lane;          /* the thread's number in the block, in its group */
 
     /*
      * `space` is shared memory for SHARED numbers.  `own` is the thread's number among
-     * the THREADS, which are the whole block or, of one warp, one of several.
+     * the THREADS: these are the whole block, or one of several warps.
      */
     __device__ __forceinline__ explicit block_fft(c64 *space,
                                                   unsigned own = threadIdx.x)
@@ -315,7 +316,7 @@ struct block_fft {
         }
     }
 
-    /* A barrier lies between the last use of the shared memory and the call. */
+    /* The caller puts a barrier between its last use of the shared memory and this. */
     __device__ __forceinline__ void forward(const float (&x)[V], c64 (&f)[V]) const
     {
 #pragma unroll
@@ -337,8 +338,8 @@ struct block_fft {
 
     /*
      * The transform of by * (x - i before), where `before` are the N values before x.
-     * Times the spectrum of a filter and back, the real part is the N results at x: the
-     * imaginary part of what `before` makes has come to lie there.
+     * Multiplied by a filter's spectrum and inverted, its real part is the N results at
+     * x: the imaginary part of the results of `before` adds into it.
      */
     __device__ __forceinline__ void
     forward(const float (&x)[V], const float (&before)[V], float by, c64 (&f)[V]) const
@@ -360,8 +361,8 @@ struct block_fft {
     }
 
     /*
-     * N times the inverse, in two parts: loads issued between them arrive during the
-     * second.  The shared memory needs no barrier after forward().
+     * N times the inverse, in two parts: loads issued between them complete during the
+     * second.  No barrier is needed after forward().
      */
     __device__ __forceinline__ void inverse_begin(c64 (&f)[V]) const
     {
@@ -428,7 +429,7 @@ struct block_fft {
     }
 
   private:
-    /* Forward after the first pass, which lies in shared memory. */
+    /* The forward transform after the first pass; its results are in shared memory. */
     __device__ __forceinline__ void forward_end(c64 (&f)[V]) const
     {
         meet();

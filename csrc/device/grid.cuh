@@ -9,7 +9,7 @@
 
 constexpr int64_t MAX_GRID_X = 2147483647, MAX_GRID_YZ = 65535;
 
-/* One extent of a grid: at most `most`, so a kernel loops over what is beyond. */
+/* One extent of a grid, clamped to `most`; the kernel loops over the rest. */
 static inline unsigned
 grid_extent(int64_t blocks, int64_t most)
 {

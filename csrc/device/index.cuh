@@ -1,5 +1,5 @@
 /*
- * index.cuh  Indices that lie outside of an axis, on the device.
+ * index.cuh  Out-of-bounds indices on the device.
  */
 #ifndef GPO_INDEX_CUH
 #define GPO_INDEX_CUH
@@ -9,7 +9,7 @@
 
 constexpr unsigned long long NONE_BAD = ~0ull; /* no index was out of bounds */
 
-/* gpo_index_place of the index at position i; where it has none, *bad is i at most. */
+/* gpo_index_place of the index at position i; if it is -1, *bad = min(*bad, i). */
 __device__ __forceinline__ int64_t
 place_or_note(int64_t index, int64_t i, int64_t length, gpo_index_mode mode,
               bool is_unsigned, unsigned long long *bad)
@@ -24,7 +24,7 @@ place_or_note(int64_t index, int64_t i, int64_t length, gpo_index_mode mode,
     return place;
 }
 
-/* The same, not inlined: the divisions of 'wrap' would stand beside every load. */
+/* The same, not inlined: else the divisions of 'wrap' are repeated at every load. */
 static __device__ __noinline__ int64_t
 place_outside(int64_t index, int64_t i, int64_t length, gpo_index_mode mode,
               bool is_unsigned, unsigned long long *bad)

@@ -1,15 +1,16 @@
 /*
- * launch.cuh  The one way a kernel is launched and shared memory is declared, spelled
- * so that nvcc and the simulator (g++) compile the same kernel file.  Kernel files
- * include this first and no CUDA header themselves.
+ * launch.cuh  Macros to launch a kernel and to declare shared memory, so that nvcc and
+ * the simulator (g++) compile the same kernel file.  Kernel files include this first,
+ * and no CUDA header.
  *
  *   GPO_LAUNCH(call, grid, block, shared_bytes, (kernel<T>), arguments...)
- *       queues the kernel on the call's stream and gives a gpo_status; an empty grid
- *       is GPO_OK and launches nothing
+ *       launches the kernel on the call's stream and returns a gpo_status; an empty
+ *       grid launches nothing and is GPO_OK
  *   GPO_SHARED(float, tile, [32][33]);     a static shared array named `tile`
  *   GPO_DYN_SHARED(float, buffer);         the dynamic shared memory of the launch
  *
- * Before a launch with more than 48 KB of it: gpo_shared_room, gpo_allow_shared.
+ * A launch with more than 48 KB of dynamic shared memory calls gpo_shared_room and
+ * gpo_allow_shared first.
  */
 #ifndef GPO_LAUNCH_CUH
 #define GPO_LAUNCH_CUH
@@ -25,7 +26,7 @@
 /* backend/cuda.c: the launch's error, or with GPUOPT_BLOCKING=1 the kernel's. */
 extern "C" gpo_status gpo_cuda_launched(gpo_call *call, const char *kernel);
 
-/* clang-format would take <<< apart. */
+/* clang-format would split <<< into tokens. */
 // clang-format off
 #define GPO_LAUNCH(call, grid, block, shared_bytes, kernel, ...)                       \
     (gpo_grid_is_empty(grid)                                                           \
@@ -37,7 +38,7 @@ extern "C" gpo_status gpo_cuda_launched(gpo_call *call, const char *kernel);
 
 #define GPO_SHARED(T, name, ...) __shared__ T name __VA_ARGS__
 
-/* One symbol for all types: CUDA forbids one `extern __shared__` name with two. */
+/* One symbol for all types: CUDA forbids an `extern __shared__` name with two types. */
 #define GPO_DYN_SHARED(T, name)                                     \
     extern __shared__ __align__(16) unsigned char gpo_dyn_shared[]; \
     T *const name = reinterpret_cast<T *>(gpo_dyn_shared)
@@ -54,7 +55,7 @@ gpo_grid_is_empty(dim3 grid)
     return grid.x == 0 || grid.y == 0 || grid.z == 0;
 }
 
-/* Bytes of shared memory, declared and dynamic, that a block of the device may have. */
+/* The most shared memory, static and dynamic, that a block may have, in bytes. */
 static inline int64_t
 gpo_shared_room(const gpo_call *call)
 {
@@ -70,8 +71,9 @@ gpo_shared_room(const gpo_call *call)
 }
 
 /*
- * Lets a kernel have `bytes` of dynamic shared memory.  Every kernel may have 48 KB, what
- * it declares included, so the leave is asked well below; a refusal shows at launch.
+ * Lets a kernel use `bytes` of dynamic shared memory.  Without this every kernel may
+ * have 48 KB in all, static included; so the limit is raised from 32 KB of dynamic
+ * memory on.  An error shows at the launch.
  */
 template <typename Kernel>
 static inline void

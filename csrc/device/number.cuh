@@ -1,6 +1,6 @@
 /*
- * number.cuh  Kinds of numbers, the types that serve them, the fma of bfloat16, complex
- * arithmetic.
+ * number.cuh  Kinds of numbers, the types that stand for others, the fma of bfloat16,
+ * complex arithmetic.
  */
 #ifndef GPO_NUMBER_CUH
 #define GPO_NUMBER_CUH
@@ -18,7 +18,7 @@ template <typename T>
 constexpr bool IS_FLOAT = std::is_same_v<T, f16> || std::is_same_v<T, bf16> ||
                           std::is_same_v<T, float> || std::is_same_v<T, double>;
 
-/* ---- types that serve others ---- */
+/* ---- types that stand for others ---- */
 
 /* The unsigned integer of `bytes` bytes. */
 template <int bytes>
@@ -27,12 +27,12 @@ using unsigned_of = std::conditional_t<
     std::conditional_t<bytes == 2, uint16_t,
                        std::conditional_t<bytes == 4, uint32_t, uint64_t>>>;
 
-/* The type whose kernels serve T: whole numbers of one width are added alike. */
+/* The type whose kernels serve T: addition is the same for integers of one width. */
 template <typename T>
 using carrier_of =
     std::conditional_t<IS_FLOAT<T> || IS_COMPLEX<T>, T, unsigned_of<sizeof(T)>>;
 
-/* What sums of A exchange: floats as doubles. */
+/* The type in which partial sums of A are exchanged: double for float. */
 template <typename A>
 using part_of = std::conditional_t<std::is_same_v<A, float>, double,
                                    std::conditional_t<std::is_same_v<A, c64>, c128, A>>;

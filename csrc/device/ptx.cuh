@@ -1,13 +1,13 @@
 /*
- * ptx.cuh  The only inline PTX of the project: tiny device functions, each with a twin
- * in plain C++ that the simulator runs.
+ * ptx.cuh  Inline PTX in tiny device functions, each with an equivalent in plain C++
+ * that the simulator runs.  See wgmma.cuh for the instructions of sm_90a.
  */
 #ifndef GPO_PTX_CUH
 #define GPO_PTX_CUH
 
 #include "launch.cuh"
 
-/* ---- how a read treats the lines of L2; before sm_80 the cache decides alone ---- */
+/* ---- L2 cache policies of reads; none before sm_80 ---- */
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define L2_POLICY(name)                                                           \
@@ -25,12 +25,12 @@
     }
 #endif
 
-L2_POLICY(evict_first)     /* the first to go, also if they were to stay */
-L2_POLICY(evict_last)      /* stay while there are others: read once more soon */
-L2_POLICY(evict_unchanged) /* as the cache decides */
+L2_POLICY(evict_first)     /* evicted first, also lines that had another priority */
+L2_POLICY(evict_last)      /* evicted last: for lines that are read again soon */
+L2_POLICY(evict_unchanged) /* the cache's own priority */
 #undef L2_POLICY
 
-/* `keep` what L2 holds: the lines read push out each other. */
+/* With `keep` the lines read evict each other and not what L2 holds. */
 __device__ __forceinline__ uint64_t
 l2_policy(bool keep)
 {
@@ -40,7 +40,7 @@ l2_policy(bool keep)
 
 /* ---- arithmetic ---- */
 
-/* The larger of two, or a nan if one of them is. */
+/* The larger of two; nan if either is nan. */
 __device__ __forceinline__ float
 largest(float a, float b)
 {
@@ -54,9 +54,10 @@ largest(float a, float b)
 }
 
 /*
- * d += a b by a warp, a of 16 x 8 and b of 8 x 8 doubles.  Lane 4 g + t has of a rows g
- * and g + 8 in columns t (a[0], a[1]) and t + 4 (a[2], a[3]), of b rows t and t + 4 in
- * column g, of d rows g (d[0], d[1]) and g + 8 in columns 2 t and 2 t + 1.
+ * d += a b by a warp, with a of 16 x 8 and b of 8 x 8 doubles.  Lane 4 g + t holds
+ *     of a  rows g and g + 8, in columns t (a[0], a[1]) and t + 4 (a[2], a[3])
+ *     of b  rows t and t + 4, in column g
+ *     of d  rows g (d[0], d[1]) and g + 8, in columns 2 t and 2 t + 1
  */
 __device__ __forceinline__ void
 multiply_add(double (&d)[4], const double (&a)[4], const double (&b)[2])
@@ -98,9 +99,10 @@ multiply_add(double (&d)[4], const double (&a)[4], const double (&b)[2])
 /* ---- reads ---- */
 
 /*
- * 16 bytes that nothing writes during the kernel: through the read-only path.  No
- * L1::no_allocate: it makes the lines evict-first in L2, too, which costs 4 % where L2
- * holds unwritten lines and the array is many times its size (H200, 1 GiB).
+ * Loads 16 bytes that nothing writes during the kernel, through the read-only path.
+ * Not with L1::no_allocate: it also makes the lines evict-first in L2, which costs 4 %
+ * where L2 holds lines not yet written back and the array is many times its size (H200,
+ * 1 GiB).
  */
 __device__ __forceinline__ uint4
 load_streamed(const uint4 *p)
@@ -116,7 +118,7 @@ load_streamed(const uint4 *p)
 #endif
 }
 
-/* The same under a policy of L2. */
+/* The same with an L2 cache policy. */
 __device__ __forceinline__ uint4
 load_streamed(const uint4 *p, uint64_t policy)
 {
@@ -133,9 +135,9 @@ load_streamed(const uint4 *p, uint64_t policy)
 }
 
 /*
- * Starts to copy 16 bytes into shared memory, through no register and under a policy of
- * L2; the thread that started it has them after await_copies().  Before sm_80 it copies
- * at once.
+ * Starts an asynchronous copy of 16 bytes into shared memory, bypassing registers
+ * (cp.async), with an L2 cache policy; the thread that started it sees the bytes after
+ * await_copies().  Before sm_80 the copy is synchronous.
  */
 __device__ __forceinline__ void
 start_copy(void *shared, const void *p, uint64_t policy)
@@ -152,7 +154,7 @@ start_copy(void *shared, const void *p, uint64_t policy)
 #endif
 }
 
-/* What the thread has started since the last call is a group. */
+/* Commits the copies that the thread has started since the last call as a group. */
 __device__ __forceinline__ void
 group_copies()
 {
@@ -161,7 +163,7 @@ group_copies()
 #endif
 }
 
-/* Waits for all groups but the last PENDING. */
+/* Waits for all groups except the last PENDING. */
 template <int PENDING>
 __device__ __forceinline__ void
 await_groups()
@@ -182,8 +184,8 @@ await_copies()
 /* ---- atomics ---- */
 
 /*
- * Adds four pairs of float16, or of bfloat16, at a boundary of 16 bytes of global memory
- * in one instruction; false where there is none, before sm_90 and in the simulator.
+ * Adds four pairs of float16, or of bfloat16, to 16 aligned bytes of global memory in
+ * one instruction; returns false before sm_90 and in the simulator, which lack it.
  */
 __device__ __forceinline__ bool
 add_float16_pairs(uint4 *at, const uint4 &v)

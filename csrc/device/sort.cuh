@@ -1,17 +1,17 @@
 /*
- * sort.cuh  A stable sort of 32-bit keys, each with a payload of 32 or 64 bits, by
- * counting digits from the lowest on (LSD radix sort).
+ * sort.cuh  A stable LSD radix sort of 32-bit keys with payloads of 32 or 64 bits.
  *
  *   sort_pairs<Payload> pairs = {key, key_space, payload, payload_space};
  *   status = sort_by_key(call, &pairs, n, bound, numbered);
  *
  * The four arrays are device memory (gpo_scratch) of n elements each.  Every key is
- * below `bound`, which is at most 2^32: the sort makes one pass for every 8 bits that
- * bound - 1 has.  With `numbered` the payload is not read: pair i gets i.  On return
- * `pairs->key` and `pairs->payload` name the sorted arrays, the spaces the other two,
- * whose contents are lost.  Equal keys keep their order.  No atomic decides a place, so
- * the result is the same in every run.  Payload is uint32_t, or uint64_t, which n >=
- * 2^32 needs.  The launches are queued on the call's stream; nothing waits.
+ * below `bound`, which is at most 2^32: the sort makes one pass per 8 bits of the
+ * largest key.  With `numbered` the payload is not read: that of pair i is i.  On
+ * return `pairs->key` and `pairs->payload` are the sorted arrays; the spaces are the
+ * other two, whose contents are lost.  Equal keys keep their order.  No position
+ * depends on the order of atomics, so the result is the same in every run.  Payload is
+ * uint32_t or uint64_t; n >= 2^32 requires uint64_t.  The launches go to the call's
+ * stream; nothing waits.
  *
  * Order: the interface's types, scans, the three kernels, the launcher.
  */
@@ -26,7 +26,7 @@ struct sort_pairs {
     Payload *payload, *payload_space;
 };
 
-/* One pass: the pairs are placed by (key >> shift) & (digits - 1). */
+/* The digit of one pass: (key >> shift) & (digits - 1). */
 struct sort_digit {
     int shift;
     unsigned digits; /* a power of two, at most 256 */
@@ -47,9 +47,9 @@ constexpr int SORT_SCAN_BLOCK = 1024;
 /* ---- scans ---- */
 
 /*
- * The sum of v over the threads before this one; all of them call it.  `total` gets the
- * sum of the block, `slots` is shared memory for 32 values; a barrier comes first, so
- * that it may be called again.
+ * An exclusive scan: the sum of v over the threads before this one; all threads call
+ * it.  `total` gets the sum over the block.  `slots` is shared memory for 32 values; a
+ * barrier before its use makes repeated calls safe.
  */
 template <typename V>
 __device__ __forceinline__ V
@@ -112,7 +112,7 @@ __launch_bounds__(SORT_BLOCK)
     }
 }
 
-/* Block d: counts of digit d become the sums of the tiles before; totals[d] the sum. */
+/* Block d: exclusive scan of digit d's counts over the tiles; totals[d] = their sum. */
 template <typename Count>
 __global__ void
 __launch_bounds__(SORT_SCAN_BLOCK)
@@ -137,9 +137,10 @@ __launch_bounds__(SORT_SCAN_BLOCK)
 }
 
 /*
- * Tile t goes out in order of its digits.  A warp ranks its 16 x 32 pairs row by row:
- * lanes of equal digit find each other, and a counter for each digit says how many rows
- * before had.  The tile is put in order in shared memory, and leaves in runs.
+ * Block t writes the pairs of tile t to their places.  A warp ranks its 16 x 32 pairs
+ * row by row: __match_any_sync finds the lanes of equal digit, and a counter per digit
+ * holds the count of the rows before.  The tile is ordered in shared memory first, so
+ * that the writes of a digit are contiguous.
  */
 template <typename Payload>
 __global__ void
@@ -149,14 +150,14 @@ __launch_bounds__(SORT_BLOCK, sizeof(Payload) == 4 ? 4 : 2)
                  uint32_t *key_to, Payload *payload_to)
 {
     GPO_SHARED(unsigned, seen, [SORT_WARPS][SORT_DIGITS]);
-    GPO_SHARED(Payload, base, [SORT_DIGITS]); /* of a digit: its place less its rank */
+    GPO_SHARED(Payload, base, [SORT_DIGITS]); /* global minus tile position */
     GPO_SHARED(Payload, slots, [WARP]);
     GPO_SHARED(Payload, ordered, [SORT_TILE]);
     uint32_t *const in_order = reinterpret_cast<uint32_t *>(&ordered[0]);
     const int64_t tile = static_cast<int64_t>(blockIdx.x) * SORT_TILE;
     const int valid = static_cast<int>(n - tile < SORT_TILE ? n - tile : SORT_TILE);
     const unsigned tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
-    const int first = warp * (SORT_ITEMS * WARP); /* of the warp's pairs */
+    const int first = warp * (SORT_ITEMS * WARP); /* the warp's first pair */
 
     uint32_t mine[SORT_ITEMS];
     unsigned place[SORT_ITEMS]; /* in the ordered tile */

@@ -1,8 +1,8 @@
 /*
- * spectral.cuh  Rows of 16-bit and 32-bit floats for the transforms of fft.cuh: rows
- * whose dtype is known at run time, their ranges, what one block of threads does.
+ * spectral.cuh  Loads, stores and scales rows of 16-bit and 32-bit floats, whose dtype
+ * is known at run time, for the transforms of fft.cuh.
  * Order: views, ranges, rows, the block.
- * Not here: the transform (fft.cuh), kernels (ops/).
+ * See fft.cuh for the transform, ops/ for kernels.
  */
 #ifndef GPO_SPECTRAL_CUH
 #define GPO_SPECTRAL_CUH
@@ -21,7 +21,7 @@ constexpr spectrum_dtype SPECTRUM_DTYPE = std::is_same_v<T, f16>    ? SPECTRUM_F
                                           : std::is_same_v<T, bf16> ? SPECTRUM_BF16
                                                                     : SPECTRUM_F32;
 
-/* run(element) with an element of the dtype: what one kernel does for all of them. */
+/* Calls run(element) with an element of the dtype, so that one kernel serves all. */
 template <typename Run>
 __device__ __forceinline__ auto
 with_dtype(spectrum_dtype dtype, Run run)
@@ -36,7 +36,7 @@ with_dtype(spectrum_dtype dtype, Run run)
     }
 }
 
-/* A view for other elements: one kernel serves all dtypes computed in float. */
+/* The same view with another element type: one kernel serves all dtypes. */
 template <typename To, typename From>
 __host__ __device__ __forceinline__ To
 view_as(const From &from)
@@ -47,7 +47,7 @@ view_as(const From &from)
     return to;
 }
 
-/* The largest size of a row's elements, as a float's bits. */
+/* The largest absolute value in a row, as the bits of a float. */
 struct row_range {
     static constexpr unsigned INFINITE = 0x7f800000u;
 
@@ -69,7 +69,7 @@ struct row_range {
         return most < INFINITE;
     }
 
-    /* The row is about 2^exponent; far below any other if it is all zero. */
+    /* The row's magnitude is about 2^exponent; for a row of zeros it is -4096. */
     __device__ __forceinline__ int exponent() const
     {
         const int e = static_cast<int>(most >> 23) - 127;
@@ -79,7 +79,7 @@ struct row_range {
 
 constexpr row_range NO_RANGE = {0};
 
-/* 2^e, or the end of the range of normal floats; 0 far below it. */
+/* 2^e, clamped to the range of normal floats; 0 far below it. */
 __device__ __forceinline__ float
 power_of_two(int e)
 {
@@ -93,7 +93,7 @@ struct spectrum_row {
     int64_t stride, n;
 };
 
-/* Elements first + e * THREADS that are in the row, e < V. */
+/* The number of elements from `first` to the row's end, at most V * THREADS. */
 template <int THREADS, int V>
 __device__ __forceinline__ int
 elements_left(const spectrum_row &row, int64_t first)
@@ -131,7 +131,7 @@ load_values(const spectrum_row &row, int64_t first, float (&x)[V])
     }
 }
 
-/* x[e] = element first + e * THREADS, zeros behind the row. */
+/* x[e] = element first + e * THREADS; 0 past the end of the row. */
 template <int THREADS, int V>
 __device__ __forceinline__ void
 load_row(spectrum_dtype dtype, const spectrum_row &row, int64_t first, float (&x)[V])
@@ -173,7 +173,7 @@ store_values(const spectrum_row &row, int64_t first, const float (&y)[V])
     }
 }
 
-/* Element first + e * THREADS = y[e], where the row has it. */
+/* Element first + e * THREADS = y[e], up to the end of the row. */
 template <int THREADS, int V>
 __device__ __forceinline__ void
 store_row(spectrum_dtype dtype, const spectrum_row &row, int64_t first,
@@ -186,15 +186,15 @@ store_row(spectrum_dtype dtype, const spectrum_row &row, int64_t first,
 
 /* ---- the block ---- */
 
-/* Whether a block of the call's device can have so many complex numbers. */
+/* Whether so many complex numbers fit in the shared memory of a block. */
 static bool
 fits_in_shared(const gpo_call *call, int numbers)
 {
-    constexpr int OTHER = 1024; /* what a kernel has besides */
+    constexpr int OTHER = 1024; /* other shared memory of a kernel, in bytes */
     return numbers * static_cast<int>(sizeof(c64)) + OTHER <= gpo_shared_room(call);
 }
 
-/* One block of threads: its transform, and the range of what it reads. */
+/* One block of threads: its transform, and the range of the values it reads. */
 template <typename FFT>
 struct spectrum_block {
     static constexpr int V = FFT::V, THREADS = FFT::THREADS, WARPS = THREADS / WARP;
@@ -215,7 +215,7 @@ struct spectrum_block {
         load_row<THREADS>(dtype, row, i * FFT::POINTS + threadIdx.x, x);
     }
 
-    /* Thread by thread, then over the block behind a barrier; a slot for each warp. */
+    /* tell() stores a range per warp; told(), after a barrier, combines the slots. */
     template <typename Range>
     static __device__ __forceinline__ void tell(Range mine, Range *to)
     {
@@ -256,7 +256,7 @@ struct spectrum_block {
         return before;
     }
 
-    /* The range of a row whose first block is x; then x is its last. */
+    /* The range of a row whose first block is in x; leaves its last block in x. */
     __device__ __forceinline__ row_range range_of(const spectrum_row &row,
                                                   int64_t blocks, float (&x)[V]) const
     {
@@ -277,7 +277,7 @@ struct spectrum_block {
         }
     }
 
-    /* A filter's spectrum, for the N that the inverse brings. */
+    /* Divides a filter's spectrum by N, because the inverse multiplies by N. */
     static __device__ __forceinline__ void divide(c64 (&f)[V])
     {
         constexpr float BY = 1.0f / FFT::POINTS;

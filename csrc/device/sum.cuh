@@ -1,17 +1,17 @@
 /*
- * sum.cuh  Long sums of floating-point numbers.
+ * sum.cuh  Compensated sums of floating-point numbers.
  */
 #ifndef GPO_SUM_CUH
 #define GPO_SUM_CUH
 
 #include "launch.cuh"
 
-/* A sum that also keeps what each addition rounds away (Knuth's TwoSum). */
+/* A sum that also accumulates the rounding error of each addition (Knuth's TwoSum). */
 template <typename Real>
 struct compensated_sum {
     Real total = 0, lost = 0;
 
-    /* add() where nothing is yet */
+    /* add() to an empty sum */
     __device__ __forceinline__ void start(Real x)
     {
         total = x;
@@ -28,7 +28,7 @@ struct compensated_sum {
 
     __device__ __forceinline__ Real value() const
     {
-        return lost - lost == 0 ? total + lost : total; /* after inf, `lost` is a nan */
+        return lost - lost == 0 ? total + lost : total; /* after an inf `lost` is nan */
     }
 };
 

@@ -11,7 +11,7 @@
 
 /* ---- types, in the order of dtypes.def ---- */
 
-/* A bool in memory: any byte but 0 is true, as NumPy reads a view. */
+/* A bool in memory: any byte except 0 is true, as in NumPy. */
 struct b8 {
     uint8_t bits;
 };
@@ -27,7 +27,7 @@ struct alignas(2 * sizeof(Real)) complex {
 using c64 = complex<float>;
 using c128 = complex<double>;
 
-/* ---- conversions to the type arithmetic is done in ---- */
+/* ---- conversions to and from the type used for arithmetic ---- */
 
 template <typename T>
 __device__ __forceinline__ T
@@ -54,7 +54,7 @@ value_of(bf16 x)
     return __bfloat162float(x);
 }
 
-/* `x` rounded to storage type T; an integer is taken modulo the width of T. */
+/* `x` rounded to storage type T; an integer wraps to the width of T. */
 template <typename T, typename V>
 __device__ __forceinline__ T
 stored_as(V x)
@@ -76,7 +76,7 @@ stored_as<bf16, float>(float x)
     return __float2bfloat16_rn(x);
 }
 
-/* The pair of a 16-bit float. */
+/* CUDA's type for a pair of 16-bit floats. */
 template <typename Half>
 struct half_pair;
 
@@ -90,9 +90,9 @@ struct half_pair<bf16> {
     using type = __nv_bfloat162;
 };
 
-/* ---- table rows: which launcher of a rung serves which dtype ---- */
+/* ---- table rows: the launcher of a rung for each dtype ---- */
 
-/* The device type of a dtype; as in C unless it is said here. */
+/* The device type of a dtype: the C type, unless specialised below. */
 template <gpo_dtype, typename C>
 struct device_type {
     using type = C;
@@ -153,7 +153,7 @@ run_of(gpo_types<Types...>, Run run)
     }
 }
 
-/* The launchers of some types, by dtype: NULL for the others. */
+/* The launchers by dtype; NULL for dtypes that are not served. */
 struct gpo_runs {
     gpo_run of[GPO_NDTYPES];
 };
@@ -172,7 +172,7 @@ gpo_runs_of(Run run)
 
 /*
  * A row of a variant table that serves the dtypes of `Types`:
- *   gpo_row<gpo_types<f16, bf16>>("v3", "the idea in a line", GPO_RUN(dot_v3))
+ *   gpo_row<gpo_types<f16, bf16>>("v3", "the idea in one line", GPO_RUN(dot_v3))
  */
 template <typename Types, typename Run>
 constexpr gpo_variant
@@ -197,7 +197,7 @@ gpo_shape(gpo_variant row, const char *shape, bool (*takes)(const gpo_call *))
     return row;
 }
 
-/* `Macro(T)` for every type: a launcher that another file names is instantiated so. */
+/* `Macro(T)` for every type: instantiates a launcher that another file uses. */
 #define GPO_EVERY_TYPE(Macro)                                                    \
     Macro(b8) Macro(int8_t) Macro(uint8_t) Macro(int16_t) Macro(uint16_t)        \
         Macro(int32_t) Macro(uint32_t) Macro(int64_t) Macro(uint64_t) Macro(f16) \

@@ -1,5 +1,5 @@
 /*
- * vec.cuh  16-byte packs: the widest load a thread makes, for any element type.
+ * vec.cuh  16-byte packs of any element type: the widest load of a thread.
  */
 #ifndef GPO_VEC_CUH
 #define GPO_VEC_CUH
@@ -29,7 +29,7 @@ load_pack(const T *p)
     return pack_of<T>(load_streamed(reinterpret_cast<const uint4 *>(p)));
 }
 
-/* Under a policy of L2. */
+/* The same with an L2 cache policy. */
 template <typename T>
 __device__ __forceinline__ pack<T>
 load_pack(const T *p, uint64_t policy)
@@ -37,7 +37,7 @@ load_pack(const T *p, uint64_t policy)
     return pack_of<T>(load_streamed(reinterpret_cast<const uint4 *>(p), policy));
 }
 
-/* Elements before the first 16-byte boundary at or after p, at most n. */
+/* The number of elements before the first 16-byte boundary at or after p, at most n. */
 template <typename T>
 __device__ __forceinline__ int64_t
 elements_to_boundary(const T *p, int64_t n)

@@ -1,6 +1,6 @@
 /*
- * warp.cuh  Values moved between the lanes of a warp, for any type of whole 32-bit
- * words or less.
+ * warp.cuh  Shuffles between the lanes of a warp, for any type of whole 32-bit words or
+ * less.
  */
 #ifndef GPO_WARP_CUH
 #define GPO_WARP_CUH
@@ -37,7 +37,7 @@ shuffle_down(T v, int d, int width = WARP)
         v, [&](unsigned word) { return __shfl_down_sync(ALL_LANES, word, d, width); });
 }
 
-/* The value of lane `lane - d`; the own one where there is none. */
+/* The value of lane `lane - d`; the lane's own value where there is no such lane. */
 template <typename T>
 __device__ __forceinline__ T
 shuffle_up(T v, int d)

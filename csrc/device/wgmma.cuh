@@ -1,9 +1,8 @@
 /*
- * wgmma.cuh  The matrix instructions of sm_90a and the copies that go with them: tiny
- * functions around one PTX instruction each.  They have no twin in plain C++, so the
- * simulator never sees this file, and below sm_90a each of them is a trap.
- * Order: fences, operands in shared memory, products, reads, copies in and out.
- * Not here: what is multiplied (ops/).
+ * wgmma.cuh  The matrix instructions of sm_90a and the copies that feed them: tiny
+ * functions around one PTX instruction each.  They have no equivalent in plain C++, so
+ * the simulator does not compile this file; below sm_90a each of them is a trap.
+ * Order: fences, operands in shared memory, products, loads, copies in and out.
  *
  * A warpgroup is four warps whose first has a number divisible by 4; all 128 threads
  * call each function that says "warpgroup".
@@ -30,28 +29,28 @@ shared_address(const void *p)
 
 /* ---- fences ---- */
 
-/* Shared memory written by this thread is visible to products and bulk copies. */
+/* Makes this thread's writes to shared memory visible to wgmma and bulk copies. */
 __device__ __forceinline__ void
 fence_async_shared()
 {
     GPO_HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Warpgroup: registers written so far may be operands of the products that follow. */
+/* Warpgroup: registers written so far may be operands of the wgmma that follow. */
 __device__ __forceinline__ void
 wgmma_fence()
 {
     GPO_HOPPER_ASM("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-/* Warpgroup: closes a group of products. */
+/* Warpgroup: commits the wgmma since the last call as a group. */
 __device__ __forceinline__ void
 wgmma_commit()
 {
     GPO_HOPPER_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Warpgroup: waits until at most PENDING groups run. */
+/* Warpgroup: waits until at most PENDING groups are in flight. */
 template <int PENDING>
 __device__ __forceinline__ void
 wgmma_wait()
@@ -59,7 +58,7 @@ wgmma_wait()
     GPO_HOPPER_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-/* Keeps reads of `d` behind the wait before, which names no register. */
+/* Keeps reads of `d` after wgmma_wait, whose asm names no register. */
 template <int N>
 __device__ __forceinline__ void
 wgmma_settled(float (&d)[N])
@@ -73,10 +72,10 @@ wgmma_settled(float (&d)[N])
 /* ---- operands in shared memory ---- */
 
 /*
- * A descriptor of rows of 128 bytes in the 128-byte swizzle: the 16 bytes with number i
- * of row r lie at 128 r + 16 (i ^ r % 8). The operand starts at a row with r % 8 = 0,
- * whose address is a multiple of 1024. Rows run along m or n, or along k; 16 values
- * further in the row are 2 steps further.
+ * A matrix descriptor for rows of 128 bytes in the 128-byte swizzle: the i-th 16 bytes
+ * of row r are at 128 r + 16 (i ^ r % 8).  The operand starts at a row with r % 8 = 0,
+ * whose address is a multiple of 1024.  Rows run along m or n, or along k; 16 values
+ * in a row are 2 steps.
  */
 struct wgmma_operand {
     uint32_t low, high;
@@ -87,9 +86,9 @@ struct wgmma_operand {
     }
 
     /*
-     * The operand `steps` times 16 bytes further on, as a number that the compiler knows
-     * nothing of but that it is the same in all lanes: it would otherwise keep every
-     * operand of a loop in registers of its own.
+     * The operand `steps` times 16 bytes further on, as a value that is opaque to the
+     * compiler except that it is uniform across the warp: otherwise the compiler keeps
+     * every operand of a loop in separate registers.
      */
     __device__ __forceinline__ wgmma_operand opaque(uint32_t steps) const
     {
@@ -159,10 +158,11 @@ constexpr bool is_bf16<bf16> = true;
                    : "l"(a), "l"(b), "r"(add))
 
 /*
- * Warpgroup: d = a b, plus d where `add`, for a 64 x 16 in registers and b 16 x 32 in
- * shared memory with k contiguous.  Lane 4 g + q of warp w has of `a` the rows 16 w + g
- * (+ 8 in a[1], a[3]) and the columns 2 q, 2 q + 1 (+ 8 in a[2], a[3]); of `d` the same
- * rows (+ 8 in the upper half of each four) and the columns 8 j + 2 q, 8 j + 2 q + 1.
+ * Warpgroup: d = a b, plus d if `add`, with a 64 x 16 in registers and b 16 x 32 in
+ * shared memory, k contiguous.  Lane 4 g + q of warp w holds
+ *     of a  rows 16 w + g (+ 8 in a[1], a[3]), columns 2 q, 2 q + 1 (+ 8 in a[2], a[3])
+ *     of d  the same rows (+ 8 in the upper half of each four values), columns
+ *           8 j + 2 q, 8 j + 2 q + 1
  */
 template <typename Half>
 __device__ __forceinline__ void
@@ -202,7 +202,7 @@ wgmma_rs(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add)
     }
 }
 
-/* The same with a in shared memory, too, and m, n contiguous. */
+/* The same with a in shared memory, too, and with m and n contiguous. */
 template <typename Half>
 __device__ __forceinline__ void
 wgmma_ss64(float (&d)[32], uint64_t a, uint64_t b, bool add)
@@ -215,11 +215,11 @@ wgmma_ss64(float (&d)[32], uint64_t a, uint64_t b, bool add)
     }
 }
 
-/* ---- reads ---- */
+/* ---- loads ---- */
 
 /*
- * Reads that start here, 0 without `wanted`: the compiler moves a plain read to where its
- * value is used, and branches around one that is not always wanted.
+ * Loads that are issued here; 0 unless `wanted`.  The compiler moves a plain load to
+ * where its value is used, and branches around a conditional one.
  */
 __device__ __forceinline__ uint4
 load_now(const uint4 *p, bool wanted)
@@ -258,7 +258,7 @@ load_now(const Half *p, bool wanted)
     return v;
 }
 
-/* A word of shared memory, now. */
+/* Loads a word of shared memory here: the load is volatile. */
 __device__ __forceinline__ uint32_t
 load_word(uint32_t at)
 {
@@ -269,7 +269,7 @@ load_word(uint32_t at)
 
 /* ---- copies into shared memory ---- */
 
-/* 16 bytes into shared memory, in the background; zeros without `wanted`. */
+/* Asynchronous copy of 16 bytes into shared memory; zeros unless `wanted`. */
 __device__ __forceinline__ void
 copy_async(uint32_t to, const void *from, bool wanted)
 {
@@ -278,22 +278,22 @@ copy_async(uint32_t to, const void *from, bool wanted)
                    : "memory");
 }
 
-/* Waits until this thread's copy_async have come. */
+/* Waits until this thread's copy_async are complete. */
 __device__ __forceinline__ void
 copy_async_wait()
 {
     GPO_HOPPER_ASM("cp.async.wait_all;" ::: "memory");
 }
 
-/* A barrier in shared memory (8 bytes) that one thread arms; before its first use the
-   thread that starts it calls fence_async_shared, and the block a barrier. */
+/* Initialises an mbarrier (8 bytes of shared memory) on which one thread arrives; then
+   that thread calls fence_async_shared and the block __syncthreads before its use. */
 __device__ __forceinline__ void
 bulk_barrier_start(uint32_t barrier)
 {
     GPO_HOPPER_ASM("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
 }
 
-/* One phase of the barrier ends when `bytes` have come. */
+/* The current phase of the barrier ends when `bytes` have arrived. */
 __device__ __forceinline__ void
 bulk_barrier_expect(uint32_t barrier, uint32_t bytes)
 {
@@ -303,7 +303,7 @@ bulk_barrier_expect(uint32_t barrier, uint32_t bytes)
         : "memory");
 }
 
-/* Waits for the end of the phase whose number is odd or even as `parity` is. */
+/* Waits for the end of the phase of this parity. */
 __device__ __forceinline__ void
 bulk_barrier_wait(uint32_t barrier, uint32_t parity)
 {
@@ -324,7 +324,7 @@ bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
                    : "memory");
 }
 
-/* The same under a policy of L2. */
+/* The same with an L2 cache policy. */
 __device__ __forceinline__ void
 bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
           uint64_t policy)
@@ -338,8 +338,8 @@ bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
 /* ---- copies out of shared memory ---- */
 
 /*
- * Copies `bytes` (addresses and size are multiples of 16) into global memory, in the
- * background; what was written there before is made visible by fence_async_shared.
+ * Copies `bytes` (addresses and size are multiples of 16) to global memory,
+ * asynchronously; earlier writes to the shared memory need a fence_async_shared first.
  */
 __device__ __forceinline__ void
 bulk_store(void *to, uint32_t from, uint32_t bytes)
@@ -350,14 +350,14 @@ bulk_store(void *to, uint32_t from, uint32_t bytes)
                    : "memory");
 }
 
-/* Waits until this thread's bulk_stores have read shared memory. */
+/* Waits until this thread's bulk_stores have read their shared memory. */
 __device__ __forceinline__ void
 bulk_wait_read()
 {
     GPO_HOPPER_ASM("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
-/* Waits until they have written. */
+/* Waits until they are complete. */
 __device__ __forceinline__ void
 bulk_wait()
 {

@@ -1,17 +1,19 @@
 /*
- * access.cpp  What the instrumented build sees of every access: the compiler calls the
- * __tsan_ and __sanitizer_cov_ functions below (kernel files are compiled with
- * -fsanitize=thread -fsanitize-coverage=trace-pc; libtsan is not linked).  Order: sites
- * and small tables, counts, happens-before, cells, one access, the compiler's hooks,
- * the report.  In the plain build nothing of it exists but empty functions.
+ * access.cpp  Checks and counts every memory access in the instrumented build: kernel
+ * files are compiled with -fsanitize=thread -fsanitize-coverage=trace-pc, and the
+ * compiler calls the __tsan_ and __sanitizer_cov_ functions below (libtsan is not
+ * linked).  Order: sites and small tables, counts, happens-before, cells, one access,
+ * the scheduler's events, the report, the compiler's hooks.  In the plain build all
+ * functions are empty.
  *
  * Counting: the k-th execution of one instruction by the lanes of a warp since the last
  * barrier is one request.
- * Races: two accesses of one byte, one of them a write, not both atomic, that nothing
- * orders.  A barrier orders a block, __syncwarp its lanes; a fence and then an atomic
- * (or volatile) write of a word orders what went before it with whoever reads that word
- * atomically (or volatile) afterwards, and that thread's block from its next barrier.
- * So does a fence in every thread, a barrier, and then the atomic of one.
+ * Races: two accesses of one byte, at least one a write, not both atomic, that nothing
+ * orders.  A barrier orders the accesses of a block, __syncwarp those of its lanes.  A
+ * fence followed by an atomic (or volatile) write of a word is a release: the accesses
+ * before the fence are ordered before those of a thread that later reads the word
+ * atomically (or volatile), and after the next barrier before those of its whole block.
+ * A fence in every thread, then a barrier, then one thread's atomic do the same.
  */
 #include "internal.h"
 
@@ -26,7 +28,7 @@ namespace gpo_sim {
 
 /* ---- sites and small tables ---- */
 
-/* From 64-bit keys to numbers; an open table, never more than half full. */
+/* A hash table from 64-bit keys to numbers; open addressing, at most half full. */
 struct Index {
     struct Slot {
         uint64_t key;
@@ -35,7 +37,7 @@ struct Index {
     size_t size, count;
 };
 
-/* The slot of `key`, new with value 0 if it was not there; NULL: no memory. */
+/* The value of `key`, inserted as 0 if it was not there; NULL: no memory. */
 static uint32_t *
 index_at(Index *index, uint64_t key)
 {
@@ -92,7 +94,7 @@ index_clear(Index *index)
     }
 }
 
-/* Makes room for `count` elements, the new ones zero; false: no memory. */
+/* Grows the array to at least `count` elements, the new ones zero; false: no memory. */
 template <typename T>
 static bool
 reserve(T **data, size_t *capacity, size_t count)
@@ -121,7 +123,7 @@ struct SiteInfo {
 };
 
 static SiteInfo *sites;
-static size_t nsites = 1, sites_capacity; /* 0 is "unknown" */
+static size_t nsites = 1, sites_capacity; /* site 0 is "unknown" */
 static Index site_index;
 enum { MAX_SITES = 65535 };
 
@@ -160,7 +162,7 @@ site_line(uint32_t number)
     }
     SiteInfo *info = &sites[number];
     if (info->pc) {
-        info->site = line_of(info->pc - 1); /* the call, not what follows it */
+        info->site = line_of(info->pc - 1); /* the call, not the return address */
         info->pc = 0;
     }
     return info->site;
@@ -188,7 +190,7 @@ struct Kernel {
 static Kernel *kernels;
 static size_t nkernels, kernels_capacity;
 static Kernel *kernel; /* of the running launch */
-static bool checking;  /* the settings ask for checks or counts */
+static bool checking;  /* the settings enable checks or counts */
 
 static Counts *
 counts_at(uint32_t site)
@@ -200,7 +202,7 @@ counts_at(uint32_t site)
     return &kernel->counts[site];
 }
 
-/* Adds `value` to a list of `count` if it is new there; most repeats are recent. */
+/* Appends `value` unless the list has it; searched backwards: repeats are recent. */
 static unsigned
 add_distinct(uintptr_t *list, unsigned count, uintptr_t value)
 {
@@ -214,8 +216,8 @@ add_distinct(uintptr_t *list, unsigned count, uintptr_t value)
 }
 
 /*
- * Shared memory has 32 banks of 4 bytes.  Accesses of 8 bytes go by half warps, of 16
- * by quarter warps; one wavefront serves one word of every bank.
+ * Shared memory has 32 banks of 4 bytes.  Accesses of 8 bytes are served per half warp,
+ * of 16 bytes per quarter warp; one wavefront serves one word of every bank.
  */
 static void
 count_shared(const Request *r, Counts *counts)
@@ -242,7 +244,7 @@ count_shared(const Request *r, Counts *counts)
     }
 }
 
-/* Global memory comes in sectors of 32 bytes. */
+/* Global memory is accessed in sectors of 32 bytes. */
 static void
 count_global(const Request *r, Counts *counts)
 {
@@ -259,7 +261,7 @@ count_global(const Request *r, Counts *counts)
     counts->global_ideal += (nelements * r->bytes + 31u) / 32;
 }
 
-/* Lanes that hit one address go one after the other. */
+/* Lanes with the same address are serialised. */
 static void
 count_atomic(const Request *r, Counts *counts)
 {
@@ -304,7 +306,7 @@ count_requests(Warp *warp)
     warp->table.count = 0;
 }
 
-/* The request that the running lane joins at this site; NULL: no memory. */
+/* The request of the running lane's next execution of this site; NULL: no memory. */
 static Request *
 join_request(Fibre *self, uint32_t site, Kind kind)
 {
@@ -321,7 +323,7 @@ join_request(Fibre *self, uint32_t site, Kind kind)
     if (!reserve(&t->requests, &t->capacity, t->count + 1)) {
         return NULL;
     }
-    if (t->nslots < 2 * t->capacity) { /* all requests of this interval anew */
+    if (t->nslots < 2 * t->capacity) { /* rehash the requests of this interval */
         const size_t nslots = 4 * t->capacity;
         const RequestTable old = *t;
         t->slots = (RequestTable::Slot *)calloc(nslots, sizeof *t->slots);
@@ -371,17 +373,17 @@ record_request(Fibre *self, uint32_t site, Kind kind, uintptr_t address, unsigne
 
 /* ---- happens-before ---- */
 
-/* A fence and then an atomic on a word: what was before the fence is published. */
+/* A fence and then an atomic on a word: publishes the accesses before the fence. */
 struct Release {
     uint32_t block, thread;
-    uint32_t fence, barrier; /* times: of the fence, of the block's barrier before it */
-    uint32_t acquired;       /* what the block itself had acquired */
+    uint32_t fence, barrier; /* times of the fence and of the last barrier before it */
+    uint32_t acquired;       /* the block's acquires at that time */
     uint32_t previous;       /* the block's release before this one on the same word */
     uint32_t released;       /* time of the block's barrier before the atomic */
-    uint32_t fences;         /* where in fence_log all its threads' fences are; 0: no */
+    uint32_t fences;         /* index in fence_log of all its threads' fences or 0 */
 };
 
-/* A block has read a word atomically: it knows the first `length` releases of it. */
+/* An atomic read of a word: the block has acquired its first `length` releases. */
 struct Acquire {
     uint32_t word, length;
     uint32_t thread, time;
@@ -460,8 +462,8 @@ acquire_and_release(Fibre *self, uintptr_t address, bool writes)
 }
 
 /*
- * Whether the release covers an access: before the releasing thread's own fence, or
- * before a fence of the thread itself and then a barrier ahead of the atomic.
+ * Whether the release covers an access: it is ordered before the releasing thread's
+ * fence, or it precedes a fence of its own thread and a barrier before the atomic.
  */
 static bool
 covers(const Release *release, uint32_t time, unsigned thread)
@@ -478,7 +480,7 @@ covers(const Release *release, uint32_t time, unsigned thread)
     return time < fence && fence < release->released;
 }
 
-/* Whether an access is among what the list of acquires knows. */
+/* Whether the releases that a list of acquires has seen cover an access. */
 static bool
 is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block,
              unsigned thread, int depth)
@@ -496,7 +498,7 @@ is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block
                 return true;
             }
         }
-        /* through a third block: the last to release the word knew of it */
+        /* through a third block: the last to release the word had acquired it */
         if (depth < 8 && acquire->length > 1) {
             const uint32_t through = releases[acquire->length - 1].acquired;
             if (through &&
@@ -508,7 +510,7 @@ is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block
     return false;
 }
 
-/* Whether an access of `thread` of `block` at `time` is before the running thread's. */
+/* Whether an access by `thread` of `block` at `time` happens before the current one. */
 static bool
 is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
 {
@@ -529,10 +531,10 @@ is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
     return own->acquired && is_published(own->acquired, self, time, block, thread, 0);
 }
 
-/* ---- cells: who touched these bytes last ---- */
+/* ---- cells: the last accesses of these bytes ---- */
 
 enum {
-    ATOMIC_FLAG = 0x8000, /* in write_thread: also of a volatile access */
+    ATOMIC_FLAG = 0x8000, /* in write_thread: the write was atomic */
     SEVERAL_WARPS = 0xFFFF,
 };
 static const uint32_t SEVERAL_BLOCKS = 0xFFFFFFFFu;
@@ -578,7 +580,7 @@ report_race(Fibre *self, uint32_t site, bool shared, bool write, uint32_t other_
           other_write ? "wrote" : "read", line);
 }
 
-/* A write against the reads since the last write. */
+/* Checks a write against the reads since the last write. */
 static void
 check_readers(Fibre *self, Cell *cell, uint32_t site, bool shared)
 {
@@ -587,7 +589,7 @@ check_readers(Fibre *self, Cell *cell, uint32_t site, bool shared)
         return;
     }
     if (cell->read_block == SEVERAL_BLOCKS) {
-        /* which blocks is not kept: a block that has acquired is given the benefit */
+        /* the blocks are not recorded: a block that has acquired anything passes */
         if (!own->acquired) {
             report_race(self, site, shared, true, cell->read_site, false,
                         SEVERAL_BLOCKS, -1);
@@ -625,7 +627,7 @@ note_read(Fibre *self, Cell *cell, uint32_t site, bool shared)
             fresh = true;
         }
         else if (cell->read_warp == self->warp->index) {
-            fresh = true; /* if this read is behind all the others */
+            fresh = true; /* if this read is ordered after all the others */
             for (uint32_t left = cell->read_lanes; left && fresh; left &= left - 1) {
                 const unsigned other = (unsigned)__builtin_ctz(left);
                 fresh =
@@ -651,7 +653,7 @@ note_read(Fibre *self, Cell *cell, uint32_t site, bool shared)
     cell->read_site = (uint16_t)site;
 }
 
-/* One access of the bytes of one cell. */
+/* Checks and records one access of one cell. */
 static void
 touch(Fibre *self, Cell *cell, uint32_t site, bool shared, bool write, bool atomic)
 {
@@ -698,7 +700,7 @@ access_release_cells(Allocation *a)
     }
 }
 
-/* Global memory: a cell per 4 bytes until something smaller is accessed. */
+/* Global memory has a cell per 4 bytes, until a smaller or misaligned access. */
 static void
 touch_global(Fibre *self, Allocation *a, uintptr_t address, unsigned bytes,
              uint32_t site, bool write, bool atomic)
@@ -726,7 +728,7 @@ touch_shared(Fibre *self, uintptr_t address, unsigned bytes, uint32_t site, bool
     Block *block = self->block;
     if (!block->cells) {
         size_t mapped;
-        block->cells = map_cells(SHARED_ROOM, &mapped); /* kept with the block's slot */
+        block->cells = map_cells(SHARED_ROOM, &mapped); /* reused by later blocks */
         if (!block->cells) {
             return;
         }
@@ -736,7 +738,7 @@ touch_shared(Fibre *self, uintptr_t address, unsigned bytes, uint32_t site, bool
     for (unsigned i = 0; i < bytes && !written; i++) {
         written = cell[i].write_time >= block->start;
     }
-    if (!written) { /* a part may be the padding of a structure, not the whole */
+    if (!written) { /* some bytes may be padding of a structure, but not all */
         const Site line = site_line(site);
         fault(self, &line, "read of shared memory that this block has not written");
     }
@@ -749,7 +751,7 @@ touch_shared(Fibre *self, uintptr_t address, unsigned bytes, uint32_t site, bool
 
 enum Alignment { ALIGNED, ANY_ALIGNMENT };
 
-/* Constants and static data of this library, which kernels may read. */
+/* The address range of this library: kernels may read its constants and static data. */
 static struct {
     uintptr_t begin, end;
 } image;
@@ -775,7 +777,7 @@ find_image(struct dl_phdr_info *info, size_t, void *)
     return 0;
 }
 
-/* Local memory, threadIdx, parameters and constants are no concern of the checks. */
+/* Local memory, threadIdx, parameters and constants are not checked. */
 static bool
 is_private(const Fibre *self, uintptr_t a)
 {
@@ -863,7 +865,7 @@ check_access(Fibre *self, uintptr_t a, unsigned bytes, bool write, bool atomic,
         return;
     }
     if (allocation->unwritten) {
-        /* blocks that the settings leave out leave their results unwritten */
+        /* results of blocks that the settings skip are unwritten */
         if (config.checks && config.first_block <= 0 && (!write || atomic) &&
             none_written(allocation, (const void *)a, bytes)) {
             const Site site = site_line(number);
@@ -878,7 +880,7 @@ check_access(Fibre *self, uintptr_t a, unsigned bytes, bool write, bool atomic,
     counts_at(number)->races += found_race;
 }
 
-/* In the schedule `preempt` one in so many accesses stops. */
+/* In the schedule `preempt` one in so many accesses yields. */
 enum { PREEMPT_ACCESS = 5 };
 
 static void
@@ -998,7 +1000,7 @@ access_barrier(Block *block, const Site *site)
 }
 
 void
-access_meeting(Warp *warp, unsigned met)
+access_collective(Warp *warp, unsigned met)
 {
     uint32_t joined[WARP] = {0};
     const uint32_t time = ++now;
@@ -1203,7 +1205,7 @@ access_barrier(Block *, const Site *)
 }
 
 void
-access_meeting(Warp *, unsigned)
+access_collective(Warp *, unsigned)
 {
 }
 

@@ -1,9 +1,9 @@
 /*
- * cuda_sim.h  What g++ reads in place of cuda_runtime.h: the CUDA vocabulary that
- * kernels use, each word with the meaning the CUDA C++ Programming Guide gives it.
- * Order: qualifiers, where a thread is, shared memory and launch, barriers, warp
- * functions, atomics and fences, loads, mathematics.  Not here: how it is done
- * (scheduler.cpp, memory.cpp, access.cpp).
+ * cuda_sim.h  Replaces cuda_runtime.h for g++: the CUDA features that kernels use, with
+ * the meaning that the CUDA C++ Programming Guide gives them.
+ * Order: qualifiers, the thread's position, shared memory and launch, barriers, warp
+ * functions, atomics and fences, loads, mathematics.
+ * See scheduler.cpp, memory.cpp and access.cpp for the implementation.
  */
 #ifndef GPO_SIM_CUDA_SIM_H
 #define GPO_SIM_CUDA_SIM_H
@@ -32,7 +32,7 @@
 
 /*
  * In the instrumented build the functions below must not be instrumented themselves:
- * the simulator tells the checks about an atomic, the compiler about a plain access.
+ * the simulator reports atomics to the checks, the compiler plain accesses.
  */
 #ifdef GPO_SIM_PROFILE
 #if defined(__has_attribute)
@@ -48,7 +48,7 @@
 #define GPO_SIM_FN inline __attribute__((unused))
 #endif
 
-/* The caller's source line: the identity of a barrier, and what a fault names. */
+/* The caller's source line, which identifies a barrier and is named in a fault. */
 #define GPO_SIM_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 typedef void *cudaStream_t;
@@ -57,7 +57,7 @@ typedef enum cudaMemcpyKind { cudaMemcpyDeviceToDevice = 3 } cudaMemcpyKind;
 
 namespace gpo_sim {
 
-/* ---- where a thread is ---- */
+/* ---- the thread's position ---- */
 
 struct Position {
     uint3 thread;
@@ -84,18 +84,18 @@ enum Exchange {
 int barrier(Fold fold, int value, const char *file, int line);
 
 /*
- * The lanes of `mask` meet; then every lane has its result in `out`: nothing for SYNC,
- * the lanes whose int `in` is not 0 for BALLOT, all 32 values (those of absent lanes
- * are left alone) for GATHER, one lane's value for the others.  Gives the lanes that
- * met.
+ * A warp collective: waits until all lanes of `mask` have called it.  Every lane then
+ * has its result in `out`: nothing for SYNC, the mask of lanes whose int `in` is not 0
+ * for BALLOT, all 32 values (those of absent lanes are not written) for GATHER, one
+ * lane's value for the others.  Returns the lanes that took part.
  */
 unsigned meet(unsigned mask, Exchange kind, const void *in, void *out, size_t bytes,
               int arg, int width, const char *file, int line);
 
-/* A lane that waits for another block's or warp's store lets the others run. */
+/* Called by a lane that waits for another block's or warp's store: lets others run. */
 void spin(const char *file, int line);
 
-/* Before an atomic: lets others run in some schedules, checks and counts the access. */
+/* Called before an atomic: checks and counts it; in some schedules lets others run. */
 void atomic_access(void *address, size_t bytes, bool writes, const char *file,
                    int line);
 void fence(void);
@@ -160,7 +160,7 @@ static const int warpSize = 32;
          : gpo_sim::launch_kernel((call), (grid), (block), (shared_bytes), #kernel, \
                                   (kernel), ##__VA_ARGS__))
 
-/* Device memory alone: a host pointer is cudaErrorInvalidValue. */
+/* Device memory only: a host pointer is cudaErrorInvalidValue. */
 static inline cudaError_t
 cudaMemset(void *to, int value, size_t bytes)
 {
@@ -225,7 +225,7 @@ shuffle(unsigned mask, Exchange kind, T value, int arg, int width, const char *f
     return result;
 }
 
-/* Combines the values of the lanes that met, in lane order. */
+/* Combines the values of the lanes that take part, in lane order. */
 template <typename T, typename Combine>
 GPO_SIM_FN static T
 combine(unsigned mask, T value, const char *file, int line, Combine combine_two)
@@ -320,7 +320,7 @@ GPO_SIM_WARP_REDUCE(__reduce_and_sync, unsigned, a &b)
 GPO_SIM_WARP_REDUCE(__reduce_or_sync, unsigned, a | b)
 GPO_SIM_WARP_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
 
-/* CUDA promises no convergence: a correct kernel is correct with any subset. */
+/* CUDA does not guarantee convergence: a correct kernel works with any subset. */
 static inline unsigned
 __activemask(void)
 {
@@ -354,7 +354,7 @@ atomic(T *address, const char *file, int line, Change change)
     return old;
 }
 
-/* Twins of ld.acquire / st.release in device/ptx.cuh. */
+/* For the C++ equivalents of ld.acquire and st.release in kernels. */
 template <typename T>
 GPO_SIM_FN static T
 atomic_load(const T *address, GPO_SIM_HERE)
@@ -376,7 +376,7 @@ atomic_store_release(T *address, typename Same<T>::type value, GPO_SIM_HERE)
 
 } // namespace gpo_sim
 
-/* The types are those CUDA has: what compiles here compiles with nvcc. */
+/* Only the types that CUDA has: what compiles here compiles with nvcc. */
 #define GPO_SIM_ATOMIC(name, expression, ...)                               \
     template <typename T>                                                   \
     GPO_SIM_FN static T name(T *address, typename gpo_sim::Same<T>::type v, \
@@ -573,7 +573,7 @@ GPO_SIM_MIN_MAX(unsigned long)
 GPO_SIM_MIN_MAX(long long)
 GPO_SIM_MIN_MAX(unsigned long long)
 
-/* Of floats: the operand that is a number, as fmin and fmax. */
+/* Floats: if one operand is nan, the other, as fmin and fmax. */
 static inline float
 min(float a, float b)
 {
@@ -618,8 +618,7 @@ sincospif(float x, float *sine, float *cosine)
     *cosine = (float)cos(angle);
 }
 
-/* The device's approximations, computed exactly here; a test against them needs slack.
- */
+/* Approximations on the device, exact here; tests that compare them need tolerance. */
 static inline float
 __fdividef(float a, float b)
 {

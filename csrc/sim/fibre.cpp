@@ -1,7 +1,7 @@
 /*
  * fibre.cpp  One stack per simulated thread and the switch between two of them: ten
  * instructions on x86-64 and aarch64, ucontext elsewhere or with GPO_SIM_UCONTEXT.
- * Not here: who runs next (scheduler.cpp).
+ * See scheduler.cpp for the choice of the next thread.
  */
 #include "internal.h"
 
@@ -26,7 +26,7 @@
 namespace gpo_sim {
 
 #ifdef GPO_SIM_ASAN
-const size_t fibre_stack_bytes = 256 * 1024; /* its frames carry red zones */
+const size_t fibre_stack_bytes = 256 * 1024; /* ASan's frames have red zones */
 #else
 const size_t fibre_stack_bytes = 64 * 1024;
 #endif
@@ -34,7 +34,7 @@ const size_t fibre_stack_bytes = 64 * 1024;
 static struct {
     void *stack_pointer;
     void *fake_stack;
-    const void *stack; /* of the thread that launched, as ASan knows it */
+    const void *stack; /* the stack of the launching thread, for ASan */
     size_t stack_bytes;
 } scheduler;
 
@@ -71,7 +71,7 @@ prepare_stack(Fibre *fibre)
 
 #else
 
-/* Saves the callee-saved registers, changes the stack, restores the other's. */
+/* Saves the callee-saved registers, switches stacks, restores those of the other. */
 extern "C" void gpo_sim_swap(void **save, void *to)
     __attribute__((visibility("hidden")));
 
@@ -101,7 +101,7 @@ gpo_sim_swap:
     .size gpo_sim_swap, .-gpo_sim_swap
 )");
 
-enum { FRAME = 8, RETURN = 6 }; /* in words; above the frame a NULL return address */
+enum { FRAME = 8, RETURN = 6 }; /* in words; the last one is a NULL return address */
 #else
 asm(R"(
     .text
@@ -151,8 +151,8 @@ swap(void **save, void *to)
 static void
 prepare_stack(Fibre *fibre)
 {
-    /* Stacks lie a multiple of a page apart; without the shift all would meet in the
-     * same few sets of the first-level cache. */
+    /* Stacks are a multiple of a page apart; without the shift they would all map to
+     * the same few sets of the L1 cache. */
     const size_t shift = fibre->linear % 64 * 320 % 4096;
     void **top = (void **)(fibre->stack + fibre_stack_bytes - shift) - FRAME;
     for (int i = 0; i < FRAME; i++) {
@@ -204,7 +204,7 @@ fibres_prepare(Fibre *fibres, unsigned count)
         if (memory == MAP_FAILED) {
             return false;
         }
-        mprotect(memory, guard, PROT_NONE); /* a runaway stack faults here */
+        mprotect(memory, guard, PROT_NONE); /* a stack overflow faults here */
         fibres[i].stack = (char *)memory + guard;
         fibres[i].linear = i;
         fibre_reset(&fibres[i]);

@@ -45,10 +45,10 @@ half_to_float(uint16_t half)
     return bits_float(sign | ((rest << 13) + 0x38000000u));
 }
 
-/* What IEEE does with the digits that do not fit. */
+/* The IEEE rounding modes. */
 enum Rounding { NEAREST, TOWARD_ZERO, DOWN, UP };
 
-/* `kept` plus one unit if the discarded part, `rest` of `unit`, asks for it. */
+/* `kept`, plus 1 if the discarded part, `rest` of `unit`, rounds it up. */
 static inline uint32_t
 rounded(uint32_t kept, uint32_t rest, uint32_t unit, bool negative, Rounding rounding)
 {
@@ -120,8 +120,8 @@ float_to_bfloat16(float value, Rounding rounding = NEAREST)
 }
 
 /*
- * A double rounded to float so that rounding the float again, to 11 or 8 bits, gives
- * what rounding the double at once would: to odd when inexact.
+ * A double rounded to float, to odd when inexact: rounding that again, to 11 or 8 bits,
+ * gives the same as rounding the double directly.
  */
 static inline float
 round_to_odd(double value)

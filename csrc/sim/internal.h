@@ -1,8 +1,8 @@
 /*
- * internal.h  What the files of the simulator share.  Order: threads, warps and blocks
- * (scheduler.cpp), faults, fibres (fibre.cpp), memory (memory.cpp), checks and counts
- * (access.cpp), source lines (lines.cpp).
- * One launch runs at a time, under one lock: this state is the process's.
+ * internal.h  Declarations shared by the files of the simulator.  Order: threads, warps
+ * and blocks (scheduler.cpp), faults, fibres (fibre.cpp), memory (memory.cpp), checks
+ * and counts (access.cpp), source lines (lines.cpp).
+ * One launch runs at a time, under one lock; the state is global to the process.
  */
 #ifndef GPO_SIM_INTERNAL_H
 #define GPO_SIM_INTERNAL_H
@@ -37,9 +37,10 @@ struct Site {
     int line;
 };
 
-struct Meeting {
+/* A warp-collective operation that a lane waits in. */
+struct Collective {
     Exchange kind;
-    unsigned mask, met;
+    unsigned mask, met; /* the lanes it names, the lanes that took part */
     const void *in;
     void *out;
     size_t bytes;
@@ -62,12 +63,12 @@ struct Fibre {
     char *stack;
     void *fake_stack; /* ASan's */
     Site site;        /* where it waits */
-    int value;        /* the predicate it brings to a barrier, then the result */
+    int value;        /* the predicate it passes to a barrier, then the result */
     Fold fold;
-    Meeting meeting;
+    Collective collective;
     uint32_t fence,
-        fence_barrier;       /* time of its last fence, of the barrier before it */
-    Occurrence *occurrences; /* by site: how often since the last barrier */
+        fence_barrier;       /* times of its last fence and the barrier before that */
+    Occurrence *occurrences; /* by site: executions since the last barrier */
     size_t noccurrences;
 };
 
@@ -79,7 +80,7 @@ struct Request {
     uintptr_t address[WARP];
 };
 
-/* Requests of one warp since the last barrier, found by site and occurrence. */
+/* The requests of one warp since the last barrier, keyed by site and occurrence. */
 struct RequestTable {
     Request *requests;
     size_t count, capacity;
@@ -91,11 +92,11 @@ struct RequestTable {
 };
 
 struct Warp {
-    /* One bit per lane; a lane is in at most one of ready, at_barrier and meeting. */
-    unsigned exists, alive, ready, at_barrier, meeting;
+    /* One bit per lane, set in at most one of ready, at_barrier and collective. */
+    unsigned exists, alive, ready, at_barrier, collective;
     unsigned index;
     Fibre *lanes;
-    uint32_t seen[WARP][WARP]; /* seen[b][a]: what lane a did before this, b follows */
+    uint32_t seen[WARP][WARP]; /* [b][a]: lane b comes after what a did before it */
     RequestTable table;
 };
 
@@ -103,7 +104,7 @@ struct SharedArray {
     const void *key; /* NULL: the dynamic array */
     char *data;
     size_t bytes;
-    size_t offset; /* on the device, where arrays lie without gaps */
+    size_t offset; /* on the device, where arrays have no gaps between them */
 };
 
 struct Block {
@@ -113,16 +114,16 @@ struct Block {
     unsigned nthreads, nwarps;
     Warp warps[MAX_WARPS];
     Fibre *fibres; /* MAX_THREADS */
-    char *shared;  /* SHARED_TOTAL bytes and the gaps */
+    char *shared;  /* SHARED_TOTAL bytes plus the gaps */
     size_t shared_used, shared_offset, static_bytes;
     SharedArray arrays[MAX_ARRAYS];
     int narrays;
-    uint32_t start;    /* the time it began, */
-    uint32_t barrier;  /* of its last barrier: what was before is ordered */
+    uint32_t start;    /* the time it began */
+    uint32_t barrier;  /* time of its last barrier: everything before is ordered */
     uint32_t interval; /* number of its last barrier, unique in the process */
-    uint32_t fences;   /* how many its threads have made */
+    uint32_t fences;   /* the number of fences its threads have executed */
     uint32_t acquired; /* its acquires, a list in access.cpp; 0: none */
-    void *cells;       /* of its shared memory, see access.cpp */
+    void *cells;       /* the cells of its shared memory, see access.cpp */
 };
 
 /* ---- scheduler.cpp ---- */
@@ -130,10 +131,10 @@ struct Block {
 extern gpo_sim_config config;
 extern Fibre *current; /* NULL outside of a kernel */
 
-/* Whether this system thread runs the launch: others' host code is instrumented too. */
+/* Whether this host thread runs the launch: instrumented code runs in others, too. */
 extern __thread bool launching __attribute__((tls_model("initial-exec")));
 
-extern uint32_t now; /* counts barriers, meetings and fences */
+extern uint32_t now; /* logical time: counts barriers, warp collectives and fences */
 
 struct LaunchState {
     gpo_call *call;
@@ -144,46 +145,46 @@ struct LaunchState {
     size_t dynamic_bytes;
     dim3 grid, block;
     bool failed;
-    bool partial;   /* the settings leave out blocks */
-    uint32_t start; /* the time it began: what is older is ordered */
+    bool partial;   /* the settings skip blocks */
+    uint32_t start; /* the time it began: everything before is ordered */
 };
 extern LaunchState running;
 
 uint32_t random_below(uint32_t n);
 
-/* Lets others run; the thread stays ready. */
+/* Lets other threads run; this one stays ready. */
 void yield(void);
 
-/* Whether the running thread has asked this very often since it got its turn. */
+/* Whether the running thread has called this very often since it was scheduled. */
 bool is_busy(void);
 
-/* A loop that waits for a store of another thread came round once more. */
+/* Called in each iteration of a loop that waits for a store of another thread. */
 void spin_at(const Site *site);
 
 void lock(void);
 void unlock(void);
 
 /*
- * A fault of the launch: the first one becomes the sentence of the call.  `fibre`
- * (NULL: no thread is to blame) and `site` (NULL: unknown) are named in it.  Called by
- * the running thread it does not return: the kernel is left for good.
+ * Reports a fault of the launch; the first one becomes the call's error message, which
+ * names `fibre` (NULL: no particular thread) and `site` (NULL: unknown).  Called by the
+ * running thread it does not return: the kernel is aborted.
  */
 __attribute__((format(printf, 3, 4))) void fault(const Fibre *fibre, const Site *site,
                                                  const char *format, ...);
 
-/* Whether the next injectable point must fail, by the settings. */
+/* Counts down the setting fail_after; true where the failure is injected. */
 bool must_fail(void);
 
 /* ---- fibre.cpp ---- */
 
-/* Stacks for `count` fibres from `fibres` on, made once; false: no memory. */
+/* Allocates stacks for `count` fibres where they have none; false: no memory. */
 bool fibres_prepare(Fibre *fibres, unsigned count);
 
-/* Forgets what the fibre was doing: the next switch to it starts `fibre_main`. */
+/* Resets the fibre: the next switch to it starts `fibre_main`. */
 void fibre_reset(Fibre *fibre);
 
 void fibre_switch(Fibre *from, Fibre *to); /* NULL is the scheduler */
-void fibre_entered(void);                  /* first thing on a fresh stack */
+void fibre_entered(void);                  /* to be called first on a fresh stack */
 void fibre_main(void);                     /* scheduler.cpp */
 
 extern const size_t fibre_stack_bytes;
@@ -193,10 +194,10 @@ extern const size_t fibre_stack_bytes;
 struct Allocation {
     char *data;
     size_t bytes;
-    size_t mapped;      /* bytes of its own mapping if sparse, else 0 */
+    size_t mapped;      /* if it is sparse, bytes of its own mapping; else 0 */
     uint8_t *unwritten; /* instrumented build: a bit per byte, set until written */
     void *cells;        /* instrumented build: see access.cpp */
-    size_t cells_bytes; /* of the mapping */
+    size_t cells_bytes; /* bytes of their mapping */
     int granule;        /* bytes per cell */
 };
 
@@ -210,7 +211,7 @@ Allocation *allocation_of(const void *address);
 
 void allocation_written(Allocation *allocation, const void *from, size_t bytes);
 
-/* Words for where an address outside of every allocation lies. */
+/* Describes in words where an address outside of every allocation is. */
 void describe_address(uintptr_t address, char *text, size_t size);
 
 bool shared_prepare(Block *block);
@@ -223,8 +224,8 @@ void memory_state(gpo_sim_state *state);
 
 void access_launch_begin(void);
 void access_block_begin(Block *block);
-void access_barrier(Block *block, const Site *site); /* all threads have met */
-void access_meeting(Warp *warp, unsigned met);
+void access_barrier(Block *block, const Site *site); /* all threads have arrived */
+void access_collective(Warp *warp, unsigned met);
 void access_block_end(Block *block);
 void access_release_cells(Allocation *allocation);
 void access_atomic(void *address, size_t bytes, bool writes, const Site *site);
@@ -237,7 +238,7 @@ void access_reset(void);
 /* The source line of an instruction of this library; file "" and 0 if unknown. */
 Site line_of(uintptr_t pc);
 
-/* "ops/reduce/cuda.cu" of a path as the compiler knows it; good until the next call. */
+/* A compiler's path as "ops/reduce/cuda.cu"; valid until the next call. */
 const char *short_path(const char *path);
 
 } // namespace gpo_sim

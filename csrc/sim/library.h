@@ -1,6 +1,6 @@
 /*
- * library.h  The border of a simulator library: the one symbol it exports, and the
- * plain C structures that cross it.  Order: settings, state, report, the library.
+ * library.h  The interface of a simulator library: the one symbol it exports, and the
+ * plain C structures it exchanges.  Order: settings, state, report, the library.
  */
 #ifndef GPO_SIM_LIBRARY_H
 #define GPO_SIM_LIBRARY_H
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* In which order the threads, warps and blocks of a launch run. */
+/* The order in which the threads, warps and blocks of a launch run. */
 typedef enum gpo_sim_schedule {
     GPO_SIM_ASCENDING,
     GPO_SIM_DESCENDING,
@@ -24,22 +24,22 @@ typedef enum gpo_sim_schedule {
 typedef struct gpo_sim_config {
     int schedule;
     uint32_t seed;
-    int64_t first_block; /* blocks before it are left out of every larger grid */
+    int64_t first_block; /* blocks before it are skipped in every larger grid */
     int64_t fail_after;  /* this many uploads, allocations... succeed; -1: all */
-    int64_t max_threads; /* a launch of more is refused, 0: the build's own limit */
+    int64_t max_threads; /* the most threads of a launch; 0: the build's own limit */
     int resident;        /* blocks that run at once; 0: the schedule's own number */
-    bool checks;         /* accesses are checked; the instrumented build alone */
-    bool profile;        /* accesses are counted, races too; the same */
+    bool checks;         /* accesses are checked; only in the instrumented build */
+    bool profile;        /* accesses and races are counted; only in that build */
 } gpo_sim_config;
 
 typedef struct gpo_sim_state {
-    int64_t fail_after;  /* what is left; -1 also when the failure has happened */
-    int64_t allocations; /* device allocations alive, and their size */
+    int64_t fail_after;  /* the rest of the count; -1 also after the failure */
+    int64_t allocations; /* live device allocations, and their size */
     int64_t bytes;
     int64_t launches; /* since the library was loaded */
 } gpo_sim_state;
 
-/* What one source line of one kernel did, summed over its launches. */
+/* The counts of one source line of one kernel, summed over its launches. */
 typedef struct gpo_sim_record {
     const char *kernel;
     char file[96]; /* "ops/reduce/cuda.cu"; "" if the line is unknown */
@@ -54,19 +54,19 @@ typedef struct gpo_sim_record {
 
 typedef struct gpo_sim_library {
     size_t
-        record_bytes; /* sizeof(gpo_sim_record): a library of another build differs */
+        record_bytes; /* sizeof(gpo_sim_record), to detect a library of another build */
     bool instrumented;
     const gpo_backend *backend;
     const gpo_table *(*table)(const char *op);
     void (*configure)(const gpo_sim_config *config);
     void (*state)(gpo_sim_state *state);
-    void (*reset)(void); /* forgets the report */
-    /* Fills up to `capacity` records; gives how many there are. */
+    void (*reset)(void); /* clears the report */
+    /* Fills up to `capacity` records; returns how many there are. */
     size_t (*report)(gpo_sim_record *records, size_t capacity);
-    /* Around a fork: waits for the launch that runs, keeps the others out. */
+    /* Around a fork: waits for the running launch and blocks others. */
     void (*hold)(void);
     void (*let_go)(void); /* in the parent and in the child */
-    /* device/copy.cu: elements of one array into another; NULL in a test's library. */
+    /* gpo_device_copy in device/copy.cu; NULL in a test's library. */
     gpo_status (*copy)(gpo_call *call, const gpo_array *from, const gpo_array *to);
 } gpo_sim_library;
 

@@ -1,7 +1,7 @@
 /*
- * lines.cpp  From an instruction to its source line, without a tool at run time: reads
- * .debug_line (DWARF 2 to 4) of this library's own file, which the build keeps of -g1
- * -gdwarf-4.  A stripped library has no lines; then the checks name none.
+ * lines.cpp  Maps an instruction to its source line without an external tool: it reads
+ * .debug_line (DWARF 2 to 4) of this library's own file, which the build makes with -g1
+ * -gdwarf-4.  In a stripped library the lines are unknown, and faults name none.
  * Order: bytes, one line program, the file, the search.
  */
 #include "internal.h"
@@ -44,7 +44,7 @@ fixed(Reader *r, int bytes)
         r->at = r->end;
         return 0;
     }
-    memcpy(&value, r->at, (size_t)bytes); /* little endian, as both machines are */
+    memcpy(&value, r->at, (size_t)bytes); /* x86-64 and aarch64 are little endian */
     r->at += bytes;
     return value;
 }
@@ -121,7 +121,7 @@ struct Program {
     unsigned ndirectories, nfiles;
 };
 
-/* Directory and name in one string that is kept. */
+/* The path directory/name in a string that is never freed. */
 static const char *
 joined(const char *directory, const char *name)
 {
@@ -175,7 +175,7 @@ run_program(Reader unit, int version)
     unit.at = header.at + header_bytes;
     const uint8_t step = (uint8_t)fixed(&header, 1);
     if (version >= 4) {
-        fixed(&header, 1); /* operations per instruction: 1 but on VLIW machines */
+        fixed(&header, 1); /* operations per instruction: 1 except on VLIW machines */
     }
     fixed(&header, 1); /* is_stmt */
     const int line_base = (int8_t)fixed(&header, 1);
@@ -256,9 +256,9 @@ compare_rows(const void *a, const void *b)
         return x->address < y->address ? -1 : 1;
     }
     if ((x->line != 0) != (y->line != 0)) {
-        return x->line == 0 ? -1 : 1; /* an end before the next one's begin */
+        return x->line == 0 ? -1 : 1; /* the end of a sequence before the next begins */
     }
-    return x->order < y->order ? -1 : 1; /* of one address the last row counts */
+    return x->order < y->order ? -1 : 1; /* of several rows the last one counts */
 }
 
 static void
@@ -268,7 +268,7 @@ read_section(const uint8_t *data, size_t bytes)
     while (section.end - section.at > 6) {
         const uint64_t length = fixed(&section, 4);
         if (length >= 0xfffffff0u || length > (uint64_t)(section.end - section.at)) {
-            break; /* the 64-bit form is not made by our compilers */
+            break; /* gcc does not write the 64-bit format */
         }
         Reader unit = {section.at, section.at + length};
         section.at += length;
@@ -315,7 +315,7 @@ load(void)
     }
     const off_t bytes = lseek(file, 0, SEEK_END);
     if (bytes > 0) {
-        /* never unmapped: the table's file names point into it */
+        /* never unmapped: the file names in the table point into it */
         void *image = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, file, 0);
         if (image != MAP_FAILED) {
             read_elf((const char *)image, (size_t)bytes);
@@ -334,7 +334,7 @@ line_of(uintptr_t pc)
     }
     const uintptr_t address = pc - table.base;
     size_t low = 0, high = table.count;
-    while (low < high) { /* the first row behind the address */
+    while (low < high) { /* the first row after the address */
         const size_t middle = (low + high) / 2;
         if (table.rows[middle].address > address) {
             high = middle;
@@ -343,7 +343,7 @@ line_of(uintptr_t pc)
             low = middle + 1;
         }
     }
-    /* a wide copy is inlined from vector_sim.h: the row before it is the caller's */
+    /* a wide copy is inlined from vector_sim.h: the row before has the caller's line */
     while (low > 1 && strstr(table.rows[low - 1].file, "_sim.h") &&
            table.rows[low - 2].line != 0) {
         low--;

@@ -1,9 +1,9 @@
 /*
  * memory.cpp  The simulated device's memory.  Order: the heap, the backend's functions,
  * workspace and tickets, shared memory, the runtime's memset and memcpy.
- * Every allocation has its exact size between two guard zones, filled with 0xFF (nan
- * in every floating type); one above SPARSE bytes is a lazy mapping of zeros, so that
- * an array of 2^31 elements costs what is touched of it.
+ * Every allocation has its exact size, lies between two guard zones and is filled with
+ * 0xFF (nan in every floating type).  One above SPARSE bytes is a lazy mapping of
+ * zeros, so that an array of 2^31 elements costs only the pages that are touched.
  */
 #include "internal.h"
 
@@ -22,7 +22,7 @@ enum {
     ALIGNMENT = 256, /* as cudaMalloc gives it */
     GUARD = 4096,    /* bytes before and after an allocation: a block's worth */
     PAGE = 4096,
-    GUARD_FILL = 0x7D, /* a half of these bytes is a nan: adding 0 changes it */
+    GUARD_FILL = 0x7D, /* a float16 of these bytes is a nan: adding 0 changes it */
     SHARED_FILL = 0xA5,
 };
 static const size_t SPARSE = (size_t)256 << 20;
@@ -56,7 +56,7 @@ after(const void *address)
 Allocation *
 allocation_of(const void *address)
 {
-    static size_t last; /* the same one is asked for again and again */
+    static size_t last; /* caches the last one found: most calls repeat it */
     const uintptr_t a = (uintptr_t)address;
     if (last < heap_count && a - (uintptr_t)heap[last].data < heap[last].bytes) {
         return &heap[last];
@@ -69,7 +69,7 @@ allocation_of(const void *address)
     return &heap[last];
 }
 
-/* Whether [address, address + bytes) lies inside of one allocation. */
+/* Whether [address, address + bytes) is inside one allocation. */
 static bool
 is_device(const void *address, size_t bytes)
 {
@@ -187,7 +187,7 @@ heap_free(void *memory)
     heap_count--;
 }
 
-/* A bit per byte: clears those of [from, from + bytes). */
+/* Clears the unwritten bits of [from, from + bytes), one per byte. */
 void
 allocation_written(Allocation *a, const void *from, size_t bytes)
 {
@@ -240,7 +240,7 @@ void
 describe_address(uintptr_t address, char *text, size_t size)
 {
     const size_t i = after((const void *)address);
-    /* the one before the address, then the one behind it */
+    /* the allocation before the address, then the one after it */
     for (size_t k = i > 0 ? i - 1 : 0; k <= i && k < heap_count; k++) {
         const uintptr_t begin = (uintptr_t)heap[k].data;
         const uintptr_t end = begin + heap[k].bytes;
@@ -340,7 +340,7 @@ upload_locked(gpo_call *call, void *to, const void *from, size_t bytes)
                         bytes);
     }
     Allocation *a = allocation_of(to);
-    if (a && a->mapped) { /* pages of zeros stay untouched */
+    if (a && a->mapped) { /* pages of zeros are not copied */
         size_t done = 0;
         for (; bytes - done >= PAGE; done += PAGE) {
             const char *page = (const char *)from + done;
@@ -448,7 +448,7 @@ end(gpo_call *call)
 
 static const size_t ticket_bytes = GPO_TICKETS * sizeof(unsigned);
 
-/* The tickets are zero between launches; the partials behind them are not written. */
+/* The tickets are zero between launches; the partials after them count as unwritten. */
 static gpo_status
 tickets(gpo_call *call, unsigned **out)
 {
@@ -468,7 +468,7 @@ tickets(gpo_call *call, unsigned **out)
     else {
         Allocation *block = allocation_of(ticket_block);
         if (block->unwritten &&
-            config.checks) { /* what earlier calls left is not ours */
+            config.checks) { /* a call must not read what earlier calls left */
             memset(ticket_block + ticket_bytes, 0xFF, GPO_PARTIALS);
             memset(block->unwritten, 0xFF, block->bytes / 8 + 1);
         }
@@ -496,7 +496,7 @@ check_tickets(bool complete)
     }
 }
 
-/* Where a guard zone has changed, counted from its begin; -1: nowhere. */
+/* The offset of the first changed byte in a guard zone, -1 if there is none. */
 static int64_t
 first_changed(const char *zone, size_t bytes)
 {
@@ -533,7 +533,7 @@ check_guards(const Allocation *a)
     }
 }
 
-/* Looks whether the launch wrote into a guard zone or left tickets behind. */
+/* Checks whether the launch wrote into a guard zone or left tickets nonzero. */
 void
 memory_after_launch(bool complete)
 {
@@ -557,14 +557,14 @@ memory_state(gpo_sim_state *state)
         (int64_t)(heap_bytes - (ticket_block ? ticket_bytes + GPO_PARTIALS : 0));
 }
 
-/* Few: the grids that a room sizes by it stay quick, and still have many blocks. */
+/* SMs: few, so that grids sized by it run quickly but still have many blocks. */
 static int
 processors(const gpo_call *)
 {
     return 4;
 }
 
-/* Room for a few tiles: what a room keeps in L2 has an end in small arrays, too. */
+/* Small, so that small arrays already exceed what an operator keeps in L2. */
 static int64_t
 l2_bytes(const gpo_call *)
 {
@@ -611,7 +611,7 @@ shared_add(Block *block, const void *key, size_t bytes)
     array->data = block->shared + block->shared_used + SHARED_GUARD;
     array->offset = (block->shared_offset + 15) / 16 * 16;
     block->shared_offset = array->offset + bytes;
-#ifdef GPO_SIM_ASAN /* the zone in front is the one behind the array before */
+#ifdef GPO_SIM_ASAN /* the zone before this array is the one after the previous array */
     __asan_unpoison_memory_region(array->data - SHARED_GUARD, SHARED_GUARD);
 #endif
     memset(array->data - SHARED_GUARD, GUARD_FILL, SHARED_GUARD);

@@ -1,5 +1,5 @@
 /*
- * rooms.cpp  The CUDA table of every ladder, by name.  A ladder without kernels has none.
+ * rooms.cpp  The CUDA table of each ladder, by name; NULL for one without kernels.
  */
 #include "../core/gpo.h"
 

@@ -1,9 +1,10 @@
 /*
- * scheduler.cpp  Runs a launch: which thread goes next, where threads meet, what a
- * launch may ask for.  Order: state, faults, leaving a thread, barriers and meetings,
- * warps, blocks, launches.
- * A thread runs until it meets others.  Then the next one of its warp takes over
- * directly; when the warp has nobody left to run, the scheduler looks who has met.
+ * scheduler.cpp  Runs a launch: schedules threads, completes barriers and warp
+ * collectives, checks launch parameters.  Order: state, faults, leaving a thread,
+ * barriers and collectives, warps, blocks, launches, control.
+ * A thread runs until it waits in a barrier or collective.  Then the next lane of its
+ * warp takes over directly; when no lane of the warp is ready, the scheduler checks
+ * which barriers and collectives are complete.
  */
 #include "internal.h"
 
@@ -26,25 +27,24 @@ LaunchState running;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static Block blocks[MAX_RESIDENT];
-static Fibre *queue[WARP]; /* the lanes of the running warp that go next */
+static Fibre *queue[WARP]; /* the ready lanes of the running warp, in order */
 static unsigned queue_position, queue_length;
 static uint32_t random_state;
 static uint32_t intervals; /* barriers since the library was loaded */
-static uint64_t waits;     /* rounds of waiting loops since anything moved */
-static unsigned busy;      /* questions of is_busy() since the last switch */
+static uint64_t waits;     /* iterations of waiting loops since the last progress */
+static unsigned busy;      /* calls of is_busy() since the last switch */
 static int64_t launches;
 
 enum {
-    /* A thread with this many atomic or volatile accesses may wait: others get a turn.
-     */
+    /* A thread with this many atomic or volatile accesses may be waiting: it yields. */
     BUSY_LIMIT = 4096,
-    /* Rounds of waiting with no other progress: about a second. */
+    /* Iterations of waiting loops with no other progress: about a second. */
     WAIT_LIMIT = 1 << 22,
-    /* In the schedule `preempt` one in so many accesses stops. */
+    /* In `preempt` one in so many atomics, barriers and collectives yields. */
     PREEMPT_ONE_IN = 3,
 };
 
-/* A minute at the slowest rung's speed, see README.md. */
+/* About a minute at the speed of the slowest rung. */
 #ifdef GPO_SIM_PROFILE
 static const int64_t default_max_threads = (int64_t)1 << 25;
 #else
@@ -115,13 +115,13 @@ fault(const Fibre *fibre, const Site *site, const char *format, ...)
     if (current) {
         Fibre *self = current;
         set_current(NULL);
-        fibre_switch(self, NULL); /* for good: the launch resets every fibre */
+        fibre_switch(self, NULL); /* never returns: the launch resets every fibre */
     }
 }
 
 /* ---- leaving a thread ---- */
 
-/* Gives the turn to the next lane of the warp, else to the scheduler. */
+/* Switches to the next lane of the warp, else to the scheduler. */
 static void
 park(void)
 {
@@ -135,7 +135,7 @@ void
 fibre_main(void)
 {
     fibre_entered();
-    for (;;) { /* the stack is used again by the next block */
+    for (;;) { /* the next block reuses the stack */
         running.run(running.arguments);
         Warp *warp = current->warp;
         warp->alive &= ~(1u << current->position.lane);
@@ -201,7 +201,7 @@ fence(void)
     }
 }
 
-/* ---- barriers and meetings: the thread's side ---- */
+/* ---- barriers and collectives: the thread's side ---- */
 
 static void
 maybe_preempt(void)
@@ -239,13 +239,13 @@ meet(unsigned mask, Exchange kind, const void *in, void *out, size_t bytes, int 
         fault(self, &site, "width %d is not a power of two up to 32", width);
     }
     self->site = site;
-    self->meeting = Meeting{kind, mask, 0, in, out, bytes, arg, width};
-    self->warp->meeting |= 1u << self->position.lane;
+    self->collective = Collective{kind, mask, 0, in, out, bytes, arg, width};
+    self->warp->collective |= 1u << self->position.lane;
     park();
-    return self->meeting.met;
+    return self->collective.met;
 }
 
-/* ---- barriers and meetings: the scheduler's side ---- */
+/* ---- barriers and collectives: the scheduler's side ---- */
 
 static bool
 same_site(const Site *a, const Site *b)
@@ -255,7 +255,7 @@ same_site(const Site *a, const Site *b)
 
 /* The lane a shuffle reads, by the rule of the PTX instruction shfl.sync. */
 static unsigned
-source_lane(const Meeting *m, unsigned lane)
+source_lane(const Collective *m, unsigned lane)
 {
     const unsigned base = lane & ~(unsigned)(m->width - 1);
     const unsigned end = base + (unsigned)m->width;
@@ -289,23 +289,23 @@ copy_value(void *to, const void *from, size_t bytes)
     }
 }
 
-/* Gives every lane of `met` its result and makes it ready. */
+/* Completes a collective: gives every lane of `met` its result and makes it ready. */
 static void
-finish_meeting(Warp *warp, unsigned met)
+finish_collective(Warp *warp, unsigned met)
 {
     unsigned ballot = 0;
-    const Exchange kind = warp->lanes[__builtin_ctz(met)].meeting.kind;
+    const Exchange kind = warp->lanes[__builtin_ctz(met)].collective.kind;
     if (kind == EXCHANGE_BALLOT) {
         for (unsigned left = met; left; left &= left - 1) {
             const unsigned lane = (unsigned)__builtin_ctz(left);
-            ballot |= (unsigned)(*(const int *)warp->lanes[lane].meeting.in != 0)
+            ballot |= (unsigned)(*(const int *)warp->lanes[lane].collective.in != 0)
                       << lane;
         }
     }
     for (unsigned left = met; left; left &= left - 1) {
         const unsigned lane = (unsigned)__builtin_ctz(left);
         Fibre *self = &warp->lanes[lane];
-        Meeting *m = &self->meeting;
+        Collective *m = &self->collective;
         m->met = met;
         switch (m->kind) {
             case EXCHANGE_SYNC:
@@ -317,7 +317,7 @@ finish_meeting(Warp *warp, unsigned met)
                 for (unsigned all = met; all; all &= all - 1) {
                     const unsigned from = (unsigned)__builtin_ctz(all);
                     copy_value((char *)m->out + from * m->bytes,
-                               warp->lanes[from].meeting.in, m->bytes);
+                               warp->lanes[from].collective.in, m->bytes);
                 }
                 break;
             default: {
@@ -328,47 +328,47 @@ finish_meeting(Warp *warp, unsigned met)
                           from, m->mask);
                     return;
                 }
-                copy_value(m->out, warp->lanes[from].meeting.in, m->bytes);
+                copy_value(m->out, warp->lanes[from].collective.in, m->bytes);
             }
         }
     }
     if (kind == EXCHANGE_SYNC) { /* a shuffle does not order memory */
-        access_meeting(warp, met);
+        access_collective(warp, met);
     }
-    warp->meeting &= ~met;
+    warp->collective &= ~met;
     warp->ready |= met;
     waits = 0;
 }
 
-/* Lets every complete group of lanes go on; false if there was none. */
+/* Completes every collective whose lanes have all arrived; false if there was none. */
 static bool
-release_meetings(Warp *warp)
+release_collectives(Warp *warp)
 {
     bool any = false;
-    unsigned waiting = warp->meeting;
+    unsigned waiting = warp->collective;
     while (waiting) {
         const Fibre *first = &warp->lanes[__builtin_ctz(waiting)];
         unsigned group = 0;
         for (unsigned left = waiting; left; left &= left - 1) {
             const unsigned lane = (unsigned)__builtin_ctz(left);
             const Fibre *other = &warp->lanes[lane];
-            if (other->meeting.mask == first->meeting.mask &&
-                other->meeting.kind == first->meeting.kind &&
+            if (other->collective.mask == first->collective.mask &&
+                other->collective.kind == first->collective.kind &&
                 same_site(&other->site, &first->site)) {
                 group |= 1u << lane;
             }
         }
         waiting &= ~group;
-        const unsigned needed = first->meeting.mask & warp->alive;
+        const unsigned needed = first->collective.mask & warp->alive;
         if ((group & needed) == needed) {
-            finish_meeting(warp, group);
+            finish_collective(warp, group);
             any = true;
         }
     }
     return any;
 }
 
-/* All threads that live are at a barrier: the same one? */
+/* All live threads are at a barrier: checks that it is the same one, then ends it. */
 static void
 release_barrier(Block *block)
 {
@@ -411,28 +411,28 @@ release_barrier(Block *block)
     waits = 0;
 }
 
-/* Nobody can go on: says who waits for whom. */
+/* No thread can run: reports the lanes that a collective waits for. */
 static void
 report_deadlock(Block *block)
 {
     for (unsigned w = 0; w < block->nwarps; w++) {
         Warp *warp = &block->warps[w];
-        if (!warp->meeting) {
+        if (!warp->collective) {
             continue;
         }
-        const Fibre *fibre = &warp->lanes[__builtin_ctz(warp->meeting)];
+        const Fibre *fibre = &warp->lanes[__builtin_ctz(warp->collective)];
         unsigned there = 0, elsewhere = 0;
-        for (unsigned left = warp->meeting; left; left &= left - 1) {
+        for (unsigned left = warp->collective; left; left &= left - 1) {
             const unsigned lane = (unsigned)__builtin_ctz(left);
             const Fibre *other = &warp->lanes[lane];
-            const bool same = other->meeting.mask == fibre->meeting.mask &&
+            const bool same = other->collective.mask == fibre->collective.mask &&
                               same_site(&other->site, &fibre->site);
             (same ? there : elsewhere) |= 1u << lane;
         }
-        const unsigned missing = fibre->meeting.mask & warp->alive & ~there;
+        const unsigned missing = fibre->collective.mask & warp->alive & ~there;
         fault(fibre, &fibre->site,
               "deadlock: the lanes 0x%08x of mask 0x%08x never come; %s", missing,
-              fibre->meeting.mask,
+              fibre->collective.mask,
               missing & warp->at_barrier ? "they wait at a block barrier"
               : missing & elsewhere ? "they wait at another line or with another mask"
                                     : "they are not in this warp's code");
@@ -473,12 +473,12 @@ run_ready(Warp *warp)
     set_current(NULL);
 }
 
-/* Runs the warp until its lanes wait or have yielded; whether anything ran. */
+/* Runs the warp until its lanes wait or have yielded; returns whether any ran. */
 static bool
 run_warp(Warp *warp)
 {
     bool ran = false;
-    /* These let other warps in between two steps of one warp. */
+    /* Let other warps run between two steps of this one. */
     const bool mixes = config.schedule == GPO_SIM_PREEMPT || waits > 0;
     for (;;) {
         if (warp->ready) {
@@ -488,7 +488,7 @@ run_warp(Warp *warp)
         if (running.failed) {
             return ran;
         }
-        if (warp->meeting && release_meetings(warp)) {
+        if (warp->collective && release_collectives(warp)) {
             ran = true;
         }
         if (!warp->ready || running.failed || mixes || waits > 0) {
@@ -519,7 +519,7 @@ begin_block(Block *block, uint64_t linear)
         warp->lanes = block->fibres + w * WARP;
         warp->exists = count == WARP ? 0xffffffffu : (1u << count) - 1;
         warp->alive = warp->ready = warp->exists;
-        warp->at_barrier = warp->meeting = 0;
+        warp->at_barrier = warp->collective = 0;
     }
     uint3 t = {0, 0, 0};
     for (unsigned i = 0; i < block->nthreads; i++) {
@@ -542,7 +542,7 @@ begin_block(Block *block, uint64_t linear)
     access_block_begin(block);
 }
 
-/* One round over the warps of a block; the block is inactive when it has ended. */
+/* One round over the warps of a block; deactivates the block when it has ended. */
 static void
 run_block(Block *block)
 {
@@ -569,7 +569,7 @@ run_block(Block *block)
     unsigned moving = 0, at_barrier = 0, alive = 0;
     for (unsigned i = 0; i < n; i++) {
         const Warp *warp = &block->warps[i];
-        moving |= warp->ready | warp->meeting;
+        moving |= warp->ready | warp->collective;
         at_barrier |= warp->at_barrier;
         alive |= warp->alive;
     }
@@ -588,7 +588,7 @@ run_block(Block *block)
 
 /* ---- launches ---- */
 
-/* The text of a kernel argument without the parentheses its template needs; kept. */
+/* The kernel's name without the parentheses that GPO_LAUNCH needs; cached. */
 static const char *
 clean_name(const char *kernel)
 {
@@ -633,7 +633,7 @@ gcd(uint64_t a, uint64_t b)
     return a;
 }
 
-/* The block that runs as the k-th of n, from `first` on. */
+/* The number of the k-th block to run, of the n blocks from `first` on. */
 static uint64_t
 block_in_order(uint64_t k, uint64_t n, uint64_t first, uint64_t factor)
 {

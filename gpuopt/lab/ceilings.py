@@ -1,7 +1,7 @@
 """What the machine can do at best: read and copy bandwidth, measured in the same run.
 
-Order: a ceiling set, the CPU's, the GPU's, the floor of a call.  The GPU's read kernel
-is in read.cu, compiled on the spot; where nvcc is missing the read ceiling is unknown.
+Order: the ceilings, the CPU's, the GPU's, the floor of a call.  The GPU's read kernel is in
+read.cu and compiled when it is needed; without nvcc the read ceiling is unknown.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import numpy as np
 
 from gpuopt import _core
 from gpuopt.lab import nvcc
-from gpuopt.lab.bench import CupyClock, TorchClock, last_level_cache, measure
+from gpuopt.lab.timer import CupyClock, TorchClock, last_level_cache, measure
 
 __all__ = ["Ceilings", "Floor", "cpu_ceilings", "device_ceilings", "floor"]
 
 GIGA = 1e9
 
-# An H200's ceilings in GB/s, from large runs on an otherwise idle card; floors use them
-# so that they mean the same in every result file (copy counts bytes read + written).
+# An H200's ceilings in GB/s, from large runs on an otherwise idle GPU; floors use them, so
+# that they are comparable between result files (copy counts bytes read + written).
 H200 = {"copy": 4300.0, "read": 4500.0}
 
-# At most, per buffer: a guest may see the whole cache of a large host (480 MiB, say), of
-# which little is its own; eight times that would be 12 GB in three buffers.
+# At most, per buffer: a virtual machine may report the whole cache of a large host (such as
+# 480 MiB), of which it has only a share; eight times that would be 12 GB in three buffers.
 CPU_BYTES = 1 << 30
 
 DEVICE_BYTES = 1 << 30  # per buffer: 16 times the L2 of an H200
@@ -62,7 +62,7 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Floor:
-    """The least time a call can take, in ms, and the ceiling it was worked out from."""
+    """The least time a call can take, in ms, and the ceiling it was computed from."""
 
     ms: float | None
     source: str

@@ -1,14 +1,13 @@
 """The demonstration: one ladder counted and timed, every ladder checked.
 
-Order: what was seen, the walk, checking, timing, counting.  How it looks is in screen.py.
+Order: the walk, checking, timing, counting.  See screen.py for the result and its text.
 Every rung that can run here is checked against NumPy on small arrays; `ok` is False if any
-result is wrong.  No compiler and no other library is needed, and less than 1 GB of memory.
+result is wrong.  It needs no compiler, no other library and less than 1 GB of memory.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,52 +16,15 @@ import gpuopt
 from gpuopt import _core
 from gpuopt.benchmarks import peers
 from gpuopt.lab import published, workloads
-from gpuopt.lab.bench import Call, CpuClock, EventClock, measure_together
 from gpuopt.lab.profile import Counts, profile
 from gpuopt.lab.progress import track
 from gpuopt.lab.run import device_name, to_host, verdict
+from gpuopt.lab.screen import Demo, Row
+from gpuopt.lab.timer import Call, CpuClock, EventClock, measure_together
 
 __all__ = ["Demo", "demo"]
 
 SECONDS = 1.5  # for all timed variants of a ladder together
-Row = dict[str, Any]
-
-
-@dataclass
-class Demo:
-    """What the demonstration saw."""
-
-    op: str  # the ladder on the screen
-    cpu: str
-    gpu: str | None
-    gpu_off: str | None
-    simulator_off: str | None
-    threads: int
-    verbose: bool = False
-    checked: list[Row] = field(default_factory=list)
-    timed: list[Row] = field(default_factory=list)
-    counted: list[Row] = field(default_factory=list)  # the ladder's rungs, simulated
-    published: list[Row] = field(default_factory=list)  # their times on another machine
-    published_on: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """True if every result was right."""
-        return not self.wrong
-
-    @property
-    def wrong(self) -> list[Row]:
-        """The rows of wrong results."""
-        return [row for row in self.checked + self.timed if row["wrong"]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as a dict that JSON takes."""
-        return {**vars(self), "ok": self.ok}
-
-    def __str__(self) -> str:
-        from gpuopt.lab.screen import screen
-
-        return screen(self)
 
 
 def demo(op: str = "reduce", verbose: bool = False, progress: bool | None = None) -> Demo:
@@ -119,7 +81,7 @@ def variants(op: str, backend: str, dtype: str) -> list[Row]:
 
 
 def row_of(op: str, name: str, dtype: str, backend: str, variant: Row, wrong: str) -> Row:
-    """Return what every row says."""
+    """Return the columns that every row has."""
     return {
         "op": op,
         "workload": name,
@@ -141,7 +103,7 @@ def check(seen: Demo, op: str, backend: str, name: str, dtype: str) -> None:
         where = {"variant": variant["name"], "backend": backend}
         call = functools.partial(problem.call, *problem.args, **problem.options, **where)
         wrong = verdict(call, to_host, problem)
-        if not wrong.startswith("VariantError"):  # it says that this is not its task
+        if not wrong.startswith("VariantError"):  # the variant does not take this call
             seen.checked.append(row_of(op, name, dtype, backend, variant, wrong))
 
 
@@ -149,7 +111,7 @@ def check(seen: Demo, op: str, backend: str, name: str, dtype: str) -> None:
 
 
 def time(seen: Demo, op: str, backend: str, clock: Any) -> None:
-    """Check and time every variant of a ladder, and NumPy where the data is on the host."""
+    """Check and time every variant of a ladder, and NumPy if the data is on the host."""
     name, dtype = workloads.room(op).DEMO
     problem = workloads.room(op).problem(name, dtype, np.random.default_rng(0))
     arrays = problem.args
@@ -183,7 +145,7 @@ def time(seen: Demo, op: str, backend: str, clock: Any) -> None:
 
 
 def count(seen: Demo) -> None:
-    """Count what each rung of the ladder asks of the hardware, in the simulator."""
+    """Count each rung's memory requests, barriers and divergence in the simulator."""
     name, dtype = workloads.room(seen.op).TINY[0]
     problem = workloads.room(seen.op).problem(name, dtype, np.random.default_rng(0))
     for variant in variants(seen.op, "sim", dtype):
@@ -195,7 +157,7 @@ def count(seen: Demo) -> None:
                 variant=variant["name"],
                 **problem.options,
             )
-        except gpuopt.VariantError:  # it says that this is not its task
+        except gpuopt.VariantError:  # the variant does not take this call
             continue
         for kernel in kernels:
             total.add(kernel)
@@ -211,7 +173,7 @@ def count(seen: Demo) -> None:
 
 
 def recall(seen: Demo) -> None:
-    """Take the rungs' times from a committed result file: there is no GPU here."""
+    """Take the rungs' times from a committed result file, since there is no GPU."""
     found = [
         f for f in published.ladders(seen.op, published.load()) if f.run["backend"] != "cpu"
     ]

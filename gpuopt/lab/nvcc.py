@@ -1,7 +1,7 @@
-"""Small CUDA programs compiled on the spot and called through ctypes.
+"""Small CUDA programs compiled when they are needed and called through ctypes.
 
-For the read ceiling and for the peer CUB.  A library is built once per process, into a
-folder that goes with the process.
+They measure the read ceiling and run the peer CUB.  A library is built once per process, in
+a folder that is removed when the process ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def find() -> str | None:
 
 
 def unavailable() -> str | None:
-    """Return why nothing can be compiled here; None if it can."""
+    """Return why CUDA files cannot be compiled here; None if they can."""
     return None if find() else "nvcc not found"
 
 
@@ -44,18 +44,18 @@ def version() -> str:
 
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Return the folder of this process; it is removed at exit."""
+    """Return this process's folder, which is removed at exit."""
     return tempfile.TemporaryDirectory(prefix="gpuopt-lab-")
 
 
 @functools.cache
 def build(source: Path, arch: str = "native") -> ctypes.CDLL:
-    """Compile a .cu file to a shared library for the GPU at hand and load it.
+    """Compile a .cu file to a shared library for this machine's GPU and load it.
 
     Raises
     ------
     RuntimeError
-        nvcc is missing or refuses the file; the message holds what it said.
+        nvcc is missing or fails; the message contains its output.
     """
     return ctypes.CDLL(str(compile_library(source, arch)))
 
@@ -82,6 +82,6 @@ def address(x: Any) -> int:
 
 
 def check(code: int) -> None:
-    """Raise RuntimeError if a CUDA call answered with an error."""
+    """Raise RuntimeError if a CUDA call returned an error."""
     if code:
         raise RuntimeError(f"CUDA error {code}")

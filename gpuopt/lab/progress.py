@@ -1,4 +1,4 @@
-"""Progress on a terminal, silence in a pipe."""
+"""A progress bar on a terminal, nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ T = TypeVar("T")
 
 
 def track(items: Iterable[T], total: int, what: str, show: bool | None = None) -> Iterator[T]:
-    """Yield the items, showing on stderr how far they are.
+    """Yield the items and show progress on stderr.
 
     Parameters
     ----------
     items : iterable
-        What to go through.
+        The items.
     total : int
-        How many there are.
+        Their number.
     what : str
         One word in front of the bar.
     show : bool, optional
-        The default shows it if stderr is a terminal.  tqdm draws it where installed.
+        The default shows the bar if stderr is a terminal.  tqdm draws it if installed.
     """
     if show is None:
         show = sys.stderr.isatty()

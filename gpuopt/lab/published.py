@@ -1,7 +1,7 @@
-"""The committed result files: what was measured, on what, at which commit.
+"""The committed result files: what was measured, on which device, at which commit.
 
 Order: reading the files, a ladder's rungs, the automatic choice beside the best peer.  An
-installed package may lack some or all of the files; then there is less to tell.
+installed package may lack some or all of the files; the results are then fewer or none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Ladder", "choices", "ladders", "load"]
 
 Run = dict[str, Any]
 
-FIRST = {"reduce": ("sum 2^25", "float32")}  # of a published ladder; else what is first
+FIRST = {"reduce": ("sum 2^25", "float32")}  # the ladder's workload; default: the first
 
 
 class Ladder(NamedTuple):
@@ -42,7 +42,7 @@ def load(folder: Path | None = None) -> list[Run]:
 
 
 def ladders(op: str, runs: Sequence[Run]) -> list[Ladder]:
-    """Return the ladder of an operator in each run that has it, on one workload."""
+    """Return the ladder of an operator, on one workload, from each run that has it."""
     found = []
     for run in runs:
         rows = [r for r in run["rows"] if r["op"] == op and r["variant"] != "auto" and r["ms"]]
@@ -55,9 +55,9 @@ def ladders(op: str, runs: Sequence[Run]) -> list[Ladder]:
 
 
 def choices(runs: Sequence[Run]) -> Iterator[tuple[Run, dict[str, Any]]]:
-    """Yield each row of the automatic choice that was timed; once, if two runs have it.
+    """Yield each timed row of the automatic choice; once, if two runs have it.
 
-    A run of a ladder times the choice beside the rungs; the operator's own run stands.
+    A ladder's run times the choice beside the rungs; the operator's own run takes precedence.
     """
     own = [run for run in runs if not run["file"].endswith("-ladder.json")]
     for run in own:

@@ -1,6 +1,6 @@
 /*
- * read.cu  The read ceiling: every byte once, eight 16-byte loads in flight per thread,
- * almost nothing computed.  Not a reduction: only the compiler must not drop the loads.
+ * read.cu  The read ceiling: reads every byte once, with eight 16-byte loads in flight per
+ * thread and almost no computation, just enough that the compiler cannot drop the loads.
  */
 #include <cuda_runtime.h>
 #include <stdint.h>
@@ -22,7 +22,7 @@ __launch_bounds__(BLOCK) read_all(const uint4 *x, size_t packs, unsigned long lo
     for (int k = 0; k < PACKS; k++) {
         seen ^= v[k].x ^ v[k].y ^ v[k].z ^ v[k].w;
     }
-    /* Random data meets this once in 2^32 threads; the compiler cannot know. */
+    /* True for one thread in 2^32 on random data, which the compiler cannot know. */
     if (seen == 0x9e3779b9u) {
         *out = seen;
     }

@@ -1,4 +1,4 @@
-"""Pictures of a result: a roofline, and bars of time.  Needs matplotlib.
+"""Plots of a result: a roofline, and bars of the times.  Needs matplotlib.
 
 Both take `ax=` and return the Axes; neither shows anything by itself.
 """
@@ -38,8 +38,8 @@ def roofline(result: Any, ax: Any = None) -> Any:
 
     Notes
     -----
-    Intensity counts the fewest bytes any algorithm must move, so a point above a roof is
-    a mistake of measurement: a warm cache or a wrong count of bytes.
+    Intensity counts the fewest bytes any algorithm must move, so a point above a roof is a
+    measurement error: a warm cache or a wrong byte count.
     """
     ax = new_axes(ax)
     rows = [row for row in result if row["ms"] and row["flops"] and row["bytes"]]

@@ -1,7 +1,7 @@
 """One benchmark run: problems, our variants, the peers, checked and then timed together.
 
-Order: the result, where it was measured, checking, one workload, the run.  Nothing is
-timed that has not just given a right answer on the same buffers.
+Order: the result, where it was measured, checking, one workload, the run.  Only calls that
+have just returned a correct result on the same buffers are timed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from gpuopt import _core
 from gpuopt._table import Table
 from gpuopt.lab import ceilings as ceilings_
 from gpuopt.lab import workloads
-from gpuopt.lab.bench import (
+from gpuopt.lab.progress import track
+from gpuopt.lab.timer import (
     Call,
     Clock,
     CpuClock,
@@ -32,7 +33,6 @@ from gpuopt.lab.bench import (
     device_clock,
     measure_together,
 )
-from gpuopt.lab.progress import track
 
 __all__ = ["Result", "device_name", "run"]
 
@@ -147,7 +147,7 @@ def commit() -> str:
 
 
 def about(backend: str, ceilings: ceilings_.Ceilings, against: Sequence[str]) -> dict[str, Any]:
-    """Return everything a reader needs to know where the rows come from."""
+    """Return the device, versions, commit and ceilings that the rows were measured with."""
     from gpuopt.benchmarks import peers
 
     driver = None
@@ -179,7 +179,7 @@ def about(backend: str, ceilings: ceilings_.Ceilings, against: Sequence[str]) ->
 
 
 def to_host(result: Any) -> Any:
-    """Return a result of ours as NumPy, whichever library's array it came in."""
+    """Return a result of gpuopt as NumPy, whatever library its array is from."""
     if isinstance(result, tuple):
         return tuple(to_host(part) for part in result)
     if isinstance(result, (np.ndarray, np.generic)):
@@ -187,7 +187,7 @@ def to_host(result: Any) -> Any:
     if hasattr(result, "get"):
         return result.get()
     if hasattr(result, "cpu"):
-        narrow = str(result.dtype) == "torch.bfloat16"  # NumPy takes none from torch
+        narrow = str(result.dtype) == "torch.bfloat16"  # has no NumPy equivalent in torch
         return (result.float() if narrow else result).cpu().numpy()
     if hasattr(result, "numpy"):
         return result.numpy()
@@ -256,7 +256,7 @@ def time_workload(
     calls: dict[str, Call] = {variant: ours(variant) for variant in names}
     wrong = {variant: verdict(call, to_host, problem) for variant, call in calls.items()}
     for variant in names[1:]:
-        if wrong[variant].startswith("VariantError"):  # it says that this is not its task
+        if wrong[variant].startswith("VariantError"):  # it does not take this call
             del calls[variant], wrong[variant]
     names = list(calls)
 
@@ -267,7 +267,7 @@ def time_workload(
             continue
         try:
             call = peer.call(problem, device, arrays, upload)
-        except Exception as error:  # a peer that cannot take this problem is a note
+        except Exception as error:  # a peer that cannot run this problem is noted
             peer_errors[peer_name] = f"{type(error).__name__}: {error}"
             continue
         if call is None:
@@ -328,7 +328,7 @@ def fields(timing: Timing | None) -> dict[str, Any]:
 
 
 def rounded(value: float) -> float:
-    """Return a value with five significant digits: no clock here knows more."""
+    """Return a value with five significant digits: no clock here is more precise."""
     return float(f"{value:.5g}")
 
 
@@ -349,7 +349,7 @@ def set_floor(row: dict[str, Any], ceilings: ceilings_.Ceilings, device: str) ->
 def add_replays(rows: list[dict[str, Any]], calls: Mapping[str, Call], clock: Any) -> None:
     """Time a launch-bound workload's calls in replayed graphs as well, peers too.
 
-    A call that cannot be captured is a note in its row.
+    If a call cannot be captured, its row says so.
     """
     peers: dict[str, float] = {}
     failures: dict[str, str] = {}
@@ -390,8 +390,8 @@ def run(
     Raises
     ------
     ValueError
-        An operator has no workloads, a workload's name means nothing, or the backend is
-        the simulator, whose times mean nothing.
+        An operator has no workloads, a workload's name is invalid, or the backend is the
+        simulator, whose times mean nothing.
     """
     from gpuopt.benchmarks import peers
 
@@ -434,7 +434,7 @@ def run(
             max_time=max_time,
             repeats=repeats,
         )
-    # A neighbour may slow a ceiling down, never speed it up: the better of two stands.
+    # Other load can only lower a measured bandwidth: the higher of two measurements counts.
     found = before.best(ceilings(backend, clock))
     for row in rows:
         set_floor(row, found, device_name(backend))
@@ -459,7 +459,7 @@ def check_dtype(ops: Sequence[str], dtype: str) -> None:
 def chosen(
     op: str, backend: str, names: Sequence[str] | None, dtype: str | None
 ) -> list[tuple[str, str]]:
-    """Return the workloads to run: the operator's own, or those asked for."""
+    """Return the workloads to run: the operator's own, or those requested."""
     listed = workloads.named(op, backend)
     if names is None:
         return [item for item in listed if dtype in (None, item[1])]

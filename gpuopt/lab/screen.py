@@ -1,7 +1,7 @@
-"""The demonstration in text: one screen that teaches, and the lists behind --verbose.
+"""What the demonstration saw, and its text: one screen that teaches, lists behind --verbose.
 
-Order: what a terminal can show, the screen, its parts, the lists.  Nothing is coloured, and
-where the encoding has no blocks the bars are made of '#'.
+Order: what was seen, what a terminal can show, the screen, its parts, the lists.  Nothing is
+coloured; bars are made of '#' where the encoding has no block character.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import re
 import shutil
 import sys
 import textwrap
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from gpuopt._table import Table
-from gpuopt.lab.demo import Demo, Row
 
-__all__ = ["put", "screen"]
+__all__ = ["Demo", "put", "screen"]
+
+Row = dict[str, Any]
 
 NARROWEST, WIDEST = 40, 100  # characters
 BLOCK = "\N{FULL BLOCK}"
@@ -26,8 +28,8 @@ GOOD_IDEA, GOOD_BAR = 36, 12
 SHORTEST_IDEA, SHORTEST_BAR = 20, 6
 MANY = 5  # wrong results on the screen
 
-# What the counts say: head, field of Counts, how it is written, what it means.  A ladder
-# shows the first FEW that differ between its rungs.
+# The counts: column head, field of Counts, format, meaning.  A ladder shows the first FEW
+# that differ between its rungs.
 FEW = 4
 COUNTS = (
     ("ways", "conflict_ways", ".1f",
@@ -47,6 +49,44 @@ COUNTS = (
 )  # fmt: skip
 
 
+# ---- what was seen ----
+
+
+@dataclass
+class Demo:
+    """What the demonstration saw."""
+
+    op: str  # the ladder on the screen
+    cpu: str
+    gpu: str | None
+    gpu_off: str | None
+    simulator_off: str | None
+    threads: int
+    verbose: bool = False
+    checked: list[Row] = field(default_factory=list)
+    timed: list[Row] = field(default_factory=list)
+    counted: list[Row] = field(default_factory=list)  # the ladder's rungs, simulated
+    published: list[Row] = field(default_factory=list)  # their times on another machine
+    published_on: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True if every result was right."""
+        return not self.wrong
+
+    @property
+    def wrong(self) -> list[Row]:
+        """The rows with wrong results."""
+        return [row for row in self.checked + self.timed if row["wrong"]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as a dict that JSON takes."""
+        return {**vars(self), "ok": self.ok}
+
+    def __str__(self) -> str:
+        return screen(self)
+
+
 # ---- the terminal ----
 
 
@@ -64,7 +104,7 @@ def put(seen: Demo, stream: TextIO | None = None) -> None:
     stream = stream or sys.stdout
     bar = BLOCK if encodes(stream, BLOCK) else "#"
     text = screen(seen, shutil.get_terminal_size((80, 24)).columns, bar)
-    if not encodes(stream, text):  # the name of a processor
+    if not encodes(stream, text):  # because of the CPU's name
         text = text.encode("ascii", "replace").decode()
     stream.write(text + "\n")
 
@@ -73,7 +113,7 @@ def put(seen: Demo, stream: TextIO | None = None) -> None:
 
 
 def screen(seen: Demo, width: int = 80, bar: str = "#") -> str:
-    """Return all lines; `bar` is what bars are made of."""
+    """Return all lines; `bar` is the character of the bars."""
     width = min(max(width, NARROWEST), WIDEST)
     lines = [
         f"{seen.cpu}, {seen.threads} thread{'s' if seen.threads != 1 else ''}",
@@ -87,7 +127,7 @@ def screen(seen: Demo, width: int = 80, bar: str = "#") -> str:
         "",
         *more(seen),
     ]
-    # No line is wider than the terminal, but for words that are longer.
+    # No line is wider than the terminal, except for words that are longer.
     fitted = [part for line in lines for part in fit(line, width)]
     return "\n".join(fitted + (lists(seen, bar) if seen.verbose else []))
 
@@ -160,7 +200,7 @@ def telling(counted: list[Row]) -> list[tuple[str, str, str, str]]:
 
 
 def written(row: Row | None, field: str, style: str) -> str:
-    """Write one count; nothing where a rung was not counted."""
+    """Format one count; empty if a rung was not counted."""
     return "" if row is None else format(row[field], style)
 
 
@@ -174,7 +214,7 @@ def table(
 ) -> list[str]:
     """Lay out name, idea, counts, time and bar; the longest bar is the slowest.
 
-    Where there is little room the last counts go first, then the bar, then all counts.
+    In a narrow terminal the last counts are dropped first, then the bar, then all counts.
     """
     slowest = max((ms for ms in times if ms), default=0.0)
     unit, scale = ("ms", 1.0) if slowest >= 1 else ("us", 1e3)
@@ -184,7 +224,7 @@ def table(
     longest = max(len(idea) for _, idea in ideas)
 
     def left() -> int:
-        """Return the room for idea and bar."""
+        """Return the width left for idea and bar."""
         taken = [max(map(len, column)) + 1 for column in [*columns, clock] if column]
         return width - INDENT - name - 1 - sum(taken)
 
@@ -219,7 +259,7 @@ def lesson(
     ms: dict[str, Any],
     shown: list[tuple[str, str, str, str]],
 ) -> list[str]:
-    """Name the rung that gains most, and the count that fell most with it."""
+    """Name the rung that gains most, and the count that it reduces most."""
     steps = [
         (ms[old] / ms[new], old, new)
         for old, new in itertools.pairwise(names)
@@ -234,7 +274,7 @@ def lesson(
         for head, field, style, _ in shown
         if old in counts and new in counts
     ]
-    # A count of another task explains no time.
+    # A count taken on another workload does not explain a time.
     alike = len(
         {re.sub(r"[\d^]+", "#", work(row)) for row in (counts.get(new), known[new]) if row}
     )
@@ -245,7 +285,7 @@ def lesson(
 
 
 def checks(seen: Demo) -> list[str]:
-    """Say in one line what was checked; name what is wrong."""
+    """Return one line on what was checked, and a line for each wrong result."""
     rows = seen.checked + seen.timed
     places = {"sim": "simulated", "cpu": "CPU", "cuda": "GPU"}
     parts = [
@@ -269,7 +309,7 @@ def checks(seen: Demo) -> list[str]:
 
 
 def more(seen: Demo) -> list[str]:
-    """Say what to try next."""
+    """Suggest what to try next."""
     other = "scan" if seen.op != "scan" else "reduce"
     rung = seen.counted[min(1, len(seen.counted) - 1)]["variant"] if seen.counted else "v1"
     function = seen.op if seen.op != "elementwise" else "multiply"

@@ -1,5 +1,7 @@
-"""A packaged check that this installation computes right: every operator and variant
-that can run here, on small arrays, against gpuopt.ref."""
+"""A packaged check that this installation computes correct results.
+
+Every operator and variant that can run here runs on small arrays, compared with gpuopt.ref.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,13 @@ from gpuopt.lab.run import to_host, verdict
 
 __all__ = ["smoke"]
 
-#: Problems per variant in the simulator, spread over the list: it runs every thread of
-#: a kernel on the host.
+#: Problems per variant in the simulator, spread over the list: the simulator is slow, since
+#: it runs every thread of a kernel on the host.
 SIMULATED = 40
 
 
 def smoke(ops: Sequence[str] | None = None, progress: bool | None = None) -> Table:
-    """Check every variant that can run here; one row each with what failed."""
+    """Check every variant that can run here; return one row each, with its failures."""
     work = list(plan(ops or workloads.rooms()))
     rows = [check(op, row) for op, row in track(work, len(work), "test", progress)]
     shown = ("op", "backend", "variant", "checked", "failed", "first_failure")
@@ -41,7 +43,7 @@ def plan(ops: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @functools.lru_cache(maxsize=1)
 def problems_of(op: str) -> tuple[workloads.Problem, ...]:
-    """Return the room's small problems: made once for the variants of an operator."""
+    """Return the room's small problems, created once for all variants of an operator."""
     return tuple(workloads.room(op).smoke(np.random.default_rng(1)))
 
 
@@ -59,7 +61,7 @@ def check(op: str, row: dict[str, Any]) -> dict[str, Any]:
 
         wrong = verdict(call, to_host, problem)
         if row["shape"] and wrong.startswith("VariantError"):
-            continue  # the problem is not of its shape
+            continue  # a shape kernel that does not take this call
         checked += 1
         if wrong:
             failures.append(f"{problem.name} {problem.dtype}: {wrong}")

@@ -1,7 +1,7 @@
-"""What is timed and checked: named problems, found by operator.
+"""The problems that are timed and checked, by operator and name.
 
-Order: a problem, how rooms are found, the table of targets.  Each operator's problems
-are in benchmarks/workloads/<op>.py; this file knows no operator.
+Order: a problem, finding the rooms, the table of targets.  Each operator's problems are in
+benchmarks/workloads/<op>.py; this file depends on no operator.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Problem:
-    """One call with its inputs on the host, and the judge of its result."""
+    """One call with its inputs on the host, and the check of its result."""
 
     op: str
     name: str
@@ -51,14 +51,14 @@ class Problem:
 
     @property
     def call(self) -> Callable[..., Any]:
-        """The function of gpuopt that answers the problem."""
+        """The function of gpuopt that computes the problem."""
         return cast(Callable[..., Any], getattr(gpuopt, self.function or self.op))
 
 
 class Room(Protocol):
     """What benchmarks/workloads/<op>.py defines."""
 
-    #: True where the operator only reads: its floor is the read ceiling.
+    #: True if the operator only reads: its floor uses the read ceiling.
     READS_ONLY: bool
     #: (workload, dtype) for a machine without a GPU; the GPU's are in targets.tsv.
     SMALL: tuple[tuple[str, str], ...]
@@ -68,10 +68,10 @@ class Room(Protocol):
     TINY: tuple[tuple[str, str], ...]
 
     def problem(self, name: str, dtype: str, rng: np.random.Generator) -> Problem:
-        """Build a workload by its name; ValueError if the name means nothing here."""
+        """Build a workload by its name; ValueError if the name is invalid."""
 
     def smoke(self, rng: np.random.Generator) -> Iterator[Problem]:
-        """Yield small problems over dtypes, sizes and options, judged by gpuopt.ref."""
+        """Yield small problems over dtypes, sizes and options, checked by gpuopt.ref."""
 
 
 def rooms() -> tuple[str, ...]:
@@ -133,11 +133,10 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 
 def picked(result: Array) -> Array:
-    """Return what of a result is judged, in one dimension.
+    """Return the elements of a result that are checked, in one dimension.
 
-    All of up to 2^22 elements.  Of more every 61st and the last 4,096, so that a lane, a
-    tile, a row or a tail that is wrong still shows, and a benchmark does not spend its
-    minutes on comparisons.
+    All of them up to 2^22.  Of more, every 61st and the last 4,096: a wrong lane, tile, row
+    or tail is still found, and a benchmark does not spend minutes on comparisons.
     """
     flat = result.reshape(-1)
     if flat.size <= 1 << 22:

@@ -1,10 +1,10 @@
-"""The test registry: one entry per operator, read by every registry-driven test.
+"""The test registry: one entry per operator, for all tests that run over the registry.
 
 Order: dtypes, fills (values), layouts (memory), samples, expectations, error inputs, the
 table.  The entries of a room are in cases/<room>.py: for each operator a function that
-yields samples, one that says what a sample's result must be and how far it may err, and
-error inputs.  How a case is run belongs to test_contract.py, what an operator means to
-gpuopt/ref.py.
+yields samples, one that returns a sample's expected result and error bound, and error
+inputs.  See test_contract.py for how a case is run, gpuopt/ref.py for the meaning of an
+operator.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def unit(dtype: np.dtype[Any]) -> float:
 
 
 def smallest(dtype: np.dtype[Any]) -> float:
-    """The smallest positive number, below which a relative bound means nothing."""
+    """The smallest positive number: below it a relative bound is meaningless."""
     real = {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
     return float(ml_dtypes.finfo(dtype_of(real)).smallest_subnormal)
 
 
 def determinism(op: str, backend: str, variant: str) -> str:
-    """The word of a variant: "run-to-run" or "no"."""
+    """The determinism of a variant: "run-to-run" or "no"."""
     for row in _core.variants(op):
         if (row["backend"], row["name"]) == (backend, variant):
             return str(row["determinism"])
@@ -64,15 +64,15 @@ def determinism(op: str, backend: str, variant: str) -> str:
 
 
 def flushes(backend: str, determinism: str, dtype: str) -> bool:
-    """Whether a variant may take subnormal float32 numbers for 0.
+    """Whether a variant may flush subnormal float32 numbers to 0.
 
-    PTX: atom.add.f32 on global memory flushes them; rungs that add so say "no" of
-    determinism.
+    In PTX, atom.add.f32 on global memory flushes them; the determinism of rungs that use it
+    is "no".
     """
     return backend == "cuda" and determinism == "no" and dtype == "float32"
 
 
-# ---- fills: which values ----
+# ---- fills: the values ----
 
 SIZES = (0, 1, 31, 32, 33, 255, 256, 257, 1009, 1023, 1024, 1025, 2**20 + 3)
 BIG = 2**20 + 3
@@ -88,8 +88,8 @@ def values(fill: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any
 
     normal   full-range integers, normally distributed floats
     whole    small whole numbers: a float sum of 2**20 of them is exact in any order
-    factors  up to 12 pairs of factors between 0.5 and 2, else -1 and 1: no product of a
-             part of them leaves the range of float16's accumulator; odd integers
+    factors  up to 12 pairs of factors between 0.5 and 2, else -1 and 1: no product of
+             some of them exceeds the range of float16's accumulator; odd integers
     signs    -1 and 1 (and their products with i), or 1 and one 3 if unsigned
     rare     all elements false but one
     common   all elements true but one
@@ -145,7 +145,7 @@ def values(fill: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any
     return array
 
 
-# ---- layouts: where the values lie ----
+# ---- layouts: the arrangement in memory ----
 
 LAYOUTS_1D = (
     "C",
@@ -219,7 +219,7 @@ class Spec:
     fill: str = "normal"
 
     def values(self) -> np.ndarray[Any, Any]:
-        """What the array holds, C-contiguous and native."""
+        """The values of the array, C-contiguous and in native byte order."""
         source = values(self.fill, self.dtype, self.shape)
         if self.layout == "stride0" and source.size:
             return np.broadcast_to(source[:1], self.shape)
@@ -231,7 +231,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Sample:
-    """One call: input arrays and options, hashable so that its result is kept."""
+    """One call: input arrays and options; hashable, so that its result is cached."""
 
     arrays: tuple[Spec, ...]
     options: tuple[tuple[str, Any], ...] = ()
@@ -250,7 +250,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Expected:
-    """A result, in a wider type than the operator's, and how far off it may be."""
+    """A result, in a wider type than the operator's, and its error bound."""
 
     dtype: np.dtype[Any]
     value: np.ndarray[Any, Any]
@@ -264,7 +264,7 @@ class Expected:
         return [(self.value.shape, self.dtype.name)]
 
     def compare(self, got: Any) -> str | None:
-        """None if `got` is right, else what is wrong with it.  Fails on a stray nan."""
+        """None if `got` is correct, else what is wrong.  An unexpected nan is wrong."""
         if not isinstance(got, np.ndarray if self.value.ndim else np.generic):
             return f"a {type(got).__name__} for a result of {self.value.ndim} dimensions"
         if got.dtype != self.dtype or not got.dtype.isnative:
@@ -319,7 +319,7 @@ def each(result: Any) -> tuple[Any, ...]:
 
 
 def like(result: Any, make: Callable[[Any], Any]) -> Any:
-    """`make` of each array of a result, in the form of the result."""
+    """Applies `make` to each array of a result and keeps the form of the result."""
     return tuple(make(a) for a in result) if isinstance(result, tuple) else make(result)
 
 
@@ -335,7 +335,7 @@ def assert_same(got: Any, want: Any, within: float = 0) -> None:
 
 
 def _off(got: Any, want: Any, tolerance: Any) -> Any:
-    """Where `got` is not within `tolerance` of `want`; nan must meet nan."""
+    """Where `got` is not within `tolerance` of `want`; nan must match nan."""
     with np.errstate(invalid="ignore", over="ignore"):
         close = np.abs(got - want) <= tolerance
     same = (got == want) | (np.isnan(got) & np.isnan(want))
@@ -347,7 +347,7 @@ def _off(got: Any, want: Any, tolerance: Any) -> Any:
 
 @dataclass(frozen=True)
 class Error:
-    """A call that must raise; `make` builds fresh arguments, so a test may compare them."""
+    """A call that must raise; `make` builds new arguments, so a test may compare them."""
 
     name: str
     make: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
@@ -356,7 +356,7 @@ class Error:
 
 
 def readonly(shape: Any, dtype: Any) -> np.ndarray[Any, Any]:
-    """Zeros that may not be written: an `out=` to refuse."""
+    """Read-only zeros: an `out=` that must be refused."""
     out = np.zeros(shape, dtype)
     out.flags.writeable = False
     return out
@@ -371,7 +371,7 @@ class Entry:
     expect: Callable[[Sample], Expected | Several]
     errors: Callable[[], list[Error]]
     valid: Callable[[], tuple[tuple[Any, ...], dict[str, Any], Any]]
-    """a call that must be right after every error, and its result"""
+    """a call that must work after every error, and its result"""
     heavy: Callable[[], tuple[Any, ...]] | None = None
     """its arrays at 256 kB or more; None: those of `valid`, repeated along axis 0"""
     floats: Callable[[], Iterator[Sample]] = field(default=lambda: iter(()))
@@ -380,7 +380,7 @@ class Entry:
     """`expect` of the variants whose error has a bound of its own"""
 
     def expected(self, sample: Sample, variant: str) -> Expected | Several:
-        """What a variant must give."""
+        """What a variant must return."""
         return self.bounds.get(variant, self.expect)(sample)
 
 

@@ -77,8 +77,8 @@ LARGE: tuple[Size, ...] = (
     (35, 2, 300, 300),
 )
 
-# Around the edges of v6's blocks of 64 steps, groups and chunks of them, and of v7's
-# transforms; B and C of 1, of 8 and 16 batches of an item and one more.
+# Around the edges of v6's blocks of 64 steps, its groups and chunks of them, and of v7's
+# transforms; B and C of 1; 8 and 16 batches (those of an item) and one more.
 EDGES: tuple[Size, ...] = tuple(
     (batches, channels, steps, taps)
     for k, steps in enumerate(
@@ -113,7 +113,7 @@ def sample(
     bias: bool = False,
     options: Bits = (),
 ) -> Sample:
-    """One call; the layouts go round over dy, x, w and bias."""
+    """One call; the layouts cycle over dy, x, w and bias."""
     b, c, t, k = size
     rows = (b, t, c) if ("layout", "BTC") in options else (b, c, t)
     shapes: list[tuple[int, ...]] = [rows, (c, k)]
@@ -135,7 +135,7 @@ def samples(backward: bool, dtype: str, extent: str) -> Iterator[Sample]:
     small = extent == "small"
     for size in SMALL if small else SMALL + FULL:
         for _ in range(3 if small else 7):
-            # Layouts of the arrays and options go round at different speeds.
+            # Layouts of the arrays and options cycle with different periods.
             layouts = tuple(LAYOUTS_ND[(turn * step + turn // 7) % 10] for step in (1, 3, 7))
             bias, options = TURNS[turn % len(TURNS)]
             yield sample(backward, size, dtype, layouts, FILLS[turn % 2], bias, options)
@@ -157,7 +157,7 @@ def large(backward: bool, dtype: str) -> Iterator[Sample]:
 
 
 def roundings(terms: Any, other: int) -> Any:
-    """Of a sum of `terms`: those of a block of 256, of the blocks' sums, and `other`."""
+    """Roundings of a sum of `terms`: in a block of 256, of the blocks' sums, and `other`."""
     terms = np.asarray(terms)
     return np.minimum(terms, 256) + terms / 64 + other
 
@@ -173,7 +173,7 @@ def norm(rows: Any) -> Any:
 
 
 class Wide:
-    """The arrays of a call in the wide type, and sums of sizes of terms."""
+    """The arrays of a call in the wide type, and sums of the magnitudes of terms."""
 
     def __init__(
         self, arrays: list[Any], options: dict[str, Any], backward: bool, rung: str
@@ -205,12 +205,12 @@ class Wide:
         return error + out * (np.abs(value) + error) + smallest(self.dtype)
 
     def more(self, a: Any, b: Any, terms: Any, size: Any) -> Any:
-        """What sums of products of the rows a and b may err beyond `roundings`.
+        """The error of sums of products of the rows a and b, besides `roundings`.
 
         v6: tensor cores truncate, in chains of 128 terms or, with 'fast', one chain; float32
-        in two parts of 11 bits keeps a value to 2**-22 of itself and 2**-40 of the row's
-        largest, in one part ('half') to 2**-11 and 2**-29.
-        v7, spectra: a Fourier transform spreads the error of a row evenly over it.
+        in two parts of 11 bits has a relative error of 2**-22, plus 2**-40 of the row's
+        largest value, in one part ('half') 2**-11 and 2**-29.
+        v7, spectra: a Fourier transform spreads the error evenly over a row.
         """
         if self.rung == "v6":
             count = np.asarray(terms)
@@ -227,7 +227,7 @@ class Wide:
         return 0
 
     def before(self) -> tuple[Any, Any]:
-        """The value before the activation, and how far it may be off."""
+        """The value before the activation, and its error bound."""
         value = ref.causal_conv1d(self.x, self.w, self.bias, self.eps)
         bias = None if self.bias is None else np.abs(self.bias)
         size = ref.causal_conv1d(np.abs(self.x), np.abs(self.w), bias, abs(self.eps))
@@ -235,13 +235,13 @@ class Wide:
         return value, error + self.more(self.x, self.w, self.terms, size)
 
     def gradient(self) -> tuple[Any, Any]:
-        """g, and how far it may be off: silu'' is at most 1/2, rounding is to the dtype."""
+        """g, and its error bound: silu'' is at most 1/2, rounding is to the dtype."""
         if not self.silu:
             return self.dy, np.zeros_like(self.dy)
         v, error = self.before()
         share = 1 / (1 + np.exp(-v))
         g = self.dy * (share * (1 + v * (1 - share)))
-        # The slope's own arithmetic: exp of v loses |v| u, and so on.
+        # The arithmetic of silu' itself: exp of v loses |v| u, and so on.
         inner = (error / 2 + (10 + 2 * np.abs(v) * share) * self.u) * np.abs(self.dy)
         return g, self.narrow(inner, g)
 

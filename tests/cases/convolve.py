@@ -80,7 +80,7 @@ LARGE: tuple[tuple[int, int], ...] = (
     (2001, 1999),
 )
 
-# The other operand of a promoted call.
+# The dtype of the other operand in calls with promotion.
 OTHERS = {
     "bool": ("int8", "float32"),
     "int8": ("uint8", "float16", "bfloat16"),
@@ -106,7 +106,7 @@ SPECTRAL = ("float16", "bfloat16", "float32")
 # (N, M) of spectra, around blocks of 512.
 LONG = ((300, 192), (400, 230), (520, 500), (700, 512))
 
-# Two arrays of one fill would hold the same values where their shapes agree.
+# Two arrays with the same fill would have the same values if their shapes are equal.
 OTHER_NORMAL = "normal v"
 
 Bits = tuple[tuple[str, Any], ...]
@@ -174,7 +174,7 @@ def large(dtype: str) -> Iterator[Sample]:
 
 
 def magnitudes(a: np.ndarray[Any, Any], v: np.ndarray[Any, Any], mode: str) -> Any:
-    """The convolution of the sizes of the operands, for the bound; complex by parts."""
+    """The convolution of the operands' magnitudes, for the bound; complex by parts."""
     a, v = a.astype(np.complex128), v.astype(np.complex128)
     if not (a.imag.any() or v.imag.any()):
         return ref.convolve(np.abs(a.real), np.abs(v.real), mode)
@@ -192,14 +192,14 @@ def bound(
     exact: np.ndarray[Any, Any],
     variant: str = "",
 ) -> np.ndarray[Any, Any]:
-    """How far a result may be off; a and v in the wide type.
+    """The error bound of a result; a and v in the wide type.
 
-    (2 min(M, 512) + M / 512 + 8) u conv(|a|, |v|): a product and an addition round, and a
-    complex product is two; up to 512 terms are added in order, the total of those sums
-    keeps what it rounds away but for the pieces of v1.  Then the rounding to the result's
-    own dtype, and products below the smallest number.  A Fourier transform errs by
-    32 log2(length) 2**-53 |a| |v| at most, with the norms of the rows; those of v3 and
-    long_filters, which are in float32, by 4 log2(length) 2**-24 |a| |v|.
+    (2 min(M, 512) + M / 512 + 8) u conv(|a|, |v|): one rounding for a product and one for an
+    addition, two for a complex product; up to 512 terms are added in order, and the total of
+    those sums is compensated, except for the pieces of v1.  Then the rounding to the result's
+    own dtype, and products below the smallest number.  The error of a Fourier transform is at
+    most 32 log2(length) 2**-53 |a| |v|, with the norms of the rows; for v3 and long_filters,
+    which transform in float32, 4 log2(length) 2**-24 |a| |v|.
     """
     n, m = max(a.shape[-1:], v.shape[-1:])[0], min(a.shape[-1:], v.shape[-1:])[0]
     wide = dtype.name in ("float64", "complex128")

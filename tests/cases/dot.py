@@ -1,9 +1,9 @@
 """Cases of dot: sizes, pairs of layouts, special values, promoted dtypes; errors.
 
-The rungs v0 to v2 add 16-bit floats in their own precision, so a case of float16 or
-bfloat16 is judged either exactly (products of -1 and 1, whose sums have a few bits) or by
-the bound of such sums in any order; test_dot.py holds the other variants to the bound of
-float32 sums.
+The rungs v0 to v2 add 16-bit floats in their own precision, so the results in float16 and
+bfloat16 must be exact (products of -1 and 1, whose sums have few bits) or within the bound
+of such sums in any order; test_dot.py checks the other variants against the bound of float32
+sums.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gpuopt import ref
 
 HALVES = ("float16", "bfloat16")
 
-# The other array of a promoted call; NumPy finds a common dtype for each.
+# The dtype of the other array in calls with promotion; NumPy has a common dtype for each.
 OTHERS = {
     "bool": ("int8", "float32"),
     "int8": ("uint8", "float16", "bfloat16"),
@@ -45,7 +45,7 @@ OTHERS = {
     "uint32": ("int8", "complex64"),
     "int64": ("uint64", "bool"),
     "uint64": ("int64", "uint8"),
-    "float16": ("int8", "uint8", "bool"),  # not to float32: v1 and v2 take halves alone
+    "float16": ("int8", "uint8", "bool"),  # not to float32: v1 and v2 take only halves
     "bfloat16": ("int8", "uint8", "bool"),
     "float32": ("float16", "bfloat16", "int64"),
     "float64": ("float32", "complex64"),
@@ -54,8 +54,8 @@ OTHERS = {
 }
 
 
-# Two arrays of one fill would hold the same values: "normal" by another name, and whole
-# numbers in [-2, 2).
+# Two arrays with the same fill would have the same values: "normal" by another name, and
+# whole numbers in [-2, 2).
 OTHER_NORMAL, SMALL_WHOLE = "normal y", "index 2"
 
 
@@ -82,7 +82,7 @@ def dot_samples(dtype: str, extent: str) -> Iterator[Sample]:
             yield Sample(
                 (Spec((n,), dtype, layout, fills[0]), Spec((n,), dtype, other, fills[1]))
             )
-    tile = (16 << 10) // dtype_of(dtype).itemsize  # of v3: several loads at once, then a rest
+    tile = (16 << 10) // dtype_of(dtype).itemsize  # of v3: several loads, then a rest
     for n, x, y in ((tile + 33, "C", "C"), (tile + 33, "offset", "C"),
                     (tile // 2 + 65, "C", "offset"), (2003, "step2", "negative")):  # fmt: skip
         yield Sample((Spec((n,), dtype, x), Spec((n,), dtype, y, OTHER_NORMAL)))
@@ -101,11 +101,11 @@ def dot_large(dtype: str) -> Iterator[Sample]:
 def dot_bound(
     a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], dtype: np.dtype[Any], halves: bool
 ) -> Any:
-    """How far a result may be off; a and b in the wide type.
+    """The error bound of a result; a and b in the wide type.
 
     (ceil(log2 n) + 14) u S with S = sum|x y| and u of the accumulator, float32 for 16
-    bits; then the result is rounded to its own dtype.  A product below the smallest
-    normal number loses at most the smallest number.
+    bits; then the result is rounded to its own dtype.  The error of a product below the
+    smallest normal number is at most the smallest number.
     `halves`: 16-bit floats added in their own precision, in any order.  Every product and
     every addition rounds to u of partial sums of at most S: (n + 1) u S, and once more
     in the last addition.

@@ -1,6 +1,6 @@
 """Cases of the elementwise functors: one function makes the entry of each.
 
-Order: the functors, samples, what a result must be, error inputs, the table.
+Order: the functors, samples, expected results, error inputs, the table.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 )
 
-# Errors in units of u * |result|, u half the distance from 1 to the next number: one
-# rounding for what is correctly rounded; exp, log and tanh of the device's library or of
-# arithmetic.h and a rounding to the dtype; sigmoid and silu two or three operations more.
+# Error bounds in units of u * |result|, u half the distance from 1 to the next number: one
+# for functions that are correctly rounded; exp, log and tanh of the device's library or of
+# arithmetic.h plus a rounding to the dtype; two or three more operations in sigmoid and silu.
 ULPS = {
     **dict.fromkeys(("add", "subtract", "multiply", "divide", "fma", "sqrt"), 1.001),
     **{"exp": 4, "log": 4, "tanh": 6, "sigmoid": 6, "silu": 8, "gelu": 16},
@@ -120,7 +120,7 @@ def operands(op: str, dtype: str, shapes: Any, layout: str, fill: str) -> tuple[
 
 
 def mixed(op: str, dtype: str, other: str) -> tuple[Spec, ...]:
-    """Operands of two dtypes; where's condition is of the other one, too."""
+    """Operands of two dtypes; the condition of `where` has the other one, too."""
     if op == "where":
         return (Spec((129,), other, "C", "whole"), Spec((129,), dtype), Spec((129,), dtype))
     last = (Spec((129,), other, "C", "whole"),) * (arity(op) - 1)
@@ -137,7 +137,7 @@ def samples_of(op: str, dtype: str, extent: str) -> Iterator[Sample]:
     if kind == "c":
         fills = ("normal",)
     small = extent == "small"
-    if not takes(op, dtype):  # the others must be refused; this one shows that it runs
+    if not takes(op, dtype):  # the others must be refused; this one must run
         yield Sample(operands(op, "float64", ((65,),) * 3, "C", "normal"))
     for n in SIZES[:4] if small else SIZES:
         layout = LAYOUTS_1D[turn % len(LAYOUTS_1D)]
@@ -177,7 +177,7 @@ def cast_samples(dtype: str, extent: str, turn: int) -> Iterator[Sample]:
 
 
 def large_of(op: str, dtype: str) -> Iterator[Sample]:
-    """Several chunks of the threads; where the dtype is refused, float64 instead."""
+    """Several chunks of the threads; float64 if the functor refuses the dtype."""
     dtype = dtype if takes(op, dtype) else "float64"
     options = (("dtype", "float32"),) if op == "cast" else ()
     n = BIG if (op, dtype) in (("add", "float32"), ("exp", "float16")) else 70001
@@ -195,19 +195,19 @@ def floats_of(op: str) -> Iterator[Sample]:
     yield Sample(operands(op, "float32", shapes, "C", "normal"), options)
 
 
-# ---- what a result must be ----
+# ---- expected results ----
 
 
 def bound_of(
     op: str, dtype: np.dtype[Any], value: np.ndarray[Any, Any], arrays: list[Any]
 ) -> np.ndarray[Any, Any]:
-    """How far a result may be off, element by element; see ULPS.
+    """The error bound of each element of a result; see ULPS.
 
     gelu   its normal tail turns a relative error e of x into x**2 e
     silu, gelu   multiply x by a factor that may be subnormal: |x| times its last bit
-    complex   a product adds two rounded products, a quotient is Smith's; abs a root of a
-              sum of squares.  The bounds are relative to the size of the exact result, or
-              of |x| |y|, in both parts.
+    complex   a product adds two rounded products, a quotient uses Smith's method, abs is the
+              root of a sum of squares.  The bounds are relative to the magnitude of the exact
+              result, or to |x| |y|, in both parts.
     """
     u, least = unit(dtype), smallest(dtype)
     size = np.abs(value)
@@ -267,7 +267,7 @@ def _expect(op: str, sample: Sample) -> Expected:
 
 
 def expect_of(op: str, sample: Sample) -> Expected:
-    """The layout changes nothing but for stride0, so its result is shared."""
+    """Only the layout stride0 changes the result, so the others share it."""
     plain = tuple(
         spec if spec.layout == "stride0" else replace(spec, layout="C")
         for spec in sample.arrays
@@ -279,7 +279,7 @@ def expect_of(op: str, sample: Sample) -> Expected:
 
 
 def arguments(op: str, x: Any) -> tuple[Any, ...]:
-    """Positional arguments of a right call with x among them."""
+    """Positional arguments of a valid call, with x among them."""
     if op == "cast":
         return (x, "f4")
     return (x,) * arity(op)

@@ -149,10 +149,10 @@ def index_add_bound(
     u: float,
     **options: Any,
 ) -> np.ndarray[Any, Any]:
-    """How far float results may be off: (2 n + 4) u (|x| + sum |alpha source|).
+    """The error bound of float results: (2 n + 4) u (|x| + sum |alpha source|).
 
-    n values meet in an element: one rounding for alpha, one for its product, one per
-    addition; as many again where sums of parts are added (v2's tables, v4's chunks).
+    n values are added to an element: one rounding for alpha, one for its product, one per
+    addition; as many again if sums of parts are added (v2's tables, v4's chunks).
     """
     options = {k: v for k, v in options.items() if k in ("axis", "mode", "alpha")}
     acc = ref.wide(x.dtype)
@@ -174,7 +174,7 @@ def index_add_bound(
 
 
 def _paired(parts: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """The one part, or the complex numbers of two; a nan stays in its own part."""
+    """One part, or complex numbers from two parts; a nan stays in its part."""
     if len(parts) == 1:
         return parts[0]
     both = np.empty(parts[0].shape, np.result_type(parts[0].dtype, np.complex64))
@@ -259,7 +259,7 @@ def _in_place(change: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def index_add_run_errors() -> list[Error]:
-    """What only a run finds: values of the index, a variant that cannot serve."""
+    """Errors found only when a call runs: values of the index, a variant that cannot run."""
     error = _error
     return [
         error("index too large", IndexError,

@@ -293,7 +293,7 @@ def gradient_floats(rank: int) -> Iterator[Sample]:
 def gradient_bound(
     rank: int, dy: np.ndarray[Any, Any], indices: Any, shape: tuple[int, ...]
 ) -> np.ndarray[Any, Any]:
-    """n u sum |dy| for an element that n gradients meet.
+    """n u sum |dy| for an element to which n gradients are added.
 
     One rounding per addition, in float32 for 16-bit floats; in any order.
     """
@@ -477,7 +477,7 @@ def gradient_valid(rank: int) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
 
 
 def gradient_heavy(rank: int) -> tuple[Any, ...]:
-    """Longer rows alone: input_shape names a fixed number of channels."""
+    """Only longer rows: input_shape has a fixed number of channels."""
     shape = (2, *(1,) * (rank - 1), 65_536)
     return np.ones(shape, np.float32), np.zeros(shape, np.int64), shape
 

@@ -21,9 +21,9 @@ from cases import (
 )
 from gpuopt import ref
 
-# (N, L, M, L2): around a pack, 8 and 32 lanes, a tile of 64 batches by 64 outputs, a
-# stage of 16 or 32 rows; and nothing of each.  FULL ends with rows that fill their lanes,
-# eight, four, two and one at once, and in several chunks.
+# (N, L, M, L2): around a pack, 8 and 32 lanes, a tile of 64 batches by 64 outputs, a stage
+# of 16 or 32 rows; and each length 0.  FULL ends with rows that fill their lanes, eight,
+# four, two and one at a time, and in several chunks.
 SMALL: tuple[tuple[int, int, int, int], ...] = (
     (1, 1, 1, 1),
     (2, 3, 5, 4),
@@ -100,7 +100,7 @@ def samples(dtype: str, extent: str) -> Iterator[Sample]:
     layouts = len(LAYOUTS_ND)
     for size in SMALL if extent == "small" else SMALL + FULL:
         for _ in range(3 if extent == "small" else 10):
-            # Layouts of x and of the matrix go round at different speeds.
+            # Layouts of x and of the matrix cycle with different periods.
             pair = (LAYOUTS_ND[turn % layouts], LAYOUTS_ND[(turn // 3 + turn) % layouts])
             options: Bits = (("layout", "NL"),) if turn % 3 == 1 else ()
             yield sample(size, dtype, pair, FILLS[turn % 2], options)
@@ -132,11 +132,11 @@ def large(dtype: str) -> Iterator[Sample]:
 def bound(
     x: np.ndarray[Any, Any], matrix: np.ndarray[Any, Any], dtype: np.dtype[Any]
 ) -> np.ndarray[Any, Any]:
-    """How far a result (L2, N) may be off; x and matrix in the wide type.
+    """The error bound of a result (L2, N); x and matrix in the wide type.
 
-    (L + 18) u |matrix| @ mean|x|.T, u of what is computed in: 16 u for a mean, L for the
-    terms of the product in whatever order, 2 for what those two have in common; then the
-    rounding to the result's own dtype, and what may be lost below the smallest number.
+    (L + 18) u |matrix| @ mean|x|.T, u of the accumulator: 16 u for a mean, L for the terms of
+    the product in any order, 2 for the products of both errors; then the rounding to the
+    result's own dtype, and what may be lost below the smallest number.
     """
     acc = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     rows = x.shape[1]

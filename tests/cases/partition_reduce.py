@@ -70,7 +70,7 @@ def partition_reduce_samples(dtype: str, extent: str) -> Iterator[Sample]:
 
 
 def partition_reduce_large(dtype: str) -> Iterator[Sample]:
-    """2^15 elements first, where v3 splits a tile over blocks; one of 2^20."""
+    """First 2^15 elements, for which v3 splits a tile over blocks; one of 2^20."""
     yield Sample((Spec((1 << 15,), dtype, "C", "whole"),), (("bits", (0, 14, 3)),))
     for bits in ((0, 1, 2, 3, 4), tuple(range(10, 18)), (1, 4, 7, 9, 13, 15, 16)):
         yield Sample((Spec((1 << 18,), dtype, "C", "whole"),), (("bits", bits),))
@@ -84,14 +84,14 @@ def partition_reduce_large(dtype: str) -> Iterator[Sample]:
 def partition_reduce_bound(
     x: np.ndarray[Any, Any], m: int, dtype: np.dtype[Any], **options: Any
 ) -> np.ndarray[Any, Any]:
-    """How far a result of m elements may be off, whatever the order of the additions.
+    """The error bound of a result of m elements, in any order of the additions.
 
     m + 2 roundings of a running sum (a square is one or two more) that is at most the
     sum of the magnitudes, in the accumulator's unit (float32 for 16 bits); then one of
     the result, and the smallest number.
     """
     acc = 2.0**-53 if dtype.name in ("float64", "complex128") else 2.0**-24
-    real = x.dtype.type(0).real.dtype  # complex arithmetic would turn inf into nan
+    real = x.dtype.type(0).real.dtype  # complex multiplication would turn inf into nan
     part = np.abs(np.ascontiguousarray(x).view(real)).view(x.dtype)
     size = ref.partition_reduce(part, **options)
     bound = size.view(real) * ((m + 2) * acc + 1.01 * unit(dtype)) + smallest(dtype)

@@ -69,7 +69,7 @@ def _reduce_axes(ndim: int, op: str) -> Iterator[int | tuple[int, ...] | None]:
 
 def _reduce_fill(op: str, dtype: str, layout: str, turn: int) -> str:
     if op == "prod" and layout == "stride0" and kind_of(dtype_of(dtype)) in "fc":
-        return "signs"  # a power of a factor leaves the range
+        return "signs"  # a power of a factor exceeds the range
     fills = _REDUCE_FILLS[op]
     return fills[turn % len(fills)]
 
@@ -114,7 +114,7 @@ def reduce_samples(dtype: str, extent: str) -> Iterator[Sample]:
                     if turn % 5 == 0:
                         options.append(("keepdims", True))
                     yield Sample((Spec(shape, dtype, layout, fill),), tuple(options))
-    # The result in another dtype than the default one: converted first, then combined.
+    # Results in another dtype than the default: elements are converted first, then combined.
     for op in ("sum", "prod", "mean"):
         fill = "signs" if op == "prod" else "whole"
         for other in _reduce_dtypes(op, dtype):
@@ -153,7 +153,7 @@ def reduce_large(dtype: str) -> Iterator[Sample]:
 def reduce_bound(
     op: str, n: int, x: np.ndarray[Any, Any], out: np.ndarray[Any, Any], **axes: Any
 ) -> np.ndarray[Any, Any]:
-    """How far a result may be off: x and out in the wide type, `n` elements each.
+    """The error bound of a result: x and out in the wide type, `n` elements each.
 
     sum   (ceil(log2 n) + 12) u sum|x|, u of the accumulator (float32 for 16 bits)
     mean  the sum's divided by n, and a division and a multiplication to round

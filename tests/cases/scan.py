@@ -57,7 +57,7 @@ def scan_takes(op: str, dtype: str) -> bool:
 
 def _fill(op: str, dtype: str, layout: str, turn: int) -> str:
     if op == "prod" and layout == "stride0" and not dtype.startswith(("int", "uint", "bool")):
-        return "signs"  # a power of a factor leaves the range
+        return "signs"  # a power of a factor exceeds the range
     fills = _FILLS[op]
     return fills[turn % len(fills)]
 
@@ -123,7 +123,7 @@ def scan_large(dtype: str) -> Iterator[Sample]:
         yield _sample(shape, dtype, "C", "sum", axis, 7 * turn + 4)
 
 
-# ---- what is right ----
+# ---- expected results ----
 
 
 def _shifted(x: np.ndarray[Any, Any], op: str, **options: Any) -> np.ndarray[Any, Any]:
@@ -133,10 +133,10 @@ def _shifted(x: np.ndarray[Any, Any], op: str, **options: Any) -> np.ndarray[Any
 def scan_bound(
     op: str, x: np.ndarray[Any, Any], out: np.ndarray[Any, Any], dtype: Any, **options: Any
 ) -> np.ndarray[Any, Any]:
-    """How far a result may be off: x and out in the wide type.
+    """The error bound of a result: x and out in the wide type.
 
     sum   (ceil(log2 k) + c) u sum|x| over the k elements, u of the accumulator (float32
-          for 16 bits); c = 32, or 48 in float64, and k 2**-10 for the chain of a GPU
+          for 16 bits); c = 32, or 48 in float64, and k 2**-10 for a chain of sums on a GPU
     prod  each of k products rounds once; a complex one counts as three
     Then the result is rounded to its own dtype, whose u and smallest number are added.
     """

@@ -38,7 +38,7 @@ INDEX_DTYPES = (
     "uint16",
 )
 
-# Lengths of the result: nothing to tile, a table edge, more than one tile of v3.
+# Lengths of the result: less than a tile, a table edge, more than one tile of v3.
 _PLACES = (1, 2, 31, 33, 100, 127, 1000, 1537)
 
 _SHAPES: tuple[tuple[int, ...], ...] = ((3, 5), (33, 31), (1, 257), (7, 11, 13), (4, 0, 3), ())
@@ -98,10 +98,10 @@ def scatter_add_large(dtype: str) -> Iterator[Sample]:
 def scatter_add_expect(values: np.ndarray[Any, Any], index: Any, **options: Any) -> Expected:
     """What gpuopt.scatter_add must return for logical values.
 
-    Adding k numbers in any order makes k - 1 roundings, each of at most u of a sum that
-    is at most sum|x|: the bound is k 2^-53 sum|x| per place, since every variant adds in
-    float64, and one rounding at the end, bfloat16's by way of float32.  The expected
-    sums are float64 as well and err by as much.
+    Adding k numbers in any order makes k - 1 roundings, each of at most u of a sum that is at
+    most sum|x|: the bound is k 2^-53 sum|x| per place, since every variant adds in float64,
+    and one rounding at the end, for bfloat16 through float32.  The expected sums are also in
+    float64 and have the same bound.
     """
     narrow = np.asarray(ref.scatter_add(values, index, **options))
     dtype = narrow.dtype
@@ -124,7 +124,7 @@ def scatter_add_expect(values: np.ndarray[Any, Any], index: Any, **options: Any)
         tolerance = bound(wide.real, exact.real) + 1j * bound(wide.imag, exact.imag)
         return Expected(dtype, exact, tolerance)
     if dtype in (BFLOAT16, np.dtype(np.float16)):
-        # Past the largest number the result is infinite: let the dtype say where.
+        # Above the largest number the result is infinite: the dtype determines where.
         finite = np.isfinite(narrow.astype(acc))
         exact = np.where(finite, exact, narrow.astype(acc))
     return Expected(dtype, exact, bound(wide, exact))

@@ -1,6 +1,6 @@
 """Cases of upsample_nearest and its backward: scales, ranks, layouts, both rules.
 
-A sample of one operator is a sample of the other, read the other way round.
+A sample of one operator, read in reverse, is a sample of the other.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from gpuopt import ref
 Bits = tuple[tuple[str, Any], ...]
 Shape = tuple[int, ...]
 
-# Spatial axes and what is asked of them: integer scales and others, up and down, rows
-# that are and are not whole packs of 16 bytes, lengths around a warp, and what scale
-# leaves as long as it was.
+# Spatial axes and their options: integer scales and others, up and down, rows that are and
+# are not whole packs of 16 bytes, lengths around a warp, and scales that keep the length.
 SMALL: tuple[tuple[Shape, Bits], ...] = (
     ((1,), (("scale", 2.0),)),
     ((33,), (("scale", 2.0),)),
@@ -73,7 +72,7 @@ FULL: tuple[tuple[Shape, Bits], ...] = (
     ((5, 9, 16), (("scale", (0.6, 2.0, 1.9)),)),
 )
 
-# Rows of whole packs of 16 bytes on both sides, in every dtype, with 16 channels in any case.
+# Rows of whole packs of 16 bytes on both sides, in every dtype, always with 16 channels.
 PACKED: tuple[tuple[Shape, Bits], ...] = (
     ((16,), (("scale", 2.0),)),
     ((48,), (("scale", 1.0),)),
@@ -96,7 +95,7 @@ LARGE: tuple[tuple[Shape, Bits], ...] = (
     ((12, 20, 28), (("scale", (1.0, 2.0, 3.0)),)),
 )
 
-# (N, C): C side by side makes packs, or does not.
+# (N, C): C adjacent channels that do or do not fill packs.
 CHANNELS = ((1, 1), (2, 3), (1, 4), (2, 1), (1, 16), (1, 5), (0, 2))
 FILLS = ("normal", "whole", "special")
 
@@ -168,7 +167,7 @@ def floats() -> Iterator[Sample]:
         yield sample_of((130, 134), (("scale", 2.0),), dtype, (2, 3))
 
 
-# ---- backward: the same samples, read the other way round ----
+# ---- backward: the same samples in reverse ----
 
 
 def output_shape(shape: Shape, options: Bits) -> Shape:
@@ -199,7 +198,7 @@ def backward_floats() -> Iterator[Sample]:
 
 
 def plain(found: Sample) -> Sample:
-    """The layout changes nothing but for stride0, so its result is shared."""
+    """Only the layout stride0 changes the result, so the others share it."""
     x = found.arrays[0]
     layout = "stride0" if x.layout == "stride0" else "C"
     return Sample((replace(x, layout=layout),), found.options)
@@ -219,10 +218,10 @@ def expect(found: Sample) -> Expected:
 
 
 def expect_backward_values(dy: np.ndarray[Any, Any], **options: Any) -> Expected:
-    """k terms one after the other: (k - 1) u sum |dy|, then the rounding to the dtype.
+    """k terms added in order: (k - 1) u sum |dy|, then the rounding to the dtype.
 
-    u is of what is added in: float32 for 16-bit floats.  Twice u covers the products of
-    roundings, and the last number that of what is lost below the smallest one.
+    u is that of the accumulator: float32 for 16-bit floats.  Twice u covers the products of
+    roundings, and the last term what is lost below the smallest number.
     """
     dtype = dy.dtype.newbyteorder("=")
     narrow = np.asarray(ref.upsample_nearest_backward(dy, **options))
@@ -264,7 +263,7 @@ def image(*shape: int) -> np.ndarray[Any, Any]:
 
 
 def common_errors(backward: bool) -> list[Error]:
-    """What both refuse: `call` puts the array and the shape where they belong."""
+    """Errors of both: `call` passes the array and the shape as the right arguments."""
 
     def call(shape: Shape, *wide: int, **options: Any) -> Callable[[], Any]:
         def make() -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The hardware's counts of the reduce ladder, to lay beside gpuopt.profile's: float32,
+# The hardware's counts of the reduce ladder, to compare with gpuopt.profile's: float32,
 # 16,384 elements.  Usage: counters.sh PYTHON OUTPUT.csv    needs ncu and its permissions
 set -eu
 metrics=smsp__inst_executed_op_shared_ld.sum,smsp__inst_executed_op_shared_st.sum

@@ -1,8 +1,8 @@
 """causal_conv1d and its backward beyond the matrix: meaning, gradients, pinned bugs.
 
-Order: what the source says, dtypes and options, special values, gradients, accuracy, the
-past, pinned bugs, short filters, large strides, the simulator's counts and faults.  Sizes,
-layouts and dtypes are test_contract.py's.
+Order: what the source says, dtypes and options, special values, gradients, accuracy,
+causality, pinned bugs, short filters, large strides, the simulator's counts and faults.  See
+test_contract.py for sizes, layouts and dtypes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ TRANSFORMS = ("v7", "spectra")  # of small whole numbers they make no whole ones
 
 
 def assert_right(got: Array, want: Array, variant: str) -> None:
-    """Equal, for sums of small integers; transforms err by the row."""
+    """Equal, for sums of small integers; for transforms within a bound of the row."""
     if variant in TRANSFORMS:
         got, want = (np.asarray(a, np.float32) for a in (got, want))
         np.testing.assert_allclose(
@@ -77,7 +77,7 @@ def normal(*shape: int, seed: int = 0) -> Array:
 
 @pytest.fixture
 def simulator() -> Iterator[Any]:
-    """_core._sim_configure, its settings restored afterwards."""
+    """_core._sim_configure; restores the settings afterwards."""
     if _core.backends()["sim"] is not None:
         pytest.fail("the simulator is part of every build")
     old = _core._sim_configure()
@@ -213,7 +213,7 @@ def test_nan_at_every_position(backend: str, variant: str, dtype: str) -> None:
 @each_variant
 @pytest.mark.parametrize("taps", [5, 12, 150])
 def test_infinity_reaches_what_depends_on_it(backend: str, variant: str, taps: int) -> None:
-    """In x, w and dy; tiles that lie across an edge leave products out, they add no 0."""
+    """In x, w and dy; tiles across an edge skip products, instead of adding zeros."""
     steps, s = 150, min(taps, 150) - 2
     x, w, dy = (np.ones(n, np.float32) for n in ((3, 1, steps), (1, taps), (3, 1, steps)))
     w[0, taps - 1 - s] = np.inf
@@ -263,7 +263,7 @@ def test_denormals_are_not_flushed(backend: str, variant: str) -> None:
         x, w = (k * tiny).astype(dtype), np.ones((2, 9), dtype)
         want = ref.causal_conv1d(k.astype(np.float64), w.astype(np.float64)) * tiny
         got = causal_conv1d(x, w, backend=backend, variant=variant)
-        if variant == "spectra":  # rounds each pass to the smallest number there is
+        if variant == "spectra":  # rounds in each pass to the smallest number
             np.testing.assert_allclose(got, want, rtol=0, atol=4 * tiny)
         else:
             np.testing.assert_array_equal(got, want.astype(dtype))
@@ -396,11 +396,11 @@ def test_long_rows_err_no_more(variant: str) -> None:
     assert row_error(got, np.fft.irfft(product, n)[:, :, :12_000]) <= 1e-6
 
 
-# ---- the past: the bound at t knows the inputs up to t alone, tests/causality.py ----
+# ---- causality: the bound at t depends on the inputs up to t, see tests/causality.py ----
 
 
 def causal_variants(dtype: str = "float32") -> list[tuple[str, str]]:
-    """Those that say how the future can reach the past; on a CPU all of them do."""
+    """Variants that declare how later inputs affect earlier results; on a CPU all do."""
     said = {
         (row["backend"], row["name"])
         for row in _core.variants("causal_conv1d")
@@ -410,7 +410,7 @@ def causal_variants(dtype: str = "float32") -> list[tuple[str, str]]:
 
 
 def is_exact(backend: str, variant: str) -> bool:
-    """Whether the future reaches no bit of the past."""
+    """Whether later inputs change no bit of earlier results."""
     for row in _core.variants("causal_conv1d"):
         if (row["backend"], row["name"]) == (backend, variant):
             return (
@@ -446,7 +446,7 @@ def causal_case(size: tuple[int, int, int], dtype: str) -> tuple[Array, Array, A
 
 
 def small(backend: str, size: tuple[int, int, int]) -> bool:
-    """Few steps are enough for a simulator."""
+    """Whether the steps are few enough for the simulator."""
     return backend == "cpu" or size[1] <= 300
 
 
@@ -466,7 +466,7 @@ GRADIENT_SIZES = ((1, 129, 129), (17, 300, 300), (3, 520, 150), (2, 769, 800))
 
 @functools.lru_cache(maxsize=40)
 def gradient_case(size: tuple[int, int, int], rows: int, turn: bool, dtype: str) -> Any:
-    """dy, x, w and what is to come out; `turn`: it is x that has the hard rows."""
+    """dy, x, w and the expected result; `turn`: x has the difficult rows."""
     channels, steps, taps = size
     kind, names = dtype_of(dtype), GRADIENT_ROWS[rows]
     w = causality.filters(channels, taps, kind)
@@ -479,7 +479,7 @@ def gradient_case(size: tuple[int, int, int], rows: int, turn: bool, dtype: str)
 
 @each_causal_dtype
 def test_gradients_know_no_past(backend: str, variant: str, dtype: str) -> None:
-    """dx is mirrored; dw errs by the norms of its rows, and inf and nan stay where they are."""
+    """dx in reversed time; dw within the norms of its rows; inf and nan do not spread."""
     how: dict[str, Any] = {"backend": backend, "variant": variant}
     for size in GRADIENT_SIZES:
         for rows in range(len(GRADIENT_ROWS)):
@@ -493,7 +493,7 @@ def test_gradients_know_no_past(backend: str, variant: str, dtype: str) -> None:
 @each_causal_variant
 @pytest.mark.parametrize("future", [0.0, np.nan, np.inf, -1e30, 1e4])
 def test_another_future_changes_no_past(backend: str, variant: str, future: float) -> None:
-    """By no more than both results may err; where `causal` says exact, by no bit."""
+    """By at most the bounds of both results; if `causal` is exact, not in any bit."""
     how: dict[str, Any] = {"backend": backend, "variant": variant}
     for size in ((9, 300, 300), (3, 900, 900), (2, 1100, 300)):
         if not small(backend, size):
@@ -533,7 +533,7 @@ def test_the_head_is_summed_directly(variant: str) -> None:
 
 @pytest.mark.parametrize("op", ["causal_conv1d", "causal_conv1d_backward"])
 def test_exact_causality_takes_exact_variants_alone(op: str) -> None:
-    """The faster ones are not chosen, and refused by name, on every backend."""
+    """The faster ones are not chosen, and are refused by name, on every backend."""
     x, w = np.ones((1, 2, 2048), np.float32), np.ones((2, 2048), np.float32)
     arrays = (x, w) if op == "causal_conv1d" else (x, x, w)
     for backend in ("cpu", "sim"):
@@ -569,7 +569,7 @@ def test_any_scale_of_rows_and_filters(backend: str, variant: str, up: int, down
 
 @each_causal_variant
 def test_bias_eps_and_silu_of_wide_rows(backend: str, variant: str) -> None:
-    """What is added later, and the value before SiLU in its gradient, are of the same sums."""
+    """Terms added later, and the value before SiLU in its gradient, use the same sums."""
     how: dict[str, Any] = {"backend": backend, "variant": variant}
     steps = 260 if backend != "cpu" else 600
     names = ["normal", "left zero", "last 1e3", "zero", "steps"]
@@ -640,7 +640,7 @@ def test_wide_rows_have_the_same_bits_on_every_instruction_set(isa: str) -> None
 def test_pinned_steps_that_are_no_multiple_of_four(
     backend: str, variant: str, steps: int
 ) -> None:
-    """The published third kernel has T / 4 threads and reads float4 at any row."""
+    """The published third kernel has T / 4 threads and reads float4 from any row."""
     x, w, dy = whole((2, 3, steps)), whole((3, steps)), whole((2, 3, steps))[::-1]
     how: dict[str, Any] = {"backend": backend, "variant": variant}
     assert_right(causal_conv1d(x, w, **how), ref.causal_conv1d(x, w), variant)
@@ -669,7 +669,7 @@ def test_pinned_rows_longer_than_shared_memory_was_made_for(backend: str, varian
 def test_pinned_batches_that_are_no_multiple_of_eight(
     backend: str, variant: str, batches: int
 ) -> None:
-    """The published fourth kernel drops the rest; its rows then meet another channel's w."""
+    """The published fourth kernel drops the rest; its rows then use another channel's w."""
     x, w, dy = whole((batches, 3, 12)), whole((3, 12)), whole((batches, 3, 12))[::-1]
     how: dict[str, Any] = {"backend": backend, "variant": variant}
     assert_right(causal_conv1d(x, w, **how), ref.causal_conv1d(x, w), variant)
@@ -813,7 +813,7 @@ def test_what_is_no_number_stays_in_its_row(value: float) -> None:
     np.testing.assert_array_equal(got[0][others], clean[0][others])
     np.testing.assert_array_equal(got[1], clean[1])
     np.testing.assert_array_equal(got[2][np.arange(9) != 3], clean[2][np.arange(9) != 3])
-    sure = slice(None) if not np.isfinite(value) else slice(200)  # 3e38 bounds what it meets
+    sure = slice(None) if not np.isfinite(value) else slice(200)  # 3e38 widens bounds
     for own, want in ((got[0][1, 3, sure], plain[1, 3, sure]), (got[2][3], plain_dw[3])):
         finite = np.isfinite(want)
         np.testing.assert_array_equal(np.isfinite(own), finite)
@@ -822,7 +822,7 @@ def test_what_is_no_number_stays_in_its_row(value: float) -> None:
 
 
 def test_the_cpu_transforms_where_that_costs_less() -> None:
-    """By the sizes alone, from some 512 lags on; never a short filter."""
+    """By the sizes alone, from about 512 lags; never for a short filter."""
 
     def chosen(batches: int, channels: int, steps: int, taps: int) -> tuple[str, str]:
         x, w = np.ones((batches, channels, steps), np.float32), np.ones((channels, taps))
@@ -937,7 +937,7 @@ def test_tensor_cores_are_refused_where_there_are_none(op: str) -> None:
 
 @each_variant
 def test_offsets_past_32_bits(backend: str, variant: str) -> None:
-    """Two batches 2**31 + 8 elements apart, all else between them never touched."""
+    """Two batches 2**31 + 8 elements apart, with the memory between them never touched."""
     far = 2**31 + 8
     memory = np.zeros(far + 64, np.float16)
     memory[:40] = 1
@@ -997,7 +997,7 @@ def test_golden_counts_backward() -> None:
 
 
 def test_inner_loop_has_no_bank_conflicts(figure: Figure) -> None:
-    """v5's 16-byte reads of 32 rows: a quarter warp meets all banks once."""
+    """v5's 16-byte reads of 32 rows: a quarter warp uses each bank once."""
     x, w = whole((32, 1, 128)), whole((1, 128))
     requests, wavefronts, _, _ = counts("causal_conv1d", "v5", x, w)
     figure("causal_conv1d v5: wavefronts per shared request", f"{wavefronts / requests:.2f}")

@@ -1,8 +1,8 @@
-"""convolve beyond the matrix: NumPy's meaning, special values, bugs pinned for good.
+"""convolve beyond the matrix: NumPy's meaning, special values, published bugs.
 
 Order: what it means, dtypes, out=, special values, accuracy, Fourier transforms, the bound
 of a sum, pinned bugs, tiles and parts, large strides, the simulator's counts and faults.
-Sizes, layouts and dtypes are test_contract.py's.
+See test_contract.py for sizes, layouts and dtypes.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def variants(dtype: str = "float32") -> list[tuple[str, str]]:
 
 
 def spectral(taps: int) -> str:
-    """v3, or what takes its place under filters of many blocks."""
+    """v3, or the variant that replaces it for filters of many blocks."""
     return "v3" if taps <= 4096 else "long_filters"
 
 
 def each_of(*dtypes: str) -> Any:
-    """Every variant of every one of the dtypes that it takes."""
+    """Every variant with each of its dtypes."""
     rows = [(b, v, dtype) for dtype in dtypes for b, v in variants(dtype)]
     return pytest.mark.parametrize(("backend", "variant", "dtype"), rows)
 
@@ -60,7 +60,7 @@ def whole(shape: Any, dtype: Any = np.float32, seed: int = 0) -> np.ndarray[Any,
 
 
 def check(got: Any, a: Any, v: Any, mode: str = "full", variant: str = "") -> None:
-    """Exactly what np.convolve gives for rows, or for spectra as near as they come."""
+    """Exactly np.convolve of the rows, or within the bound for spectra."""
     if variant in ("v3", "long_filters"):
         assert expect_values(a, v, mode, variant).compare(got) is None
     else:
@@ -70,7 +70,7 @@ def check(got: Any, a: Any, v: Any, mode: str = "full", variant: str = "") -> No
 
 @pytest.fixture
 def simulator() -> Iterator[Any]:
-    """_core._sim_configure, its settings restored afterwards."""
+    """_core._sim_configure; restores the settings afterwards."""
     if _core.backends()["sim"] is not None:
         pytest.fail("the simulator is part of every build")
     old = _core._sim_configure()
@@ -160,7 +160,7 @@ def test_bfloat16_with_what_numpy_has_no_common_dtype_for() -> None:
 
 @each_integer
 def test_bool_is_logical(backend: str, variant: str) -> None:
-    """300 true products are true, and any byte but 0 is."""
+    """300 true products are true, and any nonzero byte is true."""
     a = np.ones(300, np.uint8)
     a[::2] = 2
     got = convolve(a.view(bool), np.ones(300, bool), backend=backend, variant=variant)
@@ -418,7 +418,7 @@ print(len(good))
     assert done.stdout.strip() == "40"
 
 
-# ---- the bound of a sum knows its own inputs alone ----
+# ---- the bound of a sum depends only on its own inputs ----
 
 
 def hard_rows(n: int, dtype: str) -> dict[str, Any]:
@@ -546,13 +546,13 @@ def test_spectra_err_by_the_terms_of_a_sum(backend: str, variant: str, size: Any
 )
 @pytest.mark.parametrize("backend", [b for b, v in variants() if v == "v3"])
 def test_long_filters_take_those_of_one_block(backend: str, size: tuple[int, int]) -> None:
-    """As on a GPU whose shared memory has no room for the spectrum of a filter."""
+    """As on a GPU whose shared memory is too small for the spectrum of a filter."""
     for mode in MODES:
         check_windows(backend, "long_filters", "float32", mode, (*size, False))
 
 
 def far_apart(n: int) -> dict[str, Any]:
-    """Rows whose quiet parts are nothing beside the loud ones, even squared."""
+    """Rows whose small parts are negligible beside the large ones, even squared."""
     rng = np.random.default_rng((n, 1))
     i, noise = np.arange(n), rng.standard_normal((8, n))
     third = (i >= n // 3) & (i < 2 * n // 3)
@@ -573,7 +573,7 @@ def far_apart(n: int) -> dict[str, Any]:
 )
 @pytest.mark.parametrize(("backend", "variant"), [r for r in variants() if r[1] == "v3"])
 def test_rows_whose_parts_are_far_apart(backend: str, variant: str, n: int, m: int) -> None:
-    """Each row under its own filter, of sizes that are far apart, too."""
+    """Each row with its own filter, also with very different magnitudes."""
     a = np.stack(list(far_apart(n).values())).astype(np.float32)
     rng = np.random.default_rng((m, 2))
     fall = np.linspace(-60, 0, m) * np.arange(len(a))[:, None] / len(a)
@@ -674,7 +674,7 @@ def test_pinned_the_filter_may_be_any_length(backend: str, variant: str) -> None
 
 
 def test_pinned_filters_in_constant_memory_are_the_launchs_own(simulator: Any) -> None:
-    """One symbol for the module would hold the filter of whoever wrote last."""
+    """A single symbol for the module would hold the filter that was written last."""
     a = gpuopt.asdevice(whole(200), backend="sim")
     filters = [whole(600, seed=s) for s in range(4)]
     streams = [gpuopt.Stream(backend="sim") for _ in filters]
@@ -830,7 +830,7 @@ def test_pinned_a_nan_stays_in_the_sums_it_belongs_to(
 @each_spectral
 @pytest.mark.parametrize(("n", "m"), [(2600, 300), (4600, 4200)])
 def test_spectra_of_any_scale(backend: str, variant: str, n: int, m: int) -> None:
-    """Rows and filters of 2**-60 to 2**60, with a loud half, subnormal, near the largest."""
+    """Rows and filters of 2**-60 to 2**60, with a large half, subnormal, near the largest."""
     rng, variant = np.random.default_rng(24), spectral(m)
     a, v = (rng.standard_normal(k).astype(np.float32) for k in (n, m))
     half = np.where(np.arange(n) < n // 2, np.float32(2.0**60), np.float32(2.0**-60))
@@ -884,7 +884,7 @@ def test_spectra_are_chosen_where_they_pay(simulator: Any) -> None:
 
 @each_variant
 def test_offsets_past_32_bits(backend: str, variant: str) -> None:
-    """Two rows 2**31 + 8 elements apart, all else between them never touched."""
+    """Two rows 2**31 + 8 elements apart, with the memory between them never touched."""
     far = 2**31 + 8
     memory = np.zeros(far + 64, np.float16)
     memory[:12] = 1
@@ -923,7 +923,7 @@ def counts(rung: str) -> tuple[int, int, int, int]:
 
 
 def test_golden_counts() -> None:
-    """Of v3 to 1 %: a compiler may read two neighbouring words at once or one by one."""
+    """For v3 to 1 %: a compiler may join two loads of neighbouring words."""
     for rung in RUNGS:
         wanted = pytest.approx(GOLDEN[rung], rel=0.01) if rung == "v3" else GOLDEN[rung]
         assert counts(rung) == wanted, rung

@@ -1,8 +1,8 @@
-"""dot beyond the matrix: NumPy's manners, hard numbers, and bugs pinned for good.
+"""dot beyond the matrix: NumPy's conventions, difficult values, and published bugs.
 
 Order: what NumPy says, dtypes, out=, special values, accuracy, layouts, pinned bugs, large
-indices, the rungs in the simulator, device/atomic.cuh.  Values on all sizes, layouts and
-dtypes are test_contract.py's.
+indices, the rungs in the simulator, device/atomic.cuh.  See test_contract.py for values on
+all sizes, layouts and dtypes.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def test_bool_is_any_of_both(backend: str, variant: str) -> None:
             assert dot(x, y, **options) is np.True_
             assert dot(x, ~x, **options) is np.False_
             x[k] = False
-    raw = np.array([2, 0, 128, 4], np.uint8).view(bool)  # any byte but 0 is true
+    raw = np.array([2, 0, 128, 4], np.uint8).view(bool)  # any nonzero byte is true
     assert dot(raw, np.array([1, 1, 0, 0], np.uint8).view(bool), **options) is np.True_
     assert dot(raw, np.array([0, 8, 0, 0], np.uint8).view(bool), **options) is np.False_
     assert dot(raw[2:], np.array([1, 0], np.uint8).view(bool), **options) is np.True_
@@ -194,7 +194,7 @@ def test_a_decided_bool_looks_no_further() -> None:
 
 @each_variant
 def test_out_is_written_and_nothing_beside_it(backend: str, variant: str) -> None:
-    """Also the neighbour of a half: the pair around the result belongs to somebody."""
+    """Also the neighbour of a half: the other half of the word belongs to other data."""
     for dtype in ("float16", "bfloat16", "float32", "int32"):
         if not supports(backend, variant, dtype):
             continue
@@ -303,7 +303,7 @@ def test_a_sum_of_negative_zeros_is_zero(backend: str, variant: str) -> None:
 @each_wide
 @pytest.mark.parametrize("dtype", HALVES)
 def test_halves_are_added_in_float(backend: str, variant: str, dtype: str) -> None:
-    """The bound that the matrix cannot ask of v0 to v2: float32 sums, rounded once."""
+    """The bound that v0 to v2 do not keep: float32 sums, rounded once."""
     turn = 0
     for n in (1, 2, 31, 33, 255, 257, 1009, 1025, 8193):
         for layout in LAYOUTS_1D:
@@ -355,7 +355,7 @@ def test_a_long_float32_sum_does_not_stagnate(variant: str) -> None:
 @each_variant
 @pytest.mark.parametrize("dtype", ["int8", "float16", "bfloat16", "float32", "float64"])
 def test_arrays_that_start_anywhere(backend: str, variant: str, dtype: str) -> None:
-    """16-byte loads of two arrays that lie differently against 16-byte boundaries."""
+    """16-byte loads of two arrays with different offsets from 16-byte boundaries."""
     if not supports(backend, variant, dtype):
         return
     kind = dtype_of(dtype)
@@ -420,7 +420,7 @@ def test_strides_of_either_sign(backend: str, variant: str) -> None:
 def test_strided_takes_arrays_with_gaps(
     backend: str, variant: str, configure: Callable[..., dict[str, Any]]
 ) -> None:
-    """Also over several blocks; v3 gives way to it, with the same bits."""
+    """Also over several blocks; v3 falls back to it, with the same bits."""
     if backend == "sim":
         configure(checks=True)
     for dtype in ("bool", "int8", "float16", "float32", "complex64"):
@@ -455,7 +455,7 @@ def test_an_array_with_itself(backend: str, variant: str) -> None:
 @each_in_half
 @pytest.mark.parametrize("dtype", HALVES)
 def test_pinned_half_accumulators_lose_small_products(variant: str, dtype: str) -> None:
-    """What v0 to v2 are known for: past 2048 (bfloat16: 256) a sum of ones stays."""
+    """A known property of v0 to v2: a sum of ones stops at 2048 (bfloat16: 256)."""
     if _core.backends()["sim"] is not None:
         return
     x = np.ones(5000, dtype_of(dtype))
@@ -466,7 +466,7 @@ def test_pinned_half_accumulators_lose_small_products(variant: str, dtype: str) 
 
 @each_in_half
 def test_pinned_half_accumulators_overflow(variant: str) -> None:
-    """A partial sum past 65504 is inf for good."""
+    """A partial sum above 65504 stays inf."""
     if _core.backends()["sim"] is not None:
         return
     x = np.full(2048, 16, np.float16)
@@ -658,7 +658,7 @@ def atomics(tmp_path_factory: pytest.TempPathFactory) -> Library:
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("way", ["plain", "fast"])
 def test_additions_to_every_element_of_an_array(atomics: Library, way: str, dtype: str) -> None:
-    """On either half of a word; what lies beside the array keeps its bits."""
+    """At either half of a word; the memory beside the array keeps its bits."""
     kind = dtype_of(dtype)
     name = f"atomics_{way}_{'f16' if dtype == 'float16' else 'bf16'}"
     for schedule, length in itertools.product(("ascending", "shuffle", "preempt"), range(1, 7)):
@@ -678,7 +678,7 @@ def test_additions_to_every_element_of_an_array(atomics: Library, way: str, dtyp
 
 
 def test_pinned_a_wrong_length_is_found_by_the_simulator(atomics: Library) -> None:
-    """What v2 would do without its pair: the packed atomic reaches past one element."""
+    """A packed atomic on a single element also writes its neighbour."""
     out = np.zeros(1, np.float16)
     status, _, message = atomics.run("atomics_past_the_end", None, out, 1000, checks=True)
     assert status == ESIM

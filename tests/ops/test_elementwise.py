@@ -1,4 +1,4 @@
-"""elementwise beyond the matrix: what NumPy says, hard numbers, what the source got wrong.
+"""elementwise beyond the matrix: NumPy's results, difficult values, published bugs.
 
 Order: NumPy's dtypes and errors, numbers, out=, special values, accuracy, misalignment,
 strides, counts in the simulator.
@@ -415,7 +415,7 @@ def test_rows_columns_and_outer_products(backend: str, variant: str) -> None:
         np.testing.assert_array_equal(gpuopt.subtract(x, y, **where), x - y)
 
 
-# ---- counts in the simulator: what a rung asks of the memory ----
+# ---- counts in the simulator: memory requests of a rung ----
 
 GOLDEN = {
     # float16, 4096 products: requests and sectors of 32 bytes

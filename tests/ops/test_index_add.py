@@ -1,8 +1,8 @@
-"""index_add beyond the matrix: NumPy's meaning, the index, out=, bugs pinned for good.
+"""index_add beyond the matrix: NumPy's meaning, the index, out=, published bugs.
 
 Order: what it means, the index, deterministic=, out=, special values, accuracy, pinned
-bugs, hot destinations and the steps of v4, large indices, counts, failures.  Values on
-all sizes, layouts and dtypes are test_contract.py's.
+bugs, hot destinations and the steps of v4, large indices, counts, failures.  See
+test_contract.py for values on all sizes, layouts and dtypes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ each_of_integers = pytest.mark.parametrize(("backend", "variant"), variants("int
 RUNGS = [name for backend, name in variants() if backend == "sim"]
 each_rung = pytest.mark.parametrize("rung", RUNGS)
 each_shape = pytest.mark.parametrize(("backend", "variant"), variants(shapes=True))
-# Their sums err no more than those of the default.
+# The error of their sums is at most that of the default.
 BOUNDED = ("v4", "v5", "one_element", "few_destinations")
 
 
@@ -144,7 +144,7 @@ def test_the_first_bad_index_is_named(backend: str, variant: str, dtype: Any) ->
 @pytest.mark.parametrize("error", index_add_run_errors(), ids=lambda error: error.name)
 @pytest.mark.parametrize("backend", ["cpu", "sim"])
 def test_what_a_run_finds(error: Error, backend: str) -> None:
-    """A plan does not look at values; the inputs are kept and the next call is right."""
+    """A plan does not read values; the inputs are unchanged and the next call is correct."""
     args, options = error.make()
     options.setdefault("backend", backend)
     before = [np.array(array) for array in args]
@@ -306,7 +306,7 @@ def exact_sums(
 def small_after_large(
     rng: np.random.Generator, dtype: np.dtype[Any], shape: Any
 ) -> np.ndarray[Any, Any]:
-    """Addends of less than half a unit of 1: a running sum from 1 on never takes one."""
+    """Addends of less than half a unit of 1: a running sum that starts at 1 ignores them."""
     u = unit(dtype)
     small = rng.uniform(0.6, 0.9, shape) * u
     return (small + 1j * small if dtype.kind == "c" else small).astype(dtype)
@@ -318,7 +318,7 @@ def small_after_large(
 def test_the_default_keeps_the_stated_bound(
     backend: str, dtype: str, distribution: str, figure: Figure
 ) -> None:
-    """n values, x among them, meet in an element; S is the sum of their absolute values.
+    """n values, including x, are added to an element; S is the sum of their magnitudes.
 
     |error| <= u |y| + (min(n, 1024) + 4) 2^-24 S + n 2^-53 S below float64, else
     (n + 4) 2^-53 S: for every distribution of the positions.
@@ -359,7 +359,7 @@ def test_the_default_keeps_the_stated_bound(
 
 @pytest.mark.parametrize("dtype", NARROW)
 def test_the_default_adds_many_rows_in_no_narrow_sum(dtype: str) -> None:
-    """By the sizes alone: the choice does not see the positions."""
+    """By the sizes alone: the choice does not depend on the positions."""
     for length in (1, 7, 1000, 10**5, 10**7):
         for n in (1, 1024, 1025, 10**5, 10**7):
             for width in (1, 2, 15, 16, 100, 300):
@@ -376,7 +376,7 @@ def test_the_default_adds_many_rows_in_no_narrow_sum(dtype: str) -> None:
 @pytest.mark.parametrize("threads", [2, 3, 8])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
 def test_the_default_has_one_order_of_additions(dtype: str, threads: int) -> None:
-    """One thread takes another variant than several, which gives the same bits."""
+    """One thread and several use different variants, which return the same bits."""
     rng = np.random.default_rng(12)
     kind = dtype_of(dtype)
     for shape, n in (((1000,), 100_000), ((1000, 3), 30_000), ((100, 64), 3000),
@@ -396,7 +396,7 @@ def test_the_default_has_one_order_of_additions(dtype: str, threads: int) -> Non
 
 
 def test_running_sums_in_the_dtype_do_not_keep_the_bound() -> None:
-    """The judge of the bound is no yes-man."""
+    """The check of the bound rejects wrong results."""
     rng = np.random.default_rng(3)
     for dtype in ("float16", "float32"):
         kind = dtype_of(dtype)
@@ -434,7 +434,7 @@ def test_wide_sums_round_once(backend: str, variant: str, dtype: str, figure: Fi
 
 
 def test_the_table_of_bounds() -> None:
-    """`python -m benchmarks.bounds` prints errors and times; a CPU keeps every bound."""
+    """`python -m benchmarks.bounds` prints errors and times; on a CPU every bound holds."""
     command = [sys.executable, "-m", "benchmarks.bounds", "--quick", "--backend", "cpu"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("  ")]
@@ -548,7 +548,7 @@ def test_shape_kernels(
     backend: str, variant: str, length: int, count: int, width: int,
     configure: Callable[..., Any],
 ) -> None:  # fmt: skip
-    """They take calls of their shape and refuse the others."""
+    """Shape kernels take calls of their shape and refuse others."""
     takes = {
         "short_rows": width <= 16,
         "one_element": width == 1,

@@ -1,9 +1,9 @@
 """max_pool3d beyond the matrix: PyTorch's rules, special values, the gradient, bugs pinned.
 
-Order: output sizes, which element counts, windows of all kinds, out=, pinned bugs, cost
-without the kernel's size, the gradient: indices, windows, gradcheck; large indices, the
-simulator: checks, counts, failures.  Values on all sizes, layouts and dtypes are
-test_contract.py's.
+Order: output sizes, which element is the maximum, windows of all kinds, out=, pinned bugs,
+cost independent of the kernel's size, the gradient: indices, windows, gradcheck; large
+indices, the simulator: checks, counts, failures.  See test_contract.py for values on all
+sizes, layouts and dtypes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpuopt.lab.profile import profile
 def variants(op: str) -> list[tuple[str, str]]:
     """(backend, variant) of every row that can run here and takes any call.
 
-    v6 gives way to wide_windows, so what is asked of v6 is asked of both.
+    v6 falls back to wide_windows, so tests of v6 run both.
     """
     usable = _core.backends()
     return [
@@ -45,7 +45,7 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 @pytest.fixture
 def simulator() -> Iterator[Any]:
-    """_core._sim_configure, its settings restored afterwards."""
+    """_core._sim_configure; restores the settings afterwards."""
     old = _core._sim_configure()
     yield _core._sim_configure
     _core._sim_configure(**old)
@@ -119,7 +119,7 @@ def test_every_integer_dtype_is_exact() -> None:
             assert index.tolist() == [[1, 1, 4, 4]]
 
 
-# ---- which element counts ----
+# ---- which element is the maximum ----
 
 
 @each_variant
@@ -302,7 +302,7 @@ def test_pinned_a_nan_is_not_dropped(backend: str, variant: str) -> None:
         assert np.isnan(got).all(), where
 
 
-# ---- cost that does not follow the kernel's size ----
+# ---- cost independent of the kernel's size ----
 
 
 def test_a_window_of_half_a_million_elements() -> None:
@@ -398,7 +398,7 @@ for k in (63, 2**20 + 1, 2**27 + 1, 2**31 - 1):
 
 @each_variant
 def test_no_memory_by_the_size_of_a_window(backend: str, variant: str) -> None:
-    """Windows that reach far out of x cost what is in x: memory, and loops."""
+    """Windows that extend far beyond x cost only their elements in x: memory and loops."""
     done = run_child("-W", "error", "-c", HUGE, backend, variant)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -504,7 +504,7 @@ def test_an_index_outside_of_its_window_adds_nothing(backend: str, variant: str)
 def _in_windows(
     indices: np.ndarray[Any, Any], shape: tuple[int, ...], windows: dict[str, Any]
 ) -> np.ndarray[Any, Any]:
-    """Which indices name an element of the window they stand for."""
+    """Which indices refer to an element of their window."""
     plane = int(np.prod(shape))
     inside = (indices >= 0) & (indices < plane)
     places = np.unravel_index(np.where(inside, indices, 0), shape)
@@ -523,7 +523,7 @@ def _in_windows(
 
 @each_gradient
 def test_any_elements_of_the_windows(backend: str, variant: str) -> None:
-    """Indices no pooling gives, so that lines of windows do not agree on one element."""
+    """Indices that no pooling returns: lines of windows refer to different elements."""
     rng = np.random.default_rng(6)
     for kernel, stride in ((3, 1), ((2, 3, 4), (1, 2, 1)), (4, 3)):
         shape = (3, 7, 8, 9)
@@ -650,7 +650,7 @@ def test_bfloat16_gradients_round_once() -> None:
 
 @each_variant
 def test_positions_past_32_bits(backend: str, variant: str) -> None:
-    """One broadcast element stands for a row of 2 GiB; of equal ones the first counts."""
+    """One broadcast element stands for a row of 2 GiB; of equal elements the first wins."""
     if variant == "scalar":
         n, step = 2**32 + 300, 2**30
     else:

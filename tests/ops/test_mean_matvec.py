@@ -1,7 +1,7 @@
-"""mean_matvec beyond the matrix: NumPy's formula, special values, bugs pinned for good.
+"""mean_matvec beyond the matrix: NumPy's formula, special values, published bugs.
 
 Order: what NumPy says, dtypes, out=, special values, accuracy, pinned bugs, large strides,
-the simulator's counts and faults.  Sizes, layouts and dtypes are test_contract.py's.
+the simulator's counts and faults.  See test_contract.py for sizes, layouts and dtypes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def whole(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray[Any, An
 
 @pytest.fixture
 def simulator() -> Iterator[Any]:
-    """_core._sim_configure, its settings restored afterwards."""
+    """_core._sim_configure; restores the settings afterwards."""
     if _core.backends()["sim"] is not None:
         pytest.fail("the simulator is part of every build")
     old = _core._sim_configure()
@@ -154,7 +154,7 @@ def test_nan_at_every_position(backend: str, variant: str, dtype: str) -> None:
 
 @each_variant
 def test_a_nan_stays_in_its_batch(backend: str, variant: str) -> None:
-    """Padding of tiles is 0 and meets no infinity of the matrix."""
+    """The zero padding of tiles is not multiplied by infinities of the matrix."""
     x, matrix = np.ones((35, 3, 5), np.float32), np.ones((66, 3), np.float32)
     x[7, 1, 4] = np.nan
     matrix[5, 2] = np.inf
@@ -247,7 +247,7 @@ def test_pinned_the_matrix_is_not_transposed(backend: str, variant: str) -> None
 
 @each_variant
 def test_pinned_the_result_starts_at_zero(backend: str, variant: str) -> None:
-    """The published CPU reference adds into memory that nothing set."""
+    """The published CPU reference adds to uninitialised memory."""
     x, matrix = whole((3, 5, 8)), whole((4, 5))
     out = np.full((4, 3), np.nan, np.float32)
     mean_matvec(x, matrix, out=out, backend=backend, variant=variant)
@@ -270,7 +270,7 @@ def test_pinned_rows_that_are_no_power_of_two(backend: str, variant: str) -> Non
 
 @each_variant
 def test_offsets_past_32_bits(backend: str, variant: str) -> None:
-    """Two batches 2**31 + 8 elements apart, all else between them never touched."""
+    """Two batches 2**31 + 8 elements apart, with the memory between them never touched."""
     far = 2**31 + 8
     memory = np.zeros(far + 64, np.float16)
     memory[:12] = 1

@@ -1,7 +1,7 @@
-"""partition_reduce beyond the matrix: its meaning, hard numbers, and bugs pinned for good.
+"""partition_reduce beyond the matrix: its meaning, difficult values, and published bugs.
 
 Order: what it means, special values, accuracy, pinned bugs, large indices, counts.
-Values on all sizes, layouts and dtypes are test_contract.py's.
+See test_contract.py for values on all sizes, layouts and dtypes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpuopt.lab.profile import profile
 def variants() -> list[tuple[str, str]]:
     """(backend, variant) of every row that can run here and takes any call.
 
-    v3 gives way to short_loops, so what is asked of v3 is asked of both.
+    v3 falls back to short_loops, so tests of v3 run both.
     """
     usable = _core.backends()
     return [
@@ -178,7 +178,7 @@ def test_infinities_and_denormals(backend: str, variant: str, dtype: str) -> Non
 
 @each_variant
 def test_pinned_half_accumulators_overflow(backend: str, variant: str) -> None:
-    """float16 sums pass 65504 on the way and come back."""
+    """Partial float16 sums exceed 65504, the final sums do not."""
     x = np.full(4096, 64, np.float16)
     x[2048:] = -64
     got = partition_reduce(x, 0, backend=backend, variant=variant)
@@ -298,7 +298,7 @@ def test_views_that_packs_cannot_read(backend: str, variant: str) -> None:
 
 @pytest.fixture
 def last_blocks() -> Iterator[Any]:
-    """Runs the blocks of a simulated grid from a given one on."""
+    """Runs the blocks of a simulated grid from the given one to the end."""
     old = _core._sim_configure()
 
     def set_first(block: int) -> None:
@@ -311,7 +311,7 @@ def last_blocks() -> Iterator[Any]:
 @needs_sim
 @pytest.mark.parametrize("n", [31, 32, 33])
 def test_index_beyond_32_bits_in_v0(last_blocks: Any, n: int) -> None:
-    """The source's index is a 32-bit product, widened too late."""
+    """The index in the source document is a 32-bit product, widened too late."""
     x = np.broadcast_to(np.float32(1), (1 << n,))
     last_blocks((1 << n) // 256 - 2)
     got = partition_reduce(x, (n - 1, n - 2, 0), backend="sim", variant="v0")
@@ -378,7 +378,7 @@ def test_lanes_of_one_output_queue_at_its_address() -> None:
 
 @needs_sim
 def test_short_loops_take_sums_of_few_elements() -> None:
-    """4096 float32: a warp's load is 7 bits of an index, 5 are above."""
+    """4096 float32: a warp's load spans 7 bits of an index, 5 are above."""
     x = np.ones(4096, np.float32)
     for kept, variant in (((7, 8), "v3"), ((7, 8, 9), "short_loops")):
         row = gpuopt.explain("partition_reduce", x, kept, backend="sim")[0]

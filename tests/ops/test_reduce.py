@@ -1,7 +1,7 @@
-"""reduce beyond the matrix: NumPy's manners, hard numbers, and bugs pinned for good.
+"""reduce beyond the matrix: NumPy's conventions, difficult values, and published bugs.
 
 Order: what NumPy says, what comes in, axes, dtype=, out=, special values, accuracy, pinned
-bugs, large indices.  Values on all sizes, layouts and dtypes are test_contract.py's.
+bugs, large indices.  See test_contract.py for values on all sizes, layouts and dtypes.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def test_empty_arrays(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("op", ["min", "max", "argmin", "argmax"])
 def test_an_empty_result_needs_no_identity(op: str) -> None:
-    """NumPy raises only where a result would have to come from no elements."""
+    """NumPy raises only if a result would have no elements to reduce."""
     x = np.empty((0, 3), np.float32)
     got = reduce(x, op, 1)
     assert (got.shape, got.dtype) == ((0,), NUMPY[op](x, axis=1).dtype)
@@ -323,7 +323,7 @@ def test_out_in_every_layout(backend: str, variant: str) -> None:
 
 
 def test_out_gives_the_dtype_of_the_sum() -> None:
-    """As np.add.reduce: out decides the dtype that the elements are converted to."""
+    """As np.add.reduce: out determines the dtype that the elements are converted to."""
     x = np.array([1e8, 1, -1e8], np.float32)
     out = np.empty((), np.float64)
     assert reduce(x, out=out) is out
@@ -532,7 +532,7 @@ def test_a_long_float32_sum_does_not_stagnate(variant: str) -> None:
 @each_variant
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_pinned_half_accumulators_overflow(backend: str, variant: str, dtype: str) -> None:
-    """16-bit sums pass 65504, or the 8 bits of bfloat16, on the way and come back."""
+    """Partial 16-bit sums exceed 65504, or the 8 bits of bfloat16; the final ones do not."""
     if not supports(backend, variant, dtype):
         return
     n = 4096 if backend == "sim" else 1 << 20

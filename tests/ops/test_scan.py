@@ -1,8 +1,8 @@
-"""scan beyond the matrix: NumPy's manners, edges of tiles and groups, bugs pinned.
+"""scan beyond the matrix: NumPy's conventions, edges of tiles and groups, bugs pinned.
 
 Order: what NumPy says, forms, out=, special values, accuracy, blocks and waves of the CPU,
-edges of tiles, tiles that wait, the simulator's checks and counts.  Values on all sizes,
-layouts and dtypes are test_contract.py's.
+edges of tiles, waiting tiles, the simulator's checks and counts.  See test_contract.py for
+values on all sizes, layouts and dtypes.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def test_anything_numpy_takes(x: Any) -> None:
 @each_variant
 @pytest.mark.parametrize("op", SCAN_OPS)
 def test_exclusive_and_reverse(backend: str, variant: str, op: str) -> None:
-    """Written out: the scan of the turned array, moved on by one behind the identity."""
+    """Spelled out: the scan of the reversed array, shifted by one after the identity."""
     first = {"sum": 0, "prod": 1, "min": 2**31 - 1, "max": -(2**31)}[op]
     rng = np.random.default_rng(9)
     for shape, axis in (((300,), 0), ((3, 70), 1), ((70, 3), 0), ((40, 40), 0), ((9, 3, 5), 1)):
@@ -495,7 +495,7 @@ def test_short_rows_share_a_tile(cols: int) -> None:
         np.testing.assert_array_equal(got, np.minimum.accumulate(x.T, 0))
 
 
-# ---- tiles that wait ----
+# ---- waiting tiles ----
 
 
 @each_single_pass
@@ -503,7 +503,7 @@ def test_short_rows_share_a_tile(cols: int) -> None:
 def test_pinned_look_back_by_timing(
     dtype: str, rung: str, configure: Callable[..., Any]
 ) -> None:
-    """Ordinary look-back groups a prefix by what is ready; the bits change with it."""
+    """Ordinary look-back groups a prefix by the tiles that are ready, so bits may change."""
     rng = np.random.default_rng(2)
     row = rng.standard_normal(34 * 8192).astype(dtype)
     columns = rng.standard_normal((20 * 256, 8)).astype(dtype)
@@ -522,7 +522,7 @@ def test_pinned_look_back_by_timing(
 def test_blocks_one_after_the_other_do_not_wait_forever(
     rung: str, configure: Callable[..., Any]
 ) -> None:
-    """A tile waits for tiles of lower tickets alone: with one resident block, too."""
+    """A tile waits only for tiles of lower tickets: one resident block is enough."""
     x = whole(40 * 8192)
     for schedule in ("ascending", "descending", "shuffle"):
         configure(schedule=schedule, resident=1, seed=7)

@@ -1,8 +1,8 @@
-"""scatter_add beyond the matrix: what an index means, hard numbers, bugs pinned for good.
+"""scatter_add beyond the matrix: the meaning of an index, difficult values, published bugs.
 
 Order: what NumPy says, indices out of bounds, modes, out=, deterministic=, special values,
 accuracy, pinned bugs, counts, faults, large indices, the table of the source document.
-Values on all sizes, layouts and dtypes are test_contract.py's.
+See test_contract.py for values on all sizes, layouts and dtypes.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def test_integers_wrap_as_numpys(backend: str, variant: str) -> None:
     assert (got.dtype, got[0]) == (np.int64, -38_400)
     got = scatter_add(np.full(300, 255, np.uint8), np.zeros(300, np.int8), 1, **options)
     assert (got.dtype, got[0]) == (np.uint64, 76_500)
-    raw = np.array([0, 1, 2, 255], np.uint8).view(bool)  # any byte but 0 is true
+    raw = np.array([0, 1, 2, 255], np.uint8).view(bool)  # any nonzero byte is true
     assert scatter_add(raw, [0, 0, 0, 0], 1, **options)[0] == 3
 
 
@@ -347,7 +347,7 @@ def test_every_variant_keeps_the_stated_bound(
 @pytest.mark.parametrize("threads", [2, 3, 8])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
 def test_the_default_has_one_order_of_additions(dtype: str, threads: int) -> None:
-    """One thread takes another variant than several, which gives the same bits."""
+    """One thread and several use different variants, which return the same bits."""
     rng = np.random.default_rng(13)
     for n, size in ((300_000, 7), (300_000, 1000), (500_000, 30_000), (100_000, 24_999)):
         values, index = rng.standard_normal(n).astype(dtype), rng.integers(0, size, n)
@@ -406,7 +406,7 @@ def test_pinned_no_tail_is_dropped(backend: str, variant: str) -> None:
 
 @each_variant
 def test_pinned_memory_is_cleared_each_time(backend: str, variant: str) -> None:
-    """cudaMemset(&pointer, ...) clears the pointer; shared memory is cleared by nobody."""
+    """cudaMemset(&pointer, ...) clears the pointer; shared memory is never cleared."""
     for _ in range(3):
         for size in (5, 2000):
             got = scatter_add([1.0, 1.0], [1, 1], size, backend=backend, variant=variant)
@@ -560,7 +560,7 @@ def test_the_table_of_methods() -> None:
 
 
 def test_expectations_fail_on_a_wrong_sum() -> None:
-    """The judge of the matrix is no yes-man."""
+    """The check of the matrix rejects wrong results."""
     values, index = np.array([1.0, 2.0, 4.0]), np.array([0, 1, 0])
     expected = scatter_add_expect(values, index, size=2)
     assert expected.compare(np.array([5.0, 2.0])) is None

@@ -1,8 +1,8 @@
-"""upsample_nearest beyond the matrix: the rule, its inverse, gradients, bugs pinned for good.
+"""upsample_nearest beyond the matrix: the rule, its inverse, gradients, published bugs.
 
 Order: the rule, arguments, the inverse, gradients, layouts, out=, special values, accuracy,
-pinned bugs, large strides, shapes, the simulator's counts and faults.  Sizes, layouts of
-memory and dtypes are test_contract.py's.
+pinned bugs, large strides, shapes, the simulator's counts and faults.  See
+test_contract.py for sizes, memory layouts and dtypes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ RUNGS = ("v0", "v1", "v2")
 def variants() -> list[tuple[str, str]]:
     """(backend, variant) of every row that can run here and takes any call.
 
-    Both operators have the same.  v2 gives way to the shape kernels, so what is asked of v2
-    is asked of them, too.
+    Both operators have the same.  v2 falls back to the shape kernels, so tests of v2 run
+    them, too.
     """
     usable = _core.backends()
     rows = [
@@ -52,7 +52,7 @@ def whole(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray[Any, An
 
 @pytest.fixture
 def simulator() -> Iterator[Any]:
-    """_core._sim_configure, its settings restored afterwards."""
+    """_core._sim_configure; restores the settings afterwards."""
     if _core.backends()["sim"] is not None:
         pytest.fail("the simulator is part of every build")
     old = _core._sim_configure()
@@ -114,7 +114,7 @@ def test_the_rule_rounds_in_float32(backend: str, variant: str) -> None:
 
 
 def test_a_scale_that_changes_no_length_still_moves() -> None:
-    """Of 3 elements times 1.2 come 3; PyTorch's 2-D GPU kernel alone would copy them."""
+    """3 elements times 1.2 are 3; only PyTorch's 2-D GPU kernel would copy them."""
     assert places(3, scale=1.2, backend="cpu") == [0, 0, 1]
     assert places(3, size=3, backend="cpu") == [0, 1, 2]
 
@@ -200,7 +200,7 @@ def test_the_rank_is_told_from_the_array() -> None:
 
 @each_variant
 def test_every_dy_is_added_to_its_source_once(backend: str, variant: str) -> None:
-    """Powers of two tell the elements apart, up to 52 of them."""
+    """Powers of two distinguish up to 52 elements."""
     where = {"backend": backend, "variant": variant}
     few = backend == "sim"
     for n in (1, 2, 3, 5, 26, 50) if few else range(1, 60):
@@ -358,7 +358,7 @@ def test_planes_and_rows_in_any_order(backend: str, variant: str) -> None:
 
 @pytest.mark.parametrize("variant", ["v0", "v2"])
 def test_more_rows_than_a_grid_is_high(variant: str) -> None:
-    """70,000 planes and 70,000 rows: nothing lies in the y or z of a grid."""
+    """70,000 planes and 70,000 rows: the kernels do not use the y or z of a grid."""
     for shape in ((1, 70_000, 1, 2), (1, 1, 70_000, 2)):
         x = np.arange(140_000, dtype=np.int32).reshape(shape)
         got = upsample_nearest(x, scale=(1.0, 2.0), backend="sim", variant=variant)
@@ -422,7 +422,7 @@ def test_nan_at_every_position(backend: str, variant: str, dtype: str) -> None:
 
 @each_variant
 def test_bits_are_moved_as_they_are(backend: str, variant: str) -> None:
-    """Signalling nan, negative zero, denormals: a move does not look at them."""
+    """Signalling nan, negative zero, denormals: a copy keeps their bits."""
     where = {"backend": backend, "variant": variant}
     for bits, dtype in (
         (np.uint16, BFLOAT16),
@@ -561,7 +561,7 @@ def test_pinned_the_planes_are_those_of_the_array(backend: str, variant: str) ->
 
 @each_variant
 def test_offsets_past_32_bits(backend: str, variant: str) -> None:
-    """Two images 2**31 + 8 elements apart, all else between them never touched."""
+    """Two images 2**31 + 8 elements apart, with the memory between them never touched."""
     far = 2**31 + 8
     memory = np.zeros(far + 64, np.float16)
     memory[:24] = np.arange(24)

@@ -1,14 +1,14 @@
 /*
- * calls.cuh  A call of causal_conv1d and of causal_conv1d_backward by the launchers of a
- * rung: views of its arrays, then the forward pass, or dx, dw and the rest.
- * Not here: the launchers (ladder/, shapes/), which of them serves a call (cuda.cu).
+ * calls.cuh  Runs a call of causal_conv1d or causal_conv1d_backward with the launchers
+ * of a rung: views of its arrays, then the forward pass, or dx, dw and the rest.
+ * See ladder/ and shapes/ for the launchers, cuda.cu for the choice between them.
  */
 #ifndef GPO_CAUSAL_CONV1D_CALLS_CUH
 #define GPO_CAUSAL_CONV1D_CALLS_CUH
 
 #include "rows.cuh"
 
-/* The forward pass of a call. */
+/* The view for the forward pass of a call. */
 template <typename T>
 static conv_view<T>
 conv_of(const gpo_call *call)
@@ -34,7 +34,7 @@ conv_of(const gpo_call *call)
     return v;
 }
 
-/* The gradient of a call's filters; g is that of the sums, before the activation. */
+/* The view for the gradient of the filters; g is the gradient before the activation. */
 template <typename T>
 static lag_view<T>
 lags_of(const gpo_call *call, row_view<const T> g)
@@ -68,8 +68,8 @@ run_forward(gpo_call *call, conv_launch<T> convolve)
 }
 
 /*
- * With SiLU g first, then dx as a convolution of reversed rows, dw, and the rest; a rung
- * that has `gradients` makes dx and dw by that.
+ * With SiLU first g, then dx as a convolution of reversed rows, dw, and the rest; a
+ * rung that has `gradients` computes dx and dw with it.
  */
 template <typename T>
 static gpo_status
@@ -91,7 +91,7 @@ run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate,
         if (status) {
             return status;
         }
-        v.out.p = static_cast<T *>(memory); /* g lies as dx does, without gaps */
+        v.out.p = static_cast<T *>(memory); /* g has the layout of dx, without gaps */
         v.finish = FINISH_SLOPE;
         g = {v.out.p, dx.b, dx.c, dx.t};
         status = convolve(call, v);
@@ -117,7 +117,7 @@ run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate,
 
 /* ---- rows of the tables ---- */
 
-/* A launcher for the variant table: one rung of one ladder for T. */
+/* A function for the variant table: one rung for T. */
 template <typename T, conv_launch<T> CONV>
 static gpo_status
 forward(gpo_call *call)
@@ -125,7 +125,7 @@ forward(gpo_call *call)
     return run_forward<T>(call, CONV);
 }
 
-/* The same; GRADIENT makes dw, or dw and dx at once. */
+/* The same; GRADIENT computes dw, or dw and dx together. */
 template <typename T, conv_launch<T> CONV, auto GRADIENT>
 static gpo_status
 backward(gpo_call *call)

@@ -1,7 +1,7 @@
 /*
- * causal_conv1d.h  What op.c works out once and every variant of causal_conv1d and
+ * causal_conv1d.h  The plan that op.c makes once and every variant of causal_conv1d and
  * causal_conv1d_backward reads: rows of time steps with strides, and the filters.
- * Order: the plan, the arrays it speaks of, exact causality.
+ * Order: the plan, the arrays of a call, exact causality.
  */
 #ifndef GPO_CAUSAL_CONV1D_H
 #define GPO_CAUSAL_CONV1D_H
@@ -12,14 +12,14 @@
 extern "C" {
 #endif
 
-/* The least accuracy wanted of the products of float32 values. */
+/* The least accuracy required of products of float32 values. */
 typedef enum conv_precision {
     PRECISION_FP32,
     PRECISION_FAST,
     PRECISION_HALF
 } conv_precision;
 
-/* Of an array of B x C rows of T steps, whatever the order of its axes. */
+/* Strides of an array of B x C rows of T steps, in any order of the axes. */
 typedef struct conv_strides {
     int64_t b, c, t;
 } conv_strides;
@@ -27,7 +27,7 @@ typedef struct conv_strides {
 /*
  * out[b, c, t] = eps + bias[c] + sum over s in [0, min(t + 1, taps)) of
  * w[c, taps - 1 - s] * x[b, c, t - s], then SiLU if asked.  The lag s is the number of
- * steps between an input and what it adds to.  All strides are in elements.
+ * steps from an input to the output it contributes to.  All strides are in elements.
  */
 typedef struct conv_plan {
     bool backward;                          /* causal_conv1d_backward */
@@ -41,7 +41,7 @@ typedef struct conv_plan {
     double eps;
     bool silu;
     conv_precision precision;
-    bool exact_causality; /* only variants that are, see gpo_variant.causal */
+    bool exact_causality; /* only for variants with gpo_variant.causal */
 } conv_plan;
 
 static inline const conv_plan *
@@ -50,7 +50,7 @@ conv_plan_of(const gpo_call *call)
     return (const conv_plan *)call->plan;
 }
 
-/* Where the arrays of a call begin, for the variant that runs; NULL: the call has none. */
+/* First elements of the arrays of a call; NULL for those it does not have. */
 typedef struct conv_arrays {
     const void *x, *w, *bias;
     void *out;      /* forward: the result; backward: dx */
@@ -76,7 +76,7 @@ conv_arrays_of(const gpo_call *call)
     return arrays;
 }
 
-/* VariantError where the call wants exact causality and has a variant without. */
+/* VariantError where the call requires exact causality and its variant lacks it. */
 gpo_status conv_check_causality(gpo_call *call);
 
 #ifdef __cplusplus

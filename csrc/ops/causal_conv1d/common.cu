@@ -1,12 +1,12 @@
 /*
- * common.cu  Kernels that several rungs of causal_conv1d launch around their own: rows
- * turned from (B, T, C), partial sums of dw added up, and what is left of a gradient, dbias
- * and taps that meet nothing.
+ * common.cu  Kernels that several rungs of causal_conv1d launch beside their own: the
+ * gradient of the bias and the zeros of dw, the sum of partial dw, and the
+ * transposition of (B, T, C) arrays.
  */
 #include "../../device/block.cuh"
 #include "rows.cuh"
 
-/* ---- the gradient of the bias, taps that meet nothing ---- */
+/* ---- the gradient of the bias, taps beyond the row's length ---- */
 
 /* A block per channel; each thread adds blocks of at most 64 elements. */
 template <typename T>
@@ -53,7 +53,7 @@ make_rest(gpo_call *call, const lag_view<T> &v)
 
 /* ---- partial sums ---- */
 
-/* dw out of the partial sums of `groups` groups, in their order. */
+/* dw from the partial sums of `groups` groups, added in their order. */
 template <typename T>
 __global__ void
 causal_conv1d_sum_of_groups(lag_view<T> v, int64_t groups)

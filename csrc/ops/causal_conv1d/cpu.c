@@ -1,12 +1,13 @@
 /*
  * cpu.c  causal_conv1d and its backward on the CPU, as sums of products.  Order: the
  * inner loops, packing, elements of a result, convolution of rows, gradients of the
- * filters, the variants, scalar, choose.  Not here: the loops themselves (loops.inc for
- * each instruction set, scalar.inc), Fourier transforms (cpu_spectra.c).
+ * filters, the variants, scalar, choose.
+ * See loops.inc (for each instruction set) and scalar.inc for the loops, cpu_spectra.c
+ * for Fourier transforms.
  *
- * Everything is one operation, rows times filters: dx is the convolution of the reversed
- * gradient, read backwards, and a filter's gradient that of x with the reversed gradient,
- * of which the last elements are wanted.
+ * Everything is one operation, a convolution of rows with filters: dx is the
+ * convolution of the reversed gradient, read backwards, and a filter's gradient is the
+ * last elements of the convolution of x with the reversed gradient.
  */
 #include "../../core/smooth.h"
 #include "cpu.h"
@@ -16,18 +17,18 @@
 /* ---- the inner loops ---- */
 
 enum {
-    BLOCK = 256,    /* steps whose sum is not yet part of a total */
-    MOST_TILE = 64, /* elements of a row of a tile */
+    BLOCK = 256,    /* terms added up before they go into a total */
+    MOST_TILE = 64, /* elements per row of a tile */
     LANES = 32,     /* partial sums of a dot product */
 };
-#define ADD_NOTHING (-0.0) /* changes no number, 0 neither */
+#define ADD_NOTHING (-0.0) /* changes no number, including either 0 */
 
 /* See tile.inc. */
 typedef void (*tile_loop)(const void *const *rows, const void *filter, int64_t t0,
                           int64_t begin, int64_t end, int64_t lags, void *total);
 
 typedef struct loops {
-    int64_t tile; /* elements of a row of a tile */
+    int64_t tile; /* elements per row of a tile */
     tile_loop tile1, tile2, tile4;
     void (*few)(const void *row, const void *filter, int64_t t0, int64_t n,
                 int64_t lags, void *to);
@@ -146,7 +147,7 @@ conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n, void 
 
 /* ---- convolution of rows ---- */
 
-/* Steps [begin, end) of row (b, c), for a filter of few lags. */
+/* Computes steps [begin, end) of row (b, c), for a filter of few lags. */
 static void
 short_row(const conv_job *j, int64_t b, int64_t c, int64_t begin, int64_t end)
 {
@@ -183,7 +184,7 @@ conv_sum_rows(const conv_job *j, int64_t b, int64_t count, int64_t c, int64_t be
     }
     const char *filter = j->filters + (c * j->filter_pitch + PAD) * j->value_bytes;
     const void *rows[ROWS];
-    for (int64_t r = 0; r < ROWS; r++) { /* past the end: the last */
+    for (int64_t r = 0; r < ROWS; r++) { /* beyond `count`: the last row */
         rows[r] = row_of(j->from, b + (r < count ? r : count - 1), c);
     }
     const int64_t tile = j->loops->tile;
@@ -246,7 +247,7 @@ conv_put(const conv_job *j, void *to, int64_t i, int64_t stride, int64_t n,
     j->loops->write(values, ADD_NOTHING, stride, n, (char *)to + i * j->bytes);
 }
 
-/* Task i: some lags of a channel, in the order of the last element of x they meet. */
+/* Task i: a tile of lags of a channel; a later element is a smaller lag. */
 static void
 filter_gradient(void *context, int64_t i)
 {
@@ -291,7 +292,7 @@ short_filter_gradient(void *context, int64_t i)
     }
 }
 
-/* Task i: what of channel i is no lag's: 0 before them, and the gradient of the bias. */
+/* Task i: for channel i, the zeros of dw before its lags, and the gradient of bias. */
 static void
 channel_rest(void *context, int64_t i)
 {
@@ -379,7 +380,7 @@ prepare(gpo_call *call, conv_job *j, bool parallel)
     return status;
 }
 
-enum { SPECTRA = GPO_CPU_THREADS + 1 }; /* a row of its own */
+enum { SPECTRA = GPO_CPU_THREADS + 1 }; /* after the common variants */
 
 static gpo_status
 start(gpo_call *call, int variant, conv_job *j)

@@ -10,17 +10,16 @@
 #include "causal_conv1d.h"
 
 enum {
-    PAD = 64,        /* zeros around a filter: a tile has no more elements */
-    ROWS = 4,        /* rows that share what is read of a filter */
-    RANGE = 1024,    /* steps of a task */
-    SHORT_LAGS = 32, /* up to here a filter runs along the row as a whole */
-    HEAD =
-        128, /* results from the first input that is not 0 on: always summed directly */
+    PAD = 64,        /* zeros around a filter: at least a tile */
+    ROWS = 4,        /* rows that share the loads of a filter */
+    RANGE = 1024,    /* steps per task */
+    SHORT_LAGS = 32, /* up to here one pass along a row takes all lags */
+    HEAD = 128, /* results from the first nonzero input on: always summed directly */
 };
 
 /* ---- the job: what every part of one call reads ---- */
 
-/* Rows of values, side by side along T. */
+/* Rows of values, contiguous along T. */
 typedef struct value_rows {
     char *data;
     int64_t b, c; /* strides in bytes */
@@ -30,17 +29,17 @@ typedef struct conv_job {
     conv_plan plan;
     conv_arrays arrays;
     const struct loops *loops;
-    struct spectra *spectra; /* NULL: products are summed */
+    struct spectra *spectra; /* NULL: direct sums */
     gpo_dtype dtype;
     bool parallel;
-    int64_t bytes, value_bytes; /* of an element, of a value that is computed with */
-    char *filters; /* of channel c, the value of lag s: c * pitch + PAD + s */
+    int64_t bytes, value_bytes; /* per element, per value computed with */
+    char *filters; /* the value of lag s of channel c is at c * pitch + PAD + s */
     int64_t filter_pitch;
     value_rows x;        /* forward */
     value_rows reversed; /* the gradient, last step first, PAD zeros around a row */
     value_rows x_back;   /* x, last step first; only for short filters */
 
-    /* What a convolution in hand reads and what becomes of its sums. */
+    /* The convolution being computed: its input, and what is done with its sums. */
     const value_rows *from;
     bool backwards, with_bias, gradient;
     bool silu;
@@ -55,8 +54,8 @@ row_of(const value_rows *rows, int64_t b, int64_t c)
 /* ---- cpu.c ---- */
 
 /*
- * n elements of row (b, c) from step t on, out of the sums of their terms, which SiLU
- * overwrites.
+ * Stores n elements of row (b, c) from step t on, given the sums of their terms; SiLU
+ * overwrites `sum`.
  */
 void conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n,
                  void *sum);
@@ -66,13 +65,13 @@ void conv_put(const conv_job *j, void *to, int64_t i, int64_t stride, int64_t n,
               const void *values);
 
 /*
- * Steps [begin, end), RANGE at most, of `count` rows, ROWS at most, from row b on.  Inputs
- * before `first` are known to be 0 and the filter to be finite; otherwise it is 0.
+ * Computes steps [begin, end), at most RANGE, of `count` rows, at most ROWS, from row b
+ * on.  A `first` above 0 says that the inputs before it are 0 and the filter is finite.
  */
 void conv_sum_rows(const conv_job *j, int64_t b, int64_t count, int64_t c,
                    int64_t begin, int64_t end, int64_t first);
 
-/* sums[i] += the terms of step t + i of row (b, c) with inputs [begin, end), i in [0, n). */
+/* sums[i] += terms of step t + i of row (b, c) with inputs [begin, end), i < n. */
 void conv_add_inputs(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n,
                      int64_t begin, int64_t end, char *sums);
 
@@ -81,10 +80,10 @@ void conv_sum_gradient(conv_job *j, int64_t c);
 
 /* ---- cpu_spectra.c ---- */
 
-/* Whether transforms cost clearly less than the products, which are the more accurate. */
+/* Whether transforms cost clearly less than direct sums, which are more accurate. */
 bool conv_spectra_pay(const conv_plan *p);
 
-/* Sets j->spectra; NULL stays where there is nothing to transform. */
+/* Sets j->spectra, or leaves it NULL where there is nothing to transform. */
 gpo_status conv_spectra_start(gpo_call *call, conv_job *j);
 
 /* All rows of j->from; all gradients of filters. */

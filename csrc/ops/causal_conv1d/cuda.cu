@@ -1,9 +1,9 @@
 /*
  * cuda.cu  The tables of causal_conv1d and causal_conv1d_backward on CUDA: the ladder
- * (ladder/), a shape kernel (shapes/) and the choice.  A rung has a kernel that convolves
- * rows and one that finds the gradient of the filters; dx is the convolution of the
- * reversed gradient, by the same kernel.
- * Not here: views (rows.cuh), the walk through a call (calls.cuh), the contract (op.c).
+ * (ladder/), a shape kernel (shapes/) and the choice.  A rung has a kernel that
+ * convolves rows and one that computes the gradient of the filters; dx is the
+ * convolution of the reversed gradient, by the former kernel.
+ * See rows.cuh for views, calls.cuh for the steps of a call, op.c for the contract.
  */
 #include "calls.cuh"
 #include "ladder/v1_shared_rows.cuh"
@@ -16,7 +16,7 @@
 
 /* ---- tables ---- */
 
-using float32_types = gpo_types<f16, bf16, float>; /* whose products are float32 */
+using float32_types = gpo_types<f16, bf16, float>; /* computed in float32 */
 
 static bool
 has_short_filters(const gpo_call *call)
@@ -24,7 +24,7 @@ has_short_filters(const gpo_call *call)
     return conv_plan_of(call)->lags <= SHORT;
 }
 
-/* The rows that the choice names. */
+/* The table rows that row_for returns. */
 enum { V2 = 2, V5 = 5, V6, V7, SHORT_FILTERS };
 
 static const gpo_variant forward_variants[] = {
@@ -83,8 +83,8 @@ static const gpo_variant backward_variants[] = {
 /* ---- choice, by the times in NOTES.md ---- */
 
 /*
- * Whether v6 is the fastest rung for a call, by the times in NOTES.md.  It takes at least 8
- * batches at a time, and one product for 16-bit values where float32 wants three.
+ * Whether v6 is the fastest rung for a call, by the times in NOTES.md.  It always works
+ * on at least 8 batches, and makes one product for 16-bit values, three for float32.
  */
 static bool
 wants_tensor_cores(const gpo_call *call, const conv_plan &p)
@@ -102,7 +102,7 @@ wants_tensor_cores(const gpo_call *call, const conv_plan &p)
     return !most_idle && (p.steps <= (p.backward ? 768 : 1536) || p.lags <= 256);
 }
 
-/* Whether v7 is faster than v5; for a few dozen steps they are even. */
+/* Whether v7 is faster than v5; for a few dozen steps they are equally fast. */
 static bool
 wants_spectra(const gpo_call *call, const conv_plan &p)
 {
@@ -116,7 +116,7 @@ wants_spectra(const gpo_call *call, const conv_plan &p)
     return !p.backward || p.steps <= 8192 || p.lags > 128;
 }
 
-/* The row for a call, and why. */
+/* The table row for a call, and the reason. */
 static int
 row_for(const gpo_call *call, char why[GPO_MESSAGE])
 {

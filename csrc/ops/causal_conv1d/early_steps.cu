@@ -1,15 +1,17 @@
 /*
- * early_steps.cu  What v7 leaves of a row: the sums of its head, which a whole transform
- * would cover with its rounding, and wide rows, where it would cover more than those.
- * Order: the cut, heads, blocks of a row, a wide row, the kernel, launcher.
- * Not here: the guard that finds wide rows (spectral_rows.cuh), the transform
- * (device/fft.cuh).
+ * early_steps.cu  What v7 leaves of a row: its head, where the rounding error of a
+ * transform of the whole row may exceed the bound, and wide rows, where that may happen
+ * at later steps, too.
+ * Order: the division, heads, blocks of a row, a wide row, the kernel, launcher.
+ * See spectral_rows.cuh for the guard that finds wide rows, device/fft.cuh for the
+ * transform.
  *
  * A wide row is cut into blocks of 512 steps.  Block r of the result is the sum of the
- * blocks q < r of the row with lags 512 (r - q) - 511 .. 512 (r - q) + 511 of the filter,
- * by products of spectra, and of block r itself with the first 512 lags, term by term.  So
- * what a transform rounds is relative to inputs that are earlier than every step it makes,
- * whatever the row holds, and an inf or nan stays in the blocks that can see it.
+ * blocks q < r of the row with lags 512 (r - q) - 511 .. 512 (r - q) + 511 of the
+ * filter, by products of spectra, and of block r itself with the first 512 lags, term
+ * by term.  So the rounding of a transform is relative to inputs that are earlier than
+ * every step it computes, whatever the row holds, and an inf or nan stays in the blocks
+ * that depend on it.
  */
 #include "spectral_cut.cuh"
 
@@ -19,23 +21,24 @@ constexpr int EARLY_WARPS = 8, EARLY_THREADS = EARLY_WARPS * WARP;
 constexpr int BLOCKED_STEPS = blocked_fft::POINTS, BLOCKED_V = blocked_fft::V;
 constexpr int NOT_FINITE = 1 << 20; /* exponent of a block with inf or nan */
 
-/* ---- the cut ---- */
+/* ---- the division ---- */
 
 struct early_cut {
     spectrum_dtype dtype;
-    const int *starts; /* of row b * C + c: its first input, WIDE_ROW or WHOLE_ROW */
-    int spans;         /* as many sets of them: a row is wide if it is in one */
+    const int *starts; /* row b * C + c: first nonzero step, WIDE_ROW, WHOLE_ROW */
+    int spans;         /* sets of starts: a row is wide if it is in any */
     int head;          /* steps of a head: 64 or 128, or 0 if there are none */
     int row_blocks, lag_blocks;
-    c64 *spectra;   /* row_blocks + lag_blocks for each block of the grid */
-    int *exponents; /* row_blocks */
+    c64 *spectra;   /* row_blocks + lag_blocks per block of the grid */
+    int *exponents; /* row_blocks per block of the grid */
 };
 
 /* ---- heads ---- */
 
 /*
- * The heads of a row or two by a warp: a lane has four sums.  Four taps meet eight inputs
- * in registers, 16 products for two loads of 16 bytes.  `space` is the warp's own.
+ * For one warp: adds up the heads of one or two rows, four sums per lane.  Four taps
+ * are multiplied with eight inputs in registers, 16 products for two loads of 16
+ * bytes.  Each warp has its own `space`.
  */
 template <int STEPS>
 __device__ __forceinline__ void
@@ -100,7 +103,7 @@ add_up_heads(const conv_view<float> &v, const early_cut &cut, int64_t rows,
     static_assert(ROWS * LANES == WARP, "whole rows");
 }
 
-/* All heads, by all warps of the grid. */
+/* All warps of the grid add up all heads. */
 template <int STEPS>
 __device__ __forceinline__ void
 add_up_all_heads(const conv_view<float> &v, const early_cut &cut, float *space)
@@ -118,10 +121,10 @@ add_up_all_heads(const conv_view<float> &v, const early_cut &cut, float *space)
 
 /* ---- blocks of a row ---- */
 
-/* What the warps of a block of threads share, and each has of its own. */
+/* What the warps of a block share, and what each warp has. */
 struct blocked_rows {
     blocked_fft fft;
-    float *taps, *inputs; /* the first lags; a block of the row, of the warp's own */
+    float *taps, *inputs; /* the first lags, shared; a block of the row, per warp */
     const early_cut &cut;
     c64 *spectra;
     int *exponents;
@@ -146,7 +149,7 @@ struct blocked_rows {
         }
     }
 
-    /* The spectrum of block q of a row, and its exponent. */
+    /* Stores the spectrum of block q of a row, and its exponent. */
     __device__ __forceinline__ void transform_row(const spectrum_row &row, int q) const
     {
         float x[BLOCKED_V];
@@ -164,7 +167,7 @@ struct blocked_rows {
         put(q, f);
     }
 
-    /* The spectrum that brings block q of a row into block q + j of the result. */
+    /* Stores the spectrum that takes block q of a row to block q + j of the result. */
     __device__ __forceinline__ void transform_filter(const spectrum_row &w, int j,
                                                      int exponent) const
     {
@@ -191,7 +194,7 @@ struct blocked_rows {
         return most;
     }
 
-    /* y = what blocks [first, r) bring into block r, which are about 2^exponent. */
+    /* y = the contribution of blocks [first, r), scaled by 2^-exponent, to block r. */
     __device__ __forceinline__ void bring(int first, int r, int exponent,
                                           float (&y)[BLOCKED_V]) const
     {
@@ -216,7 +219,7 @@ struct blocked_rows {
         fft.template inverse_end<false>(f, y, unused);
     }
 
-    /* y += block r of the row with the first lags; a lane has each 32nd step. */
+    /* y += block r of the row with the first lags; a lane has every 32nd step. */
     __device__ __forceinline__ void add_own(const spectrum_row &row, int r, int lags,
                                             float (&y)[BLOCKED_V]) const
     {
@@ -232,7 +235,7 @@ struct blocked_rows {
         for (int e = 0; e < BLOCKED_V; e++) {
             x[e] = 0;
         }
-        /* Lags 32 k .. 32 k + 31 meet the steps from 32 k on. */
+        /* Lags 32 k .. 32 k + 31 contribute to steps from 32 k on. */
 #pragma unroll
         for (int k = 0; k < BLOCKED_V; k++) {
 #pragma unroll 2
@@ -255,20 +258,20 @@ struct blocked_rows {
     }
 };
 
-/* Steps first + e * 32 of a row term by term, as v0 does. */
+/* Steps first + e * 32 of a row, summed directly as in v0. */
 template <typename T>
 __device__ __forceinline__ void
-put_plainly(const conv_view<T> &v, int64_t b, int64_t c, int64_t first)
+put_direct_sums(const conv_view<T> &v, int64_t b, int64_t c, int64_t first)
 {
 #pragma unroll 1
     for (int64_t t = first; t < first + BLOCKED_STEPS && t < v.steps; t += WARP) {
-        v.put(b, c, t, plain_step<1>(v, v.x.row(b, c), v.x.t, c, t));
+        v.put(b, c, t, direct_step<1>(v, v.x.row(b, c), v.x.t, c, t));
     }
 }
 
 /* ---- a wide row ---- */
 
-/* Row (b, c) by a block of threads. */
+/* A block of threads computes row (b, c). */
 __device__ __forceinline__ void
 convolve_wide(const conv_view<float> &v, const blocked_rows &rows, int64_t b, int64_t c,
               row_range *slots)
@@ -308,7 +311,7 @@ convolve_wide(const conv_view<float> &v, const blocked_rows &rows, int64_t b, in
         const int exponent = rows.exponent_of(first, r);
         if (r > 0 && (exponent == NOT_FINITE || !w_range.is_finite())) {
             with_dtype(cut.dtype, [&](auto element) {
-                put_plainly(view_as<conv_view<decltype(element)>>(v), b, c, t);
+                put_direct_sums(view_as<conv_view<decltype(element)>>(v), b, c, t);
             });
             continue;
         }
@@ -330,7 +333,7 @@ convolve_wide(const conv_view<float> &v, const blocked_rows &rows, int64_t b, in
 
 /* ---- the kernel ---- */
 
-/* Heads first; then wide rows blockIdx.x + k gridDim.x, 256 looked at together. */
+/* Heads first, then wide rows blockIdx.x + k gridDim.x, testing 256 rows at a time. */
 __global__ void
 __launch_bounds__(EARLY_THREADS, 2)
     causal_conv1d_early_steps(const __grid_constant__ conv_view<float> v,
@@ -392,12 +395,12 @@ make_starts(gpo_call *call, const conv_view<float> &v, int64_t spans, int **star
     return status;
 }
 
-/* The grid is small: what one block finds another cannot take. */
+/* At most two blocks per SM, each with workspace for the spectra of one row. */
 gpo_status
 convolve_early(gpo_call *call, const conv_view<float> &v, spectrum_dtype dtype,
                int head, int spans, const int *starts)
 {
-    constexpr int64_t MOST_BYTES = 64 << 20; /* of spectra, unless one row has more */
+    constexpr int64_t MOST_BYTES = 64 << 20; /* of spectra, unless one row needs more */
     constexpr int RESIDENT = 2;
     constexpr size_t SHARED = EARLY_WARPS * blocked_fft::SHARED * sizeof(c64);
     static_assert(2 * 3 * 64 <= 2 * blocked_fft::SHARED, "room for two heads");

@@ -1,7 +1,8 @@
 /*
- * exact_rows.cuh  Rows of v6 that the products on the tensor cores cannot carry, and the
- * early steps of rows whose scale may round them away: summed by the block in float32.
- * Not here: which rows those are (ladder/v6_toeplitz.cu).
+ * exact_rows.cuh  Rows of v6 that the tensor cores' products cannot represent, and
+ * early steps that the row's scale may round away: the block sums them directly in
+ * float32.
+ * See toeplitz_item.cuh for which rows those are.
  */
 #ifndef GPO_CAUSAL_CONV1D_EXACT_ROWS_CUH
 #define GPO_CAUSAL_CONV1D_EXACT_ROWS_CUH
@@ -21,9 +22,8 @@ struct tensor_conv : conv_view<T> {
 };
 
 /*
- * Steps [from, to) of the batches in `rows`, in the order of v0, by the whole block: for
- * rows that the products cannot carry, with inf, NaN or sizes that no power of two brings
- * into range.
+ * The whole block sums steps [from, to) of the batches in `rows` in the order of v0:
+ * rows with inf, NaN or a size that no power of two scales into range.
  */
 template <typename T>
 static __device__ __noinline__ void
@@ -36,19 +36,19 @@ exact_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows, int f
         const T *const x = p.x.row(b, c) + last * p.x.t;
         const int64_t stride = p.reversed ? -p.x.t : p.x.t;
         for (int64_t t = from + threadIdx.x; t < to; t += blockDim.x) {
-            p.put(b, c, t, plain_step<1>(p, x, stride, c, p.reversed ? last - t : t));
+            p.put(b, c, t, direct_step<1>(p, x, stride, c, p.reversed ? last - t : t));
         }
     }
 }
 
 /*
- * A value keeps 2^-40 of its row's largest, and the bound of an early result speaks of
- * early inputs alone: those may be smaller than this share of the largest, and are then
- * looked at once more.
+ * A value is exact to 2^-40 of its row's largest, but the error bound of an early
+ * result depends on early inputs only.  Where these are below this share of the
+ * largest, the early results are computed again.
  */
 constexpr float LEAST_FIRST = 0x1p-17f;
 
-/* Four results of a warp's head, 4 q .. 4 q + 3: four taps meet eight inputs. */
+/* Results 4 q .. 4 q + 3 of a warp's head; takes four taps and eight inputs a turn. */
 __device__ __forceinline__ void
 add_up_four(const float *taps, int lags, const float *inputs, int q, float (&sum)[4])
 {
@@ -73,9 +73,9 @@ add_up_four(const float *taps, int lags, const float *inputs, int q, float (&sum
 
 /*
  * The early steps of rows that begin with values which the row's scale may round away:
- * those from the first input that is not 0 to the first one that has LEAST_FIRST of the
- * row's largest, if there are any.  A warp takes a row, finds them, and adds them up from
- * `room` floats of shared memory of its own, or in the order of v0 where they do not fit.
+ * those from the first nonzero input up to the first that has LEAST_FIRST of the row's
+ * largest, if there are any.  A warp takes a row, finds these steps, and sums them from
+ * its `room` floats of shared memory, or in the order of v0 where they do not fit.
  */
 static __device__ __noinline__ void
 exact_heads(const tensor_conv<float> &p, int c, int first_batch, unsigned rows,
@@ -129,7 +129,7 @@ exact_heads(const tensor_conv<float> &p, int c, int first_batch, unsigned rows,
             for (int64_t t = from + lane; t < to; t += WARP) {
                 const int64_t own = p.reversed ? last - t : t;
                 if (own >= begin && own < end) {
-                    p.put(b, c, t, plain_step<1>(p, x, stride, c, own));
+                    p.put(b, c, t, direct_step<1>(p, x, stride, c, own));
                 }
             }
             continue;

@@ -1,7 +1,6 @@
 /*
- * op.c  causal_conv1d and causal_conv1d_backward: the contract.  Order: arguments, shape
- * rules, plan, cost, descriptors.  Not here: how it is computed (cpu.c,
- * cuda.cu).
+ * op.c  causal_conv1d and causal_conv1d_backward: the contract.  Order: arguments,
+ * shape rules, plan, cost, descriptors. See cpu.c and cuda.cu for the implementations.
  */
 #include "causal_conv1d.h"
 
@@ -41,7 +40,7 @@ static const gpo_arg forward_args[] = {INPUTS, OPTIONS};
 static const gpo_arg backward_args[] = {
     {"dy", GPO_KIND_ARRAY, NULL, NULL}, INPUTS, OPTIONS};
 
-/* How many arrays come before x. */
+/* The number of arrays before x. */
 static int
 before_x(const gpo_call *call)
 {
@@ -50,7 +49,7 @@ before_x(const gpo_call *call)
 
 /* ---- shape rules ---- */
 
-/* The place of T in the shape of x; that of C is the other one of 1 and 2. */
+/* The axis of T in the shape of x, 1 or 2; C is the other one. */
 static int
 time_axis(const gpo_call *call)
 {

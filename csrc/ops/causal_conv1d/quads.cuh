@@ -1,14 +1,13 @@
 /*
- * quads.cuh  Pieces of rows in shared memory for v2 to v4, whose threads have 4 outputs:
- * of a convolution, and of the gradient of the filters.
- * Not here: what threads multiply (ladder/).
+ * quads.cuh  Pieces of rows in shared memory for v2 to v4, whose threads have 4
+ * outputs: of a convolution, and of the gradient of the filters.
  */
 #ifndef GPO_CAUSAL_CONV1D_QUADS_CUH
 #define GPO_CAUSAL_CONV1D_QUADS_CUH
 
 #include "staging.cuh"
 
-/* Values in 16-byte packs, whose number in 4 steps is 1 or 2. */
+/* Four values, which are one or two 16-byte packs. */
 template <typename V>
 __device__ __forceinline__ void
 four_values(V *to, const V *from)
@@ -24,8 +23,8 @@ struct quad_stage {
     alignas(16) V other[PIECE + QUAD_STEPS + 4]; /* lags of the filter */
 
     /*
-     * Inputs from u0 on of ROWS batches from `batch` on, and the lags between them and
-     * steps from t0 on: other[i] is lag t0 - u0 - PIECE + i.
+     * Loads inputs from u0 on of ROWS batches from `batch` on, and the lags between
+     * them and steps from t0 on: other[i] is lag t0 - u0 - PIECE + i.
      */
     template <typename T>
     __device__ __forceinline__ void load(const conv_view<T> &v, int64_t c,
@@ -43,7 +42,7 @@ struct quad_stage {
     }
 };
 
-/* The first input of the pieces that steps from t0 on can see. */
+/* The first input of the pieces that steps from t0 on depend on. */
 __device__ __forceinline__ int64_t
 first_piece(int64_t t0, int64_t lags)
 {
@@ -57,7 +56,7 @@ struct lag_stage {
     alignas(16) V x[ROWS][INPUTS_AT_ONCE];
     alignas(16) V g[ROWS][INPUTS_AT_ONCE + QUAD_STEPS + 4];
 
-    /* Inputs from u0 on of ROWS batches, and the gradient s0 steps later. */
+    /* Loads inputs from u0 on of ROWS batches, and the gradient s0 steps later. */
     template <typename T>
     __device__ __forceinline__ void load(const lag_view<T> &v, int64_t c, int64_t batch,
                                          int64_t s0, int64_t u0)

@@ -1,9 +1,9 @@
 /*
- * rows.cuh  What all kernels of causal_conv1d share: rows and filters as kernel arguments,
- * what becomes of a sum, sums in the plain order, partial sums, and the launchers that
- * other files name.
- * Not here: the staging of rows in shared memory (staging.cuh), the walk through a call
- * (calls.cuh), the contract (op.c).
+ * rows.cuh  Code shared by all kernels of causal_conv1d: rows and filters as kernel
+ * arguments, bias and activation of a sum, direct sums, partial sums, and the launchers
+ * that several files use.
+ * See staging.cuh for rows in shared memory, calls.cuh for the steps of a call, op.c
+ * for the contract.
  */
 #ifndef GPO_CAUSAL_CONV1D_ROWS_CUH
 #define GPO_CAUSAL_CONV1D_ROWS_CUH
@@ -15,15 +15,15 @@
 #include "causal_conv1d.h"
 #include "tuning.cuh"
 
-/* What T is computed in. */
+/* The type that T is computed in. */
 template <typename T>
 using value_type = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-constexpr int64_t TERMS = 128; /* of a plain sum, added up before they meet the total */
+constexpr int64_t TERMS = 128; /* of a direct sum, added up before the total */
 
 /*
- * Work in shares of 64 channels, so that what reads the same rows runs at the same time
- * and finds them in L2; within a share by unit, the channels of one next to each other.
+ * Orders work by groups of 64 channels, so that blocks that read the same rows run at
+ * the same time and find them in L2; within a group by unit, then by channel.
  */
 struct conv_work {
     int64_t c, unit;
@@ -40,11 +40,11 @@ work_at(int64_t work, int64_t channels, int64_t units)
 
 /* ---- views ---- */
 
-/* What becomes of a sum v = eps + bias + terms. */
+/* What is done with a sum v = eps + bias + terms. */
 enum conv_finish {
     FINISH_NONE,
     FINISH_SILU,  /* v / (1 + exp(-v)) */
-    FINISH_SLOPE, /* dy times the derivative of that: the gradient of v */
+    FINISH_SLOPE, /* dy times the derivative of SiLU: the gradient of v */
 };
 
 /* B x C rows of steps, with strides in elements. */
@@ -60,7 +60,8 @@ struct row_view {
 };
 
 /*
- * One convolution: out[t] = finish(eps + bias[c] + sum over lags s <= t of w[s] x[t-s]).
+ * One convolution:
+ *     out[t] = finish(eps + bias[c] + sum over lags s <= t of w[s] x[t-s]).
  * dx is one, too: x is then the gradient and out is dx, both with the last step first.
  */
 template <typename T>
@@ -89,14 +90,14 @@ struct conv_view {
         return bias ? add + static_cast<V>(value_of(bias[c * bias_c])) : add;
     }
 
-    /* What becomes of `v`, offset included; g is dy there, for the slope alone. */
+    /* SiLU of `v`, offset included, or the gradient of v, given dy in g. */
     __device__ __forceinline__ V after(V v, V g) const
     {
         const V e = exp_of(v < 0 ? v : -v), share = ratio_of(v < 0 ? e : V(1), 1 + e);
         return finish == FINISH_SILU ? v * share : g * (share * (1 + v * (1 - share)));
     }
 
-    /* Element (b, c, t) of the result out of `v`, offset included. */
+    /* Element (b, c, t) of the result, computed from `v`, offset included. */
     __device__ __forceinline__ T finished(V v, int64_t b, int64_t c, int64_t t) const
     {
         if (finish != FINISH_NONE) {
@@ -122,7 +123,7 @@ struct conv_view {
         return exp(v);
     }
 
-    /* To 2 units of the last place: a quotient of its own would cost registers. */
+    /* Accurate to 2 units of the last place; an exact division would cost registers. */
     static __device__ __forceinline__ float ratio_of(float a, float b)
     {
         return __fdividef(a, b);
@@ -154,12 +155,12 @@ struct lag_view {
     }
 };
 
-/* ---- sums in the plain order: all of v0, and what v6 and v7 cannot carry ---- */
+/* ---- direct sums: all of v0, and rows that v6 and v7 cannot compute ---- */
 
-/* Step t of channel c over the row x, in parts of TERMS. */
+/* Step t of channel c of the row x, in chunks of TERMS. */
 template <int UNROLL, typename T>
 __device__ __forceinline__ value_type<T>
-plain_step(const conv_view<T> &v, const T *x, int64_t stride, int64_t c, int64_t t)
+direct_step(const conv_view<T> &v, const T *x, int64_t stride, int64_t c, int64_t t)
 {
     using V = value_type<T>;
     const int64_t terms = t + 1 < v.lags ? t + 1 : v.lags;
@@ -176,10 +177,10 @@ plain_step(const conv_view<T> &v, const T *x, int64_t stride, int64_t c, int64_t
     return total;
 }
 
-/* Lag s of channel c over batches [first, last), in parts of TERMS. */
+/* Lag s of channel c over batches [first, last), in chunks of TERMS. */
 template <int UNROLL, typename T>
 __device__ __forceinline__ value_type<T>
-plain_lag(const lag_view<T> &v, int64_t first, int64_t last, int64_t c, int64_t s)
+direct_lag(const lag_view<T> &v, int64_t first, int64_t last, int64_t c, int64_t s)
 {
     using V = value_type<T>;
     V total = 0;
@@ -210,7 +211,7 @@ struct add {
     }
 };
 
-/* The sum of lag s of a channel over a group of rows: a result if there is one group. */
+/* Stores the sum of lag s over a group of rows: the result if there is one group. */
 template <typename T>
 __device__ __forceinline__ void
 put_part(const lag_view<T> &v, int64_t groups, int64_t group, int64_t c, int64_t s,
@@ -224,7 +225,7 @@ put_part(const lag_view<T> &v, int64_t groups, int64_t group, int64_t c, int64_t
     }
 }
 
-/* Memory for the partial sums of `splits` groups, where there is more than one. */
+/* Allocates the partial sums of `splits` groups, if there is more than one. */
 template <typename T>
 gpo_status
 make_parts(gpo_call *call, int64_t splits, lag_view<T> *v)
@@ -239,7 +240,7 @@ make_parts(gpo_call *call, int64_t splits, lag_view<T> *v)
     return status;
 }
 
-/* Groups of rows that make `wanted` units of work out of `works`, at most `most`. */
+/* Groups of rows that make about `wanted` units of work of `works`; at most `most`. */
 inline int64_t
 splits_for(int64_t wanted, int64_t works, int64_t pieces, int64_t most)
 {
@@ -251,11 +252,11 @@ splits_for(int64_t wanted, int64_t works, int64_t pieces, int64_t most)
 
 /* ---- launchers of common.cu ---- */
 
-/* dw out of the partial sums of `splits` groups, if they are not dw already. */
+/* dw from the partial sums of `splits` groups; nothing to do for one group. */
 template <typename T>
 gpo_status add_parts(gpo_call *call, const lag_view<T> &v, int64_t splits);
 
-/* The gradient of the bias, and the zeros of dw for taps that meet nothing. */
+/* The gradient of the bias, and the zeros of dw for taps beyond the row's length. */
 template <typename T>
 gpo_status make_rest(gpo_call *call, const lag_view<T> &v);
 
@@ -264,7 +265,7 @@ template <typename T>
 gpo_status swap_axes(gpo_call *call, const T *from, T *to, int64_t n, int64_t rows,
                      int64_t cols);
 
-/* ---- launchers of rungs and shape kernels that have object files of their own ---- */
+/* ---- launchers of rungs and shape kernels in separate object files ---- */
 
 /* Rows of a convolution; dx is one, too. */
 template <typename T>
@@ -274,7 +275,7 @@ using conv_launch = gpo_status (*)(gpo_call *call, const conv_view<T> &v);
 template <typename T>
 using lag_launch = gpo_status (*)(gpo_call *call, const lag_view<T> &v);
 
-/* dx, as the convolution `v` of reversed rows, and dw in one launch. */
+/* dx, as the convolution `v` of reversed rows, and dw together. */
 template <typename T>
 using gradients_launch = gpo_status (*)(gpo_call *call, const conv_view<T> &v,
                                         const lag_view<T> &lags);
@@ -295,7 +296,7 @@ gpo_status conv_v7(gpo_call *call, const conv_view<T> &v);
 template <typename T>
 gpo_status gradients_v7(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags);
 
-/* A launcher for every type of its table row, in the file that has it. */
+/* Instantiates a launcher for every type of its table row, in the file that has it. */
 #define GPO_CONV_OF(T, launcher) \
     template gpo_status launcher<T>(gpo_call *, const conv_view<T> &);
 #define GPO_LAG_OF(T, launcher) \

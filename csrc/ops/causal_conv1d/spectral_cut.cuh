@@ -1,17 +1,17 @@
 /*
- * spectral_cut.cuh  How v7 cuts a call: the transform for its rows, splits of the batch,
- * memory for spectra.
- * Not here: what kernels do with that (ladder/v7_*), rows that they leave (early_steps.cu).
+ * spectral_cut.cuh  How v7 divides a call: the transform for its rows, splits of the
+ * batch, workspace for spectra.
+ * See ladder/v7_* for the kernels, early_steps.cu for the rows that they leave.
  */
 #ifndef GPO_CAUSAL_CONV1D_SPECTRAL_CUT_CUH
 #define GPO_CAUSAL_CONV1D_SPECTRAL_CUT_CUH
 
 #include "spectral_rows.cuh"
 
-/* Where a filter's spectrum waits for the rows; the last: rows of many blocks. */
+/* Where a filter's spectrum is kept: registers; memory; memory, rows of many blocks. */
 enum spectrum_place { SPECTRUM_HELD, SPECTRUM_STORED, SPECTRUM_BLOCKS };
 
-/* The transform for a call, by the longest row one block can hold. */
+/* The transform for a call, by the longest row that it holds. */
 enum spectrum_size {
     SPECTRUM_512,
     SPECTRUM_1024,
@@ -48,7 +48,7 @@ too_many_steps(gpo_call *call)
                     call->op->name);
 }
 
-/* v7_spectra_gradients: with the spectra of a filter and a row beside the transform. */
+/* v7_spectra_gradients: c64 values of transform, filter's and row's spectra. */
 template <typename FFT>
 constexpr int GRADIENTS_SHARED = FFT::SHARED + 2 * FFT::POINTS;
 
@@ -71,7 +71,7 @@ cut_call(const gpo_call *call, const View &v, spectrum_dtype dtype)
     return cut;
 }
 
-/* Global memory for `spectra` spectra in each block of a grid that is all resident. */
+/* Workspace for `spectra` spectra per block; cuts the grid to the resident blocks. */
 template <typename FFT, int RESIDENT>
 gpo_status
 make_slab(gpo_call *call, int64_t spectra, spectrum_cut *cut, dim3 *grid)
@@ -88,13 +88,13 @@ make_slab(gpo_call *call, int64_t spectra, spectrum_cut *cut, dim3 *grid)
 
 /* ---- launchers of early_steps.cu ---- */
 
-/* Memory for `spans` sets of starts. */
+/* Allocates `spans` sets of starts. */
 gpo_status make_starts(gpo_call *call, const conv_view<float> &v, int64_t spans,
                        int **starts);
 
 /*
- * The heads and wide rows that v7 has left; the host does not know whether there are
- * any.
+ * Computes the heads and wide rows that v7 has left; always launched, as the host does
+ * not know whether there are any.
  */
 gpo_status convolve_early(gpo_call *call, const conv_view<float> &v,
                           spectrum_dtype dtype, int head, int spans, const int *starts);

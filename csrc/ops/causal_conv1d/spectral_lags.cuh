@@ -1,20 +1,18 @@
 /*
  * spectral_lags.cuh  Sums of products of spectra over a batch, for the gradient of the
- * filters: their scale, and where they go.
- * Not here: the kernels (ladder/v7_*).
+ * filters: their scale, and where they are stored.  See ladder/v7_* for the kernels.
  */
 #ifndef GPO_CAUSAL_CONV1D_SPECTRAL_LAGS_CUH
 #define GPO_CAUSAL_CONV1D_SPECTRAL_LAGS_CUH
 
 #include "spectral_cut.cuh"
 
-/* What the products of one batch are added to, relative to the largest so far. */
+/* The scale of a sum over a batch: that of the largest products so far. */
 struct spectrum_sum {
     int exponent;
-    bool
-        plain; /* a row has inf or nan: the sums are made once more in the plain order */
+    bool plain; /* a row has inf or nan: the sums are computed again directly */
 
-    /* Takes rows of these ranges in: the factor for what is there, and for the rows. */
+    /* Adds rows of these ranges; returns the factors for the sum and for the rows. */
     __device__ __forceinline__ float2 take(row_range x, row_range g)
     {
         const int own = x.exponent() + g.exponent(), above = own - exponent;
@@ -27,7 +25,7 @@ struct spectrum_sum {
 
 constexpr spectrum_sum NO_SUM = {-8192, false};
 
-/* Where the sums of channel c go: to its filter's gradient, or to those of a split. */
+/* Where sums of channel c are stored: dw, or the partial sums of a split. */
 __device__ __forceinline__ spectrum_row
 lags_of(const spectrum_cut &cut, const lag_view<float> &v, int64_t split, int64_t c)
 {
@@ -40,7 +38,7 @@ lags_of(const spectrum_cut &cut, const lag_view<float> &v, int64_t split, int64_
     return row;
 }
 
-/* Sums over the batches of a split from lag `first` on. */
+/* Stores the sums over a split's batches from lag `first` on. */
 template <typename FFT>
 __device__ __forceinline__ void
 put_lags(const spectrum_cut &cut, const lag_view<float> &v, int64_t split, int64_t c,
@@ -52,11 +50,11 @@ put_lags(const spectrum_cut &cut, const lag_view<float> &v, int64_t split, int64
 
 template <typename FFT>
 __device__ __forceinline__ void
-put_lags_plainly(const spectrum_cut &cut, const lag_view<float> &v, int64_t split,
-                 int64_t c, int64_t first, int64_t last)
+put_direct_lags(const spectrum_cut &cut, const lag_view<float> &v, int64_t split,
+                int64_t c, int64_t first, int64_t last)
 {
     for (int64_t s = threadIdx.x; s < v.lags; s += FFT::THREADS) {
-        const float sum[1] = {correlate_plainly(cut.dtype, v, first, last, c, s)};
+        const float sum[1] = {correlate_directly(cut.dtype, v, first, last, c, s)};
         store_row<FFT::THREADS>(cut.splits > 1 ? SPECTRUM_F32 : cut.dtype,
                                 lags_of(cut, v, split, c), s, sum);
     }
@@ -75,7 +73,7 @@ begins_with_zero(const float (&x)[V], int e)
     return is_zero;
 }
 
-/* dw alone where spectra wait in global memory; `cut` says how many splits are left. */
+/* Only dw, with spectra in global memory; leaves cut->splits partial sums to add. */
 gpo_status lag_v7(gpo_call *call, spectrum_size size, lag_view<float> *v,
                   spectrum_cut *cut);
 

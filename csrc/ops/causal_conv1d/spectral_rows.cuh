@@ -1,9 +1,9 @@
 /*
- * spectral_rows.cuh  What the kernels of v7 are made of: the rows of a view, the head of a
- * row and the guard of its bound, where spectra wait.
- * Order: rows, sums in the plain order, the causal bound, what a block does.
- * Not here: the kernels (ladder/v7_*, early_steps.cu), ranges and elements of rows
- * (device/spectral.cuh), the transform (device/fft.cuh).
+ * spectral_rows.cuh  Code shared by the kernels of v7: the rows of a view, the head of
+ * a row, the guard of the causal bound, and storage of spectra.
+ * Order: rows, direct sums, the causal bound, the work of a block.
+ * See ladder/v7_* and early_steps.cu for the kernels, device/spectral.cuh for ranges
+ * and elements of rows, device/fft.cuh for the transform.
  */
 #ifndef GPO_CAUSAL_CONV1D_SPECTRAL_ROWS_CUH
 #define GPO_CAUSAL_CONV1D_SPECTRAL_ROWS_CUH
@@ -37,30 +37,31 @@ reversed_row_of(spectrum_dtype dtype, const row_view<T> &rows, int64_t b, int64_
     return {static_cast<char *>(row.p) + (n - 1) * rows.t * bytes, -rows.t, n};
 }
 
-/* ---- sums in the plain order, of rows that are not finite ---- */
+/* ---- direct sums, of rows that are not finite ---- */
 
 __device__ __forceinline__ float
-correlate_plainly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first,
-                  int64_t last, int64_t c, int64_t s)
+correlate_directly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first,
+                   int64_t last, int64_t c, int64_t s)
 {
     return with_dtype(dtype, [&](auto element) {
-        return plain_lag<1>(view_as<lag_view<decltype(element)>>(v), first, last, c, s);
+        return direct_lag<1>(view_as<lag_view<decltype(element)>>(v), first, last, c,
+                             s);
     });
 }
 
 /* ---- the causal bound ---- */
 
 /*
- * The error of a transform is spread evenly over its results, at most
- * 0.75 log2(2N) 2^-24 norm(w) norm(x) on each (NOTES.md).  The bound of step t speaks of
- * the inputs up to t alone: sqrt(T) 2^-23 norm(w) norm(x[..t]).  So the first sums
- * from the first input on that is not 0, the head, are added up directly, those before it
- * are 0, and the transform may make the others as long as the inputs it sees have no norm
- * more than growth_of() times that of the inputs up to there.  Norms only grow along a
- * row: it is enough to ask at the first step that the transform makes.
+ * The error of a transform is spread evenly over its results, at most 0.75 log2(2N)
+ * 2^-24 norm(w) norm(x) on each (NOTES.md).  The bound of step t depends on the inputs
+ * up to t only: sqrt(T) 2^-23 norm(w) norm(x[..t]).  So the head, the first sums from
+ * the first nonzero input on, is computed directly, sums before it are 0, and the
+ * transform may compute a later sum if the norm of its inputs is at most growth_of()
+ * times that of the inputs up to there.  Norms only grow along a row, so it is enough
+ * to test the first step that the transform computes.
  */
 
-/* Steps of the head: of normal numbers one row in 10^7 has less of its norm there. */
+/* Steps of the head: one row in 10^7 of normal numbers has a smaller norm there. */
 template <typename FFT>
 constexpr int HEAD = FFT::POINTS <= 4096 ? 64 : 128;
 
@@ -83,7 +84,7 @@ struct causal_range {
     }
 };
 
-/* The smaller one. */
+/* A step; the smaller one of two. */
 struct earlier {
     int step;
 
@@ -93,7 +94,7 @@ struct earlier {
     }
 };
 
-/* What v7 leaves of a row to early_steps.cu: its first input, or one of these. */
+/* What v7 leaves of a row to early_steps.cu: its first nonzero step or one of these. */
 constexpr int WIDE_ROW = -1;                            /* all of it */
 constexpr int WHOLE_ROW = static_cast<int>(MOST_STEPS); /* nothing */
 
@@ -108,13 +109,13 @@ struct causal_norms {
     }
 };
 
-/* Whether a row holds the bound; asked block by block, in their order, by one thread. */
+/* Whether a row holds the bound; one thread takes its blocks in order. */
 struct causal_guard {
     float growth;               /* square of growth_of() */
     float before = 0, head = 0; /* squares of the blocks so far, of the head */
     bool is_wide = false;       /* some step has a larger error */
 
-    /* A block from step `first` on of a row whose head ends before step `end`. */
+    /* Takes the block that begins at step `first`; the row's head ends before `end`. */
     __device__ __forceinline__ void take(causal_norms norms, int first, int end)
     {
         constexpr float LEAST = 0x1p-100f; /* smaller squares are no longer exact */
@@ -139,7 +140,7 @@ square_of(const float (&x)[V])
     return sum;
 }
 
-/* The thread's part of a row's head, to be squared when it has come. */
+/* The thread's part of a row's head: loaded first, squared once it has arrived. */
 template <typename FFT>
 struct causal_head {
     static constexpr int STEPS = HEAD<FFT>, THREADS = FFT::THREADS;
@@ -164,7 +165,7 @@ struct causal_head {
     }
 };
 
-/* y[e], step origin + SIGN (threadIdx.x + e THREADS), is `offset` before step `start`. */
+/* y[e] = offset at steps origin + SIGN (threadIdx.x + e THREADS) < start. */
 template <typename FFT, int SIGN>
 __device__ __forceinline__ void
 clear_before(float (&y)[FFT::V], int origin, int start, float offset)
@@ -180,8 +181,8 @@ clear_before(float (&y)[FFT::V], int origin, int start, float offset)
 }
 
 /*
- * The first step before `before` whose value is not 0, of the values x of a thread, steps
- * origin + SIGN (threadIdx.x + e THREADS).
+ * The first nonzero step among a thread's values x, of steps
+ * origin + SIGN (threadIdx.x + e THREADS); `before` if it has none earlier.
  */
 template <typename FFT, int SIGN>
 __device__ __forceinline__ earlier
@@ -196,27 +197,27 @@ first_of(const float (&x)[FFT::V], int origin, earlier before)
     return before;
 }
 
-/* ---- what a block does ---- */
+/* ---- the work of a block ---- */
 
-/* How work is cut: channels x splits of the batch, and rows and filters in blocks. */
+/* How work is divided: channels x splits of the batch, rows and filters into blocks. */
 struct spectrum_cut {
     spectrum_dtype dtype;
     float growth;                 /* of the guard */
-    int *starts;                  /* of row b * C + c, see early_steps.cu */
-    int64_t splits, share;        /* batches of a split */
+    int *starts;                  /* entry b * C + c: row (b, c), see early_steps.cu */
+    int64_t splits, share;        /* share: batches per split */
     int64_t row_blocks, w_blocks; /* of N steps, of N lags */
-    c64 *slab;                    /* memory for spectra, `spectra` for each block */
+    c64 *slab;                    /* workspace, `spectra` values for each block */
     int64_t spectra;
 };
 
-/* The end of the share of the batch that begins with batch `first`. */
+/* The end of the split that begins with batch `first`. */
 __device__ __forceinline__ int64_t
 last_of(const spectrum_cut &cut, int64_t first, int64_t batches)
 {
     return first + cut.share < batches ? first + cut.share : batches;
 }
 
-/* Spectra and carries in memory; a thread reads only what it has written itself. */
+/* Spectra and carries in memory; a thread reads only its own writes. */
 template <typename FFT>
 struct spectrum_store {
     c64 *base;
@@ -235,7 +236,7 @@ struct spectrum_store {
     }
 };
 
-/* The values y of row (b, c) from step `first` on after the activation. */
+/* Applies the activation to the values y of row (b, c) from step `first` on. */
 template <int THREADS, int V>
 __device__ __forceinline__ void
 finish_row(spectrum_dtype dtype, const conv_view<float> &v, int64_t b, int64_t c,
@@ -269,7 +270,7 @@ offset_of(spectrum_dtype dtype, const conv_view<float> &v, int64_t c)
     });
 }
 
-/* What v7 leaves of row (b, c) to early_steps.cu; one thread says it. */
+/* Stores what v7 leaves of row (b, c) to early_steps.cu; called by one thread. */
 __device__ __forceinline__ void
 put_start(const spectrum_cut &cut, const conv_view<float> &v, int64_t b, int64_t c,
           bool is_wide, int start)
@@ -277,7 +278,7 @@ put_start(const spectrum_cut &cut, const conv_view<float> &v, int64_t b, int64_t
     cut.starts[b * v.channels + c] = is_wide ? WIDE_ROW : start;
 }
 
-/* The smallest of the threads' steps, by all of them. */
+/* The smallest of the threads' steps; all threads call it. */
 template <typename Block>
 __device__ __forceinline__ int
 first_step(const Block &block, earlier own, earlier *slots)

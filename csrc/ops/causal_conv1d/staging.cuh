@@ -1,7 +1,7 @@
 /*
- * staging.cuh  Rows and filters on their way through shared memory and registers: pieces of
+ * staging.cuh  Moves rows and filters through shared memory and registers: pieces of
  * rows, packs of 16 bytes, rows for 32 lanes.
- * Not here: views (rows.cuh), who stages what when (ladder/, shapes/).
+ * See rows.cuh for views.
  */
 #ifndef GPO_CAUSAL_CONV1D_STAGING_CUH
 #define GPO_CAUSAL_CONV1D_STAGING_CUH
@@ -38,7 +38,7 @@ stage_lags(value_type<T> *to, const conv_view<T> &v, int64_t c, int64_t first, i
     }
 }
 
-/* 16 bytes of shared memory; p lies on their boundary. */
+/* 16 bytes of shared memory; p is aligned to them. */
 template <typename V>
 __device__ __forceinline__ pack<V>
 shared_pack(const V *p)
@@ -62,7 +62,7 @@ shared_values(V *to, const V *from)
     }
 }
 
-/* N values from column `at` on, in packs of 8; the columns are a ring of RING. */
+/* N values from column `at` on, 8 at a time, out of a ring buffer of RING columns. */
 template <int N, int RING, typename V>
 __device__ __forceinline__ void
 ring_values(V *to, const V *row, int at)
@@ -74,7 +74,7 @@ ring_values(V *to, const V *row, int at)
     }
 }
 
-/* Whether packs of all rows are whole, on 16-byte boundaries, forwards or backwards. */
+/* Whether all rows consist of aligned 16-byte packs, forwards or backwards. */
 template <typename T>
 bool
 packs_are_even(const row_view<T> &rows, int64_t steps)
@@ -86,7 +86,7 @@ packs_are_even(const row_view<T> &rows, int64_t steps)
            rows.c % SIZE == 0 && steps % SIZE == 0;
 }
 
-/* The pack of steps u.. of such a row; zeros where it lies outside. */
+/* The pack of such a row that begins at step u; zeros outside the row. */
 template <typename T>
 __device__ __forceinline__ pack<T>
 even_pack(const T *row, bool backwards, int64_t u, int64_t steps)
@@ -150,7 +150,7 @@ store_values(V *to, const T *from)
 }
 
 /*
- * N values of a row, and 16 bytes of padding: 8 lanes that read 16 bytes of 8 rows meet
+ * N values of a row, and 16 bytes of padding: 8 lanes that read 16 bytes of 8 rows use
  * all banks once.
  */
 template <typename V, int N>

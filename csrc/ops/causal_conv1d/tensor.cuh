@@ -1,7 +1,7 @@
 /*
- * tensor.cuh  What the two kernels of v6 share: the type of the products, rows as the tensor
- * cores take them, calls that they cannot count.
- * Not here: the Toeplitz product (toeplitz.cuh), the kernels (ladder/v6_*).
+ * tensor.cuh  Code shared by the two kernels of v6: the type of the products,
+ * contiguous rows, and the check of sizes.
+ * See toeplitz.cuh for the Toeplitz product, ladder/v6_* for the kernels.
  */
 #ifndef GPO_CAUSAL_CONV1D_TENSOR_CUH
 #define GPO_CAUSAL_CONV1D_TENSOR_CUH
@@ -9,7 +9,7 @@
 #include "limits.cuh"
 #include "staging.cuh"
 
-/* 16-bit type of the products. */
+/* The 16-bit type of the factors. */
 template <typename T>
 struct tensor_half {
     using type = T;
@@ -27,7 +27,7 @@ is_wide(const row_view<T> &rows, int64_t steps)
     return rows.t == 1 && packs_are_even(rows, steps);
 }
 
-/* Whether rows lie as (B, T, C) without gaps. */
+/* Whether the array is (B, T, C) without gaps. */
 template <typename T>
 bool
 is_btc(const row_view<T> &rows, int64_t channels, int64_t steps)
@@ -49,7 +49,7 @@ tensor_check(gpo_call *call, const View &v)
                     call->op->name);
 }
 
-/* The rows, or if they are (B, T, C) a copy with the steps of a row side by side. */
+/* The rows, or if they are (B, T, C) a transposed copy with contiguous rows. */
 template <typename T>
 gpo_status
 tensor_rows(gpo_call *call, int64_t batches, int64_t channels, int64_t steps,
@@ -69,7 +69,7 @@ tensor_rows(gpo_call *call, int64_t batches, int64_t channels, int64_t steps,
     return status;
 }
 
-/* Where results go: to `out`, or if that is (B, T, C) to memory that is turned later. */
+/* Where results go: `out`, or if that is (B, T, C) workspace, transposed later. */
 template <typename T>
 gpo_status
 tensor_results(gpo_call *call, int64_t batches, int64_t channels, int64_t steps,
@@ -85,7 +85,7 @@ tensor_results(gpo_call *call, int64_t batches, int64_t channels, int64_t steps,
     return status;
 }
 
-/* The simulator has none of these instructions; gpo_variant.needs keeps calls away. */
+/* The simulator lacks these instructions; gpo_variant.needs excludes such calls. */
 inline gpo_status
 refuse_tensor_cores(gpo_call *call)
 {

@@ -1,14 +1,14 @@
 /*
- * tiles.cuh  Around the products of v5, 16 steps or lags of a thread by 8 inputs: sums that
- * are added to totals, tiles on an edge of the filter, steps that go to memory.
- * Not here: the tiles inside (ladder/v5_*), staging (staging.cuh).
+ * tiles.cuh  Helpers of v5, whose tile is 16 steps or lags of a thread by 8 inputs:
+ * adding sums to totals, tiles on an edge of the filter, storing steps.
+ * See ladder/v5_* for the other tiles, staging.cuh for staging.
  */
 #ifndef GPO_CAUSAL_CONV1D_TILES_CUH
 #define GPO_CAUSAL_CONV1D_TILES_CUH
 
 #include "staging.cuh"
 
-constexpr int64_t FAR = INT64_MAX / 4; /* first step of a row that is not there */
+constexpr int64_t FAR = INT64_MAX / 4; /* first step of a row that does not exist */
 
 /* total += sum; sum = 0. */
 template <typename V>
@@ -22,7 +22,7 @@ fold(V (&total)[STEPS], V (&sum)[STEPS])
     }
 }
 
-/* Steps t..t+15 of row (b, c), as far as the row goes: in packs where they lie so. */
+/* Stores steps t..t+15 of row (b, c), if in the row; in packs where aligned. */
 template <typename T>
 __device__ __forceinline__ void
 store_steps(const conv_view<T> &v, int64_t b, int64_t c, int64_t t,
@@ -65,7 +65,7 @@ store_steps(const conv_view<T> &v, int64_t b, int64_t c, int64_t t,
     }
 }
 
-/* ---- tiles on an edge: products outside are left out, not zero ---- */
+/* ---- tiles on an edge: products outside are skipped, not zero ---- */
 
 /* sum[i] += lag[7 + i - j] * x[j] for low <= i - j < high. */
 template <typename V>

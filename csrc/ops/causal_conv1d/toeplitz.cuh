@@ -1,16 +1,16 @@
 /*
- * toeplitz.cuh  Toeplitz products on the tensor cores of sm_90a: a long filter is a band
- * of 64 x 64 blocks, one for each lag, which no memory holds.
+ * toeplitz.cuh  Toeplitz products on the tensor cores of sm_90a: a long filter is a
+ * band of 64 x 64 blocks, one for each lag of 64, which is never stored.
  *
  *   block D of filter h:   A_D[s][q] = h[64 D + s - q]
  *   result:                out[i][s][b] = sum over D, q of A_D[s][q] x[i - D][q][b]
  *
- * Data x lies in shared memory as 16-bit rows n = NB i + b of 64 values, so that a lag
- * moves the operand by NB rows, 8 or 16.  The filter lies there twice, the second copy
- * moved by one value, so that a thread reads the pairs of its fragment as words whatever
- * their parity.
- * Order: scaling and splitting, the filter, the data, the product of two lags.
- * Not here: which lags and columns (ladder/v6_*); the instructions (device/wgmma.cuh).
+ * Data x is stored in shared memory as 16-bit rows n = NB i + b of 64 values, so that a
+ * lag shifts the operand by NB rows, 8 or 16.  The filter is stored twice, the second
+ * copy shifted by one value, so that a thread reads pairs of its fragment as words at
+ * even and odd positions.
+ * Order: scaling and splitting, the filter, the data, the product of a lag.
+ * See ladder/v6_* for which lags and columns, device/wgmma.cuh for the instructions.
  */
 #ifndef GPO_CAUSAL_CONV1D_TOEPLITZ_CUH
 #define GPO_CAUSAL_CONV1D_TOEPLITZ_CUH
@@ -21,7 +21,7 @@
 #include "../../device/warp.cuh"
 #include "../../device/wgmma.cuh"
 
-/* A number that a generic lambda can take as a template argument. */
+/* An integer that a generic lambda can use as a template argument. */
 template <int N>
 struct index_constant {
     static constexpr int value = N;
@@ -35,9 +35,9 @@ constexpr int TOEPLITZ_THREADS = 128; /* one warpgroup */
 /* ---- scaling and splitting ---- */
 
 /*
- * The power of two that brings a row's maximum into [2^14, 2^15), where an fp16 and the
- * fp16 of what it misses hold a value to 2^-22 of itself and 2^-40 of the maximum.
- * `exponent` undoes it.  A row that does not fit has inf, or nothing but tiny values.
+ * The power of two that scales a row's maximum into [2^14, 2^15), where an fp16 and the
+ * fp16 of its rounding error hold a value to 2^-22 of itself and 2^-40 of the maximum.
+ * `exponent` undoes it.  A row that does not fit has inf, or only tiny values.
  */
 struct split_scale {
     float factor;
@@ -60,7 +60,7 @@ struct split_scale {
     }
 };
 
-/* The largest value of all lanes, which are not negative. */
+/* The largest of the lanes' values, none of which is negative. */
 __device__ __forceinline__ float
 most_of_warp(float most)
 {
@@ -79,7 +79,7 @@ word_of(__half2 h)
     return word;
 }
 
-/* high = fp16(x, y) and low = fp16 of what that misses. */
+/* high = fp16(x, y) and low = fp16 of its rounding error. */
 __device__ __forceinline__ void
 split(float x, float y, uint32_t *high, uint32_t *low)
 {
@@ -91,14 +91,14 @@ split(float x, float y, uint32_t *high, uint32_t *low)
 
 /* ---- the filter ---- */
 
-/* Bytes of one copy of a window of `lags` blocks: two copies lie 16 banks apart. */
+/* Bytes of one copy of a window of `lags` blocks: copies are 16 banks apart. */
 __host__ __device__ constexpr uint32_t
 filter_bytes(int lags)
 {
     return 128u * lags + 192;
 }
 
-/* Puts entry p into both copies. */
+/* Stores entry p in both copies. */
 template <typename Half>
 __device__ __forceinline__ void
 store_filter(Half *copies, uint32_t copy_bytes, int p, Half h)
@@ -111,11 +111,11 @@ store_filter(Half *copies, uint32_t copy_bytes, int p, Half h)
 
 /*
  * Columns 16 k to 16 k + 15 of a 64 x 64 block as a fragment, where `at` is the address
- * of the thread's word of row 16 w + g, column 2 q.  A row up is a value to the right,
- * so the word 8 rows down is the last one of the fragment before: `*edge` hands it on.
- * The four words lie side by side, so a word that two places want is made twice: from
- * itself and `zero`, which is 0, but must not be known to be, for the compiler would copy
- * all four once more for every product.
+ * of the thread's word of row 16 w + g, column 2 q.  One row up is one value to the
+ * right, so the word 8 rows down is the last one of the previous fragment: `*edge`
+ * passes it on.  A fragment is four consecutive registers, so a word that occurs twice
+ * is computed as the word xor `zero`, a 0 that the compiler must not know: otherwise it
+ * copies all four words again for every product.
  */
 __device__ __forceinline__ void
 load_fragment(uint32_t (&a)[4], uint32_t at, int k, uint32_t *edge, uint32_t zero)
@@ -137,8 +137,8 @@ swizzled(int r, int i)
 }
 
 /*
- * 16 bytes of values at their place: 16-bit ones as they are, floats times `factor` as
- * fp16, and what these miss `low` bytes further on if there are three PRODUCTS.
+ * Stores 16 bytes of values: 16-bit ones as they are, floats times `factor` as fp16,
+ * and the rounding errors of these `low` bytes further on if there are three PRODUCTS.
  */
 template <int PRODUCTS, typename T>
 __device__ __forceinline__ void
@@ -163,11 +163,11 @@ put_values(unsigned char *to, uint32_t low, const pack<T> &v, float factor)
 /* ---- the product of a lag ---- */
 
 /*
- * d += A_D x for COUNT times 2 VALUES columns, 32, 48 or 64, that lie side by side;
- * without `add` the sums start anew.  PRODUCTS is 1: `filter` times `data`, or 3:
- * besides, before it, what both miss, `filter_low` times `data` and `filter` times
- * `data_low`.  Filters are given by load_fragment's address, data by the operand of their
- * first column; `zero` as there.  On return the last products may still run.
+ * d += A_D x for COUNT times 2 VALUES adjacent columns, 32, 48 or 64; without `add` the
+ * sums start from 0.  PRODUCTS is 1: `filter` times `data`, or 3: before it also the
+ * low parts, `filter_low` times `data` and `filter` times `data_low`.  Filters are
+ * given by load_fragment's address, data by the operand of their first column; `zero`
+ * as there.  On return the last products may still be in flight.
  */
 template <typename Half, int PRODUCTS, int COUNT, int VALUES>
 __device__ __forceinline__ void

@@ -1,8 +1,7 @@
 /*
- * toeplitz_item.cuh  What a block of v6 does of the convolution, and how it brings the rows
- * and the filter for that into shared memory.
- * Not here: the products (ladder/v6_toeplitz.cu), what becomes of the sums
- * (toeplitz_results.cuh).
+ * toeplitz_item.cuh  The part of the convolution that a block of v6 computes, and how
+ * it loads the rows and the filter into shared memory.
+ * See ladder/v6_toeplitz.cu for the products, toeplitz_results.cuh for the results.
  */
 #ifndef GPO_CAUSAL_CONV1D_TOEPLITZ_ITEM_CUH
 #define GPO_CAUSAL_CONV1D_TOEPLITZ_ITEM_CUH
@@ -13,18 +12,18 @@
 
 #ifdef __CUDACC__
 
-/* ---- how the problem is cut ---- */
+/* ---- how the problem is divided ---- */
 
-/* How the problem is cut; see tensor_cut. */
+/* How the problem is divided; see tensor_cut. */
 struct tensor_plan {
     int batch_shift;       /* an item has NB = 1 << batch_shift batches: 16 or 8 */
     int batch_items;       /* items along the batch */
     int blocks;            /* of 64 along time */
     int lags;              /* blocks of the filter that are not zero */
     int spans;             /* items along time */
-    int window;            /* lags that lie in shared memory at once */
+    int window;            /* lags in shared memory at a time */
     uint32_t zero;         /* 0, see load_fragment */
-    int staggered;         /* SMs whose blocks do not begin together, or 0 */
+    int staggered;         /* SMs whose blocks start at different times, or 0 */
     int pad;               /* columns of zeros that the last lags of a group reach */
     float growth;          /* see split_start */
     bool wide_x, wide_out; /* 16-byte loads, bulk stores */
@@ -35,20 +34,20 @@ struct tensor_plan {
 constexpr int STAGE_PAD = 16; /* bytes between rows of results: no bank conflicts */
 
 /*
- * What a warp saw of a segment of floats; NaN does not count.  The bound grows with
- * sqrt(T), so a row may begin with LEAST_FIRST / (sqrt(T) / 2) of its largest value where
- * one of the next three has LEAST_FIRST of it.
+ * What a warp found in a segment of floats, ignoring NaN.  The error bound grows with
+ * sqrt(T), so a row may begin with LEAST_FIRST / (sqrt(T) / 2) of its largest value
+ * where one of the next three has LEAST_FIRST of it.  `first` is the smaller of two
+ * magnitudes: the first value in time, times sqrt(T) / 2, and the largest of the first
+ * few.
  */
 struct split_start {
     float most; /* largest magnitude */
-    float
-        first; /* the smaller of: the first value in the order of time times sqrt(T) / 2,
-                    the largest of the first few */
+    float first;
 };
 
 /*
- * NB is 8 where there are at most 8 batches, else 16.  A row of at most 12288 / NB values
- * is one item, a longer one an item for each 4096 / NB results.
+ * NB is 8 where there are at most 8 batches, else 16.  A row of at most 12288 / NB
+ * values is one item, a longer row one item per 4096 / NB results.
  */
 template <typename T>
 tensor_plan
@@ -76,7 +75,7 @@ tensor_cut(const tensor_conv<T> &p, int products, bool chain, int processors)
     plan.pad = !is_whole ? 0 : !chain ? 24 : NB == 16 ? 32 : 40;
     const uint32_t plane = TOEPLITZ_COLUMNS * 128 + 16 * STAGE_PAD;
     plan.high = plan.pad * 128;
-    plan.low = plan.high; /* of one product in float32: for results */
+    plan.low = plan.high; /* one product of float32: only for results */
     if (sizeof(T) == 4) {
         plan.low += plane + plan.pad * 128;
         plan.low = (plan.low + 1023) / 1024 * 1024;
@@ -88,7 +87,7 @@ tensor_cut(const tensor_conv<T> &p, int products, bool chain, int processors)
     return plan;
 }
 
-/* Blocks of an SM: what its shared memory holds. */
+/* Blocks per SM, limited by shared memory. */
 __host__ __device__ constexpr int
 toeplitz_blocks(bool whole, size_t element)
 {
@@ -100,12 +99,12 @@ toeplitz_blocks(bool whole, size_t element)
 /* ---- a block's item ---- */
 
 /*
- * PRODUCTS is 1 or 3.  Time runs in blocks of 64; `reversed` counts them from the end,
- * and the filter is read the other way.  A group is 64 columns of results.  Either all of
- * a row fits into the 192 columns: the item computes its groups, the last one first.  Or
- * the item is one group of the row, and the lags pass by, 128 / NB at a time.
- * CHAIN: the sums of all lags stay in the tensor cores' registers, which leaves room for
- * groups of 96 columns.
+ * PRODUCTS is 1 or 3.  Time is divided into blocks of 64; `reversed` counts them from
+ * the end, and the filter is read in the opposite order.  A group is 64 columns of
+ * results.  WHOLE: a row fits into the 192 columns, and the item computes its groups,
+ * the last one first.  Otherwise the item is one group of the row and loops over the
+ * lags, 128 / NB at a time.  CHAIN: the sums of all lags stay in the accumulators of
+ * the tensor cores, which leaves registers for groups of 96 columns.
  */
 template <typename T, int PRODUCTS, bool WHOLE, bool CHAIN>
 struct toeplitz_item {
@@ -152,21 +151,21 @@ struct toeplitz_item {
     {
     }
 
-    /* Of a span. */
+    /* Items per span. */
     static __device__ __forceinline__ int items(const tensor_conv<T> &p,
                                                 const tensor_plan &plan)
     {
         return static_cast<int>(p.channels) * plan.batch_items;
     }
 
-    /* Nothing is marked; in front of the first block there are zeros. */
+    /* Clears the marks and puts zeros in front of the first block. */
     __device__ __forceinline__ void begin()
     {
         if (tid == 0) {
             *bad = 0;
         }
         if (WHOLE && SCALED && static_cast<int>(blockIdx.x) < 3 * plan.staggered) {
-            /* of three blocks on an SM one loads while another multiplies */
+            /* so that one of an SM's three blocks loads while another multiplies */
             const int64_t end = clock64() + blockIdx.x / plan.staggered * STAGGER;
             while (clock64() < end) {
                 __nanosleep(100);
@@ -186,9 +185,9 @@ struct toeplitz_item {
     }
 
     /*
-     * A warp brings four segments of 768 values, each a row or a part of it.  Pack j of a
-     * lane begins at value lane * VEC + j * STRIDE of the segment; it belongs to a column
-     * of data and there lies at place(s, j) of a plane.
+     * A warp loads four segments of 768 values, each a row or a part of one.  Pack j of
+     * a lane begins at value lane * VEC + j * STRIDE of the segment; it belongs to a
+     * column of data and is stored at place(s, j) of a plane.
      */
     static constexpr int STRIDE = WARP * VEC, BLOCKS_APART = STRIDE / TOEPLITZ_BLOCK;
     __device__ __forceinline__ int row_of(int s) const
@@ -239,7 +238,7 @@ struct toeplitz_item {
         put_values<PRODUCTS>(shared + place(s, j), plan.low - plan.high, v, factor);
     }
 
-    /* The lane that has the first value of segment s in the order of time. */
+    /* The lane that has the value of segment s that is first in time. */
     __device__ __forceinline__ int edge_of(int s) const
     {
         const bool is_end = ((warp * SEGMENTS + s + 1) & (per_row - 1)) == 0;
@@ -251,7 +250,7 @@ struct toeplitz_item {
     __device__ __forceinline__ void see(const pack<T> (&v)[LOADS], int s) const
     {
         if constexpr (SCALED) {
-            float most = 0, begin = 0, end = 0; /* of the first pack, the last */
+            float most = 0, begin = 0, end = 0; /* of the first and last pack */
 #pragma unroll
             for (int j = 0; j < LOADS; j++) {
                 float of_pack = 0;
@@ -273,8 +272,9 @@ struct toeplitz_item {
     }
 
     /*
-     * The factor of the row of segment s; notes its exponent and whether the products
-     * carry it, and where it begins with values too small beside later ones.
+     * The factor of the row of segment s.  Stores its exponent, and marks it where the
+     * products cannot represent it, or where it begins with values that are too small
+     * compared with later ones.
      */
     __device__ __forceinline__ float factor_of(int s, const split_scale &filter,
                                                bool has_own) const
@@ -305,9 +305,9 @@ struct toeplitz_item {
     }
 
     /*
-     * Entry e of the filter is h[n], n from the last lag down or, reversed, from the first
-     * lag up.  A thread has TAPS entries in flight while it asks for data; only a window
-     * longer than 12 lags waits for the rest.
+     * Entry e of the filter is h[n], n from the last lag down or, reversed, from the
+     * first lag up.  A thread has TAPS entries in flight while it loads data; only a
+     * window of more than 12 lags has further entries, which it waits for.
      */
     static constexpr int TAPS = WHOLE ? 7 : 9, ENTRIES = TAPS * TOEPLITZ_THREADS;
     __device__ __forceinline__ void load_taps(T (&v)[TAPS], int first_lag,
@@ -386,7 +386,7 @@ struct toeplitz_item {
         const int block = p.reversed ? plan.blocks - start - S : start;
         T tap[TAPS];
         load_taps(tap, first_lag, 0);
-        if (!SCALED && plan.wide_x) { /* 16-bit values go where they belong */
+        if (!SCALED && plan.wide_x) { /* 16-bit values: cp.async */
             for (int s = 0; s < SEGMENTS; s++) {
                 const bool is_row = first_batch + row_of(s) < batches;
 #pragma unroll
@@ -423,7 +423,7 @@ struct toeplitz_item {
                 }
             }
         }
-        else { /* a segment at a time, twice, to hold few registers */
+        else { /* one segment at a time, read twice, to save registers */
             const split_scale filter = put_filter(tap, first_lag);
             pack<T> v[LOADS];
 #pragma unroll 1
@@ -452,7 +452,7 @@ struct toeplitz_item {
         __syncthreads();
     }
 
-    /* What the sums of the thread's columns are to be multiplied by. */
+    /* The factors that undo the scaling of the thread's columns. */
     __device__ __forceinline__ void take_scales(float (&scale)[4]) const
     {
         const int q = lane % 4;

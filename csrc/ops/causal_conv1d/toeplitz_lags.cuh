@@ -1,7 +1,8 @@
 /*
- * toeplitz_lags.cuh  What a block of v6 does of the gradient of the filters: how it brings
- * rows of x and dy into shared memory, and how the sums of its threads become lags.
- * Not here: the products (ladder/v6_toeplitz_lags.cu).
+ * toeplitz_lags.cuh  The part of the gradient of the filters that a block of v6
+ * computes: how it loads rows of x and dy into shared memory, and reduces its threads'
+ * sums to lags.
+ * See ladder/v6_toeplitz_lags.cu for the products.
  */
 #ifndef GPO_CAUSAL_CONV1D_TOEPLITZ_LAGS_CUH
 #define GPO_CAUSAL_CONV1D_TOEPLITZ_LAGS_CUH
@@ -17,25 +18,25 @@
 struct tensor_lags_plan {
     int batch_shift, batch_items; /* as in tensor_plan */
     int chunks;                   /* of 192 columns along time */
-    int lags;                     /* of 64 that are not zero */
+    int lags;                     /* lags of 64 that are not zero */
     int windows;                  /* items along the lags */
     bool wide_x, wide_dy;
     int operands;                     /* in shared memory */
-    uint32_t x, dy, split, turn, raw; /* byte offsets and steps there */
+    uint32_t x, dy, split, turn, raw; /* byte offsets and strides there */
     uint32_t parts, small, bytes;
 };
 
 constexpr int TAPS_GROUPS = 3, TAPS_THREADS = TAPS_GROUPS * TOEPLITZ_THREADS;
-constexpr int TAPS_LAGS = 12; /* of a window; the next begins one lag before its end */
+constexpr int TAPS_LAGS = 12; /* of a window; windows overlap by one lag */
 constexpr int TAPS_TILES = TAPS_LAGS / TAPS_GROUPS;
-constexpr int TAPS_PAD = 16; /* rows of zeros: products run up to 15 rows too far */
+constexpr int TAPS_PAD = 16; /* rows of zeros: products read up to 15 rows too many */
 constexpr uint32_t TAPS_BYTES = (TOEPLITZ_COLUMNS + TAPS_PAD) * 128;
 
 /* The largest values of x, or of dy, in each 128 of a chunk's 16 segments of 768. */
 struct row_sizes {
     float most[2][16][6];
 
-    /* That of row `row`, which has `segments` segments; 0 behind the last row. */
+    /* The largest of row `row`, which has `segments` segments; 0 after the last row. */
     __device__ __forceinline__ float of_row(int z, int row, int segments) const
     {
         float of = 0;
@@ -50,14 +51,14 @@ struct row_sizes {
 };
 
 /*
- * A value is off by up to 2^-40 of the largest one, which may be in the row of another
- * batch.  With n rows of T <= 768 steps that is at most 2^-39 n T max(x) max(dy) of a
- * lag, where sqrt(T) 2^-23 norm(x) norm(dy) of one row is allowed: some row must have so
- * much of both.
+ * The error of a value is up to 2^-40 of the largest one, which may be in the row of
+ * another batch.  With n rows of T <= 768 steps a lag errs by at most 2^-39 n T max(x)
+ * max(dy), where sqrt(T) 2^-23 norm(x) norm(dy) of one row is allowed: in some row the
+ * product of both maxima must be at least this share of max(x) max(dy).
  */
 constexpr float LEAST_TOGETHER = 0x1p-7f;
 
-/* The plan for a call, and whether its rows are STAGED, see there. */
+/* The plan for a call; *staged: whether the STAGED kernel is used, see there. */
 template <typename T, int PRODUCTS>
 tensor_lags_plan
 tensor_lags_cut(const lag_view<T> &p, bool *staged)
@@ -88,7 +89,7 @@ tensor_lags_cut(const lag_view<T> &p, bool *staged)
     const uint32_t raw_bytes =
         static_cast<uint32_t>(is_staged ? 2 * NB * p.steps * sizeof(T) : 0);
     const uint32_t parts_bytes = TAPS_LAGS * 4 * 80 * sizeof(float);
-    if (by_turns) { /* the next rows come while the sums are combined */
+    if (by_turns) { /* the next rows are loaded while the sums are combined */
         plan.parts = plan.raw;
         plan.small = plan.parts + parts_bytes;
     }
@@ -104,13 +105,13 @@ tensor_lags_cut(const lag_view<T> &p, bool *staged)
 
 /* ---- a block ---- */
 
-/* Lags [from, to), by the whole block, for data that the products cannot carry. */
+/* The whole block sums lags [from, to) directly: the products cannot represent them. */
 template <typename T>
 static __device__ __noinline__ void
 exact_lags(const lag_view<T> &v, int c, int from, int to)
 {
     for (int64_t s = from + threadIdx.x; s < to; s += blockDim.x) {
-        v.put(c, s, plain_lag<1>(v, 0, v.batches, c, s));
+        v.put(c, s, direct_lag<1>(v, 0, v.batches, c, s));
     }
 }
 
@@ -157,7 +158,7 @@ struct toeplitz_lags {
     {
     }
 
-    /* Pack j of this thread: its row, its place in the chunk's row, in the planes. */
+    /* Pack j of this thread: its row, index in the chunk's row, offset in a plane. */
     static constexpr int AT_ONCE = TAPS_THREADS / PACKS; /* segments */
     __device__ __forceinline__ int row_of(int j) const
     {
@@ -176,7 +177,7 @@ struct toeplitz_lags {
         return swizzled(column, at / 8 % 8) + at % 8 * 2;
     }
 
-    /* Queues the rows of NB batches of a channel, at most 12288 / NB values each. */
+    /* Starts copying the rows of NB batches, at most 12288 / NB values each. */
     __device__ __forceinline__ void stage(int item, int first_batch, int turn) const
     {
         if (!STAGED || item >= items) {
@@ -247,7 +248,7 @@ struct toeplitz_lags {
                              plan.split, v, factor);
     }
 
-    /* Nothing is marked; behind the last columns there are zeros. */
+    /* Clears the mark and puts zeros behind the last columns. */
     __device__ __forceinline__ void begin() const
     {
         if (tid == 0) {
@@ -257,7 +258,6 @@ struct toeplitz_lags {
                 fence_async_shared();
             }
         }
-        /* columns behind the last: zeros */
         for (int r = tid; r < plan.operands * TAPS_PAD * 8; r += TAPS_THREADS) {
             *reinterpret_cast<uint4 *>(
                 shared + r / (TAPS_PAD * 8) * TAPS_BYTES + TOEPLITZ_COLUMNS * 128 +
@@ -267,8 +267,8 @@ struct toeplitz_lags {
     }
 
     /*
-     * Puts a chunk of dy, and of x `apart` chunks before, where the products read them:
-     * what these are to be multiplied by.
+     * Puts a chunk of dy, and of x `apart` chunks before it, where the products read
+     * them.  Returns the factor that undoes their scaling.
      */
     __device__ __forceinline__ float take(int c, int first_batch, int chunk, int apart,
                                           uint32_t turn) const
@@ -336,15 +336,15 @@ struct toeplitz_lags {
         return scale;
     }
 
-    /* The lags of a window of channel c out of the threads' sums, and their repair. */
+    /* Reduces the threads' sums to a window of lags of channel c; repairs them. */
     __device__ __forceinline__ void finish(const float (&diagonal)[TAPS_TILES][2][9],
                                            const int (&lag_of)[TAPS_TILES], int c,
                                            int first_lag) const
     {
         /*
-         * Element (e, m) of a lane lies on diagonal 8 m + g - r - 56 + 16 warp,
-         * r = 2 q + e.  A lane takes it from the lane whose g is r more, then 8 m + g is
-         * the diagonal, or 8 (m - 1) + g where g + r went round.
+         * Element (e, m) of a lane is on diagonal 8 m + g - r - 56 + 16 warp, where r =
+         * 2 q + e.  A lane takes it from the lane whose g is r more; then 8 m + g is
+         * the diagonal, or 8 (m - 1) + g where g + r wraps around.
          */
         constexpr int U = 80;
 #pragma unroll

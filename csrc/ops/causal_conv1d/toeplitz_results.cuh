@@ -1,8 +1,7 @@
 /*
- * toeplitz_results.cuh  What becomes of the sums of v6: rows that leave in the background,
- * and rows that the products did not carry, which are summed once more.
- * Not here: the products (ladder/v6_toeplitz.cu), the sums in the plain order
- * (exact_rows.cuh).
+ * toeplitz_results.cuh  The results of v6: asynchronous stores of rows, and the repair
+ * of rows that the products could not represent.
+ * See ladder/v6_toeplitz.cu for the products, exact_rows.cuh for direct sums.
  */
 #ifndef GPO_CAUSAL_CONV1D_TOEPLITZ_RESULTS_CUH
 #define GPO_CAUSAL_CONV1D_TOEPLITZ_RESULTS_CUH
@@ -12,7 +11,7 @@
 #ifdef __CUDACC__
 #ifdef GPO_HOPPER
 
-/* The sums of a group, of the earlier and the later columns; marks what is not finite. */
+/* Stores a group's sums (of earlier, later columns); marks rows that are not finite. */
 template <typename T, int PRODUCTS, bool WHOLE, bool CHAIN, int HALF>
 __device__ __forceinline__ void
 put_results(const toeplitz_item<T, PRODUCTS, WHOLE, CHAIN> &item, float (&sum)[2][HALF],
@@ -44,10 +43,10 @@ put_results(const toeplitz_item<T, PRODUCTS, WHOLE, CHAIN> &item, float (&sum)[2
         }
     }
     /*
-     * finish: rows of results lie where the data of these columns lay, which the
-     * groups to come do not read, and leave as whole rows in the background.  Half of
-     * the rows lie `gap` values behind the others; a few bytes reach into the next
-     * columns, whose rows have left.
+     * finish: results overwrite the data of these columns, which later groups do not
+     * read, and are stored asynchronously as whole rows.  Half of the rows are `gap`
+     * values behind the others; a few bytes reach into the next columns, whose rows
+     * have been stored.
      */
     const auto stage = [&](auto first_tuple, auto tuples, auto *to, int gap) {
         using Staged = std::remove_reference_t<decltype(*to)>;
@@ -57,7 +56,7 @@ put_results(const toeplitz_item<T, PRODUCTS, WHOLE, CHAIN> &item, float (&sum)[2
         const int pitch = wide + STAGE_PAD / static_cast<int>(sizeof(Staged));
         const int flow = p.reversed ? -TOEPLITZ_BLOCK : TOEPLITZ_BLOCK;
         const int start = p.reversed ? wide - TOEPLITZ_BLOCK : 0;
-        /* column 8 k + 2 q + e: what depends on the lane, then what does not */
+        /* column 8 k + 2 q + e: the part that depends on the lane, then the rest */
         Staged *const mine = to + (2 * q & (NB / 2 - 1)) * pitch +
                              (2 * q & (NB / 2) ? gap : 0) + start + 16 * warp + g;
         bulk_wait_read();
@@ -77,7 +76,7 @@ put_results(const toeplitz_item<T, PRODUCTS, WHOLE, CHAIN> &item, float (&sum)[2
     const int last_block = p.reversed ? plan.blocks - first_block : first_block + G;
     unsigned char *const freed = shared + plan.high + column * 128;
     if (plan.wide_out && p.finish == FINISH_NONE) {
-        const int wide = TOEPLITZ_BLOCK * G; /* steps of a row */
+        const int wide = TOEPLITZ_BLOCK * G; /* steps per row */
         const int pitch = wide + STAGE_PAD / static_cast<int>(sizeof(T));
         const int t0 = (last_block - G) * TOEPLITZ_BLOCK;
         const int begin = max(t0, 0), end = min(t0 + wide, steps);
@@ -122,7 +121,7 @@ put_results(const toeplitz_item<T, PRODUCTS, WHOLE, CHAIN> &item, float (&sum)[2
     }
 }
 
-/* Sums rows once more that the products do not carry. */
+/* Sums the rows directly that the products could not represent. */
 template <typename T, int PRODUCTS, bool WHOLE, bool CHAIN>
 __device__ __forceinline__ void
 repair(const toeplitz_item<T, PRODUCTS, WHOLE, CHAIN> &item)
@@ -146,7 +145,7 @@ repair(const toeplitz_item<T, PRODUCTS, WHOLE, CHAIN> &item)
         const int to = min(item.steps, from + (end - begin) * TOEPLITZ_BLOCK);
         exact_rows(p, c, first_batch, mine, from, to);
         if constexpr (toeplitz_item<T, PRODUCTS, WHOLE, CHAIN>::CAUSAL) {
-            const int room = static_cast<int>(plan.small) / 64 * 4; /* of a warp */
+            const int room = static_cast<int>(plan.small) / 64 * 4; /* per warp */
             exact_heads(p, c, first_batch, heads, from, to,
                         reinterpret_cast<float *>(item.shared) + item.warp * room,
                         room);

@@ -12,10 +12,10 @@
 constexpr int BLOCK = 128; /* threads of v0 and v1 */
 constexpr int PIECE = 256; /* inputs staged at a time, v1 to v4 */
 
-constexpr int QUADS = 64;             /* threads of a block of v2 to v4 */
-constexpr int QUAD_STEPS = 4 * QUADS; /* steps of a block */
+constexpr int QUADS = 64;             /* threads per block of v2 to v4 */
+constexpr int QUAD_STEPS = 4 * QUADS; /* steps per block */
 
-/* v3, v4: batches of a block; for the gradient of the filters, and inputs staged then. */
+/* v3, v4: batches per block; for the gradient of filters, batches and inputs staged. */
 template <typename T>
 constexpr int SHARING = sizeof(T) == 8 ? 4 : 8;
 constexpr int LAG_ROWS = 2, LAG_PIECE = 128;
@@ -23,36 +23,36 @@ constexpr int LAG_ROWS = 2, LAG_PIECE = 128;
 /* v5: the tile of a thread, steps (or lags) by inputs. */
 constexpr int STEPS = 16;
 constexpr int INPUTS = 8;
-constexpr int WINDOW = STEPS + INPUTS; /* what 16 by 8 products read, and one more */
+constexpr int WINDOW = STEPS + INPUTS; /* lags of 16 by 8 products, and one more */
 constexpr int SUBSTEPS = 4;            /* unrolled, with the window in registers */
 constexpr int TILE_WARPS = 8, TILE_BLOCK = TILE_WARPS * WARP;
-constexpr int SEGMENT = TILE_WARPS * STEPS; /* steps of a virtual row */
+constexpr int SEGMENT = TILE_WARPS * STEPS; /* steps of a row of v5 */
 constexpr int CHUNK = 64;                   /* inputs staged at a time */
-constexpr int LAG_SEGMENT = 256;            /* inputs of a virtual row, for lags */
+constexpr int LAG_SEGMENT = 256;            /* the same for lags: inputs */
 
-/* The tile of lags of 4-byte and of 8-byte values: shared memory is as large. */
+/* The tile of lags: 4-byte and 8-byte values take the same shared memory. */
 template <typename V>
 struct lag_tile {
     static constexpr int WARPS = sizeof(V) == 8 ? 4 : 8, BLOCK = WARPS * WARP;
-    static constexpr int LAGS = WARPS * STEPS;              /* of a block */
+    static constexpr int LAGS = WARPS * STEPS;              /* per block */
     static constexpr int STAGED = sizeof(V) == 8 ? 32 : 64; /* inputs at a time */
     static constexpr int RING = sizeof(V) == 8 ? 128 : 256; /* >= STAGED + LAGS */
 };
 
 /* Filters of at most SHORT lags. */
 constexpr int SHORT = 8;
-constexpr int SHORT_BLOCK = 128; /* threads that stream */
-constexpr int SHORT_ITEMS = 4;   /* packs of a thread, all loads before the first use */
-constexpr int STRETCH = 32;      /* steps of a thread across strided rows */
+constexpr int SHORT_BLOCK = 128; /* threads per block */
+constexpr int SHORT_ITEMS = 4;   /* packs per thread, all loaded before the first use */
+constexpr int STRETCH = 32;      /* steps per thread where rows are strided */
 
-/* Groups of rows that write partial sums of the gradient of the filters. */
+/* Most groups of rows that write partial sums of the gradient of the filters. */
 constexpr int64_t MOST_SPLITS = 64, MOST_SHORT_SPLITS = 512;
-constexpr int64_t BLOCKS_WANTED = 4;     /* of an SM */
-constexpr int64_t THREADS_WANTED = 1536; /* of an SM */
+constexpr int64_t BLOCKS_WANTED = 4;     /* per SM */
+constexpr int64_t THREADS_WANTED = 1536; /* per SM */
 
 constexpr int REST_BLOCK = 256; /* threads of the kernels in common.cu */
 
-/* v6: clocks between the first blocks of an SM, so that their phases alternate. */
+/* v6: clocks between the starts of an SM's first blocks, so that phases alternate. */
 constexpr int64_t STAGGER = 4500;
 
 /* Fewer rows of SEGMENT steps than this leave most lanes of v5 idle. */

@@ -1,6 +1,6 @@
 /*
- * convolve.h  What op.c works out once and every variant of convolve reads: rows of two
- * operands, of which the second is not the longer one, and the part of their full
+ * convolve.h  The plan that op.c makes once and every variant of convolve reads: rows
+ * of two operands, the second never longer than the first, and the part of their full
  * convolution that is the result.
  */
 #ifndef GPO_CONVOLVE_H
@@ -17,7 +17,7 @@ typedef struct convolve_axis {
     int64_t length, a, v;
 } convolve_axis;
 
-/* Only how a row of the result finds its operands. */
+/* How a row of the result finds its operands. */
 typedef struct convolve_rows {
     int naxes;
     convolve_axis axes[GPO_MAX_DIMS]; /* innermost first; adjacent ones are merged */
@@ -31,7 +31,7 @@ typedef struct convolve_plan {
     int in_a, in_v;         /* which inputs of the call a and v are */
     int64_t n, m;           /* elements of a row of a and of v */
     int64_t a_step, v_step; /* strides within a row */
-    int64_t first, count;   /* of the n + m - 1 sums: which the result keeps */
+    int64_t first, count;   /* which of the n + m - 1 sums the result keeps */
     int64_t count_rows;
     bool one_filter; /* every row has the same v */
     convolve_rows rows;
@@ -51,7 +51,7 @@ convolve_terms(int64_t n, int64_t m, int64_t i, int64_t *low, int64_t *high)
     *high = i + 1 < m ? i + 1 : m;
 }
 
-/* A sum of so many terms goes into a total that keeps what it rounds away. */
+/* Terms that are added in order; such sums go into a compensated total. */
 enum { CONVOLVE_CHUNK = 512 };
 
 #ifdef __cplusplus

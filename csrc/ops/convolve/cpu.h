@@ -9,10 +9,10 @@
 #include "../../backend/backend.h"
 #include "convolve.h"
 
-/* What the products are computed in; a complex number is two lanes. */
+/* The type that products are computed in; a complex number is two lanes. */
 typedef enum lane {
     LANE_BOOL,
-    LANE_U16, /* 8-bit integers, too: their low bits depend on low bits alone */
+    LANE_U16, /* 8-bit integers, too: low bits depend only on low bits */
     LANE_U32,
     LANE_U64,
     LANE_FLOAT,
@@ -20,7 +20,7 @@ typedef enum lane {
     NLANES
 } lane;
 
-/* One sum by its own terms alone, as an element of the result. */
+/* Stores one sum, computed from its own terms only, as an element of the result. */
 typedef void (*exact_sum)(const convolve_plan *p, const void *a, const void *v,
                           int64_t i, void *to);
 
@@ -28,7 +28,7 @@ typedef void (*exact_sum)(const convolve_plan *p, const void *a, const void *v,
 
 typedef struct job {
     const convolve_plan *plan;
-    const char *a, *v; /* where the arrays begin; NULL for choose */
+    const char *a, *v; /* first elements of the arrays; NULL in choose() */
     char *out;
     gpo_dtype dtype;
     int64_t bytes; /* of an element */
@@ -39,19 +39,19 @@ typedef struct job {
     exact_sum exact;
     bool parallel;
     bool in_place;         /* elements are lanes already */
-    bool few;              /* sums in a row: each is a dot product */
-    int64_t chunk;         /* terms that are added up before they go into a total */
-    int64_t piece, pieces; /* sums of a piece, pieces of a row */
+    bool few;              /* few sums in a row: each is a dot product */
+    int64_t chunk;         /* terms added in order before they go into a total */
+    int64_t piece, pieces; /* sums per piece, pieces per row */
     int64_t per_task;      /* pieces */
     /* v as read_taps() leaves it */
     char *taps; /* NULL if each row has its own */
-    void *work; /* what convolve_sum_stretch computes in, for each of `workers` tasks */
+    void *work; /* workspace of convolve_sum_stretch for each of `workers` tasks */
     int64_t workers;
 } job;
 
 /* ---- cpu.c ---- */
 
-/* Where a row of the result finds its rows of a and v. */
+/* The rows of a and v that a row of the result is computed from. */
 void convolve_find_row(const job *j, int64_t row, const char **a, const char **v);
 
 /* Element i of a row of the result. */
@@ -61,26 +61,26 @@ char *convolve_result_at(const job *j, int64_t row, int64_t i);
 void convolve_read_window(const job *j, const char *row, int64_t length, int64_t step,
                           int64_t start, int64_t n, char *to);
 
-/* Makes j->work, which a thread's stack has no room for. */
+/* Allocates j->work, which is too large for a thread's stack. */
 gpo_status convolve_make_work(gpo_call *call, job *j);
 
-/* Elements [i, i + n) of a row of the result, product by product, in j->work. */
+/* Computes elements [i, i + n) of a row of the result directly, using j->work. */
 void convolve_sum_stretch(const job *j, int64_t row, int64_t i, int64_t n);
 
 /* ---- cpu_fourier.c ---- */
 
 /*
  * Overlap-save: a block of `length` elements of a row, transformed, multiplied and
- * transformed back, holds length - m + 1 sums that wrap around nothing; all of them where
- * the row with its sums fits into the block (`lead` is 0 then, else m - 1).
+ * transformed back, holds length - m + 1 sums without wrap-around; where the row and
+ * its sums fit into one block, all sums (`lead` is 0 then, else m - 1).
  */
 typedef struct fourier_plan {
     int64_t length, lead;
-    int64_t per_block, blocks; /* sums of a block, blocks of a row */
+    int64_t per_block, blocks; /* sums per block, blocks per row */
 } fourier_plan;
 
 /*
- * The blocks that cost least; false if adding up the products is cheaper.  The answer
+ * Finds the cheapest blocks; false if the direct sum is cheaper.  The answer
  * depends on the sizes alone: neither the number of threads nor the machine changes the
  * bits of a result.
  */

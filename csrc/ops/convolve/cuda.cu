@@ -1,7 +1,7 @@
 /*
- * cuda.cu  The table of convolve on CUDA: the ladder (ladder/), the shape kernel (shapes/)
- * and the choice.
- * Not here: products and totals (products.cuh), the contract (op.c).
+ * cuda.cu  The table of convolve on CUDA: the ladder (ladder/), the shape kernel
+ * (shapes/) and the choice.
+ * See products.cuh for products and totals, op.c for the contract.
  */
 #include "../../device/number.cuh"
 #include "ladder/v0_direct.cuh"
@@ -13,7 +13,7 @@
 
 /* ---- table ---- */
 
-/* Whole numbers of both signs wrap around alike. */
+/* Signed and unsigned integers wrap around alike. */
 #define RUN(f)                                                                  \
     [](auto t) -> gpo_run {                                                     \
         using T = typename decltype(t)::type;                                   \
@@ -43,11 +43,11 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, by times on an H200: benchmarks/results/h200-convolve.json ---- */
 
-/* Whether spectra are faster than v2, which makes 24 T/s on an H200. */
+/* Whether spectra are faster than v2, which makes 24 T products/s on an H200. */
 static bool
 wants_spectra(const gpo_call *call, const convolve_plan &p)
 {
-    /* Microseconds before the first product; products of an SM in one. */
+    /* Microseconds before the first product; products per SM and microsecond. */
     constexpr double BEGIN = 3.0, PRODUCTS = 0.18e6;
     if (!variants[V3].run[call->out[0].dtype] || !has_spectra(call)) {
         return false;

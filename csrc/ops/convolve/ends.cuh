@@ -1,5 +1,5 @@
 /*
- * ends.cuh  The first and last sums of a row, which have few terms, term by term.
+ * ends.cuh  Computes the first and last sums of a row, which have few terms, directly.
  */
 #ifndef GPO_CONVOLVE_ENDS_CUH
 #define GPO_CONVOLVE_ENDS_CUH
@@ -8,8 +8,9 @@
 #include "guard.cuh"
 
 /*
- * Terms that are added in order, and then such sums: a chain of n equal terms errs by up
- * to n / 2 u times its sum, and the bound of the shortest filters has room for 27 u.
+ * Terms that are added in one chain before the chains are added: a chain of n equal
+ * terms errs by up to n / 2 u times its sum, and the bound of the shortest filters
+ * allows 27 u.
  */
 constexpr int CHAIN = 32;
 
@@ -17,8 +18,8 @@ constexpr int CHAIN = 32;
 constexpr int END_FLOATS = 3 * ENDS;
 
 /*
- * By one warp: the first ENDS sums of a row, or the last, as far as they are results; a
- * lane has four.
+ * For one warp: computes the first or last ENDS sums of a row, four per lane, and
+ * stores those that are results.
  */
 __device__ __forceinline__ void
 put_end(const spectral_rows &rows, int64_t row, bool last, float *space)
@@ -85,9 +86,10 @@ put_end(const spectral_rows &rows, int64_t row, bool last, float *space)
 }
 
 /*
- * By block `index` of `blocks` of threads: the ends of `count` rows from `first_row` on,
- * and, where wanted, the energies of their inputs, two for a row.  `space` has END_FLOATS
- * for each warp.  A function of its own, as its registers would spill those of a kernel.
+ * Computes the ends of `count` rows from `first_row` on in `blocks` blocks of threads,
+ * of which this is block `index`, and, unless `energies` is NULL, the energies of their
+ * inputs, two per row.  `space` has END_FLOATS per warp.  Inlined, its registers would
+ * make the kernels spill.
  */
 template <int THREADS>
 static __device__ __noinline__ void
@@ -114,7 +116,7 @@ put_ends(const spectral_rows &rows, int64_t first_row, int64_t count, int index,
     }
 }
 
-/* Blocks of threads for the ends of so many rows: few beside the `resident` ones. */
+/* Blocks of threads for the ends of `count` rows: few compared with `resident`. */
 inline int
 end_blocks(const spectral_rows &rows, int64_t count, int64_t resident, int threads)
 {
@@ -125,7 +127,7 @@ end_blocks(const spectral_rows &rows, int64_t count, int64_t resident, int threa
     return static_cast<int>(blocks < most ? blocks : most);
 }
 
-/* The results of a row that are not in its ends. */
+/* Sets [low, high) to the results of a row that are not in its ends. */
 inline void
 leave_ends(spectral_rows &rows)
 {
@@ -137,7 +139,7 @@ leave_ends(spectral_rows &rows)
     rows.high = rows.high > rows.low ? rows.high : rows.low;
 }
 
-/* The rows of a call, of whose results transforms of `points` make all but the ends. */
+/* The rows of a call; transforms of `points` compute all their results but the ends. */
 template <typename T>
 spectral_rows
 rows_of(const gpo_call *call, int points)

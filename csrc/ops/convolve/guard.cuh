@@ -1,12 +1,13 @@
 /*
  * guard.cuh  Which sums v3 and long_filters take from a transform.
  *
- * A sum may err by sqrt(M) 2^-23 |v| |the inputs in its window|.  A transform errs evenly,
- * by the norm of all inputs of its blocks.  So the energy of those is held against the
- * least that a window has; the first and last sums of a row, whose windows are short, are
- * added up by warps of their own, beside the transforms (ends.cuh).  A block that does
- * not pass is wide, and is made once more (wide_blocks.cuh).
- * Not here: rows (spectral_rows.cuh), the transform (device/fft.cuh).
+ * A sum may err by sqrt(M) 2^-23 |v| |the inputs in its window|.  A transform spreads
+ * its error evenly, in proportion to the norm of all inputs of its blocks.  So the
+ * energy of those is compared with the least energy of any window.  The first and last
+ * sums of a row, whose windows are short, are added up by separate warps while others
+ * transform (ends.cuh).  A block that fails the test is called wide and is computed
+ * again (wide_blocks.cuh).
+ * See spectral_rows.cuh for rows, device/fft.cuh for the transform.
  */
 #ifndef GPO_CONVOLVE_GUARD_CUH
 #define GPO_CONVOLVE_GUARD_CUH
@@ -17,28 +18,28 @@
 #include <cmath>
 
 /*
- * The energy of a block is taken in so many chunks.  The windows of all sums of a chunk
- * have M / chunk - 1 chunks before it in common: SPAN at least where the filter is one
- * block of the transform and has LEAST_TAPS.
+ * The energy of a block is taken in CHUNKS chunks.  The windows of all sums of a chunk
+ * share the M / chunk - 1 chunks before it: at least SPAN where the filter is one block
+ * of the transform and has LEAST_TAPS.
  */
 template <typename FFT>
 constexpr int CHUNKS = FFT::POINTS == 512 ? 8 : 4;
 template <typename FFT>
 constexpr int SPAN = CHUNKS<FFT> / 4;
 
-constexpr int ENDS = 128; /* sums at either end of a row that are added up */
+constexpr int ENDS = 128; /* sums at either end of a row, added term by term */
 
 __device__ __forceinline__ float
 no_window()
 {
-    return __int_as_float(0x7f800000); /* infinite: more energy than any has */
+    return __int_as_float(0x7f800000); /* infinite: more energy than any window has */
 }
 
 /*
- * The square of how far the norm of a block's inputs may pass a window's.  A sum whose
- * window has an eighth of the energy or less errs by at most 0.6 log2(2N) 2^-24 |v| |a|
- * (0.44 is the most seen, NOTES.md), one with more by at most 0.9 (0.88), which is inside
- * its bound from LEAST_TAPS on.
+ * The largest allowed ratio of the energy of a block's inputs to a window's.  A sum
+ * whose window has an eighth of the energy or less errs by at most 0.6 log2(2N) 2^-24
+ * |v| |a| (0.44 is the most seen, NOTES.md), one with more by at most 0.9 (0.88), which
+ * is within its bound from LEAST_TAPS on.
  */
 inline float
 growth_of(int64_t taps, int points)
@@ -47,7 +48,7 @@ growth_of(int64_t taps, int points)
     return static_cast<float>(4 * static_cast<double>(taps) / (passes * passes));
 }
 
-/* Whether the guard asks at sum i, the first of a chunk: its window reaches far enough. */
+/* Whether the guard tests sum i, the first of a chunk: its window is long enough. */
 template <typename T>
 __device__ __forceinline__ bool
 is_judged(const convolve_view<T> &c, int64_t i)
@@ -56,7 +57,7 @@ is_judged(const convolve_view<T> &c, int64_t i)
     return i >= ENDS && i < (end < c.n ? end : c.n);
 }
 
-/* Whether any windows are short at a row's beginning, or at its end. */
+/* Whether a row has short windows at its beginning or, if `last`, at its end. */
 template <typename T>
 __host__ __device__ __forceinline__ bool
 has_end(const convolve_view<T> &c, bool last)
@@ -64,7 +65,7 @@ has_end(const convolve_view<T> &c, bool last)
     return last ? c.first + c.count > c.n : c.first < ENDS;
 }
 
-/* Whether those of results [begin, begin + length) are. */
+/* Whether results [begin, begin + length) have such windows. */
 template <typename T>
 __device__ __forceinline__ bool
 reaches_end(const convolve_view<T> &c, bool last, int64_t begin, int64_t length)
@@ -82,7 +83,7 @@ reversed(spectrum_dtype dtype, const spectrum_row &row)
 }
 
 /*
- * The squares of a warp's values times `by`: lane i gets the sum over chunk
+ * Sums the squares of a warp's values times `by`; lane i gets the sum over chunk
  * i / (WARP / CHUNKS).
  */
 template <typename FFT>
@@ -103,7 +104,7 @@ energy_of_chunks(const float (&x)[FFT::V], float by)
     }
     int d = WARP / 2;
 #pragma unroll
-    for (int left = C / 2; left > 0; left /= 2) { /* half of the chunks for each half */
+    for (int left = C / 2; left > 0; left /= 2) { /* half the chunks per half warp */
         const bool upper = (lane & static_cast<unsigned>(d)) != 0;
 #pragma unroll
         for (int c = 0; c < left; c++) {
@@ -120,10 +121,10 @@ energy_of_chunks(const float (&x)[FFT::V], float by)
     return sum[0];
 }
 
-/* Those of a block of threads; WARPS * CHUNKS slots, behind a barrier. */
+/* Writes each warp's sums to WARPS * CHUNKS slots; a barrier must follow. */
 template <typename FFT>
 __device__ __forceinline__ void
-tell_energies(const float (&x)[FFT::V], float by, float *slots)
+store_energies(const float (&x)[FFT::V], float by, float *slots)
 {
     constexpr unsigned C = CHUNKS<FFT>, EACH = WARP / C;
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -135,7 +136,7 @@ tell_energies(const float (&x)[FFT::V], float by, float *slots)
 
 template <typename FFT>
 __device__ __forceinline__ float
-told_energy(int chunk, const float *slots)
+sum_energy(int chunk, const float *slots)
 {
     float all = slots[chunk];
 #pragma unroll
@@ -154,7 +155,7 @@ struct added {
     }
 };
 
-/* By one warp: the energy of the first ENDS inputs of a row, or of the last, in lane 0. */
+/* For one warp: the energy of the first or last ENDS inputs of a row, in lane 0. */
 __device__ __forceinline__ double
 energy_of_end(const spectral_rows &rows, const spectrum_row &a, bool last)
 {
@@ -169,10 +170,10 @@ energy_of_end(const spectral_rows &rows, const spectrum_row &a, bool last)
     return warp_combine<added>(energy).x;
 }
 
-/* Those that results [begin, begin + length) reach; they stand for the windows there. */
+/* Stores the energies of the ends that results [begin, begin + length) reach. */
 __device__ __forceinline__ void
-tell_ends(const spectral_rows &rows, const spectrum_row &a, int64_t begin,
-          int64_t length, double *ends)
+store_ends(const spectral_rows &rows, const spectrum_row &a, int64_t begin,
+           int64_t length, double *ends)
 {
 #pragma unroll 1
     for (int side = 0; side < 2; side++) {
@@ -185,7 +186,7 @@ tell_ends(const spectral_rows &rows, const spectrum_row &a, int64_t begin,
     }
 }
 
-/* Whether the ends that results [begin, begin + length) reach have such an energy. */
+/* Whether the ends that results [begin, begin + length) reach have `least` energy. */
 __device__ __forceinline__ bool
 ends_hold(const spectral_rows &rows, int64_t begin, int length, double least,
           const double *ends)
@@ -201,9 +202,10 @@ ends_hold(const spectral_rows &rows, int64_t begin, int length, double least,
 }
 
 /*
- * By one warp: whether results from `begin` on may be taken from a transform.  Their inputs
- * have the energies told at `own` times 4^own_shift, and `last` for the block before, in
- * units of 4^exponent; those of the row's ends are at `ends`.
+ * For one warp: whether the results from `begin` on may be taken from a transform.  The
+ * energies of their block's inputs are `own` times 4^own_shift, those of the block
+ * before `last` times 4^last_shift, in units of 4^exponent; `ends` has those of the
+ * row's ends.
  */
 template <typename FFT>
 __device__ __forceinline__ bool
@@ -212,8 +214,8 @@ windows_hold(const spectral_rows &rows, int64_t begin, const float *own, int own
 {
     constexpr int C = CHUNKS<FFT>, LENGTH = FFT::POINTS / C;
     const int chunk = static_cast<int>(threadIdx.x) % C;
-    const float now = told_energy<FFT>(chunk, own) * power_of_two(2 * own_shift);
-    const float before = told_energy<FFT>(chunk, last) * power_of_two(2 * last_shift);
+    const float now = sum_energy<FFT>(chunk, own) * power_of_two(2 * own_shift);
+    const float before = sum_energy<FFT>(chunk, last) * power_of_two(2 * last_shift);
     float inside = 0, all = now + before;
 #pragma unroll
     for (int d = 1; d <= SPAN<FFT>; d++) {

@@ -1,5 +1,6 @@
 /*
- * large_block.cu  v3's kernel for transforms of 2048 and 4096 points, compiled by itself.
+ * large_block.cu  v3's kernel for transforms of 2048 and 4096 points, compiled
+ * separately.
  */
 #include "ladder/v3_spectral_blocks.cuh"
 

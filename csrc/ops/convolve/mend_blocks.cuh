@@ -1,12 +1,12 @@
 /*
- * mend_blocks.cuh  How v3 makes the wide blocks of its results once more.
+ * mend_blocks.cuh  How v3 recomputes the wide blocks of its results.
  */
 #ifndef GPO_CONVOLVE_MEND_BLOCKS_CUH
 #define GPO_CONVOLVE_MEND_BLOCKS_CUH
 
 #include "wide_blocks.cuh"
 
-/* The spectra of the whole blocks of a filter, and what brings them back. */
+/* Stores the spectra of the whole blocks of a filter; returns their exponent. */
 template <typename FFT>
 __device__ __forceinline__ int
 transform_squares(const spectral_rows &rows, const spectrum_row &v,
@@ -37,11 +37,11 @@ transform_squares(const spectral_rows &rows, const spectrum_row &v,
     return range.exponent();
 }
 
-/* y = what the whole blocks before input `from` give, by one warp. */
+/* For one warp: y = the contribution of the whole blocks before input `from`. */
 __device__ __forceinline__ void
-bring_whole_blocks(spectrum_dtype dtype, const spectrum_row &a, int64_t from, int whole,
-                   const square_fft &fft, const c64 *spectra, int filter_exponent,
-                   float (&y)[SQUARE_V])
+convolve_whole_blocks(spectrum_dtype dtype, const spectrum_row &a, int64_t from,
+                      int whole, const square_fft &fft, const c64 *spectra,
+                      int filter_exponent, float (&y)[SQUARE_V])
 {
     const int lane = static_cast<int>(threadIdx.x) % WARP;
     const int64_t first = from - int64_t{whole} * SQUARE + lane;
@@ -82,11 +82,11 @@ bring_whole_blocks(spectrum_dtype dtype, const spectrum_row &a, int64_t from, in
     spectrum_block<square_fft>::scale_back(y, range.exponent() + filter_exponent, 0.0f);
 }
 
-/* Blocks of results of a call, and what part of them a block of threads makes. */
+/* Blocks of results of a call, and the share of them that a block of threads has. */
 struct block_share {
-    int blocks; /* of a row */
-    int share;  /* of a block of threads */
-    int ends;   /* blocks of threads before the first that has one */
+    int blocks; /* per row */
+    int share;  /* per block of threads */
+    int ends;   /* blocks of threads that add up ends of rows; they come first */
 
     __device__ __forceinline__ int64_t first() const
     {
@@ -101,10 +101,9 @@ struct block_share {
 };
 
 /*
- * By a block of threads: the wide ones, as `is_wide` says, of its share of the blocks of
- * results.  Takes the shared memory of the launch, whose end holds the spectra of a filter
- * of FFT::POINTS taps.  A function of its own, as its registers would spill those of the
- * kernel.
+ * For a block of threads: recomputes the blocks of its share that `is_wide` marks.
+ * Uses the dynamic shared memory of the launch, whose end holds the spectra of a filter
+ * of FFT::POINTS taps.  Inlined, its registers would make the kernel spill.
  */
 template <typename FFT>
 static __device__ __noinline__ void
@@ -122,7 +121,7 @@ mend_blocks(const spectral_rows &rows, const block_share &work, const int *is_wi
                   "each warp has a transform of its own");
     const int whole = static_cast<int>(whole_blocks(c.m));
     const square_fft fft(own, threadIdx.x % WARP);
-    int64_t transformed = -1; /* row whose filter is at `spectra` */
+    int64_t transformed = -1; /* row whose filter `spectra` holds */
     int filter_exponent = 0;
 #pragma unroll 1
     for (int i = 0; i < count; i++) {
@@ -141,8 +140,8 @@ mend_blocks(const spectral_rows &rows, const block_share &work, const int *is_wi
         if (mine < c.count) {
             float y[SQUARE_V] = {};
             if (FFT::POINTS > SQUARE && whole > 0) {
-                bring_whole_blocks(rows.dtype, in.a, c.first + mine, whole, fft,
-                                   spectra, filter_exponent, y);
+                convolve_whole_blocks(rows.dtype, in.a, c.first + mine, whole, fft,
+                                      spectra, filter_exponent, y);
             }
             put_wide_sums(rows, row, in, mine, reinterpret_cast<float *>(own), y);
         }

@@ -1,6 +1,6 @@
 /*
- * op.c  convolve: the contract.  Order: arguments, result dtype, shape rule, plan, cost,
- * descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ * op.c  convolve: the contract.  Order: arguments, result dtype, shape rule, plan,
+ * cost, descriptor.  See cpu.c and cuda.cu for the implementations.
  */
 #include "convolve.h"
 
@@ -28,7 +28,7 @@ is_whole(gpo_dtype dtype)
     return dtype <= GPO_U64; /* bool and integers come first in dtypes.def */
 }
 
-/* int64 with uint64 has no room in whole numbers: float64. */
+/* No integer type holds both int64 and uint64: float64. */
 static gpo_dtype
 common_whole(gpo_dtype a, gpo_dtype b)
 {
@@ -46,7 +46,7 @@ common_whole(gpo_dtype a, gpo_dtype b)
     return bytes > 8 ? GPO_F64 : is_signed[bytes];
 }
 
-/* The smallest real floating dtype that a real dtype goes into beside floats. */
+/* The smallest floating dtype for a real dtype when the other operand is floating. */
 static gpo_dtype
 float_beside(gpo_dtype dtype)
 {
@@ -76,7 +76,7 @@ common_dtype(gpo_dtype a, gpo_dtype b)
         return GPO_F64;
     }
     if (gpo_dtypes[x].bytes == 2 && gpo_dtypes[y].bytes == 2) {
-        /* One byte of whole numbers goes into either 16-bit float. */
+        /* An 8-bit integer fits in either 16-bit float. */
         return is_whole(a) ? b : is_whole(b) ? a : GPO_F32;
     }
     return GPO_F32;
@@ -84,14 +84,14 @@ common_dtype(gpo_dtype a, gpo_dtype b)
 
 /* ---- shape rule ---- */
 
-/* Of a row; a number is a row of one element, as NumPy takes it. */
+/* Elements of a row; a scalar is a row of one element, as in NumPy. */
 static int64_t
 row_length(const gpo_array *x)
 {
     return x->ndim > 0 ? x->shape[x->ndim - 1] : 1;
 }
 
-/* "(3,) (4,1)": shapes for a message; cut off where full. */
+/* A shape for a message, as "(3,)" or "(4,1)"; truncated to fit. */
 static void
 print_shape(const gpo_array *x, char *text, size_t room)
 {
@@ -241,7 +241,7 @@ cost(const gpo_call *call, gpo_cost *cost)
     const gpo_array *out = &call->out[0];
     const double bytes = gpo_dtypes[out->dtype].bytes;
     const convolve_plan *p = convolve_plan_of(call);
-    /* Of n m products mode leaves out those of the sums before and after the result. */
+    /* Of n m products, those of the sums before and after the result are left out. */
     const double before = (double)p->first;
     const double after = (double)(p->n + p->m - 1 - p->count - p->first);
     const double products = (double)p->n * (double)p->m - before * (before + 1) / 2 -

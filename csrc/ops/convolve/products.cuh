@@ -1,6 +1,6 @@
 /*
- * products.cuh  What the rungs of convolve share.  Order: the types products are computed
- * in, totals of sums, the operands of a row, one sum by its own terms alone.
+ * products.cuh  What the rungs of convolve share.  Order: the types products are
+ * computed in, totals of sums, the operands of a row, one sum from its own terms only.
  */
 #ifndef GPO_CONVOLVE_PRODUCTS_CUH
 #define GPO_CONVOLVE_PRODUCTS_CUH
@@ -13,7 +13,7 @@
 
 /* ---- the types products are computed in ---- */
 
-/* A bool: a sum is true where any product is. */
+/* A bool: a sum is true if any product is. */
 struct truth {
     uint32_t bits;
 };
@@ -27,7 +27,7 @@ struct value_traits<b8> {
     using type = truth;
 };
 template <>
-struct value_traits<uint8_t> { /* the low bits of a product depend on low bits alone */
+struct value_traits<uint8_t> { /* low bits of a product depend only on low bits */
     using type = uint32_t;
 };
 template <>
@@ -93,7 +93,7 @@ add_product(complex<Real> &sum, complex<Real> x, complex<Real> t)
     sum.im += x.re * t.im;
 }
 
-/* False for nan and inf: x - x is 0 for numbers alone. */
+/* False for nan and inf: x - x is 0 only for finite x. */
 template <typename V>
 __device__ __forceinline__ bool
 is_finite(V x)
@@ -116,7 +116,7 @@ is_finite(complex<Real> x)
 
 /* ---- totals of sums ---- */
 
-/* Whole numbers wrap around in any order. */
+/* Integers wrap around: the order of additions does not matter. */
 template <typename V>
 struct total {
     V sum = {};
@@ -157,7 +157,7 @@ struct total<truth> {
     }
 };
 
-/* Floats keep what each addition rounds away. */
+/* Floats use compensated summation. */
 template <>
 struct total<float> : compensated_sum<float> {
 };
@@ -197,7 +197,7 @@ struct convolve_view {
     convolve_rows rows;
 };
 
-/* Few numbers need the 64 bits, and those take ten times as long to divide. */
+/* Few operands need 64 bits, and a 64-bit division takes ten times as long. */
 __device__ __forceinline__ int64_t
 quotient(int64_t a, int64_t b)
 {
@@ -227,9 +227,9 @@ find_row(const convolve_view<T> &c, int64_t row)
     return found;
 }
 
-/* ---- one sum by its own terms alone ---- */
+/* ---- one sum from its own terms only ---- */
 
-/* Sum i of all n + m - 1 of a row. */
+/* Sum i of the n + m - 1 sums of a row. */
 template <typename T>
 __device__ __forceinline__ value_type<T>
 exact_sum(const convolve_view<T> &c, const row_operands<T> &row, int64_t i)
@@ -255,8 +255,8 @@ exact_sum(const convolve_view<T> &c, const row_operands<T> &row, int64_t i)
 }
 
 /*
- * Where zeros stood in for what is beyond the ends, 0 times inf or nan may have made a
- * nan: a result that is not finite is added up again.
+ * The zero padding beyond the ends times inf or nan may have made a nan, so a result
+ * that is not finite is computed again from its own terms.
  */
 template <typename T>
 __device__ __forceinline__ void

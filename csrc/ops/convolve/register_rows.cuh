@@ -1,17 +1,18 @@
 /*
- * register_rows.cuh  Rows of 64 bytes in shared memory, which threads take into registers
- * one after the other: v2's window, and that of v3 over terms that are added up.
+ * register_rows.cuh  Rows of 64 bytes in shared memory, which threads load into
+ * registers one at a time: for the window of v2, and of v3 where it adds up terms
+ * directly.
  */
 #ifndef GPO_CONVOLVE_REGISTER_ROWS_CUH
 #define GPO_CONVOLVE_REGISTER_ROWS_CUH
 
 #include "products.cuh"
 
-/* The sums of a thread, and elements of a row of shared memory: 64 bytes. */
+/* Sums per thread, and elements per row of shared memory: 64 bytes. */
 template <typename V>
 constexpr int SUMS = 64 / sizeof(V);
 
-/* A row and 16 bytes: eight lanes that read 16 bytes of eight rows meet all banks once. */
+/* A row and 16 bytes of padding: 16-byte loads of eight rows use all banks once. */
 template <typename V>
 constexpr int PITCH = 80 / sizeof(V);
 

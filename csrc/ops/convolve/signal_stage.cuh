@@ -1,5 +1,5 @@
 /*
- * signal_stage.cuh  A stretch of the signal into rows of shared memory, for v2.
+ * signal_stage.cuh  Stages a segment of the signal in rows of shared memory, for v2.
  */
 #ifndef GPO_CONVOLVE_SIGNAL_STAGE_CUH
 #define GPO_CONVOLVE_SIGNAL_STAGE_CUH
@@ -24,8 +24,9 @@ store_values(value_type<T> *to, const pack<T> &loaded)
 }
 
 /*
- * Elements [from, from + length) of a row of the signal into rows of shared memory, zeros
- * beyond its ends; by `lanes` threads, in packs of 16 bytes where they lie so.
+ * Copies elements [from, from + length) of a row of the signal to rows of shared
+ * memory, with zeros beyond its ends; done by `lanes` threads, in packs of 16 bytes
+ * where the elements are contiguous and aligned.
  */
 template <typename T>
 __device__ __forceinline__ void
@@ -37,7 +38,7 @@ fill_signal(const convolve_view<T> &c, const T *a, int64_t from, int length, int
     const T *source = a + from * c.a_step;
     if (c.a_step == 1 && from >= 0 && from + length <= c.n && length % SIZE == 0 &&
         reinterpret_cast<uintptr_t>(source) % 16 == 0) {
-        /* All of a thread's packs of a stage fly at once. */
+        /* All of a thread's packs of a stage are in flight at once. */
         constexpr int PACKS = (5 * WORDS + SIZE - 1) / SIZE;
         for (int first = lane; first * SIZE < length; first += PACKS * lanes) {
             pack<T> loaded[PACKS];

@@ -1,5 +1,6 @@
 /*
- * small_block.cu  v3's kernel for transforms of 512 and 1024 points, compiled by itself.
+ * small_block.cu  v3's kernel for transforms of 512 and 1024 points, compiled
+ * separately.
  */
 #include "ladder/v3_spectral_blocks.cuh"
 

@@ -1,6 +1,6 @@
 /*
- * spectral_plan.cuh  Which transform a call takes, and how long that may be; the choice
- * asks, and v3 and long_filters do as it says.
+ * spectral_plan.cuh  Which transform a call uses, and an estimate of its time.
+ * choose() reads both, v3 and long_filters the former.
  */
 #ifndef GPO_CONVOLVE_SPECTRAL_PLAN_CUH
 #define GPO_CONVOLVE_SPECTRAL_PLAN_CUH
@@ -10,17 +10,17 @@
 #include "convolve.h"
 #include "tuning.cuh"
 
-/* With the spectrum of a filter beside the transform. */
+/* Shared c64 values of a transform together with the spectrum of a filter. */
 template <typename FFT>
 constexpr int WITH_FILTER = FFT::SHARED + FFT::POINTS;
 
-/* Points of a transform, and the microseconds that a call with it may take. */
+/* Points of a transform, and the estimated microseconds of a call that uses it. */
 struct spectral_plan {
     int points;
     double microseconds;
 };
 
-/* Whether there are transforms for such filters. */
+/* Whether transforms may be used for a filter of this length. */
 inline bool
 has_spectra(const gpo_call *call)
 {
@@ -28,7 +28,7 @@ has_spectra(const gpo_call *call)
     return taps >= LEAST_TAPS && taps <= MOST_TAPS;
 }
 
-/* Whether v3 has: the filter is one block, and the GPU has room for its spectrum. */
+/* Whether v3 may be used: the filter is one block, its spectrum fits shared memory. */
 inline bool
 is_one_block(const gpo_call *call)
 {
@@ -37,9 +37,9 @@ is_one_block(const gpo_call *call)
 }
 
 /*
- * By an H200's times (NOTES.md): an SM transforms two blocks of 4096 values, or as many
- * smaller ones, in 3.2 us one way; it makes 0.15 M products of spectra in a microsecond;
- * and each kernel takes 3 us to begin.
+ * Times of an H200 (NOTES.md): an SM transforms two blocks of 4096 values, or as many
+ * values in smaller ones, in 3.2 us one way; it makes 0.15 M products of spectra per
+ * microsecond; each kernel takes 3 us to start.
  */
 constexpr double ONE_WAY = 3.2, KERNEL_BEGIN = 3.0, SPECTRAL_PRODUCTS = 0.15e6;
 
@@ -83,7 +83,7 @@ plan_blocks(const gpo_call *call)
         const double us =
             3 * KERNEL_BEGIN + static_cast<double>(turns) * one_way +
             products / (SPECTRAL_PRODUCTS * static_cast<double>(processors));
-        /* Smaller blocks fill the card sooner, which these times do not say. */
+        /* Smaller blocks fill the GPU sooner, which this estimate leaves out. */
         if (best.points == 0 || us < 0.9 * best.microseconds) {
             best = {points, us};
         }

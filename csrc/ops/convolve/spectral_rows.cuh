@@ -1,8 +1,8 @@
 /*
- * spectral_rows.cuh  Rows of a call of convolve for the kernels of v3: operands, blocks of
- * them, results out of what an inverse gives.
- * Not here: which results those are (guard.cuh, ends.cuh), the kernels, ranges and
- * elements of rows (device/spectral.cuh).
+ * spectral_rows.cuh  The rows of a convolve call for the kernels of v3: operands,
+ * blocks of operands, and results from an inverse transform.
+ * See guard.cuh and ends.cuh for which results those are, device/spectral.cuh for
+ * ranges and elements of rows.
  */
 #ifndef GPO_CONVOLVE_SPECTRAL_ROWS_CUH
 #define GPO_CONVOLVE_SPECTRAL_ROWS_CUH
@@ -13,8 +13,8 @@
 /* ---- rows in blocks ---- */
 
 /*
- * The rows of a call whose elements are of `dtype`.  Transforms make the results
- * [low, high) of a row, and ends.cuh the others.  `growth` is of guard.cuh.
+ * The rows of a call whose elements are of `dtype`.  Transforms compute results
+ * [low, high) of a row, ends.cuh the others.  guard.cuh defines `growth`.
  */
 struct spectral_rows {
     convolve_view<float> c;
@@ -81,7 +81,7 @@ load_block(spectrum_dtype dtype, const spectrum_row &row, int64_t begin, float (
     });
 }
 
-/* What brings values of such a range to about 1; a nan stays in every sum it enters. */
+/* What scales values of such a range to about 1; nan if not all are finite. */
 __device__ __forceinline__ float
 factor_of(const row_range &range)
 {
@@ -106,13 +106,13 @@ store_results_as(const spectral_rows &rows, int64_t row, int64_t first,
     }
 #pragma unroll
     for (int e = 0; e < V; e++) {
-        if (from + e * THREADS < length) { /* false, too, for those before `low` */
+        if (from + e * THREADS < length) { /* false before `low`, too */
             p[e * THREADS] = stored_as<T>(y[e]);
         }
     }
 }
 
-/* Result first + e * THREADS of a row = y[e], where it is a transform's. */
+/* Stores y[e] as result first + e * THREADS of a row, if within [low, high). */
 template <int THREADS, int V>
 __device__ __forceinline__ void
 store_results(const spectral_rows &rows, int64_t row, int64_t first,
@@ -124,8 +124,8 @@ store_results(const spectral_rows &rows, int64_t row, int64_t first,
 }
 
 /*
- * Results begin + threadIdx.x + e * THREADS of a row out of y / 2^exponent; whether the
- * thread's are all finite.
+ * Stores y * 2^exponent as results begin + threadIdx.x + e * THREADS of a row.  Returns
+ * whether all of this thread's values are finite.
  */
 template <typename FFT>
 __device__ __forceinline__ bool

@@ -1,12 +1,14 @@
 /*
- * wide_blocks.cuh  Sums in wide blocks, whose inputs are too unlike for a transform of
- * the whole block (guard.cuh).  Order: terms that are added up, sums in wide blocks.
+ * wide_blocks.cuh  Sums in wide blocks, whose inputs differ too much in size for a
+ * transform of the whole block (guard.cuh).
+ * Order: terms that are added up, sums in wide blocks.
  *
- * They are made of blocks of 512: sum block r gets
- *     inputs of blocks r - 1 .. r - D, D = M / 512 - 1, by products of spectra: they are
- *     wholly in all its windows, so that what is rounded there belongs to every sum;
- *     the rest, 512 + M % 512 terms a sum, one by one: those of block r, and those at the
- *     far end of its windows.
+ * They are computed in blocks of 512.  Block r of sums gets
+ * - the inputs of blocks r - 1 .. r - D, D = M / 512 - 1, by products of spectra: these
+ *   lie wholly in all its windows, so their rounding error is relative to terms of
+ *   every sum;
+ * - the other 512 + M % 512 terms per sum one by one: those of block r, and those at
+ *   the far end of its windows.
  */
 #ifndef GPO_CONVOLVE_WIDE_BLOCKS_CUH
 #define GPO_CONVOLVE_WIDE_BLOCKS_CUH
@@ -26,7 +28,7 @@ constexpr int STAGE_FLOATS = STAGE_ROWS * PITCH<float> + 2 * STAGE_LAGS;
 static_assert(STAGE_FLOATS <= 2 * square_fft::SECOND,
               "a stage leaves the factors of the transform in place");
 
-/* The taps that `now` meets and those that `before` meets may lie at different lags. */
+/* As v2's slide(), but `now` and `before` have separate taps, `near` and `far`. */
 __device__ __forceinline__ void
 slide_between(float (&sum)[SUMS<float>], const float (&now)[SUMS<float>],
               const float (&before)[SUMS<float>], const float *near, const float *far)
@@ -57,10 +59,10 @@ element_of(const spectrum_row &row, int64_t i)
 }
 
 /*
- * By one warp, y += terms of the sums from + lane + 32 e: of sum from + s the lags
- * lag + l, l < lags, for inputs from `from` - lag on; for those before them the lags
- * lag + back + l.  So with back = 512 D, lag = 0, lags = 512: block r's own inputs, and
- * the far end of the windows.
+ * For one warp: adds terms to y, the sums from + lane + 32 e.  For each l < lags, sum
+ * from + s gets its term of lag lag + l if l <= s, else that of lag lag + back + l.
+ * With back = 512 D, lag = 0 and lags = 512 these are block r's own inputs and the
+ * far end of the windows.
  */
 __device__ __forceinline__ void
 add_terms(spectrum_dtype dtype, const spectral_operands &in, int64_t from, int64_t lag,
@@ -97,7 +99,7 @@ add_terms(spectrum_dtype dtype, const spectral_operands &in, int64_t from, int64
         load_row(now, at);
 #pragma unroll 1
         for (int b = 0; b < STAGE_LAGS; b += CHAIN) {
-            /* `now` begins with input `p`; far taps meet those before 0. */
+            /* `now` begins with input p; inputs before 0 take the far taps. */
             const int p = N * lane - first - b;
             const float *const own = (p >= 0 ? near : far) + b;
             const float *const next = (p >= N ? near : far) + b;
@@ -137,8 +139,9 @@ whole_blocks(int64_t m)
 }
 
 /*
- * By one warp, results begin + lane + 32 e: y, which whole blocks gave, and the other
- * terms.  Sums that are not finite are added up by themselves.
+ * For one warp: stores results begin + lane + 32 e: y, the contribution of whole
+ * blocks, plus the other terms.  Sums that are not finite are computed again from their
+ * own terms.
  */
 __device__ __forceinline__ void
 put_wide_sums(const spectral_rows &rows, int64_t row, const spectral_operands &in,

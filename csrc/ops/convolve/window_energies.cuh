@@ -7,7 +7,7 @@
 
 #include "passes.cuh"
 
-constexpr int EXACT = 50; /* bits that a spectrum may lie below those it meets */
+constexpr int EXACT = 50; /* bits that a block's inputs may lie below their tile's */
 
 /* Energies of all inputs of a block of results, and of those common to the windows. */
 template <int CHUNKS>
@@ -51,8 +51,8 @@ energies_of(const spectral_pass &pass, int64_t taps, int64_t row, int64_t k)
 }
 
 /*
- * As windows_hold, for result `k` of row `row`.  Spectra far below those that they have
- * met are not exact any more.
+ * As windows_hold, for `length` results of row `row` from `begin` on.  Spectra that are
+ * scaled to far larger ones lose bits, so inputs far below 2^x_exponent do not hold.
  */
 template <int CHUNKS>
 __device__ __forceinline__ bool

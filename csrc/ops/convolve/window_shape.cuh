@@ -1,5 +1,6 @@
 /*
- * window_shape.cuh  How v2 cuts up a problem among threads, and adds up what it has cut.
+ * window_shape.cuh  How v2 divides a problem among threads, and the kernel that adds up
+ * the parts of split sums.
  */
 #ifndef GPO_CONVOLVE_WINDOW_SHAPE_CUH
 #define GPO_CONVOLVE_WINDOW_SHAPE_CUH
@@ -9,9 +10,9 @@
 #include "tuning.cuh"
 
 /*
- * How a problem is cut up.  A unit is `lanes` threads that compute lanes * SUMS sums of a
- * row, all their terms or a part of them; a block has THREADS / lanes units.  Only where
- * a unit is a whole block is there more than one tile per row.
+ * How a problem is divided.  A unit is `lanes` threads that compute lanes * SUMS sums
+ * of a row, with all or part of their terms; a block has THREADS / lanes units.  A row
+ * has more than one tile only where a unit is a whole block.
  */
 struct window_shape {
     int lanes, log2_lanes;
@@ -51,7 +52,7 @@ shape_of(const gpo_call *call, const convolve_plan &p)
     return w;
 }
 
-/* The parts of each sum, in order. */
+/* Adds the parts of each sum in order. */
 template <typename T>
 __global__ void
 __launch_bounds__(BLOCK)

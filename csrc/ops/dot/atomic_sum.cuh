@@ -1,6 +1,6 @@
 /*
- * atomic_sum.cuh  What the rungs that add by atomics share (v0 to v2): the sum they start
- * from, and their grid.
+ * atomic_sum.cuh  Shared by the rungs that add by atomics (v0 to v2): the initial sum,
+ * and the grid.
  */
 #ifndef GPO_DOT_ATOMIC_SUM_CUH
 #define GPO_DOT_ATOMIC_SUM_CUH
@@ -9,7 +9,7 @@
 #include "products.cuh"
 #include "tuning.cuh"
 
-/* Atomics need a sum to start from. */
+/* Sets the initial sum for the atomics. */
 template <typename T>
 __global__ void
 dot_clear(T *sum)
@@ -17,7 +17,7 @@ dot_clear(T *sum)
     *sum = T{};
 }
 
-/* Blocks for n items, one per thread up to the fixed grid. */
+/* Blocks for n items: one item per thread, up to a fixed grid. */
 inline unsigned
 atomic_grid(const gpo_call *call, int64_t n)
 {

@@ -2,10 +2,10 @@
  * cpu.c  dot on the CPU.  Order: elements, the inner loops of three instruction sets,
  * accumulators, one chunk, the variants, choose.
  *
- * The arrays are read once, front to back, in leaves of LEAF_STEPS steps; a step adds one
- * product to each of ACC_BYTES of accumulators.  The leaves of a chunk meet pairwise, and so
- * do the chunks.  Leaves and chunks have fixed sizes, so that neither the number of
- * threads nor the instruction set changes a bit of the result.
+ * The arrays are read once, front to back, in leaves of LEAF_STEPS steps; a step adds
+ * one product to each accumulator of ACC_BYTES.  The leaves of a chunk are added
+ * pairwise, and so are the chunks.  Leaves and chunks have fixed sizes, so that neither
+ * the number of threads nor the instruction set changes a bit of the result.
  */
 #include "dot.h"
 
@@ -22,23 +22,23 @@
 
 enum {
     ACC_BYTES = 256,      /* of accumulators: 4 registers of 64 bytes */
-    GROUP_STEPS = 8,      /* additions in a row */
-    LEAF_STEPS = 64,      /* 8 groups, added in a row */
-    STEP_BYTES = 256,     /* of x in a step, at most: see step_bytes */
-    CHUNK_BYTES = 1 << 18 /* of x in a chunk */
+    GROUP_STEPS = 8,      /* steps added in order */
+    LEAF_STEPS = 64,      /* 8 groups, added in order */
+    STEP_BYTES = 256,     /* of x per step, at most: see step_bytes */
+    CHUNK_BYTES = 1 << 18 /* of x per chunk */
 };
 
 /* to[0..ACC_BYTES) = the accumulators of `steps` steps from x and y on */
-typedef void (*leaf)(const void *x, const void *y, int64_t steps, bool ask_ahead,
+typedef void (*leaf)(const void *x, const void *y, int64_t steps, bool prefetch,
                      void *to);
 
 #define GPO_LOOPS "../ops/dot/loops.inc"
 #include "../../core/each_isa.h"
 
 /*
- * Bytes of x in a step.  Whoever needs two accumulators for an element (the bytes of a
- * 16-bit word, the two products of a part of a complex number) or wider ones than the
- * element (16-bit floats) reads half of ACC_BYTES.
+ * Bytes of x per step.  A dtype with two accumulators per element (the bytes of a
+ * 16-bit word, the two products of a part of a complex number) or with accumulators
+ * wider than the element (16-bit floats) reads half of ACC_BYTES.
  */
 static int64_t
 step_bytes(gpo_dtype dtype)
@@ -55,9 +55,9 @@ step_bytes(gpo_dtype dtype)
     }
 }
 
-/* ---- accumulators: what a leaf leaves, and what a chunk does ---- */
+/* ---- accumulators of a leaf, and the state of a chunk ---- */
 
-/* What a chunk leaves: an integer modulo 2^64, a double, or a complex number. */
+/* The state of a chunk: an integer modulo 2^64, a double, or a complex number. */
 typedef union state {
     uint64_t u;
     double f;
@@ -124,7 +124,7 @@ add_lanes(double *lane, int n)
 }
 
 /*
- * The sum of all lanes.  A complex leaf has two kinds of vectors in turn, each `width`
+ * The sum of all lanes.  A complex leaf alternates two kinds of vectors of `width`
  * bytes: x.re y.re and x.im y.im, then x.re y.im and x.im y.re.
  */
 static state
@@ -141,7 +141,7 @@ finish_accs(gpo_dtype dtype, int width, const accs *a)
                 s.u |= a->u8[k];
             }
             return s;
-        case GPO_U8: /* of both kinds of lanes the low byte counts */
+        case GPO_U8: /* only the low byte of a lane matters */
         case GPO_U16:
             WHOLE_LANES(u16)
             return s;
@@ -237,16 +237,16 @@ store(gpo_dtype dtype, state s, void *out)
 
 typedef struct job {
     dot_plan plan;
-    const char *x, *y; /* where the plan begins */
+    const char *x, *y; /* the first elements */
     gpo_dtype dtype;   /* a carrier: see gpo_unsigned_of */
     int64_t bytes;     /* of an element */
     leaf leaf;
-    bool ask_ahead;     /* for lines of x and y */
+    bool prefetch;      /* the lines of x and y ahead */
     int width;          /* bytes of a vector of `leaf` */
     int64_t step;       /* elements */
     int64_t chunk;      /* elements */
-    int64_t pack_bytes; /* of a leaf of x, or of y, brought side by side */
-    int64_t done;       /* chunks before the first of this loop */
+    int64_t pack_bytes; /* of a packed leaf of x, or of y */
+    int64_t done;       /* chunks finished before this loop */
     state *states;      /* one per chunk */
     atomic_bool found;  /* bool: a chunk was true, the result is known */
 } job;
@@ -263,7 +263,7 @@ typedef struct job {
         ((type *)to)[i] = ((const type *)from)[i * stride]; \
     }
 
-/* n elements, `stride` apart, side by side. */
+/* Packs n elements that are `stride` apart. */
 static void
 gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t bytes)
 {
@@ -286,7 +286,7 @@ gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t b
     }
 }
 
-/* n elements side by side: where they are, or packed into `buffer`. */
+/* n elements, contiguous: in place, or packed into `buffer`. */
 static const char *
 take(const char *from, int64_t n, int64_t stride, int64_t bytes, char *buffer)
 {
@@ -313,7 +313,7 @@ fold_chunk(const job *j, int64_t first, int64_t n, void *memory)
     const int64_t y_stride = j->plan.y_stride, whole = LEAF_STEPS * j->step;
     const char *at_x = j->x + first * x_stride * bytes;
     const char *at_y = j->y + first * y_stride * bytes;
-    memset(nodes, 0, sizeof *nodes); /* n > 0, which an analyzer does not know */
+    memset(nodes, 0, sizeof *nodes); /* for the analyzer, which does not know n > 0 */
     int depth = 0;
     for (int64_t leaves = 0; n > 0; leaves++) {
         const int64_t m = n < whole ? n : whole;
@@ -334,14 +334,14 @@ fold_chunk(const job *j, int64_t first, int64_t n, void *memory)
             x = pack_x;
             y = pack_y;
         }
-        j->leaf(x, y, steps, j->ask_ahead, &nodes[depth++]);
+        j->leaf(x, y, steps, j->prefetch, &nodes[depth++]);
         if (j->dtype == GPO_BOOL) {
             const state s = finish_accs(j->dtype, j->width, &nodes[depth - 1]);
             if (s.u != 0) {
                 return s;
             }
         }
-        for (int64_t k = leaves; k & 1; k >>= 1) { /* equal halves meet first */
+        for (int64_t k = leaves; k & 1; k >>= 1) { /* equal halves are added first */
             depth--;
             add_accs(j->dtype, &nodes[depth - 1], &nodes[depth]);
         }
@@ -373,7 +373,7 @@ run_chunk(void *context, int64_t i, void *memory)
 
 /* ---- the variants ---- */
 
-/* Bytes of both arrays from which threads pay, cold, and asking ahead does. */
+/* Bytes of both arrays from which threads, and prefetching, pay off on cold arrays. */
 enum { PAYS = 1 << 20 };
 
 static gpo_status
@@ -391,7 +391,7 @@ run(gpo_call *call, bool parallel)
     j.x = (const char *)call->in[0].data + j.plan.x_first * j.bytes;
     j.y = (const char *)call->in[1].data + j.plan.y_first * j.bytes;
     j.leaf = leaves[isa][j.dtype];
-    j.ask_ahead = j.plan.n >= PAYS / 2 / j.bytes;
+    j.prefetch = j.plan.n >= PAYS / 2 / j.bytes;
     j.width = leaves[isa] == leaves_base ? 16 : widths[isa];
     j.step = step_bytes(j.dtype) / j.bytes;
     j.chunk = CHUNK_BYTES / j.bytes;
@@ -413,7 +413,7 @@ run(gpo_call *call, bool parallel)
     const size_t each = LEVELS * sizeof(accs) + 2 * (size_t)j.pack_bytes;
     gpo_status status = GPO_OK;
     j.done = 0;
-    if (j.dtype == GPO_BOOL && chunks > 0) { /* often the first chunk decides */
+    if (j.dtype == GPO_BOOL && chunks > 0) { /* the first chunk often decides */
         status = gpo_cpu_work(call, false, 1, each, run_chunk, &j);
         j.done = 1;
     }
@@ -447,7 +447,7 @@ run_threads(gpo_call *call)
 
 /* ---- scalar: one element after the other ---- */
 
-enum { PLAIN = 16 }; /* products in a row of additions */
+enum { PLAIN = 16 }; /* products added in order */
 
 #define KEEP(x) (x)
 

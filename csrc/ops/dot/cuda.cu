@@ -1,9 +1,9 @@
 /*
- * cuda.cu  The table of dot on CUDA: the ladder (ladder/), the shape kernel (shapes/) and
- * the choice.  v0 to v2 end in one atomic per thread and accumulate in the type of the
- * arrays, for float16 in half: they overflow at 65504 and round every addition to 11
- * bits.  v3 adds in float, and in a fixed order.
- * Not here: how products become a sum (products.cuh), the contract (op.c).
+ * cuda.cu  The table of dot on CUDA: the ladder (ladder/), the shape kernel (shapes/)
+ * and the choice.  v0 to v2 end in one atomic per thread and accumulate in the type of
+ * the arrays: in float16 they overflow at 65504 and round every addition to 11 bits.
+ * v3 adds in float, and in a fixed order.  See products.cuh for how products are added,
+ * op.c for the contract.
  */
 #include "ladder/v0_atomic.cuh"
 #include "ladder/v1_pairs.cuh"

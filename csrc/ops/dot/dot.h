@@ -1,5 +1,5 @@
 /*
- * dot.h  What op.c works out once and every variant of dot reads: the two arrays as n
+ * dot.h  The plan of dot, made by op.c and read by every variant: the two arrays as n
  * pairs of elements.
  */
 #ifndef GPO_DOT_H
@@ -13,7 +13,7 @@ extern "C" {
 
 /*
  * The sum over i in [0, n) of x[x_first + i * x_stride] * y[y_first + i * y_stride], in
- * elements.  Two arrays that both run backwards are turned round.
+ * elements.  Two arrays that both run backwards are reversed.
  */
 typedef struct dot_plan {
     int64_t n, x_first, x_stride, y_first, y_stride;

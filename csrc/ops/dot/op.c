@@ -1,6 +1,6 @@
 /*
  * op.c  dot: the contract.  Order: arguments, result dtype, shape rule, plan, cost,
- * descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ * descriptor.  See cpu.c and cuda.cu for the computation.
  */
 #include "dot.h"
 
@@ -16,7 +16,7 @@ static const gpo_arg args[] = {
 
 /* ---- result dtype: NumPy's promotion ---- */
 
-/* The whole numbers of two integer dtypes; int64 with uint64 has no room: float64. */
+/* The integer dtype that holds both; none holds int64 and uint64: float64. */
 static gpo_dtype
 common_whole(gpo_dtype a, gpo_dtype b)
 {
@@ -31,7 +31,7 @@ common_whole(gpo_dtype a, gpo_dtype b)
     return bytes > 8 ? GPO_F64 : is_signed[bytes];
 }
 
-/* The smallest real floating dtype that NumPy gives for one dtype among floats. */
+/* The real floating dtype that NumPy promotes a dtype to when the other is floating. */
 static gpo_dtype
 as_float(gpo_dtype a)
 {
@@ -48,7 +48,7 @@ as_float(gpo_dtype a)
     }
 }
 
-/* GPO_NONE if there is none: bfloat16 meets only bool, 8 bits, and wider floats. */
+/* GPO_NONE if there is none: bfloat16 promotes only with bool, 8 bits, wider floats. */
 static gpo_dtype
 common_dtype(gpo_dtype a, gpo_dtype b)
 {
@@ -121,7 +121,7 @@ shape(gpo_call *call)
 
 _Static_assert(sizeof(dot_plan) <= GPO_PLAN_BYTES, "the plan fits");
 
-/* What is converted comes without gaps; gpuopt.plan() asks before the conversion. */
+/* A converted array has no gaps; gpuopt.plan() calls this before the conversion. */
 static int64_t
 stride_of(const gpo_call *call, int i)
 {

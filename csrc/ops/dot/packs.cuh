@@ -1,6 +1,6 @@
 /*
  * packs.cuh  Two arrays without gaps as packs of 16 bytes: where the packs begin, and a
- * pack that lies across two of them.
+ * pack cut out of two aligned ones.
  */
 #ifndef GPO_DOT_PACKS_CUH
 #define GPO_DOT_PACKS_CUH
@@ -9,8 +9,8 @@
 #include "tuning.cuh"
 
 /*
- * x and y without gaps: x + head lies on a 16-byte boundary, and so does y + head less
- * `shift` bytes.  `packs` packs follow, then what is left.
+ * x and y without gaps: x + head is aligned to 16 bytes, and so is y + head less
+ * `shift` bytes.  `packs` packs follow, then a tail.
  */
 template <typename T>
 struct dot_packs {
@@ -20,7 +20,7 @@ struct dot_packs {
     bool keep_l2;
 };
 
-/* Splits arrays without gaps into head, packs and tail; x can be peeled to a boundary. */
+/* Splits arrays without gaps into head, packs and tail; x can be peeled to 16 bytes. */
 template <typename T>
 dot_packs<T>
 packs_of(const dot_view<T> &a)

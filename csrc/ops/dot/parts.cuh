@@ -1,6 +1,6 @@
 /*
- * parts.cuh  How the blocks of one launch (v3, the shape kernels) add up a sum: each leaves
- * its part, and the block that takes the last ticket adds all parts in order.
+ * parts.cuh  How the blocks of one launch (v3, the shape kernel) combine a sum: each
+ * stores its part, and the block that takes the last ticket adds all parts in order.
  */
 #ifndef GPO_DOT_PARTS_CUH
 #define GPO_DOT_PARTS_CUH
@@ -9,7 +9,7 @@
 #include "products.cuh"
 #include "tuning.cuh"
 
-/* Adds up the sums of a block's threads, then those of the blocks: the last stores. */
+/* Adds the sums of a block's threads; the last block adds those of all and stores. */
 template <typename S>
 __device__ __forceinline__ void
 finish(typename S::Part mine, const block_parts<typename S::Part> &parts,
@@ -37,7 +37,7 @@ finish(typename S::Part mine, const block_parts<typename S::Part> &parts,
     }
 }
 
-/* Blocks for `work` tiles: at least one, at most what the SMs hold. */
+/* Blocks for `work` tiles: at least one, at most as many as fit on the GPU. */
 inline unsigned
 resident_grid(const gpo_call *call, int64_t work)
 {

@@ -1,5 +1,5 @@
 /*
- * products.cuh  What an element is to dot, and how products become a sum.
+ * products.cuh  How dot loads elements, and how products are added.
  * Order: the arrays as a kernel argument, products in an array's own type, wide sums.
  */
 #ifndef GPO_DOT_PRODUCTS_CUH
@@ -32,14 +32,14 @@ view_of(const gpo_call *call)
             plan.x_stride, plan.y_stride};
 }
 
-/* Whether elements of an array are no neighbours, or the arrays run against each other. */
+/* Whether an array is not contiguous, or the arrays run in opposite directions. */
 inline bool
 has_gaps(const dot_plan &plan)
 {
     return plan.x_stride != 1 || plan.y_stride != 1;
 }
 
-/* An element; a complex one may start between two multiples of its size. */
+/* Loads an element; the address of a complex one need not be a multiple of its size. */
 template <typename T>
 __device__ __forceinline__ T
 element(const T *p)
@@ -91,7 +91,7 @@ multiply_add(bf16 sum, bf16 a, bf16 b)
     return multiply_add_once(a, b, sum);
 }
 
-/* Both halves of a pair: sum + a * b. */
+/* sum + a * b for both halves of a pair */
 __device__ __forceinline__ __half2
 multiply_add(__half2 sum, __half2 a, __half2 b)
 {
@@ -124,9 +124,10 @@ multiply_add(complex<Real> sum, complex<Real> a, complex<Real> b)
 
 /*
  * How the products of elements of type T are added:
- *   Acc    what a tile is added in; zero, multiply_add(acc, a, b), combine(acc, acc)
+ *   Acc    the accumulator in a tile: Acc{} is 0, multiply_add(acc, a, b),
+ *          combine(acc, acc)
  *   Part   what blocks exchange, wider than Acc for floats: widen(acc), combine
- *   Fold   a long chain of Parts whose error stays bounded: add(part), value()
+ *   Fold   a long chain of Parts with a bounded error: add(part), value()
  *   store(part) is the result
  */
 template <typename Element>
@@ -305,7 +306,7 @@ struct complex_sum {
     }
 };
 
-/* The sum that serves T: integers of one size share theirs, as unsigned. */
+/* The sum for T: integers of one size share one, as unsigned integers. */
 template <typename T>
 using sum_of = std::conditional_t<
     std::is_same_v<T, b8>, truth_sum,

@@ -1,8 +1,8 @@
 /*
- * arithmetic.cuh  elementwise on the device: what the capitals of functors.def mean in
- * CUDA.  Order: values of an element, order and sign, fma, smooth functions, complex
- * numbers, two 16-bit floats at once, casts.
- * Not here: functors with their element types (kernels.cuh), kernels (cuda.cu).
+ * arithmetic.cuh  elementwise on the device: the CUDA functions for the names in
+ * capitals in functors.def.  Order: values of an element, order and sign, fma, smooth
+ * functions, complex numbers, two 16-bit floats at once, casts.  See kernels.cuh for
+ * the functors with their element types, ladder/ for the kernels.
  */
 #ifndef GPO_ELEMENTWISE_ARITHMETIC_CUH
 #define GPO_ELEMENTWISE_ARITHMETIC_CUH
@@ -10,7 +10,7 @@
 #include "../../device/number.cuh"
 #include "../../device/types.cuh"
 
-/* ---- values: the type that an element is computed in ---- */
+/* ---- values: the type in which an element is computed ---- */
 
 template <typename A, typename B>
 struct is_same {
@@ -100,7 +100,7 @@ ABS(double x)
     return fabs(x);
 }
 
-/* The absolute value of the least integer is itself. */
+/* The absolute value of the smallest integer is itself. */
 __device__ __forceinline__ int
 ABS(int x)
 {
@@ -149,8 +149,8 @@ FMA(bf16 x, bf16 y, bf16 z)
 /* ---- smooth functions: errors in units of eps times the result ---- */
 
 /*
- * exp(x) is subnormal, and has few bits, where x exp(x) is not yet: below -FAR silu takes
- * it as exp(x + FAR), where the sum is exact, and exp(-FAR).
+ * exp(x) becomes subnormal and loses bits before x exp(x) does: below -FAR silu
+ * computes it as exp(x + FAR), where the sum is exact, times exp(-FAR).
  */
 template <typename Real>
 struct smooth;
@@ -208,7 +208,7 @@ SMOOTH_FUNCTIONS(double, )
 
 /* ---- complex numbers ---- */
 
-/* Smith's algorithm, as NumPy's. */
+/* Smith's algorithm, as in NumPy. */
 template <typename Real>
 __device__ __forceinline__ complex<Real>
 operator/(complex<Real> x, complex<Real> y)
@@ -224,7 +224,7 @@ operator/(complex<Real> x, complex<Real> y)
     return {(p + q * ratio) * factor, upright ? im : -im};
 }
 
-/* ---- two 16-bit floats at once: what the hardware has for pairs ---- */
+/* ---- two 16-bit floats at once: the hardware's instructions for pairs ---- */
 
 struct no_pairs {
     static constexpr bool PAIRS = false;
@@ -273,10 +273,10 @@ struct pairs_fma {
 
 /* ---- casts ---- */
 
-/* What the bits of a whole number mean. */
+/* How to read the bits of an integer. */
 enum whole_kind { UNSIGNED, SIGNED, TRUTH };
 
-/* A float16 or a bfloat16: which of them, a cast knows at run time. */
+/* A float16 or a bfloat16; a cast knows at run time which one. */
 struct short_float {
     uint16_t bits;
 };
@@ -288,7 +288,7 @@ value_of(short_float x, bool is_brain)
                     : value_of(__ushort_as_half(x.bits));
 }
 
-/* To 16 bits by way of float32 rounded to odd: rounded once. */
+/* float32 rounded to odd: a second rounding, to 16 bits, is then correct. */
 __device__ __forceinline__ float
 odd_float(double x)
 {
@@ -306,10 +306,10 @@ odd_float(double x)
 
 /* How a cast reads its operand and writes its result: one kernel for several dtypes. */
 struct cast_kinds {
-    whole_kind from; /* of a whole number */
+    whole_kind from; /* of an integer */
     bool from_brain; /* a short_float is a bfloat16 */
     bool to_brain;
-    bool to_signed; /* int64, not uint64, of a float */
+    bool to_signed; /* a float is converted to int64, not uint64 */
 };
 
 template <typename To, typename V>
@@ -332,7 +332,7 @@ cast_to(V v, const cast_kinds &kinds)
         return b8{static_cast<uint8_t>(v != 0)};
     }
     else if constexpr (is_same<To, short_float>::value) {
-        if (kinds.to_brain) { /* as ml_dtypes: by way of float32 */
+        if (kinds.to_brain) { /* through float32, as in ml_dtypes */
             return {__bfloat16_as_ushort(stored_as<bf16>(static_cast<float>(v)))};
         }
         if constexpr (is_same<V, double>::value) {

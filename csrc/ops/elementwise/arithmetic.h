@@ -1,8 +1,9 @@
 /*
- * arithmetic.h  elementwise on the CPU: what an element is, and what the capitals of
- * functors.def mean in C.  Order: elements, order and sign, fma, smooth functions,
- * complex numbers, the element types of each list, one element of each functor.
- * Not here: the loops over elements (loops.inc), the walk over operands (cpu.c).
+ * arithmetic.h  elementwise on the CPU: how elements are read and written, and the C
+ * macros for the names in capitals in functors.def.  Order: elements, order and sign,
+ * fma, smooth functions, complex numbers, the element types of each list, one element
+ * of each functor.  See loops.inc for the loops over elements, cpu.c for the walk over
+ * operands.
  */
 #ifndef GPO_ARITHMETIC_H
 #define GPO_ARITHMETIC_H
@@ -26,7 +27,7 @@
 
 /* ---- order and sign ---- */
 
-/* Two choices of one comparison each, which the compiler does not turn to branches. */
+/* Two selects of one comparison each, which the compiler does not turn to branches. */
 #define MAXIMUM(x, y)                                  \
     __extension__({                                    \
         const __typeof__(x) a_ = (x), b_ = (y);        \
@@ -40,7 +41,7 @@
         d_ != d_ ? d_ : less_;                         \
     })
 
-/* The absolute value of the least integer is itself. */
+/* The absolute value of the smallest integer is itself. */
 #define ABS(x)                       \
     _Generic((x), float              \
              : fabsf, double         \
@@ -123,7 +124,7 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
     return bf16_of_float(odd_fma(float_of_bf16(x), float_of_bf16(y), float_of_bf16(z)));
 }
 
-/* ---- smooth functions: in float but for float64 ---- */
+/* ---- smooth functions: in float, except for float64 ---- */
 
 #define SQRT(x) _Generic((x), float : sqrtf, double : sqrt)(x)
 #define EXP(x) _Generic((x), float : expf_of, double : exp_of)(x)
@@ -152,7 +153,7 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
 /*
  * ---- the element types of each list of functors.def ----
  * LOOP(name, inputs, expression, dtype, V, READ, WRITE): x, y and z are of type V;
- * LOOP_BY_F32(name, inputs, dtype): by way of float.
+ * LOOP_BY_F32(name, inputs, dtype): converted to float and back.
  */
 
 #define LOOPS_NUMBERS(LOOP, name, inputs, expression)         \
@@ -214,8 +215,8 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
 
 /*
  * ---- one element of each functor ----
- * add_at_F32(in, i, out) makes out[i] of x = in[0][i] and y = in[1][i].  The loops take
- * its address, and inline it.
+ * add_at_F32(in, i, out) computes out[i] from x = in[0][i] and y = in[1][i].  The loops
+ * take its address and inline it.
  */
 
 #define INLINED static inline __attribute__((always_inline))

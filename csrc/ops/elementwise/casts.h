@@ -1,15 +1,15 @@
 /*
- * casts.h  Casts of elementwise on the CPU.  Order: how a value becomes one of another
- * dtype, the pairs that have a loop, one element of each, the other pairs.  These go
- * through a carrier, which holds every value of the source: int64, uint64 or float64.
- * A real part is read as an array of real numbers.
+ * casts.h  Casts of elementwise on the CPU.  Order: conversions of one value, the pairs
+ * that have a loop, one element of each, the other pairs.  Those are cast through a
+ * carrier, which holds every value of the source: int64, uint64 or float64.  A real
+ * part is read as an array of real numbers.
  */
 #ifndef GPO_CASTS_H
 #define GPO_CASTS_H
 
 #include "arithmetic.h"
 
-/* What an element holds, in a type that C converts. */
+/* The value of an element, in a type that C converts. */
 #define VALUE_OF_BOOL(x) ((x) != 0)
 #define VALUE_OF_I8(x) (x)
 #define VALUE_OF_U8(x) (x)
@@ -30,7 +30,7 @@ f16_of_double(double x)
     return f16_of_float(odd_float(x)); /* rounded once */
 }
 
-/* Real values, in C's own conversions. */
+/* Real values, by C's own conversions. */
 #define CAST_TO_BOOL(x) ((x) != 0)
 #define CAST_TO_I8(x) ((int8_t)(x))
 #define CAST_TO_U8(x) ((uint8_t)(x))
@@ -49,7 +49,7 @@ f16_of_double(double x)
 
 /* ---- the pairs that have a loop: CAST(from, to) ---- */
 
-/* Types of one width that are moved without a look at what they mean. */
+/* One type per width, for elements that are only moved. */
 #define WIDTHS(f) f(U8) f(U16) f(U32) f(U64) f(C128)
 
 #include "casts.def"
@@ -77,7 +77,7 @@ FROM_COMPLEX(CAST)
 
 /* ---- the other pairs ---- */
 
-/* The dtype by way of which a pair without a loop of its own is cast. */
+/* The intermediate dtype for a pair without a loop of its own. */
 static inline gpo_dtype
 carrier_of(gpo_dtype from)
 {

@@ -1,12 +1,12 @@
 /*
  * cpu.c  elementwise on the CPU.  Order: the instruction sets, tables of 16-bit floats,
- * the job, operands in blocks, one chunk, the variants, choose.  What an element is
- * stands in arithmetic.h, casts in casts.h, the inner loops in loops.inc.
+ * the job, operands in blocks, one chunk, the variants, choose.  See arithmetic.h for
+ * elements, casts.h for casts, loops.inc for the inner loops.
  *
- * An inner loop takes neighbouring elements of every operand.  An operand that lies as
- * the result does is read in place; a scalar is repeated through a block once; any other
- * is packed into a block that stays in the first cache.  So there is one loop per functor
- * and dtype, and strides and broadcasting are the same for all.
+ * An inner loop takes contiguous elements of every operand.  A contiguous operand is
+ * read in place; a scalar is repeated through a block once; any other operand is packed
+ * into a block that stays in L1.  So there is one loop per functor and dtype, and all
+ * share the handling of strides and broadcasting.
  */
 #include "casts.h"
 
@@ -22,24 +22,24 @@
 enum {
     BLOCK = 512,     /* elements in a block: 8 KiB of the widest */
     WIDEST = 16,     /* bytes of an element */
-    LONG_RUN = 64,   /* elements on the last axis that are worth a call of the loop */
-    CHUNK = 1 << 15, /* elements of a task: 32 KiB to 512 KiB of result */
+    LONG_RUN = 64,   /* elements on the last axis that justify a call of the loop */
+    CHUNK = 1 << 15, /* elements per task: 32 KiB to 512 KiB of result */
 };
 
 /* ---- the instruction sets, and none ---- */
 
-/* in[k] are n neighbouring elements of operand k; out may be one of them. */
+/* in[k] points to n contiguous elements of operand k; out may be one of the in[k]. */
 typedef void (*loop)(int64_t n, const void *const *in, void *out);
 
-/* Element i of the n. */
+/* Computes element i of the n. */
 typedef void (*element)(const void *const *in, int64_t i, void *out);
 
 /* Operands of each kind of functor in functors.def. */
 enum { COUNT_UNARY = 1, COUNT_BINARY, COUNT_TERNARY, COUNT_BOUNDS = COUNT_TERNARY };
 
 /*
- * Arrays lie at multiples of 16 bytes: every load of 64 bytes crosses a line, which costs a
- * tenth of the time where memory is the limit.
+ * Arrays are aligned to 16 bytes only: every load of 64 bytes crosses a cache line,
+ * which costs a tenth of the time of a bandwidth-bound loop.
  */
 #define GPO_NARROW_V4
 #define GPO_LOOPS "../ops/elementwise/loops.inc"
@@ -67,7 +67,7 @@ static const loop_table cast_tables[GPO_NISA] = GPO_EACH_ISA(casts);
 
 enum { VALUES = 1 << 16 };
 
-/* The lists of functors.def; of their functors the smooth ones cost more than a load. */
+/* The lists of functors.def; only the smooth functors cost more than a load. */
 enum {
     LIST_NUMBERS,
     LIST_FRACTIONS,
@@ -88,10 +88,10 @@ static const bool is_smooth[ELEMENTWISE_NFUNCTORS] = {
 #undef FUNCTOR
 };
 
-/* [1] of bfloat16; filled at first use, never freed. */
+/* [1] is bfloat16's; filled at first use, never freed. */
 static _Atomic(uint16_t *) tables[ELEMENTWISE_NFUNCTORS][2];
 
-/* The values of a functor, which `f` computes; NULL where there is no memory for them. */
+/* The table of a functor, computed by `f`; NULL if there is no memory for it. */
 static const uint16_t *
 table_of(elementwise_functor functor, gpo_dtype type, loop f)
 {
@@ -138,9 +138,9 @@ typedef struct job {
     const elementwise_plan *plan;
     const char *in[ELEMENTWISE_INPUTS]; /* element 0 of each operand */
     char *out;
-    loop loop;             /* of the operands, or of what `widen` leaves */
-    loop widen;            /* a cast that needs two: into the carrier; else NULL */
-    const uint16_t *table; /* takes the place of the loop; or NULL */
+    loop loop;             /* on the operands, or on the result of `widen` */
+    loop widen;            /* for a cast in two steps, to the carrier; else NULL */
+    const uint16_t *table; /* replaces the loop; or NULL */
     int out_bytes;
     bool scalar[ELEMENTWISE_INPUTS];
     bool any_scalar;
@@ -165,7 +165,7 @@ start(job *j, const gpo_call *call, bool plain)
     else {
         j->loop = functors[plan->functor][plan->type];
     }
-    /* A call that fills the table as well takes twice the time of its loop at most. */
+    /* A call that also fills the table takes at most twice the time of its loop. */
     if (is_smooth[plan->functor] && gpo_dtypes[plan->type].bytes == 2 && !plain &&
         plan->size >= VALUES) {
         j->table = table_of(plan->functor, plan->type, j->loop);
@@ -182,7 +182,7 @@ start(job *j, const gpo_call *call, bool plain)
 
 /* ---- operands in blocks ---- */
 
-/* A position of the result, and the element of each operand that belongs to it. */
+/* A position in the result and the corresponding element of each operand. */
 typedef struct cursor {
     const char *at[ELEMENTWISE_INPUTS];
     int64_t index[GPO_MAX_DIMS];
@@ -212,7 +212,7 @@ run_left(const cursor *c, const elementwise_plan *plan)
     return last < 0 ? 1 : plan->shape[last] - c->index[last];
 }
 
-/* Moves on by n <= run_left() elements. */
+/* Advances by n <= run_left() elements. */
 static void
 advance(cursor *c, const elementwise_plan *plan, int64_t n)
 {
@@ -235,7 +235,7 @@ advance(cursor *c, const elementwise_plan *plan, int64_t n)
     }
 }
 
-/* For one width: `bytes` is a constant. */
+/* Inlined with a constant `bytes`. */
 INLINED void
 gather_each(char *to, const char *from, int64_t n, int64_t stride, int bytes)
 {
@@ -244,7 +244,7 @@ gather_each(char *to, const char *from, int64_t n, int64_t stride, int bytes)
     }
 }
 
-/* n elements `stride` apart, side by side. */
+/* Packs n elements that are `stride` apart. */
 static void
 gather(void *to, const void *from, int64_t n, int64_t stride, int bytes)
 {
@@ -289,7 +289,7 @@ compute(const job *j, int64_t n, const void *const *in, void *out, void *carrier
     j->loop(n, wide, out);
 }
 
-/* `memory` holds a block for each input, and for a widened one another. */
+/* `memory` holds a block for each input, and another one if the cast widens. */
 static void
 chunk(const job *j, int64_t begin, int64_t n, char *memory)
 {
@@ -297,7 +297,7 @@ chunk(const job *j, int64_t begin, int64_t n, char *memory)
     const int last = plan->ndim - 1;
     char *out = j->out + begin * j->out_bytes;
     cursor c;
-    if (plan->inputs < 1) { /* no operator has none */
+    if (plan->inputs < 1) { /* every operator has inputs */
         return;
     }
     char *packed[ELEMENTWISE_INPUTS], *carrier = memory;
@@ -371,7 +371,7 @@ task_of_all(void *context, int64_t i, void *memory)
     chunk(j, 0, j->plan->size, memory);
 }
 
-/* Bytes of the blocks that a task needs: none where it reads and writes in place. */
+/* Bytes of the blocks that a task needs: none if it reads all operands in place. */
 static size_t
 block_bytes(const job *j)
 {
@@ -385,7 +385,7 @@ block_bytes(const job *j)
     return in_place ? 0 : bytes;
 }
 
-/* In one piece, or in chunks shared out among the threads. */
+/* In one piece, or in chunks divided among the threads. */
 static gpo_status
 run(gpo_call *call, job *j, bool parallel)
 {

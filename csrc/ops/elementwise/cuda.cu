@@ -1,14 +1,14 @@
 /*
  * cuda.cu  The table of elementwise on CUDA and the choice.
- * Not here: the rungs (ladder/), functors, packs and the tables of kernels (kernels.cuh),
- * what the functors compute (arithmetic.cuh), the contract (op.c).
+ * See ladder/ for the rungs, kernels.cuh for functors, packs and the tables of kernels,
+ * arithmetic.cuh for what the functors compute, op.c for the contract.
  */
 #include "../../device/types.cuh"
 #include "rungs.cuh"
 
 #include <stdio.h>
 
-/* A rung finds its kernel by the functor and the type that the plan names. */
+/* A rung finds its kernel by the functor and the type in the plan. */
 #define RUNG(rung) [](auto) -> gpo_run { return rung; }
 
 static const gpo_variant variants[] = {
@@ -20,7 +20,7 @@ static const gpo_variant variants[] = {
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
-/* By times on an H200, benchmarks/results/h200-elementwise.json. */
+/* From times on an H200: benchmarks/results/h200-elementwise.json. */
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {

@@ -1,6 +1,6 @@
 /*
- * elementwise.h  What op.c works out once and every variant reads: which loop, of which
- * element type, over which operands.
+ * elementwise.h  The plan of elementwise, made by op.c and read by every variant: which
+ * loop, of which element type, over which operands.
  */
 #ifndef GPO_ELEMENTWISE_H
 #define GPO_ELEMENTWISE_H
@@ -21,18 +21,18 @@ typedef enum elementwise_functor {
 enum { ELEMENTWISE_INPUTS = 3 };
 
 /*
- * Element i of the result is that of the axes' row-major position i; the result itself
- * is contiguous.  Neighbouring axes that every operand walks with one stride are merged,
- * axes of length 1 dropped: a contiguous problem has one axis, a single element none.
+ * Element i of the result is at row-major position i of the axes; the result itself is
+ * contiguous.  Adjacent axes that every operand walks with one stride are merged, axes
+ * of length 1 dropped: a contiguous problem has one axis, a single element none.
  *
- * The loop may be another functor's, or another type's, where the same bits come out:
- * integers of both signs share the unsigned loops, bool adds with `maximum`, `clip` with
- * one bound is `maximum` or `minimum`, and whatever changes nothing is a `cast` from a
- * type of that width to itself.
+ * The loop may be that of another functor or type that gives the same bits: signed
+ * integers share the unsigned loops, bool adds with `maximum`, `clip` with one bound is
+ * `maximum` or `minimum`, and an operation that changes nothing is a `cast` from a type
+ * of that width to itself.
  */
 typedef struct elementwise_plan {
     elementwise_functor functor;
-    gpo_dtype type; /* of the loop: what its operands hold, but for where's condition */
+    gpo_dtype type; /* of the loop's operands, except where's condition */
     gpo_dtype to;   /* of the result; differs from `type` in cast and in complex abs */
     int inputs;     /* operands: those of the call that are present */
     int input[ELEMENTWISE_INPUTS]; /* operand k is call->in[input[k]] */
@@ -49,10 +49,10 @@ elementwise_plan_of(const gpo_call *call)
     return (const elementwise_plan *)call->plan;
 }
 
-/* Whether operand k is one element for the whole result. */
+/* Whether operand k is a single element, broadcast to the whole result. */
 bool elementwise_is_scalar(const elementwise_plan *plan, int k);
 
-/* Whether every operand is a scalar or lies as the result does. */
+/* Whether every operand is a scalar or has the layout of the result. */
 bool elementwise_is_flat(const elementwise_plan *plan);
 
 #ifdef __cplusplus

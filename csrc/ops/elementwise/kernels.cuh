@@ -1,7 +1,8 @@
 /*
  * kernels.cuh  elementwise on the device: functors with the types of their operands and
  * result, packs of elements, the tables of all kernels of a rung.
- * Order: functors, packs, tables.  Not here: arithmetic (arithmetic.cuh), rungs (ladder/).
+ * Order: functors, packs, tables.  See arithmetic.cuh for arithmetic, ladder/ for
+ * rungs.
  */
 #ifndef GPO_ELEMENTWISE_KERNELS_CUH
 #define GPO_ELEMENTWISE_KERNELS_CUH
@@ -11,9 +12,9 @@
 #include "rungs.cuh"
 
 /*
- * A functor F has types In0, In1, In2 and R, the number N of its operands, a call of
- * one element, and with PAIRS a call of two.  It is made on the host, by make(plan), and
- * carries what it needs to know at run time.
+ * A functor F has types In0, In1, In2 and R, the number N of its operands, a call
+ * operator for one element, and with PAIRS one for two.  make(plan) creates it on the
+ * host, with its run-time parameters.
  */
 
 /* ---- the expressions of functors.def: Op::apply(x, y, z) on values ---- */
@@ -27,7 +28,7 @@ enum {
     INPUTS_TARGET = 1,
 };
 
-/* Which functors the hardware has for two 16-bit floats. */
+/* The functors that the hardware computes on two 16-bit floats at once. */
 struct functor_add;
 struct functor_subtract;
 struct functor_multiply;
@@ -118,7 +119,7 @@ struct magnitude {
     }
 };
 
-/* condition ? x : y, whatever the bits of x and y mean. */
+/* condition ? x : y, which only moves x and y. */
 template <typename T>
 struct choice {
     using In0 = b8;
@@ -164,7 +165,7 @@ struct conversion {
     }
 };
 
-/* ---- packs: neighbouring elements that one load brings ---- */
+/* ---- packs: contiguous elements moved by one load ---- */
 
 template <int BYTES>
 struct word;
@@ -197,7 +198,7 @@ struct alignas(SIZE * sizeof(T)) elements {
 template <typename T, int SIZE>
 using word_of = typename word<SIZE *static_cast<int>(sizeof(T))>::type;
 
-/* The word is a value: from a reference to memory each element would be a load. */
+/* The word is passed by value: through a reference each element would be a load. */
 template <typename T, int SIZE>
 __device__ __forceinline__ elements<T, SIZE>
 elements_of(word_of<T, SIZE> bits)
@@ -242,7 +243,7 @@ repeated(T x)
     return out;
 }
 
-/* Elements of a pack: the widest of result and operands fills 16 bytes. */
+/* Elements per pack: the widest type of result and operands fills 16 bytes. */
 template <typename F>
 __host__ __device__ constexpr int
 pack_size()
@@ -278,7 +279,7 @@ apply_pack(const F &f, const elements<typename F::In0, SIZE> &x,
 
 /* ---- tables: the kernel of a rung for each functor and element type ---- */
 
-/* Integers of both signs share kernels where the same bits come out; see the plan. */
+/* Signed and unsigned integers share kernels that give the same bits; see the plan. */
 using number_types = gpo_types<uint8_t, uint16_t, uint32_t, uint64_t, f16, bf16, float,
                                double, c64, c128>;
 using fraction_types = gpo_types<f16, bf16, float, double, c64, c128>;
@@ -304,7 +305,7 @@ struct magnitude_or<Op, complex<Real>> {
     using type = magnitude<Real>;
 };
 
-/* The kernels of Rung whose functor, of T, is what follows, for each T of `types`. */
+/* The kernels of Rung for each T of `types`; the functor, of T, follows. */
 #define ROW(types, ...)                         \
     gpo_runs_of<types>([](auto t) -> gpo_run {  \
         using T = typename decltype(t)::type;   \
@@ -321,7 +322,7 @@ struct magnitude_or<Op, complex<Real>> {
 #define ROW_SMOOTH(Op) ROW_ROOTS(Op)
 #define ROW_CAST(Op) gpo_runs()
 
-/* What a cast takes or gives T as: signs and 16-bit floats are told apart at run time. */
+/* The type in which a cast reads or writes T; signs and 16-bit floats are run-time. */
 template <typename T>
 struct cast_carrier {
     using type = typename std::conditional_t<std::is_integral_v<T>,

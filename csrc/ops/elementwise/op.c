@@ -1,7 +1,7 @@
 /*
- * op.c  elementwise: the contract of every functor.  Order: arguments, dtypes, the shape
- * rule by the types of a functor, plan, cost, descriptors.
- * Not here: how it is computed (cpu.c, cuda.cu).
+ * op.c  elementwise: the contract of every functor.  Order: arguments, dtypes, the
+ * shape rule by the types of a functor, plan, cost, descriptors.  See cpu.c and cuda.cu
+ * for the computation.
  */
 #include "elementwise.h"
 
@@ -63,7 +63,7 @@ unsigned_of(int bytes)
                         : GPO_C128;
 }
 
-/* `dtype` beside a Python number, which was wrapped as int64 or wider: NEP 50. */
+/* Promotes `dtype` with a Python number, wrapped as int64 or wider: NEP 50. */
 static gpo_dtype
 promote_weak(gpo_dtype dtype, gpo_dtype number)
 {
@@ -79,7 +79,7 @@ promote_weak(gpo_dtype dtype, gpo_dtype number)
     }
 }
 
-/* The dtype that the inputs from `first` on meet in. */
+/* The dtype to which the inputs from `first` on promote. */
 static gpo_dtype
 common_dtype(const gpo_call *call, int first, int inputs)
 {
@@ -94,7 +94,7 @@ common_dtype(const gpo_call *call, int first, int inputs)
     for (int i = first; i < inputs; i++) {
         const gpo_array *in = &call->in[i];
         if (in->present && in->weak) {
-            /* Beside others, a Python integer is an int64, or too large. */
+            /* With other inputs, a Python integer is an int64, or too large. */
             const gpo_dtype number =
                 gpo_is_whole(in->dtype) && inputs - first > 1 ? GPO_I64 : in->dtype;
             common = common == GPO_NONE ? number
@@ -105,7 +105,7 @@ common_dtype(const gpo_call *call, int first, int inputs)
     return common;
 }
 
-/* ---- the rules: a functor's types give the dtype of the loop and of the result ---- */
+/* ---- the rules: the dtype of the loop and of the result, by a functor's types ---- */
 
 static gpo_status
 refuse(gpo_call *call, gpo_dtype dtype)
@@ -208,7 +208,7 @@ static const rule rules[ELEMENTWISE_NFUNCTORS] = {
 
 /* ---- shape rule ---- */
 
-/* "(3,) (4,1) ", as NumPy lists shapes that do not broadcast; cut off where full. */
+/* "(3,) (4,1) ", as NumPy lists shapes that do not broadcast; truncated to `room`. */
 static void
 print_shapes(const gpo_call *call, int inputs, char *text, size_t room)
 {
@@ -259,7 +259,7 @@ broadcast(gpo_call *call, int inputs)
     return gpo_array_contiguous(&call->error, out);
 }
 
-/* Whether a Python integer is at one end of the range of an integer dtype, or past it. */
+/* Whether a Python integer is at or past one end of the range of an integer dtype. */
 static bool
 reaches_end(const gpo_array *number, gpo_dtype dtype, bool upper)
 {
@@ -274,7 +274,7 @@ reaches_end(const gpo_array *number, gpo_dtype dtype, bool upper)
     return is_signed ? negative && value <= -(int64_t)most - 1 : negative || value == 0;
 }
 
-/* A Python integer beyond the range bounds nothing on its own side, as in np.clip. */
+/* Drops a bound that is a Python integer at or past the range's end, as in np.clip. */
 static void
 drop_idle_bounds(gpo_call *call, gpo_dtype type)
 {
@@ -287,7 +287,7 @@ drop_idle_bounds(gpo_call *call, gpo_dtype type)
     }
 }
 
-/* Which inputs give way to the others' dtype: numbers, and not what clip clips. */
+/* Decides which inputs are weak: Python numbers, but not the x of clip. */
 static void
 settle_weak(gpo_call *call, elementwise_functor functor, int inputs)
 {
@@ -346,7 +346,7 @@ read_real_part(elementwise_plan *plan)
     }
 }
 
-/* The functor and type whose loop gives the result: see elementwise_plan. */
+/* Replaces functor and type by those whose loop is used: see elementwise_plan. */
 static void
 share_loop(elementwise_plan *plan)
 {

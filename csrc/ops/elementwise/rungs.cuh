@@ -1,6 +1,6 @@
 /*
- * rungs.cuh  What the rungs of elementwise share on the host: operands, the shapes that
- * v2 takes, and the rungs themselves, each compiled apart.
+ * rungs.cuh  Shared by the rungs of elementwise on the host: operands, the shapes that
+ * v2 takes, and the declarations of the rungs, each a translation unit.
  */
 #ifndef GPO_ELEMENTWISE_RUNGS_CUH
 #define GPO_ELEMENTWISE_RUNGS_CUH
@@ -9,7 +9,7 @@
 #include "elementwise.h"
 #include "tuning.cuh"
 
-/* Operand k; beyond the last one, the first. */
+/* Operand k; the first one if there is no operand k. */
 template <typename T>
 const T *
 operand(const gpo_call *call, int k)
@@ -25,7 +25,7 @@ result(const gpo_call *call)
     return static_cast<T *>(call->out[0].data);
 }
 
-/* Whether the axes are rows that v2 walks: the last one contiguous or repeated. */
+/* Whether v2 can walk the axes as rows: the last one is contiguous or repeated. */
 inline bool
 elementwise_has_rows(const elementwise_plan &plan)
 {

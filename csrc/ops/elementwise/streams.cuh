@@ -1,7 +1,6 @@
 /*
- * streams.cuh  An operand of elementwise's v2: neighbouring elements from any address,
- * read by aligned loads.  Order: the operand, its loads, its packs,
- * how many at once.
+ * streams.cuh  An operand of elementwise's v2: contiguous elements from any address,
+ * read by aligned loads.  Order: the operand, its loads, its packs, how many in flight.
  */
 #ifndef GPO_ELEMENTWISE_STREAMS_CUH
 #define GPO_ELEMENTWISE_STREAMS_CUH
@@ -12,9 +11,9 @@
 enum stream_mode { HELD, ALIGNED, SHIFTED };
 
 /*
- * What one thread has loaded of one pack; `next` where a pack lies in two words.  Words,
- * not elements: to take 16-bit elements apart a thread waits for the load, and the loads of
- * its other packs and operands wait behind it.
+ * The words that a thread has loaded of one pack; `next` if a pack spans two words.
+ * They are words, not elements: extracting 16-bit elements waits for the load, and the
+ * loads of the thread's other packs and operands would wait behind it.
  */
 template <typename T, int SIZE>
 struct loaded {
@@ -22,10 +21,10 @@ struct loaded {
 };
 
 /*
- * Pack i of a row begins at first[i * SIZE].  Where that is no 16-byte boundary, the two
- * aligned words around it are loaded and shifted together: the second one is the first
- * one of the next lane, so it comes from the cache.  A pack of fewer than 16 bytes, of
- * the narrower one of two types, is loaded element by element instead.
+ * Pack i of a row begins at first[i * SIZE].  If that is not aligned to 16 bytes, the
+ * two aligned words around it are loaded and shifted together: the second one is the
+ * next lane's first one, so it comes from the cache.  A misaligned pack of fewer than
+ * 16 bytes, of the narrower one of two types, is loaded element by element instead.
  */
 template <typename T, int SIZE>
 struct stream {
@@ -34,7 +33,7 @@ struct stream {
     const T *first;
     Word held;
     stream_mode mode;
-    unsigned past; /* bytes that `first` lies past a boundary */
+    unsigned past; /* bytes from a boundary to `first` */
 
     __device__ __forceinline__ void start(const T *row, int64_t head, bool hold)
     {
@@ -107,7 +106,7 @@ struct stream {
     }
 };
 
-/* Packs of each operand that a thread has on their way. */
+/* Packs of each operand that a thread has in flight. */
 template <typename F>
 __host__ __device__ constexpr int
 packs_in_flight()

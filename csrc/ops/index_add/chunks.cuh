@@ -1,10 +1,9 @@
 /*
- * chunks.cuh  Destinations of v4 that have many rows: what is summed chunk by chunk, and how
- * the sums of the chunks become one.
+ * chunks.cuh  Hot destinations of v4, those with more than HOT rows: the partial sums
+ * of their chunks, and the kernel that adds these up.
  *
- * A destination of more than HOT rows is hot: its entries are summed chunk by chunk, and
- * the sums of the chunks in a kernel of their own.  A chunk has at most two hot runs, for
- * HOT >= CHUNK: one that ends in it or passes through, one that begins in it.
+ * As HOT >= CHUNK, a chunk has parts of at most two hot runs: one that ends in it or
+ * passes through, and one that begins in it.
  */
 #ifndef GPO_INDEX_ADD_CHUNKS_CUH
 #define GPO_INDEX_ADD_CHUNKS_CUH
@@ -18,12 +17,12 @@ struct index_add_gathering {
     const Payload *number; /* of the source row of each entry */
     const index_add_run<Payload> *runs;
     const T *base; /* what is added to: x or out */
-    /* What chunk c leaves: row 2 c, and 2 c + 1 for the run that begins in it. */
+    /* Sums of chunk c: row 2 c, and row 2 c + 1 for the run that begins in it. */
     acc_of<T> *part;
     int64_t chunks;
 };
 
-/* What the sums of chunks are added in: any number of them must not add up errors. */
+/* The type that sums of chunks are added in: errors must not grow with their number. */
 template <typename T>
 struct total {
     using type = acc_of<T>;
@@ -66,7 +65,7 @@ total_stored(T old, typename total<T>::type sum)
     }
 }
 
-/* A block adds what the chunks have left of the hot runs that begin in SPAN of them. */
+/* A block adds up the partial sums of the hot runs that begin in its SPAN chunks. */
 template <typename T, typename Payload>
 __global__ void
 __launch_bounds__(BLOCK)
@@ -131,7 +130,7 @@ __launch_bounds__(BLOCK)
     }
 }
 
-/* The bytes that the chunks of the entries leave. */
+/* Bytes of the partial sums of all chunks. */
 template <typename T>
 size_t
 part_bytes(const index_add_view<T> &a)
@@ -139,7 +138,7 @@ part_bytes(const index_add_view<T> &a)
     return sizeof(acc_of<T>) * 2 * ceil_div(a.count, CHUNK) * a.outer * a.inner;
 }
 
-/* Adds up what index_add_v4_gather has left of hot runs. */
+/* Adds up the partial sums of hot runs that index_add_v4_gather has written. */
 template <typename T, typename Payload>
 gpo_status
 combine_chunks(gpo_call *call, const index_add_view<T> &a, const uint32_t *key,

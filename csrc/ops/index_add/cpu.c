@@ -1,15 +1,15 @@
 /*
  * cpu.c  index_add on the CPU.  Order: the inner loops of three instruction sets, the
- * job, positions, the copy of x, a stretch of the source, the plain walk, the ways to
- * share the work, the variants, choose.  What a sum is stands in sums.h and sums.inc.
+ * job, positions, the copy of x, a stretch of the source, the plain loop, the ways to
+ * share the work, the variants, choose.  See sums.h and sums.inc for the types of sums.
  *
- * Sums are made in the order of the source, so a destination has the same bits in
- * every run.  Threads share out slices or columns, which changes no order; where a row
- * has too few columns they take stretches of the source with sums of their own, whose
- * number depends on the sizes alone, and which are merged in order: by one thread as by
- * several, so that simd and threads give the same bits.
+ * Rows are added in the order of the source, so a destination has the same bits in
+ * every run.  Threads share slices or columns, which keeps that order.  Where a row has
+ * too few columns, the source is cut into stretches with separate sums, which are
+ * merged in order.  The number of stretches depends on the sizes alone and simd makes
+ * the same ones, so that simd and threads give the same bits.
  *
- * An index entry is loaded once, judged and used: another thread may change the array.
+ * An index entry is loaded once, checked and used: another thread may change the array.
  */
 #include "sums.h"
 
@@ -24,9 +24,9 @@ enum { WIDE_ROWS_AHEAD = 4 }; /* as ELEMENTS_AHEAD, of rows of more than one ele
 typedef struct loops {
     int bytes; /* of a sum */
     /*
-     * Rows of one element of slice 0: adds those from `source` on, whose entries lie
-     * from `index` on, to `to` and gives how many, at most n; it stops at an index that
-     * the mode must judge.
+     * For rows of one element of slice 0: adds the rows from `source` on, whose entries
+     * start at `index`, to `to`.  Returns how many it added, at most n: it stops before
+     * an entry out of range, which the mode must settle.
      */
     int64_t (*lone)(void *to, const void *index, const void *source, int64_t n,
                     const index_add_plan *p);
@@ -53,9 +53,9 @@ enum {
     SLICE_BYTES = 64,       /* of a row: the least that a thread takes */
     MAX_STRETCHES = 16,     /* of the source, with sums of their own */
     ADDED_PER_SUM = 4,      /* elements added for each sum that is cleared and merged */
-    MAX_PIECES = 512,       /* that threads share out */
+    MAX_PIECES = 512,       /* that the threads share */
     SMALL = 1 << 16,        /* bytes copied at once */
-    COUNTED = 16,           /* columns from which it pays to count rows before */
+    COUNTED = 16,           /* columns from which counting the rows first pays */
     WORTH_A_TEAM = 1 << 12, /* elements from which a team of threads starts */
 };
 
@@ -72,12 +72,12 @@ typedef struct job {
     int64_t slices; /* of the columns */
     int64_t stretches;
     int64_t o;               /* the slice whose stretches are added */
-    int64_t bad[MAX_PIECES]; /* the first bad place that a piece met */
+    int64_t bad[MAX_PIECES]; /* the first bad position that a piece found */
 } job;
 
 /* ---- positions ---- */
 
-/* Where entry s of the index lies, and its value. */
+/* The address of index entry s, and its value. */
 static const void *
 entry(const job *j, int64_t s)
 {
@@ -100,14 +100,14 @@ position_of(const index_add_plan *p, int64_t k)
     return k >= 0 && k < p->length ? k : gpo_index_place(k, p->length, p->mode, false);
 }
 
-/* Positions of n entries from `first` on; gives how many come before a bad one. */
+/* Positions of n entries from `first` on; returns how many come before a bad one. */
 static int64_t
 positions_of(const job *j, int64_t first, int64_t n, int64_t *k)
 {
     const index_add_plan *p = j->plan;
     j->loops->copy_entries(p, entry(j, first), n, k);
     COPIED();
-    if (p->mode != GPO_INDEX_CLIP) { /* there a negative one is 0 */
+    if (p->mode != GPO_INDEX_CLIP) { /* which makes a negative entry 0 */
         if (j->loops->count_from_end(p->length, n, k)) {
             return n;
         }
@@ -123,7 +123,7 @@ positions_of(const job *j, int64_t first, int64_t n, int64_t *k)
     return n;
 }
 
-/* The first of the places in bad[0..n), count if none. */
+/* The first of the positions in bad[0..n); count if there is none. */
 static int64_t
 first_bad(const job *j, int64_t n)
 {
@@ -135,7 +135,7 @@ first_bad(const job *j, int64_t n)
 }
 
 static gpo_status
-judge(gpo_call *call, const job *j, int64_t place)
+raise_bad(gpo_call *call, const job *j, int64_t place)
 {
     if (place == j->plan->count) {
         return GPO_OK;
@@ -143,7 +143,7 @@ judge(gpo_call *call, const job *j, int64_t place)
     return index_add_out_of_range(call, index_value(j, place), place);
 }
 
-/* The first bad place among rows [begin, end); count if there is none. */
+/* The first bad position in [begin, end); count if there is none. */
 static int64_t
 check(const job *j, int64_t begin, int64_t end)
 {
@@ -159,8 +159,8 @@ check(const job *j, int64_t begin, int64_t end)
 }
 
 /*
- * *many = whether more than a few rows meet in one place; *bad = the first bad place.
- * `seen` has a zero for each place.
+ * *many = whether more than a few rows share a destination; *bad = the first bad
+ * position.  `seen` holds a zero for each destination.
  */
 static void
 count_rows(const job *j, uint16_t *seen, bool *many, int64_t *bad)
@@ -183,8 +183,8 @@ count_rows(const job *j, uint16_t *seen, bool *many, int64_t *bad)
 }
 
 /*
- * Which sums the rows are added in.  Float64 sums of short rows cost little; of long ones
- * they take twice the memory, so the index is asked first whether so many rows meet.
+ * Chooses the kind of sums.  Float64 sums of short rows cost little; those of long rows
+ * take twice the memory, so the rows of each destination are counted first.
  */
 static gpo_status
 take_sums(gpo_call *call, job *j, gpo_isa isa)
@@ -194,7 +194,7 @@ take_sums(gpo_call *call, job *j, gpo_isa isa)
     bool many = p->count > INDEX_ADD_FEW_ROWS;
     int64_t bad = p->count;
     gpo_status status = GPO_OK;
-    j->loops = tables[isa]; /* positions are the same for all */
+    j->loops = tables[isa]; /* for positions, which need no kind of sums */
     if (many && p->inner >= COUNTED && is_narrow_float(p->dtype) && p->outer > 0) {
         const size_t bytes = (size_t)p->length * sizeof(uint16_t);
         void *seen = NULL;
@@ -202,7 +202,7 @@ take_sums(gpo_call *call, job *j, gpo_isa isa)
         if (!status) {
             memset(seen, 0, bytes);
             count_rows(j, seen, &many, &bad);
-            status = judge(call, j, bad);
+            status = raise_bad(call, j, bad);
         }
     }
     j->kind = sums_of(p->dtype, many);
@@ -275,7 +275,7 @@ close_piece(void *context, int64_t i)
 
 /* ---- a stretch of the source ---- */
 
-/* Adds rows [begin, end), columns [c, c + w) of slice o; gives the first bad place. */
+/* Adds rows [begin, end), columns [c, c + w) of slice o; returns the first bad row. */
 static int64_t
 add_stretch(const job *j, char *to, int64_t o, int64_t begin, int64_t end, int64_t c,
             int64_t w)
@@ -344,7 +344,7 @@ add_rows(void *context, int64_t i)
     add_a_stretch(j, i, j->own + (i - 1) * table);
 }
 
-/* Piece i of the sums: adds what the stretches have, in order. */
+/* Piece i of the sums: adds the sums of the stretches, in order. */
 static void
 merge_piece(void *context, int64_t i)
 {
@@ -358,7 +358,7 @@ merge_piece(void *context, int64_t i)
     }
 }
 
-/* ---- the plain walk: one element after the other ---- */
+/* ---- the plain loop: one element after the other ---- */
 
 #define FOR_EACH "plain.inc"
 #include "sums.inc"
@@ -388,9 +388,10 @@ add_plainly(const job *j)
 /* ---- the ways to share the work ---- */
 
 /*
- * How many stretches with sums of their own: by the sizes alone, so that the number of
- * threads changes no bit.  One where slices or columns are enough to share, else a power
- * of two, which two or four threads share evenly; the first needs no sums of its own.
+ * The number of stretches.  It depends on the sizes alone, so that the number of
+ * threads changes no bit: one where there are enough slices or columns to share, else a
+ * power of two, which two or four threads share evenly.  The first needs no sums of its
+ * own.
  */
 static int64_t
 stretches_of(const job *j)
@@ -408,13 +409,13 @@ stretches_of(const job *j)
     return stretches;
 }
 
-/* The stretches of slice j->o and their sums in order; gives the first bad place. */
+/* Adds the stretches of slice j->o, merged in order; returns the first bad position. */
 static int64_t
 add_stretches(job *j, bool parallel)
 {
     const index_add_plan *p = j->plan;
     const int64_t sums = p->length * p->inner;
-    if (!parallel) { /* one after the other, which needs one table */
+    if (!parallel) { /* one stretch after the other needs one table */
         char *to = j->sums + j->o * sums * j->loops->bytes;
         for (int64_t i = 0; i < j->stretches; i++) {
             add_a_stretch(j, i, j->own);
@@ -483,7 +484,7 @@ run(gpo_call *call, int variant)
     j.stretches = large && !nothing ? stretches_of(&j) : 1;
 
     if (!status && p->mode == GPO_INDEX_RAISE && (p->is_first || nothing)) {
-        status = judge(call, &j, check(&j, 0, p->count));
+        status = raise_bad(call, &j, check(&j, 0, p->count));
     }
     void *memory = NULL;
     const size_t of_a_slice = (size_t)(p->length * p->inner) * (size_t)j.loops->bytes;
@@ -506,8 +507,8 @@ run(gpo_call *call, int variant)
     if (nothing) {
         return GPO_OK;
     }
-    status = judge(call, &j,
-                   variant == GPO_CPU_SCALAR ? add_plainly(&j) : add_all(&j, parallel));
+    status = raise_bad(
+        call, &j, variant == GPO_CPU_SCALAR ? add_plainly(&j) : add_all(&j, parallel));
     if (!status && j.sums != j.out->data) {
         gpo_cpu_loop(parallel, pieces, close_piece, &j);
     }

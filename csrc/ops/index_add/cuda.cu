@@ -1,7 +1,7 @@
 /*
  * cuda.cu  The table of index_add on CUDA: the ladder (ladder/), the shape kernels
  * (shapes/) and the choice.
- * Not here: what is around a rung (frame.cuh), the contract (op.c).
+ * See frame.cuh for setup and checks, op.c for the contract.
  */
 #include "../../device/number.cuh"
 #include "ladder/v0_atomic.cuh"
@@ -15,7 +15,7 @@
 
 /* ---- table ---- */
 
-/* The type that adds for a dtype: integers modulo 2^bits, complex numbers by parts. */
+/* The type a dtype is added as: integers modulo 2^bits, complex numbers by parts. */
 template <typename T>
 struct adder_of {
     using type = std::conditional_t<std::is_integral_v<T>, carrier_of<T>, T>;
@@ -31,7 +31,7 @@ using added_as = typename adder_of<typename T::type>::type;
     [](auto t) -> gpo_run { return index_add_with<rung, added_as<decltype(t)>>; }
 #define SHAPE(run) [](auto t) -> gpo_run { return run<added_as<decltype(t)>>; }
 
-/* The dtypes that hardware adds atomically: from int32 on. */
+/* The dtypes that the hardware adds atomically. */
 using atomic_types = gpo_types<int32_t, uint32_t, int64_t, uint64_t, f16, bf16, float,
                                double, c64, c128>;
 
@@ -50,7 +50,7 @@ takes_one_element(const gpo_call *call)
     return index_add_plan_of(call)->inner == 1;
 }
 
-/* Whether a table of sums of so many bytes each fits into shared memory, and pays. */
+/* Whether a table of sums of `sum_bytes` bytes fits into shared memory, and pays. */
 static bool
 fits_table(const gpo_call *call, int64_t sum_bytes)
 {
@@ -97,9 +97,9 @@ static const gpo_variant variants[] = {
 /* ---- choice, by times on an H200: benchmarks/results/h200-index_add.json ---- */
 
 /*
- * Picoseconds that v4 and v5 take, or the shape kernels in their place: v4 starts a dozen
- * kernels, sorts 8 bits of a position at a time and gathers at 3 TB/s; v5 sends each 32
- * bytes of sums of a row to L2, and clears and reads sums.
+ * Estimated picoseconds of v4 and v5, or of the shape kernels in their place.  v4
+ * starts a dozen kernels, sorts 8 bits of a position per pass and gathers at 3 TB/s; v5
+ * sends each 32 bytes of a row's sums to L2, and clears and reads all sums.
  */
 static double
 time_of_v4(const index_add_plan &plan)
@@ -126,14 +126,14 @@ time_of_v5(const index_add_plan &plan)
     return SECTOR * sectors + SUM * sums;
 }
 
-/* v4, or what is in its place for rows of one element. */
+/* v4, or one_element for rows of one element. */
 static const gpo_variant *
 sorted_for(const index_add_plan &plan)
 {
     return &variants[plan.inner == 1 ? ONE_ELEMENT : V4];
 }
 
-/* v5, or what is in its place where a table in shared memory does. */
+/* v5, or few_destinations where a table in shared memory pays. */
 static const gpo_variant *
 wide_for(const gpo_call *call)
 {
@@ -141,8 +141,9 @@ wide_for(const gpo_call *call)
 }
 
 /*
- * For floats below float64 where more than a few rows may meet, and 16-bit ones always:
- * sums by a sort or in float64, whose error does not grow with the rows of a destination.
+ * For floats below float64 where more than a few rows may share a destination, and
+ * always for 16-bit floats: sums by a sort or in float64, whose error does not grow
+ * with the number of rows.
  */
 static const gpo_variant *
 choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,

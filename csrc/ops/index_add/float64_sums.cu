@@ -1,5 +1,5 @@
 /*
- * float64_sums.cu  Sums in float64 beside x: zeros, and in the end x and the sums to out.
+ * float64_sums.cu  Float64 sums of index_add: cleared first, rounded to out at the end.
  */
 #include "float64_sums.cuh"
 

@@ -1,13 +1,13 @@
 /*
- * float64_sums.cuh  Sums of the shape of x in float64, beside it (v5, few_destinations):
- * they begin at zero, and x and they are rounded to out once (float64_sums.cu).
+ * float64_sums.cuh  Float64 sums of the shape of x (v5, few_destinations): they start
+ * at zero; at the end they are added to x and rounded to out once (float64_sums.cu).
  */
 #ifndef GPO_INDEX_ADD_FLOAT64_SUMS_CUH
 #define GPO_INDEX_ADD_FLOAT64_SUMS_CUH
 
 #include "frame.cuh"
 
-/* They are added to by atomics, and read x. */
+/* Traits of such rungs: atomics in any order; the rounding at the end reads x. */
 struct index_add_wide_atomics {
     static constexpr bool IS_DETERMINISTIC = false, READS_X = true;
 };
@@ -23,7 +23,7 @@ wide_scaled(T v, double alpha)
 /* Zeros, one for each element of x. */
 gpo_status index_add_clear_sums(gpo_call *call, double **sums);
 
-/* out = x + sums, rounded once; an element that got nothing keeps its bits. */
+/* out = x + sums, rounded once; where the sum is 0, x keeps its bits. */
 template <typename T>
 gpo_status index_add_round_sums(gpo_call *call, const T *x, const double *sums, T *out);
 

@@ -1,6 +1,6 @@
 /*
- * frame.cu  What is around every rung and shape kernel of index_add: out = x, the check of
- * the index before or after, its IndexError.
+ * frame.cu  Setup and checks shared by every rung and shape kernel of index_add: the
+ * copy of x, the check of the index before or after, its IndexError.
  */
 #include "frame.cuh"
 
@@ -8,7 +8,7 @@
 extern "C" gpo_status gpo_device_copy(gpo_call *call, const gpo_array *from,
                                       const gpo_array *to);
 
-/* out = x in packs of 16 bytes, four in flight, and the rest; nothing is bad yet. */
+/* out = x in packs of 16 bytes, four in flight, then the rest; *bad = NONE_BAD. */
 __global__ void
 __launch_bounds__(BLOCK) index_add_copy(const uint4 *x, uint4 *out, int64_t packs,
                                         int rest, unsigned long long *bad)
@@ -51,7 +51,7 @@ __launch_bounds__(BLOCK) index_add_check(index_reader index, int64_t count)
     }
 }
 
-/* out = x unless they are one, and *bad = NONE_BAD unless it is NULL. */
+/* out = x if `copy`; *bad = NONE_BAD unless `bad` is NULL. */
 static gpo_status
 start_out(gpo_call *call, unsigned long long *bad, bool copy)
 {
@@ -78,7 +78,7 @@ start_out(gpo_call *call, unsigned long long *bad, bool copy)
                       plain ? static_cast<int>(bytes % 16) : 0, bad);
 }
 
-/* Waits for what the kernels found; IndexError if that is a bad index. */
+/* Waits for the kernels; IndexError if they found a bad index. */
 static gpo_status
 raise_bad(gpo_call *call, const unsigned long long *bad)
 {

@@ -1,6 +1,6 @@
 /*
- * frame.cuh  What is around every rung and shape kernel: the copy of x, the check of the
- * index, the wait for it (frame.cu), and the call as a kernel argument.
+ * frame.cuh  Setup and checks shared by every rung and shape kernel: the copy of x, the
+ * check of the index, the wait for it (frame.cu), and the call as a kernel argument.
  */
 #ifndef GPO_INDEX_ADD_FRAME_CUH
 #define GPO_INDEX_ADD_FRAME_CUH
@@ -12,18 +12,19 @@ struct index_add_frame {
     const void *base; /* x, or out if that has x's elements already */
     bool nothing;     /* no element to add */
     unsigned long long
-        *late; /* where bad indices are noted that are raised at the end */
+        *late; /* the first bad index the kernels note, raised at the end */
 };
 
 /*
- * Queues what comes before the kernels that add: to out, which has x's elements then, or,
- * with `reads_x`, from x to out.  With a fresh output those kernels find bad indices on
- * the way; with the caller's they may not, so the index is checked first.
+ * Queues the work before the kernels that add: they add to out, which is then a copy of
+ * x, or, with `reads_x`, read x and write out.  With a fresh output those kernels find
+ * bad indices as they add; the caller's output must not change on an error, so the
+ * index is checked first.
  */
 gpo_status index_add_begin(gpo_call *call, bool is_deterministic, bool reads_x,
                            index_add_frame *frame);
 
-/* Waits for what the kernels found; IndexError if that is a bad index. */
+/* Waits for the kernels; IndexError if they found a bad index. */
 gpo_status index_add_end(gpo_call *call, const index_add_frame &frame);
 
 template <typename T>
@@ -70,7 +71,7 @@ index_add_with(gpo_call *call)
     return status ? status : index_add_end(call, frame);
 }
 
-/* What rungs of atomics have in common: they add to a copy of x, in any order. */
+/* Traits of the rungs with atomics: they add to a copy of x, in any order. */
 struct index_add_atomics {
     static constexpr bool IS_DETERMINISTIC = false, READS_X = false;
 };

@@ -1,7 +1,7 @@
 /*
- * index_add.cuh  What the kernels of index_add share: the types they add in, a position
- * out of the index, the call as a kernel argument, atomics of 16 bytes.
- * Not here: what is around a rung (frame.cuh).
+ * index_add.cuh  What the kernels of index_add share: the types they add in, positions
+ * from the index, the call as a kernel argument, atomics of 16 bytes.
+ * See frame.cuh for setup and checks.
  */
 #ifndef GPO_INDEX_ADD_CUH
 #define GPO_INDEX_ADD_CUH
@@ -24,7 +24,7 @@ grid_for(int64_t n)
     return dim3(grid_extent(blocks, MAX_GRID));
 }
 
-/* ---- types: sums of T are made in Acc, alpha is an Alpha ---- */
+/* ---- types: T is summed in Acc, alpha has type Alpha ---- */
 
 template <typename T>
 struct wide {
@@ -76,7 +76,7 @@ constexpr bool is_same<A, A> = true;
 template <typename T>
 constexpr bool is_bool = is_same<T, b8>;
 
-/* alpha * v, and the sum of two such: for bool, 1 if both are true, and or. */
+/* alpha * v, and the sum of two such: for bool, `and` and `or`. */
 template <typename T>
 __device__ __forceinline__ acc_of<T>
 scaled(T v, alpha_of<T> alpha)
@@ -113,18 +113,18 @@ sum_stored(T old, acc_of<T> sum)
     }
 }
 
-/* ---- a position out of the index ---- */
+/* ---- positions from the index ---- */
 
 struct index_reader {
     const void *at;
     int64_t step, length;
     gpo_index_mode mode;
     bool is_wide;
-    unsigned long long *bad; /* RAISE: the lowest bad place of the index so far */
+    unsigned long long *bad; /* RAISE: the first bad position in the index so far */
     divider lengths;         /* WRAP */
 };
 
-/* The entry of source row s, as it stands in the index. */
+/* The entry of source row s in the index, unchecked. */
 __device__ __forceinline__ int64_t
 entry_of(const index_reader &index, int64_t s)
 {
@@ -143,7 +143,7 @@ destination_of(const index_reader &index, int64_t k, int64_t s)
     return place_outside(k, s, index.length, index.mode, false, index.bad);
 }
 
-/* That of row s.  A call would take registers of the kernel: 'wrap' is a multiplication. */
+/* The destination of row s.  No call, which costs registers: 'wrap' multiplies. */
 __device__ __forceinline__ int64_t
 position_of(const index_reader &index, int64_t s)
 {
@@ -174,7 +174,7 @@ struct index_add_view {
     double wide_alpha; /* of floats, not rounded */
 };
 
-/* ---- atomics of 16 bytes: sm_90 adds them at once, others word by word ---- */
+/* ---- atomics of 16 bytes: one on sm_90, word by word on others ---- */
 
 template <typename T, int V>
 struct alignas(V * sizeof(T)) values {
@@ -197,7 +197,7 @@ load_values(const T *p)
     return out;
 }
 
-/* to[0..V) += v, where `to` points into an array of n elements, to - base before it. */
+/* base[i..i + V) += v, in an array of n elements. */
 template <typename T, int V>
 __device__ __forceinline__ void
 atomic_add_values(T *base, int64_t i, int64_t n, const values<T, V> &v)

@@ -13,15 +13,15 @@ extern "C" {
 #endif
 
 /*
- * Up to so many rows of the source a chosen variant may add in float32, one after the
- * other: what has more is added in float64, or in sums of parts of at most so many.
+ * A variant that `auto` chooses adds at most this many source rows one after the other
+ * in float32; more are added in float64, or as partial sums of at most this many rows.
  */
 enum { INDEX_ADD_FEW_ROWS = 1024 };
 
 /*
  * out[(o * length + k) * inner + c] += alpha * source[o * by_outer + s * by_row +
- * c * by_inner] for every o < outer, s < count, c < inner, where k is index[s * step]
- * made a position by `mode`.  Strides are in elements of `dtype`.
+ * c * by_inner] for every o < outer, s < count, c < inner, where `mode` turns
+ * index[s * step] into the position k.  Strides are in elements of `dtype`.
  */
 typedef struct index_add_plan {
     bool is_deterministic;
@@ -34,7 +34,7 @@ typedef struct index_add_plan {
     int64_t step;
     bool is_wide; /* the index is int64, else int32 */
     bool is_scaled;
-    int64_t whole; /* alpha for whole numbers, modulo 2^64 */
+    int64_t whole; /* alpha for integers, modulo 2^64 */
     double alpha;
 } index_add_plan;
 
@@ -44,7 +44,7 @@ index_add_plan_of(const gpo_call *call)
     return (const index_add_plan *)call->plan;
 }
 
-/* The IndexError of mode='raise': the first bad index stands at `position`. */
+/* The IndexError of mode='raise': the first bad index is at `position`. */
 gpo_status index_add_out_of_range(gpo_call *call, int64_t value, int64_t position);
 
 #ifdef __cplusplus

@@ -1,7 +1,6 @@
 /*
  * op.c  index_add: the contract.  Order: arguments, dtypes, shape rule, plan, the index
- * error, cost, descriptor.  Not here: how it is computed (cpu.c,
- * cuda.cu).
+ * error, cost, descriptor.  See cpu.c and cuda.cu for the computation.
  */
 #include "index_add.h"
 
@@ -93,7 +92,7 @@ check_dtypes(gpo_call *call)
 
 /* ---- shape rule ---- */
 
-/* "(2, 3)" as Python writes a shape; longer ones end in "...". */
+/* "(2, 3)", as Python writes a shape; axes that do not fit are left out. */
 static void
 write_shape(char *to, size_t room, int ndim, const int64_t *shape)
 {
@@ -134,7 +133,7 @@ check_shapes(gpo_call *call, int axis)
     return GPO_OK;
 }
 
-/* Whether one stride walks the axes [begin, end) in C order; `stride` gets it. */
+/* Whether axes [begin, end) in C order have one stride; `stride` gets it. */
 static bool
 is_one_axis(const gpo_array *a, int begin, int end, int64_t *stride)
 {
@@ -153,7 +152,7 @@ is_one_axis(const gpo_array *a, int begin, int end, int64_t *stride)
     return true;
 }
 
-/* Whether three strides walk the source, and the parts of complex numbers lie close. */
+/* Whether three strides describe the source; parts of complex numbers are adjacent. */
 static bool
 is_walkable(const gpo_array *source, int axis)
 {

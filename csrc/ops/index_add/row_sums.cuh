@@ -11,7 +11,7 @@ struct index_add_sums {
     acc_of<T> v[V];
 };
 
-/* V elements on their way: a word until they are added, or they are waited for at once. */
+/* V elements in flight: kept as a word until they are added; unpacking would wait. */
 template <typename T, int V>
 struct in_flight {
     uint4 word;
@@ -21,7 +21,7 @@ struct in_flight<T, 1> {
     T word;
 };
 
-/* V elements that nothing writes during the kernel. */
+/* Starts the load of V elements that nothing writes during the kernel. */
 template <typename T, int V>
 __device__ __forceinline__ in_flight<T, V>
 send_for(const T *p)
@@ -35,8 +35,8 @@ send_for(const T *p)
 }
 
 /*
- * The sum of the rows that number[0..n) name, V columns from `from` on; up to eight rows
- * are in flight, and the numbers of the next eight.
+ * The sum of rows number[0..n), V columns from `from` on.  Up to eight rows are in
+ * flight, and the numbers of the next eight.
  */
 template <typename T, int V, typename Payload>
 __device__ __forceinline__ index_add_sums<T, V>

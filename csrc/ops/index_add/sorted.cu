@@ -3,7 +3,7 @@
  */
 #include "sorted.cuh"
 
-/* runs[0..length) = {0, 0}, too, if it is not NULL. */
+/* key[s] = the destination of row s; runs[0..length) = {0, 0} unless `runs` is NULL. */
 template <typename Payload>
 __global__ void
 __launch_bounds__(BLOCK)

@@ -1,6 +1,7 @@
 /*
- * sorted.cuh  The source rows in the order of their destinations (v4, one_element): their
- * keys, sorted stably, with the number of each row or the bits of its only element.
+ * sorted.cuh  The source rows in the order of their destinations (v4, one_element):
+ * their keys, sorted stably, with the number of each row or the bits of its only
+ * element.
  */
 #ifndef GPO_INDEX_ADD_SORTED_CUH
 #define GPO_INDEX_ADD_SORTED_CUH
@@ -14,7 +15,7 @@ struct alignas(2 * sizeof(Payload)) index_add_run {
     Payload begin, end;
 };
 
-/* n / d; most of the time 32 bits do. */
+/* n / d, in 32 bits where they are enough. */
 __device__ __forceinline__ int64_t
 quotient(int64_t n, int64_t d)
 {
@@ -43,9 +44,9 @@ sort_bytes(int64_t n)
 gpo_status index_add_check_length(gpo_call *call);
 
 /*
- * Sorts the rows by destination, in sort_bytes<Payload>(count) of `memory`.  Payload: the
- * element of each row out of `carried`, by_row apart, or, if that is NULL, its number.
- * With `runs` its first `length` become {0, 0}.
+ * Sorts the rows by destination, in sort_bytes<Payload>(count) bytes of `memory`.  The
+ * payload of row s is carried[s * by_row], or s if `carried` is NULL.  Sets
+ * runs[0..length) to {0, 0} unless `runs` is NULL.
  */
 template <typename Payload>
 gpo_status index_add_sort(gpo_call *call, const index_reader &index, void *memory,

@@ -1,6 +1,6 @@
 /*
- * sums.h  What index_add holds its sums in on the CPU: the kinds of sums, and which of
- * them serves a dtype.  Not here: how an element enters a sum (sums.inc).
+ * sums.h  The types that index_add sums in on the CPU: the kinds of sums, and the kind
+ * for each dtype.  See sums.inc for how an element enters a sum.
  */
 #ifndef GPO_INDEX_ADD_SUMS_H
 #define GPO_INDEX_ADD_SUMS_H
@@ -9,8 +9,8 @@
 #include "index_add.h"
 
 /*
- * SUMS(X): X(kind, C type of a sum).  Signed integers are added as the unsigned ones of
- * their width.  Floats below float64 have two kinds: the wide one is for many rows.
+ * SUMS(X): X(kind, C type of a sum).  Signed integers are added as unsigned ones of the
+ * same width.  Floats below float64 have two kinds: the wide one is for many rows.
  */
 #define SUMS(X)          \
     X(BOOL, uint8_t)     \
@@ -41,7 +41,7 @@ is_narrow_float(gpo_dtype dtype)
     return dtype == GPO_F16 || dtype == GPO_BF16 || dtype == GPO_F32;
 }
 
-/* The kind of sums of a dtype; `many`: more than a few rows may meet. */
+/* The kind of sums of a dtype; `many`: more than a few rows may share a destination. */
 static inline int
 sums_of(gpo_dtype dtype, bool many)
 {

@@ -1,14 +1,14 @@
 /*
- * tables.cuh  Tables of sums in shared memory, of v2 and of few_destinations: how they are
- * laid out, and whether one pays.
+ * tables.cuh  Tables of sums in shared memory (v2, few_destinations): their layout, and
+ * whether one pays.
  */
 #ifndef GPO_INDEX_ADD_TABLES_CUH
 #define GPO_INDEX_ADD_TABLES_CUH
 
 #include "frame.cuh"
 
-/* How the table of one block is laid out: entry (k, c) of copy j is (k * columns + c) *
- * copies + j, for `columns` of the row, which `lanes` threads take. */
+/* The table of one block: entry (k, c) of copy j is at (k * columns + c) * copies + j;
+ * `lanes` threads take the `columns` columns of a row. */
 struct index_add_table {
     int64_t rows;           /* of the source, in a slice */
     unsigned slices, tiles; /* of the source, of a row's columns */
@@ -16,8 +16,8 @@ struct index_add_table {
 };
 
 /*
- * The table of a call for sums of `size` bytes; false if it does not fit or holds too
- * little to pay.
+ * The table of a call for sums of `size` bytes; false if it does not fit or does not
+ * pay.
  */
 inline bool
 plan_table(const gpo_call *call, int64_t size, index_add_table *t, size_t *bytes)

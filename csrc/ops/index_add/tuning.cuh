@@ -1,6 +1,6 @@
 /*
- * tuning.cuh  The sizes that index_add's kernels were tuned to on an H200; NOTES.md says
- * what was tried, benchmarks/results/h200-index_add.json has the times.
+ * tuning.cuh  The sizes that index_add's kernels were tuned to on an H200; NOTES.md
+ * says what was tried, benchmarks/results/h200-index_add.json has the times.
  */
 #ifndef GPO_INDEX_ADD_TUNING_CUH
 #define GPO_INDEX_ADD_TUNING_CUH
@@ -8,14 +8,14 @@
 #include <stdint.h>
 
 constexpr int BLOCK = 256;
-constexpr int64_t MAX_GRID = 1 << 30; /* blocks; beyond, a thread does several */
+constexpr int64_t MAX_GRID = 1 << 30; /* blocks; beyond, a thread takes several */
 
 /* v2, few_destinations: a table of sums in shared memory */
 constexpr int TABLE_BLOCK = 1024;
-constexpr int64_t TABLE_COPIES = 8 * 1024; /* sums that copies of a table may be */
+constexpr int64_t TABLE_COPIES = 8 * 1024; /* sums in all copies of a table, at most */
 constexpr int64_t TABLE_MIN_BYTES = 32;    /* of a row, read at once */
 
-constexpr int64_t SHORT_ROW = 16; /* short_rows: columns up to which lanes compare */
+constexpr int64_t SHORT_ROW = 16; /* short_rows: columns, at most */
 
 /* v4 */
 constexpr int CHUNK = 64; /* entries of a hot destination that are summed at a time */
@@ -26,7 +26,7 @@ constexpr int SPAN = 32;  /* chunks that a block combines */
 constexpr int TILE_ITEMS = 8, TILE = BLOCK * TILE_ITEMS;
 
 /* The choice. */
-constexpr int64_t MANY_ROWS = 16;              /* for a destination */
+constexpr int64_t MANY_ROWS = 16;              /* per destination */
 constexpr int64_t WIDE = 256, WARP_WIDE = 512; /* bytes of a row */
 constexpr int64_t TABLE_BYTES = 48 * 1024; /* of sums, for v2 and few_destinations */
 constexpr int64_t LARGE = 1 << 28;         /* bytes of a source of wide rows */

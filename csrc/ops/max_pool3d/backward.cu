@@ -1,8 +1,8 @@
 /*
  * backward.cu  The table of max_pool3d_backward on CUDA: its ladder (ladder/backward_*)
- * and the choice.  No rung adds by atomics: each sum has one owner, who adds in an
- * order that the sizes alone decide.
- * Not here: what rungs share (gradient.cuh), the contract (gradient.c).
+ * and the choice.  No rung adds by atomics: each sum has one owner, which adds in an
+ * order that depends on the sizes alone.
+ * See gradient.cuh for what the rungs share, op.c for the contract.
  */
 #include "ladder/backward_v4_rounds.cuh"
 
@@ -41,7 +41,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         snprintf(why, GPO_MESSAGE, "windows do not overlap: each fills its own cell");
         return &variants[2];
     }
-    double windows = 1; /* that have one element */
+    double windows = 1; /* that contain one element */
     for (int d = 0; d < POOL_AXES; d++) {
         const pool_axis &a = plan.axis[d];
         windows *= static_cast<double>(ceil_div(a.kernel, a.stride));

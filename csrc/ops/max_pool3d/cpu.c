@@ -1,18 +1,18 @@
 /*
  * cpu.c  max_pool3d on the CPU.  Order: the inner loops of three instruction sets,
- * tiles, loading, the passes along an axis, storing, one tile, sharing the tiles out, the
- * formula itself, choose.  Not here: how elements become keys (keys.h), the inner loops
- * (take.inc, keys.inc), the gradient (gradient.c).
+ * tiles, loading, the passes along an axis, storing, one tile, sharing the tiles, the
+ * formula itself, choose.  See keys.h for how elements become keys, take.inc and
+ * keys.inc for the inner loops, gradient.c for the gradient.
  *
- * The maximum of a window is that of its planes' maxima, theirs that of their rows': keys
- * are pooled along T, then H, then W, in place.  A window of k elements along an axis is
- * made of smaller ones that overlap, so its cost is the logarithm of k; where windows step
- * by more than one, each is made by itself.  Keys are totally ordered with their
- * position, so no order of the passes matters.
+ * The maximum of a window is the maximum over its planes, each the maximum over its
+ * rows: keys are pooled along T, then H, then W, in place.  A window of k elements
+ * along an axis is made of smaller overlapping ones, so its cost is the logarithm of k;
+ * where the stride is more than one, each window is made on its own.  Keys are totally
+ * ordered with their position, so the order of the passes does not matter.
  *
- * A tile is walked slice by slice: a ring holds as many as one window spans, so each is
- * loaded once.  A slice goes through all passes a few rows at a time, which stay in the
- * first cache: of the ring, only the slices that a pass along T joins come from the second.
+ * A tile is processed slice by slice: a ring holds as many as one window spans, so each
+ * is loaded once.  A slice goes through all passes a few rows at a time, which stay in
+ * L1; only the slices of the ring that a pass along T joins come from L2.
  */
 #include "../../core/integers.h"
 #include "keys.h"
@@ -24,7 +24,7 @@
 
 /* ---- the inner loops of three instruction sets ---- */
 
-enum { OTHERS = 3 }; /* keys that one pass may join another with */
+enum { OTHERS = 3 }; /* keys that one pass may join with each key */
 
 typedef struct loops {
     /* n elements of x as keys; position `first` of a plane is the first of them */
@@ -36,14 +36,14 @@ typedef struct loops {
     /* keys[i] = the larger of keys[i] and keys[i + ahead] */
     void (*take)(void *keys, void *codes, int64_t ahead, int64_t n);
     void (*take_packed)(void *keys, void *codes, int64_t ahead, int64_t n);
-    /* the same with keys[i + ahead[k]], k in [0, OTHERS); NULL: not in one go */
+    /* the same with keys[i + ahead[k]], k in [0, OTHERS); NULL: only one at a time */
     void (*take_three)(void *keys, const int64_t *ahead, int64_t n);
     void (*take_three_packed)(void *keys, const int64_t *ahead, int64_t n);
     int64_t bytes, key_bytes; /* of an element, of a key without a position */
-    bool has_codes;           /* positions lie beside the keys, not in them */
+    bool has_codes;           /* positions have their own array, not part of the key */
 } loops;
 
-/* Along W nearly every load of 64 bytes would touch two lines of the cache. */
+/* Along W nearly every 64-byte load would touch two cache lines. */
 #define GPO_NARROW_V4
 #define GPO_LOOPS "../ops/max_pool3d/loops.inc"
 #include "../../core/each_isa.h"
@@ -56,21 +56,21 @@ enum {
     TILE_ROW = 1 << 12,   /* windows of a row */
     STRIP_KEYS = 1 << 12, /* 16 KiB: rows that go through all passes in L1 */
     TASKS = 4,            /* per thread */
-    TASK_KEYS = 1 << 12,  /* fewer are not worth a task of their own */
+    TASK_KEYS = 1 << 12,  /* fewer are not worth a task */
 };
 
 typedef struct job {
     const max_pool3d_plan *plan;
     const char *x;
     char *y;
-    int64_t *indices; /* NULL where not asked for */
+    int64_t *indices; /* NULL if not wanted */
     const loops *loops;
     gpo_dtype dtype;
-    int64_t key_bytes; /* of a key as it is held */
-    int64_t least;     /* its value where x has no element */
+    int64_t key_bytes; /* of a key in the ring */
+    int64_t least;     /* the key of what lies outside of x */
     int64_t windows[POOL_AXES], tiles[POOL_AXES], extent[POOL_AXES];
     int64_t slots;        /* slices that the ring of a tile holds */
-    int64_t at_once;      /* that are loaded before they are pooled: 1, or all */
+    int64_t at_once;      /* slices loaded before they are pooled: 1, or all */
     int64_t items, tasks; /* tiles of all planes */
     bool *failed;         /* per task: no memory */
 } job;
@@ -105,8 +105,9 @@ cut_axis(job *j, int d, int64_t windows)
 }
 
 /*
- * Windows that span twice as much as one are made in one tile, however large.  Along T
- * a tile may have any length: it is cut only where there are fewer than `wanted`.
+ * A tile whose windows span at most twice as much as one is not cut, however large.
+ * Along T a tile may have any length: it is cut only if there are fewer tiles than
+ * `wanted`.
  */
 static void
 choose_tiles(job *j, int64_t wanted)
@@ -142,8 +143,8 @@ choose_tiles(job *j, int64_t wanted)
 }
 
 /*
- * The most keys a ring may hold: in proportion to a plane of x and of y.  Windows that
- * step far outside of x, as the last one may with ceil_mode, would take more.
+ * The most keys a ring may hold, in proportion to a plane of x and of y.  Windows that
+ * reach far outside of x, as the last one may with ceil_mode, would take more.
  */
 static double
 most_keys(const max_pool3d_plan *plan)
@@ -160,7 +161,7 @@ typedef struct tile {
     int64_t *indices;
     int64_t begin[POOL_AXES], windows[POOL_AXES], extent[POOL_AXES];
     int64_t from[POOL_AXES];              /* the tile's first element */
-    int64_t lo[POOL_AXES], hi[POOL_AXES]; /* the part of it that x has */
+    int64_t lo[POOL_AXES], hi[POOL_AXES]; /* the part of it that lies in x */
 } tile;
 
 static void
@@ -213,7 +214,7 @@ load_rows(const job *j, const tile *t, int64_t slice, int64_t begin, int64_t end
         return;
     }
     const bool whole = lo[2] == 0 && hi[2] == cols && lo[1] <= begin && hi[1] >= end;
-    if (whole && by[1] == cols * by[2]) { /* the rows lie in one run */
+    if (whole && by[1] == cols * by[2]) { /* the rows have one stride */
         load_run(j, t, p, (end - begin) * cols, at);
         return;
     }
@@ -237,7 +238,7 @@ joins_four(const job *j)
                                   : j->loops->take_three) != NULL;
 }
 
-/* Each of n keys from `at` on becomes the largest of it and its others, `ahead` of it. */
+/* Each of n keys from `at` on becomes the largest of it and `others` at ahead[]. */
 static void
 join(const job *j, const tile *t, int64_t at, const int64_t *ahead, int64_t others,
      int64_t n)
@@ -253,14 +254,15 @@ join(const job *j, const tile *t, int64_t at, const int64_t *ahead, int64_t othe
 }
 
 /*
- * A pass makes windows of more elements out of those that the last one made: each is
- * joined with `others`, `apart`, 2 * `apart`, ... behind it, the last one at `reach`.
+ * A pass makes larger windows from those of the last pass: each is joined with
+ * `others`, which begin `apart`, 2 * `apart`, ... further on, the last one `reach`
+ * further.
  */
 typedef struct pass {
     int64_t made, others, apart, reach;
 } pass;
 
-/* From the pass that has made windows of p->made elements to the next, if there is one. */
+/* Moves to the pass after that which made windows of p->made; false if none is left. */
 static bool
 next_pass(const job *j, const pool_axis *a, pass *p)
 {
@@ -276,7 +278,7 @@ next_pass(const job *j, const pool_axis *a, pass *p)
     return true;
 }
 
-/* Element i of T or H in a tile: n keys from base + i % slots * unit on. */
+/* Element i along T or H in a tile: n keys from base + i % slots * unit on. */
 typedef struct line {
     int64_t base, unit, slots, n;
 } line;
@@ -288,7 +290,7 @@ place_of(const line *l, int64_t i)
            (i < l->slots ? i : i % l->slots) * l->unit; /* mostly the former */
 }
 
-/* Elements [first, first + count) with those `apart` behind `next`, which comes first. */
+/* Joins elements [first, first + count) with `others`: at `next`, next + apart, ... */
 static void
 join_elements(const job *j, const tile *t, const line *l, int64_t first, int64_t count,
               int64_t next, int64_t apart, int64_t others)
@@ -302,8 +304,8 @@ join_elements(const job *j, const tile *t, const line *l, int64_t first, int64_t
 }
 
 /*
- * Elements [*begin, *end) of axis d have come.  Sets these to the elements at which the
- * windows begin that they make complete, and pools those.
+ * Elements [*begin, *end) of axis d are new.  Pools the windows that they complete, and
+ * sets *begin and *end to the elements at which these windows begin.
  */
 static void
 pool_elements(const job *j, const tile *t, int d, const line *l, int64_t *begin,
@@ -333,7 +335,7 @@ pool_elements(const job *j, const tile *t, int d, const line *l, int64_t *begin,
     }
 }
 
-/* Windows along W in n keys that lie side by side: window o is at o * stride. */
+/* Windows along W in n contiguous keys: window o is at o * stride. */
 static void
 pool_columns(const job *j, const tile *t, int64_t at, int64_t n)
 {
@@ -346,7 +348,7 @@ pool_columns(const job *j, const tile *t, int64_t at, int64_t n)
 
 /* ---- storing ---- */
 
-/* Where the element stands that a key comes from; -1 if x has none. */
+/* The position of the element that a key was made from; -1 if there is none. */
 static int64_t
 position_of(const job *j, const tile *t, int64_t at)
 {
@@ -413,7 +415,7 @@ pool_rows(const job *j, const tile *t, int64_t at, int64_t begin, int64_t end,
     const int64_t cols = t->extent[POOL_W], stride = axis[POOL_H].stride;
     const line rows = {.base = at, .unit = cols, .slots = INT64_MAX, .n = cols};
     pool_elements(j, t, POOL_H, &rows, &begin, &end);
-    if (stride == 1 && end > begin) { /* as one row: what runs over is not used */
+    if (stride == 1 && end > begin) { /* as one row: ends of rows are not used */
         pool_columns(j, t, at + begin * cols, (end - begin) * cols);
     }
     for (int64_t h = ceil_div(begin, stride); h * stride < end; h++) {
@@ -457,7 +459,7 @@ pool_tile(const job *j, const tile *t)
     }
 }
 
-/* ---- sharing the tiles out ---- */
+/* ---- sharing the tiles ---- */
 
 static job
 job_of(const gpo_call *call, gpo_isa isa)
@@ -531,7 +533,7 @@ run_tiles(gpo_call *call, bool parallel)
     j.key_bytes = j.plan->with_indices ? 8 : j.loops->key_bytes;
     j.least = least_key(j.dtype);
     if (j.plan->with_indices && !j.loops->has_codes) {
-        if (j.plan->plane >= INT32_MAX) { /* a position does not fit beside the key */
+        if (j.plan->plane >= INT32_MAX) { /* a position does not fit into the key */
             return run_formula(call);
         }
         j.least *= (int64_t)1 << 32; /* code 0 is less than any element's */
@@ -544,7 +546,7 @@ run_tiles(gpo_call *call, bool parallel)
     }
     enum { MOST_TASKS = 1024 };
     bool failed[MOST_TASKS] = {false};
-    const double pays = /* tasks worth their start */
+    const double pays = /* tasks that are worth starting */
         (double)j.extent[POOL_T] * rows * (double)j.items / TASK_KEYS;
     wanted = pays < (double)wanted ? (int64_t)pays + 1 : wanted;
     j.tasks = least_of(least_of(wanted, j.items), MOST_TASKS);

@@ -1,8 +1,8 @@
 /*
  * cuda.cu  The table of max_pool3d on CUDA: the ladder (ladder/), the shape kernel
- * (shapes/) and the choice.  Planes, which are batches times channels, never meet a
- * limit of the grid: what a grid cannot hold its blocks walk.
- * Not here: what the kernels share (windows.cuh), the gradient (backward.cu).
+ * (shapes/) and the choice.  The number of planes, batches times channels, is not
+ * limited by the grid: blocks loop over what it cannot hold.
+ * See windows.cuh for what the kernels share, backward.cu for the gradient.
  */
 #include "ladder/v0_naive.cuh"
 #include "ladder/v1_register_cache.cuh"

@@ -1,10 +1,10 @@
 /*
  * gradient.c  The gradient of max_pool3d on the CPU.  Order: the job, which indices
- * count, one plane, the variants, choose.  Each plane is one task that adds in the order
- * of dy, so no number of threads changes a bit.  Not here: the loops over a plane
- * (plane.inc), pooling (cpu.c).
+ * count, one plane, the variants, choose.  Each plane is one task that adds in the
+ * order of dy, so the number of threads changes no bit.  See plane.inc for the loops
+ * over a plane, cpu.c for pooling.
  *
- * Without windows all indices are looked at before dx is written, and again as they are
+ * Without windows all indices are checked before dx is written, and again when they are
  * used: another thread may have changed the array in between.
  */
 #include "keys.h"
@@ -25,7 +25,7 @@ struct gradient_job {
     const int64_t *indices;
     void *dx;
     int64_t (*plane)(const gradient_job *j, int64_t plane, void *memory);
-    int64_t memory; /* bytes of sums beside dx; 0 where dx holds them */
+    int64_t memory; /* bytes of separate sums; 0 if dx holds the sums */
     int64_t tasks;
     int64_t *bad; /* per task: the first bad index; -1 if none */
     bool *failed;
@@ -59,7 +59,7 @@ is_in_window(const pool_axis *a, int64_t o, int64_t at)
            (a->dilation == 1 || past % a->dilation == 0);
 }
 
-/* What counts for output (k, h, w): an element of the plane; -1 if none does. */
+/* The element that takes the gradient of output (k, h, w); -1 if none does. */
 static int64_t
 element_of(const pool_gradient_plan *p, int64_t index, int64_t k, int64_t h, int64_t w)
 {
@@ -148,7 +148,7 @@ gradient_task(void *context, int64_t task)
     free(memory);
 }
 
-/* IndexError for the first bad index that a task met, if any did. */
+/* IndexError for the first bad index that a task found, if there is one. */
 static gpo_status
 refuse_bad(gpo_call *call, const gradient_job *j)
 {
@@ -192,7 +192,7 @@ run_planes(gpo_call *call, bool parallel)
     };
     const int64_t pays = p->planes * (p->plane + p->outputs) / TASK_ELEMENTS;
     int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
-    wanted = pays < wanted ? pays + 1 : wanted; /* few are not worth a task each */
+    wanted = pays < wanted ? pays + 1 : wanted; /* a task needs enough elements */
     j.tasks = wanted < MOST_TASKS ? wanted : MOST_TASKS;
     if (!p->has_windows) {
         gpo_cpu_loop(j.tasks > 1, j.tasks, look_at_task, &j);
@@ -223,7 +223,7 @@ run_threads(gpo_call *call)
     return run_planes(call, true);
 }
 
-/* The formula: one index after the other. */
+/* Checks one index after the other. */
 static gpo_status
 run_scalar(gpo_call *call)
 {

@@ -1,7 +1,7 @@
 /*
  * gradient.cuh  What the rungs of max_pool3d_backward share: the view, which windows
- * have an element, which element an index names.
- * Not here: chunks of v3 (slices.cuh), rounds of v4 (rounds.cuh).
+ * contain an element, which element an index names.
+ * See slices.cuh for the chunks of v3, rounds.cuh for the rounds of v4.
  */
 #ifndef GPO_MAX_POOL3D_GRADIENT_CUH
 #define GPO_MAX_POOL3D_GRADIENT_CUH
@@ -55,7 +55,7 @@ gradient_view_of(const gpo_call *call)
     return v;
 }
 
-/* ---- which windows have an element ---- */
+/* ---- which windows contain an element ---- */
 
 struct window_range {
     int64_t first, last; /* last < first: none */
@@ -81,7 +81,7 @@ is_element(const gradient_view<T> &v, int d, int64_t o, int64_t at)
            (a.dilation == 1 || v.dilation[d].of(past) * a.dilation == past);
 }
 
-/* `index` where it is an element of window (ot, oh, ow); else -1. */
+/* `index` if it is an element of window (ot, oh, ow), else -1. */
 template <typename T>
 __device__ __forceinline__ int64_t
 index_of_window(const gradient_view<T> &v, int64_t ot, int64_t oh, int64_t ow,

@@ -1,6 +1,6 @@
 /*
- * indices.cuh  The check of all indices of max_pool3d_backward where no windows say
- * which are right: the first that names no element becomes an IndexError.
+ * indices.cuh  The check of all indices of max_pool3d_backward without kernel_size=:
+ * the first one that names no element is an IndexError.
  */
 #ifndef GPO_MAX_POOL3D_INDICES_CUH
 #define GPO_MAX_POOL3D_INDICES_CUH

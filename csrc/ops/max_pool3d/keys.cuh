@@ -1,12 +1,11 @@
 /*
- * keys.cuh  Elements of max_pool3d as keys on the device, for v6 and wide_windows;
- * where keys come from and go to.
- * Not here: keys on the CPU (keys.h).
+ * keys.cuh  Elements of max_pool3d as keys on the device, for v6 and wide_windows, and
+ * where keys are loaded from and stored to.  See keys.h for keys on the CPU.
  *
  * A key is an integer ordered as its element, nan above all.  With indices it carries a
  * code: ~position, so that the first of equal elements is the largest, or for a nan the
- * position itself, so that the last one is.  Keys are totally ordered: no order of the
- * axes, and no overlap of two windows that make one, changes a result.
+ * position itself, so that the last one is.  Keys are totally ordered, so neither the
+ * order of the axes nor overlapping partial windows change a result.
  */
 #ifndef GPO_MAX_POOL3D_KEYS_CUH
 #define GPO_MAX_POOL3D_KEYS_CUH
@@ -18,7 +17,7 @@
 
 /* ---- elements as keys ---- */
 
-/* A key of 64 bits and its code, where one word does not hold both. */
+/* A 64-bit key and its code, where one word cannot hold both. */
 struct coded {
     int64_t key, code;
 };
@@ -77,7 +76,7 @@ ordered(uint64_t x)
     return static_cast<int64_t>(x ^ 0x8000000000000000u);
 }
 
-/* The value a key is made of: 32 bits, or 64. */
+/* The value that a key is made from, of 32 or 64 bits. */
 template <typename T>
 __device__ __forceinline__ auto
 comparable(T e)
@@ -107,7 +106,7 @@ key_of(T e, bool with_code, int64_t position)
         else if constexpr (sizeof(value) == 8) {
             return ordered(value);
         }
-        else { /* + 0: the two zeros are one, and the first of them counts */
+        else { /* + 0: both zeros become equal, so the first of them counts */
             const uint64_t high = static_cast<uint32_t>(ordered(value + 0));
             const uint32_t low = static_cast<uint32_t>(code) ^ 0x80000000u;
             return static_cast<int64_t>(high << 32 | low);
@@ -222,7 +221,7 @@ by_dtype(gpo_dtype dtype, F f)
     }
 }
 
-/* f(bits) for an unsigned integer of so many bytes. */
+/* f(bits) for an unsigned integer of `bytes` bytes. */
 template <typename K, typename F>
 __device__ __forceinline__ void
 by_width(int bytes, F f)
@@ -241,7 +240,7 @@ by_width(int bytes, F f)
     }
 }
 
-/* ---- where keys come from and go to ---- */
+/* ---- where keys are loaded from and stored to ---- */
 
 struct key_source {
     const void *x;
@@ -275,9 +274,9 @@ struct axis_order {
 };
 
 /*
- * T and H change places where T is short: registers and shared memory then hold the
- * longer axis.  Keys know their position, so nothing else changes: source_of says where
- * an element stands in x, target_of where an output goes.
+ * T and H are swapped where T is short, so that the longer axis is in registers.  Keys
+ * carry their position, so nothing else changes: source_of says where an element is in
+ * x, target_of where an output goes.
  */
 inline axis_order
 order_of(const max_pool3d_plan &plan)
@@ -328,7 +327,7 @@ target_of(const gpo_call *call, const axis_order &order)
     return t;
 }
 
-/* Less than the key of any element, but as a value the least of them. */
+/* At most the key of any element; as a value the least element. */
 template <typename K>
 K
 least_key_of(const gpo_call *call)
@@ -354,7 +353,7 @@ least_key_of(const gpo_call *call)
     }
 }
 
-/* Of the keys that v6 takes for a call: f(K(), n), n the side of its tiles. */
+/* f(K(), n) with v6's type of key for a call and n, the side of its tiles. */
 template <typename F>
 gpo_status
 with_keys(const gpo_call *call, F f)

@@ -1,7 +1,7 @@
 /*
- * keys.h  max_pool3d on the CPU: elements as integers that are ordered as they are.
+ * keys.h  Keys of max_pool3d on the CPU: integers in the order of the elements.
  * Order: types, keys of 32 bits, keys of 64 bits, the least key.
- * A nan has the largest key, so that one comparison of integers is the whole rule.
+ * A nan has the largest key, so one comparison of integers is the whole rule.
  */
 #ifndef GPO_MAX_POOL3D_KEYS_H
 #define GPO_MAX_POOL3D_KEYS_H
@@ -103,7 +103,7 @@ double_of_key(int64_t key)
 #define element_U64(key) ((uint64_t)(key) ^ 0x8000000000000000u)
 #define element_F64(key) double_of_key(key)
 
-/* As a key, but both zeros are one: the first of them counts. */
+/* As the key, but both zeros are equal, so the first of them counts. */
 #define plain_I8(x) (x)
 #define plain_U8(x) (x)
 #define plain_I16(x) (x)

@@ -1,12 +1,12 @@
 /*
- * march.cuh  What v7 of max_pool3d marches with: tiles and how they are chosen, which
- * march serves a call, the windows of a register array, a warp's columns.
- * Not here: the march itself (ladder/v7_march.cuh).
+ * march.cuh  Parts of v7 of max_pool3d: the choice of tiles, which instance of the
+ * kernel serves a call, windows in a register array, a thread's place in x and y.
+ * See ladder/v7_march.cuh for the kernel.
  *
  * A thread has ROWS rows of one column of x, slice after slice.  Along T it keeps what
- * windows to come need of the slices behind, along H it asks the next warp for the rows
- * it lacks, along W its neighbours: nothing is loaded twice, and no slice is waited for
- * but by the warps of one small block.
+ * later windows need of past slices, along H it gets the rows it lacks from the next
+ * warp, along W from the lanes beside it: nothing is loaded twice, and only the warps
+ * of one small block wait for each other.
  */
 #ifndef GPO_MAX_POOL3D_MARCH_CUH
 #define GPO_MAX_POOL3D_MARCH_CUH
@@ -25,8 +25,8 @@ struct march_plan : tiling {
 };
 
 /*
- * Tiles that fill the device: the axis that is marched along is cut only where there
- * are few planes, for a tile loads `kernel - stride` slices of the one before it again.
+ * Tiles that fill the device.  T is cut only where there are few planes, since a tile
+ * loads `kernel - stride` slices of the one before it again.
  */
 inline march_plan
 plan_march(const gpo_call *call)
@@ -39,7 +39,7 @@ plan_march(const gpo_call *call)
     s.lanes = lanes_for(s.span[POOL_W]);
     s.planes = WARP / s.lanes;
 
-    /* few warps of a block, unless many load a tenth less */
+    /* few warps per block, unless more of them load a tenth less */
     int64_t least = INT64_MAX / 16, best = MOST_ROWS;
     for (int64_t rows = 4 * ROWS; rows <= MOST_ROWS; rows += ROWS) {
         cut_axis(&s, h, POOL_H, windows_in(h, rows));
@@ -64,9 +64,10 @@ plan_march(const gpo_call *call)
 }
 
 /*
- * Kernel and stride, a digit each, of the march that serves windows of one kernel and
- * stride along all axes; 0 where none does.  Where there is one window no stride is
- * taken, and the march that keeps nothing behind will do.
+ * Kernel and stride, a hexadecimal digit each, of the instance that serves a call,
+ * whose windows must have one kernel and stride along all axes; 0 if there is none.
+ * Where a plane has one window its stride does not matter, and the instance with stride
+ * = kernel serves, which keeps no past slices.
  */
 inline int64_t
 march_of(const gpo_call *call)
@@ -88,7 +89,7 @@ march_of(const gpo_call *call)
 
 /* ---- windows of K in registers and lanes ---- */
 
-/* a[i] becomes the largest of a[i] to a[i + K - 1], which MADE of them are already. */
+/* a[i] becomes the maximum of a[i..i + K); on entry it is that of a[i..i + MADE). */
 template <int K, int MADE = 1, typename V, int N>
 __device__ __forceinline__ void
 pool_array(V (&a)[N])
@@ -103,7 +104,7 @@ pool_array(V (&a)[N])
     }
 }
 
-/* Lane w gets the largest of lanes w to w + K - 1. */
+/* Lane w gets the maximum of lanes w to w + K - 1. */
 template <int K, int MADE = 1, typename V>
 __device__ __forceinline__ V
 pool_row(V v, int lanes)
@@ -120,15 +121,15 @@ pool_row(V v, int lanes)
 
 /* ---- a tile ---- */
 
-/* Where a thread's rows lie in x and in y, and which of them there are. */
+/* Where a thread's rows lie in x and in y, and which of them exist. */
 template <typename T>
 struct march_place {
     const T *x;      /* of the first slice, which may lie before x begins */
     T *y;            /* of the first window */
     unsigned inside; /* a bit for each row of x */
-    int slices;      /* that the windows look at */
-    int first, end;  /* those of them that x has */
-    int outputs;     /* rows of y; 0 where the thread has no column of y */
+    int slices;      /* that the windows span */
+    int first, end;  /* those of them that lie in x */
+    int outputs;     /* rows of y; 0 if the thread has no column of y */
 };
 
 template <int S, typename T>
@@ -143,7 +144,7 @@ place_of_march(const pool_view<T> &v, const march_plan &s, int64_t item, int war
     const int64_t plane = tile.group * s.planes + lane / s.lanes;
     const bool is_plane = plane < v.planes;
     const int64_t at_h = from[POOL_H] + warp * ROWS, at_w = from[POOL_W] + w;
-    int64_t end[POOL_AXES]; /* of what windows look at and x has */
+    int64_t end[POOL_AXES]; /* of what the windows span in x */
 #pragma unroll
     for (int d = 0; d < POOL_AXES; d++) {
         end[d] = least_of(from[d] + (n[d] - 1) * S + a[d].kernel, a[d].in);
@@ -172,8 +173,9 @@ place_of_march(const pool_view<T> &v, const march_plan &s, int64_t item, int war
 }
 
 /*
- * The rows that x has of slice k; the others are the least value.  As x stores them: a
- * conversion here would wait for a slice that is to be on its way.
+ * Loads the rows of slice k that lie in x; the others become the least value.  They
+ * stay as x stores them: a conversion here would wait for a slice that is to be in
+ * flight.
  */
 template <typename T>
 __device__ __forceinline__ void
@@ -191,7 +193,7 @@ load_slice(T (&a)[ROWS], const pool_view<T> &v, const march_place<T> &at, int k)
     }
 }
 
-/* Maxima along T of a thread's rows and of those `beyond`: along H, along W, into y. */
+/* Pools maxima along T, of a thread's rows and those `beyond`, along H and W into y. */
 template <int K, int S, typename T, typename V, int BEYOND>
 __device__ __forceinline__ void
 store_slice(const V (&a)[ROWS], const V (&beyond)[BEYOND], T *y, int64_t by,

@@ -15,9 +15,10 @@ extern "C" {
 enum { POOL_T, POOL_H, POOL_W, POOL_AXES };
 
 /*
- * Window o of an axis looks at positions o * stride - padding + j * dilation, j in
- * [0, kernel), that lie in [0, in).  In a plan, kernel and padding are without what no
- * window has in x: a window spans at most in + (out - 1) * stride + dilation elements.
+ * Window o of an axis has the positions o * stride - padding + j * dilation, j in
+ * [0, kernel), that lie in [0, in).  In a plan, kernel and padding leave out what lies
+ * outside of x in every window: a window spans at most in + (out - 1) * stride +
+ * dilation elements.
  */
 typedef struct pool_axis {
     int64_t in, out;
@@ -46,13 +47,13 @@ pool_window(const pool_axis *a, int64_t o, int64_t *first, int64_t *end)
 
 /* y and the indices are contiguous: planes x T x H x W of axis[].out. */
 typedef struct max_pool3d_plan {
-    int64_t planes, channels;                    /* batches x channels; of a batch */
+    int64_t planes, channels;                    /* batches x channels; per batch */
     int64_t by_batch, by_channel, by[POOL_AXES]; /* strides of x in elements */
     pool_axis axis[POOL_AXES];
     int64_t plane, outputs; /* elements of a plane of x and of y */
     double taps;            /* elements of a window */
     int64_t cube;           /* the size of windows that are gapless cubes; else 0 */
-    bool is_padded;         /* a window may begin before x or end behind it */
+    bool is_padded;         /* a window may begin before x or end after it */
     bool with_indices;
 } max_pool3d_plan;
 
@@ -62,7 +63,7 @@ max_pool3d_plan_of(const gpo_call *call)
     return (const max_pool3d_plan *)call->plan;
 }
 
-/* Where the positions of the maxima go; NULL where they are not asked for. */
+/* Where the positions of the maxima go; NULL if they are not wanted. */
 static inline int64_t *
 max_pool3d_indices_of(const gpo_call *call)
 {

@@ -1,8 +1,7 @@
 /*
  * op.c  max_pool3d, max_pool2d, max_pool1d and their gradients: the contract.  Order:
  * arguments, windows, the shape rule of pooling, that of the gradient, plans, costs,
- * descriptors.  Not here: how they are computed (cpu.c, gradient.c,
- * cuda.cu).
+ * descriptors.  See cpu.c, gradient.c and cuda.cu for the computation.
  */
 #include "max_pool3d.h"
 
@@ -52,7 +51,7 @@ static const gpo_arg gradient_args[] = {
     {NULL, GPO_KIND_ARRAY, NULL, NULL},
 };
 
-/* "(2, 3)" as Python writes a shape; longer ones end in "...". */
+/* "(2, 3)", as Python writes a shape; axes that do not fit are left out. */
 static void
 write_shape(char *to, size_t room, int64_t n, const int64_t *shape)
 {
@@ -90,7 +89,7 @@ check_ints(gpo_call *call, const char *name, const gpo_option *option, int rank,
     return GPO_OK;
 }
 
-/* What such an option says of axis d of POOL_AXES; `preset` where it has none. */
+/* The value of such an option for axis d of POOL_AXES; `preset` if it has none. */
 static int64_t
 int_of_axis(const gpo_option *option, int rank, int d, int64_t preset)
 {
@@ -169,7 +168,7 @@ static const char *const forms[] = {
     [3] = "(C, T, H, W) or (N, C, T, H, W)",
 };
 
-/* Whether `n` lengths may be those of an input: only the batch may be empty. */
+/* Whether `n` lengths can be those of an input: only the batch may be empty. */
 static gpo_status
 check_input_shape(gpo_call *call, const char *name, int64_t n, const int64_t *shape)
 {
@@ -341,9 +340,9 @@ gradient_shape(gpo_call *call)
 /* ---- plans ---- */
 
 /*
- * Leaves out the elements of the windows that are outside of x in every one of them: the
- * windows keep what they have of x, and what a variant holds of a window, or walks, is
- * bounded by the lengths of x and y, whatever the kernel.
+ * Leaves out the elements that lie outside of x in every window: the windows keep what
+ * they have of x, and what a variant holds of a window, or loops over, is bounded by
+ * the lengths of x and y, whatever the kernel.
  */
 static void
 trim(pool_axis *a)
@@ -357,7 +356,7 @@ trim(pool_axis *a)
     a->padding -= left_out * a->dilation;
 }
 
-/* The windows that the options from `option` on lay over x, of which y has one each. */
+/* The windows over x that the options from `option` on describe, one for each of y. */
 static void
 plan_axes(const gpo_option *option, int rank, const gpo_array *x, const gpo_array *y,
           pool_axis *axis)
@@ -447,7 +446,7 @@ cost(const gpo_call *call, gpo_cost *cost)
 {
     const gpo_array *x = &call->in[ARG_X], *y = &call->out[0];
     const max_pool3d_plan *p = max_pool3d_plan_of(call);
-    double share = 1; /* of x that any window looks at */
+    double share = 1; /* of x that lies in any window */
     for (int d = 0; d < POOL_AXES; d++) {
         const pool_axis *a = &p->axis[d];
         const double seen = (double)a->out * (double)a->kernel;

@@ -1,13 +1,13 @@
 /*
- * rounds.cuh  The gradient of max_pool3d in rounds, v4: tiles of dx and how they are
- * chosen, the rows of windows of a round, what a warp does with one of them.
- * Not here: the rung itself (ladder/backward_v4_rounds.cuh).
+ * rounds.cuh  The gradient of max_pool3d in rounds, v4: the choice of tiles of dx, the
+ * rows of windows of a round, and how a warp adds one row.
+ * See ladder/backward_v4_rounds.cuh for the kernel.
  *
  * Rows of windows that lie a window apart along T or H have no element in common: warps
- * add them up at the same time, into sums in shared memory that nobody else touches,
- * and the next rows after a barrier.  Within a row the windows that name one element
- * stand side by side, for the place of the largest element never steps back as a window
- * moves on: their gradients are added between lanes, and one lane adds the sum.
+ * add them at the same time to sums in shared memory, without conflicts, and the next
+ * rows after a barrier.  Within a row the windows that name one element are adjacent,
+ * since the position of the maximum never moves back as the window moves on: their
+ * gradients are added by shuffles, and one lane adds the sum.
  */
 #ifndef GPO_MAX_POOL3D_ROUNDS_CUH
 #define GPO_MAX_POOL3D_ROUNDS_CUH
@@ -22,12 +22,12 @@ struct round_plan {
     int side[2]; /* slices of a tile, and its rows of a slice; rows are whole */
     divider tiles[2];
     int64_t items;
-    int apart[POOL_AXES]; /* windows so far apart share no element */
-    divider per_round[2]; /* the same, to divide by */
+    int apart[POOL_AXES]; /* windows this far apart share no element */
+    divider per_round[2]; /* the same, as divisors */
     int rows;             /* of windows in a round, at most */
 };
 
-/* Windows that look at a tile of n elements of an axis, at most: few at its ends. */
+/* Windows that reach into n elements of an axis, at most: fewer at its ends. */
 inline int64_t
 windows_of(const pool_axis &a, int64_t n)
 {
@@ -37,9 +37,9 @@ windows_of(const pool_axis &a, int64_t n)
 }
 
 /*
- * Of tiles of up to `room` bytes, for sums of `size`, those whose windows are fewest: a
- * window is looked at by every tile it reaches into.  False if a row does not fit, or
- * windows have gaps.
+ * Chooses tiles of up to `room` bytes, for sums of `size` bytes, that read the fewest
+ * windows: every tile that a window reaches into reads it.  False if a row does not fit
+ * or windows are dilated.
  */
 inline bool
 plan_rounds(const pool_gradient_plan &plan, int64_t room, size_t size, round_plan *s)
@@ -81,13 +81,13 @@ plan_rounds(const pool_gradient_plan &plan, int64_t room, size_t size, round_pla
     return fits && s->items > 0;
 }
 
-/* A tile: its plane, its elements, the windows that look at them. */
+/* A tile: its plane, its elements, the windows that reach into them. */
 struct round_tile {
     int64_t plane;
     int from[2], n[2];
     int first[2], end[2];
     int rows[2]; /* of windows in a round, along T and H, at most */
-    int batches; /* of as many rows as the warps have slots */
+    int batches; /* of rows, one for each slot of the warps */
 };
 
 template <typename T>
@@ -119,20 +119,20 @@ tile_of(const gradient_view<T> &v, const round_plan &s, int64_t item, int slots)
 
 /* ---- the rows of windows of a round ---- */
 
-/* SLOTS rows of windows on their way from memory to a warp, a window for each lane. */
+/* SLOTS rows of windows in flight from memory to a warp, a window per lane. */
 template <typename V, int SLOTS>
 struct coming_rows {
     int64_t found[SLOTS]; /* the index */
     V gradient[SLOTS];
-    int t[SLOTS], h[SLOTS]; /* where its windows begin; t is NO_ROW without a row */
+    int t[SLOTS], h[SLOTS]; /* where its windows begin; t is NO_ROW if there is none */
     int begin;              /* the first window of the row that a lane has */
 };
 
 constexpr int NO_ROW = INT_MIN;
 
 /*
- * Walks through the rows of a tile that are one warp's, in rounds: of stretches of 32
- * windows, of rows along T and H.  A round that has more rows than the warps have slots
+ * Goes through one warp's rows of a tile in rounds: over the columns, 32 windows at a
+ * time, and over rows along T and H.  A round with more rows than the warps have slots
  * is done in batches.
  */
 template <typename T, int SLOTS>
@@ -180,7 +180,7 @@ struct round_walk {
             const bool is_row =
                 ot < tile.end[POOL_T] && oh < tile.end[POOL_H] && begin < cols;
             const int row = (ot * static_cast<int>(v.out[POOL_H]) + oh) * cols;
-            /* a load that nobody needs keeps the address out of a branch */
+            /* an unused load of element 0 avoids a branch */
             const int at = is_row && begin + lane < cols ? row + begin + lane : 0;
             c.found[slot] = indices[at];
             c.gradient[slot] = value_of(dy[at]);
@@ -204,7 +204,7 @@ struct round_walk {
     }
 };
 
-/* ---- what a warp does with one ---- */
+/* ---- how a warp adds one row ---- */
 
 template <typename V>
 struct lane_window {
@@ -215,10 +215,10 @@ struct lane_window {
 };
 
 /*
- * Adds the gradients of windows side by side, a lane each, to the sums of a tile.
- * Lanes that name one element one after the other form a run, of up to `longest` lanes.
- * Where a name does not stand to the right of the one before, no pooling gave the
- * indices: lanes then add one by one.
+ * Adds the gradients of adjacent windows, a lane each, to the sums of a tile.  Adjacent
+ * lanes that name one element form a run of up to `longest` lanes.  If an element lies
+ * to the left of the one before, the indices come from no pooling: lanes then add one
+ * by one.
  */
 template <typename T, typename V>
 __device__ __forceinline__ void
@@ -246,7 +246,7 @@ add_row(const gradient_view<T> &v, const round_tile &tile, const lane_window<V> 
     V gradient = o.gradient;
     V *const sum = sums + (in_t * tile.n[POOL_H] + in_h) * width + at.w;
     if (is_run) {
-        const unsigned behind = firsts >> lane >> 1; /* first lanes to the right */
+        const unsigned behind = firsts >> lane >> 1; /* first lanes of later runs */
         const int more = behind ? __ffs(static_cast<int>(behind)) - 1 : WARP - 1 - lane;
 #pragma unroll
         for (int d = 1; d < WARP; d *= 2) {

@@ -1,7 +1,7 @@
 /*
- * slices.cuh  What v3 of max_pool3d_backward walks with: an index as a code of one
- * word, chunks of slices and what they take of shared memory.
- * Not here: the walk itself (ladder/backward_v3_slices.cuh).
+ * slices.cuh  Parts of v3 of max_pool3d_backward: an index as a code of one word,
+ * chunks of slices and their shared memory.  See ladder/backward_v3_slices.cuh for the
+ * kernel.
  */
 #ifndef GPO_MAX_POOL3D_SLICES_CUH
 #define GPO_MAX_POOL3D_SLICES_CUH
@@ -51,8 +51,8 @@ bits_between(int first, int last)
 }
 
 /*
- * Chunks that fill the card, for sums of `size` bytes; *bytes of shared memory.  False
- * where they do not fit, or no windows overlap.
+ * Chunks that fill the GPU, for sums of `size` bytes; *bytes of shared memory.  False
+ * if they do not fit or no windows overlap.
  */
 inline bool
 plan_slices(const gpo_call *call, size_t size, slice_plan *s, size_t *bytes)

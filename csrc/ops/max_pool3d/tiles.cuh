@@ -1,7 +1,7 @@
 /*
- * tiles.cuh  Tiles of v6 of max_pool3d: how they are chosen, a column of keys in
- * registers, from memory and into shared memory.
- * Not here: keys (keys.cuh), how a tile is pooled (ladder/v6_separable.cuh).
+ * tiles.cuh  Tiles of v6 of max_pool3d: their choice, and a column of keys in
+ * registers, loaded from x and written to shared memory.
+ * See keys.cuh for keys, ladder/v6_separable.cuh for how a tile is pooled.
  */
 #ifndef GPO_MAX_POOL3D_TILES_CUH
 #define GPO_MAX_POOL3D_TILES_CUH
@@ -30,7 +30,7 @@ spans_tiles(const max_pool3d_plan &plan, const axis_order &order, int n)
     return spans;
 }
 
-/* wide_windows: of the tiles that v6 would make. */
+/* Whether windows span more than v6's tiles, so that wide_windows takes the call. */
 inline bool
 takes_wide_windows(const gpo_call *call)
 {
@@ -70,7 +70,10 @@ plan_tiles(const gpo_call *call, const axis_order &order, int n, int64_t bytes)
 
 /* ---- a column in registers ---- */
 
-/* a[i] = larger(a[i], a[i + ahead]) for the `ahead` that comes; S is tried first. */
+/*
+ * a[i] = larger(a[i], a[i + ahead]).  Tries `ahead` = S, S + 1, ..., so that registers
+ * have constant indices.
+ */
 template <int S, typename K, int N>
 __device__ __forceinline__ void
 take_ahead(K (&a)[N], int ahead)
@@ -157,7 +160,7 @@ thin_out(const K (&a)[N], int stride, int n, K *to, int pitch)
     }
 }
 
-/* What the threads of a block need of a tile's place. */
+/* The place of a tile, for the threads of a block. */
 struct tile_start {
     int64_t plane, from[POOL_AXES];
     int64_t out; /* of its first window, in a plane of y */

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-constexpr int BLOCK = 256; /* threads, where nothing else is said */
+constexpr int BLOCK = 256; /* threads, unless stated otherwise */
 
 /* v3: windows of a tile along each axis; bytes of its elements at most. */
 constexpr int TILE_T = 4, TILE_H = 8, TILE_W = 8;
@@ -19,7 +19,7 @@ constexpr int FULL_BLOCK = 512, MOST_Z = 64;
 /* v7 */
 constexpr int ROWS = 8;       /* of a thread */
 constexpr int MOST_ROWS = 64; /* of a block: warps along H */
-constexpr int ALONE = 4;      /* warps of a block that have nothing to share */
+constexpr int ALONE = 4;      /* warps of a block where they share no rows */
 
 /* The gradient. */
 constexpr int OWNERS = 4;                  /* v0: warps of a block */

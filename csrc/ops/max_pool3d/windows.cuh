@@ -1,8 +1,8 @@
 /*
  * windows.cuh  What the kernels of max_pool3d share: the view of a call, the running
  * maximum, the part of a window that lies in x, tiles of windows and windows made by
- * doubling (v6, v7).
- * Not here: a tile of v6 (tiles.cuh), of v7 (march.cuh), the gradient (gradient.cuh).
+ * doubling (v6, v7).  See tiles.cuh for tiles of v6, march.cuh for v7, gradient.cuh for
+ * the gradient.
  */
 #ifndef GPO_MAX_POOL3D_WINDOWS_CUH
 #define GPO_MAX_POOL3D_WINDOWS_CUH
@@ -21,7 +21,7 @@ least_of(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Dynamic shared memory that a block may have beside what its kernel declares. */
+/* Dynamic shared memory that a block may have beside its kernel's static arrays. */
 inline int64_t
 shared_room(const gpo_call *call)
 {
@@ -38,7 +38,7 @@ template <typename T>
 struct pool_view {
     const T *x;
     T *y;
-    int64_t *indices; /* NULL where not asked for */
+    int64_t *indices; /* NULL if not wanted */
     int64_t channels, planes;
     int64_t by_batch, by_channel, by[POOL_AXES];
     pool_axis axis[POOL_AXES];
@@ -108,7 +108,7 @@ output_of(const pool_view<T> &v, const place &at)
 
 /* ---- the running maximum ---- */
 
-/* What a window without elements gives. */
+/* The result of a window without elements. */
 template <typename V>
 __device__ __forceinline__ V
 least_value()
@@ -170,12 +170,12 @@ stretch_of(const pool_axis &a, int64_t o)
 
 struct tiling {
     int64_t windows[POOL_AXES]; /* of a tile, along each axis */
-    int64_t span[POOL_AXES];    /* elements those look at */
+    int64_t span[POOL_AXES];    /* elements that these span */
     int64_t tiles[POOL_AXES];
     divider per_tile[POOL_AXES]; /* tiles of an axis */
 };
 
-/* Windows that look at no more than `span` elements in a row. */
+/* How many adjacent windows fit into `span` elements. */
 inline int64_t
 windows_in(const pool_axis &a, int64_t span)
 {
@@ -203,7 +203,7 @@ count_tiles(tiling *s)
     return count;
 }
 
-/* Lanes for rows of so many elements: a power of two. */
+/* Lanes for rows of `span` elements: a power of two. */
 inline int
 lanes_for(int64_t span)
 {
@@ -218,7 +218,7 @@ struct tile_place {
     int64_t group;            /* which of the groups of planes that share a tile */
     int64_t begin[POOL_AXES]; /* the first window */
     int64_t from[POOL_AXES];  /* where that begins in x */
-    int n[POOL_AXES];         /* windows there are */
+    int n[POOL_AXES];         /* windows that the tile has */
 };
 
 __device__ __forceinline__ tile_place
@@ -238,8 +238,9 @@ place_of_tile(const tiling &s, const pool_axis *axis, int64_t item)
 }
 
 /*
- * Windows of `kernel` elements are made by doubling, the last time by less: where
- * windows of `made` are there, those so many elements on make the next larger ones.
+ * Windows of `kernel` elements are made by doubling: windows of `made` elements are
+ * joined with those more_of() elements further, which is less than `made` the last
+ * time.
  */
 __host__ __device__ constexpr int
 more_of(int kernel, int made)

@@ -1,6 +1,6 @@
 /*
- * by_batch.cuh  What v0 to v3 share, where a block does whole batches: its threads, and a
- * thread's share of an output.
+ * by_batch.cuh  Shared by v0 to v3, in which a block computes whole batches: a thread's
+ * share of an output.
  */
 #ifndef GPO_MEAN_MATVEC_BY_BATCH_CUH
 #define GPO_MEAN_MATVEC_BY_BATCH_CUH

@@ -2,9 +2,9 @@
  * cpu.c  mean_matvec on the CPU.  Order: the inner loops of three instruction sets, the
  * job, elements of one dtype, means, the product, the variants, choose.
  *
- * Means first, as many threads as there are groups of rows; they are kept in tiles of
- * batches, row by row, so that the product reads them side by side.  Then the product,
- * a tile of batches and a block of outputs at a time.
+ * The means come first, one task per group of rows; they are stored in tiles of
+ * batches, row by row, so that the product reads them contiguously.  Then comes the
+ * product, a tile of batches and a block of outputs per task.
  */
 #include "elements.h"
 
@@ -16,17 +16,17 @@
 enum {
     LANES = 32,            /* partial sums of a piece of a row */
     FEW = 8,               /* elements of a row that are added one by one */
-    PIECE = 256,           /* elements whose sum is not yet in a wider type */
+    PIECE = 256,           /* elements added before the sum is widened */
     TILE_BYTES = 128,      /* means of one row of x, for one tile of batches */
-    FEW_BATCHES = 4,       /* up to here each batch is multiplied alone */
-    OUTPUTS_AT_ONCE = 4,   /* rows of the matrix that share what is read of the means */
-    OUTPUTS = 64,          /* of one task */
-    DEPTH = 512,           /* rows of x whose means stay in L2 meanwhile: 64 KiB */
-    GROUP_BYTES = 1 << 17, /* of x in one task */
+    FEW_BATCHES = 4,       /* up to this many, each batch is multiplied alone */
+    OUTPUTS_AT_ONCE = 4,   /* rows of the matrix that share loads of the means */
+    OUTPUTS = 64,          /* per task */
+    DEPTH = 512,           /* rows of x whose means stay in L2: 64 KiB */
+    GROUP_BYTES = 1 << 17, /* of x per task */
 };
 
 typedef struct loops {
-    /* the sum of n elements side by side, n in [1, PIECE] */
+    /* the sum of n contiguous elements, n in [1, PIECE] */
     double (*piece)(const void *x, int64_t n);
     /* see product.inc */
     void (*product)(const void *const *rows, const void *means, int64_t n, void *acc);
@@ -48,13 +48,13 @@ typedef struct job {
     const loops *loops;
     gpo_dtype dtype;
     bool parallel;
-    int64_t bytes, value_bytes; /* of an element, of a value that is computed with */
-    int64_t tile, tiles;        /* batches of a tile, tiles */
-    int64_t group;              /* rows of x of one task */
+    int64_t bytes, value_bytes; /* of an element, of a computed value */
+    int64_t tile, tiles;        /* batches per tile, tiles */
+    int64_t group;              /* rows of x per task */
     int64_t blocks;             /* of outputs */
     char *means;                /* tiles x rows x tile */
     const char *values;         /* of the matrix; row i starts at i * pitch values */
-    char *packed;               /* where they are packed, if they are */
+    char *packed;               /* where they are packed, if they need to be */
     int64_t pitch;
 } job;
 
@@ -78,7 +78,7 @@ typedef struct job {
 
 /* ---- means ---- */
 
-/* n elements, `stride` apart, side by side. */
+/* Packs n elements that are `stride` apart. */
 static void
 gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t bytes)
 {
@@ -147,7 +147,7 @@ mean_group(void *context, int64_t i)
 
 /* ---- the product ---- */
 
-/* Task i: row i of the matrix as values side by side. */
+/* Task i: packs row i of the matrix as contiguous values. */
 static void
 pack_row(void *context, int64_t i)
 {

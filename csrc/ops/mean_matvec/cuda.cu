@@ -1,9 +1,9 @@
 /*
  * cuda.cu  The table of mean_matvec on CUDA: the ladder (ladder/) and the choice.  The
- * means of all rungs go through global memory: no block's shared memory holds the rows
- * of any x.
- * Not here: rows at full width (rows.cuh), a tile of the product (product.cuh), the
- * contract (op.c).
+ * means of all rungs go through global memory: an x may have more rows than fit in
+ * shared memory.
+ * See rows.cuh for coalesced rows, product.cuh for a tile of the product, op.c for the
+ * contract.
  */
 #include "ladder/v0_one_block.cuh"
 #include "ladder/v1_block_per_batch.cuh"
@@ -16,7 +16,7 @@
 
 /* ---- table ---- */
 
-/* Integers and bools arrive as float64, see op.c. */
+/* Integers and bools are converted to float64: see op.c. */
 
 enum { V4 = 4, V5 };
 
@@ -32,7 +32,7 @@ static const gpo_variant variants[] = {
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
-/* ---- choice, by times on an H200: benchmarks/results/h200-mean_matvec.json ---- */
+/* ---- choice, from times on an H200: benchmarks/results/h200-mean_matvec.json ---- */
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])

@@ -1,7 +1,7 @@
 /*
- * elements.h  mean_matvec on the CPU: how elements of the four dtypes become values of
- * the type that is computed in, and back; sums that keep what they round away.
- * Not here: loops (loops.inc), the walk over the arrays (cpu.c).
+ * elements.h  mean_matvec on the CPU: conversions between elements of the four dtypes
+ * and values of the type that is computed in; compensated sums.  See loops.inc for the
+ * loops, cpu.c for the walk over the arrays.
  */
 #ifndef GPO_MEAN_MATVEC_ELEMENTS_H
 #define GPO_MEAN_MATVEC_ELEMENTS_H
@@ -40,7 +40,7 @@ store_F64(double x)
     return x;
 }
 
-/* n elements as values: where they are, or converted into `buffer`. */
+/* n elements as values: in place, or converted into `buffer`. */
 static inline const float *
 values_F16(const gpo_f16 *x, int n, float *buffer)
 {
@@ -73,7 +73,7 @@ values_F64(const double *x, int n, double *buffer)
 
 /* ---- a long sum ---- */
 
-/* A sum of doubles that also keeps what each addition rounds away (Knuth's TwoSum). */
+/* A sum of doubles with the rounding error of each addition (Knuth's TwoSum). */
 typedef struct long_sum {
     double total, lost;
 } long_sum;
@@ -90,7 +90,7 @@ long_sum_add(long_sum *s, double p)
 static inline double
 long_sum_value(const long_sum *s)
 {
-    /* after inf, `lost` is a nan */
+    /* after inf, `lost` is nan */
     return s->lost - s->lost == 0 ? s->total + s->lost : s->total;
 }
 

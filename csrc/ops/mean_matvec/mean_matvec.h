@@ -1,6 +1,6 @@
 /*
- * mean_matvec.h  What op.c works out once and every variant of mean_matvec reads:
- * the sizes and strides of the two inputs and the result.
+ * mean_matvec.h  The plan of mean_matvec, made by op.c and read by every variant: the
+ * sizes and strides of the two inputs and the result.
  */
 #ifndef GPO_MEAN_MATVEC_H
 #define GPO_MEAN_MATVEC_H
@@ -13,7 +13,8 @@ extern "C" {
 
 /*
  * out[i, n] = sum over l of matrix[i, l] * mean over m of x[n, l, m], for i in
- * [0, outputs), n in [0, batches), l in [0, rows), m in [0, cols).  Strides in elements.
+ * [0, outputs), n in [0, batches), l in [0, rows), m in [0, cols).  Strides in
+ * elements.
  */
 typedef struct mean_matvec_plan {
     int64_t batches, rows, cols, outputs; /* N, L, M, L2 */

@@ -1,6 +1,6 @@
 /*
  * op.c  mean_matvec: the contract.  Order: arguments, result dtype, shape rule, plan,
- * cost, descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ * cost, descriptor.  See cpu.c and cuda.cu for the computation.
  */
 #include "mean_matvec.h"
 
@@ -20,7 +20,7 @@ static const gpo_arg args[] = {
 
 /* ---- result dtype ---- */
 
-/* NumPy's mean: whole numbers become float64. */
+/* As NumPy's mean: integers become float64. */
 static gpo_dtype
 mean_dtype(gpo_dtype x)
 {
@@ -29,7 +29,7 @@ mean_dtype(gpo_dtype x)
 
 /*
  * NumPy's result type of a floating dtype and any real one; float32 for the pairs with
- * bfloat16 that NumPy has no common dtype for.
+ * bfloat16 that have no common dtype in NumPy.
  */
 static gpo_dtype
 promoted(gpo_dtype mean, gpo_dtype other)

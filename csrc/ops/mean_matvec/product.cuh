@@ -1,7 +1,7 @@
 /*
- * product.cuh  One tile of mean_matvec's product: its factors in shared memory, its sums
- * in registers, on tensor cores where they take doubles.
- * Not here: the means (rows.cuh), who multiplies which tile when (ladder/).
+ * product.cuh  One tile of mean_matvec's product: its factors in shared memory, its
+ * sums in registers; doubles on tensor cores where they support them.  See rows.cuh for
+ * the means, ladder/ for which block multiplies which tile.
  */
 #ifndef GPO_MEAN_MATVEC_PRODUCT_CUH
 #define GPO_MEAN_MATVEC_PRODUCT_CUH
@@ -15,14 +15,14 @@ template <typename V>
 struct tile_sums;
 
 /*
- * A warp has all outputs of COLUMNS batches, a lane ROWS of them, 32 apart: its lanes
- * read different rows of the matrix, in all banks, and the same means.
+ * A warp computes all outputs of COLUMNS batches, a lane ROWS of them, 32 apart: the
+ * lanes read different rows of the matrix, without bank conflicts, and the same means.
  */
 template <>
 struct tile_sums<float> {
     static constexpr int ROWS = TILE_OUTPUTS / WARP;
     static constexpr int COLUMNS = TILE_BATCHES / (THREADS / WARP);
-    static constexpr int ROW_PACKS = DEPTH_PACKS + 1; /* 8 rows lie in 8 banks */
+    static constexpr int ROW_PACKS = DEPTH_PACKS + 1; /* 8 rows start in 8 banks */
     float sum[ROWS][COLUMNS] = {};
     const int i, n; /* of the first one */
 
@@ -35,7 +35,7 @@ struct tile_sums<float> {
     __device__ __forceinline__ void
     add(const pack<float> (&rows)[STAGE_ROWS][ROW_PACKS])
     {
-#pragma unroll 2 /* else the whole kernel takes more than 128 registers */
+#pragma unroll 2 /* fully unrolled, the kernel takes more than 128 registers */
         for (int k = 0; k < DEPTH_PACKS; k++) {
             pack<float> a[ROWS];
 #pragma unroll
@@ -56,7 +56,7 @@ struct tile_sums<float> {
         }
     }
 
-    /* Calls f(output, batch, sum) for each. */
+    /* Calls f(output, batch, sum) for each sum. */
     template <typename F>
     __device__ __forceinline__ void each(F f) const
     {
@@ -71,18 +71,18 @@ struct tile_sums<float> {
 };
 
 /*
- * The same on tensor cores, which multiply doubles at twice the rate: a warp has
+ * The same on tensor cores, which multiply doubles at twice the rate: a warp computes
  * ROWS x COLUMNS blocks of 16 outputs by 8 batches.
  */
 template <>
 struct tile_sums<double> {
     static constexpr int ROWS = 2, COLUMNS = 2;
-    static constexpr int ACROSS = TILE_OUTPUTS / (16 * ROWS); /* warps of a batch */
+    static constexpr int ACROSS = TILE_OUTPUTS / (16 * ROWS); /* warps per batch */
     static constexpr int ROW_PACKS = DEPTH_PACKS + 2; /* 4 rows of 4 lie in 16 banks */
     static_assert(TILE_BATCHES == THREADS / WARP / ACROSS * COLUMNS * 8,
                   "every warp has its blocks");
     double sum[ROWS][COLUMNS][4] = {};
-    const int g, t, i, n; /* the lane's names in multiply_add; of its first block */
+    const int g, t, i, n; /* the lane's g and t in multiply_add; its first block */
 
     __device__ __forceinline__ tile_sums()
         : g(threadIdx.x % WARP / 4), t(threadIdx.x % 4),
@@ -99,7 +99,7 @@ struct tile_sums<double> {
             double a[ROWS][4], b[COLUMNS][2];
             const auto at =
                 [&](int row,
-                    int k) { /* packs would take moves to join */
+                    int k) { /* loading packs would need extra moves */
                              return rows[row + g][first + 2 * k + t / 2].v[t % 2];
                 };
 #pragma unroll
@@ -154,7 +154,7 @@ static_assert(sizeof(product_stages<double>) >=
                       TILE_OUTPUTS * TILE_PITCH * sizeof(float),
               "the tile itself fits where its factors were");
 
-/* Whether rows of n values `step` apart, the first at p, are whole 16-byte packs. */
+/* Whether rows of n values `step` apart, the first at p, are aligned whole packs. */
 template <typename T>
 __device__ __forceinline__ bool
 is_wide(const T *p, int64_t row, int64_t step, int64_t n)
@@ -164,9 +164,9 @@ is_wide(const T *p, int64_t row, int64_t step, int64_t n)
 }
 
 /*
- * Brings the first values at p of a row that has `left` of them into shared memory, as V;
- * zeros behind its end.  Whole packs come through no register, out of L2: means are
- * written by the kernel that reads them.
+ * Copies the first values at p of a row that has `left` of them to shared memory, as V,
+ * with zeros past its end.  Whole packs are copied asynchronously, bypassing registers,
+ * and from L2, not L1: the kernel that reads the means may also write them.
  */
 template <typename V, typename T>
 __device__ __forceinline__ void
@@ -187,8 +187,8 @@ bring_factor(pack<V> &to, const T *p, int64_t step, int64_t left, bool wide)
 }
 
 /*
- * What a thread brings of each stage of a tile: the pack at `depth` of row `from` and of
- * those SPACING apart, of the matrix and then of the means.
+ * What a thread copies of each stage of a tile: the pack at `depth` of row `from` and
+ * of the rows SPACING apart, of the matrix and then of the means.
  */
 template <typename T>
 struct tile_factors {
@@ -199,9 +199,9 @@ struct tile_factors {
     static constexpr int STAGE = DEPTH_PACKS * pack<V>::SIZE; /* of the depth */
     static_assert(TILE_OUTPUTS % SPACING == 0 && TILE_BATCHES % SPACING == 0,
                   "a turn brings rows of one factor");
-    const T *matrix[OUTPUTS]; /* beyond the last one the first: nobody reads its sums */
+    const T *matrix[OUTPUTS]; /* past the last one the first: its sums are unused */
     const V *means[BATCHES];
-    int64_t left; /* of their rows, from the next stage on */
+    int64_t left; /* values of their rows, from the next stage on */
     const int64_t step;
     const bool matrix_wide, means_wide;
     const int from, depth;
@@ -227,7 +227,7 @@ struct tile_factors {
         }
     }
 
-    /* Those of the next stage, as a group of copies. */
+    /* Starts the copies of the next stage, as one group. */
     __device__ __forceinline__ void
     bring(pack<V> (&stage)[STAGE_ROWS][tile_sums<V>::ROW_PACKS])
     {
@@ -251,7 +251,7 @@ struct tile_factors {
 
 /*
  * Outputs [output, output + TILE_OUTPUTS) of batches [batch, batch + TILE_BATCHES), by
- * one block.  The depth goes through shared memory in stages, in a ring.
+ * one block.  The depth is copied to shared memory in stages, in a ring.
  */
 template <typename T>
 __device__ __forceinline__ void
@@ -269,7 +269,7 @@ product_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch,
 #pragma unroll 1
     while (factors.left > -(RING - 1) * factors.STAGE) {
         await_groups<RING - 2>();
-        __syncthreads(); /* all have brought `now`, and are done with `free` */
+        __syncthreads(); /* all threads have copied `now` and are done with `free` */
         factors.bring(stages.rows[free]);
         sums.add(stages.rows[now]);
         free = now;

@@ -1,8 +1,8 @@
 /*
- * rows.cuh  What the rungs of mean_matvec share: the inputs as kernel arguments, sums
- * of rows, rows streamed at full width.
- * Not here: a tile of the product (product.cuh), who does which part when (ladder/),
- * the contract (op.c).
+ * rows.cuh  Shared by the rungs of mean_matvec: the inputs as kernel arguments, sums of
+ * rows, rows streamed in 16-byte loads.
+ * See product.cuh for a tile of the product, ladder/ for which block does which part,
+ * op.c for the contract.
  */
 #ifndef GPO_MEAN_MATVEC_ROWS_CUH
 #define GPO_MEAN_MATVEC_ROWS_CUH
@@ -16,7 +16,7 @@
 #include "mean_matvec.h"
 #include "tuning.cuh"
 
-/* What T is computed in. */
+/* The type in which T is computed. */
 template <typename T>
 using value_type = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -104,26 +104,26 @@ template <>
 struct row_sum<double> : compensated_sum<double> {
 };
 
-/* ---- rows streamed at full width ---- */
+/* ---- rows streamed in 16-byte loads ---- */
 
 /*
- * How a block walks over rows.  A group of `lanes` lanes takes a row, `1 << shift` packs
- * of a row to a lane at a time, SLOTS >> shift rows at once.  A longer row takes several
- * chunks of 32 * SLOTS packs.  Rows come in spans, one stride apart: all rows of a tile
- * of batches, or those of one batch if a gap follows it.
+ * How a block walks over rows.  A group of `lanes` lanes takes SLOTS >> shift rows at
+ * once, `1 << shift` packs of a row per lane.  A longer row takes several chunks of 32
+ * * SLOTS packs.  Rows come in spans, one stride apart: all rows of a tile of batches,
+ * or those of one batch if a gap follows it.
  */
 struct row_walk {
     int lanes, shift;
-    int64_t chunks;       /* of a row */
-    int per_step;         /* rows of a block at once */
-    int per_item;         /* rows of an item of work */
-    int64_t span_batches; /* of a span */
-    unsigned per_span;    /* items of a span */
-    unsigned streams;     /* items of a tile of batches */
-    bool packed;          /* elements of a row are neighbours */
+    int64_t chunks;       /* per row */
+    int per_step;         /* rows per block at once */
+    int per_item;         /* rows per item of work */
+    int64_t span_batches; /* batches per span */
+    unsigned per_span;    /* items per span */
+    unsigned streams;     /* items per tile of batches */
+    bool packed;          /* elements of a row are contiguous */
     bool even;            /* rows start on 16-byte boundaries and are whole packs */
     bool full;            /* even, and every lane has a pack in every chunk */
-    int64_t jump[SLOTS];  /* elements from a lane's first slot of a step to each */
+    int64_t jump[SLOTS];  /* offset of each slot from a lane's first of a step */
 };
 
 /* Rows [0, rows): row r starts at x + r * stride, and its mean goes to means[r]. */
@@ -135,7 +135,7 @@ struct row_span {
     value_type<T> *means;
 };
 
-/* Elements by which p lies behind a 16-byte boundary. */
+/* Elements from a 16-byte boundary to p. */
 template <typename T>
 __device__ __forceinline__ int
 skew_of(const T *p)
@@ -144,7 +144,7 @@ skew_of(const T *p)
            static_cast<int>(sizeof(T));
 }
 
-/* The sum of one pack: its even and its odd elements, which takes few registers. */
+/* The sum of one pack: of its even and its odd elements, which needs few registers. */
 template <typename T>
 __device__ __forceinline__ value_type<T>
 sum_pack(const pack<T> &p)
@@ -160,8 +160,8 @@ sum_pack(const pack<T> &p)
 
 /*
  * Starts the loads of one step: rows from `base` on.  Packs are counted from the last
- * 16-byte boundary before the row; those that lie in it whole are loaded.  They stay
- * words until they are added: taken apart, each would be waited for.
+ * 16-byte boundary before the row; those entirely in the row are loaded.  They stay
+ * words until they are added: splitting one would wait for its load.
  */
 template <typename T>
 __device__ __forceinline__ void
@@ -171,7 +171,7 @@ load_step(const row_span<T> &span, const row_walk &walk, int64_t cols, int base,
     constexpr int SIZE = pack<T>::SIZE;
     const int lane = threadIdx.x % walk.lanes, group = threadIdx.x / walk.lanes;
     const int64_t past =
-        (chunk << walk.shift) * walk.lanes * SIZE; /* in chunks before */
+        (chunk << walk.shift) * walk.lanes * SIZE; /* in earlier chunks */
     const T *p = span.x + (base + group) * span.stride + past + lane * SIZE;
     if (walk.full && base + walk.per_step <= span.rows) {
 #pragma unroll
@@ -184,7 +184,7 @@ load_step(const row_span<T> &span, const row_walk &walk, int64_t cols, int base,
     const int groups = THREADS / walk.lanes, across = (1 << walk.shift) - 1;
     const int64_t left = cols - past - SIZE;
     const int last = left < INT_MAX ? static_cast<int>(left) : INT_MAX;
-    const int least = past > 0 ? -SIZE : 0; /* where the first whole pack may begin */
+    const int least = past > 0 ? -SIZE : 0; /* least begin of a whole pack */
 #pragma unroll
     for (int u = 0; u < SLOTS; u++) {
         const T *at = p + walk.jump[u];
@@ -209,9 +209,10 @@ sum_lanes(V v, int lanes)
 }
 
 /*
- * The sums over a group of lanes of its lanes' first `count` values: lane k has that of
- * value k / (lanes / count).  Each exchange halves what a lane has left: count - 1 of
- * them, and those of one value, where `count` sums would take log2(lanes) each.
+ * The sums over a group of lanes of its lanes' first `count` values: lane k gets that
+ * of value k / (lanes / count).  Each round of exchanges halves a lane's values: count
+ * - 1 exchanges, then those of one value, where `count` separate sums would take
+ * log2(lanes) each.
  */
 template <typename V>
 __device__ __forceinline__ V
@@ -237,7 +238,7 @@ sum_lanes_of_each(V (&v)[SLOTS], int count, int lane, int lanes)
     return v[0];
 }
 
-/* What no pack holds of a row: at most one element before and one after for a lane. */
+/* The elements of a row outside its packs: at most one per lane at either end. */
 template <typename T>
 __device__ __forceinline__ value_type<T>
 ragged_ends(const T *p, int64_t cols, int lane)
@@ -254,7 +255,7 @@ ragged_ends(const T *p, int64_t cols, int lane)
     return sum;
 }
 
-/* The means of a span whose elements have a stride, by one block. */
+/* The means of a span of strided elements, by one block. */
 template <typename T>
 __device__ __forceinline__ void
 stream_strided(const mean_matvec_view<T> &v, const row_walk &walk,
@@ -262,8 +263,7 @@ stream_strided(const mean_matvec_view<T> &v, const row_walk &walk,
 {
     const int lane = threadIdx.x % walk.lanes, group = threadIdx.x / walk.lanes;
     const int groups = THREADS / walk.lanes;
-    for (int64_t base = 0; base < span.rows;
-         base += groups) { /* whole warps go round */
+    for (int64_t base = 0; base < span.rows; base += groups) { /* uniform per warp */
         const int64_t row = base + group;
         row_sum<value_type<T>> sum;
         if (row < span.rows) {
@@ -292,7 +292,7 @@ stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T
     }
     const int lane = threadIdx.x % walk.lanes, group = threadIdx.x / walk.lanes;
     const int groups = THREADS / walk.lanes;
-    const int at_once = SLOTS >> walk.shift; /* rows of a group */
+    const int at_once = SLOTS >> walk.shift; /* rows per group */
     const int sharers = walk.lanes / at_once;
     uint4 loaded[SLOTS];
     row_sum<V> fold;
@@ -362,7 +362,7 @@ stream_item(const mean_matvec_view<T> &v, const row_walk &walk, int64_t tile,
     const int64_t batch =
         tile * TILE_BATCHES + part / walk.per_span * walk.span_batches;
     const int64_t first = static_cast<int64_t>(part % walk.per_span) * walk.per_item;
-    int64_t batches = v.batches - batch; /* 0 or less beyond the last one */
+    int64_t batches = v.batches - batch; /* 0 or less past the last one */
     batches = batches < walk.span_batches ? batches : walk.span_batches;
     int64_t left = batches * v.rows - first;
     left = left > 0 ? left : 0;

@@ -1,5 +1,5 @@
 /*
- * walk.cuh  How v4 and v5 share out x: rows to lanes, items of work to blocks.
+ * walk.cuh  How v4 and v5 divide x: rows among lanes, items of work among blocks.
  */
 #ifndef GPO_MEAN_MATVEC_WALK_CUH
 #define GPO_MEAN_MATVEC_WALK_CUH
@@ -8,8 +8,8 @@
 #include "rows.cuh"
 
 /*
- * The walk over x in packs of `size` elements.  An item is as long as keeps all SMs
- * busy, and as is needed for a tile of batches to have fewer than 2^30.
+ * The walk over x in packs of `size` elements.  Items are short enough to keep all SMs
+ * busy, and long enough for a tile of batches to have fewer than 2^30.
  */
 inline row_walk
 walk_of(const gpo_call *call, int size)
@@ -44,7 +44,7 @@ walk_of(const gpo_call *call, int size)
     const int64_t share =
         ceil_div(v.batches * v.rows, walk.per_step) / (gpo_processors(call) * BLOCKS);
     int64_t per_item = walk.per_step * (share < 1 ? 1 : share < STEPS ? share : STEPS);
-    while (ceil_div(span, per_item) > MOST) { /* means for 2^54 rows are never had */
+    while (ceil_div(span, per_item) > MOST) { /* there is no memory for 2^54 means */
         per_item *= 2;
     }
     walk.per_item = static_cast<int>(per_item);

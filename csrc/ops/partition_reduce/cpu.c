@@ -1,13 +1,13 @@
 /*
  * cpu.c  partition_reduce on the CPU.  Order: the inner loops of three instruction
- * sets, the job, one chunk of a tile, results, the variants, scalar, choose.  What an
- * element contributes stands in terms.inc.
+ * sets, the job, one chunk of a tile, results, the variants, scalar, choose.  See
+ * terms.inc for what an element contributes.
  *
- * The index is cut in two.  The low bits number the elements of a row, which lie side by
- * side; the kept high bits number the tiles, the reduced ones the rows of a tile.  Rows
- * of a tile are added pairwise as whole rows; the reduced low bits of the row that is
- * left are then halved away, the highest first.  Both are plain loops over neighbours.
- * Where a row keeps at most the bits of a lane, it is folded from end to end instead.
+ * The index is cut in two.  The low bits number the elements of a row, which are
+ * contiguous; the kept high bits number the tiles, the reduced ones the rows of a tile.
+ * The rows of a tile are added pairwise; the row that is left is then halved for each
+ * reduced low bit, the highest first.  Both are elementwise loops.  A row that keeps at
+ * most the bits of a lane is folded from end to end instead.
  * A chunk has a fixed number of rows, so that neither the number of threads nor the
  * instruction set changes a bit of the result.
  */
@@ -20,7 +20,7 @@
 
 enum {
     ROW_BYTES = 8192, /* of the sums of a row, a node */
-    MERGED = 3,       /* nodes that a row joins in one pass */
+    MERGED = 3,       /* nodes that a row is merged with in one pass */
 };
 
 /* The inner loops of one term: an element T, the sum A. */
@@ -28,15 +28,15 @@ typedef struct loops {
     int bytes, sum_bytes; /* of T and A */
 
     /*
-     * What a row of w terms of x joins: no sums, and a is what it leaves; those at a;
-     * those at a and in the node behind; and in the one behind that, so that a[i]
-     * becomes a[i] + (b[i] + (c[i] + the term of x[i])).
+     * rows[k] merges a row of w terms of x with k nodes, the first at a, the others
+     * after it: rows[0] stores the terms to a; rows[3] makes a[i] become
+     * a[i] + (b[i] + (c[i] + the term of x[i])).
      */
     void (*rows[MERGED + 1])(const void *x, int64_t w, void *a);
     void (*add)(void *a, const void *b, int64_t w); /* a[i] += b[i] */
-    /* t = n rows of w sums, each of two neighbouring ones of the 2 n rows x; t may be x */
+    /* row i of t = the sum of rows 2 i and 2 i + 1 of x; n rows of w; t may be x */
     void (*halve)(const void *x, int64_t n, int64_t w, void *t);
-    /* of 8 n groups of LANES terms, or sums, each 8 become one; t may be x */
+    /* adds each 8 of 8 n groups of LANES terms, or sums, to one group; t may be x */
     void (*fold)(const void *x, int64_t n, void *t);
     void (*fold_sums)(const void *x, int64_t n, void *t);
 } loops;
@@ -45,7 +45,7 @@ enum { LANE_BITS = 3, LANES = 1 << LANE_BITS };
 
 /* ---- the inner loops of three instruction sets ---- */
 
-/* The sums `rows` rows behind those at `to`, in the nodes of a chunk. */
+/* The node that is `rows` nodes after the one at `to`. */
 static inline const void *
 behind(const void *to, int rows)
 {
@@ -90,7 +90,7 @@ find_loops(gpo_isa isa, const partition_plan *plan)
 enum {
     CHUNK_ROWS = 32, /* of a tile in one task */
     COMBINE = 1024,  /* sums combined in one task */
-    DIRECT_BITS = 2, /* half a stretch of 4 rows fits the nodes */
+    DIRECT_BITS = 2, /* reduced bits below it: a row is halved directly from x */
 };
 
 typedef struct job {
@@ -98,21 +98,21 @@ typedef struct job {
     const char *x;
     char *out;
     const loops *loops;
-    bool packed;                  /* elements lie side by side */
+    bool packed;                  /* elements are contiguous */
     int low;                      /* bits of the index within a row */
     int64_t row;                  /* 2^low */
     int64_t sums;                 /* left of a row: 2^(kept low bits) */
     uint64_t kept, reduced;       /* masks of the high bits */
     int64_t tiles, rows, chunk;   /* rows of a tile, and of them in a chunk */
     int64_t chunks;               /* of a tile */
-    bool direct;                  /* a tile is one row, halved from where it lies */
+    bool direct;                  /* a tile is one row, halved directly from x */
     bool fold;                    /* all but the bits of a lane are reduced in a row */
     int64_t group;                /* tiles of a task */
     int64_t flip[PARTITION_BITS]; /* of outputs, from tile to tile: see scalar */
     char *part;                   /* sums, chunks x tiles x sums; NULL if chunks == 1 */
     int64_t *place; /* sum c of a row goes to output place[c] of its tile */
     bool in_order;  /* place[c] == c */
-    /* of the nodes of a chunk's tree, ROW_BYTES apart, and of a row side by side */
+    /* of the nodes of a chunk's tree, ROW_BYTES apart, and of a packed row */
     int64_t nodes_bytes, pack_bytes;
 } job;
 
@@ -149,7 +149,7 @@ address(const job *j, int64_t i)
     return j->x + at * j->loops->bytes;
 }
 
-/* A row of elements with gaps, side by side. */
+/* Packs a row of strided elements. */
 static void
 gather(const job *j, const void *restrict from, void *restrict to)
 {
@@ -183,8 +183,8 @@ gather(const job *j, const void *restrict from, void *restrict to)
 /* ---- one chunk of a tile ---- */
 
 /*
- * nodes[0] = the sum of the rows of a chunk, pairwise: row r meets as many sums as r ends
- * in ones.  One row is read after the other, each from end to end.
+ * nodes[0] = the pairwise sum of the rows of a chunk: row r is merged with as many
+ * nodes as r ends in ones.  One row is read after the other, each from end to end.
  */
 static void
 add_rows(const job *j, int64_t first, char *nodes, char *pack)
@@ -210,8 +210,8 @@ add_rows(const job *j, int64_t first, char *nodes, char *pack)
 }
 
 /*
- * nodes = the sum of the rows of a chunk in LANES lanes: read from end to end, which is
- * the order a prefetcher foresees best.
+ * nodes = the sum of the rows of a chunk in LANES lanes, which are read from end to
+ * end, the best order for the hardware prefetcher.
  */
 static void
 fold_rows(const job *j, int64_t first, char *nodes)
@@ -232,7 +232,7 @@ fold_rows(const job *j, int64_t first, char *nodes)
     }
 }
 
-/* Halves the reduced low bits of a row away, the highest first; gives what is left. */
+/* Halves a row for each reduced low bit, the highest first; returns what is left. */
 static const char *
 halve_row(const job *j, const char *row, int bits, char *to)
 {
@@ -250,7 +250,7 @@ halve_row(const job *j, const char *row, int bits, char *to)
 
 /* ---- results ---- */
 
-/* to[place[c]] = the result of sum c of n; place is NULL if results lie in order. */
+/* to[place[c]] = the result of sum c of n; `place` is NULL if they are in order. */
 static void
 put(gpo_dtype dtype, const void *sums, int64_t n, const int64_t *place, void *to)
 {
@@ -435,7 +435,7 @@ start(job *j, gpo_call *call, gpo_isa isa)
     const int64_t most = CHUNK_ROWS / j->chunk;
     j->group = j->tiles < most ? j->tiles : most;
     j->part = NULL;
-    /* Half of its rows wait for the others; a fold leaves an eighth, where they would. */
+    /* The nodes of a pairwise sum; a fold leaves an eighth of the rows, which fit. */
     const int levels = log2_of(j->chunk) > 1 ? log2_of(j->chunk) : 1;
     j->nodes_bytes = (levels - 1) * ROW_BYTES + j->row * j->loops->sum_bytes;
     j->pack_bytes = j->packed ? 0 : j->row * j->loops->bytes;
@@ -484,7 +484,7 @@ run_threads(gpo_call *call)
 
 /* ---- scalar: one element after the other ---- */
 
-/* Floats are summed in double, which leaves one rounding worth naming. */
+/* Floats are summed in double and rounded once. */
 typedef union total {
     uint64_t sum_U64;
     double sum_F32, sum_F64;
@@ -522,7 +522,7 @@ run_scalar(gpo_call *call)
         return status;
     }
     total *sums = memory;
-    memset(sums, 0, (size_t)outputs * sizeof *sums); /* 0.0 too is all zeros */
+    memset(sums, 0, (size_t)outputs * sizeof *sums); /* all bits 0 are 0.0, too */
     plain[find_term(plan)](plan, call->in[0].data, flip, sums);
     const gpo_dtype dtype = plan->out_dtype;
     char *out = call->out[0].data;

@@ -1,8 +1,8 @@
 /*
  * cuda.cu  The table of partition_reduce on CUDA: the ladder (ladder/), the shape
  * kernel (shapes/) and the choice.  v0, v1 and v2 are methods B, C and A of the source
- * document, in the order of what they ask of the atomics; v3 needs none.
- * Not here: terms and indices (sums.cuh), the contract (op.c).
+ * document, in the order of how they use atomics; v3 needs none.
+ * See sums.cuh for terms and indices, op.c for the contract.
  */
 #include "ladder/v0_global_atomics.cuh"
 #include "ladder/v1_shared_atomics.cuh"

@@ -1,6 +1,6 @@
 /*
  * op.c  partition_reduce: the contract.  Order: arguments, result dtype, shape rule,
- * plan, cost, descriptor.  Not here: how it is computed.
+ * plan, cost, descriptor.  See cpu.c and cuda.cu for the computation.
  */
 #include "partition_reduce.h"
 

@@ -17,9 +17,9 @@ enum { PARTITION_BITS = 64 };
  * Element i of 2^n adds to output `sum of ((i >> b) & 1) << to[b]` over the kept b; its
  * bits with to[b] < 0 are summed over.
  *
- * A sum of complex numbers is one of twice as many reals whose bit 0, the part, is kept
- * as bit 0 of the result: `dtype`, n, k and `to` then speak of the reals, and element i
- * is at x[(i >> 1) * stride + (i & 1)].  Otherwise it is at x[i * stride].
+ * A sum of complex numbers is a sum of twice as many reals whose bit 0, the part, is
+ * kept as bit 0 of the result: `dtype`, n, k and `to` then describe the reals, and
+ * element i is at x[(i >> 1) * stride + (i & 1)].  Otherwise it is at x[i * stride].
  */
 typedef struct partition_plan {
     gpo_dtype dtype; /* of an element: C64 and C128 only with `square` */

@@ -1,7 +1,7 @@
 /*
- * sums.cuh  What all rungs of partition_reduce share: what an element contributes, sums
- * of sums, x as a kernel argument, indices taken apart and put together, and the small
- * kernels around the atomic rungs.
+ * sums.cuh  What all rungs of partition_reduce share: what an element contributes, long
+ * sums, x as a kernel argument, the bits of indices, and the small kernels before and
+ * after the rungs with atomics.
  */
 #ifndef GPO_PARTITION_REDUCE_SUMS_CUH
 #define GPO_PARTITION_REDUCE_SUMS_CUH
@@ -47,7 +47,7 @@ struct norm_term {
     }
 };
 
-/* What threads and blocks exchange: floats widen, since chains of them may be long. */
+/* The result of a sum: float sums are float64 between threads and blocks. */
 template <typename Term, typename V>
 __device__ __forceinline__ typename Term::Out
 result_of(V v)
@@ -60,7 +60,7 @@ result_of(V v)
     }
 }
 
-/* A long chain of parts; of doubles a compensated sum. */
+/* A long sum of partial sums; for doubles it is compensated. */
 template <typename Acc>
 struct chain {
     part_of<Acc> total = 0;
@@ -142,7 +142,7 @@ deposit(int64_t i, uint64_t mask)
     return static_cast<int64_t>(spread);
 }
 
-/* ---- around the atomic rungs ---- */
+/* ---- before and after the rungs with atomics ---- */
 
 template <typename Acc>
 __global__ void
@@ -172,7 +172,7 @@ partition_reduce_finish(const typename Term::Acc *sums, int64_t copies, int64_t 
     }
 }
 
-/* Blocks for `n` things of a thread each, at most what keeps the card busy. */
+/* Blocks for n threads, at most 16 per SM. */
 inline int64_t
 grid_for(const gpo_call *call, int64_t n)
 {
@@ -182,8 +182,8 @@ grid_for(const gpo_call *call, int64_t n)
 }
 
 /*
- * Sums that atomics add to: the result itself where it has their type, else scratch.
- * `copies` of them, zeroed.
+ * `copies` times the outputs' sums for atomics, zeroed: the result itself for one copy
+ * of the result's type, else scratch memory.
  */
 template <typename Term>
 gpo_status

@@ -1,6 +1,6 @@
 /*
  * terms.h  partition_reduce on the CPU: the names of the terms, which are what elements
- * contribute to a sum, and squares.  Not here: the terms themselves (terms.inc).
+ * contribute to a sum, and squares.  See terms.inc for the terms themselves.
  */
 #ifndef GPO_PARTITION_REDUCE_TERMS_H
 #define GPO_PARTITION_REDUCE_TERMS_H

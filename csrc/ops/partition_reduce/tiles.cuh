@@ -1,8 +1,8 @@
 /*
- * tiles.cuh  What v3 and short_loops of partition_reduce share: an index taken apart
- * into [high bits][5 lane bits][bits of a 16-byte pack], tiles as a kernel argument,
- * sums of loads and over the reduced bits of packs and lanes.  Kept high bits number
- * tiles; reduced ones are a loop.
+ * tiles.cuh  What v3 and short_loops of partition_reduce share: an index split into
+ * [high bits][5 lane bits][bits of a 16-byte pack], tiles as a kernel argument, sums of
+ * loads and over the reduced bits of packs and lanes.  Kept high bits number tiles;
+ * reduced ones are a loop.
  */
 #ifndef GPO_PARTITION_REDUCE_TILES_CUH
 #define GPO_PARTITION_REDUCE_TILES_CUH
@@ -13,7 +13,7 @@ constexpr int WARPS = BLOCK / WARP;
 
 /* ---- bits moved to other places ---- */
 
-/* A permutation of bits: each run moves neighbours by one shift. */
+/* A permutation of bits: each run is moved by one shift. */
 struct bit_runs {
     int count;
     int8_t shift[PARTITION_BITS / 2 + 4];  /* to the left; negative to the right */
@@ -48,7 +48,7 @@ moved(const bit_runs &runs, int64_t i)
 
 struct partition_tiles {
     bool keep_l2;
-    int lanes;                    /* with elements: 32, or fewer for a tiny x */
+    int lanes;                    /* that have elements: 32, or fewer for a tiny x */
     int pack_bits;                /* of the index */
     unsigned reduced_packs;       /* reduced bits of a pack */
     unsigned reduced_lanes;       /* and of the lane */
@@ -61,11 +61,11 @@ struct partition_tiles {
     uint64_t loop;                /* reduced high bits that the loop counts through */
     int64_t turns, step;          /* of the loop; its step as bits of the index */
     int groups;                   /* tiles of a warp */
-    int64_t load_at[LOADS];       /* where the loads of a turn lie, in elements */
+    int64_t load_at[LOADS];       /* the loads of a turn, as offsets in elements */
     int64_t load_out[LOADS];      /* the output bits of a group */
 };
 
-/* Element i of the caller's x, in elements from the first: see partition_plan. */
+/* The offset of element i of x, in elements: see partition_plan. */
 inline int64_t
 place_of(const partition_plan &plan, int64_t i)
 {
@@ -89,7 +89,7 @@ pack_bits_of(const gpo_call *call)
     return bits;
 }
 
-/* Whether x is packs on 16-byte boundaries, one for each lane of a warp at least. */
+/* Whether x is aligned packs of 16 bytes, at least one for each lane of a warp. */
 inline bool
 is_packed(const gpo_call *call)
 {
@@ -107,7 +107,7 @@ low_bits_of(const gpo_call *call)
     return bits < n ? bits : n;
 }
 
-/* Whether fewer than LOOP_BITS high bits are reduced: v3's loop has no whole turn. */
+/* Whether fewer than LOOP_BITS high bits are reduced, too few for v3's loop. */
 inline bool
 has_short_loops(const gpo_call *call)
 {
@@ -119,7 +119,7 @@ has_short_loops(const gpo_call *call)
     return reduced < LOOP_BITS;
 }
 
-/* All but how a tile's loads are shared out. */
+/* The tiles, without how the loads of a tile are shared. */
 inline partition_tiles
 tiles_of(const gpo_call *call)
 {
@@ -181,7 +181,7 @@ partition_call_of(const gpo_call *call, const partition_tiles &tiles)
 
 /* ---- loads, and the reduced bits of packs and lanes ---- */
 
-/* Sums the reduced bits of a pack away; what is left are elements without them. */
+/* Sums over the reduced bits of a pack; the results are the elements without them. */
 template <int VEC, typename V>
 __device__ __forceinline__ void
 sum_packs(V *sum, unsigned reduced_packs)
@@ -199,7 +199,7 @@ sum_packs(V *sum, unsigned reduced_packs)
     }
 }
 
-/* Sums lane bits away; every lane of a sum has the total. */
+/* Sums over reduced bits of the lane; every lane of a sum has the total. */
 template <int VEC, typename V>
 __device__ __forceinline__ void
 sum_lanes(V *sum, unsigned reduced_packs, unsigned lanes)
@@ -230,7 +230,7 @@ load_elements(const typename Term::T *p, uint64_t policy, typename Term::T *to)
     }
 }
 
-/* The terms of element e of N loads, pairwise. */
+/* The pairwise sum of the terms of element e of N loads. */
 template <typename Term, int N, int VEC>
 __device__ __forceinline__ typename Term::Acc
 sum_loads(const typename Term::T (*v)[VEC], int e, bool square)
@@ -244,7 +244,7 @@ sum_loads(const typename Term::T (*v)[VEC], int e, bool square)
     }
 }
 
-/* Which output bits a lane stands for, and its rank among the lanes of one output. */
+/* The output bits of a lane, and its rank among the lanes of one output. */
 __device__ __forceinline__ int64_t
 lane_output(const int8_t *lane_to, unsigned reduced_lanes, unsigned lane, int *rank)
 {

@@ -1,7 +1,6 @@
 /*
  * tuning.cuh  The sizes that partition_reduce's kernels were tuned to on an H200;
- * NOTES.md says why, benchmarks/results/h200-partition_reduce.json has the times that
- * came of them.
+ * NOTES.md says why, benchmarks/results/h200-partition_reduce.json has the times.
  */
 #ifndef GPO_PARTITION_REDUCE_TUNING_CUH
 #define GPO_PARTITION_REDUCE_TUNING_CUH
@@ -10,7 +9,7 @@
 
 constexpr int BLOCK = 256; /* threads of every kernel */
 
-/* v1: log2 of the sums of a copy; elements of a thread, if there are as many. */
+/* v1: log2 of the sums of a copy; elements of a thread, if there are that many. */
 constexpr int WINDOW_BITS = 12;
 constexpr int64_t V1_ITEMS = 16;
 
@@ -20,7 +19,7 @@ constexpr int64_t COPIES_BYTES = static_cast<int64_t>(64) << 20; /* v2: all copi
 constexpr int LOOP_BITS = 3, LOADS = 1 << LOOP_BITS;
 constexpr int BLOCKS_PER_SM = 4;
 
-/* Up to here reads leave L2 what was in it: see reduce's notes on evict-first. */
+/* Reads of up to this size keep what is in L2: see reduce's notes on evict-first. */
 constexpr int64_t KEEP_L2_BYTES = static_cast<int64_t>(256) << 20;
 
 #endif

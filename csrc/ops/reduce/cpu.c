@@ -1,13 +1,13 @@
 /*
  * cpu.c  reduce on the CPU.  Order: the three instruction sets, walking an array, one
- * chunk of a row, strips of columns, finish, the variants, choose.  What an element and
- * a fold are stands in folds.h, the inner loops in loops.inc.
+ * chunk of a row, strips of columns, finish, the variants, choose.  See folds.h for
+ * elements and folds, loops.inc for the inner loops.
  *
- * One idea carries everything: lay the elements out as rows of equal width and add
- * whole rows, pairwise.  A long row is cut into short ones first; columns lie that way
- * already. The work is partial (one chunk -> one state per result), combine (states
- * pairwise, in order) and finish (state -> result); chunks have a fixed size, so that
- * neither the number of threads nor the instruction set changes a bit of the result.
+ * The idea: arrange the elements as rows of equal width and add whole rows, pairwise.
+ * A long row is first cut into short ones; columns are arranged that way already.  The
+ * steps are partial (one chunk -> one state per result), combine (states pairwise, in
+ * order) and finish (state -> result).  Chunks have a fixed size, so that neither the
+ * number of threads nor the instruction set changes a bit of the result.
  */
 #include "../../core/integers.h"
 #include "folds.h"
@@ -22,8 +22,8 @@
 
 enum {
     LANE_BYTES = 512, /* a long row is cut into rows of this width */
-    BRIEF = 256,      /* elements of a row that `brief` takes whole */
-    BRIEF_LANES = 16,
+    SHORT_ROW = 256,  /* longest row, in elements, for `short_rows` */
+    SHORT_ROW_LANES = 16,
 };
 
 /* The inner loops of one fold; T is the element, A the partial result, S the state. */
@@ -32,24 +32,24 @@ typedef struct loops {
     gpo_dtype state;      /* S: U64, I64, F64 or C128 */
 
     /* t[c] = the fold of rows[0..7][c], pairwise, for c in [0, w) */
-    void (*tall)(const void *const *rows, int64_t w, void *t);
+    void (*fold_rows)(const void *const *rows, int64_t w, void *t);
     void (*load)(const void *x, int64_t w, void *t); /* t[c] = x[c] */
     void (*fold)(void *a, const void *b, int64_t w); /* a[c] = fold of a[c], b[c] */
     void (*lanes)(void *t, int64_t w);               /* t[0] = the fold of t[0..w) */
-    /* t[r] = the fold of the n elements from x + r * stride, n in [1, BRIEF] */
-    void (*brief)(const void *x, int64_t rows, int64_t stride, int64_t n, void *t);
+    /* t[r] = the fold of the n elements from x + r * stride, n in [1, SHORT_ROW] */
+    void (*short_rows)(const void *x, int64_t rows, int64_t stride, int64_t n, void *t);
     void (*widen)(const void *t, int64_t w, void *s); /* s[c] = t[c], A to S */
     /* MIN and MAX: *acc, an A, = the extreme of n elements, n > 0 */
     void (*extreme)(const void *x, int64_t n, void *acc);
     /* MIN and MAX: the first of n elements that equals *value, an A; n if none does */
     int64_t (*find)(const void *x, int64_t n, int64_t stride, const void *value);
-    /* *acc, an A, = the fold of n elements, one after the other; NULL but for base */
+    /* *acc, an A, = the fold of n elements in order; NULL except for base */
     void (*plain)(const void *x, int64_t n, int64_t stride, void *acc);
 } loops;
 
 /*
- * t[0..LANE_BYTES) = the fold of TALL rows of as many bytes that follow each other, in the
- * order of `tall`.  It reads them front to back, the order in which memory comes fastest.
+ * t[0..LANE_BYTES) = the fold of FOLD_ROWS consecutive rows of LANE_BYTES bytes, in the
+ * order of `fold_rows`.  It reads them front to back, the fastest order for memory.
  */
 typedef void (*stream)(const void *x, void *t);
 
@@ -61,7 +61,7 @@ typedef void (*stream)(const void *x, void *t);
 typedef const loops *const (*loops_table)[GPO_NDTYPES];
 typedef const stream (*stream_table)[GPO_NDTYPES];
 
-/* Becomes the reduction and dtype whose loops serve this one. */
+/* Replaces a reduction and dtype by those whose loops it uses. */
 static void
 find_fold(reduce_op *op, gpo_dtype *dtype)
 {
@@ -101,7 +101,7 @@ find_loops(gpo_isa isa, reduce_op op, gpo_dtype dtype)
     return tables[isa][op][dtype];
 }
 
-/* NULL where the loops are all there is. */
+/* NULL if there is no stream: then the loops are used. */
 static stream
 find_stream(gpo_isa isa, reduce_op op, gpo_dtype dtype)
 {
@@ -113,13 +113,13 @@ find_stream(gpo_isa isa, reduce_op op, gpo_dtype dtype)
 /* ---- the job: what every part of one call reads ---- */
 
 enum {
-    TALL = 8,              /* rows that `tall` takes */
-    CHUNK_BLOCKS = 32,     /* blocks of TALL rows in a chunk: 128 KiB */
-    PIECE_BYTES = 8192,    /* of a row whose extreme is looked for at once */
-    STRIP_BYTES = 16384,   /* partial results of a strip of columns, at most */
-    STRIP_COLUMNS = 4096,  /* columns of a strip, at most */
-    STRIPS = 16,           /* tasks for which strips are made narrower, */
-    LEAST_STRIP = 1024,    /* down to as many columns */
+    FOLD_ROWS = 8,         /* rows that `fold_rows` folds */
+    CHUNK_BLOCKS = 32,     /* blocks of FOLD_ROWS rows in a chunk: 128 KiB */
+    PIECE_BYTES = 8192,    /* of a row searched at once for an extreme */
+    STRIP_BYTES = 16384,   /* most bytes of partial results of a strip */
+    STRIP_COLUMNS = 4096,  /* most columns of a strip */
+    STRIPS = 16,           /* with fewer tasks than this, strips are halved, */
+    LEAST_STRIP = 1024,    /* down to this many columns */
     NARROW_BYTES = 32,     /* narrower columns are gathered into rows */
     STRIP_ROWS = 512,      /* rows of a strip in one chunk */
     BATCH = 64,            /* results finished together */
@@ -140,23 +140,23 @@ typedef struct job {
     const char *origin;                /* element 0 of result 0 */
     const loops *loops;
     const loops *combine; /* folds states */
-    stream stream;        /* of neighbouring elements; or NULL */
+    stream stream;        /* for contiguous elements, or NULL */
     bool arg;             /* argmin, argmax */
     bool early;           /* any, all: a state that is not 0 decides */
     bool parallel;
-    bool woven; /* neighbouring results are closer than the elements of one */
+    bool interleaved; /* neighbouring results are closer than the elements of one */
     int64_t state_bytes;
     int64_t lanes;                        /* elements of a row of a block */
     int64_t levels;                       /* nodes of the tree of a chunk */
-    int64_t node_bytes;                   /* of partial results side by side */
-    int64_t pack_bytes;                   /* of elements brought side by side */
+    int64_t node_bytes;                   /* of a node's partial results */
+    int64_t pack_bytes;                   /* of packed elements */
     int64_t chunk;                        /* elements, or rows of a strip, of a chunk */
     int64_t chunks;                       /* of a result */
     int64_t outers, width, strip, strips; /* columns: groups, columns of each, ... */
     int64_t group;                        /* rows of a task */
     char *value;                          /* states, chunks x rows */
     int64_t *index;                       /* likewise, for arg */
-    atomic_bool decided;                  /* the only result is known: see early */
+    atomic_bool decided;                  /* the only result is known (early) */
     void *out;
     gpo_dtype out_dtype;
 } job;
@@ -170,7 +170,7 @@ typedef struct cursor {
     int64_t index[GPO_MAX_DIMS];
 } cursor;
 
-/* Stands on element k of the axes, counted in row-major order. */
+/* Points the cursor at element k of the axes, counted in row-major order. */
 static void
 seek(cursor *c, const void *origin, const reduce_axes *axes, int64_t bytes, int64_t k)
 {
@@ -192,7 +192,7 @@ run_left(const cursor *c)
     return c->axes->shape[last] - c->index[last];
 }
 
-/* Moves on by n <= run_left(c) elements. */
+/* Advances by n <= run_left(c) elements. */
 static void
 advance(cursor *c, int64_t n)
 {
@@ -240,7 +240,7 @@ gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t b
     }
 }
 
-/* The next n elements side by side: where they are, or packed into `buffer`. */
+/* The next n elements, contiguous: in place, or packed into `buffer`. */
 static const char *
 take(cursor *c, int64_t n, char *buffer)
 {
@@ -261,7 +261,7 @@ take(cursor *c, int64_t n, char *buffer)
     return buffer;
 }
 
-/* ---- the tree: equal halves meet first, whatever the number of leaves ---- */
+/* ---- the tree: pairwise, equal halves first, for any number of leaves ---- */
 
 typedef struct tree {
     const loops *loops;
@@ -276,7 +276,7 @@ tree_node(const tree *t, int level)
     return t->nodes + level * t->node_bytes;
 }
 
-/* Takes the leaf that was written to tree_node(t, t->depth). */
+/* Adds the leaf that was written to tree_node(t, t->depth). */
 static void
 tree_push(tree *t)
 {
@@ -287,7 +287,7 @@ tree_push(tree *t)
     t->depth++;
 }
 
-/* Leaves the fold of all leaves in node 0. */
+/* Folds all leaves into node 0. */
 static void
 tree_finish(tree *t)
 {
@@ -308,17 +308,17 @@ is_zero(const char *bytes, int n)
 
 /*
  * *acc = the fold of the next n elements, n in [1, chunk].  `memory` holds the packed
- * elements, then the nodes of the tree and one to spare.
+ * elements, then the nodes of the tree and a spare one.
  */
 static void
 row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
 {
     const loops *f = j->loops;
     const int64_t lanes = j->lanes;
-    const int64_t block = TALL * lanes;
+    const int64_t block = FOLD_ROWS * lanes;
     char *pack = memory;
-    if (n <= BRIEF) {
-        f->brief(take(c, n, pack), 1, 0, n, acc);
+    if (n <= SHORT_ROW) {
+        f->short_rows(take(c, n, pack), 1, 0, n, acc);
         return;
     }
 
@@ -326,7 +326,7 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
     tree t = {.loops = f, .w = lanes, .node_bytes = j->node_bytes, .nodes = nodes};
     for (; n >= block; n -= block) {
         const char *x = take(c, block, pack);
-        const void *rows[TALL];
+        const void *rows[FOLD_ROWS];
         char *node = tree_node(&t, t.depth);
         if (j->stream) {
             j->stream(x, node);
@@ -334,12 +334,12 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
             continue;
         }
         if (x != pack) {
-            ask_for(x + block * f->bytes, block * f->bytes);
+            prefetch_lines(x + block * f->bytes, block * f->bytes);
         }
-        for (int r = 0; r < TALL; r++) {
+        for (int r = 0; r < FOLD_ROWS; r++) {
             rows[r] = x + r * lanes * f->bytes;
         }
-        f->tall(rows, lanes, node);
+        f->fold_rows(rows, lanes, node);
         if (j->early) {
             f->lanes(node, lanes);
             if (!is_zero(node, f->acc_bytes)) {
@@ -371,7 +371,7 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
     memcpy(acc, nodes, (size_t)f->acc_bytes);
 }
 
-/* Whether the candidate displaces the best; a nan is displaced by nothing. */
+/* Whether the candidate replaces the best; nothing replaces a nan. */
 static inline bool
 improves(const job *j, state best, state candidate)
 {
@@ -389,8 +389,8 @@ improves(const job *j, state best, state candidate)
 }
 
 /*
- * The extreme of the next n elements and where it is, counted from `first`.  The
- * elements are searched only where they hold a new extreme: rarely.
+ * The extreme of the next n elements and its position, counted from `first`.  A piece
+ * is searched for the position only if it holds a new extreme, which is rare.
  */
 static void
 row_extreme(const job *j, cursor *c, int64_t first, int64_t n, state *best,
@@ -411,7 +411,7 @@ row_extreme(const job *j, cursor *c, int64_t first, int64_t n, state *best,
     }
 }
 
-/* Chunk i of the row that starts at `origin`; index is NULL but for argmin and argmax. */
+/* Chunk i of the row at `origin`; index is NULL except for argmin and argmax. */
 static void
 row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *index,
             char *memory)
@@ -433,7 +433,7 @@ row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *i
 
 /* ---- columns: one chunk of one strip ---- */
 
-/* One row of a strip: w elements, `stride` apart, side by side. */
+/* One row of a strip: w elements, `stride` apart, made contiguous. */
 static const void *
 take_row(cursor *c, int64_t w, int64_t stride, char *buffer)
 {
@@ -447,13 +447,13 @@ take_row(cursor *c, int64_t w, int64_t stride, char *buffer)
 }
 
 /*
- * The memory of a strip: the nodes of the tree, one to spare, TALL rows of packed
- * elements, then what column_strip and strip_extreme keep of each column.
+ * The memory of a strip: the nodes of the tree, a spare one, FOLD_ROWS rows of packed
+ * elements, then what column_strip and strip_extreme store per column.
  */
 static char *
 after_strip(const job *j, char *memory)
 {
-    return memory + (j->levels + 1) * j->node_bytes + TALL * j->pack_bytes;
+    return memory + (j->levels + 1) * j->node_bytes + FOLD_ROWS * j->pack_bytes;
 }
 
 /* The first w partial results at `nodes` = the folds of the next n rows. */
@@ -464,12 +464,12 @@ strip_fold(const job *j, cursor *c, int64_t n, int64_t w, char *nodes)
     const int64_t stride = j->kept->strides[j->kept->ndim - 1];
     char *spare = nodes + j->levels * j->node_bytes, *pack = spare + j->node_bytes;
     tree t = {.loops = f, .w = w, .node_bytes = j->node_bytes, .nodes = nodes};
-    for (; n >= TALL; n -= TALL) {
-        const void *rows[TALL];
-        for (int r = 0; r < TALL; r++) {
+    for (; n >= FOLD_ROWS; n -= FOLD_ROWS) {
+        const void *rows[FOLD_ROWS];
+        for (int r = 0; r < FOLD_ROWS; r++) {
             rows[r] = take_row(c, w, stride, pack + r * j->pack_bytes);
         }
-        f->tall(rows, w, tree_node(&t, t.depth));
+        f->fold_rows(rows, w, tree_node(&t, t.depth));
         tree_push(&t);
     }
     if (n > 0) {
@@ -488,7 +488,7 @@ static void
 strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void *value,
               int64_t *index, char *nodes, uint64_t *found)
 {
-    enum { PIECE = 32 }; /* rows that are searched when they hold a new extreme */
+    enum { PIECE = 32 }; /* rows searched together for a new extreme */
     const loops *f = j->loops;
     const int64_t column = j->kept->strides[j->kept->ndim - 1];
     const int64_t row = j->reduced->strides[0]; /* arg reduces one axis here */
@@ -520,7 +520,7 @@ strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void
         }                                           \
     } while (0)
 
-/* Writes n results from `first` on: their states, or where given their positions. */
+/* Writes n results from `first` on: from their states, or from `index` if not NULL. */
 static void
 finish(const job *j, const void *value, const int64_t *index, int64_t first, int64_t n)
 {
@@ -584,7 +584,7 @@ finish(const job *j, const void *value, const int64_t *index, int64_t first, int
 
 /* ---- tasks ---- */
 
-/* Whole rows: group i. */
+/* Group i of whole rows. */
 static void
 row_group(void *context, int64_t i, void *memory)
 {
@@ -595,7 +595,8 @@ row_group(void *context, int64_t i, void *memory)
     const int64_t end =
         j->plan->rows - i * j->group < j->group ? j->plan->rows : (i + 1) * j->group;
     const int64_t stride = j->kept->strides[j->kept->ndim - 1];
-    const bool brief = cols <= BRIEF && reduced->ndim == 1 && reduced->strides[0] == 1;
+    const bool short_rows =
+        cols <= SHORT_ROW && reduced->ndim == 1 && reduced->strides[0] == 1;
     state value[BATCH], acc[BATCH];
     int64_t index[BATCH];
     cursor c;
@@ -604,8 +605,8 @@ row_group(void *context, int64_t i, void *memory)
         int64_t n = run_left(&c);
         n = n < BATCH ? n : BATCH;
         n = n < end - r ? n : end - r;
-        if (brief) {
-            f->brief(c.at, n, stride, cols, acc);
+        if (short_rows) {
+            f->short_rows(c.at, n, stride, cols, acc);
             f->widen(acc, n, value);
             for (int64_t k = 0; j->arg && k < n; k++) {
                 index[k] = f->find(c.at + k * stride * f->bytes, cols, 1,
@@ -626,16 +627,16 @@ row_group(void *context, int64_t i, void *memory)
 }
 
 /*
- * Long rows, a chunk in a task.  Rows that share cache lines go chunk by chunk, so that
- * the second row finds the lines of the first; others go row by row.
+ * Long rows, one chunk per task.  Rows that share cache lines go chunk by chunk, so
+ * that the second row finds the lines of the first in cache; others go row by row.
  */
 static void
 row_chunk(void *context, int64_t i, void *memory)
 {
     job *j = context;
     const int64_t rows = j->plan->rows;
-    const int64_t row = j->woven ? i % rows : i / j->chunks;
-    const int64_t chunk = j->woven ? i / rows : i % j->chunks;
+    const int64_t row = j->interleaved ? i % rows : i / j->chunks;
+    const int64_t chunk = j->interleaved ? i / rows : i % j->chunks;
     const int64_t at = chunk * rows + row;
     char *value = j->value + at * j->state_bytes;
     if (j->early && atomic_load_explicit(&j->decided, memory_order_relaxed)) {
@@ -665,7 +666,7 @@ column_strip(void *context, int64_t i, void *memory)
 
     void *value = after_strip(j, memory);
     uint64_t *found =
-        (uint64_t *)value + j->strip; /* of arg, whose states are as wide */
+        (uint64_t *)value + j->strip; /* for arg, whose states have 8 bytes */
     int64_t *index = (int64_t *)found + j->strip;
     if (j->chunks > 1) {
         value = j->value + (chunk * j->plan->rows + row) * j->state_bytes;
@@ -749,7 +750,7 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
     j->out_dtype = call->out[0].dtype;
 }
 
-/* The results of no elements. */
+/* The results of empty rows. */
 static void
 finish_empty(const job *j)
 {
@@ -771,7 +772,7 @@ finish_empty(const job *j)
 
 /* Whether neighbouring results lie closer together than the elements of one result. */
 static bool
-is_woven(const job *j)
+is_interleaved(const job *j)
 {
     const reduce_axes *kept = j->kept, *reduced = j->reduced;
     const int64_t across = llabs(kept->strides[kept->ndim - 1]);
@@ -785,7 +786,7 @@ whole_lines(int64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Nodes that a chunk of `blocks` leaves fills at a time: one of each size, and the next. */
+/* Most nodes in use for a chunk of `blocks` leaves: one of each size, and the next. */
 static int64_t
 levels_of(int64_t blocks)
 {
@@ -796,7 +797,7 @@ levels_of(int64_t blocks)
     return levels;
 }
 
-/* Sets the sizes of what a task on columns keeps in memory; gives their sum. */
+/* Sets the sizes of the scratch memory of a task on columns; returns their sum. */
 static int64_t
 size_strips(job *j)
 {
@@ -804,27 +805,27 @@ size_strips(job *j)
         j->loops->acc_bytes > j->loops->bytes ? j->loops->acc_bytes : j->loops->bytes;
     const int64_t w = j->width < j->strip ? j->width : j->strip;
     const bool packed = j->kept->strides[j->kept->ndim - 1] != 1;
-    j->levels =
-        levels_of(ceil_div(j->plan->cols < j->chunk ? j->plan->cols : j->chunk, TALL));
+    j->levels = levels_of(
+        ceil_div(j->plan->cols < j->chunk ? j->plan->cols : j->chunk, FOLD_ROWS));
     j->node_bytes = whole_lines(w * widest);
     j->pack_bytes = packed ? j->node_bytes : 0;
     j->strip = w;
     const int64_t columns =
         w * (j->arg ? 3 * (int64_t)sizeof(uint64_t) : j->state_bytes);
-    return (j->levels + 1) * j->node_bytes + TALL * j->pack_bytes + columns;
+    return (j->levels + 1) * j->node_bytes + FOLD_ROWS * j->pack_bytes + columns;
 }
 
-/* The same of a task on rows: brief ones that are packed keep only that. */
+/* The same for a task on rows: short rows need no tree, only packed elements. */
 static int64_t
 size_rows(job *j)
 {
     const reduce_axes *axes = j->reduced;
     const bool packed = axes->ndim > 1 || axes->strides[0] != 1;
-    const bool tall = !j->arg && j->plan->cols > BRIEF;
-    j->pack_bytes = !packed ? 0 : j->arg ? PIECE_BYTES : TALL * LANE_BYTES;
+    const bool fold_rows = !j->arg && j->plan->cols > SHORT_ROW;
+    j->pack_bytes = !packed ? 0 : j->arg ? PIECE_BYTES : FOLD_ROWS * LANE_BYTES;
     const int64_t most = j->plan->cols < j->chunk ? j->plan->cols : j->chunk;
-    j->levels = levels_of(ceil_div(most * j->loops->bytes, TALL * LANE_BYTES));
-    j->node_bytes = tall ? j->lanes * j->loops->acc_bytes : 0;
+    j->levels = levels_of(ceil_div(most * j->loops->bytes, FOLD_ROWS * LANE_BYTES));
+    j->node_bytes = fold_rows ? j->lanes * j->loops->acc_bytes : 0;
     return j->pack_bytes + (j->levels + 1) * j->node_bytes;
 }
 
@@ -841,9 +842,10 @@ run(gpo_call *call, bool parallel)
         return GPO_OK;
     }
 
-    j.woven = is_woven(&j);
+    j.interleaved = is_interleaved(&j);
     const bool columns =
-        j.woven && j.kept->shape[j.kept->ndim - 1] * j.loops->bytes >= NARROW_BYTES;
+        j.interleaved &&
+        j.kept->shape[j.kept->ndim - 1] * j.loops->bytes >= NARROW_BYTES;
     int64_t tasks, bytes_each;
     if (columns) {
         const int64_t widest =
@@ -863,7 +865,7 @@ run(gpo_call *call, bool parallel)
         tasks = j.outers * j.strips * j.chunks;
     }
     else {
-        j.chunk = CHUNK_BLOCKS * TALL * j.lanes;
+        j.chunk = CHUNK_BLOCKS * FOLD_ROWS * j.lanes;
         j.chunks = ceil_div(j.plan->cols, j.chunk);
         j.group = GROUP_BYTES / (j.plan->cols * j.loops->bytes) + 1;
         bytes_each = size_rows(&j);
@@ -892,7 +894,7 @@ run(gpo_call *call, bool parallel)
         status = gpo_cpu_work(call, j.parallel, tasks, each, row_group, &j);
     }
     else {
-        if (j.early && j.plan->rows == 1) { /* often the first chunk decides */
+        if (j.early && j.plan->rows == 1) { /* the first chunk often decides */
             status = gpo_cpu_work(call, false, 1, each, row_chunk, &j);
             if (j.decided) {
                 finish(&j, j.value, NULL, 0, 1);
@@ -923,7 +925,7 @@ run_threads(gpo_call *call)
 
 /* ---- scalar: one element after the other ---- */
 
-enum { PLAIN = 16 }; /* elements in a row of additions: log2(n) + 11 roundings in all */
+enum { PLAIN = 16 }; /* elements added in order: log2(n) + 11 roundings in all */
 
 /* One row, in pieces of PLAIN elements. */
 static void
@@ -933,7 +935,7 @@ plain_row(const job *j, const char *origin, state *out, int64_t *index)
     const reduce_axes *axes = j->reduced;
     const int64_t stride = axes->strides[axes->ndim - 1];
     state nodes[64], acc, candidate;
-    memset(nodes, 0, sizeof *nodes); /* a row of no elements never comes here */
+    memset(nodes, 0, sizeof *nodes); /* rows here are never empty */
     tree t = {.loops = j->combine,
               .w = 1,
               .node_bytes = sizeof(state),

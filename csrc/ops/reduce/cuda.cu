@@ -1,8 +1,8 @@
 /*
- * cuda.cu  The table of reduce on CUDA: the ladder (ladder/), the shape kernels (shapes/)
- * and the choice.  Blocks leave one part each, and the shared finish (rows.cuh) combines
- * the parts, until v9 needs no second kernel.
- * Not here: what a reduction is (reductions.cuh), the contract (op.c).
+ * cuda.cu  The table of reduce on CUDA: the ladder (ladder/), the shape kernels
+ * (shapes/) and the choice.  Up to v8 each block stores one part and the shared finish
+ * (rows.cuh) combines the parts; v9 needs no second kernel.  See reductions.cuh for the
+ * reductions, op.c for the contract.
  */
 #include "ladder/v0_interleaved.cuh"
 #include "ladder/v1_strided.cuh"
@@ -17,7 +17,7 @@
 
 #include <stdio.h>
 
-/* For v9, which is compiled apart and gives way to v8. */
+/* For v9, another translation unit, which falls back to v8. */
 #define INSTANTIATE(T) template gpo_status reduce_v8<T>(gpo_call * call);
 GPO_EVERY_TYPE(INSTANTIATE)
 
@@ -56,7 +56,7 @@ static const gpo_variant variants[] = {
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
-/* ---- choice, by times on an H200: benchmarks/results/h200-reduce.json ---- */
+/* ---- choice, from times on an H200: benchmarks/results/h200-reduce.json ---- */
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])

@@ -1,8 +1,8 @@
 /*
- * folds.h  reduce on the CPU: what an element is, and how two partial results become
- * one.  Order: loads, folds, states.
- * Not here: minimum and maximum (extremes.inc), the loops over elements (fold.inc), the
- * walk over an array (cpu.c).
+ * folds.h  reduce on the CPU: how an element is loaded and two partial results are
+ * combined.  Order: loads, folds, states.
+ * See extremes.inc for minimum and maximum, fold.inc for the loops over elements, cpu.c
+ * for the walk over an array.
  */
 #ifndef GPO_REDUCE_FOLDS_H
 #define GPO_REDUCE_FOLDS_H
@@ -13,8 +13,9 @@
 #include <string.h>
 
 /*
- * A loop that copies a row stays a loop: memcpy does not read front to back.  This stands
- * before the folds: gcc inlines no function into one with other options.
+ * Keeps gcc from turning a loop that copies a row into memcpy, which does not read
+ * front to back.  It comes before the folds, because gcc does not inline a function
+ * into one with other options.
  */
 #ifndef __clang__
 #pragma GCC optimize("no-tree-loop-distribute-patterns")
@@ -31,14 +32,14 @@
 #define TRUTH_16(x) ((x).bits & 0x7fffu)
 #define UNTRUTH_16(x) (((x).bits & 0x7fffu) == 0)
 
-/* ---- folds: two partial results become one ---- */
+/* ---- folds: combine two partial results ---- */
 
 #define ADD(a, b) ((a) + (b))
 #define MUL(a, b) ((a) * (b))
 #define AND(a, b) ((a) & (b))
 #define OR(a, b) ((a) | (b))
 
-/* ---- states: a partial result becomes what a chunk leaves ---- */
+/* ---- states: convert a partial result to the state of a chunk ---- */
 
 #define WIDEN_U64(a) ((uint64_t)(int64_t)(a)) /* modulo 2^64, sign extended */
 #define WIDEN_I64(a) ((int64_t)(a))

@@ -1,6 +1,6 @@
 /*
  * op.c  reduce: the contract.  Order: arguments, result dtype, shape rule, plan, cost,
- * descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ * descriptor.  See cpu.c and cuda.cu for the computation.
  */
 #include "reduce.h"
 
@@ -55,15 +55,15 @@ takes_dtype(reduce_op op)
 }
 
 /*
- * The dtype to combine in where out= says no more than where the result goes.  NumPy
- * lets its dtype meet that of x and casts the result, not the elements.  Whole numbers
- * wrap, so those of 64 bits leave the same bits in every narrower or signed one.
+ * The dtype to combine in where out= is given without dtype=.  NumPy promotes the
+ * dtypes of x and out and casts the result, not the elements.  Integers wrap, so a
+ * 64-bit total cast to a narrower or signed dtype has the bits of one computed in it.
  */
 static gpo_dtype
 dtype_for_out(gpo_dtype natural, gpo_dtype x, gpo_dtype out)
 {
     const bool wraps = gpo_is_whole(x) && gpo_is_whole(out) && out != GPO_BOOL;
-    /* A mean of whole numbers has met float64 already. */
+    /* The natural dtype of a mean of integers is float64 already. */
     return wraps ? natural : gpo_promote(gpo_is_whole(natural) ? x : natural, out);
 }
 
@@ -249,7 +249,7 @@ plan(const gpo_call *call)
             p->first += (x->shape[d] - 1) * s;
             s = -s;
         }
-        int k = n++; /* insertion keeps the strides descending */
+        int k = n++; /* an insertion sort keeps the strides descending */
         while (!in_order && k > 0 && stride[k - 1] < s) {
             length[k] = length[k - 1];
             stride[k] = stride[k - 1];

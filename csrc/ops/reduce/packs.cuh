@@ -1,12 +1,12 @@
 /*
- * packs.cuh  Sixteen bytes of a row as one accumulator.
+ * packs.cuh  Combines a pack (16 bytes of a row) into one accumulator.
  */
 #ifndef GPO_REDUCE_PACKS_CUH
 #define GPO_REDUCE_PACKS_CUH
 
 #include "rows.cuh"
 
-/* The elements of one pack, neighbours first. */
+/* Combines the elements of one pack in a tree, neighbours first. */
 template <typename Op, int N>
 __device__ __forceinline__ typename Op::Acc
 combine_pack(const Op &op, const typename Op::T *v, int64_t k)

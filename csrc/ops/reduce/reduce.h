@@ -1,5 +1,5 @@
 /*
- * reduce.h  What op.c works out once and every variant of reduce reads: which
+ * reduce.h  The plan of reduce, made by op.c and read by every variant: which
  * reduction, and the array as `rows` results of `cols` elements each.
  */
 #ifndef GPO_REDUCE_H
@@ -24,7 +24,7 @@ typedef enum reduce_op {
     REDUCE_NOPS
 } reduce_op;
 
-/* Axes, outermost first; neighbours that one stride can walk are merged into one. */
+/* Axes, outermost first; adjacent axes that one stride can walk are merged. */
 typedef struct reduce_axes {
     int ndim;
     int64_t shape[GPO_MAX_DIMS];
@@ -35,7 +35,7 @@ typedef struct reduce_axes {
  * Result r (row-major over `kept`) combines x[first + offset(kept, r) +
  * offset(reduced, k)] for k in [0, cols).  The order of k is NumPy's C order for
  * argmin and argmax; for the others the axes are sorted so that the last one has the
- * smallest stride, and negative strides are turned round (`first` follows).
+ * smallest stride, and negative strides are made positive (`first` is adjusted).
  */
 typedef struct reduce_plan {
     reduce_op op;

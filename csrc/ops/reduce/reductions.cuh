@@ -1,13 +1,14 @@
 /*
- * reductions.cuh  The nine reductions as structs that every rung is a template on.
- * Order: complex arithmetic, accumulators, folds, the structs, the choice at run time.
+ * reductions.cuh  The nine reductions as structs, the template parameter of every rung.
+ * Order: results, accumulators, folds, the structs, the choice at run time.
  *
  * A reduction `op` of type Op has
- *   T      the element type in memory; integers of one size share their kernels, as
- *          unsigned, and a mask in `op` says what the bits mean
- *   Acc    what a block works in: identity(), op.lift(x, k) of element k, combine(a, b)
+ *   T      the element type in memory; integers of one size share kernels, as unsigned
+ *          integers, and a mask in `op` says how to read the bits
+ *   Acc    the accumulator in a block: identity(), op.lift(x, k) of element k,
+ *          combine(a, b)
  *   Part   what blocks exchange, wider than Acc for floats: widen(acc), combine(a, b)
- *   Fold   a long chain of Parts whose error stays bounded: add(part), value()
+ *   Fold   a long chain of Parts with a bounded error: add(part), value()
  *   op.store(result, row, part, cols)
  */
 #ifndef GPO_REDUCTIONS_CUH
@@ -21,7 +22,7 @@
 #include "../../device/vec.cuh"
 #include "reduce.h"
 
-/* Where results go: an array of `dtype`; a mean divides before it stores. */
+/* Where results are stored: an array of `dtype`; a mean is divided before the store. */
 struct reduce_result {
     void *out;
     gpo_dtype dtype;
@@ -170,7 +171,7 @@ struct reduce_total {
     }
 
   private:
-    /* An integer total modulo the width of the result; bool is "not zero". */
+    /* An integer total wraps to the width of the result; a bool is total != 0. */
     static __device__ __forceinline__ void store_whole(const reduce_result &to,
                                                        int64_t row, uint64_t p)
     {
@@ -195,9 +196,9 @@ struct reduce_total {
 /* ---- min, max, argmin, argmax: the largest key ---- */
 
 /*
- * An element as a key whose largest is wanted.  Integers: x ^ mask read as signed; the
- * mask turns the order round for a minimum and moves the sign bit of an unsigned type.
- * Floats: x * sign, sign -1 for a minimum.
+ * An element as a key, so that the extreme is the largest key.  Integers: x ^ mask,
+ * read as signed; the mask reverses the order for a minimum and flips the top bit of an
+ * unsigned type.  Floats: x * sign, with sign -1 for a minimum.
  */
 template <typename Element>
 struct key_of {
@@ -230,7 +231,7 @@ struct key_of {
     }
 };
 
-/* The key that loses against every other. */
+/* The lowest key: no other is below it. */
 template <typename Key>
 __device__ __forceinline__ Key
 lowest()
@@ -246,7 +247,7 @@ lowest()
     }
 }
 
-/* Whether a beats b; a nan beats every number and no nan. */
+/* Whether a beats b; a nan beats every number but no nan. */
 template <typename Key>
 __device__ __forceinline__ bool
 beats(Key a, Key b)
@@ -360,7 +361,7 @@ struct reduce_any {
     using Part = unsigned;
     using Fold = plain_fold<reduce_any, Part>;
 
-    uint64_t mask; /* the bits that make an element true: not the sign of a float */
+    uint64_t mask; /* bits that make an element true; not the sign bit of a float */
     bool all;
 
     template <typename V>
@@ -399,8 +400,8 @@ struct reduce_any {
 /* ---- the choice at run time ---- */
 
 /*
- * Gives Rung::run(call, op) the op that the call's arguments and T mean.  The shape rule
- * has already refused what T does not support.
+ * Calls Rung::run(call, op) with the reduction that the call's arguments and T select.
+ * The shape rule has already rejected what T does not support.
  */
 template <typename Rung, typename T>
 gpo_status

@@ -1,6 +1,6 @@
 /*
- * rows.cuh  What all rungs of reduce share: x as rows of elements, one element by its
- * number, and the finish that turns the blocks' parts into results.
+ * rows.cuh  Shared by all rungs of reduce: x as rows of elements, the load of one
+ * element, and the finish that combines the blocks' parts into results.
  */
 #ifndef GPO_REDUCE_ROWS_CUH
 #define GPO_REDUCE_ROWS_CUH
@@ -11,7 +11,7 @@
 
 /* ---- x as rows ---- */
 
-/* Where element number i of a group of axes lies, in elements from the first. */
+/* The offset of element number i of these axes from the first, in elements. */
 __device__ __forceinline__ int64_t
 offset_of(const reduce_axes &axes, int64_t i)
 {
@@ -27,7 +27,7 @@ offset_of(const reduce_axes &axes, int64_t i)
     return offset;
 }
 
-/* The plan as a kernel argument.  A launch covers rows from first_row on. */
+/* The plan as a kernel argument.  A launch covers the rows from first_row on. */
 template <typename T>
 struct reduce_rows {
     const T *x;
@@ -35,7 +35,7 @@ struct reduce_rows {
     reduce_axes kept, reduced;
 };
 
-/* Where element 0 of result 0 lies. */
+/* The address of element 0 of result 0. */
 template <typename T>
 const T *
 origin_of(const gpo_call *call)
@@ -51,7 +51,7 @@ rows_of(const gpo_call *call)
     return {origin_of<T>(call), plan.rows, plan.cols, 0, plan.kept, plan.reduced};
 }
 
-/* Element k of a row as an accumulator; beyond the end, the identity. */
+/* Element k of a row as an accumulator; the identity past the end. */
 template <typename Op>
 __device__ __forceinline__ typename Op::Acc
 load(const Op &op, const reduce_rows<typename Op::T> &x, int64_t row, int64_t k)
@@ -64,9 +64,9 @@ load(const Op &op, const reduce_rows<typename Op::T> &x, int64_t row, int64_t k)
 
 /* ---- the finish ---- */
 
-constexpr int64_t FINISH = 16 * BLOCK; /* parts one block combines */
+constexpr int64_t FINISH = 16 * BLOCK; /* parts per block */
 
-/* Block (g, r) combines its FINISH parts of row r: into the result if it is alone. */
+/* Block (g, r) combines FINISH parts of row r; a single block stores the result. */
 template <typename Op>
 __global__ void
 __launch_bounds__(BLOCK)
@@ -94,7 +94,7 @@ __launch_bounds__(BLOCK)
     }
 }
 
-/* ---- the launcher of the rungs that need a second kernel ---- */
+/* ---- the launcher for rungs that need a second kernel ---- */
 
 inline reduce_result
 result_of(const gpo_call *call)
@@ -130,15 +130,15 @@ finish(gpo_call *call, const Op &op, typename Op::Part *part, int64_t chunks)
     return status;
 }
 
-/* Launches a rung's kernel; a plain function, for all rungs to share what is below. */
+/* Launches a rung's kernel; a plain function, so that all rungs share what follows. */
 template <typename Op>
 using reduce_launch = gpo_status (*)(gpo_call *call, dim3 grid, const Op &op,
                                      const reduce_rows<typename Op::T> &x,
                                      typename Op::Part *part);
 
 /*
- * Runs launch(call, grid, op, rows, part) so that block (c, r) leaves the part of chunk c
- * of row first_row + r in part[row * chunks + c], then the finish.
+ * Calls launch(call, grid, op, rows, part), in which block (c, r) stores the part of
+ * chunk c of row = first_row + r in part[row * chunks + c], then runs the finish.
  */
 template <typename Op>
 gpo_status
@@ -159,7 +159,7 @@ reduce_in_chunks(gpo_call *call, const Op &op, int64_t chunks, reduce_launch<Op>
     return status ? status : finish(call, op, static_cast<Part *>(part), chunks);
 }
 
-/* Chunks of a row when each block takes `per_block` elements; an empty row has one. */
+/* Chunks of a row at `per_block` elements per block; an empty row has one. */
 inline int64_t
 chunks_of(const gpo_call *call, int64_t per_block)
 {

@@ -1,7 +1,7 @@
 /*
- * views.cuh  What the kernels of a single launch share (v9 and the shape kernels): x with
- * few axes, whose offsets take multiplications instead of divisions, and the place where
- * blocks that share a result meet.
+ * views.cuh  Shared by the kernels of a single launch (v9 and the shape kernels): x
+ * with few axes, whose offsets take multiplications instead of divisions, and how many
+ * blocks share a result.
  */
 #ifndef GPO_REDUCE_VIEWS_CUH
 #define GPO_REDUCE_VIEWS_CUH
@@ -11,7 +11,7 @@
 
 /* ---- x with few axes ---- */
 
-/* Axes as a kernel argument: reduce_axes twice would be 2 KiB, 0.3 us of a launch. */
+/* Axes as a kernel argument: two reduce_axes, 2 KiB, would cost 0.3 us a launch. */
 constexpr int FEW_AXES = 6;
 
 struct few_axes {
@@ -45,7 +45,7 @@ are_runs(const reduce_plan &plan)
     return reduced.ndim == 0 || reduced.strides[reduced.ndim - 1] == 1;
 }
 
-/* Where element number i of these axes lies, in elements from the first. */
+/* The offset of element number i of these axes from the first, in elements. */
 __device__ __forceinline__ int64_t
 offset_of(const few_axes &axes, int64_t i)
 {
@@ -83,7 +83,7 @@ view_of(const gpo_call *call)
             few_axes_of(plan.reduced)};
 }
 
-/* Whether x, and steps along the first n axes, lie on boundaries of `size` elements. */
+/* Whether the strides of the first n axes are multiples of `size` elements. */
 inline bool
 are_aligned(const reduce_axes &axes, int n, int size)
 {
@@ -114,7 +114,7 @@ power_of_two_from(int64_t n, int most)
 
 /*
  * Blocks that share one of `n` rows (or tiles of columns), at most `most`: as many as
- * fill the card, if there is room for their parts, of `bytes` each.
+ * fill the GPU, if there is room for their parts of `bytes` bytes each.
  */
 inline int64_t
 blocks_per(const gpo_call *call, int64_t n, int64_t bytes, int64_t most)
@@ -129,7 +129,7 @@ blocks_per(const gpo_call *call, int64_t n, int64_t bytes, int64_t most)
     return blocks > 1 ? blocks : 1;
 }
 
-/* ---- what is compiled apart: the last rung, and the shape kernels (shapes/) ---- */
+/* ---- in other translation units: v8 and v9, and the shape kernels (shapes/) ---- */
 
 template <typename T>
 gpo_status reduce_v8(gpo_call *call);

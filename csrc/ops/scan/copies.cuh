@@ -1,13 +1,13 @@
 /*
- * copies.cuh  A copy of neighbouring bytes into shared memory through no register, as
- * the GPU at hand does it best.
+ * copies.cuh  Asynchronous copies of contiguous bytes to shared memory, bypassing
+ * registers, with the best instruction of each architecture.
  *     start_arrival     thread 0, before a barrier of the block
- *     copy_in           all threads; addresses and size are multiples of 16; under a
- *                       policy of L2 (ptx.cuh)
- *     await_arrival     all threads, once: then the block may read what was copied
- * On sm_90a it is one instruction of thread 0; else from sm_80 on each thread starts its
- * share, and before, as in the simulator, the bytes are there at once.
- * Not here: the instructions of sm_90a (wgmma.cuh).
+ *     copy_in           all threads; addresses and size are multiples of 16; with an L2
+ *                       eviction policy (ptx.cuh)
+ *     await_arrival     all threads, once: then the block may read the copied bytes
+ * On sm_90a thread 0 issues one bulk copy; from sm_80 on each thread starts its share;
+ * before sm_80 and in the simulator the copy is synchronous.
+ * See wgmma.cuh for the instructions of sm_90a.
  */
 #ifndef GPO_COPIES_CUH
 #define GPO_COPIES_CUH

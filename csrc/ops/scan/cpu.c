@@ -1,14 +1,14 @@
 /*
- * cpu.c  scan on the CPU.  Order: the three instruction sets, walking an array, one row,
- * columns, the variants, choose.  What an element and a fold are stands in folds.h, the
- * inner loops in loops.inc.
+ * cpu.c  scan on the CPU.  Order: the three instruction sets, walking an array, one
+ * row, columns, the variants, choose.  See folds.h for elements and folds, loops.inc
+ * for the inner loops.
  *
- * One chain of additions waits for each of them.  So sums in double go eight elements at
- * a time; or four chains run at once, of four rows, or of four pieces of a row whose totals
- * are taken first, while the cache holds them; or as many as a strip of columns has.  A
- * long row is cut into chunks of fixed size, reduced, and scanned from the carries, so that
- * the number of threads does not change a bit of the result.  An exclusive scan is an
- * inclusive one of one element less, stored one step on.
+ * A single chain of additions is latency-bound.  So sums in double go eight elements at
+ * a time; otherwise four chains run at once, on four rows or on four pieces of a row
+ * whose totals are computed first, while they are in cache; or one chain per column of
+ * a strip.  A long row is cut into chunks of fixed size, reduced, and scanned from the
+ * carries, so that the number of threads does not change a bit of the result.  An
+ * exclusive scan is an inclusive one of one element less, stored one step further.
  */
 #include "../../core/integers.h"
 #include "folds.h"
@@ -19,44 +19,44 @@
 
 enum {
     CHAINS = 4,
-    LANE_BYTES = 256, /* of a total's partial results */
+    LANE_BYTES = 256, /* of partial results of a total */
     PIECE = 512,
     BLOCK = CHAINS * PIECE,
-    BRIEF = 512,        /* rows up to this length go four at once */
+    SHORT_ROW = 512,    /* rows up to this length run four at once */
     CHUNK = 16 * BLOCK, /* of a long row */
-    WAVE = 8,           /* chunks of each thread between totals and results */
-    MANY_ROWS = 64,     /* rows that give every thread enough to do */
-    STRIP = 256,        /* columns in a task */
-    CARRIES = 128,      /* of a strip at a time: no thread has a large stack */
+    WAVE = 8,           /* chunks per thread between totals and results */
+    MANY_ROWS = 64,     /* enough rows for every thread */
+    STRIP = 256,        /* columns per task */
+    CARRIES = 128,      /* columns carried at a time: thread stacks are small */
     NARROW = 16,        /* fewer columns are walked as rows */
-    STRIP_CHUNK = 1024, /* rows of a strip in a chunk */
+    STRIP_CHUNK = 1024, /* rows of a strip per chunk */
     MANY_STRIPS = 64,
-    GROUP_BYTES = 1 << 17, /* of whole rows in one task */
+    GROUP_BYTES = 1 << 17, /* of whole rows per task */
     ACC = sizeof(gpo_c128),
 };
 
-/* A chain of PLAIN sums along n neighbours, whose results are neighbours. */
+/* A chain of PLAIN sums along n contiguous elements, with contiguous results. */
 typedef void (*line_loop)(const void *x, void *out, int64_t n, void *hi);
 
 /*
  * The inner loops of one fold; T is the element, O the result, A the running result.  A
- * chain is a pair of A: `hi`, and `lo` that keeps what hi rounds away.
+ * chain is a pair of A: `hi`, and `lo`, the rounding error of hi.
  */
 typedef struct loops {
     int bytes, out_bytes, acc_bytes; /* of T, O and A */
 
-    void (*start)(void *hi, void *lo, int64_t w); /* w chains at the identity */
+    void (*start)(void *hi, void *lo, int64_t w); /* w chains: the identity */
     void (*store)(const void *hi, const void *lo, void *out, int64_t w);
-    /* chain c takes the value of chain c of `more` */
+    /* folds the value of chain c of `more` into chain c */
     void (*step)(void *hi, void *lo, const void *more_hi, const void *more_lo,
                  int64_t w);
-    /* one chain along n elements; CHAINS of them; what it would end with */
+    /* one chain along n elements; CHAINS chains; only the final value of a chain */
     void (*chain)(const void *x, int64_t sx, void *out, int64_t so, int64_t n, void *hi,
                   void *lo);
     void (*chains)(const void *const *x, int64_t sx, void *const *out, int64_t so,
                    int64_t n, void *hi, void *lo);
     void (*total)(const void *x, int64_t sx, int64_t n, void *hi, void *lo);
-    /* w chains across w neighbours; without results */
+    /* w chains across w contiguous elements; the same without results */
     void (*columns)(const void *x, void *out, int64_t w, void *hi, void *lo);
     void (*totals)(const void *x, int64_t w, void *hi, void *lo);
 } loops;
@@ -76,7 +76,7 @@ find_loops(gpo_isa isa, scan_op op, gpo_dtype dtype)
     return tables[isa][op][total && dtype == GPO_I64 ? GPO_U64 : dtype];
 }
 
-/* NULL where sums are not in double, or are kept in two. */
+/* NULL unless sums are in double and without an error term. */
 static line_loop
 find_line(gpo_isa isa, scan_op op, gpo_dtype dtype)
 {
@@ -93,20 +93,20 @@ typedef struct chain {
 
 typedef struct job {
     const scan_plan *plan;
-    const char *x; /* where row 0 begins */
-    char *out;     /* where its result 0 goes */
+    const char *x; /* element 0 of row 0 */
+    char *out;     /* result 0 of row 0 */
     const loops *loops;
     line_loop line; /* NULL: four chains */
     bool parallel;
-    int64_t n; /* elements of a row that count: cols, less one if exclusive */
+    int64_t n; /* elements of a row that are read: cols, less one if exclusive */
     int64_t group, chunk, chunks;
-    int64_t wave;         /* the first chunk of the wave in hand */
-    int64_t strips;       /* columns: of an outer group */
-    int64_t width_stride; /* of x between columns */
+    int64_t wave;         /* the first chunk of the current wave */
+    int64_t strips;       /* columns: strips per outer group */
+    int64_t width_stride; /* stride of x between columns */
     char *hi, *lo;        /* carries of the chunks: rows x chunks, or chunks x rows */
 } job;
 
-/* Where row r of x begins. */
+/* Element 0 of row r of x. */
 static const char *
 row_of_x(const job *j, int64_t r)
 {
@@ -119,7 +119,7 @@ row_of_x(const job *j, int64_t r)
     return j->x + offset * j->loops->bytes;
 }
 
-/* Where its result 0 goes; the first one that is computed. */
+/* Result 0 of row r. */
 static char *
 row_of_out(const job *j, int64_t r)
 {
@@ -128,7 +128,7 @@ row_of_out(const job *j, int64_t r)
            (r / inner * j->plan->cols * inner + r % inner) * j->loops->out_bytes;
 }
 
-/* The identity, which an exclusive scan begins with, into w neighbours. */
+/* Stores the identity, the first result of exclusive scans, w times from `first` on. */
 static void
 store_identity(const job *j, char *first, int64_t w)
 {
@@ -141,7 +141,7 @@ store_identity(const job *j, char *first, int64_t w)
     }
 }
 
-/* Steps over the result that an exclusive scan does not compute. */
+/* Returns where row r's results go; an exclusive scan's first is stored here. */
 static char *
 begin_row(const job *j, int64_t r, int64_t w)
 {
@@ -161,8 +161,8 @@ begin_row(const job *j, int64_t r, int64_t w)
     }
 
 /*
- * Fills the results of n elements whose minimum or maximum leaves the chain where it is:
- * so does every one of them.  False, and nothing done, if it does not.
+ * If the extreme of n elements does not change the chain, no element does: fills their
+ * results with its value.  Otherwise returns false and does nothing.
  */
 static bool
 fill_settled(const job *j, const char *x, char *out, int64_t n, const chain *c)
@@ -195,7 +195,7 @@ fill_settled(const job *j, const char *x, char *out, int64_t n, const chain *c)
     return true;
 }
 
-/* The chain goes along n elements of a row, in blocks of four pieces. */
+/* Scans n elements of a row from the chain c, in blocks of four pieces. */
 static void
 scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
 {
@@ -236,7 +236,7 @@ scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
     f->chain(x, sx, out, so, n, c->hi, c->lo);
 }
 
-/* Whole rows: group i. */
+/* Group i of whole rows. */
 static void
 row_group(void *context, int64_t i)
 {
@@ -245,7 +245,7 @@ row_group(void *context, int64_t i)
     const int64_t end =
         j->plan->rows - i * j->group < j->group ? j->plan->rows : (i + 1) * j->group;
     int64_t r = i * j->group;
-    for (; !j->line && j->n <= BRIEF && r + CHAINS <= end; r += CHAINS) {
+    for (; !j->line && j->n <= SHORT_ROW && r + CHAINS <= end; r += CHAINS) {
         _Alignas(16) char hi[CHAINS * ACC], lo[CHAINS * ACC];
         const void *from[CHAINS];
         void *to[CHAINS];
@@ -263,7 +263,7 @@ row_group(void *context, int64_t i)
     }
 }
 
-/* ---- long rows, a chunk in a task: totals, carries, results, wave after wave ---- */
+/* ---- long rows, one chunk per task: waves of totals, carries, results ---- */
 
 static int64_t
 chunk_length(const job *j, int64_t chunk)
@@ -272,7 +272,7 @@ chunk_length(const job *j, int64_t chunk)
     return left < j->chunk ? left : j->chunk;
 }
 
-/* Task i: the total of the i-th chunk of the wave. */
+/* Task i: the total of chunk i of the wave. */
 static void
 chunk_total(void *context, int64_t i)
 {
@@ -290,7 +290,7 @@ chunk_total(void *context, int64_t i)
     }
 }
 
-/* w totals become what comes before them, and `run` goes on. */
+/* Replaces w totals by their prefixes, `run`, and folds the totals into `run`. */
 static void
 carry(const job *j, char *hi, char *lo, int64_t w, char *run_hi, char *run_lo)
 {
@@ -307,7 +307,7 @@ carry(const job *j, char *hi, char *lo, int64_t w, char *run_hi, char *run_lo)
     }
 }
 
-/* Task i: the results of the i-th chunk of the wave. */
+/* Task i: the results of chunk i of the wave. */
 static void
 chunk_scan(void *context, int64_t i)
 {
@@ -331,8 +331,8 @@ chunk_scan(void *context, int64_t i)
 }
 
 /*
- * Totals first, so that threads need not wait for each other; a few chunks of each
- * thread, so that their elements are still in its cache when the results are computed.
+ * Totals come first, so that threads need not wait for each other; only a few chunks
+ * per thread at a time, so that their elements are still in cache for the results.
  */
 static void
 scan_chunks(job *j)
@@ -355,14 +355,14 @@ scan_chunks(job *j)
     }
 }
 
-/* ---- columns: neighbouring rows are neighbours in memory ---- */
+/* ---- columns: neighbouring rows are contiguous across ---- */
 
 #define GATHER(type)                                        \
     for (int64_t i = 0; i < w; i++) {                       \
         ((type *)to)[i] = ((const type *)from)[i * stride]; \
     }
 
-/* w elements side by side: where they are, or packed into `to`. */
+/* w elements, contiguous: in place, or packed into `to`. */
 static const char *
 take(const char *from, int64_t w, int64_t stride, int64_t bytes, void *to)
 {
@@ -389,7 +389,7 @@ take(const char *from, int64_t w, int64_t stride, int64_t bytes, void *to)
     return to;
 }
 
-/* Task i: strip s of chunk k of an outer group; with `out` NULL the totals alone. */
+/* Task i: one strip of one chunk of an outer group; only totals unless `results`. */
 static void
 strip_walk(const job *j, int64_t i, bool results)
 {
@@ -484,7 +484,7 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
     j->lo = NULL;
 }
 
-/* Cuts into chunks what gives too few tasks: by the shape alone, not the threads. */
+/* Cuts rows into chunks if there are too few tasks: by shape, not thread count. */
 static gpo_status
 cut(job *j, gpo_call *call, int64_t chunk)
 {

@@ -1,7 +1,7 @@
 /*
- * cuda.cu  The table of scan on CUDA: the ladder (ladder/), of which v5 is compiled by
- * itself, the shape kernels (shapes/) and the choice.
- * Not here: what a scan is (scans.cuh), the contract (op.c).
+ * cuda.cu  The table of scan on CUDA: the ladder (ladder/), whose v5 is another
+ * translation unit, the shape kernels (shapes/) and the choice.
+ * See scans.cuh for the scans, op.c for the contract.
  */
 #include "ladder/v0_hillis_steele.cuh"
 #include "ladder/v1_blelloch.cuh"
@@ -16,7 +16,7 @@
 #define RUNG(rung) \
     [](auto t) -> gpo_run { return scan_with<rung, typename decltype(t)::type>; }
 
-/* v5 gives way to v3 where a row has one tile. */
+/* v5, or v3 where v5 does not apply: rows of one tile, columns, integer sums. */
 template <typename T>
 static gpo_status
 scan_v5_or_v3(gpo_call *call)
@@ -45,7 +45,7 @@ static const gpo_variant variants[] = {
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
-/* ---- choice, by times on an H200: benchmarks/results/h200-scan.json ---- */
+/* ---- choice, from times on an H200: benchmarks/results/h200-scan.json ---- */
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])

@@ -1,8 +1,8 @@
 /*
- * folds.h  scan on the CPU: what an element is, and how two partial results become one.
+ * folds.h  scan on the CPU: how elements are loaded and results combined and stored.
  * Order: loads and stores, folds, chains.
- * Not here: minimum and maximum (extremes.inc), the loops over elements (fold.inc), the
- * walk over an array (cpu.c).
+ * See extremes.inc for minimum and maximum, fold.inc for the loops over elements, cpu.c
+ * for the walk over an array.
  */
 #ifndef GPO_SCAN_FOLDS_H
 #define GPO_SCAN_FOLDS_H
@@ -15,7 +15,7 @@
 #include "../../core/complex.h"
 #include "../../core/elements.h"
 
-/* ---- loads and stores: an element, a running result, a result ---- */
+/* ---- loads and stores: element to running result to result ---- */
 
 #define KEEP(x) (x)
 #define TRUTH(x) ((x) != 0)
@@ -23,19 +23,19 @@
 #define NARROW_C(a) ((gpo_c64){(float)(a).re, (float)(a).im})
 #define NARROW_F(a) ((float)(a))
 
-/* ---- folds: two partial results become one ---- */
+/* ---- folds: combine two partial results ---- */
 
 #define ZERO_C ((gpo_c128){0, 0})
 #define ONE_C ((gpo_c128){1, 0})
 #define ADD(a, b) ((a) + (b))
 #define MUL(a, b) ((a) * (b))
 
-/* ---- chains: a running result `hi`, and `lo` that keeps what `hi` rounds away ---- */
+/* ---- chains: a running result `hi` and its rounding error `lo` ---- */
 
 #define PLAIN_STEP(fold, hi, lo, v) ((hi) = fold(hi, v), (void)(lo))
 #define PLAIN_VALUE(hi, lo) ((void)(lo), (hi))
 
-/* A sum that keeps what each addition rounds away (Knuth's TwoSum). */
+/* Adds v to *hi and the rounding error of the addition to *lo (Knuth's TwoSum). */
 static inline void
 two_sum(double *hi, double *lo, double v)
 {
@@ -48,7 +48,7 @@ two_sum(double *hi, double *lo, double v)
 static inline double
 two_sum_value(double hi, double lo)
 {
-    return lo - lo == 0 ? hi + lo : hi; /* after inf, `lo` is a nan */
+    return lo - lo == 0 ? hi + lo : hi; /* after inf, `lo` is nan */
 }
 
 #define F64_STEP(fold, hi, lo, v) two_sum(&(hi), &(lo), v)

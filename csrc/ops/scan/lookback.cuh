@@ -1,28 +1,28 @@
 /*
- * lookback.cuh  The tiles of a row in a fixed order of combination.
+ * lookback.cuh  Look-back over the tiles of a row, combined in a fixed order.
  *
  * FAN tiles form a group, FAN groups a supergroup.  A tile combines the totals of the
- * tiles before it in its group, those of the groups before it in its supergroup, and all
- * that comes before its supergroup, in this order whatever came first: the bits are the
- * same in every run.  The last tile of a group publishes the group's total, the last of
- * a supergroup what comes before the next.
- * Not here: who publishes and waits when (ladder/v3_single_pass.cuh and on).
+ * tiles before it in its group, those of the groups before its group in the supergroup,
+ * and the prefix of its supergroup, in a fixed order, independent of timing: the bits
+ * are the same in every run.  The last tile of a group publishes the group's total, the
+ * last of a supergroup the next one's prefix.  See ladder/v3_single_pass.cuh and on for
+ * who publishes and waits when.
  */
 #ifndef GPO_SCAN_LOOKBACK_CUH
 #define GPO_SCAN_LOOKBACK_CUH
 
 #include "status.cuh"
 
-/* Where tile t of a row publishes, and what comes before it. */
+/* Where tile t of a row publishes, and where it reads its prefix. */
 template <typename Op>
 struct lookback_place {
     using Acc = typename Op::Acc;
     using Part = typename Op::Part;
 
-    uint64_t *tile, *group; /* the first of its group, of its supergroup */
+    uint64_t *tile, *group; /* the first of its group and of its supergroup */
     uint64_t *supergroup;
     int in_group, in_supergroup;
-    bool has_supergroup, has_next; /* a supergroup before, behind */
+    bool has_supergroup, has_next; /* whether a supergroup comes before, after */
 
     __device__ __forceinline__ lookback_place(const scan_status &status, int64_t row,
                                               int64_t across, int64_t t)
@@ -40,14 +40,14 @@ struct lookback_place {
     }
 };
 
-/* What a warp has read of the tiles, groups and supergroups before a tile. */
+/* The status a warp has read of the tiles, groups and supergroup before a tile. */
 template <typename Op>
 struct lookback_values {
     status_value<typename Op::Acc> tile;
     status_value<typename Op::Part> group, supergroup;
 };
 
-/* Reads all that may be there already, without a wait. */
+/* Reads all status that may be published already, without waiting. */
 template <typename Op>
 __device__ __forceinline__ lookback_values<Op>
 peek_back(const lookback_place<Op> &place)
@@ -68,7 +68,7 @@ peek_back(const lookback_place<Op> &place)
     return seen;
 }
 
-/* The tiles before in the group, in every lane. */
+/* The total of the tiles before this one in its group, in every lane. */
 template <typename Op>
 __device__ __forceinline__ typename Op::Part
 sum_of_tiles(const lookback_place<Op> &place, const lookback_values<Op> &seen)
@@ -82,7 +82,7 @@ sum_of_tiles(const lookback_place<Op> &place, const lookback_values<Op> &seen)
     return shuffle_from(warp_scan<typename Op::PartFold>(v), WARP - 1);
 }
 
-/* What comes before the group; `v` is the lane's group before it in the supergroup. */
+/* The prefix of the group; `v` is the total of this lane's group in the supergroup. */
 template <typename Op>
 __device__ __forceinline__ typename Op::Part
 sum_before_group(const lookback_place<Op> &place, const lookback_values<Op> &seen,
@@ -96,7 +96,7 @@ sum_before_group(const lookback_place<Op> &place, const lookback_values<Op> &see
     return Fold::combine(old, v);
 }
 
-/* The same where every group is waited for. */
+/* The same, waiting for every group's total. */
 template <typename Op>
 __device__ __forceinline__ typename Op::Part
 sum_before_group(const lookback_place<Op> &place, const lookback_values<Op> &seen)
@@ -111,7 +111,7 @@ sum_before_group(const lookback_place<Op> &place, const lookback_values<Op> &see
     return sum_before_group(place, seen, v);
 }
 
-/* Cleared words for rows of `across` tiles. */
+/* Cleared status words for rows of `across` tiles. */
 template <typename Op>
 gpo_status
 make_row_status(gpo_call *call, int64_t rows, int64_t across, scan_status *status)

@@ -1,6 +1,6 @@
 /*
- * op.c  scan: the contract.  Order: arguments, shape rule, plan, cost,
- * descriptor.  Not here: how it is computed (cpu.c, cuda.cu).
+ * op.c  scan: the contract.  Order: arguments, shape rule, plan, cost, descriptor.  See
+ * cpu.c and cuda.cu for the computation.
  */
 #include "scan.h"
 
@@ -58,7 +58,7 @@ shape(gpo_call *call)
 
 _Static_assert(sizeof(scan_plan) <= GPO_PLAN_BYTES, "the plan fits");
 
-/* Appends an axis, or widens the last one if it is at or after `from` and can be. */
+/* Appends an axis, or merges it into the last one if possible and that is >= `from`. */
 static void
 push_axis(scan_axes *axes, int from, int64_t length, int64_t stride)
 {

@@ -1,7 +1,8 @@
 /*
- * parked.cuh  A tile of a long row that is copied into shared memory and waits there,
- * for the rungs of scan whose elements are kept as they are read (Op::AS_READ).
- * Not here: who takes which tile, and what comes before it (v4, v5).
+ * parked.cuh  A tile of a long row that is copied to shared memory and waits there, in
+ * v4 and v5, for ops that keep elements as read (Op::AS_READ).  See
+ * ladder/v4_parked.cuh and ladder/v5_ahead.cu for which block takes which tile, and for
+ * its prefix.
  */
 #ifndef GPO_SCAN_PARKED_CUH
 #define GPO_SCAN_PARKED_CUH
@@ -17,12 +18,12 @@ struct parked_tile {
     static constexpr int VEC = Op::VEC, ALL = PARKED * THREADS;
 
     tile_place place;
-    pack<Raw> *mine; /* the thread's first pack; the next is `step` packs on */
+    pack<Raw> *mine; /* the thread's first pack; the next is `step` packs further */
     int step;
 
     /*
-     * All threads: starts to copy tile `id` into `memory` under a policy of L2, and
-     * loads what is no whole pack; after await_arrival the packs are there.
+     * All threads: starts to copy tile `id` to `memory` with an L2 eviction policy, and
+     * loads partial packs; after await_arrival all packs are in `memory`.
      */
     __device__ __forceinline__ void start(const Op &op,
                                           const scan_view<typename Op::Out> &a,
@@ -32,7 +33,7 @@ struct parked_tile {
         const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
         place = place_of<Op, false, PARKED>(op, a, across, 1, id);
 
-        /* Packs [whole, end) of the tile are copied, in the order of memory. */
+        /* Packs [whole, end) of the tile are copied in memory order. */
         const bool back = a.stride < 0;
         const int own = warp * (PARKED * WARP) + lane; /* the thread's first pack */
         const int64_t tile = place.begin - own * VEC, left = (place.n - tile) / VEC;

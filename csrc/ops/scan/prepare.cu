@@ -1,6 +1,6 @@
 /*
- * prepare.cu  What precedes a single pass: cleared status words (status.cuh), and x in
- * the order of out (prepare.cuh).
+ * prepare.cu  Setup for the single-pass kernels: cleared status words (status.cuh), and
+ * x in the order of out (prepare.cuh).
  */
 #include "prepare.cuh"
 #include "status.cuh"
@@ -52,7 +52,7 @@ scan_copy_in_order(scan_view<T> a)
     }
 }
 
-/* Elements as for_each_view takes them from an op. */
+/* The part of an op that for_each_view needs. */
 template <typename T>
 struct elements {
     using Out = T;

@@ -1,6 +1,6 @@
 /*
- * prepare.cuh  What precedes a single pass: which shape a call has, and x in the order
- * of out.
+ * prepare.cuh  Setup for the single-pass kernels: the shape of a call, and x in the
+ * order of out.
  */
 #ifndef GPO_SCAN_PREPARE_CUH
 #define GPO_SCAN_PREPARE_CUH
@@ -9,21 +9,21 @@
 
 /* ---- shapes ---- */
 
-/* Elements of a pack of 16 bytes of out: Op::VEC of every op. */
+/* Elements in 16 bytes of out: Op::VEC of every op. */
 inline int
 pack_size(const gpo_call *call)
 {
     return 16 / gpo_dtypes[call->out[0].dtype].bytes;
 }
 
-/* Whether neighbours in memory belong to different scans. */
+/* Whether adjacent elements in memory belong to different scans. */
 inline bool
 has_columns(const gpo_call *call)
 {
     return scan_plan_of(call)->inner > 1;
 }
 
-/* Whether rows follow each other on out so that a tile takes two or more. */
+/* Whether rows are consecutive in out and a tile has room for two or more. */
 inline bool
 has_short_rows(const gpo_call *call)
 {
@@ -32,7 +32,7 @@ has_short_rows(const gpo_call *call)
     return !has_columns(call) && plan.rows > 1 && 2 * plan.cols <= tile - (size - 1);
 }
 
-/* Whether results are as wide as x: Op::AS_READ, all but sums of integers. */
+/* Whether results are as wide as x: Op::AS_READ, all but integer sums and products. */
 inline bool
 is_as_wide_as_x(const gpo_call *call)
 {
@@ -41,7 +41,7 @@ is_as_wide_as_x(const gpo_call *call)
     return kind == 'f' || kind == 'c' || op == SCAN_MIN || op == SCAN_MAX;
 }
 
-/* Whether every row takes more than one tile, of elements that v5 takes. */
+/* Whether every row takes more than one tile, of elements that v5 supports. */
 inline bool
 has_many_tiles(const gpo_call *call)
 {
@@ -52,12 +52,12 @@ has_many_tiles(const gpo_call *call)
 /* ---- x in the order of out ---- */
 
 /*
- * Makes *x a copy that lies as out does, and the plan that of the copy; elements have
- * `bytes` bytes.
+ * Sets *x to a copy in the order of out, and *plan to the plan of the copy; an element
+ * has `bytes` bytes.
  */
 gpo_status copy_in_order(gpo_call *call, int bytes, scan_plan *plan, const void **x);
 
-/* Calls launch(view) as for_each_view does, of a copy of x if that is not `in_order`. */
+/* As for_each_view, but on a copy of x unless x is `in_order`. */
 template <typename Op, typename Launch>
 gpo_status
 for_each_ordered_view(gpo_call *call, const Op &op, bool in_order, Launch launch)
@@ -69,7 +69,7 @@ for_each_ordered_view(gpo_call *call, const Op &op, bool in_order, Launch launch
     return status ? status : for_each_view(plan, x, call->out[0].data, op, launch);
 }
 
-/* ---- launchers of files of their own, for the table ---- */
+/* ---- launchers in other translation units, for the table ---- */
 
 template <typename T>
 gpo_status scan_v5(gpo_call *call);

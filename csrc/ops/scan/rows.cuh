@@ -1,8 +1,7 @@
 /*
- * rows.cuh  Tiles of rows whose elements and results are neighbours in memory: where a
- * tile lies, and its packs of 16 bytes.
- * Order: sums between beginnings of rows, places, packs.
- * Not here: what comes before a tile (lookback.cuh).
+ * rows.cuh  Tiles of rows with contiguous elements and results: the place of a tile,
+ * and its packs of 16 bytes.  Order: segmented sums, places, packs.  See lookback.cuh
+ * for the prefix of a tile.
  */
 #ifndef GPO_SCAN_ROWS_CUH
 #define GPO_SCAN_ROWS_CUH
@@ -11,14 +10,14 @@
 
 constexpr int WARPS = THREADS / WARP;
 
-/* Elements of a tile of v3 and of short rows, and of one of v4 and v5. */
+/* Elements per tile: of v3 and short rows, then of v4 and v5. */
 template <typename Op>
 constexpr int64_t TILE = THREADS *PACKS *Op::VEC;
 
 template <typename Op>
 constexpr int64_t PARKED_TILE = THREADS *PARKED *Op::VEC;
 
-/* Blocks of v3 and of short rows an SM is to hold: as many as leave every value a register. */
+/* Blocks of v3 and short rows per SM: as many as keep every value in registers. */
 template <typename Op>
 constexpr int row_blocks = sizeof(typename Op::Acc) == 16  ? 2
                            : IS_COMPLEX<typename Op::Raw>  ? 2
@@ -26,9 +25,9 @@ constexpr int row_blocks = sizeof(typename Op::Acc) == 16  ? 2
                            : sizeof(typename Op::Raw) == 4 ? 4
                                                            : 3;
 
-/* ---- sums between beginnings of rows ---- */
+/* ---- segmented sums ---- */
 
-/* Elements since the last beginning of a row; in a tile of one row there is none. */
+/* The sum since the last beginning of a row, or of all if the tile has one row. */
 template <typename Fold, typename Acc, bool SEGMENTED>
 struct stretch {
     Acc v;
@@ -47,7 +46,7 @@ struct stretch {
 template <typename Fold, typename Acc>
 struct stretch<Fold, Acc, true> {
     Acc v;
-    unsigned begins; /* 1: a row begins in it */
+    unsigned begins; /* 1 if a row begins in it */
 
     static __device__ __forceinline__ stretch identity()
     {
@@ -60,9 +59,9 @@ struct stretch<Fold, Acc, true> {
     }
 };
 
-/* ---- where a tile lies ---- */
+/* ---- the place of a tile ---- */
 
-/* Elements that a tile puts before a run, so that its packs lie on 16-byte boundaries. */
+/* Elements by which a tile begins before its row, to align its packs to 16 bytes. */
 template <int VEC, typename Out>
 __device__ __forceinline__ int
 lead_of(const Out *first, int64_t step)
@@ -73,8 +72,8 @@ lead_of(const Out *first, int64_t step)
 }
 
 /*
- * Elements [0, n) from `at` on; the thread's packs begin at element `begin`.  A pack of
- * x is read whole where x is `packed`.
+ * Elements [0, n) from `at` on; the thread's packs begin at element `begin`.  Packs of
+ * x are loaded whole if x is `packed`.
  */
 struct tile_place {
     int64_t row,
@@ -85,8 +84,8 @@ struct tile_place {
 };
 
 /*
- * SEGMENTED: tile `id` is `together` whole rows that follow each other.  Else it is tile
- * id % across of row id / across.
+ * SEGMENTED: tile `id` is `together` consecutive whole rows.  Else it is tile id %
+ * across of row id / across.
  */
 template <typename Op, bool SEGMENTED, int N>
 __device__ __forceinline__ tile_place
@@ -110,7 +109,7 @@ place_of(const Op &op, const scan_view<typename Op::Out> &a, int64_t across,
     return p;
 }
 
-/* Tiles of `size` elements that a row takes, each from a boundary of 16 bytes of out. */
+/* Tiles of `size` elements per row, each aligned to 16 bytes of out. */
 template <typename Out>
 int64_t
 tiles_across(const scan_view<Out> &a, int64_t size)
@@ -137,7 +136,7 @@ turn_round(T (&v)[N])
     }
 }
 
-/* A pack's elements one by one, where it crosses an end of the row or a boundary. */
+/* Loads a pack element by element, if it crosses an end of its row or is unaligned. */
 template <typename Op>
 __device__ __forceinline__ void
 load_elements(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
@@ -173,7 +172,7 @@ load_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place 
     }
 }
 
-/* The place in its row of a pack's first element. */
+/* The position in its row of a pack's first element. */
 template <int VEC>
 __device__ __forceinline__ unsigned
 place_in_row(int64_t f, unsigned cols)
@@ -181,7 +180,7 @@ place_in_row(int64_t f, unsigned cols)
     return static_cast<unsigned>(f + static_cast<int64_t>(VEC) * cols) % cols;
 }
 
-/* What the warp has before the thread's pack, which begins at f; `total` takes it in. */
+/* The warp's sum before the thread's pack, which begins at f; updates *total. */
 template <typename Op, bool SEGMENTED, typename Run>
 __device__ __forceinline__ Run
 scan_pack(const Op &op, const scan_view<typename Op::Out> &a, int64_t f,
@@ -208,7 +207,7 @@ scan_pack(const Op &op, const scan_view<typename Op::Out> &a, int64_t f,
     return before;
 }
 
-/* before[j]: the sum of the warp's packs before the thread's, read(j); the warp's sum. */
+/* before[j] = the warp's sum before the thread's pack read(j); returns its total. */
 template <typename Op, bool SEGMENTED, typename Read, typename Run, int N>
 __device__ __forceinline__ Run
 scan_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
@@ -224,7 +223,7 @@ scan_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place 
     return total;
 }
 
-/* The sum of the warps before this one, out of all warps' sums; `total` is the tile's. */
+/* The sum of the warps before this one, from all warps' sums; *total is the tile's. */
 template <typename Run>
 __device__ __forceinline__ Run
 sum_before_warp(const Run (&slots)[WARPS], Run *total)
@@ -240,7 +239,7 @@ sum_before_warp(const Run (&slots)[WARPS], Run *total)
     return prefix;
 }
 
-/* Walks through the pack that begins at f; v is all that comes before it in its row. */
+/* Scans the pack that begins at f and stores it; v is its prefix in its row. */
 template <typename Op, bool SEGMENTED>
 __device__ __forceinline__ void
 store_pack(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
@@ -280,7 +279,7 @@ store_pack(const Op &op, const scan_view<typename Op::Out> &a, const tile_place 
     }
 }
 
-/* The same for all packs; `prefix` is what comes before the warp's. */
+/* The same for all packs; `prefix` is that of the warp. */
 template <typename Op, bool SEGMENTED, typename Read, typename Run, int N>
 __device__ __forceinline__ void
 store_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,

@@ -1,6 +1,6 @@
 /*
- * scan.h  What op.c works out once and every variant of scan reads: which scan, and
- * the arrays as `rows` scans of `cols` elements each.
+ * scan.h  The plan of scan, made by op.c and read by every variant: which scan, and the
+ * arrays as `rows` scans of `cols` elements each.
  */
 #ifndef GPO_SCAN_H
 #define GPO_SCAN_H
@@ -13,7 +13,7 @@ extern "C" {
 
 typedef enum scan_op { SCAN_SUM, SCAN_PROD, SCAN_MIN, SCAN_MAX, SCAN_NOPS } scan_op;
 
-/* Axes, outermost first; neighbours that one stride can walk are merged into one. */
+/* Axes, outermost first; adjacent axes that one stride can walk are merged. */
 typedef struct scan_axes {
     int ndim;
     int64_t shape[GPO_MAX_DIMS];
@@ -22,7 +22,7 @@ typedef struct scan_axes {
 
 /*
  * Scan r = o * inner + i combines the elements x[x_first + offset(kept, r) +
- * k * stride], k in [0, cols), and leaves result k in out[out_first +
+ * k * stride], k in [0, cols), and stores result k in out[out_first +
  * o * cols * inner + k * step + i].  A reversed scan begins at the last element and
  * result, and its strides are negative.
  */

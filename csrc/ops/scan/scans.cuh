@@ -1,12 +1,13 @@
 /*
- * scans.cuh  The four scans as structs that every rung is a template on.
+ * scans.cuh  The four scans as structs, the template parameter of every rung.
  * Order: elements, totals, extremes, the choice at run time.
  *
  * A scan `op` of type Op has
- *   Raw    what a thread holds of an element; op.read(x, i) of element i, and
- *          op.read_pack(x, i, raw) of neighbours, VEC of which make 16 bytes of out;
- *          AS_READ: an element of x is a Raw
- *   Acc    what a tile works in: identity(), op.lift(raw), combine(a, b)
+ *   Raw    an element in a register: op.read(x, i) loads element i, op.read_pack(x, i,
+ *          raw) adjacent elements; VEC results are 16 bytes of out; AS_READ: x consists
+ *          of Raws
+ *   Acc    the accumulator in a tile: Fold::identity(), op.lift(raw),
+ *          Fold::combine(a, b)
  *   Part   what tiles exchange, wider than Acc for floats: widen(acc), narrow(part)
  *   Out    the element type of the result: op.finish(acc)
  */
@@ -22,7 +23,7 @@
 
 /* ---- elements ---- */
 
-/* N elements with one load of N * sizeof(T) bytes, from an address of that alignment. */
+/* Loads N elements at once from an address aligned to N * sizeof(T) bytes. */
 template <int N, typename T>
 __device__ __forceinline__ void
 load_together(const void *p, T (&v)[N])
@@ -43,7 +44,7 @@ load_together(const void *p, T (&v)[N])
     }
 }
 
-/* The same for a result that nobody reads soon. */
+/* Stores N elements at once, with a streaming store: they are not read soon. */
 template <int N, typename T>
 __device__ __forceinline__ void
 store_together(void *p, const T (&v)[N])
@@ -82,7 +83,7 @@ struct total_fold {
     }
 };
 
-/* Floats and complex numbers; halves are combined in float. */
+/* Floats and complex numbers; 16-bit floats are combined in float. */
 template <typename T, bool PROD>
 struct scan_total {
     using Raw = T;
@@ -267,9 +268,9 @@ struct extreme_fold {
 };
 
 /*
- * Integers: the bits, moved to the top of 32 or 64, ^ mask, read as signed; the mask
- * turns the order round for a minimum and moves the sign bit of an unsigned type.
- * Floats: x * sign, sign -1 for a minimum.
+ * The extreme is the largest key.  Integers: bits ^ mask, shifted to the top of 32 or
+ * 64 bits, read as signed; the mask reverses the order for a minimum and flips the top
+ * bit of an unsigned type.  Floats: x * sign, with sign -1 for a minimum.
  */
 template <typename T>
 struct scan_extreme {
@@ -352,7 +353,7 @@ struct scan_extreme {
 
 /* ---- the choice at run time ---- */
 
-/* Gives Rung::run(call, op) the op that the call's arguments and T mean. */
+/* Calls Rung::run(call, op) with the scan that the call's arguments and T select. */
 template <typename Rung, typename T>
 gpo_status
 scan_with(gpo_call *call)

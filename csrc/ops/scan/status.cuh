@@ -1,8 +1,8 @@
 /*
- * status.cuh  How the tiles of a single pass tell each other what they have: values
- * published through memory, as words of 8 bytes, each half data and half a mark that
- * says "it is there", so that a reader needs neither a fence nor a second read.
- * Not here: whose values a tile combines (lookback.cuh, shapes/columns.cu).
+ * status.cuh  Look-back status: the values that tiles of a single pass publish to each
+ * other through memory.  Each 8-byte word is half data and half a ready flag, so a
+ * reader needs neither a fence nor a second read.  See lookback.cuh and
+ * shapes/columns.cu for which values a tile combines.
  */
 #ifndef GPO_SCAN_STATUS_CUH
 #define GPO_SCAN_STATUS_CUH
@@ -14,7 +14,7 @@ constexpr uint64_t READY = static_cast<uint64_t>(1) << 32;
 template <typename V>
 constexpr int WORDS = sizeof(V) / 4;
 
-/* An aligned word is read and written whole; nothing else is ordered by it. */
+/* An aligned word is read and written atomically; it orders nothing else. */
 __device__ __forceinline__ void
 store_word(uint64_t *at, uint64_t word)
 {
@@ -35,7 +35,7 @@ load_word(const uint64_t *at)
 #endif
 }
 
-/* What one read saw of a value that may not be there yet. */
+/* One read of a value that may not be published yet. */
 template <typename V>
 struct status_value {
     uint64_t word[WORDS<V>];
@@ -63,7 +63,7 @@ struct status_value {
     }
 };
 
-/* The words of a value lie `step` apart. */
+/* Publishes v in words that are `step` apart. */
 template <typename V>
 __device__ __forceinline__ void
 publish(uint64_t *at, int64_t step, V v)
@@ -107,15 +107,16 @@ wait_for(const uint64_t *at, int64_t step)
 }
 
 /*
- * The words of all tiles, groups and supergroups, and the counter that numbers tiles in the
- * order in which blocks start: a tile waits only for tiles that run or are done.
+ * The words of all tiles, groups and supergroups, and the counter that numbers tiles in
+ * the order in which blocks start, so that a tile waits only for running or finished
+ * tiles.
  */
 struct scan_status {
     uint64_t *tile, *group, *supergroup;
     unsigned *next;
 };
 
-/* Cleared words: so many of tiles, groups and supergroups. */
+/* Cleared status with these numbers of words for tiles, groups and supergroups. */
 gpo_status make_status(gpo_call *call, int64_t tiles, int64_t groups,
                        int64_t supergroups, scan_status *status);
 

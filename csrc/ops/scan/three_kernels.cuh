@@ -1,13 +1,13 @@
 /*
- * three_kernels.cuh  What surrounds the kernels of v0 and v1, which scan tiles into a
- * local array: the totals of tiles, and the addition of what comes before a tile.
+ * three_kernels.cuh  Shared by v0 and v1, whose kernels scan tiles into a local array:
+ * the scan of the tiles' totals, and the addition of each tile's prefix.
  */
 #ifndef GPO_SCAN_THREE_KERNELS_CUH
 #define GPO_SCAN_THREE_KERNELS_CUH
 
 #include "totals.cuh"
 
-/* Each element takes what comes before its tile. */
+/* Adds to each element the prefix of its tile. */
 template <typename Op>
 __global__ void
 scan_add(Op op, scan_view<typename Op::Out> a, const typename Op::Acc *local,
@@ -30,8 +30,8 @@ scan_add(Op op, scan_view<typename Op::Out> a, const typename Op::Acc *local,
 }
 
 /*
- * v0 and v1: launch(grid, view, local, part, tiles, first) leaves the scan of tile `t`
- * of row `r` in `local`, a row after the other, and its total in part[r * tiles + t].
+ * v0 and v1: launch(grid, view, local, part, tiles, first) stores the scan of tile `t`
+ * of row `r` in `local`, row after row, and its total in part[r * tiles + t].
  */
 template <typename Op, typename Launch>
 gpo_status

@@ -1,13 +1,13 @@
 /*
- * totals.cuh  The middle kernel of v0 to v2: the totals of tiles become what comes
- * before them.
+ * totals.cuh  The second kernel of v0 to v2: turns the totals of tiles into their
+ * prefixes.
  */
 #ifndef GPO_SCAN_TOTALS_CUH
 #define GPO_SCAN_TOTALS_CUH
 
 #include "views.cuh"
 
-/* A block for each row; part[r * tiles + t] is tile t of row r. */
+/* One block per row; part[r * tiles + t] belongs to tile t of row r. */
 template <typename Fold, typename Part>
 __global__ void
 scan_totals(Part *part, int64_t tiles, int64_t first_row)

@@ -1,6 +1,6 @@
 /*
- * tuning.cuh  The sizes that scan's kernels were tuned to on an H200; NOTES.md has the
- * sweeps, benchmarks/results/h200-scan.json the times that came of them.
+ * tuning.cuh  The sizes of scan's kernels, tuned on an H200.  See NOTES.md for the
+ * sweeps, benchmarks/results/h200-scan.json for the resulting times.
  */
 #ifndef GPO_SCAN_TUNING_CUH
 #define GPO_SCAN_TUNING_CUH
@@ -10,19 +10,19 @@
 constexpr int BLOCK = 128; /* threads of v0 to v2 */
 constexpr int ITEMS = 4;   /* elements per thread of v2 */
 
-constexpr int THREADS = 256; /* of a block that makes one pass: v3 on, shapes */
-constexpr int PACKS = 4;     /* of a thread, of 16 bytes: 16 KB of x or out per tile */
-constexpr int PARKED = 8;    /* of a thread in v4 and v5: tiles of 32 KB */
-constexpr int FAN = 32;      /* tiles of a group: a warp looks at each */
+constexpr int THREADS = 256; /* per block of the single-pass kernels: v3 on, shapes */
+constexpr int PACKS = 4;     /* 16-byte packs per thread: tiles of 16 KB of x or out */
+constexpr int PARKED = 8;    /* packs per thread in v4 and v5: tiles of 32 KB */
+constexpr int FAN = 32;      /* tiles per group: one per lane of a warp */
 
-/* v5: the part of L2 that a tile's total is taken ahead; a third pushes tiles out. */
+/* v5: totals are computed 1 / 4 of L2 ahead; at 1 / 3 tiles are evicted too early. */
 constexpr int AHEAD_OF_L2 = 4;
 
-/* columns: rows of a thread, chunks of a group; strips that need no supergroups. */
+/* columns: rows per thread, chunks per group; strips that need no supergroups. */
 constexpr int DEPTH = 8, COLUMN_FAN = 8;
 constexpr int64_t MANY_STRIPS = 16;
 
-/* Rows and arrays of more bytes are faster in v5 than in v4. */
+/* Above both sizes, of a row and of the array, v5 is faster than v4. */
 constexpr int64_t LONG_ROW_BYTES = 256 << 10, LARGE_BYTES = 16 << 20;
 
 #endif

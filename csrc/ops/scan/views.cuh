@@ -1,6 +1,6 @@
 /*
- * views.cuh  What all kernels of scan share: the arrays as kernel arguments, and the
- * scan of the values of a warp.
+ * views.cuh  Shared by all kernels of scan: the arrays as kernel arguments, and the
+ * warp scan.
  */
 #ifndef GPO_SCAN_VIEWS_CUH
 #define GPO_SCAN_VIEWS_CUH
@@ -9,13 +9,13 @@
 #include "scans.cuh"
 #include "tuning.cuh"
 
-constexpr int AXES = 4; /* that travel as arguments; a loop on the host has the rest */
+constexpr int AXES = 4; /* in kernel arguments; the host loops over the rest */
 
 /* ---- the arrays ---- */
 
 /*
  * Element k of row r is x[offset of r + k * stride], its result goes to out[offset of r
- * + k * step]; the offsets are a sum over `ndim` axes, outermost first.
+ * + k * step]; an offset is a sum over `ndim` axes, outermost first.
  */
 template <typename Out>
 struct scan_view {
@@ -49,8 +49,8 @@ offset_of(const scan_view<Out> &a, int64_t row)
 }
 
 /*
- * Calls run(view) for every index of the axes that find no place in a view: as a rule
- * once.  `x` and `out` are what the plan counts from: arrays, or copies that lie so.
+ * Calls run(view) for every index of the axes that do not fit in a view: usually once.
+ * The plan's offsets count from `x` and `out`: the arrays, or copies of them.
  */
 template <typename Op, typename Run>
 gpo_status
@@ -105,9 +105,9 @@ for_each_view(const gpo_call *call, const Op &op, Run run)
                          run);
 }
 
-/* ---- between lanes ---- */
+/* ---- the warp scan ---- */
 
-/* Each lane gets the combination of the lanes up to itself, in groups of 32 / first. */
+/* An inclusive scan over the lanes that are a multiple of `first` apart. */
 template <typename Fold, typename V>
 __device__ __forceinline__ V
 warp_scan(V v, int first = 1)

@@ -1,5 +1,5 @@
 /*
- * copies.cuh  Memory of sums at zero, and the sum of private copies of the result.
+ * copies.cuh  Clearing the sums, and adding up private copies of the result.
  */
 #ifndef GPO_SCATTER_ADD_COPIES_CUH
 #define GPO_SCATTER_ADD_COPIES_CUH
@@ -14,7 +14,7 @@ clamp(int64_t x, int64_t least, int64_t most)
     return x < least ? least : x > most ? most : x;
 }
 
-/* ---- zeros, and no bad index yet ---- */
+/* ---- memory = 0, *bad = NONE_BAD ---- */
 
 static __global__ void
 scatter_add_clear(uint32_t *words, int64_t n, unsigned long long *bad)
@@ -38,7 +38,7 @@ clear(gpo_call *call, void *memory, int64_t bytes, unsigned long long *bad)
                       static_cast<uint32_t *>(memory), words, bad);
 }
 
-/* ---- the sum of copies: total[b] = copies[0][b] + copies[1][b] + ..., in order ---- */
+/* ---- total[b] = copies[0][b] + copies[1][b] + ..., in order ---- */
 
 constexpr int ACROSS = 32, DEEP = BLOCK / ACROSS;
 

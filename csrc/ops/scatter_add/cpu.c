@@ -2,11 +2,11 @@
  * cpu.c  scatter_add on the CPU.  Order: the inner loops of three instruction sets,
  * reading an array in pieces, one chunk, the whole job, the variants, choose.
  *
- * Elements are taken in pieces that stay in the first cache: values become the type of
- * their sum in a loop of vectors, then a plain loop looks at each index and adds.  Each
- * chunk of fixed size has tables of its own, which meet in order, filled by one thread or
- * by several: neither the number of threads nor the instruction set changes a bit, and
- * simd gives the bits of threads.
+ * Elements are taken in pieces that stay in L1: a vector loop converts the values to
+ * the type of their sum, then a plain loop checks each index and adds.  Each chunk of
+ * fixed size has its own tables, which are summed in order, whether one thread fills
+ * them or several: neither the number of threads nor the instruction set changes a bit,
+ * and simd gives the bits of threads.
  */
 #include "scatter_add.h"
 
@@ -18,8 +18,8 @@
 #include <string.h>
 
 enum {
-    WAYS = 4,        /* tables that a chunk may take turns in */
-    FEW = 8 << 10,   /* bytes of WAYS tables: a quarter of a first cache */
+    WAYS = 4,        /* tables that the elements of a chunk may alternate between */
+    FEW = 8 << 10,   /* bytes of WAYS tables: a quarter of L1 */
     PIECE = 256,     /* elements read at a time, a multiple of WAYS: 12 KB of stack */
     CHUNK = 1 << 16, /* elements, at least, in a chunk of the threads */
     MOST_CHUNKS = 64,
@@ -79,7 +79,7 @@ reader_of(const gpo_call *call, int input)
                     scatter_add_plan_of(call)->line[input]};
 }
 
-/* n elements, `stride` apart, side by side; `bytes` is a constant where it is called. */
+/* Packs n elements that lie `stride` apart; `bytes` is a constant at each call. */
 static inline void
 gather_each(char *restrict to, const char *from, int64_t n, int64_t stride,
             const int64_t bytes)
@@ -111,7 +111,7 @@ gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t b
     }
 }
 
-/* Elements [first, first + n) side by side: where they are, or packed into `buffer`. */
+/* Elements [first, first + n), contiguous: in place, or packed into `buffer`. */
 static const void *
 take(const reader *r, int64_t first, int64_t n, char *buffer)
 {
@@ -159,7 +159,7 @@ typedef struct job {
     gpo_dtype dtype;
 } job;
 
-/* The tables of chunk i. */
+/* Fills the tables of chunk i. */
 static void
 fill_tables(const job *j, int64_t i, char *tables)
 {
@@ -191,7 +191,7 @@ fill_tables(const job *j, int64_t i, char *tables)
         }
         const int64_t done = add(tables, size, j->ways, shift, places, v, m);
         k += done;
-        if (done < m) { /* some are outside: what 'wrap' and 'clip' make of them */
+        if (done < m) { /* some are out of bounds: 'wrap' and 'clip' move them */
             const int64_t held = f->locate[index](places + done * j->index.bytes,
                                                   m - done, size, j->plan->mode, at);
             f->add[j->sum](tables, size, j->ways, 0, at, v + done * j->sum_bytes, held);
@@ -219,7 +219,7 @@ fill_chunk(void *context, int64_t i)
 
 /* ---- the whole job ---- */
 
-/* All chunks, one after the other: each is added to the first one's first table. */
+/* Fills all chunks one after the other and adds each to the first table. */
 static void
 fill_in_turn(job *j)
 {
@@ -237,7 +237,7 @@ fill_in_turn(job *j)
     }
 }
 
-/* All tables of some places, in order, into the first one; then the result. */
+/* Adds all tables of some places, in order, to the first; then writes the result. */
 static void
 combine_strip(void *context, int64_t i)
 {
@@ -256,7 +256,7 @@ combine_strip(void *context, int64_t i)
     }
 }
 
-/* The first index out of bounds, if there is one, as an error. */
+/* IndexError for the first index out of bounds, if there is one. */
 static gpo_status
 check_indices(gpo_call *call, const job *j)
 {
@@ -307,7 +307,7 @@ run(gpo_call *call, int variant)
     j.sum = sum_of(j.dtype);
     j.sum_bytes = gpo_dtypes[j.sum].bytes;
 
-    /* By n and size alone, so that the order of additions is. */
+    /* n and size alone decide, so that they decide the order of additions. */
     const bool few = size <= FEW / (WAYS * j.sum_bytes) && n / (WAYS * SHARE) >= size;
     j.ways = variant != GPO_CPU_SCALAR && few ? WAYS : 1;
     j.chunk = n > 0 ? n : 1;
@@ -320,7 +320,7 @@ run(gpo_call *call, int variant)
     j.chunks = n > 0 ? (n + j.chunk - 1) / j.chunk : 1;
     const bool parallel = variant == GPO_CPU_THREADS && j.chunks > 1;
     const bool in_turn = !parallel && j.chunks > 1;
-    const int64_t kept = in_turn ? 2 : j.chunks; /* chunks whose tables there are */
+    const int64_t kept = in_turn ? 2 : j.chunks; /* chunks with tables in memory */
     j.apart = in_turn ? 1 : j.chunks * j.ways;
 
     void *memory = NULL;

@@ -1,8 +1,8 @@
 /*
- * cuda.cu  The table of scatter_add on CUDA: the ladder (ladder/) and the choice.  v0, v1
- * and v2 are the methods B, C and A of the source.
- * Not here: what is around a rung (frame.cuh), what an index means (input.cuh), the
- * contract (op.c).
+ * cuda.cu  The table of scatter_add on CUDA: the ladder (ladder/) and the choice.  v0,
+ * v1 and v2 are the methods B, C and A of the source.
+ * See frame.cuh for setup and checks, input.cuh for what an index means, op.c for the
+ * contract.
  */
 #include "frame.cuh"
 #include "ladder/v0_global.cuh"

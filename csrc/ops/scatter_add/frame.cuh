@@ -1,6 +1,6 @@
 /*
- * frame.cuh  What is around every rung: inputs as lines of elements, sums in the type they
- * are added in, the refusal of a bad index, the result.
+ * frame.cuh  Setup and checks shared by every rung: inputs with one stride, memory for
+ * the sums, the IndexError, the result.
  */
 #ifndef GPO_SCATTER_ADD_FRAME_CUH
 #define GPO_SCATTER_ADD_FRAME_CUH
@@ -18,7 +18,7 @@ struct scatter_add_frame {
     bool apart; /* sums are not `out` itself */
 };
 
-/* A view of an input as one line of elements; an array that is none is packed first. */
+/* An input as elements with one stride; an array that has several is packed first. */
 static gpo_status
 make_line(gpo_call *call, int input, const void **data, int64_t *stride)
 {
@@ -43,7 +43,7 @@ make_line(gpo_call *call, int input, const void **data, int64_t *stride)
     return status;
 }
 
-/* What a rung reads and writes; refuses it where its order of additions will not do. */
+/* What a rung reads and writes; fails if deterministic=True and the rung is not. */
 static gpo_status
 open_frame(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
 {
@@ -85,7 +85,7 @@ open_frame(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
     return status;
 }
 
-/* Waits for the kernels and raises what they found. */
+/* Waits for the kernels; IndexError if they found a bad index. */
 static gpo_status
 check_indices(gpo_call *call, const scatter_add_frame &f)
 {
@@ -109,7 +109,7 @@ check_indices(gpo_call *call, const scatter_add_frame &f)
     return status ? status : scatter_add_refuse(call, raw, position);
 }
 
-/* The result, once every index is known to be good. */
+/* Writes the result, once every index is known to be good. */
 static gpo_status
 close_frame(gpo_call *call, const scatter_add_frame &f)
 {

@@ -1,6 +1,6 @@
 /*
- * input.cuh  What every rung of scatter_add reads: elements and their indices as one
- * line each, what an index means, the type a sum is made in.
+ * input.cuh  What every rung of scatter_add reads: elements and their indices, each
+ * with one stride, what an index means, the type of a sum.
  * Order: types, the input, places, groups of elements.
  */
 #ifndef GPO_SCATTER_ADD_INPUT_CUH
@@ -20,7 +20,7 @@
 template <typename T>
 constexpr bool IS_WHOLE = std::is_integral_v<T> || std::is_same_v<T, b8>;
 
-/* Integers wrap modulo 2^64, as in NumPy; all floats are added in double, as on a CPU. */
+/* Integers wrap modulo 2^64, as in NumPy; floats are added in double, as on a CPU. */
 template <typename T>
 using sum_of = std::conditional_t<IS_WHOLE<T>, uint64_t,
                                   std::conditional_t<IS_COMPLEX<T>, c128, double>>;
@@ -39,7 +39,7 @@ struct scatter_add_input {
     int64_t n, size;
     gpo_index_mode mode;
     bool is_unsigned;
-    bool truth;              /* values are bools: any byte but 0 is one */
+    bool truth;              /* values are bools: any byte but 0 is true */
     uint64_t sign;           /* integers: the sign bit of a signed type, else 0 */
     unsigned long long *bad; /* the first position that is out of bounds, so far */
 
@@ -57,7 +57,7 @@ struct scatter_add_input {
         }
     }
 
-    /* Where the index at position i goes; -1 if it is out of bounds, which is noted. */
+    /* The place of the index at position i; -1, noted in `bad`, if out of bounds. */
     __device__ __forceinline__ int64_t place(I raw, int64_t i) const
     {
         const int64_t at = raw;
@@ -68,14 +68,14 @@ struct scatter_add_input {
     }
 };
 
-/* ---- groups: as many elements as indices fit into 16 bytes ---- */
+/* ---- groups: as many elements as 16 bytes hold indices ---- */
 
 template <typename T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) group {
     T v[N];
 };
 
-/* Elements [i, i + N) of a line; `packed` if they are neighbours on a whole boundary. */
+/* Elements [i, i + N) of an input; `packed` if they are contiguous and aligned. */
 template <typename T, int N>
 __device__ __forceinline__ group<T, N>
 load_group(const T *line, int64_t stride, int64_t i, bool packed)

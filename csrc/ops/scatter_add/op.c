@@ -1,7 +1,6 @@
 /*
  * op.c  scatter_add: the contract.  Order: arguments, shape rule, plan, the index
- * error, cost, descriptor.  Not here: how it is computed (cpu.c,
- * cuda.cu).
+ * error, cost, descriptor.  See cpu.c and cuda.cu for the computation.
  */
 #include "scatter_add.h"
 

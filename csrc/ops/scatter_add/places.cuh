@@ -1,5 +1,5 @@
 /*
- * places.cuh  The places of all elements, sorted, with the positions they came from.
+ * places.cuh  The sort of v4: the places of all elements, with the elements' positions.
  */
 #ifndef GPO_SCATTER_ADD_PLACES_CUH
 #define GPO_SCATTER_ADD_PLACES_CUH
@@ -7,7 +7,7 @@
 #include "../../device/sort.cuh"
 #include "copies.cuh"
 
-/* An index out of bounds sorts behind all places. */
+/* key[i] = the place of element i; an index out of bounds sorts after all places. */
 template <typename Input>
 __global__ void
 scatter_add_v4_places(Input x, uint32_t *key)
@@ -20,7 +20,7 @@ scatter_add_v4_places(Input x, uint32_t *key)
     }
 }
 
-/* The index alone, whatever the values are: fewer kernels. */
+/* The index alone, so that the kernel does not depend on the type of the values. */
 template <typename Input>
 scatter_add_input<uint8_t, typename Input::I>
 index_of(const Input &x)
@@ -36,7 +36,7 @@ index_of(const Input &x)
     return index;
 }
 
-/* The values alone, whatever the index is. */
+/* The values alone, so that the kernel does not depend on the type of the index. */
 template <typename Input>
 scatter_add_input<typename Input::T, int64_t>
 values_of(const Input &x)

@@ -1,6 +1,6 @@
 /*
- * scatter_add.h  What op.c works out once and every variant of scatter_add reads: how
- * values and indices lie, what an index means.  Not here: the contract (op.c).
+ * scatter_add.h  What op.c works out once and every variant of scatter_add reads: the
+ * strides of values and indices, what an index means.  See op.c for the contract.
  */
 #ifndef GPO_SCATTER_ADD_H
 #define GPO_SCATTER_ADD_H
@@ -14,9 +14,9 @@ extern "C" {
 
 enum { SCATTER_ADD_VALUES, SCATTER_ADD_INDEX }; /* places in gpo_call.in */
 
-/* How the elements of an input lie in C order. */
+/* The stride of an input's elements in C order. */
 typedef struct scatter_add_line {
-    bool is_line;   /* all at one distance: */
+    bool is_line;   /* one stride for all */
     int64_t stride; /* in elements */
 } scatter_add_line;
 

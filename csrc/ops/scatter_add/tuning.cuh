@@ -1,13 +1,13 @@
 /*
- * tuning.cuh  The sizes that scatter_add's kernels were tuned to on an H200; the times that
- * came of them are in benchmarks/results/h200-scatter_add.json.
+ * tuning.cuh  The sizes that scatter_add's kernels were tuned to on an H200; the times
+ * are in benchmarks/results/h200-scatter_add.json.
  */
 #ifndef GPO_SCATTER_ADD_TUNING_CUH
 #define GPO_SCATTER_ADD_TUNING_CUH
 
 #include <stdint.h>
 
-constexpr int BLOCK = 256; /* threads, where nothing else is said */
+constexpr int BLOCK = 256; /* threads, unless stated otherwise */
 
 /* v1 */
 constexpr int SHARED_BLOCK = 512;

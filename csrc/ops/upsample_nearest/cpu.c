@@ -1,11 +1,11 @@
 /*
  * cpu.c  upsample_nearest and its backward on the CPU.  Order: the inner loops of three
  * instruction sets, the job, forward, backward, scalar, the variants, choose.
- * What an element is stands in elements.h, the inner loops in move.inc and sum.inc.
+ * See elements.h for element types, move.inc and sum.inc for the inner loops.
  *
- * Work goes by rows of the smaller side: a row of x is read once, makes one row of the
- * result, and the other rows it feeds are copies of that one; a row of dx collects the
- * rows of dy in the order they lie.  Rows are cut into pieces that stay in the cache.
+ * Work goes by rows of the smaller side: a row of x is read once and makes one row of
+ * the result, of which the other rows from it are copies; a row of dx collects rows of
+ * dy in memory order.  Rows are cut into pieces that stay in the cache.
  */
 #include "elements.h"
 #include "upsample_nearest.h"
@@ -17,13 +17,13 @@
 
 /* ---- the inner loops of three instruction sets ---- */
 
-/* Of elements that are moved: see move.inc */
+/* Loops that copy elements: see move.inc. */
 typedef struct moves {
     void (*twice)(void *to, const void *from, int64_t n);
     void (*pick)(void *to, const void *from, const int32_t *at, int64_t n);
 } moves;
 
-/* Of elements that are added up: see sum.inc */
+/* Loops that add elements: see sum.inc. */
 typedef struct sums {
     void (*add)(void *acc, const void *y, int64_t n);
     void (*add_pairs)(void *acc, const void *y, int64_t n);
@@ -44,7 +44,7 @@ static const sums *const sums_of[GPO_NISA] = GPO_EACH_ISA(sums);
 
 enum {
     TASK_BYTES = 1 << 16, /* of the larger side, in one task: a row stays in L2 */
-    PIXEL_BYTES = 32,     /* channels side by side that are worth a call of their own */
+    PIXEL_BYTES = 32,     /* of contiguous channels that are worth a separate call */
     BLOCK = 512,          /* sums at once: 8 KiB of the widest */
 };
 
@@ -72,7 +72,7 @@ least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Row t of the smaller side, counted through images, channels, D and H. */
+/* Row t of the smaller side, numbered through images, channels, D and H. */
 typedef struct row_index {
     int64_t a, b, d, h;
 } row_index;
@@ -152,7 +152,7 @@ forward_piece(const job *j, char *to, const char *from, int64_t w, int64_t end)
     }
 }
 
-/* Task i: a piece of a group of rows of x, and all rows of the result they feed. */
+/* Task i: a piece of a group of rows of x, and all rows of the result from them. */
 static void
 forward_task(void *context, int64_t i)
 {
@@ -189,7 +189,7 @@ forward_task(void *context, int64_t i)
 
 static gpo_status scalar_forward(gpo_call *call);
 
-/* Cuts rows of the result, of which `fed` are made of one row of x. */
+/* Cuts rows of the result, of which `fed` are made from one row of x. */
 static void
 cut(job *j, int64_t fed)
 {
@@ -240,7 +240,7 @@ forward(gpo_call *call, bool parallel)
 
 /* ---- backward ---- */
 
-/* Adds what one row of dy gives to elements [e, e + n) of a row of dx. */
+/* Adds one row of dy to elements [e, e + n) of a row of dx. */
 static void
 backward_add(const job *j, char *acc, const char *y, int64_t e, int64_t n)
 {
@@ -375,7 +375,7 @@ backward_threads(gpo_call *call)
     return backward(call, true);
 }
 
-/* ---- scalar: one result after the other, straight from the rule ---- */
+/* ---- scalar: one element after the other, directly by the rule ---- */
 
 /* Writes row (d, h) of a plane to `out` and returns where the next one begins. */
 typedef void *(*scalar_row)(const upsample_nearest_plan *p, const void *plane,

@@ -1,8 +1,8 @@
 /*
  * cuda.cu  The tables of upsample_nearest and its backward on CUDA: their ladders
  * (ladder/), their shape kernels (shapes/) and the choice.
- * Not here: what the kernels share (rows.cuh, walks.cuh), the rule
- * (upsample_nearest.h), the contract (op.c).
+ * See rows.cuh and walks.cuh for what the kernels share, upsample_nearest.h for the
+ * rule, op.c for the contract.
  */
 #include "ladder/backward_v0_input.cuh"
 #include "ladder/backward_v1_pairs.cuh"
@@ -22,7 +22,7 @@ run(gpo_call *call)
     return upsample_nearest_plan_of(call)->size == 0 ? GPO_OK : RUNG(call);
 }
 
-/* What is moved has a size, what is added up whole a width. */
+/* Forward copies elements by their size alone. */
 template <typename T>
 using moved_as = std::conditional_t<sizeof(T) == 16, uint4, unsigned_of<sizeof(T)>>;
 

@@ -1,7 +1,7 @@
 /*
- * elements.h  upsample_nearest on the CPU: what an element is.  Order: dtypes that have
+ * elements.h  Element types of upsample_nearest on the CPU.  Order: dtypes that have
  * loops, sums.
- * Not here: the loops over elements (move.inc, sum.inc), the walk over rows (cpu.c).
+ * See move.inc and sum.inc for the loops over elements, cpu.c for those over rows.
  */
 #ifndef GPO_UPSAMPLE_NEAREST_ELEMENTS_H
 #define GPO_UPSAMPLE_NEAREST_ELEMENTS_H
@@ -19,7 +19,7 @@ mover_of(gpo_dtype dtype)
     return gpo_dtypes[dtype].kind == 'c' ? dtype : by_bytes[gpo_dtypes[dtype].bytes];
 }
 
-/* ---- sums: plus_F16 adds an element, rounded_F16 makes an element of a sum ---- */
+/* ---- sums: plus_F16 adds an element, rounded_F16 rounds a sum to an element ---- */
 
 /* The type of a sum. */
 typedef uint8_t V_U8;

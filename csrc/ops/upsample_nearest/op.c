@@ -1,7 +1,7 @@
 /*
- * op.c  upsample_nearest and upsample_nearest_backward: the contract.  Order: arguments,
- * the options of one call, shape rules, plan, cost, descriptors.
- * Not here: how it is computed (cpu.c, cuda.cu).
+ * op.c  upsample_nearest and upsample_nearest_backward: the contract.  Order:
+ * arguments, the options of one call, shape rules, plan, cost, descriptors.  See cpu.c
+ * and cuda.cu for the computation.
  */
 #include "upsample_nearest.h"
 
@@ -36,7 +36,7 @@ static const gpo_arg backward_args[] = {
 
 /* ---- the options of one call ---- */
 
-/* The input's shape and the options, which stand one place later in backward. */
+/* The input's shape and the options, which are one argument later in backward. */
 typedef struct request {
     bool backward;
     int ndim, spatial;    /* axes, spatial ones among them */
@@ -63,7 +63,7 @@ request_of(const gpo_call *call)
     };
 }
 
-/* Where the array has spatial axis k, and where its channels. */
+/* The array's axis that is spatial axis k, and that of the channels. */
 static int
 spatial_axis(const request *r, int k)
 {
@@ -76,7 +76,7 @@ channel_axis(const request *r)
     return r->channels_last ? r->ndim - 1 : 1;
 }
 
-/* Of spatial axis k, where a scale is given. */
+/* The scale of spatial axis k, if one is given. */
 static double
 scale_of(const request *r, int k)
 {
@@ -129,8 +129,8 @@ check_request(gpo_call *call, const request *r)
 }
 
 /*
- * The shape of the enlarged array, of a request that is checked.  Torch's condition:
- * nothing but the first axis may be empty.
+ * The shape of the enlarged array, for a checked request.  As in PyTorch, only the
+ * first axis may be empty.
  */
 static gpo_status
 enlarged_shape(gpo_call *call, const request *r, int64_t *shape)
@@ -282,7 +282,7 @@ axis_of(const request *r, int k, int64_t in, int64_t out)
     return axis;
 }
 
-/* Of both operators. */
+/* The plan of both operators. */
 static void
 plan(const gpo_call *call)
 {

@@ -1,8 +1,8 @@
 /*
- * rows.cuh  What the kernels of upsample_nearest share: the plan as a kernel argument,
- * places of elements by division (v0, v1), sums, words of neighbouring elements, the
- * walk over rows (v2, shapes) and the columns of a row.  Order as said.
- * Not here: the walk of a launch (walks.cuh), the rule itself (upsample_nearest.h).
+ * rows.cuh  What the kernels of upsample_nearest share, in this order: the plan as a
+ * kernel argument, places of elements by division (v0, v1), sums, words of adjacent
+ * elements, the walk over rows (v2, shapes) and the columns of a row.
+ * See walks.cuh for the host's side of the walk, upsample_nearest.h for the rule.
  */
 #ifndef GPO_UPSAMPLE_ROWS_CUH
 #define GPO_UPSAMPLE_ROWS_CUH
@@ -15,7 +15,7 @@
 
 /* ---- the plan as a kernel argument ---- */
 
-/* What kernels read of upsample_nearest_plan, and where the arrays begin. */
+/* The parts of upsample_nearest_plan that kernels read, and the two arrays. */
 struct upsample_plan {
     const void *from;
     void *to;
@@ -55,7 +55,7 @@ struct place {
     int64_t at[UPSAMPLE_AXES]; /* A, B, D, H, W, I */
 };
 
-/* Of element i of an array whose spatial axes are d, h and w long. */
+/* The place of element i of an array whose spatial axes have lengths d, h and w. */
 __device__ __forceinline__ place
 place_of(const upsample_plan &p, int64_t i, int64_t d, int64_t h, int64_t w)
 {
@@ -71,7 +71,7 @@ place_of(const upsample_plan &p, int64_t i, int64_t d, int64_t h, int64_t w)
     return where;
 }
 
-/* The channels of a place in `from`: what is left is D, H and W. */
+/* The offset of a place in `from` along A, B and I, without D, H and W. */
 __device__ __forceinline__ int64_t
 channel_offset(const upsample_plan &p, const place &at)
 {
@@ -80,7 +80,7 @@ channel_offset(const upsample_plan &p, const place &at)
            at.at[UPSAMPLE_I] * p.stride[UPSAMPLE_I];
 }
 
-/* The neighbours on one axis that belong to one element of the smaller side. */
+/* The outputs along one axis that belong to one element of x. */
 struct range {
     int64_t first, end;
 };
@@ -91,7 +91,7 @@ outputs_of(const upsample_axis &axis, int64_t s)
     return {upsample_first(&axis, s), upsample_first(&axis, s + 1)};
 }
 
-/* ---- sums: 16-bit floats in float32, whole numbers modulo their width ---- */
+/* ---- sums: 16-bit floats in float32, integers modulo 2^width ---- */
 
 template <typename T>
 struct sum_of {
@@ -121,7 +121,7 @@ add_to(complex<Real> &sum, complex<Real> y)
     sum.im += y.im;
 }
 
-/* ---- words: neighbouring elements that move together ---- */
+/* ---- words: adjacent elements that move together ---- */
 
 template <int BYTES>
 struct word;
@@ -153,7 +153,7 @@ using word_of = typename word<SIZE *static_cast<int>(sizeof(T))>::type;
 template <typename T>
 constexpr int PACK = 16 / static_cast<int>(sizeof(T));
 
-/* A word of a result that nothing reads soon. */
+/* Stores a word of a result that is not read again soon. */
 template <typename Word>
 __device__ __forceinline__ void
 store_streamed(Word *to, Word bits)
@@ -161,7 +161,7 @@ store_streamed(Word *to, Word bits)
     __stcs(to, bits);
 }
 
-/* Sums, rounded, as a word of dx. */
+/* Stores sums, rounded, as a word of dx. */
 template <typename T, int SUMS>
 __device__ __forceinline__ void
 store_sums(T *to, const typename sum_of<T>::type *sum)
@@ -185,9 +185,9 @@ lies_on(const void *p, unsigned bytes)
 /* ---- the walk over rows ---- */
 
 /*
- * Rows are counted through A, B, D and H of one side.  A block of BLOCK threads has
+ * Rows are numbered through A, B, D and H of one side.  A block of BLOCK threads has
  * BLOCK / lanes rows at once and `lanes` units of each; a thread takes ITEMS rows that
- * lie `step` apart, found without division: by carrying.
+ * lie `step` apart, found by carrying from axis to axis instead of by division.
  */
 struct row {
     unsigned a, b, d, h;
@@ -195,13 +195,13 @@ struct row {
 
 struct row_walk {
     unsigned rows, units; /* of the side that is walked; of a row */
-    unsigned tiles;       /* blocks beside each other in a row */
+    unsigned tiles;       /* blocks along a row */
     unsigned log_lanes;   /* lanes = 1 << log_lanes */
     unsigned channels, depth, height;
     row step;
 };
 
-/* The unit of a thread, and the number of its first row as rows are counted. */
+/* The unit of a thread, and the number of its first row. */
 struct first_unit {
     unsigned unit, number;
 };
@@ -253,7 +253,7 @@ next_row(const row_walk &walk, walker &w)
     w.at.a += walk.step.a + over_b;
 }
 
-/* The row of `from` at depth d and height h, in elements. */
+/* The offset of the row of `from` at depth d and height h, in elements. */
 __device__ __forceinline__ int64_t
 row_offset(const upsample_plan &p, const row &r, int64_t d, int64_t h)
 {

@@ -1,7 +1,7 @@
 /*
- * upsample_nearest.h  What op.c works out once and every variant of upsample_nearest and
- * its backward reads: the rule that maps an output to its source, and both arrays as
- * planes of rows.  Order: the rule of one axis, its inverse, the plan.
+ * upsample_nearest.h  What op.c works out once and every variant of upsample_nearest
+ * and its backward reads: the rule that maps an output to its source, and both arrays
+ * as planes of rows.  Order: the rule of one axis, its inverse, the plan.
  */
 #ifndef GPO_UPSAMPLE_NEAREST_H
 #define GPO_UPSAMPLE_NEAREST_H
@@ -25,11 +25,11 @@ extern "C" {
 typedef struct upsample_axis {
     int64_t in, out;
     float inverse; /* sources per output: 1 / scale, or in / out */
-    float shift;   /* 0.5 where the centres of outputs are mapped, else 0 */
-    int log;       /* output i comes from i >> log; -1 where that is not known */
+    float shift;   /* 0.5 if the centres of outputs are mapped, else 0 */
+    int log;       /* output i comes from i >> log; -1 if that is not certain */
 } upsample_axis;
 
-/* The source of output i, in float32 arithmetic as PyTorch's; never falls as i grows. */
+/* The source of output i, in float32 as in PyTorch; it never decreases as i grows. */
 UPSAMPLE_INLINE int64_t
 upsample_source(const upsample_axis *axis, int64_t i)
 {
@@ -41,9 +41,9 @@ upsample_source(const upsample_axis *axis, int64_t i)
 /* ---- its inverse ---- */
 
 /*
- * The first output whose source is s or beyond; axis->out if there is none.  The outputs
- * of s are [first(s), first(s + 1)).  A quotient is only the guess: the rule itself
- * decides at its edge.
+ * The first output whose source is s or more; axis->out if there is none.  The outputs
+ * of s are [first(s), first(s + 1)).  The quotient is only a guess, which the rule
+ * corrects.
  */
 UPSAMPLE_INLINE int64_t
 upsample_first(const upsample_axis *axis, int64_t s)
@@ -68,11 +68,11 @@ upsample_first(const upsample_axis *axis, int64_t s)
 /* ---- the plan ---- */
 
 /*
- * Both arrays are (A, B, D, H, W, I): images, channels, three spatial axes, channels that
- * lie side by side.  With channels first I is 1, with channels last B is; a spatial axis
- * that the array lacks has 1 element.  Forward reads axis[].in and writes axis[].out,
- * backward the other way round.  `from` is what is read, x or dy; `to` is what is
- * written, and contiguous.
+ * Both arrays are (A, B, D, H, W, I): images, channels, three spatial axes, contiguous
+ * channels.  With channels first I is 1, with channels last B is; a spatial axis that
+ * the array lacks has 1 element.  Forward reads axis[].in and writes axis[].out,
+ * backward the other way round.  `from` is the input, x or dy; `to` is the output,
+ * which is contiguous.
  */
 enum { UPSAMPLE_SPATIAL = 3, UPSAMPLE_AXES = 6 };
 enum { UPSAMPLE_A, UPSAMPLE_B, UPSAMPLE_D, UPSAMPLE_H, UPSAMPLE_W, UPSAMPLE_I };
@@ -81,15 +81,15 @@ typedef struct upsample_nearest_plan {
     bool backward;            /* upsample_nearest_backward */
     int64_t bytes;            /* of an element */
     int64_t from_size, size;  /* elements of `from`, of `to` */
-    int64_t images, channels; /* 1 and all planes if one stride walks them */
+    int64_t images, channels; /* 1 and all planes if these have one stride */
     upsample_axis axis[UPSAMPLE_SPATIAL]; /* D, H, W */
     int64_t inner;
     int64_t length[UPSAMPLE_AXES]; /* of `from` */
     int64_t stride[UPSAMPLE_AXES]; /* of `from`, in elements */
-    double reach;                  /* of a row of `from`: its end to end, in elements */
-    bool packed;                   /* the elements of such a row lie side by side */
+    double reach;                  /* of a row of `from`: end to end, in elements */
+    bool packed;                   /* the elements of such a row are contiguous */
     int64_t row;                   /* elements of a row of `to` */
-    int64_t rows;                  /* of x or dx, the smaller side as a rule */
+    int64_t rows;                  /* of x or dx, usually the smaller side */
 } upsample_nearest_plan;
 
 static inline const upsample_nearest_plan *

@@ -1,6 +1,6 @@
 /*
  * walks.cuh  What v2 and the shape kernels of upsample_nearest share on the host: the
- * walk over rows that a launch makes, and which rows move in words of 16 bytes.
+ * walk over rows of a launch, and which rows move in words of 16 bytes.
  * Order: the walk, rows and their words, the calls that kernels take, the shape
  * kernels.
  */
@@ -13,12 +13,12 @@
 
 static_assert(BLOCK == 1 << MOST_LOG_LANES, "a row of units may fill a block");
 
-/* The walk over rows of sides d by h, and its grid; ITEMS rows of a thread. */
+/* The walk over the rows of planes of d by h rows, `items` per thread, and its grid. */
 inline row_walk
 walk_of(const upsample_nearest_plan &p, int64_t d, int64_t h, int64_t units, int items,
         dim3 *grid)
 {
-    /* The widest blocks of those that leave the fewest lanes idle. */
+    /* The widest blocks, unless narrower ones leave fewer lanes idle. */
     int best = MOST_LOG_LANES;
     int64_t least = INT64_MAX;
     for (int log = MOST_LOG_LANES; log >= LEAST_LOG_LANES; log--) {
@@ -48,7 +48,7 @@ walk_of(const upsample_nearest_plan &p, int64_t d, int64_t h, int64_t units, int
     return walk;
 }
 
-/* Whether rows, blocks and places in a row are counted in 31 bits on both sides. */
+/* Whether 31 bits can count rows, blocks and the elements of a row on both sides. */
 inline bool
 fits_rows(const upsample_nearest_plan &p)
 {
@@ -68,7 +68,10 @@ fits_rows(const upsample_nearest_plan &p)
 
 /* ---- rows and their words ---- */
 
-/* A pack is 8 bytes of the shorter row with each element twice, 16, or picked. */
+/*
+ * Where a pack of 16 bytes comes from: PAIRS, 8 bytes of the shorter row, each element
+ * twice; WHOLE, 16 bytes; PICKED, single elements.
+ */
 enum row_mode { PAIRS, WHOLE, PICKED };
 
 /* Whether every row of `from` begins on a boundary of `bytes`. */
@@ -91,7 +94,7 @@ result_lies_on(const gpo_call *call, int64_t bytes)
            p.row * p.bytes % bytes == 0;
 }
 
-/* Whether 16 bytes of a row are 16 bytes, on a boundary, of a row of the other side. */
+/* Whether each 16 bytes of a row are 16 aligned bytes of a row of the other side. */
 inline bool
 has_whole_packs(const gpo_call *call)
 {
@@ -106,7 +109,7 @@ has_whole_packs(const gpo_call *call)
     return p.axis[2].log == 0 && p.packed;
 }
 
-/* Whether rows are twice as long, and `size` elements a word of the longer side. */
+/* Whether rows are twice as long, and aligned to words of `size` of the longer side. */
 inline bool
 has_pairs(const gpo_call *call, int64_t size)
 {
@@ -118,8 +121,8 @@ has_pairs(const gpo_call *call, int64_t size)
 }
 
 /*
- * Whether rows are twice as many and nothing else but their width changes, and those of
- * `from` are evenly spaced, `pitch` elements apart.
+ * Whether H is doubled and D is not changed, and the rows of `from` are evenly spaced,
+ * `pitch` elements apart.
  */
 inline bool
 doubles_rows(const upsample_nearest_plan &p, int64_t *pitch)
@@ -139,7 +142,7 @@ doubles_rows(const upsample_nearest_plan &p, int64_t *pitch)
 
 /* ---- the calls that kernels take ---- */
 
-/* v2: rows twice as many and as long, in words of a pair at least. */
+/* v2: twice as many rows, twice as long, in words of at least a pair. */
 inline bool
 takes_doubles(const gpo_call *call)
 {
@@ -155,7 +158,7 @@ takes_any_rows(const gpo_call *call)
     return fits_rows(*upsample_nearest_plan_of(call));
 }
 
-/* Forward: 16 bytes of a row of the result, and no fewer rows than x has. */
+/* Forward: rows of the result aligned to 16 bytes, and no fewer of them than x has. */
 inline bool
 takes_aligned_rows(const gpo_call *call)
 {
@@ -176,7 +179,7 @@ takes_aligned_rows_of_dy(const gpo_call *call)
 
 /* ---- the shape kernels, for the table and for v2 (shapes/) ---- */
 
-/* Of one that does not take the call the next: aligned_rows, any_rows. */
+/* aligned_rows runs any_rows where it does not take the call. */
 template <typename T>
 gpo_status upsample_nearest_aligned_rows(gpo_call *call);
 

@@ -1,9 +1,9 @@
 /*
  * v0  One output per thread.
- * Now:   a thread adds up the terms of one element of the result, or of one lag over the
- *        whole batch; every operand comes from global memory.
+ * Now:   a thread sums the terms of one output element or, for the gradient, of one lag
+ *        over the whole batch; every operand comes from global memory.
  * Cost:  two loads per product; L1 serves most of them.
- * Left:  neighbours read the same rows again and again -> v1.
+ * Left:  neighbouring threads load the same rows again and again -> v1.
  */
 #include "../rows.cuh"
 
@@ -17,7 +17,7 @@ causal_conv1d_v0_one_output(conv_view<T> v)
          k += step) {
         const int64_t t = k % v.steps, row = k / v.steps;
         const int64_t b = row / v.channels, c = row % v.channels;
-        v.put(b, c, t, plain_step<4>(v, v.x.row(b, c), v.x.t, c, t));
+        v.put(b, c, t, direct_step<4>(v, v.x.row(b, c), v.x.t, c, t));
     }
 }
 
@@ -30,7 +30,7 @@ causal_conv1d_backward_v0_one_output(lag_view<T> v)
     for (int64_t k = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; k < all;
          k += step) {
         const int64_t s = k % v.lags, c = k / v.lags;
-        v.put(c, s, plain_lag<4>(v, 0, v.batches, c, s));
+        v.put(c, s, direct_lag<4>(v, 0, v.batches, c, s));
     }
 }
 

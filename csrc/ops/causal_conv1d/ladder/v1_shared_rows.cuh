@@ -1,10 +1,10 @@
 /*
  * v1  Rows of w and x in shared memory.
  * Was:   v0 reads both operands of every product from global memory.
- * Now:   a block takes 128 steps of a row; pieces of 256 inputs and the lags that these
- *        can meet lie in shared memory, so a row may be of any length.
+ * Now:   a block computes 128 steps of a row; it stages 256 inputs at a time, and the
+ *        lags they need, in shared memory, so a row may have any length.
  * Cost:  two 4-byte shared loads per product; x is read T / 256 times, out of L2.
- * Left:  a load per operand: the multiplier waits for them -> v2.
+ * Left:  each operand costs a load, and the multipliers wait for the loads -> v2.
  */
 #ifndef GPO_CAUSAL_CONV1D_V1_SHARED_ROWS_CUH
 #define GPO_CAUSAL_CONV1D_V1_SHARED_ROWS_CUH

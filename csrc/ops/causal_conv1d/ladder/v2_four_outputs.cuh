@@ -1,11 +1,12 @@
 /*
  * v2  Four outputs per thread, 16-byte loads.
  * Was:   v1 loads two operands for each product.
- * Now:   four steps meet four inputs in registers: 16 products for 4 inputs and 4 new lags,
- *        two 16-byte loads; the other 4 lags stay from the four inputs before.  Four lags
- *        of the gradient of the filters do the same.
+ * Now:   a thread multiplies four inputs by the lags of four steps in registers: 16
+ *        products for two 16-byte loads, of 4 inputs and 4 new lags; the other 4 lags
+ *        are kept from the previous four inputs.  The gradient of the filters has four
+ *        lags per thread in the same way.
  * Cost:  an eighth of v1's shared loads.
- * Left:  every batch reads the filter of the channel again -> v3.
+ * Left:  every batch loads the filter of its channel again -> v3.
  */
 #ifndef GPO_CAUSAL_CONV1D_V2_FOUR_OUTPUTS_CUH
 #define GPO_CAUSAL_CONV1D_V2_FOUR_OUTPUTS_CUH
@@ -89,7 +90,7 @@ lag_quad(const lag_view<T> &v, lag_stage<value_type<T>, 1, PIECE> &stage, int64_
 {
     using V = value_type<T>;
     const int64_t s = s0 + 4 * quad;
-    const int64_t end = s0 > 0 ? v.steps - s0 : v.steps; /* inputs that a lag meets */
+    const int64_t end = s0 > 0 ? v.steps - s0 : v.steps; /* inputs that lag s0 has */
     V total[4] = {};
     for (int64_t b = 0; b < v.batches; b++) {
         for (int64_t u0 = 0; u0 < end; u0 += PIECE) {

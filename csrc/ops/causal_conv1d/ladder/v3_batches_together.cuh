@@ -1,12 +1,12 @@
 /*
  * v3  Eight batches share one row of w.
  * Was:   v2 takes one batch at a time.
- * Now:   a block has the rows of eight batches (four of float64): a window of lags, loaded
- *        once, meets all of them.  The gradient of the filters has no such row to share; two
- *        batches at a time halve its barriers.
+ * Now:   a block takes the rows of eight batches (four of float64) and uses each window
+ *        of lags, loaded once, for all of them.  The gradient of the filters has no
+ *        such row to share; taking two batches at a time halves its barriers.
  * Cost:  9 loads of 16 bytes for 128 products.
- * Left:  step t has t + 1 terms: the threads of early steps wait for those of late ones
- *        -> v4.
+ * Left:  step t has t + 1 terms, so the threads of early steps wait for those of late
+ *        steps -> v4.
  */
 #ifndef GPO_CAUSAL_CONV1D_V3_BATCHES_TOGETHER_CUH
 #define GPO_CAUSAL_CONV1D_V3_BATCHES_TOGETHER_CUH
@@ -14,8 +14,8 @@
 #include "../quads.cuh"
 
 /*
- * Steps t..t+3 of ROWS batches from `batch` on, for the thread's t = t0 + 4 * quad; all
- * threads call it, `active` ones have steps.
+ * Steps t..t+3 of ROWS batches from `batch` on, for the thread's t = t0 + 4 * quad.
+ * All threads of the block call it; those that are `active` have steps to compute.
  */
 template <typename T, int ROWS>
 __device__ __forceinline__ void
@@ -102,7 +102,7 @@ lag_quads(const lag_view<T> &v, lag_stage<value_type<T>, ROWS, LAG_PIECE> &stage
 {
     using V = value_type<T>;
     const int64_t s = s0 + 4 * quad;
-    const int64_t end = s0 > 0 ? v.steps - s0 : v.steps; /* inputs that a lag meets */
+    const int64_t end = s0 > 0 ? v.steps - s0 : v.steps; /* inputs that lag s0 has */
     V total[4] = {};
     for (int64_t batch = 0; batch < v.batches; batch += ROWS) {
         for (int64_t u0 = 0; u0 < end; u0 += LAG_PIECE) {

@@ -1,16 +1,17 @@
 /*
  * v4  Balanced work.
  * Was:   v3's threads have between one and T terms per step.
- * Now:   a thread takes the four steps around t and those around T - 1 - t, one after the
- *        other: all threads, and all blocks, have the same number of products.  Lags s and
- *        K - 1 - s are paired in the same way.
+ * Now:   a thread computes the four steps around t, then those around T - 1 - t, so all
+ *        threads, and all blocks, have the same number of products.  Lags s and K-1-s
+ *        are paired in the same way.
  * Cost:  as v3, with half as many blocks of twice the work.
- * Left:  the window of lags is loaded for every 4 inputs; 4 steps use it -> v5.
- * Measured: slower than v3, 1.00 after 0.85 ms (backward 2.86 after 2.55) at B32 C768 T768
- *        in float32 on an H200 (benchmarks/results/h200-causal_conv1d*-ladder.json).  The
- *        likely reasons, not profiled: blocks balance themselves, for an SM that is done
- *        with a short one takes the next, and v3 begins with the long ones; a pair is staged
- *        twice; forward, 168 registers leave 6 blocks to an SM where 112 leave v3 nine.
+ * Left:  a window of lags is loaded for every 4 inputs and used by only 4 steps -> v5.
+ * Measured: slower than v3, 1.00 after 0.85 ms (backward 2.86 after 2.55) at B32 C768
+ *        T768 in float32 on an H200
+ *        (benchmarks/results/h200-causal_conv1d*-ladder.json).  The likely reasons, not
+ *        profiled: v3 is balanced already, as an SM that finishes a short block takes
+ *        the next one and the long blocks start first; each pair is staged twice;
+ *        forward, 168 registers allow 6 blocks per SM where v3's 112 allow nine.
  */
 #ifndef GPO_CAUSAL_CONV1D_V4_BALANCED_CUH
 #define GPO_CAUSAL_CONV1D_V4_BALANCED_CUH

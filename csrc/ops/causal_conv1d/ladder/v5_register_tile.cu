@@ -1,15 +1,16 @@
 /*
  * v5  Register tile of 16 steps by 8 inputs.
- * Was:   v4 has 16 products for each pair of 16-byte loads, and tests every one of them.
- * Now:   a lane takes a row of its own and 16 of its steps: 8 inputs and a window of 23 lags
- *        make 128 products; the window slides, so 8 lags are new each time, and they are the
- *        same for all 32 lanes.  Only tiles on an edge of the filter test or leave out
- *        products.  Rows are (batch, segment of 128 steps), so that few batches fill the
- *        lanes, too.  The next 64 inputs are on their way while these are multiplied.
- *        Channels are taken in shares whose rows fit L2.
+ * Was:   v4 has 16 products for each pair of 16-byte loads, and tests each of them.
+ * Now:   each lane has its own row and computes 16 of its steps: 8 inputs and a window
+ *        of 23 lags make 128 products.  The window slides, so 8 lags are new each time,
+ *        and they are the same for all 32 lanes.  Only tiles on an edge of the filter
+ *        test or skip products.  A row is a (batch, segment of 128 steps), so that few
+ *        batches fill a warp, too.  The next 64 inputs are in flight while these are
+ *        multiplied.  Channels are processed in groups whose rows fit in L2.
  * Cost:  4 loads of 16 bytes for 128 products; x is read T / 256 times.
- * Left:  the multipliers themselves: 0.217 ms for B32 C768 T768 in float32 at 67 TFLOP/s
- *        -> v6.  A short filter leaves most of a tile empty: shapes/short_filters.cu.
+ * Left:  the multiplications take 0.217 ms for B32 C768 T768 in float32 at 67 TFLOP/s
+ *        -> v6.  A short filter leaves most of a tile empty: see
+ *        shapes/short_filters.cu.
  */
 #include "../tiles.cuh"
 
@@ -30,9 +31,9 @@ conv_products(V (&sum)[STEPS], const V *lag, const V (&x)[INPUTS])
 }
 
 /*
- * Tiles on an edge of the filter: `first` is the lag of step 0 and input 0, a multiple of
- * 8; `all` the number of lags.  Products whose lag is outside are left out, not zero: an
- * infinite input must not reach them.
+ * Tiles on an edge of the filter: `first` is the lag of step 0 and input 0, a multiple
+ * of 8; `all` the number of lags.  Products whose lag is outside the filter are
+ * skipped, not multiplied by zero: an infinite input must not spread.
  */
 template <typename V>
 __device__ __forceinline__ void
@@ -97,7 +98,7 @@ __launch_bounds__(TILE_BLOCK, sizeof(T) == 8 ? 1 : 2)
         T next[EACH] = {}, next_lag = {};
         for (int64_t u0 = -((back + CHUNK - 1) / CHUNK * CHUNK) - CHUNK; u0 < SEGMENT;
              u0 += CHUNK) {
-            /* In the first round there is nothing yet but the request for the next. */
+            /* The first iteration only loads the inputs of the next one. */
             const bool begun = u0 >= -((back + CHUNK - 1) / CHUNK * CHUNK);
             if (begun) {
                 __syncthreads();

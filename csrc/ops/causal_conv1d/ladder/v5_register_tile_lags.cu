@@ -1,12 +1,12 @@
 /*
  * v5  Register tile of 16 lags by 8 inputs, for the gradient of the filters.
- * Was:   v4 has 16 products for each pair of 16-byte loads, and tests every one of them.
- * Now:   a lane takes a row of its own and 16 lags: 8 inputs meet a window of 23 steps of
- *        the gradient, which slides along in a ring in shared memory; lanes are added at
- *        the end.  Where there are few channels and lags, groups of rows write partial
- *        sums, which a second kernel adds in their order.
+ * Was:   v4 has 16 products for each pair of 16-byte loads, and tests each of them.
+ * Now:   each lane has its own row and 16 lags: 8 inputs are multiplied by a window of
+ *        23 steps of the gradient, which slides along a ring buffer in shared memory;
+ *        lanes are reduced at the end.  Where there are few channels and lags, groups
+ *        of rows write partial sums, which a second kernel adds in a fixed order.
  * Cost:  4 loads of 16 bytes for 128 products.
- * Left:  the multipliers themselves, twice as many as forward with those of dx -> v6.
+ * Left:  the multiplications: with those of dx, twice as many as forward -> v6.
  */
 #include "../../../device/block.cuh"
 #include "../tiles.cuh"
@@ -27,7 +27,7 @@ lag_products(V (&sum)[STEPS], const V *g, const V (&x)[INPUTS])
 
 /* How the work on lags is divided: row groups part, part + splits, ... */
 struct lag_split {
-    int64_t rows, groups; /* virtual rows, groups of 32 of them */
+    int64_t rows, groups; /* (batch, segment) rows, groups of 32 */
     int64_t tiles, splits;
     bool even;
 };
@@ -43,7 +43,7 @@ __launch_bounds__(lag_tile<value_type<T>>::BLOCK, 2)
     using g_row = row_stage<V, tile::RING>;
     constexpr int STAGED = tile::STAGED, RING = tile::RING, THREADS = tile::BLOCK;
     GPO_SHARED(x_row, x, [WARP]);
-    GPO_SHARED(g_row, g, [WARP]); /* step first + s0 + u stands in column u % RING */
+    GPO_SHARED(g_row, g, [WARP]); /* step first + s0 + u is in column u % RING */
     GPO_SHARED(int64_t, x_offset, [WARP]);
     GPO_SHARED(int64_t, g_offset, [WARP]);
     GPO_SHARED(int64_t, row_first, [WARP]);
@@ -59,7 +59,7 @@ __launch_bounds__(lag_tile<value_type<T>>::BLOCK, 2)
         for (int64_t group = part; group < split.groups; group += split.splits) {
             const int64_t row = group * WARP + lane;
             const int64_t nearest = group * WARP / v.batches * LAG_SEGMENT;
-            const int64_t end = v.steps - s0 - nearest; /* inputs that a lag meets */
+            const int64_t end = v.steps - s0 - nearest; /* inputs of lag s0 */
             const int64_t b = row < split.rows ? row % v.batches : 0;
             const int64_t first =
                 row < split.rows ? row / v.batches * LAG_SEGMENT : FAR;

@@ -2,15 +2,15 @@
  * v6  Tensor cores of sm_90a.
  * Was:   v5 multiplies on the CUDA cores, whose rate alone costs 0.22 ms at
  *        B 32, C 768, T 768.
- * Now:   an item is a channel and 16 batches (8 where there are few); its 192 columns of
- *        64 values multiply a Toeplitz band made from the filter in registers.  float32
- *        goes as three products of rows scaled by a power of two and split into two
- *        float16, and the sums leave the tensor cores, which truncate, after two lags.
- *        Rows with an infinity, a nan or a wide range are summed in the plain order.
+ * Now:   an item is a channel and 16 batches (8 where there are few); its 192 columns
+ *        of 64 values are multiplied by a Toeplitz band built in registers.  float32
+ *        rows are scaled by a power of two and split into two float16: three products,
+ *        whose sums leave the tensor cores, which truncate, after every two lags.  Rows
+ *        with an infinity, a nan or a wide range are summed directly.
  * Cost:  each input is read once where T <= 768 (16 batches); 62 KB of shared memory,
  *        three blocks per SM.
- * Left:  three warps per scheduler issue an instruction in 8 cycles each, so a phase is as
- *        long as its instructions.  Work grows with T * min(K, T) -> v7.
+ * Left:  each of three warps per scheduler issues an instruction every 8 cycles, so a
+ *        phase is as long as its instructions.  Work grows with T * min(K, T) -> v7.
  */
 #include "../toeplitz_results.cuh"
 
@@ -55,7 +55,7 @@ __launch_bounds__(TOEPLITZ_THREADS, toeplitz_blocks(WHOLE, sizeof(T)))
 
             const int p0 =
                 p.reversed ? TOEPLITZ_BLOCK - 1 : TOEPLITZ_BLOCK * plan.window - 1;
-            const int row0 = p0 - 16 * warp - g + 2 * q; /* odd: the second copy */
+            const int row0 = p0 - 16 * warp - g + 2 * q; /* odd: second copy */
             const uint32_t filter_high =
                 base + plan.filter + (row0 & 1 ? copy_bytes : 0) + (row0 >> 1) * 4;
             const int filter_step =
@@ -65,7 +65,7 @@ __launch_bounds__(TOEPLITZ_THREADS, toeplitz_blocks(WHOLE, sizeof(T)))
 
             float scale[4];
             item.take_scales(scale);
-            /* part (+)= the product of a lag; columns from `first` on, in COUNT parts */
+            /* part (+)= a lag's product, for COUNT parts of columns from `first` on */
             const auto multiply = [&](auto count, auto *part, int first, int lag,
                                       bool add) {
                 constexpr int COUNT = decltype(count)::value;
@@ -77,7 +77,7 @@ __launch_bounds__(TOEPLITZ_THREADS, toeplitz_blocks(WHOLE, sizeof(T)))
             };
             constexpr index_constant<1> ONE;
             constexpr index_constant<2> TWO;
-            /* lags that reach all columns, then those that reach the later half alone */
+            /* lags that reach all columns, then those that reach only the later half */
             const int there = min(plan.lags - first_lag, plan.window);
             const int all = WHOLE ? min(there, first_block + G / 2) : there;
             const int half = WHOLE ? min(there, first_block + G) : there;
@@ -148,9 +148,9 @@ tensor_launch(gpo_call *call, const tensor_conv<T> &p)
 }
 
 /*
- * Forward, and dx, whose rows have their last step first.  A (B, T, C) array is turned
- * in workspace of its size, for a row's values must be neighbours; other strides are read
- * one value at a time.
+ * Forward, and dx, whose rows have their last step first.  The values of a row must be
+ * contiguous, so a (B, T, C) array is transposed into a workspace of its size; arrays
+ * of other strides are read one value at a time.
  */
 template <typename T>
 gpo_status

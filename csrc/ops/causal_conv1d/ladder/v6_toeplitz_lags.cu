@@ -1,9 +1,10 @@
 /*
  * v6  Tensor cores of sm_90a, for the gradient of the filters.
  * Was:   v5 multiplies on the CUDA cores.
- * Now:   a 64 x 64 product of dy and x for each lag of 64, summed over time and batches, then
- *        along its diagonals.  A block has three warpgroups with four lags each, and the
- *        copy engine brings the next rows while these are multiplied.
+ * Now:   a 64 x 64 product of dy and x for each lag of 64, summed over time and
+ *        batches, then along its diagonals.  A block has three warpgroups with four
+ *        lags each, and bulk copies (TMA) load the next rows while these are
+ *        multiplied.
  * Cost:  each of x and dy is read once where T <= 768 (16 batches); no atomics.
  * Left:  work grows with T * min(K, T) -> v7.
  */
@@ -12,17 +13,17 @@
 #ifdef __CUDACC__
 
 /*
- * The gradient of the filter: for each lag D of 64 the 64 x 64 product of dy and x moved
- * by D blocks, summed over blocks of time and batches: lag 64 D + s - q gets its element
- * (s, q).  The operands lie as in the forward product, and its columns are summed here,
- * so they are read the other way.  A thread adds up its elements of equal diagonal.  A
- * block has three warpgroups, each 4 of 12 lags, chosen so that each has the same work:
- * lag D of a causal row of 12 blocks has 12 - D products.  One power of two scales a chunk
- * of all batches.
+ * The gradient of the filter.  For each lag D of 64, the 64 x 64 product of dy and of x
+ * shifted by D blocks is summed over blocks of time and batches; element (s, q) belongs
+ * to lag 64 D + s - q.  The operands are stored as in the forward product, whose
+ * columns are the summed dimension here, so they are read transposed.  A thread sums
+ * its elements of each diagonal.  A block has three warpgroups, each with 4 of 12 lags,
+ * chosen to balance the work: lag D of a causal row of 12 blocks has 12 - D products.
+ * A chunk of all batches shares one power of two as its scale.
  *
- * STAGED: whole rows fit and are aligned.  The copy engine brings fp32 rows while the
- * products of the rows before run; 16-bit rows need no conversion and go straight to
- * their places, in two buffers by turns.
+ * STAGED: whole rows fit and are aligned.  Bulk copies (TMA) load fp32 rows while the
+ * previous rows are multiplied; 16-bit rows need no conversion and are copied straight
+ * to their final place, double-buffered.
  */
 template <typename T, int PRODUCTS, bool STAGED>
 __global__ void
@@ -43,7 +44,7 @@ __launch_bounds__(TAPS_THREADS, 1) causal_conv1d_backward_v6_toeplitz_lags(
 
     block.begin();
     block.stage(blockIdx.x, 0, 0);
-    uint32_t turn = 0; /* of the buffers, of the barrier's phases */
+    uint32_t turn = 0; /* selects the buffer and the barrier's phase */
 #pragma unroll 1
     for (int item = blockIdx.x; item < block.items; item += gridDim.x) {
         const int c = item / plan.windows, window = item % plan.windows;
@@ -59,7 +60,7 @@ __launch_bounds__(TAPS_THREADS, 1) causal_conv1d_backward_v6_toeplitz_lags(
             }
         }
 
-        /* the chunk of dy, of x `apart` chunks before, of one batch item after another */
+        /* each batch item in turn: a chunk of dy, and of x `apart` chunks before it */
         const int first_apart = first_lag / S;
         int batch = 0, chunk = first_apart, apart = first_apart;
 #pragma unroll 1
@@ -75,7 +76,7 @@ __launch_bounds__(TAPS_THREADS, 1) causal_conv1d_backward_v6_toeplitz_lags(
             block.stage(is_last ? item + gridDim.x : item,
                         is_last ? 0 : first_batch + NB, turn & 1);
 
-            /* combine: the warpgroups take turns to multiply and to add up */
+            /* combine: a tile is added up while the next is multiplied */
             const wgmma_operand dy_rows(base + plan.dy + here);
             const wgmma_operand x_rows(base + plan.x + here);
             float tile[2][32];
@@ -156,7 +157,7 @@ tensor_lags_launch(gpo_call *call, const lag_view<T> &p)
     return GPO_LAUNCH(call, grid, block, plan.bytes, kernel, p, plan);
 }
 
-/* The gradient of the filters; (B, T, C) arrays are turned as in conv_v6. */
+/* The gradient of the filters; (B, T, C) arrays are transposed as in conv_v6. */
 template <typename T>
 gpo_status
 lag_v6(gpo_call *call, const lag_view<T> &view)

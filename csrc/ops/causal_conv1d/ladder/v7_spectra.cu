@@ -1,14 +1,14 @@
 /*
  * v7  The transform of a row stays in one block.
- * Was:   v6 makes T^2 / 2 products per row, on one architecture.
- * Now:   a row of up to N steps goes through registers and shared memory to its spectrum,
- *        is multiplied by that of its filter, which serves all batches, and comes back:
- *        T log T.  Longer rows are blocks of N steps.  The next row is on its way during
- *        an inverse.
- * Cost:  x is read and the result written once; two exchanges of 8 N bytes each way through
- *        shared memory.  Rounding is relative to the row: heads, and rows with an infinity,
- *        a nan or a wide range, are left to early_steps.cu.
- * Left:  zeros fill up lengths between powers of two; from 8192 steps on spectra wait in L2.
+ * Was:   v6 makes T^2 / 2 products per row, and on one architecture only.
+ * Now:   one block transforms a row of up to N steps in registers and shared memory,
+ *        multiplies it by the filter's spectrum, shared by all batches, and transforms
+ *        it back: T log T.  Longer rows are cut into blocks of N steps.
+ * Cost:  x is read and the result written once; two exchanges of 8 N bytes each way
+ *        through shared memory.  Rounding is relative to the row: heads, and rows with
+ *        an infinity, a nan or a wide range, are left to early_steps.cu.
+ * Left:  lengths between powers of two are zero-padded; from 8192 steps on spectra are
+ *        kept in L2.
  */
 #include "../spectral_cut.cuh"
 
@@ -29,7 +29,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     const spectrum_store<FFT> store = {cut.slab + blockIdx.x * cut.spectra};
     constexpr bool AHEAD = PLACE == SPECTRUM_HELD, MANY = PLACE == SPECTRUM_BLOCKS;
     const int64_t n = MANY ? cut.row_blocks : 1, filters = MANY ? cut.w_blocks : 1;
-    const int64_t X = filters, CARRY = filters + n; /* places behind the filters */
+    const int64_t X = filters, CARRY = filters + n; /* indices behind the filters */
 
     for (int64_t work = blockIdx.x; work < v.channels * cut.splits; work += gridDim.x) {
         const int64_t c = work % v.channels, first = work / v.channels * cut.share;
@@ -118,7 +118,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
                     }
                 }
                 block.fft.inverse_begin(f);
-                if (AHEAD && b + 1 < last) { /* rows are loaded a turn before */
+                if (AHEAD && b + 1 < last) { /* prefetch the next row */
                     block.load(row_of(cut.dtype, v.x, b + 1, c, v.steps), 0, x);
                 }
                 block.fft.template inverse_end<MANY>(f, y, later);
@@ -154,7 +154,7 @@ conv_v7_of(gpo_call *call, const conv_view<float> &v, spectrum_dtype dtype)
     constexpr size_t SHARED = FFT::SHARED * sizeof(c64);
     spectrum_cut cut = cut_call<FFT, RESIDENT>(call, v, dtype);
     dim3 grid = grid_of(v.channels * cut.splits);
-    /* Filters; the blocks of a row and what one leaves to the next. */
+    /* Filters; the blocks of a row and the carry from one to the next. */
     const int64_t rows = PLACE == SPECTRUM_BLOCKS ? cut.row_blocks + 1 : 0;
     gpo_status status = GPO_OK;
     if (PLACE != SPECTRUM_HELD) {

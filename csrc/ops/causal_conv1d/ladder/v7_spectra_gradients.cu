@@ -1,19 +1,19 @@
 /*
  * v7  The spectrum of dy serves both gradients.
  * Was:   v6 makes T^2 / 2 products for dx and as many for dw.
- * Now:   where rows fit one block, the spectrum of dy meets that of the filter for dx and
- *        that of x, which waits in shared memory, for dw: three transforms forward and back
- *        per row where two launches need four.  The products for a filter are added up over
- *        the batch before they come back.  The next rows are on their way during an inverse.
- * Cost:  dy and x are read once and dx is written once; 2 N spectral values more in shared
- *        memory than forward.
- * Left:  from 8192 steps on the sums do not fit, and dw has a launch of its own.
+ * Now:   where a row fits one block, the spectrum of dy is multiplied by the filter's
+ *        for dx and by that of x, kept in shared memory, for dw: three transforms per
+ *        row, where two launches need four.  The products for dw are summed over the
+ *        batch before one inverse.  The next rows are prefetched during an inverse.
+ * Cost:  dy and x are read once and dx is written once; 2 N spectral values more in
+ *        shared memory than forward.
+ * Left:  from 8192 steps on the sums do not fit, and dw needs its own launch.
  */
 #include "../spectral_lags.cuh"
 
 /*
- * Both gradients of rows of one block: dx of the rows of a channel, and the share of
- * its filter's gradient that belongs to these batches.  v convolves the reversed rows of
+ * Both gradients of rows that fit one block: dx of the rows of a channel, and the part
+ * of its filter's gradient that these batches add.  v convolves the reversed rows of
  * dy: step u of dx is step steps - 1 - u of the view.
  */
 template <typename FFT, int RESIDENT>
@@ -24,7 +24,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT) causal_conv1d_backward_v7_spectra_grad
     const __grid_constant__ spectrum_cut cut)
 {
     using block_type = spectrum_block<FFT>;
-    constexpr int V = FFT::V, FILTER = 0, ROW = 1; /* places in the store */
+    constexpr int V = FFT::V, FILTER = 0, ROW = 1; /* indices in the store */
     constexpr int THREADS = FFT::THREADS, WARPS = block_type::WARPS;
     GPO_DYN_SHARED(c64, space);
     GPO_SHARED(row_range, slots, [WARPS]);
@@ -117,7 +117,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT) causal_conv1d_backward_v7_spectra_grad
         }
 
         if (sum.plain) {
-            put_lags_plainly<FFT>(cut, lags, split, c, first, last);
+            put_direct_lags<FFT>(cut, lags, split, c, first, last);
             continue;
         }
         float y[V], unused[V];
@@ -129,7 +129,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT) causal_conv1d_backward_v7_spectra_grad
     }
 }
 
-/* Both gradients of rows of one block; `cut` says how many splits are left to add. */
+/* Both gradients of rows that fit one block; leaves cut->splits partial sums to add. */
 template <typename FFT, int RESIDENT>
 static gpo_status
 gradients_v7_of(gpo_call *call, const conv_view<float> &v, lag_view<float> *lags,

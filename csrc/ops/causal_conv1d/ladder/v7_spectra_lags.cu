@@ -1,16 +1,16 @@
 /*
- * v7  Spectra of long rows wait in global memory, for the gradient of the filters.
+ * v7  Spectra of long rows are kept in global memory, for the gradient of the filters.
  * Was:   v6 makes T^2 / 2 products for each filter.
- * Now:   the spectra of a row of x, in one block or blocks of 4096 steps, wait in global
- *        memory for those of dy; products are added up over the batch, relative to the
- *        largest so far, and come back once per filter.
+ * Now:   the spectra of a row of x, of one block or of blocks of 4096 steps, are stored
+ *        in global memory and multiplied by those of dy; products are summed over the
+ *        batch, scaled by the largest so far, with one inverse per filter.
  * Cost:  x and dy are read once; spectra of x and sums go to L2 and back.
- * Left:  at 16384 steps spectra of 128 KB move through L2; transforms of dy are made twice,
+ * Left:  at 16384 steps spectra of 128 KB move through L2; dy is transformed twice,
  *        here and for dx.
  */
 #include "../spectral_lags.cuh"
 
-/* The gradient of the filters alone, where spectra have to wait in global memory. */
+/* Only the gradient of the filters, with spectra in global memory. */
 template <typename FFT, spectrum_place PLACE, int RESIDENT>
 __global__ void
 __launch_bounds__(FFT::THREADS, RESIDENT)
@@ -25,8 +25,8 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     const block_type block(space, slots, cut.dtype);
     const spectrum_store<FFT> store = {cut.slab + blockIdx.x * cut.spectra};
     const int64_t n = MANY ? cut.row_blocks : 1, filters = MANY ? cut.w_blocks : 1;
-    const int64_t sums = filters + (filters < n); /* the last one's part before it */
-    const int64_t SUM = n, CARRY = SUM + sums;    /* places behind the rows of x */
+    const int64_t sums = filters + (filters < n); /* one more carries into the last */
+    const int64_t SUM = n, CARRY = SUM + sums;    /* indices behind the rows of x */
 
     for (int64_t work = blockIdx.x; work < v.channels * cut.splits; work += gridDim.x) {
         const int64_t c = work % v.channels, split = work / v.channels;
@@ -82,7 +82,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             }
         }
         if (sum.plain) {
-            put_lags_plainly<FFT>(cut, v, split, c, first, last);
+            put_direct_lags<FFT>(cut, v, split, c, first, last);
             __syncthreads();
             continue;
         }
@@ -110,7 +110,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     }
 }
 
-/* dw alone; `cut` says how many splits are left to add. */
+/* Only dw; leaves cut->splits partial sums to add. */
 template <typename FFT, spectrum_place PLACE, int RESIDENT>
 static gpo_status
 lag_v7_of(gpo_call *call, lag_view<float> *v, spectrum_cut *cut)

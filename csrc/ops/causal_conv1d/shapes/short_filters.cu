@@ -1,19 +1,20 @@
 /*
- * short_filters.cu  Filters of at most 8 lags, where a register tile would be mostly empty:
- * memory sets the time, so x is read once, in packs, as fast as memory gives it.
- * Rows of whole packs: a thread makes a pack of the result out of its pack of x and those
- * before it.  Channels side by side: a thread walks along 32 steps of one, and neighbours
- * take neighbouring channels.  Anything else is v0, whose threads find their few inputs
- * in L1.
- * Cost:  reads x once and writes the result once; the gradient of the filters reads x and
- *        dy once, and groups of rows write partial sums.
+ * short_filters.cu  Filters of at most 8 lags, where a register tile would be mostly
+ * empty.  These are bandwidth-bound, so x is read once, in packs.
+ * - Rows of whole packs: a thread computes a pack of the result from its pack of x and
+ *   those before it.
+ * - Interleaved channels (layout BTC): a thread walks along 32 steps of one channel,
+ *   and neighbouring threads take neighbouring channels.
+ * - Anything else runs v0, whose threads find their few inputs in L1.
+ * Cost:  reads x once and writes the result once; the gradient of the filters reads x
+ *        and dy once, and groups of rows write partial sums.
  */
 #include "../../../device/block.cuh"
 #include "../staging.cuh"
 
 /* ---- a convolution ---- */
 
-/* Rows of whole packs: a thread makes a pack of the result out of 2 or 3 packs of x. */
+/* Rows of whole packs: a thread makes a pack of the result from HALO + 1 packs of x. */
 template <typename T>
 __global__ void
 __launch_bounds__(SHORT_BLOCK)
@@ -83,7 +84,7 @@ __launch_bounds__(SHORT_BLOCK)
     }
 }
 
-/* Channels side by side: a thread walks along STRETCH steps of one, 8 at a time. */
+/* Interleaved channels: a thread walks along STRETCH steps of one, SHORT at a time. */
 template <typename T>
 __global__ void
 __launch_bounds__(SHORT_BLOCK)
@@ -195,8 +196,8 @@ load_lag_inputs(const lag_view<T> &v, int64_t b, int64_t c, int64_t t,
 }
 
 /*
- * A block adds up the lags of a channel over a share of its packs (single steps where
- * packs are not even), in threads, then in lanes and warps.
+ * A block sums the lags of a channel over a share of its packs (single steps where rows
+ * are not whole packs), per thread, then across lanes and warps.
  */
 template <typename T, int SIZE>
 __global__ void
@@ -253,7 +254,7 @@ __launch_bounds__(TILE_BLOCK, 2)
     }
 }
 
-/* Channels side by side: a thread adds up the lags of one over a share of the stretches. */
+/* Interleaved channels: a thread sums the lags of one over a share of the stretches. */
 template <typename T>
 __global__ void
 __launch_bounds__(SHORT_BLOCK, 3)
@@ -310,9 +311,9 @@ __launch_bounds__(SHORT_BLOCK, 3)
     }
 }
 
-constexpr int64_t SHARE_LIMIT = 1 << 30; /* packs of a share, which are unsigned */
+constexpr int64_t SHARE_LIMIT = 1 << 30; /* packs of a share, counted as unsigned */
 
-/* dy and x are read once; `splits` says how many groups of rows are left to add. */
+/* dy and x are read once; leaves *splits partial sums to add. */
 template <typename T>
 static gpo_status
 launch_lags(gpo_call *call, lag_view<T> *view, int64_t *splits)

@@ -1,10 +1,9 @@
 /*
  * v0  Direct.
- * Now:   a thread for each sum of the result; it walks along both operands, and only
- *        along terms that exist.
- * Cost:  two loads per product, both out of L1 where the filter is short.
- * Left:  the filter is the same for all threads and the signal nearly so, but every
- *        product loads both -> v1.
+ * Now:   one thread per sum of the result; it loops over the terms that exist.
+ * Cost:  two loads per product, both from L1 where the filter is short.
+ * Left:  all threads use the same filter and nearly the same part of the signal, but
+ *        every product loads both -> v1.
  */
 #ifndef GPO_CONVOLVE_V0_DIRECT_CUH
 #define GPO_CONVOLVE_V0_DIRECT_CUH

@@ -1,14 +1,14 @@
 /*
  * v1  Filter in constant memory, signal in shared memory.
  * Was:   v0 loads two values for each product.
- * Now:   the taps are a parameter of the kernel: parameters live in constant memory, so a
- *        tap is an operand of the multiplication itself.  A filter of more than 2 KB goes
- *        in pieces, a launch each, that carry the sums on in global memory.  A block
- *        keeps the signal under its 128 sums and 256 terms in shared memory.
+ * Now:   the taps are a kernel parameter: parameters live in constant memory, so a tap
+ *        is an operand of the multiply instruction.  A filter of more than 2 KB takes
+ *        several launches, one per piece, which pass partial sums on in global memory.
+ *        A block stages the signal for 128 sums and 256 terms in shared memory.
  * Cost:  one shared load per product; the host reads the filter, so the call waits for
  *        its stream and cannot be captured into a graph.
- * Left:  a shared load feeds one multiplication: the load unit is busy four times as long
- *        as the multipliers -> v2.
+ * Left:  each shared load feeds one multiplication: the load unit is busy four times as
+ *        long as the multipliers -> v2.
  */
 #ifndef GPO_CONVOLVE_V1_CONSTANT_FILTER_CUH
 #define GPO_CONVOLVE_V1_CONSTANT_FILTER_CUH
@@ -27,10 +27,10 @@ struct filter_piece {
 struct piece_work {
     int64_t row, rows, tap;
     int taps;
-    int per_row; /* taps from the filter of a row to that of the next; 0: the same */
+    int per_row; /* taps from one row's filter to the next; 0: all rows share one */
 };
 
-/* Sums so far of the launch's rows; NULL where it has all the terms. */
+/* Partial sums of the launch's rows; NULL where one launch has all the terms. */
 template <typename T>
 struct carried {
     value_type<T> *sums;
@@ -64,7 +64,7 @@ __launch_bounds__(BLOCK, 4)
     for (int64_t u = blockIdx.x; u < tiles * w.rows; u += gridDim.x) {
         const int64_t own = quotient(u, tiles); /* row of the launch */
         const int64_t begin = (u - own * tiles) * BLOCK, i = begin + tid;
-        const int64_t full = c.first + begin; /* of the n + m - 1 sums */
+        const int64_t full = c.first + begin; /* index among the n + m - 1 sums */
         const row_operands<T> row = find_row(c, w.row + own);
         const int taps_at = static_cast<int>(own) * w.per_row;
 
@@ -110,7 +110,7 @@ __launch_bounds__(BLOCK, 4)
     }
 }
 
-/* Queues the rows of `w` with all their terms; `filters` are w.rows filters, or one. */
+/* Launches all terms of the rows of `w`; `filters` holds w.rows filters, or one. */
 template <typename T>
 static gpo_status
 convolve_v1_rows(gpo_call *call, const convolve_view<T> &c, piece_work w,
@@ -143,7 +143,7 @@ convolve_v1(gpo_call *call)
     const convolve_plan &plan = *convolve_plan_of(call);
     const convolve_view<T> c = view_of<T>(call);
     const T *filters = c.v;
-    /* Rows of a launch: all, as many as have their filters in a piece, or one. */
+    /* Rows per launch: all, as many as have their filters in one piece, or one. */
     const int64_t together = plan.one_filter ? c.count_rows
                              : c.m < TAPS    ? TAPS / c.m
                                              : 1;

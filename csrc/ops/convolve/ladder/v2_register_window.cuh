@@ -1,15 +1,15 @@
 /*
  * v2  Register window.
  * Was:   v1 takes a shared load for each product.
- * Now:   a thread has 64 bytes of neighbouring sums (16 of float) in registers and as
- *        many elements of the signal twice; 16 terms are 256 products for 4 loads of 16
- *        bytes of the signal and 4 of the filter, the same for all lanes.  Rows of 64
- *        bytes lie 80 apart, so that the loads of a warp meet no bank twice.  Where a row
- *        has few sums a block takes several rows, and where there are few blocks the
- *        terms are split, and a second kernel adds the parts in order.
+ * Now:   a thread keeps 64 bytes of consecutive sums (16 floats) and twice as much of
+ *        the signal in registers; 16 terms are 256 products for 4 16-byte loads of the
+ *        signal and 4 of the filter, the latter broadcast to all lanes.  Rows of 64
+ *        bytes are padded to 80, which avoids bank conflicts.  Where a row has few sums
+ *        a block takes several rows; where there are few blocks the terms are split,
+ *        and a second kernel adds the parts in order.
  * Cost:  8 shared loads per 256 products; reads the signal once for each 512 terms.
- * Left:  every product is a multiplication of its own: from a few hundred terms on a
- *        Fourier transform needs fewer -> v3.
+ * Left:  it makes every product one by one; from a few hundred terms on a Fourier
+ *        transform needs fewer -> v3.
  */
 #ifndef GPO_CONVOLVE_V2_REGISTER_WINDOW_CUH
 #define GPO_CONVOLVE_V2_REGISTER_WINDOW_CUH
@@ -17,7 +17,7 @@
 #include "../signal_stage.cuh"
 #include "../window_shape.cuh"
 
-/* Sixteen sums of a thread, say, go on by as many terms: 256 products, 8 loads. */
+/* Adds N terms to a thread's N sums: 256 products and 8 loads where N = 16. */
 template <typename V>
 __device__ __forceinline__ void
 slide(V (&sum)[SUMS<V>], const V (&now)[SUMS<V>], const V (&before)[SUMS<V>],
@@ -57,7 +57,7 @@ __launch_bounds__(THREADS, BLOCKS)
     V *const filter = reinterpret_cast<V *>(stage) +
                       groups * (w.depth + w.lanes) * PITCH<V> + group * w.depth * N;
     for (int64_t item = blockIdx.x; item < w.items; item += gridDim.x) {
-        /* The tiles in the middle of a row have most terms; they begin first. */
+        /* The tiles in the middle of a row have most terms, so they start first. */
         const int64_t unit = item * groups + group;
         const int64_t ranked = quotient(unit, w.parts);
         const int64_t part = unit - ranked * w.parts;
@@ -72,7 +72,7 @@ __launch_bounds__(THREADS, BLOCKS)
         const int width = is_unit ? (sums + N - 1) / N * N : 0;
         const bool is_active = lane * N < width;
 
-        /* Terms that any sum of the tile has; the part of them that is the unit's. */
+        /* Terms that any sum of the tile has, then this unit's part of them. */
         const int64_t full = c.first + begin;
         int64_t low = full - c.n + 1, high = full + tile_sums;
         low = low > 0 ? low : 0;
@@ -84,11 +84,11 @@ __launch_bounds__(THREADS, BLOCKS)
         V sum[N] = {};
         total<V> all[N];
         int since = 0;
-        bool is_first = true; /* of the unit's chunks: nothing to add up yet */
+        bool is_first = true; /* no chunk of the unit is summed yet */
 #pragma unroll 1
         for (int64_t s = 0; s < span; s += w.depth * N) {
             const int64_t k = low + s;
-            int terms = w.depth * N; /* of the stage: whole pairs of rows */
+            int terms = w.depth * N; /* of this stage: whole pairs of rows */
             if (span - s < terms) {
                 terms = (static_cast<int>(span - s) + 2 * N - 1) / (2 * N) * (2 * N);
             }
@@ -135,7 +135,7 @@ __launch_bounds__(THREADS, BLOCKS)
             __syncthreads();
         }
 
-        /* Through shared memory, so that neighbours write neighbours. */
+        /* Results pass through shared memory, so that stores are coalesced. */
         if (is_active) {
             constexpr int SIZE = pack<V>::SIZE;
 #pragma unroll

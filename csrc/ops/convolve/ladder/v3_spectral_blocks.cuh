@@ -1,17 +1,18 @@
 /*
  * v3  Products of spectra.
  * Was:   v2 makes every product of the formula, one by one.
- * Now:   a row goes in blocks of N = 512 to 4096 values through registers and shared
- *        memory to spectra of N numbers.  A block minus i times the one before it, times
- *        the filter's spectrum, comes back with N results in its real part: every block
- *        is by itself, and nothing is filled up with zeros.  A filter of up to 4096 taps
- *        stays in shared memory as a spectrum while a block of threads walks along the
- *        row.
- * Cost:  one transform forth and one back per N results.  A transform rounds by the norm
- *        of all its inputs: blocks in which that is much more than a sum has of its own
- *        are made once more (guard.cuh), by 512 to 1023 products a sum.
- * Left:  filters of fewer than 192 taps are v2's, and by this name those of more than
- *        4096: long_filters.
+ * Now:   a row is cut into blocks of N = 512 to 4096 values, which are transformed in
+ *        registers and shared memory to N spectral values each.  The spectrum of a
+ *        block minus i times the one before it, multiplied by the filter's, has an
+ *        inverse with N results in its real part: blocks are independent and nothing is
+ *        zero-padded.  The spectrum of a filter of up to 4096 taps stays in shared
+ *        memory while a block of threads walks along the row.
+ * Cost:  one forward and one inverse transform per N results.  The rounding error of a
+ *        transform is relative to the norm of all its inputs: blocks where that is much
+ *        more than the norm of a sum's own terms are computed again (guard.cuh), by 512
+ *        to 1023 products per sum.
+ * Left:  filters of fewer than 192 taps are left to v2, and those of more than 4096 to
+ *        shapes/long_filters.cu (v2, where this rung is called by name).
  */
 #ifndef GPO_CONVOLVE_V3_SPECTRAL_BLOCKS_CUH
 #define GPO_CONVOLVE_V3_SPECTRAL_BLOCKS_CUH
@@ -22,12 +23,12 @@
 
 /*
  * Everything counts from `first`, the first sum that the result keeps: block k of a row
- * is a[first + k N + n], n < N, zeros where the row has none.
+ * is a[first + k N + n], n < N, and zero outside the row.
  *
- * A block of threads makes `share` blocks of results of all `blocks` of each row, one
- * after the other: a block of the row is read once, and is on its way during an inverse.
- * Then it makes what of them the transform may not.  The first `work.ends` blocks of
- * threads add up the ends of the rows.
+ * A block of threads computes `share` consecutive blocks of results; each row has
+ * work.blocks of them.  A block of the row is read once, prefetched during an inverse.
+ * Then it computes again those that the transform's error bound excludes.  The first
+ * `work.ends` blocks of threads add up the ends of the rows.
  */
 template <typename FFT, int RESIDENT>
 __global__ void
@@ -62,7 +63,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     int *mark = is_wide;
     bool has_filter = false;
     int filter_exponent = 0;
-    c64 *const filter = space + FFT::SHARED + threadIdx.x; /* registers are full */
+    c64 *const filter = space + FFT::SHARED + threadIdx.x; /* registers would spill */
     c64 f[V];
     if (threadIdx.x == 0) {
         has_wide[0] = 0;
@@ -73,7 +74,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         const int stop = left < work.blocks - k ? k + left : work.blocks;
         left -= stop - k;
         if (threadIdx.x < WARP) {
-            tell_ends(rows, in.a, k * N, (stop - k) * N, end_energies);
+            store_ends(rows, in.a, k * N, (stop - k) * N, end_energies);
         }
         float x[V], before[V];
         if (!has_filter) {
@@ -82,11 +83,11 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             __syncthreads();
             const row_range range = block.told(0);
             filter_exponent = range.exponent();
-            block.scale(x, factor_of(range) / FFT::POINTS); /* the inverse brings it */
+            block.scale(x, factor_of(range) / FFT::POINTS); /* inverse scales by N */
             block.fft.forward(x, f);
 #pragma unroll
             for (int i = 0; i < V; i++) {
-                filter[i * THREADS] = f[i]; /* which this thread alone reads */
+                filter[i * THREADS] = f[i]; /* read by this thread only */
             }
             has_filter = one_filter;
         }
@@ -95,7 +96,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         block.tell(block.range_of(before), 1);
         __syncthreads();
         row_range last = block.told(1);
-        tell_energies<FFT>(before, factor_of(last), energies + (k + 1) % 2 * ENERGIES);
+        store_energies<FFT>(before, factor_of(last), energies + (k + 1) % 2 * ENERGIES);
 
         for (; k < stop; k++, mark++) {
             float y[V], unused[V];
@@ -104,7 +105,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
             const row_range own = block.told(0), both = row_range::combine(own, last);
             const int exponent = both.exponent();
             float *const now = energies + k % 2 * ENERGIES;
-            tell_energies<FFT>(x, factor_of(own), now);
+            store_energies<FFT>(x, factor_of(own), now);
             block.fft.forward(x, before, factor_of(both), f);
             if (threadIdx.x < WARP) {
                 const bool holds = windows_hold<FFT>(
@@ -151,7 +152,7 @@ convolve_by_block(gpo_call *call, const spectral_rows &rows, bool one_filter)
     const int ends = end_blocks(rows, rows.c.count_rows, resident, FFT::THREADS);
     const int64_t blocks = ceil_div(rows.c.count, FFT::POINTS);
     const int64_t all = blocks * rows.c.count_rows;
-    resident -= ends; /* so that all begin at once */
+    resident -= ends; /* so that all start at once */
     const int64_t turns = ceil_div(all, resident * MARKS);
     const int64_t share = all > 0 ? ceil_div(all, resident * turns) : 1;
     const dim3 grid = grid_of(ends + ceil_div(all, share));
@@ -162,7 +163,7 @@ convolve_by_block(gpo_call *call, const spectral_rows &rows, bool one_filter)
                       one_filter);
 }
 
-/* convolve_by_block of 512 and 1024 points, of 2048 and 4096: files of their own. */
+/* convolve_by_block of 512 and 1024 points, of 2048 and 4096: one file per pair. */
 gpo_status convolve_by_small_block(gpo_call *call, const spectral_rows &rows,
                                    bool one_filter, int points);
 gpo_status convolve_by_large_block(gpo_call *call, const spectral_rows &rows,

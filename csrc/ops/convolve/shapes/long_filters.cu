@@ -1,14 +1,15 @@
 /*
- * long_filters.cu  Filters of many blocks of a transform: spectra of the blocks of rows
- * and filter, products of them, frequency by frequency, as v2's window, and results.
+ * long_filters.cu  Filters longer than one block of a transform: both row and filter
+ * are cut into blocks and transformed, the spectra are convolved over block indices at
+ * each frequency with v2's register window, and the sums are transformed back.
  * Order: spectra, products, results, wide blocks, passes.
- * Cost:  one transform forth and one back per N results, 4 nm / N fused operations, and
- *        the spectra go through memory.
+ * Cost:  one forward and one inverse transform per N results, 4 nm / N fused
+ *        multiply-adds, and the spectra go through memory.
  *
  * Everything counts from `first`, the first sum that the result keeps: block k of a row
- * is a[first + k N + n], n < N, zeros where the row has none.  Block k of the result is
- * the sum over j of h_j with the blocks k - j and k - j - 1 of the row, and is the real
- * part of one inverse: that of the sum of H_j F(x_(k-j) - i x_(k-j-1)).
+ * is a[first + k N + n], n < N, and zero outside the row.  Block k of the result is the
+ * sum over j of h_j convolved with blocks k - j and k - j - 1 of the row: the real part
+ * of one inverse, that of the sum of H_j F(x_(k-j) - i x_(k-j-1)).
  */
 #include "../spectral_plan.cuh"
 #include "../window_energies.cuh"
@@ -26,8 +27,9 @@ struct two_ranges {
 };
 
 /*
- * F(x_i - i x_(i-1)) of blocks of rows, and F(h_j) / N of those of filters; in a second
- * pass F(x_i) and F(h_(j+1) - i h_j) / N.  And the ends of the rows, by the first blocks.
+ * F(x_i - i x_(i-1)) of the blocks of rows, and F(h_j) / N of the blocks of filters; in
+ * a second pass F(x_i) and F(h_(j+1) - i h_j) / N.  The first blocks of threads add up
+ * the ends of the rows.
  */
 template <typename FFT, int RESIDENT>
 __global__ void
@@ -78,9 +80,9 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         __syncthreads();
         const two_ranges ranges = block_type::told(slots);
         const row_range range = row_range::combine(ranges.own, ranges.before);
-        const float inverse = is_filter ? 1.0f / N : 1.0f; /* which brings N */
+        const float inverse = is_filter ? 1.0f / N : 1.0f; /* it scales by N */
         if (!is_filter && !pass.is_second) {
-            tell_energies<FFT>(x, factor_of(ranges.own), energies);
+            store_energies<FFT>(x, factor_of(ranges.own), energies);
         }
         block.fft.forward(x, before, factor_of(range) * inverse, f);
         c64 *const to = (is_filter ? pass.h : pass.x) + own * N + threadIdx.x;
@@ -95,14 +97,14 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
         if (!is_filter && !pass.is_second && threadIdx.x < CHUNKS<FFT>) {
             const double unit = power_of_two(ranges.own.exponent());
             pass.energies[own * CHUNKS<FFT> + threadIdx.x] =
-                told_energy<FFT>(static_cast<int>(threadIdx.x), energies) * unit * unit;
+                sum_energy<FFT>(static_cast<int>(threadIdx.x), energies) * unit * unit;
         }
     }
 }
 
 /* ---- products ---- */
 
-/* Eight sums go on by eight blocks of the filter; v2's window, a frequency per lane. */
+/* Adds eight blocks of a filter to eight sums: v2's window, a frequency per lane. */
 __device__ __forceinline__ void
 slide_blocks(c64 (&sum)[RESULTS], const c64 (&now)[RESULTS],
              const c64 (&before)[RESULTS], const c64 *taps)
@@ -136,7 +138,7 @@ struct larger {
     }
 };
 
-/* The largest of n exponents, in every thread; a slot for each warp and one more. */
+/* The largest of n exponents, in every thread; needs a slot per warp and one more. */
 __device__ __forceinline__ int
 largest_exponent(const int *exponents, int64_t n, int *slots)
 {
@@ -153,7 +155,7 @@ largest_exponent(const int *exponents, int64_t n, int *slots)
     return slots[PRODUCT_WARPS];
 }
 
-/* Whether any of a tile's results is in a wide block; the same in every thread. */
+/* Whether any result of a tile is in a wide block; the same in every thread. */
 __device__ __forceinline__ bool
 has_wide_blocks(const spectral_pass &pass, int64_t row, int64_t begin)
 {
@@ -163,9 +165,10 @@ has_wide_blocks(const spectral_pass &pass, int64_t row, int64_t begin)
 }
 
 /*
- * Y_k = sum over j of X_(k-j) H_j for each frequency by itself.  A lane has a frequency,
- * a warp 8 results of it; the warps of a block share 32 blocks of the filter and the
- * blocks of the row that meet them.  Terms beyond the ends are skipped by sixteens.
+ * Y_k = sum over j of X_(k-j) H_j, for each frequency independently.  Each lane has one
+ * frequency and each warp 8 results of it; the warps of a block share 32 blocks of the
+ * filter and the blocks of the row that these need.  Terms beyond the ends are skipped
+ * in groups of 16.
  */
 __global__ void
 __launch_bounds__(PRODUCT_THREADS, 2)
@@ -183,7 +186,7 @@ __launch_bounds__(PRODUCT_THREADS, 2)
         return;
     }
     for (int64_t u = blockIdx.x; u < groups * tiles * pass.rows; u += gridDim.x) {
-        /* The results in the middle have most terms; they begin first. */
+        /* The results in the middle have most terms, so they start first. */
         const int64_t ranked = u / groups, rank = quotient(ranked, pass.rows);
         const int64_t row = ranked - rank * pass.rows, own = pass.filters > 1 ? row : 0;
         const int64_t bin = (u - ranked * groups) * WARP + lane;
@@ -206,7 +209,7 @@ __launch_bounds__(PRODUCT_THREADS, 2)
             pass.y_exponent[row * tiles + tile] = {x_most + h_most, x_most};
         }
 
-        /* Blocks of the filter that any result of the tile, or of the warp, has. */
+        /* Blocks of the filter that any result of the tile, or of the warp, needs. */
         int64_t low = begin + lead - pass.blocks + 1,
                 high = begin + TILE_RESULTS + lead;
         low = low > 0 ? low : 0;
@@ -222,7 +225,7 @@ __launch_bounds__(PRODUCT_THREADS, 2)
             constexpr int TAPS = TILE_TAPS / PRODUCT_WARPS;
             const int64_t from = begin + lead - j - TILE_TAPS;
             const bool is_tap = lane >= ROWS;
-            /* Each lane finds the factor of one of the warp's blocks. */
+            /* Each lane computes the factor of one of the warp's blocks. */
             int64_t i = is_tap ? j + warp + (lane - ROWS) * PRODUCT_WARPS
                                : from + warp + lane * PRODUCT_WARPS;
             float factor = 0.0f;
@@ -335,7 +338,7 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
 
 /* ---- wide blocks ---- */
 
-/* Whether the inputs of result k lie far below the 2^most that its spectra have met. */
+/* Whether the inputs of result k are far below 2^most, the scale of its tile. */
 __device__ __forceinline__ bool
 is_far_below(const spectral_pass &pass, int64_t row, int64_t k, int most)
 {
@@ -350,13 +353,13 @@ is_far_below(const spectral_pass &pass, int64_t row, int64_t k, int most)
     return own > NO_EXPONENT && own < most - EXACT;
 }
 
-/* f = the sum over j of X_(k-j) H_j of result k, at the largest of its own exponents. */
+/* f = sum over j of X_(k-j) H_j of result k, scaled by the largest of its exponents. */
 __device__ __forceinline__ int
 add_products_alone(const spectral_pass &pass, int64_t row, int64_t k,
                    c64 (&f)[SQUARE_V])
 {
     const int lane = static_cast<int>(threadIdx.x);
-    const int64_t last = k + pass.lead; /* meets H_0 */
+    const int64_t last = k + pass.lead; /* is multiplied by H_0 */
     const int64_t reach = last - pass.filter_blocks + 1;
     const int64_t own = pass.filters > 1 ? row : 0;
     const c64 *const x = pass.x + row * pass.blocks * SQUARE + lane;
@@ -384,7 +387,7 @@ add_products_alone(const spectral_pass &pass, int64_t row, int64_t k,
     return most;
 }
 
-/* By warps, sums of the wide blocks of a second pass. */
+/* Sums of the wide blocks, in a second pass; one warp per block of results. */
 __global__ void
 __launch_bounds__(WARP, 16)
     convolve_long_filters_wide_results(const __grid_constant__ spectral_rows rows,
@@ -438,7 +441,7 @@ run_pass(gpo_call *call, const spectral_rows &rows, const spectral_pass &pass)
     const int64_t tiles = ceil_div(pass.results, TILE_RESULTS) * pass.rows;
     const dim3 grid = grid_of(results < resident ? results : resident);
     gpo_allow_shared(convolve_long_filters_spectra<FFT, RESIDENT>, SHARED);
-    const int64_t most = resident - pass.end_blocks; /* so that all begin at once */
+    const int64_t most = resident - pass.end_blocks; /* so that all start at once */
     gpo_status status =
         GPO_LAUNCH(call, grid_of(pass.end_blocks + (spectra < most ? spectra : most)),
                    FFT::THREADS, SHARED, (convolve_long_filters_spectra<FFT, RESIDENT>),
@@ -459,7 +462,7 @@ run_pass(gpo_call *call, const spectral_rows &rows, const spectral_pass &pass)
     return status;
 }
 
-/* All passes over all rows, of which `pass` has what they have in common. */
+/* All passes over all rows; `pass` holds the fields that they share. */
 template <typename FFT, int RESIDENT>
 static gpo_status
 run_passes(gpo_call *call, const spectral_rows &rows, const pass_sizes &s,
@@ -500,7 +503,7 @@ run_passes(gpo_call *call, const spectral_rows &rows, const pass_sizes &s,
     return status;
 }
 
-/* The passes for wide blocks are queued always and return at once if there are none. */
+/* Passes for wide blocks are always launched; they return at once if there are none. */
 template <typename FFT, int RESIDENT>
 static gpo_status
 convolve_by_blocks(gpo_call *call, const spectral_rows &rows, bool one_filter)

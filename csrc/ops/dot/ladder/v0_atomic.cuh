@@ -1,11 +1,12 @@
 /*
  * v0  One atomicAdd per thread.
  * Was:   nothing; the first parallel dot product one would write.
- * Now:   a thread adds its products, a grid apart, and then its sum to the result.
- * Cost:  reads 2 * n * sizeof(T) bytes, one element per load; an atomic for every
- *        thread that fits the card, all on one address, and a half alone is added by
- *        compare and swap.
- * Left:  a load moves 2 bytes of float16 and a product takes an instruction -> v1.
+ * Now:   each thread adds its products in a grid-stride loop, then its sum to the
+ *        result.
+ * Cost:  reads 2 * n * sizeof(T) bytes, one element per load; one atomic for every
+ *        thread that fits on the GPU, all on one address; the atomic of a single half
+ *        is a compare-and-swap loop.
+ * Left:  a load moves 2 bytes of float16 and each product is an instruction -> v1.
  */
 #ifndef GPO_DOT_V0_ATOMIC_CUH
 #define GPO_DOT_V0_ATOMIC_CUH

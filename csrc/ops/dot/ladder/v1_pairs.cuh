@@ -1,12 +1,12 @@
 /*
  * v1  Pairs of halves.
  * Was:   v0 loads, multiplies and adds single halves.
- * Now:   4-byte loads, two products per instruction, and one packed atomic: the even
- *        elements' sum to one half of a pair, the odd ones' to the other.  (The source
- *        adds one sum to both.)  A last kernel adds the halves.
+ * Now:   4-byte loads, two products per instruction, and one packed atomic: the sum of
+ *        the even elements goes to one half of a pair, that of the odd ones to the
+ *        other.  (The source adds one sum to both.)  A last kernel adds the halves.
  * Cost:  as v0 with half the instructions; arrays that start on different halves of a
  *        word, or have gaps, are read one element at a time.
- * Left:  an array of halves has no pair to spare for every element -> v2.
+ * Left:  an array of results has no spare pair for every half -> v2.
  */
 #ifndef GPO_DOT_V1_PAIRS_CUH
 #define GPO_DOT_V1_PAIRS_CUH
@@ -20,7 +20,7 @@ sum_pairs(const dot_view<Half> &a)
     using Pair = typename half_pair<Half>::type;
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
     const int64_t first = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
-    /* PACKED: elements before the first whole word, the same of both arrays */
+    /* PACKED: elements before the first whole word, as many in both arrays */
     const int64_t head = PACKED && (reinterpret_cast<uintptr_t>(a.x) & 2u) ? 1 : 0;
     const int64_t pairs = a.n > head ? (a.n - head) / 2 : 0;
     Pair mine;
@@ -63,7 +63,7 @@ __launch_bounds__(BLOCK)
     atomic_add(sum, sum_pairs<Half, PACKED>(a));
 }
 
-/* The result out of the pair: the sum of its halves. */
+/* The result: the sum of the pair's halves. */
 template <typename Half>
 __global__ void
 dot_v1_finish(const typename half_pair<Half>::type *sum, Half *out)
@@ -71,7 +71,7 @@ dot_v1_finish(const typename half_pair<Half>::type *sum, Half *out)
     *out = add_halves(*sum);
 }
 
-/* Clears a pair, lets launch(grid, packed, a, pair) add to it, adds its halves. */
+/* Clears a pair, calls launch(grid, packed, a, pair) to add to it, adds its halves. */
 template <typename Half, typename Launch>
 gpo_status
 in_a_pair(gpo_call *call, Launch launch)

@@ -1,13 +1,14 @@
 /*
  * v2  The aligned neighbour.
- * Was:   v1 owns a pair for its one result.
- * Now:   fast_atomic_add turns the addition of one half into a packed one on the aligned
- *        pair around it; the neighbour gets -0.0.  It works on any array of halves.
+ * Was:   v1 needs a pair of its own for one result.
+ * Now:   fast_atomic_add turns the addition of one half into a packed one on the
+ *        aligned pair around it; the neighbour gets -0.0.  It works on any array of
+ *        halves.
  * Cost:  one more addition per thread, one packed atomic.  A result of one element has
- *        no neighbour, and the pair around it belongs to somebody else: it goes through
- *        a pair of scratch memory.  (The source passes the input's length and writes
- *        past the result.)
- * Left:  every addition rounds to 11 bits, 65504 is the end, and the order of the
+ *        no neighbour, and the pair around it may be someone else's memory, so it goes
+ *        through a pair of scratch memory.  (The source passes the input's length and
+ *        writes past the result.)
+ * Left:  every addition rounds to 11 bits, sums overflow at 65504, and the order of the
  *        atomics changes the result -> v3.
  */
 #ifndef GPO_DOT_V2_NEIGHBOUR_CUH

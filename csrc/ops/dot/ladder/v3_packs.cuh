@@ -1,15 +1,14 @@
 /*
  * v3  Wide sums, many loads in flight.
- * Was:   v2 adds in half, in an order that no run repeats, and waits for two 4-byte
- *        loads at a time.
+ * Was:   v2 adds in half precision, in an order that differs from run to run, and waits
+ *        for two 4-byte loads at a time.
  * Now:   4 packs of 16 bytes per array and thread in flight; products are added in
- *        float within a tile, then in double; blocks leave their parts and the last one
- *        adds them in order.  Where y is misaligned against x, a pack of y is cut out
+ *        float within a tile, then in double; blocks store their parts and the last one
+ *        adds them in order.  If y is misaligned relative to x, a pack of y is cut out
  *        of two aligned ones.
  * Cost:  reads 2 * n * sizeof(T) bytes once, one launch.
- * Left:  it waits for memory; what is left is the launch for small arrays.  Arrays with
- *        gaps have no packs: they go to the kernel of shapes/strided.cu, which takes
- *        every dtype as v3 does.
+ * Left:  it is bandwidth-bound; small arrays pay for the launch.  Arrays with gaps have
+ *        no packs and run shapes/strided.cu, which takes every dtype as v3 does.
  */
 #ifndef GPO_DOT_V3_PACKS_CUH
 #define GPO_DOT_V3_PACKS_CUH
@@ -17,7 +16,7 @@
 #include "../packs.cuh"
 #include "../parts.cuh"
 
-/* N packs of each array, `step` packs apart, into N accumulators, then into one. */
+/* Adds N packs of each array, `step` packs apart, in N accumulators, then in one. */
 template <typename S, bool SHIFTED, int N>
 __device__ __forceinline__ typename S::Acc
 sum_packs(const uint4 *x, const uint4 *y, int64_t step, int shift, uint64_t policy)
@@ -81,7 +80,7 @@ __launch_bounds__(BLOCK, BLOCKS_PER_SM)
         fold.add(
             S::widen(sum_packs<S, SHIFTED, N>(x + k, y + k, BLOCK, a.shift, policy)));
     }
-    if (blockIdx.x == tiles % gridDim.x) { /* the block whose turn it would be */
+    if (blockIdx.x == tiles % gridDim.x) { /* the block that is next */
 #pragma unroll 1
         for (int64_t k = tiles * TILE + tid; k < a.packs; k += BLOCK) {
             fold.add(S::widen(

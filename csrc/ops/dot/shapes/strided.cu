@@ -1,9 +1,9 @@
 /*
  * strided.cu  Arrays with gaps between their elements, or that run backwards.
- * No pack holds neighbouring elements, so each is loaded alone, 8 of each array in flight;
- * the sums are v3's.  v3 sends complex arrays here that start between two multiples of
- * their size: no peeling brings those to a 16-byte boundary.
- * Cost:  the sectors that the elements lie in, once; 16 loads in flight per thread.
+ * Elements are not contiguous, so each is loaded alone, 8 of each array in flight; the
+ * sums are v3's.  v3 sends complex arrays here whose address is not a multiple of the
+ * element size: no peeling aligns those to 16 bytes.
+ * Cost:  reads the sectors of the elements once; 16 loads in flight per thread.
  */
 #include "../parts.cuh"
 

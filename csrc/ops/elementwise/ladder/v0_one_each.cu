@@ -1,9 +1,9 @@
 /*
  * v0  One element per thread.
- * Now:   thread i computes element i of the result; each operand's address comes from the
- *        axes, so any strides and any broadcasting will do.
- * Cost:  a load of one element per operand, a division and a remainder per axis but the
- *        outermost (in 32 bits below 2^32 elements); 2 bytes per load in float16.
+ * Now:   thread i computes element i of the result; each operand's address is computed
+ *        from the axes, so any strides and any broadcasting work.
+ * Cost:  a load of one element per operand, a division and a remainder per axis except
+ *        the outermost (in 32 bits below 2^32 elements); 2 bytes per load in float16.
  * Left:  too few bytes in flight, and addresses cost more than the arithmetic -> v1.
  */
 #include "../kernels.cuh"
@@ -58,7 +58,7 @@ __launch_bounds__(BLOCK)
     }
 }
 
-/* Calls launch(call, axes, inside, first, at) for each part of the result of 8 axes. */
+/* Calls launch(call, axes, inside, first, at) for each part of at most 8 axes. */
 static gpo_status
 in_few_axes(gpo_call *call,
             gpo_status (*launch)(gpo_call *, const elementwise_axes &, int64_t inside,

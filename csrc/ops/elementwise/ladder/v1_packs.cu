@@ -1,13 +1,12 @@
 /*
  * v1  Packs.
- * Was:   v0 loads one element at a time and works its address out.
+ * Was:   v0 loads one element at a time and computes its address.
  * Now:   a thread loads up to 16 bytes of each operand at once and computes two 16-bit
  *        floats per instruction where the hardware can; the pack size is the smallest
- *        over the types of result and operands.  A scalar operand stays in registers.  A
- *        fixed grid strides through the packs; the tail is one element per thread.
+ *        over the types of result and operands.  A scalar operand stays in registers.
+ *        A fixed grid strides through the packs; the tail is one element per thread.
  * Cost:  one load, one store of 16 bytes per pack; 32 waves of blocks.
- * Left:  one operand that is not aligned to its pack, or strided, sends the whole call to
- *        v0's kernel -> v2.
+ * Left:  one misaligned or strided operand sends the whole call to v0's kernel -> v2.
  */
 #include "../kernels.cuh"
 
@@ -55,7 +54,7 @@ __launch_bounds__(BLOCK)
     }
 }
 
-/* Bit k: operand k is one element for the whole result. */
+/* Bit k: operand k is a scalar. */
 static unsigned
 scalars_of(const elementwise_plan &plan)
 {
@@ -66,7 +65,7 @@ scalars_of(const elementwise_plan &plan)
     return scalars;
 }
 
-/* Whether the result and every operand but scalars lie on a boundary of their packs. */
+/* Whether the result and all operands except scalars are aligned to their packs. */
 static bool
 is_aligned(const gpo_call *call, unsigned scalars, int pack)
 {
@@ -81,7 +80,7 @@ is_aligned(const gpo_call *call, unsigned scalars, int pack)
     return aligned;
 }
 
-/* Calls launch(call, grid, scalars), or v0 where some pack would be misaligned. */
+/* Calls launch(call, grid, scalars), or v0 if any pack would be misaligned. */
 static gpo_status
 in_packs(gpo_call *call, int pack,
          gpo_status (*launch)(gpo_call *, dim3 grid, unsigned scalars))

@@ -1,15 +1,15 @@
 /*
  * v2  Peeled misalignment, packs in flight, rows.
- * Was:   v1 gives up all packs for one operand that is misaligned or strided.
- * Now:   the result is peeled to a boundary of its packs; an operand that lies otherwise
- *        is read by aligned loads and shifted into place.  A thread has several packs of
- *        each operand in flight before it computes the first.  Operands whose last axis
- *        is contiguous or repeated are walked row by row; where a row begins takes
- *        multiplications instead of divisions.
- * Cost:  each byte once from memory, misaligned ones twice from the cache; 8 KiB to
- *        24 KiB in flight per block of 256 threads.
- * Left:  short rows and strides on the last axis go to v0's kernel; nothing overlaps the
- *        launch itself.
+ * Was:   v1 uses no packs at all if one operand is misaligned or strided.
+ * Now:   the result is peeled to a boundary of its packs; a misaligned operand is read
+ *        by aligned loads and shifted into place.  A thread has several packs of each
+ *        operand in flight before it computes the first.  Operands whose last axis is
+ *        contiguous or repeated are walked row by row; the start of a row is computed
+ *        with multiplications instead of divisions.
+ * Cost:  reads each byte once from memory, misaligned ones twice from the cache; 8 KiB
+ *        to 24 KiB in flight per block of 256 threads.
+ * Left:  short rows and strides on the last axis go to v0's kernel; nothing overlaps
+ *        the launch itself.
  */
 #include "../../../device/divide.cuh"
 #include "../streams.cuh"
@@ -24,7 +24,7 @@ struct elementwise_rows {
     int64_t strides[ELEMENTWISE_INPUTS][FEW_AXES];
 };
 
-/* at[k] = where row `row` of operand k begins, in elements from its first. */
+/* at[k] = the offset of row `row` of operand k from its first element, in elements. */
 template <int INPUTS>
 __device__ __forceinline__ void
 row_offsets(const elementwise_rows &rows, int64_t row, int64_t (&at)[INPUTS])
@@ -78,7 +78,7 @@ __launch_bounds__(BLOCK)
         z.start(c, head, hold2);
         is_shifted = is_shifted || z.mode == SHIFTED;
     }
-    /* Aligned words around the first and the last pack could leave a shifted row. */
+    /* The words around a shifted row's first and last pack may cross its ends. */
     const int64_t skip = is_shifted ? 1 : 0;
     const int64_t whole = packs > 2 * skip ? packs - 2 * skip : 0;
 
@@ -118,7 +118,7 @@ __launch_bounds__(BLOCK)
         }
     }
 
-    /* What is before and after the packs: one element for each thread of block 0. */
+    /* The elements before and after the packs: one per thread of block 0. */
     head += whole > 0 ? skip * SIZE : n - head;
     const int64_t tail = n - head - whole * SIZE;
     if (blockIdx.x == 0) {
@@ -138,7 +138,7 @@ __launch_bounds__(BLOCK)
     }
 }
 
-/* Calls launch(call, grid, rows), a block for `tile` elements of a row, or v0. */
+/* Calls launch(call, grid, rows) with a block per `tile` elements of a row, or v0. */
 static gpo_status
 in_rows(gpo_call *call, int64_t tile,
         gpo_status (*launch)(gpo_call *, dim3 grid, const elementwise_rows &))

@@ -1,7 +1,7 @@
 /*
  * v0  One atomic per element.
- * Now:   a thread for each element of the source; it finds its slice, its row and its
- *        column by 64-bit division, reads the index and adds.
+ * Now:   one thread per element of the source; it finds slice, row and column by 64-bit
+ *        division, reads the index and adds.
  * Cost:  reads the source and, for each element, the index; one atomic per element.
  * Left:  every lane issues its own 4-byte atomic -> v1.
  */

@@ -1,12 +1,13 @@
 /*
  * v1  Vector atomics.
  * Was:   v0 adds 2 to 8 bytes per atomic.
- * Now:   a thread takes 16 bytes of a row: on sm_90 four floats or eight of 16 bits go in
- *        one atomic, before one by one and in pairs.  Where rows do not split into packs,
- *        one element, a 16-bit float through the aligned pair around it.  Four packs are
- *        in flight; a division is a multiplication by what the host found out.
+ * Now:   a thread takes 16 bytes of a row.  On sm_90 one atomic adds four floats or
+ *        eight 16-bit floats; older GPUs add floats one by one and 16-bit floats in
+ *        pairs.  Where rows do not split into such packs, a thread takes one element; a
+ *        16-bit float is added through the aligned pair that holds it.  Each thread has
+ *        four packs in flight and divides by multiplying with constants from the host.
  * Cost:  as v0 with up to a quarter of the atomic instructions.
- * Left:  sources that share a destination meet in L2, one after the other -> v2.
+ * Left:  atomics to the same destination are serialized in L2 -> v2.
  */
 #ifndef GPO_INDEX_ADD_V1_VECTOR_CUH
 #define GPO_INDEX_ADD_V1_VECTOR_CUH

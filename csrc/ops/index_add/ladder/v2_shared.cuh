@@ -1,15 +1,16 @@
 /*
  * v2  Hot destinations pre-summed.
  * Was:   v1 sends every element of the source to L2.
- * Now:   where the destinations of a few columns fit into shared memory, a block adds
- *        its part of the source there and sends each sum once; few destinations get
- *        several copies, so that lanes do not meet.  Where no table fits or pays
- *        (tables.cuh) rows go as in v1.
+ * Now:   where sums for all destinations of a few columns fit into shared memory, a
+ *        block adds its part of the source there and sends each sum to L2 once.  A
+ *        small table has several copies, so that lanes rarely collide.  Where no table
+ *        fits or pays (tables.cuh), v1's kernel runs.
  * Cost:  reads the source once; a table of sums per block, in float for 16-bit floats.
  * Measured: 2^25 float32 into 1e3 0.319 ms, v1 3.00; 1e6 rows of 128 into 1e3 0.806, v1
- *        0.326 (benchmarks/results/h200-index_add.json).  A shared atomic of floats is a
- *        loop: it pays where L2 has few addresses, not where rows are long.
- * Left:  for long rows the index is read, and the row found, once per 16 bytes -> v3.
+ *        0.326 (benchmarks/results/h200-index_add.json).  A shared-memory atomic on
+ *        floats is a compare-and-swap loop: it pays where few addresses would be
+ *        contended in L2, not where rows are long.
+ * Left:  long rows read the index and find their place once per 16 bytes -> v3.
  */
 #ifndef GPO_INDEX_ADD_V2_SHARED_CUH
 #define GPO_INDEX_ADD_V2_SHARED_CUH

@@ -1,12 +1,13 @@
 /*
  * v3  A warp per source row.
  * Was:   v1 divides, and reads the index, once per 16 bytes of the source.
- * Now:   a warp reads the index of four rows and then only adds offsets: the lanes take
- *        16 bytes each, four rows at once.
+ * Now:   a warp reads the index of four rows and then only adds offsets: each lane
+ *        takes 16 bytes of each of the four rows.
  * Cost:  as v1 with one index read per row; lanes idle where a row is short.
- * Measured: 1e6 rows of 128 float32 into 1e5 0.416 ms, v1 0.437; float16, whose rows leave
- *        half of the lanes idle, 0.287 and 0.212 (benchmarks/results/h200-index_add.json).
- * Left:  atomics add in any order -> v4.
+ * Measured: 1e6 rows of 128 float32 into 1e5 0.416 ms, v1 0.437; float16, whose rows
+ *        leave half of the lanes idle, 0.287, v1 0.212
+ *        (benchmarks/results/h200-index_add.json).
+ * Left:  atomics add in any order, so float sums differ between runs -> v4.
  */
 #ifndef GPO_INDEX_ADD_V3_ROWS_CUH
 #define GPO_INDEX_ADD_V3_ROWS_CUH

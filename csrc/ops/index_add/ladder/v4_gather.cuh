@@ -1,15 +1,15 @@
 /*
  * v4  Sorted by destination, no atomics.
  * Was:   v3's sums depend on which atomic came first.
- * Now:   the positions are sorted by destination, stably (sorted.cuh), and each
- *        destination gathers its rows and adds them in the order of the source, so that x
- *        is read and out written once.  More than 128 rows of one destination are added
- *        in chunks of 64, side by side, and their sums in a kernel of its own
- *        (chunks.cuh).
- * Cost:  a pass over 8 bytes per row of the source, read and written, for every 8 bits
- *        of the number of destinations; then the source once.
- * Left:  one element per row moves more bytes in the sort than in the sum:
- *        shapes/one_element.cu lets elements travel with their keys.
+ * Now:   a stable sort orders the source rows by destination (sorted.cuh); each
+ *        destination then gathers its rows and adds them in the order of the source, so
+ *        x is read once and out written once.  A destination with more than 128 rows is
+ *        summed in chunks of 64 in parallel, and a second kernel adds the sums of the
+ *        chunks (chunks.cuh).
+ * Cost:  each pass of the sort reads and writes 8 bytes per source row, one pass for
+ *        every 8 bits of the number of destinations; then the source is read once.
+ * Left:  with one element per row the sort moves more bytes than the sum reads:
+ *        shapes/one_element.cu carries the elements along with their keys.
  */
 #ifndef GPO_INDEX_ADD_V4_GATHER_CUH
 #define GPO_INDEX_ADD_V4_GATHER_CUH
@@ -17,7 +17,7 @@
 #include "../chunks.cuh"
 #include "../row_sums.cuh"
 
-/* runs[k], for the destinations that have entries. */
+/* Writes runs[k] for every destination k that has entries. */
 template <typename Payload>
 __global__ void
 __launch_bounds__(BLOCK)
@@ -37,8 +37,8 @@ __launch_bounds__(BLOCK)
 }
 
 /*
- * `lanes` threads side by side take a unit, each of them V columns: the first run of a
- * chunk, the last run of a chunk, if they are hot, or a destination, if it is not.
+ * `lanes` adjacent threads take one unit, V columns each.  A unit is the first or the
+ * last run of a chunk, if that run is hot, or a destination that is not hot.
  */
 template <typename T, int V, typename Payload>
 __global__ void
@@ -65,7 +65,7 @@ __launch_bounds__(BLOCK, 3)
         const index_add_run<Payload> run = g.runs[k];
         int64_t begin = run.begin, end = run.end;
         if (is_chunk != (end - begin > HOT) || (is_chunk && is_last && begin <= from)) {
-            continue; /* or the first run of the chunk is its last */
+            continue; /* belongs to another unit; a chunk's only run is its first */
         }
         const int64_t at = (o * a.length + k) * a.inner + column;
         in_flight<T, V> base = {};
@@ -95,7 +95,7 @@ __launch_bounds__(BLOCK, 3)
     }
 }
 
-/* A grid for the gather: `lanes` threads for `across` packs of a row. */
+/* The grid of the gather: `lanes` threads share the `across` packs of a row. */
 struct gather_shape {
     int lanes;
     int64_t tiles;
@@ -124,7 +124,7 @@ struct index_add_v4 {
     {
         const size_t sorted = sort_bytes<Payload>(a.count);
         const size_t runs = aligned(a.length * sizeof(index_add_run<Payload>));
-        void *memory = nullptr; /* one piece: each asks the driver */
+        void *memory = nullptr; /* one allocation: each is a call to the driver */
         gpo_status status = gpo_scratch(call, sorted + runs + part_bytes(a), &memory);
         if (status) {
             return status;

@@ -1,17 +1,19 @@
 /*
  * v5  Sums in float64.
- * Was:   v0 to v3 round to the dtype of x after every addition: n rows of one destination
- *        may err by n units, and a float16 sum of ones stands still at 2,048.
- * Now:   sums of the shape of x begin at zero in float64, take the rows by atomics, and
- *        are rounded once, with x.
+ * Was:   v0 to v3 round to the dtype of x after every addition: n rows of one
+ *        destination make n rounding errors, and a float16 sum of ones stops growing at
+ *        2,048.
+ * Now:   float64 sums of the shape of x start at zero, take the rows by atomics, and
+ *        are added to x and rounded once.
  * Cost:  8 bytes for each element of x, written twice and read; one 8-byte atomic per
- *        element of the source, which L2 takes as fast as one of 4 bytes for rows of one
- *        element, at half the rate for long ones.
+ *        element of the source, which L2 does as fast as a 4-byte one for rows of one
+ *        element and at half the rate for long rows.
  * Measured: 1e6 rows of 128 float32 into 1e5 0.860 ms, v4 0.341; 2^25 rows of one
- *        element into 1e6 0.429, one_element 1.85 (benchmarks/results/
- *        h200-index_add.json).  Precision costs a sort nothing, which adds each
- *        destination once; where rows are short the sort itself costs more.
- * Left:  long rows -> v4.  Few destinations, where atomics meet, are for
+ *        element into 1e6 0.429, one_element 1.85
+ *        (benchmarks/results/h200-index_add.json).  A sort adds to each destination
+ *        once, so precision costs v4 nothing; where rows are short the sort itself
+ *        costs more.
+ * Left:  long rows -> v4.  Few destinations, where atomics are contended, are for
  *        shapes/few_destinations.cu.
  */
 #ifndef GPO_INDEX_ADD_V5_FLOAT64_SUMS_CUH

@@ -1,10 +1,10 @@
 /*
  * few_destinations.cu  Many rows for each of few destinations, summed in float64.
- * As v5, but atomics at few addresses would wait for each other in L2: each block adds its
+ * As v5, but atomics to few addresses would be serialized in L2: each block adds its
  * part of the source to a table in shared memory (tables.cuh), as in v2, and sends each
  * sum once.
- * Cost:  reads the source once; a table of sums per block; 8 bytes for each element of x,
- *        written twice and read.
+ * Cost:  reads the source once; a table of sums per block; 8 bytes for each element of
+ *        x, written twice and read.
  */
 #include "../float64_sums.cuh"
 #include "../tables.cuh"

@@ -1,21 +1,20 @@
 /*
  * one_element.cu  Rows of one element, sorted by destination; no atomics.
- * As v4, but a block takes a tile of 2,048 sorted entries, for a destination would read its
- * elements one by one.  Elements of 4 bytes, or of 8 where rows are numbered by 64 bits,
- * travel through the sort with their keys.
+ * As v4, but each block takes a tile of 2,048 sorted entries: a thread per destination
+ * would read its elements one by one.  The sort carries the elements themselves, not
+ * row numbers, if they are as wide: 4 bytes, or 8 from 2^32 rows on.
  *
- * One step takes entries in the order of their keys.  A run of equal keys inside a tile
- * is added to its destination.  What a tile has of the first and of the last run becomes
- * two entries of the next step, whose entries are again in order; a step of one tile
- * leaves none.
- * Cost:  a pass over 8 bytes per row of the source, read and written, for every 8 bits
- *        of the number of destinations; then those 8 bytes once.
+ * Each step takes entries sorted by key.  A run of equal keys that lies inside a tile
+ * is added to its destination.  The sums of a tile's first and last run become two
+ * entries of the next step, which are again sorted; a step of one tile leaves none.
+ * Cost:  each pass of the sort reads and writes 8 bytes per source row, one pass for
+ *        every 8 bits of the number of destinations; then those 8 bytes are read once.
  */
 #include "../sorted.cuh"
 
 /*
- * Entry i has key[i]; its row is the source row that number[i] or wide_number[i] says,
- * i itself with neither, or, from the second step on, row i of `part`.
+ * Entry i has key[i].  In the first step its source row is number[i] or wide_number[i],
+ * or i if both are NULL; from the second step on it is row i of `part`.
  */
 template <typename T>
 struct index_add_entries {
@@ -55,14 +54,14 @@ add_to_out(const index_add_view<T> &a, int64_t o, uint32_t key, acc_of<T> sum)
     *at = sum_stored(*at, sum);
 }
 
-/* A run that is open at the end of a thread's entries, and whether it began there. */
+/* The run still open after a thread's entries, and whether it began in that thread. */
 template <typename T>
 struct index_add_open {
     acc_of<T> sum;
     bool is_new;
 };
 
-/* Where entry i of a tile lies: no two lanes, 8 entries apart, meet in a bank. */
+/* Where entry i of a tile lies: lanes, 8 entries apart, have no bank conflicts. */
 __device__ __forceinline__ int
 padded(int i)
 {
@@ -101,7 +100,7 @@ __launch_bounds__(BLOCK, 3)
                 loaded[k] = load_entry<T>(a, e, o, begin + i);
             }
         }
-        __syncthreads(); /* the tile before is done with */
+        __syncthreads(); /* the previous tile has been read */
 #pragma unroll
         for (int k = 0; k < TILE_ITEMS; k++) {
             const int i = k * BLOCK + tid;
@@ -135,7 +134,7 @@ __launch_bounds__(BLOCK, 3)
             sum = sum_of<T>(sum, value[padded(i)]);
         }
 
-        /* What is open at the end of each thread: sums of the threads it runs over. */
+        /* The sums of open runs over the threads they span: a segmented scan. */
         index_add_open<T> open = {sum, !any || !is_head || !joins};
 #pragma unroll
         for (int d = 1; d < WARP; d *= 2) {
@@ -151,7 +150,7 @@ __launch_bounds__(BLOCK, 3)
             warp_new[warp] = open.is_new;
         }
         __syncthreads();
-        Acc before = 0; /* open at the end of the warp before */
+        Acc before = 0; /* the run still open after the previous warp */
         for (int w = 0; w < warp; w++) {
             before = warp_new[w] ? warp_sum[w] : sum_of<T>(before, warp_sum[w]);
         }

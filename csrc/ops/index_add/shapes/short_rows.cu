@@ -1,7 +1,7 @@
 /*
- * short_rows.cu  Rows of at most 16 elements, of which neighbours share a destination.
- * Lanes of a warp that have the same destination find each other (match), and the lowest
- * one sends their sum: one atomic where there were several at one address.
+ * short_rows.cu  Rows of at most 16 elements, where nearby rows share a destination.
+ * Lanes of a warp with the same destination find each other by __match_any_sync, and
+ * the lowest one sends their sum: one atomic instead of several to one address.
  * Cost:  reads the source and, for each element, the index; a match per element, and a
  *        shuffle for each lane that shares a destination.
  */
@@ -17,7 +17,7 @@ __launch_bounds__(BLOCK) index_add_short_rows_kernel(index_add_view<T> a)
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
     const unsigned lane = threadIdx.x % WARP;
     for (int64_t begin = static_cast<int64_t>(blockIdx.x) * BLOCK; begin < n;
-         begin += step) { /* whole warps: all lanes meet below */
+         begin += step) { /* whole warps: the shuffles below need every lane */
         const int64_t i = begin + threadIdx.x;
         unsigned long long to = NONE_BAD;
         Acc sum = 0;
@@ -34,7 +34,7 @@ __launch_bounds__(BLOCK) index_add_short_rows_kernel(index_add_view<T> a)
         }
         const unsigned peers = __match_any_sync(ALL_LANES, to);
         const bool leads = (peers & ((1u << lane) - 1)) == 0;
-        unsigned rest = leads ? peers & ~(1u << lane) : 0; /* to be fetched */
+        unsigned rest = leads ? peers & ~(1u << lane) : 0; /* still to add */
         while (__any_sync(ALL_LANES, rest != 0)) {
             const int from = rest != 0 ? __ffs(static_cast<int>(rest)) - 1 : 0;
             const Acc other = __shfl_sync(ALL_LANES, sum, from);

@@ -1,11 +1,11 @@
 /*
  * v0  One owner per stretch of a plane.
- * Now:   a warp owns 8 KB of sums in shared memory and walks through all gradients of
- *        the plane, 32 at a time; those whose index lies in its stretch are added, and
- *        lanes that meet in one element take turns in the order of dy.
+ * Now:   a warp owns 8 KB of sums in shared memory and goes through all gradients of
+ *        the plane, 32 at a time; it adds those whose index lies in its stretch, and
+ *        lanes with the same element take turns in the order of dy.
  * Cost:  every stretch reads all indices of its plane: plane / 2048 times for float32.
- *        Needs to know nothing of the windows.
- * Left:  knowing the windows, an element need only ask those that have it -> v1.
+ *        Works without knowing the windows.
+ * Left:  with known windows, an element need only check those that contain it -> v1.
  */
 #ifndef GPO_MAX_POOL3D_BACKWARD_V0_OWNER_CUH
 #define GPO_MAX_POOL3D_BACKWARD_V0_OWNER_CUH

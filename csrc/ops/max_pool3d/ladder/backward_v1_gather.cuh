@@ -1,15 +1,13 @@
 /*
- * v1  An element asks its windows.
+ * v1  Each element checks its windows.
  * Was:   v0 reads all indices of a plane for each stretch of it.
- * Now:   a thread per element of x goes through the windows that have it and adds the
- *        gradients of those whose index names it.
- * Cost:  one index per window and element: (kernel / stride)^3 per element, out of L1
- *        and L2; dy where the index matches.  Without kernel_size it is v0.
+ * Now:   a thread per element of x goes through the windows that contain it and adds
+ *        the gradients of those whose index names it.
+ * Cost:  one index per window and element: (kernel / stride)^3 per element, from L1
+ *        and L2; dy where the index matches.  Without kernel_size v0 runs.
  * Measured: 2.51 ms where v0 takes 4.71 ((16, 64, 32, 32, 32) float32, kernel 3, stride
- *        1, on an H200), but 13.1 and 2.83 with kernel 8: 512 comparisons for an
- *        element.
- * Left:  where windows do not overlap, neighbours of one window read one index again ->
- *        v2.
+ *        1, on an H200), but 13.1 and 2.83 with kernel 8: 512 comparisons per element.
+ * Left:  where windows do not overlap, all elements of one read the same index -> v2.
  */
 #ifndef GPO_MAX_POOL3D_BACKWARD_V1_GATHER_CUH
 #define GPO_MAX_POOL3D_BACKWARD_V1_GATHER_CUH

@@ -1,13 +1,13 @@
 /*
  * v2  A window fills its cell.
- * Was:   v1 works out the windows of each element, and all elements of a window read
- *        the same index.
+ * Was:   v1 computes the windows of each element, and all elements of a window read the
+ *        same index.
  * Now:   where windows do not overlap they cut a plane into cells; a thread reads one
- *        index and one gradient and writes its cell, zeros and all, in pairs where a
- *        row of the cell is two elements.
- * Cost:  reads dy and indices once, neighbours side by side; writes dx once.  Windows
- *        that overlap go v1's way.
- * Left:  overlapping windows: 512 have an element where kernel is 8, stride 1 -> v3.
+ *        index and one gradient and writes its cell, including the zeros, in pairs
+ *        where a row of the cell is two elements.
+ * Cost:  reads dy and indices once, coalesced; writes dx once.  With overlapping
+ *        windows v1 runs.
+ * Left:  overlapping windows: with kernel 8, stride 1, 512 contain an element -> v3.
  */
 #ifndef GPO_MAX_POOL3D_BACKWARD_V2_CELLS_CUH
 #define GPO_MAX_POOL3D_BACKWARD_V2_CELLS_CUH
@@ -44,7 +44,7 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v2_cells(gradient_view<T> v, int64_
         const stretch h = cell_of(v.axis[POOL_H], oh);
         const stretch w = cell_of(v.axis[POOL_W], ow);
         int64_t index = found;
-        if (!is_tight) { /* a cell may have elements that its window has not */
+        if (!is_tight) { /* a cell may have elements outside of its window */
             index = index_of_window(v, ot, oh, ow, found);
         }
         const T zero = stored_as<T>(value_type<T>(0));

@@ -1,15 +1,15 @@
 /*
  * v3  Axis by axis.
- * Was:   v1 compares an element with every window that has it: kernel^3 of them.
- * Now:   windows (., h', w') that name an element of slice t name the same one, as they
- *        agree on the largest element of what they share.  So a block walks along t and
- *        adds up along T, H and W, each time over one axis of windows, whose gradients
- *        and 32-bit indices lie in shared memory.  Indices that no pooling gives show
- *        where two of one line name different elements; that slice goes v1's way.
- * Cost:  reads dy and indices once; a kernel of comparisons per (h', w') and slice;
- *        three barriers per slice.  Windows that do not overlap, or whose slices do not
- *        fit into shared memory, go v2's way.
- * Left:  sums made anew for each slice, by a block that waits for its loads -> v4.
+ * Was:   v1 compares an element with every window that contains it: kernel^3 of them.
+ * Now:   all windows (., h', w') that name an element of slice t name the same one, as
+ *        they agree on the largest element of what they share.  So a block goes along t
+ *        and sums along T, then H, then W, each time over the windows of one axis only,
+ *        whose gradients and 32-bit indices are in shared memory.  Where two windows of
+ *        a line name different elements, which no pooling does, a slice is added as in v1.
+ * Cost:  reads dy and indices once; `kernel` comparisons per (h', w') and slice; three
+ *        barriers per slice.  Where windows do not overlap, or slices do not fit into
+ *        shared memory, v2 runs.
+ * Left:  each slice is summed anew, by a block that waits for its loads -> v4.
  */
 #ifndef GPO_MAX_POOL3D_BACKWARD_V3_SLICES_CUH
 #define GPO_MAX_POOL3D_BACKWARD_V3_SLICES_CUH
@@ -25,7 +25,7 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice
     constexpr int WARPS = BLOCK / WARP;
     GPO_DYN_SHARED(unsigned char, memory);
     GPO_SHARED(int, mixed, [1]);         /* whether a line along T names two elements */
-    GPO_SHARED(unsigned, named, [WARP]); /* of each ow: the oh whose line names one */
+    GPO_SHARED(unsigned, named, [WARP]); /* per ow: bits of the oh that name one */
     const pool_axis *a = v.axis;
     const int rows = static_cast<int>(v.out[POOL_H]);
     const int cols = static_cast<int>(v.out[POOL_W]), slice = rows * cols;
@@ -40,7 +40,7 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice
     int *const code_t = code + s.depth * slice;
     int *const code_h = code_t + slice;
     const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
-    V *const row = by_h + warp * cols; /* what a warp has of its line */
+    V *const row = by_h + warp * cols; /* the sums of a warp's line */
     int *const row_code = code_h + warp * cols;
     const bool has_masks = rows <= WARP && cols <= WARP;
 
@@ -57,7 +57,7 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice
         int loaded = static_cast<int>(
             windows_with(a[POOL_T], v.stride[POOL_T], t0).first); /* slices before it */
         int slot = loaded % s.depth;                              /* of the next one */
-        __syncthreads(); /* what item and set-up before this have written and read */
+        __syncthreads(); /* after the set-up, and after the previous item */
         for (int t = t0; t < t1; t++) {
             const window_range range = windows_with(a[POOL_T], v.stride[POOL_T], t);
             const int first = static_cast<int>(range.first);
@@ -108,7 +108,7 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice
             }
             __syncthreads();
 
-            /* A warp takes a line h.  H: what those of each (h, ow) name */
+            /* H: a warp takes a line h and sums over oh for each ow */
             T *const dx =
                 v.dx + plane * v.plane + static_cast<int64_t>(t) * height * width;
             const bool is_mixed = mixed[0] != 0;
@@ -145,7 +145,7 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice
                 const unsigned names = __ballot_sync(ALL_LANES, has_name);
                 __syncwarp();
 
-                /* W: those of each (h, w) */
+                /* W: the windows that name (h, w), over ow */
                 for (int w = lane; w < width; w += WARP) {
                     const int own = t << 2 * FIELD | h << FIELD | w;
                     const int2 across = with_w[w];
@@ -177,7 +177,7 @@ __launch_bounds__(BLOCK) max_pool3d_backward_v3_slices(gradient_view<T> v, slice
                 }
                 __syncwarp(); /* before the line is written again */
             }
-            __syncthreads(); /* before the ring is */
+            __syncthreads(); /* before the ring is written again */
         }
     }
 }

@@ -1,13 +1,14 @@
 /*
  * v4  In rounds.
- * Was:   v3 makes three sums for each slice of x.
+ * Was:   v3 sums along three axes for each slice of x.
  * Now:   a block has a tile of dx in shared memory and goes once through the windows
- *        that look at it: in a round the rows of windows that have no element in
- *        common, one per warp, with a lane per window.  Lanes that name one element are
- *        added by shuffles.  The rows of the next rounds are on their way meanwhile.
+ *        that reach into it.  A round takes rows of windows that have no element in
+ *        common, one row per warp, one window per lane.  Gradients of lanes that name
+ *        the same element are added by shuffles.  The next rounds' rows are in flight
+ *        meanwhile.
  * Cost:  reads dy and indices once for each tile a window reaches into; (kernel /
- *        stride)^2 rounds with a barrier each.  Dilated windows and those whose rows do
- *        not fit into shared memory go v3's way.
+ *        stride)^2 rounds with a barrier each.  Where windows are dilated, or a row
+ *        does not fit into shared memory, v3 runs.
  * Left:  64 barriers with a kernel of 8, between which 8 warps have a row each.
  */
 #ifndef GPO_MAX_POOL3D_BACKWARD_V4_ROUNDS_CUH
@@ -22,7 +23,7 @@ __launch_bounds__(ROUND_WARPS *WARP, 2)
     max_pool3d_backward_v4_rounds(gradient_view<T> v, round_plan s)
 {
     using V = value_type<T>;
-    constexpr int DEPTH = SLOTS > 1 ? 1 : 4; /* rounds on their way */
+    constexpr int DEPTH = SLOTS > 1 ? 1 : 4; /* rounds in flight */
     GPO_DYN_SHARED(V, sums);
     const int tid = threadIdx.x, lane = tid % WARP, threads = blockDim.x;
     const int width = static_cast<int>(v.per_row.by);
@@ -43,7 +44,7 @@ __launch_bounds__(ROUND_WARPS *WARP, 2)
             sums[e] = 0;
         }
         __syncthreads();
-        /* behind the last round no slot has a row */
+        /* after the last round no slot has a row */
         while (ring[0].begin < cols) {
 #pragma unroll
             for (int d = 0; d < DEPTH; d++) {
@@ -62,7 +63,8 @@ __launch_bounds__(ROUND_WARPS *WARP, 2)
                 __syncthreads();
             }
         }
-        const bool is_whole = tile.n[POOL_H] == v.in[POOL_H]; /* slices side by side */
+        const bool is_whole =
+            tile.n[POOL_H] == v.in[POOL_H]; /* slices are contiguous */
         const int slices = is_whole ? 1 : tile.n[POOL_T], slice = is_whole ? all : rows;
         T *dx = v.dx + tile.plane * v.plane +
                 (tile.from[POOL_T] * v.in[POOL_H] + tile.from[POOL_H]) * width;
@@ -73,7 +75,7 @@ __launch_bounds__(ROUND_WARPS *WARP, 2)
             }
             dx += v.per_slice.by;
         }
-        __syncthreads(); /* before the sums are those of another tile */
+        __syncthreads(); /* before the sums are cleared for another tile */
     }
 }
 

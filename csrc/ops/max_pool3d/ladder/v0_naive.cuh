@@ -1,10 +1,10 @@
 /*
  * v0  Naive, with bounds.
- * Now:   a thread per output tries every element of its window and asks of each, along
- *        each axis, whether it lies in x.
+ * Now:   a thread per output goes through every element of its window and tests each,
+ *        along each axis, against the bounds of x.
  * Cost:  kernel^3 tests and up to as many loads per output, each waiting for the test
  *        before it.
- * Left:  the bounds do not change from one element to the next -> v1.
+ * Left:  the bounds are the same for all elements of a window -> v1.
  */
 #ifndef GPO_MAX_POOL3D_V0_NAIVE_CUH
 #define GPO_MAX_POOL3D_V0_NAIVE_CUH

@@ -1,14 +1,14 @@
 /*
  * v1  Loops unrolled, a cache in registers.
  * Was:   v0 tests each element and waits for each load.
- * Now:   the bounds of a window are worked out once, products become sums, and eight
- *        elements of a row are loaded before the first of them is compared; a load
- *        behind the end becomes the lowest value by selection, not by a branch.
+ * Now:   the bounds of a window are computed once, multiplications become additions,
+ *        and eight elements of a row are loaded before the first is compared; past the
+ *        end a select, not a branch, replaces the load by the lowest value.
  * Cost:  kernel^3 loads per output, eight in flight.
  * Measured: 13.1 ms where v0 takes 14.4 ((16, 64, 32, 32, 32) float32, kernel 8, stride
- *        1, on an H200), but 3.66 and 2.66 with kernel 3: of eight loads three are then
- *        of the window, so a cache pays as far as it fits the windows.
- * Left:  where no window leaves x the bounds are not needed at all -> v2.
+ *        1, on an H200), but 3.66 and 2.66 with kernel 3: then only three of the eight
+ *        loads are in the window; a cache pays only where it fits the windows.
+ * Left:  where no window leaves x, bounds are not needed at all -> v2.
  */
 #ifndef GPO_MAX_POOL3D_V1_REGISTER_CACHE_CUH
 #define GPO_MAX_POOL3D_V1_REGISTER_CACHE_CUH
@@ -46,7 +46,7 @@ scan_window(const pool_view<T> &v, const T *x, const place &at)
                 }
 #pragma unroll
                 for (int c = 0; c < CACHE<V>;
-                     c++) { /* behind the end nothing is larger */
+                     c++) { /* past the end nothing is larger */
                     best.take(cache[c], start + k + c * dw);
                 }
             }

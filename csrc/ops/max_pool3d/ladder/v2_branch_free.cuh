@@ -1,8 +1,8 @@
 /*
  * v2  Branch-free where nothing is padded.
- * Was:   v1 works out where a window begins and ends, and selects.
+ * Was:   v1 computes where a window begins and ends, and selects.
  * Now:   windows of 2, 3 or 8 elements a side that never leave x have all their loads
- *        written out, at offsets that are constants times a stride; others go v1's way.
+ *        unrolled, at offsets that are constants times a stride; others use v1's loop.
  * Cost:  kernel^3 loads per output, 8, 27 or 8 of them in flight.
  * Left:  neighbouring outputs load the same elements again -> v3.
  */
@@ -12,8 +12,8 @@
 #include "v1_register_cache.cuh"
 
 /*
- * A cube of K elements a side inside of x: no bounds, every load at a constant offset
- * from one of its planes.  The element is counted by its number in the window.
+ * A cube of K elements a side inside x: no bounds, every load at a constant offset from
+ * one of its planes.  The largest element is known by its number in the window.
  */
 template <typename T, int K>
 __device__ __forceinline__ running<value_type<T>>
@@ -50,7 +50,7 @@ scan_cube(const pool_view<T> &v, const T *x, const place &at)
     return {most, first + (i * rows + j) * cols + number % K};
 }
 
-/* The window of one output; CUBE is v.cube where scan_cube is written out for it. */
+/* The window of one output; CUBE is v.cube if scan_cube serves it, else 0. */
 template <typename T, int CUBE>
 __device__ __forceinline__ void
 pool_one(const pool_view<T> &v, const place &at)

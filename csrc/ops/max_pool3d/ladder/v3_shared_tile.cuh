@@ -6,11 +6,10 @@
  * Cost:  one load of each element, a barrier that waits for the slowest of them, and
  *        still kernel^3 reads and comparisons per output.
  * Measured: 12.5 ms where v2 takes 3.15 ((16, 64, 32, 32, 32) float32, kernel 8, stride
- *        1, on an H200), 0.248 and 0.050 with kernel 2, stride 2; the report has 5 to
- *        10 times v2's time.  L1 has held the neighbours all along, and the reads from
- *        shared memory are as many as those from L1 were.
- * Left:  what costs is kernel^3 reads, not where from; first a good shape of the block
- *        -> v4.
+ *        1, on an H200), 0.248 and 0.050 with kernel 2, stride 2; the report measures 5
+ *        to 10 times v2's time.  L1 already held the shared elements, and there are as
+ *        many reads from shared memory as there were from L1.
+ * Left:  the cost is kernel^3 reads, wherever from; first a better block shape -> v4.
  */
 #ifndef GPO_MAX_POOL3D_V3_SHARED_TILE_CUH
 #define GPO_MAX_POOL3D_V3_SHARED_TILE_CUH
@@ -53,7 +52,7 @@ __launch_bounds__(BLOCK) max_pool3d_v3_shared_tile(pool_view<T> v, shared_tile s
             }
             continue;
         }
-        __syncthreads(); /* the tile before this one has been read */
+        __syncthreads(); /* the previous tile has been read */
         for (int e = tid; e < s.span[POOL_T] * rows * cols; e += BLOCK) {
             const int64_t t = from_t + e / (rows * cols), h = from_h + e / cols % rows;
             const int64_t w = from_w + e % cols;
@@ -85,7 +84,7 @@ __launch_bounds__(BLOCK) max_pool3d_v3_shared_tile(pool_view<T> v, shared_tile s
     }
 }
 
-/* The tiles of a call; *bytes is what a tile of elements of `size` bytes takes. */
+/* The tiles of a call; *bytes is the size of a tile with elements of `size` bytes. */
 inline shared_tile
 plan_shared_tile(const max_pool3d_plan &plan, size_t size, size_t *bytes)
 {

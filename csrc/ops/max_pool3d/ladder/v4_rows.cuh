@@ -1,10 +1,11 @@
 /*
  * v4  Threads over (w, h), the rest shared.
  * Was:   v2 finds each output's place by three divisions; v3 spends its time copying.
- * Now:   x and y of a block are w and h of the output; z of the block and of the grid
- *        share planes times slices, so that a block is full where planes are small.
- * Cost:  as v2 with one division; at most 64 threads along z, 65,535 blocks along y and
- *        z, and rows wider than a block walk, all of which the published version omits.
+ * Now:   x and y of a block are w and h of the output; z of block and grid covers
+ *        planes times slices, so that blocks are full where planes are small.
+ * Cost:  as v2 with one division.  Keeps to 64 threads along z and 65,535 blocks along
+ *        y and z, and loops over rows wider than a block; the published version omits
+ *        these.
  * Left:  the slices of one block may lie far apart -> v5.
  */
 #ifndef GPO_MAX_POOL3D_V4_ROWS_CUH

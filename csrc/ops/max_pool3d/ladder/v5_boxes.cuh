@@ -1,13 +1,12 @@
 /*
  * v5  Threads over (w, h, t).
- * Was:   v4's blocks take slices of whatever plane comes next.
+ * Was:   a block of v4 may mix slices of several planes.
  * Now:   a block is a box of one plane, whose windows share most of what they load.
- * Cost:  as v4 without a division; blocks are small where planes are: 64 outputs of a 4
- *        x 4 x 4 plane are two warps.
+ * Cost:  as v4 without a division; blocks are small where planes are: the 64 outputs of
+ *        a 4 x 4 x 4 plane are two warps.
  * Measured: 0.428 ms where v4 takes 0.143 ((128, 512, 8, 8, 8) float32, kernel 8, on an
- *        H200): a plane has one output, and each a block of its own.  With larger
- *        planes the box wins, 0.582 and 0.614 ((16, 64, 32, 32, 32), kernel 3, stride
- *        1).
+ *        H200): a plane has one output, and each has a whole block.  With larger planes
+ *        the box wins, 0.582 and 0.614 ((16, 64, 32, 32, 32), kernel 3, stride 1).
  * Left:  kernel^3 loads and comparisons per output, however they are laid out -> v6.
  */
 #ifndef GPO_MAX_POOL3D_V5_BOXES_CUH

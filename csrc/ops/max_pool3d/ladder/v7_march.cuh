@@ -1,14 +1,15 @@
 /*
  * v7  Marching along T.
- * Was:   v6 loads a whole tile, turns it, and computes while nothing is loaded.
- * Now:   a warp has 8 rows of 32 columns and walks from slice to slice, with two or
- *        four on their way.  Along T it keeps what it has seen, by doubling; along H a
- *        block of few warps hands on the rows that the next one lacks; along W lanes
- *        shuffle.  The kernel and the stride are known when it is compiled.
+ * Was:   v6 loads a whole tile, transposes it, and loads nothing while it computes.
+ * Now:   a warp has 8 rows of 32 columns and marches from slice to slice, with two or
+ *        four slices in flight.  Along T it keeps earlier maxima in registers, made by
+ *        doubling; along H each warp gets the rows it lacks from the next warp of a
+ *        small block; along W lanes shuffle.  Kernel and stride are compile-time
+ *        constants.
  * Cost:  each element is loaded once where a plane has up to 64 rows of 32 columns; 16
  *        or 32 loads in flight per thread; one barrier of four warps per slice of y,
- *        none where a plane has 8 rows.  Indices, dilation, other windows and dtypes go
- *        v6's way.
+ *        none where a plane has 8 rows.  Indices, dilation, other windows and dtypes
+ *        run v6.
  * Left:  windows of two slices of y share their maxima along H and W, too.
  */
 #ifndef GPO_MAX_POOL3D_V7_MARCH_CUH
@@ -17,7 +18,7 @@
 #include "../march.cuh"
 #include "v6_separable.cuh"
 
-/* What windows of K slices to come need of those behind: by doubling, as pool_array. */
+/* What later windows of K slices need of past slices: by doubling, as in pool_array. */
 template <int K, typename V>
 struct trail {
     V past[K > 1 ? K - 1 : 1][ROWS];
@@ -33,7 +34,7 @@ struct trail {
         }
     }
 
-    /* The next slice becomes the largest of it and the K - 1 behind it. */
+    /* The next slice becomes the maximum of it and the K - 1 slices before it. */
     template <int MADE = 1>
     __device__ __forceinline__ void take(V (&a)[ROWS])
     {
@@ -63,15 +64,15 @@ __launch_bounds__(MOST_ROWS / ROWS * WARP, 2)
 {
     using V = value_type<T>;
     constexpr int BEYOND = K > S ? K - S : 1; /* rows that a warp lacks, or none */
-    constexpr int STEPS = S > 4 ? S : 4; /* written out: what is kept changes place */
-    constexpr int AHEAD = K <= 3 && K > S ? 4 : 2; /* slices on their way */
+    constexpr int STEPS = S > 4 ? S : 4;      /* unrolled: saves moving what is kept */
+    constexpr int AHEAD = K <= 3 && K > S ? 4 : 2; /* slices in flight */
     GPO_SHARED(V, edge, [2][MOST_ROWS / ROWS][BEYOND][WARP]);
     const int lane = threadIdx.x % WARP;
     const bool is_alone = s.warps == 1;
     const int64_t items = is_alone ? ALONE : 1, own = threadIdx.x / WARP;
     const int64_t item = blockIdx.x * items + (is_alone ? own : 0);
     const int warp = is_alone ? 0 : static_cast<int>(own);
-    if (item >= s.count) { /* of warps that are alone: no barrier waits for them */
+    if (item >= s.count) { /* only where warps share nothing: no barrier waits */
         return;
     }
     const march_place<T> at = place_of_march<S>(v, s, item, warp);

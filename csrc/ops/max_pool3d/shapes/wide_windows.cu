@@ -1,8 +1,9 @@
 /*
  * wide_windows.cu  Windows that span more than a tile of v6: 8, 16 or 32 elements along
- * T and H, or 32 along W.  One axis at a time through global memory, as keys.
- * Cost:  an element is written and read once as a key for each axis; the comparisons of
- *        an axis are the kernel's size along it, not its logarithm.
+ * T and H, or 32 along W.  They are pooled as keys, one axis at a time, through global
+ * memory.
+ * Cost:  a key per element is written and read for each axis; the comparisons per axis
+ *        are the kernel's size along it, not its logarithm.
  */
 #include "../tiles.cuh"
 
@@ -33,7 +34,7 @@ __launch_bounds__(BLOCK)
     }
 }
 
-/* Windows along one axis whose neighbours lie `inner` keys apart. */
+/* Pools along one axis, whose neighbours lie `inner` keys apart. */
 template <typename K>
 __global__ void
 __launch_bounds__(BLOCK)
@@ -83,7 +84,7 @@ __launch_bounds__(BLOCK)
     }
 }
 
-/* What pooling along T, then H, then W makes of a plane, and the planes of a turn. */
+/* Keys of a plane after pooling along T, then H, then W, and the planes of a step. */
 struct line_plan {
     int64_t in, first, second; /* keys of a plane before, after T, after H */
     int64_t most;              /* of these, and of a plane of y */

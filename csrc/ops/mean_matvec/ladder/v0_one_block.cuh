@@ -1,11 +1,11 @@
 /*
  * v0  One block.
- * Now:   one block does all batches; a thread adds up a row, a tree in shared memory
- *        adds up the terms of an output.
- * Cost:  reads x once, in columns: lanes are M elements apart, so a request touches as
- *        many sectors as it has lanes; the matrix once per batch; eight barriers per
- *        output.
- * Left:  one SM of the card works -> v1.
+ * Now:   one block computes all batches; a thread adds up a row, a tree in shared
+ *        memory adds up the terms of an output.
+ * Cost:  reads x once, uncoalesced: lanes are M elements apart, so a request touches as
+ *        many sectors as it has lanes; reads the matrix once per batch; eight barriers
+ *        per output.
+ * Left:  only one SM of the GPU works -> v1.
  */
 #ifndef GPO_MEAN_MATVEC_V0_ONE_BLOCK_CUH
 #define GPO_MEAN_MATVEC_V0_ONE_BLOCK_CUH
@@ -28,9 +28,9 @@ means_by_thread(const mean_matvec_view<T> &v, int64_t n)
 }
 
 /*
- * A tree in shared memory per output.  The barrier after `s` is written and the one in
- * every step are what the published first version lacks: there one output's sum races
- * with the next one's products.
+ * A tree in shared memory per output.  The published first version lacks the barrier
+ * after `s` is written and the one in every step: there one output's sum races with the
+ * next one's products.
  */
 template <typename T>
 __device__ __forceinline__ void

@@ -1,7 +1,7 @@
 /*
  * v1  One block per batch.
- * Was:   v0 walks through the batches one after the other.
- * Now:   a block for each; the rest is v0's.
+ * Was:   v0 computes the batches one after the other.
+ * Now:   one block per batch; the rest is v0's.
  * Cost:  as v0, on all SMs.
  * Left:  the lanes of a warp still read M elements apart -> v2.
  */

@@ -1,7 +1,8 @@
 /*
  * v2  Coalesced rows, warp shuffle.
- * Was:   v1's lanes each walk along a row of their own.
- * Now:   a warp takes a row; its lanes read neighbours, and shuffles add their sums.
+ * Was:   each lane of v1 walks along a different row.
+ * Now:   a warp takes a row; its lanes read adjacent elements, coalesced, and shuffles
+ *        add their sums.
  * Cost:  reads x once in whole sectors; the product is v1's.
  * Left:  the product of an output takes eight barriers -> v3.
  */
@@ -10,7 +11,7 @@
 
 #include "v0_one_block.cuh"
 
-/* A warp takes a row: lanes read neighbours and meet in registers. */
+/* A warp takes a row: lanes read adjacent elements and add their sums by shuffles. */
 template <typename T>
 __device__ __forceinline__ void
 means_by_warp(const mean_matvec_view<T> &v, int64_t n)

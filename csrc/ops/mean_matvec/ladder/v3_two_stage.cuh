@@ -1,9 +1,8 @@
 /*
  * v3  Two-stage shuffle for the product.
  * Was:   v2 adds up the terms of an output in shared memory, in seven steps.
- * Now:   each warp adds its 32 in registers, then one warp adds the warps' sums; the
- *        sums of two outputs in turn have places of their own, so that one barrier per
- *        output is enough.
+ * Now:   each warp adds its 32 in registers, then one warp adds the warps' sums; two
+ *        buffers alternate between outputs, so that one barrier per output is enough.
  * Cost:  as v2 with one barrier per output and BLOCK / 32 shared values.
  * Left:  every batch reads the whole matrix, N * L2 * L values in all -> v4.
  */

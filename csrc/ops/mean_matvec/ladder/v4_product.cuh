@@ -1,13 +1,13 @@
 /*
  * v4  Mean kernel, then a GEMM.
  * Was:   v3 reads the whole matrix for each batch, one value per multiplication.
- * Now:   one kernel streams x, 8 loads of 16 bytes in flight per thread, the next ones
- *        started before the sums of these are combined; a second one multiplies tiles of 64
- *        outputs by 64 batches, 2 x 8 of them in the registers of a thread, or in float64
- *        32 x 16 in those of a warp, by tensor cores.
- * Cost:  reads x once; the means once written and read L2 / 64 times; the matrix N / 64
- *        times, out of L2.
- * Left:  the memory rests while the product runs -> v5.
+ * Now:   one kernel streams x with 8 loads of 16 bytes in flight per thread, the next
+ *        ones issued before the sums of these are combined; a second one multiplies
+ *        tiles of 64 outputs by 64 batches, 2 x 8 sums in the registers of a thread, or
+ *        in float64 32 x 16 in those of a warp, on tensor cores.
+ * Cost:  reads x once; writes the means once and reads them L2 / 64 times; reads the
+ *        matrix N / 64 times, from L2.
+ * Left:  memory is idle while the product runs -> v5.
  */
 #ifndef GPO_MEAN_MATVEC_V4_PRODUCT_CUH
 #define GPO_MEAN_MATVEC_V4_PRODUCT_CUH

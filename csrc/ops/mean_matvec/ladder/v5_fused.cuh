@@ -1,19 +1,19 @@
 /*
- * v5  The product runs while the others stream.
- * Was:   v4 reads memory, then computes; its means wait for the last row of x.
- * Now:   one launch; blocks take items of work in order from a queue: 128 KiB of x, or a
- *        tile of the product, which comes so many items after its batches that they are
- *        rarely waited for.  A ticket per tile of batches counts the items that are
- *        done.  An item only ever waits for earlier ones, and those are with blocks that
- *        run, so none waits for ever; what an item computes does not depend on who does
- *        it when.
- * Cost:  as v4 with one launch and the product hidden behind the stream, but for the
+ * v5  The product runs while other blocks stream.
+ * Was:   v4 reads memory, then computes; its product waits for the last row of x.
+ * Now:   one launch; blocks take items of work in order from a queue: 128 KiB of x, or
+ *        a tile of the product, which comes enough items after its batches that it
+ *        rarely waits for them.  A ticket per tile of batches counts the finished
+ *        items.  An item waits only for earlier ones, which running blocks hold, so
+ *        there is no deadlock; what an item computes does not depend on which block
+ *        runs it, or when.
+ * Cost:  as v4 with one launch and the product hidden behind the stream, except for the
  *        tiles of the last batches; an atomic per item.
  * Measured: N1024 L512 M512 float64 0.531 ms, v4 0.502; N16384 L256 M64 float32 0.321,
- *        v4 0.338 (benchmarks/results/h200-mean_matvec.json): what is hidden must be more
- *        than the waiting costs.
- * Left:  a block that waits for its means to be seen loads no rows meanwhile: where rows
- *        are long and the product is short, v4 is faster.
+ *        v4 0.338 (benchmarks/results/h200-mean_matvec.json): the hidden time must
+ *        exceed the cost of waiting.
+ * Left:  a block that waits for its means to become visible loads no rows meanwhile:
+ *        with long rows and a short product, v4 is faster.
  */
 #ifndef GPO_MEAN_MATVEC_V5_FUSED_CUH
 #define GPO_MEAN_MATVEC_V5_FUSED_CUH
@@ -24,9 +24,9 @@
 struct work_queue {
     unsigned items;     /* of this launch */
     unsigned tiles;     /* of batches */
-    unsigned lag;       /* tiles of batches that a product comes later */
-    unsigned streams;   /* items of x of a tile of batches */
-    unsigned products;  /* items of the product of a tile of batches */
+    unsigned lag;       /* tiles of batches between a tile's rows and its product */
+    unsigned streams;   /* items of x per tile of batches */
+    unsigned products;  /* items of the product per tile of batches */
     int64_t first_tile; /* of this launch */
     int64_t rows_per_tile;
 };
@@ -62,10 +62,10 @@ __launch_bounds__(THREADS, BLOCKS)
                          unsigned *tickets)
 {
     GPO_DYN_SHARED(product_stages<value_type<T>>, stages);
-    GPO_SHARED(unsigned, taken, [2]); /* the item in hand and the next one */
+    GPO_SHARED(unsigned, taken, [2]); /* the current item and the next one */
     unsigned *done = tickets + 1;
     const unsigned last_take =
-        q.items + gridDim.x - 1; /* each block takes one too many */
+        q.items + gridDim.x - 1; /* each block takes one past the last */
     const unsigned last_done = q.streams + q.products - 1;
 
     if (threadIdx.x == 0) {
@@ -90,7 +90,7 @@ __launch_bounds__(THREADS, BLOCKS)
             }
         }
         else {
-            if (threadIdx.x == 0) { /* its answer comes while x is read */
+            if (threadIdx.x == 0) { /* completes while x is read */
                 taken[1] = atomicInc(tickets, last_take);
             }
             stream_item(v, walk, tile, item.part);
@@ -105,7 +105,7 @@ __launch_bounds__(THREADS, BLOCKS)
     }
 }
 
-constexpr int64_t MOST_ITEMS = 1 << 30; /* of a launch: they are numbered by unsigned */
+constexpr int64_t MOST_ITEMS = 1 << 30; /* per launch: they are numbered by unsigned */
 
 template <typename T>
 static gpo_status
@@ -123,7 +123,7 @@ mean_matvec_v5(gpo_call *call)
     const int64_t streams = walk.streams, products = ceil_div(v.outputs, TILE_OUTPUTS);
     const int64_t fits = MOST_ITEMS / (streams + products);
     const int64_t per_launch = fits < GPO_TICKETS - 1 ? fits : GPO_TICKETS - 1;
-    /* Items that blocks hold, the ones they took ahead included. */
+    /* At least the items that blocks hold, including those taken ahead. */
     const int64_t lag = streams > 0 ? ceil_div(2 * blocks, streams) + 1 : 1;
     constexpr int SHARED = sizeof(product_stages<value_type<T>>);
     gpo_allow_shared(mean_matvec_v5_fused<T>, SHARED);

@@ -1,7 +1,7 @@
 /*
  * v0  One global atomic per element (method B).
- * Now:   a thread per element finds the output from the bits and adds to it; the first
- *        kernel one would write.
+ * Now:   a thread per element computes its output from the bits of its index and adds
+ *        to it; the first kernel one would write.
  * Cost:  2^n atomics in L2; with few outputs they queue at a few addresses.
  * Left:  every element goes to L2 -> v1.
  */

@@ -1,22 +1,25 @@
 /*
  * v3  Atomic-free.
- * Was:   v2 asks atomics to find out which elements meet; the bits say it beforehand.
+ * Was:   v2 combines elements by atomics, though the bits of their indices already tell
+ *        which of them are added together.
  * Now:   an index is [high bits][5 lane bits][bits of a 16-byte pack].  Kept high bits
  *        number tiles, each the work of a team of warps; reduced high bits are a loop
- *        with 8 loads in flight; reduced bits of a pack add in registers, reduced lane
- *        bits by xor shuffle.  Where tiles are few, a team is a block and the loop is
- *        split over blocks, whose parts the last one to arrive adds in a fixed order.
+ *        with 8 loads in flight; reduced bits of a pack are summed in registers,
+ *        reduced lane bits by xor shuffles.  Where tiles are few, a team is a block and
+ *        the loop is split over blocks, whose partial sums the last block adds in a
+ *        fixed order.
  * Cost:  reads 2^n elements once, a warp 512 bytes at a time; one launch.
- * Left:  x that is not packed or not on a 16-byte boundary is read element by element.
- *        A tile of fewer than 8 loads fills no turn: v3 gives way to short_loops
- *        (shapes/), for the rungs before it add by atomics, in no fixed order.
+ * Left:  x that is not contiguous or not aligned to 16 bytes is read element by
+ *        element.  A tile of fewer than 8 loads does not fill one iteration: such calls
+ *        run short_loops (shapes/), since earlier rungs add by atomics, in no fixed
+ *        order.
  */
 #ifndef GPO_PARTITION_REDUCE_V3_NO_ATOMICS_CUH
 #define GPO_PARTITION_REDUCE_V3_NO_ATOMICS_CUH
 
 #include "../tiles.cuh"
 
-/* Blocks an SM is to hold: 8 elements of a pack take more registers. */
+/* Blocks per SM: packs of 8 elements take more registers. */
 template <typename Term, bool PACKED>
 constexpr int RESIDENT_BLOCKS = PACKED && sizeof(typename Term::T) == 2
                                     ? BLOCKS_PER_SM - 1
@@ -66,7 +69,7 @@ __launch_bounds__(BLOCK, (RESIDENT_BLOCKS<Term, PACKED>))
         }
     }
 
-    /* Adds up the lanes of an output in registers, a team's warps in shared memory. */
+    /* Sums the lanes of an output by shuffles, the warps of a team in shared memory. */
     Part sum[VEC];
     const auto combine = [&](int team, int place) {
 #pragma unroll
@@ -132,8 +135,8 @@ __launch_bounds__(BLOCK, (RESIDENT_BLOCKS<Term, PACKED>))
 }
 
 /*
- * Shares a tile out over warps of a block, then over blocks, until they fill the card;
- * `bytes` of a part.
+ * Splits a tile over warps of a block, then over blocks, until they fill the GPU; a
+ * partial sum has `bytes` bytes.
  */
 inline void
 share_tiles(const gpo_call *call, int64_t bytes, partition_tiles *t)

@@ -1,8 +1,8 @@
 /*
- * short_loops.cu  Sums of few elements: under 3 reduced bits above those of a warp's
- * load.  A tile is then fewer than 8 loads, so a warp takes several tiles, one load of
- * each in flight.  The lanes of an output share out the tiles that they add up and
- * write.
+ * short_loops.cu  Sums of few elements: fewer than 3 reduced bits above those of a
+ * warp's load.  A tile is then fewer than 8 loads, so a warp takes several tiles, with
+ * one load of each in flight.  The lanes of an output divide among themselves the tiles
+ * that they sum and write.
  * Cost:  reads 2^n elements once, a warp 512 bytes at a time; one launch, no barrier.
  */
 #include "../tiles.cuh"
@@ -16,10 +16,10 @@ constexpr int GROUPS = (PACKED ? pack<typename Term::T>::SIZE : 1) *
                            : 4;
 
 /*
- * One of N groups for each lane: a step over a reduced lane bit hands half of the
- * groups to the other lane and takes its share of the rest, N - 1 shuffles instead of N
- * * log2(N).  Gives this lane's group, whose sum is then sum[0]; takes the bits used
- * from *left.
+ * Leaves each lane one of N groups.  A step over a reduced lane bit hands half of the
+ * groups to the other lane and receives its sums of the rest: N - 1 shuffles, not
+ * N * log2(N).  Returns this lane's group, whose sum is then sum[0], and removes the
+ * used bits from *left.
  */
 template <int N, int VEC, typename V>
 __device__ __forceinline__ int
@@ -86,8 +86,7 @@ __launch_bounds__(BLOCK, BLOCKS_PER_SM - 1)
         const T *q = base + p.x.place(static_cast<int64_t>(at));
         T loaded[ALL][VEC];
 #pragma unroll
-        for (int g = 0; g < ALL;
-             g++) { /* without a tile of their own: the first again */
+        for (int g = 0; g < ALL; g++) { /* past t.groups the first tile again */
             load_elements<Term, PACKED>(q + t.load_at[g], policy, loaded[g]);
         }
         at = (at - t.loop) & t.loop;
@@ -138,7 +137,7 @@ __launch_bounds__(BLOCK, BLOCKS_PER_SM - 1)
     }
 }
 
-/* Tiles of a warp, at most `most`, and where their loads and results lie. */
+/* Gives a warp up to `most` tiles: the offsets of their loads and outputs. */
 static void
 group_tiles(const gpo_call *call, int64_t most, partition_tiles *t)
 {

@@ -1,10 +1,11 @@
 /*
  * v0  Interleaved addressing.
  * Was:   nothing; the first parallel reduction one would write.
- * Now:   a tree in shared memory, neighbours first; one element per thread.
- * Cost:  reads n * sizeof(T) bytes once; half of the threads of every warp idle from the
- *        first step on, and `%` is a long instruction sequence.
- * Left:  working threads are spread over all warps -> v1.
+ * Now:   a tree in shared memory that combines neighbours first; one element per
+ *        thread.
+ * Cost:  reads n * sizeof(T) bytes once; half of the threads of every warp are idle
+ *        from the first step on, and `%` is a long instruction sequence.
+ * Left:  the active threads are spread over all warps -> v1.
  */
 #ifndef GPO_REDUCE_V0_INTERLEAVED_CUH
 #define GPO_REDUCE_V0_INTERLEAVED_CUH

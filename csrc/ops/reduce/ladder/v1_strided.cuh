@@ -1,9 +1,9 @@
 /*
  * v1  Strided index.
  * Was:   v0 keeps every second thread of each warp busy, then every fourth, ...
- * Now:   the working threads are the first ones; whole warps retire.
- * Cost:  as v0 without the divergence, but lanes are 2 * d words apart: up to 32 of them
- *        meet in one bank.
+ * Now:   the first threads do the work; whole warps retire.
+ * Cost:  as v0 without the divergence, but lanes are 2 * d words apart: up to 32 of
+ *        them access the same bank.
  * Left:  bank conflicts -> v2.
  */
 #ifndef GPO_REDUCE_V1_STRIDED_CUH

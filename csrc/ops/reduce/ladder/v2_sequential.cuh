@@ -1,7 +1,7 @@
 /*
  * v2  Sequential addressing.
  * Was:   v1's lanes stride through shared memory.
- * Now:   the upper half is added onto the lower half; lanes touch neighbouring words.
+ * Now:   the upper half is added to the lower half; lanes access neighbouring words.
  * Cost:  as v1, one wavefront per request for types of 4 bytes.
  * Left:  half of the threads only load and then idle -> v3.
  */

@@ -1,7 +1,8 @@
 /*
  * v3  First add during load.
  * Was:   v2 spends a thread on every element.
- * Now:   each thread loads two elements and combines them in registers; half the blocks.
+ * Now:   each thread loads two elements and combines them in registers; half the
+ *        blocks.
  * Cost:  as v2 with half the shared-memory work per element.
  * Left:  the last six steps use one warp and still pay a barrier each -> v4.
  */

@@ -1,11 +1,12 @@
 /*
  * v4  Last warp unrolled.
  * Was:   v3's last six steps need barriers of the whole block.
- * Now:   they run in warp 0 alone, six steps without a loop.  Each step reads, meets,
- *        writes, meets: lanes of a warp have run independently since Volta, and the
- *        published `volatile` version without __syncwarp is a race there.
+ * Now:   they run in warp 0 alone, six steps without a loop.  Each step reads, calls
+ *        __syncwarp, writes and calls it again: lanes of a warp run independently since
+ *        Volta, and the published `volatile` version without __syncwarp is a race
+ *        there.
  * Cost:  as v3 with three barriers instead of nine.
- * Left:  the loop above still counts at run time -> v5.
+ * Left:  the loop before them still computes its step width at run time -> v5.
  */
 #ifndef GPO_REDUCE_V4_LAST_WARP_CUH
 #define GPO_REDUCE_V4_LAST_WARP_CUH

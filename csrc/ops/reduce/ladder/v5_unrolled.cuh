@@ -3,7 +3,7 @@
  * Was:   v4 computes and tests its step width at run time.
  * Now:   the block size is a template parameter; every step is a constant.
  * Cost:  as v4 with no loop instructions.
- * Left:  a block does 512 elements and dies; starting it costs more -> v6.
+ * Left:  a block reduces 512 elements and ends; starting it costs more than that -> v6.
  */
 #ifndef GPO_REDUCE_V5_UNROLLED_CUH
 #define GPO_REDUCE_V5_UNROLLED_CUH

@@ -1,6 +1,6 @@
 /*
  * v6  Many elements per thread, fixed grid.
- * Was:   v5 starts one block per 512 elements and leaves as many parts to finish.
+ * Was:   v5 starts one block per 512 elements, and the finish has a part for each.
  * Now:   at most 1,024 blocks stride through a row; the tree is paid once per block.
  * Cost:  reads n * sizeof(T) bytes once; shared-memory work no longer grows with n.
  * Left:  the tree still goes through shared memory -> v7.
@@ -17,7 +17,7 @@ fixed_grid(const gpo_call *call)
     return chunks < FIXED_GRID ? chunks : FIXED_GRID;
 }
 
-/* The elements of this thread when the grid strides through a row. */
+/* Combines this thread's elements in a grid-stride loop over the row. */
 template <typename Op>
 __device__ __forceinline__ typename Op::Acc
 combine_strided(const Op &op, const reduce_rows<typename Op::T> &x, int64_t row)

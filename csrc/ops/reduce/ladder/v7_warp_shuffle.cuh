@@ -3,7 +3,7 @@
  * Was:   v6 combines 256 values through shared memory.
  * Now:   each warp combines its 32 in registers; 8 values and one barrier remain.
  * Cost:  as v6 with BLOCK / 32 values of shared memory.
- * Left:  each load is one element wide -> v8.
+ * Left:  each load fetches one element -> v8.
  */
 #ifndef GPO_REDUCE_V7_WARP_SHUFFLE_CUH
 #define GPO_REDUCE_V7_WARP_SHUFFLE_CUH

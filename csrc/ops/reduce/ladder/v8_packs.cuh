@@ -1,9 +1,9 @@
 /*
  * v8  16-byte packs.
  * Was:   v7 loads one element per instruction.
- * Now:   one load brings 16 bytes; the elements before the first 16-byte boundary and
- *        after the last go to the first threads one by one.  A row whose elements are
- *        not neighbours in memory is read as in v7.
+ * Now:   one load fetches 16 bytes; the first threads load the elements before the
+ *        first 16-byte boundary and after the last one by one.  A row that is not
+ *        contiguous is read as in v7.
  * Cost:  as v7 with 16 / sizeof(T) times fewer load instructions.
  * Left:  one load in flight per thread, and a second kernel to finish -> v9.
  */

@@ -1,18 +1,19 @@
 /*
  * v9  One launch, many loads in flight.
  * Was:   v8 waits for each load before the next and starts a second kernel to finish.
- * Now:   4 independent 16-byte loads per thread and tile; the grid is as large as the
- *        card holds at once; the block that takes the last ticket combines all parts in
+ * Now:   4 independent 16-byte loads per thread and tile; at most as many blocks as fit
+ *        on the GPU at once; the block that takes the last ticket combines all parts in
  *        a fixed order.  Long chains go through Op::Fold, so the error does not grow
- *        with the length.  Rows that are no contiguous runs are read as in v8.
+ *        with the length.  Rows that are not made of contiguous runs are read as in v8.
  * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread.
- * Left:  the way of a part through L2 to the last block, about 2 us of a launch.  Short
- *        rows and columns leave most of a block idle: shapes/ has kernels for them.
+ * Left:  sending a part through L2 to the last block takes about 2 us of a launch.
+ *        Short rows and columns leave most of a block idle: shapes/ has kernels for
+ *        them.
  */
 #include "../views.cuh"
 #include "../packs.cuh"
 
-/* The packs of one tile, a tree over all of them. */
+/* Combines the packs of one tile in a tree. */
 template <typename Op, int N, int STEP>
 __device__ __forceinline__ typename Op::Acc
 combine_packs(const Op &op, const pack<typename Op::T> *v, int64_t k)
@@ -27,13 +28,13 @@ combine_packs(const Op &op, const pack<typename Op::T> *v, int64_t k)
     }
 }
 
-/* A row in contiguous runs; the last tile of a run is what whole ones leave over. */
+/* A row as contiguous runs; the last tile of a run is what whole tiles leave. */
 struct reduce_runs {
     int64_t count, length;
-    divider tiles; /* of a run */
+    divider tiles; /* per run */
 };
 
-/* A run's tile of this number; the run begins at p with element `first` of the row. */
+/* Folds one tile of the run that begins at p with element `first` of the row. */
 template <typename Op>
 __device__ __forceinline__ void
 fold_tile(const Op &op, typename Op::Fold &fold, const typename Op::T *p, int64_t first,
@@ -56,7 +57,7 @@ fold_tile(const Op &op, typename Op::Fold &fold, const typename Op::T *p, int64_
         fold.add(Op::widen(combine_packs<Op, TILE_ITEMS, STEP>(op, loaded, first + k)));
     }
     else if (tile == whole) {
-#pragma unroll 1 /* else the whole kernel takes 51 registers */
+#pragma unroll 1 /* unrolled, the kernel would take 51 registers */
         for (int64_t i = whole * TILE + tid; i < packs; i += ROW_BLOCK) {
             const int64_t k = head + i * SIZE;
             const pack<T> alone = load_pack(p + k, policy);
@@ -72,7 +73,7 @@ fold_tile(const Op &op, typename Op::Fold &fold, const typename Op::T *p, int64_
     }
 }
 
-/* Rows of contiguous runs; x.reduced are the axes from run to run. */
+/* Rows of contiguous runs; x.reduced holds the axes from run to run. */
 template <typename Op>
 __global__ void
 __launch_bounds__(ROW_BLOCK, ROW_BLOCKS)
@@ -113,7 +114,7 @@ __launch_bounds__(ROW_BLOCK, ROW_BLOCKS)
     }
 }
 
-/* Runs of tiles of `tile` elements. */
+/* The runs of a row, in tiles of `tile` elements. */
 static reduce_runs
 runs_of(const reduce_plan &plan, int64_t tile)
 {
@@ -122,7 +123,7 @@ runs_of(const reduce_plan &plan, int64_t tile)
     return {length > 0 ? plan.cols / length : 0, length, divider_of(length / tile + 1)};
 }
 
-/* As a rule whole tiles leave nothing over: no block for that alone. */
+/* The last tile of a run, when it is usually empty, gets no block of its own. */
 static int64_t
 tiles_to_share(const reduce_runs &runs, int64_t tile)
 {

@@ -1,7 +1,8 @@
 /*
- * columns.cu  Rows whose elements lie across memory, or have gaps.
- * Neighbouring results are neighbours in memory, so a warp's lanes take neighbouring
- * columns and walk down together; a row with gaps is a column of width 1.
+ * columns.cu  Rows whose elements are not contiguous: columns, or rows with gaps.
+ * Elements of neighbouring results are contiguous, so the lanes of a warp take
+ * neighbouring columns and walk down together, coalesced; a row with gaps is a column
+ * of width 1.
  * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread where columns
  *        start on 16-byte boundaries, else 8 elements.
  */
@@ -51,7 +52,7 @@ fold_columns(const Op &op, typename Op::Fold *fold, const typename Op::T *p, int
     }
 }
 
-/* Blocks of columns a processor is to hold: a column of a thread takes registers. */
+/* Blocks per SM, for the launch bound: each column of a thread takes registers. */
 __host__ __device__ constexpr int
 column_blocks(int vec)
 {
@@ -59,10 +60,10 @@ column_blocks(int vec)
 }
 
 /*
- * Columns: `width` neighbouring rows are neighbours in memory, so each thread takes VEC
- * of them and walks down; threads (lane, y) of a block share a tile of lanes * VEC
- * columns and split the height, blocks (tile, s) split it further and meet in the
- * tile's ticket.  A row with gaps is a column of width 1.
+ * Columns: `width` neighbouring rows are contiguous across, so each thread takes VEC of
+ * them and walks down.  Threads (lane, y) of a block share a tile of lanes * VEC
+ * columns and split its height; blocks (tile, s) split it further, and the last one to
+ * take the tile's ticket combines their parts.  A row with gaps is a column of width 1.
  */
 template <typename Op, int VEC>
 __global__ void
@@ -100,7 +101,7 @@ __launch_bounds__(BLOCK, column_blocks(VEC))
                               [&](int64_t k) { return offset_of(x.reduced, k); });
     }
 
-    /* The threads of a column meet in shared memory; the last block, over all parts. */
+    /* Combine a column's threads in shared memory; the last block, then all parts. */
     Part total[VEC];
 #pragma unroll 1
     for (unsigned blocks = gridDim.y;; blocks = 1) {
@@ -157,14 +158,14 @@ __launch_bounds__(BLOCK, column_blocks(VEC))
     }
 }
 
-/* How columns are shared out: threads across and down, blocks across and down. */
+/* How columns are divided: threads across and down, blocks across and down. */
 struct column_grid {
-    int64_t width; /* of neighbouring columns */
+    int64_t width; /* neighbouring columns */
     int lanes;
     int64_t tiles_across, tiles, split;
 };
 
-/* The grid for threads of `vec` columns; `bytes` of a part. */
+/* The grid for threads of `vec` columns and parts of `bytes` bytes. */
 static column_grid
 column_grid_of(const gpo_call *call, int64_t width, int vec, int64_t bytes)
 {
@@ -173,7 +174,7 @@ column_grid_of(const gpo_call *call, int64_t width, int vec, int64_t bytes)
     const int64_t outer = plan.rows / width, across = ceil_div(width, vec);
     int lanes = power_of_two_from(across, WARP);
     while (lanes < BLOCK && outer * (across / (2 * lanes)) >= room) {
-        lanes *= 2; /* wide tiles read long stretches and share fewer columns */
+        lanes *= 2; /* wide tiles read longer runs and split fewer columns */
     }
     const int64_t tiles_across = ceil_div(across, lanes);
     const int64_t tiles = outer * tiles_across;
@@ -215,7 +216,7 @@ struct reduce_columns_launcher {
     }
 
   private:
-    /* Neighbouring results that are neighbours in memory; 1 where rows have gaps alone. */
+    /* Neighbouring results with contiguous elements; 1 for rows that only have gaps. */
     static int64_t width_of(const reduce_plan &plan)
     {
         const reduce_axes &kept = plan.kept;
@@ -223,7 +224,7 @@ struct reduce_columns_launcher {
         return across && !are_runs(plan) ? kept.shape[kept.ndim - 1] : 1;
     }
 
-    /* Whether threads may take `size` neighbouring columns by loads of 16 bytes. */
+    /* Whether threads may load `size` neighbouring columns as 16 bytes. */
     static bool are_packed(const gpo_call *call, const void *x, int64_t width, int size)
     {
         const reduce_plan &plan = *reduce_plan_of(call);

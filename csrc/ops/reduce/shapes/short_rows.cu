@@ -1,7 +1,7 @@
 /*
- * short_rows.cu  Rows that a block would not fill: part of a warp does one.
- * Each group of lanes has several rows on their way at once and combines by shuffles
- * alone; nothing goes through shared memory and no block waits for another.
+ * short_rows.cu  Rows too short to fill a block: part of a warp reduces one.
+ * Each group of lanes has several rows in flight and combines by shuffles alone;
+ * nothing goes through shared memory and no block waits for another.
  * Cost:  reads n * sizeof(T) bytes once; 32 bytes in flight per thread where rows start
  *        on 16-byte boundaries, else 4 elements of 2 rows.
  */
@@ -9,7 +9,7 @@
 #include "../views.cuh"
 
 /*
- * A group of `lanes` lanes does a row, ROWS_AT_ONCE rows at a time.  VEC elements per
+ * A group of `lanes` lanes reduces ROWS_AT_ONCE rows at a time, with VEC elements per
  * load; VEC > 1 needs rows that start on 16-byte boundaries.
  */
 template <typename Op, int VEC>
@@ -102,7 +102,7 @@ struct reduce_short_rows_launcher {
     }
 
   private:
-    /* Whether all rows are packs of `size` elements on their boundaries. */
+    /* Whether all rows consist of aligned packs of `size` elements. */
     static bool are_packed(const gpo_call *call, const void *x, int size)
     {
         const reduce_plan &plan = *reduce_plan_of(call);
@@ -111,7 +111,7 @@ struct reduce_short_rows_launcher {
                are_aligned(plan.kept, plan.kept.ndim, size);
     }
 
-    /* Several loads per lane: fewer lanes, fewer shuffles. */
+    /* Several loads per lane need fewer lanes and fewer shuffles. */
     static int lanes_per_row(int64_t cols, int size)
     {
         const int64_t loads = size > 1 ? cols / size : cols;

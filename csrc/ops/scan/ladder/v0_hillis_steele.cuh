@@ -1,11 +1,12 @@
 /*
  * v0  Hillis and Steele.
  * Was:   nothing; the first parallel scan one would write.
- * Now:   every thread adds what lies 1, 2, 4, ... before it, in shared memory; three
- *        kernels: tiles, their totals, and the addition of what comes before a tile.
+ * Now:   every thread adds the elements 1, 2, 4, ... places before it, in shared
+ *        memory.  Three kernels scan the tiles, scan their totals and add each tile's
+ *        prefix.
  * Cost:  reads x, writes and reads a local scan as wide as the accumulator, writes out:
- *        16 bytes per element of 4; n log2(BLOCK) additions instead of n.
- * Left:  seven of eight additions are superfluous -> v1.
+ *        16 bytes per 4-byte element; n log2(BLOCK) additions instead of n.
+ * Left:  seven of eight additions are redundant -> v1.
  */
 #ifndef GPO_SCAN_V0_HILLIS_STEELE_CUH
 #define GPO_SCAN_V0_HILLIS_STEELE_CUH

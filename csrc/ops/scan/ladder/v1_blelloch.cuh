@@ -1,11 +1,10 @@
 /*
  * v1  Blelloch's two sweeps over padded banks.
  * Was:   v0 adds n log2(BLOCK) times.
- * Now:   a tree of totals upward, what comes before downward: 2 n additions.  Lanes are
- *        2 * d elements apart, which would meet in one bank: one element of padding
- *        after every 32.
+ * Now:   totals go up a tree and prefixes down it: 2 n additions.  Lanes are 2 * d
+ *        elements apart, a bank conflict without one element of padding after every 32.
  * Cost:  memory as v0; two elements per thread, twice the barriers.
- * Left:  the local scan goes to memory and back, and each step is a barrier -> v2.
+ * Left:  the local scan goes to memory and back, and each step has a barrier -> v2.
  */
 #ifndef GPO_SCAN_V1_BLELLOCH_CUH
 #define GPO_SCAN_V1_BLELLOCH_CUH

@@ -1,11 +1,12 @@
 /*
  * v2  Warp shuffles, reduce then scan.
  * Was:   v1 writes a local scan and reads it again, with a barrier at every step.
- * Now:   the first kernel stores totals alone, the third reads x again and knows what
- *        comes before.  Warps scan 32 elements in five shuffles; one barrier is left.
- * Cost:  reads x twice, writes out: 12 bytes per element of 4.
+ * Now:   the first kernel stores only totals; the third reads x again and starts from
+ *        the prefix of its tile.  Warps scan 32 elements in five shuffles; one barrier
+ *        is left.
+ * Cost:  reads x twice, writes out: 12 bytes per 4-byte element.
  * Left:  x is read twice, in three launches -> v3.  A row is walked along its stride,
- *        so that columns are not read together: columns.
+ *        so reads of columns are not coalesced: shapes/columns.cu.
  */
 #ifndef GPO_SCAN_V2_WARP_SHUFFLES_CUH
 #define GPO_SCAN_V2_WARP_SHUFFLES_CUH
@@ -14,7 +15,7 @@
 
 constexpr int REDUCED = ITEMS * BLOCK; /* elements of a tile */
 
-/* Lane `lane` of warp `warp` holds elements (warp * ITEMS + j) * 32 + lane of a tile. */
+/* v[j] = element (warp * ITEMS + j) * 32 + lane of a tile. */
 template <typename Op>
 __device__ __forceinline__ void
 read_striped(const Op &op, const scan_view<typename Op::Out> &a, int64_t row, int64_t k,

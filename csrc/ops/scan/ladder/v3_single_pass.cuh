@@ -1,15 +1,14 @@
 /*
  * v3  Single pass: tiles look back.
  * Was:   v2 reads x twice, in three launches.
- * Now:   a tile stays in registers while it learns what comes before it from what the
- *        tiles before it have published, regrouped so that the association is fixed
- *        (lookback.cuh).  16-byte loads and stores.  A row of one tile waits for
- *        nothing.
- * Cost:  reads x once, writes out once: 8 bytes per element of 4; 8 bytes of status per
- *        tile, cleared before.  A view that lies otherwise than out is copied first.
- * Left:  a block that waits holds its tile in registers, so few tiles are on their way
- *        at a time -> v4.  A row of a few elements has a tile to itself: short_rows.
- *        Columns are v2's here, which walks them one by one: columns.
+ * Now:   a tile stays in registers while a look-back computes its prefix from what the
+ *        tiles before it have published, in a grouping with a fixed association
+ *        (lookback.cuh).  16-byte loads and stores.  A row of one tile does not wait.
+ * Cost:  reads x once, writes out once: 8 bytes per 4-byte element; 8 bytes of status
+ *        per tile, cleared before.  A view not in the order of out is copied first.
+ * Left:  a waiting block holds its tile in registers, so few tiles are in flight -> v4.
+ *        A row of a few elements takes a whole tile: shapes/short_rows.cu.  Columns run
+ *        v2, which walks them one by one: shapes/columns.cu.
  */
 #ifndef GPO_SCAN_V3_SINGLE_PASS_CUH
 #define GPO_SCAN_V3_SINGLE_PASS_CUH
@@ -19,7 +18,7 @@
 #include "../rows.cuh"
 #include "v2_warp_shuffles.cuh"
 
-/* Publishes a tile's total; the last of a group, of a supergroup, publishes theirs. */
+/* Publishes a tile's total; the last tile of a group or supergroup publishes for it. */
 template <typename Op>
 __device__ __forceinline__ void
 publish_tile(const lookback_place<Op> &place, typename Op::Acc total)
@@ -47,7 +46,7 @@ publish_tile(const lookback_place<Op> &place, typename Op::Acc total)
     }
 }
 
-/* What comes before a tile, by one warp, which has `seen` some of it. */
+/* The prefix of a tile, computed by one warp; `seen` is what it has read so far. */
 template <typename Op>
 __device__ __forceinline__ typename Op::Part
 look_back(const lookback_place<Op> &place, const lookback_values<Op> &seen)
@@ -56,7 +55,7 @@ look_back(const lookback_place<Op> &place, const lookback_values<Op> &seen)
     return Op::PartFold::combine(sum_before_group(place, seen), near);
 }
 
-/* A block has one tile of a row; where rows have one, nobody takes tickets or waits. */
+/* A block scans one tile of a row; rows of one tile need no tickets and no waits. */
 template <typename Op>
 __global__ void
 __launch_bounds__(THREADS, row_blocks<Op>)
@@ -99,7 +98,7 @@ __launch_bounds__(THREADS, row_blocks<Op>)
     store_packs<Op, false>(op, a, p, read, before, prefix);
 }
 
-/* Rung::rows(call, view, op) for each view of rows in the order of out. */
+/* Calls Rung::rows(call, view, op) for each view of rows in the order of out. */
 template <typename Rung, typename Op>
 gpo_status
 for_each_row_view(gpo_call *call, const Op &op)

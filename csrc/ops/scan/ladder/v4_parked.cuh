@@ -1,16 +1,16 @@
 /*
  * v4  Tiles wait in shared memory.
  * Was:   a row of many tiles runs at half the speed of rows of one: a tile of v3 waits
- *        for 6 us of its 9, and what waits fills the registers.
- * Now:   bulk copies bring tiles into shared memory, past the registers, and they wait
- *        there: three times as many bytes are on their way.  A thread reads its packs
- *        twice, once for the tile's total and once for the results.  The groups right
- *        before a tile are added up by its own warps, so it waits for tiles alone.
- * Cost:  as v3 with half or a fourth of the words of status; 16 bytes of shared memory
- *        written once and read twice for 16 of x.
- * Left:  every tile waits for the slowest copy before it -> v5.  Rows of one tile, which
- *        wait for nothing, and integer sums, whose elements are not as wide as their
- *        results, are v3's; columns v2's.
+ *        for 6 us of its 9, and waiting tiles fill the registers.
+ * Now:   asynchronous bulk copies load tiles into shared memory, bypassing registers,
+ *        where they wait: three times as many bytes are in flight.  A thread reads its
+ *        packs twice, once for the tile's total and once for the results.  The block's
+ *        warps add up the groups right before its tile, so it waits only for tiles.
+ * Cost:  as v3 with half or a fourth of the status words; per 16 bytes of x, 16 bytes
+ *        of shared memory are written once and read twice.
+ * Left:  every tile waits for the slowest copy before it -> v5.  Rows of one tile,
+ *        which do not wait, and integer sums, whose elements are narrower than their
+ *        results, run v3; columns run v2.
  */
 #ifndef GPO_SCAN_V4_PARKED_CUH
 #define GPO_SCAN_V4_PARKED_CUH
@@ -18,7 +18,7 @@
 #include "../parked.cuh"
 #include "v3_single_pass.cuh"
 
-/* What a group's last tile publishes for it, out of its tiles' words, in every lane. */
+/* A group's total, as its last tile publishes it, from its tiles' words; all lanes. */
 template <typename Op>
 __device__ __forceinline__ typename Op::Part
 sum_of_group(const uint64_t *tiles)
@@ -33,9 +33,9 @@ sum_of_group(const uint64_t *tiles)
 }
 
 /*
- * Publishes a tile's total and learns what comes before it, in thread 0.  The groups
- * right before it have hardly published theirs: warps 1, 2, ... add up their tiles
- * themselves, to the same bits, and `groups` takes the sums.
+ * Publishes a tile's total and returns its prefix, in thread 0.  The groups right
+ * before it have rarely published theirs yet, so warps 1, 2, ... add up those groups'
+ * tiles themselves, to the same bits, into `groups`.
  */
 template <typename Op>
 __device__ __forceinline__ typename Op::Part
@@ -85,7 +85,7 @@ publish_and_look_back(const lookback_place<Op> &place, typename Op::Acc total,
     return before;
 }
 
-/* Blocks an SM is to hold: six have room for their tiles. */
+/* Blocks per SM: shared memory has room for the tiles of six. */
 template <typename Op>
 constexpr int parked_blocks = IS_COMPLEX<typename Op::Raw> ? 4 : 6;
 

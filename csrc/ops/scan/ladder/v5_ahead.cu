@@ -1,21 +1,20 @@
 /*
- * v5  Totals are taken ahead of the tiles.
- * Was:   a tile's total is known when the tile has come, so every tile waits for the
+ * v5  Totals are computed ahead of the tiles.
+ * Was:   a tile's total is known once the tile has arrived, so every tile waits for the
  *        slowest copy before it: 0.13 of 0.73 ms (2^28 float32 on an H200).
- * Now:   a block adds up the tile that lies a quarter of L2 ahead, and scans its own,
- *        whose total, and all those before it, other blocks published long ago.  It
- *        reads its own tile a second time, out of L2: the first read marks the lines to
- *        stay, the second lets them go.  Nobody waits, so four tiles on an SM are
- *        enough.
- * Cost:  8 bytes of memory and 4 of L2 per element of 4; a grid longer by what lies
- *        ahead, at whose ends blocks have half the work.
+ * Now:   a block adds up the tile a quarter of L2 ahead, and scans its own tile, whose
+ *        total, like all those before it, other blocks published long ago.  It reads
+ *        its own tile a second time, from L2: the first read is evict-last, the second
+ *        evict-first.  No tile waits, so four tiles per SM are enough.
+ * Cost:  8 bytes of memory and 4 of L2 per 4-byte element; the grid is longer by the
+ *        tiles ahead, and the blocks at its ends have half the work.
  * Left:  rows and arrays of a few MB, where v4 is faster; rows of one tile,
- *        integer sums and columns are v3's.
+ *        integer sums and columns run v3.
  */
 #include "../parked.cuh"
 #include "v3_single_pass.cuh"
 
-/* The sum of the thread's packs of a tile, read under a policy of L2. */
+/* The sum of the thread's packs of a tile, read with an L2 eviction policy. */
 template <typename Op>
 __device__ __forceinline__ typename Op::Acc
 sum_of_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
@@ -67,7 +66,7 @@ sum_of_packs(const Op &op, const scan_view<typename Op::Out> &a, const tile_plac
     return sum;
 }
 
-/* Blocks an SM is to hold. */
+/* Blocks per SM. */
 template <typename Op>
 constexpr int ahead_blocks = IS_COMPLEX<typename Op::Raw> ? 3 : 4;
 
@@ -164,7 +163,7 @@ struct ahead {
     }
 };
 
-/* Rows that has_many_tiles says yes to. */
+/* Only for calls where has_many_tiles is true. */
 template <typename T>
 gpo_status
 scan_v5(gpo_call *call)

@@ -1,21 +1,22 @@
 /*
- * columns.cu  Scans across memory: neighbours in memory belong to neighbouring scans.
- * A thread takes a pack of neighbouring columns and DEPTH rows, a block 32 packs or
- * fewer across, a strip, and a chunk of rows.  A chunk looks back as a tile of v3 does:
- * COLUMN_FAN chunks form a group and, where strips are few, as many groups a supergroup.
- * Cost:  reads x once, writes out once; 8 bytes of status per 64 elements of 4, cleared
- *        before.  A view that lies otherwise than out is copied first.
+ * columns.cu  Scans down columns: contiguous elements belong to neighbouring scans.
+ * A thread takes a pack of neighbouring columns and DEPTH rows; a block takes a strip
+ * of up to 32 packs and a chunk of rows.  A chunk looks back as a tile of v3 does:
+ * COLUMN_FAN chunks form a group and, if there are few strips, COLUMN_FAN groups form a
+ * supergroup.
+ * Cost:  reads x once, writes out once; 8 bytes of status per 64 4-byte elements,
+ *        cleared before.  A view not in the order of out is copied first.
  */
 #include "../prepare.cuh"
 #include "../status.cuh"
 
 constexpr int WARPS = THREADS / WARP;
 
-/* Columns of a thread.  Small types take 4 columns, not 16 bytes of them: each costs registers. */
+/* Columns per thread; small types take 4, not 16 bytes: each column costs registers. */
 template <typename Op>
 constexpr int column_pack = Op::VEC < 4 ? Op::VEC : 4;
 
-/* What comes before chunk t of one column; `total` is that of the chunk. */
+/* The prefix of chunk t of one column; `total` is the chunk's total. */
 template <typename Op>
 __device__ __forceinline__ typename Op::Part
 look_up(const scan_status &status, int64_t strips, int64_t strip, int64_t chunks,
@@ -29,7 +30,7 @@ look_up(const scan_status &status, int64_t strips, int64_t strip, int64_t chunks
     const int64_t supergroups = ceil_div(groups, super_fan);
     const int in_group = static_cast<int>(t % COLUMN_FAN);
     const int in_supergroup = static_cast<int>(g % super_fan);
-    /* the words of a strip's columns lie side by side */
+    /* the words of a strip's columns are interleaved */
     const int64_t tile_step = static_cast<int64_t>(columns) * WORDS<Acc>;
     const int64_t part_step = static_cast<int64_t>(columns) * WORDS<Part>;
     uint64_t *tile =
@@ -182,14 +183,14 @@ __launch_bounds__(THREADS, 2)
     }
 }
 
-/* How columns are shared out among strips and chunks. */
+/* How columns are divided into strips and chunks. */
 struct column_grid {
     int lanes;
     int64_t strips_across, strips, chunks;
-    int super_fan; /* groups of a supergroup */
+    int super_fan; /* groups per supergroup */
 };
 
-/* The grid for threads of `vec` of `width` columns, in all `rows` scans of `cols`. */
+/* The grid for `vec` of `width` columns per thread and `rows` scans of `cols`. */
 static column_grid
 column_grid_of(int64_t rows, int64_t cols, int64_t width, int vec)
 {
@@ -204,7 +205,7 @@ column_grid_of(int64_t rows, int64_t cols, int64_t width, int vec)
             strips < MANY_STRIPS ? COLUMN_FAN : 1};
 }
 
-/* Cleared words; `acc` of a chunk's value of a column, `part` of a group's. */
+/* Cleared status: `acc` words per column and chunk, `part` words per group. */
 static gpo_status
 make_column_status(gpo_call *call, const column_grid &g, int vec, int acc, int part,
                    scan_status *status)
@@ -215,7 +216,7 @@ make_column_status(gpo_call *call, const column_grid &g, int vec, int acc, int p
                        all * ceil_div(groups, g.super_fan) * part, status);
 }
 
-/* Whether packs of `vec` columns lie on their boundaries in x and out. */
+/* Whether packs of `vec` columns are aligned in x and out. */
 template <typename Out>
 static bool
 are_packed(const scan_view<Out> &a, int vec, int bytes)

@@ -1,14 +1,14 @@
 /*
- * short_rows.cu  Rows of half a tile or less, which follow each other: they share tiles.
- * A tile is scanned as one run in which rows begin (a segmented scan): the flag "a row
- * begins here" travels with each sum.  No tile waits for another.
- * Cost:  reads x once, writes out once.  A view that lies otherwise than out is copied
+ * short_rows.cu  Consecutive rows of half a tile or less, which share tiles.
+ * A tile is one segmented scan: the flag "a row begins here" is carried with each sum.
+ * No tile waits for another.
+ * Cost:  reads x once, writes out once.  A view not in the order of out is copied
  *        first.
  */
 #include "../prepare.cuh"
 #include "../rows.cuh"
 
-/* A block has `together` rows. */
+/* A block scans `together` rows. */
 template <typename Op>
 __global__ void
 __launch_bounds__(THREADS, row_blocks<Op>)
@@ -35,7 +35,7 @@ __launch_bounds__(THREADS, row_blocks<Op>)
     store_packs<Op, true>(op, a, p, read, before, prefix);
 }
 
-/* Whether x lies as out does: rows one after the other, walked in the same direction. */
+/* Whether x is in the order of out: consecutive rows, walked in the same direction. */
 static bool
 is_in_order(const scan_plan &plan)
 {
@@ -48,7 +48,7 @@ struct short_rows {
     static gpo_status launch(gpo_call *call, scan_view<typename Op::Out> a,
                              const Op &op)
     {
-        if (a.step < 0) { /* the walk begins with the last row */
+        if (a.step < 0) { /* the scan begins with the last row */
             const int64_t last = (a.rows - 1) * a.cols;
             a.x = static_cast<const char *>(a.x) + last * op.bytes();
             a.out += last;

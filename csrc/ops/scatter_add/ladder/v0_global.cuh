@@ -1,9 +1,9 @@
 /*
  * v0  One global atomic per element: the source's method B.
  * Was:   nothing; a thread per element, as one would write it.
- * Now:   each thread adds its value where its index says, straight into the result.
- * Cost:  reads every value and index once; one atomic per element, carried out by L2,
- *        which makes those at one address wait for each other.
+ * Now:   each thread adds its value to the result at its index.
+ * Cost:  reads every value and index once; one atomic per element, done by L2, which
+ *        serializes atomics to one address.
  * Left:  a short result has few addresses for many elements -> v1.
  */
 #ifndef GPO_SCATTER_ADD_V0_GLOBAL_CUH

@@ -1,14 +1,14 @@
 /*
  * v1  Shared-memory atomics, then global ones: the source's method C.
  * Was:   v0 sends each element to L2.
- * Now:   a fixed grid; each block adds into tables in shared memory and at the end makes
- *        one global atomic per place.  A shared atomic of floats is a loop that reads,
- *        adds and compares, so warps that meet in one table undo each other's work:
- *        up to one table per warp.  Indices come in 16-byte packs, values in groups of
- *        as many, several of both in flight.
+ * Now:   a fixed grid; each block adds into tables in shared memory and at the end does
+ *        one global atomic per place.  A shared-memory atomic on floats is a
+ *        compare-and-swap loop that retries when another warp changed the word, so a
+ *        block has up to one table per warp.  Indices are loaded in 16-byte packs,
+ *        values in groups of as many, several of both in flight.
  * Cost:  as v0, with n shared atomics and blocks * size global ones.  Where the result
- *        is longer than a table can be, its later part is added as in v0.
- * Left:  the order of additions, here and in v0, is the hardware's -> v2, v3.
+ *        does not fit into a table, its later part is added as in v0.
+ * Left:  the order of additions, here and in v0, is up to the hardware -> v2, v3.
  */
 #ifndef GPO_SCATTER_ADD_V1_SHARED_CUH
 #define GPO_SCATTER_ADD_V1_SHARED_CUH

@@ -1,13 +1,14 @@
 /*
  * v2  Private copies per block, then a second kernel: the source's method A.
- * Was:   blocks of v0 and v1 meet in one result.
- * Now:   each block of a fixed grid adds into a copy of its own in global memory; a
- *        second kernel sums the copies in order.  Published, the block computed the
- *        place in its copy and then used the shared one.
- * Cost:  as v0, and copies * size sums written as zeros, and read.
- * Measured: 2^25 random places of 1,024, float64: 0.449 ms, v1 0.151 (benchmarks/results/
- *        h200-scatter_add.json).  Copies keep blocks apart, but its atomics still go to L2.
- * Left:  within a block the order is still the hardware's -> v3.
+ * Was:   all blocks of v0 and v1 add to one result.
+ * Now:   each block of a fixed grid adds to its private copy in global memory; a second
+ *        kernel sums the copies in order.  (The published kernel computed the place in
+ *        the block's copy and then used the one in the shared result.)
+ * Cost:  as v0, and copies * size sums that are cleared and read.
+ * Measured: 2^25 random places of 1,024, float64: 0.449 ms, v1 0.151
+ *        (benchmarks/results/h200-scatter_add.json).  Blocks no longer contend, but all
+ *        atomics go to L2.
+ * Left:  within a block the order is still up to the hardware -> v3.
  */
 #ifndef GPO_SCATTER_ADD_V2_PRIVATE_CUH
 #define GPO_SCATTER_ADD_V2_PRIVATE_CUH

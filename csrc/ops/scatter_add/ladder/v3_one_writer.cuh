@@ -1,11 +1,12 @@
 /*
  * v3  One writer per table, no atomics.
- * Was:   v2 has copies, but many threads write each.
+ * Was:   many threads write each of v2's copies.
  * Now:   each warp has a table and takes its elements in order.  Lanes with the same
- *        place find each other (match), the lowest adds their values in the order of
- *        lanes, and it alone writes.  Tables meet in order: the same bits each run.
- * Cost:  reads every value and index once for each tile of places that four tables in
- *        48 KB hold: 1,536 of 8 bytes.
+ *        place find each other by __match_any_sync; the lowest adds their values in
+ *        lane order, and it alone writes.  Tables are summed in order: the same bits
+ *        each run.
+ * Cost:  reads every value and index once per tile of places.  A tile is what four
+ *        tables in 48 KB hold: 1,536 places of 8 bytes.
  * Left:  a long result takes many tiles -> v4.
  */
 #ifndef GPO_SCATTER_ADD_V3_ONE_WRITER_CUH
@@ -19,7 +20,7 @@ template <typename Sum>
 constexpr int64_t TILE_PLACES = TABLES_BYTES /
                                 static_cast<int64_t>(ORDERED_WARPS * sizeof(Sum));
 
-/* table[b] += v for the lanes with a place b >= 0, equal places in the order of lanes. */
+/* table[b] += v for the lanes with a place b >= 0, equal places in lane order. */
 template <typename Sum>
 __device__ __forceinline__ void
 add_in_order(Sum *table, int b, Sum v, int lane)

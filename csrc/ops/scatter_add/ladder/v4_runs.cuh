@@ -1,15 +1,16 @@
 /*
  * v4  Stable sort by place, then sums of runs.
  * Was:   v3 reads the input once for each tile of places.
- * Now:   places are sorted with the positions they came from; equal ones stay in order.
- *        A warp adds the runs of 1,024 sorted elements by a segmented scan; a run that
- *        passes the end of its chunk is joined from the chunks' parts, in order.
- * Cost:  16 bytes of memory per element; each pass of 8 bits of the place reads the keys
- *        twice and moves key and position once; then one gather of the values.
+ * Now:   a stable sort orders the positions of the elements by place.  A warp adds the
+ *        runs of 1,024 sorted elements by a segmented scan; a run that crosses the end
+ *        of its chunk is added up from the chunks' partial sums, in order.
+ * Cost:  16 bytes of memory per element; each pass over 8 bits of the place reads the
+ *        keys twice and moves key and position once; then one gather of the values.
  *        2^32 elements or places do not fit the sort's words and take v3.
- * Measured: 2^25 random places of 1,024, float64: 1.54 ms, v3 0.384 (benchmarks/results/
- *        h200-scatter_add.json): two passes of the sort move more than the input.  From
- *        96 KB of sums on v3 would read the input many times, and v4 does not.
+ * Measured: 2^25 random places of 1,024, float64: 1.54 ms, v3 0.384
+ *        (benchmarks/results/h200-scatter_add.json): two passes of the sort move more
+ *        than the input.  v4 pays from 96 KB of sums on, where v3 would read the input
+ *        many times.
  * Left:  the positions could carry the values along and save the gather.
  */
 #ifndef GPO_SCATTER_ADD_V4_RUNS_CUH
@@ -22,8 +23,8 @@ constexpr int RUN_WARPS = BLOCK / WARP;
 constexpr uint32_t NO_PLACE = ~0u;
 
 /*
- * total[k] = the sum of run k where it lies in one chunk; of a run that began before the
- * chunk heads[chunk], of one that goes on after it tails[chunk].
+ * total[k] = the sum of run k if it lies in one chunk.  heads[chunk] is the part of a
+ * run that began before the chunk, tails[chunk] that of one which goes on after it.
  */
 template <typename Input, typename Sum>
 __global__ void
@@ -70,7 +71,7 @@ __launch_bounds__(BLOCK)
     }
 }
 
-/* The runs that go on after the chunk they begin in: a warp for each chunk. */
+/* Sums the runs that go on after the chunk they begin in: a warp for each chunk. */
 template <typename Sum>
 __global__ void
 scatter_add_v4_join(const uint32_t *key, int64_t n, int64_t size, const Sum *heads,

@@ -1,9 +1,9 @@
 /*
  * v0  One element of dx per thread.
  * Now:   a thread finds its place by five divisions and the range of its outputs on
- *        each axis by the rule, and adds them up.
+ *        each axis by the rule, and adds their gradients.
  * Cost:  each element of dy has its own load.
- * Left:  a load of 2 or 4 bytes -> v1.
+ * Left:  loads of only 2 or 4 bytes -> v1.
  */
 #ifndef GPO_UPSAMPLE_NEAREST_BACKWARD_V0_INPUT_CUH
 #define GPO_UPSAMPLE_NEAREST_BACKWARD_V0_INPUT_CUH

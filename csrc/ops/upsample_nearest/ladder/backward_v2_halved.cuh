@@ -1,13 +1,13 @@
 /*
  * v2  16-byte loads on both rows, no division.
  * Was:   v1 divides for every element and loads 4 or 8 bytes.
- * Now:   for rows twice as many and as long.  Rows 2 k and 2 k + 1 of dy make row k of
- *        dx, whatever plane it is in, so nothing needs the rule: a thread keeps to one
- *        column, loads 16 bytes of 4 rows, all in flight together, and stores 8 bytes
- *        of 2.
+ * Now:   for a scale of 2 in rows and columns.  Rows 2 k and 2 k + 1 of dy make row k
+ *        of dx, whatever plane it is in, so the rule is not needed: a thread stays in
+ *        one column, loads 16 bytes of each of 4 rows, all in flight at once, and
+ *        stores 8 bytes of each of 2.
  * Cost:  each byte once; 64 bytes of loads in flight per thread.
- * Left:  other scales: v2 gives way to aligned_rows and any_rows (shapes/), which walk
- *        by the rule, and beyond 2^31 rows to v0.
+ * Left:  other scales run aligned_rows or any_rows (shapes/), which use the rule, and
+ *        beyond 2^31 rows v0.
  */
 #ifndef GPO_UPSAMPLE_NEAREST_BACKWARD_V2_HALVED_CUH
 #define GPO_UPSAMPLE_NEAREST_BACKWARD_V2_HALVED_CUH
@@ -15,8 +15,9 @@
 #include "../walks.cuh"
 
 /*
- * Two rows of dy make one of dx, each thread adds SIZE elements of both: 16 bytes, or a
- * pair where rows begin anywhere.  Rows of dy begin `pitch` elements apart.
+ * Two rows of dy make one of dx.  Each thread adds SIZE elements of both: 16 bytes, or
+ * a pair where rows are not aligned to 16 bytes.  Rows of dy begin `pitch` elements
+ * apart.
  */
 template <typename T, int SIZE>
 __global__ void

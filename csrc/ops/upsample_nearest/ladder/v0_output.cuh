@@ -3,7 +3,7 @@
  * Now:   a thread finds its place by five divisions and its source by the rule, and
  *        moves one element.
  * Cost:  each output has its own load and its own store of one element.
- * Left:  neighbours load the same element; a store of 2 or 4 bytes -> v1.
+ * Left:  adjacent threads load the same element; stores of only 2 or 4 bytes -> v1.
  */
 #ifndef GPO_UPSAMPLE_NEAREST_V0_OUTPUT_CUH
 #define GPO_UPSAMPLE_NEAREST_V0_OUTPUT_CUH

@@ -2,7 +2,7 @@
  * v1  Pairs of equal outputs.
  * Was:   v0 loads an element once for each of its outputs.
  * Now:   a thread has an element of x, loads it once and stores all its outputs, two
- *        neighbours at a time where they lie on a boundary of two; the source's kernel,
+ *        adjacent ones at a time where they are aligned as a pair; the source's kernel,
  *        for any scale.
  * Cost:  x once; stores of two elements.
  * Left:  still five divisions for each element, and words of 4 or 8 bytes -> v2.
@@ -75,7 +75,7 @@ gpo_status
 upsample_nearest_v1(gpo_call *call)
 {
     const int64_t size = upsample_nearest_plan_of(call)->from_size;
-    if (size > MOST_THREADS) { /* a broadcast x that is made small */
+    if (size > MOST_THREADS) { /* a huge broadcast x that shrinks */
         return upsample_nearest_v0<T>(call);
     }
     return GPO_LAUNCH(call, grid_of_threads(size), BLOCK, 0,

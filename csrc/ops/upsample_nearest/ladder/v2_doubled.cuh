@@ -1,13 +1,13 @@
 /*
  * v2  16-byte stores on both rows, no division.
  * Was:   v1 divides for every element and stores 4 or 8 bytes.
- * Now:   for rows twice as many and as long.  Row k of x makes rows 2 k and 2 k + 1 of
- *        the result, whatever plane it is in, so nothing needs the rule: a thread keeps
- *        to one column, loads 8 bytes of 4 rows, all in flight together, and stores 16
- *        bytes on each row they feed.
+ * Now:   for a scale of 2 in rows and columns.  Row k of x makes rows 2 k and 2 k + 1
+ *        of the result, whatever plane it is in, so the rule is not needed: a thread
+ *        stays in one column, loads 8 bytes of each of 4 rows, all in flight at once,
+ *        and stores 16 bytes to each row made from them.
  * Cost:  each byte once; 32 bytes of loads and 128 of stores in flight per thread.
- * Left:  other scales: v2 gives way to aligned_rows and any_rows (shapes/), which walk
- *        by the rule, and beyond 2^31 rows to v0.
+ * Left:  other scales run aligned_rows or any_rows (shapes/), which use the rule, and
+ *        beyond 2^31 rows v0.
  */
 #ifndef GPO_UPSAMPLE_NEAREST_V2_DOUBLED_CUH
 #define GPO_UPSAMPLE_NEAREST_V2_DOUBLED_CUH
@@ -15,8 +15,8 @@
 #include "../walks.cuh"
 
 /*
- * Each row of x makes two, each thread SIZE elements of them: 16 bytes, or a pair where
- * rows begin anywhere.  Rows of x begin `pitch` elements apart.
+ * Each row of x makes two.  Each thread makes SIZE elements of both: 16 bytes, or a
+ * pair where rows are not aligned to 16 bytes.  Rows of x begin `pitch` elements apart.
  */
 template <typename T, int SIZE>
 __global__ void

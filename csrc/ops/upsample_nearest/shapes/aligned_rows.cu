@@ -1,13 +1,14 @@
 /*
  * aligned_rows.cu  Results whose rows begin on 16-byte boundaries, at any scale that
- * leaves as many rows or more.  A thread keeps to one column of 16 bytes, works out
- * once where it comes from, and walks over rows of x by carrying from axis to axis.
- * Cost:  each byte once, as v2; loads of 16 bytes where those of a row stay together,
- *        of 8 where rows are twice as long, else of single elements, which L1 serves.
+ * gives at least as many rows as x has.  A thread stays in one column of 16 bytes,
+ * finds its sources once, and steps through rows of x with carries from axis to axis.
+ * Cost:  each byte once, as v2; loads of 16 bytes where rows keep their length or
+ *        pixels fill packs, of 8 where rows are twice as long, else of single elements
+ *        from L1.
  */
 #include "../walks.cuh"
 
-/* Sources of the pack `unit` of a row of the result: one, or one for each element. */
+/* The sources of pack `unit` of a row of the result: one, or one for each element. */
 template <typename T, row_mode MODE>
 __device__ __forceinline__ void
 find_sources(const upsample_plan &p, unsigned unit, int *at)
@@ -63,7 +64,7 @@ load_sources(const T *x, const int *at)
     return bits;
 }
 
-/* 16 bytes of result: what was loaded, or its first 8 bytes with each element twice. */
+/* 16 bytes of result: the loaded bytes, or the first 8 with each element twice. */
 template <typename T, row_mode MODE>
 __device__ __forceinline__ uint4
 spread(uint4 bits)

@@ -1,8 +1,8 @@
 /*
- * any_rows.cu  Results whose rows begin anywhere, or that have fewer rows than x.  A
- * thread has 16 bytes of one row of the result, counted from the boundary before it.
- * Cost:  each byte of the result once, in stores of 16 bytes but at the ends of a row;
- *        its elements are loaded one by one and meet in L1.
+ * any_rows.cu  Results whose rows are not aligned to 16 bytes, or that have fewer rows
+ * than x.  A thread has 16 aligned bytes of one row of the result.
+ * Cost:  each byte of the result once, in stores of 16 bytes except at the ends of a
+ *        row; elements are loaded one by one, mostly from L1.
  */
 #include "../walks.cuh"
 

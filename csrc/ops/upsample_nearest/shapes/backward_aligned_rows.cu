@@ -1,13 +1,13 @@
 /*
- * backward_aligned_rows.cu  Gradients whose rows move in words of 16 bytes: channels
- * that lie side by side, rows as long as before, or rows twice as long.  Places by
- * carrying.
+ * backward_aligned_rows.cu  Gradients whose rows move in words of 16 bytes: contiguous
+ * channels, rows of dy as long as those of dx, or twice as long.  Rows are found with
+ * carries instead of divisions.
  * Cost:  each byte once; up to four loads of 16 bytes are in flight before the first is
  *        added.
  */
 #include "../walks.cuh"
 
-/* sum[k] += y[k], or the pair 2 k and 2 k + 1, of 16 bytes of a row of dy. */
+/* sum[k] += y[k], or y[2 k] and y[2 k + 1], for the 16 bytes y of a row of dy. */
 template <typename T, row_mode MODE>
 __device__ __forceinline__ void
 add_pack(typename sum_of<T>::type *sum, uint4 bits)
@@ -36,7 +36,7 @@ __launch_bounds__(BLOCK)
     if (w.unit >= walk.units || w.number >= walk.rows) {
         return;
     }
-    /* Where the unit's first pack lies in a row of dy, and how many follow, how far. */
+    /* The unit's first pack in a row of dy, the distance to the next, their number. */
     int at = static_cast<int>(w.unit) * SIZE, across = 0;
     column_range n = {0, 1};
     if (MODE == WHOLE && p.inner > 1) {

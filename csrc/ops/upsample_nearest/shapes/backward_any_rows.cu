@@ -1,7 +1,7 @@
 /*
- * backward_any_rows.cu  Gradients at any scale, of rows that begin anywhere.  A thread
- * adds up one element of dx for each of 4 rows; it finds its columns of dy once.
- * Cost:  each byte once; loads of single elements, which meet in L1.
+ * backward_any_rows.cu  Gradients at any scale, of rows with any alignment.  A thread
+ * sums one element of dx for each of 4 rows; it finds its columns of dy once.
+ * Cost:  each byte once; loads of single elements, mostly from L1.
  */
 #include "../walks.cuh"
 
