@@ -235,6 +235,15 @@ def test_the_life_of_a_call_names_what_is_there() -> None:
     assert not defines(CSRC / "bind" / "call.c", "gpo_choose_variant")  # called there
 
 
+def test_rungs_read_by_a_stranger_keep_their_ideas() -> None:
+    text = (ROOT / "docs" / "rungs.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (csrc/\S+) \| .+ \| `(\w+)` (v\d+): (.+) \|$", text, re.M)
+    assert len(rows) == 10
+    for file, op, name, idea in rows:
+        assert (ROOT / file).name.removeprefix("backward_").startswith(f"{name}_")
+        assert [v["idea"] for v in gpuopt.variants(op) if v["name"] == name] == [idea]
+
+
 # ---- imports of the Python files ----
 
 
