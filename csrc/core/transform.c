@@ -9,9 +9,9 @@
 #include <string.h>
 
 enum {
-    BRANCHES = 8,        /* transforms that a block is divided into, lanes of cells */
-    PIECE_CELLS = 2048,  /* at most of a piece, 256 KiB: it stays in a cache of 1 MiB */
-    PART_CELLS = 1024,   /* of a part of a step that passes over a whole block */
+    BRANCHES = 8,       /* transforms that a block is divided into, lanes of cells */
+    PIECE_CELLS = 2048, /* at most of a piece, 256 KiB: it stays in a cache of 1 MiB */
+    PART_CELLS = 1024,  /* of a part of a step that passes over a whole block */
 };
 
 /* The bins of eight in their order. */
@@ -19,14 +19,22 @@ static const int64_t bins[BRANCHES] = {0, 2, 4, 6, 1, 3, 5, 7};
 
 /* exp(i pi s / 16): values where z^N = i are those of x[k] exp(i pi k / (2 N)) at roots of 1 */
 static const double starts[2 * BRANCHES] = {
-    1.0, 0.0,
-    0.9807852804032304, 0.19509032201612828,
-    0.9238795325112867, 0.3826834323650898,
-    0.8314696123025452, 0.5555702330196022,
-    0.7071067811865476, 0.7071067811865476,
-    0.5555702330196022, 0.8314696123025452,
-    0.3826834323650898, 0.9238795325112867,
-    0.19509032201612828, 0.9807852804032304,
+    1.0,
+    0.0,
+    0.9807852804032304,
+    0.19509032201612828,
+    0.9238795325112867,
+    0.3826834323650898,
+    0.8314696123025452,
+    0.5555702330196022,
+    0.7071067811865476,
+    0.7071067811865476,
+    0.5555702330196022,
+    0.8314696123025452,
+    0.3826834323650898,
+    0.9238795325112867,
+    0.19509032201612828,
+    0.9807852804032304,
 };
 
 /* ---- the plan ---- */
@@ -195,9 +203,9 @@ kind_of(const gpo_transform_work *w, int step, int *depth)
 {
     const int middle = w->plan->divisions + 1;
     *depth = step <= middle ? step - 1 : 2 * middle - step - 1;
-    return step == 0        ? FIRST
-           : step < middle  ? DIVIDE
-           : step == middle ? CONVOLVE
+    return step == 0                         ? FIRST
+           : step < middle                   ? DIVIDE
+           : step == middle                  ? CONVOLVE
            : !w->filter || step > 2 * middle ? DONE
            : step == 2 * middle              ? LAST
                                              : UNITE;
