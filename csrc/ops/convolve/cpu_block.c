@@ -201,6 +201,27 @@ verdict_of(const fourier *f, const block *b, int64_t c, int64_t zeros_from, doub
                                                                   : DIRECT;
 }
 
+/* Terms of sum i of the row. */
+static int64_t
+terms_of(const convolve_plan *p, int64_t i)
+{
+    int64_t low, high;
+    convolve_terms(p->n, p->m, i, &low, &high);
+    return high - low;
+}
+
+/* At most so many products make the sums of chunk c: at the ends of a row few. */
+static double
+products_of(const fourier *f, const block *b, int64_t c)
+{
+    const int64_t end = b->skip + b->n, past = (c + 1) * f->chunk;
+    const int64_t from = c * f->chunk < b->skip ? b->skip : c * f->chunk;
+    const int64_t to = past < end ? past : end;
+    const int64_t first = terms_of(f->job->plan, b->start + from);
+    const int64_t last = terms_of(f->job->plan, b->start + to - 1);
+    return (double)(to - from) * (double)(first > last ? first : last);
+}
+
 /* Decides about the sums of a block; those of a chunk share some chunks of inputs. */
 static void
 judge_block(const fourier *f, block *b, double all)
@@ -208,22 +229,22 @@ judge_block(const fourier *f, block *b, double all)
     const job *j = f->job;
     const int64_t end = b->skip + b->n;
     double *inside = b->energies + f->chunks;
-    int64_t direct = 0, seen = 0, zeros_from = 0;
+    int64_t seen = 0, zeros_from = 0;
+    double products = 0;
     slide_energies(f, b->energies, common_chunks(f), inside, inside + f->chunks);
     for (int64_t c = b->skip / f->chunk; c * f->chunk < end; c++) {
-        const int64_t from = c * f->chunk < b->skip ? b->skip : c * f->chunk;
-        const int64_t past = (c + 1) * f->chunk;
         for (; seen <= c; seen++) {
             zeros_from = b->energies[seen] > 0 ? seen + 1 : zeros_from;
         }
         b->verdicts[c] = verdict_of(f, b, c, zeros_from, all, inside[c]);
-        direct += b->verdicts[c] == DIRECT ? (past < end ? past : end) - from : 0;
+        if (b->verdicts[c] == DIRECT) {
+            products += products_of(f, b, c);
+        }
     }
-    const double products =
-        (double)direct * (double)j->plan->m / convolve_product_rate(j);
-    b->wide = j->plan->m >= 2 * BASE && b->odd <= MOST_ODD &&
-              products > 0.5 * (double)f->plan.length *
-                             convolve_transform_cost(j, f->plan.length);
+    b->wide =
+        j->plan->m >= 2 * BASE && b->odd <= MOST_ODD &&
+        products / convolve_product_rate(j) >
+            0.5 * (double)f->plan.length * convolve_transform_cost(j, f->plan.length);
 }
 
 void
