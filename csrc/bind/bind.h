@@ -34,9 +34,4 @@ typedef struct gpo_python {
 
 extern gpo_python gpo_py;
 
-/* ---- run.c ---- */
-
-/* What this thread gave up to compute without the GIL; NULL while it has it. */
-extern _Thread_local PyThreadState *gpo_released;
-
 #endif

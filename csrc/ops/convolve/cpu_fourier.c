@@ -21,7 +21,8 @@ enum {
 
 /*
  * A sum of a block errs by at most so much u log2(length) |v| |a|, u = 2^-53 and a the
- * inputs of the block: see NOTES.md for the largest seen.
+ * inputs of the block.  The largest seen is 0.63, over lengths from 64 to 2^17 and all
+ * pairs of 13 kinds of rows and filters, real, and 16 complex.
  */
 #define TRANSFORM_ERROR 0.75
 
