@@ -1,12 +1,29 @@
 /*
  * cells.h  What all instruction sets share of the transforms of cells.inc: the order of
- * their roots, and how vectors are shuffled.
+ * their bins and roots, and how vectors are shuffled.
  */
 #ifndef GPO_CELLS_H
 #define GPO_CELLS_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Eight cells become these bins, in this order; four become their bins from 0 on. */
+static const int64_t gpo_bins_of_eight[] = {0, 2, 4, 6, 1, 3, 5, 7};
+
+/* exp(-2 pi i k / n), k in [0, n), n a multiple of 8: no angle beyond pi / 4 is rounded. */
+static inline void
+gpo_exact_root(int64_t k, int64_t n, double *re, double *im)
+{
+    const int64_t quarter = k / (n / 4), r = k % (n / 4);
+    const bool far = r > n / 8;
+    const double angle = 6.283185307179586 * (double)(far ? n / 4 - r : r) / (double)n;
+    const double c = far ? sin(angle) : cos(angle), s = far ? cos(angle) : sin(angle);
+    const double x[] = {c, -s, -c, s}, y[] = {-s, -c, s, c};
+    *re = x[quarter];
+    *im = y[quarter];
+}
 
 /*
  * A table of roots: of a step that divides n cells by four there are n / 4 triples r, r^2,

@@ -14,9 +14,6 @@ enum {
     PART_CELLS = 1024,  /* of a part of a step that passes over a whole block */
 };
 
-/* The bins of eight in their order. */
-static const int64_t bins[BRANCHES] = {0, 2, 4, 6, 1, 3, 5, 7};
-
 /* exp(i pi s / 16): values where z^N = i are those of x[k] exp(i pi k / (2 N)) at roots of 1 */
 static const double starts[2 * BRANCHES] = {
     1.0,
@@ -100,19 +97,6 @@ root_of(const gpo_transform *t, int64_t k, double *re, double *im)
     *im = c[1] + (c[0] * f[1] + c[1] * f[0]);
 }
 
-/* exp(-2 pi i k / n), k in [0, n), n a multiple of 8: no angle beyond pi / 4 is rounded. */
-static void
-exact_root(int64_t k, int64_t n, double *re, double *im)
-{
-    const int64_t quarter = k / (n / 4), r = k % (n / 4);
-    const bool far = r > n / 8;
-    const double angle = 6.283185307179586 * (double)(far ? n / 4 - r : r) / (double)n;
-    const double c = far ? sin(angle) : cos(angle), s = far ? cos(angle) : sin(angle);
-    const double x[] = {c, -s, -c, s}, y[] = {-s, -c, s, c};
-    *re = x[quarter];
-    *im = y[quarter];
-}
-
 /* ---- the loops ---- */
 
 typedef struct loops {
@@ -159,7 +143,7 @@ gpo_transform_start(const gpo_transform *t)
     const int64_t turn = 4 * t->points, fine = (int64_t)1 << l.fine_bits;
     const double step = -6.283185307179586 / (double)turn;
     for (int64_t k = 0; k < turn / fine; k++) {
-        exact_root(k, turn / fine, &l.coarse[2 * k], &l.coarse[2 * k + 1]);
+        gpo_exact_root(k, turn / fine, &l.coarse[2 * k], &l.coarse[2 * k + 1]);
     }
     for (int64_t k = 0; k < fine; k++) {
         const double half = sin(step / 2 * (double)k);
