@@ -33,9 +33,4 @@ typedef struct gpo_python {
 
 extern gpo_python gpo_py;
 
-/* ---- run.c ---- */
-
-/* The state this thread saved when it released the GIL; NULL while it holds the GIL. */
-extern _Thread_local PyThreadState *gpo_released;
-
 #endif

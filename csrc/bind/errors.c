@@ -109,8 +109,6 @@ gpo_raise(const gpo_call *call, gpo_status status)
 {
     PyObject *class = PyExc_SystemError;
     switch (status) {
-        case GPO_EPYTHON:
-            return NULL;
         case GPO_ECUDA:
             raise_cuda(call, gpo_py.cuda_error);
             return NULL;

@@ -14,7 +14,8 @@
 
 /* ---- the GIL ---- */
 
-_Thread_local PyThreadState *gpo_released;
+/* What this thread gave up to compute without the GIL; NULL while it has it. */
+static _Thread_local PyThreadState *released;
 
 bool
 gpo_let_go(frame *f)
@@ -24,15 +25,15 @@ gpo_let_go(frame *f)
             return false;
         }
     }
-    gpo_released = PyEval_SaveThread();
+    released = PyEval_SaveThread();
     return true;
 }
 
 void
 gpo_take_back(void)
 {
-    PyThreadState *thread = gpo_released;
-    gpo_released = NULL;
+    PyThreadState *thread = released;
+    released = NULL;
     PyEval_RestoreThread(thread);
 }
 

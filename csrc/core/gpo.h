@@ -42,7 +42,6 @@ typedef enum gpo_status {
     GPO_ECUDA,        /* gpuopt.CudaError */
     GPO_EDEAD,        /* gpuopt.ContextDeadError */
     GPO_ESIM,         /* gpuopt.SimulatorError: a fault found in a kernel */
-    GPO_EPYTHON,      /* a Python exception is already set; only bind/ uses it */
 } gpo_status;
 
 /* ---- dtypes ---- */

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from cases import BFLOAT16, dtype_of
 from cases.convolve import MODES, expect_values
-from conftest import Child, Figure
+from conftest import Child, Figure, run_child
 
 import gpuopt
 from gpuopt import _core, convolve, ref
@@ -346,48 +346,115 @@ def test_a_spectrum_beyond_the_largest_number() -> None:
     assert np.count_nonzero(got) == FILTER
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, MemoryError])
-def test_an_exception_of_the_transform_comes_out(
-    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a, v = np.ones(LONG), np.ones(FILTER)
-    for name in ("rfft", "irfft"):
-        with monkeypatch.context() as patch:
-
-            def fail(*args: Any, **kwargs: Any) -> Any:
-                raise error("from the transform")
-
-            patch.setattr(np.fft, name, fail)
-            with pytest.raises(error, match="from the transform"):
-                convolve(a, v, backend="cpu")
-    assert convolve(a, v, backend="cpu").max() == pytest.approx(FILTER)
+def as_spectra(a: Any, v: Any) -> Any:
+    """The convolution by transforms in longdouble."""
+    n = a.shape[-1] + v.shape[-1] - 1
+    kind = np.clongdouble if a.dtype.kind == "c" else np.longdouble
+    there, back = np.fft.rfft, np.fft.irfft
+    if a.dtype.kind == "c":
+        there, back = np.fft.fft, np.fft.ifft
+    length = 1 << (n - 1).bit_length()
+    product = there(a.astype(kind), length) * there(v.astype(kind), length)
+    return back(product, length)[..., :n]
 
 
-def test_a_signal_during_the_transform(child: Child) -> None:
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_every_length_of_a_block(dtype: str) -> None:
+    """One block from the shortest on, and the least that several threads share."""
+    rng = np.random.default_rng(4)
+    lengths = [1 << k for k in range(8, 15)] + [1 << 17]
+    for length in lengths:
+        n, m = length - length // 2 + 1, length // 2
+        a, v = as_dtype(rng.standard_normal((2, n)), dtype), rng.standard_normal(m)
+        v = as_dtype(v, dtype)
+        got, want = convolve(a, v, backend="cpu", variant="threads"), as_spectra(a, v)
+        size = np.sqrt((np.abs(a) ** 2).sum(-1, keepdims=True) * (np.abs(v) ** 2).sum())
+        room = 0.75 * np.log2(length) * 2.0**-53 * size + 2.0**-52 * np.abs(want)
+        assert (np.abs(got - want) <= room).all(), length
+        plan = _core.plan("convolve", a[0], v, backend="cpu")
+        assert "Fourier" in plan["why"] or length <= 1024
+
+
+# Blocks side by side, one that threads share, filters of few rows and of many, wide blocks.
+SHARES = """
+import gpuopt, hashlib, numpy as np
+rng = np.random.default_rng(6)
+def rows(*shape):
+    return rng.standard_normal(shape)
+cases = [(rows(50000), rows(700)), (rows(90000), rows(80000)), (rows(3, 9000), rows(3, 900))]
+cases += [(rows(40, 3000), rows(40, 600))]
+for n, m in ((40000, 9000), (90000, 80000)):
+    cases.append((rows(n) * 2.0 ** np.linspace(0, 600, n), rows(m)))
+cases += [(a + 1j * a[..., ::-1], v + 0.5j) for a, v in cases[:2]]
+cases += [(a.astype(np.float32), v.astype(np.float32)) for a, v in cases[:3]]
+for threads in THREADS:
+    gpuopt.set_num_threads(threads)
+    got = [gpuopt.convolve(a, v, backend="cpu", variant="threads") for a, v in cases]
+    print(hashlib.sha256(b"".join(x.tobytes() for x in got)).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("isa", [None, "baseline", "v3"])
+def test_transforms_have_the_same_bits(isa: str | None) -> None:
+    """Whatever the number of threads, and on every instruction set."""
+    here = run_child("-c", SHARES.replace("THREADS", "(1, 2, 7)"))
+    assert here.returncode == 0, here.stderr
+    assert len(set(here.stdout.split())) == 1
+    if isa:
+        env = {"GPUOPT_CPU": isa}
+        there = run_child("-c", SHARES.replace("THREADS", "(2,)"), env=env)
+        if "is beyond this machine" in there.stderr:
+            pytest.skip("this machine has no such instructions")
+        assert there.stdout.split() == here.stdout.split()[:1], there.stderr
+
+
+def test_a_transform_without_memory(child: Child) -> None:
+    """An error, whichever part there is no memory for, and the next call is right."""
     done = child(
         """
-import os, signal
+import resource
+import numpy as np
+import gpuopt
+a, v, out = np.ones(1 << 21), np.ones(1 << 20), np.empty((1 << 21) + (1 << 20) - 1)
+gpuopt.convolve(a[:20000], v[:3000])
+with open("/proc/self/statm") as f:
+    mapped = int(f.read().split()[0]) * resource.getpagesize()
+errors = 0
+for more in (8, 40, 100, 180):
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + (more << 20), resource.RLIM_INFINITY))
+    try:
+        gpuopt.convolve(a, v, out=out, backend="cpu")
+    except MemoryError:
+        errors += 1
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print(errors > 0, round(gpuopt.convolve(a, v, out=out, backend="cpu").max()))
+"""
+    )
+    assert done.stdout.split() == ["True", str(1 << 20)]
+
+
+def test_a_signal_during_a_transform(child: Child) -> None:
+    """As in every operator: its handler runs when the call is done."""
+    done = child(
+        """
+import os, signal, threading, time
 import numpy as np
 import gpuopt
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` ignores it
-rfft = np.fft.rfft
-def interrupted(*args, **kwargs):
-    os.kill(os.getpid(), signal.SIGINT)
-    return rfft(*args, **kwargs)
-for handled in (False, True):
-    if handled:  # a handler that makes calls of its own
-        signal.signal(signal.SIGINT, lambda *_: gpuopt.convolve(np.ones(20000), np.ones(3000)))
-    np.fft.rfft = interrupted
-    try:
-        gpuopt.convolve(np.ones(20000), np.ones(3000), backend="cpu")
-        print("done")
-    except KeyboardInterrupt:
-        print("interrupted")
-    np.fft.rfft = rfft
-print(round(gpuopt.convolve(np.ones(20000), np.ones(3000), backend="cpu").max()))
-""".replace("lambda *_: gpuopt", "lambda *_: np.fft.__setattr__('rfft', rfft) or gpuopt")
+a, v, out = np.ones(1 << 20), np.ones(1 << 19), np.zeros((1 << 20) + (1 << 19) - 1)
+main = threading.main_thread().ident
+threading.Thread(
+    target=lambda: (time.sleep(0.01), signal.pthread_kill(main, signal.SIGINT))
+).start()
+try:
+    while True:
+        gpuopt.convolve(a, v, out=out, backend="cpu")
+except KeyboardInterrupt:
+    print("interrupted")
+print(round(gpuopt.convolve(a, v, out=out, backend="cpu").max()))
+"""
     )
-    assert done.stdout.split() == ["interrupted", "done", "3000"]
+    assert done.stdout.split() == ["interrupted", str(1 << 19)]
 
 
 def test_transforms_in_threads_and_forks(child: Child) -> None:

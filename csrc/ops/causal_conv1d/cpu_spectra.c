@@ -14,6 +14,7 @@
  * asked whether the inputs before the first result that it gives weigh enough; where they
  * do not, the block is made of transforms of strictly earlier inputs.
  */
+#include "../../core/cells.h"
 #include "../../core/elements.h"
 #include "cpu.h"
 
@@ -30,7 +31,7 @@ typedef struct spectra_plan {
     int64_t steps;        /* 2 * cells - lags + 1 */
     int64_t blocks;       /* of a row */
     int exponent;         /* a product of two spectra is too large by 2^-exponent */
-    const void *roots;    /* exp(-2 pi i k / (2 cells)), k in [0, 2 cells) */
+    const void *roots;    /* exp(-2 pi i k / (2 cells)), k in [0, cells), and triples */
     const int32_t *place; /* where bin k stands */
 } spectra_plan;
 
@@ -63,33 +64,17 @@ two_to(int e)
     return value.d;
 }
 
-/* exp(-2 pi i k / n), k in [0, n), n a multiple of 8: no angle beyond pi / 4 is rounded. */
-static void
-exact_root(int64_t k, int64_t n, double *re, double *im)
+static int
+log2_of(int64_t power)
 {
-    const int64_t quarter = k / (n / 4), r = k % (n / 4);
-    const bool far = r > n / 8;
-    const double angle = 6.283185307179586 * (double)(far ? n / 4 - r : r) / (double)n;
-    const double c = far ? sin(angle) : cos(angle), s = far ? cos(angle) : sin(angle);
-    const double x[] = {c, -s, -c, s}, y[] = {-s, -c, s, c};
-    *re = x[quarter];
-    *im = y[quarter];
+    int e = 0;
+    while (power >> e > 1) {
+        e++;
+    }
+    return e;
 }
 
 /* ---- the inner loops ---- */
-
-/*
- * Elements of two vectors in turn, as __builtin_shufflevector counts them: the first half
- * of what comes out, and the last.  Each vector has as many as the name says.
- */
-#define FIRST_2 0, 2
-#define LAST_2 1, 3
-#define FIRST_4 0, 4, 1, 5
-#define LAST_4 2, 6, 3, 7
-#define FIRST_8 0, 8, 1, 9, 2, 10, 3, 11
-#define LAST_8 4, 12, 5, 13, 6, 14, 7, 15
-#define FIRST_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define LAST_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 
 #define GPO_LOOPS "../ops/causal_conv1d/spectra.inc"
 #include "../../core/each_isa.h"
@@ -141,25 +126,16 @@ enum {
 static void
 fill_places(int32_t *place, int64_t base, int64_t n, int64_t first, int64_t step)
 {
-    if (n <= 2) {
+    if (n <= 8) {
         for (int64_t k = 0; k < n; k++) {
-            place[first + k * step] = (int32_t)(base + k);
+            place[first + (n == 8 ? gpo_bins_of_eight[k] : k) * step] =
+                (int32_t)(base + k);
         }
         return;
     }
     for (int64_t r = 0; r < 4; r++) {
         fill_places(place, base + r * (n / 4), n / 4, first + r * step, 4 * step);
     }
-}
-
-static int
-log2_of(int64_t power)
-{
-    int e = 0;
-    while (power >> e > 1) {
-        e++;
-    }
-    return e;
 }
 
 /* What a task works with. */
@@ -491,6 +467,18 @@ finish_block(const conv_job *j, int64_t b, int64_t group, int64_t h,
  * results in the same BASE steps; they meet directly.
  */
 
+/* Behind n roots their triples. */
+static void
+fill_triples(const conv_job *j, int64_t n, void *roots)
+{
+    if (j->dtype == GPO_F64) {
+        triples_double(n, roots);
+    }
+    else {
+        triples_float(n, roots);
+    }
+}
+
 static void
 make_level(const conv_job *j, workspace *work, int i)
 {
@@ -499,10 +487,11 @@ make_level(const conv_job *j, workspace *work, int i)
     const int64_t offset = 2 * m - 2 * BASE, root = 2 * j->value_bytes;
     char *roots = work->roots + offset * root;
     int32_t *place = work->place + m - BASE;
-    for (int64_t k = 0; k < 2 * m; k++) {
+    for (int64_t k = 0; k < m; k++) {
         memcpy(roots + k * root, (const char *)s->plan.roots + k * step * root,
                (size_t)root);
     }
+    fill_triples(j, m, roots);
     fill_places(place, 0, m, 0, 1);
     work->level[i] = s->plan;
     work->level[i].cells = m;
@@ -1087,11 +1076,12 @@ conv_spectra_start(gpo_call *call, conv_job *j)
         return status;
     }
     if (j->dtype == GPO_F64) {
-        roots_double(length, roots);
+        roots_double(s.plan.cells, roots);
     }
     else {
-        roots_float(length, roots);
+        roots_float(s.plan.cells, roots);
     }
+    fill_triples(j, s.plan.cells, roots);
     fill_places(place, 0, s.plan.cells, 0, 1);
     s.memory = memory;
     s.sizes = sizes;

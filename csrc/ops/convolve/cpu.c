@@ -1,7 +1,7 @@
 /*
  * cpu.c  convolve on the CPU, as sums of products.  Order: the inner loops, rows and
  * elements, one sum after the other, pieces of a row, the variants, choose.  Not here: the
- * loops themselves (loops.inc), Fourier transforms (cpu_fourier.c).
+ * loops themselves (loops.inc), Fourier transforms (cpu_fourier.h).
  *
  * A piece of the result and 512 terms of its sums at a time: the piece of `a` under them
  * is read where it lies, or gathered with zeros beyond the ends.  A zero times inf or nan
@@ -458,6 +458,7 @@ compute_piece(const job *j, int64_t row, int64_t i, int64_t n, piece_work *work)
 /* Sums [i, i + n) of a row, in `parts` pieces by `tasks` tasks. */
 typedef struct stretch {
     const job *job;
+    piece_work *work; /* of each task */
     int64_t row, i, n, parts, tasks;
 } stretch;
 
@@ -469,23 +470,23 @@ compute_parts(void *context, int64_t t)
     for (int64_t part = t; part < s->parts; part += s->tasks) {
         const int64_t at = part * j->piece, left = s->n - at;
         compute_piece(j, s->row, s->i + at, left < j->piece ? left : j->piece,
-                      (piece_work *)j->work + t);
+                      &s->work[t]);
     }
 }
 
-gpo_status
-convolve_make_work(gpo_call *call, job *j)
+size_t
+convolve_piece_bytes(void)
 {
-    j->workers = j->parallel ? gpo_cpu_threads() : 1;
-    return gpo_scratch(call, (size_t)j->workers * sizeof(piece_work), &j->work);
+    return sizeof(piece_work);
 }
 
 void
-convolve_sum_stretch(const job *j, int64_t row, int64_t i, int64_t n)
+convolve_sum_stretch(const job *j, void *work, int64_t workers, int64_t row, int64_t i,
+                     int64_t n)
 {
-    stretch s = {j, row, i, n, .parts = ceil_div(n, j->piece), .tasks = 1};
+    stretch s = {j, work, row, i, n, .parts = ceil_div(n, j->piece), .tasks = 1};
     if (n > TASK_TERMS / j->plan->m) {
-        s.tasks = s.parts < j->workers ? s.parts : j->workers;
+        s.tasks = s.parts < workers ? s.parts : workers;
     }
     gpo_cpu_loop(s.tasks > 1, s.tasks, compute_parts, &s);
 }
@@ -532,8 +533,6 @@ describe_job(const gpo_call *call, bool parallel, job *j)
                : j->lane == LANE_BOOL ? BOOL_CHUNK
                                       : CHUNK;
     j->taps = NULL;
-    j->work = NULL;
-    j->workers = 0;
 }
 
 static void
@@ -596,8 +595,7 @@ run_threads(gpo_call *call)
     if (!convolve_plan_fourier(&j, &f)) {
         return run_pieces(call, &j);
     }
-    const gpo_status status = convolve_make_work(call, &j);
-    return status ? status : convolve_run_fourier(call, &j, &f);
+    return convolve_run_fourier(call, &j, &f);
 }
 
 /* ---- choose ---- */

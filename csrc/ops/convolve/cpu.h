@@ -1,6 +1,6 @@
 /*
- * cpu.h  What the CPU's two files of convolve share: cpu.c adds up products,
- * cpu_fourier.c multiplies spectra.  Order: the job, cpu.c, cpu_fourier.c.
+ * cpu.h  What the CPU's files of convolve share: cpu.c adds up products,
+ * cpu_fourier.c and what it calls (cpu_fourier.h) multiply spectra.  Order: the job, cpu.c, cpu_fourier.c.
  */
 #ifndef GPO_CONVOLVE_CPU_H
 #define GPO_CONVOLVE_CPU_H
@@ -45,8 +45,6 @@ typedef struct job {
     int64_t per_task;      /* pieces */
     /* v as read_taps() leaves it */
     char *taps; /* NULL if each row has its own */
-    void *work; /* workspace of convolve_sum_stretch for each of `workers` tasks */
-    int64_t workers;
 } job;
 
 /* ---- cpu.c ---- */
@@ -61,11 +59,12 @@ char *convolve_result_at(const job *j, int64_t row, int64_t i);
 void convolve_read_window(const job *j, const char *row, int64_t length, int64_t step,
                           int64_t start, int64_t n, char *to);
 
-/* Allocates j->work, which is too large for a thread's stack. */
-gpo_status convolve_make_work(gpo_call *call, job *j);
+/* What a task of convolve_sum_stretch computes in. */
+size_t convolve_piece_bytes(void);
 
-/* Computes elements [i, i + n) of a row of the result directly, using j->work. */
-void convolve_sum_stretch(const job *j, int64_t row, int64_t i, int64_t n);
+/* Elements [i, i + n) of a row of the result, product by product, in `workers` tasks. */
+void convolve_sum_stretch(const job *j, void *work, int64_t workers, int64_t row,
+                          int64_t i, int64_t n);
 
 /* ---- cpu_fourier.c ---- */
 
