@@ -20,8 +20,8 @@ convolutions and products; all others run in the dtypes of their inputs.
 No code here links torch: it needs torch 2.6 or later, in any build.
 """
 
-from gpuopt.torch._library import OPERATORS, Operator
 from gpuopt.torch import _elementwise, _indexing, _reductions, _windows  # noqa: F401
+from gpuopt.torch._library import OPERATORS, Operator
 from gpuopt.torch.functions import *  # noqa: F403
 from gpuopt.torch.functions import __all__ as _functions
 from gpuopt.torch.modules import *  # noqa: F403

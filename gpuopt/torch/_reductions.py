@@ -138,7 +138,7 @@ def _scan_fake(x: torch.Tensor, op: str, dim: int, exclusive: bool, reverse: boo
 
 
 def scanned_back(g: Any, dim: int, exclusive: bool, reverse: bool) -> torch.Tensor:
-    return operator("scan")(g, "sum", dim, exclusive, not reverse)  # type: ignore[no-any-return]
+    return operator("scan")(g, "sum", dim, exclusive, not reverse)
 
 
 def _scan_vmap(

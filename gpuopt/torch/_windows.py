@@ -6,7 +6,6 @@ Order: causal_conv1d, convolve, poolings, upsample_nearest.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -143,7 +142,7 @@ def convolved_back(g: torch.Tensor, other: torch.Tensor, n: Any, mode: str) -> t
     m = other.shape[-1]
     first, kept = window(n, m, mode)
     g = torch.nn.functional.pad(g, (first, n + m - 1 - first - kept))
-    return operator("convolve")(g, other.conj().resolve_conj().flip(-1), "valid")  # type: ignore[no-any-return]
+    return operator("convolve")(g, other.conj().resolve_conj().flip(-1), "valid")
 
 
 def _convolve_vmap(info: Any, in_dims: Any, a: Any, v: Any, mode: str) -> Any:
@@ -200,7 +199,7 @@ def _pool_fake(rank: int, indices: bool, x: Any, *options: Any) -> Any:
     if x.dim() not in (rank + 1, rank + 2):
         raise ValueError(f"{pool_name(rank)}() takes {rank + 1} or {rank + 2} dimensions")
     *windows, ceil = options
-    sizes = zip(x.shape[-rank:], *windows, strict=True)
+    sizes: Any = zip(x.shape[-rank:], *windows, strict=True)
     shape = [*x.shape[:-rank], *(pooled(*size, ceil) for size in sizes)]
     y = torch.empty(shape, dtype=x.dtype, device=x.device)
     return (y, torch.empty(shape, dtype=torch.int64, device=x.device)) if indices else y

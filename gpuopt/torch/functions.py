@@ -7,7 +7,6 @@ Order: elementwise, reductions, scans, index operators, filters, poolings, resiz
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,8 +57,8 @@ def _binary(name: str, x: Tensor | Number, y: Tensor | Number) -> Tensor:
             raise TypeError(f"gpuopt.torch.{name}() takes a tensor, not two numbers")
         x = torch.full((), x, device=y.device)
     if isinstance(y, Tensor):
-        return operator(name)(x, y)  # type: ignore[no-any-return]
-    return operator(f"{name}_number")(x, y)  # type: ignore[no-any-return]
+        return operator(name)(x, y)
+    return operator(f"{name}_number")(x, y)
 
 
 def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
@@ -95,7 +94,7 @@ def minimum(input: Tensor | Number, other: Tensor | Number) -> Tensor:
 
 def fma(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     """x * y + z, rounded once; torch has none."""
-    return operator("fma")(x, y, z)  # type: ignore[no-any-return]
+    return operator("fma")(x, y, z)
 
 
 def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Tensor:
@@ -104,7 +103,7 @@ def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> 
         value if isinstance(value, Tensor) else torch.full((), value, device=condition.device)
         for value in (input, other)
     )
-    return operator("where")(condition, x, y)  # type: ignore[no-any-return]
+    return operator("where")(condition, x, y)
 
 
 def clip(
@@ -112,71 +111,71 @@ def clip(
 ) -> Tensor:
     """torch.clip: input limited to the range from min to max."""
     if not (isinstance(min, Tensor) or isinstance(max, Tensor)):
-        return operator("clip_number")(input, min, max)  # type: ignore[no-any-return]
+        return operator("clip_number")(input, min, max)
     low, high = (
         value
         if value is None or isinstance(value, Tensor)
         else torch.full((), value, device=input.device)
         for value in (min, max)
     )
-    return operator("clip")(input, low, high)  # type: ignore[no-any-return]
+    return operator("clip")(input, low, high)
 
 
 def negative(input: Tensor) -> Tensor:
     """torch.negative: -input."""
-    return operator("negative")(input)  # type: ignore[no-any-return]
+    return operator("negative")(input)
 
 
 def abs(input: Tensor) -> Tensor:
     """torch.abs; of complex numbers the magnitude, in their real dtype."""
-    return operator("abs")(input)  # type: ignore[no-any-return]
+    return operator("abs")(input)
 
 
 def exp(input: Tensor) -> Tensor:
     """torch.exp; integers give torch's default dtype."""
-    return operator("exp")(input)  # type: ignore[no-any-return]
+    return operator("exp")(input)
 
 
 def log(input: Tensor) -> Tensor:
     """torch.log; integers give torch's default dtype."""
-    return operator("log")(input)  # type: ignore[no-any-return]
+    return operator("log")(input)
 
 
 def sqrt(input: Tensor) -> Tensor:
     """torch.sqrt; integers give torch's default dtype."""
-    return operator("sqrt")(input)  # type: ignore[no-any-return]
+    return operator("sqrt")(input)
 
 
 def tanh(input: Tensor) -> Tensor:
     """torch.tanh; integers give torch's default dtype."""
-    return operator("tanh")(input)  # type: ignore[no-any-return]
+    return operator("tanh")(input)
 
 
 def sigmoid(input: Tensor) -> Tensor:
     """torch.sigmoid; integers give torch's default dtype."""
-    return operator("sigmoid")(input)  # type: ignore[no-any-return]
+    return operator("sigmoid")(input)
 
 
 def relu(input: Tensor) -> Tensor:
     """torch.relu: input where it is positive or nan, else 0."""
-    return operator("relu")(input)  # type: ignore[no-any-return]
+    return operator("relu")(input)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """torch.nn.functional.gelu in its exact form; ValueError for another one."""
     if approximate != "none":
         raise ValueError(f"gpuopt has gelu with approximate='none', not {approximate!r}")
-    return operator("gelu")(input)  # type: ignore[no-any-return]
+    return operator("gelu")(input)
 
 
 def silu(input: Tensor) -> Tensor:
     """torch.nn.functional.silu: input * sigmoid(input)."""
-    return operator("silu")(input)  # type: ignore[no-any-return]
+    return operator("silu")(input)
 
 
 def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
     """input.to(dtype), always a copy."""
-    return operator("cast")(input, dtype)  # type: ignore[no-any-return]
+    return operator("cast")(input, dtype)
 
 
 # ---- reductions ----
@@ -185,7 +184,7 @@ def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
 def _reduce(op: str, x: Tensor, dim: Ints | None, keepdim: bool) -> Tensor:
     """Like torch, an empty list of axes means all of them."""
     axes = [dim] if isinstance(dim, int) else list(dim or ()) or None
-    return operator("reduce")(x, op, axes, keepdim)  # type: ignore[no-any-return]
+    return operator("reduce")(x, op, axes, keepdim)
 
 
 def _converted(x: Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -262,12 +261,12 @@ def all(input: Tensor, dim: Ints | None = None, keepdim: bool = False) -> Tensor
 
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """torch.dot of two vectors; complex numbers are not conjugated."""
-    return operator("dot")(input, tensor)  # type: ignore[no-any-return]
+    return operator("dot")(input, tensor)
 
 
 def mean_matvec(input: Tensor, matrix: Tensor, layout: str = "LN") -> Tensor:
     """matrix @ input.mean(2).T for input of shape (N, L, M); layout "NL" transposes it."""
-    return operator("mean_matvec")(input, matrix, layout)  # type: ignore[no-any-return]
+    return operator("mean_matvec")(input, matrix, layout)
 
 
 def partition_reduce(input: Tensor, bits: Ints, *, square: bool = False) -> Tensor:
@@ -276,7 +275,7 @@ def partition_reduce(input: Tensor, bits: Ints, *, square: bool = False) -> Tens
     With `square` of abs(input)**2: the probabilities of some qubits of a state.
     """
     places = [bits] if isinstance(bits, int) else list(bits)
-    return operator("partition_reduce")(input, places, square)  # type: ignore[no-any-return]
+    return operator("partition_reduce")(input, places, square)
 
 
 # ---- scans ----
@@ -290,7 +289,7 @@ def scan(
     reverse: bool = False,
 ) -> Tensor:
     """gpuopt.scan: op is "sum", "prod", "min" or "max"; differentiable for "sum"."""
-    return operator("scan")(input, op, dim, exclusive, reverse)  # type: ignore[no-any-return]
+    return operator("scan")(input, op, dim, exclusive, reverse)
 
 
 def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -331,7 +330,7 @@ def index_add(
     torch.are_deterministic_algorithms_enabled().
     """
     fixed = _repeatable(deterministic)
-    return operator("index_add")(input, index, source, dim, alpha, mode, fixed)  # type: ignore[no-any-return]
+    return operator("index_add")(input, index, source, dim, alpha, mode, fixed)
 
 
 def scatter_add(
@@ -402,7 +401,7 @@ def causal_conv1d(
     """
     w = weight.squeeze(1) if weight.dim() == 3 else weight
     options = (eps, activation, layout, precision, causality)
-    return operator("causal_conv1d")(x, w, bias, *options)  # type: ignore[no-any-return]
+    return operator("causal_conv1d")(x, w, bias, *options)
 
 
 def convolve(input: Tensor, other: Tensor, mode: str = "full") -> Tensor:
@@ -410,7 +409,7 @@ def convolve(input: Tensor, other: Tensor, mode: str = "full") -> Tensor:
 
     mode is "full", "same" or "valid", as in numpy.convolve.
     """
-    return operator("convolve")(input, other, mode)  # type: ignore[no-any-return]
+    return operator("convolve")(input, other, mode)
 
 
 # ---- poolings ----
@@ -469,12 +468,17 @@ def max_pool3d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """torch.nn.functional.max_pool3d of (N, C, D, H, W) or (C, D, H, W); with indices a pair."""
+    """torch.nn.functional.max_pool3d of (N, C, D, H, W) or (C, D, H, W); or a pair."""
     windows = (kernel_size, stride, padding, dilation)
     return _max_pool(3, input, windows, ceil_mode, return_indices)
 
 
 # ---- resizing ----
+
+
+def _factors(scale: float | Sequence[float], rank: int) -> list[float]:
+    one = isinstance(scale, (int, float))
+    return [float(scale)] * rank if one else [float(s) for s in scale]  # type: ignore
 
 
 def upsample_nearest(
@@ -494,13 +498,10 @@ def upsample_nearest(
         raise ValueError("exactly one of size and scale is needed")
     rank = input.dim() - 2
     sizes = None if size is None else _each(size, rank)
-    scales = None
-    if scale is not None:
-        many = isinstance(scale, (tuple, list))
-        scales = [float(s) for s in scale] if many else [float(scale)] * rank  # type: ignore[union-attr, arg-type]
+    scales = None if scale is None else _factors(scale, rank)
     if len(sizes or scales or ()) != rank:
         raise ValueError(f"{len(sizes or scales or ())} values for {rank} spatial axes")
-    return operator("upsample_nearest")(input, sizes, scales, exact, layout)  # type: ignore[no-any-return]
+    return operator("upsample_nearest")(input, sizes, scales, exact, layout)
 
 
 def interpolate(
@@ -522,8 +523,7 @@ def interpolate(
             f"align_corners nor antialias, not with mode={mode!r}"
         )
     if recompute_scale_factor and scale_factor is not None:
-        many = isinstance(scale_factor, (tuple, list))
-        factors = scale_factor if many else [scale_factor] * (input.dim() - 2)
-        pairs = builtins.zip(input.shape[2:], factors)  # type: ignore[arg-type]
+        factors = _factors(scale_factor, input.dim() - 2)
+        pairs = zip(input.shape[2:], factors, strict=True)
         size, scale_factor = [torch.sym_int(n * s) for n, s in pairs], None
     return upsample_nearest(input, size, scale_factor, exact=mode == "nearest-exact")
