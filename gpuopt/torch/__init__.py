@@ -1,8 +1,10 @@
 """gpuopt's operators in the middle of a torch model.
 
->>> import torch, gpuopt.torch                                       # doctest: +SKIP
->>> x = torch.ones(2, 3, 8, requires_grad=True)                      # doctest: +SKIP
->>> gpuopt.torch.max_pool1d(x, 2).sum().backward()                   # doctest: +SKIP
+>>> import torch, gpuopt.torch
+>>> x = torch.tensor([[1.0, 4.0, 3.0, 2.0]], requires_grad=True)
+>>> gpuopt.torch.max_pool1d(x, 2).sum().backward()
+>>> x.grad
+tensor([[0., 1., 1., 0.]])
 
 Every operator is registered as torch.ops.gpuopt.<name>, with shapes for tracing, a
 gradient where there is one, and a rule for torch.vmap; torch.compile(fullgraph=True) does
@@ -17,7 +19,7 @@ gradient: an input that requires grad is a TypeError.
 autocast.  causal_conv1d, convolve, dot and mean_matvec run in autocast's dtype, like torch's
 convolutions and products; all others run in the dtypes of their inputs.
 
-No code here links torch: it needs torch 2.6 or later, in any build.
+Nothing here is compiled or linked against torch.  docs/torch.md has the table of operators.
 """
 
 from gpuopt.torch import _elementwise, _indexing, _reductions, _windows  # noqa: F401

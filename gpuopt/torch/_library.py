@@ -53,6 +53,8 @@ def common_dtype(tensors: Sequence[torch.Tensor], ranks: Sequence[int] = ()) -> 
     if len(found) == 1:
         return next(iter(found.values()))
     if category(found[True]) > category(found[False]):
+        if category(found[False]) == 2:
+            return found[False].to_complex()
         return torch.promote_types(found[False], found[True])
     return found[False]
 

@@ -199,8 +199,8 @@ def _pool_fake(rank: int, indices: bool, x: Any, *options: Any) -> Any:
     if x.dim() not in (rank + 1, rank + 2):
         raise ValueError(f"{pool_name(rank)}() takes {rank + 1} or {rank + 2} dimensions")
     *windows, ceil = options
-    sizes: Any = zip(x.shape[-rank:], *windows, strict=True)
-    shape = [*x.shape[:-rank], *(pooled(*size, ceil) for size in sizes)]
+    sizes = zip(x.shape[-rank:], *windows, strict=True)
+    shape = [*x.shape[:-rank], *(pooled(n, k, s, p, d, ceil) for n, k, s, p, d in sizes)]
     y = torch.empty(shape, dtype=x.dtype, device=x.device)
     return (y, torch.empty(shape, dtype=torch.int64, device=x.device)) if indices else y
 

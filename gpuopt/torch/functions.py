@@ -61,15 +61,20 @@ def _binary(name: str, x: Tensor | Number, y: Tensor | Number) -> Tensor:
     return operator(f"{name}_number")(x, y)
 
 
+def _scaled(x: Tensor | Number, alpha: Number) -> Tensor | Number:
+    if isinstance(x, Tensor):
+        return x if alpha == 1 else _binary("multiply", x, alpha)
+    return x * alpha
+
+
 def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """torch.add: input + alpha * other, broadcast, in the common dtype."""
-    return _binary("add", input, other if alpha == 1 else _binary("multiply", other, alpha))
+    return _binary("add", input, _scaled(other, alpha))
 
 
 def subtract(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """torch.subtract: input - alpha * other, broadcast, in the common dtype."""
-    scaled = other if alpha == 1 else _binary("multiply", other, alpha)
-    return _binary("subtract", input, scaled)
+    return _binary("subtract", input, _scaled(other, alpha))
 
 
 def multiply(input: Tensor | Number, other: Tensor | Number) -> Tensor:
