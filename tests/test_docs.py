@@ -63,7 +63,7 @@ def blocks(document: str) -> Iterator[Block]:
 
 def run(block: Block, names: dict[str, Any]) -> str | None:
     """What the code prints; None if it cannot run here."""
-    if not NEEDS[block.mark]():
+    if block.mark not in NEEDS or not NEEDS[block.mark]():
         return None
     gpuopt.use("cuda" if block.mark == "needs a GPU" else "cpu")
     printed = io.StringIO()
