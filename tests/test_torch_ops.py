@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +33,15 @@ DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 OPS = list(gt.OPERATORS)
 TWICE = [op for op in OPS if gt.OPERATORS[op].differentiable not in ("no", "yes, once")]
 ONCE = [op for op in OPS if gt.OPERATORS[op].differentiable == "yes, once"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Two libraries' threads wait for each other where there are few processors."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=DEVICES)
