@@ -21,7 +21,7 @@ class Operator(NamedTuple):
     """One operator of torch.ops.gpuopt."""
 
     name: str
-    differentiable: str  # "twice", "once", "no", or for which options
+    differentiable: str  # "yes", "yes, once", "no", or for which values of an option
     batches: str  # what torch.vmap does: "one call" or "one call per element"
     autocast: bool  # whether floating inputs are cast to autocast's dtype
 
