@@ -186,6 +186,7 @@ setup(
     packages=[
         "gpuopt",
         "gpuopt.lab",
+        "gpuopt.torch",
         "gpuopt.benchmarks",
         "gpuopt.benchmarks.peers",
         "gpuopt.benchmarks.results",

@@ -34,6 +34,7 @@ Child = Callable[..., subprocess.CompletedProcess[str]]
 # are available; otherwise the summary lists them as not run.
 NEEDS = {
     "test_torch.py": ("torch",),
+    "test_torch_ops.py": ("torch",),
     "test_jax.py": ("jax",),
     "test_guests.py": ("torch", "jax", "pandas", "xarray", "pint", "astropy"),
 }

@@ -7,6 +7,7 @@ The ```python blocks of a document run in order, in one namespace, on the CPU ba
 ```text block is the output of the python block above it, compared exactly, and a block that
 prints has one.  A comment on the line above a block marks what depends on the machine:
 `<!-- example: needs a GPU -->` runs the code, on the GPU, only if there is one;
+`<!-- example: needs torch -->` only where torch is installed, which `make test-torch` has;
 `<!-- example: output varies -->` leaves the output that follows uncompared.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import importlib
+import importlib.util
 import io
 import pkgutil
 import re
@@ -37,9 +39,14 @@ DOCUMENTS = sorted(
     for path in found
 )
 FENCE = re.compile(
-    r"^(?:<!-- example: (.+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^(?:<!-- example: ([^\n]+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
-MARKS = {"python": (None, "needs a GPU"), "text": (None, "output varies")}
+NEEDS = {
+    None: lambda: True,
+    "needs a GPU": lambda: gpuopt.backends()["cuda"] is None,
+    "needs torch": lambda: importlib.util.find_spec("torch") is not None,
+}
+MARKS = {"python": tuple(NEEDS), "text": (None, "output varies")}
 
 
 class Block(NamedTuple):
@@ -56,9 +63,9 @@ def blocks(document: str) -> Iterator[Block]:
 
 def run(block: Block, names: dict[str, Any]) -> str | None:
     """What the code prints; None if it cannot run here."""
-    if block.mark and gpuopt.backends()["cuda"]:
+    if block.mark not in NEEDS or not NEEDS[block.mark]():
         return None
-    gpuopt.use("cuda" if block.mark else "cpu")
+    gpuopt.use("cuda" if block.mark == "needs a GPU" else "cpu")
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile("\n" * block.line + block.text, "document", "exec"), names)

@@ -1,0 +1,534 @@
+"""torch's functions on gpuopt's operators, with torch's names, arguments and dtypes.
+
+Each takes tensors of a CPU or of a GPU with any strides and returns new tensors there.
+Order: elementwise, reductions, scans, index operators, filters, poolings, resizing.
+`out=` is not taken: an operator that torch can trace returns what it computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpuopt.torch._elementwise import ROWS
+from gpuopt.torch._library import category, operator
+
+Ints = int | Sequence[int]
+Number = bool | int | float | complex
+
+__all__ = [
+    *ROWS,
+    "all",
+    "amax",
+    "amin",
+    "any",
+    "argmax",
+    "argmin",
+    "cast",
+    "causal_conv1d",
+    "convolve",
+    "cumprod",
+    "cumsum",
+    "dot",
+    "index_add",
+    "interpolate",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "mean",
+    "mean_matvec",
+    "partition_reduce",
+    "prod",
+    "scan",
+    "scatter_add",
+    "sum",
+    "upsample_nearest",
+]
+
+# ---- elementwise ----
+
+
+def _binary(name: str, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+    if not isinstance(x, Tensor):
+        if not isinstance(y, Tensor):
+            raise TypeError(f"gpuopt.torch.{name}() takes a tensor, not two numbers")
+        x = torch.full((), x, device=y.device)
+    if isinstance(y, Tensor):
+        return operator(name)(x, y)
+    return operator(f"{name}_number")(x, y)
+
+
+def _scaled(x: Tensor | Number, alpha: Number) -> Tensor | Number:
+    if isinstance(x, Tensor):
+        return x if alpha == 1 else _binary("multiply", x, alpha)
+    return x * alpha
+
+
+def add(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
+    """torch.add: input + alpha * other, broadcast, in the common dtype."""
+    return _binary("add", input, _scaled(other, alpha))
+
+
+def subtract(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
+    """torch.subtract: input - alpha * other, broadcast, in the common dtype."""
+    return _binary("subtract", input, _scaled(other, alpha))
+
+
+def multiply(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """torch.multiply: input * other, broadcast, in the common dtype."""
+    return _binary("multiply", input, other)
+
+
+def divide(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """torch.divide without rounding_mode; integers give torch's default dtype."""
+    return _binary("divide", input, other)
+
+
+def maximum(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """torch.maximum; nan wins.  Of equal elements each gets half of the gradient."""
+    return _binary("maximum", input, other)
+
+
+def minimum(input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """torch.minimum; nan wins.  Of equal elements each gets half of the gradient."""
+    return _binary("minimum", input, other)
+
+
+def fma(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    """x * y + z, rounded once; torch has none."""
+    return operator("fma")(x, y, z)
+
+
+def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Tensor:
+    """torch.where: input where condition is not zero, else other."""
+    x, y = (
+        value if isinstance(value, Tensor) else torch.full((), value, device=condition.device)
+        for value in (input, other)
+    )
+    return operator("where")(condition, x, y)
+
+
+def clip(
+    input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None
+) -> Tensor:
+    """torch.clip: input limited to the range from min to max."""
+    if not (isinstance(min, Tensor) or isinstance(max, Tensor)):
+        return operator("clip_number")(input, min, max)
+    low, high = (
+        value
+        if value is None or isinstance(value, Tensor)
+        else torch.full((), value, device=input.device)
+        for value in (min, max)
+    )
+    return operator("clip")(input, low, high)
+
+
+def negative(input: Tensor) -> Tensor:
+    """torch.negative: -input."""
+    return operator("negative")(input)
+
+
+def abs(input: Tensor) -> Tensor:
+    """torch.abs; of complex numbers the magnitude, in their real dtype."""
+    return operator("abs")(input)
+
+
+def exp(input: Tensor) -> Tensor:
+    """torch.exp; integers give torch's default dtype."""
+    return operator("exp")(input)
+
+
+def log(input: Tensor) -> Tensor:
+    """torch.log; integers give torch's default dtype."""
+    return operator("log")(input)
+
+
+def sqrt(input: Tensor) -> Tensor:
+    """torch.sqrt; integers give torch's default dtype."""
+    return operator("sqrt")(input)
+
+
+def tanh(input: Tensor) -> Tensor:
+    """torch.tanh; integers give torch's default dtype."""
+    return operator("tanh")(input)
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """torch.sigmoid; integers give torch's default dtype."""
+    return operator("sigmoid")(input)
+
+
+def relu(input: Tensor) -> Tensor:
+    """torch.relu: input where it is positive or nan, else 0."""
+    return operator("relu")(input)
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """torch.nn.functional.gelu in its exact form; ValueError for another one."""
+    if approximate != "none":
+        raise ValueError(f"gpuopt has gelu with approximate='none', not {approximate!r}")
+    return operator("gelu")(input)
+
+
+def silu(input: Tensor) -> Tensor:
+    """torch.nn.functional.silu: input * sigmoid(input)."""
+    return operator("silu")(input)
+
+
+def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
+    """input.to(dtype), always a copy."""
+    return operator("cast")(input, dtype)
+
+
+# ---- reductions ----
+
+
+def _reduce(op: str, x: Tensor, dim: Ints | None, keepdim: bool) -> Tensor:
+    """Like torch, an empty list of axes means all of them."""
+    axes = [dim] if isinstance(dim, int) else list(dim or ()) or None
+    return operator("reduce")(x, op, axes, keepdim)
+
+
+def _converted(x: Tensor, dtype: torch.dtype | None) -> Tensor:
+    return x if dtype is None else x.to(dtype)
+
+
+def sum(
+    input: Tensor,
+    dim: Ints | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """torch.sum; bool and integers give int64."""
+    return _reduce("sum", _converted(input, dtype), dim, keepdim)
+
+
+def prod(
+    input: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """torch.prod; bool and integers give int64.  Not differentiable."""
+    return _reduce("prod", _converted(input, dtype), dim, keepdim)
+
+
+def mean(
+    input: Tensor,
+    dim: Ints | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """torch.mean; TypeError for bool and integers without dtype=."""
+    input = _converted(input, dtype)
+    if category(input.dtype) < 2:
+        raise TypeError(
+            f"mean() takes floats or complex numbers, not {input.dtype}; use dtype="
+        )
+    return _reduce("mean", input, dim, keepdim)
+
+
+def amax(input: Tensor, dim: Ints = (), keepdim: bool = False) -> Tensor:
+    """torch.amax; nan wins.  Equal elements share the gradient."""
+    return _reduce("max", input, dim, keepdim)
+
+
+def amin(input: Tensor, dim: Ints = (), keepdim: bool = False) -> Tensor:
+    """torch.amin; nan wins.  Equal elements share the gradient."""
+    return _reduce("min", input, dim, keepdim)
+
+
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """torch.argmax; of equal elements the first, and a nan before all numbers."""
+    return _reduce("argmax", input, dim, keepdim)
+
+
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """torch.argmin; of equal elements the first, and a nan before all numbers."""
+    return _reduce("argmin", input, dim, keepdim)
+
+
+def any(input: Tensor, dim: Ints | None = None, keepdim: bool = False) -> Tensor:
+    """torch.any; always bool."""
+    return _reduce("any", input, dim, keepdim)
+
+
+def all(input: Tensor, dim: Ints | None = None, keepdim: bool = False) -> Tensor:
+    """torch.all; always bool."""
+    return _reduce("all", input, dim, keepdim)
+
+
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
+    """torch.dot of two vectors; complex numbers are not conjugated."""
+    return operator("dot")(input, tensor)
+
+
+def mean_matvec(input: Tensor, matrix: Tensor, layout: str = "LN") -> Tensor:
+    """matrix @ input.mean(2).T for input of shape (N, L, M); layout "NL" transposes it."""
+    return operator("mean_matvec")(input, matrix, layout)
+
+
+def partition_reduce(input: Tensor, bits: Ints, *, square: bool = False) -> Tensor:
+    """Sums of the elements of a vector whose indices agree in `bits`; gpuopt's own.
+
+    With `square` of abs(input)**2: the probabilities of some qubits of a state.
+    """
+    places = [bits] if isinstance(bits, int) else list(bits)
+    return operator("partition_reduce")(input, places, square)
+
+
+# ---- scans ----
+
+
+def scan(
+    input: Tensor,
+    op: str = "sum",
+    dim: int = -1,
+    exclusive: bool = False,
+    reverse: bool = False,
+) -> Tensor:
+    """gpuopt.scan: op is "sum", "prod", "min" or "max"; differentiable for "sum"."""
+    return operator("scan")(input, op, dim, exclusive, reverse)
+
+
+def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """torch.cumsum; bool and integers give int64."""
+    return scan(_converted(input, dtype), "sum", dim)
+
+
+def cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """torch.cumprod; bool and integers give int64.  Not differentiable."""
+    return scan(_converted(input, dtype), "prod", dim)
+
+
+# ---- index operators ----
+
+
+def _repeatable(deterministic: bool | None) -> bool:
+    return (
+        torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic
+    )
+
+
+def index_add(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    *,
+    alpha: Number = 1,
+    mode: str = "raise",
+    deterministic: bool | None = None,
+) -> Tensor:
+    """torch.index_add: input with alpha * source[i] added to its slice index[i].
+
+    mode says what an index out of range means: an IndexError of the call ("raise", also
+    under torch.compile; negative ones count from the end), modulo the length ("wrap"), or
+    the nearest end ("clip").  On a GPU "raise" waits for the stream once, and is refused
+    while it is captured into a CUDA graph.  deterministic is by default
+    torch.are_deterministic_algorithms_enabled().
+    """
+    fixed = _repeatable(deterministic)
+    return operator("index_add")(input, index, source, dim, alpha, mode, fixed)
+
+
+def scatter_add(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    *,
+    mode: str = "raise",
+    deterministic: bool | None = None,
+) -> Tensor:
+    """torch.scatter_add: input[i, index[i, j], ...] += src[i, j, ...] for dim=1, in a copy.
+
+    The added values are summed in float64 and rounded once, then added to input.  mode and
+    deterministic are those of `index_add`.  gpuopt.scatter_add itself, which adds to zeros,
+    is torch.ops.gpuopt.scatter_add(values, index, size, mode, deterministic).
+    """
+    if not input.dim() == index.dim() == src.dim():
+        raise ValueError(
+            f"input, index and src must have the same number of dimensions, not "
+            f"{input.dim()}, {index.dim()} and {src.dim()}"
+        )
+    if input.dtype != src.dtype:
+        raise TypeError(
+            f"input and src must be of one dtype, not {input.dtype} and {src.dtype}"
+        )
+    if input.dim() == 0:
+        input_1d, index, src = input.reshape(1), index.reshape(1), src.reshape(1)
+        return scatter_add(input_1d, 0, index, src, mode=mode).reshape(())
+    first = input.movedim(dim, 0)
+    index, src = index.movedim(dim, 0), src.movedim(dim, 0)
+    for axis, n in enumerate(index.shape):
+        if n > src.shape[axis] or (axis and n > first.shape[axis]):
+            raise ValueError(
+                f"index of shape {tuple(index.shape)} does not fit in src of shape "
+                f"{tuple(src.shape)} and input of shape {tuple(first.shape)}, dim in front"
+            )
+        src = src.narrow(axis, 0, n)
+    place = index.long()
+    place = place.clamp(0, first.shape[0] - 1) if mode == "clip" else place
+    for axis in range(1, first.dim()):  # an index of dim out of range stays out of range
+        across = [-1 if i == axis else 1 for i in range(first.dim())]
+        at = torch.arange(index.shape[axis], device=index.device).reshape(across)
+        place = place * first.shape[axis] + at
+    sums = operator("scatter_add")(src, place, first.numel(), mode, _repeatable(deterministic))
+    return input + sums.reshape(first.shape).movedim(0, dim).to(input.dtype)
+
+
+# ---- filters ----
+
+
+def causal_conv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    *,
+    eps: float = 0.0,
+    layout: str = "BCT",
+    precision: str = "fp32",
+    causality: str | None = None,
+) -> Tensor:
+    """Each channel of x (B, C, T) convolved with its filter, looking back in time only.
+
+    weight has the shape (C, K) or, as of torch.nn.Conv1d with groups=C, (C, 1, K); the
+    result is that of conv1d with padding K - 1, cut to T steps.  activation is None or
+    "silu".  The other options are those of gpuopt.causal_conv1d.
+    """
+    w = weight.squeeze(1) if weight.dim() == 3 else weight
+    options = (eps, activation, layout, precision, causality)
+    return operator("causal_conv1d")(x, w, bias, *options)
+
+
+def convolve(input: Tensor, other: Tensor, mode: str = "full") -> Tensor:
+    """torchaudio.functional.convolve: rows convolved with rows; leading axes broadcast.
+
+    mode is "full", "same" or "valid", as in numpy.convolve.
+    """
+    return operator("convolve")(input, other, mode)
+
+
+# ---- poolings ----
+
+
+def _each(value: Ints, rank: int) -> list[int]:
+    return [value] * rank if isinstance(value, int) else list(value)
+
+
+def _max_pool(rank: int, x: Tensor, windows: Sequence[Any], ceil: bool, indices: bool) -> Any:
+    """With indices if they are wanted, or needed for the gradient."""
+    kernel, stride, padding, dilation = windows
+    sizes = [_each(kernel, rank), _each(kernel, rank), _each(padding, rank)]
+    if stride is not None and stride != []:
+        sizes[1] = _each(stride, rank)
+    recorded = torch.is_grad_enabled() and x.requires_grad
+    suffix = "_with_indices" if indices or recorded else ""
+    y = operator(f"max_pool{rank}d{suffix}")(x, *sizes, _each(dilation, rank), ceil)
+    return y[0] if recorded and not indices else y
+
+
+def max_pool1d(
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """torch.nn.functional.max_pool1d of (N, C, L) or (C, L); with indices a pair."""
+    windows = (kernel_size, stride, padding, dilation)
+    return _max_pool(1, input, windows, ceil_mode, return_indices)
+
+
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """torch.nn.functional.max_pool2d of (N, C, H, W) or (C, H, W); with indices a pair."""
+    windows = (kernel_size, stride, padding, dilation)
+    return _max_pool(2, input, windows, ceil_mode, return_indices)
+
+
+def max_pool3d(
+    input: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """torch.nn.functional.max_pool3d of (N, C, D, H, W) or (C, D, H, W); or a pair."""
+    windows = (kernel_size, stride, padding, dilation)
+    return _max_pool(3, input, windows, ceil_mode, return_indices)
+
+
+# ---- resizing ----
+
+
+def _factors(scale: float | Sequence[float], rank: int) -> list[float]:
+    one = isinstance(scale, (int, float))
+    return [float(scale)] * rank if one else [float(s) for s in scale]  # type: ignore
+
+
+def upsample_nearest(
+    input: Tensor,
+    size: Ints | None = None,
+    scale: float | Sequence[float] | None = None,
+    *,
+    exact: bool = False,
+    layout: str = "NCHW",
+) -> Tensor:
+    """gpuopt.upsample_nearest: the spatial axes of (N, C, ...), or (N, ..., C), enlarged.
+
+    Exactly one of size and scale is given: a value for each spatial axis, or one for all.
+    exact is torch's mode "nearest-exact".
+    """
+    if (size is None) == (scale is None):
+        raise ValueError("exactly one of size and scale is needed")
+    rank = input.dim() - 2
+    sizes = None if size is None else _each(size, rank)
+    scales = None if scale is None else _factors(scale, rank)
+    if len(sizes or scales or ()) != rank:
+        raise ValueError(f"{len(sizes or scales or ())} values for {rank} spatial axes")
+    return operator("upsample_nearest")(input, sizes, scales, exact, layout)
+
+
+def interpolate(
+    input: Tensor,
+    size: Ints | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """torch.nn.functional.interpolate in the modes "nearest" and "nearest-exact".
+
+    ValueError for other modes, align_corners and antialias, which nearest ones do not have.
+    """
+    if mode not in ("nearest", "nearest-exact") or align_corners is not None or antialias:
+        raise ValueError(
+            "gpuopt interpolates with mode='nearest' or 'nearest-exact' and neither "
+            f"align_corners nor antialias, not with mode={mode!r}"
+        )
+    if recompute_scale_factor and scale_factor is not None:
+        factors = _factors(scale_factor, input.dim() - 2)
+        pairs = zip(input.shape[2:], factors, strict=True)
+        size, scale_factor = [torch.sym_int(n * s) for n, s in pairs], None
+    return upsample_nearest(input, size, scale_factor, exact=mode == "nearest-exact")
