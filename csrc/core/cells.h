@@ -13,8 +13,8 @@
 static const int64_t gpo_bins_of_eight[] = {0, 2, 4, 6, 1, 3, 5, 7};
 
 /*
- * exp(-2 pi i k / n), k in [0, n), n a multiple of 8.  Angles are reduced to at most pi
- * / 4 exactly, before they are rounded.
+ * exp(-2 pi i k / n), k in [0, n), n a multiple of 8.  The angle is first reduced,
+ * exactly, to at most pi / 4.
  */
 static inline void
 gpo_exact_root(int64_t k, int64_t n, double *re, double *im)
