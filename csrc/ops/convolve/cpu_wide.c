@@ -20,8 +20,8 @@ enum { SIZES = 64 }; /* powers of two */
 /* ---- passes ---- */
 
 /*
- * The squares of one size, at lo = 0, period, 2 period, ..: one transform each.  A square
- * has inputs from lo + in and sums from lo + out.
+ * The squares of one size, at lo = 0, period, 2 period, ..: one transform each.  A
+ * square has inputs from lo + in and sums from lo + out.
  */
 typedef struct pass {
     int64_t size, period; /* size: inputs per square */
