@@ -1,6 +1,6 @@
 /*
- * cells.h  What all instruction sets share of the transforms of cells.inc: the order of
- * their bins and roots, and how vectors are shuffled.
+ * cells.h  The parts of cells.inc that do not depend on the instruction set: the order
+ * of bins, the tables of roots, and shuffle masks.
  */
 #ifndef GPO_CELLS_H
 #define GPO_CELLS_H
@@ -9,10 +9,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Eight cells become these bins, in this order; four become their bins from 0 on. */
+/* The order of the bins of a radix-8 leaf; those of a radix-4 leaf are 0, 1, 2, 3. */
 static const int64_t gpo_bins_of_eight[] = {0, 2, 4, 6, 1, 3, 5, 7};
 
-/* exp(-2 pi i k / n), k in [0, n), n a multiple of 8: no angle beyond pi / 4 is rounded. */
+/*
+ * exp(-2 pi i k / n), k in [0, n), n a multiple of 8.  The angle is first reduced,
+ * exactly, to at most pi / 4.
+ */
 static inline void
 gpo_exact_root(int64_t k, int64_t n, double *re, double *im)
 {
@@ -26,9 +29,10 @@ gpo_exact_root(int64_t k, int64_t n, double *re, double *im)
 }
 
 /*
- * A table of roots: of a step that divides n cells by four there are n / 4 triples r, r^2,
- * r^3, r = exp(-2 pi i j / n).  A step of 16 cells, or of 32, is the first; those of four
- * times as many follow.  So many values come before the triples of n.
+ * The table of twiddle factors: a radix-4 step on n cells has n / 4 triples r, r^2,
+ * r^3, r = exp(-2 pi i j / n), j in [0, n / 4).  The triples for n = 16 (or 32) come
+ * first, then those for each n four times as large.  Returns the offset, in values, of
+ * those for n.
  */
 static inline int64_t
 gpo_roots_before(int64_t n)
@@ -38,8 +42,8 @@ gpo_roots_before(int64_t n)
 }
 
 /*
- * Elements of two vectors in turn, as __builtin_shufflevector counts them: the first half
- * of what comes out, and the last.  Each vector has as many as the name says.
+ * Masks of __builtin_shufflevector that interleave two vectors: the first and the last
+ * half of the result.  The number in the name is the elements per vector.
  */
 #define FIRST_2 0, 2
 #define LAST_2 1, 3
@@ -50,7 +54,7 @@ gpo_roots_before(int64_t n)
 #define FIRST_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define LAST_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 
-/* The elements at even places of two vectors, and those at odd ones. */
+/* Masks that take the even or the odd elements of two vectors. */
 #define EVEN_2 0, 2
 #define ODD_2 1, 3
 #define EVEN_4 0, 2, 4, 6

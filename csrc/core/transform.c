@@ -1,5 +1,6 @@
 /*
- * transform.c  core/transform.h.  Order: the plan, roots, the loops, tables, steps.
+ * transform.c  Implements transform.h.  Order: the plan, roots, the loops, tables,
+ * steps.
  */
 #include "transform.h"
 
@@ -9,12 +10,15 @@
 #include <string.h>
 
 enum {
-    BRANCHES = 8,       /* transforms that a block is divided into, lanes of cells */
-    PIECE_CELLS = 2048, /* at most of a piece, 256 KiB: it stays in a cache of 1 MiB */
-    PART_CELLS = 1024,  /* of a part of a step that passes over a whole block */
+    BRANCHES = 8,       /* transforms that the first step makes of a block */
+    PIECE_CELLS = 2048, /* most per piece, 256 KiB: it stays in an L2 of 1 MiB */
+    PART_CELLS = 1024,  /* per part, in steps that pass over the whole block */
 };
 
-/* exp(i pi s / 16): values where z^N = i are those of x[k] exp(i pi k / (2 N)) at roots of 1 */
+/*
+ * exp(i pi s / 16).  The values of a polynomial at the roots of z^N = i are the
+ * transform of x[k] exp(i pi k / (2 N)); this is the factor of k = s N / 8.
+ */
 static const double starts[2 * BRANCHES] = {
     1.0,
     0.0,
@@ -52,10 +56,10 @@ gpo_transform_plan(int64_t points, bool real, int isa)
     return t;
 }
 
-/* What stands where in the tables. */
+/* The arrays in t->tables. */
 typedef struct layout {
-    int64_t cells;         /* of a branch */
-    double *turns, *roots; /* a factor for every cell and lane; see cells.h */
+    int64_t cells;         /* per branch */
+    double *turns, *roots; /* twiddle factors per cell and lane; of cells.h */
     double *coarse, *fine; /* see root_of */
     int fine_bits;
 } layout;
@@ -83,8 +87,9 @@ gpo_transform_doubles(const gpo_transform *t)
 /* ---- roots ---- */
 
 /*
- * exp(-2 pi i k / (4 N)), k counted from 0 on and around: a root out of few times one near
- * 1, of which the distance from 1 is kept, so the product is rounded about once.
+ * exp(-2 pi i k / (4 N)), k modulo 4 N: a root of the coarse table times a root near 1
+ * of the fine table, stored as its difference from 1, so the product is rounded about
+ * once.
  */
 static inline void
 root_of(const gpo_transform *t, int64_t k, double *re, double *im)
@@ -123,7 +128,7 @@ loops_of(const gpo_transform *t)
 
 /* ---- tables ---- */
 
-/* Parts of a step that passes over n cells, and where part `part` ends. */
+/* The parts of a step that passes over n cells, and the end of part `part`. */
 static int64_t
 parts_of(int64_t n)
 {
@@ -177,8 +182,8 @@ gpo_transform_fill(const gpo_transform *t, int64_t part)
 /* ---- steps ---- */
 
 /*
- * first, divide and divide, .. convolve, .. unite and unite, last.  Division d is of 4^d
- * pieces of m cells, of which a part takes some of the first quarter.
+ * FIRST, DIVIDE .., CONVOLVE, UNITE .., LAST.  At depth d there are 4^d pieces of m
+ * cells; a part of a DIVIDE or UNITE is a range of the first quarter of a piece.
  */
 typedef enum step_kind { FIRST, DIVIDE, CONVOLVE, UNITE, LAST, DONE } step_kind;
 

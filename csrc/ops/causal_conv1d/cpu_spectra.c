@@ -1,18 +1,19 @@
 /*
- * cpu_spectra.c  causal_conv1d and its backward on the CPU by Fourier transforms.  Order:
- * one transform, the inner loops, the transforms of a job, sizes and what they allow,
- * blocks of results, blocks of wide rows, convolution, gradients of the filters, what they
- * cost, start.  Not here: the loops themselves (spectra.inc for each instruction set,
- * spectra_scalar.inc).
+ * cpu_spectra.c  causal_conv1d and its backward on the CPU by Fourier transforms.
+ * Order: one transform, the inner loops, the transforms of a job, magnitudes and
+ * checks, blocks of results, blocks of wide rows, convolution, gradients of the
+ * filters, cost model, start.  See spectra.inc (for each instruction set) and
+ * spectra_scalar.inc for the loops.
  *
- * Channels go into the lanes of a vector, so that one pass transforms a row of each; long
- * rows go block by block.  A filter's gradient is the sum of the spectra of all blocks,
- * transformed back once.
+ * Each lane of a vector holds a channel, so that one pass transforms a row of each;
+ * long rows are divided into blocks.  A filter's gradient is the sum of the spectra of
+ * all blocks, transformed back once.
  *
- * A transform errs evenly over its block, by the norm of all its inputs; the result at t
- * may err by the norm of the inputs up to t alone (NOTES.md, "The past").  So a block is
- * asked whether the inputs before the first result that it gives weigh enough; where they
- * do not, the block is made of transforms of strictly earlier inputs.
+ * The error of a transform is spread evenly over its block, relative to the norm of all
+ * its inputs; the result at t may err by the norm of the inputs up to t alone
+ * (NOTES.md, "The causal bound").  So a block is checked: if the inputs up to its
+ * first result have too little energy, the block is computed by transforms of strictly
+ * earlier inputs ("wide").
  */
 #include "../../core/cells.h"
 #include "../../core/elements.h"
@@ -23,16 +24,16 @@
 /* ---- one transform ---- */
 
 /*
- * The convolution of a row with a filter of `lags` in blocks of 2 * cells inputs: a block
- * begins lags - 1 inputs before the first of its `steps` results (overlap-save).
+ * The convolution of a row with a filter of `lags` in blocks of 2 * cells inputs: a
+ * block begins lags - 1 inputs before the first of its `steps` results (overlap-save).
  */
 typedef struct spectra_plan {
     int64_t cells;        /* a power of two, 4 or more */
     int64_t steps;        /* 2 * cells - lags + 1 */
     int64_t blocks;       /* of a row */
-    int exponent;         /* a product of two spectra is too large by 2^-exponent */
-    const void *roots;    /* exp(-2 pi i k / (2 cells)), k in [0, cells), and triples */
-    const int32_t *place; /* where bin k stands */
+    int exponent;         /* multiply products of two spectra by 2^exponent */
+    const void *roots;    /* exp(-2 pi i k / (2 cells)), k in [0, cells); triples */
+    const int32_t *place; /* the position of bin k */
 } spectra_plan;
 
 typedef struct spectra_loops {
@@ -90,39 +91,40 @@ log2_of(int64_t power)
 typedef struct spectra {
     const spectra_loops *loops;
     spectra_plan plan;
-    int64_t groups;       /* of channels, a lane each */
+    int64_t groups;       /* of channels, one per lane */
     int64_t slices;       /* of batches */
-    int64_t units, tasks; /* a unit is a slice of a group, a task some of them */
+    int64_t units, tasks; /* a unit: a slice of a group; a task: some units */
     int64_t buffer;       /* bytes of the cells of a group */
-    double allowed;  /* the square of how far a block's inputs may pass those before */
-    int least, most; /* exponents e whose 2^e and 2^-e are numbers of the type */
-    char *memory;    /* of the tasks, task_bytes each */
+    double allowed;       /* most energy of a block relative to its early inputs */
+    int least, most;      /* exponents e for which 2^e and 2^-e are in range */
+    char *memory;         /* task_bytes per task */
     int64_t task_bytes;
-    int *sizes; /* exponents of the rows of x, and of the gradient, by c and b */
+    int *sizes; /* exponents of the rows of x and of the gradient, by c, then b */
 } spectra;
 
 enum {
     BUFFERS = 4,
-    IN_A_ROW = 64, /* spectra that are added before they go into a total */
-    AT_ONCE = 128, /* steps that are taken out of the lanes together */
+    IN_A_ROW = 64, /* spectra summed before they are added to the total */
+    AT_ONCE = 128, /* steps transposed out of the lanes at a time */
     MOST_LANE_BYTES = 64,
     MOST_LANES = MOST_LANE_BYTES / sizeof(float),
-    UNITS = 3, /* of a thread are wanted: with few groups, batches are cut, too */
-    MOST_MEMORY = 1 << 29, /* bytes of buffers: fewer tasks where they are long */
-    BASE = AT_ONCE,        /* of a wide row, inputs and results that meet directly */
+    UNITS = 3, /* wanted per thread: with few groups, batches are split, too */
+    MOST_MEMORY = 1 << 29, /* bytes of buffers of all tasks: limits their number */
+    BASE = AT_ONCE,        /* tile of a wide row that is summed directly */
     MOST_LEVELS = 40,
-    MOST_ODD = 16, /* inf and nan of a row that are added for themselves */
+    MOST_ODD = 16, /* inf and nan per row that are added separately */
 };
 
 /*
- * A result errs by at most so much u log2(2 cells) |w| |x|, x the inputs of its block.
- * The largest seen is 0.58, of 15 shapes from T = 130 to 65536 and all pairs of 14 kinds
- * of rows and filters (constant, cosines, chirps, noise, impulses, growth, decay, and each
- * row with itself reversed), in either type; cosines come nearest.
+ * A result errs by at most TRANSFORM_ERROR u log2(2 cells) |w| |x|, x the inputs of its
+ * block.  The largest observed is 0.58, over 15 shapes from T = 130 to 65536 and all
+ * pairs of 14 kinds of rows and filters (constant, cosines, chirps, noise, impulses,
+ * growth, decay, and each row with itself reversed), in either type; cosines come
+ * nearest.
  */
 #define TRANSFORM_ERROR 0.75
 
-/* Bins first, first + step, .. of n cells stand at `place` from `base` on. */
+/* Sets place[] of bins first, first + step, ..: n cells that start at `base`. */
 static void
 fill_places(int32_t *place, int64_t base, int64_t n, int64_t first, int64_t step)
 {
@@ -138,14 +140,14 @@ fill_places(int32_t *place, int64_t base, int64_t n, int64_t first, int64_t step
     }
 }
 
-/* What a task works with. */
+/* The workspace of a task. */
 typedef struct workspace {
-    char *filter, *cells, *sums; /* BUFFERS, the last for `spectra_of` */
-    char *spectra_of; /* the first 2 m lags of the filters, m = BASE, 2 BASE .. */
+    char *filter, *cells, *sums; /* BUFFERS buffers, the last is `spectra_of` */
+    char *spectra_of; /* of the first 2 m lags of the filters, m = BASE, 2 BASE .. */
     char *roots;
     int32_t *place;
-    spectra_plan level[MOST_LEVELS]; /* of m cells; .cells is 0 until it is wanted */
-    uint64_t made;                   /* bit i: level i has its spectra of this group */
+    spectra_plan level[MOST_LEVELS]; /* of m cells; .cells is 0 until first used */
+    uint64_t made;                   /* bit i: level i has the spectra of this group */
     int filter_exponents[MOST_LANES];
 } workspace;
 
@@ -162,7 +164,7 @@ value_at(const conv_job *j, const char *row, int64_t i)
                                : (double)((const float *)row)[i];
 }
 
-/* The channel of a lane; lanes without one have the last. */
+/* The channel of a lane; spare lanes repeat the last channel. */
 static int64_t
 channel_of(const conv_job *j, int64_t group, int64_t lane)
 {
@@ -178,7 +180,7 @@ channels_of(const conv_job *j, int64_t group)
     return left < lanes ? left : lanes;
 }
 
-/* Row b of each lane's channel, `offset` values on. */
+/* Row b of each lane's channel, from element `offset`. */
 static void
 rows_of_group(const conv_job *j, const value_rows *rows, int64_t b, int64_t group,
               int64_t offset, const void **at)
@@ -205,7 +207,7 @@ add_exponents(const conv_job *j, const int *a, const int *b, int more, int *sum)
     }
 }
 
-/* Of the inputs of block h, those before its results; the first block has none. */
+/* The inputs of block h before its results: lags - 1, or 0 for the first block. */
 static int64_t
 history_of(const conv_job *j, int64_t h)
 {
@@ -213,8 +215,8 @@ history_of(const conv_job *j, int64_t h)
 }
 
 /*
- * Block h of row b of a group, and its history; inputs from `end` on are left out.  Where
- * the history reaches beyond the row there are zeros.
+ * Transforms the inputs of block h of row b of a group, with its history, up to `end`.
+ * Before the beginning of the row the history is 0.
  */
 static void
 transform_inputs(const conv_job *j, const value_rows *rows, int64_t b, int64_t group,
@@ -233,7 +235,7 @@ transform_inputs(const conv_job *j, const value_rows *rows, int64_t b, int64_t g
     s->loops->transform(&s->plan, at, 1, before, stop - first, down, cells);
 }
 
-/* ---- sizes and what they allow ---- */
+/* ---- magnitudes and checks ---- */
 
 /* A sum of squares: square * 4^exponent. */
 typedef struct energy {
@@ -261,7 +263,7 @@ exponent_of(const spectra *s, double size)
     return e < s->least ? s->least : e > s->most ? s->most : e;
 }
 
-/* The exponent of the largest of n values; inf and nan, which set `odd`, do not count. */
+/* The exponent of the largest finite value of n; sets *odd for inf and nan. */
 static int
 size_of(const conv_job *j, const char *row, int64_t n, bool *odd)
 {
@@ -280,14 +282,14 @@ energy_of(const conv_job *j, const char *row, int64_t n, bool *odd)
     return (energy){loops->scaled_squares(row, n, two_to(-e)), e};
 }
 
-/* What is known of a row of inputs. */
+/* The properties of a row of inputs. */
 typedef struct row_facts {
     int64_t first;    /* its first input that is not 0 */
     int64_t head_end; /* [first, head_end) are summed directly */
-    bool plain;       /* all blocks may be transformed */
+    bool plain;       /* all blocks pass the check */
     int exponent;     /* of a plain row */
-    /* of others: */
-    int64_t odd, odd_at[MOST_ODD]; /* inf and nan, and where the first of them are */
+    /* if not plain: */
+    int64_t odd, odd_at[MOST_ODD]; /* number of inf and nan, and the first positions */
     energy early;                  /* of inputs [0, measured) */
     int64_t measured;
 } row_facts;
@@ -327,8 +329,9 @@ find_odd(const conv_job *j, const char *row, row_facts *f)
 }
 
 /*
- * Prefixes only grow: if the whole row may stand beside the inputs up to its first
- * transformed result, every block may.  Squares of middling sizes need no scale.
+ * The energy of a prefix only grows: if the whole row passes against the inputs up to
+ * its first transformed result, every block does.  If the squares neither overflow nor
+ * underflow they need no scaling.
  */
 static void
 inspect_row(const conv_job *j, const char *row, row_facts *f)
@@ -356,8 +359,8 @@ inspect_row(const conv_job *j, const char *row, row_facts *f)
 }
 
 /*
- * Whether block h of a row may be transformed, and at which scale.  To be asked in the
- * order of h.
+ * Whether block h of a row may be transformed, and with which exponent.  Must be called
+ * in increasing order of h.
  */
 static bool
 may_transform(const conv_job *j, const char *row, row_facts *f, int64_t h,
@@ -402,8 +405,8 @@ has_odd_term(const conv_job *j, const row_facts *f, int64_t t)
 }
 
 /*
- * n results from step t on whose sums are given, but for those of the head, which are
- * there.  A sum that has become no number on the way is added up anew.
+ * Finishes n results from step t, given their sums, except those of the head, which are
+ * already done.  Sums that overflowed in the transform are recomputed directly.
  */
 static void
 finish_sums(const conv_job *j, int64_t b, int64_t c, const row_facts *f, int64_t t,
@@ -436,8 +439,11 @@ finish_sums(const conv_job *j, int64_t b, int64_t c, const row_facts *f, int64_t
     }
 }
 
-/* What a block in `cells`, too large by 2^-exponents, holds of the lanes that are asked. */
-static __attribute__((noinline)) void /* its caller's stack has no room for it */
+/*
+ * Finishes the results of a block, cells times 2^exponents, in the wanted lanes.  Not
+ * inlined, because its buffer is too large for its caller's stack frame.
+ */
+static __attribute__((noinline)) void
 finish_block(const conv_job *j, int64_t b, int64_t group, int64_t h,
              const row_facts *facts, const bool *wanted, const int *exponents,
              const void *cells)
@@ -462,12 +468,12 @@ finish_block(const conv_job *j, int64_t b, int64_t group, int64_t h,
 /* ---- blocks of wide rows ---- */
 
 /*
- * m = BASE, 2 BASE, ..: inputs [lo, lo + m) of a block meet its results [lo + m, lo + 2 m)
- * in a transform of 2 m steps, lo a multiple of 2 m.  What is left are pairs of inputs and
- * results in the same BASE steps; they meet directly.
+ * For m = BASE, 2 BASE, .. and lo a multiple of 2 m, a transform of 2 m steps adds the
+ * terms of inputs [lo, lo + m) of a block in its results [lo + m, lo + 2 m).  What
+ * remains are inputs and results in the same BASE steps, which are summed directly.
  */
 
-/* Behind n roots their triples. */
+/* Appends the twiddle factors of cells.h to n roots. */
 static void
 fill_triples(const conv_job *j, int64_t n, void *roots)
 {
@@ -500,7 +506,7 @@ make_level(const conv_job *j, workspace *work, int i)
     work->level[i].place = place;
 }
 
-/* The plan of transforms of m cells, and the spectra of the group's filters. */
+/* The plan for transforms of m cells; *filter: the spectra of the group's filters. */
 static const spectra_plan *
 level_of(const conv_job *j, workspace *work, int64_t group, int64_t m,
          const void **filter)
@@ -533,7 +539,7 @@ level_of(const conv_job *j, workspace *work, int64_t group, int64_t m,
     return &work->level[i];
 }
 
-/* Exponents of n inputs of the lanes that are asked; false if all of them are 0. */
+/* The exponents of n inputs in the wanted lanes; false if all inputs are 0. */
 static bool
 measure_inputs(const conv_job *j, int64_t b, int64_t group, int64_t from, int64_t n,
                const bool *wanted, int *exponents)
@@ -554,7 +560,7 @@ measure_inputs(const conv_job *j, int64_t b, int64_t group, int64_t from, int64_
     return any;
 }
 
-/* Adds to the sums of block h what the inputs before the block give. */
+/* Adds the terms of the inputs before block h to its sums. */
 static void
 add_history(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_t h,
             int64_t n, const bool *wanted)
@@ -575,8 +581,8 @@ add_history(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_
 }
 
 /*
- * Inputs [lo, lo + m) and their results; where lags are fewer than m, only the ends
- * meet.
+ * Adds the terms of inputs [lo, lo + m) to results [lo + m, lo + 2 m); with fewer lags
+ * than m only the last inputs and the first results have terms in common.
  */
 static void
 add_pair(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_t begin,
@@ -607,7 +613,7 @@ add_pair(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_t b
                   work->sums + to * s->loops->lanes * j->value_bytes);
 }
 
-/* The n sums from step t on, whose terms of inputs before t are there. */
+/* Finishes n sums from step t, which already have the terms of inputs before t. */
 static void
 finish_wide_sums(const conv_job *j, int64_t b, int64_t c, const row_facts *f, int64_t t,
                  int64_t n, char *sums)
@@ -625,7 +631,7 @@ finish_wide_sums(const conv_job *j, int64_t b, int64_t c, const row_facts *f, in
     finish_sums(j, b, c, f, t, n, sums);
 }
 
-/* Block h of the wanted lanes' rows b, every term from a transform of earlier inputs. */
+/* Computes block h of the wanted lanes' rows b from transforms of earlier inputs. */
 static __attribute__((noinline)) void
 wide_block(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_t h,
            const row_facts *facts, const bool *wanted)
@@ -658,7 +664,7 @@ wide_block(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_t
 
 /* ---- convolution ---- */
 
-/* The spectra of a group's filters; good[lane]: no inf or nan in it. */
+/* The spectra of a group's filters; good[lane]: the filter is finite. */
 static void
 transform_filters(const conv_job *j, workspace *work, int64_t group, bool *good)
 {
@@ -677,7 +683,7 @@ transform_filters(const conv_job *j, workspace *work, int64_t group, bool *good)
     work->made = 0;
 }
 
-/* What of `count` rows of a channel, ROWS at most, is summed directly. */
+/* Directly sums the heads of `count` rows of a channel, count <= ROWS. */
 static void
 sum_heads(const conv_job *j, int64_t b, int64_t count, int64_t c,
           const row_facts *const *facts)
@@ -703,7 +709,7 @@ sum_whole_rows(const conv_job *j, int64_t b, int64_t count, int64_t c)
     }
 }
 
-/* All blocks of rows b of a group, whose filters are good[lane]. */
+/* Computes all blocks of rows b of a group, in the lanes with good[lane]. */
 static void
 convolve_row(const conv_job *j, workspace *work, int64_t b, int64_t group,
              const bool *good, row_facts *facts)
@@ -738,7 +744,7 @@ convolve_row(const conv_job *j, workspace *work, int64_t b, int64_t group,
     }
 }
 
-/* A slice of batches of a group. */
+/* Convolves a slice of the batches of a group. */
 static void
 convolve_unit(const conv_job *j, int64_t unit, workspace *work)
 {
@@ -783,7 +789,7 @@ workspace_of(const conv_job *j, int64_t task)
     return work;
 }
 
-/* Task i: some units of the convolution in hand. */
+/* Task i: a range of units. */
 static void
 convolve_units(void *context, int64_t i)
 {
@@ -803,7 +809,7 @@ conv_spectra_convolve(conv_job *j)
 
 /* ---- gradients of the filters ---- */
 
-/* total += sum, which begins anew */
+/* total += sum; sum = 0 */
 static void
 fold_spectra(const conv_job *j, void *restrict total, void *restrict sum)
 {
@@ -816,7 +822,7 @@ fold_spectra(const conv_job *j, void *restrict total, void *restrict sum)
     }
 }
 
-/* The exponents of the rows of channel c: of x, and of the gradient. */
+/* The exponents of the rows of channel c: of x (which = 0) or of the gradient (1). */
 static int *
 sizes_of(const conv_job *j, int64_t c, int which)
 {
@@ -824,8 +830,8 @@ sizes_of(const conv_job *j, int64_t c, int which)
 }
 
 /*
- * Measures the rows of channel c.  Gives the exponent of its largest product, to which
- * all rows are brought; `odd` counts its inf and nan, up to one more than MOST_ODD.
+ * Measures the rows of channel c.  Returns the exponent of its largest product, to
+ * which all rows are scaled; *odd counts its inf and nan, up to MOST_ODD + 1.
  */
 static int
 measure_channel(const conv_job *j, int64_t c, int64_t *odd)
@@ -851,7 +857,7 @@ measure_channel(const conv_job *j, int64_t c, int64_t *odd)
     return most;
 }
 
-/* The sum over the batch of the spectra of all blocks of a group, in `total`. */
+/* Sums the spectra of all blocks of a group over the batch into `total`. */
 static void
 sum_spectra(const conv_job *j, int64_t group, const int *most, char *total)
 {
@@ -866,7 +872,7 @@ sum_spectra(const conv_job *j, int64_t group, const int *most, char *total)
         for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
             const int64_t c = channel_of(j, group, lane);
             of_x[lane] = sizes_of(j, c, 0)[b];
-            /* beside the largest, a row may vanish */
+            /* a row far below the largest may underflow */
             const int down = of_x[lane] - most[lane], least = 2 * s->least;
             of_dy[lane] = down > least ? down : least;
         }
@@ -886,7 +892,7 @@ sum_spectra(const conv_job *j, int64_t group, const int *most, char *total)
     fold_spectra(j, total, sum);
 }
 
-/* Adds the products of inf and nan, which the transforms have left out. */
+/* Adds the products of inf and nan, which the transforms took as 0. */
 static void
 add_odd_terms(const conv_job *j, int64_t c, void *lags)
 {
@@ -898,7 +904,7 @@ add_odd_terms(const conv_job *j, int64_t c, void *lags)
     }
 }
 
-/* The gradients of a group's filters, out of the sum of the spectra of all blocks. */
+/* The gradients of a group's filters, from the sum of the spectra of all blocks. */
 static void
 gradient_unit(conv_job *j, int64_t group, char *memory)
 {
@@ -935,7 +941,7 @@ gradient_unit(conv_job *j, int64_t group, char *memory)
     }
 }
 
-/* Task i: some groups of the filters. */
+/* Task i: a range of groups. */
 static void
 gradient_units(void *context, int64_t i)
 {
@@ -953,13 +959,13 @@ conv_spectra_gradient(conv_job *j)
     gpo_cpu_loop(j->parallel, j->spectra->tasks, gradient_units, j);
 }
 
-/* ---- what they cost ---- */
+/* ---- cost model ---- */
 
 /*
- * What a thread of an EPYC with AVX2 takes, in nanoseconds of float32: the transforms of a
- * cell of eight rows, there and back, and a sum's products.  float64 takes some 2.5 times
- * as long either way.  Both are functions of the sizes alone, so that neither the number of
- * threads nor the machine's vectors choose a variant.
+ * Nanoseconds for float32 on one thread of an EPYC with AVX2: a forward and an inverse
+ * transform per cell of eight rows, and the products per sum.  float64 takes about 2.5
+ * times as long for both.  The costs depend on the sizes alone, so that neither the
+ * number of threads nor the vector width affects the choice of a variant.
  */
 static double
 cell_ns(int64_t cells, int64_t levels)
@@ -968,7 +974,7 @@ cell_ns(int64_t cells, int64_t levels)
     return (8 + 1.2 * (double)levels) * (cells > IN_L2 ? 2 : 1);
 }
 
-/* Of `batches` rows that meet one filter: four, two or one at a time. */
+/* For `batches` rows with the same filter: four, two or one at a time. */
 static double
 product_ns(int64_t batches)
 {
@@ -977,7 +983,7 @@ product_ns(int64_t batches)
     return 0.16 * (double)fours + left[batches % ROWS];
 }
 
-/* Blocks of the length that costs least; gives the cost of a convolution of all rows. */
+/* Finds the cheapest block length; returns the cost of convolving all rows. */
 static double
 plan_blocks(const conv_plan *p, spectra_plan *s)
 {
@@ -1038,7 +1044,7 @@ conv_spectra_start(gpo_call *call, conv_job *j)
     plan_blocks(p, &s.plan);
     const int64_t length = 2 * s.plan.cells, threads = gpo_cpu_threads();
     s.plan.exponent = -2 - log2_of(length);
-    /* 2 sqrt(T) u is to cover TRANSFORM_ERROR log2(length) u, see NOTES.md */
+    /* 2 sqrt(T) u must cover TRANSFORM_ERROR log2(length) u; see NOTES.md */
     const double passes = TRANSFORM_ERROR * log2_of(length);
     s.allowed = 4 * (double)p->steps / (passes * passes);
     s.most = j->dtype == GPO_F64 ? 1022 : 126;

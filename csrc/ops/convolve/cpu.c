@@ -1,12 +1,12 @@
 /*
  * cpu.c  convolve on the CPU, as sums of products.  Order: the inner loops, rows and
- * elements, one sum after the other, pieces of a row, the variants, choose.  Not here: the
- * loops themselves (loops.inc), Fourier transforms (cpu_fourier.h).
+ * elements, one sum after the other, pieces of a row, the variants, choose.  See
+ * loops.inc for the loops and cpu_fourier.h for Fourier transforms.
  *
- * A piece of the result and 512 terms of its sums at a time: the piece of `a` under them
- * is read where it lies, or gathered with zeros beyond the ends.  A zero times inf or nan
- * is a nan, so such a piece is looked through and its nan and inf are added up again, by
- * their own terms alone.
+ * A task computes a piece of the result, 512 terms at a time.  The elements of `a` are
+ * read in place, or copied to a zero-padded window.  A padding zero times inf or nan is
+ * a nan, so results of padded windows that are not finite are recomputed from their own
+ * terms.
  */
 #include "cpu.h"
 
@@ -16,13 +16,13 @@
 
 enum {
     CHUNK = CONVOLVE_CHUNK, /* terms of a sum that are added up in order */
-    PIECE_BYTES = 8192,     /* of sums that are computed at a time: half of L1 with a */
-    DOT_BYTES = 256,        /* partial sums of one sum, where there are few */
-    FEW_BYTES = 128,        /* of a row's sums that are computed one by one */
-    LEAST_DOT = 128,        /* terms of such a sum */
-    BOOL_CHUNK = 64,        /* terms after which true sums are looked for */
-    WINDOW_BYTES = CHUNK * sizeof(gpo_c128), /* of a that a piece sees beside its own */
-    TASK_TERMS = 1 << 18, /* products that are worth a task of their own */
+    PIECE_BYTES = 8192,     /* of sums per piece: with its part of a, half of L1 */
+    DOT_BYTES = 256,        /* of partial sums of a dot product */
+    FEW_BYTES = 128,        /* rows with fewer bytes of sums use dot products */
+    LEAST_DOT = 128,        /* fewest terms of such a sum */
+    BOOL_CHUNK = 64,        /* terms between checks for true sums */
+    WINDOW_BYTES = CHUNK * sizeof(gpo_c128), /* of a, beyond the piece's own */
+    TASK_TERMS = 1 << 18,                    /* products that justify a task */
 };
 
 /* ---- the inner loops ---- */
@@ -33,9 +33,9 @@ typedef struct loops {
                   int64_t step, void *to);
     /* *to = sum over m < terms of window[m] * taps[m] */
     void (*dot)(const void *window, const void *taps, int64_t terms, void *to);
-    /* the same for complex numbers; NULL for lanes that are no part of one */
+    /* the same for complex numbers; NULL if the lane type has none */
     void (*pair)(const void *window, const void *taps, int64_t terms, void *to);
-    /* high[i] + low[i] += from[i]; whole numbers have no low part */
+    /* high[i] + low[i] += from[i]; integers have no low part */
     void (*total)(const void *from, int64_t n, void *high, void *low);
     void (*settle)(void *high, const void *low, int64_t n); /* high[i] += low[i] */
 } loops;
@@ -67,8 +67,8 @@ convolve_result_at(const job *j, int64_t row, int64_t i)
 }
 
 /*
- * n elements, `step` apart, as lanes side by side.  To be inlined where `step` is a
- * constant: only then do the loops become vectors.
+ * Reads n elements, `step` apart, as contiguous lanes.  The loops are vectorized only
+ * where this is inlined with a constant `step`.
  */
 static inline __attribute__((always_inline)) void
 read_steps(const job *j, const void *from, const int64_t step, int64_t n, void *to)
@@ -146,7 +146,7 @@ read_elements(const job *j, const void *from, int64_t step, int64_t n, void *to)
     }
 }
 
-/* n lanes as elements side by side; complex numbers are lanes already. */
+/* Writes n lanes as contiguous elements; complex numbers need no conversion. */
 static void
 write_elements(const job *j, const void *from, int64_t n, void *to)
 {
@@ -208,7 +208,7 @@ convolve_read_window(const job *j, const char *row, int64_t length, int64_t step
 #define V double
 #include "total.inc"
 
-/* A count of true products; 2^32 of them would count as none. */
+/* Counts true products, in 64 bits: 2^32 of them would overflow to 0. */
 #define DTYPE BOOL
 #define T gpo_bool
 #define V uint64_t
@@ -308,8 +308,8 @@ static const struct {
 /* ---- pieces of a row ---- */
 
 /*
- * n taps of v, the last first; complex ones as real parts, then imaginary, but as they
- * are where a sum is a dot product.
+ * Reads n taps of v in reverse order.  Complex taps become real parts followed by
+ * imaginary parts, except for dot products, which take them interleaved.
  */
 static void
 read_taps(const job *j, const char *v, int64_t first, int64_t n, char *to)
@@ -327,7 +327,7 @@ read_taps(const job *j, const char *v, int64_t first, int64_t n, char *to)
     read_elements(j, from, -step, n, to);
 }
 
-/* Bytes from a tap, or a part of it, to the next one. */
+/* The stride in bytes between taps, or between parts of complex taps. */
 static int64_t
 tap_bytes(const job *j)
 {
@@ -345,7 +345,7 @@ combine_parts(const job *j, void *by_re, const void *by_im, int64_t n)
     }
 }
 
-/* `terms` products of each of n sums into `to`; complex in two goes, one in `by_im`. */
+/* Sums `terms` products into each of n sums; complex ones use `by_im` as a buffer. */
 static void
 add_products(const job *j, const char *window, const char *taps, int64_t to_imaginary,
              int64_t n, int64_t terms, char *to, char *by_im)
@@ -371,7 +371,7 @@ are_finite(const job *j, const void *lanes, int64_t n)
     return j->lane == LANE_FLOAT ? finite_float(lanes, n) : finite_double(lanes, n);
 }
 
-/* What a task computes a piece in. */
+/* The workspace of a task. */
 typedef struct piece_work {
     _Alignas(64) char window[PIECE_BYTES + WINDOW_BYTES + FEW_BYTES];
     _Alignas(64) char taps[2 * WINDOW_BYTES];
@@ -379,7 +379,7 @@ typedef struct piece_work {
     _Alignas(64) char by_im[PIECE_BYTES];
 } piece_work;
 
-/* Sums [i, i + n) of a row of the result, n up to j->piece. */
+/* Computes sums [i, i + n) of a row of the result, n <= j->piece. */
 static void
 compute_piece(const job *j, int64_t row, int64_t i, int64_t n, piece_work *work)
 {
@@ -403,7 +403,7 @@ compute_piece(const job *j, int64_t row, int64_t i, int64_t n, piece_work *work)
     }
     for (int64_t k = start; k < end; k += j->chunk) {
         const int64_t terms = end - k < j->chunk ? end - k : j->chunk;
-        /* The sums that have any of these terms; of bool those that are not true yet. */
+        /* The sums that have any of these terms; for bool, that are not yet true. */
         int64_t begin = k > first ? k - first : 0, stop = k + terms + p->n - 1 - first;
         stop = stop < n ? stop : n;
         if (j->lane == LANE_BOOL && !single) {
@@ -491,7 +491,7 @@ convolve_sum_stretch(const job *j, void *work, int64_t workers, int64_t row, int
     gpo_cpu_loop(s.tasks > 1, s.tasks, compute_parts, &s);
 }
 
-/* Task t: some pieces, counted through all rows. */
+/* Task t: a range of pieces, numbered over all rows. */
 static void
 compute_task(void *context, int64_t t, void *work)
 {
@@ -506,7 +506,7 @@ compute_task(void *context, int64_t t, void *work)
 
 /* ---- the variants ---- */
 
-/* All of a job but its addresses, which choose does not know yet. */
+/* Fills in a job except its addresses, which choose does not have yet. */
 static void
 describe_job(const gpo_call *call, bool parallel, job *j)
 {

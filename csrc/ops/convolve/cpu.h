@@ -1,6 +1,6 @@
 /*
- * cpu.h  What the CPU's files of convolve share: cpu.c adds up products,
- * cpu_fourier.c and what it calls (cpu_fourier.h) multiply spectra.  Order: the job, cpu.c, cpu_fourier.c.
+ * cpu.h  Declarations shared by convolve's CPU files: cpu.c adds up products; the files
+ * of cpu_fourier.h multiply spectra.  Order: the job, cpu.c, cpu_fourier.c.
  */
 #ifndef GPO_CONVOLVE_CPU_H
 #define GPO_CONVOLVE_CPU_H
@@ -12,7 +12,7 @@
 /* The type that products are computed in; a complex number is two lanes. */
 typedef enum lane {
     LANE_BOOL,
-    LANE_U16, /* 8-bit integers, too: low bits depend only on low bits */
+    LANE_U16, /* also 8-bit integers: low bits depend only on low bits */
     LANE_U32,
     LANE_U64,
     LANE_FLOAT,
@@ -20,15 +20,15 @@ typedef enum lane {
     NLANES
 } lane;
 
-/* Stores one sum, computed from its own terms only, as an element of the result. */
+/* Computes sum i from its own terms only and stores it as an element of the result. */
 typedef void (*exact_sum)(const convolve_plan *p, const void *a, const void *v,
                           int64_t i, void *to);
 
-/* ---- the job: what every part of one call reads ---- */
+/* ---- the job: shared, read-only data of a call ---- */
 
 typedef struct job {
     const convolve_plan *plan;
-    const char *a, *v; /* first elements of the arrays; NULL in choose() */
+    const char *a, *v; /* first elements; NULL in choose() */
     char *out;
     gpo_dtype dtype;
     int64_t bytes; /* of an element */
@@ -38,13 +38,13 @@ typedef struct job {
     const struct loops *loops;
     exact_sum exact;
     bool parallel;
-    bool in_place;         /* elements are lanes already */
-    bool few;              /* few sums in a row: each is a dot product */
+    bool in_place;         /* elements need no conversion to lanes */
+    bool few;              /* few sums per row: each is a dot product */
     int64_t chunk;         /* terms added in order before they go into a total */
     int64_t piece, pieces; /* sums per piece, pieces per row */
     int64_t per_task;      /* pieces */
-    /* v as read_taps() leaves it */
-    char *taps; /* NULL if each row has its own */
+    /* v, converted by read_taps() */
+    char *taps; /* NULL if each row has its own filter */
 } job;
 
 /* ---- cpu.c ---- */
@@ -55,23 +55,23 @@ void convolve_find_row(const job *j, int64_t row, const char **a, const char **v
 /* Element i of a row of the result. */
 char *convolve_result_at(const job *j, int64_t row, int64_t i);
 
-/* Elements [start, start + n) of a row of `length`, as lanes; zeros beyond its ends. */
+/* Reads elements [start, start + n) of a row of `length` as lanes, zero-padded. */
 void convolve_read_window(const job *j, const char *row, int64_t length, int64_t step,
                           int64_t start, int64_t n, char *to);
 
-/* What a task of convolve_sum_stretch computes in. */
+/* The workspace of one task of convolve_sum_stretch, in bytes. */
 size_t convolve_piece_bytes(void);
 
-/* Elements [i, i + n) of a row of the result, product by product, in `workers` tasks. */
+/* Directly sums elements [i, i + n) of a row of the result in up to `workers` tasks. */
 void convolve_sum_stretch(const job *j, void *work, int64_t workers, int64_t row,
                           int64_t i, int64_t n);
 
 /* ---- cpu_fourier.c ---- */
 
 /*
- * Overlap-save: a block of `length` elements of a row, transformed, multiplied and
- * transformed back, holds length - m + 1 sums without wrap-around; where the row and
- * its sums fit into one block, all sums (`lead` is 0 then, else m - 1).
+ * Overlap-save: a block of `length` elements of a row gives length - m + 1 sums without
+ * wrap-around, or all sums if the row and its sums fit into one block.  `lead` is 0 in
+ * that case, else m - 1.
  */
 typedef struct fourier_plan {
     int64_t length, lead;
@@ -79,9 +79,9 @@ typedef struct fourier_plan {
 } fourier_plan;
 
 /*
- * Finds the cheapest blocks; false if the direct sum is cheaper.  The answer
- * depends on the sizes alone: neither the number of threads nor the machine changes the
- * bits of a result.
+ * Finds the cheapest block length; false if the direct sum is cheaper.  The answer
+ * depends on the sizes alone, so neither the number of threads nor the machine changes
+ * the bits.
  */
 bool convolve_plan_fourier(const job *j, fourier_plan *f);
 

@@ -1,14 +1,14 @@
 /*
- * cpu_block.c  A block of convolve's Fourier transforms: its inputs as doubles, which of
- * its sums a transform may make, and its sums as elements.  Order: elements, what a block
- * may give, sums of a block.
+ * cpu_block.c  A block of convolve's Fourier transforms: reads its inputs, checks which
+ * sums the transform may compute, writes the sums.  Order: elements, checks, sums of a
+ * block.
  */
 #include "../../core/elements.h"
 #include "cpu_fourier.h"
 
 #include <string.h>
 
-/* What becomes of the sums of a chunk. */
+/* How the sums of a chunk are computed: by the transform, all 0, or directly. */
 enum { TAKE, IS_ZERO, DIRECT };
 
 /* ---- elements ---- */
@@ -32,7 +32,7 @@ convolve_read_doubles(const job *j, const char *row, int64_t length, int64_t ste
     }
 }
 
-/* n doubles, two for a complex number, as elements of the result. */
+/* Converts n doubles, two per complex number, to elements of the result. */
 static void
 write_doubles(const job *j, const double *restrict from, int64_t n, void *restrict to)
 {
@@ -85,7 +85,7 @@ convolve_exponent_of(const double *x, int64_t n)
     return e;
 }
 
-/* ---- what a block may give ---- */
+/* ---- checks ---- */
 
 static double
 sum_of_squares(const double *x, int64_t n)
@@ -107,7 +107,7 @@ sum_of_squares(const double *x, int64_t n)
     return total;
 }
 
-/* The sum of squares; 0 for zeros alone. */
+/* The sum of squares, which is 0 only if all of x is 0, even on underflow. */
 static double
 energy_of(const double *x, int64_t n)
 {
@@ -120,7 +120,7 @@ energy_of(const double *x, int64_t n)
     return all;
 }
 
-/* The energies of the chunks of a block; gives their sum. */
+/* Computes the energies of the chunks of a block; returns their sum. */
 static double
 measure_chunks(const fourier *f, block *b)
 {
@@ -134,7 +134,7 @@ measure_chunks(const fourier *f, block *b)
     return all;
 }
 
-/* Brings the inputs of a block to about 1, without their inf and nan, which are noted. */
+/* Scales the inputs of a block to about 1; records inf and nan and sets them to 0. */
 static void
 tame_block(const fourier *f, block *b)
 {
@@ -153,13 +153,13 @@ tame_block(const fourier *f, block *b)
     b->exponent = convolve_exponent_of(x, n * lanes);
     const double half = ldexp(1, -b->exponent / 2);
     const double rest = ldexp(1, -b->exponent - -b->exponent / 2);
-    for (int64_t i = 0; i < n * lanes; i++) { /* a number stays one, if the smallest */
+    for (int64_t i = 0; i < n * lanes; i++) { /* a nonzero number stays nonzero */
         const double y = x[i] * half * rest;
         x[i] = y == 0 && x[i] != 0 ? 0x1p-1074 : y;
     }
 }
 
-/* Chunks that the windows of the first sum of a chunk and of the last have in common. */
+/* Chunks that lie in the windows of all sums of a chunk. */
 static int64_t
 common_chunks(const fourier *f)
 {
@@ -167,9 +167,9 @@ common_chunks(const fourier *f)
 }
 
 /*
- * sums[c] = the energy of the `count` chunks before c, in groups of so many: the end of
- * one and the beginning of the next.  Nothing is subtracted: after a large energy a small
- * one would be gone.
+ * sums[c] = the energy of the `count` chunks before c, as the end of one group of
+ * `count` chunks plus the beginning of the next.  A running sum with subtraction would
+ * lose small energies after a large one.
  */
 static void
 slide_energies(const fourier *f, const double *e, int64_t count, double *sums,
@@ -187,8 +187,8 @@ slide_energies(const fourier *f, const double *e, int64_t count, double *sums,
 }
 
 /*
- * What becomes of chunk c of a block whose inputs have energy `all` and whose chunks in the
- * windows of all sums of c have `inside`; inputs are 0 from chunk `zeros_from` to c.
+ * The verdict on chunk c.  `all`: the energy of the block; `inside`: of the chunks in
+ * the windows of all sums of c.  The inputs are 0 from chunk `zeros_from` to c.
  */
 static char
 verdict_of(const fourier *f, const block *b, int64_t c, int64_t zeros_from, double all,
@@ -201,7 +201,7 @@ verdict_of(const fourier *f, const block *b, int64_t c, int64_t zeros_from, doub
                                                                   : DIRECT;
 }
 
-/* Terms of sum i of the row. */
+/* The number of terms of sum i of the row. */
 static int64_t
 terms_of(const convolve_plan *p, int64_t i)
 {
@@ -210,7 +210,7 @@ terms_of(const convolve_plan *p, int64_t i)
     return high - low;
 }
 
-/* At most so many products make the sums of chunk c: at the ends of a row few. */
+/* The products in the sums of chunk c, at most; fewer at the ends of a row. */
 static double
 products_of(const fourier *f, const block *b, int64_t c)
 {
@@ -222,7 +222,7 @@ products_of(const fourier *f, const block *b, int64_t c)
     return (double)(to - from) * (double)(first > last ? first : last);
 }
 
-/* Decides about the sums of a block; those of a chunk share some chunks of inputs. */
+/* Sets the verdict of each chunk, and whether the block is wide. */
 static void
 judge_block(const fourier *f, block *b, double all)
 {
@@ -306,7 +306,7 @@ convolve_add_products(const job *j, const double *x, const double *restrict y,
     }
 }
 
-/* Adds what the inf and nan of a block give to its sums at x. */
+/* Adds the products of the block's inf and nan to its sums at x. */
 static void
 add_odd_terms(const fourier *f, const block *b, double *x)
 {
@@ -326,7 +326,7 @@ add_odd_terms(const fourier *f, const block *b, double *x)
     }
 }
 
-/* Sums [k, k + n) of a block, product by product. */
+/* Computes and writes sums [k, k + n) of a block directly. */
 static void
 sum_directly(const fourier *f, const block *b, int64_t k, int64_t n)
 {
@@ -334,7 +334,7 @@ sum_directly(const fourier *f, const block *b, int64_t k, int64_t n)
     convolve_sum_stretch(f->job, b->pieces, f->workers, b->row, to, n);
 }
 
-/* Sums [k, k + n) of a block as elements; those that overflowed on the way once more. */
+/* Writes sums [k, k + n) of a block; recomputes directly those that overflowed. */
 static void
 write_sums(const fourier *f, const block *b, const double *sums, int64_t k, int64_t n)
 {
@@ -371,7 +371,7 @@ convolve_write_block(const fourier *f, block *b, double *x)
     }
     for (int64_t k = 0; k < b->n;) {
         const char verdict = b->verdicts[(b->skip + k) / f->chunk];
-        int64_t end = k; /* of a run of chunks with one verdict */
+        int64_t end = k; /* of a run of chunks with the same verdict */
         while (end < b->n && b->verdicts[(b->skip + end) / f->chunk] == verdict) {
             end += f->chunk - (b->skip + end) % f->chunk;
         }

@@ -1,11 +1,13 @@
 /*
  * cpu_fourier.c  convolve's long floating filters on the CPU, by Fourier transforms in
- * float64.  Order: what they cost, transforms and threads, filters, blocks, rows.
+ * float64.  Order: cost model, transforms and threads, memory of a block, filters,
+ * blocks, rows.
  *
- * A transform errs evenly, by the norm of all its inputs; a sum may err by the norm of its
- * own terms alone (NOTES.md, "Overlap-save").  So of each block the sums are taken whose
- * own inputs weigh enough beside all of them.  Others are added up directly if they are
- * few; else the block is made of transforms whose inputs are terms of every sum they reach.
+ * The error of a transform is spread evenly, relative to the norm of all its inputs; a
+ * sum may err by the norm of its own terms alone (NOTES.md, "Overlap-save").  So only
+ * those sums of a block are used whose inputs have enough of its energy.  If the others
+ * are few they are summed directly; else the block is recomputed by transforms whose
+ * inputs are terms of every sum they reach.
  */
 #include "cpu_fourier.h"
 
@@ -13,22 +15,22 @@
 #include <string.h>
 
 enum {
-    LEAST_TAPS = 64,    /* of a filter that is transformed */
-    LEAST_LENGTH = 256, /* of a block, in elements */
-    TASKS = 4, /* of a thread, so that one that is late leaves some to others */
-    MOST_MEMORY = 1 << 29, /* bytes of blocks side by side; beyond, threads share one */
+    LEAST_TAPS = 64,       /* shortest filter that is transformed */
+    LEAST_LENGTH = 256,    /* shortest block, in elements */
+    TASKS = 4,             /* per thread, for load balance */
+    MOST_MEMORY = 1 << 29, /* bytes of concurrent blocks; above it, threads share one */
 };
 
 /*
- * A sum of a block errs by at most so much u log2(length) |v| |a|, u = 2^-53 and a the
- * inputs of the block.  The largest seen is 0.63, over lengths from 64 to 2^17 and all
- * pairs of 13 kinds of rows and filters, real, and 16 complex.
+ * A sum of a block errs by at most TRANSFORM_ERROR u log2(length) |v| |a|, u = 2^-53
+ * and a the inputs of the block.  The largest observed is 0.63, over lengths from 64 to
+ * 2^17 and all pairs of 13 kinds of real and 16 kinds of complex rows and filters.
  */
 #define TRANSFORM_ERROR 0.75
 
-/* ---- what they cost ---- */
+/* ---- cost model ---- */
 
-/* Of one thread of an EPYC with AVX-512. */
+/* Measured on one thread of an EPYC with AVX-512. */
 double
 convolve_transform_cost(const job *j, int64_t length)
 {
@@ -47,7 +49,7 @@ convolve_product_rate(const job *j)
     return (j->lane == LANE_DOUBLE ? 20.0 : 40.0) / (j->lanes * j->lanes);
 }
 
-/* Elements of a chunk, whose norm is taken. */
+/* Elements per chunk, the unit in which energies are measured. */
 static int64_t
 chunk_of(int64_t m)
 {
@@ -56,8 +58,8 @@ chunk_of(int64_t m)
 }
 
 /*
- * The square of how far the norm of a block's inputs may pass that of a sum's: sqrt(m) eps
- * is to cover TRANSFORM_ERROR log2(length) 2^-53.
+ * The most energy (squared norm) of a block's inputs relative to that of a sum's inputs
+ * at which sqrt(m) eps still covers TRANSFORM_ERROR log2(length) 2^-53.
  */
 static double
 allowed_of(const job *j, int64_t length)
@@ -67,7 +69,7 @@ allowed_of(const job *j, int64_t length)
     return (double)j->plan->m * (eps / passes) * (eps / passes);
 }
 
-/* Whether noise of one size, which half the allowance is for, keeps a block's sums. */
+/* Whether rows of uniform magnitude pass, at half the allowance. */
 static bool
 suits_noise(const job *j, int64_t length)
 {
@@ -83,7 +85,7 @@ convolve_plan_fourier(const job *j, fourier_plan *f)
     const convolve_plan *p = j->plan;
     double least = (double)p->count * (double)p->m / convolve_product_rate(j);
     const double rows = p->count_rows > 0 ? (double)p->count_rows : 1;
-    /* of a row, in transforms of a block: the tables' share, and that of its filter */
+    /* per row, in block transforms: its share of the tables and of the filter */
     const double once = 0.4 / rows + (p->one_filter ? 0.5 / rows : 0.5);
     *f = (fourier_plan){.length = 0};
     if (j->lane < LANE_FLOAT || p->m < LEAST_TAPS) {
@@ -157,14 +159,14 @@ block_doubles(const fourier *f)
     return 2 * f->transform.points;
 }
 
-/* Bytes up to the next multiple of an alignment. */
+/* Rounds bytes up to a multiple of the alignment. */
 static size_t
 aligned(int64_t bytes)
 {
     return (size_t)ceil_div(bytes, GPO_TRANSFORM_ALIGNMENT) * GPO_TRANSFORM_ALIGNMENT;
 }
 
-/* What a task works in: pieces, inputs, cells, the filter's if it is its own, energies. */
+/* Workspace per task: pieces, block, cells, own filter's cells, energies, verdicts. */
 static size_t
 task_bytes(const fourier *f)
 {
@@ -192,7 +194,7 @@ block_in(const fourier *f, void *memory)
 
 /* ---- filters ---- */
 
-/* The spectrum of v into b->filter, by way of b->x. */
+/* Computes the spectrum of v in b->filter, using b->x as a buffer. */
 static void
 transform_filter(const fourier *f, const char *v, block *b)
 {
@@ -201,7 +203,7 @@ transform_filter(const fourier *f, const char *v, block *b)
     convolve_transform(f->job, &work);
 }
 
-/* The spectrum that row `row` finds, if filters are kept. */
+/* Computes the spectrum of row `row`'s filter in f->filters. */
 static void
 keep_filter(void *context, int64_t row, void *memory)
 {
@@ -267,7 +269,7 @@ convolve_block(const fourier *f, block *b, int64_t number)
     }
 }
 
-/* Block `item` of all rows, whose filters are kept. */
+/* Computes block `item`, counted over all rows, with a spectrum of f->filters. */
 static void
 run_block(void *context, int64_t item, void *memory)
 {
@@ -279,7 +281,7 @@ run_block(void *context, int64_t item, void *memory)
     convolve_block(f, &b, item % f->plan.blocks);
 }
 
-/* Some rows with filters of their own; neighbours that share one find it transformed. */
+/* Computes a range of rows; adjacent rows with the same filter transform it once. */
 static void
 run_rows(void *context, int64_t task, void *memory)
 {
@@ -302,7 +304,7 @@ run_rows(void *context, int64_t task, void *memory)
 
 /* ---- rows ---- */
 
-/* Whether `count` tasks run side by side; else they share the transform of one. */
+/* Whether `count` tasks run concurrently; if not, threads share each transform. */
 static bool
 are_side_by_side(fourier *f, int64_t count)
 {
@@ -315,7 +317,7 @@ are_side_by_side(fourier *f, int64_t count)
     return f->job->parallel && side_by_side;
 }
 
-/* All blocks but the wide ones, which are marked. */
+/* Computes all blocks except the wide ones, which are marked in f->wide. */
 static gpo_status
 run_plain_blocks(fourier *f)
 {
@@ -337,7 +339,7 @@ run_plain_blocks(fourier *f)
     return gpo_cpu_work(f->call, side_by_side, blocks, task_bytes(f), run_block, f);
 }
 
-/* The blocks that are marked, one after the other; all threads work at each. */
+/* Computes the blocks marked in f->wide one at a time, each on all threads. */
 static gpo_status
 run_wide_blocks(fourier *f)
 {

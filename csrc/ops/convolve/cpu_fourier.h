@@ -1,9 +1,10 @@
 /*
- * cpu_fourier.h  What the files of convolve's Fourier transforms share.  Order: the
+ * cpu_fourier.h  Declarations shared by convolve's Fourier files.  Order: the
  * transforms of a call, a block, cpu_fourier.c, cpu_block.c, cpu_wide.c.
  *
- * cpu_fourier.c decides what is transformed and lets the threads do it, cpu_block.c reads,
- * judges and writes a block, cpu_wide.c makes those blocks that one transform cannot.
+ * cpu_fourier.c plans the transforms and distributes them over threads, cpu_block.c
+ * reads, checks and writes a block, cpu_wide.c computes wide blocks: those whose error
+ * bound one transform cannot meet.
  */
 #ifndef GPO_CONVOLVE_CPU_FOURIER_H
 #define GPO_CONVOLVE_CPU_FOURIER_H
@@ -12,14 +13,14 @@
 #include "cpu.h"
 
 enum {
-    BASE = 64,        /* of a wide block: inputs and sums that meet directly */
-    MOST_ODD = 16,    /* inf and nan of a block that are added for themselves */
-    SHARED = 1 << 15, /* points from which on threads may share a transform */
+    BASE = 64,        /* tile of a wide block that is summed directly */
+    MOST_ODD = 16,    /* inf and nan per block that are added separately */
+    SHARED = 1 << 15, /* points from which threads may share a transform */
 };
 
 /* ---- the transforms of a call ---- */
 
-/* The spectrum of a filter times 2^-exponent. */
+/* The spectrum of a filter, scaled by 2^-exponent. */
 typedef struct spectrum {
     double *cells;
     int exponent;
@@ -30,13 +31,13 @@ typedef struct fourier {
     const job *job;
     fourier_plan plan;
     gpo_transform transform;
-    double allowed;        /* the square of how far a block's inputs may pass a sum's */
-    int64_t chunk, chunks; /* elements of a chunk, whose norm is taken; of a block */
-    int64_t workers;       /* tasks that may add up products of one block */
+    double allowed;        /* most energy of a block relative to a sum's inputs */
+    int64_t chunk, chunks; /* elements per chunk, chunks per block */
+    int64_t workers;       /* tasks that may sum one block directly */
     bool own_filters;      /* a task transforms the filters of its rows */
-    int64_t tasks;         /* then */
-    spectrum *filters;     /* else of all rows, or one for each of them */
-    char *wide;            /* of every block of all rows: it is left to cpu_wide.c */
+    int64_t tasks;         /* if own_filters */
+    spectrum *filters;     /* if not: one for all rows, or one per row */
+    char *wide;            /* per block of all rows: whether it is left to cpu_wide.c */
 } fourier;
 
 /* ---- a block ---- */
@@ -45,71 +46,71 @@ typedef struct block {
     int64_t row;
     const char *a, *v; /* the row and its filter */
     spectrum filter;
-    int64_t start, skip; /* its first input, and how many come before its first sum */
-    int64_t first, n;    /* sums of the row that it gives */
+    int64_t start, skip; /* its first input; inputs before its first sum */
+    int64_t first, n;    /* the sums of the row that it computes */
 
-    /* what judging it found */
+    /* set by convolve_read_block */
     int exponent;                  /* its inputs were multiplied by 2^-exponent */
-    bool wide;                     /* to be made of smaller transforms */
+    bool wide;                     /* needs smaller transforms */
     int64_t odd, odd_at[MOST_ODD]; /* inf and nan of its inputs, and where in the row */
 
-    /* its memory */
+    /* workspace */
     double *x, *cells;
-    double *energies; /* of the chunks, and two rows for their sums */
+    double *energies; /* of the chunks, then two rows for their sums */
     char *verdicts;   /* of the chunks */
-    void *pieces;     /* what products are added up in */
+    void *pieces;     /* of convolve_sum_stretch */
 } block;
 
 /* ---- cpu_fourier.c ---- */
 
-/* Products in a ns, and ns for an element of a block, there, multiplied and back. */
+/* Direct products per ns, and ns per element to convolve a block by transforms. */
 double convolve_product_rate(const job *j);
 double convolve_transform_cost(const job *j, int64_t length);
 
-/* Complex numbers of a transform of `length` elements. */
+/* Complex points of a transform of `length` elements. */
 static inline int64_t
 points_of(const job *j, int64_t length)
 {
     return j->lanes == 2 ? length : length / 2;
 }
 
-/* All steps, whose parts threads share unless they have tasks of their own. */
+/* Runs all steps; threads share their parts, except inside a parallel task. */
 void convolve_transform(const job *j, const gpo_transform_work *work);
 
-/* The tables of t, in memory for them. */
+/* Fills t->tables, which the caller has allocated. */
 void convolve_fill_tables(const job *j, const gpo_transform *t);
 
 /* ---- cpu_block.c ---- */
 
-/* Elements [start, start + n) of a row as doubles; zeros beyond its ends. */
+/* Reads elements [start, start + n) of a row as doubles, zero-padded. */
 void convolve_read_doubles(const job *j, const char *row, int64_t length, int64_t step,
                            int64_t start, int64_t n, double *to);
 
-/* x[i] *= 2^e, which may be no number by itself. */
+/* x[i] *= 2^e, where 2^e itself may be out of range. */
 void convolve_scale(double *x, int64_t n, int e);
 
-/* The exponent of the largest of n numbers but inf and nan; 0 if all are 0. */
+/* The exponent of the largest finite magnitude of n numbers; 0 if all are 0. */
 int convolve_exponent_of(const double *x, int64_t n);
 
 /* to[i] += x * y[i] for n numbers */
 void convolve_add_products(const job *j, const double *x, const double *restrict y,
                            int64_t n, double *restrict to);
 
-/* Reads the filter into x and brings it to about 1; gives its exponent. */
+/* Reads the filter into x, scaled to about 1 if needed; returns the exponent. */
 int convolve_read_filter(const fourier *f, const char *v, double *x);
 
-/* Reads the inputs of a block and decides about its sums. */
+/* Reads the inputs of a block and decides how its sums are computed. */
 void convolve_read_block(const fourier *f, block *b);
 
-/* The sums of a block that begin at x. */
+/* Writes the sums of a block, which begin at x. */
 void convolve_write_block(const fourier *f, block *b, double *x);
 
 /* ---- cpu_wide.c ---- */
 
-/* What wide blocks need, made for the first of a call; NULL before. */
+/* The workspace of wide blocks, allocated on the first of a call; NULL before. */
 typedef struct wide_room wide_room;
 
-/* Makes the sums of a wide block, which has been read, and writes them. */
+/* Computes and writes the sums of a wide block, after convolve_read_block. */
 gpo_status convolve_run_wide(const fourier *f, wide_room **room, block *b);
 
 #endif

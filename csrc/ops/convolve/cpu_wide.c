@@ -1,13 +1,14 @@
 /*
- * cpu_wide.c  A block of convolve whose sums are of too different sizes for one transform.
- * Order: passes, memory, the squares of a pass, corners, a wide block.
+ * cpu_wide.c  Wide blocks of convolve: the magnitudes of their sums differ too much for
+ * one transform.  Order: passes, memory, the squares of a pass, corners, a wide block.
  *
- * Every input of a transform is a term of every sum that it reaches.  Sum n has the inputs
- * n - m + 1 .. n.  Windows of W inputs, BASE 2^k and at most m / 2: those of a window meet
- * all sums from the window's end on to m after its begin.  What is left are two triangles,
- * sums n and inputs i <= n in one window, and sums m + n and inputs i > n in one window.
- * Each is made of squares of half its size, and so on, down to BASE by BASE, where inputs
- * and sums meet directly.
+ * Here every input of a transform is a term of every sum that the transform computes.
+ * Sum n has the inputs n - m + 1 .. n.  The row is divided into windows of BASE 2^k
+ * inputs, at most m / 2; the inputs of a window are terms of all sums from the window's
+ * end until m after its beginning.  Two triangles remain: sums n with inputs i <= n of
+ * the same window, and sums m + n with inputs i > n of the same window as n.  Each is
+ * divided into squares of half its size, recursively, down to corners of BASE by BASE,
+ * which are summed directly.
  */
 #include "../../core/elements.h"
 #include "cpu_fourier.h"
@@ -18,25 +19,27 @@ enum { SIZES = 64 }; /* powers of two */
 
 /* ---- passes ---- */
 
-/* Squares of one size; those that begin at several multiples of `period` are independent. */
+/*
+ * The squares of one size, at lo = 0, period, 2 period, ..: one transform each.  A
+ * square has inputs from lo + in and sums from lo + out.
+ */
 typedef struct pass {
-    int64_t size,
-        period;         /* inputs of a square; squares begin at multiples of period, */
-    int64_t in, out;    /* with input lo + in and sum lo + out, */
-    int64_t count;      /* and have so many sums */
-    int64_t length, at; /* of a transform, and where its first sum stands */
+    int64_t size, period; /* size: inputs per square */
+    int64_t in, out;
+    int64_t count;      /* sums per square */
+    int64_t length, at; /* of a transform; the position of its first sum */
     int64_t first_tap, taps;
 } pass;
 
 /* ---- memory ---- */
 
 struct wide_room {
-    gpo_transform transforms[SIZES]; /* by the exponent of their length */
+    gpo_transform transforms[SIZES]; /* indexed by log2 of the length */
     double *sums;                    /* of a block */
-    double *filter;                  /* the spectrum of a pass's taps */
+    double *filter;                  /* the spectrum of the pass's taps */
     double *ends;                    /* the first and the last BASE taps */
-    double *slots;                   /* block and cells of the squares in hand */
-    int64_t slot_doubles;            /* of all of them */
+    double *slots;                   /* a block and cells for each running square */
+    int64_t slot_doubles;            /* of all slots */
 };
 
 static int
@@ -45,7 +48,7 @@ exponent_of_length(int64_t length)
     return __builtin_ctzll((unsigned long long)length);
 }
 
-/* The least power of two that is not less than n. */
+/* The least power of two not less than n, at least 2 BASE. */
 static int64_t
 good_length(int64_t n)
 {
@@ -56,7 +59,7 @@ good_length(int64_t n)
     return power;
 }
 
-/* The tables of all lengths from 2 BASE to `longest`. */
+/* Allocates and fills the tables of all lengths from 2 BASE to `longest`. */
 static gpo_status
 make_transforms(const fourier *f, wide_room *room, int64_t longest)
 {
@@ -108,7 +111,7 @@ make_room(const fourier *f, wide_room **made)
 
 /* ---- the squares of a pass ---- */
 
-/* Squares of one pass that meet sums [begin, end) of a block, in tasks. */
+/* Independent squares of one pass that contribute to sums [begin, end) of a block. */
 typedef struct squares {
     const fourier *f;
     const block *b;
@@ -116,7 +119,7 @@ typedef struct squares {
     const pass *p;
     const gpo_transform *t;
     int64_t begin, end;
-    int64_t lo, step, count; /* of the first, from one to the next, how many */
+    int64_t lo, step, count; /* first lo, stride, number of squares */
     int64_t tasks;
 } squares;
 
@@ -128,7 +131,7 @@ drop_odd(double *x, int64_t n)
     }
 }
 
-/* The inputs of a square and zeros behind them; gives their exponent. */
+/* Reads the inputs of a square, scaled and zero-padded; returns their exponent. */
 static int
 read_square(const squares *s, int64_t lo, double *x)
 {
@@ -143,7 +146,7 @@ read_square(const squares *s, int64_t lo, double *x)
     return exponent;
 }
 
-/* Task i: every so many squares, one after the other. */
+/* Task `task`: every s->tasks-th square. */
 static void
 add_squares(void *context, int64_t task)
 {
@@ -181,15 +184,16 @@ transform_taps(const squares *s)
 }
 
 /*
- * Adds the squares of a pass.  Those whose sums overlap are added in turn, so that the
- * order of a sum's terms is one.
+ * Adds the squares of a pass.  Squares whose sums overlap go into different turns, so
+ * that the terms of a sum are always added in the same order.
  */
 static void
 run_pass(const fourier *f, const block *b, const wide_room *room, const pass *p)
 {
     const int64_t begin = b->first, end = begin + b->n;
     const int64_t turns = ceil_div(p->count, p->period), step = turns * p->period;
-    const int64_t before = begin - p->out - p->count; /* the last that ends too early */
+    /* the last lo whose square ends before the block */
+    const int64_t before = begin - p->out - p->count;
     const int64_t lo = before < 0 ? 0 : (before / p->period + 1) * p->period;
     const int64_t by_sums = end - p->out, by_inputs = f->job->plan->n - p->in;
     const int64_t stop = by_sums < by_inputs ? by_sums : by_inputs;
@@ -210,7 +214,7 @@ run_pass(const fourier *f, const block *b, const wide_room *room, const pass *p)
 
 /* ---- corners ---- */
 
-/* The products of a tap and n inputs or sums that lie in the block, if any do. */
+/* Adds x times n taps to sums [first, first + n), clipped to the block. */
 static void
 add_clipped(const fourier *f, const block *b, const wide_room *room, const double *x,
             const double *taps, int64_t first, int64_t n)
@@ -223,14 +227,14 @@ add_clipped(const fourier *f, const block *b, const wide_room *room, const doubl
     }
 }
 
-/* Whether any of the sums [first, first + BASE) are the block's. */
+/* Whether any of the sums [first, first + BASE) is in the block. */
 static bool
 reaches(const block *b, int64_t first)
 {
     return first + BASE > b->first && first < b->first + b->n;
 }
 
-/* Inputs [lo, lo + BASE) and the sums in the same places, and m after them. */
+/* Inputs [lo, lo + BASE) with the sums of the same indices, and those m later. */
 static void
 add_corners(const fourier *f, const block *b, const wide_room *room, int64_t lo)
 {
