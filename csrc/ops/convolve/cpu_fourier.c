@@ -258,12 +258,11 @@ convolve_block(const fourier *f, block *b, int64_t number)
 {
     const gpo_transform_work work = {&f->transform, b->x, b->cells, b->filter.cells};
     const int lanes = f->job->lanes;
-    double *sums = b->x + b->skip * lanes;
     read_block(f, b, number);
     f->wide[b->row * f->plan.blocks + number] = b->wide;
     if (!b->wide) {
+        double *sums = b->x + b->skip * lanes;
         convolve_transform(f->job, &work);
-        sums = b->x + b->skip * lanes;
         convolve_scale(sums, b->n * lanes, b->exponent + b->filter.exponent);
         convolve_write_block(f, b, sums);
     }
