@@ -437,16 +437,17 @@ def test_a_signal_during_a_transform(child: Child) -> None:
     """As in every operator: its handler runs when the call is done."""
     done = child(
         """
-import os, signal, threading, time
+import signal, threading
 import numpy as np
 import gpuopt
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` ignores it
 a, v, out = np.ones(1 << 20), np.ones(1 << 19), np.zeros((1 << 20) + (1 << 19) - 1)
-main = threading.main_thread().ident
+main, ready = threading.main_thread().ident, threading.Event()
 threading.Thread(
-    target=lambda: (time.sleep(0.01), signal.pthread_kill(main, signal.SIGINT))
+    target=lambda: (ready.wait(), signal.pthread_kill(main, signal.SIGINT))
 ).start()
 try:
+    ready.set()  # the thread gets the GIL when the first transform releases it
     while True:
         gpuopt.convolve(a, v, out=out, backend="cpu")
 except KeyboardInterrupt:
