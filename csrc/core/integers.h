@@ -19,4 +19,15 @@ ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+/* The exponent of the largest power of two up to n; 0 for n < 2. */
+static inline GPO_ANYWHERE int
+floor_log2(int64_t n)
+{
+    int e = 0;
+    while (n >> e > 1) {
+        e++;
+    }
+    return e;
+}
+
 #endif

@@ -5,6 +5,7 @@
 #include "transform.h"
 
 #include "cells.h"
+#include "integers.h"
 
 #include <math.h>
 #include <string.h>
@@ -40,12 +41,6 @@ static const double starts[2 * BRANCHES] = {
 
 /* ---- the plan ---- */
 
-static int
-log2_of(int64_t power)
-{
-    return __builtin_ctzll((unsigned long long)power);
-}
-
 gpo_transform
 gpo_transform_plan(int64_t points, bool real, int isa)
 {
@@ -70,7 +65,7 @@ layout_of(const gpo_transform *t)
     layout l = {.cells = t->points / BRANCHES};
     l.turns = t->tables;
     l.coarse = l.turns + 2 * t->points;
-    l.fine_bits = (log2_of(t->points) + 2) / 2;
+    l.fine_bits = (floor_log2(t->points) + 2) / 2;
     l.fine = l.coarse + 2 * (4 * t->points >> l.fine_bits);
     l.roots = l.fine + (2 << l.fine_bits);
     return l;
@@ -132,7 +127,7 @@ loops_of(const gpo_transform *t)
 static int64_t
 parts_of(int64_t n)
 {
-    return (n + PART_CELLS - 1) / PART_CELLS;
+    return ceil_div(n, PART_CELLS);
 }
 
 static int64_t
@@ -156,7 +151,7 @@ gpo_transform_start(const gpo_transform *t)
         l.fine[2 * k + 1] = sin(step * (double)k);
     }
     double *root = l.roots;
-    for (int64_t n = log2_of(l.cells) % 2 ? 32 : 16; n <= l.cells; n *= 4) {
+    for (int64_t n = floor_log2(l.cells) % 2 ? 32 : 16; n <= l.cells; n *= 4) {
         for (int64_t k = 0; k < n / 4; k++, root += 6) {
             for (int power = 1; power <= 3; power++) {
                 root_of(t, turn / n * k * power, &root[2 * power - 2],
@@ -241,16 +236,5 @@ gpo_transform_part(const gpo_transform_work *w, int step, int64_t part)
         const int64_t some = part % each;
         loops->divide(t, w->cells, m, part / each, some * PART_CELLS,
                       end_of(some, m / 4), kind == UNITE);
-    }
-}
-
-void
-gpo_transform_run(const gpo_transform_work *w)
-{
-    int64_t parts;
-    for (int step = 0; (parts = gpo_transform_parts(w, step)) > 0; step++) {
-        for (int64_t part = 0; part < parts; part++) {
-            gpo_transform_part(w, step, part);
-        }
     }
 }

@@ -67,7 +67,4 @@ typedef struct gpo_transform_work {
 int64_t gpo_transform_parts(const gpo_transform_work *w, int step);
 void gpo_transform_part(const gpo_transform_work *w, int step, int64_t part);
 
-/* All steps on the calling thread. */
-void gpo_transform_run(const gpo_transform_work *w);
-
 #endif

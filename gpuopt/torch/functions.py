@@ -7,7 +7,7 @@ Order: elementwise, reductions, scans, index operators, filters, poolings, resiz
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -436,46 +436,32 @@ def _max_pool(rank: int, x: Tensor, windows: Sequence[Any], ceil: bool, indices:
     return y[0] if recorded and not indices else y
 
 
-def max_pool1d(
-    input: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """torch.nn.functional.max_pool1d of (N, C, L) or (C, L); with indices a pair."""
-    windows = (kernel_size, stride, padding, dilation)
-    return _max_pool(1, input, windows, ceil_mode, return_indices)
+def _max_pooling(rank: int, axes: str) -> Callable[..., Any]:
+    """torch.nn.functional.max_pool<rank>d."""
+
+    def pool(
+        input: Tensor,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        padding: Ints = 0,
+        dilation: Ints = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        windows = (kernel_size, stride, padding, dilation)
+        return _max_pool(rank, input, windows, ceil_mode, return_indices)
+
+    pool.__name__ = pool.__qualname__ = f"max_pool{rank}d"
+    pool.__doc__ = (
+        f"torch.nn.functional.{pool.__name__} of (N, C, {axes}) or (C, {axes}).\n\n"
+        "    With return_indices a pair, the indices second.\n    "
+    )
+    return pool
 
 
-def max_pool2d(
-    input: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """torch.nn.functional.max_pool2d of (N, C, H, W) or (C, H, W); with indices a pair."""
-    windows = (kernel_size, stride, padding, dilation)
-    return _max_pool(2, input, windows, ceil_mode, return_indices)
-
-
-def max_pool3d(
-    input: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """torch.nn.functional.max_pool3d of (N, C, D, H, W) or (C, D, H, W); or a pair."""
-    windows = (kernel_size, stride, padding, dilation)
-    return _max_pool(3, input, windows, ceil_mode, return_indices)
+max_pool1d = _max_pooling(1, "L")
+max_pool2d = _max_pooling(2, "H, W")
+max_pool3d = _max_pooling(3, "D, H, W")
 
 
 # ---- resizing ----

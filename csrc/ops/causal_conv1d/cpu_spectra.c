@@ -65,16 +65,6 @@ two_to(int e)
     return value.d;
 }
 
-static int
-log2_of(int64_t power)
-{
-    int e = 0;
-    while (power >> e > 1) {
-        e++;
-    }
-    return e;
-}
-
 /* ---- the inner loops ---- */
 
 #define GPO_LOOPS "../ops/causal_conv1d/spectra.inc"
@@ -501,7 +491,7 @@ make_level(const conv_job *j, workspace *work, int i)
     fill_places(place, 0, m, 0, 1);
     work->level[i] = s->plan;
     work->level[i].cells = m;
-    work->level[i].exponent += log2_of(s->plan.cells) - log2_of(m);
+    work->level[i].exponent += floor_log2(s->plan.cells) - floor_log2(m);
     work->level[i].roots = roots;
     work->level[i].place = place;
 }
@@ -516,7 +506,7 @@ level_of(const conv_job *j, workspace *work, int64_t group, int64_t m,
         *filter = work->filter;
         return &s->plan;
     }
-    const int i = log2_of(m) - log2_of(BASE);
+    const int i = floor_log2(m) - floor_log2(BASE);
     char *spectrum =
         work->spectra_of + (2 * m - 2 * BASE) * s->loops->lanes * j->value_bytes;
     *filter = spectrum;
@@ -1043,9 +1033,9 @@ conv_spectra_start(gpo_call *call, conv_job *j)
     spectra s = {.loops = tables[gpo_cpu_isa()][j->dtype == GPO_F64]};
     plan_blocks(p, &s.plan);
     const int64_t length = 2 * s.plan.cells, threads = gpo_cpu_threads();
-    s.plan.exponent = -2 - log2_of(length);
+    s.plan.exponent = -2 - floor_log2(length);
     /* 2 sqrt(T) u must cover TRANSFORM_ERROR log2(length) u; see NOTES.md */
-    const double passes = TRANSFORM_ERROR * log2_of(length);
+    const double passes = TRANSFORM_ERROR * floor_log2(length);
     s.allowed = 4 * (double)p->steps / (passes * passes);
     s.most = j->dtype == GPO_F64 ? 1022 : 126;
     s.least = -s.most;

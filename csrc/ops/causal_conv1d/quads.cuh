@@ -42,13 +42,6 @@ struct quad_stage {
     }
 };
 
-/* The first input of the pieces that steps from t0 on depend on. */
-__device__ __forceinline__ int64_t
-first_piece(int64_t t0, int64_t lags)
-{
-    return t0 - lags + 1 > 0 ? (t0 - lags + 1) / PIECE * PIECE : 0;
-}
-
 /* ---- of the gradient of the filters ---- */
 
 template <typename V, int ROWS, int INPUTS_AT_ONCE>

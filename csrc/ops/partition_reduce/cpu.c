@@ -363,16 +363,6 @@ combine(void *context, int64_t i)
 
 /* ---- the variants ---- */
 
-static int
-log2_of(int64_t size)
-{
-    int n = 0;
-    while (size >> n > 1) {
-        n++;
-    }
-    return n;
-}
-
 static gpo_status
 start(job *j, gpo_call *call, gpo_isa isa)
 {
@@ -381,7 +371,7 @@ start(job *j, gpo_call *call, gpo_isa isa)
     j->x = call->in[0].data;
     j->out = call->out[0].data;
     j->loops = find_loops(isa, plan);
-    const int widest = log2_of(ROW_BYTES / j->loops->sum_bytes);
+    const int widest = floor_log2(ROW_BYTES / j->loops->sum_bytes);
     j->low = plan->n < widest ? plan->n : widest;
     j->row = (int64_t)1 << j->low;
     j->packed = plan->n == 0 || plan->stride == (plan->pairs ? 2 : 1);
@@ -436,7 +426,7 @@ start(job *j, gpo_call *call, gpo_isa isa)
     j->group = j->tiles < most ? j->tiles : most;
     j->part = NULL;
     /* The nodes of a pairwise sum; a fold leaves an eighth of the rows, which fit. */
-    const int levels = log2_of(j->chunk) > 1 ? log2_of(j->chunk) : 1;
+    const int levels = floor_log2(j->chunk) > 1 ? floor_log2(j->chunk) : 1;
     j->nodes_bytes = (levels - 1) * ROW_BYTES + j->row * j->loops->sum_bytes;
     j->pack_bytes = j->packed ? 0 : j->row * j->loops->bytes;
     return GPO_OK;

@@ -36,16 +36,6 @@ natural_dtype(gpo_dtype x, bool square)
 
 /* ---- shape rule ---- */
 
-static int
-log2_of(int64_t size)
-{
-    int n = 0;
-    while (size >> n > 1) {
-        n++;
-    }
-    return n;
-}
-
 static gpo_status
 shape(gpo_call *call)
 {
@@ -66,7 +56,7 @@ shape(gpo_call *call)
         return gpo_fail(&call->error, GPO_ETYPE,
                         "bits must be an int or a tuple of ints, not None");
     }
-    const int n = log2_of(x->size);
+    const int n = floor_log2(x->size);
     uint64_t seen = 0;
     for (int64_t b = 0; b < bits->i; b++) {
         const int64_t bit = bits->ints[b];
@@ -103,7 +93,7 @@ plan(const gpo_call *call)
         .dtype = more ? part_of(x->dtype) : x->dtype,
         .square = square,
         .pairs = more,
-        .n = log2_of(x->size) + more,
+        .n = floor_log2(x->size) + more,
         .k = (int)bits->i + more,
         .stride = more ? 2 * x->strides[0] : x->strides[0],
         .out_dtype = more ? part_of(x->dtype) : call->out[0].dtype,

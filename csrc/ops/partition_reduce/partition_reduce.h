@@ -6,6 +6,7 @@
 #define GPO_PARTITION_REDUCE_H
 
 #include "../../core/gpo.h"
+#include "../../core/integers.h"
 
 #ifdef __cplusplus
 extern "C" {
