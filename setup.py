@@ -177,8 +177,8 @@ class BuildPython(build_py):
             shutil.copytree(ROOT / "csrc" / "device", target / "device", dirs_exist_ok=True)
             examples = Path(self.build_lib) / "gpuopt" / "examples"
             examples.mkdir(exist_ok=True)
-            for notebook in (ROOT / "examples").glob("*.ipynb"):
-                shutil.copy(notebook, examples)
+            for example in (ROOT / "examples").glob("*.*"):
+                shutil.copy(example, examples)
 
 
 setup(
