@@ -61,7 +61,7 @@ $(TORCH)/made: Makefile
 
 test-torch: build $(TORCH)/made  ## run what needs PyTorch and JAX, in an environment of their own
 	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python -c "import $(IMPORTS)"
-	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python -m pytest $(foreach t,torch torch_ops torch_examples jax guests,tests/test_$(t).py)
+	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python -m pytest $(foreach t,torch torch_ops torch_direct torch_examples jax guests,tests/test_$(t).py)
 
 bench: build $(VENV)/equipped  ## time every operator on this machine against what else is installed
 	$(BIN)/python -m benchmarks

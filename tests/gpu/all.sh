@@ -38,8 +38,7 @@ for part in "$@"; do
         ;;
     torch)
         log="$results/$name-torch.log"
-        "$python" -m pytest -q tests/test_torch.py tests/test_torch_ops.py tests/test_torch_examples.py \
-            tests/test_jax.py tests/test_examples.py -p no:cacheprovider >"$log" 2>&1 || status=1
+        "$python" -m pytest -q tests/test_torch*.py tests/test_jax.py tests/test_examples.py -p no:cacheprovider >"$log" 2>&1 || status=1
         tail -n 20 "$log"
         ;;
     host | first_calls | overhead | model)
