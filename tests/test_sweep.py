@@ -107,6 +107,39 @@ def test_indices_are_what_their_kind_says(kind, library):
     assert (most > 40) == (kind == "zipf")  # the most frequent one has about 0.2 of all
 
 
+class StandIn(arrays.CupyArrays):
+    """CuPy's arrays with NumPy in the place of CuPy, which has the same names."""
+
+    device = "cpu"
+    xp = np
+
+
+def test_cupys_arrays_are_drawn_like_numpys(small, on_cpu):
+    for room in families():
+        names = []
+        for lib in (StandIn([1]), arrays.Arrays([1])):
+            found = (case for case in sweep.draw(room, lib, 1) if case is not None)
+            names.append([case.name for case in itertools.islice(found, 6)])
+        assert names[0] == names[1]
+    lib = StandIn([1])
+    assert sorted(lib.permutation(100)) == list(range(100))
+    assert lib.normal((3, 4), "float16").dtype == np.float16
+    assert lib.normal((3,), "complex64").dtype == np.complex64
+
+
+def test_cupys_calls_are_numpys(small, on_cpu, monkeypatch):
+    monkeypatch.setattr(peers.peer("cupy"), "library", lambda: np)
+    rivals = sweep.libraries(["cupy"])
+    timed = set()
+    for room in families():
+        lib, cases = first(room, 8, seed=2)
+        for case in cases:
+            found = sweep.measure(room, case, lib, rivals, Told())
+            assert found["peers_wrong"] == {}
+            timed |= {room} if found["peers"] else set()
+    assert timed == set(families()) - {"causal_conv1d", "max_pool3d"}
+
+
 def test_bfloat16_is_drawn_where_there_is_one():
     class Gpu(arrays.Arrays):
         device = "cuda"

@@ -152,6 +152,7 @@ def measure(op: str, case: Case, lib: Arrays, rivals: Rivals, clock: Turns) -> R
         "case": case.name,
         "dtype": case.dtype,
         "bytes": case.nbytes,
+        "tie": False,
         "peers": {},
         "peers_wrong": {},
         "peers_failed": {},
@@ -243,12 +244,17 @@ def percent(share: float | None) -> str:
     return "" if share is None else f"{math.floor(100 * share)} %"
 
 
+def by_operator(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the rows of each operator, and if there are several, of all."""
+    ops = list(dict.fromkeys(row["op"] for row in rows))
+    groups = {op: [row for row in rows if row["op"] == op] for op in ops}
+    return {**groups, "all": list(rows)} if len(ops) > 1 else groups
+
+
 def table(rows: Sequence[Row]) -> list[Row]:
     """Return a line per operator, and one for all."""
-    ops = list(dict.fromkeys(row["op"] for row in rows))
-    groups = [(op, [row for row in rows if row["op"] == op]) for op in ops]
     lines = []
-    for op, group in [*groups, *([("all", list(rows))] if len(ops) > 1 else [])]:
+    for op, group in by_operator(rows).items():
         found = summary(group)
         lines.append({"operator": op, **found, f"{GOOD} or better": percent(found["share"])})
     return lines
@@ -297,7 +303,8 @@ class Sweep(Table):
 
     def to_json(self, indent: int | None = 1) -> str:
         """Return the sweep as one JSON object: where, the summary, the cases."""
-        lines = [{k: v for k, v in line.items() if k not in COLUMNS[2:3]} for line in self]
+        groups = by_operator(self.rows).items()
+        lines = [{"operator": op, **summary(group)} for op, group in groups]
         found = {**self.about, "summary": lines, "rows": self.rows}
         return json.dumps(found, indent=indent, default=str)
 
