@@ -110,7 +110,7 @@ def run_bench(args: argparse.Namespace) -> int:
 
 
 # The options of one of the two ways of `bench`, with their defaults.
-OF_SWEEP: dict[str, Any] = {"device": None, "seed": None, "cases": None, "out": None}
+OF_SWEEP: dict[str, Any] = dict.fromkeys(("device", "seed", "cases", "out", "peers"))
 OF_RUNGS: dict[str, Any] = {
     "backend": None,
     "workloads": None,
@@ -140,6 +140,7 @@ def run_sweep(args: argparse.Namespace) -> int:
         seed=1 if args.seed is None else args.seed,
         cases=sweep.CASES if args.cases is None else args.cases,
         out=args.out,
+        against=args.peers,
     )
     if args.json:
         print(found.to_json())
@@ -233,6 +234,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
             sub.add_argument("--device", help="sweep: cuda, cpu or host (NumPy arrays, a GPU)")
             sub.add_argument("--seed", type=int, help="sweep: which calls; 1")
             sub.add_argument("--cases", type=int, help="sweep: how many of each room; 40")
+            sub.add_argument("--peers", nargs="+", help="sweep: libraries; installed ones")
             sub.add_argument("--out", type=Path, help="sweep: a JSON file, kept up to date")
     return parser.parse_args(arguments)
 

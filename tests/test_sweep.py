@@ -497,6 +497,8 @@ def test_ctrl_c_leaves_what_is_measured(small, tmp_path, monkeypatch, capsys):
         (["--device", "gpu"], "no device 'gpu'; there are: cuda, cpu, host"),
         (["--dtype", "float32"], "--dtype is no option of --sweep"),
         (["--max-time", "2"], "--max-time is no option of --sweep"),
+        (["--device", "cpu", "--peers", "nope"], "no peer 'nope'; there are: causal-conv1d, "),
+        (["--device", "cpu", "--peers", "cupy"], "peer 'cupy' does not run on device 'cpu'"),
         (["--out", "/proc/no/file"], "cannot write /proc/no/file: "),
     ],
 )
@@ -546,6 +548,21 @@ def test_a_machine_without_peers_says_so(monkeypatch, capsys):
     assert capsys.readouterr().err == "gpuopt bench: no peer is installed for device 'cpu'\n"
     with pytest.raises(ValueError, match="no peer 'nope'; there are: causal-conv1d, cub, "):
         peers.peer("nope")
+
+
+def test_peers_take_part_if_they_are_installed_or_named(small, monkeypatch):
+    found = peers.installed("cpu")
+    assert "numpy" in found
+    assert "torch-compile" not in found
+    assert "cupy" not in found
+    assert peers.named("cpu", ["numpy", "numpy"]) == ("numpy",)
+    monkeypatch.setattr(peers.peer("jax"), "available", lambda: "not installed")
+    assert "jax" not in peers.installed("cpu")
+    with pytest.raises(RuntimeError, match="peer 'jax' cannot be called: not installed"):
+        sweep.run(["dot"], device="cpu", against=["jax"])
+    assert {*sweep.run(["dot"], device="cpu", cases=1, against=["numpy"]).rows[0]["peers"]} == {
+        "numpy"
+    }
 
 
 @pytest.mark.parametrize("name", peers.names())

@@ -424,8 +424,10 @@ def opponents(device: str, against: Sequence[str] | None) -> tuple[Rivals, tuple
     from gpuopt.benchmarks.sweep import peers
 
     if device == "host":
+        if against is not None:
+            raise ValueError("device 'host' has backends as peers, no libraries")
         return backends, ()
-    names = peers.installed(device) if against is None else tuple(against)
+    names = peers.installed(device) if against is None else peers.named(device, against)
     if not names:
         raise RuntimeError(f"no peer is installed for device {device!r}")
     for name in names:

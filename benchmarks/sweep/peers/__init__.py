@@ -3,15 +3,16 @@
 Each file defines DEVICES, available(), version(), ready(), take() and host() as described in
 `Peer`, and CALLS: per operator one function, which takes the arguments a case gives by name and
 returns the call that is timed, several of them by name, or None.  A library that is not
-installed is no peer, and neither is a call whose result is wrong.  A new file here is a new
-peer; nothing else changes.
+installed is no peer, and neither is a call whose result is wrong.  A file that says
+ONLY_IF_NAMED takes part in a run that names it.  A new file here is a new peer; nothing else
+changes.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 Call = Callable[[], Any]
@@ -54,9 +55,34 @@ def peer(name: str) -> Peer:
 
 
 def installed(device: str) -> tuple[str, ...]:
-    """Return the peers that can run on a device here."""
+    """Return the peers that can run on a device here and need not be named."""
     found = ((name, peer(name)) for name in names())
-    return tuple(n for n, p in found if device in p.DEVICES and p.available() is None)
+    return tuple(
+        name
+        for name, p in found
+        if device in p.DEVICES
+        and p.available() is None
+        and not getattr(p, "ONLY_IF_NAMED", False)
+    )
+
+
+def named(device: str, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Return the peers of those names.
+
+    Raises
+    ------
+    ValueError
+        There is none of a name, or it runs on another device.
+    RuntimeError
+        It cannot be called here.
+    """
+    for name in wanted:
+        found = peer(name)
+        if device not in found.DEVICES:
+            raise ValueError(f"peer {name!r} does not run on device {device!r}")
+        if reason := found.available():
+            raise RuntimeError(f"peer {name!r} cannot be called: {reason}")
+    return tuple(dict.fromkeys(wanted))
 
 
 def calls(name: str, operator: str, given: Mapping[str, Any]) -> dict[str, Call]:
