@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from gpuopt.benchmarks.sweep.causal_conv1d import fast_length
 from gpuopt.benchmarks.workloads.partition_reduce import merged_runs
 
@@ -42,7 +44,8 @@ def ready(device: str) -> None:
     """Ask for full precision and every core."""
     torch = library()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    if deterministic := getattr(torch.utils, "deterministic", None):  # from torch 2.2 on
+        deterministic.fill_uninitialized_memory = False
     if device == "cpu":
         torch.set_num_threads(len(os.sched_getaffinity(0)))
 
@@ -52,7 +55,7 @@ def take(x: Any) -> Any:
     torch = library()
     if isinstance(x, torch.Tensor):
         return x
-    return torch.from_numpy(x) if hasattr(x, "__array_function__") else torch.from_dlpack(x)
+    return torch.from_numpy(x) if isinstance(x, np.ndarray) else torch.from_dlpack(x)
 
 
 def host(result: Any) -> Any:
