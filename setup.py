@@ -190,6 +190,8 @@ setup(
         "gpuopt.benchmarks",
         "gpuopt.benchmarks.peers",
         "gpuopt.benchmarks.results",
+        "gpuopt.benchmarks.sweep",
+        "gpuopt.benchmarks.sweep.peers",
         "gpuopt.benchmarks.workloads",
     ],
     package_data={
