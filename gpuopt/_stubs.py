@@ -39,7 +39,7 @@ RESULT = {
     "plan": "dict[str, Any]",
     "read_bandwidth": "float",
     "set_num_threads": "None",
-    "use": "None",
+    "use": "UsedBackend",
     "variants": "list[dict[str, Any]]",
     "asdevice": "DeviceArray",
     "device_count": "int",

@@ -65,10 +65,12 @@ gpo_default_backend(void)
     return reason ? GPO_CPU : GPO_CUDA;
 }
 
-void
+int
 gpo_backend_use(int id)
 {
+    const int before = used_backend;
     used_backend = id;
+    return before;
 }
 
 /* ---- availability ---- */

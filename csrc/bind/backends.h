@@ -12,8 +12,11 @@ int gpo_default_backend(void);
 /* The backend called `name` (a str); -1 with ValueError or TypeError set. */
 int gpo_backend_from_name(PyObject *name);
 
-/* Makes `id` the default; -1 restores GPUOPT_BACKEND, else CUDA if available. */
-void gpo_backend_use(int id);
+/*
+ * Makes `id` the default; -1 restores GPUOPT_BACKEND, else CUDA if available.  Returns
+ * what was set before.
+ */
+int gpo_backend_use(int id);
 
 extern const char *const gpo_backend_names[GPO_NBACKENDS];
 
