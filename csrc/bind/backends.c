@@ -65,6 +65,13 @@ gpo_default_backend(void)
     return reason ? GPO_CPU : GPO_CUDA;
 }
 
+bool
+gpo_backend_is_free(void)
+{
+    const char *text = getenv("GPUOPT_BACKEND");
+    return used_backend < 0 && !(text && *text);
+}
+
 int
 gpo_backend_use(int id)
 {

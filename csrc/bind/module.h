@@ -14,5 +14,6 @@ int gpo_asdevice_init(PyObject *module);
 int gpo_stream_init(PyObject *module);
 int gpo_last_call_init(PyObject *module);
 int gpo_use_init(PyObject *module);
+int gpo_rates_init(PyObject *module);
 
 #endif

@@ -75,8 +75,9 @@ PyDoc_STRVAR(
     "use(backend)\n--\n\n"
     "Choose the backend of calls on host arrays: 'cpu', 'cuda', 'sim', or None.\n"
     "\n"
-    "None restores the default: the environment variable GPUOPT_BACKEND, else the\n"
-    "GPU if there is one, else the CPU.  The choice holds for the whole process, for\n"
+    "None restores the default: the environment variable GPUOPT_BACKEND, else, for\n"
+    "each call, the GPU if there is one and it is estimated to be done earlier there,\n"
+    "copies included; else the CPU.  The choice holds for the whole process, for\n"
     "all its threads, until the next use(); `with gpuopt.use('cpu'):` restores at the\n"
     "end of the block, also after an exception, what was set before it.  Raises\n"
     "CudaError or SimulatorError if the backend cannot run here.");

@@ -205,7 +205,7 @@ REDUCTIONS = [(backend, variant) for op, backend, variant, _ in ROWS if op == "r
     ("backend", "variant"), [row[1:3] for row in ROWS if row[0] == "reduce"]
 )
 def test_a_reduction_of_no_elements_is_the_initial_value(backend: str, variant: str) -> None:
-    options = {"backend": backend, "variant": variant}
+    options: dict[str, Any] = {"backend": backend, "variant": variant}
     for dtype in DTYPES:
         x = np.zeros((3, 0), dtype_of(dtype))
         for what in OPS:
