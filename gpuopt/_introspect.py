@@ -45,9 +45,12 @@ def explain(op: str, /, *args: Any, **kwargs: Any) -> Table:
     """Show what `gpuopt.<op>(*args, **kwargs)` would do, without doing it.
 
     One row: backend and variant, the reason for that variant, the bytes any algorithm must
-    read and write, the floating-point operations, and the outputs.
+    read and write, the floating-point operations, and the outputs.  For NumPy arrays on a
+    machine with a GPU also cpu_ms and gpu_ms, the estimates by which the backend is chosen
+    where none is named: milliseconds on the CPU, and on the GPU with the copies over the bus.
     """
     row = _core.plan(op, *args, **kwargs)
+    row = {key: value for key, value in row.items() if value is not None}
     return Table([row], title=f"{op}: {row['backend']} {row['variant']}", vertical=True)
 
 
@@ -159,6 +162,8 @@ def _installed(name: str) -> str | None:
 
 def info() -> dict[str, Any]:
     """Describe this installation: versions, build, CPU, GPU, optional packages."""
+    from gpuopt import _calibration  # hashlib and tempfile would slow the import
+
     build = _core.build_info()
     states = _core.backends()
     return {
@@ -177,6 +182,7 @@ def info() -> dict[str, Any]:
             "threads": _core.get_num_threads(),
             "instructions": _core.cpu_isa(),
         },
+        "calibration": _calibration.state(),
         "packages": {
             name: _installed(name)
             for name in ("ml_dtypes", "cupy-cuda13x", "torch", "jax", "dask", "matplotlib")

@@ -39,7 +39,11 @@ RESULT = {
     "plan": "dict[str, Any]",
     "read_bandwidth": "float",
     "set_num_threads": "None",
-    "use": "None",
+    "_device_name": "str",
+    "_load_rates": "None",
+    "_set_rates": "None",
+    "_weigh": "tuple[float, float]",
+    "use": "UsedBackend",
     "variants": "list[dict[str, Any]]",
     "asdevice": "DeviceArray",
     "device_count": "int",
@@ -53,6 +57,10 @@ RESULT = {
 MEMBER = {
     "T": "DeviceArray",
     "__bool__": "bool",
+    "__complex__": "complex",
+    "__float__": "float",
+    "__index__": "int",
+    "__int__": "int",
     "__dlpack_device__": "tuple[int, int]",
     "__cuda_stream__": "tuple[int, int]",
     "__exit__": "None",
@@ -132,7 +140,7 @@ def _operator(name: str) -> str:
 
 def _method(name: str, value: object, owner: str) -> str:
     result = owner if name in ("__enter__", "__new__") else MEMBER.get(name, "Any")
-    if name in ("__len__", "__bool__"):
+    if name in ("__len__", "__bool__", "__float__", "__int__", "__index__", "__complex__"):
         arguments = "self"
     elif name == "__getitem__":
         arguments = "self, key: Any, /"

@@ -67,18 +67,29 @@ def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
+def initial_value(initial: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An `initial=` in the dtype of the result: a real number, an int for integers."""
+    number = np.asarray(initial)
+    if dtype.kind in "biu" and number.dtype.kind not in "biu":
+        raise TypeError(f"Cannot cast initial from {number.dtype!r} to {dtype!r}")
+    with np.errstate(all="ignore"):
+        return np.array(initial, dtype)
+
+
 def reduce(
     x: Any,
     op: str = "sum",
     axis: int | tuple[int, ...] | None = None,
     keepdims: bool = False,
     dtype: Any = None,
+    initial: Any = None,
     out: np.ndarray[Any, Any] | None = None,
 ) -> Any:
     """Combine the elements of `x` along `axis`; the meaning of `gpuopt.reduce`.
 
     'sum', 'prod' and 'mean' convert every element to `dtype` first; the default is the
-    dtype of `out`, else NumPy's.  Errors are NumPy's own; a scalar has no axis 0.
+    dtype of `out`, else NumPy's.  `initial`, in the dtype of the result, is one element
+    more of each result.  Errors are NumPy's own; a scalar has no axis 0.
     """
     x = np.asarray(x)
     x = x.astype(x.dtype.newbyteorder("="), copy=False)
@@ -86,10 +97,16 @@ def reduce(
     if x.ndim == 0 and axis is not None and axis != ():
         # NumPy accepts axis 0 and -1 of a scalar for compatibility; there is no such axis.
         raise np.exceptions.AxisError(np.ravel(axis)[0], 0)
+    if initial is not None and op not in ("sum", "prod", "min", "max"):
+        raise TypeError(f"{op} takes no initial value")
     if op in ("argmin", "argmax", "min", "max", "any", "all"):
         # Not with ml_dtypes' own loops: float32 holds every bfloat16.
         ordered = x.astype(np.float32) if x.dtype.name == "bfloat16" else x
-        result = np.asarray(getattr(np, op)(ordered, axis=axis, keepdims=keepdims))
+        options = {}
+        if initial is not None:
+            options["initial"] = initial_value(initial, x.dtype).astype(ordered.dtype)
+        result = getattr(np, op)(ordered, axis=axis, keepdims=keepdims, **options)
+        result = np.asarray(result)
         if op in ("min", "max"):
             result = result.astype(x.dtype)
     elif op in ("sum", "prod", "mean"):
@@ -108,6 +125,8 @@ def reduce(
             elements = x.astype(dtype).astype(acc)
             combine: Any = np.multiply if op == "prod" else np.add
             result = combine.reduce(elements, axis=axis, keepdims=keepdims, dtype=acc)
+            if initial is not None:
+                result = combine(result, initial_value(initial, dtype).astype(acc))
             if op == "mean":
                 total = np.asarray(result)
                 parts = total.reshape(-1).view(acc.type(0).real.dtype)
@@ -394,12 +413,14 @@ def scan(
     axis: int = -1,
     exclusive: bool = False,
     reverse: bool = False,
+    initial: Any = None,
     out: np.ndarray[Any, Any] | None = None,
 ) -> Any:
     """Combine each element of `x` with those before it; the meaning of `gpuopt.scan`.
 
-    Sums and products of bool and integers are int64 or uint64.  An exclusive scan begins
-    with the identity, the largest or lowest value of the dtype for 'min' and 'max'.
+    Sums and products of bool and integers are int64 or uint64.  A scan begins with `initial`
+    in the dtype of the result, by default the identity: the largest or lowest value of the
+    dtype for 'min' and 'max'.
     """
     combine = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
     if op not in combine:
@@ -423,12 +444,17 @@ def scan(
         first = getattr(np.iinfo(dtype), "max" if op == "min" else "min")
     elif first is None:
         first = np.inf if op == "min" else -np.inf
+    if initial is not None:
+        first = initial_value(initial, dtype).astype(acc)
     elements = np.flip(elements, axis) if reverse else elements
-    if exclusive and x.shape[axis]:
+    begins = x.shape[axis] > 0 and (exclusive or initial is not None)
+    if begins:
         head = np.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), first, acc)
-        elements = np.concatenate([head, np.delete(elements, -1, axis)], axis)
+        elements = np.concatenate([head, elements], axis)
     with np.errstate(all="ignore"):
         result = combine[op].accumulate(elements, axis=axis, dtype=acc).astype(dtype)
+    if begins:
+        result = np.delete(result, -1 if exclusive else 0, axis)
     result = np.flip(result, axis) if reverse else result
     if out is not None:
         if out.shape != result.shape or out.dtype != result.dtype:

@@ -856,6 +856,53 @@ def test_use_chooses_the_backend() -> None:
     assert gpuopt.default_backend() == ("cpu" if usable["cuda"] else "cuda")
 
 
+def test_use_in_a_with_block_restores_what_was_set_before() -> None:
+    automatic = gpuopt.default_backend()
+    with gpuopt.use("sim") as used:
+        assert repr(used) == "gpuopt.use('sim')"
+        assert gpuopt.default_backend() == "sim"
+        assert _core.plan("reduce", [1.0])["backend"] == "sim"
+        with gpuopt.use("cpu"):
+            assert gpuopt.default_backend() == "cpu"
+            with gpuopt.use(None) as used:
+                assert repr(used) == "gpuopt.use(None)"
+                assert gpuopt.default_backend() == automatic
+            assert gpuopt.default_backend() == "cpu"
+        assert gpuopt.default_backend() == "sim"
+    assert gpuopt.default_backend() == automatic
+
+    gpuopt.use("sim")  # without `with`: for good
+    with pytest.raises(ZeroDivisionError), gpuopt.use("cpu"):
+        gpuopt.use(None)  # the block restores what was set before it, whatever is set in it
+        raise ZeroDivisionError
+    assert gpuopt.default_backend() == "sim"
+    with pytest.raises(ValueError, match="'tpu'"), gpuopt.use("cpu"):
+        gpuopt.use("tpu")
+    assert gpuopt.default_backend() == "sim"
+
+
+def test_what_use_returns_serves_one_with_block() -> None:
+    used = gpuopt.use("cpu")
+    with used:
+        with pytest.raises(RuntimeError, match=r"call use\(\) again"), used:
+            raise AssertionError
+        assert gpuopt.default_backend() == "cpu"
+    with pytest.raises(RuntimeError, match=r"call use\(\) again"), used:
+        raise AssertionError
+    assert type(used) is gpuopt.UsedBackend
+    with pytest.raises(TypeError, match="cannot create"):
+        gpuopt.UsedBackend()
+
+
+def test_use_holds_for_every_thread() -> None:
+    seen: list[str] = []
+    with gpuopt.use("sim"):
+        thread = threading.Thread(target=lambda: seen.append(gpuopt.default_backend()))
+        thread.start()
+        thread.join()
+    assert seen == ["sim"]
+
+
 def test_an_unusable_backend_is_refused_with_its_reason() -> None:
     x = np.arange(4.0)
     for name, reason in gpuopt.backends().items():

@@ -1,14 +1,15 @@
 """Arrays that stay on a device, and arrays of other libraries.
 
 The device is the simulator: a call takes the same path as on a GPU, except for the copies.
-Order: attributes, views, copies, operators in place, conversions, numbers, errors, memory,
-streams and events, DLPack out, other libraries in and out, processes.
+Order: attributes, one element as a number, views, copies, operators in place, conversions,
+numbers, errors, memory, streams and events, DLPack out, other libraries in and out, processes.
 """
 
 from __future__ import annotations
 
 import gc
 import itertools
+import operator
 import sys
 import threading
 import types
@@ -113,14 +114,90 @@ def test_it_is_no_array_library() -> None:
         np.add(d, 1)
     with pytest.raises(TypeError):
         d + 1  # type: ignore[operator]
-    with pytest.raises(TypeError, match="truth value"):
-        bool(d)
     with pytest.raises(TypeError, match="cannot create"):
         gpuopt.DeviceArray()
     with pytest.raises(TypeError, match="unsized"):
         len(on_sim(1.0))
     with pytest.raises(TypeError):
         __import__("pickle").dumps(d)
+
+
+# ---- one element as a number ----
+
+NUMBERS = {
+    "float": float,
+    "int": int,
+    "complex": complex,
+    "index": operator.index,
+    "bool": bool,
+}
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """The type and value of a result, or the class and words of an exception."""
+    try:
+        value = call()
+    except (TypeError, OverflowError, ValueError) as error:
+        return type(error), str(error)
+    return type(value), repr(value)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_one_element_converts_as_numpy_converts_a_scalar_array(name: str, dtype: str) -> None:
+    kind = dtype_of(dtype).kind
+    values = [0, 1] if kind == "b" else [0, 3, 100]
+    values += [-7] * (kind == "i")
+    values += [2.5, np.inf, np.nan, -0.0] if dtype[:2] in ("fl", "bf", "co") else []
+    values += [1 - 2j] * (kind == "c")
+    for value in values:
+        x = np.array(value, dtype_of(dtype))
+        want = outcome(lambda x=x: NUMBERS[name](x))
+        for shape in ((), (1,), (1, 1, 1)):
+            d = on_sim(x.reshape(shape))
+            assert outcome(lambda d=d: NUMBERS[name](d)) == want
+        strided = on_sim(np.array([0, value, 0, 1], dtype_of(dtype)))[1::2][:1]
+        assert outcome(lambda d=strided: NUMBERS[name](d)) == want
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_item_is_a_python_number(dtype: str) -> None:
+    x = np.array([[1]], dtype_of(dtype))
+    got = on_sim(x).item()
+    assert type(got) is (float if dtype == "bfloat16" else type(x.item()))
+    assert got == 1
+
+
+def test_a_result_converts_once_the_kernels_before_it_are_done() -> None:
+    d = on_sim(some(1000))
+    total = gpuopt.reduce(d)
+    assert float(total) == total.item() == some(1000).sum()
+    assert range(10)[gpuopt.reduce(on_sim([3, 9, 4]), op="argmax")] == 1
+    assert f"{float(total):.1f}" == f"{some(1000).sum():.1f}"
+    assert d[gpuopt.reduce(on_sim([3, 1]))].item() == some(1000)[4]
+
+
+@pytest.mark.parametrize("shape", [(0,), (2,), (1, 3)], ids=str)
+def test_other_numbers_of_elements_do_not_convert(shape: tuple[int, ...]) -> None:
+    d = on_sim(np.zeros(shape, np.int32))
+    for name in ("float", "int", "complex"):
+        words = "only length-1 arrays can be converted to Python scalars"
+        assert outcome(lambda: NUMBERS[name](d)) == (TypeError, words)  # noqa: B023
+    with pytest.raises(TypeError, match="only integer scalar arrays can be converted"):
+        operator.index(d)
+    with pytest.raises(ValueError, match="can only convert an array of size 1"):
+        d.item()
+    many = "truth value of an array with more than one element is ambiguous"
+    with pytest.raises(ValueError, match=many if d.size else "truth value of an empty array"):
+        bool(d)
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, "item"])
+def test_a_freed_array_does_not_convert(name: str) -> None:
+    d = on_sim(np.array([3]))
+    d.free()
+    with pytest.raises(ValueError, match=rf"{name}\(\): the array was freed"):
+        NUMBERS[name](d) if name in NUMBERS else d.item()
 
 
 # ---- views ----

@@ -1,6 +1,6 @@
 /*
  * cuda_device.c  The table of device.h for CUDA.
- * Order: ordering, streams, events, memory, pinned memory, the table.
+ * Order: ordering, streams, events, memory, name, pinned memory, the table.
  * A build without CUDA has only the count.
  */
 #include "cuda.h"
@@ -18,6 +18,7 @@ const gpo_device gpo_device_cuda = {.count = count};
 #else
 
 #include <pthread.h>
+#include <stdio.h>
 
 gpo_status gpo_device_copy(gpo_call *call, const gpo_array *from, const gpo_array *to);
 gpo_status gpo_device_store(gpo_call *call, void *to, const void *from, size_t bytes);
@@ -243,6 +244,18 @@ device_of(gpo_call *call, const void *address, int *device)
     return GPO_OK;
 }
 
+/* ---- its name ---- */
+
+static void
+name_device(int device, char name[GPO_DEVICE_NAME])
+{
+    struct cudaDeviceProp properties;
+    name[0] = '\0';
+    if (cudaGetDeviceProperties(&properties, device) == cudaSuccess) {
+        snprintf(name, GPO_DEVICE_NAME, "%s", properties.name);
+    }
+}
+
 /* ---- pinned memory ---- */
 
 static void
@@ -255,6 +268,7 @@ pinned_free(void *address)
 
 const gpo_device gpo_device_cuda = {
     .count = gpo_cuda_devices,
+    .name = name_device,
     .copy = gpo_device_copy,
     .store = gpo_device_store,
     .order = order,

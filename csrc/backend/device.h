@@ -17,8 +17,11 @@ extern "C" {
  * Every function may be called without the GIL and works on call->device, between the
  * backend's begin and end; a failure leaves its message in the call.
  */
+enum { GPO_DEVICE_NAME = 256 };
+
 typedef struct gpo_device {
     int (*count)(void); /* the number of devices; 0 if the backend cannot run */
+    void (*name)(int device, char name[GPO_DEVICE_NAME]); /* "" if unknown */
 
     /* Copies `from` to `to`, of the same shape, with any strides and dtypes. */
     gpo_status (*copy)(gpo_call *call, const gpo_array *from, const gpo_array *to);

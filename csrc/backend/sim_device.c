@@ -8,6 +8,7 @@
 #include "sim.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -18,6 +19,12 @@ count(void)
 {
     const char *reason;
     return gpo_sim_loaded(&reason) ? 1 : 0;
+}
+
+static void
+name_device(int device, char name[GPO_DEVICE_NAME])
+{
+    snprintf(name, GPO_DEVICE_NAME, "simulator %d", device);
 }
 
 /* ---- copy and order ---- */
@@ -182,6 +189,7 @@ went_pageable(void)
 
 const gpo_device gpo_device_sim = {
     .count = count,
+    .name = name_device,
     .copy = copy,
     .store = store,
     .order = order,

@@ -65,10 +65,19 @@ gpo_default_backend(void)
     return reason ? GPO_CPU : GPO_CUDA;
 }
 
-void
+bool
+gpo_backend_is_free(void)
+{
+    const char *text = getenv("GPUOPT_BACKEND");
+    return used_backend < 0 && !(text && *text);
+}
+
+int
 gpo_backend_use(int id)
 {
+    const int before = used_backend;
     used_backend = id;
+    return before;
 }
 
 /* ---- availability ---- */

@@ -6,14 +6,24 @@
 
 #include "bind.h"
 
-/* The default backend of calls on host arrays; -1 with an exception set. */
+/*
+ * The default backend of calls on host arrays; -1 with an exception set.  It is the
+ * GPU, if there is one, and nobody has chosen, gpo_backend_is_free(): then choose.c
+ * weighs each call.
+ */
 int gpo_default_backend(void);
+
+/* Whether neither use() nor GPUOPT_BACKEND has chosen. */
+bool gpo_backend_is_free(void);
 
 /* The backend called `name` (a str); -1 with ValueError or TypeError set. */
 int gpo_backend_from_name(PyObject *name);
 
-/* Makes `id` the default; -1 restores GPUOPT_BACKEND, else CUDA if available. */
-void gpo_backend_use(int id);
+/*
+ * Makes `id` the default; -1 restores GPUOPT_BACKEND, else CUDA if available.  Returns
+ * what was set before.
+ */
+int gpo_backend_use(int id);
 
 extern const char *const gpo_backend_names[GPO_NBACKENDS];
 

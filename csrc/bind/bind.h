@@ -28,7 +28,7 @@ typedef struct gpo_python {
     PyObject *close_matches; /* difflib.get_close_matches */
     PyObject *bf16;          /* ml_dtypes.bfloat16 once seen, else NULL */
     int bf16_typenum;        /* its NumPy type number, else -1 */
-    PyTypeObject *device_array, *stream, *event; /* the classes */
+    PyTypeObject *device_array, *stream, *event, *used_backend; /* the classes */
 } gpo_python;
 
 extern gpo_python gpo_py;

@@ -1,10 +1,10 @@
 /*
- * call.c  The steps of a call of any operator, in order: parse, take, view, wrap,
+ * call.c  The steps of a call of any operator, in order: parse, take, prepare, view, wrap,
  * shape, convert, plan, choose, place, run, result.  A step that fails sets a Python
  * exception and returns false; the frame owns everything that must be released.
  *
- * Parsing options and taking arrays may run any Python code.  All of it runs before the
- * first view reads a shape or address, and none runs from there on to the result.
+ * Parsing options, taking arrays and preparing the choice of a backend may run any
+ * Python code.  All of it runs before the first view reads a shape or address, and none runs from there on to the result.
  * pick() decides where the arrays are; the steps that depend on that are functions of
  * the placement (place_host.c, place_copy.c, place_device.c).
  *
@@ -187,8 +187,8 @@ apply_shape_rule(frame *f)
 bool
 gpo_call_prepare(frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    return gpo_parse(f, args, nargs, kwnames) && gpo_take(f) && gpo_view(f) &&
-           wrap(f) && apply_shape_rule(f);
+    return gpo_parse(f, args, nargs, kwnames) && gpo_take(f) && gpo_choose_prepare(f) &&
+           gpo_view(f) && wrap(f) && apply_shape_rule(f);
 }
 
 /* ---- from there to the kernel ---- */

@@ -1,7 +1,8 @@
 /*
  * choose.c  Chooses the backend and the variant of a call: those that the caller names,
  * else the backend of the arrays or the default, and the choice of the operator's
- * table.
+ * table.  Where nobody names a backend and there is a GPU, a call on host arrays runs
+ * where it is estimated to be done first, copies included (weigh.c).
  * Order: errors, backend, variant.
  */
 #include "choose.h"
@@ -9,6 +10,7 @@
 #include "backends.h"
 #include "errors.h"
 #include "options.h"
+#include "rates.h"
 
 /* ---- errors ---- */
 
@@ -95,7 +97,48 @@ given(const frame *f, int common)
     return value == Py_None ? NULL : value;
 }
 
+static bool
+is_named(PyObject *variant)
+{
+    return variant && PyUnicode_Check(variant) &&
+           PyUnicode_CompareWithASCIIString(variant, "auto") != 0;
+}
+
 /* ---- backend ---- */
+
+/* Whether the costs of this machine decide the backend: nobody names it, or a rung. */
+static bool
+is_weighed(const frame *f)
+{
+    return !given(f, COMMON_BACKEND) && !is_named(given(f, COMMON_VARIANT)) &&
+           gpo_backend_is_free();
+}
+
+bool
+gpo_choose_prepare(const frame *f)
+{
+    static bool no_gpu; /* none appears later; changed with the GIL held */
+    if (no_gpu || f->any_foreign || !gpo_rates_wanted() || !is_weighed(f)) {
+        return true;
+    }
+    no_gpu = gpo_backend_cuda.unavailable() != NULL;
+    return no_gpu || gpo_rates_load();
+}
+
+/* The backend of a call on host arrays that names none; -1 with an exception set. */
+static int
+host_backend(const frame *f)
+{
+    const int device = gpo_rates_device(), preset = gpo_default_backend();
+    /* the simulator stands in for a GPU in tests */
+    if (preset < 0 || device < 0 || !(device == preset || device == GPO_SIM) ||
+        !is_weighed(f)) {
+        return preset;
+    }
+    const gpo_estimate e =
+        gpo_rates_estimate(&f->call, (int)(f->binding - gpo_bindings));
+    return e.device < e.cpu ? device : GPO_CPU;
+}
 
 static bool
 choose_backend(frame *f)
@@ -104,7 +147,7 @@ choose_backend(frame *f)
     PyObject *name = given(f, COMMON_BACKEND);
     const int id = name                       ? gpo_backend_from_name(name)
                    : like->family != GPO_HOST ? (int)like->id
-                                              : gpo_default_backend();
+                                              : host_backend(f);
     if (id < 0) {
         return false;
     }
@@ -156,12 +199,6 @@ choose_by_plan(frame *f, const gpo_table *table)
         return raise_dtype(f, table->variants, false);
     }
     return check_needs(f);
-}
-
-static bool
-is_named(PyObject *variant)
-{
-    return variant && PyUnicode_CompareWithASCIIString(variant, "auto") != 0;
 }
 
 bool

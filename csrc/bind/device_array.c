@@ -2,8 +2,8 @@
  * device_array.c  The class gpuopt.DeviceArray: memory of a GPU, or of the simulator,
  * with shape, dtype and strides; no arithmetic.  Order: attributes, views, methods, the
  * class.
- * See device_memory.c for its memory, export.c for its export to other libraries,
- * asdevice.c for its creation.
+ * See device_memory.c for its memory, device_scalar.c for its conversion to a number,
+ * export.c for its export to other libraries, asdevice.c for its creation.
  */
 #include "device_array.h"
 
@@ -146,16 +146,6 @@ array_length(gpo_device_array *self)
         return -1;
     }
     return (Py_ssize_t)self->array.shape[0];
-}
-
-static int
-array_truth(gpo_device_array *self)
-{
-    (void)self;
-    PyErr_SetString(PyExc_TypeError,
-                    "the truth value of a DeviceArray is not known on the host; "
-                    "use x.numpy()");
-    return -1;
 }
 
 static void
@@ -329,6 +319,9 @@ array_reshape(gpo_device_array *self, PyObject *args)
 PyDoc_STRVAR(numpy_doc, "numpy($self, /)\n--\n\n"
                         "Copy to the host: a new ndarray.  Waits for the array.");
 
+PyDoc_STRVAR(item_doc, "item($self, /)\n--\n\n"
+                       "The only element as a Python number.  Waits for the array.");
+
 PyDoc_STRVAR(copy_from_doc,
              "copy_from($self, host, /)\n--\n\n"
              "Overwrite the array with a host array of its shape and dtype.\n\n"
@@ -429,11 +422,13 @@ static PyGetSetDef attributes[] = {
 
 static PyMethodDef array_methods[] = {
     {"numpy", (PyCFunction)gpo_device_array_numpy, METH_NOARGS, numpy_doc},
+    {"item", (PyCFunction)gpo_device_array_item, METH_NOARGS, item_doc},
     {"copy_from", (PyCFunction)array_copy_from, METH_O, copy_from_doc},
     {"reshape", (PyCFunction)array_reshape, METH_VARARGS, reshape_doc},
     {"free", (PyCFunction)array_free, METH_NOARGS, free_doc},
     {"__enter__", array_enter, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)array_exit, METH_VARARGS, NULL},
+    {"__complex__", (PyCFunction)gpo_device_array_complex, METH_NOARGS, NULL},
     {"__array__", (PyCFunction)(void (*)(void))gpo_device_array_array,
      METH_VARARGS | METH_KEYWORDS, NULL},
     {"__dlpack__", (PyCFunction)(void (*)(void))gpo_device_array_dlpack,
@@ -449,7 +444,8 @@ PyDoc_STRVAR(
     "An array in the memory of a GPU, or of the simulator.\n\n"
     "Made by asdevice() and by operators on device arrays.  It has a shape, a\n"
     "dtype and strides, basic indexing (views), and numpy() to copy it to the\n"
-    "host; for arithmetic hand it to another library, at no cost:\n"
+    "host; one of a single element converts to a Python number, float(x) or\n"
+    "x.item().  For arithmetic hand it to another library, at no cost:\n"
     "cupy.from_dlpack(x), torch.from_dlpack(x).  Memory goes back to the\n"
     "device's pool with the last view, or at the end of `with x:`.");
 
@@ -463,7 +459,10 @@ static PyType_Slot array_slots[] = {
     {Py_sq_length, (void *)array_length},
     {Py_sq_item, (void *)array_item},
     {Py_mp_subscript, (void *)array_subscript},
-    {Py_nb_bool, (void *)array_truth},
+    {Py_nb_bool, (void *)gpo_device_array_truth},
+    {Py_nb_float, (void *)gpo_device_array_float},
+    {Py_nb_int, (void *)gpo_device_array_int},
+    {Py_nb_index, (void *)gpo_device_array_index},
     {0, NULL},
 };
 

@@ -1,6 +1,6 @@
 /*
  * device_array.h  gpuopt.DeviceArray: its structures and functions, defined in
- * device_memory.c, device_array.c and export.c.
+ * device_memory.c, device_scalar.c, device_array.c and export.c.
  */
 #ifndef GPO_DEVICE_ARRAY_H
 #define GPO_DEVICE_ARRAY_H
@@ -60,6 +60,9 @@ gpo_device_array *gpo_device_array_empty(const gpo_array *shape, gpo_backend_id 
 bool gpo_device_array_fill(gpo_device_array *self, PyArrayObject *host,
                            const char *function);
 
+/* A copy on the host, a new ndarray; waits for the array. */
+PyArrayObject *gpo_device_array_host(gpo_device_array *self, const char *function);
+
 /* `object` as a C-contiguous, native ndarray of a supported dtype. */
 PyArrayObject *gpo_host_array(PyObject *object, const char *argument, gpo_array *array);
 
@@ -68,6 +71,12 @@ PyObject *gpo_device_array_shape(gpo_device_array *self, void *unused);
 PyObject *gpo_device_array_strides(gpo_device_array *self, void *unused);
 PyObject *gpo_device_array_interface(gpo_device_array *self, void *unused);
 PyObject *gpo_device_array_numpy(gpo_device_array *self, PyObject *unused);
+PyObject *gpo_device_array_item(gpo_device_array *self, PyObject *unused);
+PyObject *gpo_device_array_float(gpo_device_array *self);
+PyObject *gpo_device_array_int(gpo_device_array *self);
+PyObject *gpo_device_array_index(gpo_device_array *self);
+PyObject *gpo_device_array_complex(gpo_device_array *self, PyObject *unused);
+int gpo_device_array_truth(gpo_device_array *self);
 PyObject *gpo_device_array_array(PyObject *self, PyObject *args, PyObject *kwargs);
 PyObject *gpo_device_array_dlpack_device(gpo_device_array *self, PyObject *unused);
 PyObject *gpo_device_array_dlpack(gpo_device_array *self, PyObject *args,

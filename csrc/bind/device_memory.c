@@ -214,24 +214,23 @@ download_packed(gpo_call *call, const gpo_array *from, void *to)
     return status;
 }
 
-PyObject *
-gpo_device_array_numpy(gpo_device_array *self, PyObject *unused)
+PyArrayObject *
+gpo_device_array_host(gpo_device_array *self, const char *function)
 {
-    (void)unused;
     const gpo_memory *memory = self->memory;
-    if (!gpo_device_array_usable(self, "numpy")) {
+    if (!gpo_device_array_usable(self, function)) {
         return NULL;
     }
     PyArrayObject *host = gpo_array_new(&self->array);
     if (!host || self->array.size == 0) {
-        return (PyObject *)host;
+        return host;
     }
     if (memory->id == GPO_CPU) { /* always contiguous: no view is made of it */
         memcpy(PyArray_DATA(host), self->array.data, memory->bytes);
-        return (PyObject *)host;
+        return host;
     }
     gpo_task task;
-    gpo_task_init(&task, "numpy", memory->backend, memory->device, memory->stream);
+    gpo_task_init(&task, function, memory->backend, memory->device, memory->stream);
     self->memory->references++; /* another thread may drop the array meanwhile */
     PyThreadState *thread = PyEval_SaveThread();
     const gpo_status status =
@@ -242,7 +241,14 @@ gpo_device_array_numpy(gpo_device_array *self, PyObject *unused)
         gpo_raise(&task.call, status);
         Py_CLEAR(host);
     }
-    return (PyObject *)host;
+    return host;
+}
+
+PyObject *
+gpo_device_array_numpy(gpo_device_array *self, PyObject *unused)
+{
+    (void)unused;
+    return (PyObject *)gpo_device_array_host(self, "numpy");
 }
 
 /* Copies `from` (C order) to `to`.  Without the GIL; `from` may be reused on return. */

@@ -13,5 +13,7 @@ int gpo_device_array_init(PyObject *module);
 int gpo_asdevice_init(PyObject *module);
 int gpo_stream_init(PyObject *module);
 int gpo_last_call_init(PyObject *module);
+int gpo_use_init(PyObject *module);
+int gpo_rates_init(PyObject *module);
 
 #endif

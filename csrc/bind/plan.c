@@ -5,6 +5,7 @@
 #include "call.h"
 
 #include "array.h"
+#include "rates.h"
 
 /* A list of (shape, dtype). */
 static PyObject *
@@ -24,20 +25,35 @@ describe_outputs(const frame *f)
     return outputs;
 }
 
+/* The estimates for host arrays, in milliseconds; None where there is none. */
+static PyObject *
+describe_estimate(const frame *f)
+{
+    if (f->like->family != GPO_HOST || gpo_rates_device() < 0) {
+        return Py_BuildValue("(OO)", Py_None, Py_None);
+    }
+    const gpo_estimate e =
+        gpo_rates_estimate(&f->call, (int)(f->binding - gpo_bindings));
+    return Py_BuildValue("(dd)", 1e3 * e.cpu, 1e3 * e.device);
+}
+
 /* The dict that plan() returns for a prepared call. */
 static PyObject *
 describe(const frame *f, const gpo_cost *cost)
 {
     PyObject *outputs = describe_outputs(f);
+    PyObject *times = describe_estimate(f);
     PyObject *answer = NULL;
-    if (outputs) {
-        answer = Py_BuildValue("{s:s,s:s,s:s,s:d,s:d,s:d,s:O}", "backend",
+    if (outputs && times) {
+        answer = Py_BuildValue("{s:s,s:s,s:s,s:d,s:d,s:d,s:O,s:O,s:O}", "backend",
                                f->call.backend->name, "variant", f->call.variant->name,
                                "why", f->why, "read_bytes", cost->read_bytes,
                                "written_bytes", cost->written_bytes, "flops",
-                               cost->flops, "outputs", outputs);
+                               cost->flops, "cpu_ms", PyTuple_GetItem(times, 0),
+                               "gpu_ms", PyTuple_GetItem(times, 1), "outputs", outputs);
     }
     Py_XDECREF(outputs);
+    Py_XDECREF(times);
     return answer;
 }
 

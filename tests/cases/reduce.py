@@ -25,8 +25,10 @@ from cases import (
     smallest,
     unit,
 )
+from cases.scan import initial_of
 from gpuopt import ref
 
+INITIAL_OPS = ("sum", "prod", "min", "max")
 REDUCE_OPS = ("sum", "prod", "min", "max", "mean", "argmin", "argmax", "any", "all")
 
 _REDUCE_FILLS = {
@@ -113,6 +115,8 @@ def reduce_samples(dtype: str, extent: str) -> Iterator[Sample]:
                     options: list[tuple[str, Any]] = [("op", op), ("axis", axis)]
                     if turn % 5 == 0:
                         options.append(("keepdims", True))
+                    if turn % 4 == 0 and op in INITIAL_OPS:
+                        options.append(("initial", initial_of(op, dtype)))
                     yield Sample((Spec(shape, dtype, layout, fill),), tuple(options))
     # Results in another dtype than the default: elements are converted first, then combined.
     for op in ("sum", "prod", "mean"):
@@ -195,11 +199,15 @@ def reduce_expect(x: np.ndarray[Any, Any], **options: Any) -> Expected:
         wide = narrow.astype(np.float32) if dtype == BFLOAT16 else narrow
         return Expected(dtype, wide)
     axes = {k: v for k, v in options.items() if k in ("axis", "keepdims")}
+    initial = options.get("initial")
     acc = ref.wide(dtype)
     with np.errstate(all="ignore"):
         elements = x.astype(dtype).astype(acc)
-        exact = np.asarray(ref.reduce(elements, op, **axes))
+        exact = np.asarray(ref.reduce(elements, op, **axes, initial=initial))
         n = x.size // exact.size if exact.size else 0
+        if initial is not None:  # one element more of each result
+            n += 1
+            axes["initial"] = abs(initial)
         if op == "sum" and _sum_is_exact(elements, dtype, **axes):
             once = narrow.astype(acc)  # rounded to the dtype of the result, and only there
             return Expected(dtype, once, np.zeros(once.shape, acc))
@@ -209,6 +217,8 @@ def reduce_expect(x: np.ndarray[Any, Any], **options: Any) -> Expected:
 
 def _sum_is_exact(x: np.ndarray[Any, Any], dtype: np.dtype[Any], **axes: Any) -> bool:
     """True if every partial sum in any order is a whole number below 2**24."""
+    if axes.get("initial", 0) % 1:
+        return False
     for part in (x.real, x.imag) if dtype.kind == "c" else (x,):
         total = np.add.reduce(np.abs(part), **axes)
         if not (np.all(part == np.rint(part)) and np.all(total < 2**24)):
@@ -302,6 +312,24 @@ def reduce_errors() -> list[Error]:
               r"does not support dtype 'complex128'"),
         Error("dtype with max", lambda: ((m(), "max"), {"dtype": "f8"}), TypeError,
               r"dtype= .*'max'"),
+        Error("initial with mean", lambda: ((m(), "mean"), {"initial": 1}), TypeError,
+              r"takes initial= for op='sum', 'prod', 'min' and 'max', not 'mean'"),
+        Error("initial with argmax", lambda: ((m(), "argmax"), {"initial": 1}), TypeError,
+              r"takes initial= for .*, not 'argmax'"),
+        Error("initial below the dtype", lambda: ((np.ones(2, "u1"), "max"), {"initial": -1}),
+              ValueError, r"^Python integer -1 out of bounds for uint8$"),
+        Error("initial above the dtype", lambda: ((np.ones(2, "i1"), "min"), {"initial": 128}),
+              ValueError, r"^Python integer 128 out of bounds for int8$"),
+        Error("initial past int64", lambda: ((np.ones(2, "i8"),), {"initial": 2**63}),
+              ValueError, r"^Python integer of 19 or more digits out of bounds for int64$"),
+        Error("initial past uint64", lambda: ((np.ones(2, "u8"),), {"initial": 2**64}),
+              ValueError, r"^Python integer of 19 or more digits out of bounds for uint64$"),
+        Error("initial a float", lambda: ((np.ones(2, "i4"),), {"initial": 0.5}), TypeError,
+              r"^Cannot cast initial from dtype\('float64'\) to dtype\('int64'\)"),
+        Error("initial complex", lambda: ((m(),), {"initial": 1j}), TypeError,
+              r"argument 'initial' must be a real number, not 'complex'|complex"),
+        Error("initial a huge int", lambda: ((m(),), {"initial": 10**400}), ValueError,
+              r"^initial is an int too large for a float$"),
         Error("mean in integers", lambda: ((m(), "mean"), {"dtype": np.int32}), TypeError,
               r"floating dtype, not 'int32'"),
         Error("dtype unknown", lambda: ((m(),), {"dtype": "nope"}), TypeError,
@@ -341,7 +369,7 @@ def reduce_errors() -> list[Error]:
         Error("no argument", f(), TypeError, r"missing.*'x'"),
         Error("unknown keyword", lambda: ((m(),), {"axes": 0}), TypeError, r"axes"),
         Error("x twice", lambda: ((m(),), {"x": m()}), TypeError, r"'x'"),
-        Error("too many", lambda: ((m(), "sum", None, False, None, None, 1), {}),
+        Error("too many", lambda: ((m(), "sum", None, False, None, None, None, 1), {}),
               TypeError, r"positional argument"),
     ]  # fmt: skip
 

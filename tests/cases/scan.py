@@ -51,6 +51,14 @@ _SHAPES: tuple[tuple[int, ...], ...] = (
 )
 
 
+def initial_of(op: str, dtype: str) -> Any:
+    """A value that changes results: 3 elements' worth, or one amid the elements."""
+    whole = dtype.startswith(("int", "uint", "bool"))
+    if op in ("sum", "prod"):
+        return 3 if whole else -2.75 if op == "sum" else -0.5
+    return op == "max" if dtype == "bool" else 1 if whole else 0.25
+
+
 def scan_takes(op: str, dtype: str) -> bool:
     return not (dtype.startswith("complex") and op not in ("sum", "prod"))
 
@@ -71,6 +79,8 @@ def _sample(
         options.append(("exclusive", True))
     if reverse:
         options.append(("reverse", True))
+    if turn // 4 % 2:
+        options.append(("initial", initial_of(op, dtype)))
     return Sample((Spec(shape, dtype, layout, _fill(op, dtype, layout, turn // 4)),),
                   tuple(options))  # fmt: skip
 
@@ -152,9 +162,12 @@ def scan_bound(
         bound = np.asarray(size * (k + 2) * acc * (3 if dtype.kind == "c" else 1) * 1.01)
         bound = bound * both
     else:
-        total = _shifted(np.abs(x.real), op, **options)
+        sizes = dict(options)
+        if "initial" in options:
+            sizes["initial"] = abs(options["initial"])
+        total = _shifted(np.abs(x.real), op, **sizes)
         if dtype.kind == "c":
-            total = total + 1j * _shifted(np.abs(x.imag), op, **options)
+            total = total + 1j * _shifted(np.abs(x.imag), op, **sizes)
         steps = np.ceil(np.log2(np.maximum(k, 1))) + (48 + k * 2.0**-10 if double else 32)
         bound = np.asarray(total * (steps * acc))
     return bound + (unit(dtype) * size + smallest(dtype)) * both
@@ -185,8 +198,11 @@ def scan_expect(x: np.ndarray[Any, Any], **options: Any) -> Expected:
 
 def _sum_is_exact(x: np.ndarray[Any, Any], dtype: Any, options: dict[str, Any]) -> bool:
     """True if every partial sum in any order is a whole number below 2**24."""
+    initial = abs(options.get("initial", 0))
+    if initial % 1:
+        return False
     for part in (x.real, x.imag) if dtype.kind == "c" else (x,):
-        total = np.add.reduce(np.abs(part), axis=options["axis"])
+        total = initial + np.add.reduce(np.abs(part), axis=options["axis"])
         if not (np.all(part == np.rint(part)) and np.all(total < 2**24)):
             return False
     return True
@@ -282,7 +298,17 @@ def scan_errors() -> list[Error]:
         Error("no argument", f(), TypeError, r"missing.*'x'"),
         Error("unknown keyword", lambda: ((m(),), {"dtype": "f8"}), TypeError, r"dtype"),
         Error("x twice", lambda: ((m(),), {"x": m()}), TypeError, r"'x'"),
-        Error("too many", lambda: ((m(), "sum", 0, False, False, None, 1), {}),
+        Error("initial below the dtype", lambda: ((np.ones(2, "u1"), "max"), {"initial": -1}),
+              ValueError, r"^Python integer -1 out of bounds for uint8$"),
+        Error("initial above the dtype", lambda: ((np.ones(2, "i4"),), {"initial": 2**63}),
+              ValueError, r"^Python integer of 19 or more digits out of bounds for int64$"),
+        Error("initial a float", lambda: ((np.ones(2, "i4"),), {"initial": 0.5}), TypeError,
+              r"^Cannot cast initial from dtype\('float64'\) to dtype\('int64'\)"),
+        Error("initial not a number", lambda: ((m(),), {"initial": "1"}), TypeError,
+              r"'initial' must be a real number, not 'str'"),
+        Error("initial a huge int", lambda: ((m(),), {"initial": -(10**400)}), ValueError,
+              r"^initial is an int too large for a float$"),
+        Error("too many", lambda: ((m(), "sum", 0, False, False, None, None, 1), {}),
               TypeError, r"positional argument"),
     ]  # fmt: skip
 

@@ -157,6 +157,7 @@ typedef struct job {
     char *value;                          /* states, chunks x rows */
     int64_t *index;                       /* likewise, for arg */
     atomic_bool decided;                  /* the only result is known (early) */
+    const void *initial;                  /* BATCH equal states, or NULL */
     void *out;
     gpo_dtype out_dtype;
 } job;
@@ -522,7 +523,7 @@ strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void
 
 /* Writes n results from `first` on: from their states, or from `index` if not NULL. */
 static void
-finish(const job *j, const void *value, const int64_t *index, int64_t first, int64_t n)
+store(const job *j, const void *value, const int64_t *index, int64_t first, int64_t n)
 {
     const uint64_t *u = value;
     const double *f = value;
@@ -580,6 +581,17 @@ finish(const job *j, const void *value, const int64_t *index, int64_t first, int
                    ((gpo_c128){c[i].re / count + zero, c[i].im / count + zero}));
             return;
     }
+}
+
+/* The same, after the initial value has been combined with each state. */
+static void
+finish(const job *j, void *value, const int64_t *index, int64_t first, int64_t n)
+{
+    for (int64_t k = 0; j->initial && k < n; k += BATCH) {
+        j->combine->fold((char *)value + k * j->state_bytes, j->initial,
+                         n - k < BATCH ? n - k : BATCH);
+    }
+    store(j, value, index, first, n);
 }
 
 /* ---- tasks ---- */
@@ -727,8 +739,29 @@ one_axis_at_least(const reduce_axes *axes)
     return axes->ndim == 0 ? &one : axes;
 }
 
+/* The initial value as BATCH states, in `memory`; NULL if none is given. */
+static const void *
+initial_states(const job *j, state memory[BATCH])
+{
+    const gpo_initial *initial = &j->plan->initial;
+    for (int k = 0; initial->given && k < BATCH; k++) {
+        char *at = (char *)memory + k * j->state_bytes;
+        switch (j->loops->state) {
+            case GPO_F64:
+                memcpy(at, &initial->real, sizeof(double));
+                break;
+            case GPO_C128:
+                memcpy(at, &(gpo_c128){initial->real, 0}, sizeof(gpo_c128));
+                break;
+            default:
+                memcpy(at, &initial->whole, sizeof(int64_t));
+        }
+    }
+    return initial->given ? memory : NULL;
+}
+
 static void
-start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
+start(job *j, const gpo_call *call, gpo_isa isa, bool parallel, state memory[BATCH])
 {
     j->plan = reduce_plan_of(call);
     j->kept = one_axis_at_least(&j->plan->kept);
@@ -742,6 +775,7 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
     j->early = op == REDUCE_ANY || op == REDUCE_ALL;
     j->parallel = parallel;
     j->state_bytes = gpo_dtypes[j->loops->state].bytes;
+    j->initial = initial_states(j, memory);
     j->lanes = LANE_BYTES / j->loops->bytes;
     j->value = NULL;
     j->index = NULL;
@@ -762,11 +796,12 @@ finish_empty(const job *j)
         zero[k] = prod; /* 1 as an integer */
         one[kind == GPO_C128 ? 2 * k : k] = prod;
     }
-    const void *value =
-        kind == GPO_F64 || kind == GPO_C128 ? (void *)one : (void *)zero;
+    const void *value = j->initial                            ? j->initial
+                        : kind == GPO_F64 || kind == GPO_C128 ? (void *)one
+                                                              : (void *)zero;
     for (int64_t r = 0; r < j->plan->rows; r += BATCH) {
         const int64_t left = j->plan->rows - r;
-        finish(j, value, NULL, r, left < BATCH ? left : BATCH);
+        store(j, value, NULL, r, left < BATCH ? left : BATCH);
     }
 }
 
@@ -833,7 +868,8 @@ static gpo_status
 run(gpo_call *call, bool parallel)
 {
     job j;
-    start(&j, call, gpo_cpu_isa(), parallel);
+    state initial[BATCH];
+    start(&j, call, gpo_cpu_isa(), parallel, initial);
     if (j.plan->rows == 0) {
         return GPO_OK;
     }
@@ -973,7 +1009,8 @@ static gpo_status
 run_scalar(gpo_call *call)
 {
     job j;
-    start(&j, call, GPO_ISA_BASE, false);
+    state initial[BATCH];
+    start(&j, call, GPO_ISA_BASE, false, initial);
     if (j.plan->rows == 0) {
         return GPO_OK;
     }

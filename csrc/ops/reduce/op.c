@@ -10,7 +10,7 @@
 
 /* ---- arguments ---- */
 
-enum { ARG_X, ARG_OP, ARG_AXIS, ARG_KEEPDIMS, ARG_DTYPE };
+enum { ARG_X, ARG_OP, ARG_AXIS, ARG_KEEPDIMS, ARG_DTYPE, ARG_INITIAL };
 
 static const char *const ops[] = {"sum",    "prod",   "min", "max", "mean",
                                   "argmin", "argmax", "any", "all", NULL};
@@ -21,6 +21,7 @@ static const gpo_arg args[] = {
     [ARG_AXIS] = {"axis", GPO_KIND_INTS, "None", NULL},
     [ARG_KEEPDIMS] = {"keepdims", GPO_KIND_BOOL, "False", NULL},
     [ARG_DTYPE] = {"dtype", GPO_KIND_DTYPE, "None", NULL},
+    [ARG_INITIAL] = {"initial", GPO_KIND_FLOAT, "None", NULL},
     {NULL, GPO_KIND_ARRAY, NULL, NULL},
 };
 
@@ -52,6 +53,13 @@ static bool
 takes_dtype(reduce_op op)
 {
     return op == REDUCE_SUM || op == REDUCE_PROD || op == REDUCE_MEAN;
+}
+
+static bool
+takes_initial(reduce_op op)
+{
+    return op == REDUCE_SUM || op == REDUCE_PROD || op == REDUCE_MIN ||
+           op == REDUCE_MAX;
 }
 
 /*
@@ -128,6 +136,12 @@ check_op(gpo_call *call, reduce_op op)
             &call->error, GPO_ETYPE,
             "reduce() takes dtype= for op='sum', 'prod' and 'mean', not '%s'", ops[op]);
     }
+    if (call->opt[ARG_INITIAL].given && !takes_initial(op)) {
+        return gpo_fail(&call->error, GPO_ETYPE,
+                        "reduce() takes initial= for op='sum', 'prod', 'min' and "
+                        "'max', not '%s'",
+                        ops[op]);
+    }
     return GPO_OK;
 }
 
@@ -185,10 +199,13 @@ shape(gpo_call *call)
         }
     }
     status = gpo_array_contiguous(&call->error, out);
+    if (!status) {
+        status = gpo_initial_check(call, &call->opt[ARG_INITIAL], out->dtype);
+    }
     if (status) {
         return status;
     }
-    if (cols == 0) {
+    if (cols == 0 && !call->opt[ARG_INITIAL].given) {
         if (op == REDUCE_MIN || op == REDUCE_MAX) {
             return gpo_fail(&call->error, GPO_EVALUE,
                             "zero-size array to reduction operation %s "
@@ -232,6 +249,7 @@ plan(const gpo_call *call)
     p->rows = call->out[0].size;
     p->cols = 1;
     p->first = 0;
+    p->initial = gpo_initial_of(&call->opt[ARG_INITIAL], call->out[0].dtype);
     p->kept.ndim = 0;
     p->reduced.ndim = 0;
 

@@ -5,7 +5,7 @@
 #ifndef GPO_REDUCE_H
 #define GPO_REDUCE_H
 
-#include "../../core/gpo.h"
+#include "../../core/initial.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,7 +40,8 @@ typedef struct reduce_axes {
 typedef struct reduce_plan {
     reduce_op op;
     int64_t rows, cols;
-    int64_t first; /* element 0 of result 0 */
+    int64_t first;       /* element 0 of result 0 */
+    gpo_initial initial; /* SUM, PROD, MIN, MAX: combined with every result */
     reduce_axes kept, reduced;
 } reduce_plan;
 

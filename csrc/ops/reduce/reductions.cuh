@@ -22,11 +22,15 @@
 #include "../../device/vec.cuh"
 #include "reduce.h"
 
-/* Where results are stored: an array of `dtype`; a mean is divided before the store. */
+/*
+ * Where results are stored: an array of `dtype`.  Before the store a mean is divided, and
+ * a given initial value is combined with the result.
+ */
 struct reduce_result {
     void *out;
     gpo_dtype dtype;
     bool mean;
+    gpo_initial initial;
 };
 
 template <typename V>
@@ -149,6 +153,9 @@ struct reduce_total {
     __device__ __forceinline__ void store(const reduce_result &to, int64_t row, Part p,
                                           int64_t cols) const
     {
+        if (to.initial.given) {
+            p = combine(p, initial_part(to.initial));
+        }
         if constexpr (std::is_same_v<Part, uint64_t>) {
             store_whole(to, row, p);
         }
@@ -171,6 +178,19 @@ struct reduce_total {
     }
 
   private:
+    static __device__ __forceinline__ Part initial_part(const gpo_initial &initial)
+    {
+        if constexpr (std::is_same_v<Part, uint64_t>) {
+            return static_cast<uint64_t>(initial.whole);
+        }
+        else if constexpr (IS_COMPLEX<Part>) {
+            return {initial.real, 0};
+        }
+        else {
+            return initial.real;
+        }
+    }
+
     /* An integer total wraps to the width of the result; a bool is total != 0. */
     static __device__ __forceinline__ void store_whole(const reduce_result &to,
                                                        int64_t row, uint64_t p)
@@ -298,7 +318,21 @@ struct reduce_extreme {
     __device__ __forceinline__ void store(const reduce_result &to, int64_t row, Part p,
                                           int64_t) const
     {
+        if (to.initial.given) {
+            p = combine(p, initial_part(to.initial));
+        }
         put(to, row, key.back(p));
+    }
+
+  private:
+    __device__ __forceinline__ Part initial_part(const gpo_initial &initial) const
+    {
+        if constexpr (IS_FLOAT<T>) {
+            return static_cast<Part>(initial.real) * static_cast<Part>(key.sign);
+        }
+        else {
+            return key.from(static_cast<T>(initial.whole));
+        }
     }
 };
 

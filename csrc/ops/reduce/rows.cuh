@@ -99,8 +99,9 @@ __launch_bounds__(BLOCK)
 inline reduce_result
 result_of(const gpo_call *call)
 {
-    return {call->out[0].data, call->out[0].dtype,
-            reduce_plan_of(call)->op == REDUCE_MEAN};
+    const reduce_plan &plan = *reduce_plan_of(call);
+    return {call->out[0].data, call->out[0].dtype, plan.op == REDUCE_MEAN,
+            plan.initial};
 }
 
 template <typename Op>

@@ -33,6 +33,7 @@ enum {
     MANY_STRIPS = 64,
     GROUP_BYTES = 1 << 17, /* of whole rows per task */
     ACC = sizeof(gpo_c128),
+    FIRSTS = 16,
 };
 
 /* A chain of PLAIN sums along n contiguous elements, with contiguous results. */
@@ -104,6 +105,7 @@ typedef struct job {
     int64_t strips;       /* columns: strips per outer group */
     int64_t width_stride; /* stride of x between columns */
     char *hi, *lo;        /* carries of the chunks: rows x chunks, or chunks x rows */
+    _Alignas(16) char first[ACC * FIRSTS]; /* FIRSTS times the `hi` a row begins with */
 } job;
 
 /* Element 0 of row r of x. */
@@ -128,16 +130,26 @@ row_of_out(const job *j, int64_t r)
            (r / inner * j->plan->cols * inner + r % inner) * j->loops->out_bytes;
 }
 
-/* Stores the identity, the first result of exclusive scans, w times from `first` on. */
+/* The w chains of rows that begin here; chains within a row begin with f->start. */
 static void
-store_identity(const job *j, char *first, int64_t w)
+begin_chains(const job *j, char *hi, char *lo, int64_t w)
 {
-    enum { AT_ONCE = 16 };
-    _Alignas(16) char hi[ACC * AT_ONCE], lo[ACC * AT_ONCE];
-    j->loops->start(hi, lo, AT_ONCE);
-    for (int64_t c = 0; c < w; c += AT_ONCE) {
-        j->loops->store(hi, lo, first + c * j->loops->out_bytes,
-                        w - c < AT_ONCE ? w - c : AT_ONCE);
+    const int64_t bytes = j->loops->acc_bytes;
+    memset(lo, 0, (size_t)(w * bytes));
+    for (int64_t c = 0; c < w; c += FIRSTS) {
+        const int64_t some = w - c < FIRSTS ? w - c : FIRSTS;
+        memcpy(hi + c * bytes, j->first, (size_t)(some * bytes));
+    }
+}
+
+/* Stores what rows begin with, the first result of exclusive scans, w times. */
+static void
+store_first(const job *j, char *to, int64_t w)
+{
+    static const char lo[ACC * FIRSTS];
+    for (int64_t c = 0; c < w; c += FIRSTS) {
+        j->loops->store(j->first, lo, to + c * j->loops->out_bytes,
+                        w - c < FIRSTS ? w - c : FIRSTS);
     }
 }
 
@@ -147,7 +159,7 @@ begin_row(const job *j, int64_t r, int64_t w)
 {
     char *out = row_of_out(j, r);
     if (j->plan->exclusive) {
-        store_identity(j, out, w);
+        store_first(j, out, w);
         out += j->plan->step * j->loops->out_bytes;
     }
     return out;
@@ -253,12 +265,12 @@ row_group(void *context, int64_t i)
             from[k] = row_of_x(j, r + k);
             to[k] = begin_row(j, r + k, 1);
         }
-        f->start(hi, lo, CHAINS);
+        begin_chains(j, hi, lo, CHAINS);
         f->chains(from, j->plan->stride, to, j->plan->step, j->n, hi, lo);
     }
     for (; r < end; r++) {
         chain c;
-        f->start(c.hi, c.lo, 1);
+        begin_chains(j, c.hi, c.lo, 1);
         scan_run(j, row_of_x(j, r), begin_row(j, r, 1), j->n, &c);
     }
 }
@@ -319,7 +331,7 @@ chunk_scan(void *context, int64_t i)
     char *out = row_of_out(j, row);
     if (j->plan->exclusive) {
         if (chunk == 0) {
-            store_identity(j, out, 1);
+            store_first(j, out, 1);
         }
         out += j->plan->step * f->out_bytes;
     }
@@ -346,7 +358,7 @@ scan_chunks(job *j)
         gpo_cpu_loop(j->parallel, count, chunk_total, j);
         for (int64_t i = j->wave; i < j->wave + count; i++) {
             if (i % j->chunks == 0) {
-                f->start(run.hi, run.lo, 1);
+                begin_chains(j, run.hi, run.lo, 1);
             }
             carry(j, j->hi + i * f->acc_bytes, j->lo + i * f->acc_bytes, 1, run.hi,
                   run.lo);
@@ -408,13 +420,16 @@ strip_walk(const job *j, int64_t i, bool results)
 
     if (results && j->plan->exclusive) {
         if (chunk == 0) {
-            store_identity(j, out, w);
+            store_first(j, out, w);
         }
         out += so;
     }
     if (results && j->chunks > 1) {
         memcpy(hi, j->hi + carry, bytes);
         memcpy(lo, j->lo + carry, bytes);
+    }
+    else if (results) {
+        begin_chains(j, hi, lo, w);
     }
     else {
         f->start(hi, lo, w);
@@ -457,7 +472,7 @@ strip_carries(void *context, int64_t i)
     _Alignas(64) char run_hi[CARRIES * ACC], run_lo[CARRIES * ACC];
     for (int64_t first = i * STRIP; first < end; first += CARRIES) {
         const int64_t w = end - first < CARRIES ? end - first : CARRIES;
-        f->start(run_hi, run_lo, w);
+        begin_chains(j, run_hi, run_lo, w);
         for (int64_t k = first; k < j->chunks * rows; k += rows) {
             carry(j, j->hi + k * f->acc_bytes, j->lo + k * f->acc_bytes, w, run_hi,
                   run_lo);
@@ -466,6 +481,26 @@ strip_carries(void *context, int64_t i)
 }
 
 /* ---- the variants ---- */
+
+/* The `hi` that a row begins with: the initial value, else the identity. */
+static void
+set_first(job *j, gpo_dtype dtype)
+{
+    const gpo_initial *initial = &j->plan->initial;
+    const bool total = j->plan->op == SCAN_SUM || j->plan->op == SCAN_PROD;
+    const char kind = gpo_dtypes[dtype].kind;
+    const gpo_c128 pair = {initial->real, 0};
+    const float single = (float)initial->real;
+    char lo[ACC * FIRSTS];
+    j->loops->start(j->first, lo, FIRSTS);
+    for (int i = 0; initial->given && i < FIRSTS; i++) {
+        const void *from = &initial->whole; /* its lowest bytes come first */
+        if (kind == 'f' || kind == 'c') {
+            from = total || dtype == GPO_F64 ? (const void *)&pair : &single;
+        }
+        memcpy(j->first + i * j->loops->acc_bytes, from, (size_t)j->loops->acc_bytes);
+    }
+}
 
 static void
 start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
@@ -482,6 +517,7 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
     j->chunks = 1;
     j->hi = NULL;
     j->lo = NULL;
+    set_first(j, call->in[0].dtype);
 }
 
 /* Cuts rows into chunks if there are too few tasks: by shape, not thread count. */
@@ -570,7 +606,7 @@ run_scalar(gpo_call *call)
     start(&j, call, GPO_ISA_BASE, false);
     for (int64_t r = 0; r < j.plan->rows && j.plan->cols > 0; r++) {
         chain c;
-        j.loops->start(c.hi, c.lo, 1);
+        begin_chains(&j, c.hi, c.lo, 1);
         j.loops->chain(row_of_x(&j, r), j.plan->stride, begin_row(&j, r, 1),
                        j.plan->step, j.n, c.hi, c.lo);
     }

@@ -6,7 +6,7 @@
 
 /* ---- arguments ---- */
 
-enum { ARG_X, ARG_OP, ARG_AXIS, ARG_EXCLUSIVE, ARG_REVERSE };
+enum { ARG_X, ARG_OP, ARG_AXIS, ARG_EXCLUSIVE, ARG_REVERSE, ARG_INITIAL };
 
 static const char *const ops[] = {"sum", "prod", "min", "max", NULL};
 
@@ -16,6 +16,7 @@ static const gpo_arg args[] = {
     [ARG_AXIS] = {"axis", GPO_KIND_INT, "-1", NULL},
     [ARG_EXCLUSIVE] = {"exclusive", GPO_KIND_BOOL, "False", NULL},
     [ARG_REVERSE] = {"reverse", GPO_KIND_BOOL, "False", NULL},
+    [ARG_INITIAL] = {"initial", GPO_KIND_FLOAT, "None", NULL},
     {NULL, GPO_KIND_ARRAY, NULL, NULL},
 };
 
@@ -51,7 +52,8 @@ shape(gpo_call *call)
     for (int d = 0; d < x->ndim; d++) {
         out->shape[d] = x->shape[d];
     }
-    return gpo_array_contiguous(&call->error, out);
+    status = gpo_initial_check(call, &call->opt[ARG_INITIAL], out->dtype);
+    return status ? status : gpo_array_contiguous(&call->error, out);
 }
 
 /* ---- plan ---- */
@@ -85,6 +87,7 @@ plan(const gpo_call *call)
 
     p->op = (scan_op)call->opt[ARG_OP].i;
     p->exclusive = call->opt[ARG_EXCLUSIVE].i != 0;
+    p->initial = gpo_initial_of(&call->opt[ARG_INITIAL], call->out[0].dtype);
     p->rows = 1;
     p->cols = x->shape[axis];
     p->inner = 1;

@@ -239,7 +239,7 @@ sum_before_warp(const Run (&slots)[WARPS], Run *total)
     return prefix;
 }
 
-/* Scans the pack that begins at f and stores it; v is its prefix in its row. */
+/* Scans the pack that begins at f and stores it; v is the sum before it in its row. */
 template <typename Op, bool SEGMENTED>
 __device__ __forceinline__ void
 store_pack(const Op &op, const scan_view<typename Op::Out> &a, const tile_place &p,
@@ -253,10 +253,11 @@ store_pack(const Op &op, const scan_view<typename Op::Out> &a, const tile_place 
     const bool turned = a.step < 0;
     unsigned place = SEGMENTED ? place_in_row<VEC>(f, cols) : 1;
     Out result[VEC];
+    v = Fold::combine(op.first, v);
 #pragma unroll
     for (int i = 0; i < VEC; i++) {
         if constexpr (SEGMENTED) {
-            v = place == 0 ? Fold::identity() : v;
+            v = place == 0 ? op.first : v;
             place = place + 1 == cols ? 0 : place + 1;
         }
         const Acc next = Fold::combine(v, op.lift(raw[i]));

@@ -5,7 +5,7 @@
 #ifndef GPO_SCAN_H
 #define GPO_SCAN_H
 
-#include "../../core/gpo.h"
+#include "../../core/initial.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,6 +29,7 @@ typedef struct scan_axes {
 typedef struct scan_plan {
     scan_op op;
     bool exclusive;
+    gpo_initial initial; /* what a scan begins with; else the identity */
     int64_t rows, cols, inner;
     int64_t x_first, out_first;
     int64_t stride; /* of x along the axis */

@@ -10,6 +10,7 @@
  *          Fold::combine(a, b)
  *   Part   what tiles exchange, wider than Acc for floats: widen(acc), narrow(part)
  *   Out    the element type of the result: op.finish(acc)
+ *   first  what a row begins with, an Acc: the identity or the initial value
  */
 #ifndef GPO_SCANS_CUH
 #define GPO_SCANS_CUH
@@ -62,7 +63,7 @@ store_together(void *p, const T (&v)[N])
 
 template <typename A, bool PROD>
 struct total_fold {
-    static __device__ __forceinline__ A identity()
+    static __host__ __device__ __forceinline__ A identity()
     {
         if constexpr (IS_COMPLEX<A>) {
             return {PROD ? decltype(A::re)(1) : 0, 0};
@@ -95,6 +96,8 @@ struct scan_total {
     static constexpr int VEC = 16 / sizeof(T);
     static constexpr bool AS_READ = true;
 
+    Acc first;
+
     __host__ __device__ int bytes() const
     {
         return sizeof(T);
@@ -122,7 +125,7 @@ struct scan_total {
         return value_of(x);
     }
 
-    static __device__ __forceinline__ Part widen(Acc a)
+    static __host__ __device__ __forceinline__ Part widen(Acc a)
     {
         if constexpr (IS_COMPLEX<Acc>) {
             return {a.re, a.im};
@@ -164,6 +167,7 @@ struct scan_whole {
     uint64_t sign; /* the sign bit of a signed type, else 0 */
     int size;      /* bytes of an element */
     bool truth;    /* bool: any byte but 0 is 1 */
+    Acc first;
 
     __host__ __device__ int bytes() const
     {
@@ -224,7 +228,7 @@ struct scan_whole {
         return x;
     }
 
-    static __device__ __forceinline__ Part widen(Acc a)
+    static __host__ __device__ __forceinline__ Part widen(Acc a)
     {
         return a;
     }
@@ -244,7 +248,7 @@ struct scan_whole {
 
 template <typename Key>
 struct extreme_fold {
-    static __device__ __forceinline__ Key identity()
+    static __host__ __device__ __forceinline__ Key identity()
     {
         if constexpr (std::is_floating_point_v<Key>) {
             return -static_cast<Key>(INFINITY);
@@ -290,6 +294,7 @@ struct scan_extreme {
     uint64_t mask;
     float sign;
     bool truth; /* bool: any byte but 0 is 1 */
+    Acc first;
 
     __host__ __device__ int bytes() const
     {
@@ -319,15 +324,18 @@ struct scan_extreme {
             return value_of(x) * sign;
         }
         else {
-            using Bits = std::make_unsigned_t<Acc>;
-            const T bits = truth ? static_cast<T>(x != 0) : x;
-            return static_cast<Acc>(
-                static_cast<Bits>(static_cast<T>(bits ^ static_cast<T>(mask)))
-                << SHIFT);
+            return key_of(truth ? static_cast<T>(x != 0) : x, mask);
         }
     }
 
-    static __device__ __forceinline__ Part widen(Acc a)
+    static __host__ __device__ __forceinline__ Acc key_of(T bits, uint64_t mask)
+    {
+        using Bits = std::make_unsigned_t<Acc>;
+        return static_cast<Acc>(
+            static_cast<Bits>(static_cast<T>(bits ^ static_cast<T>(mask))) << SHIFT);
+    }
+
+    static __host__ __device__ __forceinline__ Part widen(Acc a)
     {
         return a;
     }
@@ -351,7 +359,51 @@ struct scan_extreme {
     }
 };
 
+/* ---- what a row begins with ---- */
+
+template <typename Op>
+typename Op::Acc
+first_total(const gpo_initial &initial)
+{
+    using Acc = typename Op::Acc;
+    if (!initial.given) {
+        return Op::Fold::identity();
+    }
+    if constexpr (IS_COMPLEX<Acc>) {
+        return {static_cast<decltype(Acc::re)>(initial.real), 0};
+    }
+    else if constexpr (std::is_floating_point_v<Acc>) {
+        return static_cast<Acc>(initial.real);
+    }
+    else {
+        return static_cast<Acc>(initial.whole);
+    }
+}
+
+template <typename T>
+typename scan_extreme<T>::Acc
+first_extreme(const gpo_initial &initial, uint64_t mask, float sign)
+{
+    using Op = scan_extreme<T>;
+    if (!initial.given) {
+        return Op::Fold::identity();
+    }
+    if constexpr (IS_FLOAT<T>) {
+        return static_cast<typename Op::Acc>(initial.real) * sign;
+    }
+    else {
+        return Op::key_of(static_cast<T>(initial.whole), mask);
+    }
+}
+
 /* ---- the choice at run time ---- */
+
+template <typename Op, typename Rung, typename... Rest>
+gpo_status
+scan_total_with(gpo_call *call, Rest... rest)
+{
+    return Rung::run(call, Op{rest..., first_total<Op>(scan_plan_of(call)->initial)});
+}
 
 /* Calls Rung::run(call, op) with the scan that the call's arguments and T select. */
 template <typename Rung, typename T>
@@ -369,27 +421,31 @@ scan_with(gpo_call *call)
     }
     if constexpr (WHOLE) {
         const uint64_t sign = SIGNED ? TOP : 0;
+        const int size = sizeof(T);
         if (plan.op == SCAN_SUM) {
-            return Rung::run(call, scan_whole<false>{sign, sizeof(T), truth});
+            return scan_total_with<scan_whole<false>, Rung>(call, sign, size, truth);
         }
         if (plan.op == SCAN_PROD) {
-            return Rung::run(call, scan_whole<true>{sign, sizeof(T), truth});
+            return scan_total_with<scan_whole<true>, Rung>(call, sign, size, truth);
         }
     }
     else {
         if (plan.op == SCAN_SUM) {
-            return Rung::run(call, scan_total<T, false>{});
+            return scan_total_with<scan_total<T, false>, Rung>(call);
         }
         if (plan.op == SCAN_PROD) {
-            return Rung::run(call, scan_total<T, true>{});
+            return scan_total_with<scan_total<T, true>, Rung>(call);
         }
     }
     if constexpr (!IS_COMPLEX<T>) {
         using C = std::conditional_t<WHOLE, unsigned_of<sizeof(T)>, T>;
         const uint64_t mask = SIGNED ? 0 : TOP;
         const bool least = plan.op == SCAN_MIN;
+        const uint64_t key_mask = least ? ~mask : mask;
+        const float sign = least ? -1.0f : 1;
         return Rung::run(
-            call, scan_extreme<C>{least ? ~mask : mask, least ? -1.0f : 1, truth});
+            call, scan_extreme<C>{key_mask, sign, truth,
+                                  first_extreme<C>(plan.initial, key_mask, sign)});
     }
     return gpo_fail(&call->error, GPO_ETYPE, "scan() has no kernel for this dtype");
 }

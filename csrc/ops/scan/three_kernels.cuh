@@ -53,8 +53,8 @@ scan_in_three(gpo_call *call, const Op &op, int64_t tile, Launch launch)
                        static_cast<Part *>(part), tiles, first);
         }
         if (!status) {
-            status = scan_all_totals<typename Op::PartFold>(
-                call, static_cast<Part *>(part), a.rows, tiles);
+            status =
+                scan_all_totals(call, op, static_cast<Part *>(part), a.rows, tiles);
         }
         const int64_t blocks = a.rows * ceil_div(a.cols, BLOCK);
         for (int64_t first = 0; !status && first < blocks; first += MAX_GRID_X) {

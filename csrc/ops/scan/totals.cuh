@@ -7,15 +7,14 @@
 
 #include "views.cuh"
 
-/* One block per row; part[r * tiles + t] belongs to tile t of row r. */
+/* One block per row, which begins with `carry`; part[r * tiles + t] is tile t of row r. */
 template <typename Fold, typename Part>
 __global__ void
-scan_totals(Part *part, int64_t tiles, int64_t first_row)
+scan_totals(Part *part, int64_t tiles, int64_t first_row, Part carry)
 {
     GPO_SHARED(Part, s, [2][BLOCK]);
     const unsigned tid = threadIdx.x;
     Part *row = part + (first_row + blockIdx.x) * tiles;
-    Part carry = Fold::identity();
     for (int64_t begin = 0; begin < tiles; begin += BLOCK) {
         const int64_t i = begin + tid;
         s[0][tid] = i < tiles ? row[i] : Fold::identity();
@@ -35,14 +34,17 @@ scan_totals(Part *part, int64_t tiles, int64_t first_row)
     }
 }
 
-template <typename Fold, typename Part>
+template <typename Op>
 gpo_status
-scan_all_totals(gpo_call *call, Part *part, int64_t rows, int64_t tiles)
+scan_all_totals(gpo_call *call, const Op &op, typename Op::Part *part, int64_t rows,
+                int64_t tiles)
 {
+    using Part = typename Op::Part;
     gpo_status status = GPO_OK;
     for (int64_t row = 0; !status && row < rows; row += MAX_GRID_X) {
         status = GPO_LAUNCH(call, grid_of(rows - row), BLOCK, 0,
-                            (scan_totals<Fold, Part>), part, tiles, row);
+                            (scan_totals<typename Op::PartFold, Part>), part, tiles,
+                            row, Op::widen(op.first));
     }
     return status;
 }

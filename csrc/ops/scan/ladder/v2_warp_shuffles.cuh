@@ -124,8 +124,7 @@ struct scan_v2 {
                                     part, tiles, first);
             }
             if (!status) {
-                status =
-                    scan_all_totals<typename Op::PartFold>(call, part, a.rows, tiles);
+                status = scan_all_totals(call, op, part, a.rows, tiles);
             }
             for (int64_t first = 0; !status && first < all; first += MAX_GRID_X) {
                 const dim3 grid = grid_of(all - first);

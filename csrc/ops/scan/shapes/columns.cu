@@ -144,10 +144,11 @@ __launch_bounds__(THREADS, 2)
             totals[w][c] = total;
             total = Fold::combine(total, own);
         }
-        carried[c] = Fold::identity();
+        carried[c] = op.first;
         if (chunks > 1) {
-            carried[c] = Op::narrow(look_up<Op>(status, strips, strip, chunks, chunk,
-                                                super_fan, columns, c, total));
+            carried[c] = Fold::combine(
+                op.first, Op::narrow(look_up<Op>(status, strips, strip, chunks, chunk,
+                                                 super_fan, columns, c, total)));
         }
     }
     __syncthreads();
