@@ -125,7 +125,8 @@ row_of_x(const job *j, int64_t r)
 {
     const scan_axes *axes = &j->plan->kept;
     int64_t offset = 0;
-    for (int d = axes->ndim - 1; d > 0; d--) { /* a division takes as long as an element */
+    for (int d = axes->ndim - 1; d > 0;
+         d--) { /* a division takes as long as an element */
         offset += r % axes->shape[d] * axes->strides[d];
         r /= axes->shape[d];
     }
