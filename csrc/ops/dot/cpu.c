@@ -18,6 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 /* ---- the inner loops of three instruction sets ---- */
 
 enum {
@@ -303,6 +307,34 @@ enum {
 };
 _Static_assert(1 << (LEVELS - 2) == CHUNK_BYTES / (LEAF_BYTES / 2), "see LEVELS");
 
+/*
+ * The accumulators of m contiguous elements, m in [1, a leaf].  The groups of whole
+ * steps are read in place, the rest from a copy that zeros fill up.
+ */
+static void
+leaf_of(const job *j, const char *x, const char *y, int64_t m, accs *to)
+{
+    const int64_t rest = m % j->step == 0 ? 0 : m % (GROUP_STEPS * j->step);
+    if (rest == 0 || m > rest) {
+        j->leaf(x, y, (m - rest) / j->step, j->prefetch, to);
+    }
+    if (rest > 0) {
+        char rest_x[GROUP_STEPS * STEP_BYTES], rest_y[GROUP_STEPS * STEP_BYTES];
+        const int64_t steps = (rest + j->step - 1) / j->step;
+        const size_t used = (size_t)(rest * j->bytes);
+        const size_t all = (size_t)(steps * j->step * j->bytes);
+        accs last;
+        memcpy(rest_x, x + (m - rest) * j->bytes, used);
+        memcpy(rest_y, y + (m - rest) * j->bytes, used);
+        memset(rest_x + used, 0, all - used);
+        memset(rest_y + used, 0, all - used);
+        j->leaf(rest_x, rest_y, steps, false, m > rest ? &last : to);
+        if (m > rest) {
+            add_accs(j->dtype, to, &last);
+        }
+    }
+}
+
 /* The state of the n elements from `first` on, n in [1, chunk]. */
 static state
 fold_chunk(const job *j, int64_t first, int64_t n, void *memory)
@@ -317,24 +349,9 @@ fold_chunk(const job *j, int64_t first, int64_t n, void *memory)
     int depth = 0;
     for (int64_t leaves = 0; n > 0; leaves++) {
         const int64_t m = n < whole ? n : whole;
-        const int64_t steps = (m + j->step - 1) / j->step;
         const char *x = take(at_x, m, x_stride, bytes, pack_x);
         const char *y = take(at_y, m, y_stride, bytes, pack_y);
-        if (m < steps * j->step) { /* the last step: zeros add nothing */
-            const size_t used = (size_t)(m * bytes);
-            const size_t all = (size_t)(steps * j->step * bytes);
-            if (x != pack_x) {
-                memcpy(pack_x, x, used);
-            }
-            if (y != pack_y) {
-                memcpy(pack_y, y, used);
-            }
-            memset(pack_x + used, 0, all - used);
-            memset(pack_y + used, 0, all - used);
-            x = pack_x;
-            y = pack_y;
-        }
-        j->leaf(x, y, steps, j->prefetch, &nodes[depth++]);
+        leaf_of(j, x, y, m, &nodes[depth++]);
         if (j->dtype == GPO_BOOL) {
             const state s = finish_accs(j->dtype, j->width, &nodes[depth - 1]);
             if (s.u != 0) {
@@ -408,8 +425,10 @@ run(gpo_call *call, bool parallel)
         j.states = memory;
     }
     const int64_t leaf_steps = (j.plan.n + j.step - 1) / j.step;
+    const bool packed = j.plan.x_stride != 1 || j.plan.y_stride != 1;
     j.pack_bytes =
-        (leaf_steps < LEAF_STEPS ? leaf_steps : LEAF_STEPS) * j.step * j.bytes;
+        packed ? (leaf_steps < LEAF_STEPS ? leaf_steps : LEAF_STEPS) * j.step * j.bytes
+               : 0;
     const size_t each = LEVELS * sizeof(accs) + 2 * (size_t)j.pack_bytes;
     gpo_status status = GPO_OK;
     j.done = 0;

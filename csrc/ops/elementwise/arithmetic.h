@@ -19,6 +19,13 @@
 #include "../../core/elements.h"
 #include "../../core/smooth.h"
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#define VECTOR_ROOTS , __m256 : _mm256_sqrt_ps, __m512 : _mm512_sqrt_ps
+#else
+#define VECTOR_ROOTS
+#endif
+
 /* How an element is read and written. */
 #define KEEP(x) (x)
 #define READ_BOOL(x) ((x) != 0)
@@ -124,15 +131,54 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
     return bf16_of_float(odd_fma(float_of_bf16(x), float_of_bf16(y), float_of_bf16(z)));
 }
 
+/* ---- order of 16-bit floats, by their bits: -0 equals 0, a nan comes first ---- */
+
+/* An integer in the order of the elements; nan is what a nan counts as. */
+static inline int16_t
+half_key(uint16_t bits, int16_t infinite, int16_t nan)
+{
+    const int16_t size = (int16_t)(bits & 0x7fff),
+                  sign = (int16_t)((int16_t)bits >> 15);
+    const int16_t key = (int16_t)((size ^ sign) - sign);
+    return size > infinite ? nan : key;
+}
+
+#define DEFINE_HALF_ORDER(dtype, T, infinite)                                    \
+    static inline T half_maximum_##dtype(T x, T y)                               \
+    {                                                                            \
+        const int16_t a = half_key(x.bits, infinite, INT16_MAX);                 \
+        return (T){half_key(y.bits, infinite, INT16_MAX) > a ? y.bits : x.bits}; \
+    }                                                                            \
+    static inline T half_minimum_##dtype(T x, T y)                               \
+    {                                                                            \
+        const int16_t a = half_key(x.bits, infinite, INT16_MIN);                 \
+        return (T){half_key(y.bits, infinite, INT16_MIN) < a ? y.bits : x.bits}; \
+    }                                                                            \
+    static inline T half_clip_##dtype(T x, T y, T z)                             \
+    {                                                                            \
+        return half_minimum_##dtype(half_maximum_##dtype(x, y), z);              \
+    }                                                                            \
+    static inline T half_relu_##dtype(T x)                                       \
+    {                                                                            \
+        return (T){half_key(x.bits, infinite, INT16_MAX) < 0 ? 0 : x.bits};      \
+    }
+
+DEFINE_HALF_ORDER(F16, gpo_f16, 0x7c00)
+DEFINE_HALF_ORDER(BF16, gpo_bf16, 0x7f80)
+
+#define HALF_UNARY(name, dtype) half_##name##_##dtype(x)
+#define HALF_BINARY(name, dtype) half_##name##_##dtype(x, y)
+#define HALF_BOUNDS(name, dtype) half_##name##_##dtype(x, y, z)
+
 /* ---- smooth functions: in float, except for float64 ---- */
 
-#define SQRT(x) _Generic((x), float : sqrtf, double : sqrt)(x)
+#define SQRT(x) _Generic((x), float : sqrtf, double : sqrt VECTOR_ROOTS)(x)
 #define EXP(x) _Generic((x), float : expf_of, double : exp_of)(x)
 #define LOG(x) _Generic((x), float : logf_of, double : log_of)(x)
 #define TANH(x) _Generic((x), float : tanhf_of, double : tanh_of)(x)
 #define SIGMOID(x) _Generic((x), float : sigmoidf_of, double : sigmoid_of)(x)
 #define SILU(x) _Generic((x), float : siluf_of, double : silu_of)(x)
-#define GELU(x) gelu_of(x)
+#define GELU(x) _Generic((x), float : geluf_of, double : gelu_of)(x)
 
 /* ---- complex numbers ---- */
 
@@ -153,6 +199,7 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
 /*
  * ---- the element types of each list of functors.def ----
  * LOOP(name, inputs, expression, dtype, V, READ, WRITE): x, y and z are of type V;
+ * LOOP_HALF(name, inputs, expression): float16, x, y and z are floats or vectors of them;
  * LOOP_BY_F32(name, inputs, dtype): converted to float and back.
  */
 
@@ -168,9 +215,14 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
     LOOP(name, inputs, COMPLEX_##inputs(name, C128), C128, T_C128, KEEP, KEEP)
 #define LOOPS_ROOTS(LOOP, name, inputs, expression)                        \
     LOOP(name, inputs, expression, F32, float, KEEP, KEEP)                 \
-    LOOP##_BY_F32(name, inputs, F16)                                       \
+    LOOP##_HALF(name, inputs, expression)                                  \
         LOOP(name, inputs, expression, BF16, float, READ_BF16, WRITE_BF16) \
             LOOP(name, inputs, expression, F64, double, KEEP, KEEP)
+#define LOOPS_COMPARED(LOOP, name, inputs, expression)                      \
+    LOOP(name, inputs, expression, F32, float, KEEP, KEEP)                  \
+    LOOP(name, inputs, HALF_##inputs(name, F16), F16, T_F16, KEEP, KEEP)    \
+    LOOP(name, inputs, HALF_##inputs(name, BF16), BF16, T_BF16, KEEP, KEEP) \
+    LOOP(name, inputs, expression, F64, double, KEEP, KEEP)
 #define LOOPS_ORDERED(LOOP, name, inputs, expression)              \
     LOOP(name, inputs, expression, BOOL, uint8_t, READ_BOOL, KEEP) \
     LOOP(name, inputs, expression, I8, int8_t, KEEP, KEEP)         \
@@ -181,7 +233,7 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
     LOOP(name, inputs, expression, U32, uint32_t, KEEP, KEEP)      \
     LOOP(name, inputs, expression, I64, int64_t, KEEP, KEEP)       \
     LOOP(name, inputs, expression, U64, uint64_t, KEEP, KEEP)      \
-    LOOPS_ROOTS(LOOP, name, inputs, expression)
+    LOOPS_COMPARED(LOOP, name, inputs, expression)
 #define LOOPS_FUSED(LOOP, name, inputs, expression)            \
     LOOP(name, inputs, expression, U8, uint32_t, KEEP, KEEP)   \
     LOOP(name, inputs, expression, U16, uint32_t, KEEP, KEEP)  \
@@ -193,7 +245,7 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
     LOOP(name, inputs, expression, F64, double, KEEP, KEEP)
 #define LOOPS_SIGNED(LOOP, name, inputs, expression) \
     LOOPS_INTEGERS(LOOP, name, inputs, expression)   \
-    LOOPS_ROOTS(LOOP, name, inputs, expression)
+    LOOPS_COMPARED(LOOP, name, inputs, expression)
 #define LOOPS_MAGNITUDES(LOOP, name, inputs, expression)       \
     LOOPS_INTEGERS(LOOP, name, inputs, expression)             \
     LOOP(name, inputs, expression, F16, gpo_f16, KEEP, KEEP)   \
@@ -205,8 +257,11 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
     LOOP(name, inputs, expression, I16, int32_t, KEEP, KEEP) \
     LOOP(name, inputs, expression, I32, int32_t, KEEP, KEEP) \
     LOOP(name, inputs, expression, I64, int64_t, KEEP, KEEP)
-#define LOOPS_SMOOTH(LOOP, name, inputs, expression) \
-    LOOPS_ROOTS(LOOP##_SMOOTH, name, inputs, expression)
+#define LOOPS_SMOOTH(LOOP, name, inputs, expression)                                   \
+    LOOP##_SMOOTH(name, inputs, expression, F32, float, KEEP, KEEP)                    \
+        LOOP##_BY_F32(name, inputs, F16) LOOP##_SMOOTH(name, inputs, expression, BF16, \
+                                                       float, READ_BF16, WRITE_BF16)   \
+            LOOP##_SMOOTH(name, inputs, expression, F64, double, KEEP, KEEP)
 #define LOOPS_SELECT(LOOP, name, inputs, expression)
 #define LOOPS_CAST(LOOP, name, inputs, expression)
 
@@ -228,8 +283,8 @@ fma_of_bf16(gpo_bf16 x, gpo_bf16 y, gpo_bf16 z)
         ((T_##dtype *)out)[i] = WRITE(expression);                              \
     }
 #define ELEMENT_BY_F32(name, inputs, dtype)
+#define ELEMENT_HALF(name, inputs, expression)
 #define ELEMENT_SMOOTH ELEMENT
-#define ELEMENT_SMOOTH_BY_F32 ELEMENT_BY_F32
 
 #define ELEMENT_OF(T, k) (((const T *)in[k])[i])
 #define VALUES_UNARY(T, V, READ) const V x = READ(ELEMENT_OF(T, 0))

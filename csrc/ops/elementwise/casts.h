@@ -24,12 +24,6 @@
 #define VALUE_OF_F32(x) (x)
 #define VALUE_OF_F64(x) (x)
 
-static inline gpo_f16
-f16_of_double(double x)
-{
-    return f16_of_float(odd_float(x)); /* rounded once */
-}
-
 /* Real values, by C's own conversions. */
 #define CAST_TO_BOOL(x) ((x) != 0)
 #define CAST_TO_I8(x) ((int8_t)(x))
@@ -40,7 +34,7 @@ f16_of_double(double x)
 #define CAST_TO_U32(x) ((uint32_t)(x))
 #define CAST_TO_I64(x) ((int64_t)(x))
 #define CAST_TO_U64(x) ((uint64_t)(x))
-#define CAST_TO_F16(x) _Generic((x), double : f16_of_double, default : f16_of_float)(x)
+#define CAST_TO_F16(x) f16_of_float((float)(x))
 #define CAST_TO_BF16(x) bf16_of_float((float)(x)) /* as ml_dtypes */
 #define CAST_TO_F32(x) ((float)(x))
 #define CAST_TO_F64(x) ((double)(x))

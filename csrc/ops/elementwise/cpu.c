@@ -65,7 +65,7 @@ static const loop_table cast_tables[GPO_NISA] = GPO_EACH_ISA(casts);
 
 /* ---- tables: a smooth function of a 16-bit float has 65536 values ---- */
 
-enum { VALUES = 1 << 16 };
+enum { VALUES = 1 << 16, WORTH_FILLING = VALUES / 4, WORTH_A_TABLE = VALUES / 16 };
 
 /* The lists of functors.def; only the smooth functors cost more than a load. */
 enum {
@@ -91,13 +91,17 @@ static const bool is_smooth[ELEMENTWISE_NFUNCTORS] = {
 /* [1] is bfloat16's; filled at first use, never freed. */
 static _Atomic(uint16_t *) tables[ELEMENTWISE_NFUNCTORS][2];
 
-/* The table of a functor, computed by `f`; NULL if there is no memory for it. */
+/*
+ * The table of a functor, for a call of `size` elements; NULL if it is not filled yet
+ * and they are too few, or if there is no memory for it.  The one call that also fills
+ * the table, by `f`, takes at most five times the time of its loop.
+ */
 static const uint16_t *
-table_of(elementwise_functor functor, gpo_dtype type, loop f)
+table_of(elementwise_functor functor, gpo_dtype type, int64_t size, loop f)
 {
     _Atomic(uint16_t *) *place = &tables[functor][type == GPO_BF16];
     uint16_t *table = atomic_load(place), *first = NULL;
-    if (table || !(table = malloc(VALUES * sizeof *table))) {
+    if (table || size < WORTH_FILLING || !(table = malloc(VALUES * sizeof *table))) {
         return table;
     }
     for (int i = 0; i < VALUES; i++) {
@@ -143,8 +147,24 @@ typedef struct job {
     const uint16_t *table; /* replaces the loop; or NULL */
     int out_bytes;
     bool scalar[ELEMENTWISE_INPUTS];
+    bool whole[ELEMENTWISE_INPUTS]; /* the operand has the layout of the result */
+    bool row[ELEMENTWISE_INPUTS];   /* all rows along the last axis are the same one */
     bool any_scalar;
 } job;
+
+/* Sets whole and row of operand k. */
+static void
+find_layout(job *j, int k)
+{
+    const elementwise_plan *plan = j->plan;
+    int64_t size = 1;
+    j->whole[k] = j->row[k] = true;
+    for (int d = plan->ndim - 1; d >= 0; d--) {
+        j->whole[k] = j->whole[k] && plan->strides[k][d] == size;
+        j->row[k] = j->row[k] && (d == plan->ndim - 1 || plan->strides[k][d] == 0);
+        size *= plan->shape[d];
+    }
+}
 
 static void
 start(job *j, const gpo_call *call, bool plain)
@@ -165,10 +185,9 @@ start(job *j, const gpo_call *call, bool plain)
     else {
         j->loop = functors[plan->functor][plan->type];
     }
-    /* A call that also fills the table takes at most twice the time of its loop. */
     if (is_smooth[plan->functor] && gpo_dtypes[plan->type].bytes == 2 && !plain &&
-        plan->size >= VALUES) {
-        j->table = table_of(plan->functor, plan->type, j->loop);
+        plan->size >= WORTH_A_TABLE) {
+        j->table = table_of(plan->functor, plan->type, plan->size, j->loop);
     }
     j->out_bytes = gpo_dtypes[plan->to].bytes;
     j->out = call->out[0].data;
@@ -177,6 +196,7 @@ start(job *j, const gpo_call *call, bool plain)
         j->in[k] = call->in[plan->input[k]].data;
         j->scalar[k] = elementwise_is_scalar(plan, k);
         j->any_scalar = j->any_scalar || j->scalar[k];
+        find_layout(j, k);
     }
 }
 
@@ -212,11 +232,10 @@ run_left(const cursor *c, const elementwise_plan *plan)
     return last < 0 ? 1 : plan->shape[last] - c->index[last];
 }
 
-/* Advances by n <= run_left() elements. */
+/* Advances by n steps along axis d, at most to its end. */
 static void
-advance(cursor *c, const elementwise_plan *plan, int64_t n)
+advance(cursor *c, const elementwise_plan *plan, int d, int64_t n)
 {
-    int d = plan->ndim - 1;
     if (d < 0) {
         return;
     }
@@ -235,16 +254,95 @@ advance(cursor *c, const elementwise_plan *plan, int64_t n)
     }
 }
 
-/* Inlined with a constant `bytes`. */
+/* Repeats one element n times. */
 INLINED void
-gather_each(char *to, const char *from, int64_t n, int64_t stride, int bytes)
+repeat(char *restrict to, const char *restrict from, int64_t n, int bytes)
 {
+    char same[WIDEST];
+    memcpy(same, from, (size_t)bytes);
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(to + i * bytes, same, (size_t)bytes);
+    }
+}
+
+/* Packs n elements that are `stride` apart.  Inlined with a constant `bytes`. */
+INLINED void
+gather_each(char *restrict to, const char *restrict from, int64_t n, int64_t stride,
+            int bytes)
+{
+    if (stride == 0) {
+        repeat(to, from, n, bytes);
+        return;
+    }
+    if (stride == 2) { /* in vectors */
+        for (int64_t i = 0; i < n; i++) {
+            memcpy(to + i * bytes, from + 2 * i * bytes, (size_t)bytes);
+        }
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         memcpy(to + i * bytes, from + i * stride * bytes, (size_t)bytes);
     }
 }
 
-/* Packs n elements that are `stride` apart. */
+/* Packs rows of n elements: rows are `row` apart, elements `stride`. */
+INLINED void
+gather_rows_each(char *restrict to, const char *restrict from, int64_t rows, int64_t n,
+                 int64_t row, int64_t stride, int bytes)
+{
+    for (int64_t r = 0; r < rows; r++, from += row * bytes, to += n * bytes) {
+        for (int64_t i = 0; i < n; i++) {
+            memcpy(to + i * bytes, from + i * stride * bytes, (size_t)bytes);
+        }
+    }
+}
+
+/* The same with loops of their own for the shortest rows and for repeated elements. */
+INLINED void
+gather_rows_of(char *to, const char *from, int64_t rows, int64_t n, int64_t row,
+               int64_t stride, int bytes)
+{
+    if (n == 2) {
+        gather_rows_each(to, from, rows, 2, row, stride, bytes);
+    }
+    else if (n == 3) {
+        gather_rows_each(to, from, rows, 3, row, stride, bytes);
+    }
+    else if (n == 4) {
+        gather_rows_each(to, from, rows, 4, row, stride, bytes);
+    }
+    else if (stride == 0) {
+        for (int64_t r = 0; r < rows; r++) {
+            repeat(to + r * n * bytes, from + r * row * bytes, n, bytes);
+        }
+    }
+    else if (stride == 1) {
+        gather_rows_each(to, from, rows, n, row, 1, bytes);
+    }
+    else {
+        gather_rows_each(to, from, rows, n, row, stride, bytes);
+    }
+}
+
+#define EACH_WIDTH(f, ...)      \
+    switch (bytes) {            \
+        case 1:                 \
+            f(__VA_ARGS__, 1);  \
+            break;              \
+        case 2:                 \
+            f(__VA_ARGS__, 2);  \
+            break;              \
+        case 4:                 \
+            f(__VA_ARGS__, 4);  \
+            break;              \
+        case 8:                 \
+            f(__VA_ARGS__, 8);  \
+            break;              \
+        default:                \
+            f(__VA_ARGS__, 16); \
+            break;              \
+    }
+
 static void
 gather(void *to, const void *from, int64_t n, int64_t stride, int bytes)
 {
@@ -252,23 +350,14 @@ gather(void *to, const void *from, int64_t n, int64_t stride, int bytes)
         memcpy(to, from, (size_t)(n * bytes));
         return;
     }
-    switch (bytes) {
-        case 1:
-            gather_each(to, from, n, stride, 1);
-            break;
-        case 2:
-            gather_each(to, from, n, stride, 2);
-            break;
-        case 4:
-            gather_each(to, from, n, stride, 4);
-            break;
-        case 8:
-            gather_each(to, from, n, stride, 8);
-            break;
-        default:
-            gather_each(to, from, n, stride, 16);
-            break;
-    }
+    EACH_WIDTH(gather_each, to, from, n, stride)
+}
+
+static void
+gather_rows(void *to, const void *from, int64_t rows, int64_t n, int64_t row,
+            int64_t stride, int bytes)
+{
+    EACH_WIDTH(gather_rows_of, to, from, rows, n, row, stride)
 }
 
 /* ---- one chunk: the elements [begin, begin + n) of the result, n > 0 ---- */
@@ -289,67 +378,101 @@ compute(const job *j, int64_t n, const void *const *in, void *out, void *carrier
     j->loop(n, wide, out);
 }
 
+/* The blocks of a chunk, and what is in them. */
+typedef struct blocks {
+    char *packed[ELEMENTWISE_INPUTS];
+    const void *in[ELEMENTWISE_INPUTS];     /* the operands of the next block */
+    const char *source[ELEMENTWISE_INPUTS]; /* of a block of one repeated element */
+    int64_t filled[ELEMENTWISE_INPUTS];     /* so many are valid */
+} blocks;
+
+/* Points b->in to the next elements of a row, at most m; returns how many. */
+static int64_t
+take_run(const job *j, cursor *c, int64_t n, int64_t m, blocks *b)
+{
+    const elementwise_plan *plan = j->plan;
+    const int last = plan->ndim - 1;
+    const int64_t run = run_left(c, plan);
+    bool in_place = !j->any_scalar && !j->widen && plan->ndim > 0;
+    for (int k = 0; k < plan->inputs; k++) {
+        in_place = in_place && plan->strides[k][last] == 1;
+    }
+    m = in_place ? n : m;
+    m = m < run ? m : run;
+    for (int k = 0; k < plan->inputs; k++) {
+        const int64_t stride = plan->ndim > 0 ? plan->strides[k][last] : 0;
+        b->in[k] = stride == 1 ? c->at[k] : b->packed[k];
+        if (stride == 1 || j->scalar[k] ||
+            (stride == 0 && b->source[k] == c->at[k] && b->filled[k] >= m)) {
+            continue;
+        }
+        gather(b->packed[k], c->at[k], m, stride, plan->bytes[k]);
+        b->source[k] = stride == 0 ? c->at[k] : NULL;
+        b->filled[k] = stride == 0 ? m : 0;
+    }
+    advance(c, plan, last, m);
+    return m;
+}
+
+/* The same for whole rows, at most m elements. */
+static int64_t
+take_rows(const job *j, cursor *c, int64_t m, blocks *b)
+{
+    const elementwise_plan *plan = j->plan;
+    const int last = plan->ndim - 1;
+    const int64_t n = plan->shape[last], rows = m / n;
+    bool gathers[ELEMENTWISE_INPUTS];
+    for (int k = 0; k < plan->inputs; k++) {
+        b->in[k] = j->whole[k] ? c->at[k] : b->packed[k];
+        gathers[k] =
+            !j->whole[k] && !j->scalar[k] && !(j->row[k] && b->filled[k] >= rows * n);
+        if (gathers[k]) {
+            b->source[k] = NULL;
+            b->filled[k] = j->row[k] ? rows * n : 0;
+        }
+    }
+    for (int64_t done = 0; done < rows;) {
+        const int64_t left = plan->shape[last - 1] - c->index[last - 1];
+        const int64_t part = left < rows - done ? left : rows - done;
+        for (int k = 0; k < plan->inputs; k++) {
+            if (gathers[k]) {
+                gather_rows(b->packed[k] + done * n * plan->bytes[k], c->at[k], part, n,
+                            plan->strides[k][last - 1], plan->strides[k][last],
+                            plan->bytes[k]);
+            }
+        }
+        advance(c, plan, last - 1, part);
+        done += part;
+    }
+    return rows * n;
+}
+
 /* `memory` holds a block for each input, and another one if the cast widens. */
 static void
 chunk(const job *j, int64_t begin, int64_t n, char *memory)
 {
     const elementwise_plan *plan = j->plan;
-    const int last = plan->ndim - 1;
-    char *out = j->out + begin * j->out_bytes;
+    char *out = j->out + begin * j->out_bytes, *carrier = memory;
     cursor c;
+    blocks b = {.filled = {0}};
     if (plan->inputs < 1) { /* every operator has inputs */
         return;
     }
-    char *packed[ELEMENTWISE_INPUTS], *carrier = memory;
     seek(&c, j, begin);
     for (int k = 0; k < plan->inputs; k++) {
-        packed[k] = carrier;
+        b.packed[k] = carrier;
         carrier += BLOCK * plan->bytes[k];
         if (j->scalar[k]) {
-            gather(packed[k], j->in[k], n < BLOCK ? n : BLOCK, 0, plan->bytes[k]);
+            gather(b.packed[k], j->in[k], n < BLOCK ? n : BLOCK, 0, plan->bytes[k]);
         }
     }
     while (n > 0) {
-        const void *in[ELEMENTWISE_INPUTS];
         const int64_t run = run_left(&c, plan);
         int64_t m = n < BLOCK ? n : BLOCK;
-        if (run >= m || run >= LONG_RUN) {
-            bool in_place = !j->any_scalar && !j->widen;
-            for (int k = 0; k < plan->inputs; k++) {
-                in_place = in_place && plan->ndim > 0 && plan->strides[k][last] == 1;
-            }
-            m = in_place ? n : m;
-            m = m < run ? m : run;
-            for (int k = 0; k < plan->inputs; k++) {
-                const int64_t stride = plan->ndim > 0 ? plan->strides[k][last] : 0;
-                in[k] = packed[k];
-                if (stride == 1) {
-                    in[k] = c.at[k];
-                }
-                else if (!j->scalar[k]) {
-                    gather(packed[k], c.at[k], m, stride, plan->bytes[k]);
-                }
-            }
-            advance(&c, plan, m);
-        }
-        else {
-            for (int64_t done = 0; done < m;) {
-                const int64_t left = run_left(&c, plan);
-                const int64_t part = left < m - done ? left : m - done;
-                for (int k = 0; k < plan->inputs; k++) {
-                    if (!j->scalar[k]) {
-                        gather(packed[k] + done * plan->bytes[k], c.at[k], part,
-                               plan->strides[k][last], plan->bytes[k]);
-                    }
-                }
-                advance(&c, plan, part);
-                done += part;
-            }
-            for (int k = 0; k < plan->inputs; k++) {
-                in[k] = packed[k];
-            }
-        }
-        compute(j, m, in, out, carrier);
+        const bool rows = plan->ndim > 1 && run < LONG_RUN && run <= m &&
+                          c.index[plan->ndim - 1] == 0;
+        m = rows ? take_rows(j, &c, m, &b) : take_run(j, &c, n, m, &b);
+        compute(j, m, b.in, out, carrier);
         out += m * j->out_bytes;
         n -= m;
     }

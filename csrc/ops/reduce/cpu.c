@@ -33,9 +33,10 @@ typedef struct loops {
 
     /* t[c] = the fold of rows[0..7][c], pairwise, for c in [0, w) */
     void (*fold_rows)(const void *const *rows, int64_t w, void *t);
-    void (*load)(const void *x, int64_t w, void *t); /* t[c] = x[c] */
-    void (*fold)(void *a, const void *b, int64_t w); /* a[c] = fold of a[c], b[c] */
-    void (*lanes)(void *t, int64_t w);               /* t[0] = the fold of t[0..w) */
+    void (*load)(const void *x, int64_t w, void *t);    /* t[c] = x[c] */
+    void (*add_row)(void *t, const void *x, int64_t w); /* t[c] = fold of t[c], x[c] */
+    void (*fold)(void *a, const void *b, int64_t w);    /* a[c] = fold of a[c], b[c] */
+    void (*lanes)(void *t, int64_t w);                  /* t[0] = the fold of t[0..w) */
     /* t[r] = the fold of the n elements from x + r * stride, n in [1, SHORT_ROW] */
     void (*short_rows)(const void *x, int64_t rows, int64_t stride, int64_t n, void *t);
     void (*widen)(const void *t, int64_t w, void *s); /* s[c] = t[c], A to S */
@@ -122,7 +123,7 @@ enum {
     LEAST_STRIP = 1024,    /* down to this many columns */
     NARROW_BYTES = 32,     /* narrower columns are gathered into rows */
     STRIP_ROWS = 512,      /* rows of a strip in one chunk */
-    BATCH = 64,            /* results finished together */
+    BATCH = 256,           /* results finished together */
     GROUP_BYTES = 1 << 17, /* of whole rows in one task */
     COMBINE = 1024,        /* results combined in one task */
 };
@@ -211,6 +212,12 @@ advance(cursor *c, int64_t n)
 }
 
 #define GATHER(type)                                        \
+    if (stride == 2) { /* in vectors */                     \
+        for (int64_t i = 0; i < n; i++) {                   \
+            ((type *)to)[i] = ((const type *)from)[2 * i];  \
+        }                                                   \
+        return;                                             \
+    }                                                       \
     for (int64_t i = 0; i < n; i++) {                       \
         ((type *)to)[i] = ((const type *)from)[i * stride]; \
     }
@@ -309,7 +316,7 @@ is_zero(const char *bytes, int n)
 
 /*
  * *acc = the fold of the next n elements, n in [1, chunk].  `memory` holds the packed
- * elements, then the nodes of the tree and a spare one.
+ * elements, then the nodes of the tree.
  */
 static void
 row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
@@ -318,12 +325,17 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
     const int64_t lanes = j->lanes;
     const int64_t block = FOLD_ROWS * lanes;
     char *pack = memory;
+    if (f->extreme && f->state != GPO_F64 && j->reduced->ndim == 1 &&
+        j->reduced->strides[0] == 1) { /* of integers, for which the order is all one */
+        f->extreme(take(c, n, pack), n, acc);
+        return;
+    }
     if (n <= SHORT_ROW) {
         f->short_rows(take(c, n, pack), 1, 0, n, acc);
         return;
     }
 
-    char *nodes = memory + j->pack_bytes, *spare = nodes + j->levels * j->node_bytes;
+    char *nodes = memory + j->pack_bytes;
     tree t = {.loops = f, .w = lanes, .node_bytes = j->node_bytes, .nodes = nodes};
     for (; n >= block; n -= block) {
         const char *x = take(c, block, pack);
@@ -353,8 +365,7 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
     if (n > 0) {
         const char *x = take(c, n, pack);
         if (n < lanes && t.depth > 0) {
-            f->load(x, n, spare);
-            f->fold(tree_node(&t, t.depth - 1), spare, n);
+            f->add_row(tree_node(&t, t.depth - 1), x, n);
         }
         else {
             char *node = tree_node(&t, t.depth++);
@@ -362,8 +373,7 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
             f->load(x, t.w, node);
             for (int64_t k = lanes; k < n; k += lanes) {
                 const int64_t w = n - k < lanes ? n - k : lanes;
-                f->load(x + k * f->bytes, w, spare);
-                f->fold(node, spare, w);
+                f->add_row(node, x + k * f->bytes, w);
             }
         }
     }
@@ -448,13 +458,12 @@ take_row(cursor *c, int64_t w, int64_t stride, char *buffer)
 }
 
 /*
- * The memory of a strip: the nodes of the tree, a spare one, FOLD_ROWS rows of packed
- * elements, then what column_strip and strip_extreme store per column.
+ * The memory of a strip: the nodes of the tree, FOLD_ROWS rows of packed elements, then what column_strip and strip_extreme store per column.
  */
 static char *
 after_strip(const job *j, char *memory)
 {
-    return memory + (j->levels + 1) * j->node_bytes + FOLD_ROWS * j->pack_bytes;
+    return memory + j->levels * j->node_bytes + FOLD_ROWS * j->pack_bytes;
 }
 
 /* The first w partial results at `nodes` = the folds of the next n rows. */
@@ -463,7 +472,7 @@ strip_fold(const job *j, cursor *c, int64_t n, int64_t w, char *nodes)
 {
     const loops *f = j->loops;
     const int64_t stride = j->kept->strides[j->kept->ndim - 1];
-    char *spare = nodes + j->levels * j->node_bytes, *pack = spare + j->node_bytes;
+    char *pack = nodes + j->levels * j->node_bytes;
     tree t = {.loops = f, .w = w, .node_bytes = j->node_bytes, .nodes = nodes};
     for (; n >= FOLD_ROWS; n -= FOLD_ROWS) {
         const void *rows[FOLD_ROWS];
@@ -477,8 +486,7 @@ strip_fold(const job *j, cursor *c, int64_t n, int64_t w, char *nodes)
         char *node = tree_node(&t, t.depth++);
         f->load(take_row(c, w, stride, pack), w, node);
         while (--n > 0) {
-            f->load(take_row(c, w, stride, pack), w, spare);
-            f->fold(node, spare, w);
+            f->add_row(node, take_row(c, w, stride, pack), w);
         }
     }
     tree_finish(&t);
@@ -521,6 +529,14 @@ strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void
         }                                           \
     } while (0)
 
+/* A division takes longer than the other steps together. */
+#define FINISH_MEANS(type, store)                 \
+    if (op == REDUCE_MEAN) {                      \
+        FINISH(type, store(f[i] / count + zero)); \
+        return;                                   \
+    }                                             \
+    FINISH(type, store(f[i] + zero));
+
 /* Writes n results from `first` on: from their states, or from `index` if not NULL. */
 static void
 store(const job *j, const void *value, const int64_t *index, int64_t first, int64_t n)
@@ -561,16 +577,16 @@ store(const job *j, const void *value, const int64_t *index, int64_t first, int6
             FINISH(uint64_t, u[i]);
             return;
         case GPO_F16:
-            FINISH(gpo_f16, f16_of_f64(f[i] / count + zero));
+            FINISH_MEANS(gpo_f16, f16_of_f64)
             return;
         case GPO_BF16:
-            FINISH(gpo_bf16, bf16_of_f64(f[i] / count + zero));
+            FINISH_MEANS(gpo_bf16, bf16_of_f64)
             return;
         case GPO_F32:
-            FINISH(float, (float)(f[i] / count + zero));
+            FINISH_MEANS(float, (float))
             return;
         case GPO_F64:
-            FINISH(double, f[i] / count + zero);
+            FINISH_MEANS(double, )
             return;
         case GPO_C64:
             FINISH(gpo_c64, ((gpo_c64){(float)(c[i].re / count + zero),
@@ -617,7 +633,17 @@ row_group(void *context, int64_t i, void *memory)
         int64_t n = run_left(&c);
         n = n < BATCH ? n : BATCH;
         n = n < end - r ? n : end - r;
-        if (short_rows) {
+        if (cols == 1 && !j->arg) {
+            const char *x = c.at;
+            if (stride != 1) {
+                gather(acc, x, n, stride, f->bytes);
+                memcpy(value, acc, (size_t)(n * f->bytes));
+                x = (char *)value;
+            }
+            f->load(x, n, acc);
+            f->widen(acc, n, value);
+        }
+        else if (short_rows) {
             f->short_rows(c.at, n, stride, cols, acc);
             f->widen(acc, n, value);
             for (int64_t k = 0; j->arg && k < n; k++) {
@@ -847,7 +873,7 @@ size_strips(job *j)
     j->strip = w;
     const int64_t columns =
         w * (j->arg ? 3 * (int64_t)sizeof(uint64_t) : j->state_bytes);
-    return (j->levels + 1) * j->node_bytes + FOLD_ROWS * j->pack_bytes + columns;
+    return j->levels * j->node_bytes + FOLD_ROWS * j->pack_bytes + columns;
 }
 
 /* The same for a task on rows: short rows need no tree, only packed elements. */
@@ -861,7 +887,7 @@ size_rows(job *j)
     const int64_t most = j->plan->cols < j->chunk ? j->plan->cols : j->chunk;
     j->levels = levels_of(ceil_div(most * j->loops->bytes, FOLD_ROWS * LANE_BYTES));
     j->node_bytes = fold_rows ? j->lanes * j->loops->acc_bytes : 0;
-    return j->pack_bytes + (j->levels + 1) * j->node_bytes;
+    return j->pack_bytes + j->levels * j->node_bytes;
 }
 
 static gpo_status

@@ -1,7 +1,7 @@
 /*
  * cpu.c  scan on the CPU.  Order: the three instruction sets, walking an array, one
- * row, columns, the variants, choose.  See folds.h for elements and folds, loops.inc
- * for the inner loops.
+ * row, long rows, the variants, choose.  See folds.h for elements and folds, loops.inc
+ * for the inner loops, columns.inc for columns.
  *
  * A single chain of additions is latency-bound.  So sums in double go eight elements at
  * a time; otherwise four chains run at once, on four rows or on four pieces of a row
@@ -16,6 +16,10 @@
 #include "../../backend/backend.h"
 
 #include <string.h>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 enum {
     CHAINS = 4,
@@ -36,8 +40,11 @@ enum {
     FIRSTS = 16,
 };
 
-/* A chain of PLAIN sums along n contiguous elements, with contiguous results. */
-typedef void (*line_loop)(const void *x, void *out, int64_t n, void *hi);
+/* Chains of PLAIN sums along contiguous elements, with contiguous results: line.inc. */
+typedef struct line_loops {
+    void (*line)(const void *x, void *out, int64_t n, int64_t step, void *hi);
+    void (*lines)(const void *x, void *out, int64_t rows, int64_t n, int64_t step);
+} line_loops;
 
 /*
  * The inner loops of one fold; T is the element, O the result, A the running result.  A
@@ -77,12 +84,15 @@ find_loops(gpo_isa isa, scan_op op, gpo_dtype dtype)
     return tables[isa][op][total && dtype == GPO_I64 ? GPO_U64 : dtype];
 }
 
-/* NULL unless sums are in double and without an error term. */
-static line_loop
+/* Without loops unless these are sums without an error term. */
+static line_loops
 find_line(gpo_isa isa, scan_op op, gpo_dtype dtype)
 {
-    static const line_loop *const tables[GPO_NISA] = GPO_EACH_ISA(sum_lines);
-    return op == SCAN_SUM ? tables[isa][dtype] : NULL;
+    static const line_loops *const tables[GPO_NISA] = GPO_EACH_ISA(sum_lines);
+    static const line_loops none;
+    return op == SCAN_SUM
+               ? tables[isa][gpo_unsigned_of(dtype) == GPO_U64 ? GPO_U64 : dtype]
+               : none;
 }
 
 /* ---- the job: what every part of one call reads ---- */
@@ -93,11 +103,14 @@ typedef struct chain {
 } chain;
 
 typedef struct job {
-    const scan_plan *plan;
+    const scan_plan
+        *plan; /* &own, which is that of the call but for rows of one element */
+    scan_plan own;
     const char *x; /* element 0 of row 0 */
     char *out;     /* result 0 of row 0 */
     const loops *loops;
-    line_loop line; /* NULL: four chains */
+    line_loops line;        /* of neighbours; without loops: four chains */
+    bool one_after_another; /* short rows for line.lines */
     bool parallel;
     int64_t n; /* elements of a row that are read: cols, less one if exclusive */
     int64_t group, chunk, chunks;
@@ -114,10 +127,12 @@ row_of_x(const job *j, int64_t r)
 {
     const scan_axes *axes = &j->plan->kept;
     int64_t offset = 0;
-    for (int d = axes->ndim - 1; d >= 0; d--) {
+    for (int d = axes->ndim - 1; d > 0;
+         d--) { /* a division takes as long as an element */
         offset += r % axes->shape[d] * axes->strides[d];
         r /= axes->shape[d];
     }
+    offset += axes->ndim > 0 ? r * axes->strides[0] : 0;
     return j->x + offset * j->loops->bytes;
 }
 
@@ -126,6 +141,9 @@ static char *
 row_of_out(const job *j, int64_t r)
 {
     const int64_t inner = j->plan->inner;
+    if (inner == 1) {
+        return j->out + r * j->plan->cols * j->loops->out_bytes;
+    }
     return j->out +
            (r / inner * j->plan->cols * inner + r % inner) * j->loops->out_bytes;
 }
@@ -167,9 +185,17 @@ begin_row(const job *j, int64_t r, int64_t w)
 
 /* ---- one row ---- */
 
-#define FILL(type)                              \
-    for (int64_t i = 0; i < n; i++) {           \
-        ((type *)out)[i * so] = *(type *)value; \
+#define FILL(type)                                  \
+    if (so == 1) {                                  \
+        const type same = *(type *)value;           \
+        for (int64_t i = 0; i < n; i++) {           \
+            ((type *)out)[i] = same;                \
+        }                                           \
+    }                                               \
+    else {                                          \
+        for (int64_t i = 0; i < n; i++) {           \
+            ((type *)out)[i * so] = *(type *)value; \
+        }                                           \
     }
 
 /*
@@ -180,7 +206,7 @@ static bool
 fill_settled(const job *j, const char *x, char *out, int64_t n, const chain *c)
 {
     const loops *f = j->loops;
-    const int64_t so = j->plan->step;
+    int64_t so = j->plan->step;
     if (j->plan->op != SCAN_MIN && j->plan->op != SCAN_MAX) {
         return false;
     }
@@ -191,6 +217,10 @@ fill_settled(const job *j, const char *x, char *out, int64_t n, const chain *c)
     }
     _Alignas(16) char value[ACC];
     f->store(c->hi, c->lo, value, 1);
+    if (so == -1) { /* from the other end, in vectors */
+        out -= (n - 1) * f->out_bytes;
+        so = 1;
+    }
     switch (f->out_bytes) {
         case 1:
             FILL(uint8_t)
@@ -214,8 +244,8 @@ scan_run(const job *j, const char *x, char *out, int64_t n, chain *c)
     const loops *f = j->loops;
     const int64_t sx = j->plan->stride, so = j->plan->step;
     _Alignas(16) char hi[CHAINS * ACC], lo[CHAINS * ACC];
-    if (j->line) {
-        j->line(x, out, n, c->hi);
+    if (j->line.line) {
+        j->line.line(x, out, n, sx, c->hi);
         return;
     }
     while (n >= 2 * CHAINS) {
@@ -257,7 +287,14 @@ row_group(void *context, int64_t i)
     const int64_t end =
         j->plan->rows - i * j->group < j->group ? j->plan->rows : (i + 1) * j->group;
     int64_t r = i * j->group;
-    for (; !j->line && j->n <= SHORT_ROW && r + CHAINS <= end; r += CHAINS) {
+    if (j->one_after_another && end > r) {
+        const int64_t first = j->plan->stride < 0 ? 1 - j->n : 0;
+        j->line.lines(row_of_x(j, r) + first * f->bytes,
+                      row_of_out(j, r) + first * f->out_bytes, end - r, j->n,
+                      j->plan->stride);
+        return;
+    }
+    for (; !j->line.line && j->n <= SHORT_ROW && r + CHAINS <= end; r += CHAINS) {
         _Alignas(16) char hi[CHAINS * ACC], lo[CHAINS * ACC];
         const void *from[CHAINS];
         void *to[CHAINS];
@@ -367,118 +404,7 @@ scan_chunks(job *j)
     }
 }
 
-/* ---- columns: neighbouring rows are contiguous across ---- */
-
-#define GATHER(type)                                        \
-    for (int64_t i = 0; i < w; i++) {                       \
-        ((type *)to)[i] = ((const type *)from)[i * stride]; \
-    }
-
-/* w elements, contiguous: in place, or packed into `to`. */
-static const char *
-take(const char *from, int64_t w, int64_t stride, int64_t bytes, void *to)
-{
-    if (stride == 1) {
-        return from;
-    }
-    switch (bytes) {
-        case 1:
-            GATHER(uint8_t)
-            break;
-        case 2:
-            GATHER(uint16_t)
-            break;
-        case 4:
-            GATHER(uint32_t)
-            break;
-        case 8:
-            GATHER(uint64_t)
-            break;
-        default:
-            GATHER(gpo_c128)
-            break;
-    }
-    return to;
-}
-
-/* Task i: one strip of one chunk of an outer group; only totals unless `results`. */
-static void
-strip_walk(const job *j, int64_t i, bool results)
-{
-    const loops *f = j->loops;
-    const int64_t strip = i % j->strips * STRIP, chunk = i / j->strips % j->chunks;
-    const int64_t outer = i / j->strips / j->chunks;
-    const int64_t w = j->plan->inner - strip < STRIP ? j->plan->inner - strip : STRIP;
-    const int64_t row = outer * j->plan->inner + strip;
-    const int64_t n = chunk_length(j, chunk), k = chunk * j->chunk;
-    const int64_t sx = j->plan->stride * f->bytes, so = j->plan->step * f->out_bytes;
-    const char *x = row_of_x(j, row) + k * sx;
-    char *out = row_of_out(j, row);
-    _Alignas(64) char hi[STRIP * ACC], lo[STRIP * ACC], pack[STRIP * ACC];
-    const size_t bytes = (size_t)(w * f->acc_bytes);
-    const int64_t carry = (chunk * j->plan->rows + row) * f->acc_bytes;
-
-    if (results && j->plan->exclusive) {
-        if (chunk == 0) {
-            store_first(j, out, w);
-        }
-        out += so;
-    }
-    if (results && j->chunks > 1) {
-        memcpy(hi, j->hi + carry, bytes);
-        memcpy(lo, j->lo + carry, bytes);
-    }
-    else if (results) {
-        begin_chains(j, hi, lo, w);
-    }
-    else {
-        f->start(hi, lo, w);
-    }
-    for (int64_t r = 0; r < n; r++) {
-        const char *from = take(x + r * sx, w, j->width_stride, f->bytes, pack);
-        if (results) {
-            f->columns(from, out + (k + r) * so, w, hi, lo);
-        }
-        else {
-            f->totals(from, w, hi, lo);
-        }
-    }
-    if (!results) {
-        memcpy(j->hi + carry, hi, bytes);
-        memcpy(j->lo + carry, lo, bytes);
-    }
-}
-
-static void
-strip_totals(void *context, int64_t i)
-{
-    strip_walk(context, i, false);
-}
-
-static void
-strip_scan(void *context, int64_t i)
-{
-    strip_walk(context, i, true);
-}
-
-/* Task i: the carries of strip i of all rows. */
-static void
-strip_carries(void *context, int64_t i)
-{
-    const job *j = context;
-    const loops *f = j->loops;
-    const int64_t rows = j->plan->rows;
-    const int64_t end = (i + 1) * STRIP < rows ? (i + 1) * STRIP : rows;
-    _Alignas(64) char run_hi[CARRIES * ACC], run_lo[CARRIES * ACC];
-    for (int64_t first = i * STRIP; first < end; first += CARRIES) {
-        const int64_t w = end - first < CARRIES ? end - first : CARRIES;
-        begin_chains(j, run_hi, run_lo, w);
-        for (int64_t k = first; k < j->chunks * rows; k += rows) {
-            carry(j, j->hi + k * f->acc_bytes, j->lo + k * f->acc_bytes, w, run_hi,
-                  run_lo);
-        }
-    }
-}
+#include "columns.inc"
 
 /* ---- the variants ---- */
 
@@ -505,14 +431,26 @@ set_first(job *j, gpo_dtype dtype)
 static void
 start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
 {
-    j->plan = scan_plan_of(call);
+    j->own = *scan_plan_of(call);
+    j->plan = &j->own;
+    if (j->own.cols == 1 && j->own.kept.ndim == 1) { /* one row of columns */
+        j->own.inner = j->own.rows;
+        j->own.inner_ndim = 1;
+        j->own.step = j->own.rows;
+    }
     j->loops = find_loops(isa, j->plan->op, call->in[0].dtype);
     j->x = (const char *)call->in[0].data + j->plan->x_first * j->loops->bytes;
     j->out = (char *)call->out[0].data + j->plan->out_first * j->loops->out_bytes;
-    const bool neighbours = j->plan->stride == 1 && j->plan->step == 1;
-    j->line = neighbours ? find_line(isa, j->plan->op, call->in[0].dtype) : NULL;
+    const bool neighbours =
+        j->plan->stride == j->plan->step && (j->plan->step == 1 || j->plan->step == -1);
+    j->line = neighbours ? find_line(isa, j->plan->op, call->in[0].dtype)
+                         : (line_loops){NULL, NULL};
     j->parallel = parallel;
     j->n = j->plan->cols - (j->plan->exclusive && j->plan->cols > 0);
+    const scan_axes *kept = &j->plan->kept;
+    j->one_after_another = j->line.lines && j->n == j->plan->cols &&
+                           j->n <= PIECE / 2 && kept->ndim == 1 &&
+                           kept->strides[0] == j->n && !j->plan->initial.given;
     j->chunk = j->n > 0 ? j->n : 1;
     j->chunks = 1;
     j->hi = NULL;
