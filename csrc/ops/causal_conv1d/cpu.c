@@ -2,10 +2,10 @@
  * cpu.c  causal_conv1d and its backward on the CPU, as sums of products.  Order: the
  * inner loops, packing, elements of a result, convolution of rows, gradients of the
  * filters, the variants, scalar, choose.
- * See loops.inc (for each instruction set) and scalar.inc for the loops, cpu_spectra.c
- * for Fourier transforms.
+ * See loops.inc (for each instruction set) and scalar.inc for the loops, cpu_short.c for
+ * filters of few lags, cpu_spectra.c for Fourier transforms.
  *
- * Everything is one operation, a convolution of rows with filters: dx is the
+ * Here everything is one operation, a convolution of rows with filters: dx is the
  * convolution of the reversed gradient, read backwards, and a filter's gradient is the
  * last elements of the convolution of x with the reversed gradient.
  */
@@ -19,28 +19,8 @@
 enum {
     BLOCK = 256,    /* terms added up before they go into a total */
     MOST_TILE = 64, /* elements per row of a tile */
-    LANES = 32,     /* partial sums of a dot product */
+    LANES = 32,     /* partial sums of a filter's gradient along a row */
 };
-#define ADD_NOTHING (-0.0) /* changes no number, including either 0 */
-
-/* See tile.inc. */
-typedef void (*tile_loop)(const void *const *rows, const void *filter, int64_t t0,
-                          int64_t begin, int64_t end, int64_t lags, void *total);
-
-typedef struct loops {
-    int64_t tile; /* elements per row of a tile */
-    tile_loop tile1, tile2, tile4;
-    void (*few)(const void *row, const void *filter, int64_t t0, int64_t n,
-                int64_t lags, void *to);
-    void (*dot)(const void *a, const void *b, int64_t n, void *total);
-    void (*silu)(void *values, double more, int64_t n);
-    void (*silu_slope)(void *values, double more, int64_t n);
-    void (*read)(const void *elements, int64_t stride, int64_t n, void *values);
-    void (*write)(const void *values, double more, int64_t stride, int64_t n,
-                  void *elements);
-    void (*turn_back)(const void *slopes, const void *elements, int64_t stride,
-                      int64_t n, void *values);
-} loops;
 
 #define GPO_LOOPS "../ops/causal_conv1d/loops.inc"
 #include "../../core/each_isa.h"
@@ -86,16 +66,6 @@ pack_x(void *context, int64_t i)
                    row_of(&j->x, b, c));
 }
 
-static void
-pack_x_back(void *context, int64_t i)
-{
-    const conv_job *j = context;
-    const conv_plan *p = &j->plan;
-    const int64_t b = i / p->channels, c = i % p->channels;
-    j->loops->read(element(j, j->arrays.x, &p->x, b, c, p->steps - 1), -p->x.t,
-                   p->steps, row_of(&j->x_back, b, c));
-}
-
 /* Task i: row i of dy, last step first. */
 static void
 pack_reversed(void *context, int64_t i)
@@ -109,8 +79,8 @@ pack_reversed(void *context, int64_t i)
 
 /* ---- elements of a result ---- */
 
-static double
-bias_of(const conv_job *j, int64_t c)
+double
+conv_more(const conv_job *j, int64_t c)
 {
     const conv_plan *p = &j->plan;
     union {
@@ -121,7 +91,7 @@ bias_of(const conv_job *j, int64_t c)
         const char *bias = j->arrays.bias;
         j->loops->read(bias + c * p->bias_c * j->bytes, 1, 1, &value);
     }
-    return j->dtype == GPO_F64 ? value.d : (double)value.f;
+    return p->eps + (j->dtype == GPO_F64 ? value.d : (double)value.f);
 }
 
 void
@@ -129,7 +99,7 @@ conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n, void 
 {
     const conv_plan *p = &j->plan;
     const loops *f = j->loops;
-    double more = j->with_bias ? p->eps + bias_of(j, c) : 0;
+    double more = j->with_bias ? conv_more(j, c) : 0;
     if (j->gradient) { /* of SiLU, times dy, into the reversed rows */
         char *last = row_of(&j->reversed, b, c) + (p->steps - 1 - t) * j->value_bytes;
         f->silu_slope(sum, more, n);
@@ -147,41 +117,11 @@ conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n, void 
 
 /* ---- convolution of rows ---- */
 
-/* Computes steps [begin, end) of row (b, c), for a filter of few lags. */
-static void
-short_row(const conv_job *j, int64_t b, int64_t c, int64_t begin, int64_t end)
-{
-    const int64_t lags = j->plan.lags;
-    const char *row = row_of(j->from, b, c);
-    const char *filter = j->filters + (c * j->filter_pitch + PAD) * j->value_bytes;
-    _Alignas(64) char sum[RANGE * sizeof(double)];
-    int64_t early = lags - 1 - begin; /* steps with fewer terms */
-    early = early < 0 ? 0 : early < end - begin ? early : end - begin;
-    if (j->dtype == GPO_F64) {
-        head_double(row, filter, begin, early, sum);
-    }
-    else {
-        head_float(row, filter, begin, early, sum);
-    }
-    const int64_t first = begin + early;
-    if (first < end) {
-        j->loops->few(row, filter, first, end - first, lags,
-                      sum + early * j->value_bytes);
-    }
-    conv_finish(j, b, c, begin, end - begin, sum);
-}
-
 void
 conv_sum_rows(const conv_job *j, int64_t b, int64_t count, int64_t c, int64_t begin,
               int64_t end, int64_t first)
 {
     const conv_plan *p = &j->plan;
-    if (p->lags <= SHORT_LAGS) {
-        for (int64_t r = 0; r < count; r++) {
-            short_row(j, b + r, c, begin, end);
-        }
-        return;
-    }
     const char *filter = j->filters + (c * j->filter_pitch + PAD) * j->value_bytes;
     const void *rows[ROWS];
     for (int64_t r = 0; r < ROWS; r++) { /* beyond `count`: the last row */
@@ -276,22 +216,6 @@ conv_sum_gradient(conv_job *j, int64_t c)
     }
 }
 
-/* Task i: channel i of a short filter, a dot product per lag and row. */
-static void
-short_filter_gradient(void *context, int64_t i)
-{
-    const conv_job *j = context;
-    const conv_plan *p = &j->plan;
-    for (int64_t s = 0; s < p->lags; s++) {
-        double total = 0; /* all bytes 0: a float 0, too */
-        for (int64_t b = 0; b < p->batches; b++) {
-            j->loops->dot(row_of(&j->x_back, b, i) + s * j->value_bytes,
-                          row_of(&j->reversed, b, i), p->steps - s, &total);
-        }
-        conv_put(j, j->arrays.dw, i * p->taps + p->taps - 1 - s, 1, 1, &total);
-    }
-}
-
 /* Task i: for channel i, the zeros of dw before its lags, and the gradient of bias. */
 static void
 channel_rest(void *context, int64_t i)
@@ -346,24 +270,28 @@ make_rows(gpo_call *call, const conv_job *j, int64_t pad, value_rows *rows)
 }
 
 static gpo_status
-prepare(gpo_call *call, conv_job *j, bool parallel)
+start_job(gpo_call *call, conv_job *j, bool parallel)
 {
     static const loops *const *const tables[GPO_NISA] = GPO_EACH_ISA(table);
     *j = (conv_job){.plan = *conv_plan_of(call),
                     .arrays = conv_arrays_of(call),
                     .dtype = call->in[call->op->by].dtype,
                     .parallel = parallel};
-    const conv_plan *p = &j->plan;
     j->loops = tables[gpo_cpu_isa()][j->dtype];
     j->bytes = gpo_dtypes[j->dtype].bytes;
     j->value_bytes = j->dtype == GPO_F64 ? sizeof(double) : sizeof(float);
+    return conv_check_causality(call);
+}
+
+/* The filters and the rows of x as values. */
+static gpo_status
+pack(gpo_call *call, conv_job *j)
+{
+    const conv_plan *p = &j->plan;
     j->filter_pitch = p->lags + 2 * PAD;
     void *memory = NULL;
-    gpo_status status = conv_check_causality(call);
-    if (!status) {
-        status = gpo_scratch(
-            call, (size_t)(p->channels * j->filter_pitch * j->value_bytes), &memory);
-    }
+    gpo_status status = gpo_scratch(
+        call, (size_t)(p->channels * j->filter_pitch * j->value_bytes), &memory);
     if (status) {
         return status;
     }
@@ -382,13 +310,6 @@ prepare(gpo_call *call, conv_job *j, bool parallel)
 
 enum { SPECTRA = GPO_CPU_THREADS + 1 }; /* after the common variants */
 
-static gpo_status
-start(gpo_call *call, int variant, conv_job *j)
-{
-    const gpo_status status = prepare(call, j, variant != GPO_CPU_SIMD);
-    return status || variant != SPECTRA ? status : conv_spectra_start(call, j);
-}
-
 static void
 convolve(conv_job *j, const value_rows *from)
 {
@@ -404,65 +325,61 @@ convolve(conv_job *j, const value_rows *from)
 }
 
 static gpo_status
-run_forward(gpo_call *call, int variant)
+run_forward(conv_job *j)
 {
-    conv_job j;
-    const gpo_status status = start(call, variant, &j);
-    if (status) {
-        return status;
-    }
-    j.with_bias = true;
-    j.silu = j.plan.silu;
-    convolve(&j, &j.x);
+    j->with_bias = true;
+    j->silu = j->plan.silu;
+    convolve(j, &j->x);
     return GPO_OK;
 }
 
 static gpo_status
-run_backward(gpo_call *call, int variant)
+run_backward(gpo_call *call, conv_job *j)
 {
-    conv_job j;
-    gpo_status status = start(call, variant, &j);
-    if (!status) {
-        status = make_rows(call, &j, PAD, &j.reversed);
-    }
-    const conv_plan *p = &j.plan;
-    const bool few = !status && p->lags <= SHORT_LAGS && !j.spectra;
-    if (few) {
-        status = make_rows(call, &j, 0, &j.x_back);
-    }
+    const conv_plan *p = &j->plan;
+    const gpo_status status = make_rows(call, j, PAD, &j->reversed);
     if (status) {
         return status;
     }
     if (p->silu) {
-        j.with_bias = j.gradient = true;
-        convolve(&j, &j.x);
-        j.with_bias = j.gradient = false;
+        j->with_bias = j->gradient = true;
+        convolve(j, &j->x);
+        j->with_bias = j->gradient = false;
     }
     else {
-        gpo_cpu_loop(j.parallel, p->batches * p->channels, pack_reversed, &j);
+        gpo_cpu_loop(j->parallel, p->batches * p->channels, pack_reversed, j);
     }
-    j.backwards = true;
-    convolve(&j, &j.reversed);
-    if (j.spectra) {
-        conv_spectra_gradient(&j);
-    }
-    else if (few) {
-        gpo_cpu_loop(j.parallel, p->batches * p->channels, pack_x_back, &j);
-        gpo_cpu_loop(j.parallel, p->channels, short_filter_gradient, &j);
+    j->backwards = true;
+    convolve(j, &j->reversed);
+    if (j->spectra) {
+        conv_spectra_gradient(j);
     }
     else {
-        gpo_cpu_loop(j.parallel, p->channels * ceil_div(p->lags, j.loops->tile),
-                     filter_gradient, &j);
+        gpo_cpu_loop(j->parallel, p->channels * ceil_div(p->lags, j->loops->tile),
+                     filter_gradient, j);
     }
-    gpo_cpu_loop(j.parallel, p->channels, channel_rest, &j);
+    gpo_cpu_loop(j->parallel, p->channels, channel_rest, j);
     return GPO_OK;
 }
 
 static gpo_status
 run(gpo_call *call, int variant)
 {
-    return conv_plan_of(call)->backward ? run_backward(call, variant)
-                                        : run_forward(call, variant);
+    conv_job j;
+    gpo_status status = start_job(call, &j, variant != GPO_CPU_SIMD);
+    if (!status && variant != SPECTRA && j.plan.lags <= SHORT_LAGS) {
+        return conv_short(call, &j);
+    }
+    if (!status) {
+        status = pack(call, &j);
+    }
+    if (!status && variant == SPECTRA) {
+        status = conv_spectra_start(call, &j);
+    }
+    if (status) {
+        return status;
+    }
+    return j.plan.backward ? run_backward(call, &j) : run_forward(&j);
 }
 
 static gpo_status
@@ -513,11 +430,14 @@ static gpo_status
 run_scalar(gpo_call *call)
 {
     conv_job j;
-    gpo_status status = prepare(call, &j, false);
+    gpo_status status = start_job(call, &j, false);
     const conv_plan *p = &j.plan;
     const bool backward = p->backward;
     const int64_t sum_bytes = p->steps * j.value_bytes;
     void *memory = NULL;
+    if (!status) {
+        status = pack(call, &j);
+    }
     if (!status && backward) {
         status = make_rows(call, &j, 0, &j.reversed);
     }
@@ -575,7 +495,7 @@ static const gpo_variant variants[] = {
                         "exact"},
     [GPO_CPU_SIMD] =
         {"simd",
-         "four rows by a tile of steps in registers; short filters along the row",
+         "four rows by a tile of steps in registers; short filters read x once",
          "",
          "run-to-run",
          {FLOATS(run_simd)},
