@@ -21,7 +21,7 @@ typedef struct gpo_backend gpo_backend;
 
 enum {
     GPO_MAX_DIMS = 64, /* NumPy 2's own limit */
-    GPO_MAX_IN = 4,
+    GPO_MAX_IN = 5,
     GPO_MAX_OUT = 3,
     GPO_MAX_ARGS = 12,
     GPO_MESSAGE = 512,

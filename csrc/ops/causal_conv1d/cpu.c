@@ -33,15 +33,6 @@ enum {
 
 /* ---- packing ---- */
 
-/* Element (b, c, t) of an array. */
-static char *
-element(const conv_job *j, const void *array, const conv_strides *strides, int64_t b,
-        int64_t c, int64_t t)
-{
-    return (char *)array +
-           (b * strides->b + c * strides->c + t * strides->t) * j->bytes;
-}
-
 /* Task i: the filter of channel i, by lag. */
 static void
 pack_filter(void *context, int64_t i)
@@ -55,15 +46,20 @@ pack_filter(void *context, int64_t i)
     j->loops->read(last, -p->w_k, p->lags, to + PAD * j->value_bytes);
 }
 
-/* Task i: row i of x. */
+/* Task i: row i of x, behind its state. */
 static void
 pack_x(void *context, int64_t i)
 {
     const conv_job *j = context;
     const conv_plan *p = &j->plan;
-    const int64_t b = i / p->channels, c = i % p->channels;
-    j->loops->read(element(j, j->arrays.x, &p->x, b, c, 0), p->x.t, p->steps,
-                   row_of(&j->x, b, c));
+    const int64_t b = i / p->channels, c = i % p->channels, before = j->skipped;
+    char *to = row_of(&j->x, b, c);
+    if (before > 0) {
+        j->loops->read(conv_element(j, j->arrays.state, &p->state, b, c, 0), p->state.t,
+                       before, to);
+    }
+    j->loops->read(conv_element(j, j->arrays.x, &p->x, b, c, 0), p->x.t,
+                   p->steps - before, to + before * j->value_bytes);
 }
 
 /* Task i: row i of dy, last step first. */
@@ -73,7 +69,7 @@ pack_reversed(void *context, int64_t i)
     const conv_job *j = context;
     const conv_plan *p = &j->plan;
     const int64_t b = i / p->channels, c = i % p->channels;
-    j->loops->read(element(j, j->arrays.dy, &p->dy, b, c, p->steps - 1), -p->dy.t,
+    j->loops->read(conv_element(j, j->arrays.dy, &p->dy, b, c, p->steps - 1), -p->dy.t,
                    p->steps, row_of(&j->reversed, b, c));
 }
 
@@ -100,19 +96,26 @@ conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n, void 
     const conv_plan *p = &j->plan;
     const loops *f = j->loops;
     double more = j->with_bias ? conv_more(j, c) : 0;
+    if (t < j->skipped) {
+        const int64_t drop = j->skipped - t < n ? j->skipped - t : n;
+        sum = (char *)sum + drop * j->value_bytes;
+        t += drop;
+        n -= drop;
+    }
     if (j->gradient) { /* of SiLU, times dy, into the reversed rows */
         char *last = row_of(&j->reversed, b, c) + (p->steps - 1 - t) * j->value_bytes;
         f->silu_slope(sum, more, n);
-        f->turn_back(sum, element(j, j->arrays.dy, &p->dy, b, c, t), p->dy.t, n, last);
+        f->turn_back(sum, conv_element(j, j->arrays.dy, &p->dy, b, c, t), p->dy.t, n,
+                     last);
         return;
     }
     if (j->silu) {
         f->silu(sum, more, n);
         more = ADD_NOTHING;
     }
-    const int64_t first = j->backwards ? p->steps - 1 - t : t;
+    const int64_t first = j->backwards ? p->steps - 1 - t : t - j->skipped;
     f->write(sum, more, j->backwards ? -p->out.t : p->out.t, n,
-             element(j, j->arrays.out, &p->out, b, c, first));
+             conv_element(j, j->arrays.out, &p->out, b, c, first));
 }
 
 /* ---- convolution of rows ---- */
@@ -269,18 +272,31 @@ make_rows(gpo_call *call, const conv_job *j, int64_t pad, value_rows *rows)
     return GPO_OK;
 }
 
+void
+conv_set_dtype(conv_job *j, gpo_dtype dtype)
+{
+    static const loops *const *const tables[GPO_NISA] = GPO_EACH_ISA(table);
+    j->dtype = dtype;
+    j->loops = tables[gpo_cpu_isa()][dtype];
+    j->bytes = gpo_dtypes[dtype].bytes;
+    j->value_bytes = dtype == GPO_F64 ? sizeof(double) : sizeof(float);
+}
+
 static gpo_status
 start_job(gpo_call *call, conv_job *j, bool parallel)
 {
-    static const loops *const *const tables[GPO_NISA] = GPO_EACH_ISA(table);
     *j = (conv_job){.plan = *conv_plan_of(call),
                     .arrays = conv_arrays_of(call),
-                    .dtype = call->in[call->op->by].dtype,
                     .parallel = parallel};
-    j->loops = tables[gpo_cpu_isa()][j->dtype];
-    j->bytes = gpo_dtypes[j->dtype].bytes;
-    j->value_bytes = j->dtype == GPO_F64 ? sizeof(double) : sizeof(float);
-    return conv_check_causality(call);
+    conv_set_dtype(j, call->in[call->op->by].dtype);
+    gpo_status status = conv_check_causality(call);
+    if (!status) {
+        status = conv_find_segments(call, j);
+    }
+    if (!status) {
+        conv_return_state(j);
+    }
+    return status;
 }
 
 /* The filters and the rows of x as values. */
@@ -297,7 +313,12 @@ pack(gpo_call *call, conv_job *j)
     }
     j->filters = memory;
     gpo_cpu_loop(j->parallel, p->channels, pack_filter, j);
-    if (p->x.t == 1 && j->bytes == j->value_bytes) {
+    if (p->has_state) { /* x and results are those of longer rows */
+        j->skipped = p->taps - 1;
+        j->plan.steps += j->skipped;
+        j->plan.has_state = false;
+    }
+    else if (p->x.t == 1 && j->bytes == j->value_bytes) {
         j->x = (value_rows){(char *)j->arrays.x, p->x.b * j->bytes, p->x.c * j->bytes};
         return GPO_OK;
     }
@@ -367,7 +388,8 @@ run(gpo_call *call, int variant)
 {
     conv_job j;
     gpo_status status = start_job(call, &j, variant != GPO_CPU_SIMD);
-    if (!status && variant != SPECTRA && j.plan.lags <= SHORT_LAGS) {
+    const bool few = variant != SPECTRA && j.plan.lags <= SHORT_LAGS;
+    if (!status && (few || j.plan.segments)) {
         return conv_short(call, &j);
     }
     if (!status) {
@@ -403,27 +425,53 @@ run_spectra(gpo_call *call)
 /* ---- scalar: one element after the other ---- */
 
 static void
-scalar_row(const conv_job *j, const void *row, const void *filter, void *to)
+scalar_row(const conv_job *j, const void *row, int64_t n, int64_t c, void *to)
 {
-    const int64_t n = j->plan.steps, lags = j->plan.lags;
+    const char *filter = j->filters + (c * j->filter_pitch + PAD) * j->value_bytes;
     if (j->dtype == GPO_F64) {
-        scalar_row_double(row, filter, n, lags, to);
+        scalar_row_double(row, filter, n, j->plan.lags, to);
     }
     else {
-        scalar_row_float(row, filter, n, lags, to);
+        scalar_row_float(row, filter, n, j->plan.lags, to);
     }
 }
 
 static void
-scalar_lags(const conv_job *j, const void *x, const void *reversed, void *to)
+scalar_lags(const conv_job *j, const void *x, const void *reversed, int64_t n, void *to)
 {
-    const int64_t n = j->plan.steps, lags = j->plan.lags;
     if (j->dtype == GPO_F64) {
-        scalar_lags_double(x, reversed, n, lags, to);
+        scalar_lags_double(x, reversed, n, j->plan.lags, to);
     }
     else {
-        scalar_lags_float(x, reversed, n, lags, to);
+        scalar_lags_float(x, reversed, n, j->plan.lags, to);
     }
+}
+
+/* The results of a whole segment of row (b, c); adds to the gradient of its filter. */
+static void
+scalar_span(conv_job *j, int64_t b, int64_t c, const conv_span *span, void *sum,
+            void *lags)
+{
+    const conv_plan *p = &j->plan;
+    const int64_t n = span->to - span->from, last = p->steps - span->to;
+    const char *x = row_of(&j->x, b, c) + span->from * j->value_bytes;
+    j->backwards = false;
+    j->with_bias = true;
+    j->gradient = p->backward;
+    j->silu = p->silu;
+    if (!p->backward || p->silu) {
+        scalar_row(j, x, n, c, sum);
+        conv_finish(j, b, c, span->from, n, sum);
+    }
+    if (!p->backward) {
+        return;
+    }
+    const char *reversed = row_of(&j->reversed, b, c) + last * j->value_bytes;
+    j->backwards = true;
+    j->with_bias = j->gradient = j->silu = false;
+    scalar_row(j, reversed, n, c, sum);
+    conv_finish(j, b, c, last, n, sum);
+    scalar_lags(j, x, reversed, n, lags);
 }
 
 static gpo_status
@@ -433,46 +481,33 @@ run_scalar(gpo_call *call)
     gpo_status status = start_job(call, &j, false);
     const conv_plan *p = &j.plan;
     const bool backward = p->backward;
-    const int64_t sum_bytes = p->steps * j.value_bytes;
     void *memory = NULL;
     if (!status) {
-        status = pack(call, &j);
+        status = pack(call, &j); /* which may lengthen the rows */
     }
+    const int64_t sum_bytes = p->steps * j.value_bytes;
     if (!status && backward) {
         status = make_rows(call, &j, 0, &j.reversed);
     }
     if (!status) {
-        status = gpo_scratch(call, 2 * (size_t)sum_bytes, &memory);
+        status =
+            gpo_scratch(call, (size_t)(sum_bytes + p->lags * j.value_bytes), &memory);
     }
     if (status) {
         return status;
     }
-    char *sum = memory, *total = sum + sum_bytes;
+    char *total = (char *)memory + sum_bytes;
     for (int64_t c = 0; c < p->channels; c++) {
-        const char *filter = j.filters + (c * j.filter_pitch + PAD) * j.value_bytes;
         memset(total, 0, (size_t)(p->lags * j.value_bytes));
         for (int64_t b = 0; b < p->batches; b++) {
-            const char *x = row_of(&j.x, b, c);
-            j.backwards = false;
-            j.with_bias = true;
-            j.gradient = backward;
-            j.silu = p->silu;
-            if (!backward || p->silu) {
-                scalar_row(&j, x, filter, sum);
-                conv_finish(&j, b, c, 0, p->steps, sum);
-            }
-            if (!backward) {
-                continue;
-            }
-            if (!p->silu) {
+            if (backward && !p->silu) {
                 pack_reversed(&j, b * p->channels + c);
             }
-            const char *reversed = row_of(&j.reversed, b, c);
-            j.backwards = true;
-            j.with_bias = j.gradient = j.silu = false;
-            scalar_row(&j, reversed, filter, sum);
-            conv_finish(&j, b, c, 0, p->steps, sum);
-            scalar_lags(&j, x, reversed, total);
+            for (int64_t t = 0; t < p->steps;) {
+                const conv_span span = conv_span_at(&j, b, t, p->steps);
+                scalar_span(&j, b, c, &span, memory, total);
+                t = span.to;
+            }
         }
         if (backward) {
             conv_put(&j, j.arrays.dw, (c + 1) * p->taps - 1, -1, p->lags, total);
@@ -522,8 +557,9 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     static const char long_filter[] =
         "Fourier transforms cost less than as many products";
     enum { PAYS = 1 << 20 };
-    const conv_plan *p = conv_plan_of(call);
-    if (!p->exact_causality && conv_spectra_pay(p)) {
+    conv_plan p = *conv_plan_of(call);
+    p.steps += p.has_state ? p.taps - 1 : 0;
+    if (!p.exact_causality && !p.segments && conv_spectra_pay(&p)) {
         memcpy(why, long_filter, sizeof long_filter);
         return &variants[SPECTRA];
     }

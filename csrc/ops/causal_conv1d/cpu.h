@@ -1,7 +1,7 @@
 /*
  * cpu.h  What the CPU's files of causal_conv1d share: cpu.c sums products, cpu_short.c
  * those of short filters, cpu_spectra.c multiplies spectra.  Order: the inner loops, the
- * job, cpu.c, cpu_short.c, cpu_spectra.c.
+ * job, cpu.c, cpu_short.c, cpu_segments.c, cpu_spectra.c.
  */
 #ifndef GPO_CAUSAL_CONV1D_CPU_H
 #define GPO_CAUSAL_CONV1D_CPU_H
@@ -83,7 +83,26 @@ typedef struct conv_job {
     const value_rows *from;
     bool backwards, with_bias, gradient;
     bool silu;
+    int64_t skipped; /* steps of a state at the start of the rows of x: no results */
+
+    /* Segment i begins at segment_begin[i]; those of batch b from first_segment[b] on. */
+    const int64_t *segment_begin;
+    int64_t *first_segment;
 } conv_job;
+
+/* Steps [from, to) of a row of steps [begin, end). */
+typedef struct conv_span {
+    int64_t begin, end, from, to;
+} conv_span;
+
+/* Element (b, c, t) of an array of the call. */
+static inline char *
+conv_element(const conv_job *j, const void *array, const conv_strides *strides,
+             int64_t b, int64_t c, int64_t t)
+{
+    return (char *)array +
+           (b * strides->b + c * strides->c + t * strides->t) * j->bytes;
+}
 
 static inline char *
 row_of(const value_rows *rows, int64_t b, int64_t c)
@@ -92,6 +111,9 @@ row_of(const value_rows *rows, int64_t b, int64_t c)
 }
 
 /* ---- cpu.c ---- */
+
+/* Sets dtype, loops and sizes of a job. */
+void conv_set_dtype(conv_job *j, gpo_dtype dtype);
 
 /* What is added to the sums of channel c: eps and its bias. */
 double conv_more(const conv_job *j, int64_t c);
@@ -123,8 +145,22 @@ void conv_sum_gradient(conv_job *j, int64_t c);
 
 /* ---- cpu_short.c ---- */
 
-/* The whole call, for a filter of at most SHORT_LAGS lags; reads no rows of the job. */
+/*
+ * The whole call, made for filters of at most SHORT_LAGS lags, right for any; reads no
+ * rows of the job.
+ */
 gpo_status conv_short(gpo_call *call, const conv_job *j);
+
+/* ---- cpu_segments.c ---- */
+
+/* Checks the call's segments and sets j->segment_begin; without any, nothing. */
+gpo_status conv_find_segments(gpo_call *call, conv_job *j);
+
+/* The steps from `from` on, up to `to`, that are in one segment, and that segment. */
+conv_span conv_span_at(const conv_job *j, int64_t b, int64_t from, int64_t to);
+
+/* Writes the state after the last step, if the call returns it. */
+void conv_return_state(const conv_job *j);
 
 /* ---- cpu_spectra.c ---- */
 

@@ -37,11 +37,6 @@ typedef struct short_job {
 
 enum { BUFFERS = 3 };
 
-/* Steps [from, to) of a row of steps [begin, end). */
-typedef struct span {
-    int64_t begin, end, from, to;
-} span;
-
 static inline int64_t
 least(int64_t a, int64_t b)
 {
@@ -54,17 +49,9 @@ most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static char *
-element(const conv_job *j, const void *array, const conv_strides *strides, int64_t b,
-        int64_t c, int64_t t)
-{
-    return (char *)array +
-           (b * strides->b + c * strides->c + t * strides->t) * j->bytes;
-}
-
 /* ---- rows ---- */
 
-/* Steps [from, to) of a row as values: in place if they are, else in `memory`. */
+/* n steps of a row as values: in place if they are, else in `memory`. */
 static const char *
 row_values(const conv_job *j, const char *first, int64_t stride, int64_t n,
            char *memory)
@@ -76,9 +63,27 @@ row_values(const conv_job *j, const char *first, int64_t stride, int64_t n,
     return memory;
 }
 
+/* Steps [first, to) of row (b, c) of x, those before 0 from the state. */
+static const char *
+x_values(const conv_job *j, int64_t b, int64_t c, int64_t first, int64_t to,
+         char *memory)
+{
+    const conv_plan *p = &j->plan;
+    if (first >= 0) {
+        return row_values(j, conv_element(j, j->arrays.x, &p->x, b, c, first), p->x.t,
+                          to - first, memory);
+    }
+    j->loops->read(
+        conv_element(j, j->arrays.state, &p->state, b, c, p->taps - 1 + first),
+        p->state.t, -first, memory);
+    j->loops->read(conv_element(j, j->arrays.x, &p->x, b, c, 0), p->x.t, to,
+                   memory - first * j->value_bytes);
+    return memory;
+}
+
 /* Sums over the steps before each of [from, to), given the values from `from` on. */
 static void
-sum_before(const conv_job *j, const char *x, const char *filter, const span *p,
+sum_before(const conv_job *j, const char *x, const char *filter, const conv_span *p,
            double more, char *to)
 {
     const int64_t lags = j->plan.lags, n = p->to - p->from;
@@ -90,7 +95,8 @@ sum_before(const conv_job *j, const char *x, const char *filter, const span *p,
 
 /* The same over the steps after each. */
 static void
-sum_after(const conv_job *j, const char *g, const char *filter, const span *p, char *to)
+sum_after(const conv_job *j, const char *g, const char *filter, const conv_span *p,
+          char *to)
 {
     const int64_t lags = j->plan.lags, n = p->to - p->from;
     const int64_t late = least(most(p->to - (p->end - lags + 1), 0), n);
@@ -116,15 +122,14 @@ store_row(const conv_job *j, const char *values, char *out, int64_t n)
 }
 
 static void
-forward_row(const short_job *s, int64_t b, int64_t c, const span *p, char *memory)
+forward_row(const short_job *s, int64_t b, int64_t c, const conv_span *p, char *memory)
 {
     const conv_job *j = s->j;
     const conv_plan *plan = &j->plan;
     const char *filter = s->taps + c * plan->lags * j->value_bytes;
     const int64_t first = most(p->begin, p->from - plan->lags + 1), n = p->to - p->from;
-    const char *x = row_values(j, element(j, j->arrays.x, &plan->x, b, c, first),
-                               plan->x.t, p->to - first, memory);
-    char *out = element(j, j->arrays.out, &plan->out, b, c, p->from);
+    const char *x = x_values(j, b, c, first, p->to, memory);
+    char *out = conv_element(j, j->arrays.out, &plan->out, b, c, p->from);
     char *to = row_target(j, out, memory + s->buffer);
     sum_before(j, x + (p->from - first) * j->value_bytes, filter, p, conv_more(j, c),
                to);
@@ -135,7 +140,7 @@ forward_row(const short_job *s, int64_t b, int64_t c, const span *p, char *memor
 }
 
 static void
-backward_row(const short_job *s, int64_t b, int64_t c, const span *p, char *memory,
+backward_row(const short_job *s, int64_t b, int64_t c, const conv_span *p, char *memory,
              char *sums)
 {
     const conv_job *j = s->j;
@@ -143,14 +148,13 @@ backward_row(const short_job *s, int64_t b, int64_t c, const span *p, char *memo
     const char *filter = s->taps + c * plan->lags * j->value_bytes;
     const int64_t first = most(p->begin, p->from - plan->lags + 1);
     const int64_t last = least(p->end, p->to + plan->lags - 1);
-    const char *x = row_values(j, element(j, j->arrays.x, &plan->x, b, c, first),
-                               plan->x.t, last - first, memory);
-    const char *dy = element(j, j->arrays.dy, &plan->dy, b, c, p->from);
+    const char *x = x_values(j, b, c, first, last, memory);
+    const char *dy = conv_element(j, j->arrays.dy, &plan->dy, b, c, p->from);
     x += (p->from - first) * j->value_bytes;
     char *slopes = memory + s->buffer;
     const char *g = slopes;
     if (plan->silu) {
-        const span all = {p->begin, p->end, p->from, last};
+        const conv_span all = {p->begin, p->end, p->from, last};
         sum_before(j, x, filter, &all, conv_more(j, c), slopes);
         j->loops->silu_slope(slopes, ADD_NOTHING, last - p->from);
         j->loops->turn(slopes, dy, plan->dy.t, last - p->from, slopes);
@@ -158,7 +162,7 @@ backward_row(const short_job *s, int64_t b, int64_t c, const span *p, char *memo
     else {
         g = row_values(j, dy, plan->dy.t, last - p->from, slopes);
     }
-    char *out = element(j, j->arrays.out, &plan->out, b, c, p->from);
+    char *out = conv_element(j, j->arrays.out, &plan->out, b, c, p->from);
     char *to = row_target(j, out, memory + 2 * s->buffer);
     sum_after(j, g, filter, p, to);
     store_row(j, to, out, p->to - p->from);
@@ -170,7 +174,7 @@ backward_row(const short_job *s, int64_t b, int64_t c, const span *p, char *memo
 /* Steps of some channels as values; those that are not are kept in `memory`. */
 typedef struct window {
     const conv_job *j;
-    const char *array; /* step 0 of the first channel */
+    const char *array, *state; /* steps 0 and -(K - 1) of the first channel */
     int64_t step, stride, channels;
     char *memory;
     int64_t first, last; /* the steps in `memory` */
@@ -181,7 +185,7 @@ window_of(const conv_job *j, const void *array, const conv_strides *strides, int
           int64_t c, int64_t channels, char *memory)
 {
     return (window){.j = j,
-                    .array = element(j, array, strides, b, c, 0),
+                    .array = conv_element(j, array, strides, b, c, 0),
                     .step = strides->t,
                     .stride = strides->c,
                     .channels = channels,
@@ -201,19 +205,34 @@ advance(window *w, int64_t from)
     w->first = from;
 }
 
+/* Step t of a window as values. */
+static void
+read_step(const window *w, int64_t t, char *to)
+{
+    const conv_job *j = w->j;
+    const conv_plan *p = &j->plan;
+    if (t < 0) {
+        j->loops->read(w->state + (p->taps - 1 + t) * p->state.t * j->bytes, p->state.c,
+                       w->channels, to);
+    }
+    else {
+        j->loops->read(w->array + t * w->step * j->bytes, w->stride, w->channels, to);
+    }
+}
+
 /* The values of step `from`; up to `to` they are `*pitch` values apart. */
 static const char *
 steps_of(window *w, int64_t from, int64_t to, int64_t *pitch)
 {
     const conv_job *j = w->j;
-    if (w->stride == 1 && j->bytes == j->value_bytes) {
+    if (w->stride == 1 && j->bytes == j->value_bytes && from >= 0) {
         *pitch = w->step;
         return w->array + from * w->step * j->bytes;
     }
     advance(w, from);
     for (; w->last < to; w->last++) {
-        j->loops->read(w->array + w->last * w->step * j->bytes, w->stride, w->channels,
-                       w->memory + (w->last - from) * w->channels * j->value_bytes);
+        read_step(w, w->last,
+                  w->memory + (w->last - from) * w->channels * j->value_bytes);
     }
     *pitch = w->channels;
     return w->memory;
@@ -224,7 +243,7 @@ steps_of(window *w, int64_t from, int64_t to, int64_t *pitch)
  * of a row of steps [begin, end); of->x points to step `from`.
  */
 static void
-sum_channels(const conv_job *j, channel_sums of, const span *p, int side)
+sum_channels(const conv_job *j, channel_sums of, const conv_span *p, int side)
 {
     const int64_t lags = j->plan.lags;
     for (int64_t t = p->from; t < p->to;) {
@@ -269,18 +288,22 @@ sums_of(const short_job *s, int64_t c, int64_t channels, const char *more)
 
 static void
 forward_channels(const short_job *s, int64_t b, int64_t c, int64_t channels,
-                 const span *p, char *memory)
+                 const conv_span *p, char *memory)
 {
     const conv_job *j = s->j;
     const conv_plan *plan = &j->plan;
     window x = window_of(j, j->arrays.x, &plan->x, b, c, channels, memory);
+    if (plan->has_state) {
+        x.state = conv_element(j, j->arrays.state, &plan->state, b, c, 0);
+        x.first = x.last = 1 - plan->taps;
+    }
     for (int64_t t = p->from; t < p->to; t += TILE) {
-        const span tile = {p->begin, p->end, t, least(t + TILE, p->to)};
+        const conv_span tile = {p->begin, p->end, t, least(t + TILE, p->to)};
         const int64_t first = most(p->begin, t - plan->lags + 1), n = tile.to - t;
         channel_sums of = sums_of(s, c, channels, s->more + c * j->value_bytes);
         of.x = steps_of(&x, first, tile.to, &of.x_pitch);
         of.x = (const char *)of.x + (t - first) * of.x_pitch * j->value_bytes;
-        char *out = element(j, j->arrays.out, &plan->out, b, c, t);
+        char *out = conv_element(j, j->arrays.out, &plan->out, b, c, t);
         of.to = channels_target(j, out, channels, memory + s->buffer, &of.to_pitch);
         sum_channels(j, of, &tile, -1);
         for (int64_t i = 0; i < n && plan->silu; i++) {
@@ -297,12 +320,12 @@ forward_channels(const short_job *s, int64_t b, int64_t c, int64_t channels,
  */
 static const char *
 gradient_of(const short_job *s, window *slopes, const window *dy, channel_sums of,
-            int64_t x_first, const span *p)
+            int64_t x_first, const conv_span *p)
 {
     const conv_job *j = s->j;
     const int64_t bytes = slopes->channels * j->value_bytes;
     advance(slopes, p->from);
-    const span fresh = {p->begin, p->end, slopes->last, p->to};
+    const conv_span fresh = {p->begin, p->end, slopes->last, p->to};
     if (fresh.from < fresh.to) {
         char *to = slopes->memory + (fresh.from - p->from) * bytes;
         const int64_t n = fresh.to - fresh.from;
@@ -324,7 +347,7 @@ gradient_of(const short_job *s, window *slopes, const window *dy, channel_sums o
 
 static void
 backward_channels(const short_job *s, int64_t b, int64_t c, int64_t channels,
-                  const span *p, char *memory, char *sums)
+                  const conv_span *p, char *memory, char *sums)
 {
     const conv_job *j = s->j;
     const conv_plan *plan = &j->plan;
@@ -334,8 +357,9 @@ backward_channels(const short_job *s, int64_t b, int64_t c, int64_t channels,
         window_of(j, j->arrays.dy, &plan->dy, b, c, channels, memory + s->buffer);
     window slopes = dy;
     for (int64_t t = p->from; t < p->to; t += TILE) {
-        const span tile = {p->begin, p->end, t, least(t + TILE, p->to)};
-        const span ahead = {p->begin, p->end, t, least(p->end, tile.to + lags - 1)};
+        const conv_span tile = {p->begin, p->end, t, least(t + TILE, p->to)};
+        const conv_span ahead = {p->begin, p->end, t,
+                                 least(p->end, tile.to + lags - 1)};
         const int64_t first = most(p->begin, t - lags + 1);
         channel_sums before = sums_of(s, c, channels, s->more + c * j->value_bytes);
         channel_sums after = sums_of(s, c, channels, s->nothing);
@@ -348,7 +372,7 @@ backward_channels(const short_job *s, int64_t b, int64_t c, int64_t channels,
         else {
             after.x = steps_of(&dy, t, ahead.to, &after.x_pitch);
         }
-        char *out = element(j, j->arrays.out, &plan->out, b, c, t);
+        char *out = conv_element(j, j->arrays.out, &plan->out, b, c, t);
         after.to =
             channels_target(j, out, channels, memory + 2 * s->buffer, &after.to_pitch);
         sum_channels(j, after, &tile, 1);
@@ -374,15 +398,22 @@ row_unit(const short_job *s, int64_t i, char *memory)
     const conv_plan *p = &s->j->plan;
     const int64_t r = i % s->ranges, c = i / s->ranges % p->channels;
     const int64_t b = i / s->ranges / p->channels, from = r * s->range;
-    const span whole = {0, p->steps, from, least(from + s->range, p->steps)};
-    if (!p->backward) {
-        forward_row(s, b, c, &whole, memory);
-        return;
-    }
-    const int64_t bytes = (p->lags + 1) * s->j->value_bytes;
+    const int64_t to = least(from + s->range, p->steps);
+    const int64_t bytes = p->backward ? (p->lags + 1) * s->j->value_bytes : 0;
     char *sums = s->sums + ((c * p->batches + b) * s->ranges + r) * bytes;
-    memset(sums, 0, (size_t)bytes);
-    backward_row(s, b, c, &whole, memory, sums);
+    if (p->backward) {
+        memset(sums, 0, (size_t)bytes);
+    }
+    for (int64_t t = from; t < to;) {
+        const conv_span span = conv_span_at(s->j, b, t, to);
+        if (p->backward) {
+            backward_row(s, b, c, &span, memory, sums);
+        }
+        else {
+            forward_row(s, b, c, &span, memory);
+        }
+        t = span.to;
+    }
 }
 
 /* Unit i: a range of steps of some channels. */
@@ -392,21 +423,28 @@ channel_unit(const short_job *s, int64_t i, char *memory)
     const conv_plan *p = &s->j->plan;
     const int64_t c = i % s->blocks * s->block, r = i / s->blocks % s->ranges;
     const int64_t b = i / s->blocks / s->ranges, from = r * s->range;
-    /* the last block is at least half as wide as a block */
+    const int64_t to = least(from + s->range, p->steps);
+    /* the last block is at least half as wide as the others */
     const int64_t channels =
         i % s->blocks == s->blocks - 1 ? p->channels - c : s->block;
-    const span whole = {0, p->steps, from, least(from + s->range, p->steps)};
-    if (!p->backward) {
-        forward_channels(s, b, c, channels, &whole, memory);
-        return;
+    const int64_t row = p->backward ? p->channels * s->j->value_bytes : 0;
+    char *sums = s->sums + (b * s->ranges + r) * (p->lags + 1) * row;
+    if (p->backward) {
+        sums += c * s->j->value_bytes;
+        for (int64_t k = 0; k <= p->lags; k++) {
+            memset(sums + k * row, 0, (size_t)(channels * s->j->value_bytes));
+        }
     }
-    char *sums = s->sums + ((b * s->ranges + r) * (p->lags + 1) * p->channels + c) *
-                               s->j->value_bytes;
-    for (int64_t k = 0; k <= p->lags; k++) {
-        memset(sums + k * p->channels * s->j->value_bytes, 0,
-               (size_t)(channels * s->j->value_bytes));
+    for (int64_t t = from; t < to;) {
+        const conv_span span = conv_span_at(s->j, b, t, to);
+        if (p->backward) {
+            backward_channels(s, b, c, channels, &span, memory, sums);
+        }
+        else {
+            forward_channels(s, b, c, channels, &span, memory);
+        }
+        t = span.to;
     }
-    backward_channels(s, b, c, channels, &whole, memory, sums);
 }
 
 static void
@@ -540,7 +578,7 @@ divide(short_job *s)
     s->per_task = s->by_channels ? 1 : most(TASK_STEPS / p->steps, 1);
     const int64_t widest = least(s->block + s->block / 2, p->channels);
     s->buffer =
-        (s->by_channels ? (TILE + 2 * p->lags) * widest : s->range + 2 * SHORT_LAGS) *
+        (s->by_channels ? (TILE + 2 * p->lags) * widest : s->range + 2 * p->lags) *
         j->value_bytes;
 }
 
