@@ -307,14 +307,15 @@ def causal_conv1d(
     x: Any,
     w: Any,
     bias: Any = None,
-    initial_state: Any = None,
-    segments: Any = None,
     eps: float = 0.0,
     activation: str | None = None,
     layout: str = "BCT",
     precision: str = "fp32",
-    return_state: bool = False,
     out: np.ndarray[Any, Any] | None = None,
+    *,
+    initial_state: Any = None,
+    segments: Any = None,
+    return_state: bool = False,
 ) -> Any:
     """Convolve each channel with its filter, back in time; as `gpuopt.causal_conv1d`.
 
@@ -351,10 +352,11 @@ def causal_conv1d_update(
     x: Any,
     w: Any,
     bias: Any = None,
+    out: tuple[Any, Any] | None = None,
+    *,
     state_index: Any = None,
     eps: float = 0.0,
     activation: str | None = None,
-    out: tuple[Any, Any] | None = None,
 ) -> tuple[Any, Any]:
     """y and the new state; as `gpuopt.causal_conv1d_update`.
 
@@ -377,11 +379,12 @@ def causal_conv1d_backward(
     x: Any,
     w: Any,
     bias: Any = None,
-    segments: Any = None,
     eps: float = 0.0,
     activation: str | None = None,
     layout: str = "BCT",
     precision: str = "fp32",
+    *,
+    segments: Any = None,
 ) -> tuple[Any, ...]:
     """Gradients of x, w and the bias, if there is one; `gpuopt.causal_conv1d_backward`."""
     dtype = np.asarray(x).dtype.newbyteorder("=")

@@ -136,6 +136,7 @@ typedef struct gpo_arg {
     gpo_kind kind;
     const char *preset;         /* the default as Python text; NULL: required */
     const char *const *choices; /* GPO_KIND_ENUM: ends with NULL */
+    bool named;                 /* by keyword alone, like variant= */
 } gpo_arg;
 
 /* ---- variants: the rungs of a ladder ---- */

@@ -117,8 +117,11 @@ def _causal_backward_vmap(
     return (dx, split(dw, size), dbias), (axis, 0, 0)
 
 
-def _causal_update(*args: Any) -> Any:
-    return gpuopt.causal_conv1d_update(*args)
+def _causal_update(
+    state: Any, x: Any, w: Any, bias: Any = None, index: Any = None, *options: Any
+) -> Any:
+    given = dict(zip(("eps", "activation"), options, strict=False))
+    return gpuopt.causal_conv1d_update(state, x, w, bias, state_index=index, **given)
 
 
 def _causal_update_fake(state: Any, x: Any, *others: Any) -> Any:

@@ -498,12 +498,14 @@ def causal_conv1d_update(
     tensors = (a for a in (x, conv_state, weight, bias) if a is not None)
     if torch.is_grad_enabled() and [a for a in tensors if a.requires_grad]:
         raise no_gradient("causal_conv1d_update")
-    arrays = (conv_state, x, weight, bias, conv_state_indices)
+    arrays, index = (conv_state, x, weight, bias), conv_state_indices
     if torch.compiler.is_compiling():
-        y, state = operator("causal_conv1d_update")(*arrays, 0.0, activation)
+        y, state = operator("causal_conv1d_update")(*arrays, index, 0.0, activation)
         conv_state.copy_(state)
         return y
-    y, _ = gpuopt.causal_conv1d_update(*arrays, activation=activation, out=(None, conv_state))
+    y, _ = gpuopt.causal_conv1d_update(
+        *arrays, state_index=index, activation=activation, out=(None, conv_state)
+    )
     return y
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import dtype_of
+from cases.causal_conv1d import BY_ROW, expect, state_samples
 
 from gpuopt import _core, causal_conv1d, causal_conv1d_backward, causal_conv1d_update, ref
 
@@ -53,10 +54,12 @@ def test_a_state_is_the_steps_before(size: Any, variant: str) -> None:
         w, bias = whole((c, k), dtype, 3), whole((c,), dtype, 4)
         row = np.concatenate([state, x], 2)
         want = ref.causal_conv1d(row, w, bias)[:, :, k - 1 :]
-        y, last = causal_conv1d(x, w, bias, state, **how)
+        y, last = causal_conv1d(x, w, bias, initial_state=state, **how)
         assert_equal(y, want)
         assert_equal(last, row[:, :, t:])
-        y, last = causal_conv1d(turned(x), w, bias, turned(state), layout="BTC", **how)
+        y, last = causal_conv1d(
+            turned(x), w, bias, initial_state=turned(state), layout="BTC", **how
+        )
         assert_equal(y, want.swapaxes(1, 2))
         assert_equal(last, row[:, :, t:].swapaxes(1, 2))
 
@@ -70,7 +73,9 @@ def test_a_row_in_parts_is_the_row(variant: str, taps: int) -> None:
     whole_row = causal_conv1d(x, w, bias, **how)
     state, parts = None, []
     for from_, to in itertools.pairwise((0, 1, 3, 50, 51, 300)):
-        y, state = causal_conv1d(x[:, :, from_:to], w, bias, state, return_state=True, **how)
+        y, state = causal_conv1d(
+            x[:, :, from_:to], w, bias, initial_state=state, return_state=True, **how
+        )
         parts.append(y)
     joined = np.concatenate(parts, 2)
     if taps <= 32 and variant != "spectra":
@@ -94,7 +99,7 @@ def test_a_nan_of_the_state_reaches_what_depends_on_it() -> None:
     for variant, given in itertools.product(SUMS, (x, turned(x))):
         layout = "BCT" if given is x else "BTC"
         before = state if given is x else turned(state)
-        y = causal_conv1d(given, w, None, before, layout=layout, variant=variant)
+        y = causal_conv1d(given, w, initial_state=before, layout=layout, variant=variant)
         y = y if given is x else y.swapaxes(1, 2)
         assert np.isnan(y[..., :2]).all(), variant
         assert np.isfinite(y[..., 2:]).all(), variant
@@ -103,12 +108,42 @@ def test_a_nan_of_the_state_reaches_what_depends_on_it() -> None:
 def test_results_of_a_state_go_into_out() -> None:
     x, w, state = whole((1, 20, 9)), whole((20, 4)), whole((1, 20, 3))
     out = np.zeros((20, 9, 1), np.float32).transpose(2, 0, 1), np.zeros_like(state)
-    y, last = causal_conv1d(x, w, None, state, return_state=True, out=out, backend="cpu")
+    y, last = causal_conv1d(
+        x, w, initial_state=state, return_state=True, out=out, backend="cpu"
+    )
     assert y is out[0]
     assert last is out[1]
-    assert_equal(y, ref.causal_conv1d(x, w, None, state))
+    assert_equal(y, ref.causal_conv1d(x, w, initial_state=state))
     with pytest.raises(ValueError, match=r"overlap|shares? memory"):
-        causal_conv1d(x, w, None, state, return_state=True, out=(None, state), backend="cpu")
+        causal_conv1d(
+            x, w, initial_state=state, return_state=True, out=(None, state), backend="cpu"
+        )
+
+
+ROWS = [
+    (row["backend"], row["name"], dtype)
+    for row in _core.variants("causal_conv1d")
+    for dtype in FLOATS
+    if row["available"] and _core.backends()[row["backend"]] is None and dtype in row["dtypes"]
+]
+
+
+@pytest.mark.parametrize(("backend", "variant", "dtype"), ROWS)
+def test_every_variant_and_layout_behind_a_state(
+    backend: str, variant: str, dtype: str
+) -> None:
+    """Within the bound of the joined row; the last state is exact."""
+    done = 0
+    for s in state_samples(dtype, backend != "cpu"):
+        *arrays, state = (spec.build() for spec in s.arrays)
+        if variant == "short_filters" and arrays[1].shape[1] > 8:
+            continue
+        options = {**dict(s.options), "backend": backend, "variant": variant}
+        got = causal_conv1d(*arrays, initial_state=state, **options)
+        rung = variant if variant in BY_ROW else ""
+        assert expect(False, rung, s).compare(got) is None, str(s)
+        done += 1
+    assert done >= 8
 
 
 # ---- segments ----
@@ -257,9 +292,9 @@ def test_an_index_names_the_rows(variant: str, in_place: bool) -> None:
     for index_dtype, steps in itertools.product(("int32", "int64"), (1, 3, 9)):
         pool, x = whole((6, 20, 5)), whole((3, 20, steps), seed=1)
         w, index = whole((20, 4), seed=2), np.array([4, 0, 5], index_dtype)
-        want_y, want = ref.causal_conv1d_update(pool, x, w, None, index)
+        want_y, want = ref.causal_conv1d_update(pool, x, w, state_index=index)
         out = (None, pool) if in_place else None
-        y, after = causal_conv1d_update(pool, x, w, None, index, variant=variant, out=out)
+        y, after = causal_conv1d_update(pool, x, w, state_index=index, variant=variant, out=out)
         assert (after is pool) == in_place
         assert_equal(y, want_y)
         assert_equal(after, want)
@@ -277,7 +312,9 @@ def test_a_bad_index_writes_nothing(index: list[int], error: Any, message: str) 
     pool, x, w = whole((6, 20, 3)), whole((2, 20), seed=1), whole((20, 4), seed=2)
     before, y = pool.copy(), np.full((2, 20), 7, np.float32)
     with pytest.raises(error, match=message):
-        causal_conv1d_update(pool, x, w, None, np.array(index), out=(y, pool), backend="cpu")
+        causal_conv1d_update(
+            pool, x, w, state_index=np.array(index), out=(y, pool), backend="cpu"
+        )
     np.testing.assert_array_equal(pool, before)
     assert (y == 7).all()
 
@@ -301,17 +338,19 @@ def test_an_index_in_the_simulator() -> None:
         pytest.skip("no simulator here")
     pool, x, w = whole((6, 20, 5)), whole((3, 20, 2), seed=1), whole((20, 4), seed=2)
     for index in (np.array([4, 0, 5], np.int32), np.array([5, 9, 0, 9, 4, 9])[-2::-2]):
-        want_y, want = ref.causal_conv1d_update(pool, x, w, None, index)
+        want_y, want = ref.causal_conv1d_update(pool, x, w, state_index=index)
         state = pool.copy()
         for out in (None, (None, state)):
-            y, after = causal_conv1d_update(state, x, w, None, index, out=out, backend="sim")
+            y, after = causal_conv1d_update(
+                state, x, w, state_index=index, out=out, backend="sim"
+            )
             assert_equal(y, want_y)
             assert_equal(after, want)
     for bad, error in (([0, 1, 6], IndexError), ([1, 2, 1], ValueError)):
         state, y = pool.copy(), np.full(x.shape, 7, np.float32)
         with pytest.raises(error):
             causal_conv1d_update(
-                state, x, w, None, np.array(bad), out=(y, state), backend="sim"
+                state, x, w, state_index=np.array(bad), out=(y, state), backend="sim"
             )
         assert_equal(state, pool)
         assert (y == 7).all()

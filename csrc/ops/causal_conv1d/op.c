@@ -50,15 +50,17 @@ static const char *const causalities[] = {"exact", NULL};
 
 static const gpo_arg forward_args[] = {
     INPUTS,
-    {"initial_state", GPO_KIND_ARRAY, "None", NULL},
-    {"segments", GPO_KIND_ARRAY, "None", NULL},
+    {"initial_state", GPO_KIND_ARRAY, "None", NULL, true},
+    {"segments", GPO_KIND_ARRAY, "None", NULL, true},
     OPTIONS,
-    {"return_state", GPO_KIND_BOOL, "False", NULL},
+    {"return_state", GPO_KIND_BOOL, "False", NULL, true},
     {NULL, GPO_KIND_ARRAY, NULL, NULL},
 };
 static const gpo_arg backward_args[] = {
-    {"dy", GPO_KIND_ARRAY, NULL, NULL},         INPUTS,
-    {"segments", GPO_KIND_ARRAY, "None", NULL}, OPTIONS,
+    {"dy", GPO_KIND_ARRAY, NULL, NULL},
+    INPUTS,
+    {"segments", GPO_KIND_ARRAY, "None", NULL, true},
+    OPTIONS,
     {NULL, GPO_KIND_ARRAY, NULL, NULL},
 };
 
@@ -406,9 +408,9 @@ enum { UPDATE_EPS = UPDATE_INDEX + 1, UPDATE_ACTIVATION };
 static const gpo_arg update_args[] = {
     {"state", GPO_KIND_ARRAY, NULL, NULL},
     INPUTS,
-    {"state_index", GPO_KIND_ARRAY, "None", NULL},
-    {"eps", GPO_KIND_FLOAT, "0.0", NULL},
-    {"activation", GPO_KIND_ENUM, "None", activations},
+    {"state_index", GPO_KIND_ARRAY, "None", NULL, true},
+    {"eps", GPO_KIND_FLOAT, "0.0", NULL, true},
+    {"activation", GPO_KIND_ENUM, "None", activations, true},
     {NULL, GPO_KIND_ARRAY, NULL, NULL},
 };
 
