@@ -8,13 +8,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := .venv-torch
 BUILDER := .venv-wheel
-LIBRARIES := "torch>=2.11" "jax>=0.7" pandas xarray pint astropy pytest
+LIBRARIES := "torch>=2.11" "jax>=0.7" scipy pandas xarray pint astropy pytest
+TORCH_TESTS := torch torch_ops torch_direct torch_examples jax guests sweep
 IMPORTS := torch, jax, pandas, xarray, pint, astropy
 C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
 CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
 
 .DEFAULT_GOAL := help
-.PHONY: help build times demo test busy test-gpu test-torch bench wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
+.PHONY: help build times demo test busy test-gpu test-torch bench sweep wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -61,10 +62,14 @@ $(TORCH)/made: Makefile
 
 test-torch: build $(TORCH)/made  ## run what needs PyTorch and JAX, in an environment of their own
 	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python -c "import $(IMPORTS)"
-	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python -m pytest $(foreach t,torch torch_ops jax guests,tests/test_$(t).py)
+	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python -m pytest $(foreach t,$(TORCH_TESTS),tests/test_$(t).py)
 
 bench: build $(VENV)/equipped  ## time every operator on this machine against what else is installed
 	$(BIN)/python -m benchmarks
+
+# In the environment that has the libraries beside which users call gpuopt.
+sweep: build $(TORCH)/made  ## check and time random calls, with three seeds made of the commit
+	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python -m benchmarks.sweep $(SWEEP)
 
 # What makes a wheel; gpuopt itself is not in it.
 $(BUILDER)/made: Makefile

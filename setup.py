@@ -177,8 +177,8 @@ class BuildPython(build_py):
             shutil.copytree(ROOT / "csrc" / "device", target / "device", dirs_exist_ok=True)
             examples = Path(self.build_lib) / "gpuopt" / "examples"
             examples.mkdir(exist_ok=True)
-            for notebook in (ROOT / "examples").glob("*.ipynb"):
-                shutil.copy(notebook, examples)
+            for example in (ROOT / "examples").glob("*.*"):
+                shutil.copy(example, examples)
 
 
 setup(
@@ -190,6 +190,8 @@ setup(
         "gpuopt.benchmarks",
         "gpuopt.benchmarks.peers",
         "gpuopt.benchmarks.results",
+        "gpuopt.benchmarks.sweep",
+        "gpuopt.benchmarks.sweep.peers",
         "gpuopt.benchmarks.workloads",
     ],
     package_data={

@@ -26,6 +26,7 @@ WANTED = (
     "gpuopt/__init__.py", "gpuopt/_core.pyi", "gpuopt/py.typed",
     "gpuopt/csrc/ops/reduce/cuda.cu", "gpuopt/csrc/device/launch.cuh",
     "gpuopt/examples/reduce_ladder.ipynb",
+    "gpuopt/examples/language_model.py",
 )  # fmt: skip
 UNWANTED = (".cmd", ".log", ".o", ".d", ".pyc", ".new", ".so.cmd")
 

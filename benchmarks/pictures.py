@@ -2,8 +2,9 @@
 
     docs/ladder.svg          reduce's rungs on a GPU, h200-reduce-ladder.json
     docs/bank_conflicts.svg  the banks that lanes use in v1 and v2, h200-reduce-counters.csv
+    docs/sweep-<name>.svg    time per byte over size in a machine's sweeps, if there are any
 
-Order: the two pictures, SVG, the command line.  The SVG is written as text, without a
+Order: the pictures, SVG, the command line.  The SVG is written as text, without a
 library, so the same data gives the same bytes.  The background is light or dark, following
 the reader's system; the colours can be told apart with every kind of colour blindness, and no
 information is in colour alone.  --check changes nothing and exits with 1 if a picture is
@@ -14,13 +15,16 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
+import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from gpuopt import _core
-from gpuopt.lab import published
+from gpuopt.lab import published, sweep
 
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"
@@ -172,6 +176,103 @@ def grid(parts: list[str], y: float, words: Iterable[int], kind: str) -> tuple[f
     return y + high * most + 34, most
 
 
+# ---- sweeps ----
+
+COLUMNS = 3  # panels side by side
+PANEL_WIDTH, PANEL_HEIGHT = 180, 130
+PANEL_LEFT, PANEL_TOP = 52, 84  # of the first one
+STEP_X, STEP_Y = 224, 178
+DOT = "m-2 0a2 2 0 1 0 4 0a2 2 0 1 0-4 0"
+SQUARE = "m-2.5-2.5h5v5h-5z"
+SIZES = {3: "kB", 6: "MB", 9: "GB"}
+TIMES = {-6: "fs", -3: "ps", 0: "ns", 3: "us"}
+
+
+def swept(name: str) -> str:
+    """Draw a panel per operator: nanoseconds per byte over bytes, ours and the best peer's."""
+    runs = [run for run in published.sweeps(HERE / "results") if sweep.machine(run) == name]
+    rows = [row for run in runs for row in run["rows"] if "times" in row]
+    return panels(runs[0]["device"], rows)
+
+
+def panels(device: str, rows: Sequence[dict[str, Any]]) -> str:
+    """Draw a panel for each operator of some rows, all with the same axes."""
+    ours = {id(row): per_byte(row, row["ms"]) for row in rows}
+    best = {id(row): per_byte(row, row["peers"][row["best"]]) for row in rows}
+    x = limits([math.log10(row["bytes"]) for row in rows])
+    y = limits([*ours.values(), *best.values()])
+    ops = list(dict.fromkeys(row["op"] for row in rows))
+    parts = [
+        text(20, 30, "Random calls: time per byte over the bytes of a call", "title"),
+        text(20, 50, f"{device}; less is better"),
+        f'<path class="good" d="M460 46{DOT}"/>',
+        text(468, 50, "gpuopt"),
+        f'<path class="peer" d="M540 46{SQUARE}"/>',
+        text(548, 50, "best peer"),
+    ]
+    for k, op in enumerate(ops):
+        left = PANEL_LEFT + STEP_X * (k % COLUMNS)
+        top = PANEL_TOP + STEP_Y * (k // COLUMNS)
+        parts += frame(left, top, op, x, y)
+        kept = [row for row in rows if row["op"] == op]
+        for kind, mark, values in (("peer", SQUARE, best), ("good", DOT, ours)):
+            points = [(math.log10(row["bytes"]), values[id(row)]) for row in kept]
+            parts.append(marks(kind, mark, points, left, top, x, y))
+    height = PANEL_TOP + STEP_Y * -(-len(ops) // COLUMNS) - 10
+    return svg(height, "Time per byte over size, ours and the best peer", parts)
+
+
+def per_byte(row: dict[str, Any], ms: float) -> float:
+    """Return the logarithm of nanoseconds per byte."""
+    return math.log10(1e6 * ms / row["bytes"])
+
+
+def limits(values: Sequence[float]) -> tuple[float, float]:
+    """Return the whole decades around some values."""
+    low, high = math.floor(min(values)), math.ceil(max(values))
+    return low, max(high, low + 1)
+
+
+def frame(
+    left: float, top: float, title: str, x: tuple[float, float], y: tuple[float, float]
+) -> list[str]:
+    """Draw a panel's title, border and the names of its round values."""
+    size = f'width="{PANEL_WIDTH}" height="{PANEL_HEIGHT}"'
+    parts = [
+        text(left, top - 8, title),
+        f'<rect class="empty" x="{left}" y="{top}" {size}/>',
+    ]
+    for power, unit in SIZES.items():
+        if x[0] <= power <= x[1]:
+            at = left + PANEL_WIDTH * (power - x[0]) / (x[1] - x[0])
+            parts.append(
+                text(round(at, 1), top + PANEL_HEIGHT + 14, f"1 {unit}", "small middle")
+            )
+    for power, unit in TIMES.items():
+        if y[0] <= power <= y[1]:
+            at = top + PANEL_HEIGHT * (y[1] - power) / (y[1] - y[0])
+            parts.append(text(left - 6, round(at + 4, 1), f"1 {unit}", "small right"))
+    return parts
+
+
+def marks(
+    kind: str,
+    mark: str,
+    points: Sequence[tuple[float, float]],
+    left: float,
+    top: float,
+    x: tuple[float, float],
+    y: tuple[float, float],
+) -> str:
+    """Draw one series of a panel as one path."""
+    path = []
+    for across, up in points:
+        at = left + PANEL_WIDTH * (across - x[0]) / (x[1] - x[0])
+        down = top + PANEL_HEIGHT * (y[1] - up) / (y[1] - y[0])
+        path.append(f"M{at:.1f} {down:.1f}{mark}")
+    return f'<path class="{kind}" d="{"".join(path)}"/>'
+
+
 # ---- SVG ----
 
 
@@ -198,7 +299,16 @@ def svg(height: float, title: str, parts: Iterable[str]) -> str:
 
 # ---- the command line ----
 
-PICTURES = {"ladder.svg": ladder, "bank_conflicts.svg": bank_conflicts}
+PICTURES: dict[str, Callable[[], str]] = {
+    "ladder.svg": ladder,
+    "bank_conflicts.svg": bank_conflicts,
+}
+
+
+def pictures() -> dict[str, Callable[[], str]]:
+    """Return every picture's file and the function that draws it."""
+    names = dict.fromkeys(map(sweep.machine, published.sweeps(HERE / "results")))
+    return PICTURES | {f"sweep-{name}.svg": functools.partial(swept, name) for name in names}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -208,7 +318,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=DOCS)
     args = parser.parse_args(arguments)
     stale = []
-    for name, draw in PICTURES.items():
+    for name, draw in pictures().items():
         path = args.folder / name
         new = draw()
         if path.is_file() and path.read_text(encoding="utf-8") == new:

@@ -9,6 +9,7 @@ RESULTS, of NOTES, the rewriting.  Names:
     ladders       the rungs of every operator on one workload
     results       every operator's workloads beside the best peer
     slower        those where a peer is faster
+    sweeps        random calls beside the best peer, with their heading; nothing without sweeps
     <op>-goals    one operator's times divided by its must and goal, benchmarks/targets.tsv
 
 Tables of times come from results/*.json and name the device and the commit.  --check changes
@@ -28,7 +29,7 @@ from typing import Any
 import gpuopt
 from gpuopt import _core
 from gpuopt._table import Table
-from gpuopt.lab import published, workloads
+from gpuopt.lab import published, sweep, workloads
 from gpuopt.lab.published import Run
 
 HERE = Path(__file__).resolve().parent
@@ -232,6 +233,55 @@ def whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
+# ---- the sweeps in RESULTS ----
+
+RANDOM = """\
+## Random calls
+`make sweep` draws calls with sizes, dtypes and layouts as users have them, from seeds that are
+made of the commit, checks them, and times them beside every installed library, in turns.
+
+- **{good} or better** is the share of cases in which the best peer takes at least {good} times
+  as long as ours; a difference within 3 % or 0.5 us is a tie and counts too, a wrong or failed
+  case does not.
+- **worst** and **mean** are the best peer's time divided by ours; the mean is geometric, and a
+  case counts at most {most}.
+- **peerless** cases have no peer that takes them and is right; they are in no share."""
+
+
+def sweeps(runs: list[Run]) -> str:
+    """Show what the sweeps of each machine found; nothing if there are none."""
+    if not runs:
+        return ""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(sweep.machine(run), []).append(run)
+    parts = [RANDOM.format(good=sweep.GOOD, most=f"{sweep.MOST:g}")]
+    parts += [one_machine(name, found) for name, found in groups.items()]
+    return "\n\n".join(parts)
+
+
+def one_machine(name: str, runs: list[Run]) -> str:
+    """Show the sweeps of one machine: pooled, drawn, and what is under 0.95."""
+    rows = [row for run in runs for row in run["rows"]]
+    device = runs[0]["device"]
+    if runs[0]["mode"] == "host":
+        device += ": NumPy arrays, beside the backends `cpu` and `cuda`"
+    data = ", ".join(f"{run['seed']} ([data]({run['file']}))" for run in runs)
+    commits = ", ".join(dict.fromkeys(f"`{run['commit']}`" for run in runs))
+    table = Table(sweep.table(rows), sweep.COLUMNS).markdown()
+    under = sweep.under(rows)
+    parts = [
+        f"### {device}",
+        f"Commit {commits}, seed {data}:",
+        table,
+        f"![Time per byte over size, ours and the best peer](../docs/sweep-{name}.svg)",
+    ]
+    if under:
+        parts.append(f"<details><summary>{len(under)} cases under {sweep.GOOD}</summary>")
+        parts += [Table(under).markdown(), "</details>"]
+    return "\n\n".join(parts)
+
+
 # ---- NOTES ----
 
 
@@ -291,6 +341,8 @@ def block(name: str, runs: list[Run]) -> str:
         return every(results, runs)
     if name == "slower":
         return slower(runs)
+    if name == "sweeps":
+        return sweeps(published.sweeps(HERE / "results"))
     op, _, kind = name.rpartition("-")
     if op in workloads.rooms() and kind == "goals":
         return goals(op, runs)
@@ -305,7 +357,11 @@ def rewrite(text: str, runs: list[Run], folder: Path = ROOT) -> str:
         new = block(found["name"], runs)
         if to_root != ".":
             new = new.replace("](benchmarks/", f"]({to_root}/benchmarks/")
-        return f"{found['begin']}\n{new}\n\n{found['end']}"
+        return (
+            f"{found['begin']}\n{new}\n\n{found['end']}"
+            if new
+            else found["begin"] + found["end"]
+        )
 
     return BLOCK.sub(made, text)
 

@@ -13,6 +13,7 @@ import math
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gpuopt
@@ -87,9 +88,12 @@ def run_variants(args: argparse.Namespace) -> int:
 
 
 def run_bench(args: argparse.Namespace) -> int:
-    """Time rungs beside the floor and the installed peers."""
+    """Time rungs beside the floor and the installed peers, or random calls."""
     from gpuopt.lab import run, workloads
 
+    if args.sweep:
+        return run_sweep(args)
+    refuse(args, OF_SWEEP, "is an option of --sweep")
     ops = [args.op] if args.op else list(workloads.rooms())
     result = run.run(
         ops,
@@ -103,6 +107,50 @@ def run_bench(args: argparse.Namespace) -> int:
     for error in result.errors:
         print(error, file=sys.stderr)
     return 1 if result.errors else 0
+
+
+# The options of one of the two ways of `bench`, with their defaults.
+OF_SWEEP: dict[str, Any] = dict.fromkeys(("device", "seed", "cases", "out", "peers"))
+OF_RUNGS: dict[str, Any] = {
+    "backend": None,
+    "workloads": None,
+    "dtype": None,
+    "variants": ["all"],
+    "max_time": 1.0,
+}
+INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+
+
+def refuse(args: argparse.Namespace, options: dict[str, Any], why: str) -> None:
+    """Raise ValueError if an option is given that the command would ignore."""
+    for name, default in options.items():
+        if getattr(args, name) != default:
+            raise ValueError(f"--{name.replace('_', '-')} {why}")
+
+
+def run_sweep(args: argparse.Namespace) -> int:
+    """Check and time random calls beside the best of the installed libraries."""
+    from gpuopt.lab import sweep
+
+    refuse(args, OF_RUNGS, "is no option of --sweep")
+    gpu = _core.backends()["cuda"] is None
+    found = sweep.run(
+        [args.op] if args.op else None,
+        device=args.device or ("cuda" if gpu else "cpu"),
+        seed=1 if args.seed is None else args.seed,
+        cases=sweep.CASES if args.cases is None else args.cases,
+        out=args.out,
+        against=args.peers,
+    )
+    if args.json:
+        print(found.to_json())
+    else:
+        print(found)
+        if below := found.below():
+            print(f"\n{below}")
+    for error in found.errors:
+        print(error, file=sys.stderr)
+    return 1 if found.errors else INTERRUPTED if found.about["interrupted"] else 0
 
 
 def run_test(args: argparse.Namespace) -> int:
@@ -174,13 +222,20 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     for name, run in (("variants", run_variants), ("bench", run_bench), ("test", run_test)):
         sub = command(name, run)
-        sub.add_argument("op", nargs="?", choices=gpuopt.ops(), help="default: all")
+        known = dict.fromkeys((*gpuopt.ops(), *(rooms if name == "bench" else ())))
+        sub.add_argument("op", nargs="?", choices=tuple(known), help="default: all")
         if name == "bench":
             sub.add_argument("--backend", choices=("cpu", "cuda"))
             sub.add_argument("--workloads", nargs="+", help="by name, such as 'sum 2^20'")
             sub.add_argument("--dtype", choices=dtypes(), metavar="dtype", help="only this")
             sub.add_argument("--variants", nargs="+", default=["all"], help="all, auto, names")
             sub.add_argument("--max-time", type=seconds, default=1.0, help="seconds each")
+            sub.add_argument("--sweep", action="store_true", help="random calls instead")
+            sub.add_argument("--device", help="sweep: cuda, cpu or host (NumPy arrays, a GPU)")
+            sub.add_argument("--seed", type=int, help="sweep: which calls; 1")
+            sub.add_argument("--cases", type=int, help="sweep: how many of each room; 40")
+            sub.add_argument("--peers", nargs="+", help="sweep: libraries; installed ones")
+            sub.add_argument("--out", type=Path, help="sweep: a JSON file, kept up to date")
     return parser.parse_args(arguments)
 
 

@@ -1,6 +1,7 @@
 """The committed result files: what was measured, on which device, at which commit.
 
-Order: reading the files, a ladder's rungs, the automatic choice beside the best peer.  An
+Order: reading the files, a ladder's rungs, the automatic choice beside the best peer.
+Sweeps (gpuopt/lab/sweep.py) are files of their own.  An
 installed package may lack some or all of the files; the results are then fewer or none.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Ladder", "choices", "ladders", "load"]
+__all__ = ["Ladder", "choices", "ladders", "load", "sweeps"]
 
 Run = dict[str, Any]
 
@@ -30,15 +31,23 @@ class Ladder(NamedTuple):
 
 def load(folder: Path | None = None) -> list[Run]:
     """Return every run in the folder, by file name; None is benchmarks/results."""
+    return [run for run in read(folder) if "ceilings" in run]
+
+
+def sweeps(folder: Path | None = None) -> list[Run]:
+    """Return every sweep in the folder that was not interrupted, by file name."""
+    return [run for run in read(folder) if "seed" in run and not run["interrupted"]]
+
+
+def read(folder: Path | None) -> Iterator[Run]:
+    """Yield the files of the folder that have rows."""
     if folder is None:
         package = importlib.import_module("gpuopt.benchmarks")
         folder = Path(package.__path__[0]) / "results"
-    runs = []
     for path in sorted(folder.glob("*.json")):
         run = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(run, dict) and "rows" in run and "ceilings" in run:
-            runs.append({**run, "file": f"benchmarks/results/{path.name}"})
-    return runs
+        if isinstance(run, dict) and "rows" in run:
+            yield {**run, "file": f"benchmarks/results/{path.name}"}
 
 
 def ladders(op: str, runs: Sequence[Run]) -> list[Ladder]:

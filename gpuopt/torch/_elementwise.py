@@ -132,10 +132,23 @@ def values_of(name: str, operands: Sequence[Any]) -> list[torch.Tensor]:
     return [x for x in chosen if x is not None]
 
 
+def agree(operands: Sequence[Any], first: int) -> bool:
+    """Whether all are in one place and, from the first on, of one dtype."""
+    dtype, on_gpu = operands[first].dtype, operands[first].is_cuda
+    for i, x in enumerate(operands):
+        if x is None or x.is_cuda is not on_gpu or (i >= first and x.dtype is not dtype):
+            return False
+    return True
+
+
 def kernel_of(name: str) -> Rule:
     function, computed = getattr(gpuopt, name), ROWS[name].computed
+    first = 1 if name == "where" else 0  # its condition is not converted
 
-    def kernel(*operands: torch.Tensor | None) -> torch.Tensor:
+    def kernel(*operands: Any) -> torch.Tensor:
+        own = operands[first].dtype
+        if computed(own) is own and agree(operands, first):
+            return function(*operands)
         dtype = computed(common_dtype(values_of(name, operands)))
         on_gpu = any(x is not None and x.is_cuda for x in operands)
 
@@ -145,9 +158,7 @@ def kernel_of(name: str) -> Rule:
             x = x.to(dtype) if convert else x
             return x.item() if on_gpu and x.dim() == 0 and not x.is_cuda else x
 
-        condition = name == "where"
-        given = [ready(x, i > 0 or not condition) for i, x in enumerate(operands)]
-        return function(*given)
+        return function(*(ready(x, i >= first) for i, x in enumerate(operands)))
 
     return kernel
 

@@ -26,7 +26,16 @@ class Operator(NamedTuple):
     autocast: bool  # whether floating inputs are cast to autocast's dtype
 
 
+class Kernel(NamedTuple):
+    """What an operator runs on plain tensors, and which arguments those are."""
+
+    run: Rule
+    tensors: tuple[int, ...]
+    optional: tuple[int, ...]
+
+
 OPERATORS: dict[str, Operator] = {}
+KERNELS: dict[str, Kernel] = {}
 LIBRARY = torch.library.Library("gpuopt", "DEF")
 
 
@@ -113,10 +122,20 @@ def refused_twice(name: str) -> Gradient:
     return Gradient(lambda ctx, inputs, output: None, backward, "no")
 
 
+def declared(schema: str) -> list[list[str]]:
+    """An operator's arguments, each as its type and its name."""
+    inside = schema.partition("(")[2].partition(") ->")[0]
+    return [argument.split() for argument in inside.split(", ")]
+
+
 def arguments(schema: str) -> list[str]:
     """The names of an operator's arguments."""
-    inside = schema.partition("(")[2].partition(") ->")[0]
-    return [argument.split()[-1] for argument in inside.split(", ")]
+    return [argument[-1] for argument in declared(schema)]
+
+
+def places(schema: str, kind: str) -> tuple[int, ...]:
+    """Where an operator's arguments of a type are."""
+    return tuple(i for i, argument in enumerate(declared(schema)) if argument[0] == kind)
 
 
 Formulas = dict[str, Rule]
@@ -272,6 +291,7 @@ def register(
     gradient = gradient or refused(name)
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
     LIBRARY.define(schema, tags=tags)
+    KERNELS[name] = Kernel(kernel, places(schema, "Tensor"), places(schema, "Tensor?"))
     for key in ("CPU", "CUDA"):
         LIBRARY.impl(name, kernel, key)
         if autocast:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import gpuopt
+from gpuopt.torch._direct import call
 from gpuopt.torch._elementwise import ROWS
 from gpuopt.torch._library import category, no_gradient, operator
 
@@ -60,8 +61,8 @@ def _binary(name: str, x: Tensor | Number, y: Tensor | Number) -> Tensor:
             raise TypeError(f"gpuopt.torch.{name}() takes a tensor, not two numbers")
         x = torch.full((), x, device=y.device)
     if isinstance(y, Tensor):
-        return operator(name)(x, y)
-    return operator(f"{name}_number")(x, y)
+        return call(name, x, y)
+    return call(f"{name}_number", x, y)
 
 
 def _scaled(x: Tensor | Number, alpha: Number) -> Tensor | Number:
@@ -102,7 +103,7 @@ def minimum(input: Tensor | Number, other: Tensor | Number) -> Tensor:
 
 def fma(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     """x * y + z, rounded once; torch has none."""
-    return operator("fma")(x, y, z)
+    return call("fma", x, y, z)
 
 
 def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Tensor:
@@ -111,7 +112,7 @@ def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> 
         value if isinstance(value, Tensor) else torch.full((), value, device=condition.device)
         for value in (input, other)
     )
-    return operator("where")(condition, x, y)
+    return call("where", condition, x, y)
 
 
 def clip(
@@ -119,71 +120,71 @@ def clip(
 ) -> Tensor:
     """torch.clip: input limited to the range from min to max."""
     if not (isinstance(min, Tensor) or isinstance(max, Tensor)):
-        return operator("clip_number")(input, min, max)
+        return call("clip_number", input, min, max)
     low, high = (
         value
         if value is None or isinstance(value, Tensor)
         else torch.full((), value, device=input.device)
         for value in (min, max)
     )
-    return operator("clip")(input, low, high)
+    return call("clip", input, low, high)
 
 
 def negative(input: Tensor) -> Tensor:
     """torch.negative: -input."""
-    return operator("negative")(input)
+    return call("negative", input)
 
 
 def abs(input: Tensor) -> Tensor:
     """torch.abs; of complex numbers the magnitude, in their real dtype."""
-    return operator("abs")(input)
+    return call("abs", input)
 
 
 def exp(input: Tensor) -> Tensor:
     """torch.exp; integers give torch's default dtype."""
-    return operator("exp")(input)
+    return call("exp", input)
 
 
 def log(input: Tensor) -> Tensor:
     """torch.log; integers give torch's default dtype."""
-    return operator("log")(input)
+    return call("log", input)
 
 
 def sqrt(input: Tensor) -> Tensor:
     """torch.sqrt; integers give torch's default dtype."""
-    return operator("sqrt")(input)
+    return call("sqrt", input)
 
 
 def tanh(input: Tensor) -> Tensor:
     """torch.tanh; integers give torch's default dtype."""
-    return operator("tanh")(input)
+    return call("tanh", input)
 
 
 def sigmoid(input: Tensor) -> Tensor:
     """torch.sigmoid; integers give torch's default dtype."""
-    return operator("sigmoid")(input)
+    return call("sigmoid", input)
 
 
 def relu(input: Tensor) -> Tensor:
     """torch.relu: input where it is positive or nan, else 0."""
-    return operator("relu")(input)
+    return call("relu", input)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """torch.nn.functional.gelu in its exact form; ValueError for another one."""
     if approximate != "none":
         raise ValueError(f"gpuopt has gelu with approximate='none', not {approximate!r}")
-    return operator("gelu")(input)
+    return call("gelu", input)
 
 
 def silu(input: Tensor) -> Tensor:
     """torch.nn.functional.silu: input * sigmoid(input)."""
-    return operator("silu")(input)
+    return call("silu", input)
 
 
 def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
     """input.to(dtype), always a copy."""
-    return operator("cast")(input, dtype)
+    return call("cast", input, dtype)
 
 
 # ---- reductions ----
@@ -192,7 +193,7 @@ def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
 def _reduce(op: str, x: Tensor, dim: Ints | None, keepdim: bool) -> Tensor:
     """Like torch, an empty list of axes means all of them."""
     axes = [dim] if isinstance(dim, int) else list(dim or ()) or None
-    return operator("reduce")(x, op, axes, keepdim)
+    return call("reduce", x, op, axes, keepdim)
 
 
 def _converted(x: Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -269,12 +270,12 @@ def all(input: Tensor, dim: Ints | None = None, keepdim: bool = False) -> Tensor
 
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """torch.dot of two vectors; complex numbers are not conjugated."""
-    return operator("dot")(input, tensor)
+    return call("dot", input, tensor)
 
 
 def mean_matvec(input: Tensor, matrix: Tensor, layout: str = "LN") -> Tensor:
     """matrix @ input.mean(2).T for input of shape (N, L, M); layout "NL" transposes it."""
-    return operator("mean_matvec")(input, matrix, layout)
+    return call("mean_matvec", input, matrix, layout)
 
 
 def partition_reduce(input: Tensor, bits: Ints, *, square: bool = False) -> Tensor:
@@ -283,7 +284,7 @@ def partition_reduce(input: Tensor, bits: Ints, *, square: bool = False) -> Tens
     With `square` of abs(input)**2: the probabilities of some qubits of a state.
     """
     places = [bits] if isinstance(bits, int) else list(bits)
-    return operator("partition_reduce")(input, places, square)
+    return call("partition_reduce", input, places, square)
 
 
 # ---- scans ----
@@ -297,7 +298,7 @@ def scan(
     reverse: bool = False,
 ) -> Tensor:
     """gpuopt.scan: op is "sum", "prod", "min" or "max"; differentiable for "sum"."""
-    return operator("scan")(input, op, dim, exclusive, reverse)
+    return call("scan", input, op, dim, exclusive, reverse)
 
 
 def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -338,7 +339,7 @@ def index_add(
     torch.are_deterministic_algorithms_enabled().
     """
     fixed = _repeatable(deterministic)
-    return operator("index_add")(input, index, source, dim, alpha, mode, fixed)
+    return call("index_add", input, index, source, dim, alpha, mode, fixed)
 
 
 def scatter_add(
@@ -383,7 +384,7 @@ def scatter_add(
         across = [-1 if i == axis else 1 for i in range(first.dim())]
         at = torch.arange(index.shape[axis], device=index.device).reshape(across)
         place = place * first.shape[axis] + at
-    sums = operator("scatter_add")(src, place, first.numel(), mode, _repeatable(deterministic))
+    sums = call("scatter_add", src, place, first.numel(), mode, _repeatable(deterministic))
     return input + sums.reshape(first.shape).movedim(0, dim).to(input.dtype)
 
 
@@ -410,7 +411,7 @@ def causal_conv1d(
     """
     w = weight.squeeze(1) if weight.dim() == 3 else weight
     options = (eps, activation, layout, precision, causality)
-    return operator("causal_conv1d")(x, w, bias, *options, segments)
+    return call("causal_conv1d", x, w, bias, *options, segments)
 
 
 def _silu(activation: str | None) -> str | None:
@@ -514,7 +515,7 @@ def convolve(input: Tensor, other: Tensor, mode: str = "full") -> Tensor:
 
     mode is "full", "same" or "valid", as in numpy.convolve.
     """
-    return operator("convolve")(input, other, mode)
+    return call("convolve", input, other, mode)
 
 
 # ---- poolings ----
@@ -532,7 +533,7 @@ def _max_pool(rank: int, x: Tensor, windows: Sequence[Any], ceil: bool, indices:
         sizes[1] = _each(stride, rank)
     recorded = torch.is_grad_enabled() and x.requires_grad
     suffix = "_with_indices" if indices or recorded else ""
-    y = operator(f"max_pool{rank}d{suffix}")(x, *sizes, _each(dilation, rank), ceil)
+    y = call(f"max_pool{rank}d{suffix}", x, *sizes, _each(dilation, rank), ceil)
     return y[0] if recorded and not indices else y
 
 
@@ -592,7 +593,7 @@ def upsample_nearest(
     scales = None if scale is None else _factors(scale, rank)
     if len(sizes or scales or ()) != rank:
         raise ValueError(f"{len(sizes or scales or ())} values for {rank} spatial axes")
-    return operator("upsample_nearest")(input, sizes, scales, exact, layout)
+    return call("upsample_nearest", input, sizes, scales, exact, layout)
 
 
 def interpolate(

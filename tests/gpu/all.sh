@@ -1,7 +1,8 @@
 #!/bin/sh
 # Everything that needs a GPU, in one go: tests, sanitizers, benchmarks.
 # Usage: tests/gpu/all.sh PYTHON RESULTS NAME [PART...]    writes RESULTS/NAME-*.{log,json}
-# PART: tests, sanitize, host, or an operator's benchmarks; all without one.
+# PART: tests, torch (tests with torch and JAX), sanitize, host, first_calls, overhead, model,
+# or an operator's benchmarks; all without one.
 # Builds in place first if the module is not there.  Exit 1 if a part failed.
 set -u
 python=$1
@@ -14,7 +15,7 @@ ls gpuopt/_core*.so >/dev/null 2>&1 || "$python" setup.py --quiet build_ext --in
 "$python" -m gpuopt info
 
 shift 3
-[ $# -gt 0 ] || set -- tests sanitize host \
+[ $# -gt 0 ] || set -- tests torch sanitize host first_calls overhead model \
     $("$python" -c "from gpuopt.lab import workloads; print(*workloads.rooms())")
 
 for part in "$@"; do
@@ -35,8 +36,14 @@ for part in "$@"; do
             tail -n 2 "$log"
         done
         ;;
-    host)
-        "$python" tests/gpu/host.py | tee "$results/$name-host.json" || status=1
+    torch)
+        log="$results/$name-torch.log"
+        "$python" -m pytest -q tests/test_torch*.py tests/test_jax.py tests/test_examples.py -p no:cacheprovider >"$log" 2>&1 || status=1
+        tail -n 20 "$log"
+        ;;
+    host | first_calls | overhead | model)
+        "$python" "tests/gpu/$part.py" >"$results/$name-$part.json" || status=1
+        cat "$results/$name-$part.json"
         ;;
     *)
         "$python" -m benchmarks --backend cuda --ops "$part" --variants all \
