@@ -91,6 +91,24 @@ conv_more(const conv_job *j, int64_t c)
 }
 
 void
+conv_fill_more(const conv_job *j, int64_t channels, void *to)
+{
+    const conv_plan *p = &j->plan;
+    memset(to, 0, (size_t)(channels * j->value_bytes));
+    if (p->has_bias) {
+        j->loops->read(j->arrays.bias, p->bias_c, channels, to);
+    }
+    for (int64_t c = 0; c < channels; c++) {
+        if (j->dtype == GPO_F64) {
+            ((double *)to)[c] += p->eps;
+        }
+        else {
+            ((float *)to)[c] = (float)(p->eps + (double)((float *)to)[c]);
+        }
+    }
+}
+
+void
 conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n, void *sum)
 {
     const conv_plan *p = &j->plan;

@@ -118,6 +118,9 @@ void conv_set_dtype(conv_job *j, gpo_dtype dtype);
 /* What is added to the sums of channel c: eps and its bias. */
 double conv_more(const conv_job *j, int64_t c);
 
+/* The same of all channels, as values. */
+void conv_fill_more(const conv_job *j, int64_t channels, void *to);
+
 /*
  * Stores n elements of row (b, c) from step t on, given the sums of their terms; SiLU
  * overwrites `sum`.

@@ -546,14 +546,14 @@ prepare(gpo_call *call, short_job *s)
     s->taps = memory;
     s->more = s->taps + p->lags * row;
     s->nothing = s->more + row;
+    if (s->by_channels) {
+        conv_fill_more(j, p->channels, s->more);
+    }
     for (int64_t c = 0; c < p->channels && s->by_channels; c++) {
-        const double more = conv_more(j, c);
         if (j->dtype == GPO_F64) {
-            ((double *)s->more)[c] = more;
             ((double *)s->nothing)[c] = ADD_NOTHING;
         }
         else {
-            ((float *)s->more)[c] = (float)more;
             ((float *)s->nothing)[c] = (float)ADD_NOTHING;
         }
     }

@@ -220,18 +220,10 @@ pack_taps(gpo_call *call, update_job *u)
         j->loops->read(last - s * p->w_k * j->bytes, p->w_c, p->channels,
                        u->taps + s * row);
     }
-    for (int64_t c = 0; c < p->channels; c++) {
-        const double more = conv_more(j, c);
-        if (j->dtype == GPO_F64) {
-            ((double *)u->more)[c] = more;
-        }
-        else {
-            ((float *)u->more)[c] = (float)more;
-        }
-        if (!u->by_channels) {
-            j->loops->read(last + c * p->w_c * j->bytes, -p->w_k, p->taps,
-                           u->taps + c * p->taps * j->value_bytes);
-        }
+    conv_fill_more(j, p->channels, u->more);
+    for (int64_t c = 0; c < p->channels && !u->by_channels; c++) {
+        j->loops->read(last + c * p->w_c * j->bytes, -p->w_k, p->taps,
+                       u->taps + c * p->taps * j->value_bytes);
     }
     return GPO_OK;
 }
