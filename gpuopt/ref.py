@@ -17,6 +17,7 @@ __all__ = [
     "cast",
     "causal_conv1d",
     "causal_conv1d_backward",
+    "causal_conv1d_update",
     "clip",
     "convolve",
     "divide",
@@ -296,6 +297,31 @@ def _causal_arrays(
     return x.astype(acc), w.astype(acc), add
 
 
+def _segment_ids(segments: Any, batches: int, steps: int) -> Any:
+    """The number of the segment of each step, (B, T), for either form of `segments`."""
+    segments = np.asarray(segments)
+    if segments.ndim == 1:
+        return np.searchsorted(segments, np.arange(steps), side="right")[None]
+    new = np.ones((batches, steps), bool)
+    new[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    return new.cumsum(1)
+
+
+def _cut(x: Any, segments: Any, s: int) -> Any:
+    """Whether the steps t - s and t, t >= s, are of one segment, as 0 or 1."""
+    ids = _segment_ids(segments, x.shape[0], x.shape[2])
+    return (ids[:, s:] == ids[:, : x.shape[2] - s])[:, None]
+
+
+def _segmented_sum(x: Any, w: Any, segments: Any) -> Any:
+    """As _causal_sum, without the products that cross a border."""
+    total = np.zeros_like(x)
+    for s in range(min(w.shape[1], x.shape[2])):
+        products = w[:, w.shape[1] - 1 - s, None] * x[:, :, : x.shape[2] - s]
+        total[:, :, s:] += np.where(_cut(x, segments, s), products, 0)
+    return total
+
+
 def causal_conv1d(
     x: Any,
     w: Any,
@@ -305,20 +331,66 @@ def causal_conv1d(
     layout: str = "BCT",
     precision: str = "fp32",
     out: np.ndarray[Any, Any] | None = None,
+    *,
+    initial_state: Any = None,
+    segments: Any = None,
+    return_state: bool = False,
 ) -> Any:
     """Convolve each channel with its filter, back in time; as `gpuopt.causal_conv1d`.
 
-    `eps + bias[c] + sum(w[c, K-1-s] * x[b, c, t-s] for s in range(min(t + 1, K)))`.
+    `eps + bias[c] + sum(w[c, K-1-s] * x[b, c, t-s] for s in range(min(t + 1, K)))`; with
+    `initial_state` its K - 1 steps come before x[b, c, 0], with `segments` no product is
+    of two segments.
     """
     dtype = np.asarray(x).dtype.newbyteorder("=")
     with np.errstate(all="ignore"):
         x, w, add = _causal_arrays(x, w, bias, eps, activation, layout, precision)
-        result = _causal_sum(x, w) + add
+        steps, kept = x.shape[2], w.shape[1] - 1
+        before = np.zeros((*x.shape[:2], kept), x.dtype)
+        if initial_state is not None:
+            before = np.asarray(initial_state).astype(x.dtype)
+            before = before.swapaxes(1, 2) if layout == "BTC" else before
+        row = np.concatenate([before, x], 2)
+        if segments is not None:
+            result = _segmented_sum(x, w, segments) + add
+        elif initial_state is not None:
+            result = _causal_sum(row, w)[:, :, kept:] + add
+        else:
+            result = _causal_sum(x, w) + add
         if activation:
             result = result / (1 + np.exp(-result))
+        results = [result, row[:, :, steps:]]
         if layout == "BTC":
-            result = result.swapaxes(1, 2)
-        return _into(np.ascontiguousarray(result.astype(dtype)), out)
+            results = [r.swapaxes(1, 2) for r in results]
+        y, state = (np.ascontiguousarray(r.astype(dtype)) for r in results)
+        return (y, state) if return_state else _into(y, out)
+
+
+def causal_conv1d_update(
+    state: Any,
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    out: tuple[Any, Any] | None = None,
+    *,
+    state_index: Any = None,
+    eps: float = 0.0,
+    activation: str | None = None,
+) -> tuple[Any, Any]:
+    """y and the new state; as `gpuopt.causal_conv1d_update`.
+
+    The steps of row b of x follow those of row `state_index[b]` of the state.
+    """
+    state, x = np.asarray(state), np.asarray(x)
+    index = np.arange(len(x)) if state_index is None else np.asarray(state_index)
+    steps = x if x.ndim == 3 else x[:, :, None]
+    row = np.concatenate([state[index], steps], 2)
+    y = causal_conv1d(row, w, bias, eps=eps, activation=activation)
+    y = y[:, :, state.shape[2] :].reshape(x.shape)
+    new_state = np.array(state)
+    new_state[index] = row[:, :, steps.shape[2] :]
+    pair = out or (None, None)
+    return _into(y, pair[0]), _into(new_state, pair[1])
 
 
 def causal_conv1d_backward(
@@ -330,6 +402,8 @@ def causal_conv1d_backward(
     activation: str | None = None,
     layout: str = "BCT",
     precision: str = "fp32",
+    *,
+    segments: Any = None,
 ) -> tuple[Any, ...]:
     """Gradients of x, w and the bias, if there is one; `gpuopt.causal_conv1d_backward`."""
     dtype = np.asarray(x).dtype.newbyteorder("=")
@@ -338,15 +412,17 @@ def causal_conv1d_backward(
         x, w, add = _causal_arrays(x, w, bias, eps, activation, layout, precision)
         g = np.asarray(dy).astype(wide(dtype))
         g = g.swapaxes(1, 2) if layout == "BTC" else g
+        ids = np.zeros((x.shape[0], x.shape[2]), np.int64) if segments is None else segments
         if activation:
-            v = _causal_sum(x, w) + add
+            v = _segmented_sum(x, w, ids) + add
             share = 1 / (1 + np.exp(-v))
             g = g * (share * (1 + v * (1 - share)))
-        dx = _causal_sum(g[:, :, steps], w)[:, :, steps]
+        back = _segment_ids(ids, x.shape[0], x.shape[2])[:, steps]
+        dx = _segmented_sum(g[:, :, steps], w, back)[:, :, steps]
         dw = np.zeros_like(w)
         for s in range(min(w.shape[1], x.shape[2])):
             products = g[:, :, s:] * x[:, :, : x.shape[2] - s]
-            dw[:, w.shape[1] - 1 - s] = products.sum((0, 2))
+            dw[:, w.shape[1] - 1 - s] = np.where(_cut(x, ids, s), products, 0).sum((0, 2))
         dx = dx.swapaxes(1, 2) if layout == "BTC" else dx
         results = (dx, dw) if bias is None else (dx, dw, g.sum((0, 2)))
         return tuple(np.ascontiguousarray(r.astype(dtype)) for r in results)

@@ -66,7 +66,7 @@ def test_every_argument_by_position_and_by_keyword(op: str) -> None:
         for name, parameter in signature.parameters.items()
         if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
     ]
-    assert positional == [a["name"] for a in described] + ["out"]
+    assert positional == [a["name"] for a in described if not a["named"]] + ["out"]
     assert_same(call(**full), want)
     for n in range(len(positional) + 1):
         front = [full[name] for name in positional[:n]]
@@ -750,8 +750,9 @@ def test_describe_agrees_with_the_signature(op: str) -> None:
             "array", "bool", "int", "float", "ints", "floats", "enum", "dtype",
         )  # fmt: skip
         assert (argument["choices"] is not None) == (argument["kind"] == "enum")
-    common = list(parameters)[len(described["args"]) :]
-    assert common == ["out", "variant", "backend", "stream"]
+    named = [a["name"] for a in described["args"] if a["named"]]
+    common = list(parameters)[len(described["args"]) - len(named) :]
+    assert common == ["out", *named, "variant", "backend", "stream"]
 
 
 def test_tab_completion_shows_the_public_names() -> None:

@@ -155,6 +155,7 @@ SAMPLES: dict[str, Callable[[Draw], tuple[Any, ...]]] = {
         d.floats(3),
         *CAUSAL,
     ),
+    "causal_conv1d_update": lambda d: (d.floats(2, 3, 4), d.floats(2, 3), d.floats(3, 4)),
     "upsample_nearest": lambda d: (d.floats(2, 3, 4, 5), [7, 9], None, False, "NCHW"),
     "upsample_nearest_backward": lambda d: (
         d.floats(2, 3, 8, 10),
@@ -953,6 +954,123 @@ def test_causal_conv1d_takes_the_state_of_conv1d(device: str) -> None:
         "CausalConv1d(5, kernel_size=4, bias=False, activation='silu', layout='BTC')"
     )
     assert list(other.state_dict()) == ["weight"]
+
+
+def by_hand(x: Any, weight: Any, bias: Any, states: Any, activation: Any) -> Any:
+    """causal_conv1d_fn of torch's own operators: the result and the last K - 1 steps."""
+    kept = weight.shape[1] - 1
+    before = x.new_zeros(*x.shape[:2], kept) if states is None else states
+    row = torch.cat([before, x], 2)
+    y = torch.nn.functional.conv1d(row, weight[:, None], bias, groups=x.shape[1])
+    return torch.nn.functional.silu(y) if activation else y, row[..., row.shape[2] - kept :]
+
+
+@pytest.mark.parametrize("activation", [None, "silu", "swish"])
+@pytest.mark.parametrize("steps", [1, 2, 40])
+@pytest.mark.parametrize("last", [False, True])
+def test_causal_conv1d_fn_with_states(
+    steps: int, activation: str | None, last: bool, device: str
+) -> None:
+    """Values and gradients, channels first and last in memory."""
+    d = Draw(f"fn{steps}", device)
+    x, weight, bias, states = d.floats(2, 20, steps), d.floats(20, 4), d.floats(20), None
+    if last:
+        x = x.transpose(1, 2).contiguous().transpose(1, 2)
+    for states in (None, d.floats(2, 20, 3)):
+        args = recorded((x, weight, bias)) + (recorded((states,)) if states is not None else ())
+        given = (*args[:3], None, args[3] if states is not None else None)
+        y, final = gt.causal_conv1d_fn(*given, return_final_states=True, activation=activation)
+        want = by_hand(*args[:3], given[4], activation)
+        torch.testing.assert_close(y, want[0])
+        torch.testing.assert_close(final, want[1], rtol=0, atol=0)
+        g, h = torch.rand_like(y), torch.rand_like(final)
+        grads = torch.autograd.grad((y, final), args, (g, h), allow_unused=True)
+        wants = torch.autograd.grad(want, args, (g, h), allow_unused=True)
+        for a, b in zip(grads, wants, strict=True):
+            torch.testing.assert_close(a, b)
+        out = torch.empty_like(final)
+        _, same = gt.causal_conv1d_fn(
+            *(a.detach() if a is not None else None for a in given), True, out, activation
+        )
+        assert same is out
+        torch.testing.assert_close(out, final.detach(), rtol=0, atol=0)
+
+
+def test_causal_conv1d_fn_with_sequences_in_a_row() -> None:
+    """On a CPU: no product crosses a border, in the gradients neither."""
+    d = Draw("seq_idx", "cpu")
+    args = recorded((d.floats(2, 17, 12), d.floats(17, 4), d.floats(17)))
+    ids = torch.tensor([[0] * 5 + [1] * 7, [0] * 1 + [3] * 2 + [4] * 9], dtype=torch.int32)
+    y = gt.causal_conv1d_fn(*args, seq_idx=ids, activation="silu")
+    x, weight, bias = args
+    rows = []
+    for b, cuts in enumerate(((5, 7), (1, 2, 9))):
+        parts = x[b : b + 1].split(cuts, 2)
+        rows.append(torch.cat([by_hand(p, weight, bias, None, "silu")[0] for p in parts], 2))
+    want, g = torch.cat(rows), torch.rand_like(y)
+    torch.testing.assert_close(y, want)
+    for a, b in zip(
+        torch.autograd.grad(y, args, g), torch.autograd.grad(want, args, g), strict=True
+    ):
+        torch.testing.assert_close(a, b)
+
+
+def test_causal_conv1d_update_is_in_place(device: str) -> None:
+    """Of all states, of those that indices name, of one step and of several."""
+    d = Draw("update", device)
+    weight, bias, pool = d.floats(20, 4), d.floats(20), d.floats(6, 20, 5)
+    index = torch.tensor([4, 0, 5], dtype=torch.int32, device=device)
+    for shape, at in (
+        ((6, 20), None),
+        ((6, 20, 3), None),
+        ((3, 20), index),
+        ((3, 20, 7), index),
+    ):
+        x, state = d.floats(*shape), pool.clone()
+        rows = pool if at is None else pool[at.long()]
+        steps = x if x.dim() == 3 else x[..., None]
+        want, last = by_hand(steps, weight, bias, rows[..., 2:], "silu")
+        after = torch.cat([rows, steps], 2)[..., -5:]
+        y = gt.causal_conv1d_update(x, state, weight, bias, "silu", conv_state_indices=at)
+        torch.testing.assert_close(y, want.reshape(x.shape))
+        expected = pool.clone()
+        expected[slice(None) if at is None else at.long()] = after
+        assert torch.equal(state, expected)
+        assert torch.equal(state[..., -3:] if at is None else state[at.long()][..., -3:], last)
+
+
+def test_causal_conv1d_update_compiles(device: str, fresh: None) -> None:
+    d = Draw("compiled", device)
+    x, state, weight = d.floats(2, 20), d.floats(2, 20, 3), d.floats(20, 4)
+    other = state.clone()
+    run = torch.compile(gt.causal_conv1d_update, fullgraph=True, backend="aot_eager")
+    want = gt.causal_conv1d_update(x, state, weight)
+    assert torch.equal(run(x, other, weight), want)
+    assert torch.equal(other, state)
+
+
+def test_what_causal_conv1d_s_functions_refuse() -> None:
+    x, weight, states = ones(1, 2, 3), ones(2, 4), ones(1, 2, 3)
+    ids = torch.zeros(1, 3, dtype=torch.int32)
+    fn, update = gt.causal_conv1d_fn, gt.causal_conv1d_update
+    with pytest.raises(ValueError, match="activation must be None, 'silu' or 'swish'"):
+        fn(x, weight, activation="relu")
+    with pytest.raises(ValueError, match="seq_idx does not go with initial_states"):
+        fn(x, weight, None, ids, states)
+    with pytest.raises(ValueError, match="seq_idx does not go with return_final_states"):
+        fn(x, weight, None, ids, return_final_states=True)
+    with pytest.raises(ValueError, match="return_final_states is False"):
+        fn(x, weight, final_states_out=states)
+    with pytest.raises(ValueError, match=r"\(1, 2, 2\), but .* call for \(1, 2, 3\)"):
+        fn(x, weight, initial_states=states[..., 1:])
+    with pytest.raises(NotImplementedError, match="cache_seqlens"):
+        update(x, states, weight, cache_seqlens=torch.zeros(1, dtype=torch.int32))
+    with pytest.raises(TypeError, match="causal_conv1d_update has no gradient"):
+        update(x.requires_grad_(), states, weight)
+    with torch.no_grad():
+        update(x, states, weight)
+    with pytest.raises(IndexError, match="index 1 is out of bounds for axis 0 with size 1"):
+        update(x.detach(), states, weight, conv_state_indices=torch.tensor([1]))
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])

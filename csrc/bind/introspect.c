@@ -107,7 +107,8 @@ PyDoc_STRVAR(
     "A dict of what an operator takes: name, ladder (operators of one ladder share\n"
     "their variants), room (the folder of its code), signature, nout, by (the input\n"
     "whose dtype a variant must support) and args, each a dict with name, kind,\n"
-    "preset (the default as text, None if required) and choices.");
+    "preset (the default as text, None if required), choices and named (by keyword\n"
+    "alone).");
 
 static PyObject *
 describe(PyObject *module, PyObject *name)
@@ -123,9 +124,10 @@ describe(PyObject *module, PyObject *name)
     PyObject *args = b ? PyList_New(0) : NULL;
     for (int i = 0; args && i < b->nargs; i++) {
         const gpo_arg *arg = &b->op->args[i];
-        PyObject *row = Py_BuildValue("{s:s,s:s,s:z,s:N}", "name", arg->name, "kind",
-                                      kinds[arg->kind], "preset", arg->preset,
-                                      "choices", choices_tuple(arg->choices));
+        PyObject *row = Py_BuildValue("{s:s,s:s,s:z,s:N,s:N}", "name", arg->name,
+                                      "kind", kinds[arg->kind], "preset", arg->preset,
+                                      "choices", choices_tuple(arg->choices), "named",
+                                      PyBool_FromLong(arg->named));
         if (!row || PyList_Append(args, row) < 0) {
             Py_CLEAR(args);
         }

@@ -38,6 +38,20 @@ static PyMethodDef methods[GPO_NOPS + 1] = {
 
 _Static_assert(GPO_DOCS == GPO_NOPS, "csrc/ops/<room>/ documents every operator");
 
+/* Appends "name=default, " for the arguments by place, or for those by keyword alone. */
+static size_t
+list_arguments(const gpo_op *op, bool named, char *doc, size_t at, size_t room)
+{
+    for (const gpo_arg *arg = op->args; arg->name; arg++) {
+        if (arg->named == named) {
+            const char *preset = arg->preset ? arg->preset : "";
+            at += (size_t)snprintf(doc + at, room - at, "%s%s%s, ", arg->name,
+                                   arg->preset ? "=" : "", preset);
+        }
+    }
+    return at;
+}
+
 /* "name(x, op='sum', ..., out=None, *, variant='auto', ...)\n--\n\n" and the text. */
 static char *
 make_doc(const gpo_op *op, const char *text)
@@ -51,12 +65,11 @@ make_doc(const gpo_op *op, const char *text)
         return NULL;
     }
     size_t at = (size_t)snprintf(doc, room, "%s(", op->name);
-    for (const gpo_arg *arg = op->args; arg->name; arg++) {
-        at += (size_t)snprintf(doc + at, room - at, "%s%s%s, ", arg->name,
-                               arg->preset ? "=" : "", arg->preset ? arg->preset : "");
-    }
+    at = list_arguments(op, false, doc, at, room);
+    at += (size_t)snprintf(doc + at, room - at, "out=None, *, ");
+    at = list_arguments(op, true, doc, at, room);
     snprintf(doc + at, room - at,
-             "out=None, *, variant='auto', backend=None, stream=None)\n--\n\n%s", text);
+             "variant='auto', backend=None, stream=None)\n--\n\n%s", text);
     return doc;
 }
 

@@ -141,8 +141,11 @@ parse_arguments(frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwn
     const gpo_binding *b = f->binding;
     const gpo_arg *arg = b->op->args;
     const int total = b->nargs + NCOMMON;
-    const int positional = b->nargs + 1; /* the operator's own arguments, and out */
+    int positional = b->nargs + 1; /* the operator's own arguments, and out */
     int required = 0;
+    for (int i = 0; i < b->nargs; i++) {
+        positional -= arg[i].named;
+    }
     while (arg[required].name && !arg[required].preset) {
         required++;
     }
@@ -152,8 +155,9 @@ parse_arguments(frame *f, PyObject *const *args, Py_ssize_t nargs, PyObject *kwn
                      b->op->name, required, positional, nargs);
         return false;
     }
-    for (int i = 0; i < total; i++) {
-        f->value[i] = i < nargs ? args[i] : NULL;
+    for (int i = 0, k = 0; i < total; i++) {
+        const bool by_place = k < nargs && !(i < b->nargs && arg[i].named);
+        f->value[i] = by_place ? args[k++] : NULL;
     }
     const Py_ssize_t nkeywords = kwnames ? PyTuple_Size(kwnames) : 0;
     for (Py_ssize_t k = 0; k < nkeywords; k++) {

@@ -21,7 +21,7 @@ typedef struct gpo_backend gpo_backend;
 
 enum {
     GPO_MAX_DIMS = 64, /* NumPy 2's own limit */
-    GPO_MAX_IN = 4,
+    GPO_MAX_IN = 5,
     GPO_MAX_OUT = 3,
     GPO_MAX_ARGS = 12,
     GPO_MESSAGE = 512,
@@ -136,6 +136,7 @@ typedef struct gpo_arg {
     gpo_kind kind;
     const char *preset;         /* the default as Python text; NULL: required */
     const char *const *choices; /* GPO_KIND_ENUM: ends with NULL */
+    bool named;                 /* by keyword alone, like variant= */
 } gpo_arg;
 
 /* ---- variants: the rungs of a ladder ---- */

@@ -13,8 +13,8 @@ not break at them.  The functions here have torch's names and arguments.
 Gradients.  Differentiable, twice: all elementwise operators, sum, mean, amax, amin, cumsum,
 scan("sum"), dot, index_add, scatter_add, mean_matvec, partition_reduce, convolve.  Once:
 causal_conv1d, max_pool1d, max_pool2d, max_pool3d, upsample_nearest, interpolate; a second
-derivative is a RuntimeError.  prod, cumprod and scan("prod" | "min" | "max") have no
-gradient: an input that requires grad is a TypeError.
+derivative is a RuntimeError.  causal_conv1d_update, prod, cumprod and scan("prod" | "min" |
+"max") have no gradient: an input that requires grad is a TypeError.
 
 autocast.  causal_conv1d, convolve, dot and mean_matvec run in autocast's dtype, like torch's
 convolutions and products; all others run in the dtypes of their inputs.

@@ -18,6 +18,7 @@ from gpuopt.torch._library import (
     composed,
     front,
     merged,
+    one_by_one,
     operator,
     refused_twice,
     register,
@@ -27,16 +28,28 @@ from gpuopt.torch._library import (
 # ---- causal_conv1d ----
 
 OPTIONS = "float eps, str? activation, str layout, str precision, str? causality"
-CAUSAL = f"causal_conv1d(Tensor x, Tensor w, Tensor? bias, {OPTIONS}) -> Tensor"
-CAUSAL_BACKWARD = (
-    f"causal_conv1d_backward(Tensor dy, Tensor x, Tensor w, Tensor? bias, {OPTIONS}) "
-    "-> (Tensor, Tensor, Tensor)"
+CAUSAL = (
+    f"causal_conv1d(Tensor x, Tensor w, Tensor? bias, {OPTIONS}, Tensor? segments=None) "
+    "-> Tensor"
 )
-NAMES = ("eps", "activation", "layout", "precision", "causality")
+CAUSAL_BACKWARD = (
+    "causal_conv1d_backward(Tensor dy, Tensor x, Tensor w, Tensor? bias, "
+    f"{OPTIONS}, Tensor? segments=None) -> (Tensor, Tensor, Tensor)"
+)
+CAUSAL_UPDATE = (
+    "causal_conv1d_update(Tensor state, Tensor x, Tensor w, Tensor? bias=None, "
+    "Tensor? state_index=None, float eps=0.0, str? activation=None) -> (Tensor, Tensor)"
+)
+NAMES = ("eps", "activation", "layout", "precision", "causality", "segments")
+
+
+def named(options: tuple[Any, ...]) -> dict[str, Any]:
+    """The options by name; segments may be left out."""
+    return dict(zip(NAMES, options, strict=False))
 
 
 def _causal(x: Any, w: Any, bias: Any, *options: Any) -> Any:
-    return gpuopt.causal_conv1d(x, w, bias, **dict(zip(NAMES, options, strict=True)))
+    return gpuopt.causal_conv1d(x, w, bias, **named(options))
 
 
 def _causal_fake(x: Any, w: Any, bias: Any, *options: Any) -> torch.Tensor:
@@ -45,8 +58,7 @@ def _causal_fake(x: Any, w: Any, bias: Any, *options: Any) -> torch.Tensor:
 
 def _causal_backward(dy: Any, x: Any, w: Any, bias: Any, *options: Any) -> Any:
     """dx, dw and dbias, which has no elements if there is no bias."""
-    given = dict(zip(NAMES, options, strict=True))
-    grads = gpuopt.causal_conv1d_backward(dy, x, w, bias, **given)
+    grads = gpuopt.causal_conv1d_backward(dy, x, w, bias, **named(options))
     return grads if bias is not None else (*grads, x.new_empty(0))
 
 
@@ -56,14 +68,18 @@ def _causal_backward_fake(dy: Any, x: Any, w: Any, bias: Any, *options: Any) -> 
 
 
 def _causal_setup(ctx: Any, inputs: Any, output: Any) -> None:
-    x, w, bias, *ctx.options = inputs
-    ctx.save_for_backward(x, w, bias)
+    x, w, bias, *options = inputs
+    segments = options[len(NAMES) - 1] if len(options) == len(NAMES) else None
+    ctx.options = options[: len(NAMES) - 1]
+    ctx.unused = [None] * len(options)
+    ctx.save_for_backward(x, w, bias, segments)
 
 
 def _causal_gradient(ctx: Any, dy: torch.Tensor) -> Any:
-    dx, dw, dbias = operator("causal_conv1d_backward")(dy, *ctx.saved_tensors, *ctx.options)
-    without = ctx.saved_tensors[2] is None
-    return (dx, dw, None if without else dbias, *[None] * len(NAMES))
+    x, w, bias, segments = ctx.saved_tensors
+    options = (*ctx.options, segments)
+    dx, dw, dbias = operator("causal_conv1d_backward")(dy, x, w, bias, *options)
+    return (dx, dw, None if bias is None else dbias, *ctx.unused)
 
 
 def in_channels(x: torch.Tensor, dim: Any, size: int, axis: int) -> torch.Tensor:
@@ -74,6 +90,8 @@ def in_channels(x: torch.Tensor, dim: Any, size: int, axis: int) -> torch.Tensor
 def _causal_vmap(info: Any, in_dims: Any, x: Any, w: Any, bias: Any, *options: Any) -> Any:
     """More rows if the filters are the same for all, else more channels."""
     size, axis = info.batch_size, 2 if options[2] == "BTC" else 1
+    if named(options).get("segments") is not None:  # of rows: one call per element
+        return one_by_one("causal_conv1d")(info, in_dims, x, w, bias, *options)
     if in_dims[1] is None and in_dims[2] is None:
         y = operator("causal_conv1d")(merged(x, in_dims[0], size), w, bias, *options)
         return split(y, size), 0
@@ -88,6 +106,8 @@ def _causal_backward_vmap(
     info: Any, in_dims: Any, dy: Any, x: Any, w: Any, bias: Any, *options: Any
 ) -> Any:
     size, axis = info.batch_size, 2 if options[2] == "BTC" else 1
+    if named(options).get("segments") is not None:
+        return one_by_one("causal_conv1d_backward")(info, in_dims, dy, x, w, bias, *options)
     dy, x = (in_channels(a, d, size, axis) for a, d in ((dy, in_dims[0]), (x, in_dims[1])))
     w = in_channels(w, in_dims[2], size, 0)
     add = None if bias is None else in_channels(bias, in_dims[3], size, 0)
@@ -95,6 +115,17 @@ def _causal_backward_vmap(
     dx = dx.unflatten(axis, (size, dx.shape[axis] // size))
     dbias = dbias.expand(size, 0) if bias is None else split(dbias, size)
     return (dx, split(dw, size), dbias), (axis, 0, 0)
+
+
+def _causal_update(
+    state: Any, x: Any, w: Any, bias: Any = None, index: Any = None, *options: Any
+) -> Any:
+    given = dict(zip(("eps", "activation"), options, strict=False))
+    return gpuopt.causal_conv1d_update(state, x, w, bias, state_index=index, **given)
+
+
+def _causal_update_fake(state: Any, x: Any, *others: Any) -> Any:
+    return tuple(torch.empty(a.shape, dtype=a.dtype, device=a.device) for a in (x, state))
 
 
 register(
@@ -112,6 +143,7 @@ register(
     refused_twice("causal_conv1d_backward"),
     _causal_backward_vmap,
 )
+register(CAUSAL_UPDATE, _causal_update, _causal_update_fake)
 
 # ---- convolve ----
 

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import gpuopt
 from gpuopt.torch._direct import call
 from gpuopt.torch._elementwise import ROWS
-from gpuopt.torch._library import category
+from gpuopt.torch._library import category, no_gradient, operator
 
 Ints = int | Sequence[int]
 Number = bool | int | float | complex
@@ -30,6 +31,8 @@ __all__ = [
     "argmin",
     "cast",
     "causal_conv1d",
+    "causal_conv1d_fn",
+    "causal_conv1d_update",
     "convolve",
     "cumprod",
     "cumsum",
@@ -398,6 +401,7 @@ def causal_conv1d(
     layout: str = "BCT",
     precision: str = "fp32",
     causality: str | None = None,
+    segments: Tensor | None = None,
 ) -> Tensor:
     """Each channel of x (B, C, T) convolved with its filter, looking back in time only.
 
@@ -407,7 +411,103 @@ def causal_conv1d(
     """
     w = weight.squeeze(1) if weight.dim() == 3 else weight
     options = (eps, activation, layout, precision, causality)
-    return call("causal_conv1d", x, w, bias, *options)
+    return call("causal_conv1d", x, w, bias, *options, segments)
+
+
+def _silu(activation: str | None) -> str | None:
+    if activation not in (None, "silu", "swish"):
+        raise ValueError(f"activation must be None, 'silu' or 'swish', not {activation!r}")
+    return "silu" if activation else None
+
+
+def _rows(x: Tensor, weight: Tensor, bias: Tensor | None, **options: Any) -> Tensor:
+    """causal_conv1d in weight's dtype; where channels are neighbours, in the result, too."""
+    wide = x.to(weight.dtype)
+    bias = None if bias is None else bias.to(weight.dtype)
+    if wide.dim() == 3 and wide.stride(1) == 1 and wide.stride(2) != 1:
+        y = causal_conv1d(wide.transpose(1, 2), weight, bias, layout="BTC", **options)
+        y = y.transpose(1, 2)
+    else:
+        y = causal_conv1d(wide, weight, bias, **options)
+    return y.to(x.dtype)
+
+
+def causal_conv1d_fn(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    seq_idx: Tensor | None = None,
+    initial_states: Tensor | None = None,
+    return_final_states: bool = False,
+    final_states_out: Tensor | None = None,
+    activation: str | None = None,
+) -> Any:
+    """causal_conv1d with the arguments of the package causal-conv1d.
+
+    x has the shape (B, C, T), weight (C, K), seq_idx (B, T): the number of the sequence of
+    each step, on a CPU alone.  initial_states are the K - 1 steps before x, of the shape
+    (B, C, K - 1); with return_final_states the last K - 1 steps are returned, too, in
+    final_states_out if it is given.  Gradients of x, weight, bias and initial_states.  The
+    sums are in weight's dtype, at least float32.
+    """
+    activation = _silu(activation)
+    if seq_idx is not None and (initial_states is not None or return_final_states):
+        which = "initial_states" if initial_states is not None else "return_final_states"
+        raise ValueError(f"seq_idx does not go with {which}: no state is before a sequence")
+    if final_states_out is not None and not return_final_states:
+        raise ValueError("final_states_out is given, but return_final_states is False")
+    if seq_idx is not None:
+        return _rows(x, weight, bias, activation=activation, segments=seq_idx)
+    kept, row = weight.shape[-1] - 1, x
+    if initial_states is not None:
+        wanted = (*x.shape[:2], kept)
+        if tuple(initial_states.shape) != wanted:
+            raise ValueError(
+                f"initial_states has shape {tuple(initial_states.shape)}, but x and weight "
+                f"call for {wanted}, that is (B, C, K - 1)"
+            )
+        row = torch.cat([initial_states.to(x.dtype), x], 2)
+    y = _rows(row, weight, bias, activation=activation)[..., row.shape[2] - x.shape[2] :]
+    if not return_final_states:
+        return y
+    last = torch.nn.functional.pad(row, (max(kept - row.shape[2], 0), 0))
+    last = last[..., last.shape[2] - kept :]
+    return y, last.clone() if final_states_out is None else final_states_out.copy_(last)
+
+
+def causal_conv1d_update(
+    x: Tensor,
+    conv_state: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    cache_seqlens: Tensor | None = None,
+    conv_state_indices: Tensor | None = None,
+) -> Tensor:
+    """The next steps of sequences, with the arguments of the package causal-conv1d.
+
+    x has the shape (B, C) or (B, C, L), conv_state (B, C, S) with S of at least K - 1, or
+    (N, C, S) with the row of each sequence in conv_state_indices (B,).  conv_state is
+    updated in place; the result has the shape of x.  It has no gradient.
+    """
+    activation = _silu(activation)
+    if cache_seqlens is not None:
+        raise NotImplementedError(
+            "cache_seqlens, the places in a circular conv_state, is not supported: the last "
+            "steps of conv_state are the latest"
+        )
+    tensors = (a for a in (x, conv_state, weight, bias) if a is not None)
+    if torch.is_grad_enabled() and [a for a in tensors if a.requires_grad]:
+        raise no_gradient("causal_conv1d_update")
+    arrays, index = (conv_state, x, weight, bias), conv_state_indices
+    if torch.compiler.is_compiling():
+        y, state = operator("causal_conv1d_update")(*arrays, index, 0.0, activation)
+        conv_state.copy_(state)
+        return y
+    y, _ = gpuopt.causal_conv1d_update(
+        *arrays, state_index=index, activation=activation, out=(None, conv_state)
+    )
+    return y
 
 
 def convolve(input: Tensor, other: Tensor, mode: str = "full") -> Tensor:

@@ -1,6 +1,7 @@
-"""Cases of causal_conv1d and causal_conv1d_backward: sizes, layouts, options, errors.
+"""Cases of causal_conv1d, its gradient and its update: sizes, layouts, options, errors.
 
-Order: sizes, samples, bounds, expectations, error inputs, the table.
+Order: sizes, samples, bounds, expectations, error inputs, the update, the table.  Segments
+are in ops/test_causal_conv1d_states.py.
 """
 
 from __future__ import annotations
@@ -130,6 +131,32 @@ def sample(
     return Sample(tuple(specs), options)
 
 
+# Behind a state: shorter than it, around a tile, many channels, a filter of several tiles.
+STATES: tuple[Size, ...] = (
+    (2, 3, 1, 4),
+    (1, 2, 2, 9),
+    (2, 1, 17, 1),
+    (1, 3, 33, 2),
+    (1, 20, 18, 4),
+    (9, 1, 40, 40),
+)
+
+
+def state_samples(dtype: str, small: bool) -> Iterator[Sample]:
+    """For ops/test_causal_conv1d_states.py: the last array is the initial_state."""
+    for turn, size in enumerate(STATES if small else (*STATES, (2, 17, 300, 33))):
+        b, c, _, k = size
+        for by_time in (False, True):
+            layouts = tuple(LAYOUTS_ND[(turn * step + by_time) % 10] for step in (1, 3, 7))
+            options: Bits = (("return_state", True),)
+            options += (("layout", "BTC"),) if by_time else (("eps", 0.5),)
+            options += (("activation", "silu"),) if turn % 2 else ()
+            plain = sample(False, size, dtype, layouts, FILLS[turn % 2], True, options)
+            shape = (b, k - 1, c) if by_time else (b, c, k - 1)
+            state = Spec(shape, dtype, LAYOUTS_ND[turn % 10], FILLS[turn % 2])
+            yield Sample((*plain.arrays, state), options)
+
+
 def samples(backward: bool, dtype: str, extent: str) -> Iterator[Sample]:
     turn = 0
     small = extent == "small"
@@ -188,10 +215,13 @@ class Wide:
         self.silu = options.get("activation") is not None
         self.eps = options.get("eps", 0.0)
         dy = arrays[0] if backward else None
-        x, w, *bias = arrays[1:] if backward else arrays
+        x, w, *more = arrays[1:] if backward else arrays
         self.dy = None if dy is None else self.rows(dy)
         self.x, self.w = self.rows(x), w.astype(self.acc)
-        self.bias = bias[0].astype(self.acc) if bias else None
+        self.bias = more[0].astype(self.acc) if more else None
+        self.kept = 0 if len(more) < 2 else more[1].shape[1 if self.by_time else 2]
+        if self.kept:  # the rows, with the state before them
+            self.x = np.concatenate([self.rows(more[1]), self.x], 2)
         self.terms = np.minimum(np.arange(self.x.shape[2]) + 1, self.w.shape[1])
         self.tiny = smallest(self.inner) * (int(self.terms.max(initial=0)) + 2)
 
@@ -228,9 +258,9 @@ class Wide:
 
     def before(self) -> tuple[Any, Any]:
         """The value before the activation, and its error bound."""
-        value = ref.causal_conv1d(self.x, self.w, self.bias, self.eps)
+        value = ref.causal_conv1d(self.x, self.w, self.bias, eps=self.eps)
         bias = None if self.bias is None else np.abs(self.bias)
-        size = ref.causal_conv1d(np.abs(self.x), np.abs(self.w), bias, abs(self.eps))
+        size = ref.causal_conv1d(np.abs(self.x), np.abs(self.w), bias, eps=abs(self.eps))
         error = roundings(self.terms, 8) * self.u * size + self.tiny
         return value, error + self.more(self.x, self.w, self.terms, size)
 
@@ -260,7 +290,7 @@ def expected(dtype: np.dtype[Any], value: Any, limit: Any, acc: np.dtype[Any]) -
 # ---- expectations ----
 
 
-def expect_forward(arrays: list[Any], options: dict[str, Any], rung: str) -> Expected:
+def expect_forward(arrays: list[Any], options: dict[str, Any], rung: str) -> Expected | Several:
     """Within the documented bound; silu's slope is at most 1.1, its arithmetic 8 u more."""
     with np.errstate(all="ignore"):
         w = Wide(arrays, options, False, rung)
@@ -269,7 +299,12 @@ def expect_forward(arrays: list[Any], options: dict[str, Any], rung: str) -> Exp
             value = value / (1 + np.exp(-value))
             error = 1.1 * error + (8 + np.abs(w.before()[0])) * w.u * np.abs(value) + w.tiny
         limit = w.narrow(error, value)
-    return expected(w.dtype, w.rows(value), w.rows(limit), w.acc)
+    value, limit = value[:, :, w.kept :], limit[:, :, w.kept :]
+    result = expected(w.dtype, w.rows(value), w.rows(limit), w.acc)
+    if not options.get("return_state"):
+        return result
+    last = w.x[:, :, w.x.shape[2] - w.w.shape[1] + 1 :]
+    return Several((result, Expected(w.dtype, np.ascontiguousarray(w.rows(last)))))
 
 
 def expect_backward(arrays: list[Any], options: dict[str, Any], rung: str) -> Several:
@@ -389,6 +424,49 @@ def common_errors(before: tuple[Any, ...], name: str) -> list[Error]:
     ]  # fmt: skip
 
 
+def segment_errors(before: tuple[Any, ...]) -> list[Error]:
+    """Errors of both operators, found before anything runs or by a CPU."""
+
+    def f(segments: Any, b: int = 1, **kwargs: Any) -> Callable[[], Any]:
+        arrays = [_x(b)] * len(before) + [_x(b), _w()]
+        return lambda: (arrays, {"segments": segments, **kwargs})
+
+    whole = np.array([0, 2, 5], np.int32)
+    return [
+        Error("segments of floats", f(np.array([0.0, 5.0])), TypeError,
+              r"^segments must have dtype 'int32' or 'int64', not 'float64'$"),
+        Error("segments of no dimension", f(np.int32(5)), ValueError,
+              r"^segments must have 1 dimension, .*, or 2, \(B, T\), but it has 0$"),
+        Error("lengths of two batches", f(whole, 2), ValueError, r"one batch, but x has 2$"),
+        Error("no lengths", f(whole[:1]), ValueError, r"at least 2 .*, but it has 1$"),
+        Error("numbers of other steps", f(np.zeros((1, 4), np.int64)), ValueError,
+              r"^segments has shape \(1, 4\), but x calls for \(1, 5\), that is \(B, T\)$"),
+    ]  # fmt: skip
+
+
+def state_errors() -> list[Error]:
+    def f(state: Any, **kwargs: Any) -> Callable[[], Any]:
+        return lambda: ((_x(), _w()), {"initial_state": state, **kwargs})
+
+    state = np.zeros((2, 3, 3), np.float32)
+    one = np.zeros((2, 5), np.int32)
+    return [
+        *segment_errors(()),
+        Error("a state of two dimensions", f(state[0]), ValueError,
+              r"^initial_state must have 3 dimensions \(B, C, K - 1\), but it has 2$"),
+        Error("a state of K steps", f(np.zeros((2, 3, 4), np.float32)), ValueError,
+              r"^initial_state has shape \(2, 3, 4\), .*\(2, 3, 3\), that is \(B, C, K - 1\)$"),
+        Error("a state of another dtype", f(state.astype("f8")), TypeError,
+              r"^initial_state has dtype 'float64', x has 'float32': one dtype is wanted$"),
+        Error("a state and segments", f(state, segments=one), ValueError,
+              r"^segments do not go with initial_state"),
+        Error("segments and the last state", f(None, segments=one, return_state=True),
+              ValueError, r"^segments do not go with return_state"),
+        Error("one out for two results", f(state, return_state=True, out=_x()), TypeError,
+              r"out must be a tuple of 2"),
+    ]  # fmt: skip
+
+
 def forward_errors() -> list[Error]:
     def f(*args: Any, **kwargs: Any) -> Callable[[], Any]:
         return lambda: (args, kwargs)
@@ -409,6 +487,7 @@ def forward_errors() -> list[Error]:
               r"^w has 3 channels, x has 5$"),
         Error("integers", f(*whole), TypeError, r"'int32'"),
         Error("complex", f(_x().astype("c8"), _w().astype("c8")), TypeError, r"'complex64'"),
+        *state_errors(),
         Error("out of the wrong shape", f(_x(), _w(), out=np.zeros((2, 5, 3), np.float32)),
               ValueError, r"\(2, 5, 3\)"),
         Error("out of the wrong dtype", f(_x(), _w(), out=np.zeros((2, 3, 5))), TypeError,
@@ -434,6 +513,7 @@ def backward_errors() -> list[Error]:
     two = np.empty((2, 3, 5), np.float32), np.empty((3, 4), np.float32)
     return [
         *common_errors((_x(),), "causal_conv1d_backward"),
+        *segment_errors((_x(),)),
         Error("dy of two dimensions", f(_x()[0], _x(), _w()), ValueError,
               r"^dy must have 3 dimensions \(B, C, T\), but it has 2$"),
         Error("dy of another shape", f(_x(t=4), _x(), _w()), ValueError,
@@ -449,6 +529,147 @@ def backward_errors() -> list[Error]:
               r"\(3, 4\)"),
         Error("out is x", overlap, ValueError, r"overlap|shares? memory"),
     ]  # fmt: skip
+
+
+# ---- the update ----
+
+# (N = B, C, L, K, S): one step and a few, more steps than the state has, states that are
+# longer than needed, vectors of channels and a few more.
+UPDATES: tuple[tuple[int, int, int, int, int], ...] = (
+    (1, 1, 1, 1, 0),
+    (2, 3, 1, 4, 3),
+    (3, 17, 1, 4, 3),
+    (2, 16, 5, 3, 7),
+    (1, 33, 4, 2, 1),
+    (2, 2, 9, 5, 4),
+    (1, 20, 3, 40, 39),
+    (0, 2, 1, 4, 3),
+    (2, 0, 1, 4, 3),
+    (1, 300, 2, 4, 6),
+)
+
+
+def update_samples(dtype: str, extent: str) -> Iterator[Sample]:
+    for turn, (n, c, steps, taps, kept) in enumerate(UPDATES):
+        for one in (False, True)[: 1 + (steps == 1)]:
+            shapes: list[tuple[int, ...]] = [(n, c, kept), (n, c) if one else (n, c, steps)]
+            shapes += [(c, taps), (c,)][: 1 + turn % 2]
+            specs = []
+            for i, shape in enumerate(shapes):
+                layout = LAYOUTS_ND[(turn * (1, 3, 7, 9)[i] + one) % 10]
+                if len(shape) == 1 and layout in ("F", "transposed"):
+                    layout = "step2"
+                specs.append(Spec(shape, dtype, layout, FILLS[turn % 2]))
+            yield Sample(
+                tuple(specs), (("eps", 0.5), ("activation", "silu"))[turn % 3 : turn % 3 + 1]
+            )
+    for size in ((2, 3, 4), (1, 20, 4)):
+        state, x, w = size[:2] + (3,), size[:2] + (2,), size[1:]
+        yield Sample(tuple(Spec(shape, dtype, "C", "special") for shape in (state, x, w)))
+
+
+def large_updates(dtype: str) -> Iterator[Sample]:
+    dtype = dtype if dtype in FLOATS else "float32"
+    for shapes in (((40, 600, 3), (40, 600), (600, 4)), ((3, 700, 5), (3, 700, 30), (700, 3))):
+        yield Sample(tuple(Spec(shape, dtype) for shape in shapes))
+
+
+@functools.lru_cache(maxsize=4096)
+def _expect_update(specs: tuple[Spec, ...], options: Bits) -> Several:
+    """The last results of causal_conv1d on the state and x, and the last steps of both."""
+    state, x, *rest = (spec.values() for spec in specs)
+    steps = x if x.ndim == 3 else x[:, :, None]
+    row = np.concatenate([state, steps], 2)
+    result = expect_forward([row, *rest], dict(options), "")
+    assert isinstance(result, Expected)
+    assert result.tolerance is not None
+    past = row.shape[2] - steps.shape[2]
+    y, limit = (a[:, :, past:].reshape(x.shape) for a in (result.value, result.tolerance))
+    last = row[:, :, steps.shape[2] :].astype(ref.wide(x.dtype))
+    return Several(
+        (
+            Expected(result.dtype, np.ascontiguousarray(y), np.ascontiguousarray(limit)),
+            Expected(result.dtype, np.ascontiguousarray(last)),
+        )
+    )
+
+
+def expect_update(s: Sample) -> Several:
+    specs = tuple(
+        Spec(a.shape, a.dtype, "stride0" if a.layout == "stride0" else "C", a.fill)
+        for a in s.arrays
+    )
+    return _expect_update(specs, s.options)
+
+
+def update_floats() -> Iterator[Sample]:
+    for dtype in FLOATS:
+        for n, c, steps, taps, kept in UPDATES:
+            if n * c:
+                shapes = ((n, c, kept), (n, c, steps), (c, taps))
+                yield Sample(tuple(Spec(shape, dtype) for shape in shapes))
+    yield Sample(
+        tuple(Spec(shape, "float32") for shape in ((30, 400, 3), (30, 400, 2), (400, 4)))
+    )
+
+
+def update_errors() -> list[Error]:
+    def f(*args: Any, **kwargs: Any) -> Callable[[], Any]:
+        return lambda: (args, kwargs)
+
+    def overlap() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        memory = np.zeros((2, 3, 5), np.float32)
+        return (memory[:, :, :3], _x(t=1), _w()), {"out": (None, memory[:, :, 1:4])}
+
+    state, x, w = np.zeros((2, 3, 3), np.float32), _x(t=1), _w()
+
+    def rows(index: Any) -> Callable[[], Any]:
+        return f(state, x, w, state_index=index)
+
+    return [
+        Error("no x", f(state), TypeError, r"missing.*'x'"),
+        Error("a state of two dimensions", f(state[0], x, w), ValueError,
+              r"^state must have the shape \(N, C, S\), but it has 2 dimensions$"),
+        Error("x of one dimension", f(state, x[0, :, 0], w), ValueError,
+              r"^x must have the shape \(B, C\) or \(B, C, L\), but it has 1 dimension$"),
+        Error("w of three dimensions", f(state, x, x), ValueError,
+              r"^w must have the shape \(C, K\), but it has 3 dimensions$"),
+        Error("a state of another dtype", f(state.astype("f2"), x, w), TypeError,
+              r"^state has dtype 'float16', x has 'float32': one dtype is wanted$"),
+        Error("a short state", f(state[..., :2], x, w), ValueError,
+              r"^state has 2 steps, but filters of 4 taps need 3$"),
+        Error("a state of other channels", f(state[:, :2], x, w), ValueError,
+              r"^state has 2 channels, x has 3$"),
+        Error("bias of other channels", f(state, x, w, np.ones(4, np.float32)), ValueError,
+              r"^bias has 4 channels, x has 3$"),
+        Error("a state of other rows", f(state[:1], x, w), ValueError,
+              r"^state has 1 rows, x has 2: state_index says which row of state each"),
+        Error("no steps", f(state, x[..., :0], w), ValueError,
+              r"^x has no time steps: L is 0$"),
+        Error("a filter of length 0", f(state, x, w[:, :0]), ValueError,
+              r"^w has a filter of length 0$"),
+        Error("an index of floats", rows(np.zeros(2)), TypeError,
+              r"^state_index must have dtype 'int32' or 'int64', not 'float64'$"),
+        Error("an index of other rows", rows(np.zeros(3, np.int32)), ValueError,
+              r"^state_index has 3 elements, x has 2 rows$"),
+        Error("integers", f(*(a.astype("i4") for a in (state, x, w))), TypeError, r"'int32'"),
+        Error("one out", f(state, x, w, out=x), TypeError, r"out must be a tuple of 2"),
+        Error("out overlaps the state", overlap, ValueError, r"overlap|shares? memory"),
+        Error("no such activation", f(state, x, w, activation="relu"), ValueError,
+              r"'silu'.*'relu'"),
+    ]  # fmt: skip
+
+
+def update_valid() -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    state = np.array([[[1, 2]], [[0, 1]]], np.float32)
+    x, w = np.array([[3], [2]], np.float32), np.array([[100, 10, 1]], np.float32)
+    y = np.array([[123], [12]], np.float32)
+    return (state, x, w), {}, (y, np.array([[[2, 3]], [[1, 2]]], np.float32))
+
+
+def update_heavy() -> tuple[Any, ...]:
+    shapes = (64, 1024, 3), (64, 1024), (1024, 4)
+    return tuple(np.ones(shape, np.float32) for shape in shapes)
 
 
 # ---- the table ----
@@ -498,5 +719,14 @@ ENTRIES = {
         valid=backward_valid,
         heavy=backward_heavy,
         floats=functools.partial(floats, True),
+    ),
+    "causal_conv1d_update": Entry(
+        samples=update_samples,
+        large=large_updates,
+        expect=expect_update,
+        errors=update_errors,
+        valid=update_valid,
+        heavy=update_heavy,
+        floats=update_floats,
     ),
 }

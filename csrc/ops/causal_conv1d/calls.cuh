@@ -6,7 +6,7 @@
 #ifndef GPO_CAUSAL_CONV1D_CALLS_CUH
 #define GPO_CAUSAL_CONV1D_CALLS_CUH
 
-#include "rows.cuh"
+#include "states.cuh"
 
 /* The view for the forward pass of a call. */
 template <typename T>
@@ -55,16 +55,81 @@ lags_of(const gpo_call *call, row_view<const T> g)
     return v;
 }
 
+/* The rows of x behind the call's state, from step `from` on. */
+template <typename T>
+static joined_rows<T>
+joined_of(const gpo_call *call, int64_t from, int64_t steps)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    const conv_arrays arrays = conv_arrays_of(call);
+    joined_rows<T> rows = {};
+    rows.state = {static_cast<const T *>(arrays.state), p.state.b, p.state.c,
+                  p.state.t};
+    rows.x = {static_cast<const T *>(arrays.x), p.x.b, p.x.c, p.x.t};
+    rows.batches = p.batches;
+    rows.channels = p.channels;
+    rows.kept = p.taps - 1;
+    rows.from = from;
+    rows.steps = steps;
+    return rows;
+}
+
+/*
+ * A convolution behind a state: of copied rows of K - 1 + T steps, whose first K - 1
+ * results are dropped.  Any rung computes it, for a copy of x and one of the result.
+ */
+template <typename T>
+static gpo_status
+convolve_behind_state(gpo_call *call, conv_launch<T> convolve)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    const int64_t kept = p.taps - 1, steps = kept + p.steps;
+    const int64_t elements = p.batches * p.channels * steps;
+    void *memory = nullptr;
+    gpo_status status = gpo_scratch(call, 2 * elements * sizeof(T), &memory);
+    if (status) {
+        return status;
+    }
+    const bool by_channels = p.out.t != 1;
+    row_view<T> rows = {static_cast<T *>(memory), p.channels * steps,
+                        by_channels ? 1 : steps, by_channels ? p.channels : 1};
+    status = join_rows(call, joined_of<T>(call, 0, steps), rows);
+    conv_view<T> v = conv_of<T>(call);
+    const row_view<T> out = v.out;
+    v.x = {rows.p, rows.b, rows.c, rows.t};
+    rows.p += elements;
+    v.out = rows;
+    v.steps = steps;
+    if (!status) {
+        status = convolve(call, v);
+    }
+    if (!status) {
+        joined_rows<T> results = joined_of<T>(call, 0, p.steps);
+        results.kept = 0;
+        results.x = {rows.p + kept * rows.t, rows.b, rows.c, rows.t};
+        status = join_rows(call, results, out);
+    }
+    return status;
+}
+
 template <typename T>
 static gpo_status
 run_forward(gpo_call *call, conv_launch<T> convolve)
 {
     const conv_plan &p = *conv_plan_of(call);
-    const gpo_status status = conv_check_causality(call);
-    if (status) {
+    gpo_status status = conv_check_causality(call);
+    if (!status && p.returns_state) {
+        T *last = static_cast<T *>(conv_arrays_of(call).last);
+        status = join_rows(call, joined_of<T>(call, p.steps, p.taps - 1),
+                           {last, p.last.b, p.last.c, p.last.t});
+    }
+    if (status || p.batches * p.channels == 0) {
         return status;
     }
-    return p.batches * p.channels > 0 ? convolve(call, conv_of<T>(call)) : GPO_OK;
+    if (p.has_state && p.taps > 1) {
+        return convolve_behind_state(call, convolve);
+    }
+    return convolve(call, conv_of<T>(call));
 }
 
 /*

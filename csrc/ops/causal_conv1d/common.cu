@@ -1,10 +1,10 @@
 /*
  * common.cu  Kernels that several rungs of causal_conv1d launch beside their own: the
- * gradient of the bias and the zeros of dw, the sum of partial dw, and the
- * transposition of (B, T, C) arrays.
+ * gradient of the bias and the zeros of dw, the sum of partial dw, the
+ * transposition of (B, T, C) arrays, and copies of rows behind a state.
  */
 #include "../../device/block.cuh"
-#include "rows.cuh"
+#include "states.cuh"
 
 /* ---- the gradient of the bias, taps beyond the row's length ---- */
 
@@ -120,6 +120,46 @@ swap_axes(gpo_call *call, const T *from, T *to, int64_t n, int64_t rows, int64_t
                       rows, cols);
 }
 
+/* ---- rows behind a state ---- */
+
+/* Neighbouring threads take neighbouring elements of the rows that are written. */
+template <typename T>
+__global__ void
+causal_conv1d_join_rows(joined_rows<T> v, row_view<T> to)
+{
+    const int64_t all = v.batches * v.channels * v.steps;
+    const int64_t step = static_cast<int64_t>(gridDim.x) * REST_BLOCK;
+    const bool by_channels = to.t != 1;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * REST_BLOCK + threadIdx.x;
+         i < all; i += step) {
+        const int64_t inner = by_channels ? v.channels : v.steps;
+        const int64_t outer = by_channels ? v.steps : v.channels;
+        const int64_t low = i % inner, high = i / inner % outer, b = i / inner / outer;
+        const int64_t c = by_channels ? low : high, k = by_channels ? high : low;
+        const int64_t t = v.from + k - v.kept;
+        T value = stored_as<T>(value_type<T>(0));
+        if (t >= 0) {
+            value = v.x.row(b, c)[t * v.x.t];
+        }
+        else if (v.state.p) {
+            value = v.state.row(b, c)[(v.kept + t) * v.state.t];
+        }
+        to.row(b, c)[k * to.t] = value;
+    }
+}
+
+template <typename T>
+gpo_status
+join_rows(gpo_call *call, const joined_rows<T> &rows, row_view<T> to)
+{
+    const int64_t all = rows.batches * rows.channels * rows.steps;
+    if (all == 0) {
+        return GPO_OK;
+    }
+    return GPO_LAUNCH(call, grid_of(ceil_div(all, REST_BLOCK)), REST_BLOCK, 0,
+                      (causal_conv1d_join_rows<T>), rows, to);
+}
+
 #define REST(T, launcher) \
     template gpo_status launcher<T>(gpo_call *, const lag_view<T> &);
 #define PARTS(T, launcher) \
@@ -127,6 +167,9 @@ swap_axes(gpo_call *call, const T *from, T *to, int64_t n, int64_t rows, int64_t
 #define AXES(T, launcher)                                                         \
     template gpo_status launcher<T>(gpo_call *, const T *, T *, int64_t, int64_t, \
                                     int64_t);
+#define JOIN(T, launcher) \
+    template gpo_status launcher<T>(gpo_call *, const joined_rows<T> &, row_view<T>);
+GPO_EVERY_FLOAT(JOIN, join_rows)
 GPO_EVERY_FLOAT(REST, make_rest)
 GPO_EVERY_FLOAT(PARTS, add_parts)
 GPO_EVERY_FLOAT32(AXES, swap_axes)

@@ -2,10 +2,10 @@
  * cpu.c  causal_conv1d and its backward on the CPU, as sums of products.  Order: the
  * inner loops, packing, elements of a result, convolution of rows, gradients of the
  * filters, the variants, scalar, choose.
- * See loops.inc (for each instruction set) and scalar.inc for the loops, cpu_spectra.c
- * for Fourier transforms.
+ * See loops.inc (for each instruction set) and scalar.inc for the loops, cpu_short.c for
+ * filters of few lags, cpu_spectra.c for Fourier transforms.
  *
- * Everything is one operation, a convolution of rows with filters: dx is the
+ * Here everything is one operation, a convolution of rows with filters: dx is the
  * convolution of the reversed gradient, read backwards, and a filter's gradient is the
  * last elements of the convolution of x with the reversed gradient.
  */
@@ -19,28 +19,8 @@
 enum {
     BLOCK = 256,    /* terms added up before they go into a total */
     MOST_TILE = 64, /* elements per row of a tile */
-    LANES = 32,     /* partial sums of a dot product */
+    LANES = 32,     /* partial sums of a filter's gradient along a row */
 };
-#define ADD_NOTHING (-0.0) /* changes no number, including either 0 */
-
-/* See tile.inc. */
-typedef void (*tile_loop)(const void *const *rows, const void *filter, int64_t t0,
-                          int64_t begin, int64_t end, int64_t lags, void *total);
-
-typedef struct loops {
-    int64_t tile; /* elements per row of a tile */
-    tile_loop tile1, tile2, tile4;
-    void (*few)(const void *row, const void *filter, int64_t t0, int64_t n,
-                int64_t lags, void *to);
-    void (*dot)(const void *a, const void *b, int64_t n, void *total);
-    void (*silu)(void *values, double more, int64_t n);
-    void (*silu_slope)(void *values, double more, int64_t n);
-    void (*read)(const void *elements, int64_t stride, int64_t n, void *values);
-    void (*write)(const void *values, double more, int64_t stride, int64_t n,
-                  void *elements);
-    void (*turn_back)(const void *slopes, const void *elements, int64_t stride,
-                      int64_t n, void *values);
-} loops;
 
 #define GPO_LOOPS "../ops/causal_conv1d/loops.inc"
 #include "../../core/each_isa.h"
@@ -52,15 +32,6 @@ typedef struct loops {
 #include "scalar.inc"
 
 /* ---- packing ---- */
-
-/* Element (b, c, t) of an array. */
-static char *
-element(const conv_job *j, const void *array, const conv_strides *strides, int64_t b,
-        int64_t c, int64_t t)
-{
-    return (char *)array +
-           (b * strides->b + c * strides->c + t * strides->t) * j->bytes;
-}
 
 /* Task i: the filter of channel i, by lag. */
 static void
@@ -75,25 +46,20 @@ pack_filter(void *context, int64_t i)
     j->loops->read(last, -p->w_k, p->lags, to + PAD * j->value_bytes);
 }
 
-/* Task i: row i of x. */
+/* Task i: row i of x, behind its state. */
 static void
 pack_x(void *context, int64_t i)
 {
     const conv_job *j = context;
     const conv_plan *p = &j->plan;
-    const int64_t b = i / p->channels, c = i % p->channels;
-    j->loops->read(element(j, j->arrays.x, &p->x, b, c, 0), p->x.t, p->steps,
-                   row_of(&j->x, b, c));
-}
-
-static void
-pack_x_back(void *context, int64_t i)
-{
-    const conv_job *j = context;
-    const conv_plan *p = &j->plan;
-    const int64_t b = i / p->channels, c = i % p->channels;
-    j->loops->read(element(j, j->arrays.x, &p->x, b, c, p->steps - 1), -p->x.t,
-                   p->steps, row_of(&j->x_back, b, c));
+    const int64_t b = i / p->channels, c = i % p->channels, before = j->skipped;
+    char *to = row_of(&j->x, b, c);
+    if (before > 0) {
+        j->loops->read(conv_element(j, j->arrays.state, &p->state, b, c, 0), p->state.t,
+                       before, to);
+    }
+    j->loops->read(conv_element(j, j->arrays.x, &p->x, b, c, 0), p->x.t,
+                   p->steps - before, to + before * j->value_bytes);
 }
 
 /* Task i: row i of dy, last step first. */
@@ -103,14 +69,14 @@ pack_reversed(void *context, int64_t i)
     const conv_job *j = context;
     const conv_plan *p = &j->plan;
     const int64_t b = i / p->channels, c = i % p->channels;
-    j->loops->read(element(j, j->arrays.dy, &p->dy, b, c, p->steps - 1), -p->dy.t,
+    j->loops->read(conv_element(j, j->arrays.dy, &p->dy, b, c, p->steps - 1), -p->dy.t,
                    p->steps, row_of(&j->reversed, b, c));
 }
 
 /* ---- elements of a result ---- */
 
-static double
-bias_of(const conv_job *j, int64_t c)
+double
+conv_more(const conv_job *j, int64_t c)
 {
     const conv_plan *p = &j->plan;
     union {
@@ -121,7 +87,25 @@ bias_of(const conv_job *j, int64_t c)
         const char *bias = j->arrays.bias;
         j->loops->read(bias + c * p->bias_c * j->bytes, 1, 1, &value);
     }
-    return j->dtype == GPO_F64 ? value.d : (double)value.f;
+    return p->eps + (j->dtype == GPO_F64 ? value.d : (double)value.f);
+}
+
+void
+conv_fill_more(const conv_job *j, int64_t channels, void *to)
+{
+    const conv_plan *p = &j->plan;
+    memset(to, 0, (size_t)(channels * j->value_bytes));
+    if (p->has_bias) {
+        j->loops->read(j->arrays.bias, p->bias_c, channels, to);
+    }
+    for (int64_t c = 0; c < channels; c++) {
+        if (j->dtype == GPO_F64) {
+            ((double *)to)[c] += p->eps;
+        }
+        else {
+            ((float *)to)[c] = (float)(p->eps + (double)((float *)to)[c]);
+        }
+    }
 }
 
 void
@@ -129,59 +113,36 @@ conv_finish(const conv_job *j, int64_t b, int64_t c, int64_t t, int64_t n, void 
 {
     const conv_plan *p = &j->plan;
     const loops *f = j->loops;
-    double more = j->with_bias ? p->eps + bias_of(j, c) : 0;
+    double more = j->with_bias ? conv_more(j, c) : 0;
+    if (t < j->skipped) {
+        const int64_t drop = j->skipped - t < n ? j->skipped - t : n;
+        sum = (char *)sum + drop * j->value_bytes;
+        t += drop;
+        n -= drop;
+    }
     if (j->gradient) { /* of SiLU, times dy, into the reversed rows */
         char *last = row_of(&j->reversed, b, c) + (p->steps - 1 - t) * j->value_bytes;
         f->silu_slope(sum, more, n);
-        f->turn_back(sum, element(j, j->arrays.dy, &p->dy, b, c, t), p->dy.t, n, last);
+        f->turn_back(sum, conv_element(j, j->arrays.dy, &p->dy, b, c, t), p->dy.t, n,
+                     last);
         return;
     }
     if (j->silu) {
         f->silu(sum, more, n);
         more = ADD_NOTHING;
     }
-    const int64_t first = j->backwards ? p->steps - 1 - t : t;
+    const int64_t first = j->backwards ? p->steps - 1 - t : t - j->skipped;
     f->write(sum, more, j->backwards ? -p->out.t : p->out.t, n,
-             element(j, j->arrays.out, &p->out, b, c, first));
+             conv_element(j, j->arrays.out, &p->out, b, c, first));
 }
 
 /* ---- convolution of rows ---- */
-
-/* Computes steps [begin, end) of row (b, c), for a filter of few lags. */
-static void
-short_row(const conv_job *j, int64_t b, int64_t c, int64_t begin, int64_t end)
-{
-    const int64_t lags = j->plan.lags;
-    const char *row = row_of(j->from, b, c);
-    const char *filter = j->filters + (c * j->filter_pitch + PAD) * j->value_bytes;
-    _Alignas(64) char sum[RANGE * sizeof(double)];
-    int64_t early = lags - 1 - begin; /* steps with fewer terms */
-    early = early < 0 ? 0 : early < end - begin ? early : end - begin;
-    if (j->dtype == GPO_F64) {
-        head_double(row, filter, begin, early, sum);
-    }
-    else {
-        head_float(row, filter, begin, early, sum);
-    }
-    const int64_t first = begin + early;
-    if (first < end) {
-        j->loops->few(row, filter, first, end - first, lags,
-                      sum + early * j->value_bytes);
-    }
-    conv_finish(j, b, c, begin, end - begin, sum);
-}
 
 void
 conv_sum_rows(const conv_job *j, int64_t b, int64_t count, int64_t c, int64_t begin,
               int64_t end, int64_t first)
 {
     const conv_plan *p = &j->plan;
-    if (p->lags <= SHORT_LAGS) {
-        for (int64_t r = 0; r < count; r++) {
-            short_row(j, b + r, c, begin, end);
-        }
-        return;
-    }
     const char *filter = j->filters + (c * j->filter_pitch + PAD) * j->value_bytes;
     const void *rows[ROWS];
     for (int64_t r = 0; r < ROWS; r++) { /* beyond `count`: the last row */
@@ -276,22 +237,6 @@ conv_sum_gradient(conv_job *j, int64_t c)
     }
 }
 
-/* Task i: channel i of a short filter, a dot product per lag and row. */
-static void
-short_filter_gradient(void *context, int64_t i)
-{
-    const conv_job *j = context;
-    const conv_plan *p = &j->plan;
-    for (int64_t s = 0; s < p->lags; s++) {
-        double total = 0; /* all bytes 0: a float 0, too */
-        for (int64_t b = 0; b < p->batches; b++) {
-            j->loops->dot(row_of(&j->x_back, b, i) + s * j->value_bytes,
-                          row_of(&j->reversed, b, i), p->steps - s, &total);
-        }
-        conv_put(j, j->arrays.dw, i * p->taps + p->taps - 1 - s, 1, 1, &total);
-    }
-}
-
 /* Task i: for channel i, the zeros of dw before its lags, and the gradient of bias. */
 static void
 channel_rest(void *context, int64_t i)
@@ -345,31 +290,53 @@ make_rows(gpo_call *call, const conv_job *j, int64_t pad, value_rows *rows)
     return GPO_OK;
 }
 
-static gpo_status
-prepare(gpo_call *call, conv_job *j, bool parallel)
+void
+conv_set_dtype(conv_job *j, gpo_dtype dtype)
 {
     static const loops *const *const tables[GPO_NISA] = GPO_EACH_ISA(table);
+    j->dtype = dtype;
+    j->loops = tables[gpo_cpu_isa()][dtype];
+    j->bytes = gpo_dtypes[dtype].bytes;
+    j->value_bytes = dtype == GPO_F64 ? sizeof(double) : sizeof(float);
+}
+
+static gpo_status
+start_job(gpo_call *call, conv_job *j, bool parallel)
+{
     *j = (conv_job){.plan = *conv_plan_of(call),
                     .arrays = conv_arrays_of(call),
-                    .dtype = call->in[call->op->by].dtype,
                     .parallel = parallel};
-    const conv_plan *p = &j->plan;
-    j->loops = tables[gpo_cpu_isa()][j->dtype];
-    j->bytes = gpo_dtypes[j->dtype].bytes;
-    j->value_bytes = j->dtype == GPO_F64 ? sizeof(double) : sizeof(float);
-    j->filter_pitch = p->lags + 2 * PAD;
-    void *memory = NULL;
+    conv_set_dtype(j, call->in[call->op->by].dtype);
     gpo_status status = conv_check_causality(call);
     if (!status) {
-        status = gpo_scratch(
-            call, (size_t)(p->channels * j->filter_pitch * j->value_bytes), &memory);
+        status = conv_find_segments(call, j);
     }
+    if (!status) {
+        conv_return_state(j);
+    }
+    return status;
+}
+
+/* The filters and the rows of x as values. */
+static gpo_status
+pack(gpo_call *call, conv_job *j)
+{
+    const conv_plan *p = &j->plan;
+    j->filter_pitch = p->lags + 2 * PAD;
+    void *memory = NULL;
+    gpo_status status = gpo_scratch(
+        call, (size_t)(p->channels * j->filter_pitch * j->value_bytes), &memory);
     if (status) {
         return status;
     }
     j->filters = memory;
     gpo_cpu_loop(j->parallel, p->channels, pack_filter, j);
-    if (p->x.t == 1 && j->bytes == j->value_bytes) {
+    if (p->has_state) { /* x and results are those of longer rows */
+        j->skipped = p->taps - 1;
+        j->plan.steps += j->skipped;
+        j->plan.has_state = false;
+    }
+    else if (p->x.t == 1 && j->bytes == j->value_bytes) {
         j->x = (value_rows){(char *)j->arrays.x, p->x.b * j->bytes, p->x.c * j->bytes};
         return GPO_OK;
     }
@@ -381,13 +348,6 @@ prepare(gpo_call *call, conv_job *j, bool parallel)
 }
 
 enum { SPECTRA = GPO_CPU_THREADS + 1 }; /* after the common variants */
-
-static gpo_status
-start(gpo_call *call, int variant, conv_job *j)
-{
-    const gpo_status status = prepare(call, j, variant != GPO_CPU_SIMD);
-    return status || variant != SPECTRA ? status : conv_spectra_start(call, j);
-}
 
 static void
 convolve(conv_job *j, const value_rows *from)
@@ -404,65 +364,62 @@ convolve(conv_job *j, const value_rows *from)
 }
 
 static gpo_status
-run_forward(gpo_call *call, int variant)
+run_forward(conv_job *j)
 {
-    conv_job j;
-    const gpo_status status = start(call, variant, &j);
-    if (status) {
-        return status;
-    }
-    j.with_bias = true;
-    j.silu = j.plan.silu;
-    convolve(&j, &j.x);
+    j->with_bias = true;
+    j->silu = j->plan.silu;
+    convolve(j, &j->x);
     return GPO_OK;
 }
 
 static gpo_status
-run_backward(gpo_call *call, int variant)
+run_backward(gpo_call *call, conv_job *j)
 {
-    conv_job j;
-    gpo_status status = start(call, variant, &j);
-    if (!status) {
-        status = make_rows(call, &j, PAD, &j.reversed);
-    }
-    const conv_plan *p = &j.plan;
-    const bool few = !status && p->lags <= SHORT_LAGS && !j.spectra;
-    if (few) {
-        status = make_rows(call, &j, 0, &j.x_back);
-    }
+    const conv_plan *p = &j->plan;
+    const gpo_status status = make_rows(call, j, PAD, &j->reversed);
     if (status) {
         return status;
     }
     if (p->silu) {
-        j.with_bias = j.gradient = true;
-        convolve(&j, &j.x);
-        j.with_bias = j.gradient = false;
+        j->with_bias = j->gradient = true;
+        convolve(j, &j->x);
+        j->with_bias = j->gradient = false;
     }
     else {
-        gpo_cpu_loop(j.parallel, p->batches * p->channels, pack_reversed, &j);
+        gpo_cpu_loop(j->parallel, p->batches * p->channels, pack_reversed, j);
     }
-    j.backwards = true;
-    convolve(&j, &j.reversed);
-    if (j.spectra) {
-        conv_spectra_gradient(&j);
-    }
-    else if (few) {
-        gpo_cpu_loop(j.parallel, p->batches * p->channels, pack_x_back, &j);
-        gpo_cpu_loop(j.parallel, p->channels, short_filter_gradient, &j);
+    j->backwards = true;
+    convolve(j, &j->reversed);
+    if (j->spectra) {
+        conv_spectra_gradient(j);
     }
     else {
-        gpo_cpu_loop(j.parallel, p->channels * ceil_div(p->lags, j.loops->tile),
-                     filter_gradient, &j);
+        gpo_cpu_loop(j->parallel, p->channels * ceil_div(p->lags, j->loops->tile),
+                     filter_gradient, j);
     }
-    gpo_cpu_loop(j.parallel, p->channels, channel_rest, &j);
+    gpo_cpu_loop(j->parallel, p->channels, channel_rest, j);
     return GPO_OK;
 }
 
 static gpo_status
 run(gpo_call *call, int variant)
 {
-    return conv_plan_of(call)->backward ? run_backward(call, variant)
-                                        : run_forward(call, variant);
+    conv_job j;
+    gpo_status status = start_job(call, &j, variant != GPO_CPU_SIMD);
+    const bool few = variant != SPECTRA && j.plan.lags <= SHORT_LAGS;
+    if (!status && (few || j.plan.segments)) {
+        return conv_short(call, &j);
+    }
+    if (!status) {
+        status = pack(call, &j);
+    }
+    if (!status && variant == SPECTRA) {
+        status = conv_spectra_start(call, &j);
+    }
+    if (status) {
+        return status;
+    }
+    return j.plan.backward ? run_backward(call, &j) : run_forward(&j);
 }
 
 static gpo_status
@@ -486,73 +443,89 @@ run_spectra(gpo_call *call)
 /* ---- scalar: one element after the other ---- */
 
 static void
-scalar_row(const conv_job *j, const void *row, const void *filter, void *to)
+scalar_row(const conv_job *j, const void *row, int64_t n, int64_t c, void *to)
 {
-    const int64_t n = j->plan.steps, lags = j->plan.lags;
+    const char *filter = j->filters + (c * j->filter_pitch + PAD) * j->value_bytes;
     if (j->dtype == GPO_F64) {
-        scalar_row_double(row, filter, n, lags, to);
+        scalar_row_double(row, filter, n, j->plan.lags, to);
     }
     else {
-        scalar_row_float(row, filter, n, lags, to);
+        scalar_row_float(row, filter, n, j->plan.lags, to);
     }
 }
 
 static void
-scalar_lags(const conv_job *j, const void *x, const void *reversed, void *to)
+scalar_lags(const conv_job *j, const void *x, const void *reversed, int64_t n, void *to)
 {
-    const int64_t n = j->plan.steps, lags = j->plan.lags;
     if (j->dtype == GPO_F64) {
-        scalar_lags_double(x, reversed, n, lags, to);
+        scalar_lags_double(x, reversed, n, j->plan.lags, to);
     }
     else {
-        scalar_lags_float(x, reversed, n, lags, to);
+        scalar_lags_float(x, reversed, n, j->plan.lags, to);
     }
+}
+
+/* The results of a whole segment of row (b, c); adds to the gradient of its filter. */
+static void
+scalar_span(conv_job *j, int64_t b, int64_t c, const conv_span *span, void *sum,
+            void *lags)
+{
+    const conv_plan *p = &j->plan;
+    const int64_t n = span->to - span->from, last = p->steps - span->to;
+    const char *x = row_of(&j->x, b, c) + span->from * j->value_bytes;
+    j->backwards = false;
+    j->with_bias = true;
+    j->gradient = p->backward;
+    j->silu = p->silu;
+    if (!p->backward || p->silu) {
+        scalar_row(j, x, n, c, sum);
+        conv_finish(j, b, c, span->from, n, sum);
+    }
+    if (!p->backward) {
+        return;
+    }
+    const char *reversed = row_of(&j->reversed, b, c) + last * j->value_bytes;
+    j->backwards = true;
+    j->with_bias = j->gradient = j->silu = false;
+    scalar_row(j, reversed, n, c, sum);
+    conv_finish(j, b, c, last, n, sum);
+    scalar_lags(j, x, reversed, n, lags);
 }
 
 static gpo_status
 run_scalar(gpo_call *call)
 {
     conv_job j;
-    gpo_status status = prepare(call, &j, false);
+    gpo_status status = start_job(call, &j, false);
     const conv_plan *p = &j.plan;
     const bool backward = p->backward;
-    const int64_t sum_bytes = p->steps * j.value_bytes;
     void *memory = NULL;
+    if (!status) {
+        status = pack(call, &j); /* which may lengthen the rows */
+    }
+    const int64_t sum_bytes = p->steps * j.value_bytes;
     if (!status && backward) {
         status = make_rows(call, &j, 0, &j.reversed);
     }
     if (!status) {
-        status = gpo_scratch(call, 2 * (size_t)sum_bytes, &memory);
+        status =
+            gpo_scratch(call, (size_t)(sum_bytes + p->lags * j.value_bytes), &memory);
     }
     if (status) {
         return status;
     }
-    char *sum = memory, *total = sum + sum_bytes;
+    char *total = (char *)memory + sum_bytes;
     for (int64_t c = 0; c < p->channels; c++) {
-        const char *filter = j.filters + (c * j.filter_pitch + PAD) * j.value_bytes;
         memset(total, 0, (size_t)(p->lags * j.value_bytes));
         for (int64_t b = 0; b < p->batches; b++) {
-            const char *x = row_of(&j.x, b, c);
-            j.backwards = false;
-            j.with_bias = true;
-            j.gradient = backward;
-            j.silu = p->silu;
-            if (!backward || p->silu) {
-                scalar_row(&j, x, filter, sum);
-                conv_finish(&j, b, c, 0, p->steps, sum);
-            }
-            if (!backward) {
-                continue;
-            }
-            if (!p->silu) {
+            if (backward && !p->silu) {
                 pack_reversed(&j, b * p->channels + c);
             }
-            const char *reversed = row_of(&j.reversed, b, c);
-            j.backwards = true;
-            j.with_bias = j.gradient = j.silu = false;
-            scalar_row(&j, reversed, filter, sum);
-            conv_finish(&j, b, c, 0, p->steps, sum);
-            scalar_lags(&j, x, reversed, total);
+            for (int64_t t = 0; t < p->steps;) {
+                const conv_span span = conv_span_at(&j, b, t, p->steps);
+                scalar_span(&j, b, c, &span, memory, total);
+                t = span.to;
+            }
         }
         if (backward) {
             conv_put(&j, j.arrays.dw, (c + 1) * p->taps - 1, -1, p->lags, total);
@@ -575,7 +548,7 @@ static const gpo_variant variants[] = {
                         "exact"},
     [GPO_CPU_SIMD] =
         {"simd",
-         "four rows by a tile of steps in registers; short filters along the row",
+         "four rows by a tile of steps in registers; short filters read x once",
          "",
          "run-to-run",
          {FLOATS(run_simd)},
@@ -602,8 +575,9 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     static const char long_filter[] =
         "Fourier transforms cost less than as many products";
     enum { PAYS = 1 << 20 };
-    const conv_plan *p = conv_plan_of(call);
-    if (!p->exact_causality && conv_spectra_pay(p)) {
+    conv_plan p = *conv_plan_of(call);
+    p.steps += p.has_state ? p.taps - 1 : 0;
+    if (!p.exact_causality && !p.segments && conv_spectra_pay(&p)) {
         memcpy(why, long_filter, sizeof long_filter);
         return &variants[SPECTRA];
     }

@@ -1,0 +1,356 @@
+"""causal_conv1d with a state before its rows and with segments, and its update.
+
+Order: states, segments, the update.  See test_contract.py for sizes, layouts and dtypes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import dtype_of
+from cases.causal_conv1d import BY_ROW, expect, state_samples
+
+from gpuopt import _core, causal_conv1d, causal_conv1d_backward, causal_conv1d_update, ref
+
+Array = np.ndarray[Any, Any]
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+SUMS = ("scalar", "simd", "threads")  # of whole numbers they make whole ones
+CPU = (*SUMS, "spectra")
+
+
+def whole(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> Array:
+    """Small whole numbers: their sums are exact in float32 and in any order."""
+    return np.random.default_rng((seed, *shape)).integers(-3, 4, shape).astype(dtype_of(dtype))
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
+
+
+def turned(a: Array) -> Array:
+    return np.ascontiguousarray(a.swapaxes(1, 2))
+
+
+def assert_equal(got: Array, want: Array) -> None:
+    np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
+
+
+# ---- states ----
+
+SIZES = ((2, 3, 1, 4), (1, 20, 3, 4), (2, 17, 40, 1), (1, 2, 1100, 16), (2, 18, 40, 33))
+
+
+@pytest.mark.parametrize("variant", SUMS)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_state_is_the_steps_before(size: Any, variant: str) -> None:
+    """Against the reference on the joined row, in both layouts; K above 32, too."""
+    b, c, t, k = size
+    how: dict[str, Any] = {"backend": "cpu", "variant": variant, "return_state": True}
+    for dtype in FLOATS:
+        x, state = whole((b, c, t), dtype, 1), whole((b, c, k - 1), dtype, 2)
+        w, bias = whole((c, k), dtype, 3), whole((c,), dtype, 4)
+        row = np.concatenate([state, x], 2)
+        want = ref.causal_conv1d(row, w, bias)[:, :, k - 1 :]
+        y, last = causal_conv1d(x, w, bias, initial_state=state, **how)
+        assert_equal(y, want)
+        assert_equal(last, row[:, :, t:])
+        y, last = causal_conv1d(
+            turned(x), w, bias, initial_state=turned(state), layout="BTC", **how
+        )
+        assert_equal(y, want.swapaxes(1, 2))
+        assert_equal(last, row[:, :, t:].swapaxes(1, 2))
+
+
+@pytest.mark.parametrize("variant", CPU)
+@pytest.mark.parametrize("taps", [4, 40])
+def test_a_row_in_parts_is_the_row(variant: str, taps: int) -> None:
+    """Each part behind the state of the one before; bit for bit but for transforms."""
+    x, w, bias = normal(2, 17, 300), normal(17, taps, seed=1), normal(17, seed=2)
+    how: dict[str, Any] = {"backend": "cpu", "variant": variant, "activation": "silu"}
+    whole_row = causal_conv1d(x, w, bias, **how)
+    state, parts = None, []
+    for from_, to in itertools.pairwise((0, 1, 3, 50, 51, 300)):
+        y, state = causal_conv1d(
+            x[:, :, from_:to], w, bias, initial_state=state, return_state=True, **how
+        )
+        parts.append(y)
+    joined = np.concatenate(parts, 2)
+    if taps <= 32 and variant != "spectra":
+        np.testing.assert_array_equal(joined, whole_row)
+    else:
+        np.testing.assert_allclose(joined, whole_row, rtol=1e-4, atol=1e-4)
+
+
+def test_without_a_state_zeros_are_before_the_row() -> None:
+    x, w = whole((2, 3, 2)), whole((3, 5))
+    y, state = causal_conv1d(x, w, return_state=True, backend="cpu")
+    assert_equal(y, ref.causal_conv1d(x, w))
+    assert_equal(state, np.concatenate([np.zeros((2, 3, 2)), x], 2))
+    y, state = causal_conv1d(x, whole((3, 1)), return_state=True, backend="cpu")
+    assert state.shape == (2, 3, 0)
+
+
+def test_a_nan_of_the_state_reaches_what_depends_on_it() -> None:
+    x, w, state = whole((1, 20, 40)), np.ones((20, 4), np.float32), whole((1, 20, 3))
+    state[..., 1] = np.nan
+    for variant, given in itertools.product(SUMS, (x, turned(x))):
+        layout = "BCT" if given is x else "BTC"
+        before = state if given is x else turned(state)
+        y = causal_conv1d(given, w, initial_state=before, layout=layout, variant=variant)
+        y = y if given is x else y.swapaxes(1, 2)
+        assert np.isnan(y[..., :2]).all(), variant
+        assert np.isfinite(y[..., 2:]).all(), variant
+
+
+def test_results_of_a_state_go_into_out() -> None:
+    x, w, state = whole((1, 20, 9)), whole((20, 4)), whole((1, 20, 3))
+    out = np.zeros((20, 9, 1), np.float32).transpose(2, 0, 1), np.zeros_like(state)
+    y, last = causal_conv1d(
+        x, w, initial_state=state, return_state=True, out=out, backend="cpu"
+    )
+    assert y is out[0]
+    assert last is out[1]
+    assert_equal(y, ref.causal_conv1d(x, w, initial_state=state))
+    with pytest.raises(ValueError, match=r"overlap|shares? memory"):
+        causal_conv1d(
+            x, w, initial_state=state, return_state=True, out=(None, state), backend="cpu"
+        )
+
+
+ROWS = [
+    (row["backend"], row["name"], dtype)
+    for row in _core.variants("causal_conv1d")
+    for dtype in FLOATS
+    if row["available"] and _core.backends()[row["backend"]] is None and dtype in row["dtypes"]
+]
+
+
+@pytest.mark.parametrize(("backend", "variant", "dtype"), ROWS)
+def test_every_variant_and_layout_behind_a_state(
+    backend: str, variant: str, dtype: str
+) -> None:
+    """Within the bound of the joined row; the last state is exact."""
+    done = 0
+    for s in state_samples(dtype, backend != "cpu"):
+        *arrays, state = (spec.build() for spec in s.arrays)
+        if variant == "short_filters" and arrays[1].shape[1] > 8:
+            continue
+        options = {**dict(s.options), "backend": backend, "variant": variant}
+        got = causal_conv1d(*arrays, initial_state=state, **options)
+        rung = variant if variant in BY_ROW else ""
+        assert expect(False, rung, s).compare(got) is None, str(s)
+        done += 1
+    assert done >= 8
+
+
+# ---- segments ----
+
+
+def forms(borders: list[int], batches: int, dtype: str) -> list[Array]:
+    """Both forms of the same segments; cumulative lengths only for one batch."""
+    steps = borders[-1]
+    ids = np.searchsorted(borders, np.arange(steps), side="right").astype(dtype)
+    both = [np.broadcast_to(ids, (batches, steps))]
+    return [*both, np.array(borders, dtype)] if batches == 1 else both
+
+
+BORDERS = (
+    [0, 7],
+    [0, 1, 2, 3, 7],
+    [0, 3, 3, 40],
+    [0, 16, 17, 300, 600],
+    [0, 1023, 1024, 1030, 2100],
+)
+
+
+@pytest.mark.parametrize("variant", CPU)
+@pytest.mark.parametrize("borders", BORDERS, ids=str)
+def test_segments_are_rows_of_their_own(borders: list[int], variant: str) -> None:
+    for batches, channels, taps in ((1, 2, 4), (2, 17, 4), (1, 18, 9), (1, 1, 40)):
+        how: dict[str, Any] = {"backend": "cpu", "variant": variant}
+        x, dy = (whole((batches, channels, borders[-1]), seed=k) for k in (1, 2))
+        w, bias = whole((channels, taps), seed=3), whole((channels,), seed=4)
+        cuts = [slice(*pair) for pair in itertools.pairwise(borders) if pair[0] < pair[1]]
+        want = np.concatenate([ref.causal_conv1d(x[:, :, at], w, bias) for at in cuts], 2)
+        parts = [ref.causal_conv1d_backward(dy[:, :, at], x[:, :, at], w) for at in cuts]
+        dx = np.concatenate([part[0] for part in parts], 2)
+        dw = np.sum([part[1] for part in parts], 0)
+        for segments in (f for d in ("int32", "int64") for f in forms(borders, batches, d)):
+            assert_equal(causal_conv1d(x, w, bias, segments=segments, **how), want)
+            assert_equal(ref.causal_conv1d(x, w, bias, segments=segments), want)
+            by_time = {**how, "layout": "BTC", "segments": segments}
+            assert_equal(causal_conv1d(turned(x), w, bias, **by_time), turned(want))
+            got = causal_conv1d_backward(dy, x, w, bias, segments=segments, **how)
+            other = causal_conv1d_backward(turned(dy), turned(x), w, bias, **by_time)
+            for a, b, right in zip(got, other, (dx, dw, dy.sum((0, 2))), strict=True):
+                assert_equal(a, right)
+                assert_equal(b if b.ndim < 3 else turned(b), right)
+
+
+def test_nothing_crosses_a_border() -> None:
+    """With SiLU; what is no number stays in its segment, in both directions."""
+    x, dy, w = normal(1, 17, 30), normal(1, 17, 30, seed=1), normal(17, 4, seed=2)
+    segments = np.array([0, 10, 20, 30], np.int32)
+    how: dict[str, Any] = {"activation": "silu", "segments": segments, "backend": "cpu"}
+    y, dx = causal_conv1d(x, w, **how), causal_conv1d_backward(dy, x, w, **how)[0]
+    x[..., 10:20] = np.nan
+    for got, want in (
+        (causal_conv1d(x, w, **how), y),
+        (causal_conv1d_backward(dy, x, w, **how)[0], dx),
+    ):
+        for at in (slice(0, 10), slice(20, 30)):
+            np.testing.assert_array_equal(got[..., at], want[..., at])
+        assert np.isnan(got[..., 10:20]).all()
+
+
+def test_a_number_that_returns_begins_a_new_segment() -> None:
+    x, w = whole((1, 2, 6)), whole((2, 4))
+    ids = np.array([[5, 5, 0, 0, 5, 5]], np.int64)
+    want = causal_conv1d(x, w, segments=np.array([0, 2, 4, 6]), backend="cpu")
+    assert_equal(causal_conv1d(x, w, segments=ids, backend="cpu"), want)
+
+
+@pytest.mark.parametrize(
+    ("segments", "message"),
+    [
+        ([1, 5], r"^segments must begin with 0, not 1$"),
+        (
+            [0, 4, 3, 5],
+            r"^segments must not decrease, but segments\[2\] after 4 is 3, which is less$",
+        ),
+        ([0, 4], r"^segments must end with T = 5, the steps of x, not 4$"),
+        ([0, 6], r"^segments must end with T = 5, the steps of x, not 6$"),
+        ([[0, 0, -1, 0, 0]], r"^segments must not be negative, but segments\[0, 2\] is -1$"),
+    ],
+)
+@pytest.mark.parametrize("variant", CPU)
+def test_bad_segments_are_found_before_anything_is_written(
+    segments: Any, message: str, variant: str
+) -> None:
+    x, w, out = whole((1, 2, 5)), whole((2, 3)), np.full((1, 2, 5), 7, np.float32)
+    how: dict[str, Any] = {"segments": np.array(segments), "variant": variant}
+    with pytest.raises(ValueError, match=message):
+        causal_conv1d(x, w, out=out, **how)
+    outs = (out, np.full((2, 3), 7, np.float32))
+    with pytest.raises(ValueError, match=message):
+        causal_conv1d_backward(x, x, w, out=outs, **how)
+    assert (out == 7).all()
+    assert (outs[1] == 7).all()
+
+
+def test_segments_run_on_a_cpu_alone() -> None:
+    if _core.backends()["sim"] is not None:
+        pytest.skip("no simulator here")
+    x, w = whole((1, 2, 5)), whole((2, 3))
+    with pytest.raises(NotImplementedError, match=r"segments=.* runs on a CPU alone"):
+        causal_conv1d(x, w, segments=np.array([0, 5]), backend="sim")
+
+
+# ---- the update ----
+
+
+@pytest.mark.parametrize("variant", SUMS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_thousand_steps_are_the_whole_bit_for_bit(dtype: str, variant: str) -> None:
+    for channels, taps in ((20, 4), (3, 2), (17, 32)):
+        x = normal(2, channels, 1000).astype(dtype_of(dtype))
+        w = normal(channels, taps, seed=1).astype(dtype_of(dtype))
+        bias = normal(channels, seed=2).astype(dtype_of(dtype))
+        how: dict[str, Any] = {"activation": "silu", "backend": "cpu", "variant": variant}
+        want = causal_conv1d(x, w, bias, eps=0.25, **how)
+        state = np.zeros((2, channels, taps - 1), x.dtype)
+        for t in range(1000):
+            step = x[:, :, t]
+            y, same = causal_conv1d_update(
+                state, step, w, bias, eps=0.25, out=(None, state), **how
+            )
+            assert same is state
+            assert y.tobytes() == np.ascontiguousarray(want[:, :, t]).tobytes(), (taps, t)
+        assert_equal(state, x[:, :, 1000 - taps + 1 :])
+
+
+def test_several_steps_after_a_prompt() -> None:
+    x, w = normal(2, 18, 60), normal(18, 4, seed=1)
+    want = causal_conv1d(x, w, backend="cpu", variant="simd")
+    _, state = causal_conv1d(x[..., :10], w, return_state=True, backend="cpu")
+    for from_, to in itertools.pairwise((10, 12, 13, 40, 60)):
+        before = state.copy()
+        y, after = causal_conv1d_update(state, x[..., from_:to], w, backend="cpu")
+        np.testing.assert_array_equal(y, want[..., from_:to])
+        np.testing.assert_array_equal(state, before)  # an input: unchanged
+        state = after
+    np.testing.assert_array_equal(state, x[..., 57:])
+
+
+@pytest.mark.parametrize("variant", SUMS)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_an_index_names_the_rows(variant: str, in_place: bool) -> None:
+    """Of a pool of longer states; the other rows stay as they were."""
+    for index_dtype, steps in itertools.product(("int32", "int64"), (1, 3, 9)):
+        pool, x = whole((6, 20, 5)), whole((3, 20, steps), seed=1)
+        w, index = whole((20, 4), seed=2), np.array([4, 0, 5], index_dtype)
+        want_y, want = ref.causal_conv1d_update(pool, x, w, state_index=index)
+        out = (None, pool) if in_place else None
+        y, after = causal_conv1d_update(pool, x, w, state_index=index, variant=variant, out=out)
+        assert (after is pool) == in_place
+        assert_equal(y, want_y)
+        assert_equal(after, want)
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [
+        ([0, 6], IndexError, r"^index 6 is out of bounds for axis 0 with size 6$"),
+        ([-1, 0], IndexError, r"^index -1 is out of bounds for axis 0 with size 6$"),
+        ([2, 2], ValueError, r"^state_index must name each row once, but has 2 twice$"),
+    ],
+)
+def test_a_bad_index_writes_nothing(index: list[int], error: Any, message: str) -> None:
+    pool, x, w = whole((6, 20, 3)), whole((2, 20), seed=1), whole((20, 4), seed=2)
+    before, y = pool.copy(), np.full((2, 20), 7, np.float32)
+    with pytest.raises(error, match=message):
+        causal_conv1d_update(
+            pool, x, w, state_index=np.array(index), out=(y, pool), backend="cpu"
+        )
+    np.testing.assert_array_equal(pool, before)
+    assert (y == 7).all()
+
+
+def test_states_of_any_strides() -> None:
+    x, w = whole((2, 20, 2), seed=1), whole((20, 4), seed=2)
+    plain = whole((2, 20, 5))
+    want_y, want = ref.causal_conv1d_update(plain, x, w)
+    for order in itertools.permutations(range(3)):
+        memory = np.empty([plain.shape[k] for k in order], np.float32)
+        state = memory.transpose(np.argsort(order))
+        state[...] = plain
+        y, _ = causal_conv1d_update(state, x[:, :, ::-1][:, :, ::-1], w, out=(None, state))
+        assert_equal(y, want_y)
+        assert_equal(state, want)
+
+
+def test_an_index_in_the_simulator() -> None:
+    """In place and not, of either dtype and any stride; bad ones write nothing."""
+    if _core.backends()["sim"] is not None:
+        pytest.skip("no simulator here")
+    pool, x, w = whole((6, 20, 5)), whole((3, 20, 2), seed=1), whole((20, 4), seed=2)
+    for index in (np.array([4, 0, 5], np.int32), np.array([5, 9, 0, 9, 4, 9])[-2::-2]):
+        want_y, want = ref.causal_conv1d_update(pool, x, w, state_index=index)
+        state = pool.copy()
+        for out in (None, (None, state)):
+            y, after = causal_conv1d_update(
+                state, x, w, state_index=index, out=out, backend="sim"
+            )
+            assert_equal(y, want_y)
+            assert_equal(after, want)
+    for bad, error in (([0, 1, 6], IndexError), ([1, 2, 1], ValueError)):
+        state, y = pool.copy(), np.full(x.shape, 7, np.float32)
+        with pytest.raises(error):
+            causal_conv1d_update(
+                state, x, w, state_index=np.array(bad), out=(y, state), backend="sim"
+            )
+        assert_equal(state, pool)
+        assert (y == 7).all()
