@@ -105,7 +105,8 @@ chunk_of_values(const value_type<T> (&from)[W])
         elements[i] = stored_as<T>(from[i]);
     }
     chunk<T, W> bits;
-    memcpy(&bits, static_cast<const void *>(elements), sizeof(bits));
+    memcpy(static_cast<void *>(&bits), static_cast<const void *>(elements),
+           sizeof(bits));
     return bits;
 }
 
@@ -176,7 +177,7 @@ fill_pack(uint4 *to, const pack_row<const T> &row, int u)
                 got.v[i] = row.p[(u + i) * row.t];
             }
         }
-        memcpy(to, static_cast<const void *>(got.v), 16);
+        memcpy(static_cast<void *>(to), static_cast<const void *>(got.v), 16);
     }
 }
 
