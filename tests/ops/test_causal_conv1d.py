@@ -31,9 +31,9 @@ Array = np.ndarray[Any, Any]
 def variants(dtype: str = "float32") -> list[tuple[str, str]]:
     """(backend, variant) of every row that can run here and takes any call.
 
-    Both ladders have the same; the shape kernel has tests of its own.
+    Both ladders have the same; test_causal_conv1d_short.py has tests of the shape kernels.
     """
-    return [row for row in listed(dtype) if row[1] != "short_filters"]
+    return [row for row in listed(dtype) if not row[1].startswith("short_filters")]
 
 
 def listed(dtype: str) -> list[tuple[str, str]]:
@@ -848,10 +848,10 @@ def test_the_cpu_transforms_where_that_costs_less() -> None:
     [(*row, dtype) for dtype in FLOATS for row in listed(dtype)],
 )
 def test_short_filters_in_every_layout(backend: str, variant: str, dtype: str) -> None:
-    """K = 1..9 around short_filters' limit of 8; whole packs, odd rows, channels last."""
+    """K = 1..17 around short_filters' limit of 16; whole packs, odd rows, channels last."""
     how: dict[str, Any] = {"backend": backend, "variant": variant}
-    for taps in (1, 2, 4, 7, 8, 9):
-        if variant == "short_filters" and taps == 9:
+    for taps in (1, 2, 4, 8, 9, 16, 17):
+        if variant.startswith("short_filters") and taps == 17:
             continue
         w = whole((3, taps), dtype_of(dtype))
         for steps in (3, 16, 37, 64):
@@ -866,29 +866,26 @@ def test_short_filters_in_every_layout(backend: str, variant: str, dtype: str) -
                 assert_right(a, b, variant)
 
 
-def test_short_filters_refuses_long_ones() -> None:
-    x, w = whole((2, 3, 40)), whole((3, 9))
-    message = r"takes filters of at most 8 lags"
-    with pytest.raises(gpuopt.VariantError, match=message):
-        causal_conv1d(x, w, backend="sim", variant="short_filters")
-    with pytest.raises(gpuopt.VariantError, match=message):
-        causal_conv1d_backward(x, x, w, backend="sim", variant="short_filters")
-    got = causal_conv1d(x[..., :8], w, backend="sim", variant="short_filters")  # 8 lags occur
-    np.testing.assert_array_equal(got, ref.causal_conv1d(x[..., :8], w))
-
-
 def test_source_shows_the_files_of_a_rung() -> None:
     for variant, idea in (
         ("v3", "v3_batches_together"),
         ("v5", "v5_register_tile"),
         ("v6", "v6_toeplitz"),
         ("v7", "v7_spectra"),
-        ("short_filters", "short_filters"),
     ):
         shown = gpuopt.source("causal_conv1d", variant)
         assert f"causal_conv1d_{idea}" in shown
         assert f"causal_conv1d_backward_{idea}" in shown
         assert idea not in gpuopt.source("causal_conv1d", "v4").replace(f"{idea}.cuh", "")
+
+
+def test_source_shows_a_file_for_each_operator_of_a_shape_kernel() -> None:
+    for variant in ("short_filters", "short_filters_channels_last"):
+        shown = gpuopt.source("causal_conv1d", variant)
+        assert f"    causal_conv1d_{variant}(" in shown
+        assert "causal_conv1d_backward_" not in shown
+        shown = gpuopt.source("causal_conv1d_backward", variant)
+        assert f"    causal_conv1d_backward_{variant}(" in shown
 
 
 def test_source_shows_the_loops_of_a_cpu_variant() -> None:

@@ -180,6 +180,22 @@ run_backward(gpo_call *call, conv_launch<T> convolve, lag_launch<T> correlate,
     return status;
 }
 
+/*
+ * All gradients by one launcher: `v` is the forward pass with dx as its result, and g of
+ * the other view is dy, before the activation too.
+ */
+template <typename T>
+static gpo_status
+run_backward_at_once(gpo_call *call, gradients_launch<T> gradients)
+{
+    const gpo_status status = conv_check_causality(call);
+    if (status || conv_plan_of(call)->channels == 0) {
+        return status;
+    }
+    const conv_view<T> v = conv_of<T>(call);
+    return gradients(call, v, lags_of<T>(call, v.dy));
+}
+
 /* ---- rows of the tables ---- */
 
 /* A function for the variant table: one rung for T. */
@@ -203,6 +219,13 @@ backward(gpo_call *call)
     }
 }
 
+template <typename T, gradients_launch<T> GRADIENTS>
+static gpo_status
+backward_at_once(gpo_call *call)
+{
+    return run_backward_at_once<T>(call, GRADIENTS);
+}
+
 #define FORWARD(conv)                         \
     [](auto t) -> gpo_run {                   \
         using T = typename decltype(t)::type; \
@@ -212,6 +235,11 @@ backward(gpo_call *call)
     [](auto t) -> gpo_run {                       \
         using T = typename decltype(t)::type;     \
         return backward<T, conv<T>, gradient<T>>; \
+    }
+#define BACKWARD_AT_ONCE(gradients)               \
+    [](auto t) -> gpo_run {                       \
+        using T = typename decltype(t)::type;     \
+        return backward_at_once<T, gradients<T>>; \
     }
 
 #endif

@@ -11,6 +11,7 @@
 #include "ladder/v3_batches_together.cuh"
 #include "ladder/v4_balanced.cuh"
 #include "limits.cuh"
+#include "shapes/short_filters.cuh"
 
 #include <stdio.h>
 
@@ -21,11 +22,12 @@ using float32_types = gpo_types<f16, bf16, float>; /* computed in float32 */
 static bool
 has_short_filters(const gpo_call *call)
 {
-    return conv_plan_of(call)->lags <= SHORT;
+    const conv_plan &p = *conv_plan_of(call);
+    return p.lags <= SHORT && p.steps < MOST_SHORT_STEPS;
 }
 
 /* The table rows that row_for returns. */
-enum { V2 = 2, V5 = 5, V6, V7, SHORT_FILTERS };
+enum { V2 = 2, V5 = 5, V6, V7, SHORT_FILTERS, CHANNELS_LAST };
 
 static const gpo_variant forward_variants[] = {
     gpo_row<float_types>("v0", "one output per thread", FORWARD(conv_v0), "run-to-run",
@@ -45,10 +47,15 @@ static const gpo_variant forward_variants[] = {
                            FORWARD(conv_v6), "run-to-run", "sm_90a", "to rounding"),
     gpo_row<float32_types>("v7", "products of spectra, a row's transform in one block",
                            FORWARD(conv_v7), "run-to-run", "", "to rounding"),
-    gpo_shape(gpo_row<float_types>("short_filters", "x is read once, in packs",
-                                   FORWARD(conv_short_filters), "run-to-run", "",
-                                   "exact"),
-              "filters of at most 8 lags", has_short_filters),
+    gpo_shape(gpo_row<float_types>(
+                  "short_filters", "x is read once, in packs of neighbouring steps",
+                  FORWARD(conv_short_filters), "run-to-run", "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
+    gpo_shape(gpo_row<float_types>("short_filters_channels_last",
+                                   "x is read once, in chunks of neighbouring channels",
+                                   FORWARD(conv_short_filters_channels_last),
+                                   "run-to-run", "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -73,10 +80,16 @@ static const gpo_variant backward_variants[] = {
     gpo_row<float32_types>("v7", "products of spectra, both gradients in one launch",
                            BACKWARD(conv_v7, gradients_v7), "run-to-run", "",
                            "to rounding"),
-    gpo_shape(gpo_row<float_types>("short_filters", "x is read once, in packs",
-                                   BACKWARD(conv_short_filters, lag_short_filters),
-                                   "run-to-run", "", "exact"),
-              "filters of at most 8 lags", has_short_filters),
+    gpo_shape(gpo_row<float_types>(
+                  "short_filters", "one pass over x and dy, in packs of steps",
+                  BACKWARD_AT_ONCE(gradients_short_filters), "run-to-run", "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
+    gpo_shape(
+        gpo_row<float_types>("short_filters_channels_last",
+                             "one pass over x and dy, in chunks of channels",
+                             BACKWARD_AT_ONCE(gradients_short_filters_channels_last),
+                             "run-to-run", "", "exact"),
+        "filters of at most 16 lags", has_short_filters),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -116,15 +129,28 @@ wants_spectra(const gpo_call *call, const conv_plan &p)
     return !p.backward || p.steps <= 8192 || p.lags > 128;
 }
 
+/* Whether channels, and not steps, are neighbours in the arrays of a call. */
+static bool
+is_channels_last(const conv_plan &p)
+{
+    const bool by_steps = p.x.t == 1 && p.out.t == 1;
+    return p.channels > 1 && !by_steps && (p.x.c == 1 || p.out.c == 1);
+}
+
 /* The table row for a call, and the reason. */
 static int
 row_for(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const conv_plan &p = *conv_plan_of(call);
-    if (p.lags <= SHORT) {
-        snprintf(why, GPO_MESSAGE,
-                 "a filter of at most %d lags: short_filters reads x once", SHORT);
-        return SHORT_FILTERS;
+    if (has_short_filters(call)) {
+        const bool last = is_channels_last(p);
+        snprintf(
+            why, GPO_MESSAGE,
+            "a filter of at most %d lags: %s reads x once, as %s are neighbours in "
+            "memory",
+            SHORT, last ? "short_filters_channels_last" : "short_filters",
+            last ? "channels" : "steps");
+        return last ? CHANNELS_LAST : SHORT_FILTERS;
     }
     if (!p.exact_causality && wants_tensor_cores(call, p)) {
         snprintf(why, GPO_MESSAGE,

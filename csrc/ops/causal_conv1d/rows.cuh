@@ -289,7 +289,6 @@ using gradients_launch = gpo_status (*)(gpo_call *call, const conv_view<T> &v,
 GPO_LAUNCHERS(v0);
 GPO_LAUNCHERS(v5);
 GPO_LAUNCHERS(v6);
-GPO_LAUNCHERS(short_filters);
 
 template <typename T>
 gpo_status conv_v7(gpo_call *call, const conv_view<T> &v);

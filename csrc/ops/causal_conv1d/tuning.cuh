@@ -40,15 +40,19 @@ struct lag_tile {
 };
 
 /* Filters of at most SHORT lags. */
-constexpr int SHORT = 8;
-constexpr int SHORT_BLOCK = 128; /* threads per block */
-constexpr int SHORT_ITEMS = 4;   /* packs per thread, all loaded before the first use */
-constexpr int STRETCH = 32;      /* steps per thread where rows are strided */
+constexpr int SHORT = 16;
+constexpr int64_t MOST_SHORT_STEPS = 1 << 30; /* fewer than so many */
+constexpr int SHORT_BLOCK = 128;              /* threads per block */
+constexpr int SHORT_ITEMS = 4; /* packs per lane, loaded before the first use */
+constexpr int64_t SHORT_ROW_WARPS = 64;    /* wanted per SM: turns of a warp, forward */
+constexpr int64_t SHORT_WARPS = 12;        /* the same backward: pieces of a channel */
+constexpr int64_t LAST_THREADS = 1024;     /* channels last: threads wanted per SM */
+constexpr int64_t LEAST_STEPS = 32;        /* channels last: per thread */
+constexpr int64_t MOST_STEPS_SUMMED = 256; /* steps of a block of a sum of dw */
 
 /* Most groups of rows that write partial sums of the gradient of the filters. */
-constexpr int64_t MOST_SPLITS = 64, MOST_SHORT_SPLITS = 512;
-constexpr int64_t BLOCKS_WANTED = 4;     /* per SM */
-constexpr int64_t THREADS_WANTED = 1536; /* per SM */
+constexpr int64_t MOST_SPLITS = 64;
+constexpr int64_t BLOCKS_WANTED = 4; /* per SM */
 
 constexpr int REST_BLOCK = 256; /* threads of the kernels in common.cu */
 
