@@ -86,6 +86,10 @@ PROBES: dict[str, Callable[[int], Call]] = {
         (_ones(1, n // 2048, 512), _ones(1, n // 2048, 512), _ones(n // 2048, 64)),
         {},
     ),
+    "causal_conv1d_update": lambda n: (
+        (_ones(n // 4, 1, 3), _ones(n // 4, 1), _ones(1, 4)),
+        {},
+    ),
     **{
         f"max_pool{axes}d": lambda n, axes=axes: ((_ones(*_grid(n, axes)), 2), {})  # type: ignore[misc]
         for axes in (1, 2, 3)
@@ -287,7 +291,7 @@ def load(backend: str = "cuda", **sizes: int) -> None:
         return
     try:
         rates = measure(backend, **sizes)
-    except (RuntimeError, MemoryError) as error:
+    except Exception as error:  # whatever it is, the call itself can go on
         _core._set_rates("off")
         warnings.warn(
             "the costs of this machine could not be measured, so NumPy arrays run on the GPU: "
