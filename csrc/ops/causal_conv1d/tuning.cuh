@@ -39,7 +39,7 @@ struct lag_tile {
     static constexpr int RING = sizeof(V) == 8 ? 128 : 256; /* >= STAGED + LAGS */
 };
 
-/* Filters of at most SHORT lags. */
+/* Filters of at most SHORT lags: estimated, no GPU has measured these kernels yet. */
 constexpr int SHORT = 16;
 constexpr int64_t MOST_SHORT_STEPS = 1 << 30; /* fewer than so many */
 constexpr int SHORT_BLOCK = 128;              /* threads per block */
