@@ -331,7 +331,7 @@ def test_out_gives_the_dtype_of_the_sum() -> None:
     small = np.empty((), np.int8)
     reduce(np.array([100, 100]), out=small)
     assert small == -56
-    reduce([1, 2], "mean", None, False, None, None, out)
+    reduce([1, 2], "mean", None, False, None, out)
     assert out == 1.5
     assert reduce([1, 2], out=(out,)) is out
 

@@ -21,7 +21,7 @@ static const gpo_arg args[] = {
     [ARG_AXIS] = {"axis", GPO_KIND_INTS, "None", NULL},
     [ARG_KEEPDIMS] = {"keepdims", GPO_KIND_BOOL, "False", NULL},
     [ARG_DTYPE] = {"dtype", GPO_KIND_DTYPE, "None", NULL},
-    [ARG_INITIAL] = {"initial", GPO_KIND_FLOAT, "None", NULL},
+    [ARG_INITIAL] = {"initial", GPO_KIND_FLOAT, "None", NULL, true},
     {NULL, GPO_KIND_ARRAY, NULL, NULL},
 };
 

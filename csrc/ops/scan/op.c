@@ -16,7 +16,7 @@ static const gpo_arg args[] = {
     [ARG_AXIS] = {"axis", GPO_KIND_INT, "-1", NULL},
     [ARG_EXCLUSIVE] = {"exclusive", GPO_KIND_BOOL, "False", NULL},
     [ARG_REVERSE] = {"reverse", GPO_KIND_BOOL, "False", NULL},
-    [ARG_INITIAL] = {"initial", GPO_KIND_FLOAT, "None", NULL},
+    [ARG_INITIAL] = {"initial", GPO_KIND_FLOAT, "None", NULL, true},
     {NULL, GPO_KIND_ARRAY, NULL, NULL},
 };
 
