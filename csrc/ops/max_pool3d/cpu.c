@@ -57,6 +57,7 @@ enum {
     STRIP_KEYS = 1 << 12, /* 16 KiB: rows that go through all passes in L1 */
     TASKS = 4,            /* per thread */
     TASK_KEYS = 1 << 12,  /* fewer are not worth a task */
+    NARROW = 48,          /* keys of a row that is not worth a pass of its own */
 };
 
 typedef struct job {
@@ -72,6 +73,7 @@ typedef struct job {
     int64_t slots;        /* slices that the ring of a tile holds */
     int64_t at_once;      /* slices loaded before they are pooled: 1, or all */
     int64_t items, tasks; /* tiles of all planes */
+    bool is_folded;       /* the rows are planes of one row */
     bool *failed;         /* per task: no memory */
 } job;
 
@@ -124,6 +126,10 @@ choose_tiles(job *j, int64_t wanted)
         while (n > 1 && held * span_of(&axis[d], n) > TILE_KEYS &&
                span_of(&axis[d], n) > twice) {
             n = ceil_div(n, 2);
+        }
+        if (d == POOL_H && j->is_folded) {
+            const int64_t share = ceil_div(n, wanted), least = TASK_KEYS / held + 1;
+            n = least_of(n, most_of(share, least));
         }
         cut_axis(j, d, n);
         held *= j->extent[d];
@@ -304,6 +310,16 @@ join_elements(const job *j, const tile *t, const line *l, int64_t first, int64_t
 }
 
 /*
+ * Whether windows are made at every element of an axis, n keys each, by passes over all
+ * of them: where they are wanted, or where a pass for each would be too short.
+ */
+static bool
+is_dense(const pool_axis *a, int64_t n)
+{
+    return a->stride == 1 || (n <= NARROW && a->stride <= a->kernel);
+}
+
+/*
  * Elements [*begin, *end) of axis d are new.  Pools the windows that they complete, and
  * sets *begin and *end to the elements at which these windows begin.
  */
@@ -312,7 +328,7 @@ pool_elements(const job *j, const tile *t, int d, const line *l, int64_t *begin,
               int64_t *end)
 {
     const pool_axis *a = &j->plan->axis[d];
-    if (a->stride == 1) {
+    if (is_dense(a, l->n)) {
         for (pass p = {.made = 1}; next_pass(j, a, &p);) {
             *begin = most_of(*begin - p.reach, 0);
             *end = most_of(*end - p.reach, 0);
@@ -397,9 +413,10 @@ store_row(const job *j, const tile *t, int64_t at, int64_t out)
         j->loops->store(t->keys + at * j->key_bytes, step, n, t->y + out * bytes);
         return;
     }
+    const int64_t width = j->plan->axis[POOL_W].in, of_row = out / n * width;
     for (int64_t o = 0; o < n; o++) {
         const int64_t place = position_of(j, t, at + o * step);
-        t->indices[out + o] = place;
+        t->indices[out + o] = j->is_folded && place >= 0 ? place - of_row : place;
         copy_element(j, t->x, place, t->y + (out + o) * bytes);
     }
 }
@@ -415,12 +432,13 @@ pool_rows(const job *j, const tile *t, int64_t at, int64_t begin, int64_t end,
     const int64_t cols = t->extent[POOL_W], stride = axis[POOL_H].stride;
     const line rows = {.base = at, .unit = cols, .slots = INT64_MAX, .n = cols};
     pool_elements(j, t, POOL_H, &rows, &begin, &end);
-    if (stride == 1 && end > begin) { /* as one row: ends of rows are not used */
+    const bool dense = is_dense(&axis[POOL_H], cols);
+    if (dense && end > begin) { /* as one row: ends of rows are not used */
         pool_columns(j, t, at + begin * cols, (end - begin) * cols);
     }
     for (int64_t h = ceil_div(begin, stride); h * stride < end; h++) {
         const int64_t row = at + h * stride * cols;
-        if (stride > 1) {
+        if (!dense) {
             pool_columns(j, t, row, cols);
         }
         store_row(j, t, row,
@@ -526,10 +544,41 @@ run_task(void *context, int64_t task)
 
 static gpo_status run_formula(gpo_call *call);
 
+/* Whether all elements of an axis are one window. */
+static bool
+is_single(const pool_axis *a)
+{
+    return a->in == 1 && a->out == 1 && a->kernel == 1 && a->padding == 0;
+}
+
+/* Makes planes of one row the rows of one plane, so that a tile has many of them. */
+static void
+fold_planes(job *j, max_pool3d_plan *p)
+{
+    const bool even =
+        p->planes == p->channels || p->by_batch == p->channels * p->by_channel;
+    const bool fits = p->plane <= INT32_MAX / 2 / (p->planes > 0 ? p->planes : 1);
+    pool_axis *h = &p->axis[POOL_H];
+    if (!even || !fits || p->planes < 2 || !is_single(&p->axis[POOL_T]) ||
+        !is_single(h)) {
+        return;
+    }
+    j->is_folded = true;
+    h->in = h->out = p->planes;
+    h->stride = 1;
+    p->by[POOL_H] = p->by_channel;
+    p->plane *= p->planes;
+    p->outputs *= p->planes;
+    p->planes = p->channels = 1;
+}
+
 static gpo_status
 run_tiles(gpo_call *call, bool parallel)
 {
     job j = job_of(call, gpo_cpu_isa());
+    max_pool3d_plan plan = *j.plan;
+    j.plan = &plan;
+    fold_planes(&j, &plan);
     j.key_bytes = j.plan->with_indices ? 8 : j.loops->key_bytes;
     j.least = least_key(j.dtype);
     if (j.plan->with_indices && !j.loops->has_codes) {
