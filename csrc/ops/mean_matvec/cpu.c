@@ -17,21 +17,29 @@ enum {
     LANES = 32,            /* partial sums of a piece of a row */
     FEW = 8,               /* elements of a row that are added one by one */
     PIECE = 256,           /* elements added before the sum is widened */
-    TILE_BYTES = 128,      /* means of one row of x, for one tile of batches */
-    FEW_BATCHES = 4,       /* up to this many, each batch is multiplied alone */
-    OUTPUTS_AT_ONCE = 4,   /* rows of the matrix that share loads of the means */
+    TILE_BYTES = 128,      /* means of one row of x, for one tile of batches, or half */
+    DOT_BYTES = 64,        /* partial sums of a product with one batch */
+    OUTPUTS_AT_ONCE = 8,   /* rows of the matrix that share loads of the means */
     OUTPUTS = 64,          /* per task */
-    DEPTH = 512,           /* rows of x whose means stay in L2: 64 KiB */
+    DEPTH = 256,           /* rows of x whose means stay in L1: 32 KiB */
     GROUP_BYTES = 1 << 17, /* of x per task */
 };
+
+/* What is left of eight values, by how many count: from keep + count on. */
+static const int32_t keep_float[16] = {[8] = -1, -1, -1, -1, -1, -1, -1, -1};
+static const int64_t keep_double[16] = {[8] = -1, -1, -1, -1, -1, -1, -1, -1};
 
 typedef struct loops {
     /* the sum of n contiguous elements, n in [1, PIECE] */
     double (*piece)(const void *x, int64_t n);
+    /* the means of short rows: see piece.inc */
+    void (*means)(const void *x, int64_t stride, int64_t rows, int64_t n, void *to,
+                  int64_t apart);
     /* see product.inc */
-    void (*product)(const void *const *rows, const void *means, int64_t n, void *acc);
-    /* *to = the product of a row and the means of a batch, in LANES lanes */
-    void (*dot)(const void *row, const void *means, int64_t n, void *to);
+    void (*product)(const void *const *rows, int count, const void *means, int64_t n,
+                    void *acc, int64_t tile_bytes);
+    void (*dot)(const void *const *rows, int count, const void *means, int64_t pitch,
+                int64_t batches, int64_t n, void *to, int64_t step);
 } loops;
 
 /* ---- the inner loops of three instruction sets ---- */
@@ -49,7 +57,10 @@ typedef struct job {
     gpo_dtype dtype;
     bool parallel;
     int64_t bytes, value_bytes; /* of an element, of a computed value */
-    int64_t tile, tiles;        /* batches per tile, tiles */
+    bool is_alone;              /* each batch is multiplied alone */
+    bool by_output;             /* tasks go through all tiles of a block of outputs */
+    int64_t tile;               /* batches whose means of a row lie side by side */
+    int64_t columns, tiles;     /* batches per task, and groups of as many */
     int64_t group;              /* rows of x per task */
     int64_t blocks;             /* of outputs */
     char *means;                /* tiles x rows x tile */
@@ -119,7 +130,31 @@ row_mean(const job *j, const char *x)
     return long_sum_value(&sum) / (double)p->cols;
 }
 
-/* Task i: the means of a group of rows, counted through all batches. */
+/* The means of `count` rows of batch n from row l on, `apart` values apart, to `to`. */
+static void
+row_means(const job *j, int64_t n, int64_t l, int64_t count, char *to, int64_t apart)
+{
+    const mean_matvec_plan *p = j->plan;
+    const char *x = j->x + (n * p->x_batch + l * p->x_row) * j->bytes;
+    if (p->x_col == 1 && p->cols > 0 && p->cols <= PIECE) {
+        j->loops->means(x, p->x_row, count, p->cols, to, apart);
+        return;
+    }
+    for (int64_t r = 0; r < count; r++) {
+        const double mean = row_mean(j, x + r * p->x_row * j->bytes);
+        if (j->dtype == GPO_F64) {
+            ((double *)to)[r * apart] = mean;
+        }
+        else {
+            ((float *)to)[r * apart] = (float)mean;
+        }
+    }
+}
+
+/*
+ * Task i: the means of a group of rows, counted through all batches.  They are stored
+ * by batch if each is multiplied alone, else row by row in tiles of batches.
+ */
 static void
 mean_group(void *context, int64_t i)
 {
@@ -128,20 +163,13 @@ mean_group(void *context, int64_t i)
     const int64_t first = i * j->group, all = p->batches * p->rows;
     const int64_t end = all - first < j->group ? all : first + j->group;
     int64_t n = first / p->rows, l = first % p->rows;
-    for (int64_t r = first; r < end; r++) {
-        const double mean =
-            row_mean(j, j->x + (n * p->x_batch + l * p->x_row) * j->bytes);
+    for (int64_t r = first; r < end;) {
+        const int64_t left = p->rows - l, count = left < end - r ? left : end - r;
         const int64_t at = (n / j->tile * p->rows + l) * j->tile + n % j->tile;
-        if (j->dtype == GPO_F64) {
-            ((double *)j->means)[at] = mean;
-        }
-        else {
-            ((float *)j->means)[at] = (float)mean;
-        }
-        if (++l == p->rows) {
-            l = 0;
-            n++;
-        }
+        row_means(j, n, l, count, j->means + at * j->value_bytes, j->tile);
+        r += count;
+        l = 0;
+        n++;
     }
 }
 
@@ -168,35 +196,52 @@ pack_row(void *context, int64_t i)
     }
 }
 
+/* The rows of the matrix that are multiplied at once; past the end: the last one. */
+static void
+rows_at(const job *j, int64_t output, int64_t outputs, int64_t k,
+        const void *rows[OUTPUTS_AT_ONCE])
+{
+    for (int64_t q = 0; q < OUTPUTS_AT_ONCE; q++) {
+        const int64_t at = output + (q < outputs ? q : outputs - 1);
+        rows[q] = j->values + (at * j->pitch + k) * j->value_bytes;
+    }
+}
+
 /* Task i: a tile of batches times a block of outputs. */
 static void
 product_block(void *context, int64_t i)
 {
     const job *j = context;
     const mean_matvec_plan *p = j->plan;
-    const int64_t tile = i / j->blocks;
-    const int64_t batch = tile * j->tile, output = i % j->blocks * OUTPUTS;
+    const int64_t tile = j->by_output ? i % j->tiles : i / j->blocks;
+    const int64_t block = j->by_output ? i / j->tiles : i % j->blocks;
+    const int64_t batch = tile * j->columns, output = block * OUTPUTS;
     const int64_t left = p->batches - batch;
-    const int64_t batches = left < j->tile ? left : j->tile;
+    const int64_t batches = left < j->columns ? left : j->columns;
     const int64_t outputs =
         p->outputs - output < OUTPUTS ? p->outputs - output : OUTPUTS;
+    const int64_t row_bytes = j->columns * j->value_bytes;
+    const void *rows[OUTPUTS_AT_ONCE];
     _Alignas(64) char acc[OUTPUTS * TILE_BYTES];
-    memset(acc, 0, sizeof acc);
-    for (int64_t r = 0; j->tile == 1 && r < outputs; r++) {
-        j->loops->dot(j->values + (output + r) * j->pitch * j->value_bytes,
-                      j->means + tile * p->rows * j->value_bytes, p->rows,
-                      acc + r * j->value_bytes);
+    for (int64_t r = 0; j->is_alone && r < outputs; r += OUTPUTS_AT_ONCE) {
+        const int64_t count =
+            outputs - r < OUTPUTS_AT_ONCE ? outputs - r : OUTPUTS_AT_ONCE;
+        rows_at(j, output + r, count, 0, rows);
+        j->loops->dot(rows, (int)count, j->means, p->rows, batches, p->rows,
+                      acc + r * row_bytes, j->columns);
     }
-    for (int64_t k = 0; j->tile > 1 && k < p->rows; k += DEPTH) {
+    if (!j->is_alone) {
+        memset(acc, 0, sizeof acc);
+    }
+    for (int64_t k = 0; !j->is_alone && k < p->rows; k += DEPTH) {
         const int64_t n = p->rows - k < DEPTH ? p->rows - k : DEPTH;
-        const char *means = j->means + (tile * p->rows + k) * TILE_BYTES;
+        const char *means = j->means + (tile * p->rows + k) * row_bytes;
         for (int64_t r = 0; r < outputs; r += OUTPUTS_AT_ONCE) {
-            const void *rows[OUTPUTS_AT_ONCE];
-            for (int64_t q = 0; q < OUTPUTS_AT_ONCE; q++) { /* past the end: the last */
-                const int64_t at = output + (r + q < outputs ? r + q : outputs - 1);
-                rows[q] = j->values + (at * j->pitch + k) * j->value_bytes;
-            }
-            j->loops->product(rows, means, n, acc + r * TILE_BYTES);
+            const int64_t count =
+                outputs - r < OUTPUTS_AT_ONCE ? outputs - r : OUTPUTS_AT_ONCE;
+            rows_at(j, output + r, count, k, rows);
+            j->loops->product(rows, (int)count, means, n, acc + r * row_bytes,
+                              row_bytes);
         }
     }
     switch (j->dtype) {
@@ -234,13 +279,19 @@ run(gpo_call *call, bool parallel)
     j.loops = &tables[gpo_cpu_isa()][j.dtype];
     j.bytes = gpo_dtypes[j.dtype].bytes;
     j.value_bytes = j.dtype == GPO_F64 ? sizeof(double) : sizeof(float);
-    j.tile = p->batches <= FEW_BATCHES ? 1 : TILE_BYTES / j.value_bytes;
-    j.tiles = ceil_div(p->batches, j.tile);
+    const int64_t half = TILE_BYTES / 2 / j.value_bytes;
+    j.is_alone = p->batches <= half / 2; /* in a tile most columns would be padding */
+    j.columns = j.is_alone ? p->batches : p->batches <= half ? half : 2 * half;
+    j.tile = j.is_alone ? 1 : j.columns;
+    j.tiles = ceil_div(p->batches, j.columns);
     j.group = GROUP_BYTES / ((p->cols + 1) * j.bytes) + 1;
     j.blocks = ceil_div(p->outputs, OUTPUTS);
+    /* The factor that is read once is the matrix, or the means; whichever costs less. */
+    j.by_output = (double)j.blocks * (double)(p->batches * p->rows) <
+                  (double)j.tiles * (double)(p->outputs * p->rows);
 
     const bool in_place = p->matrix_row == 1 && j.bytes == j.value_bytes;
-    const size_t means_bytes = (size_t)(j.tiles * p->rows * j.tile * j.value_bytes);
+    const size_t means_bytes = (size_t)(j.tiles * p->rows * j.columns * j.value_bytes);
     const size_t matrix_bytes =
         in_place ? 0 : (size_t)(p->outputs * p->rows * j.value_bytes);
     if (p->rows > 0) {
@@ -253,9 +304,9 @@ run(gpo_call *call, bool parallel)
         j.packed = j.means + means_bytes;
         j.values = in_place ? j.matrix : j.packed;
         j.pitch = in_place ? p->matrix_output : p->rows;
-        if (p->batches % j.tile != 0) {
+        if (p->batches % j.columns != 0) {
             /* columns of the last tile that have no batch */
-            const size_t last = (size_t)p->rows * TILE_BYTES;
+            const size_t last = (size_t)(p->rows * j.columns * j.value_bytes);
             memset(j.means + means_bytes - last, 0, last);
         }
         if (!in_place) {
