@@ -25,14 +25,16 @@ enum {
     GROUP_BYTES = 1 << 17, /* of x per task */
 };
 
-/* What is left of eight values, by how many count: from keep + count on. */
-static const int32_t keep_float[16] = {[8] = -1, -1, -1, -1, -1, -1, -1, -1};
+/* The last so many of the lanes of a product: from keep + count on. */
+typedef int32_t lane_float;
+typedef int64_t lane_double;
+static const int32_t keep_float[32] = {[16] = -1, -1, -1, -1, -1, -1, -1, -1,
+                                       -1,        -1, -1, -1, -1, -1, -1, -1};
 static const int64_t keep_double[16] = {[8] = -1, -1, -1, -1, -1, -1, -1, -1};
 
 typedef struct loops {
-    /* the sum of n contiguous elements, n in [1, PIECE] */
+    /* see piece.inc */
     double (*piece)(const void *x, int64_t n);
-    /* the means of short rows: see piece.inc */
     void (*means)(const void *x, int64_t stride, int64_t rows, int64_t n, void *to,
                   int64_t apart);
     /* see product.inc */
@@ -112,20 +114,24 @@ gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t b
     }
 }
 
+/* The sum of up to PIECE elements of a row that are apart. */
+static double
+gathered_sum(const job *j, const char *x, int64_t n)
+{
+    _Alignas(64) char buffer[PIECE * sizeof(double)];
+    gather(buffer, x, n, j->plan->x_col, j->bytes);
+    return j->loops->piece(buffer, n);
+}
+
+/* The mean of a row whose elements are apart. */
 static double
 row_mean(const job *j, const char *x)
 {
     const mean_matvec_plan *p = j->plan;
-    _Alignas(64) char buffer[PIECE * sizeof(double)];
     long_sum sum = {0, 0};
     for (int64_t k = 0; k < p->cols; k += PIECE) {
         const int64_t n = p->cols - k < PIECE ? p->cols - k : PIECE;
-        const char *at = x + k * p->x_col * j->bytes;
-        if (p->x_col != 1) {
-            gather(buffer, at, n, p->x_col, j->bytes);
-            at = buffer;
-        }
-        long_sum_add(&sum, j->loops->piece(at, n));
+        long_sum_add(&sum, gathered_sum(j, x + k * p->x_col * j->bytes, n));
     }
     return long_sum_value(&sum) / (double)p->cols;
 }
@@ -136,7 +142,7 @@ row_means(const job *j, int64_t n, int64_t l, int64_t count, char *to, int64_t a
 {
     const mean_matvec_plan *p = j->plan;
     const char *x = j->x + (n * p->x_batch + l * p->x_row) * j->bytes;
-    if (p->x_col == 1 && p->cols > 0 && p->cols <= PIECE) {
+    if (p->x_col == 1 && p->cols > 0) {
         j->loops->means(x, p->x_row, count, p->cols, to, apart);
         return;
     }
