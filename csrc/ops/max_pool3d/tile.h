@@ -338,8 +338,8 @@ store_row(const job *j, const tile *t, int64_t at, int64_t out)
         j->loops->store(t->keys + at * j->key_bytes, step, n, t->y + out * bytes);
         return;
     }
-    const int64_t width = j->plan->axis[POOL_W].in;
-    const int64_t origin = j->is_folded ? out / n * width : 0;
+    const pool_axis *w = &j->plan->axis[POOL_W];
+    const int64_t origin = j->is_folded ? out / w->out * w->in : 0; /* of the row */
     if (j->is_packed) {
         char none[8];
         store_least(j, none);
