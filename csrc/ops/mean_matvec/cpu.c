@@ -20,8 +20,10 @@ enum {
     TILE_BYTES = 128,      /* means of one row of x, for one tile of batches, or half */
     DOT_BYTES = 64,        /* partial sums of a product with one batch */
     OUTPUTS_AT_ONCE = 8,   /* rows of the matrix that share loads of the means */
-    OUTPUTS = 64,          /* per task */
-    DEPTH = 256,           /* rows of x whose means stay in L1: 32 KiB */
+    OUTPUTS = 64,          /* per task, at most */
+    DEPTH = 128,           /* rows of x whose means stay in L1: 16 KiB */
+    ALIASED = 512,         /* bytes; rows this multiple apart compete for lines of L1 */
+    SHORT = 64,            /* rows of x, up to which storing results costs the most */
     GROUP_BYTES = 1 << 17, /* of x per task */
 };
 
@@ -38,10 +40,10 @@ typedef struct loops {
     void (*means)(const void *x, int64_t stride, int64_t rows, int64_t n, void *to,
                   int64_t apart);
     /* see product.inc */
-    void (*product)(const void *const *rows, int count, const void *means, int64_t n,
-                    void *acc, int64_t tile_bytes);
-    void (*dot)(const void *const *rows, int count, const void *means, int64_t pitch,
-                int64_t batches, int64_t n, void *to, int64_t step);
+    void (*product)(const void *rows, int64_t pitch, int count, const void *means,
+                    int64_t n, void *acc, int64_t tile_bytes);
+    void (*dot)(const void *rows, int64_t pitch, int count, const void *means,
+                int64_t apart, int64_t batches, int64_t n, void *to, int64_t step);
 } loops;
 
 /* ---- the inner loops of three instruction sets ---- */
@@ -64,7 +66,8 @@ typedef struct job {
     int64_t tile;               /* batches whose means of a row lie side by side */
     int64_t columns, tiles;     /* batches per task, and groups of as many */
     int64_t group;              /* rows of x per task */
-    int64_t blocks;             /* of outputs */
+    int64_t outputs, blocks;    /* per task, and blocks of as many */
+    bool is_aliased;            /* rows of the matrix are copied before use */
     char *means;                /* tiles x rows x tile */
     const char *values;         /* of the matrix; row i starts at i * pitch values */
     char *packed;               /* where they are packed, if they need to be */
@@ -202,14 +205,61 @@ pack_row(void *context, int64_t i)
     }
 }
 
-/* The rows of the matrix that are multiplied at once; past the end: the last one. */
-static void
-rows_at(const job *j, int64_t output, int64_t outputs, int64_t k,
-        const void *rows[OUTPUTS_AT_ONCE])
+/* Value k of row `output` of the matrix. */
+static const char *
+values_at(const job *j, int64_t output, int64_t k)
 {
-    for (int64_t q = 0; q < OUTPUTS_AT_ONCE; q++) {
-        const int64_t at = output + (q < outputs ? q : outputs - 1);
-        rows[q] = j->values + (at * j->pitch + k) * j->value_bytes;
+    return j->values + (output * j->pitch + k) * j->value_bytes;
+}
+
+/* Copies n values of each of `count` rows to `to`, DEPTH and a line apart. */
+static void
+copy_rows(const job *j, const char *from, int64_t count, int64_t n, char *to)
+{
+    for (int64_t q = 0; q < count; q++) {
+        memcpy(to + q * (DEPTH * j->value_bytes + TILE_BYTES / 2),
+               from + q * j->pitch * j->value_bytes, (size_t)(n * j->value_bytes));
+    }
+}
+
+/* A tile of batches, from `means` on, times `outputs` outputs from `output` on. */
+static void
+multiply_tile(const job *j, const char *means, int64_t output, int64_t outputs,
+              char *acc)
+{
+    const int64_t l = j->plan->rows, row_bytes = j->columns * j->value_bytes;
+    const int64_t apart = DEPTH + TILE_BYTES / 2 / j->value_bytes;
+    _Alignas(64) char copy[OUTPUTS_AT_ONCE * (DEPTH * sizeof(double) + TILE_BYTES / 2)];
+    memset(acc, 0,
+           (size_t)((outputs + OUTPUTS_AT_ONCE - 1) / OUTPUTS_AT_ONCE *
+                    OUTPUTS_AT_ONCE * row_bytes));
+    for (int64_t k = 0; k < l; k += DEPTH) {
+        const int64_t n = l - k < DEPTH ? l - k : DEPTH;
+        for (int64_t r = 0; r < outputs; r += OUTPUTS_AT_ONCE) {
+            const int64_t left = outputs - r;
+            const int64_t count = left < OUTPUTS_AT_ONCE ? left : OUTPUTS_AT_ONCE;
+            const char *rows = values_at(j, output + r, k);
+            if (j->is_aliased) {
+                copy_rows(j, rows, count, n, copy);
+                rows = copy;
+            }
+            j->loops->product(rows, j->is_aliased ? apart : j->pitch, (int)count,
+                              means + k * row_bytes, n, acc + r * row_bytes, row_bytes);
+        }
+    }
+}
+
+/* All batches, each alone, times `outputs` outputs from `output` on. */
+static void
+multiply_alone(const job *j, int64_t output, int64_t outputs, char *acc)
+{
+    const mean_matvec_plan *p = j->plan;
+    for (int64_t r = 0; r < outputs; r += OUTPUTS_AT_ONCE) {
+        const int64_t left = outputs - r;
+        const int64_t count = left < OUTPUTS_AT_ONCE ? left : OUTPUTS_AT_ONCE;
+        j->loops->dot(values_at(j, output + r, 0), j->pitch, (int)count, j->means,
+                      p->rows, p->batches, p->rows,
+                      acc + r * j->columns * j->value_bytes, j->columns);
     }
 }
 
@@ -221,34 +271,17 @@ product_block(void *context, int64_t i)
     const mean_matvec_plan *p = j->plan;
     const int64_t tile = j->by_output ? i % j->tiles : i / j->blocks;
     const int64_t block = j->by_output ? i / j->tiles : i % j->blocks;
-    const int64_t batch = tile * j->columns, output = block * OUTPUTS;
-    const int64_t left = p->batches - batch;
+    const int64_t batch = tile * j->columns, output = block * j->outputs;
+    const int64_t left = p->batches - batch, more = p->outputs - output;
     const int64_t batches = left < j->columns ? left : j->columns;
-    const int64_t outputs =
-        p->outputs - output < OUTPUTS ? p->outputs - output : OUTPUTS;
-    const int64_t row_bytes = j->columns * j->value_bytes;
-    const void *rows[OUTPUTS_AT_ONCE];
+    const int64_t outputs = more < j->outputs ? more : j->outputs;
     _Alignas(64) char acc[OUTPUTS * TILE_BYTES];
-    for (int64_t r = 0; j->is_alone && r < outputs; r += OUTPUTS_AT_ONCE) {
-        const int64_t count =
-            outputs - r < OUTPUTS_AT_ONCE ? outputs - r : OUTPUTS_AT_ONCE;
-        rows_at(j, output + r, count, 0, rows);
-        j->loops->dot(rows, (int)count, j->means, p->rows, batches, p->rows,
-                      acc + r * row_bytes, j->columns);
+    if (j->is_alone) {
+        multiply_alone(j, output, outputs, acc);
     }
-    if (!j->is_alone) {
-        memset(acc, 0, sizeof acc);
-    }
-    for (int64_t k = 0; !j->is_alone && k < p->rows; k += DEPTH) {
-        const int64_t n = p->rows - k < DEPTH ? p->rows - k : DEPTH;
-        const char *means = j->means + (tile * p->rows + k) * row_bytes;
-        for (int64_t r = 0; r < outputs; r += OUTPUTS_AT_ONCE) {
-            const int64_t count =
-                outputs - r < OUTPUTS_AT_ONCE ? outputs - r : OUTPUTS_AT_ONCE;
-            rows_at(j, output + r, count, k, rows);
-            j->loops->product(rows, (int)count, means, n, acc + r * row_bytes,
-                              row_bytes);
-        }
+    else {
+        multiply_tile(j, j->means + tile * p->rows * j->columns * j->value_bytes,
+                      output, outputs, acc);
     }
     switch (j->dtype) {
         case GPO_F16:
@@ -291,10 +324,13 @@ run(gpo_call *call, bool parallel)
     j.tile = j.is_alone ? 1 : j.columns;
     j.tiles = ceil_div(p->batches, j.columns);
     j.group = GROUP_BYTES / ((p->cols + 1) * j.bytes) + 1;
-    j.blocks = ceil_div(p->outputs, OUTPUTS);
-    /* The factor that is read once is the matrix, or the means; whichever costs less. */
-    j.by_output = (double)j.blocks * (double)(p->batches * p->rows) <
-                  (double)j.tiles * (double)(p->outputs * p->rows);
+    /* After few terms the result costs the most: it is written in few streams. */
+    const bool is_short = !j.is_alone && p->rows <= SHORT;
+    j.outputs = is_short ? OUTPUTS_AT_ONCE : OUTPUTS;
+    j.blocks = ceil_div(p->outputs, j.outputs);
+    /* Else the factor that is read once is the one whose repetition costs more. */
+    j.by_output = is_short || (double)j.blocks * (double)p->batches <
+                                  (double)j.tiles * (double)p->outputs;
 
     const bool in_place = p->matrix_row == 1 && j.bytes == j.value_bytes;
     const size_t means_bytes = (size_t)(j.tiles * p->rows * j.columns * j.value_bytes);
@@ -310,6 +346,7 @@ run(gpo_call *call, bool parallel)
         j.packed = j.means + means_bytes;
         j.values = in_place ? j.matrix : j.packed;
         j.pitch = in_place ? p->matrix_output : p->rows;
+        j.is_aliased = j.pitch * j.value_bytes % ALIASED == 0;
         if (p->batches % j.columns != 0) {
             /* columns of the last tile that have no batch */
             const size_t last = (size_t)(p->rows * j.columns * j.value_bytes);
