@@ -198,6 +198,33 @@ fold_planes(job *j, max_pool3d_plan *p)
     p->planes = p->channels = 1;
 }
 
+/*
+ * Channels that are contiguous, as with channels last, become the axis W, whose windows
+ * are one element, and H and W become T and H: x is read as it lies.  The results go to
+ * their planes one by one.
+ */
+static void
+turn_channels(job *j, max_pool3d_plan *p)
+{
+    enum { PAYS = 4 };
+    if (p->with_indices || p->by_channel != 1 || p->channels < PAYS ||
+        p->by[POOL_W] == 1 || !is_single(&p->axis[POOL_T])) {
+        return;
+    }
+    j->apart = p->outputs;
+    p->axis[POOL_T] = p->axis[POOL_H];
+    p->by[POOL_T] = p->by[POOL_H];
+    p->axis[POOL_H] = p->axis[POOL_W];
+    p->by[POOL_H] = p->by[POOL_W];
+    p->axis[POOL_W] = (pool_axis){
+        .in = p->channels, .out = p->channels, .kernel = 1, .stride = 1, .dilation = 1};
+    p->by[POOL_W] = 1;
+    p->plane *= p->channels;
+    p->outputs *= p->channels;
+    p->planes /= p->channels;
+    p->channels = 1;
+}
+
 static gpo_status
 run_tiles(gpo_call *call, bool parallel)
 {
@@ -205,6 +232,7 @@ run_tiles(gpo_call *call, bool parallel)
     max_pool3d_plan plan = *j.plan;
     j.plan = &plan;
     fold_planes(&j, &plan);
+    turn_channels(&j, &plan);
     j.key_bytes = j.plan->with_indices ? 8 : j.loops->key_bytes;
     j.least = least_key(j.dtype);
     if (j.plan->with_indices && !j.loops->has_codes) {

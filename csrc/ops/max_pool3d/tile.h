@@ -22,6 +22,7 @@ typedef struct loops {
     void (*pack)(const void *x, int64_t stride, int64_t n, int64_t first, void *keys,
                  void *codes);
     void (*store)(const void *keys, int64_t step, int64_t n, void *y);
+    void (*store_apart)(const void *keys, int64_t n, void *y, int64_t apart);
     /* see keys.inc */
     void (*fetch)(const void *keys, const void *codes, int64_t step, int64_t n,
                   int64_t origin, const void *x, const void *none, void *y,
@@ -67,6 +68,7 @@ typedef struct job {
     int64_t at_once;      /* slices loaded before they are pooled: 1, or all */
     int64_t items, tasks; /* tiles of all planes */
     bool is_folded;       /* the rows are planes of one row */
+    int64_t apart;        /* if not 0: W counts planes of y, which are so far apart */
     bool is_packed;       /* the elements of a plane are contiguous, in order */
     bool *failed;         /* per task: no memory */
 } job;
@@ -334,6 +336,13 @@ store_row(const job *j, const tile *t, int64_t at, int64_t out)
 {
     const int64_t step = j->plan->axis[POOL_W].stride, n = t->windows[POOL_W];
     const int64_t bytes = j->loops->bytes;
+    if (j->apart > 0) {
+        const int64_t planes = j->plan->axis[POOL_W].out;
+        const int64_t to = out % planes * j->apart + out / planes;
+        j->loops->store_apart(t->keys + at * j->key_bytes, n, t->y + to * bytes,
+                              j->apart);
+        return;
+    }
     if (!t->indices) {
         j->loops->store(t->keys + at * j->key_bytes, step, n, t->y + out * bytes);
         return;
