@@ -391,8 +391,8 @@ static const gpo_variant variants[] = {
                          [GPO_F32] = scalar_F32,
                          [GPO_F64] = scalar_F64}},
     [GPO_CPU_SIMD] =
-        {"simd", "rows in 32 lanes; four outputs by a tile of batches in registers", "",
-         "run-to-run", RUNS(run_simd)},
+        {"simd", "rows in 32 lanes; eight outputs by a tile of batches in registers",
+         "", "run-to-run", RUNS(run_simd)},
     [GPO_CPU_THREADS] = {"threads",
                          "simd on groups of rows, then on blocks of the result", "",
                          "run-to-run", RUNS(run_threads)},
