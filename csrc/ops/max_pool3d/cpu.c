@@ -245,7 +245,8 @@ run_tiles(gpo_call *call, bool parallel)
     int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
     choose_tiles(&j, wanted);
     const double rows = (double)j.extent[POOL_H] * (double)j.extent[POOL_W];
-    if ((double)j.slots * rows > most_keys(j.plan)) { /* windows far apart */
+    const max_pool3d_plan *alone = j.is_folded ? max_pool3d_plan_of(call) : &plan;
+    if ((double)j.slots * rows > most_keys(alone)) { /* windows far apart */
         return run_formula(call);
     }
     enum { MOST_TASKS = 1024 };
