@@ -10,6 +10,7 @@
 
 #include "../../backend/backend.h"
 #include "../../core/integers.h"
+#include "../../core/prefetch.h"
 
 #include <string.h>
 
