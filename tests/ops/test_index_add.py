@@ -704,3 +704,28 @@ def test_bfloat16_is_a_dtype_of_every_variant() -> None:
     for backend, variant in variants():
         got = index_add(x, np.arange(9) % 4, source, backend=backend, variant=variant)
         assert want.compare(got) is None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+def test_few_rows_of_many_destinations_on_a_cpu(dtype: str, variant: str) -> None:
+    """Only the destinations of rows are converted: the others keep their bits."""
+    rng = np.random.default_rng(14)
+    for shape, n in (((30_000,), 2000), ((30_000,), 40), ((900, 5), 300), ((700, 33), 20)):
+        x = rng.integers(-9, 9, shape).astype(dtype_of(dtype))
+        x.reshape(-1)[::7] = np.nan
+        source = rng.integers(-9, 9, (n, *shape[1:])).astype(x.dtype)
+        for index in (rng.integers(-shape[0], shape[0], n), np.full(n, 3)):
+            want = x.astype(np.float64)
+            np.add.at(want, index, source.astype(np.float64))
+            untouched = np.ones(shape[0], bool)
+            untouched[index] = False
+            for out in (None, x.copy()):
+                start = x if out is None else out
+                got = index_add(start, index, source, out=out, backend="cpu", variant=variant)
+                np.testing.assert_array_equal(
+                    got.astype(np.float64), want.astype(x.dtype).astype(np.float64)
+                )
+                assert (got[untouched].tobytes()) == x[untouched].tobytes()
+        with pytest.raises(IndexError, match="30001"):
+            index_add(x, np.full(n, 30_001), source, backend="cpu", variant=variant)

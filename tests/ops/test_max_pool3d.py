@@ -1,7 +1,8 @@
 """max_pool3d beyond the matrix: PyTorch's rules, special values, the gradient, bugs pinned.
 
 Order: output sizes, which element is the maximum, windows of all kinds, out=, pinned bugs,
-cost independent of the kernel's size, the gradient: indices, windows, gradcheck; large
+cost independent of the kernel's size, the CPU's own cases, the gradient: indices, windows,
+gradcheck; large
 indices, the simulator: checks, counts, failures.  See test_contract.py for values on all
 sizes, layouts and dtypes.
 """
@@ -442,6 +443,83 @@ def test_windows_that_reach_out_on_every_side(backend: str, variant: str) -> Non
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(a, b, err_msg=str(options))
     assert tried > 20
+
+
+# ---- on a CPU: channels last, folded planes, blocks of gradients ----
+
+CPU = ("simd", "threads")
+
+
+@pytest.mark.parametrize("variant", CPU)
+def test_channels_last_on_a_cpu(variant: str) -> None:
+    """Contiguous channels become an axis of their own, in every dtype and with padding."""
+    for dtype in ("int8", "float16", "float32", "float64"):
+        for n, c, h, w in ((1, 4, 9, 9), (2, 5, 7, 30), (3, 130, 6, 11), (1, 3, 8, 8)):
+            x = np.moveaxis(whole((n, h, w, c)).astype(dtype), 3, 1)
+            for k, stride, padding in ((2, 2, 1), (3, 1, 1), ((1, 4), 3, 0)):
+                want = ref.max_pool2d(x, k, stride, padding)
+                got = max_pool2d(x, k, stride, padding, backend="cpu", variant=variant)
+                np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("variant", CPU)
+def test_rows_of_many_planes_on_a_cpu(variant: str) -> None:
+    """Planes of one row become one plane: positions still count from their own row."""
+    for shape in ((7, 300, 9), (2, 3, 9000), (700, 40)):
+        x = whole(shape)
+        for k, stride, padding in ((3, 3, 0), (2, 1, 1), (9, 2, 4), (5, 4, 0)):
+            options: dict[str, Any] = {"return_indices": True}
+            want = ref.max_pool1d(x, k, stride, padding, **options)
+            options |= {"backend": "cpu", "variant": variant}
+            for a, b in zip(max_pool1d(x, k, stride, padding, **options), want, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_every_16_bit_float_is_its_own_maximum(dtype: str) -> None:
+    """Keys are integers: each comes back, a nan as a nan, and -0 lies below 0."""
+    x = np.arange(1 << 16, dtype=np.uint16).view(dtype_of(dtype))
+    for variant in CPU:
+        y = max_pool1d(x[None], 1, backend="cpu", variant=variant)[0]
+        numbers = ~np.isnan(x.astype(np.float32))
+        same = y.view(np.uint16) == x.view(np.uint16)
+        np.testing.assert_array_equal(same | ~numbers, np.ones(1 << 16, bool))
+        np.testing.assert_array_equal(np.isnan(y.astype(np.float32)), ~numbers)
+
+
+@pytest.mark.parametrize("variant", CPU)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_gradients_across_blocks_on_a_cpu(variant: str, dtype: str) -> None:
+    """Blocks that end within rows, slices and groups of planes; some indices are bad."""
+    rng = np.random.default_rng(12)
+    cases: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (
+        ((300, 1, 1, 5), {"kernel_size": (1, 1, 2), "stride": 1}),
+        ((2, 1, 1, 999), {"kernel_size": (1, 1, 3), "stride": 2}),
+        ((3, 1, 40, 33), {"kernel_size": (1, 3, 3), "stride": (1, 2, 1)}),
+        ((2, 9, 11, 13), {"kernel_size": 3, "stride": 1, "padding": 1}),
+        ((2, 12, 12, 12), {"kernel_size": 2, "stride": 1, "dilation": (3, 1, 2)}),
+        ((5, 8, 30, 31), {"kernel_size": 2, "stride": 2}),
+    )
+    for shape, windows in cases:
+        _, good = ref.max_pool3d(whole(shape), **windows, return_indices=True)
+        dy = rng.integers(-9, 9, good.shape).astype(dtype)
+        bad = rng.random(good.shape) < 0.05
+        mixed = np.where(bad, rng.integers(-3, 9999, good.shape), good)
+        inside = _in_windows(mixed, shape[1:], windows)
+        for indices, kept in ((good, good), (mixed, np.where(inside, mixed, -1))):
+            want = ref.max_pool3d_backward(dy, kept, shape)
+            got = max_pool3d_backward(
+                dy, indices, shape, **windows, backend="cpu", variant=variant
+            )
+            np.testing.assert_array_equal(got, want)
+
+
+def test_a_zero_gradient_is_positive_on_a_cpu() -> None:
+    """A sum of one is 0 + dy, also where windows do not overlap."""
+    for dtype in ("float16", "float32", "float64"):
+        dy, at = np.full((1, 1, 1, 300), -0.0, dtype), np.arange(300)[None, None, None] * 2
+        got = max_pool3d_backward(dy, at, (1, 1, 1, 600), (1, 1, 2), backend="cpu")
+        assert not np.signbit(got).any()
 
 
 # ---- the gradient: indices ----

@@ -133,6 +133,27 @@ def test_out_in_every_layout(backend: str, variant: str) -> None:
     assert (base == 99).all(), "wrote beside out"
 
 
+# ---- on a CPU: ends of rows, of products and of tiles ----
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_length_around_the_lanes_of_a_cpu(variant: str, dtype: str) -> None:
+    """Whole numbers: exact in any order, so no element is lost, counted twice or masked."""
+    rng = np.random.default_rng(16)
+    sizes = [(2, 3, cols, 5) for cols in (*range(1, 72), 255, 256, 257, 290, 513)]
+    sizes += [
+        (n, rows, 4, 9) for n in (1, 3, 8, 9, 16, 17, 33) for rows in (1, 15, 16, 17, 129)
+    ]
+    sizes += [(40, 128, 2, outputs) for outputs in (1, 4, 7, 8, 9, 65)]
+    for n, rows, cols, outputs in sizes:
+        x = rng.integers(-8, 9, (n, rows, cols)).astype(dtype) * cols
+        matrix = rng.integers(-8, 9, (outputs, rows)).astype(dtype)
+        want = matrix @ (x.sum(2) / cols).T
+        got = mean_matvec(x, matrix, backend="cpu", variant=variant)
+        np.testing.assert_array_equal(got, want, err_msg=str((n, rows, cols, outputs)))
+
+
 # ---- special values ----
 
 

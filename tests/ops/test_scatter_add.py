@@ -566,3 +566,30 @@ def test_expectations_fail_on_a_wrong_sum() -> None:
     assert expected.compare(np.array([5.0, 2.0])) is None
     assert expected.compare(np.array([5.0, 2.1])) is not None
     assert expected.compare(np.array([5.0, np.nan])) is not None
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+def test_a_sorted_index_on_a_cpu(variant: str) -> None:
+    """Pieces whose neighbours share places are added in quarters; a bad index is found."""
+    rng = np.random.default_rng(15)
+    for n, size in ((2000, 300), (70_000, 900), (256, 260)):
+        index = np.sort(rng.integers(0, size, n))
+        for dtype in ("float32", "float64", "int32"):
+            values = rng.integers(-9, 9, n).astype(dtype)
+            want = np.bincount(index, values, size)
+            for kind in (np.int32, np.int64):
+                got = scatter_add(
+                    values, index.astype(kind), size, backend="cpu", variant=variant
+                )
+                np.testing.assert_array_equal(got, want)
+            signed = np.where(rng.random(n) < 0.5, index, index - size)
+            got = scatter_add(values, signed, size, backend="cpu", variant=variant)
+            np.testing.assert_array_equal(got, want)
+            index[n // 2] += size
+            with pytest.raises(IndexError, match=rf"at element {n // 2} |position {n // 2}"):
+                scatter_add(values, index, size, backend="cpu", variant=variant)
+            wrapped = scatter_add(
+                values, index, size, mode="wrap", backend="cpu", variant=variant
+            )
+            np.testing.assert_array_equal(wrapped, want)
+            index[n // 2] -= size

@@ -1,162 +1,19 @@
 /*
- * cpu.c  index_add on the CPU.  Order: the inner loops of three instruction sets, the
- * job, positions, the copy of x, a stretch of the source, the plain loop, the ways to
- * share the work, the variants, choose.  See sums.h and sums.inc for the types of sums.
+ * cpu.c  index_add on the CPU.  Order: the kind of sums, the copy of x, a stretch of the
+ * source, the plain loop, the ways to share the work, the variants, choose.  See job.h
+ * for what they all read.
  *
  * Rows are added in the order of the source, so a destination has the same bits in
  * every run.  Threads share slices or columns, which keeps that order.  Where a row has
  * too few columns, the source is cut into stretches with separate sums, which are
  * merged in order.  The number of stretches depends on the sizes alone and simd makes
  * the same ones, so that simd and threads give the same bits.
- *
- * An index entry is loaded once, checked and used: another thread may change the array.
  */
-#include "sums.h"
+#include "job.h"
 
 #include "../../backend/backend.h"
-#include "../../core/once.h"
-#include "../../core/prefetch.h"
 
-#include <string.h>
-
-enum { WIDE_ROWS_AHEAD = 4 }; /* as ELEMENTS_AHEAD, of rows of more than one element */
-
-typedef struct loops {
-    int bytes; /* of a sum */
-    /*
-     * For rows of one element of slice 0: adds the rows from `source` on, whose entries
-     * start at `index`, to `to`.  Returns how many it added, at most n: it stops before
-     * an entry out of range, which the mode must settle.
-     */
-    int64_t (*lone)(void *to, const void *index, const void *source, int64_t n,
-                    const index_add_plan *p);
-    /* to[k[i] * pitch + c] += alpha * row i, column c of the source, c < w */
-    void (*add)(void *to, int64_t pitch, const int64_t *k, int64_t n,
-                const void *source, int64_t w, const index_add_plan *p);
-    void (*merge)(void *to, const void *from, int64_t n);
-    void (*open)(void *to, const void *from, int64_t n);  /* elements to sums */
-    void (*close)(void *to, const void *from, int64_t n); /* sums to elements */
-    void (*copy_entries)(const index_add_plan *p, const void *index, int64_t n,
-                         int64_t *k);
-    bool (*count_from_end)(int64_t length, int64_t n, int64_t *k);
-} loops;
-
-/* ---- the inner loops of three instruction sets ---- */
-
-#define GPO_LOOPS "../ops/index_add/loops.inc"
-#include "../../core/each_isa.h"
-
-/* ---- the job: what every part of one call reads ---- */
-
-enum {
-    BLOCK = 1024,           /* index entries made positions at once */
-    SLICE_BYTES = 64,       /* of a row: the least that a thread takes */
-    MAX_STRETCHES = 16,     /* of the source, with sums of their own */
-    ADDED_PER_SUM = 4,      /* elements added for each sum that is cleared and merged */
-    MAX_PIECES = 512,       /* that the threads share */
-    SMALL = 1 << 16,        /* bytes copied at once */
-    COUNTED = 16,           /* columns from which counting the rows first pays */
-    WORTH_A_TEAM = 1 << 12, /* elements from which a team of threads starts */
-};
-
-typedef struct job {
-    const index_add_plan *plan;
-    const gpo_array *x, *out;
-    const char *index, *source;
-    const loops *loops;
-    int kind;       /* of sums, see sums.h */
-    int bytes;      /* of an element, with both parts if it is complex */
-    int part_bytes; /* of an element of plan.dtype */
-    char *sums;     /* outer x length x inner: out itself, or wider */
-    char *own;      /* stretches - 1 tables of length x inner sums, or one in turn */
-    int64_t slices; /* of the columns */
-    int64_t stretches;
-    int64_t o;               /* the slice whose stretches are added */
-    int64_t bad[MAX_PIECES]; /* the first bad position that a piece found */
-} job;
-
-/* ---- positions ---- */
-
-/* The address of index entry s, and its value. */
-static const void *
-entry(const job *j, int64_t s)
-{
-    const index_add_plan *p = j->plan;
-    const int64_t bytes = p->is_wide ? sizeof(int64_t) : sizeof(int32_t);
-    return j->index + s * p->step * bytes;
-}
-
-static int64_t
-index_value(const job *j, int64_t s)
-{
-    const void *at = entry(j, s);
-    return j->plan->is_wide ? ONCE((const int64_t *)at) : ONCE((const int32_t *)at);
-}
-
-/* The destination of an index entry; -1 if it is out of range. */
-static int64_t
-position_of(const index_add_plan *p, int64_t k)
-{
-    return k >= 0 && k < p->length ? k : gpo_index_place(k, p->length, p->mode, false);
-}
-
-/* Positions of n entries from `first` on; returns how many come before a bad one. */
-static int64_t
-positions_of(const job *j, int64_t first, int64_t n, int64_t *k)
-{
-    const index_add_plan *p = j->plan;
-    j->loops->copy_entries(p, entry(j, first), n, k);
-    COPIED();
-    if (p->mode != GPO_INDEX_CLIP) { /* which makes a negative entry 0 */
-        if (j->loops->count_from_end(p->length, n, k)) {
-            return n;
-        }
-        for (int64_t i = 0; i < n && p->mode == GPO_INDEX_RAISE; i++) {
-            if (k[i] < 0 || k[i] >= p->length) {
-                return i;
-            }
-        }
-    }
-    for (int64_t i = 0; i < n; i++) {
-        k[i] = position_of(p, k[i]);
-    }
-    return n;
-}
-
-/* The first of the positions in bad[0..n); count if there is none. */
-static int64_t
-first_bad(const job *j, int64_t n)
-{
-    int64_t first = j->plan->count;
-    for (int64_t i = 0; i < n; i++) {
-        first = j->bad[i] < first ? j->bad[i] : first;
-    }
-    return first;
-}
-
-static gpo_status
-raise_bad(gpo_call *call, const job *j, int64_t place)
-{
-    if (place == j->plan->count) {
-        return GPO_OK;
-    }
-    return index_add_out_of_range(call, index_value(j, place), place);
-}
-
-/* The first bad position in [begin, end); count if there is none. */
-static int64_t
-check(const job *j, int64_t begin, int64_t end)
-{
-    int64_t k[BLOCK];
-    for (int64_t s = begin; s < end; s += BLOCK) {
-        const int64_t n = end - s < BLOCK ? end - s : BLOCK;
-        const int64_t good = positions_of(j, s, n, k);
-        if (good < n) {
-            return s + good;
-        }
-    }
-    return j->plan->count;
-}
+/* ---- the kind of sums ---- */
 
 /*
  * *many = whether more than a few rows share a destination; *bad = the first bad
@@ -184,7 +41,8 @@ count_rows(const job *j, uint16_t *seen, bool *many, int64_t *bad)
 
 /*
  * Chooses the kind of sums.  Float64 sums of short rows cost little; those of long rows
- * take twice the memory, so the rows of each destination are counted first.
+ * take twice the memory, and of a few rows most of the time goes to destinations
+ * without any, so there the rows of each destination are counted first.
  */
 static gpo_status
 take_sums(gpo_call *call, job *j, gpo_isa isa)
@@ -195,7 +53,9 @@ take_sums(gpo_call *call, job *j, gpo_isa isa)
     int64_t bad = p->count;
     gpo_status status = GPO_OK;
     j->loops = tables[isa]; /* for positions, which need no kind of sums */
-    if (many && p->inner >= COUNTED && is_narrow_float(p->dtype) && p->outer > 0) {
+    const bool sparse = p->dtype == GPO_F32 && p->count <= p->length / SPARSE;
+    if (many && (p->inner >= COUNTED || sparse) && is_narrow_float(p->dtype) &&
+        p->outer > 0) {
         const size_t bytes = (size_t)p->length * sizeof(uint16_t);
         void *seen = NULL;
         status = gpo_scratch(call, bytes, &seen);
@@ -247,7 +107,7 @@ open_piece(void *context, int64_t i)
     const int64_t n = j->out->size - begin < step ? j->out->size - begin : step;
     const char *x = (const char *)j->x->data + begin * j->bytes;
     char *out = (char *)j->out->data + begin * j->bytes;
-    const bool apart = j->sums != j->out->data;
+    const bool apart = j->sums != j->out->data && !j->is_sparse;
     if (j->x->data != j->out->data && !gpo_array_is_contiguous(j->x)) {
         copy_strided(j, begin, n, out);
         x = out;
@@ -300,6 +160,33 @@ add_stretch(const job *j, char *to, int64_t o, int64_t begin, int64_t end, int64
     return p->count;
 }
 
+/*
+ * Converts the destinations of all rows, columns [c, c + w) of slice o, from out, which
+ * holds x, to sums, or back; returns the first bad row.
+ */
+static int64_t
+convert_rows(const job *j, char *sums, int64_t o, int64_t c, int64_t w, bool back)
+{
+    const index_add_plan *p = j->plan;
+    char *out = (char *)j->out->data + (o * p->length * p->inner + c) * j->part_bytes;
+    int64_t k[BLOCK];
+    sums += c * j->loops->bytes;
+    for (int64_t s = 0; s < p->count; s += BLOCK) {
+        const int64_t n = p->count - s < BLOCK ? p->count - s : BLOCK;
+        const int64_t good = positions_of(j, s, n, k);
+        if (good < n) {
+            return s + good;
+        }
+        if (back) {
+            j->loops->close_rows(out, sums, p->inner, k, n, w);
+        }
+        else {
+            j->loops->open_rows(sums, out, p->inner, k, n, w);
+        }
+    }
+    return p->count;
+}
+
 /* Piece i: a slice and some of its columns. */
 static void
 add_columns(void *context, int64_t i)
@@ -312,7 +199,17 @@ add_columns(void *context, int64_t i)
         const int64_t begin = slice * p->inner / j->slices;
         const int64_t end = (slice + 1) * p->inner / j->slices;
         char *to = j->sums + o * p->length * p->inner * j->loops->bytes;
-        j->bad[i] = add_stretch(j, to, o, 0, p->count, begin, end - begin);
+        const int64_t w = end - begin;
+        if (j->is_sparse) {
+            j->bad[i] = convert_rows(j, to, o, begin, w, false);
+            if (j->bad[i] < p->count) {
+                return;
+            }
+        }
+        j->bad[i] = add_stretch(j, to, o, 0, p->count, begin, w);
+        if (j->is_sparse && j->bad[i] == p->count) {
+            j->bad[i] = convert_rows(j, to, o, begin, w, true);
+        }
         if (j->bad[i] < p->count) {
             return;
         }
@@ -492,6 +389,8 @@ run(gpo_call *call, int variant)
         status = gpo_scratch(call, (size_t)p->outer * of_a_slice, &memory);
         j.sums = memory;
     }
+    j.is_sparse = variant != GPO_CPU_SCALAR && j.sums != j.out->data &&
+                  j.stretches == 1 && p->count <= p->length / SPARSE;
     if (!status && !nothing && j.stretches > 1) {
         const int64_t own = parallel ? j.stretches - 1 : 1;
         status = gpo_scratch(call, (size_t)own * of_a_slice, &memory);
@@ -501,7 +400,7 @@ run(gpo_call *call, int variant)
         return status;
     }
     const int64_t step = SMALL / j.bytes, pieces = (j.out->size + step - 1) / step;
-    if (j.x->data != j.out->data || j.sums != j.out->data) {
+    if (j.x->data != j.out->data || (j.sums != j.out->data && !j.is_sparse)) {
         gpo_cpu_loop(parallel, pieces, open_piece, &j);
     }
     if (nothing) {
@@ -509,7 +408,7 @@ run(gpo_call *call, int variant)
     }
     status = raise_bad(
         call, &j, variant == GPO_CPU_SCALAR ? add_plainly(&j) : add_all(&j, parallel));
-    if (!status && j.sums != j.out->data) {
+    if (!status && j.sums != j.out->data && !j.is_sparse) {
         gpo_cpu_loop(parallel, pieces, close_piece, &j);
     }
     return status;

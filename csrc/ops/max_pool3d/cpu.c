@@ -1,8 +1,8 @@
 /*
- * cpu.c  max_pool3d on the CPU.  Order: the inner loops of three instruction sets,
- * tiles, loading, the passes along an axis, storing, one tile, sharing the tiles, the
- * formula itself, choose.  See keys.h for how elements become keys, take.inc and
- * keys.inc for the inner loops, gradient.c for the gradient.
+ * cpu.c  max_pool3d on the CPU.  Order: the size of tiles, sharing the tiles, the
+ * formula itself, choose.  See tile.h for what is done with a tile, keys.h for how
+ * elements become keys, take.inc and keys.inc for the inner loops, gradient.c for the
+ * gradient.
  *
  * The maximum of a window is the maximum over its planes, each the maximum over its
  * rows: keys are pooled along T, then H, then W, in place.  A window of k elements
@@ -14,78 +14,13 @@
  * is loaded once.  A slice goes through all passes a few rows at a time, which stay in
  * L1; only the slices of the ring that a pass along T joins come from L2.
  */
-#include "../../core/integers.h"
-#include "keys.h"
+#include "tile.h"
 
 #include "../../backend/backend.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-/* ---- the inner loops of three instruction sets ---- */
-
-enum { OTHERS = 3 }; /* keys that one pass may join with each key */
-
-typedef struct loops {
-    /* n elements of x as keys; position `first` of a plane is the first of them */
-    void (*load)(const void *x, int64_t stride, int64_t n, int64_t first, void *keys,
-                 void *codes);
-    void (*pack)(const void *x, int64_t stride, int64_t n, int64_t first, void *keys,
-                 void *codes);
-    void (*store)(const void *keys, int64_t step, int64_t n, void *y);
-    /* keys[i] = the larger of keys[i] and keys[i + ahead] */
-    void (*take)(void *keys, void *codes, int64_t ahead, int64_t n);
-    void (*take_packed)(void *keys, void *codes, int64_t ahead, int64_t n);
-    /* the same with keys[i + ahead[k]], k in [0, OTHERS); NULL: only one at a time */
-    void (*take_three)(void *keys, const int64_t *ahead, int64_t n);
-    void (*take_three_packed)(void *keys, const int64_t *ahead, int64_t n);
-    int64_t bytes, key_bytes; /* of an element, of a key without a position */
-    bool has_codes;           /* positions have their own array, not part of the key */
-} loops;
-
-/* Along W nearly every 64-byte load would touch two cache lines. */
-#define GPO_NARROW_V4
-#define GPO_LOOPS "../ops/max_pool3d/loops.inc"
-#include "../../core/each_isa.h"
-#undef GPO_NARROW_V4
 
 /* ---- tiles: how many windows along each axis are made at once ---- */
-
-enum {
-    TILE_KEYS = 1 << 17,  /* a ring of 512 KiB of 32-bit keys: in L2 */
-    TILE_ROW = 1 << 12,   /* windows of a row */
-    STRIP_KEYS = 1 << 12, /* 16 KiB: rows that go through all passes in L1 */
-    TASKS = 4,            /* per thread */
-    TASK_KEYS = 1 << 12,  /* fewer are not worth a task */
-};
-
-typedef struct job {
-    const max_pool3d_plan *plan;
-    const char *x;
-    char *y;
-    int64_t *indices; /* NULL if not wanted */
-    const loops *loops;
-    gpo_dtype dtype;
-    int64_t key_bytes; /* of a key in the ring */
-    int64_t least;     /* the key of what lies outside of x */
-    int64_t windows[POOL_AXES], tiles[POOL_AXES], extent[POOL_AXES];
-    int64_t slots;        /* slices that the ring of a tile holds */
-    int64_t at_once;      /* slices loaded before they are pooled: 1, or all */
-    int64_t items, tasks; /* tiles of all planes */
-    bool *failed;         /* per task: no memory */
-} job;
-
-static int64_t
-least_of(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t
-most_of(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 /* Elements that n windows of an axis span, outside of x included. */
 static int64_t
@@ -125,6 +60,10 @@ choose_tiles(job *j, int64_t wanted)
                span_of(&axis[d], n) > twice) {
             n = ceil_div(n, 2);
         }
+        if (d == POOL_H && j->is_folded) {
+            const int64_t share = ceil_div(n, wanted), least = TASK_KEYS / held + 1;
+            n = least_of(n, most_of(share, least));
+        }
         cut_axis(j, d, n);
         held *= j->extent[d];
     }
@@ -150,313 +89,6 @@ static double
 most_keys(const max_pool3d_plan *plan)
 {
     return 64 * ((double)plan->plane + (double)plan->outputs) + 4 * TILE_KEYS;
-}
-
-/* ---- loading ---- */
-
-typedef struct tile {
-    char *keys, *codes;
-    const char *x; /* of the plane */
-    char *y;
-    int64_t *indices;
-    int64_t begin[POOL_AXES], windows[POOL_AXES], extent[POOL_AXES];
-    int64_t from[POOL_AXES];              /* the tile's first element */
-    int64_t lo[POOL_AXES], hi[POOL_AXES]; /* the part of it that lies in x */
-} tile;
-
-static void
-fill_least(const job *j, const tile *t, int64_t at, int64_t n)
-{
-    if (j->key_bytes == 4) {
-        int32_t *keys = (int32_t *)t->keys + at;
-        for (int64_t i = 0; i < n; i++) {
-            keys[i] = (int32_t)j->least;
-        }
-        return;
-    }
-    int64_t *keys = (int64_t *)t->keys + at;
-    for (int64_t i = 0; i < n; i++) {
-        keys[i] = j->least;
-    }
-    if (j->loops->has_codes && j->plan->with_indices) {
-        int64_t *codes = (int64_t *)t->codes + at;
-        for (int64_t i = 0; i < n; i++) {
-            codes[i] = INT64_MIN;
-        }
-    }
-}
-
-/* n elements of x from position (p[T], p[H], p[W]) on, into the tile at `at`. */
-static void
-load_run(const job *j, const tile *t, const int64_t *p, int64_t n, int64_t at)
-{
-    const max_pool3d_plan *plan = j->plan;
-    const int64_t *by = plan->by;
-    const int64_t offset = p[0] * by[0] + p[1] * by[1] + p[2] * by[2];
-    const int64_t first =
-        (p[0] * plan->axis[POOL_H].in + p[1]) * plan->axis[POOL_W].in + p[2];
-    char *codes = t->codes ? t->codes + at * 8 : NULL;
-    (j->plan->with_indices ? j->loops->pack : j->loops->load)(
-        t->x + offset * j->loops->bytes, by[POOL_W], n, first,
-        t->keys + at * j->key_bytes, codes);
-}
-
-/* Rows [begin, end) of a slice into the ring, from `at` on. */
-static void
-load_rows(const job *j, const tile *t, int64_t slice, int64_t begin, int64_t end,
-          int64_t at)
-{
-    const int64_t *by = j->plan->by, *lo = t->lo, *hi = t->hi;
-    const int64_t cols = t->extent[POOL_W];
-    int64_t p[POOL_AXES] = {t->from[0] + slice, t->from[1] + begin, t->from[2] + lo[2]};
-    if (slice < lo[0] || slice >= hi[0]) {
-        fill_least(j, t, at, (end - begin) * cols);
-        return;
-    }
-    const bool whole = lo[2] == 0 && hi[2] == cols && lo[1] <= begin && hi[1] >= end;
-    if (whole && by[1] == cols * by[2]) { /* the rows have one stride */
-        load_run(j, t, p, (end - begin) * cols, at);
-        return;
-    }
-    for (int64_t h = begin; h < end; h++, p[1]++, at += cols) {
-        if (h < lo[1] || h >= hi[1]) {
-            fill_least(j, t, at, cols);
-            continue;
-        }
-        fill_least(j, t, at, lo[2]);
-        load_run(j, t, p, hi[2] - lo[2], at + lo[2]);
-        fill_least(j, t, at + hi[2], cols - hi[2]);
-    }
-}
-
-/* ---- the passes along an axis ---- */
-
-static bool
-joins_four(const job *j)
-{
-    return (j->plan->with_indices ? j->loops->take_three_packed
-                                  : j->loops->take_three) != NULL;
-}
-
-/* Each of n keys from `at` on becomes the largest of it and `others` at ahead[]. */
-static void
-join(const job *j, const tile *t, int64_t at, const int64_t *ahead, int64_t others,
-     int64_t n)
-{
-    const loops *l = j->loops;
-    char *keys = t->keys + at * j->key_bytes;
-    if (others == OTHERS) {
-        (j->plan->with_indices ? l->take_three_packed : l->take_three)(keys, ahead, n);
-        return;
-    }
-    char *codes = t->codes ? t->codes + at * 8 : NULL;
-    (j->plan->with_indices ? l->take_packed : l->take)(keys, codes, ahead[0], n);
-}
-
-/*
- * A pass makes larger windows from those of the last pass: each is joined with
- * `others`, which begin `apart`, 2 * `apart`, ... further on, the last one `reach`
- * further.
- */
-typedef struct pass {
-    int64_t made, others, apart, reach;
-} pass;
-
-/* Moves to the pass after that which made windows of p->made; false if none is left. */
-static bool
-next_pass(const job *j, const pool_axis *a, pass *p)
-{
-    if (p->made == a->kernel) {
-        return false;
-    }
-    const bool four = joins_four(j) && 4 * p->made <= a->kernel;
-    const int64_t more = four ? p->made : least_of(p->made, a->kernel - p->made);
-    p->others = four ? OTHERS : 1;
-    p->made += p->others * more;
-    p->apart = more * a->dilation;
-    p->reach = p->others * p->apart;
-    return true;
-}
-
-/* Element i along T or H in a tile: n keys from base + i % slots * unit on. */
-typedef struct line {
-    int64_t base, unit, slots, n;
-} line;
-
-static int64_t
-place_of(const line *l, int64_t i)
-{
-    return l->base +
-           (i < l->slots ? i : i % l->slots) * l->unit; /* mostly the former */
-}
-
-/* Joins elements [first, first + count) with `others`: at `next`, next + apart, ... */
-static void
-join_elements(const job *j, const tile *t, const line *l, int64_t first, int64_t count,
-              int64_t next, int64_t apart, int64_t others)
-{
-    int64_t ahead[OTHERS];
-    const int64_t at = place_of(l, first);
-    for (int64_t k = 0; k < others; k++) {
-        ahead[k] = place_of(l, next + k * apart) - at;
-    }
-    join(j, t, at, ahead, others, count * l->n);
-}
-
-/*
- * Elements [*begin, *end) of axis d are new.  Pools the windows that they complete, and
- * sets *begin and *end to the elements at which these windows begin.
- */
-static void
-pool_elements(const job *j, const tile *t, int d, const line *l, int64_t *begin,
-              int64_t *end)
-{
-    const pool_axis *a = &j->plan->axis[d];
-    if (a->stride == 1) {
-        for (pass p = {.made = 1}; next_pass(j, a, &p);) {
-            *begin = most_of(*begin - p.reach, 0);
-            *end = most_of(*end - p.reach, 0);
-            if (*end > *begin) {
-                join_elements(j, t, l, *begin, *end - *begin, *begin + p.apart, p.apart,
-                              p.others);
-            }
-        }
-        return;
-    }
-    *begin = most_of(*begin - pool_extent(a) + 1, 0);
-    *end = most_of(*end - pool_extent(a) + 1, 0);
-    for (int64_t first = ceil_div(*begin, a->stride) * a->stride; first < *end;
-         first += a->stride) {
-        for (int64_t k = 1, others; k < a->kernel; k += others) {
-            others = joins_four(j) && k + OTHERS <= a->kernel ? OTHERS : 1;
-            join_elements(j, t, l, first, 1, first + k * a->dilation, a->dilation,
-                          others);
-        }
-    }
-}
-
-/* Windows along W in n contiguous keys: window o is at o * stride. */
-static void
-pool_columns(const job *j, const tile *t, int64_t at, int64_t n)
-{
-    for (pass p = {.made = 1}; next_pass(j, &j->plan->axis[POOL_W], &p);) {
-        const int64_t ahead[OTHERS] = {p.apart, 2 * p.apart, 3 * p.apart};
-        n -= p.reach;
-        join(j, t, at, ahead, p.others, n);
-    }
-}
-
-/* ---- storing ---- */
-
-/* The position of the element that a key was made from; -1 if there is none. */
-static int64_t
-position_of(const job *j, const tile *t, int64_t at)
-{
-    int64_t code;
-    if (j->loops->has_codes) {
-        memcpy(&code, t->codes + at * 8, 8);
-        return code == INT64_MIN ? -1 : code < 0 ? ~code : code;
-    }
-    memcpy(&code, t->keys + at * 8, 8);
-    const int32_t low = (int32_t)((uint32_t)code ^ 0x80000000u);
-    return low == INT32_MIN ? -1 : low < 0 ? ~low : low;
-}
-
-/* The least element, for windows outside of x. */
-static void
-store_least(const job *j, char *y)
-{
-    const int64_t wide = least_key(j->dtype);
-    const int32_t narrow = (int32_t)wide;
-    const void *key = j->loops->key_bytes == 8 ? (const void *)&wide : &narrow;
-    j->loops->store(key, 1, 1, y);
-}
-
-/* Element `at` of a plane of x into y. */
-static void
-copy_element(const job *j, const char *x, int64_t at, char *y)
-{
-    const pool_axis *axis = j->plan->axis;
-    const int64_t *by = j->plan->by;
-    if (at < 0) {
-        store_least(j, y);
-        return;
-    }
-    const int64_t w = at % axis[POOL_W].in, row = at / axis[POOL_W].in;
-    const int64_t h = row % axis[POOL_H].in, k = row / axis[POOL_H].in;
-    const int64_t bytes = j->loops->bytes;
-    memcpy(y, x + (k * by[0] + h * by[1] + w * by[2]) * bytes, (size_t)bytes);
-}
-
-static void
-store_row(const job *j, const tile *t, int64_t at, int64_t out)
-{
-    const int64_t step = j->plan->axis[POOL_W].stride, n = t->windows[POOL_W];
-    const int64_t bytes = j->loops->bytes;
-    if (!t->indices) {
-        j->loops->store(t->keys + at * j->key_bytes, step, n, t->y + out * bytes);
-        return;
-    }
-    for (int64_t o = 0; o < n; o++) {
-        const int64_t place = position_of(j, t, at + o * step);
-        t->indices[out + o] = place;
-        copy_element(j, t->x, place, t->y + (out + o) * bytes);
-    }
-}
-
-/* ---- one tile ---- */
-
-/* Rows [begin, end) of slot `at` are pooled along T: they belong to slice `out`. */
-static void
-pool_rows(const job *j, const tile *t, int64_t at, int64_t begin, int64_t end,
-          int64_t out)
-{
-    const pool_axis *axis = j->plan->axis;
-    const int64_t cols = t->extent[POOL_W], stride = axis[POOL_H].stride;
-    const line rows = {.base = at, .unit = cols, .slots = INT64_MAX, .n = cols};
-    pool_elements(j, t, POOL_H, &rows, &begin, &end);
-    if (stride == 1 && end > begin) { /* as one row: ends of rows are not used */
-        pool_columns(j, t, at + begin * cols, (end - begin) * cols);
-    }
-    for (int64_t h = ceil_div(begin, stride); h * stride < end; h++) {
-        const int64_t row = at + h * stride * cols;
-        if (stride > 1) {
-            pool_columns(j, t, row, cols);
-        }
-        store_row(j, t, row,
-                  ((t->begin[0] + out) * axis[POOL_H].out + t->begin[1] + h) *
-                          axis[POOL_W].out +
-                      t->begin[2]);
-    }
-}
-
-static void
-pool_tile(const job *j, const tile *t)
-{
-    const int64_t rows = t->extent[POOL_H], cols = t->extent[POOL_W];
-    const pool_axis *a = &j->plan->axis[POOL_T];
-    const int64_t strip = most_of(STRIP_KEYS / cols, 1);
-    line slices = {.unit = rows * cols, .slots = j->slots};
-    for (int64_t slice = 0, next; slice < t->extent[POOL_T]; slice = next) {
-        next = least_of(slice + j->at_once, t->extent[POOL_T]);
-        if (j->at_once == 1 && slice % a->stride >= pool_extent(a)) {
-            continue; /* between two windows */
-        }
-        for (int64_t row = 0; row < rows; row += strip) {
-            const int64_t last = least_of(row + strip, rows);
-            int64_t begin = slice, end = next;
-            slices.base = row * cols;
-            slices.n = (last - row) * cols;
-            for (int64_t k = begin; k < end; k++) {
-                load_rows(j, t, k, row, last, place_of(&slices, k));
-            }
-            pool_elements(j, t, POOL_T, &slices, &begin, &end);
-            for (int64_t o = ceil_div(begin, a->stride); o * a->stride < end; o++) {
-                const int64_t at = place_of(&slices, o * a->stride) - slices.base;
-                pool_rows(j, t, at, row, last, o);
-            }
-        }
-    }
 }
 
 /* ---- sharing the tiles ---- */
@@ -526,10 +158,81 @@ run_task(void *context, int64_t task)
 
 static gpo_status run_formula(gpo_call *call);
 
+/* Whether all elements of an axis are one window. */
+static bool
+is_single(const pool_axis *a)
+{
+    return a->in == 1 && a->out == 1 && a->kernel == 1 && a->padding == 0;
+}
+
+static bool
+is_packed(const max_pool3d_plan *p)
+{
+    int64_t by = 1;
+    bool packed = true;
+    for (int d = POOL_W; d >= POOL_T; d--) {
+        packed = packed && (p->axis[d].in == 1 || p->by[d] == by);
+        by *= p->axis[d].in;
+    }
+    return packed;
+}
+
+/* Makes planes of one row the rows of one plane, so that a tile has many of them. */
+static void
+fold_planes(job *j, max_pool3d_plan *p)
+{
+    const bool even =
+        p->planes == p->channels || p->by_batch == p->channels * p->by_channel;
+    const bool fits = p->plane <= INT32_MAX / 2 / (p->planes > 0 ? p->planes : 1);
+    pool_axis *h = &p->axis[POOL_H];
+    if (!even || !fits || p->planes < 2 || !is_single(&p->axis[POOL_T]) ||
+        !is_single(h)) {
+        return;
+    }
+    j->is_folded = true;
+    h->in = h->out = p->planes;
+    h->stride = 1;
+    p->by[POOL_H] = p->by_channel;
+    p->plane *= p->planes;
+    p->outputs *= p->planes;
+    p->planes = p->channels = 1;
+}
+
+/*
+ * Channels that are contiguous, as with channels last, become the axis W, whose windows
+ * are one element, and H and W become T and H: x is read as it lies.  The results go to
+ * their planes one by one.
+ */
+static void
+turn_channels(job *j, max_pool3d_plan *p)
+{
+    enum { PAYS = 4 };
+    if (p->with_indices || p->by_channel != 1 || p->channels < PAYS ||
+        p->by[POOL_W] == 1 || !is_single(&p->axis[POOL_T])) {
+        return;
+    }
+    j->apart = p->outputs;
+    p->axis[POOL_T] = p->axis[POOL_H];
+    p->by[POOL_T] = p->by[POOL_H];
+    p->axis[POOL_H] = p->axis[POOL_W];
+    p->by[POOL_H] = p->by[POOL_W];
+    p->axis[POOL_W] = (pool_axis){
+        .in = p->channels, .out = p->channels, .kernel = 1, .stride = 1, .dilation = 1};
+    p->by[POOL_W] = 1;
+    p->plane *= p->channels;
+    p->outputs *= p->channels;
+    p->planes /= p->channels;
+    p->channels = 1;
+}
+
 static gpo_status
 run_tiles(gpo_call *call, bool parallel)
 {
     job j = job_of(call, gpo_cpu_isa());
+    max_pool3d_plan plan = *j.plan;
+    j.plan = &plan;
+    fold_planes(&j, &plan);
+    turn_channels(&j, &plan);
     j.key_bytes = j.plan->with_indices ? 8 : j.loops->key_bytes;
     j.least = least_key(j.dtype);
     if (j.plan->with_indices && !j.loops->has_codes) {
@@ -538,10 +241,12 @@ run_tiles(gpo_call *call, bool parallel)
         }
         j.least *= (int64_t)1 << 32; /* code 0 is less than any element's */
     }
+    j.is_packed = is_packed(&plan);
     int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
     choose_tiles(&j, wanted);
     const double rows = (double)j.extent[POOL_H] * (double)j.extent[POOL_W];
-    if ((double)j.slots * rows > most_keys(j.plan)) { /* windows far apart */
+    const max_pool3d_plan *alone = j.is_folded ? max_pool3d_plan_of(call) : &plan;
+    if ((double)j.slots * rows > most_keys(alone)) { /* windows far apart */
         return run_formula(call);
     }
     enum { MOST_TASKS = 1024 };

@@ -1,8 +1,12 @@
 /*
- * gradient.c  The gradient of max_pool3d on the CPU.  Order: the job, which indices
- * count, one plane, the variants, choose.  Each plane is one task that adds in the
- * order of dy, so the number of threads changes no bit.  See plane.inc for the loops
- * over a plane, cpu.c for pooling.
+ * gradient.c  The gradient of max_pool3d on the CPU.  Order: the inner loops of three
+ * instruction sets, the job, which indices count, a plane one gradient after the other,
+ * a plane in blocks, the variants, choose.  Each plane is one task that adds in the
+ * order of dy, so the number of threads changes no bit.  See plane.inc for the loop of
+ * the former, gradient_loops.inc for those of the latter, cpu.c for pooling.
+ *
+ * A block of indices is checked against its windows in vectors, then its gradients are
+ * added one by one.  dx is cleared a little ahead of the windows, while it is in cache.
  *
  * Without windows all indices are checked before dx is written, and again when they are
  * used: another thread may have changed the array in between.
@@ -11,9 +15,45 @@
 
 #include "../../backend/backend.h"
 #include "../../core/once.h"
+#include "../../core/prefetch.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- the inner loops of three instruction sets ---- */
+
+enum { BLOCK = 256 }; /* gradients whose elements are found at once: 6 KiB of stack */
+
+/* The indices of some gradients in a row, and their windows. */
+typedef struct block {
+    int64_t index[BLOCK];            /* a copy: another thread may change the array */
+    int32_t first[POOL_AXES][BLOCK]; /* where each window begins; may be outside */
+    int32_t base[BLOCK];             /* the element at which its plane begins */
+    int64_t plane;
+    int axes; /* the last ones, from the first that has a choice of elements on */
+    bool has_gaps;
+    int32_t in[POOL_AXES], dilation[POOL_AXES];
+    int32_t last[POOL_AXES];  /* of a window, from its first element */
+    float inverse[POOL_AXES]; /* of the dilation */
+} block;
+
+/* Where an output is in its plane. */
+typedef struct place {
+    int64_t k, h, w;
+} place;
+
+typedef struct gradient_loops {
+    /* see gradient_loops.inc */
+    int64_t (*set_windows)(const pool_gradient_plan *p, block *b, int64_t n, place *o);
+    bool (*elements)(block *b, const int64_t *index, int64_t n, int32_t *at);
+    bool (*in_windows)(block *b, const int64_t *index, int64_t n, int32_t *at);
+    void (*add_base)(const block *b, int64_t n, int32_t *at);
+    void (*widen)(const void *from, int64_t n, float *to); /* of 16-bit floats */
+    void (*narrow)(const float *from, int64_t n, void *to);
+} gradient_loops;
+
+#define GPO_LOOPS "../ops/max_pool3d/gradient_loops.inc"
+#include "../../core/each_isa.h"
 
 /* ---- the job: what every part of one call reads ---- */
 
@@ -24,6 +64,10 @@ struct gradient_job {
     const void *dy;
     const int64_t *indices;
     void *dx;
+    const gradient_loops *loops;
+    gpo_dtype dtype;
+    bool in_blocks; /* else one gradient after the other, by `plane` */
+    int64_t group;  /* planes at once */
     int64_t (*plane)(const gradient_job *j, int64_t plane, void *memory);
     int64_t memory; /* bytes of separate sums; 0 if dx holds the sums */
     int64_t tasks;
@@ -92,7 +136,7 @@ element_of(const pool_gradient_plan *p, int64_t index, int64_t k, int64_t h, int
     return inside ? (at * height + row) * width + index : -1;
 }
 
-/* ---- one plane ---- */
+/* ---- a plane, one gradient after the other ---- */
 
 #define T gpo_f16
 #define PLANE plane_F16
@@ -122,6 +166,219 @@ element_of(const pool_gradient_plan *p, int64_t index, int64_t k, int64_t h, int
 #define STORE
 #include "plane.inc"
 
+/* ---- a plane in blocks ---- */
+
+/* Whether float32 finds rows and columns exactly, and int32 holds all positions. */
+static bool
+fits_blocks(const pool_gradient_plan *p)
+{
+    enum { EXACT = 1 << 24, FAR = 1 << 29 };
+    bool fits = p->plane < EXACT;
+    for (int d = 0; d < POOL_AXES; d++) {
+        const pool_axis *a = &p->axis[d];
+        fits = fits && a->padding < FAR && pool_extent(a) < FAR && a->dilation < FAR &&
+               (double)a->out * (double)a->stride < FAR;
+    }
+    return fits;
+}
+
+/* Whether every window of an axis is its only element. */
+static bool
+is_single(const pool_axis *a)
+{
+    return a->in == 1 && a->out == 1 && a->kernel == 1 && a->padding == 0;
+}
+
+static void
+begin_plane(const pool_gradient_plan *p, block *b)
+{
+    b->plane = p->plane;
+    b->has_gaps = p->has_gaps;
+    b->axes = !is_single(&p->axis[POOL_T]) ? 3 : !is_single(&p->axis[POOL_H]) ? 2 : 1;
+    for (int d = 0; d < POOL_AXES; d++) {
+        const pool_axis *a = &p->axis[d];
+        b->in[d] = (int32_t)a->in;
+        b->dilation[d] = (int32_t)a->dilation;
+        b->last[d] = (int32_t)pool_extent(a) - 1;
+        b->inverse[d] = 1.0f / (float)a->dilation;
+    }
+}
+
+/* to[at[i]] += dy[i] in order; -1 is no element */
+#define DEFINE_ADD(T)                                                               \
+    static void add_##T(T *to, const int32_t *at, bool all, const T *dy, int64_t n) \
+    {                                                                               \
+        for (int64_t i = 0; i < n; i++) {                                           \
+            if (all || at[i] >= 0) {                                                \
+                to[at[i]] += dy[i];                                                 \
+            }                                                                       \
+        }                                                                           \
+    }                                                                               \
+    /* the same where no element is named twice: a sum of one is 0 + dy */          \
+    static void put_##T(T *to, const int32_t *at, bool all, const T *dy, int64_t n) \
+    {                                                                               \
+        for (int64_t i = 0; i < n; i++) {                                           \
+            if (all || at[i] >= 0) {                                                \
+                to[at[i]] = dy[i] + 0;                                              \
+            }                                                                       \
+        }                                                                           \
+    }
+
+DEFINE_ADD(float)
+DEFINE_ADD(double)
+#undef DEFINE_ADD
+
+static void
+put_half(uint16_t *to, const int32_t *at, bool all, const uint16_t *dy, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (all || at[i] >= 0) {
+            to[at[i]] = dy[i];
+        }
+    }
+}
+
+/* Whether no element is named twice, so that no sums are needed. */
+static bool
+is_apart(const pool_gradient_plan *p)
+{
+    return p->has_windows && p->is_apart;
+}
+
+/* Adds n gradients, from element `from` of dy on, to the sums of a plane. */
+static void
+add_block(const gradient_job *j, void *sums, int64_t from, const int32_t *at, bool all,
+          int64_t n)
+{
+    const bool apart = is_apart(j->plan);
+    if (j->dtype == GPO_F64) {
+        (apart ? put_double : add_double)(sums, at, all, (const double *)j->dy + from,
+                                          n);
+        return;
+    }
+    const float *dy = (const float *)j->dy + from;
+    float wide[BLOCK];
+    if (j->loops->widen) {
+        j->loops->widen((const gpo_f16 *)j->dy + from, n, wide);
+        dy = wide;
+        if (apart) {
+            uint16_t halves[BLOCK];
+            for (int64_t i = 0; i < n; i++) {
+                wide[i] += 0;
+            }
+            j->loops->narrow(wide, n, halves);
+            put_half(sums, at, all, halves, n);
+            return;
+        }
+    }
+    (apart ? put_float : add_float)(sums, at, all, dy, n);
+}
+
+/* Finds the elements at[] of the n gradients from `first` of dy on; whether all are. */
+static bool
+find_elements(const gradient_job *j, block *b, int64_t first, int64_t n, int32_t *at,
+              int64_t *bad)
+{
+    const int64_t *index = j->indices + first;
+    for (int64_t k = 0; k < n;
+         k += LINE / (int64_t)sizeof *index) { /* the next block */
+        __builtin_prefetch(index + BLOCK + k, 0, 2);
+    }
+    if (j->plan->has_windows) {
+        return j->loops->in_windows(b, index, n, at);
+    }
+    const bool all = j->loops->elements(b, index, n, at);
+    for (int64_t k = 0; !all && *bad < 0 && k < n; k++) {
+        *bad = at[k] < 0 && b->index[k] != -1 ? first + k : -1;
+    }
+    return all;
+}
+
+/* As plane.inc: the gradient of one plane, with its sums in `memory` if there is any. */
+static int64_t
+plane_in_blocks(const gradient_job *j, block *b, int64_t plane, void *memory)
+{
+    const pool_gradient_plan *p = j->plan;
+    const int64_t bytes = gpo_dtypes[j->dtype].bytes;
+    const int64_t sum_bytes = memory ? (int64_t)sizeof(float) : bytes;
+    char *dx = (char *)j->dx + plane * p->plane * bytes;
+    char *sums = memory ? memory : dx;
+    const int64_t first = plane * p->outputs;
+    int64_t cleared = 0, bad = -1;
+    place o = {0, 0, 0};
+    int32_t at[BLOCK];
+    for (int64_t i = 0; i < p->outputs; i += BLOCK) {
+        const int64_t n = p->outputs - i < BLOCK ? p->outputs - i : BLOCK;
+        const int64_t reach =
+            p->has_windows ? j->loops->set_windows(p, b, n, &o) : p->plane;
+        const bool all = find_elements(j, b, first + i, n, at, &bad);
+        if (reach > cleared) {
+            memset(sums + cleared * sum_bytes, 0,
+                   (size_t)((reach - cleared) * sum_bytes));
+            cleared = reach;
+        }
+        add_block(j, sums, first + i, at, all, n);
+    }
+    memset(sums + cleared * sum_bytes, 0, (size_t)((p->plane - cleared) * sum_bytes));
+    if (memory) {
+        j->loops->narrow(memory, p->plane, dx);
+    }
+    return bad;
+}
+
+/* The gradient of several small planes, whose outputs are one block. */
+static int64_t
+planes_in_a_block(const gradient_job *j, block *b, int64_t plane, int64_t planes,
+                  void *memory)
+{
+    const pool_gradient_plan *p = j->plan;
+    const int64_t bytes = gpo_dtypes[j->dtype].bytes;
+    const int64_t sum_bytes = memory ? (int64_t)sizeof(float) : bytes;
+    const int64_t first = plane * p->outputs, n = planes * p->outputs;
+    char *dx = (char *)j->dx + plane * p->plane * bytes;
+    char *sums = memory ? memory : dx;
+    int64_t bad = -1;
+    int32_t at[BLOCK];
+    const bool all = find_elements(j, b, first, n, at, &bad);
+    j->loops->add_base(b, n, at);
+    memset(sums, 0, (size_t)(planes * p->plane * sum_bytes));
+    add_block(j, sums, first, at, all, n);
+    if (memory) {
+        j->loops->narrow(memory, planes * p->plane, dx);
+    }
+    return bad;
+}
+
+/* The windows and planes of a block of small planes: the same for each block. */
+static void
+set_planes(const gradient_job *j, block *b)
+{
+    const pool_gradient_plan *p = j->plan;
+    for (int64_t i = 0; i < j->group * p->outputs; i++) {
+        const int64_t at = i % p->outputs, row = at / p->axis[POOL_W].out;
+        const int64_t of[POOL_AXES] = {row / p->axis[POOL_H].out,
+                                       row % p->axis[POOL_H].out,
+                                       at % p->axis[POOL_W].out};
+        for (int d = 0; d < POOL_AXES; d++) {
+            const pool_axis *a = &p->axis[d];
+            b->first[d][i] = (int32_t)(of[d] * a->stride - a->padding);
+        }
+        b->base[i] = (int32_t)(i / p->outputs * p->plane);
+    }
+}
+
+/* How many planes are one block: more than one only if they are small. */
+static int64_t
+group_of(const pool_gradient_plan *p)
+{
+    enum { GROUP_ELEMENTS = 1 << 14 };
+    const int64_t by_outputs = BLOCK / p->outputs, by_plane = GROUP_ELEMENTS / p->plane;
+    const int64_t group = by_outputs < by_plane ? by_outputs : by_plane;
+    return group < 1 ? 1 : group < p->planes ? group : p->planes;
+}
+
+/* ---- the tasks ---- */
+
 static void
 look_at_task(void *context, int64_t task)
 {
@@ -141,8 +398,19 @@ gradient_task(void *context, int64_t task)
         j->failed[task] = true;
         return;
     }
-    for (int64_t plane = task; plane < j->plan->planes; plane += j->tasks) {
-        const int64_t bad = j->plane(j, plane, memory);
+    const int64_t planes = j->plan->planes;
+    block b;
+    if (j->in_blocks) {
+        begin_plane(j->plan, &b);
+    }
+    if (j->group > 1) {
+        set_planes(j, &b);
+    }
+    for (int64_t at = task * j->group; at < planes; at += j->tasks * j->group) {
+        const int64_t n = planes - at < j->group ? planes - at : j->group;
+        const int64_t bad = !j->in_blocks  ? j->plane(j, at, memory)
+                            : j->group > 1 ? planes_in_a_block(j, &b, at, n, memory)
+                                           : plane_in_blocks(j, &b, at, memory);
         j->bad[task] = j->bad[task] < 0 ? bad : j->bad[task];
     }
     free(memory);
@@ -162,8 +430,9 @@ refuse_bad(gpo_call *call, const gradient_job *j)
 }
 
 static gpo_status
-run_planes(gpo_call *call, bool parallel)
+run_planes(gpo_call *call, bool parallel, bool in_blocks)
 {
+    static const gradient_loops *const tables[GPO_NISA] = GPO_EACH_ISA(gradient_table);
     enum { TASKS = 4, MOST_TASKS = 1024, TASK_ELEMENTS = 1 << 12 };
     static int64_t (*const planes[GPO_NDTYPES])(const gradient_job *, int64_t,
                                                 void *) = {
@@ -185,11 +454,19 @@ run_planes(gpo_call *call, bool parallel)
         .dy = call->in[0].data,
         .indices = call->in[1].data,
         .dx = call->out[0].data,
+        .loops = &tables[gpo_cpu_isa()][dtype],
+        .dtype = dtype,
+        .in_blocks = in_blocks && fits_blocks(p),
+        .group = 1,
         .plane = planes[dtype],
-        .memory = halves ? p->plane * (int64_t)sizeof(float) : 0,
         .bad = bad,
         .failed = failed,
     };
+    j.memory = halves && !(j.in_blocks && is_apart(p)) ? p->plane * 4 : 0;
+    if (j.in_blocks && p->outputs <= BLOCK && p->planes > 0) {
+        j.group = group_of(p);
+        j.memory *= j.group;
+    }
     const int64_t pays = p->planes * (p->plane + p->outputs) / TASK_ELEMENTS;
     int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
     wanted = pays < wanted ? pays + 1 : wanted; /* a task needs enough elements */
@@ -214,13 +491,13 @@ run_planes(gpo_call *call, bool parallel)
 static gpo_status
 run_simd(gpo_call *call)
 {
-    return run_planes(call, false);
+    return run_planes(call, false, true);
 }
 
 static gpo_status
 run_threads(gpo_call *call)
 {
-    return run_planes(call, true);
+    return run_planes(call, true, true);
 }
 
 /* Checks one index after the other. */
@@ -234,7 +511,7 @@ run_scalar(gpo_call *call)
             return max_pool3d_out_of_range(call, indices[i], i);
         }
     }
-    return run_planes(call, false);
+    return run_planes(call, false, false);
 }
 
 /* ---- choose ---- */
@@ -249,11 +526,12 @@ static const gpo_variant variants[] = {
                         "",
                         "run-to-run",
                         {[REAL_FLOATS] = run_scalar}},
-    [GPO_CPU_SIMD] = {"simd",
-                      "all indices are looked at in vectors, then plane by plane",
-                      "",
-                      "run-to-run",
-                      {[REAL_FLOATS] = run_simd}},
+    [GPO_CPU_SIMD] =
+        {"simd",
+         "indices are checked in vectors, blocks of them, then added in order",
+         "",
+         "run-to-run",
+         {[REAL_FLOATS] = run_simd}},
     [GPO_CPU_THREADS] = {"threads",
                          "several planes at once, each by one thread",
                          "",
@@ -267,7 +545,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     enum { PAYS = 1 << 15 };
     return gpo_cpu_choose(
-        variants, call->in[0].size >= PAYS,
+        variants, call->in[0].size >= PAYS || call->out[0].size >= 8 * PAYS,
         "under 2^15 gradients, starting threads costs more than it saves",
         "there are enough gradients for several threads", why);
 }

@@ -34,6 +34,20 @@ typedef double V_F64;
 #define value_F32(x) (x)
 #define value_F64(x) (x)
 
+/* Whether an element is a nan. */
+#define nan_I8(x) ((void)(x), false)
+#define nan_U8 nan_I8
+#define nan_I16 nan_I8
+#define nan_U16 nan_I8
+#define nan_I32 nan_I8
+#define nan_U32 nan_I8
+#define nan_I64 nan_I8
+#define nan_U64 nan_I8
+#define nan_F16(x) (((x).bits & 0x7fff) > 0x7c00)
+#define nan_BF16(x) (((x).bits & 0x7fff) > 0x7f80)
+#define nan_F32(x) ((x) != (x))
+#define nan_F64(x) ((x) != (x))
+
 /* ---- keys of 32 bits ---- */
 
 static inline int32_t
@@ -52,14 +66,36 @@ float_of_key(int32_t key)
     return y.f;
 }
 
+/* A 16-bit float whose infinity has the bits `inf`; `nan` is what a nan comes back as. */
+static inline int32_t
+key_of_half(uint16_t bits, int32_t inf, int32_t nan)
+{
+    const int32_t size = bits & 0x7fff, sign = -(int32_t)(bits >> 15);
+    return size > inf ? nan : (size ^ sign);
+}
+
+static inline uint16_t
+half_of_key(int32_t key)
+{
+    const int32_t sign = key >> 31;
+    return (uint16_t)(((key ^ sign) & 0x7fff) | (sign & 0x8000));
+}
+
+/* Zero for -0, else the same bits. */
+static inline uint16_t
+unsigned_zero(uint16_t bits)
+{
+    return bits == 0x8000 ? 0 : bits;
+}
+
 #define key_I8(x) (x)
 #define key_U8(x) (x)
 #define key_I16(x) (x)
 #define key_U16(x) (x)
 #define key_I32(x) (x)
 #define key_U32(x) ((int32_t)((x) ^ 0x80000000u))
-#define key_F16(x) key_of_float(float_of_f16(x))
-#define key_BF16(x) key_of_float(float_of_bf16(x))
+#define key_F16(x) key_of_half((x).bits, 0x7c00, 0x7e00)
+#define key_BF16(x) key_of_half((x).bits, 0x7f80, 0x7fc0)
 #define key_F32(x) key_of_float(x)
 
 #define element_I8(key) ((int8_t)(key))
@@ -68,8 +104,8 @@ float_of_key(int32_t key)
 #define element_U16(key) ((uint16_t)(key))
 #define element_I32(key) (key)
 #define element_U32(key) ((uint32_t)(key) ^ 0x80000000u)
-#define element_F16(key) f16_of_float(float_of_key(key))
-#define element_BF16(key) bf16_of_float(float_of_key(key))
+#define element_F16(key) ((gpo_f16){half_of_key(key)})
+#define element_BF16(key) ((gpo_bf16){half_of_key(key)})
 #define element_F32(key) float_of_key(key)
 
 /* ---- keys of 64 bits ---- */
@@ -112,8 +148,8 @@ double_of_key(int64_t key)
 #define plain_U32(x) key_U32(x)
 #define plain_I64(x) (x)
 #define plain_U64(x) key_U64(x)
-#define plain_F16(x) key_of_float(float_of_f16(x) + 0.0f)
-#define plain_BF16(x) key_of_float(float_of_bf16(x) + 0.0f)
+#define plain_F16(x) key_of_half(unsigned_zero((x).bits), 0x7c00, 0x7e00)
+#define plain_BF16(x) key_of_half(unsigned_zero((x).bits), 0x7f80, 0x7fc0)
 #define plain_F32(x) key_of_float((x) + 0.0f)
 #define plain_F64(x) key_of_double((x) + 0.0)
 
@@ -131,7 +167,9 @@ least_key(gpo_dtype dtype)
         case GPO_U16:
             return 0;
         case GPO_F16:
+            return key_of_half(0xfc00, 0x7c00, 0x7e00);
         case GPO_BF16:
+            return key_of_half(0xff80, 0x7f80, 0x7fc0);
         case GPO_F32:
             return key_of_float(-INFINITY);
         case GPO_F64:

@@ -10,6 +10,7 @@
 
 #include "../../backend/backend.h"
 #include "../../core/integers.h"
+#include "../../core/prefetch.h"
 
 #include <string.h>
 
@@ -17,21 +18,33 @@ enum {
     LANES = 32,            /* partial sums of a piece of a row */
     FEW = 8,               /* elements of a row that are added one by one */
     PIECE = 256,           /* elements added before the sum is widened */
-    TILE_BYTES = 128,      /* means of one row of x, for one tile of batches */
-    FEW_BATCHES = 4,       /* up to this many, each batch is multiplied alone */
-    OUTPUTS_AT_ONCE = 4,   /* rows of the matrix that share loads of the means */
-    OUTPUTS = 64,          /* per task */
-    DEPTH = 512,           /* rows of x whose means stay in L2: 64 KiB */
+    TILE_BYTES = 128,      /* means of one row of x, for one tile of batches, or half */
+    DOT_BYTES = 64,        /* partial sums of a product with one batch */
+    OUTPUTS_AT_ONCE = 8,   /* rows of the matrix that share loads of the means */
+    OUTPUTS = 64,          /* per task, at most */
+    DEPTH = 128,           /* rows of x whose means stay in L1: 16 KiB */
+    ALIASED = 512,         /* bytes; rows this multiple apart compete for lines of L1 */
+    SHORT = 64,            /* rows of x, up to which storing results costs the most */
     GROUP_BYTES = 1 << 17, /* of x per task */
 };
 
+/* The last so many of the lanes of a product: from keep + count on. */
+typedef int32_t lane_float;
+typedef int64_t lane_double;
+static const int32_t keep_float[32] = {[16] = -1, -1, -1, -1, -1, -1, -1, -1,
+                                       -1,        -1, -1, -1, -1, -1, -1, -1};
+static const int64_t keep_double[16] = {[8] = -1, -1, -1, -1, -1, -1, -1, -1};
+
 typedef struct loops {
-    /* the sum of n contiguous elements, n in [1, PIECE] */
+    /* see piece.inc */
     double (*piece)(const void *x, int64_t n);
+    void (*means)(const void *x, int64_t stride, int64_t rows, int64_t n, void *to,
+                  int64_t apart);
     /* see product.inc */
-    void (*product)(const void *const *rows, const void *means, int64_t n, void *acc);
-    /* *to = the product of a row and the means of a batch, in LANES lanes */
-    void (*dot)(const void *row, const void *means, int64_t n, void *to);
+    void (*product)(const void *rows, int64_t pitch, int count, const void *means,
+                    int64_t n, void *acc, int64_t tile_bytes);
+    void (*dot)(const void *rows, int64_t pitch, int count, const void *means,
+                int64_t apart, int64_t batches, int64_t n, void *to, int64_t step);
 } loops;
 
 /* ---- the inner loops of three instruction sets ---- */
@@ -49,9 +62,13 @@ typedef struct job {
     gpo_dtype dtype;
     bool parallel;
     int64_t bytes, value_bytes; /* of an element, of a computed value */
-    int64_t tile, tiles;        /* batches per tile, tiles */
+    bool is_alone;              /* each batch is multiplied alone */
+    bool by_output;             /* tasks go through all tiles of a block of outputs */
+    int64_t tile;               /* batches whose means of a row lie side by side */
+    int64_t columns, tiles;     /* batches per task, and groups of as many */
     int64_t group;              /* rows of x per task */
-    int64_t blocks;             /* of outputs */
+    int64_t outputs, blocks;    /* per task, and blocks of as many */
+    bool is_aliased;            /* rows of the matrix are copied before use */
     char *means;                /* tiles x rows x tile */
     const char *values;         /* of the matrix; row i starts at i * pitch values */
     char *packed;               /* where they are packed, if they need to be */
@@ -101,25 +118,53 @@ gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t b
     }
 }
 
+/* The sum of up to PIECE elements of a row that are apart. */
+static double
+gathered_sum(const job *j, const char *x, int64_t n)
+{
+    _Alignas(64) char buffer[PIECE * sizeof(double)];
+    gather(buffer, x, n, j->plan->x_col, j->bytes);
+    return j->loops->piece(buffer, n);
+}
+
+/* The mean of a row whose elements are apart. */
 static double
 row_mean(const job *j, const char *x)
 {
     const mean_matvec_plan *p = j->plan;
-    _Alignas(64) char buffer[PIECE * sizeof(double)];
     long_sum sum = {0, 0};
     for (int64_t k = 0; k < p->cols; k += PIECE) {
         const int64_t n = p->cols - k < PIECE ? p->cols - k : PIECE;
-        const char *at = x + k * p->x_col * j->bytes;
-        if (p->x_col != 1) {
-            gather(buffer, at, n, p->x_col, j->bytes);
-            at = buffer;
-        }
-        long_sum_add(&sum, j->loops->piece(at, n));
+        long_sum_add(&sum, gathered_sum(j, x + k * p->x_col * j->bytes, n));
     }
     return long_sum_value(&sum) / (double)p->cols;
 }
 
-/* Task i: the means of a group of rows, counted through all batches. */
+/* The means of `count` rows of batch n from row l on, `apart` values apart, to `to`. */
+static void
+row_means(const job *j, int64_t n, int64_t l, int64_t count, char *to, int64_t apart)
+{
+    const mean_matvec_plan *p = j->plan;
+    const char *x = j->x + (n * p->x_batch + l * p->x_row) * j->bytes;
+    if (p->x_col == 1 && p->cols > 0) {
+        j->loops->means(x, p->x_row, count, p->cols, to, apart);
+        return;
+    }
+    for (int64_t r = 0; r < count; r++) {
+        const double mean = row_mean(j, x + r * p->x_row * j->bytes);
+        if (j->dtype == GPO_F64) {
+            ((double *)to)[r * apart] = mean;
+        }
+        else {
+            ((float *)to)[r * apart] = (float)mean;
+        }
+    }
+}
+
+/*
+ * Task i: the means of a group of rows, counted through all batches.  They are stored
+ * by batch if each is multiplied alone, else row by row in tiles of batches.
+ */
 static void
 mean_group(void *context, int64_t i)
 {
@@ -128,20 +173,13 @@ mean_group(void *context, int64_t i)
     const int64_t first = i * j->group, all = p->batches * p->rows;
     const int64_t end = all - first < j->group ? all : first + j->group;
     int64_t n = first / p->rows, l = first % p->rows;
-    for (int64_t r = first; r < end; r++) {
-        const double mean =
-            row_mean(j, j->x + (n * p->x_batch + l * p->x_row) * j->bytes);
+    for (int64_t r = first; r < end;) {
+        const int64_t left = p->rows - l, count = left < end - r ? left : end - r;
         const int64_t at = (n / j->tile * p->rows + l) * j->tile + n % j->tile;
-        if (j->dtype == GPO_F64) {
-            ((double *)j->means)[at] = mean;
-        }
-        else {
-            ((float *)j->means)[at] = (float)mean;
-        }
-        if (++l == p->rows) {
-            l = 0;
-            n++;
-        }
+        row_means(j, n, l, count, j->means + at * j->value_bytes, j->tile);
+        r += count;
+        l = 0;
+        n++;
     }
 }
 
@@ -168,36 +206,83 @@ pack_row(void *context, int64_t i)
     }
 }
 
+/* Value k of row `output` of the matrix. */
+static const char *
+values_at(const job *j, int64_t output, int64_t k)
+{
+    return j->values + (output * j->pitch + k) * j->value_bytes;
+}
+
+/* Copies n values of each of `count` rows to `to`, DEPTH and a line apart. */
+static void
+copy_rows(const job *j, const char *from, int64_t count, int64_t n, char *to)
+{
+    for (int64_t q = 0; q < count; q++) {
+        memcpy(to + q * (DEPTH * j->value_bytes + TILE_BYTES / 2),
+               from + q * j->pitch * j->value_bytes, (size_t)(n * j->value_bytes));
+    }
+}
+
+/* A tile of batches, from `means` on, times `outputs` outputs from `output` on. */
+static void
+multiply_tile(const job *j, const char *means, int64_t output, int64_t outputs,
+              char *acc)
+{
+    const int64_t l = j->plan->rows, row_bytes = j->columns * j->value_bytes;
+    const int64_t apart = DEPTH + TILE_BYTES / 2 / j->value_bytes;
+    _Alignas(64) char copy[OUTPUTS_AT_ONCE * (DEPTH * sizeof(double) + TILE_BYTES / 2)];
+    memset(acc, 0,
+           (size_t)((outputs + OUTPUTS_AT_ONCE - 1) / OUTPUTS_AT_ONCE *
+                    OUTPUTS_AT_ONCE * row_bytes));
+    for (int64_t k = 0; k < l; k += DEPTH) {
+        const int64_t n = l - k < DEPTH ? l - k : DEPTH;
+        for (int64_t r = 0; r < outputs; r += OUTPUTS_AT_ONCE) {
+            const int64_t left = outputs - r;
+            const int64_t count = left < OUTPUTS_AT_ONCE ? left : OUTPUTS_AT_ONCE;
+            const char *rows = values_at(j, output + r, k);
+            if (j->is_aliased) {
+                copy_rows(j, rows, count, n, copy);
+                rows = copy;
+            }
+            j->loops->product(rows, j->is_aliased ? apart : j->pitch, (int)count,
+                              means + k * row_bytes, n, acc + r * row_bytes, row_bytes);
+        }
+    }
+}
+
+/* All batches, each alone, times `outputs` outputs from `output` on. */
+static void
+multiply_alone(const job *j, int64_t output, int64_t outputs, char *acc)
+{
+    const mean_matvec_plan *p = j->plan;
+    for (int64_t r = 0; r < outputs; r += OUTPUTS_AT_ONCE) {
+        const int64_t left = outputs - r;
+        const int64_t count = left < OUTPUTS_AT_ONCE ? left : OUTPUTS_AT_ONCE;
+        j->loops->dot(values_at(j, output + r, 0), j->pitch, (int)count, j->means,
+                      p->rows, p->batches, p->rows,
+                      acc + r * j->columns * j->value_bytes, j->columns);
+    }
+}
+
 /* Task i: a tile of batches times a block of outputs. */
 static void
 product_block(void *context, int64_t i)
 {
     const job *j = context;
     const mean_matvec_plan *p = j->plan;
-    const int64_t tile = i / j->blocks;
-    const int64_t batch = tile * j->tile, output = i % j->blocks * OUTPUTS;
-    const int64_t left = p->batches - batch;
-    const int64_t batches = left < j->tile ? left : j->tile;
-    const int64_t outputs =
-        p->outputs - output < OUTPUTS ? p->outputs - output : OUTPUTS;
+    const int64_t tile = j->by_output ? i % j->tiles : i / j->blocks;
+    const int64_t block = j->by_output ? i / j->tiles : i % j->blocks;
+    const int64_t batch = tile * j->columns, output = block * j->outputs;
+    const int64_t left = p->batches - batch, more = p->outputs - output;
+    const int64_t batches = left < j->columns ? left : j->columns;
+    const int64_t outputs = more < j->outputs ? more : j->outputs;
     _Alignas(64) char acc[OUTPUTS * TILE_BYTES];
-    memset(acc, 0, sizeof acc);
-    for (int64_t r = 0; j->tile == 1 && r < outputs; r++) {
-        j->loops->dot(j->values + (output + r) * j->pitch * j->value_bytes,
-                      j->means + tile * p->rows * j->value_bytes, p->rows,
-                      acc + r * j->value_bytes);
+    if (j->is_alone) {
+        multiply_alone(j, output, outputs, acc);
     }
-    for (int64_t k = 0; j->tile > 1 && k < p->rows; k += DEPTH) {
-        const int64_t n = p->rows - k < DEPTH ? p->rows - k : DEPTH;
-        const char *means = j->means + (tile * p->rows + k) * TILE_BYTES;
-        for (int64_t r = 0; r < outputs; r += OUTPUTS_AT_ONCE) {
-            const void *rows[OUTPUTS_AT_ONCE];
-            for (int64_t q = 0; q < OUTPUTS_AT_ONCE; q++) { /* past the end: the last */
-                const int64_t at = output + (r + q < outputs ? r + q : outputs - 1);
-                rows[q] = j->values + (at * j->pitch + k) * j->value_bytes;
-            }
-            j->loops->product(rows, means, n, acc + r * TILE_BYTES);
-        }
+    else {
+        multiply_tile(j, j->means + tile * p->rows * j->columns * j->value_bytes,
+                      output, outputs, acc);
     }
     switch (j->dtype) {
         case GPO_F16:
@@ -234,13 +319,22 @@ run(gpo_call *call, bool parallel)
     j.loops = &tables[gpo_cpu_isa()][j.dtype];
     j.bytes = gpo_dtypes[j.dtype].bytes;
     j.value_bytes = j.dtype == GPO_F64 ? sizeof(double) : sizeof(float);
-    j.tile = p->batches <= FEW_BATCHES ? 1 : TILE_BYTES / j.value_bytes;
-    j.tiles = ceil_div(p->batches, j.tile);
+    const int64_t half = TILE_BYTES / 2 / j.value_bytes;
+    j.is_alone = p->batches <= half / 2; /* in a tile most columns would be padding */
+    j.columns = j.is_alone ? p->batches : p->batches <= half ? half : 2 * half;
+    j.tile = j.is_alone ? 1 : j.columns;
+    j.tiles = ceil_div(p->batches, j.columns);
     j.group = GROUP_BYTES / ((p->cols + 1) * j.bytes) + 1;
-    j.blocks = ceil_div(p->outputs, OUTPUTS);
+    /* After few terms the result costs the most: it is written in few streams. */
+    const bool is_short = !j.is_alone && p->rows <= SHORT;
+    j.outputs = is_short ? OUTPUTS_AT_ONCE : OUTPUTS;
+    j.blocks = ceil_div(p->outputs, j.outputs);
+    /* Else the factor that is read once is the one whose repetition costs more. */
+    j.by_output = is_short || (double)j.blocks * (double)p->batches <
+                                  (double)j.tiles * (double)p->outputs;
 
     const bool in_place = p->matrix_row == 1 && j.bytes == j.value_bytes;
-    const size_t means_bytes = (size_t)(j.tiles * p->rows * j.tile * j.value_bytes);
+    const size_t means_bytes = (size_t)(j.tiles * p->rows * j.columns * j.value_bytes);
     const size_t matrix_bytes =
         in_place ? 0 : (size_t)(p->outputs * p->rows * j.value_bytes);
     if (p->rows > 0) {
@@ -253,9 +347,10 @@ run(gpo_call *call, bool parallel)
         j.packed = j.means + means_bytes;
         j.values = in_place ? j.matrix : j.packed;
         j.pitch = in_place ? p->matrix_output : p->rows;
-        if (p->batches % j.tile != 0) {
+        j.is_aliased = j.pitch * j.value_bytes % ALIASED == 0;
+        if (p->batches % j.columns != 0) {
             /* columns of the last tile that have no batch */
-            const size_t last = (size_t)p->rows * TILE_BYTES;
+            const size_t last = (size_t)(p->rows * j.columns * j.value_bytes);
             memset(j.means + means_bytes - last, 0, last);
         }
         if (!in_place) {
@@ -297,8 +392,8 @@ static const gpo_variant variants[] = {
                          [GPO_F32] = scalar_F32,
                          [GPO_F64] = scalar_F64}},
     [GPO_CPU_SIMD] =
-        {"simd", "rows in 32 lanes; four outputs by a tile of batches in registers", "",
-         "run-to-run", RUNS(run_simd)},
+        {"simd", "rows in 32 lanes; eight outputs by a tile of batches in registers",
+         "", "run-to-run", RUNS(run_simd)},
     [GPO_CPU_THREADS] = {"threads",
                          "simd on groups of rows, then on blocks of the result", "",
                          "run-to-run", RUNS(run_threads)},

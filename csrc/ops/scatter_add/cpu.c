@@ -23,7 +23,9 @@ enum {
     PIECE = 256,     /* elements read at a time, a multiple of WAYS: 12 KB of stack */
     CHUNK = 1 << 16, /* elements, at least, in a chunk of the threads */
     MOST_CHUNKS = 64,
-    SHARE = 4,   /* elements in a chunk for each place of its table */
+    ENOUGH_CHUNKS = 8,
+    SHARE = 4,   /* elements in a chunk for each place of its table, at least */
+    WORTH = 16,  /* where there are enough chunks */
     STRIP = 512, /* places combined at a time */
 };
 
@@ -315,7 +317,14 @@ run(gpo_call *call, int variant)
         j.chunk = CHUNK;
         j.chunk = j.chunk < n / MOST_CHUNKS ? n / MOST_CHUNKS + 1 : j.chunk;
         j.chunk = j.chunk / SHARE < size ? size * SHARE : j.chunk;
+        /* where enough chunks are left, each is worth more than its table */
+        const int64_t most = n / ENOUGH_CHUNKS, more = size * WORTH;
+        j.chunk =
+            j.chunk < most && j.chunk < more ? (most < more ? most : more) : j.chunk;
         j.chunk = (j.chunk + PIECE - 1) / PIECE * PIECE;
+    }
+    if (variant == GPO_CPU_SIMD && j.sum == GPO_U64) { /* their order changes no bit */
+        j.chunk = n > 0 ? n : 1;
     }
     j.chunks = n > 0 ? (n + j.chunk - 1) / j.chunk : 1;
     const bool parallel = variant == GPO_CPU_THREADS && j.chunks > 1;

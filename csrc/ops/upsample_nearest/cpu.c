@@ -1,14 +1,15 @@
 /*
  * cpu.c  upsample_nearest and its backward on the CPU.  Order: the inner loops of three
  * instruction sets, the job, forward, backward, scalar, the variants, choose.
- * See elements.h for element types, move.inc and sum.inc for the inner loops.
+ * See elements.h for element types, rows.h for rows and the tables of first outputs,
+ * move.inc and sum.inc for the inner loops.
  *
  * Work goes by rows of the smaller side: a row of x is read once and makes one row of
  * the result, of which the other rows from it are copies; a row of dx collects rows of
  * dy in memory order.  Rows are cut into pieces that stay in the cache.
  */
 #include "elements.h"
-#include "upsample_nearest.h"
+#include "rows.h"
 
 #include "../../backend/backend.h"
 #include "../../core/integers.h"
@@ -59,9 +60,10 @@ typedef struct job {
     sums sums;
     int64_t value_bytes; /* of a sum */
     row_mode mode;
-    int32_t *at;    /* ANY forward: where each element of a row comes from */
-    int64_t *first; /* backward: the first output of each element of W, and the end */
-    int64_t group;  /* rows of a task */
+    int32_t *at; /* ANY forward: where each element of a row comes from */
+    int64_t
+        *first[UPSAMPLE_SPATIAL]; /* the first output of each element, and the end */
+    int64_t group;                /* rows of a task */
     int64_t piece;  /* elements of W of a task, on the larger side; even */
     int64_t pieces; /* of a row */
 } job;
@@ -72,25 +74,6 @@ least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Row t of the smaller side, numbered through images, channels, D and H. */
-typedef struct row_index {
-    int64_t a, b, d, h;
-} row_index;
-
-static row_index
-row_of(const upsample_nearest_plan *p, int64_t t)
-{
-    const int64_t d = p->axis[0].in, h = p->axis[1].in;
-    row_index r;
-    r.h = t % h;
-    t /= h;
-    r.d = t % d;
-    t /= d;
-    r.b = t % p->channels;
-    r.a = t / p->channels;
-    return r;
-}
-
 static const char *
 row_from(const job *j, const row_index *r, int64_t d, int64_t h)
 {
@@ -98,6 +81,28 @@ row_from(const job *j, const row_index *r, int64_t d, int64_t h)
     return j->from + (r->a * stride[UPSAMPLE_A] + r->b * stride[UPSAMPLE_B] +
                       d * stride[UPSAMPLE_D] + h * stride[UPSAMPLE_H]) *
                          j->plan->bytes;
+}
+
+/* Fills first[], of W only if `wide`, and returns `more` bytes of memory as well. */
+static gpo_status
+set_first(gpo_call *call, job *j, bool wide, size_t more, void **memory)
+{
+    const upsample_axis *axis = j->plan->axis;
+    const int64_t depth = axis[0].in + 1, height = axis[1].in + 1;
+    const int64_t width = wide ? axis[2].in + 1 : 0;
+    gpo_status status = gpo_scratch(
+        call, (size_t)(depth + height + width) * sizeof *j->first[0] + more, memory);
+    if (status) {
+        return status;
+    }
+    j->first[0] = *memory;
+    j->first[1] = j->first[0] + depth;
+    j->first[2] = j->first[1] + height;
+    *memory = j->first[2] + width;
+    for (int d = 0; d < (wide ? 3 : 2); d++) {
+        fill_first(&axis[d], j->first[d]);
+    }
+    return GPO_OK;
 }
 
 static row_mode
@@ -141,8 +146,8 @@ forward_piece(const job *j, char *to, const char *from, int64_t w, int64_t end)
         case PIXELS:
             for (int64_t i = w; i < end; i++) {
                 memcpy(to + (i - w) * pixel,
-                       from + upsample_source(&p->axis[2], i) * p->stride[UPSAMPLE_W] *
-                                  p->bytes,
+                       from +
+                           source_of(&p->axis[2], i) * p->stride[UPSAMPLE_W] * p->bytes,
                        (size_t)pixel);
             }
             break;
@@ -164,12 +169,10 @@ forward_task(void *context, int64_t i)
     const int64_t start = i / j->pieces * j->group;
     const int64_t stop = least(start + j->group, p->rows);
     const int64_t w = i % j->pieces * j->piece, end = least(w + j->piece, width);
-    for (int64_t t = start; t < stop; t++) {
-        const row_index r = row_of(p, t);
-        const int64_t d0 = upsample_first(depth, r.d),
-                      d1 = upsample_first(depth, r.d + 1);
-        const int64_t h0 = upsample_first(height, r.h);
-        const int64_t h1 = upsample_first(height, r.h + 1);
+    row_index r = row_of(p, start);
+    for (int64_t t = start; t < stop; t++, next_row(p, &r)) {
+        const int64_t d0 = j->first[0][r.d], d1 = j->first[0][r.d + 1];
+        const int64_t h0 = j->first[1][r.h], h1 = j->first[1][r.h + 1];
         const char *made = NULL;
         for (int64_t d = d0; d < d1; d++) {
             const int64_t plane =
@@ -216,21 +219,21 @@ forward(gpo_call *call, bool parallel)
         .moves = moves_of[gpo_cpu_isa()][mover_of(call->out[0].dtype)],
         .mode = mode_of(p),
     };
-    if (j.mode == ANY) {
-        if (p->reach >= INT32_MAX) { /* beyond what j.at can hold */
-            return scalar_forward(call);
-        }
-        void *memory = NULL;
-        gpo_status status = gpo_scratch(call, (size_t)p->row * sizeof *j.at, &memory);
-        if (status) {
-            return status;
-        }
-        j.at = memory;
-        for (int64_t i = 0, e = 0; i < w->out; i++) {
-            const int64_t source = upsample_source(w, i) * p->stride[UPSAMPLE_W];
-            for (int64_t c = 0; c < p->inner; c++, e++) {
-                j.at[e] = (int32_t)(source + c * p->stride[UPSAMPLE_I]);
-            }
+    const bool picks = j.mode == ANY;
+    if (picks && p->reach >= INT32_MAX) { /* beyond what j.at can hold */
+        return scalar_forward(call);
+    }
+    void *memory = NULL;
+    gpo_status status =
+        set_first(call, &j, false, picks ? (size_t)p->row * sizeof *j.at : 0, &memory);
+    if (status) {
+        return status;
+    }
+    j.at = memory;
+    for (int64_t i = 0, e = 0; picks && i < w->out; i++) {
+        const int64_t source = source_of(w, i) * p->stride[UPSAMPLE_W];
+        for (int64_t c = 0; c < p->inner; c++, e++) {
+            j.at[e] = (int32_t)(source + c * p->stride[UPSAMPLE_I]);
         }
     }
     cut(&j, depth->out / depth->in * (height->out / height->in));
@@ -260,7 +263,7 @@ backward_add(const job *j, char *acc, const char *y, int64_t e, int64_t n)
         int64_t w = e / p->inner, c = e % p->inner;
         for (int64_t k = 0; k < n; w++) {
             const int64_t run = least(p->inner - c, n - k);
-            for (int64_t i = j->first[w]; i < j->first[w + 1]; i++) {
+            for (int64_t i = j->first[2][w]; i < j->first[2][w + 1]; i++) {
                 j->sums.add(acc + k * j->value_bytes, y + i * across + c * p->bytes,
                             run);
             }
@@ -275,7 +278,7 @@ backward_add(const job *j, char *acc, const char *y, int64_t e, int64_t n)
         if (at < n) {
             j->sums.collect(acc + at * j->value_bytes, p->inner,
                             y + c * p->stride[UPSAMPLE_I] * p->bytes,
-                            p->stride[UPSAMPLE_W], j->first + w,
+                            p->stride[UPSAMPLE_W], j->first[2] + w,
                             ceil_div(n - at, p->inner));
         }
     }
@@ -287,18 +290,15 @@ backward_task(void *context, int64_t i)
 {
     const job *j = context;
     const upsample_nearest_plan *p = j->plan;
-    const upsample_axis *depth = &p->axis[0], *height = &p->axis[1];
     const int64_t start = i / j->pieces * j->group;
     const int64_t stop = least(start + j->group, p->rows);
     const int64_t begin = i % j->pieces * j->piece;
     const int64_t end = least(begin + j->piece, p->row);
     _Alignas(64) char acc[BLOCK * sizeof(gpo_c128)];
-    for (int64_t t = start; t < stop; t++) {
-        const row_index r = row_of(p, t);
-        const int64_t d0 = upsample_first(depth, r.d),
-                      d1 = upsample_first(depth, r.d + 1);
-        const int64_t h0 = upsample_first(height, r.h);
-        const int64_t h1 = upsample_first(height, r.h + 1);
+    row_index r = row_of(p, start);
+    for (int64_t t = start; t < stop; t++, next_row(p, &r)) {
+        const int64_t d0 = j->first[0][r.d], d1 = j->first[0][r.d + 1];
+        const int64_t h0 = j->first[1][r.h], h1 = j->first[1][r.h + 1];
         char *to = j->to + t * p->row * p->bytes;
         for (int64_t e = begin; e < end; e += BLOCK) {
             const int64_t n = least(BLOCK, end - e);
@@ -333,13 +333,9 @@ backward(gpo_call *call, bool parallel)
     };
     void *memory = NULL;
     gpo_status status =
-        gpo_scratch(call, (size_t)(w->in + 1) * sizeof *j.first, &memory);
+        set_first(call, &j, j.mode != SAME && j.mode != TWICE, 0, &memory);
     if (status) {
         return status;
-    }
-    j.first = memory;
-    for (int64_t s = 0; s <= w->in && j.mode != SAME && j.mode != TWICE; s++) {
-        j.first[s] = upsample_first(w, s);
     }
     const double fed = (double)depth->out * (double)height->out * (double)w->out /
                        ((double)depth->in * (double)height->in * (double)w->in);
