@@ -450,3 +450,33 @@ def test_every_functor_has_the_ladder() -> None:
         assert _core.describe(op)["ladder"] == "elementwise"
         assert _core.variants(op) == _core.variants("elementwise")
         assert getattr(gpuopt, op).__doc__
+
+
+# ---- rows shorter than a vector ----
+
+
+@pytest.mark.parametrize("variant", ["scalar", "simd", "threads"])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex128"])
+def test_short_rows_of_broadcast_operands(variant: str, dtype: str) -> None:
+    """Whole rows are packed at once, from any place in a row on; 2, 3 and 4 have own loops."""
+    for length in (2, 3, 4, 5, 31, 63, 64, 65):
+        x = (np.arange(700 * length) % 97).reshape(-1, 7, length).astype(dtype)
+        row, column, plane = x[0, 0], x[:, :, :1], x[0]
+        turned = np.ascontiguousarray(x.transpose(2, 1, 0)).transpose(2, 1, 0)
+        for y in (row, column, plane, turned, x[:, :1, ::-1]):
+            got = gpuopt.add(x, y, backend="cpu", variant=variant)
+            np.testing.assert_array_equal(got, x + y, err_msg=f"{length} {y.strides}")
+
+
+@pytest.mark.parametrize("variant", ["scalar", "simd", "threads"])
+def test_order_of_every_16_bit_float(variant: str) -> None:
+    """Integer keys order halves as NumPy does; zeros keep the first operand, nan wins."""
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    y = np.roll(x[::-1], 777)
+    for op in ("maximum", "minimum"):
+        got = call(op, x, y, backend="cpu", variant=variant)
+        np.testing.assert_array_equal(got, getattr(np, op)(x, y))
+    got = gpuopt.clip(x, -1.5, 2.5, backend="cpu", variant=variant)
+    np.testing.assert_array_equal(got, np.clip(x, np.float16(-1.5), np.float16(2.5)))
+    got = gpuopt.relu(x, backend="cpu", variant=variant)
+    np.testing.assert_array_equal(got, np.where(x < 0, np.float16(0), x))
