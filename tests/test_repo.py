@@ -94,7 +94,7 @@ GENERATED = {"docs.h": CSRC / "bind" / "module.c"}
 
 # The simulator's border, and its stand-ins for CUDA's own headers: a kernel file reaches
 # them through device/ alone, when a host compiler reads it.
-SIM_BORDER = {"backend": ("sim/library.h",), "device": ("sim/cuda_sim.h",)}
+SIM_BORDER = {"backend": ("sim/library.h",), "device": ("sim/cuda_sim.h", "sim/wgmma_sim.h")}
 
 
 def allowed(source: str, target: str, text: str) -> bool:

@@ -40,6 +40,8 @@ enum {
     BUSY_LIMIT = 4096,
     /* Iterations of waiting loops with no other progress: about a second. */
     WAIT_LIMIT = 1 << 22,
+    /* After this many an asynchronous copy completes, which one may be waiting for. */
+    PATIENCE = 4096,
     /* In `preempt` one in so many atomics, barriers and collectives yields. */
     PREEMPT_ONE_IN = 3,
 };
@@ -201,9 +203,16 @@ fence(void)
     }
 }
 
+long long
+ticks(void)
+{
+    static long long clock;
+    return clock += 1024;
+}
+
 /* ---- barriers and collectives: the thread's side ---- */
 
-static void
+void
 maybe_preempt(void)
 {
     if (config.schedule == GPO_SIM_PREEMPT && random_below(PREEMPT_ONE_IN) == 0) {
@@ -222,6 +231,34 @@ barrier(Fold fold, int value, const char *file, int line)
     self->warp->at_barrier |= 1u << self->position.lane;
     park();
     return self->value;
+}
+
+int
+wait_for(const void *what, const Site *site)
+{
+    Fibre *self = current;
+    self->site = *site;
+    self->waits_for = what;
+    self->warp->waiting |= 1u << self->position.lane;
+    park();
+    return self->value;
+}
+
+void
+wake_waiting(Block *block, const void *what, int value)
+{
+    for (unsigned w = 0; w < block->nwarps; w++) {
+        Warp *warp = &block->warps[w];
+        for (unsigned left = warp->waiting; left; left &= left - 1) {
+            const unsigned lane = (unsigned)__builtin_ctz(left);
+            if (warp->lanes[lane].waits_for == what) {
+                warp->lanes[lane].value = value;
+                warp->waiting &= ~(1u << lane);
+                warp->ready |= 1u << lane;
+            }
+        }
+    }
+    waits = 0;
 }
 
 unsigned
@@ -309,6 +346,7 @@ finish_collective(Warp *warp, unsigned met)
         m->met = met;
         switch (m->kind) {
             case EXCHANGE_SYNC:
+            case EXCHANGE_ALIGNED:
                 break;
             case EXCHANGE_BALLOT:
                 memcpy(m->out, &ballot, sizeof ballot);
@@ -411,10 +449,13 @@ release_barrier(Block *block)
     waits = 0;
 }
 
-/* No thread can run: reports the lanes that a collective waits for. */
+/* No thread can run: reports an mbarrier, or the lanes that a collective waits for. */
 static void
 report_deadlock(Block *block)
 {
+    if (async_report_deadlock(block)) {
+        return;
+    }
     for (unsigned w = 0; w < block->nwarps; w++) {
         Warp *warp = &block->warps[w];
         if (!warp->collective) {
@@ -519,7 +560,7 @@ begin_block(Block *block, uint64_t linear)
         warp->lanes = block->fibres + w * WARP;
         warp->exists = count == WARP ? 0xffffffffu : (1u << count) - 1;
         warp->alive = warp->ready = warp->exists;
-        warp->at_barrier = warp->collective = 0;
+        warp->at_barrier = warp->collective = warp->waiting = 0;
     }
     uint3 t = {0, 0, 0};
     for (unsigned i = 0; i < block->nthreads; i++) {
@@ -539,7 +580,17 @@ begin_block(Block *block, uint64_t linear)
         }
     }
     shared_begin(block);
+    async_begin(block);
     access_block_begin(block);
+}
+
+/* Copies complete when no thread can go on; in `preempt` sometimes before that. */
+static bool
+completes_early(const Block *block)
+{
+    return async_pending(block) &&
+           (waits > PATIENCE ||
+            (config.schedule == GPO_SIM_PREEMPT && random_below(PREEMPT_ONE_IN) == 0));
 }
 
 /* One round over the warps of a block; deactivates the block when it has ended. */
@@ -569,11 +620,12 @@ run_block(Block *block)
     unsigned moving = 0, at_barrier = 0, alive = 0;
     for (unsigned i = 0; i < n; i++) {
         const Warp *warp = &block->warps[i];
-        moving |= warp->ready | warp->collective;
+        moving |= warp->ready | warp->collective | warp->waiting;
         at_barrier |= warp->at_barrier;
         alive |= warp->alive;
     }
     if (!alive) {
+        async_end(block);
         shared_end(block);
         access_block_end(block);
         block->active = false;
@@ -581,8 +633,10 @@ run_block(Block *block)
     else if (!moving && at_barrier) {
         release_barrier(block);
     }
-    else if (!ran) {
-        report_deadlock(block);
+    else if (!ran || completes_early(block)) {
+        if (!async_progress(block) && !ran) {
+            report_deadlock(block);
+        }
     }
 }
 
