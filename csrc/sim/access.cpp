@@ -678,7 +678,7 @@ access(uintptr_t a, size_t bytes, bool write, bool is_volatile, Alignment alignm
         check_access(self, a + done, part, write, false, alignment, site);
     }
     if (signal) {
-        acquire_and_release(self, a, write);
+        acquire_and_release(self, a, true, write);
     }
 }
 
@@ -691,7 +691,7 @@ access_atomic(void *address, size_t bytes, bool writes, const Site *site)
         return;
     }
     check_access(self, a, (unsigned)bytes, writes, true, ALIGNED, site_of_line(site));
-    acquire_and_release(self, a, writes);
+    acquire_and_release(self, a, true, writes);
 }
 
 void

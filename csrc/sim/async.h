@@ -18,6 +18,8 @@ enum {
     POISON = 0xFF,         /* a nan in every floating type */
     BULK = 16,             /* addresses and sizes of bulk copies are multiples of it */
     BY_ITS_THREAD = ASYNC_FLAG | 0x3FFF, /* write_thread of a copy without mbarrier */
+    RANK_SHIFT = 24, /* a peer's address has its rank, plus 1, in the bits above */
+    OFFSET_MASK = (1 << RANK_SHIFT) - 1,
 };
 
 struct MBarrier {
@@ -39,6 +41,7 @@ enum CopyKind { BULK_LOAD, BULK_STORE, COPY_16 };
 struct Copy {
     CopyKind kind;
     bool zeros; /* instead of what `from` holds */
+    bool adds;  /* floats to those in `to` */
     char *to;
     const char *from;
     size_t bytes;
@@ -82,7 +85,25 @@ struct Products {
     } lanes[WARP];
 };
 
+/* Barriers 1 to 15 of bar.sync. */
+struct NamedBarrier {
+    unsigned threads; /* that its first thread named; 0: nobody has come */
+    unsigned arrived;
+    Site site;
+};
+enum { MAX_NAMED = 16 };
+
+/* A block whose shared memory another block of the cluster has used. */
+struct RemoteUse {
+    const Fibre *fibre; /* the last one of each thread */
+    uint32_t time;
+    Site site;
+};
+
 struct Async {
+    NamedBarrier named[MAX_NAMED];
+    RemoteUse *uses; /* of this block's shared memory by its peers */
+    size_t nuses, uses_capacity;
     MBarrier barriers[MAX_BARRIERS];
     unsigned nbarriers;
     Copy *copies;
@@ -96,6 +117,18 @@ Async *async_of(Block *block, const Site *site);
 
 /* Whether the range is inside one shared array of the block. */
 bool is_shared(const Block *block, uintptr_t address, size_t bytes);
+
+/* The block and the place there of an address, which may be a peer's. */
+Block *block_of(uint32_t address);
+uintptr_t place_of(uint32_t address);
+
+/* A fault if the block, one of the cluster, has ended. */
+void check_peer(const Block *block, const Site *site);
+
+/* ---- cluster.cpp ---- */
+
+void report_named_barrier(const Fibre *fibre);
+void report_cluster(const Fibre *fibre);
 
 /* ---- wgmma.cpp ---- */
 
@@ -119,12 +152,22 @@ void async_writes(Fibre *self, uintptr_t address, size_t bytes, unsigned thread,
 /* The thread has waited for its own copy: from now on it is the thread's write. */
 void async_has_written(Fibre *self, uintptr_t address, size_t bytes, const Site *site);
 
+/* A thread uses a word of the shared memory of another block of its cluster. */
+void async_remote(Fibre *self, Block *owner, uintptr_t address, bool write,
+                  const Site *site);
+
+/* Whether the use happens before the end of the block. */
+bool async_remote_ended(const Block *owner, const RemoteUse *use);
+
+/* A thread arrives at something that orders memory (`arrives`), or has waited for it. */
+void async_meet(Fibre *self, const void *what, bool arrives);
+
 /* The mbarrier at the address ends a phase. */
 void async_phase_ends(const MBarrier *barrier);
 
 /* A thread initialises an mbarrier, arrives at it (`writes`), or has waited for it. */
-void async_barrier_word(Fibre *self, uintptr_t address, bool starts, bool writes,
-                        const Site *site);
+void async_barrier_word(Fibre *self, Block *owner, uint32_t address, bool starts,
+                        bool writes, const Site *site);
 
 /* The mbarrier's initialisation is visible to the asynchronous proxy. */
 void async_check_barrier(Fibre *self, const MBarrier *barrier, const Site *site);

@@ -23,6 +23,7 @@ is_fenced(const Fibre *self, const Cell *cell)
     const Block *block = self->block;
     const unsigned thread = cell->write_thread & ~(unsigned)ATOMIC_FLAG;
     if (cell->write_thread & ASYNC_FLAG || cell->write_time < block->start ||
+        cell->write_block != (uint32_t)block->linear ||
         self->proxy_fence > cell->write_time) {
         return true;
     }
@@ -107,7 +108,8 @@ async_has_read(Fibre *self, uintptr_t address, size_t bytes, uint32_t since,
         if (cell[i].write_time >= since && config.checks) {
             const Site there = site_line(cell[i].write_site);
             const unsigned thread = cell[i].write_thread & 0x3FFFu;
-            const bool is_thread = !(cell[i].write_thread & ASYNC_FLAG);
+            const bool is_thread = !(cell[i].write_thread & ASYNC_FLAG) &&
+                                   cell[i].write_block == (uint32_t)block->linear;
             fault(is_thread ? &block->fibres[thread] : self, &there,
                   "writes shared memory that the %s of %s:%d still reads", what,
                   short_path(site->file), site->line);
@@ -187,14 +189,15 @@ async_phase_ends(const MBarrier *barrier)
 }
 
 void
-async_barrier_word(Fibre *self, uintptr_t address, bool starts, bool writes,
-                   const Site *site)
+async_barrier_word(Fibre *self, Block *owner, uint32_t address, bool starts,
+                   bool writes, const Site *site)
 {
     if (!checking) {
         return;
     }
     const uint32_t number = site_of_line(site);
-    Cell *cell = shared_cells(self->block, address);
+    const uintptr_t at = (uintptr_t)owner->shared + address;
+    Cell *cell = shared_cells(owner, at);
     for (int i = 0; cell && i < 8; i++) {
         touch(self, cell + i, number, true, writes, !starts);
     }
@@ -202,7 +205,7 @@ async_barrier_word(Fibre *self, uintptr_t address, bool starts, bool writes,
         access_fence();
     }
     if (!starts) {
-        acquire_and_release(self, address, writes);
+        acquire_and_release(self, at, !writes, writes);
     }
 }
 
@@ -217,6 +220,44 @@ async_check_barrier(Fibre *self, const MBarrier *barrier, const Site *site)
               "asynchronous proxy after that",
               barrier->site.line);
     }
+}
+
+/* ---- clusters, and whatever else orders memory ---- */
+
+void
+async_meet(Fibre *self, const void *what, bool arrives)
+{
+    if (checking && arrives) {
+        access_fence();
+    }
+    if (checking) {
+        acquire_and_release(self, (uintptr_t)what, !arrives, arrives);
+    }
+}
+
+void
+async_remote(Fibre *self, Block *owner, uintptr_t address, bool write, const Site *site)
+{
+    Cell *cell = checking ? shared_cells(owner, address) : NULL;
+    const uint32_t number = cell ? site_of_line(site) : 0;
+    bool written = write || !config.checks;
+    for (int i = 0; cell && i < 4 && !written; i++) {
+        written = cell[i].write_time >= owner->start;
+    }
+    if (cell && !written) {
+        fault(self, site, "read of shared memory that nothing has written");
+    }
+    for (int i = 0; cell && i < 4; i++) {
+        touch(self, cell + i, number, true, write, false);
+    }
+}
+
+bool
+async_remote_ended(const Block *owner, const RemoteUse *use)
+{
+    return !checking || !config.checks ||
+           is_before_end(owner, use->time, (uint32_t)use->fibre->block->linear,
+                         use->fibre->linear);
 }
 
 } // namespace gpo_sim
@@ -251,13 +292,29 @@ async_phase_ends(const MBarrier *)
 }
 
 void
-async_barrier_word(Fibre *, uintptr_t, bool, bool, const Site *)
+async_barrier_word(Fibre *, Block *, uint32_t, bool, bool, const Site *)
 {
 }
 
 void
 async_check_barrier(Fibre *, const MBarrier *, const Site *)
 {
+}
+
+void
+async_meet(Fibre *, const void *, bool)
+{
+}
+
+void
+async_remote(Fibre *, Block *, uintptr_t, bool, const Site *)
+{
+}
+
+bool
+async_remote_ended(const Block *, const RemoteUse *)
+{
+    return true;
 }
 
 } // namespace gpo_sim

@@ -37,9 +37,12 @@ bool is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread
 
 void forget_order(void); /* a launch begins */
 
-/* An atomic on a word: acquires what others released by it, releases what a fence
-   precedes. */
-void acquire_and_release(Fibre *self, uintptr_t address, bool writes);
+/* Whether it happens before the end of `own`, whose threads have all ended. */
+bool is_before_end(const Block *own, uint32_t time, uint32_t block, unsigned thread);
+
+/* An atomic on a word: acquires what others released by it if it `reads`, releases what a
+   fence precedes if it `writes`. */
+void acquire_and_release(Fibre *self, uintptr_t address, bool reads, bool writes);
 
 /* Releases what asynchronous copies with this write_thread have written so far. */
 void release_copies(Block *block, uintptr_t address, unsigned thread);

@@ -98,12 +98,13 @@ find_barrier(Block *block, uint32_t address)
     return NULL;
 }
 
-/* The mbarrier at the address; a fault if there is none. */
+/* The mbarrier at the address, or at a peer's; a fault if there is none. */
 static MBarrier *
-barrier_at(Block *block, uint32_t address, const Site *site)
+barrier_at(uint32_t address, const Site *site)
 {
-    MBarrier *barrier = find_barrier(block, address);
-    if (!barrier || barrier->address != address) {
+    const uint32_t offset = address & OFFSET_MASK;
+    MBarrier *barrier = find_barrier(block_of(address), offset);
+    if (!barrier || barrier->address != offset) {
         fault(current, site, "there is no mbarrier at %u", address);
     }
     return barrier;
@@ -140,7 +141,7 @@ mbarrier_init(uint32_t address, uint32_t count, const char *file, int line)
     }
     async->nbarriers += number == async->nbarriers;
     MBarrier *barrier = &async->barriers[number];
-    async_barrier_word(self, at, true, true, &site);
+    async_barrier_word(self, block, address, true, true, &site);
     memset(barrier->waited, 0xFF, sizeof barrier->waited);
     barrier->block = block;
     barrier->address = address;
@@ -158,9 +159,8 @@ void
 mbarrier_end(uint32_t address, const char *file, int line)
 {
     const Site site = {file, line};
-    MBarrier *barrier = barrier_at(current->block, address, &site);
-    const uintptr_t at = shared_place(barrier->block, address);
-    async_barrier_word(current, at, false, true, &site);
+    MBarrier *barrier = barrier_at(address, &site);
+    async_barrier_word(current, barrier->block, address, false, true, &site);
     if (barrier->bytes != 0 || barrier->missing != barrier->count) {
         fault(current, &site, "ends an mbarrier in the middle of a phase");
     }
@@ -182,8 +182,8 @@ maybe_end_phase(MBarrier *barrier)
 static void
 arrive(MBarrier *barrier, int64_t bytes, uint32_t count, const Site *site)
 {
-    async_barrier_word(current, shared_place(barrier->block, barrier->address), false,
-                       true, site);
+    check_peer(barrier->block, site);
+    async_barrier_word(current, barrier->block, barrier->address, false, true, site);
     if (count > barrier->missing) {
         fault(current, site, "more arrivals than the %u of the mbarrier's phase%s",
               barrier->count,
@@ -200,7 +200,18 @@ mbarrier_arrive(uint32_t address, uint32_t bytes, uint32_t count, const char *fi
 {
     const Site site = {file, line};
     maybe_preempt();
-    arrive(barrier_at(current->block, address, &site), bytes, count, &site);
+    arrive(barrier_at(address, &site), bytes, count, &site);
+}
+
+/* The mbarrier at the address; a fault if it is another block's. */
+static MBarrier *
+own_barrier_at(uint32_t address, const Site *site)
+{
+    MBarrier *barrier = barrier_at(address, site);
+    if (barrier->block != current->block) {
+        fault(current, site, "waits for an mbarrier of another block");
+    }
+    return barrier;
 }
 
 /* Whether the phase of this parity has ended: the one before the current one. */
@@ -214,15 +225,14 @@ static void
 note_wait(Fibre *self, MBarrier *barrier, uint32_t phases, const Site *site)
 {
     barrier->waited[self->linear] = phases;
-    async_barrier_word(self, shared_place(barrier->block, barrier->address), false,
-                       false, site);
+    async_barrier_word(self, barrier->block, barrier->address, false, false, site);
 }
 
 bool
 mbarrier_test(uint32_t address, uint32_t parity, const char *file, int line)
 {
     const Site site = {file, line};
-    MBarrier *barrier = barrier_at(current->block, address, &site);
+    MBarrier *barrier = own_barrier_at(address, &site);
     if (!has_ended(barrier, parity)) {
         spin_at(&site);
         return false;
@@ -236,11 +246,11 @@ mbarrier_wait(uint32_t address, uint32_t parity, const char *file, int line)
 {
     Fibre *self = current;
     const Site site = {file, line};
-    MBarrier *barrier = barrier_at(self->block, address, &site);
+    MBarrier *barrier = own_barrier_at(address, &site);
     uint32_t phases = barrier->phases;
     maybe_preempt();
     if (!has_ended(barrier, parity)) {
-        phases = (uint32_t)wait_for(barrier, &site);
+        phases = (uint32_t)wait_for(Fibre::FOR_MBARRIER, barrier, &site);
     }
     else if (barrier->waited[self->linear] == barrier->phases) {
         fault(self, &site,
@@ -314,7 +324,7 @@ bulk_load_start(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier_
     Fibre *self = current;
     const Site site = {file, line};
     check_copy(self, "bulk copy", from, to, bytes, &site);
-    MBarrier *barrier = barrier_at(self->block, barrier_address, &site);
+    MBarrier *barrier = own_barrier_at(barrier_address, &site);
     async_check_barrier(self, barrier, &site);
     Copy *copy = new_copy(self, BULK_LOAD, &site);
     copy->to = (char *)shared_place(self->block, to);
@@ -416,19 +426,23 @@ copy_16_wait()
 }
 
 void
-bulk_store_start(void *to, uint32_t from, uint32_t bytes, const char *file, int line)
+bulk_store_start(void *to, uint32_t from, uint32_t bytes, bool adds_floats,
+                 const char *file, int line)
 {
     Fibre *self = current;
     const Site site = {file, line};
     check_copy(self, "bulk store", to, from, bytes, &site);
     const uintptr_t at = shared_place(self->block, from);
     async_reads(self, at, bytes, true, &site);
-    async_writes(self, (uintptr_t)to, bytes, BY_ITS_THREAD, &site);
     Copy *copy = new_copy(self, BULK_STORE, &site);
     copy->to = (char *)to;
     copy->from = (const char *)at;
     copy->bytes = bytes;
-    memset(to, POISON, bytes);
+    copy->adds = adds_floats;
+    if (!adds_floats) { /* sums of many blocks may go to the same place */
+        async_writes(self, (uintptr_t)to, bytes, BY_ITS_THREAD, &site);
+        memset(to, POISON, bytes);
+    }
 }
 
 static void
@@ -447,6 +461,22 @@ read_store(Copy *copy, const Site *site)
     memcpy(copy->held, copy->from, copy->bytes);
 }
 
+/* Writes what the store has read. */
+static void
+write_store(const Copy *copy)
+{
+    for (size_t i = 0; copy->adds && i < copy->bytes; i += sizeof(float)) {
+        float sum, value;
+        memcpy(&sum, copy->to + i, sizeof sum);
+        memcpy(&value, copy->held + i, sizeof value);
+        sum += value;
+        memcpy(copy->to + i, &sum, sizeof sum);
+    }
+    if (!copy->adds) {
+        memcpy(copy->to, copy->held, copy->bytes);
+    }
+}
+
 void
 bulk_store_wait(bool only_read, const char *file, int line)
 {
@@ -457,8 +487,11 @@ bulk_store_wait(bool only_read, const char *file, int line)
         if (only_read) {
             return false;
         }
-        async_has_written(copy->fibre, (uintptr_t)copy->to, copy->bytes, &copy->site);
-        memcpy(copy->to, copy->held, copy->bytes);
+        if (!copy->adds) {
+            async_has_written(copy->fibre, (uintptr_t)copy->to, copy->bytes,
+                              &copy->site);
+        }
+        write_store(copy);
         return true;
     });
 }
@@ -476,6 +509,8 @@ async_begin(Block *block)
         remove_copy(async, async->ncopies - 1);
     }
     async->nbarriers = 0;
+    async->nuses = 0;
+    memset(async->named, 0, sizeof async->named);
     products_begin(block);
 }
 
@@ -500,7 +535,7 @@ finish_copies(Async *async)
             return;
         }
         if (copy->kind == BULK_STORE) {
-            memcpy(copy->to, copy->held, copy->bytes);
+            write_store(copy);
         }
     }
 }
@@ -573,6 +608,14 @@ async_report_deadlock(Block *block)
         const Fibre *fibre = &block->fibres[i];
         if (!(fibre->warp->waiting >> fibre->position.lane & 1u)) {
             continue;
+        }
+        if (fibre->waits == Fibre::FOR_NAMED_BARRIER) {
+            report_named_barrier(fibre);
+            return true;
+        }
+        if (fibre->waits == Fibre::FOR_CLUSTER) {
+            report_cluster(fibre);
+            return true;
         }
         const MBarrier *barrier = (const MBarrier *)fibre->waits_for;
         char what[96] = "";

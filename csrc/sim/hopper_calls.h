@@ -6,13 +6,28 @@
 #ifndef GPO_SIM_HOPPER_CALLS_H
 #define GPO_SIM_HOPPER_CALLS_H
 
-#include <stdint.h>
+#include "cuda_sim.h"
 
 namespace gpo_sim {
 
 uint32_t shared_number(const void *p, const char *file, int line);
 uint32_t shared_word(uint32_t address, const char *file, int line);
 void proxy_fence();
+
+/* ---- clusters and named barriers; a peer's address holds its rank ---- */
+
+gpo_status launch_clusters(gpo_call *call, void (*run)(const void *),
+                           const void *arguments, size_t arguments_bytes, dim3 grid,
+                           dim3 block, size_t shared_bytes, const char *kernel,
+                           unsigned cluster);
+unsigned cluster_rank();
+unsigned cluster_size();
+void cluster_sync(const char *file, int line);
+uint32_t peer_address(uint32_t address, unsigned rank, const char *file, int line);
+uint32_t peer_word(uint32_t address, const char *file, int line);
+void store_peer_word(uint32_t address, uint32_t word, const char *file, int line);
+void named_barrier(unsigned id, unsigned threads, bool waits, const char *file,
+                   int line);
 
 /* ---- mbarriers ---- */
 
@@ -27,8 +42,8 @@ void mbarrier_wait(uint32_t address, uint32_t parity, const char *file, int line
 
 void bulk_load_start(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
                      const char *file, int line);
-void bulk_store_start(void *to, uint32_t from, uint32_t bytes, const char *file,
-                      int line);
+void bulk_store_start(void *to, uint32_t from, uint32_t bytes, bool adds_floats,
+                      const char *file, int line);
 void bulk_store_wait(bool only_read, const char *file, int line);
 void copy_16_start(uint32_t to, const void *from, bool wanted, const char *file,
                    int line);

@@ -73,7 +73,8 @@ struct Fibre {
         fence_barrier;       /* times of its last fence and the barrier before that */
     Occurrence *occurrences; /* by site: executions since the last barrier */
     size_t noccurrences;
-    const void *waits_for;                     /* an mbarrier */
+    const void *waits_for; /* an mbarrier, named barrier or cluster */
+    enum Waits { FOR_MBARRIER, FOR_NAMED_BARRIER, FOR_CLUSTER } waits;
     uint32_t proxy_fence, earlier_proxy_fence; /* times; a barrier lies between them */
     Accumulator *accumulators;                 /* of wgmma in flight, see async.h */
     unsigned naccumulators;
@@ -132,6 +133,10 @@ struct Block {
     uint32_t acquired; /* its acquires, a list in access.cpp; 0: none */
     void *cells;       /* the cells of its shared memory, see cells.h */
     Async *async;      /* its mbarriers and what is in flight, NULL until needed */
+    Block *cluster;    /* the first block of its cluster, with the others after it */
+    unsigned rank;     /* in the cluster */
+    unsigned arrived;  /* first block: threads of the cluster that wait in it */
+    bool stuck;        /* none of its threads could run */
 };
 
 /* ---- scheduler.cpp ---- */
@@ -152,6 +157,7 @@ struct LaunchState {
     size_t arguments_bytes;
     size_t dynamic_bytes;
     dim3 grid, block;
+    unsigned cluster; /* blocks of a cluster */
     bool failed;
     bool partial;   /* the settings skip blocks */
     uint32_t start; /* the time it began: everything before is ordered */
@@ -164,7 +170,7 @@ uint32_t random_below(uint32_t n);
 void maybe_preempt(void);
 
 /* Stops the running thread until wake_waiting(block, what, value); returns `value`. */
-int wait_for(const void *what, const Site *site);
+int wait_for(Fibre::Waits waits, const void *what, const Site *site);
 void wake_waiting(Block *block, const void *what, int value);
 
 /* Lets other threads run; this one stays ready. */
@@ -244,12 +250,17 @@ bool async_pending(const Block *block);
 /* Completes one copy that somebody may be waiting for; false if there is none. */
 bool async_progress(Block *block);
 
-/* Reports the mbarrier that a thread waits for; false if none does. */
+/* Reports what a thread waits for besides collectives; false if none does. */
 bool async_report_deadlock(Block *block);
 
 /* Reports an access of an accumulator in flight, or of an mbarrier. */
 void async_check_private(Fibre *self, uintptr_t address, size_t bytes, uintptr_t pc);
 void async_check_shared(Fibre *self, uintptr_t address, size_t bytes, const Site *site);
+
+/* ---- cluster.cpp ---- */
+
+void cluster_block_ends(Block *block);
+bool cluster_release(Block *first);
 
 /* ---- access.cpp; without instrumentation these do nothing ---- */
 

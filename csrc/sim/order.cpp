@@ -60,7 +60,7 @@ forget_order(void)
 }
 
 void
-acquire_and_release(Fibre *self, uintptr_t address, bool writes)
+acquire_and_release(Fibre *self, uintptr_t address, bool reads, bool writes)
 {
     Block *block = self->block;
     const bool others = block->fences > (self->fence > 0);
@@ -74,7 +74,7 @@ acquire_and_release(Fibre *self, uintptr_t address, bool writes)
         words[nwords].releases = 0;
         *slot = word = (uint32_t)nwords++;
     }
-    if (words[word].releases > 0 &&
+    if (reads && words[word].releases > 0 &&
         reserve(&acquires, &acquires_capacity, nacquires + 1)) {
         acquires[nacquires] =
             Acquire{word, words[word].releases, self->linear, now, block->acquired, 0};
@@ -217,6 +217,13 @@ is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
     }
     queries++;
     return own->acquired && is_published(own->acquired, self, time, block, thread, 0);
+}
+
+bool
+is_before_end(const Block *own, uint32_t time, uint32_t block, unsigned thread)
+{
+    queries++;
+    return own->acquired && is_published(own->acquired, NULL, time, block, thread, 0);
 }
 
 } // namespace gpo_sim

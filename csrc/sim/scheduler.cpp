@@ -6,6 +6,7 @@
  * warp takes over directly; when no lane of the warp is ready, the scheduler checks
  * which barriers and collectives are complete.
  */
+#include "hopper_calls.h"
 #include "internal.h"
 
 #include <pthread.h>
@@ -234,10 +235,11 @@ barrier(Fold fold, int value, const char *file, int line)
 }
 
 int
-wait_for(const void *what, const Site *site)
+wait_for(Fibre::Waits kind, const void *what, const Site *site)
 {
     Fibre *self = current;
     self->site = *site;
+    self->waits = kind;
     self->waits_for = what;
     self->warp->waiting |= 1u << self->position.lane;
     park();
@@ -599,6 +601,7 @@ run_block(Block *block)
 {
     unsigned order[MAX_WARPS];
     bool ran = false;
+    block->stuck = false;
     const unsigned n = block->nwarps;
     for (unsigned i = 0; i < n; i++) {
         order[i] = config.schedule == GPO_SIM_DESCENDING ? n - 1 - i : i;
@@ -629,12 +632,15 @@ run_block(Block *block)
         shared_end(block);
         access_block_end(block);
         block->active = false;
+        cluster_block_ends(block);
     }
     else if (!moving && at_barrier) {
         release_barrier(block);
     }
     else if (!ran || completes_early(block)) {
-        if (!async_progress(block) && !ran) {
+        block->stuck =
+            !async_progress(block) && !ran && !cluster_release(block->cluster);
+        if (block->stuck && running.cluster == 1) {
             report_deadlock(block);
         }
     }
@@ -719,6 +725,13 @@ check_configuration(gpo_call *call, dim3 g, dim3 b, size_t shared_bytes)
                         "(2147483647, 65535, 65535) are possible",
                         running.kernel, g.x, g.y, g.z);
     }
+    if (running.cluster < 1 || running.cluster > MAX_RESIDENT ||
+        g.x % running.cluster != 0) {
+        return gpo_fail(&call->error, GPO_ESIM,
+                        "%s: invalid launch: clusters of %u blocks in a grid of %u in "
+                        "x; 1 to %d are possible, and no rest",
+                        running.kernel, running.cluster, g.x, (int)MAX_RESIDENT);
+    }
     if (shared_bytes > SHARED_TOTAL) {
         return gpo_fail(
             &call->error, GPO_ESIM,
@@ -732,6 +745,7 @@ check_configuration(gpo_call *call, dim3 g, dim3 b, size_t shared_bytes)
 static int
 resident_blocks(uint64_t count)
 {
+    const int cluster = (int)running.cluster;
     int n = config.resident;
     if (n <= 0) {
         n = config.schedule == GPO_SIM_PREEMPT   ? 4
@@ -739,6 +753,7 @@ resident_blocks(uint64_t count)
                                                  : 1;
     }
     n = n > MAX_RESIDENT ? (int)MAX_RESIDENT : n;
+    n = n < cluster ? cluster : n / cluster * cluster;
     return (uint64_t)n > count ? (int)count : n;
 }
 
@@ -761,25 +776,70 @@ prepare_blocks(int resident, unsigned nthreads)
     return true;
 }
 
+/* Whether the blocks of a cluster, from `block` on, have all ended. */
+static bool
+is_free(const Block *block)
+{
+    bool free = true;
+    for (unsigned r = 0; r < running.cluster; r++) {
+        free = free && !block[r].active;
+    }
+    return free;
+}
+
+static void
+begin_cluster(Block *block, uint64_t number)
+{
+    block->arrived = 0;
+    for (unsigned r = 0; r < running.cluster; r++) {
+        block[r].cluster = block;
+        block[r].rank = r;
+        begin_block(&block[r], number * running.cluster + r);
+    }
+}
+
+/* Where no block of any cluster can run: the first one says why. */
+static void
+report_stuck_clusters(int resident)
+{
+    Block *first = NULL;
+    for (int i = 0; i < resident; i++) {
+        if (blocks[i].active && !blocks[i].stuck) {
+            return;
+        }
+        first = first || !blocks[i].active ? first : &blocks[i];
+    }
+    if (first) {
+        report_deadlock(first);
+    }
+}
+
 static void
 run_grid(uint64_t first, uint64_t count, int resident)
 {
+    const unsigned size = running.cluster;
+    count /= size;
+    first /= size;
     uint64_t factor = count / 2 + random_below((uint32_t)(count < 1000 ? count : 1000));
     while (gcd(factor, count) != 1) {
         factor++;
     }
+    const bool backwards = size > 1 && config.schedule == GPO_SIM_DESCENDING;
     uint64_t begun = 0, ended = 0;
-    while (ended < count && !running.failed) {
+    while (ended < count * size && !running.failed) {
         for (int i = 0; i < resident && !running.failed; i++) {
-            Block *block = &blocks[i];
-            if (!block->active) {
-                if (begun == count) {
-                    continue;
-                }
-                begin_block(block, block_in_order(begun++, count, first, factor));
+            const int at = backwards ? resident - 1 - i : i;
+            Block *block = &blocks[at];
+            if (at % (int)size == 0 && begun < count && is_free(block)) {
+                begin_cluster(block, block_in_order(begun++, count, first, factor));
             }
-            run_block(block);
-            ended += !block->active && !running.failed;
+            if (block->active) {
+                run_block(block);
+                ended += !block->active && !running.failed;
+            }
+        }
+        if (size > 1 && !running.failed) {
+            report_stuck_clusters(resident);
         }
     }
     if (running.failed) {
@@ -797,9 +857,10 @@ run_grid(uint64_t first, uint64_t count, int resident)
 static gpo_status
 launch_locked(gpo_call *call, void (*run)(const void *), const void *arguments,
               size_t arguments_bytes, dim3 grid, dim3 block, size_t shared_bytes,
-              const char *kernel)
+              const char *kernel, unsigned cluster)
 {
     running = LaunchState();
+    running.cluster = cluster;
     running.call = call;
     running.kernel = clean_name(kernel);
     running.run = run;
@@ -856,15 +917,24 @@ launch_locked(gpo_call *call, void (*run)(const void *), const void *arguments,
 }
 
 gpo_status
+launch_clusters(gpo_call *call, void (*run)(const void *), const void *arguments,
+                size_t arguments_bytes, dim3 grid, dim3 block, size_t shared_bytes,
+                const char *kernel, unsigned cluster)
+{
+    lock();
+    const gpo_status status = launch_locked(call, run, arguments, arguments_bytes, grid,
+                                            block, shared_bytes, kernel, cluster);
+    unlock();
+    return status;
+}
+
+gpo_status
 launch(gpo_call *call, void (*run)(const void *), const void *arguments,
        size_t arguments_bytes, dim3 grid, dim3 block, size_t shared_bytes,
        const char *kernel)
 {
-    lock();
-    const gpo_status status = launch_locked(call, run, arguments, arguments_bytes, grid,
-                                            block, shared_bytes, kernel);
-    unlock();
-    return status;
+    return launch_clusters(call, run, arguments, arguments_bytes, grid, block,
+                           shared_bytes, kernel, 1);
 }
 
 /* ---- control ---- */

@@ -161,7 +161,7 @@ bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier, uint6
 GPO_SIM_FN static void
 bulk_store(void *to, uint32_t from, uint32_t bytes, GPO_SIM_HERE)
 {
-    gpo_sim::bulk_store_start(to, from, bytes, file, line);
+    gpo_sim::bulk_store_start(to, from, bytes, false, file, line);
 }
 
 GPO_SIM_FN static void
