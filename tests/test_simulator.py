@@ -37,7 +37,7 @@ ORDERS = [
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Library]:
-    return compiled(tmp_path_factory.mktemp("simulator"))
+    return compiled(tmp_path_factory.mktemp("simulator"), ["faults", "ladder", "words"])
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 /*
  * wgmma.cuh  The matrix instructions of sm_90a and the copies that feed them: tiny
- * functions around one PTX instruction each.  They have no equivalent in plain C++, so
- * the simulator does not compile this file; below sm_90a each of them is a trap.
+ * functions around one PTX instruction each; below sm_90a each of them is a trap.  Their
+ * equivalents in C++ for the simulator are in sim/wgmma_sim.h.
  * Order: fences, operands in shared memory, products, loads, copies in and out.
  *
  * A warpgroup is four warps whose first has a number divisible by 4; all 128 threads
@@ -20,6 +20,9 @@
 #else
 #define GPO_HOPPER_ASM(...) __trap()
 #endif
+
+/* Dynamic shared memory for operands in the 128-byte swizzle. */
+#define GPO_SWIZZLED_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 
 __device__ __forceinline__ uint32_t
 shared_address(const void *p)
@@ -363,6 +366,10 @@ bulk_wait()
 {
     GPO_HOPPER_ASM("cp.async.bulk.wait_group 0;" ::: "memory");
 }
+
+#else
+
+#include "../sim/wgmma_sim.h"
 
 #endif
 #endif

@@ -2,20 +2,15 @@
  * access.cpp  Checks and counts every memory access in the instrumented build: kernel
  * files are compiled with -fsanitize=thread -fsanitize-coverage=trace-pc, and the
  * compiler calls the __tsan_ and __sanitizer_cov_ functions below (libtsan is not
- * linked).  Order: sites and small tables, counts, happens-before, cells, one access,
- * the scheduler's events, the report, the compiler's hooks.  In the plain build all
- * functions are empty.
+ * linked).  Order: sites, counts, cells, one access, the scheduler's events, the
+ * report, the compiler's hooks.  In the plain build all functions are empty.  See
+ * order.cpp for what happens before what.
  *
  * Counting: the k-th execution of one instruction by the lanes of a warp since the last
  * barrier is one request.
- * Races: two accesses of one byte, at least one a write, not both atomic, that nothing
- * orders.  A barrier orders the accesses of a block, __syncwarp those of its lanes.  A
- * fence followed by an atomic (or volatile) write of a word is a release: the accesses
- * before the fence are ordered before those of a thread that later reads the word
- * atomically (or volatile), and after the next barrier before those of its whole block.
- * A fence in every thread, then a barrier, then one thread's atomic do the same.
  */
-#include "internal.h"
+#include "cells.h"
+#include "tables.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,95 +21,7 @@
 
 namespace gpo_sim {
 
-/* ---- sites and small tables ---- */
-
-/* A hash table from 64-bit keys to numbers; open addressing, at most half full. */
-struct Index {
-    struct Slot {
-        uint64_t key;
-        uint32_t value, used;
-    } * slots;
-    size_t size, count;
-};
-
-/* The value of `key`, inserted as 0 if it was not there; NULL: no memory. */
-static uint32_t *
-index_at(Index *index, uint64_t key)
-{
-    if (2 * (index->count + 1) > index->size) {
-        const Index old = *index;
-        index->size = old.size ? 2 * old.size : 1024;
-        index->slots = (Index::Slot *)calloc(index->size, sizeof *index->slots);
-        index->count = 0;
-        if (!index->slots) {
-            *index = old;
-            return NULL;
-        }
-        for (size_t i = 0; i < old.size; i++) {
-            if (old.slots[i].used) {
-                *index_at(index, old.slots[i].key) = old.slots[i].value;
-            }
-        }
-        free(old.slots);
-    }
-    size_t i = (key * 0x9e3779b97f4a7c15u) >> 20 & (index->size - 1);
-    while (index->slots[i].used && index->slots[i].key != key) {
-        i = (i + 1) & (index->size - 1);
-    }
-    if (!index->slots[i].used) {
-        index->slots[i] = Index::Slot{key, 0, 1};
-        index->count++;
-    }
-    return &index->slots[i].value;
-}
-
-/* The value of `key`, 0 if it is not there. */
-static uint32_t
-index_get(const Index *index, uint64_t key)
-{
-    if (index->size == 0) {
-        return 0;
-    }
-    size_t i = (key * 0x9e3779b97f4a7c15u) >> 20 & (index->size - 1);
-    while (index->slots[i].used) {
-        if (index->slots[i].key == key) {
-            return index->slots[i].value;
-        }
-        i = (i + 1) & (index->size - 1);
-    }
-    return 0;
-}
-
-static void
-index_clear(Index *index)
-{
-    if (index->count) {
-        memset(index->slots, 0, index->size * sizeof *index->slots);
-        index->count = 0;
-    }
-}
-
-/* Grows the array to at least `count` elements, the new ones zero; false: no memory. */
-template <typename T>
-static bool
-reserve(T **data, size_t *capacity, size_t count)
-{
-    if (count <= *capacity) {
-        return true;
-    }
-    size_t wanted = *capacity ? *capacity : 64;
-    while (wanted < count) {
-        wanted *= 2;
-    }
-    T *grown = (T *)realloc((void *)*data, wanted * sizeof(T));
-    if (!grown) {
-        return false;
-    }
-    memset((void *)(grown + *capacity), 0, (wanted - *capacity) * sizeof(T));
-    *data = grown;
-    *capacity = wanted;
-    return true;
-}
+/* ---- sites ---- */
 
 /* An instruction, or a line where a function of cuda_sim.h was called. */
 struct SiteInfo {
@@ -146,7 +53,7 @@ site_of_pc(uintptr_t pc)
     return site_number(pc, pc, NULL);
 }
 
-static uint32_t
+uint32_t
 site_of_line(const Site *site)
 {
     return site_number((uint64_t)(uintptr_t)site->file << 20 ^ (uint64_t)site->line ^
@@ -154,7 +61,7 @@ site_of_line(const Site *site)
                        0, site);
 }
 
-static Site
+Site
 site_line(uint32_t number)
 {
     if (number == 0 || number >= nsites) {
@@ -190,7 +97,7 @@ struct Kernel {
 static Kernel *kernels;
 static size_t nkernels, kernels_capacity;
 static Kernel *kernel; /* of the running launch */
-static bool checking;  /* the settings enable checks or counts */
+bool checking;
 
 static Counts *
 counts_at(uint32_t site)
@@ -371,180 +278,7 @@ record_request(Fibre *self, uint32_t site, Kind kind, uintptr_t address, unsigne
     }
 }
 
-/* ---- happens-before ---- */
-
-/* A fence and then an atomic on a word: publishes the accesses before the fence. */
-struct Release {
-    uint32_t block, thread;
-    uint32_t fence, barrier; /* times of the fence and of the last barrier before it */
-    uint32_t acquired;       /* the block's acquires at that time */
-    uint32_t previous;       /* the block's release before this one on the same word */
-    uint32_t released;       /* time of the block's barrier before the atomic */
-    uint32_t fences;         /* index in fence_log of all its threads' fences or 0 */
-};
-
-/* An atomic read of a word: the block has acquired its first `length` releases. */
-struct Acquire {
-    uint32_t word, length;
-    uint32_t thread, time;
-    uint32_t previous; /* of the same block */
-};
-
-struct Word {
-    uint32_t releases; /* how many there were */
-};
-
-static uint32_t *fence_log; /* times of the last fences of a block's threads */
-static size_t nfences = 1, fences_capacity;
-static Release *releases;
-static Acquire *acquires;
-static Word *words;
-static size_t nreleases = 1, releases_capacity;
-static size_t nacquires = 1, acquires_capacity;
-static size_t nwords = 1, words_capacity;
-static Index word_index;    /* address -> word */
-static Index release_index; /* word, block -> last release, counted within the word */
-
-static void
-forget_order(void)
-{
-    nreleases = nacquires = nwords = nfences = 1;
-    index_clear(&word_index);
-    index_clear(&release_index);
-}
-
-static void
-acquire_and_release(Fibre *self, uintptr_t address, bool writes)
-{
-    Block *block = self->block;
-    const bool others = block->fences > (self->fence > 0);
-    const bool publishes = writes && block->fences > 0;
-    uint32_t word = index_get(&word_index, address);
-    if (word == 0) {
-        uint32_t *slot = publishes ? index_at(&word_index, address) : NULL;
-        if (!slot || !reserve(&words, &words_capacity, nwords + 1)) {
-            return;
-        }
-        words[nwords].releases = 0;
-        *slot = word = (uint32_t)nwords++;
-    }
-    if (words[word].releases > 0 &&
-        reserve(&acquires, &acquires_capacity, nacquires + 1)) {
-        acquires[nacquires] =
-            Acquire{word, words[word].releases, self->linear, now, block->acquired};
-        block->acquired = (uint32_t)nacquires++;
-        now++;
-    }
-    if (publishes) {
-        uint32_t *last =
-            index_at(&release_index, (uint64_t)word << 32 | (uint32_t)block->linear);
-        if (last && reserve(&releases, &releases_capacity, nreleases + 1)) {
-            Release *release = &releases[nreleases];
-            *release = Release();
-            release->block = (uint32_t)block->linear;
-            release->thread = self->linear;
-            release->fence = self->fence;
-            release->barrier = self->fence_barrier;
-            release->acquired = block->acquired;
-            release->previous = *last;
-            release->released = block->barrier;
-            if (others &&
-                reserve(&fence_log, &fences_capacity, nfences + block->nthreads)) {
-                release->fences = (uint32_t)nfences;
-                for (unsigned i = 0; i < block->nthreads; i++) {
-                    fence_log[nfences++] = block->fibres[i].fence;
-                }
-            }
-            *last = (uint32_t)nreleases++;
-            words[word].releases = (uint32_t)nreleases; /* a time in the log */
-        }
-    }
-}
-
-/*
- * Whether the release covers an access: it is ordered before the releasing thread's
- * fence, or it precedes a fence of its own thread and a barrier before the atomic.
- */
-static bool
-covers(const Release *release, uint32_t time, unsigned thread)
-{
-    if (time < release->fence &&
-        (release->thread == thread || time < release->barrier ||
-         release->thread / WARP == thread / WARP)) {
-        return true;
-    }
-    if (!release->fences) {
-        return false;
-    }
-    const uint32_t fence = fence_log[release->fences + thread];
-    return time < fence && fence < release->released;
-}
-
-/* Whether the releases that a list of acquires has seen cover an access. */
-static bool
-is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block,
-             unsigned thread, int depth)
-{
-    for (uint32_t a = acquired; a; a = acquires[a].previous) {
-        const Acquire *acquire = &acquires[a];
-        if (self && acquire->thread != self->linear &&
-            acquire->thread / WARP != self->linear / WARP &&
-            acquire->time >= self->block->barrier) {
-            continue; /* no barrier since another thread acquired it */
-        }
-        uint32_t r = index_get(&release_index, (uint64_t)acquire->word << 32 | block);
-        for (; r; r = releases[r].previous) {
-            if (r < acquire->length && covers(&releases[r], time, thread)) {
-                return true;
-            }
-        }
-        /* through a third block: the last to release the word had acquired it */
-        if (depth < 8 && acquire->length > 1) {
-            const uint32_t through = releases[acquire->length - 1].acquired;
-            if (through &&
-                is_published(through, NULL, time, block, thread, depth + 1)) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-/* Whether an access by `thread` of `block` at `time` happens before the current one. */
-static bool
-is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
-{
-    const Block *own = self->block;
-    if (time < running.start) {
-        return true; /* an earlier launch */
-    }
-    if (block == (uint32_t)own->linear) {
-        if (thread == self->linear || time < own->barrier) {
-            return true;
-        }
-        if (thread / WARP == self->linear / WARP &&
-            (config.schedule == GPO_SIM_LOCKSTEP ||
-             time < self->warp->seen[self->position.lane][thread % WARP])) {
-            return true;
-        }
-    }
-    return own->acquired && is_published(own->acquired, self, time, block, thread, 0);
-}
-
 /* ---- cells: the last accesses of these bytes ---- */
-
-enum {
-    ATOMIC_FLAG = 0x8000, /* in write_thread: the write was atomic */
-    SEVERAL_WARPS = 0xFFFF,
-};
-static const uint32_t SEVERAL_BLOCKS = 0xFFFFFFFFu;
-
-struct Cell {
-    uint32_t write_time, write_block;
-    uint16_t write_thread, write_site;
-    uint16_t read_warp, read_site;
-    uint32_t read_time, read_block, read_lanes;
-};
 
 static bool found_race; /* by the access being checked */
 
@@ -557,6 +291,14 @@ report_race(Fibre *self, uint32_t site, bool shared, bool write, uint32_t other_
         return;
     }
     const Site here_line = site_line(site), there = site_line(other_site);
+    if (other_thread >= 0 && other_thread & ASYNC_FLAG) {
+        fault(self, &here_line,
+              "%s %s memory that an asynchronous copy (%s:%d) writes, without having "
+              "waited for it",
+              write ? "writes" : "reads", shared ? "shared" : "global",
+              short_path(there.file), there.line);
+        return;
+    }
     char who[64];
     if (other_block == SEVERAL_BLOCKS) {
         snprintf(who, sizeof who, "other blocks");
@@ -653,8 +395,7 @@ note_read(Fibre *self, Cell *cell, uint32_t site, bool shared)
     cell->read_site = (uint16_t)site;
 }
 
-/* Checks and records one access of one cell. */
-static void
+void
 touch(Fibre *self, Cell *cell, uint32_t site, bool shared, bool write, bool atomic)
 {
     const Block *own = self->block;
@@ -701,24 +442,40 @@ access_release_cells(Allocation *a)
 }
 
 /* Global memory has a cell per 4 bytes, until a smaller or misaligned access. */
-static void
-touch_global(Fibre *self, Allocation *a, uintptr_t address, unsigned bytes,
-             uint32_t site, bool write, bool atomic)
+Cell *
+global_cells(Allocation *a, uintptr_t address, size_t bytes, size_t *count)
 {
     const size_t offset = (size_t)(address - (uintptr_t)a->data);
     if (!a->cells || (a->granule == 4 && (bytes | offset) % 4 != 0)) {
         access_release_cells(a);
         a->granule = (bytes | offset) % 4 == 0 ? 4 : 1;
         a->cells = map_cells(a->bytes / (size_t)a->granule + 1, &a->cells_bytes);
-        if (!a->cells) {
-            return;
-        }
     }
     const size_t granule = (size_t)a->granule;
-    Cell *cell = (Cell *)a->cells + offset / granule;
-    for (size_t i = 0; i < bytes; i += granule) {
-        touch(self, cell++, site, false, write, atomic);
+    *count = bytes / granule;
+    return a->cells ? (Cell *)a->cells + offset / granule : NULL;
+}
+
+static void
+touch_global(Fibre *self, Allocation *a, uintptr_t address, unsigned bytes,
+             uint32_t site, bool write, bool atomic)
+{
+    size_t count = 0;
+    Cell *cell = global_cells(a, address, bytes, &count);
+    for (size_t i = 0; cell && i < count; i++) {
+        touch(self, cell + i, site, false, write, atomic);
     }
+}
+
+Cell *
+shared_cells(Block *block, uintptr_t address)
+{
+    if (!block->cells) {
+        size_t mapped;
+        block->cells = map_cells(SHARED_ROOM, &mapped); /* reused by later blocks */
+    }
+    return block->cells ? (Cell *)block->cells + (address - (uintptr_t)block->shared)
+                        : NULL;
 }
 
 static void
@@ -726,14 +483,10 @@ touch_shared(Fibre *self, uintptr_t address, unsigned bytes, uint32_t site, bool
              bool atomic)
 {
     Block *block = self->block;
-    if (!block->cells) {
-        size_t mapped;
-        block->cells = map_cells(SHARED_ROOM, &mapped); /* reused by later blocks */
-        if (!block->cells) {
-            return;
-        }
+    Cell *cell = shared_cells(block, address);
+    if (!cell) {
+        return;
     }
-    Cell *cell = (Cell *)block->cells + (address - (uintptr_t)block->shared);
     bool written = write || !config.checks;
     for (unsigned i = 0; i < bytes && !written; i++) {
         written = cell[i].write_time >= block->start;
@@ -860,6 +613,10 @@ check_access(Fibre *self, uintptr_t a, unsigned bytes, bool write, bool atomic,
     }
     found_race = false;
     if (shared) {
+        if (block->async && !atomic) {
+            const Site site = site_line(number);
+            async_check_shared(self, a, bytes, &site);
+        }
         touch_shared(self, a, bytes, number, write, atomic);
         counts_at(number)->races += found_race;
         return;
@@ -891,6 +648,9 @@ access(uintptr_t a, size_t bytes, bool write, bool is_volatile, Alignment alignm
         return;
     }
     Fibre *self = current;
+    if (self && self->naccumulators > 0 && checking) {
+        async_check_private(self, a, bytes, pc);
+    }
     if (!self || is_private(self, a)) {
         return;
     }
@@ -918,7 +678,7 @@ access(uintptr_t a, size_t bytes, bool write, bool is_volatile, Alignment alignm
         check_access(self, a + done, part, write, false, alignment, site);
     }
     if (signal) {
-        acquire_and_release(self, a, write);
+        acquire_and_release(self, a, true, write);
     }
 }
 
@@ -931,7 +691,16 @@ access_atomic(void *address, size_t bytes, bool writes, const Site *site)
         return;
     }
     check_access(self, a, (unsigned)bytes, writes, true, ALIGNED, site_of_line(site));
-    acquire_and_release(self, a, writes);
+    acquire_and_release(self, a, true, writes);
+}
+
+void
+access_plain(const void *address, size_t bytes, bool write, const Site *site)
+{
+    if (checking && !is_private(current, (uintptr_t)address)) {
+        check_access(current, (uintptr_t)address, (unsigned)bytes, write, false,
+                     ALIGNED, site_of_line(site));
+    }
 }
 
 void
@@ -1221,6 +990,11 @@ access_release_cells(Allocation *)
 
 void
 access_atomic(void *, size_t, bool, const Site *)
+{
+}
+
+void
+access_plain(const void *, size_t, bool, const Site *)
 {
 }
 

@@ -78,7 +78,8 @@ enum Exchange {
     EXCHANGE_DOWN,
     EXCHANGE_XOR,
     EXCHANGE_BALLOT,
-    EXCHANGE_GATHER
+    EXCHANGE_GATHER,
+    EXCHANGE_ALIGNED /* as SYNC, but orders no memory */
 };
 
 int barrier(Fold fold, int value, const char *file, int line);
@@ -99,6 +100,7 @@ void spin(const char *file, int line);
 void atomic_access(void *address, size_t bytes, bool writes, const char *file,
                    int line);
 void fence(void);
+long long ticks(void);
 
 /* ---- memory.cpp ---- */
 
@@ -428,6 +430,13 @@ GPO_SIM_FN static void
 __threadfence_system(void)
 {
     gpo_sim::fence();
+}
+
+/* There is no timing here: every call is 1024 cycles after the one before. */
+static inline long long
+clock64(void)
+{
+    return gpo_sim::ticks();
 }
 
 GPO_SIM_FN static void

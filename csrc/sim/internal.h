@@ -1,7 +1,7 @@
 /*
  * internal.h  Declarations shared by the files of the simulator.  Order: threads, warps
  * and blocks (scheduler.cpp), faults, fibres (fibre.cpp), memory (memory.cpp), checks
- * and counts (access.cpp), source lines (lines.cpp).
+ * and counts (access.cpp), asynchronous copies (copies.cpp), source lines (lines.cpp).
  * One launch runs at a time, under one lock; the state is global to the process.
  */
 #ifndef GPO_SIM_INTERNAL_H
@@ -29,7 +29,8 @@ enum {
     SHARED_GUARD = 128, /* bytes between two shared arrays */
     SHARED_STATIC = 48 * 1024,
     SHARED_TOTAL = 227 * 1024, /* per block, compute capability 9.0 */
-    SHARED_ROOM = SHARED_TOTAL + 2 * MAX_ARRAYS * SHARED_GUARD,
+    SHARED_ALIGNMENT = 1024,   /* of the dynamic array */
+    SHARED_ROOM = SHARED_TOTAL + 2 * MAX_ARRAYS * SHARED_GUARD + SHARED_ALIGNMENT,
 };
 
 struct Site {
@@ -53,6 +54,8 @@ struct Occurrence {
 
 struct Warp;
 struct Block;
+struct Async; /* async.h */
+struct Accumulator;
 
 struct Fibre {
     Position position; /* first: `here` points at it */
@@ -70,6 +73,11 @@ struct Fibre {
         fence_barrier;       /* times of its last fence and the barrier before that */
     Occurrence *occurrences; /* by site: executions since the last barrier */
     size_t noccurrences;
+    const void *waits_for; /* an mbarrier, named barrier or cluster */
+    enum Waits { FOR_MBARRIER, FOR_NAMED_BARRIER, FOR_CLUSTER } waits;
+    uint32_t proxy_fence, earlier_proxy_fence; /* times; a barrier lies between them */
+    Accumulator *accumulators;                 /* of wgmma in flight, see async.h */
+    unsigned naccumulators;
 };
 
 struct Request {
@@ -92,8 +100,8 @@ struct RequestTable {
 };
 
 struct Warp {
-    /* One bit per lane, set in at most one of ready, at_barrier and collective. */
-    unsigned exists, alive, ready, at_barrier, collective;
+    /* One bit per lane, set in at most one of ready, at_barrier, collective, waiting. */
+    unsigned exists, alive, ready, at_barrier, collective, waiting;
     unsigned index;
     Fibre *lanes;
     uint32_t seen[WARP][WARP]; /* [b][a]: lane b comes after what a did before it */
@@ -123,7 +131,12 @@ struct Block {
     uint32_t interval; /* number of its last barrier, unique in the process */
     uint32_t fences;   /* the number of fences its threads have executed */
     uint32_t acquired; /* its acquires, a list in access.cpp; 0: none */
-    void *cells;       /* the cells of its shared memory, see access.cpp */
+    void *cells;       /* the cells of its shared memory, see cells.h */
+    Async *async;      /* its mbarriers and what is in flight, NULL until needed */
+    Block *cluster;    /* the first block of its cluster, with the others after it */
+    unsigned rank;     /* in the cluster */
+    unsigned arrived;  /* first block: threads of the cluster that wait in it */
+    bool stuck;        /* none of its threads could run */
 };
 
 /* ---- scheduler.cpp ---- */
@@ -144,6 +157,7 @@ struct LaunchState {
     size_t arguments_bytes;
     size_t dynamic_bytes;
     dim3 grid, block;
+    unsigned cluster; /* blocks of a cluster */
     bool failed;
     bool partial;   /* the settings skip blocks */
     uint32_t start; /* the time it began: everything before is ordered */
@@ -151,6 +165,13 @@ struct LaunchState {
 extern LaunchState running;
 
 uint32_t random_below(uint32_t n);
+
+/* In the schedule `preempt` sometimes lets other threads run. */
+void maybe_preempt(void);
+
+/* Stops the running thread until wake_waiting(block, what, value); returns `value`. */
+int wait_for(Fibre::Waits waits, const void *what, const Site *site);
+void wake_waiting(Block *block, const void *what, int value);
 
 /* Lets other threads run; this one stays ready. */
 void yield(void);
@@ -220,6 +241,27 @@ void shared_end(Block *block); /* checks the gaps */
 void memory_after_launch(bool complete);
 void memory_state(gpo_sim_state *state);
 
+/* ---- copies.cpp, wgmma.cpp: what happens asynchronously ---- */
+
+void async_begin(Block *block);
+void async_end(Block *block); /* checks that nothing is in flight */
+bool async_pending(const Block *block);
+
+/* Completes one copy that somebody may be waiting for; false if there is none. */
+bool async_progress(Block *block);
+
+/* Reports what a thread waits for besides collectives; false if none does. */
+bool async_report_deadlock(Block *block);
+
+/* Reports an access of an accumulator in flight, or of an mbarrier. */
+void async_check_private(Fibre *self, uintptr_t address, size_t bytes, uintptr_t pc);
+void async_check_shared(Fibre *self, uintptr_t address, size_t bytes, const Site *site);
+
+/* ---- cluster.cpp ---- */
+
+void cluster_block_ends(Block *block);
+bool cluster_release(Block *first);
+
 /* ---- access.cpp; without instrumentation these do nothing ---- */
 
 void access_launch_begin(void);
@@ -230,6 +272,7 @@ void access_block_end(Block *block);
 void access_release_cells(Allocation *allocation);
 void access_atomic(void *address, size_t bytes, bool writes, const Site *site);
 void access_fence(void);
+void access_plain(const void *address, size_t bytes, bool write, const Site *site);
 size_t access_report(gpo_sim_record *records, size_t capacity);
 void access_reset(void);
 

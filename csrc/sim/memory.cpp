@@ -571,10 +571,11 @@ l2_bytes(const gpo_call *)
     return 1 << 20;
 }
 
+/* The simulated device has compute capability 9.0. */
 static const char *
-lacks(int, const char *)
+lacks(int, const char *needs)
 {
-    return "the simulator knows no instructions of one GPU alone";
+    return strcmp(needs, "sm_90a") == 0 ? NULL : "the simulator knows those of sm_90a";
 }
 
 const gpo_backend backend = {
@@ -629,6 +630,7 @@ void
 shared_begin(Block *block)
 {
     if (running.dynamic_bytes > 0 && block->narrays == 0) {
+        block->shared_used = SHARED_ALIGNMENT - SHARED_GUARD;
         shared_add(block, NULL, running.dynamic_bytes);
         return;
     }

@@ -6,6 +6,7 @@
  * warp takes over directly; when no lane of the warp is ready, the scheduler checks
  * which barriers and collectives are complete.
  */
+#include "hopper_calls.h"
 #include "internal.h"
 
 #include <pthread.h>
@@ -40,6 +41,8 @@ enum {
     BUSY_LIMIT = 4096,
     /* Iterations of waiting loops with no other progress: about a second. */
     WAIT_LIMIT = 1 << 22,
+    /* After this many an asynchronous copy completes, which one may be waiting for. */
+    PATIENCE = 4096,
     /* In `preempt` one in so many atomics, barriers and collectives yields. */
     PREEMPT_ONE_IN = 3,
 };
@@ -201,9 +204,16 @@ fence(void)
     }
 }
 
+long long
+ticks(void)
+{
+    static long long clock;
+    return clock += 1024;
+}
+
 /* ---- barriers and collectives: the thread's side ---- */
 
-static void
+void
 maybe_preempt(void)
 {
     if (config.schedule == GPO_SIM_PREEMPT && random_below(PREEMPT_ONE_IN) == 0) {
@@ -222,6 +232,35 @@ barrier(Fold fold, int value, const char *file, int line)
     self->warp->at_barrier |= 1u << self->position.lane;
     park();
     return self->value;
+}
+
+int
+wait_for(Fibre::Waits kind, const void *what, const Site *site)
+{
+    Fibre *self = current;
+    self->site = *site;
+    self->waits = kind;
+    self->waits_for = what;
+    self->warp->waiting |= 1u << self->position.lane;
+    park();
+    return self->value;
+}
+
+void
+wake_waiting(Block *block, const void *what, int value)
+{
+    for (unsigned w = 0; w < block->nwarps; w++) {
+        Warp *warp = &block->warps[w];
+        for (unsigned left = warp->waiting; left; left &= left - 1) {
+            const unsigned lane = (unsigned)__builtin_ctz(left);
+            if (warp->lanes[lane].waits_for == what) {
+                warp->lanes[lane].value = value;
+                warp->waiting &= ~(1u << lane);
+                warp->ready |= 1u << lane;
+            }
+        }
+    }
+    waits = 0;
 }
 
 unsigned
@@ -309,6 +348,7 @@ finish_collective(Warp *warp, unsigned met)
         m->met = met;
         switch (m->kind) {
             case EXCHANGE_SYNC:
+            case EXCHANGE_ALIGNED:
                 break;
             case EXCHANGE_BALLOT:
                 memcpy(m->out, &ballot, sizeof ballot);
@@ -411,10 +451,13 @@ release_barrier(Block *block)
     waits = 0;
 }
 
-/* No thread can run: reports the lanes that a collective waits for. */
+/* No thread can run: reports an mbarrier, or the lanes that a collective waits for. */
 static void
 report_deadlock(Block *block)
 {
+    if (async_report_deadlock(block)) {
+        return;
+    }
     for (unsigned w = 0; w < block->nwarps; w++) {
         Warp *warp = &block->warps[w];
         if (!warp->collective) {
@@ -519,7 +562,7 @@ begin_block(Block *block, uint64_t linear)
         warp->lanes = block->fibres + w * WARP;
         warp->exists = count == WARP ? 0xffffffffu : (1u << count) - 1;
         warp->alive = warp->ready = warp->exists;
-        warp->at_barrier = warp->collective = 0;
+        warp->at_barrier = warp->collective = warp->waiting = 0;
     }
     uint3 t = {0, 0, 0};
     for (unsigned i = 0; i < block->nthreads; i++) {
@@ -539,7 +582,17 @@ begin_block(Block *block, uint64_t linear)
         }
     }
     shared_begin(block);
+    async_begin(block);
     access_block_begin(block);
+}
+
+/* Copies complete when no thread can go on; in `preempt` sometimes before that. */
+static bool
+completes_early(const Block *block)
+{
+    return async_pending(block) &&
+           (waits > PATIENCE ||
+            (config.schedule == GPO_SIM_PREEMPT && random_below(PREEMPT_ONE_IN) == 0));
 }
 
 /* One round over the warps of a block; deactivates the block when it has ended. */
@@ -548,6 +601,7 @@ run_block(Block *block)
 {
     unsigned order[MAX_WARPS];
     bool ran = false;
+    block->stuck = false;
     const unsigned n = block->nwarps;
     for (unsigned i = 0; i < n; i++) {
         order[i] = config.schedule == GPO_SIM_DESCENDING ? n - 1 - i : i;
@@ -569,20 +623,26 @@ run_block(Block *block)
     unsigned moving = 0, at_barrier = 0, alive = 0;
     for (unsigned i = 0; i < n; i++) {
         const Warp *warp = &block->warps[i];
-        moving |= warp->ready | warp->collective;
+        moving |= warp->ready | warp->collective | warp->waiting;
         at_barrier |= warp->at_barrier;
         alive |= warp->alive;
     }
     if (!alive) {
+        async_end(block);
         shared_end(block);
         access_block_end(block);
         block->active = false;
+        cluster_block_ends(block);
     }
     else if (!moving && at_barrier) {
         release_barrier(block);
     }
-    else if (!ran) {
-        report_deadlock(block);
+    else if (!ran || completes_early(block)) {
+        block->stuck =
+            !async_progress(block) && !ran && !cluster_release(block->cluster);
+        if (block->stuck && running.cluster == 1) {
+            report_deadlock(block);
+        }
     }
 }
 
@@ -665,6 +725,13 @@ check_configuration(gpo_call *call, dim3 g, dim3 b, size_t shared_bytes)
                         "(2147483647, 65535, 65535) are possible",
                         running.kernel, g.x, g.y, g.z);
     }
+    if (running.cluster < 1 || running.cluster > MAX_RESIDENT ||
+        g.x % running.cluster != 0) {
+        return gpo_fail(&call->error, GPO_ESIM,
+                        "%s: invalid launch: clusters of %u blocks in a grid of %u in "
+                        "x; 1 to %d are possible, and no rest",
+                        running.kernel, running.cluster, g.x, (int)MAX_RESIDENT);
+    }
     if (shared_bytes > SHARED_TOTAL) {
         return gpo_fail(
             &call->error, GPO_ESIM,
@@ -678,6 +745,7 @@ check_configuration(gpo_call *call, dim3 g, dim3 b, size_t shared_bytes)
 static int
 resident_blocks(uint64_t count)
 {
+    const int cluster = (int)running.cluster;
     int n = config.resident;
     if (n <= 0) {
         n = config.schedule == GPO_SIM_PREEMPT   ? 4
@@ -685,6 +753,7 @@ resident_blocks(uint64_t count)
                                                  : 1;
     }
     n = n > MAX_RESIDENT ? (int)MAX_RESIDENT : n;
+    n = n < cluster ? cluster : n / cluster * cluster;
     return (uint64_t)n > count ? (int)count : n;
 }
 
@@ -707,25 +776,70 @@ prepare_blocks(int resident, unsigned nthreads)
     return true;
 }
 
+/* Whether the blocks of a cluster, from `block` on, have all ended. */
+static bool
+is_free(const Block *block)
+{
+    bool free = true;
+    for (unsigned r = 0; r < running.cluster; r++) {
+        free = free && !block[r].active;
+    }
+    return free;
+}
+
+static void
+begin_cluster(Block *block, uint64_t number)
+{
+    block->arrived = 0;
+    for (unsigned r = 0; r < running.cluster; r++) {
+        block[r].cluster = block;
+        block[r].rank = r;
+        begin_block(&block[r], number * running.cluster + r);
+    }
+}
+
+/* Where no block of any cluster can run: the first one says why. */
+static void
+report_stuck_clusters(int resident)
+{
+    Block *first = NULL;
+    for (int i = 0; i < resident; i++) {
+        if (blocks[i].active && !blocks[i].stuck) {
+            return;
+        }
+        first = first || !blocks[i].active ? first : &blocks[i];
+    }
+    if (first) {
+        report_deadlock(first);
+    }
+}
+
 static void
 run_grid(uint64_t first, uint64_t count, int resident)
 {
+    const unsigned size = running.cluster;
+    count /= size;
+    first /= size;
     uint64_t factor = count / 2 + random_below((uint32_t)(count < 1000 ? count : 1000));
     while (gcd(factor, count) != 1) {
         factor++;
     }
+    const bool backwards = size > 1 && config.schedule == GPO_SIM_DESCENDING;
     uint64_t begun = 0, ended = 0;
-    while (ended < count && !running.failed) {
+    while (ended < count * size && !running.failed) {
         for (int i = 0; i < resident && !running.failed; i++) {
-            Block *block = &blocks[i];
-            if (!block->active) {
-                if (begun == count) {
-                    continue;
-                }
-                begin_block(block, block_in_order(begun++, count, first, factor));
+            const int at = backwards ? resident - 1 - i : i;
+            Block *block = &blocks[at];
+            if (at % (int)size == 0 && begun < count && is_free(block)) {
+                begin_cluster(block, block_in_order(begun++, count, first, factor));
             }
-            run_block(block);
-            ended += !block->active && !running.failed;
+            if (block->active) {
+                run_block(block);
+                ended += !block->active && !running.failed;
+            }
+        }
+        if (size > 1 && !running.failed) {
+            report_stuck_clusters(resident);
         }
     }
     if (running.failed) {
@@ -743,9 +857,10 @@ run_grid(uint64_t first, uint64_t count, int resident)
 static gpo_status
 launch_locked(gpo_call *call, void (*run)(const void *), const void *arguments,
               size_t arguments_bytes, dim3 grid, dim3 block, size_t shared_bytes,
-              const char *kernel)
+              const char *kernel, unsigned cluster)
 {
     running = LaunchState();
+    running.cluster = cluster;
     running.call = call;
     running.kernel = clean_name(kernel);
     running.run = run;
@@ -802,15 +917,24 @@ launch_locked(gpo_call *call, void (*run)(const void *), const void *arguments,
 }
 
 gpo_status
+launch_clusters(gpo_call *call, void (*run)(const void *), const void *arguments,
+                size_t arguments_bytes, dim3 grid, dim3 block, size_t shared_bytes,
+                const char *kernel, unsigned cluster)
+{
+    lock();
+    const gpo_status status = launch_locked(call, run, arguments, arguments_bytes, grid,
+                                            block, shared_bytes, kernel, cluster);
+    unlock();
+    return status;
+}
+
+gpo_status
 launch(gpo_call *call, void (*run)(const void *), const void *arguments,
        size_t arguments_bytes, dim3 grid, dim3 block, size_t shared_bytes,
        const char *kernel)
 {
-    lock();
-    const gpo_status status = launch_locked(call, run, arguments, arguments_bytes, grid,
-                                            block, shared_bytes, kernel);
-    unlock();
-    return status;
+    return launch_clusters(call, run, arguments, arguments_bytes, grid, block,
+                           shared_bytes, kernel, 1);
 }
 
 /* ---- control ---- */

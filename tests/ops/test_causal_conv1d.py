@@ -906,7 +906,8 @@ def test_the_choice_says_why() -> None:
         (9, 40, 40, "float32", "v5", "128 products"),
         (2, 30, 30, "float32", "v2", "fewer than 8 rows"),
         (2, 40, 40, "float32", "v7", "spectra"),
-        (9, 200, 40, "float16", "v7", "200 steps and 40 taps"),
+        (9, 200, 40, "float16", "v6", "tensor cores"),
+        (9, 900, 40, "float32", "v7", "900 steps and 40 taps"),
         (9, 200, 40, "float64", "v5", "128 products"),
     ):
         x, w = np.ones((batches, 2, steps), dtype), np.ones((2, taps), dtype)
@@ -917,16 +918,35 @@ def test_the_choice_says_why() -> None:
 
 
 @pytest.mark.parametrize("op", ["causal_conv1d", "causal_conv1d_backward"])
-def test_tensor_cores_are_refused_where_there_are_none(op: str) -> None:
+def test_the_simulator_has_tensor_cores(op: str) -> None:
     x, w = np.ones((9, 2, 700), np.float32), np.ones((2, 700), np.float32)
     arrays = (x, w) if op == "causal_conv1d" else (x, x, w)
     rows = {(r["backend"], r["name"]): r for r in _core.variants(op)}
     assert rows["sim", "v6"]["needs"] == "sm_90a"
-    assert "simulator" in rows["sim", "v6"]["reason"]
-    with pytest.raises(gpuopt.VariantError, match=r"'v6'.* needs sm_90a and the simulator"):
-        getattr(gpuopt, op)(*arrays, backend="sim", variant="v6")
-    if rows["cuda", "v6"]["available"]:
-        assert _core.plan(op, *arrays, backend="cuda")["variant"] == "v6"
+    for backend in ("sim", "cuda"):
+        if rows[backend, "v6"]["available"]:
+            assert _core.plan(op, *arrays, backend=backend)["variant"] == "v6"
+    assert rows["sim", "v6"]["available"]
+
+
+TENSOR_SIZES = ((2, 2, 37, 37), (9, 1, 200, 67), (17, 1, 800, 130))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_tensor_cores_in_every_schedule(dtype: str, simulator: Any) -> None:
+    """The same bits, and no fault, whatever the order; copies arrive as late as they may."""
+    orders = [{"schedule": s} for s in ("ascending", "descending", "lockstep")]
+    orders += [{"schedule": s, "seed": seed} for s in ("shuffle", "preempt") for seed in (1, 2)]
+    for size in TENSOR_SIZES:
+        x, dy = (normal(*size[:3], seed=s).astype(dtype_of(dtype)) for s in (0, 1))
+        w = normal(size[1], size[3]).astype(dtype_of(dtype))
+        seen = set()
+        for order in orders[:3] if size[2] > 700 else orders:
+            simulator(checks=True, **order)
+            how: dict[str, Any] = {"backend": "sim", "variant": "v6"}
+            arrays = (causal_conv1d(x, w, **how), *causal_conv1d_backward(dy, x, w, **how)[:2])
+            seen.add(b"".join(a.tobytes() for a in arrays))
+        assert len(seen) == 1
 
 
 # ---- large strides ----

@@ -8,7 +8,6 @@
 #define GPO_CAUSAL_CONV1D_EXACT_ROWS_CUH
 
 #include "tensor.cuh"
-#ifdef __CUDACC__
 
 #include "toeplitz.cuh"
 
@@ -158,5 +157,4 @@ exact_heads(const tensor_conv<float> &p, int c, int first_batch, unsigned rows,
     }
 }
 
-#endif
 #endif

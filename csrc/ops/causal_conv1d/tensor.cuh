@@ -85,12 +85,4 @@ tensor_results(gpo_call *call, int64_t batches, int64_t channels, int64_t steps,
     return status;
 }
 
-/* The simulator lacks these instructions; gpo_variant.needs excludes such calls. */
-inline gpo_status
-refuse_tensor_cores(gpo_call *call)
-{
-    return gpo_fail(&call->error, GPO_EUNSUPPORTED, "%s(): v6 needs sm_90a",
-                    call->op->name);
-}
-
 #endif

@@ -15,8 +15,6 @@
 #ifndef GPO_CAUSAL_CONV1D_TOEPLITZ_CUH
 #define GPO_CAUSAL_CONV1D_TOEPLITZ_CUH
 
-#ifdef __CUDACC__
-
 #include "../../device/vec.cuh"
 #include "../../device/warp.cuh"
 #include "../../device/wgmma.cuh"
@@ -155,7 +153,7 @@ put_values(unsigned char *to, uint32_t low, const pack<T> &v, float factor)
     }
     else {
         uint4 bits;
-        memcpy(&bits, v.v, 16);
+        memcpy(static_cast<void *>(&bits), v.v, 16);
         *reinterpret_cast<uint4 *>(to) = bits;
     }
 }
@@ -204,5 +202,4 @@ toeplitz_lag(float (*d)[VALUES], uint32_t filter, uint32_t filter_low,
     }
 }
 
-#endif
 #endif

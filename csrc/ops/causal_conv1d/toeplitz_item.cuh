@@ -10,8 +10,6 @@
 
 #include <cmath>
 
-#ifdef __CUDACC__
-
 /* ---- how the problem is divided ---- */
 
 /* How the problem is divided; see tensor_cut. */
@@ -468,6 +466,5 @@ struct toeplitz_item {
     }
 };
 
-#endif
 #endif
 #endif

@@ -9,8 +9,6 @@
 
 #include "tensor.cuh"
 
-#ifdef __CUDACC__
-
 #include "toeplitz.cuh"
 
 /* ---- the plan ---- */
@@ -411,6 +409,5 @@ struct toeplitz_lags {
     }
 };
 
-#endif
 #endif
 #endif

@@ -8,7 +8,6 @@
 
 #include "toeplitz_item.cuh"
 
-#ifdef __CUDACC__
 #ifdef GPO_HOPPER
 
 /* Stores a group's sums (of earlier, later columns); marks rows that are not finite. */
@@ -153,6 +152,5 @@ repair(const toeplitz_item<T, PRODUCTS, WHOLE, CHAIN> &item)
     }
 }
 
-#endif
 #endif
 #endif

@@ -14,8 +14,6 @@
  */
 #include "../toeplitz_results.cuh"
 
-#ifdef __CUDACC__
-
 template <typename T, int PRODUCTS, bool WHOLE, bool CHAIN>
 __global__ void
 __launch_bounds__(TOEPLITZ_THREADS, toeplitz_blocks(WHOLE, sizeof(T)))
@@ -26,7 +24,7 @@ __launch_bounds__(TOEPLITZ_THREADS, toeplitz_blocks(WHOLE, sizeof(T)))
     using item_type = toeplitz_item<T, PRODUCTS, WHOLE, CHAIN>;
     using Half = typename item_type::Half;
     constexpr int GROUP = item_type::GROUP, HALF = item_type::HALF;
-    extern __shared__ __align__(1024) unsigned char shared[];
+    GPO_SWIZZLED_SHARED(shared);
     item_type item(p, plan, shared);
     const int g = item.lane / 4, q = item.lane % 4, warp = item.warp;
     const int NB = item.NB, G = item.G;
@@ -140,11 +138,11 @@ tensor_launch(gpo_call *call, const tensor_conv<T> &p)
     const dim3 grid =
         grid_of(static_cast<int64_t>(plan.spans) * plan.batch_items * p.channels);
     const dim3 block(TOEPLITZ_THREADS);
-    const auto kernel = plan.spans == 1
-                            ? causal_conv1d_v6_toeplitz<T, PRODUCTS, true, CHAIN>
-                            : causal_conv1d_v6_toeplitz<T, PRODUCTS, false, false>;
-    gpo_allow_shared(kernel, plan.bytes);
-    return GPO_LAUNCH(call, grid, block, plan.bytes, kernel, p, plan);
+    const auto causal_conv1d_v6 =
+        plan.spans == 1 ? causal_conv1d_v6_toeplitz<T, PRODUCTS, true, CHAIN>
+                        : causal_conv1d_v6_toeplitz<T, PRODUCTS, false, false>;
+    gpo_allow_shared(causal_conv1d_v6, plan.bytes);
+    return GPO_LAUNCH(call, grid, block, plan.bytes, causal_conv1d_v6, p, plan);
 }
 
 /*
@@ -184,16 +182,5 @@ conv_v6(gpo_call *call, const conv_view<T> &view)
     }
     return status;
 }
-
-#else
-
-template <typename T>
-gpo_status
-conv_v6(gpo_call *call, const conv_view<T> &)
-{
-    return refuse_tensor_cores(call);
-}
-
-#endif
 
 GPO_EVERY_FLOAT32(GPO_CONV_OF, conv_v6)

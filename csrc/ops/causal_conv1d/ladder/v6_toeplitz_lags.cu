@@ -10,8 +10,6 @@
  */
 #include "../toeplitz_lags.cuh"
 
-#ifdef __CUDACC__
-
 /*
  * The gradient of the filter.  For each lag D of 64, the 64 x 64 product of dy and of x
  * shifted by D blocks is summed over blocks of time and batches; element (s, q) belongs
@@ -35,7 +33,7 @@ __launch_bounds__(TAPS_THREADS, 1) causal_conv1d_backward_v6_toeplitz_lags(
     using Half = typename tensor_half<T>::type;
     using block_type = toeplitz_lags<T, PRODUCTS, STAGED>;
     constexpr bool TURNS = block_type::TURNS;
-    extern __shared__ __align__(1024) unsigned char shared[];
+    GPO_SWIZZLED_SHARED(shared);
     const block_type block(p, plan, shared);
     const int shift = block.shift, NB = block.NB, S = block.S;
     const uint32_t base = block.base;
@@ -150,11 +148,12 @@ tensor_lags_launch(gpo_call *call, const lag_view<T> &p)
               processors = gpo_processors(call);
     const dim3 grid(items < processors ? items : processors);
     const dim3 block(TAPS_THREADS);
-    const auto kernel =
+    const auto causal_conv1d_backward_v6 =
         is_staged ? causal_conv1d_backward_v6_toeplitz_lags<T, PRODUCTS, true>
                   : causal_conv1d_backward_v6_toeplitz_lags<T, PRODUCTS, false>;
-    gpo_allow_shared(kernel, plan.bytes);
-    return GPO_LAUNCH(call, grid, block, plan.bytes, kernel, p, plan);
+    gpo_allow_shared(causal_conv1d_backward_v6, plan.bytes);
+    return GPO_LAUNCH(call, grid, block, plan.bytes, causal_conv1d_backward_v6, p,
+                      plan);
 }
 
 /* The gradient of the filters; (B, T, C) arrays are transposed as in conv_v6. */
@@ -181,16 +180,5 @@ lag_v6(gpo_call *call, const lag_view<T> &view)
                                              : tensor_lags_launch<T, 3>(call, v);
     }
 }
-
-#else
-
-template <typename T>
-gpo_status
-lag_v6(gpo_call *call, const lag_view<T> &)
-{
-    return refuse_tensor_cores(call);
-}
-
-#endif
 
 GPO_EVERY_FLOAT32(GPO_LAG_OF, lag_v6)

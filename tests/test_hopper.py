@@ -1,0 +1,281 @@
+"""What only sm_90a has, in the simulator: mbarriers, bulk copies and wgmma.
+
+Order: right kernels against NumPy, then faults, each planted in a kernel of
+tests/fixtures at the line with the comment `fault`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from simulator_library import ESIM, OK, Library, compiled
+
+FIXTURES = Path(__file__).parent / "fixtures"
+FILES = ("bulk", "wgmma", "cluster")
+ORDERS = [
+    {"schedule": "ascending"},
+    {"schedule": "descending"},
+    {"schedule": "shuffle", "seed": 2},
+    {"schedule": "preempt", "seed": 3},
+    {"schedule": "preempt", "seed": 4},
+]
+LOCKSTEP = {"schedule": "lockstep"}
+
+Of = Callable[[str], Library]
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Library]:
+    return compiled(tmp_path_factory.mktemp("hopper"), FILES)
+
+
+@pytest.fixture(params=["plain", "profile"])
+def of(request: pytest.FixtureRequest, libraries: dict) -> Callable[[str], Library]:
+    """The library of a fixture file, in both builds."""
+    return lambda file: libraries[file, request.param]
+
+
+# ---- right kernels ----
+
+
+def in_every_order(
+    library: Library, name: str, x: np.ndarray, shape: tuple, n: int = 0
+) -> np.ndarray:
+    """The result, the same in every order, with checks where the library has them."""
+    instrumented = library.entry.instrumented
+    results = []
+    for order in [*ORDERS, *([LOCKSTEP] if instrumented else [])]:
+        status, out, message = library.run(
+            name, x, np.zeros(shape, np.float32), n, checks=instrumented, **order
+        )
+        assert status == OK, message
+        results.append(out)
+    assert all(np.array_equal(r, results[0]) for r in results)
+    return results[0]
+
+
+def whole(dtype: type, *shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).integers(-8, 9, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("half", ["f16", "bf16"])
+@pytest.mark.parametrize("n", [32, 48, 64])
+def test_products_with_a_in_registers(of: Of, n: int, half: str) -> None:
+    """Sums of whole numbers are exact."""
+    x = whole(np.float16 if half == "f16" else ml_dtypes.bfloat16, 64 + n, 64)
+    got = in_every_order(of("wgmma"), f"rs_{n}_{half}", x, (64, n))
+    a, b = x[:64].astype(np.float32), x[64:].astype(np.float32)
+    np.testing.assert_array_equal(got, a @ b.T)
+
+
+@pytest.mark.parametrize("half", ["f16", "bf16"])
+def test_products_in_shared_memory(of: Of, half: str) -> None:
+    x = whole(np.float16 if half == "f16" else ml_dtypes.bfloat16, 128, 64)
+    got = in_every_order(of("wgmma"), f"ss_64_{half}", x, (64, 64))
+    a, b = x[:64].astype(np.float32), x[64:].astype(np.float32)
+    np.testing.assert_array_equal(got, a.T @ b)
+
+
+def test_sums_are_cut_toward_zero(of: Of) -> None:
+    """The tensor cores cut: 1 + 2^-24 + 2^-24 + ... stays below the nearest float."""
+    x = np.zeros((128, 64), np.float16)
+    x[:64, 0] = x[64:, 0] = 1  # a b^T: 1, then 3 / 4 of the last bit of 1
+    x[:64, 1], x[64:, 1] = 2**-12, 0.75 * 2**-11
+    got = in_every_order(of("wgmma"), "rs_64_f16", x, (64, 64))
+    np.testing.assert_array_equal(got, np.float32(1))
+    x[:64, 0] = -1
+    x[:64, 1] = -(2**-12)
+    got = in_every_order(of("wgmma"), "rs_64_f16", x, (64, 64))
+    np.testing.assert_array_equal(got, np.float32(-1))
+
+
+def test_bulk_copies(of: Of) -> None:
+    x = whole(np.float32, 3 * 512)
+    got = in_every_order(of("bulk"), "bulk_rounds_run", x, x.shape)
+    np.testing.assert_array_equal(got, x + 1)
+
+
+def test_copies_of_16_bytes(of: Of) -> None:
+    x = whole(np.float32, 128, 4)
+    got = in_every_order(of("bulk"), "copies_of_16_run", x, x.shape)
+    x[96:] = 0
+    np.testing.assert_array_equal(got, x[::-1])
+
+
+def test_a_pipeline_of_two_buffers(of: Of) -> None:
+    """mbarriers of one and of three arrivals, named barriers, warps with different work."""
+    x = whole(np.float32, 5, 96)
+    got = in_every_order(of("cluster"), "pipeline_run", x, x.shape)
+    np.testing.assert_array_equal(got, np.roll(x, 1, 1) + 1)
+
+
+def test_an_mbarrier_of_96_arrivals_that_is_polled(of: Of) -> None:
+    x = whole(np.float32, 128)
+    got = in_every_order(of("cluster"), "polls_run", x, x.shape)
+    np.testing.assert_array_equal(got, np.concatenate([x[:96][::-1], x[64:96]]))
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_sums_of_bulk_copies(of: Of, rows: int) -> None:
+    x = whole(np.float32, rows, 512)
+    got = in_every_order(of("cluster"), "adds_run", x, (512,), rows)
+    np.testing.assert_array_equal(got, x.sum(0))
+
+
+@pytest.mark.parametrize("blocks", [4, 12])
+def test_blocks_of_a_cluster_exchange_words(of: Of, blocks: int) -> None:
+    x = whole(np.float32, blocks, 128)
+    got = in_every_order(of("cluster"), "exchanges_run", x, x.shape, blocks)
+    own = x.reshape(-1, 4, 128)
+    # block r writes the words of block r + 1 there, and so finds its own beside them
+    np.testing.assert_array_equal(got, (own + own).reshape(x.shape))
+
+
+def test_a_grid_is_a_number_of_clusters(of: Of) -> None:
+    x = whole(np.float32, 6, 128)
+    status, _, message = of("cluster").run("clusters_with_a_rest", x, np.zeros_like(x))
+    assert status == ESIM and "invalid launch: clusters of 4 blocks in a grid of 6" in message
+
+
+# ---- faults ----
+
+EVERYWHERE = {
+    "stale_parity": r"waits a second time for the phase of parity 0 \(number 0",
+    "more_bytes_than_expected": r"the 16 bytes of this bulk copy are more than the mbarrier's",
+    "fewer_bytes_than_expected": r"deadlock: phase 0 .*: 16 bytes that it expects never come",
+    "too_few_arrivals": r"deadlock: phase 0 of the mbarrier .*: 1 of 1 arrivals never come",
+    "too_many_arrivals": r"more arrivals than the 1 of the mbarrier's phase, whose bytes",
+    "barrier_again": r"initialises the mbarrier of line \d+ again, which is in use",
+    "no_barrier_there": r"there is no mbarrier at \d+",
+    "unaligned_source": r"unaligned bulk copy: global address 4, shared address 0 and size 0",
+    "unaligned_place": r"unaligned bulk copy: global address 0, shared address 8 and size 0",
+    "unaligned_size": r"unaligned bulk copy: global address 0, shared address 0 and size 8",
+    "source_out_of_bounds": r"out-of-bounds bulk copy of 1024 bytes, 0 bytes after the end of",
+    "place_out_of_bounds": r"bulk copy of 32 bytes at \d+: not inside a shared array",
+    "ends_in_flight": r"the block ends while this bulk copy into its shared memory is in",
+    "ends_in_a_phase": r"the block ends while a phase of this mbarrier lacks 1024 bytes",
+    "store_not_awaited": r"the block ends while this bulk store may still read its shared",
+    "settled_too_early": r"uses the accumulator of the wgmma at line \d+ before wgmma_wait",
+    "not_committed": r"uses the accumulator of the wgmma at line \d+ before wgmma_wait",
+    "no_wgmma_fence": r"wgmma without a wgmma_fence before it",
+    "operands_differ": r"lane \d+ takes part in another wgmma, or with other operands",
+    "operand_not_aligned": r"operand b begins in row 1 of eight",
+    "operand_out_of_bounds": r"operand b reads 16 bytes at \d+: not inside a shared array",
+    "stopped_in_a_phase": r"ends an mbarrier in the middle of a phase",
+    "half_the_arrivals": r"deadlock: phase 0 of the mbarrier .*: 64 of 128 arrivals never come",
+    "named_for_others": r"barrier 3 for \d+ threads, but for \d+ at line \d+",
+    "named_and_missing": r"deadlock: 32 of the 96 threads of barrier 3 never come",
+    "named_zero": r"barrier 0 for 128 threads; barriers 1 to 15 for whole warps are possible",
+    "peer_out_of_bounds": r"write of 4 bytes at \d+ of block \d: not a word of a shared array",
+    "no_such_rank": r"rank \d of a cluster of 2 blocks",
+    "waits_for_a_peers_barrier": r"waits for an mbarrier of another block",
+    "a_block_does_not_come": r"deadlock: some threads of the cluster never come to its barrier",
+    "a_warp_is_missing": r"warp 3 has started 0 wgmma, warp 0 of its warpgroup 1",
+}
+CHECKED = {
+    "reads_before_the_phase": r"reads shared memory that an asynchronous copy .* writes, with",
+    "only_one_warp_waits": r"reads shared memory that an asynchronous copy .* writes, with",
+    "copies_over_what_others_wrote": r"race in shared memory: writes what thread \d+ wrote",
+    "barrier_without_fence": r"the mbarrier of line \d+ has been initialised without a fence",
+    "barrier_not_ordered": r"race in shared memory: writes what thread 0 wrote|no mbarrier at",
+    "barrier_is_read": r"a plain access of the mbarrier of line \d+",
+    "reads_copy_of_16": r"reads shared memory that an asynchronous copy .* writes, without",
+    "store_without_fence": r"that thread \d+ wrote at .*, without fence.proxy.async in between",
+    "store_fenced_too_early": r"that thread \d+ wrote at .*, without fence.proxy.async in betw",
+    "store_overwritten": r"writes shared memory that the bulk store of bulk.cu:\d+ still reads",
+    "result_read_too_early": r"reads global memory that an asynchronous copy .* writes, with",
+    "operand_without_fence": r"that thread \d+ wrote at .*, without fence.proxy.async in betw",
+    "sum_before_the_wait": r"uses the accumulator of the wgmma at line \d+ before wgmma_wait",
+    "operand_overwritten": r"writes shared memory that the wgmma of wgmma.cu:\d+ still reads",
+}
+CHECKED |= {
+    "buffer_not_returned": r"race in shared memory: writes what thread \d+ (wrote|read)",
+    "named_does_not_order": r"race in shared memory: reads what thread \d+ wrote|not written",
+    "peer_may_have_left": r"shared memory of block 1 of the cluster, which (may have|has) end",
+    "peer_is_not_ready": r"race in shared memory: reads what block \d wrote|has written",
+}
+NO_PLACE = ("a_warp_is_missing",)  # a fault of the whole block
+
+
+def fault_lines() -> dict[str, tuple[str, int]]:
+    """The file of each kernel and its line marked `fault`, 0 if there is none."""
+    lines, marked = {}, {}
+    for file in FILES:
+        name = ""
+        text = (FIXTURES / f"{file}.cu").read_text(encoding="utf-8")
+        for number, line in enumerate(text.splitlines(), 1):
+            if match := re.match(r"FAULTY(?:_CLUSTER)?\((?!name\))(\w+)\)", line):
+                name = match[1]
+                lines[name] = (file, 0)
+            if match := re.search(r"/\* fault(?:: (\w+))? \*/", line):
+                marked[match[1] or name] = (file, number)
+    return lines | marked
+
+
+PLACES = fault_lines()
+
+
+def provoke(library: Library, name: str, **settings: object) -> str:
+    x, out = np.zeros(256, np.float32), np.zeros(256, np.float32)
+    status, _, message = library.run("fault_" + name, x, out, **settings)
+    assert status == ESIM, (status, message)
+    assert library.state().allocations == 0
+    return message
+
+
+def is_told(message: str, name: str, pattern: str) -> None:
+    assert re.search(pattern, message), message
+    if name in NO_PLACE:
+        assert message.startswith(f"{name}: block (0, 0, 0): ")
+        return
+    file, line = PLACES[name]
+    place = rf"{name}, block \([01], 0, 0\), thread \(\d+, 0, 0\), {file}\.cu:{line}: "
+    assert re.match(place, message), (line, message)
+
+
+def test_every_planted_fault_has_a_test() -> None:
+    assert sorted(PLACES) == sorted([*EVERYWHERE, *CHECKED])
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_fault_found_by_both_builds(of: Of, name: str) -> None:
+    library = of(PLACES[name][0])
+    for order in ORDERS:
+        message = provoke(library, name, checks=library.entry.instrumented, **order)
+        is_told(message, name, EVERYWHERE[name])
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_fault_found_by_instrumentation(libraries: dict, name: str) -> None:
+    # with `preempt` the thread that lags behind may be another one
+    for order in ORDERS[:3] if name == "buffer_not_returned" else ORDERS:
+        message = provoke(libraries[PLACES[name][0], "profile"], name, checks=True, **order)
+        is_told(message, name, CHECKED[name])
+
+
+def test_the_right_kernel_after_a_fault(of: Of) -> None:
+    """Nothing is left over: mbarriers, copies and products of the launch that failed."""
+    x = whole(np.float32, 3 * 512)
+    library = of("bulk")
+    for name in ("ends_in_flight", "too_few_arrivals", "store_not_awaited"):
+        provoke(library, name)
+        _, got, message = library.run("bulk_rounds_run", x, np.zeros_like(x))
+        assert not message
+        np.testing.assert_array_equal(got, x + 1)
+
+
+@pytest.mark.parametrize("name", ["reads_before_the_phase", "sum_before_the_wait"])
+def test_what_has_not_arrived_is_nan(libraries: dict, name: str) -> None:
+    """Also where nothing is checked, a missing wait shows in the result."""
+    x, out = np.ones(256, np.float32), np.zeros(256, np.float32)
+    status, out, message = libraries[PLACES[name][0], "plain"].run("fault_" + name, x, out)
+    assert status == OK, message
+    assert np.isnan(out[:128]).all()
