@@ -223,8 +223,11 @@ copy_rows(const job *j, const char *from, int64_t count, int64_t n, char *to)
     }
 }
 
-/* A tile of batches, from `means` on, times `outputs` outputs from `output` on. */
-static void
+/*
+ * A tile of batches, from `means` on, times `outputs` outputs from `output` on.  Not
+ * inlined: its copy would make the frame of the task larger than 16 KiB.
+ */
+static __attribute__((noinline)) void
 multiply_tile(const job *j, const char *means, int64_t output, int64_t outputs,
               char *acc)
 {
