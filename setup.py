@@ -97,8 +97,8 @@ class BuildExtension(build_ext):
         else:
             print("gpuopt: no CUDA compiler: building the CPU backend and the simulator alone")
 
-        # A thread's stack may be only 64 KiB: large buffers come from gpo_cpu_work.
-        # A gpo_call alone has 16 KiB; tests/test_arguments.py runs calls in 64 KiB of stack.
+        # A thread's stack may be only 64 KiB, of which a gpo_call takes 16: large buffers
+        # come from gpo_cpu_work.
         strict_c = ["-Werror", "-Wframe-larger-than=20480"] if werror else []
         steps = self.c_steps(temp, toolkit, archs, strict_c)
         if toolkit:
