@@ -94,7 +94,8 @@ for n in (2, 5, 64, 999, 1000):
     kind = np.float64 if "pool" in op else np.int64
     result = np.frombuffer(mmap.mmap(file, 8 * 1001), kind)[1:]  # the first is index[1]
     result = result if op == "index_add" else result[:n]
-    for value in (0, n - 1, -1):
+    # the last three are read after the first block of indices has been used
+    for value in (0, n - 1, -1, n // 2, n * 2 // 3, n * 7 // 8):
         index[:] = value
         try:
             globals()[op](index, variant, out=result)
@@ -109,7 +110,7 @@ print(json.dumps(outcomes))
 def test_an_index_in_the_memory_of_the_result(op: str, variant: str, child: Child) -> None:
     done = child(CALLS + ALIAS, arguments=(op, variant))
     outcomes = json.loads(done.stdout)
-    assert len(outcomes) == 15
+    assert len(outcomes) == 30
     if op != "scatter_add":  # which writes its result after it has read all indices
         assert outcomes.count("refused") >= 5
 

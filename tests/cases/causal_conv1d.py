@@ -550,13 +550,14 @@ UPDATES: tuple[tuple[int, int, int, int, int], ...] = (
 
 
 def update_samples(dtype: str, extent: str) -> Iterator[Sample]:
-    for turn, (n, c, steps, taps, kept) in enumerate(UPDATES):
+    for turn, (n, c, steps, taps, kept) in enumerate(3 * UPDATES):
+        again = turn // len(UPDATES)
         for one in (False, True)[: 1 + (steps == 1)]:
             shapes: list[tuple[int, ...]] = [(n, c, kept), (n, c) if one else (n, c, steps)]
-            shapes += [(c, taps), (c,)][: 1 + turn % 2]
+            shapes += [(c, taps), (c,)][: 1 + (turn + again) % 2]
             specs = []
             for i, shape in enumerate(shapes):
-                layout = LAYOUTS_ND[(turn * (1, 3, 7, 9)[i] + one) % 10]
+                layout = LAYOUTS_ND[(turn * (1, 3, 7, 9)[i] + one + 3 * again) % 10]
                 if len(shape) == 1 and layout in ("F", "transposed"):
                     layout = "step2"
                 specs.append(Spec(shape, dtype, layout, FILLS[turn % 2]))

@@ -136,7 +136,7 @@ def test_every_variant_and_layout_behind_a_state(
     done = 0
     for s in state_samples(dtype, backend != "cpu"):
         *arrays, state = (spec.build() for spec in s.arrays)
-        if variant == "short_filters" and arrays[1].shape[1] > 8:
+        if variant.startswith("short_filters") and arrays[1].shape[1] > 16:
             continue
         options = {**dict(s.options), "backend": backend, "variant": variant}
         got = causal_conv1d(*arrays, initial_state=state, **options)
