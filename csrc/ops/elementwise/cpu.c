@@ -403,7 +403,7 @@ take_run(const job *j, cursor *c, int64_t n, int64_t m, blocks *b)
         const int64_t stride = plan->ndim > 0 ? plan->strides[k][last] : 0;
         b->in[k] = stride == 1 ? c->at[k] : b->packed[k];
         if (stride == 1 || j->scalar[k] ||
-            (stride == 0 && b->source[k] == c->at[k] && b->filled[k] >= m)) {
+            (stride == 0 && b->filled[k] >= m && b->source[k] == c->at[k])) {
             continue;
         }
         gather(b->packed[k], c->at[k], m, stride, plan->bytes[k]);
