@@ -87,9 +87,9 @@ PASSED_ON: dict[str, tuple[Callable[[torch.Tensor], bool], bool]] = {
     "func.grad": (lambda x: in_transform(torch.func.grad)(x.real), False),
     "a number": (lambda x: _direct.goes_straight(KERNELS["exp"], (1.0,)), False),
     "None": (lambda x: _direct.goes_straight(KERNELS["exp"], (None,)), False),
-    "no bias": (
+    "no bias, no segments": (
         lambda x: _direct.goes_straight(
-            KERNELS["causal_conv1d"], (x, x, None, 0.0, None, "BCT", "fp32", None)
+            KERNELS["causal_conv1d"], (x, x, None, 0.0, None, "BCT", "fp32", None, None)
         ),
         True,
     ),
