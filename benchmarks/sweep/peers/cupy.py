@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gpuopt.benchmarks.peers.cupy import available as available
+from gpuopt.benchmarks.peers.cupy import library as library
+from gpuopt.benchmarks.peers.cupy import version as version
 from gpuopt.benchmarks.sweep.peers import numpy
 
 DEVICES = ("cuda",)
 
 Call = Callable[[], Any]
-
-
-def library() -> Any:
-    """Return the module cupy."""
-    return importlib.import_module("cupy")
-
-
-def available() -> str | None:
-    """Return None if CuPy is installed and sees a GPU."""
-    if importlib.util.find_spec("cupy") is None:
-        return "not installed"
-    try:
-        library().cuda.runtime.getDeviceCount()
-    except Exception as error:  # a class of CuPy's own
-        return str(error)
-    return None
-
-
-def version() -> str:
-    """Return CuPy's version."""
-    return str(library().__version__)
 
 
 def ready(device: str) -> None:

@@ -177,4 +177,19 @@ gpo_status conv_spectra_start(gpo_call *call, conv_job *j);
 void conv_spectra_convolve(conv_job *j);
 void conv_spectra_gradient(conv_job *j);
 
+/* Copies one element of 2, 4 or 8 bytes. */
+static inline void
+conv_copy_element(char *to, const char *from, int64_t bytes)
+{
+    if (bytes == 2) {
+        memcpy(to, from, 2);
+    }
+    else if (bytes == 4) {
+        memcpy(to, from, 4);
+    }
+    else {
+        memcpy(to, from, 8);
+    }
+}
+
 #endif

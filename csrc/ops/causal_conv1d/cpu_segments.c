@@ -146,20 +146,6 @@ conv_span_at(const conv_job *j, int64_t b, int64_t from, int64_t to)
 
 /* ---- states ---- */
 
-static void
-copy_element(char *to, const char *from, int64_t bytes)
-{
-    if (bytes == 2) {
-        memcpy(to, from, 2);
-    }
-    else if (bytes == 4) {
-        memcpy(to, from, 4);
-    }
-    else {
-        memcpy(to, from, 8);
-    }
-}
-
 /* Task b: the last K - 1 inputs of batch b; without a state, 0 is before step 0. */
 static void
 keep_last(void *context, int64_t b)
@@ -172,11 +158,11 @@ keep_last(void *context, int64_t b)
             const int64_t t = p->steps - kept + k;
             char *to = conv_element(j, j->arrays.last, &p->last, b, c, k);
             if (t >= 0) {
-                copy_element(to, conv_element(j, j->arrays.x, &p->x, b, c, t),
-                             j->bytes);
+                conv_copy_element(to, conv_element(j, j->arrays.x, &p->x, b, c, t),
+                                  j->bytes);
             }
             else if (p->has_state) {
-                copy_element(
+                conv_copy_element(
                     to, conv_element(j, j->arrays.state, &p->state, b, c, kept + t),
                     j->bytes);
             }

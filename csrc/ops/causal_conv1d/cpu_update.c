@@ -75,20 +75,6 @@ check_index(gpo_call *call, const update_job *u)
     return GPO_OK;
 }
 
-static inline void
-copy_element(char *to, const char *from, int64_t bytes)
-{
-    if (bytes == 2) {
-        memcpy(to, from, 2);
-    }
-    else if (bytes == 4) {
-        memcpy(to, from, 4);
-    }
-    else {
-        memcpy(to, from, 8);
-    }
-}
-
 /* Task r: row r of the state as it was. */
 static void
 keep_row(void *context, int64_t r)
@@ -97,8 +83,9 @@ keep_row(void *context, int64_t r)
     const update_plan *p = &u->plan;
     for (int64_t c = 0; c < p->channels; c++) {
         for (int64_t k = 0; k < p->kept; k++) {
-            copy_element(conv_element(&u->j, u->next, &p->next, r, c, k),
-                         conv_element(&u->j, u->state, &p->state, r, c, k), u->j.bytes);
+            conv_copy_element(conv_element(&u->j, u->next, &p->next, r, c, k),
+                              conv_element(&u->j, u->state, &p->state, r, c, k),
+                              u->j.bytes);
         }
     }
 }
@@ -114,8 +101,8 @@ move_on(const update_job *u, int64_t b, int64_t r, int64_t c0, int64_t channels)
             const char *from =
                 t < 0 ? conv_element(&u->j, u->state, &p->state, r, c, p->kept + t)
                       : conv_element(&u->j, u->x, &p->x, b, c, t);
-            copy_element(conv_element(&u->j, u->next, &p->next, r, c, k), from,
-                         u->j.bytes);
+            conv_copy_element(conv_element(&u->j, u->next, &p->next, r, c, k), from,
+                              u->j.bytes);
         }
     }
 }
