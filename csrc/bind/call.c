@@ -1,10 +1,11 @@
 /*
- * call.c  The steps of a call of any operator, in order: parse, take, prepare, view, wrap,
- * shape, convert, plan, choose, place, run, result.  A step that fails sets a Python
+ * call.c  The steps of a call of any operator, in order: parse, take, prepare, view,
+ * wrap, shape, convert, plan, choose, place, run, result.  A step that fails sets a Python
  * exception and returns false; the frame owns everything that must be released.
  *
  * Parsing options, taking arrays and preparing the choice of a backend may run any
- * Python code.  All of it runs before the first view reads a shape or address, and none runs from there on to the result.
+ * Python code.  All of it runs before the first view reads a shape or address, and none
+ * runs from there on to the result.
  * pick() decides where the arrays are; the steps that depend on that are functions of
  * the placement (place_host.c, place_copy.c, place_device.c).
  *
