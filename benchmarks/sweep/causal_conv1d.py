@@ -1,13 +1,17 @@
 """Drawn cases of causal_conv1d and its gradients: short filters, long ones, as long as x.
 
-Order: the dice, a case each way, the right results by Fourier transforms.
+Order: the dice, a case each way, a step of decoding (which short_filters.py times), the right
+results by Fourier transforms.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
+import gpuopt
 from gpuopt.lab.arrays import Arrays
 from gpuopt.lab.drawing import Case, Dice
 
@@ -79,6 +83,37 @@ def backward(lib: Arrays, tag: str, dy: Any, x: Any, w: Any, by_time: bool) -> C
         reference=reference,
         nbytes=3 * x.nbytes + 2 * w.nbytes,
         axes=TIME_LAST if by_time else None,
+    )
+
+
+class Update(Case):
+    """A step of decoding; the state of each call is moved on in place."""
+
+    def ours(self, lib: Arrays, **where: str) -> Callable[[], Any]:
+        """Return our call on a state of its own."""
+        state = lib.copy(self.args[0])
+        rest = {**self.options, **where, "out": (None, state)}
+        return functools.partial(gpuopt.causal_conv1d_update, state, *self.args[1:], **rest)
+
+
+def update(lib: Arrays, tag: str, state: Any, x: Any, w: Any, bias: Any) -> Case:
+    """Return a case of causal_conv1d_update: one step, with a bias and silu."""
+
+    def reference() -> tuple[Any]:
+        steps = lib.xp.concatenate((lib.wide(state), lib.wide(x)[..., None]), -1)
+        y = (steps * lib.wide(w)).sum(-1) + lib.wide(bias)
+        return (y / (1 + lib.xp.exp(-y)),)
+
+    return Update(
+        name=f"update {tag} bias silu",
+        dtype=lib.dtype(x),
+        function="causal_conv1d_update",
+        args=(state, x, w, bias),
+        options={"activation": "silu"},
+        peer="causal_conv1d_update",
+        given={"state": state, "x": x, "w": w, "bias": bias},
+        reference=reference,
+        nbytes=2 * (x.nbytes + state.nbytes) + w.nbytes,
     )
 
 

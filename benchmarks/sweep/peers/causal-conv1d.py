@@ -53,7 +53,17 @@ def causal_conv1d_backward(dy: Any, x: Any, w: Any) -> Call | None:
     return lambda: library.autograd.grad(y, leaves, dy, retain_graph=True)
 
 
+def causal_conv1d_update(state: Any, x: Any, w: Any, bias: Any) -> Call | None:
+    """Call causal_conv1d_update on a state of its own."""
+    if w.shape[1] not in TAPS:
+        return None
+    function = importlib.import_module("causal_conv1d").causal_conv1d_update
+    kept = state.clone()
+    return lambda: (function(x, kept, w, bias, activation="silu"), kept)
+
+
 CALLS: dict[str, Callable[..., Call | Mapping[str, Call] | None]] = {
     "causal_conv1d": causal_conv1d,
     "causal_conv1d_backward": causal_conv1d_backward,
+    "causal_conv1d_update": causal_conv1d_update,
 }

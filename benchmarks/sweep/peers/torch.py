@@ -259,6 +259,19 @@ def causal_conv1d_backward(dy: Any, x: Any, w: Any) -> Mapping[str, Call]:
     return ways
 
 
+def causal_conv1d_update(state: Any, x: Any, w: Any, bias: Any) -> Call:
+    """Multiply the last steps by the filters, and move the state on."""
+    torch = library()
+    kept = state.clone()
+
+    def call() -> Any:
+        steps = torch.cat((kept, x.unsqueeze(-1)), -1)
+        kept.copy_(steps[..., 1:])
+        return torch.nn.functional.silu((steps * w).sum(-1) + bias), kept
+
+    return call
+
+
 def convolve(a: Any, v: Any, mode: str) -> Mapping[str, Call] | None:
     """Call conv1d with the filter reversed, for float32 and float64."""
     torch = library()
@@ -286,5 +299,6 @@ CALLS: dict[str, Callable[..., Call | Mapping[str, Call] | None]] = {
     "max_pool_backward": max_pool_backward,
     "causal_conv1d": causal_conv1d,
     "causal_conv1d_backward": causal_conv1d_backward,
+    "causal_conv1d_update": causal_conv1d_update,
     "convolve": convolve,
 }
