@@ -480,6 +480,35 @@ def test_edge_of_a_supergroup_of_columns(configure: Callable[..., Any]) -> None:
     np.testing.assert_array_equal(got, np.cumsum(x, 0))
 
 
+@pytest.mark.parametrize("width", [2, 3, 4, 9, 520])
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 33])
+def test_walked_columns(rows: int, width: int) -> None:
+    """Steps of 8 rows, packs that are cut off, columns in groups and against their order."""
+    for dtype in ("float32", "float64", "complex128", "int8", "float16"):
+        x = whole(3 * rows * width, dtype).reshape(3, rows, width)
+        for part in (x, x[:, ::-1], x[:, :, 1:] if width > 2 else x, x[0]):
+            axis = part.ndim - 2
+            for options in ({}, {"reverse": True}, {"exclusive": True}, {"initial": 3}):
+                got = scan(part, axis=axis, **options, backend="sim", variant="walked_columns")
+                np.testing.assert_array_equal(got, ref.scan(part, axis=axis, **options))
+    for shape in ((2, 1 << 20), (16, 1 << 20), (5, 3)):
+        assert gpuopt.plan("scan", np.ones(shape, bool), axis=0, backend="sim")["variant"] == (
+            "walked_columns"
+        )
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_long_walks_lose_nothing(dtype: str) -> None:
+    """Ones too small to change a large first element, one at a time or eight together."""
+    n, small = 20_000, 2.0**-57
+    x = np.full((n, 2), small * (1 + (1j if dtype == "complex128" else 0)))
+    x[0] = x[0] / small
+    got = scan(x, axis=0, backend="sim", variant="walked_columns")[-1, 0]
+    wanted, bound = 1 + (n - 1) * small, (math.log2(n) + 32) * 2.0**-53
+    for part in (got.real, got.imag) if dtype == "complex128" else (got,):
+        assert abs(part - wanted) <= bound
+
+
 @pytest.mark.parametrize("cols", [1, 2, 3, 5, 7, 8, 31, 32, 100, 511, 513, 2047, 2049])
 def test_short_rows_share_a_tile(cols: int) -> None:
     """Rows that begin anywhere in a pack, in every direction."""

@@ -24,7 +24,7 @@ scan_v5_or_v3(gpo_call *call)
     return has_many_tiles(call) ? scan_v5<T>(call) : scan_with<scan_v3, T>(call);
 }
 
-enum { V3 = 3, V4, V5, SHORT_ROWS, COLUMNS };
+enum { V3 = 3, V4, V5, SHORT_ROWS, COLUMNS, WALKED_COLUMNS };
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "Hillis and Steele, three kernels", RUNG(scan_v0)),
@@ -42,15 +42,34 @@ static const gpo_variant variants[] = {
                                   "a pack of neighbouring columns per thread",
                                   GPO_RUN(scan_columns)),
               "scans along an axis that is not the innermost", has_columns),
+    gpo_shape(gpo_row<every_type>("walked_columns",
+                                  "a thread walks down a pack of neighbouring columns",
+                                  GPO_RUN(scan_walked_columns)),
+              "scans along an axis that is not the innermost", has_columns),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
 /* ---- choice, from times on an H200: benchmarks/results/h200-scan.json ---- */
 
+/* Whether columns fill the device, a pack per thread, or are short. */
+static bool
+are_walked(const gpo_call *call)
+{
+    const scan_plan &plan = *scan_plan_of(call);
+    const int64_t packs = plan.rows / (pack_size(call) < 4 ? pack_size(call) : 4);
+    return plan.cols <= SHORT_COLUMN || packs >= PACKS_PER_SM * gpo_processors(call);
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const scan_plan &plan = *scan_plan_of(call);
+    if (has_columns(call) && are_walked(call)) {
+        snprintf(why, GPO_MESSAGE,
+                 "walked_columns: %lld scans of %lld elements need no look-back",
+                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[WALKED_COLUMNS];
+    }
     if (has_columns(call)) {
         snprintf(why, GPO_MESSAGE,
                  "columns: neighbours in memory belong to neighbouring scans");

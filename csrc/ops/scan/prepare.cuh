@@ -80,4 +80,7 @@ gpo_status scan_short_rows(gpo_call *call);
 template <typename T>
 gpo_status scan_columns(gpo_call *call);
 
+template <typename T>
+gpo_status scan_walked_columns(gpo_call *call);
+
 #endif

@@ -22,6 +22,13 @@ constexpr int AHEAD_OF_L2 = 4;
 constexpr int DEPTH = 8, COLUMN_FAN = 8;
 constexpr int64_t MANY_STRIPS = 16;
 
+/*
+ * walked_columns: threads per block, rows in flight per thread.  It is chosen from so
+ * many packs of columns per SM on, or for columns of at most SHORT_COLUMN elements.
+ */
+constexpr int WALKERS = 128, STEP = 8;
+constexpr int64_t PACKS_PER_SM = 256, SHORT_COLUMN = 16;
+
 /* Above both sizes, of a row and of the array, v5 is faster than v4. */
 constexpr int64_t LONG_ROW_BYTES = 256 << 10, LARGE_BYTES = 16 << 20;
 

@@ -7,14 +7,10 @@
  * Cost:  reads x once, writes out once; 8 bytes of status per 64 4-byte elements,
  *        cleared before.  A view not in the order of out is copied first.
  */
-#include "../prepare.cuh"
+#include "../column_packs.cuh"
 #include "../status.cuh"
 
 constexpr int WARPS = THREADS / WARP;
-
-/* Columns per thread; small types take 4, not 16 bytes: each column costs registers. */
-template <typename Op>
-constexpr int column_pack = Op::VEC < 4 ? Op::VEC : 4;
 
 /* The prefix of chunk t of one column; `total` is the chunk's total. */
 template <typename Op>
@@ -106,17 +102,9 @@ __launch_bounds__(THREADS, 2)
     Raw raw[DEPTH][VEC];
 #pragma unroll
     for (int i = 0; i < DEPTH; i++) {
-        const int64_t x = at.x + (k + i) * a.stride + column;
-        if (whole && k + i < a.cols) {
-            op.read_pack(a.x, x, raw[i]);
-        }
-        else {
-#pragma unroll
-            for (int v = 0; v < VEC; v++) {
-                const bool inside = k + i < a.cols && column + v < width;
-                raw[i][v] = inside ? op.read(a.x, x + v) : op.nothing();
-            }
-        }
+        const bool inside = k + i < a.cols;
+        load_columns<VEC>(op, a, at.x + (k + i) * a.stride, column, inside ? width : 0,
+                          whole && inside, raw[i]);
     }
 
     /* Combine: down a thread, down a warp, down the block, the chunks above. */
@@ -169,17 +157,9 @@ __launch_bounds__(THREADS, 2)
             result[v] = op.finish(a.exclusive ? sum[v] : next);
             sum[v] = next;
         }
-        Out *out = a.out + at.out + (k + i) * a.step + column;
-        if (whole && k + i < a.cols) {
-            store_together(out, result);
-        }
-        else {
-#pragma unroll
-            for (int v = 0; v < VEC; v++) {
-                if (k + i < a.cols && column + v < width) {
-                    out[v] = result[v];
-                }
-            }
+        if (k + i < a.cols) {
+            store_columns<VEC>(a.out + at.out + (k + i) * a.step, column, width, whole,
+                               result);
         }
     }
 }
@@ -217,20 +197,6 @@ make_column_status(gpo_call *call, const column_grid &g, int vec, int acc, int p
                        all * ceil_div(groups, g.super_fan) * part, status);
 }
 
-/* Whether packs of `vec` columns are aligned in x and out. */
-template <typename Out>
-static bool
-are_packed(const scan_view<Out> &a, int vec, int bytes)
-{
-    bool packed = reinterpret_cast<uintptr_t>(a.x) % (vec * bytes) == 0 &&
-                  reinterpret_cast<uintptr_t>(a.out) % (vec * sizeof(Out)) == 0 &&
-                  a.stride % vec == 0 && a.step % vec == 0;
-    for (int d = 0; d < a.ndim - 1; d++) {
-        packed = packed && a.x_strides[d] % vec == 0 && a.out_strides[d] % vec == 0;
-    }
-    return packed;
-}
-
 struct columns {
     template <typename Op>
     static gpo_status launch(gpo_call *call, const scan_view<typename Op::Out> &a,
@@ -259,11 +225,8 @@ struct columns {
     template <typename Op>
     static gpo_status run(gpo_call *call, const Op &op)
     {
-        const scan_plan &plan = *scan_plan_of(call);
-        const bool in_order =
-            plan.inner_ndim == 1 && plan.kept.strides[plan.kept.ndim - 1] == 1;
         return for_each_ordered_view(
-            call, op, in_order,
+            call, op, has_columns_in_order(call),
             [&](const scan_view<typename Op::Out> &a) { return launch(call, a, op); });
     }
 };

@@ -1,0 +1,164 @@
+/*
+ * walked_columns.cu  Scans down many columns or short ones: a thread walks down a pack
+ * of neighbouring columns from the first row to the last, STEP rows at a time, and
+ * waits for no other.
+ * Cost:  reads x once, writes out once; a view not in the order of out is copied first.
+ * Order: the rows above a step, the kernel, the launch.
+ */
+#include "../../../device/sum.cuh"
+#include "../column_packs.cuh"
+#include "../prepare.cuh"
+
+/* ---- the rows above a step, combined ---- */
+
+/* In Part, which is wider than Acc for float32. */
+template <typename Fold, typename Part>
+struct rows_above {
+    Part total;
+
+    __device__ __forceinline__ void start(Part first)
+    {
+        total = first;
+    }
+
+    __device__ __forceinline__ void add(Part step)
+    {
+        total = Fold::combine(total, step);
+    }
+
+    __device__ __forceinline__ Part value() const
+    {
+        return total;
+    }
+};
+
+/* Nothing is wider than float64: long columns need the rounding errors, too. */
+template <>
+struct rows_above<total_fold<double, false>, double> : compensated_sum<double> {
+};
+
+template <>
+struct rows_above<total_fold<c128, false>, c128> {
+    compensated_sum<double> re, im;
+
+    __device__ __forceinline__ void start(c128 first)
+    {
+        re.start(first.re);
+        im.start(first.im);
+    }
+
+    __device__ __forceinline__ void add(c128 step)
+    {
+        re.add(step.re);
+        im.add(step.im);
+    }
+
+    __device__ __forceinline__ c128 value() const
+    {
+        return {re.value(), im.value()};
+    }
+};
+
+/* ---- the kernel ---- */
+
+template <typename Op>
+__global__ void
+__launch_bounds__(WALKERS)
+    scan_walked_columns_kernel(Op op, scan_view<typename Op::Out> a, int64_t width,
+                               int64_t packs_across, int64_t packs, bool packed,
+                               int64_t first)
+{
+    using Acc = typename Op::Acc;
+    using Raw = typename Op::Raw;
+    using Out = typename Op::Out;
+    using Fold = typename Op::Fold;
+    constexpr int VEC = column_pack<Op>;
+    const int64_t id = (first + blockIdx.x) * WALKERS + threadIdx.x;
+    if (id >= packs) {
+        return;
+    }
+    const int64_t column = id % packs_across * VEC;
+    const row_offset at = offset_of(a, id / packs_across * width);
+    const bool whole = packed && column + VEC <= width;
+
+    rows_above<typename Op::PartFold, typename Op::Part> above[VEC];
+#pragma unroll
+    for (int v = 0; v < VEC; v++) {
+        above[v].start(Op::widen(op.first));
+    }
+    for (int64_t k = 0; k < a.cols; k += STEP) {
+        Raw raw[STEP][VEC];
+#pragma unroll
+        for (int i = 0; i < STEP; i++) {
+            if (k + i < a.cols) {
+                load_columns<VEC>(op, a, at.x + (k + i) * a.stride, column, width,
+                                  whole, raw[i]);
+            }
+        }
+        Acc start[VEC], sum[VEC];
+#pragma unroll
+        for (int v = 0; v < VEC; v++) {
+            start[v] = Op::narrow(above[v].value());
+            sum[v] = Fold::identity();
+        }
+#pragma unroll
+        for (int i = 0; i < STEP; i++) {
+            if (k + i < a.cols) {
+                Out result[VEC];
+#pragma unroll
+                for (int v = 0; v < VEC; v++) {
+                    const Acc next = Fold::combine(sum[v], op.lift(raw[i][v]));
+                    result[v] =
+                        op.finish(Fold::combine(start[v], a.exclusive ? sum[v] : next));
+                    sum[v] = next;
+                }
+                store_columns<VEC>(a.out + at.out + (k + i) * a.step, column, width,
+                                   whole, result);
+            }
+        }
+#pragma unroll
+        for (int v = 0; v < VEC; v++) {
+            above[v].add(Op::widen(sum[v]));
+        }
+    }
+}
+
+/* ---- the launch ---- */
+
+struct walked_columns {
+    template <typename Op>
+    static gpo_status launch(gpo_call *call, const scan_view<typename Op::Out> &a,
+                             const Op &op)
+    {
+        constexpr int VEC = column_pack<Op>;
+        const int64_t width = scan_plan_of(call)->inner;
+        const bool packed = are_packed(a, VEC, op.bytes());
+        const int64_t across = ceil_div(width, VEC), packs = a.rows / width * across;
+        const int64_t blocks = ceil_div(packs, WALKERS);
+        gpo_status status = GPO_OK;
+        for (int64_t first = 0; !status && first < blocks; first += MAX_GRID_X) {
+            status = GPO_LAUNCH(call, grid_of(blocks - first), WALKERS, 0,
+                                (scan_walked_columns_kernel<Op>), op, a, width, across,
+                                packs, packed, first);
+        }
+        return status;
+    }
+
+    template <typename Op>
+    static gpo_status run(gpo_call *call, const Op &op)
+    {
+        return for_each_ordered_view(
+            call, op, has_columns_in_order(call),
+            [&](const scan_view<typename Op::Out> &a) { return launch(call, a, op); });
+    }
+};
+
+template <typename T>
+gpo_status
+scan_walked_columns(gpo_call *call)
+{
+    return scan_with<walked_columns, T>(call);
+}
+
+#define INSTANTIATE(T) template gpo_status scan_walked_columns<T>(gpo_call * call);
+GPO_EVERY_TYPE(INSTANTIATE)
