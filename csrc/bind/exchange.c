@@ -632,7 +632,7 @@ gpo_foreign_wrap(PyObject *object, const char *function, const char *argument,
     if (!good) {
         gpo_foreign_clear(foreign);
     }
-    array->weak = false;
+    array->weak = array->on_host = false;
     return good;
 }
 

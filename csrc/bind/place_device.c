@@ -165,7 +165,7 @@ order_streams(frame *f, const gpo_device *device, bool back)
     return status;
 }
 
-/* Copies numbers passed from the host to the device. */
+/* Copies numbers passed from the host to the device, unless kernels take them. */
 static gpo_status
 store_numbers(frame *f, const gpo_device *device)
 {
@@ -174,6 +174,10 @@ store_numbers(frame *f, const gpo_device *device)
     for (int i = 0; i < f->binding->narrays && !status; i++) {
         gpo_array *in = &call->in[i];
         if (!in->present || f->foreign[i]) {
+            continue;
+        }
+        in->on_host = f->binding->op->by_value >> i & 1u;
+        if (in->on_host) {
             continue;
         }
         const size_t bytes = (size_t)gpo_dtypes[in->dtype].bytes;

@@ -11,6 +11,7 @@ gpo_call_init(gpo_call *call, const gpo_op *op)
     for (int i = 0; i < GPO_MAX_IN; i++) {
         call->in[i].present = false;
         call->in[i].weak = false;
+        call->in[i].on_host = false;
         call->convert[i] = GPO_NONE;
     }
     for (int i = 0; i < GPO_MAX_OUT; i++) {

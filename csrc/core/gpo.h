@@ -103,7 +103,8 @@ typedef struct gpo_array {
     int64_t shape[GPO_MAX_DIMS];
     int64_t strides[GPO_MAX_DIMS]; /* in elements; may be 0 or negative */
     bool present;                  /* false for an optional array left out */
-    bool weak; /* a Python number: its dtype gives way to the arrays' (NEP 50) */
+    bool weak;    /* a Python number: its dtype gives way to the arrays' (NEP 50) */
+    bool on_host; /* a number of a call on device arrays, see gpo_op.by_value */
 } gpo_array;
 
 /* ---- options: the typed arguments that are not arrays ---- */
@@ -199,6 +200,8 @@ struct gpo_op {
     int member;        /* the operator's number in a shared ladder, given by the room */
     int by;            /* the input whose dtype picks the entry of gpo_variant.run */
     unsigned in_place; /* bit i: out= may be input i itself, element for element */
+    unsigned
+        by_value; /* bit i: kernels take input i, if it is a number, as arguments */
 
     /* Checks the options; sets dtype, ndim and shape of every output. */
     gpo_status (*shape)(gpo_call *call);

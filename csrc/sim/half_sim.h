@@ -399,6 +399,14 @@ typedef __nv_bfloat162 nv_bfloat162;
     static inline pair __hmin2(pair a, pair b)                     \
     {                                                              \
         return pair(__hmin(a.x, b.x), __hmin(a.y, b.y));           \
+    }                                                              \
+    static inline pair __hmax2_nan(pair a, pair b)                 \
+    {                                                              \
+        return pair(__hmax_nan(a.x, b.x), __hmax_nan(a.y, b.y));   \
+    }                                                              \
+    static inline pair __hmin2_nan(pair a, pair b)                 \
+    {                                                              \
+        return pair(__hmin_nan(a.x, b.x), __hmin_nan(a.y, b.y));   \
     }
 
 GPO_SIM_SHORT_MATH(__half, __half2)

@@ -1,8 +1,9 @@
 /*
  * update.cu  causal_conv1d_update on CUDA: the check of the index, the steps of a call,
- * the table.  See ladder/update_v* for the kernels.
+ * the table.  The kernels are in ladder/update_v* and shapes/update_one_step.cuh.
  */
 #include "ladder/update_v0_thread_per_channel.cuh"
+#include "shapes/update_one_step.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,14 +147,20 @@ run_update(gpo_call *call)
 static const gpo_variant variants[] = {
     gpo_row<float_types>("v0", "one thread per channel of a sequence",
                          UPDATE(update_v0), "run-to-run", "", "exact"),
+    gpo_shape(gpo_row<float_types>("one_step", "all loads before the first product",
+                                   UPDATE(update_one_step), "run-to-run", "", "exact"),
+              "one step, a state of K - 1 steps, at most 8 taps", takes_one_step),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
 static const gpo_variant *
-choose(const gpo_call *, char why[GPO_MESSAGE])
+choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    snprintf(why, GPO_MESSAGE, "there is one rung");
-    return &variants[0];
+    const bool one = takes_one_step(call);
+    snprintf(why, GPO_MESSAGE, "%s",
+             one ? "one_step loads all it needs before the first product"
+                 : "several steps, many taps or a longer state: v0 takes any");
+    return &variants[one];
 }
 
 extern "C" const gpo_table causal_conv1d_update_cuda = {variants, choose};

@@ -257,6 +257,34 @@ struct pairs_multiply {
     }
 };
 
+/* nan if either is: of the hardware, not the one given. */
+struct pairs_maximum {
+    static constexpr bool PAIRS = true;
+    template <typename Pair>
+    static __device__ __forceinline__ Pair two(Pair x, Pair y, Pair)
+    {
+        return __hmax2_nan(x, y);
+    }
+};
+
+struct pairs_minimum {
+    static constexpr bool PAIRS = true;
+    template <typename Pair>
+    static __device__ __forceinline__ Pair two(Pair x, Pair y, Pair)
+    {
+        return __hmin2_nan(x, y);
+    }
+};
+
+struct pairs_clip {
+    static constexpr bool PAIRS = true;
+    template <typename Pair>
+    static __device__ __forceinline__ Pair two(Pair x, Pair y, Pair z)
+    {
+        return __hmin2_nan(__hmax2_nan(x, y), z);
+    }
+};
+
 struct pairs_fma {
     static constexpr bool PAIRS = true;
     static __device__ __forceinline__ __half2 two(__half2 x, __half2 y, __half2 z)

@@ -1,7 +1,7 @@
 /*
  * kernels.cuh  elementwise on the device: functors with the types of their operands and
  * result, packs of elements, the tables of all kernels of a rung.
- * Order: functors, packs, tables.  See arithmetic.cuh for arithmetic, ladder/ for
+ * Order: functors, packs, numbers, tables.  See arithmetic.cuh for arithmetic, ladder/ for
  * rungs.
  */
 #ifndef GPO_ELEMENTWISE_KERNELS_CUH
@@ -13,7 +13,7 @@
 
 /*
  * A functor F has types In0, In1, In2 and R, the number N of its operands, a call
- * operator for one element, and with PAIRS one for two.  make(plan) creates it on the
+ * operator for one element, and with PAIRS one for two.  make(call) creates it on the
  * host, with its run-time parameters.
  */
 
@@ -32,6 +32,9 @@ enum {
 struct functor_add;
 struct functor_subtract;
 struct functor_multiply;
+struct functor_maximum;
+struct functor_minimum;
+struct functor_clip;
 struct functor_fma;
 
 template <typename Op>
@@ -45,6 +48,15 @@ struct pairs_of<functor_subtract> : pairs_subtract {
 };
 template <>
 struct pairs_of<functor_multiply> : pairs_multiply {
+};
+template <>
+struct pairs_of<functor_maximum> : pairs_maximum {
+};
+template <>
+struct pairs_of<functor_minimum> : pairs_minimum {
+};
+template <>
+struct pairs_of<functor_clip> : pairs_clip {
 };
 template <>
 struct pairs_of<functor_fma> : pairs_fma {
@@ -75,7 +87,7 @@ struct computed {
     static constexpr bool SHORT = is_same<T, f16>::value || is_same<T, bf16>::value;
     static constexpr bool PAIRS = SHORT && pairs_of<Op>::PAIRS;
 
-    static computed make(const elementwise_plan &)
+    static computed make(const gpo_call *)
     {
         return {};
     }
@@ -98,6 +110,39 @@ struct computed {
     }
 };
 
+/* clip where both bounds are numbers: as arguments they are no operands to load. */
+template <typename T>
+struct bounded : computed<functor_clip, T> {
+    static constexpr int N = 1;
+    using Of = computed<functor_clip, T>;
+    T least, most;
+
+    static bounded make(const gpo_call *call)
+    {
+        bounded f = {};
+        memcpy(static_cast<void *>(&f.least), call->in[1].data, sizeof(T));
+        memcpy(static_cast<void *>(&f.most), call->in[2].data, sizeof(T));
+        return f;
+    }
+
+    static bool takes(const gpo_call *call)
+    {
+        return elementwise_plan_of(call)->functor == ELEMENTWISE_clip &&
+               call->in[1].on_host && call->in[2].on_host;
+    }
+
+    __device__ __forceinline__ T operator()(T x, T, T) const
+    {
+        return Of::operator()(x, least, most);
+    }
+
+    __device__ __forceinline__ void two(T *r, const T *x, const T *, const T *) const
+    {
+        const T low[2] = {least, least}, high[2] = {most, most};
+        Of::two(r, x, low, high);
+    }
+};
+
 /* |x| of a complex x. */
 template <typename Real>
 struct magnitude {
@@ -108,7 +153,7 @@ struct magnitude {
     static constexpr int N = 1;
     static constexpr bool PAIRS = false;
 
-    static magnitude make(const elementwise_plan &)
+    static magnitude make(const gpo_call *)
     {
         return {};
     }
@@ -129,7 +174,7 @@ struct choice {
     static constexpr int N = 3;
     static constexpr bool PAIRS = false;
 
-    static choice make(const elementwise_plan &)
+    static choice make(const gpo_call *)
     {
         return {};
     }
@@ -150,8 +195,9 @@ struct conversion {
     static constexpr bool PAIRS = false;
     cast_kinds kinds; /* known at run time: a kernel serves several dtypes */
 
-    static conversion make(const elementwise_plan &plan)
+    static conversion make(const gpo_call *call)
     {
+        const elementwise_plan &plan = *elementwise_plan_of(call);
         const char kind = gpo_dtypes[plan.type].kind;
         return {{kind == 'b'   ? TRUTH
                  : kind == 'i' ? SIGNED
@@ -277,6 +323,46 @@ apply_pack(const F &f, const elements<typename F::In0, SIZE> &x,
     return out;
 }
 
+/* ---- numbers: operands that are arguments of the kernel, not arrays ---- */
+
+template <typename T>
+struct number {
+    T value;
+    bool given;
+
+    /* The number, else the element at p. */
+    __device__ __forceinline__ T or_at(const T *p) const
+    {
+        return given ? value : *p;
+    }
+};
+
+template <typename F>
+struct numbers {
+    number<typename F::In0> a;
+    number<typename F::In1> b;
+    number<typename F::In2> c;
+};
+
+/* The numbers of a call, which are in host memory. */
+template <typename F>
+numbers<F>
+numbers_of(const gpo_call *call)
+{
+    const elementwise_plan &plan = *elementwise_plan_of(call);
+    numbers<F> n = {};
+    void *const value[] = {&n.a.value, &n.b.value, &n.c.value};
+    bool *const given[] = {&n.a.given, &n.b.given, &n.c.given};
+    for (int k = 0; k < plan.inputs; k++) {
+        const gpo_array &in = call->in[plan.input[k]];
+        *given[k] = in.on_host;
+        if (in.on_host) {
+            memcpy(value[k], in.data, static_cast<size_t>(plan.bytes[k]));
+        }
+    }
+    return n;
+}
+
 /* ---- tables: the kernel of a rung for each functor and element type ---- */
 
 /* Signed and unsigned integers share kernels that give the same bits; see the plan. */
@@ -365,9 +451,13 @@ run_kernel(gpo_call *call)
 #include "../../core/dtypes.def"
 #undef GPO_DTYPE
     };
+    static const gpo_runs clips = ROW(real_types, bounded<T>);
     const elementwise_plan &plan = *elementwise_plan_of(call);
     if (plan.size == 0) {
         return GPO_OK;
+    }
+    if (bounded<float>::takes(call)) {
+        return clips.of[plan.type](call);
     }
     const gpo_run run = plan.functor == ELEMENTWISE_cast
                             ? casts[plan.type].of[plan.to]

@@ -500,6 +500,7 @@ GPO_TABLES(elementwise);
         .member = ELEMENTWISE_##function,                  \
         .by = ELEMENTWISE_##function == ELEMENTWISE_where, \
         .in_place = 7,                                     \
+        .by_value = 7,                                     \
         .shape = shape,                                    \
         .plan = plan,                                      \
         .cost = cost,                                      \

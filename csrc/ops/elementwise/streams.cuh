@@ -35,15 +35,23 @@ struct stream {
     stream_mode mode;
     unsigned past; /* bytes from a boundary to `first` */
 
-    __device__ __forceinline__ void start(const T *row, int64_t head, bool hold)
+    /* The row begins at `row`; with `hold` every element is the number or row[0]. */
+    __device__ __forceinline__ void start(const T *row, int64_t head, bool hold,
+                                          number<T> given)
     {
         first = row + (hold ? 0 : head);
         past = static_cast<unsigned>(reinterpret_cast<uintptr_t>(first) % sizeof(Word));
         mode = hold ? HELD : past == 0 ? ALIGNED : SHIFTED;
         held = {};
         if (hold) {
-            held = word_from(repeated<SIZE>(row[0]));
+            held = word_from(repeated<SIZE>(given.or_at(row)));
         }
+    }
+
+    /* Element i of the row. */
+    __device__ __forceinline__ T element(const T *row, int64_t i) const
+    {
+        return mode == HELD ? elements_of<T, SIZE>(held).v[0] : row[i];
     }
 
     __device__ __forceinline__ void load(loaded<T, SIZE> &to, int64_t i) const

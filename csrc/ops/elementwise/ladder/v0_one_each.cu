@@ -17,7 +17,8 @@ struct elementwise_axes {
 template <typename F, typename Index>
 __device__ __forceinline__ typename F::R
 element(const F &f, const typename F::In0 *a, const typename F::In1 *b,
-        const typename F::In2 *c, const elementwise_axes &axes, Index i)
+        const typename F::In2 *c, const numbers<F> &given, const elementwise_axes &axes,
+        Index i)
 {
     int64_t at0 = 0, at1 = 0, at2 = 0;
 #pragma unroll 1
@@ -32,15 +33,18 @@ element(const F &f, const typename F::In0 *a, const typename F::In1 *b,
         at1 += F::N > 1 ? static_cast<int64_t>(k) * axes.strides[1][d] : 0;
         at2 += F::N > 2 ? static_cast<int64_t>(k) * axes.strides[2][d] : 0;
     }
-    const typename F::In0 x = a[at0];
+    const typename F::In0 x = given.a.or_at(a + at0);
     if constexpr (F::N == 1) {
         return f(x, x, x);
     }
-    else if constexpr (F::N == 2) {
-        return f(x, b[at1], x);
-    }
     else {
-        return f(x, b[at1], c[at2]);
+        const typename F::In1 y = given.b.or_at(b + at1);
+        if constexpr (F::N == 2) {
+            return f(x, y, x);
+        }
+        else {
+            return f(x, y, given.c.or_at(c + at2));
+        }
     }
 }
 
@@ -49,12 +53,13 @@ __global__ void
 __launch_bounds__(BLOCK)
     elementwise_v0_one_each(F f, typename F::R *out, const typename F::In0 *a,
                             const typename F::In1 *b, const typename F::In2 *c,
-                            elementwise_axes axes, int64_t n)
+                            numbers<F> given, elementwise_axes axes, int64_t n)
 {
     const int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
     if (i < n) {
-        out[i] = n <= UINT32_MAX ? element(f, a, b, c, axes, static_cast<uint32_t>(i))
-                                 : element(f, a, b, c, axes, static_cast<uint64_t>(i));
+        out[i] = n <= UINT32_MAX
+                     ? element(f, a, b, c, given, axes, static_cast<uint32_t>(i))
+                     : element(f, a, b, c, given, axes, static_cast<uint64_t>(i));
     }
 }
 
@@ -98,12 +103,12 @@ struct elementwise_v0_launcher {
                              int64_t inside, int64_t first, const int64_t *at)
     {
         return GPO_LAUNCH(call, dim3(static_cast<unsigned>(ceil_div(inside, BLOCK))),
-                          BLOCK, 0, (elementwise_v0_one_each<F>),
-                          F::make(*elementwise_plan_of(call)),
+                          BLOCK, 0, (elementwise_v0_one_each<F>), F::make(call),
                           result<typename F::R>(call) + first,
                           operand<typename F::In0>(call, 0) + at[0],
                           operand<typename F::In1>(call, 1) + at[1],
-                          operand<typename F::In2>(call, 2) + at[2], axes, inside);
+                          operand<typename F::In2>(call, 2) + at[2],
+                          numbers_of<F>(call), axes, inside);
     }
 
     template <typename F>

@@ -15,7 +15,7 @@ __global__ void
 __launch_bounds__(BLOCK)
     elementwise_v1_packs(F f, typename F::R *out, const typename F::In0 *a,
                          const typename F::In1 *b, const typename F::In2 *c,
-                         unsigned scalars, int64_t n)
+                         numbers<F> given, unsigned scalars, int64_t n)
 {
     constexpr int SIZE = pack_size<F>();
     const int64_t tid = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
@@ -27,13 +27,13 @@ __launch_bounds__(BLOCK)
     elements<typename F::In1, SIZE> y = {};
     elements<typename F::In2, SIZE> z = {};
     if (hold0) {
-        x = repeated<SIZE>(a[0]);
+        x = repeated<SIZE>(given.a.or_at(a));
     }
     if (F::N > 1 && hold1) {
-        y = repeated<SIZE>(b[0]);
+        y = repeated<SIZE>(given.b.or_at(b));
     }
     if (F::N > 2 && hold2) {
-        z = repeated<SIZE>(c[0]);
+        z = repeated<SIZE>(given.c.or_at(c));
     }
     for (int64_t i = tid; i < packs; i += step) {
         if (!hold0) {
@@ -49,8 +49,8 @@ __launch_bounds__(BLOCK)
     }
     const int64_t i = packs * SIZE + tid;
     if (i < n) {
-        out[i] = f(a[hold0 ? 0 : i], F::N > 1 ? b[hold1 ? 0 : i] : y.v[0],
-                   F::N > 2 ? c[hold2 ? 0 : i] : z.v[0]);
+        out[i] = f(hold0 ? x.v[0] : a[i], F::N > 1 && !hold1 ? b[i] : y.v[0],
+                   F::N > 2 && !hold2 ? c[i] : z.v[0]);
     }
 }
 
@@ -103,11 +103,11 @@ struct elementwise_v1_launcher {
     static gpo_status launch(gpo_call *call, dim3 grid, unsigned scalars)
     {
         const elementwise_plan &plan = *elementwise_plan_of(call);
-        return GPO_LAUNCH(call, grid, BLOCK, 0, (elementwise_v1_packs<F>),
-                          F::make(plan), result<typename F::R>(call),
-                          operand<typename F::In0>(call, 0),
-                          operand<typename F::In1>(call, 1),
-                          operand<typename F::In2>(call, 2), scalars, plan.size);
+        return GPO_LAUNCH(
+            call, grid, BLOCK, 0, (elementwise_v1_packs<F>), F::make(call),
+            result<typename F::R>(call), operand<typename F::In0>(call, 0),
+            operand<typename F::In1>(call, 1), operand<typename F::In2>(call, 2),
+            numbers_of<F>(call), scalars, plan.size);
     }
 
     template <typename F>

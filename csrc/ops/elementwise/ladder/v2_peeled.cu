@@ -46,7 +46,7 @@ __global__ void
 __launch_bounds__(BLOCK)
     elementwise_v2_peeled(F f, typename F::R *out, const typename F::In0 *a,
                           const typename F::In1 *b, const typename F::In2 *c,
-                          elementwise_rows rows)
+                          numbers<F> given, elementwise_rows rows)
 {
     using R = typename F::R;
     constexpr int SIZE = pack_size<F>(), ITEMS = packs_in_flight<F>();
@@ -68,14 +68,14 @@ __launch_bounds__(BLOCK)
     stream<typename F::In0, SIZE> x;
     stream<typename F::In1, SIZE> y;
     stream<typename F::In2, SIZE> z;
-    x.start(a, head, hold0);
+    x.start(a, head, hold0, given.a);
     bool is_shifted = x.mode == SHIFTED;
     if constexpr (F::N > 1) {
-        y.start(b, head, hold1);
+        y.start(b, head, hold1, given.b);
         is_shifted = is_shifted || y.mode == SHIFTED;
     }
     if constexpr (F::N > 2) {
-        z.start(c, head, hold2);
+        z.start(c, head, hold2, given.c);
         is_shifted = is_shifted || z.mode == SHIFTED;
     }
     /* The words around a shifted row's first and last pack may cross its ends. */
@@ -124,15 +124,15 @@ __launch_bounds__(BLOCK)
     if (blockIdx.x == 0) {
         for (int64_t k = threadIdx.x; k < head + tail; k += BLOCK) {
             const int64_t i = k < head ? k : n - tail + (k - head);
-            const typename F::In0 v = a[hold0 ? 0 : i];
+            const typename F::In0 v = x.element(a, i);
             if constexpr (F::N == 1) {
                 out[i] = f(v, v, v);
             }
             else if constexpr (F::N == 2) {
-                out[i] = f(v, b[hold1 ? 0 : i], v);
+                out[i] = f(v, y.element(b, i), v);
             }
             else {
-                out[i] = f(v, b[hold1 ? 0 : i], c[hold2 ? 0 : i]);
+                out[i] = f(v, y.element(b, i), z.element(c, i));
             }
         }
     }
@@ -173,11 +173,11 @@ struct elementwise_v2_launcher {
     template <typename F>
     static gpo_status launch(gpo_call *call, dim3 grid, const elementwise_rows &rows)
     {
-        return GPO_LAUNCH(
-            call, grid, BLOCK, 0, (elementwise_v2_peeled<F>),
-            F::make(*elementwise_plan_of(call)), result<typename F::R>(call),
-            operand<typename F::In0>(call, 0), operand<typename F::In1>(call, 1),
-            operand<typename F::In2>(call, 2), rows);
+        return GPO_LAUNCH(call, grid, BLOCK, 0, (elementwise_v2_peeled<F>),
+                          F::make(call), result<typename F::R>(call),
+                          operand<typename F::In0>(call, 0),
+                          operand<typename F::In1>(call, 1),
+                          operand<typename F::In2>(call, 2), numbers_of<F>(call), rows);
     }
 
     template <typename F>

@@ -1,8 +1,8 @@
 /*
  * columns.cu  Rows whose elements are not contiguous: columns, or rows with gaps.
- * Elements of neighbouring results are contiguous, so the lanes of a warp take
- * neighbouring columns and walk down together, coalesced; a row with gaps is a column
- * of width 1.
+ * Elements of neighbouring results are close together, so the lanes of a warp take
+ * neighbouring columns and walk down together, coalesced where the columns are
+ * contiguous.  A long row with gaps is a column of width 1.
  * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread where columns
  *        start on 16-byte boundaries, else 8 elements.
  */
@@ -60,8 +60,8 @@ column_blocks(int vec)
 }
 
 /*
- * Columns: `width` neighbouring rows are contiguous across, so each thread takes VEC of
- * them and walks down.  Threads (lane, y) of a block share a tile of lanes * VEC
+ * Columns: `width` neighbouring rows are `across` elements apart, for VEC > 1 one, so
+ * each thread takes VEC of them and walks down.  Threads (lane, y) of a block share a tile of lanes * VEC
  * columns and split its height; blocks (tile, s) split it further, and the last one to
  * take the tile's ticket combines their parts.  A row with gaps is a column of width 1.
  */
@@ -69,7 +69,7 @@ template <typename Op, int VEC>
 __global__ void
 __launch_bounds__(BLOCK, column_blocks(VEC))
     reduce_columns_kernel(Op op, reduce_view<typename Op::T> x, int64_t width,
-                          int64_t tiles_across, int lanes,
+                          int64_t across, int64_t tiles_across, int lanes,
                           block_parts<typename Op::Part> parts, reduce_result to)
 {
     using T = typename Op::T;
@@ -84,7 +84,8 @@ __launch_bounds__(BLOCK, column_blocks(VEC))
     const int64_t outer = tile / tiles_across;
     const int64_t column = (tile % tiles_across * lanes + lane) * VEC;
     const bool inside = column < width;
-    const T *p = x.x + offset_of(x.kept, outer * width) + (inside ? column : 0);
+    const T *p =
+        x.x + offset_of(x.kept, outer * width) + (inside ? column * across : 0);
     const int64_t cols = inside ? x.cols : 0;
     const int64_t step = static_cast<int64_t>(height) * gridDim.y;
     const int64_t begin = static_cast<int64_t>(blockIdx.y) * height + y;
@@ -194,8 +195,12 @@ struct reduce_columns_launcher {
             return GPO_OK;
         }
         reduce_view<T> x = view_of<T>(call);
-        const int64_t width = width_of(*reduce_plan_of(call));
-        const bool packed = SIZE > 1 && are_packed(call, x.x, width, SIZE);
+        const reduce_axes &kept = reduce_plan_of(call)->kept;
+        const bool many = are_columns(*reduce_plan_of(call));
+        const int64_t width = many ? kept.shape[kept.ndim - 1] : 1;
+        const int64_t across = many ? kept.strides[kept.ndim - 1] : 1;
+        const bool packed =
+            SIZE > 1 && across == 1 && are_packed(call, x.x, width, SIZE);
         const int vec = packed ? SIZE : 1;
         const column_grid g = column_grid_of(call, width, vec, sizeof(Part));
         const size_t shared_bytes =
@@ -205,23 +210,31 @@ struct reduce_columns_launcher {
         gpo_status status = parts_for(call, g.split, &parts);
         for (; !status && x.first < g.tiles; x.first += MAX_GRID_X) {
             const dim3 grid(grid_extent(g.tiles - x.first, MAX_GRID_X), g.split);
-            status = packed ? GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
-                                         (reduce_columns_kernel<Op, SIZE>), op, x,
-                                         width, g.tiles_across, g.lanes, parts, to)
-                            : GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
-                                         (reduce_columns_kernel<Op, 1>), op, x, width,
-                                         g.tiles_across, g.lanes, parts, to);
+            status = packed
+                         ? GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
+                                      (reduce_columns_kernel<Op, SIZE>), op, x, width,
+                                      across, g.tiles_across, g.lanes, parts, to)
+                         : GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
+                                      (reduce_columns_kernel<Op, 1>), op, x, width,
+                                      across, g.tiles_across, g.lanes, parts, to);
         }
         return status;
     }
 
   private:
-    /* Neighbouring results with contiguous elements; 1 for rows that only have gaps. */
-    static int64_t width_of(const reduce_plan &plan)
+    /*
+     * Whether threads take results along the last kept axis: its elements are closer
+     * together than those of a row, or a row is too short for the threads of a block.
+     */
+    static bool are_columns(const reduce_plan &plan)
     {
-        const reduce_axes &kept = plan.kept;
-        const bool across = kept.ndim > 0 && kept.strides[kept.ndim - 1] == 1;
-        return across && !are_runs(plan) ? kept.shape[kept.ndim - 1] : 1;
+        const reduce_axes &kept = plan.kept, &reduced = plan.reduced;
+        if (kept.ndim == 0 || are_runs(plan)) {
+            return false;
+        }
+        const int64_t apart = llabs(kept.strides[kept.ndim - 1]);
+        return apart <= llabs(reduced.strides[reduced.ndim - 1]) ||
+               plan.cols <= SHORT_GAPPED;
     }
 
     /* Whether threads may load `size` neighbouring columns as 16 bytes. */
