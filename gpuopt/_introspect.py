@@ -77,7 +77,10 @@ def _own_files(op: str, variant: str) -> list[Path]:
     part = _part(op)
     alone = bool(part) and (room / f"{part}.cuh").is_file()
     for own in [f"{part}_{variant}"] * bool(part) + [variant] * (not alone):
-        found = sorted(room.glob(f"ladder/{own}_*.cu*")) or [*room.glob(f"shapes/{own}.cu")]
+        found = (
+            sorted(room.glob(f"ladder/{own}_*.cu*"))
+            or sorted(room.glob(f"shapes/{own}.cu*"))[:1]
+        )
         if found:
             return found
     return []

@@ -40,6 +40,34 @@ l2_policy(bool keep)
 
 /* ---- arithmetic ---- */
 
+/* 2^v to 2 units of the last place; results below 2^-126 are 0. */
+__device__ __forceinline__ float
+exp2_fast(float v)
+{
+#ifdef __CUDA_ARCH__
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+    return r;
+#else
+    const float r = exp2f(v);
+    return r < 0x1p-126F ? 0 : r;
+#endif
+}
+
+/* 1 / v to a unit of the last place; results and arguments below 2^-126 are 0. */
+__device__ __forceinline__ float
+reciprocal_fast(float v)
+{
+#ifdef __CUDA_ARCH__
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+    return r;
+#else
+    const float r = 1 / v;
+    return fabsf(r) < 0x1p-126F ? 0 : r;
+#endif
+}
+
 /* The larger of two; nan if either is nan. */
 __device__ __forceinline__ float
 largest(float a, float b)

@@ -354,3 +354,23 @@ def test_an_index_in_the_simulator() -> None:
             )
         assert_equal(state, pool)
         assert (y == 7).all()
+
+
+@pytest.mark.parametrize("taps", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_one_step_has_the_bits_of_v0(taps: int, dtype: str) -> None:
+    """In place and not, on every device that is here."""
+    state = np.random.default_rng(taps).standard_normal((3, 130, taps - 1)).astype(dtype)
+    x, bias = state.sum(-1) + 1, np.arange(130).astype(dtype) / 64
+    w = np.random.default_rng(0).standard_normal((130, taps)).astype(dtype)
+    for backend in ("sim", "cuda"):
+        if _core.backends()[backend] is not None:
+            continue
+        options = {"activation": "silu", "backend": backend}
+        want = causal_conv1d_update(state, x, w, bias, variant="v0", **options)
+        got = causal_conv1d_update(state, x, w, bias, variant="one_step", **options)
+        for a, b in zip(got, want, strict=True):
+            assert a.tobytes() == b.tobytes()
+        kept = state.copy()
+        y, _ = causal_conv1d_update(kept, x, w, bias, out=(None, kept), **options)
+        assert (y.tobytes(), kept.tobytes()) == tuple(a.tobytes() for a in want)

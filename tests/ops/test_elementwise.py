@@ -480,3 +480,47 @@ def test_order_of_every_16_bit_float(variant: str) -> None:
     np.testing.assert_array_equal(got, np.clip(x, np.float16(-1.5), np.float16(2.5)))
     got = gpuopt.relu(x, backend="cpu", variant=variant)
     np.testing.assert_array_equal(got, np.where(x < 0, np.float16(0), x))
+
+
+# ---- numbers beside arrays on a device ----
+
+each_device_variant = pytest.mark.parametrize(
+    ("backend", "variant"), [row for row in variants() if row[0] != "cpu"]
+)
+
+
+@each_device_variant
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float16", "float32", "complex128"])
+def test_numbers_are_arguments_of_kernels(backend: str, variant: str, dtype: str) -> None:
+    """First, second or third; the array in one piece, shifted, with steps; of one element."""
+    host = (np.arange(37 * 129) % 101).reshape(37, 129).astype(dtype)
+    whole = gpuopt.asdevice(host, backend=backend)
+    for part in (slice(None), slice(1, None), (slice(None), slice(None, None, 2)), 5, (5, 7)):
+        x, want = whole[part], host[part]
+        for number in (3, np.array(3, dtype)):
+            got = gpuopt.add(x, number, variant=variant).numpy()
+            np.testing.assert_array_equal(got, want + want.dtype.type(3))
+            got = gpuopt.multiply(2, x, variant=variant).numpy()
+            np.testing.assert_array_equal(got, want * want.dtype.type(2))
+            got = gpuopt.where(gpuopt.cast(x, bool), number, x, variant=variant).numpy()
+            np.testing.assert_array_equal(got, np.where(want != 0, want.dtype.type(3), want))
+            if dtype != "complex128":
+                got = gpuopt.clip(x, number, 20, variant=variant).numpy()
+                np.testing.assert_array_equal(got, np.clip(want, 3, 20))
+                got = gpuopt.clip(x, None, number, variant=variant).numpy()
+                np.testing.assert_array_equal(got, np.minimum(want, want.dtype.type(3)))
+
+
+@each_device_variant
+def test_order_of_every_pair_of_halves(backend: str, variant: str) -> None:
+    """Two at a time where there are instructions for that: nan if either is."""
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    y = np.roll(x[::-1], 777)
+    for op in ("maximum", "minimum"):
+        got = call(op, x, y, backend=backend, variant=variant)
+        np.testing.assert_array_equal(got, getattr(np, op)(x, y))
+    a = gpuopt.asdevice(x, backend=backend)
+    for low, high in ((-1.5, 2.5), (np.nan, 1), (0, np.nan), (3, -3)):
+        got = gpuopt.clip(a, low, high, variant=variant).numpy()
+        want = np.clip(x, np.float16(low), np.float16(high))
+        np.testing.assert_array_equal(got, want)

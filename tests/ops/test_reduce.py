@@ -604,6 +604,20 @@ def test_rows_of_several_runs(backend: str, variant: str, shape: tuple[int, ...]
         assert reduce(image, "argmax", backend=backend, variant=variant) == k
 
 
+@each_variant
+def test_views_with_steps(backend: str, variant: str) -> None:
+    """Neighbouring results are apart in memory, or rows too short for a block have gaps."""
+    base = (np.arange(9 * 2 * 12 * 30) * 37 % 101).astype(np.float32).reshape(9, 2, 12, 30)
+    views = (base[..., ::2], base[..., ::-3], base[:, :, ::2, 1:], base.transpose(3, 1, 0, 2))
+    for x in views:
+        for axis in (0, 1, 2, 3, (0, 2), (1, 3)):
+            got = reduce(x, axis=axis, backend=backend, variant=variant)
+            np.testing.assert_array_equal(got, x.sum(axis, np.int64))
+        for axis in (0, 1, 3):
+            got = reduce(x, "argmax", axis=axis, backend=backend, variant=variant)
+            np.testing.assert_array_equal(got, x.argmax(axis))
+
+
 # ---- large indices ----
 
 

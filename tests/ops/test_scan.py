@@ -497,6 +497,32 @@ def test_walked_columns(rows: int, width: int) -> None:
         )
 
 
+@pytest.mark.parametrize("cols", [1, 2, 3, 16, 17, 31, 32, 33, 100, 1024])
+def test_warp_rows(cols: int) -> None:
+    """Lanes beside a row, rows beside a warp, turns of 32, any strides, both directions."""
+    for dtype in ("float32", "complex128", "int8", "float16"):
+        x = whole(7 * cols * 2, dtype).reshape(7, 2 * cols)
+        for part in (x[:, :cols], x[:, ::2], x[::2, ::-2]):
+            for options in ({}, {"reverse": True}, {"exclusive": True}, {"initial": 3}):
+                got = scan(part, axis=1, **options, backend="sim", variant="warp_rows")
+                np.testing.assert_array_equal(got, ref.scan(part, axis=1, **options))
+        if dtype != "complex128":
+            got = scan(x, "max", axis=1, backend="sim", variant="warp_rows")
+            np.testing.assert_array_equal(got, np.maximum.accumulate(x, 1))
+
+
+@pytest.mark.parametrize("rung", ["v3", "v4"])
+def test_a_status_is_left_cleared(rung: str) -> None:
+    """Scans of one stream share its status words, which the last block clears."""
+    for n in (20_000, 5_000, 70_000, 20_000):
+        x = whole(n, "float32")
+        got = scan(x, backend="sim", variant=rung)
+        np.testing.assert_array_equal(got, np.cumsum(x))
+        columns = whole(n, "float32").reshape(-1, 5)
+        got = scan(columns, axis=0, backend="sim", variant="columns")
+        np.testing.assert_array_equal(got, np.cumsum(columns, 0))
+
+
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 def test_long_walks_lose_nothing(dtype: str) -> None:
     """Ones too small to change a large first element, one at a time or eight together."""

@@ -110,6 +110,51 @@ struct computed {
     }
 };
 
+/* ---- smooth functions of 16-bit floats, where few bits are needed ---- */
+
+struct functor_exp;
+struct functor_sigmoid;
+struct functor_silu;
+struct functor_tanh;
+
+template <typename Op>
+struct short_form {
+    static constexpr bool EXISTS = false;
+};
+
+#define SHORT_FORM(name)                                       \
+    template <>                                                \
+    struct short_form<functor_##name> {                        \
+        static constexpr bool EXISTS = true;                   \
+        static __device__ __forceinline__ float apply(float x) \
+        {                                                      \
+            return short_##name(x);                            \
+        }                                                      \
+    };
+SHORT_FORM(exp)
+SHORT_FORM(sigmoid)
+SHORT_FORM(silu)
+SHORT_FORM(tanh)
+#undef SHORT_FORM
+
+template <typename Op, typename T>
+struct computed_short : computed<Op, T> {
+    static computed_short make(const gpo_call *)
+    {
+        return {};
+    }
+
+    __device__ __forceinline__ T operator()(T x, T, T) const
+    {
+        return write_as<T>(short_form<Op>::apply(read_as<float>(x)));
+    }
+};
+
+template <typename Op, typename T>
+using computed_smooth =
+    std::conditional_t<short_form<Op>::EXISTS && computed<Op, T>::SHORT,
+                       computed_short<Op, T>, computed<Op, T>>;
+
 /* clip where both bounds are numbers: as arguments they are no operands to load. */
 template <typename T>
 struct bounded : computed<functor_clip, T> {
@@ -405,7 +450,7 @@ struct magnitude_or<Op, complex<Real>> {
 #define ROW_SIGNED(Op) ROW(signed_types, computed<Op, T>)
 #define ROW_MAGNITUDES(Op) ROW(magnitude_types, typename magnitude_or<Op, T>::type)
 #define ROW_ROOTS(Op) ROW(float_types, computed<Op, T>)
-#define ROW_SMOOTH(Op) ROW_ROOTS(Op)
+#define ROW_SMOOTH(Op) ROW(float_types, computed_smooth<Op, T>)
 #define ROW_CAST(Op) gpo_runs()
 
 /* The type in which a cast reads or writes T; signs and 16-bit floats are run-time. */

@@ -24,7 +24,7 @@ scan_v5_or_v3(gpo_call *call)
     return has_many_tiles(call) ? scan_v5<T>(call) : scan_with<scan_v3, T>(call);
 }
 
-enum { V3 = 3, V4, V5, SHORT_ROWS, COLUMNS, WALKED_COLUMNS };
+enum { V3 = 3, V4, V5, SHORT_ROWS, COLUMNS, WALKED_COLUMNS, WARP_ROWS };
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "Hillis and Steele, three kernels", RUNG(scan_v0)),
@@ -46,6 +46,9 @@ static const gpo_variant variants[] = {
                                   "a thread walks down a pack of neighbouring columns",
                                   GPO_RUN(scan_walked_columns)),
               "scans along an axis that is not the innermost", has_columns),
+    gpo_shape(gpo_row<every_type>("warp_rows", "a warp or a part of it for each row",
+                                  GPO_RUN(scan_warp_rows)),
+              "rows of at most 1,024 elements, at most 2^24 of them", has_warp_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -74,6 +77,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         snprintf(why, GPO_MESSAGE,
                  "columns: neighbours in memory belong to neighbouring scans");
         return &variants[COLUMNS];
+    }
+    if (has_warp_rows(call) && plan.rows * plan.cols <= FEW_ELEMENTS) {
+        snprintf(why, GPO_MESSAGE, "warp_rows: %lld rows of %lld elements, few in all",
+                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[WARP_ROWS];
     }
     if (has_short_rows(call)) {
         snprintf(why, GPO_MESSAGE, "short_rows: rows of %lld elements share tiles",

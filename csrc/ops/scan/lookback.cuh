@@ -111,15 +111,16 @@ sum_before_group(const lookback_place<Op> &place, const lookback_values<Op> &see
     return sum_before_group(place, seen, v);
 }
 
-/* Cleared status words for rows of `across` tiles. */
+/* Cleared status words for rows of `across` tiles; see make_status(). */
 template <typename Op>
 gpo_status
-make_row_status(gpo_call *call, int64_t rows, int64_t across, scan_status *status)
+make_row_status(gpo_call *call, int64_t rows, int64_t across, bool left_cleared,
+                scan_status *status)
 {
     constexpr int64_t ACC = WORDS<typename Op::Acc>, PART = WORDS<typename Op::Part>;
     const int64_t groups = ceil_div(across, FAN), supergroups = ceil_div(groups, FAN);
     return make_status(call, rows * across * ACC, rows * groups * PART,
-                       rows * supergroups * PART, status);
+                       rows * supergroups * PART, left_cleared, status);
 }
 
 #endif

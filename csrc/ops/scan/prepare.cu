@@ -19,20 +19,27 @@ scan_clear(uint64_t *words, int64_t n)
 
 gpo_status
 make_status(gpo_call *call, int64_t tiles, int64_t groups, int64_t supergroups,
-            scan_status *status)
+            bool left_cleared, scan_status *status)
 {
     constexpr int64_t CLEARED = 256, MOST = 1024;
     const int64_t words = 1 + tiles + groups + supergroups;
+    const bool few = left_cleared && words <= GPO_TICKETS / 2;
     void *memory = nullptr;
-    const gpo_status failed = gpo_scratch(call, words * sizeof(uint64_t), &memory);
+    const gpo_status failed =
+        few ? gpo_tickets(call, &status->next)
+            : gpo_scratch(call, words * sizeof(uint64_t), &memory);
     if (failed) {
         return failed;
     }
-    uint64_t *word = static_cast<uint64_t *>(memory);
-    status->next = static_cast<unsigned *>(memory);
+    status->next = few ? status->next : static_cast<unsigned *>(memory);
+    status->words = few ? static_cast<unsigned>(words) : 0;
+    uint64_t *word = reinterpret_cast<uint64_t *>(status->next);
     status->tile = word + 1;
     status->group = status->tile + tiles;
     status->supergroup = status->group + groups;
+    if (few) {
+        return GPO_OK;
+    }
     const dim3 grid(grid_extent(ceil_div(words, CLEARED), MOST));
     return GPO_LAUNCH(call, grid, CLEARED, 0, scan_clear, word, words);
 }

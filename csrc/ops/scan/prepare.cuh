@@ -32,6 +32,14 @@ has_short_rows(const gpo_call *call)
     return !has_columns(call) && plan.rows > 1 && 2 * plan.cols <= tile - (size - 1);
 }
 
+/* Whether a chain of sums of 32 elements is within the bound, and threads fit a grid. */
+inline bool
+has_warp_rows(const gpo_call *call)
+{
+    const scan_plan &plan = *scan_plan_of(call);
+    return plan.cols <= MOST_CHAINED && plan.rows <= MOST_WARP_ROWS;
+}
+
 /* Whether results are as wide as x: Op::AS_READ, all but integer sums and products. */
 inline bool
 is_as_wide_as_x(const gpo_call *call)
@@ -82,5 +90,8 @@ gpo_status scan_columns(gpo_call *call);
 
 template <typename T>
 gpo_status scan_walked_columns(gpo_call *call);
+
+template <typename T>
+gpo_status scan_warp_rows(gpo_call *call);
 
 #endif

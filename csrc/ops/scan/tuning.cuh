@@ -29,6 +29,9 @@ constexpr int64_t MANY_STRIPS = 16;
 constexpr int WALKERS = 128, STEP = 8;
 constexpr int64_t PACKS_PER_SM = 256, SHORT_COLUMN = 16;
 
+/* warp_rows: the longest and the most rows; it is chosen up to so many elements. */
+constexpr int64_t MOST_CHAINED = 1024, MOST_WARP_ROWS = 1 << 24, FEW_ELEMENTS = 1 << 18;
+
 /* Above both sizes, of a row and of the array, v5 is faster than v4. */
 constexpr int64_t LONG_ROW_BYTES = 256 << 10, LARGE_BYTES = 16 << 20;
 

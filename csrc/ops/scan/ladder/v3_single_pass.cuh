@@ -67,6 +67,7 @@ __launch_bounds__(THREADS, row_blocks<Op>)
     GPO_SHARED(Run, slots, [WARPS]);
     GPO_SHARED(Acc, carried, [1]);
     GPO_SHARED(unsigned, ticket, [1]);
+    GPO_SHARED(bool, last, [1]);
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const bool waits = across > 1;
     const int64_t id = waits ? take_tile(status.next, ticket) : first + blockIdx.x;
@@ -96,6 +97,7 @@ __launch_bounds__(THREADS, row_blocks<Op>)
         prefix.v = Op::Fold::combine(carried[0], prefix.v);
     }
     store_packs<Op, false>(op, a, p, read, before, prefix);
+    leave_status(status, a.rows * across, last);
 }
 
 /* Calls Rung::rows(call, view, op) for each view of rows in the order of out. */
@@ -117,7 +119,8 @@ struct scan_v3 {
         const int64_t across = tiles_across(a, TILE<Op>), tiles = a.rows * across;
         scan_status status = {};
         gpo_status failed =
-            across > 1 ? make_row_status<Op>(call, a.rows, across, &status) : GPO_OK;
+            across > 1 ? make_row_status<Op>(call, a.rows, across, true, &status)
+                       : GPO_OK;
         for (int64_t first = 0; !failed && first < tiles; first += MAX_GRID_X) {
             failed =
                 GPO_LAUNCH(call, grid_of(tiles - first), THREADS, 0,

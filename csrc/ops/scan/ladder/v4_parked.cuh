@@ -102,6 +102,7 @@ __launch_bounds__(THREADS, parked_blocks<Op>)
     GPO_SHARED(typename Op::Part, groups, [WARPS]);
     GPO_SHARED(typename Op::Acc, carried, [1]);
     GPO_SHARED(unsigned, ticket, [1]);
+    GPO_SHARED(bool, last, [1]);
     GPO_SHARED(uint64_t, arrival, [1]);
     if (threadIdx.x == 0) {
         start_arrival(arrival);
@@ -127,6 +128,7 @@ __launch_bounds__(THREADS, parked_blocks<Op>)
     __syncthreads();
     prefix.v = Op::Fold::combine(carried[0], prefix.v);
     store_packs<Op, false>(op, a, tile.place, tile, before, prefix);
+    leave_status(status, a.rows * across, last);
 }
 
 struct scan_v4 {
@@ -147,7 +149,7 @@ struct scan_v4 {
                              const Op &op, int64_t across)
     {
         scan_status status = {};
-        gpo_status failed = make_row_status<Op>(call, a.rows, across, &status);
+        gpo_status failed = make_row_status<Op>(call, a.rows, across, true, &status);
         gpo_allow_shared(scan_v4_parked<Op>, PARKED_BYTES);
         for (int64_t left = a.rows * across; !failed && left > 0; left -= MAX_GRID_X) {
             failed = GPO_LAUNCH(call, grid_of(left), THREADS, PARKED_BYTES,

@@ -141,7 +141,7 @@ struct ahead {
         const int64_t share = gpo_l2_bytes(call) / AHEAD_OF_L2 / PARKED_BYTES;
         const int64_t ahead = share < tiles ? share : tiles;
         scan_status status = {};
-        gpo_status failed = make_row_status<Op>(call, a.rows, across, &status);
+        gpo_status failed = make_row_status<Op>(call, a.rows, across, false, &status);
         gpo_allow_shared(scan_v5_ahead<Op>, PARKED_BYTES);
         for (int64_t left = tiles + ahead; !failed && left > 0; left -= MAX_GRID_X) {
             failed =

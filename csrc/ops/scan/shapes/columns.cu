@@ -87,6 +87,7 @@ __launch_bounds__(THREADS, 2)
     GPO_SHARED(Acc, totals, [WARPS][WARP * VEC]);
     GPO_SHARED(Acc, carried, [WARP * VEC]);
     GPO_SHARED(unsigned, ticket, [1]);
+    GPO_SHARED(bool, last, [1]);
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const int x_lane = lane % lanes;
     const int height = THREADS / lanes * DEPTH, columns = lanes * VEC;
@@ -162,6 +163,7 @@ __launch_bounds__(THREADS, 2)
                                result);
         }
     }
+    leave_status(status, strips * chunks, last);
 }
 
 /* How columns are divided into strips and chunks. */
@@ -194,7 +196,7 @@ make_column_status(gpo_call *call, const column_grid &g, int vec, int acc, int p
     const int64_t groups = ceil_div(g.chunks, COLUMN_FAN);
     const int64_t all = g.strips * g.lanes * vec;
     return make_status(call, all * g.chunks * acc, all * groups * part,
-                       all * ceil_div(groups, g.super_fan) * part, status);
+                       all * ceil_div(groups, g.super_fan) * part, true, status);
 }
 
 struct columns {
