@@ -903,17 +903,49 @@ def test_the_choice_follows_the_windows() -> None:
 
 
 def test_the_choice_of_the_gradient_follows_the_windows() -> None:
-    def chosen(kernel: int, step: int, gap: int = 1, **windows: Any) -> str:
-        shape = (1, 8, 8, 8)
-        out = ref.max_pool3d(np.zeros(shape), kernel, step, 0, gap).shape
+    def chosen(kernel: int, step: int, gap: int = 1, planes: int = 1, **windows: Any) -> str:
+        shape = (planes, 8, 8, 8)
+        side = (8 - gap * (kernel - 1) - 1) // step + 1
+        out = (planes, side, side, side)
         zeros = np.zeros(out, np.float32), np.zeros(out, np.int64)
         plan = _core.plan("max_pool3d_backward", *zeros, shape, **windows, backend="sim")
         return str(plan["variant"])
 
     assert chosen(2, 2) == "v0"
     assert chosen(2, 2, kernel_size=2) == "v2"
-    assert chosen(3, 1, kernel_size=3, stride=1) == "v4"
-    assert chosen(3, 1, 2, kernel_size=3, stride=1, dilation=2) == "v3"
+    assert chosen(4, 4, kernel_size=4) == "any_windows"
+    assert chosen(3, 1, kernel_size=3, stride=1) == "any_windows"
+    assert chosen(3, 2, planes=4096, kernel_size=3, stride=2) == "any_windows"
+    assert chosen(3, 1, planes=4096, kernel_size=3, stride=1) == "v4"
+    assert chosen(3, 1, 2, 4096, kernel_size=3, stride=1, dilation=2) == "v3"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize(
+    ("shape", "windows"),
+    [
+        ((2, 300, 258), (5, 4, 2)),  # four or two elements of a thread, in words
+        ((2, 300, 257), (3, 2, 1)),  # the last run of a row is shorter
+        ((1, 20, 33), (4, 1, 2)),  # lanes share the windows of an element
+        ((1, 20, 33), (3, 2, 1, 2)),
+        ((1, 9, 300, 300), (2, 3, 0)),  # elements in no window
+        ((1, 13, 9, 16), (8, 1, 4)),
+    ],
+)
+def test_any_windows_adds_what_the_reference_does(
+    shape: tuple[int, ...], windows: tuple[int, ...], dtype: str
+) -> None:
+    """Gradients are whole numbers, so that their sums are exact."""
+    rank = len(shape) - 1
+    op = f"max_pool{rank}d"
+    rng = np.random.default_rng(len(shape) + sum(windows))
+    x = rng.integers(-9, 9, shape).astype(dtype)
+    y, indices = getattr(ref, op)(x, *windows, return_indices=True)
+    dy = rng.integers(-3, 4, y.shape).astype(dtype)
+    want = getattr(ref, f"{op}_backward")(dy, indices, shape)
+    where: dict[str, Any] = {"backend": "sim", "variant": "any_windows"}
+    got = getattr(gpuopt, f"{op}_backward")(dy, indices, shape, *windows, **where)
+    np.testing.assert_array_equal(got, want)
 
 
 def test_the_source_of_both_ladders() -> None:

@@ -350,3 +350,43 @@ def test_every_failure_leaves_nothing_behind(rung: str, simulator: Any) -> None:
         break
     assert 3 <= step < 49
     np.testing.assert_array_equal(got, want)
+
+
+# ---- shapes ----
+
+
+def test_few_batches_have_a_kernel_of_their_own() -> None:
+    """Small products are few_batches; those that fill the GPU stay with v4 and v5."""
+    for n, rows, cols, outputs, variant in (
+        (1, 512, 4, 20, "few_batches"),
+        (4, 1209, 40, 200, "few_batches"),
+        (1024, 512, 512, 512, "v4"),
+        (16384, 256, 64, 256, "v5"),
+    ):
+        x = np.broadcast_to(np.float32(1), (n, rows, cols))
+        matrix = np.broadcast_to(np.float32(1), (outputs, rows))
+        plan = _core.plan("mean_matvec", x, matrix, backend="sim")
+        assert plan["variant"] == variant, (n, rows, cols, outputs)
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:1] + FLOATS[2:])
+@pytest.mark.parametrize(
+    ("n", "rows", "cols", "outputs"),
+    [
+        (1, 512, 4, 20),  # means in the product's launch, of one batch of four
+        (5, 70, 32, 9),  # the last outputs and batches are fewer than four
+        (3, 5, 2048, 6),  # a block per row
+        (6, 300, 64, 7),  # means by v4's stream
+        (4097, 3, 2, 5),  # many tiles
+    ],
+)
+def test_few_batches_are_numpys_formula(
+    n: int, rows: int, cols: int, outputs: int, dtype: str
+) -> None:
+    """Whole numbers, of columns that are a power of two: exact in any order."""
+    rng = np.random.default_rng(n + rows + cols + outputs)
+    x = np.repeat(rng.integers(-3, 4, (n, rows, 1)), cols, 2).astype(dtype)
+    matrix = rng.integers(-1, 2, (outputs, rows)).astype(dtype)
+    got = mean_matvec(x, matrix, backend="sim", variant="few_batches")
+    want = ref.mean_matvec(x, matrix)
+    np.testing.assert_array_equal(got, want)

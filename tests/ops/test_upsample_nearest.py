@@ -621,9 +621,10 @@ def test_shapes_have_kernels_of_their_own() -> None:
     """Twice as high and wide is v2; rows of 16 bytes; whatever is left."""
     for shape, scale, forward, backward in (
         ((1, 2, 6, 16), 2.0, "v2", "v2"),
-        ((1, 2, 6, 16), 3.0, "aligned_rows", "any_rows"),
+        ((1, 2, 6, 16), 3.0, "aligned_rows", "whole_scales"),
         ((1, 2, 6, 16), (1.0, 2.0), "aligned_rows", "aligned_rows"),
-        ((1, 2, 6, 5), 3.0, "any_rows", "any_rows"),
+        ((1, 2, 6, 5), 3.0, "any_rows", "whole_scales"),
+        ((1, 2, 6, 5), 1.5, "any_rows", "any_rows"),
         ((1, 2, 6, 16), 0.5, "any_rows", "any_rows"),
     ):
         x = whole(shape)
@@ -635,6 +636,22 @@ def test_shapes_have_kernels_of_their_own() -> None:
         assert row["variant"] == backward, (shape, scale)
     with pytest.raises(gpuopt.VariantError, match="aligned_rows"):
         upsample_nearest(x, scale=0.5, backend="sim", variant="aligned_rows")
+    with pytest.raises(gpuopt.VariantError, match="whole_scales"):
+        options: dict[str, Any] = {"backend": "sim", "variant": "whole_scales"}
+        upsample_nearest_backward(y, shape, scale=0.5, **options)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("scale", range(1, 64))
+def test_a_whole_scale_is_a_box_only_if_the_rule_agrees(scale: int, exact: bool) -> None:
+    """1 / scale, rounded down, moves the first output of an element to the one before."""
+    count = 97
+    dy = np.arange(count * scale, dtype=np.float64).reshape(1, 1, -1)
+    options: dict[str, Any] = {"scale": scale, "exact": exact}
+    want = ref.upsample_nearest_backward(dy, (1, 1, count), **options)
+    options["backend"] = "sim"
+    got = upsample_nearest_backward(dy, (1, 1, count), **options)
+    np.testing.assert_array_equal(got, want)
 
 
 # ---- the simulator: counts and faults ----

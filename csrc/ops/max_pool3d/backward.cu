@@ -1,14 +1,17 @@
 /*
- * backward.cu  The table of max_pool3d_backward on CUDA: its ladder (ladder/backward_*)
- * and the choice.  No rung adds by atomics: each sum has one owner, which adds in an
+ * backward.cu  The table of max_pool3d_backward on CUDA: its ladder (ladder/backward_*),
+ * the shape kernel (shapes/) and the choice.  No rung adds by atomics: each sum has one owner, which adds in an
  * order that depends on the sizes alone.
  * See gradient.cuh for what the rungs share, op.c for the contract.
  */
+#include "any_windows.cuh"
 #include "ladder/backward_v4_rounds.cuh"
 
 #include <stdio.h>
 
 /* ---- table ---- */
+
+enum { V0, V1, V2, V3, V4, ANY_WINDOWS };
 
 static const gpo_variant variants[] = {
     gpo_row<float_types>(
@@ -23,6 +26,10 @@ static const gpo_variant variants[] = {
                          GPO_RUN(max_pool3d_backward_v3)),
     gpo_row<float_types>("v4", "in rounds of rows of windows that share no element",
                          GPO_RUN(max_pool3d_backward_v4)),
+    gpo_shape(gpo_row<float_types>("any_windows",
+                                   "runs of dx ask their windows, counted in 32 bits",
+                                   GPO_RUN(max_pool3d_backward_any_windows)),
+              "kernel_size given, and at most 2^30 elements of x", takes_any_windows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -35,29 +42,39 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     if (!plan.has_windows) {
         snprintf(why, GPO_MESSAGE,
                  "without kernel_size every gradient may belong to any element");
-        return &variants[0];
-    }
-    if (plan.is_apart) {
-        snprintf(why, GPO_MESSAGE, "windows do not overlap: each fills its own cell");
-        return &variants[2];
+        return &variants[V0];
     }
     double windows = 1; /* that contain one element */
+    double cell = 1;    /* elements per window */
     for (int d = 0; d < POOL_AXES; d++) {
-        const pool_axis &a = plan.axis[d];
-        windows *= static_cast<double>(ceil_div(a.kernel, a.stride));
+        windows *= windows_per_element(plan.axis[d]);
+        cell *= static_cast<double>(plan.axis[d].stride);
+    }
+    const double size = static_cast<double>(plan.planes) * plan.plane;
+    if (plan.is_apart && (cell <= 8 || !takes_any_windows(call))) {
+        snprintf(why, GPO_MESSAGE,
+                 "windows do not overlap and are short: each fills its own cell");
+        return &variants[V2];
+    }
+    if (takes_any_windows(call) &&
+        (windows <= GATHER_WINDOWS || windows * size <= GATHER_WORK)) {
+        snprintf(why, GPO_MESSAGE,
+                 "an element is in few windows, or there are few elements: they ask "
+                 "their windows, in one pass");
+        return &variants[ANY_WINDOWS];
     }
     if (windows <= 4) {
         snprintf(why, GPO_MESSAGE, "at most 4 windows have one element");
-        return &variants[1];
+        return &variants[V1];
     }
     if (plan.has_gaps) {
         snprintf(why, GPO_MESSAGE,
                  "many windows have one element, with gaps: one axis at a time");
-        return &variants[3];
+        return &variants[V3];
     }
     snprintf(why, GPO_MESSAGE,
              "many windows have one element: rows that share none at the same time");
-    return &variants[4];
+    return &variants[V4];
 }
 
 extern "C" const gpo_table max_pool3d_backward_cuda;

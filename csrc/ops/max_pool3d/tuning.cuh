@@ -27,4 +27,11 @@ constexpr int64_t SLICES_BYTES = 96 << 10; /* v3: two blocks and more on an SM *
 constexpr int ROUND_WARPS = 16;            /* v4: warps of a block at most */
 constexpr int64_t ROUNDS_BYTES = 72 << 10; /* v4: three blocks on an SM */
 
+/* The gradient of any windows (shapes/): estimated, not yet measured. */
+constexpr int GATHER_BLOCK = 128, GATHER_BLOCKS = 8; /* on an SM: 64 registers */
+constexpr int64_t GATHER_THREADS = 1024; /* of an SM, which lanes that share fill */
+constexpr int MOST_LOG_SHARES = 3;       /* eight lanes share the windows of a run */
+constexpr double GATHER_WINDOWS = 9;     /* of one element, where there is any work */
+constexpr double GATHER_WORK = 1 << 24;  /* elements times windows; 4 us of issue */
+
 #endif

@@ -1,10 +1,11 @@
 /*
- * cuda.cu  The table of mean_matvec on CUDA: the ladder (ladder/) and the choice.  The
- * means of all rungs go through global memory: an x may have more rows than fit in
- * shared memory.
+ * cuda.cu  The table of mean_matvec on CUDA: the ladder (ladder/), the shape kernel
+ * (shapes/) and the choice.  The means of all rungs go through global memory: an x may
+ * have more rows than fit in shared memory.
  * See rows.cuh for coalesced rows, product.cuh for a tile of the product, op.c for the
  * contract.
  */
+#include "few_batches.cuh"
 #include "ladder/v0_one_block.cuh"
 #include "ladder/v1_block_per_batch.cuh"
 #include "ladder/v2_warp_per_row.cuh"
@@ -18,7 +19,14 @@
 
 /* Integers and bools are converted to float64: see op.c. */
 
-enum { V4 = 4, V5 };
+/* It is right for every call, and slow for many batches and outputs. */
+static bool
+takes_few_batches(const gpo_call * /* call */)
+{
+    return true;
+}
+
+enum { V4 = 4, V5, FEW };
 
 static const gpo_variant variants[] = {
     gpo_row<float_types>("v0", "one block", GPO_RUN(mean_matvec_v0)),
@@ -29,6 +37,10 @@ static const gpo_variant variants[] = {
     gpo_row<float_types>("v4", "mean kernel, then a GEMM", GPO_RUN(mean_matvec_v4)),
     gpo_row<float_types>("v5", "the product runs while the others stream",
                          GPO_RUN(mean_matvec_v5)),
+    gpo_shape(gpo_row<float_types>("few_batches",
+                                   "4 outputs of 4 batches per block, along the depth",
+                                   GPO_RUN(mean_matvec_few_batches)),
+              "any call", takes_few_batches),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -37,6 +49,12 @@ static const gpo_variant variants[] = {
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
+    if (has_few_batches(call)) {
+        snprintf(why, GPO_MESSAGE,
+                 "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "
+                 "not");
+        return &variants[FEW];
+    }
     if (mean_matvec_plan_of(call)->cols <= SHORT) {
         snprintf(why, GPO_MESSAGE,
                  "means of %d elements or fewer: v5 hides the product behind them",

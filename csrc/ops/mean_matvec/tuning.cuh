@@ -21,4 +21,12 @@ constexpr int RING = 3;        /* stages, two in flight: L2 latency is more than
 
 constexpr int64_t SHORT = 128; /* up to this many elements per mean v5 is faster */
 
+/* few_batches (shapes/): estimated, not yet measured. */
+constexpr int FEW_OUTPUTS = 4, FEW_BATCHES = 4;    /* of a block */
+constexpr int64_t FEW_COLS = 32;                   /* means computed where needed */
+constexpr double FROM_X_BYTES = 16 << 20;          /* of x, read once per 4 outputs */
+constexpr int64_t LONG_COLS = 1024, LONG_ROWS = 8; /* a block per row; rows per SM */
+constexpr double STAGE_MICROSECONDS = 0.8;         /* of v4's product */
+constexpr double L2_BYTES_PER_MICROSECOND = 30000; /* per SM */
+
 #endif

@@ -34,7 +34,7 @@ using added_types = gpo_types<int8_t, uint8_t, int16_t, uint16_t, int32_t, uint3
 
 static const char any_rows[] = "fewer than 2^31 rows, elements of a row and blocks";
 
-enum { V0, V1, V2, ALIGNED_ROWS, ANY_ROWS };
+enum { V0, V1, V2, ALIGNED_ROWS, ANY_ROWS, WHOLE_SCALES };
 
 static const gpo_variant forward_variants[] = {
     gpo_row<every_type>("v0", "one output per thread",
@@ -68,6 +68,11 @@ static const gpo_variant backward_variants[] = {
     gpo_shape(gpo_row<added_types>("any_rows", "an element of dx for each of 4 rows",
                                    RUN(upsample_nearest_backward_any_rows, carrier_of)),
               any_rows, takes_any_rows),
+    gpo_shape(
+        gpo_row<added_types>("whole_scales", "a box of dy for each element of dx",
+                             RUN(upsample_nearest_backward_whole_scales, carrier_of)),
+        "whole scales of axes with fewer than 2^20 outputs, up to 2^30 elements",
+        takes_whole_scales),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -105,6 +110,12 @@ choose_forward(const gpo_call *call, char why[GPO_MESSAGE])
 static const gpo_variant *
 choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
 {
+    if (takes_any_rows(call) && !takes_doubles(call) &&
+        !takes_aligned_rows_of_dy(call) && takes_whole_scales(call)) {
+        snprintf(why, GPO_MESSAGE,
+                 "whole_scales sums a box of dy per thread, found without divisions");
+        return &backward_variants[WHOLE_SCALES];
+    }
     return choose_from(backward_variants, call, takes_aligned_rows_of_dy(call), why);
 }
 

@@ -7,6 +7,7 @@
 #ifndef GPO_UPSAMPLE_ROWS_CUH
 #define GPO_UPSAMPLE_ROWS_CUH
 
+#include "../../device/divide.cuh"
 #include "../../device/grid.cuh"
 #include "../../device/number.cuh"
 #include "../../device/vec.cuh"

@@ -20,5 +20,6 @@ enum {
 
 enum { DY_PACKS = 4 };      /* backward aligned_rows: packs in flight before they add */
 enum { ELEMENT_ITEMS = 4 }; /* backward any_rows: rows of dx of a thread */
+enum { BOX_ROWS = 4 };      /* backward whole_scales: in flight; estimated, not timed */
 
 #endif

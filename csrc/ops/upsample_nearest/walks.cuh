@@ -177,6 +177,37 @@ takes_aligned_rows_of_dy(const gpo_call *call)
                             (p.bytes < 16 && has_pairs(call, 16 / p.bytes)));
 }
 
+/*
+ * Whether output i comes from i / scale for a whole scale.  For fewer than 2^20 outputs
+ * the rule's two roundings, of 2^-24 each, cannot reach the next source from the last
+ * output of one (1 / out away, or half of that).  The first output keeps its source if
+ * it lies half an output past it, or if 1 / scale was rounded up.
+ */
+inline bool
+has_whole_scale(const upsample_axis &axis)
+{
+    const int64_t scale = axis.out / axis.in;
+    const bool kept =
+        axis.shift > 0 ||
+        static_cast<double>(axis.inverse) * static_cast<double>(scale) >= 1.0;
+    const double inverse = 1.0 / static_cast<double>(scale);
+    const bool near_enough =
+        fabs(static_cast<double>(axis.inverse) - inverse) <= inverse * 0x1p-23;
+    return scale * axis.in == axis.out && axis.out < 1 << 20 && kept && near_enough;
+}
+
+/* Backward: whole scales, and elements that 30 bits can count. */
+inline bool
+takes_whole_scales(const gpo_call *call)
+{
+    const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
+    bool whole = p.size > 0 && p.size <= 1 << 30;
+    for (int k = 0; k < UPSAMPLE_SPATIAL && whole; k++) {
+        whole = has_whole_scale(p.axis[k]);
+    }
+    return whole;
+}
+
 /* ---- the shape kernels, for the table and for v2 (shapes/) ---- */
 
 /* aligned_rows runs any_rows where it does not take the call. */
@@ -191,5 +222,8 @@ gpo_status upsample_nearest_backward_aligned_rows(gpo_call *call);
 
 template <typename T>
 gpo_status upsample_nearest_backward_any_rows(gpo_call *call);
+
+template <typename T>
+gpo_status upsample_nearest_backward_whole_scales(gpo_call *call);
 
 #endif
