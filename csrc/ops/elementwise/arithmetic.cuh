@@ -8,6 +8,7 @@
 #define GPO_ELEMENTWISE_ARITHMETIC_CUH
 
 #include "../../device/number.cuh"
+#include "../../device/ptx.cuh"
 #include "../../device/types.cuh"
 
 /* ---- values: the type in which an element is computed ---- */
