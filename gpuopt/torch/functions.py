@@ -445,7 +445,7 @@ def causal_conv1d_fn(
     """causal_conv1d with the arguments of the package causal-conv1d.
 
     x has the shape (B, C, T), weight (C, K), seq_idx (B, T): the number of the sequence of
-    each step, on a CPU alone.  initial_states are the K - 1 steps before x, of the shape
+    each step.  initial_states are the K - 1 steps before x, of the shape
     (B, C, K - 1); with return_final_states the last K - 1 steps are returned, too, in
     final_states_out if it is given.  Gradients of x, weight, bias and initial_states.  The
     sums are in weight's dtype, at least float32.

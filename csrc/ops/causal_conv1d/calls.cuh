@@ -6,6 +6,7 @@
 #ifndef GPO_CAUSAL_CONV1D_CALLS_CUH
 #define GPO_CAUSAL_CONV1D_CALLS_CUH
 
+#include "segments.cuh"
 #include "states.cuh"
 
 /* The view for the forward pass of a call. */
@@ -112,6 +113,14 @@ convolve_behind_state(gpo_call *call, conv_launch<T> convolve)
     return status;
 }
 
+/* For calls without results: the values of segments may be wrong all the same. */
+static gpo_status
+check_segments_alone(gpo_call *call)
+{
+    segment_marks marks;
+    return mark_segments(call, &marks);
+}
+
 template <typename T>
 static gpo_status
 run_forward(gpo_call *call, conv_launch<T> convolve)
@@ -124,7 +133,7 @@ run_forward(gpo_call *call, conv_launch<T> convolve)
                            {last, p.last.b, p.last.c, p.last.t});
     }
     if (status || p.batches * p.channels == 0) {
-        return status;
+        return status ? status : check_segments_alone(call);
     }
     if (p.has_state && p.taps > 1) {
         return convolve_behind_state(call, convolve);
@@ -190,7 +199,7 @@ run_backward_at_once(gpo_call *call, gradients_launch<T> gradients)
 {
     const gpo_status status = conv_check_causality(call);
     if (status || conv_plan_of(call)->channels == 0) {
-        return status;
+        return status ? status : check_segments_alone(call);
     }
     const conv_view<T> v = conv_of<T>(call);
     return gradients(call, v, lags_of<T>(call, v.dy));

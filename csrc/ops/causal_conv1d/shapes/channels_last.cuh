@@ -19,6 +19,28 @@ struct last_work {
     int64_t parts;     /* forward: stretches of all rows; backward: shares of them */
     int64_t share;     /* stretches of a part */
     int64_t tasks;     /* blocks of threads */
+    segment_marks marks;
+};
+
+/*
+ * Where segments begin around SLOTS steps: bit k is step k - (LAGS - 1), counted from the
+ * first of them.  A row's first step and those after its last one are begins.
+ */
+template <int LAGS>
+struct slot_marks {
+    unsigned bits;
+
+    /* How many steps before slot k are in its segment; 32: all that matter. */
+    __device__ __forceinline__ int back(int k) const
+    {
+        return __clz(static_cast<int>(bits << (32 - LAGS - k)));
+    }
+
+    /* How many steps after the one that is LAGS - 1 before slot k are in its segment. */
+    __device__ __forceinline__ int ahead(int k) const
+    {
+        return __clz(static_cast<int>(__brev(bits >> (k + 1))));
+    }
 };
 
 /* Channels of a thread: their taps and a window of steps stay in registers. */

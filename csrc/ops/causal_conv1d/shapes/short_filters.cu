@@ -17,6 +17,7 @@ struct row_work {
     divider stretches; /* of a row */
     divider channels;
     int64_t tasks, rows;
+    segment_marks marks;
 };
 
 /* SHORT_ITEMS packs of each lane from step u on. */
@@ -38,11 +39,11 @@ load_items(uint4 (&in)[SHORT_ITEMS], const pack_row<const T> &x, int u)
 }
 
 /* The results of a pack: taps, then SiLU. */
-template <bool EDGE, int LAGS, typename T>
+template <int LAGS, typename T, typename Where>
 __device__ __forceinline__ uint4
 result_of_pack(const conv_view<T> &v, const value_type<T> (&tap)[LAGS],
-               value_type<T> offset, const uint4 &in, const uint4 &before, int u,
-               lane_group at)
+               value_type<T> offset, const uint4 &in, const uint4 &before,
+               lane_group at, const Where &where)
 {
     using V = value_type<T>;
     constexpr int SIZE = pack<T>::SIZE;
@@ -52,8 +53,7 @@ result_of_pack(const conv_view<T> &v, const value_type<T> (&tap)[LAGS],
     for (int i = 0; i < SIZE; i++) {
         sum[i] = offset;
     }
-    add_lags<LAGS, EDGE>(sum, tap, value, static_cast<int>(v.lags),
-                         u < LAGS ? u : LAGS);
+    add_lags(sum, tap, value, static_cast<int>(v.lags), where);
     if (v.finish == FINISH_SILU) {
 #pragma unroll
         for (int i = 0; i < SIZE; i++) {
@@ -63,12 +63,36 @@ result_of_pack(const conv_view<T> &v, const value_type<T> (&tap)[LAGS],
     return chunk_of_values<T>(sum);
 }
 
+/*
+ * The results of the pack at step u: a product at a time where one may be missing, that
+ * is, at the start of a row or where some lane's pack has parts of two segments.
+ */
+template <bool CUT, int LAGS, typename T>
+__device__ __forceinline__ uint4
+results_at(const conv_view<T> &v, const value_type<T> (&tap)[LAGS],
+           value_type<T> offset, const uint4 &in, const uint4 &before, int u,
+           lane_group at, bool is_first, row_marks row)
+{
+    if constexpr (CUT) {
+        const bool inside = u < static_cast<int>(v.steps);
+        const unsigned marks = inside ? row.from(u - (LAGS - 1)) : 0;
+        if (__any_sync(ALL_LANES, (marks & SEEN<LAGS, T>) != 0)) {
+            const in_a_segment<LAGS> where = {{}, marks, 0};
+            return result_of_pack(v, tap, offset, in, before, at, where);
+        }
+    }
+    const at_an_edge edge = {u < LAGS ? u : LAGS, 0};
+    return !CUT && is_first
+               ? result_of_pack(v, tap, offset, in, before, at, edge)
+               : result_of_pack(v, tap, offset, in, before, at, in_the_middle{});
+}
+
 /* A stretch of a row from step u of each lane on; `begin` is that of the warp. */
-template <int LAGS, typename T>
+template <bool CUT, int LAGS, typename T>
 __device__ __forceinline__ void
 walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS], value_type<T> offset,
      const pack_row<const T> &x, const pack_row<T> &out, int begin, int turns,
-     bool is_first, lane_group at)
+     bool is_first, lane_group at, row_marks row)
 {
     constexpr int SIZE = pack<T>::SIZE, HALO = (LAGS - 2 + SIZE) / SIZE;
     constexpr int ITEM = WARP * SIZE;
@@ -87,11 +111,9 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS], value_type<T> offs
             }
             const uint4 &old = k > 0 ? in[k > 0 ? k - 1 : 0] : before;
             const int first = u + k * ITEM;
-            store_pack(
-                out, first,
-                k == 0 && is_first
-                    ? result_of_pack<true>(v, tap, offset, in[k], old, first, at)
-                    : result_of_pack<false>(v, tap, offset, in[k], old, first, at));
+            store_pack(out, first,
+                       results_at<CUT>(v, tap, offset, in[k], old, first, at,
+                                       k == 0 && is_first, row));
         }
         before = in[SHORT_ITEMS - 1];
         is_first = false;
@@ -100,7 +122,7 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS], value_type<T> offs
     }
 }
 
-template <typename T, int LAGS>
+template <typename T, int LAGS, bool CUT>
 __global__ void
 __launch_bounds__(SHORT_BLOCK, sizeof(T) == 8 ? 4 : 0)
     causal_conv1d_short_filters(conv_view<T> v, row_work work)
@@ -122,8 +144,12 @@ __launch_bounds__(SHORT_BLOCK, sizeof(T) == 8 ? 4 : 0)
         const auto out = row_of_packs(first, v.out.t, steps, past);
         value_type<T> tap[LAGS];
         load_taps<LAGS>(tap, v, c);
-        walk(v, tap, v.offset(c), x, out, stretch * work.turns * TURN - past,
-             work.turns, stretch == 0, at);
+        row_marks marks = {};
+        if constexpr (CUT) {
+            marks = work.marks.row(b);
+        }
+        walk<CUT>(v, tap, v.offset(c), x, out, stretch * work.turns * TURN - past,
+                  work.turns, stretch == 0, at, marks);
     }
 }
 
@@ -143,10 +169,14 @@ conv_short_filters(gpo_call *call, const conv_view<T> &v)
     work.channels = divider_of(v.channels);
     work.tasks = ceil_div(work.rows, WARP >> work.shift) * work.stretches.by;
     const dim3 grid = grid_of(ceil_div(work.tasks, SHORT_BLOCK / WARP));
-#define WITH(LAGS)                                                                    \
-    GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, (causal_conv1d_short_filters<T, LAGS>), v, \
-               work)
-    return GPO_BY_LAGS(v.lags, WITH);
+    const gpo_status status = mark_segments(call, &work.marks);
+    if (status) {
+        return status;
+    }
+#define WITH(LAGS, CUT)                    \
+    GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, \
+               (causal_conv1d_short_filters<T, LAGS, CUT>), v, work)
+    return GPO_BY_LAGS(v.lags, work.marks.words, WITH);
 #undef WITH
 }
 

@@ -10,10 +10,10 @@
 #include "channels_last.cuh"
 
 /* The results of a stretch of W channels: `n` steps from t0 on. */
-template <int LAGS, int W, typename T>
+template <bool CUT, int LAGS, int W, typename T>
 __device__ __forceinline__ void
 walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS][W], int64_t b, int64_t c,
-     int64_t t0, int n)
+     int64_t t0, int n, const segment_marks &marks)
 {
     using V = value_type<T>;
     constexpr int SLOTS = WINDOW_STEPS<LAGS, W>, AHEAD = STEPS_AHEAD<T, W>;
@@ -40,6 +40,10 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS][W], int64_t b, int6
     }
     int inside = t0 < SHORT ? static_cast<int>(t0) : SHORT; /* steps before, at least */
     for (int j = 0; j < n; j += SLOTS) {
+        slot_marks<LAGS> begins = {};
+        if constexpr (CUT) {
+            begins.bits = marks.row(b).from(static_cast<int>(t0) + j - (LAGS - 1));
+        }
 #pragma unroll
         for (int k = 0; k < SLOTS; k++) {
             if (j + k >= n) {
@@ -54,7 +58,8 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS][W], int64_t b, int6
             if (j + k + AHEAD < n) {
                 ahead[k % AHEAD] = load_chunk<W>(x + (k + AHEAD) * v.x.t);
             }
-            const int last = lags - 1 < inside + k ? lags - 1 : inside + k;
+            const int past = CUT ? begins.back(k) : inside + k;
+            const int last = lags - 1 < past ? lags - 1 : past;
 #pragma unroll
             for (int s = 0; s < LAGS; s++) {
                 if (s <= last) {
@@ -79,7 +84,7 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS][W], int64_t b, int6
     }
 }
 
-template <typename T, int LAGS, int W>
+template <typename T, int LAGS, int W, bool CUT>
 __global__ void
 __launch_bounds__(SHORT_BLOCK)
     causal_conv1d_short_filters_channels_last(conv_view<T> v, last_work work)
@@ -95,41 +100,50 @@ __launch_bounds__(SHORT_BLOCK)
             const int64_t b = work.stretches.of(at.part);
             const int64_t t0 = (at.part - b * work.stretches.by) * work.length;
             const int64_t left = v.steps - t0;
-            walk(v, tap, b, c, t0,
-                 static_cast<int>(left < work.length ? left : work.length));
+            walk<CUT>(v, tap, b, c, t0,
+                      static_cast<int>(left < work.length ? left : work.length),
+                      work.marks);
         }
     }
 }
 
-template <typename T, int LAGS, int W>
+template <typename T, int LAGS, int W, bool CUT>
 static gpo_status
-launch(gpo_call *call, const conv_view<T> &v)
+launch(gpo_call *call, const conv_view<T> &v, const segment_marks &marks)
 {
     const int64_t chunks = ceil_div(v.channels, W);
     last_work work = {};
     split_channels(&work, chunks);
     split_steps(&work, gpo_processors(call) * LAST_THREADS, chunks, v.batches, v.steps);
     count_tasks(&work);
+    work.marks = marks;
     return GPO_LAUNCH(call, grid_of(work.tasks), SHORT_BLOCK, 0,
-                      (causal_conv1d_short_filters_channels_last<T, LAGS, W>), v, work);
+                      (causal_conv1d_short_filters_channels_last<T, LAGS, W, CUT>), v,
+                      work);
 }
 
-template <typename T, int LAGS>
+template <typename T, int LAGS, bool CUT>
 static gpo_status
-launch_widest(gpo_call *call, const conv_view<T> &v)
+launch_widest(gpo_call *call, const conv_view<T> &v, const segment_marks &marks)
 {
     constexpr int W = last_width<T, LAGS>(32);
     const bool wide =
         has_chunks<W>(v.x, v.channels) && has_chunks<W>(v.out, v.channels);
-    return wide ? launch<T, LAGS, W>(call, v) : launch<T, LAGS, 1>(call, v);
+    return wide ? launch<T, LAGS, W, CUT>(call, v, marks)
+                : launch<T, LAGS, 1, CUT>(call, v, marks);
 }
 
 template <typename T>
 gpo_status
 conv_short_filters_channels_last(gpo_call *call, const conv_view<T> &v)
 {
-#define WITH(LAGS) launch_widest<T, LAGS>(call, v)
-    return GPO_BY_LAGS(v.lags, WITH);
+    segment_marks marks;
+    const gpo_status status = mark_segments(call, &marks);
+    if (status) {
+        return status;
+    }
+#define WITH(LAGS, CUT) launch_widest<T, LAGS, CUT>(call, v, marks)
+    return GPO_BY_LAGS(v.lags, marks.words, WITH);
 #undef WITH
 }
 
