@@ -138,18 +138,30 @@ def test_the_function(
                 close(a.grad, b.grad, **near)
 
 
-def test_final_states_go_where_they_are_wanted(device: str) -> None:
-    for steps, given in itertools.product((1, 5), (False, True)):
-        x = drawn(16, steps, torch.float16, True, device)
-        weight = torch.randn(16, 4, device=device)
-        initial = torch.randn(2, 16, 3, device=device).half() if given else None
-        out = torch.empty(2, 3, 16, dtype=torch.float16, device=device).transpose(1, 2)
-        _, final = gt.causal_conv1d_fn(
-            x, weight, None, None, initial, True, final_states_out=out, activation="swish"
-        )
-        before = torch.zeros_like(out) if initial is None else initial
-        assert final is out
-        assert torch.equal(out, torch.cat([before, x], 2)[..., -3:])
+def test_states_without_gradients(device: str) -> None:
+    """The results, and final states where they are wanted."""
+    for steps, given, last, dtype in itertools.product(
+        (1, 5, 300), (False, True), (False, True), DTYPES
+    ):
+        x = drawn(16, steps, dtype, last, device)
+        weight, bias = torch.randn(16, 4, device=device), torch.randn(16, device=device)
+        initial = torch.randn(2, 16, 3, device=device).to(dtype) if given else None
+        before = x.new_zeros(2, 16, 3) if initial is None else initial
+        row = torch.cat([before, x], 2)
+        want = exact(row, weight, bias, "swish", steps)
+        out = torch.empty(2, 3, 16, dtype=dtype, device=device).transpose(1, 2)
+        for into in (None, out):
+            for w, add in ((weight, bias), (weight.to(dtype), bias.to(dtype))):
+                y, final = gt.causal_conv1d_fn(
+                    x, w, add, None, initial, True, final_states_out=into, activation="swish"
+                )
+                assert into is None or final is out
+                assert torch.equal(final, row[..., -3:])
+                assert y.dtype == dtype
+                near = NEAR[dtype] if w.dtype == torch.float32 else {"rtol": 0.02, "atol": 0.06}
+                close(y, want, **near)
+        y = gt.causal_conv1d_fn(x, weight, bias, initial_states=initial, activation="silu")
+        close(y, want, **NEAR[dtype])
 
 
 # ---- rows of sequences ----

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import gpuopt
-from gpuopt.torch._direct import call
+from gpuopt.torch._direct import are_plain, call
 from gpuopt.torch._elementwise import ROWS
 from gpuopt.torch._library import category, no_gradient, operator
 
@@ -448,6 +448,35 @@ def _sequences(
     return y.masked_fill(padding[:, None], 0)
 
 
+def _behind_states(
+    x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None, states: Any
+) -> Any:
+    """causal_conv1d_fn where no gradient is recorded: gpuopt's own states, and no copy of x."""
+    initial, returns, out = states
+    weight = weight.squeeze(1) if weight.dim() == 3 else weight
+    dtype = torch.promote_types(x.dtype, weight.dtype)
+    rows, w, add, before = (
+        None if a is None else a.to(dtype) for a in (x, weight, bias, initial)
+    )
+    by_time = x.stride(1) == 1 and x.stride(2) != 1
+    turned: Any = (lambda a: None if a is None else a.transpose(1, 2)) if by_time else None
+    y: Any = gpuopt.causal_conv1d(
+        turned(rows) if by_time else rows,
+        w,
+        add,
+        activation=activation,
+        layout="BTC" if by_time else "BCT",
+        initial_state=turned(before) if by_time else before,
+        return_state=returns,
+    )
+    y, last = y if returns else (y, None)
+    y, last = (turned(y), turned(last)) if by_time else (y, last)
+    y = y.to(x.dtype)
+    if last is None:
+        return y
+    return y, last.to(x.dtype) if out is None else out.copy_(last)
+
+
 def causal_conv1d_fn(
     x: Tensor,
     weight: Tensor,
@@ -483,6 +512,13 @@ def causal_conv1d_fn(
                 f"initial_states has shape {tuple(initial_states.shape)}, but x and weight "
                 f"call for {wanted}, that is (B, C, K - 1)"
             )
+    states = initial_states, return_final_states, final_states_out
+    has_states = (
+        kept > 0 and x.dim() == 3 and (initial_states is not None or return_final_states)
+    )
+    if has_states and are_plain(x, weight, bias, initial_states, final_states_out):
+        return _behind_states(x, weight, bias, activation, states)
+    if initial_states is not None:
         row = torch.cat([initial_states.to(x.dtype), x], 2)
     y = _rows(row, weight, bias, activation=activation)[..., row.shape[2] - x.shape[2] :]
     if not return_final_states:

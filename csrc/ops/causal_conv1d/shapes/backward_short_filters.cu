@@ -159,7 +159,7 @@ compute_item(V (&total)[LAGS + 1], V (&next)[pack<T>::SIZE],
  * The same, a product at a time where one may be missing: at the ends of a row, or where
  * some lane's pack has parts of two segments around it.
  */
-template <bool CUT, int LAGS, typename T, typename V>
+template <short_rows ROWS, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
 compute_item_at(V (&total)[LAGS + 1], V (&next)[pack<T>::SIZE],
                 const channel_taps<T, LAGS> &of, const gradient_rows<T> &rows, int item,
@@ -171,7 +171,7 @@ compute_item_at(V (&total)[LAGS + 1], V (&next)[pack<T>::SIZE],
     const bool own = item <= rows.last;
     unsigned marks = 0, later = 0;
     bool is_cut = false;
-    if constexpr (CUT) {
+    if constexpr (ROWS == CUT) {
         if (left > 0) {
             marks = rows.marks.from(u - (LAGS - 1));
             later = rows.marks.from(u);
@@ -182,7 +182,7 @@ compute_item_at(V (&total)[LAGS + 1], V (&next)[pack<T>::SIZE],
     if (is_edge || is_cut) {
         const at_an_edge row = {u < FAR ? u : FAR,
                                 left < FAR ? (left < 0 ? 0 : left) : FAR};
-        if constexpr (CUT) {
+        if constexpr (ROWS == CUT) {
             const in_a_segment<LAGS> where = {row, marks, later};
             compute_item(total, next, of, rows, u, own, x, dy, at, shift, where);
         }
@@ -196,7 +196,7 @@ compute_item_at(V (&total)[LAGS + 1], V (&next)[pack<T>::SIZE],
 }
 
 /* A stretch of a row, from its end to its start. */
-template <bool CUT, int LAGS, typename T, typename V>
+template <short_rows ROWS, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
 walk_back(V (&total)[LAGS + 1], const channel_taps<T, LAGS> &of,
           const gradient_rows<T> &rows, int steps, lane_group at, int shift)
@@ -219,7 +219,7 @@ walk_back(V (&total)[LAGS + 1], const channel_taps<T, LAGS> &of,
         const uint4 dy_later = pack_at(rows.dy, item - 2 >= rows.first ? u : steps);
         const bool edge =
             !at.all || item == 0 || (item + 1) * ITEM - rows.past + LAGS - 1 > steps;
-        compute_item_at<CUT>(total, next, of, rows, item, x, dy, at, shift, edge);
+        compute_item_at<ROWS>(total, next, of, rows, item, x, dy, at, shift, edge);
         x[0] = x[1];
         x[1] = x_ahead;
         dy = dy_ahead;
@@ -227,7 +227,7 @@ walk_back(V (&total)[LAGS + 1], const channel_taps<T, LAGS> &of,
     }
 }
 
-template <typename T, int LAGS, bool CUT>
+template <typename T, int LAGS, short_rows ROWS>
 __global__ void
 __launch_bounds__(SHORT_BLOCK)
     causal_conv1d_backward_short_filters(conv_view<T> v, lag_view<T> to,
@@ -263,10 +263,10 @@ __launch_bounds__(SHORT_BLOCK)
             rows.first = stretch * work.items;
             const int rest = work.row_items - rows.first;
             rows.last = rows.first + (rest < work.items ? rest : work.items) - 1;
-            if constexpr (CUT) {
+            if constexpr (ROWS == CUT) {
                 rows.marks = work.marks.row(b);
             }
-            walk_back<CUT>(total, of, rows, static_cast<int>(v.steps), at, work.shift);
+            walk_back<ROWS>(total, of, rows, static_cast<int>(v.steps), at, work.shift);
         }
 #pragma unroll
         for (int s = 0; s <= LAGS; s++) {
@@ -376,10 +376,10 @@ gradients_short_filters(gpo_call *call, const conv_view<T> &v, const lag_view<T>
     }
     if (!status) {
         const dim3 grid = grid_of(ceil_div(work.tasks, SHORT_BLOCK / WARP));
-#define WITH(LAGS, CUT)                    \
+#define WITH(LAGS, ROWS)                   \
     GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, \
-               (causal_conv1d_backward_short_filters<T, LAGS, CUT>), v, to, work)
-        status = GPO_BY_LAGS(v.lags, work.marks.words, WITH);
+               (causal_conv1d_backward_short_filters<T, LAGS, ROWS>), v, to, work)
+        status = GPO_BY_LAGS_AND_CUT(v.lags, work.marks.words, WITH);
 #undef WITH
     }
     return status ? status : add_short_parts(call, to, work.splits.by);

@@ -134,7 +134,7 @@ struct last_stretch {
 };
 
 /* Slots K and up of a turn of the window; j is the step of slot 0. */
-template <int K, bool CUT, int LAGS, int W, typename T, typename V>
+template <int K, short_rows ROWS, int LAGS, int W, typename T, typename V>
 __device__ __forceinline__ void
 turn(last_window<T, LAGS, W> *at, last_sums<V, LAGS, W> *sums, const conv_view<T> &v,
      const last_stretch<T> &of, const V (&tap)[LAGS][W], const V (&offset)[W], int j,
@@ -153,7 +153,7 @@ turn(last_window<T, LAGS, W> *at, last_sums<V, LAGS, W> *sums, const conv_view<T
             more ? load_chunk<W>(of.x + (K + AHEAD) * v.x.t) : chunk<T, W>{};
         at->dy_ahead[K % AHEAD] =
             more ? load_chunk<W>(of.dy + (K + AHEAD) * v.dy.t) : chunk<T, W>{};
-        const int64_t t = of.t0 + step, before = CUT ? begins.back(K) : t;
+        const int64_t t = of.t0 + step, before = ROWS == CUT ? begins.back(K) : t;
         const int last = before < of.lags - 1 ? static_cast<int>(before) : of.lags - 1;
         gradient_of_step<K>(at, dy, tap, offset, of.is_silu && step < of.loaded, last);
         if (step < of.n) {
@@ -161,17 +161,17 @@ turn(last_window<T, LAGS, W> *at, last_sums<V, LAGS, W> *sums, const conv_view<T
         }
         if (step >= LAGS - 1) {
             const int64_t after =
-                CUT ? begins.ahead(K) : of.steps - 1 - (t - (LAGS - 1));
+                ROWS == CUT ? begins.ahead(K) : of.steps - 1 - (t - (LAGS - 1));
             const int most =
                 after < of.lags - 1 ? static_cast<int>(after) : of.lags - 1;
             *reinterpret_cast<chunk<T, W> *>(of.dx + (K - (LAGS - 1)) * v.out.t) =
                 result_of_step<K>(*at, tap, most);
         }
-        turn<K + 1, CUT>(at, sums, v, of, tap, offset, j, begins);
+        turn<K + 1, ROWS>(at, sums, v, of, tap, offset, j, begins);
     }
 }
 
-template <bool CUT, int LAGS, int W, typename T, typename V>
+template <short_rows ROWS, int LAGS, int W, typename T, typename V>
 __device__ __forceinline__ void
 walk(last_sums<V, LAGS, W> *sums, const conv_view<T> &v, const V (&tap)[LAGS][W],
      int64_t b, int64_t c, int64_t t0, int n, const segment_marks &marks)
@@ -188,7 +188,7 @@ walk(last_sums<V, LAGS, W> *sums, const conv_view<T> &v, const V (&tap)[LAGS][W]
     of.loaded = n + of.lags - 1;
     of.loaded = v.steps - t0 < of.loaded ? static_cast<int>(v.steps - t0) : of.loaded;
     of.is_silu = v.finish == FINISH_SILU;
-    if constexpr (CUT) {
+    if constexpr (ROWS == CUT) {
         of.marks = marks.row(b);
     }
     V offset[W];
@@ -200,10 +200,10 @@ walk(last_sums<V, LAGS, W> *sums, const conv_view<T> &v, const V (&tap)[LAGS][W]
     fill_window(&at, v, of.x, of.dy, t0, of.loaded);
     for (int j = 0; j < n + LAGS - 1; j += SLOTS) {
         slot_marks<LAGS> begins = {};
-        if constexpr (CUT) {
+        if constexpr (ROWS == CUT) {
             begins.bits = of.marks.from(static_cast<int>(t0) + j - (LAGS - 1));
         }
-        turn<0, CUT>(&at, sums, v, of, tap, offset, j, begins);
+        turn<0, ROWS>(&at, sums, v, of, tap, offset, j, begins);
         of.x += SLOTS * v.x.t;
         of.dy += SLOTS * v.dy.t;
         of.dx += SLOTS * v.out.t;
@@ -252,7 +252,7 @@ put_sums(const lag_view<T> &to, int64_t parts, int64_t part, int64_t c, const V 
     }
 }
 
-template <typename T, int LAGS, int W, bool CUT>
+template <typename T, int LAGS, int W, short_rows ROWS>
 __global__ void
 __launch_bounds__(SHORT_BLOCK, sizeof(T) == 8 ? 0 : 2)
     causal_conv1d_backward_short_filters_channels_last(conv_view<T> v, lag_view<T> to,
@@ -277,16 +277,16 @@ __launch_bounds__(SHORT_BLOCK, sizeof(T) == 8 ? 0 : 2)
             const int64_t t0 = (unit - b * work.stretches.by) * work.length;
             const int64_t left = v.steps - t0;
             last_sums<V, LAGS, W> sums = {};
-            walk<CUT>(&sums, v, tap, b, c, t0,
-                      static_cast<int>(left < work.length ? left : work.length),
-                      work.marks);
+            walk<ROWS>(&sums, v, tap, b, c, t0,
+                       static_cast<int>(left < work.length ? left : work.length),
+                       work.marks);
             fold(totals, sums, unit == begin);
         }
         put_sums<LAGS, W>(to, work.parts, at.part, c, totals);
     }
 }
 
-template <typename T, int LAGS, int W, bool CUT>
+template <typename T, int LAGS, int W, short_rows ROWS>
 static gpo_status
 launch(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
        const segment_marks &marks)
@@ -306,13 +306,13 @@ launch(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
     if (!status) {
         status = GPO_LAUNCH(
             call, grid_of(work.tasks), SHORT_BLOCK, 0,
-            (causal_conv1d_backward_short_filters_channels_last<T, LAGS, W, CUT>), v,
+            (causal_conv1d_backward_short_filters_channels_last<T, LAGS, W, ROWS>), v,
             to, work);
     }
     return status ? status : add_short_parts(call, to, work.parts);
 }
 
-template <typename T, int LAGS, bool CUT>
+template <typename T, int LAGS, short_rows ROWS>
 static gpo_status
 launch_widest(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
               const segment_marks &marks)
@@ -321,8 +321,8 @@ launch_widest(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
     const bool wide = has_chunks<W>(v.x, v.channels) &&
                       has_chunks<W>(v.dy, v.channels) &&
                       has_chunks<W>(v.out, v.channels);
-    return wide ? launch<T, LAGS, W, CUT>(call, v, lags, marks)
-                : launch<T, LAGS, 1, CUT>(call, v, lags, marks);
+    return wide ? launch<T, LAGS, W, ROWS>(call, v, lags, marks)
+                : launch<T, LAGS, 1, ROWS>(call, v, lags, marks);
 }
 
 template <typename T>
@@ -338,8 +338,8 @@ gradients_short_filters_channels_last(gpo_call *call, const conv_view<T> &v,
     if (status) {
         return status;
     }
-#define WITH(LAGS, CUT) launch_widest<T, LAGS, CUT>(call, v, lags, marks)
-    return GPO_BY_LAGS(v.lags, marks.words, WITH);
+#define WITH(LAGS, ROWS) launch_widest<T, LAGS, ROWS>(call, v, lags, marks)
+    return GPO_BY_LAGS_AND_CUT(v.lags, marks.words, WITH);
 #undef WITH
 }
 

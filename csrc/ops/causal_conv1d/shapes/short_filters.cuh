@@ -10,6 +10,7 @@
 #include "../../../device/block.cuh"
 #include "../../../device/divide.cuh"
 #include "../segments.cuh"
+#include "../states.cuh"
 
 /* ---- SiLU ---- */
 
@@ -280,6 +281,33 @@ struct in_the_middle {
     {
         return true;
     }
+
+    /* Completes the LAGS - 1 values before a pack, and those of the pack. */
+    template <typename Values>
+    static __device__ __forceinline__ void add_earlier(Values &)
+    {
+    }
+};
+
+/* All forward at the start of a row: the steps before 0 are those of a state. */
+template <typename T>
+struct behind_a_state : in_the_middle {
+    const T *state; /* step 0, if the steps before it were before it in memory */
+    int64_t t;
+    int lags, u; /* u: the first step of the pack */
+
+    template <typename V, int N>
+    __device__ __forceinline__ void add_earlier(V (&value)[N]) const
+    {
+        constexpr int BEFORE = N - pack<T>::SIZE; /* values before the pack */
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const int step = u - BEFORE + i;
+            if (step < 0 && step > -lags) {
+                value[i] = value_of(state[step * t]);
+            }
+        }
+    }
 };
 
 /* Those of the row: `before` steps before the pack, `after` from its first step on. */
@@ -302,6 +330,11 @@ struct at_an_edge {
     __device__ __forceinline__ bool has_ahead(int i, int s) const
     {
         return i + s < after;
+    }
+
+    template <typename Values>
+    __device__ __forceinline__ void add_earlier(Values &) const
+    {
     }
 };
 
@@ -328,6 +361,11 @@ struct in_a_segment {
     __device__ __forceinline__ bool has_ahead(int i, int s) const
     {
         return s == 0 || (later & (((1u << s) - 1) << (i + 1))) == 0;
+    }
+
+    template <typename Values>
+    __device__ __forceinline__ void add_earlier(Values &) const
+    {
     }
 };
 
@@ -425,11 +463,13 @@ make_short_parts(gpo_call *call, int64_t parts, lag_view<T> *to)
 
 /* ---- launchers ---- */
 
-/* The kernels are compiled for filters of up to 4, 8 and SHORT taps, with segments or not. */
-#define GPO_BY_LAGS(lags, cut, launch) \
-    ((cut) ? GPO_BY_LAGS_OF(lags, true, launch) : GPO_BY_LAGS_OF(lags, false, launch))
-#define GPO_BY_LAGS_OF(lags, cut, launch) \
-    ((lags) <= 4 ? launch(4, cut) : (lags) <= 8 ? launch(8, cut) : launch(16, cut))
+/* The kernels are compiled for filters of up to 4, 8 and SHORT taps, and each of these. */
+enum short_rows { PLAIN, CUT /* into segments */, BEHIND /* a state, forward */ };
+
+#define GPO_BY_LAGS(lags, rows, launch) \
+    ((lags) <= 4 ? launch(4, rows) : (lags) <= 8 ? launch(8, rows) : launch(16, rows))
+#define GPO_BY_LAGS_AND_CUT(lags, cut, launch) \
+    ((cut) ? GPO_BY_LAGS(lags, CUT, launch) : GPO_BY_LAGS(lags, PLAIN, launch))
 static_assert(SHORT == 16, "GPO_BY_LAGS");
 
 template <typename T>
