@@ -73,7 +73,7 @@ gradient_of_pack(V (&g)[SIZE], const uint4 &dy, const channel_taps<T, LAGS> &of,
         add_lags(sum, of.tap, x, of.lags, where);
 #pragma unroll
         for (int i = 0; i < SIZE; i++) {
-            const V slope = g[i] * silu_slope(sum[i]);
+            const V slope = g[i] * silu_slope<T>(sum[i]);
             g[i] = where.is_step(i) ? slope : V(0);
         }
     }
@@ -229,7 +229,7 @@ walk_back(V (&total)[LAGS + 1], const channel_taps<T, LAGS> &of,
 
 template <typename T, int LAGS, short_rows ROWS>
 __global__ void
-__launch_bounds__(SHORT_BLOCK)
+__launch_bounds__(SHORT_BLOCK, sizeof(T) == 4 && LAGS == 4 ? 6 : 0)
     causal_conv1d_backward_short_filters(conv_view<T> v, lag_view<T> to,
                                          gradient_work work)
 {
@@ -348,8 +348,8 @@ work_of(const gpo_call *call, const conv_view<T> &v)
     gradient_work work = {};
     work.shift = lanes_of_row(packs);
     const int64_t slots = ceil_div(v.channels, WARP >> work.shift);
-    const int64_t wanted = gpo_processors(call) * SHORT_WARPS / slots;
-    const int64_t pieces = wanted / v.batches;
+    const int64_t pieces = gpo_processors(call) * SHORT_WARPS / slots / v.batches;
+    const int64_t wanted = gpo_processors(call) * SHARING_WARPS / slots;
     work.row_items = static_cast<int>(ceil_div(packs, WARP));
     work.items = pieces > 1 ? static_cast<int>(ceil_div(work.row_items, pieces))
                             : work.row_items;

@@ -76,7 +76,7 @@ gradient_of_step(last_window<T, LAGS, W> *at, const chunk<T, W> &dy,
         }
 #pragma unroll
         for (int i = 0; i < W; i++) {
-            at->g[K][i] *= silu_slope(sum[i]);
+            at->g[K][i] *= silu_slope<T>(sum[i]);
         }
     }
 }
@@ -254,7 +254,7 @@ put_sums(const lag_view<T> &to, int64_t parts, int64_t part, int64_t c, const V 
 
 template <typename T, int LAGS, int W, short_rows ROWS>
 __global__ void
-__launch_bounds__(SHORT_BLOCK, sizeof(T) == 8 ? 0 : 2)
+__launch_bounds__(SHORT_BLOCK, backward_blocks<T, LAGS>)
     causal_conv1d_backward_short_filters_channels_last(conv_view<T> v, lag_view<T> to,
                                                        last_work work)
 {
@@ -292,10 +292,10 @@ launch(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
        const segment_marks &marks)
 {
     const int64_t chunks = ceil_div(v.channels, W);
-    const int64_t wanted = gpo_processors(call) * LAST_THREADS;
+    const int64_t wanted = gpo_processors(call) * LAST_THREADS_BACKWARD;
     last_work work = {};
     split_channels(&work, chunks);
-    split_steps(&work, wanted, chunks, v.batches, v.steps);
+    split_steps(&work, wanted, LEAST_STEPS_BACKWARD, chunks, v.batches, v.steps);
     const int64_t stretches = work.parts, pieces = ceil_div(wanted, chunks);
     work.share = ceil_div(stretches, stretches < pieces ? stretches : pieces);
     work.parts = ceil_div(stretches, work.share);
@@ -317,7 +317,7 @@ static gpo_status
 launch_widest(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
               const segment_marks &marks)
 {
-    constexpr int W = last_width<T, LAGS>(16);
+    constexpr int W = last_width<T, LAGS>(16, 16);
     const bool wide = has_chunks<W>(v.x, v.channels) &&
                       has_chunks<W>(v.dy, v.channels) &&
                       has_chunks<W>(v.out, v.channels);

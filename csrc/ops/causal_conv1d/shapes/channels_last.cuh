@@ -46,10 +46,10 @@ struct slot_marks {
 /* Channels of a thread: their taps and a window of steps stay in registers. */
 template <typename T, int LAGS>
 constexpr int
-last_width(int registers)
+last_width(int registers, int bytes)
 {
     const int most = registers * 4 / (LAGS * static_cast<int>(sizeof(value_type<T>)));
-    const int size = pack<T>::SIZE;
+    const int size = bytes / static_cast<int>(sizeof(T));
     return most < 1 ? 1 : most < size ? most : size;
 }
 
@@ -89,14 +89,14 @@ split_channels(last_work *work, int64_t chunks)
     work->blocks = divider_of(ceil_div(chunks, int64_t{1} << shift));
 }
 
-/* Stretches of at most MOST_STEPS_SUMMED steps, enough for `wanted` threads. */
+/* Stretches of `least` to MOST_STEPS_SUMMED steps, enough for `wanted` threads. */
 inline void
-split_steps(last_work *work, int64_t wanted, int64_t chunks, int64_t batches,
-            int64_t steps)
+split_steps(last_work *work, int64_t wanted, int64_t least, int64_t chunks,
+            int64_t batches, int64_t steps)
 {
     const int64_t pieces = ceil_div(wanted, chunks * (batches > 0 ? batches : 1));
-    int64_t length = (steps / pieces + SHORT - 1) / SHORT * SHORT;
-    length = length < LEAST_STEPS ? LEAST_STEPS : length;
+    int64_t length = ceil_div(steps / pieces, STEPS_TOGETHER) * STEPS_TOGETHER;
+    length = length < least ? least : length;
     work->length = length < MOST_STEPS_SUMMED ? length : MOST_STEPS_SUMMED;
     work->stretches = divider_of(ceil_div(steps, work->length));
     work->parts = batches * work->stretches.by;

@@ -67,7 +67,7 @@ result_of_pack(const conv_view<T> &v, const value_type<T> (&tap)[LAGS],
     if (v.finish == FINISH_SILU) {
 #pragma unroll
         for (int i = 0; i < SIZE; i++) {
-            sum[i] = silu(sum[i]);
+            sum[i] = silu<T>(sum[i]);
         }
     }
     return chunk_of_values<T>(sum);

@@ -9,6 +9,7 @@
 
 #include "../../../device/block.cuh"
 #include "../../../device/divide.cuh"
+#include "../../../device/ptx.cuh"
 #include "../segments.cuh"
 #include "../states.cuh"
 
@@ -34,18 +35,42 @@ silu_share(double v)
     return (v < 0 ? e : 1.0) / (1.0 + e);
 }
 
-template <typename V>
+/*
+ * The same for results of 16 bits, to 2^-16 of itself: one exponential, one reciprocal.
+ * Both are scaled by 2^-24, so that neither overflows before the result is 0.
+ */
+__device__ __forceinline__ float
+short_silu_share(float v)
+{
+    constexpr float LOG2_E = 1.44269502F, SCALE = 0x1p-24F;
+    return SCALE * reciprocal_fast(SCALE + exp2_fast(__fmaf_rn(v, -LOG2_E, -24.0F)));
+}
+
+template <typename T, typename V>
+__device__ __forceinline__ V
+share_for(V v)
+{
+    if constexpr (sizeof(T) == 2) {
+        return short_silu_share(v);
+    }
+    else {
+        return silu_share(v);
+    }
+}
+
+/* v / (1 + exp(-v)) for a result of type T. */
+template <typename T, typename V>
 __device__ __forceinline__ V
 silu(V v)
 {
-    return v * silu_share(v);
+    return v * share_for<T>(v);
 }
 
-template <typename V>
+template <typename T, typename V>
 __device__ __forceinline__ V
 silu_slope(V v)
 {
-    const V share = silu_share(v);
+    const V share = share_for<T>(v);
     return share * (1 + v * (1 - share));
 }
 

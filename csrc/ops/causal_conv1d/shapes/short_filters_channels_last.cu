@@ -108,7 +108,7 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS][W], int64_t b, int6
             if (v.finish == FINISH_SILU) {
 #pragma unroll
                 for (int i = 0; i < W; i++) {
-                    sum[i] = silu(sum[i]);
+                    sum[i] = silu<T>(sum[i]);
                 }
             }
             *reinterpret_cast<chunk<T, W> *>(out + k * v.out.t) =
@@ -149,7 +149,8 @@ launch(gpo_call *call, const conv_view<T> &v, const segment_marks &marks)
     const int64_t chunks = ceil_div(v.channels, W);
     forward_work<ROWS> work = {};
     split_channels(&work, chunks);
-    split_steps(&work, gpo_processors(call) * LAST_THREADS, chunks, v.batches, v.steps);
+    split_steps(&work, gpo_processors(call) * LAST_THREADS, LEAST_STEPS, chunks,
+                v.batches, v.steps);
     count_tasks(&work);
     work.marks = marks;
     if constexpr (ROWS == BEHIND) {
@@ -164,7 +165,7 @@ template <typename T, int LAGS, short_rows ROWS>
 static gpo_status
 launch_widest(gpo_call *call, const conv_view<T> &v, const segment_marks &marks)
 {
-    constexpr int W = last_width<T, LAGS>(32);
+    constexpr int W = last_width<T, LAGS>(16, 8);
     const bool wide =
         has_chunks<W>(v.x, v.channels) && has_chunks<W>(v.out, v.channels);
     return wide ? launch<T, LAGS, W, ROWS>(call, v, marks)
