@@ -57,6 +57,7 @@ if built():
                   "causal_conv1d_backward_v7_spectra_lags": 32,
                   "causal_conv1d_backward_v7_spectra_gradients": 8,
                   "causal_conv1d_backward_short_filters_channels_lastId": 8,
+                  "causal_conv1d_short_filters_channels_lastId": 8,
                   "scan_v5_ahead": 144, "max_pool3d_v7_": 168,
                   "mean_matvec_v5_": 48, "index_add_v4_gather": 44,
                   "convolve_v3_spectral_blocks": 8}  # fmt: skip

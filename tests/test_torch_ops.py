@@ -996,11 +996,12 @@ def test_causal_conv1d_fn_with_states(
         torch.testing.assert_close(out, final.detach(), rtol=0, atol=0)
 
 
-def test_causal_conv1d_fn_with_sequences_in_a_row() -> None:
-    """On a CPU: no product crosses a border, in the gradients neither."""
-    d = Draw("seq_idx", "cpu")
+def test_causal_conv1d_fn_with_sequences_in_a_row(device: str) -> None:
+    """No product crosses a border, in the gradients neither."""
+    d = Draw("seq_idx", device)
     args = recorded((d.floats(2, 17, 12), d.floats(17, 4), d.floats(17)))
     ids = torch.tensor([[0] * 5 + [1] * 7, [0] * 1 + [3] * 2 + [4] * 9], dtype=torch.int32)
+    ids = ids.to(device)
     y = gt.causal_conv1d_fn(*args, seq_idx=ids, activation="silu")
     x, weight, bias = args
     rows = []
@@ -1063,8 +1064,6 @@ def test_what_causal_conv1d_s_functions_refuse() -> None:
         fn(x, weight, final_states_out=states)
     with pytest.raises(ValueError, match=r"\(1, 2, 2\), but .* call for \(1, 2, 3\)"):
         fn(x, weight, initial_states=states[..., 1:])
-    with pytest.raises(NotImplementedError, match="cache_seqlens"):
-        update(x, states, weight, cache_seqlens=torch.zeros(1, dtype=torch.int32))
     with pytest.raises(TypeError, match="causal_conv1d_update has no gradient"):
         update(x.requires_grad_(), states, weight)
     with torch.no_grad():

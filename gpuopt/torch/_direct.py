@@ -64,6 +64,14 @@ def goes_straight(kernel: Kernel, args: tuple[Any, ...]) -> bool:
     return not optional or all(map(is_plain, optional))
 
 
+def are_plain(*tensors: Any) -> bool:
+    """Whether torch has nothing to do in a call on these: for gpuopt's own functions."""
+    if torch.compiler.is_compiling() or modes() != NO_MODE:
+        return False
+    given = [x for x in tensors if x is not None]
+    return not torch._C._len_torch_function_stack() and all(map(is_plain, given))
+
+
 def call(name: str, *args: Any) -> Any:
     """torch.ops.gpuopt.<name>(*args), all of them given."""
     if not torch.compiler.is_compiling():

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import gpuopt
-from gpuopt.torch._direct import call
+from gpuopt.torch._direct import are_plain, call
 from gpuopt.torch._elementwise import ROWS
 from gpuopt.torch._library import category, no_gradient, operator
 
@@ -33,6 +33,7 @@ __all__ = [
     "causal_conv1d",
     "causal_conv1d_fn",
     "causal_conv1d_update",
+    "causal_conv1d_varlen_states",
     "convolve",
     "cumprod",
     "cumsum",
@@ -421,15 +422,59 @@ def _silu(activation: str | None) -> str | None:
 
 
 def _rows(x: Tensor, weight: Tensor, bias: Tensor | None, **options: Any) -> Tensor:
-    """causal_conv1d in weight's dtype; where channels are neighbours, in the result, too."""
-    wide = x.to(weight.dtype)
-    bias = None if bias is None else bias.to(weight.dtype)
+    """In the wider dtype; where channels of x are neighbours, those of the result are, too."""
+    dtype = torch.promote_types(x.dtype, weight.dtype)
+    wide, weight = x.to(dtype), weight.to(dtype)
+    bias = None if bias is None else bias.to(dtype)
     if wide.dim() == 3 and wide.stride(1) == 1 and wide.stride(2) != 1:
         y = causal_conv1d(wide.transpose(1, 2), weight, bias, layout="BTC", **options)
         y = y.transpose(1, 2)
     else:
         y = causal_conv1d(wide, weight, bias, **options)
     return y.to(x.dtype)
+
+
+def _sequences(
+    x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None, ids: Tensor
+) -> Tensor:
+    """causal_conv1d with sequences in a row, and results of 0 where a number is negative."""
+    try:
+        return _rows(x, weight, bias, activation=activation, segments=ids)
+    except ValueError:  # raised before anything is computed
+        padding = ids < 0
+        if not bool(padding.any()):
+            raise
+    y = _rows(x, weight, bias, activation=activation, segments=ids.clamp(min=-1) + 1)
+    return y.masked_fill(padding[:, None], 0)
+
+
+def _behind_states(
+    x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None, states: Any
+) -> Any:
+    """causal_conv1d_fn where no gradient is recorded: gpuopt's own states, and no copy of x."""
+    initial, returns, out = states
+    weight = weight.squeeze(1) if weight.dim() == 3 else weight
+    dtype = torch.promote_types(x.dtype, weight.dtype)
+    rows, w, add, before = (
+        None if a is None else a.to(dtype) for a in (x, weight, bias, initial)
+    )
+    by_time = x.stride(1) == 1 and x.stride(2) != 1
+    turned: Any = (lambda a: None if a is None else a.transpose(1, 2)) if by_time else None
+    y: Any = gpuopt.causal_conv1d(
+        turned(rows) if by_time else rows,
+        w,
+        add,
+        activation=activation,
+        layout="BTC" if by_time else "BCT",
+        initial_state=turned(before) if by_time else before,
+        return_state=returns,
+    )
+    y, last = y if returns else (y, None)
+    y, last = (turned(y), turned(last)) if by_time else (y, last)
+    y = y.to(x.dtype)
+    if last is None:
+        return y
+    return y, last.to(x.dtype) if out is None else out.copy_(last)
 
 
 def causal_conv1d_fn(
@@ -445,10 +490,11 @@ def causal_conv1d_fn(
     """causal_conv1d with the arguments of the package causal-conv1d.
 
     x has the shape (B, C, T), weight (C, K), seq_idx (B, T): the number of the sequence of
-    each step, on a CPU alone.  initial_states are the K - 1 steps before x, of the shape
+    each step, where a sequence begins wherever the number changes, and results are 0 where
+    it is negative.  initial_states are the K - 1 steps before x, of the shape
     (B, C, K - 1); with return_final_states the last K - 1 steps are returned, too, in
     final_states_out if it is given.  Gradients of x, weight, bias and initial_states.  The
-    sums are in weight's dtype, at least float32.
+    sums are in the wider dtype of x and weight, at least float32.
     """
     activation = _silu(activation)
     if seq_idx is not None and (initial_states is not None or return_final_states):
@@ -457,7 +503,7 @@ def causal_conv1d_fn(
     if final_states_out is not None and not return_final_states:
         raise ValueError("final_states_out is given, but return_final_states is False")
     if seq_idx is not None:
-        return _rows(x, weight, bias, activation=activation, segments=seq_idx)
+        return _sequences(x, weight, bias, activation, seq_idx)
     kept, row = weight.shape[-1] - 1, x
     if initial_states is not None:
         wanted = (*x.shape[:2], kept)
@@ -466,6 +512,13 @@ def causal_conv1d_fn(
                 f"initial_states has shape {tuple(initial_states.shape)}, but x and weight "
                 f"call for {wanted}, that is (B, C, K - 1)"
             )
+    states = initial_states, return_final_states, final_states_out
+    has_states = (
+        kept > 0 and x.dim() == 3 and (initial_states is not None or return_final_states)
+    )
+    if has_states and are_plain(x, weight, bias, initial_states, final_states_out):
+        return _behind_states(x, weight, bias, activation, states)
+    if initial_states is not None:
         row = torch.cat([initial_states.to(x.dtype), x], 2)
     y = _rows(row, weight, bias, activation=activation)[..., row.shape[2] - x.shape[2] :]
     if not return_final_states:
@@ -487,27 +540,108 @@ def causal_conv1d_update(
     """The next steps of sequences, with the arguments of the package causal-conv1d.
 
     x has the shape (B, C) or (B, C, L), conv_state (B, C, S) with S of at least K - 1, or
-    (N, C, S) with the row of each sequence in conv_state_indices (B,).  conv_state is
-    updated in place; the result has the shape of x.  It has no gradient.
+    (N, C, S) with the row of each sequence in conv_state_indices (B,); where an index is
+    negative the result is 0.  conv_state is updated in place, with cache_seqlens (B,) as a
+    ring: the next step goes to place cache_seqlens % S.  The result has the shape of x.  It
+    has no gradient.  One launch if all dtypes are one and there is no cache_seqlens; else
+    rows of conv_state are copied, and the sums are in the wider dtype.
     """
     activation = _silu(activation)
-    if cache_seqlens is not None:
-        raise NotImplementedError(
-            "cache_seqlens, the places in a circular conv_state, is not supported: the last "
-            "steps of conv_state are the latest"
-        )
     tensors = (a for a in (x, conv_state, weight, bias) if a is not None)
     if torch.is_grad_enabled() and [a for a in tensors if a.requires_grad]:
         raise no_gradient("causal_conv1d_update")
     arrays, index = (conv_state, x, weight, bias), conv_state_indices
+    dtypes = {a.dtype for a in arrays if a is not None}
+    if cache_seqlens is not None or len(dtypes) > 1:
+        return _update_copies(arrays, activation, cache_seqlens, index)
     if torch.compiler.is_compiling():
         y, state = operator("causal_conv1d_update")(*arrays, index, 0.0, activation)
         conv_state.copy_(state)
         return y
-    y, _ = gpuopt.causal_conv1d_update(
-        *arrays, state_index=index, activation=activation, out=(None, conv_state)
+    try:
+        y, _ = gpuopt.causal_conv1d_update(
+            *arrays, state_index=index, activation=activation, out=(None, conv_state)
+        )
+    except IndexError:  # raised before anything is written
+        if index is None or not bool((index < 0).any()):
+            raise
+        return _without_padding(arrays, activation, None, index)
+    return y
+
+
+def _without_padding(arrays: Any, activation: Any, places: Any, index: Tensor) -> Tensor:
+    """causal_conv1d_update of the sequences whose index is not negative; 0 elsewhere."""
+    state, x, weight, bias = arrays
+    kept = (index >= 0).nonzero()[:, 0]
+    places = None if places is None else places[kept]
+    y = torch.zeros_like(x)
+    y[kept] = causal_conv1d_update(
+        x[kept], state, weight, bias, activation, places, index[kept]
     )
     return y
+
+
+def _update_copies(arrays: Any, activation: Any, places: Any, index: Tensor | None) -> Tensor:
+    """causal_conv1d_update of copied rows: a ring of steps, or dtypes that differ."""
+    conv_state, x, weight, bias = arrays
+    rows, steps, size = conv_state, x if x.dim() == 3 else x[..., None], conv_state.shape[-1]
+    if index is not None:
+        if bool((index < 0).any()):
+            return _without_padding(arrays, activation, places, index)
+        named = torch.zeros(conv_state.shape[0], dtype=torch.bool, device=index.device)
+        if index.numel() and int(index.max()) >= named.numel():
+            raise IndexError(
+                f"index {int(index.max())} is out of bounds for axis 0 with size "
+                f"{named.numel()}"
+            )
+        index = index.long()
+        named[index] = True
+        if int(named.sum()) != index.numel():
+            raise ValueError("conv_state_indices must name each row once")
+        rows = conv_state[index]
+    wide, state = torch.promote_types(x.dtype, weight.dtype), rows
+    if places is not None:
+        kept = weight.shape[1] - 1
+        if size < kept:
+            raise ValueError(
+                f"conv_state has {size} steps, but filters of {kept + 1} taps need {kept}"
+            )
+        state = rows.gather(2, _ring(rows, places, -kept, 0))
+    bias = None if bias is None else bias.to(wide)
+    y, after = operator("causal_conv1d_update")(
+        state.to(wide), x.to(wide), weight.to(wide), bias, None, 0.0, activation
+    )
+    if places is not None:
+        end = steps.shape[2]
+        begin = max(end - size, 0)  # earlier steps are overwritten
+        at = _ring(rows, places, begin, end)
+        after = rows.scatter(2, at, steps[..., begin:].to(rows.dtype))
+    if index is None:
+        conv_state.copy_(after)
+    else:
+        conv_state[index] = after.to(conv_state.dtype)
+    return y.to(x.dtype)
+
+
+def _ring(rows: Tensor, places: Tensor, begin: int, end: int) -> Tensor:
+    """Where steps begin to end are in rings of which step 0 is at `places`, for gather."""
+    steps = torch.arange(begin, end, device=rows.device)
+    at = (places.long()[:, None] + steps) % max(rows.shape[2], 1)
+    return at[:, None].expand(-1, rows.shape[1], -1)
+
+
+def causal_conv1d_varlen_states(x: Tensor, cu_seqlens: Tensor, state_len: int) -> Tensor:
+    """The last steps of sequences in a row, as the package causal-conv1d returns them.
+
+    x has the shape (T, C), cu_seqlens (B + 1,) the cumulative lengths from 0 to T; the
+    result (B, C, state_len) has 0 before the first step of a sequence, and is a conv_state
+    of causal_conv1d_update.
+    """
+    ends = cu_seqlens.long()[1:, None]
+    at = ends + torch.arange(-state_len, 0, device=x.device)
+    inside = at >= cu_seqlens.long()[:-1, None]
+    steps = x[at.clamp(min=0)] if x.shape[0] else x.new_zeros(*at.shape, x.shape[1])
+    return steps.masked_fill(~inside[..., None], 0).transpose(1, 2)
 
 
 def convolve(input: Tensor, other: Tensor, mode: str = "full") -> Tensor:

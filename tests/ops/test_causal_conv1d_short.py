@@ -1,12 +1,13 @@
 """Filters of at most 16 taps on CUDA: short_filters and short_filters_channels_last.
 
-Order: drawn calls, special values, splits and sums, the choice, the simulator's counts and
-faults.  Both kernels take any layout, so each test runs both on both layouts.  See
+Order: drawn calls, special values, states, splits and sums, the choice, the simulator's
+counts and faults.  Both kernels take any layout, so each test runs both on both layouts.  See
 test_causal_conv1d.py for what all variants have in common.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -248,6 +249,71 @@ def test_another_future_changes_no_bit(variant: str) -> None:
         assert got[..., t:].tobytes() == dx[..., t:].tobytes()
 
 
+# ---- states ----
+
+
+@each_dtype
+@each_variant
+def test_a_state_is_read_where_it_is(variant: str, dtype: str, checked: Any) -> None:
+    """Every number of taps, rows shorter than the state, at every offset, in both layouts."""
+    how: dict[str, Any] = {"backend": "sim", "variant": variant, "return_state": True}
+    for turn, taps in enumerate((2, 3, 4, 5, 8, 9, 16)):
+        for channels, steps in ((1, 1), (5, 2), (16, 9), (3, 70), (8, 33), (2, 1030)):
+            checked(schedule=SCHEDULES[(turn + steps) % 4], seed=steps)
+            if steps == 1030 and (dtype == "float64" or turn % 3):
+                continue
+            row = whole((2, channels, steps + taps + 12), dtype, turn)
+            cut = turn + channels % 5  # the rows begin at any offset to 16 bytes
+            state = row[:, :, cut : cut + taps - 1]
+            x = row[:, :, cut + taps - 1 : cut + taps - 1 + steps]
+            w, bias = whole((channels, taps), dtype, 3), whole((channels,), dtype, 4)
+            joined = np.concatenate([state, x], 2)
+            want = ref.causal_conv1d(joined, w, bias)[:, :, taps - 1 :]
+            got, last = causal_conv1d(x, w, bias, initial_state=state, **how)
+            np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(last, joined[:, :, steps:])
+            for lay in (lambda a: a.swapaxes(1, 2), lambda a: a.swapaxes(1, 2).copy()):
+                got, last = causal_conv1d(
+                    lay(x), w, bias, initial_state=lay(state), layout="BTC", **how
+                )
+                np.testing.assert_array_equal(got.swapaxes(1, 2), want)
+                np.testing.assert_array_equal(last.swapaxes(1, 2), joined[:, :, steps:])
+
+
+@each_variant
+@pytest.mark.parametrize("layout", ["BCT", "BTC"])
+def test_a_row_in_parts_has_the_bits_of_the_row(variant: str, layout: str) -> None:
+    rng, cuts = np.random.default_rng(1), (0, 1, 3, 50, 51, 300)
+    turn = (lambda a: a.swapaxes(1, 2).copy()) if layout == "BTC" else (lambda a: a)
+    for channels, taps in ((5, 4), (16, 7), (8, 16)):
+        x, w = (
+            rng.standard_normal(s).astype("f4") for s in ((2, channels, 300), (channels, taps))
+        )
+        how: dict[str, Any] = {"activation": "silu", "variant": variant, "layout": layout}
+        want = causal_conv1d(turn(x), w, backend="sim", **how)
+        state, parts = turn(np.zeros((2, channels, taps - 1), np.float32)), []
+        for from_, to in itertools.pairwise(cuts):
+            y, state = causal_conv1d(
+                turn(x[:, :, from_:to]), w, initial_state=state, return_state=True,
+                backend="sim", **how,
+            )  # fmt: skip
+            parts.append(y)
+        joined = np.concatenate(parts, 1 if layout == "BTC" else 2)
+        assert joined.tobytes() == want.tobytes()
+
+
+@each_variant
+def test_a_bad_state_reaches_what_depends_on_it(variant: str) -> None:
+    x, w = np.ones((2, 8, 40), np.float32), np.ones((8, 5), np.float32)
+    for where in range(4):
+        state = np.ones((2, 8, 4), np.float32)
+        state[1, 3, where] = np.nan
+        y = causal_conv1d(x, w, initial_state=state, backend="sim", variant=variant)
+        bad = np.zeros(y.shape, bool)
+        bad[1, 3, : where + 1] = True
+        np.testing.assert_array_equal(np.isnan(y), bad)
+
+
 # ---- splits and sums ----
 
 
@@ -321,6 +387,23 @@ def test_auto_follows_the_strides() -> None:
 
 
 # ---- the simulator: counts and faults ----
+
+
+@each_variant
+def test_a_state_costs_its_own_sectors(variant: str) -> None:
+    """One launch, and about the sectors of a call without a state."""
+    layout = "BTC" if variant.endswith("last") else "BCT"
+    shape, before = (
+        ((1, 256, 1024), (1, 3, 1024)) if layout == "BTC" else ((1, 4, 8192), (1, 4, 3))
+    )
+    x, state = whole(shape), whole(before)
+    w = whole((shape[2] if layout == "BTC" else 4, 4))
+    options: dict[str, Any] = {"variant": variant, "layout": layout}
+    plain = profile("causal_conv1d", x, w, **options)[variant]
+    kernels = profile("causal_conv1d", x, w, initial_state=state, **options)[variant]
+    assert len(kernels) == len(plain) == 1
+    more = kernels[0].global_sectors - plain[0].global_sectors
+    assert 0 < more <= state.nbytes // 32 + 16
 
 
 def sectors(op: str, variant: str, *arrays: Array, **options: Any) -> tuple[int, int]:

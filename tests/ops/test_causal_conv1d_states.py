@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import dtype_of
-from cases.causal_conv1d import BY_ROW, expect, state_samples
+from cases import dtype_of, unit
+from cases.causal_conv1d import BY_ROW, expect, roundings, state_samples
 
+import gpuopt
 from gpuopt import _core, causal_conv1d, causal_conv1d_backward, causal_conv1d_update, ref
 
 Array = np.ndarray[Any, Any]
@@ -120,11 +121,16 @@ def test_results_of_a_state_go_into_out() -> None:
         )
 
 
+AVAILABLE = [
+    row
+    for row in _core.variants("causal_conv1d")
+    if row["available"] and _core.backends()[row["backend"]] is None
+]
 ROWS = [
     (row["backend"], row["name"], dtype)
-    for row in _core.variants("causal_conv1d")
+    for row in AVAILABLE
     for dtype in FLOATS
-    if row["available"] and _core.backends()[row["backend"]] is None and dtype in row["dtypes"]
+    if dtype in row["dtypes"]
 ]
 
 
@@ -166,11 +172,28 @@ BORDERS = (
 )
 
 
-@pytest.mark.parametrize("variant", CPU)
+# Elsewhere than on a CPU the shape kernels have segments, and rungs are of whole rows.
+CUT = [
+    (row["backend"], row["name"])
+    for row in AVAILABLE
+    if row["backend"] == "cpu" or row["shape"] is not None
+]
+each_cut = pytest.mark.parametrize(("backend", "variant"), CUT)
+
+
+def takes(variant: str, taps: int, steps: int) -> bool:
+    return not variant.startswith("short_filters") or min(taps, steps) <= 16
+
+
+@each_cut
 @pytest.mark.parametrize("borders", BORDERS, ids=str)
-def test_segments_are_rows_of_their_own(borders: list[int], variant: str) -> None:
-    for batches, channels, taps in ((1, 2, 4), (2, 17, 4), (1, 18, 9), (1, 1, 40)):
-        how: dict[str, Any] = {"backend": "cpu", "variant": variant}
+def test_segments_are_rows_of_their_own(borders: list[int], backend: str, variant: str) -> None:
+    for batches, channels, taps in (
+        (1, 2, 4), (2, 17, 4), (1, 18, 9), (1, 1, 40), (3, 8, 16), (2, 16, 1)
+    ):  # fmt: skip
+        if not takes(variant, taps, borders[-1]):
+            continue
+        how: dict[str, Any] = {"backend": backend, "variant": variant}
         x, dy = (whole((batches, channels, borders[-1]), seed=k) for k in (1, 2))
         w, bias = whole((channels, taps), seed=3), whole((channels,), seed=4)
         cuts = [slice(*pair) for pair in itertools.pairwise(borders) if pair[0] < pair[1]]
@@ -190,63 +213,173 @@ def test_segments_are_rows_of_their_own(borders: list[int], variant: str) -> Non
                 assert_equal(b if b.ndim < 3 else turned(b), right)
 
 
-def test_nothing_crosses_a_border() -> None:
+SIZES_CUT = ((2, 5, 70, 4), (1, 16, 150, 7), (2, 3, 90, 16), (1, 2, 1100, 3))
+
+
+def cut_at_random(batches: int, steps: int, seed: int) -> Array:
+    """Numbers of segments of 1 to 40 steps, other ones in each batch, of any order."""
+    rng = np.random.default_rng((seed, batches, steps))
+    ids = np.empty((batches, 3 * steps), np.int64)[:, ::3]  # neither axis is dense
+    for row in ids:
+        lengths = rng.integers(1, 41, steps)
+        begin = np.repeat(np.arange(steps), lengths)[:steps]
+        row[:] = rng.permutation(steps)[begin]
+    return ids
+
+
+@each_cut
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_packed_sequences_are_the_loop_over_them(
+    dtype: str, backend: str, variant: str
+) -> None:
+    """Bit for bit in y and dx on a GPU, whose sums have one order; dw within its bound.
+
+    g of a sequence has the same bits in both, so dw differs by the order of its sums alone.
+    """
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
+    for turn, (b, c, t, k) in enumerate(SIZES_CUT):
+        ids, options = cut_at_random(b, t, turn), {"eps": 0.5, "activation": "silu"}
+        x, dy = (normal(b, c, t, seed=s).astype(dtype_of(dtype)) for s in (1, 2))
+        w, bias = (normal(*s, seed=3).astype(dtype_of(dtype)) for s in ((c, k), (c,)))
+        for layout, turn_ in (("BCT", lambda a: a), ("BTC", turned)):
+            given = {**how, **options, "layout": layout}
+            y = turn_(causal_conv1d(turn_(x), w, bias, segments=ids, **given))
+            dx, dw, dbias = causal_conv1d_backward(
+                turn_(dy), turn_(x), w, bias, segments=ids, **given
+            )
+            dx = turn_(dx)
+            sums: Array = np.zeros((c, k))
+            rounded: Array = np.abs(dw.astype(np.float64))
+            for row in range(b):
+                border = np.flatnonzero(np.diff(ids[row])) + 1
+                for at in np.split(np.arange(t), border):
+                    one = slice(row, row + 1), slice(None), slice(at[0], at[-1] + 1)
+                    part = [turn_(np.ascontiguousarray(a[one])) for a in (dy, x)]
+                    want = turn_(causal_conv1d(part[1], w, bias, **given))
+                    parts = causal_conv1d_backward(*part, w, bias, **given)
+                    for got, right in ((y[one], want), (dx[one], turn_(parts[0]))):
+                        if backend == "cpu":
+                            near = 40 * unit(np.dtype(dtype_of(dtype)))
+                            right = right.astype(np.float64)
+                            np.testing.assert_allclose(
+                                got.astype(np.float64), right, rtol=near, atol=20 * near
+                            )
+                        else:
+                            assert got.tobytes() == np.ascontiguousarray(right).tobytes()
+                    sums += parts[1].astype(np.float64)
+                    rounded += np.abs(parts[1].astype(np.float64))
+            wide = [np.abs(a.astype(np.float64)) for a in (dy, x, w)]  # |silu'| is below 1.1
+            most = 1.1 * ref.causal_conv1d_backward(*wide, segments=ids)[1]
+            u = unit(np.dtype("f8" if dtype == "float64" else "f4"))
+            bound = 2 * roundings(b * t, 40 + b + t) * u * most
+            bound = bound + unit(np.dtype(dtype_of(dtype))) * rounded
+            assert (np.abs(dw.astype(np.float64) - sums) <= bound).all(), (layout, k)
+            assert np.isfinite(dbias.astype(np.float64)).all()
+
+
+@each_cut
+def test_nothing_crosses_a_border(backend: str, variant: str) -> None:
     """With SiLU; what is no number stays in its segment, in both directions."""
     x, dy, w = normal(1, 17, 30), normal(1, 17, 30, seed=1), normal(17, 4, seed=2)
-    segments = np.array([0, 10, 20, 30], np.int32)
-    how: dict[str, Any] = {"activation": "silu", "segments": segments, "backend": "cpu"}
-    y, dx = causal_conv1d(x, w, **how), causal_conv1d_backward(dy, x, w, **how)[0]
-    x[..., 10:20] = np.nan
-    for got, want in (
-        (causal_conv1d(x, w, **how), y),
-        (causal_conv1d_backward(dy, x, w, **how)[0], dx),
-    ):
-        for at in (slice(0, 10), slice(20, 30)):
-            np.testing.assert_array_equal(got[..., at], want[..., at])
-        assert np.isnan(got[..., 10:20]).all()
+    for layout, turn in (("BCT", lambda a: a.copy()), ("BTC", turned)):
+        how: dict[str, Any] = {"activation": "silu", "layout": layout}
+        how |= {"segments": np.array([0, 10, 20, 30], np.int32)}
+        how |= {"backend": backend, "variant": variant}
+        given, axis = turn(x), slice(10, 20)
+        y = causal_conv1d(given, w, **how)
+        dx = causal_conv1d_backward(turn(dy), given, w, **how)[0]
+        (given if layout == "BTC" else given.swapaxes(1, 2))[:, axis] = np.nan
+        bad = causal_conv1d_backward(turn(dy), given, w, **how)
+        for got, want in ((causal_conv1d(given, w, **how), y), (bad[0], dx)):
+            got, want = (a if layout == "BTC" else turned(a) for a in (got, want))
+            for at in (slice(0, 10), slice(20, 30)):
+                np.testing.assert_array_equal(got[:, at], want[:, at])
+            assert np.isnan(got[:, axis]).all()
 
 
-def test_a_number_that_returns_begins_a_new_segment() -> None:
+@each_cut
+def test_a_number_that_returns_begins_a_new_segment(backend: str, variant: str) -> None:
     x, w = whole((1, 2, 6)), whole((2, 4))
+    how: dict[str, Any] = {"backend": backend, "variant": variant}
     ids = np.array([[5, 5, 0, 0, 5, 5]], np.int64)
-    want = causal_conv1d(x, w, segments=np.array([0, 2, 4, 6]), backend="cpu")
-    assert_equal(causal_conv1d(x, w, segments=ids, backend="cpu"), want)
+    want = causal_conv1d(x, w, segments=np.array([0, 2, 4, 6]), **how)
+    assert_equal(causal_conv1d(x, w, segments=ids, **how), want)
 
 
 @pytest.mark.parametrize(
     ("segments", "message"),
     [
         ([1, 5], r"^segments must begin with 0, not 1$"),
+        ([-1, 5], r"^segments must begin with 0, not -1$"),
         (
             [0, 4, 3, 5],
             r"^segments must not decrease, but segments\[2\] after 4 is 3, which is less$",
         ),
         ([0, 4], r"^segments must end with T = 5, the steps of x, not 4$"),
         ([0, 6], r"^segments must end with T = 5, the steps of x, not 6$"),
+        (
+            [0, 7, 5],
+            r"^segments must not decrease, but segments\[2\] after 7 is 5, which is less$",
+        ),
         ([[0, 0, -1, 0, 0]], r"^segments must not be negative, but segments\[0, 2\] is -1$"),
     ],
 )
-@pytest.mark.parametrize("variant", CPU)
+@each_cut
 def test_bad_segments_are_found_before_anything_is_written(
-    segments: Any, message: str, variant: str
+    backend: str, variant: str, segments: Any, message: str
 ) -> None:
-    x, w, out = whole((1, 2, 5)), whole((2, 3)), np.full((1, 2, 5), 7, np.float32)
-    how: dict[str, Any] = {"segments": np.array(segments), "variant": variant}
-    with pytest.raises(ValueError, match=message):
-        causal_conv1d(x, w, out=out, **how)
-    outs = (out, np.full((2, 3), 7, np.float32))
-    with pytest.raises(ValueError, match=message):
-        causal_conv1d_backward(x, x, w, out=outs, **how)
-    assert (out == 7).all()
-    assert (outs[1] == 7).all()
+    for dtype, strided in itertools.product((np.int32, np.int64), (False, True)):
+        given = np.array(segments, dtype)
+        given = np.repeat(given, 2, axis=-1)[..., ::2] if strided else given
+        x, w, out = whole((1, 2, 5)), whole((2, 3)), np.full((1, 2, 5), 7, np.float32)
+        how: dict[str, Any] = {"segments": given, "variant": variant, "backend": backend}
+        with pytest.raises(ValueError, match=message):
+            causal_conv1d(x, w, out=out, **how)
+        outs = (out, np.full((2, 3), 7, np.float32))
+        with pytest.raises(ValueError, match=message):
+            causal_conv1d_backward(x, x, w, out=outs, **how)
+        assert (out == 7).all()
+        assert (outs[1] == 7).all()
+        none = np.zeros((1, 0, 5), np.float32), np.zeros((0, 3), np.float32)
+        with pytest.raises(ValueError, match=message):
+            causal_conv1d(*none, **how)
+        with pytest.raises(ValueError, match=message):
+            causal_conv1d_backward(none[0], *none, **how)
 
 
-def test_segments_run_on_a_cpu_alone() -> None:
+def test_the_last_of_many_numbers_may_be_bad() -> None:
+    """In the last of several batches, far from the first word of marks."""
+    x, w = whole((3, 1, 3000)), whole((1, 3))
+    ids = np.zeros((3, 3000), np.int32)
+    ids[2, 2999] = -5
+    for backend in {backend for backend, _ in CUT}:
+        with pytest.raises(ValueError, match=r"segments\[2, 2999\] is -5$"):
+            causal_conv1d(x, w, segments=ids, backend=backend)
+
+
+def test_rungs_are_of_whole_rows() -> None:
+    x, w, segments = whole((1, 2, 5)), whole((2, 3)), np.array([0, 5])
+    for row in AVAILABLE:
+        if (row["backend"], row["name"]) in CUT:
+            continue
+        how: dict[str, Any] = {"backend": row["backend"], "variant": row["name"]}
+        message = rf"segments=.* got variant '{row['name']}', a rung of whole rows"
+        with pytest.raises(gpuopt.VariantError, match=message):
+            causal_conv1d(x, w, segments=segments, **how)
+        with pytest.raises(gpuopt.VariantError, match=message):
+            causal_conv1d_backward(x, x, w, segments=segments, **how)
+
+
+def test_auto_takes_a_variant_with_segments() -> None:
     if _core.backends()["sim"] is not None:
         pytest.skip("no simulator here")
-    x, w = whole((1, 2, 5)), whole((2, 3))
-    with pytest.raises(NotImplementedError, match=r"segments=.* runs on a CPU alone"):
-        causal_conv1d(x, w, segments=np.array([0, 5]), backend="sim")
+    segments = np.array([0, 500, 1000])
+    for taps, wanted in ((4, "short_filters"), (17, "segments"), (1000, "segments")):
+        plan = _core.plan(
+            "causal_conv1d", whole((1, 2, 1000)), whole((2, taps)),
+            segments=segments, backend="sim",
+        )  # fmt: skip
+        assert plan["variant"] == wanted
 
 
 # ---- the update ----

@@ -6,6 +6,7 @@
 #ifndef GPO_CAUSAL_CONV1D_CALLS_CUH
 #define GPO_CAUSAL_CONV1D_CALLS_CUH
 
+#include "segments.cuh"
 #include "states.cuh"
 
 /* The view for the forward pass of a call. */
@@ -112,9 +113,18 @@ convolve_behind_state(gpo_call *call, conv_launch<T> convolve)
     return status;
 }
 
+/* For calls without results: the values of segments may be wrong all the same. */
+static gpo_status
+check_segments_alone(gpo_call *call)
+{
+    segment_marks marks;
+    return mark_segments(call, &marks);
+}
+
+/* A launcher that `reads_state` reads the call's state where it is. */
 template <typename T>
 static gpo_status
-run_forward(gpo_call *call, conv_launch<T> convolve)
+run_forward(gpo_call *call, conv_launch<T> convolve, bool reads_state)
 {
     const conv_plan &p = *conv_plan_of(call);
     gpo_status status = conv_check_causality(call);
@@ -124,9 +134,9 @@ run_forward(gpo_call *call, conv_launch<T> convolve)
                            {last, p.last.b, p.last.c, p.last.t});
     }
     if (status || p.batches * p.channels == 0) {
-        return status;
+        return status ? status : check_segments_alone(call);
     }
-    if (p.has_state && p.taps > 1) {
+    if (p.has_state && p.taps > 1 && !reads_state) {
         return convolve_behind_state(call, convolve);
     }
     return convolve(call, conv_of<T>(call));
@@ -190,7 +200,7 @@ run_backward_at_once(gpo_call *call, gradients_launch<T> gradients)
 {
     const gpo_status status = conv_check_causality(call);
     if (status || conv_plan_of(call)->channels == 0) {
-        return status;
+        return status ? status : check_segments_alone(call);
     }
     const conv_view<T> v = conv_of<T>(call);
     return gradients(call, v, lags_of<T>(call, v.dy));
@@ -199,11 +209,11 @@ run_backward_at_once(gpo_call *call, gradients_launch<T> gradients)
 /* ---- rows of the tables ---- */
 
 /* A function for the variant table: one rung for T. */
-template <typename T, conv_launch<T> CONV>
+template <typename T, conv_launch<T> CONV, bool READS_STATE>
 static gpo_status
 forward(gpo_call *call)
 {
-    return run_forward<T>(call, CONV);
+    return run_forward<T>(call, CONV, READS_STATE);
 }
 
 /* The same; GRADIENT computes dw, or dw and dx together. */
@@ -226,10 +236,12 @@ backward_at_once(gpo_call *call)
     return run_backward_at_once<T>(call, GRADIENTS);
 }
 
-#define FORWARD(conv)                         \
-    [](auto t) -> gpo_run {                   \
-        using T = typename decltype(t)::type; \
-        return forward<T, conv<T>>;           \
+#define FORWARD(conv) FORWARD_WITH(conv, false)
+#define FORWARD_BEHIND_STATES(conv) FORWARD_WITH(conv, true)
+#define FORWARD_WITH(conv, reads_state)          \
+    [](auto t) -> gpo_run {                      \
+        using T = typename decltype(t)::type;    \
+        return forward<T, conv<T>, reads_state>; \
     }
 #define BACKWARD(conv, gradient)                  \
     [](auto t) -> gpo_run {                       \

@@ -111,8 +111,8 @@ conv_arrays_of(const gpo_call *call)
 }
 
 /*
- * VariantError where the call requires exact causality and its variant lacks it;
- * EUNSUPPORTED where it has segments and does not run on a CPU.
+ * VariantError where the call requires exact causality and its variant lacks it, and
+ * where it has segments and its variant is a rung on CUDA.
  */
 gpo_status conv_check_causality(gpo_call *call);
 

@@ -4,89 +4,37 @@
  * states.
  */
 #include "cpu.h"
+#include "segments.h"
 
 #include <string.h>
 
 /* ---- segments ---- */
 
-static int64_t
-segment_value(const conv_job *j, int64_t b, int64_t t)
-{
-    const conv_plan *p = &j->plan;
-    const int64_t i = b * p->segments_b + t * p->segments_t;
-    return p->segments_wide ? ((const int64_t *)j->arrays.segments)[i]
-                            : ((const int32_t *)j->arrays.segments)[i];
-}
-
-/* Cumulative lengths 0 <= ... <= T. */
-static gpo_status
-check_borders(gpo_call *call, const conv_job *j)
-{
-    const conv_plan *p = &j->plan;
-    int64_t before = 0;
-    for (int64_t i = 0; i < p->segments_n; i++) {
-        const int64_t value = segment_value(j, 0, i);
-        if (i == 0 && value != 0) {
-            return gpo_fail(&call->error, GPO_EVALUE,
-                            "segments must begin with 0, not %lld", (long long)value);
-        }
-        if (value < before) {
-            return gpo_fail(&call->error, GPO_EVALUE,
-                            "segments must not decrease, but segments[%lld] after "
-                            "%lld is %lld, which is less",
-                            (long long)i, (long long)before, (long long)value);
-        }
-        before = value;
-    }
-    if (before != p->steps) {
-        return gpo_fail(&call->error, GPO_EVALUE,
-                        "segments must end with T = %lld, the steps of x, not %lld",
-                        (long long)p->steps, (long long)before);
-    }
-    return GPO_OK;
-}
-
 /* Whether a segment begins at step t of batch b. */
 static bool
-begins(const conv_job *j, int64_t b, int64_t t)
+begins(const segment_values *s, int64_t b, int64_t t)
 {
-    return t == 0 || segment_value(j, b, t) != segment_value(j, b, t - 1);
-}
-
-static gpo_status
-check_ids(gpo_call *call, const conv_job *j, int64_t *count)
-{
-    const conv_plan *p = &j->plan;
-    for (int64_t b = 0; b < p->batches; b++) {
-        for (int64_t t = 0; t < p->steps; t++) {
-            const int64_t value = segment_value(j, b, t);
-            if (value < 0) {
-                return gpo_fail(&call->error, GPO_EVALUE,
-                                "segments must not be negative, but "
-                                "segments[%lld, %lld] is %lld",
-                                (long long)b, (long long)t, (long long)value);
-            }
-            *count += begins(j, b, t);
-        }
-    }
-    return GPO_OK;
+    return t == 0 || segment_value(s, b, t) != segment_value(s, b, t - 1);
 }
 
 gpo_status
 conv_find_segments(gpo_call *call, conv_job *j)
 {
     const conv_plan *p = &j->plan;
+    const segment_values s = {j->arrays.segments, p->segments_wide, p->segments_b,
+                              p->segments_t};
     int64_t count = p->segments_n;
-    gpo_status status = GPO_OK;
     if (!p->segments) {
         return GPO_OK;
     }
-    if (p->segments == SEGMENTS_BORDERS) {
-        status = check_borders(call, j);
-    }
-    else {
+    gpo_status status = check_segment_values(call, &s);
+    if (!status && p->segments == SEGMENTS_IDS) {
         count = 0;
-        status = check_ids(call, j, &count);
+        for (int64_t b = 0; b < p->batches; b++) {
+            for (int64_t t = 0; t < p->steps; t++) {
+                count += begins(&s, b, t);
+            }
+        }
     }
     void *memory = NULL;
     if (!status) {
@@ -102,12 +50,12 @@ conv_find_segments(gpo_call *call, conv_job *j)
         j->first_segment[b] = n;
         if (p->segments == SEGMENTS_BORDERS) {
             for (; n < p->segments_n - 1; n++) {
-                begin[n] = segment_value(j, b, n);
+                begin[n] = segment_value(&s, b, n);
             }
             continue;
         }
         for (int64_t t = 0; t < p->steps; t++) {
-            if (begins(j, b, t)) {
+            if (begins(&s, b, t)) {
                 begin[n++] = t;
             }
         }

@@ -26,8 +26,15 @@ has_short_filters(const gpo_call *call)
     return p.lags <= SHORT && p.steps < MOST_SHORT_STEPS;
 }
 
+static bool
+has_few_steps(const gpo_call *call)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    return p.steps + (p.has_state ? p.taps : 0) < MOST_SHORT_STEPS;
+}
+
 /* The table rows that row_for returns. */
-enum { V2 = 2, V5 = 5, V6, V7, SHORT_FILTERS, CHANNELS_LAST };
+enum { V2 = 2, V5 = 5, V6, V7, SHORT_FILTERS, CHANNELS_LAST, SEGMENTS };
 
 static const gpo_variant forward_variants[] = {
     gpo_row<float_types>("v0", "one output per thread", FORWARD(conv_v0), "run-to-run",
@@ -49,13 +56,18 @@ static const gpo_variant forward_variants[] = {
                            FORWARD(conv_v7), "run-to-run", "", "to rounding"),
     gpo_shape(gpo_row<float_types>(
                   "short_filters", "x is read once, in packs of neighbouring steps",
-                  FORWARD(conv_short_filters), "run-to-run", "", "exact"),
+                  FORWARD_BEHIND_STATES(conv_short_filters), "run-to-run", "", "exact"),
               "filters of at most 16 lags", has_short_filters),
-    gpo_shape(gpo_row<float_types>("short_filters_channels_last",
-                                   "x is read once, in chunks of neighbouring channels",
-                                   FORWARD(conv_short_filters_channels_last),
-                                   "run-to-run", "", "exact"),
-              "filters of at most 16 lags", has_short_filters),
+    gpo_shape(
+        gpo_row<float_types>("short_filters_channels_last",
+                             "x is read once, in chunks of neighbouring channels",
+                             FORWARD_BEHIND_STATES(conv_short_filters_channels_last),
+                             "run-to-run", "", "exact"),
+        "filters of at most 16 lags", has_short_filters),
+    gpo_shape(gpo_row<float_types>("segments",
+                                   "one output per thread, within its segment",
+                                   FORWARD(conv_by_segment), "run-to-run", "", "exact"),
+              "rows of fewer than 2**30 steps", has_few_steps),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -90,6 +102,10 @@ static const gpo_variant backward_variants[] = {
                              BACKWARD_AT_ONCE(gradients_short_filters_channels_last),
                              "run-to-run", "", "exact"),
         "filters of at most 16 lags", has_short_filters),
+    gpo_shape(gpo_row<float_types>(
+                  "segments", "one output or lag per thread or block, within segments",
+                  BACKWARD_AT_ONCE(gradients_by_segment), "run-to-run", "", "exact"),
+              "rows of fewer than 2**30 steps", has_few_steps),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -151,6 +167,13 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
             SHORT, last ? "short_filters_channels_last" : "short_filters",
             last ? "channels" : "steps");
         return last ? CHANNELS_LAST : SHORT_FILTERS;
+    }
+    if (p.segments) {
+        snprintf(why, GPO_MESSAGE,
+                 "segments, and a filter of more than %d lags: segments adds term by "
+                 "term",
+                 SHORT);
+        return SEGMENTS;
     }
     if (!p.exact_causality && wants_tensor_cores(call, p)) {
         snprintf(why, GPO_MESSAGE,

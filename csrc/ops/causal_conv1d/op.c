@@ -367,11 +367,12 @@ gpo_status
 conv_check_causality(gpo_call *call)
 {
     const gpo_variant *variant = call->variant;
-    if (conv_plan_of(call)->segments && call->backend->device_memory) {
-        return gpo_fail(&call->error, GPO_EUNSUPPORTED,
-                        "%s(segments=...) runs on a CPU alone: it takes host arrays "
-                        "and backend='cpu'",
-                        call->op->name);
+    if (conv_plan_of(call)->segments && call->backend->device_memory &&
+        !variant->shape) {
+        return gpo_fail(&call->error, GPO_EVARIANT,
+                        "%s(segments=...) got variant '%s', a rung of whole rows; the "
+                        "shape kernels of gpuopt.variants() take segments",
+                        call->op->name, variant->name);
     }
     if (!conv_plan_of(call)->exact_causality || strcmp(variant->causal, "exact") == 0) {
         return GPO_OK;

@@ -291,6 +291,11 @@ GPO_LAUNCHERS(v5);
 GPO_LAUNCHERS(v6);
 
 template <typename T>
+gpo_status conv_by_segment(gpo_call *call, const conv_view<T> &v);
+template <typename T>
+gpo_status gradients_by_segment(gpo_call *call, const conv_view<T> &v,
+                                const lag_view<T> &lags);
+template <typename T>
 gpo_status conv_v7(gpo_call *call, const conv_view<T> &v);
 template <typename T>
 gpo_status gradients_v7(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags);

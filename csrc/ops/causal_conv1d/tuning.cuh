@@ -39,15 +39,26 @@ struct lag_tile {
     static constexpr int RING = sizeof(V) == 8 ? 128 : 256; /* >= STAGED + LAGS */
 };
 
-/* Filters of at most SHORT lags: estimated, no GPU has measured these kernels yet. */
+/* Filters of at most SHORT lags. */
 constexpr int SHORT = 16;
 constexpr int64_t MOST_SHORT_STEPS = 1 << 30; /* fewer than so many */
 constexpr int SHORT_BLOCK = 128;              /* threads per block */
 constexpr int SHORT_ITEMS = 4; /* packs per lane, loaded before the first use */
-constexpr int64_t SHORT_ROW_WARPS = 64;    /* wanted per SM: turns of a warp, forward */
-constexpr int64_t SHORT_WARPS = 12;        /* the same backward: pieces of a channel */
-constexpr int64_t LAST_THREADS = 1024;     /* channels last: threads wanted per SM */
-constexpr int64_t LEAST_STEPS = 32;        /* channels last: per thread */
+constexpr int64_t SHORT_ROW_WARPS = 64; /* wanted per SM: turns of a warp, forward */
+constexpr int64_t SHORT_WARPS = 12;     /* backward: per SM, before rows are cut */
+constexpr int64_t SHARING_WARPS = 64;   /* backward: per SM, for parts of a channel */
+constexpr int STEPS_TOGETHER = 8;       /* channels last: stretches are whole eights */
+constexpr int64_t LAST_THREADS = 2048;  /* channels last: threads wanted per SM */
+constexpr int64_t LEAST_STEPS = 8;      /* channels last: per thread */
+constexpr int64_t LAST_THREADS_BACKWARD = 2048, LEAST_STEPS_BACKWARD = 32;
+
+/* Backward, channels last: blocks per SM for which registers are kept. */
+template <typename T, int LAGS>
+constexpr int backward_blocks = sizeof(T) == 8                ? 0
+                                : LAGS == 4 && sizeof(T) == 2 ? 4
+                                : LAGS == 4                   ? 3
+                                                              : 2;
+
 constexpr int64_t MOST_STEPS_SUMMED = 256; /* steps of a block of a sum of dw */
 
 /* Most groups of rows that write partial sums of the gradient of the filters. */

@@ -21,6 +21,7 @@ struct gradient_work {
     int row_items, items; /* items of a row, of a stretch */
     int64_t units, share; /* stretches of a channel in all rows, of a part */
     int64_t tasks;
+    segment_marks marks;
 };
 
 /* The rows of a channel, and which items of them are computed. */
@@ -30,6 +31,7 @@ struct gradient_rows {
     pack_row<T> dx;
     int past;
     int first, last;
+    row_marks marks;
 
     /* The step at which a lane's pack of an item begins. */
     __device__ __forceinline__ int step(int item, lane_group at) const
@@ -56,10 +58,10 @@ pack_at(const pack_row<const T> &row, int u)
 }
 
 /* g of a lane's pack; zeros outside the row. */
-template <bool EDGE, int LAGS, int SIZE, typename T, typename V>
+template <int LAGS, int SIZE, typename T, typename V, typename Where>
 __device__ __forceinline__ void
 gradient_of_pack(V (&g)[SIZE], const uint4 &dy, const channel_taps<T, LAGS> &of,
-                 const V (&x)[LAGS - 1 + SIZE], int before, int after)
+                 const V (&x)[LAGS - 1 + SIZE], const Where &where)
 {
     values_of_chunk<T>(g, dy);
     if (of.silu) {
@@ -68,11 +70,11 @@ gradient_of_pack(V (&g)[SIZE], const uint4 &dy, const channel_taps<T, LAGS> &of,
         for (int i = 0; i < SIZE; i++) {
             sum[i] = of.offset;
         }
-        add_lags<LAGS, EDGE>(sum, of.tap, x, of.lags, before);
+        add_lags(sum, of.tap, x, of.lags, where);
 #pragma unroll
         for (int i = 0; i < SIZE; i++) {
-            const V slope = g[i] * silu_slope(sum[i]);
-            g[i] = !EDGE || (i >= -before && i < after) ? slope : V(0);
+            const V slope = g[i] * silu_slope<T>(sum[i]);
+            g[i] = where.is_step(i) ? slope : V(0);
         }
     }
 }
@@ -98,11 +100,11 @@ gradients_of_lane(V (&later)[SIZE + LAGS - 1], const V (&g)[SIZE],
 }
 
 /* dx of a pack, and its terms of dw and dbias (the last total). */
-template <bool EDGE, int LAGS, int SIZE, typename T, typename V>
+template <int LAGS, int SIZE, typename T, typename V, typename Where>
 __device__ __forceinline__ void
 add_pack(V (&sum)[SIZE], V (&total)[LAGS + 1], const channel_taps<T, LAGS> &of,
-         const V (&x)[LAGS - 1 + SIZE], const V (&g)[SIZE + LAGS - 1], int before,
-         int after)
+         const V (&x)[LAGS - 1 + SIZE], const V (&g)[SIZE + LAGS - 1],
+         const Where &where)
 {
     V part = 0;
 #pragma unroll
@@ -111,10 +113,10 @@ add_pack(V (&sum)[SIZE], V (&total)[LAGS + 1], const channel_taps<T, LAGS> &of,
             V lag = 0;
 #pragma unroll
             for (int i = 0; i < SIZE; i++) {
-                if (!EDGE || i + s < after) {
+                if (where.has_ahead(i, s)) {
                     sum[i] += of.tap[s] * g[i + s];
                 }
-                if (!EDGE || (s <= before + i && i < after)) {
+                if (where.has_back(i, s) && where.has_ahead(i, 0)) {
                     lag += g[i] * x[LAGS - 1 + i - s];
                 }
             }
@@ -129,24 +131,22 @@ add_pack(V (&sum)[SIZE], V (&total)[LAGS + 1], const channel_taps<T, LAGS> &of,
 }
 
 /* One item: its g into `next`, and if `own` dx and the terms of dw. */
-template <bool EDGE, int LAGS, typename T, typename V>
+template <int LAGS, typename T, typename V, typename Where>
 __device__ __forceinline__ void
 compute_item(V (&total)[LAGS + 1], V (&next)[pack<T>::SIZE],
-             const channel_taps<T, LAGS> &of, const gradient_rows<T> &rows, int item,
-             const uint4 (&x)[2], const uint4 &dy, lane_group at, int shift)
+             const channel_taps<T, LAGS> &of, const gradient_rows<T> &rows, int u,
+             bool own, const uint4 (&x)[2], const uint4 &dy, lane_group at, int shift,
+             const Where &where)
 {
-    constexpr int SIZE = pack<T>::SIZE, FAR = SIZE + LAGS;
-    const int u = rows.step(item, at), left = rows.dx.steps - u;
-    const int before = EDGE && u < FAR ? u : FAR;
-    const int after = EDGE && left < FAR ? (left < 0 ? 0 : left) : FAR;
+    constexpr int SIZE = pack<T>::SIZE;
     V values[LAGS - 1 + SIZE], g[SIZE];
     values_of_lane<LAGS, T>(values, x[0], x[1], at);
-    gradient_of_pack<EDGE>(g, dy, of, values, before, after);
-    if (item <= rows.last) {
+    gradient_of_pack(g, dy, of, values, where);
+    if (own) {
         V later[SIZE + LAGS - 1];
         gradients_of_lane<LAGS>(later, g, next, at, shift);
         V sum[SIZE] = {};
-        add_pack<EDGE, LAGS, SIZE>(sum, total, of, values, later, before, after);
+        add_pack<LAGS, SIZE>(sum, total, of, values, later, where);
         store_pack(rows.dx, u, chunk_of_values<T>(sum));
     }
 #pragma unroll
@@ -155,8 +155,48 @@ compute_item(V (&total)[LAGS + 1], V (&next)[pack<T>::SIZE],
     }
 }
 
+/*
+ * The same, a product at a time where one may be missing: at the ends of a row, or where
+ * some lane's pack has parts of two segments around it.
+ */
+template <short_rows ROWS, int LAGS, typename T, typename V>
+__device__ __forceinline__ void
+compute_item_at(V (&total)[LAGS + 1], V (&next)[pack<T>::SIZE],
+                const channel_taps<T, LAGS> &of, const gradient_rows<T> &rows, int item,
+                const uint4 (&x)[2], const uint4 &dy, lane_group at, int shift,
+                bool is_edge)
+{
+    constexpr int FAR = pack<T>::SIZE + LAGS;
+    const int u = rows.step(item, at), left = rows.dx.steps - u;
+    const bool own = item <= rows.last;
+    unsigned marks = 0, later = 0;
+    bool is_cut = false;
+    if constexpr (ROWS == CUT) {
+        if (left > 0) {
+            marks = rows.marks.from(u - (LAGS - 1));
+            later = rows.marks.from(u);
+        }
+        const bool mine = ((marks | later) & SEEN<LAGS, T>) != 0;
+        is_cut = __any_sync(ALL_LANES, mine) != 0;
+    }
+    if (is_edge || is_cut) {
+        const at_an_edge row = {u < FAR ? u : FAR,
+                                left < FAR ? (left < 0 ? 0 : left) : FAR};
+        if constexpr (ROWS == CUT) {
+            const in_a_segment<LAGS> where = {row, marks, later};
+            compute_item(total, next, of, rows, u, own, x, dy, at, shift, where);
+        }
+        else {
+            compute_item(total, next, of, rows, u, own, x, dy, at, shift, row);
+        }
+    }
+    else {
+        compute_item(total, next, of, rows, u, own, x, dy, at, shift, in_the_middle{});
+    }
+}
+
 /* A stretch of a row, from its end to its start. */
-template <int LAGS, typename T, typename V>
+template <short_rows ROWS, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
 walk_back(V (&total)[LAGS + 1], const channel_taps<T, LAGS> &of,
           const gradient_rows<T> &rows, int steps, lane_group at, int shift)
@@ -179,12 +219,7 @@ walk_back(V (&total)[LAGS + 1], const channel_taps<T, LAGS> &of,
         const uint4 dy_later = pack_at(rows.dy, item - 2 >= rows.first ? u : steps);
         const bool edge =
             !at.all || item == 0 || (item + 1) * ITEM - rows.past + LAGS - 1 > steps;
-        if (edge) {
-            compute_item<true>(total, next, of, rows, item, x, dy, at, shift);
-        }
-        else {
-            compute_item<false>(total, next, of, rows, item, x, dy, at, shift);
-        }
+        compute_item_at<ROWS>(total, next, of, rows, item, x, dy, at, shift, edge);
         x[0] = x[1];
         x[1] = x_ahead;
         dy = dy_ahead;
@@ -192,9 +227,9 @@ walk_back(V (&total)[LAGS + 1], const channel_taps<T, LAGS> &of,
     }
 }
 
-template <typename T, int LAGS>
+template <typename T, int LAGS, short_rows ROWS>
 __global__ void
-__launch_bounds__(SHORT_BLOCK)
+__launch_bounds__(SHORT_BLOCK, sizeof(T) == 4 && LAGS == 4 ? 6 : 0)
     causal_conv1d_backward_short_filters(conv_view<T> v, lag_view<T> to,
                                          gradient_work work)
 {
@@ -228,7 +263,10 @@ __launch_bounds__(SHORT_BLOCK)
             rows.first = stretch * work.items;
             const int rest = work.row_items - rows.first;
             rows.last = rows.first + (rest < work.items ? rest : work.items) - 1;
-            walk_back(total, of, rows, static_cast<int>(v.steps), at, work.shift);
+            if constexpr (ROWS == CUT) {
+                rows.marks = work.marks.row(b);
+            }
+            walk_back<ROWS>(total, of, rows, static_cast<int>(v.steps), at, work.shift);
         }
 #pragma unroll
         for (int s = 0; s <= LAGS; s++) {
@@ -310,8 +348,8 @@ work_of(const gpo_call *call, const conv_view<T> &v)
     gradient_work work = {};
     work.shift = lanes_of_row(packs);
     const int64_t slots = ceil_div(v.channels, WARP >> work.shift);
-    const int64_t wanted = gpo_processors(call) * SHORT_WARPS / slots;
-    const int64_t pieces = wanted / v.batches;
+    const int64_t pieces = gpo_processors(call) * SHORT_WARPS / slots / v.batches;
+    const int64_t wanted = gpo_processors(call) * SHARING_WARPS / slots;
     work.row_items = static_cast<int>(ceil_div(packs, WARP));
     work.items = pieces > 1 ? static_cast<int>(ceil_div(work.row_items, pieces))
                             : work.row_items;
@@ -330,15 +368,18 @@ gradients_short_filters(gpo_call *call, const conv_view<T> &v, const lag_view<T>
     if (v.batches == 0) {
         return add_short_parts(call, lags, 0);
     }
-    const gradient_work work = work_of(call, v);
+    gradient_work work = work_of(call, v);
     lag_view<T> to = lags;
-    gpo_status status = make_short_parts(call, work.splits.by, &to);
+    gpo_status status = mark_segments(call, &work.marks);
+    if (!status) {
+        status = make_short_parts(call, work.splits.by, &to);
+    }
     if (!status) {
         const dim3 grid = grid_of(ceil_div(work.tasks, SHORT_BLOCK / WARP));
-#define WITH(LAGS)                         \
+#define WITH(LAGS, ROWS)                   \
     GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, \
-               (causal_conv1d_backward_short_filters<T, LAGS>), v, to, work)
-        status = GPO_BY_LAGS(v.lags, WITH);
+               (causal_conv1d_backward_short_filters<T, LAGS, ROWS>), v, to, work)
+        status = GPO_BY_LAGS_AND_CUT(v.lags, work.marks.words, WITH);
 #undef WITH
     }
     return status ? status : add_short_parts(call, to, work.splits.by);

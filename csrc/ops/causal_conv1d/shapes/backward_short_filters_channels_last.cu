@@ -76,7 +76,7 @@ gradient_of_step(last_window<T, LAGS, W> *at, const chunk<T, W> &dy,
         }
 #pragma unroll
         for (int i = 0; i < W; i++) {
-            at->g[K][i] *= silu_slope(sum[i]);
+            at->g[K][i] *= silu_slope<T>(sum[i]);
         }
     }
 }
@@ -130,13 +130,15 @@ struct last_stretch {
     int n, loaded; /* steps of the stretch; and with those after it that are read */
     int lags;
     bool is_silu;
+    row_marks marks;
 };
 
 /* Slots K and up of a turn of the window; j is the step of slot 0. */
-template <int K, int LAGS, int W, typename T, typename V>
+template <int K, short_rows ROWS, int LAGS, int W, typename T, typename V>
 __device__ __forceinline__ void
 turn(last_window<T, LAGS, W> *at, last_sums<V, LAGS, W> *sums, const conv_view<T> &v,
-     const last_stretch<T> &of, const V (&tap)[LAGS][W], const V (&offset)[W], int j)
+     const last_stretch<T> &of, const V (&tap)[LAGS][W], const V (&offset)[W], int j,
+     slot_marks<LAGS> begins)
 {
     constexpr int SLOTS = WINDOW_STEPS<LAGS, W>, AHEAD = STEPS_AHEAD<T, W>;
     if constexpr (K < SLOTS) {
@@ -151,27 +153,28 @@ turn(last_window<T, LAGS, W> *at, last_sums<V, LAGS, W> *sums, const conv_view<T
             more ? load_chunk<W>(of.x + (K + AHEAD) * v.x.t) : chunk<T, W>{};
         at->dy_ahead[K % AHEAD] =
             more ? load_chunk<W>(of.dy + (K + AHEAD) * v.dy.t) : chunk<T, W>{};
-        const int64_t t = of.t0 + step;
-        const int last = t < of.lags - 1 ? static_cast<int>(t) : of.lags - 1;
+        const int64_t t = of.t0 + step, before = ROWS == CUT ? begins.back(K) : t;
+        const int last = before < of.lags - 1 ? static_cast<int>(before) : of.lags - 1;
         gradient_of_step<K>(at, dy, tap, offset, of.is_silu && step < of.loaded, last);
         if (step < of.n) {
             add_step<K>(sums, *at, last);
         }
         if (step >= LAGS - 1) {
-            const int64_t after = of.steps - 1 - (t - (LAGS - 1));
+            const int64_t after =
+                ROWS == CUT ? begins.ahead(K) : of.steps - 1 - (t - (LAGS - 1));
             const int most =
                 after < of.lags - 1 ? static_cast<int>(after) : of.lags - 1;
             *reinterpret_cast<chunk<T, W> *>(of.dx + (K - (LAGS - 1)) * v.out.t) =
                 result_of_step<K>(*at, tap, most);
         }
-        turn<K + 1>(at, sums, v, of, tap, offset, j);
+        turn<K + 1, ROWS>(at, sums, v, of, tap, offset, j, begins);
     }
 }
 
-template <int LAGS, int W, typename T, typename V>
+template <short_rows ROWS, int LAGS, int W, typename T, typename V>
 __device__ __forceinline__ void
 walk(last_sums<V, LAGS, W> *sums, const conv_view<T> &v, const V (&tap)[LAGS][W],
-     int64_t b, int64_t c, int64_t t0, int n)
+     int64_t b, int64_t c, int64_t t0, int n, const segment_marks &marks)
 {
     constexpr int SLOTS = WINDOW_STEPS<LAGS, W>;
     last_stretch<T> of;
@@ -185,6 +188,9 @@ walk(last_sums<V, LAGS, W> *sums, const conv_view<T> &v, const V (&tap)[LAGS][W]
     of.loaded = n + of.lags - 1;
     of.loaded = v.steps - t0 < of.loaded ? static_cast<int>(v.steps - t0) : of.loaded;
     of.is_silu = v.finish == FINISH_SILU;
+    if constexpr (ROWS == CUT) {
+        of.marks = marks.row(b);
+    }
     V offset[W];
 #pragma unroll
     for (int i = 0; i < W; i++) {
@@ -193,7 +199,11 @@ walk(last_sums<V, LAGS, W> *sums, const conv_view<T> &v, const V (&tap)[LAGS][W]
     last_window<T, LAGS, W> at;
     fill_window(&at, v, of.x, of.dy, t0, of.loaded);
     for (int j = 0; j < n + LAGS - 1; j += SLOTS) {
-        turn<0>(&at, sums, v, of, tap, offset, j);
+        slot_marks<LAGS> begins = {};
+        if constexpr (ROWS == CUT) {
+            begins.bits = of.marks.from(static_cast<int>(t0) + j - (LAGS - 1));
+        }
+        turn<0, ROWS>(&at, sums, v, of, tap, offset, j, begins);
         of.x += SLOTS * v.x.t;
         of.dy += SLOTS * v.dy.t;
         of.dx += SLOTS * v.out.t;
@@ -242,9 +252,9 @@ put_sums(const lag_view<T> &to, int64_t parts, int64_t part, int64_t c, const V 
     }
 }
 
-template <typename T, int LAGS, int W>
+template <typename T, int LAGS, int W, short_rows ROWS>
 __global__ void
-__launch_bounds__(SHORT_BLOCK, sizeof(T) == 8 ? 0 : 2)
+__launch_bounds__(SHORT_BLOCK, backward_blocks<T, LAGS>)
     causal_conv1d_backward_short_filters_channels_last(conv_view<T> v, lag_view<T> to,
                                                        last_work work)
 {
@@ -267,47 +277,52 @@ __launch_bounds__(SHORT_BLOCK, sizeof(T) == 8 ? 0 : 2)
             const int64_t t0 = (unit - b * work.stretches.by) * work.length;
             const int64_t left = v.steps - t0;
             last_sums<V, LAGS, W> sums = {};
-            walk(&sums, v, tap, b, c, t0,
-                 static_cast<int>(left < work.length ? left : work.length));
+            walk<ROWS>(&sums, v, tap, b, c, t0,
+                       static_cast<int>(left < work.length ? left : work.length),
+                       work.marks);
             fold(totals, sums, unit == begin);
         }
         put_sums<LAGS, W>(to, work.parts, at.part, c, totals);
     }
 }
 
-template <typename T, int LAGS, int W>
+template <typename T, int LAGS, int W, short_rows ROWS>
 static gpo_status
-launch(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
+launch(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
+       const segment_marks &marks)
 {
     const int64_t chunks = ceil_div(v.channels, W);
-    const int64_t wanted = gpo_processors(call) * LAST_THREADS;
+    const int64_t wanted = gpo_processors(call) * LAST_THREADS_BACKWARD;
     last_work work = {};
     split_channels(&work, chunks);
-    split_steps(&work, wanted, chunks, v.batches, v.steps);
+    split_steps(&work, wanted, LEAST_STEPS_BACKWARD, chunks, v.batches, v.steps);
     const int64_t stretches = work.parts, pieces = ceil_div(wanted, chunks);
     work.share = ceil_div(stretches, stretches < pieces ? stretches : pieces);
     work.parts = ceil_div(stretches, work.share);
     count_tasks(&work);
+    work.marks = marks;
     lag_view<T> to = lags;
     gpo_status status = make_short_parts(call, work.parts, &to);
     if (!status) {
-        status =
-            GPO_LAUNCH(call, grid_of(work.tasks), SHORT_BLOCK, 0,
-                       (causal_conv1d_backward_short_filters_channels_last<T, LAGS, W>),
-                       v, to, work);
+        status = GPO_LAUNCH(
+            call, grid_of(work.tasks), SHORT_BLOCK, 0,
+            (causal_conv1d_backward_short_filters_channels_last<T, LAGS, W, ROWS>), v,
+            to, work);
     }
     return status ? status : add_short_parts(call, to, work.parts);
 }
 
-template <typename T, int LAGS>
+template <typename T, int LAGS, short_rows ROWS>
 static gpo_status
-launch_widest(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
+launch_widest(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
+              const segment_marks &marks)
 {
-    constexpr int W = last_width<T, LAGS>(16);
+    constexpr int W = last_width<T, LAGS>(16, 16);
     const bool wide = has_chunks<W>(v.x, v.channels) &&
                       has_chunks<W>(v.dy, v.channels) &&
                       has_chunks<W>(v.out, v.channels);
-    return wide ? launch<T, LAGS, W>(call, v, lags) : launch<T, LAGS, 1>(call, v, lags);
+    return wide ? launch<T, LAGS, W, ROWS>(call, v, lags, marks)
+                : launch<T, LAGS, 1, ROWS>(call, v, lags, marks);
 }
 
 template <typename T>
@@ -318,8 +333,13 @@ gradients_short_filters_channels_last(gpo_call *call, const conv_view<T> &v,
     if (v.batches == 0) {
         return add_short_parts(call, lags, 0);
     }
-#define WITH(LAGS) launch_widest<T, LAGS>(call, v, lags)
-    return GPO_BY_LAGS(v.lags, WITH);
+    segment_marks marks;
+    const gpo_status status = mark_segments(call, &marks);
+    if (status) {
+        return status;
+    }
+#define WITH(LAGS, ROWS) launch_widest<T, LAGS, ROWS>(call, v, lags, marks)
+    return GPO_BY_LAGS_AND_CUT(v.lags, marks.words, WITH);
 #undef WITH
 }
 

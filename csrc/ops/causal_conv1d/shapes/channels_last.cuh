@@ -19,15 +19,37 @@ struct last_work {
     int64_t parts;     /* forward: stretches of all rows; backward: shares of them */
     int64_t share;     /* stretches of a part */
     int64_t tasks;     /* blocks of threads */
+    segment_marks marks;
+};
+
+/*
+ * Where segments begin around SLOTS steps: bit k is step k - (LAGS - 1), counted from the
+ * first of them.  A row's first step and those after its last one are begins.
+ */
+template <int LAGS>
+struct slot_marks {
+    unsigned bits;
+
+    /* How many steps before slot k are in its segment; 32: all that matter. */
+    __device__ __forceinline__ int back(int k) const
+    {
+        return __clz(static_cast<int>(bits << (32 - LAGS - k)));
+    }
+
+    /* How many steps after the one that is LAGS - 1 before slot k are in its segment. */
+    __device__ __forceinline__ int ahead(int k) const
+    {
+        return __clz(static_cast<int>(__brev(bits >> (k + 1))));
+    }
 };
 
 /* Channels of a thread: their taps and a window of steps stay in registers. */
 template <typename T, int LAGS>
 constexpr int
-last_width(int registers)
+last_width(int registers, int bytes)
 {
     const int most = registers * 4 / (LAGS * static_cast<int>(sizeof(value_type<T>)));
-    const int size = pack<T>::SIZE;
+    const int size = bytes / static_cast<int>(sizeof(T));
     return most < 1 ? 1 : most < size ? most : size;
 }
 
@@ -67,14 +89,14 @@ split_channels(last_work *work, int64_t chunks)
     work->blocks = divider_of(ceil_div(chunks, int64_t{1} << shift));
 }
 
-/* Stretches of at most MOST_STEPS_SUMMED steps, enough for `wanted` threads. */
+/* Stretches of `least` to MOST_STEPS_SUMMED steps, enough for `wanted` threads. */
 inline void
-split_steps(last_work *work, int64_t wanted, int64_t chunks, int64_t batches,
-            int64_t steps)
+split_steps(last_work *work, int64_t wanted, int64_t least, int64_t chunks,
+            int64_t batches, int64_t steps)
 {
     const int64_t pieces = ceil_div(wanted, chunks * (batches > 0 ? batches : 1));
-    int64_t length = (steps / pieces + SHORT - 1) / SHORT * SHORT;
-    length = length < LEAST_STEPS ? LEAST_STEPS : length;
+    int64_t length = ceil_div(steps / pieces, STEPS_TOGETHER) * STEPS_TOGETHER;
+    length = length < least ? least : length;
     work->length = length < MOST_STEPS_SUMMED ? length : MOST_STEPS_SUMMED;
     work->stretches = divider_of(ceil_div(steps, work->length));
     work->parts = batches * work->stretches.by;

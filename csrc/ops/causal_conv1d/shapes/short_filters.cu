@@ -11,12 +11,22 @@
  */
 #include "short_filters.cuh"
 
+/* What is known of the steps before a row, or of the borders in it. */
+template <typename T>
+struct row_start {
+    row_marks marks;
+    const T *state; /* step 0, if the steps before it were before it in memory */
+    int64_t state_t;
+};
+
 struct row_work {
     int shift;         /* log2 of the lanes of a row */
     int turns;         /* of SHORT_ITEMS items in a stretch */
     divider stretches; /* of a row */
     divider channels;
     int64_t tasks, rows;
+    segment_marks marks;
+    earlier_steps state;
 };
 
 /* SHORT_ITEMS packs of each lane from step u on. */
@@ -38,37 +48,68 @@ load_items(uint4 (&in)[SHORT_ITEMS], const pack_row<const T> &x, int u)
 }
 
 /* The results of a pack: taps, then SiLU. */
-template <bool EDGE, int LAGS, typename T>
+template <int LAGS, typename T, typename Where>
 __device__ __forceinline__ uint4
 result_of_pack(const conv_view<T> &v, const value_type<T> (&tap)[LAGS],
-               value_type<T> offset, const uint4 &in, const uint4 &before, int u,
-               lane_group at)
+               value_type<T> offset, const uint4 &in, const uint4 &before,
+               lane_group at, const Where &where)
 {
     using V = value_type<T>;
     constexpr int SIZE = pack<T>::SIZE;
     V value[LAGS - 1 + SIZE], sum[SIZE];
     values_of_lane<LAGS, T>(value, in, before, at);
+    where.add_earlier(value);
 #pragma unroll
     for (int i = 0; i < SIZE; i++) {
         sum[i] = offset;
     }
-    add_lags<LAGS, EDGE>(sum, tap, value, static_cast<int>(v.lags),
-                         u < LAGS ? u : LAGS);
+    add_lags(sum, tap, value, static_cast<int>(v.lags), where);
     if (v.finish == FINISH_SILU) {
 #pragma unroll
         for (int i = 0; i < SIZE; i++) {
-            sum[i] = silu(sum[i]);
+            sum[i] = silu<T>(sum[i]);
         }
     }
     return chunk_of_values<T>(sum);
 }
 
+/*
+ * The results of the pack at step u: a product at a time where one may be missing, that
+ * is, at the start of a row or where some lane's pack has parts of two segments.
+ */
+template <short_rows ROWS, int LAGS, typename T>
+__device__ __forceinline__ uint4
+results_at(const conv_view<T> &v, const value_type<T> (&tap)[LAGS],
+           value_type<T> offset, const uint4 &in, const uint4 &before, int u,
+           lane_group at, bool is_first, const row_start<T> &row)
+{
+    if constexpr (ROWS == CUT) {
+        const bool inside = u < static_cast<int>(v.steps);
+        const unsigned marks = inside ? row.marks.from(u - (LAGS - 1)) : 0;
+        if (__any_sync(ALL_LANES, (marks & SEEN<LAGS, T>) != 0)) {
+            const in_a_segment<LAGS> where = {{}, marks, 0};
+            return result_of_pack(v, tap, offset, in, before, at, where);
+        }
+    }
+    if constexpr (ROWS == BEHIND) {
+        if (is_first) {
+            const behind_a_state<T> where = {
+                {}, row.state, row.state_t, static_cast<int>(v.lags), u};
+            return result_of_pack(v, tap, offset, in, before, at, where);
+        }
+    }
+    const at_an_edge edge = {u < LAGS ? u : LAGS, 0};
+    return ROWS == PLAIN && is_first
+               ? result_of_pack(v, tap, offset, in, before, at, edge)
+               : result_of_pack(v, tap, offset, in, before, at, in_the_middle{});
+}
+
 /* A stretch of a row from step u of each lane on; `begin` is that of the warp. */
-template <int LAGS, typename T>
+template <short_rows ROWS, int LAGS, typename T>
 __device__ __forceinline__ void
 walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS], value_type<T> offset,
      const pack_row<const T> &x, const pack_row<T> &out, int begin, int turns,
-     bool is_first, lane_group at)
+     bool is_first, lane_group at, const row_start<T> &row)
 {
     constexpr int SIZE = pack<T>::SIZE, HALO = (LAGS - 2 + SIZE) / SIZE;
     constexpr int ITEM = WARP * SIZE;
@@ -87,11 +128,9 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS], value_type<T> offs
             }
             const uint4 &old = k > 0 ? in[k > 0 ? k - 1 : 0] : before;
             const int first = u + k * ITEM;
-            store_pack(
-                out, first,
-                k == 0 && is_first
-                    ? result_of_pack<true>(v, tap, offset, in[k], old, first, at)
-                    : result_of_pack<false>(v, tap, offset, in[k], old, first, at));
+            store_pack(out, first,
+                       results_at<ROWS>(v, tap, offset, in[k], old, first, at,
+                                        k == 0 && is_first, row));
         }
         before = in[SHORT_ITEMS - 1];
         is_first = false;
@@ -100,7 +139,7 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS], value_type<T> offs
     }
 }
 
-template <typename T, int LAGS>
+template <typename T, int LAGS, short_rows ROWS>
 __global__ void
 __launch_bounds__(SHORT_BLOCK, sizeof(T) == 8 ? 4 : 0)
     causal_conv1d_short_filters(conv_view<T> v, row_work work)
@@ -122,8 +161,16 @@ __launch_bounds__(SHORT_BLOCK, sizeof(T) == 8 ? 4 : 0)
         const auto out = row_of_packs(first, v.out.t, steps, past);
         value_type<T> tap[LAGS];
         load_taps<LAGS>(tap, v, c);
-        walk(v, tap, v.offset(c), x, out, stretch * work.turns * TURN - past,
-             work.turns, stretch == 0, at);
+        row_start<T> start = {};
+        if constexpr (ROWS == CUT) {
+            start.marks = work.marks.row(b);
+        }
+        if constexpr (ROWS == BEHIND) {
+            start.state = work.state.before<T>(b, c);
+            start.state_t = work.state.t;
+        }
+        walk<ROWS>(v, tap, v.offset(c), x, out, stretch * work.turns * TURN - past,
+                   work.turns, stretch == 0, at, start);
     }
 }
 
@@ -143,10 +190,16 @@ conv_short_filters(gpo_call *call, const conv_view<T> &v)
     work.channels = divider_of(v.channels);
     work.tasks = ceil_div(work.rows, WARP >> work.shift) * work.stretches.by;
     const dim3 grid = grid_of(ceil_div(work.tasks, SHORT_BLOCK / WARP));
-#define WITH(LAGS)                                                                    \
-    GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, (causal_conv1d_short_filters<T, LAGS>), v, \
-               work)
-    return GPO_BY_LAGS(v.lags, WITH);
+    const gpo_status status = mark_segments(call, &work.marks);
+    if (status) {
+        return status;
+    }
+    work.state = earlier_steps_of(call);
+#define WITH(LAGS, ROWS)                   \
+    GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, \
+               (causal_conv1d_short_filters<T, LAGS, ROWS>), v, work)
+    return work.state.p ? GPO_BY_LAGS(v.lags, BEHIND, WITH)
+                        : GPO_BY_LAGS_AND_CUT(v.lags, work.marks.words, WITH);
 #undef WITH
 }
 

@@ -2,14 +2,16 @@
  * short_filters.cuh  Code shared by the kernels of short filters: SiLU and its slope,
  * chunks of neighbouring elements, rows of packs over the lanes of a warp, and the
  * launchers that cuda.cu puts into its tables.
- * Order: SiLU, chunks, packs of a row, lanes, launchers.
+ * Order: SiLU, chunks, packs of a row, lanes, products of a pack, parts, launchers.
  */
 #ifndef GPO_CAUSAL_CONV1D_SHORT_FILTERS_CUH
 #define GPO_CAUSAL_CONV1D_SHORT_FILTERS_CUH
 
 #include "../../../device/block.cuh"
 #include "../../../device/divide.cuh"
-#include "../rows.cuh"
+#include "../../../device/ptx.cuh"
+#include "../segments.cuh"
+#include "../states.cuh"
 
 /* ---- SiLU ---- */
 
@@ -33,18 +35,42 @@ silu_share(double v)
     return (v < 0 ? e : 1.0) / (1.0 + e);
 }
 
-template <typename V>
+/*
+ * The same for results of 16 bits, to 2^-16 of itself: one exponential, one reciprocal.
+ * Both are scaled by 2^-24, so that neither overflows before the result is 0.
+ */
+__device__ __forceinline__ float
+short_silu_share(float v)
+{
+    constexpr float LOG2_E = 1.44269502F, SCALE = 0x1p-24F;
+    return SCALE * reciprocal_fast(SCALE + exp2_fast(__fmaf_rn(v, -LOG2_E, -24.0F)));
+}
+
+template <typename T, typename V>
+__device__ __forceinline__ V
+share_for(V v)
+{
+    if constexpr (sizeof(T) == 2) {
+        return short_silu_share(v);
+    }
+    else {
+        return silu_share(v);
+    }
+}
+
+/* v / (1 + exp(-v)) for a result of type T. */
+template <typename T, typename V>
 __device__ __forceinline__ V
 silu(V v)
 {
-    return v * silu_share(v);
+    return v * share_for<T>(v);
 }
 
-template <typename V>
+template <typename T, typename V>
 __device__ __forceinline__ V
 silu_slope(V v)
 {
-    const V share = silu_share(v);
+    const V share = share_for<T>(v);
     return share * (1 + v * (1 - share));
 }
 
@@ -262,21 +288,128 @@ values_of_lane(value_type<T> (&value)[LAGS - 1 + pack<T>::SIZE], const uint4 &ow
     }
 }
 
+/* ---- which products of a pack there are ---- */
+
+/* All: steps LAGS before the pack and after it are in its row, and of one segment. */
+struct in_the_middle {
+    static __device__ __forceinline__ bool is_step(int)
+    {
+        return true;
+    }
+
+    static __device__ __forceinline__ bool has_back(int, int)
+    {
+        return true;
+    }
+
+    static __device__ __forceinline__ bool has_ahead(int, int)
+    {
+        return true;
+    }
+
+    /* Completes the LAGS - 1 values before a pack, and those of the pack. */
+    template <typename Values>
+    static __device__ __forceinline__ void add_earlier(Values &)
+    {
+    }
+};
+
+/* All forward at the start of a row: the steps before 0 are those of a state. */
+template <typename T>
+struct behind_a_state : in_the_middle {
+    const T *state; /* step 0, if the steps before it were before it in memory */
+    int64_t t;
+    int lags, u; /* u: the first step of the pack */
+
+    template <typename V, int N>
+    __device__ __forceinline__ void add_earlier(V (&value)[N]) const
+    {
+        constexpr int BEFORE = N - pack<T>::SIZE; /* values before the pack */
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const int step = u - BEFORE + i;
+            if (step < 0 && step > -lags) {
+                value[i] = value_of(state[step * t]);
+            }
+        }
+    }
+};
+
+/* Those of the row: `before` steps before the pack, `after` from its first step on. */
+struct at_an_edge {
+    int before, after;
+
+    /* Whether step i of the pack is one of the row. */
+    __device__ __forceinline__ bool is_step(int i) const
+    {
+        return i >= -before && i < after;
+    }
+
+    /* Whether step i and the step s before it are; the latter, for a step of the row. */
+    __device__ __forceinline__ bool has_back(int i, int s) const
+    {
+        return s <= before + i;
+    }
+
+    /* Whether the step s after step i is. */
+    __device__ __forceinline__ bool has_ahead(int i, int s) const
+    {
+        return i + s < after;
+    }
+
+    template <typename Values>
+    __device__ __forceinline__ void add_earlier(Values &) const
+    {
+    }
+};
+
 /*
- * sum[i] += the products of lags with the values up to step i.  EDGE: only the steps from
- * 0 on, of which `before` are before the first value of the pack.
+ * Those of one segment, given where segments begin: bit k of `marks` is step k - (LAGS - 1)
+ * of the pack, bit k of `later` step k.  The row's first step and those after its last
+ * one are begins.
  */
-template <int LAGS, bool EDGE, int SIZE, typename V>
+template <int LAGS>
+struct in_a_segment {
+    at_an_edge row;
+    unsigned marks, later;
+
+    __device__ __forceinline__ bool is_step(int i) const
+    {
+        return row.is_step(i);
+    }
+
+    __device__ __forceinline__ bool has_back(int i, int s) const
+    {
+        return s == 0 || (marks & (((1u << s) - 1) << (LAGS + i - s))) == 0;
+    }
+
+    __device__ __forceinline__ bool has_ahead(int i, int s) const
+    {
+        return s == 0 || (later & (((1u << s) - 1) << (i + 1))) == 0;
+    }
+
+    template <typename Values>
+    __device__ __forceinline__ void add_earlier(Values &) const
+    {
+    }
+};
+
+/* The bits of `marks` between two steps of which one may be the other's earlier one. */
+template <int LAGS, typename T>
+constexpr unsigned SEEN = ((1u << (LAGS - 2 + pack<T>::SIZE)) - 1) << 1;
+
+/* sum[i] += the products of lags with the values up to step i, of those there are. */
+template <int LAGS, int SIZE, typename V, typename Where>
 __device__ __forceinline__ void
 add_lags(V (&sum)[SIZE], const V (&tap)[LAGS], const V (&value)[LAGS - 1 + SIZE],
-         int lags, int before)
+         int lags, const Where &where)
 {
 #pragma unroll
     for (int s = 0; s < LAGS; s++) {
         if (s < lags) {
 #pragma unroll
             for (int i = 0; i < SIZE; i++) {
-                if (!EDGE || s <= before + i) {
+                if (where.has_back(i, s)) {
                     sum[i] += tap[s] * value[LAGS - 1 + i - s];
                 }
             }
@@ -355,9 +488,13 @@ make_short_parts(gpo_call *call, int64_t parts, lag_view<T> *to)
 
 /* ---- launchers ---- */
 
-/* The kernels are compiled for filters of up to 4, 8 and SHORT taps. */
-#define GPO_BY_LAGS(lags, launch) \
-    ((lags) <= 4 ? launch(4) : (lags) <= 8 ? launch(8) : launch(16))
+/* The kernels are compiled for filters of up to 4, 8 and SHORT taps, and each of these. */
+enum short_rows { PLAIN, CUT /* into segments */, BEHIND /* a state, forward */ };
+
+#define GPO_BY_LAGS(lags, rows, launch) \
+    ((lags) <= 4 ? launch(4, rows) : (lags) <= 8 ? launch(8, rows) : launch(16, rows))
+#define GPO_BY_LAGS_AND_CUT(lags, cut, launch) \
+    ((cut) ? GPO_BY_LAGS(lags, CUT, launch) : GPO_BY_LAGS(lags, PLAIN, launch))
 static_assert(SHORT == 16, "GPO_BY_LAGS");
 
 template <typename T>

@@ -9,11 +9,38 @@
  */
 #include "channels_last.cuh"
 
+/* In a struct of their own, as a larger argument changes the code of all kernels. */
+struct behind_work : last_work {
+    earlier_steps state;
+};
+template <short_rows ROWS>
+using forward_work = std::conditional_t<ROWS == BEHIND, behind_work, last_work>;
+
+/* W neighbouring channels of a step before 0; of a state they may be anywhere. */
+template <int W, typename T>
+__device__ __forceinline__ chunk<T, W>
+earlier_chunk(const earlier_steps &state, int64_t b, int64_t c, int64_t step)
+{
+    const T *const first = state.before<T>(b, c) + step * state.t;
+    if (state.c == 1 && reinterpret_cast<uintptr_t>(first) % (W * sizeof(T)) == 0) {
+        return load_chunk<W>(first);
+    }
+    T elements[W];
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        elements[i] = first[i * state.c];
+    }
+    chunk<T, W> bits;
+    memcpy(static_cast<void *>(&bits), static_cast<const void *>(elements),
+           sizeof(bits));
+    return bits;
+}
+
 /* The results of a stretch of W channels: `n` steps from t0 on. */
-template <int LAGS, int W, typename T>
+template <short_rows ROWS, int LAGS, int W, typename T>
 __device__ __forceinline__ void
 walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS][W], int64_t b, int64_t c,
-     int64_t t0, int n)
+     int64_t t0, int n, const forward_work<ROWS> &work)
 {
     using V = value_type<T>;
     constexpr int SLOTS = WINDOW_STEPS<LAGS, W>, AHEAD = STEPS_AHEAD<T, W>;
@@ -37,9 +64,22 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS][W], int64_t b, int6
         const bool there = back < LAGS && back < lags && back <= t0;
         const chunk<T, W> old = there ? load_chunk<W>(x - back * v.x.t) : chunk<T, W>{};
         values_of_chunk<T>(window[k], old);
+        if constexpr (ROWS == BEHIND) {
+            if (back < LAGS && back < lags && back > t0) {
+                values_of_chunk<T>(window[k],
+                                   earlier_chunk<W, T>(work.state, b, c, t0 - back));
+            }
+        }
     }
     int inside = t0 < SHORT ? static_cast<int>(t0) : SHORT; /* steps before, at least */
+    if constexpr (ROWS == BEHIND) {
+        inside = SHORT;
+    }
     for (int j = 0; j < n; j += SLOTS) {
+        slot_marks<LAGS> begins = {};
+        if constexpr (ROWS == CUT) {
+            begins.bits = work.marks.row(b).from(static_cast<int>(t0) + j - (LAGS - 1));
+        }
 #pragma unroll
         for (int k = 0; k < SLOTS; k++) {
             if (j + k >= n) {
@@ -54,7 +94,8 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS][W], int64_t b, int6
             if (j + k + AHEAD < n) {
                 ahead[k % AHEAD] = load_chunk<W>(x + (k + AHEAD) * v.x.t);
             }
-            const int last = lags - 1 < inside + k ? lags - 1 : inside + k;
+            const int past = ROWS == CUT ? begins.back(k) : inside + k;
+            const int last = lags - 1 < past ? lags - 1 : past;
 #pragma unroll
             for (int s = 0; s < LAGS; s++) {
                 if (s <= last) {
@@ -67,7 +108,7 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS][W], int64_t b, int6
             if (v.finish == FINISH_SILU) {
 #pragma unroll
                 for (int i = 0; i < W; i++) {
-                    sum[i] = silu(sum[i]);
+                    sum[i] = silu<T>(sum[i]);
                 }
             }
             *reinterpret_cast<chunk<T, W> *>(out + k * v.out.t) =
@@ -79,10 +120,10 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS][W], int64_t b, int6
     }
 }
 
-template <typename T, int LAGS, int W>
+template <typename T, int LAGS, int W, short_rows ROWS>
 __global__ void
 __launch_bounds__(SHORT_BLOCK)
-    causal_conv1d_short_filters_channels_last(conv_view<T> v, last_work work)
+    causal_conv1d_short_filters_channels_last(conv_view<T> v, forward_work<ROWS> work)
 {
     using V = value_type<T>;
     GPO_SHARED(V, staged, [LAGS * W * SHORT_BLOCK]);
@@ -95,41 +136,54 @@ __launch_bounds__(SHORT_BLOCK)
             const int64_t b = work.stretches.of(at.part);
             const int64_t t0 = (at.part - b * work.stretches.by) * work.length;
             const int64_t left = v.steps - t0;
-            walk(v, tap, b, c, t0,
-                 static_cast<int>(left < work.length ? left : work.length));
+            walk<ROWS>(v, tap, b, c, t0,
+                       static_cast<int>(left < work.length ? left : work.length), work);
         }
     }
 }
 
-template <typename T, int LAGS, int W>
+template <typename T, int LAGS, int W, short_rows ROWS>
 static gpo_status
-launch(gpo_call *call, const conv_view<T> &v)
+launch(gpo_call *call, const conv_view<T> &v, const segment_marks &marks)
 {
     const int64_t chunks = ceil_div(v.channels, W);
-    last_work work = {};
+    forward_work<ROWS> work = {};
     split_channels(&work, chunks);
-    split_steps(&work, gpo_processors(call) * LAST_THREADS, chunks, v.batches, v.steps);
+    split_steps(&work, gpo_processors(call) * LAST_THREADS, LEAST_STEPS, chunks,
+                v.batches, v.steps);
     count_tasks(&work);
+    work.marks = marks;
+    if constexpr (ROWS == BEHIND) {
+        work.state = earlier_steps_of(call);
+    }
     return GPO_LAUNCH(call, grid_of(work.tasks), SHORT_BLOCK, 0,
-                      (causal_conv1d_short_filters_channels_last<T, LAGS, W>), v, work);
+                      (causal_conv1d_short_filters_channels_last<T, LAGS, W, ROWS>), v,
+                      work);
 }
 
-template <typename T, int LAGS>
+template <typename T, int LAGS, short_rows ROWS>
 static gpo_status
-launch_widest(gpo_call *call, const conv_view<T> &v)
+launch_widest(gpo_call *call, const conv_view<T> &v, const segment_marks &marks)
 {
-    constexpr int W = last_width<T, LAGS>(32);
+    constexpr int W = last_width<T, LAGS>(16, 8);
     const bool wide =
         has_chunks<W>(v.x, v.channels) && has_chunks<W>(v.out, v.channels);
-    return wide ? launch<T, LAGS, W>(call, v) : launch<T, LAGS, 1>(call, v);
+    return wide ? launch<T, LAGS, W, ROWS>(call, v, marks)
+                : launch<T, LAGS, 1, ROWS>(call, v, marks);
 }
 
 template <typename T>
 gpo_status
 conv_short_filters_channels_last(gpo_call *call, const conv_view<T> &v)
 {
-#define WITH(LAGS) launch_widest<T, LAGS>(call, v)
-    return GPO_BY_LAGS(v.lags, WITH);
+    segment_marks marks;
+    const gpo_status status = mark_segments(call, &marks);
+    if (status) {
+        return status;
+    }
+#define WITH(LAGS, ROWS) launch_widest<T, LAGS, ROWS>(call, v, marks)
+    return earlier_steps_of(call).p ? GPO_BY_LAGS(v.lags, BEHIND, WITH)
+                                    : GPO_BY_LAGS_AND_CUT(v.lags, marks.words, WITH);
 #undef WITH
 }
 
