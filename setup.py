@@ -178,7 +178,7 @@ class BuildPython(build_py):
             shutil.copytree(ROOT / "csrc" / "device", target / "device", dirs_exist_ok=True)
             examples = Path(self.build_lib) / "gpuopt" / "examples"
             examples.mkdir(exist_ok=True)
-            for example in (ROOT / "examples").glob("*.*"):
+            for example in (ROOT / "examples").glob("[!.]*.*"):
                 shutil.copy(example, examples)
 
 

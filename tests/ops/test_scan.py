@@ -507,8 +507,9 @@ def test_warp_rows(cols: int) -> None:
                 got = scan(part, axis=1, **options, backend="sim", variant="warp_rows")
                 np.testing.assert_array_equal(got, ref.scan(part, axis=1, **options))
         if dtype != "complex128":
-            got = scan(x, "max", axis=1, backend="sim", variant="warp_rows")
-            np.testing.assert_array_equal(got, np.maximum.accumulate(x, 1))
+            part = x[:, :cols]
+            got = scan(part, "max", axis=1, backend="sim", variant="warp_rows")
+            np.testing.assert_array_equal(got, np.maximum.accumulate(part, 1))
 
 
 @pytest.mark.parametrize("rung", ["v3", "v4"])
