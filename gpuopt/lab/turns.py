@@ -20,7 +20,8 @@ __all__ = ["PausingClock", "Turns"]
 PAUSE = 2e-3  # seconds, in which the threads of the call before stop spinning
 FLUSH = 1 << 27  # bytes
 SMALL = 1 << 20  # bytes; a CPU's caches hold less, and users call it on data they just made
-SLOW = 60e-3  # seconds; a call that takes longer at first is timed in two rounds only
+SLOW = 60e-3  # seconds; a call that takes longer at first is timed in two rounds only...
+ENDLESS = 1.0  # ... and one that takes so long is not called again
 BUDGET = 0.2  # seconds for all rounds of a case
 FEWEST, MOST = 5, 40  # rounds of a case
 WARM_ROUNDS = 15
@@ -67,10 +68,14 @@ class Turns:
 
     def run(self, calls: Mapping[str, Call], nbytes: int) -> dict[str, float]:
         """Return the median milliseconds of every call."""
-        slow = {name: self._first(call) > SLOW for name, call in calls.items()}
-        if not self.on_device and nbytes < SMALL:
-            return medians(self._warm(calls))
-        return medians(self._cold(calls, slow))
+        first = {name: self._first(call) for name, call in calls.items()}
+        times = {name: 1e3 * took for name, took in first.items() if took > ENDLESS}
+        calls = {name: call for name, call in calls.items() if name not in times}
+        slow = {name: took > SLOW for name, took in first.items()}
+        if not calls:
+            return times
+        warm = not self.on_device and nbytes < SMALL
+        return {**times, **medians(self._warm(calls) if warm else self._cold(calls, slow))}
 
     def _first(self, call: Call) -> float:
         """Return the seconds of a first call."""

@@ -337,7 +337,7 @@ def test_smooth_functions_where_results_are_small(
 @each_variant
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_smooth_functions_of_every_16_bit_float(backend: str, variant: str, dtype: str) -> None:
-    """Half a step of the dtype, and the error of float32."""
+    """Half a step of the dtype, and the error of float32, or of the short forms on a GPU."""
     every = np.arange(1 << 16, dtype=np.uint16).view(dtype_of(dtype))
     x = every[:: 63 if backend == "sim" else 1]
     with np.errstate(invalid="ignore"):
@@ -357,7 +357,9 @@ def test_smooth_functions_of_every_16_bit_float(backend: str, variant: str, dtyp
             got = result.astype(np.float64)
             error = np.where(fits, np.abs(got - exact), 0)
         exact = np.where(fits, exact, 0)
-        wrong = ~(error <= 0.5 * step + bound * 2.0**-24 * np.abs(exact))
+        short = backend != "cpu" and op in ("exp", "sigmoid", "silu", "tanh")
+        most_off = 2.0**-16 if short else bound * 2.0**-24
+        wrong = ~(error <= 0.5 * step + most_off * np.abs(exact))
         assert not wrong.any(), (op, wide[wrong][:3], got[wrong][:3], exact[wrong][:3])
 
 

@@ -50,14 +50,13 @@ constexpr int64_t SHARING_WARPS = 64;   /* backward: per SM, for parts of a chan
 constexpr int STEPS_TOGETHER = 8;       /* channels last: stretches are whole eights */
 constexpr int64_t LAST_THREADS = 2048;  /* channels last: threads wanted per SM */
 constexpr int64_t LEAST_STEPS = 8;      /* channels last: per thread */
-constexpr int64_t LAST_THREADS_BACKWARD = 2048, LEAST_STEPS_BACKWARD = 32;
+constexpr int64_t LAST_THREADS_BACKWARD = 512, LEAST_STEPS_BACKWARD = 16;
 
 /* Backward, channels last: blocks per SM for which registers are kept. */
 template <typename T, int LAGS>
-constexpr int backward_blocks = sizeof(T) == 8                ? 0
-                                : LAGS == 4 && sizeof(T) == 2 ? 4
-                                : LAGS == 4                   ? 3
-                                                              : 2;
+constexpr int backward_blocks = sizeof(T) == 8 ? 0
+                                : LAGS == 4    ? 4
+                                               : 2;
 
 constexpr int64_t MOST_STEPS_SUMMED = 256; /* steps of a block of a sum of dw */
 
