@@ -181,6 +181,49 @@ def test_a_grid_is_a_number_of_clusters(of: Of) -> None:
     assert status == ESIM and "invalid launch: clusters of 4 blocks in a grid of 6" in message
 
 
+# Requests to global memory, sectors that they touch, and the fewest possible.
+COUNTS = {
+    # 3 rounds of two copies of 1 KB in and one of 2 KB out
+    "bulk_rounds_run": ((3, 512), np.float32, (3 * 3, 3 * 128, 3 * 128)),
+    # 16 bytes of each lane of 3 warps; each of 4 stores has every 4th word of a warp's 512
+    # bytes, in 4 warps
+    "copies_of_16_run": ((128, 4), np.float32, (3 + 16, 3 * 16 + 16 * 16, 3 * 16 + 16 * 4)),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_copies_count_as_sectors(libraries: dict, name: str) -> None:
+    shape, dtype, counts = COUNTS[name]
+    library = libraries["bulk", "profile"]
+    library.entry.reset()
+    status, _, message = library.run(name, whole(dtype, *shape), np.zeros(shape, dtype),
+                                     profile=True)  # fmt: skip
+    assert status == OK, message
+    totals = library.totals()
+    found = tuple(totals["global_" + what] for what in ("requests", "sectors", "ideal"))
+    assert found == counts
+
+
+def test_boxes_count_as_sectors_by_line(libraries: dict) -> None:
+    """Of 5 rows of 8 floats 3 rows of 4 are in bounds, then 3 rows of 7, 48 bytes apart."""
+    library = libraries["tensor_maps", "profile"]
+    library.entry.reset()
+    _, _, message = library.run("box_of_2", np.zeros((7, 12), np.float32),
+                                np.zeros(40 + 84, np.float32), profile=True)  # fmt: skip
+    assert not message
+    text = (FIXTURES / "tensor_maps.cu").read_text(encoding="utf-8").splitlines()
+    found = {"load": (0, 0), "store": (0, 0)}
+    for row in library.report():
+        line = text[row["line"] - 1] if row["line"] else ""
+        if match := re.search(r"tensor_(load|store)\(", line):
+            requests, sectors = found[match[1]]
+            requests += row["global_requests"]
+            found[match[1]] = (requests, sectors + row["global_sectors"])
+    # in: bytes 20 to 35, 68 to 83 and 116 to 131; out, behind a box of 160 bytes: 352 to 379,
+    # 400 to 427, 448 to 475
+    assert found == {"load": (1, 2 + 1 + 2), "store": (1, 1 + 2 + 1)}
+
+
 # ---- faults ----
 
 EVERYWHERE = {
@@ -249,6 +292,7 @@ CHECKED = {
     "result_read_too_early": r"reads global memory that an asynchronous copy .* writes, with",
     "operand_without_fence": r"that thread \d+ wrote at .*, without fence.proxy.async in betw",
     "sum_before_the_wait": r"uses the accumulator of the wgmma at line \d+ before wgmma_wait",
+    "registers_overwritten": r"changes the registers of operand a of the wgmma at line \d+ ",
     "operand_overwritten": r"writes shared memory that the wgmma of wgmma.cu:\d+ still reads",
 }
 CHECKED |= {

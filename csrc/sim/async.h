@@ -67,6 +67,7 @@ struct Accumulator {
 struct Product {
     uint64_t a, b;           /* descriptors */
     uint32_t words[WARP][4]; /* a, if it is in registers */
+    const uint32_t *registers[WARP];
     float *d[WARP];
     unsigned n; /* columns */
     bool in_shared, bf16, add;

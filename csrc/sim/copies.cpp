@@ -347,8 +347,11 @@ start_load(const Places *places, uint32_t barrier_address, const Site *site)
     place_copy(copy, places);
     copy->barrier = barrier;
     copy->phase = barrier->phases;
+    bool is_first = true;
     each_piece(copy, [&](size_t, const char *global, size_t bytes) {
         async_reads(self, (uintptr_t)global, bytes, false, site);
+        access_copy(global, bytes, is_first, site);
+        is_first = false;
     });
     async_writes(self, (uintptr_t)copy->shared, copy->bytes,
                  ASYNC_FLAG | barrier->number, site);
@@ -426,6 +429,7 @@ copy_16_start(uint32_t to, const void *from, bool wanted, const char *file, int 
     copy->zeros = !wanted;
     if (wanted) {
         async_reads(self, (uintptr_t)from, BULK, false, &site);
+        access_copy_16(from, &site);
     }
     async_writes(self, at, BULK, BY_ITS_THREAD, &site);
     memset(copy->shared, POISON, BULK);
@@ -473,8 +477,11 @@ start_store(const Places *places, bool adds_floats, const Site *site)
     Copy *copy = new_copy(self, BULK_STORE, site);
     place_copy(copy, places);
     copy->adds = adds_floats;
+    bool is_first = true;
     each_piece(copy, [&](size_t offset, char *global, size_t bytes) {
         async_reads(self, (uintptr_t)copy->shared + offset, bytes, true, site);
+        access_copy(global, bytes, is_first, site);
+        is_first = false;
         if (!adds_floats) { /* sums of many blocks may go to the same place */
             async_writes(self, (uintptr_t)global, bytes, BY_ITS_THREAD, site);
             memset(global, POISON, bytes);
