@@ -435,22 +435,30 @@ copy_16_start(uint32_t to, const void *from, bool wanted, const char *file, int 
     memset(copy->shared, POISON, BULK);
 }
 
-/* Calls `finish` for the copies of a kind that the running thread has started. */
+/*
+ * Calls `finish` for the copies of a kind that the running thread has started; those for
+ * which it returns true have been made.  A fault in it leaves a list that can be freed.
+ */
 template <typename Finish>
 static void
 each_own_copy(CopyKind kind, Finish finish)
 {
     Async *async = current->block->async;
-    for (size_t i = 0; async && i < async->ncopies;) {
+    const size_t count = async ? async->ncopies : 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
         Copy *copy = &async->copies[i];
-        const bool is_done =
-            copy->kind == kind && copy->fibre == current && finish(copy);
-        if (is_done) {
-            remove_copy(async, i);
+        if (copy->kind == kind && copy->fibre == current && finish(copy)) {
+            free(copy->held);
+            copy->held = NULL;
         }
-        else {
-            i++;
+        else if (kept++ < i) {
+            async->copies[kept - 1] = *copy;
+            copy->held = NULL;
         }
+    }
+    if (async) {
+        async->ncopies = kept;
     }
 }
 
