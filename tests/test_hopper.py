@@ -1,4 +1,4 @@
-"""What only sm_90a has, in the simulator: mbarriers, bulk copies and wgmma.
+"""What only sm_90a has, in the simulator: mbarriers, bulk copies, tensor maps and wgmma.
 
 Order: right kernels against NumPy, then faults, each planted in a kernel of
 tests/fixtures at the line with the comment `fault`.
@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from simulator_library import ESIM, OK, Library, compiled
 
 FIXTURES = Path(__file__).parent / "fixtures"
-FILES = ("bulk", "wgmma", "cluster")
+FILES = ("bulk", "wgmma", "cluster", "tensor_maps")
 ORDERS = [
     {"schedule": "ascending"},
     {"schedule": "descending"},
@@ -130,6 +130,42 @@ def test_sums_of_bulk_copies(of: Of, rows: int) -> None:
     np.testing.assert_array_equal(got, x.sum(0))
 
 
+# Of the fixtures in tensor_maps.cu, slowest dimension first: sizes of the array and of the
+# box, elements between rows (0: none are left out), where the box is loaded and stored.
+BOXES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], tuple]] = {
+    "box_of_1": ((40,), (16,), 0, (-3,), (33,)),
+    "box_of_2": ((7, 9), (5, 8), 3, (-2, 5), (4, -1)),
+    "box_of_2_halves": ((6, 24), (4, 16), 0, (1, 3), (-1, 10)),
+    "box_of_3": ((4, 5, 8), (2, 3, 4), 0, (-1, 3, 6), (3, -1, -2)),
+    "box_of_4": ((3, 5, 3, 4), (2, 3, 2, 4), 0, (2, -1, 2, 1), (-1, 3, -1, -1)),
+    "box_of_5": ((4, 3, 2, 3, 4), (3, 2, 2, 2, 4), 0, (2, 2, 1, -1, 0), (-2, 0, -1, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", BOXES)
+def test_boxes_of_tensor_maps(of: Of, name: str) -> None:
+    """A box is filled with zeros out of bounds, and stored only within them."""
+    sizes, box, gap, load, store = BOXES[name]
+    x = whole(np.float16 if name.endswith("halves") else np.float32, *sizes)
+    wide = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, gap)], constant_values=-1)
+    padded = np.pad(x, [(b, b) for b in box])
+    at = [slice(b + i, b + i + b) for b, i in zip(box, load, strict=True)]
+    loaded = padded[tuple(at)]
+    stored = np.pad(np.zeros_like(x), [(b, b) for b in box])
+    at = [slice(b + i, b + i + b) for b, i in zip(box, store, strict=True)]
+    stored[tuple(at)] = loaded + 1
+    inner = stored[tuple(slice(b, b + n) for b, n in zip(box, sizes, strict=True))]
+    inner = np.pad(inner, [(0, 0)] * (x.ndim - 1) + [(0, gap)])
+    want = np.concatenate([loaded.ravel(), inner.ravel()])
+    library = of("tensor_maps")
+    for order in ORDERS:
+        status, got, message = library.run(
+            name, wide, np.zeros_like(want), checks=library.entry.instrumented, **order
+        )
+        assert status == OK, message
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("blocks", [4, 12])
 def test_blocks_of_a_cluster_exchange_words(of: Of, blocks: int) -> None:
     x = whole(np.float32, blocks, 128)
@@ -143,6 +179,49 @@ def test_a_grid_is_a_number_of_clusters(of: Of) -> None:
     x = whole(np.float32, 6, 128)
     status, _, message = of("cluster").run("clusters_with_a_rest", x, np.zeros_like(x))
     assert status == ESIM and "invalid launch: clusters of 4 blocks in a grid of 6" in message
+
+
+# Requests to global memory, sectors that they touch, and the fewest possible.
+COUNTS = {
+    # 3 rounds of two copies of 1 KB in and one of 2 KB out
+    "bulk_rounds_run": ((3, 512), np.float32, (3 * 3, 3 * 128, 3 * 128)),
+    # 16 bytes of each lane of 3 warps; each of 4 stores has every 4th word of a warp's 512
+    # bytes, in 4 warps
+    "copies_of_16_run": ((128, 4), np.float32, (3 + 16, 3 * 16 + 16 * 16, 3 * 16 + 16 * 4)),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_copies_count_as_sectors(libraries: dict, name: str) -> None:
+    shape, dtype, counts = COUNTS[name]
+    library = libraries["bulk", "profile"]
+    library.entry.reset()
+    status, _, message = library.run(name, whole(dtype, *shape), np.zeros(shape, dtype),
+                                     profile=True)  # fmt: skip
+    assert status == OK, message
+    totals = library.totals()
+    found = tuple(totals["global_" + what] for what in ("requests", "sectors", "ideal"))
+    assert found == counts
+
+
+def test_boxes_count_as_sectors_by_line(libraries: dict) -> None:
+    """Of 5 rows of 8 floats 3 rows of 4 are in bounds, then 3 rows of 7, 48 bytes apart."""
+    library = libraries["tensor_maps", "profile"]
+    library.entry.reset()
+    _, _, message = library.run("box_of_2", np.zeros((7, 12), np.float32),
+                                np.zeros(40 + 84, np.float32), profile=True)  # fmt: skip
+    assert not message
+    text = (FIXTURES / "tensor_maps.cu").read_text(encoding="utf-8").splitlines()
+    found = {"load": (0, 0), "store": (0, 0)}
+    for row in library.report():
+        line = text[row["line"] - 1] if row["line"] else ""
+        if match := re.search(r"tensor_(load|store)\(", line):
+            requests, sectors = found[match[1]]
+            requests += row["global_requests"]
+            found[match[1]] = (requests, sectors + row["global_sectors"])
+    # in: bytes 20 to 35, 68 to 83 and 116 to 131; out, behind a box of 160 bytes: 352 to 379,
+    # 400 to 427, 448 to 475
+    assert found == {"load": (1, 2 + 1 + 2), "store": (1, 1 + 2 + 1)}
 
 
 # ---- faults ----
@@ -180,6 +259,25 @@ EVERYWHERE = {
     "a_block_does_not_come": r"deadlock: some threads of the cluster never come to its barrier",
     "a_warp_is_missing": r"warp 3 has started 0 wgmma, warp 0 of its warpgroup 1",
 }
+EVERYWHERE |= {
+    "map_base_unaligned": r"the array begins at 4 modulo 16, which must be 0",
+    "map_stride_unaligned": r"a stride of 60 bytes along dimension 1; multiples of 16 belo",
+    "map_beyond_the_array": r"out of bounds: an array of 1088 bytes, 0 bytes after the end",
+    "map_of_host_memory": r"out of bounds: an array of 1024 bytes, ",
+    "map_of_narrow_boxes": r"a box of 24 bytes along dimension 0: not a multiple of 16",
+    "map_of_wide_boxes": r"a box of 260 along dimension 0; 1 to 256 are possible",
+    "map_without_rows": r"0 elements along dimension 1; 1 to 2\^32 are possible",
+    "map_of_no_dimension": r"0 dimensions; 1 to 5 are possible",
+    "box_beyond_the_rows": r"the box at 16 to 19 of dimension 1 lies wholly outside of its 16",
+    "box_before_the_columns": r"the box at -8 to -1 of dimension 0 lies wholly outside of",
+    "box_of_other_rank": r"bulk copy at 3 coordinates by a tensor map of 2 dimensions",
+    "box_place_unaligned": r"unaligned bulk copy: shared address 64 modulo 128 must be 0",
+    "box_place_out_of_bounds": r"bulk store of 128 bytes at \d+: not inside a shared array",
+    "box_of_more_bytes": r"deadlock: phase 0 .*: 64 bytes more than it expects have come",
+    "box_not_awaited": r"the block ends while this bulk store may still read its shared",
+    "map_of_nobody": r"bulk store by a tensor map that nobody has made",
+    "map_of_freed_memory": r"bulk copy by a tensor map whose array has been freed",
+}
 CHECKED = {
     "reads_before_the_phase": r"reads shared memory that an asynchronous copy .* writes, with",
     "only_one_warp_waits": r"reads shared memory that an asynchronous copy .* writes, with",
@@ -194,9 +292,14 @@ CHECKED = {
     "result_read_too_early": r"reads global memory that an asynchronous copy .* writes, with",
     "operand_without_fence": r"that thread \d+ wrote at .*, without fence.proxy.async in betw",
     "sum_before_the_wait": r"uses the accumulator of the wgmma at line \d+ before wgmma_wait",
+    "registers_overwritten": r"changes the registers of operand a of the wgmma at line \d+ ",
     "operand_overwritten": r"writes shared memory that the wgmma of wgmma.cu:\d+ still reads",
 }
 CHECKED |= {
+    "box_read_too_early": r"reads shared memory that an asynchronous copy .* writes, with",
+    "box_without_fence": r"that thread 0 wrote at .*, without fence.proxy.async in betw",
+    "box_overwritten": r"writes shared memory that the bulk store of tensor_maps.cu:\d+ stil",
+    "box_result_read_too_early": r"reads global memory that an asynchronous copy .* writes",
     "buffer_not_returned": r"race in shared memory: writes what thread \d+ (wrote|read)",
     "named_does_not_order": r"race in shared memory: reads what thread \d+ wrote|not written",
     "peer_may_have_left": r"shared memory of block 1 of the cluster, which (may have|has) end",
@@ -212,7 +315,7 @@ def fault_lines() -> dict[str, tuple[str, int]]:
         name = ""
         text = (FIXTURES / f"{file}.cu").read_text(encoding="utf-8")
         for number, line in enumerate(text.splitlines(), 1):
-            if match := re.match(r"FAULTY(?:_CLUSTER)?\((?!name\))(\w+)\)", line):
+            if match := re.match(r"FAULTY(?:_[A-Z]+)?\((?!name\))(\w+)[,)]", line):
                 name = match[1]
                 lines[name] = (file, 0)
             if match := re.search(r"/\* fault(?:: (\w+))? \*/", line):
@@ -237,6 +340,9 @@ def is_told(message: str, name: str, pattern: str) -> None:
         assert message.startswith(f"{name}: block (0, 0, 0): ")
         return
     file, line = PLACES[name]
+    if message.startswith("tensor map"):  # made by the host
+        assert message.startswith(f"tensor map, {file}.cu:{line}: "), (line, message)
+        return
     place = rf"{name}, block \([01], 0, 0\), thread \(\d+, 0, 0\), {file}\.cu:{line}: "
     assert re.match(place, message), (line, message)
 

@@ -1,14 +1,30 @@
 /*
  * hopper.cuh  More instructions of sm_90a, in the style of wgmma.cuh: mbarriers of
- * several arrivals, named barriers, registers, sums into global memory, clusters.  No
- * rung uses them yet; tests/fixtures/cluster.cu does, in the simulator.
+ * several arrivals, named barriers, registers, sums into global memory, copies by
+ * tensor map, clusters.  No rung uses them yet; tests/fixtures/cluster.cu and
+ * tensor_maps.cu do, in the simulator.
  */
 #ifndef GPO_HOPPER_CUH
 #define GPO_HOPPER_CUH
 
 #include "wgmma.cuh"
 
+/*
+ * An array in global memory, and the box of it that a copy moves: what a tensor map is
+ * made of.  Dimension 0 is contiguous.  The array begins at a multiple of 16 bytes, and
+ * strides are multiples of 16, as is a row of the box; a box has at most 256 elements
+ * along each dimension.
+ */
+struct tensor_layout {
+    uint32_t rank;       /* dimensions: 1 to 5 */
+    uint64_t sizes[5];   /* in elements */
+    uint64_t strides[5]; /* in bytes; that of dimension 0 is the element's size */
+    uint32_t box[5];     /* in elements */
+};
+
 #ifdef __CUDACC__
+
+#include <cuda.h>
 
 /* ---- mbarriers; see wgmma.cuh for arrivals that expect bytes, and for waits ---- */
 
@@ -100,6 +116,98 @@ bulk_add(float *to, uint32_t from, uint32_t bytes)
                    "cp.async.bulk.commit_group;" ::"l"(to),
                    "r"(from), "r"(bytes)
                    : "memory");
+}
+
+/* ---- tensor maps: made by the host, __grid_constant__ parameters of a kernel ---- */
+
+using tensor_map = CUtensorMap;
+
+template <typename T>
+constexpr CUtensorMapDataType
+    TENSOR_TYPE = std::is_same_v<T, f16>    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                  : std::is_same_v<T, bf16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                  : sizeof(T) == 8          ? CU_TENSOR_MAP_DATA_TYPE_FLOAT64
+                                            : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+
+/* The driver's function is found at run time: nothing is linked to the driver. */
+template <typename T>
+gpo_status
+make_tensor_map(gpo_call *call, T *base, const tensor_layout &layout, tensor_map *map)
+{
+    static_assert(std::is_floating_point_v<T> || sizeof(T) == 2, "a floating type");
+    constexpr uint32_t EVERY[5] = {1, 1, 1, 1, 1}; /* element along each dimension */
+    void *entry = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    const cudaError_t error = cudaGetDriverEntryPointByVersion(
+        "cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found);
+    if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) {
+        return gpo_fail(&call->error, GPO_ECUDA, "the driver has no tensor maps");
+    }
+    const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
+    const CUresult result = encode(
+        map, TENSOR_TYPE<T>, layout.rank, base, layout.sizes, layout.strides + 1,
+        layout.box, EVERY, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return result == CUDA_SUCCESS
+               ? GPO_OK
+               : gpo_fail(&call->error, GPO_ECUDA,
+                          "the driver refuses a tensor map: error %d",
+                          static_cast<int>(result));
+}
+
+#define GPO_TENSOR_LOAD(dimensions, coordinates, ...)                               \
+    GPO_HOPPER_ASM("cp.async.bulk.tensor." dimensions                               \
+                   ".shared::cluster.global.tile.mbarrier::complete_tx::bytes"      \
+                   " [%0], [%1, {" coordinates "}], [%2];" ::"r"(to),               \
+                   "l"(reinterpret_cast<uint64_t>(&map)), "r"(barrier), __VA_ARGS__ \
+                   : "memory")
+#define GPO_TENSOR_STORE(dimensions, coordinates, ...)                            \
+    GPO_HOPPER_ASM("cp.async.bulk.tensor." dimensions                             \
+                   ".global.shared::cta.tile.bulk_group [%1, {" coordinates "}]," \
+                   " [%0];\n"                                                     \
+                   "cp.async.bulk.commit_group;" ::"r"(from),                     \
+                   "l"(reinterpret_cast<uint64_t>(&map)), "n"(0), __VA_ARGS__     \
+                   : "memory")
+
+/* asm for the number of coordinates: operands from %3 on. */
+#define GPO_TENSOR_COPY(Copy)                                                         \
+    if constexpr (RANK == 1) {                                                        \
+        Copy("1d", "%3", "r"(at[0]));                                                 \
+    }                                                                                 \
+    else if constexpr (RANK == 2) {                                                   \
+        Copy("2d", "%3, %4", "r"(at[0]), "r"(at[1]));                                 \
+    }                                                                                 \
+    else if constexpr (RANK == 3) {                                                   \
+        Copy("3d", "%3, %4, %5", "r"(at[0]), "r"(at[1]), "r"(at[2]));                 \
+    }                                                                                 \
+    else if constexpr (RANK == 4) {                                                   \
+        Copy("4d", "%3, %4, %5, %6", "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3])); \
+    }                                                                                 \
+    else {                                                                            \
+        static_assert(RANK == 5, "1 to 5 dimensions");                                \
+        Copy("5d", "%3, %4, %5, %6, %7", "r"(at[0]), "r"(at[1]), "r"(at[2]),          \
+             "r"(at[3]), "r"(at[4]));                                                 \
+    }
+
+/*
+ * Copies the box whose first element is at these coordinates into shared memory, to a
+ * multiple of 128 bytes, without gaps.  Elements out of bounds of the array are 0 and
+ * count among the bytes that the mbarrier expects.
+ */
+template <int RANK>
+__device__ __forceinline__ void
+tensor_load(uint32_t to, const tensor_map &map, const int32_t (&at)[RANK],
+            uint32_t barrier)
+{
+    GPO_TENSOR_COPY(GPO_TENSOR_LOAD);
+}
+
+/* As bulk_store, of such a box; elements out of bounds are not stored. */
+template <int RANK>
+__device__ __forceinline__ void
+tensor_store(const tensor_map &map, const int32_t (&at)[RANK], uint32_t from)
+{
+    GPO_TENSOR_COPY(GPO_TENSOR_STORE);
 }
 
 /* ---- clusters: blocks that run at once and use each other's shared memory ---- */

@@ -649,7 +649,7 @@ access(uintptr_t a, size_t bytes, bool write, bool is_volatile, Alignment alignm
     }
     Fibre *self = current;
     if (self && self->naccumulators > 0 && checking) {
-        async_check_private(self, a, bytes, pc);
+        async_check_private(self, a, bytes, write, pc);
     }
     if (!self || is_private(self, a)) {
         return;
@@ -692,6 +692,27 @@ access_atomic(void *address, size_t bytes, bool writes, const Site *site)
     }
     check_access(self, a, (unsigned)bytes, writes, true, ALIGNED, site_of_line(site));
     acquire_and_release(self, a, true, writes);
+}
+
+void
+access_copy(const void *global, size_t bytes, bool is_first, const Site *site)
+{
+    if (!checking || !config.profile || bytes == 0) {
+        return;
+    }
+    Counts *counts = counts_at(site_of_line(site));
+    const uintptr_t first = (uintptr_t)global, last = first + bytes - 1;
+    counts->global_requests += is_first;
+    counts->global_sectors += last / 32 - first / 32 + 1;
+    counts->global_ideal += (bytes + 31) / 32;
+}
+
+void
+access_copy_16(const void *global, const Site *site)
+{
+    if (checking && config.profile) {
+        record_request(current, site_of_line(site), GLOBAL, (uintptr_t)global, 16);
+    }
 }
 
 void
@@ -995,6 +1016,16 @@ access_atomic(void *, size_t, bool, const Site *)
 
 void
 access_plain(const void *, size_t, bool, const Site *)
+{
+}
+
+void
+access_copy(const void *, size_t, bool, const Site *)
+{
+}
+
+void
+access_copy_16(const void *, const Site *)
 {
 }
 

@@ -8,6 +8,7 @@
 #define GPO_SIM_ASYNC_H
 
 #include "cells.h"
+#include "tensor_map.h"
 
 namespace gpo_sim {
 
@@ -40,11 +41,12 @@ enum CopyKind { BULK_LOAD, BULK_STORE, COPY_16 };
 
 struct Copy {
     CopyKind kind;
-    bool zeros; /* instead of what `from` holds */
-    bool adds;  /* floats to those in `to` */
-    char *to;
-    const char *from;
-    size_t bytes;
+    bool zeros; /* instead of what global memory holds */
+    bool adds;  /* floats to those in global memory */
+    char *shared, *global;
+    size_t bytes;  /* in shared memory */
+    TensorMap map; /* of rank 0, or else a box of it is copied */
+    int32_t at[MAX_RANK];
     Fibre *fibre;
     MBarrier *barrier; /* of a BULK_LOAD */
     uint32_t phase;    /* of the barrier when the copy started */
@@ -65,6 +67,7 @@ struct Accumulator {
 struct Product {
     uint64_t a, b;           /* descriptors */
     uint32_t words[WARP][4]; /* a, if it is in registers */
+    const uint32_t *registers[WARP];
     float *d[WARP];
     unsigned n; /* columns */
     bool in_shared, bf16, add;
@@ -124,6 +127,50 @@ uintptr_t place_of(uint32_t address);
 
 /* A fault if the block, one of the cluster, has ended. */
 void check_peer(const Block *block, const Site *site);
+
+/* ---- tensor_map.cpp ---- */
+
+uint32_t box_bytes(const TensorMap *map);
+
+/* A fault if a copy of the box at `at` is impossible, or lies wholly out of bounds. */
+void check_box(Fibre *self, const char *what, const TensorMap *map, const int32_t *at,
+               uint32_t rank, uint32_t shared, const Site *site);
+
+/*
+ * Calls use(offset in shared memory, global address, bytes) for each piece of the copy
+ * that is contiguous in global memory.  What is out of bounds of a map is left out.
+ */
+template <typename Use>
+void
+each_piece(const Copy *copy, Use use)
+{
+    const TensorMap *map = &copy->map;
+    if (map->rank == 0) {
+        use(size_t{0}, copy->global, copy->bytes);
+        return;
+    }
+    const int64_t x = copy->at[0], size = (int64_t)map->sizes[0];
+    const int64_t first = x < 0 ? 0 : x;
+    const int64_t end = x + map->box[0] < size ? x + map->box[0] : size;
+    const size_t row_bytes = (size_t)map->box[0] * map->element;
+    uint32_t index[MAX_RANK] = {}; /* in the box, of the row that begins at `row` */
+    for (size_t row = 0; row < copy->bytes; row += row_bytes) {
+        bool is_in = first < end;
+        char *global = map->base + first * map->element;
+        for (uint32_t d = 1; d < map->rank; d++) {
+            const int64_t place = (int64_t)copy->at[d] + index[d];
+            is_in = is_in && place >= 0 && place < (int64_t)map->sizes[d];
+            global += is_in ? (uint64_t)place * map->strides[d] : 0;
+        }
+        if (is_in) {
+            use(row + (size_t)(first - x) * map->element, global,
+                (size_t)(end - first) * map->element);
+        }
+        for (uint32_t d = 1; d < map->rank && ++index[d] == map->box[d]; d++) {
+            index[d] = 0;
+        }
+    }
+}
 
 /* ---- cluster.cpp ---- */
 

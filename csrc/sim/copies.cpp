@@ -317,24 +317,65 @@ check_copy(Fibre *self, const char *what, const void *global, uint32_t shared,
     }
 }
 
-void
-bulk_load_start(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier_address,
-                const char *file, int line)
+/* The box of a map, or `bytes` bytes from `global` on; `shared` is their other place. */
+struct Places {
+    char *global;
+    uint32_t shared, bytes;
+    const TensorMap *map;
+    const int32_t *at;
+};
+
+static void
+place_copy(Copy *copy, const Places *places)
+{
+    copy->global = places->global;
+    copy->shared = (char *)shared_place(copy->fibre->block, places->shared);
+    copy->bytes = places->bytes;
+    if (places->map) {
+        copy->map = *places->map;
+        memcpy(copy->at, places->at, places->map->rank * sizeof *places->at);
+    }
+}
+
+static void
+start_load(const Places *places, uint32_t barrier_address, const Site *site)
 {
     Fibre *self = current;
-    const Site site = {file, line};
-    check_copy(self, "bulk copy", from, to, bytes, &site);
-    MBarrier *barrier = own_barrier_at(barrier_address, &site);
-    async_check_barrier(self, barrier, &site);
-    Copy *copy = new_copy(self, BULK_LOAD, &site);
-    copy->to = (char *)shared_place(self->block, to);
-    copy->from = (const char *)from;
-    copy->bytes = bytes;
+    MBarrier *barrier = own_barrier_at(barrier_address, site);
+    async_check_barrier(self, barrier, site);
+    Copy *copy = new_copy(self, BULK_LOAD, site);
+    place_copy(copy, places);
     copy->barrier = barrier;
     copy->phase = barrier->phases;
-    async_reads(self, (uintptr_t)from, bytes, false, &site);
-    async_writes(self, (uintptr_t)copy->to, bytes, ASYNC_FLAG | barrier->number, &site);
-    memset(copy->to, POISON, bytes);
+    bool is_first = true;
+    each_piece(copy, [&](size_t, const char *global, size_t bytes) {
+        async_reads(self, (uintptr_t)global, bytes, false, site);
+        access_copy(global, bytes, is_first, site);
+        is_first = false;
+    });
+    async_writes(self, (uintptr_t)copy->shared, copy->bytes,
+                 ASYNC_FLAG | barrier->number, site);
+    memset(copy->shared, POISON, copy->bytes);
+}
+
+void
+bulk_load_start(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
+                const char *file, int line)
+{
+    const Site site = {file, line};
+    const Places places = {(char *)from, to, bytes, NULL, NULL};
+    check_copy(current, "bulk copy", from, to, bytes, &site);
+    start_load(&places, barrier, &site);
+}
+
+void
+tensor_load_start(uint32_t to, const TensorMap *map, const int32_t *at, uint32_t rank,
+                  uint32_t barrier, const char *file, int line)
+{
+    const Site site = {file, line};
+    check_box(current, "bulk copy", map, at, rank, to, &site);
+    const Places places = {NULL, to, box_bytes(map), map, at};
+    start_load(&places, barrier, &site);
 }
 
 /* Reports a copy whose phase has ended without it. */
@@ -361,7 +402,10 @@ finish_load(Async *async, size_t i)
     if (is_too_many(&copy)) {
         return;
     }
-    memcpy(copy.to, copy.from, copy.bytes);
+    memset(copy.shared, 0, copy.bytes); /* what is out of bounds of a map */
+    each_piece(&copy, [&](size_t offset, const char *global, size_t bytes) {
+        memcpy(copy.shared + offset, global, bytes);
+    });
     barrier->bytes -= (int64_t)copy.bytes;
     maybe_end_phase(barrier);
 }
@@ -379,33 +423,42 @@ copy_16_start(uint32_t to, const void *from, bool wanted, const char *file, int 
         fault(self, &site, "a copy to %u: not 16 aligned bytes of a shared array", to);
     }
     Copy *copy = new_copy(self, COPY_16, &site);
-    copy->to = (char *)at;
-    copy->from = (const char *)from;
+    copy->shared = (char *)at;
+    copy->global = (char *)from;
     copy->bytes = BULK;
     copy->zeros = !wanted;
     if (wanted) {
         async_reads(self, (uintptr_t)from, BULK, false, &site);
+        access_copy_16(from, &site);
     }
     async_writes(self, at, BULK, BY_ITS_THREAD, &site);
-    memset(copy->to, POISON, BULK);
+    memset(copy->shared, POISON, BULK);
 }
 
-/* Calls `finish` for the copies of a kind that the running thread has started. */
+/*
+ * Calls `finish` for the copies of a kind that the running thread has started; those for
+ * which it returns true have been made.  A fault in it leaves a list that can be freed.
+ */
 template <typename Finish>
 static void
 each_own_copy(CopyKind kind, Finish finish)
 {
     Async *async = current->block->async;
-    for (size_t i = 0; async && i < async->ncopies;) {
+    const size_t count = async ? async->ncopies : 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
         Copy *copy = &async->copies[i];
-        const bool is_done =
-            copy->kind == kind && copy->fibre == current && finish(copy);
-        if (is_done) {
-            remove_copy(async, i);
+        if (copy->kind == kind && copy->fibre == current && finish(copy)) {
+            free(copy->held);
+            copy->held = NULL;
         }
-        else {
-            i++;
+        else if (kept++ < i) {
+            async->copies[kept - 1] = *copy;
+            copy->held = NULL;
         }
+    }
+    if (async) {
+        async->ncopies = kept;
     }
 }
 
@@ -414,14 +467,33 @@ copy_16_wait()
 {
     maybe_preempt();
     each_own_copy(COPY_16, [](Copy *copy) {
-        async_has_written(copy->fibre, (uintptr_t)copy->to, BULK, &copy->site);
+        async_has_written(copy->fibre, (uintptr_t)copy->shared, BULK, &copy->site);
         if (copy->zeros) {
-            memset(copy->to, 0, BULK);
+            memset(copy->shared, 0, BULK);
         }
         else {
-            memcpy(copy->to, copy->from, BULK);
+            memcpy(copy->shared, copy->global, BULK);
         }
         return true;
+    });
+}
+
+static void
+start_store(const Places *places, bool adds_floats, const Site *site)
+{
+    Fibre *self = current;
+    Copy *copy = new_copy(self, BULK_STORE, site);
+    place_copy(copy, places);
+    copy->adds = adds_floats;
+    bool is_first = true;
+    each_piece(copy, [&](size_t offset, char *global, size_t bytes) {
+        async_reads(self, (uintptr_t)copy->shared + offset, bytes, true, site);
+        access_copy(global, bytes, is_first, site);
+        is_first = false;
+        if (!adds_floats) { /* sums of many blocks may go to the same place */
+            async_writes(self, (uintptr_t)global, bytes, BY_ITS_THREAD, site);
+            memset(global, POISON, bytes);
+        }
     });
 }
 
@@ -429,20 +501,20 @@ void
 bulk_store_start(void *to, uint32_t from, uint32_t bytes, bool adds_floats,
                  const char *file, int line)
 {
-    Fibre *self = current;
     const Site site = {file, line};
-    check_copy(self, "bulk store", to, from, bytes, &site);
-    const uintptr_t at = shared_place(self->block, from);
-    async_reads(self, at, bytes, true, &site);
-    Copy *copy = new_copy(self, BULK_STORE, &site);
-    copy->to = (char *)to;
-    copy->from = (const char *)at;
-    copy->bytes = bytes;
-    copy->adds = adds_floats;
-    if (!adds_floats) { /* sums of many blocks may go to the same place */
-        async_writes(self, (uintptr_t)to, bytes, BY_ITS_THREAD, &site);
-        memset(to, POISON, bytes);
-    }
+    const Places places = {(char *)to, from, bytes, NULL, NULL};
+    check_copy(current, "bulk store", to, from, bytes, &site);
+    start_store(&places, adds_floats, &site);
+}
+
+void
+tensor_store_start(const TensorMap *map, const int32_t *at, uint32_t rank,
+                   uint32_t from, const char *file, int line)
+{
+    const Site site = {file, line};
+    check_box(current, "bulk store", map, at, rank, from, &site);
+    const Places places = {NULL, from, box_bytes(map), map, at};
+    start_store(&places, false, &site);
 }
 
 static void
@@ -456,9 +528,11 @@ read_store(Copy *copy, const Site *site)
         fault(copy->fibre, site, "the simulator has no memory for a bulk store");
         return;
     }
-    async_has_read(copy->fibre, (uintptr_t)copy->from, copy->bytes, copy->time,
-                   "bulk store", &copy->site);
-    memcpy(copy->held, copy->from, copy->bytes);
+    each_piece(copy, [&](size_t offset, const char *, size_t bytes) {
+        async_has_read(copy->fibre, (uintptr_t)copy->shared + offset, bytes, copy->time,
+                       "bulk store", &copy->site);
+    });
+    memcpy(copy->held, copy->shared, copy->bytes);
 }
 
 /* Writes what the store has read. */
@@ -467,13 +541,15 @@ write_store(const Copy *copy)
 {
     for (size_t i = 0; copy->adds && i < copy->bytes; i += sizeof(float)) {
         float sum, value;
-        memcpy(&sum, copy->to + i, sizeof sum);
+        memcpy(&sum, copy->global + i, sizeof sum);
         memcpy(&value, copy->held + i, sizeof value);
         sum += value;
-        memcpy(copy->to + i, &sum, sizeof sum);
+        memcpy(copy->global + i, &sum, sizeof sum);
     }
     if (!copy->adds) {
-        memcpy(copy->to, copy->held, copy->bytes);
+        each_piece(copy, [&](size_t offset, char *global, size_t bytes) {
+            memcpy(global, copy->held + offset, bytes);
+        });
     }
 }
 
@@ -488,8 +564,9 @@ bulk_store_wait(bool only_read, const char *file, int line)
             return false;
         }
         if (!copy->adds) {
-            async_has_written(copy->fibre, (uintptr_t)copy->to, copy->bytes,
-                              &copy->site);
+            each_piece(copy, [&](size_t, const char *global, size_t bytes) {
+                async_has_written(copy->fibre, (uintptr_t)global, bytes, &copy->site);
+            });
         }
         write_store(copy);
         return true;

@@ -1,12 +1,13 @@
 /*
- * hopper_calls.h  What the C++ equivalents of device/wgmma.cuh call: mbarriers and
- * copies (copies.cpp), products of matrices (wgmma.cpp).  Addresses of shared memory
+ * hopper_calls.h  What the C++ equivalents of device/wgmma.cuh and hopper.cuh call:
+ * mbarriers and copies (copies.cpp; by tensor map see tensor_map.h), products of
+ * matrices (wgmma.cpp), clusters (cluster.cpp).  Addresses of shared memory
  * are numbers, as in PTX.
  */
 #ifndef GPO_SIM_HOPPER_CALLS_H
 #define GPO_SIM_HOPPER_CALLS_H
 
-#include "cuda_sim.h"
+#include "tensor_map.h"
 
 namespace gpo_sim {
 

@@ -78,6 +78,36 @@ bulk_add(float *to, uint32_t from, uint32_t bytes, GPO_SIM_HERE)
     gpo_sim::bulk_store_start(to, from, bytes, true, file, line);
 }
 
+/* ---- tensor maps ---- */
+
+using tensor_map = gpo_sim::TensorMap;
+
+template <typename T>
+gpo_status
+make_tensor_map(gpo_call *call, T *base, const tensor_layout &layout, tensor_map *map,
+                GPO_SIM_HERE)
+{
+    return gpo_sim::tensor_map_make(call, map, base, sizeof(T), layout.rank,
+                                    layout.sizes, layout.strides, layout.box, file,
+                                    line);
+}
+
+template <int RANK>
+GPO_SIM_FN static void
+tensor_load(uint32_t to, const tensor_map &map, const int32_t (&at)[RANK],
+            uint32_t barrier, GPO_SIM_HERE)
+{
+    gpo_sim::tensor_load_start(to, &map, at, RANK, barrier, file, line);
+}
+
+template <int RANK>
+GPO_SIM_FN static void
+tensor_store(const tensor_map &map, const int32_t (&at)[RANK], uint32_t from,
+             GPO_SIM_HERE)
+{
+    gpo_sim::tensor_store_start(&map, at, RANK, from, file, line);
+}
+
 /* ---- clusters ---- */
 
 GPO_SIM_FN static uint32_t

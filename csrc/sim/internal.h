@@ -253,8 +253,9 @@ bool async_progress(Block *block);
 /* Reports what a thread waits for besides collectives; false if none does. */
 bool async_report_deadlock(Block *block);
 
-/* Reports an access of an accumulator in flight, or of an mbarrier. */
-void async_check_private(Fibre *self, uintptr_t address, size_t bytes, uintptr_t pc);
+/* Reports an access of an accumulator or operand in flight, or of an mbarrier. */
+void async_check_private(Fibre *self, uintptr_t address, size_t bytes, bool write,
+                         uintptr_t pc);
 void async_check_shared(Fibre *self, uintptr_t address, size_t bytes, const Site *site);
 
 /* ---- cluster.cpp ---- */
@@ -273,6 +274,13 @@ void access_release_cells(Allocation *allocation);
 void access_atomic(void *address, size_t bytes, bool writes, const Site *site);
 void access_fence(void);
 void access_plain(const void *address, size_t bytes, bool write, const Site *site);
+
+/*
+ * Counts what an asynchronous copy moves from or to global memory: one of a lane's 16
+ * bytes, or a contiguous piece of a bulk copy, whose first piece counts as a request.
+ */
+void access_copy(const void *global, size_t bytes, bool is_first, const Site *site);
+void access_copy_16(const void *global, const Site *site);
 size_t access_report(gpo_sim_record *records, size_t capacity);
 void access_reset(void);
 

@@ -134,6 +134,7 @@ product_start(float *d, unsigned n, const uint32_t *a, uint64_t a_shared, uint64
     product->d[lane] = d;
     if (a) {
         memcpy(product->words[lane], a, sizeof product->words[lane]);
+        product->registers[lane] = a;
     }
     product->met |= 1u << lane;
     if (product->met == self->warp->alive) {
@@ -385,9 +386,33 @@ products_settled(const float *d, unsigned n, const char *file, int line)
     }
 }
 
-void
-async_check_private(Fibre *self, uintptr_t address, size_t bytes, uintptr_t pc)
+/* Reports a change of registers that a product in flight still reads. */
+static void
+check_registers(Fibre *self, uintptr_t address, size_t bytes, uintptr_t pc)
 {
+    const Products *p = &self->block->async->products[self->warp->index];
+    const unsigned lane = self->position.lane;
+    for (size_t i = 0; i < p->count; i++) {
+        const Product *product = &p->list[i];
+        const uintptr_t begin = (uintptr_t)product->registers[lane];
+        if (begin && address < begin + sizeof product->words[lane] &&
+            begin < address + bytes) {
+            const Site site = line_of(pc - 1);
+            fault(self, &site,
+                  "changes the registers of operand a of the wgmma at line %d before "
+                  "wgmma_wait",
+                  product->site.line);
+        }
+    }
+}
+
+void
+async_check_private(Fibre *self, uintptr_t address, size_t bytes, bool write,
+                    uintptr_t pc)
+{
+    if (write) {
+        check_registers(self, address, bytes, pc);
+    }
     for (unsigned i = 0; i < self->naccumulators; i++) {
         const Accumulator *a = &self->accumulators[i];
         const uintptr_t begin = (uintptr_t)a->at;

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Everything that needs a GPU, in one go: tests, sanitizers, benchmarks.
 # Usage: tests/gpu/all.sh PYTHON RESULTS NAME [PART...]    writes RESULTS/NAME-*.{log,json}
-# PART: tests, torch (tests with torch and JAX), sanitize, host, first_calls, overhead, model,
-# or an operator's benchmarks; all without one.
+# PART: tests, hopper (the simulator's kernels of sm_90a), torch (tests with torch and JAX),
+# sanitize, host, first_calls, overhead, model, or an operator's benchmarks; all without one.
 # Builds in place first if the module is not there.  Exit 1 if a part failed.
 set -u
 python=$1
@@ -15,7 +15,7 @@ ls gpuopt/_core*.so >/dev/null 2>&1 || "$python" setup.py --quiet build_ext --in
 "$python" -m gpuopt info
 
 shift 3
-[ $# -gt 0 ] || set -- tests torch sanitize host first_calls overhead model \
+[ $# -gt 0 ] || set -- tests hopper torch sanitize host first_calls overhead model \
     $("$python" -c "from gpuopt.lab import workloads; print(*workloads.rooms())")
 
 for part in "$@"; do
@@ -25,6 +25,10 @@ for part in "$@"; do
         "$python" -m pytest -q tests/test_contract.py tests/ops -k cuda -p no:cacheprovider >"$log" 2>&1 || status=1
         "$python" -m pytest -q tests/test_device_gpu.py tests/test_device.py -p no:cacheprovider >>"$log" 2>&1 || status=1
         tail -n 60 "$log"
+        ;;
+    hopper)
+        "$python" tests/gpu/hopper.py >"$results/$name-hopper.log" 2>&1 || status=1
+        cat "$results/$name-hopper.log"
         ;;
     sanitize)
         log="$results/$name-sanitizer.log"
