@@ -409,7 +409,7 @@ def test_every_rung_tells_its_story(room: Path) -> None:
         assert {r["name"] for r in rows if not r["shape"]} <= set(rungs)
         for row in rows:
             shown = gpuopt.source(op, row["name"])
-            shape = rf"(?:{begin})?{row['name']}\.cu"
+            shape = rf"(?:{begin})?{row['name']}\.cuh?"
             opens = shape if row["shape"] else row["name"]
             assert re.match(rf"/\*\n \* {opens}  ", shown)
             assert "__global__" in shown or "template" in shown

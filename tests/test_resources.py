@@ -56,8 +56,10 @@ if built():
         bounds = {"reduce_v9_": 272, "reduce_columns_": 120, "scan_v4_parked": 208,
                   "causal_conv1d_backward_v7_spectra_lags": 32,
                   "causal_conv1d_backward_v7_spectra_gradients": 8,
-                  "causal_conv1d_backward_short_filters_channels_lastId": 8,
-                  "causal_conv1d_short_filters_channels_lastId": 8,
+                  "causal_conv1d_backward_short_filters_channels_lastIf": 576,
+                  "causal_conv1d_backward_short_filters_channels_last": 124,
+                  "causal_conv1d_backward_short_filtersIf": 160,
+                  "causal_conv1d_short_filters_channels_last": 8,
                   "scan_v5_ahead": 144, "max_pool3d_v7_": 168,
                   "mean_matvec_v5_": 48, "index_add_v4_gather": 44,
                   "convolve_v3_spectral_blocks": 8}  # fmt: skip

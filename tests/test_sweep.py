@@ -409,11 +409,22 @@ def test_calls_take_turns(monkeypatch):
 
 def test_slow_calls_are_timed_twice(monkeypatch):
     monkeypatch.setattr(turns, "BUDGET", 0.0)
-    monkeypatch.setattr(turns.Turns, "_first", lambda self, call: 9.0 if call() == "b" else 0.0)
+    monkeypatch.setattr(turns.Turns, "_first", lambda self, call: 0.9 if call() == "b" else 0.0)
     clock = turns.Turns("cpu")
     clock.clock = Rounds()
     clock.run({"a": lambda: "a", "b": lambda: "b"}, 1 << 30)
     assert clock.clock.order == [["a", "b"], ["b", "a"], ["a"], ["a"], ["a"]]
+
+
+def test_endless_calls_are_timed_once(monkeypatch):
+    monkeypatch.setattr(turns, "BUDGET", 0.0)
+    monkeypatch.setattr(turns.Turns, "_first", lambda self, call: 9.0 if call() == "b" else 0.0)
+    clock = turns.Turns("cpu")
+    clock.clock = Rounds()
+    found = clock.run({"a": lambda: "a", "b": lambda: "b"}, 1 << 30)
+    assert clock.clock.order == [["a"]] * 5
+    assert found == {"a": 1.0, "b": 9000.0}
+    assert clock.run({"b": lambda: "b"}, 1 << 30) == {"b": 9000.0}
 
 
 def test_small_work_on_a_cpu_is_timed_in_loops(monkeypatch):
