@@ -634,8 +634,8 @@ PROFILES = {
     "v0": [(5760, 5760, 576, 2112), (91, 181, 4, 32), (0, 0, 768, 2304)],
     "v1": [(3264, 3264, 544, 2080), (90, 179, 2, 16), (0, 0, 768, 2304)],
     "v2": [(208, 208, 272, 1040), (90, 178, 2, 8), (160, 160, 576, 2112)],
-    "v3": [(0, 0, 1, 2), (180, 180, 128, 2048)],
-    "v4": [(0, 0, 1, 2), (218, 602, 65, 2048)],
+    "v3": [(206, 206, 128, 2048)],
+    "v4": [(235, 619, 65, 2048)],
     "v5": [(0, 0, 1, 2), (243, 627, 129, 3072)],
 }  # fmt: skip
 
@@ -643,6 +643,7 @@ PROFILES = {
 def test_profile_of_the_ladder() -> None:
     """Golden counts of 8,192 float32: two tiles of v3, one of v4 and v5; v5 reads it twice.
 
+    The status of so few tiles is clear already in v3 and v4; v5 clears its own.
     v4 and v5 load by bulk copies, as on sm_90a: a copy is one request, whatever its size.
     """
     x = whole(8192)
