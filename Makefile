@@ -115,7 +115,7 @@ tsan:  ## run the CPU threads under clang's ThreadSanitizer
 analyze: $(VENV)/made  ## run gcc's static analyzer over the C files
 	$(BIN)/python _build/analyze.py
 
-mutants: build $(VENV)/equipped  ## break the kernels in 100 ways and count how many tests notice
+mutants: build $(VENV)/equipped  ## break kernels of two rooms in 100 ways each and count how many tests notice
 	$(BIN)/python tests/mutants.py
 
 fuzz: build $(VENV)/equipped  ## a million random calls

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import causality
+import mutants_causal_conv1d
 import numpy as np
 import pytest
 from cases import BFLOAT16, ENTRIES, dtype_of
-from cases.causal_conv1d import EDGES, sample
+from cases.causal_conv1d import EDGES, expect, sample
 from conftest import Figure, run_child
 
 import gpuopt
@@ -947,6 +948,17 @@ def test_tensor_cores_in_every_schedule(dtype: str, simulator: Any) -> None:
             arrays = (causal_conv1d(x, w, **how), *causal_conv1d_backward(dy, x, w, **how)[:2])
             seen.add(b"".join(a.tobytes() for a in arrays))
         assert len(seen) == 1
+
+
+@pytest.mark.parametrize("variant", ["v6", "v7"])
+def test_rows_that_tell_mutants(variant: str, simulator: Any) -> None:
+    """Rows for which other tests pass with a guard less, see mutants_causal_conv1d.py."""
+    simulator(checks=True)
+    mutants_causal_conv1d.check_causality(variant)
+    spectra = sample(True, (2, 1, 12_400, 4), "float32")  # more blocks than sums of lags
+    arrays = [spec.build() for spec in spectra.arrays]
+    got = causal_conv1d_backward(*arrays, backend="sim", variant=variant)
+    assert not expect(True, variant, spectra).compare(tuple(got[:2]))
 
 
 # ---- large strides ----
