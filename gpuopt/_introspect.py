@@ -77,10 +77,9 @@ def _own_files(op: str, variant: str) -> list[Path]:
     part = _part(op)
     alone = bool(part) and (room / f"{part}.cuh").is_file()
     for own in [f"{part}_{variant}"] * bool(part) + [variant] * (not alone):
-        found = (
-            sorted(room.glob(f"ladder/{own}_*.cu*"))
-            or sorted(room.glob(f"shapes/{own}.cu*"))[:1]
-        )
+        shapes = (room / f"shapes/{own}{suffix}" for suffix in (".cu", ".cuh"))
+        found = sorted(room.glob(f"ladder/{own}_*.cu*"))
+        found = found or [file for file in shapes if file.is_file()][:1]
         if found:
             return found
     return []

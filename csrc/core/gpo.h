@@ -200,8 +200,7 @@ struct gpo_op {
     int member;        /* the operator's number in a shared ladder, given by the room */
     int by;            /* the input whose dtype picks the entry of gpo_variant.run */
     unsigned in_place; /* bit i: out= may be input i itself, element for element */
-    unsigned
-        by_value; /* bit i: kernels take input i, if it is a number, as arguments */
+    unsigned by_value; /* bit i: a number as input i is an argument of the kernels */
 
     /* Checks the options; sets dtype, ndim and shape of every output. */
     gpo_status (*shape)(gpo_call *call);

@@ -8,7 +8,7 @@
 #define GPO_ELEMENTWISE_ARITHMETIC_CUH
 
 #include "../../device/number.cuh"
-#include "../../device/ptx.cuh"
+#include "../../device/smooth.cuh"
 #include "../../device/types.cuh"
 
 /* ---- values: the type in which an element is computed ---- */
@@ -206,41 +206,6 @@ struct smooth<double> {
 
 SMOOTH_FUNCTIONS(float, f)
 SMOOTH_FUNCTIONS(double, )
-
-/* ---- the same for results of 16 bits: errors of at most 2^-16 of the result ---- */
-
-constexpr float LOG2_E = 1.44269502F;
-
-/* The power of two is scaled by 2^24 towards 1, so that subnormal results keep bits. */
-__device__ __forceinline__ float
-short_exp(float x)
-{
-    const float scale = x < 0 ? 24.0F : -24.0F, back = x < 0 ? 0x1p-24F : 0x1p24F;
-    return back * exp2_fast(__fmaf_rn(x, LOG2_E, scale));
-}
-
-/* Both terms are scaled by 2^-24: neither overflows before the result is 0. */
-__device__ __forceinline__ float
-short_sigmoid(float x)
-{
-    constexpr float SCALE = 0x1p-24F;
-    return SCALE * reciprocal_fast(SCALE + exp2_fast(__fmaf_rn(x, -LOG2_E, -24.0F)));
-}
-
-__device__ __forceinline__ float
-short_silu(float x)
-{
-    return x * short_sigmoid(x);
-}
-
-/* Near 0, where 1 - exp(-2 x) loses bits, the series x - x^3 / 3. */
-__device__ __forceinline__ float
-short_tanh(float x)
-{
-    const float e = exp2_fast(-2 * LOG2_E * fabsf(x));
-    const float far = copysignf((1 - e) * reciprocal_fast(1 + e), x);
-    return fabsf(x) < 0x1p-5F ? __fmaf_rn(x * x * x, -1.0F / 3, x) : far;
-}
 
 /* ---- complex numbers ---- */
 

@@ -155,7 +155,7 @@ using computed_smooth =
     std::conditional_t<short_form<Op>::EXISTS && computed<Op, T>::SHORT,
                        computed_short<Op, T>, computed<Op, T>>;
 
-/* clip where both bounds are numbers: as arguments they are no operands to load. */
+/* clip where both bounds are numbers: as arguments they are no operands to load (v2). */
 template <typename T>
 struct bounded : computed<functor_clip, T> {
     static constexpr int N = 1;
@@ -168,12 +168,6 @@ struct bounded : computed<functor_clip, T> {
         memcpy(static_cast<void *>(&f.least), call->in[1].data, sizeof(T));
         memcpy(static_cast<void *>(&f.most), call->in[2].data, sizeof(T));
         return f;
-    }
-
-    static bool takes(const gpo_call *call)
-    {
-        return elementwise_plan_of(call)->functor == ELEMENTWISE_clip &&
-               call->in[1].on_host && call->in[2].on_host;
     }
 
     __device__ __forceinline__ T operator()(T x, T, T) const
@@ -496,13 +490,9 @@ run_kernel(gpo_call *call)
 #include "../../core/dtypes.def"
 #undef GPO_DTYPE
     };
-    static const gpo_runs clips = ROW(real_types, bounded<T>);
     const elementwise_plan &plan = *elementwise_plan_of(call);
     if (plan.size == 0) {
         return GPO_OK;
-    }
-    if (bounded<float>::takes(call)) {
-        return clips.of[plan.type](call);
     }
     const gpo_run run = plan.functor == ELEMENTWISE_cast
                             ? casts[plan.type].of[plan.to]

@@ -27,7 +27,7 @@ constexpr int ROW_BLOCKS = 4;
 
 constexpr int BLOCKS_PER_PROCESSOR = 4; /* v9, columns: where blocks share a result */
 constexpr int SHORT_GAPPED = 128;       /* columns: elements of a row with gaps that one
-                                           thread walks along */
+                                           thread walks along; estimated */
 
 constexpr int64_t SHORT_ROW_BYTES = 4096; /* short_rows: rows up to this size */
 constexpr int64_t WARP_ROW_BYTES = 32768; /* the same, if there are many rows */

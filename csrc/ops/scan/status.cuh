@@ -119,9 +119,9 @@ struct scan_status {
 };
 
 /*
- * Cleared status with these numbers of words for tiles, groups and supergroups.  Few
- * words of a kernel that calls leave_status(), `left_cleared`, are the stream's counters,
- * which are clear already: a kernel that clears costs a small scan a third of its time.
+ * Cleared status with these numbers of words for tiles, groups and supergroups.
+ * `left_cleared`: the kernel calls leave_status(); few words are then the stream's
+ * counters, which are clear without a kernel that clears them.
  */
 gpo_status make_status(gpo_call *call, int64_t tiles, int64_t groups,
                        int64_t supergroups, bool left_cleared, scan_status *status);

@@ -25,11 +25,12 @@ constexpr int64_t MANY_STRIPS = 16;
 /*
  * walked_columns: threads per block, rows in flight per thread.  It is chosen from so
  * many packs of columns per SM on, or for columns of at most SHORT_COLUMN elements.
+ * The bounds are estimated.
  */
 constexpr int WALKERS = 128, STEP = 8;
 constexpr int64_t PACKS_PER_SM = 256, SHORT_COLUMN = 16;
 
-/* warp_rows: the longest and the most rows; it is chosen up to so many elements. */
+/* warp_rows: the longest and the most rows; chosen up to so many elements, estimated. */
 constexpr int64_t MOST_CHAINED = 1024, MOST_WARP_ROWS = 1 << 24, FEW_ELEMENTS = 1 << 18;
 
 /* Above both sizes, of a row and of the array, v5 is faster than v4. */

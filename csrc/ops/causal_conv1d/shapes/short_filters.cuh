@@ -9,7 +9,7 @@
 
 #include "../../../device/block.cuh"
 #include "../../../device/divide.cuh"
-#include "../../../device/ptx.cuh"
+#include "../../../device/smooth.cuh"
 #include "../segments.cuh"
 #include "../states.cuh"
 
@@ -22,7 +22,7 @@
 __device__ __forceinline__ float
 silu_share(float v)
 {
-    constexpr float LOG2_E = 1.44269502F, REST = 1.92596303e-8F;
+    constexpr float REST = 1.92596303e-8F;
     const float a = -fabsf(v);
     const float e = exp2f(__fmaf_rn(a, LOG2_E, a * REST));
     return __fdividef(v < 0 ? e : 1.0F, 1.0F + e);
@@ -35,23 +35,12 @@ silu_share(double v)
     return (v < 0 ? e : 1.0) / (1.0 + e);
 }
 
-/*
- * The same for results of 16 bits, to 2^-16 of itself: one exponential, one reciprocal.
- * Both are scaled by 2^-24, so that neither overflows before the result is 0.
- */
-__device__ __forceinline__ float
-short_silu_share(float v)
-{
-    constexpr float LOG2_E = 1.44269502F, SCALE = 0x1p-24F;
-    return SCALE * reciprocal_fast(SCALE + exp2_fast(__fmaf_rn(v, -LOG2_E, -24.0F)));
-}
-
 template <typename T, typename V>
 __device__ __forceinline__ V
 share_for(V v)
 {
     if constexpr (sizeof(T) == 2) {
-        return short_silu_share(v);
+        return short_sigmoid(v);
     }
     else {
         return silu_share(v);

@@ -191,5 +191,10 @@ struct elementwise_v2_launcher {
 gpo_status
 elementwise_v2(gpo_call *call)
 {
-    return run_kernel<elementwise_v2_launcher>(call);
+    using Rung = elementwise_v2_launcher;
+    static const gpo_runs clips = ROW(real_types, bounded<T>);
+    const elementwise_plan &plan = *elementwise_plan_of(call);
+    const bool is_bounded = plan.functor == ELEMENTWISE_clip && plan.size > 0 &&
+                            call->in[1].on_host && call->in[2].on_host;
+    return is_bounded ? clips.of[plan.type](call) : run_kernel<Rung>(call);
 }

@@ -5,7 +5,7 @@
  *        tiles before it have published, in a grouping with a fixed association
  *        (lookback.cuh).  16-byte loads and stores.  A row of one tile does not wait.
  * Cost:  reads x once, writes out once: 8 bytes per 4-byte element; 8 bytes of status
- *        per tile, cleared before.  A view not in the order of out is copied first.
+ *        per tile, cleared before if there are many.  A view not in the order of out is copied first.
  * Left:  a waiting block holds its tile in registers, so few tiles are in flight -> v4.
  *        A row of a few elements takes a whole tile: shapes/short_rows.cu.  Columns run
  *        v2, which walks them one by one: shapes/columns.cu.

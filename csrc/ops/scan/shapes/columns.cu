@@ -5,7 +5,7 @@
  * COLUMN_FAN chunks form a group and, if there are few strips, COLUMN_FAN groups form a
  * supergroup.
  * Cost:  reads x once, writes out once; 8 bytes of status per 64 4-byte elements,
- *        cleared before.  A view not in the order of out is copied first.
+ *        cleared before if there are many.  A view not in the order of out is copied first.
  */
 #include "../column_packs.cuh"
 #include "../status.cuh"
