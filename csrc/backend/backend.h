@@ -38,6 +38,9 @@ struct gpo_backend {
     int (*processors)(const gpo_call *call);
     int64_t (*l2_bytes)(const gpo_call *call);
     gpo_status (*may_wait)(gpo_call *call); /* NULL: always */
+    /* As gpo_question and gpo_answer; NULL: by scratch and download. */
+    gpo_status (*question)(gpo_call *call, uint64_t **word);
+    gpo_status (*answer)(gpo_call *call, const uint64_t *word, uint64_t *answer);
     /* As gpo_lacks, for nonempty needs; NULL: no variant of the backend has any. */
     const char *(*lacks)(int device, const char *needs);
 };

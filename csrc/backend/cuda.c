@@ -233,6 +233,7 @@ gpo_cuda_check(gpo_call *call, cudaError_t error, const char *api)
 typedef struct scratch_node {
     struct scratch_node *next;
     void *memory;
+    uint64_t *answer;    /* or the word of gpo_question */
     int previous_device; /* in the last node: the device to return to, else -1 */
 } scratch_node;
 
@@ -260,6 +261,7 @@ begin(gpo_call *call)
     }
     last->next = NULL;
     last->memory = NULL;
+    last->answer = NULL;
     last->previous_device = -1;
     int current = 0;
     gpo_status status = gpo_cuda_check(call, cudaGetDevice(&current), "cudaGetDevice");
@@ -283,6 +285,9 @@ end(gpo_call *call)
         scratch_node *next = node->next;
         if (node->memory) {
             cudaFreeAsync(node->memory, (cudaStream_t)call->stream);
+        }
+        if (node->answer) {
+            gpo_cuda_give_slot(call, node->answer);
         }
         if (!next && node->previous_device >= 0) {
             cudaSetDevice(node->previous_device);
@@ -412,6 +417,7 @@ scratch(gpo_call *call, size_t bytes, void **out)
         return status;
     }
     node->memory = *out;
+    node->answer = NULL;
     node->next = call->scratch;
     call->scratch = node;
     return GPO_OK;
@@ -565,6 +571,25 @@ may_wait(gpo_call *call)
     return status;
 }
 
+static gpo_status
+question(gpo_call *call, uint64_t **word)
+{
+    scratch_node *node = malloc(sizeof *node);
+    if (!node) {
+        return gpo_fail(&call->error, GPO_EMEMORY, "out of host memory");
+    }
+    const gpo_status status = gpo_cuda_take_slot(call, word);
+    if (status) {
+        free(node);
+        return status;
+    }
+    node->memory = NULL;
+    node->answer = *word;
+    node->next = call->scratch;
+    call->scratch = node;
+    return GPO_OK;
+}
+
 /* ---- launches ---- */
 
 gpo_status gpo_cuda_launched(gpo_call *call, const char *kernel);
@@ -598,6 +623,8 @@ const gpo_backend gpo_backend_cuda = {
     .processors = processors,
     .l2_bytes = l2_bytes,
     .may_wait = may_wait,
+    .question = question,
+    .answer = gpo_cuda_answer,
     .lacks = lacks,
 };
 

@@ -28,6 +28,16 @@ gpo_status gpo_cuda_wait(gpo_call *call);
 /* Frees the workspace that gpo_tickets keeps for a stream about to be destroyed. */
 void gpo_cuda_forget_stream(gpo_call *call, void *stream);
 
+/* ---- words that a kernel writes and the host polls: cuda_answers.c ---- */
+
+gpo_status gpo_cuda_take_slot(gpo_call *call, uint64_t **word);
+
+/* Waits for the call's stream if the word has no answer yet. */
+void gpo_cuda_give_slot(gpo_call *call, uint64_t *word);
+
+/* gpo_answer. */
+gpo_status gpo_cuda_answer(gpo_call *call, const uint64_t *word, uint64_t *answer);
+
 /* ---- large host arrays: cuda_staging.c ---- */
 
 enum { GPO_STAGED_BYTES = 4 << 20 }; /* copies of this size or more use the ring */

@@ -49,3 +49,22 @@ gpo_fetch(gpo_call *call, void *to, const void *from, size_t bytes)
     }
     return status;
 }
+
+gpo_status
+gpo_question(gpo_call *call, uint64_t **word)
+{
+    if (call->backend->question) {
+        return call->backend->question(call, word);
+    }
+    void *memory = NULL;
+    const gpo_status status = call->backend->scratch(call, sizeof **word, &memory);
+    *word = memory;
+    return status;
+}
+
+gpo_status
+gpo_answer(gpo_call *call, const uint64_t *word, uint64_t *answer)
+{
+    return call->backend->answer ? call->backend->answer(call, word, answer)
+                                 : gpo_fetch(call, answer, word, sizeof *answer);
+}

@@ -312,6 +312,14 @@ const char *gpo_lacks(const gpo_backend *backend, int device, const char *needs)
 gpo_status gpo_may_wait(gpo_call *call);
 gpo_status gpo_fetch(gpo_call *call, void *to, const void *from, size_t bytes);
 
+/*
+ * A faster way for one word.  After gpo_may_wait, gpo_question sets `*word` to one that
+ * a kernel of the call writes once, with tell_host() (device/index.cuh); gpo_answer
+ * returns what it wrote, as soon as it is there, while kernels may go on.
+ */
+gpo_status gpo_question(gpo_call *call, uint64_t **word);
+gpo_status gpo_answer(gpo_call *call, const uint64_t *word, uint64_t *answer);
+
 #ifdef __cplusplus
 }
 #endif

@@ -80,24 +80,6 @@ complex_of(T x)
     }
 }
 
-/* For float64 to a 16-bit float: with float32 rounded to odd in between, the second
-   rounding gives the correctly rounded result. */
-__device__ __forceinline__ float
-rounded_to_odd(double x)
-{
-    float f = static_cast<float>(x);
-    const double back = static_cast<double>(f);
-    unsigned bits;
-    memcpy(&bits, &f, sizeof bits);
-    const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
-    if (finite && back != x && (bits & 1u) == 0) {
-        const bool grew = x < 0 ? back < x : back > x;
-        bits += grew ? -1 : 1; /* the odd neighbour, nearer to 0 or farther from it */
-        memcpy(&f, &bits, sizeof f);
-    }
-    return f;
-}
-
 template <typename V>
 __device__ __forceinline__ float
 as_float(V x)

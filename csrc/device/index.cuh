@@ -1,5 +1,5 @@
 /*
- * index.cuh  Out-of-bounds indices on the device.
+ * index.cuh  Out-of-bounds indices on the device, and how the host learns of them.
  */
 #ifndef GPO_INDEX_CUH
 #define GPO_INDEX_CUH
@@ -8,6 +8,17 @@
 #include "launch.cuh"
 
 constexpr unsigned long long NONE_BAD = ~0ull; /* no index was out of bounds */
+
+/* Writes the word of gpo_question. */
+__device__ __forceinline__ void
+tell_host(uint64_t *word, uint64_t answer)
+{
+#ifdef __CUDACC__
+    *static_cast<volatile uint64_t *>(word) = answer;
+#else
+    *word = answer;
+#endif
+}
 
 /* gpo_index_place of the index at position i; if it is -1, *bad = min(*bad, i). */
 __device__ __forceinline__ int64_t

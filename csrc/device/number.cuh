@@ -1,5 +1,5 @@
 /*
- * number.cuh  Kinds of numbers, the types that stand for others, the fma of bfloat16,
+ * number.cuh  Kinds of numbers, the types that stand for others, roundings, the fma of bfloat16,
  * complex arithmetic.
  */
 #ifndef GPO_NUMBER_CUH
@@ -36,6 +36,26 @@ using carrier_of =
 template <typename A>
 using part_of = std::conditional_t<std::is_same_v<A, float>, double,
                                    std::conditional_t<std::is_same_v<A, c64>, c128, A>>;
+
+/* ---- two roundings that act as one ---- */
+
+/* For float64 to a 16-bit float: with float32 rounded to odd in between, the second
+   rounding gives the correctly rounded result. */
+__device__ __forceinline__ float
+rounded_to_odd(double x)
+{
+    float f = static_cast<float>(x);
+    const double back = static_cast<double>(f);
+    unsigned bits;
+    memcpy(&bits, &f, sizeof bits);
+    const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+    if (finite && back != x && (bits & 1u) == 0) {
+        const bool grew = x < 0 ? back < x : back > x;
+        bits += grew ? -1 : 1; /* the odd neighbour, nearer to 0 or farther from it */
+        memcpy(&f, &bits, sizeof f);
+    }
+    return f;
+}
 
 /* ---- the fma of bfloat16 ---- */
 

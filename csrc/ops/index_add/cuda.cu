@@ -65,7 +65,7 @@ takes_few_destinations(const gpo_call *call)
     return fits_table(call, sizeof(double));
 }
 
-enum { V0, V1, V2, V3, V4, V5, SHORT_ROWS, ONE_ELEMENT, FEW_DESTINATIONS };
+enum { V0, V1, V2, V3, V4, V5, SHORT_ROWS, ONE_ELEMENT, FEW_DESTINATIONS, ONE_LAUNCH };
 
 static const gpo_variant variants[] = {
     gpo_row<atomic_types>("v0", "one atomic per element", RUNG(index_add_v0), "no"),
@@ -91,6 +91,10 @@ static const gpo_variant variants[] = {
               "two rows and more for each destination, whose sums fit into shared "
               "memory",
               takes_few_destinations),
+    gpo_shape(gpo_row<every_type>("one_launch",
+                                  "each block checks, sorts and adds: no second launch",
+                                  SHAPE(index_add_one_launch)),
+              "at most 4,096 rows and a million elements", index_add_is_few),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -179,6 +183,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const bool is_hot = /* many rows for each of few destinations */
         plan.count >= MANY_ROWS * plan.length && row * plan.length <= TABLE_BYTES;
     const gpo_variant *const sorted = sorted_for(plan);
+    if (index_add_is_few(call)) {
+        snprintf(why, GPO_MESSAGE, "few rows: one_launch starts one kernel");
+        return &variants[ONE_LAUNCH];
+    }
     if (plan.is_deterministic) {
         snprintf(why, GPO_MESSAGE, "deterministic=True: %s adds without atomics",
                  sorted->name);

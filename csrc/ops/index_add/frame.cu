@@ -3,6 +3,7 @@
  * copy of x, the check of the index before or after, its IndexError.
  */
 #include "frame.cuh"
+#include "../../device/verdict.cuh"
 
 /* device/copy.cu: a copy of any strides. */
 extern "C" gpo_status gpo_device_copy(gpo_call *call, const gpo_array *from,
@@ -78,31 +79,39 @@ start_out(gpo_call *call, unsigned long long *bad, bool copy)
                       plain ? static_cast<int>(bytes % 16) : 0, bad);
 }
 
+gpo_status
+index_add_refuse(gpo_call *call, int64_t place)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    int64_t value = 0;
+    const gpo_status status =
+        fetch_index(call, call->in[1].data, plan.is_wide, place * plan.step, &value);
+    return status ? status : index_add_out_of_range(call, value, place);
+}
+
 /* Waits for the kernels; IndexError if they found a bad index. */
 static gpo_status
 raise_bad(gpo_call *call, const unsigned long long *bad)
 {
+    uint64_t place = NONE_BAD;
+    const gpo_status status = wait_for_verdict(call, bad, &place);
+    return status || place == NONE_BAD
+               ? status
+               : index_add_refuse(call, static_cast<int64_t>(place));
+}
+
+/* The index of a call; kernels note the first bad entry in `bad`, unless it is NULL. */
+static index_reader
+reader_of(const gpo_call *call, unsigned long long *bad)
+{
     const index_add_plan &plan = *index_add_plan_of(call);
-    const void *const index = call->in[1].data;
-    unsigned long long place = NONE_BAD;
-    gpo_status status = gpo_fetch(call, &place, bad, sizeof place);
-    if (status || place == NONE_BAD) {
-        return status;
-    }
-    const int64_t at = static_cast<int64_t>(place) * plan.step;
-    int64_t value = 0;
-    if (plan.is_wide) {
-        status = gpo_fetch(call, &value, static_cast<const int64_t *>(index) + at,
-                           sizeof value);
-    }
-    else {
-        int32_t narrow = 0;
-        status = gpo_fetch(call, &narrow, static_cast<const int32_t *>(index) + at,
-                           sizeof narrow);
-        value = narrow;
-    }
-    return status ? status
-                  : index_add_out_of_range(call, value, static_cast<int64_t>(place));
+    return {call->in[1].data,
+            plan.step,
+            plan.length,
+            plan.mode,
+            plan.is_wide,
+            bad,
+            divider_of(plan.length > 0 ? plan.length : 1)};
 }
 
 gpo_status
@@ -128,13 +137,7 @@ index_add_begin(gpo_call *call, bool is_deterministic, bool reads_x,
         }
     }
     unsigned long long *const bad = static_cast<unsigned long long *>(memory);
-    index_reader index = {call->in[1].data,
-                          plan.step,
-                          plan.length,
-                          plan.mode,
-                          plan.is_wide,
-                          bad,
-                          divider_of(plan.length > 0 ? plan.length : 1)};
+    index_reader index = reader_of(call, bad);
     if (!status && check_first) {
         status = start_out(call, bad, false);
         if (!status) {
@@ -158,4 +161,15 @@ gpo_status
 index_add_end(gpo_call *call, const index_add_frame &frame)
 {
     return frame.late ? raise_bad(call, frame.late) : GPO_OK;
+}
+
+gpo_status
+index_add_start(gpo_call *call, index_add_frame *frame)
+{
+    const gpo_array *x = &call->in[0], *out = &call->out[0];
+    const bool in_place = x->data == out->data;
+    const bool is_long = !index_add_plan_of(call)->is_first && x->size > COPIED_AT_ONCE;
+    const bool from_x = !in_place && !is_long && gpo_array_is_contiguous(x);
+    *frame = {reader_of(call, nullptr), from_x ? x->data : out->data, false, nullptr};
+    return start_out(call, nullptr, !in_place && !from_x);
 }

@@ -27,6 +27,12 @@ gpo_status index_add_begin(gpo_call *call, bool is_deterministic, bool reads_x,
 /* Waits for the kernels; IndexError if they found a bad index. */
 gpo_status index_add_end(gpo_call *call, const index_add_frame &frame);
 
+/* For one_launch, which checks the index itself; out = x if x is long or has gaps. */
+gpo_status index_add_start(gpo_call *call, index_add_frame *frame);
+
+/* The IndexError of the entry at `place`. */
+gpo_status index_add_refuse(gpo_call *call, int64_t place);
+
 template <typename T>
 index_add_view<T>
 view_of(const gpo_call *call, const index_add_frame &frame)
@@ -86,5 +92,20 @@ gpo_status index_add_one_element(gpo_call *call);
 
 template <typename T>
 gpo_status index_add_few_destinations(gpo_call *call);
+
+template <typename T>
+gpo_status index_add_one_launch(gpo_call *call);
+
+/* Whether one_launch takes the call. */
+inline bool
+index_add_is_few(const gpo_call *call)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    const int64_t columns = plan.outer * plan.inner;
+    const bool is_gapped = plan.is_first && !gpo_array_is_contiguous(&call->in[0]);
+    return plan.count > 0 && plan.count <= MOST_ROWS && columns > 0 &&
+           columns * plan.count <= FEW_ELEMENTS && plan.length > 0 &&
+           plan.length < INT64_C(1) << 32 && !is_gapped;
+}
 
 #endif

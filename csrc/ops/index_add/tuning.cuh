@@ -25,6 +25,11 @@ constexpr int SPAN = 32;  /* chunks that a block combines */
 /* one_element: entries of a thread, of a block */
 constexpr int TILE_ITEMS = 8, TILE = BLOCK * TILE_ITEMS;
 
+/* one_launch: rows and elements of the source, at most; elements of x that a block
+   copies, and all blocks, beyond which x is copied before.  All estimated. */
+constexpr int64_t MOST_ROWS = 4096, FEW_ELEMENTS = 1 << 20;
+constexpr int64_t COPIED = 8192, COPIED_AT_ONCE = 512 * COPIED;
+
 /* The choice. */
 constexpr int64_t MANY_ROWS = 16;              /* per destination */
 constexpr int64_t WIDE = 256, WARP_WIDE = 512; /* bytes of a row */

@@ -5,9 +5,8 @@
 #ifndef GPO_MAX_POOL3D_INDICES_CUH
 #define GPO_MAX_POOL3D_INDICES_CUH
 
+#include "../../device/verdict.cuh"
 #include "gradient.cuh"
-
-constexpr unsigned long long NONE_BAD = ~0ull;
 
 static __global__ void
 __launch_bounds__(BLOCK)
@@ -46,7 +45,7 @@ check_indices(gpo_call *call)
         status = gpo_scratch(call, sizeof(unsigned long long), &memory);
     }
     unsigned long long *const bad = static_cast<unsigned long long *>(memory);
-    unsigned long long at = NONE_BAD;
+    uint64_t at = NONE_BAD;
     if (!status) {
         status = GPO_LAUNCH(call, dim3(1), dim3(1), 0, max_pool3d_backward_begin, bad);
     }
@@ -55,7 +54,7 @@ check_indices(gpo_call *call)
                             0, max_pool3d_backward_look, indices, n, plan.plane, bad);
     }
     if (!status) {
-        status = gpo_fetch(call, &at, bad, sizeof at);
+        status = wait_for_verdict(call, bad, &at);
     }
     if (status || at == NONE_BAD) {
         return status;

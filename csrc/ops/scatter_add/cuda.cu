@@ -20,7 +20,10 @@
         return scatter_add_with<rung, carrier_of<typename decltype(t)::type>>; \
     }
 
-enum { V0, V1, V2, V3, V4 };
+#define SHAPE(run) \
+    [](auto t) -> gpo_run { return run<carrier_of<typename decltype(t)::type>>; }
+
+enum { V0, V1, V2, V3, V4, ONE_LAUNCH };
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "one global atomic per element (method B)",
@@ -33,6 +36,10 @@ static const gpo_variant variants[] = {
     gpo_row<every_type>("v3", "one writer per table, no atomics", RUNG(scatter_add_v3)),
     gpo_row<every_type>("v4", "stable sort by place, then sums of runs",
                         RUNG(scatter_add_v4)),
+    gpo_shape(gpo_row<every_type>("one_launch",
+                                  "each block checks, sorts and adds: no second launch",
+                                  SHAPE(scatter_add_one_launch)),
+              "at most 4,096 elements", scatter_add_is_few),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -44,6 +51,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const scatter_add_plan &plan = *scatter_add_plan_of(call);
     const int own = gpo_dtypes[call->out[0].dtype].bytes;
     const int64_t sum_bytes = gpo_dtypes[call->out[0].dtype].kind == 'c' ? 16 : 8;
+    if (scatter_add_is_few(call)) {
+        snprintf(why, GPO_MESSAGE, "few elements: one_launch starts one kernel");
+        return &variants[ONE_LAUNCH];
+    }
     if (plan.deterministic && plan.size * sum_bytes <= ORDERED_BYTES) {
         snprintf(why, GPO_MESSAGE,
                  "v3: deterministic=True, and up to 96 KB of sums take few tiles");

@@ -5,7 +5,9 @@
 #ifndef GPO_SCATTER_ADD_FRAME_CUH
 #define GPO_SCATTER_ADD_FRAME_CUH
 
+#include "../../device/verdict.cuh"
 #include "input.cuh"
+#include "tuning.cuh"
 
 extern "C" gpo_status gpo_device_copy(gpo_call *call, const gpo_array *from,
                                       const gpo_array *to);
@@ -43,6 +45,15 @@ make_line(gpo_call *call, int input, const void **data, int64_t *stride)
     return status;
 }
 
+static gpo_status
+make_lines(gpo_call *call, scatter_add_frame *f)
+{
+    const gpo_status status =
+        make_line(call, SCATTER_ADD_VALUES, &f->values, &f->values_stride);
+    return status ? status
+                  : make_line(call, SCATTER_ADD_INDEX, &f->index, &f->index_stride);
+}
+
 /* What a rung reads and writes; fails if deterministic=True and the rung is not. */
 static gpo_status
 open_frame(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
@@ -64,10 +75,7 @@ open_frame(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
         status = gpo_may_wait(call);
     }
     if (!status) {
-        status = make_line(call, SCATTER_ADD_VALUES, &f->values, &f->values_stride);
-    }
-    if (!status) {
-        status = make_line(call, SCATTER_ADD_INDEX, &f->index, &f->index_stride);
+        status = make_lines(call, f);
     }
     if (!status && plan.mode == GPO_INDEX_RAISE) {
         status = gpo_scratch(call, sizeof *f->bad, &memory);
@@ -85,36 +93,39 @@ open_frame(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
     return status;
 }
 
-/* Waits for the kernels; IndexError if they found a bad index. */
+/* The IndexError of the element at a position in C order. */
 static gpo_status
-check_indices(gpo_call *call, const scatter_add_frame &f)
+refuse(gpo_call *call, const scatter_add_frame &f, uint64_t place)
 {
-    unsigned long long bad = NONE_BAD;
-    gpo_status status = gpo_fetch(call, &bad, f.bad, sizeof bad);
-    if (status || bad == NONE_BAD) {
-        return status;
-    }
-    const int64_t position = static_cast<int64_t>(bad), at = position * f.index_stride;
+    const int64_t position = static_cast<int64_t>(place);
+    const bool is_wide = call->in[SCATTER_ADD_INDEX].dtype != GPO_I32;
     int64_t raw = 0;
-    if (call->in[SCATTER_ADD_INDEX].dtype == GPO_I32) {
-        int32_t narrow = 0;
-        status = gpo_fetch(call, &narrow, static_cast<const int32_t *>(f.index) + at,
-                           sizeof narrow);
-        raw = narrow;
-    }
-    else {
-        status = gpo_fetch(call, &raw, static_cast<const int64_t *>(f.index) + at,
-                           sizeof raw);
-    }
+    const gpo_status status =
+        fetch_index(call, f.index, is_wide, position * f.index_stride, &raw);
     return status ? status : scatter_add_refuse(call, raw, position);
 }
 
-/* Writes the result, once every index is known to be good. */
+/*
+ * Rounds the sums to `out`; IndexError if the kernels found a bad index, which must be
+ * known before the caller's own array is written.
+ */
 static gpo_status
 close_frame(gpo_call *call, const scatter_add_frame &f)
 {
-    const gpo_status status = f.bad ? check_indices(call, f) : GPO_OK;
-    return !status && f.apart ? gpo_device_copy(call, &f.sums, &call->out[0]) : status;
+    const bool late = scatter_add_plan_of(call)->late;
+    gpo_status status = GPO_OK;
+    uint64_t place = NONE_BAD;
+    if (f.apart && !late) {
+        status = gpo_device_copy(call, &f.sums, &call->out[0]);
+    }
+    if (!status && f.bad) {
+        status = wait_for_verdict(call, f.bad, &place);
+    }
+    if (!status && place != NONE_BAD) {
+        status = refuse(call, f, place);
+    }
+    return !status && f.apart && late ? gpo_device_copy(call, &f.sums, &call->out[0])
+                                      : status;
 }
 
 /* The sign bit of integers of `bytes` bytes. */
@@ -167,5 +178,19 @@ scatter_add_with(gpo_call *call)
     }
     return status ? status : close_frame(call, f);
 }
+
+/* ---- the shape kernel, for the table (shapes/) ---- */
+
+/* Whether one_launch takes the call. */
+inline bool
+scatter_add_is_few(const gpo_call *call)
+{
+    const scatter_add_plan &plan = *scatter_add_plan_of(call);
+    return plan.n > 0 && plan.n <= MOST_ELEMENTS && plan.size > 0 &&
+           plan.size <= MOST_PLACES;
+}
+
+template <typename T>
+gpo_status scatter_add_one_launch(gpo_call *call);
 
 #endif

@@ -29,4 +29,7 @@ constexpr int64_t ORDERED_BYTES = 96
 
 constexpr int RUN_CHUNK = 1024; /* v4: sorted elements of a warp */
 
+/* one_launch: elements and places at most, places of a block; estimated. */
+constexpr int64_t MOST_ELEMENTS = 4096, PLACES = 8192, MOST_PLACES = 512 * PLACES;
+
 #endif

@@ -1,0 +1,98 @@
+/*
+ * cuda_answers.c  Words of pinned memory that a kernel writes and the host polls: less
+ * than half of what a copy and a wait for the stream take.
+ */
+#include "cuda.h"
+
+#ifdef GPO_WITH_CUDA
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* A cache line, so that no write disturbs the polling of another. */
+typedef struct answer_slot {
+    _Atomic uint64_t word;
+    struct answer_slot *next; /* of those that no call uses */
+    char rest[48];
+} answer_slot;
+
+enum { SLOTS = 64 };                /* allocated at once, never freed */
+#define UNANSWERED (UINT64_MAX - 1) /* no kernel answers this */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static answer_slot *unused; /* under `lock` */
+
+/* With `lock` held. */
+static cudaError_t
+make_slots(void)
+{
+    void *memory = NULL;
+    const cudaError_t error =
+        cudaHostAlloc(&memory, SLOTS * sizeof(answer_slot),
+                      cudaHostAllocPortable | cudaHostAllocMapped);
+    for (int k = 0; error == cudaSuccess && k < SLOTS; k++) {
+        answer_slot *const slot = (answer_slot *)memory + k;
+        slot->next = unused;
+        unused = slot;
+    }
+    return error;
+}
+
+gpo_status
+gpo_cuda_take_slot(gpo_call *call, uint64_t **word)
+{
+    pthread_mutex_lock(&lock);
+    const cudaError_t error = unused ? cudaSuccess : make_slots();
+    answer_slot *const slot = unused;
+    unused = slot ? slot->next : NULL;
+    pthread_mutex_unlock(&lock);
+    if (!slot) {
+        return gpo_cuda_check(call, error, "cudaHostAlloc");
+    }
+    atomic_store_explicit(&slot->word, UNANSWERED, memory_order_release);
+    *word = (uint64_t *)&slot->word; /* the device's address is the same */
+    return GPO_OK;
+}
+
+void
+gpo_cuda_give_slot(gpo_call *call, uint64_t *word)
+{
+    answer_slot *const slot = (answer_slot *)word;
+    if (atomic_load_explicit(&slot->word, memory_order_relaxed) == UNANSWERED &&
+        cudaStreamSynchronize((cudaStream_t)call->stream) != cudaSuccess) {
+        cudaGetLastError();
+        return; /* a kernel may still write */
+    }
+    pthread_mutex_lock(&lock);
+    slot->next = unused;
+    unused = slot;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Polls for as long as a short kernel takes, then waits for the stream. */
+gpo_status
+gpo_cuda_answer(gpo_call *call, const uint64_t *word, uint64_t *answer)
+{
+    enum { ROUNDS = 100, POLLS = 500 }; /* a round takes a few microseconds */
+    const _Atomic uint64_t *const at = (const _Atomic uint64_t *)word;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int poll = 0; poll < POLLS; poll++) {
+            *answer = atomic_load_explicit(at, memory_order_acquire);
+            if (*answer != UNANSWERED) {
+                return GPO_OK;
+            }
+        }
+        if (cudaStreamQuery((cudaStream_t)call->stream) != cudaErrorNotReady) {
+            break; /* done, or failed */
+        }
+    }
+    const gpo_status status = gpo_cuda_wait(call);
+    *answer = atomic_load_explicit(at, memory_order_acquire);
+    if (!status && *answer == UNANSWERED) {
+        return gpo_fail(&call->error, GPO_ECUDA, "%s() got no answer from its kernel",
+                        call->op->name);
+    }
+    return status;
+}
+
+#endif
