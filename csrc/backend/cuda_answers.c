@@ -69,11 +69,14 @@ gpo_cuda_give_slot(gpo_call *call, uint64_t *word)
     pthread_mutex_unlock(&lock);
 }
 
-/* Polls for as long as a short kernel takes, then waits for the stream. */
+/*
+ * Polls for as long as short kernels take, then waits for the stream.  To ask the
+ * driver for the stream's state takes longer than an answer, so that is rare.
+ */
 gpo_status
 gpo_cuda_answer(gpo_call *call, const uint64_t *word, uint64_t *answer)
 {
-    enum { ROUNDS = 100, POLLS = 500 }; /* a round takes a few microseconds */
+    enum { ROUNDS = 20, POLLS = 20000 }; /* a round takes some 100 microseconds */
     const _Atomic uint64_t *const at = (const _Atomic uint64_t *)word;
     for (int round = 0; round < ROUNDS; round++) {
         for (int poll = 0; poll < POLLS; poll++) {

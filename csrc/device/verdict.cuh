@@ -4,6 +4,7 @@
 #ifndef GPO_VERDICT_CUH
 #define GPO_VERDICT_CUH
 
+#include "block.cuh"
 #include "index.cuh"
 
 static __global__ void
@@ -22,6 +23,73 @@ wait_for_verdict(gpo_call *call, const unsigned long long *bad, uint64_t *place)
         status = GPO_LAUNCH(call, dim3(1), dim3(1), 0, tell_verdict, bad, answer);
     }
     return status ? status : gpo_answer(call, answer, place);
+}
+
+/* ---- few indices are checked before the other kernels, which the host then need not
+        wait for ---- */
+
+/* Indices of a call, good if low <= index < high. */
+struct index_line {
+    const void *at;
+    int64_t step, count, low, high;
+    bool is_wide; /* 64 bits, else 32 */
+    bool is_unsigned;
+};
+
+/* Indices up to which a kernel of their own is cheap. */
+constexpr int64_t CHECKED_FIRST = 1 << 20;
+constexpr int CHECK_BLOCK = 256;
+
+__device__ __forceinline__ bool
+is_good(const index_line &line, int64_t i)
+{
+    const int64_t k = line.is_wide
+                          ? static_cast<const int64_t *>(line.at)[i * line.step]
+                          : static_cast<const int32_t *>(line.at)[i * line.step];
+    return line.is_unsigned
+               ? static_cast<uint64_t>(k) < static_cast<uint64_t>(line.high)
+               : k >= line.low && k < line.high;
+}
+
+/* `counters` are the stream's: the first bad position, inverted, and a ticket. */
+static __global__ void
+__launch_bounds__(CHECK_BLOCK)
+    check_line(index_line line, unsigned *counters, uint64_t *answer)
+{
+    GPO_SHARED(bool, last, [1]);
+    unsigned long long *const first_bad =
+        reinterpret_cast<unsigned long long *>(counters);
+    const int64_t step = static_cast<int64_t>(gridDim.x) * CHECK_BLOCK;
+#pragma unroll 4
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * CHECK_BLOCK + threadIdx.x;
+         i < line.count; i += step) {
+        if (!is_good(line, i)) {
+            atomicMax(first_bad, ~static_cast<unsigned long long>(i));
+        }
+    }
+    if (is_last_block(counters + 2, gridDim.x, last) && threadIdx.x == 0) {
+        tell_host(answer, ~atomicExch(first_bad, 0ull));
+    }
+}
+
+/* Launches the check; gpo_answer tells the first bad position, or NONE_BAD. */
+static inline gpo_status
+ask_verdict(gpo_call *call, const index_line &line, uint64_t **answer)
+{
+    constexpr int64_t EACH = 4 * CHECK_BLOCK;
+    unsigned *counters = nullptr;
+    gpo_status status = gpo_tickets(call, &counters);
+    if (!status) {
+        status = gpo_question(call, answer);
+    }
+    const int64_t most = 2 * static_cast<int64_t>(gpo_processors(call));
+    const int64_t blocks = (line.count + EACH - 1) / EACH;
+    const dim3 grid(static_cast<unsigned>(blocks < 1      ? 1
+                                          : blocks < most ? blocks
+                                                          : most));
+    return status ? status
+                  : GPO_LAUNCH(call, grid, CHECK_BLOCK, 0, check_line, line, counters,
+                               *answer);
 }
 
 /* The index of a call at `at`, which was out of bounds. */

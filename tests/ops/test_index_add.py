@@ -51,7 +51,7 @@ RUNGS = [name for backend, name in variants() if backend == "sim"]
 each_rung = pytest.mark.parametrize("rung", RUNGS)
 each_shape = pytest.mark.parametrize(("backend", "variant"), variants(shapes=True))
 # The error of their sums is at most that of the default.
-BOUNDED = ("v4", "v5", "one_element", "few_destinations")
+BOUNDED = ("v4", "v5", "one_element", "few_destinations", "one_launch")
 
 
 @pytest.fixture
@@ -168,22 +168,24 @@ def test_the_smallest_integer_is_out_of_range() -> None:
 
 
 def test_deterministic_takes_a_sort() -> None:
+    def chosen(dtype: str, n: int, width: int = 1, **options: Any) -> str:
+        x = np.broadcast_to(np.zeros((), dtype), (n, width))
+        index = np.broadcast_to(np.int64(0), (n,))
+        return str(_core.plan("index_add", x, index, x, backend="sim", **options)["variant"])
+
+    assert chosen("float32", 50, deterministic=True) == "one_launch"
+    assert chosen("float64", 50) == chosen("float64", 4096, 256) == "one_launch"
+    assert chosen("float32", 4097, deterministic=True) == "one_element"
+    assert chosen("float32", 4097, 2, deterministic=True) == "v4"
+    assert chosen("float64", 4097) == "v0"
+    assert chosen("int8", 4097) == "one_element"
+    assert chosen("int32", 4097, deterministic=True) == "v0"
+    assert chosen("float64", 4096, 257) != "one_launch"
     x, index, source = np.zeros(50, np.float32), np.arange(50), np.ones(50, np.float32)
-    asked = _core.plan("index_add", x, index, source, deterministic=True, backend="sim")
-    assert asked["variant"] == "one_element"
-    rows = [x.reshape(25, 2), index[:25], source.reshape(25, 2)]
-    asked = _core.plan("index_add", *rows, deterministic=True, backend="sim")
-    assert asked["variant"] == "v4"
-    free = _core.plan("index_add", x, index, source, backend="sim")
-    assert free["variant"] == "v0"
-    small = _core.plan(
-        "index_add", x.astype(np.int8), index, source.astype(np.int8), backend="sim"
-    )
-    assert small["variant"] == "one_element"
     for rung in (*RUNGS[:4], "short_rows"):
         with pytest.raises(gpuopt.VariantError, match="deterministic=True takes 'v4'"):
             index_add(x, index, source, deterministic=True, backend="sim", variant=rung)
-    for name in ("v4", "one_element"):
+    for name in ("v4", "one_element", "one_launch"):
         got = index_add(x, index, source, deterministic=True, backend="sim", variant=name)
         assert got.sum() == 50
     for name in ("scalar", "simd", "threads"):
@@ -553,6 +555,7 @@ def test_shape_kernels(
         "short_rows": width <= 16,
         "one_element": width == 1,
         "few_destinations": count >= 2 * length and length * min(width, 32) < 29_000,
+        "one_launch": count <= 4096,
     }[variant]
     if backend == "sim":
         configure(checks=True, schedule="shuffle")
@@ -661,8 +664,9 @@ def test_profile_of_the_ladder() -> None:
 @pytest.mark.parametrize("rung", [*RUNGS, *(n for b, n in variants(shapes=True) if b == "sim")])
 def test_every_step_of_a_call_fails_in_turn(rung: str, configure: Callable[..., Any]) -> None:
     width = 1 if rung == "one_element" else 8
+    n = 4000 if rung == "one_launch" else 4400
     x = np.zeros((9, width), np.float32)
-    index, source = np.arange(4400) % 9, np.ones((4400, width), np.float32)
+    index, source = np.arange(n) % 9, np.ones((n, width), np.float32)
     before = None
     for step in range(200):
         configure(fail_after=step)
@@ -674,7 +678,7 @@ def test_every_step_of_a_call_fails_in_turn(rung: str, configure: Callable[..., 
             configure(fail_after=-1)
             continue
         break
-    assert 3 <= step < 199
+    assert (2 if rung == "one_launch" else 3) <= step < 199
     np.testing.assert_array_equal(got, added(x, index, source))
     assert _core._sim_state()["allocations"] == before
 

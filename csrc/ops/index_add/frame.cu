@@ -42,16 +42,6 @@ __launch_bounds__(BLOCK) index_add_copy(const uint4 *x, uint4 *out, int64_t pack
     }
 }
 
-__global__ void
-__launch_bounds__(BLOCK) index_add_check(index_reader index, int64_t count)
-{
-    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
-    for (int64_t s = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; s < count;
-         s += step) {
-        position_of(index, s);
-    }
-}
-
 /* out = x if `copy`; *bad = NONE_BAD unless `bad` is NULL. */
 static gpo_status
 start_out(gpo_call *call, unsigned long long *bad, bool copy)
@@ -89,15 +79,23 @@ index_add_refuse(gpo_call *call, int64_t place)
     return status ? status : index_add_out_of_range(call, value, place);
 }
 
-/* Waits for the kernels; IndexError if they found a bad index. */
+/* IndexError if an entry was bad, by the answer of a kernel. */
 static gpo_status
-raise_bad(gpo_call *call, const unsigned long long *bad)
+raise_bad(gpo_call *call, gpo_status status, uint64_t place)
 {
-    uint64_t place = NONE_BAD;
-    const gpo_status status = wait_for_verdict(call, bad, &place);
     return status || place == NONE_BAD
                ? status
                : index_add_refuse(call, static_cast<int64_t>(place));
+}
+
+/* Launches the check of the whole index. */
+static gpo_status
+ask(gpo_call *call, uint64_t **answer)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    const index_line line = {call->in[1].data, plan.step,    plan.count, -plan.length,
+                             plan.length,      plan.is_wide, false};
+    return ask_verdict(call, line, answer);
 }
 
 /* The index of a call; kernels note the first bad entry in `bad`, unless it is NULL. */
@@ -128,39 +126,40 @@ index_add_begin(gpo_call *call, bool is_deterministic, bool reads_x,
     const bool raises = plan.mode == GPO_INDEX_RAISE && plan.count > 0;
     const bool nothing = plan.outer * plan.inner * plan.count == 0;
     const bool check_first = raises && (plan.is_first || nothing);
+    const bool check_early = raises && plan.count <= CHECKED_FIRST;
     void *memory = nullptr;
-    gpo_status status = GPO_OK;
-    if (raises) {
-        status = gpo_may_wait(call);
-        if (!status) {
-            status = gpo_scratch(call, sizeof(unsigned long long), &memory);
-        }
+    uint64_t *answer = nullptr, place = NONE_BAD;
+    gpo_status status = raises ? gpo_may_wait(call) : GPO_OK;
+    if (!status && (check_first || check_early)) {
+        status = ask(call, &answer);
+    }
+    else if (!status && raises) {
+        status = gpo_scratch(call, sizeof(unsigned long long), &memory);
+    }
+    if (!status && check_first) {
+        status = gpo_answer(call, answer, &place);
+        status = raise_bad(call, status, place);
+        answer = nullptr;
     }
     unsigned long long *const bad = static_cast<unsigned long long *>(memory);
-    index_reader index = reader_of(call, bad);
-    if (!status && check_first) {
-        status = start_out(call, bad, false);
-        if (!status) {
-            status = GPO_LAUNCH(call, grid_for(plan.count), BLOCK, 0, index_add_check,
-                                index, plan.count);
-        }
-        if (!status) {
-            status = raise_bad(call, bad);
-        }
-        index.bad = nullptr;
-    }
     const gpo_array *x = &call->in[0], *out = &call->out[0];
     const bool from_x = !nothing && reads_x && gpo_array_is_contiguous(x);
-    *frame = {index, from_x ? x->data : out->data, nothing,
-              check_first ? nullptr : bad};
-    return status ? status
-                  : start_out(call, frame->late, x->data != out->data && !from_x);
+    *frame = {reader_of(call, bad), from_x ? x->data : out->data, nothing, bad, answer};
+    return status ? status : start_out(call, bad, x->data != out->data && !from_x);
 }
 
 gpo_status
 index_add_end(gpo_call *call, const index_add_frame &frame)
 {
-    return frame.late ? raise_bad(call, frame.late) : GPO_OK;
+    uint64_t place = NONE_BAD;
+    gpo_status status = GPO_OK;
+    if (frame.answer) {
+        status = gpo_answer(call, frame.answer, &place);
+    }
+    else if (frame.late) {
+        status = wait_for_verdict(call, frame.late, &place);
+    }
+    return raise_bad(call, status, place);
 }
 
 gpo_status
@@ -170,6 +169,7 @@ index_add_start(gpo_call *call, index_add_frame *frame)
     const bool in_place = x->data == out->data;
     const bool is_long = !index_add_plan_of(call)->is_first && x->size > COPIED_AT_ONCE;
     const bool from_x = !in_place && !is_long && gpo_array_is_contiguous(x);
-    *frame = {reader_of(call, nullptr), from_x ? x->data : out->data, false, nullptr};
+    *frame = {reader_of(call, nullptr), from_x ? x->data : out->data, false, nullptr,
+              nullptr};
     return start_out(call, nullptr, !in_place && !from_x);
 }

@@ -9,17 +9,17 @@
 
 struct index_add_frame {
     index_reader index;
-    const void *base; /* x, or out if that has x's elements already */
-    bool nothing;     /* no element to add */
-    unsigned long long
-        *late; /* the first bad index the kernels note, raised at the end */
+    const void *base;         /* x, or out if that has x's elements already */
+    bool nothing;             /* no element to add */
+    unsigned long long *late; /* the first bad index that the kernels note, or */
+    uint64_t *answer;         /* that of a check before them (gpo_question), or NULL */
 };
 
 /*
  * Queues the work before the kernels that add: they add to out, which is then a copy of
- * x, or, with `reads_x`, read x and write out.  With a fresh output those kernels find
- * bad indices as they add; the caller's output must not change on an error, so the
- * index is checked first.
+ * x, or, with `reads_x`, read x and write out.  A short index is checked by a kernel
+ * before them; a long one, with a fresh output, by those kernels as they add.  The
+ * caller's output must not change on an error, so there the host waits for the check.
  */
 gpo_status index_add_begin(gpo_call *call, bool is_deterministic, bool reads_x,
                            index_add_frame *frame);

@@ -203,7 +203,8 @@ plan(const gpo_call *call)
     const int axis = (int)(given < 0 ? given + x->ndim : given);
     index_add_plan *p = call->plan;
     *p = (index_add_plan){
-        .is_deterministic = call->opt[ARG_DETERMINISTIC].i != 0,
+        /* Integers have one sum in any order. */
+        .is_deterministic = call->opt[ARG_DETERMINISTIC].i != 0 && !is_whole(x->dtype),
         .mode = (gpo_index_mode)call->opt[ARG_MODE].i,
         .dtype = x->dtype,
         .is_first = call->out_given[0] != GPO_NONE,

@@ -8,27 +8,6 @@
 #include "../../device/verdict.cuh"
 #include "gradient.cuh"
 
-static __global__ void
-__launch_bounds__(BLOCK)
-    max_pool3d_backward_look(const int64_t *indices, int64_t n, int64_t plane,
-                             unsigned long long *bad)
-{
-    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < n;
-         i += step) {
-        const int64_t index = indices[i];
-        if (index < -1 || index >= plane) {
-            atomicMin(bad, static_cast<unsigned long long>(i));
-        }
-    }
-}
-
-static __global__ void
-max_pool3d_backward_begin(unsigned long long *bad)
-{
-    *bad = NONE_BAD;
-}
-
 /* IndexError for the first index that names no element; waits for the stream. */
 inline gpo_status
 check_indices(gpo_call *call)
@@ -36,25 +15,17 @@ check_indices(gpo_call *call)
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const int64_t n = plan.planes * plan.outputs;
     const int64_t *const indices = static_cast<const int64_t *>(call->in[1].data);
-    void *memory = nullptr;
     if (plan.has_windows || n == 0) {
         return GPO_OK;
     }
+    const index_line line = {indices, 1, n, -1, plan.plane, true, false};
+    uint64_t *answer = nullptr, at = NONE_BAD;
     gpo_status status = gpo_may_wait(call);
     if (!status) {
-        status = gpo_scratch(call, sizeof(unsigned long long), &memory);
-    }
-    unsigned long long *const bad = static_cast<unsigned long long *>(memory);
-    uint64_t at = NONE_BAD;
-    if (!status) {
-        status = GPO_LAUNCH(call, dim3(1), dim3(1), 0, max_pool3d_backward_begin, bad);
+        status = ask_verdict(call, line, &answer);
     }
     if (!status) {
-        status = GPO_LAUNCH(call, dim3(grid_extent(ceil_div(n, BLOCK), 1 << 16)), BLOCK,
-                            0, max_pool3d_backward_look, indices, n, plan.plane, bad);
-    }
-    if (!status) {
-        status = wait_for_verdict(call, bad, &at);
+        status = gpo_answer(call, answer, &at);
     }
     if (status || at == NONE_BAD) {
         return status;

@@ -15,7 +15,8 @@ extern "C" gpo_status gpo_device_copy(gpo_call *call, const gpo_array *from,
 struct scatter_add_frame {
     const void *values, *index;
     int64_t values_stride, index_stride; /* in elements */
-    unsigned long long *bad; /* mode 'raise': the first bad position so far */
+    unsigned long long *bad; /* mode 'raise': the first bad position so far, or */
+    uint64_t *answer;        /* that of a check before the kernels (gpo_question) */
     gpo_array sums;
     bool apart; /* sums are not `out` itself */
 };
@@ -54,6 +55,17 @@ make_lines(gpo_call *call, scatter_add_frame *f)
                   : make_line(call, SCATTER_ADD_INDEX, &f->index, &f->index_stride);
 }
 
+/* Launches the check of all indices. */
+static gpo_status
+ask(gpo_call *call, scatter_add_frame *f)
+{
+    const scatter_add_plan &plan = *scatter_add_plan_of(call);
+    const bool is_wide = call->in[SCATTER_ADD_INDEX].dtype != GPO_I32;
+    const index_line line = {f->index,  f->index_stride, plan.n,          -plan.size,
+                             plan.size, is_wide,         plan.is_unsigned};
+    return ask_verdict(call, line, &f->answer);
+}
+
 /* What a rung reads and writes; fails if deterministic=True and the rung is not. */
 static gpo_status
 open_frame(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
@@ -71,13 +83,17 @@ open_frame(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
             "atomics add in the order the hardware finds; take 'auto'",
             call->variant->name);
     }
-    if (plan.mode == GPO_INDEX_RAISE) {
+    const bool raises = plan.mode == GPO_INDEX_RAISE;
+    if (raises) {
         status = gpo_may_wait(call);
     }
     if (!status) {
         status = make_lines(call, f);
     }
-    if (!status && plan.mode == GPO_INDEX_RAISE) {
+    if (!status && raises && plan.n <= CHECKED_FIRST) {
+        status = ask(call, f);
+    }
+    else if (!status && raises) {
         status = gpo_scratch(call, sizeof *f->bad, &memory);
         f->bad = static_cast<unsigned long long *>(memory);
     }
@@ -118,7 +134,10 @@ close_frame(gpo_call *call, const scatter_add_frame &f)
     if (f.apart && !late) {
         status = gpo_device_copy(call, &f.sums, &call->out[0]);
     }
-    if (!status && f.bad) {
+    if (!status && f.answer) {
+        status = gpo_answer(call, f.answer, &place);
+    }
+    else if (!status && f.bad) {
         status = wait_for_verdict(call, f.bad, &place);
     }
     if (!status && place != NONE_BAD) {
@@ -186,8 +205,7 @@ inline bool
 scatter_add_is_few(const gpo_call *call)
 {
     const scatter_add_plan &plan = *scatter_add_plan_of(call);
-    return plan.n > 0 && plan.n <= MOST_ELEMENTS && plan.size > 0 &&
-           plan.size <= MOST_PLACES;
+    return plan.n <= MOST_ELEMENTS && plan.size <= MOST_PLACES;
 }
 
 template <typename T>

@@ -143,11 +143,14 @@ plan(const gpo_call *call)
     const gpo_array *values = &call->in[SCATTER_ADD_VALUES];
     const gpo_array *index = &call->in[SCATTER_ADD_INDEX];
     const gpo_index_mode mode = (gpo_index_mode)call->opt[ARG_MODE].i;
+    const char kind = gpo_dtypes[values->dtype].kind;
     *(scatter_add_plan *)call->plan = (scatter_add_plan){
         .n = index->size,
         .size = call->out[0].size,
         .mode = mode,
-        .deterministic = call->opt[ARG_DETERMINISTIC].i != 0,
+        /* Integers have one sum in any order. */
+        .deterministic =
+            call->opt[ARG_DETERMINISTIC].i != 0 && (kind == 'f' || kind == 'c'),
         .is_unsigned = index->dtype == GPO_U64,
         .late = mode == GPO_INDEX_RAISE && call->out_given[0] != GPO_NONE,
         .line = {line_of(values), line_of(index)},

@@ -14,24 +14,22 @@ static_assert(MOST_ROWS == FEW, "few_sums.cuh sorts so many");
 
 /* How a launch is shared by blocks. */
 struct index_add_share {
-    int64_t columns;  /* of all slices: outer * inner */
-    int64_t places;   /* destinations of a block */
-    int lanes;        /* columns of a block */
-    unsigned slices;  /* blocks side by side */
-    int bits;         /* of a key */
+    int64_t columns; /* of all slices: outer * inner */
+    int64_t places;  /* destinations of a block */
+    int lane_bits;   /* a block has 2^lane_bits columns */
+    unsigned slices; /* blocks side by side */
+    few_digits key;
     bool copies;      /* out = x first */
     uint64_t *answer; /* mode 'raise': see gpo_question */
 };
 
-template <typename T>
+template <typename T, int ITEMS>
 __global__ void
 __launch_bounds__(FEW_THREADS)
     index_add_one_launch_kernel(index_add_view<T> a, index_add_share share)
 {
     using Acc = acc_of<T>;
-    GPO_SHARED(uint32_t, key, [FEW]);
-    GPO_SHARED(uint16_t, entry, [FEW]);
-    GPO_SHARED(uint4, space, [FEW_SPACE]);
+    GPO_SHARED(few_space, space, [1]);
     GPO_SHARED(unsigned long long, bad, [1]);
     const int tid = threadIdx.x, count = static_cast<int>(a.count);
     const unsigned range = blockIdx.x / share.slices;
@@ -46,12 +44,19 @@ __launch_bounds__(FEW_THREADS)
     __syncthreads();
     index_reader index = a.index;
     index.bad = &bad[0];
-    for (int s = tid; s < count; s += FEW_THREADS) {
-        const int64_t k = position_of(index, s);
-        key[s] =
-            static_cast<uint32_t>(k >= begin && k < end ? k - begin : share.places);
+    int kept = 0; /* rows that go to this block's destinations */
+#pragma unroll 1
+    for (int first = 0; first < count; first += FEW_THREADS) {
+        const int s = first + tid;
+        const bool is_row = s < count;
+        const int64_t k =
+            is_row ? destination_of(index, entry_of(index, s), s) - begin : -1;
+        const bool is_mine = k >= 0 && k < end - begin;
+        if (is_row) {
+            space[0].key[s] = static_cast<uint32_t>(is_mine ? k : share.places);
+        }
+        kept += __syncthreads_count(is_mine);
     }
-    __syncthreads();
     const unsigned long long first_bad = bad[0];
     if (share.answer != nullptr && blockIdx.x == 0 && tid == 0) {
         tell_host(share.answer, first_bad);
@@ -60,25 +65,29 @@ __launch_bounds__(FEW_THREADS)
         return;
     }
 
+    const int lanes = 1 << share.lane_bits;
     const int64_t column =
-        static_cast<int64_t>(slice) * share.lanes + tid % share.lanes;
+        (static_cast<int64_t>(slice) << share.lane_bits) + (tid & (lanes - 1));
     const bool is_column = column < share.columns;
     const int64_t o = is_column ? a.inners.of(column) : 0, c = column - o * a.inner;
     const int64_t at = o * a.length * a.inner + c;
     if (share.copies && is_column) {
-        const int step = FEW_THREADS / share.lanes;
-#pragma unroll 8
-        for (int64_t k = begin + tid / share.lanes; k < end; k += step) {
+        const int step = FEW_THREADS >> share.lane_bits;
+#pragma unroll 4
+        for (int64_t k = begin + (tid >> share.lane_bits); k < end; k += step) {
             a.out[at + k * a.inner] = a.base[at + k * a.inner];
         }
     }
-    few_sort(&key[0], &entry[0], &space[0], count, share.bits);
+    if (kept == 0) {
+        return;
+    }
+    few_sort<ITEMS>(&space[0], count, share.key);
     const T *const from = a.source + o * a.by_outer + c * a.by_inner;
-    few_runs<Acc>(
-        &key[0], &entry[0], &space[0], count, share.lanes,
+    few_runs<Acc, ITEMS>(
+        &space[0], kept, share.lane_bits,
         [&](int s) { return is_column ? scaled(from[s * a.by_row], a.alpha) : Acc{}; },
         [&](uint32_t k, Acc sum) {
-            if (is_column && k < end - begin) {
+            if (is_column) {
                 const int64_t to = at + (begin + k) * a.inner;
                 a.out[to] = sum_stored(a.base[to], sum);
             }
@@ -93,18 +102,16 @@ share_of(const index_add_plan &plan, bool copies)
     constexpr int64_t MANY = 512;
     index_add_share s = {};
     s.columns = plan.outer * plan.inner;
-    s.lanes = 1;
-    while (s.lanes < WARP && s.lanes < s.columns &&
-           (s.lanes * sizeof(T) < 32 || s.columns > MANY * s.lanes)) {
-        s.lanes *= 2;
+    int64_t lanes = 1;
+    while (lanes < WARP && lanes < s.columns &&
+           (lanes * sizeof(T) < 32 || s.columns > MANY * lanes)) {
+        lanes *= 2;
+        s.lane_bits++;
     }
-    s.slices = static_cast<unsigned>(ceil_div(s.columns, s.lanes));
-    const int64_t most = COPIED / s.lanes;
+    s.slices = static_cast<unsigned>(ceil_div(s.columns, lanes));
+    const int64_t most = COPIED / lanes;
     s.places = copies && plan.length > most ? most : plan.length;
-    const int64_t largest = s.places < plan.length ? s.places : plan.length - 1;
-    while (s.bits < 32 && largest >> s.bits > 0) {
-        s.bits++;
-    }
+    s.key = few_digits_of(s.places < plan.length ? s.places : plan.length - 1);
     s.copies = copies;
     return s;
 }
@@ -117,10 +124,12 @@ index_add_one_launch(gpo_call *call)
     const bool raises = plan.mode == GPO_INDEX_RAISE;
     index_add_frame frame;
     uint64_t *answer = nullptr;
-    gpo_status status = index_add_start(call, &frame);
+    gpo_status status = raises ? gpo_may_wait(call) : GPO_OK;
     if (!status && raises) {
-        status = gpo_may_wait(call);
-        status = status ? status : gpo_question(call, &answer);
+        status = gpo_question(call, &answer);
+    }
+    if (!status) {
+        status = index_add_start(call, &frame);
     }
     if (status) {
         return status;
@@ -130,8 +139,13 @@ index_add_one_launch(gpo_call *call)
         share_of<T>(plan, static_cast<const void *>(view.base) != call->out[0].data);
     share.answer = answer;
     const int64_t blocks = share.slices * ceil_div(plan.length, share.places);
-    status = GPO_LAUNCH(call, dim3(grid_extent(blocks, MAX_GRID)), FEW_THREADS, 0,
-                        (index_add_one_launch_kernel<T>), view, share);
+    const dim3 grid(grid_extent(blocks, MAX_GRID));
+    status =
+        plan.count <= FEW_THREADS
+            ? GPO_LAUNCH(call, grid, FEW_THREADS, 0,
+                         (index_add_one_launch_kernel<T, 1>), view, share)
+            : GPO_LAUNCH(call, grid, FEW_THREADS, 0,
+                         (index_add_one_launch_kernel<T, MOST_ITEMS>), view, share);
     uint64_t place = NONE_BAD;
     if (!status && raises) {
         status = gpo_answer(call, answer, &place);

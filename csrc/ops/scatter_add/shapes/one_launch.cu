@@ -10,35 +10,35 @@
 
 static_assert(MOST_ELEMENTS == FEW, "few_sums.cuh sorts so many");
 
-/* A sum as an element of out: integers have 64 bits there. */
+/* The elements of out: integers have 64 bits there. */
+template <typename T>
+using result_of = std::conditional_t<IS_WHOLE<T>, uint64_t, T>;
+
 template <typename T, typename Sum>
-__device__ __forceinline__ auto
+__device__ __forceinline__ result_of<T>
 rounded(Sum sum)
 {
-    if constexpr (std::is_same_v<Sum, uint64_t>) {
-        return sum;
+    if constexpr (IS_COMPLEX<T>) {
+        return {static_cast<decltype(T::re)>(sum.re),
+                static_cast<decltype(T::im)>(sum.im)};
     }
-    else if constexpr (IS_COMPLEX<T>) {
-        using Real = decltype(T::re);
-        return T{static_cast<Real>(sum.re), static_cast<Real>(sum.im)};
-    }
-    else if constexpr (sizeof(T) == 2) {
+    else if constexpr (sizeof(result_of<T>) == 2) {
         return stored_as<T>(rounded_to_odd(sum));
     }
     else {
-        return static_cast<T>(sum);
+        return static_cast<result_of<T>>(sum);
     }
 }
 
-template <typename Input, typename Out>
+template <typename Input, int ITEMS>
 __global__ void
 __launch_bounds__(FEW_THREADS)
-    scatter_add_one_launch_kernel(Input x, int bits, Out *out, uint64_t *answer)
+    scatter_add_one_launch_kernel(Input x, few_digits key,
+                                  result_of<typename Input::T> *out, uint64_t *answer)
 {
+    using T = typename Input::T;
     using Sum = typename Input::Sum;
-    GPO_SHARED(uint32_t, key, [FEW]);
-    GPO_SHARED(uint16_t, entry, [FEW]);
-    GPO_SHARED(uint4, space, [FEW_SPACE]);
+    GPO_SHARED(few_space, space, [1]);
     GPO_SHARED(unsigned long long, bad, [1]);
     const int tid = threadIdx.x, n = static_cast<int>(x.n);
     const int64_t begin = static_cast<int64_t>(blockIdx.x) * PLACES;
@@ -50,11 +50,19 @@ __launch_bounds__(FEW_THREADS)
     }
     __syncthreads();
     x.bad = &bad[0];
-    for (int i = tid; i < n; i += FEW_THREADS) {
-        const int64_t k = x.place(x.index[i * x.index_stride], i) - begin;
-        key[i] = static_cast<uint32_t>(k >= 0 && k < places ? k : places);
+    int kept = 0; /* elements that go to this block's places */
+#pragma unroll 1
+    for (int first = 0; first < n; first += FEW_THREADS) {
+        const int i = first + tid;
+        const bool is_element = i < n;
+        const int64_t k =
+            is_element ? x.place(x.index[i * x.index_stride], i) - begin : -1;
+        const bool is_mine = k >= 0 && k < places;
+        if (is_element) {
+            space[0].key[i] = static_cast<uint32_t>(is_mine ? k : places);
+        }
+        kept += __syncthreads_count(is_mine);
     }
-    __syncthreads();
     const unsigned long long first_bad = bad[0];
     if (answer != nullptr && blockIdx.x == 0 && tid == 0) {
         tell_host(answer, first_bad);
@@ -62,18 +70,18 @@ __launch_bounds__(FEW_THREADS)
     if (first_bad != NONE_BAD) {
         return;
     }
+#pragma unroll 2
     for (int k = tid; k < places; k += FEW_THREADS) {
-        out[begin + k] = Out{};
+        out[begin + k] = result_of<T>{};
     }
-    few_sort(&key[0], &entry[0], &space[0], n, bits);
-    few_runs<Sum>(
-        &key[0], &entry[0], &space[0], n, 1,
+    if (kept == 0) {
+        return;
+    }
+    few_sort<ITEMS>(&space[0], n, key);
+    few_runs<Sum, ITEMS>(
+        &space[0], kept, 0,
         [&](int i) { return x.lift(x.values[i * x.values_stride]); },
-        [&](uint32_t k, Sum sum) {
-            if (k < static_cast<unsigned>(places)) {
-                out[begin + k] = rounded<typename Input::T>(sum);
-            }
-        });
+        [&](uint32_t k, Sum sum) { out[begin + k] = rounded<T>(sum); });
 }
 
 template <typename T, typename I>
@@ -81,17 +89,20 @@ static gpo_status
 run_few(gpo_call *call, const scatter_add_frame &f, uint64_t *answer)
 {
     using Input = scatter_add_input<T, I>;
-    using Out = decltype(rounded<T>(typename Input::Sum{}));
     const scatter_add_plan &plan = *scatter_add_plan_of(call);
     const int64_t largest = plan.size < PLACES ? plan.size : PLACES;
-    int bits = 0;
-    while (largest >> bits > 0) {
-        bits++;
-    }
-    const dim3 grid(static_cast<unsigned>(ceil_div(plan.size, PLACES)));
-    return GPO_LAUNCH(
-        call, grid, FEW_THREADS, 0, (scatter_add_one_launch_kernel<Input, Out>),
-        (input_of<T, I>(call, f)), bits, static_cast<Out *>(call->out[0].data), answer);
+    const few_digits key = few_digits_of(largest);
+    const int64_t blocks = ceil_div(plan.size, PLACES);
+    const dim3 grid(static_cast<unsigned>(blocks > 0 ? blocks : 1));
+    const Input x = input_of<T, I>(call, f);
+    result_of<T> *const out = static_cast<result_of<T> *>(call->out[0].data);
+    return plan.n <= FEW_THREADS
+               ? GPO_LAUNCH(call, grid, FEW_THREADS, 0,
+                            (scatter_add_one_launch_kernel<Input, 1>), x, key, out,
+                            answer)
+               : GPO_LAUNCH(call, grid, FEW_THREADS, 0,
+                            (scatter_add_one_launch_kernel<Input, MOST_ITEMS>), x, key,
+                            out, answer);
 }
 
 template <typename T>
