@@ -50,6 +50,8 @@ MISSING = {
 }
 collect_ignore = [file for file, names in MISSING.items() if names]
 collect_ignore += [] if gpuopt.backends()["cuda"] is None else ["test_device_gpu.py"]
+GPUS = gpuopt.device_count() if gpuopt.backends()["cuda"] is None else 0
+collect_ignore += [] if GPUS > 1 else ["test_two_gpus.py"]
 
 # A hang guard, not a measurement: far above what any child needs on a busy machine.
 HANG_SECONDS = 1800
@@ -159,6 +161,8 @@ def not_run() -> list[str]:
             if reasons[row["backend"]] is None and not row["available"]:
                 name = f"{op} {row['backend']} {row['name']}"
                 lines.append(f"{name}: not run ({row['reason']})")
+    if GPUS < 2:
+        lines.append("test_two_gpus.py: not run (needs two GPUs)")
     for file, names in MISSING.items():
         if names:
             lines.append(f"{file}: not run (no {', '.join(names)}; make test-torch has them)")

@@ -1,0 +1,190 @@
+"""How two and more GPUs share a run: Dask with a worker for each, one convolution whose
+steps are spread over ranks, copies from one to another.
+
+Prints one JSON object; times in ms, the least of several.  Usage: several.py [LOG2_N]
+(elements of the Dask arrays, 32 without one); needs gpuopt's extra `dask`, CuPy and torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import gpuopt
+
+REPEATS = 5
+BLOCK = 1 << 28  # elements of a Dask block: 1 GiB of float32
+STEPS, TAPS, BATCH, CHANNELS = 1 << 20, 4, 4, 256
+
+
+def best(call: Callable[[], Any]) -> float:
+    call()
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        call()
+        times.append(1e3 * (time.perf_counter() - start))
+    return min(times)
+
+
+# ---- copies ----
+
+
+def copies(gpus: int) -> dict[str, float]:
+    """GB/s from the first GPU to each other one."""
+    x = gpuopt.asdevice(np.zeros(1 << 28, np.float32))
+    rates = {}
+    for device in range(1, gpus):
+        ms = best(
+            lambda device=device: (
+                gpuopt.asdevice(x, device=device),
+                gpuopt.synchronize(device),
+                gpuopt.synchronize(0),
+            )
+        )
+        rates[f"0 to {device}"] = round(x.nbytes / ms / 1e6, 1)
+    return rates
+
+
+# ---- Dask ----
+
+
+def block(index: int, n: int) -> Any:
+    import cupy
+
+    return (cupy.arange(n, dtype=cupy.uint32) * 2654435761 >> 20).astype(cupy.float32) - index
+
+
+def array(n: int) -> Any:
+    import cupy
+    import dask
+    import dask.array as da
+
+    parts = [
+        da.from_delayed(
+            dask.delayed(block, pure=True)(k, BLOCK), (BLOCK,), "float32",
+            meta=cupy.empty(0, cupy.float32),
+        )
+        for k in range(n // BLOCK)
+    ]  # fmt: skip
+    return da.concatenate(parts)
+
+
+def dask_times(gpus: int, n: int) -> dict[str, Any]:
+    """Times of operators on an array that lies in the workers' memory, and the results."""
+    import distributed
+    import gpuopt.dask as gd
+
+    workers = [
+        {
+            "cls": distributed.Nanny,
+            "options": {"nthreads": 1, "env": {"CUDA_VISIBLE_DEVICES": str(k)}},
+        }
+        for k in range(gpus)
+    ]
+    with (
+        distributed.SpecCluster(
+            workers=dict(enumerate(workers)),
+            scheduler={"cls": distributed.Scheduler, "options": {"dashboard_address": None}},
+        ) as spec,
+        distributed.Client(spec) as client,
+    ):
+        client.wait_for_workers(gpus)
+        x = client.persist(array(n))
+        distributed.wait(x)
+        bits = tuple(range(0, 20, 2))
+        calls = {
+            "reduce": lambda: gd.reduce(x),
+            "partition_reduce": lambda: gd.partition_reduce(x, bits),
+            "scan": lambda: gd.scan(x)[-1],
+        }
+        found: dict[str, Any] = {}
+        for name, call in calls.items():
+            results = []
+
+            def run(call: Callable[[], Any] = call, results: list[Any] = results) -> None:
+                y = client.compute(call()).result()
+                results.append(np.asarray(y.get() if hasattr(y, "get") else y).tobytes())
+
+            found[name] = {
+                "ms": round(best(run), 2),
+                "bits": sorted(set(results))[0].hex()[:64],
+            }
+            assert len(set(results)) == 1, f"{name} gave two results"
+        return found
+
+
+# ---- a convolution over ranks ----
+
+
+def rank_of(rank: int, ranks: int, port: int, queue: Any) -> None:
+    import torch
+    import torch.distributed as dist
+
+    import gpuopt.torch as gt
+    from gpuopt.torch import parallel
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NCCL_NVLS_ENABLE="0")
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", rank=rank, world_size=ranks)
+    device = torch.device("cuda", rank)
+    times = {}
+    for taps, name in ((TAPS, "4 taps"), (1 << 16, "65536 taps")):
+        channels = CHANNELS if taps == TAPS else 16
+        torch.manual_seed(0)
+        whole = torch.randn(BATCH, channels, STEPS, device=device)
+        w = torch.randn(channels, taps, device=device) / taps
+        part = whole.chunk(ranks, dim=2)[rank].contiguous().requires_grad_()
+        want = gt.causal_conv1d(whole, w, activation="silu") if taps == TAPS else None
+
+        def step(part: Any = part, w: Any = w, activation: Any = None) -> Any:
+            y = parallel.causal_conv1d(part, w, activation=activation, check=False)
+            y.backward(y.detach())
+            torch.cuda.synchronize()
+            return y
+
+        activation = "silu" if taps == TAPS else None
+        ms = best(lambda step=step, activation=activation: step(activation=activation))
+        y = step(activation=activation)
+        if want is not None:
+            torch.testing.assert_close(y, want.chunk(ranks, dim=2)[rank], rtol=1e-4, atol=1e-5)
+        times[name] = round(ms, 3)
+        del whole, part, want, y
+        torch.cuda.empty_cache()
+    if rank == 0:
+        queue.put(times)
+    dist.destroy_process_group()
+
+
+def convolution(ranks: int) -> Any:
+    """ms of forward and backward, T = 2^20, on one rank and on all."""
+    import torch.multiprocessing as mp
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = mp.get_context("spawn")
+    queue = context.SimpleQueue()
+    mp.spawn(rank_of, (ranks, port, queue), nprocs=ranks)
+    return queue.get()
+
+
+def main() -> None:
+    gpus = gpuopt.device_count()
+    n = 1 << int((*sys.argv[1:], "32")[0])
+    counts = [k for k in (1, 2, 4, 8) if k <= gpus]
+    found: dict[str, Any] = {"gpus": gpus, "elements": n, "copies in GB/s": copies(gpus)}
+    found["dask"] = {str(k): dask_times(k, n) for k in counts}
+    found["causal_conv1d forward and backward in ms"] = {str(k): convolution(k) for k in counts}
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
