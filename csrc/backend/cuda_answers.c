@@ -22,14 +22,17 @@ enum { SLOTS = 64 };                /* allocated at once, never freed */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static answer_slot *unused; /* under `lock` */
 
-/* With `lock` held. */
+/* With `lock` held.  Another thread may be capturing a graph meanwhile. */
 static cudaError_t
 make_slots(void)
 {
     void *memory = NULL;
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
     const cudaError_t error =
         cudaHostAlloc(&memory, SLOTS * sizeof(answer_slot),
                       cudaHostAllocPortable | cudaHostAllocMapped);
+    cudaThreadExchangeStreamCaptureMode(&mode);
     for (int k = 0; error == cudaSuccess && k < SLOTS; k++) {
         answer_slot *const slot = (answer_slot *)memory + k;
         slot->next = unused;
