@@ -25,7 +25,7 @@ Subclasses of ndarray are taken if they override none of __array_ufunc__, __arra
 __array_finalize__ and __array_wrap__; numpy.memmap and numpy.recarray are taken too.
 """
 
-from gpuopt import _core
+from gpuopt import _core, chunks
 from gpuopt._core import *  # noqa: F403
 from gpuopt._core import (
     ContextDeadError,
@@ -74,6 +74,7 @@ __all__ = [
     "VariantError",
     "asdevice",
     "backends",
+    "chunks",
     "cpu_isa",
     "cuda_unavailable_reason",
     "default_backend",
