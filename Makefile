@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 TORCH := .venv-torch
 BUILDER := .venv-wheel
 LIBRARIES := "torch>=2.11" "jax>=0.7" scipy pandas xarray pint astropy pytest
-TORCH_TESTS := torch torch_ops torch_direct torch_rival torch_examples jax guests sweep
+TORCH_TESTS := torch torch_ops torch_direct torch_rival torch_examples torch_parallel jax guests sweep
 IMPORTS := torch, jax, pandas, xarray, pint, astropy
 C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
 CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
