@@ -70,12 +70,12 @@ class Report:
         total = self.bytes["read"]
         speed = total / self.elapsed / 1e9 if self.elapsed else 0
         lines = [
-            f"stream('{self.op}') on {self.backend}: {total / 1e9:.2f} GB in "
-            f"{self.elapsed:.2f} s, {speed:.2f} GB/s, bound by '{self.bound}'"
+            f"stream('{self.op}') on {self.backend}: {total / 1e9:.3g} GB in "
+            f"{self.elapsed:.3g} s, {speed:.3g} GB/s, bound by '{self.bound}'"
         ]
         for stage in STAGES:
             size, seconds = self.bytes[stage] / 1e9, self.seconds[stage]
             if size:
                 speed = self.rate(stage) / 1e9
-                lines.append(f"  {stage:8}{size:10.2f} GB{seconds:10.2f} s{speed:8.2f} GB/s")
+                lines.append(f"  {stage:8}{size:10.3g} GB{seconds:10.3g} s{speed:10.3g} GB/s")
         return "\n".join(lines)

@@ -86,7 +86,11 @@ class Dataset:
 
 
 class File:
-    """Elements in C order in a file, read past the page tables: a block costs its buffer."""
+    """Elements in C order in a file, read past the page tables: a block costs its buffer.
+
+    A file of more than half of the machine's memory passes through the page cache without
+    staying there: it would not fit, and would drive out what others have there.
+    """
 
     buffered = True
 
@@ -100,6 +104,7 @@ class File:
         try:
             self.size = os.fstat(self.fd).st_size
             self.shape = self._shape(shape)
+            self.passing = self.size > _memory() // 2
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         except BaseException:
             os.close(self.fd)
@@ -137,6 +142,8 @@ class File:
         done = 0
         while done < len(into):
             got = os.preadv(self.fd, [into[done:]], at + done)
+            if got and self.passing:
+                os.posix_fadvise(self.fd, at + done, got, os.POSIX_FADV_DONTNEED)
             if not got:
                 raise ValueError(
                     f"{self.path} shrank while it was read: from {self.size} bytes to "
@@ -146,6 +153,11 @@ class File:
 
     def close(self) -> None:
         os.close(self.fd)
+
+
+def _memory() -> int:
+    """Bytes of the machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class Blocks:

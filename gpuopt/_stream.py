@@ -27,7 +27,9 @@ from gpuopt._works import OPS, Cut, Work, make_work
 __all__ = ["stream"]
 
 MIB = 1 << 20
-BLOCK = 32 * MIB  # bytes: long enough for disks and buses, four of them fit any machine
+# Bytes of a block.  On a CPU what was read is still in the cache when it is computed: a file
+# in the page cache is summed twice as fast as in blocks of 32 MiB.  A bus needs longer ones.
+BLOCK = {"cpu": 8 * MIB, "sim": 8 * MIB, "cuda": 32 * MIB}
 
 
 # ---- reading ahead ----
@@ -301,7 +303,7 @@ def stream(
     *sources: Any,
     out: Any = None,
     along: int | None = None,
-    block: int = BLOCK,
+    block: int | None = None,
     readers: int | None = None,
     backend: str | None = None,
     device: int = 0,
@@ -332,7 +334,8 @@ def stream(
         step fits into a block.  For an iterator the axis along which its blocks follow.
     block : int, optional
         Bytes of the longest block of a source, or of the part of the result that it gives.
-        An iterator's blocks are taken as they come.
+        Default: 8 MiB on a CPU, 32 MiB on a GPU.  An iterator's blocks are taken as they
+        come.
     readers : int, optional
         Threads that read.  Default: 2, or 4 on a machine of 8 or more CPUs.  An iterator
         has one.
@@ -383,18 +386,19 @@ def stream(
     options = dict(options)
     if "stream" in options:
         raise TypeError("stream() makes streams of its own")
+    backend = backend or _core.default_backend()
+    if backend not in BLOCK:
+        raise ValueError(f"backend must be one of 'cpu', 'cuda', 'sim', not {backend!r}")
+    block = BLOCK[backend] if block is None else int(block)
     if block < 1 or (readers is not None and readers < 1):
         raise ValueError("block and readers must be positive")
-    backend = backend or _core.default_backend()
-    if backend not in _core.backends():
-        raise ValueError(f"backend must be one of 'cpu', 'cuda', 'sim', not {backend!r}")
     readers = readers or (4 if (os.cpu_count() or 1) >= 8 else 2)
     opened = _arguments(op, sources, options)
     try:
-        work = make_work(op, opened, options, along, int(block))
+        work = make_work(op, opened, options, along, block)
         stages = {name: Stage() for name in STAGES}
         known = not any(isinstance(source, Blocks) for source in opened)
-        step = _step(work, known, int(block))
+        step = _step(work, known, block)
         feed = Feed(work, step, backend, device, readers, stages)
         return _run(work, feed, out, progress, report)
     finally:
