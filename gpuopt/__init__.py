@@ -58,6 +58,8 @@ from gpuopt._core import (
     use,
 )
 from gpuopt._introspect import explain, info, profile, source, variants
+from gpuopt._report import Report
+from gpuopt._stream import stream
 
 __version__ = str(_core.build_info()["version"])
 
@@ -68,6 +70,7 @@ __all__ = [
     "Event",
     "OutOfMemoryError",
     "PerformanceWarning",
+    "Report",
     "SimulatorError",
     "Stream",
     "UsedBackend",
@@ -93,6 +96,7 @@ __all__ = [
     "profile",
     "set_num_threads",
     "source",
+    "stream",
     "synchronize",
     "use",
     "variants",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,11 +10,23 @@ from typing import Any
 import numpy as np
 
 from gpuopt import _core
-from gpuopt._states import State, add, array, carried, foreign, host, is_short, like, widened
+from gpuopt._states import (
+    State,
+    add,
+    array,
+    carried,
+    combine,
+    foreign,
+    host,
+    is_short,
+    like,
+    widened,
+)
 
 __all__ = ["OPS", "Offset", "beginning", "check"]
 
 Offset = int | tuple[int, ...]
+PIECE = 1 << 20  # elements
 WHERE = ("variant", "backend", "stream")
 
 
@@ -42,18 +55,24 @@ def _extreme(dtype: np.dtype[Any], how: str) -> Any:
     return np.inf if how == "min" else -np.inf
 
 
+def _inner(how: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which a block's sum or product with the result `dtype` is computed."""
+    if how == "prod" and (dtype.kind in "fc" or is_short(dtype)):
+        return carried(dtype)
+    return np.dtype(np.float32) if is_short(dtype) else dtype
+
+
 def _reduced(x: Any, how: str, dtype: np.dtype[Any], options: dict[str, Any]) -> Any:
     """The sum or product of a block, in `dtype` or wider."""
-    acc = dtype
-    if is_short(dtype) or (how == "prod" and dtype.name in ("float32", "complex64")):
-        x = widened(x, dtype, options)
-        acc = np.dtype(np.float32) if how != "prod" else carried(dtype)
+    acc = _inner(how, dtype)
+    if acc != dtype:
+        x = widened(widened(x, dtype, options), acc, options)
     if how == "mean" and x.dtype.kind in "biu" and x.dtype.itemsize < 8 and acc == np.float64:
         return _core.reduce(x, "sum", **options)  # exact, and without a converted copy
     return _core.reduce(x, "prod" if how == "prod" else "sum", dtype=acc, **options)
 
 
-def _partial_reduce(blocks: tuple[Any, ...], offset: Offset, options: dict[str, Any]) -> State:
+def partial_reduce(blocks: tuple[Any, ...], offset: Offset, options: dict[str, Any]) -> State:
     check("reduce", options, ("op", "axis", "keepdims", "dtype", "initial", "shape"))
     (x,) = _blocks("reduce", blocks, "x")
     options = dict(options)
@@ -71,12 +90,24 @@ def _partial_reduce(blocks: tuple[Any, ...], offset: Offset, options: dict[str, 
     probe = _probe(x.dtype, how, dtype, initial)
     first = None if initial is None else probe
     if how in ("sum", "prod", "mean"):
+        if _in_pieces(x, _inner(how, probe.dtype), options):
+            flat = x.reshape(-1)
+            more = {**options, "op": how, "dtype": probe.dtype, "initial": initial}
+            pieces = (flat[at : at + PIECE] for at in range(0, flat.size, PIECE))
+            return functools.reduce(combine, (partial_reduce((p,), 0, more) for p in pieces))
         value = _reduced(x, how, probe.dtype, options)
     elif how in ("min", "max") and count == 0:
         value = _core.reduce(x, how, initial=_extreme(x.dtype, how), **options)
     else:
         value = _core.reduce(x, how, **options)
     return State("reduce", how, probe.dtype, value, count=count, first=first)
+
+
+def _in_pieces(x: Any, inner: np.dtype[Any], options: dict[str, Any]) -> bool:
+    """Whether to convert and combine a block on the host piece by piece, in the cache."""
+    whole = options.get("axis") is None and not options.get("keepdims")
+    plain = whole and not foreign(x) and x.flags.c_contiguous and x.size > PIECE
+    return plain and x.dtype != inner and inner.kind in "fc"
 
 
 def _probe(x: np.dtype[Any], how: str, dtype: Any, initial: Any) -> Any:
@@ -95,8 +126,10 @@ def _partial_arg(
     if count == 0:
         return State("reduce", how, whole, None)
     index = host(_core.reduce(x, how, **options))
-    if foreign(x) or axis is None:
-        value = _core.reduce(x, how[3:], **options)  # its own pass, but for any array
+    if foreign(x):
+        value = _core.reduce(x, how[3:], **options)  # a pass of its own, but for any array
+    elif axis is None:
+        value = x[np.unravel_index(index, x.shape)]
     else:
         at = index if options.get("keepdims") else np.expand_dims(index, axis)
         value = np.take_along_axis(x, at, axis).reshape(index.shape)
@@ -148,7 +181,9 @@ def _partial_partition(
         raise ValueError(f"bits must be distinct and not negative, not {bits}")
     if x.ndim != 1 or not isinstance(offset, int | np.integer):
         raise ValueError("partition_reduce() takes blocks of 1 dimension, and an int as offset")
-    dtype = _core.partition_reduce(np.zeros(1, x.dtype), (), backend="cpu", **options).dtype
+    square = bool(options.get("square", False))
+    nothing = np.zeros(1, x.dtype)
+    dtype = _core.partition_reduce(nothing, (), square=square, backend="cpu").dtype
     if is_short(x.dtype):
         x = widened(x, np.dtype(np.float32), options)
     total = low = np.zeros(1 << len(bits), carried(dtype))
@@ -250,7 +285,7 @@ def beginning(dtype: np.dtype[Any], how: str, initial: Any) -> np.ndarray[Any, A
 
 Partial = Callable[[tuple[Any, ...], Offset, dict[str, Any]], State]
 OPS: dict[str, Partial] = {
-    "reduce": _partial_reduce,
+    "reduce": partial_reduce,
     "dot": _partial_dot,
     "partition_reduce": _partial_partition,
     "scatter_add": _partial_scatter,

@@ -113,11 +113,9 @@ def widened(x: Any, dtype: np.dtype[Any], options: dict[str, Any]) -> Any:
     """x converted to `dtype`, where it is."""
     if x.dtype == dtype:
         return x
-    if not foreign(x):
-        with np.errstate(all="ignore"):
-            return x.astype(dtype)
-    stream = {"stream": options["stream"]} if "stream" in options else {}
-    return _core.cast(x, dtype, **stream)
+    where = {k: v for k, v in options.items() if k == "stream" or k == "backend"}
+    y = _core.cast(x, dtype, **where)
+    return y if foreign(y) else np.asarray(y)
 
 
 # ---- combining states ----
