@@ -177,14 +177,18 @@ def reduce(
     how |= {} if dtype is None else {"dtype": np.dtype(dtype)}
     how |= {} if initial is None else {"initial": initial}
     ((_, result),) = plan("reduce", x, **how)
-    if axis == ():
-        raise ValueError("axis=() combines nothing: use gpuopt.dask.cast")
     along = (
         tuple(range(x.ndim))
         if axis is None
         else np.lib.array_utils.normalize_axis_tuple(axis, x.ndim)
     )
     graph = Graph("reduce", [x], how, options)
+    if not along:
+        task = functools.partial(_core.reduce, **how, **options)
+        for at in blocks_of(x.chunks):
+            one = functools.partial(in_blocks, task, (spec_of("x", x, at),))
+            graph.add((graph.name, *at), one, (x.name, *at))
+        return graph.array(x.chunks, result, x._meta)
     placed = op in ("argmin", "argmax")
     more = {**how, **options} | ({"shape": x.shape} if placed and axis is None else {})
     begins = [starts(sizes) for sizes in x.chunks]

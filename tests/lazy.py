@@ -142,12 +142,10 @@ def arguments(op: str, random: Any, options: dict[str, Any], arrays: list[Any]) 
         x, matrix = arrays
         return [in_chunks(x, random, whole(x, 1, 2)), matrix]
     if op == "convolve":
-        return [
-            in_chunks(a, random, whole(a, -1))
-            if a.ndim and (random.integers(2) or not i)
-            else a
-            for i, a in enumerate(arrays)
-        ]
+        a, v = arrays
+        a = in_chunks(a, random, whole(a, -1), empty=False) if a.ndim else da.from_array(a)
+        lazy = v.ndim and random.integers(2)
+        return [a, in_chunks(v, random, whole(v, -1), empty=False) if lazy else v]
     if op in ("reduce", "scan", "partition_reduce"):
         return [in_chunks(arrays[0], random)]
     return some(random, *arrays)
