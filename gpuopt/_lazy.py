@@ -47,6 +47,7 @@ __all__ = [
 
 Key = tuple[Any, ...]
 Task = tuple[Any, ...]
+PLAIN = importlib.import_module("dask.array.core").Array
 FAN_IN = 8  # states that one task combines: a tree of 4 levels for 4096 blocks
 
 
@@ -55,6 +56,11 @@ FAN_IN = 8  # states that one task combines: a tree of 4 levels for 4096 blocks
 
 def lazy(op: str, name: str, x: Any) -> Any:
     """x, if it is a Dask array of known chunks whose blocks gpuopt takes."""
+    if da.Array is not PLAIN:
+        raise RuntimeError(
+            "gpuopt.dask makes graphs, not expressions: set 'array.query-planning' to False in "
+            "dask.config before dask.array is imported"
+        )
     if not isinstance(x, da.Array):
         raise TypeError(
             f"gpuopt.dask.{op}() takes a Dask array as {name}, not {type(x).__name__}; "

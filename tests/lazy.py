@@ -6,9 +6,13 @@ worker processes of which some are killed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
+import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -151,6 +155,21 @@ def arguments(op: str, random: Any, options: dict[str, Any], arrays: list[Any]) 
     return some(random, *arrays)
 
 
+# ---- workers that die ----
+
+
+def _dies(block: Any, marker: str) -> Any:
+    """Kills the process that computes it, the first time that any does."""
+    with contextlib.suppress(FileExistsError), open(marker, "x"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return block
+
+
+def dying(marker: Path) -> Callable[[Any], Any]:
+    """What makes of a Dask array one whose first block to be computed kills its worker."""
+    return lambda x: x.map_blocks(_dies, str(marker), dtype=x.dtype, meta=x._meta)
+
+
 # ---- drawn calls ----
 
 
@@ -176,8 +195,11 @@ def is_taken(op: str, sample: Sample) -> bool:
     return True
 
 
-def drawn(seed: int) -> Drawn:
-    """Every operator in turn; dtype, sample and chunks are drawn."""
+def drawn(seed: int, wrap: Callable[[Any], Any] = lambda x: x) -> Drawn:
+    """Every operator in turn; dtype, sample and chunks are drawn.
+
+    `wrap` makes the Dask arrays that the operator is given of the drawn ones.
+    """
     random = np.random.default_rng(seed)
     op = gd.__all__[seed % len(gd.__all__)]
     choices: list[Sample] = []
@@ -186,6 +208,7 @@ def drawn(seed: int) -> Drawn:
     sample = choices[random.integers(len(choices))]
     options = keywords(sample)
     arrays = arguments(op, random, options, [spec.build() for spec in sample.arrays])
+    arrays = [wrap(a) if isinstance(a, da.Array) else a for a in arrays]
 
     def lazy() -> Any:
         return getattr(gd, op)(*arrays, **options)
