@@ -42,6 +42,7 @@ __all__ = [
     "settled",
     "spec_of",
     "starts",
+    "together",
     "window",
 ]
 
@@ -170,9 +171,15 @@ def checked(block: Any, spec: Spec) -> Any:
     return block
 
 
+def together(blocks: Sequence[Any]) -> list[Any]:
+    """The blocks, those of NumPy moved to where a block of CuPy is if there is one."""
+    home = next((b for b in blocks if foreign(b)), None)
+    return [b if home is None or foreign(b) else like(b, home) for b in blocks]
+
+
 def in_blocks(function: Callable[..., Any], specs: tuple[Spec, ...], *blocks: Any) -> Any:
     """function(*blocks), each block checked; an IndexError names the block."""
-    found = [checked(b, s) for b, s in zip(blocks, specs, strict=False)]
+    found = together([checked(b, s) for b, s in zip(blocks, specs, strict=False)])
     try:
         return function(*found, *blocks[len(specs) :])
     except IndexError as error:
@@ -200,6 +207,8 @@ class Graph:
         names = [x.name if isinstance(x, da.Array) else x for x in inputs]
         self.name = f"gpuopt-{op}-{tokenize(_core.build_info()['version'], op, names, what)}"
         self.tasks: dict[Key, Task] = {}
+        metas = [x._meta for x in self.inputs]
+        self.home = next((m for m in metas if foreign(m)), metas[0])
 
     def add(self, key: Key, function: Any, *keys: Any) -> Key:
         self.tasks[key] = (function, *keys)
@@ -221,11 +230,11 @@ class Graph:
             ]
         return states[0]
 
-    def array(self, chunks: Sequence[Sequence[int]], dtype: np.dtype[Any], meta: Any) -> Any:
-        """The result, of the kind of arrays that `meta` is."""
+    def array(self, chunks: Sequence[Sequence[int]], dtype: np.dtype[Any]) -> Any:
+        """The result, of CuPy's blocks if an input has them."""
         graph = HighLevelGraph.from_collections(self.name, self.tasks, dependencies=self.inputs)
         chunks = tuple(tuple(int(n) for n in axis) for axis in chunks)
-        meta = empty(meta, (0,) * len(chunks), dtype)
+        meta = empty(self.home, (0,) * len(chunks), dtype)
         return da.Array(graph, self.name, chunks, meta=meta)
 
 
@@ -257,9 +266,7 @@ def part(spec: Spec, place: tuple[slice, ...], block: Any) -> Any:
     """A copy of a part of a block, so that the block itself is neither sent nor kept."""
     block = checked(block, spec)
     inside = block[place]
-    if inside.shape == block.shape:
-        return block
-    return inside.copy() if isinstance(inside, np.ndarray) else inside
+    return block if inside.shape == block.shape else inside.copy()
 
 
 def put_together(counts: tuple[int, ...], parts: list[Any]) -> Any:

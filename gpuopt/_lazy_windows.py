@@ -26,6 +26,7 @@ from gpuopt._lazy import (
     settled,
     spec_of,
     starts,
+    together,
     window,
 )
 from gpuopt._states import foreign, like
@@ -146,7 +147,7 @@ def causal_conv1d(
         low, high = box[axis]
         size = tuple(b - a for a, b in box)
         if 0 in size:
-            graph.add((graph.name, *at), functools.partial(empty, x._meta, size, dtype))
+            graph.add((graph.name, *at), functools.partial(empty, graph.home, size, dtype))
             continue
         parts: list[Any] = []
         if low and kept:
@@ -157,7 +158,7 @@ def causal_conv1d(
         parts.append(graph.add(graph.step("own", *at), own, (x.name, *at)))
         more = (*filters[at[channels]], *biases[at[channels]])
         graph.add((graph.name, *at), task, parts, *more)
-    return graph.array(x.chunks, dtype, x._meta)
+    return graph.array(x.chunks, dtype)
 
 
 # ---- poolings ----
@@ -245,7 +246,7 @@ def _max_pool(rank: int) -> Callable[..., Any]:
             inner = [p[i] for p, i in zip(plans, at[x.ndim - rank :], strict=True)]
             size = (*(b - a for a, b in lead), *(c for *_, c in inner))
             if 0 in size:
-                graph.add((graph.name, *at), functools.partial(empty, x._meta, size, dtype))
+                graph.add((graph.name, *at), functools.partial(empty, graph.home, size, dtype))
                 continue
             box = lead + [(low, high) for low, high, _, _ in inner]
             parts, pieces = window(graph, "x", x, box, at)
@@ -253,7 +254,7 @@ def _max_pool(rank: int) -> Callable[..., Any]:
             task = functools.partial(_pooled, op, how, kept, pieces)
             graph.add((graph.name, *at), task, parts)
         sizes = [*x.chunks[: x.ndim - rank], *([c for *_, c in p] for p in plans)]
-        return graph.array(sizes, dtype, x._meta)
+        return graph.array(sizes, dtype)
 
     pool.__name__ = pool.__qualname__ = op
     pool.__doc__ = (
@@ -303,11 +304,11 @@ def upsample_nearest(
     for at in blocks_of(x.chunks):
         extent = tuple(c[i] for c, i in zip(sizes, at, strict=True))
         if 0 in extent:
-            graph.add((graph.name, *at), functools.partial(empty, x._meta, extent, dtype))
+            graph.add((graph.name, *at), functools.partial(empty, graph.home, extent, dtype))
             continue
         task = functools.partial(_enlarged, spec_of("x", x, at), {**how, **options})
         graph.add((graph.name, *at), task, (x.name, *at))
-    return graph.array(sizes, dtype, x._meta)
+    return graph.array(sizes, dtype)
 
 
 def _factor(scale: Any, k: int) -> float:
@@ -341,7 +342,7 @@ def mean_matvec(x: Any, matrix: Any, layout: str = "LN", **options: Any) -> Any:
         at = (0, i) if layout == "LN" else (i, 0)
         graph.add((graph.name, *at), task, (x.name, i, 0, 0), key)
     sizes = [(shape[0],), x.chunks[0]] if layout == "LN" else [x.chunks[0], (shape[1],)]
-    return graph.array(sizes, dtype, x._meta)
+    return graph.array(sizes, dtype)
 
 
 # ---- convolve ----
@@ -352,8 +353,7 @@ def _rows_convolved(dtypes: tuple[Any, ...], options: dict[str, Any], a: Any, v:
         checked(block, Spec(name, None, None, dtype))
         for block, name, dtype in zip((a, v), "av", dtypes, strict=True)
     ]
-    home = next((b for b in pair if foreign(b)), pair[0])
-    return _core.convolve(*(_beside(b, home) for b in pair), **options)
+    return _core.convolve(*together(pair), **options)
 
 
 def convolve(a: Any, v: Any, mode: str = "full", **options: Any) -> Any:
@@ -376,7 +376,6 @@ def convolve(a: Any, v: Any, mode: str = "full", **options: Any) -> Any:
     pairs: list[Any] = []
     for k, x in enumerate(arrays):
         pairs += [x, (*range(lead - x.ndim + 1, lead), lead + 1 + k)]
-    home = next((x for x in arrays if foreign(x._meta)), arrays[0])
     dtypes = tuple(x.dtype.newbyteorder("=") for x in arrays)
     return da.blockwise(
         functools.partial(_rows_convolved, dtypes, {"mode": mode, **options}),
@@ -385,5 +384,5 @@ def convolve(a: Any, v: Any, mode: str = "full", **options: Any) -> Any:
         new_axes={lead: shape[-1]},
         concatenate=True,
         name=graph.name,
-        meta=empty(home._meta, (0,) * len(shape), dtype),
+        meta=empty(graph.home, (0,) * len(shape), dtype),
     )

@@ -16,13 +16,13 @@ in gpuopt/_lazy_windows.py.
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.base import tokenize
 
 from gpuopt import _core, chunks
 from gpuopt._lazy import (
@@ -40,6 +40,7 @@ from gpuopt._lazy import (
     settled,
     spec_of,
     starts,
+    together,
 )
 from gpuopt._lazy_windows import (
     causal_conv1d,
@@ -50,7 +51,7 @@ from gpuopt._lazy_windows import (
     mean_matvec,
     upsample_nearest,
 )
-from gpuopt._states import foreign, like
+from gpuopt._states import foreign
 
 ELEMENTWISE = tuple(op for op in _core.ops() if _core.describe(op)["room"] == "elementwise")
 
@@ -87,10 +88,7 @@ def _apply(
     found = []
     for i, block, dtype in zip(free, blocks, dtypes, strict=True):
         found.append(checked(block, Spec(names[i], None, None, dtype)))
-    home = next((b for b in found if foreign(b)), None)
-    if home is not None:
-        found = [b if foreign(b) else like(b, home) for b in found]
-    args = dict(given) | dict(zip(free, found, strict=True))
+    args = dict(given) | dict(zip(free, together(found), strict=True))
     return getattr(_core, op)(*(args[i] for i in range(len(args))), **options)
 
 
@@ -130,17 +128,22 @@ def _elementwise(op: str) -> Callable[..., Any]:
         ((shape, dtype),) = plan(op, *(arrays.get(i, fixed.get(i)) for i in given))
         dtypes = tuple(a.dtype.newbyteorder("=") for a in arrays.values())
         pairs = [p for a in arrays.values() for p in (a, tuple(range(a.ndim))[::-1])]
-        version = _core.build_info()["version"]
-        name = tokenize(version, op, fixed, options, [a.name for a in arrays.values()])
-        home = next((a for a in arrays.values() if foreign(a._meta)), arrays[min(arrays)])
+        graph = Graph(op, list(arrays.values()), fixed, options)  # for its name
         return da.blockwise(
             functools.partial(_apply, op, fixed, dtypes, options),
             tuple(range(len(shape)))[::-1],
             *pairs,
-            name=f"gpuopt-{op}-{name}",
-            meta=empty(home._meta, (0,) * len(shape), dtype),
+            name=graph.name,
+            meta=empty(graph.home, (0,) * len(shape), dtype),
         )
 
+    kinds = inspect.Parameter
+    shown = [
+        kinds(n, kinds.POSITIONAL_OR_KEYWORD, default=kinds.empty if i in needed else None)
+        for i, n in enumerate(names)
+    ]
+    shown.append(kinds("options", kinds.VAR_KEYWORD))
+    call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     call.__name__ = call.__qualname__ = op
     call.__doc__ = (
         f"gpuopt.{op} on Dask arrays, arrays in memory and numbers; chunks are made alike.\n\n"
@@ -188,7 +191,7 @@ def reduce(
         for at in blocks_of(x.chunks):
             one = functools.partial(in_blocks, task, (spec_of("x", x, at),))
             graph.add((graph.name, *at), one, (x.name, *at))
-        return graph.array(x.chunks, result, x._meta)
+        return graph.array(x.chunks, result)
     placed = op in ("argmin", "argmax")
     more = {**how, **options} | ({"shape": x.shape} if placed and axis is None else {})
     begins = [starts(sizes) for sizes in x.chunks]
@@ -207,11 +210,11 @@ def reduce(
         place = dict(zip(kept, lane, strict=True))
         out = [place.get(a, 0) for a in range(x.ndim)] if keepdims else lane
         total = graph.total(states, *lane)
-        graph.add((graph.name, *out), functools.partial(finished, x._meta), total)
+        graph.add((graph.name, *out), functools.partial(finished, graph.home), total)
     sizes = [
         (1,) if a in along else x.chunks[a] for a in range(x.ndim) if keepdims or a in kept
     ]
-    return graph.array(sizes, result, x._meta)
+    return graph.array(sizes, result)
 
 
 def dot(x: Any, y: Any, **options: Any) -> Any:
@@ -284,9 +287,9 @@ def _summed(
         task = functools.partial(in_blocks, functools.partial(state, **where), specs)
         keys = [(a.name, *at) for _, a in inputs]
         states.append(graph.add(graph.step("partial", *at), task, *keys))
-    task = functools.partial(finished, x._meta)
+    task = functools.partial(finished, graph.home)
     graph.add((graph.name, *[0] * len(sizes)), task, graph.total(states))
-    return graph.array(sizes, dtype, x._meta)
+    return graph.array(sizes, dtype)
 
 
 # ---- scans ----
@@ -339,7 +342,7 @@ def scan(
             if before:
                 key = graph.add(graph.step("before", *at), joined, [before[0], key])
             before = [key]
-    return graph.array(x.chunks, dtype, x._meta)
+    return graph.array(x.chunks, dtype)
 
 
 # ---- index operators ----
@@ -422,9 +425,9 @@ def index_add(
             keys = (index.name, i), (source.name, *at)
             states.append(graph.add(graph.step("partial", *at), task, *keys))
         total = graph.total(states, *lane)
-        task = functools.partial(_added, spec_of("x", x, lane), x._meta)
+        task = functools.partial(_added, spec_of("x", x, lane), graph.home)
         graph.add((graph.name, *lane), task, total, (x.name, *lane))
-    return graph.array(x.chunks, dtype, x._meta)
+    return graph.array(x.chunks, dtype)
 
 
 def _added(spec: Spec, meta: Any, state: Any, x: Any) -> Any:

@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import gpuopt
 import gpuopt.dask as gd
 
 CASES, KILLED = 500, 20
+COUNTS: Counter[str] = Counter()
 HANG_SECONDS = 600  # a guard, not a measurement
 RESULT = Path(__file__).with_suffix(".json")
 
@@ -56,7 +58,15 @@ def difference(seed: int, client: distributed.Client, folder: str | None) -> str
         wrong = "other bits with two processes"
     if not wrong and folder and not marker.exists():
         wrong = "no worker was killed"
+    COUNTS["cases_that_raise_as_in_memory"] += case.expected.error is not None or not found
+    COUNTS["cases_with_several_blocks"] += bool(found) and several(case)
     return f"{seed} {case}: {wrong}" if wrong else None
+
+
+def several(case: lazy.Drawn) -> bool:
+    """Whether an array that the call is given has more than one block."""
+    layers = case.lazy().dask.layers
+    return any(len(layer) > 2 for name, layer in layers.items() if name.startswith("array-"))
 
 
 def killed_seeds() -> range:
@@ -77,6 +87,7 @@ def main() -> int:
         distributed.Client(cluster) as client,
     ):
         drawn = [d for s in range(CASES) if (d := difference(s, client, None))]
+        counts = dict(COUNTS)
         killed = [d for s in killed_seeds() if (d := difference(s, client, folder))]
         deaths = len(list(Path(folder).iterdir()))
     found = {
@@ -85,6 +96,7 @@ def main() -> int:
         "processes": 2,
         "cases": CASES,
         "cases_with_the_same_bits": CASES - len(drawn),
+        **counts,
         "killed_workers": deaths,
         "cases_with_a_killed_worker": KILLED,
         "of_these_with_the_same_bits": KILLED - len(killed),

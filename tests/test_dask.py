@@ -8,6 +8,8 @@ bad input.
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -205,6 +207,7 @@ def test_its_functions_are_those_of_the_module() -> None:
     assert set(gd.__all__) <= set(gpuopt.ops())
     assert dir(gd) == sorted(gd.__all__)
     assert all(getattr(gd, op).__doc__ for op in gd.__all__)
+    assert str(inspect.signature(gd.clip)) == "(x, min=None, max=None, **options)"
     with pytest.raises(AttributeError, match=r"gpuopt\.max_pool2d_backward takes arrays in"):
         _ = gd.max_pool2d_backward
     with pytest.raises(AttributeError, match="has no attribute 'no_such_thing'"):
@@ -279,6 +282,50 @@ def test_numpy_blocks_run_on_a_cpu_unless_told_otherwise() -> None:
         assert gpuopt.last_call()["backend"] == "cpu"  # type: ignore[index]
     gd.reduce(x, backend="sim").compute(scheduler="synchronous")
     assert gpuopt.last_call()["backend"] == "sim"  # type: ignore[index]
+
+
+if gpuopt.backends()["cuda"] is None and importlib.util.find_spec("cupy"):
+
+    @pytest.mark.parametrize("op", gd.__all__)
+    def test_blocks_of_cupy_stay_there(op: str) -> None:
+        """A call has the meta, the dtype and within rounding the values of NumPy's blocks."""
+        import cupy
+
+        random = np.random.default_rng(3)
+        x = da.from_array(random.uniform(1, 2, (4, 6, 32)).astype(np.float32), chunks=(2, 3, 8))
+        y = x.map_blocks(cupy.asarray, dtype=x.dtype, meta=cupy.empty((0, 0, 0), x.dtype))
+        more: dict[str, Callable[[Any], Any]] = {
+            "cast": lambda a: gd.cast(a, np.float64),
+            "clip": lambda a: gd.clip(a, 1.2, 1.5),
+            "causal_conv1d": lambda a: gd.causal_conv1d(a, np.ones((6, 5), np.float32)),
+            "convolve": lambda a: gd.convolve(a.rechunk({2: -1}), np.ones(3, np.float32)),
+            "dot": lambda a: gd.dot(a[0, 0], a[1, 1]),
+            "fma": lambda a: gd.fma(a, a, 1.0),
+            "index_add": lambda a: gd.index_add(
+                np.zeros((4, 6, 5), np.float32), np.arange(32) % 5, a, axis=2
+            ),
+            "max_pool1d": lambda a: gd.max_pool1d(a, 3, 2, 1),
+            "max_pool2d": lambda a: gd.max_pool2d(a.rechunk({1: 4}), 2),
+            "max_pool3d": lambda a: gd.max_pool3d(a[None].rechunk({2: 4}), 2),
+            "mean_matvec": lambda a: gd.mean_matvec(
+                a.rechunk({1: -1, 2: -1}), np.ones((3, 6), np.float32)
+            ),
+            "partition_reduce": lambda a: gd.partition_reduce(a[0, 0], (0, 4)),
+            "reduce": lambda a: gd.reduce(a, axis=2),
+            "scan": gd.scan,
+            "scatter_add": lambda a: gd.scatter_add(a, np.full((4, 6, 32), 3), 9),
+            "upsample_nearest": lambda a: gd.upsample_nearest(a, scale=2),
+            "where": lambda a: gd.where(a > 1.5, a, 0.0),
+        }
+        args = len(gpuopt.describe(op)["args"])
+        call = more.get(op, lambda a: getattr(gd, op)(*[a] * args))
+        found, wanted = call(y), call(x)
+        assert type(found._meta) is cupy.ndarray and found.dtype == wanted.dtype
+        got = found.compute(scheduler="synchronous")
+        assert type(got) is cupy.ndarray and found.chunks == wanted.chunks
+        wanted = wanted.compute(scheduler="synchronous")
+        # Sums of at most 768 terms between 1 and 2: (10 + 14) roundings on either side.
+        np.testing.assert_allclose(got.get(), wanted, rtol=48 * 2.0**-24)
 
 
 # ---- bad input ----
