@@ -68,6 +68,7 @@ class Dataset:
             raise TypeError(
                 f"the source has dtype {x.dtype}, which NumPy does not know"
             ) from None
+        self.chunks = getattr(x, "chunks", None)  # of h5py and Zarr
 
     def read(self, along: int, begin: int, end: int, buffer: Array | None) -> Array:
         del buffer

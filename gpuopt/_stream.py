@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import time
 from collections import deque
@@ -276,8 +277,8 @@ def _close(opened: list[Any]) -> None:
             source.close()
 
 
-def _step(work: Work, known: bool, block: int) -> int:
-    """How many elements along the cut axes a block has."""
+def _step(work: Work, known: bool, block: int, out: Any) -> int:
+    """How many elements along the cut axes a block has: whole chunks, if they fit."""
     if not known:
         return 0
     cuts = [arg for arg in work.args if isinstance(arg, Cut)]
@@ -293,8 +294,21 @@ def _step(work: Work, known: bool, block: int) -> int:
     )
     step = max(block // max(each, 1), 1)
     if work.op == "partition_reduce":
-        step = 1 << (step.bit_length() - 1)  # whole blocks, without pieces
-    return step
+        return 1 << (step.bit_length() - 1)  # whole blocks, without pieces
+    whole = 1
+    for chunk in _chunks(work, cuts, out):
+        both = math.lcm(whole, chunk)
+        whole = both if both <= step else whole
+    return step // whole * whole
+
+
+def _chunks(work: Work, cuts: list[Cut], out: Any) -> list[int]:
+    """Lengths, along the cut, of the chunks in which datasets are stored."""
+    named = [(getattr(c.source, "chunks", None), c.along) for c in cuts]
+    if work.parts:
+        named.append((getattr(out, "chunks", None), work.out_along))
+    found = [chunks[a] for chunks, a in named if isinstance(chunks, tuple) and a < len(chunks)]
+    return [c for c in found if isinstance(c, int) and c > 0]
 
 
 def stream(
@@ -335,7 +349,7 @@ def stream(
     block : int, optional
         Bytes of the longest block of a source, or of the part of the result that it gives.
         Default: 8 MiB on a CPU, 32 MiB on a GPU.  An iterator's blocks are taken as they
-        come.
+        come; of a dataset with `chunks` whole ones are, if they fit.
     readers : int, optional
         Threads that read.  Default: 2, or 4 on a machine of 8 or more CPUs.  An iterator
         has one.
@@ -398,7 +412,7 @@ def stream(
         work = make_work(op, opened, options, along, block)
         stages = {name: Stage() for name in STAGES}
         known = not any(isinstance(source, Blocks) for source in opened)
-        step = _step(work, known, block)
+        step = _step(work, known, block, out)
         feed = Feed(work, step, backend, device, readers, stages)
         return _run(work, feed, out, progress, report)
     finally:

@@ -135,6 +135,27 @@ def test_a_map_that_is_written_is_read_as_it_is(tmp_path: Path) -> None:
     assert gpuopt.stream("reduce", x, block=512) == 499500
 
 
+def test_blocks_of_a_dataset_are_whole_chunks() -> None:
+    class Chunked(Dataset):
+        def __init__(self, x: Array, chunks: tuple[int, ...]) -> None:
+            super().__init__(x)
+            self.chunks = chunks
+            self.read: list[int] = []
+
+        def __getitem__(self, key: Any) -> Array:
+            self.read.append(key[0].start)
+            return super().__getitem__(key)
+
+    x = numbers(100, np.int64)
+    for size, chunk, other, step in (
+        *((250, 10, 1, 30), (250, 40, 1, 31), (250, 4, 6, 24), (250, 7, 30, 28)),
+    ):
+        source, out = Chunked(x, (chunk,)), Chunked(np.zeros_like(x), (other,))
+        gpuopt.stream("negative", source, out=out, block=size)
+        np.testing.assert_array_equal(out.x, -x)
+        assert sorted(source.read) == list(range(0, 100, step))
+
+
 @pytest.mark.parametrize("shape", [(0,), (1,), (5, 0), (0, 5)])
 def test_few_elements(shape: tuple[int, ...], tmp_path: Path) -> None:
     x = np.ones(shape)
