@@ -12,13 +12,14 @@ import io
 import os
 import secrets
 import shutil
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from gpuopt._sources import cut, mapped
 
-__all__ = ["Sink", "open_sink"]
+__all__ = ["Given", "Sink", "open_sink"]
 
 Array = np.ndarray[Any, Any]
 
@@ -72,6 +73,8 @@ class NewArray(Sink):
 class Given(Sink):
     """An array or dataset: written as it goes, so that an error leaves a part of it."""
 
+    lock: AbstractContextManager[Any] = contextlib.nullcontext()
+
     def __init__(self, out: Any) -> None:
         self.out = out
         for name in ("shape", "dtype", "__setitem__"):
@@ -96,7 +99,8 @@ class Given(Sink):
         end = begin + (block.shape[along] if block.ndim else 0)
         if block.ndim and end > self.shape[along]:
             raise ValueError(f"out has length {self.shape[along]}, the result at least {end}")
-        self.out[cut(along, begin, end) if block.ndim else ()] = block
+        with self.lock:
+            self.out[cut(along, begin, end) if block.ndim else ()] = block
 
     def close(self, along: int, length: int) -> Any:
         if self.shape and self.shape[along] != length:

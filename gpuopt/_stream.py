@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import math
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -20,10 +21,10 @@ import numpy as np
 
 from gpuopt import _core
 from gpuopt._report import STAGES, Report, Stage
-from gpuopt._sinks import Sink, open_sink
-from gpuopt._sources import Blocks, open_source
+from gpuopt._sinks import Given, Sink, open_sink
+from gpuopt._sources import Blocks, Dataset, open_source
 from gpuopt._states import array, foreign, host
-from gpuopt._works import OPS, Cut, Work, make_work
+from gpuopt._works import ELEMENTWISE, OPS, Cut, Work, make_work
 
 __all__ = ["stream"]
 
@@ -352,7 +353,8 @@ def stream(
         come; of a dataset with `chunks` whole ones are, if they fit.
     readers : int, optional
         Threads that read.  Default: 2, or 4 on a machine of 8 or more CPUs.  An iterator
-        has one.
+        has one, and datasets are read and written by one thread at a time, since their
+        libraries need not be thread-safe, unless you name a number.
     backend, device : optional
         Where to compute: 'cpu', 'cuda' or 'sim'.  Default: gpuopt.default_backend().
     progress : bool, optional
@@ -406,15 +408,21 @@ def stream(
     block = BLOCK[backend] if block is None else int(block)
     if block < 1 or (readers is not None and readers < 1):
         raise ValueError("block and readers must be positive")
+    lock: Any = contextlib.nullcontext() if readers else threading.Lock()
     readers = readers or (4 if (os.cpu_count() or 1) >= 8 else 2)
+    for value in (*sources, *options.values()):
+        _refuse_overlap(op, value, out)
     opened = _arguments(op, sources, options)
     try:
+        for source in opened:
+            if isinstance(source, Dataset):
+                source.lock = lock
         work = make_work(op, opened, options, along, block)
         stages = {name: Stage() for name in STAGES}
         known = not any(isinstance(source, Blocks) for source in opened)
         step = _step(work, known, block, out)
         feed = Feed(work, step, backend, device, readers, stages)
-        return _run(work, feed, out, progress, report)
+        return _run(work, feed, out, lock, progress, report)
     finally:
         _close(opened)
 
@@ -434,11 +442,27 @@ def _place(work: Work, backend: str, device: int) -> None:
         work.state = put(np.asarray(work.state))  # type: ignore[attr-defined]
 
 
-def _run(work: Work, feed: Feed, out: Any, progress: bool | None, report: Any) -> Any:
+def _refuse_overlap(op: str, source: Any, out: Any) -> None:
+    """A block may be written where it was read, and nowhere else in a source."""
+    if isinstance(source, np.ndarray) and isinstance(out, np.ndarray):
+        layouts = [
+            (a.__array_interface__["data"][0], a.shape, a.strides, a.dtype)
+            for a in (source, out)
+        ]
+        in_place = op in ELEMENTWISE or op == "scan"
+        if np.may_share_memory(source, out) and not (in_place and layouts[0] == layouts[1]):
+            raise ValueError("out shares memory with a source")
+
+
+def _run(
+    work: Work, feed: Feed, out: Any, lock: Any, progress: bool | None, report: Any
+) -> Any:
     begun = time.perf_counter()
     marks: list[tuple[float, int]] = []
     stages, sink = feed.stages, open_sink(out) if work.parts or out is not None else None
     writer = None
+    if isinstance(sink, Given) and not isinstance(out, np.ndarray):
+        sink.lock = lock
     try:
         if sink is not None and work.parts:
             writer = Writer(sink, work, feed, stages)

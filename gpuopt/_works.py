@@ -13,7 +13,7 @@ import numpy as np
 from gpuopt import _core, chunks
 from gpuopt._sources import Blocks, Source
 
-__all__ = ["OPS", "Cut", "Work", "make_work"]
+__all__ = ["ELEMENTWISE", "OPS", "Cut", "Work", "make_work"]
 
 ELEMENTWISE = tuple(op for op in _core.ops() if _core.describe(op)["room"] == "elementwise")
 BATCHED = ("upsample_nearest", "max_pool1d", "max_pool2d", "max_pool3d")

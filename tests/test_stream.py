@@ -362,6 +362,57 @@ def test_totals_go_where_out_says(tmp_path: Path) -> None:
     assert np.load(tmp_path / "all.npy") == x.sum()
 
 
+def test_results_in_place() -> None:
+    x = numbers(1000, np.int64)
+    for op, exact in (("negative", -x), ("scan", x.cumsum())):
+        y = x.copy()
+        assert gpuopt.stream(op, y, out=y, block=160) is y
+        np.testing.assert_array_equal(y, exact)
+        with pytest.raises(ValueError, match="out shares memory with a source"):
+            gpuopt.stream(op, y[1:], out=y[:-1])
+    out = np.zeros((4, 2, 6))
+    with pytest.raises(ValueError, match="out shares memory with a source"):
+        gpuopt.stream("max_pool1d", out, kernel_size=1, out=out)
+
+
+@pytest.mark.concurrent
+@pytest.mark.parametrize("readers", [None, 3])
+def test_datasets_are_used_by_one_thread_unless_readers_are_named(readers: int | None) -> None:
+    inside, most, counting = 0, 0, threading.Lock()
+    barrier = threading.Barrier(readers) if readers else None
+
+    class Counted(Dataset):
+        def move(self, step: int) -> None:
+            nonlocal inside, most
+            with counting:
+                inside += step
+                most = max(most, inside)
+
+        def __getitem__(self, key: Any) -> Array:
+            self.move(1)
+            if barrier is not None and key[0].start < 300:
+                barrier.wait()  # which needs as many readers at once
+            self.move(-1)
+            return super().__getitem__(key)
+
+        def __setitem__(self, key: Any, value: Array) -> None:
+            self.move(1)
+            super().__setitem__(key, value)
+            self.move(-1)
+
+    x = numbers(3000, np.int64)
+    out = Counted(np.zeros_like(x))
+    gpuopt.stream("negative", Counted(x), out=out, block=800, readers=readers)
+    np.testing.assert_array_equal(out.x, -x)
+    assert most >= readers if readers else most == 1
+
+
+def test_a_mask_of_a_dataset_is_not_lost() -> None:
+    data = Dataset(np.ma.array([1.0, 2.0], mask=[True, False]))
+    with pytest.raises(TypeError, match="mask"):
+        gpuopt.stream("reduce", data)
+
+
 def test_results_of_unknown_length(tmp_path: Path) -> None:
     x = numbers((300, 3), np.int64)
 
