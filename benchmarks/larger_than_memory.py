@@ -4,8 +4,9 @@ A sparse file of --gb GB with a few planted values is summed, its largest elemen
 is scanned, into a checksum, and with --write into a file; each result is checked.  --array-gb
 does the same with NumPy arrays in memory: the sum and a product with a number, which with
 --backend cuda go over the bus both ways, beside CuPy with blocks by hand if it is installed.
---blocks shows the rate by the length of a block.  Each row has the report of the call, its
-peak of memory, and whether the result is right.
+--blocks shows the rate by the length of a block, --growth the time by the length of a file,
+beside a model of it.  Each row has the report of the call, its peak of memory, and whether the
+result is right.
 """
 
 from __future__ import annotations
@@ -143,6 +144,37 @@ def of_blocks(folder: Path, options: Row) -> Iterator[Row]:
     path.unlink()
 
 
+def of_growth(folder: Path, top: int, options: Row) -> Iterator[Row]:
+    """Yield the sum of sparse files of 2**20 to 2**top float32, and the model of its time.
+
+    The model is t0 + bytes / rate, t0 from the smallest file and the rate from 2**30 elements.
+    Files that fit into the page cache are read from there.
+    """
+    path = folder / "x"
+    for power in sorted({*range(20, top + 1, 2), top}):
+        with open(path, "wb") as file:
+            file.truncate(4 << power)
+        best: Row = {}
+        for _ in range(4 if power <= 31 else 1):
+            found = row(f"2^{power}", lambda y: y == 0, "reduce", (path, "f4"), **options)
+            best = min(best or found, found, key=lambda r: float(r["seconds"]))
+        path.unlink()
+        yield best
+
+
+def with_model(rows: list[Row]) -> list[Row]:
+    """Add to each row of `of_growth` what the model says."""
+    seconds = {int(r["bytes"]): float(r["seconds"]) for r in rows}
+    if 4 << 30 not in seconds:
+        return rows
+    start = seconds[4 << 20]
+    rate = ((4 << 30) - (4 << 20)) / (seconds[4 << 30] - start)
+    for r in rows:
+        r["model_seconds"] = start + (int(r["bytes"]) - (4 << 20)) / rate
+        print(f"{r['name']}: {r['seconds']:.3g} s, by the model {r['model_seconds']:.3g} s")
+    return rows
+
+
 def of_arrays(gb: float, options: Row) -> Iterator[Row]:
     """Yield the rows of a NumPy array, and CuPy's with blocks by hand."""
     x = np.ones(int(gb * 1e9) // 4, np.float32)
@@ -187,6 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="scan into a file of that length")
     parser.add_argument("--array-gb", type=float, default=0, help="length of arrays in memory")
     parser.add_argument("--blocks", action="store_true", help="the rate by length of a block")
+    parser.add_argument("--growth", type=int, default=0, help="sum 2**20 to 2**GROWTH elements")
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--folder", help="where files are made; default: a temporary folder")
     parser.add_argument("--out", help="a JSON file for the rows")
@@ -198,6 +231,8 @@ def main(arguments: list[str] | None = None) -> int:
             results += of_files(Path(name), asked.gb, asked.write, options)
         if asked.blocks:
             results += of_blocks(Path(name), options)
+        if asked.growth:
+            results += with_model(list(of_growth(Path(name), asked.growth, options)))
     if asked.array_gb:
         results += of_arrays(asked.array_gb, options)
     found = {
