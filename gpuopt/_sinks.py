@@ -43,6 +43,9 @@ class Sink:
         """The shape of the whole, before the first block; its axis may grow if not known."""
         raise NotImplementedError
 
+    def view(self, along: int, begin: int, end: int) -> Array | None:
+        """Elements begin to end of an axis of a result in memory, to compute them there."""
+
     def write(self, along: int, begin: int, block: Array) -> None:
         raise NotImplementedError
 
@@ -59,6 +62,9 @@ class NewArray(Sink):
     def begin(self, shape: tuple[int, ...], dtype: np.dtype[Any], known: bool) -> None:
         self.whole = np.empty(shape, dtype) if known else None
         self.blocks: list[Array] = []
+
+    def view(self, along: int, begin: int, end: int) -> Array | None:
+        return None if self.whole is None else self.whole[cut(along, begin, end)]
 
     def write(self, along: int, begin: int, block: Array) -> None:
         if self.whole is None:
@@ -94,6 +100,10 @@ class Given(Sink):
                 f"out must have shape {shape} and dtype {dtype}, not {self.shape} and "
                 f"{self.out.dtype}"
             )
+
+    def view(self, along: int, begin: int, end: int) -> Array | None:
+        plain = self.known and type(self.out) is np.ndarray
+        return self.out[cut(along, begin, end)] if plain else None
 
     def write(self, along: int, begin: int, block: Array) -> None:
         end = begin + (block.shape[along] if block.ndim else 0)

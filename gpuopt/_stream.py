@@ -195,21 +195,51 @@ class Feed:
 
 
 class Writer:
-    """Parts of the result, written by a thread of its own, at most two behind."""
+    """Parts of the result, written by a thread of its own, at most two behind.
 
-    def __init__(self, sink: Sink, work: Work, feed: Feed, stages: Any) -> None:
+    On a CPU a part is computed where it belongs, if the result is in memory, and else in one
+    of three buffers: new memory for each part would cost more than many operators.
+    """
+
+    def __init__(self, sink: Sink, work: Work, feed: Feed, apart: bool, stages: Any) -> None:
         self.sink, self.along, self.stages = sink, work.out_along, stages
         self.pool = ThreadPoolExecutor(1, "gpuopt-write")
         self.pending: deque[Future[None]] = deque()
         self.begun = feed.known
         self.end = 0
+        self.targets = feed.known and feed.backend == "cpu" and work.op != "reduce"
+        self.buffers: list[Any] = []
+        self.turn = 0
         if self.begun:
-            self.sink.begin(*work.result(), known=True)
+            self.shape, self.dtype = work.result()
+            self.sink.begin(self.shape, self.dtype, known=True)
+        self.direct = self.targets and not apart and sink.view(self.along, 0, 0) is not None
+
+    def target(self, begin: int, end: int) -> Any:
+        """Where the part of a block is computed; None for new memory."""
+        if not self.targets:
+            return None
+        if self.direct:
+            return self.sink.view(self.along, begin, end)
+        while len(self.pending) >= 2:  # the third buffer is then free
+            self.pending.popleft().result()
+        shape = (*self.shape[: self.along], end - begin, *self.shape[self.along + 1 :])
+        size = int(np.prod(shape, dtype=object)) * self.dtype.itemsize
+        if len(self.buffers) < 3:
+            self.buffers.append(np.empty(size, np.uint8))
+        elif self.buffers[self.turn].size < size:  # backwards, the first block is the shortest
+            self.buffers[self.turn] = np.empty(size, np.uint8)
+        buffer = self.buffers[self.turn]
+        self.turn = (self.turn + 1) % 3
+        return buffer[:size].view(self.dtype).reshape(shape)
 
     def put(self, begin: int, part: Any) -> None:
         if not self.begun:
             self.sink.begin(tuple(part.shape), part.dtype, known=False)
             self.begun = True
+        if self.direct:
+            self.end = max(self.end, begin + part.shape[self.along])
+            return
         while len(self.pending) >= 2:
             self.pending.popleft().result()
         self.pending.append(self.pool.submit(self._write, begin, part))
@@ -410,8 +440,8 @@ def stream(
         raise ValueError("block and readers must be positive")
     lock: Any = contextlib.nullcontext() if readers else threading.Lock()
     readers = readers or (4 if (os.cpu_count() or 1) >= 8 else 2)
-    for value in (*sources, *options.values()):
-        _refuse_overlap(op, value, out)
+    same = [_is_out(op, value, out) for value in (*sources, *options.values())]
+    apart = op == "scan" and any(same)  # a scan must not write where it reads
     opened = _arguments(op, sources, options)
     try:
         for source in opened:
@@ -422,7 +452,7 @@ def stream(
         known = not any(isinstance(source, Blocks) for source in opened)
         step = _step(work, known, block, out)
         feed = Feed(work, step, backend, device, readers, stages)
-        return _run(work, feed, out, lock, progress, report)
+        return _run(work, feed, out, apart, lock, progress, report)
     finally:
         _close(opened)
 
@@ -442,20 +472,23 @@ def _place(work: Work, backend: str, device: int) -> None:
         work.state = put(np.asarray(work.state))  # type: ignore[attr-defined]
 
 
-def _refuse_overlap(op: str, source: Any, out: Any) -> None:
-    """A block may be written where it was read, and nowhere else in a source."""
+def _is_out(op: str, source: Any, out: Any) -> bool:
+    """Whether a source is out: a block may be written where it was read, and nowhere else."""
     if isinstance(source, np.ndarray) and isinstance(out, np.ndarray):
         layouts = [
             (a.__array_interface__["data"][0], a.shape, a.strides, a.dtype)
             for a in (source, out)
         ]
         in_place = op in ELEMENTWISE or op == "scan"
-        if np.may_share_memory(source, out) and not (in_place and layouts[0] == layouts[1]):
-            raise ValueError("out shares memory with a source")
+        if np.may_share_memory(source, out):
+            if not (in_place and layouts[0] == layouts[1]):
+                raise ValueError("out shares memory with a source")
+            return True
+    return False
 
 
 def _run(
-    work: Work, feed: Feed, out: Any, lock: Any, progress: bool | None, report: Any
+    work: Work, feed: Feed, out: Any, apart: bool, lock: Any, progress: bool | None, report: Any
 ) -> Any:
     begun = time.perf_counter()
     marks: list[tuple[float, int]] = []
@@ -465,13 +498,14 @@ def _run(
         sink.lock = lock
     try:
         if sink is not None and work.parts:
-            writer = Writer(sink, work, feed, stages)
+            writer = Writer(sink, work, feed, apart, stages)
         _place(work, feed.backend, feed.device)
         with contextlib.closing(iter(feed)) as blocks:
             for loaded in _shown(blocks, feed, work.op, progress):
+                target = writer.target(loaded.begin, loaded.end) if writer else None
                 with stages["compute"] as stage:
                     stage.moved(sum(x.nbytes for x in loaded.blocks))
-                    part = work.block(loaded.begin, loaded.blocks)
+                    part = work.block(loaded.begin, loaded.blocks, target)
                     if loaded.slot.stream is not None:
                         loaded.slot.stream.synchronize()
                 if writer is not None:
