@@ -12,13 +12,14 @@ import io
 import os
 import secrets
 import shutil
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from gpuopt._sources import cut, mapped
 
-__all__ = ["Sink", "open_sink"]
+__all__ = ["Given", "Sink", "open_sink"]
 
 Array = np.ndarray[Any, Any]
 
@@ -42,6 +43,9 @@ class Sink:
         """The shape of the whole, before the first block; its axis may grow if not known."""
         raise NotImplementedError
 
+    def view(self, along: int, begin: int, end: int) -> Array | None:
+        """Elements begin to end of an axis of a result in memory, to compute them there."""
+
     def write(self, along: int, begin: int, block: Array) -> None:
         raise NotImplementedError
 
@@ -59,6 +63,9 @@ class NewArray(Sink):
         self.whole = np.empty(shape, dtype) if known else None
         self.blocks: list[Array] = []
 
+    def view(self, along: int, begin: int, end: int) -> Array | None:
+        return None if self.whole is None else self.whole[cut(along, begin, end)]
+
     def write(self, along: int, begin: int, block: Array) -> None:
         if self.whole is None:
             self.blocks.append(block)
@@ -71,6 +78,8 @@ class NewArray(Sink):
 
 class Given(Sink):
     """An array or dataset: written as it goes, so that an error leaves a part of it."""
+
+    lock: AbstractContextManager[Any] = contextlib.nullcontext()
 
     def __init__(self, out: Any) -> None:
         self.out = out
@@ -92,11 +101,16 @@ class Given(Sink):
                 f"{self.out.dtype}"
             )
 
+    def view(self, along: int, begin: int, end: int) -> Array | None:
+        plain = self.known and type(self.out) is np.ndarray
+        return self.out[cut(along, begin, end)] if plain else None
+
     def write(self, along: int, begin: int, block: Array) -> None:
         end = begin + (block.shape[along] if block.ndim else 0)
         if block.ndim and end > self.shape[along]:
             raise ValueError(f"out has length {self.shape[along]}, the result at least {end}")
-        self.out[cut(along, begin, end) if block.ndim else ()] = block
+        with self.lock:
+            self.out[cut(along, begin, end) if block.ndim else ()] = block
 
     def close(self, along: int, length: int) -> Any:
         if self.shape and self.shape[along] != length:

@@ -6,16 +6,18 @@ side by side and which fills a buffer or returns a block that it owns.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 
 from gpuopt._states import array, foreign
 
-__all__ = ["Blocks", "Source", "cut", "open_source"]
+__all__ = ["Blocks", "Dataset", "Source", "cut", "open_source"]
 
 Array = np.ndarray[Any, Any]
 
@@ -59,6 +61,7 @@ class Dataset:
     """Anything with shape, dtype and __getitem__: h5py, Zarr, TensorStore, Dask."""
 
     buffered = False
+    lock: AbstractContextManager[Any] = contextlib.nullcontext()
 
     def __init__(self, x: Any) -> None:
         self.x, self.shape = x, tuple(int(n) for n in x.shape)
@@ -68,12 +71,14 @@ class Dataset:
             raise TypeError(
                 f"the source has dtype {x.dtype}, which NumPy does not know"
             ) from None
+        self.chunks = getattr(x, "chunks", None)  # of h5py and Zarr
 
     def read(self, along: int, begin: int, end: int, buffer: Array | None) -> Array:
         del buffer
-        block = np.asarray(self.x[cut(along, begin, end)])
+        with self.lock:
+            block = np.asarray(array(self.x[cut(along, begin, end)]))
         wanted = (*self.shape[:along], end - begin, *self.shape[along + 1 :])
-        if block.shape != wanted or block.dtype != self.dtype:
+        if block.shape != wanted or block.dtype != self.dtype.newbyteorder("="):
             raise ValueError(
                 f"the source gave a block of shape {block.shape} and dtype {block.dtype} for "
                 f"{begin}:{end} of axis {along}, not {wanted} and {self.dtype}: it changed "

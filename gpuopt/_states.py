@@ -109,12 +109,12 @@ def carried(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float64) if dtype.name in (*SHORT, "float32", "float64") else dtype
 
 
-def widened(x: Any, dtype: np.dtype[Any], options: dict[str, Any]) -> Any:
-    """x converted to `dtype`, where it is."""
+def widened(x: Any, dtype: np.dtype[Any], options: dict[str, Any], out: Any = None) -> Any:
+    """x converted to `dtype`, where it is; x itself if it has the dtype."""
     if x.dtype == dtype:
         return x
     where = {k: v for k, v in options.items() if k == "stream" or k == "backend"}
-    y = _core.cast(x, dtype, **where)
+    y = _core.cast(x, dtype, out=out, **where)
     return y if foreign(y) else np.asarray(y)
 
 

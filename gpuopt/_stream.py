@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -19,10 +21,10 @@ import numpy as np
 
 from gpuopt import _core
 from gpuopt._report import STAGES, Report, Stage
-from gpuopt._sinks import Sink, open_sink
-from gpuopt._sources import Blocks, open_source
+from gpuopt._sinks import Given, Sink, open_sink
+from gpuopt._sources import Blocks, Dataset, open_source
 from gpuopt._states import array, foreign, host
-from gpuopt._works import OPS, Cut, Work, make_work
+from gpuopt._works import ELEMENTWISE, OPS, Cut, Work, make_work
 
 __all__ = ["stream"]
 
@@ -193,21 +195,51 @@ class Feed:
 
 
 class Writer:
-    """Parts of the result, written by a thread of its own, at most two behind."""
+    """Parts of the result, written by a thread of its own, at most two behind.
 
-    def __init__(self, sink: Sink, work: Work, feed: Feed, stages: Any) -> None:
+    On a CPU a part is computed where it belongs, if the result is in memory, and else in one
+    of three buffers: new memory for each part would cost more than many operators.
+    """
+
+    def __init__(self, sink: Sink, work: Work, feed: Feed, apart: bool, stages: Any) -> None:
         self.sink, self.along, self.stages = sink, work.out_along, stages
         self.pool = ThreadPoolExecutor(1, "gpuopt-write")
         self.pending: deque[Future[None]] = deque()
         self.begun = feed.known
         self.end = 0
+        self.targets = feed.known and feed.backend == "cpu" and work.op != "reduce"
+        self.buffers: list[Any] = []
+        self.turn = 0
         if self.begun:
-            self.sink.begin(*work.result(), known=True)
+            self.shape, self.dtype = work.result()
+            self.sink.begin(self.shape, self.dtype, known=True)
+        self.direct = self.targets and not apart and sink.view(self.along, 0, 0) is not None
+
+    def target(self, begin: int, end: int) -> Any:
+        """Where the part of a block is computed; None for new memory."""
+        if not self.targets:
+            return None
+        if self.direct:
+            return self.sink.view(self.along, begin, end)
+        while len(self.pending) >= 2:  # the third buffer is then free
+            self.pending.popleft().result()
+        shape = (*self.shape[: self.along], end - begin, *self.shape[self.along + 1 :])
+        size = int(np.prod(shape, dtype=object)) * self.dtype.itemsize
+        if len(self.buffers) < 3:
+            self.buffers.append(np.empty(size, np.uint8))
+        elif self.buffers[self.turn].size < size:  # backwards, the first block is the shortest
+            self.buffers[self.turn] = np.empty(size, np.uint8)
+        buffer = self.buffers[self.turn]
+        self.turn = (self.turn + 1) % 3
+        return buffer[:size].view(self.dtype).reshape(shape)
 
     def put(self, begin: int, part: Any) -> None:
         if not self.begun:
             self.sink.begin(tuple(part.shape), part.dtype, known=False)
             self.begun = True
+        if self.direct:
+            self.end = max(self.end, begin + part.shape[self.along])
+            return
         while len(self.pending) >= 2:
             self.pending.popleft().result()
         self.pending.append(self.pool.submit(self._write, begin, part))
@@ -276,8 +308,8 @@ def _close(opened: list[Any]) -> None:
             source.close()
 
 
-def _step(work: Work, known: bool, block: int) -> int:
-    """How many elements along the cut axes a block has."""
+def _step(work: Work, known: bool, block: int, out: Any) -> int:
+    """How many elements along the cut axes a block has: whole chunks, if they fit."""
     if not known:
         return 0
     cuts = [arg for arg in work.args if isinstance(arg, Cut)]
@@ -293,8 +325,21 @@ def _step(work: Work, known: bool, block: int) -> int:
     )
     step = max(block // max(each, 1), 1)
     if work.op == "partition_reduce":
-        step = 1 << (step.bit_length() - 1)  # whole blocks, without pieces
-    return step
+        return 1 << (step.bit_length() - 1)  # whole blocks, without pieces
+    whole = 1
+    for chunk in _chunks(work, cuts, out):
+        both = math.lcm(whole, chunk)
+        whole = both if both <= step else whole
+    return step // whole * whole
+
+
+def _chunks(work: Work, cuts: list[Cut], out: Any) -> list[int]:
+    """Lengths, along the cut, of the chunks in which datasets are stored."""
+    named = [(getattr(c.source, "chunks", None), c.along) for c in cuts]
+    if work.parts:
+        named.append((getattr(out, "chunks", None), work.out_along))
+    found = [chunks[a] for chunks, a in named if isinstance(chunks, tuple) and a < len(chunks)]
+    return [c for c in found if isinstance(c, int) and c > 0]
 
 
 def stream(
@@ -335,10 +380,11 @@ def stream(
     block : int, optional
         Bytes of the longest block of a source, or of the part of the result that it gives.
         Default: 8 MiB on a CPU, 32 MiB on a GPU.  An iterator's blocks are taken as they
-        come.
+        come; of a dataset with `chunks` whole ones are, if they fit.
     readers : int, optional
         Threads that read.  Default: 2, or 4 on a machine of 8 or more CPUs.  An iterator
-        has one.
+        has one, and datasets are read and written by one thread at a time, since their
+        libraries need not be thread-safe, unless you name a number.
     backend, device : optional
         Where to compute: 'cpu', 'cuda' or 'sim'.  Default: gpuopt.default_backend().
     progress : bool, optional
@@ -392,15 +438,21 @@ def stream(
     block = BLOCK[backend] if block is None else int(block)
     if block < 1 or (readers is not None and readers < 1):
         raise ValueError("block and readers must be positive")
+    lock: Any = contextlib.nullcontext() if readers else threading.Lock()
     readers = readers or (4 if (os.cpu_count() or 1) >= 8 else 2)
+    same = [_is_out(op, value, out) for value in (*sources, *options.values())]
+    apart = op == "scan" and any(same)  # a scan must not write where it reads
     opened = _arguments(op, sources, options)
     try:
+        for source in opened:
+            if isinstance(source, Dataset):
+                source.lock = lock
         work = make_work(op, opened, options, along, block)
         stages = {name: Stage() for name in STAGES}
         known = not any(isinstance(source, Blocks) for source in opened)
-        step = _step(work, known, block)
+        step = _step(work, known, block, out)
         feed = Feed(work, step, backend, device, readers, stages)
-        return _run(work, feed, out, progress, report)
+        return _run(work, feed, out, apart, lock, progress, report)
     finally:
         _close(opened)
 
@@ -420,20 +472,40 @@ def _place(work: Work, backend: str, device: int) -> None:
         work.state = put(np.asarray(work.state))  # type: ignore[attr-defined]
 
 
-def _run(work: Work, feed: Feed, out: Any, progress: bool | None, report: Any) -> Any:
+def _is_out(op: str, source: Any, out: Any) -> bool:
+    """Whether a source is out: a block may be written where it was read, and nowhere else."""
+    if isinstance(source, np.ndarray) and isinstance(out, np.ndarray):
+        layouts = [
+            (a.__array_interface__["data"][0], a.shape, a.strides, a.dtype)
+            for a in (source, out)
+        ]
+        in_place = op in ELEMENTWISE or op == "scan"
+        if np.may_share_memory(source, out):
+            if not (in_place and layouts[0] == layouts[1]):
+                raise ValueError("out shares memory with a source")
+            return True
+    return False
+
+
+def _run(
+    work: Work, feed: Feed, out: Any, apart: bool, lock: Any, progress: bool | None, report: Any
+) -> Any:
     begun = time.perf_counter()
     marks: list[tuple[float, int]] = []
     stages, sink = feed.stages, open_sink(out) if work.parts or out is not None else None
     writer = None
+    if isinstance(sink, Given) and not isinstance(out, np.ndarray):
+        sink.lock = lock
     try:
         if sink is not None and work.parts:
-            writer = Writer(sink, work, feed, stages)
+            writer = Writer(sink, work, feed, apart, stages)
         _place(work, feed.backend, feed.device)
         with contextlib.closing(iter(feed)) as blocks:
             for loaded in _shown(blocks, feed, work.op, progress):
+                target = writer.target(loaded.begin, loaded.end) if writer else None
                 with stages["compute"] as stage:
                     stage.moved(sum(x.nbytes for x in loaded.blocks))
-                    part = work.block(loaded.begin, loaded.blocks)
+                    part = work.block(loaded.begin, loaded.blocks, target)
                     if loaded.slot.stream is not None:
                         loaded.slot.stream.synchronize()
                 if writer is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from gpuopt import _core, chunks
 from gpuopt._sources import Blocks, Source
 
-__all__ = ["OPS", "Cut", "Work", "make_work"]
+__all__ = ["ELEMENTWISE", "OPS", "Cut", "Work", "make_work"]
 
 ELEMENTWISE = tuple(op for op in _core.ops() if _core.describe(op)["room"] == "elementwise")
 BATCHED = ("upsample_nearest", "max_pool1d", "max_pool2d", "max_pool3d")
@@ -48,10 +48,10 @@ class Work:
         left = iter(blocks)
         return [next(left) if isinstance(arg, Cut) else arg for arg in self.args]
 
-    def block(self, begin: int, blocks: list[Any]) -> Any:
-        """What a block gives; called with the blocks in order."""
+    def block(self, begin: int, blocks: list[Any], into: Any) -> Any:
+        """What a block gives, in `into` unless that is None; called with blocks in order."""
         del begin
-        return getattr(_core, self.op)(*self.arguments(blocks), **self.options)
+        return getattr(_core, self.op)(*self.arguments(blocks), out=into, **self.options)
 
     def finish(self) -> Any:
         """The result, of a work without parts."""
@@ -81,7 +81,7 @@ class Totals(Work):
         self.state: chunks.State | None = None
         self.x = x
 
-    def block(self, begin: int, blocks: list[Any]) -> Any:
+    def block(self, begin: int, blocks: list[Any], into: Any) -> Any:
         options = dict(self.options)
         place: int | Shape = begin
         if self.op == "reduce" and options.get("axis") is None:
@@ -113,8 +113,8 @@ class Scan(Work):
         self.backwards = bool(options.get("reverse"))
         self.state: chunks.State | None = None
 
-    def block(self, begin: int, blocks: list[Any]) -> Any:
-        y = chunks.scan(blocks[0], self.state, **self.options)
+    def block(self, begin: int, blocks: list[Any], into: Any) -> Any:
+        y = chunks.scan(blocks[0], self.state, out=into, **self.options)
         state = chunks.partial("scan", blocks[0], **self.options)
         self.state = state if self.state is None else chunks.combine(self.state, state)
         return y
@@ -128,8 +128,10 @@ class Convolution(Work):
         self.options = {k: v for k, v in options.items() if k != "initial_state"}
         self.state = options.get("initial_state")
 
-    def block(self, begin: int, blocks: list[Any]) -> Any:
+    def block(self, begin: int, blocks: list[Any], into: Any) -> Any:
         before = {} if self.state is None else {"initial_state": self.state}
+        if into is not None:
+            before["out"] = (into, None)
         convolve: Any = _core.causal_conv1d
         y, self.state = convolve(
             *self.arguments(blocks), return_state=True, **before, **self.options

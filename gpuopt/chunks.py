@@ -84,7 +84,7 @@ def _stateless(op: str) -> str:
 # ---- a scan that continues ----
 
 
-def scan(x: Any, before: State | None = None, **options: Any) -> Any:
+def scan(x: Any, before: State | None = None, out: Any = None, **options: Any) -> Any:
     """One block of a scan, after the blocks whose state is `before`.
 
     Parameters
@@ -94,6 +94,8 @@ def scan(x: Any, before: State | None = None, **options: Any) -> Any:
     before : State, optional
         What `partial("scan", ...)` and `combine` made of the blocks that come earlier in the
         scan: those on the left, or with reverse=True those on the right.
+    out : array, optional
+        As of gpuopt.scan: written and returned.
     **options
         As gpuopt.scan.  `initial` is given with every block, and counts once.
 
@@ -111,7 +113,7 @@ def scan(x: Any, before: State | None = None, **options: Any) -> Any:
     head = beginning(x.dtype, how, initial)
     if before is None:
         given = {} if initial is None else {"initial": initial}
-        return _core.scan(x, how, **given, **options)
+        return _core.scan(x, how, out=out, **given, **options)
     axis = int(np.lib.array_utils.normalize_axis_index(options.get("axis", -1), x.ndim))
     if (before.op, before.how, before.dtype, before.axis) != ("scan", how, head.dtype, axis):
         raise ValueError(
@@ -122,11 +124,12 @@ def scan(x: Any, before: State | None = None, **options: Any) -> Any:
         work = np.dtype(np.float32)
         x = widened(x, work, options)
     carry = total(before, None if initial is None else head).astype(work)
+    into = out if work == head.dtype else None
     if carry.size == 1 and work.kind != "c" and work.name != "bfloat16":
-        y = _core.scan(x, how, initial=carry.item(), **options)
+        y = _core.scan(x, how, initial=carry.item(), out=into, **options)
     else:
-        y = _core.scan(x, how, **options)
+        y = _core.scan(x, how, out=into, **options)
         function = {"sum": "add", "prod": "multiply", "min": "minimum", "max": "maximum"}[how]
         where = {k: v for k, v in options.items() if k in ("backend", "stream")}
-        y = getattr(_core, function)(y, like(carry, y), **where)
-    return widened(y, head.dtype, options)
+        y = getattr(_core, function)(y, like(carry, y), out=into, **where)
+    return widened(y, head.dtype, options, out)

@@ -135,6 +135,27 @@ def test_a_map_that_is_written_is_read_as_it_is(tmp_path: Path) -> None:
     assert gpuopt.stream("reduce", x, block=512) == 499500
 
 
+def test_blocks_of_a_dataset_are_whole_chunks() -> None:
+    class Chunked(Dataset):
+        def __init__(self, x: Array, chunks: tuple[int, ...]) -> None:
+            super().__init__(x)
+            self.chunks = chunks
+            self.read: list[int] = []
+
+        def __getitem__(self, key: Any) -> Array:
+            self.read.append(key[0].start)
+            return super().__getitem__(key)
+
+    x = numbers(100, np.int64)
+    for size, chunk, other, step in (
+        *((250, 10, 1, 30), (250, 40, 1, 31), (250, 4, 6, 24), (250, 7, 30, 28)),
+    ):
+        source, out = Chunked(x, (chunk,)), Chunked(np.zeros_like(x), (other,))
+        gpuopt.stream("negative", source, out=out, block=size)
+        np.testing.assert_array_equal(out.x, -x)
+        assert sorted(source.read) == list(range(0, 100, step))
+
+
 @pytest.mark.parametrize("shape", [(0,), (1,), (5, 0), (0, 5)])
 def test_few_elements(shape: tuple[int, ...], tmp_path: Path) -> None:
     x = np.ones(shape)
@@ -339,6 +360,57 @@ def test_totals_go_where_out_says(tmp_path: Path) -> None:
     assert np.fromfile(tmp_path / "all", np.int64) == x.sum()
     gpuopt.stream("reduce", x, block=220, out=tmp_path / "all.npy")
     assert np.load(tmp_path / "all.npy") == x.sum()
+
+
+def test_results_in_place() -> None:
+    x = numbers(1000, np.int64)
+    for op, exact in (("negative", -x), ("scan", x.cumsum())):
+        y = x.copy()
+        assert gpuopt.stream(op, y, out=y, block=160) is y
+        np.testing.assert_array_equal(y, exact)
+        with pytest.raises(ValueError, match="out shares memory with a source"):
+            gpuopt.stream(op, y[1:], out=y[:-1])
+    out = np.zeros((4, 2, 6))
+    with pytest.raises(ValueError, match="out shares memory with a source"):
+        gpuopt.stream("max_pool1d", out, kernel_size=1, out=out)
+
+
+@pytest.mark.concurrent
+@pytest.mark.parametrize("readers", [None, 3])
+def test_datasets_are_used_by_one_thread_unless_readers_are_named(readers: int | None) -> None:
+    inside, most, counting = 0, 0, threading.Lock()
+    barrier = threading.Barrier(readers) if readers else None
+
+    class Counted(Dataset):
+        def move(self, step: int) -> None:
+            nonlocal inside, most
+            with counting:
+                inside += step
+                most = max(most, inside)
+
+        def __getitem__(self, key: Any) -> Array:
+            self.move(1)
+            if barrier is not None and key[0].start < 300:
+                barrier.wait()  # which needs as many readers at once
+            self.move(-1)
+            return super().__getitem__(key)
+
+        def __setitem__(self, key: Any, value: Array) -> None:
+            self.move(1)
+            super().__setitem__(key, value)
+            self.move(-1)
+
+    x = numbers(3000, np.int64)
+    out = Counted(np.zeros_like(x))
+    gpuopt.stream("negative", Counted(x), out=out, block=800, readers=readers)
+    np.testing.assert_array_equal(out.x, -x)
+    assert most >= readers if readers else most == 1
+
+
+def test_a_mask_of_a_dataset_is_not_lost() -> None:
+    data = Dataset(np.ma.array([1.0, 2.0], mask=[True, False]))
+    with pytest.raises(TypeError, match="mask"):
+        gpuopt.stream("reduce", data)
 
 
 def test_results_of_unknown_length(tmp_path: Path) -> None:
