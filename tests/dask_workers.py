@@ -97,11 +97,11 @@ def main() -> int:
         "dask": dask.__version__,
         "processes": 2,
         "cases": CASES,
-        "cases_with_the_same_bits": CASES - len(drawn),
+        "as_in_memory_with_the_same_bits": CASES - len(drawn),
         **counts,
         "killed_workers": deaths,
         "cases_with_a_killed_worker": KILLED,
-        "of_these_with_the_same_bits": KILLED - len(killed),
+        "of_these_as_in_memory_with_the_same_bits": KILLED - len(killed),
     }
     RESULT.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(found, indent=2), *drawn, *killed, sep="\n")
