@@ -225,7 +225,8 @@ def finish(state: State, x: Any = None) -> Any:
     value, low = state.value, state.low
     with np.errstate(all="ignore"):
         if state.first is not None:
-            first = _settled(dataclasses.replace(state, value=state.first, low=None))
+            wide = np.broadcast_to(state.first, np.shape(value))
+            first = _settled(dataclasses.replace(state, value=wide, low=None))
             whole = combine(dataclasses.replace(state, value=value, low=low), first)
             value, low = whole.value, whole.low
         if state.how == "mean":

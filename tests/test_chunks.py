@@ -172,6 +172,11 @@ def test_initial_counts_once() -> None:
         assert found == ref.reduce(x, op, initial=initial)
         empty = chunks.partial("reduce", x[:0], op=op, initial=initial)
         assert chunks.finish(empty) == ref.reduce(x[:0], op, initial=initial)
+        rows = x.reshape(3, 2).astype(np.float32)
+        for axis, keepdims in ((0, False), (1, True)):
+            options = {"keepdims": keepdims, "initial": initial}
+            found = reduced(rows, axis, axis, 1, op=op, **options)
+            np.testing.assert_array_equal(found, ref.reduce(rows, op, axis, **options))
     with pytest.raises(TypeError):
         chunks.partial("reduce", x, op="sum", initial=0.5)
 
@@ -525,7 +530,7 @@ def test_blocks_of_a_causal_convolution_overlap_by_its_halo(taps: int) -> None:
         if b > a:
             y = gpuopt.causal_conv1d(x[:, :, first:b], w, activation="silu")[:, :, a - first :]
             np.testing.assert_allclose(
-                y, ref.causal_conv1d(x, w, activation="silu")[:, :, a:b], atol=1e-13
+                y, ref.causal_conv1d(x, w, activation="silu")[:, :, a:b], atol=1e-12
             )
     before, after = chunks.halo("causal_conv1d_backward", kernel_size=taps)
     whole = ref.causal_conv1d_backward(dy, x, w, activation="silu")[0]

@@ -23,7 +23,7 @@ import gpuopt
 from gpuopt import ref
 
 Array = np.ndarray[Any, Any]
-BACKENDS = ("cpu", "sim") if gpuopt.backends()["sim"] is None else ("cpu",)
+BACKENDS = [name for name, missing in gpuopt.backends().items() if missing is None]
 EPS = 2.0**-24
 
 
@@ -296,7 +296,7 @@ def test_a_float_scan_carries_more_than_its_results_hold() -> None:
     x = np.full(20000, 0.1, np.float32)
     found = gpuopt.stream("scan", x, block=64)
     exact = np.cumsum(x.astype(np.float64))
-    assert (abs(found - exact) <= (4 + 12 + 3) * EPS * exact).all()
+    assert (abs(found - exact) <= (4 + 32 + 3) * EPS * exact).all()
 
 
 def test_half_precision_is_summed_in_float32_within_a_block() -> None:
