@@ -224,15 +224,13 @@ class Writer:
             return None
         if self.direct:
             return self.sink.view(self.along, begin, end)
-        while len(self.pending) >= 2:  # the third buffer is then free
-            self.pending.popleft().result()
         shape = (*self.shape[: self.along], end - begin, *self.shape[self.along + 1 :])
         size = int(np.prod(shape, dtype=object)) * self.dtype.itemsize
         if len(self.buffers) < 3:
             self.buffers.append(self.make(size, np.uint8))
         elif self.buffers[self.turn].size < size:  # backwards, the first block is the shortest
             self.buffers[self.turn] = self.make(size, np.uint8)
-        buffer = self.buffers[self.turn]
+        buffer = self.buffers[self.turn]  # `put` left two parts behind: the third is free
         self.turn = (self.turn + 1) % 3
         return buffer[:size].view(self.dtype).reshape(shape)
 

@@ -198,6 +198,8 @@ def test_a_dtype_holds_for_every_block() -> None:
     y = np.full(4096, 2**31 - 1, np.int32)
     assert reduced(y, None, 0, 1, op="mean") == 2**31 - 1
     assert reduced(y, None, 0, 1, op="mean", dtype=np.float16) == np.inf
+    large = np.full(4096, 2**62)
+    assert reduced(large, None, 0, 1, op="mean") == 2.0**62
     small = np.full(600, 0.25, np.float32)
     assert reduced(np.append(small, 1 / small), None, 0, 5, op="prod") == 1
 
@@ -228,6 +230,12 @@ def test_dot_of_blocks(name: str) -> None:
     wide = np.clongdouble if x.dtype.kind == "c" else np.longdouble
     a, b = x.astype(wide), y.astype(wide)
     within(found, np.sum(a * b), 2 * np.sum(abs(a * b)), 1013)
+
+
+def test_dot_of_short_floats_does_not_overflow_within_a_block() -> None:
+    x = np.full(40, 200.0, np.float16)
+    a, b = chunks.partial("dot", x, x), chunks.partial("dot", x, -x + 1)
+    assert chunks.finish(chunks.combine(a, b)) == 40 * 200
 
 
 @pytest.mark.parametrize("name", ["int32", "int64", *DTYPES[6:]])
