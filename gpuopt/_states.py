@@ -204,7 +204,7 @@ def _later_wins(a: State, b: State) -> Any:
     beyond = b.value < a.value if a.how == "argmin" else b.value > a.value
     a_nan, b_nan = a.value != a.value, b.value != b.value
     level = (a.value == b.value) | (a_nan & b_nan)
-    return np.where(level, b.index < a.index, (beyond | b_nan) & ~a_nan)
+    return np.where(level, b.index < a.index, beyond | b_nan)
 
 
 def finish(state: State, x: Any = None) -> Any:

@@ -23,7 +23,7 @@ from gpuopt import _core
 from gpuopt._report import STAGES, Report, Stage
 from gpuopt._sinks import Given, Sink, open_sink
 from gpuopt._sources import Blocks, Dataset, open_source
-from gpuopt._states import array, foreign, host
+from gpuopt._states import array
 from gpuopt._works import ELEMENTWISE, OPS, Cut, Work, make_work
 
 __all__ = ["stream"]
@@ -197,8 +197,9 @@ class Feed:
 class Writer:
     """Parts of the result, written by a thread of its own, at most two behind.
 
-    On a CPU a part is computed where it belongs, if the result is in memory, and else in one
-    of three buffers: new memory for each part would cost more than many operators.
+    A part is computed, or copied from the device, where it belongs if the result is in memory,
+    and else into one of three buffers: new memory for each part would cost more than many
+    operators.
     """
 
     def __init__(self, sink: Sink, work: Work, feed: Feed, apart: bool, stages: Any) -> None:
@@ -207,7 +208,9 @@ class Writer:
         self.pending: deque[Future[None]] = deque()
         self.begun = feed.known
         self.end = 0
-        self.targets = feed.known and feed.backend == "cpu" and work.op != "reduce"
+        self.host = feed.backend == "cpu"
+        self.targets = feed.known and (not self.host or work.op != "reduce")
+        self.make = _core.empty_pinned if feed.backend == "cuda" else np.empty
         self.buffers: list[Any] = []
         self.turn = 0
         if self.begun:
@@ -216,41 +219,43 @@ class Writer:
         self.direct = self.targets and not apart and sink.view(self.along, 0, 0) is not None
 
     def target(self, begin: int, end: int) -> Any:
-        """Where the part of a block is computed; None for new memory."""
+        """Where the part of a block goes on the host; None for new memory."""
         if not self.targets:
             return None
         if self.direct:
             return self.sink.view(self.along, begin, end)
-        while len(self.pending) >= 2:  # the third buffer is then free
-            self.pending.popleft().result()
         shape = (*self.shape[: self.along], end - begin, *self.shape[self.along + 1 :])
         size = int(np.prod(shape, dtype=object)) * self.dtype.itemsize
         if len(self.buffers) < 3:
-            self.buffers.append(np.empty(size, np.uint8))
+            self.buffers.append(self.make(size, np.uint8))
         elif self.buffers[self.turn].size < size:  # backwards, the first block is the shortest
-            self.buffers[self.turn] = np.empty(size, np.uint8)
-        buffer = self.buffers[self.turn]
+            self.buffers[self.turn] = self.make(size, np.uint8)
+        buffer = self.buffers[self.turn]  # `put` left two parts behind: the third is free
         self.turn = (self.turn + 1) % 3
         return buffer[:size].view(self.dtype).reshape(shape)
 
-    def put(self, begin: int, part: Any) -> None:
+    def put(self, begin: int, part: Any, target: Any) -> None:
         if not self.begun:
             self.sink.begin(tuple(part.shape), part.dtype, known=False)
             self.begun = True
-        if self.direct:
-            self.end = max(self.end, begin + part.shape[self.along])
+        self.end = max(self.end, begin + part.shape[self.along])
+        if self.direct and self.host:
             return
         while len(self.pending) >= 2:
             self.pending.popleft().result()
-        self.pending.append(self.pool.submit(self._write, begin, part))
+        self.pending.append(self.pool.submit(self._write, begin, part, target))
 
-    def _write(self, begin: int, part: Any) -> None:
-        if foreign(part):
+    def _write(self, begin: int, part: Any, target: Any) -> None:
+        if not self.host:
             with self.stages["bus"] as stage:
                 stage.moved(part.nbytes)
-                part = host(part)
-        part = np.asarray(part)
-        self.end = max(self.end, begin + part.shape[self.along])
+                if target is None:
+                    part = part.numpy()
+                else:
+                    part.copy_to(target)
+                    part = target
+            if self.direct:
+                return
         with self.stages["write"] as stage:
             self.sink.write(self.along, begin, part)
             stage.moved(part.nbytes)
@@ -505,11 +510,12 @@ def _run(
                 target = writer.target(loaded.begin, loaded.end) if writer else None
                 with stages["compute"] as stage:
                     stage.moved(sum(x.nbytes for x in loaded.blocks))
-                    part = work.block(loaded.begin, loaded.blocks, target)
+                    into = target if feed.backend == "cpu" else None
+                    part = work.block(loaded.begin, loaded.blocks, into)
                     if loaded.slot.stream is not None:
                         loaded.slot.stream.synchronize()
                 if writer is not None:
-                    writer.put(loaded.begin, part)
+                    writer.put(loaded.begin, part, target)
                 marks.append((time.perf_counter() - begun, stages["read"].bytes))
         if writer is not None:
             result = writer.close()
