@@ -311,8 +311,6 @@ def _halo_backward(
         steps = min(2 * kept + call.after, row.shape[axis])
         at = row.shape[axis] - steps
         row, rise = (a.narrow(axis, at, steps) for a in (row, rise))
-        rise = rise.clone()
-        rise.narrow(axis, 0, steps - kept - call.after).zero_()
         tail, _, _ = _gradients(call, rise, row, w, bias)
         tail = tail.narrow(axis, steps - kept - call.after, kept)
         dx = dx.contiguous()
