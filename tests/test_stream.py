@@ -653,6 +653,23 @@ def test_files_that_do_not_hold_the_array_are_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["x"]
 
 
+def test_an_import_loads_nothing_of_this(child: Child) -> None:
+    code = """
+import sys
+import gpuopt
+later = ("gpuopt._stream", "gpuopt.chunks", "concurrent.futures")
+print([name for name in later if name in sys.modules])
+print(gpuopt.stream("reduce", [1.0, 2.0]), gpuopt.chunks.__name__)
+try:
+    gpuopt.streams
+except AttributeError as error:
+    print(error)
+"""
+    assert child(code).stdout.splitlines() == [
+        *("[]", "3.0 gpuopt.chunks", "module 'gpuopt' has no attribute 'streams'"),
+    ]
+
+
 # ---- memory ----
 
 
