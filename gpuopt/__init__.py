@@ -25,7 +25,12 @@ Subclasses of ndarray are taken if they override none of __array_ufunc__, __arra
 __array_finalize__ and __array_wrap__; numpy.memmap and numpy.recarray are taken too.
 """
 
-from gpuopt import _core, chunks
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gpuopt import _core
 from gpuopt._core import *  # noqa: F403
 from gpuopt._core import (
     ContextDeadError,
@@ -58,8 +63,11 @@ from gpuopt._core import (
     use,
 )
 from gpuopt._introspect import explain, info, profile, source, variants
-from gpuopt._report import Report
-from gpuopt._stream import stream
+
+if TYPE_CHECKING:
+    from gpuopt import chunks
+    from gpuopt._report import Report
+    from gpuopt._stream import stream
 
 __version__ = str(_core.build_info()["version"])
 
@@ -102,6 +110,18 @@ __all__ = [
     "variants",
     *ops(),
 ]
+
+
+# Loaded when they are first used: threads and files are not needed by a call in memory.
+_LATER = {"Report": "gpuopt._report", "chunks": "gpuopt.chunks", "stream": "gpuopt._stream"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'gpuopt' has no attribute {name!r}")
+    module = importlib.import_module(_LATER[name])
+    globals()[name] = module if name == "chunks" else getattr(module, name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -135,6 +135,23 @@ def test_a_map_that_is_written_is_read_as_it_is(tmp_path: Path) -> None:
     assert gpuopt.stream("reduce", x, block=512) == 499500
 
 
+def test_a_file_larger_than_memory_leaves_the_page_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[tuple[int, int]] = []
+
+    def advise(_: int, begin: int, length: int, advice: int) -> None:
+        if advice == os.POSIX_FADV_DONTNEED:
+            left.append((begin, length))
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    x = numbers(1000, np.float64)
+    for memory, expected in ((16000, []), (15998, [(at, 1600) for at in range(0, 8000, 1600)])):
+        monkeypatch.setattr("gpuopt._sources._memory", lambda memory=memory: memory)
+        gpuopt.stream("reduce", raw(x, tmp_path), block=1600)
+        assert sorted(left) == expected
+
+
 def test_blocks_of_a_dataset_are_whole_chunks() -> None:
     class Chunked(Dataset):
         def __init__(self, x: Array, chunks: tuple[int, ...]) -> None:
@@ -297,6 +314,13 @@ def test_a_float_scan_carries_more_than_its_results_hold() -> None:
     found = gpuopt.stream("scan", x, block=64)
     exact = np.cumsum(x.astype(np.float64))
     assert (abs(found - exact) <= (4 + 32 + 3) * EPS * exact).all()
+
+
+@pytest.mark.parametrize("op", ["sum", "max"])
+def test_a_scan_of_short_floats_goes_through_float32(op: str) -> None:
+    x = np.array([60000, 60000, -60000, -50000, 1] * 20, np.float16)
+    found = gpuopt.stream("scan", x, op=op, block=6)
+    np.testing.assert_array_equal(found, ref.scan(x, op))
 
 
 def test_half_precision_is_summed_in_float32_within_a_block() -> None:
@@ -627,6 +651,23 @@ def test_files_that_do_not_hold_the_array_are_refused(tmp_path: Path) -> None:
         dtype = pytest.importorskip("ml_dtypes").bfloat16
         gpuopt.stream("negative", np.ones(4, dtype), out=tmp_path / "y.npy")
     assert os.listdir(tmp_path) == ["x"]
+
+
+def test_an_import_loads_nothing_of_this(child: Child) -> None:
+    code = """
+import sys
+import gpuopt
+later = ("gpuopt._stream", "gpuopt.chunks", "concurrent.futures")
+print([name for name in later if name in sys.modules])
+print(gpuopt.stream("reduce", [1.0, 2.0]), gpuopt.chunks.__name__)
+try:
+    gpuopt.streams
+except AttributeError as error:
+    print(error)
+"""
+    assert child(code).stdout.splitlines() == [
+        *("[]", "3.0 gpuopt.chunks", "module 'gpuopt' has no attribute 'streams'"),
+    ]
 
 
 # ---- memory ----
