@@ -8,14 +8,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := .venv-torch
 BUILDER := .venv-wheel
-LIBRARIES := "torch>=2.11" "jax>=0.7" scipy pandas xarray pint astropy pytest
-TORCH_TESTS := torch torch_ops torch_direct torch_rival torch_examples jax guests sweep
-IMPORTS := torch, jax, pandas, xarray, pint, astropy
+LIBRARIES := "torch>=2.11" "jax>=0.7" scipy pandas xarray pint astropy \
+	"dask[array]" distributed pytest
+TORCH_TESTS := torch torch_ops torch_direct torch_rival torch_examples torch_parallel dask jax guests sweep
+IMPORTS := torch, jax, pandas, xarray, pint, astropy, dask.array, distributed
 C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
 CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
 
 .DEFAULT_GOAL := help
-.PHONY: help build times demo test busy test-gpu test-torch bench sweep wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
+.PHONY: help build times demo test busy test-gpu test-torch beyond bench sweep wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -63,6 +64,9 @@ $(TORCH)/made: Makefile
 test-torch: build $(TORCH)/made  ## run what needs PyTorch and JAX, in an environment of their own
 	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python -c "import $(IMPORTS)"
 	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python -m pytest $(foreach t,$(TORCH_TESTS),tests/test_$(t).py)
+
+beyond: build $(TORCH)/made  ## 500 random calls on Dask arrays with worker processes, of which 20 are killed
+	PYTHONPATH=$(CURDIR) $(TORCH)/bin/python tests/dask_workers.py
 
 bench: build $(VENV)/equipped  ## time every operator on this machine against what else is installed
 	$(BIN)/python -m benchmarks

@@ -25,6 +25,11 @@ Subclasses of ndarray are taken if they override none of __array_ufunc__, __arra
 __array_finalize__ and __array_wrap__; numpy.memmap and numpy.recarray are taken too.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from gpuopt import _core
 from gpuopt._core import *  # noqa: F403
 from gpuopt._core import (
@@ -59,6 +64,11 @@ from gpuopt._core import (
 )
 from gpuopt._introspect import explain, info, profile, source, variants
 
+if TYPE_CHECKING:
+    from gpuopt import chunks
+    from gpuopt._report import Report
+    from gpuopt._stream import stream
+
 __version__ = str(_core.build_info()["version"])
 
 __all__ = [
@@ -68,12 +78,14 @@ __all__ = [
     "Event",
     "OutOfMemoryError",
     "PerformanceWarning",
+    "Report",
     "SimulatorError",
     "Stream",
     "UsedBackend",
     "VariantError",
     "asdevice",
     "backends",
+    "chunks",
     "cpu_isa",
     "cuda_unavailable_reason",
     "default_backend",
@@ -92,11 +104,24 @@ __all__ = [
     "profile",
     "set_num_threads",
     "source",
+    "stream",
     "synchronize",
     "use",
     "variants",
     *ops(),
 ]
+
+
+# Loaded when they are first used: threads and files are not needed by a call in memory.
+_LATER = {"Report": "gpuopt._report", "chunks": "gpuopt.chunks", "stream": "gpuopt._stream"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'gpuopt' has no attribute {name!r}")
+    module = importlib.import_module(_LATER[name])
+    globals()[name] = module if name == "chunks" else getattr(module, name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -41,6 +41,8 @@ NEEDS = {
     "test_torch_direct.py": ("torch",),
     "test_torch_rival.py": ("torch",),
     "test_torch_examples.py": ("torch",),
+    "test_torch_parallel.py": ("torch",),
+    "test_dask.py": ("dask", "distributed"),
     "test_jax.py": ("jax",),
     "test_guests.py": ("torch", "jax", "pandas", "xarray", "pint", "astropy"),
 }

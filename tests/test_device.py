@@ -288,6 +288,46 @@ def test_copy_from_fills_any_layout() -> None:
         d.copy_from(np.zeros((6, 4)))
 
 
+def test_copy_to_fills_any_layout() -> None:
+    x = some((6, 4))
+    d = on_sim(x)
+    for host in (
+        np.zeros((6, 4), np.float32),
+        np.zeros((6, 4), np.float32, order="F"),
+        np.zeros((12, 8), np.float32)[::2, ::-2],
+    ):
+        assert d.copy_to(host) is None
+        np.testing.assert_array_equal(host, x)
+        host[...] = 0
+        d[::-1].copy_to(host)
+        np.testing.assert_array_equal(host, x[::-1])
+    empty = np.zeros((0, 4), np.float32)
+    d[:0].copy_to(empty)
+    scalar = np.zeros((), np.float32)
+    d[1, 2].copy_to(scalar)
+    assert scalar == x[1, 2]
+
+
+def test_copy_to_refuses_what_it_cannot_fill() -> None:
+    d, host = on_sim(some((6, 4))), np.zeros((6, 4), np.float32)
+    with pytest.raises(ValueError, match=r"host has shape \(3,\), expected \(6, 4\)"):
+        d.copy_to(np.zeros(3, np.float32))
+    with pytest.raises(TypeError, match="host has dtype 'float64', expected 'float32'"):
+        d.copy_to(np.zeros((6, 4)))
+    with pytest.raises(TypeError, match=r"host must be a numpy\.ndarray, not builtins\.list"):
+        d.copy_to([1.0])
+    with pytest.raises(TypeError, match="mask"):
+        d.copy_to(np.ma.array(host))
+    unaligned = np.zeros(97, np.uint8)[1:].view(np.float32).reshape(6, 4)
+    for other in (host.astype(">f4"), unaligned):
+        with pytest.raises(ValueError, match="aligned and in native byte order"):
+            d.copy_to(other)
+    host.flags.writeable = False
+    with pytest.raises(ValueError, match="host is read-only"):
+        d.copy_to(host)
+    assert not host.any()
+
+
 # ---- operators in place ----
 
 
@@ -520,6 +560,7 @@ ERRORS: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("freed", lambda: gpuopt.reduce(freed()), ValueError, "reduce.*the array was freed"),
     ("freed numpy", lambda: freed().numpy(), ValueError, "the array was freed"),
     ("freed copy", lambda: freed().copy_from(some(4)), ValueError, "the array was freed"),
+    ("freed target", lambda: freed().copy_to(some(4)), ValueError, "the array was freed"),
     ("freed view", lambda: freed()[1:].numpy(), ValueError, "the array was freed"),
     (
         "freed out",

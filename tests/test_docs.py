@@ -7,7 +7,8 @@ The ```python blocks of a document run in order, in one namespace, on the CPU ba
 ```text block is the output of the python block above it, compared exactly, and a block that
 prints has one.  A comment on the line above a block marks what depends on the machine:
 `<!-- example: needs a GPU -->` runs the code, on the GPU, only if there is one;
-`<!-- example: needs torch -->` only where torch is installed, which `make test-torch` has;
+`<!-- example: needs torch -->` only where torch is installed, which `make test-torch` has,
+and so `needs dask`;
 `<!-- example: output varies -->` leaves the output that follows uncompared.
 """
 
@@ -45,6 +46,7 @@ NEEDS = {
     None: lambda: True,
     "needs a GPU": lambda: gpuopt.backends()["cuda"] is None,
     "needs torch": lambda: importlib.util.find_spec("torch") is not None,
+    "needs dask": lambda: importlib.util.find_spec("dask") is not None,
 }
 MARKS = {"python": tuple(NEEDS), "text": (None, "output varies")}
 

@@ -10,6 +10,7 @@
 #include "array.h"
 #include "backends.h"
 #include "module.h"
+#include "objects.h"
 
 static void
 array_dealloc(gpo_device_array *self)
@@ -327,6 +328,29 @@ PyDoc_STRVAR(copy_from_doc,
              "Overwrite the array with a host array of its shape and dtype.\n\n"
              "The host array may be changed once the call is back.");
 
+/* Whether a host array has the shape and dtype of `self`; false with an exception. */
+static bool
+fits(gpo_device_array *self, const gpo_array *array)
+{
+    if (!gpo_same_shape(array, &self->array)) {
+        PyObject *is = gpo_shape_tuple(array->ndim, array->shape);
+        PyObject *wanted = gpo_device_array_shape(self, NULL);
+        if (is && wanted) {
+            PyErr_Format(PyExc_ValueError, "host has shape %R, expected %R", is,
+                         wanted);
+        }
+        Py_XDECREF(is);
+        Py_XDECREF(wanted);
+        return false;
+    }
+    if (array->dtype != self->array.dtype) {
+        PyErr_Format(PyExc_TypeError, "host has dtype '%s', expected '%s'",
+                     gpo_dtypes[array->dtype].name, gpo_dtypes[self->array.dtype].name);
+        return false;
+    }
+    return true;
+}
+
 static PyObject *
 array_copy_from(gpo_device_array *self, PyObject *object)
 {
@@ -339,25 +363,62 @@ array_copy_from(gpo_device_array *self, PyObject *object)
         return NULL;
     }
     PyArrayObject *host = gpo_host_array(object, "host", &array);
-    bool good = host != NULL;
-    if (good && !gpo_same_shape(&array, &self->array)) {
-        PyObject *is = gpo_shape_tuple(array.ndim, array.shape);
-        PyObject *wanted = gpo_device_array_shape(self, NULL);
-        if (is && wanted) {
-            PyErr_Format(PyExc_ValueError, "host has shape %R, expected %R", is,
-                         wanted);
-        }
-        Py_XDECREF(is);
-        Py_XDECREF(wanted);
-        good = false;
-    }
-    else if (good && array.dtype != self->array.dtype) {
-        PyErr_Format(PyExc_TypeError, "host has dtype '%s', expected '%s'",
-                     gpo_dtypes[array.dtype].name, gpo_dtypes[self->array.dtype].name);
-        good = false;
-    }
-    good = good && gpo_device_array_fill(self, host, "copy_from");
+    const bool good =
+        host && fits(self, &array) && gpo_device_array_fill(self, host, "copy_from");
     Py_XDECREF((PyObject *)host);
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
+PyDoc_STRVAR(
+    copy_to_doc,
+    "copy_to($self, host, /)\n--\n\n"
+    "Overwrite an ndarray of the array's shape and dtype with its elements.\n\n"
+    "Waits for the array.  No new memory is needed if `host` is C-contiguous.");
+
+/* Copies into an ndarray whose elements are apart, by way of a new one. */
+static bool
+copy_apart(gpo_device_array *self, PyArrayObject *host)
+{
+    PyArrayObject *packed = gpo_device_array_host(self, "copy_to");
+    const bool good = packed && PyArray_CopyInto(host, packed) == 0;
+    Py_XDECREF((PyObject *)packed);
+    return good;
+}
+
+static PyObject *
+array_copy_to(gpo_device_array *self, PyObject *object)
+{
+    gpo_array array;
+    PyArrayObject *host = NULL;
+    if (!gpo_device_array_usable(self, "copy_to")) {
+        return NULL;
+    }
+    if (!PyArray_Check(object)) {
+        PyObject *name = gpo_type_name(object);
+        if (name) {
+            PyErr_Format(PyExc_TypeError, "host must be a numpy.ndarray, not %U", name);
+        }
+        Py_XDECREF(name);
+        return NULL;
+    }
+    if (!gpo_array_wrap(object, "host", &array, &host)) {
+        return NULL;
+    }
+    bool good = fits(self, &array);
+    if (good && array.data != PyArray_DATA((PyArrayObject *)object)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "host must be aligned and in native byte order");
+        good = false;
+    }
+    else if (good && PyArray_FailUnlessWriteable((PyArrayObject *)object, "host") < 0) {
+        good = false;
+    }
+    if (good) {
+        good = PyArray_IS_C_CONTIGUOUS(host)
+                   ? gpo_device_array_download(self, host, "copy_to")
+                   : copy_apart(self, host);
+    }
+    Py_DECREF((PyObject *)host);
     return good ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -424,6 +485,7 @@ static PyMethodDef array_methods[] = {
     {"numpy", (PyCFunction)gpo_device_array_numpy, METH_NOARGS, numpy_doc},
     {"item", (PyCFunction)gpo_device_array_item, METH_NOARGS, item_doc},
     {"copy_from", (PyCFunction)array_copy_from, METH_O, copy_from_doc},
+    {"copy_to", (PyCFunction)array_copy_to, METH_O, copy_to_doc},
     {"reshape", (PyCFunction)array_reshape, METH_VARARGS, reshape_doc},
     {"free", (PyCFunction)array_free, METH_NOARGS, free_doc},
     {"__enter__", array_enter, METH_NOARGS, NULL},

@@ -60,6 +60,10 @@ gpo_device_array *gpo_device_array_empty(const gpo_array *shape, gpo_backend_id 
 bool gpo_device_array_fill(gpo_device_array *self, PyArrayObject *host,
                            const char *function);
 
+/* Downloads into a C-contiguous ndarray of the right shape and dtype; waits. */
+bool gpo_device_array_download(gpo_device_array *self, PyArrayObject *host,
+                               const char *function);
+
 /* A copy on the host, a new ndarray; waits for the array. */
 PyArrayObject *gpo_device_array_host(gpo_device_array *self, const char *function);
 

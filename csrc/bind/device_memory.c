@@ -214,20 +214,17 @@ download_packed(gpo_call *call, const gpo_array *from, void *to)
     return status;
 }
 
-PyArrayObject *
-gpo_device_array_host(gpo_device_array *self, const char *function)
+bool
+gpo_device_array_download(gpo_device_array *self, PyArrayObject *host,
+                          const char *function)
 {
     const gpo_memory *memory = self->memory;
-    if (!gpo_device_array_usable(self, function)) {
-        return NULL;
-    }
-    PyArrayObject *host = gpo_array_new(&self->array);
-    if (!host || self->array.size == 0) {
-        return host;
+    if (self->array.size == 0) {
+        return true;
     }
     if (memory->id == GPO_CPU) { /* always contiguous: no view is made of it */
         memcpy(PyArray_DATA(host), self->array.data, memory->bytes);
-        return host;
+        return true;
     }
     gpo_task task;
     gpo_task_init(&task, function, memory->backend, memory->device, memory->stream);
@@ -239,6 +236,19 @@ gpo_device_array_host(gpo_device_array *self, const char *function)
     gpo_memory_release(self->memory);
     if (status) {
         gpo_raise(&task.call, status);
+        return false;
+    }
+    return true;
+}
+
+PyArrayObject *
+gpo_device_array_host(gpo_device_array *self, const char *function)
+{
+    if (!gpo_device_array_usable(self, function)) {
+        return NULL;
+    }
+    PyArrayObject *host = gpo_array_new(&self->array);
+    if (host && !gpo_device_array_download(self, host, function)) {
         Py_CLEAR(host);
     }
     return host;

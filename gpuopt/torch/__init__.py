@@ -19,6 +19,9 @@ derivative is a RuntimeError.  causal_conv1d_update, prod, cumprod and scan("pro
 autocast.  causal_conv1d, convolve, dot and mean_matvec run in autocast's dtype, like torch's
 convolutions and products; all others run in the dtypes of their inputs.
 
+gpuopt.torch.parallel, a module of its own, has causal_conv1d over the ranks of
+torch.distributed.
+
 Nothing here is compiled or linked against torch.  docs/torch.md has the table of operators.
 """
 
