@@ -23,7 +23,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).parent.resolve()
 sys.path.insert(0, str(ROOT / "_build"))
 import checks  # noqa: E402
-import cuda  # noqa: E402
+import cuda_toolkit  # noqa: E402
 import documentation  # noqa: E402
 import glibc  # noqa: E402
 import simulator  # noqa: E402
@@ -88,8 +88,8 @@ class BuildExtension(build_ext):
             tag = sys.implementation.cache_tag
             temp = ROOT / "build" / f"temp.{self.plat_name}-{tag}"
         checks.check_compilers()
-        toolkit = cuda.find()
-        archs = cuda.archs(self.in_place) if toolkit else []
+        toolkit = cuda_toolkit.find()
+        archs = cuda_toolkit.archs(self.in_place) if toolkit else []
         werror = flag("GPUOPT_WERROR")
         if toolkit:
             toolkit.check_archs(archs)
@@ -103,8 +103,8 @@ class BuildExtension(build_ext):
         steps = self.c_steps(temp, toolkit, archs, strict_c)
         if toolkit:
             strict = ["-Werror", "all-warnings"] if werror else []
-            for source in cuda.kernel_files(ROOT / "csrc"):
-                output = temp / "cuda" / cuda.object_name(source)
+            for source in cuda_toolkit.kernel_files(ROOT / "csrc"):
+                output = temp / "cuda" / cuda_toolkit.object_name(source)
                 steps.append(toolkit.step(source, output, archs, strict))
         # The package gets only the libraries, not the files that the steps write beside them.
         linked = temp / "linked"
@@ -127,7 +127,11 @@ class BuildExtension(build_ext):
             put(Path(self.build_lib) / "gpuopt" / library, ROOT / "gpuopt" / library)
 
     def c_steps(
-        self, temp: Path, toolkit: cuda.Toolkit | None, archs: list[str], strict: list[str]
+        self,
+        temp: Path,
+        toolkit: cuda_toolkit.Toolkit | None,
+        archs: list[str],
+        strict: list[str],
     ) -> list[Step]:
         compiler = shlex.split(os.environ.get("CC", "gcc"))
         flags = [*C_FLAGS, *strict, *shlex.split(os.environ.get("CFLAGS", ""))]
@@ -154,7 +158,7 @@ class BuildExtension(build_ext):
         return steps
 
     def link_step(
-        self, module: Path, objects: list[Path], toolkit: cuda.Toolkit | None
+        self, module: Path, objects: list[Path], toolkit: cuda_toolkit.Toolkit | None
     ) -> Step:
         command = [
             *shlex.split(os.environ.get("CC", "gcc")), "-shared", "-o", str(module),

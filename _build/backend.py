@@ -13,7 +13,7 @@ from pathlib import Path
 from setuptools import build_meta
 
 sys.path.insert(0, str(Path(__file__).parent))
-import cuda
+import cuda_toolkit
 
 build_wheel = build_meta.build_wheel
 build_sdist = build_meta.build_sdist
@@ -30,7 +30,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 def _compiler() -> list[str]:
-    return cuda.WHEELS if cuda.wants_wheels() else []
+    return cuda_toolkit.WHEELS if cuda_toolkit.wants_wheels() else []
 
 
 def get_requires_for_build_wheel(config_settings=None):

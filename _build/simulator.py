@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from cuda import kernel_files, object_name
+from cuda_toolkit import kernel_files, object_name
 from steps import Step, flag, run_all, weight
 
 BUILDS = ("plain", "profile")

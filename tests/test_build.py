@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "_build"))
 import checks  # noqa: E402
 import contents  # noqa: E402
-import cuda  # noqa: E402
+import cuda_toolkit  # noqa: E402
 import documentation  # noqa: E402
 import glibc  # noqa: E402
 import release  # noqa: E402
@@ -147,7 +147,7 @@ def test_a_compiler_that_goes_missing_is_named(tmp_path: Path) -> None:
 )
 def test_other_systems(system: str, words: str) -> None:
     code = "import runpy, sys, setuptools.command.build_ext, numpy\n"
-    code += "sys.path.insert(0, '_build'); import cuda\n"
+    code += "sys.path.insert(0, '_build'); import cuda_toolkit\n"
     code += f"sys.platform = {system!r}; runpy.run_path('setup.py')"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -183,37 +183,37 @@ def test_an_old_nvcc(release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     nvcc(tmp_path, release)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     with refused(f"is CUDA {release}, and kernels need 13.0.*CUDA_HOME.*GPUOPT_CUDA=0"):
-        cuda.find()
+        cuda_toolkit.find()
     monkeypatch.setenv("GPUOPT_CUDA", "0")
-    assert cuda.find() is None
+    assert cuda_toolkit.find() is None
 
 
 def test_an_nvcc_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path / "bin" / "nvcc", "exit 1")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     with refused("is CUDA unknown"):
-        cuda.find()
+        cuda_toolkit.find()
 
 
 def test_no_nvcc_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(cuda, "wheel_nvcc", lambda: None)
-    assert cuda.find() is None
+    monkeypatch.setattr(cuda_toolkit, "wheel_nvcc", lambda: None)
+    assert cuda_toolkit.find() is None
     monkeypatch.setenv("GPUOPT_CUDA", "1")
     with refused("no nvcc on PATH or in CUDA_HOME: install"):
-        cuda.find()
-    assert cuda.wants_wheels()
+        cuda_toolkit.find()
+    assert cuda_toolkit.wants_wheels()
 
 
 @pytest.mark.parametrize("value", ["hopper", "sm_90", "70", "90a;80", "release 90a", "9"])
 def test_wrong_architectures(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUOPT_CUDA_ARCHS", value)
     with refused(f"GPUOPT_CUDA_ARCHS must be 'release' or .*'80 90a', not '{value}'"):
-        cuda.archs(in_place=True)
+        cuda_toolkit.archs(in_place=True)
 
 
 def test_an_architecture_that_nvcc_does_not_know(tmp_path: Path) -> None:
-    toolkit = cuda.Toolkit(nvcc(tmp_path))
+    toolkit = cuda_toolkit.Toolkit(nvcc(tmp_path))
     toolkit.check_archs(["80", "90a"])
     with refused("nvcc 13.0 does not compile for 130; GPUOPT_CUDA_ARCHS can name 80 90 120"):
         toolkit.check_archs(["80", "130"])
@@ -222,7 +222,7 @@ def test_an_architecture_that_nvcc_does_not_know(tmp_path: Path) -> None:
 def test_wrong_switches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUOPT_CUDA", "yes")
     with refused("GPUOPT_CUDA must be 0 or 1, not 'yes'"):
-        cuda.find()
+        cuda_toolkit.find()
     for jobs_wanted in ("many", "0", "-1", "2.5"):
         monkeypatch.setenv("MAX_JOBS", jobs_wanted)
         with refused(f"MAX_JOBS must be a number of compilers, not '{jobs_wanted}'"):
@@ -256,23 +256,27 @@ def test_make_without_the_venv_module(tmp_path: Path) -> None:
 
 def test_architectures_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert cuda.archs(in_place=True) == ["90a"]
-    assert cuda.archs(in_place=False) == cuda.RELEASE_ARCHS
+    assert cuda_toolkit.archs(in_place=True) == ["90a"]
+    assert cuda_toolkit.archs(in_place=False) == cuda_toolkit.RELEASE_ARCHS
     program(tmp_path / "nvidia-smi", "echo 12.0; echo 9.0; echo 8.6; echo 9.0")
-    assert cuda.archs(in_place=True) == cuda.archs(in_place=False) == ["86", "90a", "120"]
+    assert (
+        cuda_toolkit.archs(in_place=True)
+        == cuda_toolkit.archs(in_place=False)
+        == ["86", "90a", "120"]
+    )
     program(tmp_path / "nvidia-smi", "echo 'no driver'; exit 9")
-    assert cuda.archs(in_place=True) == ["90a"]
+    assert cuda_toolkit.archs(in_place=True) == ["90a"]
     monkeypatch.setenv("GPUOPT_CUDA_ARCHS", "120,80 90a 80")
-    assert cuda.archs(in_place=True) == ["80", "90a", "120"]
+    assert cuda_toolkit.archs(in_place=True) == ["80", "90a", "120"]
     monkeypatch.setenv("GPUOPT_CUDA_ARCHS", "release")
-    assert cuda.archs(in_place=True) == cuda.RELEASE_ARCHS
+    assert cuda_toolkit.archs(in_place=True) == cuda_toolkit.RELEASE_ARCHS
 
 
 def test_ptx_of_the_last_architecture() -> None:
     for room in ("elementwise", "reduce"):  # PTX for all from sm_80 on, and one for each
         source = ROOT / "csrc" / "ops" / room / "cuda.cu"
-        flags = cuda.gencode(cuda.RELEASE_ARCHS, source)
-        assert len(flags) == len(cuda.RELEASE_ARCHS) + 1
+        flags = cuda_toolkit.gencode(cuda_toolkit.RELEASE_ARCHS, source)
+        assert len(flags) == len(cuda_toolkit.RELEASE_ARCHS) + 1
         assert flags[-1].endswith(("code=compute_80", "code=compute_120"))
 
 
@@ -280,7 +284,7 @@ def test_line_tables_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     source = ROOT / "csrc" / "ops" / "dot" / "cuda.cu"
 
     def command() -> list[str]:
-        toolkit = cuda.Toolkit(nvcc(tmp_path))
+        toolkit = cuda_toolkit.Toolkit(nvcc(tmp_path))
         return toolkit.step(source, tmp_path / "dot.o", ["90a"], []).command
 
     assert "-lineinfo" not in command()

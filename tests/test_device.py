@@ -102,7 +102,7 @@ def test_asdevice_converts_on_the_host() -> None:
     assert gpuopt.asdevice(d, backend="sim", device=0) is d
     with pytest.raises(TypeError, match="dtype= converts host arrays; x is on sim:0"):
         gpuopt.asdevice(d, dtype="float64")
-    with pytest.raises(ValueError, match="x is on sim:0, not on cuda:0"):
+    with pytest.raises(ValueError, match="x is on sim:0, not on cuda; copy it by way"):
         gpuopt.asdevice(d, backend="cuda")
 
 

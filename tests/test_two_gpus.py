@@ -99,7 +99,7 @@ def test_a_device_that_is_not_there() -> None:
 def test_a_stream_of_the_other_device_is_refused() -> None:
     x = on(SECOND, some())
     stream = gpuopt.Stream(FIRST)
-    with pytest.raises(ValueError, match="the stream belongs to device 0, the arrays are on"):
+    with pytest.raises(ValueError, match="the stream belongs to cuda:0, the arrays"):
         gpuopt.reduce(x, stream=stream)
     own = gpuopt.Stream(SECOND)
     assert own.device == SECOND

@@ -1,6 +1,7 @@
 /*
  * cuda_device.c  The table of device.h for CUDA.
- * Order: ordering, streams, events, memory, name, pinned memory, the table.
+ * Order: ordering, streams, events, memory, copies from another device, name, pinned
+ * memory, the table.
  * A build without CUDA has only the count.
  */
 #include "cuda.h"
@@ -18,6 +19,7 @@ const gpo_device gpo_device_cuda = {.count = count};
 #else
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 gpo_status gpo_device_copy(gpo_call *call, const gpo_array *from, const gpo_array *to);
@@ -244,6 +246,43 @@ device_of(gpo_call *call, const void *address, int *device)
     return GPO_OK;
 }
 
+/* ---- copies from another device ---- */
+
+/*
+ * Lets the call's device read the other's memory, so that a copy takes the link between
+ * them and not the host's memory.  What cannot be had is no error: the copy is slower.
+ */
+static void
+open_link(const gpo_call *call, int other)
+{
+    static atomic_bool tried[GPO_CUDA_DEVICES][GPO_CUDA_DEVICES];
+    const struct cudaMemAccessDesc access = {
+        .location = {.type = cudaMemLocationTypeDevice, .id = call->device},
+        .flags = cudaMemAccessFlagsProtReadWrite};
+    cudaMemPool_t pool;
+    int can = 0;
+    if (atomic_exchange(&tried[call->device][other], true)) {
+        return;
+    }
+    if (cudaDeviceCanAccessPeer(&can, call->device, other) == cudaSuccess && can) {
+        cudaDeviceEnablePeerAccess(other, 0);
+        if (cudaDeviceGetDefaultMemPool(&pool, other) == cudaSuccess) {
+            cudaMemPoolSetAccess(pool, &access, 1);
+        }
+    }
+    cudaGetLastError();
+}
+
+static gpo_status
+copy_across(gpo_call *call, void *to, const void *from, int from_device, size_t bytes)
+{
+    open_link(call, from_device);
+    return gpo_cuda_check(call,
+                          cudaMemcpyPeerAsync(to, call->device, from, from_device,
+                                              bytes, (cudaStream_t)call->stream),
+                          "cudaMemcpyPeerAsync");
+}
+
 /* ---- its name ---- */
 
 static void
@@ -270,6 +309,7 @@ const gpo_device gpo_device_cuda = {
     .count = gpo_cuda_devices,
     .name = name_device,
     .copy = gpo_device_copy,
+    .copy_across = copy_across,
     .store = gpo_device_store,
     .order = order,
     .stream_new = stream_new,

@@ -26,6 +26,10 @@ typedef struct gpo_device {
     /* Copies `from` to `to`, of the same shape, with any strides and dtypes. */
     gpo_status (*copy)(gpo_call *call, const gpo_array *from, const gpo_array *to);
 
+    /* Copies `bytes` of another device; NULL: the backend has one device. */
+    gpo_status (*copy_across)(gpo_call *call, void *to, const void *from,
+                              int from_device, size_t bytes);
+
     /* Stores one value of at most 16 bytes; `from` may be freed on return. */
     gpo_status (*store)(gpo_call *call, void *to, const void *from, size_t bytes);
 

@@ -20,8 +20,9 @@ PyDoc_STRVAR(
     asdevice_doc,
     "asdevice(x, *, device=None, backend=None, dtype=None, stream=None)\n--\n\n"
     "An array on the GPU as a DeviceArray: x copied there, or x itself.\n\n"
-    "A host array is copied; it may be changed once the call is back.  An array\n"
-    "that is on that device already is shared, whatever library it is of.\n"
+    "A host array is copied, and so is one on another GPU if device= asks for it;\n"
+    "it may be changed once the call is back.  An array that is on that device\n"
+    "already is shared, whatever library it is of.\n"
     "What is more than its memory (masks, units, gradients, conjugate bits) is\n"
     "refused with TypeError, as by every operator: see help(gpuopt).\n"
     "backend is 'cuda' (default) or 'sim', whose arrays live in the simulator's\n"
@@ -50,8 +51,31 @@ upload_new(PyObject *object, gpo_dtype dtype, gpo_backend_id id, int device,
     return (PyObject *)self;
 }
 
-/* A foreign array as a DeviceArray, copied only from the host; `stream_owner` is of
-   `stream`. */
+/* A new DeviceArray on `device` with a copy of an array on another one. */
+static PyObject *
+copy_across(const gpo_array *array, const gpo_foreign *foreign, int64_t device,
+            const void *const *given, PyObject *stream_owner)
+{
+    void *stream = given ? (void *)*given : NULL;
+    const int at = (int)device;
+    if (!gpo_check_device(foreign->id, device) ||
+        (given && !gpo_stream_fits(stream_owner, foreign->id, at))) {
+        return NULL;
+    }
+    if (!given) {
+        stream_owner = gpo_stream_current(foreign->id, at, &stream);
+    }
+    gpo_device_array *self = gpo_device_array_empty(array, foreign->id, at, stream,
+                                                    stream_owner, "asdevice");
+    if (self &&
+        !gpo_device_array_fill_across(self, array, foreign->device, "asdevice")) {
+        Py_CLEAR(self);
+    }
+    return (PyObject *)self;
+}
+
+/* A foreign array as a DeviceArray, copied only from the host or another device;
+   `stream_owner` is of `stream`. */
 static PyObject *
 share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int64_t device,
       const void *const *stream, PyObject *stream_owner)
@@ -71,20 +95,20 @@ share(PyObject *object, gpo_foreign *foreign, gpo_dtype dtype, int id, int64_t d
         }
         Py_XDECREF((PyObject *)host);
     }
-    else if ((id >= 0 && id != (int)foreign->id) ||
-             (device != ANY_DEVICE && device != foreign->device)) {
-        PyErr_Format(
-            PyExc_ValueError,
-            "x is on %s:%d, not on %s:%lld; gpuopt copies no array between devices",
-            gpo_backend_names[foreign->id], foreign->device,
-            gpo_backend_names[id < 0 ? foreign->id : (gpo_backend_id)id],
-            (long long)(device == ANY_DEVICE ? foreign->device : device));
+    else if (id >= 0 && id != (int)foreign->id) {
+        PyErr_Format(PyExc_ValueError,
+                     "x is on %s:%d, not on %s; copy it by way of the host: x.numpy()",
+                     gpo_backend_names[foreign->id], foreign->device,
+                     gpo_backend_names[id]);
     }
     else if (dtype != GPO_NONE && dtype != array.dtype) {
         PyErr_Format(PyExc_TypeError,
                      "dtype= converts host arrays; x is on %s:%d and has dtype '%s'",
                      gpo_backend_names[foreign->id], foreign->device,
                      gpo_dtypes[array.dtype].name);
+    }
+    else if (device != ANY_DEVICE && device != foreign->device) {
+        self = copy_across(&array, foreign, device, stream, stream_owner);
     }
     else if (foreign->family == GPO_OWN) {
         self = Py_NewRef(object);

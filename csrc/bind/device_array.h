@@ -60,6 +60,10 @@ gpo_device_array *gpo_device_array_empty(const gpo_array *shape, gpo_backend_id 
 bool gpo_device_array_fill(gpo_device_array *self, PyArrayObject *host,
                            const char *function);
 
+/* Copies `other`, which lies on another device of the same backend; waits for both. */
+bool gpo_device_array_fill_across(gpo_device_array *self, const gpo_array *other,
+                                  int device, const char *function);
+
 /* Downloads into a C-contiguous ndarray of the right shape and dtype; waits. */
 bool gpo_device_array_download(gpo_device_array *self, PyArrayObject *host,
                                const char *function);

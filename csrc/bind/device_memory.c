@@ -317,6 +317,94 @@ gpo_device_array_fill(gpo_device_array *self, PyArrayObject *host, const char *f
                         1) == 0;
 }
 
+/* ---- from another device ---- */
+
+/* Waits for the array's device; packs an array with gaps into new memory there. */
+static gpo_status
+settle(gpo_call *call, const gpo_device *device, gpo_array *array, void **memory)
+{
+    const size_t bytes = (size_t)array->size * (size_t)gpo_dtypes[array->dtype].bytes;
+    const gpo_array gapped = *array;
+    gpo_status status = call->backend->begin(call);
+    if (status) {
+        return status;
+    }
+    status = device->synchronize(call);
+    if (!status && !gpo_array_is_contiguous(array)) {
+        gpo_array_contiguous(&call->error, array);
+        status = call->backend->alloc(call, bytes, memory);
+        array->data = *memory;
+        if (!status) {
+            status = device->copy(call, &gapped, array);
+        }
+        if (!status) {
+            status = call->backend->wait(call);
+        }
+    }
+    call->backend->end(call);
+    return status;
+}
+
+/* settle() as a task of the device; *memory is NULL if nothing was packed. */
+static bool
+settle_on(const gpo_memory *of, int device, gpo_array *array, void **memory,
+          const char *function)
+{
+    gpo_task task;
+    gpo_task_init(&task, function, of->backend, device, NULL);
+    PyThreadState *thread = PyEval_SaveThread();
+    const gpo_status status = settle(&task.call, gpo_device_of(of->id), array, memory);
+    PyEval_RestoreThread(thread);
+    return !status || gpo_raise(&task.call, status);
+}
+
+static bool
+copy_settled(gpo_device_array *self, const gpo_array *from, int device,
+             const char *function)
+{
+    const gpo_memory *memory = self->memory;
+    const size_t bytes = (size_t)from->size * (size_t)gpo_dtypes[from->dtype].bytes;
+    gpo_task task;
+    gpo_task_init(&task, function, memory->backend, memory->device, memory->stream);
+    PyThreadState *thread = PyEval_SaveThread();
+    gpo_status status = memory->backend->begin(&task.call);
+    if (!status) {
+        status =
+            gpo_device_of(memory->id)
+                ->copy_across(&task.call, self->array.data, from->data, device, bytes);
+        status = status ? status : memory->backend->wait(&task.call);
+        memory->backend->end(&task.call);
+    }
+    PyEval_RestoreThread(thread);
+    return !status || gpo_raise(&task.call, status);
+}
+
+static void
+release_on(const gpo_memory *of, int device, void *memory, const char *function)
+{
+    gpo_task task;
+    gpo_task_init(&task, function, of->backend, device, NULL);
+    if (memory && of->backend->begin(&task.call) == GPO_OK) {
+        of->backend->free(&task.call, memory);
+        of->backend->end(&task.call);
+    }
+}
+
+bool
+gpo_device_array_fill_across(gpo_device_array *self, const gpo_array *other, int device,
+                             const char *function)
+{
+    gpo_array from = *other;
+    void *packed = NULL;
+    if (other->size == 0) {
+        return true;
+    }
+    const bool good = settle_on(self->memory, device, &from, &packed, function) &&
+                      copy_settled(self, &from, device, function);
+    release_on(self->memory, device, packed, function);
+    return good;
+}
+
 PyArrayObject *
 gpo_host_array(PyObject *object, const char *argument, gpo_array *array)
 {
