@@ -12,7 +12,7 @@ LIBRARIES := "torch>=2.11" "jax>=0.7" scipy pandas xarray pint astropy pytest
 TORCH_TESTS := torch torch_ops torch_direct torch_rival torch_examples jax guests sweep
 IMPORTS := torch, jax, pandas, xarray, pint, astropy
 C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
-CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
+CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'gpuopt/lab/*.cpp' 'gpuopt/lab/*.h' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
 
 .DEFAULT_GOAL := help
 .PHONY: help build times demo test busy test-gpu test-torch bench sweep wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
