@@ -391,6 +391,40 @@ def test_a_cache_that_cannot_be_written(
     assert file not in folder.parents
 
 
+# ---- the cell magic ----
+
+
+@pytest.fixture
+def shell() -> Any:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance(history_length=0)
+    shell.history_manager.enabled = False
+    shell.run_line_magic("load_ext", "gpuopt.lab")
+    yield shell
+    shell.run_line_magic("unload_ext", "gpuopt.lab")
+    InteractiveShell.clear_instance()
+
+
+def test_a_cell_of_cuda_defines_its_kernels(shell: Any, capsys: Any) -> None:
+    cell = "%%cuda both\n__global__ void one(int *x) { *x = 1; }\n"
+    assert shell.run_cell(cell + "__global__ void two(int *x) { *x = 2; }").success
+    assert "<kernel two(int *x)>" in capsys.readouterr().out
+    assert shell.run_cell("import numpy as np; x = np.zeros(1, np.int32); two[1, 1](x)").success
+    assert shell.user_ns["x"][0] == 2
+    assert shell.user_ns["both"].one is shell.user_ns["one"]
+
+
+def test_a_wrong_cell_shows_its_line_alone(shell: Any) -> None:
+    result = shell.run_cell("%%cuda\n__global__ void one(int *x)\n{\n    *x = y;\n}")
+    assert type(result.error_in_exec).__name__ == "UsageError"
+    assert str(result.error_in_exec) == (
+        "line 3: 'y' was not declared in this scope\n    *x = y;"
+    )
+    result = shell.run_cell("%%cuda not a name\n__global__ void one(int *x) { }")
+    assert "takes the name of a variable" in str(result.error_in_exec)
+
+
 # ---- the flags of the real build ----
 
 

@@ -37,3 +37,10 @@ def __getattr__(name: str) -> Any:
 
         return getattr(own, name)
     raise AttributeError(f"module 'gpuopt.lab' has no attribute '{name}'")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext gpuopt.lab` adds the cell magic %%cuda."""
+    from gpuopt.lab.magic import register
+
+    register(shell)
