@@ -270,6 +270,17 @@ class Source:
             found = re.search(pattern, code)
             if found:
                 raise self.error(sentence, code.count("\n", 0, found.start()) + 1)
+        opened: list[int] = []
+        for found in re.finditer(r"[{}]", code):
+            line = code.count("\n", 0, found.start()) + 1
+            if found[0] == "{":
+                opened.append(line)
+            elif not opened:
+                raise self.error("this } closes nothing", line)
+            else:
+                opened.pop()
+        if opened:
+            raise self.error("this { is never closed", opened[-1])
 
     def _replace(self, start: int, end: int, text: str) -> None:
         """Puts `text`, which is one line, in place of code; its lines stay."""

@@ -99,7 +99,7 @@ LINES = ["-g1", "-gdwarf-4", "-gz=none", "-fno-var-tracking"]
 # Mistakes that the compiler sees; a thread of the simulator has a stack of 64 KB.
 ERRORS = [
     "-Werror=uninitialized", "-Werror=array-bounds", "-Werror=return-type",
-    "-Werror=frame-larger-than=32768", "-Wframe-larger-than=32768",
+    "-Wframe-larger-than=32768", "-Werror=frame-larger-than=32768",
 ]  # fmt: skip
 # Mistakes that only running shows; not for counts, as they are code of their own.
 CHECKS = ["-fsanitize=bounds,integer-divide-by-zero", "-fno-sanitize-recover=all",
@@ -193,7 +193,8 @@ def simulator() -> Path:
 def _source_command(source: Path, output: Path, checked: bool) -> list[str]:
     flags = [*FLAGS, *ERRORS, "-O1", *LINES, *instrumentation(compiler())]
     flags += CHECKS if checked else []
-    flags += ["-fdiagnostics-color=never", "-fno-diagnostics-show-caret"]
+    caret = "caret-diagnostics" if "clang" in compiler()[0] else "diagnostics-show-caret"
+    flags += ["-fdiagnostics-color=never", f"-fno-{caret}"]
     return [*compiler(), "-x", "c++", *flags, *_folders(), "-c", str(source), "-o", str(output)]
 
 
@@ -238,7 +239,8 @@ def compile_error(source: Source, output: str) -> CompileError:
     """The first error of the compiler, at the line of the source that it belongs to."""
     found = _ERROR.search(output)
     if not found:
-        return CompileError("the compiler failed", output=output)
+        first = output.strip().partition("\n")[0]
+        return CompileError(f"the compiler failed: {first}", output=output)
     if found[1] == FILE:
         return source.error(_plain(found[3]), int(found[2]), output)
     called = _CALLED.findall(output[: found.start()]) or _CALLED.findall(output)

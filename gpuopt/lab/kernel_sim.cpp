@@ -135,6 +135,9 @@ struct Steps {
     int64_t taken[gpo_sim::MAX_THREADS];
 };
 
+/* What the reports of a fault need of a thread's stack, with room to spare. */
+static const size_t STACK_RESERVE = 12 << 10;
+
 /* A thread that was stopped and goes on counts as so many pieces of code. */
 static const int64_t RESUMED = 256;
 
@@ -172,6 +175,12 @@ count_step(uintptr_t pc)
     if (!self || !gpo_sim::launching) {
         return;
     }
+    const char *frame = (const char *)__builtin_frame_address(0);
+    if ((size_t)(frame - self->stack) < STACK_RESERVE) {
+        const Site site = gpo_sim::line_of(pc - 1);
+        gpo_sim::fault(self, &site,
+                       "stack overflow: functions call each other too deeply");
+    }
     static int64_t launch;
     static uint64_t number;
     if (self != counted || number != self->block->linear || launch != launch_number) {
@@ -181,8 +190,12 @@ count_step(uintptr_t pc)
         taken = &steps_of(self->block)->taken[self->linear];
         *taken += RESUMED;
     }
-    if (++*taken > step_limit) {
-        const Site site = gpo_sim::line_of(pc - 1);
+    if (++*taken <= step_limit) {
+        return;
+    }
+    const Site site = gpo_sim::line_of(pc - 1);
+    const bool own = strcmp(gpo_sim::short_path(site.file), "kernel.cu") == 0;
+    if (own || *taken > step_limit + 1000) { /* soon it returns to the source */
         gpo_sim::fault(self, &site,
                        "endless loop: the thread has not ended after %lld steps "
                        "(max_steps=)",

@@ -9,6 +9,8 @@
 
 #include "device/launch.cuh"
 
+#include <float.h>
+#include <limits.h>
 #include <stdio.h>
 #include <utility>
 

@@ -266,6 +266,8 @@ class Program:
     """
 
     def __init__(self, source: str) -> None:
+        if not isinstance(source, str):
+            raise TypeError(f"source must be a str, not {type(source).__name__}")
         self.source = Source(source)
         self._libraries: dict[bool, Library] = {}
         self.kernels = {

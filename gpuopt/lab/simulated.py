@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from gpuopt import SimulatorError
+from gpuopt import OutOfMemoryError, SimulatorError
 from gpuopt.lab import host_compiler
 from gpuopt.lab.cuda_source import FILE, Source
 from gpuopt.lab.profile import Counts
 
 SCHEDULES = ("ascending", "descending", "shuffle", "preempt", "lockstep")
 MESSAGE_BYTES = 512
-NOT_A_FAULT = {5: MemoryError, 6: MemoryError}  # of gpo_status in csrc/core/gpo.h
+NOT_A_FAULT = {5: MemoryError, 6: OutOfMemoryError}  # of gpo_status in csrc/core/gpo.h
 
 
 # ---- the C structures of csrc/sim/library.h ----
@@ -68,6 +68,7 @@ _KINDS = (
     ("divergent barrier", r"^barrier divergence"),
     ("deadlock", r"^deadlock"),
     ("endless loop", r"^endless loop|^livelock"),
+    ("stack overflow", r"^stack overflow"),
     ("division by zero", r"^integer division by zero"),
     ("warp", r"^shuffle reads|^lane \d+ is not|^width \d+ is not"),
     ("invalid launch", r"invalid launch|threads per block|would take minutes"),
@@ -128,6 +129,9 @@ def _in_words(sentence: str, arrays: Sequence[tuple[str, int]]) -> str:
         called = " or ".join(f"'{name}'" for name in names)
         return f"{called} ({found[1]} bytes)" if 1 <= len(names) <= 3 else found[0]
 
+    sentence = re.sub(
+        r"; give it a smaller input, or set .*", "; take a smaller grid", sentence
+    )
     if sentence == "read of shared memory that this block has not written":
         sentence += " yet: no thread ever does, or a __syncthreads() is missing"
     return re.sub(r"a device allocation of (\d+) bytes", named, sentence)
