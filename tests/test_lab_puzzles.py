@@ -6,13 +6,16 @@ Order: the wrong answers, all in one source; the tests.  `// <-` marks the line 
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from planted_faults import FAULTS
 
 from gpuopt import lab
+from gpuopt.lab import nvcc
 from gpuopt.lab import puzzles as puzzles_module
 from gpuopt.lab.own import Program
 from gpuopt.lab.puzzles import Puzzle, puzzles
@@ -305,6 +308,25 @@ def test_a_wrong_answer_gets_its_fault(
     if "// <-" in source:
         assert isinstance(verdict.fault, lab.KernelFault)
         assert "// <-" in verdict.fault.text
+
+
+@pytest.mark.parametrize("compiler", [nvcc.find()] if nvcc.find() else [])
+def test_the_sources_are_cuda(compiler: str, tmp_path: Path) -> None:
+    """What the simulator runs, nvcc compiles: answers and planted faults alike."""
+    sources = [
+        *(p.solution() for p in puzzles),
+        *(source for *_, source in WRONG),
+        *(fault.source for fault in FAULTS if fault.name != "too_much"),  # ptxas refuses it
+    ]
+    file = tmp_path / "all.cu"
+    file.write_text("".join(sources), encoding="utf-8")
+    done = subprocess.run(
+        [compiler, "-std=c++17", "-arch=sm_80", "-cubin", "-o", tmp_path / "all.cubin", file],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_there_are_twelve_and_each_has_a_wrong_answer() -> None:

@@ -263,8 +263,7 @@ class Source:
         """What compiles on a GPU alone, or belongs to Python."""
         refused = {
             r"<<<": "the launch belongs to Python: kernel[grid, block](...)",
-            r"\b(?:asm|__asm__|__asm)\b": "inline PTX: the simulator runs C++ alone; on a GPU "
-            "use backend='cuda'",
+            r"\b(?:asm|__asm__|__asm)\b": "inline PTX: the simulator runs C++ alone",
         }
         for pattern, sentence in refused.items():
             found = re.search(pattern, code)

@@ -13,7 +13,8 @@ add_one(const float *x, float *y, int n)
 __global__ void
 saxpy(float a, const float *x, const float *y, float *z, int n)
 {
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += gridDim.x * blockDim.x) {
         z[i] = a * x[i] + y[i];
     }
 }
@@ -115,16 +116,19 @@ transposed(const float *x, float *y, int rows, int cols)
 {
     __shared__ float tile[32][33]; /* 32 would put a whole column into one bank */
     const int column = blockIdx.x * 32, row = blockIdx.y * 32;
-    tile[threadIdx.y][threadIdx.x] = x[(row + threadIdx.y) * cols + column + threadIdx.x];
+    tile[threadIdx.y][threadIdx.x] =
+        x[(row + threadIdx.y) * cols + column + threadIdx.x];
     __syncthreads();
-    y[(column + threadIdx.y) * rows + row + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
+    y[(column + threadIdx.y) * rows + row + threadIdx.x] =
+        tile[threadIdx.x][threadIdx.y];
 }
 
 __global__ void
 total(const int *x, int *total, int n)
 {
     int sum = 0;
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += gridDim.x * blockDim.x) {
         sum += x[i];
     }
     sum = __reduce_add_sync(0xffffffffu, sum);
