@@ -20,7 +20,7 @@ from planted_faults import FAULTS, Fault, f32
 
 import gpuopt
 from gpuopt import lab
-from gpuopt.lab import host_compiler
+from gpuopt.lab import host_compiler, nvcc, on_gpu
 from gpuopt.lab.cuda_source import Source, functions, mask
 from gpuopt.lab.own import Program
 from gpuopt.lab.profile import profile
@@ -389,6 +389,31 @@ def test_no_compiler_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(lab.CompileError, match="'no-such-compiler' is not on the PATH"):
         lab.kernel("__global__ void k() {}")
+
+
+# ---- on a GPU: tests/test_lab_kernel_gpu.py runs what needs one ----
+
+
+@pytest.mark.parametrize("compiler", [nvcc.find()] if nvcc.find() else [])
+def test_a_source_is_compiled_for_a_gpu(compiler: str) -> None:
+    assert compiler
+    path = on_gpu.compiled(Source(SOURCE), "sm_80")
+    assert path.name.startswith("cuda-")
+    with pytest.raises(lab.CompileError, match='"y" is undefined') as caught:
+        on_gpu.compiled(Source("__global__ void k(float *x)\n{\n    *x = y;\n}"), "sm_80")
+    assert (caught.value.line, caught.value.text) == (3, "    *x = y;")
+
+
+def test_no_gpu_or_no_nvcc_is_a_sentence(
+    good: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpuopt, "cuda_unavailable_reason", lambda: "no NVIDIA driver")
+    with pytest.raises(gpuopt.CudaError, match="needs one, and nvcc: no NVIDIA driver"):
+        good.scale.time(1, 8, f32(8), f32(8), 1, 8)
+    monkeypatch.setattr(gpuopt, "cuda_unavailable_reason", lambda: None)
+    monkeypatch.setattr(nvcc, "find", lambda: None)
+    with pytest.raises(gpuopt.CudaError, match="nvcc not found"):
+        good.scale.time(1, 8, f32(8), f32(8), 1, 8)
 
 
 # ---- the cache ----

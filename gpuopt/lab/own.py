@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from gpuopt import DeviceArray
-from gpuopt.lab import profile
+from gpuopt import DeviceArray, asdevice
+from gpuopt.lab import profile, timer
 from gpuopt.lab.cuda_source import CompileError, Source
+from gpuopt.lab.on_gpu import GpuLibrary
 from gpuopt.lab.simulated import Argument, KernelFault, Library, Parameter
 
 __all__ = ["CompileError", "Kernel", "KernelFault", "Program", "empty"]
@@ -118,6 +119,21 @@ def _array(value: Any, p: Parameter, what: str) -> np.ndarray:
     return value
 
 
+def _on_gpu(value: Any, p: Parameter, what: str) -> bytes:
+    """The address of an array on the GPU."""
+    if not isinstance(value, DeviceArray) or value.backend != "cuda":
+        where = f"on '{value.backend}'" if isinstance(value, DeviceArray) else "on the host"
+        raise ValueError(f"{what} is {where}, another argument on 'cuda': use gpuopt.asdevice")
+    if p.dtype is not None and np.dtype(value.dtype).name != p.dtype:
+        raise TypeError(
+            f"{what} takes an array of {p.dtype}, not of {np.dtype(value.dtype).name}"
+        )
+    described = value.__cuda_array_interface__
+    if described["strides"] is not None:
+        raise ValueError(f"{what} takes a C-contiguous array")
+    return struct.pack("=Q", described["data"][0])
+
+
 def _refuse_overlap(arguments: Sequence[Argument]) -> None:
     """Arrays may be the same, not overlap otherwise: on the device they would be apart."""
     arrays = [a for a in arguments if a.array is not None and a.array.nbytes]
@@ -150,8 +166,9 @@ class _Bound:
 class Kernel:
     """One `__global__` function.
 
-    `kernel[grid, block](x, y, n)` runs it on NumPy arrays, which it changes, or on
-    DeviceArrays of the simulator; grid and block are numbers or tuples of up to three.
+    `kernel[grid, block](x, y, n)` runs it in the simulator on NumPy arrays, which it
+    changes, or on DeviceArrays; on DeviceArrays of a GPU it runs there, unchecked.  Grid
+    and block are numbers or tuples of up to three.
     A third value, `kernel[grid, block, bytes]`, is the dynamic shared memory.
     """
 
@@ -174,7 +191,7 @@ class Kernel:
     def __call__(self, *arguments: Any) -> None:
         raise TypeError(f"a kernel needs a grid and a block: {self.name}[grid, block](...)")
 
-    def _arguments(self, values: Sequence[Any]) -> list[Argument]:
+    def _count(self, values: Sequence[Any]) -> None:
         wanted = len(self._parameters)
         if len(values) != wanted:
             listed = ", ".join(self._written.parameters)
@@ -182,10 +199,16 @@ class Kernel:
                 f"{self.name}({listed}) takes {wanted} argument{'s' * (wanted != 1)} but "
                 f"{len(values)} {'was' if len(values) == 1 else 'were'} given"
             )
+
+    def _what(self, i: int) -> str:
+        return f"{self.name}: argument {i + 1}, '{self._written.parameters[i]}',"
+
+    def _arguments(self, values: Sequence[Any]) -> list[Argument]:
+        self._count(values)
         arguments = []
         for i, (value, p) in enumerate(zip(values, self._parameters, strict=True)):
             name = self._written.names[i] or f"argument {i + 1}"
-            what = f"{self.name}: argument {i + 1}, '{self._written.parameters[i]}',"
+            what = self._what(i)
             if p.pointer:
                 array = _array(value, p, what)
                 fresh = isinstance(value, _Empty) and value.fresh
@@ -215,18 +238,51 @@ class Kernel:
         Raises KernelFault, and then leaves the arrays as they were.
         """
         grid, block = _dimensions(grid, "grid"), _dimensions(block, "block")
+        shared_bytes = operator.index(shared_bytes)
+        if any(isinstance(a, DeviceArray) and a.backend == "cuda" for a in arguments):
+            values = self._values(arguments)
+            gpu = self._program._gpu_library()
+            gpu.launch(self.name, self._number, grid, block, shared_bytes, values)
+            gpu.wait(self.name)
+            return
         converted = self._arguments(arguments)
         library = self._program._library(checked=True)
         results = None
         for schedule in schedules if check else schedules[:1]:
             written, _ = library.launch(
-                self._number, grid, block, operator.index(shared_bytes), converted,
-                max_steps, schedule, checks=check,
+                self._number, grid, block, shared_bytes, converted, max_steps,
+                schedule, checks=check,
             )  # fmt: skip
             results = written if results is None else results
         if results is None:
             raise ValueError("schedules is empty")
         self._give_back(arguments, results)
+
+    def _values(self, arguments: Sequence[Any]) -> list[bytes]:
+        """The arguments of a launch on a GPU."""
+        self._count(arguments)
+        return [
+            (_on_gpu if p.pointer else _scalar)(value, p, self._what(i))
+            for i, (value, p) in enumerate(zip(arguments, self._parameters, strict=True))
+        ]
+
+    def time(
+        self, grid: Any, block: Any, *arguments: Any, shared_bytes: int = 0, cold: bool = True
+    ) -> timer.Timing:
+        """Time the kernel on the GPU, with a cold L2 if `cold`, as gpuopt's own are timed.
+
+        NumPy arrays are copied there first and stay as they are.  The kernel runs many times
+        on the same memory: one that adds to an array goes on adding.
+        """
+        grid, block = _dimensions(grid, "grid"), _dimensions(block, "block")
+        gpu = self._program._gpu_library()
+        placed = [asdevice(a) if isinstance(a, np.ndarray) else a for a in arguments]
+        values = self._values(placed)
+        launch = (self.name, self._number, grid, block, operator.index(shared_bytes), values)
+        gpu.launch(*launch)
+        gpu.wait(self.name)
+        clock = timer.EventClock()
+        return timer.measure(lambda: gpu.launch(*launch), device="cuda", cold=cold, clock=clock)
 
     def _give_back(self, arguments: Sequence[Any], results: dict[int, np.ndarray]) -> None:
         for i, result in results.items():
@@ -270,6 +326,7 @@ class Program:
             raise TypeError(f"source must be a str, not {type(source).__name__}")
         self.source = Source(source)
         self._libraries: dict[bool, Library] = {}
+        self._gpu: GpuLibrary | None = None
         self.kernels = {
             k.name: Kernel(self, i) for i, k in enumerate(self.source.kernels)
         }  # fmt: skip
@@ -278,6 +335,11 @@ class Program:
         if checked not in self._libraries:
             self._libraries[checked] = Library(self.source, checked)
         return self._libraries[checked]
+
+    def _gpu_library(self) -> GpuLibrary:
+        if self._gpu is None:
+            self._gpu = GpuLibrary(self.source)
+        return self._gpu
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.kernels.values()))
@@ -313,3 +375,7 @@ class Program:
     ) -> profile.Profile:
         """Count what the only kernel does; see Kernel.profile."""
         return self._only.profile(grid, block, *arguments, **options)
+
+    def time(self, grid: Any, block: Any, *arguments: Any, **options: Any) -> timer.Timing:
+        """Time the only kernel on the GPU; see Kernel.time."""
+        return self._only.time(grid, block, *arguments, **options)
