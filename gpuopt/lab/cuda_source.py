@@ -244,6 +244,7 @@ class Source:
         for kernel in self.kernels:
             if names.count(kernel.name) > 1:
                 raise self.error(f"there are two kernels '{kernel.name}'", kernel.line)
+        self._refuse_device_variables(code)
         self._edits: list[tuple[int, int, str]] = []
         self._includes: list[str] = []
         try:
@@ -280,6 +281,20 @@ class Source:
                 opened.pop()
         if opened:
             raise self.error("this { is never closed", opened[-1])
+
+    def _refuse_device_variables(self, code: str) -> None:
+        """They would keep values from launch to launch, and nothing checks them."""
+        for found in re.finditer(
+            r"\b__device__\b([^;{(=]*)[;{=]", _ATTRIBUTE.sub(_blank, code)
+        ):
+            inside = any(f.open < found.start() < f.close for f in self._functions)
+            if not inside and not re.search(r"\b(?:const|constexpr|struct)\b", found[1]):
+                line = code.count("\n", 0, found.start()) + 1
+                raise self.error(
+                    "a __device__ variable: pass an array to the kernel, so that its accesses "
+                    "are checked and every launch begins with the same values",
+                    line,
+                )
 
     def _replace(self, start: int, end: int, text: str) -> None:
         """Puts `text`, which is one line, in place of code; its lines stay."""
@@ -355,6 +370,7 @@ class Source:
     def _unit_head(self) -> Iterator[str]:
         yield from self._includes
         yield '#line 1 "head_sim.h"'
+        yield "#define GPO_LAB_SOURCE"
         yield '#include "kernel_sim.h"'
         yield "namespace gpo_user {"
         yield f'#line 1 "{FILE}"'

@@ -99,7 +99,6 @@ LINES = ["-g1", "-gdwarf-4", "-gz=none", "-fno-var-tracking"]
 # Mistakes that the compiler sees; a thread of the simulator has a stack of 64 KB.
 ERRORS = [
     "-Werror=uninitialized", "-Werror=array-bounds", "-Werror=return-type",
-    "-Wframe-larger-than=32768", "-Werror=frame-larger-than=32768",
 ]  # fmt: skip
 # Mistakes that only running shows; not for counts, as they are code of their own.
 CHECKS = ["-fsanitize=bounds,integer-divide-by-zero", "-fno-sanitize-recover=all",
@@ -191,9 +190,11 @@ def simulator() -> Path:
 
 
 def _source_command(source: Path, output: Path, checked: bool) -> list[str]:
-    flags = [*FLAGS, *ERRORS, "-O1", *LINES, *instrumentation(compiler())]
+    clang = "clang" in compiler()[0]
+    frame = "-Wframe-larger-than=32768 -Werror=frame-larger-than" + ("" if clang else "=32768")
+    flags = [*FLAGS, *ERRORS, *frame.split(), "-O1", *LINES, *instrumentation(compiler())]
     flags += CHECKS if checked else []
-    caret = "caret-diagnostics" if "clang" in compiler()[0] else "diagnostics-show-caret"
+    caret = "caret-diagnostics" if clang else "diagnostics-show-caret"
     flags += ["-fdiagnostics-color=never", f"-fno-{caret}"]
     return [*compiler(), "-x", "c++", *flags, *_folders(), "-c", str(source), "-o", str(output)]
 

@@ -126,6 +126,22 @@ gpo_lab_left_barrier(int arrived, const char *file, int line)
                    arrived, blockDim.x * blockDim.y * blockDim.z);
 }
 
+void
+gpo_lab_touch(const void *address, size_t bytes, bool write, const char *file, int line)
+{
+    const Site site = {file, line};
+    for (size_t i = 0; i < bytes; i++) { /* one by one, as the alignment may be any */
+        gpo_sim::access_plain((const char *)address + i, 1, write, &site);
+    }
+}
+
+void
+gpo_lab_stop(const char *what, const char *expression, const char *file, int line)
+{
+    const Site site = {file, line};
+    gpo_sim::fault(gpo_sim::current, &site, "%s%s", what, expression);
+}
+
 /* ---- limits: how many pieces of code each thread has executed ---- */
 
 struct Steps {

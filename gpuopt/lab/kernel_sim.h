@@ -1,7 +1,7 @@
 /*
  * kernel_sim.h  What the source of `gpuopt.lab.kernel` is compiled with: CUDA's features
  * from the simulator, shared arrays, a strict __syncthreads, and the table of the kernels.
- * Order: shared memory, barriers, parameters, the table, what the source is wrapped in.
+ * Order: shared memory, loops, barriers, the C library, parameters, the table, what the source is wrapped in.
  * kernel_sim.cpp launches the kernels; gpuopt/lab/cuda_source.py rewrites the source.
  */
 #ifndef GPO_LAB_KERNEL_SIM_H
@@ -9,7 +9,6 @@
 
 #include "device/launch.cuh"
 
-#include <float.h>
 #include <limits.h>
 #include <stdio.h>
 #include <utility>
@@ -18,6 +17,10 @@
 
 void *gpo_lab_dynamic_shared(const char *file, int line);
 void gpo_lab_left_barrier(int arrived, const char *file, int line);
+
+void gpo_lab_touch(const void *address, size_t bytes, bool write, const char *file,
+                   int line);
+void gpo_lab_stop(const char *what, const char *expression, const char *file, int line);
 
 /* ---- shared memory: `__shared__ float tile[8];` becomes a typedef and one of these ---- */
 
@@ -66,6 +69,37 @@ gpo_lab_syncthreads(GPO_SIM_HERE)
     if (arrived != (int)(blockDim.x * blockDim.y * blockDim.z)) {
         gpo_lab_left_barrier(arrived, file, line);
     }
+}
+
+/* ---- functions of the C library, which is not instrumented ---- */
+
+GPO_SIM_FN static void *
+gpo_lab_memset(void *to, int value, size_t bytes, GPO_SIM_HERE)
+{
+    gpo_lab_touch(to, bytes, true, file, line);
+    return memset(to, value, bytes);
+}
+
+GPO_SIM_FN static void *
+gpo_lab_memcpy(void *to, const void *from, size_t bytes, GPO_SIM_HERE)
+{
+    gpo_lab_touch(from, bytes, false, file, line);
+    gpo_lab_touch(to, bytes, true, file, line);
+    return memmove(to, from, bytes);
+}
+
+GPO_SIM_FN static void
+gpo_lab_assert(bool holds, const char *expression, GPO_SIM_HERE)
+{
+    if (!holds) {
+        gpo_lab_stop("assertion failed: ", expression, file, line);
+    }
+}
+
+GPO_SIM_FN static void
+__trap(GPO_SIM_HERE)
+{
+    gpo_lab_stop("__trap() was called", "", file, line);
 }
 
 namespace gpo_lab {
@@ -206,6 +240,15 @@ extern "C" const int gpo_lab_nkernels;
 
 /* ---- the source itself follows, in the namespace gpo_user ---- */
 
+#ifdef GPO_LAB_SOURCE
 #define __syncthreads gpo_lab_syncthreads
+#define memset gpo_lab_memset
+#define memcpy gpo_lab_memcpy
+#define memmove gpo_lab_memcpy
+#ifdef assert /* the source includes assert.h */
+#undef assert
+#define assert(...) gpo_lab_assert(static_cast<bool>(__VA_ARGS__), #__VA_ARGS__)
+#endif
+#endif
 
 #endif

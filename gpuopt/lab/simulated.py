@@ -69,6 +69,7 @@ _KINDS = (
     ("deadlock", r"^deadlock"),
     ("endless loop", r"^endless loop|^livelock"),
     ("stack overflow", r"^stack overflow"),
+    ("assertion", r"^assertion failed|^__trap"),
     ("division by zero", r"^integer division by zero"),
     ("warp", r"^shuffle reads|^lane \d+ is not|^width \d+ is not"),
     ("invalid launch", r"invalid launch|threads per block|would take minutes"),
