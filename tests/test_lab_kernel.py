@@ -26,6 +26,8 @@ from gpuopt.lab.own import Program
 from gpuopt.lab.profile import profile
 
 ROOT = Path(__file__).parent.parent
+# clang++ writes fewer lines of blocks into its tables, and its errors are at other lines.
+EXACT = "clang" not in host_compiler.compiler()[0]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -129,8 +131,10 @@ def test_a_planted_fault_is_found_at_its_line(planted: Program, fault: Fault) ->
             fault.grid, fault.block, *arguments, shared_bytes=fault.shared_bytes
         )
     found = caught.value
-    assert (found.kind, found.line - first_line(fault)) == (fault.kind, fault.line), str(found)
-    assert planted_faults.MARK in found.text
+    assert found.kind == fault.kind, str(found)
+    if EXACT or found.kind != "endless loop":
+        assert found.line - first_line(fault) == fault.line, str(found)
+        assert planted_faults.MARK in found.text
     assert found.text in str(found)
     assert found.kernel == fault.name
     assert isinstance(found, gpuopt.SimulatorError)
@@ -196,6 +200,17 @@ __global__ void copies(int *x, int n)
 __global__ void asserts(const int *x)
 {
     assert(x[threadIdx.x] < 3);
+}
+__global__ void spins(int *x, int n) { while (true) { n += 1; } }
+__global__ void for_ever(int *x, int n) { for (;;) { } }
+__global__ void never_ends(int *x, int n) { do { } while (n == n); }
+__global__ void jumps(int *x, int n) { again: if (n) goto again; else x[0] = 1; }
+__global__ void waits(int *x, int n) { while (true) __syncthreads(); }
+__global__ void polls(int *x, int n) { while (x[0] == 0) { } }
+__global__ void declares(int *x, int n)
+{
+    while (unsigned long left = x[0]) { x[0] = left - 1; }
+    for (int k : {1, 2}) x[0] += k;
 }
 __global__ void counts_down(int *x, int n) { while (n-- > 0) x[0] = n; }
 """
@@ -347,6 +362,20 @@ def test_a_grid_that_would_take_minutes(good: Program) -> None:
         good.scale[1 << 20, 1024](f32(8), f32(8), 1, 8)
 
 
+@pytest.mark.parametrize("name", ["spins", "for_ever", "never_ends", "jumps", "waits", "polls"])
+def test_a_loop_that_does_nothing_ends_too(good: Program, name: str) -> None:
+    with pytest.raises(lab.KernelFault) as caught:
+        good.kernels[name].launch(1, 40, np.zeros(1, np.int32), 1, max_steps=100_000)
+    assert caught.value.kind == "endless loop"
+    assert name in caught.value.text or not EXACT
+
+
+def test_loops_that_the_source_declares_in(good: Program) -> None:
+    x = np.array([5], np.int32)
+    good.declares[1, 1](x, 0)
+    assert x[0] == 3
+
+
 # ---- counts ----
 
 V0 = """\
@@ -412,7 +441,7 @@ def test_counting_changes_no_array_and_refuses_a_wrong_kernel(planted: Program) 
 def test_an_error_of_the_compiler_has_its_line(text: str, line: int, sentence: str) -> None:
     with pytest.raises(lab.CompileError, match=re.escape(sentence)) as caught:
         lab.kernel(text)
-    if "clang" not in host_compiler.compiler()[0]:  # which points at other lines
+    if EXACT:
         assert abs(caught.value.line - line) <= (sentence == "expected ';'"), str(caught.value)
         assert caught.value.text == text.split("\n")[caught.value.line - 1]
 

@@ -328,7 +328,9 @@ class Source:
                 self._edits.append((f.open + 1, f.open + 1, " " + text))
 
     def _mark_loops(self, code: str) -> None:
-        """Conditions of loops become GPO_LAB_LOOP(condition): see kernel_sim.h."""
+        """A loop's condition becomes GPO_LAB_LOOP(condition): see kernel_sim.h."""
+        for found in re.finditer(r"\bgoto\b", code):
+            self._edits.append((found.start(), found.start(), "GPO_LAB_GOTO "))
         for found in re.finditer(r"\b(for|while)\s*(?=\()", code):
             start = found.end() + 1
             end = _closing(code, found.end())
@@ -339,7 +341,7 @@ class Source:
                 start += len(inner[0]) + 1
                 end = start + len(inner[1])
             condition = code[start:end]
-            if re.match(r"\s*(?:const\s+)?[A-Za-z_]\w*[\s*&]+[A-Za-z_]\w*\s*=[^=]", condition):
+            if re.match(r"\s*(?:[A-Za-z_][\w:]*[\s*&]+)+[A-Za-z_]\w*\s*=[^=]", condition):
                 continue  # a declaration
             self._edits.append((start, start, "GPO_LAB_LOOP("))
             self._edits.append((end, end, ")" if condition.strip() else "true)"))

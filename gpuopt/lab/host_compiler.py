@@ -194,6 +194,8 @@ def _source_command(source: Path, output: Path, checked: bool) -> list[str]:
     frame = "-Wframe-larger-than=32768 -Werror=frame-larger-than" + ("" if clang else "=32768")
     flags = [*FLAGS, *ERRORS, *frame.split(), "-O1", *LINES, *instrumentation(compiler())]
     flags += CHECKS if checked else []
+    if checked and clang:  # or it leaves out blocks, such as that of an endless loop
+        flags.append("-fsanitize-coverage=trace-pc,no-prune")
     caret = "caret-diagnostics" if clang else "diagnostics-show-caret"
     flags += ["-fdiagnostics-color=never", f"-fno-{caret}"]
     return [*compiler(), "-x", "c++", *flags, *_folders(), "-c", str(source), "-o", str(output)]

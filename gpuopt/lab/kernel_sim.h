@@ -42,7 +42,7 @@ void gpo_lab_stop(const char *what, const char *expression, const char *file, in
 
 /*
  * The compiler does not instrument an empty block, which an endless loop may be: with
- * checks the condition of a loop is one more statement.
+ * checks the condition of a loop, and a goto, is one more statement.
  */
 #ifdef GPO_LAB_CHECKED
 static inline __attribute__((always_inline)) bool
@@ -52,8 +52,13 @@ gpo_lab_step()
     return true;
 }
 #define GPO_LAB_LOOP(...) gpo_lab_step() && (__VA_ARGS__)
+#define GPO_LAB_GOTO       \
+    if (!gpo_lab_step()) { \
+    }                      \
+    else
 #else
 #define GPO_LAB_LOOP(...) __VA_ARGS__
+#define GPO_LAB_GOTO
 #endif
 
 /* ---- barriers ---- */
