@@ -65,7 +65,7 @@ gpo_lab_step()
 
 /*
  * A barrier that some threads of the block never reach is a fault, also where they have
- * ended: GPUs since Volta do not wait for those, older ones did.
+ * ended and a GPU may let it pass.
  */
 GPO_SIM_FN static void
 gpo_lab_syncthreads(GPO_SIM_HERE)
