@@ -13,7 +13,7 @@ LIBRARIES := "torch>=2.11" "jax>=0.7" scipy pandas xarray pint astropy \
 TORCH_TESTS := torch torch_ops torch_direct torch_rival torch_examples torch_parallel dask jax guests sweep
 IMPORTS := torch, jax, pandas, xarray, pint, astropy, dask.array, distributed
 C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
-CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
+CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'gpuopt/lab/*.cpp' 'gpuopt/lab/*.h' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
 
 .DEFAULT_GOAL := help
 .PHONY: help build times demo test busy test-gpu test-torch beyond bench sweep wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean

@@ -172,14 +172,19 @@ class BuildExtension(build_ext):
 
 
 class BuildPython(build_py):
-    """Adds the C and CUDA sources that gpuopt.source() shows, and the examples."""
+    """Adds the C and CUDA sources that gpuopt.source() shows, the simulator's, the examples.
+
+    gpuopt.lab.kernel compiles the simulator together with a user's kernel.
+    """
 
     def run(self) -> None:
         super().run()
         if not self.editable_mode:
             target = Path(self.build_lib) / "gpuopt" / "csrc"
-            shutil.copytree(ROOT / "csrc" / "ops", target / "ops", dirs_exist_ok=True)
-            shutil.copytree(ROOT / "csrc" / "device", target / "device", dirs_exist_ok=True)
+            for part in ("ops", "device", "core", "sim"):
+                shutil.copytree(ROOT / "csrc" / part, target / part, dirs_exist_ok=True)
+            (target / "backend").mkdir(exist_ok=True)
+            shutil.copy(ROOT / "csrc" / "backend" / "backend.h", target / "backend")
             examples = Path(self.build_lib) / "gpuopt" / "examples"
             examples.mkdir(exist_ok=True)
             for example in (ROOT / "examples").glob("[!.]*.*"):
@@ -201,7 +206,7 @@ setup(
     ],
     package_data={
         "gpuopt": ["py.typed", "*.pyi"],
-        "gpuopt.lab": ["*.cu"],
+        "gpuopt.lab": ["*.cu", "*.cpp", "*.h"],
         "gpuopt.benchmarks": ["targets.tsv", "methods_published.tsv"],
         "gpuopt.benchmarks.peers": ["*.cu"],
         "gpuopt.benchmarks.results": ["h200-*.json"],

@@ -25,6 +25,8 @@ WANTED = (
     *(f"gpuopt/{library}" for library in LIBRARIES),
     "gpuopt/__init__.py", "gpuopt/_core.pyi", "gpuopt/py.typed",
     "gpuopt/csrc/ops/reduce/cuda.cu", "gpuopt/csrc/device/launch.cuh",
+    "gpuopt/csrc/sim/access.cpp", "gpuopt/csrc/core/gpo.h", "gpuopt/csrc/backend/backend.h",
+    "gpuopt/lab/kernel_sim.cpp", "gpuopt/lab/kernel_sim.h", "gpuopt/lab/puzzle_solutions.cu",
     "gpuopt/examples/reduce_ladder.ipynb",
     "gpuopt/examples/language_model.py",
 )  # fmt: skip

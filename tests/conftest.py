@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 import gpuopt
+from gpuopt.lab import nvcc
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
@@ -52,6 +53,8 @@ MISSING = {
 }
 collect_ignore = [file for file, names in MISSING.items() if names]
 collect_ignore += [] if gpuopt.backends()["cuda"] is None else ["test_device_gpu.py"]
+if gpuopt.backends()["cuda"] is not None or nvcc.unavailable():
+    collect_ignore += ["test_lab_kernel_gpu.py"]
 GPUS = gpuopt.device_count() if gpuopt.backends()["cuda"] is None else 0
 collect_ignore += [] if GPUS > 1 else ["test_two_gpus.py"]
 

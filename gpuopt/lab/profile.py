@@ -122,6 +122,11 @@ class Profile:
     def __len__(self) -> int:
         return len(self.kernels)
 
+    def __add__(self, other: Profile) -> Profile:
+        """Both side by side."""
+        op = self.op if self.op == other.op else f"{self.op} and {other.op}"
+        return Profile(op, (*self.kernels, *other.kernels))
+
     def __getitem__(self, variant: str) -> tuple[Kernel, ...]:
         """The kernels of one variant, in the order of their first launch."""
         found = tuple(k for k in self.kernels if k.variant == variant)
