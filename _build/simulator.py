@@ -23,6 +23,7 @@ BUILDS = ("plain", "profile")
 LIBRARIES = {"plain": "_sim.so", "profile": "_sim_profile.so"}
 FLAGS = [
     "-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
+    "-fno-asynchronous-unwind-tables",
     "-fno-threadsafe-statics",
     "-ffp-contract=off",  # the same bits as the other backends
     "-fno-strict-aliasing",  # kernels read arrays through wider types, as nvcc allows

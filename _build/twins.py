@@ -26,9 +26,11 @@ DEBUG = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
-# What the assembler adds to lines where there is no .debug_info: names and ranges of functions.
+# What the assembler adds to lines where there is no .debug_info: names, ranges and frames of
+# functions.
 UNUSED = [
-    f"--remove-section=.debug_{part}" for part in ("info", "abbrev", "aranges", "str", "ranges")
+    f"--remove-section=.debug_{part}"
+    for part in ("info", "abbrev", "aranges", "str", "ranges", "frame")
 ]
 
 
@@ -48,10 +50,14 @@ def main(arguments: list[str]) -> int:
         for text, output in zip((plain(profile), profile), outputs, strict=True):
             Path(file).write_bytes(text)
             here = f"-fdebug-prefix-map={os.getcwd()}=."  # the assembler notes it
-            done = subprocess.run([command[0], "-c", here, file, "-o", output])
-            if done.returncode:
-                return done.returncode
-        return subprocess.run(["objcopy", *UNUSED, outputs[1]]).returncode
+            for step in (
+                [command[0], "-c", here, file, "-o", output],
+                ["objcopy", *UNUSED, output],
+            ):
+                done = subprocess.run(step)
+                if done.returncode:
+                    return done.returncode
+    return 0
 
 
 if __name__ == "__main__":

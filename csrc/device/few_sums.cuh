@@ -98,9 +98,12 @@ few_count_smaller(few_space *space, int digits)
     }
 }
 
-/* Sorts key[0..n) stably; entry[i] becomes the place in which sorted key i was. */
+/*
+ * Sorts key[0..n) stably; entry[i] becomes the place in which sorted key i was.  nvcc
+ * inlines it; the simulator need not have a copy for each type of element.
+ */
 template <int ITEMS>
-__device__ __forceinline__ void
+__device__ void
 few_sort(few_space *space, int n, few_digits digits)
 {
     const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;

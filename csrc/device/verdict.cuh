@@ -1,32 +1,14 @@
 /*
- * verdict.cuh  The host learns whether kernels met an index out of bounds.
+ * verdict.cuh  The host learns whether kernels met an index out of bounds (verdict.cu).
  */
 #ifndef GPO_VERDICT_CUH
 #define GPO_VERDICT_CUH
 
-#include "block.cuh"
 #include "index.cuh"
 
-static __global__ void
-tell_verdict(const unsigned long long *bad, uint64_t *answer)
-{
-    tell_host(answer, *bad);
-}
-
 /* *place = *bad after the kernels before; NONE_BAD if no index was out of bounds. */
-static inline gpo_status
-wait_for_verdict(gpo_call *call, const unsigned long long *bad, uint64_t *place)
-{
-    uint64_t *answer = nullptr;
-    gpo_status status = gpo_question(call, &answer);
-    if (!status) {
-        status = GPO_LAUNCH(call, dim3(1), dim3(1), 0, tell_verdict, bad, answer);
-    }
-    return status ? status : gpo_answer(call, answer, place);
-}
-
-/* ---- few indices are checked before the other kernels, which the host then need not
-        wait for ---- */
+gpo_status wait_for_verdict(gpo_call *call, const unsigned long long *bad,
+                            uint64_t *place);
 
 /* Indices of a call, good if low <= index < high. */
 struct index_line {
@@ -36,75 +18,14 @@ struct index_line {
     bool is_unsigned;
 };
 
-/* Indices up to which a kernel of their own is cheap. */
+/* So many are checked before the other kernels, which the host need not wait for. */
 constexpr int64_t CHECKED_FIRST = 1 << 20;
-constexpr int CHECK_BLOCK = 256;
-
-__device__ __forceinline__ bool
-is_good(const index_line &line, int64_t i)
-{
-    const int64_t k = line.is_wide
-                          ? static_cast<const int64_t *>(line.at)[i * line.step]
-                          : static_cast<const int32_t *>(line.at)[i * line.step];
-    return line.is_unsigned
-               ? static_cast<uint64_t>(k) < static_cast<uint64_t>(line.high)
-               : k >= line.low && k < line.high;
-}
-
-/* `counters` are the stream's: the first bad position, inverted, and a ticket. */
-static __global__ void
-__launch_bounds__(CHECK_BLOCK)
-    check_line(index_line line, unsigned *counters, uint64_t *answer)
-{
-    GPO_SHARED(bool, last, [1]);
-    unsigned long long *const first_bad =
-        reinterpret_cast<unsigned long long *>(counters);
-    const int64_t step = static_cast<int64_t>(gridDim.x) * CHECK_BLOCK;
-#pragma unroll 4
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * CHECK_BLOCK + threadIdx.x;
-         i < line.count; i += step) {
-        if (!is_good(line, i)) {
-            atomicMax(first_bad, ~static_cast<unsigned long long>(i));
-        }
-    }
-    if (is_last_block(counters + 2, gridDim.x, last) && threadIdx.x == 0) {
-        tell_host(answer, ~atomicExch(first_bad, 0ull));
-    }
-}
 
 /* Launches the check; gpo_answer tells the first bad position, or NONE_BAD. */
-static inline gpo_status
-ask_verdict(gpo_call *call, const index_line &line, uint64_t **answer)
-{
-    constexpr int64_t EACH = 4 * CHECK_BLOCK;
-    unsigned *counters = nullptr;
-    gpo_status status = gpo_tickets(call, &counters);
-    if (!status) {
-        status = gpo_question(call, answer);
-    }
-    const int64_t most = 2 * static_cast<int64_t>(gpo_processors(call));
-    const int64_t blocks = (line.count + EACH - 1) / EACH;
-    const dim3 grid(static_cast<unsigned>(blocks < 1      ? 1
-                                          : blocks < most ? blocks
-                                                          : most));
-    return status ? status
-                  : GPO_LAUNCH(call, grid, CHECK_BLOCK, 0, check_line, line, counters,
-                               *answer);
-}
+gpo_status ask_verdict(gpo_call *call, const index_line &line, uint64_t **answer);
 
 /* The index of a call at `at`, which was out of bounds. */
-static inline gpo_status
-fetch_index(gpo_call *call, const void *index, bool is_wide, int64_t at, int64_t *value)
-{
-    int32_t narrow = 0;
-    if (is_wide) {
-        return gpo_fetch(call, value, static_cast<const int64_t *>(index) + at,
-                         sizeof *value);
-    }
-    const gpo_status status = gpo_fetch(
-        call, &narrow, static_cast<const int32_t *>(index) + at, sizeof narrow);
-    *value = narrow;
-    return status;
-}
+gpo_status fetch_index(gpo_call *call, const void *index, bool is_wide, int64_t at,
+                       int64_t *value);
 
 #endif

@@ -91,6 +91,7 @@ def cache() -> Path:
 
 FLAGS = [
     "-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
+    "-fno-asynchronous-unwind-tables",
     "-fno-threadsafe-statics", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv",
     "-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function", "-Wno-psabi",
     "-Wno-unused-local-typedefs",

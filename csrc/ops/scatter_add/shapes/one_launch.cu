@@ -30,10 +30,19 @@ rounded(Sum sum)
     }
 }
 
+/* One kernel for both widths of the index: it is read once. */
+template <typename Input>
+__device__ __forceinline__ int64_t
+index_at(const Input &x, bool is_wide, int i)
+{
+    const int64_t at = i * x.index_stride;
+    return is_wide ? x.index[at] : reinterpret_cast<const int32_t *>(x.index)[at];
+}
+
 template <typename Input, int ITEMS>
 __global__ void
 __launch_bounds__(FEW_THREADS)
-    scatter_add_one_launch_kernel(Input x, few_digits key,
+    scatter_add_one_launch_kernel(Input x, bool is_wide, few_digits key,
                                   result_of<typename Input::T> *out, uint64_t *answer)
 {
     using T = typename Input::T;
@@ -55,8 +64,7 @@ __launch_bounds__(FEW_THREADS)
     for (int first = 0; first < n; first += FEW_THREADS) {
         const int i = first + tid;
         const bool is_element = i < n;
-        const int64_t k =
-            is_element ? x.place(x.index[i * x.index_stride], i) - begin : -1;
+        const int64_t k = is_element ? x.place(index_at(x, is_wide, i), i) - begin : -1;
         const bool is_mine = k >= 0 && k < places;
         if (is_element) {
             space[0].key[i] = static_cast<uint32_t>(is_mine ? k : places);
@@ -84,25 +92,26 @@ __launch_bounds__(FEW_THREADS)
         [&](uint32_t k, Sum sum) { out[begin + k] = rounded<T>(sum); });
 }
 
-template <typename T, typename I>
+template <typename T>
 static gpo_status
 run_few(gpo_call *call, const scatter_add_frame &f, uint64_t *answer)
 {
-    using Input = scatter_add_input<T, I>;
+    using Input = scatter_add_input<T, int64_t>;
     const scatter_add_plan &plan = *scatter_add_plan_of(call);
     const int64_t largest = plan.size < PLACES ? plan.size : PLACES;
     const few_digits key = few_digits_of(largest);
     const int64_t blocks = ceil_div(plan.size, PLACES);
     const dim3 grid(static_cast<unsigned>(blocks > 0 ? blocks : 1));
-    const Input x = input_of<T, I>(call, f);
+    const bool is_wide = call->in[SCATTER_ADD_INDEX].dtype != GPO_I32;
+    const Input x = input_of<T, int64_t>(call, f);
     result_of<T> *const out = static_cast<result_of<T> *>(call->out[0].data);
     return plan.n <= FEW_THREADS
                ? GPO_LAUNCH(call, grid, FEW_THREADS, 0,
-                            (scatter_add_one_launch_kernel<Input, 1>), x, key, out,
-                            answer)
+                            (scatter_add_one_launch_kernel<Input, 1>), x, is_wide, key,
+                            out, answer)
                : GPO_LAUNCH(call, grid, FEW_THREADS, 0,
-                            (scatter_add_one_launch_kernel<Input, MOST_ITEMS>), x, key,
-                            out, answer);
+                            (scatter_add_one_launch_kernel<Input, MOST_ITEMS>), x,
+                            is_wide, key, out, answer);
 }
 
 template <typename T>
@@ -120,9 +129,7 @@ scatter_add_one_launch(gpo_call *call)
         status = gpo_question(call, &answer);
     }
     if (!status) {
-        status = call->in[SCATTER_ADD_INDEX].dtype == GPO_I32
-                     ? run_few<T, int32_t>(call, f, answer)
-                     : run_few<T, int64_t>(call, f, answer);
+        status = run_few<T>(call, f, answer);
     }
     if (!status && raises) {
         status = gpo_answer(call, answer, &place);
