@@ -81,6 +81,7 @@ def array(n: int) -> Any:
 def dask_times(gpus: int, n: int) -> dict[str, Any]:
     """Times of operators on an array that lies in the workers' memory, and the results."""
     import distributed
+
     import gpuopt.dask as gd
 
     logging.getLogger("distributed").setLevel(logging.ERROR)
