@@ -90,6 +90,7 @@ def dask_times(gpus: int, n: int) -> dict[str, Any]:
             "cls": distributed.Nanny,
             "options": {
                 "nthreads": 1,
+                "memory_limit": 0,  # blocks are on the GPU: else they count as the host's
                 "host": "127.0.0.1",
                 "env": {"CUDA_VISIBLE_DEVICES": str(k)},
             },
