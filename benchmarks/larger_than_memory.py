@@ -190,7 +190,33 @@ def of_arrays(gb: float, options: Row) -> Iterator[Row]:
         **{"out": y, **options},
     )
     if options["backend"] == "cuda":
+        yield from of_bus()
         yield from by_hand(x, y)
+
+
+def of_bus() -> Iterator[Row]:
+    """Yield the rate of the bus from page-locked memory: to the GPU, and both ways at once."""
+    try:
+        import cupy
+    except ImportError:
+        return
+    nbytes, turns = 1 << 28, 16
+    hosts = [cupy.cuda.alloc_pinned_memory(nbytes) for _ in range(2)]
+    arrays = [np.frombuffer(host, np.float32, nbytes // 4) for host in hosts]
+    there = [cupy.zeros(nbytes // 4, np.float32) for _ in range(2)]
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
+    for ways, name in ((1, "page-locked memory to the GPU"), (2, "both ways at once, each")):
+        for repeats in (1, turns):  # the first makes the device ready
+            begun = time.perf_counter()
+            for _ in range(repeats):
+                there[0].set(arrays[0], stream=streams[0])
+                if ways == 2:
+                    there[1].get(stream=streams[1], out=arrays[1], blocking=False)
+            for stream in streams:
+                stream.synchronize()
+            seconds = time.perf_counter() - begun
+        print(f"{name}: {turns * nbytes / seconds / 1e9:.3g} GB/s", flush=True)
+        yield {"name": name, "library": "cupy", "bytes": turns * nbytes, "seconds": seconds}
 
 
 def by_hand(x: Any, y: Any) -> Iterator[Row]:
@@ -213,6 +239,14 @@ def by_hand(x: Any, y: Any) -> Iterator[Row]:
         yield {"name": name, "library": "cupy", "bytes": x.nbytes, "seconds": seconds}
 
 
+def all_but(gb: float) -> Any:
+    """Memory of the GPU that leaves `gb` GB free, as on a smaller card."""
+    import cupy
+
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    return cupy.cuda.alloc(max(free - int(gb * 1e9), 0))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--gb", type=float, default=0, help="length of the file")
@@ -221,11 +255,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--blocks", action="store_true", help="the rate by length of a block")
     parser.add_argument("--growth", type=int, default=0, help="sum 2**20 to 2**GROWTH elements")
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--card-gb", type=float, help="keep all but this much of the GPU's memory"
+    )
     parser.add_argument("--folder", help="where files are made; default: a temporary folder")
     parser.add_argument("--out", help="a JSON file for the rows")
     asked = parser.parse_args(arguments)
     options: Row = {"backend": asked.backend, "progress": False}
     results: list[Row] = []
+    kept = all_but(asked.card_gb) if asked.card_gb else None
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
         if asked.gb:
             results += of_files(Path(name), asked.gb, asked.write, options)
@@ -239,8 +277,10 @@ def main(arguments: list[str] | None = None) -> int:
         "device": device_name(asked.backend),
         "cpu": {"name": device_name("cpu"), "count": os.cpu_count()},
         "commit": commit(),
+        "card_gb": asked.card_gb,
         "calls": results,
     }
+    del kept
     if asked.out:
         Path(asked.out).write_text(written(found), encoding="utf-8")
     return 0 if all(r.get("right", True) for r in results) else 1

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import gpuopt
+from gpuopt.lab.run import commit, device_name
 
 REPEATS = 5
 BLOCK = 1 << 28  # elements of a Dask block: 1 GiB of float32
@@ -38,19 +39,30 @@ def best(call: Callable[[], Any]) -> float:
 # ---- copies ----
 
 
-def copies(gpus: int) -> dict[str, float]:
-    """GB/s from the first GPU to each other one."""
+def copies(gpus: int) -> dict[str, Any]:
+    """GB/s from the first GPU to each other one, and what torch's copy reaches."""
+    import torch
+
     x = gpuopt.asdevice(np.zeros(1 << 28, np.float32))
+    theirs = torch.zeros(1 << 28, device="cuda:0")
     rates = {}
     for device in range(1, gpus):
-        ms = best(
-            lambda device=device: (
-                gpuopt.asdevice(x, device=device),
-                gpuopt.synchronize(device),
-                gpuopt.synchronize(0),
-            )
-        )
-        rates[f"0 to {device}"] = round(x.nbytes / ms / 1e6, 1)
+        there = torch.empty(1 << 28, device=f"cuda:{device}")
+
+        def ours(device: int = device) -> None:
+            gpuopt.asdevice(x, device=device)
+            gpuopt.synchronize(device)
+            gpuopt.synchronize(0)
+
+        def peer(device: int = device, there: Any = there) -> None:
+            there.copy_(theirs)
+            torch.cuda.synchronize(device)
+            torch.cuda.synchronize(0)
+
+        rates[f"0 to {device}"] = {
+            "gpuopt": round(x.nbytes / best(ours) / 1e6, 1),
+            "torch": round(x.nbytes / best(peer) / 1e6, 1),
+        }
     return rates
 
 
@@ -194,9 +206,19 @@ def main() -> None:
     gpus = gpuopt.device_count()
     n = 1 << int((*sys.argv[1:], "32")[0])
     counts = [k for k in (1, 2, 4, 8) if k <= gpus]
-    found: dict[str, Any] = {"gpus": gpus, "elements": n, "copies in GB/s": copies(gpus)}
-    found["dask"] = {str(k): dask_times(k, n) for k in counts}
-    found["causal_conv1d forward and backward in ms"] = {str(k): convolution(k) for k in counts}
+    parts: dict[str, Callable[[], Any]] = {
+        "copies in GB/s": lambda: copies(gpus),
+        "dask": lambda: {str(k): dask_times(k, n) for k in counts},
+        "causal_conv1d forward and backward in ms": lambda: {
+            str(k): convolution(k) for k in counts
+        },
+    }
+    found: dict[str, Any] = {
+        "device": device_name("cuda"), "commit": commit(), "gpus": gpus, "elements": n,
+    }  # fmt: skip
+    for name, part in parts.items():
+        found[name] = part()
+        print(name, found[name], file=sys.stderr, flush=True)
     print(json.dumps(found, indent=1))
 
 
