@@ -517,6 +517,7 @@ def test_ctrl_c_leaves_no_file(child: Child, tmp_path: Path) -> None:
 import os, signal, sys, threading
 import numpy as np
 import gpuopt
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 class Dataset:
     shape, dtype = (1000000,), np.dtype(np.int64)
     def __getitem__(self, key):
