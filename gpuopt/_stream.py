@@ -24,14 +24,15 @@ from gpuopt._report import STAGES, Report, Stage
 from gpuopt._sinks import Given, Sink, open_sink
 from gpuopt._sources import Blocks, Dataset, open_source
 from gpuopt._states import array
-from gpuopt._works import ELEMENTWISE, OPS, Cut, Work, make_work
+from gpuopt._works import ELEMENTWISE, OPS, Cut, Uncut, Work, make_work
 
-__all__ = ["stream"]
+__all__ = ["in_blocks", "stream"]
 
 MIB = 1 << 20
 # Bytes of a block.  On a CPU what was read is still in the cache when it is computed: a file
 # in the page cache is summed twice as fast as in blocks of 32 MiB.  A bus needs longer ones.
 BLOCK = {"cpu": 8 * MIB, "sim": 8 * MIB, "cuda": 32 * MIB}
+SHARE = 0.4  # of a GPU's free memory: a larger NumPy array comes in blocks by itself
 
 
 # ---- reading ahead ----
@@ -199,12 +200,12 @@ class Writer:
 
     A part is computed, or copied from the device, where it belongs if the result is in memory,
     and else into one of three buffers: new memory for each part would cost more than many
-    operators.
+    operators.  As many threads copy from the device into memory as read: one alone is slower
+    than the bus.
     """
 
     def __init__(self, sink: Sink, work: Work, feed: Feed, apart: bool, stages: Any) -> None:
         self.sink, self.along, self.stages = sink, work.out_along, stages
-        self.pool = ThreadPoolExecutor(1, "gpuopt-write")
         self.pending: deque[Future[None]] = deque()
         self.begun = feed.known
         self.end = 0
@@ -217,6 +218,9 @@ class Writer:
             self.shape, self.dtype = work.result()
             self.sink.begin(self.shape, self.dtype, known=True)
         self.direct = self.targets and not apart and sink.view(self.along, 0, 0) is not None
+        threads = feed.readers if self.direct and not self.host else 1
+        self.behind = threads + 1
+        self.pool = ThreadPoolExecutor(threads, "gpuopt-write")
 
     def target(self, begin: int, end: int) -> Any:
         """Where the part of a block goes on the host; None for new memory."""
@@ -241,7 +245,7 @@ class Writer:
         self.end = max(self.end, begin + part.shape[self.along])
         if self.direct and self.host:
             return
-        while len(self.pending) >= 2:
+        while len(self.pending) >= self.behind:
             self.pending.popleft().result()
         self.pending.append(self.pool.submit(self._write, begin, part, target))
 
@@ -387,9 +391,10 @@ def stream(
         Default: 8 MiB on a CPU, 32 MiB on a GPU.  An iterator's blocks are taken as they
         come; of a dataset with `chunks` whole ones are, if they fit.
     readers : int, optional
-        Threads that read.  Default: 2, or 4 on a machine of 8 or more CPUs.  An iterator
-        has one, and datasets are read and written by one thread at a time, since their
-        libraries need not be thread-safe, unless you name a number.
+        Threads that read.  Default: 2, or 4 on a machine of 8 or more CPUs; for a GPU half
+        of the CPUs, at least 2 and at most 8.  An iterator has one, and datasets are read
+        and written by one thread at a time, since their libraries need not be thread-safe,
+        unless you name a number.
     backend, device : optional
         Where to compute: 'cpu', 'cuda' or 'sim'.  Default: gpuopt.default_backend().
     progress : bool, optional
@@ -444,7 +449,7 @@ def stream(
     if block < 1 or (readers is not None and readers < 1):
         raise ValueError("block and readers must be positive")
     lock: Any = contextlib.nullcontext() if readers else threading.Lock()
-    readers = readers or (4 if (os.cpu_count() or 1) >= 8 else 2)
+    readers = readers or _readers(backend)
     same = [_is_out(op, value, out) for value in (*sources, *options.values())]
     apart = op == "scan" and any(same)  # a scan must not write where it reads
     opened = _arguments(op, sources, options)
@@ -460,6 +465,36 @@ def stream(
         return _run(work, feed, out, apart, lock, progress, report)
     finally:
         _close(opened)
+
+
+def in_blocks(
+    op: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: int, backend: str = "cuda"
+) -> Any:
+    """The result of a call with a NumPy array of more than SHARE of the device's free memory.
+
+    NotImplemented if there is none, or if the call cannot be cut.  The core asks this for
+    arrays of 256 MiB and more.
+    """
+    memory = _core.memory_info(device, backend=backend)
+    most = SHARE * (memory["free"] + memory["pool"])
+    given = [value for value in (*args, *kwargs.values()) if isinstance(value, np.ndarray)]
+    if all(x.nbytes <= most for x in given) or op not in OPS or "stream" in kwargs:
+        return NotImplemented
+    names = [a["name"] for a in _core.describe(op)["args"] if not a["named"]]
+    options = {**dict(zip(names, args, strict=False)), **kwargs}
+    options.update(backend=backend, device=device, progress=False)
+    try:
+        return stream(op, **options)
+    except Uncut:
+        return NotImplemented
+
+
+def _readers(backend: str) -> int:
+    """By default; one thread copies at an eighth of the rate of a GPU's bus."""
+    cores = os.cpu_count() or 1
+    if backend == "cuda":
+        return max(2, min(cores // 2, 8))
+    return 4 if cores >= 8 else 2
 
 
 def _place(work: Work, backend: str, device: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from gpuopt import _core, chunks
 from gpuopt._sources import Blocks, Source
 
-__all__ = ["ELEMENTWISE", "OPS", "Cut", "Work", "make_work"]
+__all__ = ["ELEMENTWISE", "OPS", "Cut", "Uncut", "Work", "make_work"]
 
 ELEMENTWISE = tuple(op for op in _core.ops() if _core.describe(op)["room"] == "elementwise")
 BATCHED = ("upsample_nearest", "max_pool1d", "max_pool2d", "max_pool3d")
@@ -21,6 +21,10 @@ OPS = (*chunks.OPS, "causal_conv1d", *BATCHED, *ELEMENTWISE)
 """The operators that gpuopt.stream takes."""
 
 Shape = tuple[int, ...]
+
+
+class Uncut(ValueError):
+    """The operator takes such a call, but not in blocks."""
 
 
 @dataclass
@@ -166,7 +170,7 @@ def _choose(axes: list[int], shape: Shape, itemsize: int, along: int | None, blo
     for axis, step in zip(axes, steps, strict=True):
         if step <= block:
             return axis
-    raise ValueError(
+    raise Uncut(
         f"one step along axis {axes[-1]} has {steps[-1]} bytes, more than a block of {block}: "
         f"give a larger block=" + ("" if along is None else ", or another along=")
     )
@@ -219,7 +223,7 @@ def make_work(
     """The work of a call, whose sources are opened, numbers, or None."""
     for name in ("return_indices", "return_state", "segments"):
         if options.get(name) not in (None, False):
-            raise ValueError(f"stream() of {op} takes no {name}=")
+            raise Uncut(f"stream() of {op} takes no {name}=")
     if op in ELEMENTWISE:
         return _elementwise(op, sources, options, along, block)
     first = sources[1] if op == "index_add" else sources[0]
@@ -241,7 +245,7 @@ def make_work(
     if op == "causal_conv1d" and axis > 0:
         return Convolution(op, args, options)
     if options.get("initial_state") is not None:
-        raise ValueError("initial_state= goes with blocks along time, not along the batch")
+        raise Uncut("initial_state= goes with blocks along time, not along the batch")
     return Work(op, args, options)
 
 

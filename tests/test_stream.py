@@ -20,7 +20,7 @@ import pytest
 from conftest import Child
 
 import gpuopt
-from gpuopt import ref
+from gpuopt import _core, _stream, ref
 
 Array = np.ndarray[Any, Any]
 BACKENDS = [name for name, missing in gpuopt.backends().items() if missing is None]
@@ -743,3 +743,69 @@ def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> Non
     gpuopt.stream("reduce", np.ones(100), block=80)
     gpuopt.stream("reduce", iter([np.ones(100)]), progress=True)
     assert capsys.readouterr().err == ""
+
+
+# ---- taken by itself ----
+
+LARGE = {"free": 100_000, "pool": 0, "total": 1 << 30}
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "kwargs"),
+    [
+        ("reduce", (numbers((300, 40)),), {"op": "max", "axis": 0}),
+        ("reduce", (numbers(12000, np.int64), "sum"), {}),
+        ("scan", (numbers((40, 300), np.int32),), {"axis": 1}),
+        ("multiply", (numbers((300, 40)), 2.0), {}),
+        ("multiply", (numbers((300, 40)), numbers(40)), {"out": np.empty((300, 40), "f4")}),
+        ("max_pool1d", (numbers((30, 4, 100)), 2), {"stride": 2}),
+    ],
+)
+def test_an_array_too_large_for_the_device_comes_in_blocks(
+    op: str, args: Any, kwargs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_core, "memory_info", lambda device, backend: LARGE)
+    monkeypatch.setitem(_stream.BLOCK, "sim", 10_000)
+    found = _stream.in_blocks(op, args, kwargs, 0, backend="sim")
+    plain = {name: value for name, value in kwargs.items() if name != "out"}
+    np.testing.assert_array_equal(found, getattr(gpuopt, op)(*args, backend="cpu", **plain))
+    assert "out" not in kwargs or found is kwargs["out"]
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "kwargs", "free"),
+    [
+        ("reduce", (numbers(12000),), {}, 120_000),  # 40 %
+        ("mean_matvec", (numbers((30, 40, 50)), numbers((40, 40))), {}, 100_000),
+        ("max_pool1d", (numbers((30, 4, 200)), 2), {"return_indices": True}, 100_000),
+        ("max_pool1d", (numbers((1, 1, 24000)), 2), {}, 100_000),  # one long step
+    ],
+)
+def test_what_fits_or_cannot_be_cut_goes_to_the_device_whole(
+    op: str, args: Any, kwargs: Any, free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = {**LARGE, "free": free}
+    monkeypatch.setattr(_core, "memory_info", lambda device, backend: memory)
+    monkeypatch.setitem(_stream.BLOCK, "sim", 10_000)
+    assert _stream.in_blocks(op, args, kwargs, 0, backend="sim") is NotImplemented
+
+
+@pytest.mark.skipif("cuda" not in BACKENDS, reason="no GPU")
+def test_cuda_takes_an_array_beyond_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    stream = _stream.stream
+
+    def seen(op: str, **options: Any) -> Any:
+        calls.append(op)
+        return stream(op, **options)
+
+    x = np.ones(3 << 25, np.float32)
+    monkeypatch.setattr(_stream, "stream", seen)
+    assert gpuopt.reduce(x, backend="cuda") == x.size and not calls
+    memory = {**LARGE, "free": x.nbytes}
+    monkeypatch.setattr(_core, "memory_info", lambda device, backend: memory)
+    assert gpuopt.reduce(x, backend="cuda") == x.size
+    y = gpuopt.multiply(x, 3.0, backend="cuda")
+    assert y.dtype == np.float32 and (y == 3).all()
+    assert gpuopt.dot(x, y, backend="cuda") == 3 * x.size
+    assert calls == ["reduce", "multiply", "dot"]

@@ -1,15 +1,21 @@
 /*
  * cuda_staging.c  Copies large host arrays to and from the GPU at the speed of the bus:
- * through a ring of pinned buffers per device, of which the CPU's threads fill (empty)
- * one while the GPU copies others.  Order: pinned memory, the ring, upload, download.
+ * through pinned buffers, of which the CPU's threads fill (empty) some while the GPU
+ * copies others.  A piece of the array is the business of one thread from end to end, so
+ * that none waits for another, and several calls share the buffers of a device.  Order:
+ * pinned memory, the buffers, a job, upload, download.
  */
 #include "cuda.h"
 
 #ifdef GPO_WITH_CUDA
 
 #include <pthread.h>
-#include <stdlib.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 /* ---- pinned memory ---- */
 
@@ -48,189 +54,289 @@ is_pinned(const void *memory)
     return attributes.type == cudaMemoryTypeHost;
 }
 
-/* ---- the ring ---- */
+/* ---- the buffers ---- */
 
 /*
  * SLOTS x SLOT_BYTES fit in the last-level cache of a server CPU, so the GPU reads what
- * was just written from there.  A slice is what one thread copies at a time.
+ * was just written from there.
  */
-enum { SLOTS = 4, SLOT_BYTES = 8 << 20, SLICE_BYTES = 512 << 10 };
+enum { SLOTS = 32, SLOT_BYTES = 1 << 20 };
 
-typedef struct ring {
-    pthread_mutex_t lock; /* one large copy per device at a time */
+typedef struct slot {
+    char *memory;
+    cudaEvent_t copied; /* the GPU has finished with the memory */
+} slot;
+
+/* Slots that no thread holds, the one given back longest ago first. */
+typedef struct depot {
+    pthread_mutex_t lock;
+    pthread_cond_t given;
     bool made;
-    char *slot[SLOTS];
-    cudaEvent_t copied[SLOTS]; /* the GPU has finished with the slot */
-} ring;
+    slot slot[SLOTS];
+    slot *idle[SLOTS];
+    int first, count;
+} depot;
 
-static ring rings[GPO_CUDA_DEVICES];
-static pthread_once_t rings_once = PTHREAD_ONCE_INIT;
+static depot depots[GPO_CUDA_DEVICES];
+static pthread_once_t depots_once = PTHREAD_ONCE_INIT;
 
 static void
-rings_init(void)
+depots_init(void)
 {
     for (int i = 0; i < GPO_CUDA_DEVICES; i++) {
-        pthread_mutex_init(&rings[i].lock, NULL);
+        pthread_mutex_init(&depots[i].lock, NULL);
+        pthread_cond_init(&depots[i].given, NULL);
     }
 }
 
 static void
-ring_destroy(ring *r)
+depot_destroy(depot *d)
 {
     for (int i = 0; i < SLOTS; i++) {
-        if (r->copied[i]) {
-            cudaEventDestroy(r->copied[i]);
+        if (d->slot[i].copied) {
+            cudaEventDestroy(d->slot[i].copied);
         }
-        if (r->slot[i]) {
-            cudaFreeHost(r->slot[i]);
-        }
-        r->copied[i] = NULL;
-        r->slot[i] = NULL;
+        d->slot[i].copied = NULL;
     }
+    if (d->slot[0].memory) {
+        cudaFreeHost(d->slot[0].memory);
+    }
+    d->slot[0].memory = NULL;
 }
 
-/* Call with the ring's lock held; false if there is no pinned memory. */
+/* Call with the lock held; false if there is no pinned memory. */
 static bool
-ring_make(ring *r)
+depot_make(depot *d)
 {
-    for (int i = 0; i < SLOTS && !r->made; i++) {
-        void *slot = NULL;
-        if (cudaHostAlloc(&slot, SLOT_BYTES, cudaHostAllocPortable) != cudaSuccess ||
-            cudaEventCreateWithFlags(&r->copied[i], cudaEventDisableTiming) !=
-                cudaSuccess) {
-            cudaGetLastError();
-            r->slot[i] = slot;
-            ring_destroy(r);
-            return false;
-        }
-        r->slot[i] = slot;
+    if (d->made) {
+        return true;
     }
-    r->made = true;
+    void *memory = NULL;
+    bool ok = cudaHostAlloc(&memory, (size_t)SLOTS * SLOT_BYTES,
+                            cudaHostAllocPortable) == cudaSuccess;
+    for (int i = 0; ok && i < SLOTS; i++) {
+        d->slot[i].memory = (char *)memory + (size_t)i * SLOT_BYTES;
+        d->idle[i] = &d->slot[i];
+        ok = cudaEventCreateWithFlags(&d->slot[i].copied, cudaEventDisableTiming) ==
+             cudaSuccess;
+    }
+    if (!ok) {
+        cudaGetLastError();
+        depot_destroy(d);
+        return false;
+    }
+    d->first = 0;
+    d->count = SLOTS;
+    d->made = true;
     return true;
 }
 
-/* The device's ring, locked; NULL if it cannot be allocated. */
-static ring *
-ring_take(int device)
+/* The device's buffers; NULL if they cannot be allocated. */
+static depot *
+depot_of(int device)
 {
-    pthread_once(&rings_once, rings_init);
-    ring *r = &rings[device];
-    pthread_mutex_lock(&r->lock);
-    if (!ring_make(r)) {
-        pthread_mutex_unlock(&r->lock);
-        went_pageable = true;
-        return NULL;
-    }
-    return r;
+    pthread_once(&depots_once, depots_init);
+    depot *d = &depots[device];
+    pthread_mutex_lock(&d->lock);
+    const bool ok = depot_make(d);
+    pthread_mutex_unlock(&d->lock);
+    went_pageable = !ok;
+    return ok ? d : NULL;
 }
 
-typedef struct slices {
+/* Takes `n` slots at once: of two threads with half of what they need, none would end. */
+static void
+take(depot *d, slot **taken, int n)
+{
+    pthread_mutex_lock(&d->lock);
+    while (d->count < n) {
+        pthread_cond_wait(&d->given, &d->lock);
+    }
+    for (int i = 0; i < n; i++) {
+        taken[i] = d->idle[(d->first + i) % SLOTS];
+    }
+    d->first = (d->first + n) % SLOTS;
+    d->count -= n;
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void
+give(depot *d, slot *s)
+{
+    pthread_mutex_lock(&d->lock);
+    d->idle[(d->first + d->count) % SLOTS] = s;
+    d->count++;
+    pthread_cond_broadcast(&d->given);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- a job ---- */
+
+typedef struct job {
+    depot *depot;
+    int device;
+    cudaStream_t stream;
     char *to;
     const char *from;
     size_t bytes;
-} slices;
+    atomic_int error; /* the first; the pieces after it are left out */
+} job;
 
 static void
-copy_slice(void *context, int64_t i)
+fail(job *j, cudaError_t error)
 {
-    const slices *job = context;
-    const size_t start = (size_t)i * SLICE_BYTES;
-    const size_t left = job->bytes - start;
-    memcpy(job->to + start, job->from + start, left < SLICE_BYTES ? left : SLICE_BYTES);
+    int none = cudaSuccess;
+    if (error != cudaSuccess) {
+        atomic_compare_exchange_strong(&j->error, &none, (int)error);
+    }
 }
 
-static void
-copy_on_all_threads(void *to, const void *from, size_t bytes)
+/* Whether the pieces may go on; the device of a worker thread is anybody's. */
+static bool
+ready(job *j)
 {
-    slices job = {to, from, bytes};
-    gpo_cpu_parallel((int64_t)((bytes + SLICE_BYTES - 1) / SLICE_BYTES), copy_slice,
-                     &job);
+    if (atomic_load(&j->error) == cudaSuccess) {
+        fail(j, cudaSetDevice(j->device));
+    }
+    return atomic_load(&j->error) == cudaSuccess;
+}
+
+static size_t
+part_of(const job *j, size_t at)
+{
+    return j->bytes - at < SLOT_BYTES ? j->bytes - at : SLOT_BYTES;
+}
+
+/* Pieces of `step` bytes on all threads. */
+static gpo_status
+run(gpo_call *call, job *j, size_t step, void (*piece)(void *job, int64_t i))
+{
+    gpo_cpu_parallel((int64_t)((j->bytes + step - 1) / step), piece, j);
+    return gpo_cuda_check(call, (cudaError_t)atomic_load(&j->error), "cudaMemcpyAsync");
 }
 
 /* ---- upload ---- */
 
+static void
+upload_piece(void *context, int64_t i)
+{
+    job *const j = context;
+    const size_t at = (size_t)i * SLOT_BYTES;
+    slot *s;
+    if (!ready(j)) {
+        return;
+    }
+    take(j->depot, &s, 1);
+    cudaError_t error = cudaEventSynchronize(s->copied);
+    if (error == cudaSuccess) {
+        memcpy(s->memory, j->from + at, part_of(j, at));
+        error = cudaMemcpyAsync(j->to + at, s->memory, part_of(j, at),
+                                cudaMemcpyHostToDevice, j->stream);
+    }
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(s->copied, j->stream);
+    }
+    fail(j, error);
+    give(j->depot, s);
+}
+
 gpo_status
 gpo_cuda_staged_upload(gpo_call *call, void *to, const void *from, size_t bytes)
 {
-    const cudaStream_t stream = (cudaStream_t)call->stream;
-    ring *r = is_pinned(from) ? NULL : ring_take(call->device);
-    if (!r) {
+    job j = {.device = call->device,
+             .stream = (cudaStream_t)call->stream,
+             .to = to,
+             .from = from,
+             .bytes = bytes};
+    j.depot = is_pinned(from) ? NULL : depot_of(call->device);
+    if (!j.depot) {
         return gpo_cuda_check(
-            call, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream),
+            call, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, j.stream),
             "cudaMemcpyAsync");
     }
-    gpo_status status = GPO_OK;
-    size_t done = 0;
-    for (int k = 0; !status && done < bytes; k = (k + 1) % SLOTS) {
-        const size_t part = bytes - done < SLOT_BYTES ? bytes - done : SLOT_BYTES;
-        status = gpo_cuda_check(call, cudaEventSynchronize(r->copied[k]),
-                                "cudaEventSynchronize");
-        if (status) {
-            break;
-        }
-        copy_on_all_threads(r->slot[k], (const char *)from + done, part);
-        status = gpo_cuda_check(call,
-                                cudaMemcpyAsync((char *)to + done, r->slot[k], part,
-                                                cudaMemcpyHostToDevice, stream),
-                                "cudaMemcpyAsync");
-        if (!status) {
-            status = gpo_cuda_check(call, cudaEventRecord(r->copied[k], stream),
-                                    "cudaEventRecord");
-        }
-        done += part;
-    }
-    pthread_mutex_unlock(&r->lock);
-    return status;
+    return run(call, &j, SLOT_BYTES, upload_piece);
 }
 
 /* ---- download ---- */
 
+/* memcpy() past the caches: the result is too large for them. */
+static void
+copy_past_caches(char *to, const char *from, size_t bytes)
+{
+#if defined(__x86_64__)
+    const size_t lead = -(uintptr_t)to % 16;
+    if (bytes > lead) {
+        memcpy(to, from, lead);
+        to += lead;
+        from += lead;
+        bytes -= lead;
+        for (; bytes >= 64; bytes -= 64, to += 64, from += 64) {
+            const __m128i *in = (const __m128i *)(const void *)from;
+            __m128i *out = (__m128i *)(void *)to;
+            const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1);
+            const __m128i c = _mm_loadu_si128(in + 2), d = _mm_loadu_si128(in + 3);
+            _mm_stream_si128(out, a);
+            _mm_stream_si128(out + 1, b);
+            _mm_stream_si128(out + 2, c);
+            _mm_stream_si128(out + 3, d);
+        }
+        _mm_sfence();
+    }
+#endif
+    memcpy(to, from, bytes);
+}
+
+enum { AHEAD = 2 }; /* slots of a piece: the GPU copies one while another is emptied */
+
+static void
+download_piece(void *context, int64_t i)
+{
+    job *const j = context;
+    const size_t begin = (size_t)i * AHEAD * SLOT_BYTES;
+    slot *s[AHEAD];
+    if (!ready(j)) {
+        return;
+    }
+    take(j->depot, s, AHEAD);
+    cudaError_t error = cudaSuccess;
+    for (size_t k = 0, at = begin; error == cudaSuccess && k < AHEAD && at < j->bytes;
+         k++, at += SLOT_BYTES) {
+        error = cudaEventSynchronize(s[k]->copied); /* of an earlier upload */
+        if (error == cudaSuccess) {
+            error = cudaMemcpyAsync(s[k]->memory, j->from + at, part_of(j, at),
+                                    cudaMemcpyDeviceToHost, j->stream);
+        }
+        if (error == cudaSuccess) {
+            error = cudaEventRecord(s[k]->copied, j->stream);
+        }
+    }
+    for (size_t k = 0, at = begin; k < AHEAD; k++, at += SLOT_BYTES) {
+        if (error == cudaSuccess && at < j->bytes) {
+            error = cudaEventSynchronize(s[k]->copied);
+            if (error == cudaSuccess) {
+                copy_past_caches(j->to + at, s[k]->memory, part_of(j, at));
+            }
+        }
+        give(j->depot, s[k]);
+    }
+    fail(j, error);
+}
+
 gpo_status
 gpo_cuda_staged_download(gpo_call *call, void *to, const void *from, size_t bytes)
 {
-    const cudaStream_t stream = (cudaStream_t)call->stream;
-    ring *r = is_pinned(to) ? NULL : ring_take(call->device);
-    if (!r) {
+    job j = {.device = call->device,
+             .stream = (cudaStream_t)call->stream,
+             .to = to,
+             .from = from,
+             .bytes = bytes};
+    j.depot = is_pinned(to) ? NULL : depot_of(call->device);
+    if (!j.depot) {
         return gpo_cuda_check(
-            call, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream),
+            call, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, j.stream),
             "cudaMemcpyAsync");
     }
-    gpo_status status = GPO_OK;
-    const size_t parts = (bytes + SLOT_BYTES - 1) / SLOT_BYTES;
-    /* The GPU's copy of part p is issued SLOTS - 1 steps before the slot is emptied. */
-    for (size_t p = 0; !status && p < parts + SLOTS - 1; p++) {
-        if (p < parts) {
-            const int k = (int)(p % SLOTS);
-            const size_t start = p * SLOT_BYTES;
-            const size_t part = bytes - start < SLOT_BYTES ? bytes - start : SLOT_BYTES;
-            status = gpo_cuda_check(call, cudaEventSynchronize(r->copied[k]),
-                                    "cudaEventSynchronize"); /* of an earlier upload */
-            if (!status) {
-                status = gpo_cuda_check(
-                    call,
-                    cudaMemcpyAsync(r->slot[k], (const char *)from + start, part,
-                                    cudaMemcpyDeviceToHost, stream),
-                    "cudaMemcpyAsync");
-            }
-            if (!status) {
-                status = gpo_cuda_check(call, cudaEventRecord(r->copied[k], stream),
-                                        "cudaEventRecord");
-            }
-        }
-        if (!status && p >= SLOTS - 1) {
-            const size_t q = p - (SLOTS - 1);
-            const int k = (int)(q % SLOTS);
-            const size_t start = q * SLOT_BYTES;
-            const size_t part = bytes - start < SLOT_BYTES ? bytes - start : SLOT_BYTES;
-            status = gpo_cuda_check(call, cudaEventSynchronize(r->copied[k]),
-                                    "cudaEventSynchronize");
-            if (!status) {
-                copy_on_all_threads((char *)to + start, r->slot[k], part);
-            }
-        }
-    }
-    pthread_mutex_unlock(&r->lock);
-    return status;
+    return run(call, &j, (size_t)AHEAD * SLOT_BYTES, download_piece);
 }
 
 #endif

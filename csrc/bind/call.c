@@ -17,6 +17,7 @@
 #include "array.h"
 #include "choose.h"
 #include "errors.h"
+#include "large.h"
 #include "numbers.h"
 #include "take.h"
 #include "task.h"
@@ -240,19 +241,41 @@ results(frame *f)
 
 /* ---- the call ---- */
 
-PyObject *
-gpo_op_call(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
-            PyObject *kwnames)
+/* The result; or NULL without an exception, and the device, if the call is large. */
+static PyObject *
+compute(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
+        PyObject *kwnames, int *large_on)
 {
     PyObject *answer = NULL;
     frame *f = gpo_call_enter(binding);
     if (!f) {
         return NULL;
     }
-    if (gpo_call_prepare(f, args, nargs, kwnames) && convert(f) && gpo_call_choose(f) &&
-        f->place->place(f) && f->place->run(f)) {
-        answer = results(f);
+    if (gpo_call_prepare(f, args, nargs, kwnames) && convert(f) && gpo_call_choose(f)) {
+        if (large_on && gpo_is_large(f)) {
+            *large_on = f->call.device;
+        }
+        else if (f->place->place(f) && f->place->run(f)) {
+            answer = results(f);
+        }
     }
     gpo_call_leave(f);
     return answer;
+}
+
+PyObject *
+gpo_op_call(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
+            PyObject *kwnames)
+{
+    int large_on = -1;
+    PyObject *answer = compute(binding, args, nargs, kwnames, &large_on);
+    if (large_on < 0) {
+        return answer;
+    }
+    answer = gpo_call_in_blocks(binding, args, nargs, kwnames, large_on);
+    if (answer != Py_NotImplemented) {
+        return answer;
+    }
+    Py_DECREF(answer);
+    return compute(binding, args, nargs, kwnames, NULL);
 }

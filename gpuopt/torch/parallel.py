@@ -286,36 +286,77 @@ def _gradients(call: Call, dy: Tensor, x: Tensor, w: Tensor, bias: Tensor | None
     return grads if bias is not None else (*grads, None)
 
 
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which sums over ranks are added."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _first(call: Call, dy: Tensor, x: Tensor, before: Tensor, steps: int) -> tuple[Any, Any]:
+    """dy and x of the first steps, behind the last K - 1 of the rank before, where dy is 0."""
+    rise = torch.cat([torch.zeros_like(before), dy.narrow(call.axis, 0, steps)], call.axis)
+    return rise, torch.cat([before, x.narrow(call.axis, 0, steps)], call.axis)
+
+
+def _with_before(
+    call: Call, sums: list[Any], dy: Tensor, x: Tensor, before: Tensor, given: tuple[Any, Any]
+) -> list[Any]:
+    """dw and dbias with what the first K - 1 steps owe to the rank before.
+
+    The slice alone gives other terms at these steps: those are taken off again.
+    """
+    wide = _wide(x.dtype)
+    steps = min(call.kept, x.shape[call.axis])
+    alone = (dy.narrow(call.axis, 0, steps), x.narrow(call.axis, 0, steps))
+    filters = [a if a is None else a.to(wide) for a in given]
+    whole, part = (
+        _gradients(call, rise.to(wide), row.to(wide), *filters)[1:]
+        for rise, row in (_first(call, dy, x, before, steps), alone)
+    )
+    return [
+        a if a is None else a.to(wide) + (more - less)
+        for a, more, less in zip(sums, whole, part, strict=True)
+    ]
+
+
+def _end(call: Call, x: Tensor, before: Tensor | None, after: Tensor) -> Tensor:
+    """The last 2 (K - 1) steps up to the end of the slice, and those of the rank after."""
+    row, steps = x, 2 * call.kept
+    if before is not None and x.shape[call.axis] < steps:
+        row = torch.cat([before, x], call.axis)
+    steps = min(steps, row.shape[call.axis])
+    return torch.cat(
+        [row.narrow(call.axis, row.shape[call.axis] - steps, steps), after], call.axis
+    )
+
+
 def _halo_backward(
     call: Call, dy: Tensor, x: Tensor, before: Tensor | None, w: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """dx of the slice, and this rank's part of dw and dbias.
 
-    The last K - 1 steps of dx depend on dy of the next rank.  They are computed anew from
-    all their terms, so that each element of dx is one sum, rounded once, as in one call.
+    The slice alone gives all but the first and last K - 1 steps of dx, which depend on the
+    neighbours: they are computed anew from all their terms, so that each element of dx is
+    one sum, rounded once, as in one call.
     """
-    axis, kept = call.axis, call.kept
-    row, rise = x, dy
-    if before is not None:
-        row = torch.cat([before, x], axis)
-        rise = torch.cat([torch.zeros_like(before), dy], axis)
-    dx, dw, dbias = _gradients(call, rise, row, w, bias)
-    dx = dx.narrow(axis, dx.shape[axis] - x.shape[axis], x.shape[axis])
+    axis, kept, steps = call.axis, call.kept, x.shape[call.axis]
+    dx, *sums = _gradients(call, dy, x, w, bias)
+    if before is not None and call.wanted[1]:
+        sums = _with_before(call, sums, dy, x, before, (w, bias))
     if not call.wanted[0]:
-        return dx, dw, dbias
+        return dx, sums[0], sums[1]
+    if before is not None:
+        rise, row = _first(call, dy, x, before, min(2 * kept, steps))
+        head, _, _ = _gradients(call, rise, row, w, bias)
+        here = min(kept, steps)
+        dx.narrow(axis, 0, here).copy_(head.narrow(axis, kept, here))
     after = _after(call, x, dy)
     if after is not None:
-        # K - 1 steps for the values that the activation's slope is taken at, K - 1 to
-        # compute, and the steps of the next rank that depend on those.
-        row, rise = torch.cat([row, after[0]], axis), torch.cat([rise, after[1]], axis)
-        steps = min(2 * kept + call.after, row.shape[axis])
-        at = row.shape[axis] - steps
-        row, rise = (a.narrow(axis, at, steps) for a in (row, rise))
+        nothing = None if before is None else torch.zeros_like(before)
+        rise, row = _end(call, dy, nothing, after[1]), _end(call, x, before, after[0])
         tail, _, _ = _gradients(call, rise, row, w, bias)
-        tail = tail.narrow(axis, steps - kept - call.after, kept)
-        dx = dx.contiguous()
-        dx.narrow(axis, dx.shape[axis] - kept, kept).copy_(tail)
-    return dx, dw, dbias
+        tail = tail.narrow(axis, row.shape[axis] - kept - call.after, kept)
+        dx.narrow(axis, steps - kept, kept).copy_(tail)
+    return dx, sums[0], sums[1]
 
 
 # ---- the channels ----
@@ -409,13 +450,12 @@ def _channels_backward(
 # ---- the public function ----
 
 
-def _summed(call: Call, dw: Tensor, dbias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def _summed(call: Call, w: Tensor, dw: Tensor, dbias: Tensor | None) -> tuple[Any, Any]:
     """The sums over the ranks, in float32 at least, in one message."""
-    wide = torch.float64 if dw.dtype == torch.float64 else torch.float32
     parts = [dw.reshape(-1)] + ([] if dbias is None else [dbias])
-    total = torch.cat([p.to(wide) for p in parts])
+    total = torch.cat([p.to(_wide(w.dtype)) for p in parts])
     dist.all_reduce(total, group=call.group)
-    whole = total.to(dw.dtype)
+    whole = total.to(w.dtype)
     return whole[: dw.numel()].view(dw.shape), None if dbias is None else whole[dw.numel() :]
 
 
@@ -434,7 +474,7 @@ class _Halo(torch.autograd.Function):
         x, before, w, bias = ctx.saved_tensors
         dx, dw, dbias = _halo_backward(ctx.call, dy, x, before, w, bias)
         if ctx.call.wanted[1]:
-            dw, dbias = _summed(ctx.call, dw, dbias)
+            dw, dbias = _summed(ctx.call, w, dw, dbias)
         return dx, dw, dbias, None
 
 
@@ -452,7 +492,7 @@ class _Channels(torch.autograd.Function):
         rows, w, bias = ctx.saved_tensors
         dx, dw, dbias = _channels_backward(ctx.call, dy, rows, w, bias)
         if ctx.call.wanted[1]:
-            dw, dbias = _summed(ctx.call, dw, dbias)
+            dw, dbias = _summed(ctx.call, w, dw, dbias)
         return dx, dw, dbias, None
 
 

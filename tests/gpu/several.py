@@ -22,7 +22,7 @@ import gpuopt
 from gpuopt.lab.run import commit, device_name
 
 REPEATS = 5
-BLOCK = 1 << 28  # elements of a Dask block: 1 GiB of float32
+BLOCKS = (1 << 28, 1 << 30)  # elements of a Dask block: 1 and 4 GiB of float32
 STEPS, TAPS, BATCH, CHANNELS = 1 << 20, 4, 4, 256
 
 
@@ -75,22 +75,22 @@ def block(index: int, n: int) -> Any:
     return (cupy.arange(n, dtype=cupy.uint32) * 2654435761 >> 20).astype(cupy.float32) - index
 
 
-def array(n: int) -> Any:
+def array(n: int, length: int) -> Any:
     import cupy
     import dask
     import dask.array as da
 
     parts = [
         da.from_delayed(
-            dask.delayed(block, pure=True)(k, BLOCK), (BLOCK,), "float32",
+            dask.delayed(block, pure=True)(k, length), (length,), "float32",
             meta=cupy.empty(0, cupy.float32),
         )
-        for k in range(n // BLOCK)
+        for k in range(n // length)
     ]  # fmt: skip
     return da.concatenate(parts)
 
 
-def dask_times(gpus: int, n: int) -> dict[str, Any]:
+def dask_times(gpus: int, n: int, length: int) -> dict[str, Any]:
     """Times of operators on an array that lies in the workers' memory, and the results."""
     import distributed
 
@@ -120,7 +120,7 @@ def dask_times(gpus: int, n: int) -> dict[str, Any]:
         distributed.Client(spec) as client,
     ):
         client.wait_for_workers(gpus)
-        x = client.persist(array(n))
+        x = client.persist(array(n, length))
         distributed.wait(x)
         bits = tuple(range(0, 20, 2))
         calls = {
@@ -208,7 +208,10 @@ def main() -> None:
     counts = [k for k in (1, 2, 4, 8) if k <= gpus]
     parts: dict[str, Callable[[], Any]] = {
         "copies in GB/s": lambda: copies(gpus),
-        "dask": lambda: {str(k): dask_times(k, n) for k in counts},
+        "dask": lambda: {
+            f"blocks of {length}": {str(k): dask_times(k, n, length) for k in counts}
+            for length in BLOCKS
+        },
         "causal_conv1d forward and backward in ms": lambda: {
             str(k): convolution(k) for k in counts
         },

@@ -1,0 +1,65 @@
+/*
+ * large.c  Hands calls on large NumPy arrays over to gpuopt.stream, which knows how to
+ * cut them (_stream.py).  Order: is a call large, the call in blocks.
+ */
+#include "large.h"
+
+/* No GPU has so little memory that an array of fewer bytes needs a look at it. */
+enum { LARGE_BYTES = 256 << 20 };
+
+bool
+gpo_is_large(const frame *f)
+{
+    if (f->place != &gpo_place_copy || f->id != GPO_CUDA) {
+        return false;
+    }
+    for (int i = 0; i < f->binding->narrays; i++) {
+        const gpo_array *in = &f->call.in[i];
+        if (f->in[i] && in->size * gpo_dtypes[in->dtype].bytes >= LARGE_BYTES) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The arguments of a call by keyword as a dict. */
+static PyObject *
+keywords(PyObject *const *values, PyObject *names)
+{
+    PyObject *dict = PyDict_New();
+    const Py_ssize_t n = names ? PyTuple_Size(names) : 0;
+    for (Py_ssize_t i = 0; dict && i < n; i++) {
+        if (PyDict_SetItem(dict, PyTuple_GetItem(names, i), values[i]) < 0) {
+            Py_CLEAR(dict);
+        }
+    }
+    return dict;
+}
+
+static PyObject *
+positional(PyObject *const *values, Py_ssize_t n)
+{
+    PyObject *tuple = PyTuple_New(n);
+    for (Py_ssize_t i = 0; tuple && i < n; i++) {
+        PyTuple_SetItem(tuple, i, Py_NewRef(values[i])); /* steals */
+    }
+    return tuple;
+}
+
+PyObject *
+gpo_call_in_blocks(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
+                   PyObject *kwnames, int device)
+{
+    PyObject *answer = NULL;
+    PyObject *module = PyImport_ImportModule("gpuopt._stream");
+    PyObject *tuple = positional(args, nargs);
+    PyObject *dict = keywords(args + nargs, kwnames);
+    if (module && tuple && dict) {
+        answer = PyObject_CallMethod(module, "in_blocks", "sOOi", binding->op->name,
+                                     tuple, dict, device);
+    }
+    Py_XDECREF(module);
+    Py_XDECREF(tuple);
+    Py_XDECREF(dict);
+    return answer;
+}
