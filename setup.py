@@ -112,7 +112,9 @@ class BuildExtension(build_ext):
         flags = RELEASE_LINK if portable else []
         objects = [s.output for s in steps if s.output.suffix == ".o"]
         link = self.link_step(linked / module.name, objects, toolkit)
-        link.command += [*flags, "-Wl,--strip-all"] if flags else []
+        link.command += flags
+        if not flag("GPUOPT_LINEINFO"):  # names of local functions, 3.5 MB, for debuggers
+            link.command.append("-Wl,--strip-all")
         simulators = simulator.steps(ROOT, linked, temp, flags, werror)
         run_all([*steps, link, *simulators])
         for library in (module.name, *simulator.LIBRARIES.values()):
