@@ -10,7 +10,7 @@ enum { LARGE_BYTES = 256 << 20 };
 bool
 gpo_is_large(const frame *f)
 {
-    if (f->place != &gpo_place_copy || f->id != GPO_CUDA) {
+    if (f->place->bound || f->id != GPO_CUDA) { /* there already, or not going there */
         return false;
     }
     for (int i = 0; i < f->binding->narrays; i++) {

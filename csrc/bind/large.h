@@ -1,4 +1,6 @@
-/* large.h  Calls on NumPy arrays that may be too large for the memory of a GPU: large.c. */
+/*
+ * large.h  Calls on NumPy arrays that may be too large for the memory of a GPU.
+ */
 #ifndef GPO_LARGE_H
 #define GPO_LARGE_H
 
