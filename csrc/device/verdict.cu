@@ -37,8 +37,8 @@ is_good(const index_line &line, int64_t i)
 
 /* `counters` are the stream's: the first bad position, inverted, and a ticket. */
 static __global__ void
-__launch_bounds__(CHECK_BLOCK)
-    check_line(index_line line, unsigned *counters, uint64_t *answer)
+__launch_bounds__(CHECK_BLOCK) check_line(index_line line, unsigned *counters,
+                                          uint64_t *answer, unsigned long long *place)
 {
     GPO_SHARED(bool, last, [1]);
     unsigned long long *const first_bad =
@@ -52,12 +52,17 @@ __launch_bounds__(CHECK_BLOCK)
         }
     }
     if (is_last_block(counters + 2, gridDim.x, last) && threadIdx.x == 0) {
-        tell_host(answer, ~atomicExch(first_bad, 0ull));
+        const unsigned long long first = ~atomicExch(first_bad, 0ull);
+        if (place != nullptr) {
+            *place = first;
+        }
+        tell_host(answer, first);
     }
 }
 
 gpo_status
-ask_verdict(gpo_call *call, const index_line &line, uint64_t **answer)
+ask_verdict(gpo_call *call, const index_line &line, uint64_t **answer,
+            unsigned long long *place)
 {
     constexpr int64_t EACH = 4 * CHECK_BLOCK;
     unsigned *counters = nullptr;
@@ -72,7 +77,7 @@ ask_verdict(gpo_call *call, const index_line &line, uint64_t **answer)
                                                           : most));
     return status ? status
                   : GPO_LAUNCH(call, grid, CHECK_BLOCK, 0, check_line, line, counters,
-                               *answer);
+                               *answer, place);
 }
 
 gpo_status

@@ -21,8 +21,12 @@ struct index_line {
 /* So many are checked before the other kernels, which the host need not wait for. */
 constexpr int64_t CHECKED_FIRST = 1 << 20;
 
-/* Launches the check; gpo_answer tells the first bad position, or NONE_BAD. */
-gpo_status ask_verdict(gpo_call *call, const index_line &line, uint64_t **answer);
+/*
+ * Launches the check; gpo_answer tells the first bad position, or NONE_BAD.  So does
+ * *place, in memory of the device, to kernels that start later; it may be NULL.
+ */
+gpo_status ask_verdict(gpo_call *call, const index_line &line, uint64_t **answer,
+                       unsigned long long *place);
 
 /* The index of a call at `at`, which was out of bounds. */
 gpo_status fetch_index(gpo_call *call, const void *index, bool is_wide, int64_t at,

@@ -15,9 +15,12 @@ __launch_bounds__(BLOCK) index_add_clear(double *sums, int64_t n)
 
 template <typename T>
 __global__ void
-__launch_bounds__(BLOCK)
-    index_add_round(const T *x, const double *sums, T *out, int64_t n)
+__launch_bounds__(BLOCK) index_add_round(const T *x, const double *sums, T *out,
+                                         int64_t n, const unsigned long long *verdict)
 {
+    if (verdict != nullptr && *verdict != NONE_BAD) {
+        return;
+    }
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
     for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < n;
          i += step) {
@@ -49,16 +52,16 @@ index_add_clear_sums(gpo_call *call, double **sums)
 
 template <typename T>
 gpo_status
-index_add_round_sums(gpo_call *call, const T *x, const double *sums, T *out)
+index_add_round_sums(gpo_call *call, const index_add_view<T> &a, const double *sums)
 {
     const int64_t n = elements_of(call);
-    return GPO_LAUNCH(call, grid_for(n), BLOCK, 0, (index_add_round<T>), x, sums, out,
-                      n);
+    return GPO_LAUNCH(call, grid_for(n), BLOCK, 0, (index_add_round<T>), a.base, sums,
+                      a.out, n, a.verdict);
 }
 
 #define INSTANTIATE(T)                                                                 \
-    template gpo_status index_add_round_sums<T>(gpo_call *, const T *, const double *, \
-                                                T *);
+    template gpo_status index_add_round_sums<T>(gpo_call *, const index_add_view<T> &, \
+                                                const double *);
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 INSTANTIATE(float)

@@ -9,7 +9,7 @@
 
 /* Traits of such rungs: atomics in any order; the rounding at the end reads x. */
 struct index_add_wide_atomics {
-    static constexpr bool IS_DETERMINISTIC = false, READS_X = true;
+    static constexpr index_add_traits TRAITS = {false, true, true};
 };
 
 /* alpha * v: a product of two floats is exact in double. */
@@ -23,8 +23,12 @@ wide_scaled(T v, double alpha)
 /* Zeros, one for each element of x. */
 gpo_status index_add_clear_sums(gpo_call *call, double **sums);
 
-/* out = x + sums, rounded once; where the sum is 0, x keeps its bits. */
+/*
+ * out = x + sums, rounded once; where the sum is 0, x keeps its bits.  Nothing, if the
+ * call's verdict tells of a bad index.
+ */
 template <typename T>
-gpo_status index_add_round_sums(gpo_call *call, const T *x, const double *sums, T *out);
+gpo_status index_add_round_sums(gpo_call *call, const index_add_view<T> &a,
+                                const double *sums);
 
 #endif

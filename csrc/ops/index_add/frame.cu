@@ -88,14 +88,14 @@ raise_bad(gpo_call *call, gpo_status status, uint64_t place)
                : index_add_refuse(call, static_cast<int64_t>(place));
 }
 
-/* Launches the check of the whole index. */
+/* Launches the check of the whole index; for `place` see ask_verdict. */
 static gpo_status
-ask(gpo_call *call, uint64_t **answer)
+ask(gpo_call *call, uint64_t **answer, unsigned long long *place)
 {
     const index_add_plan &plan = *index_add_plan_of(call);
     const index_line line = {call->in[1].data, plan.step,    plan.count, -plan.length,
                              plan.length,      plan.is_wide, false};
-    return ask_verdict(call, line, answer);
+    return ask_verdict(call, line, answer, place);
 }
 
 /* The index of a call; kernels note the first bad entry in `bad`, unless it is NULL. */
@@ -112,40 +112,72 @@ reader_of(const gpo_call *call, unsigned long long *bad)
             divider_of(plan.length > 0 ? plan.length : 1)};
 }
 
+/* How the index of a call that raises is checked. */
+struct checking {
+    bool before; /* by a kernel of its own; else by the kernels that add */
+    bool waits;  /* for that kernel, before any other */
+    bool tells;  /* the kernels after it, too */
+};
+
+static checking
+checking_of(const index_add_plan &plan, bool nothing, bool writes_last)
+{
+    const bool waits = nothing || (plan.is_first && !writes_last);
+    return {waits || plan.is_first || plan.count <= CHECKED_FIRST, waits,
+            plan.is_first && !waits};
+}
+
+/* Queues the check, or memory for what the kernels that add find. */
+static gpo_status
+start_check(gpo_call *call, checking check, index_add_frame *frame)
+{
+    void *memory = nullptr;
+    gpo_status status = gpo_may_wait(call);
+    if (!status && (check.tells || !check.before)) {
+        status = gpo_scratch(call, sizeof(unsigned long long), &memory);
+    }
+    unsigned long long *const place = static_cast<unsigned long long *>(memory);
+    if (!status && check.before) {
+        status = ask(call, &frame->answer, place);
+        frame->verdict = place;
+    }
+    else {
+        frame->late = place;
+    }
+    if (!status && check.waits) {
+        uint64_t found = NONE_BAD;
+        status = gpo_answer(call, frame->answer, &found);
+        status = raise_bad(call, status, found);
+        frame->answer = nullptr;
+    }
+    return status;
+}
+
 gpo_status
-index_add_begin(gpo_call *call, bool is_deterministic, bool reads_x,
-                index_add_frame *frame)
+index_add_begin(gpo_call *call, index_add_traits traits, index_add_frame *frame)
 {
     const index_add_plan &plan = *index_add_plan_of(call);
-    if (plan.is_deterministic && !is_deterministic) {
+    if (plan.is_deterministic && !traits.is_deterministic) {
         return gpo_fail(&call->error, GPO_EVARIANT,
                         "variant '%s' adds by atomics in any order; "
                         "deterministic=True takes 'v4'",
                         call->variant->name);
     }
-    const bool raises = plan.mode == GPO_INDEX_RAISE && plan.count > 0;
     const bool nothing = plan.outer * plan.inner * plan.count == 0;
-    const bool check_first = raises && (plan.is_first || nothing);
-    const bool check_early = raises && plan.count <= CHECKED_FIRST;
-    void *memory = nullptr;
-    uint64_t *answer = nullptr, place = NONE_BAD;
-    gpo_status status = raises ? gpo_may_wait(call) : GPO_OK;
-    if (!status && (check_first || check_early)) {
-        status = ask(call, &answer);
-    }
-    else if (!status && raises) {
-        status = gpo_scratch(call, sizeof(unsigned long long), &memory);
-    }
-    if (!status && check_first) {
-        status = gpo_answer(call, answer, &place);
-        status = raise_bad(call, status, place);
-        answer = nullptr;
-    }
-    unsigned long long *const bad = static_cast<unsigned long long *>(memory);
     const gpo_array *x = &call->in[0], *out = &call->out[0];
-    const bool from_x = !nothing && reads_x && gpo_array_is_contiguous(x);
-    *frame = {reader_of(call, bad), from_x ? x->data : out->data, nothing, bad, answer};
-    return status ? status : start_out(call, bad, x->data != out->data && !from_x);
+    const bool from_x = !nothing && traits.reads_x && gpo_array_is_contiguous(x);
+    const bool copies = x->data != out->data && !from_x;
+    *frame = {{}, from_x ? x->data : out->data, nothing, nullptr, nullptr, nullptr};
+    if (plan.mode == GPO_INDEX_RAISE && plan.count > 0) {
+        const checking check =
+            checking_of(plan, nothing, traits.writes_last && !copies);
+        const gpo_status status = start_check(call, check, frame);
+        if (status) {
+            return status;
+        }
+    }
+    frame->index = reader_of(call, frame->late);
+    return start_out(call, frame->late, copies);
 }
 
 gpo_status
@@ -169,7 +201,11 @@ index_add_start(gpo_call *call, index_add_frame *frame)
     const bool in_place = x->data == out->data;
     const bool is_long = !index_add_plan_of(call)->is_first && x->size > COPIED_AT_ONCE;
     const bool from_x = !in_place && !is_long && gpo_array_is_contiguous(x);
-    *frame = {reader_of(call, nullptr), from_x ? x->data : out->data, false, nullptr,
+    *frame = {reader_of(call, nullptr),
+              from_x ? x->data : out->data,
+              false,
+              nullptr,
+              nullptr,
               nullptr};
     return start_out(call, nullptr, !in_place && !from_x);
 }

@@ -13,15 +13,24 @@ struct index_add_frame {
     bool nothing;             /* no element to add */
     unsigned long long *late; /* the first bad index that the kernels note, or */
     uint64_t *answer;         /* that of a check before them (gpo_question), or NULL */
+    const unsigned long long *verdict; /* of that check, for kernels; or NULL */
+};
+
+/* What a rung does with x and out. */
+struct index_add_traits {
+    bool is_deterministic;
+    bool reads_x;     /* it writes x and the sums to out; else it adds to out */
+    bool writes_last; /* only its last kernel writes out, and not against a verdict */
 };
 
 /*
  * Queues the work before the kernels that add: they add to out, which is then a copy of
  * x, or, with `reads_x`, read x and write out.  A short index is checked by a kernel
  * before them; a long one, with a fresh output, by those kernels as they add.  The
- * caller's output must not change on an error, so there the host waits for the check.
+ * caller's output must not change on an error, so there the host waits for the check,
+ * except if the rung `writes_last`.
  */
-gpo_status index_add_begin(gpo_call *call, bool is_deterministic, bool reads_x,
+gpo_status index_add_begin(gpo_call *call, index_add_traits traits,
                            index_add_frame *frame);
 
 /* Waits for the kernels; IndexError if they found a bad index. */
@@ -52,7 +61,8 @@ view_of(const gpo_call *call, const index_add_frame &frame)
                               divider_of(plan.count),
                               divider_of(plan.inner),
                               {},
-                              plan.alpha};
+                              plan.alpha,
+                              frame.verdict};
     if constexpr (is_same<alpha_of<T>, float> || is_same<alpha_of<T>, double>) {
         view.alpha = static_cast<alpha_of<T>>(plan.alpha);
     }
@@ -69,8 +79,7 @@ gpo_status
 index_add_with(gpo_call *call)
 {
     index_add_frame frame;
-    gpo_status status =
-        index_add_begin(call, Rung::IS_DETERMINISTIC, Rung::READS_X, &frame);
+    gpo_status status = index_add_begin(call, Rung::TRAITS, &frame);
     if (!status && !frame.nothing) {
         status = Rung::run(call, view_of<T>(call, frame));
     }
@@ -79,7 +88,7 @@ index_add_with(gpo_call *call)
 
 /* Traits of the rungs with atomics: they add to a copy of x, in any order. */
 struct index_add_atomics {
-    static constexpr bool IS_DETERMINISTIC = false, READS_X = false;
+    static constexpr index_add_traits TRAITS = {false, false, false};
 };
 
 /* ---- the shape kernels, for the table (shapes/) ---- */

@@ -171,7 +171,8 @@ struct index_add_view {
     index_reader index;
     divider counts, inners; /* source rows by slices, elements by rows */
     alpha_of<T> alpha;
-    double wide_alpha; /* of floats, not rounded */
+    double wide_alpha;                 /* of floats, not rounded */
+    const unsigned long long *verdict; /* for the last kernel, see frame.cuh; or NULL */
 };
 
 /* ---- atomics of 16 bytes: one on sm_90, word by word on others ---- */

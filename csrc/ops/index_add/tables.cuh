@@ -49,8 +49,8 @@ plan_table(const gpo_call *call, int64_t size, index_add_table *t, size_t *bytes
     *bytes = static_cast<size_t>(a.length * columns * t->copies * size);
     const int64_t tiles = ceil_div(a.inner, columns), units = a.outer * tiles;
     const int64_t wanted = ceil_div(gpo_processors(call), units);
-    const int64_t deepest = a.count / (2 * a.length);
-    const int64_t slices = wanted < deepest ? wanted : deepest;
+    const int64_t most = ceil_div(a.count, TABLE_BLOCK / t->lanes); /* a row a thread */
+    const int64_t slices = wanted < most ? wanted : most;
     t->tiles = static_cast<unsigned>(tiles);
     t->slices = static_cast<unsigned>(slices);
     t->rows = ceil_div(a.count, slices);

@@ -22,7 +22,7 @@ check_indices(gpo_call *call)
     uint64_t *answer = nullptr, at = NONE_BAD;
     gpo_status status = gpo_may_wait(call);
     if (!status) {
-        status = ask_verdict(call, line, &answer);
+        status = ask_verdict(call, line, &answer, nullptr);
     }
     if (!status) {
         status = gpo_answer(call, answer, &at);

@@ -63,7 +63,7 @@ ask(gpo_call *call, scatter_add_frame *f)
     const bool is_wide = call->in[SCATTER_ADD_INDEX].dtype != GPO_I32;
     const index_line line = {f->index,  f->index_stride, plan.n,          -plan.size,
                              plan.size, is_wide,         plan.is_unsigned};
-    return ask_verdict(call, line, &f->answer);
+    return ask_verdict(call, line, &f->answer, nullptr);
 }
 
 /* What a rung reads and writes; fails if deterministic=True and the rung is not. */

@@ -116,7 +116,7 @@ gather_shape_of(const gpo_call *call, int64_t across, int64_t chunks)
 }
 
 struct index_add_v4 {
-    static constexpr bool IS_DETERMINISTIC = true, READS_X = true;
+    static constexpr index_add_traits TRAITS = {true, true, false};
 
     /* Payload: the number of the source row. */
     template <typename T, typename Payload>

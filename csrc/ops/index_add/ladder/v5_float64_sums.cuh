@@ -72,7 +72,7 @@ struct index_add_v5 : index_add_wide_atomics {
             status = GPO_LAUNCH(call, grid_for(ceil_div(n, ELEMENTS_IN_FLIGHT)), BLOCK,
                                 0, (index_add_v5_float64_sums<T>), a, sums);
         }
-        return status ? status : index_add_round_sums(call, a.base, sums, a.out);
+        return status ? status : index_add_round_sums(call, a, sums);
     }
 };
 

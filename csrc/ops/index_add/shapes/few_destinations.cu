@@ -87,7 +87,7 @@ struct index_add_tables : index_add_wide_atomics {
             status = GPO_LAUNCH(call, table_grid(a.outer, t), TABLE_BLOCK, bytes,
                                 (index_add_few_destinations_kernel<T>), a, t, sums);
         }
-        return status ? status : index_add_round_sums(call, a.base, sums, a.out);
+        return status ? status : index_add_round_sums(call, a, sums);
     }
 };
 
