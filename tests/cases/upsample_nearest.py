@@ -165,6 +165,7 @@ def floats() -> Iterator[Sample]:
             yield sample_of(spatial, asked, dtype, (2, 3))
             yield sample_of(spatial, asked, dtype, (1, 4), last=True)
         yield sample_of((130, 134), (("scale", 2.0),), dtype, (2, 3))
+        yield sample_of((13, 34), (("scale", 0.7),), dtype, (2, 3))
 
 
 # ---- backward: the same samples in reverse ----

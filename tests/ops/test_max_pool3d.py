@@ -24,20 +24,24 @@ from gpuopt.lab.profile import profile
 
 
 def variants(op: str) -> list[tuple[str, str]]:
-    """(backend, variant) of every row that can run here and takes any call.
+    """(backend, variant) of every row that can run here and takes the calls below.
 
     v6 falls back to wide_windows, so tests of v6 run both.
     """
-    usable = _core.backends()
+    usable, any_windows = _core.backends(), op == "max_pool3d"
     return [
         (row["backend"], row["name"])
         for row in _core.variants(op)
-        if row["available"] and not row["shape"] and usable[row["backend"]] is None
+        if row["available"] and usable[row["backend"]] is None
+        if not row["shape"] or (any_windows and row["name"] == "any_windows")
     ]
 
 
 POOL, GRADIENT = variants("max_pool3d"), variants("max_pool3d_backward")
 each_variant = pytest.mark.parametrize(("backend", "variant"), POOL)
+# any_windows counts in 31 bits.
+WITHOUT_LIMITS = [at for at in POOL if at[1] != "any_windows"]
+each_without_limits = pytest.mark.parametrize(("backend", "variant"), WITHOUT_LIMITS)
 each_gradient = pytest.mark.parametrize(("backend", "variant"), GRADIENT)
 RUNGS = [name for backend, name in POOL if backend == "sim"]
 GRADIENT_RUNGS = [name for backend, name in GRADIENT if backend == "sim"]
@@ -397,7 +401,7 @@ for k in (63, 2**20 + 1, 2**27 + 1, 2**31 - 1):
 """
 
 
-@each_variant
+@each_without_limits
 def test_no_memory_by_the_size_of_a_window(backend: str, variant: str) -> None:
     """Windows that extend far beyond x cost only their elements in x: memory and loops."""
     done = run_child("-W", "error", "-c", HUGE, backend, variant)
@@ -726,7 +730,7 @@ def test_bfloat16_gradients_round_once() -> None:
 # ---- large indices ----
 
 
-@each_variant
+@each_without_limits
 def test_positions_past_32_bits(backend: str, variant: str) -> None:
     """One broadcast element stands for a row of 2 GiB; of equal elements the first wins."""
     if variant == "scalar":
@@ -797,6 +801,7 @@ GOLDEN = {
     "v5": (1008, 0, 0, 0),
     "v6": (146, 511, 892, 3),
     "v7": (146, 42, 42, 7),
+    "any_windows": (1120, 0, 0, 0),
 }
 
 # (2, 9, 10, 12), kernel 3, stride 1, with windows.
@@ -889,14 +894,16 @@ def test_the_choice_follows_the_windows() -> None:
         x = np.zeros(shape, dtype)
         return _core.plan("max_pool3d", x, kernel, stride, backend="sim")
 
+    large = (4, 16, 32, 32, 32)
     for kernel, stride in MARCHES:
-        assert chosen((1, 1, 32, 32, 32), kernel, stride, "float16")["variant"] == "v7"
-    assert chosen((2, 3, 8, 8, 8), 8, 1, "float32")["variant"] == "v7"
-    assert chosen((1, 1, 32, 32, 32), 2, 2, "float64")["variant"] == "v5"
-    assert chosen((2, 3, 8, 8, 8), 2, 2, "float64")["variant"] == "v4"
-    assert chosen((1, 1, 32, 32, 32), 3, 1, "float64")["variant"] == "v6"
-    assert chosen((1, 1, 32, 32, 32), 4, 1, "float32")["variant"] == "v6"
-    assert chosen((1, 1, 8, 8, 8), 2, 2, "uint8")["variant"] == "v6"
+        assert chosen(large, kernel, stride, "float16")["variant"] == "v7"
+        assert chosen((1, 1, 8, 8, 8), kernel, stride, "float16")["variant"] == "any_windows"
+    for dtype in ("float64", "uint8"):
+        assert chosen(large, 2, 2, dtype)["variant"] == "any_windows"
+        assert chosen(large, 8, 1, dtype)["variant"] == "v6"
+    assert chosen(large, 4, 1, "float32")["variant"] == "v6"
+    assert chosen((1, 1, 40, 40, 40), 33, 1, "float32")["variant"] == "wide_windows"
+    assert chosen((9, 9, 33, 33, 33), 33, 1, "float32")["variant"] == "any_windows"
     assert "the report's rule" in chosen((1, 1, 9, 9, 9), 8, 1, "float32")["why"]
     assert chosen((1, 1, 9, 9, 9), 8, 1, "float32")["why"].endswith("takes v4")
     assert chosen((1, 1, 9, 9, 9), 3, 1, "float32")["why"].endswith("takes v5")
@@ -960,18 +967,61 @@ def test_the_source_of_both_ladders() -> None:
 def test_wide_windows_have_a_kernel_of_their_own() -> None:
     """A tile of v6 has 32 elements along an axis: 16 with indices, 8 in small planes."""
     x = whole((1, 40, 40, 40))
-    for kernel, indices, variant in (
-        ((32, 1, 32), False, "v6"),
-        ((33, 1, 1), False, "wide_windows"),
-        ((1, 1, 33), False, "wide_windows"),
-        ((17, 1, 1), False, "v6"),
-        ((17, 1, 1), True, "wide_windows"),
+    for kernel, indices, takes in (
+        ((32, 1, 32), False, False),
+        ((33, 1, 1), False, True),
+        ((1, 1, 33), False, True),
+        ((17, 1, 1), False, False),
+        ((17, 1, 1), True, True),
     ):
         options: dict[str, Any] = {"return_indices": indices, "backend": "sim"}
-        row = gpuopt.explain("max_pool3d", x, kernel, 1, **options)[0]
-        assert row["variant"] == variant, (kernel, indices)
-    with pytest.raises(gpuopt.VariantError, match="wide_windows"):
-        max_pool3d(x, 3, 1, backend="sim", variant="wide_windows")
+        options["variant"] = "wide_windows"
+        if takes:
+            _core.plan("max_pool3d", x, kernel, 1, **options)
+            continue
+        with pytest.raises(gpuopt.VariantError, match="wide_windows"):
+            max_pool3d(x, kernel, 1, **options)
     small = whole((1, 3, 3, 40))
     got = max_pool3d(small, (1, 1, 35), 1, backend="sim", variant="wide_windows")
     np.testing.assert_array_equal(got, ref.max_pool3d(small, (1, 1, 35), 1))
+
+
+def _any_pool(rng: np.random.Generator, rank: int, most: int, dilated: bool) -> dict[str, Any]:
+    kernel = tuple(int(n) for n in rng.integers(1, most, rank))
+    return {
+        "kernel_size": kernel,
+        "stride": tuple(int(n) for n in rng.integers(1, 4, rank)),
+        "padding": tuple(int(rng.integers(0, k // 2 + 1)) for k in kernel),
+        "dilation": tuple(int(n) for n in rng.integers(1, 4, rank)) if dilated else 1,
+        "ceil_mode": bool(rng.integers(2)),
+    }
+
+
+@pytest.mark.parametrize("indices", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "uint32", "int64", "uint64", *FLOATS])
+def test_any_windows_takes_any_window(dtype: str, rank: int, indices: bool) -> None:
+    """Runs of 2, 3 and 4, rows of several, dilation, lanes that share, x strided."""
+    rng = np.random.default_rng(rank)
+    function, checked = f"max_pool{rank}d", 0
+    for case in range(24):
+        options = _any_pool(rng, rank, (4, 8, 15)[case % 3], case % 2 > 0)
+        shape = tuple(int(n) for n in rng.integers(1, 20 if rank < 3 else 12, rank))
+        x = rng.integers(-3, 4, (2, 3, *shape)).astype(dtype_of(dtype))
+        if dtype in FLOATS:
+            x[rng.random(x.shape) < 0.05] = np.nan
+            x[rng.random(x.shape) < 0.1] = -np.inf
+        x = (x, x[..., ::-1], np.moveaxis(np.moveaxis(x, 1, -1).copy(), -1, 1))[case % 3]
+        try:
+            want = getattr(ref, function)(x, **options, return_indices=True)
+        except ValueError:
+            continue
+        got = getattr(gpuopt, function)(
+            x, **options, return_indices=indices, backend="sim", variant="any_windows"
+        )
+        y = got[0] if indices else got
+        np.testing.assert_array_equal(y.astype("f8"), want[0].astype("f8"), str(options))
+        if indices:
+            np.testing.assert_array_equal(got[1], want[1], str(options))
+        checked += 1
+    assert checked > 8

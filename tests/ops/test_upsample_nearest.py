@@ -625,7 +625,8 @@ def test_shapes_have_kernels_of_their_own() -> None:
         ((1, 2, 6, 16), (1.0, 2.0), "aligned_rows", "aligned_rows"),
         ((1, 2, 6, 5), 3.0, "any_rows", "whole_scales"),
         ((1, 2, 6, 5), 1.5, "any_rows", "any_rows"),
-        ((1, 2, 6, 16), 0.5, "any_rows", "any_rows"),
+        ((1, 2, 6, 16), 0.5, "any_rows", "small_scales"),
+        ((1, 2, 6, 16), (0.5, 1.5), "any_rows", "any_rows"),
     ):
         x = whole(shape)
         y = upsample_nearest(x, scale=scale)
@@ -634,10 +635,14 @@ def test_shapes_have_kernels_of_their_own() -> None:
         back = {"scale": scale, "backend": "sim"}
         row = gpuopt.explain("upsample_nearest_backward", y, shape, **back)[0]
         assert row["variant"] == backward, (shape, scale)
+    with pytest.raises(gpuopt.VariantError, match="small_scales"):
+        options: dict[str, Any] = {"backend": "sim", "variant": "small_scales"}
+        upsample_nearest_backward(y, shape, scale=(0.5, 1.5), **options)
+    y = upsample_nearest(x, scale=0.5)
     with pytest.raises(gpuopt.VariantError, match="aligned_rows"):
         upsample_nearest(x, scale=0.5, backend="sim", variant="aligned_rows")
     with pytest.raises(gpuopt.VariantError, match="whole_scales"):
-        options: dict[str, Any] = {"backend": "sim", "variant": "whole_scales"}
+        options["variant"] = "whole_scales"
         upsample_nearest_backward(y, shape, scale=0.5, **options)
 
 
@@ -652,6 +657,54 @@ def test_a_whole_scale_is_a_box_only_if_the_rule_agrees(scale: int, exact: bool)
     options["backend"] = "sim"
     got = upsample_nearest_backward(dy, (1, 1, count), **options)
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int16", "float16", "float32", "float64", "complex128"]
+)
+def test_small_scales_give_each_element_one_output_or_none(dtype: str, exact: bool) -> None:
+    """Of 1 to 3 axes, channels first and last, with sizes and with scales."""
+    rng = np.random.default_rng(12)
+    checked = 0
+    for case in range(60):
+        rank = case % 3 + 1
+        shape = tuple(int(n) for n in rng.integers(1, (300, 40, 14)[rank - 1], rank))
+        options: dict[str, Any] = {"exact": exact}
+        if case % 2:
+            options["scale"] = tuple(float(n) for n in rng.uniform(0.3, 1, rank))
+        else:
+            options["size"] = tuple(int(rng.integers(1, n + 1)) for n in shape)
+        full = (2, 3, *shape)
+        if case % 4 > 1 and rank == 2:
+            full, options["layout"] = (2, *shape, 3), "NHWC"
+        try:
+            out = ref.upsample_nearest(np.zeros(full, np.int8), **options).shape
+        except ValueError:
+            continue  # a length of 0
+        dy = rng.integers(1, 99, out).astype(dtype)
+        want = ref.upsample_nearest_backward(dy, full, **options)
+        options |= {"backend": "sim", "variant": "small_scales"}
+        got = upsample_nearest_backward(dy, full, **options)
+        np.testing.assert_array_equal(got, want, str((full, options)))
+        checked += 1
+    assert checked > 40
+
+
+@pytest.mark.parametrize("scale", [(4.0, 4.0), (2.0, 2.0), (3.0, 1.5)])
+@pytest.mark.parametrize("width", [5, 6, 10])
+def test_units_of_short_rows_follow_on_end(width: int, scale: tuple[float, float]) -> None:
+    """Few rows, of which a thread has one, and so many that it has several far apart."""
+    for planes in (3, 2000):
+        x = whole((2, planes, 11, width))
+        want = ref.upsample_nearest(x, scale=scale)
+        np.testing.assert_array_equal(upsample_nearest(x, scale=scale, backend="sim"), want)
+        back = ref.upsample_nearest_backward(want, x.shape, scale=scale)
+        for variant in ("auto", "any_rows"):
+            got = upsample_nearest_backward(
+                want, x.shape, scale=scale, backend="sim", variant=variant
+            )
+            np.testing.assert_array_equal(got, back)
 
 
 # ---- the simulator: counts and faults ----

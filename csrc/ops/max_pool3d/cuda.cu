@@ -1,5 +1,5 @@
 /*
- * cuda.cu  The table of max_pool3d on CUDA: the ladder (ladder/), the shape kernel
+ * cuda.cu  The table of max_pool3d on CUDA: the ladder (ladder/), the shape kernels
  * (shapes/) and the choice.  The number of planes, batches times channels, is not
  * limited by the grid: blocks loop over what it cannot hold.
  * See windows.cuh for what the kernels share, backward.cu for the gradient.
@@ -13,6 +13,8 @@
 #include "ladder/v6_separable.cuh"
 #include "ladder/v7_march.cuh"
 
+#include "costs.cuh"
+
 #include <stdio.h>
 
 /* ---- table ---- */
@@ -24,7 +26,11 @@ using pooled_types = gpo_types<int8_t, uint8_t, int16_t, uint16_t, int32_t, uint
 /* A launcher that reads the dtype at run time. */
 #define RUN(f) [](auto) -> gpo_run { return f; }
 
-enum { V4 = 4, V5, V6, V7, WIDE_WINDOWS };
+/* A launcher that serves integers by their width. */
+#define RUN_AS_CARRIER(f) \
+    [](auto t) -> gpo_run { return f<carrier_of<typename decltype(t)::type>>; }
+
+enum { V6 = 6, V7, WIDE_WINDOWS, ANY_WINDOWS };
 
 static const gpo_variant variants[] = {
     gpo_row<report_types>("v0",
@@ -51,10 +57,14 @@ static const gpo_variant variants[] = {
                                     RUN(max_pool3d_wide_windows)),
               "windows that span more than 8 to 32 elements of an axis, a tile of v6",
               takes_wide_windows),
+    gpo_shape(gpo_row<pooled_types>("any_windows",
+                                    "an output per thread, 8 or 9 loads in flight",
+                                    RUN_AS_CARRIER(max_pool3d_any_windows)),
+              "up to 2^30 outputs, of planes of less than 1 GiB", takes_any_pool),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
-/* ---- choice, by benchmarks/results/h200-max_pool3d.json ---- */
+/* ---- choice, by costs.cuh ---- */
 
 /* The report's rule for its two versions, by kernel, stride and size. */
 static bool
@@ -68,47 +78,35 @@ report_takes_v4(const max_pool3d_plan &plan)
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    constexpr double FEW = 8; /* comparisons per output that need not be saved */
     const max_pool3d_plan &plan = *max_pool3d_plan_of(call);
-    double apart = 1;
-    for (int d = 0; d < POOL_AXES; d++) {
-        apart *= static_cast<double>(plan.axis[d].stride);
-    }
-    const gpo_dtype dtype = call->in[0].dtype;
-    const bool listed = variants[0].run[dtype] != nullptr;
-    const bool small_planes = plan.outputs < 512;
-    const int by_report = report_takes_v4(plan) ? 4 : 5;
-    const bool wide = takes_wide_windows(call);
-    int pick = wide ? WIDE_WINDOWS : V6;
+    int pick = V6;
     const char *because = "windows overlap or are large: one maximum per element and "
                           "doubling, whatever the kernel";
-    if (wide) {
+    double us = 0;
+    if (takes_wide_windows(call)) {
+        pick = WIDE_WINDOWS;
         because = "windows span more than a tile of v6: one axis at a time";
-    }
-    if (!listed) {
-        because = wide ? because : "the only rung for this dtype";
+        us = wide_windows_us(call);
     }
     else if (march_of(call)) {
         pick = V7;
         because =
             "cubes of 2, 3 or 8 elements: marched through, each element loaded once";
+        us = march_us(call);
     }
-    else if (plan.axis[POOL_T].in * plan.axis[POOL_H].in == 1 && plan.taps <= 4 * FEW) {
-        pick = V4;
-        because =
-            "rows alone, and windows are short: v6 would have one load per thread";
+    else {
+        us = separable_us(call);
     }
-    else if (plan.taps <= FEW && plan.taps <= apart) {
-        pick = small_planes ? V4 : V5;
-        because = small_planes
-                      ? "windows are small and do not overlap, planes are small"
-                      : "windows are small and do not overlap";
+    if (takes_any_pool(call) && any_windows_us(call) < us) {
+        pick = ANY_WINDOWS;
+        because = "windows have few elements, or there are few of them: each thread "
+                  "reads its own";
     }
     snprintf(
         why, GPO_MESSAGE,
         "%s; of v4 and v5 the report's rule (v4 for a kernel of 8 with stride 1, an "
         "input of 8, or 64 channels of 32) takes v%d",
-        because, by_report);
+        because, report_takes_v4(plan) ? 4 : 5);
     return &variants[pick];
 }
 

@@ -21,6 +21,13 @@ constexpr int ROWS = 8;       /* of a thread */
 constexpr int MOST_ROWS = 64; /* of a block: warps along H */
 constexpr int ALONE = 4;      /* warps of a block where they share no rows */
 
+/* Any windows (shapes/): estimated, not yet measured. */
+constexpr int TAP_BLOCK = 128;
+constexpr int TAPS_IN_FLIGHT = 9;  /* loads of a thread at most */
+constexpr int GENERAL_TAPS = 3;    /* adjacent ones, where windows may be dilated */
+constexpr int TAP_THREADS = 1024;  /* of an SM, which lanes that share fill */
+constexpr int MOST_LOG_SHARED = 5; /* a warp shares a window */
+
 /* The gradient. */
 constexpr int OWNERS = 4;                  /* v0: warps of a block */
 constexpr int64_t SLICES_BYTES = 96 << 10; /* v3: two blocks and more on an SM */

@@ -34,7 +34,7 @@ using added_types = gpo_types<int8_t, uint8_t, int16_t, uint16_t, int32_t, uint3
 
 static const char any_rows[] = "fewer than 2^31 rows, elements of a row and blocks";
 
-enum { V0, V1, V2, ALIGNED_ROWS, ANY_ROWS, WHOLE_SCALES };
+enum { V0, V1, V2, ALIGNED_ROWS, ANY_ROWS, WHOLE_SCALES, SMALL_SCALES };
 
 static const gpo_variant forward_variants[] = {
     gpo_row<every_type>("v0", "one output per thread",
@@ -73,6 +73,12 @@ static const gpo_variant backward_variants[] = {
                              RUN(upsample_nearest_backward_whole_scales, carrier_of)),
         "whole scales of axes with fewer than 2^20 outputs, up to 2^30 elements",
         takes_whole_scales),
+    gpo_shape(
+        gpo_row<added_types>("small_scales", "one element of dy or none for each of dx",
+                             RUN(upsample_nearest_backward_small_scales, carrier_of)),
+        "scales of 1 and less of axes with fewer than 2^20 elements, up to 2^30 of "
+        "them",
+        takes_small_scales),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -110,11 +116,16 @@ choose_forward(const gpo_call *call, char why[GPO_MESSAGE])
 static const gpo_variant *
 choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    if (takes_any_rows(call) && !takes_doubles(call) &&
-        !takes_aligned_rows_of_dy(call) && takes_whole_scales(call)) {
+    const bool is_moved = takes_doubles(call) || takes_aligned_rows_of_dy(call);
+    if (takes_any_rows(call) && !is_moved && takes_whole_scales(call)) {
         snprintf(why, GPO_MESSAGE,
                  "whole_scales sums a box of dy per thread, found without divisions");
         return &backward_variants[WHOLE_SCALES];
+    }
+    if (takes_any_rows(call) && !is_moved && takes_small_scales(call)) {
+        snprintf(why, GPO_MESSAGE,
+                 "small_scales stores 16 bytes of dx per thread, mostly zeros");
+        return &backward_variants[SMALL_SCALES];
     }
     return choose_from(backward_variants, call, takes_aligned_rows_of_dy(call), why);
 }

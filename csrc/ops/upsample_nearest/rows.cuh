@@ -187,8 +187,9 @@ lies_on(const void *p, unsigned bytes)
 
 /*
  * Rows are numbered through A, B, D and H of one side.  A block of BLOCK threads has
- * BLOCK / lanes rows at once and `lanes` units of each; a thread takes ITEMS rows that
- * lie `step` apart, found by carrying from axis to axis instead of by division.
+ * BLOCK / lanes rows at once and `lanes` units of each, or, where that leaves lanes
+ * idle, units on end, whatever rows they are of.  A thread takes ITEMS rows that lie
+ * `apart`, found by carrying `step` from axis to axis instead of by division.
  */
 struct row {
     unsigned a, b, d, h;
@@ -198,6 +199,9 @@ struct row_walk {
     unsigned rows, units; /* of the side that is walked; of a row */
     unsigned tiles;       /* blocks along a row */
     unsigned log_lanes;   /* lanes = 1 << log_lanes */
+    bool on_end;          /* threads are numbered through the units of all rows */
+    divider per_row;      /* units */
+    unsigned apart;       /* rows of a thread */
     unsigned channels, depth, height;
     row step;
 };
@@ -210,6 +214,13 @@ struct first_unit {
 __device__ __forceinline__ first_unit
 first_unit_of(const row_walk &walk, int items)
 {
+    if (walk.on_end) {
+        const unsigned place = blockIdx.x * BLOCK + threadIdx.x;
+        const unsigned number =
+            static_cast<unsigned>(walk.per_row.narrow(static_cast<int>(place)));
+        const bool is_idle = number >= walk.apart; /* past the first rows */
+        return {place - number * walk.units, is_idle ? walk.rows : number};
+    }
     const unsigned lanes = 1u << walk.log_lanes, lane = threadIdx.x & (lanes - 1);
     const unsigned group = walk.tiles > 1 ? blockIdx.x / walk.tiles : blockIdx.x;
     const unsigned tile = blockIdx.x - group * walk.tiles;
@@ -241,7 +252,7 @@ start_walk(const row_walk &walk, int items)
 __device__ __forceinline__ void
 next_row(const row_walk &walk, walker &w)
 {
-    w.number += BLOCK >> walk.log_lanes;
+    w.number += walk.apart;
     w.at.h += walk.step.h;
     const bool over_h = w.at.h >= walk.height;
     w.at.h -= over_h ? walk.height : 0;

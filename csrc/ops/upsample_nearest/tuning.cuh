@@ -5,6 +5,8 @@
 #ifndef GPO_UPSAMPLE_NEAREST_TUNING_CUH
 #define GPO_UPSAMPLE_NEAREST_TUNING_CUH
 
+#include <stdint.h>
+
 constexpr int BLOCK = 256; /* threads of every kernel */
 
 /* Lanes that share a row are 2^LEAST_LOG_LANES to 2^MOST_LOG_LANES. */
@@ -17,6 +19,9 @@ enum {
     ALIGNED_ITEMS = 4, /* aligned_rows */
     PICKED_ITEMS = 2,  /* aligned_rows whose elements are loaded one by one */
 };
+
+/* Units of rows, of which threads take one each: the threads of an H200, about. */
+constexpr int64_t ONE_ROW_EACH = 1 << 17; /* estimated, not timed */
 
 enum { DY_PACKS = 4 };      /* backward aligned_rows: packs in flight before they add */
 enum { ELEMENT_ITEMS = 4 }; /* backward any_rows: rows of dx of a thread */

@@ -7,18 +7,17 @@
 #ifndef GPO_UPSAMPLE_NEAREST_WALKS_CUH
 #define GPO_UPSAMPLE_NEAREST_WALKS_CUH
 
+#include "../../device/warp.cuh"
 #include "rows.cuh"
 
 /* ---- the walk ---- */
 
 static_assert(BLOCK == 1 << MOST_LOG_LANES, "a row of units may fill a block");
 
-/* The walk over the rows of planes of d by h rows, `items` per thread, and its grid. */
-inline row_walk
-walk_of(const upsample_nearest_plan &p, int64_t d, int64_t h, int64_t units, int items,
-        dim3 *grid)
+/* Lanes of a row, as a logarithm: the widest blocks, unless they leave more idle. */
+inline int
+log_lanes_of(int64_t units)
 {
-    /* The widest blocks, unless narrower ones leave fewer lanes idle. */
     int best = MOST_LOG_LANES;
     int64_t least = INT64_MAX;
     for (int log = MOST_LOG_LANES; log >= LEAST_LOG_LANES; log--) {
@@ -28,23 +27,47 @@ walk_of(const upsample_nearest_plan &p, int64_t d, int64_t h, int64_t units, int
             best = log;
         }
     }
-    row_walk walk;
-    walk.rows = static_cast<unsigned>(p.images * p.channels * d * h);
+    return best;
+}
+
+/*
+ * The walk over the rows of planes of d by h rows, `items` per thread, and its grid.
+ * Units follow on end where lanes would be idle or have less than a warp of a row, and
+ * where there are so few that a row per thread keeps more of them busy.
+ */
+inline row_walk
+walk_of(const upsample_nearest_plan &p, int64_t d, int64_t h, int64_t units, int items,
+        dim3 *grid)
+{
+    const int best = log_lanes_of(units);
+    const int64_t rows = p.images * p.channels * d * h, lanes = int64_t{1} << best;
+    const int64_t together = BLOCK >> best;
+    const bool is_narrow =
+        lanes < WARP || ceil_div(units, lanes) * lanes > units + units / 16;
+    int64_t apart = ceil_div(rows, items), few = ceil_div(ONE_ROW_EACH, units);
+    few = few < rows ? few : rows;
+    apart = apart > few ? apart : few;
+    row_walk walk = {};
+    walk.on_end = (is_narrow || apart == rows) && apart * units <= 1 << 30;
+    walk.apart = static_cast<unsigned>(walk.on_end ? apart : together);
+    walk.per_row = divider_of(units);
+    walk.rows = static_cast<unsigned>(rows);
     walk.units = static_cast<unsigned>(units);
     walk.log_lanes = static_cast<unsigned>(best);
-    walk.tiles = static_cast<unsigned>(ceil_div(units, int64_t{1} << best));
+    walk.tiles = static_cast<unsigned>(ceil_div(units, lanes));
     walk.channels = static_cast<unsigned>(p.channels);
     walk.depth = static_cast<unsigned>(d);
     walk.height = static_cast<unsigned>(h);
-    unsigned step = BLOCK >> best;
-    const int64_t groups = ceil_div(walk.rows, static_cast<int64_t>(step) * items);
+    unsigned step = walk.apart;
     walk.step.h = step % walk.height;
     step /= walk.height;
     walk.step.d = step % walk.depth;
     step /= walk.depth;
     walk.step.b = step % walk.channels;
     walk.step.a = step / walk.channels;
-    *grid = dim3(static_cast<unsigned>(groups * walk.tiles));
+    const int64_t groups = ceil_div(rows, together * items);
+    *grid = dim3(static_cast<unsigned>(walk.on_end ? ceil_div(apart * units, BLOCK)
+                                                   : groups * walk.tiles));
     return walk;
 }
 
@@ -208,6 +231,22 @@ takes_whole_scales(const gpo_call *call)
     return whole;
 }
 
+/*
+ * Backward: scales of 1 and less along axes of fewer than 2^20 elements, so that each
+ * element of dx is the source of one output or of none: products of the rule are at
+ * least 1 apart, and rounding keeps them on different sides of an integer.
+ */
+inline bool
+takes_small_scales(const gpo_call *call)
+{
+    const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
+    bool small = p.size > 0 && p.size <= 1 << 30;
+    for (int k = 0; k < UPSAMPLE_SPATIAL; k++) {
+        small = small && p.axis[k].inverse >= 1 && p.axis[k].in < 1 << 20;
+    }
+    return small;
+}
+
 /* ---- the shape kernels, for the table and for v2 (shapes/) ---- */
 
 /* aligned_rows runs any_rows where it does not take the call. */
@@ -225,5 +264,8 @@ gpo_status upsample_nearest_backward_any_rows(gpo_call *call);
 
 template <typename T>
 gpo_status upsample_nearest_backward_whole_scales(gpo_call *call);
+
+template <typename T>
+gpo_status upsample_nearest_backward_small_scales(gpo_call *call);
 
 #endif

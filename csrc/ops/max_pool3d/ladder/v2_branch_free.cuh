@@ -1,8 +1,9 @@
 /*
  * v2  Branch-free where nothing is padded.
  * Was:   v1 computes where a window begins and ends, and selects.
- * Now:   windows of 2, 3 or 8 elements a side that never leave x have all their loads
- *        unrolled, at offsets that are constants times a stride; others use v1's loop.
+ * Now:   windows of 2, 3 or 8 floats a side that never leave x have all their loads
+ *        unrolled, at offsets that are constants times a stride; others, integers and
+ *        float64 use v1's loop.
  * Cost:  kernel^3 loads per output, 8, 27 or 8 of them in flight.
  * Left:  neighbouring outputs load the same elements again -> v3.
  */
@@ -65,21 +66,27 @@ pool_one(const pool_view<T> &v, const place &at)
     }
 }
 
-/* f(number) with the compile-time CUBE that serves the windows of v. */
+/*
+ * f(number) with the compile-time CUBE that serves the windows of v.  For integers and
+ * float64 any_windows (shapes/) has the loads in flight.
+ */
 template <typename T, typename F>
 gpo_status
 with_cube(const pool_view<T> &v, F f)
 {
-    switch (v.cube) {
-        case 2:
-            return f(std::integral_constant<int, 2>());
-        case 3:
-            return f(std::integral_constant<int, 3>());
-        case 8:
-            return f(std::integral_constant<int, 8>());
-        default:
-            return f(std::integral_constant<int, 0>());
+    if constexpr (IS_FLOAT<T> && sizeof(T) <= 4) {
+        switch (v.cube) {
+            case 2:
+                return f(std::integral_constant<int, 2>());
+            case 3:
+                return f(std::integral_constant<int, 3>());
+            case 8:
+                return f(std::integral_constant<int, 8>());
+            default:
+                break;
+        }
     }
+    return f(std::integral_constant<int, 0>());
 }
 
 template <typename T, int CUBE>

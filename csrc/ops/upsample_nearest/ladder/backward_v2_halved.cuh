@@ -32,7 +32,7 @@ __launch_bounds__(BLOCK)
     if (first.unit >= walk.units) {
         return;
     }
-    const unsigned step = BLOCK >> walk.log_lanes;
+    const unsigned step = walk.apart;
     from += 2 * first.number * pitch + first.unit * SIZE;
     In two[HALVED_ITEMS][2];
 #pragma unroll

@@ -30,7 +30,7 @@ __launch_bounds__(BLOCK)
     if (first.unit >= walk.units) {
         return;
     }
-    const unsigned step = BLOCK >> walk.log_lanes;
+    const unsigned step = walk.apart;
     from += first.number * pitch + first.unit * HALF;
     In half[DOUBLED_ITEMS];
 #pragma unroll

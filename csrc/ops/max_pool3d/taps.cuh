@@ -1,0 +1,83 @@
+/*
+ * taps.cuh  Which calls shapes/any_windows.cu takes, and in which steps it reads a
+ * window, for the table of max_pool3d, its choice and the kernel's launcher.
+ */
+#ifndef GPO_MAX_POOL3D_TAPS_CUH
+#define GPO_MAX_POOL3D_TAPS_CUH
+
+#include "windows.cuh"
+
+/* 31 bits can count outputs, elements, and bytes between elements of a plane. */
+inline bool
+takes_any_pool(const gpo_call *call)
+{
+    constexpr double MOST = 1 << 30;
+    const max_pool3d_plan &plan = *max_pool3d_plan_of(call);
+    double reach = 0; /* bytes from the first to the last element of a plane of x */
+    bool fits = static_cast<double>(plan.planes) * plan.outputs <= MOST &&
+                static_cast<double>(plan.plane) <= MOST;
+    for (int d = 0; d < POOL_AXES; d++) {
+        const pool_axis &a = plan.axis[d];
+        const double span =
+            static_cast<double>(a.in) + 2.0 * static_cast<double>(a.padding) +
+            (static_cast<double>(a.kernel) + 1) * static_cast<double>(a.dilation) +
+            (static_cast<double>(a.out) + 1) * static_cast<double>(a.stride);
+        reach += a.in > 1 ? span * fabs(static_cast<double>(plan.by[d])) : 0;
+        fits = fits && span < MOST;
+    }
+    return fits && reach * gpo_dtypes[call->in[0].dtype].bytes < MOST;
+}
+
+/*
+ * A thread reads rows of a window in runs of 2, 3 or 4 elements, and has so many runs
+ * in flight.  The last run of a row ends with it, and may begin in the one before.
+ */
+struct run_plan {
+    int taps;        /* of a run */
+    int in_flight;   /* runs */
+    double runs;     /* of a window */
+    bool is_general; /* dilated windows, integers, or lanes that share a window */
+};
+
+/* The logarithm of the lanes that share a window where there are few and large ones. */
+inline int
+log_lanes_of(const gpo_call *call)
+{
+    const max_pool3d_plan &plan = *max_pool3d_plan_of(call);
+    const double outputs = static_cast<double>(plan.planes) * plan.outputs;
+    const double fill = static_cast<double>(gpo_processors(call)) * TAP_THREADS;
+    int log = 0;
+    while (log < MOST_LOG_SHARED && outputs * (2 << log) <= fill &&
+           plan.taps >= TAPS_IN_FLIGHT * (2.0 * (1 << log))) {
+        log++;
+    }
+    return log;
+}
+
+inline run_plan
+runs_of(const gpo_call *call)
+{
+    const max_pool3d_plan &plan = *max_pool3d_plan_of(call);
+    const int64_t width = plan.axis[POOL_W].kernel;
+    bool has_gaps = false;
+    for (int d = 0; d < POOL_AXES; d++) {
+        has_gaps = has_gaps || plan.axis[d].dilation > 1;
+    }
+    run_plan r = {GENERAL_TAPS, 0, 0, false};
+    r.is_general =
+        has_gaps || gpo_dtypes[call->in[0].dtype].kind != 'f' || log_lanes_of(call) > 0;
+    if (!r.is_general) {
+        r.taps = width <= 2 ? 2 : width == 3 ? 3 : 4;
+    }
+    r.in_flight = TAPS_IN_FLIGHT / r.taps;
+    r.runs = static_cast<double>(plan.axis[POOL_T].kernel) *
+             static_cast<double>(plan.axis[POOL_H].kernel) *
+             static_cast<double>(ceil_div(width, r.taps));
+    return r;
+}
+
+/* T stands for integers of its width (shapes/). */
+template <typename T>
+gpo_status max_pool3d_any_windows(gpo_call *call);
+
+#endif
