@@ -377,13 +377,16 @@ def test_few_batches_have_a_kernel_of_their_own() -> None:
         (5, 70, 32, 9),  # the last outputs and batches are fewer than four
         (3, 5, 2048, 6),  # a block per row
         (6, 300, 64, 7),  # means by v4's stream
+        (3, 5, 315, 4),  # the ends of rows beside their packs
+        (3, 5, 601, 4),  # the same after two chunks of packs
+        (40, 302, 33, 70),  # a block has fewer warps than its depth could use
         (4097, 3, 2, 5),  # many tiles
     ],
 )
 def test_few_batches_are_numpys_formula(
     n: int, rows: int, cols: int, outputs: int, dtype: str
 ) -> None:
-    """Whole numbers, of columns that are a power of two: exact in any order."""
+    """Whole numbers, the same ones along a row: exact in any order."""
     rng = np.random.default_rng(n + rows + cols + outputs)
     x = np.repeat(rng.integers(-3, 4, (n, rows, 1)), cols, 2).astype(dtype)
     matrix = rng.integers(-1, 2, (outputs, rows)).astype(dtype)

@@ -618,6 +618,35 @@ def test_views_with_steps(backend: str, variant: str) -> None:
             np.testing.assert_array_equal(got, x.argmax(axis))
 
 
+# Rows of one and of several loads of a lane, that end in a pack or beside one.
+@pytest.mark.parametrize(
+    ("rows", "cols"),
+    [(69, 1024), (74, 1001), (2, 1), (3, 33), (5, 4096), (300, 130), (1100, 257)],
+)
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "float16", "float32", "float64", "complex128"]
+)
+def test_few_rows_take_several_warps_each(rows: int, cols: int, dtype: str) -> None:
+    """Groups of 1 to 256 lanes, by the number of rows; whole numbers are exact."""
+    x = np.random.default_rng(rows).integers(-9, 9, (rows, cols)).astype(dtype)
+    for op in ("sum",) if dtype == "complex128" else ("sum", "max", "argmax", "any"):
+        for part in (x, x[:, cols > 1 :], x[::-1]):
+            got = reduce(part, op, axis=1, backend="sim", variant="short_rows")
+            np.testing.assert_array_equal(got, ref.reduce(part, op, axis=1))
+
+
+@pytest.mark.parametrize("n", [1, 15, 2047, 9_000, 65_536, 40_001, 150_788])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "float64", "complex128"])
+def test_the_last_tile_of_a_row(n: int, dtype: str) -> None:
+    """v9 loads the packs and the elements beside them at once, for any start and end."""
+    x = np.random.default_rng(n).integers(-1, 2, n).astype(dtype)
+    for op in ("sum",) if dtype == "complex128" else ("sum", "min", "argmin", "all"):
+        for part in (x, x[1:], x[: n - n // 7], x[3:]):
+            if part.size:
+                got = reduce(part, op, backend="sim", variant="v9")
+                np.testing.assert_array_equal(got, ref.reduce(part, op))
+
+
 # ---- large indices ----
 
 

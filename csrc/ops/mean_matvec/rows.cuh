@@ -280,8 +280,25 @@ stream_strided(const mean_matvec_view<T> &v, const row_walk &walk,
     }
 }
 
-/* The means of a span, by one block. */
+/* A lane's ends of its group's row of a step, if the step is the row's last; else 0. */
 template <typename T>
+__device__ __forceinline__ value_type<T>
+ends_of_step(const row_span<T> &span, const row_walk &walk, int64_t cols, int base,
+             int64_t chunk)
+{
+    const int row = base + static_cast<int>(threadIdx.x) / walk.lanes;
+    if (walk.even || chunk + 1 != walk.chunks || row >= span.rows) {
+        return 0;
+    }
+    return ragged_ends(span.x + row * span.stride, cols,
+                       static_cast<int>(threadIdx.x) % walk.lanes);
+}
+
+/*
+ * The means of a span, by one block.  EARLY: the ends of a row, where a group has one
+ * at a time, are loaded together with its packs; this takes registers.
+ */
+template <typename T, bool EARLY>
 __device__ __forceinline__ void
 stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T> &span)
 {
@@ -295,14 +312,17 @@ stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T
     const int at_once = SLOTS >> walk.shift; /* rows per group */
     const int sharers = walk.lanes / at_once;
     uint4 loaded[SLOTS];
+    const bool early = EARLY && at_once == 1;
     row_sum<V> fold;
     int base = 0;
     int64_t chunk = 0;
     load_step(span, walk, v.cols, base, chunk, loaded);
+    V next_ends = early ? ends_of_step(span, walk, v.cols, base, chunk) : 0;
 #pragma unroll 1
     while (base < span.rows) {
         const int now = base;
         const bool complete = chunk + 1 == walk.chunks;
+        const V own_ends = next_ends;
         V sum[SLOTS];
 #pragma unroll
         for (int u = 0; u < SLOTS; u++) {
@@ -315,6 +335,9 @@ stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T
         }
         load_step(span, walk, v.cols, base, chunk,
                   loaded); /* in flight while these are combined */
+        if (early) {
+            next_ends = ends_of_step(span, walk, v.cols, base, chunk);
+        }
 #pragma unroll
         for (int level = 0; level < 3; level++) {
             if (walk.shift > level) {
@@ -323,6 +346,9 @@ stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T
                     sum[u] = sum[2 * u] + sum[2 * u + 1];
                 }
             }
+        }
+        if (early) {
+            sum[0] += own_ends;
         }
         if (walk.chunks > 1) { /* one row at a time */
             fold.add(sum[0]);
@@ -334,7 +360,7 @@ stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T
         }
         /* Lane k has the sum of row k / sharers of those at once. */
         V mine = sum_lanes_of_each(sum, at_once, lane, walk.lanes);
-        if (!walk.even) {
+        if (!walk.even && !early) {
 #pragma unroll 1
             for (int q = 0; q < at_once; q++) {
                 const int row = now + q * groups + group;
@@ -354,7 +380,7 @@ stream_rows(const mean_matvec_view<T> &v, const row_walk &walk, const row_span<T
 }
 
 /* Item `part` of the streams of a tile of batches. */
-template <typename T>
+template <typename T, bool EARLY = false>
 __device__ __forceinline__ void
 stream_item(const mean_matvec_view<T> &v, const row_walk &walk, int64_t tile,
             unsigned part)
@@ -370,7 +396,7 @@ stream_item(const mean_matvec_view<T> &v, const row_walk &walk, int64_t tile,
         v.x + batch * v.x_batch + first * v.x_row, v.x_row,
         static_cast<int>(left < walk.per_item ? left : walk.per_item),
         v.means + batch * v.rows + first};
-    stream_rows(v, walk, span);
+    stream_rows<T, EARLY>(v, walk, span);
 }
 
 #endif

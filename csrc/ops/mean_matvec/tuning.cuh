@@ -26,7 +26,12 @@ constexpr int FEW_OUTPUTS = 4, FEW_BATCHES = 4;    /* of a block */
 constexpr int64_t FEW_COLS = 32;                   /* means computed where needed */
 constexpr double FROM_X_BYTES = 16 << 20;          /* of x, read once per 4 outputs */
 constexpr int64_t LONG_COLS = 1024, LONG_ROWS = 8; /* a block per row; rows per SM */
-constexpr double STAGE_MICROSECONDS = 0.8;         /* of v4's product */
+constexpr int FEW_WARPS[2] = {28, 18};        /* resident per SM, by the registers of */
+constexpr int FEW_FROM_X_WARPS[2] = {18, 12}; /* sums in float32 and in float64 */
+constexpr double FEW_PAIR =
+    0.7; /* us of two rounds of loads, or of 8 values of means */
+constexpr double FEW_WAVE = 0.6;           /* us of the start and the end of a block */
+constexpr double STAGE_MICROSECONDS = 0.8; /* of v4's product */
 constexpr double L2_BYTES_PER_MICROSECOND = 30000; /* per SM */
 
 #endif

@@ -42,7 +42,7 @@ walk_of(const gpo_call *call, int size)
     walk.span_batches = gapless ? most : 1;
     const int64_t span = walk.span_batches * v.rows;
     const int64_t share =
-        ceil_div(v.batches * v.rows, walk.per_step) / (gpo_processors(call) * BLOCKS);
+        ceil_div(v.batches * v.rows, walk.per_step * gpo_processors(call) * BLOCKS);
     int64_t per_item = walk.per_step * (share < 1 ? 1 : share < STEPS ? share : STEPS);
     while (ceil_div(span, per_item) > MOST) { /* there is no memory for 2^54 means */
         per_item *= 2;

@@ -15,6 +15,10 @@ constexpr int64_t FIXED_GRID = 1024, ITEMS_PER_THREAD = 32;
 /* v9: threads per block, and loads in flight per thread: 32 KiB per block. */
 constexpr int ROW_BLOCK = 512, TILE_ITEMS = 4;
 
+/* v9: up to so many tiles of a row one block does alone, a load's latency, 0.8 us, for
+   each; blocks that share it exchange parts, 2 us.  Estimated. */
+constexpr int64_t TILES_ALONE = 2;
+
 /* Blocks of v9 per SM: all of its threads, with 32 registers each. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 constexpr int ROW_BLOCKS = 2;

@@ -67,6 +67,14 @@ static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const scan_plan &plan = *scan_plan_of(call);
+    if (has_columns(call) && plan.cols <= FEW_DOWN &&
+        plan.rows * plan.cols <= FEW_IN_COLUMNS) {
+        snprintf(
+            why, GPO_MESSAGE,
+            "warp_rows: %lld scans of %lld elements, few in all: the shortest code",
+            static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[WARP_ROWS];
+    }
     if (has_columns(call) && are_walked(call)) {
         snprintf(why, GPO_MESSAGE,
                  "walked_columns: %lld scans of %lld elements need no look-back",

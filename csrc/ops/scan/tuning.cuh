@@ -33,6 +33,10 @@ constexpr int64_t PACKS_PER_SM = 256, SHORT_COLUMN = 16;
 /* warp_rows: the longest and the most rows; chosen up to so many elements, estimated. */
 constexpr int64_t MOST_CHAINED = 1024, MOST_WARP_ROWS = 1 << 24, FEW_ELEMENTS = 1 << 18;
 
+/* warp_rows, for columns: up to two rounds of a warp, so few elements that a lane may
+   have a sector of memory for itself; estimated. */
+constexpr int64_t FEW_DOWN = 64, FEW_IN_COLUMNS = 1 << 15;
+
 /* Above both sizes, of a row and of the array, v5 is faster than v4. */
 constexpr int64_t LONG_ROW_BYTES = 256 << 10, LARGE_BYTES = 16 << 20;
 

@@ -118,10 +118,13 @@ __launch_bounds__(BLOCK)
         }
     }
 
-    /* The elements before and after the packs: one per thread of block 0. */
+    /*
+     * The elements before and after the packs, one per thread of the last block: where
+     * a row is all, it has no packs, and these loads wait for no others.
+     */
     head += whole > 0 ? skip * SIZE : n - head;
     const int64_t tail = n - head - whole * SIZE;
-    if (blockIdx.x == 0) {
+    if (blockIdx.x == gridDim.x - 1) {
         for (int64_t k = threadIdx.x; k < head + tail; k += BLOCK) {
             const int64_t i = k < head ? k : n - tail + (k - head);
             const typename F::In0 v = x.element(a, i);
@@ -138,9 +141,27 @@ __launch_bounds__(BLOCK)
     }
 }
 
-/* Calls launch(call, grid, rows) with a block per `tile` elements of a row, or v0. */
+/* Whether a single row of `cols` elements has some beside its packs of `size`. */
+static bool
+has_ends(const gpo_call *call, int64_t cols, int64_t size)
+{
+    const elementwise_plan &plan = *elementwise_plan_of(call);
+    bool whole =
+        cols % size == 0 && reinterpret_cast<uintptr_t>(call->out[0].data) % 16 == 0;
+    for (int k = 0; k < plan.inputs; k++) {
+        const void *const x = call->in[plan.input[k]].data;
+        const bool held = plan.ndim == 0 || plan.strides[k][plan.ndim - 1] == 0;
+        whole = whole && (held || reinterpret_cast<uintptr_t>(x) % 16 == 0);
+    }
+    return !whole;
+}
+
+/*
+ * Calls launch(call, grid, rows) with a block per `tile` elements of a row, and one more
+ * for the ends of a single row beside its packs of `size`; or v0.
+ */
 static gpo_status
-in_rows(gpo_call *call, int64_t tile,
+in_rows(gpo_call *call, int64_t tile, int64_t size,
         gpo_status (*launch)(gpo_call *, dim3 grid, const elementwise_rows &))
 {
     const elementwise_plan &plan = *elementwise_plan_of(call);
@@ -160,7 +181,9 @@ in_rows(gpo_call *call, int64_t tile,
         }
     }
     const int64_t height = plan.size / rows.cols;
-    const unsigned across = static_cast<unsigned>(ceil_div(rows.cols, tile));
+    const bool apart = height == 1 && has_ends(call, rows.cols, size);
+    const unsigned across =
+        static_cast<unsigned>(ceil_div(rows.cols, tile) + (apart ? 1 : 0));
     gpo_status status = GPO_OK;
     for (; rows.first < height && !status; rows.first += MAX_GRID_YZ) {
         const int64_t left = height - rows.first;
@@ -184,7 +207,7 @@ struct elementwise_v2_launcher {
     static gpo_status run(gpo_call *call)
     {
         constexpr int64_t TILE = BLOCK * packs_in_flight<F>() * pack_size<F>();
-        return in_rows(call, TILE, launch<F>);
+        return in_rows(call, TILE, pack_size<F>(), launch<F>);
     }
 };
 

@@ -8,16 +8,19 @@
 #include "../few_batches.cuh"
 #include "../walk.cuh"
 
+#include <math.h>
+
 /* ---- means ---- */
 
-/* As v4's. */
+/* As v4's, with the ends of rows loaded early. */
 template <typename T>
 __global__ void
 __launch_bounds__(THREADS, BLOCKS)
     mean_matvec_few_batches_means(mean_matvec_view<T> v, row_walk walk, int64_t items)
 {
     for (int64_t k = blockIdx.x; k < items; k += gridDim.x) {
-        stream_item(v, walk, k / walk.streams, static_cast<unsigned>(k % walk.streams));
+        stream_item<T, true>(v, walk, k / walk.streams,
+                             static_cast<unsigned>(k % walk.streams));
     }
 }
 
@@ -172,6 +175,34 @@ find_means(gpo_call *call, const mean_matvec_view<T> &v)
                       (mean_matvec_few_batches_means<T>), v, walk, items);
 }
 
+/*
+ * Warps per tile of the product: few waves of blocks against few rounds of loads, one
+ * after the other, along the depth.  `cols` elements of x make a mean, or 0.
+ */
+template <typename V>
+static int
+warps_per_tile(const gpo_call *call, int64_t tiles, int64_t rows, int64_t cols)
+{
+    constexpr bool WIDE = sizeof(V) == 8;
+    const int64_t resident =
+        gpo_processors(call) * (cols > 0 ? FEW_FROM_X_WARPS : FEW_WARPS)[WIDE];
+    const double pair =
+        FEW_PAIR * static_cast<double>(1 + FEW_BATCHES * ceil_div(cols, 8));
+    int best = 1;
+    double least = INFINITY;
+    for (int warps = 1; warps <= THREADS / WARP; warps *= 2) {
+        const int64_t waves = ceil_div(tiles * warps, resident);
+        const int64_t pairs = ceil_div(rows, warps * 2 * WARP);
+        const double time =
+            static_cast<double>(waves) * (static_cast<double>(pairs) * pair + FEW_WAVE);
+        if (time < least) {
+            best = warps;
+            least = time;
+        }
+    }
+    return best;
+}
+
 template <typename T>
 gpo_status
 mean_matvec_few_batches(gpo_call *call)
@@ -187,10 +218,8 @@ mean_matvec_few_batches(gpo_call *call)
                         static_cast<double>(v.rows) * static_cast<double>(v.cols);
     const bool from_x =
         v.cols <= FEW_COLS && read * static_cast<double>(sizeof(T)) <= FROM_X_BYTES;
-    int warps = 1;
-    while (warps < THREADS / WARP && warps * WARP < v.rows) {
-        warps *= 2;
-    }
+    const int warps =
+        warps_per_tile<value_type<T>>(call, tiles, v.rows, from_x ? v.cols : 0);
     const dim3 grid = grid_of(tiles), block(static_cast<unsigned>(warps * WARP));
     if (from_x) {
         return GPO_LAUNCH(call, grid, block, 0,

@@ -1,8 +1,8 @@
 /*
  * v9  One launch, many loads in flight.
  * Was:   v8 waits for each load before the next and starts a second kernel to finish.
- * Now:   4 independent 16-byte loads per thread and tile; at most as many blocks as fit
- *        on the GPU at once; the block that takes the last ticket combines all parts in
+ * Now:   4 independent 16-byte loads per thread and tile, the last one included; at most
+ *        as many blocks as fit on the GPU at once; the block that takes the last ticket combines all parts in
  *        a fixed order.  Long chains go through Op::Fold, so the error does not grow
  *        with the length.  Rows that are not made of contiguous runs are read as in v8.
  * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread.
@@ -34,6 +34,53 @@ struct reduce_runs {
     divider tiles; /* per run */
 };
 
+/*
+ * Folds what whole tiles leave of a run: `count` packs from element k on, and the
+ * elements before and after all packs, one per thread.  All loads are in flight at
+ * once, as in a whole tile.
+ */
+template <typename Op>
+__device__ __forceinline__ void
+fold_rest(const Op &op, typename Op::Fold &fold, const typename Op::T *p, int64_t first,
+          int64_t length, int64_t k, int count, uint64_t policy)
+{
+    using T = typename Op::T;
+    constexpr int SIZE = pack<T>::SIZE, STEP = ROW_BLOCK * SIZE;
+    const int tid = threadIdx.x;
+    int64_t end = k + count * SIZE + tid - SIZE; /* past the packs */
+    if (tid < SIZE) {
+        end = tid < elements_to_boundary(p, length) ? tid : length;
+    }
+    T alone = {};
+    if (end < length) {
+        alone = p[end];
+    }
+    uint4 loaded[TILE_ITEMS] =
+        {}; /* words: moving elements would take a register each */
+    k += tid * SIZE;
+#pragma unroll
+    for (int u = 0; u < TILE_ITEMS; u++) {
+        if (tid + u * ROW_BLOCK < count) {
+            const T *at = p + k + u * STEP;
+            loaded[u] = load_streamed(reinterpret_cast<const uint4 *>(at), policy);
+        }
+    }
+    if (end < length) {
+        fold.add(Op::widen(op.lift(alone, first + end)));
+    }
+    k += first;
+#pragma unroll 1 /* unrolled, the kernel would take 51 registers */
+    for (int i = tid; i < count; i += ROW_BLOCK) {
+        const pack<T> next = pack_of<T>(loaded[0]);
+        fold.add(Op::widen(combine_pack<Op, SIZE>(op, next.v, k)));
+        k += STEP;
+#pragma unroll
+        for (int u = 1; u < TILE_ITEMS; u++) {
+            loaded[u - 1] = loaded[u];
+        }
+    }
+}
+
 /* Folds one tile of the run that begins at p with element `first` of the row. */
 template <typename Op>
 __device__ __forceinline__ void
@@ -43,12 +90,11 @@ fold_tile(const Op &op, typename Op::Fold &fold, const typename Op::T *p, int64_
     using T = typename Op::T;
     constexpr int SIZE = pack<T>::SIZE, STEP = ROW_BLOCK * SIZE;
     constexpr int64_t TILE = ROW_BLOCK * TILE_ITEMS;
-    const int64_t tid = threadIdx.x;
     const int64_t head = elements_to_boundary(p, length);
     const int64_t packs = (length - head) / SIZE;
     const int64_t whole = packs / TILE;
     if (tile < whole) {
-        const int64_t k = head + (tile * TILE + tid) * SIZE;
+        const int64_t k = head + (tile * TILE + threadIdx.x) * SIZE;
         pack<T> loaded[TILE_ITEMS];
 #pragma unroll
         for (int u = 0; u < TILE_ITEMS; u++) {
@@ -57,19 +103,8 @@ fold_tile(const Op &op, typename Op::Fold &fold, const typename Op::T *p, int64_
         fold.add(Op::widen(combine_packs<Op, TILE_ITEMS, STEP>(op, loaded, first + k)));
     }
     else if (tile == whole) {
-#pragma unroll 1 /* unrolled, the kernel would take 51 registers */
-        for (int64_t i = whole * TILE + tid; i < packs; i += ROW_BLOCK) {
-            const int64_t k = head + i * SIZE;
-            const pack<T> alone = load_pack(p + k, policy);
-            fold.add(Op::widen(combine_pack<Op, SIZE>(op, alone.v, first + k)));
-        }
-        const int64_t tail = head + packs * SIZE;
-        if (tid < head) {
-            fold.add(Op::widen(op.lift(p[tid], first + tid)));
-        }
-        if (tid < length - tail) {
-            fold.add(Op::widen(op.lift(p[tail + tid], first + tail + tid)));
-        }
+        fold_rest(op, fold, p, first, length, head + whole * TILE * SIZE,
+                  static_cast<int>(packs - whole * TILE), policy);
     }
 }
 
@@ -144,8 +179,9 @@ struct reduce_v9_launcher {
         reduce_view<T> x = view_of<T>(call);
         x.reduced.ndim -= x.reduced.ndim > 0; /* the axes from run to run */
         const reduce_runs runs = runs_of(plan, TILE);
+        const int64_t tiles = tiles_to_share(runs, TILE);
         const int64_t blocks =
-            blocks_per(call, plan.rows, sizeof(Part), tiles_to_share(runs, TILE));
+            blocks_per(call, plan.rows, sizeof(Part), tiles > TILES_ALONE ? tiles : 1);
         block_parts<Part> parts;
         gpo_status status = parts_for(call, blocks, &parts);
         for (; !status && x.first < plan.rows; x.first += MAX_GRID_YZ) {

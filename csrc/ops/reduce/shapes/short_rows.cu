@@ -1,12 +1,47 @@
 /*
- * short_rows.cu  Rows too short to fill a block: part of a warp reduces one.
- * Each group of lanes has several rows in flight and combines by shuffles alone;
- * nothing goes through shared memory and no block waits for another.
+ * short_rows.cu  Rows too short to fill a block of v9: part of a warp reduces one, or
+ * up to a block where the rows are so few that all lanes are resident at once.
+ * Each group of lanes has several rows in flight and combines by shuffles; only groups
+ * of several warps go through shared memory, and no block waits for another.
  * Cost:  reads n * sizeof(T) bytes once; 32 bytes in flight per thread where rows start
  *        on 16-byte boundaries, else 4 elements of 2 rows.
  */
 #include "../packs.cuh"
 #include "../views.cuh"
+
+/* Lane 0 of each group of `lanes` lanes, up to a block, gets the group's totals. */
+template <typename Op>
+__device__ __forceinline__ void
+group_combine(typename Op::Part (&total)[ROWS_AT_ONCE], int lanes,
+              typename Op::Part (&slots)[ROWS_AT_ONCE][BLOCK / WARP])
+{
+    const int warp = threadIdx.x / WARP;
+    int width = lanes < WARP ? lanes : WARP;
+#pragma unroll 1
+    for (;;) {
+#pragma unroll
+        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            total[r] = warp_combine<Op>(total[r], width);
+        }
+        if (lanes <= WARP) {
+            return;
+        }
+        if (threadIdx.x % WARP == 0) {
+#pragma unroll
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                slots[r][warp] = total[r];
+            }
+        }
+        __syncthreads();
+        width = lanes / WARP; /* once more, over the totals of the group's warps */
+        lanes = WARP;
+        const int own = warp / width * width + threadIdx.x % width;
+#pragma unroll
+        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            total[r] = slots[r][own];
+        }
+    }
+}
 
 /*
  * A group of `lanes` lanes reduces ROWS_AT_ONCE rows at a time, with VEC elements per
@@ -18,6 +53,8 @@ __launch_bounds__(BLOCK) reduce_short_rows_kernel(Op op, reduce_view<typename Op
                                                   int lanes, reduce_result to)
 {
     using T = typename Op::T;
+    using Part = typename Op::Part;
+    GPO_SHARED(Part, slots, [ROWS_AT_ONCE][BLOCK / WARP]);
     const uint64_t policy = l2_policy(x.keep_l2);
     const int lane = threadIdx.x % lanes;
     const int64_t groups = BLOCK / lanes;
@@ -69,12 +106,20 @@ __launch_bounds__(BLOCK) reduce_short_rows_kernel(Op op, reduce_view<typename Op
             }
         }
     }
+    Part total[ROWS_AT_ONCE];
 #pragma unroll
     for (int r = 0; r < ROWS_AT_ONCE; r++) {
-        const int64_t row = first + r * groups;
-        const typename Op::Part total = warp_combine<Op>(fold[r].value(), lanes);
+        total[r] = fold[r].value();
+    }
+    group_combine<Op>(total, lanes, slots);
+#pragma unroll 1 /* one copy of a store, which has a case for every dtype of results */
+    for (int64_t row = first; row < first + ROWS_AT_ONCE * groups; row += groups) {
         if (lane == 0 && row < x.rows) {
-            op.store(to, row, total, x.cols);
+            op.store(to, row, total[0], x.cols);
+        }
+#pragma unroll
+        for (int r = 1; r < ROWS_AT_ONCE; r++) {
+            total[r - 1] = total[r];
         }
     }
 }
@@ -90,7 +135,7 @@ struct reduce_short_rows_launcher {
         }
         const reduce_view<T> x = view_of<T>(call);
         const bool packed = SIZE > 1 && are_packed(call, x.x, SIZE);
-        const int lanes = lanes_per_row(x.cols, packed ? SIZE : 1);
+        const int lanes = lanes_per_row(call, packed ? SIZE : 1);
         const dim3 grid(ceil_div(x.rows, BLOCK / lanes * ROWS_AT_ONCE));
         const reduce_result to = result_of(call);
         if (packed) {
@@ -111,12 +156,25 @@ struct reduce_short_rows_launcher {
                are_aligned(plan.kept, plan.kept.ndim, size);
     }
 
-    /* Several loads per lane need fewer lanes and fewer shuffles. */
-    static int lanes_per_row(int64_t cols, int size)
+    /*
+     * Several loads per lane need fewer lanes and fewer shuffles.  Where all blocks are
+     * resident at once, time is the latency of the loads that a lane issues one after
+     * the other: then as many lanes as leave one round of them.
+     */
+    static int lanes_per_row(const gpo_call *call, int size)
     {
-        const int64_t loads = size > 1 ? cols / size : cols;
+        const reduce_plan &plan = *reduce_plan_of(call);
+        const int64_t resident =
+            gpo_processors(call) * BLOCKS_PER_PROCESSOR * BLOCK * ROWS_AT_ONCE;
+        const int64_t loads = size > 1 ? plan.cols / size : plan.cols;
+        const int64_t per_round = size > 1 ? 1 : LOADS_AT_ONCE;
         const int64_t per_lane = loads <= 8 ? 1 : size > 1 ? 2 : LOADS_AT_ONCE;
-        return power_of_two_from(ceil_div(loads, per_lane), WARP);
+        int lanes = power_of_two_from(ceil_div(loads, per_lane), WARP);
+        while (lanes < BLOCK && lanes * per_round < loads &&
+               plan.rows * lanes * 2 <= resident) {
+            lanes *= 2;
+        }
+        return lanes;
     }
 };
 

@@ -5,7 +5,8 @@
  * Now:   asynchronous bulk copies load tiles into shared memory, bypassing registers,
  *        where they wait: three times as many bytes are in flight.  A thread reads its
  *        packs twice, once for the tile's total and once for the results.  The block's
- *        warps add up the groups right before its tile, so it waits only for tiles.
+ *        warps add up the groups right before its tile, so it waits only for tiles.  A
+ *        row of one such tile takes no ticket and publishes nothing.
  * Cost:  as v3 with half or a fourth of the status words; per 16 bytes of x, 16 bytes
  *        of shared memory are written once and read twice.
  * Left:  every tile waits for the slowest copy before it -> v5.  Rows of one tile,
@@ -92,7 +93,7 @@ constexpr int parked_blocks = IS_COMPLEX<typename Op::Raw> ? 4 : 6;
 template <typename Op>
 __global__ void
 __launch_bounds__(THREADS, parked_blocks<Op>)
-    scan_v4_parked(Op op, scan_view<typename Op::Out> a, int64_t across,
+    scan_v4_parked(Op op, scan_view<typename Op::Out> a, int64_t across, int64_t first,
                    scan_status status)
 {
     using Tile = parked_tile<Op>;
@@ -107,7 +108,8 @@ __launch_bounds__(THREADS, parked_blocks<Op>)
     if (threadIdx.x == 0) {
         start_arrival(arrival);
     }
-    const int64_t id = take_tile(status.next, ticket);
+    const bool waits = across > 1;
+    const int64_t id = waits ? take_tile(status.next, ticket) : first + blockIdx.x;
     Tile tile;
     tile.start(op, a, across, id, parked, arrival, l2_evict_first());
     await_arrival(arrival);
@@ -120,13 +122,15 @@ __launch_bounds__(THREADS, parked_blocks<Op>)
     __syncthreads();
     Run total;
     Run prefix = sum_before_warp(slots, &total);
-    const lookback_place<Op> place(status, tile.place.row, across, tile.place.t);
-    const typename Op::Part all = publish_and_look_back(place, total.v, groups);
-    if (threadIdx.x == 0) {
-        carried[0] = Op::narrow(all);
+    if (waits) {
+        const lookback_place<Op> place(status, tile.place.row, across, tile.place.t);
+        const typename Op::Part all = publish_and_look_back(place, total.v, groups);
+        if (threadIdx.x == 0) {
+            carried[0] = Op::narrow(all);
+        }
+        __syncthreads();
+        prefix.v = Op::Fold::combine(carried[0], prefix.v);
     }
-    __syncthreads();
-    prefix.v = Op::Fold::combine(carried[0], prefix.v);
     store_packs<Op, false>(op, a, tile.place, tile, before, prefix);
     leave_status(status, a.rows * across, last);
 }
@@ -148,12 +152,15 @@ struct scan_v4 {
     static gpo_status launch(gpo_call *call, const scan_view<typename Op::Out> &a,
                              const Op &op, int64_t across)
     {
+        const int64_t tiles = a.rows * across;
         scan_status status = {};
-        gpo_status failed = make_row_status<Op>(call, a.rows, across, true, &status);
+        gpo_status failed =
+            across > 1 ? make_row_status<Op>(call, a.rows, across, true, &status)
+                       : GPO_OK;
         gpo_allow_shared(scan_v4_parked<Op>, PARKED_BYTES);
-        for (int64_t left = a.rows * across; !failed && left > 0; left -= MAX_GRID_X) {
-            failed = GPO_LAUNCH(call, grid_of(left), THREADS, PARKED_BYTES,
-                                (scan_v4_parked<Op>), op, a, across, status);
+        for (int64_t first = 0; !failed && first < tiles; first += MAX_GRID_X) {
+            failed = GPO_LAUNCH(call, grid_of(tiles - first), THREADS, PARKED_BYTES,
+                                (scan_v4_parked<Op>), op, a, across, first, status);
         }
         return failed;
     }
