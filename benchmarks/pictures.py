@@ -1,7 +1,8 @@
 """`python -m benchmarks.pictures`: draw the pictures of the README from results/.
 
     docs/ladder.svg          reduce's rungs on a GPU, h200-reduce-ladder.json
-    docs/bank_conflicts.svg  the banks that lanes use in v1 and v2, h200-reduce-counters.csv
+    docs/bank_conflicts.svg  the banks that lanes use in v1 and v2, by the simulator's trace,
+                             and the passes, h200-reduce-counters.csv
     docs/sweep-<name>.svg    time per byte over size in a machine's sweeps, if there are any
 
 Order: the pictures, SVG, the command line.  The SVG is written as text, without a
@@ -23,16 +24,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gpuopt import _core
 from gpuopt.lab import published, sweep
+from gpuopt.lab.trace import BANK_BYTES, BANKS, LANES, trace
 
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"
 
 WIDTH = 720
-BANKS = 32  # of shared memory, 4 bytes wide
-LANES = 32  # of a warp
-BLOCK = 256  # threads of v1's and v2's blocks
 
 STYLE = """
 .ground { fill: #ffffff; stroke: #d0d7de }
@@ -130,8 +131,8 @@ def passes() -> dict[str, int]:
 def bank_conflicts() -> str:
     """Draw the bank that each lane of a warp uses, in one step of v1 and of v2."""
     counted = passes()
-    strided = [2 * 4 * lane for lane in range(LANES)]  # v1: i = 2 * d * tid with d = 4
-    assert max(strided) < BLOCK, "all lanes of the first warp work in this step"
+    strided, side_by_side = stored("v1"), stored("v2")
+    assert strided == [8 * lane for lane in range(LANES)], "as the text says"
     parts = [text(20, 30, "The same sums in shared memory, in another order", "title")]
     y: float = 62
     parts.append(text(20, y, "v1, third step: lane k adds word 8 k + 4 to word 8 k."))
@@ -140,7 +141,7 @@ def bank_conflicts() -> str:
     parts.append(text(20, y, f"{LANES} lanes meet in {met} of {BANKS} banks: {most} passes."))
     y += 40
     parts.append(text(20, y, "v2, every step: lane k adds word k + d to word k."))
-    y, most = grid(parts, y + 12, list(range(LANES)), "good")
+    y, most = grid(parts, y + 12, side_by_side, "good")
     parts.append(text(20, y, f"Each lane has a bank of its own: {most} pass."))
     y += 40
     parts.append(text(20, y, "All steps over 16,384 float32, passes counted on an H200:"))
@@ -152,6 +153,12 @@ def bank_conflicts() -> str:
         parts.append(text(round(54 + width, 1), y + 14, f"{counted[rung]:,}"))
         y += 24
     return svg(y + 14, "Bank conflicts of reduce v1, and v2 without them", parts)
+
+
+def stored(rung: str) -> list[int]:
+    """Return the word of each lane in the store of a rung with the most bank conflicts."""
+    seen = trace("reduce", np.ones(256, np.float32), variant=rung)
+    return [a // BANK_BYTES for a in seen.worst("shared", write=True).address]
 
 
 def grid(parts: list[str], y: float, words: Iterable[int], kind: str) -> tuple[float, int]:

@@ -84,13 +84,13 @@ class Result(Table):
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the times as bars, one per variant and peer; returns the Axes."""
-        from gpuopt.lab.roofline import bars
+        from gpuopt.lab.plots import bars
 
         return bars(self, ax=ax)
 
     def roofline(self, ax: Any = None) -> Any:
         """Draw the rows under this run's ceilings; returns the Axes."""
-        from gpuopt.lab.roofline import roofline
+        from gpuopt.lab.plots import roofline
 
         return roofline(self, ax=ax)
 

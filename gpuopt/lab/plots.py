@@ -11,7 +11,11 @@ from typing import Any
 __all__ = ["bars", "roofline"]
 
 
-def new_axes(ax: Any) -> Any:
+# Can be told apart with every kind of colour blindness, and in grey.
+BLUE, ORANGE, GREY = "#0072b2", "#b84a00", "#8c959f"
+
+
+def new_axes(ax: Any, size: tuple[float, float] = (7, 4.5)) -> Any:
     """Return `ax`, or the axes of a new figure."""
     if ax is not None:
         return ax
@@ -19,7 +23,7 @@ def new_axes(ax: Any) -> Any:
         pyplot = importlib.import_module("matplotlib.pyplot")
     except ImportError as error:
         raise ImportError("plots need matplotlib: pip install gpuopt[lab]") from error
-    return pyplot.subplots(figsize=(7, 4.5))[1]
+    return pyplot.subplots(figsize=size, layout="constrained")[1]
 
 
 def roofline(result: Any, ax: Any = None) -> Any:
