@@ -13,24 +13,34 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpuopt.lab.growth import scaling
     from gpuopt.lab.own import CompileError, KernelFault, Program, empty
     from gpuopt.lab.pictures import plot_banks, plot_blocks, plot_lanes, plot_sectors
+    from gpuopt.lab.plots import roofline
+    from gpuopt.lab.rungs import diff, explain
 
 __all__ = [
     "CompileError",
     "KernelFault",
+    "diff",
     "empty",
+    "explain",
     "kernel",
     "plot_banks",
     "plot_blocks",
     "plot_lanes",
     "plot_sectors",
+    "roofline",
+    "scaling",
 ]
 
 # The module of each name, imported when it is first used.
 _PLACES = {
     "own": ("CompileError", "KernelFault", "empty"),
+    "growth": ("scaling",),
     "pictures": ("plot_banks", "plot_blocks", "plot_lanes", "plot_sectors"),
+    "plots": ("roofline",),
+    "rungs": ("diff", "explain"),
 }
 
 
