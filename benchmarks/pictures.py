@@ -34,6 +34,7 @@ HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"
 
 WIDTH = 720
+IDEA = 40  # characters of an idea beside its bar
 
 STYLE = """
 .ground { fill: #ffffff; stroke: #d0d7de }
@@ -67,18 +68,24 @@ text { fill: #f0f6fc }
 def ladder() -> str:
     """Draw the time of every rung of reduce, of its peers, and of reading at the ceiling."""
     found = published.ladders("reduce", published.load(HERE / "results"))[0]
-    ideas = {r["name"]: r["idea"] for r in _core.variants("reduce") if r["backend"] != "cpu"}
-    bars = [(row["variant"], ideas[row["variant"]], row["ms"]) for row in found.rows]
+    title = f"One sum, {len(found.rows)} kernels: the ladder of reduce"
+    return ladder_of("reduce", found, title, "every byte read once, at the card's speed")
+
+
+def ladder_of(op: str, found: published.Ladder, title: str, floor_words: str) -> str:
+    """Draw the time of every rung of an operator, of its peers, and its floor."""
+    ideas = {r["name"]: r["idea"] for r in _core.variants(op) if r["backend"] != "cpu"}
+    bars = [(r["variant"], ideas.get(r["variant"], ""), r["ms"]) for r in found.rows]
     peers = sorted(found.rows[0]["peers"].items(), key=lambda peer: -peer[1])
     floor = found.rows[0]["floor_ms"]
 
     left, step, top = 310, 24, 84
-    longest = max(ms for _, _, ms in bars)
+    longest = max([ms for _, _, ms in bars] + [ms for _, ms in peers])
     scale = (WIDTH - left - 150) / longest
     low = top + step * (len(bars) + len(peers)) + 8
     device = found.run["device"]
     parts = [
-        text(20, 30, f"One sum, {len(bars)} kernels: the ladder of reduce", "title"),
+        text(20, 30, title, "title"),
         text(20, 50, f"{found.workload} {found.dtype} on an {device}, ms; less is better"),
     ]
     y = top
@@ -87,7 +94,8 @@ def ladder() -> str:
         slower = ms > 1.01 * above[2]
         note = f"slower than {above[0]}" if slower else ""
         parts += bar(left, y, ms, scale, "bad" if slower else "good", note)
-        parts += [text(20, y + 14, name), text(48, y + 14, idea)]
+        words = idea if len(idea) <= IDEA else idea[: IDEA - 3] + "..."
+        parts += [text(20, y + 14, name), text(48, y + 14, words)]
         above = (name, idea, ms)
         y += step
     y += 8
@@ -95,11 +103,11 @@ def ladder() -> str:
         parts += bar(left, y, ms, scale, "peer")
         parts += [text(20, y + 14, f"{name}, in the same run")]
         y += step
-    at = left + floor * scale
-    parts.append(f'<path class="line" d="M{at:.1f} {top - 6}V{low}"/>')
-    words = f"every byte read once, at the card's speed: {floor:.3f}"
-    parts.append(text(at, top - 12, words, "small"))
-    return svg(low + 14, "Times of the rungs of reduce", parts)
+    if floor:
+        at = left + floor * scale
+        parts.append(f'<path class="line" d="M{at:.1f} {top - 6}V{low}"/>')
+        parts.append(text(at, top - 12, f"{floor_words}: {floor:.3f}", "small"))
+    return svg(low + 14, f"Times of the rungs of {op}", parts)
 
 
 def bar(left: float, y: float, ms: float, scale: float, kind: str, note: str = "") -> list[str]:
