@@ -1,7 +1,8 @@
 """`python -m benchmarks.pictures`: draw the pictures of the README from results/.
 
     docs/ladder.svg          reduce's rungs on a GPU, h200-reduce-ladder.json
-    docs/bank_conflicts.svg  the banks that lanes use in v1 and v2, h200-reduce-counters.csv
+    docs/bank_conflicts.svg  the banks that lanes use in v1 and v2, by the simulator's trace,
+                             and the passes, h200-reduce-counters.csv
     docs/sweep-<name>.svg    time per byte over size in a machine's sweeps, if there are any
 
 Order: the pictures, SVG, the command line.  The SVG is written as text, without a
@@ -23,16 +24,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gpuopt import _core
 from gpuopt.lab import published, sweep
+from gpuopt.lab.trace import BANK_BYTES, BANKS, LANES, trace
 
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"
 
 WIDTH = 720
-BANKS = 32  # of shared memory, 4 bytes wide
-LANES = 32  # of a warp
-BLOCK = 256  # threads of v1's and v2's blocks
+IDEA = 40  # characters of an idea beside its bar
 
 STYLE = """
 .ground { fill: #ffffff; stroke: #d0d7de }
@@ -66,18 +68,24 @@ text { fill: #f0f6fc }
 def ladder() -> str:
     """Draw the time of every rung of reduce, of its peers, and of reading at the ceiling."""
     found = published.ladders("reduce", published.load(HERE / "results"))[0]
-    ideas = {r["name"]: r["idea"] for r in _core.variants("reduce") if r["backend"] != "cpu"}
-    bars = [(row["variant"], ideas[row["variant"]], row["ms"]) for row in found.rows]
+    title = f"One sum, {len(found.rows)} kernels: the ladder of reduce"
+    return ladder_of("reduce", found, title, "every byte read once, at the card's speed")
+
+
+def ladder_of(op: str, found: published.Ladder, title: str, floor_words: str) -> str:
+    """Draw the time of every rung of an operator, of its peers, and its floor."""
+    ideas = {r["name"]: r["idea"] for r in _core.variants(op) if r["backend"] != "cpu"}
+    bars = [(r["variant"], ideas.get(r["variant"], ""), r["ms"]) for r in found.rows]
     peers = sorted(found.rows[0]["peers"].items(), key=lambda peer: -peer[1])
     floor = found.rows[0]["floor_ms"]
 
     left, step, top = 310, 24, 84
-    longest = max(ms for _, _, ms in bars)
+    longest = max([ms for _, _, ms in bars] + [ms for _, ms in peers])
     scale = (WIDTH - left - 150) / longest
     low = top + step * (len(bars) + len(peers)) + 8
     device = found.run["device"]
     parts = [
-        text(20, 30, f"One sum, {len(bars)} kernels: the ladder of reduce", "title"),
+        text(20, 30, title, "title"),
         text(20, 50, f"{found.workload} {found.dtype} on an {device}, ms; less is better"),
     ]
     y = top
@@ -86,7 +94,8 @@ def ladder() -> str:
         slower = ms > 1.01 * above[2]
         note = f"slower than {above[0]}" if slower else ""
         parts += bar(left, y, ms, scale, "bad" if slower else "good", note)
-        parts += [text(20, y + 14, name), text(48, y + 14, idea)]
+        words = idea if len(idea) <= IDEA else idea[: IDEA - 3] + "..."
+        parts += [text(20, y + 14, name), text(48, y + 14, words)]
         above = (name, idea, ms)
         y += step
     y += 8
@@ -94,11 +103,11 @@ def ladder() -> str:
         parts += bar(left, y, ms, scale, "peer")
         parts += [text(20, y + 14, f"{name}, in the same run")]
         y += step
-    at = left + floor * scale
-    parts.append(f'<path class="line" d="M{at:.1f} {top - 6}V{low}"/>')
-    words = f"every byte read once, at the card's speed: {floor:.3f}"
-    parts.append(text(at, top - 12, words, "small"))
-    return svg(low + 14, "Times of the rungs of reduce", parts)
+    if floor:
+        at = left + floor * scale
+        parts.append(f'<path class="line" d="M{at:.1f} {top - 6}V{low}"/>')
+        parts.append(text(at, top - 12, f"{floor_words}: {floor:.3f}", "small"))
+    return svg(low + 14, f"Times of the rungs of {op}", parts)
 
 
 def bar(left: float, y: float, ms: float, scale: float, kind: str, note: str = "") -> list[str]:
@@ -130,8 +139,8 @@ def passes() -> dict[str, int]:
 def bank_conflicts() -> str:
     """Draw the bank that each lane of a warp uses, in one step of v1 and of v2."""
     counted = passes()
-    strided = [2 * 4 * lane for lane in range(LANES)]  # v1: i = 2 * d * tid with d = 4
-    assert max(strided) < BLOCK, "all lanes of the first warp work in this step"
+    strided, side_by_side = stored("v1"), stored("v2")
+    assert strided == [8 * lane for lane in range(LANES)], "as the text says"
     parts = [text(20, 30, "The same sums in shared memory, in another order", "title")]
     y: float = 62
     parts.append(text(20, y, "v1, third step: lane k adds word 8 k + 4 to word 8 k."))
@@ -140,7 +149,7 @@ def bank_conflicts() -> str:
     parts.append(text(20, y, f"{LANES} lanes meet in {met} of {BANKS} banks: {most} passes."))
     y += 40
     parts.append(text(20, y, "v2, every step: lane k adds word k + d to word k."))
-    y, most = grid(parts, y + 12, list(range(LANES)), "good")
+    y, most = grid(parts, y + 12, side_by_side, "good")
     parts.append(text(20, y, f"Each lane has a bank of its own: {most} pass."))
     y += 40
     parts.append(text(20, y, "All steps over 16,384 float32, passes counted on an H200:"))
@@ -152,6 +161,12 @@ def bank_conflicts() -> str:
         parts.append(text(round(54 + width, 1), y + 14, f"{counted[rung]:,}"))
         y += 24
     return svg(y + 14, "Bank conflicts of reduce v1, and v2 without them", parts)
+
+
+def stored(rung: str) -> list[int]:
+    """Return the word of each lane in the store of a rung with the most bank conflicts."""
+    seen = trace("reduce", np.ones(256, np.float32), variant=rung)
+    return [a // BANK_BYTES for a in seen.worst("shared", write=True).address]
 
 
 def grid(parts: list[str], y: float, words: Iterable[int], kind: str) -> tuple[float, int]:

@@ -1,4 +1,4 @@
-"""The command line: python -m gpuopt info | demo | variants | bench | test.
+"""The command line: python -m gpuopt info | demo | variants | bench | test | report.
 
 Each takes --json, which prints one JSON document to standard output and nothing else.
 Exit code 1: a result was wrong; 2: an argument or an environment variable is invalid, or
@@ -170,6 +170,18 @@ def run_test(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def run_report(args: argparse.Namespace) -> int:
+    """Write one HTML page: ladders, roofline, peers, counts, environment."""
+    from gpuopt.lab import report
+
+    size = report.write(args.file, ops=args.ops, max_time=args.max_time)
+    if args.json:
+        print(json.dumps({"file": str(args.file), "bytes": size}))
+    else:
+        print(f"{args.file}: {size >> 10} KiB")
+    return 0
+
+
 def wanted(op: str | None) -> list[str]:
     """Return the operators a command is about."""
     return [op] if op else list(gpuopt.ops())
@@ -236,6 +248,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
             sub.add_argument("--cases", type=int, help="sweep: how many of each room; 40")
             sub.add_argument("--peers", nargs="+", help="sweep: libraries; installed ones")
             sub.add_argument("--out", type=Path, help="sweep: a JSON file, kept up to date")
+    sub = command("report", run_report)
+    sub.add_argument("file", type=Path, help="the page, such as out.html")
+    sub.add_argument("ops", nargs="*", metavar="ladder",
+                     help=f"some of {', '.join(rooms)}; default: all")  # fmt: skip
+    sub.add_argument("--max-time", type=seconds, default=1.0, help="seconds for each ladder")
     return parser.parse_args(arguments)
 
 

@@ -77,7 +77,13 @@ site_line(uint32_t number)
 
 /* ---- counts ---- */
 
-enum Kind { SHARED, GLOBAL, SHARED_ATOMIC, GLOBAL_ATOMIC, CODE };
+enum Kind {
+    SHARED = GPO_SIM_SHARED,
+    GLOBAL = GPO_SIM_GLOBAL,
+    SHARED_ATOMIC = GPO_SIM_SHARED_ATOMIC,
+    GLOBAL_ATOMIC = GPO_SIM_GLOBAL_ATOMIC,
+    CODE = GPO_SIM_CODE
+};
 
 struct Counts {
     uint64_t shared_requests, shared_wavefronts, shared_ideal;
@@ -193,6 +199,10 @@ count_requests(Warp *warp)
         const Request *r = &warp->table.requests[i];
         Counts *counts = counts_at(r->site);
         const unsigned lanes = (unsigned)__builtin_popcount(r->mask);
+        if (tracing) {
+            const Site site = site_line(r->site);
+            trace_request(warp, r, &site);
+        }
         switch (r->kind) {
             case SHARED:
                 count_shared(r, counts);
@@ -202,6 +212,7 @@ count_requests(Warp *warp)
                 break;
             case CODE:
                 counts->code_blocks++;
+                warp->lanes[0].block->pieces++;
                 counts->code_divergent += lanes < exists;
                 counts->code_lanes += lanes;
                 counts->code_lanes_full += exists;
@@ -261,19 +272,23 @@ join_request(Fibre *self, uint32_t site, Kind kind)
         r->site = site;
         r->mask = 0;
         r->kind = (uint8_t)kind;
-        return r;
+        r->after = self->request_interval == interval ? (int32_t)self->request : -1;
     }
-    return &t->requests[t->slots[i].index];
+    self->request = t->slots[i].index;
+    self->request_interval = interval;
+    return &t->requests[self->request];
 }
 
 static void
-record_request(Fibre *self, uint32_t site, Kind kind, uintptr_t address, unsigned bytes)
+record_request(Fibre *self, uint32_t site, Kind kind, uintptr_t address, unsigned bytes,
+               bool write)
 {
     Request *r = join_request(self, site, kind);
     if (r) {
         const unsigned lane = self->position.lane;
         r->mask |= 1u << lane;
         r->bytes = (uint8_t)bytes;
+        r->write = write;
         r->address[lane] = address;
     }
 }
@@ -609,7 +624,7 @@ check_access(Fibre *self, uintptr_t a, unsigned bytes, bool write, bool atomic,
         record_request(self, number,
                        shared ? (atomic ? SHARED_ATOMIC : SHARED)
                               : (atomic ? GLOBAL_ATOMIC : GLOBAL),
-                       counted, bytes);
+                       counted, bytes, write);
     }
     found_race = false;
     if (shared) {
@@ -711,7 +726,8 @@ void
 access_copy_16(const void *global, const Site *site)
 {
     if (checking && config.profile) {
-        record_request(current, site_of_line(site), GLOBAL, (uintptr_t)global, 16);
+        record_request(current, site_of_line(site), GLOBAL, (uintptr_t)global, 16,
+                       false);
     }
 }
 
@@ -742,6 +758,7 @@ access_launch_begin(void)
         dl_iterate_phdr(find_image, NULL);
     }
     forget_order();
+    trace_launch();
     kernel = NULL;
     for (size_t i = 0; i < nkernels; i++) {
         if (kernels[i].name == running.kernel) {
@@ -763,6 +780,7 @@ access_block_begin(Block *block)
 {
     block->acquired = 0;
     block->fences = 0;
+    block->pieces = 0;
     for (unsigned i = 0; i < block->nthreads; i++) {
         block->fibres[i].fence = 0;
     }
@@ -814,6 +832,9 @@ void
 access_block_end(Block *block)
 {
     count_block(block);
+    if (tracing && config.profile) {
+        trace_block(block);
+    }
     if (kernel) {
         kernel->blocks++;
         kernel->threads += block->nthreads;

@@ -1,7 +1,8 @@
 /*
  * internal.h  Declarations shared by the files of the simulator.  Order: threads, warps
  * and blocks (scheduler.cpp), faults, fibres (fibre.cpp), memory (memory.cpp), checks
- * and counts (access.cpp), asynchronous copies (copies.cpp), source lines (lines.cpp).
+ * and counts (access.cpp), traces (trace.cpp), asynchronous copies (copies.cpp), source
+ * lines (lines.cpp).
  * One launch runs at a time, under one lock; the state is global to the process.
  */
 #ifndef GPO_SIM_INTERNAL_H
@@ -73,6 +74,8 @@ struct Fibre {
         fence_barrier;       /* times of its last fence and the barrier before that */
     Occurrence *occurrences; /* by site: executions since the last barrier */
     size_t noccurrences;
+    uint32_t request,
+        request_interval;  /* its last one; the number if the interval is */
     const void *waits_for; /* an mbarrier, named barrier or cluster */
     enum Waits { FOR_MBARRIER, FOR_NAMED_BARRIER, FOR_CLUSTER } waits;
     uint32_t proxy_fence, earlier_proxy_fence; /* times; a barrier lies between them */
@@ -83,8 +86,10 @@ struct Fibre {
 struct Request {
     uint32_t site;
     uint32_t mask;
+    int32_t after; /* as in gpo_sim_request */
     uint8_t bytes;
     uint8_t kind;
+    bool write;
     uintptr_t address[WARP];
 };
 
@@ -131,6 +136,7 @@ struct Block {
     uint32_t interval; /* number of its last barrier, unique in the process */
     uint32_t fences;   /* the number of fences its threads have executed */
     uint32_t acquired; /* its acquires, a list in access.cpp; 0: none */
+    uint64_t pieces;   /* of code that its warps have executed */
     void *cells;       /* the cells of its shared memory, see cells.h */
     Async *async;      /* its mbarriers and what is in flight, NULL until needed */
     Block *cluster;    /* the first block of its cluster, with the others after it */
@@ -283,6 +289,14 @@ void access_copy(const void *global, size_t bytes, bool is_first, const Site *si
 void access_copy_16(const void *global, const Site *site);
 size_t access_report(gpo_sim_record *records, size_t capacity);
 void access_reset(void);
+
+/* ---- trace.cpp: the requests one by one ---- */
+
+extern gpo_sim_trace *tracing; /* NULL: nobody asks */
+void trace_set(gpo_sim_trace *into);
+void trace_launch(void);
+void trace_request(const Warp *warp, const Request *request, const Site *site);
+void trace_block(const Block *block);
 
 /* ---- lines.cpp ---- */
 

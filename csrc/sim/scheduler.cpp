@@ -974,6 +974,14 @@ report(gpo_sim_record *records, size_t capacity)
     return count;
 }
 
+static void
+trace(gpo_sim_trace *into)
+{
+    lock();
+    trace_set(into);
+    unlock();
+}
+
 } // namespace gpo_sim
 
 const gpo_table *gpo_sim_room(const char *op);
@@ -998,4 +1006,5 @@ const gpo_sim_library gpo_sim_entry = {
     gpo_sim::lock,
     gpo_sim::unlock,
     gpo_device_copy,
+    gpo_sim::trace,
 };

@@ -1,6 +1,7 @@
 """Experiments: timing, ceilings, rooflines, comparisons with what else is installed.
 
-In a notebook, start with `gpuopt.lab.bench.compare("reduce")`, or with a kernel of your own:
+In a notebook, start with `gpuopt.lab.bench.compare("reduce")`; with pictures of what a rung
+does, `gpuopt.lab.plot_banks("reduce", x, variant="v1")`; or with a kernel of your own:
 `gpuopt.lab.kernel(source)`, after `%load_ext gpuopt.lab` the cell magic `%%cuda`.
 `import gpuopt` imports nothing from here, and only this package imports torch, cupy or
 matplotlib.
@@ -8,12 +9,39 @@ matplotlib.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpuopt.lab.growth import scaling
     from gpuopt.lab.own import CompileError, KernelFault, Program, empty
+    from gpuopt.lab.pictures import plot_banks, plot_blocks, plot_lanes, plot_sectors
+    from gpuopt.lab.plots import roofline
+    from gpuopt.lab.rungs import diff, explain
 
-__all__ = ["CompileError", "KernelFault", "empty", "kernel"]
+__all__ = [
+    "CompileError",
+    "KernelFault",
+    "diff",
+    "empty",
+    "explain",
+    "kernel",
+    "plot_banks",
+    "plot_blocks",
+    "plot_lanes",
+    "plot_sectors",
+    "roofline",
+    "scaling",
+]
+
+# The module of each name, imported when it is first used.
+_PLACES = {
+    "own": ("CompileError", "KernelFault", "empty"),
+    "growth": ("scaling",),
+    "pictures": ("plot_banks", "plot_blocks", "plot_lanes", "plot_sectors"),
+    "plots": ("roofline",),
+    "rungs": ("diff", "explain"),
+}
 
 
 def kernel(source: str) -> Program:
@@ -32,11 +60,14 @@ def kernel(source: str) -> Program:
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from gpuopt.lab import own
-
-        return getattr(own, name)
+    for place, names in _PLACES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"gpuopt.lab.{place}"), name)
     raise AttributeError(f"module 'gpuopt.lab' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def load_ipython_extension(shell: Any) -> None:

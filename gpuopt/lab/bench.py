@@ -42,14 +42,15 @@ def compare(
     against : sequence of str, optional
         Peers by name; the default is every installed one.
     max_time : float
-        Seconds per workload.
+        Seconds per workload; where times stay unsettled, more.
     progress : bool, optional
         Show progress; the default does so on a terminal.
 
     Returns
     -------
     Result
-        A table of rows with `.plot()`, `.roofline()` and `.to_json()`.
+        A table of rows with `.plot()`, `.roofline()` and `.to_json()`.  A time whose
+        median is not known to 5 % (95 % interval) is shown as "unsettled".
     """
     return run.run(
         [op],

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpuopt import DeviceArray, asdevice
-from gpuopt.lab import profile, timer
+from gpuopt.lab import profile, timer, trace
 from gpuopt.lab.cuda_source import CompileError, Source
 from gpuopt.lab.on_gpu import GpuLibrary
 from gpuopt.lab.simulated import Argument, KernelFault, Library, Parameter
@@ -311,6 +311,24 @@ class Kernel:
         _, records = counted.launch(*launch, checks=False, profile=True)
         return profile.Profile(self.name, profile._kernels("own", records))
 
+    def trace(
+        self, grid: Any, block: Any, *arguments: Any, shared_bytes: int = 0,
+        max_steps: int = MAX_STEPS, first_block: int = 0, blocks: int = 1,
+    ) -> trace.Trace:  # fmt: skip
+        """Keep every request of some blocks, for `gpuopt.lab.plot_banks` and its like.
+
+        first_block, blocks : the first block whose requests are kept, and how many.
+        The arrays stay as they are.  Raises KernelFault if the kernel is wrong.
+        """
+        grid, block = _dimensions(grid, "grid"), _dimensions(block, "block")
+        converted = self._arguments(arguments)
+        launch = (self._number, grid, block, operator.index(shared_bytes), converted, max_steps)
+        self._program._library(checked=True).launch(*launch)
+        recorder = trace.Recorder(first_block, blocks)
+        library = self._program._library(checked=False)
+        library.launch(*launch, checks=False, profile=True, recorder=recorder)
+        return recorder.trace(self.name)
+
 
 # ---- a program ----
 
@@ -375,6 +393,10 @@ class Program:
     ) -> profile.Profile:
         """Count what the only kernel does; see Kernel.profile."""
         return self._only.profile(grid, block, *arguments, **options)
+
+    def trace(self, grid: Any, block: Any, *arguments: Any, **options: Any) -> trace.Trace:
+        """As Kernel.trace, for a program of one kernel."""
+        return self._only.trace(grid, block, *arguments, **options)
 
     def time(self, grid: Any, block: Any, *arguments: Any, **options: Any) -> timer.Timing:
         """Time the only kernel on the GPU; see Kernel.time."""

@@ -31,6 +31,8 @@ from gpuopt.lab.timer import (
     Timing,
     check_seconds,
     device_clock,
+    in_words,
+    is_settled,
     measure_together,
 )
 
@@ -38,6 +40,7 @@ __all__ = ["Result", "device_name", "run"]
 
 LAUNCH_BOUND = 0.03  # ms; below it a replayed graph is timed as well
 SEED = 20240229
+UNSETTLED = "unsettled"
 
 COLUMNS = (
     "op",
@@ -46,8 +49,7 @@ COLUMNS = (
     "variant",
     "chosen",
     "ms",
-    "p20",
-    "p80",
+    "95 %",
     "n",
     "graph_ms",
     "gbs",
@@ -58,13 +60,36 @@ COLUMNS = (
 )
 
 
+def shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as the table shows it: no number whose interval is wide."""
+    words = in_words(row.get("low"), row.get("high"), row.get("n") or 0)
+    cells = {**row, "95 %": words or None}
+    if row.get("ms") is not None and not is_settled(row["ms"], row.get("low"), row.get("high")):
+        cells.update(ms=UNSETTLED, gbs=None, percent_of_floor=None)
+    spans = row.get("peer_spans") or {}
+    cells["peers"] = {
+        name: ms if is_settled(ms, *spans.get(name, (None, None))) else UNSETTLED
+        for name, ms in (row.get("peers") or {}).items()
+    }
+    return cells
+
+
 class Result(Table):
-    """Rows of a run, with where and against which ceilings they were measured."""
+    """Rows of a run, with where and against which ceilings they were measured.
+
+    A time is shown only if its median is known to 5 %; the rows have all of them, with the
+    95 % intervals `low` and `high`.
+    """
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> None:
-        used = [name for name in COLUMNS if any(row.get(name) is not None for row in rows)]
+        there = [{**row, "95 %": row.get("n")} for row in rows]
+        used = [name for name in COLUMNS if any(row.get(name) is not None for row in there)]
         super().__init__(rows, used, title=f"{about['device']}, commit {about['commit']}")
         self.about = dict(about)
+
+    def _laid_out(self) -> tuple[list[str], list[list[str]], list[bool]]:
+        head, lines, right = Table(map(shown, self), self.columns)._laid_out()
+        return head, lines, [r or name == "ms" for name, r in zip(head, right, strict=True)]
 
     @property
     def errors(self) -> list[str]:
@@ -84,13 +109,13 @@ class Result(Table):
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the times as bars, one per variant and peer; returns the Axes."""
-        from gpuopt.lab.roofline import bars
+        from gpuopt.lab.plots import bars
 
         return bars(self, ax=ax)
 
     def roofline(self, ax: Any = None) -> Any:
         """Draw the rows under this run's ceilings; returns the Axes."""
-        from gpuopt.lab.roofline import roofline
+        from gpuopt.lab.plots import roofline
 
         return roofline(self, ax=ax)
 
@@ -292,6 +317,11 @@ def time_workload(
             for key, timing in times.items()
             if key.startswith("peer ")
         },
+        "peer_spans": {
+            key.removeprefix("peer "): span(timing)
+            for key, timing in times.items()
+            if key.startswith("peer ")
+        },
         "peer_errors": peer_errors,
     }
     chosen = None
@@ -316,15 +346,25 @@ def time_workload(
 def fields(timing: Timing | None) -> dict[str, Any]:
     """Return a timing as columns of a row; all None where nothing was timed."""
     if timing is None:
-        return dict.fromkeys(("ms", "p20", "p80", "min_ms", "n", "method"))
+        return dict.fromkeys(("ms", "low", "high", "p20", "p80", "min_ms", "n", "method"))
+    low, high = span(timing)
     return {
         "ms": rounded(timing.median),
+        "low": low,
+        "high": high,
         "p20": rounded(timing.p20),
         "p80": rounded(timing.p80),
         "min_ms": rounded(timing.min),
         "n": timing.n,
         "method": timing.method,
     }
+
+
+def span(timing: Timing) -> tuple[float | None, float | None]:
+    """Return the interval of a timing's median, as numbers of a row."""
+    if timing.low is None or timing.high is None:
+        return None, None
+    return rounded(timing.low), rounded(timing.high)
 
 
 def rounded(value: float) -> float:

@@ -11,6 +11,7 @@ import ctypes
 import re
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -54,6 +55,8 @@ class _Entry(ctypes.Structure):
         ("state", ctypes.c_void_p),
         ("reset", ctypes.CFUNCTYPE(None)),
         ("report", ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.POINTER(_Record), ctypes.c_size_t)),
+        ("hold", ctypes.c_void_p), ("let_go", ctypes.c_void_p), ("copy", ctypes.c_void_p),
+        ("trace", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
     ]  # fmt: skip
 
 
@@ -210,7 +213,7 @@ class Library:
     def launch(
         self, number: int, grid: tuple[int, ...], block: tuple[int, ...], shared_bytes: int,
         arguments: Sequence[Argument], max_steps: int, schedule: str = "ascending",
-        checks: bool = True, profile: bool = False,
+        checks: bool = True, profile: bool = False, recorder: Any = None,
     ) -> tuple[dict[int, np.ndarray], list[dict[str, Any]]]:  # fmt: skip
         """Runs a kernel on copies: the arrays it may write, by argument, and its counts."""
         name = self.source.kernels[number].name
@@ -232,17 +235,18 @@ class Library:
             try:
                 pointers = [memory.pointer(a) for a in arguments]
                 table = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
-                check(
-                    self._c.gpo_lab_launch(
-                        number,
-                        (ctypes.c_uint * 3)(*grid),
-                        (ctypes.c_uint * 3)(*block),
-                        shared_bytes,
-                        table,
-                        max_steps,
-                        message,
+                with recorder(self._entry.trace) if recorder else nullcontext():
+                    check(
+                        self._c.gpo_lab_launch(
+                            number,
+                            (ctypes.c_uint * 3)(*grid),
+                            (ctypes.c_uint * 3)(*block),
+                            shared_bytes,
+                            table,
+                            max_steps,
+                            message,
+                        )
                     )
-                )
                 written = memory.written(arguments, self._unwritten(name, schedule))
                 return written, self._report() if profile else []
             finally:

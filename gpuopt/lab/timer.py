@@ -47,6 +47,8 @@ SHARE = 20  # a call that takes more than max_time / SHARE is timed in one round
 SLOW = 10  # ...if it is that many times slower than the fastest, not for one bad sample
 FEWEST = 7  # no median of fewer repetitions counts as stable
 STABLE = 0.01  # half-width of the median's 95 % interval, relative to the median
+SETTLED = 0.05  # beyond this half-width no number is shown
+FEWEST_OF_INTERVAL = 6  # the whole range of fewer samples holds the median less surely
 LARGEST_FLUSH = 1 << 28  # bytes; bounds a repetition on hosts with huge caches
 DEVICE_FLUSH = 1 << 28  # bytes, at least; about 75 us on an H200, which hides launches
 HEAD_START = 4  # extra flushes before a round: the first launches after a wait are slow
@@ -58,7 +60,10 @@ LONGEST_REST = 0.5  # seconds; a process with other busy threads is never idle
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of one call in milliseconds: median, spread, and method."""
+    """Times of one call in milliseconds: median, spread, and method.
+
+    low, high : the 95 % interval of the median; None if there are too few samples
+    """
 
     median: float
     p20: float
@@ -66,11 +71,14 @@ class Timing:
     min: float
     n: int
     method: str
+    low: float | None = None
+    high: float | None = None
 
     @classmethod
     def of(cls, samples: Sequence[float], method: str) -> Timing:
         """Summarise samples in milliseconds."""
         ordered = sorted(samples)
+        low, high = interval(ordered) or (None, None)
         return cls(
             median=statistics.median(ordered),
             p20=quantile(ordered, 0.2),
@@ -78,7 +86,18 @@ class Timing:
             min=ordered[0],
             n=len(ordered),
             method=method,
+            low=low,
+            high=high,
         )
+
+    @property
+    def settled(self) -> bool:
+        """Whether the median is known to 5 %."""
+        return is_settled(self.median, self.low, self.high)
+
+    def __repr__(self) -> str:
+        shown = f"{self.median:.4g} ms" if self.settled else "unsettled"
+        return f"<{shown}, {in_words(self.low, self.high, self.n)}, n={self.n}, {self.method}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a dict that JSON takes."""
@@ -93,16 +112,34 @@ def quantile(ordered: Sequence[float], q: float) -> float:
     return ordered[low] + (at - low) * (ordered[high] - ordered[low])
 
 
-def is_stable(samples: Sequence[float]) -> bool:
-    """Tell whether the median is known to STABLE, by the order-statistics interval."""
-    n = len(samples)
-    if n < FEWEST:
-        return False
-    ordered = sorted(samples)
+def interval(ordered: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % interval of the median of sorted samples, by order statistics."""
+    n = len(ordered)
+    if n < FEWEST_OF_INTERVAL:
+        return None
     reach = 0.98 * math.sqrt(n)  # 1.96 standard deviations of a binomial(n, 1/2)
     low = ordered[max(0, math.floor(n / 2 - reach))]
-    high = ordered[min(n - 1, math.ceil(n / 2 + reach))]
-    return high - low <= 2 * STABLE * statistics.median(ordered)
+    return low, ordered[min(n - 1, math.ceil(n / 2 + reach))]
+
+
+def is_stable(samples: Sequence[float]) -> bool:
+    """Tell whether the median is known to STABLE."""
+    found = interval(sorted(samples))
+    if found is None or len(samples) < FEWEST:
+        return False
+    return found[1] - found[0] <= 2 * STABLE * statistics.median(samples)
+
+
+def is_settled(median: float, low: float | None, high: float | None) -> bool:
+    """Tell whether a median is known well enough to be shown as a number."""
+    return low is not None and high is not None and high - low <= 2 * SETTLED * median
+
+
+def in_words(low: float | None, high: float | None, n: int) -> str:
+    """Return an interval in ms as text."""
+    if low is None or high is None:
+        return "too few" if n else ""
+    return f"{low:.4g} to {high:.4g}"
 
 
 # ---- clocks ----
