@@ -2,8 +2,8 @@
  * cuda_staging.c  Copies large host arrays to and from the GPU at the speed of the bus:
  * through pinned buffers, of which the CPU's threads fill (empty) some while the GPU
  * copies others.  A piece of the array is the business of one thread from end to end, so
- * that none waits for another, and several calls share the buffers of a device.  Order:
- * pinned memory, the buffers, a job, upload, download.
+ * that none waits for another, and a call begins while the GPU still copies the end of
+ * the one before.  Order: pinned memory, the buffers, a job, upload, download.
  */
 #include "cuda.h"
 
@@ -207,11 +207,14 @@ part_of(const job *j, size_t at)
     return j->bytes - at < SLOT_BYTES ? j->bytes - at : SLOT_BYTES;
 }
 
-/* Pieces of `step` bytes on all threads. */
+/* Pieces of `step` bytes on all threads, which a second job would not get: it waits. */
 static gpo_status
 run(gpo_call *call, job *j, size_t step, void (*piece)(void *job, int64_t i))
 {
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&one_at_a_time);
     gpo_cpu_parallel((int64_t)((j->bytes + step - 1) / step), piece, j);
+    pthread_mutex_unlock(&one_at_a_time);
     return gpo_cuda_check(call, (cudaError_t)atomic_load(&j->error), "cudaMemcpyAsync");
 }
 
