@@ -282,6 +282,8 @@ def gradient_floats(rank: int) -> Iterator[Sample]:
         for shape, windows in CASES[rank][1:4]:
             for kind in ("windows", "any"):
                 yield _gradient(rank, shape, windows, dtype, ("C", "C"), kind, "normal")
+        few = {"kernel_size": 3, "stride": 2}  # fewer windows than elements
+        yield _gradient(rank, (2, *(7,) * rank), few, dtype, ("C", "C"), "windows", "normal")
     shape, windows = MIDDLE[rank]
     windows = {**windows, "stride": 1}
     yield _gradient(rank, shape, windows, "float32", ("C", "C"), "windows", "normal")

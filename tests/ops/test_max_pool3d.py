@@ -910,21 +910,23 @@ def test_the_choice_follows_the_windows() -> None:
 
 
 def test_the_choice_of_the_gradient_follows_the_windows() -> None:
-    def chosen(kernel: int, step: int, gap: int = 1, planes: int = 1, **windows: Any) -> str:
-        shape = (planes, 8, 8, 8)
-        side = (8 - gap * (kernel - 1) - 1) // step + 1
-        out = (planes, side, side, side)
+    def chosen(side: int, kernel: int, step: int, planes: int = 1, **windows: Any) -> str:
+        gap = windows.get("dilation", 1)
+        out = (planes, *((side - gap * (kernel - 1) - 1) // step + 1,) * 3)
         zeros = np.zeros(out, np.float32), np.zeros(out, np.int64)
+        shape = (planes, side, side, side)
         plan = _core.plan("max_pool3d_backward", *zeros, shape, **windows, backend="sim")
         return str(plan["variant"])
 
-    assert chosen(2, 2) == "v0"
-    assert chosen(2, 2, kernel_size=2) == "v2"
-    assert chosen(4, 4, kernel_size=4) == "any_windows"
-    assert chosen(3, 1, kernel_size=3, stride=1) == "any_windows"
-    assert chosen(3, 2, planes=4096, kernel_size=3, stride=2) == "any_windows"
-    assert chosen(3, 1, planes=4096, kernel_size=3, stride=1) == "v4"
-    assert chosen(3, 1, 2, 4096, kernel_size=3, stride=1, dilation=2) == "v3"
+    assert chosen(8, 2, 2) == "v0"
+    assert chosen(8, 2, 2, kernel_size=2) == "v2"
+    assert chosen(8, 4, 4, kernel_size=4) == "any_windows"
+    assert chosen(16, 3, 1, kernel_size=3, stride=1) == "any_windows"
+    assert chosen(8, 3, 2, 4096, kernel_size=3, stride=2) == "strided_windows"
+    assert chosen(32, 13, 2, 128, kernel_size=13, stride=2) == "v4"
+    assert chosen(32, 13, 2, kernel_size=13, stride=2) == "strided_windows"
+    assert chosen(16, 3, 1, 256, kernel_size=3, stride=1) == "v4"
+    assert chosen(24, 3, 1, 128, kernel_size=3, stride=1, dilation=2) == "v3"
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
@@ -953,6 +955,50 @@ def test_any_windows_adds_what_the_reference_does(
     where: dict[str, Any] = {"backend": "sim", "variant": "any_windows"}
     got = getattr(gpuopt, f"{op}_backward")(dy, indices, shape, *windows, **where)
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    ("shape", "windows"),
+    [
+        ((2, 300, 258), (5, 4, 2)),  # rows are shared out
+        ((40, 20, 33), (3, 2, 1)),  # a block has several planes, the last one fewer
+        ((3, 4001), (9, 3, 4)),  # a row is shared out, and does not begin on 16 bytes
+        ((2, 9, 60, 60), (2, 3, 0)),  # elements in no window
+        ((1, 30, 29, 16), (13, 2, 0)),  # many windows name one element
+        ((2, 20, 33, 21), (3, 2, 1, 2)),
+        ((5, 7, 10, 32, 17), (3, 2, 1)),
+    ],
+)
+def test_strided_windows_add_what_the_reference_does(
+    shape: tuple[int, ...], windows: tuple[int, ...], dtype: str
+) -> None:
+    """Gradients are whole numbers; some indices are of other elements, some of none."""
+    rank = 1 if len(shape) == 2 else min(len(shape) - 1, 3)
+    op = f"max_pool{rank}d"
+    rng = np.random.default_rng(len(shape) + sum(windows))
+    x = rng.integers(-9, 9, shape).astype(np.float32)
+    y, indices = getattr(ref, op)(x, *windows, return_indices=True)
+    dy = rng.integers(-3, 4, y.shape).astype(dtype_of(dtype))
+    where: dict[str, Any] = {"backend": "sim", "variant": "strided_windows"}
+    backward = getattr(gpuopt, f"{op}_backward")
+    want = getattr(ref, f"{op}_backward")(dy, indices, shape)
+    got = backward(dy, indices, shape, *windows, **where)
+    np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
+    plane = int(np.prod(shape[-rank:]))
+    any_at_all = rng.integers(-2, plane + 2, y.shape)
+    indices = np.where(rng.random(y.shape) < 0.5, indices, any_at_all)
+    got = backward(dy, indices, shape, *windows, **where)
+    want = backward(dy, indices, shape, *windows, backend="sim", variant="any_windows")
+    np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
+
+
+def test_strided_windows_refuse_as_many_windows_as_elements() -> None:
+    dy, indices = np.zeros((1, 8), np.float32), np.zeros((1, 8), np.int64)
+    with pytest.raises(gpuopt.VariantError, match="strided_windows"):
+        gpuopt.max_pool1d_backward(
+            dy, indices, (1, 8), 3, 1, 1, backend="sim", variant="strided_windows"
+        )
 
 
 def test_the_source_of_both_ladders() -> None:

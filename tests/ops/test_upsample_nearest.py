@@ -660,9 +660,7 @@ def test_a_whole_scale_is_a_box_only_if_the_rule_agrees(scale: int, exact: bool)
 
 
 @pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize(
-    "dtype", ["uint8", "int16", "float16", "float32", "float64", "complex128"]
-)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_small_scales_give_each_element_one_output_or_none(dtype: str, exact: bool) -> None:
     """Of 1 to 3 axes, channels first and last, with sizes and with scales."""
     rng = np.random.default_rng(12)
@@ -682,11 +680,11 @@ def test_small_scales_give_each_element_one_output_or_none(dtype: str, exact: bo
             out = ref.upsample_nearest(np.zeros(full, np.int8), **options).shape
         except ValueError:
             continue  # a length of 0
-        dy = rng.integers(1, 99, out).astype(dtype)
+        dy = rng.integers(1, 99, out).astype(dtype_of(dtype))
         want = ref.upsample_nearest_backward(dy, full, **options)
         options |= {"backend": "sim", "variant": "small_scales"}
         got = upsample_nearest_backward(dy, full, **options)
-        np.testing.assert_array_equal(got, want, str((full, options)))
+        np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"), str(options))
         checked += 1
     assert checked > 40
 

@@ -1,7 +1,7 @@
 /*
  * backward.cu  The table of max_pool3d_backward on CUDA: its ladder (ladder/backward_*),
- * the shape kernel (shapes/) and the choice.  No rung adds by atomics: each sum has one owner, which adds in an
- * order that depends on the sizes alone.
+ * the shape kernels (shapes/) and the choice.  No rung adds by atomics: each sum has
+ * one owner, which adds in an order that depends on the sizes alone.
  * See gradient.cuh for what the rungs share, op.c for the contract.
  */
 #include "any_windows.cuh"
@@ -11,7 +11,7 @@
 
 /* ---- table ---- */
 
-enum { V0, V1, V2, V3, V4, ANY_WINDOWS };
+enum { V0, V1, V2, V3, V4, ANY_WINDOWS, STRIDED_WINDOWS };
 
 static const gpo_variant variants[] = {
     gpo_row<float_types>(
@@ -30,6 +30,13 @@ static const gpo_variant variants[] = {
                                    "runs of dx ask their windows, counted in 32 bits",
                                    GPO_RUN(max_pool3d_backward_any_windows)),
               "kernel_size given, and at most 2^30 elements of x", takes_any_windows),
+    gpo_shape(
+        gpo_row<float_types>("strided_windows",
+                             "zeros, and sums by the first window that names them",
+                             GPO_RUN(max_pool3d_backward_strided_windows)),
+        "as any_windows, at least twice as many elements as windows, in slices or rows "
+        "of at most 2^16",
+        takes_strided_windows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -55,6 +62,14 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         snprintf(why, GPO_MESSAGE,
                  "windows do not overlap and are short: each fills its own cell");
         return &variants[V2];
+    }
+    const double count = static_cast<double>(plan.planes) * plan.outputs;
+    if (!plan.is_apart && takes_strided_windows(call) &&
+        windows * count * ASKED_US <= ROUNDS_US + count * ROUNDS_WINDOW_US) {
+        snprintf(why, GPO_MESSAGE,
+                 "there are fewer windows than elements: they ask each other, and the "
+                 "rest of dx is zeros");
+        return &variants[STRIDED_WINDOWS];
     }
     if (takes_any_windows(call) &&
         (windows <= GATHER_WINDOWS || windows * size <= GATHER_WORK)) {

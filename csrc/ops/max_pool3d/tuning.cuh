@@ -41,4 +41,11 @@ constexpr int MOST_LOG_SHARES = 3;       /* eight lanes share the windows of a r
 constexpr double GATHER_WINDOWS = 9;     /* of one element, where there is any work */
 constexpr double GATHER_WORK = 1 << 24;  /* elements times windows; 4 us of issue */
 
+/* The gradient of strided windows (shapes/): estimated, not yet measured. */
+constexpr int64_t STRETCHES = 4; /* blocks of an SM, of so many elements: */
+constexpr int64_t LEAST_STRETCH = 1 << 11, MOST_STRETCH = 1 << 14;
+constexpr int64_t MOST_STEP = 1 << 16; /* elements of a step along the axis cut */
+constexpr double ASKED_US = 0.3e-6;    /* a window that another asks */
+constexpr double ROUNDS_US = 8, ROUNDS_WINDOW_US = 10e-6; /* v4: a call, a window */
+
 #endif

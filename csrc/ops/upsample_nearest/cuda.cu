@@ -74,7 +74,7 @@ static const gpo_variant backward_variants[] = {
         "whole scales of axes with fewer than 2^20 outputs, up to 2^30 elements",
         takes_whole_scales),
     gpo_shape(
-        gpo_row<added_types>("small_scales", "one element of dy or none for each of dx",
+        gpo_row<float_types>("small_scales", "one element of dy or none for each of dx",
                              RUN(upsample_nearest_backward_small_scales, carrier_of)),
         "scales of 1 and less of axes with fewer than 2^20 elements, up to 2^30 of "
         "them",
@@ -122,7 +122,8 @@ choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
                  "whole_scales sums a box of dy per thread, found without divisions");
         return &backward_variants[WHOLE_SCALES];
     }
-    if (takes_any_rows(call) && !is_moved && takes_small_scales(call)) {
+    const bool is_float = gpo_dtypes[call->in[0].dtype].kind == 'f';
+    if (takes_any_rows(call) && !is_moved && is_float && takes_small_scales(call)) {
         snprintf(why, GPO_MESSAGE,
                  "small_scales stores 16 bytes of dx per thread, mostly zeros");
         return &backward_variants[SMALL_SCALES];

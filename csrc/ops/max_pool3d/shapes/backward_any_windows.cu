@@ -6,12 +6,7 @@
  * Cost:  an index and a gradient of each window, from L1 and L2; dx is written once,
  *        without zeros before, atomics or barriers; no division.
  */
-#include "../any_windows.cuh"
-
-struct gather_axis {
-    int in, out, kernel, stride, padding, dilation;
-    divider by_stride;
-};
+#include "../gather.cuh"
 
 template <typename T>
 struct gather_view {
@@ -30,29 +25,6 @@ template <typename T, int ITEMS>
 struct alignas(ITEMS * sizeof(T)) element_run {
     T v[ITEMS];
 };
-
-struct int_range {
-    int first, last;
-};
-
-/* The windows with an element of [from, to]. */
-__device__ __forceinline__ int_range
-windows_over(const gather_axis &a, int from, int to)
-{
-    const int early = from + a.padding - (a.kernel - 1) * a.dilation;
-    const int last = a.by_stride.narrow(to + a.padding);
-    return {early > 0 ? a.by_stride.narrow(early + a.stride - 1) : 0,
-            last < a.out - 1 ? last : a.out - 1};
-}
-
-/* Whether position `at` is an element of window o. */
-__device__ __forceinline__ bool
-window_has(const gather_axis &a, int o, int at)
-{
-    const int past = at - (o * a.stride - a.padding);
-    return past >= 0 && past <= (a.kernel - 1) * a.dilation &&
-           (a.dilation == 1 || past % a.dilation == 0);
-}
 
 /* Adds the gradients of a row of windows that name an element of the run. */
 template <typename T, int ITEMS>
@@ -156,11 +128,7 @@ run(gpo_call *call)
     v.outputs = plan.outputs;
     v.has_gaps = plan.has_gaps;
     for (int d = 0; d < POOL_AXES; d++) {
-        const pool_axis &a = plan.axis[d];
-        v.axis[d] = {static_cast<int>(a.in),      static_cast<int>(a.out),
-                     static_cast<int>(a.kernel),  static_cast<int>(a.stride),
-                     static_cast<int>(a.padding), static_cast<int>(a.dilation),
-                     divider_of(a.stride)};
+        v.axis[d] = gather_axis_of(plan.axis[d]);
     }
     const int64_t width = plan.axis[POOL_W].in, per_row = ceil_div(width, ITEMS);
     v.per_row = divider_of(per_row);
