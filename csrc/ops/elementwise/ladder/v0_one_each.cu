@@ -3,7 +3,8 @@
  * Now:   thread i computes element i of the result; each operand's address is computed
  *        from the axes, so any strides and any broadcasting work.
  * Cost:  a load of one element per operand, a division and a remainder per axis except
- *        the outermost (in 32 bits below 2^32 elements); 2 bytes per load in float16.
+ *        the outermost (in 32 bits: larger arrays take several launches); 2 bytes per
+ *        load in float16.
  * Left:  too few bytes in flight, and addresses cost more than the arithmetic -> v1.
  */
 #include "../kernels.cuh"
@@ -14,18 +15,21 @@ struct elementwise_axes {
     int64_t strides[ELEMENTWISE_INPUTS][FEW_AXES];
 };
 
-template <typename F, typename Index>
+/* Elements of a launch, so that their numbers have 32 bits. */
+constexpr int64_t MOST = UINT32_MAX;
+
+template <typename F>
 __device__ __forceinline__ typename F::R
 element(const F &f, const typename F::In0 *a, const typename F::In1 *b,
         const typename F::In2 *c, const numbers<F> &given, const elementwise_axes &axes,
-        Index i)
+        uint32_t i)
 {
     int64_t at0 = 0, at1 = 0, at2 = 0;
 #pragma unroll 1
     for (int d = axes.ndim - 1; d >= 0; d--) {
-        Index k = i;
+        uint32_t k = i;
         if (d > 0) {
-            const Index length = static_cast<Index>(axes.shape[d]);
+            const uint32_t length = static_cast<uint32_t>(axes.shape[d]);
             i = k / length;
             k -= i * length;
         }
@@ -57,20 +61,58 @@ __launch_bounds__(BLOCK)
 {
     const int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
     if (i < n) {
-        out[i] = n <= UINT32_MAX
-                     ? element(f, a, b, c, given, axes, static_cast<uint32_t>(i))
-                     : element(f, a, b, c, given, axes, static_cast<uint64_t>(i));
+        out[i] = element(f, a, b, c, given, axes, static_cast<uint32_t>(i));
     }
 }
 
-/* Calls launch(call, axes, inside, first, at) for each part of at most 8 axes. */
+/* Launches elements [first, first + n) of the result; at[k] is where operand k begins. */
+using launch_part = gpo_status (*)(gpo_call *, const elementwise_axes &, int64_t n,
+                                   int64_t first, const int64_t *at);
+
+/* Calls launch for parts of the first axis that have at most MOST elements. */
 static gpo_status
-in_few_axes(gpo_call *call,
-            gpo_status (*launch)(gpo_call *, const elementwise_axes &, int64_t inside,
-                                 int64_t first, const int64_t *at))
+in_parts(gpo_call *call, const elementwise_axes &axes, int64_t first,
+         const int64_t *from, launch_part launch)
+{
+    int64_t inside = 1; /* elements of one index of the first axis */
+    for (int d = 1; d < axes.ndim; d++) {
+        inside *= axes.shape[d];
+    }
+    const int64_t length = axes.ndim > 0 ? axes.shape[0] : 1;
+    const int64_t step = inside > 0 ? MOST / inside : length;
+    gpo_status status = GPO_OK;
+    for (int64_t begin = 0; begin < length && !status; begin += step) {
+        const int64_t left = length - begin;
+        int64_t at[ELEMENTWISE_INPUTS];
+        for (int k = 0; k < ELEMENTWISE_INPUTS; k++) {
+            at[k] = from[k] + begin * axes.strides[k][0];
+        }
+        status = launch(call, axes, (left < step ? left : step) * inside,
+                        first + begin * inside, at);
+    }
+    return status;
+}
+
+/* Axes that a launch does not take: all but the last 8, or but as many as have MOST. */
+static int
+axes_outside(const elementwise_plan &plan)
+{
+    int outer = plan.ndim > FEW_AXES ? plan.ndim - FEW_AXES : 0, d = plan.ndim;
+    for (int64_t inside = 1; d > outer + 1; d--) {
+        if (plan.shape[d - 1] > MOST / inside) {
+            return d - 1;
+        }
+        inside *= plan.shape[d - 1];
+    }
+    return outer;
+}
+
+/* Calls launch for each part of at most 8 axes and MOST elements. */
+static gpo_status
+in_few_axes(gpo_call *call, launch_part launch)
 {
     const elementwise_plan &plan = *elementwise_plan_of(call);
-    const int outer = plan.ndim > FEW_AXES ? plan.ndim - FEW_AXES : 0;
+    const int outer = axes_outside(plan);
     elementwise_axes axes = {plan.ndim - outer, {}, {}};
     int64_t inside = 1, launches = 1;
     for (int d = 0; d < axes.ndim; d++) {
@@ -84,7 +126,7 @@ in_few_axes(gpo_call *call,
         launches *= plan.shape[d];
     }
     gpo_status status = GPO_OK;
-    for (int64_t i = 0; i < launches && !status; i++) { /* more than 8 axes */
+    for (int64_t i = 0; i < launches && !status; i++) {
         int64_t at[ELEMENTWISE_INPUTS] = {0, 0, 0}, rest = i;
         for (int d = outer - 1; d >= 0; d--) {
             for (int k = 0; k < plan.inputs; k++) {
@@ -92,7 +134,7 @@ in_few_axes(gpo_call *call,
             }
             rest /= plan.shape[d];
         }
-        status = launch(call, axes, inside, i * inside, at);
+        status = in_parts(call, axes, i * inside, at, launch);
     }
     return status;
 }

@@ -13,21 +13,6 @@
 #include "../views.cuh"
 #include "../packs.cuh"
 
-/* Combines the packs of one tile in a tree. */
-template <typename Op, int N, int STEP>
-__device__ __forceinline__ typename Op::Acc
-combine_packs(const Op &op, const pack<typename Op::T> *v, int64_t k)
-{
-    if constexpr (N == 1) {
-        return combine_pack<Op, pack<typename Op::T>::SIZE>(op, v[0].v, k);
-    }
-    else {
-        return Op::combine(
-            combine_packs<Op, N / 2, STEP>(op, v, k),
-            combine_packs<Op, N / 2, STEP>(op, v + N / 2, k + N / 2 * STEP));
-    }
-}
-
 /* A row as contiguous runs; the last tile of a run is what whole tiles leave. */
 struct reduce_runs {
     int64_t count, length;

@@ -109,7 +109,13 @@ __launch_bounds__(THREADS, parked_blocks<Op>)
         start_arrival(arrival);
     }
     const bool waits = across > 1;
-    const int64_t id = waits ? take_tile(status.next, ticket) : first + blockIdx.x;
+    int64_t id = first + blockIdx.x;
+    if (waits) {
+        id = take_tile(status.next, ticket);
+    }
+    else {
+        __syncthreads(); /* `arrival` is started, as take_tile's barrier sees to */
+    }
     Tile tile;
     tile.start(op, a, across, id, parked, arrival, l2_evict_first());
     await_arrival(arrival);
