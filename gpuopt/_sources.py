@@ -17,7 +17,7 @@ import numpy as np
 
 from gpuopt._states import array, foreign
 
-__all__ = ["Blocks", "Dataset", "Source", "cut", "open_source"]
+__all__ = ["Blocks", "Dataset", "InMemory", "Source", "cut", "open_source"]
 
 Array = np.ndarray[Any, Any]
 

@@ -22,7 +22,7 @@ import numpy as np
 from gpuopt import _core
 from gpuopt._report import STAGES, Report, Stage
 from gpuopt._sinks import Given, Sink, open_sink
-from gpuopt._sources import Blocks, Dataset, open_source
+from gpuopt._sources import Blocks, Dataset, InMemory, open_source
 from gpuopt._states import array
 from gpuopt._works import ELEMENTWISE, OPS, Cut, Uncut, Work, make_work
 
@@ -392,9 +392,9 @@ def stream(
         come; of a dataset with `chunks` whole ones are, if they fit.
     readers : int, optional
         Threads that read.  Default: 2, or 4 on a machine of 8 or more CPUs; for a GPU half
-        of the CPUs, at least 2 and at most 8.  An iterator has one, and datasets are read
-        and written by one thread at a time, since their libraries need not be thread-safe,
-        unless you name a number.
+        of the CPUs, at least 2 and at most 8, but 2 for arrays.  An iterator has one, and
+        datasets are read and written by one thread at a time, since their libraries need not
+        be thread-safe, unless you name a number.
     backend, device : optional
         Where to compute: 'cpu', 'cuda' or 'sim'.  Default: gpuopt.default_backend().
     progress : bool, optional
@@ -449,7 +449,6 @@ def stream(
     if block < 1 or (readers is not None and readers < 1):
         raise ValueError("block and readers must be positive")
     lock: Any = contextlib.nullcontext() if readers else threading.Lock()
-    readers = readers or _readers(backend)
     same = [_is_out(op, value, out) for value in (*sources, *options.values())]
     apart = op == "scan" and any(same)  # a scan must not write where it reads
     opened = _arguments(op, sources, options)
@@ -457,6 +456,7 @@ def stream(
         for source in opened:
             if isinstance(source, Dataset):
                 source.lock = lock
+        readers = readers or _readers(backend, opened)
         work = make_work(op, opened, options, along, block)
         stages = {name: Stage() for name in STAGES}
         known = not any(isinstance(source, Blocks) for source in opened)
@@ -489,12 +489,14 @@ def in_blocks(
         return NotImplemented
 
 
-def _readers(backend: str) -> int:
-    """By default; one thread copies at an eighth of the rate of a GPU's bus."""
+def _readers(backend: str, opened: list[Any]) -> int:
+    """By default; what is in memory needs no reading, and all CPUs copy it to a GPU."""
     cores = os.cpu_count() or 1
-    if backend == "cuda":
+    if backend == "cuda" and not all(
+        isinstance(x, InMemory) for x in opened if hasattr(x, "read")
+    ):
         return max(2, min(cores // 2, 8))
-    return 4 if cores >= 8 else 2
+    return 4 if cores >= 8 and backend != "cuda" else 2
 
 
 def _place(work: Work, backend: str, device: int) -> None:

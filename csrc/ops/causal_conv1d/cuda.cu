@@ -6,6 +6,7 @@
  * See rows.cuh for views, calls.cuh for the steps of a call, op.c for the contract.
  */
 #include "calls.cuh"
+#include "costs.cuh"
 #include "ladder/v1_shared_rows.cuh"
 #include "ladder/v2_four_outputs.cuh"
 #include "ladder/v3_batches_together.cuh"
@@ -111,6 +112,16 @@ static const gpo_variant backward_variants[] = {
 
 /* ---- choice, by the times in NOTES.md ---- */
 
+/* Whether v6 can run the call, and may: its results are causal to rounding. */
+static bool
+takes_tensor_cores(const gpo_call *call, const conv_plan &p)
+{
+    return !p.exact_causality &&
+           forward_variants[V6].run[call->in[call->op->by].dtype] &&
+           !gpo_lacks(call->backend, call->device, forward_variants[V6].needs) &&
+           tensor_counts(p.batches, p.channels, p.steps);
+}
+
 /*
  * Whether v6 is the fastest rung for a call, by the times in NOTES.md.  It always works
  * on at least 8 batches, and makes one product for 16-bit values, three for float32.
@@ -118,31 +129,81 @@ static const gpo_variant backward_variants[] = {
 static bool
 wants_tensor_cores(const gpo_call *call, const conv_plan &p)
 {
-    const gpo_dtype dtype = call->in[call->op->by].dtype;
-    if (!forward_variants[V6].run[dtype] ||
-        gpo_lacks(call->backend, call->device, forward_variants[V6].needs) ||
-        !tensor_counts(p.batches, p.channels, p.steps)) {
+    if (!takes_tensor_cores(call, p)) {
         return false;
     }
-    if (dtype == GPO_F32) {
+    if (call->in[call->op->by].dtype == GPO_F32) {
         return p.batches > 8 && p.steps > (p.backward ? 512 : 128) && p.steps <= 768;
     }
     const bool most_idle = p.batches <= 2 && p.channels >= 2 * gpo_processors(call);
     return !most_idle && (p.steps <= (p.backward ? 768 : 1536) || p.lags <= 256);
 }
 
+/* Whether v7 can run the call, and may. */
+static bool
+takes_spectra(const gpo_call *call, const conv_plan &p)
+{
+    return !p.exact_causality &&
+           forward_variants[V7].run[call->in[call->op->by].dtype] &&
+           p.steps <= MOST_STEPS;
+}
+
 /* Whether v7 is faster than v5; for a few dozen steps they are equally fast. */
 static bool
 wants_spectra(const gpo_call *call, const conv_plan &p)
 {
-    if (!forward_variants[V7].run[call->in[call->op->by].dtype] || p.steps <= 32 ||
-        p.steps > MOST_STEPS) {
+    if (!takes_spectra(call, p) || p.steps <= 32) {
         return false;
     }
     if (p.steps <= 128) {
         return p.batches <= 8;
     }
     return !p.backward || p.steps <= 8192 || p.lags > 128;
+}
+
+/* ---- filters of more than SHORT lags, up to MIDDLE ---- */
+
+/* The rung with the least estimated time for a convolution. */
+static int
+row_for_middle(const gpo_call *call, const conv_plan &p, double *time)
+{
+    const bool is_half = gpo_dtypes[call->in[call->op->by].dtype].bytes == 2;
+    int row = V2;
+    *time = time_of_v2(p);
+    const auto consider = [&](int other, double its) {
+        if (its < *time) {
+            row = other;
+            *time = its;
+        }
+    };
+    consider(V5, time_of_v5(p));
+    if (takes_tensor_cores(call, p) && (is_half || p.steps <= TOEPLITZ_STEPS)) {
+        consider(V6, is_half ? time_of_v6_in_halves(p) : time_of_v6(p));
+    }
+    if (takes_spectra(call, p)) {
+        consider(V7, time_of_v7(p));
+    }
+    return row;
+}
+
+/* The fastest rung for both gradients. */
+static int
+row_for_middle_backward(const gpo_call *call, const conv_plan &p)
+{
+    const int64_t processors = gpo_processors(call);
+    const bool tensor = takes_tensor_cores(call, p);
+    if (gpo_dtypes[call->in[call->op->by].dtype].bytes == 2 && tensor) {
+        return p.steps <= 4096 ? V6 : V5;
+    }
+    if (p.steps <= 128) {
+        return p.batches <= 2 ? V2 : V5;
+    }
+    if (tensor && p.steps <= TOEPLITZ_STEPS &&
+        p.channels * ceil_div(p.batches, 8) <= processors) {
+        return V6;
+    }
+    return takes_spectra(call, p) && p.steps <= 8192 && p.channels >= processors ? V7
+                                                                                 : V5;
 }
 
 /* Whether channels, and not steps, are neighbours in the arrays of a call. */
@@ -175,14 +236,24 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
                  SHORT);
         return SEGMENTS;
     }
-    if (!p.exact_causality && wants_tensor_cores(call, p)) {
+    if (p.lags <= MIDDLE && call->in[call->op->by].dtype != GPO_F64) {
+        double time = 0;
+        const int row = p.backward ? row_for_middle_backward(call, p)
+                                   : row_for_middle(call, p, &time);
+        snprintf(why, GPO_MESSAGE,
+                 "%lld lags, %lld steps: %s is the fastest rung, by an estimate",
+                 static_cast<long long>(p.lags), static_cast<long long>(p.steps),
+                 forward_variants[row].name);
+        return row;
+    }
+    if (wants_tensor_cores(call, p)) {
         snprintf(why, GPO_MESSAGE,
                  "v6 multiplies on tensor cores, which pays for %lld batches of %lld "
                  "steps",
                  static_cast<long long>(p.batches), static_cast<long long>(p.steps));
         return V6;
     }
-    if (!p.exact_causality && wants_spectra(call, p)) {
+    if (wants_spectra(call, p)) {
         snprintf(why, GPO_MESSAGE,
                  "v7 multiplies spectra: T log T for %lld steps and %lld taps",
                  static_cast<long long>(p.steps), static_cast<long long>(p.taps));
