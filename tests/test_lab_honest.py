@@ -195,7 +195,7 @@ def test_explain_says_what_the_counts_say():
     passes = sum(k.shared_wavefronts for k in counted)
     assert f"take {passes:,} passes, 3.33 times the fewest, because of bank conflicts" in text
     assert "v1_strided.cuh" in text
-    assert "1.04 times the 65,540 that any algorithm moves" in text
+    assert "1.04 times the 65,540 that must move" in text
     assert "Left, by the rung's own comment: bank conflicts -> v2." in text
     text = " ".join(lab.explain("reduce", x, variant="v2").sentences)
     assert "3.33" not in text
@@ -214,7 +214,7 @@ def test_explain_takes_a_profile_and_names_the_worst_line():
     found = lab.explain(Profile("k", [kernel]))
     assert found.sentences == (
         "Kernels: k with 2 blocks of 32 threads.",
-        "Global memory: 2 requests move 41 sectors, 1,312 bytes; only 20% of them are used, "
+        "Global memory: 2 requests ask for 41 sectors, 1,312 bytes; only 20% of them are used, "
         "most of all at b.cu:5.",
         "Atomics: 2 requests, each taking 32.0 turns.",
         "Races: 1: the result is not defined.",
