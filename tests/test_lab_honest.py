@@ -270,6 +270,29 @@ def test_scaling_passes_options_on():
     assert found[0]["bytes"] == 4 * (32 + 4)
 
 
+def test_a_gpu_without_torch_and_cupy_has_a_clock(monkeypatch):
+    def none():
+        raise RuntimeError("no clock for the GPU")
+
+    monkeypatch.setattr(growth, "device_clock", none)
+    monkeypatch.setattr(growth, "EventClock", lambda: "events")
+    assert growth.clock_of("cuda") == "events"
+    assert isinstance(growth.clock_of("cpu"), timer.CpuClock)
+
+
+def test_a_sweep_draws_ours_and_the_best_peer(pyplot):
+    rows = [
+        {"op": "reduce", "bytes": 1000, "ms": 0.001, "peers": {"a": 0.002, "b": 0.004},
+         "best": "a", "times": 2.0},
+        {"op": "scan", "bytes": 2000, "ms": 0.001, "peers": {}, "best": None},
+        {"op": "scan", "failed": "why"},
+    ]  # fmt: skip
+    axes = plots.per_byte(rows)
+    points = {line.get_label(): list(zip(*line.get_data(), strict=True)) for line in axes.lines}
+    assert points["best peer"] == [(1000, pytest.approx(2.0))]
+    assert points["gpuopt"] == [(1000, pytest.approx(1.0)), (2000, pytest.approx(0.5))]
+
+
 def test_scaling_refuses_nonsense():
     with pytest.raises(ValueError, match="no operator 'nope'"):
         lab.scaling("nope", [1])

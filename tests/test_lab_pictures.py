@@ -259,7 +259,16 @@ def test_without_matplotlib_one_sentence(monkeypatch, v1):
         lab.plot_banks(v1)
 
 
+def test_modules_come_when_they_are_named(child):
+    code = "from gpuopt import lab; print(lab.bench.compare.__name__, lab.sweep.run.__name__)"
+    assert child(code).stdout.split() == ["compare", "run"]
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = lab.nope
+
+
 def test_the_names_are_offered():
+    assert "importlib" not in dir(lab)
+    assert {"bench", "sweep", "trace"} <= set(dir(lab))
     for name in lab.__all__:
         assert name in dir(lab)
         assert getattr(lab, name) is not None

@@ -59,7 +59,7 @@ def text():
     with pytest.MonkeyPatch.context() as patch:
         for room in (reduce, scan):
             patch.setattr(room, "DEMO", ("sum 2^13", "float32"))
-        patch.setattr(report, "CpuClock", Clock)
+        patch.setattr(report, "clock_of", lambda backend: Clock())
         patch.setattr(ceilings, "cpu_ceilings", lambda: GIVEN)
         if gpuopt.backends()["cuda"] is None:
             patch.setattr(report._core, "default_backend", lambda: "cpu")
@@ -119,7 +119,7 @@ def test_what_is_unsettled_is_no_number(monkeypatch):
             self.now *= 2
             return [self.now for call in calls]
 
-    monkeypatch.setattr(report, "CpuClock", Growing)
+    monkeypatch.setattr(report, "clock_of", lambda backend: Growing())
     here = report.measured(["reduce"], 0.01, False)
     part = report.here_part(here)
     assert part.count(">unsettled<") == len(here)
