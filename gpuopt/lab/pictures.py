@@ -265,6 +265,7 @@ def plot_blocks(
     last = max(end for *_, end in placed)
     busy = len({sm for sm, *_ in placed})
     waves = -(-len(placed) // (sms * slots))
+    whole = "" if seen.complete else " (the first of the trace)"
     _describe(
         ax,
         xlim=(0, last), ylim=(sms, 0), ylabel="SM",
@@ -272,7 +273,7 @@ def plot_blocks(
         title=(
             f"{name}: {_plural(len(placed), 'block')} of {threads} threads, "
             f"up to {slots} on an SM\n"
-            f"{busy} of {_plural(sms, 'SM')} have work; {_plural(waves, 'wave')}"
+            f"{busy} of {_plural(sms, 'SM')} have work; {_plural(waves, 'wave')}{whole}"
         ),
     )  # fmt: skip
     return ax
