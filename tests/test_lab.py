@@ -773,7 +773,11 @@ def test_a_profile_takes_options_of_any_name():
 # ---- notebooks ----
 
 
-@pytest.mark.parametrize("name", [p.name for p in sorted((ROOT / "examples").glob("*.ipynb"))])
+NOTEBOOKS = [p.name for p in sorted((ROOT / "examples").glob("*.ipynb"))]
+
+
+# Stories carry outputs: test_lab_stories.py compares them.
+@pytest.mark.parametrize("name", [n for n in NOTEBOOKS if not n.startswith("story_")])
 def test_the_examples_run_and_carry_no_output(name):
     """nbmake runs each notebook in a kernel that imports the gpuopt under test."""
     for module in ("nbmake", "ipykernel"):

@@ -195,7 +195,7 @@ def test_explain_says_what_the_counts_say():
     passes = sum(k.shared_wavefronts for k in counted)
     assert f"take {passes:,} passes, 3.33 times the fewest, because of bank conflicts" in text
     assert "v1_strided.cuh" in text
-    assert "1.04 times the 65,540 that any algorithm moves" in text
+    assert "1.04 times the 65,540 that must move" in text
     assert "Left, by the rung's own comment: bank conflicts -> v2." in text
     text = " ".join(lab.explain("reduce", x, variant="v2").sentences)
     assert "3.33" not in text
@@ -214,7 +214,7 @@ def test_explain_takes_a_profile_and_names_the_worst_line():
     found = lab.explain(Profile("k", [kernel]))
     assert found.sentences == (
         "Kernels: k with 2 blocks of 32 threads.",
-        "Global memory: 2 requests move 41 sectors, 1,312 bytes; only 20% of them are used, "
+        "Global memory: 2 requests ask for 41 sectors, 1,312 bytes; only 20% of them are used, "
         "most of all at b.cu:5.",
         "Atomics: 2 requests, each taking 32.0 turns.",
         "Races: 1: the result is not defined.",
@@ -268,6 +268,29 @@ def test_scaling_passes_options_on():
     x = np.ones((4, 8), np.float32)
     found = lab.scaling("reduce", [x], axis=1, backend="cpu", repeats=1, clock=Doubling())
     assert found[0]["bytes"] == 4 * (32 + 4)
+
+
+def test_a_gpu_without_torch_and_cupy_has_a_clock(monkeypatch):
+    def none():
+        raise RuntimeError("no clock for the GPU")
+
+    monkeypatch.setattr(growth, "device_clock", none)
+    monkeypatch.setattr(growth, "EventClock", lambda: "events")
+    assert growth.clock_of("cuda") == "events"
+    assert isinstance(growth.clock_of("cpu"), timer.CpuClock)
+
+
+def test_a_sweep_draws_ours_and_the_best_peer(pyplot):
+    rows = [
+        {"op": "reduce", "bytes": 1000, "ms": 0.001, "peers": {"a": 0.002, "b": 0.004},
+         "best": "a", "times": 2.0},
+        {"op": "scan", "bytes": 2000, "ms": 0.001, "peers": {}, "best": None},
+        {"op": "scan", "failed": "why"},
+    ]  # fmt: skip
+    axes = plots.per_byte(rows)
+    points = {line.get_label(): list(zip(*line.get_data(), strict=True)) for line in axes.lines}
+    assert points["best peer"] == [(1000, pytest.approx(2.0))]
+    assert points["gpuopt"] == [(1000, pytest.approx(1.0)), (2000, pytest.approx(0.5))]
 
 
 def test_scaling_refuses_nonsense():

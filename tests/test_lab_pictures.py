@@ -109,6 +109,25 @@ def test_a_trace_says_what_it_holds(v1):
         trace("reduce", np.ones(3), variant="v1", block=-1)
 
 
+def test_a_trace_of_later_blocks_lacks_small_grids():
+    seen = trace("reduce", np.ones(16384, np.float32), variant="v1", block=3, blocks=2)
+    assert {request.block for request in seen} == {3, 4}
+    assert seen.lanes_over_time()[0].block == 3
+    with pytest.raises(ValueError, match="no request of reduce_finish<Op>: its grid ends"):
+        seen.lanes_over_time("reduce_finish<Op>")
+
+
+def test_a_full_trace_says_so(monkeypatch, pyplot):
+    monkeypatch.setattr("gpuopt.lab.trace.MOST_REQUESTS", 50)
+    monkeypatch.setattr("gpuopt.lab.trace.MOST_BLOCKS", 4)
+    seen = trace("reduce", np.ones(16384, np.float32), variant="v1")
+    assert not seen.complete
+    assert (len(seen), len(seen.blocks)) == (50, 4)
+    assert "cut off" in repr(seen)
+    assert "the first of the trace" in lab.plot_blocks(seen).get_title()
+    assert "the first of the trace" in lab.plot_lanes(seen).get_title()
+
+
 def test_tracing_ends_and_leaves_the_settings():
     before = gpuopt._core._sim_configure()
     first = trace("reduce", np.ones(300, np.float32), variant="v2")
@@ -259,7 +278,16 @@ def test_without_matplotlib_one_sentence(monkeypatch, v1):
         lab.plot_banks(v1)
 
 
+def test_modules_come_when_they_are_named(child):
+    code = "from gpuopt import lab; print(lab.bench.compare.__name__, lab.sweep.run.__name__)"
+    assert child(code).stdout.split() == ["compare", "run"]
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = lab.nope
+
+
 def test_the_names_are_offered():
+    assert "importlib" not in dir(lab)
+    assert {"bench", "sweep", "trace"} <= set(dir(lab))
     for name in lab.__all__:
         assert name in dir(lab)
         assert getattr(lab, name) is not None

@@ -43,6 +43,9 @@ _PLACES = {
     "rungs": ("diff", "explain"),
 }
 
+# Modules that `gpuopt.lab.NAME` imports; for people, so not those that others are made of.
+_MODULES = ("bench", "profile", "puzzles", "report", "sweep", "timer", "trace")
+
 
 def kernel(source: str) -> Program:
     """Compile the `__global__` functions of CUDA C++ for the simulator.
@@ -63,11 +66,14 @@ def __getattr__(name: str) -> Any:
     for place, names in _PLACES.items():
         if name in names:
             return getattr(importlib.import_module(f"gpuopt.lab.{place}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"gpuopt.lab.{name}")
     raise AttributeError(f"module 'gpuopt.lab' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    own = (name for name in globals() if name.startswith("__"))
+    return sorted({*own, *__all__, *_MODULES, "load_ipython_extension"})
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -15,7 +15,7 @@ import gpuopt
 from gpuopt import _core
 from gpuopt._table import Table
 from gpuopt.lab import plots, run
-from gpuopt.lab.timer import Clock, CpuClock, device_clock, measure_together
+from gpuopt.lab.timer import Clock, CpuClock, EventClock, device_clock, measure_together
 
 __all__ = ["Scaling", "scaling"]
 
@@ -59,6 +59,16 @@ class Scaling(Table):
 
 
 # ---- the measurement ----
+
+
+def clock_of(backend: str) -> Any:
+    """Return a clock for a backend: on a GPU torch's or CuPy's, else gpuopt's own."""
+    if backend != "cuda":
+        return CpuClock()
+    try:
+        return device_clock()
+    except RuntimeError:
+        return EventClock()
 
 
 def _arguments(given: Any) -> tuple[Any, ...]:
@@ -130,7 +140,7 @@ def scaling(
         raise RuntimeError(f"backend {backend!r} cannot run: {reason}")
     device = "cuda" if backend == "cuda" else "cpu"
     if clock is None:
-        clock = device_clock() if backend == "cuda" else CpuClock()
+        clock = clock_of(backend)
     upload = getattr(clock, "upload", lambda x: x)
     rows = []
     for given in inputs:

@@ -50,6 +50,12 @@ def _box(ax: Any, x: float, y: float, width: float, height: float, **style: Any)
     ax.add_patch(patches.Rectangle((x, y), width, height, **style))
 
 
+def _describe(ax: Any, title: str, **labels: Any) -> None:
+    """Set limits, labels and a title that fits beside another."""
+    ax.set(**labels)
+    ax.set_title(title, fontsize="medium")
+
+
 def _plural(n: int, word: str) -> str:
     return f"{n} {word}" if n == 1 else f"{n} {word}s" if word[-1] != "s" else f"{n} {word}es"
 
@@ -81,7 +87,8 @@ def plot_banks(
         _box(ax, bank, lane, 1, 1, facecolor=color, edgecolor="white", linewidth=0.5)
         ax.text(bank + 0.5, lane + 0.52, str(turn + 1), color="white", fontsize=6,
                 ha="center", va="center")  # fmt: skip
-    ax.set(
+    _describe(
+        ax,
         xlim=(0, BANKS), ylim=(LANES, 0), xlabel="bank", ylabel="lane",
         title=(
             f"{request.kernel}, {request.where}: {_verb(request)} of {request.bytes} bytes\n"
@@ -138,7 +145,8 @@ def plot_sectors(
                 fontsize=max(3.5, min(8, 130 / len(sectors))))  # fmt: skip
     share = len({(i, at + k) for i, at, size in used for k in range(size)})
     share_text = f"{share / (SECTOR_BYTES * len(sectors)):.0%}"
-    ax.set(
+    _describe(
+        ax,
         xlim=(0, SECTOR_BYTES), ylim=(len(sectors), 0),
         xlabel="byte of the sector; the numbers are lanes", ylabel="sector, from the first",
         title=(
@@ -183,7 +191,8 @@ def plot_lanes(
             ax.axvline(i, color="black", linestyle="--", linewidth=0.8)
     ran, there = int((image == 2).sum()), int((image >= 1).sum())
     whole = "" if seen.complete else " (the first of the trace)"
-    ax.set(
+    _describe(
+        ax,
         xlabel="pieces of code in the order of execution; dashed: barriers", ylabel="lane",
         title=(
             f"{seen.kernel(kernel)}, block {pieces[0].block}, warp {warp}: "
@@ -256,13 +265,15 @@ def plot_blocks(
     last = max(end for *_, end in placed)
     busy = len({sm for sm, *_ in placed})
     waves = -(-len(placed) // (sms * slots))
-    ax.set(
+    whole = "" if seen.complete else " (the first of the trace)"
+    _describe(
+        ax,
         xlim=(0, last), ylim=(sms, 0), ylabel="SM",
         xlabel="pieces of code of a warp (a model, no time was measured)",
         title=(
             f"{name}: {_plural(len(placed), 'block')} of {threads} threads, "
             f"up to {slots} on an SM\n"
-            f"{busy} of {_plural(sms, 'SM')} have work; {_plural(waves, 'wave')}"
+            f"{busy} of {_plural(sms, 'SM')} have work; {_plural(waves, 'wave')}{whole}"
         ),
     )  # fmt: skip
     return ax

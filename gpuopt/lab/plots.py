@@ -1,8 +1,9 @@
-"""Plots of a result: a roofline, and bars of the times.  Needs matplotlib.
+"""Plots of results: a roofline, bars of the times, a sweep's points.  Needs matplotlib.
 
-Both take `ax=` and return the Axes; neither shows anything by itself.  What was not measured
+All take `ax=` and return the Axes; none shows anything by itself.  What was not measured
 well is drawn hollow, without a number, and no colour tells apart what the 95 % intervals do
-not.  Order: colours and axes, labels that do not overprint, the roofline, the bars.
+not.  Order: colours and axes, labels that do not overprint, the roofline, the
+bars, sweeps.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from gpuopt.lab.timer import is_settled
 
-__all__ = ["bars", "roofline"]
+__all__ = ["bars", "per_byte", "roofline"]
 
 # Can be told apart with every kind of colour blindness, and in grey.
 BLUE, ORANGE, GREY = "#0072b2", "#b84a00", "#8c959f"
@@ -186,4 +187,25 @@ def bars(result: Any, ax: Any = None) -> Any:
         ax.axvline(result[0]["floor_ms"], color="black", linestyle="--", label="floor")
         ax.legend(fontsize="small")
     ax.set(xlabel="ms, with the 95 % interval", title=" ".join(first))
+    return ax
+
+
+# ---- sweeps ----
+
+
+def per_byte(rows: Any, ax: Any = None) -> Any:
+    """Draw nanoseconds per byte over the bytes of each case, ours and the best peer's.
+
+    rows : the `rows` of a Sweep; a case that failed or was not timed is left out.
+    """
+    ax = new_axes(ax)
+    timed = [row for row in rows if row.get("ms") and row.get("bytes")]
+    beside = [row for row in timed if row.get("best")]
+    xs = [row["bytes"] for row in beside]
+    ys = [1e6 * row["peers"][row["best"]] / row["bytes"] for row in beside]
+    ax.plot(xs, ys, "s", color=ORANGE, markerfacecolor="none", label="best peer")
+    ours = [1e6 * row["ms"] / row["bytes"] for row in timed]
+    ax.plot([row["bytes"] for row in timed], ours, ".", color=BLUE, label="gpuopt")
+    ax.set(xscale="log", yscale="log", xlabel="bytes", ylabel="ns per byte")
+    ax.legend(fontsize="small")
     return ax

@@ -153,13 +153,11 @@ def _memory(total: Counts, kernels: Sequence[Kernel], must_move: int | None) -> 
     if total.global_requests:
         moved = SECTOR_BYTES * total.global_sectors
         text = (
-            f"Global memory: {total.global_requests:,} requests move {total.global_sectors:,} "
-            f"sectors, {moved:,} bytes"
+            f"Global memory: {total.global_requests:,} requests ask for "
+            f"{total.global_sectors:,} sectors, {moved:,} bytes"
         )
         if must_move:
-            text += (
-                f", {moved / must_move:.2f} times the {must_move:,} that any algorithm moves"
-            )
+            text += f", {moved / must_move:.2f} times the {must_move:,} that must move"
         if total.efficiency < 0.95:
             where = _most(kernels, lambda n: n.global_sectors - n.global_ideal)
             text += f"; only {total.efficiency:.0%} of them are used{where}"

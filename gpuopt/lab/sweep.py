@@ -301,6 +301,12 @@ class Sweep(Table):
         """Return the cases under 0.95, the worst first."""
         return Table(under(self.rows), title=f"under {GOOD}")
 
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the time per byte of each case and of its best peer; returns the Axes."""
+        from gpuopt.lab.plots import per_byte
+
+        return per_byte(self.rows, ax=ax)
+
     def to_json(self, indent: int | None = 1) -> str:
         """Return the sweep as one JSON object: where, the summary, the cases."""
         groups = by_operator(self.rows).items()

@@ -27,7 +27,7 @@ BANKS = 32
 BANK_BYTES = 4
 SECTOR_BYTES = 32
 KINDS = ("shared", "global", "shared atomic", "global atomic", "code")
-MOST_REQUESTS = 1 << 17  # 52 MB, of which only what is written takes memory
+MOST_REQUESTS = 1 << 17  # 60 MB, of which only what is written takes memory
 MOST_BLOCKS = 1 << 17
 
 # ---- the C structures ----
@@ -227,6 +227,11 @@ class Trace:
         A piece that some lanes skip stands where the lanes that run it are.
         """
         rows = self._requests[self._requests["kernel"] == self.kernel(kernel).encode()]
+        if not len(rows):
+            raise ValueError(
+                f"the trace has no request of {self.kernel(kernel)}: its grid ends before the "
+                "blocks that were traced"
+            )
         rows = rows[(rows["launch"] == rows["launch"][0]) & (rows["block"] == rows["block"][0])]
         warps = sorted({int(w) for w in rows["warp"]})
         if warp not in warps:
