@@ -902,20 +902,33 @@ def test_source_shows_the_loops_of_a_cpu_variant() -> None:
 
 
 def test_the_choice_says_why() -> None:
-    for batches, steps, taps, dtype, rung, word in (
-        (2, 40, 4, "float32", "short_filters", "reads x once"),
-        (9, 40, 40, "float32", "v5", "128 products"),
-        (2, 30, 30, "float32", "v2", "fewer than 8 rows"),
-        (2, 40, 40, "float32", "v7", "spectra"),
-        (9, 200, 40, "float16", "v6", "tensor cores"),
-        (9, 900, 40, "float32", "v7", "900 steps and 40 taps"),
-        (9, 200, 40, "float64", "v5", "128 products"),
+    middle = "is the fastest rung, by an estimate"
+    for batches, steps, taps, dtype, rungs, word in (
+        (2, 40, 4, "float32", ("short_filters", "short_filters"), "reads x once"),
+        (9, 40, 40, "float32", ("v2", "v5"), f"40 lags, 40 steps: v{{}} {middle}"),
+        (2, 100000, 40, "float32", ("v5", "v5"), middle),
+        (2, 100, 40, "float32", ("v2", "v2"), middle),
+        (9, 200, 40, "float16", ("v6", "v6"), middle),
+        (2, 9000, 40, "bfloat16", ("v6", "v5"), middle),
+        (2, 300, 300, "float32", ("v7", "v7"), "spectra"),
+        (9, 300, 300, "float16", ("v6", "v6"), "tensor cores"),
+        (9, 900, 200, "float32", ("v7", "v7"), "900 steps and 200 taps"),
+        (9, 200, 40, "float64", ("v5", "v5"), "128 products"),
+        (2, 30, 30, "float64", ("v2", "v2"), "fewer than 8 rows"),
     ):
         x, w = np.ones((batches, 2, steps), dtype), np.ones((2, taps), dtype)
-        for op, arrays in (("causal_conv1d", (x, w)), ("causal_conv1d_backward", (x, x, w))):
+        calls = (("causal_conv1d", (x, w)), ("causal_conv1d_backward", (x, x, w)))
+        for (op, arrays), rung in zip(calls, rungs, strict=True):
             plan = _core.plan(op, *arrays, backend="sim")
             assert plan["variant"] == rung
-            assert word in plan["why"]
+            assert word.format(rung[1:]) in plan["why"]
+
+
+@pytest.mark.parametrize("causality", [None, "exact"])
+def test_middle_filters_with_exact_causality_take_products(causality: Any) -> None:
+    x, w = np.ones((9, 2, 200), np.float16), np.ones((2, 40), np.float16)
+    plan = _core.plan("causal_conv1d", x, w, causality=causality, backend="sim")
+    assert plan["variant"] == ("v2" if causality else "v6")
 
 
 @pytest.mark.parametrize("op", ["causal_conv1d", "causal_conv1d_backward"])

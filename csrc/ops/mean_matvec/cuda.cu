@@ -55,13 +55,16 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                  "not");
         return &variants[FEW];
     }
-    if (mean_matvec_plan_of(call)->cols <= SHORT) {
+    const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
+    if (plan.cols <= SHORT && plan.outputs <= HIDDEN * plan.cols) {
         snprintf(why, GPO_MESSAGE,
                  "means of %d elements or fewer: v5 hides the product behind them",
                  static_cast<int>(SHORT));
         return &variants[V5];
     }
-    snprintf(why, GPO_MESSAGE, "v4 reads x in one kernel at the speed of memory");
+    snprintf(why, GPO_MESSAGE,
+             plan.cols <= SHORT ? "v4: the product takes longer than the means"
+                                : "v4 reads x in one kernel at the speed of memory");
     return &variants[V4];
 }
 

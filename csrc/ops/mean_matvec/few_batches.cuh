@@ -20,7 +20,9 @@ has_few_batches(const gpo_call *call)
     const double processors = static_cast<double>(gpo_processors(call));
     const double waves = tiles / processors;
     const double stages = rows * bytes / (DEPTH_PACKS * 16.0);
-    const double of_tiles = (waves < 1 ? 1 : waves) * (stages + 2) * STAGE_MICROSECONDS;
+    const bool is_aligned = p.rows * static_cast<int64_t>(bytes) % 16 == 0;
+    const double of_tiles = (waves < 1 ? 1 : waves) * (stages + 2) *
+                            STAGE_MICROSECONDS * (is_aligned ? 1 : MISALIGNED);
     const double loads = static_cast<double>(p.batches) *
                          static_cast<double>(p.outputs) * rows * bytes *
                          (1.0 / FEW_OUTPUTS + 1.0 / FEW_BATCHES);

@@ -20,6 +20,9 @@ constexpr int DEPTH_PACKS = 8; /* per stage: the depth in shared memory at once 
 constexpr int RING = 3;        /* stages, two in flight: L2 latency is more than one */
 
 constexpr int64_t SHORT = 128; /* up to this many elements per mean v5 is faster */
+constexpr int64_t HIDDEN = 15; /* and so many outputs per element: beyond, the product
+                                  takes longer than x (N1024 L2048 M5, 2048 outputs,
+                                  float64: v4 360 us, v5 432) */
 
 /* few_batches (shapes/): estimated, not yet measured. */
 constexpr int FEW_OUTPUTS = 4, FEW_BATCHES = 4;    /* of a block */
@@ -32,6 +35,7 @@ constexpr double FEW_PAIR =
     0.7; /* us of two rounds of loads, or of 8 values of means */
 constexpr double FEW_WAVE = 0.6;           /* us of the start and the end of a block */
 constexpr double STAGE_MICROSECONDS = 0.8; /* of v4's product */
+constexpr double MISALIGNED = 2.5;         /* times that: rows not of whole packs */
 constexpr double L2_BYTES_PER_MICROSECOND = 30000; /* per SM */
 
 #endif

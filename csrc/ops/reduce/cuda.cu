@@ -67,6 +67,14 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         snprintf(why, GPO_MESSAGE, "v9 is the last rung, and takes any number of axes");
         return &variants[V9];
     }
+    const reduce_axes &kept = plan.kept;
+    const bool few_beside = kept.ndim > 1 && kept.shape[kept.ndim - 1] <= FEW_BESIDE;
+    if (!are_runs(plan) && plan.cols <= FEW_APART && few_beside) {
+        snprintf(why, GPO_MESSAGE,
+                 "short_rows: %lld elements of a row apart, few rows beside each other",
+                 static_cast<long long>(plan.cols));
+        return &variants[SHORT_ROWS];
+    }
     if (!are_runs(plan)) {
         snprintf(why, GPO_MESSAGE,
                  "columns: the elements of a row lie across memory or have gaps");

@@ -81,12 +81,19 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                  static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[WALKED_COLUMNS];
     }
+    const int64_t neighbours = plan.inner * gpo_dtypes[call->out[0].dtype].bytes;
+    if (has_columns(call) && has_warp_rows(call) && neighbours < SECTOR_BYTES) {
+        snprintf(why, GPO_MESSAGE,
+                 "warp_rows: only %lld scans are neighbours in memory",
+                 static_cast<long long>(plan.inner));
+        return &variants[WARP_ROWS];
+    }
     if (has_columns(call)) {
         snprintf(why, GPO_MESSAGE,
                  "columns: neighbours in memory belong to neighbouring scans");
         return &variants[COLUMNS];
     }
-    if (has_warp_rows(call) && plan.rows * plan.cols <= FEW_ELEMENTS) {
+    if (plan.cols <= FEW_IN_WARP && plan.rows * plan.cols <= FEW_ELEMENTS) {
         snprintf(why, GPO_MESSAGE, "warp_rows: %lld rows of %lld elements, few in all",
                  static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[WARP_ROWS];

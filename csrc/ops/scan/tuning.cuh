@@ -30,8 +30,14 @@ constexpr int64_t MANY_STRIPS = 16;
 constexpr int WALKERS = 128, STEP = 8;
 constexpr int64_t PACKS_PER_SM = 256, SHORT_COLUMN = 16;
 
-/* warp_rows: the longest and the most rows; chosen up to so many elements, estimated. */
+/*
+ * warp_rows: the longest and the most rows; chosen up to so many elements, in a row and
+ * in all, estimated (7 rows of 512 int64: 15.7 us, v3 7.5), and for columns of which
+ * fewer than a sector are neighbours (64 float64 down, 2 beside each other, 12,593
+ * times: 14.5 us, walked_columns 33, columns 204).
+ */
 constexpr int64_t MOST_CHAINED = 1024, MOST_WARP_ROWS = 1 << 24, FEW_ELEMENTS = 1 << 18;
+constexpr int64_t FEW_IN_WARP = 128, SECTOR_BYTES = 32;
 
 /* warp_rows, for columns: up to two rounds of a warp, so few elements that a lane may
    have a sector of memory for itself; estimated. */
