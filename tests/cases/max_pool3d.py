@@ -77,6 +77,13 @@ TWO: tuple[Case, ...] = (
 )
 
 ONE: tuple[Case, ...] = (
+    ((2, 3, 45), {"kernel_size": 5, "stride": 2, "padding": 2}),
+    ((3, 50), {"kernel_size": 7, "stride": 3}),
+    ((2, 2, 61), {"kernel_size": 6, "stride": 4, "padding": 1}),
+    ((1, 3, 38), {"kernel_size": 3, "stride": 2, "ceil_mode": True}),
+    ((4, 29), {"kernel_size": 9, "stride": 2, "padding": 4}),
+    ((2, 77), {"kernel_size": 8, "stride": 5}),
+    ((3, 2, 24), {"kernel_size": 4, "stride": 3, "padding": 2}),
     *(((1, n), {"kernel_size": 3, "stride": 1, "padding": 1}) for n in SIZES if 0 < n < 1100),
     ((2, 3, 40), {"kernel_size": 8, "stride": 1}),
     ((2, 70), {"kernel_size": 33, "stride": 1, "padding": 16}),

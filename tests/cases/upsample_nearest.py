@@ -6,6 +6,7 @@ A sample of one operator, read in reverse, is a sample of the other.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -86,6 +87,17 @@ PACKED: tuple[tuple[Shape, Bits], ...] = (
     ((2, 2, 16), (("scale", (1.0, 3.0, 2.0)),)),
 )
 
+# Fewer elements than before, whose gradient is mostly zeros.
+SHRUNK: tuple[tuple[Shape, Bits], ...] = (
+    ((40,), (("scale", 0.5),)),
+    ((61,), (("scale", 0.25),)),
+    ((11,), (("scale", 0.9),)),
+    ((9, 12), (("scale", 0.5),)),
+    ((7, 10), (("scale", (0.5, 0.8)),)),
+    ((6, 4), (("size", (3, 2)),)),
+    ((4, 5, 6), (("scale", 0.5),)),
+)
+
 LARGE: tuple[tuple[Shape, Bits], ...] = (
     ((40, 56), (("scale", 2.0),)),
     ((65, 129), (("scale", 2.0),)),
@@ -145,8 +157,10 @@ def samples(dtype: str, extent: str) -> Iterator[Sample]:
             if found not in seen:
                 seen.add(found)
                 yield found
-    for spatial, asked in PACKED:
-        for channels, last in (((1, 2), False), ((1, 16), True)):
+    packed = ((1, 2), False), ((1, 16), True)
+    shrunk = ((2, 3), False), ((1, 4), True)
+    for group, ways in ((PACKED, packed), (SHRUNK, shrunk)):
+        for (spatial, asked), (channels, last) in itertools.product(group, ways):
             found = sample_of(spatial, asked, dtype, channels, last=last)
             if found not in seen:
                 seen.add(found)
