@@ -193,7 +193,7 @@ def test_wrong_results_are_exit_code_1(small, capsys, monkeypatch):
     monkeypatch.setattr(gpuopt, "reduce", lambda x, **o: right(x, **o) * 2 + 1)
     assert cli.main(["demo"]) == 1
     assert cli.main(["test", "reduce"]) == 1
-    assert cli.main(["bench", "--backend", "cpu", "--max-time", "0"]) == 1
+    assert cli.main(["bench", "reduce", "--backend", "cpu", "--max-time", "0"]) == 1
     capsys.readouterr()
 
 
