@@ -3,6 +3,7 @@
     docs/ladder.svg          reduce's rungs on a GPU, h200-reduce-ladder.json
     docs/bank_conflicts.svg  the banks that lanes use in v1 and v2, by the simulator's trace,
                              and the passes, h200-reduce-counters.csv
+    docs/stream_rate.svg     the rate of gpuopt.stream over a file, cpu-stream-200gb.json
     docs/sweep-<name>.svg    time per byte over size in a machine's sweeps, if there are any
 
 Order: the pictures, SVG, the command line.  The SVG is written as text, without a
@@ -17,6 +18,8 @@ from __future__ import annotations
 import argparse
 import csv
 import functools
+import itertools
+import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -288,6 +291,53 @@ def marks(
     return f'<path class="{kind}" d="{"".join(path)}"/>'
 
 
+# ---- the rate of a stream ----
+
+RATE = {"left": 60, "top": 96, "width": 620, "height": 200}
+TRIANGLE = "m0-3l3 5h-6z"
+
+
+def stream_rate() -> str:
+    """Draw GB/s over the place in the file, for each call on it."""
+    run = json.loads((HERE / "results" / "cpu-stream-200gb.json").read_text(encoding="utf-8"))
+    rates = {call["name"]: rates_of(call["by_time"]) for call in run["calls"]}
+    size = math.ceil(max(place for points in rates.values() for place, _ in points))
+    most = math.ceil(max(rate for points in rates.values() for _, rate in points))
+    parts = [
+        text(20, 30, "gpuopt.stream over a sparse file of 200 GB: rate by place", "title"),
+        text(20, 50, f"{run['device']}, {run['cpu']['count']} CPUs; GB/s over GB read"),
+    ]
+    kinds = (("good", DOT), ("bad", TRIANGLE), ("peer", SQUARE))
+    for k, ((name, points), (kind, mark)) in enumerate(zip(rates.items(), kinds, strict=True)):
+        parts.append(f'<path class="{kind}" d="M{26 + 200 * k} 70{mark}"/>')
+        parts.append(text(36 + 200 * k, 74, name))
+        dots = [f"M{at_rate(place / size, rate / most)}{mark}" for place, rate in points]
+        parts.append(f'<path class="{kind}" d="{"".join(dots)}"/>')
+    left, top, width, height = RATE.values()
+    parts.append(
+        f'<rect class="empty" x="{left}" y="{top}" width="{width}" height="{height}"/>'
+    )
+    for place in range(0, size + 1, 50):
+        at = round(left + width * place / size, 1)
+        parts.append(text(at, top + height + 16, str(place), "small middle"))
+    for rate in range(0, most + 1, 2):
+        at = round(top + height * (1 - rate / most) + 4, 1)
+        parts.append(text(left - 6, at, str(rate), "small right"))
+    return svg(top + height + 32, "Rate of gpuopt.stream over a file of 200 GB", parts)
+
+
+def rates_of(marks_: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return GB read and GB/s between marks of (seconds, GB)."""
+    pairs = itertools.pairwise(marks_)
+    return [(gb, (gb - before) / (end - begin)) for (begin, before), (end, gb) in pairs]
+
+
+def at_rate(across: float, up: float) -> str:
+    """Return the coordinates of a point, given as parts of the axes."""
+    x = RATE["left"] + RATE["width"] * across
+    return f"{x:.1f} {RATE['top'] + RATE['height'] * (1 - up):.1f}"
+
+
 # ---- SVG ----
 
 
@@ -317,6 +367,7 @@ def svg(height: float, title: str, parts: Iterable[str]) -> str:
 PICTURES: dict[str, Callable[[], str]] = {
     "ladder.svg": ladder,
     "bank_conflicts.svg": bank_conflicts,
+    "stream_rate.svg": stream_rate,
 }
 
 
