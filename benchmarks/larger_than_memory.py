@@ -83,10 +83,10 @@ def thinned(marks: tuple[tuple[float, int], ...]) -> list[list[float]]:
     return [[round(s, 3), round(n / 1e9, 3)] for s, n in marks[:: max(len(marks) // 50, 1)]]
 
 
-def written(found: Row) -> str:
+def written(head: Row, rows: list[Row]) -> str:
     """The results as JSON, with a line for each call."""
-    calls = ",\n  ".join(json.dumps(call) for call in found.pop("calls"))
-    return json.dumps(found)[:-1] + f',\n "calls": [\n  {calls}\n ]\n}}\n'
+    calls = ",\n  ".join(json.dumps(row) for row in rows)
+    return json.dumps(head)[:-1] + f',\n "calls": [\n  {calls}\n ]\n}}\n'
 
 
 def plant(path: Path, length: int) -> list[tuple[int, int]]:
@@ -247,6 +247,28 @@ def all_but(gb: float) -> Any:
     return cupy.cuda.alloc(max(free - int(gb * 1e9), 0))
 
 
+def rows_of(asked: argparse.Namespace) -> Iterator[Row]:
+    options: Row = {"backend": asked.backend, "progress": False}
+    with tempfile.TemporaryDirectory(dir=asked.folder) as name:
+        if asked.gb:
+            yield from of_files(Path(name), asked.gb, asked.write, options)
+        if asked.blocks:
+            yield from of_blocks(Path(name), options)
+        if asked.growth:
+            yield from with_model(list(of_growth(Path(name), asked.growth, options)))
+    if asked.array_gb:
+        yield from of_arrays(asked.array_gb, options)
+
+
+def about(asked: argparse.Namespace) -> Row:
+    return {
+        "device": device_name(asked.backend),
+        "cpu": {"name": device_name("cpu"), "count": os.cpu_count()},
+        "commit": commit(),
+        "card_gb": asked.card_gb,
+    }
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--gb", type=float, default=0, help="length of the file")
@@ -261,28 +283,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", help="where files are made; default: a temporary folder")
     parser.add_argument("--out", help="a JSON file for the rows")
     asked = parser.parse_args(arguments)
-    options: Row = {"backend": asked.backend, "progress": False}
-    results: list[Row] = []
     kept = all_but(asked.card_gb) if asked.card_gb else None
-    with tempfile.TemporaryDirectory(dir=asked.folder) as name:
-        if asked.gb:
-            results += of_files(Path(name), asked.gb, asked.write, options)
-        if asked.blocks:
-            results += of_blocks(Path(name), options)
-        if asked.growth:
-            results += with_model(list(of_growth(Path(name), asked.growth, options)))
-    if asked.array_gb:
-        results += of_arrays(asked.array_gb, options)
-    found = {
-        "device": device_name(asked.backend),
-        "cpu": {"name": device_name("cpu"), "count": os.cpu_count()},
-        "commit": commit(),
-        "card_gb": asked.card_gb,
-        "calls": results,
-    }
+    results: list[Row] = []
+    for found in rows_of(asked):
+        results.append(found)
+        if asked.out:
+            Path(asked.out).write_text(written(about(asked), results), encoding="utf-8")
     del kept
-    if asked.out:
-        Path(asked.out).write_text(written(found), encoding="utf-8")
     return 0 if all(r.get("right", True) for r in results) else 1
 
 
