@@ -140,7 +140,7 @@ depot_of(int device)
     pthread_mutex_lock(&d->lock);
     const bool ok = depot_make(d);
     pthread_mutex_unlock(&d->lock);
-    went_pageable = !ok;
+    went_pageable |= !ok;
     return ok ? d : NULL;
 }
 
