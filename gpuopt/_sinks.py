@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import math
 import os
 import secrets
 import shutil
@@ -132,7 +133,7 @@ class Pieces:
 
     def write(self, shape: tuple[int, ...], along: int, begin: int, block: Array) -> None:
         block = np.ascontiguousarray(block).reshape(block.shape)  # which makes a scalar 1-D
-        inner = int(np.prod(shape[along + 1 :], dtype=object)) * block.itemsize
+        inner = math.prod(shape[along + 1 :]) * block.itemsize
         flat: Any = block.reshape(-1).view(np.uint8)
         data = memoryview(flat)
         each = (block.shape[along] if block.ndim else 1) * inner
@@ -189,7 +190,7 @@ class NewFile(Sink):
             raise TypeError(f"an .npy file has no name for {dtype}: give out= another ending")
         header = _npy_header(shape, dtype) if self.npy else b""
         self.pieces.offset = len(header)
-        needed = int(np.prod(shape, dtype=object)) * dtype.itemsize if known else 0
+        needed = math.prod(shape) * dtype.itemsize if known else 0
         free = shutil.disk_usage(os.path.dirname(self.temporary)).free
         if needed > free:
             text = f"the result has {needed} bytes, the disk {free} free"

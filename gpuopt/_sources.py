@@ -7,6 +7,7 @@ side by side and which fills a buffer or returns a block that it owns.
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 from collections.abc import Iterator
@@ -124,7 +125,7 @@ class File:
                     f"{each} bytes ({self.dtype})"
                 )
             return (self.size // each,)
-        needed = self.offset + int(np.prod(shape, dtype=object)) * each
+        needed = self.offset + math.prod(shape) * each
         if needed > self.size:
             raise ValueError(
                 f"{self.path} has {self.size} bytes, but shape {shape} and dtype {self.dtype} "
@@ -134,7 +135,7 @@ class File:
 
     def read(self, along: int, begin: int, end: int, buffer: Array | None) -> Array:
         assert buffer is not None
-        inner = int(np.prod(self.shape[along + 1 :], dtype=object)) * self.dtype.itemsize
+        inner = math.prod(self.shape[along + 1 :]) * self.dtype.itemsize
         flat: Any = buffer.reshape(-1).view(np.uint8)
         into = memoryview(flat)
         each = (end - begin) * inner

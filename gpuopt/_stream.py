@@ -63,7 +63,7 @@ def _piece(c: Cut, begin: int, end: int, buffer: Any) -> Any:
     if not source.buffered:
         return source.read(c.along, begin, end, None)
     shape = (*source.shape[: c.along], end - begin, *source.shape[c.along + 1 :])
-    size = int(np.prod(shape, dtype=object)) * source.dtype.itemsize
+    size = math.prod(shape) * source.dtype.itemsize
     bytes_ = np.empty(size, np.uint8) if buffer is None else buffer[:size]
     return source.read(c.along, begin, end, bytes_.view(source.dtype).reshape(shape))
 
@@ -107,7 +107,7 @@ class Feed:
             return None
         shape = c.source.shape
         step = min(self.step, shape[c.along])
-        size = int(np.prod(shape[: c.along] + shape[c.along + 1 :], dtype=object)) * step
+        size = math.prod(shape[: c.along] + shape[c.along + 1 :]) * step
         make = _core.empty_pinned if self.backend == "cuda" else np.empty
         return make(size * c.source.dtype.itemsize, np.uint8)
 
@@ -229,7 +229,7 @@ class Writer:
         if self.direct:
             return self.sink.view(self.along, begin, end)
         shape = (*self.shape[: self.along], end - begin, *self.shape[self.along + 1 :])
-        size = int(np.prod(shape, dtype=object)) * self.dtype.itemsize
+        size = math.prod(shape) * self.dtype.itemsize
         if len(self.buffers) < 3:
             self.buffers.append(self.make(size, np.uint8))
         elif self.buffers[self.turn].size < size:  # backwards, the first block is the shortest
@@ -325,10 +325,10 @@ def _step(work: Work, known: bool, block: int, out: Any) -> int:
     lengths, sizes = [], []
     for c in cuts:
         lengths.append(c.source.shape[c.along])
-        sizes.append(int(np.prod(c.source.shape, dtype=object)) * c.source.dtype.itemsize)
+        sizes.append(math.prod(c.source.shape) * c.source.dtype.itemsize)
     if work.parts:
         shape, dtype = work.result()
-        sizes.append(int(np.prod(shape, dtype=object)) * dtype.itemsize)
+        sizes.append(math.prod(shape) * dtype.itemsize)
     each = max(
         -(-size // max(length, 1)) for size, length in zip(sizes, itertools.cycle(lengths))
     )
@@ -589,7 +589,7 @@ def _report(work: Work, feed: Feed, elapsed: float, marks: list[tuple[float, int
     for c in feed.cuts:
         if not isinstance(c.source, Blocks):
             length = max(c.source.shape[c.along], 1)
-            size = int(np.prod(c.source.shape, dtype=object)) * c.source.dtype.itemsize
+            size = math.prod(c.source.shape) * c.source.dtype.itemsize
             longest = max(longest, size // length * min(feed.step, length))
     return Report(
         op=work.op,

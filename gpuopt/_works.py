@@ -5,6 +5,7 @@ Order: the works, which arguments are cut and where, the work of a call.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,14 +91,14 @@ class Totals(Work):
         place: int | Shape = begin
         if self.op == "reduce" and options.get("axis") is None:
             if self.out_along == 0:
-                place = begin * int(np.prod(blocks[0].shape[1:], dtype=np.int64))
+                place = begin * math.prod(blocks[0].shape[1:])
             elif options.get("op") in ("argmin", "argmax"):
                 place = tuple(
                     begin if a == self.out_along else 0 for a in range(blocks[0].ndim)
                 )
                 options["shape"] = self.args[0].source.shape
         elif self.op == "scatter_add":
-            place = begin * int(np.prod(blocks[0].shape[1:], dtype=np.int64))
+            place = begin * math.prod(blocks[0].shape[1:])
         state = chunks.partial(self.op, *blocks, offset=place, **options)
         self.state = state if self.state is None else chunks.combine(self.state, state)
 
@@ -165,7 +166,7 @@ def _choose(axes: list[int], shape: Shape, itemsize: int, along: int | None, blo
             allowed = " or ".join(str(a) for a in axes)
             raise ValueError(f"blocks can be cut along axis {allowed}, not {along}")
         axes = [along]
-    size = int(np.prod(shape, dtype=object)) * itemsize
+    size = math.prod(shape) * itemsize
     steps = [size // shape[a] if shape[a] else 0 for a in axes]
     for axis, step in zip(axes, steps, strict=True):
         if step <= block:
@@ -183,9 +184,7 @@ def _elementwise(
     opened = [s for s in sources if hasattr(s, "read")]
     if not opened:
         raise TypeError(f"{op} over blocks takes an array")
-    lead = max(
-        opened, key=lambda s: (isinstance(s, Blocks), int(np.prod(s.shape, dtype=object)))
-    )
+    lead = max(opened, key=lambda s: (isinstance(s, Blocks), math.prod(s.shape)))
     if isinstance(lead, Blocks):
         whole = lead.shape
         axis = _choose(_axes(op, {}, whole), whole, 0, along, block)

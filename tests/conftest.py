@@ -191,3 +191,14 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             terminalreporter.line(value)
     for line in not_run():
         terminalreporter.line(line)
+
+
+@pytest.fixture
+def pyplot() -> Iterator[Any]:
+    """matplotlib.pyplot without a screen; what a test draws is closed after it."""
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    yield pyplot
+    pyplot.close("all")

@@ -20,16 +20,6 @@ ABOUT = {
 }
 
 
-@pytest.fixture
-def pyplot():
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    yield pyplot
-    pyplot.close("all")
-
-
 def row(variant, ms, low, high, workload="sum 2^20", **more):
     return {
         "op": "reduce", "workload": workload, "dtype": "float32", "variant": variant, "ms": ms,

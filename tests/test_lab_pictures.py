@@ -44,16 +44,6 @@ def strided():
     return kernel.trace(1, 32, x, y, 3)
 
 
-@pytest.fixture
-def pyplot():
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    yield pyplot
-    pyplot.close("all")
-
-
 # ---- the trace ----
 
 

@@ -165,15 +165,15 @@ wants_spectra(const gpo_call *call, const conv_plan &p)
 
 /* The rung with the least estimated time for a convolution. */
 static int
-row_for_middle(const gpo_call *call, const conv_plan &p, double *time)
+row_for_middle(const gpo_call *call, const conv_plan &p)
 {
     const bool is_half = gpo_dtypes[call->in[call->op->by].dtype].bytes == 2;
     int row = V2;
-    *time = time_of_v2(p);
+    double time = time_of_v2(p);
     const auto consider = [&](int other, double its) {
-        if (its < *time) {
+        if (its < time) {
             row = other;
-            *time = its;
+            time = its;
         }
     };
     consider(V5, time_of_v5(p));
@@ -237,9 +237,8 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
         return SEGMENTS;
     }
     if (p.lags <= MIDDLE && call->in[call->op->by].dtype != GPO_F64) {
-        double time = 0;
-        const int row = p.backward ? row_for_middle_backward(call, p)
-                                   : row_for_middle(call, p, &time);
+        const int row =
+            p.backward ? row_for_middle_backward(call, p) : row_for_middle(call, p);
         snprintf(why, GPO_MESSAGE,
                  "%lld lags, %lld steps: %s is the fastest rung, by an estimate",
                  static_cast<long long>(p.lags), static_cast<long long>(p.steps),
