@@ -25,6 +25,13 @@ prefetch_lines(const char *from, int64_t bytes)
     }
 }
 
+/* Prefetches the line that a stream, now at `at`, reads AHEAD bytes later. */
+static inline void
+prefetch_stream(const void *at)
+{
+    __builtin_prefetch((const char *)at + AHEAD);
+}
+
 /*
  * Prefetches element `at` of an array into L2, some dozens of elements before its use;
  * `at` may be out of bounds.
