@@ -191,7 +191,8 @@ make_tensor_map(gpo_call *call, T *base, const tensor_layout &layout, tensor_map
 
 /*
  * Copies the box whose first element is at these coordinates into shared memory, to a
- * multiple of 128 bytes, without gaps.  Elements out of bounds of the array are 0 and
+ * multiple of 128 bytes, without gaps; coordinate 0 is at a multiple of 16 bytes, else an
+ * H200 reports an illegal instruction.  Elements out of bounds of the array are 0 and
  * count among the bytes that the mbarrier expects.
  */
 template <int RANK>

@@ -139,6 +139,13 @@ check_box(Fibre *self, const char *what, const TensorMap *map, const int32_t *at
                   (long long)map->sizes[d]);
         }
     }
+    const int64_t along = (int64_t)at[0] * map->element;
+    if (along % 16) {
+        fault(self, site,
+              "unaligned %s: the box begins %lld bytes along dimension 0, not a "
+              "multiple of 16",
+              what, (long long)along);
+    }
     if (shared % BOX_PLACE) {
         fault(self, site, "unaligned %s: shared address %u modulo 128 must be 0", what,
               shared % BOX_PLACE);
