@@ -444,12 +444,13 @@ def test_small_work_on_a_cpu_is_timed_in_loops(monkeypatch):
     )
 
 
-def test_a_cold_call_is_between_pauses():
+def test_a_cold_call_follows_itself_and_a_pause():
     clock = turns.PausingClock()
     seen = []
     times = clock.round([lambda: seen.append(1), lambda: seen.append(2)], True)
-    assert seen == [1, 2]
-    assert all(took > 0 for took in times)
+    assert seen == [1, 1, 2, 2]
+    assert len(times) == 2 and all(took > 0 for took in times)
+    assert clock.round([lambda: seen.append(3)], False) and seen[4:] == [3]
 
 
 # ---- the command ----
