@@ -1,19 +1,23 @@
 """How two and more GPUs share a run: Dask with a worker for each, one convolution whose
 steps are spread over ranks, copies from one to another.
 
-Prints one JSON object; times in ms, the least of several.  Usage: several.py [LOG2_N]
-(elements of the Dask arrays, 32 without one); needs gpuopt's extra `dask`, CuPy and torch.
+Prints one JSON object; times in ms, the least of several.  Usage: several.py [LOG2_N
+[PART...]] (elements of the Dask arrays, 32 without one; all parts without one); needs
+gpuopt's extra `dask`, CuPy and torch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import socket
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,11 +94,10 @@ def array(n: int, length: int) -> Any:
     return da.concatenate(parts)
 
 
-def dask_times(gpus: int, n: int, length: int) -> dict[str, Any]:
-    """Times of operators on an array that lies in the workers' memory, and the results."""
+@contextlib.contextmanager
+def client_of(gpus: Sequence[int]) -> Iterator[Any]:
+    """A client of one worker process for each entry, which sees that GPU alone."""
     import distributed
-
-    import gpuopt.dask as gd
 
     logging.getLogger("distributed").setLevel(logging.ERROR)
     workers = [
@@ -107,7 +110,7 @@ def dask_times(gpus: int, n: int, length: int) -> dict[str, Any]:
                 "env": {"CUDA_VISIBLE_DEVICES": str(k)},
             },
         }
-        for k in range(gpus)
+        for k in gpus
     ]
     with (
         distributed.SpecCluster(
@@ -119,7 +122,17 @@ def dask_times(gpus: int, n: int, length: int) -> dict[str, Any]:
         ) as spec,
         distributed.Client(spec) as client,
     ):
-        client.wait_for_workers(gpus)
+        client.wait_for_workers(len(gpus))
+        yield client
+
+
+def dask_times(gpus: int, n: int, length: int) -> dict[str, Any]:
+    """Times of operators on an array that lies in the workers' memory, and the results."""
+    import distributed
+
+    import gpuopt.dask as gd
+
+    with client_of(range(gpus)) as client:
         x = client.persist(array(n, length))
         distributed.wait(x)
         bits = tuple(range(0, 20, 2))
@@ -145,6 +158,41 @@ def dask_times(gpus: int, n: int, length: int) -> dict[str, Any]:
             }
             assert len(set(results)) == 1, f"{name} gave two results"
         return found
+
+
+def dying(x: Any, marker: Path) -> Any:
+    """The block `x`; the first worker that is asked for it dies instead."""
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return x
+    os._exit(1)
+
+
+def dead_worker(gpus: int) -> dict[str, Any]:
+    """Whether operators give the same bits when a worker dies while it computes a block.
+
+    Two workers, which share the GPU of a machine that has one.
+    """
+    import gpuopt.dask as gd
+
+    calls: dict[str, Callable[[Any], Any]] = {
+        "reduce": lambda x: gd.reduce(x, "sum"),
+        "partition_reduce": lambda x: gd.partition_reduce(x, (0, 3, 7)),
+        "scan": lambda x: gd.scan(x)[-16:],
+    }
+    found: dict[str, Any] = {"workers": [0, min(1, gpus - 1)]}
+    x = array(1 << 26, 1 << 23)
+    for name, call in calls.items():
+        want = call(x).compute(scheduler="synchronous")
+        with tempfile.TemporaryDirectory() as folder:
+            marker = Path(folder) / "dead"
+            with client_of(found["workers"]) as client:
+                y = call(x.map_blocks(dying, marker, dtype=x.dtype, meta=x._meta))
+                got = client.compute(y).result(timeout=120)
+            assert marker.exists(), f"{name}: no worker died"
+        found[name] = "same bits" if got.tobytes() == want.tobytes() else "OTHER BITS"
+    return found
 
 
 # ---- a convolution over ranks ----
@@ -208,6 +256,7 @@ def main() -> None:
     counts = [k for k in (1, 2, 4, 8) if k <= gpus]
     parts: dict[str, Callable[[], Any]] = {
         "copies in GB/s": lambda: copies(gpus),
+        "dead worker": lambda: dead_worker(gpus),
         "dask": lambda: {
             f"blocks of {length}": {str(k): dask_times(k, n, length) for k in counts}
             for length in BLOCKS
@@ -219,8 +268,8 @@ def main() -> None:
     found: dict[str, Any] = {
         "device": device_name("cuda"), "commit": commit(), "gpus": gpus, "elements": n,
     }  # fmt: skip
-    for name, part in parts.items():
-        found[name] = part()
+    for name in sys.argv[2:] or parts:
+        found[name] = parts[name]()
         print(name, found[name], file=sys.stderr, flush=True)
     print(json.dumps(found, indent=1))
 
