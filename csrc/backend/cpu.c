@@ -92,10 +92,10 @@ gpo_cpu_choose(const gpo_variant *variants, bool pays, const char *little,
                const char *enough, char why[GPO_MESSAGE])
 {
     const bool alone = gpo_cpu_threads() == 1;
-    snprintf(why, GPO_MESSAGE, "%s",
-             !pays   ? little
-             : alone ? "the thread team has one thread"
-                     : enough);
+    GPO_SAY(why, "%s",
+            !pays   ? little
+            : alone ? "the thread team has one thread"
+                    : enough);
     return &variants[pays && !alone ? GPO_CPU_THREADS : GPO_CPU_SIMD];
 }
 

@@ -46,6 +46,7 @@ frame_new(gpo_binding *binding)
     f->any_foreign = false;
     f->any_int = false;
     f->packed = false;
+    f->explains = false;
     f->why[0] = 0;
     for (int i = 0; i < GPO_MAX_IN; i++) {
         f->given[i] = f->in[i] = NULL;

@@ -68,7 +68,8 @@ struct frame {
     bool packed;             /* an input was copied on the host first */
     bool any_foreign;
     bool stream_given; /* set only in a call on foreign arrays, as the last fields */
-    char why[GPO_MESSAGE];
+    bool explains;     /* plan() asks why the variant is chosen */
+    char why[GPO_MESSAGE]; /* the reason, then */
 
     /* Decides device and library of the results: gpo_numpy or a foreign array. */
     const gpo_foreign *like;

@@ -166,6 +166,13 @@ choose_backend(frame *f)
 
 /* ---- variant ---- */
 
+/* Where the reason of the choice goes. */
+static char *
+reason(frame *f)
+{
+    return f->explains ? f->why : NULL;
+}
+
 /* The variant `name` of `table`, or of the CPU's if the caller names no backend. */
 static bool
 choose_named(frame *f, const gpo_table *table, PyObject *name)
@@ -185,7 +192,7 @@ choose_named(frame *f, const gpo_table *table, PyObject *name)
     if (!call->variant->run[call->in[op->by].dtype]) {
         return raise_dtype(f, call->variant, true);
     }
-    PyOS_snprintf(f->why, sizeof f->why, "asked for by name");
+    GPO_SAY(reason(f), "asked for by name");
     return check_needs(f) && check_shape(f);
 }
 
@@ -194,7 +201,7 @@ static bool
 choose_by_plan(frame *f, const gpo_table *table)
 {
     gpo_call *call = &f->call;
-    call->variant = table->choose(call, f->why);
+    call->variant = table->choose(call, reason(f));
     if (!call->variant || !call->variant->run[call->in[call->op->by].dtype]) {
         return raise_dtype(f, table->variants, false);
     }

@@ -66,6 +66,7 @@ gpo_op_plan(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
     if (!f) {
         return NULL;
     }
+    f->explains = true;
     if (gpo_call_prepare(f, args, nargs, kwnames)) {
         gpo_cost cost = {0, 0, 0};
         gpo_make_plan(&f->call);

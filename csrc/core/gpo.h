@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -168,8 +169,15 @@ typedef struct gpo_variant {
     [GPO_U64] = run, [GPO_F16] = run, [GPO_BF16] = run, [GPO_F32] = run, \
     [GPO_F64] = run, [GPO_C64] = run, [GPO_C128] = run
 
-/* Picks a row of `variants` for this call and writes the reason into `why`. */
+/*
+ * Picks a row of `variants` for this call and writes the reason into `why`, which is NULL
+ * where nobody asks for it: to format a sentence takes as long as a small sum.
+ */
 typedef const gpo_variant *(*gpo_choose)(const gpo_call *call, char why[GPO_MESSAGE]);
+
+/* GPO_SAY(why, format, ...): the reason, as printf writes it. */
+#define GPO_SAY(why, ...) \
+    ((why) ? (void)snprintf((why), GPO_MESSAGE, __VA_ARGS__) : (void)0)
 
 typedef struct gpo_table {
     const gpo_variant *variants; /* ends with a row whose name is NULL */

@@ -578,7 +578,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     conv_plan p = *conv_plan_of(call);
     p.steps += p.has_state ? p.taps - 1 : 0;
     if (!p.exact_causality && !p.segments && conv_spectra_pay(&p)) {
-        memcpy(why, long_filter, sizeof long_filter);
+        GPO_SAY(why, "%s", long_filter);
         return &variants[SPECTRA];
     }
     gpo_cost work;

@@ -221,50 +221,46 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
     const conv_plan &p = *conv_plan_of(call);
     if (has_short_filters(call)) {
         const bool last = is_channels_last(p);
-        snprintf(
-            why, GPO_MESSAGE,
-            "a filter of at most %d lags: %s reads x once, as %s are neighbours in "
-            "memory",
-            SHORT, last ? "short_filters_channels_last" : "short_filters",
-            last ? "channels" : "steps");
+        GPO_SAY(why,
+                "a filter of at most %d lags: %s reads x once, as %s are neighbours in "
+                "memory",
+                SHORT, last ? "short_filters_channels_last" : "short_filters",
+                last ? "channels" : "steps");
         return last ? CHANNELS_LAST : SHORT_FILTERS;
     }
     if (p.segments) {
-        snprintf(why, GPO_MESSAGE,
-                 "segments, and a filter of more than %d lags: segments adds term by "
-                 "term",
-                 SHORT);
+        GPO_SAY(why,
+                "segments, and a filter of more than %d lags: segments adds term by "
+                "term",
+                SHORT);
         return SEGMENTS;
     }
     if (p.lags <= MIDDLE && call->in[call->op->by].dtype != GPO_F64) {
         const int row =
             p.backward ? row_for_middle_backward(call, p) : row_for_middle(call, p);
-        snprintf(why, GPO_MESSAGE,
-                 "%lld lags, %lld steps: %s is the fastest rung, by an estimate",
-                 static_cast<long long>(p.lags), static_cast<long long>(p.steps),
-                 forward_variants[row].name);
+        GPO_SAY(why, "%lld lags, %lld steps: %s is the fastest rung, by an estimate",
+                static_cast<long long>(p.lags), static_cast<long long>(p.steps),
+                forward_variants[row].name);
         return row;
     }
     if (wants_tensor_cores(call, p)) {
-        snprintf(why, GPO_MESSAGE,
-                 "v6 multiplies on tensor cores, which pays for %lld batches of %lld "
-                 "steps",
-                 static_cast<long long>(p.batches), static_cast<long long>(p.steps));
+        GPO_SAY(why,
+                "v6 multiplies on tensor cores, which pays for %lld batches of %lld "
+                "steps",
+                static_cast<long long>(p.batches), static_cast<long long>(p.steps));
         return V6;
     }
     if (wants_spectra(call, p)) {
-        snprintf(why, GPO_MESSAGE,
-                 "v7 multiplies spectra: T log T for %lld steps and %lld taps",
-                 static_cast<long long>(p.steps), static_cast<long long>(p.taps));
+        GPO_SAY(why, "v7 multiplies spectra: T log T for %lld steps and %lld taps",
+                static_cast<long long>(p.steps), static_cast<long long>(p.taps));
         return V7;
     }
     if (p.batches * ceil_div(p.steps, SEGMENT) < FEW_ROWS) {
-        snprintf(why, GPO_MESSAGE,
-                 "fewer than %d rows of %d steps: v5 would leave most lanes idle",
-                 static_cast<int>(FEW_ROWS), SEGMENT);
+        GPO_SAY(why, "fewer than %d rows of %d steps: v5 would leave most lanes idle",
+                static_cast<int>(FEW_ROWS), SEGMENT);
         return V2;
     }
-    snprintf(why, GPO_MESSAGE, "v5 has 128 products for 4 loads of 16 bytes");
+    GPO_SAY(why, "v5 has 128 products for 4 loads of 16 bytes");
     return V5;
 }
 

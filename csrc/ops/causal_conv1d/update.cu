@@ -157,9 +157,9 @@ static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const bool one = takes_one_step(call);
-    snprintf(why, GPO_MESSAGE, "%s",
-             one ? "one_step loads all it needs before the first product"
-                 : "several steps, many taps or a longer state: v0 takes any");
+    GPO_SAY(why, "%s",
+            one ? "one_step loads all it needs before the first product"
+                : "several steps, many taps or a longer state: v0 takes any");
     return &variants[one];
 }
 

@@ -630,7 +630,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     fourier_plan f;
     describe_job(call, true, &j);
     if (convolve_plan_fourier(&j, &f)) {
-        memcpy(why, long_filter, sizeof long_filter);
+        GPO_SAY(why, "%s", long_filter);
         return &variants[GPO_CPU_THREADS];
     }
     const double products =

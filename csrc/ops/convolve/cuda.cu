@@ -67,14 +67,13 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const convolve_plan &p = *convolve_plan_of(call);
     if (!wants_spectra(call, p)) {
-        snprintf(why, GPO_MESSAGE, "the rung with the fewest loads per product");
+        GPO_SAY(why, "the rung with the fewest loads per product");
         return &variants[V2];
     }
     const bool one_block = is_one_block(call);
-    snprintf(why, GPO_MESSAGE,
-             "%s multiplies spectra: N log N for %lld results of %lld taps",
-             one_block ? "v3" : "long_filters", static_cast<long long>(p.count),
-             static_cast<long long>(p.m));
+    GPO_SAY(why, "%s multiplies spectra: N log N for %lld results of %lld taps",
+            one_block ? "v3" : "long_filters", static_cast<long long>(p.count),
+            static_cast<long long>(p.m));
     return &variants[one_block ? V3 : LONG_FILTERS];
 }
 

@@ -46,12 +46,10 @@ static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     if (takes_gaps(call)) {
-        snprintf(why, GPO_MESSAGE,
-                 "strided: an array with gaps is read one element at a time");
+        GPO_SAY(why, "strided: an array with gaps is read one element at a time");
         return &variants[STRIDED];
     }
-    snprintf(why, GPO_MESSAGE,
-             "v3 alone adds in float, in a fixed order, and takes every dtype");
+    GPO_SAY(why, "v3 alone adds in float, in a fixed order, and takes every dtype");
     return &variants[V3];
 }
 

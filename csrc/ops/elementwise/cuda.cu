@@ -25,12 +25,11 @@ static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     if (elementwise_has_rows(*elementwise_plan_of(call))) {
-        snprintf(why, GPO_MESSAGE,
-                 "v2 reads packs where the last axis is contiguous or repeated");
+        GPO_SAY(why, "v2 reads packs where the last axis is contiguous or repeated");
         return &variants[2];
     }
-    snprintf(why, GPO_MESSAGE,
-             "an operand has strides on the last axis, or it is short: v0 takes any");
+    GPO_SAY(why,
+            "an operand has strides on the last axis, or it is short: v0 takes any");
     return &variants[0];
 }
 

@@ -155,22 +155,19 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
 {
     if (is_hot && plan.inner * plan.length * 8 <= gpo_shared_room(call)) {
         const gpo_variant *const wide = wide_for(call);
-        snprintf(why, GPO_MESSAGE,
-                 "many rows for each of few destinations: %s sums them in float64",
-                 wide->name);
+        GPO_SAY(why, "many rows for each of few destinations: %s sums them in float64",
+                wide->name);
         return wide;
     }
     if (plan.length > INT64_C(1) << 32 || time_of_v5(plan) <= time_of_v4(plan)) {
         const gpo_variant *const wide = wide_for(call);
-        snprintf(why, GPO_MESSAGE,
-                 "%s: float64 sums cost less than a sort of the positions would",
-                 wide->name);
+        GPO_SAY(why, "%s: float64 sums cost less than a sort of the positions would",
+                wide->name);
         return wide;
     }
     const gpo_variant *const sorted = sorted_for(plan);
-    snprintf(why, GPO_MESSAGE,
-             "%s: a sort of the positions costs less than atomics in float64",
-             sorted->name);
+    GPO_SAY(why, "%s: a sort of the positions costs less than atomics in float64",
+            sorted->name);
     return sorted;
 }
 
@@ -184,17 +181,16 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         plan.count >= MANY_ROWS * plan.length && row * plan.length <= TABLE_BYTES;
     const gpo_variant *const sorted = sorted_for(plan);
     if (index_add_is_few(call)) {
-        snprintf(why, GPO_MESSAGE, "few rows: one_launch starts one kernel");
+        GPO_SAY(why, "few rows: one_launch starts one kernel");
         return &variants[ONE_LAUNCH];
     }
     if (plan.is_deterministic) {
-        snprintf(why, GPO_MESSAGE, "deterministic=True: %s adds without atomics",
-                 sorted->name);
+        GPO_SAY(why, "deterministic=True: %s adds without atomics", sorted->name);
         return sorted;
     }
     if (variants[V1].run[dtype] == nullptr) {
-        snprintf(why, GPO_MESSAGE, "no hardware adds '%s' atomically; %s needs none",
-                 gpo_dtypes[dtype].name, sorted->name);
+        GPO_SAY(why, "no hardware adds '%s' atomically; %s needs none",
+                gpo_dtypes[dtype].name, sorted->name);
         return sorted;
     }
     const bool half = dtype == GPO_F16 || dtype == GPO_BF16;
@@ -203,35 +199,34 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return choose_bounded(call, plan, is_hot, why);
     }
     if (row >= WIDE && plan.outer * plan.count * row >= LARGE) {
-        snprintf(why, GPO_MESSAGE,
-                 "%d MiB of rows of %d bytes and more: v4 sorts for less than the "
-                 "atomics cost",
-                 static_cast<int>(LARGE >> 20), static_cast<int>(WIDE));
+        GPO_SAY(why,
+                "%d MiB of rows of %d bytes and more: v4 sorts for less than the "
+                "atomics cost",
+                static_cast<int>(LARGE >> 20), static_cast<int>(WIDE));
         return &variants[V4];
     }
     if (row >= WARP_WIDE) {
-        snprintf(why, GPO_MESSAGE, "rows of %d bytes or more: v3 gives each a warp",
-                 static_cast<int>(WARP_WIDE));
+        GPO_SAY(why, "rows of %d bytes or more: v3 gives each a warp",
+                static_cast<int>(WARP_WIDE));
         return &variants[V3];
     }
     const bool more_tables = is_hot && plan.inner <= SHORT_ROW && plan.count > 0;
     if (more_tables && !fits_table(call, bytes)) {
-        snprintf(why, GPO_MESSAGE,
-                 "short_rows: more tables in shared memory than a grid has blocks");
+        GPO_SAY(why, "short_rows: more tables in shared memory than a grid has blocks");
         return &variants[SHORT_ROWS];
     }
     if (is_hot) {
-        snprintf(why, GPO_MESSAGE,
-                 "%d rows and more for each destination, which fit into shared "
-                 "memory: v2 sums there first",
-                 static_cast<int>(MANY_ROWS));
+        GPO_SAY(why,
+                "%d rows and more for each destination, which fit into shared "
+                "memory: v2 sums there first",
+                static_cast<int>(MANY_ROWS));
         return &variants[V2];
     }
     if (plan.inner == 1) {
-        snprintf(why, GPO_MESSAGE, "rows of one element: v0, there is nothing to pack");
+        GPO_SAY(why, "rows of one element: v0, there is nothing to pack");
         return &variants[V0];
     }
-    snprintf(why, GPO_MESSAGE, "short rows: v1 takes 16 bytes a thread");
+    GPO_SAY(why, "short rows: v1 takes 16 bytes a thread");
     return &variants[V1];
 }
 

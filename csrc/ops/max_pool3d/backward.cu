@@ -47,8 +47,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     if (!plan.has_windows) {
-        snprintf(why, GPO_MESSAGE,
-                 "without kernel_size every gradient may belong to any element");
+        GPO_SAY(why, "without kernel_size every gradient may belong to any element");
         return &variants[V0];
     }
     double windows = 1; /* that contain one element */
@@ -59,36 +58,34 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     const double size = static_cast<double>(plan.planes) * plan.plane;
     if (plan.is_apart && (cell <= 8 || !takes_any_windows(call))) {
-        snprintf(why, GPO_MESSAGE,
-                 "windows do not overlap and are short: each fills its own cell");
+        GPO_SAY(why, "windows do not overlap and are short: each fills its own cell");
         return &variants[V2];
     }
     const double count = static_cast<double>(plan.planes) * plan.outputs;
     if (!plan.is_apart && takes_strided_windows(call) &&
         windows * count * ASKED_US <= ROUNDS_US + count * ROUNDS_WINDOW_US) {
-        snprintf(why, GPO_MESSAGE,
-                 "there are fewer windows than elements: they ask each other, and the "
-                 "rest of dx is zeros");
+        GPO_SAY(why,
+                "there are fewer windows than elements: they ask each other, and the "
+                "rest of dx is zeros");
         return &variants[STRIDED_WINDOWS];
     }
     if (takes_any_windows(call) &&
         (windows <= GATHER_WINDOWS || windows * size <= GATHER_WORK)) {
-        snprintf(why, GPO_MESSAGE,
-                 "an element is in few windows, or there are few elements: they ask "
-                 "their windows, in one pass");
+        GPO_SAY(why,
+                "an element is in few windows, or there are few elements: they ask "
+                "their windows, in one pass");
         return &variants[ANY_WINDOWS];
     }
     if (windows <= 4) {
-        snprintf(why, GPO_MESSAGE, "at most 4 windows have one element");
+        GPO_SAY(why, "at most 4 windows have one element");
         return &variants[V1];
     }
     if (plan.has_gaps) {
-        snprintf(why, GPO_MESSAGE,
-                 "many windows have one element, with gaps: one axis at a time");
+        GPO_SAY(why, "many windows have one element, with gaps: one axis at a time");
         return &variants[V3];
     }
-    snprintf(why, GPO_MESSAGE,
-             "many windows have one element: rows that share none at the same time");
+    GPO_SAY(why,
+            "many windows have one element: rows that share none at the same time");
     return &variants[V4];
 }
 

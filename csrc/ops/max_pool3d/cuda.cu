@@ -102,8 +102,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         because = "windows have few elements, or there are few of them: each thread "
                   "reads its own";
     }
-    snprintf(
-        why, GPO_MESSAGE,
+    GPO_SAY(
+        why,
         "%s; of v4 and v5 the report's rule (v4 for a kernel of 8 with stride 1, an "
         "input of 8, or 64 channels of 32) takes v%d",
         because, report_takes_v4(plan) ? 4 : 5);

@@ -50,21 +50,20 @@ static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     if (has_few_batches(call)) {
-        snprintf(why, GPO_MESSAGE,
-                 "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "
-                 "not");
+        GPO_SAY(why,
+                "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "
+                "not");
         return &variants[FEW];
     }
     const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
     if (plan.cols <= SHORT && plan.outputs <= HIDDEN * plan.cols) {
-        snprintf(why, GPO_MESSAGE,
-                 "means of %d elements or fewer: v5 hides the product behind them",
-                 static_cast<int>(SHORT));
+        GPO_SAY(why, "means of %d elements or fewer: v5 hides the product behind them",
+                static_cast<int>(SHORT));
         return &variants[V5];
     }
-    snprintf(why, GPO_MESSAGE,
-             plan.cols <= SHORT ? "v4: the product takes longer than the means"
-                                : "v4 reads x in one kernel at the speed of memory");
+    GPO_SAY(why, plan.cols <= SHORT
+                     ? "v4: the product takes longer than the means"
+                     : "v4 reads x in one kernel at the speed of memory");
     return &variants[V4];
 }
 

@@ -42,12 +42,11 @@ static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     if (has_short_loops(call)) {
-        snprintf(why, GPO_MESSAGE,
-                 "short_loops: under 8 loads of a warp make a result, and no atomics");
+        GPO_SAY(why,
+                "short_loops: under 8 loads of a warp make a result, and no atomics");
         return &variants[SHORT_LOOPS];
     }
-    snprintf(why, GPO_MESSAGE,
-             "v3 reads x once, needs no atomics and gives the same bits each run");
+    GPO_SAY(why, "v3 reads x once, needs no atomics and gives the same bits each run");
     return &variants[V3];
 }
 

@@ -64,20 +64,19 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const reduce_plan &plan = *reduce_plan_of(call);
     const reduce_axes &reduced = plan.reduced;
     if (!has_few_axes(plan)) {
-        snprintf(why, GPO_MESSAGE, "v9 is the last rung, and takes any number of axes");
+        GPO_SAY(why, "v9 is the last rung, and takes any number of axes");
         return &variants[V9];
     }
     const reduce_axes &kept = plan.kept;
     const bool few_beside = kept.ndim > 1 && kept.shape[kept.ndim - 1] <= FEW_BESIDE;
     if (!are_runs(plan) && plan.cols <= FEW_APART && few_beside) {
-        snprintf(why, GPO_MESSAGE,
-                 "short_rows: %lld elements of a row apart, few rows beside each other",
-                 static_cast<long long>(plan.cols));
+        GPO_SAY(why,
+                "short_rows: %lld elements of a row apart, few rows beside each other",
+                static_cast<long long>(plan.cols));
         return &variants[SHORT_ROWS];
     }
     if (!are_runs(plan)) {
-        snprintf(why, GPO_MESSAGE,
-                 "columns: the elements of a row lie across memory or have gaps");
+        GPO_SAY(why, "columns: the elements of a row lie across memory or have gaps");
         return &variants[COLUMNS];
     }
     const int element = gpo_dtypes[call->in[0].dtype].bytes;
@@ -85,18 +84,16 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const int64_t many = static_cast<int64_t>(gpo_processors(call)) * MANY_ROWS;
     const int64_t short_row = plan.rows < many ? SHORT_ROW_BYTES : WARP_ROW_BYTES;
     if (plan.rows > 1 && bytes <= short_row) {
-        snprintf(why, GPO_MESSAGE,
-                 "short_rows: part of a warp does a row of %lld bytes, up to %lld",
-                 static_cast<long long>(bytes), static_cast<long long>(short_row));
+        GPO_SAY(why, "short_rows: part of a warp does a row of %lld bytes, up to %lld",
+                static_cast<long long>(bytes), static_cast<long long>(short_row));
         return &variants[SHORT_ROWS];
     }
     const int64_t length = reduced.ndim > 0 ? reduced.shape[reduced.ndim - 1] : 1;
     if (reduced.ndim > 1 && length * element < ROW_BLOCK * 16 / 4) {
-        snprintf(why, GPO_MESSAGE,
-                 "columns: rows of runs that a block of v9 would not fill");
+        GPO_SAY(why, "columns: rows of runs that a block of v9 would not fill");
         return &variants[COLUMNS];
     }
-    snprintf(why, GPO_MESSAGE, "v9 is the fastest rung for long contiguous rows");
+    GPO_SAY(why, "v9 is the fastest rung for long contiguous rows");
     return &variants[V9];
 }
 

@@ -69,59 +69,52 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const scan_plan &plan = *scan_plan_of(call);
     if (has_columns(call) && plan.cols <= FEW_DOWN &&
         plan.rows * plan.cols <= FEW_IN_COLUMNS) {
-        snprintf(
-            why, GPO_MESSAGE,
-            "warp_rows: %lld scans of %lld elements, few in all: the shortest code",
-            static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        GPO_SAY(why,
+                "warp_rows: %lld scans of %lld elements, few in all: the shortest code",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[WARP_ROWS];
     }
     if (has_columns(call) && are_walked(call)) {
-        snprintf(why, GPO_MESSAGE,
-                 "walked_columns: %lld scans of %lld elements need no look-back",
-                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        GPO_SAY(why, "walked_columns: %lld scans of %lld elements need no look-back",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[WALKED_COLUMNS];
     }
     const int64_t neighbours = plan.inner * gpo_dtypes[call->out[0].dtype].bytes;
     if (has_columns(call) && has_warp_rows(call) && neighbours < SECTOR_BYTES) {
-        snprintf(why, GPO_MESSAGE,
-                 "warp_rows: only %lld scans are neighbours in memory",
-                 static_cast<long long>(plan.inner));
+        GPO_SAY(why, "warp_rows: only %lld scans are neighbours in memory",
+                static_cast<long long>(plan.inner));
         return &variants[WARP_ROWS];
     }
     if (has_columns(call)) {
-        snprintf(why, GPO_MESSAGE,
-                 "columns: neighbours in memory belong to neighbouring scans");
+        GPO_SAY(why, "columns: neighbours in memory belong to neighbouring scans");
         return &variants[COLUMNS];
     }
     if (plan.cols <= FEW_IN_WARP && plan.rows * plan.cols <= FEW_ELEMENTS) {
-        snprintf(why, GPO_MESSAGE, "warp_rows: %lld rows of %lld elements, few in all",
-                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        GPO_SAY(why, "warp_rows: %lld rows of %lld elements, few in all",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[WARP_ROWS];
     }
     if (has_short_rows(call)) {
-        snprintf(why, GPO_MESSAGE, "short_rows: rows of %lld elements share tiles",
-                 static_cast<long long>(plan.cols));
+        GPO_SAY(why, "short_rows: rows of %lld elements share tiles",
+                static_cast<long long>(plan.cols));
         return &variants[SHORT_ROWS];
     }
     const int size = pack_size(call), spare = size - 1;
     if (plan.cols + spare <= THREADS * PACKS * size) {
-        snprintf(why, GPO_MESSAGE, "v3 waits for nothing where a row fits one tile");
+        GPO_SAY(why, "v3 waits for nothing where a row fits one tile");
         return &variants[V3];
     }
     if (!is_as_wide_as_x(call)) {
-        snprintf(why, GPO_MESSAGE,
-                 "v3 widens what it reads; v4 and v5 keep the elements of x");
+        GPO_SAY(why, "v3 widens what it reads; v4 and v5 keep the elements of x");
         return &variants[V3];
     }
     const int64_t bytes = gpo_dtypes[call->in[0].dtype].bytes;
     if (bytes > 1 && plan.cols * bytes > LONG_ROW_BYTES &&
         plan.rows * plan.cols * bytes > LARGE_BYTES) {
-        snprintf(why, GPO_MESSAGE,
-                 "v5 waits for no tile of a long row, and reads x again out of L2");
+        GPO_SAY(why, "v5 waits for no tile of a long row, and reads x again out of L2");
         return &variants[V5];
     }
-    snprintf(why, GPO_MESSAGE,
-             "v4 reads and writes every element once, most bytes on their way");
+    GPO_SAY(why, "v4 reads and writes every element once, most bytes on their way");
     return &variants[V4];
 }
 

@@ -52,31 +52,26 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const int own = gpo_dtypes[call->out[0].dtype].bytes;
     const int64_t sum_bytes = gpo_dtypes[call->out[0].dtype].kind == 'c' ? 16 : 8;
     if (scatter_add_is_few(call)) {
-        snprintf(why, GPO_MESSAGE, "few elements: one_launch starts one kernel");
+        GPO_SAY(why, "few elements: one_launch starts one kernel");
         return &variants[ONE_LAUNCH];
     }
     if (plan.deterministic && plan.size * sum_bytes <= ORDERED_BYTES) {
-        snprintf(why, GPO_MESSAGE,
-                 "v3: deterministic=True, and up to 96 KB of sums take few tiles");
+        GPO_SAY(why, "v3: deterministic=True, and up to 96 KB of sums take few tiles");
         return &variants[V3];
     }
     if (plan.deterministic) {
-        snprintf(why, GPO_MESSAGE,
-                 "v4: deterministic=True, and sums above 96 KB are worth a sort");
+        GPO_SAY(why, "v4: deterministic=True, and sums above 96 KB are worth a sort");
         return &variants[V4];
     }
     if (plan.size * (own < 4 ? 4 : own) > COPIES_BYTES) {
-        snprintf(why, GPO_MESSAGE,
-                 "v0: so long a result has addresses enough for global atomics");
+        GPO_SAY(why, "v0: so long a result has addresses enough for global atomics");
         return &variants[V0];
     }
     if (plan.n < WORTH * plan.size) {
-        snprintf(why, GPO_MESSAGE,
-                 "v0: tables in shared memory cost more than so few elements");
+        GPO_SAY(why, "v0: tables in shared memory cost more than so few elements");
         return &variants[V0];
     }
-    snprintf(why, GPO_MESSAGE,
-             "v1: the result fits into shared memory, where atomics cost least");
+    GPO_SAY(why, "v1: the result fits into shared memory, where atomics cost least");
     return &variants[V1];
 }
 

@@ -89,21 +89,19 @@ choose_from(const gpo_variant *variants, const gpo_call *call, bool aligned,
             char why[GPO_MESSAGE])
 {
     if (!takes_any_rows(call)) {
-        snprintf(why, GPO_MESSAGE, "v0 counts in 64 bits, v2 and the others in 32");
+        GPO_SAY(why, "v0 counts in 64 bits, v2 and the others in 32");
         return &variants[V0];
     }
     if (takes_doubles(call)) {
-        snprintf(why, GPO_MESSAGE,
-                 "v2 moves 16 bytes at a time of rows twice as many and as long");
+        GPO_SAY(why, "v2 moves 16 bytes at a time of rows twice as many and as long");
         return &variants[V2];
     }
     if (aligned) {
-        snprintf(why, GPO_MESSAGE,
-                 "aligned_rows moves 16 bytes at a time and divides once per thread");
+        GPO_SAY(why,
+                "aligned_rows moves 16 bytes at a time and divides once per thread");
         return &variants[ALIGNED_ROWS];
     }
-    snprintf(why, GPO_MESSAGE,
-             "any_rows divides once per thread, and asks for nothing");
+    GPO_SAY(why, "any_rows divides once per thread, and asks for nothing");
     return &variants[ANY_ROWS];
 }
 
@@ -118,14 +116,13 @@ choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const bool is_moved = takes_doubles(call) || takes_aligned_rows_of_dy(call);
     if (takes_any_rows(call) && !is_moved && takes_whole_scales(call)) {
-        snprintf(why, GPO_MESSAGE,
-                 "whole_scales sums a box of dy per thread, found without divisions");
+        GPO_SAY(why,
+                "whole_scales sums a box of dy per thread, found without divisions");
         return &backward_variants[WHOLE_SCALES];
     }
     const bool is_float = gpo_dtypes[call->in[0].dtype].kind == 'f';
     if (takes_any_rows(call) && !is_moved && is_float && takes_small_scales(call)) {
-        snprintf(why, GPO_MESSAGE,
-                 "small_scales stores 16 bytes of dx per thread, mostly zeros");
+        GPO_SAY(why, "small_scales stores 16 bytes of dx per thread, mostly zeros");
         return &backward_variants[SMALL_SCALES];
     }
     return choose_from(backward_variants, call, takes_aligned_rows_of_dy(call), why);
