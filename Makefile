@@ -98,7 +98,7 @@ $(SITE)/made: pyproject.toml
 	@touch $@
 
 docs: build $(SITE)/made  ## build the documentation site, build/site/index.html, and check its pages
-	PYTHONPATH=$(CURDIR) $(SITE)/bin/python docs/site/build.py build/site
+	PYTHONPATH=$(CURDIR) $(SITE)/bin/python docs/site/make.py build/site
 
 $(VENV)/linted: $(VENV)/equipped
 	$(BIN)/pip install --quiet ruff "clang-format==14.*"

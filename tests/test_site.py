@@ -23,8 +23,8 @@ from gpuopt import chunks, lab
 
 SITE = ROOT / "docs" / "site"
 sys.path.insert(0, str(SITE))
-build, check, reference, tree = map(
-    importlib.import_module, ("build", "check", "reference", "tree")
+make, check, reference, tree = map(
+    importlib.import_module, ("make", "check", "reference", "tree")
 )
 sys.path.remove(str(SITE))
 
@@ -60,7 +60,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("sources")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reference, "sections", lambda text: text.split("\n"))
-        build.collect(target)
+        make.collect(target)
     return target
 
 
@@ -116,7 +116,7 @@ def test_a_second_run_writes_what_has_changed_and_removes_the_rest(
     before = page.stat().st_mtime_ns
     old.write_text("# gone\n", encoding="utf-8")
     monkeypatch.setattr(reference, "sections", lambda text: text.split("\n"))
-    build.collect(sources)
+    make.collect(sources)
     assert page.stat().st_mtime_ns == before
     assert not old.exists()
 
@@ -249,5 +249,5 @@ def test_a_site_without_pages_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_the_command_wants_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
-    assert build.main([]) == 2
-    assert "docs/site/build.py FOLDER" in capsys.readouterr().err
+    assert make.main([]) == 2
+    assert "docs/site/make.py FOLDER" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Sphinx's settings for the site; build.py passes the folders."""
+"""Sphinx's settings for the site; make.py passes the folders."""
 
 import gpuopt
 

@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tutorial": (
         "Tutorial",
-        "Notebooks to read from top to bottom, with their outputs: the first three need no "
-        "GPU and no knowledge of CUDA.",
+        "Notebooks to read from top to bottom, with their outputs. They begin without any "
+        "knowledge of CUDA, and a laptop is enough to run them.",
         (
             "examples/your_first_kernel.ipynb",
             "examples/story_reduce.ipynb",
@@ -185,8 +185,19 @@ def folder_page(root: Path, folder: str) -> tuple[str, list[str]]:
 def part_page(key: str, kept: tuple[str, ...]) -> str:
     """Return the page of a part of the navigation."""
     title, sentence, _ = PARTS[key]
-    names = "\n".join(f"/{name_of(file)}" for file in kept)
-    return f"# {title}\n\n{sentence}\n\n```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
+    notes = [file for file in kept if file.endswith("/NOTES.md")]
+    first = [file for file in kept if file not in notes]
+    trees = contents(first) + (
+        contents(notes, "What the rungs of a room taught") if notes else ""
+    )
+    return f"# {title}\n\n{sentence}\n{trees}"
+
+
+def contents(files: Sequence[str], caption: str = "") -> str:
+    """Return a table of contents in Markdown."""
+    names = "\n".join(f"/{name_of(file)}" for file in files)
+    options = ":maxdepth: 1" + (f"\n:caption: {caption}" if caption else "")
+    return f"\n```{{toctree}}\n{options}\n\n{names}\n```\n"
 
 
 # ---- the folder ----

@@ -1,4 +1,4 @@
-"""`python docs/site/build.py FOLDER`: the documentation site, without a warning.
+"""`python docs/site/make.py FOLDER`: the documentation site, without a warning.
 
 It collects the sources (tree.py, reference.py) in FOLDER-sources, runs Sphinx over them with
 warnings as errors, and checks the pages (check.py).  `make docs` sets up what it needs.
