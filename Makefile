@@ -8,15 +8,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := .venv-torch
 BUILDER := .venv-wheel
+SITE := .venv-docs
 LIBRARIES := "torch>=2.11" "jax>=0.7" scipy pandas xarray pint astropy \
 	"dask[array]" distributed pytest
-TORCH_TESTS := torch torch_ops torch_direct torch_rival torch_examples torch_parallel dask jax guests sweep
+TORCH_TESTS := torch torch_ops torch_direct torch_rival torch_examples torch_parallel dask jax guests sweep docs
 IMPORTS := torch, jax, pandas, xarray, pint, astropy, dask.array, distributed
 C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
 CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'gpuopt/lab/*.cpp' 'gpuopt/lab/*.h' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')
 
 .DEFAULT_GOAL := help
-.PHONY: help build times demo test busy test-gpu test-torch beyond bench sweep wheel lint format stubs readme sanitize tsan analyze mutants fuzz clean
+.PHONY: help build times demo test busy test-gpu test-torch beyond bench sweep wheel docs lint format stubs readme sanitize tsan analyze mutants fuzz clean
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -87,6 +88,18 @@ wheel: $(BUILDER)/made  ## build wheel and sdist, check them, install both in cl
 	PATH=$(CURDIR)/$(BUILDER)/bin:$$PATH $(BUILDER)/bin/python _build/release.py dist
 	sh _build/try_wheel.sh $(PYTHONS)
 
+# What makes the site, in an environment of its own; gpuopt is imported from the checkout.
+$(SITE)/made: pyproject.toml
+	@$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/pip install --quiet --upgrade pip "numpy>=2.0"
+	$(SITE)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))\
+	["project"]["optional-dependencies"]["docs"], sep="\n")' > $(SITE)/needs.txt
+	$(SITE)/bin/pip install --quiet -r $(SITE)/needs.txt
+	@touch $@
+
+docs: build $(SITE)/made  ## build the documentation site, build/site/index.html, and check its pages
+	PYTHONPATH=$(CURDIR) $(SITE)/bin/python docs/site/make.py build/site
+
 $(VENV)/linted: $(VENV)/equipped
 	$(BIN)/pip install --quiet ruff "clang-format==14.*"
 	@touch $@
@@ -126,4 +139,4 @@ fuzz: build $(VENV)/equipped  ## a million random calls
 	GPUOPT_FUZZ=1000000 $(BIN)/python -m pytest tests/test_fuzz.py -q
 
 clean:  ## remove everything that was built
-	rm -rf $(VENV) $(TORCH) $(BUILDER) build dist *.egg-info gpuopt/*.so .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TORCH) $(BUILDER) $(SITE) build dist *.egg-info gpuopt/*.so .pytest_cache .mypy_cache .ruff_cache

@@ -252,7 +252,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     sub.add_argument("file", type=Path, help="the page, such as out.html")
     sub.add_argument("ops", nargs="*", metavar="ladder",
                      help=f"some of {', '.join(rooms)}; default: all")  # fmt: skip
-    sub.add_argument("--max-time", type=seconds, default=1.0, help="seconds for each ladder")
+    sub.add_argument("--max-time", type=seconds, default=25.0,
+                     help="seconds for all measurements together; 25")  # fmt: skip
     return parser.parse_args(arguments)
 
 

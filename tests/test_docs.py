@@ -8,7 +8,7 @@ The ```python blocks of a document run in order, in one namespace, on the CPU ba
 prints has one.  A comment on the line above a block marks what depends on the machine:
 `<!-- example: needs a GPU -->` runs the code, on the GPU, only if there is one;
 `<!-- example: needs torch -->` only where torch is installed, which `make test-torch` has,
-and so `needs dask`;
+and so `needs dask` and `needs jax`; `needs CuPy` only where CuPy and a GPU are;
 `<!-- example: output varies -->` leaves the output that follows uncompared.
 """
 
@@ -47,6 +47,10 @@ NEEDS = {
     "needs a GPU": lambda: gpuopt.backends()["cuda"] is None,
     "needs torch": lambda: importlib.util.find_spec("torch") is not None,
     "needs dask": lambda: importlib.util.find_spec("dask") is not None,
+    "needs jax": lambda: importlib.util.find_spec("jax") is not None,
+    "needs CuPy": lambda: (
+        gpuopt.backends()["cuda"] is None and importlib.util.find_spec("cupy") is not None
+    ),
 }
 MARKS = {"python": tuple(NEEDS), "text": (None, "output varies")}
 

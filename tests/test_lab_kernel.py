@@ -20,7 +20,7 @@ from planted_faults import FAULTS, Fault, f32
 
 import gpuopt
 from gpuopt import lab
-from gpuopt.lab import host_compiler, nvcc, on_gpu
+from gpuopt.lab import host_compiler, nvcc, nvrtc, on_gpu
 from gpuopt.lab.cuda_source import Source, functions, mask
 from gpuopt.lab.own import Program
 from gpuopt.lab.profile import profile
@@ -478,11 +478,14 @@ def test_no_gpu_or_no_nvcc_is_a_sentence(
     good: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpuopt, "cuda_unavailable_reason", lambda: "no NVIDIA driver")
-    with pytest.raises(gpuopt.CudaError, match="needs one, and nvcc: no NVIDIA driver"):
+    with pytest.raises(
+        gpuopt.CudaError, match="needs one, and nvcc or NVRTC: no NVIDIA driver"
+    ):
         good.scale.time(1, 8, f32(8), f32(8), 1, 8)
     monkeypatch.setattr(gpuopt, "cuda_unavailable_reason", lambda: None)
     monkeypatch.setattr(nvcc, "find", lambda: None)
-    with pytest.raises(gpuopt.CudaError, match="nvcc not found"):
+    monkeypatch.setattr(nvrtc, "find", lambda: None)
+    with pytest.raises(gpuopt.CudaError, match="nvcc not found, and NVRTC"):
         good.scale.time(1, 8, f32(8), f32(8), 1, 8)
 
 

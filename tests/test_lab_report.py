@@ -4,6 +4,7 @@ Order: a page made with a known clock, what it holds, what it loads, what it ref
 """
 
 import itertools
+import time
 from html.parser import HTMLParser
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -12,6 +13,7 @@ import pytest
 
 import gpuopt
 from gpuopt import __main__ as cli
+from gpuopt.benchmarks import peers
 from gpuopt.benchmarks.workloads import reduce, scan
 from gpuopt.lab import ceilings, published, report
 
@@ -60,7 +62,7 @@ def text():
         for room in (reduce, scan):
             patch.setattr(room, "DEMO", ("sum 2^13", "float32"))
         patch.setattr(report, "clock_of", lambda backend: Clock())
-        patch.setattr(ceilings, "cpu_ceilings", lambda: GIVEN)
+        patch.setattr(ceilings, "cpu_ceilings", lambda repeats: GIVEN)
         if gpuopt.backends()["cuda"] is None:
             patch.setattr(report._core, "default_backend", lambda: "cpu")
         # more than enough: equal times are stable after 0.1 s
@@ -110,7 +112,7 @@ def test_numbers_are_those_of_the_results(text):
 
 def test_what_is_unsettled_is_no_number(monkeypatch):
     monkeypatch.setattr(reduce, "DEMO", ("sum 2^13", "float32"))
-    monkeypatch.setattr(ceilings, "cpu_ceilings", lambda: GIVEN)
+    monkeypatch.setattr(ceilings, "cpu_ceilings", lambda repeats: GIVEN)
     monkeypatch.setattr(report._core, "default_backend", lambda: "cpu")
 
     class Unsteady(Clock):
@@ -138,6 +140,86 @@ def test_labels_of_the_roofline_keep_apart():
     assert len(heights) == 9
     assert min(b - a for a, b in itertools.pairwise(heights)) >= 15
     assert report.roofline("a device", GIVEN.to_dict(), []) == ""
+
+
+# ---- how long it takes ----
+
+
+class Hours:
+    """A clock whose every round takes a second of a time that this test moves on."""
+
+    method = "fixed"
+    now = 0.0
+
+    def round(self, calls, cold):
+        self.now += 1.0
+        return [1.0 + self.now % 2 for call in calls]  # never known to 1 %
+
+    def wait(self):
+        pass
+
+
+@pytest.fixture
+def hours(monkeypatch):
+    clock = Hours()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(report, "clock_of", lambda backend: clock)
+    monkeypatch.setattr(report._core, "default_backend", lambda: "cpu")
+    for room in (reduce, scan):
+        monkeypatch.setattr(room, "DEMO", ("sum 2^13", "float32"))
+
+    def slow(repeats):
+        clock.now += 10.0
+        return GIVEN
+
+    monkeypatch.setattr(ceilings, "cpu_ceilings", slow)
+    return clock
+
+
+def test_ladders_share_the_time_that_is_left(hours):
+    here = report.measured(["reduce", "scan"], 50.0, False)
+    rounds = {row["op"]: row["n"] for row in here if row["variant"] == "auto"}
+    assert 10 + rounds["reduce"] + rounds["scan"] == hours.now
+    assert rounds["reduce"] >= report.SHARE * 40 / 2
+    assert rounds["scan"] >= report.SHARE * 40 / 2
+    assert hours.now <= 50.0
+    assert here.about["skipped"] == []
+
+
+def test_ladders_whose_turn_comes_too_late_are_named(hours, monkeypatch):
+    numpy = peers.peer("numpy")
+    call = numpy.call
+
+    def slow(*args):
+        hours.now += 100.0
+        return call(*args)
+
+    monkeypatch.setattr(numpy, "call", slow)
+    here = report.measured(["reduce", "scan"], 50.0, False)
+    assert {row["op"] for row in here} == {"reduce"}
+    assert {row["n"] for row in here} == {1}
+    assert here.about["skipped"] == ["scan"]
+    assert "The time was over before: scan." in report.here_part(here)
+
+
+def test_a_peer_whose_turn_comes_too_late_is_not_tried(hours, monkeypatch):
+    def slow(repeats):
+        hours.now += 100.0
+        return GIVEN
+
+    monkeypatch.setattr(ceilings, "cpu_ceilings", slow)
+    here = report.measured(["reduce"], 50.0, False)  # the first ladder is never late
+    assert any("numpy: not tried: the time was over" in error for error in here.errors)
+    assert hours.now == 101.0
+
+
+def test_peers_that_are_compiled_are_left_out(hours, monkeypatch):
+    monkeypatch.setattr(peers.peer("numpy"), "COMPILED", True, raising=False)
+    here = report.measured(["reduce"], 50.0, False)
+    assert "numpy" in here.about["left_out"]
+    assert all("numpy" not in row["peers"] for row in here)
+    assert "because it is compiled first: numpy" in report.here_part(here)
+    assert peers.compiled("cub") and not peers.compiled("torch")
 
 
 # ---- what it loads ----

@@ -20,6 +20,10 @@ class Peer(Protocol):
     #: Where its calls run: 'cpu', 'cuda' or both.
     DEVICES: tuple[str, ...]
 
+    #: True if its calls are compiled first, which takes longer than to time them; False may
+    #: be left out (`compiled`).
+    COMPILED: bool
+
     def available(self) -> str | None:
         """Return None if it can be called here, else why not."""
 
@@ -49,3 +53,8 @@ def peer(name: str) -> Peer:
     if name not in names():
         raise ValueError(f"no peer {name!r}; there are: {', '.join(names())}")
     return cast(Peer, importlib.import_module(f"{__name__}.{name}"))
+
+
+def compiled(name: str) -> bool:
+    """Tell whether a peer's calls are compiled before they can be timed."""
+    return getattr(peer(name), "COMPILED", False)

@@ -18,6 +18,7 @@ from gpuopt.lab.timer import current_stream
 from gpuopt.lab.workloads import Array, Problem
 
 DEVICES = ("cuda",)
+COMPILED = True
 
 SUFFIX = {"float16": "f16", "float32": "f32", "float64": "f64", "int32": "i32"}
 SUM_DTYPE = {"float16": "float32", "int32": "int64"}

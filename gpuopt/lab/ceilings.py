@@ -68,7 +68,7 @@ class Floor:
     source: str
 
 
-def cpu_ceilings() -> Ceilings:
+def cpu_ceilings(repeats: int = 7) -> Ceilings:
     """Measure this machine's memory with as many threads as gpuopt uses."""
     size = min(max(8 * last_level_cache(), 1 << 28), CPU_BYTES)
     threads = _core.get_num_threads()
@@ -81,13 +81,15 @@ def cpu_ceilings() -> Ceilings:
         def copy() -> None:
             list(pool.map(lambda part: np.copyto(target[part], source[part]), parts))
 
-        fastest = measure(copy, cold=False, repeats=7).min
+        fastest = measure(copy, cold=False, repeats=repeats).min
     target = source[:0]  # the copy's memory is free again
-    read = max(_core.read_bandwidth(size) for _ in range(5))
+    reads = min(repeats, 5)
+    read = max(_core.read_bandwidth(size) for _ in range(reads))
     return Ceilings(
         read_gbs=read,
         copy_gbs=2 * size / GIGA / (fastest * 1e-3),
-        how=f"{threads} threads over {size >> 20} MiB, best of 5 reads and 7 copies",
+        how=f"{threads} threads over {size >> 20} MiB, best of {reads} reads "
+        f"and {repeats} copies",
     )
 
 

@@ -1,8 +1,8 @@
-"""The same source on a GPU: compiled by nvcc, launched on the default stream, timed.
+"""The same source on a GPU: compiled by nvcc or NVRTC, launched on the default stream, timed.
 
 Nothing is checked there: run a kernel in the simulator first.  Libraries are kept where
-host_compiler.py keeps those of the simulator.
-Order: the translation unit, compiling, launching.
+host_compiler.py keeps those of the simulator; what NVRTC makes is not kept.
+Order: the translation unit, compiling, launching, nvcc or NVRTC.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import gpuopt
 from gpuopt import CudaError
-from gpuopt.lab import host_compiler, nvcc
+from gpuopt.lab import host_compiler, nvcc, nvrtc
 from gpuopt.lab.cuda_source import FILE, CompileError, Source
 
 _TAIL = """\
@@ -62,11 +62,6 @@ def unit(source: Source) -> str:
     return f'{renamed}#line 1 "{FILE}"\n{source.text}{tail}'
 
 
-def unavailable() -> str | None:
-    """Why a source cannot run on a GPU here; None if it can."""
-    return gpuopt.cuda_unavailable_reason() or nvcc.unavailable()
-
-
 _ERROR = re.compile(rf"^{re.escape(FILE)}\((\d+)\): error:? (.*)$", re.M)
 
 
@@ -99,12 +94,9 @@ def compiled(source: Source, arch: str = "native") -> Path:
 
 
 class GpuLibrary:
-    """One source, compiled for the GPU of this machine."""
+    """One source, compiled by nvcc for the GPU of this machine."""
 
     def __init__(self, source: Source) -> None:
-        reason = unavailable()
-        if reason:
-            raise CudaError(f"a kernel on a GPU needs one, and nvcc: {reason}")
         self._c = ctypes.CDLL(str(compiled(source)))
         self._c.gpo_lab_launch.argtypes = [
             ctypes.c_int,
@@ -137,3 +129,20 @@ class GpuLibrary:
     def _check(self, name: str, code: int) -> None:
         if code:
             raise CudaError(f"{name}: {self._c.gpo_lab_sentence(code).decode()}")
+
+
+# ---- nvcc or NVRTC ----
+
+
+def library(source: Source) -> GpuLibrary | nvrtc.Module:
+    """Compile a source for the GPU of this machine: by nvcc if it is there, else by NVRTC.
+
+    Raises CudaError where there is no GPU or neither of them.
+    """
+    reason = gpuopt.cuda_unavailable_reason()
+    if reason is None and nvcc.unavailable() is None:
+        return GpuLibrary(source)
+    if reason is None and nvrtc.find():
+        return nvrtc.Module(source)
+    reason = reason or "nvcc not found, and NVRTC (pip install nvidia-cuda-nvrtc) not either"
+    raise CudaError(f"a kernel on a GPU needs one, and nvcc or NVRTC: {reason}")

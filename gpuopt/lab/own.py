@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from gpuopt import DeviceArray, asdevice
-from gpuopt.lab import profile, timer, trace
+from gpuopt.lab import nvrtc, on_gpu, profile, timer, trace
 from gpuopt.lab.cuda_source import CompileError, Source
-from gpuopt.lab.on_gpu import GpuLibrary
 from gpuopt.lab.simulated import Argument, KernelFault, Library, Parameter
 
 __all__ = ["CompileError", "Kernel", "KernelFault", "Program", "empty"]
@@ -344,7 +343,7 @@ class Program:
             raise TypeError(f"source must be a str, not {type(source).__name__}")
         self.source = Source(source)
         self._libraries: dict[bool, Library] = {}
-        self._gpu: GpuLibrary | None = None
+        self._gpu: on_gpu.GpuLibrary | nvrtc.Module | None = None
         self.kernels = {
             k.name: Kernel(self, i) for i, k in enumerate(self.source.kernels)
         }  # fmt: skip
@@ -354,9 +353,9 @@ class Program:
             self._libraries[checked] = Library(self.source, checked)
         return self._libraries[checked]
 
-    def _gpu_library(self) -> GpuLibrary:
+    def _gpu_library(self) -> on_gpu.GpuLibrary | nvrtc.Module:
         if self._gpu is None:
-            self._gpu = GpuLibrary(self.source)
+            self._gpu = on_gpu.library(self.source)
         return self._gpu
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ import math
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -261,8 +262,12 @@ def time_workload(
     against: Sequence[str],
     max_time: float,
     repeats: int | None,
+    until: float = math.inf,
 ) -> list[dict[str, Any]]:
-    """Check and time one workload; return one row per variant, 'auto' first."""
+    """Check and time one workload; return one row per variant, 'auto' first.
+
+    After the moment `until` of time.monotonic() no peer is tried and nothing is repeated.
+    """
     from gpuopt.benchmarks import peers
 
     problem = workloads.room(op).problem(name, dtype, np.random.default_rng(SEED))
@@ -290,6 +295,9 @@ def time_workload(
         peer = peers.peer(peer_name)
         if device not in peer.DEVICES:
             continue
+        if time.monotonic() >= until:
+            peer_errors[peer_name] = "not tried: the time was over"
+            continue
         try:
             call = peer.call(problem, device, arrays, upload)
         except Exception as error:  # a peer that cannot run this problem is noted
@@ -305,7 +313,11 @@ def time_workload(
 
     right = {key: call for key, call in calls.items() if not wrong.get(key)}
     times = measure_together(
-        right, device=device, clock=clock, max_time=max_time, repeats=repeats
+        right,
+        device=device,
+        clock=clock,
+        max_time=max(0.0, min(max_time, until - time.monotonic())),
+        repeats=repeats,
     )
     common = {
         "op": op,
@@ -338,7 +350,8 @@ def time_workload(
         row.update(fields(timing))
         rows.append(row)
     fastest = min((timing.median for timing in times.values()), default=math.inf)
-    if fastest < LAUNCH_BOUND and hasattr(clock, "replay"):
+    in_time = time.monotonic() < until
+    if fastest < LAUNCH_BOUND and in_time and hasattr(clock, "replay"):
         add_replays(rows, right, clock)
     return rows
 
