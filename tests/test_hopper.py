@@ -205,7 +205,7 @@ def test_copies_count_as_sectors(libraries: dict, name: str) -> None:
 
 
 def test_boxes_count_as_sectors_by_line(libraries: dict) -> None:
-    """Of 5 rows of 8 floats 3 rows of 4 are in bounds, then 3 rows of 7, 48 bytes apart."""
+    """Of 5 rows of 8 floats 3 rows of 5 are in bounds, then 3 rows of 4, 48 bytes apart."""
     library = libraries["tensor_maps", "profile"]
     library.entry.reset()
     _, _, message = library.run("box_of_2", np.zeros((7, 12), np.float32),
@@ -219,9 +219,9 @@ def test_boxes_count_as_sectors_by_line(libraries: dict) -> None:
             requests, sectors = found[match[1]]
             requests += row["global_requests"]
             found[match[1]] = (requests, sectors + row["global_sectors"])
-    # in: bytes 20 to 35, 68 to 83 and 116 to 131; out, behind a box of 160 bytes: 352 to 379,
-    # 400 to 427, 448 to 475
-    assert found == {"load": (1, 2 + 1 + 2), "store": (1, 1 + 2 + 1)}
+    # in: bytes 16 to 35, 64 to 83 and 112 to 131; out, behind a box of 160 bytes: 352 to 367,
+    # 400 to 415, 448 to 463
+    assert found == {"load": (1, 2 + 1 + 2), "store": (1, 1 + 1 + 1)}
 
 
 # ---- faults ----

@@ -17,7 +17,7 @@
 #include "array.h"
 #include "choose.h"
 #include "errors.h"
-#include "large.h"
+#include "detour.h"
 #include "numbers.h"
 #include "take.h"
 #include "task.h"
@@ -242,19 +242,32 @@ results(frame *f)
 
 /* ---- the call ---- */
 
-/* The result; or NULL without an exception, and the device, if the call is large. */
+/* By which detour a call is computed: see detour.h. */
+typedef struct detour {
+    bool masked;
+    int large_on; /* the device; -1: the call is not large */
+} detour;
+
+/* The result; or NULL without an exception if the call takes a detour.  NULL: none. */
 static PyObject *
 compute(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
-        PyObject *kwnames, int *large_on)
+        PyObject *kwnames, detour *way)
 {
     PyObject *answer = NULL;
     frame *f = gpo_call_enter(binding);
     if (!f) {
         return NULL;
     }
-    if (gpo_call_prepare(f, args, nargs, kwnames) && convert(f) && gpo_call_choose(f)) {
-        if (large_on && gpo_is_large(f)) {
-            *large_on = f->call.device;
+    if (!gpo_call_prepare(f, args, nargs, kwnames)) {
+        gpo_call_leave(f);
+        return NULL;
+    }
+    if (way && gpo_is_masked(f)) {
+        way->masked = true;
+    }
+    else if (convert(f) && gpo_call_choose(f)) {
+        if (way && gpo_is_large(f)) {
+            way->large_on = f->call.device;
         }
         else if (f->place->place(f) && f->place->run(f)) {
             answer = results(f);
@@ -268,12 +281,15 @@ PyObject *
 gpo_op_call(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
             PyObject *kwnames)
 {
-    int large_on = -1;
-    PyObject *answer = compute(binding, args, nargs, kwnames, &large_on);
-    if (large_on < 0) {
+    detour way = {.masked = false, .large_on = -1};
+    PyObject *answer = compute(binding, args, nargs, kwnames, &way);
+    if (way.masked) {
+        return gpo_call_masked(args, nargs, kwnames);
+    }
+    if (way.large_on < 0) {
         return answer;
     }
-    answer = gpo_call_in_blocks(binding, args, nargs, kwnames, large_on);
+    answer = gpo_call_in_blocks(binding, args, nargs, kwnames, way.large_on);
     if (answer != Py_NotImplemented) {
         return answer;
     }

@@ -10,13 +10,14 @@
 
 /* ---- arguments ---- */
 
-enum { ARG_X, ARG_OP, ARG_AXIS, ARG_KEEPDIMS, ARG_DTYPE, ARG_INITIAL };
+enum { ARG_X, ARG_WHERE, ARG_OP, ARG_AXIS, ARG_KEEPDIMS, ARG_DTYPE, ARG_INITIAL };
 
 static const char *const ops[] = {"sum",    "prod",   "min", "max", "mean",
                                   "argmin", "argmax", "any", "all", NULL};
 
 static const gpo_arg args[] = {
     [ARG_X] = {"x", GPO_KIND_ARRAY, NULL, NULL},
+    [ARG_WHERE] = {"where", GPO_KIND_ARRAY, "None", NULL, true},
     [ARG_OP] = {"op", GPO_KIND_ENUM, "'sum'", ops},
     [ARG_AXIS] = {"axis", GPO_KIND_INTS, "None", NULL},
     [ARG_KEEPDIMS] = {"keepdims", GPO_KIND_BOOL, "False", NULL},
@@ -145,6 +146,42 @@ check_op(gpo_call *call, reduce_op op)
     return GPO_OK;
 }
 
+/* gpuopt/_masked.py computes a call with where=, by calls without it. */
+static gpo_status
+check_where(gpo_call *call, reduce_op op)
+{
+    const gpo_array *x = &call->in[0], *where = &call->in[ARG_WHERE];
+    if (!where->present) {
+        return GPO_OK;
+    }
+    if (where->dtype != GPO_BOOL) {
+        return gpo_fail(&call->error, GPO_ETYPE,
+                        "reduce() takes where= of dtype 'bool', not '%s'",
+                        gpo_dtypes[where->dtype].name);
+    }
+    if (op == REDUCE_ARGMIN || op == REDUCE_ARGMAX) {
+        return gpo_fail(&call->error, GPO_ETYPE,
+                        "reduce() with op='%s' takes no where=", ops[op]);
+    }
+    if ((op == REDUCE_MIN || op == REDUCE_MAX) && !call->opt[ARG_INITIAL].given) {
+        return gpo_fail(&call->error, GPO_EVALUE,
+                        "reduction operation '%s' does not have an identity, so to use "
+                        "a where mask one has to specify 'initial'",
+                        op == REDUCE_MIN ? "minimum" : "maximum");
+    }
+    const int more = x->ndim - where->ndim;
+    bool fits = more >= 0;
+    for (int d = 0; fits && d < where->ndim; d++) {
+        fits = where->shape[d] == 1 || where->shape[d] == x->shape[d + more];
+    }
+    return fits
+               ? GPO_OK
+               : gpo_fail(&call->error, GPO_EVALUE,
+                          "where= of %d dimensions cannot be broadcast to the shape of "
+                          "x, which has %d",
+                          where->ndim, x->ndim);
+}
+
 static gpo_status
 shape(gpo_call *call)
 {
@@ -155,6 +192,9 @@ shape(gpo_call *call)
     gpo_status status = check_op(call, op);
     if (!status) {
         status = check_axes(call);
+    }
+    if (!status) {
+        status = check_where(call, op);
     }
     if (status) {
         return status;
@@ -289,6 +329,9 @@ cost(const gpo_call *call, gpo_cost *cost)
     const gpo_array *x = &call->in[0];
     const gpo_array *out = &call->out[0];
     cost->read_bytes = (double)x->size * gpo_dtypes[x->dtype].bytes;
+    if (call->in[ARG_WHERE].present) {
+        cost->read_bytes += (double)call->in[ARG_WHERE].size;
+    }
     cost->written_bytes = (double)out->size * gpo_dtypes[out->dtype].bytes;
     cost->flops = (double)x->size;
 }

@@ -1,10 +1,16 @@
 /*
- * large.h  Calls on NumPy arrays that may be too large for the memory of a GPU.
+ * detour.h  Calls that are computed by other calls, in Python.
  */
-#ifndef GPO_LARGE_H
-#define GPO_LARGE_H
+#ifndef GPO_DETOUR_H
+#define GPO_DETOUR_H
 
 #include "call.h"
+
+/* After the shapes are checked: whether gpo_call_masked computes the call. */
+bool gpo_is_masked(const frame *f);
+
+/* The result of a reduction with where=. */
+PyObject *gpo_call_masked(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* After the backend is chosen: whether to ask gpo_call_in_blocks. */
 bool gpo_is_large(const frame *f);

@@ -1,11 +1,20 @@
 /*
- * large.c  Hands calls on large NumPy arrays over to gpuopt.stream, which knows how to
- * cut them (_stream.py).  Order: is a call large, the call in blocks.
+ * detour.c  Hands calls over to Python: those on large NumPy arrays to gpuopt.stream,
+ * which knows how to cut them (_stream.py), reductions with where= to _masked.py.
+ * Order: which calls, their arguments as Python has them, the calls.
  */
-#include "large.h"
+#include "detour.h"
+
+extern const gpo_op op_reduce;
 
 /* No GPU has so little memory that an array of fewer bytes needs a look at it. */
 enum { LARGE_BYTES = 256 << 20 };
+
+bool
+gpo_is_masked(const frame *f)
+{
+    return f->call.op == &op_reduce && f->call.in[1].present;
+}
 
 bool
 gpo_is_large(const frame *f)
@@ -44,6 +53,22 @@ positional(PyObject *const *values, Py_ssize_t n)
         PyTuple_SetItem(tuple, i, Py_NewRef(values[i])); /* steals */
     }
     return tuple;
+}
+
+PyObject *
+gpo_call_masked(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *answer = NULL;
+    PyObject *module = PyImport_ImportModule("gpuopt._masked");
+    PyObject *tuple = positional(args, nargs);
+    PyObject *dict = keywords(args + nargs, kwnames);
+    if (module && tuple && dict) {
+        answer = PyObject_CallMethod(module, "reduce", "OO", tuple, dict);
+    }
+    Py_XDECREF(module);
+    Py_XDECREF(tuple);
+    Py_XDECREF(dict);
+    return answer;
 }
 
 PyObject *
