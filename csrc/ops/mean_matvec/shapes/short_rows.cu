@@ -1,0 +1,230 @@
+/*
+ * short_rows.cu  Means of a few elements, of rows beside each other in memory: a block
+ * copies stretches of x to shared memory in words of 16 bytes, wherever rows begin, and
+ * a thread adds a row.  Then v4's product, whose factors are padded to whole packs.
+ * Cost:  reads x once, all lanes busy, the next stretch on its way; the matrix is
+ *        copied once more if its rows are no whole packs.
+ */
+#include "../short_rows.cuh"
+#include "../../../device/divide.cuh"
+
+template <typename T>
+struct short_view {
+    const T *x, *matrix;
+    value_type<T> *means;
+    T *padded;          /* the matrix, rows `pitch` apart; NULL if not wanted */
+    int rows;           /* of all batches */
+    int cols, skew;     /* skew: elements from a 16-byte boundary to x */
+    int length, chunks; /* rows of a chunk */
+    int streams;        /* blocks that find means; the others copy the matrix */
+    divider per_batch;  /* rows */
+    int64_t pitch;      /* of the means' rows, and of the matrix's */
+    int64_t outputs, matrix_output, matrix_row;
+};
+
+/* Starts the copy of a chunk of x, as one group; what lies beside x is left out. */
+template <typename T>
+__device__ __forceinline__ void
+bring_chunk(const short_view<T> &v, int chunk, T *to)
+{
+    constexpr int SIZE = pack<T>::SIZE;
+    if (chunk < v.chunks) {
+        const int64_t first = static_cast<int64_t>(chunk) * v.length * v.cols;
+        const int64_t all = static_cast<int64_t>(v.rows) * v.cols;
+        const int64_t rest = all - first;
+        const int most = v.length * v.cols,
+                  n = static_cast<int>(rest < most ? rest : most);
+        const T *const x = v.x + first;
+        for (int k = threadIdx.x * SIZE; k < v.skew + n; k += THREADS * SIZE) {
+            const int64_t at = k - v.skew; /* from the first element of the chunk on */
+            if (first + at >= 0 && at + SIZE <= rest) {
+                start_copy(to + k, x + at, l2_evict_unchanged());
+            }
+            else {
+                for (int u = 0; u < SIZE; u++) {
+                    if (first + at + u >= 0 && at + u < rest) {
+                        to[k + u] = x[at + u];
+                    }
+                }
+            }
+        }
+    }
+    group_copies();
+}
+
+/* The mean of a row, in four sums, which bounds its error. */
+template <typename T>
+__device__ __forceinline__ value_type<T>
+mean_of_row(const T *row, int cols)
+{
+    using V = value_type<T>;
+    V sum[4] = {};
+    int m = 0;
+    for (; m + 4 <= cols; m += 4) {
+#pragma unroll
+        for (int u = 0; u < 4; u++) {
+            sum[u] += value_of(row[m + u]);
+        }
+    }
+    for (; m < cols; m++) {
+        sum[0] += value_of(row[m]);
+    }
+    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) / static_cast<V>(cols);
+}
+
+template <typename T>
+__device__ __forceinline__ void
+copy_matrix(const short_view<T> &v)
+{
+    const int64_t blocks = gridDim.x - v.streams, block = blockIdx.x - v.streams;
+    const int64_t length = v.per_batch.by, warps = blocks * (THREADS / WARP);
+    const int lane = threadIdx.x % WARP;
+    const T zero = stored_as<T>(value_type<T>(0));
+    for (int64_t i = block * (THREADS / WARP) + threadIdx.x / WARP; i < v.outputs;
+         i += warps) {
+#pragma unroll 4
+        for (int64_t l = lane; l < v.pitch; l += WARP) {
+            v.padded[i * v.pitch + l] =
+                l < length ? v.matrix[i * v.matrix_output + l * v.matrix_row] : zero;
+        }
+    }
+}
+
+template <typename T>
+__global__ void
+__launch_bounds__(THREADS) mean_matvec_short_rows_means(short_view<T> v)
+{
+    constexpr int ROOM = SHORT_BYTES / sizeof(T);
+    GPO_SHARED(pack<T>, room, [2][SHORT_BYTES / sizeof(pack<T>)]);
+    if (static_cast<int>(blockIdx.x) >= v.streams) {
+        copy_matrix(v);
+        return;
+    }
+    T *const first = room[0][0].v;
+    const int length = static_cast<int>(v.per_batch.by);
+    const int padding = static_cast<int>(v.pitch) - length;
+    int now = 0;
+    bring_chunk(v, blockIdx.x, first);
+    for (int chunk = blockIdx.x; chunk < v.chunks; chunk += v.streams) {
+        bring_chunk(v, chunk + v.streams, first + (1 - now) * ROOM);
+        await_groups<1>();
+        __syncthreads();
+        const T *const rows = first + now * ROOM + v.skew;
+        const int begin = chunk * v.length, left = v.rows - begin;
+        const int n = left < v.length ? left : v.length;
+        for (int r = threadIdx.x; r < n; r += THREADS) {
+            const int batch = v.per_batch.narrow(begin + r);
+            const int l = begin + r - batch * length;
+            value_type<T> *const to = v.means + batch * v.pitch + l;
+            *to = mean_of_row(rows + r * v.cols, v.cols);
+            if (l == length - 1) {
+                for (int k = 1; k <= padding; k++) {
+                    to[k] = 0;
+                }
+            }
+        }
+        __syncthreads(); /* before the chunk is written again */
+        now = 1 - now;
+    }
+}
+
+/* ---- launch ---- */
+
+/* Launches what finds the means of v, and copies its matrix if `padded` is not NULL. */
+template <typename T>
+static gpo_status
+find_short_means(gpo_call *call, const mean_matvec_view<T> &v, int64_t length,
+                 T *padded)
+{
+    constexpr int64_t ROOM = SHORT_BYTES / static_cast<int>(sizeof(T));
+    short_view<T> s = {};
+    s.x = v.x;
+    s.matrix = v.matrix;
+    s.means = v.means;
+    s.padded = padded;
+    s.rows = static_cast<int>(v.batches * length);
+    s.cols = static_cast<int>(v.cols);
+    s.skew = static_cast<int>(reinterpret_cast<uintptr_t>(v.x) % 16 / sizeof(T));
+    s.per_batch = divider_of(length);
+    s.pitch = v.rows;
+    s.outputs = v.outputs;
+    s.matrix_output = v.matrix_output;
+    s.matrix_row = v.matrix_row;
+    /* Rows by whole warps: chunks begin as far from a 16-byte boundary as x. */
+    const int64_t most = (ROOM - pack<T>::SIZE) / v.cols / WARP * WARP;
+    const int64_t blocks = gpo_processors(call) * SHORT_BLOCKS;
+    const int64_t share = ceil_div(ceil_div(s.rows, blocks), WARP) * WARP;
+    s.length = static_cast<int>(share < most ? share : most);
+    s.chunks = static_cast<int>(ceil_div(s.rows, s.length));
+    s.streams = static_cast<int>(s.chunks < blocks ? s.chunks : blocks);
+    const int64_t copies = ceil_div(v.outputs, THREADS / WARP);
+    const int64_t others = padded ? (copies < blocks ? copies : blocks) : 0;
+    return GPO_LAUNCH(call, grid_of(s.streams + others), THREADS, 0,
+                      (mean_matvec_short_rows_means<T>), s);
+}
+
+template <typename T>
+gpo_status
+mean_matvec_short_means(gpo_call *call, const mean_matvec_view<T> &v)
+{
+    return find_short_means<T>(call, v, v.rows, nullptr);
+}
+
+/* Means in rows of whole packs, and the matrix likewise unless it has such rows. */
+template <typename T>
+gpo_status
+mean_matvec_pad_factors(gpo_call *call, mean_matvec_view<T> *v)
+{
+    using V = value_type<T>;
+    constexpr int64_t SIZE = pack<V>::SIZE, T_SIZE = pack<T>::SIZE;
+    const int64_t length = v->rows, pitch = ceil_div(length, T_SIZE) * T_SIZE;
+    static_assert(T_SIZE % SIZE == 0, "whole packs of both");
+    const bool is_wide = v->matrix_row == 1 && v->matrix_output % T_SIZE == 0 &&
+                         pitch == length &&
+                         reinterpret_cast<uintptr_t>(v->matrix) % 16 == 0;
+    const double size = static_cast<double>(v->outputs) * static_cast<double>(pitch) *
+                        static_cast<double>(sizeof(T));
+    void *means = nullptr, *padded = nullptr;
+    gpo_status status = GPO_OK;
+    if (is_wide || size > PADDED_BYTES) {
+        status = view_of(call, v);
+        return status ? status : find_short_means<T>(call, *v, length, nullptr);
+    }
+    status = gpo_scratch(call, v->batches * pitch * sizeof(V), &means);
+    if (!status) {
+        status = gpo_scratch(call, v->outputs * pitch * sizeof(T), &padded);
+    }
+    if (status) {
+        return status;
+    }
+    v->means = static_cast<V *>(means);
+    v->rows = pitch;
+    status = find_short_means<T>(call, *v, length, static_cast<T *>(padded));
+    v->matrix = static_cast<const T *>(padded);
+    v->matrix_output = pitch;
+    v->matrix_row = 1;
+    return status;
+}
+
+template <typename T>
+gpo_status
+mean_matvec_short_rows(gpo_call *call)
+{
+    mean_matvec_view<T> v = view_without_means<T>(call);
+    if (v.batches * v.outputs == 0) {
+        return GPO_OK;
+    }
+    const gpo_status status = v.rows > 0 ? mean_matvec_pad_factors(call, &v) : GPO_OK;
+    return status ? status : mean_matvec_product(call, v);
+}
+
+#define INSTANTIATE(T)                                                       \
+    template gpo_status mean_matvec_short_rows<T>(gpo_call * call);          \
+    template gpo_status mean_matvec_pad_factors<T>(gpo_call * call,          \
+                                                   mean_matvec_view<T> * v); \
+    template gpo_status mean_matvec_short_means<T>(gpo_call * call,          \
+                                                   const mean_matvec_view<T> &v);
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
+INSTANTIATE(float)
+INSTANTIATE(double)
