@@ -48,7 +48,7 @@ static const gpo_variant variants[] = {
     gpo_shape(gpo_row<float_types>("short_rows",
                                    "stretches of x in shared memory, a thread per row",
                                    GPO_RUN(mean_matvec_short_rows)),
-              "contiguous x, means of 1 to 40 elements", takes_short_rows),
+              "contiguous x, means of 1 to 320 elements", takes_short_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -58,12 +58,9 @@ static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const bool is_short = has_short_rows(call);
-    const tile_count tiles = tiles_of(call, is_short);
-    const double whole_us = tiles_us(call, tiles, 1);
-    double split_us = INFINITY;
-    if (takes_few_tiles(call)) {
-        split_us = tiles_us(call, tiles, static_cast<double>(splits_of(call)));
-    }
+    const bool pads = pads_factors(call); /* v4 and v5 take the matrix as it is */
+    const double whole_us = tiles_us(call, tiles_of(call, is_short && pads), 1);
+    const double split_us = takes_few_tiles(call) ? product_us(call, pads) : INFINITY;
     if (few_batches_us(call) < fmin(whole_us, split_us)) {
         snprintf(why, GPO_MESSAGE,
                  "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "
@@ -78,7 +75,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     if (is_short) {
         snprintf(
             why, GPO_MESSAGE,
-            "rows of up to %d elements, of odd length or less than 64 bytes: copied "
+            "rows of up to %d elements, no whole packs or less than 64 bytes: copied "
             "whole, then added",
             static_cast<int>(SHORT_COLS));
         return &variants[SHORT_ROWS];

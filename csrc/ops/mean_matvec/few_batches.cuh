@@ -56,6 +56,16 @@ splits_of(const gpo_call *call)
     return best;
 }
 
+/* v4's product, with as many blocks per tile as take the least time. */
+inline double
+product_us(const gpo_call *call, bool is_padded)
+{
+    const tile_count t = tiles_of(call, is_padded);
+    return t.tiles > MOST_TILES
+               ? tiles_us(call, t, 1)
+               : tiles_us(call, t, static_cast<double>(splits_of(call)));
+}
+
 /* few_batches' product in us, by the bytes that it reads from L2. */
 inline double
 few_batches_us(const gpo_call *call)

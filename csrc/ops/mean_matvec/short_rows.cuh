@@ -19,7 +19,7 @@ takes_short_rows(const gpo_call *call)
            (p.x_batch == p.rows * p.cols || p.batches <= 1) && all < 1 << 30;
 }
 
-/* Those whose rows are no whole packs of half of a group's lanes. */
+/* Those whose rows are no whole packs, or leave half of a group's lanes idle. */
 inline bool
 has_short_rows(const gpo_call *call)
 {
@@ -28,6 +28,27 @@ has_short_rows(const gpo_call *call)
     const bool is_even =
         bytes % 16 == 0 && reinterpret_cast<uintptr_t>(call->in[0].data) % 16 == 0;
     return takes_short_rows(call) && (!is_even || bytes < 16 * FEWEST_LANES / 2);
+}
+
+/*
+ * Whether to copy the matrix, together with finding the means, so that rows of both are
+ * whole packs: by the time of the copy and that of the product.
+ */
+inline bool
+pads_factors(const gpo_call *call)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const int64_t size = gpo_dtypes[call->in[0].dtype].bytes;
+    const double bytes = static_cast<double>(p.outputs) *
+                         static_cast<double>(p.rows + 16) * static_cast<double>(size);
+    const bool is_wide = p.matrix_row == 1 && p.matrix_output * size % 16 == 0 &&
+                         p.rows * size % 16 == 0 &&
+                         reinterpret_cast<uintptr_t>(call->in[1].data) % 16 == 0;
+    if (is_wide || bytes > PADDED_BYTES || !takes_short_rows(call)) {
+        return false;
+    }
+    const double copied = 2 * bytes / (L2_BYTES_PER_MICROSECOND * gpo_processors(call));
+    return copied < product_us(call, false) - product_us(call, true);
 }
 
 /* The means of a call that takes_short_rows(); row n of them starts at n * v.rows. */

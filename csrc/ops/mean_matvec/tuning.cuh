@@ -25,10 +25,11 @@ constexpr int64_t HIDDEN = 15; /* and so many outputs per element: beyond, the p
                                   float64: v4 360 us, v5 432) */
 
 /* short_rows (shapes/): estimated, not yet measured. */
-constexpr int64_t SHORT_COLS = 40;       /* elements of a row; four sums of ten */
-constexpr int SHORT_BYTES = 16 << 10;    /* of a chunk of x, two per block */
-constexpr int SHORT_BLOCKS = 6;          /* per SM */
-constexpr double PADDED_BYTES = 8 << 20; /* of a matrix that is copied */
+constexpr int64_t SHORT_COLS_OF_LANE = 10; /* elements of a row */
+constexpr int64_t SHORT_COLS = 32 * SHORT_COLS_OF_LANE;
+constexpr int SHORT_BYTES = 16 << 10;     /* of a chunk of x, two per block */
+constexpr int SHORT_BLOCKS = 6;           /* per SM */
+constexpr double PADDED_BYTES = 64 << 20; /* of a matrix that is copied */
 
 /* few_tiles (shapes/): estimated, not yet measured. */
 constexpr int64_t MOST_SPLITS = 32;

@@ -90,7 +90,7 @@ mean_matvec_few_tiles(gpo_call *call)
         return GPO_OK;
     }
     gpo_status status = GPO_OK;
-    if (v.rows > 0 && has_short_rows(call)) {
+    if (v.rows > 0 && (has_short_rows(call) || pads_factors(call))) {
         status = mean_matvec_pad_factors(call, &v);
     }
     else {

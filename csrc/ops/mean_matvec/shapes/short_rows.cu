@@ -1,7 +1,8 @@
 /*
  * short_rows.cu  Means of a few elements, of rows beside each other in memory: a block
  * copies stretches of x to shared memory in words of 16 bytes, wherever rows begin, and
- * a thread adds a row.  Then v4's product, whose factors are padded to whole packs.
+ * up to a warp of lanes add a row.  Then v4's product, whose factors are padded to
+ * whole packs where that pays.
  * Cost:  reads x once, all lanes busy, the next stretch on its way; the matrix is
  *        copied once more if its rows are no whole packs.
  */
@@ -15,6 +16,7 @@ struct short_view {
     T *padded;          /* the matrix, rows `pitch` apart; NULL if not wanted */
     int rows;           /* of all batches */
     int cols, skew;     /* skew: elements from a 16-byte boundary to x */
+    int log_lanes;      /* that share a row */
     int length, chunks; /* rows of a chunk */
     int streams;        /* blocks that find means; the others copy the matrix */
     divider per_batch;  /* rows */
@@ -52,24 +54,53 @@ bring_chunk(const short_view<T> &v, int chunk, T *to)
     group_copies();
 }
 
-/* The mean of a row, in four sums, which bounds its error. */
+/* A lane's share of a row, elements `lanes` apart, in four sums: to bound its error. */
 template <typename T>
 __device__ __forceinline__ value_type<T>
-mean_of_row(const T *row, int cols)
+sum_share(const T *row, int cols, int share, int lanes)
 {
     using V = value_type<T>;
     V sum[4] = {};
-    int m = 0;
-    for (; m + 4 <= cols; m += 4) {
+    int m = share;
+    for (; m + 3 * lanes < cols; m += 4 * lanes) {
 #pragma unroll
         for (int u = 0; u < 4; u++) {
-            sum[u] += value_of(row[m + u]);
+            sum[u] += value_of(row[m + u * lanes]);
         }
     }
-    for (; m < cols; m++) {
+    for (; m < cols; m += lanes) {
         sum[0] += value_of(row[m]);
     }
-    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) / static_cast<V>(cols);
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* Finds the means of rows [begin, begin + n), which lie at `x` in shared memory. */
+template <typename T>
+__device__ __forceinline__ void
+add_rows(const short_view<T> &v, const T *x, int begin, int n)
+{
+    using V = value_type<T>;
+    const int lanes = 1 << v.log_lanes, share = threadIdx.x & (lanes - 1);
+    const int length = static_cast<int>(v.per_batch.by);
+    const int padding = static_cast<int>(v.pitch) - length;
+    for (int first = 0; first < n; first += THREADS >> v.log_lanes) {
+        const int r = first + (static_cast<int>(threadIdx.x) >> v.log_lanes);
+        V sum = r < n ? sum_share(x + r * v.cols, v.cols, share, lanes) : V(0);
+        for (int d = lanes / 2; d > 0; d /= 2) {
+            sum += __shfl_xor_sync(ALL_LANES, sum, d);
+        }
+        if (r < n && share == 0) {
+            const int batch = v.per_batch.narrow(begin + r);
+            const int l = begin + r - batch * length;
+            V *const to = v.means + batch * v.pitch + l;
+            *to = sum / static_cast<V>(v.cols);
+            if (l == length - 1) {
+                for (int k = 1; k <= padding; k++) {
+                    to[k] = 0;
+                }
+            }
+        }
+    }
 }
 
 template <typename T>
@@ -101,28 +132,15 @@ __launch_bounds__(THREADS) mean_matvec_short_rows_means(short_view<T> v)
         return;
     }
     T *const first = room[0][0].v;
-    const int length = static_cast<int>(v.per_batch.by);
-    const int padding = static_cast<int>(v.pitch) - length;
     int now = 0;
     bring_chunk(v, blockIdx.x, first);
     for (int chunk = blockIdx.x; chunk < v.chunks; chunk += v.streams) {
         bring_chunk(v, chunk + v.streams, first + (1 - now) * ROOM);
         await_groups<1>();
         __syncthreads();
-        const T *const rows = first + now * ROOM + v.skew;
         const int begin = chunk * v.length, left = v.rows - begin;
-        const int n = left < v.length ? left : v.length;
-        for (int r = threadIdx.x; r < n; r += THREADS) {
-            const int batch = v.per_batch.narrow(begin + r);
-            const int l = begin + r - batch * length;
-            value_type<T> *const to = v.means + batch * v.pitch + l;
-            *to = mean_of_row(rows + r * v.cols, v.cols);
-            if (l == length - 1) {
-                for (int k = 1; k <= padding; k++) {
-                    to[k] = 0;
-                }
-            }
-        }
+        add_rows(v, first + now * ROOM + v.skew, begin,
+                 left < v.length ? left : v.length);
         __syncthreads(); /* before the chunk is written again */
         now = 1 - now;
     }
@@ -150,8 +168,12 @@ find_short_means(gpo_call *call, const mean_matvec_view<T> &v, int64_t length,
     s.outputs = v.outputs;
     s.matrix_output = v.matrix_output;
     s.matrix_row = v.matrix_row;
-    /* Rows by whole warps: chunks begin as far from a 16-byte boundary as x. */
-    const int64_t most = (ROOM - pack<T>::SIZE) / v.cols / WARP * WARP;
+    while (SHORT_COLS_OF_LANE << s.log_lanes < v.cols) {
+        s.log_lanes++;
+    }
+    /* Of whole packs, so that all chunks begin as far from a 16-byte boundary as x. */
+    constexpr int64_t SIZE = pack<T>::SIZE;
+    const int64_t most = (ROOM - SIZE) / v.cols / SIZE * SIZE;
     const int64_t blocks = gpo_processors(call) * SHORT_BLOCKS;
     const int64_t share = ceil_div(ceil_div(s.rows, blocks), WARP) * WARP;
     s.length = static_cast<int>(share < most ? share : most);
@@ -170,7 +192,7 @@ mean_matvec_short_means(gpo_call *call, const mean_matvec_view<T> &v)
     return find_short_means<T>(call, v, v.rows, nullptr);
 }
 
-/* Means in rows of whole packs, and the matrix likewise unless it has such rows. */
+/* Means and a copy of the matrix in rows of whole packs, if that pays. */
 template <typename T>
 gpo_status
 mean_matvec_pad_factors(gpo_call *call, mean_matvec_view<T> *v)
@@ -179,14 +201,9 @@ mean_matvec_pad_factors(gpo_call *call, mean_matvec_view<T> *v)
     constexpr int64_t SIZE = pack<V>::SIZE, T_SIZE = pack<T>::SIZE;
     const int64_t length = v->rows, pitch = ceil_div(length, T_SIZE) * T_SIZE;
     static_assert(T_SIZE % SIZE == 0, "whole packs of both");
-    const bool is_wide = v->matrix_row == 1 && v->matrix_output % T_SIZE == 0 &&
-                         pitch == length &&
-                         reinterpret_cast<uintptr_t>(v->matrix) % 16 == 0;
-    const double size = static_cast<double>(v->outputs) * static_cast<double>(pitch) *
-                        static_cast<double>(sizeof(T));
     void *means = nullptr, *padded = nullptr;
     gpo_status status = GPO_OK;
-    if (is_wide || size > PADDED_BYTES) {
+    if (!pads_factors(call)) {
         status = view_of(call, v);
         return status ? status : find_short_means<T>(call, *v, length, nullptr);
     }
