@@ -69,7 +69,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                                             "one axis at a time"
                                           : "many windows have one element: rows that "
                                             "share none at the same time";
-    double us = pick == V4 ? rounds_us(call) : INFINITY;
+    double us = pick == V4 ? rounds_us(call) : INFINITY; /* V1, V3: if all else fails */
     if (fits && boxes.us < us) {
         pick = OVERLAPPING_WINDOWS;
         because = "windows overlap: a block reads its own once, and the elements that "

@@ -33,6 +33,18 @@ takes_any_windows(const gpo_call *call)
            static_cast<double>(plan.planes) * static_cast<double>(plan.plane) <= MOST;
 }
 
+/* Adjacent elements that a thread of any_windows sums: lanes then read windows so many
+ * / stride apart. */
+inline int
+items_of(const gpo_call *call)
+{
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    const int64_t stride = plan.axis[POOL_W].stride;
+    const bool few = plan.planes * plan.plane < gpo_processors(call) * GATHER_THREADS;
+    const bool is_narrow = gpo_dtypes[call->out[0].dtype].bytes <= 4;
+    return few || stride < 2 ? 1 : stride >= 4 && is_narrow ? 4 : 2;
+}
+
 template <typename T>
 gpo_status max_pool3d_backward_any_windows(gpo_call *call);
 

@@ -72,7 +72,8 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const int64_t size = gpo_dtypes[call->out[0].dtype].bytes;
     double elements = s->together, windows = s->together, most = 1, mean = 1;
-    double named_by = 1, rows = 1; /* windows that name one element; rows of those */
+    double named_by = 1; /* windows that name one element */
+    double rows = 1, mean_rows = 1;
     s->blocks = ceil_div(plan.planes, s->together);
     for (int d = 0; d < POOL_AXES; d++) {
         const pool_axis &a = plan.axis[d];
@@ -85,6 +86,7 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
         mean *= w.mean;
         named_by *= (fmax(w.mean, 1) + 1) / 2;
         rows *= d < POOL_W ? w.most : 1;
+        mean_rows *= d < POOL_W ? fmax(w.mean, 1) : 1;
     }
     if (elements >= NO_ELEMENT ||
         windows * static_cast<double>(size) > static_cast<double>(room)) {
@@ -113,9 +115,10 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
                      ? 2 * OVERLAP_BLOCK
                      : OVERLAP_BLOCK;
     const double sms = gpo_processors(call), blocks = static_cast<double>(s->blocks);
-    const double work =
-        s->threads * THREAD_WORK + windows * WINDOW_WORK + elements * ZERO_WORK +
-        windows / named_by * (NAMED_WORK * (1 << s->log_lanes) + ASKED_WORK * mean);
+    const double named = NAMED_WORK * (1 << s->log_lanes) + ASKED_ROW_WORK * mean_rows +
+                         ASKED_WORK * mean;
+    const double work = s->threads * THREAD_WORK + windows * WINDOW_WORK +
+                        elements * ZERO_WORK + windows / named_by * named;
     const double waits = (2 + windows / (s->threads * IN_FLIGHT)) * WAIT_US;
     const double bytes =
         static_cast<double>(plan.planes) *
@@ -126,7 +129,7 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
     const double most_us = fmax(fmax(parts[0], parts[1]), parts[2]);
     const double others_us = parts[0] + parts[1] + parts[2] - most_us;
     /* blocks beside each other hide what does not take longest */
-    s->us = GRADIENT_LAUNCH_US + most_us + others_us / (1 + resident);
+    s->us = GRADIENT_LAUNCH_US + most_us + others_us / resident;
     return true;
 }
 

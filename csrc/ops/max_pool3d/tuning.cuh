@@ -47,14 +47,16 @@ constexpr double ASKED_BY_LANE = 48;                   /* windows, if lanes allo
 
 /*
  * What choose() compares on an H200: microseconds, bytes and thread instructions of an
- * SM per microsecond, instructions counted in the source.
+ * SM per microsecond; instructions counted in the machine code of sm_90.
  */
 constexpr double GRADIENT_LAUNCH_US = 2.5, GRADIENT_RATE = 0.21e6;
 constexpr double GRADIENT_BYTES = 30e3;
 constexpr double WAIT_US = 0.8; /* a round of loads, and what follows from them */
-constexpr double THREAD_WORK = 120, WINDOW_WORK = 75, ZERO_WORK = 2, NAMED_WORK = 60,
-                 ASKED_WORK = 7;
+constexpr double THREAD_WORK = 250, WINDOW_WORK = 120, ZERO_WORK = 3;
+constexpr double NAMED_WORK = 170, ASKED_ROW_WORK = 30, ASKED_WORK = 7;
 constexpr double GATHER_WORK = 60, GATHERED_WORK = 11; /* an element, its windows */
-constexpr double ROUNDS_US = 8, ROUNDS_WORK = 250;     /* v4: a call, a lane's window */
+constexpr double ROUNDS_US = 8, ROUND_US = 0.22;       /* v4: a call, a barrier, */
+constexpr double ROUNDS_WORK = 190; /* a lane's window; blocks on an SM: */
+constexpr double ROUNDS_BLOCKS = 3;
 
 #endif

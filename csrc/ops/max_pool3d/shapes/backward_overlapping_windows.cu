@@ -12,6 +12,8 @@
 #include "../gather.cuh"
 #include "../overlap.cuh"
 
+#include <limits.h>
+
 template <typename T>
 struct overlap_view {
     const T *dy;
@@ -20,8 +22,7 @@ struct overlap_view {
     int planes, plane, outputs; /* elements of a plane of dx, of dy */
     gather_axis axis[POOL_AXES];
     divider dilation[POOL_AXES];
-    int step[POOL_AXES]; /* windows apart that have a common element */
-    bool has_gaps;
+    int step[POOL_AXES];        /* windows apart that have a common element */
     divider per_slice, per_row; /* elements of a plane */
     int together;
     divider tiles[POOL_AXES];                  /* boxes of a plane */
@@ -38,6 +39,8 @@ struct box {
     int planes;
     int from[POOL_AXES], n[POOL_AXES];      /* elements */
     int first[POOL_AXES], count[POOL_AXES]; /* windows */
+    int start[POOL_AXES]; /* where the first window begins, in elements of the box */
+    int64_t window;       /* the first one's offset in dy */
 };
 
 template <typename T>
@@ -64,7 +67,10 @@ box_of(const overlap_view<T> &v, int block)
         const int_range over = windows_over(a, b.from[d], b.from[d] + b.n[d] - 1);
         b.first[d] = over.first;
         b.count[d] = over.last - over.first + 1; /* perhaps none, or less */
+        b.start[d] = over.first * a.stride - a.padding - b.from[d];
     }
+    const int line = b.first[POOL_T] * v.axis[POOL_H].out + b.first[POOL_H];
+    b.window = b.plane * v.outputs + line * v.axis[POOL_W].out + b.first[POOL_W];
     return b;
 }
 
@@ -74,7 +80,7 @@ struct overlap_room {
     T *gradient;     /* of each window */
     uint16_t *names; /* the element of the box that it names, or NO_ELEMENT */
     unsigned *named; /* a bit for each element */
-    uint16_t *list;  /* of those named, in any order */
+    uint16_t *list;  /* of those named */
 };
 
 template <typename T>
@@ -149,72 +155,104 @@ place_of(const divider (&pitch)[POOL_AXES], int q)
     return p;
 }
 
-/* Whether window q is one; *from: its offset in dy. */
+/* A window in flight from memory: its index, its gradient, its place in the box. */
 template <typename T>
-__device__ __forceinline__ bool
-find_window(const overlap_view<T> &v, const box &b, int windows, int q, int64_t *from)
+struct coming_window {
+    int64_t found; /* -1 if there is none */
+    T gradient;
+    unsigned t_h, w_plane; /* 16 bits each */
+};
+
+template <typename T>
+__device__ __forceinline__ coming_window<T>
+bring_window(const overlap_view<T> &v, const box &b, const int64_t *indices,
+             const T *dy, int windows, int q)
 {
     const box_place p = place_of(v.reach, q);
-    const bool is_there = q < windows && p.at[POOL_T] < b.count[POOL_T] &&
-                          p.at[POOL_H] < b.count[POOL_H] &&
-                          p.at[POOL_W] < b.count[POOL_W];
-    const int line = (b.first[POOL_T] + p.at[POOL_T]) * v.axis[POOL_H].out +
-                     b.first[POOL_H] + p.at[POOL_H];
-    *from = (b.plane + p.plane) * v.outputs + line * v.axis[POOL_W].out +
-            b.first[POOL_W] + p.at[POOL_W];
-    return is_there;
+    const int *const at = p.at;
+    coming_window<T> o = {-1, stored_as<T>(value_type<T>(0)),
+                          static_cast<unsigned>(at[POOL_T] | at[POOL_H] << 16),
+                          static_cast<unsigned>(at[POOL_W] | p.plane << 16)};
+    if (q < windows && at[POOL_T] < b.count[POOL_T] && at[POOL_H] < b.count[POOL_H] &&
+        at[POOL_W] < b.count[POOL_W]) {
+        const int line = at[POOL_T] * v.axis[POOL_H].out + at[POOL_H];
+        const int from = p.plane * v.outputs + line * v.axis[POOL_W].out + at[POOL_W];
+        o.found = indices[from];
+        o.gradient = dy[from];
+    }
+    return o;
 }
 
-/* The number in the box of the element that window q names, or NO_ELEMENT. */
-template <typename T>
+/* The number in the box of the element that a window names, or NO_ELEMENT. */
+template <typename T, bool GAPS>
 __device__ __forceinline__ int
-name_of(const overlap_view<T> &v, const box &b, int q, int64_t found)
+name_of(const overlap_view<T> &v, const box &b, const coming_window<T> &o)
 {
-    if (static_cast<uint64_t>(found) >= static_cast<uint64_t>(v.plane)) {
-        return NO_ELEMENT;
-    }
-    const box_place p = place_of(v.reach, q);
-    const int index = static_cast<int>(found), t = v.per_slice.narrow(index);
+    const bool is_in_plane =
+        static_cast<uint64_t>(o.found) < static_cast<uint64_t>(v.plane);
+    const int index = static_cast<int>(o.found) & INT_MAX,
+              t = v.per_slice.narrow(index);
     const int rest = index - t * static_cast<int>(v.per_slice.by);
     const int h = v.per_row.narrow(rest);
-    const int at[POOL_AXES] = {t, h, rest - h * static_cast<int>(v.per_row.by)};
-    bool is_own = true;
-    int name = p.plane;
+    const int at[POOL_AXES] = {t - b.from[POOL_T], h - b.from[POOL_H],
+                               rest - h * static_cast<int>(v.per_row.by) -
+                                   b.from[POOL_W]};
+    const int window[POOL_AXES] = {static_cast<int>(o.t_h & 0xffff),
+                                   static_cast<int>(o.t_h >> 16),
+                                   static_cast<int>(o.w_plane & 0xffff)};
+    bool is_own = is_in_plane;
+    int name = static_cast<int>(o.w_plane >> 16);
 #pragma unroll
     for (int d = POOL_T; d < POOL_AXES; d++) {
         const gather_axis &a = v.axis[d];
-        const int past = at[d] - ((b.first[d] + p.at[d]) * a.stride - a.padding);
-        const int in_box = at[d] - b.from[d];
-        is_own = is_own && is_within(past, (a.kernel - 1) * a.dilation + 1) &&
-                 is_within(in_box, b.n[d]);
-        if (v.has_gaps) {
-            is_own = is_own && v.dilation[d].narrow(past) * a.dilation == past;
+        const int past = at[d] - (b.start[d] + window[d] * a.stride);
+        const unsigned extent =
+            static_cast<unsigned>(GAPS ? (a.kernel - 1) * a.dilation + 1 : a.kernel);
+        is_own = is_own && static_cast<unsigned>(past) < extent &&
+                 static_cast<unsigned>(at[d]) < static_cast<unsigned>(b.n[d]);
+        if (GAPS) {
+            is_own =
+                is_own && v.dilation[d].narrow(past & INT_MAX) * a.dilation == past;
         }
-        name = name * static_cast<int>(v.side[d].by) + in_box;
+        name = name * static_cast<int>(v.side[d].by) + at[d];
     }
     return is_own ? name : NO_ELEMENT;
 }
 
-/* Lists an element unless it is; all lanes of a warp together. */
+/* Marks an element; all lanes of a warp together. */
 template <typename T>
 __device__ __forceinline__ void
-list_element(const overlap_view<T> &v, const overlap_room<T> &room, int name,
-             int *listed)
+mark(const overlap_view<T> &v, const overlap_room<T> &room, int name)
 {
-    const int lane = threadIdx.x % WARP;
     const int before = __shfl_up_sync(ALL_LANES, name, 1);
-    bool is_first = name != NO_ELEMENT && (lane == 0 || name != before);
-    if (is_first) { /* elements beside each other are in different words */
-        const unsigned bit = 1u << (name >> v.log_words);
-        is_first =
-            (atomicOr(&room.named[name & ((1 << v.log_words) - 1)], bit) & bit) == 0;
+    if (name != NO_ELEMENT && (threadIdx.x % WARP == 0 || name != before)) {
+        /* elements beside each other are in different words */
+        atomicOr(&room.named[name & ((1 << v.log_words) - 1)],
+                 1u << (name >> v.log_words));
     }
-    const unsigned firsts = __ballot_sync(ALL_LANES, is_first);
-    if (firsts != 0) {
-        int slot = lane == 0 ? atomicAdd(listed, __popc(firsts)) : 0;
-        slot = __shfl_sync(ALL_LANES, slot, 0) + __popc(firsts & ((1u << lane) - 1));
-        if (is_first) {
-            room.list[slot] = static_cast<uint16_t>(name);
+}
+
+/* Lists the elements marked; *listed of them, in any order of warps. */
+template <typename T>
+__device__ __forceinline__ void
+list_marked(const overlap_view<T> &v, const overlap_room<T> &room, int *listed)
+{
+    const int lane = threadIdx.x % WARP, words = 1 << v.log_words;
+    for (int base = 0; base < words; base += blockDim.x) { /* uniform */
+        const int word = base + static_cast<int>(threadIdx.x);
+        unsigned bits = word < words ? room.named[word] : 0;
+        const int own = __popc(bits);
+        int upto = own;
+#pragma unroll
+        for (int d = 1; d < WARP; d *= 2) {
+            const int other = __shfl_up_sync(ALL_LANES, upto, d);
+            upto += lane >= d ? other : 0;
+        }
+        int slot = lane == WARP - 1 && upto > 0 ? atomicAdd(listed, upto) : 0;
+        slot = __shfl_sync(ALL_LANES, slot, WARP - 1) + upto - own;
+        for (; bits != 0; bits &= bits - 1) {
+            const int bit = __ffs(static_cast<int>(bits)) - 1;
+            room.list[slot++] = static_cast<uint16_t>(bit << v.log_words | word);
         }
     }
 }
@@ -226,31 +264,32 @@ struct window_line {
     int first, count;
 };
 
-template <typename T>
+template <typename T, bool GAPS>
 __device__ __forceinline__ window_line
 line_with(const overlap_view<T> &v, const box &b, int d, int at)
 {
     const gather_axis &a = v.axis[d];
     int_range over = windows_over(a, at, at);
-    if (v.has_gaps) {
-        while (over.first <= over.last && !window_has(a, over.first, at)) {
-            over.first++;
-        }
+    while (GAPS && over.first <= over.last && !window_has(a, over.first, at)) {
+        over.first++;
     }
     const int past = over.last - over.first;
-    const int steps = v.has_gaps ? past / v.step[d] : past;
+    const int steps = GAPS ? past / v.step[d] : past;
     return {over.first - b.first[d], past < 0 ? 0 : steps + 1};
 }
 
 /* A lane's share of the gradients of an element. */
-template <typename T>
+template <typename T, bool GAPS>
 __device__ __forceinline__ value_type<T>
 sum_of_element(const overlap_view<T> &v, const box &b, const overlap_room<T> &room,
                int name, const box_place &e, int share)
 {
-    const window_line t = line_with(v, b, POOL_T, b.from[POOL_T] + e.at[POOL_T]);
-    const window_line h = line_with(v, b, POOL_H, b.from[POOL_H] + e.at[POOL_H]);
-    const window_line w = line_with(v, b, POOL_W, b.from[POOL_W] + e.at[POOL_W]);
+    const window_line t =
+        line_with<T, GAPS>(v, b, POOL_T, b.from[POOL_T] + e.at[POOL_T]);
+    const window_line h =
+        line_with<T, GAPS>(v, b, POOL_H, b.from[POOL_H] + e.at[POOL_H]);
+    const window_line w =
+        line_with<T, GAPS>(v, b, POOL_W, b.from[POOL_W] + e.at[POOL_W]);
     const int lanes = 1 << v.log_lanes, each = v.shares_rows ? lanes : 1;
     const int col = v.shares_rows ? 0 : share, cols = v.shares_rows ? 1 : lanes;
     const int high = static_cast<int>(v.reach[POOL_H].by);
@@ -262,13 +301,25 @@ sum_of_element(const overlap_view<T> &v, const box &b, const overlap_room<T> &ro
         for (; ih >= h.count; ih -= h.count) {
             it++;
         }
-        const int slice = slices + t.first + it * v.step[POOL_T];
-        const int row = (slice * high + h.first + ih * v.step[POOL_H]) * wide + w.first;
+        const int slice = slices + t.first + it * (GAPS ? v.step[POOL_T] : 1);
+        const int line = slice * high + h.first + ih * (GAPS ? v.step[POOL_H] : 1);
+        const uint16_t *names = room.names + line * wide + w.first;
+        const T *gradients = room.gradient + line * wide + w.first;
+        const int step = GAPS ? v.step[POOL_W] : 1;
+        if (!GAPS && v.shares_rows) {
 #pragma unroll 4
-        for (int iw = col; iw < w.count; iw += cols) {
-            const int q = row + iw * v.step[POOL_W];
-            if (room.names[q] == name) {
-                sum += value_of(room.gradient[q]);
+            for (int iw = 0; iw < w.count; iw++) {
+                if (names[iw] == name) {
+                    sum += value_of(gradients[iw]);
+                }
+            }
+        }
+        else {
+#pragma unroll 4
+            for (int iw = col; iw < w.count; iw += cols) {
+                if (names[iw * step] == name) {
+                    sum += value_of(gradients[iw * step]);
+                }
             }
         }
         ih += each;
@@ -276,7 +327,7 @@ sum_of_element(const overlap_view<T> &v, const box &b, const overlap_room<T> &ro
     return sum;
 }
 
-template <typename T>
+template <typename T, bool GAPS>
 __device__ __forceinline__ void
 add_named(const overlap_view<T> &v, const box &b, const overlap_room<T> &room,
           int listed)
@@ -288,7 +339,7 @@ add_named(const overlap_view<T> &v, const box &b, const overlap_room<T> &room,
         const bool active = at < listed;
         const int name = room.list[active ? at : 0];
         const box_place e = place_of(v.side, name);
-        value_type<T> sum = sum_of_element(v, b, room, name, e, share);
+        value_type<T> sum = sum_of_element<T, GAPS>(v, b, room, name, e, share);
         for (int d = across; d < WARP; d *= 2) {
             sum += __shfl_xor_sync(ALL_LANES, sum, d);
         }
@@ -304,7 +355,7 @@ add_named(const overlap_view<T> &v, const box &b, const overlap_room<T> &room,
 
 /* ---- the kernel ---- */
 
-template <typename T>
+template <typename T, bool GAPS>
 __global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
     max_pool3d_backward_overlapping_windows_kernel(overlap_view<T> v)
 {
@@ -316,6 +367,8 @@ __global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
     const int windows = b.planes * static_cast<int>(v.reach[POOL_T].by) *
                         static_cast<int>(v.reach[POOL_H].by) *
                         static_cast<int>(v.reach[POOL_W].by);
+    const int64_t *const indices = v.indices + b.window;
+    const T *const dy = v.dy + b.window;
     for (int k = tid; k < 1 << v.log_words; k += threads) {
         room.named[k] = 0;
     }
@@ -323,15 +376,11 @@ __global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
         listed[0] = 0;
     }
     for (int base = 0; base < windows; base += IN_FLIGHT * threads) {
-        int64_t found[IN_FLIGHT];
-        T gradient[IN_FLIGHT];
+        coming_window<T> coming[IN_FLIGHT];
 #pragma unroll
         for (int k = 0; k < IN_FLIGHT; k++) {
-            int64_t from;
-            const int q = base + k * threads + tid;
-            const bool is_there = find_window(v, b, windows, q, &from);
-            found[k] = is_there ? v.indices[from] : -1;
-            gradient[k] = v.dy[is_there ? from : 0];
+            coming[k] =
+                bring_window(v, b, indices, dy, windows, base + k * threads + tid);
         }
         if (base == 0) { /* while those are on their way */
             clear_box(v, b);
@@ -340,16 +389,18 @@ __global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
 #pragma unroll
         for (int k = 0; k < IN_FLIGHT; k++) {
             const int q = base + k * threads + tid;
-            const int name = name_of(v, b, q, found[k]);
+            const int name = name_of<T, GAPS>(v, b, coming[k]);
             if (q < windows) {
                 room.names[q] = static_cast<uint16_t>(name);
-                room.gradient[q] = gradient[k];
+                room.gradient[q] = coming[k].gradient;
             }
-            list_element(v, room, name, listed);
+            mark(v, room, name);
         }
     }
     __syncthreads();
-    add_named(v, b, room, listed[0]);
+    list_marked(v, room, listed);
+    __syncthreads();
+    add_named<T, GAPS>(v, b, room, listed[0]);
 }
 
 /* ---- launch ---- */
@@ -370,7 +421,6 @@ max_pool3d_backward_overlapping_windows(gpo_call *call)
     v.planes = static_cast<int>(plan.planes);
     v.plane = static_cast<int>(plan.plane);
     v.outputs = static_cast<int>(plan.outputs);
-    v.has_gaps = plan.has_gaps;
     v.together = s.together;
     v.windows = s.together;
     for (int d = 0; d < POOL_AXES; d++) {
@@ -389,9 +439,16 @@ max_pool3d_backward_overlapping_windows(gpo_call *call)
     v.log_lanes = s.log_lanes;
     v.shares_rows = s.shares_rows;
     const size_t bytes = static_cast<size_t>(s.bytes);
-    gpo_allow_shared(max_pool3d_backward_overlapping_windows_kernel<T>, bytes);
-    return GPO_LAUNCH(call, grid_of(s.blocks), dim3(static_cast<unsigned>(s.threads)),
-                      bytes, (max_pool3d_backward_overlapping_windows_kernel<T>), v);
+    const dim3 grid = grid_of(s.blocks), block(static_cast<unsigned>(s.threads));
+    if (plan.has_gaps) {
+        gpo_allow_shared(max_pool3d_backward_overlapping_windows_kernel<T, true>,
+                         bytes);
+        return GPO_LAUNCH(call, grid, block, bytes,
+                          (max_pool3d_backward_overlapping_windows_kernel<T, true>), v);
+    }
+    gpo_allow_shared(max_pool3d_backward_overlapping_windows_kernel<T, false>, bytes);
+    return GPO_LAUNCH(call, grid, block, bytes,
+                      (max_pool3d_backward_overlapping_windows_kernel<T, false>), v);
 }
 
 #define INSTANTIATE(T) \
