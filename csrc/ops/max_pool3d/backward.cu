@@ -61,25 +61,27 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                  "windows do not overlap and are short: each fills its own cell");
         return &variants[V2];
     }
-    overlap_plan boxes;
-    const bool fits = !plan.is_apart && plan_overlap(call, &boxes);
     int pick = windows <= 4 ? V1 : plan.has_gaps ? V3 : V4;
     const char *because = windows <= 4    ? "at most 4 windows have one element"
                           : plan.has_gaps ? "many windows have one element, with gaps: "
                                             "one axis at a time"
                                           : "many windows have one element: rows that "
                                             "share none at the same time";
-    double us = pick == V4 ? rounds_us(call) : INFINITY; /* V1, V3: if all else fails */
-    if (fits && boxes.us < us) {
-        pick = OVERLAPPING_WINDOWS;
-        because = "windows overlap: a block reads its own once, and the elements that "
-                  "they name ask them";
-        us = boxes.us;
-    }
-    if (asks && gather_us(call) < us) {
+    /* v1 and v3 if all else fails */
+    double us = pick == V4 ? rounds_us(call) : INFINITY;
+    const double asking_us = asks ? gather_us(call) : INFINITY;
+    if (asking_us < us) {
         pick = ANY_WINDOWS;
         because = "an element is in few windows, or there are few elements: they ask "
                   "their windows, in one pass";
+        us = asking_us;
+    }
+    overlap_plan boxes;
+    if (!plan.is_apart && us > OVERLAP_LEAST_US && plan_overlap(call, &boxes) &&
+        boxes.us < us) {
+        pick = OVERLAPPING_WINDOWS;
+        because = "windows overlap: a block reads its own once, and the elements that "
+                  "they name ask them";
     }
     snprintf(why, GPO_MESSAGE, "%s", because);
     return &variants[pick];

@@ -10,6 +10,9 @@
 
 #include <math.h>
 
+/* No call takes less than that, so that nothing need be planned where others do. */
+constexpr double OVERLAP_LEAST_US = GRADIENT_LAUNCH_US + 2 * WAIT_US;
+
 /* What a block owns: planes as they are, or a box of one, and its windows. */
 struct overlap_plan {
     int together;         /* planes */
