@@ -59,8 +59,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const bool is_short = has_short_rows(call);
     const bool pads = pads_factors(call); /* v4 and v5 take the matrix as it is */
-    const double whole_us = tiles_us(call, tiles_of(call, is_short && pads), 1);
-    const double split_us = takes_few_tiles(call) ? product_us(call, pads) : INFINITY;
+    const double copy_us = pads ? padding_us(call) : 0;
+    const double whole_us =
+        tiles_us(call, tiles_of(call, is_short && pads), 1) + (is_short ? copy_us : 0);
+    const double split_us =
+        takes_few_tiles(call) ? product_us(call, pads) + copy_us : INFINITY;
     if (few_batches_us(call) < fmin(whole_us, split_us)) {
         snprintf(why, GPO_MESSAGE,
                  "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "

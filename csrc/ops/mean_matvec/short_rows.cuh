@@ -30,6 +30,23 @@ has_short_rows(const gpo_call *call)
     return takes_short_rows(call) && (!is_even || bytes < 16 * FEWEST_LANES / 2);
 }
 
+/* Bytes of the matrix in rows of whole packs. */
+inline double
+padded_bytes(const gpo_call *call)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const int size = gpo_dtypes[call->in[0].dtype].bytes;
+    const int64_t pitch = ceil_div(p.rows * size, int64_t{16}) * 16;
+    return static_cast<double>(p.outputs) * static_cast<double>(pitch);
+}
+
+/* Its copy in us. */
+inline double
+padding_us(const gpo_call *call)
+{
+    return 2 * padded_bytes(call) / (L2_BYTES_PER_MICROSECOND * gpo_processors(call));
+}
+
 /*
  * Whether to copy the matrix, together with finding the means, so that rows of both are
  * whole packs: by the time of the copy and that of the product.
@@ -38,17 +55,12 @@ inline bool
 pads_factors(const gpo_call *call)
 {
     const mean_matvec_plan &p = *mean_matvec_plan_of(call);
-    const int64_t size = gpo_dtypes[call->in[0].dtype].bytes;
-    const double bytes = static_cast<double>(p.outputs) *
-                         static_cast<double>(p.rows + 16) * static_cast<double>(size);
+    const int size = gpo_dtypes[call->in[0].dtype].bytes;
     const bool is_wide = p.matrix_row == 1 && p.matrix_output * size % 16 == 0 &&
                          p.rows * size % 16 == 0 &&
                          reinterpret_cast<uintptr_t>(call->in[1].data) % 16 == 0;
-    if (is_wide || bytes > PADDED_BYTES || !takes_short_rows(call)) {
-        return false;
-    }
-    const double copied = 2 * bytes / (L2_BYTES_PER_MICROSECOND * gpo_processors(call));
-    return copied < product_us(call, false) - product_us(call, true);
+    return !is_wide && padded_bytes(call) <= PADDED_BYTES && takes_short_rows(call) &&
+           padding_us(call) < product_us(call, false) - product_us(call, true);
 }
 
 /* The means of a call that takes_short_rows(); row n of them starts at n * v.rows. */
