@@ -998,7 +998,7 @@ def test_overlapping_windows_add_what_the_reference_does(
 
 
 def test_overlapping_windows_give_the_same_bits_in_any_order(simulator: Any) -> None:
-    """Elements are listed in the order in which threads run, but added in that of dy."""
+    """Elements are listed in the order in which warps run; no sum depends on it."""
     x = np.random.default_rng(5).standard_normal((2, 12, 19, 23)).astype(np.float32)
     _, indices = ref.max_pool3d(x, 4, 1, return_indices=True)
     dy = np.random.default_rng(6).standard_normal(indices.shape).astype(np.float32)

@@ -3,7 +3,7 @@
  * not.  A block owns a box of dx.  It fills that with zeros, reads the windows that
  * reach into it once and keeps in shared memory which element each names, and its
  * gradient.  Then each element that is named, and no other, asks the windows that have
- * it, and adds in the order of dy.
+ * it, and adds in an order that depends on the sizes alone.
  * Cost:  an index and a gradient for each window of a box; dx once in words of 16
  *        bytes, and each named element; (kernel / stride)^3 reads of shared memory for
  *        each of those.  Atomics only mark and list elements: no sum depends on their
