@@ -12,8 +12,9 @@ import gpuopt
 
 SHAPE = (3, 5, 4)
 MASKS = ((3, 5, 4), (5, 4), (4,), (5, 1), (3, 1, 1), (1, 5, 4), ())
-NUMPY: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max, "mean": np.mean,
-         "any": np.any, "all": np.all}  # fmt: skip
+NUMPY: dict[str, Any] = {
+    op: getattr(np, op) for op in ("sum", "prod", "min", "max", "mean", "any", "all")
+}
 DTYPES = ("bool", "int8", "uint16", "int64", "float16", "float32", "float64", "complex64")
 BOUND = {"float16": 2e-3, "float32": 1e-6, "float64": 1e-14, "complex64": 1e-6}
 WHOLE = ("bool", "int8", "uint16", "int64")

@@ -921,12 +921,11 @@ def test_the_choice_of_the_gradient_follows_the_windows() -> None:
     assert chosen(8, 2, 2) == "v0"
     assert chosen(8, 2, 2, kernel_size=2) == "v2"
     assert chosen(8, 4, 4, kernel_size=4) == "any_windows"
-    assert chosen(16, 3, 1, kernel_size=3, stride=1) == "any_windows"
-    assert chosen(8, 3, 2, 4096, kernel_size=3, stride=2) == "strided_windows"
-    assert chosen(32, 13, 2, 128, kernel_size=13, stride=2) == "v4"
-    assert chosen(32, 13, 2, kernel_size=13, stride=2) == "strided_windows"
-    assert chosen(16, 3, 1, 256, kernel_size=3, stride=1) == "v4"
-    assert chosen(24, 3, 1, 128, kernel_size=3, stride=1, dilation=2) == "v3"
+    assert chosen(8, 3, 1, kernel_size=3, stride=1) == "any_windows"
+    assert chosen(8, 3, 2, 4096, kernel_size=3, stride=2) == "overlapping_windows"
+    assert chosen(32, 13, 2, kernel_size=13, stride=2) == "overlapping_windows"
+    assert chosen(24, 3, 1, 128, kernel_size=3, stride=1, dilation=2) == "overlapping_windows"
+    assert chosen(32, 3, 1, 64, kernel_size=3, stride=1) == "v4"
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
@@ -961,26 +960,31 @@ def test_any_windows_adds_what_the_reference_does(
 @pytest.mark.parametrize(
     ("shape", "windows"),
     [
-        ((2, 300, 258), (5, 4, 2)),  # rows are shared out
+        ((2, 300, 258), (5, 4, 2)),  # planes are cut into rows
         ((40, 20, 33), (3, 2, 1)),  # a block has several planes, the last one fewer
-        ((3, 4001), (9, 3, 4)),  # a row is shared out, and does not begin on 16 bytes
-        ((2, 9, 60, 60), (2, 3, 0)),  # elements in no window
-        ((1, 30, 29, 16), (13, 2, 0)),  # many windows name one element
+        ((3, 4001), (9, 3, 4)),  # a row is cut, and does not begin on 16 bytes
+        ((2, 9, 60, 60), (2, 1, 0)),
+        ((1, 3, 300, 300), (3, 2, 0)),  # slices are cut
+        ((1, 30, 29, 16), (13, 2, 0)),  # many windows name one element: lanes share it
+        ((1, 9000), (90, 1, 3)),  # the same along one axis
         ((2, 20, 33, 21), (3, 2, 1, 2)),
+        ((1, 29, 17, 20), (7, 1, 3, 2)),
+        ((2, 50, 61), (4, 6, 0, 4)),  # windows meet at every second step, with gaps between
         ((5, 7, 10, 32, 17), (3, 2, 1)),
     ],
 )
-def test_strided_windows_add_what_the_reference_does(
-    shape: tuple[int, ...], windows: tuple[int, ...], dtype: str
+def test_overlapping_windows_add_what_the_reference_does(
+    shape: tuple[int, ...], windows: tuple[int, ...], dtype: str, simulator: Any
 ) -> None:
     """Gradients are whole numbers; some indices are of other elements, some of none."""
+    simulator(schedule="shuffle", checks=True)
     rank = 1 if len(shape) == 2 else min(len(shape) - 1, 3)
     op = f"max_pool{rank}d"
     rng = np.random.default_rng(len(shape) + sum(windows))
     x = rng.integers(-9, 9, shape).astype(np.float32)
-    y, indices = getattr(ref, op)(x, *windows, return_indices=True)
+    y, indices = getattr(gpuopt, op)(x, *windows, return_indices=True, backend="cpu")
     dy = rng.integers(-3, 4, y.shape).astype(dtype_of(dtype))
-    where: dict[str, Any] = {"backend": "sim", "variant": "strided_windows"}
+    where: dict[str, Any] = {"backend": "sim", "variant": "overlapping_windows"}
     backward = getattr(gpuopt, f"{op}_backward")
     want = getattr(ref, f"{op}_backward")(dy, indices, shape)
     got = backward(dy, indices, shape, *windows, **where)
@@ -989,15 +993,32 @@ def test_strided_windows_add_what_the_reference_does(
     any_at_all = rng.integers(-2, plane + 2, y.shape)
     indices = np.where(rng.random(y.shape) < 0.5, indices, any_at_all)
     got = backward(dy, indices, shape, *windows, **where)
-    want = backward(dy, indices, shape, *windows, backend="sim", variant="any_windows")
+    want = backward(dy, indices, shape, *windows, backend="cpu", variant="scalar")
     np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
 
 
-def test_strided_windows_refuse_as_many_windows_as_elements() -> None:
-    dy, indices = np.zeros((1, 8), np.float32), np.zeros((1, 8), np.int64)
-    with pytest.raises(gpuopt.VariantError, match="strided_windows"):
+def test_overlapping_windows_give_the_same_bits_in_any_order(simulator: Any) -> None:
+    """Elements are listed in the order in which warps run; no sum depends on it."""
+    x = np.random.default_rng(5).standard_normal((2, 12, 19, 23)).astype(np.float32)
+    _, indices = ref.max_pool3d(x, 4, 1, return_indices=True)
+    dy = np.random.default_rng(6).standard_normal(indices.shape).astype(np.float32)
+    found = []
+    for schedule, seed in (("ascending", 0), ("descending", 0), ("shuffle", 1), ("preempt", 2)):
+        simulator(schedule=schedule, seed=seed, checks=True)
+        found.append(
+            max_pool3d_backward(
+                dy, indices, x.shape, 4, 1, backend="sim", variant="overlapping_windows"
+            )
+        )
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.view(np.uint32), found[0].view(np.uint32))
+
+
+def test_overlapping_windows_refuse_windows_apart() -> None:
+    dy, indices = np.zeros((1, 4), np.float32), np.zeros((1, 4), np.int64)
+    with pytest.raises(gpuopt.VariantError, match="overlapping_windows"):
         gpuopt.max_pool1d_backward(
-            dy, indices, (1, 8), 3, 1, 1, backend="sim", variant="strided_windows"
+            dy, indices, (1, 8), 2, backend="sim", variant="overlapping_windows"
         )
 
 

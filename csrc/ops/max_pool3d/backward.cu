@@ -4,14 +4,14 @@
  * one owner, which adds in an order that depends on the sizes alone.
  * See gradient.cuh for what the rungs share, op.c for the contract.
  */
-#include "any_windows.cuh"
+#include "gradient_costs.cuh"
 #include "ladder/backward_v4_rounds.cuh"
 
 #include <stdio.h>
 
 /* ---- table ---- */
 
-enum { V0, V1, V2, V3, V4, ANY_WINDOWS, STRIDED_WINDOWS };
+enum { V0, V1, V2, V3, V4, ANY_WINDOWS, OVERLAPPING_WINDOWS };
 
 static const gpo_variant variants[] = {
     gpo_row<float_types>(
@@ -30,17 +30,15 @@ static const gpo_variant variants[] = {
                                    "runs of dx ask their windows, counted in 32 bits",
                                    GPO_RUN(max_pool3d_backward_any_windows)),
               "kernel_size given, and at most 2^30 elements of x", takes_any_windows),
-    gpo_shape(
-        gpo_row<float_types>("strided_windows",
-                             "zeros, and sums by the first window that names them",
-                             GPO_RUN(max_pool3d_backward_strided_windows)),
-        "as any_windows, at least twice as many elements as windows, in slices or rows "
-        "of at most 2^16",
-        takes_strided_windows),
+    gpo_shape(gpo_row<float_types>("overlapping_windows",
+                                   "windows read once; elements named ask them",
+                                   GPO_RUN(max_pool3d_backward_overlapping_windows)),
+              "as any_windows, where windows overlap, and a row of them fits a block",
+              takes_overlapping_windows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
-/* ---- choice, by benchmarks/results/h200-max_pool3d_backward.json ---- */
+/* ---- choice, by gradient_costs.cuh ---- */
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
@@ -56,37 +54,35 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         windows *= windows_per_element(plan.axis[d]);
         cell *= static_cast<double>(plan.axis[d].stride);
     }
-    const double size = static_cast<double>(plan.planes) * plan.plane;
-    if (plan.is_apart && (cell <= 8 || !takes_any_windows(call))) {
+    const bool asks = takes_any_windows(call);
+    if (plan.is_apart && (cell <= 8 || !asks)) {
         GPO_SAY(why, "windows do not overlap and are short: each fills its own cell");
         return &variants[V2];
     }
-    const double count = static_cast<double>(plan.planes) * plan.outputs;
-    if (!plan.is_apart && takes_strided_windows(call) &&
-        windows * count * ASKED_US <= ROUNDS_US + count * ROUNDS_WINDOW_US) {
-        GPO_SAY(why,
-                "there are fewer windows than elements: they ask each other, and the "
-                "rest of dx is zeros");
-        return &variants[STRIDED_WINDOWS];
+    int pick = windows <= 4 ? V1 : plan.has_gaps ? V3 : V4;
+    const char *because = windows <= 4    ? "at most 4 windows have one element"
+                          : plan.has_gaps ? "many windows have one element, with gaps: "
+                                            "one axis at a time"
+                                          : "many windows have one element: rows that "
+                                            "share none at the same time";
+    /* v1 and v3 if all else fails */
+    double us = pick == V4 ? rounds_us(call) : INFINITY;
+    const double asking_us = asks ? gather_us(call) : INFINITY;
+    if (asking_us < us) {
+        pick = ANY_WINDOWS;
+        because = "an element is in few windows, or there are few elements: they ask "
+                  "their windows, in one pass";
+        us = asking_us;
     }
-    if (takes_any_windows(call) &&
-        (windows <= GATHER_WINDOWS || windows * size <= GATHER_WORK)) {
-        GPO_SAY(why,
-                "an element is in few windows, or there are few elements: they ask "
-                "their windows, in one pass");
-        return &variants[ANY_WINDOWS];
+    overlap_plan boxes;
+    if (!plan.is_apart && us > OVERLAP_LEAST_US && plan_overlap(call, &boxes) &&
+        boxes.us < us) {
+        pick = OVERLAPPING_WINDOWS;
+        because = "windows overlap: a block reads its own once, and the elements that "
+                  "they name ask them";
     }
-    if (windows <= 4) {
-        GPO_SAY(why, "at most 4 windows have one element");
-        return &variants[V1];
-    }
-    if (plan.has_gaps) {
-        GPO_SAY(why, "many windows have one element, with gaps: one axis at a time");
-        return &variants[V3];
-    }
-    GPO_SAY(why,
-            "many windows have one element: rows that share none at the same time");
-    return &variants[V4];
+    GPO_SAY(why, "%s", because);
+    return &variants[pick];
 }
 
 extern "C" const gpo_table max_pool3d_backward_cuda;

@@ -24,6 +24,13 @@ outputs_of(const max_pool3d_plan &plan)
     return static_cast<double>(plan.planes) * static_cast<double>(plan.outputs);
 }
 
+/* Wavefronts of a warp whose lanes access elements so many bytes apart. */
+inline double
+wavefronts_of(double apart)
+{
+    return fmin(fmax(apart / 4, 1), WARP);
+}
+
 /*
  * any_windows: instructions counted in the machine code, wavefronts of L1, bytes, and
  * for each round of loads what an L2 miss takes where few threads hide it.
@@ -34,19 +41,25 @@ any_windows_us(const gpo_call *call)
     constexpr double INSTRUCTIONS = 0.21e6, WAVEFRONTS = 1.75e3, BYTES = 30e3;
     constexpr double MISS_US = 0.4, THREADS = 1280; /* that an SM has at once */
     const max_pool3d_plan &plan = *max_pool3d_plan_of(call);
-    const pool_axis &w = plan.axis[POOL_W];
     const run_plan r = runs_of(call);
     const double lanes = 1 << log_lanes_of(call), sms = gpo_processors(call);
     const double bytes = gpo_dtypes[call->in[0].dtype].bytes;
     const double outputs = outputs_of(plan), threads = outputs * lanes;
-    const double place = r.is_general ? 200 : 120, step = r.taps < 4 ? 13 : 20;
+    double place = r.is_general ? 200 : 120;
+    const double step = r.is_long ? 20 : 13;
+    const double columns = fabs(static_cast<double>(plan.by[POOL_W])) *
+                           static_cast<double>(plan.axis[POOL_W].stride);
+    double loaded = columns, stored = 1; /* elements from lane to lane */
+    if (takes_channels(plan)) {
+        const double channels = static_cast<double>(plan.channels);
+        loaded = fmax(fabs(static_cast<double>(plan.by_channel)), columns / channels);
+        stored = static_cast<double>(plan.outputs);
+        place += 20;
+    }
     const double work = place * threads + outputs * r.runs * (step + 7 * r.taps);
-    const double apart =
-        fabs(static_cast<double>(w.stride) * static_cast<double>(plan.by[POOL_W]));
-    const double lines =
-        apart * bytes > 4 ? apart * bytes / 4 : 1; /* of a warp's load */
-    const double wavefronts =
-        outputs / WARP * r.runs * r.taps * (lines < 32 ? lines : 32);
+    const double wavefronts = outputs / WARP *
+                              (r.runs * r.taps * wavefronts_of(loaded * bytes) +
+                               wavefronts_of(stored * bytes));
     const double rounds = 1 + r.runs / (r.in_flight * lanes);
     const double moved =
         (elements_of(plan) + outputs) * bytes + (plan.with_indices ? outputs * 8 : 0);

@@ -5,7 +5,7 @@
 #ifndef GPO_MAX_POOL3D_GATHER_CUH
 #define GPO_MAX_POOL3D_GATHER_CUH
 
-#include "any_windows.cuh"
+#include "gradient_shapes.cuh"
 
 struct gather_axis {
     int in, out, kernel, stride, padding, dilation;

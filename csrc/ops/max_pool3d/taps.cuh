@@ -28,12 +28,23 @@ takes_any_pool(const gpo_call *call)
     return fits && reach * gpo_dtypes[call->in[0].dtype].bytes < MOST;
 }
 
+/* Whether lanes take channels, because those are nearer to each other than columns. */
+inline bool
+takes_channels(const max_pool3d_plan &plan)
+{
+    const pool_axis &w = plan.axis[POOL_W];
+    return plan.channels > 1 && fabs(static_cast<double>(plan.by_channel)) <
+                                    fabs(static_cast<double>(plan.by[POOL_W]) *
+                                         static_cast<double>(w.stride));
+}
+
 /*
  * A thread reads rows of a window in runs of 2, 3 or 4 elements, and has so many runs
  * in flight.  The last run of a row ends with it, and may begin in the one before.
  */
 struct run_plan {
     int taps;        /* of a run */
+    bool is_long;    /* a row of a window is several runs */
     int in_flight;   /* runs */
     double runs;     /* of a window */
     bool is_general; /* dilated windows, integers, or lanes that share a window */
@@ -63,11 +74,13 @@ runs_of(const gpo_call *call)
     for (int d = 0; d < POOL_AXES; d++) {
         has_gaps = has_gaps || plan.axis[d].dilation > 1;
     }
-    run_plan r = {GENERAL_TAPS, 0, 0, false};
+    run_plan r = {GENERAL_TAPS, true, 0, 0, false};
     r.is_general =
         has_gaps || gpo_dtypes[call->in[0].dtype].kind != 'f' || log_lanes_of(call) > 0;
     if (!r.is_general) {
-        r.taps = width <= 2 ? 2 : width == 3 ? 3 : 4;
+        const bool threes = 3 * ceil_div(width, 3) < 4 * ceil_div(width, 4);
+        r.taps = width <= 2 ? 2 : threes ? 3 : 4; /* which loads fewer */
+        r.is_long = width > r.taps;
     }
     r.in_flight = TAPS_IN_FLIGHT / r.taps;
     r.runs = static_cast<double>(plan.axis[POOL_T].kernel) *

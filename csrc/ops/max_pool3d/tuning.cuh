@@ -21,7 +21,7 @@ constexpr int ROWS = 8;       /* of a thread */
 constexpr int MOST_ROWS = 64; /* of a block: warps along H */
 constexpr int ALONE = 4;      /* warps of a block where they share no rows */
 
-/* Any windows (shapes/): estimated, not yet measured. */
+/* Any windows (shapes/): estimated; NOTES.md has what was measured. */
 constexpr int TAP_BLOCK = 128;
 constexpr int TAPS_IN_FLIGHT = 9;  /* loads of a thread at most */
 constexpr int GENERAL_TAPS = 3;    /* adjacent ones, where windows may be dilated */
@@ -34,18 +34,29 @@ constexpr int64_t SLICES_BYTES = 96 << 10; /* v3: two blocks and more on an SM *
 constexpr int ROUND_WARPS = 16;            /* v4: warps of a block at most */
 constexpr int64_t ROUNDS_BYTES = 72 << 10; /* v4: three blocks on an SM */
 
-/* The gradient of any windows (shapes/): estimated, not yet measured. */
+/* The gradient of any windows (shapes/). */
 constexpr int GATHER_BLOCK = 128, GATHER_BLOCKS = 8; /* on an SM: 64 registers */
 constexpr int64_t GATHER_THREADS = 1024; /* of an SM, which lanes that share fill */
 constexpr int MOST_LOG_SHARES = 3;       /* eight lanes share the windows of a run */
-constexpr double GATHER_WINDOWS = 9;     /* of one element, where there is any work */
-constexpr double GATHER_WORK = 1 << 24;  /* elements times windows; 4 us of issue */
 
-/* The gradient of strided windows (shapes/): estimated, not yet measured. */
-constexpr int64_t STRETCHES = 4; /* blocks of an SM, of so many elements: */
-constexpr int64_t LEAST_STRETCH = 1 << 11, MOST_STRETCH = 1 << 14;
-constexpr int64_t MOST_STEP = 1 << 16; /* elements of a step along the axis cut */
-constexpr double ASKED_US = 0.3e-6;    /* a window that another asks */
-constexpr double ROUNDS_US = 8, ROUNDS_WINDOW_US = 10e-6; /* v4: a call, a window */
+/* The gradient of overlapping windows (shapes/). */
+constexpr int OVERLAP_BLOCK = 256, OVERLAP_BLOCKS = 4; /* on an SM: 64 registers */
+constexpr int IN_FLIGHT = 4;                           /* windows of a thread */
+constexpr int MOST_LOG_ASKING = 4;                     /* 16 lanes share an element */
+constexpr double ASKED_BY_LANE = 48;                   /* windows, if lanes allow it */
+
+/*
+ * What choose() compares on an H200: microseconds, bytes and thread instructions of an
+ * SM per microsecond; instructions counted in the machine code of sm_90.
+ */
+constexpr double GRADIENT_LAUNCH_US = 2.5, GRADIENT_RATE = 0.21e6;
+constexpr double GRADIENT_BYTES = 30e3;
+constexpr double WAIT_US = 0.8; /* a round of loads, and what follows from them */
+constexpr double THREAD_WORK = 250, WINDOW_WORK = 120, ZERO_WORK = 3;
+constexpr double NAMED_WORK = 170, ASKED_ROW_WORK = 30, ASKED_WORK = 7;
+constexpr double GATHER_WORK = 60, GATHERED_WORK = 11; /* an element, its windows */
+constexpr double ROUNDS_US = 8, ROUND_US = 0.22;       /* v4: a call, a barrier, */
+constexpr double ROUNDS_WORK = 190; /* a lane's window; blocks on an SM: */
+constexpr double ROUNDS_BLOCKS = 3;
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * few_batches.cuh  Which calls shapes/few_batches.cu takes and which of them are its
- * own by estimate, for the table and the kernel's launcher.
+ * few_batches.cuh  Times of the product by estimate: in v4's tiles, in tiles whose
+ * depth blocks share (shapes/few_tiles.cu), in small ones (shapes/few_batches.cu); for
+ * the table and the kernels' launchers.
  */
 #ifndef GPO_MEAN_MATVEC_FEW_BATCHES_CUH
 #define GPO_MEAN_MATVEC_FEW_BATCHES_CUH
@@ -8,26 +9,88 @@
 #include "../../device/grid.cuh"
 #include "rows.cuh"
 
-/* Products of a call, in the time of v4's tiles and in that of small ones, in us. */
-inline bool
-has_few_batches(const gpo_call *call)
+#include <math.h>
+
+/* Tiles of v4's product, and stages of the depth of one. */
+struct tile_count {
+    double tiles, stages, stage_us;
+};
+
+/* `is_padded`: rows of the factors are copied so that they are whole packs. */
+inline tile_count
+tiles_of(const gpo_call *call, bool is_padded)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const int64_t bytes = gpo_dtypes[call->out[0].dtype].bytes == 8 ? 8 : 4;
+    const double tiles = static_cast<double>(ceil_div(p.batches, TILE_BATCHES)) *
+                         static_cast<double>(ceil_div(p.outputs, TILE_OUTPUTS));
+    const double stages =
+        static_cast<double>(p.rows) * static_cast<double>(bytes) / (DEPTH_PACKS * 16.0);
+    const bool is_aligned = is_padded || p.rows * bytes % 16 == 0;
+    return {tiles, stages, STAGE_MICROSECONDS * (is_aligned ? 1 : MISALIGNED)};
+}
+
+/* v4's product in us, where `splits` blocks share the depth of a tile. */
+inline double
+tiles_us(const gpo_call *call, const tile_count &t, double splits)
+{
+    const double waves = t.tiles * splits / gpo_processors(call);
+    const double shared = splits > 1 ? SPLIT_US + SPLIT_PART_US * splits : 0;
+    return (waves < 1 ? 1 : waves) * (t.stages / splits + 2) * t.stage_us + shared;
+}
+
+/* Blocks that share the depth of a tile in the least time. */
+inline int64_t
+splits_of(const gpo_call *call)
+{
+    const tile_count t = tiles_of(call, false);
+    int64_t best = 1;
+    double least = INFINITY;
+    for (int64_t splits = 1; splits <= MOST_SPLITS; splits++) {
+        const double us = tiles_us(call, t, static_cast<double>(splits));
+        if (us < least) {
+            least = us;
+            best = splits;
+        }
+    }
+    return best;
+}
+
+/* v4's product, with as many blocks per tile as take the least time. */
+inline double
+product_us(const gpo_call *call, bool is_padded)
+{
+    const tile_count t = tiles_of(call, is_padded);
+    return t.tiles > MOST_TILES
+               ? tiles_us(call, t, 1)
+               : tiles_us(call, t, static_cast<double>(splits_of(call)));
+}
+
+/* few_batches' product in us, by the bytes that it reads from L2. */
+inline double
+few_batches_us(const gpo_call *call)
 {
     const mean_matvec_plan &p = *mean_matvec_plan_of(call);
     const double bytes = gpo_dtypes[call->out[0].dtype].bytes == 8 ? 8 : 4;
-    const double rows = static_cast<double>(p.rows);
-    const double tiles = static_cast<double>(ceil_div(p.batches, TILE_BATCHES)) *
-                         static_cast<double>(ceil_div(p.outputs, TILE_OUTPUTS));
-    const double processors = static_cast<double>(gpo_processors(call));
-    const double waves = tiles / processors;
-    const double stages = rows * bytes / (DEPTH_PACKS * 16.0);
-    const bool is_aligned = p.rows * static_cast<int64_t>(bytes) % 16 == 0;
-    const double of_tiles = (waves < 1 ? 1 : waves) * (stages + 2) *
-                            STAGE_MICROSECONDS * (is_aligned ? 1 : MISALIGNED);
     const double loads = static_cast<double>(p.batches) *
-                         static_cast<double>(p.outputs) * rows * bytes *
-                         (1.0 / FEW_OUTPUTS + 1.0 / FEW_BATCHES);
-    return loads / (L2_BYTES_PER_MICROSECOND * processors) < of_tiles;
+                         static_cast<double>(p.outputs) * static_cast<double>(p.rows) *
+                         bytes * (1.0 / FEW_OUTPUTS + 1.0 / FEW_BATCHES);
+    return loads / (L2_BYTES_PER_MICROSECOND * gpo_processors(call));
 }
+
+/* A ticket per tile, and sums of all splits in memory. */
+inline bool
+takes_few_tiles(const gpo_call *call)
+{
+    return tiles_of(call, false).tiles <= MOST_TILES;
+}
+
+/* Means of rows of any kind; row n of them starts at n * v.rows. */
+template <typename T>
+gpo_status mean_matvec_find_means(gpo_call *call, const mean_matvec_view<T> &v);
+
+template <typename T>
+gpo_status mean_matvec_few_tiles(gpo_call *call);
 
 template <typename T>
 gpo_status mean_matvec_few_batches(gpo_call *call);

@@ -206,14 +206,16 @@ struct tile_factors {
     const bool matrix_wide, means_wide;
     const int from, depth;
 
+    /* Terms [begin, end) of the products; `begin` is a multiple of STAGE. */
     __device__ __forceinline__ tile_factors(const mean_matvec_view<T> &v,
-                                            int64_t output, int64_t batch)
-        : left(v.rows), step(v.matrix_row),
+                                            int64_t output, int64_t batch,
+                                            int64_t begin, int64_t end)
+        : left(end - begin), step(v.matrix_row),
           matrix_wide(is_wide(v.matrix, v.matrix_output, v.matrix_row, v.rows)),
           means_wide(is_wide(v.means, v.rows, 1, v.rows)),
           from(threadIdx.x / DEPTH_PACKS), depth(threadIdx.x % DEPTH_PACKS)
     {
-        const int first = depth * pack<V>::SIZE;
+        const int64_t first = begin + depth * pack<V>::SIZE;
 #pragma unroll
         for (int u = 0; u < OUTPUTS; u++) {
             const int64_t i = output + from + u * SPACING;
@@ -250,17 +252,19 @@ struct tile_factors {
 };
 
 /*
- * Outputs [output, output + TILE_OUTPUTS) of batches [batch, batch + TILE_BATCHES), by
- * one block.  The depth is copied to shared memory in stages, in a ring.
+ * Sums terms [begin, end) of outputs [output, output + TILE_OUTPUTS) of batches [batch,
+ * batch + TILE_BATCHES), by one block.  The depth is copied to shared memory in stages,
+ * in a ring.  The sum of output i and batch n is at i * TILE_PITCH + n of the result,
+ * after a barrier.
  */
 template <typename T>
-__device__ __forceinline__ void
-product_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch,
-             product_stages<value_type<T>> &stages)
+__device__ __forceinline__ value_type<T> *
+sum_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, int64_t begin,
+         int64_t end, product_stages<value_type<T>> &stages)
 {
     using V = value_type<T>;
     tile_sums<V> sums;
-    tile_factors<T> factors(v, output, batch);
+    tile_factors<T> factors(v, output, batch, begin, end);
 #pragma unroll
     for (int k = 0; k < RING - 1; k++) {
         factors.bring(stages.rows[k]);
@@ -280,14 +284,35 @@ product_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch,
     V *tile = stages.rows[0][0][0].v;
     sums.each([&](int i, int n, V sum) { tile[i * TILE_PITCH + n] = sum; });
     __syncthreads();
+    return tile;
+}
+
+/* Calls f(output, batch) for each of a tile, adjacent threads along `out`. */
+template <typename T, typename F>
+__device__ __forceinline__ void
+each_of_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, F f)
+{
     const bool along_outputs = v.out_output == 1 && v.out_batch != 1;
     for (int e = threadIdx.x; e < TILE_OUTPUTS * TILE_BATCHES; e += THREADS) {
         const int ei = along_outputs ? e % TILE_OUTPUTS : e / TILE_BATCHES;
         const int en = along_outputs ? e / TILE_OUTPUTS : e % TILE_BATCHES;
         if (output + ei < v.outputs && batch + en < v.batches) {
-            v.put(output + ei, batch + en, tile[ei * TILE_PITCH + en]);
+            f(ei, en);
         }
     }
+}
+
+/* A tile of the result, over all terms. */
+template <typename T>
+__device__ __forceinline__ void
+product_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch,
+             product_stages<value_type<T>> &stages)
+{
+    const value_type<T> *const tile =
+        sum_tile(v, output, batch, int64_t{0}, v.rows, stages);
+    each_of_tile(v, output, batch, [&](int i, int n) {
+        v.put(output + i, batch + n, tile[i * TILE_PITCH + n]);
+    });
     __syncthreads(); /* before the next tile is staged */
 }
 

@@ -46,31 +46,39 @@ struct mean_matvec_view {
 };
 
 template <typename T>
+mean_matvec_view<T>
+view_without_means(const gpo_call *call)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    return {static_cast<const T *>(call->in[0].data),
+            static_cast<const T *>(call->in[1].data),
+            static_cast<T *>(call->out[0].data),
+            nullptr,
+            p.batches,
+            p.rows,
+            p.cols,
+            p.outputs,
+            p.x_batch,
+            p.x_row,
+            p.x_col,
+            p.matrix_output,
+            p.matrix_row,
+            p.out_output,
+            p.out_batch};
+}
+
+template <typename T>
 gpo_status
 view_of(gpo_call *call, mean_matvec_view<T> *v)
 {
     using V = value_type<T>;
-    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
     void *means = nullptr;
     gpo_status status = GPO_OK;
-    if (p.batches * p.outputs > 0 && p.rows > 0) {
-        status = gpo_scratch(call, p.batches * p.rows * sizeof(V), &means);
+    *v = view_without_means<T>(call);
+    if (v->batches * v->outputs > 0 && v->rows > 0) {
+        status = gpo_scratch(call, v->batches * v->rows * sizeof(V), &means);
     }
-    *v = {static_cast<const T *>(call->in[0].data),
-          static_cast<const T *>(call->in[1].data),
-          static_cast<T *>(call->out[0].data),
-          static_cast<V *>(means),
-          p.batches,
-          p.rows,
-          p.cols,
-          p.outputs,
-          p.x_batch,
-          p.x_row,
-          p.x_col,
-          p.matrix_output,
-          p.matrix_row,
-          p.out_output,
-          p.out_batch};
+    v->means = static_cast<V *>(means);
     return status;
 }
 

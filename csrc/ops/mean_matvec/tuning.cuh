@@ -24,7 +24,19 @@ constexpr int64_t HIDDEN = 15; /* and so many outputs per element: beyond, the p
                                   takes longer than x (N1024 L2048 M5, 2048 outputs,
                                   float64: v4 360 us, v5 432) */
 
-/* few_batches (shapes/): estimated, not yet measured. */
+/* short_rows (shapes/): estimated, not yet measured. */
+constexpr int64_t SHORT_COLS_OF_LANE = 10; /* elements of a row */
+constexpr int64_t SHORT_COLS = 32 * SHORT_COLS_OF_LANE;
+constexpr int SHORT_BYTES = 16 << 10;     /* of a chunk of x, two per block */
+constexpr int SHORT_BLOCKS = 6;           /* per SM */
+constexpr double PADDED_BYTES = 64 << 20; /* of a matrix that is copied */
+
+/* few_tiles (shapes/): estimated, not yet measured. */
+constexpr int64_t MOST_SPLITS = 32;
+constexpr double MOST_TILES = 1024;
+constexpr double SPLIT_US = 2, SPLIT_PART_US = 0.4; /* to add the sums of the splits */
+
+/* few_batches (shapes/). */
 constexpr int FEW_OUTPUTS = 4, FEW_BATCHES = 4;    /* of a block */
 constexpr int64_t FEW_COLS = 32;                   /* means computed where needed */
 constexpr double FROM_X_BYTES = 16 << 20;          /* of x, read once per 4 outputs */

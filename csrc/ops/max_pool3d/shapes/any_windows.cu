@@ -34,6 +34,8 @@ struct tap_view {
     tap_axis axis[POOL_AXES];
     divider per_row, per_slice, per_plane, per_batch; /* W, H, T of y; channels */
     int outputs;
+    bool takes_channels;       /* lanes have channels beside each other, not columns */
+    divider of_plane;          /* outputs */
     int log_across, log_lanes; /* windows of a warp; lanes of a window */
     unsigned flip;             /* the sign bit for unsigned integers, else 0 */
 };
@@ -180,6 +182,22 @@ scan_runs(const tap_view<T> &v, const char *x, const run_range &r, run_place at,
     return best;
 }
 
+/* Output `number` in the order of lanes: that of y, or channels first. */
+template <typename T>
+__device__ __forceinline__ int
+output_of(const tap_view<T> &v, int number)
+{
+    if (!v.takes_channels || number >= v.outputs) {
+        return number;
+    }
+    const int channels = static_cast<int>(v.per_batch.by);
+    const int outputs = static_cast<int>(v.of_plane.by);
+    const int of_batch = v.per_batch.narrow(number),
+              batch = v.of_plane.narrow(of_batch);
+    const int plane = batch * channels + number - of_batch * channels;
+    return plane * outputs + of_batch - batch * outputs;
+}
+
 /* The window of an output, of which it has the elements in x along each axis. */
 struct tap_window {
     tap_range t, h, w;
@@ -233,6 +251,7 @@ __launch_bounds__(TAP_BLOCK) max_pool3d_any_windows_kernel(tap_view<T> v)
     if (!SHARED && !active) {
         return;
     }
+    out = output_of(v, out);
     const tap_window o = window_of<T, MODE == GENERAL>(v, out);
     const tap_axis *a = v.axis;
     const int chunks =
@@ -305,6 +324,8 @@ run(gpo_call *call)
     v.per_plane = divider_of(plan.axis[POOL_T].out);
     v.per_batch = divider_of(plan.channels > 0 ? plan.channels : 1);
     v.outputs = static_cast<int>(plan.planes * plan.outputs);
+    v.takes_channels = takes_channels(plan);
+    v.of_plane = divider_of(plan.outputs);
     v.log_lanes = MODE == GENERAL ? log_lanes_of(call) : 0;
     v.log_across = LOG_WARP - v.log_lanes;
     v.flip = gpo_dtypes[call->in[0].dtype].kind == 'u' ? 1u << 31 : 0;
@@ -323,7 +344,7 @@ max_pool3d_any_windows(gpo_call *call)
             return run<T, 2, WHOLE_ROWS>(call);
         }
         if (r.taps == 3 && !r.is_general) {
-            return run<T, 3, WHOLE_ROWS>(call);
+            return r.is_long ? run<T, 3, LONG_ROWS>(call) : run<T, 3, WHOLE_ROWS>(call);
         }
         if (r.taps == 4) {
             return run<T, 4, LONG_ROWS>(call);

@@ -156,16 +156,13 @@ template <typename T>
 gpo_status
 max_pool3d_backward_any_windows(gpo_call *call)
 {
-    /* Lanes of runs read windows that lie ITEMS / stride apart. */
-    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
-    const int64_t stride = plan.axis[POOL_W].stride;
-    const bool few = plan.planes * plan.plane < gpo_processors(call) * GATHER_THREADS;
+    const int items = items_of(call);
     if constexpr (sizeof(T) <= 4) {
-        if (stride >= 4 && !few) {
+        if (items == 4) {
             return run<T, 4>(call);
         }
     }
-    return stride >= 2 && !few ? run<T, 2>(call) : run<T, 1>(call);
+    return items == 2 ? run<T, 2>(call) : run<T, 1>(call);
 }
 
 #define INSTANTIATE(T) \

@@ -39,6 +39,18 @@ __launch_bounds__(THREADS, BLOCKS)
 }
 
 template <typename T>
+gpo_status
+mean_matvec_product(gpo_call *call, const mean_matvec_view<T> &v)
+{
+    constexpr int SHARED = sizeof(product_stages<value_type<T>>);
+    const int64_t across = ceil_div(v.outputs, TILE_OUTPUTS);
+    const int64_t tiles = ceil_div(v.batches, TILE_BATCHES) * across;
+    gpo_allow_shared(mean_matvec_v4_product<T>, SHARED);
+    return GPO_LAUNCH(call, grid_of(tiles), THREADS, SHARED,
+                      (mean_matvec_v4_product<T>), v, across, tiles);
+}
+
+template <typename T>
 static gpo_status
 mean_matvec_v4(gpo_call *call)
 {
@@ -48,16 +60,10 @@ mean_matvec_v4(gpo_call *call)
         return status;
     }
     const row_walk walk = walk_of(call, pack<T>::SIZE);
-    const int64_t down = ceil_div(v.batches, TILE_BATCHES);
-    const int64_t across = ceil_div(v.outputs, TILE_OUTPUTS);
-    const int64_t items = down * walk.streams, tiles = down * across;
+    const int64_t items = ceil_div(v.batches, TILE_BATCHES) * walk.streams;
     status = GPO_LAUNCH(call, grid_of(items), THREADS, 0, (mean_matvec_v4_means<T>), v,
                         walk, items);
-    constexpr int SHARED = sizeof(product_stages<value_type<T>>);
-    gpo_allow_shared(mean_matvec_v4_product<T>, SHARED);
-    return status ? status
-                  : GPO_LAUNCH(call, grid_of(tiles), THREADS, SHARED,
-                               (mean_matvec_v4_product<T>), v, across, tiles);
+    return status ? status : mean_matvec_product(call, v);
 }
 
 #endif

@@ -5,7 +5,7 @@
  * Cost:  reads the matrix and the means N / 4 and L2 / 4 times, from L2; x once, or
  *        L2 / 4 times where it is small, in one launch.
  */
-#include "../few_batches.cuh"
+#include "../short_rows.cuh"
 #include "../walk.cuh"
 
 #include <math.h>
@@ -161,13 +161,16 @@ __launch_bounds__(THREADS)
 /* ---- launch ---- */
 
 template <typename T>
-static gpo_status
-find_means(gpo_call *call, const mean_matvec_view<T> &v)
+gpo_status
+mean_matvec_find_means(gpo_call *call, const mean_matvec_view<T> &v)
 {
     const int64_t rows = v.batches * v.rows;
     if (v.cols >= LONG_COLS && rows <= gpo_processors(call) * LONG_ROWS) {
         return GPO_LAUNCH(call, grid_of(rows), THREADS, 0,
                           (mean_matvec_few_batches_long_rows<T>), v, rows);
+    }
+    if (has_short_rows(call)) {
+        return mean_matvec_short_means(call, v);
     }
     const row_walk walk = walk_of(call, pack<T>::SIZE);
     const int64_t items = ceil_div(v.batches, TILE_BATCHES) * walk.streams;
@@ -226,14 +229,17 @@ mean_matvec_few_batches(gpo_call *call)
                           (mean_matvec_few_batches_product<T, true>), v, across, tiles,
                           warps);
     }
-    status = find_means(call, v);
+    status = mean_matvec_find_means(call, v);
     return status ? status
                   : GPO_LAUNCH(call, grid, block, 0,
                                (mean_matvec_few_batches_product<T, false>), v, across,
                                tiles, warps);
 }
 
-#define INSTANTIATE(T) template gpo_status mean_matvec_few_batches<T>(gpo_call * call);
+#define INSTANTIATE(T)                                               \
+    template gpo_status mean_matvec_few_batches<T>(gpo_call * call); \
+    template gpo_status mean_matvec_find_means<T>(gpo_call * call,   \
+                                                  const mean_matvec_view<T> &v);
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 INSTANTIATE(float)

@@ -1,9 +1,9 @@
 /*
- * any_windows.cuh  Which calls the shape kernels of max_pool3d_backward take (shapes/),
+ * gradient_shapes.cuh  Which calls the shape kernels of max_pool3d_backward take (shapes/),
  * for its table and their launchers.
  */
-#ifndef GPO_MAX_POOL3D_ANY_WINDOWS_CUH
-#define GPO_MAX_POOL3D_ANY_WINDOWS_CUH
+#ifndef GPO_MAX_POOL3D_GRADIENT_SHAPES_CUH
+#define GPO_MAX_POOL3D_GRADIENT_SHAPES_CUH
 
 #include "gradient.cuh"
 
@@ -33,28 +33,19 @@ takes_any_windows(const gpo_call *call)
            static_cast<double>(plan.planes) * static_cast<double>(plan.plane) <= MOST;
 }
 
-/* The axis along which blocks of strided_windows share a plane. */
+/* Adjacent elements that a thread of any_windows sums: lanes then read windows so many
+ * / stride apart. */
 inline int
-cut_of(const pool_gradient_plan &plan)
-{
-    return plan.axis[POOL_T].in > 1   ? POOL_T
-           : plan.axis[POOL_H].in > 1 ? POOL_H
-                                      : POOL_W;
-}
-
-/* At least twice as many elements as windows, and steps of that axis fit a block. */
-inline bool
-takes_strided_windows(const gpo_call *call)
+items_of(const gpo_call *call)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
-    return takes_any_windows(call) && 2 * plan.outputs <= plan.plane &&
-           plan.plane / plan.axis[cut_of(plan)].in <= MOST_STEP;
+    const int64_t stride = plan.axis[POOL_W].stride;
+    const bool few = plan.planes * plan.plane < gpo_processors(call) * GATHER_THREADS;
+    const bool is_narrow = gpo_dtypes[call->out[0].dtype].bytes <= 4;
+    return few || stride < 2 ? 1 : stride >= 4 && is_narrow ? 4 : 2;
 }
 
 template <typename T>
 gpo_status max_pool3d_backward_any_windows(gpo_call *call);
-
-template <typename T>
-gpo_status max_pool3d_backward_strided_windows(gpo_call *call);
 
 #endif

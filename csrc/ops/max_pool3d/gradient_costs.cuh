@@ -1,0 +1,64 @@
+/*
+ * gradient_costs.cuh  What the kernels between which max_pool3d_backward chooses are
+ * estimated to take on an H200, in microseconds, from instructions, bytes and rounds of
+ * loads (tuning.cuh).  See overlap.cuh for overlapping_windows.
+ */
+#ifndef GPO_MAX_POOL3D_GRADIENT_COSTS_CUH
+#define GPO_MAX_POOL3D_GRADIENT_COSTS_CUH
+
+#include "overlap.cuh"
+#include "rounds.cuh"
+
+/* any_windows: runs of elements ask all windows that have one. */
+inline double
+gather_us(const gpo_call *call)
+{
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    const pool_axis &t = plan.axis[POOL_T], &h = plan.axis[POOL_H];
+    const double bytes = gpo_dtypes[call->out[0].dtype].bytes;
+    const double sms = gpo_processors(call), planes = static_cast<double>(plan.planes);
+    const double elements = planes * static_cast<double>(plan.plane);
+    const int items = items_of(call);
+    const double runs = elements / items;
+    const double rows = windows_per_element(t) * windows_per_element(h);
+    const double windows =
+        windows_naming(t).mean * windows_naming(h).mean *
+        static_cast<double>(windows_reaching(plan.axis[POOL_W], items));
+    const double fill = sms * static_cast<double>(GATHER_THREADS) / runs;
+    const double lanes = fmin(fmin(fmax(fill, 1), 1 << MOST_LOG_SHARES), rows);
+    const double work = runs * (GATHER_WORK + GATHERED_WORK * windows);
+    const double moved =
+        elements * bytes + planes * static_cast<double>(plan.outputs) * (bytes + 8);
+    const double waits = rows / lanes * WAIT_US / 2;
+    return GRADIENT_LAUNCH_US + WAIT_US +
+           fmax(fmax(work / GRADIENT_RATE, moved / GRADIENT_BYTES) / sms, waits);
+}
+
+/*
+ * v4: a warp takes a row of up to 32 windows at a time, of each tile that they reach
+ * into; blocks wait after every round.  Where v4 would run v3, that is slower than all.
+ */
+inline double
+rounds_us(const gpo_call *call)
+{
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    const pool_axis *a = plan.axis;
+    const size_t size = gpo_dtypes[call->out[0].dtype].bytes == 8 ? 8 : 4;
+    const double sms = gpo_processors(call);
+    round_plan s = {};
+    if (!plan_rounds(plan, least_of(ROUNDS_BYTES, shared_room(call)), size, &s)) {
+        return INFINITY;
+    }
+    double rows = 1, rounds = 1; /* of a tile */
+    for (int d = POOL_T; d <= POOL_H; d++) {
+        rows *= static_cast<double>(windows_of(a[d], s.side[d]));
+        rounds *= s.apart[d];
+    }
+    const double items = static_cast<double>(s.items);
+    const double steps = rows * static_cast<double>(ceil_div(a[POOL_W].out, WARP));
+    return ROUNDS_US + items / sms *
+                           (steps * WARP * ROUNDS_WORK / GRADIENT_RATE +
+                            rounds * ROUND_US / ROUNDS_BLOCKS);
+}
+
+#endif

@@ -1,0 +1,459 @@
+/*
+ * backward_overlapping_windows.cu  The gradient of windows that overlap, dilated or
+ * not.  A block owns a box of dx.  It fills that with zeros, reads the windows that
+ * reach into it once and keeps in shared memory which element each names, and its
+ * gradient.  Then each element that is named, and no other, asks the windows that have
+ * it, and adds in an order that depends on the sizes alone.
+ * Cost:  an index and a gradient for each window of a box; dx once in words of 16
+ *        bytes, and each named element; (kernel / stride)^3 reads of shared memory for
+ *        each of those.  Atomics only mark and list elements: no sum depends on their
+ *        order.
+ */
+#include "../gather.cuh"
+#include "../overlap.cuh"
+
+#include <limits.h>
+
+template <typename T>
+struct overlap_view {
+    const T *dy;
+    const int64_t *indices;
+    T *dx;
+    int planes, plane, outputs; /* elements of a plane of dx, of dy */
+    gather_axis axis[POOL_AXES];
+    divider dilation[POOL_AXES];
+    int step[POOL_AXES];        /* windows apart that have a common element */
+    divider per_slice, per_row; /* elements of a plane */
+    int together;
+    divider tiles[POOL_AXES];                  /* boxes of a plane */
+    divider side[POOL_AXES], reach[POOL_AXES]; /* elements, windows of a box */
+    int log_words, log_lanes;
+    bool shares_rows;    /* lanes have different rows of windows, not columns */
+    int windows, listed; /* of a block, at most */
+};
+
+/* ---- what a block owns ---- */
+
+struct box {
+    int64_t plane; /* the first */
+    int planes;
+    int from[POOL_AXES], n[POOL_AXES];      /* elements */
+    int first[POOL_AXES], count[POOL_AXES]; /* windows */
+    int start[POOL_AXES]; /* where the first window begins, in elements of the box */
+    int64_t window;       /* the first one's offset in dy */
+};
+
+template <typename T>
+__device__ __forceinline__ box
+box_of(const overlap_view<T> &v, int block)
+{
+    box b;
+    int at[POOL_AXES];
+#pragma unroll
+    for (int d = POOL_W; d >= POOL_T; d--) {
+        const int above = v.tiles[d].narrow(block);
+        at[d] = block - above * static_cast<int>(v.tiles[d].by);
+        block = above;
+    }
+    const int first = block * v.together, left = v.planes - first;
+    b.plane = first;
+    b.planes = left < v.together ? left : v.together;
+#pragma unroll
+    for (int d = POOL_T; d < POOL_AXES; d++) {
+        const gather_axis &a = v.axis[d];
+        const int side = static_cast<int>(v.side[d].by);
+        b.from[d] = at[d] * side;
+        b.n[d] = a.in - b.from[d] < side ? a.in - b.from[d] : side;
+        const int_range over = windows_over(a, b.from[d], b.from[d] + b.n[d] - 1);
+        b.first[d] = over.first;
+        b.count[d] = over.last - over.first + 1; /* perhaps none, or less */
+        b.start[d] = over.first * a.stride - a.padding - b.from[d];
+    }
+    const int line = b.first[POOL_T] * v.axis[POOL_H].out + b.first[POOL_H];
+    b.window = b.plane * v.outputs + line * v.axis[POOL_W].out + b.first[POOL_W];
+    return b;
+}
+
+/* A block's shared memory. */
+template <typename T>
+struct overlap_room {
+    T *gradient;     /* of each window */
+    uint16_t *names; /* the element of the box that it names, or NO_ELEMENT */
+    unsigned *named; /* a bit for each element */
+    uint16_t *list;  /* of those named */
+};
+
+template <typename T>
+__device__ __forceinline__ overlap_room<T>
+room_of(const overlap_view<T> &v, unsigned char *memory)
+{
+    const int windows = (v.windows * static_cast<int>(sizeof(T) + 2) + 7) / 8 * 8;
+    unsigned *const named = reinterpret_cast<unsigned *>(memory + windows);
+    return {reinterpret_cast<T *>(memory),
+            reinterpret_cast<uint16_t *>(memory + v.windows * sizeof(T)), named,
+            reinterpret_cast<uint16_t *>(named + (1 << v.log_words))};
+}
+
+/* ---- zeros ---- */
+
+/* In words of 16 bytes, and elements before and after. */
+template <typename T>
+__device__ __forceinline__ void
+clear(T *to, int n)
+{
+    constexpr int PACK = 16 / static_cast<int>(sizeof(T));
+    const int tid = threadIdx.x, threads = blockDim.x;
+    const T zero = stored_as<T>(value_type<T>(0));
+    const int past = static_cast<int>(reinterpret_cast<uintptr_t>(to) % 16 / sizeof(T));
+    int before = past > 0 ? PACK - past : 0;
+    before = before < n ? before : n;
+    const int words = (n - before) / PACK, after = before + words * PACK;
+    for (int k = tid; k < words; k += threads) {
+        reinterpret_cast<uint4 *>(to + before)[k] = {0, 0, 0, 0};
+    }
+    for (int k = tid; k < before + n - after; k += threads) {
+        to[k < before ? k : after + k - before] = zero;
+    }
+}
+
+/* A box is contiguous, unless slices are cut into rows. */
+template <typename T>
+__device__ __forceinline__ void
+clear_box(const overlap_view<T> &v, const box &b)
+{
+    const gather_axis &h = v.axis[POOL_H], &w = v.axis[POOL_W];
+    const bool is_cut = b.n[POOL_H] < h.in;
+    const int rows = b.n[POOL_H] * b.n[POOL_W];
+    const int pieces = is_cut ? b.n[POOL_T] : 1;
+    const int piece = is_cut ? rows : b.planes * b.n[POOL_T] * rows;
+    const int begin = (b.from[POOL_T] * h.in + b.from[POOL_H]) * w.in + b.from[POOL_W];
+    T *to = v.dx + b.plane * v.plane + begin;
+    for (int k = 0; k < pieces; k++) {
+        clear(to, piece);
+        to += h.in * w.in;
+    }
+}
+
+/* ---- windows ---- */
+
+struct box_place {
+    int plane, at[POOL_AXES];
+};
+
+/* Number q of a box's windows or elements, `pitch` along each axis. */
+__device__ __forceinline__ box_place
+place_of(const divider (&pitch)[POOL_AXES], int q)
+{
+    box_place p;
+#pragma unroll
+    for (int d = POOL_W; d >= POOL_T; d--) {
+        const int above = pitch[d].narrow(q);
+        p.at[d] = q - above * static_cast<int>(pitch[d].by);
+        q = above;
+    }
+    p.plane = q;
+    return p;
+}
+
+/* A window in flight from memory: its index, its gradient, its place in the box. */
+template <typename T>
+struct coming_window {
+    int64_t found; /* -1 if there is none */
+    T gradient;
+    unsigned t_h, w_plane; /* 16 bits each */
+};
+
+template <typename T>
+__device__ __forceinline__ coming_window<T>
+bring_window(const overlap_view<T> &v, const box &b, const int64_t *indices,
+             const T *dy, int windows, int q)
+{
+    const box_place p = place_of(v.reach, q);
+    const int *const at = p.at;
+    coming_window<T> o = {-1, stored_as<T>(value_type<T>(0)),
+                          static_cast<unsigned>(at[POOL_T] | at[POOL_H] << 16),
+                          static_cast<unsigned>(at[POOL_W] | p.plane << 16)};
+    if (q < windows && at[POOL_T] < b.count[POOL_T] && at[POOL_H] < b.count[POOL_H] &&
+        at[POOL_W] < b.count[POOL_W]) {
+        const int line = at[POOL_T] * v.axis[POOL_H].out + at[POOL_H];
+        const int from = p.plane * v.outputs + line * v.axis[POOL_W].out + at[POOL_W];
+        o.found = indices[from];
+        o.gradient = dy[from];
+    }
+    return o;
+}
+
+/* The number in the box of the element that a window names, or NO_ELEMENT. */
+template <typename T, bool GAPS>
+__device__ __forceinline__ int
+name_of(const overlap_view<T> &v, const box &b, const coming_window<T> &o)
+{
+    const bool is_in_plane =
+        static_cast<uint64_t>(o.found) < static_cast<uint64_t>(v.plane);
+    const int index = static_cast<int>(o.found) & INT_MAX,
+              t = v.per_slice.narrow(index);
+    const int rest = index - t * static_cast<int>(v.per_slice.by);
+    const int h = v.per_row.narrow(rest);
+    const int at[POOL_AXES] = {t - b.from[POOL_T], h - b.from[POOL_H],
+                               rest - h * static_cast<int>(v.per_row.by) -
+                                   b.from[POOL_W]};
+    const int window[POOL_AXES] = {static_cast<int>(o.t_h & 0xffff),
+                                   static_cast<int>(o.t_h >> 16),
+                                   static_cast<int>(o.w_plane & 0xffff)};
+    bool is_own = is_in_plane;
+    int name = static_cast<int>(o.w_plane >> 16);
+#pragma unroll
+    for (int d = POOL_T; d < POOL_AXES; d++) {
+        const gather_axis &a = v.axis[d];
+        const int past = at[d] - (b.start[d] + window[d] * a.stride);
+        const unsigned extent =
+            static_cast<unsigned>(GAPS ? (a.kernel - 1) * a.dilation + 1 : a.kernel);
+        is_own = is_own && static_cast<unsigned>(past) < extent &&
+                 static_cast<unsigned>(at[d]) < static_cast<unsigned>(b.n[d]);
+        if (GAPS) {
+            is_own =
+                is_own && v.dilation[d].narrow(past & INT_MAX) * a.dilation == past;
+        }
+        name = name * static_cast<int>(v.side[d].by) + at[d];
+    }
+    return is_own ? name : NO_ELEMENT;
+}
+
+/* Marks an element; all lanes of a warp together. */
+template <typename T>
+__device__ __forceinline__ void
+mark(const overlap_view<T> &v, const overlap_room<T> &room, int name)
+{
+    const int before = __shfl_up_sync(ALL_LANES, name, 1);
+    if (name != NO_ELEMENT && (threadIdx.x % WARP == 0 || name != before)) {
+        /* elements beside each other are in different words */
+        atomicOr(&room.named[name & ((1 << v.log_words) - 1)],
+                 1u << (name >> v.log_words));
+    }
+}
+
+/* Lists the elements marked; *listed of them, in any order of warps. */
+template <typename T>
+__device__ __forceinline__ void
+list_marked(const overlap_view<T> &v, const overlap_room<T> &room, int *listed)
+{
+    const int lane = threadIdx.x % WARP, words = 1 << v.log_words;
+    for (int base = 0; base < words; base += blockDim.x) { /* uniform */
+        const int word = base + static_cast<int>(threadIdx.x);
+        unsigned bits = word < words ? room.named[word] : 0;
+        const int own = __popc(bits);
+        int upto = own;
+#pragma unroll
+        for (int d = 1; d < WARP; d *= 2) {
+            const int other = __shfl_up_sync(ALL_LANES, upto, d);
+            upto += lane >= d ? other : 0;
+        }
+        int slot = lane == WARP - 1 && upto > 0 ? atomicAdd(listed, upto) : 0;
+        slot = __shfl_sync(ALL_LANES, slot, WARP - 1) + upto - own;
+        for (; bits != 0; bits &= bits - 1) {
+            const int bit = __ffs(static_cast<int>(bits)) - 1;
+            room.list[slot++] = static_cast<uint16_t>(bit << v.log_words | word);
+        }
+    }
+}
+
+/* ---- elements ---- */
+
+/* Windows of a box that have an element: `count` from `first` on, `step` apart. */
+struct window_line {
+    int first, count;
+};
+
+template <typename T, bool GAPS>
+__device__ __forceinline__ window_line
+line_with(const overlap_view<T> &v, const box &b, int d, int at)
+{
+    const gather_axis &a = v.axis[d];
+    int_range over = windows_over(a, at, at);
+    while (GAPS && over.first <= over.last && !window_has(a, over.first, at)) {
+        over.first++;
+    }
+    const int past = over.last - over.first;
+    const int steps = GAPS ? past / v.step[d] : past;
+    return {over.first - b.first[d], past < 0 ? 0 : steps + 1};
+}
+
+/* A lane's share of the gradients of an element. */
+template <typename T, bool GAPS>
+__device__ __forceinline__ value_type<T>
+sum_of_element(const overlap_view<T> &v, const box &b, const overlap_room<T> &room,
+               int name, const box_place &e, int share)
+{
+    const window_line t =
+        line_with<T, GAPS>(v, b, POOL_T, b.from[POOL_T] + e.at[POOL_T]);
+    const window_line h =
+        line_with<T, GAPS>(v, b, POOL_H, b.from[POOL_H] + e.at[POOL_H]);
+    const window_line w =
+        line_with<T, GAPS>(v, b, POOL_W, b.from[POOL_W] + e.at[POOL_W]);
+    const int lanes = 1 << v.log_lanes, each = v.shares_rows ? lanes : 1;
+    const int col = v.shares_rows ? 0 : share, cols = v.shares_rows ? 1 : lanes;
+    const int high = static_cast<int>(v.reach[POOL_H].by);
+    const int wide = static_cast<int>(v.reach[POOL_W].by);
+    const int slices = e.plane * static_cast<int>(v.reach[POOL_T].by);
+    int it = 0, ih = v.shares_rows ? share : 0;
+    value_type<T> sum = 0;
+    for (int r = ih; r < t.count * h.count; r += each) {
+        for (; ih >= h.count; ih -= h.count) {
+            it++;
+        }
+        const int slice = slices + t.first + it * (GAPS ? v.step[POOL_T] : 1);
+        const int line = slice * high + h.first + ih * (GAPS ? v.step[POOL_H] : 1);
+        const uint16_t *names = room.names + line * wide + w.first;
+        const T *gradients = room.gradient + line * wide + w.first;
+        const int step = GAPS ? v.step[POOL_W] : 1;
+        if (!GAPS && v.shares_rows) {
+#pragma unroll 4
+            for (int iw = 0; iw < w.count; iw++) {
+                if (names[iw] == name) {
+                    sum += value_of(gradients[iw]);
+                }
+            }
+        }
+        else {
+#pragma unroll 4
+            for (int iw = col; iw < w.count; iw += cols) {
+                if (names[iw * step] == name) {
+                    sum += value_of(gradients[iw * step]);
+                }
+            }
+        }
+        ih += each;
+    }
+    return sum;
+}
+
+template <typename T, bool GAPS>
+__device__ __forceinline__ void
+add_named(const overlap_view<T> &v, const box &b, const overlap_room<T> &room,
+          int listed)
+{
+    const int tid = threadIdx.x, lane = tid % WARP, warps = blockDim.x / WARP;
+    const int across = WARP >> v.log_lanes, share = lane / across;
+    for (int k = tid / WARP * across; k < listed; k += warps * across) {
+        const int at = k + lane % across;
+        const bool active = at < listed;
+        const int name = room.list[active ? at : 0];
+        const box_place e = place_of(v.side, name);
+        value_type<T> sum = sum_of_element<T, GAPS>(v, b, room, name, e, share);
+        for (int d = across; d < WARP; d *= 2) {
+            sum += __shfl_xor_sync(ALL_LANES, sum, d);
+        }
+        if (active && share == 0) {
+            const int line = (b.from[POOL_T] + e.at[POOL_T]) * v.axis[POOL_H].in +
+                             b.from[POOL_H] + e.at[POOL_H];
+            T *const dx = v.dx + (b.plane + e.plane) * v.plane;
+            dx[line * v.axis[POOL_W].in + b.from[POOL_W] + e.at[POOL_W]] =
+                stored_as<T>(sum);
+        }
+    }
+}
+
+/* ---- the kernel ---- */
+
+template <typename T, bool GAPS>
+__global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
+    max_pool3d_backward_overlapping_windows_kernel(overlap_view<T> v)
+{
+    GPO_DYN_SHARED(unsigned char, memory);
+    GPO_SHARED(int, listed, [1]);
+    const overlap_room<T> room = room_of(v, memory);
+    const box b = box_of(v, blockIdx.x);
+    const int tid = threadIdx.x, threads = blockDim.x;
+    const int windows = b.planes * static_cast<int>(v.reach[POOL_T].by) *
+                        static_cast<int>(v.reach[POOL_H].by) *
+                        static_cast<int>(v.reach[POOL_W].by);
+    const int64_t *const indices = v.indices + b.window;
+    const T *const dy = v.dy + b.window;
+    for (int k = tid; k < 1 << v.log_words; k += threads) {
+        room.named[k] = 0;
+    }
+    if (tid == 0) {
+        listed[0] = 0;
+    }
+    for (int base = 0; base < windows; base += IN_FLIGHT * threads) {
+        coming_window<T> coming[IN_FLIGHT];
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++) {
+            coming[k] =
+                bring_window(v, b, indices, dy, windows, base + k * threads + tid);
+        }
+        if (base == 0) { /* while those are on their way */
+            clear_box(v, b);
+            __syncthreads();
+        }
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++) {
+            const int q = base + k * threads + tid;
+            const int name = name_of<T, GAPS>(v, b, coming[k]);
+            if (q < windows) {
+                room.names[q] = static_cast<uint16_t>(name);
+                room.gradient[q] = coming[k].gradient;
+            }
+            mark(v, room, name);
+        }
+    }
+    __syncthreads();
+    list_marked(v, room, listed);
+    __syncthreads();
+    add_named<T, GAPS>(v, b, room, listed[0]);
+}
+
+/* ---- launch ---- */
+
+template <typename T>
+gpo_status
+max_pool3d_backward_overlapping_windows(gpo_call *call)
+{
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    overlap_plan s;
+    if (!plan_overlap(call, &s)) {
+        return GPO_OK; /* dx is empty: its row of the table takes no other */
+    }
+    overlap_view<T> v = {};
+    v.dy = static_cast<const T *>(call->in[0].data);
+    v.indices = static_cast<const int64_t *>(call->in[1].data);
+    v.dx = static_cast<T *>(call->out[0].data);
+    v.planes = static_cast<int>(plan.planes);
+    v.plane = static_cast<int>(plan.plane);
+    v.outputs = static_cast<int>(plan.outputs);
+    v.together = s.together;
+    v.windows = s.together;
+    for (int d = 0; d < POOL_AXES; d++) {
+        const pool_axis &a = plan.axis[d];
+        v.axis[d] = gather_axis_of(a);
+        v.dilation[d] = divider_of(a.dilation);
+        v.step[d] = static_cast<int>(step_of(a));
+        v.tiles[d] = divider_of(s.tiles[d]);
+        v.side[d] = divider_of(s.side[d]);
+        v.reach[d] = divider_of(s.reach[d]);
+        v.windows *= s.reach[d];
+    }
+    v.per_slice = divider_of(plan.axis[POOL_H].in * plan.axis[POOL_W].in);
+    v.per_row = divider_of(plan.axis[POOL_W].in);
+    v.log_words = s.log_words;
+    v.log_lanes = s.log_lanes;
+    v.shares_rows = s.shares_rows;
+    const size_t bytes = static_cast<size_t>(s.bytes);
+    const dim3 grid = grid_of(s.blocks), block(static_cast<unsigned>(s.threads));
+    if (plan.has_gaps) {
+        gpo_allow_shared(max_pool3d_backward_overlapping_windows_kernel<T, true>,
+                         bytes);
+        return GPO_LAUNCH(call, grid, block, bytes,
+                          (max_pool3d_backward_overlapping_windows_kernel<T, true>), v);
+    }
+    gpo_allow_shared(max_pool3d_backward_overlapping_windows_kernel<T, false>, bytes);
+    return GPO_LAUNCH(call, grid, block, bytes,
+                      (max_pool3d_backward_overlapping_windows_kernel<T, false>), v);
+}
+
+#define INSTANTIATE(T) \
+    template gpo_status max_pool3d_backward_overlapping_windows<T>(gpo_call * call);
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
+INSTANTIATE(float)
+INSTANTIATE(double)

@@ -1,0 +1,247 @@
+/*
+ * short_rows.cu  Means of a few elements, of rows beside each other in memory: a block
+ * copies stretches of x to shared memory in words of 16 bytes, wherever rows begin, and
+ * up to a warp of lanes add a row.  Then v4's product, whose factors are padded to
+ * whole packs where that pays.
+ * Cost:  reads x once, all lanes busy, the next stretch on its way; the matrix is
+ *        copied once more if its rows are no whole packs.
+ */
+#include "../short_rows.cuh"
+#include "../../../device/divide.cuh"
+
+template <typename T>
+struct short_view {
+    const T *x, *matrix;
+    value_type<T> *means;
+    T *padded;          /* the matrix, rows `pitch` apart; NULL if not wanted */
+    int rows;           /* of all batches */
+    int cols, skew;     /* skew: elements from a 16-byte boundary to x */
+    int log_lanes;      /* that share a row */
+    int length, chunks; /* rows of a chunk */
+    int streams;        /* blocks that find means; the others copy the matrix */
+    divider per_batch;  /* rows */
+    int64_t pitch;      /* of the means' rows, and of the matrix's */
+    int64_t outputs, matrix_output, matrix_row;
+};
+
+/* Starts the copy of a chunk of x, as one group; what lies beside x is left out. */
+template <typename T>
+__device__ __forceinline__ void
+bring_chunk(const short_view<T> &v, int chunk, T *to)
+{
+    constexpr int SIZE = pack<T>::SIZE;
+    if (chunk < v.chunks) {
+        const int64_t first = static_cast<int64_t>(chunk) * v.length * v.cols;
+        const int64_t all = static_cast<int64_t>(v.rows) * v.cols;
+        const int64_t rest = all - first;
+        const int most = v.length * v.cols,
+                  n = static_cast<int>(rest < most ? rest : most);
+        const T *const x = v.x + first;
+        for (int k = threadIdx.x * SIZE; k < v.skew + n; k += THREADS * SIZE) {
+            const int64_t at = k - v.skew; /* from the first element of the chunk on */
+            if (first + at >= 0 && at + SIZE <= rest) {
+                start_copy(to + k, x + at, l2_evict_unchanged());
+            }
+            else {
+                for (int u = 0; u < SIZE; u++) {
+                    if (first + at + u >= 0 && at + u < rest) {
+                        to[k + u] = x[at + u];
+                    }
+                }
+            }
+        }
+    }
+    group_copies();
+}
+
+/* A lane's share of a row, elements `lanes` apart, in four sums: to bound its error. */
+template <typename T>
+__device__ __forceinline__ value_type<T>
+sum_share(const T *row, int cols, int share, int lanes)
+{
+    using V = value_type<T>;
+    V sum[4] = {};
+    int m = share;
+    for (; m + 3 * lanes < cols; m += 4 * lanes) {
+#pragma unroll
+        for (int u = 0; u < 4; u++) {
+            sum[u] += value_of(row[m + u * lanes]);
+        }
+    }
+    for (; m < cols; m += lanes) {
+        sum[0] += value_of(row[m]);
+    }
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* Finds the means of rows [begin, begin + n), which lie at `x` in shared memory. */
+template <typename T>
+__device__ __forceinline__ void
+add_rows(const short_view<T> &v, const T *x, int begin, int n)
+{
+    using V = value_type<T>;
+    const int lanes = 1 << v.log_lanes, share = threadIdx.x & (lanes - 1);
+    const int length = static_cast<int>(v.per_batch.by);
+    const int padding = static_cast<int>(v.pitch) - length;
+    for (int first = 0; first < n; first += THREADS >> v.log_lanes) {
+        const int r = first + (static_cast<int>(threadIdx.x) >> v.log_lanes);
+        V sum = r < n ? sum_share(x + r * v.cols, v.cols, share, lanes) : V(0);
+        for (int d = lanes / 2; d > 0; d /= 2) {
+            sum += __shfl_xor_sync(ALL_LANES, sum, d);
+        }
+        if (r < n && share == 0) {
+            const int batch = v.per_batch.narrow(begin + r);
+            const int l = begin + r - batch * length;
+            V *const to = v.means + batch * v.pitch + l;
+            *to = sum / static_cast<V>(v.cols);
+            if (l == length - 1) {
+                for (int k = 1; k <= padding; k++) {
+                    to[k] = 0;
+                }
+            }
+        }
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void
+copy_matrix(const short_view<T> &v)
+{
+    const int64_t blocks = gridDim.x - v.streams, block = blockIdx.x - v.streams;
+    const int64_t length = v.per_batch.by, warps = blocks * (THREADS / WARP);
+    const int lane = threadIdx.x % WARP;
+    const T zero = stored_as<T>(value_type<T>(0));
+    for (int64_t i = block * (THREADS / WARP) + threadIdx.x / WARP; i < v.outputs;
+         i += warps) {
+#pragma unroll 4
+        for (int64_t l = lane; l < v.pitch; l += WARP) {
+            v.padded[i * v.pitch + l] =
+                l < length ? v.matrix[i * v.matrix_output + l * v.matrix_row] : zero;
+        }
+    }
+}
+
+template <typename T>
+__global__ void
+__launch_bounds__(THREADS) mean_matvec_short_rows_means(short_view<T> v)
+{
+    constexpr int ROOM = SHORT_BYTES / sizeof(T);
+    GPO_SHARED(pack<T>, room, [2][SHORT_BYTES / sizeof(pack<T>)]);
+    if (static_cast<int>(blockIdx.x) >= v.streams) {
+        copy_matrix(v);
+        return;
+    }
+    T *const first = room[0][0].v;
+    int now = 0;
+    bring_chunk(v, blockIdx.x, first);
+    for (int chunk = blockIdx.x; chunk < v.chunks; chunk += v.streams) {
+        bring_chunk(v, chunk + v.streams, first + (1 - now) * ROOM);
+        await_groups<1>();
+        __syncthreads();
+        const int begin = chunk * v.length, left = v.rows - begin;
+        add_rows(v, first + now * ROOM + v.skew, begin,
+                 left < v.length ? left : v.length);
+        __syncthreads(); /* before the chunk is written again */
+        now = 1 - now;
+    }
+}
+
+/* ---- launch ---- */
+
+/* Launches what finds the means of v, and copies its matrix if `padded` is not NULL. */
+template <typename T>
+static gpo_status
+find_short_means(gpo_call *call, const mean_matvec_view<T> &v, int64_t length,
+                 T *padded)
+{
+    constexpr int64_t ROOM = SHORT_BYTES / static_cast<int>(sizeof(T));
+    short_view<T> s = {};
+    s.x = v.x;
+    s.matrix = v.matrix;
+    s.means = v.means;
+    s.padded = padded;
+    s.rows = static_cast<int>(v.batches * length);
+    s.cols = static_cast<int>(v.cols);
+    s.skew = static_cast<int>(reinterpret_cast<uintptr_t>(v.x) % 16 / sizeof(T));
+    s.per_batch = divider_of(length);
+    s.pitch = v.rows;
+    s.outputs = v.outputs;
+    s.matrix_output = v.matrix_output;
+    s.matrix_row = v.matrix_row;
+    while (SHORT_COLS_OF_LANE << s.log_lanes < v.cols) {
+        s.log_lanes++;
+    }
+    /* Of whole packs, so that all chunks begin as far from a 16-byte boundary as x. */
+    constexpr int64_t SIZE = pack<T>::SIZE;
+    const int64_t most = (ROOM - SIZE) / v.cols / SIZE * SIZE;
+    const int64_t blocks = gpo_processors(call) * SHORT_BLOCKS;
+    const int64_t share = ceil_div(ceil_div(s.rows, blocks), WARP) * WARP;
+    s.length = static_cast<int>(share < most ? share : most);
+    s.chunks = static_cast<int>(ceil_div(s.rows, s.length));
+    s.streams = static_cast<int>(s.chunks < blocks ? s.chunks : blocks);
+    const int64_t copies = ceil_div(v.outputs, THREADS / WARP);
+    const int64_t others = padded ? (copies < blocks ? copies : blocks) : 0;
+    return GPO_LAUNCH(call, grid_of(s.streams + others), THREADS, 0,
+                      (mean_matvec_short_rows_means<T>), s);
+}
+
+template <typename T>
+gpo_status
+mean_matvec_short_means(gpo_call *call, const mean_matvec_view<T> &v)
+{
+    return find_short_means<T>(call, v, v.rows, nullptr);
+}
+
+/* Means and a copy of the matrix in rows of whole packs, if that pays. */
+template <typename T>
+gpo_status
+mean_matvec_pad_factors(gpo_call *call, mean_matvec_view<T> *v)
+{
+    using V = value_type<T>;
+    constexpr int64_t SIZE = pack<V>::SIZE, T_SIZE = pack<T>::SIZE;
+    const int64_t length = v->rows, pitch = ceil_div(length, T_SIZE) * T_SIZE;
+    static_assert(T_SIZE % SIZE == 0, "whole packs of both");
+    void *means = nullptr, *padded = nullptr;
+    gpo_status status = GPO_OK;
+    if (!pads_factors(call)) {
+        status = view_of(call, v);
+        return status ? status : find_short_means<T>(call, *v, length, nullptr);
+    }
+    status = gpo_scratch(call, v->batches * pitch * sizeof(V), &means);
+    if (!status) {
+        status = gpo_scratch(call, v->outputs * pitch * sizeof(T), &padded);
+    }
+    if (status) {
+        return status;
+    }
+    v->means = static_cast<V *>(means);
+    v->rows = pitch;
+    status = find_short_means<T>(call, *v, length, static_cast<T *>(padded));
+    v->matrix = static_cast<const T *>(padded);
+    v->matrix_output = pitch;
+    v->matrix_row = 1;
+    return status;
+}
+
+template <typename T>
+gpo_status
+mean_matvec_short_rows(gpo_call *call)
+{
+    mean_matvec_view<T> v = view_without_means<T>(call);
+    if (v.batches * v.outputs == 0) {
+        return GPO_OK;
+    }
+    const gpo_status status = v.rows > 0 ? mean_matvec_pad_factors(call, &v) : GPO_OK;
+    return status ? status : mean_matvec_product(call, v);
+}
+
+#define INSTANTIATE(T)                                                       \
+    template gpo_status mean_matvec_short_rows<T>(gpo_call * call);          \
+    template gpo_status mean_matvec_pad_factors<T>(gpo_call * call,          \
+                                                   mean_matvec_view<T> * v); \
+    template gpo_status mean_matvec_short_means<T>(gpo_call * call,          \
+                                                   const mean_matvec_view<T> &v);
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
+INSTANTIATE(float)
+INSTANTIATE(double)

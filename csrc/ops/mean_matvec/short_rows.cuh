@@ -1,0 +1,81 @@
+/*
+ * short_rows.cuh  Which calls shapes/short_rows.cu takes: rows beside each other that
+ * 16-byte loads of lanes of their own would not fill.  For the table, its choice and
+ * the kernels' launchers.
+ */
+#ifndef GPO_MEAN_MATVEC_SHORT_ROWS_CUH
+#define GPO_MEAN_MATVEC_SHORT_ROWS_CUH
+
+#include "few_batches.cuh"
+
+/* x is one stretch of rows of 1 to SHORT_COLS elements, fewer than 2^30 of them. */
+inline bool
+takes_short_rows(const gpo_call *call)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const double all = static_cast<double>(p.batches) * static_cast<double>(p.rows);
+    return p.cols >= 1 && p.cols <= SHORT_COLS && (p.x_col == 1 || p.cols == 1) &&
+           (p.x_row == p.cols || p.rows <= 1) &&
+           (p.x_batch == p.rows * p.cols || p.batches <= 1) && all < 1 << 30;
+}
+
+/* Those whose rows are no whole packs, or leave half of a group's lanes idle. */
+inline bool
+has_short_rows(const gpo_call *call)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const int64_t bytes = p.cols * gpo_dtypes[call->in[0].dtype].bytes;
+    const bool is_even =
+        bytes % 16 == 0 && reinterpret_cast<uintptr_t>(call->in[0].data) % 16 == 0;
+    return takes_short_rows(call) && (!is_even || bytes < 16 * FEWEST_LANES / 2);
+}
+
+/* Bytes of the matrix in rows of whole packs. */
+inline double
+padded_bytes(const gpo_call *call)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const int size = gpo_dtypes[call->in[0].dtype].bytes;
+    const int64_t pitch = ceil_div(p.rows * size, int64_t{16}) * 16;
+    return static_cast<double>(p.outputs) * static_cast<double>(pitch);
+}
+
+/* Its copy in us. */
+inline double
+padding_us(const gpo_call *call)
+{
+    return 2 * padded_bytes(call) / (L2_BYTES_PER_MICROSECOND * gpo_processors(call));
+}
+
+/*
+ * Whether to copy the matrix, together with finding the means, so that rows of both are
+ * whole packs: by the time of the copy and that of the product.
+ */
+inline bool
+pads_factors(const gpo_call *call)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const int size = gpo_dtypes[call->in[0].dtype].bytes;
+    const bool is_wide = p.matrix_row == 1 && p.matrix_output * size % 16 == 0 &&
+                         p.rows * size % 16 == 0 &&
+                         reinterpret_cast<uintptr_t>(call->in[1].data) % 16 == 0;
+    return !is_wide && padded_bytes(call) <= PADDED_BYTES && takes_short_rows(call) &&
+           padding_us(call) < product_us(call, false) - product_us(call, true);
+}
+
+/* The means of a call that takes_short_rows(); row n of them starts at n * v.rows. */
+template <typename T>
+gpo_status mean_matvec_short_means(gpo_call *call, const mean_matvec_view<T> &v);
+
+/* The same, of factors padded to whole packs; changes *v to those. */
+template <typename T>
+gpo_status mean_matvec_pad_factors(gpo_call *call, mean_matvec_view<T> *v);
+
+/* v4's product of a matrix and means, those of v. */
+template <typename T>
+gpo_status mean_matvec_product(gpo_call *call, const mean_matvec_view<T> &v);
+
+template <typename T>
+gpo_status mean_matvec_short_rows(gpo_call *call);
+
+#endif
