@@ -1,0 +1,173 @@
+"""The lab beside compute-sanitizer and Nsight Compute: the scripts that make the tables.
+
+Order: programs of the planted faults, reports of compute-sanitizer, the document's table,
+reports of ncu, counts of both.
+The reports are samples in the documented format; a GPU is not needed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import planted_faults
+import pytest
+from planted_faults import FAULTS, Fault
+
+from gpuopt.lab import nvcc
+
+GPU = Path(__file__).parent / "gpu"
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"gpu_{name}", GPU / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(GPU)
+        spec.loader.exec_module(module)
+    return module
+
+
+faults = script("faults")
+
+
+def fault(name: str) -> Fault:
+    return next(f for f in FAULTS if f.name == name)
+
+
+# ---- programs of the planted faults ----
+
+
+@pytest.mark.parametrize("planted", FAULTS, ids=lambda f: f.name)
+def test_a_program_has_the_kernel_at_its_own_lines(planted: Fault) -> None:
+    text = faults.program(planted)
+    assert text.splitlines()[planted.line - 1] == planted.source.splitlines()[planted.line - 1]
+    assert f"{planted.name}<<<dim3(" in text
+
+
+def test_arguments_become_expressions() -> None:
+    assert faults.argument(planted_faults.f32(8)) == "device<float>(8, 1, true)"
+    assert faults.argument(planted_faults.i32(4)) == "device<int>(4, 0, true)"
+    assert faults.argument(planted_faults.unwritten(2)) == "device<float>(2, 0, false)"
+    assert faults.argument(100) == "100"
+    assert faults.argument(2**40) == f"{2**40}ull"
+    with pytest.raises(ValueError, match="0, 1, 2"):
+        faults.argument(planted_faults.f32(8) + 1)
+
+
+@pytest.mark.parametrize("compiler", [nvcc.find()] if nvcc.find() else [])
+@pytest.mark.parametrize("name", ["freed", "never_zeroed"])
+def test_a_program_compiles(compiler: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{name}.cu"
+    file.write_text(faults.program(fault(name)), encoding="utf-8")
+    words = [compiler, "-std=c++17", "-lineinfo", "-arch=sm_90", "-cubin", file]
+    done = subprocess.run(
+        [*words, "-o", tmp_path / "out.cubin"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# ---- reports of compute-sanitizer ----
+
+MEMCHECK = """\
+========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at no_guard(const float *, float *, int)+0xc0 in /tmp/x/no_guard.cu:{line}
+=========     by thread (4,0,0) in block (3,0,0)
+=========     Access at 0x7f2a4a000190 is out of bounds
+=========     and is 1 bytes after the nearest allocation at 0x7f2a4a000000 of size 400 bytes
+=========
+========= Program hit cudaErrorLaunchFailure (error 719) due to "unspecified launch failure"
+ends: cudaErrorLaunchFailure
+========= ERROR SUMMARY: 29 errors
+"""
+RACECHECK = """\
+========= COMPUTE-SANITIZER
+========= Error: Race reported between Write access at no_barrier(...)+0xa0 in no_barrier.cu:5
+=========     and Read access at no_barrier(...)+0xd0 in no_barrier.cu:6 [64 hazards]
+=========
+ends: cudaSuccess
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+LAUNCH = """\
+========= COMPUTE-SANITIZER
+========= Program hit cudaErrorInvalidValue (error 1) due to "invalid argument"
+=========     Saved host backtrace up to driver entry point at error
+=========     Host Frame: main in /tmp/x/no_bytes.cu:31 [0x9f2b]
+=========
+========= ERROR SUMMARY: 1 error
+"""
+CLEAN = """\
+========= COMPUTE-SANITIZER
+ends: cudaSuccess
+========= ERROR SUMMARY: 0 errors
+"""
+UNABLE = """\
+========= COMPUTE-SANITIZER
+========= Error: Unable to find the device's debugger interface
+========= ERROR SUMMARY: 1 error
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "found", "lines", "sentence"),
+    [
+        (MEMCHECK.format(line=4), "no_guard", "line", [4], "Invalid __global__ write of size"),
+        (MEMCHECK.format(line=3), "no_guard", "another line", [3], "Invalid __global__ write"),
+        (RACECHECK, "no_barrier", "line", [5, 6], "Error: Race reported between Write access"),
+        (LAUNCH, "no_bytes", "no line", [], "Program hit cudaErrorInvalidValue"),
+        (CLEAN, "no_guard", "nothing", [], ""),
+        (UNABLE, "no_guard", "not run", [], "Error: Unable to find"),
+    ],
+)
+def test_a_report_is_read(
+    text: str, name: str, found: str, lines: list[int], sentence: str
+) -> None:
+    seen = faults.parse(text, fault(name))
+    assert (seen["found"], seen["lines"]) == (found, lines)
+    assert seen["sentence"].startswith(sentence)
+    assert bool(seen["sentence"]) == bool(sentence)
+
+
+def test_a_program_is_ended_at_its_limit() -> None:
+    status, said = faults.command([sys.executable, "-c", "print('begins', flush=True)"], 60)
+    assert (status, said) == (0, "begins\n")
+    spins = "print('begins', flush=True)\nwhile True: pass"
+    status, said = faults.command([sys.executable, "-c", spins], 2)
+    assert status is None
+
+
+# ---- the document's table ----
+
+
+def result(**found: str) -> dict[str, Any]:
+    tools = {tool: {"found": found.get(tool, "nothing")} for tool in faults.TOOLS}
+    rows = [{"name": "no_guard", "compile": "", "tools": tools}]
+    return {"device": "a GPU", "commit": "0123456789", "faults": rows}
+
+
+def test_the_cell_of_a_fault() -> None:
+    cell = planted_faults.on_gpu
+    assert cell(fault("no_guard"), None) == "not yet run"
+    assert cell(fault("no_halo"), result()) == "not yet run"
+    assert cell(fault("no_guard"), result()) == "nothing"
+    seen = result(memcheck="line", initcheck="line", racecheck="no line", synccheck="not run")
+    expected = "memcheck, initcheck: line; racecheck: no line; synccheck: not run"
+    assert cell(fault("no_guard"), seen) == expected
+    seen["faults"][0]["compile"] = "error"
+    assert cell(fault("no_guard"), seen) == "nvcc refuses it"
+
+
+def test_the_sentence_below_the_table() -> None:
+    assert planted_faults.summary(None).endswith("has not yet run.")
+    text = planted_faults.summary(result(memcheck="line", racecheck="no line"))
+    assert "name that of 1, and of 0 more" in text
+    assert "name that of 0, and of 1 more" in planted_faults.summary(
+        result(racecheck="no line")
+    )
