@@ -35,6 +35,7 @@ def script(name: str) -> ModuleType:
 
 
 faults = script("faults")
+programs = script("programs")
 
 
 def fault(name: str) -> Fault:
@@ -138,9 +139,23 @@ def test_a_report_is_read(
 def test_a_program_is_ended_at_its_limit() -> None:
     status, said = faults.command([sys.executable, "-c", "print('begins', flush=True)"], 60)
     assert (status, said) == (0, "begins\n")
-    spins = "print('begins', flush=True)\nwhile True: pass"
-    status, said = faults.command([sys.executable, "-c", spins], 2)
-    assert status is None
+    assert faults.command(["sleep", "600"], 0.5) == (None, "")
+
+
+def test_what_a_program_started_is_of_its_session() -> None:
+    """Whatever its group is, as that of a debugged program may be another."""
+    child = "import os; os.setpgid(0, 0); print(os.getpid(), flush=True); input()"
+    words = ["sh", "-c", '"$0" -c "$1"; true', sys.executable, child]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        started = int(process.stdout.readline())
+        assert set(programs.session(process.pid)) == {process.pid, started}
+        process.stdin.write(b"\n")
+        process.stdin.close()
+    assert programs.session(process.pid) == []
 
 
 # ---- the document's table ----
@@ -171,3 +186,113 @@ def test_the_sentence_below_the_table() -> None:
     assert "name that of 0, and of 1 more" in planted_faults.summary(
         result(racecheck="no line")
     )
+
+
+# ---- reports of ncu ----
+
+counts = script("counts")
+
+LD, ST = counts.METRICS["global_requests"]
+RAW = f"""\
+==PROF== Connected to process 4711 (/usr/bin/python3)
+==PROF== Profiling "reduce_v0_interleaved": 0%....50%....100% - 2 passes
+"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",\
+"Grid Size","Device","CC","{LD}","{ST}"
+"","","","","","","","","","","","request","request"
+"0","4711","python3","host","void reduce_v0_interleaved<Sum<float>>(const float *, long)","1",\
+"7","(256, 1, 1)","(64, 1, 1)","0","9.0","1,512","64"
+"1","4711","python3","host","scan_clear(int *)","1","7","(32, 1, 1)","(2, 3, 1)","0","9.0",\
+"n/a","1"
+"""
+LONG = f"""\
+"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",\
+"Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"
+"0","4711","python3","host","scan_add(float *)","1","7","(256, 1, 1)","(64, 1, 1)","0","9.0",\
+"Command line profiler metrics","{LD}","request","8"
+"0","4711","python3","host","scan_add(float *)","1","7","(256, 1, 1)","(64, 1, 1)","0","9.0",\
+"Command line profiler metrics","{ST}","request","2"
+"""
+
+
+def test_a_raw_page_is_read() -> None:
+    assert [(name, blocks) for name, blocks, _ in counts.read_launches(RAW)] == [
+        ("reduce_v0_interleaved", 64),
+        ("scan_clear", 6),
+    ]
+    found = counts.counted(RAW, {"global_requests": [LD, ST]})
+    assert found["reduce_v0_interleaved"] == {"blocks": 64, "global_requests": 1576}
+    assert found["scan_clear"]["global_requests"] is None
+
+
+def test_a_long_page_is_read() -> None:
+    found = counts.counted(LONG, {"global_requests": [LD, ST]})
+    assert found == {"scan_add": {"blocks": 64, "global_requests": 10}}
+    assert counts.counted("==ERROR== no kernels", {"global_requests": [LD]}) == {}
+
+
+def test_two_launches_of_a_kernel_are_added() -> None:
+    rows = LONG + LONG.partition("\n")[2].replace('"0","4711"', '"1","4711"')
+    found = counts.counted(rows, {"global_requests": [LD, ST]})
+    assert found == {"scan_add": {"blocks": 128, "global_requests": 20}}
+
+
+def test_only_metrics_that_ncu_lists_are_asked_for() -> None:
+    assert counts.asked("") == counts.METRICS
+    listed = "\n".join(
+        f"{name.removesuffix('.sum')}   Counter   request   some words"
+        for name in counts.MORE["atomic_requests"]
+    )
+    assert list(counts.asked(listed)) == [*counts.METRICS, "atomic_requests"]
+
+
+def test_a_program_that_may_not_read_the_counters(tmp_path: Path) -> None:
+    ncu = tmp_path / "ncu"
+    ncu.write_text(
+        "#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM - The user has no permission'\n"
+    )
+    ncu.chmod(0o755)
+    with pytest.raises(counts.Refused):
+        counts.measured(str(ncu), counts.CALLS[0], counts.METRICS, 60)
+
+
+# ---- counts of both ----
+
+OURS = {
+    "scan_v0_x": {"variant": "v0", "blocks": 4, **dict.fromkeys(counts.COUNTS, 10)},
+    "scan_v1_x": {"variant": "v1", "blocks": 4, **dict.fromkeys(counts.COUNTS, 0)},
+    "scan_v2_x": {"variant": "v2", "blocks": 4, **dict.fromkeys(counts.COUNTS, 1)},
+}
+THEIRS = {
+    "scan_v0_x": {"blocks": 4, **dict.fromkeys(counts.METRICS, 10)} | {"global_sectors": 12},
+    "scan_v1_x": {"blocks": 8, **dict.fromkeys(counts.METRICS, 0)},
+}
+
+
+def test_counts_are_compared_where_the_launches_are_the_same() -> None:
+    call = next(c for c in counts.CALLS if c.op == "scan")
+    same, grid, none = counts.compared(call, OURS, THEIRS)
+    assert same["ratio"]["global_sectors"] == 1.2
+    assert same["ratio"]["atomic_requests"] is None
+    assert (grid["note"], grid["ratio"]) == ("another grid: 8 blocks", {})
+    assert (none["note"], none["gpu"]) == ("ncu has no launch of it", None)
+    about = {"device": "a GPU", "ncu": "1", "commit": "0123456789"}
+    text = counts.table({**about, "kernels": [same, grid, none]})
+    assert "| `scan_v0_x` | 16,384 | 10 | 10 | **10 / 12** | 10 / ? |" in text
+    assert "Of 3 counts of 1 kernels of 1 operators 2 are equal" in text
+    assert "Not compared: `scan_v1_x` (another grid: 8 blocks), `scan_v2_x`" in text
+
+
+def test_thirty_kernels_of_eight_operators_are_compared() -> None:
+    found = {call.op: counts.simulated(call) for call in counts.CALLS}
+    assert len(found) >= 8
+    assert all(found.values())
+    assert sum(map(len, found.values())) >= 30
+    for op, rows in found.items():
+        variants = {row["variant"] for row in rows.values()}
+        call = next(c for c in counts.CALLS if c.op == op)
+        assert variants == set(call.variants), op
+
+
+def test_the_document_has_the_committed_counts() -> None:
+    text = counts.DOCUMENT.read_text(encoding="utf-8")
+    assert text == counts.renewed(text), "python tests/gpu/counts.py --write"

@@ -45,6 +45,7 @@ TYPES = {"float32": "float", "int32": "int"}
 HEAD = """
 #include <cstdio>
 #include <cstdlib>
+#include <unistd.h>
 
 template <typename T> static T *device(size_t n, T step, bool written)
 {
@@ -92,6 +93,7 @@ def program(fault: Fault) -> str:
     return f"""{fault.source}{HEAD}
 int main()
 {{
+    alarm({LIMIT["run"] + 5}); /* should its parents end before it */
 {body}
     cudaError_t error = cudaGetLastError();
     if (!error) {{

@@ -23,6 +23,19 @@ def find(name: str) -> str | None:
     return found
 
 
+def session(leader: int) -> list[int]:
+    """The processes of the session that this process began, wherever in it their groups are."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = (
+                path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            )
+            if int(fields[3]) == leader:
+                found.append(int(path.parent.name))
+    return found
+
+
 def command(words: list[str], seconds: float) -> tuple[int | None, str]:
     """Run a program: its exit status, None if it was ended at its limit, and its output."""
     with tempfile.TemporaryFile("w+", errors="replace") as out:
@@ -32,7 +45,9 @@ def command(words: list[str], seconds: float) -> tuple[int | None, str]:
             status = process.wait(seconds)
         except subprocess.TimeoutExpired:
             status = None
-            os.killpg(process.pid, signal.SIGKILL)
+            for member in session(process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(member, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):  # held by the driver: left
                 process.wait(10)
         out.seek(0)
