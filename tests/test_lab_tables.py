@@ -8,6 +8,7 @@ The reports are samples in the documented format; a GPU is not needed.
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -136,6 +137,50 @@ def test_a_report_is_read(
     assert bool(seen["sentence"]) == bool(sentence)
 
 
+def test_only_options_that_the_tool_has_are_given() -> None:
+    assert faults.options("memcheck", 0, "") == []
+    known = "--port arg (=49152)\n--initcheck-address-space arg\n"
+    assert faults.options("memcheck", 3, known) == ["--port", "20048"]
+    expected = ["--port", "20064", "--initcheck-address-space", "all"]
+    assert faults.options("initcheck", 4, known) == expected
+
+
+TOOL = """\
+#!/bin/sh
+for program; do :; done
+echo "========= COMPUTE-SANITIZER"
+[ $2 = memcheck ] && echo "=========     at k(float *)+0x10 in $program.cu:4"
+[ $2 = synccheck ] && sleep 600
+echo "========= ERROR SUMMARY: $([ $2 = initcheck ] && echo 0 || echo 1) errors"
+"""
+
+
+def test_the_runs_of_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for compute-sanitizer: what each run leaves in the file."""
+    program = "#!/bin/sh\necho ends: cudaSuccess\n"
+    for name, text in {"sanitizer": TOOL, "no_guard": program}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr(faults, "SANITIZER", str(tmp_path / "sanitizer"))
+    out = tmp_path / "out.json"
+    runs = faults.Runs([fault("no_guard"), fault("no_halo")], tmp_path, out, "sm_90")
+    for tool in ("", "memcheck", "initcheck", "racecheck"):
+        runs.one(fault("no_guard"), tool)
+    monkeypatch.setitem(faults.LIMIT, "run", 1.5)
+    runs.one(fault("no_guard"), "synccheck")
+    runs.end = 0.0
+    runs.one(fault("no_halo"), "memcheck")
+    row, other = json.loads(out.read_text())["faults"]
+    assert row["alone"] == "cudaSuccess"
+    assert {tool: seen["found"] for tool, seen in row["tools"].items()} == {
+        "memcheck": "line",
+        "initcheck": "nothing",
+        "racecheck": "no line",
+        "synccheck": "time limit",
+    }
+    assert other["alone"] == other["tools"]["memcheck"]["found"] == "not run"
+
+
 def test_a_program_is_ended_at_its_limit() -> None:
     status, said = faults.command([sys.executable, "-c", "print('begins', flush=True)"], 60)
     assert (status, said) == (0, "begins\n")
@@ -163,7 +208,7 @@ def test_what_a_program_started_is_of_its_session() -> None:
 
 def result(**found: str) -> dict[str, Any]:
     tools = {tool: {"found": found.get(tool, "nothing")} for tool in faults.TOOLS}
-    rows = [{"name": "no_guard", "compile": "", "tools": tools}]
+    rows = [{"name": "no_guard", "compile": "", "alone": "cudaSuccess", "tools": tools}]
     return {"device": "a GPU", "commit": "0123456789", "faults": rows}
 
 
@@ -183,6 +228,7 @@ def test_the_sentence_below_the_table() -> None:
     assert planted_faults.summary(None).endswith("has not yet run.")
     text = planted_faults.summary(result(memcheck="line", racecheck="no line"))
     assert "name that of 1, and of 0 more" in text
+    assert "Without a tool 1 of the programs end" in text
     assert "name that of 0, and of 1 more" in planted_faults.summary(
         result(racecheck="no line")
     )

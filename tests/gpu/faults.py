@@ -12,6 +12,7 @@ Usage: faults.py --out RESULT.json [NAME...]    needs nvcc, compute-sanitizer an
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -152,6 +153,23 @@ def parse(text: str, fault: Fault) -> dict[str, Any]:
 # ---- one fault ----
 
 
+def options(tool: str, number: int, known: str) -> list[str]:
+    """The options of a tool for the run of that number; `known` is what --help prints.
+
+    Runs at the same time need ports of their own.  Releases from 2025.4 on look for
+    uninitialised shared memory, too, if they are asked to.
+    """
+    wanted = {
+        "--show-backtrace": "no",
+        "--print-limit": "100",
+        "--port": str(20000 + 16 * number),
+        "--max-connections": "16",
+    }
+    if tool == "initcheck":
+        wanted["--initcheck-address-space"] = "all"
+    return [word for name, value in wanted.items() if name in known for word in (name, value)]
+
+
 class Runs:
     """All faults: the deadline, the results so far, and the file that they are written to."""
 
@@ -169,6 +187,8 @@ class Runs:
             for fault in faults
         }  # fmt: skip
         self.about: dict[str, Any] = {}
+        self.numbers = itertools.count()
+        self.known = ""  # what compute-sanitizer's --help prints
 
     def left(self, what: str) -> float:
         return min(LIMIT[what], self.end - time.monotonic())
@@ -204,8 +224,8 @@ class Runs:
             return
         words = [str(self.folder / fault.name)]
         if tool:
-            options = ["--show-backtrace", "no", "--print-limit", "100"]
-            words = [SANITIZER or "", "--tool", tool, *options, *words]
+            chosen = options(tool, next(self.numbers), self.known)
+            words = [SANITIZER or "", "--tool", tool, *chosen, *words]
         status, said = command(words, seconds)
         if tool:
             seen = parse(said, fault)
@@ -257,11 +277,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         runs = Runs(faults, Path(folder), args.out, args.arch)
         if not args.compile_only:
+            _, runs.known = command([SANITIZER or "", "--help"], 20)
             runs.about = {
                 "device": run.device_name("cuda"), "driver": run.query_gpu("driver_version"),
                 "nvcc": nvcc.version(), "compute-sanitizer": version(), "commit": run.commit(),
-                "options": "-O2 -lineinfo", "seconds_limit": LIMIT["run"],
+                "options": {"nvcc": "-O2 -lineinfo", "initcheck": "global memory"},
+                "seconds_limit": LIMIT["run"],
             }  # fmt: skip
+            if "--initcheck-address-space" in runs.known:
+                runs.about["options"]["initcheck"] = "global and shared memory"
         runs.write()
         with ThreadPoolExecutor(args.jobs) as pool:
             list(pool.map(runs.compile, faults))
