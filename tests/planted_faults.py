@@ -523,8 +523,8 @@ def summary(results: dict[str, Any] | None) -> str:
     return (
         f"{text}; the four tools of compute-sanitizer together name that of {lines}, and of "
         f"{others} more they find something, {where} "
-        f"([data](../benchmarks/results/{RESULTS.name})). Without a tool {silent} of the programs "
-        "end there as if nothing were wrong."
+        f"([data](../benchmarks/results/{RESULTS.name})). Without a tool {silent} of the "
+        "programs end there as if nothing were wrong."
     )
 
 
