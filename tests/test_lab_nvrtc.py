@@ -28,13 +28,15 @@ from gpuopt.lab.puzzles import puzzles
 SOLUTIONS = Path(puzzles_module.__file__).with_name("puzzle_solutions.cu").read_text("utf-8")
 ON_GPU = gpuopt.backends()["cuda"] is None
 FOUND = [nvrtc.find()] if nvrtc.find() else []
+# ptxas refuses one of the planted faults
+COMPILED = [fault.source for fault in FAULTS if fault.name != "too_much"]
 each_nvrtc = pytest.mark.parametrize("path", FOUND, ids=str)
 
 # ---- compiling ----
 
 
 @each_nvrtc
-@pytest.mark.parametrize("text", [SOURCE, SOLUTIONS, *(f.source for f in FAULTS)])
+@pytest.mark.parametrize("text", [SOURCE, SOLUTIONS, *COMPILED])
 def test_what_nvcc_compiles_is_compiled(path: Path, text: str) -> None:
     source = Source(text)
     code, names = nvrtc.compiled(source, 90)

@@ -2,7 +2,8 @@
 # Everything that needs a GPU, in one go: tests, sanitizers, benchmarks.
 # Usage: tests/gpu/all.sh PYTHON RESULTS NAME [PART...]    writes RESULTS/NAME-*.{log,json}
 # PART: tests, hopper (the simulator's kernels of sm_90a), torch (tests with torch and JAX),
-# sanitize, host, first_calls, overhead, model, or an operator's benchmarks; all without one.
+# sanitize, faults (planted, under compute-sanitizer), counts (beside ncu's), host, first_calls,
+# overhead, model, or an operator's benchmarks; all without one.
 # Builds in place first if the module is not there.  Exit 1 if a part failed.
 set -u
 python=$1
@@ -15,7 +16,7 @@ ls gpuopt/_core*.so >/dev/null 2>&1 || "$python" setup.py --quiet build_ext --in
 "$python" -m gpuopt info
 
 shift 3
-[ $# -gt 0 ] || set -- tests hopper torch sanitize host first_calls overhead model \
+[ $# -gt 0 ] || set -- tests hopper torch sanitize faults counts host first_calls overhead model \
     $("$python" -c "from gpuopt.lab import workloads; print(*workloads.rooms())")
 
 for part in "$@"; do
@@ -44,6 +45,9 @@ for part in "$@"; do
         log="$results/$name-torch.log"
         "$python" -m pytest -q tests/test_torch*.py tests/test_jax.py tests/test_examples.py -p no:cacheprovider >"$log" 2>&1 || status=1
         tail -n 20 "$log"
+        ;;
+    faults | counts)
+        "$python" "tests/gpu/$part.py" --out "$results/$name-$part.json" || status=1
         ;;
     host | first_calls | overhead | model)
         "$python" "tests/gpu/$part.py" >"$results/$name-$part.json" || status=1
