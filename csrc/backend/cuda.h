@@ -40,7 +40,7 @@ gpo_status gpo_cuda_answer(gpo_call *call, const uint64_t *word, uint64_t *answe
 
 /* ---- large host arrays: cuda_staging.c ---- */
 
-enum { GPO_STAGED_BYTES = 512 << 10 }; /* from here on copies use the ring */
+enum { GPO_STAGED_BYTES = 2 << 20 }; /* from here on copies use the ring */
 
 /*
  * Copies between pageable host memory and the device, through pinned buffers that

@@ -63,10 +63,10 @@ is_pinned(const void *memory)
 enum { SLOTS = 32, SLOT_BYTES = 1 << 20 };
 
 /*
- * A shorter piece costs more than the threads that share the work save: a copy is started
- * in 2 to 3 us, in which one thread copies some 20 KiB.
+ * Of a short array every thread gets PARTS, so that the GPU has the first while the others
+ * are filled; a part below LEAST_PART takes longer to start than to copy.
  */
-enum { LEAST_PART = 64 << 10 };
+enum { PARTS = 4, LEAST_PART = 128 << 10 };
 
 typedef struct slot {
     char *memory;
@@ -215,14 +215,13 @@ part_of(const job *j, size_t at)
 }
 
 /*
- * Pieces of `slots` parts on all threads, which a second job would not get: it waits.  The
- * parts of a short array are such that every thread has a piece.
+ * Pieces of `slots` parts on all threads, which a second job would not get: it waits.
  */
 static gpo_status
 run(gpo_call *call, job *j, int slots, void (*piece)(void *job, int64_t i))
 {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-    const size_t each = j->bytes / (size_t)(gpo_cpu_threads() * slots) + 1;
+    const size_t each = j->bytes / (size_t)(PARTS * gpo_cpu_threads()) + 1;
     const size_t part = (each + LEAST_PART - 1) / LEAST_PART * LEAST_PART;
     j->part = part < SLOT_BYTES ? part : SLOT_BYTES;
     const size_t step = j->part * (size_t)slots;

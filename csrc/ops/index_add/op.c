@@ -255,9 +255,11 @@ cost(const gpo_call *call, gpo_cost *cost)
     const gpo_array *x = &call->in[ARG_X], *index = &call->in[ARG_INDEX];
     const gpo_array *source = &call->in[ARG_SOURCE];
     const double bytes = gpo_dtypes[x->dtype].bytes;
-    cost->read_bytes = ((double)x->size + (double)source->size) * bytes +
+    const bool in_place = call->out[0].data && call->out[0].data == x->data;
+    const double touched = (double)(in_place ? source->size : x->size) * bytes;
+    cost->read_bytes = touched + (double)source->size * bytes +
                        (double)index->size * gpo_dtypes[index->dtype].bytes;
-    cost->written_bytes = (double)x->size * bytes;
+    cost->written_bytes = touched;
     cost->flops = (double)source->size;
 }
 

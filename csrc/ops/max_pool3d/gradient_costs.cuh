@@ -30,8 +30,8 @@ gather_us(const gpo_call *call)
     const double moved =
         elements * bytes + planes * static_cast<double>(plan.outputs) * (bytes + 8);
     const double waits = rows / lanes * WAIT_US / 2;
-    return GRADIENT_LAUNCH_US + WAIT_US +
-           fmax(fmax(work / GRADIENT_RATE, moved / GRADIENT_BYTES) / sms, waits);
+    const double us = fmax(work / GRADIENT_RATE, moved / GRADIENT_BYTES) / sms;
+    return GRADIENT_LAUNCH_US + WAIT_US + GATHER_MEASURED * fmax(us, waits);
 }
 
 /*
@@ -56,9 +56,10 @@ rounds_us(const gpo_call *call)
     }
     const double items = static_cast<double>(s.items);
     const double steps = rows * static_cast<double>(ceil_div(a[POOL_W].out, WARP));
-    return ROUNDS_US + items / sms *
-                           (steps * WARP * ROUNDS_WORK / GRADIENT_RATE +
-                            rounds * ROUND_US / ROUNDS_BLOCKS);
+    return ROUNDS_MEASURED *
+           (ROUNDS_US + items / sms *
+                            (steps * WARP * ROUNDS_WORK / GRADIENT_RATE +
+                             rounds * ROUND_US / ROUNDS_BLOCKS));
 }
 
 #endif

@@ -132,7 +132,7 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
     const double most_us = fmax(fmax(parts[0], parts[1]), parts[2]);
     const double others_us = parts[0] + parts[1] + parts[2] - most_us;
     /* blocks beside each other hide what does not take longest */
-    s->us = GRADIENT_LAUNCH_US + most_us + others_us / resident;
+    s->us = OVERLAP_MEASURED * (GRADIENT_LAUNCH_US + most_us + others_us / resident);
     return true;
 }
 

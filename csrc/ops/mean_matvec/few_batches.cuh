@@ -56,14 +56,30 @@ splits_of(const gpo_call *call)
     return best;
 }
 
-/* v4's product, with as many blocks per tile as take the least time. */
+/* v4's product by whole tiles. */
+inline double
+whole_tiles_us(const gpo_call *call, bool is_padded)
+{
+    const bool narrow = gpo_dtypes[call->out[0].dtype].bytes < 8;
+    return tiles_us(call, tiles_of(call, is_padded), 1) *
+           (narrow ? STAGE_IN_FLOAT32 : 1);
+}
+
+/* The same by few_tiles, with as many blocks per tile as take the least time. */
+inline double
+shared_tiles_us(const gpo_call *call, bool is_padded)
+{
+    const double splits = static_cast<double>(splits_of(call));
+    return FEW_TILES_US +
+           FEW_TILES_MEASURED * tiles_us(call, tiles_of(call, is_padded), splits);
+}
+
+/* v4's product, or few_tiles' where that takes the call. */
 inline double
 product_us(const gpo_call *call, bool is_padded)
 {
-    const tile_count t = tiles_of(call, is_padded);
-    return t.tiles > MOST_TILES
-               ? tiles_us(call, t, 1)
-               : tiles_us(call, t, static_cast<double>(splits_of(call)));
+    return tiles_of(call, false).tiles > MOST_TILES ? whole_tiles_us(call, is_padded)
+                                                    : shared_tiles_us(call, is_padded);
 }
 
 /* few_batches' product in us, by the bytes that it reads from L2. */
@@ -75,7 +91,8 @@ few_batches_us(const gpo_call *call)
     const double loads = static_cast<double>(p.batches) *
                          static_cast<double>(p.outputs) * static_cast<double>(p.rows) *
                          bytes * (1.0 / FEW_OUTPUTS + 1.0 / FEW_BATCHES);
-    return loads / (L2_BYTES_PER_MICROSECOND * gpo_processors(call));
+    return FEW_BATCHES_US + FEW_BATCHES_MEASURED * loads /
+                                (L2_BYTES_PER_MICROSECOND * gpo_processors(call));
 }
 
 /* A ticket per tile, and sums of all splits in memory. */

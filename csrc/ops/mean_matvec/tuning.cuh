@@ -24,14 +24,14 @@ constexpr int64_t HIDDEN = 15; /* and so many outputs per element: beyond, the p
                                   takes longer than x (N1024 L2048 M5, 2048 outputs,
                                   float64: v4 360 us, v5 432) */
 
-/* short_rows (shapes/): estimated, not yet measured. */
+/* short_rows (shapes/). */
 constexpr int64_t SHORT_COLS_OF_LANE = 10; /* elements of a row */
 constexpr int64_t SHORT_COLS = 32 * SHORT_COLS_OF_LANE;
 constexpr int SHORT_BYTES = 16 << 10;     /* of a chunk of x, two per block */
 constexpr int SHORT_BLOCKS = 6;           /* per SM */
 constexpr double PADDED_BYTES = 64 << 20; /* of a matrix that is copied */
 
-/* few_tiles (shapes/): estimated, not yet measured. */
+/* few_tiles (shapes/). */
 constexpr int64_t MOST_SPLITS = 32;
 constexpr double MOST_TILES = 1024;
 constexpr double SPLIT_US = 2, SPLIT_PART_US = 0.4; /* to add the sums of the splits */
@@ -46,8 +46,16 @@ constexpr int FEW_FROM_X_WARPS[2] = {18, 12}; /* sums in float32 and in float64 
 constexpr double FEW_PAIR =
     0.7; /* us of two rounds of loads, or of 8 values of means */
 constexpr double FEW_WAVE = 0.6;           /* us of the start and the end of a block */
-constexpr double STAGE_MICROSECONDS = 0.8; /* of v4's product */
+constexpr double STAGE_MICROSECONDS = 0.8; /* of v4's product, in float64 */
 constexpr double MISALIGNED = 2.5;         /* times that: rows not of whole packs */
 constexpr double L2_BYTES_PER_MICROSECOND = 30000; /* per SM */
+
+/*
+ * Measured over estimated in 12 calls (benchmarks/results/h200-few-batches.json): stages in
+ * float32; a call of few_tiles, and so much more per us of its estimate; of few_batches.
+ */
+constexpr double STAGE_IN_FLOAT32 = 1.7;
+constexpr double FEW_TILES_US = 15, FEW_TILES_MEASURED = 1.65;
+constexpr double FEW_BATCHES_US = 6, FEW_BATCHES_MEASURED = 0.83;
 
 #endif
