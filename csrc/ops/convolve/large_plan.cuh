@@ -179,7 +179,7 @@ plan_large_as(const gpo_call *call)
     }
     for (int log = least; log <= MOST_LOG; log++) {
         large_plan l = blocks_of(p, log, is_complex);
-        const size_t shared = large_shared<Real>(log - l.log_rows) + 1024;
+        const size_t shared = large_shared<Real>(log - l.log_rows) + (6 << 10);
         if (l.blocks == 0 || static_cast<int64_t>(shared) > gpo_shared_room(call)) {
             continue;
         }

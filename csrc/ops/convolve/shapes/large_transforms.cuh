@@ -21,6 +21,41 @@
 
 /* ---- columns of a block ---- */
 
+/* The columns that a block of threads has at a time, and where it is among them. */
+template <typename Real>
+struct column_strips {
+    int log_columns, log_strips, width;
+
+    __device__ __forceinline__ explicit column_strips(const large_plan &l)
+        : log_columns(l.log - l.log_rows), width(TILE_NUMBERS >> l.log_rows)
+    {
+        log_strips = 0;
+        while (width << log_strips < 1 << log_columns) {
+            log_strips++;
+        }
+    }
+};
+
+/* exp(-2 pi i column 2^w / (16 columns)), w < 4, of each column of a tile. */
+constexpr int WIDEST_TILE = 64; /* columns */
+template <typename Real>
+struct strip_turns {
+    complex<Real> at[4][WIDEST_TILE];
+};
+
+/* They are shared by the threads of a column; a barrier must follow. */
+template <typename Real>
+__device__ __forceinline__ void
+make_turns(strip_turns<Real> &turns, const column_strips<Real> &strips, int strip)
+{
+    for (int i = static_cast<int>(threadIdx.x); i < 4 * strips.width;
+         i += TILE_THREADS) {
+        const int w = i / strips.width, own = i - w * strips.width;
+        const int column = strip * strips.width + own;
+        turns.at[w][own] = root_of_unity<Real>(column << w, strips.log_columns + 4);
+    }
+}
+
 /*
  * Turns the numbers of a column, k = element(e), by exp(-2 pi i column (k - q) / N), or
  * back; q is a quarter for real numbers.  With e = 4 a + b that of a is the first factor
@@ -28,15 +63,13 @@
  */
 template <bool BACK, typename Real>
 __device__ __forceinline__ void
-turn_column(complex<Real> (&v)[TILE_VALUES], const large_plan &l, int column, int own,
-            bool is_real)
+turn_column(complex<Real> (&v)[TILE_VALUES], const strip_turns<Real> &turns,
+            const fourier_tile<Real> &tile, int log, int column, bool is_real)
 {
-    const int fine = l.log - l.log_rows + 4;
     const auto by = [](complex<Real> w) { return BACK ? conjugate(w) : w; };
     const auto first =
-        by(root_of_unity<Real>(column * (4 * own - (is_real ? 1 : 0)), l.log + 2));
-    const auto four = by(root_of_unity<Real>(4 * column, fine));
-    const auto eight = by(root_of_unity<Real>(8 * column, fine));
+        by(root_of_unity<Real>(column * (4 * tile.own - (is_real ? 1 : 0)), log + 2));
+    const auto four = by(turns.at[2][tile.base]), eight = by(turns.at[3][tile.base]);
 #pragma unroll
     for (int a = 0; a < 4; a++) {
         const auto w = a == 0   ? first
@@ -48,8 +81,7 @@ turn_column(complex<Real> (&v)[TILE_VALUES], const large_plan &l, int column, in
             v[4 * a + b] = turned_by(v[4 * a + b], w);
         }
     }
-    const auto one = by(root_of_unity<Real>(column, fine));
-    const auto two = by(root_of_unity<Real>(2 * column, fine));
+    const auto one = by(turns.at[0][tile.base]), two = by(turns.at[1][tile.base]);
     const auto three = turned_by(two, one);
 #pragma unroll
     for (int a = 0; a < 4; a++) {
@@ -75,21 +107,6 @@ turn_quarter(complex<Real> (&v)[TILE_VALUES], complex<Real> own)
         v[e] = turned_by(turned_by(v[e], BACK ? conjugate(root) : root), w);
     }
 }
-
-/* The columns that a block of threads has at a time, and where it is among them. */
-template <typename Real>
-struct column_strips {
-    int log_columns, log_strips, width;
-
-    __device__ __forceinline__ explicit column_strips(const large_plan &l)
-        : log_columns(l.log - l.log_rows), width(TILE_NUMBERS >> l.log_rows)
-    {
-        log_strips = 0;
-        while (width << log_strips < 1 << log_columns) {
-            log_strips++;
-        }
-    }
-};
 
 /*
  * v[e] = number first + e N / 16 of a row, or where rows are real that and the one N
@@ -126,6 +143,7 @@ __launch_bounds__(TILE_THREADS, TILE_BLOCKS<typename large_pass<T>::Real>)
     constexpr bool IS_REAL = !IS_COMPLEX<value_type<T>>;
     GPO_DYN_SHARED(complex<Real>, space);
     GPO_SHARED(amount, slots, [TILE_THREADS / WARP + 1]);
+    GPO_SHARED(strip_turns<Real>, turns, [1]);
     const large_plan &l = pass.l;
     const convolve_view<T> &c = pass.c;
     const fourier_tile<Real> tile(space, l.log_rows, true);
@@ -179,8 +197,9 @@ __launch_bounds__(TILE_THREADS, TILE_BLOCKS<typename large_pass<T>::Real>)
         if (IS_REAL) {
             turn_quarter<false>(v, quarter);
         }
-        tile.forward(v);
-        turn_column<false>(v, l, column, tile.own, IS_REAL);
+        make_turns(turns[0], strips, strip);
+        tile.forward(v); /* with barriers */
+        turn_column<false>(v, turns[0], tile, l.log, column, IS_REAL);
         complex<Real> *to = (is_filter ? pass.h : pass.x) + (own << l.log) + place;
 #pragma unroll
         for (int e = 0; e < TILE_VALUES; e++) {
@@ -321,6 +340,7 @@ __launch_bounds__(TILE_THREADS, TILE_BLOCKS<typename large_pass<T>::Real>)
     using Real = typename large_pass<T>::Real;
     constexpr bool IS_REAL = !IS_COMPLEX<value_type<T>>;
     GPO_DYN_SHARED(complex<Real>, space);
+    GPO_SHARED(strip_turns<Real>, turns, [1]);
     const large_plan &l = pass.l;
     const fourier_tile<Real> tile(space, l.log_rows, true);
     const column_strips<Real> strips(l);
@@ -342,7 +362,9 @@ __launch_bounds__(TILE_THREADS, TILE_BLOCKS<typename large_pass<T>::Real>)
             v[e] = *from;
             from += 1 << (l.log - 4);
         }
-        turn_column<true>(v, l, column, tile.own, IS_REAL);
+        make_turns(turns[0], strips, strip);
+        __syncthreads();
+        turn_column<true>(v, turns[0], tile, l.log, column, IS_REAL);
         tile.inverse(v);
         if (IS_REAL) {
             turn_quarter<true>(v, quarter);
