@@ -27,7 +27,8 @@ struct amount {
 };
 
 /*
- * A transform has N = 2^log points, as a matrix of 2^log_rows rows.  Block k of a row
+ * A transform has N = 2^log points, as a matrix of 2^log_rows rows: of up to 256 rows
+ * while a row can be longer, as a tile then has whole sectors of 16 columns.  Block k of a row
  * has the sums from begin + k step on, made of the `length` inputs from `lead` before
  * the first sum on: length N, or 2 N where they are real.  All are multiples of
  * `grain`, CHUNK or GROUP.
@@ -96,7 +97,7 @@ blocks_of(const convolve_plan &p, int log, bool is_complex)
 {
     large_plan l = {};
     l.log = log;
-    l.log_rows = log / 2;
+    l.log_rows = log <= 16 ? log / 2 : log - MOST_LOG / 2 > 8 ? log - MOST_LOG / 2 : 8;
     l.length = (is_complex ? int64_t{1} : int64_t{2}) << log;
     l.grain = l.length / CHUNK > FEW_CHUNKS ? GROUP : CHUNK;
     const int64_t end = p.first + p.count;
