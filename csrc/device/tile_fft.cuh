@@ -234,7 +234,7 @@ turn_by_powers(complex<Real> (&v)[TILE_VALUES], const complex<Real> (&low)[4],
 template <typename Real>
 struct fourier_tile {
     complex<Real> *numbers; /* shared memory: the tile, a 16th of it for padding */
-    complex<Real> *roots;   /* after them, exp(-2 pi i k / N) for k < N / 2 */
+    complex<Real> *roots;   /* after them, see root() */
     int log;
     int own;        /* j: the thread has elements own + e N / 16 ... */
     int base, step; /* ... at `base + step i` for element i of its sequence */
@@ -242,7 +242,7 @@ struct fourier_tile {
     /* Numbers of shared memory for the transform of 2^log points. */
     static constexpr int shared(int log)
     {
-        return TILE_NUMBERS / 16 * 17 + (1 << log) / 2;
+        return TILE_NUMBERS / 16 * 17 + (1 << log) / 16 * 9;
     }
 
     /*
@@ -259,13 +259,19 @@ struct fourier_tile {
         base = is_columns ? thread % sequences : thread / threads << log;
         step = is_columns ? sequences : 1;
         for (int k = thread; k < 1 << (log - 1); k += TILE_THREADS) {
-            roots[k] = root_of_unity<Real>(k, log);
+            roots[k + (k >> 3)] = root_of_unity<Real>(k, log);
         }
     }
 
     __device__ __forceinline__ int element(int e) const
     {
         return own + (e << (log - 4));
+    }
+
+    /* exp(-2 pi i k / N), k < N / 2; padding lets lanes read every 8th of them. */
+    __device__ __forceinline__ complex<Real> root(int k) const
+    {
+        return roots[k + (k >> 3)];
     }
 
     __device__ __forceinline__ complex<Real> &at(int element) const
@@ -281,8 +287,8 @@ struct fourier_tile {
         for (int done = 0; log - done > 4; done += 4) {
             tile_points(v);
             const int low = own & ((1 << done) - 1), high = own - low;
-            const complex<Real> one = roots[high], two = roots[2 * high];
-            const complex<Real> four = roots[4 * high], eight = roots[8 * high];
+            const complex<Real> one = root(high), two = root(2 * high);
+            const complex<Real> four = root(4 * high), eight = root(8 * high);
             turn_by_powers(v, {one, one, two, turned_by(two, one)},
                            {one, four, eight, turned_by(eight, four)});
             const int to = low + (high << 4);
