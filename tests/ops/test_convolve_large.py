@@ -1,7 +1,8 @@
 """convolve's large_transforms: transforms that go through memory in two steps.
 
 Order: every size of a matrix, passes, the bound of a sum, special values, layouts, what is
-refused.  See test_convolve.py for the other variants, test_contract.py for the matrix.
+refused, the simulator's counts.  See test_convolve.py for the other variants, and
+test_contract.py for the matrix.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from test_convolve import (
 
 import gpuopt
 from gpuopt import _core, convolve
+from gpuopt.lab.profile import profile
 
 BACKENDS = [
     row["backend"]
@@ -282,3 +284,22 @@ def test_workspace_is_bounded(backend: str, dtype: str) -> None:
         for mode in MODES:
             plan = _core.plan("convolve", a, v, mode, backend=backend)
             assert plan["variant"] in ("large_transforms", "v2", "v3", "long_filters")
+
+
+# ---- the simulator's counts ----
+
+
+@pytest.mark.parametrize("dtype", LARGE_TYPES)
+def test_no_bank_conflicts_between_passes(dtype: str) -> None:
+    """Half or a quarter of a warp takes a wavefront, and loads of whole sectors none more."""
+    n = 100_000 if dtype.startswith("float") else 50_000  # 256 rows and columns
+    a = np.ones(n, dtype)
+    kernels = profile("convolve", a, a[: n // 4], variant="large_transforms")[
+        "large_transforms"
+    ]
+    rows = next(k for k in kernels if "rows" in k.kernel)
+    assert rows.shared_wavefronts <= rows.shared_requests * (4 if is_double(dtype) else 2)
+    assert rows.global_sectors == rows.global_requests * (16 if is_double(dtype) else 8)
+    columns = next(k for k in kernels if "columns" in k.kernel)
+    assert columns.shared_wavefronts <= columns.shared_requests * (4 if is_double(dtype) else 2)
+    assert not any(k.races for k in kernels)
