@@ -1,7 +1,8 @@
 /*
- * large_transforms.cu  Long filters of float32 and complex64, by large_transforms.cuh.
+ * transforms_in_float.cu  large_transforms for float32 and complex64, compiled
+ * separately.
  */
-#include "large_transforms.cuh"
+#include "shapes/large_transforms.cuh"
 
 template gpo_status convolve_large_transforms<float>(gpo_call *call);
 template gpo_status convolve_large_transforms<c64>(gpo_call *call);
