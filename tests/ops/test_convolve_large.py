@@ -17,6 +17,7 @@ from test_convolve import (
     as_spectra,
     check_window_bound,
     compare_sums,
+    far_apart,
     hard_rows,
     window_sums,
 )
@@ -170,6 +171,7 @@ def test_rows_and_filters_of_any_scale(backend: str, dtype: str) -> None:
     down = np.array([s[1] for s in scales])[:, None]
     a = as_dtype(rng.standard_normal((4, 2000)) * 2.0**up, dtype)
     a[:, 1500] *= 2.0**10
+    a[3, 1500:1503] = np.finfo(a.real.dtype).max  # its exponent has no reciprocal
     v = as_dtype(rng.standard_normal((4, 1030)) * 2.0**down, dtype)
     check_window_bound(a, v, "full", run(a, v, "full", backend))
 
@@ -204,6 +206,28 @@ def test_sums_of_inputs_far_below_their_block(backend: str) -> None:
     assert (got[0, :5000] != 0).all()
     assert not got[2, :5000].any()
     assert not got[3, 2100:7000].any()
+
+
+@each_backend
+@pytest.mark.parametrize(("n", "m"), [(17_000, 4300), (9000, 2049), (6000, 6000)])
+@pytest.mark.parametrize("mode", MODES)
+def test_float32_sums_of_many_terms_are_left_to_smaller_transforms(
+    backend: str, n: int, m: int, mode: str
+) -> None:
+    """Each row with its own filter, and all with one."""
+    rows = {
+        **far_apart(n),
+        **{k: hard_rows(n, "float32")[k] for k in ("one large", "many nan")},
+    }
+    a = np.stack(list(rows.values())).astype(np.float32)
+    rng = np.random.default_rng((m, 2))
+    fall = np.linspace(-60, 0, m) * np.arange(len(a))[:, None] / len(a)
+    v = (rng.standard_normal((len(a), m)) * 2.0**fall / m).astype(np.float32)
+    for filters in (v, v[:1]) if mode == "full" else (v[:1],):
+        got = run(a, filters, mode, backend)
+        want, bound = window_sums(a, filters, mode)
+        for name, *row in zip(rows, got, want, bound, strict=True):
+            compare_sums(row[0], row[1], row[2], f"{name} {filters.shape}")
 
 
 # ---- special values ----
@@ -277,7 +301,7 @@ def test_calls_without_a_transform_are_refused(backend: str) -> None:
 @each_backend
 @each_type
 def test_workspace_is_bounded(backend: str, dtype: str) -> None:
-    """At most twice the operands and the result, or 4 MiB."""
+    """At most twice the operands and the result, and 4 MiB."""
     for x, y in (((2**21,), (2**21,)), ((2**20,), (2**16,)), ((64, 2**15), (64, 2**14)),
                  ((70_000, 1100), (1100,)), ((3, 2**20), (1024,))):  # fmt: skip
         a, v = (np.broadcast_to(np.ones((), dtype), s) for s in (x, y))

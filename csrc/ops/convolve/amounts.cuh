@@ -54,10 +54,12 @@ exponent_of(uint64_t bits)
     constexpr bool IS_FLOAT32 = sizeof(Real) == 4;
     constexpr int BIAS = IS_FLOAT32 ? 127 : 1023;
     const int e = static_cast<int>(bits >> (IS_FLOAT32 ? 23 : 52)) - BIAS;
-    return bits == 0      ? amount::NOTHING
-           : e > BIAS     ? amount::INFINITE
-           : e < 1 - BIAS ? 1 - BIAS
-                          : e;
+    const int most = BIAS - 1; /* as for two_to */
+    return bits == 0   ? amount::NOTHING
+           : e > BIAS  ? amount::INFINITE
+           : e < -most ? -most
+           : e > most  ? most
+                       : e;
 }
 
 struct amounts_added {
@@ -125,7 +127,9 @@ struct large_pass {
     amount *chunks, *groups; /* of rows */
     amount *tap_groups;
     amount *blocks_of_rows, *filters_alone;
-    int *spoiled; /* by chunk of sums of a row: one is not finite */
+    int *spoiled;  /* by chunk of sums of a row: one is not finite */
+    int *wide;     /* NULL, or flags of sums for convolve_wide_blocks */
+    int64_t flags; /* of `spoiled` and `wide`, one after the other */
     int64_t row, rows, block, blocks;
     int64_t filters; /* that this pass transforms */
     float growth;    /* see may_transform */
@@ -223,7 +227,7 @@ amount_of_chunk(const zero_padded<T> &row, int64_t begin)
     return {exponent == amount::INFINITE ? 0.0 : energy, exponent};
 }
 
-/* Measures all rows and filters, and clears `spoiled`. */
+/* Measures all rows and filters, and clears the flags. */
 template <typename T>
 __global__ void
 __launch_bounds__(MEASURE_THREADS)
@@ -263,10 +267,9 @@ __launch_bounds__(MEASURE_THREADS)
         }
         __syncthreads();
     }
-    const int64_t sums = c.count_rows * pass.n.sums;
     const int64_t threads = int64_t{gridDim.x} * MEASURE_THREADS;
-    for (int64_t i = int64_t{blockIdx.x} * MEASURE_THREADS + threadIdx.x; i < sums;
-         i += threads) {
+    for (int64_t i = int64_t{blockIdx.x} * MEASURE_THREADS + threadIdx.x;
+         i < pass.flags; i += threads) {
         pass.spoiled[i] = 0;
     }
 }

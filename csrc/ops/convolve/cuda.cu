@@ -47,7 +47,7 @@ static const gpo_variant variants[] = {
                              "products of spectra, transforms through memory",
                              GPO_RUN(convolve_large_transforms)),
         "filters of 1024 taps to about 2^24, whose spectra take at most twice the "
-        "memory of operands and result, or 4 MiB,",
+        "memory of operands and result and 4 MiB,",
         takes_large),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };

@@ -15,6 +15,13 @@ constexpr int CHUNK = 256;
 constexpr int GROUP = 16 * CHUNK;
 constexpr int64_t FEW_CHUNKS = 512; /* that a block of threads adds up by itself */
 
+/*
+ * Float32 sums of more terms that a transform may not compute are left to the second
+ * passes of long_filters, which have smaller transforms.
+ */
+constexpr int64_t MOST_ADDED = 2048;
+constexpr int WIDE_SUMS = 512; /* that those compute together */
+
 constexpr int64_t FEWEST_TAPS = 1024; /* the error bound, NOTES.md */
 constexpr int MOST_LOG = 24;          /* of the points of a transform */
 
@@ -38,6 +45,7 @@ struct large_plan {
     int grain;
     int64_t length, lead, begin, step, blocks;
     int64_t together, of_row; /* of one pass: rows, and blocks of each */
+    int64_t spectra_bytes;    /* at the beginning of the workspace */
     int64_t bytes;            /* of workspace */
     double microseconds;
 };
@@ -53,6 +61,23 @@ counts_of(const convolve_plan &p)
     return {ceil_div(p.n, CHUNK), ceil_div(p.n, GROUP), ceil_div(p.m, GROUP),
             ceil_div(p.n + p.m - 1, CHUNK), p.one_filter ? 1 : p.count_rows};
 }
+
+/* Whether a call has sums for long_filters, and flags for them: any, then which. */
+inline bool
+may_have_wide(const gpo_call *call)
+{
+    return call->out[0].dtype == GPO_F32 && convolve_plan_of(call)->m > MOST_ADDED;
+}
+
+inline int64_t
+wide_flags(const convolve_plan &p)
+{
+    return p.count_rows * ceil_div(p.count, WIDE_SUMS) + 1;
+}
+
+/* Of long_filters: the workspace of its second passes, and these for the marked sums. */
+size_t convolve_wide_bytes(const gpo_call *call);
+gpo_status convolve_wide_blocks(gpo_call *call, int *flags, void *memory);
 
 /* Numbers in shared memory of a block of threads: for rows and for columns. */
 template <typename Real>
@@ -132,9 +157,16 @@ pass_of(const gpo_call *call, const convolve_plan &p, size_t number, large_plan 
     const int64_t filters = p.one_filter ? 1 : l.together;
     const int64_t amounts = p.count_rows * (c.chunks + c.groups + l.blocks) +
                             c.filters * (c.tap_groups + 1);
-    l.bytes = (l.together * l.of_row + filters) * bytes +
-              amounts * static_cast<int64_t>(sizeof(amount)) +
-              p.count_rows * c.sums * static_cast<int64_t>(sizeof(int));
+    int64_t spectra = (l.together * l.of_row + filters) * bytes;
+    int64_t flags = p.count_rows * c.sums;
+    if (may_have_wide(call)) {
+        const int64_t wide = static_cast<int64_t>(convolve_wide_bytes(call));
+        spectra = spectra > wide ? spectra : rounded_up(wide, sizeof(amount));
+        flags += wide_flags(p);
+    }
+    l.spectra_bytes = spectra;
+    l.bytes = spectra + amounts * static_cast<int64_t>(sizeof(amount)) +
+              flags * static_cast<int64_t>(sizeof(int));
 
     const double passes = static_cast<double>(ceil_div(p.count_rows, l.together) *
                                               ceil_div(l.blocks, l.of_row));
@@ -144,23 +176,24 @@ pass_of(const gpo_call *call, const convolve_plan &p, size_t number, large_plan 
     const int64_t numbers = (p.count_rows * l.blocks + c.filters) << l.log;
     const double turns = static_cast<double>(ceil_div(numbers / TILE_NUMBERS, at_once));
     const double rate = 132.0 / static_cast<double>(processors);
-    l.microseconds = LARGE_BEGIN * (2 + 3 * passes) +
+    const int others = may_have_wide(call) ? 5 : 2;
+    l.microseconds = LARGE_BEGIN * (others + 3 * passes) +
                      LARGE_TURN * (turns + passes - 1) +
                      static_cast<double>(numbers) * rate *
                          (is_double ? DOUBLE_NUMBER : FLOAT_NUMBER);
 }
 
-/* Workspace is at most twice the operands and the result, or 4 MiB. */
+/* Workspace is at most twice the operands and the result, and 4 MiB. */
 inline bool
 has_room(const gpo_call *call, const large_plan &l)
 {
-    constexpr double LEAST = 4 << 20;
+    constexpr double MORE = 4 << 20;
     const gpo_array &out = call->out[0];
     const double numbers = static_cast<double>(call->in[0].size) +
                            static_cast<double>(call->in[1].size) +
                            static_cast<double>(out.size);
     const double most = 2 * numbers * gpo_dtypes[out.dtype].bytes;
-    return static_cast<double>(l.bytes) <= (most > LEAST ? most : LEAST);
+    return static_cast<double>(l.bytes) <= most + MORE;
 }
 
 /* The cheapest transform for a call; without blocks if there is none. */

@@ -193,6 +193,29 @@ put_zeros(const convolve_view<T> &c, int64_t row, int64_t sums)
     }
 }
 
+/* Marks the results of a chunk of sums for long_filters, if they have many terms. */
+template <typename T>
+__device__ __forceinline__ bool
+leave_chunk(const large_pass<T> &pass, int64_t row, int64_t sums)
+{
+    const convolve_view<T> &c = pass.c;
+    const int64_t full = sums * CHUNK, last = full + CHUNK - 1;
+    const int64_t low = full - c.n + 1 > 0 ? full - c.n + 1 : 0;
+    const int64_t high = last + 1 < c.m ? last + 1 : c.m;
+    if (!pass.wide || high - low <= MOST_ADDED) {
+        return false;
+    }
+    const int64_t begin = full > c.first ? full - c.first : 0;
+    const int64_t end = last - c.first < c.count ? last - c.first : c.count - 1;
+    int *const own = pass.wide + 1 + row * ceil_div(c.count, WIDE_SUMS);
+    if (threadIdx.x % WARP == 0) {
+        atomicOr(pass.wide, 1);
+        atomicOr(own + begin / WIDE_SUMS, 1);
+        atomicOr(own + end / WIDE_SUMS, 1);
+    }
+    return true;
+}
+
 /*
  * Each thread tests a chunk of sums, a warp those for which that is not enough, and the
  * block adds up those that are left.  Neighbouring chunks are in different blocks.
@@ -238,7 +261,9 @@ __launch_bounds__(THREADS, BLOCKS)
                 put_zeros(c, row, sums);
                 continue;
             }
-            adds |= 1u << lane;
+            if (!leave_chunk(pass, row, sums)) {
+                adds |= 1u << lane;
+            }
         }
         if (threadIdx.x % WARP == 0) {
             left[warp] = adds;

@@ -449,8 +449,8 @@ place_large(large_pass<T> &pass, void *memory)
     const int64_t rows = pass.c.count_rows;
     pass.x = static_cast<decltype(pass.x)>(memory);
     pass.h = pass.x + (l.together * l.of_row << l.log);
-    const int64_t filters = pass.n.filters > 1 ? l.together : 1;
-    pass.chunks = reinterpret_cast<amount *>(pass.h + (filters << l.log));
+    pass.chunks =
+        reinterpret_cast<amount *>(static_cast<char *>(memory) + l.spectra_bytes);
     pass.groups = pass.chunks + rows * pass.n.chunks;
     pass.blocks_of_rows = pass.groups + rows * pass.n.groups;
     pass.tap_groups = pass.blocks_of_rows + rows * l.blocks;
@@ -478,6 +478,11 @@ convolve_large_transforms(gpo_call *call)
         return status;
     }
     place_large(pass, memory);
+    pass.flags = p.count_rows * pass.n.sums;
+    if (may_have_wide(call)) {
+        pass.wide = pass.spoiled + pass.flags;
+        pass.flags += wide_flags(p);
+    }
     const int64_t groups =
         p.count_rows * pass.n.groups + pass.n.filters * pass.n.tap_groups;
     status = GPO_LAUNCH(call, grid_of(groups), MEASURE_THREADS, 0,
@@ -495,9 +500,12 @@ convolve_large_transforms(gpo_call *call)
     }
     const int64_t sums = p.count_rows * pass.n.sums;
     const int64_t most = BLOCKS * int64_t{gpo_processors(call)};
-    return status ? status
-                  : GPO_LAUNCH(call, grid_of(sums < most ? sums : most), THREADS, 0,
-                               (convolve_large_transforms_mend<T>), pass);
+    if (!status) {
+        status = GPO_LAUNCH(call, grid_of(sums < most ? sums : most), THREADS, 0,
+                            (convolve_large_transforms_mend<T>), pass);
+    }
+    return status || !pass.wide ? status
+                                : convolve_wide_blocks(call, pass.wide, memory);
 }
 
 #endif
