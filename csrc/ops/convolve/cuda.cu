@@ -97,9 +97,11 @@ fastest(const gpo_call *call, const convolve_plan &p)
             offer(LONG_FILTERS, LONG_FILTERS_MORE * plan_blocks(call).microseconds);
         }
     }
-    if (variants[LARGE_TRANSFORMS].run[dtype] && p.count_rows > 0 &&
-        takes_large(call)) {
-        offer(LARGE_TRANSFORMS, plan_large(call).microseconds);
+    if (variants[LARGE_TRANSFORMS].run[dtype]) {
+        const large_plan plan = plan_large(call);
+        if (plan.blocks > 0) {
+            offer(LARGE_TRANSFORMS, plan.microseconds);
+        }
     }
     return best;
 }

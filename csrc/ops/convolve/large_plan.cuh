@@ -211,10 +211,11 @@ plan_large_as(const gpo_call *call)
     if (p.m < FEWEST_TAPS || p.count_rows == 0) {
         return best;
     }
+    const int64_t room = gpo_shared_room(call);
     for (int log = least; log <= MOST_LOG; log++) {
         large_plan l = blocks_of(p, log, is_complex);
         const size_t shared = large_shared<Real>(log - l.log_rows) + (6 << 10);
-        if (l.blocks == 0 || static_cast<int64_t>(shared) > gpo_shared_room(call)) {
+        if (l.blocks == 0 || static_cast<int64_t>(shared) > room) {
             continue;
         }
         pass_of(call, p, sizeof(complex<Real>), l);
