@@ -63,6 +63,7 @@ if built():
                   "scan_v5_ahead": 144, "max_pool3d_v7_": 168, "elementwise_v2_peeled": 8,
                   "scan_walked_columns": 8,
                   "mean_matvec_v5_": 48, "index_add_v4_gather": 44,
+                  "convolve_large_transforms_": 184,
                   "convolve_v3_spectral_blocks": 8}  # fmt: skip
         for name, (_, _, spilled) in report().items():
             most = [bound for kernel, bound in bounds.items() if kernel in name]

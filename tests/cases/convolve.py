@@ -99,12 +99,16 @@ OTHERS = {
     "complex128": ("bfloat16", "int64"),
 }
 
-# The variants that transform in float32, and what they take, by the common dtype.
-BY_SPECTRA = ("v3", "long_filters")
+# The variants that transform, and what they take, by the common dtype; in float32 but for
+# float64 and complex128.
 SPECTRAL = ("float16", "bfloat16", "float32")
+LARGE_TYPES = ("float32", "float64", "complex64", "complex128")
+BY_SPECTRA = {"v3": SPECTRAL, "long_filters": SPECTRAL, "large_transforms": LARGE_TYPES}
 
-# (N, M) of spectra, around blocks of 512.
+# (N, M) of spectra, around blocks of 512; of transforms through memory, chunks of 256.
 LONG = ((300, 192), (400, 230), (520, 500), (700, 512))
+LARGE_FULL = ((1024, 1024), (1100, 1030), (1025, 1200))
+LARGE_VALID = (1024, 1025, 1026, 1031, 1056, 1100, 1279, 1280, 1281, 1290, 1536, 1600)
 
 # Two arrays with the same fill would have the same values if their shapes are equal.
 OTHER_NORMAL = "normal v"
@@ -152,6 +156,12 @@ def samples(dtype: str, extent: str) -> Iterator[Sample]:
     for n, m in LONG if dtype in SPECTRAL else ():
         for mode in MODES:
             yield sample(Spec((n,), dtype), Spec((m,), dtype, "C", OTHER_NORMAL), mode)
+    for n, m in LARGE_FULL if dtype in LARGE_TYPES else ():
+        for mode in MODES:
+            yield sample(Spec((n,), dtype), Spec((m,), dtype, "step2", OTHER_NORMAL), mode)
+    for m in LARGE_VALID if dtype in LARGE_TYPES else ():
+        yield sample(Spec((m + m % 9 + 20,), dtype), Spec((m,), dtype, "C", OTHER_NORMAL),
+                     "valid")  # fmt: skip
     for other in OTHERS[dtype]:
         yield sample(Spec((33,), dtype, "C", "whole"), Spec((5,), other, "C", "whole"))
         yield sample(Spec((3,), other, "C", "whole"), Spec((33,), dtype, "step2", "whole"))
@@ -198,8 +208,8 @@ def bound(
     addition, two for a complex product; up to 512 terms are added in order, and the total of
     those sums is compensated, except for the pieces of v1.  Then the rounding to the result's
     own dtype, and products below the smallest number.  The error of a Fourier transform is at
-    most 32 log2(length) 2**-53 |a| |v|, with the norms of the rows; for v3 and long_filters,
-    which transform in float32, 4 log2(length) 2**-24 |a| |v|.
+    most 32 log2(length) 2**-53 |a| |v|, with the norms of the rows; for CUDA's variants that
+    transform in float32, 4 log2(length) 2**-24 |a| |v|.
     """
     n, m = max(a.shape[-1:], v.shape[-1:])[0], min(a.shape[-1:], v.shape[-1:])[0]
     wide = dtype.name in ("float64", "complex128")
@@ -210,7 +220,7 @@ def bound(
         inner = (2 * min(m, 512) + m / 512 + 8) * u * size
         squares = [np.sum(np.where(np.isfinite(x), np.abs(x), 0) ** 2, -1) for x in (a, v)]
         norms = np.sqrt(squares[0] * squares[1])
-        share = 4 * 2.0**-24 if variant in BY_SPECTRA else 32 * 2.0**-53
+        share = 4 * 2.0**-24 if variant in BY_SPECTRA and not wide else 32 * 2.0**-53
         transform = ((n + m).bit_length() + 2) * share * norms[..., None]
         rounding = unit(dtype) * (np.abs(exact.real) + 1j * np.abs(exact.imag))
         extra = transform + (m + 2) * small + smallest(dtype)
@@ -223,9 +233,10 @@ def expect_values(
 ) -> Expected:
     """What a variant of gpuopt.convolve must return for these values."""
     dtype = ref.convolve_dtype(a, v)
-    if variant in BY_SPECTRA and dtype.name not in SPECTRAL:
+    takes = BY_SPECTRA.get(variant, (dtype.name,))
+    if dtype.name not in takes:
         message = f"convolve(variant={variant}) does not support dtype '{dtype.name}'; "
-        message += "supported: " + ", ".join(SPECTRAL)
+        message += "supported: " + ", ".join(takes)
         return Expected(dtype, np.zeros(0, dtype), error=TypeError, message=message)
     if kind_of(dtype) not in "fc":
         return Expected(dtype, np.asarray(ref.convolve(a, v, mode)))

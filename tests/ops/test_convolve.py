@@ -16,7 +16,7 @@ import causality
 import numpy as np
 import pytest
 from cases import BFLOAT16, dtype_of
-from cases.convolve import MODES, expect_values
+from cases.convolve import BY_SPECTRA, MODES, expect_values
 from conftest import Child, Figure, run_child
 
 import gpuopt
@@ -61,7 +61,7 @@ def whole(shape: Any, dtype: Any = np.float32, seed: int = 0) -> np.ndarray[Any,
 
 def check(got: Any, a: Any, v: Any, mode: str = "full", variant: str = "") -> None:
     """Exactly np.convolve of the rows, or within the bound for spectra."""
-    if variant in ("v3", "long_filters"):
+    if variant in BY_SPECTRA:
         assert expect_values(a, v, mode, variant).compare(got) is None
     else:
         rows = [np.convolve(row, v, mode) for row in np.atleast_2d(a)]
@@ -934,9 +934,14 @@ def test_spectra_are_chosen_where_they_pay(simulator: Any) -> None:
     del simulator
     for n, m, dtype, rung in (
         (2**20, 1024, np.float32, "v3"),
-        (2**20, 2**20, np.float32, "long_filters"),
+        (2**20, 2**20, np.float32, "large_transforms"),
         (2**20, 1024, np.float16, "v3"),
-        (2**20, 1024, np.float64, "v2"),
+        (2**20, 1024, np.float64, "large_transforms"),
+        (2**20, 1023, np.float64, "v2"),
+        (2**20, 2**14, np.float64, "large_transforms"),
+        (2**17, 2**16, np.complex64, "large_transforms"),
+        (2**20, 5000, np.complex128, "large_transforms"),
+        (2**20, 5000, np.int32, "v2"),
         (2**20, 1024, np.int32, "v2"),
         (2**20, 31, np.float32, "v2"),
         (500, 300, np.float32, "v2"),
@@ -997,9 +1002,10 @@ def test_golden_counts() -> None:
         assert counts(rung) == wanted, rung
 
 
-@pytest.mark.parametrize("rung", [*RUNGS, "long_filters"])
+@pytest.mark.parametrize("rung", [*RUNGS, "long_filters", "large_transforms"])
 def test_every_failure_leaves_nothing_behind(rung: str, simulator: Any) -> None:
-    n = 5000 if rung == "long_filters" else 300  # which is in pieces, and takes workspace
+    # In pieces, and with workspace.
+    n = {"long_filters": 5000, "large_transforms": 1100}.get(rung, 300)
     a, v = whole((2, n)), whole((2, n - 40), seed=1)
     want = convolve(a, v, variant=rung, backend="sim")
     for got, x, y in zip(want, a, v, strict=True):

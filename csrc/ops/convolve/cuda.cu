@@ -4,6 +4,7 @@
  * See products.cuh for products and totals, op.c for the contract.
  */
 #include "../../device/number.cuh"
+#include "large_plan.cuh"
 #include "ladder/v0_direct.cuh"
 #include "ladder/v1_constant_filter.cuh"
 #include "ladder/v2_register_window.cuh"
@@ -23,7 +24,10 @@
 /* Computed in float32; integers stay exact, and float64 has no such transform here. */
 using spectral_types = gpo_types<f16, bf16, float>;
 
-enum { V2 = 2, V3, LONG_FILTERS };
+/* Transforms in the type of the result. */
+using large_types = gpo_types<float, double, c64, c128>;
+
+enum { V2 = 2, V3, LONG_FILTERS, LARGE_TRANSFORMS };
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "direct: a thread per sum", RUN(convolve_v0)),
@@ -38,43 +42,83 @@ static const gpo_variant variants[] = {
                                       "products of spectra, blocks of filter and row",
                                       GPO_RUN(convolve_long_filters)),
               "filters of 192 to 2^28 taps", has_spectra),
+    gpo_shape(
+        gpo_row<large_types>("large_transforms",
+                             "products of spectra, transforms through memory",
+                             GPO_RUN(convolve_large_transforms)),
+        "filters of 1024 taps to about 2^24, whose spectra take at most twice the "
+        "memory of operands and result and 4 MiB,",
+        takes_large),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
 /* ---- choice, by times on an H200: benchmarks/results/h200-convolve.json ---- */
 
-/* Whether spectra are faster than v2, which makes 24 T products/s on an H200. */
-static bool
-wants_spectra(const gpo_call *call, const convolve_plan &p)
+/* Estimated microseconds of v2, which makes 24 T products of float32 a second. */
+static double
+time_of_products(const gpo_call *call, const convolve_plan &p)
 {
     /* Microseconds before the first product; products per SM and microsecond. */
     constexpr double BEGIN = 3.0, PRODUCTS = 0.18e6;
-    if (!variants[V3].run[call->out[0].dtype] || !has_spectra(call)) {
-        return false;
-    }
-    const double taps = static_cast<double>(p.m);
+    const gpo_dtype dtype = call->out[0].dtype;
+    const double of_type = dtype == GPO_F64    ? 0.5
+                           : dtype == GPO_C64  ? 0.25
+                           : dtype == GPO_C128 ? 0.125
+                                               : 1.0;
     const int64_t sums = p.count < p.n ? p.count : p.n; /* that have all terms */
-    const double products =
-        taps * static_cast<double>(sums) * static_cast<double>(p.count_rows);
-    const double rate = PRODUCTS * gpo_processors(call);
-    const spectral_plan plan =
-        is_one_block(call) ? plan_one_block(call) : plan_blocks(call);
-    return plan.microseconds < BEGIN + products / rate;
+    const double products = static_cast<double>(p.m) * static_cast<double>(sums) *
+                            static_cast<double>(p.count_rows);
+    return BEGIN + products / (of_type * PRODUCTS * gpo_processors(call));
+}
+
+/* The fastest variant by estimate. */
+static int
+fastest(const gpo_call *call, const convolve_plan &p)
+{
+    /*
+     * What long_filters takes over its estimate on an H200, us: 105 over 52 for
+     * 2^20 x 2^20, 58 over 25 for 1,420,431 x 32,768, 40 over 16 for 766,385 x 4,994.
+     */
+    constexpr double LONG_FILTERS_MORE = 2.3;
+    const gpo_dtype dtype = call->out[0].dtype;
+    int best = V2;
+    double us = time_of_products(call, p);
+    const auto offer = [&](int variant, double microseconds) {
+        if (microseconds < us) {
+            best = variant;
+            us = microseconds;
+        }
+    };
+    if (variants[V3].run[dtype] && has_spectra(call)) {
+        if (is_one_block(call)) {
+            offer(V3, plan_one_block(call).microseconds);
+        }
+        else {
+            offer(LONG_FILTERS, LONG_FILTERS_MORE * plan_blocks(call).microseconds);
+        }
+    }
+    if (variants[LARGE_TRANSFORMS].run[dtype]) {
+        const large_plan plan = plan_large(call);
+        if (plan.blocks > 0) {
+            offer(LARGE_TRANSFORMS, plan.microseconds);
+        }
+    }
+    return best;
 }
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const convolve_plan &p = *convolve_plan_of(call);
-    if (!wants_spectra(call, p)) {
+    const int best = fastest(call, p);
+    if (best == V2) {
         GPO_SAY(why, "the rung with the fewest loads per product");
         return &variants[V2];
     }
-    const bool one_block = is_one_block(call);
     GPO_SAY(why, "%s multiplies spectra: N log N for %lld results of %lld taps",
-            one_block ? "v3" : "long_filters", static_cast<long long>(p.count),
+            variants[best].name, static_cast<long long>(p.count),
             static_cast<long long>(p.m));
-    return &variants[one_block ? V3 : LONG_FILTERS];
+    return &variants[best];
 }
 
 extern "C" const gpo_table convolve_cuda = {variants, choose};

@@ -567,6 +567,31 @@ convolve_long_filters(gpo_call *call)
     }
 }
 
+size_t
+convolve_wide_bytes(const gpo_call *call)
+{
+    const convolve_view<float> c = view_of<float>(call);
+    const int64_t whole = whole_blocks(c.m);
+    return bytes_of(
+        sizes_of(call, c, SQUARE, whole, convolve_plan_of(call)->one_filter), SQUARE);
+}
+
+gpo_status
+convolve_wide_blocks(gpo_call *call, int *flags, void *memory)
+{
+    const bool one_filter = convolve_plan_of(call)->one_filter;
+    const spectral_rows rows = rows_of<float>(call, SQUARE);
+    const pass_sizes wide =
+        sizes_of(call, rows.c, SQUARE, whole_blocks(rows.c.m), one_filter);
+    spectral_pass pass = {};
+    pass.has_wide = flags;
+    pass.is_wide = flags + 1;
+    pass.wide_blocks = wide.results;
+    pass.wide_of = 1;
+    pass.is_second = true;
+    return run_passes<square_fft, 16>(call, rows, wide, pass, memory, one_filter);
+}
+
 template gpo_status convolve_long_filters<f16>(gpo_call *call);
 template gpo_status convolve_long_filters<bf16>(gpo_call *call);
 template gpo_status convolve_long_filters<float>(gpo_call *call);
