@@ -16,6 +16,7 @@ NUMPY: dict[str, Any] = {
     op: getattr(np, op) for op in ("sum", "prod", "min", "max", "mean", "any", "all")
 }
 DTYPES = ("bool", "int8", "uint16", "int64", "float16", "float32", "float64", "complex64")
+BACKENDS = [None, "cpu", "sim", *(["cuda"] if gpuopt.backends()["cuda"] is None else [])]
 BOUND = {"float16": 2e-3, "float32": 1e-6, "float64": 1e-14, "complex64": 1e-6}
 WHOLE = ("bool", "int8", "uint16", "int64")
 
@@ -42,7 +43,7 @@ def check(got: Any, want: Any, dtype: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")
-@pytest.mark.parametrize("backend", [None, "cpu", "sim"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("op", NUMPY)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_op_as_numpy_has_it(op: str, dtype: str, backend: str | None) -> None:
