@@ -203,7 +203,10 @@ tensor_load(uint32_t to, const tensor_map &map, const int32_t (&at)[RANK],
     GPO_TENSOR_COPY(GPO_TENSOR_LOAD);
 }
 
-/* As bulk_store, of such a box; elements out of bounds are not stored. */
+/*
+ * As bulk_store, of such a box; elements beyond the end of a dimension are not stored, and
+ * coordinate 0 is not negative, else an H200 reports an illegal instruction.
+ */
 template <int RANK>
 __device__ __forceinline__ void
 tensor_store(const tensor_map &map, const int32_t (&at)[RANK], uint32_t from)

@@ -139,6 +139,12 @@ check_box(Fibre *self, const char *what, const TensorMap *map, const int32_t *at
                   (long long)map->sizes[d]);
         }
     }
+    if (at[0] < 0 && strcmp(what, "bulk store") == 0) {
+        fault(self, site,
+              "out-of-bounds %s: it begins at %d of dimension 0, below 0, which a GPU "
+              "loads but does not store",
+              what, at[0]);
+    }
     const int64_t along = (int64_t)at[0] * map->element;
     if (along % 16) {
         fault(self, site,
