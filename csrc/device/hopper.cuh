@@ -204,8 +204,9 @@ tensor_load(uint32_t to, const tensor_map &map, const int32_t (&at)[RANK],
 }
 
 /*
- * As bulk_store, of such a box; elements beyond the end of a dimension are not stored, and
- * coordinate 0 is not negative, else an H200 reports an illegal instruction.
+ * As bulk_store, of such a box; elements beyond the end of a dimension are not stored, if
+ * rows are a multiple of 16 bytes.  An H200 reports an illegal instruction where a
+ * coordinate is negative.
  */
 template <int RANK>
 __device__ __forceinline__ void

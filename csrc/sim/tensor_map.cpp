@@ -5,6 +5,7 @@
 #include "async.h"
 
 #include <stdio.h>
+#include <string.h>
 
 namespace gpo_sim {
 
@@ -115,6 +116,30 @@ box_bytes(const TensorMap *map)
     return bytes;
 }
 
+/*
+ * What an H200 does not do in a store, though it does in a load: it reports an illegal
+ * instruction for a box that begins below 0, and writes rows in units of 16 bytes.
+ */
+static void
+check_stored_box(Fibre *self, const TensorMap *map, const int32_t *at, const Site *site)
+{
+    for (uint32_t d = 0; d < map->rank; d++) {
+        if (at[d] < 0) {
+            fault(self, site,
+                  "out-of-bounds bulk store: it begins at %d of dimension %u, below 0, "
+                  "from where a GPU loads but does not store",
+                  at[d], d);
+        }
+    }
+    const uint64_t row = map->sizes[0] * map->element;
+    if (row % 16 && at[0] + (int64_t)map->box[0] > (int64_t)map->sizes[0]) {
+        fault(self, site,
+              "out-of-bounds bulk store: the rows of %llu bytes are not a multiple of "
+              "16, and a GPU stores 16 at their end",
+              (unsigned long long)row);
+    }
+}
+
 void
 check_box(Fibre *self, const char *what, const TensorMap *map, const int32_t *at,
           uint32_t rank, uint32_t shared, const Site *site)
@@ -139,18 +164,15 @@ check_box(Fibre *self, const char *what, const TensorMap *map, const int32_t *at
                   (long long)map->sizes[d]);
         }
     }
-    if (at[0] < 0 && strcmp(what, "bulk store") == 0) {
-        fault(self, site,
-              "out-of-bounds %s: it begins at %d of dimension 0, below 0, which a GPU "
-              "loads but does not store",
-              what, at[0]);
-    }
     const int64_t along = (int64_t)at[0] * map->element;
     if (along % 16) {
         fault(self, site,
               "unaligned %s: the box begins %lld bytes along dimension 0, not a "
               "multiple of 16",
               what, (long long)along);
+    }
+    if (strcmp(what, "bulk store") == 0) {
+        check_stored_box(self, map, at, site);
     }
     if (shared % BOX_PLACE) {
         fault(self, site, "unaligned %s: shared address %u modulo 128 must be 0", what,
