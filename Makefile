@@ -46,7 +46,7 @@ demo: build  ## build, install into .venv and show a ladder on this machine
 	$(BIN)/python -m gpuopt demo
 
 test: build $(VENV)/equipped  ## run all tests; needs no GPU, uses one if it is there
-	$(BIN)/python -m pytest -n 2 tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests
 
 busy: build $(VENV)/equipped  ## the tests of threads, forks and clocks, ten times on a busy machine
 	$(BIN)/python tests/busy.py

@@ -62,8 +62,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const double copy_us = pads ? padding_us(call) : 0;
     const double whole_us =
         whole_tiles_us(call, is_short && pads) + (is_short ? copy_us : 0);
-    const double split_us =
-        takes_few_tiles(call) ? shared_tiles_us(call, pads) + copy_us : INFINITY;
+    const double split_us = shared_tiles_us(call, pads) + copy_us;
     if (few_batches_us(call) < fmin(whole_us, split_us)) {
         GPO_SAY(why,
                 "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "

@@ -56,30 +56,38 @@ splits_of(const gpo_call *call)
     return best;
 }
 
+/* A ticket per tile, and sums of all splits in memory. */
+inline bool
+takes_few_tiles(const gpo_call *call)
+{
+    return tiles_of(call, false).tiles <= MOST_TILES;
+}
+
 /* v4's product by whole tiles. */
 inline double
 whole_tiles_us(const gpo_call *call, bool is_padded)
 {
     const bool narrow = gpo_dtypes[call->out[0].dtype].bytes < 8;
-    return tiles_us(call, tiles_of(call, is_padded), 1) *
-           (narrow ? STAGE_IN_FLOAT32 : 1);
+    return PRODUCT_US + tiles_us(call, tiles_of(call, is_padded), 1) *
+                            (narrow ? STAGE_IN_FLOAT32 : 1);
 }
 
-/* The same by few_tiles, with as many blocks per tile as take the least time. */
+/* The same by few_tiles, where it pays that several blocks share a tile. */
 inline double
 shared_tiles_us(const gpo_call *call, bool is_padded)
 {
-    const double splits = static_cast<double>(splits_of(call));
-    return FEW_TILES_US +
-           FEW_TILES_MEASURED * tiles_us(call, tiles_of(call, is_padded), splits);
+    const int64_t splits = takes_few_tiles(call) ? splits_of(call) : 1;
+    return splits == 1 ? INFINITY
+                       : FEW_TILES_US + FEW_TILES_MEASURED *
+                                            tiles_us(call, tiles_of(call, is_padded),
+                                                     static_cast<double>(splits));
 }
 
-/* v4's product, or few_tiles' where that takes the call. */
+/* The product by tiles in the faster way. */
 inline double
 product_us(const gpo_call *call, bool is_padded)
 {
-    return tiles_of(call, false).tiles > MOST_TILES ? whole_tiles_us(call, is_padded)
-                                                    : shared_tiles_us(call, is_padded);
+    return fmin(whole_tiles_us(call, is_padded), shared_tiles_us(call, is_padded));
 }
 
 /* few_batches' product in us, by the bytes that it reads from L2. */
@@ -91,15 +99,8 @@ few_batches_us(const gpo_call *call)
     const double loads = static_cast<double>(p.batches) *
                          static_cast<double>(p.outputs) * static_cast<double>(p.rows) *
                          bytes * (1.0 / FEW_OUTPUTS + 1.0 / FEW_BATCHES);
-    return FEW_BATCHES_US + FEW_BATCHES_MEASURED * loads /
-                                (L2_BYTES_PER_MICROSECOND * gpo_processors(call));
-}
-
-/* A ticket per tile, and sums of all splits in memory. */
-inline bool
-takes_few_tiles(const gpo_call *call)
-{
-    return tiles_of(call, false).tiles <= MOST_TILES;
+    return PRODUCT_US + FEW_BATCHES_MEASURED * loads /
+                            (L2_BYTES_PER_MICROSECOND * gpo_processors(call));
 }
 
 /* Means of rows of any kind; row n of them starts at n * v.rows. */
