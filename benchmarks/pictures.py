@@ -21,6 +21,7 @@ import functools
 import itertools
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
@@ -78,7 +79,8 @@ def ladder() -> str:
 def ladder_of(op: str, found: published.Ladder, title: str, floor_words: str) -> str:
     """Draw the time of every rung of an operator, of its peers, and its floor."""
     ideas = {r["name"]: r["idea"] for r in _core.variants(op) if r["backend"] != "cpu"}
-    bars = [(r["variant"], ideas.get(r["variant"], ""), r["ms"]) for r in found.rows]
+    rungs = [row for row in found.rows if re.fullmatch(r"v\d+", row["variant"])]
+    bars = [(r["variant"], ideas.get(r["variant"], ""), r["ms"]) for r in rungs]
     peers = sorted(found.rows[0]["peers"].items(), key=lambda peer: -peer[1])
     floor = found.rows[0]["floor_ms"]
 

@@ -13,7 +13,7 @@ import pytest
 
 import gpuopt
 from gpuopt import __main__ as cli
-from gpuopt.benchmarks import peers
+from gpuopt.benchmarks import peers, pictures
 from gpuopt.benchmarks.workloads import reduce, scan
 from gpuopt.lab import ceilings, published, report
 
@@ -264,3 +264,14 @@ def test_the_command_refuses(tmp_path, capsys):
     assert "no workloads for 'nope'" in capsys.readouterr().err
     assert cli.main(["report", str(tmp_path)]) == 2
     assert "is a folder" in capsys.readouterr().err
+
+
+def test_a_ladder_draws_rungs_alone():
+    """A shape kernel is not a step above the last rung."""
+    rows = [
+        {"variant": name, "ms": ms, "peers": {}, "floor_ms": 0.5}
+        for name, ms in (("v0", 2.0), ("v1", 1.0), ("segments", 3.0))
+    ]
+    found = published.Ladder({"device": "GPU"}, "B4", "float32", rows)
+    drawn = pictures.ladder_of("causal_conv1d", found, "title", "words")
+    assert ">v1<" in drawn and "segments" not in drawn
