@@ -14,13 +14,13 @@ import numpy as np
 
 from gpuopt import _core
 
-__all__ = ["reduce"]
+__all__ = ["call"]
 
 POSITIONAL = ("x", "op", "axis", "keepdims", "dtype", "out")
 NEUTRAL = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
 
 
-def reduce(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(_op: str, args: tuple[Any, ...], kwargs: dict[str, Any], _device: int) -> Any:
     """Return what gpuopt.reduce(*args, **kwargs), a call with where=, is to return."""
     options = dict(zip(POSITIONAL, args, strict=False)) | kwargs
     x, where = (as_array(options.pop(name)) for name in ("x", "where"))

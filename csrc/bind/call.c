@@ -284,7 +284,7 @@ gpo_op_call(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
     detour way = {.masked = false, .large_on = -1};
     PyObject *answer = compute(binding, args, nargs, kwnames, &way);
     if (way.masked) {
-        return gpo_call_masked(args, nargs, kwnames);
+        return gpo_call_masked(binding, args, nargs, kwnames, -1);
     }
     if (way.large_on < 0) {
         return answer;

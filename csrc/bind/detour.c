@@ -5,6 +5,8 @@
  */
 #include "detour.h"
 
+#include "objects.h"
+
 extern const gpo_op op_reduce;
 
 /* No GPU has so little memory that an array of fewer bytes needs a look at it. */
@@ -55,36 +57,36 @@ positional(PyObject *const *values, Py_ssize_t n)
     return tuple;
 }
 
-PyObject *
-gpo_call_masked(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+/* module.name(operator, args, kwargs, device), in Python. */
+static PyObject *
+hand_over(const char *module, const char *name, const gpo_binding *binding,
+          PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, int device)
 {
     PyObject *answer = NULL;
-    PyObject *module = PyImport_ImportModule("gpuopt._masked");
+    PyObject *function = gpo_import_attribute(module, name);
     PyObject *tuple = positional(args, nargs);
     PyObject *dict = keywords(args + nargs, kwnames);
-    if (module && tuple && dict) {
-        answer = PyObject_CallMethod(module, "reduce", "OO", tuple, dict);
+    if (function && tuple && dict) {
+        answer = PyObject_CallFunction(function, "sOOi", binding->op->name, tuple, dict,
+                                       device);
     }
-    Py_XDECREF(module);
+    Py_XDECREF(function);
     Py_XDECREF(tuple);
     Py_XDECREF(dict);
     return answer;
 }
 
 PyObject *
+gpo_call_masked(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
+                PyObject *kwnames, int device)
+{
+    return hand_over("gpuopt._masked", "call", binding, args, nargs, kwnames, device);
+}
+
+PyObject *
 gpo_call_in_blocks(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
                    PyObject *kwnames, int device)
 {
-    PyObject *answer = NULL;
-    PyObject *module = PyImport_ImportModule("gpuopt._stream");
-    PyObject *tuple = positional(args, nargs);
-    PyObject *dict = keywords(args + nargs, kwnames);
-    if (module && tuple && dict) {
-        answer = PyObject_CallMethod(module, "in_blocks", "sOOi", binding->op->name,
-                                     tuple, dict, device);
-    }
-    Py_XDECREF(module);
-    Py_XDECREF(tuple);
-    Py_XDECREF(dict);
-    return answer;
+    return hand_over("gpuopt._stream", "in_blocks", binding, args, nargs, kwnames,
+                     device);
 }

@@ -10,7 +10,8 @@
 bool gpo_is_masked(const frame *f);
 
 /* The result of a reduction with where=. */
-PyObject *gpo_call_masked(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *gpo_call_masked(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames, int device);
 
 /* After the backend is chosen: whether to ask gpo_call_in_blocks. */
 bool gpo_is_large(const frame *f);

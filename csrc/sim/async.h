@@ -136,6 +136,10 @@ uint32_t box_bytes(const TensorMap *map);
 void check_box(Fibre *self, const char *what, const TensorMap *map, const int32_t *at,
                uint32_t rank, uint32_t shared, const Site *site);
 
+/* After check_box: a fault if a GPU, which might load the box, does not store it so. */
+void check_stored_box(Fibre *self, const TensorMap *map, const int32_t *at,
+                      const Site *site);
+
 /*
  * Calls use(offset in shared memory, global address, bytes) for each piece of the copy
  * that is contiguous in global memory.  What is out of bounds of a map is left out.

@@ -513,6 +513,7 @@ tensor_store_start(const TensorMap *map, const int32_t *at, uint32_t rank,
 {
     const Site site = {file, line};
     check_box(current, "bulk store", map, at, rank, from, &site);
+    check_stored_box(current, map, at, &site);
     const Places places = {NULL, from, box_bytes(map), map, at};
     start_store(&places, false, &site);
 }

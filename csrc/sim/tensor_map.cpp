@@ -5,7 +5,6 @@
 #include "async.h"
 
 #include <stdio.h>
-#include <string.h>
 
 namespace gpo_sim {
 
@@ -120,7 +119,7 @@ box_bytes(const TensorMap *map)
  * What an H200 does not do in a store, though it does in a load: it reports an illegal
  * instruction for a box that begins below 0, and writes rows in units of 16 bytes.
  */
-static void
+void
 check_stored_box(Fibre *self, const TensorMap *map, const int32_t *at, const Site *site)
 {
     for (uint32_t d = 0; d < map->rank; d++) {
@@ -170,9 +169,6 @@ check_box(Fibre *self, const char *what, const TensorMap *map, const int32_t *at
               "unaligned %s: the box begins %lld bytes along dimension 0, not a "
               "multiple of 16",
               what, (long long)along);
-    }
-    if (strcmp(what, "bulk store") == 0) {
-        check_stored_box(self, map, at, site);
     }
     if (shared % BOX_PLACE) {
         fault(self, site, "unaligned %s: shared address %u modulo 128 must be 0", what,

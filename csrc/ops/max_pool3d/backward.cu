@@ -59,16 +59,17 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "windows do not overlap and are short: each fills its own cell");
         return &variants[V2];
     }
-    int pick = windows <= 4 ? V1 : V3; /* if all else fails */
-    const char *because = windows <= 4 ? "at most 4 windows have one element"
-                                       : "many windows have one element, with gaps: "
-                                         "one axis at a time";
-    double us = INFINITY;
-    if (!plan.has_gaps && (windows > 4 || rounds_us(call) < us)) {
-        pick = V4;
-        because =
-            "many windows have one element: rows that share none at the same time";
-        us = rounds_us(call);
+    int pick = V4;
+    const char *because =
+        "many windows have one element: rows that share none at the same time";
+    double us = plan.has_gaps ? INFINITY : rounds_us(call);
+    if (us == INFINITY && windows <= 4) {
+        pick = V1;
+        because = "at most 4 windows have one element";
+    }
+    else if (plan.has_gaps) {
+        pick = V3;
+        because = "many windows have one element, with gaps: one axis at a time";
     }
     const double asking_us = asks ? gather_us(call) : INFINITY;
     if (asking_us < us) {
