@@ -3,8 +3,9 @@
 The linker binds each function of glibc to its newest version: pthread_create to that of
 2.34, where it moved to another library, exp to that of 2.29, which does not set errno.
 glibc keeps the first versions as well, and for gpuopt they do the same: this module
-rewrites the library's table of needed versions in place.  Functions that the older glibc
-lacks are left as they are.
+rewrites the library's table of needed versions in place.  A name of C23, such as
+__isoc23_strtol, becomes the older one at its end.  Functions that the older glibc lacks are
+left as they are.
 Usage: glibc.py LIBRARY...     shows the newest version that each one needs
 """
 
@@ -19,11 +20,13 @@ OLDEST = (2, 28)  # of RHEL 8, the oldest system with a driver for CUDA 13: many
 X86_64, AARCH64 = 62, 183
 FIRST = {X86_64: "GLIBC_2.2.5", AARCH64: "GLIBC_2.17"}
 LATER = {"dlmopen": "GLIBC_2.3.4"}  # where the first version has no such function
+# What headers of glibc 2.38 make of strtol; the two differ in binary numbers alone, "0b1".
+C23 = "__isoc23_"
 # What has been there from the first version on.
 OLD_FUNCTIONS = {
     "dladdr", "dlclose", "dlerror", "dlmopen", "dlopen", "dlsym", "dlvsym",
-    "exp", "expf", "exp2", "hypot", "hypotf", "log", "logf", "log2", "pow",
-    "shm_open", "shm_unlink",
+    "exp", "expf", "exp2", "fmod", "hypot", "hypotf", "log", "logf", "log2", "pow",
+    "shm_open", "shm_unlink", "strtol", "strtoll", "strtoul", "strtoull",
     "sem_destroy", "sem_init", "sem_post", "sem_timedwait", "sem_trywait", "sem_wait",
     "__pthread_key_create", "pthread_condattr_setpshared", "pthread_create",
     "pthread_detach", "pthread_getspecific", "pthread_join", "pthread_key_create",
@@ -104,6 +107,14 @@ class Library:
             (index,) = struct.unpack_from("<H", self.image, versions + 2 * i)
             yield versions + 2 * i, self.text(name), index & 0x7FFF
 
+    def older_names(self) -> None:
+        """Gives names of C23 their older form: the end of a string is a string as well."""
+        offset = self.sections[DYNSYM][0]
+        for i, (_, name, _) in enumerate(list(self.symbols())):
+            if name.startswith(C23) and name.removeprefix(C23) in OLD_FUNCTIONS:
+                (text,) = struct.unpack_from("<I", self.image, offset + 24 * i)
+                struct.pack_into("<I", self.image, offset + 24 * i, text + len(C23))
+
     def newest(self) -> tuple[int, ...]:
         return max((number(name) for _, name, _ in self.versions()), default=())
 
@@ -120,13 +131,14 @@ class Library:
         }
         numbers = {name: index for index, (_, name) in found.items()}
         kept = set()
+        self.older_names()
         for at, name, index in self.symbols():
             if index not in new:
                 continue
             wanted = LATER.get(name, first) if self.machine == X86_64 else first
             if name not in OLD_FUNCTIONS or wanted not in numbers:
                 kept.add(index)
-            elif wanted != first:
+            else:
                 struct.pack_into("<H", self.image, at, numbers[wanted])
         for index in new - kept:
             at = found[index][0]

@@ -471,6 +471,19 @@ def test_versions_of_glibc_are_lowered(tmp_path: Path) -> None:
     assert loaded.g(ctypes.cast(loaded.g, ctypes.c_void_p)) == 1
 
 
+def test_names_of_c23_become_the_older_ones(tmp_path: Path) -> None:
+    """Headers of glibc 2.38 turn strtol into __isoc23_strtol, which older ones lack."""
+    code = """#include <stdlib.h>
+    long __isoc23_strtol(const char *text, char **end, int base);
+    long f(const char *text) { return __isoc23_strtol(text, 0, 10) + atoi(text); }
+    """
+    path = compiled(tmp_path, code)
+    assert glibc.Library(path).lower() == []
+    names = {name for _, name, _ in glibc.Library(path).symbols()}
+    assert "strtol" in names and "__isoc23_strtol" not in names
+    assert ctypes.CDLL(str(path)).f(b"42") == 84
+
+
 def test_a_new_function_of_glibc_stays(tmp_path: Path) -> None:
     """arc4random is new in 2.36: it keeps its version on a system that has it."""
     code = "unsigned arc4random(void);\nunsigned f(void) { return arc4random(); }\n"

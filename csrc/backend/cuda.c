@@ -3,7 +3,7 @@
  * Order: availability, errors, begin and end, memory, the stream's workspace, launches.
  * A build without CUDA has only a table that says why it is unavailable.
  */
-#define _GNU_SOURCE /* dlinfo */
+#define _GNU_SOURCE /* dladdr */
 #include "cuda.h"
 
 #ifndef GPO_WITH_CUDA
@@ -21,7 +21,6 @@ const gpo_backend gpo_backend_cuda = {
 #else
 
 #include <dlfcn.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -66,12 +65,12 @@ static void
 driver_version(char *version, size_t size)
 {
     const char start[] = "libcuda.so.";
-    struct link_map *map = NULL;
+    Dl_info found;
     char *path = NULL;
     void *library = dlopen("libcuda.so.1", RTLD_LAZY);
     version[0] = '\0';
-    if (library && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0) {
-        path = realpath(map->l_name, NULL);
+    if (library && dladdr(dlsym(library, "cuInit"), &found)) {
+        path = realpath(found.dli_fname, NULL);
     }
     const char *name = path ? strrchr(path, '/') : NULL;
     if (name && strncmp(name + 1, start, strlen(start)) == 0) {
