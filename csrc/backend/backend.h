@@ -41,6 +41,7 @@ struct gpo_backend {
     /* As gpo_question and gpo_answer; NULL: by scratch and download. */
     gpo_status (*question)(gpo_call *call, uint64_t **word);
     gpo_status (*answer)(gpo_call *call, const uint64_t *word, uint64_t *answer);
+    gpo_status (*later)(gpo_call *call, uint64_t **word); /* NULL: by these, at once */
     /* As gpo_lacks, for nonempty needs; NULL: no variant of the backend has any. */
     const char *(*lacks)(int device, const char *needs);
 };

@@ -254,6 +254,9 @@ begin(gpo_call *call)
     if (!lives) {
         return GPO_EDEAD;
     }
+    if (gpo_cuda_check_later(call)) {
+        return GPO_EINDEX;
+    }
     scratch_node *last = malloc(sizeof *last);
     if (!last) {
         return gpo_fail(&call->error, GPO_EMEMORY, "out of host memory");
@@ -397,10 +400,11 @@ gpo_status
 gpo_cuda_wait(gpo_call *call)
 {
     const cudaError_t error = cudaStreamSynchronize((cudaStream_t)call->stream);
-    if (error == cudaSuccess) {
-        atomic_store(&suspect, NULL);
+    if (error != cudaSuccess) {
+        return gpo_cuda_check(call, error, "cudaStreamSynchronize");
     }
-    return gpo_cuda_check(call, error, "cudaStreamSynchronize");
+    atomic_store(&suspect, NULL);
+    return gpo_cuda_check_later(call);
 }
 
 static gpo_status
@@ -624,6 +628,7 @@ const gpo_backend gpo_backend_cuda = {
     .may_wait = may_wait,
     .question = question,
     .answer = gpo_cuda_answer,
+    .later = gpo_cuda_later,
     .lacks = lacks,
 };
 

@@ -28,7 +28,7 @@ gpo_status gpo_cuda_wait(gpo_call *call);
 /* Frees the workspace that gpo_tickets keeps for a stream about to be destroyed. */
 void gpo_cuda_forget_stream(gpo_call *call, void *stream);
 
-/* ---- words that a kernel writes and the host polls: cuda_answers.c ---- */
+/* ---- words that a kernel writes and the host reads: cuda_answers.c ---- */
 
 gpo_status gpo_cuda_take_slot(gpo_call *call, uint64_t **word);
 
@@ -37,6 +37,10 @@ void gpo_cuda_give_slot(gpo_call *call, uint64_t *word);
 
 /* gpo_answer. */
 gpo_status gpo_cuda_answer(gpo_call *call, const uint64_t *word, uint64_t *answer);
+
+/* gpo_later_question; gpo_cuda_check_later fails if a kernel has written to its word. */
+gpo_status gpo_cuda_later(gpo_call *call, uint64_t **word);
+gpo_status gpo_cuda_check_later(gpo_call *call);
 
 /* ---- large host arrays: cuda_staging.c ---- */
 

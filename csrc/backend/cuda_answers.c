@@ -1,6 +1,7 @@
 /*
- * cuda_answers.c  Words of pinned memory that a kernel writes and the host polls: less
- * than half of what a copy and a wait for the stream take.
+ * cuda_answers.c  Words of pinned memory that a kernel writes and the host reads: one
+ * for each call that polls, less than half of what a copy and a wait for the stream
+ * take; and one for all calls that do not wait.
  */
 #include "cuda.h"
 
@@ -95,6 +96,48 @@ gpo_cuda_answer(gpo_call *call, const uint64_t *word, uint64_t *answer)
                         call->op->name);
     }
     return status;
+}
+
+/* ---- the word of calls that do not wait ---- */
+
+static _Atomic(_Atomic uint64_t *) later;  /* NULL until a call needs it */
+static _Atomic(const char *) later_caller; /* the operator that used it last */
+
+gpo_status
+gpo_cuda_later(gpo_call *call, uint64_t **word)
+{
+    _Atomic uint64_t *at = atomic_load(&later), *none = NULL;
+    if (!at) {
+        uint64_t *fresh = NULL;
+        const gpo_status status = gpo_cuda_take_slot(call, &fresh);
+        if (status) {
+            return status;
+        }
+        at = (_Atomic uint64_t *)fresh;
+        atomic_store(at, UINT64_MAX);
+        if (!atomic_compare_exchange_strong(&later, &none, at)) {
+            gpo_cuda_give_slot(call, fresh); /* another thread was faster */
+            at = none;
+        }
+    }
+    atomic_store(&later_caller, call->op->name);
+    *word = (uint64_t *)at;
+    return GPO_OK;
+}
+
+gpo_status
+gpo_cuda_check_later(gpo_call *call)
+{
+    _Atomic uint64_t *const at = atomic_load_explicit(&later, memory_order_acquire);
+    if (!at || atomic_load_explicit(at, memory_order_relaxed) == UINT64_MAX) {
+        return GPO_OK;
+    }
+    const uint64_t place = atomic_exchange(at, UINT64_MAX);
+    return gpo_fail(&call->error, GPO_EINDEX,
+                    "an earlier call of %s() met an index out of bounds, at position "
+                    "%llu: the index had been found right and was written to since, by "
+                    "something that PyTorch does not see",
+                    atomic_load(&later_caller), (unsigned long long)place);
 }
 
 #endif

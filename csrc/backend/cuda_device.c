@@ -181,7 +181,9 @@ event_elapsed(gpo_call *call, void *first, void *last, double *ms)
 static gpo_status
 synchronize(gpo_call *call)
 {
-    return gpo_cuda_check(call, cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    const gpo_status status =
+        gpo_cuda_check(call, cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    return status ? status : gpo_cuda_check_later(call);
 }
 
 static gpo_status

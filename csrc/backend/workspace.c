@@ -68,3 +68,27 @@ gpo_answer(gpo_call *call, const uint64_t *word, uint64_t *answer)
     return call->backend->answer ? call->backend->answer(call, word, answer)
                                  : gpo_fetch(call, answer, word, sizeof *answer);
 }
+
+gpo_status
+gpo_later_question(gpo_call *call, uint64_t **word)
+{
+    static const uint64_t nothing = UINT64_MAX;
+    if (call->backend->later) {
+        return call->backend->later(call, word);
+    }
+    void *memory = NULL;
+    gpo_status status = call->backend->scratch(call, sizeof **word, &memory);
+    if (!status) {
+        status = call->backend->upload(call, memory, &nothing, sizeof nothing);
+    }
+    *word = memory;
+    return status;
+}
+
+gpo_status
+gpo_later_answer(gpo_call *call, const uint64_t *word, uint64_t *answer)
+{
+    *answer = UINT64_MAX;
+    return call->backend->later ? GPO_OK
+                                : gpo_fetch(call, answer, word, sizeof *answer);
+}

@@ -18,6 +18,7 @@
 #include "choose.h"
 #include "errors.h"
 #include "detour.h"
+#include "known.h"
 #include "numbers.h"
 #include "take.h"
 #include "task.h"
@@ -48,6 +49,7 @@ frame_new(gpo_binding *binding)
     f->packed = false;
     f->explains = false;
     f->why[0] = 0;
+    f->seen.tensor = NULL;
     for (int i = 0; i < GPO_MAX_IN; i++) {
         f->given[i] = f->in[i] = NULL;
         f->beyond[i] = false;
@@ -82,6 +84,7 @@ frame_free(frame *f)
             gpo_made_clear(&f->made[i]);
         }
     }
+    Py_XDECREF(f->seen.tensor);
     for (int k = 0; k < GPO_MAX_ARRAYS && f->any_foreign; k++) {
         if (f->foreign[k]) {
             gpo_foreign_clear(f->foreign[k]);
@@ -211,11 +214,13 @@ convert(frame *f)
 bool
 gpo_call_choose(frame *f)
 {
+    gpo_known_ask(f);
     gpo_make_plan(&f->call);
     if (!gpo_choose_variant(f)) {
         return false;
     }
     f->place = pick(f);
+    gpo_known_settle(f);
     return true;
 }
 
@@ -269,7 +274,7 @@ compute(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
         if (way && gpo_is_large(f)) {
             way->large_on = f->call.device;
         }
-        else if (f->place->place(f) && f->place->run(f)) {
+        else if (f->place->place(f) && f->place->run(f) && gpo_known_keep(f)) {
             answer = results(f);
         }
     }

@@ -42,6 +42,15 @@ extern const gpo_placement gpo_place_device; /* memory of a device, on a stream 
 
 /* ---- the call ---- */
 
+/* A tensor of indices and the view of it in one call: see known.c. */
+typedef struct gpo_view_key {
+    PyObject *tensor;  /* it, or the one it is a view of; NULL: not looked at */
+    long long version; /* torch's count of writes to it, before the call */
+    const void *data;
+    uint64_t layout; /* of shape and strides */
+    gpo_dtype dtype;
+} gpo_view_key;
+
 /*
  * Input i is array number i, out= number i is array number GPO_MAX_IN + i.  A frame is
  * 24 KiB and never on the stack, because threads have as little as 64 KiB of stack.
@@ -66,6 +75,7 @@ struct frame {
     bool any_int;            /* an input is a Python int: see numbers.c */
     bool beyond[GPO_MAX_IN]; /* a Python int outside of int64 and uint64 */
     bool packed;             /* an input was copied on the host first */
+    gpo_view_key seen;       /* of the input op->indices; a reference to its tensor */
     bool any_foreign;
     bool stream_given; /* set only in a call on foreign arrays, as the last fields */
     bool explains;     /* plan() asks why the variant is chosen */

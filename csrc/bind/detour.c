@@ -7,15 +7,14 @@
 
 #include "objects.h"
 
-extern const gpo_op op_reduce;
-
 /* No GPU has so little memory that an array of fewer bytes needs a look at it. */
 enum { LARGE_BYTES = 256 << 20 };
 
 bool
 gpo_is_masked(const frame *f)
 {
-    return f->call.op == &op_reduce && f->call.in[1].present;
+    const int mask = f->call.op->mask;
+    return mask > 0 && f->call.in[mask].present;
 }
 
 bool

@@ -105,7 +105,7 @@ execute(PyObject *module)
         gpo_sim_py_init(module) < 0 || gpo_device_array_init(module) < 0 ||
         gpo_asdevice_init(module) < 0 || gpo_stream_init(module) < 0 ||
         gpo_last_call_init(module) < 0 || gpo_use_init(module) < 0 ||
-        gpo_rates_init(module) < 0) {
+        gpo_rates_init(module) < 0 || gpo_known_init(module) < 0) {
         return -1;
     }
     gpo_py.axis_error = gpo_import_attribute("numpy.exceptions", "AxisError");

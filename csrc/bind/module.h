@@ -15,5 +15,6 @@ int gpo_stream_init(PyObject *module);
 int gpo_last_call_init(PyObject *module);
 int gpo_use_init(PyObject *module);
 int gpo_rates_init(PyObject *module);
+int gpo_known_init(PyObject *module);
 
 #endif

@@ -9,6 +9,7 @@
 #include "array.h"
 #include "backends.h"
 #include "gate.h"
+#include "known.h"
 #include "numbers.h"
 #include "objects.h"
 #include "stream.h"
@@ -113,6 +114,9 @@ take_inputs(frame *f)
         if (object && !(object == Py_None && b->op->args[i].preset) &&
             !take_input(f, i, object)) {
             return false;
+        }
+        if (i > 0 && i == b->op->indices && f->foreign[i]) {
+            gpo_known_see(f, object);
         }
     }
     return true;

@@ -19,6 +19,7 @@ gpo_call_init(gpo_call *call, const gpo_op *op)
     }
     call->op = op;
     call->nout = op->nout;
+    call->known = call->found = (gpo_indices){0, 0, 0};
     call->variant = NULL;
     call->plan = NULL;
     call->backend = NULL;

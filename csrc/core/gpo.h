@@ -209,6 +209,8 @@ struct gpo_op {
     int by;            /* the input whose dtype picks the entry of gpo_variant.run */
     unsigned in_place; /* bit i: out= may be input i itself, element for element */
     unsigned by_value; /* bit i: a number as input i is an argument of the kernels */
+    int indices;       /* the input whose integers are checked on the device; 0: none */
+    int mask; /* the input with which Python composes the call (detour.c); 0: none */
 
     /* Checks the options; sets dtype, ndim and shape of every output. */
     gpo_status (*shape)(gpo_call *call);
@@ -246,6 +248,12 @@ struct gpo_op {
 
 enum { GPO_PLAN_BYTES = 4096 }; /* enough for the plan of any operator */
 
+/* What is known of the integers of an array; nothing if low >= high. */
+typedef struct gpo_indices {
+    int64_t low, high; /* from `low` to before `high` */
+    int64_t most;      /* no destination occurs more often; 0: not looked at */
+} gpo_indices;
+
 struct gpo_call {
     const gpo_op *op;
     const gpo_variant *variant;
@@ -264,6 +272,12 @@ struct gpo_call {
      * binding replaces in[i] by a converted copy on the same device before `run`.
      */
     gpo_dtype convert[GPO_MAX_IN];
+
+    /*
+     * Of the input op->indices: `known` by an earlier call, and it has not changed
+     * since; `found` by this one, for later calls (see gpo_question).
+     */
+    gpo_indices known, found;
 
     void *plan; /* GPO_PLAN_BYTES, 16-byte aligned; see gpo_op.plan */
 
@@ -327,6 +341,14 @@ gpo_status gpo_fetch(gpo_call *call, void *to, const void *from, size_t bytes);
  */
 gpo_status gpo_question(gpo_call *call, uint64_t **word);
 gpo_status gpo_answer(gpo_call *call, const uint64_t *word, uint64_t *answer);
+
+/*
+ * The same for what is known, so that the host need not wait: `*word` holds UINT64_MAX,
+ * and a kernel that finds the opposite writes something else.  On a GPU that is told by
+ * a later call, which fails, and gpo_later_answer says UINT64_MAX at once.
+ */
+gpo_status gpo_later_question(gpo_call *call, uint64_t **word);
+gpo_status gpo_later_answer(gpo_call *call, const uint64_t *word, uint64_t *answer);
 
 #ifdef __cplusplus
 }

@@ -98,6 +98,30 @@ few_count_smaller(few_space *space, int digits)
     }
 }
 
+constexpr int RANKED = FEW_THREADS / 4; /* entries, at most, that are ranked */
+
+/* few_sort for n <= RANKED: four threads count the entries before each. */
+__device__ __forceinline__ void
+few_rank(few_space *space, int n)
+{
+    const int i = threadIdx.x / 4, part = threadIdx.x % 4;
+    const uint32_t mine = space->key[i < n ? i : 0];
+    int rank = 0;
+#pragma unroll 4
+    for (int j = part; j < n; j += 4) {
+        const uint32_t key = space->key[j];
+        rank += key < mine || (key == mine && j < i) ? 1 : 0;
+    }
+    rank += __shfl_xor_sync(ALL_LANES, rank, 1);
+    rank += __shfl_xor_sync(ALL_LANES, rank, 2);
+    __syncthreads();
+    if (i < n && part == 0) {
+        space->key[rank] = mine;
+        space->entry[rank] = static_cast<uint16_t>(i);
+    }
+    __syncthreads();
+}
+
 /*
  * Sorts key[0..n) stably; entry[i] becomes the place in which sorted key i was.  nvcc
  * inlines it; the simulator need not have a copy for each type of element.
@@ -109,6 +133,10 @@ few_sort(few_space *space, int n, few_digits digits)
     const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
     const int first = warp * ITEMS * WARP + lane;
     const int width = digits.width;
+    if (n <= RANKED) {
+        few_rank(space, n);
+        return;
+    }
 
 #pragma unroll 1
     for (int pass = 0; pass < digits.passes; pass++) {

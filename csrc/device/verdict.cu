@@ -7,8 +7,30 @@
 
 static constexpr int CHECK_BLOCK = 256;
 
+gpo_status
+open_verdict(gpo_call *call, int64_t length, verdict_word *word)
+{
+    word->if_bad = is_known(call, length);
+    if (word->if_bad) {
+        return gpo_later_question(call, &word->at);
+    }
+    const gpo_status status = gpo_may_wait(call);
+    return status ? status : gpo_question(call, &word->at);
+}
+
+gpo_status
+close_verdict(gpo_call *call, int64_t length, const verdict_word &word, uint64_t *place)
+{
+    const gpo_status status = word.if_bad ? gpo_later_answer(call, word.at, place)
+                                          : gpo_answer(call, word.at, place);
+    if (!status && *place == NONE_BAD) {
+        found_good(call, length);
+    }
+    return status;
+}
+
 static __global__ void
-tell_verdict(const unsigned long long *bad, uint64_t *answer)
+tell_what_was_noted(const unsigned long long *bad, uint64_t *answer)
 {
     tell_host(answer, *bad);
 }
@@ -19,7 +41,8 @@ wait_for_verdict(gpo_call *call, const unsigned long long *bad, uint64_t *place)
     uint64_t *answer = nullptr;
     gpo_status status = gpo_question(call, &answer);
     if (!status) {
-        status = GPO_LAUNCH(call, dim3(1), dim3(1), 0, tell_verdict, bad, answer);
+        status =
+            GPO_LAUNCH(call, dim3(1), dim3(1), 0, tell_what_was_noted, bad, answer);
     }
     return status ? status : gpo_answer(call, answer, place);
 }

@@ -10,6 +10,58 @@
 gpo_status wait_for_verdict(gpo_call *call, const unsigned long long *bad,
                             uint64_t *place);
 
+/*
+ * Whether an earlier call found every index good for at most `length` destinations.
+ * Kernels then note a bad one in a word that a later call reads.
+ */
+inline bool
+is_known(const gpo_call *call, int64_t length)
+{
+    const gpo_indices &known = call->known;
+    return known.low < known.high && -length <= known.low && known.high <= length;
+}
+
+/* A bound on the rows that go to one of `length` destinations; 0: none is known. */
+inline int64_t
+most_of(const gpo_call *call, int64_t length)
+{
+    return call->known.high == length ? call->known.most : 0;
+}
+
+/* For later calls: every index was good. */
+inline void
+found_good(gpo_call *call, int64_t length)
+{
+    call->found = {-length, length, most_of(call, length)};
+}
+
+/* The word of gpo_later_question as one in which kernels note the first bad index. */
+inline unsigned long long *
+word_of(uint64_t *later)
+{
+    return reinterpret_cast<unsigned long long *>(later);
+}
+
+/* The word to which a single kernel tells its verdict: see gpo_question. */
+struct verdict_word {
+    uint64_t *at; /* NULL: the call does not raise */
+    bool if_bad;  /* it tells of a bad index alone, because the index is known */
+};
+
+/* For a call that raises, before its first launch; then, after the launch, the verdict. */
+gpo_status open_verdict(gpo_call *call, int64_t length, verdict_word *word);
+gpo_status close_verdict(gpo_call *call, int64_t length, const verdict_word &word,
+                         uint64_t *place);
+
+/* By one thread of the kernel. */
+__device__ __forceinline__ void
+tell_verdict(const verdict_word &word, unsigned long long first_bad)
+{
+    if (word.at != nullptr && !(word.if_bad && first_bad == NONE_BAD)) {
+        tell_host(word.at, first_bad);
+    }
+}
+
 /* Indices of a call, good if low <= index < high. */
 struct index_line {
     const void *at;

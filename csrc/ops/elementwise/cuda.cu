@@ -4,7 +4,7 @@
  * arithmetic.cuh for what the functors compute, op.c for the contract.
  */
 #include "../../device/types.cuh"
-#include "rungs.cuh"
+#include "flat.cuh"
 
 #include <stdio.h>
 
@@ -24,7 +24,20 @@ static const gpo_variant variants[] = {
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    if (elementwise_has_rows(*elementwise_plan_of(call))) {
+    const elementwise_plan &plan = *elementwise_plan_of(call);
+    int64_t bytes = gpo_dtypes[plan.to].bytes;
+    for (int k = 0; k < plan.inputs; k++) {
+        bytes += plan.bytes[k];
+    }
+    const bool is_fresh = call->out_given[0] == GPO_NONE; /* then out is aligned */
+    if (is_fresh && plan.size * bytes <= SMALL_BYTES &&
+        elementwise_is_packed(call, elementwise_pack(plan))) {
+        GPO_SAY(why,
+                "v1: few bytes, for which its shorter code pays more than v2's packs "
+                "in flight");
+        return &variants[1];
+    }
+    if (elementwise_has_rows(plan)) {
         GPO_SAY(why, "v2 reads packs where the last axis is contiguous or repeated");
         return &variants[2];
     }

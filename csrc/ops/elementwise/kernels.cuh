@@ -113,6 +113,7 @@ struct computed {
 /* ---- smooth functions of 16-bit floats, where few bits are needed ---- */
 
 struct functor_exp;
+struct functor_gelu;
 struct functor_sigmoid;
 struct functor_silu;
 struct functor_tanh;
@@ -132,6 +133,7 @@ struct short_form {
         }                                                      \
     };
 SHORT_FORM(exp)
+SHORT_FORM(gelu)
 SHORT_FORM(sigmoid)
 SHORT_FORM(silu)
 SHORT_FORM(tanh)

@@ -4,6 +4,7 @@
  * See frame.cuh for setup and checks, op.c for the contract.
  */
 #include "../../device/number.cuh"
+#include "../../device/verdict.cuh"
 #include "ladder/v0_atomic.cuh"
 #include "ladder/v1_vector.cuh"
 #include "ladder/v2_shared.cuh"
@@ -171,6 +172,25 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
     return sorted;
 }
 
+/* Whether rows of dtype `dtype` may be added one by one: see INDEX_ADD_FEW_ROWS. */
+static bool
+may_add_one_by_one(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype)
+{
+    const bool half = dtype == GPO_F16 || dtype == GPO_BF16;
+    const int64_t most = most_of(call, plan.length);
+    const bool few =
+        plan.count <= INDEX_ADD_FEW_ROWS || (most > 0 && most <= INDEX_ADD_FEW_ROWS);
+    return !plan.is_deterministic && variants[V1].run[dtype] != nullptr && !half &&
+           (plan.dtype != GPO_F32 || few);
+}
+
+/* Whether the host waits for a check of the index, which one_launch does by the way. */
+static bool
+waits(const gpo_call *call, const index_add_plan &plan)
+{
+    return plan.mode == GPO_INDEX_RAISE && !is_known(call, plan.length);
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -180,7 +200,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const bool is_hot = /* many rows for each of few destinations */
         plan.count >= MANY_ROWS * plan.length && row * plan.length <= TABLE_BYTES;
     const gpo_variant *const sorted = sorted_for(plan);
-    if (index_add_is_few(call)) {
+    if (index_add_is_few(call) &&
+        (waits(call, plan) || !may_add_one_by_one(call, plan, dtype))) {
         GPO_SAY(why, "few rows: one_launch starts one kernel");
         return &variants[ONE_LAUNCH];
     }
@@ -193,9 +214,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 gpo_dtypes[dtype].name, sorted->name);
         return sorted;
     }
-    const bool half = dtype == GPO_F16 || dtype == GPO_BF16;
-    const bool narrow = half || plan.dtype == GPO_F32;
-    if (half || (narrow && plan.count > INDEX_ADD_FEW_ROWS)) {
+    if (!may_add_one_by_one(call, plan, dtype)) {
         return choose_bounded(call, plan, is_hot, why);
     }
     if (row >= WIDE && plan.outer * plan.count * row >= LARGE) {

@@ -167,29 +167,43 @@ index_add_begin(gpo_call *call, index_add_traits traits, index_add_frame *frame)
     const gpo_array *x = &call->in[0], *out = &call->out[0];
     const bool from_x = !nothing && traits.reads_x && gpo_array_is_contiguous(x);
     const bool copies = x->data != out->data && !from_x;
-    *frame = {{}, from_x ? x->data : out->data, nothing, nullptr, nullptr, nullptr};
+    *frame = {{},     from_x ? x->data : out->data, nothing, nullptr, nullptr, nullptr,
+              nullptr};
     if (plan.mode == GPO_INDEX_RAISE && plan.count > 0) {
-        const checking check =
-            checking_of(plan, nothing, traits.writes_last && !copies);
-        const gpo_status status = start_check(call, check, frame);
+        gpo_status status = GPO_OK;
+        if (is_known(call, plan.length)) {
+            status = gpo_later_question(call, &frame->later);
+        }
+        else {
+            status = start_check(
+                call, checking_of(plan, nothing, traits.writes_last && !copies), frame);
+        }
         if (status) {
             return status;
         }
     }
-    frame->index = reader_of(call, frame->late);
+    frame->index = reader_of(call, frame->later ? word_of(frame->later) : frame->late);
     return start_out(call, frame->late, copies);
 }
 
 gpo_status
 index_add_end(gpo_call *call, const index_add_frame &frame)
 {
+    const index_add_plan &plan = *index_add_plan_of(call);
     uint64_t place = NONE_BAD;
     gpo_status status = GPO_OK;
-    if (frame.answer) {
+    if (frame.later) {
+        status = gpo_later_answer(call, frame.later, &place);
+    }
+    else if (frame.answer) {
         status = gpo_answer(call, frame.answer, &place);
     }
     else if (frame.late) {
         status = wait_for_verdict(call, frame.late, &place);
+    }
+    if (!status && place == NONE_BAD && plan.mode == GPO_INDEX_RAISE) {
+        found_good(call, plan.length);
+        return frame.later ? index_add_look(call, frame.index) : GPO_OK;
     }
     return raise_bad(call, status, place);
 }
@@ -204,6 +218,7 @@ index_add_start(gpo_call *call, index_add_frame *frame)
     *frame = {reader_of(call, nullptr),
               from_x ? x->data : out->data,
               false,
+              nullptr,
               nullptr,
               nullptr,
               nullptr};

@@ -14,6 +14,7 @@ struct index_add_frame {
     unsigned long long *late; /* the first bad index that the kernels note, or */
     uint64_t *answer;         /* that of a check before them (gpo_question), or NULL */
     const unsigned long long *verdict; /* of that check, for kernels; or NULL */
+    uint64_t *later; /* the index is known: the word of gpo_later_question, or NULL */
 };
 
 /* What a rung does with x and out. */
@@ -35,6 +36,12 @@ gpo_status index_add_begin(gpo_call *call, index_add_traits traits,
 
 /* Waits for the kernels; IndexError if they found a bad index. */
 gpo_status index_add_end(gpo_call *call, const index_add_frame &frame);
+
+/*
+ * For an index that is known to be good, once: call->found.most, where a choice of a
+ * rung that adds float32 one by one depends on it.  Waits for the stream.
+ */
+gpo_status index_add_look(gpo_call *call, const index_reader &index);
 
 /* For one_launch, which checks the index itself; out = x if x is long or has gaps. */
 gpo_status index_add_start(gpo_call *call, index_add_frame *frame);

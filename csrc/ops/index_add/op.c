@@ -272,6 +272,7 @@ const gpo_op op_index_add = {
     .args = args,
     .nout = 1,
     .in_place = 1u << ARG_X,
+    .indices = ARG_INDEX,
     .shape = shape,
     .plan = plan,
     .cost = cost,

@@ -79,6 +79,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "columns: the elements of a row lie across memory or have gaps");
         return &variants[COLUMNS];
     }
+    if (plan.cols == 1 && plan.rows >= MANY_COPIED && has_neighbours(plan)) {
+        GPO_SAY(why, "columns: many results of one element each, beside each other");
+        return &variants[COLUMNS];
+    }
     const int element = gpo_dtypes[call->in[0].dtype].bytes;
     const int64_t bytes = plan.cols * element;
     const int64_t many = static_cast<int64_t>(gpo_processors(call)) * MANY_ROWS;

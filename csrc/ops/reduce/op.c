@@ -344,6 +344,7 @@ const gpo_op op_reduce = {
     .name = "reduce",
     .args = args,
     .nout = 1,
+    .mask = ARG_WHERE,
     .shape = shape,
     .plan = plan,
     .cost = cost,

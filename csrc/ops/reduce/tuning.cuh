@@ -49,4 +49,7 @@ constexpr int64_t KEEP_L2_BYTES = static_cast<int64_t>(256) << 20;
    other ((65536, 2, 32) of every second bool along axis 1: 38 us, columns 224). */
 constexpr int64_t FEW_APART = 8, FEW_BESIDE = 64;
 
+/* The choice: results of one element each, from which columns beat short_rows. */
+constexpr int64_t MANY_COPIED = 1 << 20;
+
 #endif

@@ -45,6 +45,14 @@ are_runs(const reduce_plan &plan)
     return reduced.ndim == 0 || reduced.strides[reduced.ndim - 1] == 1;
 }
 
+/* Whether the next result is of the next element. */
+inline bool
+has_neighbours(const reduce_plan &plan)
+{
+    const reduce_axes &kept = plan.kept;
+    return kept.ndim > 0 && kept.strides[kept.ndim - 1] == 1;
+}
+
 /* The offset of element number i of these axes from the first, in elements. */
 __device__ __forceinline__ int64_t
 offset_of(const few_axes &axes, int64_t i)

@@ -108,6 +108,14 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "v3 widens what it reads; v4 and v5 keep the elements of x");
         return &variants[V3];
     }
+    const int64_t tiles =
+        plan.rows * ceil_div(plan.cols + spare, THREADS * PACKS * size);
+    const bool is_one = plan.cols + spare <= THREADS * PARKED * size; /* tile of v4 */
+    if (!is_one && tiles <= gpo_processors(call)) {
+        GPO_SAY(why, "v3: a processor for each of %lld tiles, and no tickets",
+                static_cast<long long>(tiles));
+        return &variants[V3];
+    }
     const int64_t bytes = gpo_dtypes[call->in[0].dtype].bytes;
     if (bytes > 1 && plan.cols * bytes > LONG_ROW_BYTES &&
         plan.rows * plan.cols * bytes > LARGE_BYTES) {

@@ -116,6 +116,7 @@ struct scan_status {
     uint64_t *tile, *group, *supergroup;
     unsigned *next;
     unsigned words; /* which the kernel must leave cleared: see leave_status() */
+    bool in_order;  /* so few tiles that all run at once: a block's number will do */
 };
 
 /*
@@ -148,6 +149,28 @@ leave_status(const scan_status &status, int64_t blocks, bool *last)
         is_last_block(status.next + 1, static_cast<unsigned>(blocks), last)) {
         uint64_t *const word = reinterpret_cast<uint64_t *>(status.next);
         for (unsigned i = threadIdx.x; i < status.words; i += THREADS) {
+            store_word(word + i, 0);
+        }
+    }
+}
+
+/* The same where one warp alone reads status: it calls this, the others go on. */
+__device__ __forceinline__ void
+leave_status_by_warp(const scan_status &status, int64_t blocks)
+{
+    const unsigned lane = threadIdx.x % WARP;
+    unsigned before = 0;
+    if (status.words == 0) {
+        return;
+    }
+    if (lane == 0) {
+        __threadfence();
+        before = atomicAdd(status.next + 1, 1u);
+    }
+    if (shuffle_from(before, 0) == static_cast<unsigned>(blocks - 1)) {
+        __threadfence();
+        uint64_t *const word = reinterpret_cast<uint64_t *>(status.next);
+        for (unsigned i = lane; i < status.words; i += WARP) {
             store_word(word + i, 0);
         }
     }

@@ -16,7 +16,8 @@ struct scatter_add_frame {
     const void *values, *index;
     int64_t values_stride, index_stride; /* in elements */
     unsigned long long *bad; /* mode 'raise': the first bad position so far, or */
-    uint64_t *answer;        /* that of a check before the kernels (gpo_question) */
+    uint64_t *answer;        /* that of a check before the kernels (gpo_question), or */
+    uint64_t *later;         /* where a known index is noted (gpo_later_question) */
     gpo_array sums;
     bool apart; /* sums are not `out` itself */
 };
@@ -84,13 +85,17 @@ open_frame(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
             call->variant->name);
     }
     const bool raises = plan.mode == GPO_INDEX_RAISE;
-    if (raises) {
+    const bool known = raises && is_known(call, plan.size);
+    if (raises && !known) {
         status = gpo_may_wait(call);
     }
     if (!status) {
         status = make_lines(call, f);
     }
-    if (!status && raises && plan.n <= CHECKED_FIRST) {
+    if (!status && known) {
+        status = gpo_later_question(call, &f->later);
+    }
+    else if (!status && raises && plan.n <= CHECKED_FIRST) {
         status = ask(call, f);
     }
     else if (!status && raises) {
@@ -128,13 +133,17 @@ refuse(gpo_call *call, const scatter_add_frame &f, uint64_t place)
 static gpo_status
 close_frame(gpo_call *call, const scatter_add_frame &f)
 {
-    const bool late = scatter_add_plan_of(call)->late;
+    const scatter_add_plan &plan = *scatter_add_plan_of(call);
+    const bool late = plan.late;
     gpo_status status = GPO_OK;
     uint64_t place = NONE_BAD;
     if (f.apart && !late) {
         status = gpo_device_copy(call, &f.sums, &call->out[0]);
     }
-    if (!status && f.answer) {
+    if (!status && f.later) {
+        status = gpo_later_answer(call, f.later, &place);
+    }
+    else if (!status && f.answer) {
         status = gpo_answer(call, f.answer, &place);
     }
     else if (!status && f.bad) {
@@ -142,6 +151,9 @@ close_frame(gpo_call *call, const scatter_add_frame &f)
     }
     if (!status && place != NONE_BAD) {
         status = refuse(call, f, place);
+    }
+    else if (!status && plan.mode == GPO_INDEX_RAISE) {
+        found_good(call, plan.size);
     }
     return !status && f.apart && late ? gpo_device_copy(call, &f.sums, &call->out[0])
                                       : status;
@@ -171,6 +183,7 @@ input_of(const gpo_call *call, const scatter_add_frame &f)
             plan.is_unsigned,
             kind == 'b',
             kind == 'i' ? sign_bit(sizeof(T)) : 0,
+            f.later ? word_of(f.later) : f.bad,
             f.bad};
 }
 

@@ -39,9 +39,10 @@ struct scatter_add_input {
     int64_t n, size;
     gpo_index_mode mode;
     bool is_unsigned;
-    bool truth;              /* values are bools: any byte but 0 is true */
-    uint64_t sign;           /* integers: the sign bit of a signed type, else 0 */
-    unsigned long long *bad; /* the first position that is out of bounds, so far */
+    bool truth;                /* values are bools: any byte but 0 is true */
+    uint64_t sign;             /* integers: the sign bit of a signed type, else 0 */
+    unsigned long long *bad;   /* the first position that is out of bounds, so far */
+    unsigned long long *fresh; /* the same if it is of this call: starts as NONE_BAD */
 
     __device__ __forceinline__ Sum lift(T x) const
     {

@@ -198,6 +198,7 @@ const gpo_op op_scatter_add = {
     .args = args,
     .nout = 1,
     .by = SCATTER_ADD_VALUES,
+    .indices = SCATTER_ADD_INDEX,
     .shape = shape,
     .plan = plan,
     .cost = cost,

@@ -8,6 +8,7 @@
  * Cost:  one load, one store of 16 bytes per pack; 32 waves of blocks.
  * Left:  one misaligned or strided operand sends the whole call to v0's kernel -> v2.
  */
+#include "../flat.cuh"
 #include "../kernels.cuh"
 
 template <typename F>
@@ -54,40 +55,14 @@ __launch_bounds__(BLOCK)
     }
 }
 
-/* Bit k: operand k is a scalar. */
-static unsigned
-scalars_of(const elementwise_plan &plan)
-{
-    unsigned scalars = 0;
-    for (int k = 0; k < plan.inputs; k++) {
-        scalars |= elementwise_is_scalar(&plan, k) ? 1u << k : 0u;
-    }
-    return scalars;
-}
-
-/* Whether the result and all operands except scalars are aligned to their packs. */
-static bool
-is_aligned(const gpo_call *call, unsigned scalars, int pack)
-{
-    const elementwise_plan &plan = *elementwise_plan_of(call);
-    const uintptr_t out = reinterpret_cast<uintptr_t>(result<void>(call));
-    bool aligned = out % (static_cast<size_t>(pack) * gpo_dtypes[plan.to].bytes) == 0;
-    for (int k = 0; k < plan.inputs; k++) {
-        const uintptr_t at = reinterpret_cast<uintptr_t>(operand<void>(call, k));
-        const bool good = at % (static_cast<size_t>(pack) * plan.bytes[k]) == 0;
-        aligned = aligned && (good || (scalars >> k & 1u));
-    }
-    return aligned;
-}
-
 /* Calls launch(call, grid, scalars), or v0 if any pack would be misaligned. */
 static gpo_status
 in_packs(gpo_call *call, int pack,
          gpo_status (*launch)(gpo_call *, dim3 grid, unsigned scalars))
 {
     const elementwise_plan &plan = *elementwise_plan_of(call);
-    const unsigned scalars = scalars_of(plan);
-    if (!elementwise_is_flat(&plan) || !is_aligned(call, scalars, pack)) {
+    const unsigned scalars = elementwise_scalars(plan);
+    if (!elementwise_is_packed(call, pack)) {
         return elementwise_v0(call);
     }
     const int64_t threads = ceil_div(plan.size, pack);

@@ -8,6 +8,7 @@
  * Cost:  the index once per block, the source once; x once if it is copied.
  */
 #include "../../../device/few_sums.cuh"
+#include "../../../device/verdict.cuh"
 #include "../frame.cuh"
 
 static_assert(MOST_ROWS == FEW, "few_sums.cuh sorts so many");
@@ -19,8 +20,8 @@ struct index_add_share {
     int lane_bits;   /* a block has 2^lane_bits columns */
     unsigned slices; /* blocks side by side */
     few_digits key;
-    bool copies;      /* out = x first */
-    uint64_t *answer; /* mode 'raise': see gpo_question */
+    bool copies; /* out = x first */
+    verdict_word verdict;
 };
 
 template <typename T, int ITEMS>
@@ -58,8 +59,8 @@ __launch_bounds__(FEW_THREADS)
         kept += __syncthreads_count(is_mine);
     }
     const unsigned long long first_bad = bad[0];
-    if (share.answer != nullptr && blockIdx.x == 0 && tid == 0) {
-        tell_host(share.answer, first_bad);
+    if (blockIdx.x == 0 && tid == 0) {
+        tell_verdict(share.verdict, first_bad);
     }
     if (first_bad != NONE_BAD) {
         return;
@@ -123,11 +124,8 @@ index_add_one_launch(gpo_call *call)
     const index_add_plan &plan = *index_add_plan_of(call);
     const bool raises = plan.mode == GPO_INDEX_RAISE;
     index_add_frame frame;
-    uint64_t *answer = nullptr;
-    gpo_status status = raises ? gpo_may_wait(call) : GPO_OK;
-    if (!status && raises) {
-        status = gpo_question(call, &answer);
-    }
+    verdict_word verdict = {};
+    gpo_status status = raises ? open_verdict(call, plan.length, &verdict) : GPO_OK;
     if (!status) {
         status = index_add_start(call, &frame);
     }
@@ -137,7 +135,7 @@ index_add_one_launch(gpo_call *call)
     index_add_view<T> view = view_of<T>(call, frame);
     index_add_share share =
         share_of<T>(plan, static_cast<const void *>(view.base) != call->out[0].data);
-    share.answer = answer;
+    share.verdict = verdict;
     const int64_t blocks = share.slices * ceil_div(plan.length, share.places);
     const dim3 grid(grid_extent(blocks, MAX_GRID));
     status =
@@ -148,7 +146,10 @@ index_add_one_launch(gpo_call *call)
                          (index_add_one_launch_kernel<T, MOST_ITEMS>), view, share);
     uint64_t place = NONE_BAD;
     if (!status && raises) {
-        status = gpo_answer(call, answer, &place);
+        status = close_verdict(call, plan.length, verdict, &place);
+    }
+    if (!status && place == NONE_BAD && verdict.if_bad) {
+        status = index_add_look(call, frame.index);
     }
     return status || place == NONE_BAD
                ? status

@@ -8,6 +8,20 @@
  */
 #include "../views.cuh"
 
+/* An element of each of VEC columns, as one load of 16 bytes where VEC > 1. */
+template <int VEC, typename T>
+__device__ __forceinline__ void
+load_columns(const T *p, uint64_t policy, T (&loaded)[VEC])
+{
+    if constexpr (VEC > 1) {
+        const pack<T> row = load_pack(p, policy);
+        memcpy(loaded, row.v, sizeof row.v);
+    }
+    else {
+        loaded[0] = *p;
+    }
+}
+
 /*
  * Elements k, k + step, ... of VEC columns from p on; element k of the first column is
  * p[where(k)].
@@ -19,18 +33,11 @@ fold_columns(const Op &op, typename Op::Fold *fold, const typename Op::T *p, int
 {
     using T = typename Op::T;
     constexpr int ITEMS = VEC > 1 ? TILE_ITEMS : 2 * TILE_ITEMS;
+    T loaded[ITEMS][VEC];
     for (; k + (ITEMS - 1) * step < cols; k += ITEMS * step) {
-        T loaded[ITEMS][VEC];
 #pragma unroll
         for (int u = 0; u < ITEMS; u++) {
-            const T *q = p + where(k + u * step);
-            if constexpr (VEC > 1) {
-                const pack<T> row = load_pack(q, policy);
-                memcpy(loaded[u], row.v, sizeof row.v);
-            }
-            else {
-                loaded[u][0] = *q;
-            }
+            load_columns<VEC>(p + where(k + u * step), policy, loaded[u]);
         }
 #pragma unroll
         for (int v = 0; v < VEC; v++) {
@@ -42,12 +49,20 @@ fold_columns(const Op &op, typename Op::Fold *fold, const typename Op::T *p, int
             fold[v].add(Op::widen(acc));
         }
     }
-#pragma unroll 1
-    for (; k < cols; k += step) {
-        const T *q = p + where(k);
+    if (k >= cols) {
+        return;
+    }
 #pragma unroll
-        for (int v = 0; v < VEC; v++) {
-            fold[v].add(Op::widen(op.lift(q[v], k)));
+    for (int u = 0; u < ITEMS; u++) { /* all at once; past the end element k again */
+        const int64_t i = k + u * step;
+        load_columns<VEC>(p + where(i < cols ? i : k), policy, loaded[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < ITEMS; u++) {
+        const int64_t i = k + u * step;
+#pragma unroll
+        for (int v = 0; v < VEC && i < cols; v++) {
+            fold[v].add(Op::widen(op.lift(loaded[u][v], i)));
         }
     }
 }
@@ -110,7 +125,8 @@ __launch_bounds__(BLOCK, column_blocks(VEC))
         for (int v = 0; v < VEC; v++) {
             total[v] = fold[v].value();
         }
-        for (int d = height / 2; d > 0; d /= 2) {
+        int d = height / 2;
+        for (; d * lanes >= WARP; d /= 2) {
             if (y >= d && y < 2 * d) {
 #pragma unroll
                 for (int v = 0; v < VEC; v++) {
@@ -125,6 +141,13 @@ __launch_bounds__(BLOCK, column_blocks(VEC))
                 }
             }
             __syncthreads();
+        }
+        for (; d > 0; d /= 2) { /* y < 2 * d is within the first warp */
+#pragma unroll
+            for (int v = 0; v < VEC; v++) {
+                const Part other = shuffle_down(total[v], d * lanes);
+                total[v] = y < d ? Op::combine(total[v], other) : total[v];
+            }
         }
         if (blocks == 1) {
             break;
@@ -230,7 +253,7 @@ struct reduce_columns_launcher {
     {
         const reduce_axes &kept = plan.kept, &reduced = plan.reduced;
         if (kept.ndim == 0 || are_runs(plan)) {
-            return false;
+            return plan.cols == 1 && has_neighbours(plan);
         }
         const int64_t apart = llabs(kept.strides[kept.ndim - 1]);
         return apart <= llabs(reduced.strides[reduced.ndim - 1]) ||

@@ -33,7 +33,7 @@ struct scatter_add_v0 {
     {
         const dim3 grid(static_cast<unsigned>(ceil_div(x.n, BLOCK)));
         const gpo_status status =
-            clear(call, total, x.size * static_cast<int64_t>(sizeof(Sum)), x.bad);
+            clear(call, total, x.size * static_cast<int64_t>(sizeof(Sum)), x.fresh);
         return status ? status
                       : GPO_LAUNCH(call, grid, BLOCK, 0,
                                    (scatter_add_v0_global<Input, Sum>), x, total);

@@ -139,7 +139,7 @@ struct scatter_add_v1 {
                                                pack<typename Input::I>::SIZE);
         gpo_allow_shared(scatter_add_v1_shared<Input, Sum>, t.bytes);
         const gpo_status status =
-            clear(call, total, x.size * static_cast<int64_t>(sizeof(Sum)), x.bad);
+            clear(call, total, x.size * static_cast<int64_t>(sizeof(Sum)), x.fresh);
         return status ? status
                       : GPO_LAUNCH(call, t.grid, SHARED_BLOCK, t.bytes,
                                    (scatter_add_v1_shared<Input, Sum>), x, total,

@@ -44,7 +44,7 @@ struct scatter_add_v2 {
         void *copies = nullptr;
         gpo_status status = gpo_scratch(call, static_cast<size_t>(bytes), &copies);
         if (!status) {
-            status = clear(call, copies, bytes, x.bad);
+            status = clear(call, copies, bytes, x.fresh);
         }
         if (!status) {
             status = GPO_LAUNCH(call, dim3(static_cast<unsigned>(count)), BLOCK, 0,

@@ -113,7 +113,7 @@ struct scatter_add_v3 {
         void *copies = nullptr;
         gpo_status status = gpo_scratch(call, static_cast<size_t>(bytes), &copies);
         if (!status) {
-            status = clear(call, nullptr, 0, x.bad);
+            status = clear(call, nullptr, 0, x.fresh);
         }
         for (int64_t tile = 0; tile < tiles && !status; tile += MAX_GRID_YZ) {
             const dim3 grid(static_cast<unsigned>(count),

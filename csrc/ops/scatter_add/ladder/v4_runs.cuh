@@ -124,7 +124,7 @@ struct scatter_add_v4 {
         const dim3 grid(static_cast<unsigned>(ceil_div(chunks, RUN_WARPS)));
         sort_pairs<uint32_t> pairs = {};
         void *memory = nullptr;
-        gpo_status status = clear(call, total, x.size * BYTES, x.bad);
+        gpo_status status = clear(call, total, x.size * BYTES, x.fresh);
         if (!status) {
             status = sort_places(call, index_of(x), &pairs);
         }

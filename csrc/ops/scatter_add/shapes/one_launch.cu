@@ -43,7 +43,8 @@ template <typename Input, int ITEMS>
 __global__ void
 __launch_bounds__(FEW_THREADS)
     scatter_add_one_launch_kernel(Input x, bool is_wide, few_digits key,
-                                  result_of<typename Input::T> *out, uint64_t *answer)
+                                  result_of<typename Input::T> *out,
+                                  verdict_word verdict)
 {
     using T = typename Input::T;
     using Sum = typename Input::Sum;
@@ -72,8 +73,8 @@ __launch_bounds__(FEW_THREADS)
         kept += __syncthreads_count(is_mine);
     }
     const unsigned long long first_bad = bad[0];
-    if (answer != nullptr && blockIdx.x == 0 && tid == 0) {
-        tell_host(answer, first_bad);
+    if (blockIdx.x == 0 && tid == 0) {
+        tell_verdict(verdict, first_bad);
     }
     if (first_bad != NONE_BAD) {
         return;
@@ -94,7 +95,7 @@ __launch_bounds__(FEW_THREADS)
 
 template <typename T>
 static gpo_status
-run_few(gpo_call *call, const scatter_add_frame &f, uint64_t *answer)
+run_few(gpo_call *call, const scatter_add_frame &f, const verdict_word &verdict)
 {
     using Input = scatter_add_input<T, int64_t>;
     const scatter_add_plan &plan = *scatter_add_plan_of(call);
@@ -108,31 +109,30 @@ run_few(gpo_call *call, const scatter_add_frame &f, uint64_t *answer)
     return plan.n <= FEW_THREADS
                ? GPO_LAUNCH(call, grid, FEW_THREADS, 0,
                             (scatter_add_one_launch_kernel<Input, 1>), x, is_wide, key,
-                            out, answer)
+                            out, verdict)
                : GPO_LAUNCH(call, grid, FEW_THREADS, 0,
                             (scatter_add_one_launch_kernel<Input, MOST_ITEMS>), x,
-                            is_wide, key, out, answer);
+                            is_wide, key, out, verdict);
 }
 
 template <typename T>
 gpo_status
 scatter_add_one_launch(gpo_call *call)
 {
-    const bool raises = scatter_add_plan_of(call)->mode == GPO_INDEX_RAISE;
+    const scatter_add_plan &plan = *scatter_add_plan_of(call);
+    const bool raises = plan.mode == GPO_INDEX_RAISE;
     scatter_add_frame f = {};
-    uint64_t *answer = nullptr, place = NONE_BAD;
-    gpo_status status = raises ? gpo_may_wait(call) : GPO_OK;
+    verdict_word verdict = {};
+    uint64_t place = NONE_BAD;
+    gpo_status status = raises ? open_verdict(call, plan.size, &verdict) : GPO_OK;
     if (!status) {
         status = make_lines(call, &f);
     }
-    if (!status && raises) {
-        status = gpo_question(call, &answer);
-    }
     if (!status) {
-        status = run_few<T>(call, f, answer);
+        status = run_few<T>(call, f, verdict);
     }
     if (!status && raises) {
-        status = gpo_answer(call, answer, &place);
+        status = close_verdict(call, plan.size, verdict, &place);
     }
     return status || place == NONE_BAD ? status : refuse(call, f, place);
 }

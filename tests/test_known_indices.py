@@ -1,0 +1,161 @@
+"""Indices that an earlier call found right: csrc/bind/known.c.
+
+A torch tensor that has not changed is not waited for again.  Here on the simulator, where
+a bad index is told at once, and on a GPU where there is one, where a later call tells it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import gpuopt
+
+PLACES = [("cpu", "sim")] + ([("cuda", "cuda")] if torch.cuda.is_available() else [])
+
+
+@pytest.fixture(params=PLACES, ids=[backend for _, backend in PLACES])
+def place(request: pytest.FixtureRequest) -> tuple[str, str]:
+    return request.param
+
+
+def tensors(device: str, rows: int = 100, length: int = 50) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.zeros(length)
+    index = torch.randint(-length, length, (rows,), generator=generator)
+    source = torch.randint(-9, 9, (rows,), generator=generator).float()
+    return x.to(device), index.to(device), source.to(device)
+
+
+def right(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    return x.index_add(0, index % len(x), source)
+
+
+def variant(backend: str, *arrays: torch.Tensor) -> str:
+    return gpuopt.plan("index_add", *arrays, backend=backend)["variant"]
+
+
+def test_a_tensor_found_right_is_known_until_it_changes(place: tuple[str, str]) -> None:
+    device, backend = place
+    x, index, source = tensors(device)
+    assert variant(backend, x, index, source) == "one_launch"
+    for _ in range(3):
+        got = gpuopt.index_add(x, index, source, backend=backend)
+        torch.testing.assert_close(got, right(x, index, source), rtol=0, atol=0)
+        assert variant(backend, x, index, source) == "v0"
+    index.add_(0)  # torch counts a write, whatever it writes
+    assert variant(backend, x, index, source) == "one_launch"
+
+
+def test_what_is_known_is_of_one_tensor_view_and_length(place: tuple[str, str]) -> None:
+    device, backend = place
+    x, index, source = tensors(device)
+    pair = torch.stack([index, index.flip(0)])
+    gpuopt.index_add(x, pair[0], source, backend=backend)
+    assert variant(backend, x, pair[0], source) == "v0"  # another object, the same view
+    assert variant(backend, x, pair[1], source) == "one_launch"
+    assert variant(backend, x, pair[0].clone(), source) == "one_launch"
+    assert variant(backend, x[:40], pair[0], source) == "one_launch"
+    assert variant(backend, torch.zeros(60, device=device), pair[0], source) == "v0"
+    pair[1].fill_(0)  # views share the count
+    assert variant(backend, x, pair[0], source) == "one_launch"
+
+
+def test_a_tensor_at_the_place_of_another_is_not_known(place: tuple[str, str]) -> None:
+    device, backend = place
+    x, index, source = tensors(device)
+    for bad in (False, True, False, True):
+        values = index.clone()
+        if bad:
+            values[7] = 50
+            with pytest.raises(IndexError, match="index 50"):
+                gpuopt.index_add(x, values, source, backend=backend)
+        else:
+            gpuopt.index_add(x, values, source, backend=backend)
+        del values  # its memory is used again
+
+
+@pytest.mark.parametrize("rows", [100, 3000, 9000])
+@pytest.mark.parametrize("op", ["index_add", "scatter_add"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_torch_does_not_see_is_told(
+    place: tuple[str, str], op: str, rows: int, in_place: bool
+) -> None:
+    device, backend = place
+    x, index, source = tensors(device, rows)
+    out = torch.empty_like(x) if in_place else None
+
+    def call() -> torch.Tensor:
+        if op == "index_add":
+            return gpuopt.index_add(x, index, source, backend=backend, out=out)
+        return gpuopt.scatter_add(source, index, len(x), backend=backend, out=out)
+
+    want = right(x, index, source)
+    for _ in range(3):  # the second one looks at the rows of each destination
+        torch.testing.assert_close(call(), want, rtol=0, atol=0)
+    good = index[5].item()
+    index.data[5] = 1_000_000  # torch counts no write through .data
+    if backend == "sim":
+        with pytest.raises(IndexError):
+            call()
+    else:
+        call()
+        torch.cuda.synchronize()
+        with pytest.raises(IndexError, match=f"earlier call of {op}.. met .* position 5:"):
+            gpuopt.negative(x)
+    index.data[5] = good
+    torch.testing.assert_close(call(), want, rtol=0, atol=0)
+
+
+def test_many_rows_of_one_destination_are_still_summed_in_float64(
+    place: tuple[str, str],
+) -> None:
+    """4,000 of 9,000 rows go to one place: no rung that adds them one by one is chosen."""
+    device, backend = place
+    x, index, source = tensors(device, 9000, 40_000)
+    index[::2] = 7
+    source = source + 0.1
+    for _ in range(3):
+        got = gpuopt.index_add(x, index, source, backend=backend)
+        want = right(x.double(), index, source.double())
+        bound = 2**-23 * right(x.double(), index, source.double().abs())
+        assert bool(((got.double() - want).abs() <= bound).all())
+        assert variant(backend, x, index, source) == "v5"
+
+
+def test_few_rows_of_each_destination_are_added_one_by_one(place: tuple[str, str]) -> None:
+    device, backend = place
+    x, index, source = tensors(device, 9000, 40_000)
+    seen = []
+    for _ in range(3):
+        got = gpuopt.index_add(x, index, source, backend=backend)
+        torch.testing.assert_close(got, right(x, index, source), rtol=0, atol=0)
+        seen.append(variant(backend, x, index, source))
+    assert seen == ["v5", "v0", "v0"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_what_no_call_has_told_is_a_warning_at_exit() -> None:
+    script = (
+        "import torch, gpuopt\n"
+        "i = torch.zeros(9, dtype=torch.int64, device='cuda')\n"
+        "x = torch.zeros(5, device='cuda'); s = torch.ones(9, device='cuda')\n"
+        "gpuopt.index_add(x, i, s); i.data[2] = 77; gpuopt.index_add(x, i, s)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "RuntimeWarning: an earlier call of index_add() met" in done.stderr
+
+
+def test_numpy_arrays_are_never_known() -> None:
+    """NumPy counts no writes."""
+    x, index, source = (t.numpy() for t in tensors("cpu"))
+    gpuopt.index_add(x, index, source, backend="sim")
+    index[3] = 1_000
+    with pytest.raises(IndexError, match="index 1000"):
+        gpuopt.index_add(x, index, source, backend="sim")
+    assert np.count_nonzero(x) == 0
