@@ -183,9 +183,7 @@ def measure(
     found["interrupted"] = False
 
 
-def row_of(
-    bench: Benchmark, item: Item, lib: Arrays, rivals: sweep.Rivals, clock: Any
-) -> Row:
+def row_of(bench: Benchmark, item: Item, lib: Arrays, rivals: sweep.Rivals, clock: Any) -> Row:
     """Return the row of an item; one whose arrays cannot be made has failed."""
     try:
         case = item.make()
@@ -222,8 +220,8 @@ def main(bench: Benchmark, what: str | None, arguments: Sequence[str] | None = N
         print("interrupted; the same command continues", file=sys.stderr)
         return INTERRUPTED
     print(Table(found["rows"], (*bench.labels, "ms", "best", "times")))
-    print(f"{found['device']}, commit {found['commit']}: {len(found['rows'])} rows"
-          f"{' of more' if found['interrupted'] else ''}{f', {out}' if out else ''}")  # fmt: skip
+    more = ", more to come" if found["interrupted"] else ""
+    print(f"{found['device']}, commit {found['commit']}: {len(found['rows'])} rows{more}")
     bad = [row for row in found["rows"] if is_bad(row)]
     for row in bad:
         fault = row.get("failed") or f"wrong by {row['err']}"
@@ -269,11 +267,6 @@ def totals(name: str, rows: Sequence[Row]) -> Row:
         "worst": found["worst"],
         "mean": found["mean"],
     }
-
-
-def ms(value: float | None) -> str:
-    """Format a time with three digits."""
-    return "" if value is None else f"{value:.3g}"
 
 
 def ratio(row: Row) -> str:

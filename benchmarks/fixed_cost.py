@@ -9,8 +9,6 @@ the time of the call and of waiting for its result, with warm ones.
 from __future__ import annotations
 
 import functools
-import math
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,8 +36,7 @@ def items(dice: Dice) -> Iterator[beside.Item]:
     """Yield every row; on a CPU those of 1,000 elements."""
     for n in ELEMENTS[:1] if dice.small else ELEMENTS:
         for call, make in CALLS.items():
-            labels = dict(zip(LABELS, (call, n), strict=True))
-            yield beside.Item(labels, functools.partial(make, dice, n))
+            yield beside.Item({"call": call, "elements": n}, functools.partial(make, dice, n))
 
 
 def adding(dice: Dice, n: int, **options: Any) -> Case:
@@ -221,10 +218,9 @@ def between_events(row: beside.Row) -> dict[str, float]:
 def line(row: beside.Row, times: Mapping[str, float]) -> dict[str, Any]:
     """Return a row of a table: a column for each library, its fastest way."""
 
-    def us(*names: str) -> str:
-        ways = [took for name, took in times.items()
-                if any(f"{name}-".startswith(f"{wanted}-") for wanted in names)]  # fmt: skip
-        return beside.ms(1e3 * min(ways)) if ways else ""
+    def us(library: str) -> float | None:
+        best = beside.best_of({"peers": times}, library)
+        return None if best is None else 1e3 * best
 
     return {
         "call": row["call"],

@@ -206,7 +206,9 @@ def parts(run: beside.Run) -> Iterator[str]:
     for row in run["rows"]:
         networks.setdefault(row["network"], []).append(row)
     groups = [*networks.items(), ("all", run["rows"])]
-    yield Table({"network": name, **beside.totals("rows", rows)} for name, rows in groups).markdown()
+    yield Table(
+        {"network": name, **beside.totals("rows", rows)} for name, rows in groups
+    ).markdown()
     for name, rows in networks.items():
         yield from beside.folded(f"{name}: {len(rows)} rows", Table(map(line, rows)))
 
@@ -215,8 +217,8 @@ def line(row: beside.Row) -> dict[str, Any]:
     """Return a row of a network's table."""
     return {
         **{label: row[label] for label in LABELS},
-        "ours ms": beside.ms(row.get("ms")),
-        "torch ms": beside.ms(beside.best_of(row, "torch")),
+        "ours ms": row.get("ms"),
+        "torch ms": beside.best_of(row, "torch"),
         "times as fast": beside.ratio(row),
     }
 

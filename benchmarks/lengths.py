@@ -88,8 +88,8 @@ def line(row: beside.Row) -> dict[str, Any]:
         "filter": row["filter"],
         "shape": row["shape"],
         "variant": f"`{row['variant']}`" if row.get("variant") else "",
-        "ours ms": beside.ms(row.get("ms")),
-        **{f"{name} ms": beside.ms(row["peers"].get(name)) for name in PEERS},
+        "ours ms": row.get("ms"),
+        **{f"{name} ms": row["peers"].get(name) for name in PEERS},
         "times as fast": beside.ratio(row),
     }
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.states`: causal_conv1d with states, steps of decoding, packed sequences.
+"""`python -m benchmarks.states`: causal_conv1d with states, decoding, packed sequences.
 
 Order: the rows, the cases, the peers, the tables.  Filters of 4 taps with a bias and SiLU, as
 language models have them, in bfloat16 and float32.  Beside torch's conv1d, on x behind its
@@ -53,7 +53,9 @@ def items(dice: Dice) -> Iterator[beside.Item]:
                 for indexed in (False, True):
                     call = f"update{', state_index' if indexed else ''}"
                     shape = f"B{batch} C{channels} T{length}"
-                    make = functools.partial(decode, dice, batch, channels, length, indexed, dtype)
+                    make = functools.partial(
+                        decode, dice, batch, channels, length, indexed, dtype
+                    )
                     yield item(call, shape, "BCT", dtype, make)
         for count, channels, length in packed:
             for layout in ("BCT", "BTC"):
@@ -150,7 +152,7 @@ def decode(
         before = lib.wide(state) if index is None else lib.wide(state)[index]
         row = lib.xp.concatenate((before, lib.wide(x).reshape(batch, channels, steps)), 2)
         y = silu(lib, products(lib, row, w, steps) + lib.wide(bias)[:, None])
-        after = lib.astype(lib.copy(state), "float64")
+        after = lib.wide(lib.copy(state))
         after[slice(None) if index is None else index] = row[..., steps:]
         return y.reshape(x.shape), after
 
@@ -249,18 +251,12 @@ def rivals(names: Sequence[str]) -> sweep.Rivals:
     return of_case
 
 
-def in_layout(
-    lib: Arrays, case: Case, read: Callable[[Any], Any]
-) -> Callable[[Any], Any]:
-    """Return what makes a peer's result look like ours: states have the layout, too."""
+def in_layout(lib: Arrays, case: Case, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what makes a peer's result look like ours."""
 
     def seen(result: Any) -> Any:
         result = read(result)
-        if case.axes is None:
-            return result
-        if not isinstance(result, tuple):
-            return sweep.seen(lib, result, case.axes)
-        if case.peer == "behind":
+        if case.peer == "behind" and case.axes:  # the state that is returned, too
             return tuple(lib.permute(lib.take(part), case.axes) for part in result)
         return sweep.seen(lib, result, case.axes)
 
@@ -305,7 +301,10 @@ def torch_decode(x: Any, state: Any, w: Any, bias: Any, index: Any) -> Ways:
         else:
             y = torch().nn.functional.silu((row * w).sum(2) + bias)
         after = row[..., xs.shape[2] :]
-        kept.copy_(after) if index is None else kept.index_copy_(0, index, after)
+        if index is None:
+            kept.copy_(after)
+        else:
+            kept.index_copy_(0, index, after)
         return y, kept
 
     return {"": (call, as_is)}
@@ -346,8 +345,10 @@ def torch_packed_backward(x: Any, w: Any, bias: Any, ends: Sequence[int], dy: An
     ways = {}
     for way, (form, row) in torch_forms(x, ends).items():
         leaves = [a.clone().requires_grad_() for a in (form, w, bias)]
-        y = conv(*leaves, padding=TAPS - 1)[..., : form.shape[2]]
-        call = functools.partial(torch().autograd.grad, y, leaves, of_dy[way][0], retain_graph=True)
+        y = conv(leaves[0], leaves[1], leaves[2], TAPS - 1)[..., : form.shape[2]]
+        call = functools.partial(
+            torch().autograd.grad, y, leaves, of_dy[way][0], retain_graph=True
+        )
         ways[way] = call, functools.partial(rest_as_is, row)
     return ways
 
@@ -438,7 +439,9 @@ def parts(run: beside.Run) -> Iterator[str]:
     calls: dict[str, list[beside.Row]] = {}
     for row in run["rows"]:
         calls.setdefault(row["call"], []).append(row)
-    yield Table({"call": call, **beside.totals("rows", rows)} for call, rows in calls.items()).markdown()
+    yield Table(
+        {"call": call, **beside.totals("rows", rows)} for call, rows in calls.items()
+    ).markdown()
     yield from beside.folded(f"{len(run['rows'])} rows", Table(map(line, run["rows"])))
 
 
@@ -446,8 +449,8 @@ def line(row: beside.Row) -> dict[str, Any]:
     """Return a row of the table."""
     return {
         **{label: row[label] for label in LABELS},
-        "ours ms": beside.ms(row.get("ms")),
-        **{f"{name} ms": beside.ms(beside.best_of(row, name)) for name in BENCH.peers},
+        "ours ms": row.get("ms"),
+        **{f"{name} ms": beside.best_of(row, name) for name in BENCH.peers},
         "times as fast": beside.ratio(row),
     }
 
