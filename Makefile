@@ -11,7 +11,8 @@ BUILDER := .venv-wheel
 SITE := .venv-docs
 LIBRARIES := "torch>=2.11" "jax>=0.7" scipy pandas xarray pint astropy \
 	"dask[array]" distributed pytest
-TORCH_TESTS := torch known_indices torch_ops torch_direct torch_rival torch_examples torch_parallel dask jax guests sweep docs
+TORCH_TESTS := torch known_indices torch_ops torch_direct torch_rival torch_examples torch_parallel dask jax guests sweep \
+	bench_named docs
 IMPORTS := torch, jax, pandas, xarray, pint, astropy, dask.array, distributed
 C_FILES := $(shell git ls-files 'csrc/*.c' 'csrc/*.h')
 CUDA_FILES := $(shell git ls-files 'csrc/*.cu' 'csrc/*.cuh' 'csrc/*.cpp' 'gpuopt/lab/*.cpp' 'gpuopt/lab/*.h' 'tests/fixtures/*.cu' 'tests/fixtures/*.h')

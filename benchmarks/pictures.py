@@ -5,6 +5,8 @@
                              and the passes, h200-reduce-counters.csv
     docs/stream_rate.svg     the rate of gpuopt.stream over a file, cpu-stream-200gb.json
     docs/sweep-<name>.svg    time per byte over size in a machine's sweeps, if there are any
+    docs/layouts-<op>.svg    the same of one operator, a panel for each layout and machine
+    docs/lengths-<name>.svg  causal_conv1d over the number of steps, <name>-lengths.json
 
 Order: the pictures, SVG, the command line.  The SVG is written as text, without a
 library, so the same data gives the same bytes.  The background is light or dark, following
@@ -23,7 +25,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from gpuopt import _core
+from gpuopt.benchmarks import beside, lengths
 from gpuopt.lab import published, sweep
 from gpuopt.lab.trace import BANK_BYTES, BANKS, LANES, trace
 
@@ -217,28 +220,35 @@ def swept(name: str) -> str:
 
 def panels(device: str, rows: Sequence[dict[str, Any]]) -> str:
     """Draw a panel for each operator of some rows, all with the same axes."""
+    ops = dict.fromkeys(row["op"] for row in rows)
+    groups = {op: [row for row in rows if row["op"] == op] for op in ops}
+    title = "Random calls: time per byte over the bytes of a call"
+    return in_panels(title, f"{device}; less is better", groups)
+
+
+def in_panels(title: str, words: str, groups: Mapping[str, Sequence[dict[str, Any]]]) -> str:
+    """Draw a panel for each group of rows, all with the same axes."""
+    rows = [row for group in groups.values() for row in group]
     ours = {id(row): per_byte(row, row["ms"]) for row in rows}
     best = {id(row): per_byte(row, row["peers"][row["best"]]) for row in rows}
     x = limits([math.log10(row["bytes"]) for row in rows])
     y = limits([*ours.values(), *best.values()])
-    ops = list(dict.fromkeys(row["op"] for row in rows))
     parts = [
-        text(20, 30, "Random calls: time per byte over the bytes of a call", "title"),
-        text(20, 50, f"{device}; less is better"),
+        text(20, 30, title, "title"),
+        text(20, 50, words),
         f'<path class="good" d="M460 46{DOT}"/>',
         text(468, 50, "gpuopt"),
         f'<path class="peer" d="M540 46{SQUARE}"/>',
         text(548, 50, "best peer"),
     ]
-    for k, op in enumerate(ops):
+    for k, (name, kept) in enumerate(groups.items()):
         left = PANEL_LEFT + STEP_X * (k % COLUMNS)
         top = PANEL_TOP + STEP_Y * (k // COLUMNS)
-        parts += frame(left, top, op, x, y)
-        kept = [row for row in rows if row["op"] == op]
+        parts += frame(left, top, name, x, y)
         for kind, mark, values in (("peer", SQUARE, best), ("good", DOT, ours)):
             points = [(math.log10(row["bytes"]), values[id(row)]) for row in kept]
             parts.append(marks(kind, mark, points, left, top, x, y))
-    height = PANEL_TOP + STEP_Y * -(-len(ops) // COLUMNS) - 10
+    height = PANEL_TOP + STEP_Y * -(-len(groups) // COLUMNS) - 10
     return svg(height, "Time per byte over size, ours and the best peer", parts)
 
 
@@ -293,10 +303,109 @@ def marks(
     return f'<path class="{kind}" d="{"".join(path)}"/>'
 
 
+# ---- layouts ----
+
+BY_LAYOUT = ("reduce", "scan", "elementwise", "dot")
+#: By the word of a drawn case; the others are contiguous.
+LAYOUTS = {
+    "T": "transposed",
+    "step": "every second one",
+    "row": "broadcast",
+    "column": "broadcast",
+}
+ALONG = {True: "along the last axis", False: "along another axis"}
+
+
+def layout(row: dict[str, Any]) -> str:
+    """Return the layout of a drawn case: of a scan, where its axis is."""
+    if row["op"] == "dot":
+        return "vectors"
+    shape, words = row["case"].partition("(")[2].split(")", 1)
+    lengths_ = [length for length in shape.split(",") if length.strip()]
+    if row["op"] == "scan":
+        axis = int(words.split()[0].removeprefix("axis="))
+        return ALONG[axis == len(lengths_) - 1]
+    word = next((word for word in words.split() if word in LAYOUTS), "")
+    if len(lengths_) == 1 and word in ("T", "row"):  # a vector is what it was
+        word = ""
+    return LAYOUTS.get(word, "contiguous")
+
+
+def by_layout() -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Return the compared rows of all sweeps by operator, then by machine and layout."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for run in published.sweeps(HERE / "results"):
+        for row in run["rows"]:
+            if row["op"] in BY_LAYOUT and "times" in row and run["mode"] != "host":
+                panel = f"{sweep.machine(run)}: {layout(row)}"
+                found.setdefault(row["op"], {}).setdefault(panel, []).append(row)
+    return {op: dict(sorted(found[op].items())) for op in BY_LAYOUT if op in found}
+
+
+def of_layouts(op: str) -> str:
+    """Draw an operator's panels."""
+    title = f"{op}: time per byte over the bytes of a call, by layout"
+    return in_panels(title, "Random calls; less is better", by_layout()[op])
+
+
+# ---- lengths ----
+
+OVER = {"left": 66, "top": 104, "width": 280, "height": 220}  # of the first panel
+NEXT = 344  # pixels between the panels
+TRIANGLE = "m0-3l3 5h-6z"
+STEPS_SHOWN = (64, 1024, 16384, 262144)
+
+
+def over_steps(run: dict[str, Any]) -> str:
+    """Draw the times of causal_conv1d over the number of steps, a panel for each filter."""
+    series = {
+        "gpuopt": ("good", DOT),
+        **dict(zip(lengths.PEERS, (("peer", SQUARE), ("bad", TRIANGLE)), strict=True)),
+    }
+    timed = [{"gpuopt": row["ms"], **row["peers"], "at": row} for row in run["rows"]]
+    times = [row[name] for row in timed for name in series if row.get(name)]
+    x = (math.log10(lengths.STEPS[0]), math.log10(lengths.STEPS[-1]))
+    y = limits([math.log10(ms) for ms in times])
+    title = "causal_conv1d forward, float32: time over the number of steps"
+    parts = [
+        text(20, 30, title, "title"),
+        text(20, 50, f"{run['device']}; as many elements at every number; less is better"),
+    ]
+    for k, (name, (kind, mark)) in enumerate(series.items()):
+        parts += [
+            f'<path class="{kind}" d="M{26 + 130 * k} 70{mark}"/>',
+            text(36 + 130 * k, 74, name),
+        ]
+    left, top, width, height = OVER.values()
+    for k, name in enumerate(lengths.FILTERS):
+        at = left + NEXT * k
+        size = f'width="{width}" height="{height}"'
+        parts += [
+            text(at, top - 8, name),
+            f'<rect class="empty" x="{at}" y="{top}" {size}/>',
+        ]
+        for steps in STEPS_SHOWN:
+            across = at + width * (math.log10(steps) - x[0]) / (x[1] - x[0])
+            parts.append(
+                text(round(across, 1), top + height + 16, f"{steps:,}", "small middle")
+            )
+        for power in range(round(y[0]), round(y[1]) + 1):
+            down = top + height * (y[1] - power) / (y[1] - y[0])
+            parts.append(text(at - 6, round(down + 4, 1), f"{10.0**power:g} ms", "small right"))
+        for way, (kind, mark) in series.items():
+            path = []
+            for row in timed:
+                if row["at"]["filter"] == name and row.get(way):
+                    across = (math.log10(row["at"]["steps"]) - x[0]) / (x[1] - x[0])
+                    down = (y[1] - math.log10(row[way])) / (y[1] - y[0])
+                    path.append(f"M{at + width * across:.1f} {top + height * down:.1f}{mark}")
+            parts.append(f'<path class="{kind}" d="{"".join(path)}"/>')
+    return svg(top + height + 32, "Time of causal_conv1d over the number of steps", parts)
+
+
 # ---- the rate of a stream ----
 
 RATE = {"left": 60, "top": 96, "width": 620, "height": 200}
-TRIANGLE = "m0-3l3 5h-6z"
 
 
 def stream_rate() -> str:
@@ -376,7 +485,11 @@ PICTURES: dict[str, Callable[[], str]] = {
 def pictures() -> dict[str, Callable[[], str]]:
     """Return every picture's file and the function that draws it."""
     names = dict.fromkeys(map(sweep.machine, published.sweeps(HERE / "results")))
-    return PICTURES | {f"sweep-{name}.svg": functools.partial(swept, name) for name in names}
+    more = {f"sweep-{name}.svg": functools.partial(swept, name) for name in names}
+    more |= {f"layouts-{op}.svg": functools.partial(of_layouts, op) for op in by_layout()}
+    for run in beside.kept(lengths.BENCH.name):
+        more[lengths.picture_name(run)] = functools.partial(over_steps, run)
+    return PICTURES | more
 
 
 def main(arguments: list[str] | None = None) -> int:

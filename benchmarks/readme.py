@@ -10,6 +10,9 @@ RESULTS, of NOTES, the rewriting.  Names:
     results       every operator's workloads beside the best peer
     slower        those where a peer is faster
     sweeps        random calls beside the best peer, with their heading; nothing without sweeps
+    layouts       pictures of them by layout
+    layers, states, lengths, fixed_cost
+                  what the benchmark of that name found, with its heading; nothing without it
     <op>-goals    one operator's times divided by its must and goal, benchmarks/targets.tsv
 
 Tables of times come from results/*.json and name the device and the commit.  --check changes
@@ -29,6 +32,7 @@ from typing import Any
 import gpuopt
 from gpuopt import _core
 from gpuopt._table import Table
+from gpuopt.benchmarks import fixed_cost, layers, lengths, pictures, states
 from gpuopt.lab import published, sweep, workloads
 from gpuopt.lab.published import Run
 
@@ -245,7 +249,8 @@ made of the commit, checks them, and times them beside every installed library, 
   case does not.
 - **worst** and **mean** are the best peer's time divided by ours; the mean is geometric, and a
   case counts at most {most}.
-- **peerless** cases have no peer that takes them and is right; they are in no share."""
+- **peerless** cases have no peer that takes them and is right; they are in no share.
+- An index is the same in every turn: gpuopt waits for its check in the first call alone."""
 
 
 def sweeps(runs: list[Run]) -> str:
@@ -280,6 +285,26 @@ def one_machine(name: str, runs: list[Run]) -> str:
         parts.append(f"<details><summary>{len(under)} cases under {sweep.GOOD}</summary>")
         parts += [Table(under).markdown(), "</details>"]
     return "\n\n".join(parts)
+
+
+LAYOUTS = """\
+## By layout
+The calls of the sweeps whose arrays are on the device of the call, by how the elements lie in
+memory: contiguous, transposed, every second element, or an operand repeated for each row or
+column (broadcast); of a scan, whether the sums run along the axis of neighbours."""
+
+
+def layouts() -> str:
+    """Show the pictures by layout; nothing without sweeps."""
+    drawn = [
+        f"![{op}: time per byte over size, by layout](../docs/layouts-{op}.svg)"
+        for op in pictures.by_layout()
+    ]
+    return "\n\n".join([LAYOUTS, *drawn]) if drawn else ""
+
+
+#: The benchmarks of named rows, by the names of their blocks.
+NAMED = {m.BENCH.name: m.section for m in (layers, states, lengths, fixed_cost)}
 
 
 # ---- NOTES ----
@@ -343,6 +368,10 @@ def block(name: str, runs: list[Run]) -> str:
         return slower(runs)
     if name == "sweeps":
         return sweeps(published.sweeps(HERE / "results"))
+    if name == "layouts":
+        return layouts()
+    if name in NAMED:
+        return NAMED[name]()
     op, _, kind = name.rpartition("-")
     if op in workloads.rooms() and kind == "goals":
         return goals(op, runs)

@@ -15,7 +15,7 @@ import pytest
 
 import gpuopt
 from gpuopt import __main__ as cli
-from gpuopt.benchmarks import pictures, readme
+from gpuopt.benchmarks import beside, pictures, readme
 from gpuopt.benchmarks.sweep import __main__ as kept
 from gpuopt.benchmarks.sweep import families, family, peers
 from gpuopt.benchmarks.sweep.upsample_nearest import sources
@@ -642,7 +642,8 @@ def one_sweep(**more):
     """A sweep as it is read from a file."""
     return {"device": "NVIDIA H200", "mode": "cuda", "commit": "be3b6c5ba2", "seed": 5,
             "interrupted": False, "file": "benchmarks/results/sweep-h200-5.json",
-            "rows": [row(2.0), row(0.5, op="scan"), row()], **more}  # fmt: skip
+            "rows": [row(2.0), row(0.5, op="scan", case="sum (8,) axis=0"), row()],
+            **more}  # fmt: skip
 
 
 def test_results_show_sweeps_only_if_there_are_some(monkeypatch):
@@ -671,7 +672,7 @@ def test_interrupted_sweeps_are_not_published(tmp_path):
 
 
 def test_a_picture_has_a_panel_for_each_operator(monkeypatch, tmp_path):
-    rows = [row(t, op=op, bytes=10**k, ms=10.0 ** (k - 9))
+    rows = [row(t, op=op, bytes=10**k, ms=10.0 ** (k - 9), case="sum (8,) axis=0")
             for op in ("dot", "scan", "reduce", "convolve")
             for k, t in ((3, 0.5), (6, 1.0), (9, 2.0))]  # fmt: skip
     drawn = pictures.panels("NVIDIA H200", rows)
@@ -687,8 +688,10 @@ def test_a_picture_has_a_panel_for_each_operator(monkeypatch, tmp_path):
             x, y = point.split("m")[0].split()
             assert 0 < float(x) < width
             assert 0 < float(y) < height
+    monkeypatch.setattr(beside, "kept", lambda name: [])
     monkeypatch.setattr(published, "sweeps", lambda folder: [one_sweep(rows=rows)])
-    assert set(pictures.pictures()) == {*pictures.PICTURES, "sweep-h200.svg"}
+    layouts = {f"layouts-{op}.svg" for op in ("dot", "scan", "reduce")}
+    assert set(pictures.pictures()) == {*pictures.PICTURES, "sweep-h200.svg", *layouts}
     assert pictures.pictures()["sweep-h200.svg"]() == drawn
     monkeypatch.setattr(published, "sweeps", lambda folder: [])
     assert pictures.pictures() == pictures.PICTURES

@@ -16,7 +16,6 @@ from gpuopt.lab.drawing import Case, Dice
 
 LONGEST = {1: 8192, 2: 512, 3: 96}  # a spatial axis, by their number
 SCALES = (2, 2, 2, 3, 4, 1.5, 0.5, 2.7)
-LAST = (0, 2, 3, 1)
 
 
 def draw(dice: Dice) -> Case | None:
@@ -63,7 +62,7 @@ def forward(
         given={"x": x, "scale": scale},
         reference=lambda: seen(dice.lib, copies(dice.lib, x, places), last),
         nbytes=x.nbytes + x.nbytes // math.prod(shape) * math.prod(out),
-        axes=LAST if last else None,
+        axes=channels_last(len(shape)) if last else None,
     )
 
 
@@ -92,13 +91,18 @@ def backward(
         given={"x": x, "dy": dy, "scale": scale},
         reference=lambda: seen(lib, sums(lib, lib.wide(dy), shape, places), last),
         nbytes=x.nbytes + dy.nbytes,
-        axes=LAST if last else None,
+        axes=channels_last(len(shape)) if last else None,
     )
 
 
 def seen(lib: Arrays, x: Any, last: bool) -> Any:
     """Return N, C, H, W as our call sees it."""
-    return lib.permute(x, LAST) if last else x
+    return lib.permute(x, channels_last(x.ndim)) if last else x
+
+
+def channels_last(ndim: int) -> tuple[int, ...]:
+    """Return the axes of N, C, H, W in the order N, H, W, C."""
+    return (0, *range(2, ndim), 1)
 
 
 def sources(n: int, out: int, scale: float) -> np.ndarray[Any, Any]:

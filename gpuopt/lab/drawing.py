@@ -130,9 +130,9 @@ class Dice:
         return lib.astype(found, dtype)
 
     def channels_last(self, x: Any) -> Any:
-        """Return N, C, H, W whose elements are stored as N, H, W, C."""
-        stored = self.lib.contiguous(self.lib.permute(x, (0, 2, 3, 1)))
-        return self.lib.permute(stored, (0, 3, 1, 2))
+        """Return N, C, H, W whose elements are stored as N, H, W, C; with any axes for H, W."""
+        stored = self.lib.contiguous(self.lib.permute(x, (0, *range(2, x.ndim), 1)))
+        return self.lib.permute(stored, (0, x.ndim - 1, *range(1, x.ndim - 1)))
 
 
 def dtype_bytes(dtype: str) -> int:
