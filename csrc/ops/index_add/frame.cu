@@ -165,7 +165,9 @@ index_add_begin(gpo_call *call, index_add_traits traits, index_add_frame *frame)
     }
     const bool nothing = plan.outer * plan.inner * plan.count == 0;
     const gpo_array *x = &call->in[0], *out = &call->out[0];
-    const bool from_x = !nothing && traits.reads_x && gpo_array_is_contiguous(x);
+    const bool sparse = plan.count < plan.length / SPARSE;
+    const bool from_x =
+        !nothing && traits.reads_x && !sparse && gpo_array_is_contiguous(x);
     const bool copies = x->data != out->data && !from_x;
     *frame = {{},     from_x ? x->data : out->data, nothing, nullptr, nullptr, nullptr,
               nullptr};

@@ -20,7 +20,8 @@ struct index_add_frame {
 /* What a rung does with x and out. */
 struct index_add_traits {
     bool is_deterministic;
-    bool reads_x;     /* it writes x and the sums to out; else it adds to out */
+    bool reads_x;     /* it writes x and the sums to out, unless out has x's elements
+                         already; else it adds to out */
     bool writes_last; /* only its last kernel writes out, and not against a verdict */
 };
 

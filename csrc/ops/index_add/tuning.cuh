@@ -21,6 +21,8 @@ constexpr int64_t SHORT_ROW = 16; /* short_rows: columns, at most */
 constexpr int CHUNK = 64; /* entries of a hot destination that are summed at a time */
 constexpr int HOT = 128;  /* rows; a destination of more is hot */
 constexpr int SPAN = 32;  /* chunks that a block combines */
+constexpr int64_t SPARSE = 8; /* destinations per row, beyond which x is copied before:
+                                 units of a few bytes copy at a third of the speed */
 
 /* one_element: entries of a thread, of a block */
 constexpr int TILE_ITEMS = 8, TILE = BLOCK * TILE_ITEMS;

@@ -45,6 +45,10 @@ constexpr int LOADS_AT_ONCE = 4; /* per lane and row, where loads are single ele
  */
 constexpr int64_t KEEP_L2_BYTES = static_cast<int64_t>(256) << 20;
 
+/* columns: rounds of loads of a block, up to which no other block shares its columns:
+   the last of several waits for a ticket and for their parts.  Estimated. */
+constexpr int64_t ROUNDS_ALONE = 3;
+
 /* Rows with gaps for short_rows, not columns: elements of a row, and rows beside each
    other ((65536, 2, 32) of every second bool along axis 1: 38 us, columns 224). */
 constexpr int64_t FEW_APART = 8, FEW_BESIDE = 64;

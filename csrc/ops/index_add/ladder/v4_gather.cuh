@@ -67,6 +67,9 @@ __launch_bounds__(BLOCK, 3)
         if (is_chunk != (end - begin > HOT) || (is_chunk && is_last && begin <= from)) {
             continue; /* belongs to another unit; a chunk's only run is its first */
         }
+        if (!is_chunk && begin == end && g.base == a.out) {
+            continue; /* nothing to add, and out has x's elements already */
+        }
         const int64_t at = (o * a.length + k) * a.inner + column;
         in_flight<T, V> base = {};
         if (is_chunk) {

@@ -202,7 +202,9 @@ column_grid_of(const gpo_call *call, int64_t width, int vec, int64_t bytes)
     }
     const int64_t tiles_across = ceil_div(across, lanes);
     const int64_t tiles = outer * tiles_across;
-    const int64_t deepest = plan.cols / (BLOCK / lanes * TILE_ITEMS);
+    const int64_t height = BLOCK / lanes, items = (vec > 1 ? 1 : 2) * TILE_ITEMS;
+    const bool alone = plan.cols <= ROUNDS_ALONE * height * items;
+    const int64_t deepest = alone ? 1 : plan.cols / (height * TILE_ITEMS);
     const int64_t split = blocks_per(call, tiles, lanes * vec * bytes, deepest);
     return {width, lanes, tiles_across, tiles, split};
 }
