@@ -124,6 +124,8 @@ def test_both_ways_have_the_same_bits(name: str, device: str) -> None:
     d = Draw(f"ways {name}", device)
     for _ in range(20):
         case = draw(d)
+        if name == "index_add":  # other kernels add by an index that is known
+            case.options["deterministic"] = True
         direct = many(function(*case.tensors, **case.options))
         with Logged():
             passed = many(function(*case.tensors, **case.options))

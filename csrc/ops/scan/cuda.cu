@@ -110,9 +110,9 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     const int64_t tiles =
         plan.rows * ceil_div(plan.cols + spare, THREADS * PACKS * size);
-    const bool is_one = plan.cols + spare <= THREADS * PARKED * size; /* tile of v4 */
+    const bool is_one = plan.cols <= THREADS * PARKED * size; /* tile of v4 */
     if (!is_one && tiles <= gpo_processors(call)) {
-        GPO_SAY(why, "v3: a processor for each of %lld tiles, and no tickets",
+        GPO_SAY(why, "v3: a processor for each of %lld tiles, which start sooner",
                 static_cast<long long>(tiles));
         return &variants[V3];
     }

@@ -116,7 +116,6 @@ struct scan_status {
     uint64_t *tile, *group, *supergroup;
     unsigned *next;
     unsigned words; /* which the kernel must leave cleared: see leave_status() */
-    bool in_order;  /* so few tiles that all run at once: a block's number will do */
 };
 
 /*

@@ -69,8 +69,7 @@ __launch_bounds__(THREADS, row_blocks<Op>)
     GPO_SHARED(unsigned, ticket, [1]);
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const bool waits = across > 1;
-    const int64_t id =
-        waits && !status.in_order ? take_tile(status.next, ticket) : first + blockIdx.x;
+    const int64_t id = waits ? take_tile(status.next, ticket) : first + blockIdx.x;
     const tile_place p = place_of<Op, false, PACKS>(op, a, across, 1, id);
 
     pack<typename Op::Raw> raw[PACKS];
@@ -123,7 +122,6 @@ struct scan_v3 {
         gpo_status failed =
             across > 1 ? make_row_status<Op>(call, a.rows, across, true, &status)
                        : GPO_OK;
-        status.in_order = tiles <= gpo_processors(call);
         for (int64_t first = 0; !failed && first < tiles; first += MAX_GRID_X) {
             failed =
                 GPO_LAUNCH(call, grid_of(tiles - first), THREADS, 0,
