@@ -1,18 +1,22 @@
 """A simulator library made of fixture kernels, driven through ctypes.
 
-`compiled(...)` builds libraries of tests/fixtures/*.cu with the flags of the real build;
-`Library.run` calls one fixture and returns status, output and message.
+`compiled(...)` builds libraries of tests/fixtures/*.cu with the flags of the real build, once
+for all workers of pytest-xdist; `Library.run` calls one fixture and returns status, output
+and message.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "_build"))
@@ -116,14 +120,27 @@ class Library:
         return {name: sum(r[name] for r in report) for name in COUNTS[3:]}
 
 
+def shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    """A folder for this run of pytest, the same one in all its workers."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def compiled(
     out: Path,
     files: Iterable[str] = (),
     builds: Iterable[str] = ("plain", "profile"),
     flags: Iterable[str] = (),
 ) -> dict[tuple[str, str], Library]:
-    """The libraries of fixture files (none: all), by (file, build)."""
+    """The libraries of fixture files (none: all), by (file, build).
+
+    In a shared folder the first worker compiles, and the others find all up to date.
+    """
     sources = sorted((ROOT / "tests" / "fixtures").glob("*.cu"))
     chosen = [s for s in sources if not files or s.stem in files]
-    paths = simulator.compile_kernels(ROOT, chosen, out, builds, flags)
+    with (out / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        paths = simulator.compile_kernels(ROOT, chosen, out, builds, flags)
     return {key: Library(path) for key, path in paths.items()}

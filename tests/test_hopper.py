@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from simulator_library import ESIM, OK, Library, compiled
+from simulator_library import ESIM, OK, Library, compiled, shared_folder
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FILES = ("bulk", "wgmma", "cluster", "tensor_maps")
@@ -34,7 +34,7 @@ Of = Callable[[str], Library]
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Library]:
-    return compiled(tmp_path_factory.mktemp("hopper"), FILES)
+    return compiled(shared_folder(tmp_path_factory, "hopper"), FILES)
 
 
 @pytest.fixture(params=["plain", "profile"])

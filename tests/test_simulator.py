@@ -24,7 +24,7 @@ from gpuopt import _core
 from gpuopt.lab.profile import profile
 
 sys.path.insert(0, str(Path(__file__).parent))
-from simulator_library import ECUDA, EDEVMEMORY, ESIM, OK, Library, compiled
+from simulator_library import ECUDA, EDEVMEMORY, ESIM, OK, Library, compiled, shared_folder
 
 FIXTURES = Path(__file__).parent / "fixtures"
 ORDERS = [
@@ -37,14 +37,17 @@ ORDERS = [
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Library]:
-    return compiled(tmp_path_factory.mktemp("simulator"), ["faults", "ladder", "words"])
+    return compiled(shared_folder(tmp_path_factory, "simulator"), ["faults", "ladder", "words"])
 
 
 @pytest.fixture(scope="session")
 def portable(tmp_path_factory: pytest.TempPathFactory) -> Library:
     """The ladder with ucontext, used on machines without an assembly switch."""
     return compiled(
-        tmp_path_factory.mktemp("portable"), ["ladder"], ["profile"], ["-DGPO_SIM_UCONTEXT"]
+        shared_folder(tmp_path_factory, "portable"),
+        ["ladder"],
+        ["profile"],
+        ["-DGPO_SIM_UCONTEXT"],
     )["ladder", "profile"]
 
 

@@ -376,6 +376,8 @@ class Entry:
     """its arrays at 256 kB or more; None: those of `valid`, repeated along axis 0"""
     floats: Callable[[], Iterator[Sample]] = field(default=lambda: iter(()))
     """samples whose bits depend on the order of operations: for determinism"""
+    fewer: Callable[[Sample], Sample] = field(default=lambda sample: sample)
+    """a sample with fewer blocks of the same kind, for the rungs in the simulator"""
     bounds: dict[str, Callable[[Sample], Expected | Several]] = field(default_factory=dict)
     """`expect` of the variants whose error has a bound of its own"""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,21 @@ def _reduce_dtypes(op: str, dtype: str) -> tuple[str, ...]:
         if not dtype.startswith(("float", "bfloat"))
         else ("int16", "int32", "int64")
     ) + ("float16", "bfloat16", "float32", "float64", "complex64")
+
+
+def reduce_fewer(sample: Sample) -> Sample:
+    """At most some 25 rows of the same length: the rungs give each row blocks of its own.
+
+    The number of rows is then the height of the grid, and nothing else of a launch.
+    """
+    spec, options = sample.arrays[0], dict(sample.options)
+    axis, ndim = options.get("axis"), len(spec.shape)
+    if axis is None or _reduce_rows(spec.shape, axis) <= 25:
+        return sample
+    reduced = {a % ndim for a in ((axis,) if isinstance(axis, int) else axis)}
+    most = 17 if ndim - len(reduced) == 1 else 5
+    shape = tuple(n if i in reduced else min(n, most) for i, n in enumerate(spec.shape))
+    return replace(sample, arrays=(replace(spec, shape=shape),))
 
 
 def reduce_large(dtype: str) -> Iterator[Sample]:
@@ -387,5 +403,6 @@ ENTRIES = {
         errors=reduce_errors,
         valid=reduce_valid,
         floats=reduce_floats,
+        fewer=reduce_fewer,
     ),
 }

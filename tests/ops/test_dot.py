@@ -19,7 +19,7 @@ import pytest
 from cases import LAYOUTS_1D, Spec, determinism, dtype_of, flushes
 from cases.dot import HALVES, OTHER_NORMAL, dot_expect
 from conftest import Figure
-from simulator_library import ESIM, OK, Library, compiled
+from simulator_library import ESIM, OK, Library, compiled, shared_folder
 
 import gpuopt
 from gpuopt import _core, dot, ref
@@ -650,7 +650,7 @@ def test_profile_of_the_ladder() -> None:
 
 @pytest.fixture(scope="module")
 def atomics(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    return compiled(tmp_path_factory.mktemp("atomics"), ["atomics"], ["profile"])[
+    return compiled(shared_folder(tmp_path_factory, "atomics"), ["atomics"], ["profile"])[
         "atomics", "profile"
     ]
 

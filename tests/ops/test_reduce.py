@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import BFLOAT16, dtype_of
-from cases.reduce import REDUCE_OPS, reduce_expect
+from cases.reduce import REDUCE_OPS, reduce_expect, reduce_fewer, reduce_samples
 from conftest import Figure
 
 from gpuopt import _core, reduce, ref
+from gpuopt.lab.profile import profile
 
 
 def variants() -> list[tuple[str, str]]:
@@ -35,6 +36,7 @@ def variants() -> list[tuple[str, str]]:
 
 each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
 CPU = [name for backend, name in variants() if backend == "cpu"]
+RUNGS = [name for backend, name in variants() if backend == "sim" and name[1:].isdigit()]
 each_cpu = pytest.mark.parametrize("variant", CPU)
 
 NUMPY: dict[str, Callable[..., Any]] = {op: getattr(np, op) for op in REDUCE_OPS}
@@ -607,7 +609,9 @@ def test_rows_of_several_runs(backend: str, variant: str, shape: tuple[int, ...]
 @each_variant
 def test_views_with_steps(backend: str, variant: str) -> None:
     """Neighbouring results are apart in memory, or rows too short for a block have gaps."""
-    base = (np.arange(9 * 2 * 12 * 30) * 37 % 101).astype(np.float32).reshape(9, 2, 12, 30)
+    # A rung gives each of some 2,000 rows a block of its own in the simulator: fewer there.
+    shape = (3, 2, 5, 14) if variant in RUNGS and backend == "sim" else (9, 2, 12, 30)
+    base = (np.arange(np.prod(shape)) * 37 % 101).astype(np.float32).reshape(shape)
     views = (base[..., ::2], base[..., ::-3], base[:, :, ::2, 1:], base.transpose(3, 1, 0, 2))
     for x in views:
         for axis in (0, 1, 2, 3, (0, 2), (1, 3)):
@@ -645,6 +649,33 @@ def test_the_last_tile_of_a_row(n: int, dtype: str) -> None:
             if part.size:
                 got = reduce(part, op, backend="sim", variant="v9")
                 np.testing.assert_array_equal(got, ref.reduce(part, op))
+
+
+# ---- fewer rows, for the simulator ----
+
+
+@pytest.mark.parametrize("variant", RUNGS)
+def test_fewer_rows_take_the_same_path(variant: str) -> None:
+    """The samples that cases/reduce.py shortens: the same lines, blocks for each row."""
+
+    def path(sample: Any) -> Any:
+        x, options = sample.arrays[0].build(), dict(sample.options)
+        rows = np.size(reduce(x, **options, backend="cpu"))
+        kernels = profile("reduce", x, variant=variant, **options).kernels
+        lines = [[(line.file, line.line) for line in kernel.lines] for kernel in kernels]
+        return [(k.kernel, k.launches, k.blocks / rows) for k in kernels], lines
+
+    found = 0
+    for sample in reduce_samples("float32", "small"):
+        fewer = reduce_fewer(sample)
+        if (
+            fewer != sample
+            and sample.elements <= 3341
+            and "sum" in dict(sample.options).values()
+        ):
+            found += 1
+            assert path(fewer) == path(sample), str(sample)
+    assert found >= 5
 
 
 # ---- large indices ----
