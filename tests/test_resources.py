@@ -64,6 +64,8 @@ if built():
                   "scan_walked_columns": 8,
                   "mean_matvec_v5_": 48, "index_add_v4_gather": 44,
                   "convolve_large_transforms_": 184,
+                  "causal_conv1d_large_transforms_": 32,
+                  "causal_conv1d_backward_large_transforms_": 76,
                   "convolve_v3_spectral_blocks": 8}  # fmt: skip
         for name, (_, _, spilled) in report().items():
             most = [bound for kernel, bound in bounds.items() if kernel in name]

@@ -90,7 +90,8 @@ EDGES: tuple[Size, ...] = tuple(
 )
 
 FILLS = ("normal", "whole")
-BY_ROW = ("v6", "v7", "spectra")  # variants whose error is bounded by the row
+TRANSFORMS = ("v7", "large_transforms", "spectra")
+BY_ROW = ("v6", *TRANSFORMS)  # variants whose error is bounded by the row
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 # Options, with whether a bias is among the inputs.
@@ -240,7 +241,7 @@ class Wide:
         v6: tensor cores truncate, in chains of 128 terms or, with 'fast', one chain; float32
         in two parts of 11 bits has a relative error of 2**-22, plus 2**-40 of the row's
         largest value, in one part ('half') 2**-11 and 2**-29.
-        v7, spectra: a Fourier transform spreads the error evenly over a row.
+        TRANSFORMS: a Fourier transform spreads the error evenly over a row.
         """
         if self.rung == "v6":
             count = np.asarray(terms)
@@ -251,7 +252,7 @@ class Wide:
                 return 2.0**-9 * size + 2.0**-27 * floor
             chain = 8 * count if self.precision == "fast" else roundings(count, 32)
             return (chain + 32) * self.u * size + 2.0**-38 * floor
-        if self.rung in ("v7", "spectra"):
+        if self.rung in TRANSFORMS:
             levels = np.log2(2 * max(self.x.shape[2], 2)) + 2
             return 4 * levels * self.u * norm(a) * norm(b)
         return 0

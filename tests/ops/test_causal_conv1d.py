@@ -32,17 +32,22 @@ Array = np.ndarray[Any, Any]
 def variants(dtype: str = "float32") -> list[tuple[str, str]]:
     """(backend, variant) of every row that can run here and takes any call.
 
-    Both ladders have the same; test_causal_conv1d_short.py has tests of the shape kernels.
+    Both ladders have the same; test_causal_conv1d_short.py and test_causal_conv1d_large.py
+    have tests of the shape kernels.
     """
     return [row for row in listed(dtype) if not row[1].startswith("short_filters")]
 
 
 def listed(dtype: str) -> list[tuple[str, str]]:
+    """The same with the kernels of short filters, but not of long rows."""
     usable = _core.backends()
     return [
         (row["backend"], row["name"])
         for row in _core.variants("causal_conv1d")
-        if row["available"] and usable[row["backend"]] is None and dtype in row["dtypes"]
+        if row["available"]
+        and usable[row["backend"]] is None
+        and dtype in row["dtypes"]
+        and row["name"] != "large_transforms"
     ]
 
 

@@ -1,11 +1,13 @@
 /*
  * costs.cuh  Estimated microseconds of rungs for filters of SHORT to MIDDLE lags, fitted
- * to the times on an H200 in benchmarks/results/h200-middle-filters.json.
+ * to the times on an H200 in benchmarks/results/h200-middle-filters.json, and for rows of
+ * more steps than v7 has in one block of threads.
  */
 #ifndef GPO_CAUSAL_CONV1D_COSTS_CUH
 #define GPO_CAUSAL_CONV1D_COSTS_CUH
 
 #include "causal_conv1d.h"
+#include "large_plan.cuh"
 #include "tuning.cuh"
 
 #include <math.h>
@@ -65,6 +67,64 @@ time_of_v7(const conv_plan &p)
     const double one_row = 19 * sqrt(steps > 2048 ? steps / 2048 : 1);
     const double all = (steps <= 2048 ? 22 : 13.6) * most;
     return one_row > all ? one_row : all;
+}
+
+/* ---- rows that v7 cuts into blocks of 4096 steps ---- */
+
+constexpr int64_t LONG_STEPS = 16384; /* rows of more are cut whatever the filter */
+
+/* What is convolved: rows with the steps of a state before them, and how often. */
+struct long_rows {
+    double rows, steps, lags, convolutions;
+    bool has_lags;
+};
+
+inline long_rows
+long_rows_of(const conv_plan &p)
+{
+    return {static_cast<double>(p.batches * p.channels),
+            static_cast<double>(p.steps + (p.has_state ? p.taps - 1 : 0)),
+            static_cast<double>(p.lags), p.backward && p.silu ? 2.0 : 1.0, p.backward};
+}
+
+/*
+ * A transform of a block there and back takes 6.4 us, 264 at a time.  A product of two
+ * spectra, by the times in NOTES.md: 0.021 us forward (0.415 ms for B2 C64 T65536) but
+ * 1.6 where there are so few rows that it does not wait for L2 (3.5 ms for 64 rows of
+ * 262,144), and 0.067 for lags (1.68 ms for both gradients of B2 C64 T65536).
+ */
+inline double
+time_of_v7_in_blocks(const gpo_call *call, const conv_plan &p)
+{
+    constexpr double BLOCK_STEPS = 4096, THERE_AND_BACK = 6.4, ALONE = 1.6;
+    const long_rows r = long_rows_of(p);
+    const double resident = 2.0 * gpo_processors(call), rate = 264 / resident;
+    const double at_once = r.rows < resident ? r.rows : resident;
+    const double blocks = ceil(r.steps / BLOCK_STEPS);
+    const double filters = ceil(r.lags / BLOCK_STEPS);
+    const double products = filters * blocks - filters * (filters - 1) / 2;
+    const auto all = [&](double alone, double product, double transforms) {
+        const double each = alone / at_once > product ? alone / at_once : product;
+        return r.rows *
+               (transforms * blocks * THERE_AND_BACK / at_once + products * each);
+    };
+    return r.convolutions * all(ALONE, 0.021 * rate, 1) +
+           (r.has_lags ? all(2 * ALONE, 0.067 * rate, 1) : 0);
+}
+
+inline double
+time_of_large_transforms(const gpo_call *call, const conv_plan &p)
+{
+    const int64_t steps = p.steps + (p.has_state ? p.taps - 1 : 0);
+    const double results =
+        plan_row_blocks(call,
+                        transforms_of_results(p.batches, p.channels, steps, p.lags))
+            .microseconds;
+    const double lags =
+        plan_row_blocks(call, transforms_of_lags(p.batches, p.channels, steps, p.lags))
+            .microseconds;
+    const long_rows r = long_rows_of(p);
+    return r.convolutions * results + (r.has_lags ? lags : 0);
 }
 
 #endif

@@ -34,8 +34,17 @@ has_few_steps(const gpo_call *call)
     return p.steps + (p.has_state ? p.taps : 0) < MOST_SHORT_STEPS;
 }
 
+static bool
+has_large_transforms(const gpo_call *call)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    const int64_t steps = p.steps + (p.has_state ? p.taps - 1 : 0);
+    return !p.segments && steps >= FEWEST_STEPS && steps <= MOST_STEPS &&
+           p.lags <= MOST_LAGS;
+}
+
 /* The table rows that row_for returns. */
-enum { V2 = 2, V5 = 5, V6, V7, SHORT_FILTERS, CHANNELS_LAST, SEGMENTS };
+enum { V2 = 2, V5 = 5, V6, V7, SHORT_FILTERS, CHANNELS_LAST, SEGMENTS, LARGE };
 
 static const gpo_variant forward_variants[] = {
     gpo_row<float_types>("v0", "one output per thread", FORWARD(conv_v0), "run-to-run",
@@ -69,6 +78,11 @@ static const gpo_variant forward_variants[] = {
                                    "one output per thread, within its segment",
                                    FORWARD(conv_by_segment), "run-to-run", "", "exact"),
               "rows of fewer than 2**30 steps", has_few_steps),
+    gpo_shape(gpo_row<float32_types>(
+                  "large_transforms", "products of spectra, transforms through memory",
+                  FORWARD(conv_large_transforms), "run-to-run", "", "to rounding"),
+              "whole rows of 64 to 2**30 steps and at most 2**24 lags",
+              has_large_transforms),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -107,6 +121,12 @@ static const gpo_variant backward_variants[] = {
                   "segments", "one output or lag per thread or block, within segments",
                   BACKWARD_AT_ONCE(gradients_by_segment), "run-to-run", "", "exact"),
               "rows of fewer than 2**30 steps", has_few_steps),
+    gpo_shape(gpo_row<float32_types>(
+                  "large_transforms", "products of spectra, transforms through memory",
+                  BACKWARD(conv_large_transforms, lag_large_transforms), "run-to-run",
+                  "", "to rounding"),
+              "whole rows of 64 to 2**30 steps and at most 2**24 lags",
+              has_large_transforms),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -159,6 +179,15 @@ wants_spectra(const gpo_call *call, const conv_plan &p)
         return p.batches <= 8;
     }
     return !p.backward || p.steps <= 8192 || p.lags > 128;
+}
+
+/* Whether transforms through memory take less time than v7, which cuts these rows. */
+static bool
+wants_large_transforms(const gpo_call *call, const conv_plan &p)
+{
+    return takes_spectra(call, p) && has_large_transforms(call) &&
+           p.steps > LONG_STEPS && p.batches * p.channels > 0 &&
+           time_of_large_transforms(call, p) < time_of_v7_in_blocks(call, p);
 }
 
 /* ---- filters of more than SHORT lags, up to MIDDLE ---- */
@@ -249,6 +278,14 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
                 "steps",
                 static_cast<long long>(p.batches), static_cast<long long>(p.steps));
         return V6;
+    }
+    if (wants_large_transforms(call, p)) {
+        GPO_SAY(
+            why,
+            "%lld steps and %lld taps: large_transforms takes less time than v7, by "
+            "an estimate",
+            static_cast<long long>(p.steps), static_cast<long long>(p.taps));
+        return LARGE;
     }
     if (wants_spectra(call, p)) {
         GPO_SAY(why, "v7 multiplies spectra: T log T for %lld steps and %lld taps",

@@ -6,26 +6,27 @@
  * See spectral_rows.cuh for the guard that finds wide rows, device/fft.cuh for the
  * transform.
  *
- * A wide row is cut into blocks of 512 steps.  Block r of the result is the sum of the
- * blocks q < r of the row with lags 512 (r - q) - 511 .. 512 (r - q) + 511 of the
- * filter, by products of spectra, and of block r itself with the first 512 lags, term
- * by term.  So the rounding of a transform is relative to inputs that are earlier than
- * every step it computes, whatever the row holds, and an inf or nan stays in the blocks
- * that depend on it.
+ * A wide row, or what its mark leaves of it, is cut into blocks of 512 steps.  Block r of
+ * the result is the sum of the blocks q < r of the row with lags 512 (r - q) - 511 ..
+ * 512 (r - q) + 511 of the filter, by products of spectra, and of block r itself with the
+ * first 512 lags, term by term.  So the rounding of a transform is relative to inputs
+ * that are earlier than every step it computes, whatever the row holds, and an inf or
+ * nan stays in the blocks that depend on it.
  */
 #include "spectral_cut.cuh"
 
 using blocked_fft = block_fft<16, 2>; /* of one warp */
 
 constexpr int EARLY_WARPS = 8, EARLY_THREADS = EARLY_WARPS * WARP;
-constexpr int BLOCKED_STEPS = blocked_fft::POINTS, BLOCKED_V = blocked_fft::V;
+constexpr int BLOCKED_STEPS = WIDE_STEPS, BLOCKED_V = blocked_fft::V;
+static_assert(BLOCKED_STEPS == blocked_fft::POINTS, "a transform per block");
 constexpr int NOT_FINITE = 1 << 20; /* exponent of a block with inf or nan */
 
 /* ---- the division ---- */
 
 struct early_cut {
     spectrum_dtype dtype;
-    const int *starts; /* row b * C + c: first nonzero step, WIDE_ROW, WHOLE_ROW */
+    const int *starts; /* row b * C + c: first nonzero step, WHOLE_ROW, wide_up_to() */
     int spans;         /* sets of starts: a row is wide if it is in any */
     int head;          /* steps of a head: 64 or 128, or 0 if there are none */
     int row_blocks, lag_blocks;
@@ -271,17 +272,24 @@ put_direct_sums(const conv_view<T> &v, int64_t b, int64_t c, int64_t first)
 
 /* ---- a wide row ---- */
 
-/* A block of threads computes row (b, c). */
+/* A block of threads computes row (b, c), or what its mark leaves of it. */
 __device__ __forceinline__ void
 convolve_wide(const conv_view<float> &v, const blocked_rows &rows, int64_t b, int64_t c,
-              row_range *slots)
+              int mark, row_range *slots)
 {
     using all_threads = spectrum_block<block_fft<16, 16>>; /* as many threads */
     const early_cut &cut = rows.cut;
     const int warp = threadIdx.x / WARP;
     const spectrum_row x = row_of(cut.dtype, v.x, b, c, v.steps);
-    const spectrum_row w = filter_of(cut.dtype, v, c);
+    spectrum_row w = filter_of(cut.dtype, v, c);
     const float offset = offset_of(cut.dtype, v, c);
+    int blocks = cut.row_blocks, lag_blocks = cut.lag_blocks;
+    if (mark < WIDE_ROW) {
+        blocks = WIDE_ROW - mark;
+        lag_blocks = lag_blocks < blocks ? lag_blocks : blocks;
+        const int64_t most = int64_t{blocks} * BLOCKED_STEPS;
+        w.n = w.n < most ? w.n : most;
+    }
     const int lags = w.n < BLOCKED_STEPS ? static_cast<int>(w.n) : BLOCKED_STEPS;
     row_range range = NO_RANGE;
     for (int64_t s = threadIdx.x; s < w.n; s += EARLY_THREADS) {
@@ -296,17 +304,17 @@ convolve_wide(const conv_view<float> &v, const blocked_rows &rows, int64_t b, in
     __syncthreads();
     const row_range w_range = all_threads::told(slots);
 
-    for (int i = warp; i < cut.row_blocks + cut.lag_blocks; i += EARLY_WARPS) {
-        if (i < cut.row_blocks) {
+    for (int i = warp; i < blocks + lag_blocks; i += EARLY_WARPS) {
+        if (i < blocks) {
             rows.transform_row(x, i);
         }
         else {
-            rows.transform_filter(w, i - cut.row_blocks + 1, w_range.exponent());
+            rows.transform_filter(w, i - blocks + 1, w_range.exponent());
         }
     }
     __syncthreads();
-    for (int r = warp; r < cut.row_blocks; r += EARLY_WARPS) {
-        const int first = r > cut.lag_blocks ? r - cut.lag_blocks : 0;
+    for (int r = warp; r < blocks; r += EARLY_WARPS) {
+        const int first = r > lag_blocks ? r - lag_blocks : 0;
         const int64_t t = static_cast<int64_t>(r) * BLOCKED_STEPS + rows.fft.thread;
         const int exponent = rows.exponent_of(first, r);
         if (r > 0 && (exponent == NOT_FINITE || !w_range.is_finite())) {
@@ -357,7 +365,7 @@ __launch_bounds__(EARLY_THREADS, 2)
         const int64_t mine = first + threadIdx.x * step;
         bool is_wide = false;
         for (int64_t k = 0; k < cut.spans && mine < count; k++) {
-            is_wide = is_wide || cut.starts[k * count + mine] == WIDE_ROW;
+            is_wide = is_wide || cut.starts[k * count + mine] < 0;
         }
         const unsigned found = __ballot_sync(ALL_LANES, is_wide);
         if (lane == 0) {
@@ -376,7 +384,8 @@ __launch_bounds__(EARLY_THREADS, 2)
         for (int k = 0; k < EARLY_WARPS; k++) {
             for (unsigned left = marks[k]; left; left &= left - 1) {
                 const int64_t row = first + (k * WARP + __ffs(left) - 1) * step;
-                convolve_wide(v, rows, row / v.channels, row % v.channels, slots);
+                const int mark = cut.spans == 1 ? cut.starts[row] : WIDE_ROW;
+                convolve_wide(v, rows, row / v.channels, row % v.channels, mark, slots);
             }
         }
         __syncthreads();

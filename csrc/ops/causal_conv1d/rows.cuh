@@ -289,6 +289,7 @@ using gradients_launch = gpo_status (*)(gpo_call *call, const conv_view<T> &v,
 GPO_LAUNCHERS(v0);
 GPO_LAUNCHERS(v5);
 GPO_LAUNCHERS(v6);
+GPO_LAUNCHERS(large_transforms);
 
 template <typename T>
 gpo_status conv_by_segment(gpo_call *call, const conv_view<T> &v);

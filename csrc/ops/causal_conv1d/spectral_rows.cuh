@@ -65,7 +65,7 @@ correlate_directly(spectrum_dtype dtype, const lag_view<float> &v, int64_t first
 template <typename FFT>
 constexpr int HEAD = FFT::POINTS <= 4096 ? 64 : 128;
 
-inline float
+static inline float
 growth_of(int64_t steps, int log_points)
 {
     return static_cast<float>(2 * std::sqrt(static_cast<double>(steps)) /
@@ -97,6 +97,16 @@ struct earlier {
 /* What v7 leaves of a row to early_steps.cu: its first nonzero step or one of these. */
 constexpr int WIDE_ROW = -1;                            /* all of it */
 constexpr int WHOLE_ROW = static_cast<int>(MOST_STEPS); /* nothing */
+
+/* Steps of the blocks that wide rows are computed in. */
+constexpr int WIDE_STEPS = 512;
+
+/* The mark of a row of which the first `steps` are left, of `all`: -1 - their blocks. */
+__device__ __forceinline__ int
+wide_up_to(int64_t steps, int64_t all)
+{
+    return steps >= all ? WIDE_ROW : -1 - static_cast<int>(ceil_div(steps, WIDE_STEPS));
+}
 
 /* Squares of the values of a block of a row, and of those of its head. */
 struct causal_norms {

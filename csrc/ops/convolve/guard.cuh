@@ -41,7 +41,7 @@ no_window()
  * |v| |a| (0.44 is the most seen, NOTES.md), one with more by at most 0.9 (0.88), which
  * is within its bound from LEAST_TAPS on.
  */
-inline float
+static inline float
 growth_of(int64_t taps, int points)
 {
     const double passes = 0.6 * (std::log2(static_cast<double>(points)) + 1);

@@ -6,7 +6,7 @@
 #define GPO_CONVOLVE_LARGE_PLAN_CUH
 
 #include "../../device/grid.cuh"
-#include "../../device/tile_fft.cuh"
+#include "../../device/large_fft.cuh"
 #include "convolve.h"
 
 /* Inputs whose largest size and energy are measured together; a block begins at one. */
@@ -23,7 +23,6 @@ constexpr int64_t MOST_ADDED = 2048;
 constexpr int WIDE_SUMS = 512; /* that those compute together */
 
 constexpr int64_t FEWEST_TAPS = 1024; /* the error bound, NOTES.md */
-constexpr int MOST_LOG = 24;          /* of the points of a transform */
 
 /* The largest magnitude of numbers, 2^exponent, and their energy over 4^exponent. */
 struct amount {
@@ -34,8 +33,7 @@ struct amount {
 };
 
 /*
- * A transform has N = 2^log points, as a matrix of 2^log_rows rows: of up to 256 rows
- * while a row can be longer, as a tile then has whole sectors of 16 columns.  Block k of a row
+ * A transform has N = 2^log points, as a matrix of 2^log_rows rows.  Block k of a row
  * has the sums from begin + k step on, made of the `length` inputs from `lead` before
  * the first sum on: length N, or 2 N where they are real.  All are multiples of
  * `grain`, CHUNK or GROUP.
@@ -79,22 +77,6 @@ wide_flags(const convolve_plan &p)
 size_t convolve_wide_bytes(const gpo_call *call);
 gpo_status convolve_wide_blocks(gpo_call *call, int *flags, void *memory);
 
-/* Numbers in shared memory of a block of threads: for rows and for columns. */
-template <typename Real>
-inline size_t
-large_shared(int log)
-{
-    return fourier_tile<Real>::shared(log) * sizeof(complex<Real>);
-}
-
-/*
- * Times of an H200 in microseconds, predicted (NOTES.md): of a launch; of a tile that
- * goes through the three launches of a pass, beside others; of a number of complex64 and
- * of complex128, there and back.
- */
-constexpr double LARGE_BEGIN = 2.5, LARGE_TURN = 6;
-constexpr double FLOAT_NUMBER = 16e-6, DOUBLE_NUMBER = 42e-6;
-
 /*
  * The largest allowed ratio of the energy of a block's inputs to a window's: a transform
  * errs by at most 0.75 log2(2N) u |v| |a| (NOTES.md), a sum may err by 2 sqrt(M) u |v|
@@ -106,9 +88,6 @@ large_growth(int64_t taps, int log)
     const double passes = 0.75 * (log + 1);
     return static_cast<float>(4 * static_cast<double>(taps) / (passes * passes));
 }
-
-/* Bytes of spectra of a pass per SM: all fit in the L2 cache of an H200. */
-constexpr int64_t PASS_BYTES = 1 << 18;
 
 inline int64_t
 rounded_up(int64_t x, int64_t to)
@@ -122,7 +101,7 @@ blocks_of(const convolve_plan &p, int log, bool is_complex)
 {
     large_plan l = {};
     l.log = log;
-    l.log_rows = log <= 16 ? log / 2 : log - MOST_LOG / 2 > 8 ? log - MOST_LOG / 2 : 8;
+    l.log_rows = log_of_rows(log);
     l.length = (is_complex ? int64_t{1} : int64_t{2}) << log;
     l.grain = l.length / CHUNK > FEW_CHUNKS ? GROUP : CHUNK;
     const int64_t end = p.first + p.count;
@@ -143,12 +122,13 @@ blocks_of(const convolve_plan &p, int log, bool is_complex)
 }
 
 /* Sets what a pass has, the workspace and the estimated time. */
+template <typename Real>
 inline void
-pass_of(const gpo_call *call, const convolve_plan &p, size_t number, large_plan &l)
+pass_of(const gpo_call *call, const convolve_plan &p, large_plan &l)
 {
     const large_counts c = counts_of(p);
     const int64_t processors = gpo_processors(call);
-    const int64_t bytes = static_cast<int64_t>(number) << l.log;
+    const int64_t bytes = static_cast<int64_t>(sizeof(complex<Real>)) << l.log;
     const int64_t each = PASS_BYTES * processors / bytes;
     const int64_t most = each > 1 ? each : 1;
     l.of_row = l.blocks < most ? l.blocks : most;
@@ -170,17 +150,9 @@ pass_of(const gpo_call *call, const convolve_plan &p, size_t number, large_plan 
 
     const double passes = static_cast<double>(ceil_div(p.count_rows, l.together) *
                                               ceil_div(l.blocks, l.of_row));
-    const bool is_double = number == sizeof(c128);
-    const int64_t at_once =
-        processors * (is_double ? TILE_BLOCKS<double> : TILE_BLOCKS<float>);
     const int64_t numbers = (p.count_rows * l.blocks + c.filters) << l.log;
-    const double turns = static_cast<double>(ceil_div(numbers / TILE_NUMBERS, at_once));
-    const double rate = 132.0 / static_cast<double>(processors);
-    const int others = may_have_wide(call) ? 5 : 2;
-    l.microseconds = LARGE_BEGIN * (others + 3 * passes) +
-                     LARGE_TURN * (turns + passes - 1) +
-                     static_cast<double>(numbers) * rate *
-                         (is_double ? DOUBLE_NUMBER : FLOAT_NUMBER);
+    l.microseconds = large_microseconds<Real>(processors, may_have_wide(call) ? 5 : 2,
+                                              passes, numbers);
 }
 
 /* Workspace is at most twice the operands and the result, and 4 MiB. */
@@ -218,7 +190,7 @@ plan_large_as(const gpo_call *call)
         if (l.blocks == 0 || static_cast<int64_t>(shared) > room) {
             continue;
         }
-        pass_of(call, p, sizeof(complex<Real>), l);
+        pass_of<Real>(call, p, l);
         if (has_room(call, l) &&
             (best.blocks == 0 || l.microseconds < best.microseconds)) {
             best = l;

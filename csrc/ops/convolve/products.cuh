@@ -5,6 +5,7 @@
 #ifndef GPO_CONVOLVE_PRODUCTS_CUH
 #define GPO_CONVOLVE_PRODUCTS_CUH
 
+#include "../../device/quotient.cuh"
 #include "../../device/sum.cuh"
 #include "../../device/vec.cuh"
 #include "convolve.h"
@@ -196,16 +197,6 @@ struct convolve_view {
     int64_t n, m, a_step, v_step, first, count, count_rows;
     convolve_rows rows;
 };
-
-/* Few operands need 64 bits, and a 64-bit division takes ten times as long. */
-__device__ __forceinline__ int64_t
-quotient(int64_t a, int64_t b)
-{
-    if ((static_cast<uint64_t>(a | b) >> 32) == 0) {
-        return static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
-    }
-    return a / b;
-}
 
 template <typename T>
 struct row_operands {
