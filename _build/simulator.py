@@ -36,7 +36,9 @@ C_FLAGS = [
     "-DGPO_SIM_LIBRARY",  # a room's op.c names CPU variants, which stay in the module
 ]  # fmt: skip
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g1"]
-# What debug information there is becomes .debug_line alone, which lines.cpp reads.
+# Names of functions, 1.5 MB, are for debuggers; lines.cpp reads .debug_line, all that is left
+# of the debug information.
+STRIP = ["objcopy", "--strip-unneeded", "--keep-section=.debug_line"]
 LINES = ["-g1", "-gdwarf-4", "-gz=none", "-fno-var-tracking"]
 
 
@@ -140,14 +142,17 @@ def library_steps(
 
 
 def steps(root: Path, out: Path, temp: Path, link_flags: list[str], werror: bool) -> list[Step]:
-    """Both libraries, with the kernels of every room."""
+    """Both libraries, with the kernels of every room, without the names of functions."""
     csrc = root / "csrc"
     kernels = kernel_files(csrc)
-    targets = {build: out / name for build, name in LIBRARIES.items()}
+    targets = {build: temp / "sim" / name for build, name in LIBRARIES.items()}
     steps = library_steps(root, targets, temp / "sim", kernels, werror=werror)
     for step in steps:
         if step.output in targets.values():
             step.command += link_flags
+    for linked in targets.values():
+        named = [*STRIP, str(linked), str(out / linked.name)]
+        steps.append(Step(out / linked.name, named, after=[linked]))
     return steps
 
 
