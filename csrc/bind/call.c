@@ -44,10 +44,7 @@ frame_new(gpo_binding *binding)
     }
     f->binding = binding;
     f->like = &gpo_numpy;
-    f->any_foreign = false;
-    f->any_int = false;
-    f->packed = false;
-    f->explains = false;
+    f->any_foreign = f->any_int = f->packed = f->explains = false;
     f->why[0] = 0;
     f->seen.tensor = NULL;
     for (int i = 0; i < GPO_MAX_IN; i++) {
@@ -263,14 +260,11 @@ compute(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
     if (!f) {
         return NULL;
     }
-    if (!gpo_call_prepare(f, args, nargs, kwnames)) {
-        gpo_call_leave(f);
-        return NULL;
-    }
-    if (way && gpo_is_masked(f)) {
+    const bool good = gpo_call_prepare(f, args, nargs, kwnames);
+    if (good && way && gpo_is_masked(f)) {
         way->masked = true;
     }
-    else if (convert(f) && gpo_call_choose(f)) {
+    else if (good && convert(f) && gpo_call_choose(f)) {
         if (way && gpo_is_large(f)) {
             way->large_on = f->call.device;
         }

@@ -22,6 +22,15 @@
 #include "v2_register_window.cuh"
 
 /*
+ * Slots of spectrum_block::tell, aligned so that those of one set are read by loads that
+ * touch no other set: racecheck reports a word that a load reads along and drops.
+ */
+template <int N>
+struct alignas(16) told_ranges {
+    row_range slot[N];
+};
+
+/*
  * Everything counts from `first`, the first sum that the result keeps: block k of a row
  * is a[first + k N + n], n < N, and zero outside the row.
  *
@@ -42,11 +51,12 @@ __launch_bounds__(FFT::THREADS, RESIDENT)
     constexpr int ENERGIES = block_type::WARPS * CHUNKS<FFT>;
     constexpr int64_t N = FFT::POINTS;
     GPO_DYN_SHARED(c64, space);
-    GPO_SHARED(row_range, slots, [2 * block_type::WARPS]);
+    GPO_SHARED(told_ranges<2 * block_type::WARPS>, ranges, [1]);
     GPO_SHARED(float, energies, [2 * ENERGIES]);
     GPO_SHARED(double, end_energies, [2]);
     GPO_SHARED(int, is_wide, [MARKS]);
     GPO_SHARED(int, has_wide, [1]);
+    row_range *const slots = ranges[0].slot;
     const convolve_view<float> &c = rows.c;
     if (static_cast<int>(blockIdx.x) < work.ends) {
         static_assert(block_type::WARPS * END_FLOATS <= 2 * FFT::SHARED,
