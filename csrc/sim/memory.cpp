@@ -579,8 +579,9 @@ lacks(int, const char *needs)
 }
 
 const gpo_backend backend = {
-    "sim", true,    unavailable, begin,      end,      alloc, release, upload, download,
-    wait,  scratch, tickets,     processors, l2_bytes, NULL,  NULL,    NULL,   NULL,   lacks,
+    "sim",  true,     unavailable, begin,   end,     alloc,      release,
+    upload, download, wait,        scratch, tickets, processors, l2_bytes,
+    NULL,   NULL,     NULL,        NULL,    lacks,
 };
 
 /* ---- shared memory: arrays with guard zones between them ---- */
