@@ -58,6 +58,35 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, from times on an H200: benchmarks/results/h200-reduce.json ---- */
 
+/*
+ * Whether short_rows takes less time for elements of a row apart than columns, whose
+ * blocks each take the time of a few barriers, however little they have to do.  Fitted
+ * to 16 calls on an H200 (NOTES.md).
+ */
+static bool
+is_short_apart(const gpo_call *call, const reduce_plan &plan)
+{
+    constexpr double BLOCK_TIME = 2600, BYTE = 1 / 3500.0; /* of columns, in ns */
+    constexpr double ROW = 0.032, ELEMENT = 0.0028;        /* of short_rows */
+    const reduce_axes &kept = plan.kept;
+    if (plan.rows == 0) {
+        return false;
+    }
+    const int64_t width = kept.ndim > 0 ? kept.shape[kept.ndim - 1] : 1;
+    const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
+    const int64_t tiles = plan.rows / width * ceil_div(width, BLOCK);
+    if (tiles < room) {
+        return false; /* blocks share columns, and all run at once */
+    }
+    const double rows = static_cast<double>(plan.rows);
+    const double elements = rows * static_cast<double>(plan.cols);
+    const double blocks = BLOCK_TIME * static_cast<double>(tiles / room);
+    const double bytes = BYTE * gpo_dtypes[call->in[0].dtype].bytes * elements;
+    const double by_row = ROW * rows, by_element = ELEMENT * elements;
+    return (by_row > by_element ? by_row : by_element) <
+           (blocks > bytes ? blocks : bytes);
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -69,7 +98,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     const reduce_axes &kept = plan.kept;
     const bool few_beside = kept.ndim > 1 && kept.shape[kept.ndim - 1] <= FEW_BESIDE;
-    if (!are_runs(plan) && plan.cols <= FEW_APART && few_beside) {
+    if (!are_runs(plan) &&
+        ((plan.cols <= FEW_APART && few_beside) || is_short_apart(call, plan))) {
         GPO_SAY(why,
                 "short_rows: %lld elements of a row apart, few rows beside each other",
                 static_cast<long long>(plan.cols));

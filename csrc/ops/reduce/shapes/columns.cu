@@ -49,20 +49,27 @@ fold_columns(const Op &op, typename Op::Fold *fold, const typename Op::T *p, int
             fold[v].add(Op::widen(acc));
         }
     }
-    if (k >= cols) {
-        return;
-    }
+    constexpr int SUMS = VEC * static_cast<int>(sizeof(typename Op::Part));
+    constexpr int REST = /* as many as registers allow */
+        SUMS >= 64      ? 1
+        : SUMS >= 32    ? 2
+        : sizeof(T) > 8 ? 4
+                        : ITEMS;
+#pragma unroll 1
+    for (; k < cols; k += REST * step) {
 #pragma unroll
-    for (int u = 0; u < ITEMS; u++) { /* all at once; past the end element k again */
-        const int64_t i = k + u * step;
-        load_columns<VEC>(p + where(i < cols ? i : k), policy, loaded[u]);
-    }
+        for (int u = 0; u < REST; u++) { /* all before the first is used */
+            if (k + u * step < cols) {
+                load_columns<VEC>(p + where(k + u * step), policy, loaded[u]);
+            }
+        }
 #pragma unroll
-    for (int u = 0; u < ITEMS; u++) {
-        const int64_t i = k + u * step;
+        for (int u = 0; u < REST; u++) {
+            const int64_t i = k + u * step;
 #pragma unroll
-        for (int v = 0; v < VEC && i < cols; v++) {
-            fold[v].add(Op::widen(op.lift(loaded[u][v], i)));
+            for (int v = 0; v < VEC && i < cols; v++) {
+                fold[v].add(Op::widen(op.lift(loaded[u][v], i)));
+            }
         }
     }
 }
