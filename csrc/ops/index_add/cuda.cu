@@ -224,6 +224,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<int>(LARGE >> 20), static_cast<int>(WIDE));
         return &variants[V4];
     }
+    const int64_t warps = static_cast<int64_t>(gpo_processors(call)) * WARPS_AT_LEAST;
+    if (row >= WARP_WIDE && plan.outer * plan.count < warps) {
+        GPO_SAY(why, "few rows, of %d bytes or more: v1 takes 16 bytes a thread",
+                static_cast<int>(WARP_WIDE));
+        return &variants[V1];
+    }
     if (row >= WARP_WIDE) {
         GPO_SAY(why, "rows of %d bytes or more: v3 gives each a warp",
                 static_cast<int>(WARP_WIDE));

@@ -35,6 +35,7 @@ constexpr int64_t COPIED = 8192, COPIED_AT_ONCE = 512 * COPIED;
 /* The choice. */
 constexpr int64_t MANY_ROWS = 16;              /* per destination */
 constexpr int64_t WIDE = 256, WARP_WIDE = 512; /* bytes of a row */
+constexpr int64_t WARPS_AT_LEAST = 8;          /* of v3 for each SM; estimated */
 constexpr int64_t TABLE_BYTES = 48 * 1024; /* of sums, for v2 and few_destinations */
 constexpr int64_t LARGE = 1 << 28;         /* bytes of a source of wide rows */
 
