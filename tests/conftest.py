@@ -37,6 +37,7 @@ Child = Callable[..., subprocess.CompletedProcess[str]]
 # Tests that need a GPU or other libraries (`make test-torch`) are collected only if those
 # are available; otherwise the summary lists them as not run.
 NEEDS = {
+    "test_known_indices.py": ("torch",),
     "test_torch.py": ("torch",),
     "test_torch_ops.py": ("torch",),
     "test_torch_direct.py": ("torch",),
