@@ -268,7 +268,8 @@ compute(gpo_binding *binding, PyObject *const *args, Py_ssize_t nargs,
         if (way && gpo_is_large(f)) {
             way->large_on = f->call.device;
         }
-        else if (f->place->place(f) && f->place->run(f) && gpo_known_keep(f)) {
+        else if (f->place->place(f) && f->place->run(f)) {
+            gpo_known_keep(f);
             answer = results(f);
         }
     }

@@ -151,26 +151,26 @@ gpo_known_settle(frame *f)
     }
 }
 
-bool
+void
 gpo_known_keep(frame *f)
 {
     const gpo_indices found = f->call.found;
     if (!is_worth_it(f) || found.low >= found.high) {
-        return true;
+        return;
     }
     sighting *s = place_of(&f->seen);
     if (is_of(s, &f->seen)) {
         s->facts = found;
-        return true;
+        return;
     }
     PyObject *reference = PyWeakref_NewRef(f->seen.tensor, NULL);
-    if (!reference || !report_at_exit(f)) {
-        Py_XDECREF(reference);
-        return false;
+    if (reference && report_at_exit(f)) {
+        Py_XDECREF(s->tensor);
+        *s = (sighting){reference, f->seen, found};
+        return;
     }
-    Py_XDECREF(s->tensor);
-    *s = (sighting){reference, f->seen, found};
-    return true;
+    Py_XDECREF(reference);
+    PyErr_Clear(); /* Python is ending: a later call waits */
 }
 
 /* ---- at exit ---- */

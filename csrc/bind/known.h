@@ -18,7 +18,7 @@ void gpo_known_ask(frame *f);
 /* After it: forgets that where no GPU runs the call, nor the simulator. */
 void gpo_known_settle(frame *f);
 
-/* After them: remembers call.found; false with an exception set. */
-bool gpo_known_keep(frame *f);
+/* After the kernels: remembers call.found; never fails. */
+void gpo_known_keep(frame *f);
 
 #endif
