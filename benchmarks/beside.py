@@ -253,6 +253,14 @@ def section(heading: str, found: Sequence[Run], parts: Callable[[Run], Iterable[
     return "\n\n".join(texts)
 
 
+def grouped(rows: Iterable[Row], label: str) -> dict[str, list[Row]]:
+    """Return the rows of each value of a label, in their order."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row[label], []).append(row)
+    return groups
+
+
 def folded(title: str, table: Table) -> list[str]:
     """Return a table that is shown on a click."""
     return [f"<details><summary>{title}</summary>", table.markdown(), "</details>"]

@@ -202,9 +202,7 @@ def section() -> str:
 
 def parts(run: beside.Run) -> Iterator[str]:
     """Yield a line per network, then the rows of each."""
-    networks: dict[str, list[beside.Row]] = {}
-    for row in run["rows"]:
-        networks.setdefault(row["network"], []).append(row)
+    networks = beside.grouped(run["rows"], "network")
     groups = [*networks.items(), ("all", run["rows"])]
     yield Table(
         {"network": name, **beside.totals("rows", rows)} for name, rows in groups

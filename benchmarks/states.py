@@ -436,11 +436,9 @@ def section() -> str:
 
 def parts(run: beside.Run) -> Iterator[str]:
     """Yield a line per call, then all rows."""
-    calls: dict[str, list[beside.Row]] = {}
-    for row in run["rows"]:
-        calls.setdefault(row["call"], []).append(row)
+    calls = beside.grouped(run["rows"], "call").items()
     yield Table(
-        {"call": call, **beside.totals("rows", rows)} for call, rows in calls.items()
+        {"call": call, **beside.totals("rows", rows)} for call, rows in calls
     ).markdown()
     yield from beside.folded(f"{len(run['rows'])} rows", Table(map(line, run["rows"])))
 

@@ -203,3 +203,12 @@ def pyplot() -> Iterator[Any]:
 
     yield pyplot
     pyplot.close("all")
+
+
+@pytest.fixture
+def on_cpu() -> Iterator[None]:
+    """Calls run on the CPU."""
+    before = gpuopt.default_backend()
+    gpuopt.use("cpu")
+    yield
+    gpuopt.use(before)

@@ -50,15 +50,6 @@ def of_gpu(module):
     return list(module.BENCH.items(drawing.Dice(np.random.default_rng(0), Gpu([0]))))
 
 
-@pytest.fixture
-def on_cpu():
-    """Calls run on the CPU."""
-    before = gpuopt.default_backend()
-    gpuopt.use("cpu")
-    yield
-    gpuopt.use(before)
-
-
 def told(module):
     """The benchmark with times that are told."""
     return dataclasses.replace(module.BENCH, clock=Told)

@@ -45,15 +45,6 @@ def small(monkeypatch):
     monkeypatch.setattr(sweep, "Turns", Told)
 
 
-@pytest.fixture
-def on_cpu():
-    """Calls run on the CPU."""
-    before = gpuopt.default_backend()
-    gpuopt.use("cpu")
-    yield
-    gpuopt.use(before)
-
-
 def first(room, count, seed=1, library="numpy"):
     """The first cases of a room."""
     lib = LIBRARIES[library]([seed])

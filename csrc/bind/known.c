@@ -27,7 +27,7 @@ typedef struct sighting {
     gpo_indices facts;
 } sighting;
 
-enum { SIGHTINGS = 64 };
+enum { SIGHTINGS = 64, DEVICES = 64 };
 static sighting table[SIGHTINGS]; /* with the GIL held, as all of this */
 static uint64_t devices;          /* bit d: a tensor was found right on GPU d */
 
@@ -136,7 +136,7 @@ report_at_exit(const frame *f)
 {
     PyObject *report = devices ? NULL : gpo_import_attribute("gpuopt._late", "report");
     const bool good = devices || report;
-    if (good && f->place->bound && f->call.device < 64) {
+    if (good && f->place->bound && f->call.device < DEVICES) {
         devices |= UINT64_C(1) << f->call.device;
     }
     Py_XDECREF(report);
@@ -197,7 +197,7 @@ check_late(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
     gpo_task task;
-    for (int device = 0; device < 64; device++) {
+    for (int device = 0; device < DEVICES; device++) {
         gpo_status status = GPO_OK;
         if (devices >> device & 1) {
             Py_BEGIN_ALLOW_THREADS;

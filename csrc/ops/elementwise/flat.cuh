@@ -6,9 +6,6 @@
 
 #include "rungs.cuh"
 
-/* All arrays of a call for which v1 is chosen, at most: measured on an H100. */
-constexpr int64_t SMALL_BYTES = 512 << 20;
-
 /* Bit k: operand k is a scalar. */
 inline unsigned
 elementwise_scalars(const elementwise_plan &plan)

@@ -8,8 +8,8 @@
 #include "frame.cuh"
 
 static constexpr int SLOTS = 1 << 16, MOST_BLOCK = 1024;
-static constexpr int64_t MOST_LOOKED_AT = 1
-                                          << 22; /* rows: more cost more than a call */
+/* Rows: to look at more would cost more than a call. */
+static constexpr int64_t MOST_LOOKED_AT = 1 << 22;
 
 static __global__ void
 index_add_clear_slots(unsigned *slots)
