@@ -19,9 +19,9 @@
 
 /* Integers and bools are converted to float64: see op.c. */
 
-/* It is right for every call, and slow for many batches and outputs. */
+/* few_batches and few_tiles are right for every call; the first is slow for many. */
 static bool
-takes_few_batches(const gpo_call * /* call */)
+takes_all(const gpo_call * /* call */)
 {
     return true;
 }
@@ -40,11 +40,11 @@ static const gpo_variant variants[] = {
     gpo_shape(gpo_row<float_types>("few_batches",
                                    "4 outputs of 4 batches per block, along the depth",
                                    GPO_RUN(mean_matvec_few_batches)),
-              "any call", takes_few_batches),
+              "any call", takes_all),
     gpo_shape(gpo_row<float_types>("few_tiles",
-                                   "v4's tiles, whose depth several blocks share",
+                                   "tiles of a planned size, whose depth blocks share",
                                    GPO_RUN(mean_matvec_few_tiles)),
-              "up to 1024 tiles of 64 outputs by 64 batches", takes_few_tiles),
+              "any call", takes_all),
     gpo_shape(gpo_row<float_types>("short_rows",
                                    "stretches of x in shared memory, a thread per row",
                                    GPO_RUN(mean_matvec_short_rows)),
@@ -54,24 +54,37 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, from times on an H200: benchmarks/results/h200-mean_matvec.json ---- */
 
+/* What v5 takes beyond the time of x, in us: the product's last tiles, what does not hide. */
+static double
+v5_us(const gpo_call *call, const product_size &s)
+{
+    const tile_kind &kind = TILE_KINDS[s.is_wide][V4_KIND];
+    const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
+    const double x_us = s.batches * s.rows * static_cast<double>(plan.cols) * s.bytes /
+                        MEMORY_BYTES_PER_US;
+    const double last =
+        PRODUCT_US + (s.stages + STAGES_AROUND) * kind.alone_us * s.slower;
+    return last + fmax(0, whole_tiles_us(s) - last - x_us) + V5_SLOWER * x_us;
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    const bool is_short = has_short_rows(call);
-    const bool pads = pads_factors(call); /* v4 and v5 take the matrix as it is */
-    const double copy_us = pads ? padding_us(call) : 0;
-    const double whole_us =
-        whole_tiles_us(call, is_short && pads) + (is_short ? copy_us : 0);
-    const double split_us = shared_tiles_us(call, pads) + copy_us;
-    if (few_batches_us(call) < fmin(whole_us, split_us)) {
+    const bool is_short = has_short_rows(call), pads = pads_factors(call);
+    const product_size whole = size_of_product(call, false);
+    const tile_plan plain = plan_tiles(whole);
+    const tile_plan planned = pads ? plan_tiles(size_of_product(call, true)) : plain;
+    const double tiles_us = planned.us + (pads ? padding_us(call) : 0);
+    const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
+    const bool hides =
+        !is_short && plan.cols <= SHORT && plan.outputs <= HIDDEN * plan.cols;
+    const double fused_us = hides ? v5_us(call, whole) : INFINITY;
+    const bool is_v4s = planned.kind == V4_KIND && planned.splits == 1 && !pads;
+    if (few_batches_us(whole) < fmin(tiles_us, fused_us)) {
         GPO_SAY(why,
                 "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "
                 "not");
         return &variants[FEW];
-    }
-    if (split_us < whole_us) {
-        GPO_SAY(why, "few tiles of 64 by 64, of long sums: several blocks share each");
-        return &variants[FEW_TILES];
     }
     if (is_short) {
         GPO_SAY(
@@ -79,26 +92,24 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
             "rows of up to %d elements, no whole packs or less than 64 bytes: copied "
             "whole, then added",
             static_cast<int>(SHORT_COLS));
-        return &variants[SHORT_ROWS];
+        return &variants[planned.splits > 1 ? FEW_TILES : SHORT_ROWS];
     }
-    const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
-    if (plan.cols <= SHORT && plan.outputs <= HIDDEN * plan.cols) {
+    if (fused_us <= tiles_us) {
         GPO_SAY(why, "means of %d elements or fewer: v5 hides the product behind them",
                 static_cast<int>(SHORT));
         return &variants[V5];
+    }
+    if (!is_v4s) {
+        GPO_SAY(why, "tiles of %d outputs by %d batches, the depth of each in %d parts",
+                TILE_KINDS[whole.is_wide][planned.kind].outputs,
+                TILE_KINDS[whole.is_wide][planned.kind].batches,
+                static_cast<int>(planned.splits));
+        return &variants[FEW_TILES];
     }
     GPO_SAY(why, plan.cols <= SHORT
                      ? "v4: the product takes longer than the means"
                      : "v4 reads x in one kernel at the speed of memory");
     return &variants[V4];
 }
-
-#define INSTANTIATE(T)                                      \
-    template gpo_status mean_matvec_product(gpo_call *call, \
-                                            const mean_matvec_view<T> &v);
-INSTANTIATE(f16)
-INSTANTIATE(bf16)
-INSTANTIATE(float)
-INSTANTIATE(double)
 
 extern "C" const gpo_table mean_matvec_cuda = {variants, choose};

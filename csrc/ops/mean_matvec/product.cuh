@@ -8,35 +8,47 @@
 
 #include "rows.cuh"
 
-constexpr int STAGE_ROWS = TILE_OUTPUTS + TILE_BATCHES;
-
-/* A thread's share of a tile's sums. */
-template <typename V>
+/*
+ * A tile is OUTPUTS by BATCHES of the result.  Its warps lie side by side, and where
+ * the tile is narrow SHARES of them multiply the same part of it, each a share of the
+ * depth of a stage: tile_sums says how for a type.
+ */
+template <typename V, int OUTPUTS, int BATCHES>
 struct tile_sums;
+
+/* Threads per block, in warps; what a narrow tile leaves over shares the depth. */
+constexpr int TILE_WARPS = THREADS / WARP;
 
 /*
  * A warp computes all outputs of COLUMNS batches, a lane ROWS of them, 32 apart: the
  * lanes read different rows of the matrix, without bank conflicts, and the same means.
+ * A pack of means is one read of shared memory for 4 ROWS multiplications, a pack of
+ * the matrix four for 4 COLUMNS.
  */
-template <>
-struct tile_sums<float> {
-    static constexpr int ROWS = TILE_OUTPUTS / WARP;
-    static constexpr int COLUMNS = TILE_BATCHES / (THREADS / WARP);
+template <int OUTPUTS, int BATCHES>
+struct tile_sums<float, OUTPUTS, BATCHES> {
+    static constexpr int ROWS = OUTPUTS / WARP;
+    static constexpr int COLUMNS = BATCHES == 64 ? 8 : 16;
+    static constexpr int ACROSS = BATCHES / COLUMNS;
+    static constexpr int SHARES = TILE_WARPS / ACROSS;
     static constexpr int ROW_PACKS = DEPTH_PACKS + 1; /* 8 rows start in 8 banks */
+    static_assert(SHARES * ACROSS == TILE_WARPS && DEPTH_PACKS % SHARES == 0,
+                  "every warp has its part");
     float sum[ROWS][COLUMNS] = {};
-    const int i, n; /* of the first one */
+    const int i, n, share; /* of the first one */
 
     __device__ __forceinline__ tile_sums()
-        : i(threadIdx.x % WARP), n(threadIdx.x / WARP * COLUMNS)
+        : i(threadIdx.x % WARP), n(threadIdx.x / WARP % ACROSS * COLUMNS),
+          share(threadIdx.x / WARP / ACROSS)
     {
     }
 
     /* Adds the products of a stage. */
     __device__ __forceinline__ void
-    add(const pack<float> (&rows)[STAGE_ROWS][ROW_PACKS])
+    add(const pack<float> (&rows)[OUTPUTS + BATCHES][ROW_PACKS])
     {
-#pragma unroll 2 /* fully unrolled, the kernel takes more than 128 registers */
-        for (int k = 0; k < DEPTH_PACKS; k++) {
+#pragma unroll(ROWS *COLUMNS > 16 ? 1 : 2) /* more take more than 128 registers */
+        for (int k = share; k < DEPTH_PACKS; k += SHARES) {
             pack<float> a[ROWS];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
@@ -44,7 +56,7 @@ struct tile_sums<float> {
             }
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++) {
-                const pack<float> b = rows[TILE_OUTPUTS + n + c][k];
+                const pack<float> b = rows[OUTPUTS + n + c][k];
 #pragma unroll
                 for (int u = 0; u < pack<float>::SIZE; u++) {
 #pragma unroll
@@ -74,28 +86,34 @@ struct tile_sums<float> {
  * The same on tensor cores, which multiply doubles at twice the rate: a warp computes
  * ROWS x COLUMNS blocks of 16 outputs by 8 batches.
  */
-template <>
-struct tile_sums<double> {
-    static constexpr int ROWS = 2, COLUMNS = 2;
-    static constexpr int ACROSS = TILE_OUTPUTS / (16 * ROWS); /* warps per batch */
+template <int OUTPUTS, int BATCHES>
+struct tile_sums<double, OUTPUTS, BATCHES> {
+    static constexpr int ROWS = BATCHES < 32 ? 1 : 2, COLUMNS = 2;
+    static constexpr int DOWN = OUTPUTS / (16 * ROWS); /* warps per batch */
+    static constexpr int ACROSS = BATCHES / (8 * COLUMNS);
+    static constexpr int SHARES = TILE_WARPS / (DOWN * ACROSS);
     static constexpr int ROW_PACKS = DEPTH_PACKS + 2; /* 4 rows of 4 lie in 16 banks */
-    static_assert(TILE_BATCHES == THREADS / WARP / ACROSS * COLUMNS * 8,
+    static_assert(SHARES * DOWN * ACROSS == TILE_WARPS &&
+                      DEPTH_PACKS % (4 * SHARES) == 0,
                   "every warp has its blocks");
     double sum[ROWS][COLUMNS][4] = {};
-    const int g, t, i, n; /* the lane's g and t in multiply_add; its first block */
+    const int g, t, i, n,
+        share; /* the lane's g and t in multiply_add; its first block */
 
     __device__ __forceinline__ tile_sums()
         : g(threadIdx.x % WARP / 4), t(threadIdx.x % 4),
-          i(threadIdx.x / WARP % ACROSS * (16 * ROWS)),
-          n(threadIdx.x / WARP / ACROSS * (8 * COLUMNS))
+          i(threadIdx.x / WARP % DOWN * (16 * ROWS)),
+          n(threadIdx.x / WARP / DOWN % ACROSS * (8 * COLUMNS)),
+          share(threadIdx.x / WARP / DOWN / ACROSS)
     {
     }
 
     __device__ __forceinline__ void
-    add(const pack<double> (&rows)[STAGE_ROWS][ROW_PACKS])
+    add(const pack<double> (&rows)[OUTPUTS + BATCHES][ROW_PACKS])
     {
 #pragma unroll
-        for (int first = 0; first < DEPTH_PACKS; first += 4) {
+        for (int turn = 0; turn < DEPTH_PACKS / (4 * SHARES); turn++) {
+            const int first = 4 * (turn * SHARES + share);
             double a[ROWS][4], b[COLUMNS][2];
             const auto at =
                 [&](int row,
@@ -111,7 +129,7 @@ struct tile_sums<double> {
                 }
 #pragma unroll
                 for (int c = 0; c < COLUMNS; c++) {
-                    b[c][k] = at(TILE_OUTPUTS + n + c * 8, k);
+                    b[c][k] = at(OUTPUTS + n + c * 8, k);
                 }
             }
 #pragma unroll
@@ -141,18 +159,16 @@ struct tile_sums<double> {
     }
 };
 
-template <typename V>
+/* The stages of a tile, then the tile itself: sums of each share, and of all. */
+template <typename V, int OUTPUTS = TILE_OUTPUTS, int BATCHES = TILE_BATCHES>
 struct product_stages {
-    pack<V> rows[RING][STAGE_ROWS][tile_sums<V>::ROW_PACKS];
+    using sums = tile_sums<V, OUTPUTS, BATCHES>;
+    static constexpr int PITCH = BATCHES + 1;
+    pack<V> rows[BATCHES < TILE_BATCHES ? NARROW_RING : RING][OUTPUTS + BATCHES]
+                [sums::ROW_PACKS];
+    static_assert(sizeof(rows) >= sums::SHARES * OUTPUTS * PITCH * sizeof(V),
+                  "the tile itself fits where its factors were");
 };
-
-constexpr int TILE_PITCH = TILE_BATCHES + 1;
-
-static_assert(sizeof(product_stages<double>) >=
-                      TILE_OUTPUTS * TILE_PITCH * sizeof(double) &&
-                  sizeof(product_stages<float>) >=
-                      TILE_OUTPUTS * TILE_PITCH * sizeof(float),
-              "the tile itself fits where its factors were");
 
 /* Whether rows of n values `step` apart, the first at p, are aligned whole packs. */
 template <typename T>
@@ -164,138 +180,158 @@ is_wide(const T *p, int64_t row, int64_t step, int64_t n)
 }
 
 /*
- * Copies the first values at p of a row that has `left` of them to shared memory, as V,
- * with zeros past its end.  Whole packs are copied asynchronously, bypassing registers,
- * and from L2, not L1: the kernel that reads the means may also write them.
- */
-template <typename V, typename T>
-__device__ __forceinline__ void
-bring_factor(pack<V> &to, const T *p, int64_t step, int64_t left, bool wide)
-{
-    if (std::is_same_v<T, V> && wide && left > 0) {
-        start_copy(&to, p, l2_evict_unchanged());
-        return;
-    }
-    pack<V> out = {};
-#pragma unroll
-    for (int u = 0; u < out.SIZE; u++) {
-        if (u < left) {
-            out.v[u] = value_of(p[u * step]);
-        }
-    }
-    to = out;
-}
-
-/*
- * What a thread copies of each stage of a tile: the pack at `depth` of row `from` and
- * of the rows SPACING apart, of the matrix and then of the means.
+ * Starts an asynchronous copy of one value into shared memory; of a zero if !exists.
+ * Before sm_80 the copy is synchronous.
  */
 template <typename T>
-struct tile_factors {
-    using V = value_type<T>;
-    static constexpr int SPACING = THREADS / DEPTH_PACKS;
-    static constexpr int OUTPUTS = TILE_OUTPUTS / SPACING;
-    static constexpr int BATCHES = TILE_BATCHES / SPACING;
-    static constexpr int STAGE = DEPTH_PACKS * pack<V>::SIZE; /* of the depth */
-    static_assert(TILE_OUTPUTS % SPACING == 0 && TILE_BATCHES % SPACING == 0,
-                  "a turn brings rows of one factor");
-    const T *matrix[OUTPUTS]; /* past the last one the first: its sums are unused */
-    const V *means[BATCHES];
-    int64_t left; /* values of their rows, from the next stage on */
-    const int64_t step;
-    const bool matrix_wide, means_wide;
-    const int from, depth;
+__device__ __forceinline__ void
+start_value_copy(T *shared, const T *p, bool exists)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(p),
+                 "n"(sizeof(T)), "r"(exists ? static_cast<int>(sizeof(T)) : 0)
+                 : "memory");
+#else
+    *shared = exists ? *p : T(0);
+#endif
+}
 
-    /* Terms [begin, end) of the products; `begin` is a multiple of STAGE. */
-    __device__ __forceinline__ tile_factors(const mean_matvec_view<T> &v,
-                                            int64_t output, int64_t batch,
-                                            int64_t begin, int64_t end)
-        : left(end - begin), step(v.matrix_row),
-          matrix_wide(is_wide(v.matrix, v.matrix_output, v.matrix_row, v.rows)),
-          means_wide(is_wide(v.means, v.rows, 1, v.rows)),
-          from(threadIdx.x / DEPTH_PACKS), depth(threadIdx.x % DEPTH_PACKS)
-    {
-        const int64_t first = begin + depth * pack<V>::SIZE;
-#pragma unroll
-        for (int u = 0; u < OUTPUTS; u++) {
-            const int64_t i = output + from + u * SPACING;
-            matrix[u] =
-                v.matrix + (i < v.outputs ? i : 0) * v.matrix_output + first * step;
-        }
-#pragma unroll
-        for (int u = 0; u < BATCHES; u++) {
-            const int64_t k = batch + from + u * SPACING;
-            means[u] = v.means + (k < v.batches ? k : 0) * v.rows + first;
-        }
-    }
-
-    /* Starts the copies of the next stage, as one group. */
-    __device__ __forceinline__ void
-    bring(pack<V> (&stage)[STAGE_ROWS][tile_sums<V>::ROW_PACKS])
-    {
-        const int64_t own = left - depth * pack<V>::SIZE;
-#pragma unroll
-        for (int u = 0; u < OUTPUTS; u++) {
-            bring_factor(stage[from + u * SPACING][depth], matrix[u], step, own,
-                         matrix_wide);
-            matrix[u] += STAGE * step;
-        }
-#pragma unroll
-        for (int u = 0; u < BATCHES; u++) {
-            bring_factor(stage[TILE_OUTPUTS + from + u * SPACING][depth], means[u], 1,
-                         own, means_wide);
-            means[u] += STAGE;
-        }
-        left -= STAGE;
-        group_copies();
-    }
+/* Rows of one factor of a tile: the matrix or the means. */
+template <typename T>
+struct factor_rows {
+    const T *first;    /* term `begin` of the tile's first row */
+    int64_t row, step; /* strides */
+    int last;          /* row of the tile that exists; its sums stand for later ones */
+    bool wide;         /* rows are aligned whole packs */
 };
 
 /*
- * Sums terms [begin, end) of outputs [output, output + TILE_OUTPUTS) of batches [batch,
- * batch + TILE_BATCHES), by one block.  The depth is copied to shared memory in stages,
- * in a ring.  The sum of output i and batch n is at i * TILE_PITCH + n of the result,
- * after a barrier.
+ * Copies a stage of COUNT rows to shared memory: `left` terms of each from `at` on, with
+ * zeros past their end.  Whole packs and single values are copied asynchronously,
+ * bypassing registers; values of another type are converted.
  */
-template <typename T>
+template <int COUNT, typename V, typename T, int ROW_PACKS>
+__device__ __forceinline__ void
+bring_rows(pack<V> (*to)[ROW_PACKS], const factor_rows<T> &f, int64_t at, int64_t left)
+{
+    constexpr int SIZE = pack<V>::SIZE, STAGE = DEPTH_PACKS * SIZE;
+    const int tid = threadIdx.x;
+    if constexpr (std::is_same_v<T, V>) {
+        if (!f.wide) { /* whole rows, one after the other */
+            constexpr int SPACING = THREADS / STAGE;
+            const int k = tid % STAGE, from = tid / STAGE;
+            const bool exists = k < left;
+            const T *const p = f.first + (exists ? (at + k) * f.step : 0);
+#pragma unroll 4
+            for (int r = from; r < COUNT; r += SPACING) {
+                start_value_copy(&to[r][k / SIZE].v[k % SIZE],
+                                 p + (r < f.last ? r : f.last) * f.row, exists);
+            }
+            return;
+        }
+    }
+    constexpr int SPACING = THREADS / DEPTH_PACKS;
+    const int k = tid % DEPTH_PACKS, from = tid / DEPTH_PACKS;
+    const int64_t own = left - k * SIZE;
+    const T *const p = f.first + (own > 0 ? (at + k * SIZE) * f.step : 0);
+#pragma unroll
+    for (int u = 0; u < (COUNT + SPACING - 1) / SPACING; u++) {
+        const int r = from + u * SPACING;
+        if (COUNT % SPACING != 0 && r >= COUNT) {
+            break;
+        }
+        const T *const q = p + (r < f.last ? r : f.last) * f.row;
+        if (std::is_same_v<T, V> && own > 0) {
+            start_copy(&to[r][k], q, l2_evict_unchanged());
+            continue;
+        }
+        pack<V> out = {};
+#pragma unroll
+        for (int e = 0; e < SIZE; e++) {
+            if (e < own) {
+                out.v[e] = value_of(q[e * f.step]);
+            }
+        }
+        to[r][k] = out;
+    }
+}
+
+/*
+ * Sums terms [begin, end) of OUTPUTS outputs from `output` on of BATCHES batches from
+ * `batch` on, by one block.  The depth is copied to shared memory in stages, in a ring.
+ * The sum of output i and batch n is at i * PITCH + n of the result, after a barrier.
+ */
+template <int OUTPUTS, int BATCHES, typename T>
 __device__ __forceinline__ value_type<T> *
 sum_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, int64_t begin,
-         int64_t end, product_stages<value_type<T>> &stages)
+         int64_t end, product_stages<value_type<T>, OUTPUTS, BATCHES> &stages)
 {
     using V = value_type<T>;
-    tile_sums<V> sums;
-    tile_factors<T> factors(v, output, batch, begin, end);
-#pragma unroll
-    for (int k = 0; k < RING - 1; k++) {
-        factors.bring(stages.rows[k]);
-    }
-    int now = 0, free = RING - 1;
+    using stage = product_stages<V, OUTPUTS, BATCHES>;
+    constexpr int COUNT = sizeof(stages.rows) / sizeof(stages.rows[0]);
+    constexpr int STAGE = DEPTH_PACKS * pack<V>::SIZE;
+    typename stage::sums sums;
+    const int64_t outputs = v.outputs - output - 1, batches = v.batches - batch - 1;
+    const factor_rows<T> matrix = {
+        v.matrix + output * v.matrix_output + begin * v.matrix_row, v.matrix_output,
+        v.matrix_row, static_cast<int>(outputs < OUTPUTS ? outputs : OUTPUTS),
+        is_wide(v.matrix, v.matrix_output, v.matrix_row, v.rows)};
+    const factor_rows<V> means = {
+        v.means + batch * v.rows + begin, v.rows, 1,
+        static_cast<int>(batches < BATCHES ? batches : BATCHES),
+        is_wide(v.means, v.rows, 1, v.rows)};
+    const int64_t terms = end - begin;
+    int64_t at = 0;
+    const auto bring = [&](int to) {
+        bring_rows<OUTPUTS>(stages.rows[to], matrix, at, terms - at);
+        bring_rows<BATCHES>(stages.rows[to] + OUTPUTS, means, at, terms - at);
+        at += STAGE;
+        group_copies();
+    };
 #pragma unroll 1
-    while (factors.left > -(RING - 1) * factors.STAGE) {
-        await_groups<RING - 2>();
+    for (int k = 0; k < COUNT - 1; k++) {
+        bring(k);
+    }
+    int now = 0, free = COUNT - 1;
+#pragma unroll 1
+    while (at < terms + (COUNT - 1) * STAGE) {
+        await_groups<COUNT - 2>();
         __syncthreads(); /* all threads have copied `now` and are done with `free` */
-        factors.bring(stages.rows[free]);
+        bring(free);
         sums.add(stages.rows[now]);
         free = now;
-        now = now + 1 < RING ? now + 1 : 0;
+        now = now + 1 < COUNT ? now + 1 : 0;
     }
 
     __syncthreads();
-    V *tile = stages.rows[0][0][0].v;
-    sums.each([&](int i, int n, V sum) { tile[i * TILE_PITCH + n] = sum; });
+    V *const tile = stages.rows[0][0][0].v;
+    constexpr int SUMS = OUTPUTS * stage::PITCH;
+    V *const own = tile + sums.share * SUMS;
+    sums.each([&](int i, int n, V sum) { own[i * stage::PITCH + n] = sum; });
     __syncthreads();
+    if constexpr (stage::sums::SHARES > 1) {
+        for (int e = threadIdx.x; e < OUTPUTS * BATCHES; e += THREADS) {
+            V *const to = tile + e / BATCHES * stage::PITCH + e % BATCHES;
+#pragma unroll
+            for (int k = 1; k < stage::sums::SHARES; k++) {
+                *to += to[k * SUMS];
+            }
+        }
+        __syncthreads();
+    }
     return tile;
 }
 
 /* Calls f(output, batch) for each of a tile, adjacent threads along `out`. */
-template <typename T, typename F>
+template <int OUTPUTS, int BATCHES, typename T, typename F>
 __device__ __forceinline__ void
 each_of_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, F f)
 {
     const bool along_outputs = v.out_output == 1 && v.out_batch != 1;
-    for (int e = threadIdx.x; e < TILE_OUTPUTS * TILE_BATCHES; e += THREADS) {
-        const int ei = along_outputs ? e % TILE_OUTPUTS : e / TILE_BATCHES;
-        const int en = along_outputs ? e / TILE_OUTPUTS : e % TILE_BATCHES;
+    for (int e = threadIdx.x; e < OUTPUTS * BATCHES; e += THREADS) {
+        const int ei = along_outputs ? e % OUTPUTS : e / BATCHES;
+        const int en = along_outputs ? e / OUTPUTS : e % BATCHES;
         if (output + ei < v.outputs && batch + en < v.batches) {
             f(ei, en);
         }
@@ -303,15 +339,16 @@ each_of_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, F f)
 }
 
 /* A tile of the result, over all terms. */
-template <typename T>
+template <int OUTPUTS, int BATCHES, typename T>
 __device__ __forceinline__ void
 product_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch,
-             product_stages<value_type<T>> &stages)
+             product_stages<value_type<T>, OUTPUTS, BATCHES> &stages)
 {
+    constexpr int PITCH = product_stages<value_type<T>, OUTPUTS, BATCHES>::PITCH;
     const value_type<T> *const tile =
-        sum_tile(v, output, batch, int64_t{0}, v.rows, stages);
-    each_of_tile(v, output, batch, [&](int i, int n) {
-        v.put(output + i, batch + n, tile[i * TILE_PITCH + n]);
+        sum_tile<OUTPUTS, BATCHES>(v, output, batch, int64_t{0}, v.rows, stages);
+    each_of_tile<OUTPUTS, BATCHES>(v, output, batch, [&](int i, int n) {
+        v.put(output + i, batch + n, tile[i * PITCH + n]);
     });
     __syncthreads(); /* before the next tile is staged */
 }

@@ -6,7 +6,7 @@
 #ifndef GPO_MEAN_MATVEC_SHORT_ROWS_CUH
 #define GPO_MEAN_MATVEC_SHORT_ROWS_CUH
 
-#include "few_batches.cuh"
+#include "costs.cuh"
 
 /* x is one stretch of rows of 1 to SHORT_COLS elements, fewer than 2^30 of them. */
 inline bool
@@ -44,7 +44,7 @@ padded_bytes(const gpo_call *call)
 inline double
 padding_us(const gpo_call *call)
 {
-    return 2 * padded_bytes(call) / (L2_BYTES_PER_MICROSECOND * gpo_processors(call));
+    return 2 * padded_bytes(call) / (L2_BYTES_PER_US * gpo_processors(call));
 }
 
 /*
@@ -60,7 +60,8 @@ pads_factors(const gpo_call *call)
                          p.rows * size % 16 == 0 &&
                          reinterpret_cast<uintptr_t>(call->in[1].data) % 16 == 0;
     return !is_wide && padded_bytes(call) <= PADDED_BYTES && takes_short_rows(call) &&
-           padding_us(call) < product_us(call, false) - product_us(call, true);
+           padding_us(call) < plan_tiles(size_of_product(call, false)).us -
+                                  plan_tiles(size_of_product(call, true)).us;
 }
 
 /* The means of a call that takes_short_rows(); row n of them starts at n * v.rows. */
@@ -70,10 +71,6 @@ gpo_status mean_matvec_short_means(gpo_call *call, const mean_matvec_view<T> &v)
 /* The same, of factors padded to whole packs; changes *v to those. */
 template <typename T>
 gpo_status mean_matvec_pad_factors(gpo_call *call, mean_matvec_view<T> *v);
-
-/* v4's product of a matrix and means, those of v. */
-template <typename T>
-gpo_status mean_matvec_product(gpo_call *call, const mean_matvec_view<T> &v);
 
 template <typename T>
 gpo_status mean_matvec_short_rows(gpo_call *call);

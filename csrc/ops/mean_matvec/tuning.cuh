@@ -33,8 +33,8 @@ constexpr double PADDED_BYTES = 64 << 20; /* of a matrix that is copied */
 
 /* few_tiles (shapes/). */
 constexpr int64_t MOST_SPLITS = 32;
-constexpr double MOST_TILES = 1024;
-constexpr double SPLIT_US = 2, SPLIT_PART_US = 0.4; /* to add the sums of the splits */
+constexpr int NARROW_RING = 4;   /* stages of a tile of fewer than 64 batches... */
+constexpr int NARROW_BLOCKS = 3; /* ... and of fewer than 32 blocks per SM */
 
 /* few_batches (shapes/). */
 constexpr int FEW_OUTPUTS = 4, FEW_BATCHES = 4;    /* of a block */
@@ -43,20 +43,5 @@ constexpr double FROM_X_BYTES = 16 << 20;          /* of x, read once per 4 outp
 constexpr int64_t LONG_COLS = 1024, LONG_ROWS = 8; /* a block per row; rows per SM */
 constexpr int FEW_WARPS[2] = {28, 18};        /* resident per SM, by the registers of */
 constexpr int FEW_FROM_X_WARPS[2] = {18, 12}; /* sums in float32 and in float64 */
-constexpr double FEW_PAIR =
-    0.7; /* us of two rounds of loads, or of 8 values of means */
-constexpr double FEW_WAVE = 0.6;           /* us of the start and the end of a block */
-constexpr double STAGE_MICROSECONDS = 0.8; /* of v4's product, in float64 */
-constexpr double MISALIGNED = 2.5;         /* times that: rows not of whole packs */
-constexpr double L2_BYTES_PER_MICROSECOND = 30000; /* per SM */
-
-/*
- * Measured over estimated in 12 calls (benchmarks/results/h200-few-batches.json): what a
- * product takes besides, few_tiles' instead; per us of the estimate, of v4 in float32,
- * few_tiles and few_batches.
- */
-constexpr double PRODUCT_US = 6, FEW_TILES_US = 15;
-constexpr double STAGE_IN_FLOAT32 = 1.7;
-constexpr double FEW_TILES_MEASURED = 1.65, FEW_BATCHES_MEASURED = 0.83;
 
 #endif

@@ -34,13 +34,13 @@ __launch_bounds__(THREADS, BLOCKS)
     for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int64_t output = tile % across * TILE_OUTPUTS;
         const int64_t batch = tile / across * TILE_BATCHES;
-        product_tile(v, output, batch, *stages);
+        product_tile<TILE_OUTPUTS, TILE_BATCHES>(v, output, batch, *stages);
     }
 }
 
 template <typename T>
-gpo_status
-mean_matvec_product(gpo_call *call, const mean_matvec_view<T> &v)
+static gpo_status
+mean_matvec_v4_multiply(gpo_call *call, const mean_matvec_view<T> &v)
 {
     constexpr int SHARED = sizeof(product_stages<value_type<T>>);
     const int64_t across = ceil_div(v.outputs, TILE_OUTPUTS);
@@ -63,7 +63,7 @@ mean_matvec_v4(gpo_call *call)
     const int64_t items = ceil_div(v.batches, TILE_BATCHES) * walk.streams;
     status = GPO_LAUNCH(call, grid_of(items), THREADS, 0, (mean_matvec_v4_means<T>), v,
                         walk, items);
-    return status ? status : mean_matvec_product(call, v);
+    return status ? status : mean_matvec_v4_multiply(call, v);
 }
 
 #endif

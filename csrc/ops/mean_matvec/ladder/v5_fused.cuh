@@ -83,8 +83,9 @@ __launch_bounds__(THREADS, BLOCKS)
             }
             __syncthreads();
             __threadfence();
-            product_tile(v, static_cast<int64_t>(item.part) * TILE_OUTPUTS,
-                         tile * TILE_BATCHES, *stages);
+            product_tile<TILE_OUTPUTS, TILE_BATCHES>(
+                v, static_cast<int64_t>(item.part) * TILE_OUTPUTS, tile * TILE_BATCHES,
+                *stages);
             if (threadIdx.x == 0) {
                 taken[1] = atomicInc(tickets, last_take);
             }

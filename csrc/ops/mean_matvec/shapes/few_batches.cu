@@ -89,20 +89,44 @@ sum_of_each(V (&v)[FEW_SUMS], int lane)
     return v[0] + __shfl_xor_sync(ALL_LANES, v[0], 1);
 }
 
+/* Means l of some batches from x, several elements of each in flight at once. */
 template <typename T>
-__device__ __forceinline__ value_type<T>
-mean_of(const mean_matvec_view<T> &v, int64_t batch, int64_t l)
+__device__ __forceinline__ void
+means_of(const mean_matvec_view<T> &v, int64_t batch, int batches, int64_t l,
+         value_type<T> (&mean)[FEW_BATCHES])
 {
-    const T *x = v.x + batch * v.x_batch + l * v.x_row;
-    row_sum<value_type<T>> sum;
-#pragma unroll 8
-    for (int m = 0; m < static_cast<int>(v.cols); m++) {
-        sum.add(value_of(x[m * v.x_col]));
+    using V = value_type<T>;
+    constexpr int AT_ONCE = sizeof(T) == 2 ? 4 : 8;
+    const T *const x = v.x + batch * v.x_batch + l * v.x_row;
+    const int cols = static_cast<int>(v.cols);
+    row_sum<V> sum[FEW_BATCHES];
+#pragma unroll 1
+    for (int m = 0; m < cols; m += AT_ONCE) {
+        V loaded[FEW_BATCHES][AT_ONCE] = {};
+#pragma unroll
+        for (int n = 0; n < FEW_BATCHES; n++) {
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++) {
+                if (n < batches && m + k < cols) {
+                    loaded[n][k] = value_of(x[n * v.x_batch + (m + k) * v.x_col]);
+                }
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < FEW_BATCHES; n++) {
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++) {
+                sum[n].add(loaded[n][k]);
+            }
+        }
     }
-    return sum.value() / static_cast<value_type<T>>(v.cols);
+#pragma unroll
+    for (int n = 0; n < FEW_BATCHES; n++) {
+        mean[n] = sum[n].value() / static_cast<V>(v.cols);
+    }
 }
 
-/* FROM_X: the means are computed here, of at most FEW_COLS elements. */
+/* FROM_X: the means are computed here, of at most FEW_COLS elements, a lane each. */
 template <typename T, bool FROM_X>
 __global__ void
 __launch_bounds__(THREADS)
@@ -120,7 +144,7 @@ __launch_bounds__(THREADS)
         const int batches = static_cast<int>(
             v.batches - batch < FEW_BATCHES ? v.batches - batch : FEW_BATCHES);
         V sum[FEW_SUMS] = {};
-#pragma unroll 2
+#pragma unroll(FROM_X ? 1 : 2)
         for (int64_t l = tid; l < v.rows; l += warps * WARP) {
             V factor[FEW_OUTPUTS] = {}, mean[FEW_BATCHES] = {};
 #pragma unroll
@@ -129,11 +153,13 @@ __launch_bounds__(THREADS)
                     factor[i] = v.matrix_at(output + i, l);
                 }
             }
+            if (FROM_X) {
+                means_of(v, batch, batches, l, mean);
+            }
 #pragma unroll
             for (int n = 0; n < FEW_BATCHES; n++) {
-                if (n < batches) {
-                    mean[n] = FROM_X ? mean_of(v, batch + n, l)
-                                     : v.means[(batch + n) * v.rows + l];
+                if (!FROM_X && n < batches) {
+                    mean[n] = v.means[(batch + n) * v.rows + l];
                 }
             }
 #pragma unroll
@@ -178,34 +204,6 @@ mean_matvec_find_means(gpo_call *call, const mean_matvec_view<T> &v)
                       (mean_matvec_few_batches_means<T>), v, walk, items);
 }
 
-/*
- * Warps per tile of the product: few waves of blocks against few rounds of loads, one
- * after the other, along the depth.  `cols` elements of x make a mean, or 0.
- */
-template <typename V>
-static int
-warps_per_tile(const gpo_call *call, int64_t tiles, int64_t rows, int64_t cols)
-{
-    constexpr bool WIDE = sizeof(V) == 8;
-    const int64_t resident =
-        gpo_processors(call) * (cols > 0 ? FEW_FROM_X_WARPS : FEW_WARPS)[WIDE];
-    const double pair =
-        FEW_PAIR * static_cast<double>(1 + FEW_BATCHES * ceil_div(cols, 8));
-    int best = 1;
-    double least = INFINITY;
-    for (int warps = 1; warps <= THREADS / WARP; warps *= 2) {
-        const int64_t waves = ceil_div(tiles * warps, resident);
-        const int64_t pairs = ceil_div(rows, warps * 2 * WARP);
-        const double time =
-            static_cast<double>(waves) * (static_cast<double>(pairs) * pair + FEW_WAVE);
-        if (time < least) {
-            best = warps;
-            least = time;
-        }
-    }
-    return best;
-}
-
 template <typename T>
 gpo_status
 mean_matvec_few_batches(gpo_call *call)
@@ -217,12 +215,8 @@ mean_matvec_few_batches(gpo_call *call)
     }
     const int64_t across = ceil_div(v.outputs, FEW_OUTPUTS);
     const int64_t tiles = across * ceil_div(v.batches, FEW_BATCHES);
-    const double read = static_cast<double>(across) * static_cast<double>(v.batches) *
-                        static_cast<double>(v.rows) * static_cast<double>(v.cols);
-    const bool from_x =
-        v.cols <= FEW_COLS && read * static_cast<double>(sizeof(T)) <= FROM_X_BYTES;
-    const int warps =
-        warps_per_tile<value_type<T>>(call, tiles, v.rows, from_x ? v.cols : 0);
+    const bool from_x = multiplies_from_x(call);
+    const int warps = plan_few_batches(call, from_x).warps;
     const dim3 grid = grid_of(tiles), block(static_cast<unsigned>(warps * WARP));
     if (from_x) {
         return GPO_LAUNCH(call, grid, block, 0,

@@ -1,84 +1,128 @@
 /*
- * few_tiles.cu  Long sums for few results: v4's tiles of 64 by 64 would leave most SMs
- * idle, so several blocks share the depth of each.  The last of them to finish adds
- * their sums, in the order of the depth.
- * Cost:  reads the matrix N / 64 times and the means L2 / 64 times, as v4 does; writes
- *        and reads a tile of sums per block, in L2.
+ * few_tiles.cu  Products whose tiles of 64 by 64, v4's, are too few to fill the GPU or
+ * mostly padding: tiles of 16 or 32 batches for few of them, larger ones for many, and
+ * several blocks share the depth of a tile.  A second kernel adds their sums, in the
+ * order of the depth.
+ * Cost:  reads the matrix once for all batches of a tile, and the means once for all its
+ *        outputs; writes and reads a result per split, in L2.
  */
 #include "../product.cuh"
 #include "../short_rows.cuh"
+#include "../../../device/divide.cuh"
 
 template <typename V>
 struct shared_depth {
     int64_t length; /* terms of a block, in whole stages */
-    int splits;
-    V *part; /* sums of split s of tile t: from (t * splits + s) * TILE_SUMS on */
-    unsigned *tickets;
+    int64_t splits;
+    int64_t all;        /* results */
+    V *part;            /* those of split s: from s * all on, in the order of `out` */
+    divider per_line;   /* results that lie beside each other */
+    bool along_outputs; /* that is how they lie, else batches do */
 };
 
-constexpr int TILE_SUMS = TILE_OUTPUTS * TILE_BATCHES;
-
-template <typename T>
+template <typename T, int OUTPUTS, int BATCHES>
 __global__ void
-__launch_bounds__(THREADS, BLOCKS)
-    mean_matvec_few_tiles_product(mean_matvec_view<T> v, int64_t across,
+__launch_bounds__(THREADS, BATCHES < 32 ? NARROW_BLOCKS : BLOCKS)
+    mean_matvec_few_tiles_product(mean_matvec_view<T> v, int64_t across, int64_t blocks,
                                   shared_depth<value_type<T>> s)
 {
     using V = value_type<T>;
-    GPO_DYN_SHARED(product_stages<V>, stages);
-    GPO_SHARED(bool, last, [1]);
-    const int64_t tile = blockIdx.x / s.splits, split = blockIdx.x - tile * s.splits;
-    const int64_t output = tile % across * TILE_OUTPUTS;
-    const int64_t batch = tile / across * TILE_BATCHES;
-    const int64_t begin = split * s.length, rest = v.rows - begin;
-    const V *const sums = sum_tile(
-        v, output, batch, begin, begin + (rest < s.length ? rest : s.length), *stages);
-    V *const parts = s.part + tile * s.splits * TILE_SUMS;
-    for (int e = threadIdx.x; e < TILE_SUMS; e += THREADS) {
-        parts[split * TILE_SUMS + e] =
-            sums[e / TILE_BATCHES * TILE_PITCH + e % TILE_BATCHES];
+    using product = product_stages<V, OUTPUTS, BATCHES>;
+    GPO_DYN_SHARED(product, stages);
+    for (int64_t k = blockIdx.x; k < blocks; k += gridDim.x) {
+        const int64_t tile = k / s.splits, split = k - tile * s.splits;
+        const int64_t output = tile % across * OUTPUTS;
+        const int64_t batch = tile / across * BATCHES;
+        const int64_t begin = split * s.length, rest = v.rows - begin;
+        const V *const sums = sum_tile<OUTPUTS, BATCHES>(
+            v, output, batch, begin, begin + (rest < s.length ? rest : s.length),
+            *stages);
+        V *const part = s.part + split * s.all;
+        each_of_tile<OUTPUTS, BATCHES>(v, output, batch, [&](int i, int n) {
+            const V sum = sums[i * product::PITCH + n];
+            if (s.splits == 1) {
+                v.put(output + i, batch + n, sum);
+            }
+            else {
+                part[s.along_outputs ? (batch + n) * v.outputs + output + i
+                                     : (output + i) * v.batches + batch + n] = sum;
+            }
+        });
+        __syncthreads(); /* before the next tile is staged */
     }
-    if (!is_last_block(&s.tickets[tile], static_cast<unsigned>(s.splits), last)) {
-        return;
-    }
-    each_of_tile(v, output, batch, [&](int i, int n) {
-        const V *const part = parts + i * TILE_BATCHES + n;
-        V total = part[0];
+}
+
+template <typename T>
+__global__ void
+__launch_bounds__(THREADS)
+    mean_matvec_few_tiles_sum(mean_matvec_view<T> v, shared_depth<value_type<T>> s)
+{
+    const int64_t step = static_cast<int64_t>(gridDim.x) * THREADS;
+    for (int64_t e = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
+         e < s.all; e += step) {
+        value_type<T> total = s.part[e];
 #pragma unroll 8
-        for (int k = 1; k < s.splits; k++) {
-            total += part[k * TILE_SUMS];
+        for (int64_t k = 1; k < s.splits; k++) {
+            total += s.part[k * s.all + e];
         }
-        v.put(output + i, batch + n, total);
-    });
+        const int64_t line = s.per_line.of(e), at = e - line * s.per_line.by;
+        v.put(s.along_outputs ? at : line, s.along_outputs ? line : at, total);
+    }
 }
 
 /* ---- launch ---- */
 
-template <typename T>
+template <int KIND, typename T>
 static gpo_status
-multiply(gpo_call *call, const mean_matvec_view<T> &v)
+multiply(gpo_call *call, const mean_matvec_view<T> &v,
+         const shared_depth<value_type<T>> &s)
 {
     using V = value_type<T>;
-    constexpr int SHARED = sizeof(product_stages<V>);
-    constexpr int64_t STAGE = tile_factors<T>::STAGE;
-    const int64_t across = ceil_div(v.outputs, TILE_OUTPUTS);
-    const int64_t tiles = across * ceil_div(v.batches, TILE_BATCHES);
+    constexpr tile_kind SIZE = TILE_KINDS[sizeof(V) == 8][KIND];
+    constexpr int SHARED = sizeof(product_stages<V, SIZE.outputs, SIZE.batches>);
+    const int64_t across = ceil_div(v.outputs, int64_t{SIZE.outputs});
+    const int64_t blocks =
+        across * ceil_div(v.batches, int64_t{SIZE.batches}) * s.splits;
+    gpo_allow_shared(mean_matvec_few_tiles_product<T, SIZE.outputs, SIZE.batches>,
+                     SHARED);
+    return GPO_LAUNCH(call, grid_of(blocks), THREADS, SHARED,
+                      (mean_matvec_few_tiles_product<T, SIZE.outputs, SIZE.batches>), v,
+                      across, blocks, s);
+}
+
+template <typename T>
+gpo_status
+mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
+                     const tile_plan &plan)
+{
+    using V = value_type<T>;
+    constexpr int64_t STAGE = DEPTH_PACKS * pack<V>::SIZE;
     const int64_t stages = ceil_div(v.rows, STAGE);
-    const int64_t each = stages > 0 ? ceil_div(stages, splits_of(call)) : 1;
+    const int64_t each = stages > 0 ? ceil_div(stages, plan.splits) : 1;
     shared_depth<V> s = {};
     s.length = each * STAGE;
-    s.splits = stages > 0 ? static_cast<int>(ceil_div(stages, each)) : 1;
+    s.splits = stages > 0 ? ceil_div(stages, each) : 1;
+    s.all = v.outputs * v.batches;
+    s.along_outputs = v.out_output == 1 && v.out_batch != 1;
+    s.per_line = divider_of(s.along_outputs ? v.outputs : v.batches);
     void *part = nullptr;
-    gpo_status status = gpo_scratch(
-        call, static_cast<size_t>(tiles * s.splits * TILE_SUMS) * sizeof(V), &part);
-    if (!status) {
-        status = gpo_tickets(call, &s.tickets);
+    gpo_status status = GPO_OK;
+    if (s.splits > 1) {
+        const size_t sums = static_cast<size_t>(s.splits * s.all);
+        status = gpo_scratch(call, sums * sizeof(V), &part);
     }
     s.part = static_cast<V *>(part);
-    gpo_allow_shared(mean_matvec_few_tiles_product<T>, SHARED);
-    return status ? status
-                  : GPO_LAUNCH(call, grid_of(tiles * s.splits), THREADS, SHARED,
-                               (mean_matvec_few_tiles_product<T>), v, across, s);
+    if (!status) {
+        status = plan.kind == 0   ? multiply<0>(call, v, s)
+                 : plan.kind == 1 ? multiply<1>(call, v, s)
+                 : plan.kind == 2 ? multiply<2>(call, v, s)
+                                  : multiply<3>(call, v, s);
+    }
+    if (status || s.splits == 1) {
+        return status;
+    }
+    return GPO_LAUNCH(call, grid_of(ceil_div(s.all, int64_t{THREADS})), THREADS, 0,
+                      (mean_matvec_few_tiles_sum<T>), v, s);
 }
 
 template <typename T>
@@ -89,18 +133,24 @@ mean_matvec_few_tiles(gpo_call *call)
     if (v.batches * v.outputs == 0) {
         return GPO_OK;
     }
+    const bool pads = pads_factors(call);
     gpo_status status = GPO_OK;
-    if (v.rows > 0 && (has_short_rows(call) || pads_factors(call))) {
+    if (v.rows > 0 && pads) {
         status = mean_matvec_pad_factors(call, &v);
     }
     else {
         status = view_of(call, &v);
         status = status ? status : mean_matvec_find_means(call, v);
     }
-    return status ? status : multiply(call, v);
+    return status
+               ? status
+               : mean_matvec_multiply(call, v, plan_tiles(size_of_product(call, pads)));
 }
 
-#define INSTANTIATE(T) template gpo_status mean_matvec_few_tiles<T>(gpo_call * call);
+#define INSTANTIATE(T)                                             \
+    template gpo_status mean_matvec_few_tiles<T>(gpo_call * call); \
+    template gpo_status mean_matvec_multiply<T>(                   \
+        gpo_call * call, const mean_matvec_view<T> &v, const tile_plan &plan);
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 INSTANTIATE(float)

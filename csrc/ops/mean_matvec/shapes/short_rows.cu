@@ -202,12 +202,7 @@ mean_matvec_pad_factors(gpo_call *call, mean_matvec_view<T> *v)
     const int64_t length = v->rows, pitch = ceil_div(length, T_SIZE) * T_SIZE;
     static_assert(T_SIZE % SIZE == 0, "whole packs of both");
     void *means = nullptr, *padded = nullptr;
-    gpo_status status = GPO_OK;
-    if (!pads_factors(call)) {
-        status = view_of(call, v);
-        return status ? status : find_short_means<T>(call, *v, length, nullptr);
-    }
-    status = gpo_scratch(call, v->batches * pitch * sizeof(V), &means);
+    gpo_status status = gpo_scratch(call, v->batches * pitch * sizeof(V), &means);
     if (!status) {
         status = gpo_scratch(call, v->outputs * pitch * sizeof(T), &padded);
     }
@@ -231,8 +226,18 @@ mean_matvec_short_rows(gpo_call *call)
     if (v.batches * v.outputs == 0) {
         return GPO_OK;
     }
-    const gpo_status status = v.rows > 0 ? mean_matvec_pad_factors(call, &v) : GPO_OK;
-    return status ? status : mean_matvec_product(call, v);
+    const bool pads = pads_factors(call);
+    gpo_status status = GPO_OK;
+    if (v.rows > 0 && pads) {
+        status = mean_matvec_pad_factors(call, &v);
+    }
+    else if (v.rows > 0) {
+        status = view_of(call, &v);
+        status = status ? status : mean_matvec_short_means(call, v);
+    }
+    return status
+               ? status
+               : mean_matvec_multiply(call, v, plan_tiles(size_of_product(call, pads)));
 }
 
 #define INSTANTIATE(T)                                                       \

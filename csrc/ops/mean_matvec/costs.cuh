@@ -1,0 +1,244 @@
+/*
+ * costs.cuh  Times of the product by estimate, for the choice and the launchers: in
+ * tiles, of which depth and size are planned here (shapes/few_tiles.cu), and in small
+ * blocks (shapes/few_batches.cu).  In microseconds on an H200, from times of its calls.
+ */
+#ifndef GPO_MEAN_MATVEC_COSTS_CUH
+#define GPO_MEAN_MATVEC_COSTS_CUH
+
+#include "../../device/grid.cuh"
+#include "rows.cuh"
+
+#include <math.h>
+
+/* ---- what the estimates are made of ---- */
+
+constexpr double PRODUCT_US = 6;            /* a launch, and the factors from memory */
+constexpr double MEMORY_BYTES_PER_US = 4e6; /* of the GPU */
+constexpr double L2_BYTES_PER_US = 30000;   /* per SM */
+constexpr double STAGES_AROUND = 2;         /* first loads and the store, as stages */
+constexpr double MISALIGNED = 1.3;          /* times a stage: rows of no whole packs */
+constexpr double CONVERTED = 2.5;           /* the same: values of 16 bits */
+constexpr double SPLIT_US = 3;              /* the launch that adds sums of splits */
+constexpr double FEW_BATCHES_MEASURED = 0.83; /* per us that L2 takes */
+constexpr double FEW_BLOCK_US = 0.09;         /* few_batches: a block of an SM */
+constexpr double FEW_ROUND_US = 0.35;         /* a round of loads along the depth */
+constexpr double FEW_X_ROUND_US = 0.7; /* the same of 8 elements of x, from memory */
+constexpr double LINES_PER_US = 1755;  /* of 128 bytes that an SM looks up in L1 */
+constexpr double FEW_WAVE_US = 0.6;    /* the start and the end of a block */
+constexpr double MEANS_US = 3;         /* the launch that finds the means */
+constexpr double OF_V4S = 0.9;     /* of v4's estimate is a plan worth its difference */
+constexpr double V5_SLOWER = 0.08; /* v5's stream of x beside v4's */
+
+/*
+ * A size of tiles of the product.  A stage of a tile takes alone_us where an SM has no
+ * other one, and an SM has a stage done every stage_us where it has several.
+ */
+struct tile_kind {
+    int outputs, batches, blocks; /* blocks: per SM */
+    double alone_us, stage_us;
+};
+
+constexpr int V4_KIND = 2, KINDS = 4;
+
+/* of float32 and of float64; there is no larger tile of doubles */
+constexpr tile_kind TILE_KINDS[2][KINDS] = {
+    {{64, 16, NARROW_BLOCKS, 0.45, 0.3},
+     {64, 32, BLOCKS, 0.55, 0.45},
+     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.95, 1.15},
+     {128, 128, BLOCKS, 3.6, 3.1}},
+    {{64, 16, NARROW_BLOCKS, 0.45, 0.3},
+     {64, 32, BLOCKS, 0.5, 0.33},
+     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.62, 0.45},
+     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.62, 0.45}},
+};
+
+/* ---- tiles ---- */
+
+/* The product in tiles of a kind, the depth of each shared by `splits` blocks. */
+struct tile_plan {
+    int kind;
+    int64_t splits;
+    double us;
+};
+
+/* The sizes that all estimates of a call need. */
+struct product_size {
+    double batches, outputs, rows, bytes; /* bytes: of an element of the matrix */
+    double processors, stages, slower;    /* slower: a stage, for how rows lie */
+    bool is_wide;                         /* sums are of float64 */
+};
+
+/* `is_padded`: rows of the factors are copied so that they are whole packs. */
+inline product_size
+size_of_product(const gpo_call *call, bool is_padded)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const int bytes = gpo_dtypes[call->out[0].dtype].bytes;
+    const int64_t pack = 16 / bytes, value = bytes == 8 ? 8 : 4;
+    const bool is_aligned = is_padded || (p.matrix_row == 1 && p.rows % pack == 0 &&
+                                          p.matrix_output % pack == 0);
+    return {static_cast<double>(p.batches),
+            static_cast<double>(p.outputs),
+            static_cast<double>(p.rows),
+            static_cast<double>(bytes),
+            static_cast<double>(gpo_processors(call)),
+            static_cast<double>(ceil_div(p.rows * value, DEPTH_PACKS * int64_t{16})),
+            bytes == 2   ? CONVERTED
+            : is_aligned ? 1
+                         : MISALIGNED,
+            bytes == 8};
+}
+
+inline double
+tiles_of(const product_size &s, const tile_kind &kind)
+{
+    return ceil(s.outputs / kind.outputs) * ceil(s.batches / kind.batches);
+}
+
+inline double
+tiles_us(const product_size &s, const tile_kind &kind, double splits)
+{
+    const double per_sm = ceil(tiles_of(s, kind) * splits / s.processors);
+    const double waves = ceil(per_sm / kind.blocks);
+    const double us = fmax(kind.alone_us * waves, kind.stage_us * per_sm) * s.slower *
+                      (ceil(s.stages / splits) + STAGES_AROUND);
+    const double read = s.outputs * s.rows * s.bytes / MEMORY_BYTES_PER_US;
+    const double sums = s.batches * s.outputs * (s.is_wide ? 8 : 4) * splits;
+    return PRODUCT_US + fmax(us, read) +
+           (splits > 1 ? SPLIT_US + 2 * sums / (L2_BYTES_PER_US * s.processors) : 0);
+}
+
+/* v4's product. */
+inline double
+whole_tiles_us(const product_size &s)
+{
+    return tiles_us(s, TILE_KINDS[s.is_wide][V4_KIND], 1);
+}
+
+/*
+ * The fastest plan.  For some number of tiles per SM the most splits are the best ones,
+ * so few numbers of splits come into question.
+ */
+inline tile_plan
+plan_tiles(const product_size &s)
+{
+    const tile_plan v4s = {V4_KIND, 1, whole_tiles_us(s)};
+    tile_plan best = v4s;
+    for (int k = 0; k < KINDS; k++) {
+        const tile_kind &kind = TILE_KINDS[s.is_wide][k];
+        const double tiles = tiles_of(s, kind);
+        for (int per_sm = 0; per_sm <= NARROW_BLOCKS; per_sm++) {
+            const double most = fmin(MOST_SPLITS, s.stages);
+            const double fit = floor(fmin(per_sm * s.processors / tiles, most));
+            const double splits = per_sm == 0 || !(fit >= 1) ? 1 : fit;
+            const double us = tiles_us(s, kind, splits);
+            if (us < best.us) {
+                best = {k, static_cast<int64_t>(splits), us};
+            }
+        }
+    }
+    return best.us < OF_V4S * v4s.us ? best : v4s;
+}
+
+/* ---- few_batches ---- */
+
+/* Its product in us, by the bytes that it reads from L2 and its blocks. */
+inline double
+few_batches_us(const product_size &s)
+{
+    const double value = s.is_wide ? 8 : 4;
+    const double loads = s.batches * s.outputs * s.rows * value *
+                         (1.0 / FEW_OUTPUTS + 1.0 / FEW_BATCHES);
+    const double blocks = ceil(s.outputs / FEW_OUTPUTS) * ceil(s.batches / FEW_BATCHES);
+    return PRODUCT_US +
+           (FEW_BATCHES_MEASURED * loads / L2_BYTES_PER_US + FEW_BLOCK_US * blocks) /
+               s.processors;
+}
+
+/*
+ * Warps per block of few_batches' product, and what it takes then: few waves of blocks
+ * against few rounds of loads, one after the other, along the depth.
+ */
+struct few_batches_plan {
+    int warps;
+    double us;
+};
+
+/* What an SM takes to look up x: the lanes of a warp have rows of their own. */
+inline double
+from_x_us(const gpo_call *call, double blocks)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const double apart =
+        static_cast<double>(p.cols) * gpo_dtypes[call->out[0].dtype].bytes / 128;
+    const double batches = fmin(FEW_BATCHES, static_cast<double>(p.batches));
+    const double lines = batches * static_cast<double>(p.rows) *
+                         static_cast<double>(p.cols) * fmin(apart, 1);
+    return ceil(blocks / gpo_processors(call)) * lines / LINES_PER_US;
+}
+
+/* `from_x`: the means are found where they are needed. */
+inline few_batches_plan
+plan_few_batches(const gpo_call *call, bool from_x)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const bool is_wide = gpo_dtypes[call->out[0].dtype].bytes == 8;
+    const int64_t tiles = ceil_div(p.outputs, int64_t{FEW_OUTPUTS}) *
+                          ceil_div(p.batches, int64_t{FEW_BATCHES});
+    const int64_t resident =
+        gpo_processors(call) * (from_x ? FEW_FROM_X_WARPS : FEW_WARPS)[is_wide];
+    const int at_once = from_x ? 1 : 2; /* rounds whose loads are in flight together */
+    const double round_us =
+        at_once * FEW_ROUND_US +
+        (from_x ? FEW_X_ROUND_US * static_cast<double>(ceil_div(p.cols, int64_t{8}))
+                : 0);
+    const double x_us = from_x ? from_x_us(call, static_cast<double>(tiles)) : 0;
+    few_batches_plan best = {1, INFINITY};
+    for (int warps = 1; warps <= THREADS / WARP; warps *= 2) {
+        const double waves = static_cast<double>(ceil_div(tiles * warps, resident));
+        const double rounds =
+            static_cast<double>(ceil_div(p.rows, int64_t{warps} * at_once * WARP));
+        const double us = waves * (rounds * round_us + FEW_WAVE_US) + x_us;
+        if (us < best.us) {
+            best = {warps, us};
+        }
+    }
+    return best;
+}
+
+/*
+ * Whether each block computes the means that it needs, in one launch: x is small and its
+ * rows are short, and what the loads of x take longer is less than a launch.
+ */
+inline bool
+multiplies_from_x(const gpo_call *call)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const double read = static_cast<double>(ceil_div(p.outputs, int64_t{FEW_OUTPUTS})) *
+                        static_cast<double>(p.batches) * static_cast<double>(p.rows) *
+                        static_cast<double>(p.cols);
+    return p.cols <= FEW_COLS &&
+           read * gpo_dtypes[call->out[0].dtype].bytes <= FROM_X_BYTES &&
+           plan_few_batches(call, true).us <
+               plan_few_batches(call, false).us + MEANS_US;
+}
+
+/* ---- the kernels' launchers ---- */
+
+/* Means of rows of any kind; row n of them starts at n * v.rows. */
+template <typename T>
+gpo_status mean_matvec_find_means(gpo_call *call, const mean_matvec_view<T> &v);
+
+/* The product of a matrix and means, those of v, as planned. */
+template <typename T>
+gpo_status mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
+                                const tile_plan &plan);
+
+template <typename T>
+gpo_status mean_matvec_few_tiles(gpo_call *call);
+
+template <typename T>
+gpo_status mean_matvec_few_batches(gpo_call *call);
+
+#endif
