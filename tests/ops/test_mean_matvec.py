@@ -325,8 +325,8 @@ GOLDEN = {
     "v1": (290, 290, 214, 80),
     "v2": (290, 290, 248, 82),
     "v3": (50, 50, 248, 14),
-    "v4": (1541, 5765, 207, 5),
-    "v5": (1583, 5807, 207, 11),
+    "v4": (1925, 5765, 303, 5),
+    "v5": (1967, 5807, 303, 11),
 }
 
 
@@ -372,12 +372,12 @@ def test_few_batches_have_a_kernel_of_their_own() -> None:
     """Small products are few_batches; those that fill the GPU stay with v4 and v5."""
     for n, rows, cols, outputs, variant in (
         (1, 512, 4, 20, "few_batches"),
-        (4, 1209, 40, 200, "few_batches"),
+        (4, 1209, 40, 50, "few_batches"),
         (1024, 512, 512, 512, "v4"),
         (16384, 256, 64, 256, "v5"),
     ):
-        x = np.broadcast_to(np.float32(1), (n, rows, cols))
-        matrix = np.broadcast_to(np.float32(1), (outputs, rows))
+        x = np.broadcast_to(np.float64(1), (n, rows, cols))
+        matrix = np.broadcast_to(np.float64(1), (outputs, rows))
         plan = _core.plan("mean_matvec", x, matrix, backend="sim")
         assert plan["variant"] == variant, (n, rows, cols, outputs)
 
@@ -442,19 +442,21 @@ def test_short_rows_are_numpys_formula(
 
 
 def test_short_rows_are_chosen_by_their_bytes() -> None:
-    """Rows of no whole packs, or of less than 64 bytes; others have lanes of their own."""
-    for cols, variant in (
-        (5, "short_rows"),
-        (8, "short_rows"),
-        (16, "v5"),
-        (41, "short_rows"),
-        (321, "v4"),
+    """Rows of no whole packs, of less than 64 bytes, or that lanes would not fill."""
+    for cols, is_short in (
+        (5, True),
+        (8, True),
+        (16, False),
+        (36, True),  # 9 packs, 16 loads of 8 lanes
+        (41, True),
+        (64, False),
+        (321, False),
     ):
         x = np.broadcast_to(np.float32(1), (20_000, 256, cols))
         x = np.lib.stride_tricks.as_strided(x, strides=(256 * cols * 4, cols * 4, 4))
         matrix = np.broadcast_to(np.float32(1), (64, 256))
         plan = _core.plan("mean_matvec", x, matrix, backend="sim")
-        assert plan["variant"] == variant, cols
+        assert (plan["variant"] == "short_rows") == is_short, cols
 
 
 def test_short_rows_refuse_rows_apart() -> None:
@@ -471,6 +473,10 @@ def test_short_rows_refuse_rows_apart() -> None:
         (70, 400, 3, 9),
         (3, 333, 50, 4),  # rows that are not short, of a matrix that is not aligned
         (2, 20, 16, 5),  # one block
+        (17, 300, 8, 130),  # the last tile has one batch, or the last outputs
+        (256, 40, 2, 512),  # tiles of 128 by 128, of float64 of 64 by 64
+        (65, 33, 2, 100),  # rows of neither factor are whole packs
+        (1, 64, 4, 1),
     ],
 )
 def test_few_tiles_are_numpys_formula(
@@ -489,10 +495,25 @@ def test_few_tiles_are_numpys_formula(
         np.testing.assert_array_equal(got.astype("f8"), want)
 
 
+def test_every_size_of_tile_is_planned() -> None:
+    """As many batches as a tile has, of a matrix of many rows."""
+    found = set()
+    for n in (16, 32, 64, 256):
+        x = np.broadcast_to(np.float32(1), (n, 640, 512))
+        matrix = np.broadcast_to(np.float32(1), (2048, 640))
+        plan = _core.plan("mean_matvec", x, matrix, backend="sim")
+        assert plan["variant"] in ("few_tiles", "v4"), n
+        found.add(plan["why"].split(",")[0])
+    assert {
+        f"tiles of {size} batches" for size in ("64 outputs by 16", "64 outputs by 32")
+    } <= found
+    assert "tiles of 128 outputs by 128 batches" in found
+
+
 def test_few_tiles_are_chosen_for_long_sums() -> None:
-    """64 batches and 64 outputs are one tile, whatever the depth."""
-    for rows, variant in ((100_000, "few_tiles"), (16, "few_batches")):
-        x = np.broadcast_to(np.float32(1), (64, rows, 256))
+    """64 batches and 64 outputs are one tile of v4, whatever the depth."""
+    for n, rows, variant in ((64, 100_000, "few_tiles"), (4, 16, "few_batches")):
+        x = np.broadcast_to(np.float32(1), (n, rows, 256))
         matrix = np.broadcast_to(np.float32(1), (64, rows))
         plan = _core.plan("mean_matvec", x, matrix, backend="sim")
         assert plan["variant"] == variant, rows

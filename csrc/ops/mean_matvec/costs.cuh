@@ -27,7 +27,7 @@ constexpr double FEW_X_ROUND_US = 0.7; /* the same of 8 elements of x, from memo
 constexpr double LINES_PER_US = 1755;  /* of 128 bytes that an SM looks up in L1 */
 constexpr double FEW_WAVE_US = 0.6;    /* the start and the end of a block */
 constexpr double MEANS_US = 3;         /* the launch that finds the means */
-constexpr double OF_V4S = 0.9;     /* of v4's estimate is a plan worth its difference */
+constexpr double OF_V4S = 0.8;     /* of v4's estimate is a plan worth its difference */
 constexpr double V5_SLOWER = 0.08; /* v5's stream of x beside v4's */
 
 /*

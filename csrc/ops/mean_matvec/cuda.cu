@@ -87,11 +87,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[FEW];
     }
     if (is_short) {
-        GPO_SAY(
-            why,
-            "rows of up to %d elements, no whole packs or less than 64 bytes: copied "
-            "whole, then added",
-            static_cast<int>(SHORT_COLS));
+        GPO_SAY(why,
+                "rows of up to %d elements that lanes would not fill: copied "
+                "whole, then added",
+                static_cast<int>(SHORT_COLS));
         return &variants[planned.splits > 1 ? FEW_TILES : SHORT_ROWS];
     }
     if (fused_us <= tiles_us) {

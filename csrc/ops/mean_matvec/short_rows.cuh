@@ -7,6 +7,7 @@
 #define GPO_MEAN_MATVEC_SHORT_ROWS_CUH
 
 #include "costs.cuh"
+#include "walk.cuh"
 
 /* x is one stretch of rows of 1 to SHORT_COLS elements, fewer than 2^30 of them. */
 inline bool
@@ -19,15 +20,21 @@ takes_short_rows(const gpo_call *call)
            (p.x_batch == p.rows * p.cols || p.batches <= 1) && all < 1 << 30;
 }
 
-/* Those whose rows are no whole packs, or leave half of a group's lanes idle. */
+/* Those whose rows are no whole packs, or leave many of a group's loads unused. */
 inline bool
 has_short_rows(const gpo_call *call)
 {
     const mean_matvec_plan &p = *mean_matvec_plan_of(call);
     const int64_t bytes = p.cols * gpo_dtypes[call->in[0].dtype].bytes;
+    const int64_t packs = ceil_div(bytes, int64_t{16});
+    const row_lanes row = lanes_of(packs);
+    const double used = static_cast<double>(packs) /
+                        static_cast<double>(row.chunks * row.lanes << row.shift);
     const bool is_even =
         bytes % 16 == 0 && reinterpret_cast<uintptr_t>(call->in[0].data) % 16 == 0;
-    return takes_short_rows(call) && (!is_even || bytes < 16 * FEWEST_LANES / 2);
+    const bool is_full =
+        packs > FEWEST_LANES ? used >= LEAST_USED : packs >= FEWEST_LANES / 2;
+    return takes_short_rows(call) && (!is_even || !is_full);
 }
 
 /* Bytes of the matrix in rows of whole packs. */

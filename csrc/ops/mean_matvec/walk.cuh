@@ -7,6 +7,26 @@
 #include "../../device/grid.cuh"
 #include "rows.cuh"
 
+/* Lanes that share a row of some packs, packs of a lane at once, and turns they take. */
+struct row_lanes {
+    int lanes, shift;
+    int64_t chunks;
+};
+
+inline row_lanes
+lanes_of(int64_t packs)
+{
+    row_lanes r = {FEWEST_LANES, 0, 1};
+    while (r.lanes < WARP && r.lanes * SLOTS < packs) {
+        r.lanes *= 2;
+    }
+    while (1 << r.shift < SLOTS && r.lanes << r.shift < packs) {
+        r.shift++;
+    }
+    r.chunks = packs > 0 ? ceil_div(packs, r.lanes << r.shift) : 1;
+    return r;
+}
+
 /*
  * The walk over x in packs of `size` elements.  Items are short enough to keep all SMs
  * busy, and long enough for a tile of batches to have fewer than 2^30.
@@ -21,14 +41,10 @@ walk_of(const gpo_call *call, int size)
     walk.even = reinterpret_cast<uintptr_t>(call->in[0].data) % 16 == 0 &&
                 v.x_batch % size == 0 && v.x_row % size == 0 && v.cols % size == 0;
     const int64_t packs = ceil_div(v.cols, size);
-    walk.lanes = FEWEST_LANES;
-    while (walk.lanes < WARP && walk.lanes * SLOTS < packs) {
-        walk.lanes *= 2;
-    }
-    while (1 << walk.shift < SLOTS && walk.lanes << walk.shift < packs) {
-        walk.shift++;
-    }
-    walk.chunks = packs > 0 ? ceil_div(packs, walk.lanes << walk.shift) : 1;
+    const row_lanes row = lanes_of(packs);
+    walk.lanes = row.lanes;
+    walk.shift = row.shift;
+    walk.chunks = row.chunks;
     walk.per_step = THREADS / walk.lanes * (SLOTS >> walk.shift);
     walk.full = walk.even && packs == walk.chunks * (walk.lanes << walk.shift);
     for (int u = 0; u < SLOTS; u++) {
