@@ -1,7 +1,9 @@
 /*
  * costs.cuh  Times of the product by estimate, for the choice and the launchers: in
- * tiles, of which depth and size are planned here (shapes/few_tiles.cu), and in small
- * blocks (shapes/few_batches.cu).  In microseconds on an H200, from times of its calls.
+ * tiles, whose size and splits are planned here (shapes/few_tiles.cu), and in small
+ * blocks (shapes/few_batches.cu).  In microseconds on an H200.  Times of v4, v5 and
+ * few_batches are fitted to measured calls (NOTES.md); those of the other sizes of
+ * tiles, of MISALIGNED and of SPLIT_US are predicted.
  */
 #ifndef GPO_MEAN_MATVEC_COSTS_CUH
 #define GPO_MEAN_MATVEC_COSTS_CUH

@@ -8,6 +8,10 @@
 
 #include "rows.cuh"
 
+#ifdef __CUDACC__
+#include <cuda_pipeline_primitives.h>
+#endif
+
 /*
  * A tile is OUTPUTS by BATCHES of the result.  Its warps lie side by side, and where
  * the tile is narrow SHARES of them multiply the same part of it, each a share of the
@@ -188,10 +192,7 @@ __device__ __forceinline__ void
 start_value_copy(T *shared, const T *p, bool exists)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(p),
-                 "n"(sizeof(T)), "r"(exists ? static_cast<int>(sizeof(T)) : 0)
-                 : "memory");
+    __pipeline_memcpy_async(shared, p, sizeof(T), exists ? 0 : sizeof(T));
 #else
     *shared = exists ? *p : T(0);
 #endif
