@@ -55,6 +55,15 @@ constexpr tile_kind TILE_KINDS[2][KINDS] = {
      {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.62, 0.45}},
 };
 
+/* Bytes of shared memory of its stages. */
+constexpr int64_t
+stage_bytes(const tile_kind &kind, bool is_wide)
+{
+    const int ring = kind.batches < TILE_BATCHES ? NARROW_RING : RING;
+    const int row_packs = DEPTH_PACKS + (is_wide ? 2 : 1); /* tile_sums says why */
+    return int64_t{16} * ring * row_packs * (kind.outputs + kind.batches);
+}
+
 /* ---- tiles ---- */
 
 /* The product in tiles of a kind, the depth of each shared by `splits` blocks. */
@@ -69,6 +78,7 @@ struct product_size {
     double batches, outputs, rows, bytes; /* bytes: of an element of the matrix */
     double processors, stages, slower;    /* slower: a stage, for how rows lie */
     bool is_wide;                         /* sums are of float64 */
+    int64_t room;                         /* bytes of shared memory of a block */
 };
 
 /* `is_padded`: rows of the factors are copied so that they are whole packs. */
@@ -89,7 +99,8 @@ size_of_product(const gpo_call *call, bool is_padded)
             bytes == 2   ? CONVERTED
             : is_aligned ? 1
                          : MISALIGNED,
-            bytes == 8};
+            bytes == 8,
+            gpo_shared_room(call)};
 }
 
 inline double
@@ -129,6 +140,9 @@ plan_tiles(const product_size &s)
     tile_plan best = v4s;
     for (int k = 0; k < KINDS; k++) {
         const tile_kind &kind = TILE_KINDS[s.is_wide][k];
+        if (stage_bytes(kind, s.is_wide) > s.room) {
+            continue;
+        }
         const double tiles = tiles_of(s, kind);
         for (int per_sm = 0; per_sm <= NARROW_BLOCKS; per_sm++) {
             const double most = fmin(MOST_SPLITS, s.stages);

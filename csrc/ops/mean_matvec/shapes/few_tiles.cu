@@ -80,6 +80,8 @@ multiply(gpo_call *call, const mean_matvec_view<T> &v,
     using V = value_type<T>;
     constexpr tile_kind SIZE = TILE_KINDS[sizeof(V) == 8][KIND];
     constexpr int SHARED = sizeof(product_stages<V, SIZE.outputs, SIZE.batches>);
+    static_assert(SHARED == stage_bytes(SIZE, sizeof(V) == 8),
+                  "the plan knows what a tile needs");
     const int64_t across = ceil_div(v.outputs, int64_t{SIZE.outputs});
     const int64_t blocks =
         across * ceil_div(v.batches, int64_t{SIZE.batches}) * s.splits;
