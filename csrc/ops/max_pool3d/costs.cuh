@@ -6,11 +6,14 @@
 #ifndef GPO_MAX_POOL3D_COSTS_CUH
 #define GPO_MAX_POOL3D_COSTS_CUH
 
+#include "boxes.cuh"
+#include "channels.cuh"
 #include "march.cuh"
 #include "taps.cuh"
 #include "tiles.cuh"
 
 constexpr double LAUNCH_US = 2.5;
+constexpr double BOX_CAUTION = 1.4; /* overlapping_windows has not been timed */
 
 inline double
 elements_of(const max_pool3d_plan &plan)
@@ -29,6 +32,22 @@ inline double
 wavefronts_of(double apart)
 {
     return fmin(fmax(apart / 4, 1), WARP);
+}
+
+/*
+ * What a warp's loads along W cost where x's columns are apart: a sector of 32 bytes for
+ * an element, which others of it may ask for again.
+ */
+inline double
+sectors_us(const gpo_call *call)
+{
+    constexpr double SECTORS = 16e3; /* bytes */
+    const max_pool3d_plan &plan = *max_pool3d_plan_of(call);
+    const double bytes = gpo_dtypes[call->in[0].dtype].bytes;
+    const double apart = fabs(static_cast<double>(plan.by[POOL_W])) * bytes;
+    return apart <= bytes
+               ? 0
+               : elements_of(plan) * fmin(apart, 32) / (SECTORS * gpo_processors(call));
 }
 
 /*
@@ -70,7 +89,10 @@ any_windows_us(const gpo_call *call)
     return LAUNCH_US + MISS_US * rounds + fmax(most, at_once * rounds * MISS_US / 2);
 }
 
-/* v6: rounds of tiles, whose loads, maxima and stores do not overlap. */
+/*
+ * v6: rounds of tiles, whose loads, maxima and stores do not overlap.  Where rows are
+ * short, or T and H swapped, a block goes several times through the slices of a tile.
+ */
 inline double
 separable_us(const gpo_call *call)
 {
@@ -80,13 +102,16 @@ separable_us(const gpo_call *call)
         constexpr int N = decltype(side)::value;
         constexpr double BLOCKS = N == 32 ? 1 : N == 16 ? 2 : 8; /* of an SM */
         constexpr double TILE_US = N == 32 ? 16 : N == 16 ? 30 : 9;
+        constexpr double STEP_US = 2.4;
         const tile_plan s = plan_tiles(call, order_of(plan), N, sizeof(key));
         const double rounds =
             static_cast<double>(s.count) / (BLOCKS * gpo_processors(call));
-        us = TILE_US * fmax(rounds, 1);
+        const double steps = static_cast<double>(
+            ceil_div(s.planes * s.windows[POOL_T] * s.lanes, N * WARP));
+        us = (TILE_US + STEP_US * (steps - 1)) * fmax(rounds, 1);
         return GPO_OK;
     });
-    return LAUNCH_US + us;
+    return LAUNCH_US + fmax(us, sectors_us(call));
 }
 
 /* wide_windows: five launches, and passes whose loops are as long as the windows. */
@@ -111,9 +136,108 @@ march_us(const gpo_call *call)
     const max_pool3d_plan &plan = *max_pool3d_plan_of(call);
     const double slices = static_cast<double>(plan_march(call).span[POOL_T]);
     const double each = ELEMENT + BYTE * gpo_dtypes[call->in[0].dtype].bytes;
-    return LAUNCH_US + 1 +
-           fmax(slices * SLICE_US,
-                each * (elements_of(plan) + outputs_of(plan)) / gpo_processors(call));
+    const double us =
+        fmax(slices * SLICE_US,
+             each * (elements_of(plan) + outputs_of(plan)) / gpo_processors(call));
+    return LAUNCH_US + 1 + fmax(us, sectors_us(call));
+}
+
+/*
+ * channels_last: instructions of a pack and of its elements, wavefronts of L1, bytes of
+ * L2, which each row of windows reads again, and of memory.
+ */
+inline double
+channels_last_us(const gpo_call *call)
+{
+    constexpr double INSTRUCTIONS = 0.21e6, WAVEFRONTS = 1.75e3, BYTES = 30e3;
+    constexpr double L2_BYTES = 38e3, MISS_US = 0.4, BLOCKS = 4; /* of an SM */
+    const max_pool3d_plan &plan = *max_pool3d_plan_of(call);
+    const channel_plan s = plan_channels(call, 0);
+    const double bytes = gpo_dtypes[call->in[0].dtype].bytes,
+                 sms = gpo_processors(call);
+    const double outputs = outputs_of(plan), packs = outputs / s.pack;
+    const double turns = static_cast<double>(ceil_div(s.run, s.rows)); /* of a thread */
+    const double threads = static_cast<double>(ceil_div(s.lanes * s.rows, WARP)) * WARP;
+    const double blocks = s.batches * s.tiles * static_cast<double>(s.runs);
+    const double element = plan.with_indices ? 5 : bytes == 2 && s.pack > 1 ? 0.5 : 2;
+    const double pack = 120 + plan.taps * (10 + element * s.pack);
+    /* lanes without a pack take their time, too */
+    const double work = fmax(packs, blocks * threads * turns) * pack +
+                        outputs * (plan.with_indices ? 24 : 16);
+    const double load = fmax(s.pack * bytes / 4, 2) / WARP; /* wavefronts of a lane */
+    const double wavefronts =
+        packs * plan.taps * load + outputs / WARP * (plan.with_indices ? 8 : 3);
+    double again = 1; /* how often rows are read */
+    for (int d = POOL_T; d < POOL_W; d++) {
+        const pool_axis &a = plan.axis[d];
+        const double seen = static_cast<double>(a.out) * static_cast<double>(a.kernel);
+        again *= fmax(seen / static_cast<double>(a.in), 1);
+    }
+    const double indices = plan.with_indices ? outputs * 8 : 0;
+    const double written = outputs * bytes + indices;
+    const double rounds =
+        ceil(plan.taps / (s.pack * bytes == 16 ? PACKS_IN_FLIGHT : TAPS_IN_FLIGHT));
+    const double waves = blocks * threads / (sms * BLOCKS * CHANNEL_BLOCK);
+    double us = work / (INSTRUCTIONS * sms);
+    us = fmax(us, wavefronts / (WAVEFRONTS * sms));
+    us = fmax(us, (elements_of(plan) * bytes * again + written) / (L2_BYTES * sms));
+    us = fmax(us, (elements_of(plan) * bytes + written) / (BYTES * sms));
+    us = fmax(us, waves * turns * rounds * MISS_US / 2);
+    return LAUNCH_US + MISS_US * (1 + turns * rounds) + us;
+}
+
+/*
+ * overlapping_windows: instructions and wavefronts of shared memory for loading a box,
+ * pooling it along each axis and storing; what else takes time is hidden by the other
+ * blocks of an SM.
+ */
+inline double
+overlapping_windows_us(const gpo_call *call)
+{
+    constexpr double INSTRUCTIONS = 0.21e6, WAVEFRONTS = 1.75e3, BYTES = 30e3;
+    constexpr double WAIT = 0.8, BLOCKS = 4; /* of an SM */
+    const max_pool3d_plan &plan = *max_pool3d_plan_of(call);
+    const double bytes = gpo_dtypes[call->in[0].dtype].bytes,
+                 sms = gpo_processors(call);
+    const int64_t key = key_bytes_of(call);
+    box_plan s = {};
+    if (!plan_boxes(call, key, &s)) {
+        return INFINITY;
+    }
+    const double words = static_cast<double>(key) / 4;
+    const double after_w = static_cast<double>(s.planes * s.windows[POOL_T] *
+                                               s.windows[POOL_H] * s.windows[POOL_W]);
+    const double loaded = static_cast<double>(s.loaded);
+    const double made[] = {static_cast<double>(s.after_t),
+                           static_cast<double>(s.after_h), after_w};
+    double work = loaded * (s.is_flat ? 16 : 45), wavefronts = loaded;
+    double steps = 1;
+    for (int d = POOL_T; d < POOL_AXES; d++) {
+        const double taps = static_cast<double>(plan.axis[d].kernel);
+        if (s.is_pooled[d] || d == POOL_W) {
+            work += made[d] * ((d == POOL_W ? 40 : 25) + (1.5 + words) * taps);
+            wavefronts += made[d] * (taps + 1);
+            steps++;
+        }
+    }
+    const double count = static_cast<double>(s.count);
+    const double resident = fmin(BLOCKS, floor(static_cast<double>(shared_room(call)) /
+                                               static_cast<double>(s.bytes)));
+    const double rounds = ceil(loaded / (BOX_BLOCK * BOX_IN_FLIGHT));
+    const double moved = (elements_of(plan) + outputs_of(plan)) * bytes +
+                         (plan.with_indices ? outputs_of(plan) * 8 : 0);
+    const double busy = ceil(count / sms);
+    const double parts[] = {
+        busy * work / INSTRUCTIONS, busy * wavefronts * words / WARP / WAVEFRONTS,
+        ceil(count / (sms * resident)) * (rounds + steps / 2) * WAIT,
+        moved / (BYTES * sms)};
+    double most = 0, sum = 0;
+    for (const double part : parts) {
+        most = fmax(most, part);
+        sum += part;
+    }
+    const double apart = s.planes > 1 && takes_channels(plan) ? 1 : sectors_us(call);
+    return LAUNCH_US + fmax(most + (sum - most) / resident, apart) * BOX_CAUTION;
 }
 
 #endif

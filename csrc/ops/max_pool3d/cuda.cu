@@ -30,7 +30,7 @@ using pooled_types = gpo_types<int8_t, uint8_t, int16_t, uint16_t, int32_t, uint
 #define RUN_AS_CARRIER(f) \
     [](auto t) -> gpo_run { return f<carrier_of<typename decltype(t)::type>>; }
 
-enum { V6 = 6, V7, WIDE_WINDOWS, ANY_WINDOWS };
+enum { V6 = 6, V7, WIDE_WINDOWS, ANY_WINDOWS, CHANNELS_LAST, OVERLAPPING_WINDOWS };
 
 static const gpo_variant variants[] = {
     gpo_row<report_types>("v0",
@@ -61,6 +61,16 @@ static const gpo_variant variants[] = {
                                     "an output per thread, 8 or 9 loads in flight",
                                     RUN_AS_CARRIER(max_pool3d_any_windows)),
               "up to 2^30 outputs, of planes of less than 1 GiB", takes_any_pool),
+    gpo_shape(gpo_row<float_types>("channels_last",
+                                   "packs of channels; planes of y by shared memory",
+                                   GPO_RUN(max_pool3d_channels_last)),
+              "channels beside each other in x, and up to 2^30 outputs of a plane",
+              takes_channels_last),
+    gpo_shape(gpo_row<pooled_types>("overlapping_windows",
+                                    "boxes in shared memory, one axis at a time",
+                                    RUN(max_pool3d_overlapping_windows)),
+              "windows that overlap, each of which fits into shared memory",
+              takes_overlapping_pool),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -101,6 +111,18 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         pick = ANY_WINDOWS;
         because = "windows have few elements, or there are few of them: each thread "
                   "reads its own";
+        us = any_windows_us(call);
+    }
+    if (takes_overlapping_pool(call) && overlapping_windows_us(call) < us) {
+        pick = OVERLAPPING_WINDOWS;
+        because =
+            "windows overlap: boxes are pooled in shared memory, one axis at a time";
+        us = overlapping_windows_us(call);
+    }
+    if (variants[CHANNELS_LAST].run[call->in[0].dtype] && takes_channels_last(call) &&
+        channels_last_us(call) < us) {
+        pick = CHANNELS_LAST;
+        because = "channels lie beside each other: threads read packs of them";
     }
     GPO_SAY(
         why,

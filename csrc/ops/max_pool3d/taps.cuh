@@ -1,11 +1,21 @@
 /*
- * taps.cuh  Which calls shapes/any_windows.cu takes, and in which steps it reads a
- * window, for the table of max_pool3d, its choice and the kernel's launcher.
+ * taps.cuh  Which calls shapes/any_windows.cu takes, in which steps it reads a window,
+ * for the table of max_pool3d, its choice and the kernel's launcher; and a window along
+ * an axis in 31 bits, which shapes/channels_last.cu has too.
  */
 #ifndef GPO_MAX_POOL3D_TAPS_CUH
 #define GPO_MAX_POOL3D_TAPS_CUH
 
 #include "windows.cuh"
+
+/* More than the positions of an axis, in and around x, and what is added to them. */
+inline double
+reach_of(const pool_axis &a)
+{
+    return static_cast<double>(a.in) + 2.0 * static_cast<double>(a.padding) +
+           (static_cast<double>(a.kernel) + 1) * static_cast<double>(a.dilation) +
+           (static_cast<double>(a.out) + 1) * static_cast<double>(a.stride);
+}
 
 /* 31 bits can count outputs, elements, and bytes between elements of a plane. */
 inline bool
@@ -18,10 +28,7 @@ takes_any_pool(const gpo_call *call)
                 static_cast<double>(plan.plane) <= MOST;
     for (int d = 0; d < POOL_AXES; d++) {
         const pool_axis &a = plan.axis[d];
-        const double span =
-            static_cast<double>(a.in) + 2.0 * static_cast<double>(a.padding) +
-            (static_cast<double>(a.kernel) + 1) * static_cast<double>(a.dilation) +
-            (static_cast<double>(a.out) + 1) * static_cast<double>(a.stride);
+        const double span = reach_of(a);
         reach += a.in > 1 ? span * fabs(static_cast<double>(plan.by[d])) : 0;
         fits = fits && span < MOST;
     }
@@ -87,6 +94,49 @@ runs_of(const gpo_call *call)
              static_cast<double>(plan.axis[POOL_H].kernel) *
              static_cast<double>(ceil_div(width, r.taps));
     return r;
+}
+
+/* ---- a window along an axis, in 31 bits ---- */
+
+struct tap_axis {
+    int in, kernel, stride, padding, dilation;
+    int by, step; /* bytes from an element of x to the next, and of a window */
+    divider by_dilation;
+};
+
+/* `by` bytes from an element to the next. */
+inline tap_axis
+tap_axis_of(const pool_axis &a, int64_t by)
+{
+    by = a.in > 1 ? by : 0;
+    return {static_cast<int>(a.in),
+            static_cast<int>(a.kernel),
+            static_cast<int>(a.stride),
+            static_cast<int>(a.padding),
+            static_cast<int>(a.dilation),
+            static_cast<int>(by),
+            static_cast<int>(by * a.dilation),
+            divider_of(a.dilation)};
+}
+
+/* The elements of a window that lie in x. */
+struct tap_range {
+    int first, count;
+};
+
+template <bool GENERAL>
+__device__ __forceinline__ tap_range
+taps_of(const tap_axis &a, int o)
+{
+    const int start = o * a.stride - a.padding;
+    int skipped = start < 0 ? -start : 0, reached = a.in - start;
+    if constexpr (GENERAL) { /* from elements to steps of the dilation */
+        skipped = a.by_dilation.narrow(skipped + a.dilation - 1);
+        reached = reached > 0 ? a.by_dilation.narrow(reached - 1) + 1 : 0;
+    }
+    const int end = reached < a.kernel ? reached : a.kernel;
+    return {start + skipped * (GENERAL ? a.dilation : 1),
+            end > skipped ? end - skipped : 0};
 }
 
 /* T stands for integers of its width (shapes/). */

@@ -28,6 +28,16 @@ constexpr int GENERAL_TAPS = 3;    /* adjacent ones, where windows may be dilate
 constexpr int TAP_THREADS = 1024;  /* of an SM, which lanes that share fill */
 constexpr int MOST_LOG_SHARED = 5; /* a warp shares a window */
 
+/* Channels last (shapes/): estimated. */
+constexpr int CHANNEL_BLOCK = 256; /* threads, four or five blocks on an SM */
+constexpr int CHANNEL_RUN = 64;    /* outputs of a plane: 128 bytes of 16-bit floats */
+constexpr int PACKS_IN_FLIGHT = 4; /* of 16 bytes, of a thread */
+
+/* Overlapping windows (shapes/): estimated. */
+constexpr int BOX_BLOCK = 256;          /* threads, four blocks on an SM */
+constexpr int64_t BOX_BYTES = 56 << 10; /* of a block at most */
+constexpr int BOX_IN_FLIGHT = 4;        /* loads of a thread */
+
 /* The gradient. */
 constexpr int OWNERS = 4;                  /* v0: warps of a block */
 constexpr int64_t SLICES_BYTES = 96 << 10; /* v3: two blocks and more on an SM */

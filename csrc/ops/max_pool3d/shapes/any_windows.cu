@@ -19,12 +19,6 @@ static_assert(WARP == 1 << LOG_WARP && MOST_LOG_SHARED <= LOG_WARP, "lanes of a 
  */
 enum mode { WHOLE_ROWS, LONG_ROWS, GENERAL };
 
-struct tap_axis {
-    int in, kernel, stride, padding, dilation;
-    int by, step; /* bytes from an element of x to the next, and of a window */
-    divider by_dilation;
-};
-
 template <typename T>
 struct tap_view {
     const T *x;
@@ -73,28 +67,6 @@ element_from(V number, unsigned flip)
         constexpr int ABOVE = 32 - 8 * static_cast<int>(sizeof(T));
         return static_cast<T>((static_cast<uint32_t>(number) ^ flip) >> ABOVE);
     }
-}
-
-/* ---- a window along an axis ---- */
-
-/* The elements of a window that lie in x. */
-struct tap_range {
-    int first, count;
-};
-
-template <bool GENERAL>
-__device__ __forceinline__ tap_range
-taps_of(const tap_axis &a, int o)
-{
-    const int start = o * a.stride - a.padding;
-    int skipped = start < 0 ? -start : 0, reached = a.in - start;
-    if constexpr (GENERAL) { /* from elements to steps of the dilation */
-        skipped = a.by_dilation.narrow(skipped + a.dilation - 1);
-        reached = reached > 0 ? a.by_dilation.narrow(reached - 1) + 1 : 0;
-    }
-    const int end = reached < a.kernel ? reached : a.kernel;
-    return {start + skipped * (GENERAL ? a.dilation : 1),
-            end > skipped ? end - skipped : 0};
 }
 
 /* ---- the largest element of some runs ---- */
@@ -308,16 +280,7 @@ run(gpo_call *call)
     v.by_batch = plan.by_batch;
     v.by_channel = plan.by_channel;
     for (int d = 0; d < POOL_AXES; d++) {
-        const pool_axis &a = plan.axis[d];
-        const int64_t by = a.in > 1 ? plan.by[d] * static_cast<int>(sizeof(T)) : 0;
-        v.axis[d] = {static_cast<int>(a.in),
-                     static_cast<int>(a.kernel),
-                     static_cast<int>(a.stride),
-                     static_cast<int>(a.padding),
-                     static_cast<int>(a.dilation),
-                     static_cast<int>(by),
-                     static_cast<int>(by * a.dilation),
-                     divider_of(a.dilation)};
+        v.axis[d] = tap_axis_of(plan.axis[d], plan.by[d] * static_cast<int>(sizeof(T)));
     }
     v.per_row = divider_of(plan.axis[POOL_W].out);
     v.per_slice = divider_of(plan.axis[POOL_H].out);
