@@ -185,6 +185,9 @@ def lay_out(layout: str, source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if layout == "transposed":
         order = (*range(1, source.ndim), 0)
         return np.transpose(source, order).copy().transpose(np.argsort(order))
+    if layout == "channels_last":  # of (N, C, ...)
+        order = (0, *range(2, source.ndim), 1)
+        return np.transpose(source, order).copy().transpose(np.argsort(order))
     if layout == "swapped":
         if dtype == BFLOAT16:  # has no other byte order
             return source.copy()

@@ -124,6 +124,64 @@ WIDE: dict[int, tuple[Case, ...]] = {
     ),
 }
 
+# Batches of channels that lie beside each other: packs of 16 and 4 bytes and of one
+# element, several tiles of channels and runs of outputs.
+CHANNELS: dict[int, tuple[Case, ...]] = {
+    3: (
+        ((2, 8, 3, 5, 6), {"kernel_size": 2}),
+        ((1, 24, 3, 4, 5), {"kernel_size": 3, "stride": 1, "padding": 1}),
+        ((2, 6, 3, 6, 7), {"kernel_size": (2, 3, 2), "stride": (1, 2, 3), "ceil_mode": True}),
+        ((1, 5, 4, 4, 6), {"kernel_size": 2, "stride": 1, "dilation": (3, 1, 2)}),
+        ((1, 72, 2, 2, 3), {"kernel_size": 2, "stride": 1, "padding": 1}),
+        ((3, 2, 2, 9, 8), {"kernel_size": (2, 5, 4), "stride": 1}),
+        ((0, 8, 3, 3, 3), {"kernel_size": 2}),
+    ),
+    2: (
+        ((2, 16, 9, 10), {"kernel_size": 2}),
+        ((1, 40, 7, 8), {"kernel_size": 3, "stride": 2, "padding": 1}),
+        ((3, 6, 5, 17), {"kernel_size": (5, 3), "stride": (1, 2)}),
+        ((1, 67, 4, 3), {"kernel_size": 2, "stride": 1}),
+        ((1, 3, 18, 19), {"kernel_size": 3, "stride": 1, "padding": 1, "dilation": (2, 1)}),
+        ((2, 8, 5, 4), {"kernel_size": (5, 4)}),
+        ((1, 4, 3, 3), {"kernel_size": 2, "dilation": 4, "padding": 1, "stride": 3}),
+    ),
+    1: (
+        ((2, 8, 40), {"kernel_size": 2}),
+        ((1, 24, 70), {"kernel_size": 3, "stride": 1, "padding": 1}),
+        ((2, 5, 33), {"kernel_size": 9, "stride": 2, "dilation": 2, "ceil_mode": True}),
+        ((1, 66, 12), {"kernel_size": 4, "stride": 3}),
+        ((4, 2, 150), {"kernel_size": 5, "stride": 1}),
+        ((1, 16, 9), {"kernel_size": 9}),
+        ((3, 10, 20), {"kernel_size": 6, "stride": 4, "padding": 3}),
+    ),
+}
+
+# Windows that do not overlap, for the gradient; some leave elements out.
+APART: dict[int, tuple[Case, ...]] = {
+    3: (
+        ((2, 3, 6, 7, 9), {"kernel_size": 3}),
+        ((1, 2, 5, 8, 6), {"kernel_size": 2, "stride": (3, 2, 4), "padding": 1}),
+        ((3, 5, 9, 4), {"kernel_size": (5, 4, 2), "padding": (2, 1, 0), "ceil_mode": True}),
+        ((2, 4, 7, 11), {"kernel_size": 2, "stride": 5, "dilation": (1, 3, 4)}),
+    ),
+    2: (
+        ((2, 3, 12, 15), {"kernel_size": 3}),
+        ((1, 2, 13, 10), {"kernel_size": 4, "padding": 2, "ceil_mode": True}),
+        ((3, 17, 9), {"kernel_size": (2, 3), "stride": (5, 4)}),
+        ((2, 14, 21), {"kernel_size": 3, "stride": 7, "dilation": 2, "padding": 1}),
+        ((1, 2, 9, 9), {"kernel_size": 9, "padding": 4}),
+        ((4, 3, 5, 6), {"kernel_size": (5, 2), "padding": (2, 1)}),
+        ((1, 1, 8, 30), {"kernel_size": (1, 4), "stride": (2, 5)}),
+    ),
+    1: (
+        ((2, 3, 47), {"kernel_size": 9}),
+        ((3, 61), {"kernel_size": 4, "stride": 11, "padding": 2}),
+        ((2, 80), {"kernel_size": 3, "stride": 10, "dilation": 4, "ceil_mode": True}),
+        ((1, 2, 35), {"kernel_size": 13, "padding": 6}),
+        ((5, 26), {"kernel_size": 5, "ceil_mode": True}),
+    ),
+}
+
 CASES = {3: THREE + WIDE[3], 2: TWO + WIDE[2], 1: ONE + WIDE[1]}
 
 LARGE: dict[int, tuple[Case, ...]] = {
@@ -166,6 +224,13 @@ def pool_samples(rank: int, dtype: str, extent: str) -> Iterator[Sample]:
                 options["return_indices"] = True
             yield Sample((Spec(shape, dtype, layout, fill),), _bits(options))
 
+    for turn, (shape, windows) in enumerate(CHANNELS[rank]):
+        options = dict(windows)
+        if turn % 2:
+            options["return_indices"] = True
+        fill = FILLS[turn % len(FILLS)]
+        yield Sample((Spec(shape, dtype, "channels_last", fill),), _bits(options))
+
 
 def pool_large(rank: int, dtype: str) -> Iterator[Sample]:
     for turn, (shape, windows) in enumerate(LARGE[rank]):
@@ -187,6 +252,8 @@ def pool_floats(rank: int) -> Iterator[Sample]:
         for shape, windows in CASES[rank][:8] + WIDE[rank][:1]:
             options = {**windows, "return_indices": True}
             yield Sample((Spec(shape, dtype, "C", "normal"),), _bits(options))
+        shape, windows = CHANNELS[rank][1]
+        yield Sample((Spec(shape, dtype, "channels_last", "normal"),), _bits(windows))
     shape, windows = MIDDLE[rank]
     yield Sample((Spec(shape, "float32", "C", "normal"),), _bits(windows))
 
@@ -275,6 +342,8 @@ def gradient_samples(rank: int, dtype: str, extent: str) -> Iterator[Sample]:
             kind = KINDS[(turn + repeat) % len(KINDS)]
             fill = ("whole", "normal")[(turn // 2) % 2]
             yield _gradient(rank, shape, windows, dtype, layouts, kind, fill)
+    for shape, windows in APART[rank]:
+        yield _gradient(rank, shape, windows, dtype, ("C", "C"), "windows")
 
 
 def gradient_large(rank: int, dtype: str) -> Iterator[Sample]:
@@ -291,6 +360,8 @@ def gradient_floats(rank: int) -> Iterator[Sample]:
                 yield _gradient(rank, shape, windows, dtype, ("C", "C"), kind, "normal")
         few = {"kernel_size": 3, "stride": 2}  # fewer windows than elements
         yield _gradient(rank, (2, *(7,) * rank), few, dtype, ("C", "C"), "windows", "normal")
+        shape, windows = APART[rank][0]
+        yield _gradient(rank, shape, windows, dtype, ("C", "C"), "windows", "normal")
     shape, windows = MIDDLE[rank]
     windows = {**windows, "stride": 1}
     yield _gradient(rank, shape, windows, "float32", ("C", "C"), "windows", "normal")

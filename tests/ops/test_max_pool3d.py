@@ -900,7 +900,14 @@ def test_the_choice_follows_the_windows() -> None:
         assert chosen((1, 1, 8, 8, 8), kernel, stride, "float16")["variant"] == "any_windows"
     for dtype in ("float64", "uint8"):
         assert chosen(large, 2, 2, dtype)["variant"] == "any_windows"
-        assert chosen(large, 8, 1, dtype)["variant"] == "v6"
+    assert chosen(large, 8, 1, "uint8")["variant"] == "v6"
+    assert chosen(large, 8, 1, "float64")["variant"] == "overlapping_windows"
+    assert chosen((64, 64, 1, 19, 19), 1, 1, "float32")["variant"] == "any_windows"
+    last = np.moveaxis(np.zeros((8, 2, 40, 40, 64), np.float32), -1, 1)
+    assert _core.plan("max_pool3d", last, 2, backend="sim")["variant"] == "channels_last"
+    small = np.zeros((16, 64, 19, 19), np.float16)
+    plan = _core.plan("max_pool2d", small, 13, 1, 6, backend="sim")
+    assert plan["variant"] == "overlapping_windows"
     assert chosen(large, 4, 1, "float32")["variant"] == "v6"
     assert chosen((1, 1, 40, 40, 40), 33, 1, "float32")["variant"] == "wide_windows"
     assert chosen((9, 9, 33, 33, 33), 33, 1, "float32")["variant"] == "any_windows"
@@ -920,7 +927,7 @@ def test_the_choice_of_the_gradient_follows_the_windows() -> None:
 
     assert chosen(8, 2, 2) == "v0"
     assert chosen(8, 2, 2, kernel_size=2) == "v2"
-    assert chosen(8, 4, 4, kernel_size=4) == "any_windows"
+    assert chosen(8, 4, 4, kernel_size=4) == "separate_windows"
     assert chosen(8, 3, 1, kernel_size=3, stride=1) == "any_windows"
     assert chosen(8, 3, 2, 4096, kernel_size=3, stride=2) == "overlapping_windows"
     assert chosen(32, 13, 2, kernel_size=13, stride=2) == "overlapping_windows"
@@ -1092,3 +1099,124 @@ def test_any_windows_takes_any_window(dtype: str, rank: int, indices: bool) -> N
             np.testing.assert_array_equal(got[1], want[1], str(options))
         checked += 1
     assert checked > 8
+
+
+def _channels_last(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.moveaxis(np.moveaxis(x, 1, -1).copy(), -1, 1)
+
+
+@pytest.mark.parametrize("indices", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_channels_last_takes_any_window(dtype: str, rank: int, indices: bool) -> None:
+    """Packs of 16 and 4 bytes and of one element, several tiles, runs that end early."""
+    rng = np.random.default_rng(rank)
+    function, checked = f"max_pool{rank}d", 0
+    for case in range(24):
+        options = _any_pool(rng, rank, (4, 8)[case % 2], case % 3 > 1)
+        shape = tuple(int(n) for n in rng.integers(1, (300, 20, 8)[rank - 1], rank))
+        channels = (2, 3, 8, 20, 33, 64, 72, 130)[case % 8]
+        x = rng.integers(-3, 4, (2, channels, *shape)).astype(dtype_of(dtype))
+        x[rng.random(x.shape) < 0.05] = np.nan
+        x[rng.random(x.shape) < 0.1] = -np.inf
+        x = _channels_last(x)
+        x = (x, x[:, :, ::-1], x[:, 1:])[case % 3]  # the last not at a multiple of 16 bytes
+        if x.shape[1] < 2:
+            continue
+        try:
+            want = getattr(ref, function)(x, **options, return_indices=True)
+        except ValueError:
+            continue
+        got = getattr(gpuopt, function)(
+            x, **options, return_indices=indices, backend="sim", variant="channels_last"
+        )
+        y = got[0] if indices else got
+        np.testing.assert_array_equal(y.astype("f8"), want[0].astype("f8"), str(options))
+        if indices:
+            np.testing.assert_array_equal(got[1], want[1], str(options))
+        checked += 1
+    assert checked > 8
+
+
+def test_channels_last_refuses_planes() -> None:
+    x = whole((2, 3, 4, 5))
+    with pytest.raises(gpuopt.VariantError, match="channels_last"):
+        max_pool2d(x, 2, backend="sim", variant="channels_last")
+
+
+@pytest.mark.parametrize("indices", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "uint32", "int64", "uint64", *FLOATS])
+def test_overlapping_windows_take_any_window(dtype: str, rank: int, indices: bool) -> None:
+    """Several planes of a box, planes cut into boxes, dilation, x strided."""
+    rng = np.random.default_rng(rank)
+    function, checked = f"max_pool{rank}d", 0
+    for case in range(40):
+        options = _any_pool(rng, rank, (4, 8, 15)[case % 3], case % 2 > 0)
+        most = ((9000, 130, 30) if case % 4 == 0 else (60, 20, 12))[rank - 1]
+        shape = tuple(int(n) for n in rng.integers(1, most, rank))
+        planes = (600, 2) if case % 8 == 7 else (2, 3)
+        if planes[0] > 2:
+            shape = tuple(min(n, 4) for n in shape)
+        x = rng.integers(-3, 4, (*planes, *shape)).astype(dtype_of(dtype))
+        if dtype in FLOATS:
+            x[rng.random(x.shape) < 0.05] = np.nan
+            x[rng.random(x.shape) < 0.1] = -np.inf
+        x = (x, x[..., ::-1], _channels_last(x))[case % 3]
+        where: dict[str, Any] = {"backend": "sim", "variant": "overlapping_windows"}
+        try:
+            _core.plan(function, x, **options, **where)
+        except ValueError:  # no window, or none that overlap
+            continue
+        want = getattr(gpuopt, function)(x, **options, return_indices=True, backend="cpu")
+        got = getattr(gpuopt, function)(x, **options, return_indices=indices, **where)
+        y = got[0] if indices else got
+        np.testing.assert_array_equal(y.astype("f8"), want[0].astype("f8"), str(options))
+        if indices:
+            np.testing.assert_array_equal(got[1], want[1], str(options))
+        checked += 1
+    assert checked > 8
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    ("shape", "windows"),
+    [
+        ((2, 300, 258), (5, 5, 2)),  # a plane is cut into rows
+        ((700, 20, 33), (3, 4, 1)),  # a block has several planes, the last one fewer
+        ((3, 9001), (9, 12, 4)),  # rows are cut, and do not begin on 16 bytes
+        ((1, 3, 200, 200), (2, 3, 0)),  # slices are cut; elements in no window
+        ((5, 12, 8, 10), (13, 13, 6)),
+        ((2, 40, 33, 21), (3, 5, 1, 2)),
+        ((1, 60), (50, 60, 0)),  # one window
+    ],
+)
+def test_separate_windows_store_what_the_reference_does(
+    shape: tuple[int, ...], windows: tuple[int, ...], dtype: str, simulator: Any
+) -> None:
+    """Some indices are of other elements, some of none."""
+    simulator(schedule="shuffle", checks=True)
+    rank = len(shape) - 1
+    op = f"max_pool{rank}d"
+    rng = np.random.default_rng(len(shape) + sum(windows))
+    x = rng.integers(-9, 9, shape).astype(np.float32)
+    y, indices = getattr(gpuopt, op)(x, *windows, return_indices=True, backend="cpu")
+    dy = rng.integers(-3, 4, y.shape).astype(dtype_of(dtype))
+    where: dict[str, Any] = {"backend": "sim", "variant": "separate_windows"}
+    backward = getattr(gpuopt, f"{op}_backward")
+    want = getattr(ref, f"{op}_backward")(dy, indices, shape)
+    got = backward(dy, indices, shape, *windows, **where)
+    np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
+    any_at_all = rng.integers(-2, int(np.prod(shape[1:])) + 2, y.shape)
+    indices = np.where(rng.random(y.shape) < 0.5, indices, any_at_all)
+    got = backward(dy, indices, shape, *windows, **where)
+    want = backward(dy, indices, shape, *windows, backend="cpu", variant="scalar")
+    np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
+
+
+def test_separate_windows_refuse_windows_that_overlap() -> None:
+    dy, indices = np.zeros((1, 7), np.float32), np.zeros((1, 7), np.int64)
+    with pytest.raises(gpuopt.VariantError, match="separate_windows"):
+        gpuopt.max_pool1d_backward(
+            dy, indices, (1, 8), 2, 1, backend="sim", variant="separate_windows"
+        )

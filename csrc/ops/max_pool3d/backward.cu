@@ -11,7 +11,7 @@
 
 /* ---- table ---- */
 
-enum { V0, V1, V2, V3, V4, ANY_WINDOWS, OVERLAPPING_WINDOWS };
+enum { V0, V1, V2, V3, V4, ANY_WINDOWS, OVERLAPPING_WINDOWS, SEPARATE_WINDOWS };
 
 static const gpo_variant variants[] = {
     gpo_row<float_types>(
@@ -35,6 +35,11 @@ static const gpo_variant variants[] = {
                                    GPO_RUN(max_pool3d_backward_overlapping_windows)),
               "as any_windows, where windows overlap, and a row of them fits a block",
               takes_overlapping_windows),
+    gpo_shape(gpo_row<float_types>("separate_windows",
+                                   "zeros, then each window stores its gradient",
+                                   GPO_RUN(max_pool3d_backward_separate_windows)),
+              "as any_windows, where no two windows have a common element",
+              takes_separate_windows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -77,6 +82,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         because = "an element is in few windows, or there are few elements: they ask "
                   "their windows, in one pass";
         us = asking_us;
+    }
+    if (takes_separate_windows(call) && separate_us(call) < us) {
+        pick = SEPARATE_WINDOWS;
+        because = "windows do not overlap: a block clears its part of dx, and each "
+                  "window stores its gradient";
+        us = separate_us(call);
     }
     overlap_plan boxes;
     if (!plan.is_apart && us > OVERLAP_LEAST_US && plan_overlap(call, &boxes) &&

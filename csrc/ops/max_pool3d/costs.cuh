@@ -34,6 +34,8 @@ wavefronts_of(double apart)
     return fmin(fmax(apart / 4, 1), WARP);
 }
 
+constexpr double SECTORS = 16e3; /* bytes of sectors that a warp uses in part */
+
 /*
  * What a warp's loads along W cost where x's columns are apart: a sector of 32 bytes for
  * an element, which others of it may ask for again.
@@ -41,7 +43,6 @@ wavefronts_of(double apart)
 inline double
 sectors_us(const gpo_call *call)
 {
-    constexpr double SECTORS = 16e3; /* bytes */
     const max_pool3d_plan &plan = *max_pool3d_plan_of(call);
     const double bytes = gpo_dtypes[call->in[0].dtype].bytes;
     const double apart = fabs(static_cast<double>(plan.by[POOL_W])) * bytes;
@@ -86,6 +87,9 @@ any_windows_us(const gpo_call *call)
     double most = work / (INSTRUCTIONS * sms);
     most = fmax(most, wavefronts / (WAVEFRONTS * sms));
     most = fmax(most, moved / (BYTES * sms));
+    if (stored > 1) { /* a sector for each output */
+        most = fmax(most, outputs * fmin(stored * bytes, 32) / (SECTORS * sms));
+    }
     return LAUNCH_US + MISS_US * rounds + fmax(most, at_once * rounds * MISS_US / 2);
 }
 

@@ -34,6 +34,24 @@ gather_us(const gpo_call *call)
     return GRADIENT_LAUNCH_US + WAIT_US + GATHER_MEASURED * fmax(us, waits);
 }
 
+/* separate_windows: zeros, then what windows name. */
+inline double
+separate_us(const gpo_call *call)
+{
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    const separate_plan s = plan_separate(call);
+    const double bytes = gpo_dtypes[call->out[0].dtype].bytes, sector = 32;
+    const double sms = gpo_processors(call), planes = static_cast<double>(plan.planes);
+    const double elements = planes * static_cast<double>(plan.plane);
+    const double windows = planes * static_cast<double>(plan.outputs);
+    const double work = elements * bytes / 16 * ZERO_WORK * 2 + windows * STORED_WORK +
+                        static_cast<double>(s.blocks) * SEPARATE_BLOCK * THREAD_WORK;
+    const double moved = elements * bytes + windows * (bytes + 8 + sector);
+    const double waits = static_cast<double>(s.blocks) / (8 * sms) * WAIT_US;
+    const double us = fmax(work / GRADIENT_RATE, moved / GRADIENT_BYTES) / sms;
+    return GRADIENT_LAUNCH_US + 2 * WAIT_US + fmax(us, waits);
+}
+
 /*
  * v4: a warp takes a row of up to 32 windows at a time, of each tile that they reach
  * into; blocks wait after every round.  Where v4 would run v3, that is slower than all.

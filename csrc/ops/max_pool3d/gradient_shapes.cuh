@@ -45,6 +45,38 @@ items_of(const gpo_call *call)
     return few || stride < 2 ? 1 : stride >= 4 && is_narrow ? 4 : 2;
 }
 
+/* How shapes/backward_separate_windows.cu shares out dx: planes, or pieces of them. */
+struct separate_plan {
+    int64_t together, piece,
+        pieces; /* planes of a block, elements of each; of a plane */
+    int64_t blocks;
+};
+
+inline separate_plan
+plan_separate(const gpo_call *call)
+{
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    const int64_t stretch = SEPARATE_BYTES / gpo_dtypes[call->out[0].dtype].bytes;
+    const int64_t fill = ceil_div(plan.planes, gpo_processors(call));
+    separate_plan s = {};
+    s.together = least_of(stretch / plan.plane, fill);
+    s.together = s.together > 1 ? s.together : 1;
+    s.pieces = ceil_div(plan.plane, stretch);
+    s.piece = plan.plane < stretch ? plan.plane : stretch;
+    s.blocks = ceil_div(plan.planes, s.together) * s.pieces;
+    return s;
+}
+
+/* No two windows have a common element, and 31 bits count as for any_windows. */
+inline bool
+takes_separate_windows(const gpo_call *call)
+{
+    return pool_gradient_plan_of(call)->is_apart && takes_any_windows(call);
+}
+
+template <typename T>
+gpo_status max_pool3d_backward_separate_windows(gpo_call *call);
+
 template <typename T>
 gpo_status max_pool3d_backward_any_windows(gpo_call *call);
 

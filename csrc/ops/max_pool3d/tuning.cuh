@@ -49,6 +49,10 @@ constexpr int GATHER_BLOCK = 128, GATHER_BLOCKS = 8; /* on an SM: 64 registers *
 constexpr int64_t GATHER_THREADS = 1024; /* of an SM, which lanes that share fill */
 constexpr int MOST_LOG_SHARES = 3;       /* eight lanes share the windows of a run */
 
+/* The gradient of windows that do not overlap (shapes/): estimated. */
+constexpr int SEPARATE_BLOCK = 256;          /* threads */
+constexpr int64_t SEPARATE_BYTES = 32 << 10; /* of dx, of a block */
+
 /* The gradient of overlapping windows (shapes/). */
 constexpr int OVERLAP_BLOCK = 256, OVERLAP_BLOCKS = 4; /* on an SM: 64 registers */
 constexpr int IN_FLIGHT = 4;                           /* windows of a thread */
@@ -64,6 +68,7 @@ constexpr double GRADIENT_BYTES = 30e3;
 constexpr double WAIT_US = 0.8; /* a round of loads, and what follows from them */
 constexpr double THREAD_WORK = 250, WINDOW_WORK = 120, ZERO_WORK = 3;
 constexpr double NAMED_WORK = 170, ASKED_ROW_WORK = 30, ASKED_WORK = 7;
+constexpr double STORED_WORK = 90; /* a window that does not overlap others */
 constexpr double GATHER_WORK = 60, GATHERED_WORK = 11; /* an element, its windows */
 constexpr double ROUNDS_US = 8, ROUND_US = 0.22;       /* v4: a call, a barrier, */
 constexpr double ROUNDS_WORK = 190; /* a lane's window; blocks on an SM: */

@@ -96,26 +96,6 @@ room_of(const overlap_view<T> &v, unsigned char *memory)
 
 /* ---- zeros ---- */
 
-/* In words of 16 bytes, and elements before and after. */
-template <typename T>
-__device__ __forceinline__ void
-clear(T *to, int n)
-{
-    constexpr int PACK = 16 / static_cast<int>(sizeof(T));
-    const int tid = threadIdx.x, threads = blockDim.x;
-    const T zero = stored_as<T>(value_type<T>(0));
-    const int past = static_cast<int>(reinterpret_cast<uintptr_t>(to) % 16 / sizeof(T));
-    int before = past > 0 ? PACK - past : 0;
-    before = before < n ? before : n;
-    const int words = (n - before) / PACK, after = before + words * PACK;
-    for (int k = tid; k < words; k += threads) {
-        reinterpret_cast<uint4 *>(to + before)[k] = {0, 0, 0, 0};
-    }
-    for (int k = tid; k < before + n - after; k += threads) {
-        to[k < before ? k : after + k - before] = zero;
-    }
-}
-
 /* A box is contiguous, unless slices are cut into rows. */
 template <typename T>
 __device__ __forceinline__ void

@@ -53,8 +53,9 @@ start_of_box(const box_view &v, int64_t item)
 
 /* An element of a box: its place in x, if it has one, and its position in a plane. */
 struct box_element {
-    int64_t offset, position; /* offset: -1 if it lies outside of x */
-    int to;                   /* in shared memory */
+    int64_t offset, position;
+    int to;     /* in shared memory */
+    bool is_in; /* x has it */
 };
 
 __device__ __forceinline__ box_element
@@ -63,8 +64,8 @@ element_of_box(const box_view &v, const box_start &b, int i)
     if (v.plan.is_flat) {
         const int plane = v.per_plane.narrow(i);
         const bool is_in = b.plane + plane < v.x.planes;
-        return {is_in ? b.plane * v.per_plane.by + i : -1,
-                i - plane * static_cast<int>(v.per_plane.by), i};
+        return {b.plane * v.per_plane.by + i,
+                i - plane * static_cast<int>(v.per_plane.by), i, is_in};
     }
     int plane = 0, rest = i;
     if (v.takes_planes) {
@@ -79,19 +80,17 @@ element_of_box(const box_view &v, const box_start &b, int i)
         rest = above;
     }
     plane = v.takes_planes ? plane : rest;
-    box_element e = {v.x.plane(b.plane + plane), 0, i};
-    bool is_in = b.plane + plane < v.x.planes;
+    box_element e = {v.x.plane(b.plane + plane), 0, i, b.plane + plane < v.x.planes};
     int line = plane;
 #pragma unroll
     for (int d = POOL_T; d < POOL_AXES; d++) {
         const int in_x = b.low[d] + at[d];
-        is_in = is_in && in_x < v.axis[d].in;
+        e.is_in = e.is_in && in_x < v.axis[d].in;
         e.offset += in_x * v.x.by[d];
         e.position += in_x * v.x.position[d];
         line = line * static_cast<int>(v.keep[d].by) + at[d];
     }
     e.to = v.takes_planes ? line : i;
-    e.offset = is_in ? e.offset : -1;
     return e;
 }
 
@@ -110,16 +109,16 @@ load_box(const box_view &v, const box_start &b, K least, K *keys)
             for (int k = 0; k < BOX_IN_FLIGHT; k++) {
                 const int i = base + k * threads;
                 at[k] = element_of_box(v, b, i < all ? i : all - 1);
-                if (at[k].offset >= 0) {
+                if (at[k].is_in) {
                     e[k] = x[at[k].offset];
                 }
             }
 #pragma unroll
             for (int k = 0; k < BOX_IN_FLIGHT; k++) {
                 if (base + k * threads < all) {
-                    keys[at[k].to] = at[k].offset >= 0 ? key_of<K>(e[k], v.x.with_code,
-                                                                   at[k].position)
-                                                       : least;
+                    keys[at[k].to] =
+                        at[k].is_in ? key_of<K>(e[k], v.x.with_code, at[k].position)
+                                    : least;
                 }
             }
         }
