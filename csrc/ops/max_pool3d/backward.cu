@@ -83,11 +83,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                   "their windows, in one pass";
         us = asking_us;
     }
-    if (takes_separate_windows(call) && separate_us(call) < us) {
+    const double separate = takes_separate_windows(call) ? separate_us(call) : INFINITY;
+    if (separate < us) {
         pick = SEPARATE_WINDOWS;
         because = "windows do not overlap: a block clears its part of dx, and each "
                   "window stores its gradient";
-        us = separate_us(call);
+        us = separate;
     }
     overlap_plan boxes;
     if (!plan.is_apart && us > OVERLAP_LEAST_US && plan_overlap(call, &boxes) &&

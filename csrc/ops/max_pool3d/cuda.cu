@@ -107,22 +107,26 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     else {
         us = separable_us(call);
     }
-    if (takes_any_pool(call) && any_windows_us(call) < us) {
-        pick = ANY_WINDOWS;
-        because = "windows have few elements, or there are few of them: each thread "
-                  "reads its own";
-        us = any_windows_us(call);
+    const auto consider = [&](int other, double other_us, const char *reason) {
+        if (other_us < us) {
+            pick = other;
+            us = other_us;
+            because = reason;
+        }
+    };
+    if (takes_any_pool(call)) {
+        consider(ANY_WINDOWS, any_windows_us(call),
+                 "windows have few elements, or there are few of them: each thread "
+                 "reads its own");
     }
-    if (takes_overlapping_pool(call) && overlapping_windows_us(call) < us) {
-        pick = OVERLAPPING_WINDOWS;
-        because =
-            "windows overlap: boxes are pooled in shared memory, one axis at a time";
-        us = overlapping_windows_us(call);
+    if (us > BOX_LEAST_US && takes_overlapping_pool(call)) {
+        consider(
+            OVERLAPPING_WINDOWS, overlapping_windows_us(call),
+            "windows overlap: boxes are pooled in shared memory, one axis at a time");
     }
-    if (variants[CHANNELS_LAST].run[call->in[0].dtype] && takes_channels_last(call) &&
-        channels_last_us(call) < us) {
-        pick = CHANNELS_LAST;
-        because = "channels lie beside each other: threads read packs of them";
+    if (variants[CHANNELS_LAST].run[call->in[0].dtype] && takes_channels_last(call)) {
+        consider(CHANNELS_LAST, channels_last_us(call),
+                 "channels lie beside each other: threads read packs of them");
     }
     GPO_SAY(
         why,
