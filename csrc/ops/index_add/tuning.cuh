@@ -21,8 +21,10 @@ constexpr int64_t SHORT_ROW = 16; /* short_rows: columns, at most */
 constexpr int CHUNK = 64; /* entries of a hot destination that are summed at a time */
 constexpr int HOT = 128;  /* rows; a destination of more is hot */
 constexpr int SPAN = 32;  /* chunks that a block combines */
-constexpr int64_t SPARSE = 8; /* destinations per row, beyond which x is copied before:
-                                 units of a few bytes copy at a third of the speed */
+
+/* v5: of L2, what one range of sums takes; estimated from v0, which slows down by half
+   between 37 and 66 MB of results on an H200 of 50 MB. */
+constexpr int64_t L2_OF_SUMS = 3, L2_PARTS = 4;
 
 /* one_element: entries of a thread, of a block */
 constexpr int TILE_ITEMS = 8, TILE = BLOCK * TILE_ITEMS;
