@@ -93,7 +93,11 @@ __launch_bounds__(BLOCK, 3)
                            a.alpha, g.number + begin, static_cast<int>(end - begin));
         if (is_chunk) {
             const int64_t part = (o * g.chunks + chunk) * 2 + (is_last ? 1 : 0);
-            memcpy(g.part + part * a.inner + column, sum.v, sizeof sum.v);
+            acc_of<T> *const sums = g.part + part * a.inner + column;
+#pragma unroll
+            for (int c = 0; c < V; c++) {
+                sums[c] = sum.v[c];
+            }
         }
         else {
             values<T, V> v;
