@@ -646,6 +646,24 @@ def test_v5_in_ranges(shape: tuple[int, ...], dtype: str) -> None:
     np.testing.assert_array_equal(index_add(x, index, source, out=x, **options), want)
 
 
+@pytest.mark.parametrize("count", [2, 256, 257, 512, 513, 1024, 1025, 4096])
+@pytest.mark.parametrize("length", [3, 200, 70_000])
+def test_one_launch_sorts_any_rows(count: int, length: int) -> None:
+    """Entries that are ranked, sorted in one pass or several, or in order already."""
+    rng = np.random.default_rng(count)
+    index = rng.integers(0, length, count)
+    for width in (1, 7) if length > 200 else (1, 40):
+        x = rng.integers(-3, 4, (length, width)).astype(np.float32)
+        source = rng.integers(-3, 4, (count, width)).astype(np.float32)
+        for given in (index, np.sort(index), np.sort(index)[::-1]):
+            options: dict[str, Any] = {"backend": "sim", "variant": "one_launch"}
+            want = added(x, given, source)
+            np.testing.assert_array_equal(index_add(x, given, source, **options), want)
+            y = x.copy()
+            index_add(y, given, source, out=y, **options)
+            np.testing.assert_array_equal(y, want)
+
+
 @pytest.mark.parametrize("variant", ["v4", "one_element"])
 def test_a_sort_of_long_indices(variant: str, configure: Callable[..., Any]) -> None:
     """Two tiles and three digits: bounds around a digit's range."""

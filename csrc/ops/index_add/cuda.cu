@@ -233,6 +233,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<int>(LARGE >> 20), static_cast<int>(WIDE));
         return &variants[V4];
     }
+    if (plan.outer * plan.count * plan.inner <= FOR_V0 &&
+        (!is_hot || plan.count <= HOT_FOR_V0)) {
+        GPO_SAY(why, "few elements: v0, whose kernel is the shortest");
+        return &variants[V0];
+    }
     const int64_t warps = static_cast<int64_t>(gpo_processors(call)) * WARPS_AT_LEAST;
     if (row >= WARP_WIDE && plan.outer * plan.count < warps) {
         GPO_SAY(why, "few rows, of %d bytes or more: v1 takes 16 bytes a thread",
@@ -258,6 +263,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     if (plan.inner == 1) {
         GPO_SAY(why, "rows of one element: v0, there is nothing to pack");
+        return &variants[V0];
+    }
+    if (bytes == 8) {
+        GPO_SAY(why, "8-byte elements: v0, no atomic adds two");
         return &variants[V0];
     }
     GPO_SAY(why, "short rows: v1 takes 16 bytes a thread");
