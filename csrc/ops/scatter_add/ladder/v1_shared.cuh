@@ -29,6 +29,7 @@ __launch_bounds__(SHARED_BLOCK, 2)
     using T = typename Input::T;
     using I = typename Input::I;
     constexpr int N = pack<I>::SIZE;
+    constexpr int AT_ONCE = sizeof(Sum) > sizeof(double) ? 1 : GROUPS_AT_ONCE;
     GPO_DYN_SHARED(Sum, tables);
     const int tid = threadIdx.x, warp = tid / WARP;
     Sum *const table = tables + warp % copies * width;
@@ -68,20 +69,20 @@ __launch_bounds__(SHARED_BLOCK, 2)
     const bool packed =
         x.values_stride == 1 &&
         reinterpret_cast<uintptr_t>(x.values + head) % alignof(group<T, N>) == 0;
-    constexpr int64_t TILE = SHARED_BLOCK * GROUPS_AT_ONCE;
+    constexpr int64_t TILE = SHARED_BLOCK * AT_ONCE;
     for (int64_t first = blockIdx.x * TILE; first < groups; first += gridDim.x * TILE) {
         const int64_t g = first + tid;
         if (first + TILE <= groups) {
-            group<T, N> v[GROUPS_AT_ONCE];
-            group<I, N> raw[GROUPS_AT_ONCE];
+            group<T, N> v[AT_ONCE];
+            group<I, N> raw[AT_ONCE];
 #pragma unroll
-            for (int u = 0; u < GROUPS_AT_ONCE; u++) {
+            for (int u = 0; u < AT_ONCE; u++) {
                 const int64_t i = head + (g + u * SHARED_BLOCK) * N;
                 raw[u] = load_group<I, N>(x.index, 1, i, true);
                 v[u] = load_group<T, N>(x.values, x.values_stride, i, packed);
             }
 #pragma unroll
-            for (int u = 0; u < GROUPS_AT_ONCE; u++) {
+            for (int u = 0; u < AT_ONCE; u++) {
                 const int64_t i = head + (g + u * SHARED_BLOCK) * N;
                 place_and_sum<Sum> run = add_group(v[u], raw[u], i);
                 if (joined(&run)) {
