@@ -181,6 +181,13 @@ def test_deterministic_takes_a_sort() -> None:
     assert chosen("int8", 4097) == "one_element"
     assert chosen("int32", 4097, deterministic=True) == "v0"
     assert chosen("float64", 4096, 257) != "one_launch"
+    # Without a wait:
+    assert chosen("float32", 1000, mode="clip") == chosen("float64", 4000, mode="clip") == "v0"
+    assert chosen("float16", 2048, mode="clip") == "one_launch"
+    assert chosen("float16", 2049, mode="clip") == "v5"
+    assert chosen("float16", 2049, mode="clip", deterministic=True) == "one_launch"
+    assert chosen("int8", 4096, mode="clip") == "one_launch"
+    assert chosen("float32", 1000, 100, mode="clip") == "v0"
     x, index, source = np.zeros(50, np.float32), np.arange(50), np.ones(50, np.float32)
     for rung in (*RUNGS[:4], "short_rows"):
         with pytest.raises(gpuopt.VariantError, match="deterministic=True takes 'v4'"):

@@ -200,6 +200,15 @@ waits(const gpo_call *call, const index_add_plan &plan)
     return plan.mode == GPO_INDEX_RAISE && !is_known(call, plan.length);
 }
 
+/* Where the host need not wait, atomics may take as long as the sort or less. */
+static bool
+one_launch_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype)
+{
+    const bool has_atomics = !plan.is_deterministic && variants[V5].run[dtype];
+    return waits(call, plan) || (!may_add_one_by_one(call, plan, dtype) &&
+                                 (!has_atomics || plan.count <= ROWS_FOR_SORT));
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -209,8 +218,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const bool is_hot = /* many rows for each of few destinations */
         plan.count >= MANY_ROWS * plan.length && row * plan.length <= TABLE_BYTES;
     const gpo_variant *const sorted = sorted_for(plan);
-    if (index_add_is_few(call) &&
-        (waits(call, plan) || !may_add_one_by_one(call, plan, dtype))) {
+    if (index_add_is_few(call) && one_launch_pays(call, plan, dtype)) {
         GPO_SAY(why, "few rows: one_launch starts one kernel");
         return &variants[ONE_LAUNCH];
     }

@@ -35,6 +35,7 @@ constexpr int TILE_ITEMS = 8, TILE = BLOCK * TILE_ITEMS;
 constexpr int64_t MOST_ROWS = 4096, FEW_ELEMENTS = 1 << 20;
 constexpr int64_t COPIED = 8192, COPIED_AT_ONCE = 512 * COPIED;
 constexpr int64_t COPIED_BY_COLUMNS = 1 << 16;
+constexpr int64_t ROWS_FOR_SORT = 2048; /* at most, where v5 need not wait either */
 
 /* The choice. */
 constexpr int64_t MANY_ROWS = 16;                      /* per destination */
