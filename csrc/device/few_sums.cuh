@@ -98,22 +98,25 @@ few_count_smaller(few_space *space, int digits)
     }
 }
 
-constexpr int RANKED = FEW_THREADS / 4; /* entries, at most, that are ranked */
+/* So many entries are ranked, at most: in place of one pass of the sort, and of more. */
+constexpr int RANKED = FEW_THREADS / 4, RANKED_FOR_PASSES = FEW_THREADS / 2;
 
-/* few_sort for n <= RANKED: four threads count the entries before each. */
+/* few_sort for few entries: four threads, or two, count the entries before each. */
 __device__ __forceinline__ void
 few_rank(few_space *space, int n)
 {
-    const int i = threadIdx.x / 4, part = threadIdx.x % 4;
+    const int each = n <= RANKED ? 4 : 2, bits = n <= RANKED ? 2 : 1;
+    const int i = threadIdx.x >> bits, part = threadIdx.x & (each - 1);
     const uint32_t mine = space->key[i < n ? i : 0];
     int rank = 0;
 #pragma unroll 4
-    for (int j = part; j < n; j += 4) {
+    for (int j = part; j < n; j += each) {
         const uint32_t key = space->key[j];
         rank += key < mine || (key == mine && j < i) ? 1 : 0;
     }
     rank += __shfl_xor_sync(ALL_LANES, rank, 1);
-    rank += __shfl_xor_sync(ALL_LANES, rank, 2);
+    const int others = __shfl_xor_sync(ALL_LANES, rank, 2);
+    rank += each == 4 ? others : 0;
     __syncthreads();
     if (i < n && part == 0) {
         space->key[rank] = mine;
@@ -133,7 +136,21 @@ few_sort(few_space *space, int n, few_digits digits)
     const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
     const int first = warp * ITEMS * WARP + lane;
     const int width = digits.width;
-    if (n <= RANKED) {
+    bool in_order = true;
+#pragma unroll
+    for (int k = 0; k < ITEMS; k++) {
+        const int i = first + k * WARP;
+        in_order = in_order && (i == 0 || i >= n || space->key[i - 1] <= space->key[i]);
+    }
+    if (__syncthreads_and(in_order)) {
+#pragma unroll
+        for (int k = 0; k < ITEMS; k++) {
+            space->entry[first + k * WARP] = static_cast<uint16_t>(first + k * WARP);
+        }
+        __syncthreads();
+        return;
+    }
+    if (n <= RANKED || (n <= RANKED_FOR_PASSES && digits.passes > 1)) {
         few_rank(space, n);
         return;
     }

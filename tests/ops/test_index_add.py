@@ -181,6 +181,13 @@ def test_deterministic_takes_a_sort() -> None:
     assert chosen("int8", 4097) == "one_element"
     assert chosen("int32", 4097, deterministic=True) == "v0"
     assert chosen("float64", 4096, 257) != "one_launch"
+    # Without a wait:
+    assert chosen("float32", 1000, mode="clip") == chosen("float64", 4000, mode="clip") == "v0"
+    assert chosen("float16", 2048, mode="clip") == "one_launch"
+    assert chosen("float16", 2049, mode="clip") == "v5"
+    assert chosen("float16", 2049, mode="clip", deterministic=True) == "one_launch"
+    assert chosen("int8", 4096, mode="clip") == "one_launch"
+    assert chosen("float32", 1000, 100, mode="clip") == "v0"
     x, index, source = np.zeros(50, np.float32), np.arange(50), np.ones(50, np.float32)
     for rung in (*RUNGS[:4], "short_rows"):
         with pytest.raises(gpuopt.VariantError, match="deterministic=True takes 'v4'"):
@@ -594,6 +601,74 @@ def test_v4_keeps_the_order_of_the_source() -> None:
             np.zeros((3, 4), np.float32), index, source, backend="cpu", variant=name
         )
         np.testing.assert_array_equal(got, sums)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "bool"])
+@pytest.mark.parametrize(("length", "width"), [(1200, 3), (5000, 8), (1200, 40)])
+def test_v4_where_rows_are_fewer_than_destinations(
+    length: int, width: int, dtype: str, configure: Callable[..., Any]
+) -> None:
+    """Runs around the length from which a destination is hot, and their borders."""
+    configure(checks=True, schedule="shuffle")
+    rng = np.random.default_rng(width)
+    hot = ((3, 128), (4, 129), (700, 300), (701, 1), (length - 1, 63), (length - 2, 1))
+    alone = [k for k, rows in hot for _ in range(rows)]
+    for index in (
+        np.array(alone),
+        np.array([*alone, *rng.integers(0, length, 500)]),
+        [length - 1],
+    ):
+        index = rng.permutation(index)
+        x = rng.integers(-2, 3, (2, length, width)).astype(dtype)
+        source = rng.integers(-1, 2, (2, len(index), width)).astype(dtype)
+        want = np.array(x)
+        np.logical_or.at(want, np.s_[:, index], source) if dtype == "bool" else np.add.at(
+            want, np.s_[:, index], source
+        )
+        options: dict[str, Any] = {"axis": 1, "backend": "sim", "variant": "v4"}
+        np.testing.assert_array_equal(index_add(x, index, source, **options), want)
+        bad = np.append(index[1:], length)
+        with pytest.raises(IndexError, match=f"position {len(index) - 1}"):
+            index_add(x, bad, source, out=x, **options)
+        np.testing.assert_array_equal(index_add(x, index, source, out=x, **options), want)
+
+
+@pytest.mark.parametrize("shape", [(210_001,), (3, 41_000), (2, 40_000, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_v5_in_ranges(shape: tuple[int, ...], dtype: str) -> None:
+    """More sums than the L2 of the simulated device holds, 1 MiB."""
+    rng = np.random.default_rng(len(shape))
+    axis = min(1, len(shape) - 1)
+    length, count = shape[axis], 700
+    index = np.concatenate([rng.integers(0, length, count - 3), [0, length - 1, length - 1]])
+    x = rng.integers(-3, 4, shape).astype(dtype)
+    source = rng.integers(-3, 4, (*shape[:axis], count, *shape[axis + 1 :])).astype(dtype)
+    want = np.array(x)
+    np.add.at(want, (*(slice(None),) * axis, index), source)
+    options: dict[str, Any] = {"axis": axis, "backend": "sim", "variant": "v5"}
+    np.testing.assert_array_equal(index_add(x, index, source, **options), want)
+    bad = np.append(index[1:], length)
+    with pytest.raises(IndexError, match=f"position {count - 1}"):
+        index_add(x, bad, source, out=x, **options)
+    np.testing.assert_array_equal(index_add(x, index, source, out=x, **options), want)
+
+
+@pytest.mark.parametrize("count", [2, 256, 257, 512, 513, 1024, 1025, 4096])
+@pytest.mark.parametrize("length", [3, 200, 70_000])
+def test_one_launch_sorts_any_rows(count: int, length: int) -> None:
+    """Entries that are ranked, sorted in one pass or several, or in order already."""
+    rng = np.random.default_rng(count)
+    index = rng.integers(0, length, count)
+    for width in (1, 7) if length > 200 else (1, 40):
+        x = rng.integers(-3, 4, (length, width)).astype(np.float32)
+        source = rng.integers(-3, 4, (count, width)).astype(np.float32)
+        for given in (index, np.sort(index), np.sort(index)[::-1]):
+            options: dict[str, Any] = {"backend": "sim", "variant": "one_launch"}
+            want = added(x, given, source)
+            np.testing.assert_array_equal(index_add(x, given, source, **options), want)
+            y = x.copy()
+            index_add(y, given, source, out=y, **options)
+            np.testing.assert_array_equal(y, want)
 
 
 @pytest.mark.parametrize("variant", ["v4", "one_element"])

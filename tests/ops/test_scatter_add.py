@@ -227,13 +227,14 @@ def test_deterministic_picks_a_rung_that_is() -> None:
 
     assert chosen(1000, 100_000, deterministic=True) == "v3"
     assert chosen(100_000, 100_000, deterministic=True) == "v4"
-    assert chosen(100_000, 100_000, "int32", deterministic=True) == "v0"
+    assert chosen(90_000, 100_000, "int32", deterministic=True) == "v0"
     assert chosen(1000, 100_000) == "v1"
     assert chosen(10_000, 5000) == "v0"
     assert chosen(1000, 4096) == chosen(1000, 4096, deterministic=True) == "one_launch"
     assert chosen(512 * 8192, 1) == "one_launch"
     assert chosen(512 * 8192 + 1, 1) == "v0"
-    assert chosen(100_000, 1_000_000) == "v0"
+    assert chosen(90_000, 1_000_000) == chosen(100_000, 20_000) == "v0"
+    assert chosen(100_000, 1_000_000) == "long_result"  # L2 of the simulator is 1 MiB
 
 
 # ---- special values ----
@@ -464,6 +465,42 @@ def test_one_place_gets_everything(backend: str, variant: str) -> None:
         np.testing.assert_array_equal(got, np.bincount(index, values, 700))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int16", "complex64"])
+@pytest.mark.parametrize("size", [98_304, 98_305, 250_001])
+def test_long_result_in_ranges(size: int, dtype: str) -> None:
+    """Sums of 768 KB and more, of which the simulated L2 holds three quarters of 1 MiB."""
+    rng = np.random.default_rng(size)
+    n = 3000
+    index = np.concatenate([rng.integers(-size, size, n - 4), [0, size - 1, -1, -size]])
+    values = rng.integers(-9, 10, n).astype(dtype)
+    options: dict[str, Any] = {"backend": "sim", "variant": "long_result"}
+    want = ref.scatter_add(values, index, size)
+    np.testing.assert_array_equal(scatter_add(values, index, size, **options), want)
+    index[7] = size
+    out = np.full(size, 5, want.dtype)
+    with pytest.raises(IndexError, match="position 7 "):
+        scatter_add(values, index, size, out=out, **options)
+    assert (out == 5).all()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "complex64", "complex128"])
+def test_v1_adds_neighbours_of_one_place_before(dtype: str) -> None:
+    """Runs that end in a pack, in a lane, in a warp; some of an index out of bounds."""
+    rng = np.random.default_rng(3)
+    for index_dtype in (np.int32, np.int64):
+        for longest in (2, 5, 40, 300):
+            lengths = rng.integers(1, longest, 20_000)
+            index = np.repeat(rng.integers(0, 50, len(lengths)), lengths)[:9001]
+            index = index.astype(index_dtype)
+            values = rng.integers(-9, 10, len(index)).astype(dtype)
+            options: dict[str, Any] = {"backend": "sim", "variant": "v1"}
+            want = ref.scatter_add(values, index, 50)
+            np.testing.assert_array_equal(scatter_add(values, index, 50, **options), want)
+            index[4000:4100] = 50
+            with pytest.raises(IndexError, match="position 4000 "):
+                scatter_add(values, index, 50, **options)
+
+
 # ---- counts ----
 
 
@@ -473,7 +510,8 @@ GOLDEN: dict[str, tuple[int, ...]] = {
     "v2": (0, 0, 256, 1536, 128, 128),
     "v3": (288, 1244, 260, 1561, 0, 0),
     "v4": (0, 0, 256, 1536, 0, 0),
-    "one_launch": (2675, 4623, 317, 5196, 0, 0),
+    "long_result": (0, 0, 256, 1536, 128, 128),
+    "one_launch": (2931, 4879, 317, 5196, 0, 0),
 }
 
 

@@ -14,13 +14,45 @@ static_assert(SPAN == WARP, "a lane looks at each chunk of a span");
 
 template <typename T, typename Payload>
 struct index_add_gathering {
-    const Payload *number; /* of the source row of each entry */
-    const index_add_run<Payload> *runs;
-    const T *base; /* what is added to: x or out */
+    const Payload *number;              /* of the source row of each entry */
+    const index_add_run<Payload> *runs; /* NULL: runs are found among their entries */
+    const T *base;                      /* what is added to: x or out */
     /* Sums of chunk c: row 2 c, and row 2 c + 1 for the run that begins in it. */
     acc_of<T> *part;
     int64_t chunks;
 };
+
+/*
+ * The last entry of entry i's run, or with WAY = -1 the first: by steps of 1, 2, 4, ...
+ * while they stay in the run, then by halves of the step that left it.
+ */
+template <int WAY>
+__device__ __forceinline__ int64_t
+end_of_run(const uint32_t *key, int64_t n, int64_t i)
+{
+    const uint32_t k = key[i];
+    const auto is_in = [&](int64_t j) { return j >= 0 && j < n && key[j] == k; };
+    int64_t step = 1;
+    while (is_in(i + WAY * step)) {
+        i += WAY * step;
+        step *= 2;
+    }
+    for (step /= 2; step > 0; step /= 2) {
+        i += is_in(i + WAY * step) ? WAY * step : 0;
+    }
+    return i;
+}
+
+/* The run of entry i. */
+template <typename Payload>
+__device__ __forceinline__ index_add_run<Payload>
+run_of(const uint32_t *key, int64_t n, const index_add_run<Payload> *runs, int64_t i)
+{
+    return runs != nullptr ? runs[key[i]]
+                           : index_add_run<Payload>{
+                                 static_cast<Payload>(end_of_run<-1>(key, n, i)),
+                                 static_cast<Payload>(end_of_run<1>(key, n, i) + 1)};
+}
 
 /* The type that sums of chunks are added in: errors must not grow with their number. */
 template <typename T>
@@ -86,8 +118,9 @@ __launch_bounds__(BLOCK)
         index_add_run<Payload> run = {0, 0};
         if (chunk < g.chunks) {
             const int64_t past = (chunk + 1) * CHUNK;
-            last_key = key[(past < n ? past : n) - 1];
-            run = g.runs[last_key];
+            const int64_t last = (past < n ? past : n) - 1;
+            last_key = key[last];
+            run = run_of(key, n, g.runs, last);
         }
         unsigned hot = __ballot_sync(ALL_LANES, run.end - run.begin > HOT &&
                                                     static_cast<int64_t>(run.begin) >=

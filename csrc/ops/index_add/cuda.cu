@@ -103,32 +103,40 @@ static const gpo_variant variants[] = {
 
 /*
  * Estimated picoseconds of v4 and v5, or of the shape kernels in their place.  v4
- * starts a dozen kernels, sorts 8 bits of a position per pass and gathers at 3 TB/s; v5
- * sends each 32 bytes of a row's sums to L2, and clears and reads all sums.
+ * starts a dozen kernels, sorts 8 bits of a position per pass and gathers at 3 TB/s,
+ * after a copy of x where rows are fewer than destinations; v5 sends each 32 bytes of a
+ * row's sums to L2, clears and reads all sums, and reads the source for each range.
  */
 static double
-time_of_v4(const index_add_plan &plan)
+time_of_v4(const gpo_call *call, const index_add_plan &plan)
 {
-    constexpr double STARTS = 30e6, PASS = 18, BYTE = 0.33;
+    constexpr double STARTS = 30e6, PASS = 18, BYTE = 0.33, COPY = 0.6;
     int passes = 1;
     while (passes < 4 && (plan.length - 1) >> (8 * passes) > 0) {
         passes++;
     }
     const double rows = static_cast<double>(plan.count);
-    const double elements = static_cast<double>(plan.outer * plan.inner) * rows;
-    return STARTS + PASS * passes * rows +
-           BYTE * gpo_dtypes[plan.dtype].bytes * elements;
+    const double row =
+        static_cast<double>(plan.outer * plan.inner * gpo_dtypes[plan.dtype].bytes);
+    const void *const out = call->out[0].data;
+    const bool in_place = out != nullptr && out == call->in[0].data;
+    const bool skips = in_place && plan.count < plan.length;
+    return STARTS + PASS * passes * rows + BYTE * row * rows +
+           (skips ? 0 : COPY * row * static_cast<double>(plan.length));
 }
 
 static double
-time_of_v5(const index_add_plan &plan)
+time_of_v5(const gpo_call *call, const index_add_plan &plan)
 {
-    constexpr double SECTOR = 16, SUM = 3.7;
-    const double sectors = static_cast<double>(plan.outer * ceil_div(plan.inner, 4)) *
-                           static_cast<double>(plan.count);
-    const double sums =
-        static_cast<double>(plan.outer * plan.inner) * static_cast<double>(plan.length);
-    return SECTOR * sectors + SUM * sums;
+    constexpr double SECTOR = 16, SUM = 3.7, BYTE = 0.3;
+    const double rows = static_cast<double>(plan.count);
+    const double outer = static_cast<double>(plan.outer);
+    const double inner = static_cast<double>(plan.inner);
+    const double sectors = outer * static_cast<double>(ceil_div(plan.inner, 4)) * rows;
+    const double bytes = 8 + outer * inner * gpo_dtypes[plan.dtype].bytes;
+    const double more = static_cast<double>(index_add_ranges(call) - 1);
+    return SECTOR * sectors + SUM * outer * inner * static_cast<double>(plan.length) +
+           BYTE * more * bytes * rows;
 }
 
 /* v4, or one_element for rows of one element. */
@@ -160,7 +168,8 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
                 wide->name);
         return wide;
     }
-    if (plan.length > INT64_C(1) << 32 || time_of_v5(plan) <= time_of_v4(plan)) {
+    if (plan.length > INT64_C(1) << 32 ||
+        time_of_v5(call, plan) <= time_of_v4(call, plan)) {
         const gpo_variant *const wide = wide_for(call);
         GPO_SAY(why, "%s: float64 sums cost less than a sort of the positions would",
                 wide->name);
@@ -191,6 +200,15 @@ waits(const gpo_call *call, const index_add_plan &plan)
     return plan.mode == GPO_INDEX_RAISE && !is_known(call, plan.length);
 }
 
+/* Where the host need not wait, atomics may take as long as the sort or less. */
+static bool
+one_launch_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype)
+{
+    const bool has_atomics = !plan.is_deterministic && variants[V5].run[dtype];
+    return waits(call, plan) || (!may_add_one_by_one(call, plan, dtype) &&
+                                 (!has_atomics || plan.count <= ROWS_FOR_SORT));
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -200,8 +218,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const bool is_hot = /* many rows for each of few destinations */
         plan.count >= MANY_ROWS * plan.length && row * plan.length <= TABLE_BYTES;
     const gpo_variant *const sorted = sorted_for(plan);
-    if (index_add_is_few(call) &&
-        (waits(call, plan) || !may_add_one_by_one(call, plan, dtype))) {
+    if (index_add_is_few(call) && one_launch_pays(call, plan, dtype)) {
         GPO_SAY(why, "few rows: one_launch starts one kernel");
         return &variants[ONE_LAUNCH];
     }
@@ -223,6 +240,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 "atomics cost",
                 static_cast<int>(LARGE >> 20), static_cast<int>(WIDE));
         return &variants[V4];
+    }
+    if (plan.outer * plan.count * plan.inner <= FOR_V0 &&
+        (!is_hot || plan.count <= HOT_FOR_V0)) {
+        GPO_SAY(why, "few elements: v0, whose kernel is the shortest");
+        return &variants[V0];
     }
     const int64_t warps = static_cast<int64_t>(gpo_processors(call)) * WARPS_AT_LEAST;
     if (row >= WARP_WIDE && plan.outer * plan.count < warps) {
@@ -249,6 +271,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     if (plan.inner == 1) {
         GPO_SAY(why, "rows of one element: v0, there is nothing to pack");
+        return &variants[V0];
+    }
+    if (bytes == 8) {
+        GPO_SAY(why, "8-byte elements: v0, no atomic adds two");
         return &variants[V0];
     }
     GPO_SAY(why, "short rows: v1 takes 16 bytes a thread");

@@ -27,41 +27,32 @@ __launch_bounds__(BLOCK) index_add_round(const T *x, const double *sums, T *out,
         const T old = x[i];
         const double sum = sums[i];
         const double both = static_cast<double>(value_of(old)) + sum;
-        out[i] = sum != 0 ? stored_as<T>(static_cast<float>(both)) : old;
+        if (sum != 0 || x != out) {
+            out[i] = sum != 0 ? stored_as<T>(static_cast<float>(both)) : old;
+        }
     }
 }
 
-static int64_t
-elements_of(const gpo_call *call)
-{
-    const index_add_plan &plan = *index_add_plan_of(call);
-    return plan.outer * plan.length * plan.inner;
-}
-
 gpo_status
-index_add_clear_sums(gpo_call *call, double **sums)
+index_add_clear_sums(gpo_call *call, index_add_range range, double *sums)
 {
-    const int64_t n = elements_of(call);
-    void *memory = nullptr;
-    const gpo_status status =
-        gpo_scratch(call, static_cast<size_t>(n) * sizeof(double), &memory);
-    *sums = static_cast<double *>(memory);
-    return status ? status
-                  : GPO_LAUNCH(call, grid_for(n), BLOCK, 0, index_add_clear, *sums, n);
+    return GPO_LAUNCH(call, grid_for(range.n), BLOCK, 0, index_add_clear, sums,
+                      range.n);
 }
 
 template <typename T>
 gpo_status
-index_add_round_sums(gpo_call *call, const index_add_view<T> &a, const double *sums)
+index_add_round_sums(gpo_call *call, const index_add_view<T> &a, index_add_range range,
+                     const double *sums)
 {
-    const int64_t n = elements_of(call);
-    return GPO_LAUNCH(call, grid_for(n), BLOCK, 0, (index_add_round<T>), a.base, sums,
-                      a.out, n, a.verdict);
+    return GPO_LAUNCH(call, grid_for(range.n), BLOCK, 0, (index_add_round<T>),
+                      a.base + range.begin, sums, a.out + range.begin, range.n,
+                      a.verdict);
 }
 
 #define INSTANTIATE(T)                                                                 \
     template gpo_status index_add_round_sums<T>(gpo_call *, const index_add_view<T> &, \
-                                                const double *);
+                                                index_add_range, const double *);
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 INSTANTIATE(float)

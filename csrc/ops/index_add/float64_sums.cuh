@@ -9,7 +9,7 @@
 
 /* Traits of such rungs: atomics in any order; the rounding at the end reads x. */
 struct index_add_wide_atomics {
-    static constexpr index_add_traits TRAITS = {false, true, true};
+    static constexpr index_add_traits TRAITS = {false, true, true, false};
 };
 
 /* alpha * v: a product of two floats is exact in double. */
@@ -20,15 +20,30 @@ wide_scaled(T v, double alpha)
     return static_cast<double>(value_of(v)) * alpha;
 }
 
-/* Zeros, one for each element of x. */
-gpo_status index_add_clear_sums(gpo_call *call, double **sums);
+/* Elements [begin, begin + n) of out. */
+struct index_add_range {
+    int64_t begin, n;
+};
+
+/* So many ranges of out have sums that L2 holds. */
+inline int64_t
+index_add_ranges(const gpo_call *call)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    const int64_t bytes = plan.outer * plan.length * plan.inner * sizeof(double);
+    const int64_t most = gpo_l2_bytes(call) / L2_PARTS * L2_OF_SUMS;
+    return bytes <= most ? 1 : ceil_div(bytes, most);
+}
+
+/* sums[0..range.n) = 0. */
+gpo_status index_add_clear_sums(gpo_call *call, index_add_range range, double *sums);
 
 /*
- * out = x + sums, rounded once; where the sum is 0, x keeps its bits.  Nothing, if the
- * call's verdict tells of a bad index.
+ * out = x + sums in a range, rounded once; where the sum is 0, x keeps its bits.
+ * Nothing, if the call's verdict tells of a bad index.
  */
 template <typename T>
 gpo_status index_add_round_sums(gpo_call *call, const index_add_view<T> &a,
-                                const double *sums);
+                                index_add_range range, const double *sums);
 
 #endif

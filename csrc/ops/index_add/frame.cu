@@ -165,7 +165,7 @@ index_add_begin(gpo_call *call, index_add_traits traits, index_add_frame *frame)
     }
     const bool nothing = plan.outer * plan.inner * plan.count == 0;
     const gpo_array *x = &call->in[0], *out = &call->out[0];
-    const bool sparse = plan.count < plan.length / SPARSE;
+    const bool sparse = traits.skips_empty && plan.count < plan.length;
     const bool from_x =
         !nothing && traits.reads_x && !sparse && gpo_array_is_contiguous(x);
     const bool copies = x->data != out->data && !from_x;

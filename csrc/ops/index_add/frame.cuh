@@ -23,6 +23,8 @@ struct index_add_traits {
     bool reads_x;     /* it writes x and the sums to out, unless out has x's elements
                          already; else it adds to out */
     bool writes_last; /* only its last kernel writes out, and not against a verdict */
+    bool skips_empty; /* it is faster where out has x's elements already and most
+                         destinations have no row; x is then copied before */
 };
 
 /*
@@ -96,7 +98,7 @@ index_add_with(gpo_call *call)
 
 /* Traits of the rungs with atomics: they add to a copy of x, in any order. */
 struct index_add_atomics {
-    static constexpr index_add_traits TRAITS = {false, false, false};
+    static constexpr index_add_traits TRAITS = {false, false, false, false};
 };
 
 /* ---- the shape kernels, for the table (shapes/) ---- */

@@ -21,21 +21,27 @@ constexpr int64_t SHORT_ROW = 16; /* short_rows: columns, at most */
 constexpr int CHUNK = 64; /* entries of a hot destination that are summed at a time */
 constexpr int HOT = 128;  /* rows; a destination of more is hot */
 constexpr int SPAN = 32;  /* chunks that a block combines */
-constexpr int64_t SPARSE = 8; /* destinations per row, beyond which x is copied before:
-                                 units of a few bytes copy at a third of the speed */
+
+/* v5: of L2, what one range of sums takes; estimated from v0, which slows down by half
+   between 37 and 66 MB of results on an H200 of 50 MB. */
+constexpr int64_t L2_OF_SUMS = 3, L2_PARTS = 4;
 
 /* one_element: entries of a thread, of a block */
 constexpr int TILE_ITEMS = 8, TILE = BLOCK * TILE_ITEMS;
 
 /* one_launch: rows and elements of the source, at most; elements of x that a block
-   copies, and all blocks, beyond which x is copied before.  All estimated. */
+   copies, and all blocks, beyond which x is copied before; those that may be copied with
+   few columns to a block.  All estimated. */
 constexpr int64_t MOST_ROWS = 4096, FEW_ELEMENTS = 1 << 20;
 constexpr int64_t COPIED = 8192, COPIED_AT_ONCE = 512 * COPIED;
+constexpr int64_t COPIED_BY_COLUMNS = 1 << 16;
+constexpr int64_t ROWS_FOR_SORT = 2048; /* at most, where v5 need not wait either */
 
 /* The choice. */
-constexpr int64_t MANY_ROWS = 16;              /* per destination */
-constexpr int64_t WIDE = 256, WARP_WIDE = 512; /* bytes of a row */
-constexpr int64_t WARPS_AT_LEAST = 8;          /* of v3 for each SM; estimated */
+constexpr int64_t MANY_ROWS = 16;                      /* per destination */
+constexpr int64_t WIDE = 256, WARP_WIDE = 512;         /* bytes of a row */
+constexpr int64_t WARPS_AT_LEAST = 32;                 /* of v3 for each SM */
+constexpr int64_t FOR_V0 = 1 << 17, HOT_FOR_V0 = 2048; /* elements, hot rows */
 constexpr int64_t TABLE_BYTES = 48 * 1024; /* of sums, for v2 and few_destinations */
 constexpr int64_t LARGE = 1 << 28;         /* bytes of a source of wide rows */
 

@@ -23,7 +23,13 @@
 #define SHAPE(run) \
     [](auto t) -> gpo_run { return run<carrier_of<typename decltype(t)::type>>; }
 
-enum { V0, V1, V2, V3, V4, ONE_LAUNCH };
+static bool
+takes_all(const gpo_call *)
+{
+    return true;
+}
+
+enum { V0, V1, V2, V3, V4, ONE_LAUNCH, LONG_RESULT };
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "one global atomic per element (method B)",
@@ -40,6 +46,10 @@ static const gpo_variant variants[] = {
                                   "each block checks, sorts and adds: no second launch",
                                   SHAPE(scatter_add_one_launch)),
               "at most 4,096 elements", scatter_add_is_few),
+    gpo_shape(gpo_row<every_type>("long_result",
+                                  "one atomic per element, a range of places at a time",
+                                  SHAPE(scatter_add_long_result), "no"),
+              "every call; made for sums that L2 does not hold", takes_all),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -63,12 +73,20 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "v4: deterministic=True, and sums above 96 KB are worth a sort");
         return &variants[V4];
     }
+    const int64_t ranges = scatter_add_ranges(call, sum_bytes);
+    const double places = static_cast<double>(plan.size);
+    if (ranges > 1 && ranges <= MOST_RANGES &&
+        static_cast<double>(plan.n) >= AGAIN * places) {
+        GPO_SAY(why, "long_result: atomics to sums that L2 does not hold are slow");
+        return &variants[LONG_RESULT];
+    }
     if (plan.size * (own < 4 ? 4 : own) > COPIES_BYTES) {
         GPO_SAY(why, "v0: so long a result has addresses enough for global atomics");
         return &variants[V0];
     }
     if (plan.n < WORTH * plan.size) {
-        GPO_SAY(why, "v0: tables in shared memory cost more than so few elements");
+        GPO_SAY(why, "v0: tables in shared memory cost more than so few elements for "
+                     "each place");
         return &variants[V0];
     }
     GPO_SAY(why, "v1: the result fits into shared memory, where atomics cost least");

@@ -211,7 +211,7 @@ scatter_add_with(gpo_call *call)
     return status ? status : close_frame(call, f);
 }
 
-/* ---- the shape kernel, for the table (shapes/) ---- */
+/* ---- the shape kernels, for the table (shapes/) ---- */
 
 /* Whether one_launch takes the call. */
 inline bool
@@ -223,5 +223,17 @@ scatter_add_is_few(const gpo_call *call)
 
 template <typename T>
 gpo_status scatter_add_one_launch(gpo_call *call);
+
+/* So many ranges of places have sums, of `sum_bytes` each, that L2 holds. */
+inline int64_t
+scatter_add_ranges(const gpo_call *call, int64_t sum_bytes)
+{
+    const int64_t bytes = scatter_add_plan_of(call)->size * sum_bytes;
+    const int64_t most = gpo_l2_bytes(call) / L2_PARTS * L2_OF_SUMS;
+    return bytes <= most ? 1 : ceil_div(bytes, most);
+}
+
+template <typename T>
+gpo_status scatter_add_long_result(gpo_call *call);
 
 #endif

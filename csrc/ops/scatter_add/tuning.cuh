@@ -13,7 +13,15 @@ constexpr int BLOCK = 256; /* threads, unless stated otherwise */
 constexpr int SHARED_BLOCK = 512;
 constexpr int GROUPS_AT_ONCE = 2;          /* 16-byte packs of the index in flight */
 constexpr int64_t COPIES_BYTES = 64 << 10; /* of tables: two blocks fit on an H200 */
-constexpr int64_t WORTH = 4; /* elements of a block per place of its table */
+constexpr int64_t WORTH = 16;         /* elements per place, from which tables pay */
+constexpr double STEPS_OF_MERGE = 72; /* an element takes a block 0.9 ns, and a sum that
+                                         it sends to L2 takes L2 0.0125; from two calls
+                                         of a sweep, see NOTES.md */
+
+/* long_result: of L2, what one range of sums takes; the most ranges; elements per place
+   from which a place is in L2 again when its next element comes */
+constexpr int64_t L2_OF_SUMS = 3, L2_PARTS = 4, MOST_RANGES = 8;
+constexpr double AGAIN = 0.25;
 
 /* v2, v3: private copies of the result */
 constexpr int64_t MOST_COPIES_BYTES = 1 << 28;

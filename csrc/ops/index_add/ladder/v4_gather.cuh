@@ -5,7 +5,8 @@
  *        destination then gathers its rows and adds them in the order of the source, so
  *        x is read once and out written once.  A destination with more than 128 rows is
  *        summed in chunks of 64 in parallel, and a second kernel adds the sums of the
- *        chunks (chunks.cuh).
+ *        chunks (chunks.cuh).  Where rows are fewer than destinations, x is copied
+ *        before, and the sorted rows are asked where runs begin, not the destinations.
  * Cost:  each pass of the sort reads and writes 8 bytes per source row, one pass for
  *        every 8 bits of the number of destinations; then the source is read once.
  * Left:  with one element per row the sort moves more bytes than the sum reads:
@@ -38,16 +39,18 @@ __launch_bounds__(BLOCK)
 
 /*
  * `lanes` adjacent threads take one unit, V columns each.  A unit is the first or the
- * last run of a chunk, if that run is hot, or a destination that is not hot.
+ * last run of a chunk, if that run is hot, or one of `others`: a destination that is not
+ * hot, or without g.runs the first entry of its run.
  */
 template <typename T, int V, typename Payload>
 __global__ void
 __launch_bounds__(BLOCK, 3)
     index_add_v4_gather(index_add_view<T> a, const uint32_t *key, int64_t n,
-                        index_add_gathering<T, Payload> g, int64_t tiles, int lanes)
+                        index_add_gathering<T, Payload> g, int64_t others,
+                        int64_t tiles, int lanes)
 {
     const int64_t step = static_cast<int64_t>(gridDim.x) * (BLOCK / lanes);
-    const int64_t each = 2 * g.chunks + a.length, units = a.outer * each * tiles;
+    const int64_t each = 2 * g.chunks + others, units = a.outer * each * tiles;
     for (int64_t u =
              static_cast<int64_t>(blockIdx.x) * (BLOCK / lanes) + threadIdx.x / lanes;
          u < units; u += step) {
@@ -60,9 +63,15 @@ __launch_bounds__(BLOCK, 3)
         const bool is_chunk = unit < 2 * g.chunks, is_last = unit >= g.chunks;
         const int64_t chunk = unit - (is_last ? g.chunks : 0), from = chunk * CHUNK;
         const int64_t to = from + CHUNK < n ? from + CHUNK : n;
-        const int64_t k = is_chunk ? static_cast<int64_t>(key[is_last ? to - 1 : from])
-                                   : unit - 2 * g.chunks;
-        const index_add_run<Payload> run = g.runs[k];
+        const int64_t other = unit - 2 * g.chunks;
+        const int64_t entry = !is_chunk ? other : is_last ? to - 1 : from;
+        const bool by_entry = g.runs == nullptr;
+        if (by_entry && !is_chunk && entry > 0 && key[entry - 1] == key[entry]) {
+            continue; /* not the first of its run */
+        }
+        const int64_t k = is_chunk || by_entry ? key[entry] : other;
+        const index_add_run<Payload> run =
+            by_entry ? run_of<Payload>(key, n, nullptr, entry) : g.runs[k];
         int64_t begin = run.begin, end = run.end;
         if (is_chunk != (end - begin > HOT) || (is_chunk && is_last && begin <= from)) {
             continue; /* belongs to another unit; a chunk's only run is its first */
@@ -84,7 +93,11 @@ __launch_bounds__(BLOCK, 3)
                            a.alpha, g.number + begin, static_cast<int>(end - begin));
         if (is_chunk) {
             const int64_t part = (o * g.chunks + chunk) * 2 + (is_last ? 1 : 0);
-            memcpy(g.part + part * a.inner + column, sum.v, sizeof sum.v);
+            acc_of<T> *const sums = g.part + part * a.inner + column;
+#pragma unroll
+            for (int c = 0; c < V; c++) {
+                sums[c] = sum.v[c];
+            }
         }
         else {
             values<T, V> v;
@@ -106,38 +119,42 @@ struct gather_shape {
 };
 
 inline gather_shape
-gather_shape_of(const gpo_call *call, int64_t across, int64_t chunks)
+gather_shape_of(const gpo_call *call, int64_t across, int64_t units)
 {
-    const index_add_plan &plan = *index_add_plan_of(call);
     int lanes = 1;
     while (lanes < WARP && lanes < across) {
         lanes *= 2;
     }
     const int64_t tiles = ceil_div(across, lanes);
     return {lanes, tiles,
-            grid_for(plan.outer * (2 * chunks + plan.length) * tiles * lanes)};
+            grid_for(index_add_plan_of(call)->outer * units * tiles * lanes)};
 }
 
 struct index_add_v4 {
-    static constexpr index_add_traits TRAITS = {true, true, false};
+    static constexpr index_add_traits TRAITS = {true, true, false, true};
 
     /* Payload: the number of the source row. */
     template <typename T, typename Payload>
     static gpo_status gather(gpo_call *call, const index_add_view<T> &a)
     {
+        /* Only destinations with rows are written. */
+        const bool by_entry = a.base == a.out && a.count < a.length;
+        const int64_t others = by_entry ? a.count : a.length;
         const size_t sorted = sort_bytes<Payload>(a.count);
-        const size_t runs = aligned(a.length * sizeof(index_add_run<Payload>));
+        const size_t runs =
+            by_entry ? 0 : aligned(a.length * sizeof(index_add_run<Payload>));
         void *memory = nullptr; /* one allocation: each is a call to the driver */
         gpo_status status = gpo_scratch(call, sorted + runs + part_bytes(a), &memory);
         if (status) {
             return status;
         }
         char *const at = static_cast<char *>(memory) + sorted;
-        auto *const run = reinterpret_cast<index_add_run<Payload> *>(at);
+        auto *const run =
+            by_entry ? nullptr : reinterpret_cast<index_add_run<Payload> *>(at);
         sort_pairs<Payload> pairs = {};
         status = index_add_sort<Payload>(call, a.index, memory, nullptr, a.by_row, run,
                                          &pairs);
-        if (!status) {
+        if (!status && !by_entry) {
             status = GPO_LAUNCH(call, grid_for(a.count), BLOCK, 0,
                                 (index_add_v4_runs<Payload>), pairs.key, a.count, run);
         }
@@ -146,15 +163,16 @@ struct index_add_v4 {
             ceil_div(a.count, CHUNK)};
         constexpr int V = pack<T>::SIZE;
         const bool packed = is_packed(a);
-        const gather_shape s =
-            gather_shape_of(call, packed ? a.inner / V : a.inner, g.chunks);
+        const gather_shape s = gather_shape_of(call, packed ? a.inner / V : a.inner,
+                                               2 * g.chunks + others);
         if (!status) {
-            status = packed ? GPO_LAUNCH(call, s.grid, BLOCK, 0,
-                                         (index_add_v4_gather<T, V, Payload>), a,
-                                         pairs.key, a.count, g, s.tiles, s.lanes)
-                            : GPO_LAUNCH(call, s.grid, BLOCK, 0,
-                                         (index_add_v4_gather<T, 1, Payload>), a,
-                                         pairs.key, a.count, g, s.tiles, s.lanes);
+            status = packed
+                         ? GPO_LAUNCH(call, s.grid, BLOCK, 0,
+                                      (index_add_v4_gather<T, V, Payload>), a,
+                                      pairs.key, a.count, g, others, s.tiles, s.lanes)
+                         : GPO_LAUNCH(call, s.grid, BLOCK, 0,
+                                      (index_add_v4_gather<T, 1, Payload>), a,
+                                      pairs.key, a.count, g, others, s.tiles, s.lanes);
         }
         return status ? status : combine_chunks(call, a, pairs.key, g);
     }

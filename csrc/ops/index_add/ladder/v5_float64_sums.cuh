@@ -4,10 +4,12 @@
  *        destination make n rounding errors, and a float16 sum of ones stops growing at
  *        2,048.
  * Now:   float64 sums of the shape of x start at zero, take the rows by atomics, and
- *        are added to x and rounded once.
+ *        are added to x and rounded once.  More sums than L2 holds are made in ranges:
+ *        each is cleared, takes the rows that go there, and is rounded before the next,
+ *        so that atomics and sums stay in L2.
  * Cost:  8 bytes for each element of x, written twice and read; one 8-byte atomic per
  *        element of the source, which L2 does as fast as a 4-byte one for rows of one
- *        element and at half the rate for long rows.
+ *        element and at half the rate for long rows.  Each range reads the source.
  * Measured: 1e6 rows of 128 float32 into 1e5 0.860 ms, v4 0.341; 2^25 rows of one
  *        element into 1e6 0.429, one_element 1.85
  *        (benchmarks/results/h200-index_add.json).  A sort adds to each destination
@@ -25,7 +27,8 @@ constexpr int ELEMENTS_IN_FLIGHT = 4; /* of a thread */
 
 template <typename T>
 __global__ void
-__launch_bounds__(BLOCK) index_add_v5_float64_sums(index_add_view<T> a, double *sums)
+__launch_bounds__(BLOCK)
+    index_add_v5_float64_sums(index_add_view<T> a, index_add_range range, double *sums)
 {
     const int64_t n = a.outer * a.count * a.inner;
     const int64_t step = static_cast<int64_t>(gridDim.x) * (BLOCK * ELEMENTS_IN_FLIGHT);
@@ -52,9 +55,9 @@ __launch_bounds__(BLOCK) index_add_v5_float64_sums(index_add_view<T> a, double *
             if (begin + j * BLOCK + threadIdx.x < n) {
                 const int64_t s = row[j] - o[j] * a.count;
                 const int64_t k = destination_of(a.index, entry[j], s);
-                if (k >= 0) {
-                    atomic_add(sums + (o[j] * a.length + k) * a.inner + c[j],
-                               wide_scaled(v[j], a.wide_alpha));
+                const int64_t at = (o[j] * a.length + k) * a.inner + c[j] - range.begin;
+                if (k >= 0 && at >= 0 && at < range.n) {
+                    atomic_add(sums + at, wide_scaled(v[j], a.wide_alpha));
                 }
             }
         }
@@ -66,13 +69,25 @@ struct index_add_v5 : index_add_wide_atomics {
     static gpo_status run(gpo_call *call, const index_add_view<T> &a)
     {
         const int64_t n = a.outer * a.count * a.inner;
-        double *sums = nullptr;
-        gpo_status status = index_add_clear_sums(call, &sums);
-        if (!status) {
-            status = GPO_LAUNCH(call, grid_for(ceil_div(n, ELEMENTS_IN_FLIGHT)), BLOCK,
-                                0, (index_add_v5_float64_sums<T>), a, sums);
+        const int64_t size = a.outer * a.length * a.inner;
+        const int64_t each = ceil_div(size, index_add_ranges(call));
+        void *memory = nullptr;
+        gpo_status status = gpo_scratch(call, each * sizeof(double), &memory);
+        double *const sums = static_cast<double *>(memory);
+        for (int64_t begin = 0; begin < size && !status; begin += each) {
+            const index_add_range range = {begin,
+                                           begin + each < size ? each : size - begin};
+            status = index_add_clear_sums(call, range, sums);
+            if (!status) {
+                status =
+                    GPO_LAUNCH(call, grid_for(ceil_div(n, ELEMENTS_IN_FLIGHT)), BLOCK,
+                               0, (index_add_v5_float64_sums<T>), a, range, sums);
+            }
+            if (!status) {
+                status = index_add_round_sums(call, a, range, sums);
+            }
         }
-        return status ? status : index_add_round_sums(call, a, sums);
+        return status;
     }
 };
 

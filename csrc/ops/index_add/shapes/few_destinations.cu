@@ -76,18 +76,23 @@ struct index_add_tables : index_add_wide_atomics {
     {
         index_add_table t;
         size_t bytes = 0;
-        double *sums = nullptr;
-        if (!plan_table(call, sizeof *sums, &t, &bytes)) {
+        if (!plan_table(call, sizeof(double), &t, &bytes)) {
             return gpo_fail(&call->error, GPO_EVARIANT,
                             "the sums of index_add() do not fit into shared memory");
         }
-        gpo_status status = index_add_clear_sums(call, &sums);
+        const index_add_range all = {0, a.outer * a.length * a.inner};
+        void *memory = nullptr;
+        gpo_status status = gpo_scratch(call, all.n * sizeof(double), &memory);
+        double *const sums = static_cast<double *>(memory);
+        if (!status) {
+            status = index_add_clear_sums(call, all, sums);
+        }
         if (!status) {
             gpo_allow_shared(index_add_few_destinations_kernel<T>, bytes);
             status = GPO_LAUNCH(call, table_grid(a.outer, t), TABLE_BLOCK, bytes,
                                 (index_add_few_destinations_kernel<T>), a, t, sums);
         }
-        return status ? status : index_add_round_sums(call, a, sums);
+        return status ? status : index_add_round_sums(call, a, all, sums);
     }
 };
 

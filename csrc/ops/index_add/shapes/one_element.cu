@@ -218,7 +218,7 @@ sum_tiles(gpo_call *call, const index_add_view<T> &a, index_add_entries<T> e)
 }
 
 struct index_add_tiles {
-    static constexpr index_add_traits TRAITS = {true, false, false};
+    static constexpr index_add_traits TRAITS = {true, false, false, false};
 
     /* Payload: the number of the source row, or the bits of its only element. */
     template <typename T, typename Payload>

@@ -45,13 +45,18 @@ __launch_bounds__(FEW_THREADS)
     __syncthreads();
     index_reader index = a.index;
     index.bad = &bad[0];
+    int64_t entry[ITEMS];
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        const int s = j * FEW_THREADS + tid;
+        entry[j] = s < count ? entry_of(index, s) : 0;
+    }
     int kept = 0; /* rows that go to this block's destinations */
-#pragma unroll 1
-    for (int first = 0; first < count; first += FEW_THREADS) {
-        const int s = first + tid;
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        const int s = j * FEW_THREADS + tid;
         const bool is_row = s < count;
-        const int64_t k =
-            is_row ? destination_of(index, entry_of(index, s), s) - begin : -1;
+        const int64_t k = is_row ? destination_of(index, entry[j], s) - begin : -1;
         const bool is_mine = k >= 0 && k < end - begin;
         if (is_row) {
             space[0].key[s] = static_cast<uint32_t>(is_mine ? k : share.places);
@@ -95,17 +100,22 @@ __launch_bounds__(FEW_THREADS)
         });
 }
 
-/* Columns of 32 bytes to a block; more if there would be many blocks. */
+/*
+ * As many columns to a block as its threads add at once, and more if there would be more
+ * blocks than SMs; 32 bytes, at least, where a block copies much of x.
+ */
 template <typename T>
 static index_add_share
-share_of(const index_add_plan &plan, bool copies)
+share_of(const gpo_call *call, const index_add_plan &plan, bool copies)
 {
-    constexpr int64_t MANY = 512;
     index_add_share s = {};
     s.columns = plan.outer * plan.inner;
+    const int64_t least =
+        copies && s.columns * plan.length > COPIED_BY_COLUMNS ? 32 / sizeof(T) : 1;
     int64_t lanes = 1;
     while (lanes < WARP && lanes < s.columns &&
-           (lanes * sizeof(T) < 32 || s.columns > MANY * lanes)) {
+           (lanes < least || 2 * lanes * plan.count <= FEW_THREADS ||
+            s.columns > gpo_processors(call) * lanes)) {
         lanes *= 2;
         s.lane_bits++;
     }
@@ -133,8 +143,8 @@ index_add_one_launch(gpo_call *call)
         return status;
     }
     index_add_view<T> view = view_of<T>(call, frame);
-    index_add_share share =
-        share_of<T>(plan, static_cast<const void *>(view.base) != call->out[0].data);
+    index_add_share share = share_of<T>(
+        call, plan, static_cast<const void *>(view.base) != call->out[0].data);
     share.verdict = verdict;
     const int64_t blocks = share.slices * ceil_div(plan.length, share.places);
     const dim3 grid(grid_extent(blocks, MAX_GRID));

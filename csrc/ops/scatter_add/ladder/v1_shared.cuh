@@ -4,8 +4,9 @@
  * Now:   a fixed grid; each block adds into tables in shared memory and at the end does
  *        one global atomic per place.  A shared-memory atomic on floats is a
  *        compare-and-swap loop that retries when another warp changed the word, so a
- *        block has up to one table per warp.  Indices are loaded in 16-byte packs,
- *        values in groups of as many, several of both in flight.
+ *        block has up to one table per warp, and neighbours of one place are added up
+ *        before, in a thread and in a warp.  Indices are loaded in 16-byte packs, values
+ *        in groups of as many, several of both in flight.
  * Cost:  as v0, with n shared atomics and blocks * size global ones.  Where the result
  *        does not fit into a table, its later part is added as in v0.
  * Left:  the order of additions, here and in v0, is up to the hardware -> v2, v3.
@@ -13,7 +14,10 @@
 #ifndef GPO_SCATTER_ADD_V1_SHARED_CUH
 #define GPO_SCATTER_ADD_V1_SHARED_CUH
 
+#include <math.h>
+
 #include "../copies.cuh"
+#include "../neighbours.cuh"
 
 constexpr int SHARED_WARPS = SHARED_BLOCK / WARP;
 
@@ -25,6 +29,7 @@ __launch_bounds__(SHARED_BLOCK, 2)
     using T = typename Input::T;
     using I = typename Input::I;
     constexpr int N = pack<I>::SIZE;
+    constexpr int AT_ONCE = sizeof(Sum) > sizeof(double) ? 1 : GROUPS_AT_ONCE;
     GPO_DYN_SHARED(Sum, tables);
     const int tid = threadIdx.x, warp = tid / WARP;
     Sum *const table = tables + warp % copies * width;
@@ -34,21 +39,28 @@ __launch_bounds__(SHARED_BLOCK, 2)
     }
     __syncthreads();
 
-    const auto add = [&](T value, I raw, int64_t i) {
-        const int64_t at = x.place(raw, i);
+    const auto add = [&](int64_t at, Sum sum) {
         if (static_cast<uint64_t>(at) < static_cast<uint64_t>(width)) {
-            atomic_add(&table[at], x.lift(value));
+            atomic_add(&table[at], sum);
         }
         else if (at >= 0) {
-            atomic_add(&total[at], x.lift(value));
+            atomic_add(&total[at], sum);
         }
     };
+    /* Adds all runs of equal places but the last, which is returned. */
     const auto add_group = [&](const group<T, N> &v, const group<I, N> &raw,
                                int64_t i) {
+        place_and_sum<Sum> run = {x.place(raw.v[0], i), x.lift(v.v[0])};
 #pragma unroll
-        for (int k = 0; k < N; k++) {
-            add(v.v[k], raw.v[k], i + k);
+        for (int k = 1; k < N; k++) {
+            const int64_t at = x.place(raw.v[k], i + k);
+            if (at != run.at) {
+                add(run.at, run.sum);
+                run = {at, Sum{}};
+            }
+            run.sum = run.sum + x.lift(v.v[k]);
         }
+        return run;
     };
 
     const bool line = x.index_stride == 1;
@@ -57,29 +69,35 @@ __launch_bounds__(SHARED_BLOCK, 2)
     const bool packed =
         x.values_stride == 1 &&
         reinterpret_cast<uintptr_t>(x.values + head) % alignof(group<T, N>) == 0;
-    constexpr int64_t TILE = SHARED_BLOCK * GROUPS_AT_ONCE;
+    constexpr int64_t TILE = SHARED_BLOCK * AT_ONCE;
     for (int64_t first = blockIdx.x * TILE; first < groups; first += gridDim.x * TILE) {
         const int64_t g = first + tid;
         if (first + TILE <= groups) {
-            group<T, N> v[GROUPS_AT_ONCE];
-            group<I, N> raw[GROUPS_AT_ONCE];
+            group<T, N> v[AT_ONCE];
+            group<I, N> raw[AT_ONCE];
 #pragma unroll
-            for (int u = 0; u < GROUPS_AT_ONCE; u++) {
+            for (int u = 0; u < AT_ONCE; u++) {
                 const int64_t i = head + (g + u * SHARED_BLOCK) * N;
                 raw[u] = load_group<I, N>(x.index, 1, i, true);
                 v[u] = load_group<T, N>(x.values, x.values_stride, i, packed);
             }
 #pragma unroll
-            for (int u = 0; u < GROUPS_AT_ONCE; u++) {
-                add_group(v[u], raw[u], head + (g + u * SHARED_BLOCK) * N);
+            for (int u = 0; u < AT_ONCE; u++) {
+                const int64_t i = head + (g + u * SHARED_BLOCK) * N;
+                place_and_sum<Sum> run = add_group(v[u], raw[u], i);
+                if (joined(&run)) {
+                    add(run.at, run.sum);
+                }
             }
             continue;
         }
 #pragma unroll 1
         for (int64_t last = g; last < groups; last += SHARED_BLOCK) {
             const int64_t i = head + last * N;
-            add_group(load_group<T, N>(x.values, x.values_stride, i, packed),
-                      load_group<I, N>(x.index, 1, i, true), i);
+            const auto run =
+                add_group(load_group<T, N>(x.values, x.values_stride, i, packed),
+                          load_group<I, N>(x.index, 1, i, true), i);
+            add(run.at, run.sum);
         }
     }
     /* Before the first pack and after the last; all of an index with a stride. */
@@ -88,7 +106,8 @@ __launch_bounds__(SHARED_BLOCK, 2)
     for (int64_t k = static_cast<int64_t>(blockIdx.x) * SHARED_BLOCK + tid; k < loose;
          k += static_cast<int64_t>(gridDim.x) * SHARED_BLOCK) {
         const int64_t i = k < head ? k : groups * N + k;
-        add(x.values[i * x.values_stride], x.index[i * x.index_stride], i);
+        add(x.place(x.index[i * x.index_stride], i),
+            x.lift(x.values[i * x.values_stride]));
     }
     __syncthreads();
 
@@ -123,7 +142,10 @@ table_launch_of(const gpo_call *call, int64_t n, int64_t size, int64_t sum_bytes
     const int64_t bytes = copies * width * sum_bytes;
     const int64_t per_sm = clamp((room + 1024) / (bytes + 1024), 1, 2);
     const int64_t tile = SHARED_BLOCK * GROUPS_AT_ONCE * group;
-    const int64_t least = WORTH * width > tile ? WORTH * width : tile;
+    /* The time of n / blocks elements, and that of blocks * width additions to L2. */
+    const int64_t even = static_cast<int64_t>(
+        sqrt(static_cast<double>(n) * static_cast<double>(width) / STEPS_OF_MERGE));
+    const int64_t least = even > tile ? even : tile;
     const int64_t blocks = clamp(ceil_div(n, least), 0, per_sm * gpo_processors(call));
     return {width, copies, static_cast<size_t>(bytes),
             dim3(static_cast<unsigned>(blocks))};

@@ -60,12 +60,18 @@ __launch_bounds__(FEW_THREADS)
     }
     __syncthreads();
     x.bad = &bad[0];
+    int64_t raw[ITEMS];
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        const int i = j * FEW_THREADS + tid;
+        raw[j] = i < n ? index_at(x, is_wide, i) : 0;
+    }
     int kept = 0; /* elements that go to this block's places */
-#pragma unroll 1
-    for (int first = 0; first < n; first += FEW_THREADS) {
-        const int i = first + tid;
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        const int i = j * FEW_THREADS + tid;
         const bool is_element = i < n;
-        const int64_t k = is_element ? x.place(index_at(x, is_wide, i), i) - begin : -1;
+        const int64_t k = is_element ? x.place(raw[j], i) - begin : -1;
         const bool is_mine = k >= 0 && k < places;
         if (is_element) {
             space[0].key[i] = static_cast<uint32_t>(is_mine ? k : places);
