@@ -288,6 +288,19 @@ def test_copy_from_fills_any_layout() -> None:
         d.copy_from(np.zeros((6, 4)))
 
 
+@pytest.mark.parametrize("dtype", ["bool", "f2", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("shape", [(70, 131), (8, 9, 65), (3, 70, 1, 9), (2, 33, 7, 64)])
+def test_axes_change_places_in_tiles(dtype: str, shape: tuple[int, ...]) -> None:
+    x = some(shape).astype(dtype)
+    d = on_sim(np.ascontiguousarray(x.T)).T
+    np.testing.assert_array_equal(d.numpy(), x)
+    np.testing.assert_array_equal(d[1:, ::2].numpy(), x[1:, ::2])
+    d[:, 1:].copy_from(x[:, :-1])
+    want = x.copy()
+    want[:, 1:] = x[:, :-1]
+    np.testing.assert_array_equal(d.numpy(), want)
+
+
 def test_copy_to_fills_any_layout() -> None:
     x = some((6, 4))
     d = on_sim(x)

@@ -2,9 +2,11 @@
  * copy.cu  Copies between two arrays on one device, of any strides and dtypes: to pack
  * a view, fill a strided out= or convert an input.  NumPy's casting rules: the result
  * for a float outside the range of an integer target is undefined.
- * Order: axes, values, the kernel, the launcher by source dtype.
+ * Order: axes, values, the kernel, the launcher by source dtype, arrays that lie along
+ * different axes (transpose.cuh).
  */
 #include "number.cuh"
+#include "transpose.cuh"
 
 /* ---- axes ---- */
 
@@ -176,16 +178,18 @@ __launch_bounds__(BLOCK)
 
 template <typename T>
 static gpo_status
-copy_from(gpo_call *call, const gpo_array *from, const gpo_array *to)
+copy_from(gpo_call *call, const gpo_array *from, const gpo_array *to,
+          const copy_axes &axes)
 {
     const int64_t blocks = (to->size + BLOCK - 1) / BLOCK;
     const dim3 grid(static_cast<unsigned>(blocks < MAX_GRID ? blocks : MAX_GRID));
     return GPO_LAUNCH(call, grid, BLOCK, 0, (copy_strided<T>),
                       static_cast<const T *>(from->data), to->data, to->dtype, to->size,
-                      axes_of(from, to));
+                      axes);
 }
 
-using copy_run = gpo_status (*)(gpo_call *, const gpo_array *, const gpo_array *);
+using copy_run = gpo_status (*)(gpo_call *, const gpo_array *, const gpo_array *,
+                                const copy_axes &);
 
 static const copy_run by_dtype[GPO_NDTYPES] = {
 #define GPO_DTYPE(suffix, ctype, text, bytes, kind) \
@@ -194,10 +198,81 @@ static const copy_run by_dtype[GPO_NDTYPES] = {
 #undef GPO_DTYPE
 };
 
+/* ---- arrays that lie along different axes ---- */
+
+/* The axis along which elements are neighbours, or -1. */
+static int
+axis_of_neighbours(const copy_axes &axes, const int64_t *strides)
+{
+    for (int d = 0; d < axes.ndim; d++) {
+        if (strides[d] == 1) {
+            return d;
+        }
+    }
+    return -1;
+}
+
+/* Whether source and target lie along axes of their own; if so, what a transpose needs. */
+static bool
+lie_apart(const copy_axes &axes, transpose_axes *apart)
+{
+    const int row = axis_of_neighbours(axes, axes.from);
+    const int col = axis_of_neighbours(axes, axes.to);
+    if (row < 0 || col < 0 || row == col || axes.shape[row] < SHORT_SIDE ||
+        axes.shape[col] < SHORT_SIDE) {
+        return false;
+    }
+    *apart = {axes.shape[row],
+              axes.shape[col],
+              axes.from[col],
+              axes.to[row],
+              0,
+              {},
+              {},
+              {},
+              1};
+    for (int d = 0; d < axes.ndim; d++) {
+        if (d != row && d != col) {
+            const int k = apart->ndim++;
+            apart->shape[k] = axes.shape[d];
+            apart->from[k] = axes.from[d];
+            apart->to[k] = axes.to[d];
+            apart->outer *= axes.shape[d];
+        }
+    }
+    return true;
+}
+
+static gpo_status
+transpose_by_size(gpo_call *call, const gpo_array *from, const gpo_array *to,
+                  const transpose_axes &axes)
+{
+    const gpo_dtype_info &type = gpo_dtypes[from->dtype];
+    const bool is_complex = type.kind == 'c';
+    switch (type.bytes) {
+        case 1:
+            return transpose<uint8_t>(call, from->data, to->data, axes);
+        case 2:
+            return transpose<uint16_t>(call, from->data, to->data, axes);
+        case 4:
+            return transpose<uint32_t>(call, from->data, to->data, axes);
+        case 8:
+            return is_complex ? transpose<word_pair<uint32_t>>(call, from->data,
+                                                               to->data, axes)
+                              : transpose<uint64_t>(call, from->data, to->data, axes);
+        default:
+            return transpose<word_pair<uint64_t>>(call, from->data, to->data, axes);
+    }
+}
+
 extern "C" gpo_status
 gpo_device_copy(gpo_call *call, const gpo_array *from, const gpo_array *to)
 {
-    return by_dtype[from->dtype](call, from, to);
+    const copy_axes axes = axes_of(from, to);
+    transpose_axes apart;
+    return from->dtype == to->dtype && lie_apart(axes, &apart)
+               ? transpose_by_size(call, from, to, apart)
+               : by_dtype[from->dtype](call, from, to, axes);
 }
 
 /* ---- one value from the host as a kernel argument, which a graph can replay ---- */
