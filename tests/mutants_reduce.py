@@ -68,7 +68,7 @@ EQUIVALENT: Equivalent = {
     ): "how many loads are on their way changes the speed alone",
     (
         "ops/reduce/shapes/columns.cu",
-        "return vec <= 4 ? 4 : vec == 8 ? 3 : 1;",
+        "return VEC > 8 ? 1 : (VEC == 8 ? 3 : 4) - WIDE;",
         "< to <=",
     ): "how many blocks a processor is to hold changes the speed alone",
 }

@@ -1,8 +1,8 @@
 /*
  * hopper.cuh  More instructions of sm_90a, in the style of wgmma.cuh: mbarriers of
  * several arrivals, named barriers, registers, sums into global memory, copies by
- * tensor map, clusters.  No rung uses them yet; tests/fixtures/cluster.cu and
- * tensor_maps.cu do, in the simulator.
+ * tensor map, clusters.  Of these scan's cluster_rows uses clusters; the fixtures
+ * cluster.cu and tensor_maps.cu of the tests use all, in the simulator.
  */
 #ifndef GPO_HOPPER_CUH
 #define GPO_HOPPER_CUH

@@ -622,6 +622,43 @@ def test_views_with_steps(backend: str, variant: str) -> None:
             np.testing.assert_array_equal(got, x.argmax(axis))
 
 
+def check_columns(x: np.ndarray[Any, Any], axis: int | tuple[int, ...]) -> None:
+    """Compare reductions by columns with the reference; whole numbers are exact."""
+    for op in ("sum", "argmax", "any") if isinstance(axis, int) else ("sum", "max"):
+        got = reduce(x, op, axis=axis, backend="sim", variant="columns")
+        np.testing.assert_array_equal(got, ref.reduce(x, op, axis=axis))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
+def test_columns_in_packs(dtype: str) -> None:
+    """Columns of more elements than a thread of its own takes for each; other widths."""
+    rng = np.random.default_rng(5)
+    for shape in ((200, 64), (1000, 16), (3, 250, 48), (201, 33)):
+        x = rng.integers(0, 9, shape).astype(dtype)
+        check_columns(x, len(shape) - 2)
+        check_columns(x[..., ::-1, :], len(shape) - 2)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float32"])
+def test_columns_in_the_order_of_memory(dtype: str) -> None:
+    """Results in another order than their elements, a thread for each short row."""
+    x = np.random.default_rng(6).integers(0, 9, (21, 70, 16)).astype(dtype)
+    for view in (x.transpose(2, 1, 0), x.transpose(1, 2, 0), x[:, ::-1].transpose(2, 0, 1)):
+        for axis in (0, 1, 2, (0, 2)):
+            check_columns(view, axis)
+    check_columns(x[:, :, :7], 2)
+    x = np.random.default_rng(8).integers(0, 9, (5, 200, 48)).astype(dtype)
+    check_columns(x.transpose(2, 1, 0), 1)  # packs, whose results are apart
+
+
+def test_columns_along_several_axes() -> None:
+    """Two axes are walked by additions, more by divisions; gaps keep them apart."""
+    x = np.random.default_rng(7).integers(0, 9, (6, 10, 14, 12, 5)).astype("float32")
+    for view in (x[:, ::2], x[:, ::2, ::2], x[::2, ::3, ::2, ::5], x[:, ::2, :, :, ::2]):
+        for axis in ((0, 1), (0, 2), (1, 3), (0, 1, 2), (0, 1, 2, 3), (0, 1, 2, 4)):
+            check_columns(view, axis)
+
+
 # Rows of one and of several loads of a lane, that end in a pack or beside one.
 @pytest.mark.parametrize(
     ("rows", "cols"),

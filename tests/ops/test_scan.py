@@ -497,6 +497,36 @@ def test_walked_columns(rows: int, width: int) -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "complex64"])
+def test_walked_packs(dtype: str) -> None:
+    """So many columns that a thread takes a pack of them, where these are aligned."""
+    for width in (8200, 8202):
+        x = whole(9 * width, dtype).reshape(9, width)
+        for options in ({}, {"reverse": True}, {"exclusive": True, "initial": 3}):
+            got = scan(x, axis=0, **options, backend="sim", variant="walked_columns")
+            np.testing.assert_array_equal(got, ref.scan(x, axis=0, **options))
+
+
+@pytest.mark.parametrize("n", [1, 255, 256, 257, 4_100, 9_001])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int64", "complex128"])
+def test_cluster_rows(n: int, dtype: str) -> None:
+    """A row cut into eight, from one warp of each block on; ends that are not aligned."""
+    x = whole(3 * n + 2, dtype) % 3 if dtype != "complex128" else whole(3 * n + 2, dtype)
+    for part in (x[2:].reshape(3, n), x[1 : n + 1], x[: 2 * n].reshape(1, 2 * n)[:, ::2]):
+        for options in ({}, {"reverse": True}, {"exclusive": True}, {"initial": 3}):
+            got = scan(part, axis=-1, **options, backend="sim", variant="cluster_rows")
+            np.testing.assert_array_equal(got, ref.scan(part, axis=-1, **options))
+
+
+def test_cluster_rows_of_several_packs() -> None:
+    """Threads have two packs from 8,192 packs on, of which the last block has few."""
+    for n in (2 * 8192, 2 * 8192 + 1, 35_000):
+        x = whole(n, "int64")
+        for options in ({}, {"reverse": True}, {"op": "max", "exclusive": True}):
+            got = scan(x, **options, backend="sim", variant="cluster_rows")
+            np.testing.assert_array_equal(got, ref.scan(x, **options))
+
+
 @pytest.mark.parametrize("cols", [1, 2, 3, 16, 17, 31, 32, 33, 100, 1024])
 def test_warp_rows(cols: int) -> None:
     """Lanes beside a row, rows beside a warp, turns of 32, any strides, both directions."""

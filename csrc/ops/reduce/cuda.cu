@@ -58,35 +58,6 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, from times on an H200: benchmarks/results/h200-reduce.json ---- */
 
-/*
- * Whether short_rows takes less time for elements of a row apart than columns, whose
- * blocks each take the time of a few barriers, however little they have to do.  Fitted
- * to 16 calls on an H200 (NOTES.md).
- */
-static bool
-is_short_apart(const gpo_call *call, const reduce_plan &plan)
-{
-    constexpr double BLOCK_TIME = 2600, BYTE = 1 / 3500.0; /* of columns, in ns */
-    constexpr double ROW = 0.032, ELEMENT = 0.0028;        /* of short_rows */
-    const reduce_axes &kept = plan.kept;
-    if (plan.rows == 0) {
-        return false;
-    }
-    const int64_t width = kept.ndim > 0 ? kept.shape[kept.ndim - 1] : 1;
-    const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
-    const int64_t tiles = plan.rows / width * ceil_div(width, BLOCK);
-    if (tiles < room) {
-        return false; /* blocks share columns, and all run at once */
-    }
-    const double rows = static_cast<double>(plan.rows);
-    const double elements = rows * static_cast<double>(plan.cols);
-    const double blocks = BLOCK_TIME * static_cast<double>(tiles / room);
-    const double bytes = BYTE * gpo_dtypes[call->in[0].dtype].bytes * elements;
-    const double by_row = ROW * rows, by_element = ELEMENT * elements;
-    return (by_row > by_element ? by_row : by_element) <
-           (blocks > bytes ? blocks : bytes);
-}
-
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -96,13 +67,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "v9 is the last rung, and takes any number of axes");
         return &variants[V9];
     }
-    const reduce_axes &kept = plan.kept;
-    const bool few_beside = kept.ndim > 1 && kept.shape[kept.ndim - 1] <= FEW_BESIDE;
-    if (!are_runs(plan) &&
-        ((plan.cols <= FEW_APART && few_beside) || is_short_apart(call, plan))) {
-        GPO_SAY(why,
-                "short_rows: %lld elements of a row apart, few rows beside each other",
-                static_cast<long long>(plan.cols));
+    const int64_t processors = gpo_processors(call);
+    if (!are_runs(plan) && !are_columns(plan) && plan.cols <= SHORT_GAPPED &&
+        plan.rows > processors * BLOCKS_PER_PROCESSOR) {
+        GPO_SAY(why, "short_rows: %lld rows of %lld elements with gaps",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[SHORT_ROWS];
     }
     if (!are_runs(plan)) {
@@ -115,7 +84,13 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     const int element = gpo_dtypes[call->in[0].dtype].bytes;
     const int64_t bytes = plan.cols * element;
-    const int64_t many = static_cast<int64_t>(gpo_processors(call)) * MANY_ROWS;
+    const int64_t many = processors * MANY_ROWS;
+    if (plan.cols > 1 && plan.cols <= FEW_DOWN && plan.rows >= many &&
+        bytes % 16 != 0) {
+        GPO_SAY(why, "columns: a thread for each of %lld rows of %lld elements",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[COLUMNS];
+    }
     const int64_t short_row = plan.rows < many ? SHORT_ROW_BYTES : WARP_ROW_BYTES;
     if (plan.rows > 1 && bytes <= short_row) {
         GPO_SAY(why, "short_rows: part of a warp does a row of %lld bytes, up to %lld",

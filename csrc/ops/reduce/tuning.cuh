@@ -30,8 +30,6 @@ constexpr int ROW_BLOCKS = 4;
 #endif
 
 constexpr int BLOCKS_PER_PROCESSOR = 4; /* v9, columns: where blocks share a result */
-constexpr int SHORT_GAPPED = 128;       /* columns: elements of a row with gaps that one
-                                           thread walks along; estimated */
 
 constexpr int64_t SHORT_ROW_BYTES = 4096; /* short_rows: rows up to this size */
 constexpr int64_t WARP_ROW_BYTES = 32768; /* the same, if there are many rows */
@@ -49,9 +47,16 @@ constexpr int64_t KEEP_L2_BYTES = static_cast<int64_t>(256) << 20;
    the last of several waits for a ticket and for their parts.  Estimated. */
 constexpr int64_t ROUNDS_ALONE = 3;
 
-/* Rows with gaps for short_rows, not columns: elements of a row, and rows beside each
-   other ((65536, 2, 32) of every second bool along axis 1: 38 us, columns 224). */
-constexpr int64_t FEW_APART = 8, FEW_BESIDE = 64;
+/* Up to so many elements a thread walks down a row of any strides: where a warp has
+   several such rows, they use whole sectors together.  Estimated. */
+constexpr int64_t FEW_DOWN = 8;
+
+/* columns: rows with gaps that a block may have; a warp reads 4 elements of each. */
+constexpr int ROWS_WITH_GAPS = 8;
+
+/* The choice: rows with gaps up to this length are for short_rows where they are more
+   than blocks at once, each of which takes 2.6 us.  From times in NOTES.md. */
+constexpr int64_t SHORT_GAPPED = 1024;
 
 /* The choice: results of one element each, from which columns beat short_rows. */
 constexpr int64_t MANY_COPIED = 1 << 20;

@@ -53,18 +53,44 @@ has_neighbours(const reduce_plan &plan)
     return kept.ndim > 0 && kept.strides[kept.ndim - 1] == 1;
 }
 
-/* The offset of element number i of these axes from the first, in elements. */
+/*
+ * Whether neighbouring threads take neighbouring results, for columns.cu: these are
+ * closer together in memory than the elements of a row, or a row has few.
+ */
+inline bool
+are_columns(const reduce_plan &plan)
+{
+    const reduce_axes &kept = plan.kept, &reduced = plan.reduced;
+    if (kept.ndim == 0 || plan.cols <= FEW_DOWN) {
+        return kept.ndim > 0;
+    }
+    int64_t nearest = llabs(kept.strides[0]);
+    for (int d = 1; d < kept.ndim; d++) {
+        const int64_t apart = llabs(kept.strides[d]);
+        nearest = apart < nearest ? apart : nearest;
+    }
+    return reduced.ndim == 0 || nearest <= llabs(reduced.strides[reduced.ndim - 1]);
+}
+
+/* The offset of element number i of these axes from the first, for these strides. */
 __device__ __forceinline__ int64_t
-offset_of(const few_axes &axes, int64_t i)
+offset_of(const few_axes &axes, const int64_t (&strides)[FEW_AXES], int64_t i)
 {
     int64_t offset = 0;
 #pragma unroll 1
     for (int d = axes.ndim - 1; d > 0; d--) {
         const int64_t quotient = axes.length[d].of(i);
-        offset += (i - quotient * axes.length[d].by) * axes.strides[d];
+        offset += (i - quotient * axes.length[d].by) * strides[d];
         i = quotient;
     }
-    return axes.ndim > 0 ? offset + i * axes.strides[0] : 0;
+    return axes.ndim > 0 ? offset + i * strides[0] : 0;
+}
+
+/* The same for their own strides: elements from the first. */
+__device__ __forceinline__ int64_t
+offset_of(const few_axes &axes, int64_t i)
+{
+    return offset_of(axes, axes.strides, i);
 }
 
 /* The plan as a kernel argument; `first` is the launch's first row or tile. */

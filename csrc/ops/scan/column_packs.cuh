@@ -17,7 +17,10 @@ __device__ __forceinline__ void
 load_columns(const Op &op, const scan_view<typename Op::Out> &a, int64_t row,
              int64_t column, int64_t width, bool whole, typename Op::Raw (&raw)[VEC])
 {
-    if (whole) {
+    if constexpr (VEC == 1) {
+        raw[0] = column < width ? op.read(a.x, row + column) : op.nothing();
+    }
+    else if (whole) {
         op.read_pack(a.x, row + column, raw);
     }
     else {
@@ -33,7 +36,7 @@ __device__ __forceinline__ void
 store_columns(Out *row, int64_t column, int64_t width, bool whole,
               const Out (&result)[VEC])
 {
-    if (whole) {
+    if (VEC > 1 && whole) {
         store_together(row + column, result);
     }
     else {

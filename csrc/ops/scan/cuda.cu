@@ -16,7 +16,7 @@
 #define RUNG(rung) \
     [](auto t) -> gpo_run { return scan_with<rung, typename decltype(t)::type>; }
 
-/* v5, or v3 where v5 does not apply: rows of one tile, columns, integer sums. */
+/* v5, or v3 where v5 does not apply: rows of one tile, columns, widened sums. */
 template <typename T>
 static gpo_status
 scan_v5_or_v3(gpo_call *call)
@@ -24,7 +24,7 @@ scan_v5_or_v3(gpo_call *call)
     return has_many_tiles(call) ? scan_v5<T>(call) : scan_with<scan_v3, T>(call);
 }
 
-enum { V3 = 3, V4, V5, SHORT_ROWS, COLUMNS, WALKED_COLUMNS, WARP_ROWS };
+enum { V3 = 3, V4, V5, SHORT_ROWS, COLUMNS, WALKED_COLUMNS, WARP_ROWS, CLUSTER_ROWS };
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "Hillis and Steele, three kernels", RUNG(scan_v0)),
@@ -49,26 +49,41 @@ static const gpo_variant variants[] = {
     gpo_shape(gpo_row<every_type>("warp_rows", "a warp or a part of it for each row",
                                   GPO_RUN(scan_warp_rows)),
               "rows of at most 1,024 elements, at most 2^24 of them", has_warp_rows),
+    gpo_shape(gpo_row<every_type>("cluster_rows", "a cluster of blocks for each row",
+                                  GPO_RUN(scan_cluster_rows), "run-to-run", "sm_90a"),
+              "rows along memory of at most 1 MiB, but not sums of short integers",
+              has_cluster_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
 /* ---- choice, from times on an H200: benchmarks/results/h200-scan.json ---- */
 
-/* Whether columns fill the device, a pack per thread, or are short. */
+/* Whether columns fill the device, or are short. */
 static bool
 are_walked(const gpo_call *call)
 {
     const scan_plan &plan = *scan_plan_of(call);
     const int64_t packs = plan.rows / (pack_size(call) < 4 ? pack_size(call) : 4);
-    return plan.cols <= SHORT_COLUMN || packs >= PACKS_PER_SM * gpo_processors(call);
+    const int64_t many = PACKS_PER_SM * gpo_processors(call);
+    const bool wide = plan.inner * gpo_dtypes[call->out[0].dtype].bytes >= SECTOR_BYTES;
+    return plan.cols <= SHORT_COLUMN || packs >= many ||
+           (wide && plan.cols <= FEW_DOWN && plan.rows >= many);
+}
+
+/* Whether columns are so few that the shortest code is the fastest. */
+static bool
+are_few_columns(const scan_plan &plan)
+{
+    const int64_t all = plan.rows * plan.cols;
+    return (plan.cols <= FEW_DOWN && all <= FEW_IN_COLUMNS) ||
+           (plan.cols <= FEWEST_DOWN && all <= MORE_IN_COLUMNS);
 }
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const scan_plan &plan = *scan_plan_of(call);
-    if (has_columns(call) && plan.cols <= FEW_DOWN &&
-        plan.rows * plan.cols <= FEW_IN_COLUMNS) {
+    if (has_columns(call) && are_few_columns(plan)) {
         GPO_SAY(why,
                 "warp_rows: %lld scans of %lld elements, few in all: the shortest code",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
@@ -111,6 +126,14 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const int64_t tiles =
         plan.rows * ceil_div(plan.cols + spare, THREADS * PACKS * size);
     const bool is_one = plan.cols <= THREADS * PARKED * size; /* tile of v4 */
+    if (!is_one && has_cluster_rows(call) &&
+        plan.rows * CLUSTER <= gpo_processors(call) &&
+        !gpo_lacks(call->backend, call->device, variants[CLUSTER_ROWS].needs)) {
+        GPO_SAY(why,
+                "cluster_rows: %lld rows, whose blocks exchange totals by clusters",
+                static_cast<long long>(plan.rows));
+        return &variants[CLUSTER_ROWS];
+    }
     if (!is_one && tiles <= gpo_processors(call)) {
         GPO_SAY(why, "v3: a processor for each of %lld tiles, which start sooner",
                 static_cast<long long>(tiles));

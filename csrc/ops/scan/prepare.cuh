@@ -40,13 +40,11 @@ has_warp_rows(const gpo_call *call)
     return plan.cols <= MOST_CHAINED && plan.rows <= MOST_WARP_ROWS;
 }
 
-/* Whether results are as wide as x: Op::AS_READ, all but integer sums and products. */
+/* Whether results are as wide as x: Op::AS_READ, all but sums of short integers. */
 inline bool
 is_as_wide_as_x(const gpo_call *call)
 {
-    const char kind = gpo_dtypes[call->in[0].dtype].kind;
-    const scan_op op = scan_plan_of(call)->op;
-    return kind == 'f' || kind == 'c' || op == SCAN_MIN || op == SCAN_MAX;
+    return gpo_dtypes[call->in[0].dtype].bytes == gpo_dtypes[call->out[0].dtype].bytes;
 }
 
 /* Whether every row takes more than one tile, of elements that v5 supports. */
@@ -55,6 +53,16 @@ has_many_tiles(const gpo_call *call)
 {
     return !has_columns(call) && is_as_wide_as_x(call) &&
            scan_plan_of(call)->cols > THREADS * PACKS * pack_size(call);
+}
+
+/* Whether a cluster has room for a row, of elements as wide as results. */
+inline bool
+has_cluster_rows(const gpo_call *call)
+{
+    const int64_t size = pack_size(call);
+    constexpr int64_t ALL = static_cast<int64_t>(CLUSTER) * CLUSTER_THREADS;
+    return !has_columns(call) && is_as_wide_as_x(call) &&
+           scan_plan_of(call)->cols + size - 1 <= ALL * CLUSTER_PACKS * size;
 }
 
 /* ---- x in the order of out ---- */
@@ -77,6 +85,17 @@ for_each_ordered_view(gpo_call *call, const Op &op, bool in_order, Launch launch
     return status ? status : for_each_view(plan, x, call->out[0].data, op, launch);
 }
 
+/* Calls Rung::rows(call, view, op) for each view of rows in the order of out. */
+template <typename Rung, typename Op>
+gpo_status
+for_each_row_view(gpo_call *call, const Op &op)
+{
+    const int64_t stride = scan_plan_of(call)->stride;
+    return for_each_ordered_view(
+        call, op, stride == 1 || stride == -1,
+        [&](const scan_view<typename Op::Out> &a) { return Rung::rows(call, a, op); });
+}
+
 /* ---- launchers in other translation units, for the table ---- */
 
 template <typename T>
@@ -84,6 +103,9 @@ gpo_status scan_v5(gpo_call *call);
 
 template <typename T>
 gpo_status scan_short_rows(gpo_call *call);
+
+template <typename T>
+gpo_status scan_cluster_rows(gpo_call *call);
 
 template <typename T>
 gpo_status scan_columns(gpo_call *call);

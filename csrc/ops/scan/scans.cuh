@@ -84,7 +84,10 @@ struct total_fold {
     }
 };
 
-/* Floats and complex numbers; 16-bit floats are combined in float. */
+/*
+ * Floats, complex numbers and integers of 64 bits, which wrap; 16-bit floats are
+ * combined in float.
+ */
 template <typename T, bool PROD>
 struct scan_total {
     using Raw = T;
@@ -152,7 +155,7 @@ struct scan_total {
     }
 };
 
-/* Integers and bool, extended to 64 bits as they are read; they wrap modulo 2^64. */
+/* Shorter integers and bool, extended to 64 bits as they are read; sums wrap. */
 template <bool PROD>
 struct scan_whole {
     using Raw = uint64_t;
@@ -165,7 +168,7 @@ struct scan_whole {
     static constexpr bool AS_READ = false;
 
     uint64_t sign; /* the sign bit of a signed type, else 0 */
-    int size;      /* bytes of an element */
+    int size;      /* bytes of an element: 1, 2 or 4 */
     bool truth;    /* bool: any byte but 0 is 1 */
     Acc first;
 
@@ -186,10 +189,8 @@ struct scan_whole {
                 return extended(static_cast<const uint8_t *>(x)[i]);
             case 2:
                 return extended(static_cast<const uint16_t *>(x)[i]);
-            case 4:
-                return extended(static_cast<const uint32_t *>(x)[i]);
             default:
-                return static_cast<const uint64_t *>(x)[i];
+                return extended(static_cast<const uint32_t *>(x)[i]);
         }
     }
 
@@ -211,10 +212,8 @@ struct scan_whole {
                 return read_two<uint8_t>(x, i, v);
             case 2:
                 return read_two<uint16_t>(x, i, v);
-            case 4:
-                return read_two<uint32_t>(x, i, v);
             default:
-                return load_together(static_cast<const uint64_t *>(x) + i, v);
+                return read_two<uint32_t>(x, i, v);
         }
     }
 
@@ -411,6 +410,7 @@ gpo_status
 scan_with(gpo_call *call)
 {
     constexpr bool WHOLE = !IS_FLOAT<T> && !IS_COMPLEX<T>;
+    constexpr bool WIDENED = WHOLE && sizeof(T) < 8;
     constexpr bool SIGNED = std::is_integral_v<T> && std::is_signed_v<T>;
     constexpr uint64_t TOP = static_cast<uint64_t>(1)
                              << (8 * (sizeof(T) < 8 ? sizeof(T) : 8) - 1);
@@ -419,7 +419,7 @@ scan_with(gpo_call *call)
     if (plan.rows == 0 || plan.cols == 0) {
         return GPO_OK;
     }
-    if constexpr (WHOLE) {
+    if constexpr (WIDENED) {
         const uint64_t sign = SIGNED ? TOP : 0;
         const int size = sizeof(T);
         if (plan.op == SCAN_SUM) {
@@ -430,11 +430,12 @@ scan_with(gpo_call *call)
         }
     }
     else {
+        using Total = std::conditional_t<WHOLE, uint64_t, T>;
         if (plan.op == SCAN_SUM) {
-            return scan_total_with<scan_total<T, false>, Rung>(call);
+            return scan_total_with<scan_total<Total, false>, Rung>(call);
         }
         if (plan.op == SCAN_PROD) {
-            return scan_total_with<scan_total<T, true>, Rung>(call);
+            return scan_total_with<scan_total<Total, true>, Rung>(call);
         }
     }
     if constexpr (!IS_COMPLEX<T>) {

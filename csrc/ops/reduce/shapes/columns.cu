@@ -1,12 +1,77 @@
 /*
  * columns.cu  Rows whose elements are not contiguous: columns, or rows with gaps.
- * Elements of neighbouring results are close together, so the lanes of a warp take
+ * Elements of neighbouring results are close together, so neighbouring threads take
  * neighbouring columns and walk down together, coalesced where the columns are
- * contiguous.  A long row with gaps is a column of width 1.
+ * contiguous.  Results are numbered by the places of their elements in memory, so
+ * neighbours may be of several tiles of narrow columns.  A long row with gaps is a
+ * column of width 1.
  * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread where columns
  *        start on 16-byte boundaries, else 8 elements.
+ * Order: the walk down, the fold, the kernel, the grid, the launch.
  */
 #include "../views.cuh"
+
+/* ---- the walk down: the offset of element k of a row, then of k + step, ... ---- */
+
+/* Along at most two axes: additions, and no division for each element. */
+struct near_walk {
+    int64_t offset, jump, carry;
+    int inner, inner_step, length; /* places along the last axis */
+
+    __device__ __forceinline__ near_walk(const few_axes &axes, int64_t k, int64_t step)
+    {
+        const bool two = axes.ndim == 2;
+        const int64_t own = axes.strides[two];
+        length = two ? static_cast<int>(axes.length[1].by) : INT32_MAX;
+        const int64_t outer = two ? axes.length[1].of(k) : 0;
+        const int64_t outer_step = two ? axes.length[1].of(step) : 0;
+        inner = two ? static_cast<int>(k - outer * length) : 0;
+        inner_step = two ? static_cast<int>(step - outer_step * length) : 0;
+        const int64_t across = two ? axes.strides[0] : 0;
+        offset = outer * across + (two ? inner : k) * own;
+        jump = outer_step * across + (two ? inner_step : step) * own;
+        carry = across - length * own;
+    }
+
+    __device__ __forceinline__ int64_t next()
+    {
+        const int64_t at = offset;
+        offset += jump;
+        inner += inner_step;
+        if (inner >= length) {
+            inner -= length;
+            offset += carry;
+        }
+        return at;
+    }
+};
+
+/* Whether a near_walk can take these axes: `inner` stays below 2^31. */
+__device__ __forceinline__ bool
+are_near(const few_axes &axes)
+{
+    return axes.ndim < 2 || (axes.ndim == 2 && axes.length[1].by < 1 << 30);
+}
+
+/* Along any axes. */
+struct far_walk {
+    const few_axes &axes;
+    int64_t k, step;
+
+    __device__ __forceinline__ far_walk(const few_axes &axes, int64_t k, int64_t step)
+        : axes(axes), k(k), step(step)
+    {
+    }
+
+    __device__ __forceinline__ int64_t next()
+    {
+        const int64_t at = offset_of(axes, k);
+        k += step;
+        return at;
+    }
+};
+
+/* ---- the fold ---- */
 
 /* An element of each of VEC columns, as one load of 16 bytes where VEC > 1. */
 template <int VEC, typename T>
@@ -22,14 +87,21 @@ load_columns(const T *p, uint64_t policy, T (&loaded)[VEC])
     }
 }
 
+/* Values of VEC columns that a thread loads together, as many as registers allow. */
+template <int VEC, typename Part>
+constexpr int loads_of_parts = VEC * sizeof(Part) >= 64   ? 1
+                               : VEC * sizeof(Part) >= 32 ? 2
+                               : VEC * sizeof(Part) >= 16 ? 4
+                                                          : 8;
+
 /*
- * Elements k, k + step, ... of VEC columns from p on; element k of the first column is
- * p[where(k)].
+ * Elements k, k + step, ... of VEC columns, of which the first begins at p; `walk`
+ * begins at k.
  */
-template <typename Op, int VEC, typename Where>
+template <typename Op, int VEC, typename Walk>
 __device__ __forceinline__ void
-fold_columns(const Op &op, typename Op::Fold *fold, const typename Op::T *p, int64_t k,
-             int64_t step, int64_t cols, uint64_t policy, Where where)
+fold_columns(const Op &op, typename Op::Fold *fold, const typename Op::T *p, Walk walk,
+             int64_t k, int64_t step, int64_t cols, uint64_t policy)
 {
     using T = typename Op::T;
     constexpr int ITEMS = VEC > 1 ? TILE_ITEMS : 2 * TILE_ITEMS;
@@ -37,7 +109,7 @@ fold_columns(const Op &op, typename Op::Fold *fold, const typename Op::T *p, int
     for (; k + (ITEMS - 1) * step < cols; k += ITEMS * step) {
 #pragma unroll
         for (int u = 0; u < ITEMS; u++) {
-            load_columns<VEC>(p + where(k + u * step), policy, loaded[u]);
+            load_columns<VEC>(p + walk.next(), policy, loaded[u]);
         }
 #pragma unroll
         for (int v = 0; v < VEC; v++) {
@@ -49,18 +121,15 @@ fold_columns(const Op &op, typename Op::Fold *fold, const typename Op::T *p, int
             fold[v].add(Op::widen(acc));
         }
     }
-    constexpr int SUMS = VEC * static_cast<int>(sizeof(typename Op::Part));
-    constexpr int REST = /* as many as registers allow */
-        SUMS >= 64      ? 1
-        : SUMS >= 32    ? 2
-        : sizeof(T) > 8 ? 4
-                        : ITEMS;
+    constexpr int MOST = loads_of_parts<VEC, typename Op::Part>;
+    constexpr int REST = sizeof(T) > 8 || MOST < 4 ? (MOST < 4 ? MOST : 4) : ITEMS;
 #pragma unroll 1
     for (; k < cols; k += REST * step) {
 #pragma unroll
         for (int u = 0; u < REST; u++) { /* all before the first is used */
+            const int64_t at = walk.next();
             if (k + u * step < cols) {
-                load_columns<VEC>(p + where(k + u * step), policy, loaded[u]);
+                load_columns<VEC>(p + at, policy, loaded[u]);
             }
         }
 #pragma unroll
@@ -74,25 +143,64 @@ fold_columns(const Op &op, typename Op::Fold *fold, const typename Op::T *p, int
     }
 }
 
-/* Blocks per SM, for the launch bound: each column of a thread takes registers. */
-__host__ __device__ constexpr int
-column_blocks(int vec)
+/* The parts of VEC columns from blocks b, b + height, ..., `rows` parts apart. */
+template <typename Op, int VEC>
+__device__ __forceinline__ void
+fold_parts(typename Op::Fold *fold, const typename Op::Part *part, int64_t rows, int b,
+           int height, int blocks)
 {
-    return vec <= 4 ? 4 : vec == 8 ? 3 : 1;
+    constexpr int LOADS = loads_of_parts<VEC, typename Op::Part>;
+#pragma unroll 1
+    for (; b < blocks; b += LOADS * height) {
+        typename Op::Part loaded[LOADS][VEC];
+#pragma unroll
+        for (int u = 0; u < LOADS; u++) {
+#pragma unroll
+            for (int v = 0; v < VEC && b + u * height < blocks; v++) {
+                loaded[u][v] = part[(b + u * height) * rows + v];
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < LOADS; u++) {
+#pragma unroll
+            for (int v = 0; v < VEC && b + u * height < blocks; v++) {
+                fold[v].add(loaded[u][v]);
+            }
+        }
+    }
 }
 
+/* ---- the kernel ---- */
+
+/* Blocks per SM, for the launch bound: each column of a thread takes registers. */
+template <typename Op, int VEC>
+__host__ __device__ constexpr int
+column_blocks()
+{
+    constexpr int PART = sizeof(typename Op::Part), FOLD = sizeof(typename Op::Fold);
+    constexpr bool WIDE = VEC == 1 ? PART + sizeof(typename Op::T) > 20
+                                   : VEC > 2 && FOLD > PART; /* means of integers */
+    return VEC > 8 ? 1 : (VEC == 8 ? 3 : 4) - WIDE;
+}
+
+/* Where result number i of a reduce_view is stored. */
+struct result_places {
+    bool in_order; /* result i is out[i] */
+    int64_t strides[FEW_AXES];
+};
+
 /*
- * Columns: `width` neighbouring rows are `across` elements apart, for VEC > 1 one, so
- * each thread takes VEC of them and walks down.  Threads (lane, y) of a block share a tile of lanes * VEC
- * columns and split its height; blocks (tile, s) split it further, and the last one to
- * take the tile's ticket combines their parts.  A row with gaps is a column of width 1.
+ * Results are numbered along x.kept; for VEC > 1 the next one is of the next element.
+ * Threads (lane, y) of a block share a tile of lanes * VEC results and split its
+ * height; blocks (tile, s) split it further, and the last one to take the tile's ticket
+ * combines their parts.
  */
 template <typename Op, int VEC>
 __global__ void
-__launch_bounds__(BLOCK, column_blocks(VEC))
-    reduce_columns_kernel(Op op, reduce_view<typename Op::T> x, int64_t width,
-                          int64_t across, int64_t tiles_across, int lanes,
-                          block_parts<typename Op::Part> parts, reduce_result to)
+__launch_bounds__(BLOCK, (column_blocks<Op, VEC>()))
+    reduce_columns_kernel(Op op, reduce_view<typename Op::T> x, result_places places,
+                          int lanes, block_parts<typename Op::Part> parts,
+                          reduce_result to)
 {
     using T = typename Op::T;
     using Part = typename Op::Part;
@@ -103,25 +211,22 @@ __launch_bounds__(BLOCK, column_blocks(VEC))
     const int lane = threadIdx.x % lanes, y = threadIdx.x / lanes;
     const int height = BLOCK / lanes;
     const int64_t tile = x.first + blockIdx.x;
-    const int64_t outer = tile / tiles_across;
-    const int64_t column = (tile % tiles_across * lanes + lane) * VEC;
-    const bool inside = column < width;
-    const T *p =
-        x.x + offset_of(x.kept, outer * width) + (inside ? column * across : 0);
+    const int64_t row = (tile * lanes + lane) * VEC;
+    const bool inside = row < x.rows;
+    const T *p = x.x + (inside ? offset_of(x.kept, row) : 0);
     const int64_t cols = inside ? x.cols : 0;
     const int64_t step = static_cast<int64_t>(height) * gridDim.y;
     const int64_t begin = static_cast<int64_t>(blockIdx.y) * height + y;
     const uint64_t policy = l2_policy(x.keep_l2);
 
     typename Op::Fold fold[VEC];
-    if (x.reduced.ndim == 1) {
-        const int64_t stride = x.reduced.strides[0];
-        fold_columns<Op, VEC>(op, fold, p, begin, step, cols, policy,
-                              [=](int64_t k) { return k * stride; });
+    if (are_near(x.reduced)) {
+        fold_columns<Op, VEC>(op, fold, p, near_walk(x.reduced, begin, step), begin,
+                              step, cols, policy);
     }
     else {
-        fold_columns<Op, VEC>(op, fold, p, begin, step, cols, policy,
-                              [&](int64_t k) { return offset_of(x.reduced, k); });
+        fold_columns<Op, VEC>(op, fold, p, far_walk(x.reduced, begin, step), begin,
+                              step, cols, policy);
     }
 
     /* Combine a column's threads in shared memory; the last block, then all parts. */
@@ -159,11 +264,10 @@ __launch_bounds__(BLOCK, column_blocks(VEC))
         if (blocks == 1) {
             break;
         }
-        Part *part = parts.part + outer * width + column;
         if (y == 0 && inside) {
 #pragma unroll
             for (int v = 0; v < VEC; v++) {
-                part[blockIdx.y * x.rows + v] = total[v];
+                parts.part[blockIdx.y * x.rows + row + v] = total[v];
             }
         }
         if (!is_last_block(&parts.ticket[tile], blocks, last)) {
@@ -173,48 +277,92 @@ __launch_bounds__(BLOCK, column_blocks(VEC))
         for (int v = 0; v < VEC; v++) {
             fold[v] = typename Op::Fold();
         }
-#pragma unroll 2
-        for (int64_t b = y; b < (inside ? blocks : 0); b += height) {
-#pragma unroll
-            for (int v = 0; v < VEC; v++) {
-                fold[v].add(part[b * x.rows + v]);
-            }
+        if (inside) {
+            fold_parts<Op, VEC>(fold, parts.part + row, x.rows, y, height,
+                                static_cast<int>(blocks));
         }
     }
-    if (y == 0 && inside) {
+    if (y > 0 || !inside) {
+        return;
+    }
+    int64_t place = row, apart = 1;
+    if (!places.in_order) {
+        place = offset_of(x.kept, places.strides, row);
+        apart = VEC > 1 ? places.strides[x.kept.ndim - 1] : 1;
+    }
 #pragma unroll
-        for (int v = 0; v < VEC; v++) {
-            op.store(to, outer * width + column + v, total[v], x.cols);
-        }
+    for (int v = 0; v < VEC; v++) {
+        op.store(to, place + v * apart, total[v], x.cols);
     }
 }
 
-/* How columns are divided: threads across and down, blocks across and down. */
+/* ---- the grid ---- */
+
+/* The kept axes with the nearest elements last, and where their results are. */
+static result_places
+sort_by_distance(reduce_axes *kept)
+{
+    result_places places = {true, {}};
+    int64_t step = 1;
+    for (int d = kept->ndim - 1; d >= 0; d--) {
+        places.strides[d] = step;
+        step *= kept->shape[d];
+    }
+    for (int d = 1; d < kept->ndim; d++) { /* an insertion sort */
+        const int64_t length = kept->shape[d], stride = kept->strides[d];
+        const int64_t place = places.strides[d];
+        int k = d;
+        for (; k > 0 && llabs(kept->strides[k - 1]) < llabs(stride); k--) {
+            kept->shape[k] = kept->shape[k - 1];
+            kept->strides[k] = kept->strides[k - 1];
+            places.strides[k] = places.strides[k - 1];
+            places.in_order = false;
+        }
+        kept->shape[k] = length;
+        kept->strides[k] = stride;
+        places.strides[k] = place;
+    }
+    return places;
+}
+
+/* How columns are divided: threads across, blocks across and down. */
 struct column_grid {
-    int64_t width; /* neighbouring columns */
     int lanes;
-    int64_t tiles_across, tiles, split;
+    int64_t tiles, split;
 };
 
-/* The grid for threads of `vec` columns and parts of `bytes` bytes. */
+/*
+ * The grid for threads of `vec` results, `beside` threads on neighbours in memory, and
+ * parts of `bytes` bytes.  Wide tiles read longer runs and split fewer columns; lanes
+ * are doubled until all tiles run at once, and while one round of loads is enough.  A
+ * block may have several rows with gaps, but some lanes of a warp stay on each.
+ */
 static column_grid
-column_grid_of(const gpo_call *call, int64_t width, int vec, int64_t bytes)
+column_grid_of(const gpo_call *call, int64_t beside, int vec, int64_t bytes)
 {
     const reduce_plan &plan = *reduce_plan_of(call);
     const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
-    const int64_t outer = plan.rows / width, across = ceil_div(width, vec);
-    int lanes = power_of_two_from(across, WARP);
-    while (lanes < BLOCK && outer * (across / (2 * lanes)) >= room) {
-        lanes *= 2; /* wide tiles read longer runs and split fewer columns */
+    const int64_t threads = plan.rows / vec, items = (vec > 1 ? 1 : 2) * TILE_ITEMS;
+    const bool columns = are_columns(plan);
+    const int most = power_of_two_from(threads, columns ? BLOCK : ROWS_WITH_GAPS);
+    int lanes = power_of_two_from(columns ? beside : 1, most < WARP ? most : WARP);
+    while (lanes < most && (ceil_div(threads, lanes) > room ||
+                            BLOCK / lanes / 2 * items >= plan.cols)) {
+        lanes *= 2;
     }
-    const int64_t tiles_across = ceil_div(across, lanes);
-    const int64_t tiles = outer * tiles_across;
-    const int64_t height = BLOCK / lanes, items = (vec > 1 ? 1 : 2) * TILE_ITEMS;
+    const int64_t tiles = ceil_div(threads, lanes), height = BLOCK / lanes;
     const bool alone = plan.cols <= ROUNDS_ALONE * height * items;
-    const int64_t deepest = alone ? 1 : plan.cols / (height * TILE_ITEMS);
-    const int64_t split = blocks_per(call, tiles, lanes * vec * bytes, deepest);
-    return {width, lanes, tiles_across, tiles, split};
+    int64_t deepest = alone ? 1 : plan.cols / (height * TILE_ITEMS);
+    if (deepest > room) {
+        deepest = room;
+    }
+    while (deepest * deepest > 2 * plan.cols) {
+        deepest /= 2; /* the last block would take longer for the parts */
+    }
+    return {lanes, tiles, blocks_per(call, tiles, lanes * vec * bytes, deepest)};
 }
+
+/* ---- the launch ---- */
 
 struct reduce_columns_launcher {
     template <typename Op>
@@ -223,18 +371,20 @@ struct reduce_columns_launcher {
         using T = typename Op::T;
         using Part = typename Op::Part;
         constexpr int SIZE = pack<T>::SIZE;
-        if (reduce_plan_of(call)->rows == 0) {
+        const reduce_plan &plan = *reduce_plan_of(call);
+        if (plan.rows == 0) {
             return GPO_OK;
         }
+        reduce_axes kept = plan.kept;
+        const result_places places = sort_by_distance(&kept);
         reduce_view<T> x = view_of<T>(call);
-        const reduce_axes &kept = reduce_plan_of(call)->kept;
-        const bool many = are_columns(*reduce_plan_of(call));
-        const int64_t width = many ? kept.shape[kept.ndim - 1] : 1;
-        const int64_t across = many ? kept.strides[kept.ndim - 1] : 1;
+        x.kept = few_axes_of(kept);
         const bool packed =
-            SIZE > 1 && across == 1 && are_packed(call, x.x, width, SIZE);
+            SIZE > 1 && !are_few(call) && are_packed(plan, kept, x.x, SIZE);
         const int vec = packed ? SIZE : 1;
-        const column_grid g = column_grid_of(call, width, vec, sizeof(Part));
+        const int64_t width = kept.ndim > 0 ? kept.shape[kept.ndim - 1] : 1;
+        const column_grid g =
+            column_grid_of(call, ceil_div(width, vec), vec, sizeof(Part));
         const size_t shared_bytes =
             g.lanes < BLOCK ? BLOCK / 2 * vec * sizeof(Part) : 0;
         const reduce_result to = result_of(call);
@@ -242,39 +392,37 @@ struct reduce_columns_launcher {
         gpo_status status = parts_for(call, g.split, &parts);
         for (; !status && x.first < g.tiles; x.first += MAX_GRID_X) {
             const dim3 grid(grid_extent(g.tiles - x.first, MAX_GRID_X), g.split);
-            status = packed
-                         ? GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
-                                      (reduce_columns_kernel<Op, SIZE>), op, x, width,
-                                      across, g.tiles_across, g.lanes, parts, to)
-                         : GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
-                                      (reduce_columns_kernel<Op, 1>), op, x, width,
-                                      across, g.tiles_across, g.lanes, parts, to);
+            status = packed ? GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
+                                         (reduce_columns_kernel<Op, SIZE>), op, x,
+                                         places, g.lanes, parts, to)
+                            : GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
+                                         (reduce_columns_kernel<Op, 1>), op, x, places,
+                                         g.lanes, parts, to);
         }
         return status;
     }
 
   private:
     /*
-     * Whether threads take results along the last kept axis: its elements are closer
-     * together than those of a row, or a row is too short for the threads of a block.
+     * Whether threads of one result each have no more than a few rounds of loads: there
+     * are more of them than of packs, and less to combine.
      */
-    static bool are_columns(const reduce_plan &plan)
+    static bool are_few(const gpo_call *call)
     {
-        const reduce_axes &kept = plan.kept, &reduced = plan.reduced;
-        if (kept.ndim == 0 || are_runs(plan)) {
-            return plan.cols == 1 && has_neighbours(plan);
-        }
-        const int64_t apart = llabs(kept.strides[kept.ndim - 1]);
-        return apart <= llabs(reduced.strides[reduced.ndim - 1]) ||
-               plan.cols <= SHORT_GAPPED;
+        const reduce_plan &plan = *reduce_plan_of(call);
+        constexpr int64_t LOADS = ROUNDS_ALONE * 2 * TILE_ITEMS;
+        const int64_t threads = gpo_processors(call) * BLOCKS_PER_PROCESSOR * BLOCK;
+        return plan.cols <= LOADS * BLOCK / WARP &&
+               plan.rows * plan.cols <= LOADS * threads;
     }
 
     /* Whether threads may load `size` neighbouring columns as 16 bytes. */
-    static bool are_packed(const gpo_call *call, const void *x, int64_t width, int size)
+    static bool are_packed(const reduce_plan &plan, const reduce_axes &kept,
+                           const void *x, int size)
     {
-        const reduce_plan &plan = *reduce_plan_of(call);
-        return width % size == 0 && is_aligned(x) &&
-               are_aligned(plan.kept, plan.kept.ndim - 1, size) &&
+        const int last = kept.ndim - 1;
+        return last >= 0 && kept.strides[last] == 1 && kept.shape[last] % size == 0 &&
+               is_aligned(x) && are_aligned(kept, last, size) &&
                are_aligned(plan.reduced, plan.reduced.ndim, size);
     }
 };

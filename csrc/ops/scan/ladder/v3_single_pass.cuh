@@ -101,17 +101,6 @@ __launch_bounds__(THREADS, row_blocks<Op>)
     store_packs<Op, false>(op, a, p, read, before, prefix);
 }
 
-/* Calls Rung::rows(call, view, op) for each view of rows in the order of out. */
-template <typename Rung, typename Op>
-gpo_status
-for_each_row_view(gpo_call *call, const Op &op)
-{
-    const int64_t stride = scan_plan_of(call)->stride;
-    return for_each_ordered_view(
-        call, op, stride == 1 || stride == -1,
-        [&](const scan_view<typename Op::Out> &a) { return Rung::rows(call, a, op); });
-}
-
 struct scan_v3 {
     template <typename Op>
     static gpo_status rows(gpo_call *call, const scan_view<typename Op::Out> &a,

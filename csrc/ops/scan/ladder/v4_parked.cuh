@@ -10,7 +10,7 @@
  * Cost:  as v3 with half or a fourth of the status words; per 16 bytes of x, 16 bytes
  *        of shared memory are written once and read twice.
  * Left:  every tile waits for the slowest copy before it -> v5.  Rows of one tile,
- *        which do not wait, and integer sums, whose elements are narrower than their
+ *        which do not wait, and sums of short integers, whose elements are narrower than their
  *        results, run v3; columns run v2.
  */
 #ifndef GPO_SCAN_V4_PARKED_CUH

@@ -9,7 +9,7 @@
  * Cost:  8 bytes of memory and 4 of L2 per 4-byte element; the grid is longer by the
  *        tiles ahead, and the blocks at its ends have half the work.
  * Left:  rows and arrays of a few MB, where v4 is faster; rows of one tile,
- *        integer sums and columns run v3.
+ *        sums of short integers and columns run v3.
  */
 #include "../parked.cuh"
 #include "v3_single_pass.cuh"

@@ -61,25 +61,24 @@ struct rows_above<total_fold<c128, false>, c128> {
 
 /* ---- the kernel ---- */
 
-template <typename Op>
+/* VEC columns per thread: a pack of them where there are many and they are aligned. */
+template <typename Op, int VEC>
 __global__ void
 __launch_bounds__(WALKERS)
     scan_walked_columns_kernel(Op op, scan_view<typename Op::Out> a, int64_t width,
-                               int64_t packs_across, int64_t packs, bool packed,
-                               int64_t first)
+                               int64_t packs_across, int64_t packs, int64_t first)
 {
     using Acc = typename Op::Acc;
     using Raw = typename Op::Raw;
     using Out = typename Op::Out;
     using Fold = typename Op::Fold;
-    constexpr int VEC = column_pack<Op>;
     const int64_t id = (first + blockIdx.x) * WALKERS + threadIdx.x;
     if (id >= packs) {
         return;
     }
     const int64_t column = id % packs_across * VEC;
     const row_offset at = offset_of(a, id / packs_across * width);
-    const bool whole = packed && column + VEC <= width;
+    const bool whole = column + VEC <= width;
 
     rows_above<typename Op::PartFold, typename Op::Part> above[VEC];
 #pragma unroll
@@ -126,20 +125,18 @@ __launch_bounds__(WALKERS)
 /* ---- the launch ---- */
 
 struct walked_columns {
-    template <typename Op>
+    template <typename Op, int VEC>
     static gpo_status launch(gpo_call *call, const scan_view<typename Op::Out> &a,
                              const Op &op)
     {
-        constexpr int VEC = column_pack<Op>;
         const int64_t width = scan_plan_of(call)->inner;
-        const bool packed = are_packed(a, VEC, op.bytes());
         const int64_t across = ceil_div(width, VEC), packs = a.rows / width * across;
         const int64_t blocks = ceil_div(packs, WALKERS);
         gpo_status status = GPO_OK;
         for (int64_t first = 0; !status && first < blocks; first += MAX_GRID_X) {
             status = GPO_LAUNCH(call, grid_of(blocks - first), WALKERS, 0,
-                                (scan_walked_columns_kernel<Op>), op, a, width, across,
-                                packs, packed, first);
+                                (scan_walked_columns_kernel<Op, VEC>), op, a, width,
+                                across, packs, first);
         }
         return status;
     }
@@ -149,7 +146,13 @@ struct walked_columns {
     {
         return for_each_ordered_view(
             call, op, has_columns_in_order(call),
-            [&](const scan_view<typename Op::Out> &a) { return launch(call, a, op); });
+            [&](const scan_view<typename Op::Out> &a) {
+                constexpr int VEC = column_pack<Op>;
+                const int64_t many = 2 * PACKS_PER_SM * gpo_processors(call);
+                return a.rows >= many * VEC && are_packed(a, VEC, op.bytes())
+                           ? launch<Op, VEC>(call, a, op)
+                           : launch<Op, 1>(call, a, op);
+            });
     }
 };
 
