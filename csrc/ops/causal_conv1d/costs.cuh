@@ -31,6 +31,14 @@ time_of_v2(const conv_plan &p)
            millions(p, p.batches) * static_cast<double>(p.lags + 29) / 2.58;
 }
 
+/* Not timed yet: 13e12 products a second, the bytes, and some 12 lags for the edges. */
+inline double
+time_of_middle_filters(const conv_plan &p)
+{
+    return 5.5 +
+           millions(p, p.batches) * (0.077 * static_cast<double>(p.lags + 12) + 2.5);
+}
+
 /* Lanes without a row cost as much as others, but no memory. */
 inline double
 time_of_v5(const conv_plan &p)

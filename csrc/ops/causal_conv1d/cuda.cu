@@ -12,6 +12,7 @@
 #include "ladder/v3_batches_together.cuh"
 #include "ladder/v4_balanced.cuh"
 #include "limits.cuh"
+#include "shapes/middle_filters.cuh"
 #include "shapes/short_filters.cuh"
 
 #include <stdio.h>
@@ -25,6 +26,13 @@ has_short_filters(const gpo_call *call)
 {
     const conv_plan &p = *conv_plan_of(call);
     return p.lags <= SHORT && p.steps < MOST_SHORT_STEPS;
+}
+
+static bool
+has_middle_filters(const gpo_call *call)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    return p.lags <= MIDDLE && !p.segments;
 }
 
 static bool
@@ -43,8 +51,18 @@ has_large_transforms(const gpo_call *call)
            p.lags <= MOST_LAGS;
 }
 
-/* The table rows that row_for returns. */
-enum { V2 = 2, V5 = 5, V6, V7, SHORT_FILTERS, CHANNELS_LAST, SEGMENTS, LARGE };
+/* The table rows that row_for returns; the last one is forward only. */
+enum {
+    V2 = 2,
+    V5 = 5,
+    V6,
+    V7,
+    SHORT_FILTERS,
+    CHANNELS_LAST,
+    SEGMENTS,
+    LARGE,
+    MIDDLE_FILTERS
+};
 
 static const gpo_variant forward_variants[] = {
     gpo_row<float_types>("v0", "one output per thread", FORWARD(conv_v0), "run-to-run",
@@ -83,6 +101,10 @@ static const gpo_variant forward_variants[] = {
                   FORWARD(conv_large_transforms), "run-to-run", "", "to rounding"),
               "whole rows of 64 to 2**30 steps and at most 2**24 lags",
               has_large_transforms),
+    gpo_shape(gpo_row<float32_types>(
+                  "middle_filters", "a lane per row, and eight steps in registers",
+                  FORWARD(conv_middle_filters), "run-to-run", "", "exact"),
+              "whole rows and filters of at most 128 lags", has_middle_filters),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -197,14 +219,15 @@ static int
 row_for_middle(const gpo_call *call, const conv_plan &p)
 {
     const bool is_half = gpo_dtypes[call->in[call->op->by].dtype].bytes == 2;
-    int row = V2;
-    double time = time_of_v2(p);
+    int row = MIDDLE_FILTERS;
+    double time = time_of_middle_filters(p);
     const auto consider = [&](int other, double its) {
         if (its < time) {
             row = other;
             time = its;
         }
     };
+    consider(V2, time_of_v2(p));
     consider(V5, time_of_v5(p));
     if (takes_tensor_cores(call, p) && (is_half || p.steps <= TOEPLITZ_STEPS)) {
         consider(V6, is_half ? time_of_v6_in_halves(p) : time_of_v6(p));
