@@ -51,7 +51,7 @@ has_large_transforms(const gpo_call *call)
            p.lags <= MOST_LAGS;
 }
 
-/* The table rows that row_for returns; the last one is forward only. */
+/* The table rows that row_for returns. */
 enum {
     V2 = 2,
     V5 = 5,
@@ -149,6 +149,10 @@ static const gpo_variant backward_variants[] = {
                   "", "to rounding"),
               "whole rows of 64 to 2**30 steps and at most 2**24 lags",
               has_large_transforms),
+    gpo_shape(gpo_row<float32_types>(
+                  "middle_filters", "dx with a lane per row, dw by the tile of v5",
+                  BACKWARD(conv_middle_filters, lag_v5), "run-to-run", "", "exact"),
+              "whole rows and filters of at most 128 lags", has_middle_filters),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -244,18 +248,20 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
 {
     const int64_t processors = gpo_processors(call);
     const bool tensor = takes_tensor_cores(call, p);
+    const int direct = p.steps <= 128 || p.lags <= 64 ? MIDDLE_FILTERS : V5;
     if (gpo_dtypes[call->in[call->op->by].dtype].bytes == 2 && tensor) {
-        return p.steps <= 4096 ? V6 : V5;
+        return p.steps <= 4096 ? V6 : direct;
     }
     if (p.steps <= 128) {
-        return p.batches <= 2 ? V2 : V5;
+        return p.batches <= 2 ? V2 : direct;
     }
     if (tensor && p.steps <= TOEPLITZ_STEPS &&
         p.channels * ceil_div(p.batches, 8) <= processors) {
         return V6;
     }
-    return takes_spectra(call, p) && p.steps <= 8192 && p.channels >= processors ? V7
-                                                                                 : V5;
+    return takes_spectra(call, p) && p.steps <= 8192 && p.channels >= processors
+               ? V7
+               : direct;
 }
 
 /* Whether channels, and not steps, are neighbours in the arrays of a call. */
