@@ -218,7 +218,7 @@ wants_large_transforms(const gpo_call *call, const conv_plan &p)
 
 /* ---- filters of more than SHORT lags, up to MIDDLE ---- */
 
-/* The rung with the least estimated time for a convolution. */
+/* The variant with the least estimated time for a convolution. */
 static int
 row_for_middle(const gpo_call *call, const conv_plan &p)
 {
@@ -242,7 +242,7 @@ row_for_middle(const gpo_call *call, const conv_plan &p)
     return row;
 }
 
-/* The fastest rung for both gradients. */
+/* The fastest variant for both gradients. */
 static int
 row_for_middle_backward(const gpo_call *call, const conv_plan &p)
 {
@@ -296,7 +296,7 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
     if (p.lags <= MIDDLE && call->in[call->op->by].dtype != GPO_F64) {
         const int row =
             p.backward ? row_for_middle_backward(call, p) : row_for_middle(call, p);
-        GPO_SAY(why, "%lld lags, %lld steps: %s is the fastest rung, by an estimate",
+        GPO_SAY(why, "%lld lags, %lld steps: %s is the fastest variant, by an estimate",
                 static_cast<long long>(p.lags), static_cast<long long>(p.steps),
                 forward_variants[row].name);
         return row;

@@ -53,103 +53,103 @@ middle_row_of(const middle_work &work, int64_t row, int64_t steps)
 
 /* ---- staging ---- */
 
-constexpr int MIDDLE_HELD = 8; /* loads of a thread that are under way together */
+/* Loads of a thread that are under way together: all of a row of 40 steps or more. */
+constexpr int HELD_STEPS = 10, HELD_LAGS = 4;
+
+/* Element e of 32 rows of columns.by, by rows, or `across` them; one beyond is nobody's. */
+struct lane_element {
+    int lane, k;
+    bool is_there;
+
+    __device__ __forceinline__ lane_element(const divider &columns, bool across, int e)
+    {
+        const int wide = static_cast<int>(columns.by);
+        lane = across ? e % WARP : columns.narrow(e);
+        k = across ? e / WARP : e - lane * wide;
+        is_there = e < wide * WARP;
+    }
+};
 
 /*
- * Calls use(lane, k) for k < columns.by of each of 32 lanes' rows, by all threads of a
- * block, HELD times before each then(j, lane, k) of those.  Every lane of a warp calls.
+ * x[lane][k] = step first - lead + k of the lane's row, 0 outside of it;
+ * w[lane][s] = lag s of the lane's channel, 0 from the last lag on.
  */
-template <int HELD, typename Use, typename Then>
+template <typename T, typename V>
 __device__ __forceinline__ void
-for_each_of_lanes(const divider &columns, bool across, Use use, Then then)
+stage(const conv_view<T> &v, const middle_work &work, const middle_row &own, V *x, V *w)
 {
-    const int wide = static_cast<int>(columns.by), all = wide * WARP;
-    for (int begin = threadIdx.x; begin < all; begin += HELD * blockDim.x) {
+    const int threads = static_cast<int>(blockDim.x);
+    const int64_t row = own.b * v.x.b + own.c * v.x.c + (own.first - work.lead) * v.x.t;
+    const int64_t filter = own.c * v.w_c;
+    const int low = own.first < work.lead ? work.lead - static_cast<int>(own.first) : 0;
+    const int high = own.steps > 0 ? work.lead + own.steps : 0;
+    const int steps = static_cast<int>(work.loaded.by) * WARP, lags = work.lags * WARP;
+#pragma unroll 1
+    for (int e = threadIdx.x, f = e; e < steps || f < lags;
+         e += HELD_STEPS * threads, f += HELD_LAGS * threads) {
+        V step[HELD_STEPS] = {}, lag[HELD_LAGS] = {};
 #pragma unroll
-        for (int j = 0; j < HELD; j++) {
-            const int e = begin + j * static_cast<int>(blockDim.x);
-            const int lane = across ? e % WARP : columns.narrow(e);
-            if (e < all) {
-                use(j, lane, across ? e / WARP : e - lane * wide);
+        for (int j = 0; j < HELD_STEPS; j++) {
+            const lane_element at(work.loaded, work.by_channels_in, e + j * threads);
+            const int64_t from = shuffle_from(row, at.lane % WARP);
+            const int least = shuffle_from(low, at.lane % WARP);
+            const int most = shuffle_from(high, at.lane % WARP);
+            if (at.is_there && at.k >= least && at.k < most) {
+                step[j] = value_of(v.x.p[from + at.k * v.x.t]);
             }
         }
 #pragma unroll
-        for (int j = 0; j < HELD; j++) {
-            const int e = begin + j * static_cast<int>(blockDim.x);
-            const int lane = across ? e % WARP : columns.narrow(e);
-            if (e < all) {
-                then(j, lane, across ? e / WARP : e - lane * wide);
+        for (int j = 0; j < HELD_LAGS; j++) {
+            const lane_element at(work.filter, false, f + j * threads);
+            const int64_t from = shuffle_from(filter, at.lane % WARP);
+            if (at.is_there && at.k < v.lags) {
+                lag[j] = value_of(v.w[from + at.k * v.w_s]);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < HELD_STEPS; j++) {
+            const lane_element at(work.loaded, work.by_channels_in, e + j * threads);
+            if (at.is_there) {
+                x[at.lane * work.x_pitch + at.k] = step[j];
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < HELD_LAGS; j++) {
+            const lane_element at(work.filter, false, f + j * threads);
+            if (at.is_there) {
+                w[at.lane * work.w_pitch + at.k] = lag[j];
             }
         }
     }
 }
 
-/* x[lane][k] = step first - lead + k of the lane's row, 0 outside of it. */
-template <typename T, typename V>
-__device__ __forceinline__ void
-stage_steps(const conv_view<T> &v, const middle_work &work, const middle_row &own, V *x)
-{
-    const int64_t base =
-        own.b * v.x.b + own.c * v.x.c + (own.first - work.lead) * v.x.t;
-    const int low = own.first < work.lead ? work.lead - static_cast<int>(own.first) : 0;
-    const int high = own.steps > 0 ? work.lead + own.steps : 0;
-    V held[MIDDLE_HELD];
-    for_each_of_lanes<MIDDLE_HELD>(
-        work.loaded, work.by_channels_in,
-        [&](int j, int lane, int k) {
-            const int64_t from = shuffle_from(base, lane);
-            const int least = shuffle_from(low, lane), most = shuffle_from(high, lane);
-            held[j] = 0;
-            if (k >= least && k < most) {
-                held[j] = value_of(v.x.p[from + k * v.x.t]);
-            }
-        },
-        [&](int j, int lane, int k) { x[lane * work.x_pitch + k] = held[j]; });
-}
-
-/* w[lane][s] = lag s of the lane's channel, 0 from the last lag on. */
-template <typename T, typename V>
-__device__ __forceinline__ void
-stage_filters(const conv_view<T> &v, const middle_work &work, const middle_row &own,
-              V *w)
-{
-    const int64_t base = own.c * v.w_c;
-    V held[MIDDLE_HELD];
-    for_each_of_lanes<MIDDLE_HELD>(
-        work.filter, false,
-        [&](int j, int lane, int s) {
-            const int64_t from = shuffle_from(base, lane);
-            held[j] = 0;
-            if (s < v.lags) {
-                held[j] = value_of(v.w[from + s * v.w_s]);
-            }
-        },
-        [&](int j, int lane, int s) { w[lane * work.w_pitch + s] = held[j]; });
-}
-
-/* Results pass through shared memory, so that stores are coalesced. */
+/*
+ * Stores results, which pass through shared memory so that neighbouring threads store
+ * neighbouring elements.
+ */
 template <typename T, typename V>
 __device__ __forceinline__ void
 store_from_shared(const conv_view<T> &v, const middle_work &work, const middle_row &own,
                   const V *x)
 {
-    const int64_t base = own.b * v.out.b + own.c * v.out.c + own.first * v.out.t;
-    V held[MIDDLE_HELD];
-    for_each_of_lanes<MIDDLE_HELD>(
-        work.stored, work.by_channels_out,
-        [&](int j, int lane, int k) { held[j] = x[lane * work.x_pitch + k]; },
-        [&](int j, int lane, int k) {
-            const int64_t to = shuffle_from(base, lane);
-            int64_t b = 0, c = 0, t = k;
+    const int threads = static_cast<int>(blockDim.x);
+    const int64_t row = own.b * v.out.b + own.c * v.out.c + own.first * v.out.t;
+    const int64_t of_dy = own.b * v.dy.b + own.c * v.dy.c + own.first * v.dy.t;
+#pragma unroll 1
+    for (int e = threadIdx.x; e < work.segment * WARP; e += threads) {
+        const lane_element at(work.stored, work.by_channels_out, e);
+        const int64_t to = shuffle_from(row, at.lane);
+        const int64_t slope = shuffle_from(of_dy, at.lane);
+        V value = x[at.lane * work.x_pitch + at.k];
+        if (at.k < shuffle_from(own.steps, at.lane)) {
             if (v.finish != FINISH_NONE) {
-                b = shuffle_from(own.b, lane);
-                c = shuffle_from(own.c, lane);
-                t += shuffle_from(own.first, lane);
+                const bool is_slope = v.finish == FINISH_SLOPE;
+                value = v.after(
+                    value, is_slope ? value_of(v.dy.p[slope + at.k * v.dy.t]) : V(0));
             }
-            if (k < shuffle_from(own.steps, lane)) {
-                v.out.p[to + k * v.out.t] = v.finished(held[j], b, c, t);
-            }
-        });
+            v.out.p[to + at.k * v.out.t] = stored_as<T>(value);
+        }
+    }
 }
 
 /* ---- sums ---- */
@@ -217,10 +217,10 @@ __launch_bounds__(MIDDLE_BLOCK, 2)
     GPO_DYN_SHARED(V, x);
     V *const w = x + WARP * work.x_pitch;
     const int lane = threadIdx.x % WARP, local = threadIdx.x / WARP * MIDDLE_STEPS;
+#pragma unroll 1
     for (int64_t group = blockIdx.x; group * WARP < work.rows; group += gridDim.x) {
         const middle_row own = middle_row_of(work, group * WARP + lane, v.steps);
-        stage_steps(v, work, own, x);
-        stage_filters(v, work, own, w);
+        stage(v, work, own, x, w);
         __syncthreads();
         V sum[MIDDLE_STEPS] = {};
         if (local < own.steps) {

@@ -57,6 +57,7 @@ fill_space(const convolve_view<T> &c, const row_operands<T> &row, int64_t from,
     using V = value_type<T>;
     constexpr int HELD = 5; /* all of them for filters of up to 64 taps */
     const int all = 2 * taps + SHORT_SUMS;
+#pragma unroll 1
     for (int first = threadIdx.x; first < all; first += HELD * SHORT_THREADS) {
         V held[HELD] = {};
 #pragma unroll
@@ -89,6 +90,7 @@ __launch_bounds__(SHORT_THREADS)
     constexpr int SIZE = pack<V>::SIZE;
     GPO_DYN_SHARED(V, space);
     V *const signal = space + taps;
+#pragma unroll 1
     for (int64_t work = blockIdx.x; work < works; work += gridDim.x) {
         const int64_t row_index = quotient(work, tiles);
         const int64_t begin = (work - row_index * tiles) * SHORT_SUMS;
