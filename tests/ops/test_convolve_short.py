@@ -16,7 +16,7 @@ from gpuopt import _core, convolve
 from gpuopt.lab.profile import profile
 
 NAME = "short_filters"
-MODES = ("full", "same", "valid")
+MODES: tuple[Any, ...] = ("full", "same", "valid")
 HOW: dict[str, Any] = {"backend": "sim", "variant": NAME}
 
 pytestmark = pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
