@@ -138,7 +138,58 @@ def test_few_rows_of_each_destination_are_added_one_by_one(place: tuple[str, str
     assert seen == ["v5", "v0", "v0"]
 
 
+def test_a_known_state_index_is_checked_as_the_state_moves_on(place: tuple[str, str]) -> None:
+    """Rows from 0 on, each once: what index_add found of the tensor does not do."""
+    device, backend = place
+    pool = torch.arange(60, dtype=torch.float32).reshape(5, 4, 3).to(device)
+    x, w = torch.ones(3, 4, device=device), torch.ones(4, 4, device=device)
+    index = torch.tensor([3, 0, 4], device=device)
+
+    def call(state: torch.Tensor) -> torch.Tensor:
+        kept = state.clone()
+        y, _ = gpuopt.causal_conv1d_update(
+            kept, x, w, state_index=index, out=(None, kept), backend=backend
+        )
+        torch.testing.assert_close(
+            kept[index], torch.cat((state[index], x[..., None]), 2)[..., 1:]
+        )
+        return y
+
+    for _ in range(3):
+        torch.testing.assert_close(call(pool), pool[index].sum(2) + 1, rtol=0, atol=0)
+    with pytest.raises(IndexError, match="index 4 is out of bounds for axis 0 with size 4"):
+        call(pool[:4])
+    index[0] = -1
+    gpuopt.index_add(torch.zeros(5, device=device), index, torch.ones(3, device=device))
+    with pytest.raises(IndexError, match="index -1 is out of bounds"):
+        call(pool)
+    index[0] = 3
+    call(pool)
+    index.data[2] = 5
+    if backend == "sim":
+        with pytest.raises(IndexError, match="index 5 is out of bounds"):
+            gpuopt.causal_conv1d_update(pool, x, w, state_index=index, backend=backend)
+    else:
+        gpuopt.causal_conv1d_update(pool, x, w, state_index=index, backend=backend)
+        torch.cuda.synchronize()
+        with pytest.raises(
+            IndexError, match=r"earlier call of causal_conv1d_update.. met .* 2:"
+        ):
+            gpuopt.negative(pool)
+
+
 if torch.cuda.is_available():
+
+    def test_a_known_state_index_may_be_captured() -> None:
+        pool = torch.ones(5, 4, 3, device="cuda")
+        x, w = torch.ones(3, 4, device="cuda"), torch.ones(4, 4, device="cuda")
+        index = torch.tensor([3, 0, 4], device="cuda")
+        gpuopt.causal_conv1d_update(pool, x, w, state_index=index)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y, _ = gpuopt.causal_conv1d_update(pool, x, w, state_index=index)
+        graph.replay()
+        torch.testing.assert_close(y, torch.full((3, 4), 4.0, device="cuda"), rtol=0, atol=0)
 
     def test_what_no_call_has_told_is_a_warning_at_exit() -> None:
         script = (

@@ -6,8 +6,11 @@ Order: states, segments, the update.  See test_contract.py for sizes, layouts an
 from __future__ import annotations
 
 import itertools
+import sys
+import types
 from typing import Any
 
+import foreign
 import numpy as np
 import pytest
 from cases import dtype_of, unit
@@ -175,11 +178,11 @@ BORDERS = (
 )
 
 
-# Elsewhere than on a CPU the shape kernels have segments, and rungs are of whole rows.
+# Elsewhere than on a CPU some shape kernels have segments, and rungs are of whole rows.
 CUT = [
     (row["backend"], row["name"])
     for row in AVAILABLE
-    if row["backend"] == "cpu" or row["shape"] is not None
+    if row["backend"] == "cpu" or "whole rows" not in (row["shape"] or "whole rows")
 ]
 each_cut = pytest.mark.parametrize(("backend", "variant"), CUT)
 
@@ -367,6 +370,8 @@ def test_rungs_are_of_whole_rows() -> None:
             continue
         how: dict[str, Any] = {"backend": row["backend"], "variant": row["name"]}
         message = rf"segments=.* got variant '{row['name']}', a rung of whole rows"
+        if row["shape"]:
+            message = rf"variant='{row['name']}'\) takes whole rows"
         with pytest.raises(gpuopt.VariantError, match=message):
             causal_conv1d(x, w, segments=segments, **how)
         with pytest.raises(gpuopt.VariantError, match=message):
@@ -490,6 +495,40 @@ def test_an_index_in_the_simulator() -> None:
             )
         assert_equal(state, pool)
         assert (y == 7).all()
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("variant", ["v0", "one_step"])
+def test_a_known_index_is_not_checked_first(
+    variant: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for a torch tensor, whose _version counts writes: see known.c."""
+    if _core.backends()["sim"] is not None:
+        pytest.skip("no simulator here")
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    tensor = foreign.tensor(foreign.Exchanged, _version=0, _base=None)
+    pool, x, w = whole((6, 20, 3)), whole((3, 20), seed=1), whole((20, 4), seed=2)
+    given, index = (tensor(a) for a in (pool, np.array([4, 0, 5], dtype)))
+
+    def call() -> tuple[Array, Array]:
+        y, after = causal_conv1d_update(
+            given, tensor(x), tensor(w), state_index=index, backend="sim", variant=variant
+        )
+        return y.array, after.array
+
+    for _ in range(3):
+        want = ref.causal_conv1d_update(pool, x, w, state_index=index.array)
+        for got, right in zip(call(), want, strict=True):
+            assert_equal(got, right)
+    for bad in (6, -1):
+        index.array[1] = bad  # a write that torch does not count
+        with pytest.raises(IndexError, match=f"^index {bad} is out of bounds for axis 0 with"):
+            call()
+    index.array[1] = 4  # the same, and each row is there
+    call()
+    tensor._version = 1
+    with pytest.raises(ValueError, match="each row once, but has 4 twice"):
+        call()
 
 
 @pytest.mark.parametrize("taps", [1, 2, 3, 4, 5, 8])

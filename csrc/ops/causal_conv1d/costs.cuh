@@ -1,6 +1,7 @@
 /*
- * costs.cuh  Estimated microseconds of rungs for filters of SHORT to MIDDLE lags, fitted
- * to the times on an H200 in benchmarks/results/h200-middle-filters.json, and for rows of
+ * costs.cuh  Estimated microseconds of variants for filters of SHORT to MIDDLE lags,
+ * fitted to the times on an H200 in benchmarks/results/h200-middle-filters.json and to
+ * those of rows of 32 to 128 steps and up to 8,192 channels in NOTES.md; and for rows of
  * more steps than v7 has in one block of threads.
  */
 #ifndef GPO_CAUSAL_CONV1D_COSTS_CUH
@@ -23,12 +24,39 @@ millions(const conv_plan &p, int64_t batches)
            static_cast<double>(batches);
 }
 
+/* What v2 and v7 take for a row of this many steps, they take for a shorter one. */
+constexpr int64_t V2_STEPS = 128, V7_STEPS = 190;
+
+/* A million elements of x if every row had a multiple of `whole` steps. */
+inline double
+padded_millions(const conv_plan &p, int64_t whole)
+{
+    return 1e-6 * static_cast<double>(ceil_div(p.steps, whole) * whole) *
+           static_cast<double>(p.channels * p.batches);
+}
+
+/* What a variant adds where channels and not steps are neighbours: first, per million. */
+inline double
+time_by_channels(const conv_plan &p, double first, double each)
+{
+    const bool by_channels = p.channels > 1 && p.x.c == 1 && p.x.t != 1;
+    return by_channels ? first + each * millions(p, p.batches) : 0;
+}
+
 /* 2.6e12 products a second, and as many more as if there were 29 lags more. */
 inline double
 time_of_v2(const conv_plan &p)
 {
     return (p.steps <= 128 ? 7 : 11) +
-           millions(p, p.batches) * static_cast<double>(p.lags + 29) / 2.58;
+           padded_millions(p, V2_STEPS) * static_cast<double>(p.lags + 29) / 2.58;
+}
+
+/* Not timed yet: 13e12 products a second, the bytes, and some 12 lags for the edges. */
+inline double
+time_of_middle_filters(const conv_plan &p)
+{
+    return 5.5 +
+           millions(p, p.batches) * (0.077 * static_cast<double>(p.lags + 12) + 2.5);
 }
 
 /* Lanes without a row cost as much as others, but no memory. */
@@ -41,32 +69,46 @@ time_of_v5(const conv_plan &p)
     const double lags = static_cast<double>(p.lags);
     const double more = 0.027 * (lags - 20) + (lags > 64 ? 0.06 * (lags - 64) : 0);
     return (p.steps <= 128 ? 9 : 12) + padded * (6 + (more > 0 ? more : 0)) +
-           4.5 * millions(p, p.batches);
+           4.5 * millions(p, p.batches) + time_by_channels(p, 0, 9);
+}
+
+/* v6 has a unit of work for 16 batches of a channel; the least time of each, us. */
+inline double
+time_of_v6_units(const conv_plan &p, double each)
+{
+    return each * static_cast<double>(p.channels * ceil_div(p.batches, 16));
 }
 
 /* float32: three products of halves, of whole eights of batches. */
 inline double
 time_of_v6(const conv_plan &p)
 {
-    return 12.5 + 4.9 / 768 * static_cast<double>(p.steps) *
-                      millions(p, ceil_div(p.batches, 8) * 8);
+    const double all = 4.9 / 768 * static_cast<double>(p.steps) *
+                       millions(p, ceil_div(p.batches, 8) * 8);
+    const double units = time_of_v6_units(p, p.steps % 4 == 0 ? 0.0195 : 0.034);
+    return (p.steps % 4 == 0 ? 12.5 : 23) + (units > all ? units : all) +
+           time_by_channels(p, 6.5, 5);
 }
 
 /* 16-bit values; rows that do not begin at 16 bytes are copied first. */
 inline double
 time_of_v6_in_halves(const conv_plan &p)
 {
-    return (p.steps % 8 == 0 ? 6.5 : 13) +
-           2.3 * millions(p, ceil_div(p.batches, 8) * 8);
+    const double all = 2.3 * millions(p, ceil_div(p.batches, 8) * 8);
+    const double units = time_of_v6_units(p, 0.0075);
+    return (p.steps % 8 == 0 ? 6.5 : 13) + (units > all ? units : all) +
+           time_by_channels(p, 6.5, 5);
 }
 
 inline double
 time_of_v7(const conv_plan &p)
 {
-    const double steps = static_cast<double>(p.steps), most = millions(p, p.batches);
+    const double steps = static_cast<double>(p.steps);
+    const double most =
+        p.steps < V7_STEPS ? padded_millions(p, V7_STEPS) : millions(p, p.batches);
     const double one_row = 19 * sqrt(steps > 2048 ? steps / 2048 : 1);
     const double all = (steps <= 2048 ? 22 : 13.6) * most;
-    return one_row > all ? one_row : all;
+    return (one_row > all ? one_row : all) + time_by_channels(p, 0, 14);
 }
 
 /* ---- rows that v7 cuts into blocks of 4096 steps ---- */

@@ -12,6 +12,7 @@
 #include "ladder/v3_batches_together.cuh"
 #include "ladder/v4_balanced.cuh"
 #include "limits.cuh"
+#include "shapes/middle_filters.cuh"
 #include "shapes/short_filters.cuh"
 
 #include <stdio.h>
@@ -25,6 +26,13 @@ has_short_filters(const gpo_call *call)
 {
     const conv_plan &p = *conv_plan_of(call);
     return p.lags <= SHORT && p.steps < MOST_SHORT_STEPS;
+}
+
+static bool
+has_middle_filters(const gpo_call *call)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    return p.lags <= MIDDLE && !p.segments;
 }
 
 static bool
@@ -44,7 +52,17 @@ has_large_transforms(const gpo_call *call)
 }
 
 /* The table rows that row_for returns. */
-enum { V2 = 2, V5 = 5, V6, V7, SHORT_FILTERS, CHANNELS_LAST, SEGMENTS, LARGE };
+enum {
+    V2 = 2,
+    V5 = 5,
+    V6,
+    V7,
+    SHORT_FILTERS,
+    CHANNELS_LAST,
+    SEGMENTS,
+    LARGE,
+    MIDDLE_FILTERS
+};
 
 static const gpo_variant forward_variants[] = {
     gpo_row<float_types>("v0", "one output per thread", FORWARD(conv_v0), "run-to-run",
@@ -83,6 +101,10 @@ static const gpo_variant forward_variants[] = {
                   FORWARD(conv_large_transforms), "run-to-run", "", "to rounding"),
               "whole rows of 64 to 2**30 steps and at most 2**24 lags",
               has_large_transforms),
+    gpo_shape(gpo_row<float32_types>(
+                  "middle_filters", "a lane per row, and eight steps in registers",
+                  FORWARD(conv_middle_filters), "run-to-run", "", "exact"),
+              "whole rows and filters of at most 128 lags", has_middle_filters),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -127,6 +149,10 @@ static const gpo_variant backward_variants[] = {
                   "", "to rounding"),
               "whole rows of 64 to 2**30 steps and at most 2**24 lags",
               has_large_transforms),
+    gpo_shape(gpo_row<float32_types>(
+                  "middle_filters", "dx with a lane per row, dw by the tile of v5",
+                  BACKWARD(conv_middle_filters, lag_v5), "run-to-run", "", "exact"),
+              "whole rows and filters of at most 128 lags", has_middle_filters),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -192,19 +218,20 @@ wants_large_transforms(const gpo_call *call, const conv_plan &p)
 
 /* ---- filters of more than SHORT lags, up to MIDDLE ---- */
 
-/* The rung with the least estimated time for a convolution. */
+/* The variant with the least estimated time for a convolution. */
 static int
 row_for_middle(const gpo_call *call, const conv_plan &p)
 {
     const bool is_half = gpo_dtypes[call->in[call->op->by].dtype].bytes == 2;
-    int row = V2;
-    double time = time_of_v2(p);
+    int row = MIDDLE_FILTERS;
+    double time = time_of_middle_filters(p);
     const auto consider = [&](int other, double its) {
         if (its < time) {
             row = other;
             time = its;
         }
     };
+    consider(V2, time_of_v2(p));
     consider(V5, time_of_v5(p));
     if (takes_tensor_cores(call, p) && (is_half || p.steps <= TOEPLITZ_STEPS)) {
         consider(V6, is_half ? time_of_v6_in_halves(p) : time_of_v6(p));
@@ -215,24 +242,26 @@ row_for_middle(const gpo_call *call, const conv_plan &p)
     return row;
 }
 
-/* The fastest rung for both gradients. */
+/* The fastest variant for both gradients. */
 static int
 row_for_middle_backward(const gpo_call *call, const conv_plan &p)
 {
     const int64_t processors = gpo_processors(call);
     const bool tensor = takes_tensor_cores(call, p);
+    const int direct = p.steps <= 128 || p.lags <= 64 ? MIDDLE_FILTERS : V5;
     if (gpo_dtypes[call->in[call->op->by].dtype].bytes == 2 && tensor) {
-        return p.steps <= 4096 ? V6 : V5;
+        return p.steps <= 4096 ? V6 : direct;
     }
     if (p.steps <= 128) {
-        return p.batches <= 2 ? V2 : V5;
+        return p.batches <= 2 ? V2 : direct;
     }
     if (tensor && p.steps <= TOEPLITZ_STEPS &&
         p.channels * ceil_div(p.batches, 8) <= processors) {
         return V6;
     }
-    return takes_spectra(call, p) && p.steps <= 8192 && p.channels >= processors ? V7
-                                                                                 : V5;
+    return takes_spectra(call, p) && p.steps <= 8192 && p.channels >= processors
+               ? V7
+               : direct;
 }
 
 /* Whether channels, and not steps, are neighbours in the arrays of a call. */
@@ -267,7 +296,7 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
     if (p.lags <= MIDDLE && call->in[call->op->by].dtype != GPO_F64) {
         const int row =
             p.backward ? row_for_middle_backward(call, p) : row_for_middle(call, p);
-        GPO_SAY(why, "%lld lags, %lld steps: %s is the fastest rung, by an estimate",
+        GPO_SAY(why, "%lld lags, %lld steps: %s is the fastest variant, by an estimate",
                 static_cast<long long>(p.lags), static_cast<long long>(p.steps),
                 forward_variants[row].name);
         return row;

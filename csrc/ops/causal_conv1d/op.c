@@ -632,6 +632,7 @@ const gpo_op op_causal_conv1d_update = {
     .member = UPDATE,
     .by = UPDATE_X,
     .in_place = 1u << UPDATE_STATE,
+    .indices = UPDATE_INDEX,
     .shape = update_shape,
     .plan = plan_update,
     .cost = cost_update,

@@ -17,15 +17,27 @@ struct update_view {
     int64_t kept;
     const void *index; /* NULL: row b */
     bool index_wide;
-    int64_t index_b;
+    int64_t index_b, rows;   /* of the state */
+    unsigned long long *bad; /* the first b whose row there is not; or NULL */
 
+    /* The row of the state that row b of x continues, or -1 if there is no such row. */
     __device__ __forceinline__ int64_t row_of(int64_t b) const
     {
         if (!index) {
             return b;
         }
-        return index_wide ? static_cast<const int64_t *>(index)[b * index_b]
-                          : static_cast<const int32_t *>(index)[b * index_b];
+        const int64_t row = index_wide
+                                ? static_cast<const int64_t *>(index)[b * index_b]
+                                : static_cast<const int32_t *>(index)[b * index_b];
+        return row >= 0 && row < rows ? row : -1;
+    }
+
+    /* A row of x that continues none is left out. */
+    __device__ __forceinline__ void note(int64_t b) const
+    {
+        if (bad != nullptr) {
+            atomicMin(bad, static_cast<unsigned long long>(b));
+        }
     }
 
     /* Step k of a row, counted from the first of its state. */

@@ -9,6 +9,7 @@
 #include "ladder/v1_constant_filter.cuh"
 #include "ladder/v2_register_window.cuh"
 #include "ladder/v3_spectral_blocks.cuh"
+#include "shapes/short_filters.cuh"
 
 #include <stdio.h>
 
@@ -27,7 +28,7 @@ using spectral_types = gpo_types<f16, bf16, float>;
 /* Transforms in the type of the result. */
 using large_types = gpo_types<float, double, c64, c128>;
 
-enum { V2 = 2, V3, LONG_FILTERS, LARGE_TRANSFORMS };
+enum { V2 = 2, V3, SHORT_FILTERS, LONG_FILTERS, LARGE_TRANSFORMS };
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "direct: a thread per sum", RUN(convolve_v0)),
@@ -38,6 +39,10 @@ static const gpo_variant variants[] = {
         RUN(convolve_v2)),
     gpo_row<spectral_types>("v3", "products of spectra, blocks of a row side by side",
                             GPO_RUN(convolve_v3)),
+    gpo_shape(gpo_row<every_type>("short_filters",
+                                  "one round of loads, four sums per thread",
+                                  RUN(convolve_short_filters)),
+              "filters of at most 512 taps", has_short_filter),
     gpo_shape(gpo_row<spectral_types>("long_filters",
                                       "products of spectra, blocks of filter and row",
                                       GPO_RUN(convolve_long_filters)),
@@ -54,21 +59,40 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, by times on an H200: benchmarks/results/h200-convolve.json ---- */
 
-/* Estimated microseconds of v2, which makes 24 T products of float32 a second. */
+/* Microseconds for m products of each of `sums` sums of a row, at a rate per SM. */
 static double
-time_of_products(const gpo_call *call, const convolve_plan &p)
+time_of_products(const gpo_call *call, const convolve_plan &p, int64_t sums,
+                 double rate)
 {
-    /* Microseconds before the first product; products per SM and microsecond. */
-    constexpr double BEGIN = 3.0, PRODUCTS = 0.18e6;
     const gpo_dtype dtype = call->out[0].dtype;
     const double of_type = dtype == GPO_F64    ? 0.5
                            : dtype == GPO_C64  ? 0.25
                            : dtype == GPO_C128 ? 0.125
                                                : 1.0;
-    const int64_t sums = p.count < p.n ? p.count : p.n; /* that have all terms */
     const double products = static_cast<double>(p.m) * static_cast<double>(sums) *
                             static_cast<double>(p.count_rows);
-    return BEGIN + products / (of_type * PRODUCTS * gpo_processors(call));
+    return products / (of_type * rate * gpo_processors(call));
+}
+
+/* Estimated microseconds of v2, which makes 24 T products of float32 a second. */
+static double
+time_of_v2(const gpo_call *call, const convolve_plan &p)
+{
+    constexpr double BEGIN = 3.0, PRODUCTS = 0.18e6;
+    const int64_t sums = p.count < p.n ? p.count : p.n; /* that have all terms */
+    return BEGIN + time_of_products(call, p, sums, PRODUCTS);
+}
+
+/*
+ * Those of short_filters, which begins sooner and has half the rate by the count of its
+ * shared loads; a block has no more than one row.
+ */
+static double
+time_of_short_filters(const gpo_call *call, const convolve_plan &p)
+{
+    constexpr double BEGIN = 0.5, PRODUCTS = 0.1e6;
+    const int64_t sums = ceil_div(p.count, SHORT_SUMS) * SHORT_SUMS;
+    return BEGIN + time_of_products(call, p, sums, PRODUCTS);
 }
 
 /* The fastest variant by estimate. */
@@ -82,13 +106,16 @@ fastest(const gpo_call *call, const convolve_plan &p)
     constexpr double LONG_FILTERS_MORE = 2.3;
     const gpo_dtype dtype = call->out[0].dtype;
     int best = V2;
-    double us = time_of_products(call, p);
+    double us = time_of_v2(call, p);
     const auto offer = [&](int variant, double microseconds) {
         if (microseconds < us) {
             best = variant;
             us = microseconds;
         }
     };
+    if (has_short_filter(call)) {
+        offer(SHORT_FILTERS, time_of_short_filters(call, p));
+    }
     if (variants[V3].run[dtype] && has_spectra(call)) {
         if (is_one_block(call)) {
             offer(V3, plan_one_block(call).microseconds);
@@ -114,6 +141,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     if (best == V2) {
         GPO_SAY(why, "the rung with the fewest loads per product");
         return &variants[V2];
+    }
+    if (best == SHORT_FILTERS) {
+        GPO_SAY(why, "few products: short_filters begins sooner than v2");
+        return &variants[SHORT_FILTERS];
     }
     GPO_SAY(why, "%s multiplies spectra: N log N for %lld results of %lld taps",
             variants[best].name, static_cast<long long>(p.count),

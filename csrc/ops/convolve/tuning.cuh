@@ -19,6 +19,11 @@ constexpr int FEWEST_LANES = 8;    /* v2: threads whose 16-byte loads use all ba
 constexpr int LEAST_TERMS = 128;   /* v2: fewest terms of a part */
 constexpr int STAGE_BYTES = 30720; /* v2: largest of all shapes (window_shape.cuh) */
 
+/* short_filters: one round of loads, one chunk of terms. */
+constexpr int SHORT_THREADS = 128;
+constexpr int SHORT_SUMS = 4 * SHORT_THREADS; /* per block */
+constexpr int64_t MOST_SHORT_TAPS = 512;
+
 constexpr int64_t LEAST_TAPS = 192;             /* for transforms; v2 takes fewer */
 constexpr int64_t BLOCK_TAPS = 4096;            /* most in a filter of one block */
 constexpr int64_t MOST_TAPS = int64_t{1} << 28; /* beyond, spectra fill a GPU */

@@ -23,6 +23,10 @@ causal_conv1d_update_v0_thread_per_channel(update_view<T> u)
          i < all; i += stride) {
         const int64_t b = i / u.v.channels, c = i - b * u.v.channels;
         const int64_t row = u.row_of(b);
+        if (row < 0) {
+            u.note(b);
+            continue;
+        }
         const T *state = u.state.row(row, c), *x = u.v.x.row(b, c);
         T *next = u.next.row(row, c);
         for (int64_t t = 0; t < u.v.steps; t++) {

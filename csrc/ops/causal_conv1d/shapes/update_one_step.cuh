@@ -26,20 +26,24 @@ __launch_bounds__(UPDATE_BLOCK)
          i < all; i += stride) {
         const int64_t b = channels.of(i), c = i - b * channels.by;
         const int64_t row = u.row_of(b);
-        const T *const state = u.state.row(row, c);
         T step[LAGS] = {}; /* the step s before this one, which is step 0 */
         V tap[LAGS] = {};
         step[0] = *u.v.x.row(b, c);
 #pragma unroll
-        for (int s = 1; s < LAGS; s++) {
-            if (s < lags) {
-                step[s] = state[(lags - 1 - s) * u.state.t];
-            }
-        }
-#pragma unroll
         for (int s = 0; s < LAGS; s++) {
             if (s < lags) {
                 tap[s] = u.v.w_at(c, s);
+            }
+        }
+        if (row < 0) {
+            u.note(b);
+            continue;
+        }
+        const T *const state = u.state.row(row, c);
+#pragma unroll
+        for (int s = 1; s < LAGS; s++) {
+            if (s < lags) {
+                step[s] = state[(lags - 1 - s) * u.state.t];
             }
         }
         V sum = 0;
