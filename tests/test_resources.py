@@ -61,7 +61,7 @@ if built():
                   "causal_conv1d_backward_short_filtersIf": 160,
                   "causal_conv1d_short_filters_channels_last": 8,
                   "scan_v3_": 16, "scan_v5_ahead": 144, "max_pool3d_v7_": 168,
-                  "elementwise_v2_peeled": 8,
+                  "elementwise_v2_peeledI8computedI14functor_divide7complexId": 32,
                   "scan_walked_columns": 8,
                   "mean_matvec_v5_": 48, "index_add_v4_gather": 48,
                   "convolve_large_transforms_": 184,

@@ -32,13 +32,18 @@ DTYPES = (
 
 
 def variants(shapes: bool = False) -> list[tuple[str, str]]:
-    """(backend, variant) of every row that can run here; a shape kernel's by request."""
+    """(backend, variant) of every row that can run here; the shape kernels' by request."""
     usable = _core.backends()
     return [
         (row["backend"], row["name"])
         for row in _core.variants("dot")
         if row["available"] and usable[row["backend"]] is None and bool(row["shape"]) == shapes
     ]
+
+
+def shape_kernels(name: str) -> list[tuple[str, str]]:
+    """(backend, name) of a shape kernel wherever it can run here."""
+    return [row for row in variants(shapes=True) if row[1] == name]
 
 
 each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
@@ -416,7 +421,7 @@ def test_strides_of_either_sign(backend: str, variant: str) -> None:
             assert abs(int(got) - want) <= (64 if variant in IN_HALF[:3] else 2), (a, b)
 
 
-@pytest.mark.parametrize(("backend", "variant"), variants(shapes=True))
+@pytest.mark.parametrize(("backend", "variant"), shape_kernels("strided"))
 def test_strided_takes_arrays_with_gaps(
     backend: str, variant: str, configure: Callable[..., dict[str, Any]]
 ) -> None:
@@ -438,6 +443,31 @@ def test_strided_takes_arrays_with_gaps(
             assert _core.plan("dot", x, y, backend=backend)["variant"] == "v3"
             with pytest.raises(gpuopt.VariantError, match="gaps"):
                 dot(x, y, backend=backend, variant=variant)
+
+
+@pytest.mark.parametrize(("backend", "variant"), shape_kernels("one_block"))
+@pytest.mark.parametrize("dtype", ["uint16", "float16", "float32", "complex128"])
+def test_one_block_takes_short_arrays(
+    backend: str, variant: str, dtype: str, configure: Callable[..., dict[str, Any]]
+) -> None:
+    """At any offset of x and of y; more packs than its threads, and more than v3's tile."""
+    if backend == "sim":
+        configure(checks=True)
+    most = (64 << 10) // dtype_of(dtype).itemsize
+    x = (np.arange(most + 8) % 3).astype(dtype_of(dtype))
+    y = (np.arange(most + 8) % 2).astype(dtype_of(dtype))
+    for n in (0, 1, most // 4 + 1, most // 2 - 5, most):
+        for i, j in ((0, 0), (1, 1), (0, 1), (3, 0)):
+            a, b = x[i : i + n], y[j : j + n]
+            got = dot(a, b, backend=backend, variant=variant)
+            assert got == dot(a, b, backend=backend, variant="v3") == ref.dot(a, b), (n, i, j)
+    chosen = [
+        _core.plan("dot", x[:n], y[:n], backend=backend)["variant"]
+        for n in (most // 4, min(most, 16384), most + 1)
+    ]
+    assert chosen == ["v3", "one_block" if most // 4 < 16384 else "v3", "v3"]
+    with pytest.raises(gpuopt.VariantError, match="64 KiB"):
+        dot(x[: most + 1], y[: most + 1], backend=backend, variant=variant)
 
 
 @each_variant

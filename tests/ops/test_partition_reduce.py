@@ -392,6 +392,22 @@ def test_short_loops_take_sums_of_few_elements() -> None:
 
 
 @needs_sim
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
+def test_short_loops_of_few_tiles_and_of_many(dtype: str) -> None:
+    """One tile for a warp with all its loads, or several tiles; outputs in any order."""
+    rng = np.random.default_rng(7)
+    for order in (8, 12, 15, 18):
+        x = rng.integers(0, 2, (1 << order) + 1).astype(dtype_of(dtype))
+        for summed in ((), (order - 1,), (1, order - 3, order - 1), (2, 3, 4, 5)):
+            kept = [b for b in range(order) if b not in summed]
+            for bits in (kept, kept[::-1], [int(b) for b in rng.permutation(kept)]):
+                for start in (0, 1):
+                    part = x[start : start + (1 << order)]
+                    got = partition_reduce(part, bits, backend="sim", variant="short_loops")
+                    np.testing.assert_array_equal(got, ref.partition_reduce(part, bits))
+
+
+@needs_sim
 def test_the_right_call_after_an_error() -> None:
     x = np.ones(64, np.float32)
     with pytest.raises(ValueError, match="out of range"):

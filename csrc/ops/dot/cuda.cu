@@ -1,5 +1,5 @@
 /*
- * cuda.cu  The table of dot on CUDA: the ladder (ladder/), the shape kernel (shapes/)
+ * cuda.cu  The table of dot on CUDA: the ladder (ladder/), the shape kernels (shapes/)
  * and the choice.  v0 to v2 end in one atomic per thread and accumulate in the type of
  * the arrays: in float16 they overflow at 65504 and round every addition to 11 bits.
  * v3 adds in float, and in a fixed order.  See products.cuh for how products are added,
@@ -17,6 +17,9 @@
 using atomic_types = gpo_types<int32_t, uint32_t, int64_t, uint64_t, f16, bf16, float,
                                double, c64, c128>;
 using halves = gpo_types<f16, bf16>;
+/* one_block: 16 KiB of single bytes are more elements than it is chosen for. */
+using wider_types = gpo_types<int16_t, uint16_t, int32_t, uint32_t, int64_t, uint64_t,
+                              f16, bf16, float, double, c64, c128>;
 
 static bool
 takes_gaps(const gpo_call *call)
@@ -24,7 +27,20 @@ takes_gaps(const gpo_call *call)
     return has_gaps(*dot_plan_of(call));
 }
 
-enum { V3 = 3, STRIDED };
+/* The bytes of an array, in the type of the products. */
+static int64_t
+array_bytes(const gpo_call *call)
+{
+    return dot_plan_of(call)->n * gpo_dtypes[call->out[0].dtype].bytes;
+}
+
+static bool
+takes_short(const gpo_call *call)
+{
+    return !takes_gaps(call) && array_bytes(call) <= ONE_BLOCK_BYTES;
+}
+
+enum { V3 = 3, STRIDED, ONE };
 
 static const gpo_variant variants[] = {
     gpo_row<atomic_types>("v0", "one atomicAdd per thread, in the arrays' own type",
@@ -37,6 +53,9 @@ static const gpo_variant variants[] = {
     gpo_shape(gpo_row<every_type>("strided", "wide sums of single elements",
                                   GPO_RUN(dot_strided)),
               "arrays with gaps, or in opposite directions,", takes_gaps),
+    gpo_shape(gpo_row<wider_types>("one_block", "wide sums, one block of 1024 threads",
+                                   GPO_RUN(dot_one_block)),
+              "arrays without gaps of at most 64 KiB each", takes_short),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -48,6 +67,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     if (takes_gaps(call)) {
         GPO_SAY(why, "strided: an array with gaps is read one element at a time");
         return &variants[STRIDED];
+    }
+    if (takes_short(call) && dot_plan_of(call)->n <= ONE_BLOCK_ITEMS &&
+        array_bytes(call) > BLOCK * ITEMS * 16) { /* a block of v3 has fewer threads */
+        GPO_SAY(why, "one_block: v3 would share so few bytes among blocks, which wait");
+        return &variants[ONE];
     }
     GPO_SAY(why, "v3 alone adds in float, in a fixed order, and takes every dtype");
     return &variants[V3];

@@ -49,5 +49,7 @@ resident_grid(const gpo_call *call, int64_t work)
 
 template <typename T>
 gpo_status dot_strided(gpo_call *call);
+template <typename T>
+gpo_status dot_one_block(gpo_call *call);
 
 #endif

@@ -17,6 +17,15 @@ constexpr int SHIFTED_ITEMS = 2; /* twice as many packs of y */
 constexpr int LOADS = 8;         /* strided: single elements in flight */
 
 /*
+ * one_block: its threads, and the bytes of an array that they load at once, of 64
+ * registers.  More elements than ONE_BLOCK_ITEMS are a block's work for longer than
+ * several blocks take with their tickets.
+ */
+constexpr int ONE_BLOCK = 1024;
+constexpr int64_t ONE_BLOCK_BYTES = ONE_BLOCK * ITEMS * 16;
+constexpr int64_t ONE_BLOCK_ITEMS = 16384;
+
+/*
  * Up to this size, reads keep what L2 holds.  A larger input evicts it in any case, and
  * a stream limited to part of L2 is then slower.  See reduce's NOTES.md for the
  * figures.

@@ -207,6 +207,20 @@ struct smooth<double> {
 SMOOTH_FUNCTIONS(float, f)
 SMOOTH_FUNCTIONS(double, )
 
+/*
+ * The logarithm for results of 16 bits, as in smooth.cuh.  __logf has an error of up to
+ * 2^-21.4 near 1, where the result is small: there a series takes its place.
+ */
+__device__ __forceinline__ float
+short_log(float x)
+{
+    const float t = x - 1;
+    float p = __fmaf_rn(t, 0.2F, -0.25F);
+    p = __fmaf_rn(t, p, 1.0F / 3);
+    p = __fmaf_rn(t, p, -0.5F);
+    return fabsf(t) < 0x1p-4F ? __fmaf_rn(t * t, p, t) : __logf(x);
+}
+
 /* ---- complex numbers ---- */
 
 /* Smith's algorithm, as in NumPy. */

@@ -114,6 +114,7 @@ struct computed {
 
 struct functor_exp;
 struct functor_gelu;
+struct functor_log;
 struct functor_sigmoid;
 struct functor_silu;
 struct functor_tanh;
@@ -134,6 +135,7 @@ struct short_form {
     };
 SHORT_FORM(exp)
 SHORT_FORM(gelu)
+SHORT_FORM(log)
 SHORT_FORM(sigmoid)
 SHORT_FORM(silu)
 SHORT_FORM(tanh)

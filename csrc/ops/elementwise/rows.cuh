@@ -6,12 +6,13 @@
 #define GPO_ELEMENTWISE_ROWS_CUH
 
 #include "../../device/divide.cuh"
+#include "../../device/warp.cuh"
 #include "rungs.cuh"
 
 /* Rows of the result, and where each operand's row begins. */
 struct elementwise_rows {
-    int64_t cols;
-    int64_t first; /* row of blockIdx.y == 0 */
+    int64_t cols, tiles; /* elements and blocks of a row */
+    bool tall;     /* blockIdx.x numbers rows, which are many, and blockIdx.y tiles */
     unsigned held; /* bit k: a row of operand k is one element repeated */
     int ndim;      /* axes of the rows */
     divider length[FEW_AXES];

@@ -2,7 +2,8 @@
  * tiles.cuh  What v3 and short_loops of partition_reduce share: an index split into
  * [high bits][5 lane bits][bits of a 16-byte pack], tiles as a kernel argument, sums of
  * loads and over the reduced bits of packs and lanes.  Kept high bits number tiles;
- * reduced ones are a loop.
+ * reduced ones are a loop.  short_loops may take some of its lane bits from the high
+ * ones, so that neighbouring lanes write neighbouring sums.
  */
 #ifndef GPO_PARTITION_REDUCE_TILES_CUH
 #define GPO_PARTITION_REDUCE_TILES_CUH
@@ -52,6 +53,7 @@ struct partition_tiles {
     int pack_bits;                /* of the index */
     unsigned reduced_packs;       /* reduced bits of a pack */
     unsigned reduced_lanes;       /* and of the lane */
+    int64_t lane_at[5];           /* the offset of a lane bit, in elements */
     int8_t lane_to[5];            /* the output bit of a lane bit; -1: reduced */
     int64_t pack_out[8];          /* of element e of a pack */
     bit_runs to_index, to_output; /* of a tile's number */
@@ -60,7 +62,7 @@ struct partition_tiles {
     int team, splits;             /* warps and blocks that share a tile */
     uint64_t loop;                /* reduced high bits that the loop counts through */
     int64_t turns, step;          /* of the loop; its step as bits of the index */
-    int groups;                   /* tiles of a warp */
+    int groups, loads;            /* tiles of a warp; all their loads of a turn */
     int64_t load_at[LOADS];       /* the loads of a turn, as offsets in elements */
     int64_t load_out[LOADS];      /* the output bits of a group */
 };
@@ -119,13 +121,40 @@ has_short_loops(const gpo_call *call)
     return reduced < LOOP_BITS;
 }
 
+/* The bits of an index that number the lanes of a warp: those above a pack. */
+struct lane_bits {
+    int count;
+    int bit[5];
+};
+
+inline lane_bits
+lanes_of(const gpo_call *call)
+{
+    const int pack_bits = is_packed(call) ? pack_bits_of(call) : 0;
+    lane_bits lanes = {low_bits_of(call) - pack_bits, {}};
+    for (int b = 0; b < lanes.count; b++) {
+        lanes.bit[b] = pack_bits + b;
+    }
+    return lanes;
+}
+
+inline bool
+has_bit(const lane_bits &lanes, int b)
+{
+    for (int l = 0; l < lanes.count; l++) {
+        if (lanes.bit[l] == b) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The tiles, without how the loads of a tile are shared. */
 inline partition_tiles
-tiles_of(const gpo_call *call)
+tiles_of(const gpo_call *call, const lane_bits &lanes)
 {
     const partition_plan &plan = *partition_plan_of(call);
     const int pack_bits = is_packed(call) ? pack_bits_of(call) : 0;
-    const int lane_bits = low_bits_of(call) - pack_bits;
     partition_tiles t;
     memset(static_cast<void *>(&t), 0, sizeof t);
     t.keep_l2 = bit_at(plan.n) <= KEEP_L2_BYTES / gpo_dtypes[plan.dtype].bytes;
@@ -138,14 +167,19 @@ tiles_of(const gpo_call *call)
                 t.pack_out[k] | (plan.to[b] < 0 ? 0 : bit_at(plan.to[b]));
         }
     }
-    t.lanes = 1 << lane_bits;
+    t.lanes = 1 << lanes.count;
     for (int b = 0; b < 5; b++) {
-        t.lane_to[b] = b < lane_bits ? plan.to[pack_bits + b] : -1;
-        if (b < lane_bits && t.lane_to[b] < 0) {
-            t.reduced_lanes |= 1u << b;
+        t.lane_to[b] = -1;
+        if (b < lanes.count) {
+            t.lane_at[b] = place_of(plan, bit_at(lanes.bit[b]));
+            t.lane_to[b] = plan.to[lanes.bit[b]];
+            t.reduced_lanes |= t.lane_to[b] < 0 ? 1u << b : 0;
         }
     }
-    for (int b = pack_bits + lane_bits; b < plan.n; b++) {
+    for (int b = pack_bits; b < plan.n; b++) {
+        if (has_bit(lanes, b)) {
+            continue;
+        }
         if (plan.to[b] < 0) {
             t.loop |= static_cast<uint64_t>(bit_at(b));
             t.loop_bits++;
@@ -156,7 +190,7 @@ tiles_of(const gpo_call *call)
             t.tile_bits++;
         }
     }
-    t.groups = t.team = t.splits = 1;
+    t.groups = t.loads = t.team = t.splits = 1;
     return t;
 }
 

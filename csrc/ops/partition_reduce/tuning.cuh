@@ -19,6 +19,9 @@ constexpr int64_t COPIES_BYTES = static_cast<int64_t>(64) << 20; /* v2: all copi
 constexpr int LOOP_BITS = 3, LOADS = 1 << LOOP_BITS;
 constexpr int BLOCKS_PER_SM = 4;
 
+/* short_loops: lanes write runs of 2^NEAR_BITS sums; 2^LOW_LANE_BITS read 64 bytes. */
+constexpr int NEAR_BITS = 3, LOW_LANE_BITS = 2;
+
 /* Reads of up to this size keep what is in L2: see reduce's notes on evict-first. */
 constexpr int64_t KEEP_L2_BYTES = static_cast<int64_t>(256) << 20;
 

@@ -47,7 +47,7 @@ static const gpo_variant forward_variants[] = {
                                   RUN(upsample_nearest_aligned_rows, moved_as)),
               "results with rows on 16-byte boundaries and no fewer of them than x has",
               takes_aligned_rows),
-    gpo_shape(gpo_row<every_type>("any_rows", "16 bytes of a row of the result",
+    gpo_shape(gpo_row<every_type>("any_rows", "16 bytes of the result, across rows",
                                   RUN(upsample_nearest_any_rows, moved_as)),
               any_rows, takes_any_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},

@@ -23,8 +23,15 @@ enum {
 /* Units of rows, of which threads take one each: the threads of an H200, about. */
 constexpr int64_t ONE_ROW_EACH = 1 << 17; /* estimated, not timed */
 
-enum { DY_PACKS = 4 };      /* backward aligned_rows: packs in flight before they add */
-enum { ELEMENT_ITEMS = 4 }; /* backward any_rows: rows of dx of a thread */
-enum { BOX_ROWS = 4 };      /* backward whole_scales: in flight; estimated, not timed */
+enum { DY_PACKS = 4 }; /* backward aligned_rows: packs in flight before they add */
+
+/*
+ * backward any_rows: rows of dx of a thread, if dx has more elements than these; rows
+ * and columns of dy that it loads before it adds, enough for scales up to 2 and 4.
+ */
+enum { ELEMENT_ITEMS = 4, NEAR_ROWS = 2, NEAR_COLUMNS = 4 };
+constexpr int64_t ONE_ELEMENT_EACH = 1 << 20; /* estimated, not timed */
+
+enum { BOX_ROWS = 4 }; /* backward whole_scales: in flight; estimated, not timed */
 
 #endif

@@ -33,18 +33,19 @@ log_lanes_of(int64_t units)
 /*
  * The walk over the rows of planes of d by h rows, `items` per thread, and its grid.
  * Units follow on end where lanes would be idle or have less than a warp of a row, and
- * where there are so few that a row per thread keeps more of them busy.
+ * where there are so few, up to `threads`, that a row per thread keeps more of them
+ * busy.
  */
 inline row_walk
 walk_of(const upsample_nearest_plan &p, int64_t d, int64_t h, int64_t units, int items,
-        dim3 *grid)
+        dim3 *grid, int64_t threads = ONE_ROW_EACH)
 {
     const int best = log_lanes_of(units);
     const int64_t rows = p.images * p.channels * d * h, lanes = int64_t{1} << best;
     const int64_t together = BLOCK >> best;
     const bool is_narrow =
         lanes < WARP || ceil_div(units, lanes) * lanes > units + units / 16;
-    int64_t apart = ceil_div(rows, items), few = ceil_div(ONE_ROW_EACH, units);
+    int64_t apart = ceil_div(rows, items), few = ceil_div(threads, units);
     few = few < rows ? few : rows;
     apart = apart > few ? apart : few;
     row_walk walk = {};

@@ -16,48 +16,6 @@
 #include "../packs.cuh"
 #include "../parts.cuh"
 
-/* Adds N packs of each array, `step` packs apart, in N accumulators, then in one. */
-template <typename S, bool SHIFTED, int N>
-__device__ __forceinline__ typename S::Acc
-sum_packs(const uint4 *x, const uint4 *y, int64_t step, int shift, uint64_t policy)
-{
-    using T = typename S::T;
-    uint4 p[N], q[N];
-#pragma unroll
-    for (int u = 0; u < N; u++) {
-        p[u] = load_streamed(x + u * step, policy);
-        q[u] = load_streamed(y + u * step, policy);
-    }
-    if constexpr (SHIFTED) {
-        uint4 next[N];
-#pragma unroll
-        for (int u = 0; u < N; u++) {
-            next[u] = load_streamed(y + u * step + 1, policy);
-        }
-#pragma unroll
-        for (int u = 0; u < N; u++) {
-            q[u] = cut_out(q[u], next[u], shift);
-        }
-    }
-    typename S::Acc acc[N] = {};
-#pragma unroll
-    for (int u = 0; u < N; u++) {
-        const pack<T> a = pack_of<T>(p[u]), b = pack_of<T>(q[u]);
-#pragma unroll
-        for (int v = 0; v < pack<T>::SIZE; v++) {
-            acc[u] = S::multiply_add(acc[u], a.v[v], b.v[v]);
-        }
-    }
-#pragma unroll
-    for (int half = N / 2; half > 0; half /= 2) {
-#pragma unroll
-        for (int u = 0; u < half; u++) {
-            acc[u] = S::combine(acc[u], acc[u + half]);
-        }
-    }
-    return acc[0];
-}
-
 template <typename S, bool SHIFTED>
 __global__ void
 __launch_bounds__(BLOCK, BLOCKS_PER_SM)
@@ -77,25 +35,16 @@ __launch_bounds__(BLOCK, BLOCKS_PER_SM)
     typename S::Fold fold;
     for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int64_t k = tile * TILE + tid;
-        fold.add(
-            S::widen(sum_packs<S, SHIFTED, N>(x + k, y + k, BLOCK, a.shift, policy)));
+        fold.add(S::widen(sum_packs<S, SHIFTED, N, true>(x + k, y + k, BLOCK, N * BLOCK,
+                                                         a.shift, policy)));
     }
-    if (blockIdx.x == tiles % gridDim.x) { /* the block that is next */
-#pragma unroll 1
-        for (int64_t k = tiles * TILE + tid; k < a.packs; k += BLOCK) {
-            fold.add(S::widen(
-                sum_packs<S, SHIFTED, 1>(x + k, y + k, BLOCK, a.shift, policy)));
-        }
-        /* fewer than BLOCK elements before the first pack and after the last */
-        const int64_t tail = a.head + a.packs * pack<T>::SIZE + tid;
-        if (tid < a.head) {
-            fold.add(
-                S::widen(S::multiply_add({}, element(a.x + tid), element(a.y + tid))));
-        }
-        if (tail < a.n) {
-            fold.add(S::widen(
-                S::multiply_add({}, element(a.x + tail), element(a.y + tail))));
-        }
+    if (blockIdx.x == tiles % gridDim.x) { /* the block that is next has the rest */
+        const int64_t k = tiles * TILE + tid;
+        dot_ends<S> ends;
+        ends.load(a, tid);
+        fold.add(S::widen(sum_packs<S, SHIFTED, N, false>(
+            x + k, y + k, BLOCK, a.packs - k, a.shift, policy)));
+        fold.add(S::widen(ends.sum()));
     }
     finish<S>(fold.value(), parts, out);
 }
@@ -107,16 +56,13 @@ dot_v3(gpo_call *call)
     using S = sum_of<T>;
     using E = typename S::T;
     dot_view<E> a = view_of<E>(call);
-    if (reinterpret_cast<uintptr_t>(a.x) % sizeof(E) != 0) { /* complex: try y first */
-        a = {a.y, a.x, a.n, a.y_stride, a.x_stride};
-    }
-    if (has_gaps(*dot_plan_of(call)) ||
-        reinterpret_cast<uintptr_t>(a.x) % sizeof(E) != 0) {
+    if (has_gaps(*dot_plan_of(call)) || !peels(&a)) {
         return dot_strided<T>(call);
     }
     const dot_packs<E> packs = packs_of(a);
     const int items = packs.shift ? SHIFTED_ITEMS : ITEMS;
-    const unsigned grid = resident_grid(call, packs.packs / (BLOCK * items));
+    const unsigned grid =
+        resident_grid(call, ceil_div(packs.n, BLOCK * items * pack<E>::SIZE));
     block_parts<typename S::Part> parts;
     const gpo_status status = parts_for(call, grid, &parts);
     if (status) {

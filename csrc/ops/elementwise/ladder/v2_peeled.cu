@@ -4,11 +4,12 @@
  * Now:   the result is peeled to a boundary of its packs; a misaligned operand is read
  *        by aligned loads and shifted into place.  A thread has several packs of each
  *        operand in flight before it computes the first.  Operands whose last axis is
- *        contiguous or repeated are walked row by row; the start of a row is computed
- *        with multiplications instead of divisions.
+ *        contiguous or repeated are walked row by row, with as many threads per block as
+ *        a row needs; the start of a row is computed with multiplications instead of
+ *        divisions.
  * Cost:  reads each byte once from memory, misaligned ones twice from the cache; 8 KiB
  *        to 24 KiB in flight per block of 256 threads.
- * Left:  short rows and strides on the last axis go to v0's kernel; nothing overlaps
+ * Left:  rows below 1 KiB and strides on the last axis go to v0's kernel; nothing overlaps
  *        the launch itself.
  */
 #include "../rows.cuh"
@@ -23,7 +24,10 @@ __launch_bounds__(BLOCK)
 {
     using R = typename F::R;
     constexpr int SIZE = pack_size<F>(), ITEMS = packs_in_flight<F>();
-    const int64_t n = rows.cols, row = rows.first + blockIdx.y;
+    const unsigned lanes = blockDim.x; /* threads of a row */
+    const int64_t n = rows.cols;
+    const int64_t row = rows.tall ? blockIdx.x : blockIdx.y;
+    const int64_t tile = rows.tall ? blockIdx.y : blockIdx.x;
     const bool hold0 = rows.held & 1u, hold1 = rows.held & 2u, hold2 = rows.held & 4u;
     out += row * n;
     int64_t at[F::N] = {};
@@ -55,14 +59,13 @@ __launch_bounds__(BLOCK)
     const int64_t skip = is_shifted ? 1 : 0;
     const int64_t whole = packs > 2 * skip ? packs - 2 * skip : 0;
 
-    const int64_t base =
-        static_cast<int64_t>(blockIdx.x) * (BLOCK * ITEMS) + threadIdx.x;
+    const int64_t base = tile * (lanes * ITEMS) + threadIdx.x;
     loaded<typename F::In0, SIZE> in0[ITEMS];
     loaded<typename F::In1, SIZE> in1[ITEMS];
     loaded<typename F::In2, SIZE> in2[ITEMS];
 #pragma unroll
     for (int j = 0; j < ITEMS; j++) {
-        const int64_t i = base + j * BLOCK;
+        const int64_t i = base + j * lanes;
         if (i < whole) {
             x.load(in0[j], i + skip);
             if constexpr (F::N > 1) {
@@ -75,7 +78,7 @@ __launch_bounds__(BLOCK)
     }
 #pragma unroll
     for (int j = 0; j < ITEMS; j++) {
-        const int64_t i = base + j * BLOCK;
+        const int64_t i = base + j * lanes;
         if (i < whole) {
             const elements<typename F::In0, SIZE> p = x.pack(in0[j]);
             elements<typename F::In1, SIZE> q = {};
@@ -97,8 +100,8 @@ __launch_bounds__(BLOCK)
      */
     head += whole > 0 ? skip * SIZE : n - head;
     const int64_t tail = n - head - whole * SIZE;
-    if (blockIdx.x == gridDim.x - 1) {
-        for (int64_t k = threadIdx.x; k < head + tail; k += BLOCK) {
+    if (tile == rows.tiles - 1) {
+        for (int64_t k = threadIdx.x; k < head + tail; k += lanes) {
             const int64_t i = k < head ? k : n - tail + (k - head);
             const typename F::In0 v = x.element(a, i);
             if constexpr (F::N == 1) {
@@ -114,20 +117,30 @@ __launch_bounds__(BLOCK)
     }
 }
 
+/* Threads of a block, for rows of which each takes `items` elements: few are idle. */
+static int64_t
+lanes_of(int64_t cols, int64_t items)
+{
+    const int64_t tiles = ceil_div(cols, BLOCK * items);
+    return ceil_div(ceil_div(cols, tiles * items), WARP) * WARP;
+}
+
 /*
- * Calls launch(call, grid, rows) with a block per `tile` elements of a row, and one more
- * for the ends of a single row beside its packs of `size`; or v0.
+ * Calls launch(call, grid, lanes, rows) for rows of which a thread takes `items`
+ * elements; a single row has one block more for its ends beside packs of `size`.  Or v0.
  */
 static gpo_status
-in_rows(gpo_call *call, int64_t tile, int64_t size,
-        gpo_status (*launch)(gpo_call *, dim3 grid, const elementwise_rows &))
+in_rows(gpo_call *call, int64_t items, int64_t size,
+        gpo_status (*launch)(gpo_call *, dim3 grid, int lanes,
+                             const elementwise_rows &))
 {
     const elementwise_plan &plan = *elementwise_plan_of(call);
     if (!elementwise_has_rows(plan)) {
         return elementwise_v0(call);
     }
     const int last = plan.ndim - 1;
-    elementwise_rows rows = {last >= 0 ? plan.shape[last] : 1, 0, 0, 0, {}, {}};
+    elementwise_rows rows = {};
+    rows.cols = last >= 0 ? plan.shape[last] : 1;
     rows.ndim = last > 0 ? last : 0;
     for (int d = 0; d < rows.ndim; d++) {
         rows.length[d] = divider_of(plan.shape[d]);
@@ -139,22 +152,22 @@ in_rows(gpo_call *call, int64_t tile, int64_t size,
         }
     }
     const int64_t height = plan.size / rows.cols;
+    const int64_t lanes = lanes_of(rows.cols, items);
     const bool apart = height == 1 && has_ends(call, rows.cols, size);
-    const unsigned across =
-        static_cast<unsigned>(ceil_div(rows.cols, tile) + (apart ? 1 : 0));
-    gpo_status status = GPO_OK;
-    for (; rows.first < height && !status; rows.first += MAX_GRID_YZ) {
-        const int64_t left = height - rows.first;
-        status = launch(call, dim3(across, grid_extent(left, MAX_GRID_YZ)), rows);
-    }
-    return status;
+    rows.tiles = ceil_div(rows.cols, lanes * items) + (apart ? 1 : 0);
+    rows.tall = height > MAX_GRID_YZ;
+    const unsigned across = static_cast<unsigned>(rows.tiles);
+    const unsigned down = static_cast<unsigned>(height);
+    return launch(call, rows.tall ? dim3(down, across) : dim3(across, down),
+                  static_cast<int>(lanes), rows);
 }
 
 struct elementwise_v2_launcher {
     template <typename F>
-    static gpo_status launch(gpo_call *call, dim3 grid, const elementwise_rows &rows)
+    static gpo_status launch(gpo_call *call, dim3 grid, int lanes,
+                             const elementwise_rows &rows)
     {
-        return GPO_LAUNCH(call, grid, BLOCK, 0, (elementwise_v2_peeled<F>),
+        return GPO_LAUNCH(call, grid, lanes, 0, (elementwise_v2_peeled<F>),
                           F::make(call), result<typename F::R>(call),
                           operand<typename F::In0>(call, 0),
                           operand<typename F::In1>(call, 1),
@@ -164,8 +177,8 @@ struct elementwise_v2_launcher {
     template <typename F>
     static gpo_status run(gpo_call *call)
     {
-        constexpr int64_t TILE = BLOCK * packs_in_flight<F>() * pack_size<F>();
-        return in_rows(call, TILE, pack_size<F>(), launch<F>);
+        constexpr int64_t ITEMS = packs_in_flight<F>() * pack_size<F>();
+        return in_rows(call, ITEMS, pack_size<F>(), launch<F>);
     }
 };
 

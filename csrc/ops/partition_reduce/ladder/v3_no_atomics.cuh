@@ -172,7 +172,7 @@ struct partition_reduce_v3 {
         if (has_short_loops(call)) {
             return short_loops::run<Term>(call);
         }
-        partition_tiles tiles = tiles_of(call);
+        partition_tiles tiles = tiles_of(call, lanes_of(call));
         share_tiles(call, sizeof(Part), &tiles);
         partition_call<Term> p = partition_call_of<Term>(call, tiles);
         if (tiles.splits > 1) {

@@ -1,9 +1,37 @@
 /*
  * backward_any_rows.cu  Gradients at any scale, of rows with any alignment.  A thread
- * sums one element of dx for each of 4 rows; it finds its columns of dy once.
- * Cost:  each byte once; loads of single elements, mostly from L1.
+ * sums one element of dx for each of 4 rows, or of one row where elements are few; it
+ * finds its columns of dy once.
+ * Cost:  each byte once; loads of single elements, mostly from L1, up to 8 in flight.
  */
 #include "../walks.cuh"
+
+/*
+ * Adds the elements of up to NEAR_ROWS rows and NEAR_COLUMNS columns of dy at y; all
+ * loads are in flight before the first addition.
+ */
+template <typename V, typename T>
+__device__ __forceinline__ void
+add_near(V &sum, const T *y, int64_t down, int across, int rows, int columns)
+{
+    T e[NEAR_ROWS][NEAR_COLUMNS] = {};
+#pragma unroll
+    for (int m = 0; m < NEAR_ROWS; m++) {
+#pragma unroll
+        for (int x = 0; x < NEAR_COLUMNS; x++) {
+            if (m < rows && x < columns) {
+                e[m][x] = y[m * down + x * across];
+            }
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < NEAR_ROWS; m++) {
+#pragma unroll
+        for (int x = 0; x < NEAR_COLUMNS; x++) {
+            add_to(sum, e[m][x]); /* 0 where it has no element */
+        }
+    }
+}
 
 /* One element of dx for each of ITEMS rows; its columns of dy are found once. */
 template <typename T>
@@ -21,6 +49,8 @@ __launch_bounds__(BLOCK)
     const int s = inner > 1 ? e / inner : e;
     const column_range n = columns_of(p.axis[2], s);
     const int across = static_cast<int>(p.stride[UPSAMPLE_W]);
+    const int columns = n.end - n.first;
+    const int64_t down = p.stride[UPSAMPLE_H];
     const int at =
         n.first * across + (e - s * inner) * static_cast<int>(p.stride[UPSAMPLE_I]);
     for (int k = 0; k < ELEMENT_ITEMS && w.number < walk.rows; k++) {
@@ -28,11 +58,12 @@ __launch_bounds__(BLOCK)
         const column_range h = columns_of(height, static_cast<int>(w.at.h));
         V sum = {};
         for (int l = d.first; l < d.end; l++) {
-            for (int m = h.first; m < h.end; m++) {
+            for (int m = h.first; m < h.end; m += NEAR_ROWS) {
                 const T *y =
                     static_cast<const T *>(p.from) + at + row_offset(p, w.at, l, m);
-                for (int x = 0; x < n.end - n.first; x++) {
-                    add_to(sum, y[x * across]);
+                const int rows = h.end - m;
+                for (int x = 0; x < columns; x += NEAR_COLUMNS) {
+                    add_near(sum, y + x * across, down, across, rows, columns - x);
                 }
             }
         }
@@ -48,8 +79,8 @@ upsample_nearest_backward_any_rows(gpo_call *call)
 {
     const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
     dim3 grid;
-    const row_walk walk =
-        walk_of(p, p.axis[0].in, p.axis[1].in, p.row, ELEMENT_ITEMS, &grid);
+    const row_walk walk = walk_of(p, p.axis[0].in, p.axis[1].in, p.row, ELEMENT_ITEMS,
+                                  &grid, ONE_ELEMENT_EACH);
     return GPO_LAUNCH(call, grid, BLOCK, 0,
                       (upsample_nearest_backward_any_rows_kernel<T>), argument_of(call),
                       walk);
