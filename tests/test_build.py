@@ -6,6 +6,7 @@ import ctypes
 import errno
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -366,6 +367,32 @@ f:
     assert twins.DEBUG.sub(b"", debug) == b"\t.section\t.debug_line,x\nl:\n\t.ident\n"
 
 
+def test_lines_without_calls_are_left_out() -> None:
+    """A call has the last line named before it in its section."""
+    assembly = b"""\t.text
+\t.loc 1 5 3 view .LVU1
+\tmovl\t%eax, %edx
+\t.loc 1 6 3 is_stmt 0 view .LVU2
+\tcall\t__tsan_read4@PLT
+\tcall\tother@PLT
+\t.loc 1 7 3
+\tmovl\t%eax, %edx
+\t.section\t.text.unlikely
+\tcall\tabort@PLT
+\t.loc 1 6 9
+\tcall\tabort@PLT
+\t.text
+\tcall\tother@PLT
+\tret
+"""
+    assert twins.called_lines(assembly).decode().splitlines() == [
+        "\t.text", "\tmovl\t%eax, %edx", "\t.loc 1 6", "\tcall\t__tsan_read4@PLT",
+        "\tcall\tother@PLT", "\tmovl\t%eax, %edx", "\t.section\t.text.unlikely",
+        "\tcall\tabort@PLT", "\t.loc 1 6", "\tcall\tabort@PLT", "\t.text", "\t.loc 1 7",
+        "\tcall\tother@PLT", "\tret",
+    ]  # fmt: skip
+
+
 def test_pip_and_make_compile_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They use other names for Python; a clean build would compile all kernels twice."""
     source = ROOT / "csrc" / "ops" / "dot" / "cuda.cu"
@@ -380,6 +407,29 @@ def test_pip_and_make_compile_the_same(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 # ---- what was built ----
+
+
+def test_no_two_rooms_define_a_function() -> None:
+    """The linker would take one of the two for both rooms, without a word."""
+    rooms = sorted((path.parent.name for path in ROOT.glob("csrc/ops/*/op.c")), key=len)
+    headers = [*ROOT.glob("csrc/[!o]*/*.h"), *ROOT.glob("csrc/[!o]*/*.cuh")]
+    shared = set(re.findall(r"(\w+)\(", "".join(h.read_text("utf-8") for h in headers)))
+    owners: dict[str, set[str]] = {}
+    objects = sorted(ROOT.glob("build/temp*/cuda/*.o")) + sorted(
+        ROOT.glob("build/temp*/sim/plain/*.o")
+    )
+    assert objects
+    for path in objects:
+        room = [name for name in rooms if path.name.startswith(name + "_")][-1:]
+        defined = subprocess.run(
+            ["nm", "--defined-only", "-C", path], capture_output=True, text=True, check=True
+        ).stdout
+        for symbol, name in re.findall(r"^\S+ [WV] ((?:\w+::)*(\w+)\(.*)", defined, re.M):
+            if name not in shared:
+                owners.setdefault(symbol, set()).update(room)
+    assert len(owners) > 20
+    assert {symbol: found for symbol, found in owners.items() if len(found) > 1} == {}
+
 
 PACKAGE = Path(gpuopt.__file__).parent
 LIBRARIES = [Path(gpuopt._core.__file__), *map(PACKAGE.joinpath, simulator.LIBRARIES.values())]

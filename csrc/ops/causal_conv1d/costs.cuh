@@ -1,8 +1,9 @@
 /*
  * costs.cuh  Estimated microseconds of variants for filters of SHORT to MIDDLE lags,
- * fitted to the times on an H200 in benchmarks/results/h200-middle-filters.json and to
- * those of rows of 32 to 128 steps and up to 8,192 channels in NOTES.md; and for rows of
- * more steps than v7 has in one block of threads.
+ * fitted to the times on an H200 in benchmarks/results/h200-middle-filters.json, to
+ * those of rows of 32 to 128 steps and up to 8,192 channels in NOTES.md, and v1 and
+ * middle_filters to a dozen drawn calls on an H100; and for rows of more steps than v7
+ * has in one block of threads.
  */
 #ifndef GPO_CAUSAL_CONV1D_COSTS_CUH
 #define GPO_CAUSAL_CONV1D_COSTS_CUH
@@ -15,6 +16,7 @@
 
 constexpr int64_t MIDDLE = 128;         /* lags */
 constexpr int64_t TOEPLITZ_STEPS = 768; /* v6 in float32: most steps of its estimate */
+constexpr int64_t GRADIENT_STEPS = 512; /* v6 backward in 16 bits: the same */
 
 /* A million elements of x, of `batches` batches. */
 inline double
@@ -24,8 +26,8 @@ millions(const conv_plan &p, int64_t batches)
            static_cast<double>(batches);
 }
 
-/* What v2 and v7 take for a row of this many steps, they take for a shorter one. */
-constexpr int64_t V2_STEPS = 128, V7_STEPS = 190;
+/* What these take for a row of this many steps, they take for a shorter one. */
+constexpr int64_t V1_STEPS = 128, V2_STEPS = 128, V7_STEPS = 190;
 
 /* A million elements of x if every row had a multiple of `whole` steps. */
 inline double
@@ -43,6 +45,14 @@ time_by_channels(const conv_plan &p, double first, double each)
     return by_channels ? first + each * millions(p, p.batches) : 0;
 }
 
+/* Blocks of 128 steps; with few of them, two loads for each lag that follow each other. */
+inline double
+time_of_v1(const conv_plan &p)
+{
+    const double lags = static_cast<double>(p.lags);
+    return 5 + 0.02 * lags + padded_millions(p, V1_STEPS) * (0.27 * lags + 12);
+}
+
 /* 2.6e12 products a second, and as many more as if there were 29 lags more. */
 inline double
 time_of_v2(const conv_plan &p)
@@ -51,12 +61,21 @@ time_of_v2(const conv_plan &p)
            padded_millions(p, V2_STEPS) * static_cast<double>(p.lags + 29) / 2.58;
 }
 
-/* Not timed yet: 13e12 products a second, the bytes, and some 12 lags for the edges. */
+/* Eight times as many steps as threads wait for each lag where there are few rows. */
 inline double
 time_of_middle_filters(const conv_plan &p)
 {
-    return 5.5 +
-           millions(p, p.batches) * (0.077 * static_cast<double>(p.lags + 12) + 2.5);
+    const double lags = static_cast<double>(p.lags);
+    return 5.5 + 0.06 * lags + millions(p, p.batches) * (0.09 * (lags + 12) + 4.5);
+}
+
+/* Both gradients: dw is that of v5, whose rows wait for up to 512 steps. */
+inline double
+time_of_middle_gradients(const conv_plan &p)
+{
+    const double steps = static_cast<double>(p.steps < 512 ? p.steps : 512);
+    return 13 + 0.035 * steps +
+           millions(p, p.batches) * (20 + 0.36 * static_cast<double>(p.lags));
 }
 
 /* Lanes without a row cost as much as others, but no memory. */
@@ -98,6 +117,13 @@ time_of_v6_in_halves(const conv_plan &p)
     const double units = time_of_v6_units(p, 0.0075);
     return (p.steps % 8 == 0 ? 6.5 : 13) + (units > all ? units : all) +
            time_by_channels(p, 6.5, 5);
+}
+
+/* Both gradients of 16-bit values, for rows of up to GRADIENT_STEPS. */
+inline double
+time_of_v6_gradients_in_halves(const conv_plan &p)
+{
+    return 12.5 + time_of_v6_units(p, p.steps % 8 == 0 ? 0.033 : 0.075);
 }
 
 inline double

@@ -53,7 +53,8 @@ has_large_transforms(const gpo_call *call)
 
 /* The table rows that row_for returns. */
 enum {
-    V2 = 2,
+    V1 = 1,
+    V2,
     V5 = 5,
     V6,
     V7,
@@ -231,6 +232,7 @@ row_for_middle(const gpo_call *call, const conv_plan &p)
             time = its;
         }
     };
+    consider(V1, time_of_v1(p));
     consider(V2, time_of_v2(p));
     consider(V5, time_of_v5(p));
     if (takes_tensor_cores(call, p) && (is_half || p.steps <= TOEPLITZ_STEPS)) {
@@ -250,7 +252,10 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
     const bool tensor = takes_tensor_cores(call, p);
     const int direct = p.steps <= 128 || p.lags <= 64 ? MIDDLE_FILTERS : V5;
     if (gpo_dtypes[call->in[call->op->by].dtype].bytes == 2 && tensor) {
-        return p.steps <= 4096 ? V6 : direct;
+        const bool is_slow =
+            p.steps <= GRADIENT_STEPS &&
+            time_of_v6_gradients_in_halves(p) > time_of_middle_gradients(p);
+        return p.steps <= 4096 && !is_slow ? V6 : direct;
     }
     if (p.steps <= 128) {
         return p.batches <= 2 ? V2 : direct;
@@ -264,6 +269,13 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
                : direct;
 }
 
+/* Whether v1 has made its products before v6 and v7 have begun theirs. */
+static bool
+is_small(const conv_plan &p)
+{
+    return !p.backward && time_of_v1(p) < SLOW_START;
+}
+
 /* Whether channels, and not steps, are neighbours in the arrays of a call. */
 static bool
 is_channels_last(const conv_plan &p)
@@ -272,13 +284,20 @@ is_channels_last(const conv_plan &p)
     return p.channels > 1 && !by_steps && (p.x.c == 1 || p.out.c == 1);
 }
 
+/* Whether the channels of a step fill 16 bytes: fewer leave threads without work. */
+static bool
+has_packs_of_channels(const gpo_call *call, const conv_plan &p)
+{
+    return p.channels * gpo_dtypes[call->in[call->op->by].dtype].bytes >= 16;
+}
+
 /* The table row for a call, and the reason. */
 static int
 row_for(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const conv_plan &p = *conv_plan_of(call);
     if (has_short_filters(call)) {
-        const bool last = is_channels_last(p);
+        const bool last = is_channels_last(p) && has_packs_of_channels(call, p);
         GPO_SAY(why,
                 "a filter of at most %d lags: %s reads x once, as %s are neighbours in "
                 "memory",
@@ -300,6 +319,10 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(p.lags), static_cast<long long>(p.steps),
                 forward_variants[row].name);
         return row;
+    }
+    if (is_small(p)) {
+        GPO_SAY(why, "v1: so few products that the shortest code is the fastest");
+        return V1;
     }
     if (wants_tensor_cores(call, p)) {
         GPO_SAY(why,

@@ -74,25 +74,37 @@ time_of_products(const gpo_call *call, const convolve_plan &p, int64_t sums,
     return products / (of_type * rate * gpo_processors(call));
 }
 
-/* Estimated microseconds of v2, which makes 24 T products of float32 a second. */
+static bool
+has_integers(const gpo_call *call)
+{
+    const char kind = gpo_dtypes[call->out[0].dtype].kind;
+    return kind == 'i' || kind == 'u';
+}
+
+/*
+ * Estimated microseconds of v2, which makes 24 T products of float32 a second, 8 T of
+ * integers.
+ */
 static double
 time_of_v2(const gpo_call *call, const convolve_plan &p)
 {
-    constexpr double BEGIN = 3.0, PRODUCTS = 0.18e6;
+    constexpr double BEGIN = 3.0, PRODUCTS = 0.18e6, OF_INTEGERS = 0.06e6;
     const int64_t sums = p.count < p.n ? p.count : p.n; /* that have all terms */
-    return BEGIN + time_of_products(call, p, sums, PRODUCTS);
+    const double rate = has_integers(call) ? OF_INTEGERS : PRODUCTS;
+    return BEGIN + time_of_products(call, p, sums, rate);
 }
 
 /*
  * Those of short_filters, which begins sooner and has half the rate by the count of its
- * shared loads; a block has no more than one row.
+ * shared loads, which integers hardly notice; a block has no more than one row.
  */
 static double
 time_of_short_filters(const gpo_call *call, const convolve_plan &p)
 {
-    constexpr double BEGIN = 0.5, PRODUCTS = 0.1e6;
+    constexpr double BEGIN = 0.5, PRODUCTS = 0.1e6, OF_INTEGERS = 0.07e6;
     const int64_t sums = ceil_div(p.count, SHORT_SUMS) * SHORT_SUMS;
-    return BEGIN + time_of_products(call, p, sums, PRODUCTS);
+    const double rate = has_integers(call) ? OF_INTEGERS : PRODUCTS;
+    return BEGIN + time_of_products(call, p, sums, rate);
 }
 
 /* The fastest variant by estimate. */

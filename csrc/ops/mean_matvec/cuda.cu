@@ -70,7 +70,7 @@ v5_us(const gpo_call *call, const product_size &s)
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    const bool is_short = has_short_rows(call), pads = pads_factors(call);
+    const bool is_short = has_uneven_rows(call), pads = pads_factors(call);
     const product_size whole = size_of_product(call, false);
     const tile_plan plain = plan_tiles(whole);
     const tile_plan planned = pads ? plan_tiles(size_of_product(call, true)) : plain;

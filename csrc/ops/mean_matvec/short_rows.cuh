@@ -22,7 +22,7 @@ takes_short_rows(const gpo_call *call)
 
 /* Those whose rows are no whole packs, or leave many of a group's loads unused. */
 inline bool
-has_short_rows(const gpo_call *call)
+has_uneven_rows(const gpo_call *call)
 {
     const mean_matvec_plan &p = *mean_matvec_plan_of(call);
     const int64_t bytes = p.cols * gpo_dtypes[call->in[0].dtype].bytes;

@@ -195,7 +195,7 @@ mean_matvec_find_means(gpo_call *call, const mean_matvec_view<T> &v)
         return GPO_LAUNCH(call, grid_of(rows), THREADS, 0,
                           (mean_matvec_few_batches_long_rows<T>), v, rows);
     }
-    if (has_short_rows(call)) {
+    if (has_uneven_rows(call)) {
         return mean_matvec_short_means(call, v);
     }
     const row_walk walk = walk_of(call, pack<T>::SIZE);

@@ -380,7 +380,7 @@ struct reduce_columns_launcher {
         reduce_view<T> x = view_of<T>(call);
         x.kept = few_axes_of(kept);
         const bool packed =
-            SIZE > 1 && !are_few(call) && are_packed(plan, kept, x.x, SIZE);
+            SIZE > 1 && !are_few(call, SIZE) && are_packed(plan, kept, x.x, SIZE);
         const int vec = packed ? SIZE : 1;
         const int64_t width = kept.ndim > 0 ? kept.shape[kept.ndim - 1] : 1;
         const column_grid g =
@@ -404,15 +404,16 @@ struct reduce_columns_launcher {
 
   private:
     /*
-     * Whether threads of one result each have no more than a few rounds of loads: there
-     * are more of them than of packs, and less to combine.
+     * Whether threads of one result each have no more than a few rounds of loads, where
+     * threads of `size` results do not fill the device: there are more of them, and less
+     * to combine.
      */
-    static bool are_few(const gpo_call *call)
+    static bool are_few(const gpo_call *call, int size)
     {
         const reduce_plan &plan = *reduce_plan_of(call);
         constexpr int64_t LOADS = ROUNDS_ALONE * 2 * TILE_ITEMS;
         const int64_t threads = gpo_processors(call) * BLOCKS_PER_PROCESSOR * BLOCK;
-        return plan.cols <= LOADS * BLOCK / WARP &&
+        return plan.rows / size < threads && plan.cols <= LOADS * BLOCK / WARP &&
                plan.rows * plan.cols <= LOADS * threads;
     }
 
