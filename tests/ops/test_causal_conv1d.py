@@ -910,18 +910,19 @@ def test_the_choice_says_why() -> None:
     middle, direct = "is the fastest variant, by an estimate", "middle_filters"
     for batches, steps, taps, dtype, rungs, word in (
         (2, 40, 4, "float32", ("short_filters", "short_filters"), "reads x once"),
-        (9, 40, 40, "float32", (direct, direct), f"40 lags, 40 steps: {direct} {middle}"),
+        (900, 40, 40, "float32", (direct, direct), f"40 lags, 40 steps: {direct} {middle}"),
         (2, 100000, 40, "float32", (direct, direct), middle),
         (2, 100000, 100, "float32", (direct, "v5"), middle),
-        (2, 100, 40, "float32", (direct, "v2"), middle),
-        (9, 200, 40, "float16", (direct, "v6"), middle),
+        (2, 100, 40, "float32", ("v1", "v2"), middle),
+        (9, 200, 40, "float16", ("v1", "v6"), middle),
+        (6400, 20, 19, "float16", (direct, direct), middle),
         (64, 2000, 100, "bfloat16", ("v6", "v6"), middle),
-        (2, 9000, 40, "bfloat16", (direct, direct), middle),
-        (2, 300, 300, "float32", ("v7", "v7"), "spectra"),
-        (9, 300, 300, "float16", ("v6", "v6"), "tensor cores"),
-        (9, 900, 200, "float32", ("v7", "v7"), "900 steps and 200 taps"),
-        (9, 200, 40, "float64", ("v5", "v5"), "128 products"),
-        (2, 30, 30, "float64", ("v2", "v2"), "fewer than 8 rows"),
+        (2, 90000, 40, "bfloat16", ("v6", direct), middle),
+        (400, 304, 304, "float16", ("v6", "v6"), "tensor cores"),
+        (9, 304, 304, "float16", ("v6", "v6"), "tensor cores"),
+        (90, 900, 200, "float32", ("v7", "v7"), "900 steps and 200 taps"),
+        (2, 9000, 2000, "float64", ("v5", "v5"), "128 products"),
+        (1, 800, 800, "float64", ("v2", "v2"), "fewer than 8 rows"),
     ):
         x, w = np.ones((batches, 2, steps), dtype), np.ones((2, taps), dtype)
         calls = (("causal_conv1d", (x, w)), ("causal_conv1d_backward", (x, x, w)))
@@ -929,6 +930,22 @@ def test_the_choice_says_why() -> None:
             plan = _core.plan(op, *arrays, backend="sim")
             assert plan["variant"] == rung
             assert word in plan["why"]
+
+
+def test_few_products_take_the_shortest_code() -> None:
+    for steps, dtype in ((300, "float32"), (200, "float64")):
+        x, w = np.ones((2, 2, steps), dtype), np.ones((2, steps), dtype)
+        plan = _core.plan("causal_conv1d", x, w, backend="sim")
+        assert plan["variant"] == "v1"
+        assert "few products" in plan["why"]
+
+
+def test_two_channels_are_no_packs() -> None:
+    """One channel in 16 bytes left most threads of the channels-last kernel without work."""
+    for channels, last in ((2, False), (64, True)):
+        x = np.ones((4, 60, channels), np.float32).transpose(0, 2, 1)
+        plan = _core.plan("causal_conv1d", x, np.ones((channels, 4), np.float32), backend="sim")
+        assert plan["variant"].endswith("channels_last") is last
 
 
 @pytest.mark.parametrize("causality", [None, "exact"])

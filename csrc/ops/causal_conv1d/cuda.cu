@@ -271,9 +271,12 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
 
 /* Whether v1 has made its products before v6 and v7 have begun theirs. */
 static bool
-is_small(const conv_plan &p)
+is_small(const gpo_call *call, const conv_plan &p)
 {
-    return !p.backward && time_of_v1(p) < SLOW_START;
+    const bool is_half = gpo_dtypes[call->in[call->op->by].dtype].bytes == 2;
+    const double v6 = is_half && takes_tensor_cores(call, p) ? time_of_v6_in_halves(p)
+                                                             : SLOW_START;
+    return !p.backward && time_of_v1(p) < (v6 < SLOW_START ? v6 : SLOW_START);
 }
 
 /* Whether channels, and not steps, are neighbours in the arrays of a call. */
@@ -320,7 +323,7 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
                 forward_variants[row].name);
         return row;
     }
-    if (is_small(p)) {
+    if (is_small(call, p)) {
         GPO_SAY(why, "v1: so few products that the shortest code is the fastest");
         return V1;
     }

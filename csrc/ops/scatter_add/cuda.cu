@@ -65,6 +65,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "few elements: one_launch starts one kernel");
         return &variants[ONE_LAUNCH];
     }
+    if (plan.deterministic && plan.size <= FEW_PLACES) {
+        GPO_SAY(why, "v4: deterministic=True, and up to %d places have long runs",
+                static_cast<int>(FEW_PLACES));
+        return &variants[V4];
+    }
     if (plan.deterministic && plan.size * sum_bytes <= ORDERED_BYTES) {
         GPO_SAY(why, "v3: deterministic=True, and up to 96 KB of sums take few tiles");
         return &variants[V3];
