@@ -274,8 +274,8 @@ static bool
 is_small(const gpo_call *call, const conv_plan &p)
 {
     const bool is_half = gpo_dtypes[call->in[call->op->by].dtype].bytes == 2;
-    const double v6 = is_half && takes_tensor_cores(call, p) ? time_of_v6_in_halves(p)
-                                                             : SLOW_START;
+    const double v6 =
+        is_half && takes_tensor_cores(call, p) ? time_of_v6_in_halves(p) : SLOW_START;
     return !p.backward && time_of_v1(p) < (v6 < SLOW_START ? v6 : SLOW_START);
 }
 

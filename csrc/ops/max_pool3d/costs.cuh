@@ -13,7 +13,7 @@
 #include "tiles.cuh"
 
 constexpr double LAUNCH_US = 2.5;
-constexpr double BOX_CAUTION = 2; /* two drawn calls on an H100 took 1.3 and 1.5 of v7 */
+constexpr double BOX_CAUTION = 2; /* of 1.4 it took 1.3 and 1.5 times as long as v7 */
 constexpr double BOX_LEAST_US = LAUNCH_US + 2; /* no call of it takes less */
 
 inline double
