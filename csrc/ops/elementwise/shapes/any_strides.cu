@@ -8,17 +8,26 @@
  * stay with v0: their elements take longer to move than to find.
  * Cost:  one store of 8 or 16 bytes per thread; reads each sector once from memory.
  */
-#include "../../../device/divide.cuh"
 #include "../any_strides.cuh"
 #include "../gathers.cuh"
 
-/* The axes of a call; `low` and `high` are the ends of an operand. */
+/*
+ * One axis: r / length = (r * magic) >> (32 + shift) for 0 <= r < 2^31 and length > 1
+ * (Granlund and Montgomery).  `jump` is what an operand's offset gains beside steps on
+ * the last axis for each whole axis passed: the stride of the axis before it, less the
+ * axis itself; modulo 2^32, as are the sums.
+ */
+struct strided_axis {
+    unsigned magic, shift;
+    unsigned jump[ELEMENTWISE_INPUTS];
+};
+
+/* The axes of a call; for each operand the stride of the last one and its ends. */
 struct strided_axes {
     int ndim, n;
     unsigned held, dense; /* bit k: operand k is a scalar, lies as the result */
-    divider length[FEW_AXES];
-    int strides[ELEMENTWISE_INPUTS][FEW_AXES];
-    int low[ELEMENTWISE_INPUTS], high[ELEMENTWISE_INPUTS];
+    int step[ELEMENTWISE_INPUTS], low[ELEMENTWISE_INPUTS], high[ELEMENTWISE_INPUTS];
+    strided_axis axis[FEW_AXES];
 };
 
 /* Elements of a thread's pack: 8 of one byte, as more would fill the registers. */
@@ -37,33 +46,29 @@ template <int INPUTS, int SIZE>
 __device__ __forceinline__ bool
 offsets_of(const strided_axes &axes, int first, int (&at)[INPUTS][SIZE])
 {
-    int rest[SIZE];
+    const int last = axes.ndim - 1;
+    unsigned rest[SIZE];
 #pragma unroll
     for (int j = 0; j < SIZE; j++) {
-        rest[j] = first < axes.n - j ? first + j : axes.n - 1;
+        rest[j] = static_cast<unsigned>(min(first + j, axes.n - 1));
+#pragma unroll
+        for (int k = 0; k < INPUTS; k++) {
+            at[k][j] = static_cast<int>(rest[j] * static_cast<unsigned>(axes.step[k]));
+        }
     }
     bool in_row = first <= axes.n - SIZE;
 #pragma unroll 1
-    for (int d = axes.ndim - 1; d > 0; d--) {
-        const int length = static_cast<int>(axes.length[d].by);
+    for (int d = last; d > 0; d--) {
 #pragma unroll
         for (int j = 0; j < SIZE; j++) {
-            const int quotient = axes.length[d].narrow(rest[j]);
-            const int i = rest[j] - quotient * length;
-            rest[j] = quotient;
+            rest[j] = __umulhi(rest[j], axes.axis[d].magic) >> axes.axis[d].shift;
 #pragma unroll
             for (int k = 0; k < INPUTS; k++) {
-                at[k][j] += i * axes.strides[k][d];
+                at[k][j] = static_cast<int>(static_cast<unsigned>(at[k][j]) +
+                                            rest[j] * axes.axis[d].jump[k]);
             }
         }
-        in_row = in_row && (d < axes.ndim - 1 || rest[0] == rest[SIZE - 1]);
-    }
-#pragma unroll
-    for (int j = 0; j < SIZE; j++) {
-#pragma unroll
-        for (int k = 0; k < INPUTS; k++) {
-            at[k][j] += rest[j] * axes.strides[k][0];
-        }
+        in_row = in_row && (d < last || rest[0] == rest[SIZE - 1]);
     }
     return in_row;
 }
@@ -78,27 +83,26 @@ gather(gathered<T, SIZE> &to, const strided_axes &axes, int k, const T *x,
         to.hold(given.or_at(x));
     }
     else {
-        const bool dense = axes.dense >> k & 1u;
-        to.load(x, at[k], dense ? whole : in_row,
-                dense ? 1 : axes.strides[k][axes.ndim - 1], axes.low[k], axes.high[k]);
+        to.load(x, at[k], axes.dense >> k & 1u ? whole : in_row, axes.step[k],
+                axes.low[k], axes.high[k]);
     }
 }
 
 template <typename F>
 __global__ void
-__launch_bounds__(BLOCK)
+__launch_bounds__(STRIDED_BLOCK)
     elementwise_any_strides_kernel(F f, typename F::R *out, const typename F::In0 *a,
                                    const typename F::In1 *b, const typename F::In2 *c,
                                    numbers<F> given, strided_axes axes)
 {
     constexpr int SIZE = strided_pack<F>();
-    const unsigned tid = blockIdx.x * BLOCK + threadIdx.x;
-    if (tid >= static_cast<unsigned>(ceil_div(axes.n, SIZE))) {
+    const unsigned tid = blockIdx.x * STRIDED_BLOCK + threadIdx.x;
+    if (tid * SIZE >= static_cast<unsigned>(axes.n)) {
         return;
     }
     const int first = static_cast<int>(tid * SIZE);
     const bool whole = first <= axes.n - SIZE;
-    int at[F::N][SIZE] = {};
+    int at[F::N][SIZE];
     const bool in_row = offsets_of(axes, first, at);
 
     gathered<typename F::In0, SIZE> x;
@@ -151,19 +155,27 @@ lies_as_result(const elementwise_plan &plan, int k)
 static strided_axes
 axes_of(const elementwise_plan &plan)
 {
+    const int last = plan.ndim - 1;
     strided_axes axes = {};
-    axes.ndim = plan.ndim > 0 ? plan.ndim : 1; /* a single element is a row, too */
+    axes.ndim = plan.ndim;
     axes.n = static_cast<int>(plan.size);
     axes.held = elementwise_scalars(plan);
-    for (int d = 0; d < plan.ndim; d++) {
-        axes.length[d] = divider_of(plan.shape[d]);
+    for (int d = 1; d <= last; d++) {
+        const uint64_t length = static_cast<uint64_t>(plan.shape[d]);
+        const int bits = floor_log2(plan.shape[d] - 1); /* length <= 2^(bits + 1) */
+        axes.axis[d].magic =
+            static_cast<unsigned>((uint64_t{1} << 32 << bits) / length + 1);
+        axes.axis[d].shift = static_cast<unsigned>(bits);
     }
     for (int k = 0; k < plan.inputs; k++) {
-        for (int d = 0; d < plan.ndim; d++) {
-            axes.strides[k][d] = static_cast<int>(plan.strides[k][d]);
+        const int64_t *const stride = plan.strides[k];
+        for (int d = 1; d <= last; d++) {
+            axes.axis[d].jump[k] =
+                static_cast<unsigned>(stride[d - 1] - plan.shape[d] * stride[d]);
         }
         int64_t low, high;
         elementwise_reach(plan, k, &low, &high);
+        axes.step[k] = last < 0 ? 0 : static_cast<int>(stride[last]);
         axes.low[k] = static_cast<int>(low);
         axes.high[k] = static_cast<int>(high);
         axes.dense |= lies_as_result(plan, k) ? 1u << k : 0u;
@@ -179,8 +191,8 @@ struct any_strides_launcher {
             const elementwise_plan &plan = *elementwise_plan_of(call);
             const int64_t threads = ceil_div(plan.size, strided_pack<F>());
             return GPO_LAUNCH(
-                call, dim3(static_cast<unsigned>(ceil_div(threads, BLOCK))), BLOCK, 0,
-                (elementwise_any_strides_kernel<F>), F::make(call),
+                call, dim3(static_cast<unsigned>(ceil_div(threads, STRIDED_BLOCK))),
+                STRIDED_BLOCK, 0, (elementwise_any_strides_kernel<F>), F::make(call),
                 result<typename F::R>(call), operand<typename F::In0>(call, 0),
                 operand<typename F::In1>(call, 1), operand<typename F::In2>(call, 2),
                 numbers_of<F>(call), axes_of(plan));
