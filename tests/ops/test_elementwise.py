@@ -705,7 +705,7 @@ def test_any_strides_with_numbers(backend: str, dtype: str) -> None:
 
 
 def test_what_any_strides_takes() -> None:
-    """31 bits for results and offsets, four elements in 16 bytes; auto where it pays."""
+    """31 bits for results and offsets; auto takes it for many results of 4 bytes or less."""
     if _core.backends()["sim"] is not None:
         pytest.skip("no simulator")
 

@@ -17,18 +17,24 @@ elementwise_reach(const elementwise_plan &plan, int k, int64_t *low, int64_t *hi
     }
 }
 
-/* Whether offsets have 31 bits and four elements of every array fit into 16 bytes. */
+/* Whether a launch takes all axes, and offsets have 31 bits. */
 inline bool
-elementwise_has_any_strides(const elementwise_plan &plan)
+elementwise_has_offsets(const elementwise_plan &plan)
 {
-    bool good = plan.ndim <= FEW_AXES && plan.size <= MOST_OFFSET &&
-                elementwise_pack(plan) >= 4;
+    bool good = plan.ndim <= FEW_AXES && plan.size <= MOST_OFFSET;
     for (int k = 0; k < plan.inputs && good && plan.size > 0; k++) {
         int64_t low, high;
         elementwise_reach(plan, k, &low, &high);
         good = -low <= MOST_OFFSET && high <= MOST_OFFSET;
     }
     return good;
+}
+
+/* Packs have 4 elements or more: 8 bytes take longer to move than to find. */
+inline bool
+elementwise_has_strided_packs(const elementwise_plan &plan)
+{
+    return elementwise_pack(plan) >= STRIDED_PACK;
 }
 
 gpo_status elementwise_any_strides(gpo_call *call);

@@ -11,14 +11,10 @@
 /* A rung finds its kernel by the functor and the type in the plan. */
 #define RUNG(rung) [](auto) -> gpo_run { return rung; }
 
-/* Casts between types of 8 bytes and more are not taken, so neither are such arrays. */
-using narrow_types = gpo_types<b8, int8_t, uint8_t, int16_t, uint16_t, int32_t,
-                               uint32_t, f16, bf16, float>;
-
 static bool
 takes_any_strides(const gpo_call *call)
 {
-    return elementwise_has_any_strides(*elementwise_plan_of(call));
+    return elementwise_has_offsets(*elementwise_plan_of(call));
 }
 
 static const gpo_variant variants[] = {
@@ -27,9 +23,9 @@ static const gpo_variant variants[] = {
                         RUNG(elementwise_v1)),
     gpo_row<every_type>("v2", "peeled misalignment, packs in flight, rows",
                         RUNG(elementwise_v2)),
-    gpo_shape(gpo_row<narrow_types>("any_strides", "packs of results, in any rows",
-                                    RUNG(elementwise_any_strides)),
-              "arrays of at most 4 bytes per element, 8 axes and offsets below 2^31",
+    gpo_shape(gpo_row<every_type>("any_strides", "packs of results, in any rows",
+                                  RUNG(elementwise_any_strides)),
+              "at most 8 axes, and offsets below 2^31; elements of 8 bytes as v0",
               takes_any_strides),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
@@ -55,7 +51,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "v2 reads packs where the last axis is contiguous or repeated");
         return &variants[2];
     }
-    if (plan.size >= MANY_RESULTS && elementwise_has_any_strides(plan)) {
+    if (plan.size >= MANY_RESULTS && elementwise_has_strided_packs(plan) &&
+        elementwise_has_offsets(plan)) {
         GPO_SAY(why, "an operand has strides on the last axis, or it is short: "
                      "any_strides stores packs");
         return &variants[3];

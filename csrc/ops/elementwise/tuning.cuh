@@ -13,7 +13,7 @@ constexpr int FEW_AXES = 8; /* per launch; more axes take several launches */
 enum { WAVES = 32, BLOCKS_PER_PROCESSOR = 8 }; /* v1: of a fixed grid */
 enum { LONG_ROW_BYTES = 1024 };                /* v2: shorter rows go to v0 */
 
-enum { STRIDED_BLOCK = 128 }; /* any_strides: more SMs for few results */
+enum { STRIDED_BLOCK = 128, STRIDED_PACK = 4 }; /* any_strides; fewest of a pack */
 
 /* any_strides: the largest offset, so that a pack after the last one has 31 bits, too. */
 constexpr int64_t MOST_OFFSET = INT32_MAX - 64;

@@ -4,8 +4,8 @@
  * it at once.  An operand is read by wide loads where the pack lies in one of its rows,
  * aligned, and the last axis is contiguous or takes every second element; else all
  * elements of the pack are loaded before the first is used.  Offsets are computed for all
- * elements together, by a multiplication per axis and element.  Types of 8 bytes and more
- * stay with v0: their elements take longer to move than to find.
+ * elements together, by a multiplication per axis and element.  Elements of 8 bytes and
+ * more are left to v0's kernel: they take longer to move than to find.
  * Cost:  one store of 8 or 16 bytes per thread; reads each sector once from memory.
  */
 #include "../any_strides.cuh"
@@ -187,7 +187,7 @@ struct any_strides_launcher {
     template <typename F>
     static gpo_status run(gpo_call *call)
     {
-        if constexpr (pack_size<F>() >= 4) {
+        if constexpr (pack_size<F>() >= STRIDED_PACK) {
             const elementwise_plan &plan = *elementwise_plan_of(call);
             const int64_t threads = ceil_div(plan.size, strided_pack<F>());
             return GPO_LAUNCH(
@@ -197,7 +197,9 @@ struct any_strides_launcher {
                 operand<typename F::In1>(call, 1), operand<typename F::In2>(call, 2),
                 numbers_of<F>(call), axes_of(plan));
         }
-        return GPO_OK; /* not taken: see elementwise_has_any_strides */
+        else {
+            return elementwise_v0(call);
+        }
     }
 };
 
