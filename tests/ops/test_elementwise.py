@@ -705,7 +705,7 @@ def test_any_strides_with_numbers(backend: str, dtype: str) -> None:
 
 
 def test_what_any_strides_takes() -> None:
-    """31 bits for results and offsets; auto takes it for many results of 4 bytes or less."""
+    """31 bits for offsets in a launch; auto takes it for many results of 4 bytes or less."""
     if _core.backends()["sim"] is not None:
         pytest.skip("no simulator")
 
@@ -719,15 +719,27 @@ def test_what_any_strides_takes() -> None:
     assert variant(np.ones(1 << 18, np.int8)[::2], np.int8(3)) == "any_strides"
     assert variant(np.ones(1 << 18, np.int8)[::2], op="cast", dtype="i8") == "v0"
     many, short = np.broadcast_to(np.int8(3), (1 << 26, 36)), np.ones(36, np.int8)
-    assert variant(many, short) == "v0"
-    assert variant(many[: 1 << 25], short) == "any_strides"
-    with pytest.raises(gpuopt.VariantError, match="below 2\\^31"):
-        variant(many, short, variant="any_strides")
+    assert variant(many, short) == "any_strides"
     base = np.zeros((1 << 31) + 1000, np.int8)  # no page of which is touched
-    far = np.lib.stride_tricks.as_strided(base, (3, 70), (1 << 30, 2))
-    assert variant(far[:2], np.int8(3), variant="any_strides") == "any_strides"
-    with pytest.raises(gpuopt.VariantError, match="below 2\\^31"):
+    far = np.lib.stride_tricks.as_strided(base, (2, 3, 70), (1, 1 << 30, 2))
+    with pytest.raises(gpuopt.VariantError, match="span less than 2\\^31"):
         variant(far, np.int8(3), variant="any_strides")
+    assert variant(far[:, :2], np.int8(3), variant="any_strides") == "any_strides"
+    assert variant(far[0], np.int8(3), variant="any_strides") == "any_strides"
+
+
+@any_strides
+def test_any_strides_in_several_launches(backend: str) -> None:
+    """Rows far apart, one to nine per launch; the memory between them is never touched."""
+    where: dict[str, Any] = {"backend": backend, "variant": "any_strides"}
+    for rows, far in ((3, 1 << 31), (5, 1 << 30), (19, 1 << 28)):
+        memory = np.zeros(far * (rows - 1) + 64, np.int8)
+        x = np.lib.stride_tricks.as_strided(memory, (rows, 21), (far, 2))
+        x[...] = np.arange(rows * 21).reshape(rows, 21) % 97
+        for y in (x, x[::-1], x[:, ::-1]):
+            np.testing.assert_array_equal(gpuopt.negative(y, **where), -y)
+            got = gpuopt.add(y, x[0, :1], **where)
+            np.testing.assert_array_equal(got, y + x[0, :1])
 
 
 @needs_sim

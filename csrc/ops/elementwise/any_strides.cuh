@@ -6,28 +6,51 @@
 
 #include "flat.cuh"
 
-/* The lowest and the highest offset of operand k from its first element. */
+/* The lowest and the highest offset of operand k among `rows` indices of the first axis. */
 inline void
-elementwise_reach(const elementwise_plan &plan, int k, int64_t *low, int64_t *high)
+elementwise_reach(const elementwise_plan &plan, int k, int64_t rows, int64_t *low,
+                  int64_t *high)
 {
     *low = *high = 0;
     for (int d = 0; d < plan.ndim; d++) {
-        const int64_t far = (plan.shape[d] - 1) * plan.strides[k][d];
+        const int64_t far = ((d > 0 ? plan.shape[d] : rows) - 1) * plan.strides[k][d];
         *(far < 0 ? low : high) += far;
     }
 }
 
-/* Whether a launch takes all axes, and offsets have 31 bits. */
+/* Indices of the first axis per launch: results and offsets have 31 bits.  0: none. */
+inline int64_t
+elementwise_rows_at_once(const elementwise_plan &plan)
+{
+    if (plan.ndim == 0 || plan.size == 0) {
+        return 1;
+    }
+    int64_t rows = plan.shape[0];
+    const int64_t most = MOST_OFFSET / (plan.size / rows);
+    rows = rows < most ? rows : most;
+    for (int k = 0; k < plan.inputs && rows > 0; k++) {
+        int64_t low, high;
+        elementwise_reach(plan, k, 1, &low, &high);
+        const int64_t left = MOST_OFFSET - (high > -low ? high : -low);
+        const int64_t stride = plan.strides[k][0];
+        const int64_t step = stride < 0 ? -stride : stride;
+        if (left < 0) {
+            return 0;
+        }
+        if (step > left / rows) { /* else all of them */
+            const int64_t own = left / step + 1;
+            rows = rows < own ? rows : own;
+        }
+    }
+    /* In whole packs, so that the result of the next launch is aligned as this one's. */
+    return rows == plan.shape[0] || rows < 8 ? rows : rows / 8 * 8;
+}
+
+/* Whether a launch takes all axes, and at least one index of the first one. */
 inline bool
 elementwise_has_offsets(const elementwise_plan &plan)
 {
-    bool good = plan.ndim <= FEW_AXES && plan.size <= MOST_OFFSET;
-    for (int k = 0; k < plan.inputs && good && plan.size > 0; k++) {
-        int64_t low, high;
-        elementwise_reach(plan, k, &low, &high);
-        good = -low <= MOST_OFFSET && high <= MOST_OFFSET;
-    }
-    return good;
+    return plan.ndim <= FEW_AXES && elementwise_rows_at_once(plan) > 0;
 }
 
 /* Packs have 4 elements or more: 8 bytes take longer to move than to find. */

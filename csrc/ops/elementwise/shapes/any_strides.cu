@@ -152,13 +152,14 @@ lies_as_result(const elementwise_plan &plan, int k)
     return good;
 }
 
+/* The axes of a launch for `rows` indices of the first one. */
 static strided_axes
-axes_of(const elementwise_plan &plan)
+axes_of(const elementwise_plan &plan, int64_t rows)
 {
     const int last = plan.ndim - 1;
     strided_axes axes = {};
     axes.ndim = plan.ndim;
-    axes.n = static_cast<int>(plan.size);
+    axes.n = static_cast<int>(last < 0 ? 1 : plan.size / plan.shape[0] * rows);
     axes.held = elementwise_scalars(plan);
     for (int d = 1; d <= last; d++) {
         const uint64_t length = static_cast<uint64_t>(plan.shape[d]);
@@ -174,7 +175,7 @@ axes_of(const elementwise_plan &plan)
                 static_cast<unsigned>(stride[d - 1] - plan.shape[d] * stride[d]);
         }
         int64_t low, high;
-        elementwise_reach(plan, k, &low, &high);
+        elementwise_reach(plan, k, rows, &low, &high);
         axes.step[k] = last < 0 ? 0 : static_cast<int>(stride[last]);
         axes.low[k] = static_cast<int>(low);
         axes.high[k] = static_cast<int>(high);
@@ -183,19 +184,50 @@ axes_of(const elementwise_plan &plan)
     return axes;
 }
 
+/* Launches results from `first` on; at[k] is where operand k begins. */
+using launch_rows = gpo_status (*)(gpo_call *, const strided_axes &, int64_t first,
+                                   const int64_t *at);
+
+/* Calls launch for as many indices of the first axis at a time as it takes. */
+static gpo_status
+in_launches(gpo_call *call, launch_rows launch)
+{
+    const elementwise_plan &plan = *elementwise_plan_of(call);
+    const int64_t length = plan.ndim > 0 ? plan.shape[0] : 1;
+    const int64_t step = elementwise_rows_at_once(plan);
+    gpo_status status = GPO_OK;
+    for (int64_t begin = 0; begin < length && !status; begin += step) {
+        int64_t at[ELEMENTWISE_INPUTS] = {0, 0, 0};
+        for (int k = 0; k < plan.inputs && plan.ndim > 0; k++) {
+            at[k] = begin * plan.strides[k][0];
+        }
+        const int64_t left = length - begin;
+        status = launch(call, axes_of(plan, left < step ? left : step),
+                        begin * (plan.size / length), at);
+    }
+    return status;
+}
+
 struct any_strides_launcher {
+    template <typename F>
+    static gpo_status launch(gpo_call *call, const strided_axes &axes, int64_t first,
+                             const int64_t *at)
+    {
+        const int64_t threads = ceil_div(axes.n, strided_pack<F>());
+        return GPO_LAUNCH(
+            call, dim3(static_cast<unsigned>(ceil_div(threads, STRIDED_BLOCK))),
+            STRIDED_BLOCK, 0, (elementwise_any_strides_kernel<F>), F::make(call),
+            result<typename F::R>(call) + first,
+            operand<typename F::In0>(call, 0) + at[0],
+            operand<typename F::In1>(call, 1) + at[1],
+            operand<typename F::In2>(call, 2) + at[2], numbers_of<F>(call), axes);
+    }
+
     template <typename F>
     static gpo_status run(gpo_call *call)
     {
         if constexpr (pack_size<F>() >= STRIDED_PACK) {
-            const elementwise_plan &plan = *elementwise_plan_of(call);
-            const int64_t threads = ceil_div(plan.size, strided_pack<F>());
-            return GPO_LAUNCH(
-                call, dim3(static_cast<unsigned>(ceil_div(threads, STRIDED_BLOCK))),
-                STRIDED_BLOCK, 0, (elementwise_any_strides_kernel<F>), F::make(call),
-                result<typename F::R>(call), operand<typename F::In0>(call, 0),
-                operand<typename F::In1>(call, 1), operand<typename F::In2>(call, 2),
-                numbers_of<F>(call), axes_of(plan));
+            return in_launches(call, launch<F>);
         }
         else {
             return elementwise_v0(call);
