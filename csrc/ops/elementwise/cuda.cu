@@ -25,7 +25,8 @@ static const gpo_variant variants[] = {
                         RUNG(elementwise_v2)),
     gpo_shape(gpo_row<every_type>("any_strides", "packs of results, in any rows",
                                   RUNG(elementwise_any_strides)),
-              "at most 8 axes, of which all but the first span less than 2^31 elements",
+              "calls of at most 8 axes, of which all but the first span less than 2^31 "
+              "elements",
               takes_any_strides),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };

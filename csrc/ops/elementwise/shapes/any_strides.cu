@@ -4,8 +4,9 @@
  * it at once.  An operand is read by wide loads where the pack lies in one of its rows,
  * aligned, and the last axis is contiguous or takes every second element; else all
  * elements of the pack are loaded before the first is used.  Offsets are computed for all
- * elements together, by a multiplication per axis and element.  Elements of 8 bytes and
- * more are left to v0's kernel: they take longer to move than to find.
+ * elements together, by a multiplication per axis and element, in 31 bits: larger calls
+ * take several launches.  Elements of 8 bytes and more are left to v0's kernel: they take
+ * longer to move than to find.
  * Cost:  one store of 8 or 16 bytes per thread; reads each sector once from memory.
  */
 #include "../any_strides.cuh"
