@@ -1,12 +1,13 @@
 """elementwise beyond the matrix: NumPy's results, difficult values, published bugs.
 
 Order: NumPy's dtypes and errors, numbers, out=, special values, accuracy, misalignment,
-strides, counts in the simulator.
+strides, counts in the simulator, the shape kernel any_strides.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,12 @@ NUMPY = (*BINARY, "negative", "abs", "exp", "log", "sqrt", "tanh")
 
 
 def variants() -> list[tuple[str, str]]:
-    """(backend, variant) of every row that can run here."""
+    """(backend, variant) of every row that can run here and takes every call."""
     usable = _core.backends()
     return [
         (row["backend"], row["name"])
         for row in _core.variants("elementwise")
-        if row["available"] and usable[row["backend"]] is None
+        if row["available"] and usable[row["backend"]] is None and not row["shape"]
     ]
 
 
@@ -555,3 +556,202 @@ def test_order_of_every_pair_of_halves(backend: str, variant: str) -> None:
         got = gpuopt.clip(a, low, high, variant=variant).numpy()
         want = np.clip(x, np.float16(low), np.float16(high))
         np.testing.assert_array_equal(got, want)
+
+
+# ---- any_strides: packs of results, in any rows ----
+
+NARROW = ("bool", "int8", "uint16", "float16", "bfloat16", "int32", "float32")
+
+any_strides = pytest.mark.parametrize(
+    "backend",
+    [
+        row["backend"]
+        for row in _core.variants("elementwise")
+        if row["name"] == "any_strides" and _core.backends()[row["backend"]] is None
+    ],
+)
+
+
+@pytest.fixture
+def checked() -> Iterator[None]:
+    """The simulator checks every access."""
+    if _core.backends()["sim"] is not None:
+        yield
+        return
+    old = _core._sim_configure(checks=True)
+    yield
+    _core._sim_configure(**old)
+
+
+def numbered(dtype: str, *shape: int) -> np.ndarray[Any, Any]:
+    return (np.arange(np.prod(shape)) % 97).reshape(shape).astype(dtype_of(dtype))
+
+
+@any_strides
+@pytest.mark.parametrize("dtype", NARROW)
+def test_any_strides_of_one_axis(backend: str, dtype: str, checked: None) -> None:
+    """Steps of 1 and 2 from every offset to a pack, up to the last element of the array."""
+    where: dict[str, Any] = {"backend": backend, "variant": "any_strides"}
+    for n in (1, 2, 7, 8, 9, 15, 16, 17, 33, 1025):
+        for start in range(18 if n < 20 else 3):
+            for step in (1, 2, 3, -1, -2):
+                x = numbered(dtype, start + (n - 1) * abs(step) + 1)[start:][::step]
+                assert len(x) == n
+                np.testing.assert_array_equal(gpuopt.cast(x, "f4", **where), x.astype("f4"))
+                got = gpuopt.maximum(x, x[::-1], **where)
+                np.testing.assert_array_equal(got, np.maximum(x, x[::-1]))
+
+
+@any_strides
+@pytest.mark.parametrize("dtype", NARROW)
+def test_any_strides_of_rows(backend: str, dtype: str, checked: None) -> None:
+    """Packs in one row and across rows of 1 to 40; what repeats, steps, turns, runs back."""
+    where: dict[str, Any] = {"backend": backend, "variant": "any_strides"}
+    for length in (1, 2, 3, 5, 6, 7, 8, 9, 16, 31, 40):
+        m = numbered(dtype, 23, 2 * length + length % 3)
+        for x in (m[:, :length], m[:, ::2][:, :length], m[:, 1::2][:, : length - 1]):
+            turned = np.ascontiguousarray(x.T).T
+            for y in (x[0], x[:, :1], x[::-1, ::-1], turned, x[5:6, :1], x.copy()):
+                for a, b in ((x, y), (y, x)):
+                    got = gpuopt.minimum(a, b, **where)
+                    np.testing.assert_array_equal(got, np.minimum(a, b))
+
+
+@any_strides
+def test_any_strides_of_eight_axes(backend: str, checked: None) -> None:
+    where: dict[str, Any] = {"backend": backend, "variant": "any_strides"}
+    x = np.arange(2**8 * 3, dtype=np.int16).reshape((2, 2, 2, 3, 2, 2, 2, 4))
+    for y in (x.transpose(), np.moveaxis(x, 3, 0), x[::-1, :, ::-1, :, ::-1]):
+        z = np.arange(y.shape[-1], dtype=np.int16)[::-1]
+        w = y[:1, :, :1, :, :, :, :, :1]
+        want = np.asarray(y * z + w)
+        np.testing.assert_array_equal(gpuopt.fma(y, z, w, **where), want)
+        got = gpuopt.where(y % 3 == 0, z, w, **where)
+        np.testing.assert_array_equal(got, np.where(y % 3 == 0, z, w))
+    nine = np.ones((2,) * 9, np.int16).transpose()
+    with pytest.raises(gpuopt.VariantError, match="8 axes"):
+        gpuopt.negative(nine, **where)
+
+
+@any_strides
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+def test_any_strides_into_out(backend: str, dtype: str, checked: None) -> None:
+    """out= from every offset to a pack, an operand in place, or the other one."""
+    where: dict[str, Any] = {"backend": backend, "variant": "any_strides"}
+    row = numbered(dtype, 6)
+    for start in range(17):
+        memory = numbered(dtype, 6 * 37 + start)
+        x = memory[start:].reshape(37, 6)
+        want = x + row
+        out = gpuopt.add(x, row, out=x, **where)
+        assert out is x
+        np.testing.assert_array_equal(x, want)
+        np.testing.assert_array_equal(memory[:start], numbered(dtype, 6 * 37)[:start])
+        y = numbered(dtype, 37, 12)[:, ::2]
+        want = y * x
+        np.testing.assert_array_equal(gpuopt.multiply(y, x, out=x, **where), want)
+
+
+@any_strides
+def test_any_strides_of_mixed_widths(backend: str, checked: None) -> None:
+    """The result's pack has 8 or 4 elements; an operand's has the same number."""
+    where: dict[str, Any] = {"backend": backend, "variant": "any_strides"}
+    for start, step in itertools.product(range(9), (1, 2, -1)):
+        x = numbered("uint8", 19, 64)[:, start:][:, ::step][:, :21]
+        for target in ("float32", "float16", "int16", "bool", "int8", "bfloat16"):
+            got = gpuopt.cast(x, target, **where)
+            np.testing.assert_array_equal(got, x.astype(dtype_of(target)))
+            back = x.astype(dtype_of(target))[:, ::2]
+            np.testing.assert_array_equal(gpuopt.cast(back, "u1", **where), back.astype("u1"))
+        condition = x % 2 == 0
+        for dtype in ("int8", "float16", "float32"):
+            y = numbered(dtype, 19, 60)[:, start:][:, ::2][:, :21]
+            got = gpuopt.where(condition[:, : y.shape[1]], y, 3, **where)
+            np.testing.assert_array_equal(
+                got, np.where(condition[:, : y.shape[1]], y, y.dtype.type(3))
+            )
+
+
+@any_strides
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_any_strides_moves_nan(backend: str, dtype: str) -> None:
+    """Each result is nan where its own element is, and nowhere else."""
+    where: dict[str, Any] = {"backend": backend, "variant": "any_strides"}
+    hole = np.eye(19, dtype=bool)
+    for step in (1, 2, 3):
+        x = np.zeros((19, 19 * step), dtype_of(dtype))[:, ::step]
+        x[hole] = np.nan
+        for got in (
+            *(gpuopt.relu(x, **where), gpuopt.exp(x, **where), gpuopt.clip(x, 0, 1, **where)),
+            *(gpuopt.maximum(x, 0.0, **where), gpuopt.minimum(x[0], x, **where)[:, 1:]),
+        ):
+            np.testing.assert_array_equal(
+                np.isnan(got.astype(np.float32)), hole[:, 19 - got.shape[1] :]
+            )
+
+
+@any_strides
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+def test_any_strides_with_numbers(backend: str, dtype: str) -> None:
+    host = numbered(dtype, 37, 130)
+    whole = gpuopt.asdevice(host, backend=backend)
+    for part in (slice(1, None), (slice(None), slice(1, None, 2)), 5, (5, 7)):
+        x, want = whole[part], host[part]
+        for number in (3, np.array(3, dtype)):
+            got = gpuopt.add(x, number, variant="any_strides").numpy()
+            np.testing.assert_array_equal(got, want + want.dtype.type(3))
+            got = gpuopt.clip(x, number, 20, variant="any_strides").numpy()
+            np.testing.assert_array_equal(got, np.clip(want, 3, 20))
+
+
+def test_what_any_strides_takes() -> None:
+    """31 bits for offsets in a launch; auto takes it for many results of 4 bytes or less."""
+    if _core.backends()["sim"] is not None:
+        pytest.skip("no simulator")
+
+    def variant(*arrays: Any, op: str = "add", **options: Any) -> str:
+        return str(_core.plan(op, *arrays, backend="sim", **options)["variant"])
+
+    row = np.ones(6, np.float16)
+    assert variant(np.ones((1 << 14, 6), np.float16), row) == "any_strides"
+    assert variant(np.ones((1 << 13, 6), np.float16), row) == "v0"
+    assert variant(np.ones((1 << 14, 6)), row) == "v0"
+    assert variant(np.ones(1 << 18, np.int8)[::2], np.int8(3)) == "any_strides"
+    assert variant(np.ones(1 << 18, np.int8)[::2], op="cast", dtype="i8") == "v0"
+    many, short = np.broadcast_to(np.int8(3), (1 << 26, 36)), np.ones(36, np.int8)
+    assert variant(many, short) == "any_strides"
+    base = np.zeros((1 << 31) + 1000, np.int8)  # no page of which is touched
+    far = np.lib.stride_tricks.as_strided(base, (2, 3, 70), (1, 1 << 30, 2))
+    with pytest.raises(gpuopt.VariantError, match="span less than 2\\^31"):
+        variant(far, np.int8(3), variant="any_strides")
+    assert variant(far[:, :2], np.int8(3), variant="any_strides") == "any_strides"
+    assert variant(far[0], np.int8(3), variant="any_strides") == "any_strides"
+
+
+@any_strides
+def test_any_strides_in_several_launches(backend: str) -> None:
+    """Rows far apart, one to nine per launch; the memory between them is never touched."""
+    where: dict[str, Any] = {"backend": backend, "variant": "any_strides"}
+    for rows, far in ((3, 1 << 31), (5, 1 << 30), (19, 1 << 28)):
+        memory = np.zeros(far * (rows - 1) + 64, np.int8)
+        x = np.lib.stride_tricks.as_strided(memory, (rows, 21), (far, 2))
+        x[...] = np.arange(rows * 21).reshape(rows, 21) % 97
+        for y in (x, x[::-1], x[:, ::-1]):
+            np.testing.assert_array_equal(gpuopt.negative(y, **where), -y)
+            got = gpuopt.add(y, x[0, :1], **where)
+            np.testing.assert_array_equal(got, y + x[0, :1])
+
+
+@needs_sim
+def test_golden_counts_of_any_strides() -> None:
+    """A wide load per pack, two where every second element is taken; 8 across rows of 6."""
+    x = np.ones((2048, 16), np.float16)
+    found = {}
+    for name, args in {
+        "row": (x[:, :6].copy(), x[0, :6]),
+        "second": (x.reshape(-1)[:8192:2], x.reshape(-1)[:4096]),
+        "aligned rows": (x[:, :8], x[0, :8]),
+    }.items():
+        (counts,) = profile("multiply", *args, variant="any_strides")
+        found[name] = counts.global_requests
+    assert found == {"row": 480, "second": 72, "aligned rows": 192}

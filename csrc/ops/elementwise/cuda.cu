@@ -4,12 +4,18 @@
  * arithmetic.cuh for what the functors compute, op.c for the contract.
  */
 #include "../../device/types.cuh"
-#include "flat.cuh"
+#include "any_strides.cuh"
 
 #include <stdio.h>
 
 /* A rung finds its kernel by the functor and the type in the plan. */
 #define RUNG(rung) [](auto) -> gpo_run { return rung; }
+
+static bool
+takes_any_strides(const gpo_call *call)
+{
+    return elementwise_has_offsets(*elementwise_plan_of(call));
+}
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "one element per thread", RUNG(elementwise_v0)),
@@ -17,6 +23,11 @@ static const gpo_variant variants[] = {
                         RUNG(elementwise_v1)),
     gpo_row<every_type>("v2", "peeled misalignment, packs in flight, rows",
                         RUNG(elementwise_v2)),
+    gpo_shape(gpo_row<every_type>("any_strides", "packs of results, in any rows",
+                                  RUNG(elementwise_any_strides)),
+              "calls of at most 8 axes, of which all but the first span less than 2^31 "
+              "elements",
+              takes_any_strides),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -40,6 +51,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     if (elementwise_has_rows(plan)) {
         GPO_SAY(why, "v2 reads packs where the last axis is contiguous or repeated");
         return &variants[2];
+    }
+    if (plan.size >= MANY_RESULTS && elementwise_has_strided_packs(plan) &&
+        elementwise_has_offsets(plan)) {
+        GPO_SAY(why, "an operand has strides on the last axis, or it is short: "
+                     "any_strides stores packs");
+        return &variants[3];
     }
     GPO_SAY(why,
             "an operand has strides on the last axis, or it is short: v0 takes any");

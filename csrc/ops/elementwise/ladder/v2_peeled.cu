@@ -9,8 +9,8 @@
  *        divisions.
  * Cost:  reads each byte once from memory, misaligned ones twice from the cache; 8 KiB
  *        to 24 KiB in flight per block of 256 threads.
- * Left:  rows below 1 KiB and strides on the last axis go to v0's kernel; nothing overlaps
- *        the launch itself.
+ * Left:  rows below 1 KiB and strides on the last axis go to v0's kernel (`auto` has
+ *        any_strides for many of them); nothing overlaps the launch itself.
  */
 #include "../rows.cuh"
 #include "../streams.cuh"

@@ -1,0 +1,65 @@
+/*
+ * any_strides.cuh  Which calls elementwise's any_strides takes, on the host.
+ */
+#ifndef GPO_ELEMENTWISE_ANY_STRIDES_CUH
+#define GPO_ELEMENTWISE_ANY_STRIDES_CUH
+
+#include "flat.cuh"
+
+/* The lowest and the highest offset of operand k among `rows` indices of the first axis. */
+inline void
+elementwise_reach(const elementwise_plan &plan, int k, int64_t rows, int64_t *low,
+                  int64_t *high)
+{
+    *low = *high = 0;
+    for (int d = 0; d < plan.ndim; d++) {
+        const int64_t far = ((d > 0 ? plan.shape[d] : rows) - 1) * plan.strides[k][d];
+        *(far < 0 ? low : high) += far;
+    }
+}
+
+/* Indices of the first axis per launch: results and offsets have 31 bits.  0: none. */
+inline int64_t
+elementwise_rows_at_once(const elementwise_plan &plan)
+{
+    if (plan.ndim == 0 || plan.size == 0) {
+        return 1;
+    }
+    int64_t rows = plan.shape[0];
+    const int64_t most = MOST_OFFSET / (plan.size / rows);
+    rows = rows < most ? rows : most;
+    for (int k = 0; k < plan.inputs && rows > 0; k++) {
+        int64_t low, high;
+        elementwise_reach(plan, k, 1, &low, &high);
+        const int64_t left = MOST_OFFSET - (high > -low ? high : -low);
+        const int64_t stride = plan.strides[k][0];
+        const int64_t step = stride < 0 ? -stride : stride;
+        if (left < 0) {
+            return 0;
+        }
+        if (step > left / rows) { /* else all of them */
+            const int64_t own = left / step + 1;
+            rows = rows < own ? rows : own;
+        }
+    }
+    /* In whole packs, so that the result of the next launch is aligned as this one's. */
+    return rows == plan.shape[0] || rows < 8 ? rows : rows / 8 * 8;
+}
+
+/* Whether a launch takes all axes, and at least one index of the first one. */
+inline bool
+elementwise_has_offsets(const elementwise_plan &plan)
+{
+    return plan.ndim <= FEW_AXES && elementwise_rows_at_once(plan) > 0;
+}
+
+/* Packs have 4 elements or more: 8 bytes take longer to move than to find. */
+inline bool
+elementwise_has_strided_packs(const elementwise_plan &plan)
+{
+    return elementwise_pack(plan) >= STRIDED_PACK;
+}
+
+gpo_status elementwise_any_strides(gpo_call *call);
+
+#endif
