@@ -5,7 +5,7 @@
  * See rows.cuh for coalesced rows, product.cuh for a tile of the product, op.c for the
  * contract.
  */
-#include "short_rows.cuh"
+#include "many_batches.cuh"
 #include "ladder/v0_one_block.cuh"
 #include "ladder/v1_block_per_batch.cuh"
 #include "ladder/v2_warp_per_row.cuh"
@@ -26,7 +26,7 @@ takes_all(const gpo_call * /* call */)
     return true;
 }
 
-enum { V4 = 4, V5, FEW, FEW_TILES, SHORT_ROWS };
+enum { V4 = 4, V5, FEW, FEW_TILES, SHORT_ROWS, MANY };
 
 static const gpo_variant variants[] = {
     gpo_row<float_types>("v0", "one block", GPO_RUN(mean_matvec_v0)),
@@ -49,6 +49,13 @@ static const gpo_variant variants[] = {
                                    "stretches of x in shared memory, a thread per row",
                                    GPO_RUN(mean_matvec_short_rows)),
               "contiguous x, means of 1 to 320 elements", takes_short_rows),
+    gpo_shape(gpo_row<float_types>("many_batches",
+                                   "neighbouring batches per block, means in shared "
+                                   "memory",
+                                   GPO_RUN(mean_matvec_many_batches)),
+              "contiguous x, means of 1 to 128 elements, a matrix that fits in shared "
+              "memory beside the means of 32 batches",
+              takes_many_batches),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -80,7 +87,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         !is_short && plan.cols <= SHORT && plan.outputs <= HIDDEN * plan.cols;
     const double fused_us = hides ? v5_us(call, whole) : INFINITY;
     const bool is_v4s = planned.kind == V4_KIND && planned.splits == 1 && !pads;
-    if (few_batches_us(whole) < fmin(tiles_us, fused_us)) {
+    const double few_us = few_batches_us(whole);
+    if (many_batches_us(call, whole) < fmin(few_us, fmin(tiles_us, fused_us))) {
+        GPO_SAY(why, "many batches of a small problem: blocks keep their means");
+        return &variants[MANY];
+    }
+    if (few_us < fmin(tiles_us, fused_us)) {
         GPO_SAY(why,
                 "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "
                 "not");
