@@ -11,21 +11,15 @@
 constexpr double MANY_ISSUED_PER_US = 4200;     /* instructions of warps, of 7000 */
 constexpr double MANY_ROW_INSTRUCTIONS = 40;    /* the end of a mean */
 constexpr double MANY_ELEMENT_INSTRUCTIONS = 5; /* an element of a lane */
-/* products of light and of heavy units, in float32 and in float64 */
-constexpr double MANY_PRODUCTS_PER_US[2][2] = {{60000, 100000}, {33000, 60000}};
-constexpr double MANY_SLOWER = 0.1; /* its stream of x beside v4's */
-
-/* Blocks per SM: the sums of heavy units of float64 take more than 80 registers. */
-constexpr int
-many_blocks(bool is_wide, bool is_heavy)
-{
-    return is_wide && is_heavy ? 2 : MANY_BLOCKS;
-}
+/* Products of light and heavy threads, in float32 and in float64: 0.8 of the most. */
+constexpr double MANY_PRODUCTS_PER_US[2][2] = {{60000, 120000}, {30000, 60000}};
+constexpr double MANY_DEPTH_US[2] = {0.015, 0.025}; /* a step along the depth */
+constexpr double MANY_SLOWER = 0.1;                 /* its stream of x beside v4's */
 
 /* A block takes `share` batches, the means of `piece` at a time. */
 struct many_batches_plan {
     bool fits;      /* in shared memory */
-    bool is_heavy;  /* a lane has 8 by 2 results, not 4 by 1 */
+    bool is_heavy;  /* a thread has 8 by 4 results, not 4 by 2 */
     bool is_staged; /* results go through shared memory */
     int log_lanes;  /* that share a row */
     int blocks;     /* per SM */
@@ -45,8 +39,7 @@ plan_many_batches(const gpo_call *call, int64_t room)
     plan.is_heavy = p.outputs > MANY_HEAVY * p.cols;
     plan.is_staged = p.out_output == 1 && p.out_batch != 1 && p.outputs > 1;
     const int64_t outputs = plan.is_heavy ? MANY_HEAVY_OUTPUTS : MANY_LIGHT_OUTPUTS;
-    const int64_t batches =
-        WARP * (plan.is_heavy ? MANY_HEAVY_ACROSS : MANY_LIGHT_ACROSS);
+    const int64_t across = plan.is_heavy ? MANY_HEAVY_ACROSS : MANY_LIGHT_ACROSS;
     while (MANY_LANE_BYTES << plan.log_lanes < p.cols * bytes) {
         plan.log_lanes++;
     }
@@ -60,20 +53,19 @@ plan_many_batches(const gpo_call *call, int64_t room)
     const int64_t fixed =
         MANY_RING * plan.slot_bytes + p.rows * (plan.matrix_pitch + 1) * value;
     const int64_t per_batch = (p.rows + (plan.is_staged ? p.outputs | 1 : 0)) * value;
-    /* Units of the product for all warps, and more than two stages. */
-    const int64_t for_warps = ceil_div(THREADS / WARP, groups > 0 ? groups : 1);
-    const int64_t for_rows = ceil_div(2 * plan.stage_rows, p.rows * batches);
-    int64_t wanted = batches * (for_warps > for_rows ? for_warps : for_rows);
-    wanted = wanted < MANY_PIECE ? wanted : MANY_PIECE;
-    for (plan.blocks = many_blocks(bytes == 8, plan.is_heavy); plan.blocks > 0;
-         plan.blocks--) {
+    /* Results for all threads, and more than two stages. */
+    const int64_t for_threads = ceil_div(THREADS * across, groups > 0 ? groups : 1);
+    const int64_t for_rows = ceil_div(2 * plan.stage_rows, p.rows);
+    int64_t wanted = for_threads > for_rows ? for_threads : for_rows;
+    wanted = ceil_div(wanted < MANY_PIECE ? wanted : MANY_PIECE, MANY_UNIT) * MANY_UNIT;
+    for (plan.blocks = MANY_BLOCKS[plan.is_heavy]; plan.blocks > 0; plan.blocks--) {
         /* An SM has 1 KB more than a block may have, and takes 1 KB per block. */
         const int64_t left = (room + 1024) / plan.blocks - 1024 - fixed;
-        const int64_t most = left > 0 ? left / per_batch / batches * batches : 0;
+        const int64_t most = left > 0 ? left / per_batch / MANY_UNIT * MANY_UNIT : 0;
         if (most > 0) {
             plan.fits = true;
             plan.share = ceil_div(p.batches, gpo_processors(call) * plan.blocks);
-            const int64_t needed = ceil_div(plan.share, batches) * batches;
+            const int64_t needed = ceil_div(plan.share, MANY_UNIT) * MANY_UNIT;
             plan.piece = wanted < most ? wanted : most;
             plan.piece = needed < plan.piece ? needed : plan.piece;
             plan.shared_bytes = fixed + plan.piece * per_batch;
@@ -120,12 +112,12 @@ many_batches_us(const gpo_call *call, const product_size &s)
         (lanes * MANY_ROW_INSTRUCTIONS + cols * MANY_ELEMENT_INSTRUCTIONS) /
         (WARP * MANY_ISSUED_PER_US * s.processors);
     /* Of all blocks of an SM; the last piece of each is not hidden by loads. */
-    const double unit = WARP * (plan.is_heavy ? MANY_HEAVY_ACROSS : MANY_LIGHT_ACROSS);
     const double per_batch = s.rows * static_cast<double>(plan.matrix_pitch) *
                              plan.blocks /
                              MANY_PRODUCTS_PER_US[s.is_wide][plan.is_heavy];
-    const double share = ceil(static_cast<double>(plan.share) / unit) * unit;
-    const double last = per_batch * static_cast<double>(plan.piece);
+    const double share = static_cast<double>(plan.share);
+    const double last = fmax(per_batch * fmin(share, static_cast<double>(plan.piece)),
+                             MANY_DEPTH_US[plan.is_heavy] * s.rows);
     const double first = s.rows * s.outputs * s.bytes * plan.blocks / L2_BYTES_PER_US;
     return PRODUCT_US + first + last + MANY_SLOWER * x_us +
            fmax(0, means_us + per_batch * share - last - x_us);

@@ -47,13 +47,14 @@ constexpr int FEW_FROM_X_WARPS[2] = {18, 12}; /* sums in float32 and in float64 
 
 /* many_batches (shapes/): predicted, see NOTES.md. */
 constexpr int64_t MANY_COLS = 128;       /* the longest rows */
-constexpr int MANY_BLOCKS = 3;           /* per SM */
+constexpr int MANY_BLOCKS[2] = {3, 2};   /* per SM, of light and heavy threads */
 constexpr int MANY_RING = 3;             /* stages of x, two on their way */
 constexpr int64_t MANY_BYTES = 16 << 10; /* of a stage */
 constexpr int64_t MANY_LANE_BYTES = 64;  /* of a row, that a lane adds */
 constexpr int64_t MANY_PIECE = 512;      /* most batches whose means are kept */
-constexpr int64_t MANY_HEAVY = 6;        /* outputs per element of a mean: wide units */
-constexpr int MANY_LIGHT_OUTPUTS = 4, MANY_LIGHT_ACROSS = 1; /* a lane's results */
-constexpr int MANY_HEAVY_OUTPUTS = 8, MANY_HEAVY_ACROSS = 2;
+constexpr int64_t MANY_UNIT = 32;        /* ... or a multiple of these */
+constexpr int64_t MANY_HEAVY = 6;        /* outputs per element of a mean: heavy */
+constexpr int MANY_LIGHT_OUTPUTS = 4, MANY_LIGHT_ACROSS = 2; /* a thread's results */
+constexpr int MANY_HEAVY_OUTPUTS = 8, MANY_HEAVY_ACROSS = 4;
 
 #endif

@@ -133,8 +133,8 @@ bring_matrix(const many_view<T> &v, value_type<T> *matrix)
 }
 
 /*
- * The results of `live` batches: a warp has OUTPUTS of 32 ACROSS batches, its lanes
- * neighbouring batches.  A line of the matrix is read by all lanes at once.
+ * The results of `live` batches: a thread has OUTPUTS of ACROSS batches, and its
+ * neighbours mostly the same outputs of the batches beside those.
  */
 template <int OUTPUTS, int ACROSS, typename T>
 __device__ __forceinline__ void
@@ -144,20 +144,19 @@ multiply_piece(const many_view<T> &v, int64_t batch, int live,
 {
     using V = value_type<T>;
     constexpr int SIZE = pack<V>::SIZE;
-    const int lane = threadIdx.x % WARP, pitch = v.piece + 1;
-    const int groups = (v.outputs + OUTPUTS - 1) / OUTPUTS;
-    const int units = groups * ((live + WARP * ACROSS - 1) / (WARP * ACROSS));
-    for (int unit = threadIdx.x / WARP; unit < units; unit += THREADS / WARP) {
-        const int output = unit % groups * OUTPUTS;
-        const int first = unit / groups * (WARP * ACROSS) + lane;
+    const int pitch = v.piece + 1, across = (live + ACROSS - 1) / ACROSS;
+    const int tasks = (v.outputs + OUTPUTS - 1) / OUTPUTS * across;
+    for (int task = threadIdx.x; task < tasks; task += THREADS) {
+        const int group = task / across, first = task - group * across;
+        const int output = group * OUTPUTS;
         const V *factors = matrix + output, *mean[ACROSS];
 #pragma unroll
         for (int k = 0; k < ACROSS; k++) {
-            const int n = first + k * WARP;
+            const int n = first + k * across;
             mean[k] = means + (n < live ? n : live - 1);
         }
         V sum[OUTPUTS][ACROSS] = {};
-#pragma unroll(OUTPUTS *ACROSS > 8 ? 2 : 4)
+#pragma unroll(OUTPUTS *ACROSS > 8 ? 1 : 4)
         for (int l = 0; l < v.rows; l++) {
             V of[ACROSS];
 #pragma unroll
@@ -181,7 +180,7 @@ multiply_piece(const many_view<T> &v, int64_t batch, int live,
         for (int i = 0; i < OUTPUTS; i++) {
 #pragma unroll
             for (int k = 0; k < ACROSS; k++) {
-                const int n = first + k * WARP;
+                const int n = first + k * across;
                 if (n < live && output + i < v.outputs) {
                     if (v.is_staged) {
                         results[n * (v.outputs | 1) + output + i] = sum[i][k];
@@ -213,8 +212,7 @@ store_results(const many_view<T> &v, int64_t batch, int live,
 
 template <typename T, int OUTPUTS, int ACROSS>
 __global__ void
-__launch_bounds__(THREADS,
-                  many_blocks(sizeof(T) == 8, OUTPUTS *ACROSS > MANY_LIGHT_OUTPUTS))
+__launch_bounds__(THREADS, MANY_BLOCKS[OUTPUTS > MANY_LIGHT_OUTPUTS])
     mean_matvec_many_batches_fused(many_view<T> v)
 {
     using V = value_type<T>;
