@@ -572,7 +572,7 @@ def test_many_batches_read_shared_memory_without_conflicts() -> None:
             ]
             wavefronts, ideal = 0, 0
             for line in kernel.lines:
-                if line.file.endswith(path.name) and "row[m]" in code[line.line - 1]:
+                if line.file.endswith(path.name) and "= words[" in code[line.line - 1]:
                     wavefronts += line.shared_wavefronts
                     ideal += line.shared_ideal
             assert 0 < wavefronts == ideal, (dtype, cols)
@@ -596,8 +596,6 @@ def test_many_batches_are_chosen_by_their_sizes() -> None:
     for n, rows, cols, outputs, is_chosen in (
         (170_822, 19, 10, 19, True),
         (262_144, 65, 5, 73, True),
-        (8192, 265, 5, 23, True),
-        (50_000, 20, 32, 20, True),
         (16_384, 256, 64, 256, False),  # the matrix does not fit
         (40, 19, 10, 19, False),
     ):

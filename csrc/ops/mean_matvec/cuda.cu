@@ -88,7 +88,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const double fused_us = hides ? v5_us(call, whole) : INFINITY;
     const bool is_v4s = planned.kind == V4_KIND && planned.splits == 1 && !pads;
     const double few_us = few_batches_us(whole);
-    if (many_batches_us(call, whole) < fmin(few_us, fmin(tiles_us, fused_us))) {
+    if (many_batches_us(call, whole) <
+        OF_OTHERS * fmin(few_us, fmin(tiles_us, fused_us))) {
         GPO_SAY(why, "many batches of a small problem: blocks keep their means");
         return &variants[MANY];
     }

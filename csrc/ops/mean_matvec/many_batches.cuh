@@ -10,11 +10,12 @@
 /* What an SM does in a us, by predicted instructions and wavefronts; not measured. */
 constexpr double MANY_ISSUED_PER_US = 4200;     /* instructions of warps, of 7000 */
 constexpr double MANY_ROW_INSTRUCTIONS = 40;    /* the end of a mean */
-constexpr double MANY_ELEMENT_INSTRUCTIONS = 5; /* an element of a lane */
+constexpr double MANY_ELEMENT_INSTRUCTIONS = 4; /* an element of a lane */
 /* Products of light and heavy threads, in float32 and in float64: 0.8 of the most. */
 constexpr double MANY_PRODUCTS_PER_US[2][2] = {{60000, 120000}, {30000, 60000}};
 constexpr double MANY_DEPTH_US[2] = {0.015, 0.025}; /* a step along the depth */
 constexpr double MANY_SLOWER = 0.1;                 /* its stream of x beside v4's */
+constexpr double OF_OTHERS = 0.8; /* of their estimates is this one worth its risk */
 
 /* A block takes `share` batches, the means of `piece` at a time. */
 struct many_batches_plan {
@@ -119,8 +120,11 @@ many_batches_us(const gpo_call *call, const product_size &s)
     const double last = fmax(per_batch * fmin(share, static_cast<double>(plan.piece)),
                              MANY_DEPTH_US[plan.is_heavy] * s.rows);
     const double first = s.rows * s.outputs * s.bytes * plan.blocks / L2_BYTES_PER_US;
-    return PRODUCT_US + first + last + MANY_SLOWER * x_us +
-           fmax(0, means_us + per_batch * share - last - x_us);
+    /* A block that multiplies brings no more than its ring holds; others of its SM do. */
+    const double products_us = fmax(0, per_batch * share - last);
+    const double hidden_us = plan.blocks > 1 ? x_us : 0;
+    return PRODUCT_US + first + last + MANY_SLOWER * x_us + fmax(0, means_us - x_us) +
+           fmax(0, products_us - hidden_us + fmin(means_us, hidden_us));
 }
 
 template <typename T>

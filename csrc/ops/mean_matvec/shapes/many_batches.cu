@@ -15,7 +15,8 @@ struct many_view {
     int64_t batches, share;        /* share: of a block */
     int rows, cols, outputs;       /* rows and outputs of a batch */
     int piece, stage_rows;         /* batches and rows at a time */
-    int log_lanes, part, twist;    /* lanes of a row, elements of a lane; add_stage */
+    int log_lanes, part;           /* lanes of a row, elements of a lane */
+    int word, twist;               /* of which elements; add_stage */
     int matrix_pitch, slot_values; /* values of V; elements of T */
     int64_t matrix_output, matrix_row, out_output, out_batch;
     divider per_batch, per_line; /* rows; outputs */
@@ -63,24 +64,39 @@ bring_stage(const many_view<T> &v, int64_t row, int n, int skew, T *to)
     }
 }
 
-/* n elements in four sums, to bound the error, from element `from` of them on. */
-template <typename T>
+/* W elements that one load takes from shared memory. */
+template <int W, typename T>
+struct alignas(W * sizeof(T)) many_word {
+    T v[W];
+};
+
+/* The sum of n words from word `from` of them on; in four sums, to bound its error. */
+template <int W, typename T>
 __device__ __forceinline__ value_type<T>
-sum_from(const T *row, int n, int from)
+sum_words(const T *part, int n, int from)
 {
     using V = value_type<T>;
+    constexpr int AT_ONCE = W < 4 ? 4 / W : 1;
+    const many_word<W, T> *const words =
+        reinterpret_cast<const many_word<W, T> *>(part) + from;
+    const int left = n - from; /* before the first one */
     V sum[4] = {};
-    int m = from, k = 0;
-    for (; k + 4 <= n; k += 4) {
+    int k = 0;
+    const auto add = [&](int u) {
+        const many_word<W, T> word = words[k + u < left ? k + u : k + u - n];
 #pragma unroll
-        for (int u = 0; u < 4; u++) {
-            sum[u] += value_of(row[m]);
-            m = m + 1 == n ? 0 : m + 1;
+        for (int e = 0; e < W; e++) {
+            sum[(u * W + e) % 4] += value_of(word.v[e]);
+        }
+    };
+    for (; k + AT_ONCE <= n; k += AT_ONCE) {
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            add(u);
         }
     }
     for (; k < n; k++) {
-        sum[0] += value_of(row[m]);
-        m = m + 1 == n ? 0 : m + 1;
+        add(0);
     }
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
@@ -88,22 +104,22 @@ sum_from(const T *row, int n, int from)
 /*
  * The means of a stage's n rows, of which the first is row `begin` of the piece, to
  * means[row of a batch][batch].  A lane's parts of rows are `part` elements apart; where
- * that would put several lanes into one bank, lanes begin at other elements of theirs.
+ * that would put several lanes into one bank, lanes begin at other words of theirs.
  */
-template <typename T>
+template <int W, typename T>
 __device__ __forceinline__ void
 add_stage(const many_view<T> &v, const T *x, int begin, int n, value_type<T> *means)
 {
     using V = value_type<T>;
-    constexpr int BANKS = sizeof(T) == 8 ? WARP / 2 : WARP;
-    constexpr int STEP = sizeof(T) == 2 ? 2 : 1;
+    constexpr int AT_ONCE = 128 / (W * static_cast<int>(sizeof(T)));
+    constexpr int LANES = AT_ONCE < WARP ? AT_ONCE : WARP; /* read together */
     const int tid = threadIdx.x, lanes = 1 << v.log_lanes, pitch = v.piece + 1;
     const int at = (tid & (lanes - 1)) * v.part;
     const int rest = v.cols - at, part = rest < v.part ? rest : v.part;
-    const int from = tid % BANKS * v.twist / BANKS * STEP;
+    const int from = tid % LANES * v.twist / LANES;
     for (int first = 0; first < n; first += THREADS >> v.log_lanes) {
         const int r = first + (tid >> v.log_lanes);
-        V sum = r < n ? sum_from(x + r * v.cols + at, part, from) : V(0);
+        V sum = r < n ? sum_words<W>(x + r * v.cols + at, part / W, from) : V(0);
         for (int d = lanes / 2; d > 0; d /= 2) {
             sum += __shfl_xor_sync(ALL_LANES, sum, d);
         }
@@ -112,6 +128,29 @@ add_stage(const many_view<T> &v, const T *x, int begin, int n, value_type<T> *me
             means[(begin + r - batch * v.rows) * pitch + batch] =
                 sum / static_cast<V>(v.cols);
         }
+    }
+}
+
+/* The same, in words of the size that the launcher found. */
+template <typename T>
+__device__ __forceinline__ void
+add_stage_in_words(const many_view<T> &v, const T *x, int begin, int n,
+                   value_type<T> *means)
+{
+    switch (v.word) {
+        case 1:
+            return add_stage<1>(v, x, begin, n, means);
+        case 2:
+            return add_stage<2>(v, x, begin, n, means);
+        case 4:
+            if constexpr (sizeof(T) <= 4) {
+                return add_stage<4>(v, x, begin, n, means);
+            }
+            break;
+        default:
+            if constexpr (sizeof(T) <= 2) {
+                return add_stage<8>(v, x, begin, n, means);
+            }
     }
 }
 
@@ -245,7 +284,7 @@ __launch_bounds__(THREADS, MANY_BLOCKS[OUTPUTS > MANY_LIGHT_OUTPUTS])
         __syncthreads(); /* the stage is there, and all have left the one before */
         bring_next(slot == 0 ? MANY_RING - 1 : slot - 1);
         const int n = now.length(all, v.stage_rows);
-        add_stage(v, room + slot * v.slot_values + skew, begin, n, means);
+        add_stage_in_words(v, room + slot * v.slot_values + skew, begin, n, means);
         slot = slot + 1 == MANY_RING ? 0 : slot + 1;
         begin += n;
         now.pass(n, piece_rows);
@@ -265,12 +304,12 @@ __launch_bounds__(THREADS, MANY_BLOCKS[OUTPUTS > MANY_LIGHT_OUTPUTS])
 
 /* ---- launch ---- */
 
-/* The greatest power of two, up to `most`, that divides n. */
+/* The greatest power of two that divides n and `most`, itself a power of two. */
 static int
 even_factor(int64_t n, int64_t most)
 {
-    const int64_t factor = n & -n;
-    return static_cast<int>(factor < most ? factor : most);
+    const int64_t factor = (n | most) & -(n | most);
+    return static_cast<int>(factor);
 }
 
 template <typename T>
@@ -304,11 +343,14 @@ mean_matvec_many_batches(gpo_call *call)
     v.per_batch = divider_of(p.rows);
     v.per_line = divider_of(p.outputs);
     v.is_staged = plan.is_staged;
-    /* Parts an even number of words apart share banks. */
-    const int64_t words = sizeof(T) == 2 ? v.part / 2 : v.part;
-    const bool is_whole =
-        v.part << v.log_lanes == v.cols && (sizeof(T) > 2 || v.part % 2 == 0);
-    v.twist = is_whole ? even_factor(words, sizeof(T) == 8 ? WARP / 2 : WARP) : 0;
+    const int64_t past =
+        static_cast<int64_t>(reinterpret_cast<uintptr_t>(v.x) / sizeof(T));
+    v.word = even_factor(v.cols | v.part | past, pack<T>::SIZE);
+    /* Parts of an even number of words would begin in the same banks. */
+    constexpr int64_t LINE = 128 / static_cast<int>(sizeof(T));
+    const int64_t banks = LINE / v.word < WARP ? LINE / v.word : WARP;
+    const bool is_whole = v.part << v.log_lanes == v.cols && v.word * sizeof(T) >= 4;
+    v.twist = is_whole ? even_factor(v.part / v.word, banks) : 0;
 
     const dim3 grid = grid_of(ceil_div(p.batches, plan.share));
     const size_t shared = static_cast<size_t>(plan.shared_bytes);
