@@ -572,7 +572,7 @@ def test_many_batches_read_shared_memory_without_conflicts() -> None:
             ]
             wavefronts, ideal = 0, 0
             for line in kernel.lines:
-                if line.file.endswith(path.name) and "= words[" in code[line.line - 1]:
+                if line.file.endswith(path.name) and "word = (u" in code[line.line - 1]:
                     wavefronts += line.shared_wavefronts
                     ideal += line.shared_ideal
             assert 0 < wavefronts == ideal, (dtype, cols)

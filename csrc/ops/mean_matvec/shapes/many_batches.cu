@@ -49,7 +49,16 @@ bring_stage(const many_view<T> &v, int64_t row, int n, int skew, T *to)
     const int64_t first = row * v.cols - skew; /* at a 16-byte boundary */
     const int64_t all = v.batches * v.rows * v.cols;
     const int end = skew + n * v.cols;
-    for (int k = static_cast<int>(threadIdx.x) * SIZE; k < end; k += THREADS * SIZE) {
+    const int begin = static_cast<int>(threadIdx.x) * SIZE;
+    if (first >= 0 && first + end + SIZE - 1 <= all) {
+        const T *const from = v.x + first;
+#pragma unroll 4
+        for (int k = begin; k < end; k += THREADS * SIZE) {
+            start_copy(to + k, from + k, l2_evict_unchanged());
+        }
+        return;
+    }
+    for (int k = begin; k < end; k += THREADS * SIZE) {
         const int64_t at = first + k;
         if (at >= 0 && at + SIZE <= all) {
             start_copy(to + k, v.x + at, l2_evict_unchanged());
@@ -77,26 +86,29 @@ sum_words(const T *part, int n, int from)
 {
     using V = value_type<T>;
     constexpr int AT_ONCE = W < 4 ? 4 / W : 1;
-    const many_word<W, T> *const words =
-        reinterpret_cast<const many_word<W, T> *>(part) + from;
-    const int left = n - from; /* before the first one */
+    const many_word<W, T> *at = reinterpret_cast<const many_word<W, T> *>(part) + from;
+    int left = n - from; /* until the first one follows, n before `at` */
     V sum[4] = {};
-    int k = 0;
     const auto add = [&](int u) {
-        const many_word<W, T> word = words[k + u < left ? k + u : k + u - n];
+        const many_word<W, T> word = (u < left ? at : at - n)[u];
 #pragma unroll
         for (int e = 0; e < W; e++) {
             sum[(u * W + e) % 4] += value_of(word.v[e]);
         }
     };
-    for (; k + AT_ONCE <= n; k += AT_ONCE) {
+    int rest = n;
+    for (; rest >= AT_ONCE; rest -= AT_ONCE) {
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
             add(u);
         }
+        at += AT_ONCE;
+        left -= AT_ONCE;
     }
-    for (; k < n; k++) {
+    for (; rest > 0; rest--) {
         add(0);
+        at++;
+        left--;
     }
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
