@@ -93,7 +93,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "many batches of a small problem: blocks keep their means");
         return &variants[MANY];
     }
-    if (few_us < fmin(tiles_us, fused_us)) {
+    if (few_us < fmin(is_v4s ? tiles_us : tiles_us / OF_FEW, fused_us)) {
         GPO_SAY(why,
                 "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "
                 "not");
