@@ -558,7 +558,7 @@ def test_many_batches_are_numpys_formula(
 
 def test_many_batches_read_shared_memory_without_conflicts() -> None:
     """Lanes add rows of any length, beside each other, from different banks."""
-    path = ROOT / "csrc/ops/mean_matvec/shapes/many_batches.cu"
+    path = ROOT / "csrc/ops/mean_matvec/row_words.cuh"
     code = path.read_text(encoding="utf-8").splitlines()
     for dtype, lengths in (
         ("float32", (4, 5, 8, 10, 12, 16, 32, 64)),

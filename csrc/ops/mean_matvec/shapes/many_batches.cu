@@ -6,17 +6,17 @@
  * Cost:  reads x once, and the matrix once per block, from L2; writes the result.
  */
 #include "../many_batches.cuh"
+#include "../row_words.cuh"
 #include "../../../device/divide.cuh"
 
 template <typename T>
 struct many_view {
     const T *x, *matrix;
     T *out;
-    int64_t batches, share;        /* share: of a block */
-    int rows, cols, outputs;       /* rows and outputs of a batch */
-    int piece, stage_rows;         /* batches and rows at a time */
-    int log_lanes, part;           /* lanes of a row, elements of a lane */
-    int word, twist;               /* of which elements; add_stage */
+    int64_t batches, share;  /* share: of a block */
+    int rows, cols, outputs; /* rows and outputs of a batch */
+    int piece, stage_rows;   /* batches and rows at a time */
+    row_words words;
     int matrix_pitch, slot_values; /* values of V; elements of T */
     int64_t matrix_output, matrix_row, out_output, out_batch;
     divider per_batch, per_line; /* rows; outputs */
@@ -73,97 +73,19 @@ bring_stage(const many_view<T> &v, int64_t row, int n, int skew, T *to)
     }
 }
 
-/* W elements that one load takes from shared memory. */
-template <int W, typename T>
-struct alignas(W * sizeof(T)) many_word {
-    T v[W];
-};
-
-/* The sum of n words from word `from` of them on; in four sums, to bound its error. */
-template <int W, typename T>
-__device__ __forceinline__ value_type<T>
-sum_words(const T *part, int n, int from)
-{
-    using V = value_type<T>;
-    constexpr int AT_ONCE = W < 4 ? 4 / W : 1;
-    const many_word<W, T> *at = reinterpret_cast<const many_word<W, T> *>(part) + from;
-    int left = n - from; /* until the first one follows, n before `at` */
-    V sum[4] = {};
-    const auto add = [&](int u) {
-        const many_word<W, T> word = (u < left ? at : at - n)[u];
-#pragma unroll
-        for (int e = 0; e < W; e++) {
-            sum[(u * W + e) % 4] += value_of(word.v[e]);
-        }
-    };
-    int rest = n;
-    for (; rest >= AT_ONCE; rest -= AT_ONCE) {
-#pragma unroll
-        for (int u = 0; u < AT_ONCE; u++) {
-            add(u);
-        }
-        at += AT_ONCE;
-        left -= AT_ONCE;
-    }
-    for (; rest > 0; rest--) {
-        add(0);
-        at++;
-        left--;
-    }
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
 /*
  * The means of a stage's n rows, of which the first is row `begin` of the piece, to
- * means[row of a batch][batch].  A lane's parts of rows are `part` elements apart; where
- * that would put several lanes into one bank, lanes begin at other words of theirs.
+ * means[row of a batch][batch].
  */
-template <int W, typename T>
+template <typename T>
 __device__ __forceinline__ void
 add_stage(const many_view<T> &v, const T *x, int begin, int n, value_type<T> *means)
 {
-    using V = value_type<T>;
-    constexpr int AT_ONCE = 128 / (W * static_cast<int>(sizeof(T)));
-    constexpr int LANES = AT_ONCE < WARP ? AT_ONCE : WARP; /* read together */
-    const int tid = threadIdx.x, lanes = 1 << v.log_lanes, pitch = v.piece + 1;
-    const int at = (tid & (lanes - 1)) * v.part;
-    const int rest = v.cols - at, part = rest < v.part ? rest : v.part;
-    const int from = tid % LANES * v.twist / LANES;
-    for (int first = 0; first < n; first += THREADS >> v.log_lanes) {
-        const int r = first + (tid >> v.log_lanes);
-        V sum = r < n ? sum_words<W>(x + r * v.cols + at, part / W, from) : V(0);
-        for (int d = lanes / 2; d > 0; d /= 2) {
-            sum += __shfl_xor_sync(ALL_LANES, sum, d);
-        }
-        if (r < n && at == 0) {
-            const int batch = v.per_batch.narrow(begin + r);
-            means[(begin + r - batch * v.rows) * pitch + batch] =
-                sum / static_cast<V>(v.cols);
-        }
-    }
-}
-
-/* The same, in words of the size that the launcher found. */
-template <typename T>
-__device__ __forceinline__ void
-add_stage_in_words(const many_view<T> &v, const T *x, int begin, int n,
-                   value_type<T> *means)
-{
-    switch (v.word) {
-        case 1:
-            return add_stage<1>(v, x, begin, n, means);
-        case 2:
-            return add_stage<2>(v, x, begin, n, means);
-        case 4:
-            if constexpr (sizeof(T) <= 4) {
-                return add_stage<4>(v, x, begin, n, means);
-            }
-            break;
-        default:
-            if constexpr (sizeof(T) <= 2) {
-                return add_stage<8>(v, x, begin, n, means);
-            }
-    }
+    const int pitch = v.piece + 1;
+    each_mean(v.words, x, v.cols, n, [&](int r, value_type<T> mean) {
+        const int batch = v.per_batch.narrow(begin + r);
+        means[(begin + r - batch * v.rows) * pitch + batch] = mean;
+    });
 }
 
 /* The matrix, turned: line l has the factors of row l for all outputs, then zeros. */
@@ -296,7 +218,7 @@ __launch_bounds__(THREADS, MANY_BLOCKS[OUTPUTS > MANY_LIGHT_OUTPUTS])
         __syncthreads(); /* the stage is there, and all have left the one before */
         bring_next(slot == 0 ? MANY_RING - 1 : slot - 1);
         const int n = now.length(all, v.stage_rows);
-        add_stage_in_words(v, room + slot * v.slot_values + skew, begin, n, means);
+        add_stage(v, room + slot * v.slot_values + skew, begin, n, means);
         slot = slot + 1 == MANY_RING ? 0 : slot + 1;
         begin += n;
         now.pass(n, piece_rows);
@@ -315,14 +237,6 @@ __launch_bounds__(THREADS, MANY_BLOCKS[OUTPUTS > MANY_LIGHT_OUTPUTS])
 }
 
 /* ---- launch ---- */
-
-/* The greatest power of two that divides n and `most`, itself a power of two. */
-static int
-even_factor(int64_t n, int64_t most)
-{
-    const int64_t factor = (n | most) & -(n | most);
-    return static_cast<int>(factor);
-}
 
 template <typename T>
 gpo_status
@@ -344,8 +258,7 @@ mean_matvec_many_batches(gpo_call *call)
     v.outputs = static_cast<int>(p.outputs);
     v.piece = static_cast<int>(plan.piece);
     v.stage_rows = static_cast<int>(plan.stage_rows);
-    v.log_lanes = plan.log_lanes;
-    v.part = static_cast<int>(ceil_div(p.cols, int64_t{1} << plan.log_lanes));
+    v.words = row_words_of(v.x, p.cols, MANY_LANE_BYTES / int64_t{sizeof(T)});
     v.matrix_pitch = static_cast<int>(plan.matrix_pitch);
     v.slot_values = static_cast<int>(plan.slot_bytes / sizeof(T));
     v.matrix_output = p.matrix_output;
@@ -355,14 +268,6 @@ mean_matvec_many_batches(gpo_call *call)
     v.per_batch = divider_of(p.rows);
     v.per_line = divider_of(p.outputs);
     v.is_staged = plan.is_staged;
-    const int64_t past =
-        static_cast<int64_t>(reinterpret_cast<uintptr_t>(v.x) / sizeof(T));
-    v.word = even_factor(v.cols | v.part | past, pack<T>::SIZE);
-    /* Parts of an even number of words would begin in the same banks. */
-    constexpr int64_t LINE = 128 / static_cast<int>(sizeof(T));
-    const int64_t banks = LINE / v.word < WARP ? LINE / v.word : WARP;
-    const bool is_whole = v.part << v.log_lanes == v.cols && v.word * sizeof(T) >= 4;
-    v.twist = is_whole ? even_factor(v.part / v.word, banks) : 0;
 
     const dim3 grid = grid_of(ceil_div(p.batches, plan.share));
     const size_t shared = static_cast<size_t>(plan.shared_bytes);
