@@ -38,12 +38,19 @@ bring_chunk(const short_view<T> &v, int chunk, T *to)
         const int most = v.length * v.cols,
                   n = static_cast<int>(rest < most ? rest : most);
         const T *const x = v.x + first;
-        for (int k = threadIdx.x * SIZE; k < v.skew + n; k += THREADS * SIZE) {
-            const int64_t at = k - v.skew; /* from the first element of the chunk on */
-            if (first + at >= 0 && at + SIZE <= rest) {
-                start_copy(to + k, x + at, l2_evict_unchanged());
+        const int begin = static_cast<int>(threadIdx.x) * SIZE, end = v.skew + n;
+        if (first >= v.skew && end + SIZE <= rest) { /* no word beside x */
+            for (int k = begin; k < end; k += THREADS * SIZE) {
+                start_copy(to + k, x + (k - v.skew), l2_evict_unchanged());
             }
-            else {
+        }
+        else {
+            for (int k = begin; k < end; k += THREADS * SIZE) {
+                const int64_t at = k - v.skew; /* from the chunk's first element on */
+                if (first + at >= 0 && at + SIZE <= rest) {
+                    start_copy(to + k, x + at, l2_evict_unchanged());
+                    continue;
+                }
                 for (int u = 0; u < SIZE; u++) {
                     if (first + at + u >= 0 && at + u < rest) {
                         to[k + u] = x[at + u];
