@@ -556,8 +556,9 @@ def test_many_batches_are_numpys_formula(
         np.testing.assert_array_equal(got.astype("f8"), want if layout == "LN" else want.T)
 
 
-def test_many_batches_read_shared_memory_without_conflicts() -> None:
-    """Lanes add rows of any length, beside each other, from different banks."""
+@pytest.mark.parametrize("variant", ["many_batches", "short_rows"])
+def test_rows_are_added_without_bank_conflicts(variant: str) -> None:
+    """Lanes read rows of any length, beside each other, from different banks."""
     path = ROOT / "csrc/ops/mean_matvec/row_words.cuh"
     code = path.read_text(encoding="utf-8").splitlines()
     for dtype, lengths in (
@@ -567,14 +568,12 @@ def test_many_batches_read_shared_memory_without_conflicts() -> None:
     ):
         for cols in lengths:
             x, matrix = np.ones((70, 6, cols), dtype), np.ones((3, 6), dtype)
-            (kernel,) = profile("mean_matvec", x, matrix, variant="many_batches")[
-                "many_batches"
-            ]
             wavefronts, ideal = 0, 0
-            for line in kernel.lines:
-                if line.file.endswith(path.name) and "word = (u" in code[line.line - 1]:
-                    wavefronts += line.shared_wavefronts
-                    ideal += line.shared_ideal
+            for kernel in profile("mean_matvec", x, matrix, variant=variant)[variant]:
+                for line in kernel.lines:
+                    if line.file.endswith(path.name) and "word = (u" in code[line.line - 1]:
+                        wavefronts += line.shared_wavefronts
+                        ideal += line.shared_ideal
             assert 0 < wavefronts == ideal, (dtype, cols)
 
 

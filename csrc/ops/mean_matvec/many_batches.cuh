@@ -54,11 +54,12 @@ plan_many_batches(const gpo_call *call, int64_t room)
     const int64_t fixed =
         MANY_RING * plan.slot_bytes + p.rows * (plan.matrix_pitch + 1) * value;
     const int64_t per_batch = (p.rows + (plan.is_staged ? p.outputs | 1 : 0)) * value;
-    /* Results for all threads, and more than two stages. */
-    const int64_t for_threads = ceil_div(THREADS * across, groups > 0 ? groups : 1);
+    /* Results for all threads in one turn, and more than two stages. */
+    const int64_t for_threads = THREADS * across / (groups > 0 ? groups : 1);
     const int64_t for_rows = ceil_div(2 * plan.stage_rows, p.rows);
-    int64_t wanted = for_threads > for_rows ? for_threads : for_rows;
-    wanted = ceil_div(wanted < MANY_PIECE ? wanted : MANY_PIECE, MANY_UNIT) * MANY_UNIT;
+    const int64_t least = for_rows < MANY_UNIT ? MANY_UNIT : for_rows;
+    int64_t wanted = for_threads > least ? for_threads : least;
+    wanted = (wanted < MANY_PIECE ? wanted : MANY_PIECE) / MANY_UNIT * MANY_UNIT;
     for (plan.blocks = MANY_BLOCKS[plan.is_heavy]; plan.blocks > 0; plan.blocks--) {
         /* An SM has 1 KB more than a block may have, and takes 1 KB per block. */
         const int64_t left = (room + 1024) / plan.blocks - 1024 - fixed;
