@@ -74,6 +74,16 @@ v5_us(const gpo_call *call, const product_size &s)
     return last + fmax(0, whole_tiles_us(s) - last - x_us) + V5_SLOWER * x_us;
 }
 
+/* What v4's stream of x takes longer for lanes that have no part of a row. */
+static double
+unused_us(const gpo_call *call, const product_size &s)
+{
+    const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
+    const double x_us = s.batches * s.rows * static_cast<double>(plan.cols) * s.bytes /
+                        MEMORY_BYTES_PER_US;
+    return plan.cols > 0 ? x_us / used_loads(call) - x_us : 0;
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -88,8 +98,9 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const double fused_us = hides ? v5_us(call, whole) : INFINITY;
     const bool is_v4s = planned.kind == V4_KIND && planned.splits == 1 && !pads;
     const double few_us = few_batches_us(whole);
-    if (many_batches_us(call, whole) <
-        OF_OTHERS * fmin(few_us, fmin(tiles_us, fused_us))) {
+    const double others_us = fmin(few_us, fmin(tiles_us, fused_us)) +
+                             (is_short ? 0 : unused_us(call, whole));
+    if (many_batches_us(call, whole) < OF_OTHERS * others_us) {
         GPO_SAY(why, "many batches of a small problem: blocks keep their means");
         return &variants[MANY];
     }
