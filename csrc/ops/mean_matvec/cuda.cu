@@ -5,7 +5,7 @@
  * See rows.cuh for coalesced rows, product.cuh for a tile of the product, op.c for the
  * contract.
  */
-#include "short_rows.cuh"
+#include "many_batches.cuh"
 #include "ladder/v0_one_block.cuh"
 #include "ladder/v1_block_per_batch.cuh"
 #include "ladder/v2_warp_per_row.cuh"
@@ -26,7 +26,7 @@ takes_all(const gpo_call * /* call */)
     return true;
 }
 
-enum { V4 = 4, V5, FEW, FEW_TILES, SHORT_ROWS };
+enum { V4 = 4, V5, FEW, FEW_TILES, SHORT_ROWS, MANY };
 
 static const gpo_variant variants[] = {
     gpo_row<float_types>("v0", "one block", GPO_RUN(mean_matvec_v0)),
@@ -49,6 +49,13 @@ static const gpo_variant variants[] = {
                                    "stretches of x in shared memory, a thread per row",
                                    GPO_RUN(mean_matvec_short_rows)),
               "contiguous x, means of 1 to 320 elements", takes_short_rows),
+    gpo_shape(gpo_row<float_types>("many_batches",
+                                   "neighbouring batches per block, means in shared "
+                                   "memory",
+                                   GPO_RUN(mean_matvec_many_batches)),
+              "contiguous x, means of 1 to 128 elements, a matrix that fits in shared "
+              "memory beside the means of 32 batches",
+              takes_many_batches),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -67,6 +74,16 @@ v5_us(const gpo_call *call, const product_size &s)
     return last + fmax(0, whole_tiles_us(s) - last - x_us) + V5_SLOWER * x_us;
 }
 
+/* What v4's stream of x takes longer for lanes that have no part of a row. */
+static double
+unused_us(const gpo_call *call, const product_size &s)
+{
+    const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
+    const double x_us = s.batches * s.rows * static_cast<double>(plan.cols) * s.bytes /
+                        MEMORY_BYTES_PER_US;
+    return plan.cols > 0 ? x_us / used_loads(call) - x_us : 0;
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -80,7 +97,14 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         !is_short && plan.cols <= SHORT && plan.outputs <= HIDDEN * plan.cols;
     const double fused_us = hides ? v5_us(call, whole) : INFINITY;
     const bool is_v4s = planned.kind == V4_KIND && planned.splits == 1 && !pads;
-    if (few_batches_us(whole) < fmin(tiles_us, fused_us)) {
+    const double few_us = few_batches_us(whole);
+    const double others_us = fmin(few_us, fmin(tiles_us, fused_us)) +
+                             (is_short ? 0 : unused_us(call, whole));
+    if (many_batches_us(call, whole) < OF_OTHERS * others_us) {
+        GPO_SAY(why, "many batches of a small problem: blocks keep their means");
+        return &variants[MANY];
+    }
+    if (few_us < fmin(is_v4s ? tiles_us : tiles_us / OF_FEW, fused_us)) {
         GPO_SAY(why,
                 "few batches or outputs: tiles of 4 by 4 fill the GPU, 64 by 64 do "
                 "not");

@@ -285,8 +285,10 @@ sum_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, int64_t be
     const int64_t terms = end - begin;
     int64_t at = 0;
     const auto bring = [&](int to) {
-        bring_rows<OUTPUTS>(stages.rows[to], matrix, at, terms - at);
-        bring_rows<BATCHES>(stages.rows[to] + OUTPUTS, means, at, terms - at);
+        if (at < terms) { /* else nobody reads the stage */
+            bring_rows<OUTPUTS>(stages.rows[to], matrix, at, terms - at);
+            bring_rows<BATCHES>(stages.rows[to] + OUTPUTS, means, at, terms - at);
+        }
         at += STAGE;
         group_copies();
     };

@@ -20,6 +20,18 @@ takes_short_rows(const gpo_call *call)
            (p.x_batch == p.rows * p.cols || p.batches <= 1) && all < 1 << 30;
 }
 
+/* The share of the loads of lanes that share a row, those of v4's stream, that it uses. */
+inline double
+used_loads(const gpo_call *call)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const int64_t packs =
+        ceil_div(p.cols * gpo_dtypes[call->in[0].dtype].bytes, int64_t{16});
+    const row_lanes row = lanes_of(packs);
+    return static_cast<double>(packs) /
+           static_cast<double>(row.chunks * row.lanes << row.shift);
+}
+
 /* Those whose rows are no whole packs, or leave many of a group's loads unused. */
 inline bool
 has_uneven_rows(const gpo_call *call)
@@ -27,13 +39,10 @@ has_uneven_rows(const gpo_call *call)
     const mean_matvec_plan &p = *mean_matvec_plan_of(call);
     const int64_t bytes = p.cols * gpo_dtypes[call->in[0].dtype].bytes;
     const int64_t packs = ceil_div(bytes, int64_t{16});
-    const row_lanes row = lanes_of(packs);
-    const double used = static_cast<double>(packs) /
-                        static_cast<double>(row.chunks * row.lanes << row.shift);
     const bool is_even =
         bytes % 16 == 0 && reinterpret_cast<uintptr_t>(call->in[0].data) % 16 == 0;
-    const bool is_full =
-        packs > FEWEST_LANES ? used >= LEAST_USED : packs >= FEWEST_LANES / 2;
+    const bool is_full = packs > FEWEST_LANES ? used_loads(call) >= LEAST_USED
+                                              : packs >= FEWEST_LANES / 2;
     return takes_short_rows(call) && (!is_even || !is_full);
 }
 
@@ -47,11 +56,19 @@ padded_bytes(const gpo_call *call)
     return static_cast<double>(p.outputs) * static_cast<double>(pitch);
 }
 
-/* Its copy in us. */
+/*
+ * Its copy in us, and what the means take longer that short_rows finds together with it,
+ * where v4's stream would find them.
+ */
 inline double
 padding_us(const gpo_call *call)
 {
-    return 2 * padded_bytes(call) / (L2_BYTES_PER_US * gpo_processors(call));
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const double x = static_cast<double>(p.batches) * static_cast<double>(p.rows) *
+                     static_cast<double>(p.cols) * gpo_dtypes[call->in[0].dtype].bytes /
+                     MEMORY_BYTES_PER_US;
+    return 2 * padded_bytes(call) / (L2_BYTES_PER_US * gpo_processors(call)) +
+           (has_uneven_rows(call) ? 0 : SHORT_SLOWER * x);
 }
 
 /*

@@ -29,7 +29,7 @@ constexpr int64_t SHORT_COLS_OF_LANE = 10; /* elements of a row */
 constexpr int64_t SHORT_COLS = 32 * SHORT_COLS_OF_LANE;
 constexpr double LEAST_USED = 0.6;        /* of the loads of lanes that share a row */
 constexpr int SHORT_BYTES = 16 << 10;     /* of a chunk of x, two per block */
-constexpr int SHORT_BLOCKS = 6;           /* per SM */
+constexpr int SHORT_BLOCKS[2] = {6, 4};   /* per SM; of float64 */
 constexpr double PADDED_BYTES = 64 << 20; /* of a matrix that is copied */
 
 /* few_tiles (shapes/). */
@@ -44,5 +44,17 @@ constexpr double FROM_X_BYTES = 16 << 20;          /* of x, read once per 4 outp
 constexpr int64_t LONG_COLS = 1024, LONG_ROWS = 8; /* a block per row; rows per SM */
 constexpr int FEW_WARPS[2] = {28, 18};        /* resident per SM, by the registers of */
 constexpr int FEW_FROM_X_WARPS[2] = {18, 12}; /* sums in float32 and in float64 */
+
+/* many_batches (shapes/): predicted, see NOTES.md. */
+constexpr int64_t MANY_COLS = 128;       /* the longest rows */
+constexpr int MANY_BLOCKS[2] = {3, 2};   /* per SM, of light and heavy threads */
+constexpr int MANY_RING = 3;             /* stages of x, two on their way */
+constexpr int64_t MANY_BYTES = 16 << 10; /* of a stage */
+constexpr int64_t MANY_LANE_BYTES = 64;  /* of a row, that a lane adds */
+constexpr int64_t MANY_PIECE = 512;      /* most batches whose means are kept */
+constexpr int64_t MANY_UNIT = 32;        /* ... or a multiple of these */
+constexpr int64_t MANY_HEAVY = 6;        /* outputs per element of a mean: heavy */
+constexpr int MANY_LIGHT_OUTPUTS = 4, MANY_LIGHT_ACROSS = 2; /* a thread's results */
+constexpr int MANY_HEAVY_OUTPUTS = 8, MANY_HEAVY_ACROSS = 4;
 
 #endif

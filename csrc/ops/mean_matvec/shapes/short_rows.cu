@@ -6,6 +6,7 @@
  * Cost:  reads x once, all lanes busy, the next stretch on its way; the matrix is
  *        copied once more if its rows are no whole packs.
  */
+#include "../row_words.cuh"
 #include "../short_rows.cuh"
 #include "../../../device/divide.cuh"
 
@@ -13,10 +14,10 @@ template <typename T>
 struct short_view {
     const T *x, *matrix;
     value_type<T> *means;
-    T *padded;          /* the matrix, rows `pitch` apart; NULL if not wanted */
-    int rows;           /* of all batches */
-    int cols, skew;     /* skew: elements from a 16-byte boundary to x */
-    int log_lanes;      /* that share a row */
+    T *padded;      /* the matrix, rows `pitch` apart; NULL if not wanted */
+    int rows;       /* of all batches */
+    int cols, skew; /* skew: elements from a 16-byte boundary to x */
+    row_words words;
     int length, chunks; /* rows of a chunk */
     int streams;        /* blocks that find means; the others copy the matrix */
     divider per_batch;  /* rows */
@@ -37,12 +38,19 @@ bring_chunk(const short_view<T> &v, int chunk, T *to)
         const int most = v.length * v.cols,
                   n = static_cast<int>(rest < most ? rest : most);
         const T *const x = v.x + first;
-        for (int k = threadIdx.x * SIZE; k < v.skew + n; k += THREADS * SIZE) {
-            const int64_t at = k - v.skew; /* from the first element of the chunk on */
-            if (first + at >= 0 && at + SIZE <= rest) {
-                start_copy(to + k, x + at, l2_evict_unchanged());
+        const int begin = static_cast<int>(threadIdx.x) * SIZE, end = v.skew + n;
+        if (first >= v.skew && end + SIZE <= rest) { /* no word beside x */
+            for (int k = begin; k < end; k += THREADS * SIZE) {
+                start_copy(to + k, x + (k - v.skew), l2_evict_unchanged());
             }
-            else {
+        }
+        else {
+            for (int k = begin; k < end; k += THREADS * SIZE) {
+                const int64_t at = k - v.skew; /* from the chunk's first element on */
+                if (first + at >= 0 && at + SIZE <= rest) {
+                    start_copy(to + k, x + at, l2_evict_unchanged());
+                    continue;
+                }
                 for (int u = 0; u < SIZE; u++) {
                     if (first + at + u >= 0 && at + u < rest) {
                         to[k + u] = x[at + u];
@@ -54,53 +62,24 @@ bring_chunk(const short_view<T> &v, int chunk, T *to)
     group_copies();
 }
 
-/* A lane's share of a row, elements `lanes` apart, in four sums: to bound its error. */
-template <typename T>
-__device__ __forceinline__ value_type<T>
-sum_share(const T *row, int cols, int share, int lanes)
-{
-    using V = value_type<T>;
-    V sum[4] = {};
-    int m = share;
-    for (; m + 3 * lanes < cols; m += 4 * lanes) {
-#pragma unroll
-        for (int u = 0; u < 4; u++) {
-            sum[u] += value_of(row[m + u * lanes]);
-        }
-    }
-    for (; m < cols; m += lanes) {
-        sum[0] += value_of(row[m]);
-    }
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
 /* Finds the means of rows [begin, begin + n), which lie at `x` in shared memory. */
 template <typename T>
 __device__ __forceinline__ void
 add_rows(const short_view<T> &v, const T *x, int begin, int n)
 {
-    using V = value_type<T>;
-    const int lanes = 1 << v.log_lanes, share = threadIdx.x & (lanes - 1);
     const int length = static_cast<int>(v.per_batch.by);
     const int padding = static_cast<int>(v.pitch) - length;
-    for (int first = 0; first < n; first += THREADS >> v.log_lanes) {
-        const int r = first + (static_cast<int>(threadIdx.x) >> v.log_lanes);
-        V sum = r < n ? sum_share(x + r * v.cols, v.cols, share, lanes) : V(0);
-        for (int d = lanes / 2; d > 0; d /= 2) {
-            sum += __shfl_xor_sync(ALL_LANES, sum, d);
-        }
-        if (r < n && share == 0) {
-            const int batch = v.per_batch.narrow(begin + r);
-            const int l = begin + r - batch * length;
-            V *const to = v.means + batch * v.pitch + l;
-            *to = sum / static_cast<V>(v.cols);
-            if (l == length - 1) {
-                for (int k = 1; k <= padding; k++) {
-                    to[k] = 0;
-                }
+    each_mean(v.words, x, v.cols, n, [&](int r, value_type<T> mean) {
+        const int batch = v.per_batch.narrow(begin + r);
+        const int l = begin + r - batch * length;
+        value_type<T> *const to = v.means + batch * v.pitch + l;
+        *to = mean;
+        if (l == length - 1) {
+            for (int k = 1; k <= padding; k++) {
+                to[k] = 0;
             }
         }
-    }
+    });
 }
 
 template <typename T>
@@ -123,7 +102,8 @@ copy_matrix(const short_view<T> &v)
 
 template <typename T>
 __global__ void
-__launch_bounds__(THREADS) mean_matvec_short_rows_means(short_view<T> v)
+__launch_bounds__(THREADS, SHORT_BLOCKS[sizeof(T) == 8])
+    mean_matvec_short_rows_means(short_view<T> v)
 {
     constexpr int ROOM = SHORT_BYTES / sizeof(T);
     GPO_SHARED(pack<T>, room, [2][SHORT_BYTES / sizeof(pack<T>)]);
@@ -168,13 +148,11 @@ find_short_means(gpo_call *call, const mean_matvec_view<T> &v, int64_t length,
     s.outputs = v.outputs;
     s.matrix_output = v.matrix_output;
     s.matrix_row = v.matrix_row;
-    while (SHORT_COLS_OF_LANE << s.log_lanes < v.cols) {
-        s.log_lanes++;
-    }
+    s.words = row_words_of(v.x, v.cols, SHORT_COLS_OF_LANE);
     /* Of whole packs, so that all chunks begin as far from a 16-byte boundary as x. */
     constexpr int64_t SIZE = pack<T>::SIZE;
     const int64_t most = (ROOM - SIZE) / v.cols / SIZE * SIZE;
-    const int64_t blocks = gpo_processors(call) * SHORT_BLOCKS;
+    const int64_t blocks = gpo_processors(call) * SHORT_BLOCKS[sizeof(T) == 8];
     const int64_t share = ceil_div(ceil_div(s.rows, blocks), WARP) * WARP;
     s.length = static_cast<int>(share < most ? share : most);
     s.chunks = static_cast<int>(ceil_div(s.rows, s.length));
