@@ -42,7 +42,7 @@ gpo_status index_add_end(gpo_call *call, const index_add_frame &frame);
 
 /*
  * For an index that is known to be good, once: call->found.most, where a choice of a
- * rung that adds float32 one by one depends on it.  Waits for the stream.
+ * rung that adds floats below float64 one by one depends on it.  Waits for the stream.
  */
 gpo_status index_add_look(gpo_call *call, const index_reader &index);
 
@@ -111,6 +111,9 @@ gpo_status index_add_one_element(gpo_call *call);
 
 template <typename T>
 gpo_status index_add_few_destinations(gpo_call *call);
+
+template <typename T>
+gpo_status index_add_few_rows(gpo_call *call);
 
 template <typename T>
 gpo_status index_add_one_launch(gpo_call *call);

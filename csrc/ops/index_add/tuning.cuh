@@ -26,6 +26,9 @@ constexpr int SPAN = 32;  /* chunks that a block combines */
    between 37 and 66 MB of results on an H200 of 50 MB. */
 constexpr int64_t L2_OF_SUMS = 3, L2_PARTS = 4;
 
+/* few_rows: elements of the source, at most; their table then takes 1.5 GiB. */
+constexpr int64_t SPARSE_ELEMENTS = 1 << 26;
+
 /* one_element: entries of a thread, of a block */
 constexpr int TILE_ITEMS = 8, TILE = BLOCK * TILE_ITEMS;
 
