@@ -721,7 +721,9 @@ def test_few_rows_are_chosen_where_most_destinations_have_none() -> None:
         x = np.broadcast_to(dtype_of(dtype).type(0), (length, width))
         source = np.broadcast_to(dtype_of(dtype).type(0), (n, width))
         index = np.broadcast_to(np.int64(0), (n,))
-        return str(_core.plan("index_add", x, index, source, backend="sim", **options)["variant"])
+        return str(
+            _core.plan("index_add", x, index, source, backend="sim", **options)["variant"]
+        )
 
     assert chosen("float16", 2_210_331, 65_536) == "few_rows"
     assert chosen("float32", 2_210_331, 65_536) == "few_rows"
