@@ -223,6 +223,30 @@ wide_for(const gpo_call *call, bool sparse)
                                                         : V5];
 }
 
+/* Whether the host waits for a check of the index, which one_launch does by the way. */
+static bool
+waits(const gpo_call *call, const index_add_plan &plan)
+{
+    return plan.mode == GPO_INDEX_RAISE && !is_known(call, plan.length);
+}
+
+/*
+ * Whether v2's tables take float32 as few_destinations' do, in fewer launches: no value
+ * passes more than 1,024 additions, which are those of a copy of a table, of the copies
+ * and of the blocks.  v2 writes to out as it adds, so in place it waits for the check.
+ */
+static bool
+float32_tables_pay(const gpo_call *call, const index_add_plan &plan)
+{
+    index_add_table t = {};
+    size_t bytes = 0;
+    return plan.dtype == GPO_F32 &&
+           plan.outer * plan.count * plan.inner <= FEW_FOR_TABLES &&
+           !(plan.is_first && waits(call, plan)) &&
+           plan_table(call, sizeof(float), &t, &bytes) &&
+           ceil_div(t.rows, t.copies) + t.copies + t.slices <= INDEX_ADD_FEW_ROWS;
+}
+
 /*
  * For floats below float64 where more than a few rows may share a destination, and
  * always for 16-bit floats: sums by a sort or in float64, whose error does not grow
@@ -232,6 +256,13 @@ static const gpo_variant *
 choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
                char why[GPO_MESSAGE])
 {
+    if (is_hot && float32_tables_pay(call, plan)) {
+        GPO_SAY(why,
+                "%d rows and more for each destination: v2 sums at most %d at once "
+                "in shared memory",
+                static_cast<int>(MANY_ROWS), INDEX_ADD_FEW_ROWS);
+        return &variants[V2];
+    }
     if (is_hot && plan.inner * plan.length * 8 <= gpo_shared_room(call)) {
         const gpo_variant *const wide = wide_for(call, false);
         GPO_SAY(why, "many rows for each of few destinations: %s sums them in float64",
@@ -272,13 +303,6 @@ may_add_one_by_one(const gpo_call *call, const index_add_plan &plan, gpo_dtype d
     return !plan.is_deterministic && variants[V1].run[dtype] != nullptr &&
            (is_half(dtype) ? most == 1 && !plan.is_scaled
                            : plan.dtype != GPO_F32 || few);
-}
-
-/* Whether the host waits for a check of the index, which one_launch does by the way. */
-static bool
-waits(const gpo_call *call, const index_add_plan &plan)
-{
-    return plan.mode == GPO_INDEX_RAISE && !is_known(call, plan.length);
 }
 
 /* Where the host need not wait, atomics may take as long as the sort or less. */
