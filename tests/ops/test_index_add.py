@@ -758,6 +758,40 @@ def test_one_launch_sorts_any_rows(count: int, length: int) -> None:
             np.testing.assert_array_equal(y, want)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "complex128", "bool", "uint8"])
+@pytest.mark.parametrize("count", [1, 2, 5, 31, 86, 127, 128, 129])
+@pytest.mark.parametrize(
+    "shape", [(3,), (9000,), (40, 3), (30, 255), (2, 50, 7), (300, 300), (2**16 + 1, 2)]
+)
+def test_one_launch_compares_few_rows(
+    shape: tuple[int, ...], count: int, dtype: str, configure: Callable[..., Any]
+) -> None:
+    """Blocks of whole rows and of a part, of all destinations and of a range."""
+    configure(checks=count < 100, schedule="shuffle")
+    rng = np.random.default_rng([count, *shape])
+    axis = 1 if len(shape) == 3 else 0
+    length = shape[axis]
+    x = rng.integers(0, 4, shape).astype(dtype)
+    source = rng.integers(0, 3, (*shape[:axis], count, *shape[axis + 1 :])).astype(dtype)
+    options: dict[str, Any] = {"axis": axis, "backend": "sim", "variant": "one_launch"}
+    for index in (
+        rng.integers(-length, length, count),
+        np.full(count, length - 1),
+        np.minimum(rng.zipf(1.5, count), length) - 1,
+    ):
+        want = np.array(x)
+        at = (*(slice(None),) * axis, index)
+        np.logical_or.at(want, at, source) if dtype == "bool" else np.add.at(want, at, source)
+        np.testing.assert_array_equal(index_add(x, index, source, **options), want)
+        y = np.array(x)
+        index_add(y, index, source, out=y, **options)
+        np.testing.assert_array_equal(y, want)
+        bad = np.append(index[1:], length)
+        with pytest.raises(IndexError, match=f"position {count - 1}"):
+            index_add(y, bad, source, out=y, **options)
+        np.testing.assert_array_equal(y, want)
+
+
 @pytest.mark.parametrize("variant", ["v4", "one_element"])
 def test_a_sort_of_long_indices(variant: str, configure: Callable[..., Any]) -> None:
     """Two tiles and three digits: bounds around a digit's range."""

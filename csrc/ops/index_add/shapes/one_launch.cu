@@ -5,6 +5,8 @@
  * destination in shared memory and adds them in that order: no atomics, one rounding.
  * Blocks share the columns and, where x is copied, the destinations; every one sorts
  * for itself.
+ * Up to 128 rows are not sorted: each element is compared with all rows, and the first
+ * of a destination adds the others, in their order.
  * Cost:  the index once per block, the source once; x once if it is copied.
  */
 #include "../../../device/few_sums.cuh"
@@ -127,6 +129,153 @@ share_of(const gpo_call *call, const index_add_plan &plan, bool copies)
     return s;
 }
 
+/* ---- up to PAIRED rows ---- */
+
+static constexpr unsigned NO_ROW = ~0u;
+
+/* How a launch of them is shared by blocks. */
+struct index_add_pairs {
+    int64_t columns; /* of all slices: outer * inner */
+    int64_t places;  /* destinations of a block */
+    divider lanes;   /* columns of a block */
+    unsigned slices; /* blocks side by side */
+    bool copies;     /* out = x first */
+    verdict_word verdict;
+};
+
+template <typename T>
+__global__ void
+__launch_bounds__(PAIR_THREADS)
+    index_add_one_launch_pairs(index_add_view<T> a, index_add_pairs share)
+{
+    using Acc = acc_of<T>;
+    GPO_SHARED(uint4, keys, [PAIRED / 4]);
+    GPO_SHARED(Acc, value, [PAIR_THREADS]);
+    GPO_SHARED(unsigned long long, bad, [1]);
+    unsigned *const key = reinterpret_cast<unsigned *>(keys);
+    const int tid = threadIdx.x, count = static_cast<int>(a.count);
+    const int lanes = static_cast<int>(share.lanes.by);
+    const int s = share.lanes.narrow(tid), lane = tid - s * lanes;
+    const unsigned range = blockIdx.x / share.slices;
+    const unsigned slice = blockIdx.x - range * share.slices;
+    const int64_t begin = range * share.places;
+    const int64_t end =
+        begin + share.places < a.length ? begin + share.places : a.length;
+    const int64_t column = static_cast<int64_t>(slice) * lanes + lane;
+    const bool is_column = column < share.columns, is_row = s < count;
+    const int64_t o = is_column ? a.inners.of(column) : 0, c = column - o * a.inner;
+    const int64_t at = o * a.length * a.inner + c;
+
+    const int64_t entry = is_row ? entry_of(a.index, s) : 0;
+    T v = {};
+    if (is_row && is_column) {
+        v = a.source[o * a.by_outer + s * a.by_row + c * a.by_inner];
+    }
+    if (tid < PAIRED) {
+        key[tid] = NO_ROW;
+    }
+    if (tid == 0) {
+        bad[0] = NONE_BAD;
+    }
+    __syncthreads();
+    index_reader index = a.index;
+    index.bad = &bad[0];
+    const int64_t k = is_row ? destination_of(index, entry, s) : -1;
+    const bool is_mine = k >= begin && k < end;
+    T old = {};
+    if (is_mine && is_column) {
+        old = a.base[at + k * a.inner];
+    }
+    const unsigned mine = static_cast<unsigned>(k - begin);
+    if (is_mine && lane == 0) {
+        key[s] = mine;
+    }
+    value[tid] = scaled(v, a.alpha);
+    __syncthreads();
+    const unsigned long long first_bad = bad[0];
+    if (blockIdx.x == 0 && tid == 0) {
+        tell_verdict(share.verdict, first_bad);
+    }
+    if (first_bad != NONE_BAD) {
+        return;
+    }
+
+    if (share.copies) {
+        const int step = share.lanes.narrow(PAIR_THREADS);
+#pragma unroll 4
+        for (int64_t j = begin + s; j < end && s < step && is_column; j += step) {
+            a.out[at + j * a.inner] = a.base[at + j * a.inner];
+        }
+        __syncthreads();
+    }
+    bool leads = is_mine && is_column;
+    Acc sum = value[tid];
+#pragma unroll 2
+    for (int j = 0; j < count; j += 4) {
+        const uint4 four = keys[j / 4];
+        const unsigned other[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int q = 0; q < 4; q++) {
+            leads = leads && !(other[q] == mine && j + q < s);
+            if (leads && other[q] == mine && j + q > s) {
+                sum = sum + value[(j + q) * lanes + lane];
+            }
+        }
+    }
+    if (leads) {
+        a.out[at + k * a.inner] = sum_stored(old, sum);
+    }
+}
+
+/*
+ * Whether the launch compares all rows: few, whose block of a few columns reads and
+ * copies no more sectors than another would.
+ */
+static bool
+is_for_pairs(const index_add_plan &plan, bool copies)
+{
+    const int64_t columns = plan.outer * plan.inner;
+    return plan.count <= PAIRED && columns * plan.count <= PAIRED_ELEMENTS &&
+           (!copies || columns == 1 || columns * plan.length <= COPIED_BY_COLUMNS);
+}
+
+template <typename T>
+static gpo_status
+launch_pairs(gpo_call *call, const index_add_view<T> &a, const verdict_word &verdict)
+{
+    index_add_pairs s = {};
+    s.columns = a.outer * a.inner;
+    s.copies = a.base != a.out;
+    const int64_t most = PAIR_THREADS / a.count;
+    const int64_t lanes = s.columns < most ? s.columns : most;
+    s.lanes = divider_of(lanes);
+    s.slices = static_cast<unsigned>(ceil_div(s.columns, lanes));
+    const int64_t places = ceil_div(COPIED_BY_PAIRS, lanes);
+    s.places = s.copies && places < a.length ? places : a.length;
+    s.verdict = verdict;
+    const dim3 grid(grid_extent(s.slices * ceil_div(a.length, s.places), MAX_GRID));
+    return GPO_LAUNCH(call, grid, PAIR_THREADS, 0, (index_add_one_launch_pairs<T>), a,
+                      s);
+}
+
+/* ---- a call ---- */
+
+template <typename T>
+static gpo_status
+launch_sorted(gpo_call *call, const index_add_view<T> &a, const verdict_word &verdict)
+{
+    index_add_share share =
+        share_of<T>(call, *index_add_plan_of(call), a.base != a.out);
+    share.verdict = verdict;
+    const int64_t blocks = share.slices * ceil_div(a.length, share.places);
+    const dim3 grid(grid_extent(blocks, MAX_GRID));
+    return a.count <= FEW_THREADS
+               ? GPO_LAUNCH(call, grid, FEW_THREADS, 0,
+                            (index_add_one_launch_kernel<T, 1>), a, share)
+               : GPO_LAUNCH(call, grid, FEW_THREADS, 0,
+                            (index_add_one_launch_kernel<T, MOST_ITEMS>), a, share);
+}
+
 template <typename T>
 gpo_status
 index_add_one_launch(gpo_call *call)
@@ -142,18 +291,10 @@ index_add_one_launch(gpo_call *call)
     if (status) {
         return status;
     }
-    index_add_view<T> view = view_of<T>(call, frame);
-    index_add_share share = share_of<T>(
-        call, plan, static_cast<const void *>(view.base) != call->out[0].data);
-    share.verdict = verdict;
-    const int64_t blocks = share.slices * ceil_div(plan.length, share.places);
-    const dim3 grid(grid_extent(blocks, MAX_GRID));
-    status =
-        plan.count <= FEW_THREADS
-            ? GPO_LAUNCH(call, grid, FEW_THREADS, 0,
-                         (index_add_one_launch_kernel<T, 1>), view, share)
-            : GPO_LAUNCH(call, grid, FEW_THREADS, 0,
-                         (index_add_one_launch_kernel<T, MOST_ITEMS>), view, share);
+    const index_add_view<T> view = view_of<T>(call, frame);
+    status = is_for_pairs(plan, view.base != view.out)
+                 ? launch_pairs(call, view, verdict)
+                 : launch_sorted(call, view, verdict);
     uint64_t place = NONE_BAD;
     if (!status && raises) {
         status = close_verdict(call, plan.length, verdict, &place);
