@@ -23,7 +23,7 @@ def place(request: pytest.FixtureRequest) -> tuple[str, str]:
     return request.param
 
 
-def tensors(device: str, rows: int = 100, length: int = 50) -> tuple[torch.Tensor, ...]:
+def tensors(device: str, rows: int = 200, length: int = 50) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(3)
     x = torch.zeros(length)
     index = torch.randint(-length, length, (rows,), generator=generator)
@@ -145,8 +145,9 @@ HALVES = (torch.float16, torch.bfloat16)
 @pytest.mark.parametrize(
     ("rows", "length", "width", "first", "later"),
     [
-        (27, 9000, 1, "one_launch", "short_rows"),
-        (27, 9000, 40, "one_launch", "v0"),
+        (27, 9000, 1, "one_launch", "one_launch"),
+        (200, 9000, 1, "one_launch", "short_rows"),
+        (200, 9000, 40, "one_launch", "v0"),
         (9000, 40_000, 1, "v5", "short_rows"),
         (9000, 9000, 1, "v5", "short_rows"),
         (9000, 9001, 16, "v5", "v1"),
@@ -179,6 +180,8 @@ def test_halves_are_added_at_once_where_no_destination_has_two_rows(
         assert torch.equal(got, want)
     assert seen[0] == seen[1] == first
     assert seen[2] == seen[3] == later
+    copied = gpuopt.plan("index_add", x, index, source, backend=backend, out=x)["variant"]
+    assert copied == ("short_rows" if later == "one_launch" else later)
     for options in ({"alpha": 3.0}, {"mode": "clip"}, {"deterministic": True}):
         chosen = gpuopt.plan("index_add", x, index, source, backend=backend, **options)
         assert chosen["variant"] in (first, "one_launch", "one_element", "v4", "v5", "few_rows")

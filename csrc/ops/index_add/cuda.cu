@@ -127,11 +127,11 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, by times on an H200: benchmarks/results/h200-index_add.json ---- */
 
+/* The memory of out is not known yet; a caller that gives it gives x, as a rule. */
 static bool
-is_in_place(const gpo_call *call)
+is_in_place(const index_add_plan &plan)
 {
-    const void *const out = call->out[0].data;
-    return out != nullptr && out == call->in[0].data;
+    return plan.is_first;
 }
 
 /*
@@ -144,7 +144,7 @@ is_in_place(const gpo_call *call)
 constexpr double COPY = 0.6, SECTOR = 16; /* a byte of x, 32 bytes of sums */
 
 static double
-time_of_v4(const gpo_call *call, const index_add_plan &plan)
+time_of_v4(const index_add_plan &plan)
 {
     constexpr double STARTS = 30e6, PASS = 18, BYTE = 0.33;
     int passes = 1;
@@ -154,7 +154,7 @@ time_of_v4(const gpo_call *call, const index_add_plan &plan)
     const double rows = static_cast<double>(plan.count);
     const double row =
         static_cast<double>(plan.outer * plan.inner * gpo_dtypes[plan.dtype].bytes);
-    const bool skips = is_in_place(call) && plan.count < plan.length;
+    const bool skips = is_in_place(plan) && plan.count < plan.length;
     return STARTS + PASS * passes * rows + BYTE * row * rows +
            (skips ? 0 : COPY * row * static_cast<double>(plan.length));
 }
@@ -182,7 +182,7 @@ time_of_v5(const gpo_call *call, const index_add_plan &plan)
 }
 
 static double
-time_of_few_rows(const gpo_call *call, const index_add_plan &plan)
+time_of_few_rows(const index_add_plan &plan)
 {
     constexpr double SLOT = 1.2; /* a byte of two, written and read */
     const double columns = static_cast<double>(plan.outer * plan.inner);
@@ -191,7 +191,7 @@ time_of_few_rows(const gpo_call *call, const index_add_plan &plan)
     const int64_t parts = plan.outer * (1 + ceil_div(plan.inner * bytes, 32));
     const double x = columns * static_cast<double>(plan.length * bytes);
     return SECTOR * (sectors_of(plan) + 2 * static_cast<double>(parts) * rows) +
-           SLOT * (8 * columns + 4) * rows + (is_in_place(call) ? 0 : COPY * x);
+           SLOT * (8 * columns + 4) * rows + (is_in_place(plan) ? 0 : COPY * x);
 }
 
 /*
@@ -204,7 +204,7 @@ few_rows_pays(const gpo_call *call, const index_add_plan &plan)
     constexpr double SUM = 6;
     const double size = static_cast<double>(plan.outer * plan.length * plan.inner);
     return plan.count > 0 && takes_few_rows(call) &&
-           time_of_few_rows(call, plan) < SECTOR * sectors_of(plan) + SUM * size;
+           time_of_few_rows(plan) < SECTOR * sectors_of(plan) + SUM * size;
 }
 
 /* v4, or one_element for rows of one element. */
@@ -270,8 +270,8 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
         return wide;
     }
     const bool sparse = few_rows_pays(call, plan);
-    const double time = sparse ? time_of_few_rows(call, plan) : time_of_v5(call, plan);
-    if (plan.length > INT64_C(1) << 32 || time <= time_of_v4(call, plan)) {
+    const double time = sparse ? time_of_few_rows(plan) : time_of_v5(call, plan);
+    if (plan.length > INT64_C(1) << 32 || time <= time_of_v4(plan)) {
         const gpo_variant *const wide = wide_for(call, sparse);
         GPO_SAY(why, "%s: float64 sums cost less than a sort of the positions would",
                 wide->name);
@@ -305,13 +305,16 @@ may_add_one_by_one(const gpo_call *call, const index_add_plan &plan, gpo_dtype d
                            : plan.dtype != GPO_F32 || few);
 }
 
-/* Where the host need not wait, atomics may take as long as the sort or less. */
+/* Where the host need not wait, atomics may take as long as the sort or less, but if x
+   is copied that is a launch more than that of rows compared with each other. */
 static bool
 one_launch_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype)
 {
     const bool has_atomics = !plan.is_deterministic && variants[V5].run[dtype];
-    return waits(call, plan) || (!may_add_one_by_one(call, plan, dtype) &&
-                                 (!has_atomics || plan.count <= ROWS_FOR_SORT));
+    const bool in_place = is_in_place(plan);
+    return waits(call, plan) || (!in_place && index_add_is_for_pairs(plan, true)) ||
+           (!may_add_one_by_one(call, plan, dtype) &&
+            (!has_atomics || plan.count <= ROWS_FOR_SORT));
 }
 
 static const gpo_variant *

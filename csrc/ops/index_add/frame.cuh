@@ -130,4 +130,16 @@ index_add_is_few(const gpo_call *call)
            plan.length < INT64_C(1) << 32 && !is_gapped;
 }
 
+/*
+ * Whether it then compares all rows with each other: so few, that a block of a few
+ * columns reads and copies no more sectors than another would.
+ */
+inline bool
+index_add_is_for_pairs(const index_add_plan &plan, bool copies)
+{
+    const int64_t columns = plan.outer * plan.inner;
+    return plan.count <= PAIRED && columns * plan.count <= PAIRED_ELEMENTS &&
+           (!copies || columns == 1 || columns * plan.length <= COPIED_BY_COLUMNS);
+}
+
 #endif

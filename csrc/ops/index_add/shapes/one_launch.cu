@@ -227,18 +227,6 @@ __launch_bounds__(PAIR_THREADS)
     }
 }
 
-/*
- * Whether the launch compares all rows: few, whose block of a few columns reads and
- * copies no more sectors than another would.
- */
-static bool
-is_for_pairs(const index_add_plan &plan, bool copies)
-{
-    const int64_t columns = plan.outer * plan.inner;
-    return plan.count <= PAIRED && columns * plan.count <= PAIRED_ELEMENTS &&
-           (!copies || columns == 1 || columns * plan.length <= COPIED_BY_COLUMNS);
-}
-
 template <typename T>
 static gpo_status
 launch_pairs(gpo_call *call, const index_add_view<T> &a, const verdict_word &verdict)
@@ -292,7 +280,7 @@ index_add_one_launch(gpo_call *call)
         return status;
     }
     const index_add_view<T> view = view_of<T>(call, frame);
-    status = is_for_pairs(plan, view.base != view.out)
+    status = index_add_is_for_pairs(plan, view.base != view.out)
                  ? launch_pairs(call, view, verdict)
                  : launch_sorted(call, view, verdict);
     uint64_t place = NONE_BAD;
