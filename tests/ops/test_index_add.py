@@ -762,6 +762,53 @@ def test_one_launch_sorts_any_rows(count: int, length: int) -> None:
             np.testing.assert_array_equal(y, want)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "complex64"])
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [
+        ((1,), 9000),
+        ((10,), 5000),
+        ((255,), 3000),
+        ((256,), 6000),
+        ((257,), 6000),
+        ((6, 40), 1500),
+        ((3, 7, 5), 2500),
+        ((2, 60, 3), 1100),
+    ],
+)
+@pytest.mark.parametrize("schedule", ["shuffle", "preempt", "descending"])
+def test_the_last_block_of_few_destinations(
+    shape: tuple[int, ...], count: int, dtype: str, schedule: str,
+    configure: Callable[..., Any],
+) -> None:  # fmt: skip
+    """Tables of up to 256 sums in one launch, others in three."""
+    configure(checks=True, schedule=schedule)
+    rng = np.random.default_rng([count, *shape])
+    axis = 1 if len(shape) == 3 else 0
+    length = shape[axis]
+    x = rng.integers(-3, 4, shape).astype(dtype)
+    source = rng.integers(-1, 2, (*shape[:axis], count, *shape[axis + 1 :])).astype(dtype)
+    options: dict[str, Any] = {"axis": axis, "backend": "sim", "variant": "few_destinations"}
+    for index in (
+        rng.integers(0, length, count),
+        np.full(count, length - 1),
+        np.minimum(rng.zipf(1.3, count), length) - 1,
+    ):
+        want = np.array(x)
+        np.add.at(want, (*(slice(None),) * axis, index), source)
+        np.testing.assert_array_equal(index_add(x, index, source, **options), want)
+        y = np.array(x)
+        bad = np.append(index[1:], length)
+        with pytest.raises(IndexError, match=f"position {count - 1}"):
+            index_add(y, bad, source, out=y, **options)
+        np.testing.assert_array_equal(y, x)
+        index_add(y, index, source, out=y, **options)
+        np.testing.assert_array_equal(y, want)
+    zeros = np.full(shape, -0.0, dtype)
+    got = index_add(zeros, index, np.zeros_like(source), **options)
+    assert np.all(np.signbit(got.real))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "complex128", "bool"])
 @pytest.mark.parametrize("count", [1, 5, 31, 86, 128, 129])
 @pytest.mark.parametrize(

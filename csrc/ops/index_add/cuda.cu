@@ -231,7 +231,7 @@ waits(const gpo_call *call, const index_add_plan &plan)
 }
 
 /*
- * Whether v2's tables take float32 as few_destinations' do, in fewer launches: no value
+ * Whether v2's tables take float32 as few_destinations' do, in less time: no value
  * passes more than 1,024 additions, which are those of a copy of a table, of the copies
  * and of the blocks.  v2 writes to out as it adds, so in place it waits for the check.
  */
@@ -244,6 +244,7 @@ float32_tables_pay(const gpo_call *call, const index_add_plan &plan)
            plan.outer * plan.count * plan.inner <= FEW_FOR_TABLES &&
            !(plan.is_first && waits(call, plan)) &&
            plan_table(call, sizeof(float), &t, &bytes) &&
+           (is_in_place(plan) || !is_finished_alone(plan, t)) &&
            ceil_div(t.rows, t.copies) + t.copies + t.slices <= INDEX_ADD_FEW_ROWS;
 }
 
