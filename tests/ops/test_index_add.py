@@ -660,13 +660,23 @@ def test_v5_in_ranges(shape: tuple[int, ...], dtype: str) -> None:
     np.testing.assert_array_equal(index_add(x, index, source, out=x, **options), want)
 
 
-@pytest.mark.parametrize("shape", [(70_001,), (3, 9_001), (5, 2_000, 3), (1_500, 8), (601,)])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "complex64"])
+@pytest.mark.parametrize(
+    "shape", [(70_001,), (3, 9_001), (5, 2_000, 3), (1_500, 8), (601,), (605, 45)]
+)
+@pytest.mark.parametrize(
+    ("dtype", "schedule"),
+    [
+        ("float32", "shuffle"),
+        ("float16", "preempt"),
+        ("bfloat16", "descending"),
+        ("complex64", "ascending"),
+    ],
+)
 def test_few_rows_of_many_destinations(
-    shape: tuple[int, ...], dtype: str, configure: Callable[..., Any]
+    shape: tuple[int, ...], dtype: str, schedule: str, configure: Callable[..., Any]
 ) -> None:
     """Only the sums of destinations that have rows are made; others keep their bits."""
-    configure(checks=True, schedule="shuffle")
+    configure(checks=True, schedule=schedule)
     rng = np.random.default_rng(len(shape))
     axis = 1 if len(shape) == 3 or shape[0] == 3 else 0
     length = shape[axis]
