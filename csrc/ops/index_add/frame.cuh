@@ -138,8 +138,9 @@ inline bool
 index_add_is_for_pairs(const index_add_plan &plan, bool copies)
 {
     const int64_t columns = plan.outer * plan.inner;
+    const int64_t copied = columns == 1 ? COPIED_BY_PAIRS : COPIED_BY_COLUMNS;
     return plan.count <= PAIRED && columns * plan.count <= PAIRED_ELEMENTS &&
-           (!copies || columns == 1 || columns * plan.length <= COPIED_BY_COLUMNS);
+           (!copies || columns * plan.length <= copied);
 }
 
 #endif
