@@ -23,7 +23,7 @@ def place(request: pytest.FixtureRequest) -> tuple[str, str]:
     return request.param
 
 
-def tensors(device: str, rows: int = 100, length: int = 50) -> tuple[torch.Tensor, ...]:
+def tensors(device: str, rows: int = 200, length: int = 50) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(3)
     x = torch.zeros(length)
     index = torch.randint(-length, length, (rows,), generator=generator)
@@ -36,7 +36,7 @@ def right(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> torch.T
 
 
 def variant(backend: str, *arrays: torch.Tensor) -> str:
-    return gpuopt.plan("index_add", *arrays, backend=backend)["variant"]
+    return str(gpuopt.plan("index_add", *arrays, backend=backend)["variant"])
 
 
 def test_a_tensor_found_right_is_known_until_it_changes(place: tuple[str, str]) -> None:
@@ -136,6 +136,101 @@ def test_few_rows_of_each_destination_are_added_one_by_one(place: tuple[str, str
         torch.testing.assert_close(got, right(x, index, source), rtol=0, atol=0)
         seen.append(variant(backend, x, index, source))
     assert seen == ["v5", "v0", "v0"]
+
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    ("rows", "length", "width", "first", "later"),
+    [
+        (27, 9000, 1, "one_launch", "one_launch"),
+        (200, 9000, 1, "one_launch", "short_rows"),
+        (200, 9000, 40, "one_launch", "v0"),
+        (9000, 40_000, 1, "v5", "short_rows"),
+        (9000, 9000, 1, "v5", "short_rows"),
+        (9000, 9001, 16, "v5", "v1"),
+        (5000, 300_000, 3, "few_rows", "short_rows"),
+    ],
+)
+def test_halves_are_added_at_once_where_no_destination_has_two_rows(
+    place: tuple[str, str],
+    dtype: torch.dtype,
+    rows: int,
+    length: int,
+    width: int,
+    first: str,
+    later: str,
+) -> None:
+    device, backend = place
+    generator = torch.Generator().manual_seed(rows)
+    index = torch.randperm(length, generator=generator)[:rows]
+    index[::2] -= length
+    index = index.to(device)
+    x = torch.randn(length, width, generator=generator).to(device, dtype)
+    source = torch.randn(rows, width, generator=generator).to(device, dtype)
+    want = right(x.double(), index, source.double()).to(dtype)
+    seen = []
+    for turn in range(4):
+        seen.append(variant(backend, x, index, source))
+        into = x.clone() if turn % 2 else None
+        got = gpuopt.index_add(x if into is None else into, index, source, out=into,
+                               backend=backend)  # fmt: skip
+        assert torch.equal(got, want)
+    assert seen[0] == seen[1] == first
+    assert seen[2] == seen[3] == later
+    copied = gpuopt.plan("index_add", x, index, source, backend=backend, out=x)["variant"]
+    assert copied == ("short_rows" if later == "one_launch" else later)
+    for options in ({"alpha": 3.0}, {"mode": "clip"}, {"deterministic": True}):
+        chosen = gpuopt.plan("index_add", x, index, source, backend=backend, **options)
+        assert chosen["variant"] in (first, "one_launch", "one_element", "v4", "v5", "few_rows")
+    index[0] = index[1]  # torch counts the write
+    assert variant(backend, x, index, source) == first
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_halves_with_one_destination_of_two_rows_are_rounded_once(
+    place: tuple[str, str], dtype: torch.dtype
+) -> None:
+    device, backend = place
+    index = torch.randperm(9000, generator=torch.Generator().manual_seed(1)).to(device)
+    index[8999] = index[4] - 9000
+    x = torch.ones(9000, dtype=dtype, device=device)
+    source = torch.full((9000,), 1.5 * 2.0 ** (-9 if dtype == torch.bfloat16 else -12))
+    source = source.to(device, dtype)
+    want = right(x.double(), index, source.double()).to(dtype)
+    assert want[index[4]] > 1
+    for _ in range(3):
+        assert torch.equal(gpuopt.index_add(x, index, source, backend=backend), want)
+        assert variant(backend, x, index, source) == "v5"
+
+
+def test_a_second_row_that_torch_does_not_see_is_added(place: tuple[str, str]) -> None:
+    """The sums are then rounded after each addition."""
+    device, backend = place
+    index = torch.arange(9000, device=device)
+    x = torch.zeros(9000, dtype=torch.float16, device=device)
+    source = torch.ones(9000, dtype=torch.float16, device=device)
+    for _ in range(2):
+        gpuopt.index_add(x, index, source, backend=backend)
+    index.data[:] = 7
+    assert variant(backend, x, index, source) == "short_rows"
+    got = gpuopt.index_add(x, index, source, backend=backend)
+    assert 2000 <= got[7].item() <= 9000
+    assert got.count_nonzero() == 1
+
+
+def test_a_count_of_rows_is_not_that_of_clipped_ones(place: tuple[str, str]) -> None:
+    """'clip' sends every negative entry to the first destination."""
+    device, backend = place
+    x, index, source = torch.zeros(9000), torch.arange(-9000, 0), torch.ones(9000)
+    x, index, source = x.to(device), index.to(device), source.to(device)
+    for _ in range(2):
+        gpuopt.index_add(x, index, source, backend=backend)
+    assert variant(backend, x, index, source) == "v0"
+    clipped = gpuopt.plan("index_add", x, index, source, backend=backend, mode="clip")
+    assert clipped["variant"] == "v5"
 
 
 def test_a_known_state_index_is_checked_as_the_state_moves_on(place: tuple[str, str]) -> None:

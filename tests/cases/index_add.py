@@ -50,6 +50,15 @@ _SHAPES: tuple[tuple[tuple[int, ...], int, int], ...] = (
     ((2, 130), 0, 6),
 )
 
+# Fewer rows than destinations.
+_SPARSE: tuple[tuple[tuple[int, ...], int, int], ...] = (
+    ((230,), 0, 40),
+    ((90, 3), 0, 33),
+    ((2, 70, 5), 1, 20),
+    ((3, 150), -1, 64),
+    ((40, 33), 0, 9),
+)
+
 _FILLS = ("normal", "whole", "normal", "special")
 
 
@@ -109,7 +118,7 @@ def index_add_samples(dtype: str, extent: str) -> Iterator[Sample]:
                 _pick(LAYOUTS_1D, turn // 2 + k),
             )
             yield sample((length,), 0, n, layouts)
-    for shape, axis, n in _SHAPES:
+    for shape, axis, n in (*_SHAPES, *_SPARSE):
         for k in range(5 if full else 3):
             layouts = (
                 _pick(LAYOUTS_ND, turn + k),

@@ -66,7 +66,27 @@ takes_few_destinations(const gpo_call *call)
     return fits_table(call, sizeof(double));
 }
 
-enum { V0, V1, V2, V3, V4, V5, SHORT_ROWS, ONE_ELEMENT, FEW_DESTINATIONS, ONE_LAUNCH };
+static bool
+takes_few_rows(const gpo_call *call)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    return plan.count < plan.length && plan.length < INT64_C(1) << 31 &&
+           plan.outer * plan.count * plan.inner <= SPARSE_ELEMENTS;
+}
+
+enum {
+    V0,
+    V1,
+    V2,
+    V3,
+    V4,
+    V5,
+    SHORT_ROWS,
+    ONE_ELEMENT,
+    FEW_DESTINATIONS,
+    FEW_ROWS,
+    ONE_LAUNCH
+};
 
 static const gpo_variant variants[] = {
     gpo_row<atomic_types>("v0", "one atomic per element", RUNG(index_add_v0), "no"),
@@ -92,6 +112,12 @@ static const gpo_variant variants[] = {
               "two rows and more for each destination, whose sums fit into shared "
               "memory",
               takes_few_destinations),
+    gpo_shape(
+        gpo_row<narrow_floats>("few_rows",
+                               "sums in float64, of destinations that have rows",
+                               SHAPE(index_add_few_rows), "no"),
+        "fewer rows than destinations (below 2^31), and at most 2^26 elements in all",
+        takes_few_rows),
     gpo_shape(gpo_row<every_type>("one_launch",
                                   "each block checks, sorts and adds: no second launch",
                                   SHAPE(index_add_one_launch)),
@@ -101,16 +127,26 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, by times on an H200: benchmarks/results/h200-index_add.json ---- */
 
+/* The memory of out is not known yet; a caller that gives it gives x, as a rule. */
+static bool
+is_in_place(const index_add_plan &plan)
+{
+    return plan.is_first;
+}
+
 /*
  * Estimated picoseconds of v4 and v5, or of the shape kernels in their place.  v4
  * starts a dozen kernels, sorts 8 bits of a position per pass and gathers at 3 TB/s,
  * after a copy of x where rows are fewer than destinations; v5 sends each 32 bytes of a
  * row's sums to L2, clears and reads all sums, and reads the source for each range.
+ * few_rows also claims a slot for each row, clears and reads two, and goes to x at random.
  */
+constexpr double COPY = 0.6, SECTOR = 16; /* a byte of x, 32 bytes of sums */
+
 static double
-time_of_v4(const gpo_call *call, const index_add_plan &plan)
+time_of_v4(const index_add_plan &plan)
 {
-    constexpr double STARTS = 30e6, PASS = 18, BYTE = 0.33, COPY = 0.6;
+    constexpr double STARTS = 30e6, PASS = 18, BYTE = 0.33;
     int passes = 1;
     while (passes < 4 && (plan.length - 1) >> (8 * passes) > 0) {
         passes++;
@@ -118,25 +154,57 @@ time_of_v4(const gpo_call *call, const index_add_plan &plan)
     const double rows = static_cast<double>(plan.count);
     const double row =
         static_cast<double>(plan.outer * plan.inner * gpo_dtypes[plan.dtype].bytes);
-    const void *const out = call->out[0].data;
-    const bool in_place = out != nullptr && out == call->in[0].data;
-    const bool skips = in_place && plan.count < plan.length;
+    const bool skips = is_in_place(plan) && plan.count < plan.length;
     return STARTS + PASS * passes * rows + BYTE * row * rows +
            (skips ? 0 : COPY * row * static_cast<double>(plan.length));
+}
+
+/* The parts of 32 bytes of all rows' sums. */
+static double
+sectors_of(const index_add_plan &plan)
+{
+    return static_cast<double>(plan.outer * ceil_div(plan.inner, 4)) *
+           static_cast<double>(plan.count);
 }
 
 static double
 time_of_v5(const gpo_call *call, const index_add_plan &plan)
 {
-    constexpr double SECTOR = 16, SUM = 3.7, BYTE = 0.3;
+    constexpr double SUM = 3.7, BYTE = 0.3;
     const double rows = static_cast<double>(plan.count);
     const double outer = static_cast<double>(plan.outer);
     const double inner = static_cast<double>(plan.inner);
-    const double sectors = outer * static_cast<double>(ceil_div(plan.inner, 4)) * rows;
+    const double sectors = sectors_of(plan);
     const double bytes = 8 + outer * inner * gpo_dtypes[plan.dtype].bytes;
     const double more = static_cast<double>(index_add_ranges(call) - 1);
     return SECTOR * sectors + SUM * outer * inner * static_cast<double>(plan.length) +
            BYTE * more * bytes * rows;
+}
+
+static double
+time_of_few_rows(const index_add_plan &plan)
+{
+    constexpr double SLOT = 1.2; /* a byte of two, written and read */
+    const double columns = static_cast<double>(plan.outer * plan.inner);
+    const double rows = static_cast<double>(plan.count);
+    const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
+    const int64_t parts = plan.outer * (1 + ceil_div(plan.inner * bytes, 32));
+    const double x = columns * static_cast<double>(plan.length * bytes);
+    return SECTOR * (sectors_of(plan) + 2 * static_cast<double>(parts) * rows) +
+           SLOT * (8 * columns + 4) * rows + (is_in_place(plan) ? 0 : COPY * x);
+}
+
+/*
+ * Whether few_rows takes less time than v5, which clears and reads the sum of every
+ * destination: 6 ps each by 65,536 rows into 2,210,331 on an H100.
+ */
+static bool
+few_rows_pays(const gpo_call *call, const index_add_plan &plan)
+{
+    constexpr double SUM = 6;
+    const double size = static_cast<double>(plan.outer * plan.length * plan.inner);
+    return plan.count > 0 && takes_few_rows(call) &&
+           time_of_few_rows(plan) < SECTOR * sectors_of(plan) + SUM * size;
 }
 
 /* v4, or one_element for rows of one element. */
@@ -146,11 +214,38 @@ sorted_for(const index_add_plan &plan)
     return &variants[plan.inner == 1 ? ONE_ELEMENT : V4];
 }
 
-/* v5, or few_destinations where a table in shared memory pays. */
+/* v5, or few_destinations where a table in shared memory pays, or few_rows. */
 static const gpo_variant *
-wide_for(const gpo_call *call)
+wide_for(const gpo_call *call, bool sparse)
 {
-    return &variants[fits_table(call, sizeof(double)) ? FEW_DESTINATIONS : V5];
+    return &variants[sparse                             ? FEW_ROWS
+                     : fits_table(call, sizeof(double)) ? FEW_DESTINATIONS
+                                                        : V5];
+}
+
+/* Whether the host waits for a check of the index, which one_launch does by the way. */
+static bool
+waits(const gpo_call *call, const index_add_plan &plan)
+{
+    return plan.mode == GPO_INDEX_RAISE && !is_known(call, plan.length);
+}
+
+/*
+ * Whether v2's tables take float32 as few_destinations' do, in less time: no value
+ * passes more than 1,024 additions, which are those of a copy of a table, of the copies
+ * and of the blocks.  v2 writes to out as it adds, so in place it waits for the check.
+ */
+static bool
+float32_tables_pay(const gpo_call *call, const index_add_plan &plan)
+{
+    index_add_table t = {};
+    size_t bytes = 0;
+    return plan.dtype == GPO_F32 &&
+           plan.outer * plan.count * plan.inner <= FEW_FOR_TABLES &&
+           !(plan.is_first && waits(call, plan)) &&
+           plan_table(call, sizeof(float), &t, &bytes) &&
+           (is_in_place(plan) || !is_finished_alone(plan, t)) &&
+           ceil_div(t.rows, t.copies) + t.copies + t.slices <= INDEX_ADD_FEW_ROWS;
 }
 
 /*
@@ -162,15 +257,23 @@ static const gpo_variant *
 choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
                char why[GPO_MESSAGE])
 {
+    if (is_hot && float32_tables_pay(call, plan)) {
+        GPO_SAY(why,
+                "%d rows and more for each destination: v2 sums at most %d at once "
+                "in shared memory",
+                static_cast<int>(MANY_ROWS), INDEX_ADD_FEW_ROWS);
+        return &variants[V2];
+    }
     if (is_hot && plan.inner * plan.length * 8 <= gpo_shared_room(call)) {
-        const gpo_variant *const wide = wide_for(call);
+        const gpo_variant *const wide = wide_for(call, false);
         GPO_SAY(why, "many rows for each of few destinations: %s sums them in float64",
                 wide->name);
         return wide;
     }
-    if (plan.length > INT64_C(1) << 32 ||
-        time_of_v5(call, plan) <= time_of_v4(call, plan)) {
-        const gpo_variant *const wide = wide_for(call);
+    const bool sparse = few_rows_pays(call, plan);
+    const double time = sparse ? time_of_few_rows(plan) : time_of_v5(call, plan);
+    if (plan.length > INT64_C(1) << 32 || time <= time_of_v4(plan)) {
+        const gpo_variant *const wide = wide_for(call, sparse);
         GPO_SAY(why, "%s: float64 sums cost less than a sort of the positions would",
                 wide->name);
         return wide;
@@ -181,32 +284,38 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
     return sorted;
 }
 
-/* Whether rows of dtype `dtype` may be added one by one: see INDEX_ADD_FEW_ROWS. */
+static bool
+is_half(gpo_dtype dtype)
+{
+    return dtype == GPO_F16 || dtype == GPO_BF16;
+}
+
+/*
+ * Whether rows of dtype `dtype` may be added one by one: see INDEX_ADD_FEW_ROWS.  16-bit
+ * floats only if a sum is rounded once: a row for each destination at most, and no factor.
+ * 'clip' moves entries to other destinations than those that were counted.
+ */
 static bool
 may_add_one_by_one(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype)
 {
-    const bool half = dtype == GPO_F16 || dtype == GPO_BF16;
-    const int64_t most = most_of(call, plan.length);
+    const int64_t most = plan.mode == GPO_INDEX_CLIP ? 0 : most_of(call, plan.length);
     const bool few =
         plan.count <= INDEX_ADD_FEW_ROWS || (most > 0 && most <= INDEX_ADD_FEW_ROWS);
-    return !plan.is_deterministic && variants[V1].run[dtype] != nullptr && !half &&
-           (plan.dtype != GPO_F32 || few);
+    return !plan.is_deterministic && variants[V1].run[dtype] != nullptr &&
+           (is_half(dtype) ? most == 1 && !plan.is_scaled
+                           : plan.dtype != GPO_F32 || few);
 }
 
-/* Whether the host waits for a check of the index, which one_launch does by the way. */
-static bool
-waits(const gpo_call *call, const index_add_plan &plan)
-{
-    return plan.mode == GPO_INDEX_RAISE && !is_known(call, plan.length);
-}
-
-/* Where the host need not wait, atomics may take as long as the sort or less. */
+/* Where the host need not wait, atomics may take as long as the sort or less, but if x
+   is copied that is a launch more than that of rows compared with each other. */
 static bool
 one_launch_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype)
 {
     const bool has_atomics = !plan.is_deterministic && variants[V5].run[dtype];
-    return waits(call, plan) || (!may_add_one_by_one(call, plan, dtype) &&
-                                 (!has_atomics || plan.count <= ROWS_FOR_SORT));
+    const bool in_place = is_in_place(plan);
+    return waits(call, plan) || (!in_place && index_add_is_for_pairs(plan, true)) ||
+           (!may_add_one_by_one(call, plan, dtype) &&
+            (!has_atomics || plan.count <= ROWS_FOR_SORT));
 }
 
 static const gpo_variant *
@@ -234,15 +343,21 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     if (!may_add_one_by_one(call, plan, dtype)) {
         return choose_bounded(call, plan, is_hot, why);
     }
-    if (row >= WIDE && plan.outer * plan.count * row >= LARGE) {
+    const bool half = is_half(dtype);
+    if (!half && row >= WIDE && plan.outer * plan.count * row >= LARGE) {
         GPO_SAY(why,
                 "%d MiB of rows of %d bytes and more: v4 sorts for less than the "
                 "atomics cost",
                 static_cast<int>(LARGE >> 20), static_cast<int>(WIDE));
         return &variants[V4];
     }
-    if (plan.outer * plan.count * plan.inner <= FOR_V0 &&
-        (!is_hot || plan.count <= HOT_FOR_V0)) {
+    const bool small = plan.outer * plan.count * plan.inner <= FOR_V0;
+    if (half && plan.inner <= SHORT_ROW && (small || plan.inner % 8 != 0)) {
+        GPO_SAY(why, "16-bit floats, short rows for as many destinations: short_rows "
+                     "adds them in pairs");
+        return &variants[SHORT_ROWS];
+    }
+    if (small && (!is_hot || plan.count <= HOT_FOR_V0)) {
         GPO_SAY(why, "few elements: v0, whose kernel is the shortest");
         return &variants[V0];
     }

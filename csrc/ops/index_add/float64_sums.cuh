@@ -7,7 +7,7 @@
 
 #include "frame.cuh"
 
-/* Traits of such rungs: atomics in any order; the rounding at the end reads x. */
+/* Traits of such rungs and of few_rows: atomics in any order; the rounding at the end reads x. */
 struct index_add_wide_atomics {
     static constexpr index_add_traits TRAITS = {false, true, true, false};
 };

@@ -42,7 +42,7 @@ gpo_status index_add_end(gpo_call *call, const index_add_frame &frame);
 
 /*
  * For an index that is known to be good, once: call->found.most, where a choice of a
- * rung that adds float32 one by one depends on it.  Waits for the stream.
+ * rung that adds floats below float64 one by one depends on it.  Waits for the stream.
  */
 gpo_status index_add_look(gpo_call *call, const index_reader &index);
 
@@ -113,6 +113,9 @@ template <typename T>
 gpo_status index_add_few_destinations(gpo_call *call);
 
 template <typename T>
+gpo_status index_add_few_rows(gpo_call *call);
+
+template <typename T>
 gpo_status index_add_one_launch(gpo_call *call);
 
 /* Whether one_launch takes the call. */
@@ -125,6 +128,19 @@ index_add_is_few(const gpo_call *call)
     return plan.count > 0 && plan.count <= MOST_ROWS && columns > 0 &&
            columns * plan.count <= FEW_ELEMENTS && plan.length > 0 &&
            plan.length < INT64_C(1) << 32 && !is_gapped;
+}
+
+/*
+ * Whether it then compares all rows with each other: so few, that a block of a few
+ * columns reads and copies no more sectors than another would.
+ */
+inline bool
+index_add_is_for_pairs(const index_add_plan &plan, bool copies)
+{
+    const int64_t columns = plan.outer * plan.inner;
+    const int64_t copied = columns == 1 ? COPIED_BY_PAIRS : COPIED_BY_COLUMNS;
+    return plan.count <= PAIRED && columns * plan.count <= PAIRED_ELEMENTS &&
+           (!copies || columns * plan.length <= copied);
 }
 
 #endif

@@ -57,6 +57,16 @@ plan_table(const gpo_call *call, int64_t size, index_add_table *t, size_t *bytes
     return units * slices < MAX_GRID;
 }
 
+/* Whether the last block of few_destinations adds the tables of all blocks to x. */
+inline bool
+is_finished_alone(const index_add_plan &a, const index_add_table &t)
+{
+    const int64_t places = a.length * t.columns, units = a.outer * t.tiles;
+    return places <= PLACES_ALONE && units <= GPO_TICKETS &&
+           units * t.slices * places * static_cast<int64_t>(sizeof(double)) <=
+               GPO_PARTIALS;
+}
+
 inline dim3
 table_grid(int64_t outer, const index_add_table &t)
 {

@@ -2,18 +2,64 @@
  * few_destinations.cu  Many rows for each of few destinations, summed in float64.
  * As v5, but atomics to few addresses would be serialized in L2: each block adds its
  * part of the source to a table in shared memory (tables.cuh), as in v2, and sends each
- * sum once.
+ * sum once.  Small tables are kept in memory, and the last block to finish adds them to
+ * x: one launch, where atomics to float64 sums take three.
  * Cost:  reads the source once; a table of sums per block; 8 bytes for each element of
- *        x, written twice and read.
+ *        x, written twice and read, or once for each block.
  */
+#include "../../../device/block.cuh"
 #include "../float64_sums.cuh"
 #include "../tables.cuh"
+
+/* Where sums of blocks go: to float64 sums of x, or to a table of each block. */
+struct index_add_block_sums {
+    double *sums;
+    unsigned *ticket; /* of each unit, see is_last_block; or NULL */
+    double *part;     /* by unit, slice, and place in a table */
+    int splits;       /* threads that add the tables of one place: a power of two */
+};
+
+/* The last block of a unit: out = x + the sums of its slices, rounded once. */
+template <typename T>
+static __device__ __forceinline__ void
+finish_unit(const index_add_view<T> &a, const index_add_table &t, const double *part,
+            int splits, unsigned unit, double *table)
+{
+    const int places = static_cast<int>(a.length) * t.columns, tid = threadIdx.x;
+    const int split = tid / places, i = tid - split * places;
+    double *const mine = table + tid; /* of place i, and of the split behind it */
+    double sum = 0;
+    if (split < splits) {
+#pragma unroll 4
+        for (unsigned j = split; j < t.slices; j += splits) {
+            sum += part[static_cast<int64_t>(j) * places + i];
+        }
+        *mine = sum;
+    }
+    for (int h = splits / 2; h > 0; h /= 2) {
+        __syncthreads();
+        if (split < h) {
+            sum += mine[h * places];
+            *mine = sum;
+        }
+    }
+    const int64_t o = unit / t.tiles, tile = unit % t.tiles;
+    const int64_t k = i / t.columns, c = tile * t.columns + i % t.columns;
+    if (split == 0 && c < a.inner) {
+        const int64_t at = (o * a.length + k) * a.inner + c;
+        const T old = a.base[at];
+        const double both = static_cast<double>(value_of(old)) + sum;
+        if (sum != 0 || a.base != a.out) {
+            a.out[at] = sum != 0 ? stored_as<T>(static_cast<float>(both)) : old;
+        }
+    }
+}
 
 template <typename T>
 __global__ void
 __launch_bounds__(TABLE_BLOCK)
     index_add_few_destinations_kernel(index_add_view<T> a, index_add_table t,
-                                      double *sums)
+                                      index_add_block_sums to)
 {
     constexpr int ITEMS = 4; /* rows in flight */
     GPO_DYN_SHARED(double, table);
@@ -58,16 +104,51 @@ __launch_bounds__(TABLE_BLOCK)
         }
     }
     __syncthreads();
+    double *const part = to.part + static_cast<int64_t>(unit) * t.slices * places;
     for (int i = tid; i < places; i += TABLE_BLOCK) {
         double sum = 0;
         for (int j = 0; j < t.copies; j++) {
             sum += table[i * t.copies + j];
         }
         const int64_t k = i / t.columns, at = tile * t.columns + i % t.columns;
-        if (sum != 0 && at < a.inner) {
-            atomic_add(sums + (o * a.length + k) * a.inner + at, sum);
+        if (to.ticket != nullptr) {
+            part[slice * places + i] = sum;
+        }
+        else if (sum != 0 && at < a.inner) {
+            atomic_add(to.sums + (o * a.length + k) * a.inner + at, sum);
         }
     }
+    /* Behind what finish_unit writes; no static memory, as a table may take all. */
+    bool *const last = reinterpret_cast<bool *>(table + TABLE_BLOCK);
+    if (to.ticket != nullptr && is_last_block(to.ticket + unit, t.slices, last) &&
+        (a.verdict == nullptr || *a.verdict == NONE_BAD)) {
+        finish_unit(a, t, part, to.splits, unit, table);
+    }
+}
+
+/* One launch: the blocks' tables are in the stream's memory. */
+template <typename T>
+static gpo_status
+launch_alone(gpo_call *call, const index_add_view<T> &a, const index_add_table &t,
+             size_t bytes)
+{
+    index_add_block_sums to = {};
+    const gpo_status status = gpo_tickets(call, &to.ticket);
+    if (status) {
+        return status;
+    }
+    to.part = reinterpret_cast<double *>(to.ticket + GPO_TICKETS);
+    const int64_t places = a.length * t.columns;
+    to.splits = 1;
+    const int slices = static_cast<int>(t.slices);
+    while (2 * to.splits * places <= TABLE_BLOCK && to.splits < slices) {
+        to.splits *= 2;
+    }
+    const size_t least = (TABLE_BLOCK + 1) * sizeof(double);
+    bytes = bytes > least ? bytes : least;
+    gpo_allow_shared(index_add_few_destinations_kernel<T>, bytes);
+    return GPO_LAUNCH(call, table_grid(a.outer, t), TABLE_BLOCK, bytes,
+                      (index_add_few_destinations_kernel<T>), a, t, to);
 }
 
 struct index_add_tables : index_add_wide_atomics {
@@ -80,19 +161,23 @@ struct index_add_tables : index_add_wide_atomics {
             return gpo_fail(&call->error, GPO_EVARIANT,
                             "the sums of index_add() do not fit into shared memory");
         }
+        if (is_finished_alone(*index_add_plan_of(call), t)) {
+            return launch_alone(call, a, t, bytes);
+        }
         const index_add_range all = {0, a.outer * a.length * a.inner};
         void *memory = nullptr;
         gpo_status status = gpo_scratch(call, all.n * sizeof(double), &memory);
-        double *const sums = static_cast<double *>(memory);
+        const index_add_block_sums to = {static_cast<double *>(memory), nullptr,
+                                         nullptr, 0};
         if (!status) {
-            status = index_add_clear_sums(call, all, sums);
+            status = index_add_clear_sums(call, all, to.sums);
         }
         if (!status) {
             gpo_allow_shared(index_add_few_destinations_kernel<T>, bytes);
             status = GPO_LAUNCH(call, table_grid(a.outer, t), TABLE_BLOCK, bytes,
-                                (index_add_few_destinations_kernel<T>), a, t, sums);
+                                (index_add_few_destinations_kernel<T>), a, t, to);
         }
-        return status ? status : index_add_round_sums(call, a, all, sums);
+        return status ? status : index_add_round_sums(call, a, all, to.sums);
     }
 };
 

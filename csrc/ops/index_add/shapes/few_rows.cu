@@ -1,0 +1,214 @@
+/*
+ * few_rows.cu  Rows that are fewer than destinations, summed in float64.
+ * As v5, but sums are made only for destinations that have rows.  They are in a hash
+ * table of two slots for each row: a row claims the slot of its destination, by linear
+ * probing, and adds to its sums; the last kernel adds each slot to x and rounds once.
+ * The first kernel clears the table, and copies x where out is another array.
+ * Cost:  the index and the source once; 2 * (8 * columns + 4) bytes for each row,
+ *        written and read; x once if it is copied.
+ */
+#include "../float64_sums.cuh"
+
+static constexpr int SLOTS_OF_ROW = 2;
+static constexpr int PACKS_IN_FLIGHT = 4; /* 16 bytes each, of a thread */
+static constexpr unsigned NO_KEY = ~0u;
+
+/* The table: slot j has destination key[j] and sums[j * columns..(j + 1) * columns). */
+struct index_add_hash {
+    double *sums;
+    unsigned *key;
+    unsigned slots;
+    divider columns;   /* of all slices: outer * inner */
+    int64_t sum_packs; /* of 16 bytes, cleared to 0 */
+    int64_t key_packs; /* behind them, set to NO_KEY */
+    bool copies;       /* out = x first */
+    int64_t x_packs;   /* 0: x or out is not aligned to 16 bytes */
+};
+
+template <typename T>
+__global__ void
+__launch_bounds__(BLOCK)
+    index_add_few_rows_open(index_add_view<T> a, index_add_hash table)
+{
+    const bool copies =
+        table.copies && (a.verdict == nullptr || *a.verdict == NONE_BAD);
+    const int64_t first =
+        static_cast<int64_t>(blockIdx.x) * (BLOCK * PACKS_IN_FLIGHT) + threadIdx.x;
+    const uint4 *const x = reinterpret_cast<const uint4 *>(a.base);
+    uint4 *const out = reinterpret_cast<uint4 *>(a.out);
+    uint4 *const words = reinterpret_cast<uint4 *>(table.sums);
+    uint4 v[PACKS_IN_FLIGHT];
+#pragma unroll
+    for (int j = 0; j < PACKS_IN_FLIGHT; j++) {
+        if (copies && first + j * BLOCK < table.x_packs) {
+            v[j] = load_streamed(x + first + j * BLOCK);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < PACKS_IN_FLIGHT; j++) {
+        const int64_t p = first + j * BLOCK;
+        if (copies && p < table.x_packs) {
+            out[p] = v[j];
+        }
+        if (p < table.sum_packs + table.key_packs) {
+            words[p] = p < table.sum_packs ? make_uint4(0, 0, 0, 0)
+                                           : make_uint4(NO_KEY, NO_KEY, NO_KEY, NO_KEY);
+        }
+    }
+    const int64_t size = copies ? a.outer * a.length * a.inner : 0;
+    const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
+    for (int64_t i = table.x_packs * static_cast<int64_t>(16 / sizeof(T)) +
+                     static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
+         i < size; i += step) {
+        a.out[i] = a.base[i];
+    }
+}
+
+/* The key of a slot, which other threads may set meanwhile. */
+static __device__ __forceinline__ unsigned
+hash_key(const unsigned *at)
+{
+#ifdef __CUDACC__
+    return *static_cast<const volatile unsigned *>(at);
+#else
+    return gpo_sim::atomic_load(at);
+#endif
+}
+
+/*
+ * The slot of destination k; -1 if the table is full, which takes an index that changes
+ * during the call.  A key is read before it is set: rows of one destination may be many.
+ */
+static __device__ __forceinline__ int64_t
+hash_slot(const index_add_hash &table, unsigned k)
+{
+    unsigned mixed =
+        k; /* MurmurHash3's last steps: no step of the index is a bad one */
+    mixed = (mixed ^ mixed >> 16) * 0x85ebca6bu;
+    mixed = (mixed ^ mixed >> 13) * 0xc2b2ae35u;
+    mixed ^= mixed >> 16;
+    unsigned slot = __umulhi(mixed, table.slots);
+    for (unsigned tried = 0; tried < table.slots; tried++) {
+        unsigned key = hash_key(table.key + slot);
+        if (key == NO_KEY) {
+            key = atomicCAS(table.key + slot, NO_KEY, k);
+        }
+        if (key == NO_KEY || key == k) {
+            return slot;
+        }
+        slot = slot + 1 < table.slots ? slot + 1 : 0;
+    }
+    return -1;
+}
+
+/* A thread for each element; of the lanes with one row the first finds its slot. */
+template <typename T>
+__global__ void
+__launch_bounds__(BLOCK)
+    index_add_few_rows_add(index_add_view<T> a, index_add_hash table)
+{
+    const int64_t n = a.outer * a.count * a.inner;
+    const int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
+    const int lane = static_cast<int>(threadIdx.x % WARP);
+    int64_t o = 0, c = 0, slot = -1;
+    T v = {};
+    if (i < n) {
+        const int64_t row = a.inners.of(i);
+        o = a.counts.of(row);
+        c = i - row * a.inner;
+        const int64_t s = row - o * a.count;
+        const int64_t entry = entry_of(a.index, s);
+        v = a.source[o * a.by_outer + s * a.by_row + c * a.by_inner];
+        if (c == 0 || lane == 0) {
+            const int64_t k = destination_of(a.index, entry, s);
+            slot = k < 0 ? -1 : hash_slot(table, static_cast<unsigned>(k));
+        }
+    }
+    if (a.inner > 1) { /* the same in all threads */
+        const int leader = c < lane ? lane - static_cast<int>(c) : 0;
+        slot = __shfl_sync(ALL_LANES, slot, leader);
+    }
+    if (i < n && slot >= 0) {
+        atomic_add(table.sums + slot * table.columns.by + o * a.inner + c,
+                   wide_scaled(v, a.wide_alpha));
+    }
+}
+
+/* A thread for each sum.  Where it is 0, x keeps its bits. */
+template <typename T>
+__global__ void
+__launch_bounds__(BLOCK)
+    index_add_few_rows_round(index_add_view<T> a, index_add_hash table)
+{
+    const int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
+    const int64_t slot = table.columns.of(i);
+    if (slot >= table.slots || (a.verdict != nullptr && *a.verdict != NONE_BAD)) {
+        return;
+    }
+    const unsigned key = table.key[slot];
+    const double sum = table.sums[i];
+    if (key != NO_KEY && sum != 0) {
+        const int64_t column = i - slot * table.columns.by, o = a.inners.of(column);
+        const int64_t at = (o * a.length + key) * a.inner + column - o * a.inner;
+        const double both = static_cast<double>(value_of(a.base[at])) + sum;
+        a.out[at] = stored_as<T>(static_cast<float>(both));
+    }
+}
+
+/* The table of a call, in its scratch memory. */
+template <typename T>
+static gpo_status
+hash_for(gpo_call *call, const index_add_view<T> &a, index_add_hash *table)
+{
+    const int64_t columns = a.outer * a.inner, slots = SLOTS_OF_ROW * a.count;
+    const int64_t size = columns * a.length;
+    const uintptr_t addresses =
+        reinterpret_cast<uintptr_t>(a.out) | reinterpret_cast<uintptr_t>(a.base);
+    table->slots = static_cast<unsigned>(slots);
+    table->columns = divider_of(columns);
+    table->sum_packs = ceil_div(slots * columns, 2);
+    table->key_packs = ceil_div(slots, 4);
+    table->copies = a.base != a.out;
+    table->x_packs =
+        addresses % 16 == 0 ? size * static_cast<int64_t>(sizeof(T)) / 16 : 0;
+    void *memory = nullptr;
+    const gpo_status status =
+        gpo_scratch(call, (table->sum_packs + table->key_packs) * 16, &memory);
+    table->sums = static_cast<double *>(memory);
+    table->key = reinterpret_cast<unsigned *>(table->sums + 2 * table->sum_packs);
+    return status;
+}
+
+struct index_add_sparse : index_add_wide_atomics {
+    template <typename T>
+    static gpo_status run(gpo_call *call, const index_add_view<T> &a)
+    {
+        index_add_hash table = {};
+        gpo_status status = hash_for(call, a, &table);
+        if (!status) {
+            const int64_t cleared = table.sum_packs + table.key_packs;
+            const int64_t copied = table.copies ? table.x_packs : 0;
+            const int64_t packs = cleared > copied ? cleared : copied;
+            status = GPO_LAUNCH(call, grid_for(ceil_div(packs, PACKS_IN_FLIGHT)), BLOCK,
+                                0, (index_add_few_rows_open<T>), a, table);
+        }
+        if (!status) {
+            status = GPO_LAUNCH(call, grid_for(a.outer * a.count * a.inner), BLOCK, 0,
+                                (index_add_few_rows_add<T>), a, table);
+        }
+        return status ? status
+                      : GPO_LAUNCH(call, grid_for(table.slots * table.columns.by),
+                                   BLOCK, 0, (index_add_few_rows_round<T>), a, table);
+    }
+};
+
+template <typename T>
+gpo_status
+index_add_few_rows(gpo_call *call)
+{
+    return index_add_with<index_add_sparse, T>(call);
+}
+
+template gpo_status index_add_few_rows<f16>(gpo_call *call);
+template gpo_status index_add_few_rows<bf16>(gpo_call *call);
+template gpo_status index_add_few_rows<float>(gpo_call *call);
