@@ -545,6 +545,23 @@ def test_the_right_call_after_a_fault(libraries: dict) -> None:
 LARGE = [2**31 - 1, 2**31, 2**31 + 300, 2**32 + 300]
 
 
+def resident() -> int:
+    """Bytes of memory of this process."""
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * 4096
+
+
+@pytest.mark.parametrize("checks", [False, True])
+def test_a_launch_leaves_nothing_behind(checks: bool, configure: Callable[..., dict]) -> None:
+    """Each launch kept a copy of its kernel's name, and with checks counts: 7 KB and more."""
+    configure(checks=checks)
+    x = whole_numbers(20)
+    for turn in range(1500):
+        if turn == 500:
+            before = resident()
+        gpuopt.cast(x, "f4", backend="sim", variant="v0")
+    assert resident() - before < 2e6
+
+
 @pytest.mark.parametrize("n", LARGE)
 @pytest.mark.parametrize("build", ["plain", "profile"])
 def test_index_beyond_32_bits(libraries: dict, build: str, n: int) -> None:

@@ -622,6 +622,7 @@ def test_machines_have_short_names():
         return sweep.machine({"device": device, "mode": mode})
 
     assert name("NVIDIA H200") == "h200"
+    assert name("NVIDIA H100 80GB HBM3") == "h100"
     assert name("NVIDIA H200", "host") == "host-h200"
     assert name("Intel(R) Xeon(R) Processor", "cpu") == "xeon"
     assert name("AMD EPYC 7763 64-Core Processor", "cpu") == "epyc-7763"

@@ -666,7 +666,7 @@ run_block(Block *block)
 
 /* The kernel's name without the parentheses that GPO_LAUNCH needs; cached. */
 static const char *
-clean_name(const char *kernel)
+clean_name(const char *given)
 {
     static struct Name {
         const char *given;
@@ -674,17 +674,18 @@ clean_name(const char *kernel)
     } * names;
     static size_t count;
     for (size_t i = 0; i < count; i++) {
-        if (names[i].given == kernel) {
+        if (names[i].given == given) {
             return names[i].clean;
         }
     }
     Name *grown = (Name *)realloc(names, (count + 1) * sizeof *names);
-    char *clean = (char *)malloc(strlen(kernel) + 1);
+    char *clean = (char *)malloc(strlen(given) + 1);
     if (!grown || !clean) {
         free(clean);
         names = grown ? grown : names;
-        return kernel;
+        return given;
     }
+    const char *kernel = given;
     size_t length = strlen(kernel);
     while (length >= 2 && kernel[0] == '(' && kernel[length - 1] == ')') {
         kernel++;
@@ -693,7 +694,7 @@ clean_name(const char *kernel)
     memcpy(clean, kernel, length);
     clean[length] = 0;
     names = grown;
-    names[count].given = kernel;
+    names[count].given = given;
     names[count].clean = clean;
     return names[count++].clean;
 }

@@ -335,7 +335,7 @@ def under(rows: Sequence[Row]) -> list[Row]:
 
 def machine(about: Mapping[str, Any]) -> str:
     """Return a short name for files: 'h200', 'xeon', 'host-h200'."""
-    noise = r"\((r|tm)\)|nvidia|intel|amd|cpu|processor|geforce|@.*|\d+-core.*"
+    noise = r"\((r|tm)\)|nvidia|intel|amd|cpu|processor|geforce|\d+gb|hbm\d|@.*|\d+-core.*"
     words = re.sub(noise, " ", str(about["device"]).lower())
     name = "-".join(re.findall(r"[a-z0-9]+", words)) or about["mode"]
     return f"host-{name}" if about["mode"] == "host" else name

@@ -741,11 +741,12 @@ def test_few_rows_are_chosen_where_most_destinations_have_none() -> None:
             _core.plan("index_add", x, index, source, backend="sim", **options)["variant"]
         )
 
-    assert chosen("float16", 2_210_331, 65_536) == "few_rows"
-    assert chosen("float32", 2_210_331, 65_536) == "few_rows"
+    assert chosen("float16", 4_000_000, 65_536) == "few_rows"
+    assert chosen("float32", 4_000_000, 65_536) == "few_rows"
+    assert chosen("bfloat16", 1_000_000, 20_000) == "v5"
     assert chosen("bfloat16", 524_288, 260_448) == "v5"
     assert chosen("bfloat16", 524_288, 100_000) == "v5"
-    assert chosen("float16", 100_000, 20_000, 8) == "few_rows"
+    assert chosen("float16", 400_000, 20_000, 8) == "few_rows"
     assert chosen("float16", 100_000, 25_000, 8, deterministic=True) == "v4"
     assert chosen("float64", 2_210_331, 65_536) == "v0"
     assert chosen("float16", 2_210_331, 4096) == "one_launch"

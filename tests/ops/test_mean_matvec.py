@@ -594,7 +594,8 @@ def test_many_batches_refuse_what_does_not_fit() -> None:
 def test_many_batches_are_chosen_by_their_sizes() -> None:
     for n, rows, cols, outputs, is_chosen in (
         (170_822, 19, 10, 19, True),
-        (262_144, 65, 5, 73, True),
+        (1_000_000, 8, 6, 8, True),
+        (265_383, 20, 6, 512, False),  # products bound
         (16_384, 256, 64, 256, False),  # the matrix does not fit
         (40, 19, 10, 19, False),
     ):

@@ -618,7 +618,9 @@ def test_more_elements_than_a_grid_has_threads(variant: str) -> None:
 
 
 def test_shapes_have_kernels_of_their_own() -> None:
-    """Twice as high and wide is v2; rows of 16 bytes; whatever is left."""
+    """Twice as high and wide is v2; rows of 16 bytes; whatever is left, and small results."""
+    small = gpuopt.explain("upsample_nearest", whole((1, 2, 6, 16)), scale=3.0, backend="sim")
+    assert small[0]["variant"] == "any_rows"
     for shape, scale, forward, backward in (
         ((1, 2, 6, 16), 2.0, "v2", "v2"),
         ((1, 2, 6, 16), 3.0, "aligned_rows", "whole_scales"),
@@ -628,7 +630,7 @@ def test_shapes_have_kernels_of_their_own() -> None:
         ((1, 2, 6, 16), 0.5, "any_rows", "small_scales"),
         ((1, 2, 6, 16), (0.5, 1.5), "any_rows", "any_rows"),
     ):
-        x = whole(shape)
+        x = whole(shape).astype(np.float16)
         y = upsample_nearest(x, scale=scale)
         row = gpuopt.explain("upsample_nearest", x, scale=scale, backend="sim")[0]
         assert row["variant"] == forward, (shape, scale)

@@ -123,7 +123,8 @@ time_of_v6_in_halves(const conv_plan &p)
 inline double
 time_of_v6_gradients_in_halves(const conv_plan &p)
 {
-    return 12.5 + time_of_v6_units(p, p.steps % 8 == 0 ? 0.033 : 0.075);
+    return 12.5 + time_of_v6_units(p, p.steps % 8 == 0 ? 0.033 : 0.075) +
+           time_by_channels(p, 15, 10);
 }
 
 inline double

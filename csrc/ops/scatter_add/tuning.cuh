@@ -14,6 +14,9 @@ constexpr int SHARED_BLOCK = 512;
 constexpr int GROUPS_AT_ONCE = 2;          /* 16-byte packs of the index in flight */
 constexpr int64_t COPIES_BYTES = 64 << 10; /* of tables: two blocks fit on an H200 */
 constexpr int64_t WORTH = 16;         /* elements per place, from which tables pay */
+constexpr int64_t WORTH_ALONE = 256;  /* the same where a table takes an SM; estimated:
+                                         an element 0.9 ns / 132 or v0's 0.016, and 132
+                                         sums of a place 0.0125 each */
 constexpr double STEPS_OF_MERGE = 72; /* an element takes a block 0.9 ns, and a sum that
                                          it sends to L2 takes L2 0.0125; from two calls
                                          of a sweep, see NOTES.md */
