@@ -151,7 +151,7 @@ HALVES = (torch.float16, torch.bfloat16)
         (9000, 40_000, 1, "v5", "short_rows"),
         (9000, 9000, 1, "v5", "short_rows"),
         (9000, 9001, 16, "v5", "v1"),
-        (5000, 300_000, 3, "few_rows", "short_rows"),
+        (5000, 300_000, 3, "v5", "short_rows"),
     ],
 )
 def test_halves_are_added_at_once_where_no_destination_has_two_rows(
