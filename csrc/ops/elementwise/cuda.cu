@@ -31,6 +31,19 @@ static const gpo_variant variants[] = {
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
+/* Whether each element of an operand is in a sector of its own, as if transposed. */
+static bool
+is_turned(const elementwise_plan &plan)
+{
+    bool turned = false;
+    for (int k = 0; k < plan.inputs && plan.ndim > 0; k++) {
+        const int64_t stride = plan.strides[k][plan.ndim - 1];
+        const int64_t apart = (stride < 0 ? -stride : stride) * plan.bytes[k];
+        turned = turned || apart >= SECTOR_BYTES;
+    }
+    return turned;
+}
+
 /* From times on an H200: benchmarks/results/h200-elementwise.json. */
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
@@ -52,8 +65,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "v2 reads packs where the last axis is contiguous or repeated");
         return &variants[2];
     }
-    if (plan.size >= MANY_RESULTS && elementwise_has_strided_packs(plan) &&
-        elementwise_has_offsets(plan)) {
+    if (plan.size >= MANY_RESULTS && !is_turned(plan) &&
+        elementwise_has_strided_packs(plan) && elementwise_has_offsets(plan)) {
         GPO_SAY(why, "an operand has strides on the last axis, or it is short: "
                      "any_strides stores packs");
         return &variants[3];

@@ -18,8 +18,9 @@ enum { STRIDED_BLOCK = 128, STRIDED_PACK = 4 }; /* any_strides; fewest of a pack
 /* any_strides: the largest offset, so that a pack after the last one has 31 bits, too. */
 constexpr int64_t MOST_OFFSET = INT32_MAX - 64;
 
-/* The choice: results from which any_strides is taken instead of v0; an estimate. */
-constexpr int64_t MANY_RESULTS = 1 << 16;
+/* The choice: results from which any_strides is taken instead of v0; on an H100 both take
+   4 us below.  Bytes of a sector, of which a transposed operand takes one per element. */
+constexpr int64_t MANY_RESULTS = 1 << 16, SECTOR_BYTES = 32;
 
 /* The choice: bytes of all arrays up to which v1 is taken; measured on an H100. */
 constexpr int64_t SMALL_BYTES = 512 << 20;
