@@ -411,6 +411,21 @@ def test_few_batches_are_numpys_formula(
     np.testing.assert_array_equal(got, want)
 
 
+def exact_call(
+    n: int, rows: int, cols: int, outputs: int, past: int, dtype: str
+) -> tuple[Any, Any, Any]:
+    """x, `past` elements into its memory, a matrix and the result, exact in any order."""
+    rng = np.random.default_rng(n + rows + cols + outputs)
+    memory = np.empty(n * rows * cols + past, dtype_of(dtype))
+    x = memory[past:].reshape(n, rows, cols)
+    x[...] = np.repeat(rng.integers(-3, 4, (n, rows, 1)), cols, 2)
+    matrix = (rng.integers(-1, 2, (outputs, rows)) * (rng.random(rows) < 0.2)).astype(
+        dtype_of(dtype)
+    )
+    want = matrix.astype("f8") @ x.astype("f8").mean(2).T
+    return x, matrix, want
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
     ("n", "rows", "cols", "outputs", "past"),
@@ -431,14 +446,7 @@ def test_short_rows_are_numpys_formula(
 ) -> None:
     """Whole numbers, the same ones along a row: exact in any order."""
     simulator(schedule="shuffle", checks=True)
-    rng = np.random.default_rng(n + rows + cols + outputs)
-    memory = np.empty(n * rows * cols + past, dtype_of(dtype))
-    x = memory[past:].reshape(n, rows, cols)
-    x[...] = np.repeat(rng.integers(-3, 4, (n, rows, 1)), cols, 2)
-    matrix = (rng.integers(-1, 2, (outputs, rows)) * (rng.random(rows) < 0.2)).astype(
-        dtype_of(dtype)
-    )
-    want = matrix.astype("f8") @ x.astype("f8").mean(2).T
+    x, matrix, want = exact_call(n, rows, cols, outputs, past, dtype)
     for variant in ("short_rows", "few_batches"):
         got = mean_matvec(x, matrix, backend="sim", variant=variant)
         np.testing.assert_array_equal(got.astype("f8"), want, variant)
@@ -542,14 +550,7 @@ def test_many_batches_are_numpys_formula(
     n: int, rows: int, cols: int, outputs: int, past: int, dtype: str, simulator: Any
 ) -> None:
     """Whole numbers, the same ones along a row: exact in any order."""
-    rng = np.random.default_rng(n + rows + cols + outputs)
-    memory = np.empty(n * rows * cols + past, dtype_of(dtype))
-    x = memory[past:].reshape(n, rows, cols)
-    x[...] = np.repeat(rng.integers(-3, 4, (n, rows, 1)), cols, 2)
-    matrix = (rng.integers(-1, 2, (outputs, rows)) * (rng.random(rows) < 0.2)).astype(
-        dtype_of(dtype)
-    )
-    want = matrix.astype("f8") @ x.astype("f8").mean(2).T
+    x, matrix, want = exact_call(n, rows, cols, outputs, past, dtype)
     for schedule, layout in (("ascending", "LN"), ("shuffle", "NL"), ("descending", "LN")):
         simulator(schedule=schedule, checks=True)
         got = mean_matvec(x, matrix, layout, backend="sim", variant="many_batches")

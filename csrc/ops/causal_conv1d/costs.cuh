@@ -17,6 +17,7 @@
 constexpr int64_t MIDDLE = 128;         /* lags */
 constexpr int64_t TOEPLITZ_STEPS = 768; /* v6 in float32: most steps of its estimate */
 constexpr int64_t GRADIENT_STEPS = 512; /* v6 backward in 16 bits: the same */
+constexpr double SLOW_START = 12;       /* us, before v6 or v7 has a result */
 
 /* A million elements of x, of `batches` batches. */
 inline double
@@ -45,7 +46,7 @@ time_by_channels(const conv_plan &p, double first, double each)
     return by_channels ? first + each * millions(p, p.batches) : 0;
 }
 
-/* Blocks of 128 steps; with few of them, two loads for each lag that follow each other. */
+/* A thread loads lag after lag; with many blocks of 128 steps, two loads a product. */
 inline double
 time_of_v1(const conv_plan &p)
 {
@@ -61,7 +62,7 @@ time_of_v2(const conv_plan &p)
            padded_millions(p, V2_STEPS) * static_cast<double>(p.lags + 29) / 2.58;
 }
 
-/* Eight times as many steps as threads wait for each lag where there are few rows. */
+/* A thread adds lag after lag; with many rows, 11e12 products a second and the bytes. */
 inline double
 time_of_middle_filters(const conv_plan &p)
 {
@@ -69,7 +70,7 @@ time_of_middle_filters(const conv_plan &p)
     return 5.5 + 0.06 * lags + millions(p, p.batches) * (0.09 * (lags + 12) + 4.5);
 }
 
-/* Both gradients: dw is that of v5, whose rows wait for up to 512 steps. */
+/* Both gradients; dw is that of v5, in which threads add up to 512 steps in a row. */
 inline double
 time_of_middle_gradients(const conv_plan &p)
 {

@@ -159,6 +159,13 @@ static const gpo_variant backward_variants[] = {
 
 /* ---- choice, by the times in NOTES.md ---- */
 
+/* Whether elements have 16 bits. */
+static bool
+has_halves(const gpo_call *call)
+{
+    return gpo_dtypes[call->in[call->op->by].dtype].bytes == 2;
+}
+
 /* Whether v6 can run the call, and may: its results are causal to rounding. */
 static bool
 takes_tensor_cores(const gpo_call *call, const conv_plan &p)
@@ -223,7 +230,7 @@ wants_large_transforms(const gpo_call *call, const conv_plan &p)
 static int
 row_for_middle(const gpo_call *call, const conv_plan &p)
 {
-    const bool is_half = gpo_dtypes[call->in[call->op->by].dtype].bytes == 2;
+    const bool is_half = has_halves(call);
     int row = MIDDLE_FILTERS;
     double time = time_of_middle_filters(p);
     const auto consider = [&](int other, double its) {
@@ -251,7 +258,7 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
     const int64_t processors = gpo_processors(call);
     const bool tensor = takes_tensor_cores(call, p);
     const int direct = p.steps <= 128 || p.lags <= 64 ? MIDDLE_FILTERS : V5;
-    if (gpo_dtypes[call->in[call->op->by].dtype].bytes == 2 && tensor) {
+    if (has_halves(call) && tensor) {
         const bool is_slow =
             p.steps <= GRADIENT_STEPS &&
             time_of_v6_gradients_in_halves(p) > time_of_middle_gradients(p);
@@ -273,10 +280,11 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
 static bool
 is_small(const gpo_call *call, const conv_plan &p)
 {
-    const bool is_half = gpo_dtypes[call->in[call->op->by].dtype].bytes == 2;
-    const double v6 =
-        is_half && takes_tensor_cores(call, p) ? time_of_v6_in_halves(p) : SLOW_START;
-    return !p.backward && time_of_v1(p) < (v6 < SLOW_START ? v6 : SLOW_START);
+    double others = SLOW_START;
+    if (has_halves(call) && takes_tensor_cores(call, p)) {
+        others = fmin(others, time_of_v6_in_halves(p));
+    }
+    return !p.backward && time_of_v1(p) < others;
 }
 
 /* Whether channels, and not steps, are neighbours in the arrays of a call. */

@@ -39,8 +39,6 @@ struct lag_tile {
     static constexpr int RING = sizeof(V) == 8 ? 128 : 256; /* >= STAGED + LAGS */
 };
 
-constexpr double SLOW_START = 12; /* us, before v6 or v7 has a result */
-
 /* Filters of at most SHORT lags. */
 constexpr int SHORT = 16;
 constexpr int64_t MOST_SHORT_STEPS = 1 << 30; /* fewer than so many */

@@ -32,8 +32,7 @@ constexpr double MEANS_US = 3;         /* the launch that finds the means */
 constexpr double OF_V4S = 0.8;     /* of v4's estimate is a plan worth its difference */
 constexpr double V5_SLOWER = 0.08; /* v5's stream of x beside v4's */
 constexpr double SHORT_SLOWER = 0.4; /* short_rows' of rows that v4 reads well */
-constexpr double OF_FEW =
-    0.8; /* the same of few_batches' estimate, which is measured */
+constexpr double OF_FEW = 0.8; /* OF_V4S for few_batches' estimate, which is measured */
 
 /*
  * A size of tiles of the product.  A stage of a tile takes alone_us where an SM has no

@@ -5,6 +5,7 @@
 #ifndef GPO_MEAN_MATVEC_MANY_BATCHES_CUH
 #define GPO_MEAN_MATVEC_MANY_BATCHES_CUH
 
+#include "row_words.cuh"
 #include "short_rows.cuh"
 
 /* What an SM does in a us, by predicted instructions and wavefronts; not measured. */
@@ -45,9 +46,7 @@ plan_many_batches(const gpo_call *call, int64_t room)
     plan.is_staged = p.out_output == 1 && p.out_batch != 1 && p.outputs > 1;
     const int64_t outputs = plan.is_heavy ? MANY_HEAVY_OUTPUTS : MANY_LIGHT_OUTPUTS;
     const int64_t across = plan.is_heavy ? MANY_HEAVY_ACROSS : MANY_LIGHT_ACROSS;
-    while (MANY_LANE_BYTES << plan.log_lanes < p.cols * bytes) {
-        plan.log_lanes++;
-    }
+    plan.log_lanes = log_lanes_of_row(p.cols, MANY_LANE_BYTES / bytes);
     const int64_t pass = THREADS >> plan.log_lanes, pass_bytes = pass * p.cols * bytes;
     const int64_t passes = pass_bytes < MANY_BYTES ? MANY_BYTES / pass_bytes : 1;
     plan.stage_rows = passes * pass;

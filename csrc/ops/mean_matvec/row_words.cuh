@@ -27,15 +27,24 @@ power_of_two_in(int64_t n, int64_t most)
     return static_cast<int>(both & -both);
 }
 
+/* The logarithm of the lanes of a row of which each adds up to `most` elements. */
+inline int
+log_lanes_of_row(int64_t cols, int64_t most)
+{
+    int log = 0;
+    while (most << log < cols) {
+        log++;
+    }
+    return log;
+}
+
 /* Of rows that lie as in x, which are copied as far from a 16-byte boundary. */
 template <typename T>
 row_words
 row_words_of(const T *x, int64_t cols, int64_t most_of_lane)
 {
     row_words w = {};
-    while (most_of_lane << w.log_lanes < cols) {
-        w.log_lanes++;
-    }
+    w.log_lanes = log_lanes_of_row(cols, most_of_lane);
     w.part = static_cast<int>(ceil_div(cols, int64_t{1} << w.log_lanes));
     const int64_t past =
         static_cast<int64_t>(reinterpret_cast<uintptr_t>(x) / sizeof(T));

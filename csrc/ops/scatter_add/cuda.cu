@@ -86,13 +86,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[LONG_RESULT];
     }
     const int64_t table_bytes = plan.size * (own < 4 ? 4 : own);
-    if (table_bytes > COPIES_BYTES && table_bytes <= gpo_shared_room(call) &&
-        plan.n >= WORTH_ALONE * plan.size) {
-        GPO_SAY(why, "v1: a table fits into a processor's shared memory, and has many "
-                     "elements for each place");
-        return &variants[V1];
-    }
     if (table_bytes > COPIES_BYTES) {
+        if (table_bytes <= gpo_shared_room(call) && plan.n >= WORTH_ALONE * plan.size) {
+            GPO_SAY(why, "v1: a table fits into a processor's shared memory, and has "
+                         "many elements for each place");
+            return &variants[V1];
+        }
         GPO_SAY(why, "v0: so long a result has addresses enough for global atomics");
         return &variants[V0];
     }

@@ -105,7 +105,7 @@ choose_from(const gpo_variant *variants, const gpo_call *call, bool aligned,
     return &variants[ANY_ROWS];
 }
 
-/* Whether the result is so small that the shortest code is the fastest. */
+/* Whether the result is so small that any_rows, the shortest code, is the fastest. */
 static bool
 is_small(const gpo_call *call)
 {
@@ -116,11 +116,8 @@ is_small(const gpo_call *call)
 static const gpo_variant *
 choose_forward(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    if (takes_any_rows(call) && !takes_doubles(call) && is_small(call)) {
-        GPO_SAY(why, "any_rows: so few results that its short code is the fastest");
-        return &forward_variants[ANY_ROWS];
-    }
-    return choose_from(forward_variants, call, takes_aligned_rows(call), why);
+    return choose_from(forward_variants, call,
+                       !is_small(call) && takes_aligned_rows(call), why);
 }
 
 static const gpo_variant *

@@ -6,7 +6,6 @@
  * Cost:  reads x once, and the matrix once per block, from L2; writes the result.
  */
 #include "../many_batches.cuh"
-#include "../row_words.cuh"
 #include "../../../device/divide.cuh"
 
 template <typename T>
