@@ -227,14 +227,15 @@ def test_deterministic_picks_a_rung_that_is() -> None:
 
     assert chosen(1000, 100_000, deterministic=True) == "v3"
     assert chosen(100_000, 100_000, deterministic=True) == "v4"
-    assert chosen(90_000, 100_000, "int32", deterministic=True) == "v0"
+    assert chosen(90_000, 100_000, "int32", deterministic=True) == "long_result"
     assert chosen(1000, 100_000) == "v1"
-    assert chosen(10_000, 5000) == "v0"
+    assert chosen(10_000, 5000) == chosen(10_000, 100_000) == "long_result"
+    assert chosen(10_000, 4096, mode="clip") == chosen(512 * 8192 + 1, 1) == "v0"
+    assert chosen(10_000, 512, mode="clip") == "one_launch"
+    assert chosen(10_000, 512, "float64", mode="clip") == "v0"
     assert chosen(1000, 4096) == chosen(1000, 4096, deterministic=True) == "one_launch"
     assert chosen(512 * 8192, 1) == "one_launch"
-    assert chosen(512 * 8192 + 1, 1) == "v0"
-    assert chosen(90_000, 1_000_000) == chosen(100_000, 20_000) == "v0"
-    assert chosen(100_000, 1_000_000) == "long_result"  # L2 of the simulator is 1 MiB
+    assert chosen(100_000, 1_000_000) == "long_result"
 
 
 # ---- special values ----
@@ -481,6 +482,29 @@ def test_long_result_in_ranges(size: int, dtype: str) -> None:
     with pytest.raises(IndexError, match="position 7 "):
         scatter_add(values, index, size, out=out, **options)
     assert (out == 5).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex64", "complex128"])
+@pytest.mark.parametrize("variant", ["long_result", "one_launch"])
+def test_lanes_of_one_place_anywhere(variant: str, dtype: str) -> None:
+    """Places that 1 to 32 lanes share, side by side and apart, also with lanes of no place."""
+    rng = np.random.default_rng(5)
+    options: dict[str, Any] = {"backend": "sim", "variant": variant}
+    for places in (1, 2, 5, 9, 40, 3000):
+        for n in (1, 31, 97, 1500):
+            index = rng.integers(0, places, n)
+            index[rng.integers(0, n, n // 2)] = rng.integers(places)
+            for order in (index, np.sort(index), index.astype(np.int32)[::-1]):
+                values = rng.integers(-9, 10, n).astype(dtype)
+                got = scatter_add(values, order, 3000, **options)
+                np.testing.assert_array_equal(got, ref.scatter_add(values, order, 3000))
+    size = 98_305  # of two ranges, with few elements of the second
+    index = np.repeat(rng.integers(0, 99, 800), 4)
+    index[::50] = size - 1
+    values = rng.integers(-9, 10, 3200).astype(dtype)
+    np.testing.assert_array_equal(
+        scatter_add(values, index, size, **options), ref.scatter_add(values, index, size)
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "complex64", "complex128"])

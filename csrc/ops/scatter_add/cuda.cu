@@ -47,13 +47,30 @@ static const gpo_variant variants[] = {
                                   SHAPE(scatter_add_one_launch)),
               "at most 4,096 elements", scatter_add_is_few),
     gpo_shape(gpo_row<every_type>("long_result",
-                                  "one atomic per element, a range of places at a time",
+                                  "one atomic for each place of a warp's elements",
                                   SHAPE(scatter_add_long_result), "no"),
-              "every call; made for sums that L2 does not hold", takes_all),
+              "every call; made for sums that no shared memory holds", takes_all),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
 /* ---- choice, by times on an H200: benchmarks/results/h200-scatter_add.json ---- */
+
+/*
+ * Whether one launch takes less time than those of v0, which are clearing, adding and,
+ * where the sums have another type than the result, rounding: 4,000 int32 into 2,591 7.4
+ * in v0 on an H100, a launch that sorts 18.7.  v0 needs another one to check the indices.
+ */
+static bool
+one_launch_pays(const gpo_call *call)
+{
+    const scatter_add_plan &plan = *scatter_add_plan_of(call);
+    const bool waits = plan.mode == GPO_INDEX_RAISE && !is_known(call, plan.size);
+    const char kind = gpo_dtypes[call->out[0].dtype].kind;
+    const bool is_rounded =
+        kind == 'f' ? call->out[0].dtype != GPO_F64 : call->out[0].dtype == GPO_C64;
+    return scatter_add_is_few(call) &&
+           (plan.deterministic || waits || (is_rounded && plan.n <= FEW_RANKED));
+}
 
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
@@ -61,7 +78,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const scatter_add_plan &plan = *scatter_add_plan_of(call);
     const int own = gpo_dtypes[call->out[0].dtype].bytes;
     const int64_t sum_bytes = gpo_dtypes[call->out[0].dtype].kind == 'c' ? 16 : 8;
-    if (scatter_add_is_few(call)) {
+    if (one_launch_pays(call)) {
         GPO_SAY(why, "few elements: one_launch starts one kernel");
         return &variants[ONE_LAUNCH];
     }
@@ -78,30 +95,22 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "v4: deterministic=True, and sums above 96 KB are worth a sort");
         return &variants[V4];
     }
-    const int64_t ranges = scatter_add_ranges(call, sum_bytes);
-    const double places = static_cast<double>(plan.size);
-    if (ranges > 1 && ranges <= MOST_RANGES &&
-        static_cast<double>(plan.n) >= AGAIN * places) {
-        GPO_SAY(why, "long_result: atomics to sums that L2 does not hold are slow");
-        return &variants[LONG_RESULT];
-    }
     const int64_t table_bytes = plan.size * (own < 4 ? 4 : own);
-    if (table_bytes > COPIES_BYTES) {
-        if (table_bytes <= gpo_shared_room(call) && plan.n >= WORTH_ALONE * plan.size) {
-            GPO_SAY(why, "v1: a table fits into a processor's shared memory, and has "
-                         "many elements for each place");
-            return &variants[V1];
-        }
-        GPO_SAY(why, "v0: so long a result has addresses enough for global atomics");
+    const bool fits = table_bytes <= gpo_shared_room(call);
+    const int64_t worth = table_bytes > COPIES_BYTES ? WORTH_ALONE : WORTH;
+    if (fits && plan.n >= worth * plan.size) {
+        GPO_SAY(why,
+                "v1: the result fits into shared memory, and has many elements for "
+                "each place");
+        return &variants[V1];
+    }
+    if (plan.n <= FEW_FOR_LANES) {
+        GPO_SAY(why, "v0: few elements, whose kernel is the shortest");
         return &variants[V0];
     }
-    if (plan.n < WORTH * plan.size) {
-        GPO_SAY(why, "v0: tables in shared memory cost more than so few elements for "
-                     "each place");
-        return &variants[V0];
-    }
-    GPO_SAY(why, "v1: the result fits into shared memory, where atomics cost least");
-    return &variants[V1];
+    GPO_SAY(why, "long_result: lanes of a warp that want one place add up before they "
+                 "send an atomic");
+    return &variants[LONG_RESULT];
 }
 
 extern "C" const gpo_table scatter_add_cuda = {variants, choose};

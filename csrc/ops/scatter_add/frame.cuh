@@ -224,13 +224,21 @@ scatter_add_is_few(const gpo_call *call)
 template <typename T>
 gpo_status scatter_add_one_launch(gpo_call *call);
 
-/* So many ranges of places have sums, of `sum_bytes` each, that L2 holds. */
+/*
+ * So many ranges of places take long_result's launches: those whose sums, of `sum_bytes`
+ * each, L2 holds, where a place is still there when its next element comes, and else as
+ * few as places of 32 bits allow.
+ */
 inline int64_t
 scatter_add_ranges(const gpo_call *call, int64_t sum_bytes)
 {
-    const int64_t bytes = scatter_add_plan_of(call)->size * sum_bytes;
+    const scatter_add_plan &plan = *scatter_add_plan_of(call);
     const int64_t most = gpo_l2_bytes(call) / L2_PARTS * L2_OF_SUMS;
-    return bytes <= most ? 1 : ceil_div(bytes, most);
+    const int64_t ranges = ceil_div(plan.size * sum_bytes, most);
+    const bool pays =
+        ranges <= MOST_RANGES &&
+        static_cast<double>(plan.n) >= AGAIN * static_cast<double>(plan.size);
+    return pays && ranges > 1 ? ranges : 1 + (plan.size >> 32);
 }
 
 template <typename T>

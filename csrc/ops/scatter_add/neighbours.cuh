@@ -1,6 +1,6 @@
 /*
- * neighbours.cuh  Lanes that are to add to the place of the lane before (v1): sorted and
- * hot indices have many, and their atomics would wait for each other.
+ * neighbours.cuh  Lanes that are to add to one place: sorted and hot indices have many, and
+ * their atomics would wait for each other.
  */
 #ifndef GPO_SCATTER_ADD_NEIGHBOURS_CUH
 #define GPO_SCATTER_ADD_NEIGHBOURS_CUH
@@ -39,6 +39,41 @@ joined(place_and_sum<Sum> *mine)
         mine->sum = d < rest ? mine->sum + right : mine->sum;
     }
     return is_first;
+}
+
+/* From so many lanes of one place on, adding them up takes less time than their atomics. */
+constexpr int WORTH_ADDING = 4;
+
+/*
+ * Where WORTH_ADDING lanes and more have one key, the lowest lane of each key gets the
+ * sum of all.  Whether this lane's is to be added; all lanes of a warp call it, those that
+ * have no element with `is_element` false.
+ */
+template <typename Sum>
+__device__ __forceinline__ bool
+joined_anywhere(uint32_t key, bool is_element, Sum *sum)
+{
+    const unsigned lane = threadIdx.x % WARP, mine = 1u << lane;
+    const unsigned same = __match_any_sync(ALL_LANES, key);
+    const unsigned elements = __ballot_sync(ALL_LANES, is_element);
+    const unsigned peers = is_element ? same & elements : mine;
+    if (!__any_sync(ALL_LANES, __popc(peers) >= WORTH_ADDING)) {
+        return is_element;
+    }
+    /* In each round, the lanes that are left to a key are added in pairs. */
+    unsigned before = static_cast<unsigned>(__popc(peers & (mine - 1)));
+    unsigned after = peers & ~(mine - 1) & ~mine;
+    const bool leads = before == 0;
+    while (__any_sync(ALL_LANES, after != 0)) {
+        const int from = after != 0 ? __ffs(static_cast<int>(after)) - 1 : 0;
+        const Sum other = shuffle_from(*sum, from);
+        if (after != 0) {
+            *sum = *sum + other;
+        }
+        after &= __ballot_sync(ALL_LANES, before % 2 == 0);
+        before /= 2;
+    }
+    return is_element && leads;
 }
 
 #endif

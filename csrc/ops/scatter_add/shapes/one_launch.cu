@@ -2,11 +2,13 @@
  * one_launch.cu  Few elements: one launch checks the indices, clears out and adds.
  * Each block checks all indices, so that none writes before they are known to be good,
  * and tells the host while it goes on.  It then sorts the elements of its own places in
- * shared memory and adds them in that order: no atomics, one rounding.
+ * shared memory and adds them in that order: no atomics, one rounding.  Integers, whose
+ * sums are the same in any order, are added by atomics instead.
  * Cost:  the indices once per block of 8,192 places, the values once.
  */
 #include "../../../device/few_sums.cuh"
 #include "../frame.cuh"
+#include "../neighbours.cuh"
 
 static_assert(MOST_ELEMENTS == FEW, "few_sums.cuh sorts so many");
 
@@ -90,6 +92,20 @@ __launch_bounds__(FEW_THREADS)
         out[begin + k] = result_of<T>{};
     }
     if (kept == 0) {
+        return;
+    }
+    if constexpr (IS_WHOLE<T>) {
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < ITEMS; j++) {
+            const int i = j * FEW_THREADS + tid;
+            const uint32_t k = i < n ? space[0].key[i] : places;
+            const bool is_mine = k != static_cast<uint32_t>(places);
+            Sum sum = is_mine ? x.lift(x.values[i * x.values_stride]) : Sum{};
+            if (joined_anywhere(k, is_mine, &sum)) {
+                atomic_add(&out[begin + k], sum);
+            }
+        }
         return;
     }
     few_sort<ITEMS>(&space[0], n, key);
