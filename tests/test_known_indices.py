@@ -146,8 +146,8 @@ HALVES = (torch.float16, torch.bfloat16)
     ("rows", "length", "width", "first", "later"),
     [
         (27, 9000, 1, "one_launch", "one_launch"),
-        (200, 9000, 1, "one_launch", "short_rows"),
-        (200, 9000, 40, "one_launch", "v0"),
+        (300, 9000, 1, "one_launch", "short_rows"),
+        (300, 9000, 40, "one_launch", "v0"),
         (9000, 40_000, 1, "v5", "short_rows"),
         (9000, 9000, 1, "v5", "short_rows"),
         (9000, 9001, 16, "v5", "v1"),

@@ -6,6 +6,8 @@
 #define _GNU_SOURCE /* dladdr */
 #include "cuda.h"
 
+#include "../core/exchange.h"
+
 #ifndef GPO_WITH_CUDA
 
 static const char *
@@ -426,7 +428,7 @@ scratch(gpo_call *call, size_t bytes, void **out)
     return GPO_OK;
 }
 
-/* ---- the stream's workspace: gpo_tickets ---- */
+/* ---- the stream's workspace: gpo_tickets, and exchange.h behind it ---- */
 
 /* One per device and stream that ever needed it; freed with the stream or at exit. */
 typedef struct stream_block {
@@ -452,6 +454,7 @@ static gpo_status
 tickets(gpo_call *call, unsigned **out)
 {
     enum { TICKET_BYTES = GPO_TICKETS * sizeof(unsigned) };
+    const cudaStream_t stream = (cudaStream_t)call->stream;
     gpo_status status = GPO_OK;
     pthread_mutex_lock(&lock);
     stream_block *b = find_block(call);
@@ -465,10 +468,15 @@ tickets(gpo_call *call, unsigned **out)
     if (!b) {
         return gpo_fail(&call->error, GPO_EMEMORY, "out of host memory");
     }
-    status = alloc(call, TICKET_BYTES + GPO_PARTIALS, &memory);
+    status = alloc(call, TICKET_BYTES + GPO_PARTIALS + GPO_EXCHANGE_BYTES, &memory);
+    if (!status) {
+        status = gpo_cuda_check(call, cudaMemsetAsync(memory, 0, TICKET_BYTES, stream),
+                                "cudaMemsetAsync");
+    }
     if (!status) {
         status = gpo_cuda_check(
-            call, cudaMemsetAsync(memory, 0, TICKET_BYTES, (cudaStream_t)call->stream),
+            call,
+            cudaMemsetAsync(gpo_exchange_of(memory), 0, GPO_EXCHANGE_BYTES, stream),
             "cudaMemsetAsync");
     }
     if (status) {

@@ -7,6 +7,8 @@
  */
 #include "internal.h"
 
+#include "../core/exchange.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -447,8 +449,10 @@ end(gpo_call *call)
 }
 
 static const size_t ticket_bytes = GPO_TICKETS * sizeof(unsigned);
+static const size_t block_bytes = ticket_bytes + GPO_PARTIALS + GPO_EXCHANGE_BYTES;
 
-/* The tickets are zero between launches; the partials after them count as unwritten. */
+/* The tickets are zero between launches; the partials after them count as unwritten, the
+   words of exchange.h are as the last launch left them. */
 static gpo_status
 tickets(gpo_call *call, unsigned **out)
 {
@@ -457,13 +461,13 @@ tickets(gpo_call *call, unsigned **out)
     lock();
     const bool fails = must_fail();
     if (!fails && !ticket_block) {
-        ticket_block = (char *)heap_alloc(ticket_bytes + GPO_PARTIALS);
+        ticket_block = (char *)heap_alloc(block_bytes);
         if (ticket_block) {
-            memset(ticket_block, 0, ticket_bytes);
+            memset(ticket_block, 0, block_bytes);
         }
     }
     if (fails || !ticket_block) {
-        status = no_memory(call, ticket_bytes + GPO_PARTIALS);
+        status = no_memory(call, block_bytes);
     }
     else {
         Allocation *block = allocation_of(ticket_block);
@@ -473,6 +477,8 @@ tickets(gpo_call *call, unsigned **out)
             memset(block->unwritten, 0xFF, block->bytes / 8 + 1);
         }
         allocation_written(block, ticket_block, ticket_bytes);
+        allocation_written(block, ticket_block + ticket_bytes + GPO_PARTIALS,
+                           GPO_EXCHANGE_BYTES);
         *out = (unsigned *)ticket_block;
         tickets_used = true;
     }
@@ -484,6 +490,9 @@ static void
 check_tickets(bool complete)
 {
     const unsigned *ticket = (const unsigned *)ticket_block;
+    if (!complete) { /* blocks that did not start have not been counted */
+        memset(ticket_block + ticket_bytes + GPO_PARTIALS, 0, GPO_EXCHANGE_BYTES);
+    }
     for (int i = 0; i < GPO_TICKETS; i++) {
         if (ticket[i] != 0) {
             if (complete) {
@@ -553,8 +562,7 @@ void
 memory_state(gpo_sim_state *state)
 {
     state->allocations = (int64_t)heap_count - (ticket_block != NULL);
-    state->bytes =
-        (int64_t)(heap_bytes - (ticket_block ? ticket_bytes + GPO_PARTIALS : 0));
+    state->bytes = (int64_t)(heap_bytes - (ticket_block ? block_bytes : 0));
 }
 
 /* SMs: few, so that grids sized by it run quickly but still have many blocks. */

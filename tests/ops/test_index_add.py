@@ -189,9 +189,9 @@ def test_deterministic_takes_a_sort() -> None:
     assert chosen("int8", 4096, mode="clip") == "one_launch"
     assert chosen("float32", 1000, 100, mode="clip") == "v0"
     assert (
-        chosen("float32", 128, mode="clip") == chosen("float64", 9, mode="clip") == "one_launch"
+        chosen("float32", 256, mode="clip") == chosen("float64", 9, mode="clip") == "one_launch"
     )
-    assert chosen("float32", 129, mode="clip") == "v0"
+    assert chosen("float32", 257, mode="clip") == "v0"
     x, index, source = np.zeros(50, np.float32), np.arange(50), np.ones(50, np.float32)
     for rung in (*RUNGS[:4], "short_rows"):
         with pytest.raises(gpuopt.VariantError, match="deterministic=True takes 'v4'"):
@@ -821,7 +821,7 @@ def test_the_last_block_of_few_destinations(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "complex128", "bool"])
-@pytest.mark.parametrize("count", [1, 5, 31, 86, 128, 129])
+@pytest.mark.parametrize("count", [1, 5, 31, 86, 129, 256, 257])
 @pytest.mark.parametrize(
     "shape", [(3,), (9000,), (40, 3), (30, 255), (2, 50, 7), (300, 300), (2**16 + 1, 2)]
 )

@@ -363,6 +363,17 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "few elements: v0, whose kernel is the shortest");
         return &variants[V0];
     }
+    const double hottest = static_cast<double>(most_of(call, plan.length) * row);
+    if (row >= WARP_WIDE && ONE_PLACE * hottest > 2 * time_of_v4(plan)) {
+        GPO_SAY(why, "many rows for one destination: v4 sorts for less than their "
+                     "atomics cost");
+        return &variants[V4];
+    }
+    if (row >= WARP_WIDE && bytes == 8) {
+        GPO_SAY(why, "8-byte elements, which no atomic adds in pairs: v0, whose lanes "
+                     "take neighbours");
+        return &variants[V0];
+    }
     const int64_t warps = static_cast<int64_t>(gpo_processors(call)) * WARPS_AT_LEAST;
     if (row >= WARP_WIDE && plan.outer * plan.count < warps) {
         GPO_SAY(why, "few rows, of %d bytes or more: v1 takes 16 bytes a thread",

@@ -41,8 +41,8 @@ gpo_status index_add_begin(gpo_call *call, index_add_traits traits,
 gpo_status index_add_end(gpo_call *call, const index_add_frame &frame);
 
 /*
- * For an index that is known to be good, once: call->found.most, where a choice of a
- * rung that adds floats below float64 one by one depends on it.  Waits for the stream.
+ * For an index that is known to be good, once: call->found.most, where the choice of a
+ * rung that adds rows one by one depends on it.  Waits for the stream.
  */
 gpo_status index_add_look(gpo_call *call, const index_reader &index);
 

@@ -90,9 +90,11 @@ static bool
 look_pays(const index_add_plan &plan, bool distinct)
 {
     const bool half = plan.dtype == GPO_F16 || plan.dtype == GPO_BF16;
+    const int64_t row = plan.inner * gpo_dtypes[plan.dtype].bytes;
     return !plan.is_deterministic && plan.count > 0 && plan.count <= MOST_LOOKED_AT &&
            (half ? distinct && !plan.is_scaled
-                 : plan.dtype == GPO_F32 && plan.count > INDEX_ADD_FEW_ROWS);
+                 : (plan.dtype == GPO_F32 || row >= WARP_WIDE) &&
+                       plan.count > INDEX_ADD_FEW_ROWS);
 }
 
 gpo_status

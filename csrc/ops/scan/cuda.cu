@@ -24,7 +24,17 @@ scan_v5_or_v3(gpo_call *call)
     return has_many_tiles(call) ? scan_v5<T>(call) : scan_with<scan_v3, T>(call);
 }
 
-enum { V3 = 3, V4, V5, SHORT_ROWS, COLUMNS, WALKED_COLUMNS, WARP_ROWS, CLUSTER_ROWS };
+enum {
+    V3 = 3,
+    V4,
+    V5,
+    SHORT_ROWS,
+    COLUMNS,
+    WALKED_COLUMNS,
+    WARP_ROWS,
+    CLUSTER_ROWS,
+    ONE_WAVE
+};
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "Hillis and Steele, three kernels", RUNG(scan_v0)),
@@ -53,6 +63,11 @@ static const gpo_variant variants[] = {
                                   GPO_RUN(scan_cluster_rows), "run-to-run", "sm_90a"),
               "rows along memory of at most 1 MiB, but not sums of short integers",
               has_cluster_rows),
+    gpo_shape(gpo_row<every_type>("one_wave",
+                                  "all blocks of a row run at once and read all totals",
+                                  GPO_RUN(scan_one_wave)),
+              "rows along memory of at most 16 MiB, but not sums of short integers",
+              has_one_wave),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 

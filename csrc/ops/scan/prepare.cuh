@@ -5,6 +5,7 @@
 #ifndef GPO_SCAN_PREPARE_CUH
 #define GPO_SCAN_PREPARE_CUH
 
+#include "../../core/exchange.h"
 #include "views.cuh"
 
 /* ---- shapes ---- */
@@ -65,6 +66,53 @@ has_cluster_rows(const gpo_call *call)
            scan_plan_of(call)->cols + size - 1 <= ALL * CLUSTER_PACKS * size;
 }
 
+inline int64_t
+within(int64_t x, int64_t least, int64_t most)
+{
+    return x < least ? least : x > most ? most : x;
+}
+
+/* How one_wave shares rows of `tiles` packs. */
+struct one_wave_blocks {
+    int64_t across; /* blocks of a row */
+    int threads, packs;
+};
+
+/* Blocks of a row, at most: as many as there are processors, more where those are full. */
+inline int64_t
+most_in_one_wave(const gpo_call *call, int64_t rows, int64_t tiles)
+{
+    const int64_t each = gpo_processors(call) / (rows > 0 ? rows : 1);
+    const int64_t full = ceil_div(tiles, WAVE_THREADS * WAVE_PACKS);
+    return within(full > each ? full : each, 1, WAVE_BLOCKS);
+}
+
+inline one_wave_blocks
+one_wave_blocks_of(const gpo_call *call, int64_t rows, int64_t tiles)
+{
+    const int64_t each = ceil_div(tiles, most_in_one_wave(call, rows, tiles));
+    const int64_t packs = ceil_div(each, WAVE_THREADS);
+    const int64_t warps = ceil_div(each, packs * WARP);
+    const int64_t threads = within(warps * WARP, WAVE_BLOCKS, WAVE_THREADS);
+    return {ceil_div(tiles, threads * packs), static_cast<int>(threads),
+            static_cast<int>(packs)};
+}
+
+/* Whether one_wave takes the call: blocks of a row that a block's threads can read. */
+inline bool
+has_one_wave(const gpo_call *call)
+{
+    const scan_plan &plan = *scan_plan_of(call);
+    const int64_t size = pack_size(call);
+    const int64_t tiles = ceil_div(plan.cols + size - 1, size);
+    constexpr int64_t MOST_WORDS = 4; /* of a block's total */
+    return !has_columns(call) && is_as_wide_as_x(call) && plan.cols > 0 &&
+           tiles <= WAVE_BLOCKS * WAVE_THREADS * WAVE_PACKS &&
+           plan.rows <= GPO_EXCHANGE_WORDS &&
+           plan.rows * most_in_one_wave(call, plan.rows, tiles) * MOST_WORDS <=
+               GPO_EXCHANGE_WORDS;
+}
+
 /* ---- x in the order of out ---- */
 
 /*
@@ -106,6 +154,9 @@ gpo_status scan_short_rows(gpo_call *call);
 
 template <typename T>
 gpo_status scan_cluster_rows(gpo_call *call);
+
+template <typename T>
+gpo_status scan_one_wave(gpo_call *call);
 
 template <typename T>
 gpo_status scan_columns(gpo_call *call);

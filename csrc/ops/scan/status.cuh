@@ -8,33 +8,13 @@
 #define GPO_SCAN_STATUS_CUH
 
 #include "../../device/block.cuh"
+#include "../../device/words.cuh"
 #include "views.cuh"
 
 constexpr uint64_t READY = static_cast<uint64_t>(1) << 32;
 
 template <typename V>
 constexpr int WORDS = sizeof(V) / 4;
-
-/* An aligned word is read and written atomically; it orders nothing else. */
-__device__ __forceinline__ void
-store_word(uint64_t *at, uint64_t word)
-{
-#ifdef __CUDACC__
-    *static_cast<volatile uint64_t *>(at) = word;
-#else
-    gpo_sim::atomic_store_release(at, word);
-#endif
-}
-
-__device__ __forceinline__ uint64_t
-load_word(const uint64_t *at)
-{
-#ifdef __CUDACC__
-    return *static_cast<const volatile uint64_t *>(at);
-#else
-    return gpo_sim::atomic_load(at);
-#endif
-}
 
 /* One read of a value that may not be published yet. */
 template <typename V>

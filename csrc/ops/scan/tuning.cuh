@@ -19,6 +19,11 @@ constexpr int FAN = 32;      /* tiles per group: one per lane of a warp */
    each: up to 128 KB of shared memory, a row of 1 MB.  Estimated. */
 constexpr int CLUSTER = 8, CLUSTER_THREADS = 1024, CLUSTER_PACKS = 8;
 
+/* one_wave: threads of a block, a thread for each block of a row, and the most packs of
+   each: up to 64 KB of shared memory. */
+constexpr int WAVE_THREADS = 512, WAVE_PACKS = 8;
+constexpr int64_t WAVE_BLOCKS = 256; /* of a row */
+
 /* v5: totals are computed 1 / 4 of L2 ahead; at 1 / 3 tiles are evicted too early. */
 constexpr int AHEAD_OF_L2 = 4;
 

@@ -29,7 +29,7 @@ takes_all(const gpo_call *)
     return true;
 }
 
-enum { V0, V1, V2, V3, V4, ONE_LAUNCH, LONG_RESULT };
+enum { V0, V1, V2, V3, V4, ONE_LAUNCH, ONE_TABLE, LONG_RESULT };
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "one global atomic per element (method B)",
@@ -46,6 +46,11 @@ static const gpo_variant variants[] = {
                                   "each block checks, sorts and adds: no second launch",
                                   SHAPE(scatter_add_one_launch)),
               "at most 4,096 elements", scatter_add_is_few),
+    gpo_shape(
+        gpo_row<every_type>("one_table",
+                            "each block checks and adds in shared memory, and rounds",
+                            SHAPE(scatter_add_one_table), "no"),
+        "at most 4,096 elements", scatter_add_is_few),
     gpo_shape(gpo_row<every_type>("long_result",
                                   "one atomic for each place of a warp's elements",
                                   SHAPE(scatter_add_long_result), "no"),
@@ -55,32 +60,17 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, by times on an H200: benchmarks/results/h200-scatter_add.json ---- */
 
-/*
- * Whether one launch takes less time than those of v0, which are clearing, adding and,
- * where the sums have another type than the result, rounding: 4,000 int32 into 2,591 7.4
- * in v0 on an H100, a launch that sorts 18.7.  v0 needs another one to check the indices.
- */
-static bool
-one_launch_pays(const gpo_call *call)
-{
-    const scatter_add_plan &plan = *scatter_add_plan_of(call);
-    const bool waits = plan.mode == GPO_INDEX_RAISE && !is_known(call, plan.size);
-    const char kind = gpo_dtypes[call->out[0].dtype].kind;
-    const bool is_rounded =
-        kind == 'f' ? call->out[0].dtype != GPO_F64 : call->out[0].dtype == GPO_C64;
-    return scatter_add_is_few(call) &&
-           (plan.deterministic || waits || (is_rounded && plan.n <= FEW_RANKED));
-}
-
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const scatter_add_plan &plan = *scatter_add_plan_of(call);
     const int own = gpo_dtypes[call->out[0].dtype].bytes;
     const int64_t sum_bytes = gpo_dtypes[call->out[0].dtype].kind == 'c' ? 16 : 8;
-    if (one_launch_pays(call)) {
-        GPO_SAY(why, "few elements: one_launch starts one kernel");
-        return &variants[ONE_LAUNCH];
+    if (scatter_add_is_few(call)) {
+        const bool sorts = plan.deterministic;
+        GPO_SAY(why, "few elements: %s starts one kernel",
+                variants[sorts ? ONE_LAUNCH : ONE_TABLE].name);
+        return &variants[sorts ? ONE_LAUNCH : ONE_TABLE];
     }
     if (plan.deterministic && plan.size <= FEW_PLACES) {
         GPO_SAY(why, "v4: deterministic=True, and up to %d places have long runs",
@@ -103,10 +93,6 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 "v1: the result fits into shared memory, and has many elements for "
                 "each place");
         return &variants[V1];
-    }
-    if (plan.n <= FEW_FOR_LANES) {
-        GPO_SAY(why, "v0: few elements, whose kernel is the shortest");
-        return &variants[V0];
     }
     GPO_SAY(why, "long_result: lanes of a warp that want one place add up before they "
                  "send an atomic");

@@ -67,26 +67,32 @@ ask(gpo_call *call, scatter_add_frame *f)
     return ask_verdict(call, line, &f->answer, nullptr);
 }
 
-/* What a rung reads and writes; fails if deterministic=True and the rung is not. */
+/* Fails if deterministic=True and the rung is not. */
+static gpo_status
+check_order(gpo_call *call, bool is_deterministic)
+{
+    return is_deterministic || !scatter_add_plan_of(call)->deterministic
+               ? GPO_OK
+               : gpo_fail(
+                     &call->error, GPO_EVARIANT,
+                     "scatter_add() with deterministic=True has no variant '%s': "
+                     "its atomics add in the order the hardware finds; take 'auto'",
+                     call->variant->name);
+}
+
+/* What a rung reads and writes. */
 static gpo_status
 open_frame(gpo_call *call, bool is_deterministic, scatter_add_frame *f)
 {
     const scatter_add_plan &plan = *scatter_add_plan_of(call);
     const char kind = gpo_dtypes[call->in[SCATTER_ADD_VALUES].dtype].kind;
-    gpo_status status = GPO_OK;
+    gpo_status status = check_order(call, is_deterministic);
     void *memory = nullptr;
     *f = {};
     f->sums = call->out[0];
-    if (plan.deterministic && !is_deterministic) {
-        return gpo_fail(
-            &call->error, GPO_EVARIANT,
-            "scatter_add() with deterministic=True has no variant '%s': its "
-            "atomics add in the order the hardware finds; take 'auto'",
-            call->variant->name);
-    }
     const bool raises = plan.mode == GPO_INDEX_RAISE;
     const bool known = raises && is_known(call, plan.size);
-    if (raises && !known) {
+    if (!status && raises && !known) {
         status = gpo_may_wait(call);
     }
     if (!status) {
@@ -213,7 +219,7 @@ scatter_add_with(gpo_call *call)
 
 /* ---- the shape kernels, for the table (shapes/) ---- */
 
-/* Whether one_launch takes the call. */
+/* Whether one_launch and one_table take the call. */
 inline bool
 scatter_add_is_few(const gpo_call *call)
 {
@@ -223,6 +229,9 @@ scatter_add_is_few(const gpo_call *call)
 
 template <typename T>
 gpo_status scatter_add_one_launch(gpo_call *call);
+
+template <typename T>
+gpo_status scatter_add_one_table(gpo_call *call);
 
 /*
  * So many ranges of places take long_result's launches: those whose sums, of `sum_bytes`

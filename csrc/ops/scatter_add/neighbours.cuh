@@ -41,29 +41,33 @@ joined(place_and_sum<Sum> *mine)
     return is_first;
 }
 
-/* From so many lanes of one place on, adding them up takes less time than their atomics. */
-constexpr int WORTH_ADDING = 4;
+/* Where a warp has fewer keys, adding up the lanes of each takes less than atomics. */
+constexpr int WORTH_ADDING = 25;
 
 /*
- * Where WORTH_ADDING lanes and more have one key, the lowest lane of each key gets the
- * sum of all.  Whether this lane's is to be added; all lanes of a warp call it, those that
- * have no element with `is_element` false.
+ * Where the lanes of a warp have few keys, the lowest lane of each gets the sum of all
+ * lanes with it.  Whether this lane's is to be added; all lanes of a warp call it, those
+ * that have no element with `is_element` false.  A match of 32 keys takes some 100 cycles,
+ * so it is made only where two lanes side by side have one key.
  */
 template <typename Sum>
 __device__ __forceinline__ bool
 joined_anywhere(uint32_t key, bool is_element, Sum *sum)
 {
     const unsigned lane = threadIdx.x % WARP, mine = 1u << lane;
+    const bool repeats = shuffle_up(key, 1) == key && is_element && lane > 0;
+    if (!__any_sync(ALL_LANES, repeats)) {
+        return is_element;
+    }
     const unsigned same = __match_any_sync(ALL_LANES, key);
-    const unsigned elements = __ballot_sync(ALL_LANES, is_element);
-    const unsigned peers = is_element ? same & elements : mine;
-    if (!__any_sync(ALL_LANES, __popc(peers) >= WORTH_ADDING)) {
+    const unsigned peers = is_element ? same : mine;
+    const bool leads = (peers & (mine - 1)) == 0;
+    if (__popc(__ballot_sync(ALL_LANES, leads)) >= WORTH_ADDING) {
         return is_element;
     }
     /* In each round, the lanes that are left to a key are added in pairs. */
     unsigned before = static_cast<unsigned>(__popc(peers & (mine - 1)));
-    unsigned after = peers & ~(mine - 1) & ~mine;
-    const bool leads = before == 0;
+    unsigned after = peers & ~(2 * mine - 1);
     while (__any_sync(ALL_LANES, after != 0)) {
         const int from = after != 0 ? __ffs(static_cast<int>(after)) - 1 : 0;
         const Sum other = shuffle_from(*sum, from);

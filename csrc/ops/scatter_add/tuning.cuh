@@ -23,7 +23,7 @@ constexpr double STEPS_OF_MERGE = 72; /* an element takes a block 0.9 ns, and a 
 
 /* long_result: elements of a thread; of L2, what one range of sums takes; the most ranges;
    elements per place from which a place is in L2 again when its next element comes */
-constexpr int LANES_ITEMS = 4;
+constexpr int LANES_ITEMS = 2;
 constexpr int64_t L2_OF_SUMS = 3, L2_PARTS = 4, MOST_RANGES = 8;
 constexpr double AGAIN = 0.25;
 
@@ -42,12 +42,13 @@ constexpr int64_t ORDERED_BYTES = 96
 /* The choice: so few places, whose words in v3's tables all threads want, take v4:
    95,446 float32 into 32 64 us on an H100 where v3 takes 96, 2^24 into 1 396 and 508. */
 constexpr int64_t FEW_PLACES = 32;
-/* Elements, at most, that one_launch ranks instead of sorting them, and that v0 takes. */
-constexpr int64_t FEW_RANKED = 512, FEW_FOR_LANES = 4096;
 
 constexpr int RUN_CHUNK = 1024; /* v4: sorted elements of a warp */
 
 /* one_launch: elements and places at most, places of a block; estimated. */
 constexpr int64_t MOST_ELEMENTS = 4096, PLACES = 8192, MOST_PLACES = 512 * PLACES;
+
+/* one_table: places of a block, whose sums take 32 KB, complex ones 64. */
+constexpr int64_t TABLE_PLACES = 4096;
 
 #endif

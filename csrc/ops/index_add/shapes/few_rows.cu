@@ -7,6 +7,7 @@
  * Cost:  the index and the source once; 2 * (8 * columns + 4) bytes for each row,
  *        written and read; x once if it is copied.
  */
+#include "../../../device/words.cuh"
 #include "../float64_sums.cuh"
 
 static constexpr int SLOTS_OF_ROW = 2;
@@ -64,17 +65,6 @@ __launch_bounds__(BLOCK)
     }
 }
 
-/* The key of a slot, which other threads may set meanwhile. */
-static __device__ __forceinline__ unsigned
-hash_key(const unsigned *at)
-{
-#ifdef __CUDACC__
-    return *static_cast<const volatile unsigned *>(at);
-#else
-    return gpo_sim::atomic_load(at);
-#endif
-}
-
 /*
  * The slot of destination k; -1 if the table is full, which takes an index that changes
  * during the call.  A key is read before it is set: rows of one destination may be many.
@@ -89,7 +79,7 @@ hash_slot(const index_add_hash &table, unsigned k)
     mixed ^= mixed >> 16;
     unsigned slot = __umulhi(mixed, table.slots);
     for (unsigned tried = 0; tried < table.slots; tried++) {
-        unsigned key = hash_key(table.key + slot);
+        unsigned key = load_word(table.key + slot);
         if (key == NO_KEY) {
             key = atomicCAS(table.key + slot, NO_KEY, k);
         }

@@ -5,7 +5,7 @@
  * destination in shared memory and adds them in that order: no atomics, one rounding.
  * Blocks share the columns and, where x is copied, the destinations; every one sorts
  * for itself.
- * Up to 128 rows are not sorted: one_launch_pairs.cuh.
+ * Up to 256 rows are not sorted: one_launch_pairs.cuh.
  * Cost:  the index once per block, the source once; x once if it is copied.
  */
 #include "../../../device/few_sums.cuh"

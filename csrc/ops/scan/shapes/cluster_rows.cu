@@ -1,16 +1,14 @@
 /*
  * cluster_rows.cu  Few rows of up to a megabyte: a cluster of blocks scans a row.  The
  * blocks run at once and write their totals to each other's shared memory, so there are
- * no tickets, no status words and no order of blocks.  Threads park their packs in
- * shared memory, so that loops need not be unrolled: the code is short, since a call of
- * a few microseconds waits for its first instructions from memory.
+ * no tickets, no status words and no order of blocks.
  * Cost:  reads x once, writes out once; per 16 bytes of x, 16 bytes of shared memory
  *        are written once and read twice.  A view not in the order of out is copied
  *        first.
  */
 #include "../../../device/hopper.cuh"
+#include "../parked_packs.cuh"
 #include "../prepare.cuh"
-#include "../rows.cuh"
 
 static_assert(CLUSTER_THREADS <= WARP * WARP, "a warp scans the totals of all warps");
 
@@ -29,7 +27,6 @@ send(const V *slot, uint32_t rank, V v)
     }
 }
 
-/* A thread has `packs` packs of a row, WARP packs apart. */
 template <typename Op>
 __global__ void
 __launch_bounds__(CLUSTER_THREADS)
@@ -38,69 +35,18 @@ __launch_bounds__(CLUSTER_THREADS)
 {
     using Acc = typename Op::Acc;
     using Part = typename Op::Part;
-    using Raw = typename Op::Raw;
-    using Fold = typename Op::Fold;
-    using Run = stretch<Fold, Acc, false>;
-    constexpr int VEC = Op::VEC;
-    GPO_DYN_SHARED(pack<Raw>, parked);
+    GPO_DYN_SHARED(pack<typename Op::Raw>, memory);
     GPO_SHARED(Acc, slots, [WARP]);
     GPO_SHARED(Part, earlier, [CLUSTER]);
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int warps = blockDim.x / WARP;
+    const int lane = threadIdx.x % WARP;
     const int rank = static_cast<int>(cluster_rank());
-    const int own = warp * packs * WARP + lane;
-    pack<Raw> *const mine = parked + own;
-    tile_place p =
-        place_of<Op, false, 0>(op, a, 1, 1, first_row + blockIdx.x / CLUSTER);
-    p.begin += (static_cast<int64_t>(rank) * packs * blockDim.x + own - lane) * VEC;
-
-    /* Load. */
-    const bool back = a.stride < 0;
-    const Raw *const x = static_cast<const Raw *>(a.x) + p.at.x;
-    const uint64_t policy = l2_evict_first();
-#pragma unroll 1
-    for (int j = 0; j < packs; j++) {
-        const int64_t f = p.begin + j * (WARP * VEC);
-        if (p.packed && f >= 0 && f + VEC <= p.n) {
-            start_copy(mine + j * WARP, x + (back ? -f - (VEC - 1) : f), policy);
-        }
-        else {
-            pack<Raw> raw;
-            load_elements(op, a, p, f, raw.v);
-            if (back) {
-                turn_round(raw.v);
-            }
-            mine[j * WARP] = raw;
-        }
-    }
+    const parked_packs<Op> mine(op, a, first_row + blockIdx.x / CLUSTER, rank, packs,
+                                memory);
     cluster_sync(); /* every block has begun: others may write its memory */
     await_copies();
-    const auto read = [&](int j) {
-        pack<Raw> raw = mine[j * WARP];
-        if (back) {
-            turn_round(raw.v);
-        }
-        return raw;
-    };
-
-    /* Combine: a thread's packs, a warp, the block, the blocks before. */
-    Acc sum = Fold::identity();
-#pragma unroll 1
-    for (int j = 0; j < packs; j++) {
-        const pack<Raw> raw = read(j);
-#pragma unroll
-        for (int i = 0; i < VEC; i++) {
-            sum = Fold::combine(sum, op.lift(raw.v[i]));
-        }
-    }
-    sum = warp_scan<Fold>(sum);
-    if (lane == WARP - 1) {
-        slots[warp] = sum;
-    }
-    __syncthreads();
-    sum = warp_scan<Fold>(lane < warps ? slots[lane] : Fold::identity());
-    if (warp == 0) {
-        const Acc total = shuffle_from(sum, WARP - 1);
+    const Acc sums = mine.sums_of_warps(op, slots);
+    if (threadIdx.x < WARP) {
+        const Acc total = shuffle_from(sums, WARP - 1);
         if (lane > rank && lane < CLUSTER) {
             send(&earlier[rank], lane, Op::widen(total));
         }
@@ -111,19 +57,7 @@ __launch_bounds__(CLUSTER_THREADS)
     for (int r = 0; r < rank; r++) {
         before = Op::PartFold::combine(before, earlier[r]);
     }
-    const Acc up = shuffle_from(sum, warp > 0 ? warp - 1 : 0);
-    Acc prefix = Op::narrow(before);
-    prefix = warp > 0 ? Fold::combine(prefix, up) : prefix;
-
-    /* Scan and store. */
-    Run total = Run::identity();
-#pragma unroll 1
-    for (int j = 0; j < packs; j++) {
-        const int64_t f = p.begin + j * (WARP * VEC);
-        const pack<Raw> raw = read(j);
-        const Run above = scan_pack<Op, false>(op, a, f, raw.v, &total);
-        store_pack<Op, false>(op, a, p, f, raw.v, Fold::combine(prefix, above.v));
-    }
+    mine.store(op, a, sums, Op::narrow(before));
 }
 
 struct cluster_rows {

@@ -2,44 +2,12 @@
  * one_launch.cu  Few elements: one launch checks the indices, clears out and adds.
  * Each block checks all indices, so that none writes before they are known to be good,
  * and tells the host while it goes on.  It then sorts the elements of its own places in
- * shared memory and adds them in that order: no atomics, one rounding.  Integers, whose
- * sums are the same in any order, are added by atomics instead.
+ * shared memory and adds them in that order: no atomics, one rounding.
  * Cost:  the indices once per block of 8,192 places, the values once.
  */
-#include "../../../device/few_sums.cuh"
-#include "../frame.cuh"
-#include "../neighbours.cuh"
+#include "../few.cuh"
 
 static_assert(MOST_ELEMENTS == FEW, "few_sums.cuh sorts so many");
-
-/* The elements of out: integers have 64 bits there. */
-template <typename T>
-using result_of = std::conditional_t<IS_WHOLE<T>, uint64_t, T>;
-
-template <typename T, typename Sum>
-__device__ __forceinline__ result_of<T>
-rounded(Sum sum)
-{
-    if constexpr (IS_COMPLEX<T>) {
-        return {static_cast<decltype(T::re)>(sum.re),
-                static_cast<decltype(T::im)>(sum.im)};
-    }
-    else if constexpr (sizeof(result_of<T>) == 2) {
-        return stored_as<T>(rounded_to_odd(sum));
-    }
-    else {
-        return static_cast<result_of<T>>(sum);
-    }
-}
-
-/* One kernel for both widths of the index: it is read once. */
-template <typename Input>
-__device__ __forceinline__ int64_t
-index_at(const Input &x, bool is_wide, int i)
-{
-    const int64_t at = i * x.index_stride;
-    return is_wide ? x.index[at] : reinterpret_cast<const int32_t *>(x.index)[at];
-}
 
 template <typename Input, int ITEMS>
 __global__ void
@@ -94,20 +62,6 @@ __launch_bounds__(FEW_THREADS)
     if (kept == 0) {
         return;
     }
-    if constexpr (IS_WHOLE<T>) {
-        __syncthreads();
-#pragma unroll
-        for (int j = 0; j < ITEMS; j++) {
-            const int i = j * FEW_THREADS + tid;
-            const uint32_t k = i < n ? space[0].key[i] : places;
-            const bool is_mine = k != static_cast<uint32_t>(places);
-            Sum sum = is_mine ? x.lift(x.values[i * x.values_stride]) : Sum{};
-            if (joined_anywhere(k, is_mine, &sum)) {
-                atomic_add(&out[begin + k], sum);
-            }
-        }
-        return;
-    }
     few_sort<ITEMS>(&space[0], n, key);
     few_runs<Sum, ITEMS>(
         &space[0], kept, 0,
@@ -115,48 +69,36 @@ __launch_bounds__(FEW_THREADS)
         [&](uint32_t k, Sum sum) { out[begin + k] = rounded<T>(sum); });
 }
 
-template <typename T>
-static gpo_status
-run_few(gpo_call *call, const scatter_add_frame &f, const verdict_word &verdict)
-{
-    using Input = scatter_add_input<T, int64_t>;
-    const scatter_add_plan &plan = *scatter_add_plan_of(call);
-    const int64_t largest = plan.size < PLACES ? plan.size : PLACES;
-    const few_digits key = few_digits_of(largest);
-    const int64_t blocks = ceil_div(plan.size, PLACES);
-    const dim3 grid(static_cast<unsigned>(blocks > 0 ? blocks : 1));
-    const bool is_wide = call->in[SCATTER_ADD_INDEX].dtype != GPO_I32;
-    const Input x = input_of<T, int64_t>(call, f);
-    result_of<T> *const out = static_cast<result_of<T> *>(call->out[0].data);
-    return plan.n <= FEW_THREADS
-               ? GPO_LAUNCH(call, grid, FEW_THREADS, 0,
-                            (scatter_add_one_launch_kernel<Input, 1>), x, is_wide, key,
-                            out, verdict)
-               : GPO_LAUNCH(call, grid, FEW_THREADS, 0,
-                            (scatter_add_one_launch_kernel<Input, MOST_ITEMS>), x,
-                            is_wide, key, out, verdict);
-}
+struct scatter_add_sorted {
+    static constexpr bool DETERMINISTIC = true;
+
+    template <typename T>
+    static gpo_status run(gpo_call *call, const scatter_add_frame &f,
+                          const verdict_word &verdict)
+    {
+        using Input = scatter_add_input<T, int64_t>;
+        const scatter_add_plan &plan = *scatter_add_plan_of(call);
+        const int64_t largest = plan.size < PLACES ? plan.size : PLACES;
+        const few_digits key = few_digits_of(largest);
+        const dim3 grid = blocks_of_places(plan.size, PLACES);
+        const bool is_wide = call->in[SCATTER_ADD_INDEX].dtype != GPO_I32;
+        const Input x = input_of<T, int64_t>(call, f);
+        result_of<T> *const out = static_cast<result_of<T> *>(call->out[0].data);
+        return plan.n <= FEW_THREADS
+                   ? GPO_LAUNCH(call, grid, FEW_THREADS, 0,
+                                (scatter_add_one_launch_kernel<Input, 1>), x, is_wide,
+                                key, out, verdict)
+                   : GPO_LAUNCH(call, grid, FEW_THREADS, 0,
+                                (scatter_add_one_launch_kernel<Input, MOST_ITEMS>), x,
+                                is_wide, key, out, verdict);
+    }
+};
 
 template <typename T>
 gpo_status
 scatter_add_one_launch(gpo_call *call)
 {
-    const scatter_add_plan &plan = *scatter_add_plan_of(call);
-    const bool raises = plan.mode == GPO_INDEX_RAISE;
-    scatter_add_frame f = {};
-    verdict_word verdict = {};
-    uint64_t place = NONE_BAD;
-    gpo_status status = raises ? open_verdict(call, plan.size, &verdict) : GPO_OK;
-    if (!status) {
-        status = make_lines(call, &f);
-    }
-    if (!status) {
-        status = run_few<T>(call, f, verdict);
-    }
-    if (!status && raises) {
-        status = close_verdict(call, plan.size, verdict, &place);
-    }
-    return status || place == NONE_BAD ? status : refuse(call, f, place);
+    return run_few<scatter_add_sorted, T>(call);
 }
 
 template gpo_status scatter_add_one_launch<uint8_t>(gpo_call *call);

@@ -1,0 +1,74 @@
+/*
+ * few.cuh  What the kernels of few elements share (shapes/one_launch.cu, one_table.cu):
+ * each checks the indices and writes out itself, without another launch.
+ */
+#ifndef GPO_SCATTER_ADD_FEW_CUH
+#define GPO_SCATTER_ADD_FEW_CUH
+
+#include "../../device/few_sums.cuh"
+#include "frame.cuh"
+
+/* The elements of out: integers have 64 bits there. */
+template <typename T>
+using result_of = std::conditional_t<IS_WHOLE<T>, uint64_t, T>;
+
+template <typename T, typename Sum>
+__device__ __forceinline__ result_of<T>
+rounded(Sum sum)
+{
+    if constexpr (IS_COMPLEX<T>) {
+        return {static_cast<decltype(T::re)>(sum.re),
+                static_cast<decltype(T::im)>(sum.im)};
+    }
+    else if constexpr (sizeof(result_of<T>) == 2) {
+        return stored_as<T>(rounded_to_odd(sum));
+    }
+    else {
+        return static_cast<result_of<T>>(sum);
+    }
+}
+
+/* One kernel for both widths of the index: it is read once. */
+template <typename Input>
+__device__ __forceinline__ int64_t
+index_at(const Input &x, bool is_wide, int i)
+{
+    const int64_t at = i * x.index_stride;
+    return is_wide ? x.index[at] : reinterpret_cast<const int32_t *>(x.index)[at];
+}
+
+/* Blocks that take `places` places each; one where there are none. */
+inline dim3
+blocks_of_places(int64_t size, int64_t places)
+{
+    const int64_t blocks = ceil_div(size, places);
+    return dim3(static_cast<unsigned>(blocks > 0 ? blocks : 1));
+}
+
+/* Kernel::run<T>(call, frame, verdict) launches; IndexError if an index was bad. */
+template <typename Kernel, typename T>
+gpo_status
+run_few(gpo_call *call)
+{
+    const scatter_add_plan &plan = *scatter_add_plan_of(call);
+    const bool raises = plan.mode == GPO_INDEX_RAISE;
+    scatter_add_frame f = {};
+    verdict_word verdict = {};
+    uint64_t place = NONE_BAD;
+    gpo_status status = check_order(call, Kernel::DETERMINISTIC);
+    if (!status && raises) {
+        status = open_verdict(call, plan.size, &verdict);
+    }
+    if (!status) {
+        status = make_lines(call, &f);
+    }
+    if (!status) {
+        status = Kernel::template run<T>(call, f, verdict);
+    }
+    if (!status && raises) {
+        status = close_verdict(call, plan.size, verdict, &place);
+    }
+    return status || place == NONE_BAD ? status : refuse(call, f, place);
+}
+
+#endif
