@@ -152,13 +152,16 @@ enum {
 };
 
 /*
- * A result errs by at most TRANSFORM_ERROR u log2(2 cells) |w| |x|, x the inputs of its
- * block.  The largest observed is 0.58, over 15 shapes from T = 130 to 65536 and all
- * pairs of 14 kinds of rows and filters (constant, cosines, chirps, noise, impulses,
- * growth, decay, and each row with itself reversed), in either type; cosines come
- * nearest.
+ * A result errs by at most transform_error u |w| |x|, x the inputs of its block.  The
+ * largest observed is 8.1, over 12 lengths from T = 256 to 65536 and pairs of up to 120
+ * rows of constants, cosines and their signs: rows whose energy is in few bins come
+ * nearest, because their rounding errors are alike in all branches.
  */
-#define TRANSFORM_ERROR 0.75
+static double
+transform_error(int64_t cells)
+{
+    return 5 + 0.5 * floor_log2(2 * cells);
+}
 
 /* The workspace of a task. */
 typedef struct workspace {
@@ -998,9 +1001,9 @@ conv_spectra_start(gpo_call *call, conv_job *j)
     plan_blocks(p, &s.plan);
     const int64_t length = 2 * s.plan.cells, threads = gpo_cpu_threads();
     s.plan.exponent = -floor_log2(s.plan.cells);
-    /* 2 sqrt(T) u must cover TRANSFORM_ERROR log2(length) u; see NOTES.md */
-    const double passes = TRANSFORM_ERROR * floor_log2(length);
-    s.allowed = 4 * (double)p->steps / (passes * passes);
+    /* 2 sqrt(T) u must cover the error of a transform; see NOTES.md */
+    const double error = transform_error(s.plan.cells);
+    s.allowed = 4 * (double)p->steps / (error * error);
     s.most = j->dtype == GPO_F64 ? 1022 : 126;
     s.least = -s.most;
     s.ranges = ceil_div(WANTED, p->batches * p->channels);
