@@ -23,8 +23,8 @@ enum {
 };
 
 /* Masks: the LANES that begin at [n] take the last n of LANES values. */
-static const int32_t last_float[2 * LANES] = {[LANES ... 2 * LANES - 1] = -1};
-static const int64_t last_double[2 * LANES] = {[LANES ... 2 * LANES - 1] = -1};
+static const int32_t last_float[2 * LANES] = {[LANES... 2 * LANES - 1] = -1};
+static const int64_t last_double[2 * LANES] = {[LANES... 2 * LANES - 1] = -1};
 
 #define GPO_LOOPS "../ops/causal_conv1d/loops.inc"
 #include "../../core/each_isa.h"

@@ -917,7 +917,7 @@ conv_spectra_gradient(conv_job *j)
 static double
 cell_ns(int64_t levels)
 {
-    return 0.17 * (double)(levels - 5);
+    return 0.17 * (double)(levels - 7);
 }
 
 /* Of all rows, in fours with the same filter and two or one at a time. */
@@ -932,7 +932,8 @@ product_ns(int64_t batches)
 static double
 plan_blocks(const conv_plan *p, spectra_plan *s)
 {
-    enum { CALL_NS = 5000, BLOCK_NS = 80, HEAD_NS = 450 };
+    enum { BLOCK_NS = 100, HEAD_NS = 450 };
+    const double step_ns = 0.35; /* checks and results */
     const double channels = (double)p->channels, rows = channels * (double)p->batches;
     double least = INFINITY;
     *s = (spectra_plan){.cells = 0};
@@ -944,8 +945,9 @@ plan_blocks(const conv_plan *p, spectra_plan *s)
         }
         blocks = ceil_div(p->steps, steps);
         const double pair = (double)cells * cell_ns(levels);
-        const double cost = CALL_NS + (double)cells + channels * pair / 2 +
-                            rows * (HEAD_NS + (double)blocks * (BLOCK_NS + pair));
+        const double cost =
+            channels * pair / 2 + rows * (HEAD_NS + (double)p->steps * step_ns +
+                                          (double)blocks * (BLOCK_NS + pair));
         if (cost < least) {
             least = cost;
             s->cells = cells;
@@ -959,7 +961,10 @@ plan_blocks(const conv_plan *p, spectra_plan *s)
 bool
 conv_spectra_pay(const conv_plan *p)
 {
-    enum { TILE = 64 }; /* products with the zeros around a filter, too */
+    enum {
+        TILE = 64,     /* products with the zeros around a filter, too */
+        CALL_NS = 1500 /* besides a nanosecond per cell for its roots */
+    };
     const double lags = (double)p->lags, steps = (double)p->steps;
     const double terms = TILE + lags * (1 - (lags - 1) / 2 / steps);
     const double channels = (double)p->channels * steps * terms;
@@ -970,9 +975,12 @@ conv_spectra_pay(const conv_plan *p)
         products += channels * (double)p->batches * 0.015;
         transforms = 2 + before_silu;
     }
+    if (p->lags <= SHORT_LAGS || p->steps <= HEAD || p->batches * p->channels == 0) {
+        return false;
+    }
     spectra_plan s;
-    return p->lags > SHORT_LAGS && p->steps > HEAD && p->batches * p->channels > 0 &&
-           transforms * plan_blocks(p, &s) < 0.8 * products;
+    transforms *= plan_blocks(p, &s);
+    return CALL_NS + (double)s.cells + transforms < 0.8 * products;
 }
 
 /* ---- start ---- */
