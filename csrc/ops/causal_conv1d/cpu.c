@@ -565,7 +565,7 @@ static const gpo_variant variants[] = {
          {FLOATS(run_threads)},
          "exact"},
     [SPECTRA] = {"spectra",
-                 "Fourier transforms of a channel in each lane, blocks by overlap-save",
+                 "Fourier transforms of a row in 16 branches, blocks by overlap-save",
                  "",
                  "run-to-run",
                  {FLOATS(run_spectra)},
