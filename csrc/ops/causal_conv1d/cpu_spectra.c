@@ -920,6 +920,8 @@ cell_ns(int64_t levels)
     return 0.17 * (double)(levels - 7);
 }
 
+enum { TILE = 64 }; /* products with as many zeros around a filter, too */
+
 /* Of all rows, in fours with the same filter and two or one at a time. */
 static double
 product_ns(int64_t batches)
@@ -932,9 +934,10 @@ product_ns(int64_t batches)
 static double
 plan_blocks(const conv_plan *p, spectra_plan *s)
 {
-    enum { BLOCK_NS = 100, HEAD_NS = 450 };
+    enum { BLOCK_NS = 100, ROW_NS = 150 };
     const double step_ns = 0.35; /* checks and results */
     const double channels = (double)p->channels, rows = channels * (double)p->batches;
+    const double head = channels * HEAD * (TILE + HEAD / 2) * product_ns(p->batches);
     double least = INFINITY;
     *s = (spectra_plan){.cells = 0};
     int64_t blocks = 0;
@@ -945,9 +948,9 @@ plan_blocks(const conv_plan *p, spectra_plan *s)
         }
         blocks = ceil_div(p->steps, steps);
         const double pair = (double)cells * cell_ns(levels);
-        const double cost =
-            channels * pair / 2 + rows * (HEAD_NS + (double)p->steps * step_ns +
-                                          (double)blocks * (BLOCK_NS + pair));
+        const double cost = head + channels * pair / 2 +
+                            rows * (ROW_NS + (double)p->steps * step_ns +
+                                    (double)blocks * (BLOCK_NS + pair));
         if (cost < least) {
             least = cost;
             s->cells = cells;
@@ -961,10 +964,7 @@ plan_blocks(const conv_plan *p, spectra_plan *s)
 bool
 conv_spectra_pay(const conv_plan *p)
 {
-    enum {
-        TILE = 64,     /* products with the zeros around a filter, too */
-        CALL_NS = 1500 /* besides a nanosecond per cell for its roots */
-    };
+    enum { CALL_NS = 1500 }; /* besides a nanosecond per cell for its roots */
     const double lags = (double)p->lags, steps = (double)p->steps;
     const double terms = TILE + lags * (1 - (lags - 1) / 2 / steps);
     const double channels = (double)p->channels * steps * terms;
@@ -973,14 +973,14 @@ conv_spectra_pay(const conv_plan *p)
         const double before_silu = p->silu ? 1 : 0;
         products *= 1 + before_silu;
         products += channels * (double)p->batches * 0.015;
-        transforms = 2 + before_silu;
+        transforms = 1.8 + before_silu; /* dw has no heads */
     }
     if (p->lags <= SHORT_LAGS || p->steps <= HEAD || p->batches * p->channels == 0) {
         return false;
     }
     spectra_plan s;
     transforms *= plan_blocks(p, &s);
-    return CALL_NS + (double)s.cells + transforms < 0.8 * products;
+    return CALL_NS + (double)s.cells + transforms < 0.85 * products;
 }
 
 /* ---- start ---- */
