@@ -29,6 +29,60 @@ gpo_exact_root(int64_t k, int64_t n, double *re, double *im)
 }
 
 /*
+ * exp(-2 pi i k / turn) for any k, turn a power of two and at least 64: a root of the
+ * coarse table times a root near 1 of the fine table, stored as its difference from 1,
+ * so the product is rounded about once.
+ */
+typedef struct gpo_root_tables {
+    int64_t turn;
+    int fine_bits;         /* log2 of the roots in the fine table */
+    double *coarse, *fine; /* real and imaginary parts in turn */
+} gpo_root_tables;
+
+/* The tables in `memory`, unfilled; they end gpo_root_doubles(turn) after it. */
+static inline gpo_root_tables
+gpo_root_tables_of(int64_t turn, double *memory)
+{
+    const int fine_bits = __builtin_ctzll((unsigned long long)turn) / 2;
+    return (gpo_root_tables){.turn = turn,
+                             .fine_bits = fine_bits,
+                             .coarse = memory,
+                             .fine = memory + 2 * (turn >> fine_bits)};
+}
+
+static inline int64_t
+gpo_root_doubles(int64_t turn)
+{
+    const int fine_bits = __builtin_ctzll((unsigned long long)turn) / 2;
+    return 2 * (turn >> fine_bits) + ((int64_t)2 << fine_bits);
+}
+
+static inline void
+gpo_fill_root_tables(const gpo_root_tables *t)
+{
+    const int64_t fine = (int64_t)1 << t->fine_bits;
+    const double step = -6.283185307179586 / (double)t->turn;
+    for (int64_t k = 0; k < t->turn / fine; k++) {
+        gpo_exact_root(k, t->turn / fine, &t->coarse[2 * k], &t->coarse[2 * k + 1]);
+    }
+    for (int64_t k = 0; k < fine; k++) {
+        const double half = sin(step / 2 * (double)k);
+        t->fine[2 * k] = -2 * half * half;
+        t->fine[2 * k + 1] = sin(step * (double)k);
+    }
+}
+
+static inline void
+gpo_root_of(const gpo_root_tables *t, int64_t k, double *re, double *im)
+{
+    const int64_t at = k & (t->turn - 1);
+    const double *c = t->coarse + 2 * (at >> t->fine_bits);
+    const double *f = t->fine + 2 * (at & (((int64_t)1 << t->fine_bits) - 1));
+    *re = c[0] + (c[0] * f[0] - c[1] * f[1]);
+    *im = c[1] + (c[0] * f[1] + c[1] * f[0]);
+}
+
+/*
  * The table of twiddle factors: a radix-4 step on n cells has n / 4 triples r, r^2,
  * r^3, r = exp(-2 pi i j / n), j in [0, n / 4).  The triples for n = 16 (or 32) come
  * first, then those for each n four times as large.  Returns the offset, in values, of
@@ -53,6 +107,12 @@ gpo_roots_before(int64_t n)
 #define LAST_8 4, 12, 5, 13, 6, 14, 7, 15
 #define FIRST_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define LAST_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+
+/* Masks that turn a vector around. */
+#define TURNED_2 1, 0
+#define TURNED_4 3, 2, 1, 0
+#define TURNED_8 7, 6, 5, 4, 3, 2, 1, 0
+#define TURNED_16 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0
 
 /* Masks that take the even or the odd elements of two vectors. */
 #define EVEN_2 0, 2

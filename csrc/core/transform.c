@@ -1,5 +1,5 @@
 /*
- * transform.c  Implements transform.h.  Order: the plan, roots, the loops, tables,
+ * transform.c  Implements transform.h.  Order: the plan, the loops, tables,
  * steps.
  */
 #include "transform.h"
@@ -55,8 +55,7 @@ gpo_transform_plan(int64_t points, bool real, int isa)
 typedef struct layout {
     int64_t cells;         /* per branch */
     double *turns, *roots; /* twiddle factors per cell and lane; of cells.h */
-    double *coarse, *fine; /* see root_of */
-    int fine_bits;
+    gpo_root_tables source;
 } layout;
 
 static layout
@@ -64,37 +63,16 @@ layout_of(const gpo_transform *t)
 {
     layout l = {.cells = t->points / BRANCHES};
     l.turns = t->tables;
-    l.coarse = l.turns + 2 * t->points;
-    l.fine_bits = (floor_log2(t->points) + 2) / 2;
-    l.fine = l.coarse + 2 * (4 * t->points >> l.fine_bits);
-    l.roots = l.fine + (2 << l.fine_bits);
+    l.source = gpo_root_tables_of(4 * t->points, l.turns + 2 * t->points);
+    l.roots = l.source.coarse + gpo_root_doubles(4 * t->points);
     return l;
 }
 
 int64_t
 gpo_transform_doubles(const gpo_transform *t)
 {
-    const int fine_bits = layout_of(t).fine_bits;
-    return 2 * t->points + 2 * (4 * t->points >> fine_bits) + (2 << fine_bits) +
+    return 2 * t->points + gpo_root_doubles(4 * t->points) +
            gpo_roots_before(t->points / BRANCHES * 4);
-}
-
-/* ---- roots ---- */
-
-/*
- * exp(-2 pi i k / (4 N)), k modulo 4 N: a root of the coarse table times a root near 1
- * of the fine table, stored as its difference from 1, so the product is rounded about
- * once.
- */
-static inline void
-root_of(const gpo_transform *t, int64_t k, double *re, double *im)
-{
-    const layout l = layout_of(t);
-    const int64_t at = k & (4 * t->points - 1);
-    const double *c = l.coarse + 2 * (at >> l.fine_bits);
-    const double *f = l.fine + 2 * (at & ((1 << l.fine_bits) - 1));
-    *re = c[0] + (c[0] * f[0] - c[1] * f[1]);
-    *im = c[1] + (c[0] * f[1] + c[1] * f[0]);
 }
 
 /* ---- the loops ---- */
@@ -140,22 +118,13 @@ void
 gpo_transform_start(const gpo_transform *t)
 {
     const layout l = layout_of(t);
-    const int64_t turn = 4 * t->points, fine = (int64_t)1 << l.fine_bits;
-    const double step = -6.283185307179586 / (double)turn;
-    for (int64_t k = 0; k < turn / fine; k++) {
-        gpo_exact_root(k, turn / fine, &l.coarse[2 * k], &l.coarse[2 * k + 1]);
-    }
-    for (int64_t k = 0; k < fine; k++) {
-        const double half = sin(step / 2 * (double)k);
-        l.fine[2 * k] = -2 * half * half;
-        l.fine[2 * k + 1] = sin(step * (double)k);
-    }
+    gpo_fill_root_tables(&l.source);
     double *root = l.roots;
     for (int64_t n = floor_log2(l.cells) % 2 ? 32 : 16; n <= l.cells; n *= 4) {
         for (int64_t k = 0; k < n / 4; k++, root += 6) {
             for (int power = 1; power <= 3; power++) {
-                root_of(t, turn / n * k * power, &root[2 * power - 2],
-                        &root[2 * power - 1]);
+                gpo_root_of(&l.source, l.source.turn / n * k * power,
+                            &root[2 * power - 2], &root[2 * power - 1]);
             }
         }
     }

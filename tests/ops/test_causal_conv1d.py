@@ -762,7 +762,7 @@ def test_lengths_around_every_tile_edge(backend: str, variant: str, dtype: str) 
     ("batches", "channels", "steps", "taps"),
     [
         (1, 1, 1024, 1024),
-        (2, 9, 1025, 1025),  # a lane in a group of its own
+        (2, 9, 1025, 1025),
         (3, 17, 1023, 512),
         (1, 3, 20_000, 129),  # many blocks of a row, the last one short
         (2, 2, 700, 3000),  # a filter longer than the row
@@ -805,7 +805,7 @@ def test_blocks_of_long_rows(
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
 def test_what_is_no_number_stays_in_its_row(value: float) -> None:
-    """The other lanes keep their bits; of its own row, the steps before keep their values."""
+    """The other rows keep their bits; of its own row, the steps before keep their values."""
     how = {"backend": "cpu", "variant": "spectra"}
     x, w, dy = (normal(*n).astype(np.float32) for n in ((2, 9, 400), (9, 100), (2, 9, 400)))
     clean = causal_conv1d(x, w, **how), *causal_conv1d_backward(dy, x, w, **how)

@@ -22,6 +22,10 @@ enum {
     LANES = 32,     /* partial sums of a filter's gradient along a row */
 };
 
+/* Masks: the LANES that begin at [n] take the last n of LANES values. */
+static const int32_t last_float[2 * LANES] = {[LANES... 2 * LANES - 1] = -1};
+static const int64_t last_double[2 * LANES] = {[LANES... 2 * LANES - 1] = -1};
+
 #define GPO_LOOPS "../ops/causal_conv1d/loops.inc"
 #include "../../core/each_isa.h"
 
@@ -561,7 +565,7 @@ static const gpo_variant variants[] = {
          {FLOATS(run_threads)},
          "exact"},
     [SPECTRA] = {"spectra",
-                 "Fourier transforms of a channel in each lane, blocks by overlap-save",
+                 "Fourier transforms of a row in 16 branches, blocks by overlap-save",
                  "",
                  "run-to-run",
                  {FLOATS(run_spectra)},

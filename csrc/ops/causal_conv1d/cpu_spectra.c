@@ -5,9 +5,9 @@
  * filters, cost model, start.  See spectra.inc (for each instruction set) and
  * spectra_scalar.inc for the loops.
  *
- * Each lane of a vector holds a channel, so that one pass transforms a row of each;
- * long rows are divided into blocks.  A filter's gradient is the sum of the spectra of
- * all blocks, transformed back once.
+ * A row is transformed by itself, in lanes of its own, so that few channels and few
+ * batches cost no more per row; long rows are divided into blocks.  A filter's gradient
+ * is the sum of the spectra of all blocks, transformed back once.
  *
  * The error of a transform is spread evenly over its block, relative to the norm of all
  * its inputs; the result at t may err by the norm of the inputs up to t alone
@@ -28,31 +28,75 @@
  * block begins lags - 1 inputs before the first of its `steps` results (overlap-save).
  */
 typedef struct spectra_plan {
-    int64_t cells;        /* a power of two, 4 or more */
-    int64_t steps;        /* 2 * cells - lags + 1 */
-    int64_t blocks;       /* of a row */
-    int exponent;         /* multiply products of two spectra by 2^exponent */
-    const void *roots;    /* exp(-2 pi i k / (2 cells)), k in [0, cells); triples */
-    const int32_t *place; /* the position of bin k */
+    int64_t cells;     /* complex numbers of a block, a power of two, at least BASE */
+    int64_t steps;     /* 2 * cells - lags + 1 */
+    int64_t blocks;    /* of a row */
+    int exponent;      /* multiply products of two spectra by 2^exponent */
+    const void *roots; /* see fill_roots */
 } spectra_plan;
 
 typedef struct spectra_loops {
-    int64_t lanes; /* rows that are transformed at once */
     double (*largest)(const void *row, int64_t n, bool *no_number);
     double (*squares)(const void *row, int64_t n);
     double (*scaled_squares)(const void *row, int64_t n, double factor);
-    void (*transform)(const spectra_plan *s, const void *const *rows, int64_t step,
-                      int64_t before, int64_t n, const int *exponents, void *cells);
-    void (*from_spectrum)(const spectra_plan *s, void *cells);
-    void (*multiply)(int64_t n, void *cells, const void *factor);
-    void (*correlate)(int64_t n, void *sum, const void *y, const void *x);
-    void (*collect)(const void *cells, int64_t first, int64_t n, const int *exponents,
-                    int64_t pitch, void *rows);
-    void (*add)(const void *cells, int64_t first, int64_t n, const int *exponents,
-                void *sums);
+    void (*transform)(const spectra_plan *s, const void *row, int64_t step,
+                      int64_t before, int64_t n, int exponent, void *cells);
+    void (*from_spectrum)(const spectra_plan *s, const void *factor, void *cells);
+    void (*correlate)(int64_t cells, void *sum, const void *y, const void *x);
+    void (*collect)(const spectra_plan *s, const void *cells, int64_t first, int64_t n,
+                    int exponent, void *to);
+    void (*add)(const spectra_plan *s, const void *cells, int64_t first, int64_t n,
+                int exponent, void *to);
 } spectra_loops;
 
-enum { LANES = 32 }; /* partial sums of a sum of squares */
+enum {
+    LANES = 32,    /* partial sums of a sum of squares */
+    BRANCHES = 16, /* see transforms.inc */
+    BASE = 256,    /* the least cells, and the tile of a wide row summed directly */
+    POWERS = 6,    /* factors of a cell in a radix-16 step */
+    POWER_VALUES = 2 * POWERS * BRANCHES, /* of that many cells */
+    LINE = 64,                            /* bytes: alignment of buffers and tables */
+};
+
+/* The tables of m cells per branch, in values: less than 16 m. */
+#define TURNS_AT(m) (2 * POWERS * (m))
+#define TRIPLES_AT(m) (TURNS_AT(m) + 2 * (m))
+
+/* exp(2 pi i r / 16), r < 4 */
+static const double eighths[] = {
+    1.0,
+    0.0,
+    0.9238795325112867,
+    0.3826834323650898,
+    0.7071067811865476,
+    0.7071067811865476,
+    0.3826834323650898,
+    0.9238795325112867,
+};
+
+/* exp(-2 pi i k / 16), k < 10 */
+static const double sixteenths[] = {
+    1.0,
+    0.0,
+    0.9238795325112867,
+    -0.3826834323650898,
+    0.7071067811865476,
+    -0.7071067811865476,
+    0.3826834323650898,
+    -0.9238795325112867,
+    0.0,
+    -1.0,
+    -0.3826834323650898,
+    -0.9238795325112867,
+    -0.7071067811865476,
+    -0.7071067811865476,
+    -0.9238795325112867,
+    -0.3826834323650898,
+    -1.0,
+    0.0,
+    -0.9238795325112867,
+    0.3826834323650898,
+};
 
 /* 2^e for e in [-1022, 1023] */
 static inline double
@@ -81,64 +125,54 @@ two_to(int e)
 typedef struct spectra {
     const spectra_loops *loops;
     spectra_plan plan;
-    int64_t groups;       /* of channels, one per lane */
-    int64_t slices;       /* of batches */
-    int64_t units, tasks; /* a unit: a slice of a group; a task: some units */
-    int64_t buffer;       /* bytes of the cells of a group */
-    double allowed;       /* most energy of a block relative to its early inputs */
-    int least, most;      /* exponents e for which 2^e and 2^-e are in range */
-    char *memory;         /* task_bytes per task */
+    int64_t slices, ranges; /* of the batches of a channel, of the blocks of a row */
+    int64_t units, tasks;   /* a unit: a slice and a range; a task: some units */
+    int64_t parts;          /* of the sum of a filter's gradient */
+    int64_t buffer;         /* bytes of the cells of a block */
+    double allowed;         /* most energy of a block relative to its early inputs */
+    int least, most;        /* exponents e for which 2^e and 2^-e are in range */
+    gpo_root_tables source;
+    char *memory; /* task_bytes per task */
     int64_t task_bytes;
-    int *sizes; /* exponents of the rows of x and of the gradient, by c, then b */
+    char *sums;              /* a buffer per part, or NULL where one part is all */
+    struct row_sizes *sizes; /* by c, then b */
 } spectra;
 
 enum {
     BUFFERS = 4,
-    IN_A_ROW = 64, /* spectra summed before they are added to the total */
-    AT_ONCE = 128, /* steps transposed out of the lanes at a time */
-    MOST_LANE_BYTES = 64,
-    MOST_LANES = MOST_LANE_BYTES / sizeof(float),
-    UNITS = 3, /* wanted per thread: with few groups, batches are split, too */
+    IN_A_ROW = 64,  /* spectra summed before they are added to the total */
+    AT_ONCE = BASE, /* results finished at a time */
+    UNITS = 3,      /* wanted per thread: with few channels, batches are split, too */
+    WANTED = 8,     /* rows or parts of rows, as far as blocks can be split */
+    PARTS = 64,     /* of the gradients of all filters, if their sums fit into.. */
+    MOST_SUMS = 1 << 26,   /* ..bytes */
     MOST_MEMORY = 1 << 29, /* bytes of buffers of all tasks: limits their number */
-    BASE = AT_ONCE,        /* tile of a wide row that is summed directly */
     MOST_LEVELS = 40,
     MOST_ODD = 16, /* inf and nan per row that are added separately */
 };
 
 /*
- * A result errs by at most TRANSFORM_ERROR u log2(2 cells) |w| |x|, x the inputs of its
- * block.  The largest observed is 0.58, over 15 shapes from T = 130 to 65536 and all
- * pairs of 14 kinds of rows and filters (constant, cosines, chirps, noise, impulses,
- * growth, decay, and each row with itself reversed), in either type; cosines come
- * nearest.
+ * A result errs by at most transform_error u |w| |x|, x the inputs of its block.  The
+ * largest observed is 8.1, over 12 lengths from T = 256 to 65536 and pairs of up to 120
+ * rows of constants, cosines and their signs: rows whose energy is in few bins come
+ * nearest, because their rounding errors are alike in all branches.
  */
-#define TRANSFORM_ERROR 0.75
-
-/* Sets place[] of bins first, first + step, ..: n cells that start at `base`. */
-static void
-fill_places(int32_t *place, int64_t base, int64_t n, int64_t first, int64_t step)
+static double
+transform_error(int64_t cells)
 {
-    if (n <= 8) {
-        for (int64_t k = 0; k < n; k++) {
-            place[first + (n == 8 ? gpo_bins_of_eight[k] : k) * step] =
-                (int32_t)(base + k);
-        }
-        return;
-    }
-    for (int64_t r = 0; r < 4; r++) {
-        fill_places(place, base + r * (n / 4), n / 4, first + r * step, 4 * step);
-    }
+    return 5 + 0.5 * floor_log2(2 * cells);
 }
 
 /* The workspace of a task. */
 typedef struct workspace {
     char *filter, *cells, *sums; /* BUFFERS buffers, the last is `spectra_of` */
-    char *spectra_of; /* of the first 2 m lags of the filters, m = BASE, 2 BASE .. */
-    char *roots;
-    int32_t *place;
+    char *spectra_of; /* of the first 2 m lags of the filter, m = BASE, 2 BASE .. */
+    char *roots;      /* of those levels */
     spectra_plan level[MOST_LEVELS]; /* of m cells; .cells is 0 until first used */
-    uint64_t made;                   /* bit i: level i has the spectra of this group */
-    int filter_exponents[MOST_LANES];
+    uint64_t made;   /* bit i: level i has the spectrum of this filter */
+    int64_t channel; /* of the filter; -1: none yet */
+    bool good;       /* the filter is finite */
+    int exponent;    /* of the filter */
 } workspace;
 
 static bool
@@ -154,47 +188,10 @@ value_at(const conv_job *j, const char *row, int64_t i)
                                : (double)((const float *)row)[i];
 }
 
-/* The channel of a lane; spare lanes repeat the last channel. */
-static int64_t
-channel_of(const conv_job *j, int64_t group, int64_t lane)
+static const char *
+filter_of(const conv_job *j, int64_t c)
 {
-    const int64_t c = group * j->spectra->loops->lanes + lane;
-    return c < j->plan.channels ? c : j->plan.channels - 1;
-}
-
-static int64_t
-channels_of(const conv_job *j, int64_t group)
-{
-    const int64_t lanes = j->spectra->loops->lanes;
-    const int64_t left = j->plan.channels - group * lanes;
-    return left < lanes ? left : lanes;
-}
-
-/* Row b of each lane's channel, from element `offset`. */
-static void
-rows_of_group(const conv_job *j, const value_rows *rows, int64_t b, int64_t group,
-              int64_t offset, const void **at)
-{
-    for (int64_t lane = 0; lane < j->spectra->loops->lanes; lane++) {
-        at[lane] =
-            row_of(rows, b, channel_of(j, group, lane)) + offset * j->value_bytes;
-    }
-}
-
-static value_rows
-filter_rows(const conv_job *j)
-{
-    return (value_rows){j->filters + PAD * j->value_bytes, 0,
-                        j->filter_pitch * j->value_bytes};
-}
-
-/* sum[lane] = more + a[lane] + b[lane] */
-static void
-add_exponents(const conv_job *j, const int *a, const int *b, int more, int *sum)
-{
-    for (int64_t lane = 0; lane < j->spectra->loops->lanes; lane++) {
-        sum[lane] = more + a[lane] + b[lane];
-    }
+    return j->filters + (c * j->filter_pitch + PAD) * j->value_bytes;
 }
 
 /* The inputs of block h before its results: lags - 1, or 0 for the first block. */
@@ -205,24 +202,19 @@ history_of(const conv_job *j, int64_t h)
 }
 
 /*
- * Transforms the inputs of block h of row b of a group, with its history, up to `end`.
- * Before the beginning of the row the history is 0.
+ * Transforms the inputs of block h of a row, with its history, up to `end`.  Before the
+ * beginning of the row the history is 0.
  */
 static void
-transform_inputs(const conv_job *j, const value_rows *rows, int64_t b, int64_t group,
-                 int64_t h, int64_t end, const int *exponents, void *cells)
+transform_inputs(const conv_job *j, const char *row, int64_t h, int64_t end,
+                 int exponent, void *cells)
 {
     const spectra *s = j->spectra;
     const int64_t begin = h * s->plan.steps, start = begin - history_of(j, h);
     const int64_t before = start < 0 ? -start : 0, first = start + before;
     const int64_t past = begin + s->plan.steps, stop = past < end ? past : end;
-    const void *at[MOST_LANES];
-    int down[MOST_LANES] = {0};
-    rows_of_group(j, rows, b, group, first, at);
-    for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
-        down[lane] = -exponents[lane];
-    }
-    s->loops->transform(&s->plan, at, 1, before, stop - first, down, cells);
+    s->loops->transform(&s->plan, row + first * j->value_bytes, 1, before, stop - first,
+                        -exponent, cells);
 }
 
 /* ---- magnitudes and checks ---- */
@@ -430,28 +422,22 @@ finish_sums(const conv_job *j, int64_t b, int64_t c, const row_facts *f, int64_t
 }
 
 /*
- * Finishes the results of a block, cells times 2^exponents, in the wanted lanes.  Not
- * inlined, because its buffer is too large for its caller's stack frame.
+ * Finishes the results of a block, cells times 2^exponent.  Not inlined, because its
+ * buffer is too large for its caller's stack frame.
  */
 static __attribute__((noinline)) void
-finish_block(const conv_job *j, int64_t b, int64_t group, int64_t h,
-             const row_facts *facts, const bool *wanted, const int *exponents,
-             const void *cells)
+finish_block(const conv_job *j, int64_t b, int64_t c, int64_t h, const row_facts *facts,
+             int exponent, const void *cells)
 {
     const spectra *s = j->spectra;
     const conv_plan *p = &j->plan;
     const int64_t first = h * s->plan.steps, left = p->steps - first;
     const int64_t n = left < s->plan.steps ? left : s->plan.steps;
-    _Alignas(64) char sums[MOST_LANE_BYTES * AT_ONCE];
+    _Alignas(LINE) char sums[AT_ONCE * sizeof(double)];
     for (int64_t k = 0; k < n; k += AT_ONCE) {
         const int64_t some = n - k < AT_ONCE ? n - k : AT_ONCE;
-        s->loops->collect(cells, history_of(j, h) + k, some, exponents, AT_ONCE, sums);
-        for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
-            if (wanted[lane]) {
-                finish_sums(j, b, channel_of(j, group, lane), &facts[lane], first + k,
-                            some, sums + lane * AT_ONCE * j->value_bytes);
-            }
-        }
+        s->loops->collect(&s->plan, cells, history_of(j, h) + k, some, exponent, sums);
+        finish_sums(j, b, c, facts, first + k, some, sums);
     }
 }
 
@@ -463,15 +449,14 @@ finish_block(const conv_job *j, int64_t b, int64_t group, int64_t h,
  * remains are inputs and results in the same BASE steps, which are summed directly.
  */
 
-/* Appends the twiddle factors of cells.h to n roots. */
 static void
-fill_triples(const conv_job *j, int64_t n, void *roots)
+fill_roots(const conv_job *j, const gpo_root_tables *source, int64_t cells, void *roots)
 {
     if (j->dtype == GPO_F64) {
-        triples_double(n, roots);
+        fill_roots_double(source, cells, roots);
     }
     else {
-        triples_float(n, roots);
+        fill_roots_float(source, cells, roots);
     }
 }
 
@@ -479,27 +464,18 @@ static void
 make_level(const conv_job *j, workspace *work, int i)
 {
     const spectra *s = j->spectra;
-    const int64_t m = (int64_t)BASE << i, step = s->plan.cells / m;
-    const int64_t offset = 2 * m - 2 * BASE, root = 2 * j->value_bytes;
-    char *roots = work->roots + offset * root;
-    int32_t *place = work->place + m - BASE;
-    for (int64_t k = 0; k < m; k++) {
-        memcpy(roots + k * root, (const char *)s->plan.roots + k * step * root,
-               (size_t)root);
-    }
-    fill_triples(j, m, roots);
-    fill_places(place, 0, m, 0, 1);
+    const int64_t m = (int64_t)BASE << i;
+    char *roots = work->roots + (m - BASE) * j->value_bytes;
+    fill_roots(j, &s->source, m, roots);
     work->level[i] = s->plan;
     work->level[i].cells = m;
     work->level[i].exponent += floor_log2(s->plan.cells) - floor_log2(m);
     work->level[i].roots = roots;
-    work->level[i].place = place;
 }
 
-/* The plan for transforms of m cells; *filter: the spectra of the group's filters. */
+/* The plan for transforms of m cells; *filter: the spectrum of the channel's filter. */
 static const spectra_plan *
-level_of(const conv_job *j, workspace *work, int64_t group, int64_t m,
-         const void **filter)
+level_of(const conv_job *j, workspace *work, int64_t m, const void **filter)
 {
     const spectra *s = j->spectra;
     if (m == s->plan.cells) {
@@ -507,67 +483,48 @@ level_of(const conv_job *j, workspace *work, int64_t group, int64_t m,
         return &s->plan;
     }
     const int i = floor_log2(m) - floor_log2(BASE);
-    char *spectrum =
-        work->spectra_of + (2 * m - 2 * BASE) * s->loops->lanes * j->value_bytes;
+    char *spectrum = work->spectra_of + (2 * m - 2 * BASE) * j->value_bytes;
     *filter = spectrum;
     if (work->level[i].cells == 0) {
         make_level(j, work, i);
     }
     if (!(work->made >> i & 1)) {
-        const value_rows filters = filter_rows(j);
-        const void *at[MOST_LANES];
-        int down[MOST_LANES] = {0};
-        rows_of_group(j, &filters, 0, group, 0, at);
-        for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
-            down[lane] = -work->filter_exponents[lane];
-        }
-        s->loops->transform(&work->level[i], at, 1, 0,
-                            j->plan.lags < 2 * m ? j->plan.lags : 2 * m, down,
-                            spectrum);
+        s->loops->transform(&work->level[i], filter_of(j, work->channel), 1, 0,
+                            j->plan.lags < 2 * m ? j->plan.lags : 2 * m,
+                            -work->exponent, spectrum);
         work->made |= (uint64_t)1 << i;
     }
     return &work->level[i];
 }
 
-/* The exponents of n inputs in the wanted lanes; false if all inputs are 0. */
+/* The exponent of n inputs of a row; false if all are 0. */
 static bool
-measure_inputs(const conv_job *j, int64_t b, int64_t group, int64_t from, int64_t n,
-               const bool *wanted, int *exponents)
+measure_inputs(const conv_job *j, const char *row, int64_t from, int64_t n,
+               int *exponent)
 {
-    const spectra *s = j->spectra;
-    bool any = false;
-    for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
-        exponents[lane] = 0;
-        if (wanted[lane]) {
-            bool odd = false;
-            const char *row = row_of(j->from, b, channel_of(j, group, lane));
-            const double largest =
-                s->loops->largest(row + from * j->value_bytes, n, &odd);
-            exponents[lane] = exponent_of(s, largest);
-            any = any || largest > 0;
-        }
-    }
-    return any;
+    bool odd = false;
+    const double largest =
+        j->spectra->loops->largest(row + from * j->value_bytes, n, &odd);
+    *exponent = exponent_of(j->spectra, largest);
+    return largest > 0;
 }
 
 /* Adds the terms of the inputs before block h to its sums. */
 static void
-add_history(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_t h,
-            int64_t n, const bool *wanted)
+add_history(const conv_job *j, workspace *work, const char *row, int64_t h, int64_t n)
 {
     const spectra *s = j->spectra;
     const int64_t begin = h * s->plan.steps, before = j->plan.lags - 1;
     const int64_t from = begin > before ? begin - before : 0;
-    int exponents[MOST_LANES] = {0};
+    int exponent = 0;
     if (h == 0 || from == begin ||
-        !measure_inputs(j, b, group, from, begin - from, wanted, exponents)) {
+        !measure_inputs(j, row, from, begin - from, &exponent)) {
         return;
     }
-    transform_inputs(j, j->from, b, group, h, begin, exponents, work->cells);
-    s->loops->multiply(s->plan.cells, work->cells, work->filter);
-    s->loops->from_spectrum(&s->plan, work->cells);
-    add_exponents(j, exponents, work->filter_exponents, s->plan.exponent, exponents);
-    s->loops->add(work->cells, before, n, exponents, work->sums);
+    transform_inputs(j, row, h, begin, exponent, work->cells);
+    s->loops->from_spectrum(&s->plan, work->filter, work->cells);
+    s->loops->add(&s->plan, work->cells, before, n,
+                  exponent + work->exponent + s->plan.exponent, work->sums);
 }
 
 /*
@@ -575,8 +532,8 @@ add_history(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_
  * than m only the last inputs and the first results have terms in common.
  */
 static void
-add_pair(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_t begin,
-         int64_t n, int64_t lo, int64_t m, const bool *wanted)
+add_pair(const conv_job *j, workspace *work, const char *row, int64_t begin, int64_t n,
+         int64_t lo, int64_t m)
 {
     const spectra *s = j->spectra;
     int64_t size = BASE;
@@ -584,23 +541,18 @@ add_pair(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_t b
         size *= 2;
     }
     const int64_t to = lo + m, left = n - to, from = begin + to - size;
-    const spectra_plan *plan;
-    const void *at[MOST_LANES], *filter;
-    int exponents[MOST_LANES] = {0}, down[MOST_LANES] = {0};
-    if (!measure_inputs(j, b, group, from, size, wanted, exponents)) {
+    const void *filter;
+    int exponent = 0;
+    if (!measure_inputs(j, row, from, size, &exponent)) {
         return;
     }
-    plan = level_of(j, work, group, size, &filter);
-    rows_of_group(j, j->from, b, group, from, at);
-    for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
-        down[lane] = -exponents[lane];
-    }
-    s->loops->transform(plan, at, 1, 0, size, down, work->cells);
-    s->loops->multiply(size, work->cells, filter);
-    s->loops->from_spectrum(plan, work->cells);
-    add_exponents(j, exponents, work->filter_exponents, plan->exponent, exponents);
-    s->loops->add(work->cells, size, left < size ? left : size, exponents,
-                  work->sums + to * s->loops->lanes * j->value_bytes);
+    const spectra_plan *plan = level_of(j, work, size, &filter);
+    s->loops->transform(plan, row + from * j->value_bytes, 1, 0, size, -exponent,
+                        work->cells);
+    s->loops->from_spectrum(plan, filter, work->cells);
+    s->loops->add(plan, work->cells, size, left < size ? left : size,
+                  exponent + work->exponent + plan->exponent,
+                  work->sums + to * j->value_bytes);
 }
 
 /* Finishes n sums from step t, which already have the terms of inputs before t. */
@@ -621,147 +573,123 @@ finish_wide_sums(const conv_job *j, int64_t b, int64_t c, const row_facts *f, in
     finish_sums(j, b, c, f, t, n, sums);
 }
 
-/* Computes block h of the wanted lanes' rows b from transforms of earlier inputs. */
-static __attribute__((noinline)) void
-wide_block(const conv_job *j, workspace *work, int64_t b, int64_t group, int64_t h,
-           const row_facts *facts, const bool *wanted)
+/* Computes block h of row b from transforms of earlier inputs. */
+static void
+wide_block(const conv_job *j, workspace *work, int64_t b, int64_t h,
+           const row_facts *facts)
 {
-    static const int as_it_is[MOST_LANES] = {0};
     const spectra *s = j->spectra;
+    const char *row = row_of(j->from, b, work->channel);
     const int64_t begin = h * s->plan.steps, left = j->plan.steps - begin;
     const int64_t n = left < s->plan.steps ? left : s->plan.steps;
-    const int64_t lane_bytes = s->loops->lanes * j->value_bytes;
-    memset(work->sums, 0, (size_t)(n * lane_bytes));
-    add_history(j, work, b, group, h, n, wanted);
+    memset(work->sums, 0, (size_t)(n * j->value_bytes));
+    add_history(j, work, row, h, n);
     for (int64_t m = BASE; m < n; m *= 2) {
         for (int64_t lo = 0; lo + m < n; lo += 2 * m) {
-            add_pair(j, work, b, group, begin, n, lo, m, wanted);
+            add_pair(j, work, row, begin, n, lo, m);
         }
     }
-    _Alignas(64) char sums[MOST_LANE_BYTES * AT_ONCE];
-    for (int64_t k = 0; k < n; k += AT_ONCE) {
-        const int64_t some = n - k < AT_ONCE ? n - k : AT_ONCE;
-        s->loops->collect(work->sums, k, some, as_it_is, AT_ONCE, sums);
-        for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
-            if (wanted[lane]) {
-                finish_wide_sums(j, b, channel_of(j, group, lane), &facts[lane],
-                                 begin + k, some,
-                                 sums + lane * AT_ONCE * j->value_bytes);
-            }
-        }
+    for (int64_t k = 0; k < n; k += BASE) {
+        finish_wide_sums(j, b, work->channel, facts, begin + k,
+                         n - k < BASE ? n - k : BASE, work->sums + k * j->value_bytes);
     }
 }
 
 /* ---- convolution ---- */
 
-/* The spectra of a group's filters; good[lane]: the filter is finite. */
+/* The spectrum of the filter of channel c, unless the task has it already. */
 static void
-transform_filters(const conv_job *j, workspace *work, int64_t group, bool *good)
+transform_filter(const conv_job *j, workspace *work, int64_t c)
 {
     const spectra *s = j->spectra;
-    const value_rows filters = filter_rows(j);
-    const void *at[MOST_LANES];
-    int down[MOST_LANES] = {0};
-    rows_of_group(j, &filters, 0, group, 0, at);
-    for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
-        bool odd = false;
-        work->filter_exponents[lane] = size_of(j, at[lane], j->plan.lags, &odd);
-        down[lane] = -work->filter_exponents[lane];
-        good[lane] = !odd;
+    bool odd = false;
+    if (work->channel == c) {
+        return;
     }
-    s->loops->transform(&s->plan, at, 1, 0, j->plan.lags, down, work->filter);
+    work->exponent = size_of(j, filter_of(j, c), j->plan.lags, &odd);
+    work->channel = c;
+    work->good = !odd;
     work->made = 0;
+    s->loops->transform(&s->plan, filter_of(j, c), 1, 0, j->plan.lags, -work->exponent,
+                        work->filter);
 }
 
 /* Directly sums the heads of `count` rows of a channel, count <= ROWS. */
 static void
 sum_heads(const conv_job *j, int64_t b, int64_t count, int64_t c,
-          const row_facts *const *facts)
+          const row_facts *facts)
 {
     bool same = true;
     for (int64_t r = 1; r < count; r++) {
-        same = same && facts[r]->first == facts[0]->first;
+        same = same && facts[r].first == facts[0].first;
     }
     for (int64_t r = 0; r < count; r += same ? count : 1) {
-        if (facts[r]->first < facts[r]->head_end) {
-            conv_sum_rows(j, b + r, same ? count : 1, c, facts[r]->first,
-                          facts[r]->head_end, facts[r]->first);
+        if (facts[r].first < facts[r].head_end) {
+            conv_sum_rows(j, b + r, same ? count : 1, c, facts[r].first,
+                          facts[r].head_end, facts[r].first);
         }
     }
 }
 
+/* Directly sums steps [begin, end) of `count` rows of a channel, count <= ROWS. */
 static void
-sum_whole_rows(const conv_job *j, int64_t b, int64_t count, int64_t c)
+sum_steps(const conv_job *j, int64_t b, int64_t count, int64_t c, int64_t begin,
+          int64_t end)
 {
-    for (int64_t t = 0; t < j->plan.steps; t += RANGE) {
-        const int64_t left = j->plan.steps - t;
-        conv_sum_rows(j, b, count, c, t, t + (left < RANGE ? left : RANGE), 0);
+    for (int64_t t = begin; t < end; t += RANGE) {
+        conv_sum_rows(j, b, count, c, t, end - t < RANGE ? end : t + RANGE, 0);
     }
 }
 
-/* Computes all blocks of rows b of a group, in the lanes with good[lane]. */
+/* Computes blocks [begin, end) of row b. */
 static void
-convolve_row(const conv_job *j, workspace *work, int64_t b, int64_t group,
-             const bool *good, row_facts *facts)
+convolve_row(const conv_job *j, workspace *work, int64_t b, int64_t begin, int64_t end,
+             row_facts *facts)
 {
     const spectra *s = j->spectra;
-    const int64_t channels = channels_of(j, group);
-    for (int64_t h = 0; h < s->plan.blocks; h++) {
-        bool plain[MOST_LANES] = {false}, wide[MOST_LANES] = {false};
-        bool any_plain = false, any_wide = false;
-        int exponents[MOST_LANES] = {0};
-        for (int64_t lane = 0; lane < channels; lane++) {
-            const char *row = row_of(j->from, b, channel_of(j, group, lane));
-            if (good[lane]) {
-                plain[lane] = may_transform(j, row, &facts[lane], h, &exponents[lane]);
-                wide[lane] = !plain[lane];
-                any_plain = any_plain || plain[lane];
-                any_wide = any_wide || wide[lane];
-            }
+    const char *row = row_of(j->from, b, work->channel);
+    for (int64_t h = begin; h < end; h++) {
+        int exponent = 0;
+        if (!may_transform(j, row, facts, h, &exponent)) {
+            wide_block(j, work, b, h, facts);
+            continue;
         }
-        if (any_plain) {
-            transform_inputs(j, j->from, b, group, h, j->plan.steps, exponents,
-                             work->cells);
-            s->loops->multiply(s->plan.cells, work->cells, work->filter);
-            s->loops->from_spectrum(&s->plan, work->cells);
-            add_exponents(j, exponents, work->filter_exponents, s->plan.exponent,
-                          exponents);
-            finish_block(j, b, group, h, facts, plain, exponents, work->cells);
-        }
-        if (any_wide) {
-            wide_block(j, work, b, group, h, facts, wide);
-        }
+        transform_inputs(j, row, h, j->plan.steps, exponent, work->cells);
+        s->loops->from_spectrum(&s->plan, work->filter, work->cells);
+        finish_block(j, b, work->channel, h, facts,
+                     exponent + work->exponent + s->plan.exponent, work->cells);
     }
 }
 
-/* Convolves a slice of the batches of a group. */
+/* Convolves a range of the blocks of a slice of the batches of a channel. */
 static void
 convolve_unit(const conv_job *j, int64_t unit, workspace *work)
 {
     const spectra *s = j->spectra;
     const conv_plan *p = &j->plan;
-    const int64_t group = unit % s->groups, slice = unit / s->groups;
+    const int64_t slice = unit % s->slices, range = unit / s->slices % s->ranges;
+    const int64_t c = unit / s->slices / s->ranges;
     const int64_t end = (slice + 1) * p->batches / s->slices;
-    bool good[MOST_LANES] = {false};
-    transform_filters(j, work, group, good);
+    const int64_t first = range * s->plan.blocks / s->ranges;
+    const int64_t past = (range + 1) * s->plan.blocks / s->ranges;
+    const int64_t stop = past * s->plan.steps;
+    transform_filter(j, work, c);
     for (int64_t b = slice * p->batches / s->slices; b < end; b += ROWS) {
-        row_facts facts[ROWS][MOST_LANES];
+        row_facts facts[ROWS];
         const int64_t count = end - b < ROWS ? end - b : ROWS;
-        for (int64_t lane = 0; lane < channels_of(j, group); lane++) {
-            const int64_t c = channel_of(j, group, lane);
-            const row_facts *rows[ROWS];
-            if (!good[lane]) {
-                sum_whole_rows(j, b, count, c);
-                continue;
-            }
-            for (int64_t r = 0; r < count; r++) {
-                inspect_row(j, row_of(j->from, b + r, c), &facts[r][lane]);
-                rows[r] = &facts[r][lane];
-            }
-            sum_heads(j, b, count, c, rows);
+        if (!work->good) {
+            sum_steps(j, b, count, c, first * s->plan.steps,
+                      stop < p->steps ? stop : p->steps);
+            continue;
         }
         for (int64_t r = 0; r < count; r++) {
-            convolve_row(j, work, b + r, group, good, facts[r]);
+            inspect_row(j, row_of(j->from, b + r, c), &facts[r]);
+        }
+        if (range == 0) {
+            sum_heads(j, b, count, c, facts);
+        }
+        for (int64_t r = 0; r < count; r++) {
+            convolve_row(j, work, b + r, first, past, &facts[r]);
         }
     }
 }
@@ -770,12 +698,11 @@ static workspace
 workspace_of(const conv_job *j, int64_t task)
 {
     const spectra *s = j->spectra;
-    workspace work = {.filter = s->memory + task * s->task_bytes};
+    workspace work = {.filter = s->memory + task * s->task_bytes, .channel = -1};
     work.cells = work.filter + s->buffer;
     work.sums = work.cells + s->buffer;
     work.spectra_of = work.sums + s->buffer;
     work.roots = work.spectra_of + s->buffer;
-    work.place = (int32_t *)(work.roots + 4 * s->plan.cells * j->value_bytes);
     return work;
 }
 
@@ -812,71 +739,84 @@ fold_spectra(const conv_job *j, void *restrict total, void *restrict sum)
     }
 }
 
-/* The exponents of the rows of channel c: of x (which = 0) or of the gradient (1). */
-static int *
-sizes_of(const conv_job *j, int64_t c, int which)
+/* Of a row of x and of its gradient: exponents, and their inf and nan. */
+typedef struct row_sizes {
+    int x, dy, odd; /* odd: at most MOST_ODD + 1 of each are counted */
+} row_sizes;
+
+static row_sizes *
+sizes_of(const conv_job *j, int64_t c)
 {
-    return j->spectra->sizes + (2 * c + which) * j->plan.batches;
+    return j->spectra->sizes + c * j->plan.batches;
+}
+
+static int
+measure_row(const conv_job *j, const char *row, int *odd)
+{
+    const int64_t n = j->plan.steps;
+    bool has_odd = false;
+    const int e = size_of(j, row, n, &has_odd), most = *odd + MOST_ODD + 1;
+    for (int64_t i = 0; has_odd && i < n && *odd < most; i++) {
+        *odd += !are_finite(j, row + i * j->value_bytes, 1);
+    }
+    return e;
+}
+
+/* Task i: the sizes of row i, by c, then b. */
+static void
+measure_rows(void *context, int64_t i)
+{
+    const conv_job *j = context;
+    const int64_t c = i / j->plan.batches, b = i % j->plan.batches;
+    row_sizes *to = sizes_of(j, c) + b;
+    to->odd = 0;
+    to->x = measure_row(j, row_of(&j->x, b, c), &to->odd);
+    to->dy = measure_row(j, row_of(&j->reversed, b, c), &to->odd);
 }
 
 /*
- * Measures the rows of channel c.  Returns the exponent of its largest product, to
- * which all rows are scaled; *odd counts its inf and nan, up to MOST_ODD + 1.
+ * The exponent of the largest product of channel c, to which all rows are scaled; *odd
+ * counts its inf and nan.
  */
 static int
-measure_channel(const conv_job *j, int64_t c, int64_t *odd)
+size_of_channel(const conv_job *j, int64_t c, int64_t *odd)
 {
-    const value_rows *rows[2] = {&j->x, &j->reversed};
-    const int64_t n = j->plan.steps;
+    const row_sizes *sizes = sizes_of(j, c);
     int most = 2 * j->spectra->least;
     *odd = 0;
     for (int64_t b = 0; b < j->plan.batches; b++) {
-        int both = 0;
-        for (int which = 0; which < 2; which++) {
-            const char *row = row_of(rows[which], b, c);
-            bool has_odd = false;
-            const int e = size_of(j, row, n, &has_odd);
-            sizes_of(j, c, which)[b] = e;
-            both += e;
-            for (int64_t i = 0; has_odd && i < n && *odd <= MOST_ODD; i++) {
-                *odd += !are_finite(j, row + i * j->value_bytes, 1);
-            }
-        }
+        const int both = sizes[b].x + sizes[b].dy;
         most = both > most ? both : most;
+        *odd += sizes[b].odd;
     }
     return most;
 }
 
-/* Sums the spectra of all blocks of a group over the batch into `total`. */
+/* Sums the spectra of blocks [begin, end), of one batch after the other, in `total`. */
 static void
-sum_spectra(const conv_job *j, int64_t group, const int *most, char *total)
+sum_spectra(const conv_job *j, int64_t c, int64_t begin, int64_t end, char *total,
+            char *sum)
 {
     const spectra *s = j->spectra;
     const conv_plan *p = &j->plan;
-    char *sum = total + s->buffer;
     char *x = sum + s->buffer, *dy = x + s->buffer;
-    int64_t added = 0;
-    memset(total, 0, (size_t)(2 * s->buffer));
-    for (int64_t b = 0; b < p->batches; b++) {
-        int of_x[MOST_LANES] = {0}, of_dy[MOST_LANES] = {0};
-        for (int64_t lane = 0; lane < s->loops->lanes; lane++) {
-            const int64_t c = channel_of(j, group, lane);
-            of_x[lane] = sizes_of(j, c, 0)[b];
-            /* a row far below the largest may underflow */
-            const int down = of_x[lane] - most[lane], least = 2 * s->least;
-            of_dy[lane] = down > least ? down : least;
-        }
-        for (int64_t h = 0; h < s->plan.blocks; h++) {
-            const int64_t first = h * s->plan.steps, left = p->steps - first;
-            const void *at[MOST_LANES];
-            transform_inputs(j, &j->x, b, group, h, p->steps, of_x, x);
-            rows_of_group(j, &j->reversed, b, group, p->steps - 1 - first, at);
-            s->loops->transform(&s->plan, at, -1, history_of(j, h),
-                                left < s->plan.steps ? left : s->plan.steps, of_dy, dy);
-            s->loops->correlate(s->plan.cells, sum, dy, x);
-            if (++added % IN_A_ROW == 0) {
-                fold_spectra(j, total, sum);
-            }
+    int64_t odd;
+    const int most = size_of_channel(j, c, &odd), least = 2 * s->least;
+    memset(total, 0, (size_t)s->buffer);
+    memset(sum, 0, (size_t)s->buffer);
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t b = i / s->plan.blocks, h = i % s->plan.blocks;
+        const int64_t first = h * s->plan.steps, left = p->steps - first;
+        const int of_x = sizes_of(j, c)[b].x;
+        /* a row far below the largest may underflow */
+        const int of_dy = of_x - most > least ? of_x - most : least;
+        transform_inputs(j, row_of(&j->x, b, c), h, p->steps, of_x, x);
+        s->loops->transform(
+            &s->plan, row_of(&j->reversed, b, c) + (left - 1) * j->value_bytes, -1,
+            history_of(j, h), left < s->plan.steps ? left : s->plan.steps, of_dy, dy);
+        s->loops->correlate(s->plan.cells, sum, dy, x);
+        if ((i - begin + 1) % IN_A_ROW == 0) {
+            fold_spectra(j, total, sum);
         }
     }
     fold_spectra(j, total, sum);
@@ -894,104 +834,123 @@ add_odd_terms(const conv_job *j, int64_t c, void *lags)
     }
 }
 
-/* The gradients of a group's filters, from the sum of the spectra of all blocks. */
+/* The gradient of the filter of channel c, from the sum of the spectra of all blocks. */
 static void
-gradient_unit(conv_job *j, int64_t group, char *memory)
+finish_gradient(conv_job *j, int64_t c, char *total, char *lags)
 {
     const spectra *s = j->spectra;
     const conv_plan *p = &j->plan;
-    const int64_t lanes = s->loops->lanes, channels = channels_of(j, group);
-    int most[MOST_LANES] = {0}, exponents[MOST_LANES] = {0};
-    int64_t odd[MOST_LANES] = {0};
-    for (int64_t lane = 0; lane < channels; lane++) {
-        most[lane] = measure_channel(j, channel_of(j, group, lane), &odd[lane]);
+    int64_t odd;
+    const int most = size_of_channel(j, c, &odd);
+    s->loops->from_spectrum(&s->plan, NULL, total);
+    s->loops->collect(&s->plan, total, 0, p->lags, most + s->plan.exponent, lags);
+    if (odd > MOST_ODD || !are_finite(j, lags, p->lags)) {
+        conv_sum_gradient(j, c);
+        return;
     }
-    for (int64_t lane = channels; lane < lanes; lane++) {
-        most[lane] = most[channels - 1];
+    if (odd > 0) {
+        add_odd_terms(j, c, lags);
     }
-    sum_spectra(j, group, most, memory);
-    s->loops->from_spectrum(&s->plan, memory);
-    for (int64_t lane = 0; lane < lanes; lane++) {
-        exponents[lane] = most[lane] + s->plan.exponent;
-    }
-    char *rows = memory + s->buffer;
-    const int64_t pitch = s->buffer / lanes / j->value_bytes;
-    s->loops->collect(memory, 0, p->lags, exponents, pitch, rows);
-    for (int64_t lane = 0; lane < channels; lane++) {
-        const int64_t c = channel_of(j, group, lane);
-        char *lags = rows + lane * pitch * j->value_bytes;
-        if (odd[lane] > MOST_ODD || !are_finite(j, lags, p->lags)) {
-            conv_sum_gradient(j, c);
-            continue;
-        }
-        if (odd[lane] > 0) {
-            add_odd_terms(j, c, lags);
-        }
-        conv_put(j, j->arrays.dw, c * p->taps + p->taps - 1, -1, p->lags, lags);
-    }
+    conv_put(j, j->arrays.dw, c * p->taps + p->taps - 1, -1, p->lags, lags);
 }
 
-/* Task i: a range of groups. */
+/* Task i: some units, each a part of the sum of a channel, or all of its gradient. */
 static void
 gradient_units(void *context, int64_t i)
 {
     conv_job *j = context;
     const spectra *s = j->spectra;
-    for (int64_t g = i * s->groups / s->tasks; g < (i + 1) * s->groups / s->tasks;
-         g++) {
-        gradient_unit(j, g, s->memory + i * s->task_bytes);
+    const int64_t blocks = j->plan.batches * s->plan.blocks;
+    const int64_t units = j->plan.channels * s->parts;
+    char *memory = s->memory + i * s->task_bytes;
+    for (int64_t u = i * units / s->tasks; u < (i + 1) * units / s->tasks; u++) {
+        const int64_t c = u / s->parts, part = u % s->parts;
+        char *total = s->sums ? s->sums + u * s->buffer : memory;
+        for (int64_t b = 0; b < j->plan.batches && !s->sums; b++) {
+            measure_rows(j, c * j->plan.batches + b);
+        }
+        sum_spectra(j, c, part * blocks / s->parts, (part + 1) * blocks / s->parts,
+                    total, memory + s->buffer);
+        if (!s->sums) {
+            finish_gradient(j, c, total, memory + s->buffer);
+        }
+    }
+}
+
+/* Task i: the gradient of some filters from the parts of their sums. */
+static void
+unite_parts(void *context, int64_t i)
+{
+    conv_job *j = context;
+    const spectra *s = j->spectra;
+    const int64_t channels = j->plan.channels;
+    for (int64_t c = i * channels / s->tasks; c < (i + 1) * channels / s->tasks; c++) {
+        char *total = s->sums + c * s->parts * s->buffer;
+        for (int64_t part = 1; part < s->parts; part++) {
+            fold_spectra(j, total, total + part * s->buffer);
+        }
+        finish_gradient(j, c, total, s->memory + i * s->task_bytes);
     }
 }
 
 void
 conv_spectra_gradient(conv_job *j)
 {
-    gpo_cpu_loop(j->parallel, j->spectra->tasks, gradient_units, j);
+    const spectra *s = j->spectra;
+    if (s->sums) {
+        gpo_cpu_loop(j->parallel, j->plan.channels * j->plan.batches, measure_rows, j);
+    }
+    gpo_cpu_loop(j->parallel, s->tasks, gradient_units, j);
+    if (s->sums) {
+        gpo_cpu_loop(j->parallel, s->tasks, unite_parts, j);
+    }
 }
 
 /* ---- cost model ---- */
 
 /*
- * Nanoseconds for float32 on one thread of an EPYC with AVX2: a forward and an inverse
- * transform per cell of eight rows, and the products per sum.  float64 takes about 2.5
- * times as long for both.  The costs depend on the sizes alone, so that neither the
- * number of threads nor the vector width affects the choice of a variant.
+ * Nanoseconds for float32 on one thread of an EPYC with AVX-512: a forward and an
+ * inverse transform per cell, and products per step and lag.  With AVX2 all take 1.7
+ * times as long, float64 about twice.  The costs depend on the sizes alone, so that
+ * neither the number of threads nor the vector width affects the choice of a variant.
  */
 static double
-cell_ns(int64_t cells, int64_t levels)
+cell_ns(int64_t levels)
 {
-    enum { IN_L2 = 1024 };
-    return (8 + 1.2 * (double)levels) * (cells > IN_L2 ? 2 : 1);
+    return 0.17 * (double)(levels - 7);
 }
 
-/* For `batches` rows with the same filter: four, two or one at a time. */
+enum { TILE = 64 }; /* products with as many zeros around a filter, too */
+
+/* Of all rows, in fours with the same filter and two or one at a time. */
 static double
 product_ns(int64_t batches)
 {
-    static const double left[ROWS] = {0, 0.1, 0.13, 0.16};
-    const int64_t fours = batches / ROWS;
-    return 0.16 * (double)fours + left[batches % ROWS];
+    static const double left[ROWS] = {0, 0.022, 0.034, 0.040};
+    return 0.040 * (double)(batches / ROWS) + left[batches % ROWS];
 }
 
 /* Finds the cheapest block length; returns the cost of convolving all rows. */
 static double
 plan_blocks(const conv_plan *p, spectra_plan *s)
 {
-    enum { GROUP = 8, CALL_NS = 5000, ROOT_NS = 6 };
-    const double groups = (double)ceil_div(p->channels, GROUP);
+    enum { BLOCK_NS = 100, ROW_NS = 150 };
+    const double step_ns = 0.35; /* checks and results */
+    const double channels = (double)p->channels, rows = channels * (double)p->batches;
+    const double head = channels * HEAD * (TILE + HEAD / 2) * product_ns(p->batches);
     double least = INFINITY;
     *s = (spectra_plan){.cells = 0};
     int64_t blocks = 0;
-    for (int64_t cells = 4, levels = 2; blocks != 1; cells *= 2, levels++) {
+    for (int64_t cells = BASE, levels = 8; blocks != 1; cells *= 2, levels++) {
         const int64_t steps = 2 * cells - p->lags + 1;
         if (steps < 1) {
             continue;
         }
         blocks = ceil_div(p->steps, steps);
-        const double transforms = 1 + 2 * (double)(p->batches * blocks);
-        const double cost =
-            CALL_NS + (double)cells *
-                          (2 * ROOT_NS + groups * transforms * cell_ns(cells, levels));
+        const double pair = (double)cells * cell_ns(levels);
+        const double cost = head + channels * pair / 2 +
+                            rows * (ROW_NS + (double)p->steps * step_ns +
+                                    (double)blocks * (BLOCK_NS + pair));
         if (cost < least) {
             least = cost;
             s->cells = cells;
@@ -1005,22 +964,38 @@ plan_blocks(const conv_plan *p, spectra_plan *s)
 bool
 conv_spectra_pay(const conv_plan *p)
 {
-    const double terms =
-        (double)p->lags * ((double)p->steps - ((double)p->lags - 1) / 2);
-    const double channels = (double)p->channels * terms;
+    enum { CALL_NS = 1500 }; /* besides a nanosecond per cell for its roots */
+    const double lags = (double)p->lags, steps = (double)p->steps;
+    const double terms = TILE + lags * (1 - (lags - 1) / 2 / steps);
+    const double channels = (double)p->channels * steps * terms;
     double products = channels * product_ns(p->batches), transforms = 1;
     if (p->backward) {
         const double before_silu = p->silu ? 1 : 0;
         products *= 1 + before_silu;
-        products += channels * (double)p->batches * product_ns(1);
-        transforms = 2 + before_silu;
+        products += channels * (double)p->batches * 0.015;
+        transforms = 1.8 + before_silu; /* dw has no heads */
+    }
+    if (p->lags <= SHORT_LAGS || p->steps <= HEAD || p->batches * p->channels == 0) {
+        return false;
     }
     spectra_plan s;
-    return p->lags > SHORT_LAGS && p->batches * p->channels > 0 &&
-           transforms * plan_blocks(p, &s) < 0.8 * products;
+    transforms *= plan_blocks(p, &s);
+    return CALL_NS + (double)s.cells + transforms < 0.85 * products;
 }
 
 /* ---- start ---- */
+
+/* Depends on the sizes alone, because the sum of a filter's gradient depends on it. */
+static int64_t
+parts_of_gradient(const conv_plan *p, const spectra *s)
+{
+    const int64_t blocks = p->batches * s->plan.blocks;
+    const int64_t room = MOST_SUMS / s->buffer / p->channels;
+    int64_t parts = ceil_div(PARTS, p->channels);
+    parts = parts < room ? parts : room;
+    parts = parts < blocks / 2 ? parts : blocks / 2;
+    return p->backward && parts > 1 ? parts : 1;
+}
 
 gpo_status
 conv_spectra_start(gpo_call *call, conv_job *j)
@@ -1033,56 +1008,55 @@ conv_spectra_start(gpo_call *call, conv_job *j)
     spectra s = {.loops = tables[gpo_cpu_isa()][j->dtype == GPO_F64]};
     plan_blocks(p, &s.plan);
     const int64_t length = 2 * s.plan.cells, threads = gpo_cpu_threads();
-    s.plan.exponent = -2 - floor_log2(length);
-    /* 2 sqrt(T) u must cover TRANSFORM_ERROR log2(length) u; see NOTES.md */
-    const double passes = TRANSFORM_ERROR * floor_log2(length);
-    s.allowed = 4 * (double)p->steps / (passes * passes);
+    s.plan.exponent = -floor_log2(s.plan.cells);
+    /* 2 sqrt(T) u must cover the error of a transform; see NOTES.md */
+    const double error = transform_error(s.plan.cells);
+    s.allowed = 4 * (double)p->steps / (error * error);
     s.most = j->dtype == GPO_F64 ? 1022 : 126;
     s.least = -s.most;
-    s.groups = ceil_div(p->channels, s.loops->lanes);
-    s.slices = ceil_div(UNITS * threads, s.groups);
+    s.ranges = ceil_div(WANTED, p->batches * p->channels);
+    s.ranges = s.ranges < s.plan.blocks ? s.ranges : s.plan.blocks;
+    s.slices = ceil_div(UNITS * threads, p->channels * s.ranges);
     s.slices = s.slices < p->batches ? s.slices : p->batches;
-    s.units = s.groups * s.slices;
-    s.buffer = length * s.loops->lanes * j->value_bytes;
-    s.task_bytes =
-        BUFFERS * s.buffer + ceil_div((2 * length * j->value_bytes +
-                                       s.plan.cells * (int64_t)sizeof(int32_t)),
-                                      MOST_LANE_BYTES) *
-                                 MOST_LANE_BYTES;
+    s.units = p->channels * s.slices * s.ranges;
+    s.buffer = length * j->value_bytes;
+    s.parts = parts_of_gradient(p, &s);
+    s.task_bytes = BUFFERS * s.buffer + s.buffer / 2;
     const int64_t room = MOST_MEMORY / s.task_bytes;
-    s.tasks = s.units < 2 * threads ? s.units : 2 * threads;
+    const int64_t most =
+        s.units > p->channels * s.parts ? s.units : p->channels * s.parts;
+    s.tasks = most < 2 * threads ? most : 2 * threads;
     s.tasks = room < 1 ? 1 : s.tasks < room ? s.tasks : room;
-    void *own = NULL, *memory = NULL, *roots = NULL, *place = NULL, *sizes = NULL;
+    void *own = NULL, *memory = NULL, *roots = NULL, *angles = NULL, *sizes = NULL;
+    void *sums = NULL;
+    const int64_t turn = 4 * s.plan.cells, rows = p->batches * p->channels;
     gpo_status status = gpo_scratch(call, sizeof s, &own);
     if (!status) {
         status = gpo_scratch(call, (size_t)(s.tasks * s.task_bytes), &memory);
     }
     if (!status) {
-        status = gpo_scratch(call, (size_t)(2 * length * j->value_bytes), &roots);
+        status = gpo_scratch(call, (size_t)(s.buffer / 2), &roots);
     }
     if (!status) {
         status =
-            gpo_scratch(call, (size_t)s.plan.cells * sizeof(*s.plan.place), &place);
+            gpo_scratch(call, (size_t)gpo_root_doubles(turn) * sizeof(double), &angles);
     }
-    if (!status) {
-        status = gpo_scratch(
-            call, (size_t)(2 * p->batches * p->channels) * sizeof(*s.sizes), &sizes);
+    if (!status && p->backward) {
+        status = gpo_scratch(call, (size_t)rows * sizeof *s.sizes, &sizes);
+    }
+    if (!status && s.parts > 1) {
+        status = gpo_scratch(call, (size_t)(p->channels * s.parts * s.buffer), &sums);
     }
     if (status) {
         return status;
     }
-    if (j->dtype == GPO_F64) {
-        roots_double(s.plan.cells, roots);
-    }
-    else {
-        roots_float(s.plan.cells, roots);
-    }
-    fill_triples(j, s.plan.cells, roots);
-    fill_places(place, 0, s.plan.cells, 0, 1);
+    s.source = gpo_root_tables_of(turn, angles);
+    gpo_fill_root_tables(&s.source);
+    fill_roots(j, &s.source, s.plan.cells, roots);
     s.memory = memory;
+    s.sums = sums;
     s.sizes = sizes;
     s.plan.roots = roots;
-    s.plan.place = place;
     memcpy(own, &s, sizeof s);
     j->spectra = own;
     return GPO_OK;
