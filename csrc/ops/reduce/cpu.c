@@ -325,8 +325,8 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
     const int64_t lanes = j->lanes;
     const int64_t block = FOLD_ROWS * lanes;
     char *pack = memory;
-    if (f->extreme && f->state != GPO_F64 && j->reduced->ndim == 1 &&
-        j->reduced->strides[0] == 1) { /* of integers, for which the order is all one */
+    if (f->extreme && j->reduced->ndim == 1 &&
+        j->reduced->strides[0] == 1) { /* the order is all one */
         f->extreme(take(c, n, pack), n, acc);
         return;
     }
