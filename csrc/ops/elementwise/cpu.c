@@ -24,6 +24,10 @@ enum {
     WIDEST = 16,     /* bytes of an element */
     LONG_RUN = 64,   /* elements on the last axis that justify a call of the loop */
     CHUNK = 1 << 15, /* elements per task: 32 KiB to 512 KiB of result */
+    TILE_WIDTH = 256,      /* elements of the rows of a tile, */
+    TILE_ROW_BYTES = 64,   /* which are a cache line of a transposed operand, */
+    LEAST_TALL = 8,        /* or so many, if the array has them */
+    WORTH_TILES = 1 << 17, /* and the operand so many bytes */
 };
 
 /* ---- the instruction sets, and none ---- */
@@ -150,6 +154,10 @@ typedef struct job {
     bool whole[ELEMENTWISE_INPUTS]; /* the operand has the layout of the result */
     bool row[ELEMENTWISE_INPUTS];   /* all rows along the last axis are the same one */
     bool any_scalar;
+    int across; /* the axis that transposed operands walk with their least stride, or -1 */
+    bool crossed[ELEMENTWISE_INPUTS]; /* the operand is one of them */
+    int64_t inner;                    /* elements of the axes after that one */
+    int64_t tall;                     /* rows of a tile */
 } job;
 
 /* Sets whole and row of operand k. */
@@ -163,6 +171,52 @@ find_layout(job *j, int k)
         j->whole[k] = j->whole[k] && plan->strides[k][d] == size;
         j->row[k] = j->row[k] && (d == plan->ndim - 1 || plan->strides[k][d] == 0);
         size *= plan->shape[d];
+    }
+}
+
+/* The axis along which the elements of operand k are closest. */
+static int
+closest_axis(const elementwise_plan *plan, int k)
+{
+    int closest = plan->ndim - 1;
+    for (int d = closest - 1; d >= 0; d--) {
+        const int64_t stride = llabs(plan->strides[k][d]);
+        closest = stride > 0 && stride < llabs(plan->strides[k][closest]) ? d : closest;
+    }
+    return closest;
+}
+
+/*
+ * Sets across, crossed, inner and tall.  The elements of a cache line of a transposed
+ * operand belong to as many rows of the result: tiles of such rows use all of them.
+ */
+static void
+find_tiles(job *j)
+{
+    const elementwise_plan *plan = j->plan;
+    int widest = 1;
+    j->across = -1;
+    for (int k = 0; k < plan->inputs; k++) {
+        const int d = closest_axis(plan, k);
+        j->crossed[k] = d < plan->ndim - 1 && (j->across < 0 || d == j->across) &&
+                        plan->shape[d] >= LEAST_TALL &&
+                        plan->size * plan->bytes[k] >= WORTH_TILES;
+        if (j->crossed[k]) {
+            j->across = d;
+            widest = plan->bytes[k] > widest ? plan->bytes[k] : widest;
+        }
+    }
+    j->inner = 1;
+    for (int d = j->across + 1; d < plan->ndim; d++) {
+        j->inner *= plan->shape[d];
+    }
+    j->tall = TILE_ROW_BYTES / widest;
+    j->tall = j->tall > LEAST_TALL ? j->tall : LEAST_TALL;
+    if (j->inner < LONG_RUN) {
+        j->across = -1;
+    }
+    for (int k = 0; k < plan->inputs; k++) {
+        j->crossed[k] = j->crossed[k] && j->across >= 0;
     }
 }
 
@@ -197,6 +251,11 @@ start(job *j, const gpo_call *call, bool plain)
         j->scalar[k] = elementwise_is_scalar(plan, k);
         j->any_scalar = j->any_scalar || j->scalar[k];
         find_layout(j, k);
+        j->crossed[k] = false;
+    }
+    j->across = -1;
+    if (!plain && plan->ndim > 1) {
+        find_tiles(j);
     }
 }
 
@@ -402,7 +461,7 @@ take_run(const job *j, cursor *c, int64_t n, int64_t m, blocks *b)
     for (int k = 0; k < plan->inputs; k++) {
         const int64_t stride = plan->ndim > 0 ? plan->strides[k][last] : 0;
         b->in[k] = stride == 1 ? c->at[k] : b->packed[k];
-        if (stride == 1 || j->scalar[k] ||
+        if (stride == 1 || j->scalar[k] || j->crossed[k] ||
             (stride == 0 && b->filled[k] >= m && b->source[k] == c->at[k])) {
             continue;
         }
@@ -424,8 +483,8 @@ take_rows(const job *j, cursor *c, int64_t m, blocks *b)
     bool gathers[ELEMENTWISE_INPUTS];
     for (int k = 0; k < plan->inputs; k++) {
         b->in[k] = j->whole[k] ? c->at[k] : b->packed[k];
-        gathers[k] =
-            !j->whole[k] && !j->scalar[k] && !(j->row[k] && b->filled[k] >= rows * n);
+        gathers[k] = !j->whole[k] && !j->scalar[k] && !j->crossed[k] &&
+                     !(j->row[k] && b->filled[k] >= rows * n);
         if (gathers[k]) {
             b->source[k] = NULL;
             b->filled[k] = j->row[k] ? rows * n : 0;
@@ -447,9 +506,12 @@ take_rows(const job *j, cursor *c, int64_t m, blocks *b)
     return rows * n;
 }
 
-/* `memory` holds a block for each input, and another one if the cast widens. */
+/*
+ * `memory` holds a block for each input, and another one if the cast widens; `tile` has
+ * the elements of the crossed operands.
+ */
 static void
-chunk(const job *j, int64_t begin, int64_t n, char *memory)
+chunk(const job *j, int64_t begin, int64_t n, char *memory, const char *const *tile)
 {
     const elementwise_plan *plan = j->plan;
     char *out = j->out + begin * j->out_bytes, *carrier = memory;
@@ -466,15 +528,19 @@ chunk(const job *j, int64_t begin, int64_t n, char *memory)
             gather(b.packed[k], j->in[k], n < BLOCK ? n : BLOCK, 0, plan->bytes[k]);
         }
     }
-    while (n > 0) {
+    for (int64_t done = 0; n > 0;) {
         const int64_t run = run_left(&c, plan);
         int64_t m = n < BLOCK ? n : BLOCK;
         const bool rows = plan->ndim > 1 && run < LONG_RUN && run <= m &&
                           c.index[plan->ndim - 1] == 0;
         m = rows ? take_rows(j, &c, m, &b) : take_run(j, &c, n, m, &b);
+        for (int k = 0; k < plan->inputs; k++) {
+            b.in[k] = j->crossed[k] ? tile[k] + done * plan->bytes[k] : b.in[k];
+        }
         compute(j, m, b.in, out, carrier);
         out += m * j->out_bytes;
         n -= m;
+        done += m;
     }
 }
 
@@ -483,7 +549,7 @@ task(void *context, int64_t i, void *memory)
 {
     const job *j = context;
     const int64_t begin = i * CHUNK, left = j->plan->size - begin;
-    chunk(j, begin, left < CHUNK ? left : CHUNK, memory);
+    chunk(j, begin, left < CHUNK ? left : CHUNK, memory, NULL);
 }
 
 static void
@@ -491,7 +557,7 @@ task_of_all(void *context, int64_t i, void *memory)
 {
     const job *j = context;
     (void)i;
-    chunk(j, 0, j->plan->size, memory);
+    chunk(j, 0, j->plan->size, memory, NULL);
 }
 
 /* Bytes of the blocks that a task needs: none if it reads all operands in place. */
@@ -508,11 +574,133 @@ block_bytes(const job *j)
     return in_place ? 0 : bytes;
 }
 
+/* ---- tiles: `tall` rows of TILE_WIDTH elements of the inner axes ---- */
+
+enum { TILE_PITCH = TILE_WIDTH + 16 }; /* elements: not a power of two */
+
+/* Row r of `to` has n elements that are `stride` apart; rows are `across` apart. */
+INLINED void
+gather_across_each(char *restrict to, const char *restrict from, int64_t n, int64_t rows,
+                   int64_t stride, int64_t across, int bytes)
+{
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t r = 0; r < rows; r++) {
+            memcpy(to + (r * TILE_PITCH + i) * bytes,
+                   from + (i * stride + r * across) * bytes, (size_t)bytes);
+        }
+    }
+}
+
+static void
+gather_across(char *to, const char *from, int64_t n, int64_t rows, int64_t stride,
+              int64_t across, int bytes)
+{
+    EACH_WIDTH(gather_across_each, to, from, n, rows, stride, across)
+}
+
+/* The tile of `rows` rows of n elements whose first element is `begin`. */
+static void
+one_tile(const job *j, int64_t begin, int64_t rows, int64_t n, char *memory, char *to)
+{
+    const elementwise_plan *plan = j->plan;
+    const int last = plan->ndim - 1;
+    const char *tile[ELEMENTWISE_INPUTS] = {NULL};
+    char *at[ELEMENTWISE_INPUTS] = {NULL};
+    cursor c;
+    for (int k = 0; k < plan->inputs; k++) {
+        tile[k] = at[k] = to;
+        to += j->crossed[k] ? j->tall * TILE_PITCH * plan->bytes[k] : 0;
+    }
+    seek(&c, j, begin);
+    for (int64_t done = 0; done < n;) {
+        const int64_t run = run_left(&c, plan), m = n - done < run ? n - done : run;
+        for (int k = 0; k < plan->inputs; k++) {
+            if (j->crossed[k]) {
+                gather_across(at[k] + done * plan->bytes[k], c.at[k], m, rows,
+                              plan->strides[k][last], plan->strides[k][j->across],
+                              plan->bytes[k]);
+            }
+        }
+        advance(&c, plan, last, m);
+        done += m;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        chunk(j, begin + r * j->inner, n, memory, tile);
+        for (int k = 0; k < plan->inputs; k++) {
+            tile[k] += TILE_PITCH * plan->bytes[k];
+        }
+    }
+}
+
+static int64_t
+tiles_along(const job *j)
+{
+    return (j->inner + TILE_WIDTH - 1) / TILE_WIDTH;
+}
+
+static int64_t
+tiles_across(const job *j)
+{
+    return (j->plan->shape[j->across] + j->tall - 1) / j->tall;
+}
+
+static int64_t
+count_tiles(const job *j)
+{
+    return j->plan->size / j->inner / j->plan->shape[j->across] * tiles_across(j) *
+           tiles_along(j);
+}
+
+/* So many make a task. */
+static int64_t
+tiles_together(const job *j)
+{
+    const int64_t length = j->plan->shape[j->across];
+    return CHUNK / TILE_WIDTH / (length < j->tall ? length : j->tall);
+}
+
+static size_t
+line_up(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static void
+task_of_tiles(void *context, int64_t i, void *memory)
+{
+    const job *j = context;
+    const int64_t along = tiles_along(j), across = tiles_across(j), all = count_tiles(j);
+    const int64_t together = tiles_together(j), length = j->plan->shape[j->across];
+    char *tile = (char *)memory + line_up(block_bytes(j));
+    for (int64_t t = i * together; t < all && t < (i + 1) * together; t++) {
+        const int64_t row = t / along % across * j->tall, at = t % along * TILE_WIDTH;
+        const int64_t first = (t / along / across * length + row) * j->inner + at;
+        const int64_t rows = length - row < j->tall ? length - row : j->tall;
+        const int64_t n = j->inner - at < TILE_WIDTH ? j->inner - at : TILE_WIDTH;
+        one_tile(j, first, rows, n, memory, tile);
+    }
+}
+
+static gpo_status
+run_tiles(gpo_call *call, job *j, bool parallel)
+{
+    size_t bytes = line_up(block_bytes(j));
+    for (int k = 0; k < j->plan->inputs; k++) {
+        bytes += j->crossed[k] ? (size_t)(j->tall * TILE_PITCH * j->plan->bytes[k]) : 0;
+    }
+    const int64_t together = tiles_together(j);
+    return gpo_cpu_work(call, parallel, (count_tiles(j) + together - 1) / together,
+                        bytes, task_of_tiles, j);
+}
+
 /* In one piece, or in chunks divided among the threads. */
 static gpo_status
 run(gpo_call *call, job *j, bool parallel)
 {
     const int64_t size = j->plan->size;
+    if (j->across >= 0 && size > 0) {
+        return run_tiles(call, j, parallel);
+    }
     return parallel
                ? gpo_cpu_work(call, true, (size + CHUNK - 1) / CHUNK, block_bytes(j),
                               task, j)
