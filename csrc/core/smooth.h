@@ -174,7 +174,8 @@ bell_tail(double u)
 static inline double
 gelu_of(double x)
 {
-    const double u = fabs(x), tail = bell_tail(u) * (decay_of(-0.5 * (u * u)) * DECAYED);
+    const double u = fabs(x),
+                 tail = bell_tail(u) * (decay_of(-0.5 * (u * u)) * DECAYED);
     return x * (x < 0 ? tail : 1 - tail);
 }
 
@@ -308,7 +309,8 @@ bell_tailf(float u)
 static inline float
 geluf_of(float x)
 {
-    const float u = fabsf(x), tail = bell_tailf(u) * (decayf_of(-0.5f * (u * u)) * DECAYEDF);
+    const float u = fabsf(x),
+                tail = bell_tailf(u) * (decayf_of(-0.5f * (u * u)) * DECAYEDF);
     return x * (x < 0 ? tail : 1 - tail);
 }
 

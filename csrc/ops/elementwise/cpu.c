@@ -20,13 +20,13 @@
 #endif
 
 enum {
-    BLOCK = 512,     /* elements in a block: 8 KiB of the widest */
-    WIDEST = 16,     /* bytes of an element */
-    LONG_RUN = 64,   /* elements on the last axis that justify a call of the loop */
-    CHUNK = 1 << 15, /* elements per task: 32 KiB to 512 KiB of result */
-    TILE_WIDTH = 256,      /* elements of the rows of a tile, */
-    TILE_ROW_BYTES = 64,   /* which are a cache line of a transposed operand, */
-    LEAST_TALL = 8,        /* or so many, if the array has them */
+    BLOCK = 512,         /* elements in a block: 8 KiB of the widest */
+    WIDEST = 16,         /* bytes of an element */
+    LONG_RUN = 64,       /* elements on the last axis that justify a call of the loop */
+    CHUNK = 1 << 15,     /* elements per task: 32 KiB to 512 KiB of result */
+    TILE_WIDTH = 256,    /* elements of the rows of a tile, */
+    TILE_ROW_BYTES = 64, /* which are a cache line of a transposed operand, */
+    LEAST_TALL = 8,      /* or so many, if the array has them */
     WORTH_TILES = 1 << 17, /* and the operand so many bytes */
 };
 
@@ -580,8 +580,8 @@ enum { TILE_PITCH = TILE_WIDTH + 16 }; /* elements: not a power of two */
 
 /* Row r of `to` has n elements that are `stride` apart; rows are `across` apart. */
 INLINED void
-gather_across_each(char *restrict to, const char *restrict from, int64_t n, int64_t rows,
-                   int64_t stride, int64_t across, int bytes)
+gather_across_each(char *restrict to, const char *restrict from, int64_t n,
+                   int64_t rows, int64_t stride, int64_t across, int bytes)
 {
     for (int64_t i = 0; i < n; i++) {
         for (int64_t r = 0; r < rows; r++) {
@@ -669,7 +669,8 @@ static void
 task_of_tiles(void *context, int64_t i, void *memory)
 {
     const job *j = context;
-    const int64_t along = tiles_along(j), across = tiles_across(j), all = count_tiles(j);
+    const int64_t along = tiles_along(j), across = tiles_across(j),
+                  all = count_tiles(j);
     const int64_t together = tiles_together(j), length = j->plan->shape[j->across];
     char *tile = (char *)memory + line_up(block_bytes(j));
     for (int64_t t = i * together; t < all && t < (i + 1) * together; t++) {

@@ -34,7 +34,7 @@ enum {
     STRIP = 256,        /* columns per task */
     CARRIES = 128,      /* columns carried at a time: thread stacks are small */
     NARROW = 16,        /* fewer columns are walked as rows, */
-    NARROW_ROWS = 128,  /* or all at once, by line.down, if they have as many elements */
+    NARROW_ROWS = 128, /* or all at once, by line.down, if they have as many elements */
     STRIP_CHUNK = 1024, /* rows of a strip per chunk */
     MANY_STRIPS = 64,
     GROUP_BYTES = 1 << 17, /* of whole rows per task */
