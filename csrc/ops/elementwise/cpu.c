@@ -1,7 +1,7 @@
 /*
  * cpu.c  elementwise on the CPU.  Order: the instruction sets, tables of 16-bit floats,
  * the job, operands in blocks, one chunk, the variants, choose.  See arithmetic.h for
- * elements, casts.h for casts, loops.inc for the inner loops.
+ * elements, casts.h for casts, loops.inc for the inner loops, tiles.inc for tiles.
  *
  * An inner loop takes contiguous elements of every operand.  A contiguous operand is
  * read in place; a scalar is repeated through a block once; any other operand is packed
@@ -11,6 +11,7 @@
 #include "casts.h"
 
 #include "../../backend/backend.h"
+#include "../../core/prefetch.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -574,125 +575,7 @@ block_bytes(const job *j)
     return in_place ? 0 : bytes;
 }
 
-/* ---- tiles: `tall` rows of TILE_WIDTH elements of the inner axes ---- */
-
-enum { TILE_PITCH = TILE_WIDTH + 16 }; /* elements: not a power of two */
-
-/* Row r of `to` has n elements that are `stride` apart; rows are `across` apart. */
-INLINED void
-gather_across_each(char *restrict to, const char *restrict from, int64_t n,
-                   int64_t rows, int64_t stride, int64_t across, int bytes)
-{
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t r = 0; r < rows; r++) {
-            memcpy(to + (r * TILE_PITCH + i) * bytes,
-                   from + (i * stride + r * across) * bytes, (size_t)bytes);
-        }
-    }
-}
-
-static void
-gather_across(char *to, const char *from, int64_t n, int64_t rows, int64_t stride,
-              int64_t across, int bytes)
-{
-    EACH_WIDTH(gather_across_each, to, from, n, rows, stride, across)
-}
-
-/* The tile of `rows` rows of n elements whose first element is `begin`. */
-static void
-one_tile(const job *j, int64_t begin, int64_t rows, int64_t n, char *memory, char *to)
-{
-    const elementwise_plan *plan = j->plan;
-    const int last = plan->ndim - 1;
-    const char *tile[ELEMENTWISE_INPUTS] = {NULL};
-    char *at[ELEMENTWISE_INPUTS] = {NULL};
-    cursor c;
-    for (int k = 0; k < plan->inputs; k++) {
-        tile[k] = at[k] = to;
-        to += j->crossed[k] ? j->tall * TILE_PITCH * plan->bytes[k] : 0;
-    }
-    seek(&c, j, begin);
-    for (int64_t done = 0; done < n;) {
-        const int64_t run = run_left(&c, plan), m = n - done < run ? n - done : run;
-        for (int k = 0; k < plan->inputs; k++) {
-            if (j->crossed[k]) {
-                gather_across(at[k] + done * plan->bytes[k], c.at[k], m, rows,
-                              plan->strides[k][last], plan->strides[k][j->across],
-                              plan->bytes[k]);
-            }
-        }
-        advance(&c, plan, last, m);
-        done += m;
-    }
-    for (int64_t r = 0; r < rows; r++) {
-        chunk(j, begin + r * j->inner, n, memory, tile);
-        for (int k = 0; k < plan->inputs; k++) {
-            tile[k] += TILE_PITCH * plan->bytes[k];
-        }
-    }
-}
-
-static int64_t
-tiles_along(const job *j)
-{
-    return (j->inner + TILE_WIDTH - 1) / TILE_WIDTH;
-}
-
-static int64_t
-tiles_across(const job *j)
-{
-    return (j->plan->shape[j->across] + j->tall - 1) / j->tall;
-}
-
-static int64_t
-count_tiles(const job *j)
-{
-    return j->plan->size / j->inner / j->plan->shape[j->across] * tiles_across(j) *
-           tiles_along(j);
-}
-
-/* So many make a task. */
-static int64_t
-tiles_together(const job *j)
-{
-    const int64_t length = j->plan->shape[j->across];
-    return CHUNK / TILE_WIDTH / (length < j->tall ? length : j->tall);
-}
-
-static size_t
-line_up(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
-static void
-task_of_tiles(void *context, int64_t i, void *memory)
-{
-    const job *j = context;
-    const int64_t along = tiles_along(j), across = tiles_across(j),
-                  all = count_tiles(j);
-    const int64_t together = tiles_together(j), length = j->plan->shape[j->across];
-    char *tile = (char *)memory + line_up(block_bytes(j));
-    for (int64_t t = i * together; t < all && t < (i + 1) * together; t++) {
-        const int64_t row = t / along % across * j->tall, at = t % along * TILE_WIDTH;
-        const int64_t first = (t / along / across * length + row) * j->inner + at;
-        const int64_t rows = length - row < j->tall ? length - row : j->tall;
-        const int64_t n = j->inner - at < TILE_WIDTH ? j->inner - at : TILE_WIDTH;
-        one_tile(j, first, rows, n, memory, tile);
-    }
-}
-
-static gpo_status
-run_tiles(gpo_call *call, job *j, bool parallel)
-{
-    size_t bytes = line_up(block_bytes(j));
-    for (int k = 0; k < j->plan->inputs; k++) {
-        bytes += j->crossed[k] ? (size_t)(j->tall * TILE_PITCH * j->plan->bytes[k]) : 0;
-    }
-    const int64_t together = tiles_together(j);
-    return gpo_cpu_work(call, parallel, (count_tiles(j) + together - 1) / together,
-                        bytes, task_of_tiles, j);
-}
+#include "tiles.inc"
 
 /* In one piece, or in chunks divided among the threads. */
 static gpo_status
