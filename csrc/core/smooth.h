@@ -104,25 +104,37 @@ tanh_of(double x)
     return copysign(e / (e + 2), x);
 }
 
+/* exp(x) 2^DECAY for x <= 0: far from subnormal, and 0 where x exp(x) is. */
+#define DECAY 512
+#define DECAYED 0x1p-512
+
+static inline double
+decay_of(double x)
+{
+    x = x < -1064 ? -1064 : x; /* the power of two is 0 */
+    double_bits scale = {.f = x * 0x1.71547652b82fep0 + WHOLE};
+    const double k = scale.f - WHOLE;
+    const double r = (x - k * LN2_HIGH) - k * LN2_LOW;
+    scale.u = (scale.u + 1023 + DECAY) << 52;
+    return (1 + (r + r * r * exp_tail(r))) * scale.f;
+}
+
 static inline double
 sigmoid_of(double x)
 {
-    const double e = exp_of(-fabs(x));
+    const double e = decay_of(-fabs(x)) * DECAYED;
     return (x >= 0 ? 1 : e) / (1 + e);
 }
 
 /*
  * x exp(x) / (1 + exp(x)) for negative x.  exp(x) becomes subnormal, with few bits,
- * before its product with x does: below -512 it is computed as exp(x + 512) exp(-512),
- * where the sum is exact.  -inf gives nan.
+ * before its product with x does.  -inf gives nan.
  */
 static inline double
 silu_of(double x)
 {
-    const bool far = x < -512;
-    const double scale = far ? 0x1.44109edb20931p-739 : 1;
-    const double e = exp_of((far ? 512 : 0) - fabs(x));
-    return (x >= 0 ? x : x * e) / (1 + (far ? 0 : e)) * scale;
+    const double large = decay_of(-fabs(x)), e = large * DECAYED;
+    return (x >= 0 ? x : x * large) / (1 + e) * (x >= 0 ? 1 : DECAYED);
 }
 
 /*
@@ -162,7 +174,8 @@ bell_tail(double u)
 static inline double
 gelu_of(double x)
 {
-    const double u = fabs(x), tail = bell_tail(u) * exp_of(-0.5 * (u * u));
+    const double u = fabs(x),
+                 tail = bell_tail(u) * (decay_of(-0.5 * (u * u)) * DECAYED);
     return x * (x < 0 ? tail : 1 - tail);
 }
 
@@ -247,21 +260,33 @@ tanhf_of(float x)
     return copysignf(e / (e + 2), x);
 }
 
+/* As decay_of. */
+#define DECAYF 100
+#define DECAYEDF 0x1p-100f
+
+static inline float
+decayf_of(float x)
+{
+    x = x < -157.3f ? -157.3f : x;
+    float_bits scale = {.f = x * 0x1.715476p0f + WHOLEF};
+    const float k = scale.f - WHOLEF;
+    const float r = (x - k * LN2_HIGHF) - k * LN2_LOWF;
+    scale.u = (scale.u + 127 + DECAYF) << 23;
+    return (1 + (r + r * r * expf_tail(r))) * scale.f;
+}
+
 static inline float
 sigmoidf_of(float x)
 {
-    const float e = expf_of(-fabsf(x));
+    const float e = decayf_of(-fabsf(x)) * DECAYEDF;
     return (x >= 0 ? 1 : e) / (1 + e);
 }
 
-/* As silu_of; exp(x) is split in two factors below -64. */
 static inline float
 siluf_of(float x)
 {
-    const bool far = x < -64;
-    const float scale = far ? 0x1.969d48p-93f : 1;
-    const float e = expf_of((far ? 64 : 0) - fabsf(x));
-    return (x >= 0 ? x : x * e) / (1 + (far ? 0 : e)) * scale;
+    const float large = decayf_of(-fabsf(x)), e = large * DECAYEDF;
+    return (x >= 0 ? x : x * large) / (1 + e) * (x >= 0 ? 1 : DECAYEDF);
 }
 
 /* As bell_tail, with z = 4 / (4 + u) for u in [0, 15], error below 2^-26. */
@@ -284,7 +309,8 @@ bell_tailf(float u)
 static inline float
 geluf_of(float x)
 {
-    const float u = fabsf(x), tail = bell_tailf(u) * expf_of(-0.5f * (u * u));
+    const float u = fabsf(x),
+                tail = bell_tailf(u) * (decayf_of(-0.5f * (u * u)) * DECAYEDF);
     return x * (x < 0 ? tail : 1 - tail);
 }
 

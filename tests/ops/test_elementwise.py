@@ -420,6 +420,28 @@ def test_rows_columns_and_outer_products(backend: str, variant: str) -> None:
         np.testing.assert_array_equal(gpuopt.subtract(x, y, **where), x - y)
 
 
+@pytest.mark.parametrize("variant", ["scalar", "simd", "threads"])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex128"])
+def test_tiles_of_transposed_operands(variant: str, dtype: str) -> None:
+    """Sizes around those of tiles, several inner axes, one or two such operands."""
+    where: dict[str, Any] = {"backend": "cpu", "variant": variant}
+    rng = np.random.default_rng(5)
+    for shape in ((8, 20001), (7, 30011), (65, 2063), (1025, 257), (300, 64), (33, 41, 53),
+                  (5, 130, 150), (130, 5, 150), (3, 9, 5, 1001)):  # fmt: skip
+        for order in itertools.permutations(range(len(shape))):
+            length = [shape[axis] for axis in order]
+            x = rng.integers(0, 9, length).astype(dtype).transpose(np.argsort(order))
+            y = rng.integers(0, 9, shape).astype(dtype)
+            np.testing.assert_array_equal(gpuopt.add(x, y, **where), x + y)
+        x = x.T[::-1].T
+        np.testing.assert_array_equal(
+            gpuopt.multiply(x, x[..., ::-1], **where), x * x[..., ::-1]
+        )
+        np.testing.assert_array_equal(gpuopt.multiply(x, y[..., :1], **where), x * y[..., :1])
+        np.testing.assert_array_equal(gpuopt.where(x > 3, x, y, **where), np.where(x > 3, x, y))
+        np.testing.assert_array_equal(gpuopt.cast(x, "int16", **where), x.real.astype("int16"))
+
+
 # ---- counts in the simulator: memory requests of a rung ----
 
 GOLDEN = {

@@ -7,6 +7,7 @@ bugs, large indices.  See test_contract.py for values on all sizes, layouts and 
 from __future__ import annotations
 
 import array
+import itertools
 import math
 import re
 import warnings
@@ -481,6 +482,49 @@ def test_denormals_are_not_flushed(backend: str, variant: str) -> None:
             assert float(got) == int(k.sum()) * tiny
             assert reduce(x, "max", backend=backend, variant=variant) == x.max()
             assert reduce(x, "any", backend=backend, variant=variant) == bool(k.any())
+
+
+@each_cpu
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "float16", "float32", "int64"])
+def test_any_and_all_of_short_rows(variant: str, dtype: str) -> None:
+    """The element that decides at every position; -0 is zero, nan is not."""
+    for n in (1, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 64, 65, 130):
+        few = np.zeros((n + 1, n + 2), dtype)[:, :n]
+        few[range(n), range(n)] = 1
+        most = 1 - few.astype(np.int8)
+        if dtype.startswith("float"):
+            few[range(n), range(n)] = np.nan
+            few[few == 0] = -0.0
+        want = np.arange(n + 1) < n
+        got = reduce(few, "any", axis=1, backend="cpu", variant=variant)
+        np.testing.assert_array_equal(got, want, f"any {n}")
+        got = reduce(most.astype(dtype), "all", axis=1, backend="cpu", variant=variant)
+        np.testing.assert_array_equal(got, ~want, f"all {n}")
+        if np.dtype(dtype).kind in "if":
+            got = reduce(-most.astype(dtype), "all", axis=1, backend="cpu", variant=variant)
+            np.testing.assert_array_equal(got, ~want, f"all {n}, negative")
+
+
+@each_cpu
+@pytest.mark.parametrize("op", ["sum", "max", "argmin", "any", "mean"])
+def test_axes_in_every_order_of_memory(variant: str, op: str) -> None:
+    """Results that are computed in the order of memory get to their places."""
+    rng = np.random.default_rng(11)
+    for shape in (
+        (3, 40, 70),
+        (70, 3, 40),
+        (300, 2, 5, 9),
+        (2, 3, 3000),
+        (40, 1100),
+        (5, 4, 3, 90),
+    ):
+        for order in itertools.permutations(range(len(shape))):
+            x = rng.integers(0, 100, shape).astype("float32").transpose(order)
+            x = x[..., ::-1, :] if x.shape[-1] % 2 else x
+            for axis in range(x.ndim):
+                got = reduce(x, op, axis=axis, backend="cpu", variant=variant)
+                want = getattr(np, op)(x.astype("f8"), axis=axis)
+                np.testing.assert_allclose(got, want, rtol=1e-6, err_msg=f"{x.shape} {axis}")
 
 
 # ---- accuracy ----

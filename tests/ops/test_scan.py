@@ -339,6 +339,47 @@ def test_a_block_that_moves_the_maximum_once(dtype: str, variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", ["simd", "threads"])
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
+def test_few_columns_and_short_rows(dtype: str, variant: str) -> None:
+    """Sums that every dtype holds exactly, around the edges of pieces and chunks."""
+    rng = np.random.default_rng(7)
+    options: dict[str, Any] = {"backend": "cpu", "variant": variant}
+    shapes = [(n, w) for w in (1, 2, 3, 4, 5, 8, 15, 16) for n in (1, 9, 64, 129, 1031)]
+    shapes += [(70001, 3), (40000, 8), (9, 15), (5, 200, 3), (30000, 2)]
+    for shape in shapes:
+        x = rng.integers(-1, 2, shape).astype(dtype)
+        last = x.ndim - 1
+        for axis in (last - 1, last):
+            want = np.cumsum(x.astype(np.int64), axis)
+            got = scan(x, axis=axis, **options)
+            np.testing.assert_array_equal(got, want, f"{shape} {axis}")
+            got = scan(x, axis=axis, initial=3, exclusive=True, **options)
+            np.testing.assert_array_equal(got, want - x + 3, f"{shape} {axis}")
+            back = np.flip(x, axis)
+            got = np.flip(scan(back, axis=axis, reverse=True, **options), axis)
+            np.testing.assert_array_equal(got, want, f"{shape} {axis} reverse")
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+def test_products_and_extremes_of_halves(variant: str) -> None:
+    """They are converted in pieces: rows and columns around their lengths."""
+    rng = np.random.default_rng(8)
+    for n in (1, 7, 15, 16, 17, 31, 127, 128, 129, 511, 513, 2100):
+        x = rng.integers(-40, 40, (6, n)).astype(np.float16)
+        x[3, n // 2], x[4, n // 3] = np.nan, -np.inf
+        y = np.exp2(rng.integers(-1, 2, (6, n))).astype(np.float16)
+        for axis, flip in ((1, False), (0, False), (1, True)):
+            options: dict[str, Any] = {"axis": axis, "reverse": flip, "variant": variant}
+            for op, array in (("max", x), ("min", x), ("prod", y)):
+                got = scan(array, op, backend="cpu", **options)
+                turned = np.flip(array, axis) if flip else array
+                with np.errstate(over="ignore"):
+                    want = ACCUMULATE[op](turned.astype(np.float64), axis).astype(np.float16)
+                want = np.flip(want, axis) if flip else want
+                np.testing.assert_array_equal(got, want, f"{op} {n} {axis} {flip}")
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_blocks_with_nan_and_zeros_of_both_signs(dtype: str, variant: str) -> None:
     n = 4 * BLOCK

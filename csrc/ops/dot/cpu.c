@@ -401,14 +401,15 @@ run(gpo_call *call, bool parallel)
     job j = {.plan = *dot_plan_of(call)};
     j.dtype = gpo_unsigned_of(call->in[0].dtype);
     gpo_isa isa = gpo_cpu_isa();
-    if (isa == GPO_ISA_V4 && (j.dtype == GPO_F32 || j.dtype == GPO_F64)) {
+    j.bytes = gpo_dtypes[j.dtype].bytes;
+    j.prefetch = j.plan.n >= PAYS / 2 / j.bytes;
+    if (isa == GPO_ISA_V4 && !j.prefetch &&
+        (j.dtype == GPO_F32 || j.dtype == GPO_F64)) {
         isa = GPO_ISA_V3; /* arrays are seldom aligned to 64 bytes: see NOTES.md */
     }
-    j.bytes = gpo_dtypes[j.dtype].bytes;
     j.x = (const char *)call->in[0].data + j.plan.x_first * j.bytes;
     j.y = (const char *)call->in[1].data + j.plan.y_first * j.bytes;
     j.leaf = leaves[isa][j.dtype];
-    j.prefetch = j.plan.n >= PAYS / 2 / j.bytes;
     j.width = leaves[isa] == leaves_base ? 16 : widths[isa];
     j.step = step_bytes(j.dtype) / j.bytes;
     j.chunk = CHUNK_BYTES / j.bytes;

@@ -1,7 +1,7 @@
 /*
  * cpu.c  elementwise on the CPU.  Order: the instruction sets, tables of 16-bit floats,
  * the job, operands in blocks, one chunk, the variants, choose.  See arithmetic.h for
- * elements, casts.h for casts, loops.inc for the inner loops.
+ * elements, casts.h for casts, loops.inc for the inner loops, tiles.inc for tiles.
  *
  * An inner loop takes contiguous elements of every operand.  A contiguous operand is
  * read in place; a scalar is repeated through a block once; any other operand is packed
@@ -11,6 +11,7 @@
 #include "casts.h"
 
 #include "../../backend/backend.h"
+#include "../../core/prefetch.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -20,10 +21,14 @@
 #endif
 
 enum {
-    BLOCK = 512,     /* elements in a block: 8 KiB of the widest */
-    WIDEST = 16,     /* bytes of an element */
-    LONG_RUN = 64,   /* elements on the last axis that justify a call of the loop */
-    CHUNK = 1 << 15, /* elements per task: 32 KiB to 512 KiB of result */
+    BLOCK = 512,         /* elements in a block: 8 KiB of the widest */
+    WIDEST = 16,         /* bytes of an element */
+    LONG_RUN = 64,       /* elements on the last axis that justify a call of the loop */
+    CHUNK = 1 << 15,     /* elements per task: 32 KiB to 512 KiB of result */
+    TILE_WIDTH = 256,    /* elements of the rows of a tile, */
+    TILE_ROW_BYTES = 64, /* which are a cache line of a transposed operand, */
+    LEAST_TALL = 8,      /* or so many, if the array has them */
+    WORTH_TILES = 1 << 17, /* and the operand so many bytes */
 };
 
 /* ---- the instruction sets, and none ---- */
@@ -150,6 +155,10 @@ typedef struct job {
     bool whole[ELEMENTWISE_INPUTS]; /* the operand has the layout of the result */
     bool row[ELEMENTWISE_INPUTS];   /* all rows along the last axis are the same one */
     bool any_scalar;
+    int across; /* the axis that transposed operands walk with their least stride, or -1 */
+    bool crossed[ELEMENTWISE_INPUTS]; /* the operand is one of them */
+    int64_t inner;                    /* elements of the axes after that one */
+    int64_t tall;                     /* rows of a tile */
 } job;
 
 /* Sets whole and row of operand k. */
@@ -163,6 +172,52 @@ find_layout(job *j, int k)
         j->whole[k] = j->whole[k] && plan->strides[k][d] == size;
         j->row[k] = j->row[k] && (d == plan->ndim - 1 || plan->strides[k][d] == 0);
         size *= plan->shape[d];
+    }
+}
+
+/* The axis along which the elements of operand k are closest. */
+static int
+closest_axis(const elementwise_plan *plan, int k)
+{
+    int closest = plan->ndim - 1;
+    for (int d = closest - 1; d >= 0; d--) {
+        const int64_t stride = llabs(plan->strides[k][d]);
+        closest = stride > 0 && stride < llabs(plan->strides[k][closest]) ? d : closest;
+    }
+    return closest;
+}
+
+/*
+ * Sets across, crossed, inner and tall.  The elements of a cache line of a transposed
+ * operand belong to as many rows of the result: tiles of such rows use all of them.
+ */
+static void
+find_tiles(job *j)
+{
+    const elementwise_plan *plan = j->plan;
+    int widest = 1;
+    j->across = -1;
+    for (int k = 0; k < plan->inputs; k++) {
+        const int d = closest_axis(plan, k);
+        j->crossed[k] = d < plan->ndim - 1 && (j->across < 0 || d == j->across) &&
+                        plan->shape[d] >= LEAST_TALL &&
+                        plan->size * plan->bytes[k] >= WORTH_TILES;
+        if (j->crossed[k]) {
+            j->across = d;
+            widest = plan->bytes[k] > widest ? plan->bytes[k] : widest;
+        }
+    }
+    j->inner = 1;
+    for (int d = j->across + 1; d < plan->ndim; d++) {
+        j->inner *= plan->shape[d];
+    }
+    j->tall = TILE_ROW_BYTES / widest;
+    j->tall = j->tall > LEAST_TALL ? j->tall : LEAST_TALL;
+    if (j->inner < LONG_RUN) {
+        j->across = -1;
+    }
+    for (int k = 0; k < plan->inputs; k++) {
+        j->crossed[k] = j->crossed[k] && j->across >= 0;
     }
 }
 
@@ -197,6 +252,11 @@ start(job *j, const gpo_call *call, bool plain)
         j->scalar[k] = elementwise_is_scalar(plan, k);
         j->any_scalar = j->any_scalar || j->scalar[k];
         find_layout(j, k);
+        j->crossed[k] = false;
+    }
+    j->across = -1;
+    if (!plain && plan->ndim > 1) {
+        find_tiles(j);
     }
 }
 
@@ -402,7 +462,7 @@ take_run(const job *j, cursor *c, int64_t n, int64_t m, blocks *b)
     for (int k = 0; k < plan->inputs; k++) {
         const int64_t stride = plan->ndim > 0 ? plan->strides[k][last] : 0;
         b->in[k] = stride == 1 ? c->at[k] : b->packed[k];
-        if (stride == 1 || j->scalar[k] ||
+        if (stride == 1 || j->scalar[k] || j->crossed[k] ||
             (stride == 0 && b->filled[k] >= m && b->source[k] == c->at[k])) {
             continue;
         }
@@ -424,8 +484,8 @@ take_rows(const job *j, cursor *c, int64_t m, blocks *b)
     bool gathers[ELEMENTWISE_INPUTS];
     for (int k = 0; k < plan->inputs; k++) {
         b->in[k] = j->whole[k] ? c->at[k] : b->packed[k];
-        gathers[k] =
-            !j->whole[k] && !j->scalar[k] && !(j->row[k] && b->filled[k] >= rows * n);
+        gathers[k] = !j->whole[k] && !j->scalar[k] && !j->crossed[k] &&
+                     !(j->row[k] && b->filled[k] >= rows * n);
         if (gathers[k]) {
             b->source[k] = NULL;
             b->filled[k] = j->row[k] ? rows * n : 0;
@@ -447,9 +507,12 @@ take_rows(const job *j, cursor *c, int64_t m, blocks *b)
     return rows * n;
 }
 
-/* `memory` holds a block for each input, and another one if the cast widens. */
+/*
+ * `memory` holds a block for each input, and another one if the cast widens; `tile` has
+ * the elements of the crossed operands.
+ */
 static void
-chunk(const job *j, int64_t begin, int64_t n, char *memory)
+chunk(const job *j, int64_t begin, int64_t n, char *memory, const char *const *tile)
 {
     const elementwise_plan *plan = j->plan;
     char *out = j->out + begin * j->out_bytes, *carrier = memory;
@@ -466,15 +529,19 @@ chunk(const job *j, int64_t begin, int64_t n, char *memory)
             gather(b.packed[k], j->in[k], n < BLOCK ? n : BLOCK, 0, plan->bytes[k]);
         }
     }
-    while (n > 0) {
+    for (int64_t done = 0; n > 0;) {
         const int64_t run = run_left(&c, plan);
         int64_t m = n < BLOCK ? n : BLOCK;
         const bool rows = plan->ndim > 1 && run < LONG_RUN && run <= m &&
                           c.index[plan->ndim - 1] == 0;
         m = rows ? take_rows(j, &c, m, &b) : take_run(j, &c, n, m, &b);
+        for (int k = 0; k < plan->inputs; k++) {
+            b.in[k] = j->crossed[k] ? tile[k] + done * plan->bytes[k] : b.in[k];
+        }
         compute(j, m, b.in, out, carrier);
         out += m * j->out_bytes;
         n -= m;
+        done += m;
     }
 }
 
@@ -483,7 +550,7 @@ task(void *context, int64_t i, void *memory)
 {
     const job *j = context;
     const int64_t begin = i * CHUNK, left = j->plan->size - begin;
-    chunk(j, begin, left < CHUNK ? left : CHUNK, memory);
+    chunk(j, begin, left < CHUNK ? left : CHUNK, memory, NULL);
 }
 
 static void
@@ -491,7 +558,7 @@ task_of_all(void *context, int64_t i, void *memory)
 {
     const job *j = context;
     (void)i;
-    chunk(j, 0, j->plan->size, memory);
+    chunk(j, 0, j->plan->size, memory, NULL);
 }
 
 /* Bytes of the blocks that a task needs: none if it reads all operands in place. */
@@ -508,11 +575,16 @@ block_bytes(const job *j)
     return in_place ? 0 : bytes;
 }
 
+#include "tiles.inc"
+
 /* In one piece, or in chunks divided among the threads. */
 static gpo_status
 run(gpo_call *call, job *j, bool parallel)
 {
     const int64_t size = j->plan->size;
+    if (j->across >= 0 && size > 0) {
+        return run_tiles(call, j, parallel);
+    }
     return parallel
                ? gpo_cpu_work(call, true, (size + CHUNK - 1) / CHUNK, block_bytes(j),
                               task, j)

@@ -159,6 +159,7 @@ typedef struct job {
     int64_t *index;                       /* likewise, for arg */
     atomic_bool decided;                  /* the only result is known (early) */
     const void *initial;                  /* BATCH equal states, or NULL */
+    const reduce_axes *places; /* of the results, if kept is not in their order */
     void *out;
     gpo_dtype out_dtype;
 } job;
@@ -325,8 +326,8 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
     const int64_t lanes = j->lanes;
     const int64_t block = FOLD_ROWS * lanes;
     char *pack = memory;
-    if (f->extreme && f->state != GPO_F64 && j->reduced->ndim == 1 &&
-        j->reduced->strides[0] == 1) { /* of integers, for which the order is all one */
+    if (f->extreme && j->reduced->ndim == 1 &&
+        j->reduced->strides[0] == 1) { /* the order is all one */
         f->extreme(take(c, n, pack), n, acc);
         return;
     }
@@ -521,12 +522,12 @@ strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void
 
 /* ---- finish ---- */
 
-#define FINISH(type, expression)                    \
-    do {                                            \
-        type *restrict to = (type *)j->out + first; \
-        for (int64_t i = 0; i < n; i++) {           \
-            to[i] = (expression);                   \
-        }                                           \
+#define FINISH(type, expression)          \
+    do {                                  \
+        type *restrict to = out;          \
+        for (int64_t i = 0; i < n; i++) { \
+            to[i] = (expression);         \
+        }                                 \
     } while (0)
 
 /* A division takes longer than the other steps together. */
@@ -537,9 +538,9 @@ strip_extreme(const job *j, cursor *c, int64_t first, int64_t n, int64_t w, void
     }                                             \
     FINISH(type, store(f[i] + zero));
 
-/* Writes n results from `first` on: from their states, or from `index` if not NULL. */
+/* Writes n results to `out`: from their states, or from `index` if not NULL. */
 static void
-store(const job *j, const void *value, const int64_t *index, int64_t first, int64_t n)
+store(const job *j, const void *value, const int64_t *index, int64_t n, void *out)
 {
     const uint64_t *u = value;
     const double *f = value;
@@ -549,7 +550,7 @@ store(const job *j, const void *value, const int64_t *index, int64_t first, int6
     /* NumPy's sums start at 0, so they are never -0; x + -0.0 is x. */
     const double zero = op == REDUCE_SUM || op == REDUCE_MEAN ? 0.0 : -0.0;
     if (index) {
-        memcpy((int64_t *)j->out + first, index, (size_t)n * sizeof *index);
+        memcpy(out, index, (size_t)n * sizeof *index);
         return;
     }
     if (op == REDUCE_ALL) {
@@ -599,15 +600,67 @@ store(const job *j, const void *value, const int64_t *index, int64_t first, int6
     }
 }
 
-/* The same, after the initial value has been combined with each state. */
+#define SCATTER(type)                                          \
+    for (int64_t i = 0; i < run; i++) {                        \
+        ((type *)to)[i * stride] = ((const type *)results)[i]; \
+    }
+
+/* Copies n results, from result `first` in the order of `kept` on, to their places. */
+static void
+scatter(const job *j, const char *results, int64_t first, int64_t n)
+{
+    const int64_t bytes = gpo_dtypes[j->out_dtype].bytes;
+    const int64_t stride = j->places->strides[j->places->ndim - 1];
+    cursor c;
+    seek(&c, j->out, j->places, bytes, first);
+    while (n > 0) {
+        const int64_t left = run_left(&c), run = n < left ? n : left;
+        char *to = (char *)j->out + (c.at - (const char *)j->out);
+        switch (bytes) {
+            case 1:
+                SCATTER(uint8_t)
+                break;
+            case 2:
+                SCATTER(uint16_t)
+                break;
+            case 4:
+                SCATTER(uint32_t)
+                break;
+            case 8:
+                SCATTER(uint64_t)
+                break;
+            default:
+                SCATTER(gpo_c128)
+        }
+        results += run * bytes;
+        n -= run;
+        advance(&c, run);
+    }
+}
+
+/*
+ * Writes n results, from result `first` in the order of `kept` on, after the initial value
+ * has been combined with each state.
+ */
 static void
 finish(const job *j, void *value, const int64_t *index, int64_t first, int64_t n)
 {
+    state results[BATCH];
     for (int64_t k = 0; j->initial && k < n; k += BATCH) {
         j->combine->fold((char *)value + k * j->state_bytes, j->initial,
                          n - k < BATCH ? n - k : BATCH);
     }
-    store(j, value, index, first, n);
+    if (!j->places) {
+        store(j, value, index, n,
+              (char *)j->out + first * gpo_dtypes[j->out_dtype].bytes);
+        return;
+    }
+    for (int64_t k = 0; k < n; k += BATCH) {
+        const int64_t some = n - k < BATCH ? n - k : BATCH;
+        store(j, (const char *)value + k * j->state_bytes, index ? index + k : NULL,
+              some, results);
+        scatter(j, (const char *)results, first + k, some);
+    }
 }
 
 /* ---- tasks ---- */
@@ -806,6 +859,7 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel, state memory[BAT
     j->value = NULL;
     j->index = NULL;
     atomic_init(&j->decided, false);
+    j->places = NULL;
     j->out = call->out[0].data;
     j->out_dtype = call->out[0].dtype;
 }
@@ -827,8 +881,65 @@ finish_empty(const job *j)
                                                               : (void *)zero;
     for (int64_t r = 0; r < j->plan->rows; r += BATCH) {
         const int64_t left = j->plan->rows - r;
-        store(j, value, NULL, r, left < BATCH ? left : BATCH);
+        store(j, value, NULL, left < BATCH ? left : BATCH,
+              (char *)j->out + r * gpo_dtypes[j->out_dtype].bytes);
     }
+}
+
+/*
+ * Kept axes in the order of memory, so that elements are read in that order: `kept` for
+ * the elements, merged, and `places` for the results.
+ */
+typedef struct sorted_axes {
+    reduce_axes kept, places;
+} sorted_axes;
+
+/* Uses `sorted` if results in their own order would jump through memory. */
+static void
+sort_kept(job *j, sorted_axes *sorted)
+{
+    enum { WORTH_BYTES = 1 << 15, WORTH_COLS = 2 };
+    const reduce_axes *axes = j->kept;
+    reduce_axes *kept = &sorted->kept, *places = &sorted->places;
+    const int64_t elements = j->plan->rows * j->plan->cols;
+    bool in_order = true;
+    for (int d = 1; d < axes->ndim; d++) {
+        in_order = in_order && llabs(axes->strides[d - 1]) >= llabs(axes->strides[d]);
+    }
+    if (in_order || j->plan->cols < WORTH_COLS ||
+        elements * j->loops->bytes < WORTH_BYTES) {
+        return;
+    }
+    int64_t place = 1;
+    places->ndim = kept->ndim = 0;
+    for (int d = axes->ndim - 1; d >= 0;
+         d--) { /* the longest strides go to the front */
+        int at = places->ndim++;
+        for (; at > 0 && llabs(kept->strides[at - 1]) < llabs(axes->strides[d]); at--) {
+            kept->strides[at] = kept->strides[at - 1];
+            places->shape[at] = places->shape[at - 1];
+            places->strides[at] = places->strides[at - 1];
+        }
+        kept->strides[at] = axes->strides[d];
+        places->shape[at] = axes->shape[d];
+        places->strides[at] = place;
+        place *= axes->shape[d];
+    }
+    for (int d = 0; d < places->ndim; d++) { /* merges axes that one stride can walk */
+        const int64_t stride = kept->strides[d], length = places->shape[d];
+        const int end = kept->ndim;
+        if (end > 0 && kept->strides[end - 1] == stride * length) {
+            kept->shape[end - 1] *= length;
+            kept->strides[end - 1] = stride;
+        }
+        else {
+            kept->shape[end] = length;
+            kept->strides[end] = stride;
+            kept->ndim++;
+        }
+    }
+    j->kept = kept;
+    j->places = places;
 }
 
 /* Whether neighbouring results lie closer together than the elements of one result. */
@@ -904,6 +1015,8 @@ run(gpo_call *call, bool parallel)
         return GPO_OK;
     }
 
+    sorted_axes sorted;
+    sort_kept(&j, &sorted);
     j.interleaved = is_interleaved(&j);
     const bool columns =
         j.interleaved &&

@@ -25,6 +25,7 @@ enum {
     CHAINS = 4,
     LANE_BYTES = 256, /* of partial results of a total */
     PIECE = 512,
+    PIECES = 2 * PIECE, /* whole rows for line.inc */
     BLOCK = CHAINS * PIECE,
     SHORT_ROW = 512,    /* rows up to this length run four at once */
     CHUNK = 16 * BLOCK, /* of a long row */
@@ -32,7 +33,8 @@ enum {
     MANY_ROWS = 64,     /* enough rows for every thread */
     STRIP = 256,        /* columns per task */
     CARRIES = 128,      /* columns carried at a time: thread stacks are small */
-    NARROW = 16,        /* fewer columns are walked as rows */
+    NARROW = 16,        /* fewer columns are walked as rows, */
+    NARROW_ROWS = 128, /* or all at once, by line.down, if they have as many elements */
     STRIP_CHUNK = 1024, /* rows of a strip per chunk */
     MANY_STRIPS = 64,
     GROUP_BYTES = 1 << 17, /* of whole rows per task */
@@ -44,6 +46,7 @@ enum {
 typedef struct line_loops {
     void (*line)(const void *x, void *out, int64_t n, int64_t step, void *hi);
     void (*lines)(const void *x, void *out, int64_t rows, int64_t n, int64_t step);
+    void (*down)(const void *x, void *out, int64_t rows, int64_t w, void *run);
 } line_loops;
 
 /*
@@ -111,6 +114,7 @@ typedef struct job {
     const loops *loops;
     line_loops line;        /* of neighbours; without loops: four chains */
     bool one_after_another; /* short rows for line.lines */
+    bool narrow;            /* few columns for line.down */
     bool parallel;
     int64_t n; /* elements of a row that are read: cols, less one if exclusive */
     int64_t group, chunk, chunks;
@@ -441,14 +445,18 @@ start(job *j, const gpo_call *call, gpo_isa isa, bool parallel)
     j->loops = find_loops(isa, j->plan->op, call->in[0].dtype);
     j->x = (const char *)call->in[0].data + j->plan->x_first * j->loops->bytes;
     j->out = (char *)call->out[0].data + j->plan->out_first * j->loops->out_bytes;
-    const bool neighbours =
-        j->plan->stride == j->plan->step && (j->plan->step == 1 || j->plan->step == -1);
-    j->line = neighbours ? find_line(isa, j->plan->op, call->in[0].dtype)
-                         : (line_loops){NULL, NULL};
+    const int64_t inner = j->plan->inner, step = j->plan->step;
+    const line_loops line = find_line(isa, j->plan->op, call->in[0].dtype);
+    const bool neighbours = j->plan->stride == step && (step == 1 || step == -1);
+    j->narrow = line.down && inner > 1 && inner < NARROW && j->own.inner_ndim == 1 &&
+                j->own.kept.strides[j->own.kept.ndim - 1] == 1 &&
+                j->plan->stride == inner && step == inner &&
+                j->plan->cols * inner >= NARROW_ROWS;
+    j->line = neighbours || j->narrow ? line : (line_loops){NULL, NULL, NULL};
     j->parallel = parallel;
     j->n = j->plan->cols - (j->plan->exclusive && j->plan->cols > 0);
     const scan_axes *kept = &j->plan->kept;
-    j->one_after_another = j->line.lines && j->n == j->plan->cols &&
+    j->one_after_another = neighbours && line.lines && j->n == j->plan->cols &&
                            j->n <= PIECE / 2 && kept->ndim == 1 &&
                            kept->strides[0] == j->n && !j->plan->initial.given;
     j->chunk = j->n > 0 ? j->n : 1;
@@ -483,7 +491,8 @@ run_columns(job *j, gpo_call *call)
     j->width_stride = j->plan->kept.strides[j->plan->kept.ndim - 1];
     j->strips = ceil_div(j->plan->inner, STRIP);
     const int64_t tasks = rows / j->plan->inner * j->strips;
-    const gpo_status status = tasks < MANY_STRIPS ? cut(j, call, STRIP_CHUNK) : GPO_OK;
+    const int64_t chunk = j->narrow ? CHUNK / j->plan->inner : STRIP_CHUNK;
+    const gpo_status status = tasks < MANY_STRIPS ? cut(j, call, chunk) : GPO_OK;
     if (status) {
         return status;
     }
@@ -520,7 +529,8 @@ run(gpo_call *call, bool parallel)
     if (j.plan->rows == 0 || j.plan->cols == 0) {
         return GPO_OK;
     }
-    const bool columns = j.plan->inner >= NARROW && j.plan->inner_ndim == 1;
+    const bool columns =
+        (j.plan->inner >= NARROW && j.plan->inner_ndim == 1) || j.narrow;
     return columns ? run_columns(&j, call) : run_rows(&j, call);
 }
 
