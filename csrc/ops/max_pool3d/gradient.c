@@ -14,6 +14,7 @@
 #include "keys.h"
 
 #include "../../backend/backend.h"
+#include "../../core/integers.h"
 #include "../../core/once.h"
 #include "../../core/prefetch.h"
 
@@ -22,17 +23,29 @@
 
 /* ---- the inner loops of three instruction sets ---- */
 
-enum { BLOCK = 256 }; /* gradients whose elements are found at once: 6 KiB of stack */
+enum {
+    BLOCK = 256,    /* gradients whose elements are found at once: 6 KiB of stack */
+    SPARE = 16,     /* so many are written at once, perhaps past the end of a row */
+    DEAD = 1 << 30, /* the first element of a window without any */
+};
+
+/* Of each window its first element, which is outside of x only along the first of the
+   axes that count, and how many more it has along W and H. */
+typedef struct windows {
+    int32_t *origin, *last_w, *last_h;
+} windows;
 
 /* The indices of some gradients in a row, and their windows. */
 typedef struct block {
-    int64_t index[BLOCK];            /* a copy: another thread may change the array */
-    int32_t first[POOL_AXES][BLOCK]; /* where each window begins; may be outside */
-    int32_t base[BLOCK];             /* the element at which its plane begins */
+    int64_t index[BLOCK]; /* a copy: another thread may change the array */
+    int32_t own[3][BLOCK + SPARE];
+    windows windows;     /* `own`, or a part of those of a whole plane */
+    int32_t base[BLOCK]; /* the element at which its plane begins */
     int64_t plane;
     int axes; /* the last ones, from the first that has a choice of elements on */
     bool has_gaps;
-    int32_t in[POOL_AXES], dilation[POOL_AXES];
+    int32_t row, slice; /* elements of a row and a slice of a plane, at most DEAD */
+    int32_t dilation[POOL_AXES];
     int32_t last[POOL_AXES];  /* of a window, from its first element */
     float inverse[POOL_AXES]; /* of the dilation */
 } block;
@@ -44,12 +57,14 @@ typedef struct place {
 
 typedef struct gradient_loops {
     /* see gradient_loops.inc */
-    int64_t (*set_windows)(const pool_gradient_plan *p, block *b, int64_t n, place *o);
+    int64_t (*set_windows)(const pool_gradient_plan *p, int axes, windows to, int64_t n,
+                           place *o);
     bool (*elements)(block *b, const int64_t *index, int64_t n, int32_t *at);
     bool (*in_windows)(block *b, const int64_t *index, int64_t n, int32_t *at);
     void (*add_base)(const block *b, int64_t n, int32_t *at);
     void (*widen)(const void *from, int64_t n, float *to); /* of 16-bit floats */
     void (*narrow)(const float *from, int64_t n, void *to);
+    void (*alone)(const void *from, int64_t n, void *to); /* sums of one */
 } gradient_loops;
 
 #define GPO_LOOPS "../ops/max_pool3d/gradient_loops.inc"
@@ -168,18 +183,27 @@ element_of(const pool_gradient_plan *p, int64_t index, int64_t k, int64_t h, int
 
 /* ---- a plane in blocks ---- */
 
-/* Whether float32 finds rows and columns exactly, and int32 holds all positions. */
+/* The elements from the first of n rows, or slices, to the end of the last. */
+static double
+elements_of(const pool_gradient_plan *p, double slices, double rows, double n)
+{
+    return (slices * (double)p->axis[POOL_H].in + rows) * (double)p->axis[POOL_W].in +
+           n;
+}
+
+/* Whether float32 finds rows of windows exactly, and int32 holds all positions. */
 static bool
 fits_blocks(const pool_gradient_plan *p)
 {
-    enum { EXACT = 1 << 24, FAR = 1 << 29 };
-    bool fits = p->plane < EXACT;
+    enum { EXACT = 1 << 21, FAR = 1 << 29 };
+    double extent[POOL_AXES], reach[POOL_AXES];
     for (int d = 0; d < POOL_AXES; d++) {
         const pool_axis *a = &p->axis[d];
-        fits = fits && a->padding < FAR && pool_extent(a) < FAR && a->dilation < FAR &&
-               (double)a->out * (double)a->stride < FAR;
+        extent[d] = (double)pool_extent(a);
+        reach[d] = (double)a->out * (double)a->stride + (double)a->padding + extent[d];
     }
-    return fits;
+    return p->plane < FAR && elements_of(p, extent[0], extent[1], extent[2]) < EXACT &&
+           elements_of(p, reach[0], reach[1], reach[2]) < FAR;
 }
 
 /* Whether every window of an axis is its only element. */
@@ -193,11 +217,13 @@ static void
 begin_plane(const pool_gradient_plan *p, block *b)
 {
     b->plane = p->plane;
+    b->windows = (windows){b->own[0], b->own[1], b->own[2]};
+    b->row = (int32_t)p->axis[POOL_W].in;
+    b->slice = (int32_t)(p->axis[POOL_H].in * p->axis[POOL_W].in);
     b->has_gaps = p->has_gaps;
     b->axes = !is_single(&p->axis[POOL_T]) ? 3 : !is_single(&p->axis[POOL_H]) ? 2 : 1;
     for (int d = 0; d < POOL_AXES; d++) {
         const pool_axis *a = &p->axis[d];
-        b->in[d] = (int32_t)a->in;
         b->dilation[d] = (int32_t)a->dilation;
         b->last[d] = (int32_t)pool_extent(a) - 1;
         b->inverse[d] = 1.0f / (float)a->dilation;
@@ -259,17 +285,14 @@ add_block(const gradient_job *j, void *sums, int64_t from, const int32_t *at, bo
     const float *dy = (const float *)j->dy + from;
     float wide[BLOCK];
     if (j->loops->widen) {
-        j->loops->widen((const gpo_f16 *)j->dy + from, n, wide);
-        dy = wide;
         if (apart) {
             uint16_t halves[BLOCK];
-            for (int64_t i = 0; i < n; i++) {
-                wide[i] += 0;
-            }
-            j->loops->narrow(wide, n, halves);
+            j->loops->alone((const gpo_f16 *)j->dy + from, n, halves);
             put_half(sums, at, all, halves, n);
             return;
         }
+        j->loops->widen((const gpo_f16 *)j->dy + from, n, wide);
+        dy = wide;
     }
     (apart ? put_float : add_float)(sums, at, all, dy, n);
 }
@@ -294,9 +317,48 @@ find_elements(const gradient_job *j, block *b, int64_t first, int64_t n, int32_t
     return all;
 }
 
+/* From window i on. */
+static windows
+windows_from(const windows *w, int64_t i)
+{
+    return (windows){w->origin + i, w->last_w + i, w->last_h + i};
+}
+
+/* The windows of all outputs of a plane, which serve many planes, or NULL. */
+typedef struct plane_windows {
+    windows windows;
+    int64_t reach[]; /* of each block: the end of the elements that it reaches */
+} plane_windows;
+
+static plane_windows *
+know_windows(const gradient_job *j, const block *b)
+{
+    enum { MOST = 1 << 14, PLANES = 4 }; /* 192 KiB stay in L2 */
+    const pool_gradient_plan *p = j->plan;
+    if (!p->has_windows || p->outputs > MOST || p->planes / j->tasks < PLANES) {
+        return NULL;
+    }
+    const int64_t blocks = ceil_div(p->outputs, BLOCK), n = blocks * BLOCK + SPARE;
+    plane_windows *known =
+        malloc(sizeof *known + (size_t)(blocks * 8 + 3 * n * (int64_t)sizeof(int32_t)));
+    if (!known) {
+        return NULL;
+    }
+    int32_t *memory = (int32_t *)(known->reach + blocks);
+    known->windows = (windows){memory, memory + n, memory + 2 * n};
+    place o = {0, 0, 0};
+    for (int64_t i = 0; i < p->outputs; i += BLOCK) {
+        const int64_t some = p->outputs - i < BLOCK ? p->outputs - i : BLOCK;
+        known->reach[i / BLOCK] = j->loops->set_windows(
+            p, b->axes, windows_from(&known->windows, i), some, &o);
+    }
+    return known;
+}
+
 /* As plane.inc: the gradient of one plane, with its sums in `memory` if there is any. */
 static int64_t
-plane_in_blocks(const gradient_job *j, block *b, int64_t plane, void *memory)
+plane_in_blocks(const gradient_job *j, block *b, const plane_windows *known,
+                int64_t plane, void *memory)
 {
     const pool_gradient_plan *p = j->plan;
     const int64_t bytes = gpo_dtypes[j->dtype].bytes;
@@ -309,8 +371,14 @@ plane_in_blocks(const gradient_job *j, block *b, int64_t plane, void *memory)
     int32_t at[BLOCK];
     for (int64_t i = 0; i < p->outputs; i += BLOCK) {
         const int64_t n = p->outputs - i < BLOCK ? p->outputs - i : BLOCK;
-        const int64_t reach =
-            p->has_windows ? j->loops->set_windows(p, b, n, &o) : p->plane;
+        int64_t reach = p->plane;
+        if (known) {
+            b->windows = windows_from(&known->windows, i);
+            reach = known->reach[i / BLOCK];
+        }
+        else if (p->has_windows) {
+            reach = j->loops->set_windows(p, b->axes, b->windows, n, &o);
+        }
         const bool all = find_elements(j, b, first + i, n, at, &bad);
         if (reach > cleared) {
             memset(sums + cleared * sum_bytes, 0,
@@ -354,16 +422,14 @@ static void
 set_planes(const gradient_job *j, block *b)
 {
     const pool_gradient_plan *p = j->plan;
-    for (int64_t i = 0; i < j->group * p->outputs; i++) {
-        const int64_t at = i % p->outputs, row = at / p->axis[POOL_W].out;
-        const int64_t of[POOL_AXES] = {row / p->axis[POOL_H].out,
-                                       row % p->axis[POOL_H].out,
-                                       at % p->axis[POOL_W].out};
-        for (int d = 0; d < POOL_AXES; d++) {
-            const pool_axis *a = &p->axis[d];
-            b->first[d][i] = (int32_t)(of[d] * a->stride - a->padding);
+    for (int64_t i = 0; i < j->group; i++) {
+        const int64_t at = i * p->outputs;
+        place o = {0, 0, 0};
+        for (int64_t k = 0; k < p->outputs; k++) {
+            b->base[at + k] = (int32_t)(i * p->plane);
         }
-        b->base[i] = (int32_t)(i / p->outputs * p->plane);
+        j->loops->set_windows(p, b->axes, windows_from(&b->windows, at), p->outputs,
+                              &o);
     }
 }
 
@@ -403,16 +469,21 @@ gradient_task(void *context, int64_t task)
     if (j->in_blocks) {
         begin_plane(j->plan, &b);
     }
+    plane_windows *known = NULL;
     if (j->group > 1) {
         set_planes(j, &b);
+    }
+    else if (j->in_blocks) {
+        known = know_windows(j, &b);
     }
     for (int64_t at = task * j->group; at < planes; at += j->tasks * j->group) {
         const int64_t n = planes - at < j->group ? planes - at : j->group;
         const int64_t bad = !j->in_blocks  ? j->plane(j, at, memory)
                             : j->group > 1 ? planes_in_a_block(j, &b, at, n, memory)
-                                           : plane_in_blocks(j, &b, at, memory);
+                                           : plane_in_blocks(j, &b, known, at, memory);
         j->bad[task] = j->bad[task] < 0 ? bad : j->bad[task];
     }
+    free(known);
     free(memory);
 }
 
