@@ -39,7 +39,8 @@ typedef struct windows {
 typedef struct block {
     int64_t index[BLOCK]; /* a copy: another thread may change the array */
     int32_t own[3][BLOCK + SPARE];
-    windows windows;     /* `own`, or a part of those of a whole plane */
+    windows windows; /* `own`, or a part of those of a slice... */
+    int32_t shift;   /* ...whose first elements are so many further on */
     int32_t base[BLOCK]; /* the element at which its plane begins */
     int64_t plane;
     int axes; /* the last ones, from the first that has a choice of elements on */
@@ -220,6 +221,7 @@ begin_plane(const pool_gradient_plan *p, block *b)
     b->windows = (windows){b->own[0], b->own[1], b->own[2]};
     b->row = (int32_t)p->axis[POOL_W].in;
     b->slice = (int32_t)(p->axis[POOL_H].in * p->axis[POOL_W].in);
+    b->shift = 0;
     b->has_gaps = p->has_gaps;
     b->axes = !is_single(&p->axis[POOL_T]) ? 3 : !is_single(&p->axis[POOL_H]) ? 2 : 1;
     for (int d = 0; d < POOL_AXES; d++) {
@@ -324,40 +326,65 @@ windows_from(const windows *w, int64_t i)
     return (windows){w->origin + i, w->last_w + i, w->last_h + i};
 }
 
-/* The windows of all outputs of a plane, which serve many planes, or NULL. */
-typedef struct plane_windows {
+/* The windows of the first slice of outputs, which serve all slices and planes. */
+typedef struct slice_windows {
     windows windows;
     int64_t reach[]; /* of each block: the end of the elements that it reaches */
-} plane_windows;
+} slice_windows;
 
-static plane_windows *
+static int64_t
+slice_of(const pool_gradient_plan *p)
+{
+    return p->axis[POOL_H].out * p->axis[POOL_W].out;
+}
+
+/* NULL if they would not pay. */
+static slice_windows *
 know_windows(const gradient_job *j, const block *b)
 {
-    enum { MOST = 1 << 14, PLANES = 4 }; /* 192 KiB stay in L2 */
+    enum { MOST = 1 << 14, SLICES = 4 }; /* 192 KiB stay in L2 */
     const pool_gradient_plan *p = j->plan;
-    if (!p->has_windows || p->outputs > MOST || p->planes / j->tasks < PLANES) {
+    const int64_t outputs = slice_of(p);
+    if (!p->has_windows || outputs > MOST ||
+        p->planes * p->axis[POOL_T].out < SLICES * j->tasks) {
         return NULL;
     }
-    const int64_t blocks = ceil_div(p->outputs, BLOCK), n = blocks * BLOCK + SPARE;
-    plane_windows *known =
-        malloc(sizeof *known + (size_t)(blocks * 8 + 3 * n * (int64_t)sizeof(int32_t)));
+    const int64_t blocks = ceil_div(outputs, BLOCK), n = blocks * BLOCK + SPARE;
+    slice_windows *known =
+        malloc(sizeof *known + (size_t)(blocks * (int64_t)sizeof(int64_t) +
+                                        3 * n * (int64_t)sizeof(int32_t)));
     if (!known) {
         return NULL;
     }
     int32_t *memory = (int32_t *)(known->reach + blocks);
     known->windows = (windows){memory, memory + n, memory + 2 * n};
     place o = {0, 0, 0};
-    for (int64_t i = 0; i < p->outputs; i += BLOCK) {
-        const int64_t some = p->outputs - i < BLOCK ? p->outputs - i : BLOCK;
+    for (int64_t i = 0; i < outputs; i += BLOCK) {
+        const int64_t some = outputs - i < BLOCK ? outputs - i : BLOCK;
         known->reach[i / BLOCK] = j->loops->set_windows(
             p, b->axes, windows_from(&known->windows, i), some, &o);
     }
     return known;
 }
 
+/* Takes the windows of a block from place i of slice k on; returns their reach. */
+static int64_t
+take_windows(const gradient_job *j, block *b, const slice_windows *known, int64_t k,
+             int64_t i)
+{
+    const pool_axis *t = &j->plan->axis[POOL_T];
+    const int64_t top = pool_extent(t) - t->padding, end = top + k * t->stride;
+    const int64_t slices =
+        (end < t->in ? end : t->in) - (top < t->in ? top : t->in); /* further on */
+    const int64_t reach = known->reach[i / BLOCK] + slices * b->slice;
+    b->windows = windows_from(&known->windows, i);
+    b->shift = (int32_t)(k * t->stride * b->slice);
+    return reach < b->plane ? reach : b->plane;
+}
+
 /* As plane.inc: the gradient of one plane, with its sums in `memory` if there is any. */
 static int64_t
-plane_in_blocks(const gradient_job *j, block *b, const plane_windows *known,
+plane_in_blocks(const gradient_job *j, block *b, const slice_windows *known,
                 int64_t plane, void *memory)
 {
     const pool_gradient_plan *p = j->plan;
@@ -369,12 +396,13 @@ plane_in_blocks(const gradient_job *j, block *b, const plane_windows *known,
     int64_t cleared = 0, bad = -1;
     place o = {0, 0, 0};
     int32_t at[BLOCK];
-    for (int64_t i = 0; i < p->outputs; i += BLOCK) {
-        const int64_t n = p->outputs - i < BLOCK ? p->outputs - i : BLOCK;
+    const int64_t slice = known ? slice_of(p) : p->outputs;
+    for (int64_t i = 0, n; i < p->outputs; i += n) {
+        const int64_t left = slice - i % slice;
+        n = left < BLOCK ? left : BLOCK;
         int64_t reach = p->plane;
         if (known) {
-            b->windows = windows_from(&known->windows, i);
-            reach = known->reach[i / BLOCK];
+            reach = take_windows(j, b, known, i / slice, i % slice);
         }
         else if (p->has_windows) {
             reach = j->loops->set_windows(p, b->axes, b->windows, n, &o);
@@ -469,7 +497,7 @@ gradient_task(void *context, int64_t task)
     if (j->in_blocks) {
         begin_plane(j->plan, &b);
     }
-    plane_windows *known = NULL;
+    slice_windows *known = NULL;
     if (j->group > 1) {
         set_planes(j, &b);
     }
