@@ -26,6 +26,7 @@
 enum {
     BLOCK = 256,    /* gradients whose elements are found at once: 6 KiB of stack */
     SPARE = 16,     /* so many are written at once, perhaps past the end of a row */
+    AT_ONCE = 32,   /* gradients that are added between two prefetches */
     DEAD = 1 << 30, /* the first element of a window without any */
 };
 
@@ -39,8 +40,8 @@ typedef struct windows {
 typedef struct block {
     int64_t index[BLOCK]; /* a copy: another thread may change the array */
     int32_t own[3][BLOCK + SPARE];
-    windows windows; /* `own`, or a part of those of a slice... */
-    int32_t shift;   /* ...whose first elements are so many further on */
+    windows windows;     /* `own`, or a part of those of a slice... */
+    int32_t shift;       /* ...whose first elements are so many further on */
     int32_t base[BLOCK]; /* the element at which its plane begins */
     int64_t plane;
     int axes; /* the last ones, from the first that has a choice of elements on */
@@ -275,8 +276,8 @@ is_apart(const pool_gradient_plan *p)
 
 /* Adds n gradients, from element `from` of dy on, to the sums of a plane. */
 static void
-add_block(const gradient_job *j, void *sums, int64_t from, const int32_t *at, bool all,
-          int64_t n)
+add_some(const gradient_job *j, void *sums, int64_t from, const int32_t *at, bool all,
+         int64_t n)
 {
     const bool apart = is_apart(j->plan);
     if (j->dtype == GPO_F64) {
@@ -285,10 +286,10 @@ add_block(const gradient_job *j, void *sums, int64_t from, const int32_t *at, bo
         return;
     }
     const float *dy = (const float *)j->dy + from;
-    float wide[BLOCK];
+    float wide[AT_ONCE];
     if (j->loops->widen) {
         if (apart) {
-            uint16_t halves[BLOCK];
+            uint16_t halves[AT_ONCE];
             j->loops->alone((const gpo_f16 *)j->dy + from, n, halves);
             put_half(sums, at, all, halves, n);
             return;
@@ -299,16 +300,34 @@ add_block(const gradient_job *j, void *sums, int64_t from, const int32_t *at, bo
     (apart ? put_float : add_float)(sums, at, all, dy, n);
 }
 
+/*
+ * Adds a block, and meanwhile prefetches what the next one reads, a few lines at a
+ * time: its indices, its gradients, and `more` bytes of sums from `next` on.
+ */
+static void
+add_block(const gradient_job *j, void *sums, int64_t from, const int32_t *at, bool all,
+          int64_t n, const char *next, int64_t more)
+{
+    const int64_t bytes = gpo_dtypes[j->dtype].bytes;
+    const int64_t share = ceil_div(more, BLOCK / AT_ONCE * LINE) * LINE;
+    for (int64_t i = 0; i < n; i += AT_ONCE, next += share) {
+        const int64_t some = n - i < AT_ONCE ? n - i : AT_ONCE;
+        const int64_t later = from + i + BLOCK;
+        prefetch_lines((const char *)(j->indices + later), AT_ONCE * 8);
+        prefetch_lines((const char *)j->dy + later * bytes, AT_ONCE * bytes);
+        for (int64_t k = 0; k < share; k += LINE) {
+            __builtin_prefetch(next + k, 1);
+        }
+        add_some(j, sums, from + i, at + i, all, some);
+    }
+}
+
 /* Finds the elements at[] of the n gradients from `first` of dy on; whether all are. */
 static bool
 find_elements(const gradient_job *j, block *b, int64_t first, int64_t n, int32_t *at,
               int64_t *bad)
 {
     const int64_t *index = j->indices + first;
-    for (int64_t k = 0; k < n;
-         k += LINE / (int64_t)sizeof *index) { /* the next block */
-        __builtin_prefetch(index + BLOCK + k, 0, 2);
-    }
     if (j->plan->has_windows) {
         return j->loops->in_windows(b, index, n, at);
     }
@@ -408,12 +427,13 @@ plane_in_blocks(const gradient_job *j, block *b, const slice_windows *known,
             reach = j->loops->set_windows(p, b->axes, b->windows, n, &o);
         }
         const bool all = find_elements(j, b, first + i, n, at, &bad);
+        const int64_t more = reach > cleared ? (reach - cleared) * sum_bytes : 0;
         if (reach > cleared) {
-            memset(sums + cleared * sum_bytes, 0,
-                   (size_t)((reach - cleared) * sum_bytes));
+            memset(sums + cleared * sum_bytes, 0, (size_t)more);
             cleared = reach;
         }
-        add_block(j, sums, first + i, at, all, n);
+        add_block(j, sums, first + i, at, all, n, sums + cleared * sum_bytes,
+                  memory ? 0 : more);
     }
     memset(sums + cleared * sum_bytes, 0, (size_t)((p->plane - cleared) * sum_bytes));
     if (memory) {
@@ -438,7 +458,7 @@ planes_in_a_block(const gradient_job *j, block *b, int64_t plane, int64_t planes
     const bool all = find_elements(j, b, first, n, at, &bad);
     j->loops->add_base(b, n, at);
     memset(sums, 0, (size_t)(planes * p->plane * sum_bytes));
-    add_block(j, sums, first, at, all, n);
+    add_block(j, sums, first, at, all, n, sums, 0);
     if (memory) {
         j->loops->narrow(memory, planes * p->plane, dx);
     }
