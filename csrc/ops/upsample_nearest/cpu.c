@@ -17,6 +17,10 @@
 
 #include <string.h>
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 /* ---- the inner loops of three instruction sets ---- */
 
 /* Loops that copy elements: see move.inc. */
