@@ -49,7 +49,8 @@ typedef struct loops {
                   int64_t apart);
     /* see product.inc */
     void (*product)(const void *rows, int64_t pitch, int count, const void *means,
-                    int64_t n, void *acc, int64_t tile_bytes);
+                    int64_t n, void *acc, int64_t tile_bytes, int64_t columns,
+                    const void *ahead, int64_t apart);
     void (*dot)(const void *rows, int64_t pitch, int count, const void *means,
                 int64_t apart, int64_t batches, int64_t n, void *to, int64_t step);
     void (*widen)(const void *from, int64_t n, float *to); /* of 16-bit floats */
@@ -233,15 +234,17 @@ copy_rows(const job *j, const char *from, int64_t count, int64_t n, char *to)
 }
 
 /*
- * Tiles of batches, from `means` on, times `outputs` outputs from `output` on; the sums
+ * Tiles of batches, from `tile` on, times `outputs` outputs from `output` on; the sums
  * of tile t begin at t * j->outputs rows of `acc`.  Rows of the matrix stay in L1 for
  * all tiles.  Not inlined: its copy would make the frame of the task too large.
  */
 static __attribute__((noinline)) void
-multiply_tiles(const job *j, const char *means, int64_t tiles, int64_t output,
+multiply_tiles(const job *j, int64_t tile, int64_t tiles, int64_t output,
                int64_t outputs, char *acc)
 {
     const int64_t l = j->plan->rows, row_bytes = j->columns * j->value_bytes;
+    const int64_t batches = j->plan->batches - tile * j->columns;
+    const char *means = j->means + tile * l * row_bytes;
     const int64_t apart = DEPTH + TILE_BYTES / 2 / j->value_bytes;
     _Alignas(64) char copy[OUTPUTS_AT_ONCE * (DEPTH * sizeof(double) + TILE_BYTES / 2)];
     memset(acc, 0, (size_t)(tiles * j->outputs * row_bytes));
@@ -251,6 +254,7 @@ multiply_tiles(const job *j, const char *means, int64_t tiles, int64_t output,
             const int64_t left = outputs - r;
             const int64_t count = left < OUTPUTS_AT_ONCE ? left : OUTPUTS_AT_ONCE;
             const char *rows = values_at(j, output + r, k);
+            const char *ahead = rows + DEPTH * j->value_bytes; /* their next terms */
             if (j->is_aliased) {
                 copy_rows(j, rows, count, n, copy);
                 rows = copy;
@@ -258,7 +262,9 @@ multiply_tiles(const job *j, const char *means, int64_t tiles, int64_t output,
             for (int64_t t = 0; t < tiles; t++) {
                 j->loops->product(rows, j->is_aliased ? apart : j->pitch, (int)count,
                                   means + (t * l + k) * row_bytes, n,
-                                  acc + (t * j->outputs + r) * row_bytes, row_bytes);
+                                  acc + (t * j->outputs + r) * row_bytes, row_bytes,
+                                  batches - t * j->columns, ahead,
+                                  j->pitch * j->value_bytes);
             }
         }
     }
@@ -318,8 +324,7 @@ product_block(void *context, int64_t i)
         multiply_alone(j, output, outputs, acc);
     }
     else {
-        multiply_tiles(j, j->means + tile * p->rows * tile_bytes, tiles, output,
-                       outputs, acc);
+        multiply_tiles(j, tile, tiles, output, outputs, acc);
     }
     for (int64_t t = 0; t < tiles; t++) {
         put(j, acc + t * j->outputs * tile_bytes, output, outputs, tile + t);
