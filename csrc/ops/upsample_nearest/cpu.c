@@ -32,7 +32,7 @@ typedef struct moves {
 /* Loops that add elements: see sum.inc. */
 typedef struct sums {
     void (*add)(void *acc, const void *y, int64_t n);
-    void (*add_runs)(void *acc, const void *y, int a, int b, int64_t n);
+    void (*add_runs)(void *acc, const void *y, int run, int64_t n);
     void (*add_pixels)(void *acc, const void *y, int64_t inner, const int64_t *first,
                        int64_t n);
     void (*collect)(void *acc, int64_t step, const void *y, int64_t across,
@@ -41,8 +41,10 @@ typedef struct sums {
     void (*widen)(const void *y, int64_t n, void *to); /* of 16-bit floats */
 } sums;
 
+/* The outputs of even and of odd elements that vectors add. */
+static const int runs[][2] = {{2, 2}, {2, 1}, {1, 0}, {3, 3}, {4, 4}};
 enum {
-    LONGEST = 4, /* run of elements that vectors add */
+    LONGEST = 4,
     PIECE = 256, /* runs of 16-bit floats that are widened at once */
 };
 
@@ -75,8 +77,8 @@ typedef struct job {
     int32_t *at; /* ANY forward: where each element of a row comes from */
     int64_t
         *first[UPSAMPLE_SPATIAL]; /* the first output of each element, and the end */
-    int run[2];                   /* RUNS: the outputs of even and odd elements... */
-    int64_t regular;              /* ...of the first so many */
+    int run;                      /* RUNS: see runs[]... */
+    int64_t regular;              /* ...of the first so many elements */
     int64_t wide;                 /* pixels of dx whose 16-bit floats are widened */
     int64_t block;                /* sums at once: whole pixels, if these are packed */
     bool is_packed;
@@ -280,6 +282,18 @@ add_packed(const job *j, char *acc, const char *y, int64_t w, int64_t n)
     }
 }
 
+/* Adds one row of dy to elements [e, e + n) of a row of dx, most of them regular. */
+static void
+add_row_of_runs(const job *j, char *acc, const char *y, int64_t e, int64_t n)
+{
+    const int64_t from = e == 0 ? 0 : j->first[2][e];
+    const int64_t left = j->regular - e, some = left < n ? (left > 0 ? left : 0) : n;
+    j->sums.add_runs(acc, y + from * j->plan->bytes, j->run, some);
+    if (some < n) {
+        add_packed(j, acc + some * j->value_bytes, y, e + some, n - some);
+    }
+}
+
 /* Adds one row of dy to elements [e, e + n) of a row of dx. */
 static void
 backward_add(const job *j, char *acc, const char *y, int64_t e, int64_t n)
@@ -290,16 +304,9 @@ backward_add(const job *j, char *acc, const char *y, int64_t e, int64_t n)
         case SAME:
             j->sums.add(acc, y + e * p->bytes, n);
             return;
-        case RUNS: {
-            const int64_t left = j->regular - e;
-            const int64_t even = left < n ? (left > 0 ? left : 0) : n;
-            const int64_t from = (j->run[0] + j->run[1]) * e / 2;
-            j->sums.add_runs(acc, y + from * p->bytes, j->run[0], j->run[1], even);
-            if (even < n) {
-                add_packed(j, acc + even * j->value_bytes, y, e + even, n - even);
-            }
+        case RUNS:
+            add_row_of_runs(j, acc, y, e, n);
             return;
-        }
         default:
             break;
     }
@@ -368,7 +375,6 @@ backward_task(void *context, int64_t i)
 static void
 take_runs(job *j)
 {
-    static const int vectors[][2] = {{1, 0}, {2, 1}, {2, 2}, {3, 3}, {4, 4}};
     enum { FEW = 7 }; /* channels that are added in one loop for each */
     const upsample_nearest_plan *p = j->plan;
     const int64_t *first = j->first[2], width = p->axis[2].in;
@@ -389,17 +395,16 @@ take_runs(job *j)
     }
     j->block = BLOCK / p->inner * p->inner;
     const int64_t even = first[1], odd = width > 1 ? first[2] - first[1] : even;
-    for (size_t k = 0; p->inner == 1 && k < sizeof vectors / sizeof *vectors; k++) {
+    for (size_t k = 0; p->inner == 1 && k < sizeof runs / sizeof *runs; k++) {
         int64_t w = 0;
-        while (vectors[k][0] == even && vectors[k][1] == odd && w < width &&
+        while (runs[k][0] == even && runs[k][1] == odd && w < width &&
                first[w + 1] - first[w] == (w & 1 ? odd : even)) {
             w++;
         }
         w -= even != odd ? w & 1 : 0;
         if (w > 1) {
             j->mode = RUNS;
-            j->run[0] = (int)even;
-            j->run[1] = (int)odd;
+            j->run = (int)k;
             j->regular = w;
         }
     }
