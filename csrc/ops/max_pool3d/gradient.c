@@ -30,7 +30,7 @@
 enum {
     BLOCK = 256,    /* gradients whose elements are found at once: 6 KiB of stack */
     SPARE = 16,     /* so many are written at once, perhaps past the end of a row */
-    AT_ONCE = 32,   /* gradients that are added between two prefetches */
+    AT_ONCE = 64,   /* gradients that are added between two prefetches */
     DEAD = 1 << 30, /* the first element of a window without any */
 };
 
@@ -44,8 +44,10 @@ typedef struct windows {
 typedef struct block {
     int64_t index[BLOCK]; /* a copy: another thread may change the array */
     int32_t own[3][BLOCK + SPARE];
-    windows windows;     /* `own`, or a part of those of a slice... */
-    int32_t shift;       /* ...whose first elements are so many further on */
+    windows windows; /* `own`, or a part of those of a slice... */
+    int32_t shift;   /* ...whose first elements are so many further on */
+    bool in_line;    /* instead, the first begins at `first`, each `step` further on */
+    int32_t first, step;
     int32_t base[BLOCK]; /* the element at which its plane begins */
     int64_t plane;
     int axes; /* the last ones, from the first that has a choice of elements on */
@@ -227,6 +229,8 @@ begin_plane(const pool_gradient_plan *p, block *b)
     b->row = (int32_t)p->axis[POOL_W].in;
     b->slice = (int32_t)(p->axis[POOL_H].in * p->axis[POOL_W].in);
     b->shift = 0;
+    b->in_line = false;
+    b->step = (int32_t)p->axis[POOL_W].stride;
     b->has_gaps = p->has_gaps;
     b->axes = !is_single(&p->axis[POOL_T]) ? 3 : !is_single(&p->axis[POOL_H]) ? 2 : 1;
     for (int d = 0; d < POOL_AXES; d++) {
@@ -368,7 +372,7 @@ know_windows(const gradient_job *j, const block *b)
     enum { MOST = 1 << 14, SLICES = 4 }; /* 192 KiB stay in L2 */
     const pool_gradient_plan *p = j->plan;
     const int64_t outputs = slice_of(p);
-    if (!p->has_windows || outputs > MOST ||
+    if (!p->has_windows || b->axes == 1 || outputs > MOST ||
         p->planes * p->axis[POOL_T].out < SLICES * j->tasks) {
         return NULL;
     }
@@ -424,7 +428,14 @@ plane_in_blocks(const gradient_job *j, block *b, const slice_windows *known,
         const int64_t left = slice - i % slice;
         n = left < BLOCK ? left : BLOCK;
         int64_t reach = p->plane;
-        if (known) {
+        if (b->in_line) {
+            const pool_axis *w = &p->axis[POOL_W];
+            const int64_t begin = i * w->stride - w->padding;
+            const int64_t end = begin + (n - 1) * w->stride + pool_extent(w);
+            b->first = (int32_t)begin;
+            reach = end < reach ? end : reach;
+        }
+        else if (known) {
             reach = take_windows(j, b, known, i / slice, i % slice);
         }
         else if (p->has_windows) {
@@ -526,6 +537,7 @@ gradient_task(void *context, int64_t task)
         set_planes(j, &b);
     }
     else if (j->in_blocks) {
+        b.in_line = j->plan->has_windows && b.axes == 1;
         known = know_windows(j, &b);
     }
     for (int64_t at = task * j->group; at < planes; at += j->tasks * j->group) {
