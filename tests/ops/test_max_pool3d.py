@@ -503,6 +503,16 @@ def test_gradients_across_blocks_on_a_cpu(variant: str, dtype: str) -> None:
         ((2, 9, 11, 13), {"kernel_size": 3, "stride": 1, "padding": 1}),
         ((2, 12, 12, 12), {"kernel_size": 2, "stride": 1, "dilation": (3, 1, 2)}),
         ((5, 8, 30, 31), {"kernel_size": 2, "stride": 2}),
+        # slices whose windows are found once: of planes, of a plane, of single rows
+        (
+            (64, 1, 40, 33),
+            {"kernel_size": (1, 3, 3), "stride": (1, 2, 2), "padding": (0, 1, 1)},
+        ),
+        ((40, 6, 17, 19), {"kernel_size": 3, "stride": 2, "padding": 1}),
+        ((1, 60, 17, 18), {"kernel_size": 2, "stride": 1, "padding": 1}),
+        ((40, 1, 1, 700), {"kernel_size": (1, 1, 5), "stride": 2, "padding": (0, 0, 2)}),
+        ((4, 1, 5, 5), {"kernel_size": (1, 2, 2), "padding": (0, 1, 1), "dilation": (1, 5, 5)}),
+        ((3, 7, 9, 8), {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2}),
     )
     for shape, windows in cases:
         _, good = ref.max_pool3d(whole(shape), **windows, return_indices=True)
@@ -524,6 +534,20 @@ def test_a_zero_gradient_is_positive_on_a_cpu() -> None:
         dy, at = np.full((1, 1, 1, 300), -0.0, dtype), np.arange(300)[None, None, None] * 2
         got = max_pool3d_backward(dy, at, (1, 1, 1, 600), (1, 1, 2), backend="cpu")
         assert not np.signbit(got).any()
+
+
+def test_sums_of_one_keep_numbers_and_nans_on_a_cpu() -> None:
+    """Every float16, alone in its window: as the formula gives it, bit for bit."""
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    dy, at = (
+        bits.view(np.float16).reshape(1, 1, 1, -1),
+        2 * np.arange(1 << 16).reshape(1, 1, 1, -1),
+    )
+    found = [
+        max_pool3d_backward(dy, at, (1, 1, 1, 1 << 17), (1, 1, 2), variant=v, backend="cpu")
+        for v in CPU
+    ]
+    assert len({dx.tobytes() for dx in found}) == 1
 
 
 # ---- the gradient: indices ----

@@ -158,6 +158,8 @@ def test_every_length_around_the_lanes_of_a_cpu(variant: str, dtype: str) -> Non
         (n, rows, 4, 9) for n in (1, 3, 8, 9, 16, 17, 33) for rows in (1, 15, 16, 17, 129)
     ]
     sizes += [(40, 128, 2, outputs) for outputs in (1, 4, 7, 8, 9, 65)]
+    sizes += [(n, 512, 2, 70) for n in (37, 41, 129, 300)]  # several tiles per task
+    sizes += [(37, 2, 2, 1030), (130, 70, 2, 300)]
     for n, rows, cols, outputs in sizes:
         x = rng.integers(-8, 9, (n, rows, cols)).astype(dtype) * cols
         matrix = rng.integers(-8, 9, (outputs, rows)).astype(dtype)

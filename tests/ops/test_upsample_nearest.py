@@ -496,6 +496,33 @@ def test_adversarial_sums(backend: str, variant: str, dtype: str, figure: Figure
     )
 
 
+def test_runs_of_a_cpu_end_anywhere() -> None:
+    """Every width, runs of one length, of two in turns and of any, and packed pixels."""
+    rng = np.random.default_rng(6)
+    sizes = [(width, 1, scale) for width in range(1, 70) for scale in (0.5, 1.5, 2.0, 2.7, 3.0)]
+    sizes += [(width, 1, scale) for width in (511, 513, 700) for scale in (0.5, 1.5, 3.0, 4.0)]
+    sizes += [(9, c, scale) for c in (2, 3, 7, 20, 511, 513) for scale in (1.5, 2.0, 5.0)]
+    sizes += [(1, 1, 5000.0), (3, 20, 300.0)]
+    for at, (width, channels, scale) in enumerate(sizes):
+        out = int(width * scale)
+        if out == 0:
+            continue
+        dtype = ("float16", "float32", "float64", "int16", "complex64")[at % 5]
+        dy = (50 * rng.standard_normal((1, 3, out, channels))).astype(dtype)
+        found = {
+            upsample_nearest_backward(
+                dy,
+                (1, 3, width, channels),
+                scale=(1.0, scale),
+                layout="NHWC",
+                backend="cpu",
+                variant=variant,
+            ).tobytes()
+            for variant in ("scalar", "simd", "threads")
+        }
+        assert len(found) == 1, (width, channels, scale, dtype)
+
+
 def test_all_variants_give_the_same_bits() -> None:
     rng = np.random.default_rng(5)
     for dtype in ("float16", "float32", "complex64"):

@@ -15,6 +15,10 @@
 
 #include <string.h>
 
+enum {
+    LONG_ROW = 512, /* bytes of a row of the source, the next of which are prefetched */
+    SOURCE_AHEAD = 2, /* so many rows */
+};
 enum { WIDE_ROWS_AHEAD = 4 }; /* as ELEMENTS_AHEAD, of rows of more than one element */
 
 typedef struct loops {

@@ -369,10 +369,13 @@ static const gpo_variant variants[] = {
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    enum { PAYS = 1 << 16 };
+    enum { PAYS = 1 << 16, ROW = 16 }; /* elements; a row costs as much as so many */
+    const max_pool3d_plan *p = max_pool3d_plan_of(call);
+    const int64_t lines = p->axis[POOL_T].in * p->axis[POOL_H].in;
+    const int64_t rows = lines > 1 ? p->planes * lines : 0; /* else they are folded */
     return gpo_cpu_choose(
-        variants, call->in[0].size >= PAYS,
-        "under 2^16 elements of x, starting threads costs more than it saves",
+        variants, call->in[0].size + ROW * rows >= PAYS,
+        "under 2^16 elements, and 16 for each row, threads cost more than they save",
         "x is large enough for several threads", why);
 }
 

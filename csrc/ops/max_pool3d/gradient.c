@@ -14,25 +14,46 @@
 #include "keys.h"
 
 #include "../../backend/backend.h"
+#include "../../core/integers.h"
 #include "../../core/once.h"
 #include "../../core/prefetch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 /* ---- the inner loops of three instruction sets ---- */
 
-enum { BLOCK = 256 }; /* gradients whose elements are found at once: 6 KiB of stack */
+enum {
+    BLOCK = 256,    /* gradients whose elements are found at once: 6 KiB of stack */
+    SPARE = 16,     /* so many are written at once, perhaps past the end of a row */
+    AT_ONCE = 64,   /* gradients that are added between two prefetches */
+    DEAD = 1 << 30, /* the first element of a window without any */
+};
+
+/* Of each window its first element, which is outside of x only along the first of the
+   axes that count, and how many more it has along W and H. */
+typedef struct windows {
+    int32_t *origin, *last_w, *last_h;
+} windows;
 
 /* The indices of some gradients in a row, and their windows. */
 typedef struct block {
-    int64_t index[BLOCK];            /* a copy: another thread may change the array */
-    int32_t first[POOL_AXES][BLOCK]; /* where each window begins; may be outside */
-    int32_t base[BLOCK];             /* the element at which its plane begins */
+    int64_t index[BLOCK]; /* a copy: another thread may change the array */
+    int32_t own[3][BLOCK + SPARE];
+    windows windows; /* `own`, or a part of those of a slice... */
+    int32_t shift;   /* ...whose first elements are so many further on */
+    bool in_line;    /* instead, the first begins at `first`, each `step` further on */
+    int32_t first, step;
+    int32_t base[BLOCK]; /* the element at which its plane begins */
     int64_t plane;
     int axes; /* the last ones, from the first that has a choice of elements on */
     bool has_gaps;
-    int32_t in[POOL_AXES], dilation[POOL_AXES];
+    int32_t row, slice; /* elements of a row and a slice of a plane, at most DEAD */
+    int32_t dilation[POOL_AXES];
     int32_t last[POOL_AXES];  /* of a window, from its first element */
     float inverse[POOL_AXES]; /* of the dilation */
 } block;
@@ -44,12 +65,14 @@ typedef struct place {
 
 typedef struct gradient_loops {
     /* see gradient_loops.inc */
-    int64_t (*set_windows)(const pool_gradient_plan *p, block *b, int64_t n, place *o);
+    int64_t (*set_windows)(const pool_gradient_plan *p, int axes, windows to, int64_t n,
+                           place *o);
     bool (*elements)(block *b, const int64_t *index, int64_t n, int32_t *at);
     bool (*in_windows)(block *b, const int64_t *index, int64_t n, int32_t *at);
     void (*add_base)(const block *b, int64_t n, int32_t *at);
     void (*widen)(const void *from, int64_t n, float *to); /* of 16-bit floats */
     void (*narrow)(const float *from, int64_t n, void *to);
+    void (*alone)(const void *from, int64_t n, void *to); /* sums of one */
 } gradient_loops;
 
 #define GPO_LOOPS "../ops/max_pool3d/gradient_loops.inc"
@@ -168,18 +191,27 @@ element_of(const pool_gradient_plan *p, int64_t index, int64_t k, int64_t h, int
 
 /* ---- a plane in blocks ---- */
 
-/* Whether float32 finds rows and columns exactly, and int32 holds all positions. */
+/* The elements from the first of n rows, or slices, to the end of the last. */
+static double
+elements_of(const pool_gradient_plan *p, double slices, double rows, double n)
+{
+    return (slices * (double)p->axis[POOL_H].in + rows) * (double)p->axis[POOL_W].in +
+           n;
+}
+
+/* Whether float32 finds rows of windows exactly, and int32 holds all positions. */
 static bool
 fits_blocks(const pool_gradient_plan *p)
 {
-    enum { EXACT = 1 << 24, FAR = 1 << 29 };
-    bool fits = p->plane < EXACT;
+    enum { EXACT = 1 << 21, FAR = 1 << 29 };
+    double extent[POOL_AXES], reach[POOL_AXES];
     for (int d = 0; d < POOL_AXES; d++) {
         const pool_axis *a = &p->axis[d];
-        fits = fits && a->padding < FAR && pool_extent(a) < FAR && a->dilation < FAR &&
-               (double)a->out * (double)a->stride < FAR;
+        extent[d] = (double)pool_extent(a);
+        reach[d] = (double)a->out * (double)a->stride + (double)a->padding + extent[d];
     }
-    return fits;
+    return p->plane < FAR && elements_of(p, extent[0], extent[1], extent[2]) < EXACT &&
+           elements_of(p, reach[0], reach[1], reach[2]) < FAR;
 }
 
 /* Whether every window of an axis is its only element. */
@@ -193,11 +225,16 @@ static void
 begin_plane(const pool_gradient_plan *p, block *b)
 {
     b->plane = p->plane;
+    b->windows = (windows){b->own[0], b->own[1], b->own[2]};
+    b->row = (int32_t)p->axis[POOL_W].in;
+    b->slice = (int32_t)(p->axis[POOL_H].in * p->axis[POOL_W].in);
+    b->shift = 0;
+    b->in_line = false;
+    b->step = (int32_t)p->axis[POOL_W].stride;
     b->has_gaps = p->has_gaps;
     b->axes = !is_single(&p->axis[POOL_T]) ? 3 : !is_single(&p->axis[POOL_H]) ? 2 : 1;
     for (int d = 0; d < POOL_AXES; d++) {
         const pool_axis *a = &p->axis[d];
-        b->in[d] = (int32_t)a->in;
         b->dilation[d] = (int32_t)a->dilation;
         b->last[d] = (int32_t)pool_extent(a) - 1;
         b->inverse[d] = 1.0f / (float)a->dilation;
@@ -247,8 +284,8 @@ is_apart(const pool_gradient_plan *p)
 
 /* Adds n gradients, from element `from` of dy on, to the sums of a plane. */
 static void
-add_block(const gradient_job *j, void *sums, int64_t from, const int32_t *at, bool all,
-          int64_t n)
+add_some(const gradient_job *j, void *sums, int64_t from, const int32_t *at, bool all,
+         int64_t n)
 {
     const bool apart = is_apart(j->plan);
     if (j->dtype == GPO_F64) {
@@ -257,21 +294,40 @@ add_block(const gradient_job *j, void *sums, int64_t from, const int32_t *at, bo
         return;
     }
     const float *dy = (const float *)j->dy + from;
-    float wide[BLOCK];
+    float wide[AT_ONCE];
     if (j->loops->widen) {
-        j->loops->widen((const gpo_f16 *)j->dy + from, n, wide);
-        dy = wide;
         if (apart) {
-            uint16_t halves[BLOCK];
-            for (int64_t i = 0; i < n; i++) {
-                wide[i] += 0;
-            }
-            j->loops->narrow(wide, n, halves);
+            uint16_t halves[AT_ONCE];
+            j->loops->alone((const gpo_f16 *)j->dy + from, n, halves);
             put_half(sums, at, all, halves, n);
             return;
         }
+        j->loops->widen((const gpo_f16 *)j->dy + from, n, wide);
+        dy = wide;
     }
     (apart ? put_float : add_float)(sums, at, all, dy, n);
+}
+
+/*
+ * Adds a block, and meanwhile prefetches what the next one reads, a few lines at a
+ * time: its indices, its gradients, and `more` bytes of sums from `next` on.
+ */
+static void
+add_block(const gradient_job *j, void *sums, int64_t from, const int32_t *at, bool all,
+          int64_t n, const char *next, int64_t more)
+{
+    const int64_t bytes = gpo_dtypes[j->dtype].bytes;
+    const int64_t share = ceil_div(more, BLOCK / AT_ONCE * LINE) * LINE;
+    for (int64_t i = 0; i < n; i += AT_ONCE, next += share) {
+        const int64_t some = n - i < AT_ONCE ? n - i : AT_ONCE;
+        const int64_t later = from + i + BLOCK;
+        prefetch_lines((const char *)(j->indices + later), AT_ONCE * 8);
+        prefetch_lines((const char *)j->dy + later * bytes, AT_ONCE * bytes);
+        for (int64_t k = 0; k < share; k += LINE) {
+            __builtin_prefetch(next + k, 1);
+        }
+        add_some(j, sums, from + i, at + i, all, some);
+    }
 }
 
 /* Finds the elements at[] of the n gradients from `first` of dy on; whether all are. */
@@ -280,10 +336,6 @@ find_elements(const gradient_job *j, block *b, int64_t first, int64_t n, int32_t
               int64_t *bad)
 {
     const int64_t *index = j->indices + first;
-    for (int64_t k = 0; k < n;
-         k += LINE / (int64_t)sizeof *index) { /* the next block */
-        __builtin_prefetch(index + BLOCK + k, 0, 2);
-    }
     if (j->plan->has_windows) {
         return j->loops->in_windows(b, index, n, at);
     }
@@ -294,9 +346,73 @@ find_elements(const gradient_job *j, block *b, int64_t first, int64_t n, int32_t
     return all;
 }
 
+/* From window i on. */
+static windows
+windows_from(const windows *w, int64_t i)
+{
+    return (windows){w->origin + i, w->last_w + i, w->last_h + i};
+}
+
+/* The windows of the first slice of outputs, which serve all slices and planes. */
+typedef struct slice_windows {
+    windows windows;
+    int64_t reach[]; /* of each block: the end of the elements that it reaches */
+} slice_windows;
+
+static int64_t
+slice_of(const pool_gradient_plan *p)
+{
+    return p->axis[POOL_H].out * p->axis[POOL_W].out;
+}
+
+/* NULL if they would not pay. */
+static slice_windows *
+know_windows(const gradient_job *j, const block *b)
+{
+    enum { MOST = 1 << 14, SLICES = 4 }; /* 192 KiB stay in L2 */
+    const pool_gradient_plan *p = j->plan;
+    const int64_t outputs = slice_of(p);
+    if (!p->has_windows || b->axes == 1 || outputs > MOST ||
+        p->planes * p->axis[POOL_T].out < SLICES * j->tasks) {
+        return NULL;
+    }
+    const int64_t blocks = ceil_div(outputs, BLOCK), n = blocks * BLOCK + SPARE;
+    slice_windows *known =
+        malloc(sizeof *known + (size_t)(blocks * (int64_t)sizeof(int64_t) +
+                                        3 * n * (int64_t)sizeof(int32_t)));
+    if (!known) {
+        return NULL;
+    }
+    int32_t *memory = (int32_t *)(known->reach + blocks);
+    known->windows = (windows){memory, memory + n, memory + 2 * n};
+    place o = {0, 0, 0};
+    for (int64_t i = 0; i < outputs; i += BLOCK) {
+        const int64_t some = outputs - i < BLOCK ? outputs - i : BLOCK;
+        known->reach[i / BLOCK] = j->loops->set_windows(
+            p, b->axes, windows_from(&known->windows, i), some, &o);
+    }
+    return known;
+}
+
+/* Takes the windows of a block from place i of slice k on; returns their reach. */
+static int64_t
+take_windows(const gradient_job *j, block *b, const slice_windows *known, int64_t k,
+             int64_t i)
+{
+    const pool_axis *t = &j->plan->axis[POOL_T];
+    const int64_t top = pool_extent(t) - t->padding, end = top + k * t->stride;
+    const int64_t slices =
+        (end < t->in ? end : t->in) - (top < t->in ? top : t->in); /* further on */
+    const int64_t reach = known->reach[i / BLOCK] + slices * b->slice;
+    b->windows = windows_from(&known->windows, i);
+    b->shift = (int32_t)(k * t->stride * b->slice);
+    return reach < b->plane ? reach : b->plane;
+}
+
 /* As plane.inc: the gradient of one plane, with its sums in `memory` if there is any. */
 static int64_t
-plane_in_blocks(const gradient_job *j, block *b, int64_t plane, void *memory)
+plane_in_blocks(const gradient_job *j, block *b, const slice_windows *known,
+                int64_t plane, void *memory)
 {
     const pool_gradient_plan *p = j->plan;
     const int64_t bytes = gpo_dtypes[j->dtype].bytes;
@@ -307,17 +423,32 @@ plane_in_blocks(const gradient_job *j, block *b, int64_t plane, void *memory)
     int64_t cleared = 0, bad = -1;
     place o = {0, 0, 0};
     int32_t at[BLOCK];
-    for (int64_t i = 0; i < p->outputs; i += BLOCK) {
-        const int64_t n = p->outputs - i < BLOCK ? p->outputs - i : BLOCK;
-        const int64_t reach =
-            p->has_windows ? j->loops->set_windows(p, b, n, &o) : p->plane;
+    const int64_t slice = known ? slice_of(p) : p->outputs;
+    for (int64_t i = 0, n; i < p->outputs; i += n) {
+        const int64_t left = slice - i % slice;
+        n = left < BLOCK ? left : BLOCK;
+        int64_t reach = p->plane;
+        if (b->in_line) {
+            const pool_axis *w = &p->axis[POOL_W];
+            const int64_t begin = i * w->stride - w->padding;
+            const int64_t end = begin + (n - 1) * w->stride + pool_extent(w);
+            b->first = (int32_t)begin;
+            reach = end < reach ? end : reach;
+        }
+        else if (known) {
+            reach = take_windows(j, b, known, i / slice, i % slice);
+        }
+        else if (p->has_windows) {
+            reach = j->loops->set_windows(p, b->axes, b->windows, n, &o);
+        }
         const bool all = find_elements(j, b, first + i, n, at, &bad);
+        const int64_t more = reach > cleared ? (reach - cleared) * sum_bytes : 0;
         if (reach > cleared) {
-            memset(sums + cleared * sum_bytes, 0,
-                   (size_t)((reach - cleared) * sum_bytes));
+            memset(sums + cleared * sum_bytes, 0, (size_t)more);
             cleared = reach;
         }
-        add_block(j, sums, first + i, at, all, n);
+        add_block(j, sums, first + i, at, all, n, sums + cleared * sum_bytes,
+                  memory ? 0 : more);
     }
     memset(sums + cleared * sum_bytes, 0, (size_t)((p->plane - cleared) * sum_bytes));
     if (memory) {
@@ -342,7 +473,7 @@ planes_in_a_block(const gradient_job *j, block *b, int64_t plane, int64_t planes
     const bool all = find_elements(j, b, first, n, at, &bad);
     j->loops->add_base(b, n, at);
     memset(sums, 0, (size_t)(planes * p->plane * sum_bytes));
-    add_block(j, sums, first, at, all, n);
+    add_block(j, sums, first, at, all, n, sums, 0);
     if (memory) {
         j->loops->narrow(memory, planes * p->plane, dx);
     }
@@ -354,16 +485,14 @@ static void
 set_planes(const gradient_job *j, block *b)
 {
     const pool_gradient_plan *p = j->plan;
-    for (int64_t i = 0; i < j->group * p->outputs; i++) {
-        const int64_t at = i % p->outputs, row = at / p->axis[POOL_W].out;
-        const int64_t of[POOL_AXES] = {row / p->axis[POOL_H].out,
-                                       row % p->axis[POOL_H].out,
-                                       at % p->axis[POOL_W].out};
-        for (int d = 0; d < POOL_AXES; d++) {
-            const pool_axis *a = &p->axis[d];
-            b->first[d][i] = (int32_t)(of[d] * a->stride - a->padding);
+    for (int64_t i = 0; i < j->group; i++) {
+        const int64_t at = i * p->outputs;
+        place o = {0, 0, 0};
+        for (int64_t k = 0; k < p->outputs; k++) {
+            b->base[at + k] = (int32_t)(i * p->plane);
         }
-        b->base[i] = (int32_t)(i / p->outputs * p->plane);
+        j->loops->set_windows(p, b->axes, windows_from(&b->windows, at), p->outputs,
+                              &o);
     }
 }
 
@@ -403,16 +532,22 @@ gradient_task(void *context, int64_t task)
     if (j->in_blocks) {
         begin_plane(j->plan, &b);
     }
+    slice_windows *known = NULL;
     if (j->group > 1) {
         set_planes(j, &b);
+    }
+    else if (j->in_blocks) {
+        b.in_line = j->plan->has_windows && b.axes == 1;
+        known = know_windows(j, &b);
     }
     for (int64_t at = task * j->group; at < planes; at += j->tasks * j->group) {
         const int64_t n = planes - at < j->group ? planes - at : j->group;
         const int64_t bad = !j->in_blocks  ? j->plane(j, at, memory)
                             : j->group > 1 ? planes_in_a_block(j, &b, at, n, memory)
-                                           : plane_in_blocks(j, &b, at, memory);
+                                           : plane_in_blocks(j, &b, known, at, memory);
         j->bad[task] = j->bad[task] < 0 ? bad : j->bad[task];
     }
+    free(known);
     free(memory);
 }
 

@@ -7,6 +7,7 @@
 #define GPO_MAX_POOL3D_TILE_H
 
 #include "../../core/integers.h"
+#include "../../core/prefetch.h"
 #include "keys.h"
 
 #include <string.h>

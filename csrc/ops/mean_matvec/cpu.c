@@ -12,7 +12,12 @@
 #include "../../core/integers.h"
 #include "../../core/prefetch.h"
 
+#include <math.h>
 #include <string.h>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 enum {
     LANES = 32,            /* partial sums of a piece of a row */
@@ -22,6 +27,8 @@ enum {
     DOT_BYTES = 64,        /* partial sums of a product with one batch */
     OUTPUTS_AT_ONCE = 8,   /* rows of the matrix that share loads of the means */
     OUTPUTS = 64,          /* per task, at most */
+    TASK_SUMS = 128,       /* outputs by tiles of batches, per task: 16 KiB */
+    LEAST_TASKS = 8,       /* with several tiles each */
     DEPTH = 128,           /* rows of x whose means stay in L1: 16 KiB */
     ALIASED = 512,         /* bytes; rows this multiple apart compete for lines of L1 */
     SHORT = 64,            /* rows of x, up to which storing results costs the most */
@@ -42,9 +49,11 @@ typedef struct loops {
                   int64_t apart);
     /* see product.inc */
     void (*product)(const void *rows, int64_t pitch, int count, const void *means,
-                    int64_t n, void *acc, int64_t tile_bytes);
+                    int64_t n, void *acc, int64_t tile_bytes, int64_t columns,
+                    const void *ahead, int64_t apart);
     void (*dot)(const void *rows, int64_t pitch, int count, const void *means,
                 int64_t apart, int64_t batches, int64_t n, void *to, int64_t step);
+    void (*widen)(const void *from, int64_t n, float *to); /* of 16-bit floats */
 } loops;
 
 /* ---- the inner loops of three instruction sets ---- */
@@ -68,6 +77,7 @@ typedef struct job {
     int64_t columns, tiles;     /* batches per task, and groups of as many */
     int64_t group;              /* rows of x per task */
     int64_t outputs, blocks;    /* per task, and blocks of as many */
+    int64_t at_once, sets;      /* tiles per task, and sets of as many */
     bool is_aliased;            /* rows of the matrix are copied before use */
     char *means;                /* tiles x rows x tile */
     const char *values;         /* of the matrix; row i starts at i * pitch values */
@@ -224,31 +234,38 @@ copy_rows(const job *j, const char *from, int64_t count, int64_t n, char *to)
 }
 
 /*
- * A tile of batches, from `means` on, times `outputs` outputs from `output` on.  Not
- * inlined: its copy would make the frame of the task larger than 16 KiB.
+ * Tiles of batches, from `tile` on, times `outputs` outputs from `output` on; the sums
+ * of tile t begin at t * j->outputs rows of `acc`.  Rows of the matrix stay in L1 for
+ * all tiles.  Not inlined: its copy would make the frame of the task too large.
  */
 static __attribute__((noinline)) void
-multiply_tile(const job *j, const char *means, int64_t output, int64_t outputs,
-              char *acc)
+multiply_tiles(const job *j, int64_t tile, int64_t tiles, int64_t output,
+               int64_t outputs, char *acc)
 {
     const int64_t l = j->plan->rows, row_bytes = j->columns * j->value_bytes;
+    const int64_t batches = j->plan->batches - tile * j->columns;
+    const char *means = j->means + tile * l * row_bytes;
     const int64_t apart = DEPTH + TILE_BYTES / 2 / j->value_bytes;
     _Alignas(64) char copy[OUTPUTS_AT_ONCE * (DEPTH * sizeof(double) + TILE_BYTES / 2)];
-    memset(acc, 0,
-           (size_t)((outputs + OUTPUTS_AT_ONCE - 1) / OUTPUTS_AT_ONCE *
-                    OUTPUTS_AT_ONCE * row_bytes));
+    memset(acc, 0, (size_t)(tiles * j->outputs * row_bytes));
     for (int64_t k = 0; k < l; k += DEPTH) {
         const int64_t n = l - k < DEPTH ? l - k : DEPTH;
         for (int64_t r = 0; r < outputs; r += OUTPUTS_AT_ONCE) {
             const int64_t left = outputs - r;
             const int64_t count = left < OUTPUTS_AT_ONCE ? left : OUTPUTS_AT_ONCE;
             const char *rows = values_at(j, output + r, k);
+            const char *ahead = rows + DEPTH * j->value_bytes; /* their next terms */
             if (j->is_aliased) {
                 copy_rows(j, rows, count, n, copy);
                 rows = copy;
             }
-            j->loops->product(rows, j->is_aliased ? apart : j->pitch, (int)count,
-                              means + k * row_bytes, n, acc + r * row_bytes, row_bytes);
+            for (int64_t t = 0; t < tiles; t++) {
+                j->loops->product(rows, j->is_aliased ? apart : j->pitch, (int)count,
+                                  means + (t * l + k) * row_bytes, n,
+                                  acc + (t * j->outputs + r) * row_bytes, row_bytes,
+                                  batches - t * j->columns, ahead,
+                                  j->pitch * j->value_bytes);
+            }
         }
     }
 }
@@ -267,26 +284,12 @@ multiply_alone(const job *j, int64_t output, int64_t outputs, char *acc)
     }
 }
 
-/* Task i: a tile of batches times a block of outputs. */
+/* Stores the sums of a tile. */
 static void
-product_block(void *context, int64_t i)
+put(const job *j, const char *acc, int64_t output, int64_t outputs, int64_t tile)
 {
-    const job *j = context;
-    const mean_matvec_plan *p = j->plan;
-    const int64_t tile = j->by_output ? i % j->tiles : i / j->blocks;
-    const int64_t block = j->by_output ? i / j->tiles : i % j->blocks;
-    const int64_t batch = tile * j->columns, output = block * j->outputs;
-    const int64_t left = p->batches - batch, more = p->outputs - output;
+    const int64_t batch = tile * j->columns, left = j->plan->batches - batch;
     const int64_t batches = left < j->columns ? left : j->columns;
-    const int64_t outputs = more < j->outputs ? more : j->outputs;
-    _Alignas(64) char acc[OUTPUTS * TILE_BYTES];
-    if (j->is_alone) {
-        multiply_alone(j, output, outputs, acc);
-    }
-    else {
-        multiply_tile(j, j->means + tile * p->rows * j->columns * j->value_bytes,
-                      output, outputs, acc);
-    }
     switch (j->dtype) {
         case GPO_F16:
             put_F16(j, acc, output, outputs, batch, batches);
@@ -300,6 +303,55 @@ product_block(void *context, int64_t i)
         default:
             put_F64(j, acc, output, outputs, batch, batches);
             return;
+    }
+}
+
+/* Task i: a set of tiles of batches times a block of outputs. */
+static void
+product_block(void *context, int64_t i)
+{
+    const job *j = context;
+    const mean_matvec_plan *p = j->plan;
+    const int64_t set = j->by_output ? i % j->sets : i / j->blocks;
+    const int64_t block = j->by_output ? i / j->sets : i % j->blocks;
+    const int64_t tile = set * j->at_once, output = block * j->outputs;
+    const int64_t left = j->tiles - tile, more = p->outputs - output;
+    const int64_t tiles = left < j->at_once ? left : j->at_once;
+    const int64_t outputs = more < j->outputs ? more : j->outputs;
+    const int64_t tile_bytes = j->columns * j->value_bytes;
+    _Alignas(64) char acc[TASK_SUMS * TILE_BYTES];
+    if (j->is_alone) {
+        multiply_alone(j, output, outputs, acc);
+    }
+    else {
+        multiply_tiles(j, tile, tiles, output, outputs, acc);
+    }
+    for (int64_t t = 0; t < tiles; t++) {
+        put(j, acc + t * j->outputs * tile_bytes, output, outputs, tile + t);
+    }
+}
+
+/*
+ * How many tiles a task multiplies with a block of outputs: each task reads its rows of
+ * the matrix and the means of its tiles once, so the fewest bytes count.
+ */
+static void
+choose_sets(job *j)
+{
+    const mean_matvec_plan *p = j->plan;
+    double least = HUGE_VAL;
+    for (int64_t at_once = 1; at_once <= TASK_SUMS / OUTPUTS_AT_ONCE; at_once *= 2) {
+        const int64_t share = TASK_SUMS / at_once;
+        const int64_t outputs = share < OUTPUTS ? share : OUTPUTS;
+        const int64_t sets = ceil_div(j->tiles, at_once);
+        const int64_t blocks = ceil_div(p->outputs, outputs);
+        const double read = (double)sets * (double)p->outputs +
+                            (double)blocks * (double)(j->tiles * j->columns);
+        if (at_once == 1 || (read < least && sets * blocks >= LEAST_TASKS)) {
+            least = read;
+            j->at_once = at_once;
+            j->outputs = outputs;
+        }
     }
 }
 
@@ -330,11 +382,16 @@ run(gpo_call *call, bool parallel)
     j.group = GROUP_BYTES / ((p->cols + 1) * j.bytes) + 1;
     /* After few terms the result costs the most: it is written in few streams. */
     const bool is_short = !j.is_alone && p->rows <= SHORT;
+    j.at_once = 1;
     j.outputs = is_short ? OUTPUTS_AT_ONCE : OUTPUTS;
+    if (!is_short) {
+        choose_sets(&j);
+    }
+    j.sets = ceil_div(j.tiles, j.at_once);
     j.blocks = ceil_div(p->outputs, j.outputs);
     /* Else the factor that is read once is the one whose repetition costs more. */
     j.by_output = is_short || (double)j.blocks * (double)p->batches <
-                                  (double)j.tiles * (double)p->outputs;
+                                  (double)j.sets * (double)p->outputs;
 
     const bool in_place = p->matrix_row == 1 && j.bytes == j.value_bytes;
     const size_t means_bytes = (size_t)(j.tiles * p->rows * j.columns * j.value_bytes);
@@ -362,7 +419,7 @@ run(gpo_call *call, bool parallel)
         gpo_cpu_loop(j.parallel, ceil_div(p->batches * p->rows, j.group), mean_group,
                      &j);
     }
-    gpo_cpu_loop(j.parallel, j.tiles * j.blocks, product_block, &j);
+    gpo_cpu_loop(j.parallel, j.sets * j.blocks, product_block, &j);
     return GPO_OK;
 }
 

@@ -13,8 +13,13 @@
 
 #include "../../backend/backend.h"
 #include "../../core/integers.h"
+#include "../../core/prefetch.h"
 
 #include <string.h>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 /* ---- the inner loops of three instruction sets ---- */
 
@@ -27,13 +32,21 @@ typedef struct moves {
 /* Loops that add elements: see sum.inc. */
 typedef struct sums {
     void (*add)(void *acc, const void *y, int64_t n);
-    void (*add_pairs)(void *acc, const void *y, int64_t n);
+    void (*add_runs)(void *acc, const void *y, int run, int64_t n);
+    void (*add_pixels)(void *acc, const void *y, int64_t inner, const int64_t *first,
+                       int64_t n);
     void (*collect)(void *acc, int64_t step, const void *y, int64_t across,
                     const int64_t *first, int64_t n);
     void (*round)(void *to, const void *acc, int64_t n);
+    void (*widen)(const void *y, int64_t n, void *to); /* of 16-bit floats */
 } sums;
 
-enum { PIECE = 256 }; /* pairs of 16-bit floats that are widened at once */
+/* The outputs of even and of odd elements that vectors add. */
+static const int runs[][2] = {{2, 2}, {2, 1}, {1, 0}, {3, 3}, {4, 4}};
+enum {
+    LONGEST = 4,
+    PIECE = 256, /* runs of 16-bit floats that are widened at once */
+};
 
 #define GPO_LOOPS "../ops/upsample_nearest/loops.inc"
 #include "../../core/each_isa.h"
@@ -47,10 +60,11 @@ enum {
     TASK_BYTES = 1 << 16, /* of the larger side, in one task: a row stays in L2 */
     PIXEL_BYTES = 32,     /* of contiguous channels that are worth a separate call */
     BLOCK = 512,          /* sums at once: 8 KiB of the widest */
+    WIDE = 2048,          /* 16-bit floats that are widened at once */
 };
 
 /* How a row of `from` becomes a row of `to`. */
-typedef enum row_mode { SAME, TWICE, PIXELS, ANY } row_mode;
+typedef enum row_mode { SAME, TWICE, RUNS, PIXELS, ANY } row_mode;
 
 typedef struct job {
     const upsample_nearest_plan *plan;
@@ -63,7 +77,12 @@ typedef struct job {
     int32_t *at; /* ANY forward: where each element of a row comes from */
     int64_t
         *first[UPSAMPLE_SPATIAL]; /* the first output of each element, and the end */
-    int64_t group;                /* rows of a task */
+    int run;                      /* RUNS: see runs[]... */
+    int64_t regular;              /* ...of the first so many elements */
+    int64_t wide;                 /* pixels of dx whose 16-bit floats are widened */
+    int64_t block;                /* sums at once: whole pixels, if these are packed */
+    bool is_packed;
+    int64_t group;  /* rows of a task */
     int64_t piece;  /* elements of W of a task, on the larger side; even */
     int64_t pieces; /* of a row */
 } job;
@@ -151,7 +170,7 @@ forward_piece(const job *j, char *to, const char *from, int64_t w, int64_t end)
                        (size_t)pixel);
             }
             break;
-        case ANY:
+        default:
             j->moves.pick(to, from, j->at + w * p->inner, (end - w) * p->inner);
             break;
     }
@@ -243,6 +262,38 @@ forward(gpo_call *call, bool parallel)
 
 /* ---- backward ---- */
 
+/* Adds one packed row of dy to pixels [w, w + n) of a row of dx. */
+static void
+add_packed(const job *j, char *acc, const char *y, int64_t w, int64_t n)
+{
+    const upsample_nearest_plan *p = j->plan;
+    const int64_t *first = j->first[2] + w;
+    if (!j->sums.widen) {
+        j->sums.add_pixels(acc, y + first[0] * p->inner * p->bytes, p->inner, first, n);
+        return;
+    }
+    const sums *wide_sums = &sums_of[gpo_cpu_isa()][GPO_F32];
+    _Alignas(64) float wide[WIDE];
+    for (int64_t k = 0; k < n; k += j->wide) {
+        const int64_t some = least(j->wide, n - k), from = first[k] * p->inner;
+        j->sums.widen(y + from * p->bytes, first[k + some] * p->inner - from, wide);
+        wide_sums->add_pixels(acc + k * p->inner * j->value_bytes, wide, p->inner,
+                              first + k, some);
+    }
+}
+
+/* Adds one row of dy to elements [e, e + n) of a row of dx, most of them regular. */
+static void
+add_row_of_runs(const job *j, char *acc, const char *y, int64_t e, int64_t n)
+{
+    const int64_t from = e == 0 ? 0 : j->first[2][e];
+    const int64_t left = j->regular - e, some = left < n ? (left > 0 ? left : 0) : n;
+    j->sums.add_runs(acc, y + from * j->plan->bytes, j->run, some);
+    if (some < n) {
+        add_packed(j, acc + some * j->value_bytes, y, e + some, n - some);
+    }
+}
+
 /* Adds one row of dy to elements [e, e + n) of a row of dx. */
 static void
 backward_add(const job *j, char *acc, const char *y, int64_t e, int64_t n)
@@ -253,11 +304,15 @@ backward_add(const job *j, char *acc, const char *y, int64_t e, int64_t n)
         case SAME:
             j->sums.add(acc, y + e * p->bytes, n);
             return;
-        case TWICE:
-            j->sums.add_pairs(acc, y + 2 * e * p->bytes, n);
+        case RUNS:
+            add_row_of_runs(j, acc, y, e, n);
             return;
         default:
             break;
+    }
+    if (j->is_packed) {
+        add_packed(j, acc, y, e / p->inner, n / p->inner);
+        return;
     }
     if (j->mode == PIXELS) { /* the rest of a pixel at a time */
         int64_t w = e / p->inner, c = e % p->inner;
@@ -300,8 +355,8 @@ backward_task(void *context, int64_t i)
         const int64_t d0 = j->first[0][r.d], d1 = j->first[0][r.d + 1];
         const int64_t h0 = j->first[1][r.h], h1 = j->first[1][r.h + 1];
         char *to = j->to + t * p->row * p->bytes;
-        for (int64_t e = begin; e < end; e += BLOCK) {
-            const int64_t n = least(BLOCK, end - e);
+        for (int64_t e = begin; e < end; e += j->block) {
+            const int64_t n = least(j->block, end - e);
             memset(acc, 0, (size_t)(n * j->value_bytes));
             for (int64_t d = d0; d < d1; d++) {
                 for (int64_t h = h0; h < h1; h++) {
@@ -309,6 +364,48 @@ backward_task(void *context, int64_t i)
                 }
             }
             j->sums.round(to + e * p->bytes, acc, n);
+        }
+    }
+}
+
+/*
+ * Looks at the outputs of each element of W: as many for all, or for even and for odd
+ * ones, but perhaps for a few at the end, or any number.
+ */
+static void
+take_runs(job *j)
+{
+    enum { FEW = 7 }; /* channels that are added in one loop for each */
+    const upsample_nearest_plan *p = j->plan;
+    const int64_t *first = j->first[2], width = p->axis[2].in;
+    j->block = BLOCK;
+    if (j->mode == SAME) {
+        return;
+    }
+    int64_t longest = 1;
+    for (int64_t w = 0; w < width; w++) {
+        const int64_t run = first[w + 1] - first[w];
+        longest = run > longest ? run : longest;
+    }
+    j->wide = p->inner > BLOCK ? 0 : WIDE / p->inner / longest;
+    j->is_packed = p->packed && (j->wide > 0 || (!j->sums.widen && p->inner <= BLOCK));
+    j->is_packed = j->is_packed && (j->sums.widen || p->inner == 1 || p->inner >= FEW);
+    if (!j->is_packed) {
+        return;
+    }
+    j->block = BLOCK / p->inner * p->inner;
+    const int64_t even = first[1], odd = width > 1 ? first[2] - first[1] : even;
+    for (size_t k = 0; p->inner == 1 && k < sizeof runs / sizeof *runs; k++) {
+        int64_t w = 0;
+        while (runs[k][0] == even && runs[k][1] == odd && w < width &&
+               first[w + 1] - first[w] == (w & 1 ? odd : even)) {
+            w++;
+        }
+        w -= even != odd ? w & 1 : 0;
+        if (w > 1) {
+            j->mode = RUNS;
+            j->run = (int)k;
+            j->regular = w;
         }
     }
 }
@@ -332,15 +429,15 @@ backward(gpo_call *call, bool parallel)
         .mode = mode_of(p),
     };
     void *memory = NULL;
-    gpo_status status =
-        set_first(call, &j, j.mode != SAME && j.mode != TWICE, 0, &memory);
+    gpo_status status = set_first(call, &j, j.mode != SAME, 0, &memory);
     if (status) {
         return status;
     }
+    take_runs(&j);
     const double fed = (double)depth->out * (double)height->out * (double)w->out /
                        ((double)depth->in * (double)height->in * (double)w->in);
     const int64_t elements = (int64_t)(TASK_BYTES / ((fed + 1) * (double)p->bytes)) + 1;
-    j.piece = least(ceil_div(elements, BLOCK) * BLOCK, p->row);
+    j.piece = least(ceil_div(elements, j.block) * j.block, p->row);
     j.pieces = ceil_div(p->row, j.piece);
     j.group = j.pieces > 1 ? 1 : elements / p->row + 1;
     run_tasks(&j, parallel, backward_task);
