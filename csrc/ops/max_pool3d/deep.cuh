@@ -30,8 +30,8 @@ measure_deep(const gpo_call *call, int64_t room, deep_plan *s)
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const pool_axis &t = plan.axis[POOL_T], &h = plan.axis[POOL_H],
                     &w = plan.axis[POOL_W];
-    const int64_t size = gpo_dtypes[call->out[0].dtype].bytes == 8 ? 8 : 4;
     const int64_t bytes = gpo_dtypes[call->out[0].dtype].bytes;
+    const int64_t size = bytes == 8 ? 8 : 4; /* of a sum; with a byte for its name */
     s->depth = static_cast<int>(h.kernel + h.stride);
     s->pitch = static_cast<int>(ceil_div(w.out, 4) * 4);
     s->bytes = int64_t{s->depth} * s->slices * s->pitch * (size + 1);
@@ -49,11 +49,10 @@ measure_deep(const gpo_call *call, int64_t room, deep_plan *s)
     for (int d = 0; d < POOL_AXES; d++) {
         named /= (fmax(windows_naming(plan.axis[d]).mean, 1) + 1) / 2;
     }
-    double elements = static_cast<double>(s->slices) * s->rows;
-    const double lines = elements * WARP;
-    elements *= static_cast<double>(w.in);
+    const double lines = static_cast<double>(s->slices) * s->rows;
+    const double elements = lines * static_cast<double>(w.in);
     const double work = phases * chunks * steps * DEEP_WINDOW_WORK +
-                        lines * DEEP_LINE_WORK + elements * DEEP_ELEMENT_WORK +
+                        lines * WARP * DEEP_LINE_WORK + elements * DEEP_ELEMENT_WORK +
                         elements * named * WARP * DEEP_NAMED_WORK;
     const double moved =
         static_cast<double>(plan.planes) *
