@@ -1083,11 +1083,12 @@ def test_deep_windows_give_the_same_bits_in_any_order(simulator: Any) -> None:
 def test_deep_windows_refuse_what_they_do_not_take() -> None:
     """Windows apart, dilated ones, rows of more than 256 windows."""
     where: dict[str, Any] = {"backend": "sim", "variant": "deep_windows"}
-    for width, options in (
+    refused: tuple[tuple[int, dict[str, Any]], ...] = (
         (8, {"kernel_size": 2}),
         (9, {"kernel_size": 3, "stride": 1, "dilation": 2}),
         (259, {"kernel_size": 3, "stride": 1}),
-    ):
+    )
+    for width, options in refused:
         _, indices = gpuopt.max_pool1d(
             np.zeros((1, width), np.float32), **options, return_indices=True, backend="cpu"
         )
