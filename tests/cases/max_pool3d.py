@@ -182,6 +182,25 @@ APART: dict[int, tuple[Case, ...]] = {
     ),
 }
 
+# Windows that overlap, not dilated, for the gradient.
+OVERLAPPING: dict[int, tuple[Case, ...]] = {
+    3: (
+        ((2, 2, 7, 9, 10), {"kernel_size": 4, "stride": 1, "padding": 1}),
+        ((3, 8, 5, 35), {"kernel_size": (5, 3, 6), "stride": (1, 2, 1)}),
+        ((1, 1, 4, 3, 9), {"kernel_size": (3, 1, 2), "stride": (1, 2, 1)}),
+    ),
+    2: (
+        ((2, 1, 12, 15), {"kernel_size": 5, "stride": 1, "padding": 2}),
+        ((2, 9, 150), {"kernel_size": (2, 7), "stride": (1, 1)}),
+        ((3, 8, 21), {"kernel_size": (1, 4), "stride": (3, 2), "padding": (0, 2)}),
+    ),
+    1: (
+        ((2, 2, 39), {"kernel_size": 10, "stride": 1, "padding": 5}),
+        ((3, 260), {"kernel_size": 6, "stride": 2}),
+        ((1, 4, 17), {"kernel_size": 3, "stride": 1}),
+    ),
+}
+
 CASES = {3: THREE + WIDE[3], 2: TWO + WIDE[2], 1: ONE + WIDE[1]}
 
 LARGE: dict[int, tuple[Case, ...]] = {
@@ -342,7 +361,7 @@ def gradient_samples(rank: int, dtype: str, extent: str) -> Iterator[Sample]:
             kind = KINDS[(turn + repeat) % len(KINDS)]
             fill = ("whole", "normal")[(turn // 2) % 2]
             yield _gradient(rank, shape, windows, dtype, layouts, kind, fill)
-    for shape, windows in APART[rank]:
+    for shape, windows in APART[rank] + OVERLAPPING[rank]:
         yield _gradient(rank, shape, windows, dtype, ("C", "C"), "windows")
 
 

@@ -957,6 +957,13 @@ def test_the_choice_of_the_gradient_follows_the_windows() -> None:
     assert chosen(32, 13, 2, kernel_size=13, stride=2) == "overlapping_windows"
     assert chosen(24, 3, 1, 128, kernel_size=3, stride=1, dilation=2) == "overlapping_windows"
     assert chosen(32, 3, 1, 64, kernel_size=3, stride=1) == "v4"
+    dy = np.broadcast_to(np.float32(0), (16, 16, 13, 83, 93))
+    shape = (16, 16, 20, 90, 100)
+    plan = _core.plan(
+        "max_pool3d_backward", dy, np.broadcast_to(np.int64(0), dy.shape), shape, 8, 1,
+        backend="sim",
+    )  # fmt: skip
+    assert plan["variant"] == "deep_windows"
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
@@ -1043,6 +1050,75 @@ def test_overlapping_windows_give_the_same_bits_in_any_order(simulator: Any) -> 
         )
     for other in found[1:]:
         np.testing.assert_array_equal(other.view(np.uint32), found[0].view(np.uint32))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("shape", "windows"),
+    [
+        ((3, 2, 20, 17, 30), (8, 1)),
+        ((2, 1, 9, 12, 11), (3, 1, 1)),
+        ((1, 2, 12, 30, 9), (4, 2, 2)),
+        ((2, 7, 33, 130), (5, 1, 2)),  # rows of more than 32 words of places
+        ((1, 2, 8, 11, 261), (6, (2, 3, 1), (0, 1, 0))),  # 256 windows
+        ((1, 9, 8, 26), ((1, 2, 3), (1, 5, 1))),  # rows of dx between windows
+        ((2, 40, 3, 5), (3, (5, 1, 1), 1)),  # slices between windows
+        ((1, 3, 250), (70, 1, 30)),
+    ],
+)
+def test_deep_windows_add_what_the_reference_does(
+    shape: tuple[int, ...], windows: tuple[Any, ...], dtype: str, simulator: Any
+) -> None:
+    """As above; half of the indices at random give cells two elements, or none."""
+    simulator(schedule="shuffle", checks=True)
+    rank = 1 if len(shape) == 3 else 2 if len(shape) == 4 else 3
+    if any(isinstance(n, tuple) for n in windows):
+        rank = 3
+    op = f"max_pool{rank}d"
+    rng = np.random.default_rng(len(shape) + shape[-1])
+    x = rng.integers(-9, 9, shape).astype(np.float32)
+    y, indices = getattr(gpuopt, op)(x, *windows, return_indices=True, backend="cpu")
+    dy = rng.integers(-3, 4, y.shape).astype(dtype_of(dtype))
+    backward = getattr(gpuopt, f"{op}_backward")
+    plane = int(np.prod(shape[-rank:]))
+    at_all = rng.integers(-2, plane + 2, y.shape)
+    at_all.flat[0] = 2**40
+    for some in (0.0, 0.01, 0.5):
+        found = np.where(rng.random(y.shape) < some, at_all, indices)
+        got = backward(dy, found, shape, *windows, backend="sim", variant="deep_windows")
+        want = backward(dy, found, shape, *windows, backend="cpu", variant="scalar")
+        np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
+
+
+def test_deep_windows_give_the_same_bits_in_any_order(simulator: Any) -> None:
+    """Warps take lines as they come; no sum depends on that."""
+    x = np.random.default_rng(7).standard_normal((2, 12, 19, 23)).astype(np.float32)
+    _, indices = ref.max_pool3d(x, 4, 1, return_indices=True)
+    dy = np.random.default_rng(8).standard_normal(indices.shape).astype(np.float32)
+    where: dict[str, Any] = {"backend": "sim", "variant": "deep_windows"}
+    found = []
+    for schedule, seed in (("ascending", 0), ("descending", 0), ("shuffle", 1), ("preempt", 2)):
+        simulator(schedule=schedule, seed=seed, checks=True)
+        found.append(max_pool3d_backward(dy, indices, x.shape, 4, 1, **where))
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.view(np.uint32), found[0].view(np.uint32))
+
+
+def test_deep_windows_refuse_what_they_do_not_take() -> None:
+    """Windows apart, dilated ones, rows of more than 256 windows."""
+    where: dict[str, Any] = {"backend": "sim", "variant": "deep_windows"}
+    refused: tuple[tuple[int, dict[str, Any]], ...] = (
+        (8, {"kernel_size": 2}),
+        (9, {"kernel_size": 3, "stride": 1, "dilation": 2}),
+        (259, {"kernel_size": 3, "stride": 1}),
+    )
+    for width, options in refused:
+        _, indices = gpuopt.max_pool1d(
+            np.zeros((1, width), np.float32), **options, return_indices=True, backend="cpu"
+        )
+        dy = np.zeros(indices.shape, np.float32)
+        with pytest.raises(gpuopt.VariantError, match="deep_windows"):
+            gpuopt.max_pool1d_backward(dy, indices, (1, width), **options, **where)
 
 
 def test_overlapping_windows_refuse_windows_apart() -> None:

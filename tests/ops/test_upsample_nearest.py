@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import BFLOAT16, dtype_of
-from cases.upsample_nearest import expect_backward_values
+from cases.upsample_nearest import expect_backward_values, output_shape
 from conftest import Figure
 
 import gpuopt
@@ -653,9 +653,9 @@ def test_shapes_have_kernels_of_their_own() -> None:
         ((1, 2, 6, 16), 3.0, "aligned_rows", "whole_scales"),
         ((1, 2, 6, 16), (1.0, 2.0), "aligned_rows", "aligned_rows"),
         ((1, 2, 6, 5), 3.0, "any_rows", "whole_scales"),
-        ((1, 2, 6, 5), 1.5, "any_rows", "any_rows"),
+        ((1, 2, 6, 5), 1.5, "any_rows", "contiguous_rows"),
         ((1, 2, 6, 16), 0.5, "any_rows", "small_scales"),
-        ((1, 2, 6, 16), (0.5, 1.5), "any_rows", "any_rows"),
+        ((1, 2, 6, 16), (0.5, 1.5), "any_rows", "contiguous_rows"),
     ):
         x = whole(shape).astype(np.float16)
         y = upsample_nearest(x, scale=scale)
@@ -673,6 +673,14 @@ def test_shapes_have_kernels_of_their_own() -> None:
     with pytest.raises(gpuopt.VariantError, match="whole_scales"):
         options["variant"] = "whole_scales"
         upsample_nearest_backward(y, shape, scale=0.5, **options)
+    wide = whole((1, 2, 9, 14))[..., ::2]  # columns that are not beside each other
+    row = gpuopt.explain(
+        "upsample_nearest_backward", wide, (1, 2, 6, 5), scale=1.5, backend="sim"
+    )[0]
+    assert row["variant"] == "any_rows"
+    with pytest.raises(gpuopt.VariantError, match="contiguous_rows"):
+        options["variant"] = "contiguous_rows"
+        upsample_nearest_backward(wide, (1, 2, 6, 5), scale=1.5, **options)
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -732,6 +740,87 @@ def test_units_of_short_rows_follow_on_end(width: int, scale: tuple[float, float
                 want, x.shape, scale=scale, backend="sim", variant=variant
             )
             np.testing.assert_array_equal(got, back)
+
+
+def views_of(dy: np.ndarray[Any, Any], channel: int) -> Iterator[np.ndarray[Any, Any]]:
+    """dy where it begins at any byte, rows and planes lie apart, backwards, or are one."""
+    memory = np.empty(dy.size + 1, dy.dtype)
+    memory[1:] = dy.ravel()
+    yield memory[1:].reshape(dy.shape)
+    for grown in (2, dy.ndim - 2):
+        wide = np.empty([n + (k == grown) for k, n in enumerate(dy.shape)], dy.dtype)
+        wide = wide[tuple(slice(n) for n in dy.shape)]
+        wide[...] = dy
+        yield wide
+    yield dy[::-1]
+    yield np.flip(dy, 1)
+    swapped = np.empty((dy.shape[1], dy.shape[0], *dy.shape[2:]), dy.dtype).swapaxes(0, 1)
+    swapped[...] = dy
+    yield swapped
+    axis = 1 if channel > 1 else 2
+    yield np.broadcast_to(np.take(dy, [0], axis), dy.shape)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex128"])
+def test_contiguous_rows_give_the_bits_of_the_scalar_loop(dtype: str) -> None:
+    """Tiles of planes, slices, rows and columns, at any scale, of dy as it lies."""
+    rng = np.random.default_rng(21)
+    shapes: tuple[tuple[tuple[int, ...], Any], ...] = (
+        ((3, 2, 9000), 1.5),  # columns
+        ((2, 3, 61, 170), (1.5, 2.7)),  # rows
+        ((2, 3, 9, 20, 33), (1.5, 2.7, 1.2)),  # rows of slices
+        ((2, 2, 20, 5, 6), (1.5, 2.0, 9.1)),  # slices
+        ((20, 30, 4, 3), (1.3, 2.7)),  # planes
+        ((2, 3, 40, 7), (0.4, 1.5)),
+        ((2, 3, 7, 40), (1.5, 0.4)),
+        ((1, 2, 3000, 1), (1.7, 1.0)),
+        ((2, 3, 5, 4), (33.3, 7.1)),
+    )
+    for turn, (shape, scale) in enumerate(shapes):
+        for channels in (None, 3, 40)[: 2 + turn % 2]:
+            full = shape if channels is None else (shape[0], *shape[2:], channels)
+            options: dict[str, Any] = {"scale": scale, "exact": turn % 2 == 0}
+            if channels is not None:
+                options["layout"] = "NHWC"
+            out = output_shape(full, tuple(options.items()))
+            if np.prod(out) > 400_000 or (channels and scale == (33.3, 7.1)):
+                continue
+            dy = (rng.standard_normal(out) * 9).astype(dtype)
+            for view in [dy, *(views_of(dy, 1 if channels is None else len(out) - 1))]:
+                want = upsample_nearest_backward(
+                    view, full, backend="cpu", variant="scalar", **options
+                )
+                options |= {"backend": "sim", "variant": "contiguous_rows"}
+                try:
+                    got = upsample_nearest_backward(view, full, **options)
+                except gpuopt.VariantError:
+                    assert view is not dy, (full, options)
+                    continue
+                finally:
+                    del options["backend"], options["variant"]
+                assert got.tobytes() == want.tobytes(), (full, options, view.strides)
+
+
+def test_first_outputs_by_three_steps() -> None:
+    """A gradient of ones counts the outputs of each element, near 2^20 of them, too."""
+    rng = np.random.default_rng(22)
+    lengths = [
+        (2**20 - 1, 2**19 + 3),
+        (2**20 - 2, 700_001),
+        (1_000_003, 30_011),
+        (999_999, 999_998),
+    ]
+    lengths += [(int(n), int(m)) for n, m in rng.integers(1, 3000, (60, 2))]
+    for size, n in lengths:
+        for exact in (False, True):
+            options: dict[str, Any] = {"size": size, "exact": exact, "backend": "sim"}
+            dy = np.ones((1, 1, size), np.int32)
+            got = upsample_nearest_backward(dy, (1, 1, n), variant="contiguous_rows", **options)
+            want = np.bincount(ref.upsample_sources(n, size, None, exact), minlength=n)
+            np.testing.assert_array_equal(got[0, 0], want, err_msg=str((n, size, exact)))
+    with pytest.raises(gpuopt.VariantError, match="contiguous_rows"):
+        options |= {"size": 2**20, "variant": "contiguous_rows"}
+        upsample_nearest_backward(np.ones((1, 1, 2**20), np.int32), (1, 1, 5), **options)
 
 
 # ---- the simulator: counts and faults ----

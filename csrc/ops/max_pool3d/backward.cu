@@ -4,6 +4,7 @@
  * one owner, which adds in an order that depends on the sizes alone.
  * See gradient.cuh for what the rungs share, op.c for the contract.
  */
+#include "deep.cuh"
 #include "gradient_costs.cuh"
 #include "ladder/backward_v4_rounds.cuh"
 
@@ -11,7 +12,17 @@
 
 /* ---- table ---- */
 
-enum { V0, V1, V2, V3, V4, ANY_WINDOWS, OVERLAPPING_WINDOWS, SEPARATE_WINDOWS };
+enum {
+    V0,
+    V1,
+    V2,
+    V3,
+    V4,
+    ANY_WINDOWS,
+    OVERLAPPING_WINDOWS,
+    SEPARATE_WINDOWS,
+    DEEP_WINDOWS
+};
 
 static const gpo_variant variants[] = {
     gpo_row<float_types>(
@@ -40,6 +51,13 @@ static const gpo_variant variants[] = {
                                    GPO_RUN(max_pool3d_backward_separate_windows)),
               "as any_windows, where no two windows have a common element",
               takes_separate_windows),
+    gpo_shape(
+        gpo_row<float_types>("deep_windows",
+                             "a cell for the windows (., ., w') of a row of dx",
+                             GPO_RUN(max_pool3d_backward_deep_windows)),
+        "as any_windows, where windows overlap, are not dilated, and rows have up "
+        "to 256 of them",
+        takes_deep_windows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -96,6 +114,14 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         pick = OVERLAPPING_WINDOWS;
         because = "windows overlap: a block reads its own once, and the elements that "
                   "they name ask them";
+        us = boxes.us;
+    }
+    deep_plan deep;
+    if (us > DEEP_LEAST_US && has_deep_rows(call) && plan_deep(call, &deep) &&
+        deep.us < us) {
+        pick = DEEP_WINDOWS;
+        because = "many windows have one element: those above and behind each other "
+                  "name the same one of a row, and have one sum";
     }
     GPO_SAY(why, "%s", because);
     return &variants[pick];

@@ -59,6 +59,14 @@ constexpr int IN_FLIGHT = 4;                           /* windows of a thread */
 constexpr int MOST_LOG_ASKING = 4;                     /* 16 lanes share an element */
 constexpr double ASKED_BY_LANE = 48;                   /* windows, if lanes allow it */
 
+/* The gradient of windows that overlap along T and H (shapes/): estimated. */
+constexpr int DEEP_WARPS = 8, DEEP_BLOCKS = 3; /* on an SM: 85 registers */
+constexpr int DEEP_FLIGHT = 8;           /* windows of a thread; of float64 half */
+constexpr int DEEP_EMPTY = 255;          /* no place in a window */
+constexpr int DEEP_LINES = 2;            /* that a warp takes at once */
+constexpr int64_t DEEP_STATIC = 1 << 10; /* bytes of shared memory, and more */
+constexpr int64_t MOST_DEEP_ROW = 4096, MOST_DEEP_PIECES = 8;
+
 /*
  * What choose() compares on an H200: microseconds, bytes and thread instructions of an
  * SM per microsecond; instructions counted in the machine code of sm_90.
@@ -73,6 +81,11 @@ constexpr double GATHER_WORK = 60, GATHERED_WORK = 11; /* an element, its window
 constexpr double ROUNDS_US = 8, ROUND_US = 0.22;       /* v4: a call, a barrier, */
 constexpr double ROUNDS_WORK = 190; /* a lane's window; blocks on an SM: */
 constexpr double ROUNDS_BLOCKS = 3;
+
+/* deep_windows: a window; a line, an element; a named one, each of a lane. */
+constexpr double DEEP_WINDOW_WORK = 80, DEEP_LINE_WORK = 50, DEEP_ELEMENT_WORK = 4;
+constexpr double DEEP_NAMED_WORK = 60; /* us of a row of windows, of a window of it: */
+constexpr double DEEP_PHASE_US = 0.8, DEEP_STEP_US = 0.09, DEEP_CAUTION = 1.5;
 
 /*
  * Measured times over such estimates, about, in 13 shapes (benchmarks/results/

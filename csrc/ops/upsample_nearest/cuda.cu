@@ -11,6 +11,8 @@
 #include "ladder/v1_pairs.cuh"
 #include "ladder/v2_doubled.cuh"
 
+#include "tiles.cuh"
+
 #include <stdio.h>
 
 /* ---- tables ---- */
@@ -34,7 +36,16 @@ using added_types = gpo_types<int8_t, uint8_t, int16_t, uint16_t, int32_t, uint3
 
 static const char any_rows[] = "fewer than 2^31 rows, elements of a row and blocks";
 
-enum { V0, V1, V2, ALIGNED_ROWS, ANY_ROWS, WHOLE_SCALES, SMALL_SCALES };
+enum {
+    V0,
+    V1,
+    V2,
+    ALIGNED_ROWS,
+    ANY_ROWS,
+    WHOLE_SCALES,
+    SMALL_SCALES,
+    CONTIGUOUS_ROWS
+};
 
 static const gpo_variant forward_variants[] = {
     gpo_row<every_type>("v0", "one output per thread",
@@ -79,6 +90,13 @@ static const gpo_variant backward_variants[] = {
         "scales of 1 and less of axes with fewer than 2^20 elements, up to 2^30 of "
         "them",
         takes_small_scales),
+    gpo_shape(
+        gpo_row<added_types>(
+            "contiguous_rows", "boxes of dy in shared memory, first outputs known",
+            RUN(upsample_nearest_backward_contiguous_rows, carrier_of)),
+        "rows of dy contiguous, of axes with fewer than 2^20 elements, up to 2^30 "
+        "of them",
+        takes_contiguous_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -133,6 +151,12 @@ choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
     if (takes_any_rows(call) && !is_moved && is_float && takes_small_scales(call)) {
         GPO_SAY(why, "small_scales stores 16 bytes of dx per thread, mostly zeros");
         return &backward_variants[SMALL_SCALES];
+    }
+    if (takes_any_rows(call) && !is_moved && takes_contiguous_rows(call)) {
+        GPO_SAY(why,
+                "contiguous_rows copies boxes of dy 16 bytes at a time, and finds the "
+                "outputs of a row and of a column once for all sums of a tile");
+        return &backward_variants[CONTIGUOUS_ROWS];
     }
     return choose_from(backward_variants, call, takes_aligned_rows_of_dy(call), why);
 }

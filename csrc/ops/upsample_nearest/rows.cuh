@@ -122,6 +122,42 @@ add_to(complex<Real> &sum, complex<Real> y)
     sum.im += y.im;
 }
 
+/*
+ * Adds the elements of up to NEAR_ROWS rows and COLUMNS columns of dy at y, which are
+ * `down` and `across` apart, at least one; all loads are in flight before the first
+ * addition.
+ */
+template <int COLUMNS, typename V, typename T, typename Offset>
+__device__ __forceinline__ void
+add_near(V &sum, const T *y, Offset down, int across, int rows, int columns)
+{
+    T e[NEAR_ROWS][COLUMNS] = {};
+#pragma unroll
+    for (int m = 0; m < NEAR_ROWS; m++) {
+#pragma unroll
+        for (int x = 0; x < COLUMNS; x++) {
+            if ((m == 0 || m < rows) && (x == 0 || x < columns)) {
+                e[m][x] = y[m * down + x * across];
+            }
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < NEAR_ROWS; m++) {
+#pragma unroll
+        for (int x = 0; x < COLUMNS; x++) {
+            add_to(sum, e[m][x]); /* 0 where it has no element */
+        }
+    }
+}
+
+/* Rows for add_near, if a sum of so many columns is to be in the order of dy. */
+template <int COLUMNS>
+__device__ __forceinline__ int
+rows_at_once(int columns)
+{
+    return columns > COLUMNS ? 1 : NEAR_ROWS;
+}
+
 /* ---- words: adjacent elements that move together ---- */
 
 template <int BYTES>

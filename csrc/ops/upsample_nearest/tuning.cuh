@@ -31,10 +31,24 @@ enum { DY_PACKS = 4 }; /* backward aligned_rows: packs in flight before they add
 /*
  * backward any_rows: rows of dx of a thread, if dx has more elements than these; rows
  * and columns of dy that it loads before it adds, enough for scales up to 2 and 4.
+ * contiguous_rows has 2 columns for scales up to 2.
  */
 enum { ELEMENT_ITEMS = 4, NEAR_ROWS = 2, NEAR_COLUMNS = 4 };
 constexpr int64_t ONE_ELEMENT_EACH = 1 << 20; /* estimated, not timed */
 
+enum { TILE_BLOCKS = 6 }; /* contiguous_rows, on an SM: 40 registers */
+
 enum { BOX_ROWS = 4 }; /* backward whole_scales: in flight; estimated, not timed */
+
+/*
+ * backward contiguous_rows; estimated, not timed.  Bytes of dy of a tile: six tiles on
+ * an SM have 144 KB in flight; smaller ones where there are few, so that each SM has 4.
+ * Its elements of dx, its rows and columns, at most.
+ */
+constexpr int64_t TILE_BYTES = 24 << 10, LEAST_TILE_BYTES = 2 << 10;
+constexpr int64_t MOST_TILE_BYTES = 48 << 10; /* with its tables */
+constexpr int64_t TILES_EACH = 4, TILE_SUMS = 8192, TILE_LINES = 1024;
+constexpr int64_t TILE_COLUMNS = 2048;
+constexpr int64_t CUT_COLUMNS = 32; /* elements of a row of dx, at least, if cut */
 
 #endif

@@ -6,33 +6,6 @@
  */
 #include "../walks.cuh"
 
-/*
- * Adds the elements of up to NEAR_ROWS rows and NEAR_COLUMNS columns of dy at y; all
- * loads are in flight before the first addition.
- */
-template <typename V, typename T>
-__device__ __forceinline__ void
-add_near(V &sum, const T *y, int64_t down, int across, int rows, int columns)
-{
-    T e[NEAR_ROWS][NEAR_COLUMNS] = {};
-#pragma unroll
-    for (int m = 0; m < NEAR_ROWS; m++) {
-#pragma unroll
-        for (int x = 0; x < NEAR_COLUMNS; x++) {
-            if (m < rows && x < columns) {
-                e[m][x] = y[m * down + x * across];
-            }
-        }
-    }
-#pragma unroll
-    for (int m = 0; m < NEAR_ROWS; m++) {
-#pragma unroll
-        for (int x = 0; x < NEAR_COLUMNS; x++) {
-            add_to(sum, e[m][x]); /* 0 where it has no element */
-        }
-    }
-}
-
 /* One element of dx for each of ITEMS rows; its columns of dy are found once. */
 template <typename T>
 __global__ void
@@ -50,6 +23,7 @@ __launch_bounds__(BLOCK)
     const column_range n = columns_of(p.axis[2], s);
     const int across = static_cast<int>(p.stride[UPSAMPLE_W]);
     const int columns = n.end - n.first;
+    const int at_once = rows_at_once<NEAR_COLUMNS>(columns);
     const int64_t down = p.stride[UPSAMPLE_H];
     const int at =
         n.first * across + (e - s * inner) * static_cast<int>(p.stride[UPSAMPLE_I]);
@@ -58,12 +32,13 @@ __launch_bounds__(BLOCK)
         const column_range h = columns_of(height, static_cast<int>(w.at.h));
         V sum = {};
         for (int l = d.first; l < d.end; l++) {
-            for (int m = h.first; m < h.end; m += NEAR_ROWS) {
+            for (int m = h.first; m < h.end; m += at_once) {
                 const T *y =
                     static_cast<const T *>(p.from) + at + row_offset(p, w.at, l, m);
-                const int rows = h.end - m;
+                const int rows = h.end - m < at_once ? h.end - m : at_once;
                 for (int x = 0; x < columns; x += NEAR_COLUMNS) {
-                    add_near(sum, y + x * across, down, across, rows, columns - x);
+                    add_near<NEAR_COLUMNS>(sum, y + x * across, down, across, rows,
+                                           columns - x);
                 }
             }
         }
