@@ -544,6 +544,11 @@ def test_few_tiles_are_chosen_for_long_sums() -> None:
         (5000, 1, 3, 2, 0),  # the most batches at a time
         (90, 200, 4, 20, 0),  # an SM has two blocks, of float64 one
         (40, 400, 2, 11, 1),  # one block
+        (2047, 7, 2, 187, 1),  # wide: a block has 256 batches, the last one 255
+        (2000, 3, 1, 192, 0),  # the same, 250; whole groups of outputs
+        (1700, 1, 3, 64, 2),  # one term: nothing is loaded ahead
+        (2000, 100, 3, 150, 0),  # the same, one block per SM
+        (4400, 5, 4, 60, 0),  # three pieces, of float64 five; the last one is short
     ],
 )
 def test_many_batches_are_numpys_formula(
@@ -596,7 +601,7 @@ def test_many_batches_are_chosen_by_their_sizes() -> None:
     for n, rows, cols, outputs, is_chosen in (
         (170_822, 19, 10, 19, True),
         (1_000_000, 8, 6, 8, True),
-        (265_383, 20, 6, 512, False),  # products bound
+        (265_383, 20, 6, 512, True),  # wide
         (16_384, 256, 64, 256, False),  # the matrix does not fit
     ):
         x = np.broadcast_to(np.float32(1), (n, rows, cols))
