@@ -20,6 +20,7 @@ struct tensor_sums {
     static constexpr int ROWS = OUTPUTS / (16 * DOWN), COLUMNS = BATCHES / (8 * ACROSS);
     static constexpr int AT_ONCE = ROWS > 2 ? 1 : ROWS; /* rows of blocks: registers */
     static constexpr int ROW_PACKS = DEPTH_PACKS + 1;   /* 8 rows start in 8 banks */
+    static_assert(COLUMNS % 2 == 0, "blocks are multiplied in pairs");
     static constexpr uint32_t TINY = (14u << 24) - 1; /* of 2^-113: below 2 bits - 1 */
     float sum[ROWS][COLUMNS][4] = {};
 
@@ -90,16 +91,22 @@ struct tensor_sums {
             }
         }
 #pragma unroll
-        for (int c = 0; c < COLUMNS; c++) {
-            const int row = OUTPUTS + n() + c * 8;
-            const tf32_parts left = at(row, 0), right = at(row, 1);
-            const uint32_t above[2] = {left.high, right.high};
-            const uint32_t below[2] = {left.low, right.low};
+        for (int c = 0; c < COLUMNS; c += 2) { /* two have no sums in common */
+            uint32_t above[2][2], below[2][2];
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const tf32_parts b = at(OUTPUTS + n() + (c + e / 2) * 8, e % 2);
+                above[e / 2][e % 2] = b.high;
+                below[e / 2][e % 2] = b.low;
+            }
 #pragma unroll
             for (int r = 0; r < AT_ONCE; r++) {
-                multiply_add(stage[r][c], low[r], above);
-                multiply_add(stage[r][c], high[r], below);
-                multiply_add(stage[r][c], high[r], above);
+                multiply_add(stage[r][c], low[r], above[0]);
+                multiply_add(stage[r][c + 1], low[r], above[1]);
+                multiply_add(stage[r][c], high[r], below[0]);
+                multiply_add(stage[r][c + 1], high[r], below[1]);
+                multiply_add(stage[r][c], high[r], above[0]);
+                multiply_add(stage[r][c + 1], high[r], above[1]);
             }
         }
     }
