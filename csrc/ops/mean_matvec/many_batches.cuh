@@ -12,9 +12,8 @@
 constexpr double MANY_ISSUED_PER_US = 4200;     /* instructions of warps, of 7000 */
 constexpr double MANY_ROW_INSTRUCTIONS = 40;    /* the end of a mean */
 constexpr double MANY_ELEMENT_INSTRUCTIONS = 4; /* an element of a lane */
-/* Products of a block of each kind, in float32 and in float64.  An SM has 225,000 of
-   float32; light and heavy threads' rates are those that an H100 had, wide ones'
-   predicted. */
+/* Products of a block of each kind, in float32 and in float64; an SM has 225,000 of
+   float32.  Light threads' rates are those that an H100 had, the others predicted. */
 constexpr double MANY_PRODUCTS_PER_US[3][2] = {
     {30000, 15000}, {45000, 22000}, {75000, 35000}};
 constexpr double MANY_DEPTH_US[3] = {0.015, 0.025, 0.05}; /* a step along the depth */
