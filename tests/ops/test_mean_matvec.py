@@ -467,7 +467,7 @@ def test_short_rows_are_chosen_by_their_bytes() -> None:
     ):
         x = np.broadcast_to(np.float32(1), (20_000, 256, cols))
         x = np.lib.stride_tricks.as_strided(x, strides=(256 * cols * 4, cols * 4, 4))
-        matrix = np.broadcast_to(np.float32(1), (64, 256))
+        matrix = np.broadcast_to(np.float32(1), (13, 256))
         plan = _core.plan("mean_matvec", x, matrix, backend="sim")
         assert (plan["variant"] == "short_rows") == is_short, cols
 
@@ -508,12 +508,76 @@ def test_few_tiles_are_numpys_formula(
         np.testing.assert_array_equal(got.astype("f8"), want)
 
 
+@pytest.mark.parametrize("dtype", [d for d in FLOATS if d != "float64"])
+@pytest.mark.parametrize(
+    ("n", "rows", "cols", "outputs"),
+    [
+        (5, 7, 3, 3),  # one tile of 64 by 64, mostly padding, one stage
+        (65, 33, 2, 100),  # rows of neither factor are whole packs
+        (2, 600, 16, 5),  # blocks share the depth
+        (700, 40, 2, 400),  # tiles of 128 by 128
+        (129, 64, 4, 257),  # the last tiles have one batch, one output
+    ],
+)
+def test_tensor_tiles_are_numpys_formula(
+    n: int, rows: int, cols: int, outputs: int, dtype: str, simulator: Any
+) -> None:
+    """Whole numbers, the same ones along a row: exact in any order."""
+    x, matrix, want = exact_call(n, rows, cols, outputs, 1, dtype)
+    for schedule, layout in (("ascending", "LN"), ("shuffle", "NL")):
+        simulator(schedule=schedule, checks=True)
+        got = mean_matvec(x, matrix, layout, backend="sim", variant="tensor_tiles")
+        np.testing.assert_array_equal(got.astype("f8"), want if layout == "LN" else want.T)
+
+
+@pytest.mark.parametrize("fill", ["positive", "scaled", "special", "tiny"])
+def test_tensor_tiles_have_the_error_of_float32(fill: str) -> None:
+    """Sums that tensor cores cut; tiles that they cannot make are made by others."""
+    rng = np.random.default_rng(8)
+    x = rng.random((70, 300, 2), np.float32)
+    matrix = rng.random((66, 300), np.float32)
+    if fill != "positive":
+        x, matrix = x - np.float32(0.5), matrix - np.float32(0.5)
+    if fill == "scaled":
+        matrix *= np.exp2(rng.integers(-60, 60, (66, 1))).astype("f4")
+    elif fill == "special":
+        x[3, 5], x[69, 299] = -np.inf, 1e38
+        matrix[1, 2], matrix[65, 7] = np.nan, np.inf
+    elif fill == "tiny":
+        x *= np.float32(1e20)
+        matrix[::7] *= np.float32(1e-38)
+    with np.errstate(all="ignore"):
+        want = expect_values(x, matrix)
+    assert want.tolerance is not None
+    got = mean_matvec(x, matrix, backend="sim", variant="tensor_tiles").astype("f8")
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want.value))
+    infinite = np.isinf(want.value)
+    np.testing.assert_array_equal(got[infinite], want.value[infinite])
+    finite = np.isfinite(want.value)
+    error = np.abs(got[finite] - want.value[finite])
+    assert (error <= want.tolerance[finite] / 8).all()
+
+
+def test_tensor_tiles_are_chosen_for_long_products_of_float32() -> None:
+    for n, rows, outputs, dtype, is_chosen in (
+        (2000, 1000, 1000, "float32", True),
+        (2000, 1000, 1000, "float64", False),
+        (2000, 1000, 1000, "float16", False),
+        (200_000, 40, 1000, "float32", False),  # few terms
+        (50, 64, 1000, "float32", False),  # few products
+    ):
+        x = np.broadcast_to(np.zeros(1, dtype), (n, rows, 256))
+        matrix = np.broadcast_to(np.zeros(1, dtype), (outputs, rows))
+        plan = _core.plan("mean_matvec", x, matrix, backend="sim")
+        assert (plan["variant"] == "tensor_tiles") == is_chosen, (n, dtype, plan["variant"])
+
+
 def test_every_size_of_tile_is_planned() -> None:
     """As many batches as a tile has, of a matrix of many rows."""
     found = set()
     for n in (16, 32, 64, 256):
-        x = np.broadcast_to(np.float32(1), (n, 640, 512))
-        matrix = np.broadcast_to(np.float32(1), (2048, 640))
+        x = np.broadcast_to(np.float16(1), (n, 640, 512))
+        matrix = np.broadcast_to(np.float16(1), (2048, 640))
         plan = _core.plan("mean_matvec", x, matrix, backend="sim")
         assert plan["variant"] in ("few_tiles", "v4"), n
         found.add(plan["why"].split(",")[0])
@@ -526,8 +590,8 @@ def test_every_size_of_tile_is_planned() -> None:
 def test_few_tiles_are_chosen_for_long_sums() -> None:
     """64 batches and 64 outputs are one tile of v4, whatever the depth."""
     for n, rows, variant in ((64, 100_000, "few_tiles"), (4, 16, "few_batches")):
-        x = np.broadcast_to(np.float32(1), (n, rows, 256))
-        matrix = np.broadcast_to(np.float32(1), (64, rows))
+        x = np.broadcast_to(np.float64(1), (n, rows, 256))
+        matrix = np.broadcast_to(np.float64(1), (64, rows))
         plan = _core.plan("mean_matvec", x, matrix, backend="sim")
         assert plan["variant"] == variant, rows
 
@@ -546,6 +610,11 @@ def test_few_tiles_are_chosen_for_long_sums() -> None:
         (5000, 1, 3, 2, 0),  # the most batches at a time
         (90, 200, 4, 20, 0),  # an SM has two blocks, of float64 one
         (40, 400, 2, 11, 1),  # one block
+        (2047, 7, 2, 187, 1),  # wide: a block has 256 batches, the last one 255
+        (2000, 3, 1, 192, 0),  # the same, 250; whole groups of outputs
+        (1700, 1, 3, 64, 2),  # one term: nothing is loaded ahead
+        (2000, 100, 3, 150, 0),  # the same, one block per SM
+        (4400, 5, 4, 60, 0),  # three pieces, of float64 five; the last one is short
     ],
 )
 def test_many_batches_are_numpys_formula(
@@ -598,7 +667,7 @@ def test_many_batches_are_chosen_by_their_sizes() -> None:
     for n, rows, cols, outputs, is_chosen in (
         (170_822, 19, 10, 19, True),
         (1_000_000, 8, 6, 8, True),
-        (265_383, 20, 6, 512, False),  # products bound
+        (265_383, 20, 6, 512, True),  # wide
         (16_384, 256, 64, 256, False),  # the matrix does not fit
     ):
         x = np.broadcast_to(np.float32(1), (n, rows, cols))

@@ -43,7 +43,7 @@ struct tile_kind {
     double alone_us, stage_us;
 };
 
-constexpr int V4_KIND = 2, KINDS = 4;
+constexpr int V4_KIND = 2, LARGE_KIND = 3, KINDS = 4;
 
 /* of float32 and of float64; there is no larger tile of doubles */
 constexpr tile_kind TILE_KINDS[2][KINDS] = {
@@ -56,6 +56,15 @@ constexpr tile_kind TILE_KINDS[2][KINDS] = {
      {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.62, 0.45},
      {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.62, 0.45}},
 };
+
+/* The last two on tensor cores, in float32 (shapes/tensor_tiles.cu): predicted. */
+constexpr tile_kind TENSOR_KINDS[2] = {
+    {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.9, 0.65},
+    {128, 128, BLOCKS, 2.6, 1.9},
+};
+constexpr int64_t TENSOR_ROWS = 64;         /* terms: fewer have a larger error */
+constexpr double TENSOR_PRODUCTS = 1 << 26; /* fewer take v4 a few us */
+constexpr double OF_ORDINARY = 0.8; /* of other estimates is this one worth its risk */
 
 /* Bytes of shared memory of its stages. */
 constexpr int64_t
@@ -73,6 +82,7 @@ struct tile_plan {
     int kind;
     int64_t splits;
     double us;
+    bool on_tensor_cores;
 };
 
 /* The sizes that all estimates of a call need. */
@@ -131,32 +141,59 @@ whole_tiles_us(const product_size &s)
     return tiles_us(s, TILE_KINDS[s.is_wide][V4_KIND], 1);
 }
 
+inline tile_plan
+faster(const tile_plan &a, const tile_plan &b)
+{
+    return b.us < a.us ? b : a;
+}
+
 /*
- * The fastest plan.  For some number of tiles per SM the most splits are the best ones,
- * so few numbers of splits come into question.
+ * The best splits of tiles of a kind.  For some number of tiles per SM the most splits
+ * are the best ones, so few numbers of splits come into question.
  */
+inline tile_plan
+plan_splits(const product_size &s, const tile_kind &kind, tile_plan plan)
+{
+    const double tiles = tiles_of(s, kind);
+    plan.us = INFINITY;
+    for (int per_sm = 0; per_sm <= NARROW_BLOCKS; per_sm++) {
+        const double most = fmin(MOST_SPLITS, s.stages);
+        const double fit = floor(fmin(per_sm * s.processors / tiles, most));
+        const double splits = per_sm == 0 || !(fit >= 1) ? 1 : fit;
+        const double us = tiles_us(s, kind, splits);
+        if (us < plan.us) {
+            plan.splits = static_cast<int64_t>(splits);
+            plan.us = us;
+        }
+    }
+    return plan;
+}
+
+/* The fastest plan. */
 inline tile_plan
 plan_tiles(const product_size &s)
 {
-    const tile_plan v4s = {V4_KIND, 1, whole_tiles_us(s)};
+    const tile_plan v4s = {V4_KIND, 1, whole_tiles_us(s), false};
     tile_plan best = v4s;
     for (int k = 0; k < KINDS; k++) {
         const tile_kind &kind = TILE_KINDS[s.is_wide][k];
         if (stage_bytes(kind, s.is_wide) > s.room) {
             continue;
         }
-        const double tiles = tiles_of(s, kind);
-        for (int per_sm = 0; per_sm <= NARROW_BLOCKS; per_sm++) {
-            const double most = fmin(MOST_SPLITS, s.stages);
-            const double fit = floor(fmin(per_sm * s.processors / tiles, most));
-            const double splits = per_sm == 0 || !(fit >= 1) ? 1 : fit;
-            const double us = tiles_us(s, kind, splits);
-            if (us < best.us) {
-                best = {k, static_cast<int64_t>(splits), us};
-            }
-        }
+        best = faster(best, plan_splits(s, kind, {k, 1, 0, false}));
     }
     return best.us < OF_V4S * v4s.us ? best : v4s;
+}
+
+/* The fastest plan on tensor cores; tiles_us' sizes are those of the same kinds. */
+inline tile_plan
+plan_tensor_tiles(const product_size &s)
+{
+    tile_plan best = plan_splits(s, TENSOR_KINDS[0], {V4_KIND, 1, 0, true});
+    if (stage_bytes(TENSOR_KINDS[1], false) <= s.room) {
+        best = faster(best, plan_splits(s, TENSOR_KINDS[1], {LARGE_KIND, 1, 0, true}));
+    }
+    return best;
 }
 
 /* ---- few_batches ---- */
@@ -253,8 +290,15 @@ template <typename T>
 gpo_status mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
                                 const tile_plan &plan);
 
+/* Means, padded with the matrix or not, and their product as planned. */
+template <typename T>
+gpo_status mean_matvec_planned(gpo_call *call, bool pads, const tile_plan &plan);
+
 template <typename T>
 gpo_status mean_matvec_few_tiles(gpo_call *call);
+
+template <typename T>
+gpo_status mean_matvec_tensor_tiles(gpo_call *call);
 
 template <typename T>
 gpo_status mean_matvec_few_batches(gpo_call *call);

@@ -26,7 +26,7 @@ takes_all(const gpo_call * /* call */)
     return true;
 }
 
-enum { V4 = 4, V5, FEW, FEW_TILES, SHORT_ROWS, MANY };
+enum { V4 = 4, V5, FEW, FEW_TILES, SHORT_ROWS, MANY, TENSOR };
 
 static const gpo_variant variants[] = {
     gpo_row<float_types>("v0", "one block", GPO_RUN(mean_matvec_v0)),
@@ -56,6 +56,10 @@ static const gpo_variant variants[] = {
               "contiguous x, means of 1 to 128 elements, a matrix that fits in shared "
               "memory beside the means of 32 batches",
               takes_many_batches),
+    gpo_shape(gpo_row<float_types>("tensor_tiles",
+                                   "tensor cores multiply floats in two parts",
+                                   GPO_RUN(mean_matvec_tensor_tiles)),
+              "any call", takes_all),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -84,6 +88,22 @@ unused_us(const gpo_call *call, const product_size &s)
     return plan.cols > 0 ? x_us / used_loads(call) - x_us : 0;
 }
 
+/*
+ * What tensor_tiles takes beyond the time of x; INFINITY where its product is not long,
+ * and on GPUs whose tensor cores are not known to be faster than their other units.
+ */
+static double
+tensor_us(const gpo_call *call, const product_size &whole, bool pads)
+{
+    if (gpo_dtypes[call->out[0].dtype].bytes != 4 || whole.rows < TENSOR_ROWS ||
+        whole.batches * whole.outputs * whole.rows < TENSOR_PRODUCTS ||
+        gpo_lacks(call->backend, call->device, "sm_90a")) {
+        return INFINITY;
+    }
+    return pads ? plan_tensor_tiles(size_of_product(call, true)).us + padding_us(call)
+                : plan_tensor_tiles(whole).us;
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -100,7 +120,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const double few_us = few_batches_us(whole);
     const double others_us = fmin(few_us, fmin(tiles_us, fused_us)) +
                              (is_short ? 0 : unused_us(call, whole));
-    if (many_batches_us(call, whole) < OF_OTHERS * others_us) {
+    const double many_us = many_batches_us(call, whole);
+    if (tensor_us(call, whole, pads) < OF_ORDINARY * fmin(others_us, many_us)) {
+        GPO_SAY(why, "a long product: tensor cores multiply floats in two parts");
+        return &variants[TENSOR];
+    }
+    if (many_us < OF_OTHERS * others_us) {
         GPO_SAY(why, "many batches of a small problem: blocks keep their means");
         return &variants[MANY];
     }

@@ -12,20 +12,21 @@
 constexpr double MANY_ISSUED_PER_US = 4200;     /* instructions of warps, of 7000 */
 constexpr double MANY_ROW_INSTRUCTIONS = 40;    /* the end of a mean */
 constexpr double MANY_ELEMENT_INSTRUCTIONS = 4; /* an element of a lane */
-/* Products of a block, in float32 and in float64, and the part of them for many outputs:
-   262,144 batches of 65 x 5 and 73 outputs took 282 us on an H100, 265,383 of 20 x 6 and
-   512 outputs 1,064. */
-constexpr double MANY_PRODUCTS_PER_US[2] = {30000, 15000};
-constexpr double OF_WIDE = 0.4;
-constexpr int64_t WIDE_OUTPUTS = 128;
-constexpr double MANY_DEPTH_US[2] = {0.015, 0.025}; /* a step along the depth */
-constexpr double MANY_SLOWER = 0.1;                 /* its stream of x beside v4's */
-constexpr double OF_OTHERS = 0.9; /* of their estimates is this one worth its risk */
+/* Products of a block of each kind, in float32 and in float64; an SM has 225,000 of
+   float32.  Light threads' rates are those that an H100 had, the others predicted. */
+constexpr double MANY_PRODUCTS_PER_US[3][2] = {
+    {30000, 15000}, {45000, 22000}, {75000, 35000}};
+constexpr double MANY_DEPTH_US[3] = {0.015, 0.025, 0.05}; /* a step along the depth */
+constexpr double MANY_SLOWER = 0.1; /* its stream of x beside v4's */
+constexpr double OF_OTHERS = 0.9;   /* of their estimates is this one worth its risk */
+
+/* What a thread has: 4 outputs of 2 batches, 8 of 4, or 8 of as many as registers hold. */
+enum many_kind { MANY_LIGHT, MANY_HEAVY, MANY_WIDE };
 
 /* A block takes `share` batches, the means of `piece` at a time. */
 struct many_batches_plan {
-    bool fits;      /* in shared memory */
-    bool is_heavy;  /* a thread has 8 by 4 results, not 4 by 2 */
+    bool fits; /* in shared memory */
+    many_kind kind;
     bool is_staged; /* results go through shared memory */
     int log_lanes;  /* that share a row */
     int blocks;     /* per SM */
@@ -35,6 +36,17 @@ struct many_batches_plan {
     int64_t shared_bytes;
 };
 
+/* The part of a wide thread's results that exist, where a piece is `unit` batches. */
+inline double
+used_by_wide(int64_t groups, int64_t share, int64_t unit)
+{
+    constexpr int64_t WARPS = THREADS / WARP;
+    return static_cast<double>(groups) /
+           static_cast<double>(ceil_div(groups, WARPS) * WARPS) *
+           static_cast<double>(share) /
+           static_cast<double>(ceil_div(share, unit) * unit);
+}
+
 inline many_batches_plan
 plan_many_batches(const gpo_call *call, int64_t room)
 {
@@ -42,10 +54,12 @@ plan_many_batches(const gpo_call *call, int64_t room)
     const int64_t bytes = gpo_dtypes[call->out[0].dtype].bytes;
     const int64_t value = bytes == 8 ? 8 : 4;
     many_batches_plan plan = {};
-    plan.is_heavy = p.outputs > MANY_HEAVY * p.cols;
+    const bool is_heavy = p.outputs > MANY_HEAVY_FROM * p.cols;
+    plan.kind = is_heavy ? MANY_HEAVY : MANY_LIGHT;
     plan.is_staged = p.out_output == 1 && p.out_batch != 1 && p.outputs > 1;
-    const int64_t outputs = plan.is_heavy ? MANY_HEAVY_OUTPUTS : MANY_LIGHT_OUTPUTS;
-    const int64_t across = plan.is_heavy ? MANY_HEAVY_ACROSS : MANY_LIGHT_ACROSS;
+    static_assert(MANY_WIDE_OUTPUTS == MANY_HEAVY_OUTPUTS, "groups are the same");
+    const int64_t outputs = is_heavy ? MANY_HEAVY_OUTPUTS : MANY_LIGHT_OUTPUTS;
+    const int64_t across = is_heavy ? MANY_HEAVY_ACROSS : MANY_LIGHT_ACROSS;
     plan.log_lanes = log_lanes_of_row(p.cols, MANY_LANE_BYTES / bytes);
     const int64_t pass = THREADS >> plan.log_lanes, pass_bytes = pass * p.cols * bytes;
     const int64_t passes = pass_bytes < MANY_BYTES ? MANY_BYTES / pass_bytes : 1;
@@ -57,13 +71,19 @@ plan_many_batches(const gpo_call *call, int64_t room)
     const int64_t fixed =
         MANY_RING * plan.slot_bytes + p.rows * (plan.matrix_pitch + 1) * value;
     const int64_t per_batch = (p.rows + (plan.is_staged ? p.outputs | 1 : 0)) * value;
-    /* Results for all threads in one turn, and more than two stages. */
-    const int64_t for_threads = THREADS * across / (groups > 0 ? groups : 1);
+    /* Results for all threads in one turn, or in as many as give a heavy one neighbours
+       enough, and more than two stages. */
+    const int64_t in_turn = THREADS * across / (groups > 0 ? groups : 1);
+    const int64_t for_threads = !is_heavy || plan.is_staged ? in_turn
+                                : in_turn > 0
+                                    ? in_turn * ceil_div(MANY_HEAVY_PIECE, in_turn)
+                                    : MANY_HEAVY_PIECE;
     const int64_t for_rows = ceil_div(2 * plan.stage_rows, p.rows);
     const int64_t least = for_rows < MANY_UNIT ? MANY_UNIT : for_rows;
     int64_t wanted = for_threads > least ? for_threads : least;
     wanted = (wanted < MANY_PIECE ? wanted : MANY_PIECE) / MANY_UNIT * MANY_UNIT;
-    for (plan.blocks = MANY_BLOCKS[plan.is_heavy]; plan.blocks > 0; plan.blocks--) {
+    const int64_t wide = int64_t{WARP} * MANY_WIDE_ACROSS[value == 8];
+    for (plan.blocks = MANY_BLOCKS[is_heavy]; plan.blocks > 0; plan.blocks--) {
         /* An SM has 1 KB more than a block may have, and takes 1 KB per block. */
         const int64_t left = (room + 1024) / plan.blocks - 1024 - fixed;
         const int64_t most = left > 0 ? left / per_batch / MANY_UNIT * MANY_UNIT : 0;
@@ -73,6 +93,11 @@ plan_many_batches(const gpo_call *call, int64_t room)
             const int64_t needed = ceil_div(plan.share, MANY_UNIT) * MANY_UNIT;
             plan.piece = wanted < most ? wanted : most;
             plan.piece = needed < plan.piece ? needed : plan.piece;
+            if (is_heavy && wide <= most && p.out_batch == 1 && !plan.is_staged &&
+                used_by_wide(groups, plan.share, wide) >= MANY_WIDE_USED) {
+                plan.kind = MANY_WIDE;
+                plan.piece = wide;
+            }
             plan.shared_bytes = fixed + plan.piece * per_batch;
             break;
         }
@@ -97,7 +122,10 @@ takes_many_batches(const gpo_call *call)
            plan_many_batches(call, gpo_shared_room(call)).fits;
 }
 
-/* What it takes beyond the time of x, in us; INFINITY if it does not take the call. */
+/*
+ * What it takes beyond the times of x and of the result, in us; INFINITY if it does not
+ * take the call.
+ */
 inline double
 many_batches_us(const gpo_call *call, const product_size &s)
 {
@@ -117,16 +145,16 @@ many_batches_us(const gpo_call *call, const product_size &s)
         (lanes * MANY_ROW_INSTRUCTIONS + cols * MANY_ELEMENT_INSTRUCTIONS) /
         (WARP * MANY_ISSUED_PER_US * s.processors);
     /* The last piece of a block is not hidden by loads. */
-    const double rate =
-        MANY_PRODUCTS_PER_US[s.is_wide] * (p.outputs > WIDE_OUTPUTS ? OF_WIDE : 1);
-    const double per_batch = s.rows * static_cast<double>(plan.matrix_pitch) / rate;
+    const double per_batch = s.rows * static_cast<double>(plan.matrix_pitch) /
+                             MANY_PRODUCTS_PER_US[plan.kind][s.is_wide];
     const double share = static_cast<double>(plan.share);
     const double last = fmax(per_batch * fmin(share, static_cast<double>(plan.piece)),
-                             MANY_DEPTH_US[plan.is_heavy] * s.rows);
+                             MANY_DEPTH_US[plan.kind] * s.rows);
     const double first = s.rows * s.outputs * s.bytes * plan.blocks / L2_BYTES_PER_US;
     /* A block that multiplies brings no more than its ring holds; others of its SM do. */
     const double products_us = fmax(0, per_batch * share - last);
-    const double hidden_us = plan.blocks > 1 ? x_us : 0;
+    const double out_us = s.batches * s.outputs * s.bytes / MEMORY_BYTES_PER_US;
+    const double hidden_us = plan.blocks > 1 ? x_us + out_us : 0;
     return PRODUCT_US + first + last + MANY_SLOWER * x_us + fmax(0, means_us - x_us) +
            fmax(0, products_us - hidden_us + fmin(means_us, hidden_us));
 }

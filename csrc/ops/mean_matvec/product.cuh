@@ -262,17 +262,23 @@ bring_rows(pack<V> (*to)[ROW_PACKS], const factor_rows<T> &f, int64_t at, int64_
  * Sums terms [begin, end) of OUTPUTS outputs from `output` on of BATCHES batches from
  * `batch` on, by one block.  The depth is copied to shared memory in stages, in a ring.
  * The sum of output i and batch n is at i * PITCH + n of the result, after a barrier.
+ * TILE_SUMS other than tile_sums may refuse a tile, whose sums are then made by these.
  */
-template <int OUTPUTS, int BATCHES, typename T>
+template <int OUTPUTS, int BATCHES,
+          template <typename, int, int> class TILE_SUMS = tile_sums, typename T>
 __device__ __forceinline__ value_type<T> *
 sum_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, int64_t begin,
          int64_t end, product_stages<value_type<T>, OUTPUTS, BATCHES> &stages)
 {
     using V = value_type<T>;
     using stage = product_stages<V, OUTPUTS, BATCHES>;
+    using sums_of_tile = TILE_SUMS<V, OUTPUTS, BATCHES>;
     constexpr int COUNT = sizeof(stages.rows) / sizeof(stages.rows[0]);
     constexpr int STAGE = DEPTH_PACKS * pack<V>::SIZE;
-    typename stage::sums sums;
+    static_assert(sums_of_tile::ROW_PACKS == stage::sums::ROW_PACKS &&
+                      sums_of_tile::SHARES <= stage::sums::SHARES,
+                  "the stages have its layout and room for its shares");
+    sums_of_tile sums;
     const int64_t outputs = v.outputs - output - 1, batches = v.batches - batch - 1;
     const factor_rows<T> matrix = {
         v.matrix + output * v.matrix_output + begin * v.matrix_row, v.matrix_output,
@@ -308,16 +314,21 @@ sum_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, int64_t be
     }
 
     __syncthreads();
+    if constexpr (!std::is_same_v<sums_of_tile, typename stage::sums>) {
+        if (__syncthreads_or(sums.is_refused())) {
+            return sum_tile<OUTPUTS, BATCHES>(v, output, batch, begin, end, stages);
+        }
+    }
     V *const tile = stages.rows[0][0][0].v;
     constexpr int SUMS = OUTPUTS * stage::PITCH;
     V *const own = tile + sums.share * SUMS;
     sums.each([&](int i, int n, V sum) { own[i * stage::PITCH + n] = sum; });
     __syncthreads();
-    if constexpr (stage::sums::SHARES > 1) {
+    if constexpr (sums_of_tile::SHARES > 1) {
         for (int e = threadIdx.x; e < OUTPUTS * BATCHES; e += THREADS) {
             V *const to = tile + e / BATCHES * stage::PITCH + e % BATCHES;
 #pragma unroll
-            for (int k = 1; k < stage::sums::SHARES; k++) {
+            for (int k = 1; k < sums_of_tile::SHARES; k++) {
                 *to += to[k * SUMS];
             }
         }

@@ -53,8 +53,11 @@ constexpr int64_t MANY_BYTES = 16 << 10; /* of a stage */
 constexpr int64_t MANY_LANE_BYTES = 64;  /* of a row, that a lane adds */
 constexpr int64_t MANY_PIECE = 512;      /* most batches whose means are kept */
 constexpr int64_t MANY_UNIT = 32;        /* ... or a multiple of these */
-constexpr int64_t MANY_HEAVY = 6;        /* outputs per element of a mean: heavy */
+constexpr int64_t MANY_HEAVY_FROM = 6;   /* outputs per element of a mean: heavy */
 constexpr int MANY_LIGHT_OUTPUTS = 4, MANY_LIGHT_ACROSS = 2; /* a thread's results */
 constexpr int MANY_HEAVY_OUTPUTS = 8, MANY_HEAVY_ACROSS = 4;
+constexpr int64_t MANY_HEAVY_PIECE = 96; /* batches: results beside each other */
+constexpr int MANY_WIDE_OUTPUTS = 8, MANY_WIDE_ACROSS[2] = {8, 4}; /* of float64 */
+constexpr double MANY_WIDE_USED = 0.75; /* of the threads' results at least exist */
 
 #endif

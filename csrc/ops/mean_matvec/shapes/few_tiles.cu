@@ -6,19 +6,7 @@
  * Cost:  reads the matrix once for all batches of a tile, and the means once for all its
  *        outputs; writes and reads a result per split, in L2.
  */
-#include "../product.cuh"
-#include "../short_rows.cuh"
-#include "../../../device/divide.cuh"
-
-template <typename V>
-struct shared_depth {
-    int64_t length; /* terms of a block, in whole stages */
-    int64_t splits;
-    int64_t all;        /* results */
-    V *part;            /* those of split s: from s * all on, in the order of `out` */
-    divider per_line;   /* results that lie beside each other */
-    bool along_outputs; /* that is how they lie, else batches do */
-};
+#include "../splits.cuh"
 
 template <typename T, int OUTPUTS, int BATCHES>
 __global__ void
@@ -26,30 +14,9 @@ __launch_bounds__(THREADS, BATCHES < 32 ? NARROW_BLOCKS : BLOCKS)
     mean_matvec_few_tiles_product(mean_matvec_view<T> v, int64_t across, int64_t blocks,
                                   shared_depth<value_type<T>> s)
 {
-    using V = value_type<T>;
-    using product = product_stages<V, OUTPUTS, BATCHES>;
+    using product = product_stages<value_type<T>, OUTPUTS, BATCHES>;
     GPO_DYN_SHARED(product, stages);
-    for (int64_t k = blockIdx.x; k < blocks; k += gridDim.x) {
-        const int64_t tile = k / s.splits, split = k - tile * s.splits;
-        const int64_t output = tile % across * OUTPUTS;
-        const int64_t batch = tile / across * BATCHES;
-        const int64_t begin = split * s.length, rest = v.rows - begin;
-        const V *const sums = sum_tile<OUTPUTS, BATCHES>(
-            v, output, batch, begin, begin + (rest < s.length ? rest : s.length),
-            *stages);
-        V *const part = s.part + split * s.all;
-        each_of_tile<OUTPUTS, BATCHES>(v, output, batch, [&](int i, int n) {
-            const V sum = sums[i * product::PITCH + n];
-            if (s.splits == 1) {
-                v.put(output + i, batch + n, sum);
-            }
-            else {
-                part[s.along_outputs ? (batch + n) * v.outputs + output + i
-                                     : (output + i) * v.batches + batch + n] = sum;
-            }
-        });
-        __syncthreads(); /* before the next tile is staged */
-    }
+    multiply_shares<OUTPUTS, BATCHES, tile_sums>(v, across, blocks, s, *stages);
 }
 
 template <typename T>
@@ -114,7 +81,12 @@ mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
         status = gpo_scratch(call, sums * sizeof(V), &part);
     }
     s.part = static_cast<V *>(part);
-    if (!status) {
+    if constexpr (!std::is_same_v<T, double>) {
+        if (!status && plan.on_tensor_cores) {
+            status = mean_matvec_tensor_product(call, v, plan.kind, s);
+        }
+    }
+    if (!status && !plan.on_tensor_cores) {
         status = plan.kind == 0   ? multiply<0>(call, v, s)
                  : plan.kind == 1 ? multiply<1>(call, v, s)
                  : plan.kind == 2 ? multiply<2>(call, v, s)
@@ -129,13 +101,12 @@ mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
 
 template <typename T>
 gpo_status
-mean_matvec_few_tiles(gpo_call *call)
+mean_matvec_planned(gpo_call *call, bool pads, const tile_plan &plan)
 {
     mean_matvec_view<T> v = view_without_means<T>(call);
     if (v.batches * v.outputs == 0) {
         return GPO_OK;
     }
-    const bool pads = pads_factors(call);
     gpo_status status = GPO_OK;
     if (v.rows > 0 && pads) {
         status = mean_matvec_pad_factors(call, &v);
@@ -144,14 +115,22 @@ mean_matvec_few_tiles(gpo_call *call)
         status = view_of(call, &v);
         status = status ? status : mean_matvec_find_means(call, v);
     }
-    return status
-               ? status
-               : mean_matvec_multiply(call, v, plan_tiles(size_of_product(call, pads)));
+    return status ? status : mean_matvec_multiply(call, v, plan);
 }
 
-#define INSTANTIATE(T)                                             \
-    template gpo_status mean_matvec_few_tiles<T>(gpo_call * call); \
-    template gpo_status mean_matvec_multiply<T>(                   \
+template <typename T>
+gpo_status
+mean_matvec_few_tiles(gpo_call *call)
+{
+    const bool pads = pads_factors(call);
+    return mean_matvec_planned<T>(call, pads, plan_tiles(size_of_product(call, pads)));
+}
+
+#define INSTANTIATE(T)                                                     \
+    template gpo_status mean_matvec_few_tiles<T>(gpo_call * call);         \
+    template gpo_status mean_matvec_planned<T>(gpo_call * call, bool pads, \
+                                               const tile_plan &plan);     \
+    template gpo_status mean_matvec_multiply<T>(                           \
         gpo_call * call, const mean_matvec_view<T> &v, const tile_plan &plan);
 INSTANTIATE(f16)
 INSTANTIATE(bf16)

@@ -104,65 +104,133 @@ bring_matrix(const many_view<T> &v, value_type<T> *matrix)
     }
 }
 
+/* What a thread multiplies of one row: means of ACROSS batches by OUTPUTS factors. */
+template <typename V, int OUTPUTS, int ACROSS>
+struct many_factors {
+    static constexpr int SIZE = pack<V>::SIZE;
+    V means[ACROSS];
+    pack<V> of[OUTPUTS / SIZE];
+
+    __device__ __forceinline__ void add_to(V (&sum)[OUTPUTS][ACROSS]) const
+    {
+#pragma unroll
+        for (int i = 0; i < OUTPUTS; i++) {
+#pragma unroll
+            for (int k = 0; k < ACROSS; k++) {
+                sum[i][k] += of[i / SIZE].v[i % SIZE] * means[k];
+            }
+        }
+    }
+};
+
 /*
- * The results of `live` batches: a thread has OUTPUTS of ACROSS batches, and its
- * neighbours mostly the same outputs of the batches beside those.
+ * The thread's results of one output after the other, of the first one's batches from
+ * `to` on, `apart` elements from each other.
  */
-template <int OUTPUTS, int ACROSS, typename T>
+template <bool IS_WHOLE, int OUTPUTS, int ACROSS, typename T>
+__device__ __forceinline__ void
+store_sums(const many_view<T> &v, const value_type<T> (&sum)[OUTPUTS][ACROSS], T *to,
+           int64_t apart, int outputs, int batches)
+{
+#pragma unroll
+    for (int i = 0; i < OUTPUTS; i++) {
+        if (IS_WHOLE || i < outputs) {
+#pragma unroll
+            for (int k = 0; k < ACROSS; k++) {
+                if (IS_WHOLE || k < batches) {
+                    to[k * apart] = stored_as<T>(sum[i][k]);
+                }
+            }
+        }
+        to += v.out_output;
+    }
+}
+
+/*
+ * The results of `live` batches.  A thread has OUTPUTS of ACROSS batches, which are
+ * evenly apart: WARP of them where IS_WIDE, so that a warp has all batches of WARP *
+ * ACROSS; else a share of those that there are, and threads that are neighbours mostly
+ * have neighbouring batches of the same outputs.
+ */
+template <int OUTPUTS, int ACROSS, bool IS_WIDE, typename T>
 __device__ __forceinline__ void
 multiply_piece(const many_view<T> &v, int64_t batch, int live,
                const value_type<T> *matrix, const value_type<T> *means,
                value_type<T> *results)
 {
     using V = value_type<T>;
-    constexpr int SIZE = pack<V>::SIZE;
-    const int pitch = v.piece + 1, across = (live + ACROSS - 1) / ACROSS;
-    const int tasks = (v.outputs + OUTPUTS - 1) / OUTPUTS * across;
-    for (int task = threadIdx.x; task < tasks; task += THREADS) {
-        const int group = task / across, first = task - group * across;
+    constexpr int SIZE = pack<V>::SIZE, SPAN = WARP * ACROSS;
+    const int pitch = v.piece + 1;
+    const int apart = IS_WIDE ? WARP : (live + ACROSS - 1) / ACROSS;
+    const int columns = IS_WIDE ? (live + SPAN - 1) / SPAN * WARP : apart;
+    const int groups = (v.outputs + OUTPUTS - 1) / OUTPUTS;
+    const int down = THREADS / columns, aside = THREADS - down * columns;
+    int group = static_cast<int>(threadIdx.x) / columns;
+    int column = static_cast<int>(threadIdx.x) - group * columns;
+    while (group < groups) {
         const int output = group * OUTPUTS;
+        const int first = IS_WIDE ? column / WARP * SPAN + column % WARP : column;
         const V *factors = matrix + output, *mean[ACROSS];
 #pragma unroll
-        for (int k = 0; k < ACROSS; k++) {
-            const int n = first + k * across;
-            mean[k] = means + (n < live ? n : live - 1);
+        for (int k = 0; k < ACROSS; k++) { /* wide ones past `live` are not stored */
+            const int n = first + k * apart;
+            mean[k] = means + (IS_WIDE || n < live ? n : live - 1);
         }
+        const auto next = [&](many_factors<V, OUTPUTS, ACROSS> &f) {
+#pragma unroll
+            for (int k = 0; k < ACROSS; k++) {
+                f.means[k] = IS_WIDE ? mean[0][k * WARP] : *mean[k];
+            }
+#pragma unroll
+            for (int k = 0; k < (IS_WIDE ? 1 : ACROSS); k++) {
+                mean[k] += pitch;
+            }
+#pragma unroll
+            for (int i = 0; i < OUTPUTS / SIZE; i++) {
+                f.of[i] = reinterpret_cast<const pack<V> *>(factors)[i];
+            }
+            factors += v.matrix_pitch;
+        };
         V sum[OUTPUTS][ACROSS] = {};
-#pragma unroll(OUTPUTS *ACROSS > 8 ? 1 : 4)
-        for (int l = 0; l < v.rows; l++) {
-            V of[ACROSS];
-#pragma unroll
-            for (int k = 0; k < ACROSS; k++) {
-                of[k] = mean[k][l * pitch];
-            }
-#pragma unroll
-            for (int i = 0; i < OUTPUTS; i += SIZE) {
-                const pack<V> a = *reinterpret_cast<const pack<V> *>(
-                    factors + l * v.matrix_pitch + i);
-#pragma unroll
-                for (int u = 0; u < SIZE; u++) {
-#pragma unroll
-                    for (int k = 0; k < ACROSS; k++) {
-                        sum[i + u][k] += a.v[u] * of[k];
-                    }
-                }
-            }
+        many_factors<V, OUTPUTS, ACROSS> now, ahead;
+        next(now);
+#pragma unroll 2
+        for (int l = 1; l < v.rows; l++) { /* a row is loaded while one is multiplied */
+            next(ahead);
+            now.add_to(sum);
+            now = ahead;
         }
+        now.add_to(sum);
+
+        const int outputs = v.outputs - output;
+        if (!IS_WIDE && v.is_staged) {
 #pragma unroll
-        for (int i = 0; i < OUTPUTS; i++) {
+            for (int i = 0; i < OUTPUTS; i++) {
 #pragma unroll
-            for (int k = 0; k < ACROSS; k++) {
-                const int n = first + k * across;
-                if (n < live && output + i < v.outputs) {
-                    if (v.is_staged) {
+                for (int k = 0; k < ACROSS; k++) {
+                    const int n = first + k * apart;
+                    if (n < live && i < outputs) {
                         results[n * (v.outputs | 1) + output + i] = sum[i][k];
                     }
-                    else {
-                        v.out[(output + i) * v.out_output + (batch + n) * v.out_batch] =
-                            stored_as<T>(sum[i][k]);
-                    }
                 }
             }
+        }
+        else {
+            T *const to = v.out + output * v.out_output + (batch + first) * v.out_batch;
+            const int64_t step = IS_WIDE ? WARP : apart * v.out_batch;
+            const int batches = first < live ? (live - first - 1) / apart + 1 : 0;
+            if (outputs >= OUTPUTS && batches >= ACROSS) {
+                store_sums<true>(v, sum, to, step, outputs, batches);
+            }
+            else {
+                store_sums<false>(v, sum, to, step, outputs, batches);
+            }
+        }
+        group += down;
+        column += aside;
+        if (column >= columns) {
+            column -= columns;
+            group++;
         }
     }
 }
@@ -182,7 +250,7 @@ store_results(const many_view<T> &v, int64_t batch, int live,
     }
 }
 
-template <typename T, int OUTPUTS, int ACROSS>
+template <typename T, int OUTPUTS, int ACROSS, bool IS_WIDE>
 __global__ void
 __launch_bounds__(THREADS, MANY_BLOCKS[OUTPUTS > MANY_LIGHT_OUTPUTS])
     mean_matvec_many_batches_fused(many_view<T> v)
@@ -211,6 +279,11 @@ __launch_bounds__(THREADS, MANY_BLOCKS[OUTPUTS > MANY_LIGHT_OUTPUTS])
         bring_next(slot);
     }
     bring_matrix(v, matrix);
+    if (IS_WIDE && all < piece_rows) { /* threads multiply batches that do not exist */
+        for (int e = threadIdx.x; e < v.rows * (v.piece + 1); e += THREADS) {
+            means[e] = 0;
+        }
+    }
     int slot = 0, begin = 0; /* the stage, and its first row in the piece */
     while (now.begin < all) {
         await_groups<MANY_RING - 2>();
@@ -224,7 +297,8 @@ __launch_bounds__(THREADS, MANY_BLOCKS[OUTPUTS > MANY_LIGHT_OUTPUTS])
         if (begin == piece_rows || now.begin == all) {
             const int live = v.per_batch.narrow(begin);
             __syncthreads();
-            multiply_piece<OUTPUTS, ACROSS>(v, batch, live, matrix, means, results);
+            multiply_piece<OUTPUTS, ACROSS, IS_WIDE>(v, batch, live, matrix, means,
+                                                     results);
             if (v.is_staged) {
                 __syncthreads();
                 store_results(v, batch, live, results);
@@ -236,6 +310,16 @@ __launch_bounds__(THREADS, MANY_BLOCKS[OUTPUTS > MANY_LIGHT_OUTPUTS])
 }
 
 /* ---- launch ---- */
+
+template <int OUTPUTS, int ACROSS, bool IS_WIDE, typename T>
+static gpo_status
+launch_many(gpo_call *call, dim3 grid, size_t shared, const many_view<T> &v)
+{
+    gpo_allow_shared(mean_matvec_many_batches_fused<T, OUTPUTS, ACROSS, IS_WIDE>,
+                     shared);
+    return GPO_LAUNCH(call, grid, THREADS, shared,
+                      (mean_matvec_many_batches_fused<T, OUTPUTS, ACROSS, IS_WIDE>), v);
+}
 
 template <typename T>
 gpo_status
@@ -270,21 +354,18 @@ mean_matvec_many_batches(gpo_call *call)
 
     const dim3 grid = grid_of(ceil_div(p.batches, plan.share));
     const size_t shared = static_cast<size_t>(plan.shared_bytes);
-    if (plan.is_heavy) {
-        gpo_allow_shared(
-            mean_matvec_many_batches_fused<T, MANY_HEAVY_OUTPUTS, MANY_HEAVY_ACROSS>,
-            shared);
-        return GPO_LAUNCH(
-            call, grid, THREADS, shared,
-            (mean_matvec_many_batches_fused<T, MANY_HEAVY_OUTPUTS, MANY_HEAVY_ACROSS>),
-            v);
+    constexpr int WIDE_ACROSS = MANY_WIDE_ACROSS[sizeof(T) == 8];
+    switch (plan.kind) {
+        case MANY_WIDE:
+            return launch_many<MANY_WIDE_OUTPUTS, WIDE_ACROSS, true>(call, grid, shared,
+                                                                     v);
+        case MANY_HEAVY:
+            return launch_many<MANY_HEAVY_OUTPUTS, MANY_HEAVY_ACROSS, false>(call, grid,
+                                                                             shared, v);
+        default:
+            return launch_many<MANY_LIGHT_OUTPUTS, MANY_LIGHT_ACROSS, false>(call, grid,
+                                                                             shared, v);
     }
-    gpo_allow_shared(
-        mean_matvec_many_batches_fused<T, MANY_LIGHT_OUTPUTS, MANY_LIGHT_ACROSS>,
-        shared);
-    return GPO_LAUNCH(
-        call, grid, THREADS, shared,
-        (mean_matvec_many_batches_fused<T, MANY_LIGHT_OUTPUTS, MANY_LIGHT_ACROSS>), v);
 }
 
 #define INSTANTIATE(T) template gpo_status mean_matvec_many_batches<T>(gpo_call * call);
