@@ -91,7 +91,8 @@ are_few_columns(const scan_plan &plan)
 {
     const int64_t all = plan.rows * plan.cols;
     return (plan.cols <= FEW_DOWN && all <= FEW_IN_COLUMNS) ||
-           (plan.cols <= FEWEST_DOWN && all <= MORE_IN_COLUMNS);
+           (plan.cols <= FEWEST_DOWN && all <= MORE_IN_COLUMNS) ||
+           (plan.cols <= MORE_DOWN && all <= FEWEST_IN_COLUMNS);
 }
 
 static const gpo_variant *
@@ -138,23 +139,21 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "v3 widens what it reads; v4 and v5 keep the elements of x");
         return &variants[V3];
     }
-    const int64_t tiles =
-        plan.rows * ceil_div(plan.cols + spare, THREADS * PACKS * size);
+    const int64_t bytes = gpo_dtypes[call->in[0].dtype].bytes;
     const bool is_one = plan.cols <= THREADS * PARKED * size; /* tile of v4 */
-    if (!is_one && has_cluster_rows(call) &&
-        plan.rows * CLUSTER <= gpo_processors(call) &&
+    if (!is_one && has_cluster_rows(call) && plan.cols * bytes <= CLUSTER_ROW_BYTES &&
+        plan.rows * CLUSTER <= CLUSTERS_AT_ONCE * gpo_processors(call) &&
         !gpo_lacks(call->backend, call->device, variants[CLUSTER_ROWS].needs)) {
         GPO_SAY(why,
                 "cluster_rows: %lld rows, whose blocks exchange totals by clusters",
                 static_cast<long long>(plan.rows));
         return &variants[CLUSTER_ROWS];
     }
-    if (!is_one && tiles <= gpo_processors(call)) {
-        GPO_SAY(why, "v3: a processor for each of %lld tiles, which start sooner",
-                static_cast<long long>(tiles));
-        return &variants[V3];
+    if (!is_one && has_one_wave(call) && plan.rows * plan.cols * bytes <= WAVE_BYTES) {
+        GPO_SAY(why, "one_wave: %lld rows, whose blocks all run at once",
+                static_cast<long long>(plan.rows));
+        return &variants[ONE_WAVE];
     }
-    const int64_t bytes = gpo_dtypes[call->in[0].dtype].bytes;
     if (bytes > 1 && plan.cols * bytes > LONG_ROW_BYTES &&
         plan.rows * plan.cols * bytes > LARGE_BYTES) {
         GPO_SAY(why, "v5 waits for no tile of a long row, and reads x again out of L2");
