@@ -23,7 +23,7 @@ def place(request: pytest.FixtureRequest) -> tuple[str, str]:
     return request.param
 
 
-def tensors(device: str, rows: int = 200, length: int = 50) -> tuple[torch.Tensor, ...]:
+def tensors(device: str, rows: int = 300, length: int = 50) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(3)
     x = torch.zeros(length)
     index = torch.randint(-length, length, (rows,), generator=generator)

@@ -25,7 +25,8 @@ scan_v5_or_v3(gpo_call *call)
 }
 
 enum {
-    V3 = 3,
+    V2 = 2,
+    V3,
     V4,
     V5,
     SHORT_ROWS,
@@ -116,6 +117,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.inner));
         return &variants[WARP_ROWS];
     }
+    if (has_columns(call) && neighbours < SECTOR_BYTES) {
+        GPO_SAY(why, "v2: only %lld long scans are neighbours in memory",
+                static_cast<long long>(plan.inner));
+        return &variants[V2];
+    }
     if (has_columns(call)) {
         GPO_SAY(why, "columns: neighbours in memory belong to neighbouring scans");
         return &variants[COLUMNS];
@@ -125,7 +131,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[WARP_ROWS];
     }
-    if (has_short_rows(call)) {
+    const int64_t bytes = gpo_dtypes[call->in[0].dtype].bytes;
+    const bool has_clusters =
+        has_cluster_rows(call) && plan.cols * bytes <= CLUSTER_ROW_BYTES &&
+        plan.rows * CLUSTER <= CLUSTERS_AT_ONCE * gpo_processors(call) &&
+        !gpo_lacks(call->backend, call->device, variants[CLUSTER_ROWS].needs);
+    if (has_short_rows(call) && !(has_clusters && plan.rows <= FEW_SHORT)) {
         GPO_SAY(why, "short_rows: rows of %lld elements share tiles",
                 static_cast<long long>(plan.cols));
         return &variants[SHORT_ROWS];
@@ -139,11 +150,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "v3 widens what it reads; v4 and v5 keep the elements of x");
         return &variants[V3];
     }
-    const int64_t bytes = gpo_dtypes[call->in[0].dtype].bytes;
     const bool is_one = plan.cols <= THREADS * PARKED * size; /* tile of v4 */
-    if (!is_one && has_cluster_rows(call) && plan.cols * bytes <= CLUSTER_ROW_BYTES &&
-        plan.rows * CLUSTER <= CLUSTERS_AT_ONCE * gpo_processors(call) &&
-        !gpo_lacks(call->backend, call->device, variants[CLUSTER_ROWS].needs)) {
+    if (has_clusters && (!is_one || plan.rows > 1)) {
         GPO_SAY(why,
                 "cluster_rows: %lld rows, whose blocks exchange totals by clusters",
                 static_cast<long long>(plan.rows));

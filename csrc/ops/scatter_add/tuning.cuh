@@ -13,7 +13,10 @@ constexpr int BLOCK = 256; /* threads, unless stated otherwise */
 constexpr int SHARED_BLOCK = 512;
 constexpr int GROUPS_AT_ONCE = 2;          /* 16-byte packs of the index in flight */
 constexpr int64_t COPIES_BYTES = 64 << 10; /* of tables: two blocks fit on an H200 */
-constexpr int64_t WORTH = 16;         /* elements per place, from which tables pay */
+constexpr int64_t WORTH = 16; /* elements per place, from which tables pay, if */
+constexpr int64_t FEW_FOR_TABLES = 1
+                                   << 15; /* they are more: 10,000 sorted into 84 int32
+                                               12.4 us, long_result 8.8 */
 constexpr int64_t WORTH_ALONE = 256;  /* the same where a table takes an SM; estimated:
                                          an element 0.9 ns / 132 or v0's 0.016, and 132
                                          sums of a place 0.0125 each */
@@ -24,7 +27,7 @@ constexpr double STEPS_OF_MERGE = 72; /* an element takes a block 0.9 ns, and a 
 /* long_result: elements of a thread; of L2, what one range of sums takes; the most ranges;
    elements per place from which a place is in L2 again when its next element comes */
 constexpr int LANES_ITEMS = 2;
-constexpr int64_t L2_OF_SUMS = 3, L2_PARTS = 4, MOST_RANGES = 8;
+constexpr int64_t L2_OF_SUMS = 2, L2_PARTS = 5, MOST_RANGES = 8;
 constexpr double AGAIN = 0.25;
 
 /* v2, v3: private copies of the result */

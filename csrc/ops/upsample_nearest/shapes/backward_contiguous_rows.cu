@@ -93,6 +93,22 @@ tile_of(const tile_view<T> &v, int block)
 }
 
 /*
+ * 16 aligned bytes.  Of single bytes they go through registers: ptxas 13.0 gives their
+ * asynchronous copy a form of address that an H100 refuses as an illegal instruction.
+ */
+template <typename T>
+__device__ __forceinline__ void
+copy_pack(T *to, const T *from)
+{
+    if constexpr (sizeof(T) == 1) {
+        *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
+    }
+    else {
+        start_copy(to, from, l2_evict_unchanged());
+    }
+}
+
+/*
  * Copies the box of dy at `from`, whose first element becomes box[past]: rows `pitch`
  * apart, slices `slice_pitch`, so that 16 bytes that are aligned there are so here.
  */
@@ -124,7 +140,7 @@ copy_box(const tile_view<T> &v, const dx_tile &b, const T *from, int past, T *bo
         for (int at = begin - skew + tid % threads * SIZE; at < end;
              at += threads * SIZE) {
             if (at >= begin && at + SIZE <= end) {
-                start_copy(box + at, y + at, l2_evict_unchanged());
+                copy_pack(box + at, y + at);
             }
             else {
 #pragma unroll
