@@ -548,24 +548,46 @@ def test_walked_packs(dtype: str) -> None:
             np.testing.assert_array_equal(got, ref.scan(x, axis=0, **options))
 
 
+@pytest.mark.parametrize("variant", ["cluster_rows", "one_wave"])
 @pytest.mark.parametrize("n", [1, 255, 256, 257, 4_100, 9_001])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int64", "complex128"])
-def test_cluster_rows(n: int, dtype: str) -> None:
-    """A row cut into eight, from one warp of each block on; ends that are not aligned."""
+def test_rows_cut_into_blocks(n: int, dtype: str, variant: str) -> None:
+    """A row cut into blocks, from one warp of each on; ends that are not aligned."""
     x = whole(3 * n + 2, dtype) % 3 if dtype != "complex128" else whole(3 * n + 2, dtype)
     for part in (x[2:].reshape(3, n), x[1 : n + 1], x[: 2 * n].reshape(1, 2 * n)[:, ::2]):
         for options in ({}, {"reverse": True}, {"exclusive": True}, {"initial": 3}):
-            got = scan(part, axis=-1, **options, backend="sim", variant="cluster_rows")
+            got = scan(part, axis=-1, **options, backend="sim", variant=variant)
             np.testing.assert_array_equal(got, ref.scan(part, axis=-1, **options))
 
 
-def test_cluster_rows_of_several_packs() -> None:
+@pytest.mark.parametrize("variant", ["cluster_rows", "one_wave"])
+def test_rows_cut_into_blocks_of_several_packs(variant: str) -> None:
     """Threads have two packs from 8,192 packs on, of which the last block has few."""
     for n in (2 * 8192, 2 * 8192 + 1, 35_000):
         x = whole(n, "int64")
         for options in ({}, {"reverse": True}, {"op": "max", "exclusive": True}):
-            got = scan(x, **options, backend="sim", variant="cluster_rows")
+            got = scan(x, **options, backend="sim", variant=variant)
             np.testing.assert_array_equal(got, ref.scan(x, **options))
+
+
+def test_one_wave_in_any_order(configure: Callable[..., Any]) -> None:
+    """Blocks in shuffled order, launches of other sizes between: each finds words cleared."""
+    configure(schedule="shuffle", checks=True)
+    options: dict[str, Any] = {"backend": "sim", "variant": "one_wave"}
+    for rows, n in [(1, 40_000), (3, 3_000), (1, 9), (7, 2_500), (1, 40_000)]:
+        x = whole(rows * n, "int64").reshape(rows, n)
+        np.testing.assert_array_equal(scan(x, axis=1, **options), ref.scan(x, axis=1))
+
+
+def test_few_long_rows_are_chosen_by_their_bytes() -> None:
+    def chosen(*shape: int, axis: int = -1) -> str:
+        x = np.ones(shape, np.float32)
+        return str(gpuopt.plan("scan", x, axis=axis, backend="sim")["variant"])
+
+    assert chosen(9_000) == chosen(1, 24_000) == "cluster_rows"
+    assert chosen(25_000) == chosen(2, 24_000) == chosen((1 << 22) - 4) == "one_wave"
+    assert chosen((1 << 22) + 1) == "v5" and chosen(9, 301) == "short_rows"
+    assert chosen(3, 5_000, 5, axis=1) == "v2"
 
 
 @pytest.mark.parametrize("cols", [1, 2, 3, 16, 17, 31, 32, 33, 100, 1024])
