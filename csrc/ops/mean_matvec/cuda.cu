@@ -26,7 +26,7 @@ takes_all(const gpo_call * /* call */)
     return true;
 }
 
-enum { V4 = 4, V5, FEW, FEW_TILES, SHORT_ROWS, MANY, TENSOR };
+enum { V4 = 4, V5, FEW, FEW_TILES, SHORT_ROWS, MANY, TENSOR, WARPGROUP };
 
 static const gpo_variant variants[] = {
     gpo_row<float_types>("v0", "one block", GPO_RUN(mean_matvec_v0)),
@@ -59,6 +59,10 @@ static const gpo_variant variants[] = {
     gpo_shape(gpo_row<float_types>("tensor_tiles",
                                    "tensor cores multiply floats in two parts",
                                    GPO_RUN(mean_matvec_tensor_tiles)),
+              "any call", takes_all),
+    gpo_shape(gpo_row<float_types>(
+                  "warpgroup_tiles", "warpgroups multiply floats in two parts",
+                  GPO_RUN(mean_matvec_warpgroup_tiles), "run-to-run", "sm_90a"),
               "any call", takes_all),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };

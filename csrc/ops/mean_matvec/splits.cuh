@@ -1,6 +1,7 @@
 /*
  * splits.cuh  Tiles of the product whose depth several blocks share.  For
- * shapes/few_tiles.cu, which also adds their sums, and shapes/tensor_tiles.cu.
+ * shapes/few_tiles.cu, which also adds their sums, shapes/tensor_tiles.cu and
+ * shapes/warpgroup_tiles.cu.
  */
 #ifndef GPO_MEAN_MATVEC_SPLITS_CUH
 #define GPO_MEAN_MATVEC_SPLITS_CUH
@@ -19,27 +20,27 @@ struct shared_depth {
     bool along_outputs; /* that is how they lie, else batches do */
 };
 
-/* The blocks' shares of the depth of tiles, `across` of them for all outputs. */
-template <int OUTPUTS, int BATCHES, template <typename, int, int> class TILE_SUMS,
-          typename T>
+/*
+ * The blocks' shares of the depth of tiles, `across` of them for all outputs.
+ * sum_of(output, batch, begin, end) sums terms of a tile, as sum_tile.
+ */
+template <int OUTPUTS, int BATCHES, typename T, typename F>
 __device__ __forceinline__ void
 multiply_shares(const mean_matvec_view<T> &v, int64_t across, int64_t blocks,
-                const shared_depth<value_type<T>> &s,
-                product_stages<value_type<T>, OUTPUTS, BATCHES> &stages)
+                const shared_depth<value_type<T>> &s, F sum_of)
 {
     using V = value_type<T>;
-    using product = product_stages<V, OUTPUTS, BATCHES>;
+    constexpr int PITCH = product_stages<V, OUTPUTS, BATCHES>::PITCH;
     for (int64_t k = blockIdx.x; k < blocks; k += gridDim.x) {
         const int64_t tile = k / s.splits, split = k - tile * s.splits;
         const int64_t output = tile % across * OUTPUTS;
         const int64_t batch = tile / across * BATCHES;
         const int64_t begin = split * s.length, rest = v.rows - begin;
-        const V *const sums = sum_tile<OUTPUTS, BATCHES, TILE_SUMS>(
-            v, output, batch, begin, begin + (rest < s.length ? rest : s.length),
-            stages);
+        const V *const sums =
+            sum_of(output, batch, begin, begin + (rest < s.length ? rest : s.length));
         V *const part = s.part + split * s.all;
         each_of_tile<OUTPUTS, BATCHES>(v, output, batch, [&](int i, int n) {
-            const V sum = sums[i * product::PITCH + n];
+            const V sum = sums[i * PITCH + n];
             if (s.splits == 1) {
                 v.put(output + i, batch + n, sum);
             }
@@ -56,5 +57,10 @@ multiply_shares(const mean_matvec_view<T> &v, int64_t across, int64_t blocks,
 template <typename T>
 gpo_status mean_matvec_tensor_product(gpo_call *call, const mean_matvec_view<T> &v,
                                       int kind, const shared_depth<float> &s);
+
+/* warpgroup_tiles' launch for tiles of 128 by 128. */
+template <typename T>
+gpo_status mean_matvec_warpgroup_product(gpo_call *call, const mean_matvec_view<T> &v,
+                                         const shared_depth<float> &s);
 
 #endif

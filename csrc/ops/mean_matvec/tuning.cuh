@@ -37,6 +37,10 @@ constexpr int64_t MOST_SPLITS = 32;
 constexpr int NARROW_RING = 4;   /* stages of a tile of fewer than 64 batches... */
 constexpr int NARROW_BLOCKS = 3; /* ... and of fewer than 32 blocks per SM */
 
+/* warpgroup_tiles (shapes/). */
+constexpr int WARPGROUP_RING = 4; /* stages; then low parts of two stages' means */
+constexpr int WARPGROUP_BYTES = (WARPGROUP_RING * 256 + 2 * 128) * 128;
+
 /* few_batches (shapes/). */
 constexpr int FEW_OUTPUTS = 4, FEW_BATCHES = 4;    /* of a block */
 constexpr int64_t FEW_COLS = 32;                   /* means computed where needed */

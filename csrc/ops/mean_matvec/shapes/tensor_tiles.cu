@@ -144,7 +144,12 @@ __launch_bounds__(THREADS, BLOCKS)
 {
     using product = product_stages<float, OUTPUTS, BATCHES>;
     GPO_DYN_SHARED(product, stages);
-    multiply_shares<OUTPUTS, BATCHES, tensor_sums>(v, across, blocks, s, *stages);
+    multiply_shares<OUTPUTS, BATCHES>(
+        v, across, blocks, s,
+        [&](int64_t output, int64_t batch, int64_t begin, int64_t end) {
+            return sum_tile<OUTPUTS, BATCHES, tensor_sums>(v, output, batch, begin, end,
+                                                           *stages);
+        });
 }
 
 /* ---- launch ---- */
