@@ -93,19 +93,22 @@ unused_us(const gpo_call *call, const product_size &s)
 }
 
 /*
- * What tensor_tiles takes beyond the time of x; INFINITY where its product is not long,
- * and on GPUs whose tensor cores are not known to be faster than their other units.
+ * The fastest plan on tensor cores, beyond the time of x; its us are INFINITY where the
+ * product is not long, and on GPUs whose tensor cores are not known to be faster than
+ * their other units.
  */
-static double
-tensor_us(const gpo_call *call, const product_size &whole, bool pads)
+static tile_plan
+plan_on_tensor_cores(const gpo_call *call, const product_size &whole, bool pads)
 {
     if (gpo_dtypes[call->out[0].dtype].bytes != 4 || whole.rows < TENSOR_ROWS ||
         whole.batches * whole.outputs * whole.rows < TENSOR_PRODUCTS ||
         gpo_lacks(call->backend, call->device, "sm_90a")) {
-        return INFINITY;
+        return {V4_KIND, 1, INFINITY, ORDINARY};
     }
-    return pads ? plan_tensor_tiles(size_of_product(call, true)).us + padding_us(call)
-                : plan_tensor_tiles(whole).us;
+    const product_size size = pads ? size_of_product(call, true) : whole;
+    tile_plan plan = faster(plan_tensor_tiles(size), plan_warpgroups(size));
+    plan.us += pads ? padding_us(call) : 0;
+    return plan;
 }
 
 static const gpo_variant *
@@ -125,9 +128,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const double others_us = fmin(few_us, fmin(tiles_us, fused_us)) +
                              (is_short ? 0 : unused_us(call, whole));
     const double many_us = many_batches_us(call, whole);
-    if (tensor_us(call, whole, pads) < OF_ORDINARY * fmin(others_us, many_us)) {
+    const tile_plan tensor = plan_on_tensor_cores(call, whole, pads);
+    if (tensor.us < OF_ORDINARY * fmin(others_us, many_us)) {
         GPO_SAY(why, "a long product: tensor cores multiply floats in two parts");
-        return &variants[TENSOR];
+        return &variants[tensor.unit == WARPGROUPS ? WARPGROUP : TENSOR];
     }
     if (many_us < OF_OTHERS * others_us) {
         GPO_SAY(why, "many batches of a small problem: blocks keep their means");

@@ -27,7 +27,7 @@ constexpr int64_t HIDDEN = 15; /* and so many outputs per element: beyond, the p
 /* short_rows (shapes/). */
 constexpr int64_t SHORT_COLS_OF_LANE = 10; /* elements of a row */
 constexpr int64_t SHORT_COLS = 32 * SHORT_COLS_OF_LANE;
-constexpr double LEAST_USED = 0.6;        /* of the loads of lanes that share a row */
+constexpr double LEAST_USED = 0.57;       /* of the loads of lanes that share a row */
 constexpr int SHORT_BYTES = 16 << 10;     /* of a chunk of x, two per block */
 constexpr int SHORT_BLOCKS[2] = {6, 4};   /* per SM; of float64 */
 constexpr double PADDED_BYTES = 64 << 20; /* of a matrix that is copied */

@@ -16,11 +16,12 @@ __launch_bounds__(THREADS, BATCHES < 32 ? NARROW_BLOCKS : BLOCKS)
 {
     using product = product_stages<value_type<T>, OUTPUTS, BATCHES>;
     GPO_DYN_SHARED(product, stages);
-    multiply_shares<OUTPUTS, BATCHES>(
-        v, across, blocks, s,
-        [&](int64_t output, int64_t batch, int64_t begin, int64_t end) {
-            return sum_tile<OUTPUTS, BATCHES>(v, output, batch, begin, end, *stages);
-        });
+    each_share<OUTPUTS, BATCHES>(v, across, blocks, s, [&](const tile_share &share) {
+        put_share<OUTPUTS, BATCHES>(v, s, share,
+                                    sum_tile<OUTPUTS, BATCHES>(v, share.output,
+                                                               share.batch, share.begin,
+                                                               share.end, *stages));
+    });
 }
 
 template <typename T>

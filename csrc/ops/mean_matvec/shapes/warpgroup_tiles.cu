@@ -132,6 +132,29 @@ struct warpgroup_sums {
         }
     }
 
+    /* The tile in shared memory, along `out`, without bank conflicts. */
+    __device__ __forceinline__ shared_tile<float> put(float *tile,
+                                                      bool along_outputs) const
+    {
+        constexpr int BATCH = SIDE + 4, OUTPUT = SIDE + 8; /* apart in memory */
+        static_assert(sizeof(warpgroup_stages) >= SIDE * OUTPUT * sizeof(float),
+                      "the tile fits where its factors were");
+        if (along_outputs) {
+#pragma unroll
+            for (int e = 0; e < SIDE / 2; e++) {
+                const int n = e / 4 * 8 + 2 * t() + e % 2;
+                tile[n * BATCH + i() + e / 2 % 2 * 8] = sum[e];
+            }
+            return {tile, 1, BATCH};
+        }
+#pragma unroll
+        for (int e = 0; e < SIDE / 2; e += 2) {
+            const int at = (i() + e / 2 % 2 * 8) * OUTPUT + e / 4 * 8 + 2 * t();
+            *reinterpret_cast<float2 *>(tile + at) = make_float2(sum[e], sum[e + 1]);
+        }
+        return {tile, OUTPUT, 1};
+    }
+
     /* Whether parts cannot stand for some factor, or a sum may not be what it should. */
     __device__ __forceinline__ bool is_refused() const
     {
@@ -145,18 +168,18 @@ struct warpgroup_sums {
 };
 
 /*
- * As sum_tile.  While the products of a stage are made, the parts of the next one are,
- * and two more are on their way.
+ * The sums of a share.  While the products of a stage are made, the parts of the next
+ * one are, and two more are on their way.
  */
 template <typename T>
-__device__ __forceinline__ float *
-sum_warpgroup_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch,
-                   int64_t begin, int64_t end, unsigned char *shared)
+__device__ __forceinline__ void
+sum_share(const mean_matvec_view<T> &v, const tile_share &share,
+          warpgroup_stages &stages, warpgroup_sums &sums)
 {
     static_assert(WARPGROUP_RING == 4, "stages: multiplied, split, and two to come");
-    warpgroup_stages &stages = *reinterpret_cast<warpgroup_stages *>(shared);
-    const tile_factors<T, SIDE, SIDE> factors(v, output, batch, begin);
-    const int64_t terms = end - begin;
+    const tile_factors<T, SIDE, SIDE> factors(v, share.output, share.batch,
+                                              share.begin);
+    const int64_t terms = share.end - share.begin;
     constexpr int STAGE = DEPTH_PACKS * pack<float>::SIZE;
     const auto bring = [&](int to, int64_t at) {
         if (at < terms) {
@@ -166,7 +189,6 @@ sum_warpgroup_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch,
     };
     const wgmma_operand means(shared_address(stages.rows[0][SIDE]));
     const wgmma_operand lows(shared_address(stages.low));
-    warpgroup_sums sums;
     if (terms > 0) {
 #pragma unroll 1
         for (int k = 0; k < WARPGROUP_RING - 1; k++) {
@@ -201,19 +223,6 @@ sum_warpgroup_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch,
         }
         now = next;
     }
-
-    ordinary_stages &ordinary = *reinterpret_cast<ordinary_stages *>(shared);
-    if (__syncthreads_or(sums.is_refused())) {
-        return sum_tile<SIDE, SIDE>(v, output, batch, begin, end, ordinary);
-    }
-    float *const tile = ordinary.rows[0][0][0].v;
-#pragma unroll
-    for (int e = 0; e < SIDE / 2; e++) {
-        const int i = sums.i() + e / 2 % 2 * 8, n = e / 4 * 8 + 2 * sums.t() + e % 2;
-        tile[i * ordinary_stages::PITCH + n] = sums.sum[e];
-    }
-    __syncthreads();
-    return tile;
 }
 
 template <typename T>
@@ -224,11 +233,22 @@ __launch_bounds__(THREADS, 1)
 {
 #ifdef GPO_HOPPER
     GPO_SWIZZLED_SHARED(shared);
-    multiply_shares<SIDE, SIDE>(
-        v, across, blocks, s,
-        [&](int64_t output, int64_t batch, int64_t begin, int64_t end) {
-            return sum_warpgroup_tile(v, output, batch, begin, end, shared);
-        });
+    each_share<SIDE, SIDE>(v, across, blocks, s, [&](const tile_share &share) {
+        warpgroup_sums sums;
+        sum_share(v, share, *reinterpret_cast<warpgroup_stages *>(shared), sums);
+        if (__syncthreads_or(sums.is_refused())) {
+            put_share<SIDE, SIDE>(
+                v, s, share,
+                sum_tile<SIDE, SIDE>(v, share.output, share.batch, share.begin,
+                                     share.end,
+                                     *reinterpret_cast<ordinary_stages *>(shared)));
+            return;
+        }
+        const shared_tile<float> tile =
+            sums.put(reinterpret_cast<float *>(shared), s.along_outputs);
+        __syncthreads();
+        put_share<SIDE, SIDE>(v, s, share, tile);
+    });
 #endif
 }
 
