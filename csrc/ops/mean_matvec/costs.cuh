@@ -66,7 +66,7 @@ constexpr tile_kind TENSOR_KINDS[2] = {
 constexpr tile_kind WARPGROUP_KIND = {128, 128, 1, 1.25, 1.25};
 constexpr int64_t TENSOR_ROWS = 256; /* terms: of fewer a tile mostly begins and ends */
 constexpr double TENSOR_PRODUCTS = 1 << 26; /* fewer take v4 a few us */
-constexpr double OF_ORDINARY = 0.9; /* of other estimates is this one worth its risk */
+constexpr double OF_ORDINARY = 0.9; /* of others, with x, is this one worth its risk */
 
 /* Bytes of shared memory of its stages. */
 constexpr int64_t

@@ -69,14 +69,20 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, from times on an H200: benchmarks/results/h200-mean_matvec.json ---- */
 
+/* The time of x at the speed of memory, in us. */
+static double
+x_us_of(const gpo_call *call, const product_size &s)
+{
+    const double cols = static_cast<double>(mean_matvec_plan_of(call)->cols);
+    return s.batches * s.rows * cols * s.bytes / MEMORY_BYTES_PER_US;
+}
+
 /* What v5 takes beyond the time of x, in us: the product's last tiles, what does not hide. */
 static double
 v5_us(const gpo_call *call, const product_size &s)
 {
     const tile_kind &kind = TILE_KINDS[s.is_wide][V4_KIND];
-    const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
-    const double x_us = s.batches * s.rows * static_cast<double>(plan.cols) * s.bytes /
-                        MEMORY_BYTES_PER_US;
+    const double x_us = x_us_of(call, s);
     const double last =
         PRODUCT_US + (s.stages + STAGES_AROUND) * kind.alone_us * s.slower;
     return last + fmax(0, whole_tiles_us(s) - last - x_us) + V5_SLOWER * x_us;
@@ -86,10 +92,8 @@ v5_us(const gpo_call *call, const product_size &s)
 static double
 unused_us(const gpo_call *call, const product_size &s)
 {
-    const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
-    const double x_us = s.batches * s.rows * static_cast<double>(plan.cols) * s.bytes /
-                        MEMORY_BYTES_PER_US;
-    return plan.cols > 0 ? x_us / used_loads(call) - x_us : 0;
+    const double x_us = x_us_of(call, s);
+    return x_us > 0 ? x_us / used_loads(call) - x_us : 0;
 }
 
 /*
@@ -129,7 +133,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                              (is_short ? 0 : unused_us(call, whole));
     const double many_us = many_batches_us(call, whole);
     const tile_plan tensor = plan_on_tensor_cores(call, whole, pads);
-    if (tensor.us < OF_ORDINARY * fmin(others_us, many_us)) {
+    const double x_us = x_us_of(call, whole);
+    if (tensor.us + x_us < OF_ORDINARY * (fmin(others_us, many_us) + x_us)) {
         GPO_SAY(why, "a long product: tensor cores multiply floats in two parts");
         return &variants[tensor.unit == WARPGROUPS ? WARPGROUP : TENSOR];
     }
