@@ -1,6 +1,7 @@
 /*
  * wgmma_tf32.cuh  Products of floats by the matrix instructions of sm_90a, in the style
- * of wgmma.cuh.  Floats in two parts of 11 bits are in tf32.cuh.
+ * of wgmma.cuh; the equivalent in C++ is in sim/wgmma_tf32_sim.h.  Floats in two parts of
+ * 11 bits are in tf32.cuh.
  */
 #ifndef GPO_WGMMA_TF32_CUH
 #define GPO_WGMMA_TF32_CUH
@@ -42,13 +43,7 @@ wgmma_tf32(float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool add)
 
 #else
 
-#include "../sim/tf32_calls.h"
-
-GPO_SIM_FN static void
-wgmma_tf32(float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool add, GPO_SIM_HERE)
-{
-    gpo_sim::product_of_floats_start(d, 128, a, b, add, file, line);
-}
+#include "../sim/wgmma_tf32_sim.h"
 
 #endif
 #endif

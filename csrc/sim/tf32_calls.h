@@ -1,5 +1,5 @@
 /*
- * tf32_calls.h  What the C++ equivalents of device/wgmma_tf32.cuh call (wgmma.cpp).
+ * tf32_calls.h  What the C++ equivalent of device/wgmma_tf32.cuh calls (wgmma.cpp).
  */
 #ifndef GPO_SIM_TF32_CALLS_H
 #define GPO_SIM_TF32_CALLS_H

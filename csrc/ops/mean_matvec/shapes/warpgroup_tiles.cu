@@ -200,13 +200,13 @@ sum_share(const mean_matvec_view<T> &v, const tile_share &share,
         float a[warpgroup_sums::STEPS][4];
         sums.load(a, stages.rows[0]);
         sums.split(a);
+        await_groups<1>();
+        fence_async_shared();
     }
     int now = 0;
 #pragma unroll 1
     for (int64_t at = 0; at < terms; at += STAGE) {
         const int next = (now + 1) % WARPGROUP_RING;
-        await_groups<1>();
-        fence_async_shared();
         __syncthreads(); /* the next stage is there, and the one before is done */
         sums.start(means.opaque(now * (2 * SIDE * DEPTH_PACKS)),
                    lows.opaque(now % 2 * (SIDE * DEPTH_PACKS)));
@@ -217,6 +217,8 @@ sum_share(const mean_matvec_view<T> &v, const tile_share &share,
             sums.split_means(stages.rows[next], stages.low[next % 2]);
             sums.load(a, stages.rows[next]);
         }
+        await_groups<1>(); /* here products hide the fence */
+        fence_async_shared();
         sums.finish();
         if (goes_on) {
             sums.split(a);
