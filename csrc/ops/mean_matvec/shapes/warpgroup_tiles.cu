@@ -122,10 +122,14 @@ struct warpgroup_sums {
         wgmma_commit();
     }
 
-    __device__ __forceinline__ void finish()
+    __device__ __forceinline__ void wait()
     {
         wgmma_wait<0>();
         wgmma_settled(stage);
+    }
+
+    __device__ __forceinline__ void add_stage()
+    {
 #pragma unroll
         for (int e = 0; e < SIDE / 2; e++) {
             sum[e] += stage[e];
@@ -169,7 +173,9 @@ struct warpgroup_sums {
 
 /*
  * The sums of a share.  While the products of a stage are made, the parts of the next
- * one are, and two more are on their way.
+ * one are, and two more are on their way.  The second warpgroup starts its products when
+ * it has done all else, the first one before: so each adds its sums and splits its rows
+ * while the other's products are made.
  */
 template <typename T>
 __device__ __forceinline__ void
@@ -189,6 +195,8 @@ sum_share(const mean_matvec_view<T> &v, const tile_share &share,
     };
     const wgmma_operand means(shared_address(stages.rows[0][SIDE]));
     const wgmma_operand lows(shared_address(stages.low));
+    const bool is_late = __shfl_sync(~0u, threadIdx.x / (THREADS / 2), 0) != 0;
+    float a[warpgroup_sums::STEPS][4];
     if (terms > 0) {
 #pragma unroll 1
         for (int k = 0; k < WARPGROUP_RING - 1; k++) {
@@ -197,9 +205,10 @@ sum_share(const mean_matvec_view<T> &v, const tile_share &share,
         await_groups<2>();
         __syncthreads();
         sums.split_means(stages.rows[0], stages.low[0]);
-        float a[warpgroup_sums::STEPS][4];
-        sums.load(a, stages.rows[0]);
-        sums.split(a);
+        if (!is_late) {
+            sums.load(a, stages.rows[0]);
+            sums.split(a);
+        }
         await_groups<1>();
         fence_async_shared();
     }
@@ -207,23 +216,43 @@ sum_share(const mean_matvec_view<T> &v, const tile_share &share,
 #pragma unroll 1
     for (int64_t at = 0; at < terms; at += STAGE) {
         const int next = (now + 1) % WARPGROUP_RING;
-        __syncthreads(); /* the next stage is there, and the one before is done */
-        sums.start(means.opaque(now * (2 * SIDE * DEPTH_PACKS)),
-                   lows.opaque(now % 2 * (SIDE * DEPTH_PACKS)));
-        bring((now + 3) % WARPGROUP_RING, at + 3 * STAGE);
-        float a[warpgroup_sums::STEPS][4];
         const bool goes_on = at + STAGE < terms;
+        const wgmma_operand high = means.opaque(now * (2 * SIDE * DEPTH_PACKS));
+        const wgmma_operand low = lows.opaque(now % 2 * (SIDE * DEPTH_PACKS));
+        __syncthreads(); /* the next stage is there, and the one before is done */
+        if (!is_late) {
+            sums.start(high, low);
+        }
+        else {
+            if (at > 0) {
+                sums.add_stage();
+            }
+            sums.load(a, stages.rows[now]);
+            sums.split(a);
+        }
+        bring((now + 3) % WARPGROUP_RING, at + 3 * STAGE);
         if (goes_on) {
             sums.split_means(stages.rows[next], stages.low[next % 2]);
+        }
+        if (is_late) {
+            sums.start(high, low);
+        }
+        else if (goes_on) {
             sums.load(a, stages.rows[next]);
         }
         await_groups<1>(); /* here products hide the fence */
         fence_async_shared();
-        sums.finish();
-        if (goes_on) {
-            sums.split(a);
+        sums.wait();
+        if (!is_late) {
+            sums.add_stage();
+            if (goes_on) {
+                sums.split(a);
+            }
         }
         now = next;
+    }
+    if (is_late && terms > 0) {
+        sums.add_stage();
     }
 }
 
