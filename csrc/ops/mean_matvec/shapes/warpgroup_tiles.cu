@@ -11,8 +11,8 @@
 #include "../../../device/tf32.cuh"
 #include "../../../device/wgmma_tf32.cuh"
 
-constexpr int SIDE =
-    128; /* outputs of a tile, and batches: two warpgroups of 64 rows */
+/* Outputs of a tile, 64 for each of two warpgroups, and batches. */
+constexpr int SIDE = 128;
 using ordinary_stages = product_stages<float, SIDE, SIDE>;
 
 struct warpgroup_stages {
