@@ -84,6 +84,15 @@ def test_products_in_shared_memory(of: Of, half: str) -> None:
     np.testing.assert_array_equal(got, a.T @ b)
 
 
+def test_products_of_floats(of: Of) -> None:
+    """Of each float the first 11 bits count."""
+    x = whole(np.float32, 64 + 128, 32)
+    ignored = x * np.float32(1 + 2**-11)
+    for values in (x, ignored):
+        got = in_every_order(of("wgmma"), "rs_128_floats", values, (64, 128))
+        np.testing.assert_array_equal(got, x[:64] @ x[64:].T)
+
+
 def test_sums_are_cut_toward_zero(of: Of) -> None:
     """The tensor cores cut: 1 + 2^-24 + 2^-24 + ... stays below the nearest float."""
     x = np.zeros((128, 64), np.float16)

@@ -96,7 +96,12 @@ GENERATED = {"docs.h": CSRC / "bind" / "module.c"}
 # them through device/ alone, when a host compiler reads it.
 SIM_BORDER = {
     "backend": ("sim/library.h",),
-    "device": ("sim/cuda_sim.h", "sim/wgmma_sim.h", "sim/hopper_sim.h"),
+    "device": (
+        "sim/cuda_sim.h",
+        "sim/wgmma_sim.h",
+        "sim/wgmma_tf32_sim.h",
+        "sim/hopper_sim.h",
+    ),
 }
 
 

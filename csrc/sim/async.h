@@ -15,7 +15,7 @@ namespace gpo_sim {
 enum {
     MAX_BARRIERS = 64,     /* mbarriers of a block */
     MAX_ACCUMULATORS = 16, /* of a thread, in flight at once */
-    MAX_SUMS = 32,         /* values of a thread's accumulator: n = 64 */
+    MAX_SUMS = 64,         /* values of a thread's accumulator: n = 128 */
     POISON = 0xFF,         /* a nan in every floating type */
     BULK = 16,             /* addresses and sizes of bulk copies are multiples of it */
     BY_ITS_THREAD = ASYNC_FLAG | 0x3FFF, /* write_thread of a copy without mbarrier */
@@ -70,7 +70,7 @@ struct Product {
     const uint32_t *registers[WARP];
     float *d[WARP];
     unsigned n; /* columns */
-    bool in_shared, bf16, add;
+    bool in_shared, bf16, tf32, add;
     unsigned met;   /* lanes that have issued it */
     uint32_t time;  /* when the last one did */
     uint32_t group; /* number of its group, or NO_GROUP */

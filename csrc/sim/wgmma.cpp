@@ -8,12 +8,13 @@
 #include "async.h"
 #include "hopper_calls.h"
 #include "tables.h"
+#include "tf32_calls.h"
 
 namespace gpo_sim {
 
 enum {
     ROWS = 16,  /* of a warp */
-    DEPTH = 16, /* the length of the sums */
+    DEPTH = 16, /* the length of the sums, of floats half as many */
     CHUNK = 16, /* bytes that the swizzle keeps together */
     LINE = 128, /* bytes of a row of operands */
     WARPGROUP = 4,
@@ -100,10 +101,13 @@ next_product(Products *p, unsigned lane, const Site *site)
 
 static void check_operands(Fibre *self, const Product *product);
 
-void
-product_start(float *d, unsigned n, const uint32_t *a, uint64_t a_shared, uint64_t b,
-              bool bf16, bool add, const char *file, int line)
+enum Values { FLOAT16, BFLOAT16, TENSOR_FLOAT32 };
+
+static void
+start(float *d, unsigned n, const uint32_t *a, uint64_t a_shared, uint64_t b,
+      Values values, bool add, const char *file, int line)
 {
+    const bool bf16 = values == BFLOAT16, tf32 = values == TENSOR_FLOAT32;
     Fibre *self = current;
     const Site site = {file, line};
     const unsigned lane = self->position.lane;
@@ -119,11 +123,12 @@ product_start(float *d, unsigned n, const uint32_t *a, uint64_t a_shared, uint64
         product->n = n;
         product->in_shared = !a;
         product->bf16 = bf16;
+        product->tf32 = tf32;
         product->add = add;
         product->site = site;
     }
     else if (product->a != a_shared || product->b != b || product->n != n ||
-             product->bf16 != bf16 || product->add != add ||
+             product->bf16 != bf16 || product->tf32 != tf32 || product->add != add ||
              product->site.line != line) {
         fault(self, &site,
               "lane %u takes part in another wgmma, or with other operands, than the "
@@ -141,6 +146,20 @@ product_start(float *d, unsigned n, const uint32_t *a, uint64_t a_shared, uint64
         product->time = ++now;
         check_operands(self, product);
     }
+}
+
+void
+product_start(float *d, unsigned n, const uint32_t *a, uint64_t a_shared, uint64_t b,
+              bool bf16, bool add, const char *file, int line)
+{
+    start(d, n, a, a_shared, b, bf16 ? BFLOAT16 : FLOAT16, add, file, line);
+}
+
+void
+product_of_floats_start(float *d, unsigned n, const uint32_t *a, uint64_t b, bool add,
+                        const char *file, int line)
+{
+    start(d, n, a, 0, b, TENSOR_FLOAT32, add, file, line);
 }
 
 void
@@ -249,6 +268,13 @@ value_of_bits(uint16_t bits, bool bf16)
     return bf16 ? bfloat16_to_float(bits) : half_to_float(bits);
 }
 
+/* The 11 bits of a float that tensor cores read. */
+static double
+value_of_word(uint32_t bits)
+{
+    return (double)bits_float(bits & 0xffffe000u);
+}
+
 /* Reads an operand: to[k][i], i a column of b or one of the warp's rows of a. */
 static void
 read_operand(Fibre *self, const Product *product, bool of_a, double (*to)[2 * MAX_SUMS])
@@ -256,6 +282,14 @@ read_operand(Fibre *self, const Product *product, bool of_a, double (*to)[2 * MA
     each_chunk(self, product, of_a, [&](uintptr_t at, unsigned r, unsigned h) {
         uint16_t bits[8];
         async_has_read(self, at, CHUNK, product->time, "wgmma", &product->site);
+        if (product->tf32) {
+            uint32_t words[4];
+            memcpy(words, (const void *)at, sizeof words);
+            for (unsigned i = 0; i < 4; i++) {
+                to[4 * h + i][r] = value_of_word(words[i]);
+            }
+            return;
+        }
         memcpy(bits, (const void *)at, sizeof bits);
         for (unsigned i = 0; i < 8; i++) {
             const double value = (double)value_of_bits(bits[i], product->bf16);
@@ -287,6 +321,14 @@ make_product(Warp *warp, const Product *product)
     if (product->in_shared) {
         read_operand(any, product, true, a);
     }
+    else if (product->tf32) {
+        for (unsigned lane = 0; lane < WARP; lane++) {
+            for (unsigned i = 0; i < 4; i++) {
+                a[lane % 4 + i / 2 * 4][lane / 4 + i % 2 * 8] =
+                    value_of_word(product->words[lane][i]);
+            }
+        }
+    }
     else {
         for (unsigned lane = 0; lane < WARP; lane++) {
             for (unsigned i = 0; i < 8; i++) {
@@ -300,7 +342,7 @@ make_product(Warp *warp, const Product *product)
     }
     static double sum[ROWS][2 * MAX_SUMS];
     memset(sum, 0, sizeof sum);
-    for (unsigned k = 0; k < DEPTH; k++) {
+    for (unsigned k = 0; k < (product->tf32 ? DEPTH / 2 : (unsigned)DEPTH); k++) {
         for (unsigned row = 0; row < ROWS; row++) {
             const double left = a[k][row];
             for (unsigned n = 0; n < product->n; n++) {

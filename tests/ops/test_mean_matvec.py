@@ -508,6 +508,10 @@ def test_few_tiles_are_numpys_formula(
         np.testing.assert_array_equal(got.astype("f8"), want)
 
 
+TENSOR_CORES = ("tensor_tiles", "warpgroup_tiles")
+
+
+@pytest.mark.parametrize("variant", TENSOR_CORES)
 @pytest.mark.parametrize("dtype", [d for d in FLOATS if d != "float64"])
 @pytest.mark.parametrize(
     ("n", "rows", "cols", "outputs"),
@@ -515,23 +519,25 @@ def test_few_tiles_are_numpys_formula(
         (5, 7, 3, 3),  # one tile of 64 by 64, mostly padding, one stage
         (65, 33, 2, 100),  # rows of neither factor are whole packs
         (2, 600, 16, 5),  # blocks share the depth
+        (140, 288, 2, 9),  # more stages than the ring has
         (700, 40, 2, 400),  # tiles of 128 by 128
         (129, 64, 4, 257),  # the last tiles have one batch, one output
     ],
 )
 def test_tensor_tiles_are_numpys_formula(
-    n: int, rows: int, cols: int, outputs: int, dtype: str, simulator: Any
+    n: int, rows: int, cols: int, outputs: int, dtype: str, variant: str, simulator: Any
 ) -> None:
     """Whole numbers, the same ones along a row: exact in any order."""
     x, matrix, want = exact_call(n, rows, cols, outputs, 1, dtype)
     for schedule, layout in (("ascending", "LN"), ("shuffle", "NL")):
         simulator(schedule=schedule, checks=True)
-        got = mean_matvec(x, matrix, layout, backend="sim", variant="tensor_tiles")
+        got = mean_matvec(x, matrix, layout, backend="sim", variant=variant)
         np.testing.assert_array_equal(got.astype("f8"), want if layout == "LN" else want.T)
 
 
+@pytest.mark.parametrize("variant", TENSOR_CORES)
 @pytest.mark.parametrize("fill", ["positive", "scaled", "special", "tiny"])
-def test_tensor_tiles_have_the_error_of_float32(fill: str) -> None:
+def test_tensor_tiles_have_the_error_of_float32(fill: str, variant: str) -> None:
     """Sums that tensor cores cut; tiles that they cannot make are made by others."""
     rng = np.random.default_rng(8)
     x = rng.random((70, 300, 2), np.float32)
@@ -549,7 +555,7 @@ def test_tensor_tiles_have_the_error_of_float32(fill: str) -> None:
     with np.errstate(all="ignore"):
         want = expect_values(x, matrix)
     assert want.tolerance is not None
-    got = mean_matvec(x, matrix, backend="sim", variant="tensor_tiles").astype("f8")
+    got = mean_matvec(x, matrix, backend="sim", variant=variant).astype("f8")
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want.value))
     infinite = np.isinf(want.value)
     np.testing.assert_array_equal(got[infinite], want.value[infinite])
@@ -558,18 +564,29 @@ def test_tensor_tiles_have_the_error_of_float32(fill: str) -> None:
     assert (error <= want.tolerance[finite] / 8).all()
 
 
-def test_tensor_tiles_are_chosen_for_long_products_of_float32() -> None:
+def test_warpgroup_tiles_have_no_bank_conflicts() -> None:
+    for layout in ("LN", "NL"):
+        for rows in (64, 35):  # rows of whole packs, and others
+            x, matrix = np.ones((40, rows, 400), np.float32), np.ones((130, rows), np.float32)
+            kernels = profile("mean_matvec", x, matrix, layout, variant="warpgroup_tiles")
+            product = kernels["warpgroup_tiles"][1]
+            assert "warpgroup_tiles" in product.kernel
+            assert product.shared_wavefronts == product.shared_ideal, (layout, rows)
+
+
+def test_tensor_cores_are_chosen_for_long_products_of_float32() -> None:
     for n, rows, outputs, dtype, is_chosen in (
         (2000, 1000, 1000, "float32", True),
         (2000, 1000, 1000, "float64", False),
         (2000, 1000, 1000, "float16", False),
-        (200_000, 40, 1000, "float32", False),  # few terms
+        (10_000, 196, 196, "float32", False),  # few terms
+        (200_000, 40, 1000, "float32", False),
         (50, 64, 1000, "float32", False),  # few products
     ):
-        x = np.broadcast_to(np.zeros(1, dtype), (n, rows, 256))
+        x = np.broadcast_to(np.zeros(1, dtype), (n, rows, 64))
         matrix = np.broadcast_to(np.zeros(1, dtype), (outputs, rows))
         plan = _core.plan("mean_matvec", x, matrix, backend="sim")
-        assert (plan["variant"] == "tensor_tiles") == is_chosen, (n, dtype, plan["variant"])
+        assert (plan["variant"] in TENSOR_CORES) == is_chosen, (n, dtype, plan["variant"])
 
 
 def test_every_size_of_tile_is_planned() -> None:

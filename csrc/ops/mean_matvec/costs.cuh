@@ -57,14 +57,16 @@ constexpr tile_kind TILE_KINDS[2][KINDS] = {
      {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.62, 0.45}},
 };
 
-/* The last two on tensor cores, in float32 (shapes/tensor_tiles.cu): predicted. */
+/* The last two on tensor cores, in float32 (shapes/tensor_tiles.cu): of an H100. */
 constexpr tile_kind TENSOR_KINDS[2] = {
-    {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.9, 0.65},
-    {128, 128, BLOCKS, 2.6, 1.9},
+    {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.1, 0.95},
+    {128, 128, BLOCKS, 3.4, 3.1},
 };
-constexpr int64_t TENSOR_ROWS = 64;         /* terms: fewer have a larger error */
+/* By warpgroups (shapes/warpgroup_tiles.cu): predicted. */
+constexpr tile_kind WARPGROUP_KIND = {128, 128, 1, 1.25, 1.25};
+constexpr int64_t TENSOR_ROWS = 256; /* terms: of fewer a tile mostly begins and ends */
 constexpr double TENSOR_PRODUCTS = 1 << 26; /* fewer take v4 a few us */
-constexpr double OF_ORDINARY = 0.8; /* of other estimates is this one worth its risk */
+constexpr double OF_ORDINARY = 0.9; /* of others, with x, is this one worth its risk */
 
 /* Bytes of shared memory of its stages. */
 constexpr int64_t
@@ -77,12 +79,14 @@ stage_bytes(const tile_kind &kind, bool is_wide)
 
 /* ---- tiles ---- */
 
+enum tile_unit { ORDINARY, TENSOR_CORES, WARPGROUPS };
+
 /* The product in tiles of a kind, the depth of each shared by `splits` blocks. */
 struct tile_plan {
     int kind;
     int64_t splits;
     double us;
-    bool on_tensor_cores;
+    tile_unit unit;
 };
 
 /* The sizes that all estimates of a call need. */
@@ -173,27 +177,37 @@ plan_splits(const product_size &s, const tile_kind &kind, tile_plan plan)
 inline tile_plan
 plan_tiles(const product_size &s)
 {
-    const tile_plan v4s = {V4_KIND, 1, whole_tiles_us(s), false};
+    const tile_plan v4s = {V4_KIND, 1, whole_tiles_us(s), ORDINARY};
     tile_plan best = v4s;
     for (int k = 0; k < KINDS; k++) {
         const tile_kind &kind = TILE_KINDS[s.is_wide][k];
         if (stage_bytes(kind, s.is_wide) > s.room) {
             continue;
         }
-        best = faster(best, plan_splits(s, kind, {k, 1, 0, false}));
+        best = faster(best, plan_splits(s, kind, {k, 1, 0, ORDINARY}));
     }
     return best.us < OF_V4S * v4s.us ? best : v4s;
 }
 
-/* The fastest plan on tensor cores; tiles_us' sizes are those of the same kinds. */
+/* The fastest plan by single warps; tiles_us' sizes are those of the same kinds. */
 inline tile_plan
 plan_tensor_tiles(const product_size &s)
 {
-    tile_plan best = plan_splits(s, TENSOR_KINDS[0], {V4_KIND, 1, 0, true});
+    tile_plan best = plan_splits(s, TENSOR_KINDS[0], {V4_KIND, 1, 0, TENSOR_CORES});
     if (stage_bytes(TENSOR_KINDS[1], false) <= s.room) {
-        best = faster(best, plan_splits(s, TENSOR_KINDS[1], {LARGE_KIND, 1, 0, true}));
+        best = faster(
+            best, plan_splits(s, TENSOR_KINDS[1], {LARGE_KIND, 1, 0, TENSOR_CORES}));
     }
     return best;
+}
+
+/* The best splits by warpgroups; us is INFINITY without room. */
+inline tile_plan
+plan_warpgroups(const product_size &s)
+{
+    tile_plan plan = plan_splits(s, WARPGROUP_KIND, {LARGE_KIND, 1, 0, WARPGROUPS});
+    plan.us = WARPGROUP_BYTES <= s.room ? plan.us : INFINITY;
+    return plan;
 }
 
 /* ---- few_batches ---- */
@@ -299,6 +313,9 @@ gpo_status mean_matvec_few_tiles(gpo_call *call);
 
 template <typename T>
 gpo_status mean_matvec_tensor_tiles(gpo_call *call);
+
+template <typename T>
+gpo_status mean_matvec_warpgroup_tiles(gpo_call *call);
 
 template <typename T>
 gpo_status mean_matvec_few_batches(gpo_call *call);

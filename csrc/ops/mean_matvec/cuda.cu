@@ -26,7 +26,7 @@ takes_all(const gpo_call * /* call */)
     return true;
 }
 
-enum { V4 = 4, V5, FEW, FEW_TILES, SHORT_ROWS, MANY, TENSOR };
+enum { V4 = 4, V5, FEW, FEW_TILES, SHORT_ROWS, MANY, TENSOR, WARPGROUP };
 
 static const gpo_variant variants[] = {
     gpo_row<float_types>("v0", "one block", GPO_RUN(mean_matvec_v0)),
@@ -60,19 +60,29 @@ static const gpo_variant variants[] = {
                                    "tensor cores multiply floats in two parts",
                                    GPO_RUN(mean_matvec_tensor_tiles)),
               "any call", takes_all),
+    gpo_shape(gpo_row<float_types>(
+                  "warpgroup_tiles", "warpgroups multiply floats in two parts",
+                  GPO_RUN(mean_matvec_warpgroup_tiles), "run-to-run", "sm_90a"),
+              "any call", takes_all),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
 /* ---- choice, from times on an H200: benchmarks/results/h200-mean_matvec.json ---- */
+
+/* The time of x at the speed of memory, in us. */
+static double
+x_us_of(const gpo_call *call, const product_size &s)
+{
+    const double cols = static_cast<double>(mean_matvec_plan_of(call)->cols);
+    return s.batches * s.rows * cols * s.bytes / MEMORY_BYTES_PER_US;
+}
 
 /* What v5 takes beyond the time of x, in us: the product's last tiles, what does not hide. */
 static double
 v5_us(const gpo_call *call, const product_size &s)
 {
     const tile_kind &kind = TILE_KINDS[s.is_wide][V4_KIND];
-    const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
-    const double x_us = s.batches * s.rows * static_cast<double>(plan.cols) * s.bytes /
-                        MEMORY_BYTES_PER_US;
+    const double x_us = x_us_of(call, s);
     const double last =
         PRODUCT_US + (s.stages + STAGES_AROUND) * kind.alone_us * s.slower;
     return last + fmax(0, whole_tiles_us(s) - last - x_us) + V5_SLOWER * x_us;
@@ -82,26 +92,27 @@ v5_us(const gpo_call *call, const product_size &s)
 static double
 unused_us(const gpo_call *call, const product_size &s)
 {
-    const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
-    const double x_us = s.batches * s.rows * static_cast<double>(plan.cols) * s.bytes /
-                        MEMORY_BYTES_PER_US;
-    return plan.cols > 0 ? x_us / used_loads(call) - x_us : 0;
+    const double x_us = x_us_of(call, s);
+    return x_us > 0 ? x_us / used_loads(call) - x_us : 0;
 }
 
 /*
- * What tensor_tiles takes beyond the time of x; INFINITY where its product is not long,
- * and on GPUs whose tensor cores are not known to be faster than their other units.
+ * The fastest plan on tensor cores, beyond the time of x; its us are INFINITY where the
+ * product is not long, and on GPUs whose tensor cores are not known to be faster than
+ * their other units.
  */
-static double
-tensor_us(const gpo_call *call, const product_size &whole, bool pads)
+static tile_plan
+plan_on_tensor_cores(const gpo_call *call, const product_size &whole, bool pads)
 {
     if (gpo_dtypes[call->out[0].dtype].bytes != 4 || whole.rows < TENSOR_ROWS ||
         whole.batches * whole.outputs * whole.rows < TENSOR_PRODUCTS ||
         gpo_lacks(call->backend, call->device, "sm_90a")) {
-        return INFINITY;
+        return {V4_KIND, 1, INFINITY, ORDINARY};
     }
-    return pads ? plan_tensor_tiles(size_of_product(call, true)).us + padding_us(call)
-                : plan_tensor_tiles(whole).us;
+    const product_size size = pads ? size_of_product(call, true) : whole;
+    tile_plan plan = faster(plan_tensor_tiles(size), plan_warpgroups(size));
+    plan.us += pads ? padding_us(call) : 0;
+    return plan;
 }
 
 static const gpo_variant *
@@ -121,9 +132,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const double others_us = fmin(few_us, fmin(tiles_us, fused_us)) +
                              (is_short ? 0 : unused_us(call, whole));
     const double many_us = many_batches_us(call, whole);
-    if (tensor_us(call, whole, pads) < OF_ORDINARY * fmin(others_us, many_us)) {
+    const tile_plan tensor = plan_on_tensor_cores(call, whole, pads);
+    const double x_us = x_us_of(call, whole);
+    if (tensor.us + x_us < OF_ORDINARY * (fmin(others_us, many_us) + x_us)) {
         GPO_SAY(why, "a long product: tensor cores multiply floats in two parts");
-        return &variants[TENSOR];
+        return &variants[tensor.unit == WARPGROUPS ? WARPGROUP : TENSOR];
     }
     if (many_us < OF_OTHERS * others_us) {
         GPO_SAY(why, "many batches of a small problem: blocks keep their means");

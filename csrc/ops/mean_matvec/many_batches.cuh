@@ -17,6 +17,8 @@ constexpr double MANY_ELEMENT_INSTRUCTIONS = 4; /* an element of a lane */
 constexpr double MANY_PRODUCTS_PER_US[3][2] = {
     {30000, 15000}, {45000, 22000}, {75000, 35000}};
 constexpr double MANY_DEPTH_US[3] = {0.015, 0.025, 0.05}; /* a step along the depth */
+constexpr double MANY_START_US = 4; /* one launch, where others have two or three */
+constexpr double MANY_MATRIX = 2;   /* times a copy of the matrix at L2's rate */
 constexpr double MANY_SLOWER = 0.1; /* its stream of x beside v4's */
 constexpr double OF_OTHERS = 0.9;   /* of their estimates is this one worth its risk */
 
@@ -150,12 +152,14 @@ many_batches_us(const gpo_call *call, const product_size &s)
     const double share = static_cast<double>(plan.share);
     const double last = fmax(per_batch * fmin(share, static_cast<double>(plan.piece)),
                              MANY_DEPTH_US[plan.kind] * s.rows);
-    const double first = s.rows * s.outputs * s.bytes * plan.blocks / L2_BYTES_PER_US;
+    const double first =
+        MANY_MATRIX * s.rows * s.outputs * s.bytes * plan.blocks / L2_BYTES_PER_US;
     /* A block that multiplies brings no more than its ring holds; others of its SM do. */
     const double products_us = fmax(0, per_batch * share - last);
     const double out_us = s.batches * s.outputs * s.bytes / MEMORY_BYTES_PER_US;
     const double hidden_us = plan.blocks > 1 ? x_us + out_us : 0;
-    return PRODUCT_US + first + last + MANY_SLOWER * x_us + fmax(0, means_us - x_us) +
+    return MANY_START_US + first + last + MANY_SLOWER * x_us +
+           fmax(0, means_us - x_us) +
            fmax(0, products_us - hidden_us + fmin(means_us, hidden_us));
 }
 

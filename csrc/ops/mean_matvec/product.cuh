@@ -207,6 +207,14 @@ struct factor_rows {
     bool wide;         /* rows are aligned whole packs */
 };
 
+/* Where pack k of row r is: rows without padding lie in the swizzle of wgmma_operand. */
+template <int ROW_PACKS>
+__device__ __forceinline__ int
+place_of(int r, int k)
+{
+    return ROW_PACKS > DEPTH_PACKS ? k : k ^ (r % 8);
+}
+
 /*
  * Copies a stage of COUNT rows to shared memory: `left` terms of each from `at` on, with
  * zeros past their end.  Whole packs and single values are copied asynchronously,
@@ -226,7 +234,7 @@ bring_rows(pack<V> (*to)[ROW_PACKS], const factor_rows<T> &f, int64_t at, int64_
             const T *const p = f.first + (exists ? (at + k) * f.step : 0);
 #pragma unroll 4
             for (int r = from; r < COUNT; r += SPACING) {
-                start_value_copy(&to[r][k / SIZE].v[k % SIZE],
+                start_value_copy(&to[r][place_of<ROW_PACKS>(r, k / SIZE)].v[k % SIZE],
                                  p + (r < f.last ? r : f.last) * f.row, exists);
             }
             return;
@@ -244,7 +252,7 @@ bring_rows(pack<V> (*to)[ROW_PACKS], const factor_rows<T> &f, int64_t at, int64_
         }
         const T *const q = p + (r < f.last ? r : f.last) * f.row;
         if (std::is_same_v<T, V> && own > 0) {
-            start_copy(&to[r][k], q, l2_evict_unchanged());
+            start_copy(&to[r][place_of<ROW_PACKS>(r, k)], q, l2_evict_unchanged());
             continue;
         }
         pack<V> out = {};
@@ -254,9 +262,43 @@ bring_rows(pack<V> (*to)[ROW_PACKS], const factor_rows<T> &f, int64_t at, int64_
                 out.v[e] = value_of(q[e * f.step]);
             }
         }
-        to[r][k] = out;
+        to[r][place_of<ROW_PACKS>(r, k)] = out;
     }
 }
+
+/* The factors of a tile, from term `begin` on. */
+template <typename T, int OUTPUTS, int BATCHES>
+struct tile_factors {
+    using V = value_type<T>;
+    factor_rows<T> matrix;
+    factor_rows<V> means;
+
+    __device__ __forceinline__ tile_factors(const mean_matvec_view<T> &v,
+                                            int64_t output, int64_t batch,
+                                            int64_t begin)
+        : matrix{v.matrix + output * v.matrix_output + begin * v.matrix_row,
+                 v.matrix_output, v.matrix_row, last(v.outputs - output - 1, OUTPUTS),
+                 is_wide(v.matrix, v.matrix_output, v.matrix_row, v.rows)},
+          means{v.means + batch * v.rows + begin, v.rows, 1,
+                last(v.batches - batch - 1, BATCHES),
+                is_wide(v.means, v.rows, 1, v.rows)}
+    {
+    }
+
+    static __device__ __forceinline__ int last(int64_t row, int count)
+    {
+        return static_cast<int>(row < count ? row : count);
+    }
+
+    /* Copies `left` terms from `at` on, of all outputs and then of all batches. */
+    template <int ROW_PACKS>
+    __device__ __forceinline__ void bring(pack<V> (&rows)[OUTPUTS + BATCHES][ROW_PACKS],
+                                          int64_t at, int64_t left) const
+    {
+        bring_rows<OUTPUTS>(rows, matrix, at, left);
+        bring_rows<BATCHES>(rows + OUTPUTS, means, at, left);
+    }
+};
 
 /*
  * Sums terms [begin, end) of OUTPUTS outputs from `output` on of BATCHES batches from
@@ -279,21 +321,12 @@ sum_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, int64_t be
                       sums_of_tile::SHARES <= stage::sums::SHARES,
                   "the stages have its layout and room for its shares");
     sums_of_tile sums;
-    const int64_t outputs = v.outputs - output - 1, batches = v.batches - batch - 1;
-    const factor_rows<T> matrix = {
-        v.matrix + output * v.matrix_output + begin * v.matrix_row, v.matrix_output,
-        v.matrix_row, static_cast<int>(outputs < OUTPUTS ? outputs : OUTPUTS),
-        is_wide(v.matrix, v.matrix_output, v.matrix_row, v.rows)};
-    const factor_rows<V> means = {
-        v.means + batch * v.rows + begin, v.rows, 1,
-        static_cast<int>(batches < BATCHES ? batches : BATCHES),
-        is_wide(v.means, v.rows, 1, v.rows)};
+    const tile_factors<T, OUTPUTS, BATCHES> factors(v, output, batch, begin);
     const int64_t terms = end - begin;
     int64_t at = 0;
     const auto bring = [&](int to) {
         if (at < terms) { /* else nobody reads the stage */
-            bring_rows<OUTPUTS>(stages.rows[to], matrix, at, terms - at);
-            bring_rows<BATCHES>(stages.rows[to] + OUTPUTS, means, at, terms - at);
+            factors.bring(stages.rows[to], at, terms - at);
         }
         at += STAGE;
         group_copies();

@@ -27,7 +27,7 @@ constexpr int64_t HIDDEN = 15; /* and so many outputs per element: beyond, the p
 /* short_rows (shapes/). */
 constexpr int64_t SHORT_COLS_OF_LANE = 10; /* elements of a row */
 constexpr int64_t SHORT_COLS = 32 * SHORT_COLS_OF_LANE;
-constexpr double LEAST_USED = 0.6;        /* of the loads of lanes that share a row */
+constexpr double LEAST_USED = 0.57;       /* of the loads of lanes that share a row */
 constexpr int SHORT_BYTES = 16 << 10;     /* of a chunk of x, two per block */
 constexpr int SHORT_BLOCKS[2] = {6, 4};   /* per SM; of float64 */
 constexpr double PADDED_BYTES = 64 << 20; /* of a matrix that is copied */
@@ -36,6 +36,10 @@ constexpr double PADDED_BYTES = 64 << 20; /* of a matrix that is copied */
 constexpr int64_t MOST_SPLITS = 32;
 constexpr int NARROW_RING = 4;   /* stages of a tile of fewer than 64 batches... */
 constexpr int NARROW_BLOCKS = 3; /* ... and of fewer than 32 blocks per SM */
+
+/* warpgroup_tiles (shapes/). */
+constexpr int WARPGROUP_RING = 4; /* stages; then low parts of two stages' means */
+constexpr int WARPGROUP_BYTES = (WARPGROUP_RING * 256 + 2 * 128) * 128;
 
 /* few_batches (shapes/). */
 constexpr int FEW_OUTPUTS = 4, FEW_BATCHES = 4;    /* of a block */

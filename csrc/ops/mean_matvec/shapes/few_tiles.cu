@@ -16,7 +16,12 @@ __launch_bounds__(THREADS, BATCHES < 32 ? NARROW_BLOCKS : BLOCKS)
 {
     using product = product_stages<value_type<T>, OUTPUTS, BATCHES>;
     GPO_DYN_SHARED(product, stages);
-    multiply_shares<OUTPUTS, BATCHES, tile_sums>(v, across, blocks, s, *stages);
+    each_share<OUTPUTS, BATCHES>(v, across, blocks, s, [&](const tile_share &share) {
+        put_share<OUTPUTS, BATCHES>(v, s, share,
+                                    sum_tile<OUTPUTS, BATCHES>(v, share.output,
+                                                               share.batch, share.begin,
+                                                               share.end, *stages));
+    });
 }
 
 template <typename T>
@@ -82,11 +87,14 @@ mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
     }
     s.part = static_cast<V *>(part);
     if constexpr (!std::is_same_v<T, double>) {
-        if (!status && plan.on_tensor_cores) {
+        if (!status && plan.unit == TENSOR_CORES) {
             status = mean_matvec_tensor_product(call, v, plan.kind, s);
         }
+        if (!status && plan.unit == WARPGROUPS) {
+            status = mean_matvec_warpgroup_product(call, v, s);
+        }
     }
-    if (!status && !plan.on_tensor_cores) {
+    if (!status && plan.unit == ORDINARY) {
         status = plan.kind == 0   ? multiply<0>(call, v, s)
                  : plan.kind == 1 ? multiply<1>(call, v, s)
                  : plan.kind == 2 ? multiply<2>(call, v, s)

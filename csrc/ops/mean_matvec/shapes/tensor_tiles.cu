@@ -144,7 +144,12 @@ __launch_bounds__(THREADS, BLOCKS)
 {
     using product = product_stages<float, OUTPUTS, BATCHES>;
     GPO_DYN_SHARED(product, stages);
-    multiply_shares<OUTPUTS, BATCHES, tensor_sums>(v, across, blocks, s, *stages);
+    each_share<OUTPUTS, BATCHES>(v, across, blocks, s, [&](const tile_share &share) {
+        put_share<OUTPUTS, BATCHES>(
+            v, s, share,
+            sum_tile<OUTPUTS, BATCHES, tensor_sums>(v, share.output, share.batch,
+                                                    share.begin, share.end, *stages));
+    });
 }
 
 /* ---- launch ---- */
