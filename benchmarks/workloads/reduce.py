@@ -33,6 +33,7 @@ TINY = (("sum 2^13", "float32"), ("sum 4097", "float32"), ("sum (33,129) axis1",
 
 SMOKE_SIZES = (0, 1, 31, 33, 257, 1025)
 SMOKE_SHAPE = (7, 5, 33)
+SMOKE_TRANSPOSED = (35, 3, 67)
 ARGS = ("argmin", "argmax")
 WHOLE = "biu"  # NumPy's kinds of dtypes whose results are exact
 
@@ -88,6 +89,11 @@ def smoke(rng: np.random.Generator) -> Iterator[Problem]:
                     {"op": op, "axis": axis},
                     judge(x, op, axis, want),
                 )
+            x = random(SMOKE_TRANSPOSED, dtype, rng)
+            x = (near_one(x) if op == "prod" and x.dtype.kind not in WHOLE else x).T
+            label = f"{op} transposed {SMOKE_TRANSPOSED} axis=1"
+            check = judge(x, op, 1, ref.reduce(x, op=op, axis=1))
+            yield Problem("reduce", label, dtype, (x,), {"op": op, "axis": 1}, check)
 
 
 # ---- inputs ----

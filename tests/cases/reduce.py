@@ -119,6 +119,10 @@ def reduce_samples(dtype: str, extent: str) -> Iterator[Sample]:
                     if turn % 4 == 0 and op in INITIAL_OPS:
                         options.append(("initial", initial_of(op, dtype)))
                     yield Sample((Spec(shape, dtype, layout, fill),), tuple(options))
+        # Short rows across memory, whose results lie in another order than their elements.
+        for shape, axis in (((35, 1, 67), 1), ((9, 3, 40), 1), ((5, 20, 2, 3), 3)):
+            spec = Spec(shape, dtype, "F", _reduce_fill(op, dtype, "F", len(shape)))
+            yield Sample((spec,), (("op", op), ("axis", axis)))
     # Results in another dtype than the default: elements are converted first, then combined.
     for op in ("sum", "prod", "mean"):
         fill = "signs" if op == "prod" else "whole"
@@ -267,6 +271,7 @@ def reduce_floats() -> Iterator[Sample]:
                 for axis in (0, 1):
                     options = (("op", op), ("axis", axis))
                     yield Sample((Spec(shape, dtype, "C", fill),), options)
+            yield Sample((Spec((21, 5, 39), dtype, "F", fill),), (("op", op), ("axis", 1)))
 
 
 def _overlap(x: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -98,6 +98,16 @@ SHRUNK: tuple[tuple[Shape, Bits], ...] = (
     ((4, 5, 6), (("scale", 0.5),)),
 )
 
+# One axis, with no, few and many outputs of an element, around the threads of a block.
+LINES: tuple[tuple[Shape, Bits], ...] = (
+    ((256,), (("scale", 1.5),)),
+    ((300,), (("scale", 1.3),)),
+    ((255,), (("size", 700),)),
+    ((100,), (("scale", 5.4),)),
+    ((30,), (("size", 999),)),
+    ((513,), (("size", 400),)),
+)
+
 LARGE: tuple[tuple[Shape, Bits], ...] = (
     ((40, 56), (("scale", 2.0),)),
     ((65, 129), (("scale", 2.0),)),
@@ -159,7 +169,8 @@ def samples(dtype: str, extent: str) -> Iterator[Sample]:
                 yield found
     packed = ((1, 2), False), ((1, 16), True)
     shrunk = ((2, 3), False), ((1, 4), True)
-    for group, ways in ((PACKED, packed), (SHRUNK, shrunk)):
+    lines = ((1, 1), False), ((2, 3), False)
+    for group, ways in ((PACKED, packed), (SHRUNK, shrunk), (LINES, lines)):
         for (spatial, asked), (channels, last) in itertools.product(group, ways):
             found = sample_of(spatial, asked, dtype, channels, last=last)
             if found not in seen:
@@ -178,6 +189,7 @@ def floats() -> Iterator[Sample]:
         for spatial, asked in (SMALL[7], SMALL[9], SMALL[13], SMALL[21], LARGE[2]):
             yield sample_of(spatial, asked, dtype, (2, 3))
             yield sample_of(spatial, asked, dtype, (1, 4), last=True)
+        yield sample_of((300,), (("scale", 1.3),), dtype, (2, 3))
         yield sample_of((130, 134), (("scale", 2.0),), dtype, (2, 3))
         yield sample_of((13, 34), (("scale", 0.7),), dtype, (2, 3))
 

@@ -21,17 +21,20 @@ from cases import BFLOAT16, dtype_of
 from cases.reduce import REDUCE_OPS, reduce_expect, reduce_fewer, reduce_samples
 from conftest import Figure
 
-from gpuopt import _core, reduce, ref
+from gpuopt import VariantError, _core, explain, reduce, ref
 from gpuopt.lab.profile import profile
+
+# They take certain calls alone, and have tests of their own.
+SPECIAL = ("transposed", "few_down", "one_block")
 
 
 def variants() -> list[tuple[str, str]]:
-    """(backend, variant) of every row that can run here."""
+    """(backend, variant) of every row that can run here and takes most calls."""
     usable = _core.backends()
     return [
         (row["backend"], row["name"])
         for row in _core.variants("reduce")
-        if row["available"] and usable[row["backend"]] is None
+        if row["available"] and usable[row["backend"]] is None and row["name"] not in SPECIAL
     ]
 
 
@@ -701,6 +704,86 @@ def test_columns_along_several_axes() -> None:
     for view in (x[:, ::2], x[:, ::2, ::2], x[::2, ::3, ::2, ::5], x[:, ::2, :, :, ::2]):
         for axis in ((0, 1), (0, 2), (1, 3), (0, 1, 2), (0, 1, 2, 3), (0, 1, 2, 4)):
             check_columns(view, axis)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16", "int64", "float64", "complex128"])
+def test_transposed_tiles(dtype: str) -> None:
+    """Sides of a tile and one more or less, one axis between and outer ones, both ways."""
+    rng = np.random.default_rng(10)
+    ops = ("sum", "mean") if dtype == "complex128" else ("sum", "mean", "min", "argmax", "all")
+    for shape in ((33, 1, 32), (65, 2, 63), (3, 1, 129), (2, 31, 5, 3), (3, 64, 4, 2)):
+        x = rng.integers(0, 9, shape).astype(dtype)
+        for view in (x.T, x.T[::-1], x.T[..., ::-1], x.swapaxes(0, -1)[:, :1]):
+            for op in ops:
+                for axis in range(1, view.ndim - 1):
+                    got = reduce(view, op, axis=axis, backend="sim", variant="transposed")
+                    np.testing.assert_allclose(
+                        got, ref.reduce(view, op, axis=axis), rtol=1e-3, err_msg=f"{shape} {op}"
+                    )
+
+
+def test_transposed_is_for_results_in_another_order() -> None:
+    x = np.ones((40, 3, 50), "float32")
+    with pytest.raises(VariantError, match="transposed"):
+        reduce(x, axis=1, backend="sim", variant="transposed")
+    for rows, variant in ((1024, "transposed"), (1023, "columns")):
+        many = np.broadcast_to(np.ones((1024, 1, rows), "float16"), (1024, 3, rows)).T
+        assert explain("reduce", many, axis=1, backend="sim")[0]["variant"] == variant
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int16", "float16", "float32", "float64"])
+def test_special_kernels_on_every_place(dtype: str) -> None:
+    """An element that decides, nan or large, at each place; zeros of both signs."""
+    ops = [op for op in REDUCE_OPS if op != "prod"]
+    for view, axis, variant in (
+        (np.zeros(131), None, "one_block"),
+        (np.zeros((3, 1, 4, 8)), 3, "few_down"),
+        (np.zeros((5, 2, 7)), 1, "few_down"),
+        (np.zeros((2, 3, 2, 5))[..., ::2], (0, 2), "few_down"),
+        (np.zeros((7, 3, 33)).T, 1, "transposed"),
+    ):
+        x = view.astype(dtype, order="K")
+        if dtype.startswith("float"):
+            x.flat[::2] = -0.0
+        for k in range(0, x.size, 1 + x.size // 131):
+            for value in (1, np.nan) if dtype.startswith("float") else (1,):
+                y = x.copy(order="K")
+                y[np.unravel_index(k, y.shape)] = value
+                for op in ops[k % 2 :: 2]:
+                    if isinstance(axis, tuple) and op.startswith("arg"):
+                        continue
+                    got = reduce(y, op, axis=axis, backend="sim", variant=variant)
+                    want = ref.reduce(y, op, axis=axis)
+                    np.testing.assert_allclose(got, want, rtol=1e-3, err_msg=f"{variant} {op}")
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex128"])
+def test_one_block_of_any_length(dtype: str) -> None:
+    """Whole packs and some elements more, all that threads load, starts between packs."""
+    most = 32768 // np.dtype(dtype).itemsize
+    base = np.random.default_rng(12).integers(0, 3, most + 1).astype(dtype)
+    for n in (1, 3, 16, 17, 511, most // 4 - 1, most // 4, most // 4 + 1, most - 1, most):
+        for x in (base[:n], base[1 : n + 1]):
+            assert explain("reduce", x, backend="sim")[0]["variant"] == "one_block"
+            for op in ("sum", "mean") if dtype == "complex128" else ("sum", "argmax", "all"):
+                got = reduce(x, op, backend="sim", variant="one_block")
+                np.testing.assert_allclose(got, ref.reduce(x, op), rtol=1e-3)
+    with pytest.raises(VariantError, match="one_block"):
+        reduce(base, backend="sim", variant="one_block")
+
+
+def test_few_down_is_for_short_rows() -> None:
+    """Two waves of threads, rows of up to 8 elements; a view that is packed is another's."""
+    x = np.ones((9, 16384), "float32")
+    for rows, cols, variant in ((16384, 8, "few_down"), (16384, 9, "columns")):
+        row = explain("reduce", x[:cols, :rows], axis=0, backend="sim")[0]
+        assert row["variant"] == variant
+    row = explain("reduce", np.ones((8, 16385), "float32"), axis=0, backend="sim")[0]
+    assert row["variant"] == "columns"
+    sparse = np.arange(24000.0).reshape(2, 10, 3, 400).swapaxes(0, -1)[::100, :1]
+    for variant in ("few_down", "transposed"):
+        got = reduce(sparse, axis=1, backend="sim", variant=variant)
+        np.testing.assert_array_equal(got, sparse[:, 0])
 
 
 # Rows of one and of several loads of a lane, that end in a pack or beside one.

@@ -654,6 +654,8 @@ def test_shapes_have_kernels_of_their_own() -> None:
         ((1, 2, 6, 16), (1.0, 2.0), "aligned_rows", "aligned_rows"),
         ((1, 2, 6, 5), 3.0, "any_rows", "whole_scales"),
         ((1, 2, 6, 5), 1.5, "any_rows", "contiguous_rows"),
+        ((1, 2, 190), 1.5, "any_rows", "contiguous_rows"),
+        ((1, 2, 194), 1.5, "any_rows", "long_rows"),
         ((1, 2, 6, 16), 0.5, "any_rows", "small_scales"),
         ((1, 2, 6, 16), (0.5, 1.5), "any_rows", "contiguous_rows"),
     ):
@@ -801,6 +803,30 @@ def test_contiguous_rows_give_the_bits_of_the_scalar_loop(dtype: str) -> None:
                 assert got.tobytes() == want.tobytes(), (full, options, view.strides)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_long_rows_give_the_bits_of_the_scalar_loop(dtype: str) -> None:
+    """Columns and rows around those of a block, at any scale, of dy as it lies."""
+    rng = np.random.default_rng(23)
+    where: dict[str, Any] = {"backend": "sim", "variant": "long_rows"}
+    for turn, (shape, scale) in enumerate(
+        (((3, 7, 257), 1.5), ((1, 1, 700), 2.7), ((5, 41, 40), 7.3), ((2, 3, 512), 0.6))
+    ):
+        options: dict[str, Any] = {"scale": scale, "exact": turn % 2 == 0}
+        out = output_shape(shape, tuple(options.items()))
+        dy = (rng.standard_normal(out) * 9).astype(dtype_of(dtype))
+        for view in (dy, dy[:1], dy[:1, ::-1], np.broadcast_to(dy[:1, :1], dy.shape)):
+            full = (*view.shape[:2], shape[2])
+            want = upsample_nearest_backward(
+                view, full, backend="cpu", variant="scalar", **options
+            )
+            got = upsample_nearest_backward(view, full, **options, **where)
+            assert got.tobytes() == want.tobytes(), (full, options, view.strides)
+    other: tuple[int, ...]
+    for other in ((2, 3, 4, 9), (2, 3, 4, 5, 9)):
+        with pytest.raises(gpuopt.VariantError, match="long_rows"):
+            upsample_nearest_backward(np.ones(other, "f"), other, scale=1.0, **where)
+
+
 def test_first_outputs_by_three_steps() -> None:
     """A gradient of ones counts the outputs of each element, near 2^20 of them, too."""
     rng = np.random.default_rng(22)
@@ -814,10 +840,11 @@ def test_first_outputs_by_three_steps() -> None:
     for size, n in lengths:
         for exact in (False, True):
             options: dict[str, Any] = {"size": size, "exact": exact, "backend": "sim"}
-            dy = np.ones((1, 1, size), np.int32)
-            got = upsample_nearest_backward(dy, (1, 1, n), variant="contiguous_rows", **options)
             want = np.bincount(ref.upsample_sources(n, size, None, exact), minlength=n)
-            np.testing.assert_array_equal(got[0, 0], want, err_msg=str((n, size, exact)))
+            for variant, dt in (("contiguous_rows", "int32"), ("long_rows", "float64")):
+                dy = np.ones((1, 1, size), dt)
+                got = upsample_nearest_backward(dy, (1, 1, n), variant=variant, **options)
+                np.testing.assert_array_equal(got[0, 0], want, err_msg=str((n, size, exact)))
     with pytest.raises(gpuopt.VariantError, match="contiguous_rows"):
         options |= {"size": 2**20, "variant": "contiguous_rows"}
         upsample_nearest_backward(np.ones((1, 1, 2**20), np.int32), (1, 1, 5), **options)

@@ -118,8 +118,7 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
                      ? 2 * OVERLAP_BLOCK
                      : OVERLAP_BLOCK;
     const double sms = gpo_processors(call), blocks = static_cast<double>(s->blocks);
-    const double named = NAMED_WORK * (1 << s->log_lanes) + ASKED_ROW_WORK * mean_rows +
-                         ASKED_WORK * mean;
+    const double named = NAMED_WORK + ASKED_ROW_WORK * mean_rows + ASKED_WORK * mean;
     const double work = s->threads * THREAD_WORK + windows * WINDOW_WORK +
                         elements * ZERO_WORK + windows / named_by * named;
     const double waits = (2 + windows / (s->threads * IN_FLIGHT)) * WAIT_US;
@@ -132,7 +131,8 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
     const double most_us = fmax(fmax(parts[0], parts[1]), parts[2]);
     const double others_us = parts[0] + parts[1] + parts[2] - most_us;
     /* blocks beside each other hide what does not take longest */
-    s->us = OVERLAP_MEASURED * (GRADIENT_LAUNCH_US + most_us + others_us / resident);
+    const double hidden = resident + 1; /* a block alone hides about half */
+    s->us = OVERLAP_MEASURED * (GRADIENT_LAUNCH_US + most_us + others_us / hidden);
     return true;
 }
 

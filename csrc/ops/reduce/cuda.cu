@@ -32,7 +32,38 @@ takes_few_axes(const gpo_call *call)
     return has_few_axes(*reduce_plan_of(call));
 }
 
-enum { V9 = 9, SHORT_ROWS, COLUMNS };
+static bool
+takes_transposed(const gpo_call *call)
+{
+    return are_transposed(*reduce_plan_of(call));
+}
+
+/* Whether so many results are transposed that each would be a write of a sector. */
+static bool
+are_many_transposed(const reduce_plan &plan)
+{
+    const reduce_axes &kept = plan.kept;
+    return plan.rows >= MANY_COPIED && plan.cols <= SHORT_TRANSPOSED &&
+           are_transposed(plan) && kept.shape[nearest_axis(kept)] >= TRANSPOSED_SIDE &&
+           kept.shape[kept.ndim - 1] >= TRANSPOSED_SIDE;
+}
+
+static bool
+takes_few_down(const gpo_call *call)
+{
+    return are_few_down(*reduce_plan_of(call));
+}
+
+static bool
+takes_one_block(const gpo_call *call)
+{
+    const reduce_plan &plan = *reduce_plan_of(call);
+    return plan.kept.ndim == 0 && plan.rows == 1 && are_runs(plan) &&
+           plan.reduced.ndim <= 1 && plan.cols > 0 &&
+           plan.cols * gpo_dtypes[call->in[0].dtype].bytes <= ONE_BLOCK_BYTES;
+}
+
+enum { V9 = 9, SHORT_ROWS, COLUMNS, TRANSPOSED, FEW, ONE_BLOCK };
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "interleaved addressing, divergent", RUNG(reduce_v0)),
@@ -53,6 +84,17 @@ static const gpo_variant variants[] = {
                                   GPO_RUN(reduce_columns)),
               "arrays of at most 6 axes, kept or reduced, after merging",
               takes_few_axes),
+    gpo_shape(gpo_row<every_type>("transposed", "tiles of results in shared memory",
+                                  GPO_RUN(reduce_transposed)),
+              "transposed arrays of at most 6 axes", takes_transposed),
+    gpo_shape(gpo_row<every_type>("few_down",
+                                  "a thread for a result, all loads at once",
+                                  GPO_RUN(reduce_few_down)),
+              "at most 2^30 results of up to 8 elements, along at most 3 axes",
+              takes_few_down),
+    gpo_shape(gpo_row<every_type>("one_block", "all loads of a row at once",
+                                  GPO_RUN(reduce_one_block)),
+              "one contiguous row of at most 32 KiB", takes_one_block),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -67,7 +109,26 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "v9 is the last rung, and takes any number of axes");
         return &variants[V9];
     }
+    if (are_many_transposed(plan)) {
+        GPO_SAY(why, "transposed: %lld results in another order than their elements",
+                static_cast<long long>(plan.rows));
+        return &variants[TRANSPOSED];
+    }
+    if (takes_one_block(call)) {
+        GPO_SAY(why, "one_block: a row of %lld elements, all on their way at once",
+                static_cast<long long>(plan.cols));
+        return &variants[ONE_BLOCK];
+    }
     const int64_t processors = gpo_processors(call);
+    const int element = gpo_dtypes[call->in[0].dtype].bytes;
+    const int64_t bytes = plan.cols * element, many = processors * MANY_ROWS;
+    const bool is_uneven = plan.rows >= many && bytes % 16 != 0;
+    if (takes_few_down(call) && plan.rows <= processors * FEW_RESULTS &&
+        !are_transposed(plan) && (!are_runs(plan) || is_uneven)) {
+        GPO_SAY(why, "few_down: a thread for each of %lld results of %lld elements",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[FEW];
+    }
     if (!are_runs(plan) && !are_columns(plan) && plan.cols <= SHORT_GAPPED &&
         plan.rows > processors * BLOCKS_PER_PROCESSOR) {
         GPO_SAY(why, "short_rows: %lld rows of %lld elements with gaps",
@@ -82,11 +143,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "columns: many results of one element each, beside each other");
         return &variants[COLUMNS];
     }
-    const int element = gpo_dtypes[call->in[0].dtype].bytes;
-    const int64_t bytes = plan.cols * element;
-    const int64_t many = processors * MANY_ROWS;
-    if (plan.cols > 1 && plan.cols <= FEW_DOWN && plan.rows >= many &&
-        bytes % 16 != 0) {
+    if (plan.cols > 1 && plan.cols <= FEW_DOWN && is_uneven) {
         GPO_SAY(why, "columns: a thread for each of %lld rows of %lld elements",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[COLUMNS];

@@ -51,14 +51,27 @@ constexpr int64_t ROUNDS_ALONE = 3;
    several such rows, they use whole sectors together.  Estimated. */
 constexpr int64_t FEW_DOWN = 8;
 
+/* few_down: threads of a block, and kept axes at most. */
+constexpr int FEW_BLOCK = 128, MOST_FEW_AXES = 3;
+
+/* The choice: results of few_down per SM, two waves of its threads.  Estimated. */
+constexpr int64_t FEW_RESULTS = 4096;
+
+/* one_block: bytes of its row, at most: all are on their way at once. */
+constexpr int64_t ONE_BLOCK_BYTES = ROW_BLOCK * TILE_ITEMS * 16;
+
 /* columns: rows with gaps that a block may have; a warp reads 4 elements of each. */
 constexpr int ROWS_WITH_GAPS = 8;
 
 /* The choice: rows with gaps up to this length are for short_rows where they are more
    than blocks at once, each of which takes 2.6 us.  From times in NOTES.md. */
-constexpr int64_t SHORT_GAPPED = 1024;
+constexpr int64_t SHORT_GAPPED = 2048;
 
 /* The choice: results of one element each, from which columns beat short_rows. */
 constexpr int64_t MANY_COPIED = 1 << 20;
+
+/* The choice: so many results, of rows up to this length, are for `transposed` where
+   both sides of a tile are at least so long.  Estimated. */
+constexpr int64_t SHORT_TRANSPOSED = 32, TRANSPOSED_SIDE = 16;
 
 #endif

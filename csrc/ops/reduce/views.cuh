@@ -53,6 +53,35 @@ has_neighbours(const reduce_plan &plan)
     return kept.ndim > 0 && kept.strides[kept.ndim - 1] == 1;
 }
 
+/* The axis along which elements are nearest to each other; there is one. */
+inline int
+nearest_axis(const reduce_axes &axes)
+{
+    int nearest = 0;
+    for (int d = 1; d < axes.ndim; d++) {
+        if (llabs(axes.strides[d]) <= llabs(axes.strides[nearest])) {
+            nearest = d;
+        }
+    }
+    return nearest;
+}
+
+/* Whether neighbouring results are not the nearest elements, for transposed.cu. */
+inline bool
+are_transposed(const reduce_plan &plan)
+{
+    const reduce_axes &kept = plan.kept;
+    return has_few_axes(plan) && kept.ndim > 1 && nearest_axis(kept) < kept.ndim - 1;
+}
+
+/* Whether a thread may have a row, for few_down.cu. */
+inline bool
+are_few_down(const reduce_plan &plan)
+{
+    return plan.kept.ndim > 0 && plan.kept.ndim <= MOST_FEW_AXES && plan.rows > 0 &&
+           plan.rows <= 1 << 30 && plan.cols > 0 && plan.cols <= FEW_DOWN;
+}
+
 /*
  * Whether neighbouring threads take neighbouring results, for columns.cu: these are
  * closer together in memory than the elements of a row, or a row has few.
@@ -64,12 +93,8 @@ are_columns(const reduce_plan &plan)
     if (kept.ndim == 0 || plan.cols <= FEW_DOWN) {
         return kept.ndim > 0;
     }
-    int64_t nearest = llabs(kept.strides[0]);
-    for (int d = 1; d < kept.ndim; d++) {
-        const int64_t apart = llabs(kept.strides[d]);
-        nearest = apart < nearest ? apart : nearest;
-    }
-    return reduced.ndim == 0 || nearest <= llabs(reduced.strides[reduced.ndim - 1]);
+    return reduced.ndim == 0 || llabs(kept.strides[nearest_axis(kept)]) <=
+                                    llabs(reduced.strides[reduced.ndim - 1]);
 }
 
 /* The offset of element number i of these axes from the first, for these strides. */
@@ -176,5 +201,14 @@ gpo_status reduce_short_rows(gpo_call *call);
 
 template <typename T>
 gpo_status reduce_columns(gpo_call *call);
+
+template <typename T>
+gpo_status reduce_transposed(gpo_call *call);
+
+template <typename T>
+gpo_status reduce_few_down(gpo_call *call);
+
+template <typename T>
+gpo_status reduce_one_block(gpo_call *call);
 
 #endif

@@ -44,7 +44,8 @@ enum {
     ANY_ROWS,
     WHOLE_SCALES,
     SMALL_SCALES,
-    CONTIGUOUS_ROWS
+    CONTIGUOUS_ROWS,
+    LONG_ROWS
 };
 
 static const gpo_variant forward_variants[] = {
@@ -97,6 +98,12 @@ static const gpo_variant backward_variants[] = {
         "rows of dy contiguous, of axes with fewer than 2^20 elements, up to 2^30 "
         "of them",
         takes_contiguous_rows),
+    gpo_shape(
+        gpo_row<float_types>("long_rows", "a column of one axis, row after row",
+                             RUN(upsample_nearest_backward_long_rows, carrier_of)),
+        "channels first, one axis of fewer than 2^20 elements, with gradients beside "
+        "each other and rows evenly spaced",
+        takes_long_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -131,6 +138,14 @@ is_small(const gpo_call *call)
     return bytes >= 4 && upsample_nearest_plan_of(call)->size <= SMALL_BYTES / bytes;
 }
 
+/* Whether most threads of long_rows have a column of dx. */
+static bool
+has_busy_columns(const gpo_call *call)
+{
+    const int64_t columns = upsample_nearest_plan_of(call)->axis[2].in;
+    return 4 * columns >= 3 * BLOCK * ceil_div(columns, BLOCK);
+}
+
 static const gpo_variant *
 choose_forward(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -151,6 +166,11 @@ choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
     if (takes_any_rows(call) && !is_moved && is_float && takes_small_scales(call)) {
         GPO_SAY(why, "small_scales stores 16 bytes of dx per thread, mostly zeros");
         return &backward_variants[SMALL_SCALES];
+    }
+    if (takes_any_rows(call) && !is_moved && is_float && takes_long_rows(call) &&
+        has_busy_columns(call)) {
+        GPO_SAY(why, "long_rows finds the outputs of a column once for many rows");
+        return &backward_variants[LONG_ROWS];
     }
     if (takes_any_rows(call) && !is_moved && takes_contiguous_rows(call)) {
         GPO_SAY(why,

@@ -2,7 +2,8 @@
  * tiles.cuh  How shapes/backward_contiguous_rows.cu shares out a call: tiles of dx, and
  * the box of dy that each is the sum of.  For the kernel's launcher, and the table,
  * which asks whether there are such tiles.
- * Order: outputs of some sources, what is contiguous, the tiles.
+ * Order: outputs of some sources, what is contiguous, the tiles; then the axes that
+ * shapes/backward_long_rows.cu takes as well.
  */
 #ifndef GPO_UPSAMPLE_NEAREST_TILES_CUH
 #define GPO_UPSAMPLE_NEAREST_TILES_CUH
@@ -10,6 +11,34 @@
 #include "walks.cuh"
 
 /* ---- outputs of some sources ---- */
+
+/* An axis of fewer than 2^20 outputs. */
+struct output_axis {
+    int in, out;
+    float inverse, shift, scale;
+};
+
+inline output_axis
+output_axis_of(const upsample_axis &axis)
+{
+    return {static_cast<int>(axis.in), static_cast<int>(axis.out), axis.inverse,
+            axis.shift, 1 / axis.inverse};
+}
+
+/* As upsample_first, for such an axis: the quotient is off by less than one. */
+__device__ __forceinline__ int
+first_output(const output_axis &axis, int s)
+{
+    const float at = static_cast<float>(s) * axis.scale;
+    const int guess = static_cast<int>(at) - 1;
+    int i = guess > 0 ? guess : 0;
+#pragma unroll
+    for (int step = 0; step < 3; step++) {
+        const float source = (static_cast<float>(i) + axis.shift) * axis.inverse;
+        i += static_cast<int>(source) < s;
+    }
+    return s == axis.in || i > axis.out ? axis.out : i;
+}
 
 constexpr double ROUNDED = 0.125; /* outputs: both ends */
 
@@ -157,24 +186,43 @@ plan_tiles(const gpo_call *call, dx_tiles *t)
     return t->bytes <= MOST_TILE_BYTES;
 }
 
-/*
- * Backward: elements of a row of dy beside each other, axes of fewer than 2^20 outputs,
- * and rows of which a part fits into shared memory.
- */
+/* Elements of a row of dy beside each other, axes of fewer than 2^20 outputs. */
+inline bool
+has_short_axes(const upsample_nearest_plan &p)
+{
+    bool has = p.packed && p.size > 0 && p.size <= 1 << 30;
+    for (int k = 0; k < UPSAMPLE_SPATIAL; k++) {
+        const upsample_axis &axis = p.axis[k];
+        has = has && axis.in < 1 << 20 && axis.out < 1 << 20;
+    }
+    return has;
+}
+
+/* Backward: such axes, and rows of which a part fits into shared memory. */
 inline bool
 takes_contiguous_rows(const gpo_call *call)
 {
     const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
-    bool takes = p.packed && p.size > 0 && p.size <= 1 << 30;
-    for (int k = 0; k < UPSAMPLE_SPATIAL; k++) {
-        const upsample_axis &axis = p.axis[k];
-        takes = takes && axis.in < 1 << 20 && axis.out < 1 << 20;
-    }
     dx_tiles t;
-    return takes && plan_tiles(call, &t);
+    return has_short_axes(p) && plan_tiles(call, &t);
 }
 
 template <typename T>
 gpo_status upsample_nearest_backward_contiguous_rows(gpo_call *call);
+
+/* ---- rows of one axis ---- */
+
+/* Backward: such an axis alone, channels first, with planes of dy evenly spaced. */
+inline bool
+takes_long_rows(const gpo_call *call)
+{
+    const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
+    const upsample_axis &depth = p.axis[0], &height = p.axis[1];
+    return has_short_axes(p) && p.images == 1 && p.inner == 1 && depth.in == 1 &&
+           depth.out == 1 && height.in == 1 && height.out == 1;
+}
+
+template <typename T>
+gpo_status upsample_nearest_backward_long_rows(gpo_call *call);
 
 #endif

@@ -10,9 +10,8 @@
 #include "../tiles.cuh"
 
 struct tile_axis {
-    int in, out;
-    float inverse, shift, scale;
-    int side;
+    output_axis outputs;
+    int in, out, side;
     divider tiles;
 };
 
@@ -43,24 +42,11 @@ struct dy_rows {
     uint16_t slices, rows; /* of each slice */
 };
 
-/*
- * As upsample_first, for an axis of fewer than 2^20 outputs: the quotient is off by less
- * than one.
- */
 template <typename T>
 __device__ __forceinline__ int
 first_output(const tile_view<T> &v, int k, int s)
 {
-    const tile_axis &axis = v.axis[k];
-    const float at = static_cast<float>(s) * axis.scale;
-    const int guess = static_cast<int>(at) - 1;
-    int i = guess > 0 ? guess : 0;
-#pragma unroll
-    for (int step = 0; step < 3; step++) {
-        const float source = (static_cast<float>(i) + axis.shift) * axis.inverse;
-        i += static_cast<int>(source) < s;
-    }
-    return s == axis.in || i > axis.out ? axis.out : i;
+    return first_output(v.axis[k].outputs, s);
 }
 
 template <typename T>
@@ -265,12 +251,8 @@ run(gpo_call *call, const dx_tiles &t)
     v.dx = static_cast<T *>(call->out[0].data);
     for (int k = 0; k < UPSAMPLE_SPATIAL; k++) {
         const upsample_axis &axis = p.axis[k];
-        v.axis[k] = {static_cast<int>(axis.in),
-                     static_cast<int>(axis.out),
-                     axis.inverse,
-                     axis.shift,
-                     1 / axis.inverse,
-                     static_cast<int>(t.side[k]),
+        v.axis[k] = {output_axis_of(axis), static_cast<int>(axis.in),
+                     static_cast<int>(axis.out), static_cast<int>(t.side[k]),
                      divider_of(ceil_div(axis.in, t.side[k]))};
     }
     v.planes = static_cast<int>(p.images * p.channels);
