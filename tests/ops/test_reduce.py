@@ -509,6 +509,29 @@ def test_any_and_all_of_short_rows(variant: str, dtype: str) -> None:
 
 
 @each_cpu
+@pytest.mark.parametrize("op", ["sum", "prod", "min", "mean", "any", "all"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "float16", "float32", "float64"])
+def test_few_neighbouring_columns(variant: str, dtype: str, op: str) -> None:
+    """Rows of groups, whose lanes are kept apart: short ones, long ones, several chunks."""
+    rng = np.random.default_rng(12)
+    for width in (2, 3, 4, 5, 7, 8, 13, 16, 31):
+        for cols in (2, 3, 7, 16, 31, 64, 129, 700, 70000 // width):
+            for outer in (1, 3):
+                x = rng.integers(0, 3, (outer, cols, width)).astype(dtype)
+                if op == "prod":
+                    x = np.where(rng.random(x.shape) < 8 / cols, 2, 1).astype(dtype)
+                if op == "all":
+                    x[:, rng.integers(cols), rng.integers(width)] = 0
+                for view, axis in ((x, 1), (x.transpose(2, 1, 0), 1), (x[0].T, 1), (x[0], 0)):
+                    got = reduce(view, op, axis=axis, backend="cpu", variant=variant)
+                    wide = view.astype("f8") if got.dtype.kind == "f" else view
+                    want = getattr(np, op)(wide, axis=axis)
+                    with np.errstate(over="ignore"):
+                        want = want.astype(got.dtype)
+                    np.testing.assert_allclose(got, want, 1e-6, err_msg=f"{view.shape}")
+
+
+@each_cpu
 @pytest.mark.parametrize("op", ["sum", "max", "argmin", "any", "mean"])
 def test_axes_in_every_order_of_memory(variant: str, op: str) -> None:
     """Results that are computed in the order of memory get to their places."""

@@ -22,6 +22,7 @@
 
 enum {
     LANE_BYTES = 512, /* a long row is cut into rows of this width */
+    FOLD_ROWS = 8,    /* rows that `fold_rows` folds */
     SHORT_ROW = 256,  /* longest row, in elements, for `short_rows` */
     SHORT_ROW_LANES = 16,
 };
@@ -36,9 +37,13 @@ typedef struct loops {
     void (*load)(const void *x, int64_t w, void *t);    /* t[c] = x[c] */
     void (*add_row)(void *t, const void *x, int64_t w); /* t[c] = fold of t[c], x[c] */
     void (*fold)(void *a, const void *b, int64_t w);    /* a[c] = fold of a[c], b[c] */
-    void (*lanes)(void *t, int64_t w);                  /* t[0] = the fold of t[0..w) */
+    /* t[c] = the fold of every keep-th of t[c..w), c in [0, keep) */
+    void (*lanes)(void *t, int64_t w, int64_t keep);
     /* t[r] = the fold of the n elements from x + r * stride, n in [1, SHORT_ROW] */
     void (*short_rows)(const void *x, int64_t rows, int64_t stride, int64_t n, void *t);
+    /* the same for every keep-th of them, keep times; n in [SHORT_ROW_LANES, SHORT_ROW] */
+    void (*short_groups)(const void *x, int64_t rows, int64_t stride, int64_t n,
+                         int64_t keep, void *t);
     void (*widen)(const void *t, int64_t w, void *s); /* s[c] = t[c], A to S */
     /* MIN and MAX: *acc, an A, = the extreme of n elements, n > 0 */
     void (*extreme)(const void *x, int64_t n, void *acc);
@@ -53,6 +58,10 @@ typedef struct loops {
  * order of `fold_rows`.  It reads them front to back, the fastest order for memory.
  */
 typedef void (*stream)(const void *x, void *t);
+
+/* Packs every second of n elements; false if there is no loop for their size. */
+typedef bool (*gather_two)(void *restrict to, const void *from, int64_t n,
+                           int64_t bytes);
 
 /* ---- the three instruction sets ---- */
 
@@ -114,7 +123,6 @@ find_stream(gpo_isa isa, reduce_op op, gpo_dtype dtype)
 /* ---- the job: what every part of one call reads ---- */
 
 enum {
-    FOLD_ROWS = 8,         /* rows that `fold_rows` folds */
     CHUNK_BLOCKS = 32,     /* blocks of FOLD_ROWS rows in a chunk: 128 KiB */
     PIECE_BYTES = 8192,    /* of a row searched at once for an extreme */
     STRIP_BYTES = 16384,   /* most bytes of partial results of a strip */
@@ -126,6 +134,7 @@ enum {
     BATCH = 256,           /* results finished together */
     GROUP_BYTES = 1 << 17, /* of whole rows in one task */
     COMBINE = 1024,        /* results combined in one task */
+    CACHED = 1 << 20,      /* bytes that L2 may hold: wider vectors are faster there */
 };
 
 typedef union state {
@@ -137,7 +146,9 @@ typedef union state {
 
 typedef struct job {
     const reduce_plan *plan;
-    const reduce_axes *kept, *reduced; /* those of the plan; ndim >= 1 */
+    int64_t rows, cols; /* those of the plan, or of groups */
+    int64_t keep;       /* neighbouring results of a row of groups; 1 for other rows */
+    const reduce_axes *kept, *reduced; /* those of the plan, or of groups; ndim >= 1 */
     const char *origin;                /* element 0 of result 0 */
     const loops *loops;
     const loops *combine; /* folds states */
@@ -213,12 +224,6 @@ advance(cursor *c, int64_t n)
 }
 
 #define GATHER(type)                                        \
-    if (stride == 2) { /* in vectors */                     \
-        for (int64_t i = 0; i < n; i++) {                   \
-            ((type *)to)[i] = ((const type *)from)[2 * i];  \
-        }                                                   \
-        return;                                             \
-    }                                                       \
     for (int64_t i = 0; i < n; i++) {                       \
         ((type *)to)[i] = ((const type *)from)[i * stride]; \
     }
@@ -226,8 +231,12 @@ advance(cursor *c, int64_t n)
 static void
 gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t bytes)
 {
+    static const gather_two twos[GPO_NISA] = GPO_EACH_ISA(gather_two);
     if (stride == 1) {
         memcpy(to, from, (size_t)(n * bytes));
+        return;
+    }
+    if (stride == 2 && twos[gpo_cpu_isa()](to, from, n, bytes)) {
         return;
     }
     switch (bytes) {
@@ -245,7 +254,6 @@ gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t b
             return;
         default:
             GATHER(gpo_c128)
-            return;
     }
 }
 
@@ -316,8 +324,8 @@ is_zero(const char *bytes, int n)
 }
 
 /*
- * *acc = the fold of the next n elements, n in [1, chunk].  `memory` holds the packed
- * elements, then the nodes of the tree.
+ * acc[0..keep) = the folds of the next n elements, n in [1, chunk].  `memory` holds the
+ * packed elements, then the nodes of the tree.
  */
 static void
 row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
@@ -326,12 +334,12 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
     const int64_t lanes = j->lanes;
     const int64_t block = FOLD_ROWS * lanes;
     char *pack = memory;
-    if (f->extreme && j->reduced->ndim == 1 &&
+    if (f->extreme && j->keep == 1 && j->reduced->ndim == 1 &&
         j->reduced->strides[0] == 1) { /* the order is all one */
         f->extreme(take(c, n, pack), n, acc);
         return;
     }
-    if (n <= SHORT_ROW) {
+    if (n <= SHORT_ROW && j->keep == 1) {
         f->short_rows(take(c, n, pack), 1, 0, n, acc);
         return;
     }
@@ -355,9 +363,14 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
         }
         f->fold_rows(rows, lanes, node);
         if (j->early) {
-            f->lanes(node, lanes);
-            if (!is_zero(node, f->acc_bytes)) {
-                memcpy(acc, node, (size_t)f->acc_bytes);
+            f->lanes(node, lanes, j->keep);
+            int64_t known = 0;
+            while (known < j->keep &&
+                   !is_zero(node + known * f->acc_bytes, f->acc_bytes)) {
+                known++;
+            }
+            if (known == j->keep) {
+                memcpy(acc, node, (size_t)(j->keep * f->acc_bytes));
                 return;
             }
         }
@@ -379,8 +392,8 @@ row_fold(const job *j, cursor *c, int64_t n, void *acc, char *memory)
         }
     }
     tree_finish(&t);
-    f->lanes(nodes, t.w);
-    memcpy(acc, nodes, (size_t)f->acc_bytes);
+    f->lanes(nodes, t.w, j->keep);
+    memcpy(acc, nodes, (size_t)(j->keep * f->acc_bytes));
 }
 
 /* Whether the candidate replaces the best; nothing replaces a nan. */
@@ -429,18 +442,18 @@ row_partial(const job *j, const char *origin, int64_t i, void *value, int64_t *i
             char *memory)
 {
     const int64_t first = i * j->chunk;
-    const int64_t rest = j->plan->cols - first;
+    const int64_t rest = j->cols - first;
     const int64_t n = rest < j->chunk ? rest : j->chunk;
     cursor c;
     seek(&c, origin, j->reduced, j->loops->bytes, first);
-    state acc;
+    state acc[NARROW_BYTES];
     if (index) {
-        row_extreme(j, &c, first, n, &acc, index, memory);
-        memcpy(value, &acc, (size_t)j->state_bytes);
+        row_extreme(j, &c, first, n, acc, index, memory);
+        memcpy(value, acc, (size_t)j->state_bytes);
         return;
     }
-    row_fold(j, &c, n, &acc, memory);
-    j->loops->widen(&acc, 1, value);
+    row_fold(j, &c, n, acc, memory);
+    j->loops->widen(acc, j->keep, value);
 }
 
 /* ---- columns: one chunk of one strip ---- */
@@ -672,21 +685,28 @@ row_group(void *context, int64_t i, void *memory)
     const job *j = context;
     const loops *f = j->loops;
     const reduce_axes *reduced = j->reduced;
-    const int64_t cols = j->plan->cols;
+    const int64_t cols = j->cols;
     const int64_t end =
-        j->plan->rows - i * j->group < j->group ? j->plan->rows : (i + 1) * j->group;
+        j->rows - i * j->group < j->group ? j->rows : (i + 1) * j->group;
     const int64_t stride = j->kept->strides[j->kept->ndim - 1];
     const bool short_rows =
         cols <= SHORT_ROW && reduced->ndim == 1 && reduced->strides[0] == 1;
+    const int64_t keep = j->keep;
+    const bool short_groups = keep > 1 && SHORT_ROW_LANES / 2 % keep == 0 &&
+                              cols >= SHORT_ROW_LANES && cols <= SHORT_ROW;
     state value[BATCH], acc[BATCH];
     int64_t index[BATCH];
     cursor c;
     seek(&c, j->origin, j->kept, f->bytes, i * j->group);
     for (int64_t r = i * j->group; r < end;) {
         int64_t n = run_left(&c);
-        n = n < BATCH ? n : BATCH;
+        n = n < BATCH / keep ? n : BATCH / keep;
         n = n < end - r ? n : end - r;
-        if (cols == 1 && !j->arg) {
+        if (short_groups) {
+            f->short_groups(c.at, n, stride, cols, keep, acc);
+            f->widen(acc, n * keep, value);
+        }
+        else if (cols == 1 && !j->arg) {
             const char *x = c.at;
             if (stride != 1) {
                 gather(acc, x, n, stride, f->bytes);
@@ -696,7 +716,7 @@ row_group(void *context, int64_t i, void *memory)
             f->load(x, n, acc);
             f->widen(acc, n, value);
         }
-        else if (short_rows) {
+        else if (short_rows && keep == 1) {
             f->short_rows(c.at, n, stride, cols, acc);
             f->widen(acc, n, value);
             for (int64_t k = 0; j->arg && k < n; k++) {
@@ -707,11 +727,11 @@ row_group(void *context, int64_t i, void *memory)
         else {
             for (int64_t k = 0; k < n; k++) {
                 row_partial(j, c.at + k * stride * f->bytes, 0,
-                            (char *)value + k * j->state_bytes,
+                            (char *)value + k * keep * j->state_bytes,
                             j->arg ? &index[k] : NULL, memory);
             }
         }
-        finish(j, value, j->arg ? index : NULL, r, n);
+        finish(j, value, j->arg ? index : NULL, r * keep, n * keep);
         advance(&c, n);
         r += n;
     }
@@ -725,19 +745,20 @@ static void
 row_chunk(void *context, int64_t i, void *memory)
 {
     job *j = context;
-    const int64_t rows = j->plan->rows;
+    const int64_t rows = j->rows;
     const int64_t row = j->interleaved ? i % rows : i / j->chunks;
     const int64_t chunk = j->interleaved ? i / rows : i % j->chunks;
     const int64_t at = chunk * rows + row;
-    char *value = j->value + at * j->state_bytes;
+    char *value = j->value + at * j->keep * j->state_bytes;
     if (j->early && atomic_load_explicit(&j->decided, memory_order_relaxed)) {
-        memset(value, 0, (size_t)j->state_bytes);
+        memset(value, 0, (size_t)(j->keep * j->state_bytes));
         return;
     }
     cursor c;
     seek(&c, j->origin, j->kept, j->loops->bytes, row);
     row_partial(j, c.at, chunk, value, j->arg ? &j->index[at] : NULL, memory);
-    if (j->early && j->plan->rows == 1 && !is_zero(value, (int)j->state_bytes)) {
+    if (j->early && j->rows == 1 && j->keep == 1 &&
+        !is_zero(value, (int)j->state_bytes)) {
         atomic_store_explicit(&j->decided, true, memory_order_relaxed);
     }
 }
@@ -752,7 +773,7 @@ column_strip(void *context, int64_t i, void *memory)
     const int64_t outer = i / j->strips / j->chunks;
     const int64_t w = j->width - strip < j->strip ? j->width - strip : j->strip;
     const int64_t k = chunk * j->chunk;
-    const int64_t n = j->plan->cols - k < j->chunk ? j->plan->cols - k : j->chunk;
+    const int64_t n = j->cols - k < j->chunk ? j->cols - k : j->chunk;
     const int64_t row = outer * j->width + strip;
 
     void *value = after_strip(j, memory);
@@ -760,8 +781,8 @@ column_strip(void *context, int64_t i, void *memory)
         (uint64_t *)value + j->strip; /* for arg, whose states have 8 bytes */
     int64_t *index = (int64_t *)found + j->strip;
     if (j->chunks > 1) {
-        value = j->value + (chunk * j->plan->rows + row) * j->state_bytes;
-        index = j->arg ? j->index + chunk * j->plan->rows + row : NULL;
+        value = j->value + (chunk * j->rows + row) * j->state_bytes;
+        index = j->arg ? j->index + chunk * j->rows + row : NULL;
     }
     cursor c;
     seek(&c, j->origin, j->kept, j->loops->bytes, row);
@@ -783,7 +804,7 @@ static void
 combine(void *context, int64_t i)
 {
     job *j = context;
-    const int64_t rows = j->plan->rows;
+    const int64_t rows = j->rows * j->keep;
     const int64_t first = i * COMBINE;
     const int64_t n = rows - first < COMBINE ? rows - first : COMBINE;
     char *value = j->value + first * j->state_bytes;
@@ -843,13 +864,16 @@ static void
 start(job *j, const gpo_call *call, gpo_isa isa, bool parallel, state memory[BATCH])
 {
     j->plan = reduce_plan_of(call);
+    j->rows = j->plan->rows, j->cols = j->plan->cols;
+    j->keep = 1;
     j->kept = one_axis_at_least(&j->plan->kept);
     j->reduced = one_axis_at_least(&j->plan->reduced);
     const reduce_op op = j->plan->op;
     j->loops = find_loops(isa, op, call->in[0].dtype);
     j->origin = (const char *)call->in[0].data + j->plan->first * j->loops->bytes;
     j->combine = find_loops(isa, op, j->loops->state);
-    j->stream = find_stream(isa, op, call->in[0].dtype);
+    const bool far = isa == GPO_ISA_V4 && call->in[0].size * j->loops->bytes > CACHED;
+    j->stream = find_stream(far ? GPO_ISA_V3 : isa, op, call->in[0].dtype);
     j->arg = op == REDUCE_ARGMIN || op == REDUCE_ARGMAX;
     j->early = op == REDUCE_ANY || op == REDUCE_ALL;
     j->parallel = parallel;
@@ -879,8 +903,8 @@ finish_empty(const job *j)
     const void *value = j->initial                            ? j->initial
                         : kind == GPO_F64 || kind == GPO_C128 ? (void *)one
                                                               : (void *)zero;
-    for (int64_t r = 0; r < j->plan->rows; r += BATCH) {
-        const int64_t left = j->plan->rows - r;
+    for (int64_t r = 0; r < j->rows; r += BATCH) {
+        const int64_t left = j->rows - r;
         store(j, value, NULL, left < BATCH ? left : BATCH,
               (char *)j->out + r * gpo_dtypes[j->out_dtype].bytes);
     }
@@ -901,13 +925,12 @@ sort_kept(job *j, sorted_axes *sorted)
     enum { WORTH_BYTES = 1 << 15, WORTH_COLS = 2 };
     const reduce_axes *axes = j->kept;
     reduce_axes *kept = &sorted->kept, *places = &sorted->places;
-    const int64_t elements = j->plan->rows * j->plan->cols;
+    const int64_t elements = j->rows * j->cols;
     bool in_order = true;
     for (int d = 1; d < axes->ndim; d++) {
         in_order = in_order && llabs(axes->strides[d - 1]) >= llabs(axes->strides[d]);
     }
-    if (in_order || j->plan->cols < WORTH_COLS ||
-        elements * j->loops->bytes < WORTH_BYTES) {
+    if (in_order || j->cols < WORTH_COLS || elements * j->loops->bytes < WORTH_BYTES) {
         return;
     }
     int64_t place = 1;
@@ -949,7 +972,29 @@ is_interleaved(const job *j)
     const reduce_axes *kept = j->kept, *reduced = j->reduced;
     const int64_t across = llabs(kept->strides[kept->ndim - 1]);
     const int64_t along = llabs(reduced->strides[reduced->ndim - 1]);
-    return j->plan->cols > 1 && kept->shape[kept->ndim - 1] > 1 && across < along;
+    return j->cols > 1 && kept->shape[kept->ndim - 1] > 1 && across < along;
+}
+
+/* Few neighbouring columns become one row of groups, whose lanes are kept apart. */
+static void
+find_groups(job *j, reduce_axes *groups, reduce_axes *row)
+{
+    const reduce_axes *kept = j->kept, *reduced = j->reduced;
+    const int last = kept->ndim - 1;
+    const int64_t width = kept->shape[last];
+    if (j->arg || width < 2 || width * j->loops->bytes >= NARROW_BYTES ||
+        kept->strides[last] != 1 || reduced->ndim != 1 || j->cols < 2 ||
+        reduced->strides[0] != width) {
+        return;
+    }
+    *groups = *kept, groups->ndim = last;
+    *row = (reduce_axes){1, {j->cols * width}, {1}};
+    j->kept = one_axis_at_least(groups);
+    j->reduced = row;
+    j->keep = width;
+    j->rows /= width, j->cols *= width;
+    j->lanes -= j->lanes % width;
+    j->stream = j->lanes * j->loops->bytes == LANE_BYTES ? j->stream : NULL;
 }
 
 static int64_t
@@ -977,8 +1022,7 @@ size_strips(job *j)
         j->loops->acc_bytes > j->loops->bytes ? j->loops->acc_bytes : j->loops->bytes;
     const int64_t w = j->width < j->strip ? j->width : j->strip;
     const bool packed = j->kept->strides[j->kept->ndim - 1] != 1;
-    j->levels = levels_of(
-        ceil_div(j->plan->cols < j->chunk ? j->plan->cols : j->chunk, FOLD_ROWS));
+    j->levels = levels_of(ceil_div(j->cols < j->chunk ? j->cols : j->chunk, FOLD_ROWS));
     j->node_bytes = whole_lines(w * widest);
     j->pack_bytes = packed ? j->node_bytes : 0;
     j->strip = w;
@@ -993,10 +1037,10 @@ size_rows(job *j)
 {
     const reduce_axes *axes = j->reduced;
     const bool packed = axes->ndim > 1 || axes->strides[0] != 1;
-    const bool fold_rows = !j->arg && j->plan->cols > SHORT_ROW;
+    const bool fold_rows = !j->arg && (j->cols > SHORT_ROW || j->keep > 1);
     j->pack_bytes = !packed ? 0 : j->arg ? PIECE_BYTES : FOLD_ROWS * LANE_BYTES;
-    const int64_t most = j->plan->cols < j->chunk ? j->plan->cols : j->chunk;
-    j->levels = levels_of(ceil_div(most * j->loops->bytes, FOLD_ROWS * LANE_BYTES));
+    const int64_t most = j->cols < j->chunk ? j->cols : j->chunk;
+    j->levels = levels_of(ceil_div(most, FOLD_ROWS * j->lanes));
     j->node_bytes = fold_rows ? j->lanes * j->loops->acc_bytes : 0;
     return j->pack_bytes + j->levels * j->node_bytes;
 }
@@ -1007,16 +1051,18 @@ run(gpo_call *call, bool parallel)
     job j;
     state initial[BATCH];
     start(&j, call, gpo_cpu_isa(), parallel, initial);
-    if (j.plan->rows == 0) {
+    if (j.rows == 0) {
         return GPO_OK;
     }
-    if (j.plan->cols == 0) {
+    if (j.cols == 0) {
         finish_empty(&j);
         return GPO_OK;
     }
 
     sorted_axes sorted;
     sort_kept(&j, &sorted);
+    reduce_axes groups, row;
+    find_groups(&j, &groups, &row);
     j.interleaved = is_interleaved(&j);
     const bool columns =
         j.interleaved &&
@@ -1026,9 +1072,9 @@ run(gpo_call *call, bool parallel)
         const int64_t widest =
             j.loops->acc_bytes > j.loops->bytes ? j.loops->acc_bytes : j.loops->bytes;
         j.width = j.kept->shape[j.kept->ndim - 1];
-        j.outers = j.plan->rows / j.width;
+        j.outers = j.rows / j.width;
         j.chunk = STRIP_ROWS;
-        j.chunks = ceil_div(j.plan->cols, j.chunk);
+        j.chunks = ceil_div(j.cols, j.chunk);
         j.strip = STRIP_BYTES / widest;
         j.strip = j.strip < STRIP_COLUMNS ? j.strip : STRIP_COLUMNS;
         while (j.strip > LEAST_STRIP &&
@@ -1041,15 +1087,14 @@ run(gpo_call *call, bool parallel)
     }
     else {
         j.chunk = CHUNK_BLOCKS * FOLD_ROWS * j.lanes;
-        j.chunks = ceil_div(j.plan->cols, j.chunk);
-        j.group = GROUP_BYTES / (j.plan->cols * j.loops->bytes) + 1;
+        j.chunks = ceil_div(j.cols, j.chunk);
+        j.group = GROUP_BYTES / (j.cols * j.loops->bytes) + 1;
         bytes_each = size_rows(&j);
-        tasks =
-            j.chunks > 1 ? j.plan->rows * j.chunks : ceil_div(j.plan->rows, j.group);
+        tasks = j.chunks > 1 ? j.rows * j.chunks : ceil_div(j.rows, j.group);
     }
 
     if (j.chunks > 1) {
-        const size_t states = (size_t)j.chunks * (size_t)j.plan->rows;
+        const size_t states = (size_t)(j.chunks * j.rows * j.keep);
         const size_t bytes = states * (size_t)j.state_bytes;
         void *memory = NULL;
         gpo_status status =
@@ -1069,7 +1114,7 @@ run(gpo_call *call, bool parallel)
         status = gpo_cpu_work(call, j.parallel, tasks, each, row_group, &j);
     }
     else {
-        if (j.early && j.plan->rows == 1) { /* the first chunk often decides */
+        if (j.early && j.rows == 1 && j.keep == 1) { /* the first chunk often decides */
             status = gpo_cpu_work(call, false, 1, each, row_chunk, &j);
             if (j.decided) {
                 finish(&j, j.value, NULL, 0, 1);
@@ -1081,7 +1126,7 @@ run(gpo_call *call, bool parallel)
         }
     }
     if (!status && j.chunks > 1) {
-        gpo_cpu_loop(j.parallel, ceil_div(j.plan->rows, COMBINE), combine, &j);
+        gpo_cpu_loop(j.parallel, ceil_div(j.rows * j.keep, COMBINE), combine, &j);
     }
     return status;
 }
@@ -1117,7 +1162,7 @@ plain_row(const job *j, const char *origin, state *out, int64_t *index)
               .nodes = (char *)nodes};
     cursor c;
     seek(&c, origin, axes, f->bytes, 0);
-    for (int64_t k = 0; k < j->plan->cols;) {
+    for (int64_t k = 0; k < j->cols;) {
         const char *x = c.at;
         int64_t n = run_left(&c);
         n = n < PLAIN ? n : PLAIN;
@@ -1150,16 +1195,16 @@ run_scalar(gpo_call *call)
     job j;
     state initial[BATCH];
     start(&j, call, GPO_ISA_BASE, false, initial);
-    if (j.plan->rows == 0) {
+    if (j.rows == 0) {
         return GPO_OK;
     }
-    if (j.plan->cols == 0) {
+    if (j.cols == 0) {
         finish_empty(&j);
         return GPO_OK;
     }
     cursor c;
     seek(&c, j.origin, j.kept, j.loops->bytes, 0);
-    for (int64_t r = 0; r < j.plan->rows; r++) {
+    for (int64_t r = 0; r < j.rows; r++) {
         state value;
         int64_t index;
         plain_row(&j, c.at, &value, &index);

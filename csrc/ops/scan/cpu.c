@@ -516,7 +516,9 @@ run_rows(job *j, gpo_call *call)
         return GPO_OK;
     }
     j->group = GROUP_BYTES / (j->plan->cols * j->loops->out_bytes) + 1;
-    j->group = ceil_div(j->group, CHAINS) * CHAINS;
+    if (j->n <= SHORT_ROW) { /* longer ones run one by one */
+        j->group = ceil_div(j->group, CHAINS) * CHAINS;
+    }
     gpo_cpu_loop(j->parallel, ceil_div(j->plan->rows, j->group), row_group, j);
     return GPO_OK;
 }
