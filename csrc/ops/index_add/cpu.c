@@ -5,9 +5,9 @@
  *
  * Rows are added in the order of the source, so a destination has the same bits in
  * every run.  Threads share slices, columns or destinations, which keeps that order.
- * Where a row has too few columns, the source is cut into stretches with separate sums, which are
- * merged in order.  The number of stretches depends on the sizes alone and simd makes
- * the same ones, so that simd and threads give the same bits.
+ * Where a row has too few columns, the source is cut into stretches with separate sums,
+ * which are merged in order.  The number of stretches depends on the sizes alone and
+ * simd makes the same ones, so that simd and threads give the same bits.
  */
 #include "job.h"
 

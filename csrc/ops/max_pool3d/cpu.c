@@ -12,7 +12,8 @@
  *
  * A tile is processed slice by slice: a ring holds as many as one window spans, so each
  * is loaded once.  A slice goes through all passes a few rows at a time, which stay in
- * L1; only the slices of the ring that a pass along T joins come from L2.
+ * L1; only the slices of the ring that a pass along T joins come from L2.  Where windows
+ * share few rows there is no ring: the rows of each window are joined as they are loaded.
  */
 #include "tile.h"
 
@@ -244,6 +245,7 @@ run_tiles(gpo_call *call, bool parallel)
     j.is_packed = is_packed(&plan);
     int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
     choose_tiles(&j, wanted);
+    j.is_direct = is_direct(&j);
     const double rows = (double)j.extent[POOL_H] * (double)j.extent[POOL_W];
     const max_pool3d_plan *alone = j.is_folded ? max_pool3d_plan_of(call) : &plan;
     if ((double)j.slots * rows > most_keys(alone)) { /* windows far apart */

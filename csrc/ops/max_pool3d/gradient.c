@@ -353,31 +353,29 @@ windows_from(const windows *w, int64_t i)
     return (windows){w->origin + i, w->last_w + i, w->last_h + i};
 }
 
-/* The windows of the first slice of outputs, which serve all slices and planes. */
-typedef struct slice_windows {
+/* The windows of the first slices of outputs, which serve all slices and planes. */
+typedef struct known_windows {
     windows windows;
+    int64_t slices, outputs; /* so many slices, which have so many outputs */
     int64_t reach[]; /* of each block: the end of the elements that it reaches */
-} slice_windows;
+} known_windows;
 
-static int64_t
-slice_of(const pool_gradient_plan *p)
-{
-    return p->axis[POOL_H].out * p->axis[POOL_W].out;
-}
-
-/* NULL if they would not pay. */
-static slice_windows *
+/* NULL if they would not pay.  As many slices as are one block, or a larger one. */
+static known_windows *
 know_windows(const gradient_job *j, const block *b)
 {
     enum { MOST = 1 << 14, SLICES = 4 }; /* 192 KiB stay in L2 */
     const pool_gradient_plan *p = j->plan;
-    const int64_t outputs = slice_of(p);
-    if (!p->has_windows || b->axes == 1 || outputs > MOST ||
-        p->planes * p->axis[POOL_T].out < SLICES * j->tasks) {
+    const int64_t slice = p->axis[POOL_H].out * p->axis[POOL_W].out;
+    const int64_t depth = p->axis[POOL_T].out;
+    if (!p->has_windows || b->axes == 1 || slice > MOST ||
+        p->planes * depth < SLICES * j->tasks) {
         return NULL;
     }
+    const int64_t share = slice < BLOCK ? BLOCK / slice : 1;
+    const int64_t slices = share < depth ? share : depth, outputs = slices * slice;
     const int64_t blocks = ceil_div(outputs, BLOCK), n = blocks * BLOCK + SPARE;
-    slice_windows *known =
+    known_windows *known =
         malloc(sizeof *known + (size_t)(blocks * (int64_t)sizeof(int64_t) +
                                         3 * n * (int64_t)sizeof(int32_t)));
     if (!known) {
@@ -385,6 +383,8 @@ know_windows(const gradient_job *j, const block *b)
     }
     int32_t *memory = (int32_t *)(known->reach + blocks);
     known->windows = (windows){memory, memory + n, memory + 2 * n};
+    known->slices = slices;
+    known->outputs = outputs;
     place o = {0, 0, 0};
     for (int64_t i = 0; i < outputs; i += BLOCK) {
         const int64_t some = outputs - i < BLOCK ? outputs - i : BLOCK;
@@ -394,24 +394,21 @@ know_windows(const gradient_job *j, const block *b)
     return known;
 }
 
-/* Takes the windows of a block from place i of slice k on; returns their reach. */
+/* Takes the windows of a block from output i on; returns their reach, at most. */
 static int64_t
-take_windows(const gradient_job *j, block *b, const slice_windows *known, int64_t k,
-             int64_t i)
+take_windows(const gradient_job *j, block *b, const known_windows *known, int64_t i)
 {
-    const pool_axis *t = &j->plan->axis[POOL_T];
-    const int64_t top = pool_extent(t) - t->padding, end = top + k * t->stride;
-    const int64_t slices =
-        (end < t->in ? end : t->in) - (top < t->in ? top : t->in); /* further on */
-    const int64_t reach = known->reach[i / BLOCK] + slices * b->slice;
-    b->windows = windows_from(&known->windows, i);
-    b->shift = (int32_t)(k * t->stride * b->slice);
+    const int64_t k = i / known->outputs * known->slices, at = i % known->outputs;
+    const int64_t further = k * j->plan->axis[POOL_T].stride * b->slice;
+    const int64_t reach = known->reach[at / BLOCK] + further;
+    b->windows = windows_from(&known->windows, at);
+    b->shift = (int32_t)further;
     return reach < b->plane ? reach : b->plane;
 }
 
 /* As plane.inc: the gradient of one plane, with its sums in `memory` if there is any. */
 static int64_t
-plane_in_blocks(const gradient_job *j, block *b, const slice_windows *known,
+plane_in_blocks(const gradient_job *j, block *b, const known_windows *known,
                 int64_t plane, void *memory)
 {
     const pool_gradient_plan *p = j->plan;
@@ -423,9 +420,10 @@ plane_in_blocks(const gradient_job *j, block *b, const slice_windows *known,
     int64_t cleared = 0, bad = -1;
     place o = {0, 0, 0};
     int32_t at[BLOCK];
-    const int64_t slice = known ? slice_of(p) : p->outputs;
+    const int64_t whole = known ? known->outputs : p->outputs;
     for (int64_t i = 0, n; i < p->outputs; i += n) {
-        const int64_t left = slice - i % slice;
+        const int64_t most = whole - i % whole, rest = p->outputs - i;
+        const int64_t left = most < rest ? most : rest;
         n = left < BLOCK ? left : BLOCK;
         int64_t reach = p->plane;
         if (b->in_line) {
@@ -436,7 +434,7 @@ plane_in_blocks(const gradient_job *j, block *b, const slice_windows *known,
             reach = end < reach ? end : reach;
         }
         else if (known) {
-            reach = take_windows(j, b, known, i / slice, i % slice);
+            reach = take_windows(j, b, known, i);
         }
         else if (p->has_windows) {
             reach = j->loops->set_windows(p, b->axes, b->windows, n, &o);
@@ -532,7 +530,7 @@ gradient_task(void *context, int64_t task)
     if (j->in_blocks) {
         begin_plane(j->plan, &b);
     }
-    slice_windows *known = NULL;
+    known_windows *known = NULL;
     if (j->group > 1) {
         set_planes(j, &b);
     }
