@@ -16,8 +16,9 @@
 /* ---- the inner loops of three instruction sets ---- */
 
 enum {
-    OTHERS = 3,    /* keys that one pass may join with each key */
-    MOST_ROWS = 4, /* of x, whose keys are joined at once */
+    OTHERS = 3,     /* keys that one pass may join with each key */
+    MOST_ROWS = 4,  /* of x, whose keys are joined at once */
+    MOST_ALONE = 8, /* elements of a window that shares none, which need no pass */
 };
 
 typedef struct loops {
@@ -29,6 +30,7 @@ typedef struct loops {
     void (*join_rows)(void *keys, const void *x, const int64_t *at, int64_t n, int rows,
                       bool first);
     void (*store)(const void *keys, int64_t step, int64_t n, void *y);
+    void (*store_windows)(const void *keys, int64_t kernel, int64_t n, void *y);
     void (*store_apart)(const void *keys, int64_t n, void *y, int64_t apart);
     /* see keys.inc */
     void (*fetch)(const void *keys, const void *codes, int64_t step, int64_t n,
@@ -81,8 +83,10 @@ typedef struct job {
     bool is_folded;       /* the rows are planes of one row */
     int64_t apart;        /* if not 0: W counts planes of y, which are so far apart */
     bool is_direct;       /* rows of a window are joined straight from x */
-    bool is_packed;       /* the elements of a plane are contiguous, in order */
-    bool *failed;         /* per task: no memory */
+    bool ends_alone; /* windows share no key of a row: they are found when stored */
+    bool is_strip;   /* no window has two rows: a tile holds keys of one strip */
+    bool is_packed;  /* the elements of a plane are contiguous, in order */
+    bool *failed;    /* per task: no memory */
 } job;
 
 static int64_t
@@ -294,6 +298,9 @@ pool_elements(const job *j, const tile *t, int d, const line *l, int64_t *begin,
 static void
 pool_columns(const job *j, const tile *t, int64_t at, int64_t n)
 {
+    if (j->ends_alone) {
+        return;
+    }
     for (pass p = {.made = 1}; next_pass(j, &j->plan->axis[POOL_W], &p);) {
         const int64_t ahead[OTHERS] = {p.apart, 2 * p.apart, 3 * p.apart};
         n -= p.reach;
@@ -353,6 +360,11 @@ store_row(const job *j, const tile *t, int64_t at, int64_t out)
         const int64_t to = out % planes * j->apart + out / planes;
         j->loops->store_apart(t->keys + at * j->key_bytes, n, t->y + to * bytes,
                               j->apart);
+        return;
+    }
+    if (j->ends_alone) {
+        j->loops->store_windows(t->keys + at * j->key_bytes, step, n,
+                                t->y + out * bytes);
         return;
     }
     if (!t->indices) {
@@ -479,6 +491,13 @@ pool_rows(const job *j, const tile *t, int64_t at, int64_t begin, int64_t end,
     }
 }
 
+/* The rows of a tile that go through all passes together. */
+static int64_t
+strip_of(const job *j)
+{
+    return most_of(STRIP_KEYS / j->extent[POOL_W], 1);
+}
+
 static void
 pool_tile(const job *j, const tile *t)
 {
@@ -488,7 +507,7 @@ pool_tile(const job *j, const tile *t)
     }
     const int64_t rows = t->extent[POOL_H], cols = t->extent[POOL_W];
     const pool_axis *a = &j->plan->axis[POOL_T];
-    const int64_t strip = most_of(STRIP_KEYS / cols, 1);
+    const int64_t strip = strip_of(j);
     line slices = {.unit = rows * cols, .slots = j->slots};
     for (int64_t slice = 0, next; slice < t->extent[POOL_T]; slice = next) {
         next = least_of(slice + j->at_once, t->extent[POOL_T]);
@@ -498,15 +517,15 @@ pool_tile(const job *j, const tile *t)
         for (int64_t row = 0; row < rows; row += strip) {
             const int64_t last = least_of(row + strip, rows);
             int64_t begin = slice, end = next;
-            slices.base = row * cols;
+            slices.base = j->is_strip ? 0 : row * cols;
             slices.n = (last - row) * cols;
             for (int64_t k = begin; k < end; k++) {
                 load_rows(j, t, k, row, last, place_of(&slices, k));
             }
             pool_elements(j, t, POOL_T, &slices, &begin, &end);
             for (int64_t o = ceil_div(begin, a->stride); o * a->stride < end; o++) {
-                const int64_t at = place_of(&slices, o * a->stride) - slices.base;
-                pool_rows(j, t, at, row, last, o);
+                const int64_t at = place_of(&slices, o * a->stride) - row * cols;
+                pool_rows(j, t, at, row, last, o); /* whose row 0 would be at `at` */
             }
         }
     }
