@@ -61,7 +61,7 @@ enum {
     TASKS = 4,            /* per thread */
     TASK_KEYS = 1 << 12,  /* fewer are not worth a task */
     NARROW = 48,          /* keys of a row that is not worth a pass of its own */
-    CHANNELS = 16,        /* contiguous ones that are joined straight from x... */
+    CHANNELS = 32,        /* contiguous ones that are joined straight from x... */
     LONG_ROW = 64,        /* ...or elements of a row, ... */
     CHANNELS_READ = 6,    /* ...where none is read more often than this... */
     ROW_READ = 3,         /* ...or twice as often as this */
