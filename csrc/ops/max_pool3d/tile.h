@@ -401,7 +401,9 @@ is_direct(const job *j)
     const double rows = (double)t->kernel * (double)h->kernel;
     const double times = rows / ((double)t->stride * (double)h->stride);
     if (j->apart > 0) {
-        return j->extent[POOL_W] >= CHANNELS && times <= CHANNELS_READ;
+        const bool is_half = j->dtype == GPO_F16 || j->dtype == GPO_BF16;
+        const double key = is_half ? 2 : 1; /* what a key costs */
+        return j->extent[POOL_W] >= CHANNELS && key * times <= CHANNELS_READ;
     }
     return !p->with_indices && p->by[POOL_W] == 1 && rows > 1 &&
            j->extent[POOL_W] >= LONG_ROW && 2 * times <= ROW_READ;
