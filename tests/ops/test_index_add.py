@@ -395,7 +395,7 @@ def test_the_default_has_one_order_of_additions(dtype: str, threads: int) -> Non
     rng = np.random.default_rng(12)
     kind = dtype_of(dtype)
     for shape, n in (((1000,), 100_000), ((1000, 3), 30_000), ((100, 64), 3000),
-                     ((10, 5, 2), 20_000)):  # fmt: skip
+                     ((3, 700), 300), ((90, 333), 2000), ((10, 5, 2), 20_000)):  # fmt: skip
         x = rng.standard_normal(shape).astype(kind)
         index = rng.integers(0, shape[-2] if len(shape) == 3 else shape[0], n)
         axis = 1 if len(shape) == 3 else 0
@@ -991,3 +991,24 @@ def test_few_rows_of_many_destinations_on_a_cpu(dtype: str, variant: str) -> Non
                 assert (got[untouched].tobytes()) == x[untouched].tobytes()
         with pytest.raises(IndexError, match="30001"):
             index_add(x, np.full(n, 30_001), source, backend="cpu", variant=variant)
+
+
+@pytest.mark.parametrize("variant", ["simd", "threads"])
+def test_destinations_that_end_with_the_same_bits_on_a_cpu(variant: str) -> None:
+    """Counted together they are too many; in place an error comes before the first sum."""
+    x = np.ones(16_384, np.float32)
+    for index in (np.tile(np.arange(16) * 1024, 200), np.full(3200, 5)):
+        source = np.full(index.size, 2.0**-25, np.float32)
+        want = x.astype(np.float64)
+        np.add.at(want, index, source.astype(np.float64))
+        many = len(set(index.tolist())) == 1
+        got = index_add(x, index, source, out=x.copy(), backend="cpu", variant=variant)
+        np.testing.assert_array_equal(got, want.astype(np.float32) if many else x)
+        out, bad = x.copy(), np.append(index[1:], x.size)
+        with pytest.raises(IndexError, match=f"position {index.size - 1}"):
+            index_add(out, bad, source, out=out, backend="cpu", variant=variant)
+        np.testing.assert_array_equal(out, x)
+    wide = np.zeros((40, 600), np.float64)
+    index = np.append(np.arange(500) % 40, 40)
+    with pytest.raises(IndexError, match="position 500"):
+        index_add(wide, index, np.ones((501, 600)), backend="cpu", variant=variant)

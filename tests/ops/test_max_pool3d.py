@@ -467,6 +467,24 @@ def test_channels_last_on_a_cpu(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", CPU)
+def test_windows_that_share_few_rows_on_a_cpu(variant: str) -> None:
+    """Their rows are joined straight from x: one to nine, some or all outside of x."""
+    for dtype in ("uint8", "float16", "float32", "int64", "float64"):
+        x = whole((2, 17, 23, 70)).astype(dtype)
+        if dtype.startswith("float"):
+            x.reshape(-1)[::7] = np.nan
+        for given in (x, np.moveaxis(np.moveaxis(x, 1, 3).copy(), 3, 1)):
+            for k, stride, padding, dilation in (
+                ((2, 1), (2, 1), 0, 1), (2, 2, 1, 1), (3, 2, 1, 1), ((3, 4), 3, 1, (5, 1)),
+                (5, (4, 5), 2, 1), ((1, 2), 3, 0, 1), ((2, 3), 4, (1, 0), (23, 30)),
+            ):  # fmt: skip
+                options = {"stride": stride, "padding": padding, "dilation": dilation}
+                want = ref.max_pool2d(given, k, **options)
+                got = max_pool2d(given, k, **options, backend="cpu", variant=variant)
+                np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("variant", CPU)
 def test_rows_of_many_planes_on_a_cpu(variant: str) -> None:
     """Planes of one row become one plane: positions still count from their own row."""
     for shape in ((7, 300, 9), (2, 3, 9000), (700, 40)):
@@ -509,6 +527,9 @@ def test_gradients_across_blocks_on_a_cpu(variant: str, dtype: str) -> None:
             {"kernel_size": (1, 3, 3), "stride": (1, 2, 2), "padding": (0, 1, 1)},
         ),
         ((40, 6, 17, 19), {"kernel_size": 3, "stride": 2, "padding": 1}),
+        # several slices are one block, the last one of fewer
+        ((12, 43, 12, 6), {"kernel_size": 5, "stride": 2, "padding": 2}),
+        ((12, 31, 9, 7), {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2}),
         ((1, 60, 17, 18), {"kernel_size": 2, "stride": 1, "padding": 1}),
         ((40, 1, 1, 700), {"kernel_size": (1, 1, 5), "stride": 2, "padding": (0, 0, 2)}),
         ((4, 1, 5, 5), {"kernel_size": (1, 2, 2), "padding": (0, 1, 1), "dilation": (1, 5, 5)}),

@@ -4,10 +4,10 @@
  * for what they all read.
  *
  * Rows are added in the order of the source, so a destination has the same bits in
- * every run.  Threads share slices or columns, which keeps that order.  Where a row has
- * too few columns, the source is cut into stretches with separate sums, which are
- * merged in order.  The number of stretches depends on the sizes alone and simd makes
- * the same ones, so that simd and threads give the same bits.
+ * every run.  Threads share slices, columns or destinations, which keeps that order.
+ * Where a row has too few columns, the source is cut into stretches with separate sums,
+ * which are merged in order.  The number of stretches depends on the sizes alone and
+ * simd makes the same ones, so that simd and threads give the same bits.
  */
 #include "job.h"
 
@@ -16,11 +16,12 @@
 /* ---- the kind of sums ---- */
 
 /*
- * *many = whether more than a few rows share a destination; *bad = the first bad
- * position.  `seen` holds a zero for each destination.
+ * Counts rows by the `last` bits of their destinations, perhaps all bits: *many = whether
+ * one count is more than a few; *bad = the first bad position.  `seen` holds a zero for
+ * each count.
  */
 static void
-count_rows(const job *j, uint16_t *seen, bool *many, int64_t *bad)
+count_rows(const job *j, uint16_t *seen, int64_t last, bool *many, int64_t *bad)
 {
     const index_add_plan *p = j->plan;
     int64_t k[BLOCK];
@@ -29,7 +30,7 @@ count_rows(const job *j, uint16_t *seen, bool *many, int64_t *bad)
         const int64_t n = p->count - s < BLOCK ? p->count - s : BLOCK;
         const int64_t good = positions_of(j, s, n, k);
         for (int64_t i = 0; i < good; i++) {
-            *many |= ++seen[k[i]] > INDEX_ADD_FEW_ROWS;
+            *many |= ++seen[k[i] & last] > INDEX_ADD_FEW_ROWS;
         }
         if (good < n) {
             *bad = s + good;
@@ -37,6 +38,32 @@ count_rows(const job *j, uint16_t *seen, bool *many, int64_t *bad)
         }
     }
     *bad = p->count;
+}
+
+/*
+ * *many = whether more than a few rows share a destination.  Destinations that end with
+ * the same bits are counted together first, in L1; mostly that shows that they are few.
+ */
+static gpo_status
+find_many(gpo_call *call, const job *j, bool *many)
+{
+    enum { TOGETHER = 1 << 10 };
+    const index_add_plan *p = j->plan;
+    uint16_t together[TOGETHER] = {0};
+    int64_t bad;
+    count_rows(j, together, TOGETHER - 1, many, &bad);
+    gpo_status status = raise_bad(call, j, bad);
+    if (!status && *many) {
+        const size_t bytes = (size_t)p->length * sizeof(uint16_t);
+        void *seen = NULL;
+        status = gpo_scratch(call, bytes, &seen);
+        if (!status) {
+            memset(seen, 0, bytes);
+            count_rows(j, seen, INT64_MAX, many, &bad);
+            status = raise_bad(call, j, bad);
+        }
+    }
+    return status;
 }
 
 /*
@@ -50,20 +77,13 @@ take_sums(gpo_call *call, job *j, gpo_isa isa)
     static const loops *const tables[GPO_NISA] = GPO_EACH_ISA(table);
     const index_add_plan *p = j->plan;
     bool many = p->count > INDEX_ADD_FEW_ROWS;
-    int64_t bad = p->count;
     gpo_status status = GPO_OK;
     j->loops = tables[isa]; /* for positions, which need no kind of sums */
     const bool sparse = p->dtype == GPO_F32 && p->count <= p->length / SPARSE;
-    if (many && (p->inner >= COUNTED || sparse) && is_narrow_float(p->dtype) &&
-        p->outer > 0) {
-        const size_t bytes = (size_t)p->length * sizeof(uint16_t);
-        void *seen = NULL;
-        status = gpo_scratch(call, bytes, &seen);
-        if (!status) {
-            memset(seen, 0, bytes);
-            count_rows(j, seen, &many, &bad);
-            status = raise_bad(call, j, bad);
-        }
+    j->is_checked = many && (p->inner >= COUNTED || sparse) &&
+                    is_narrow_float(p->dtype) && p->outer > 0;
+    if (j->is_checked) {
+        status = find_many(call, j, &many);
     }
     j->kind = sums_of(p->dtype, many);
     j->loops = &tables[isa][j->kind];
@@ -154,7 +174,35 @@ add_stretch(const job *j, char *to, int64_t o, int64_t begin, int64_t end, int64
         if (good < n) {
             return s + good;
         }
-        j->loops->add(to + c * j->loops->bytes, p->inner, k, n,
+        j->loops->add(to + c * j->loops->bytes, p->inner, k, NULL, n,
+                      from + s * p->by_row * j->part_bytes, w, p);
+    }
+    return p->count;
+}
+
+/* As add_stretch for all rows, of which it adds those of one range of destinations. */
+static int64_t
+add_range(const job *j, char *to, int64_t o, int64_t range, int64_t c, int64_t w)
+{
+    const index_add_plan *p = j->plan;
+    const int64_t first = range * p->length / j->ranges;
+    const uint64_t length = (uint64_t)((range + 1) * p->length / j->ranges - first);
+    const char *from = j->source + (o * p->by_outer + c * p->by_inner) * j->part_bytes;
+    int64_t k[BLOCK], rows[BLOCK];
+    for (int64_t s = 0; s < p->count; s += BLOCK) {
+        const int64_t n = p->count - s < BLOCK ? p->count - s : BLOCK;
+        const int64_t good = positions_of(j, s, n, k);
+        if (good < n) {
+            return s + good;
+        }
+        int64_t some = 0;
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t at = k[i];
+            k[some] = at;
+            rows[some] = i;
+            some += (uint64_t)(at - first) < length;
+        }
+        j->loops->add(to + c * j->loops->bytes, p->inner, k, rows, some,
                       from + s * p->by_row * j->part_bytes, w, p);
     }
     return p->count;
@@ -187,15 +235,16 @@ convert_rows(const job *j, char *sums, int64_t o, int64_t c, int64_t w, bool bac
     return p->count;
 }
 
-/* Piece i: a slice and some of its columns. */
+/* Piece i: a slice, some of its columns and destinations. */
 static void
 add_columns(void *context, int64_t i)
 {
     job *j = context;
     const index_add_plan *p = j->plan;
-    const int64_t pieces = p->outer * j->slices;
+    const int64_t pieces = p->outer * j->slices * j->ranges;
     for (int64_t u = i; u < pieces; u += MAX_PIECES) {
-        const int64_t o = u / j->slices, slice = u % j->slices;
+        const int64_t o = u / j->ranges / j->slices;
+        const int64_t slice = u / j->ranges % j->slices;
         const int64_t begin = slice * p->inner / j->slices;
         const int64_t end = (slice + 1) * p->inner / j->slices;
         char *to = j->sums + o * p->length * p->inner * j->loops->bytes;
@@ -206,7 +255,8 @@ add_columns(void *context, int64_t i)
                 return;
             }
         }
-        j->bad[i] = add_stretch(j, to, o, 0, p->count, begin, w);
+        j->bad[i] = j->ranges > 1 ? add_range(j, to, o, u % j->ranges, begin, w)
+                                  : add_stretch(j, to, o, 0, p->count, begin, w);
         if (j->is_sparse && j->bad[i] == p->count) {
             j->bad[i] = convert_rows(j, to, o, begin, w, true);
         }
@@ -334,6 +384,27 @@ add_stretches(job *j, bool parallel)
     return bad;
 }
 
+/*
+ * Cuts the columns into slices, one per thread; where rows are long, the destinations
+ * into ranges: a thread may start late, so pieces must be small, and parts of rows are
+ * read more slowly than rows.  Each piece goes through the whole index.
+ */
+static void
+cut_rows(job *j, bool parallel)
+{
+    const index_add_plan *p = j->plan;
+    const int64_t bytes = p->inner * j->part_bytes, columns = bytes / SLICE_BYTES;
+    const int64_t threads = parallel ? gpo_cpu_threads() : 1;
+    j->ranges = 1;
+    while (parallel && !j->is_sparse && p->outer < MOST_RANGES && bytes >= LONG_ROW &&
+           j->ranges < MOST_RANGES && j->ranges * RANGE_BYTES < bytes &&
+           j->ranges < p->length) {
+        j->ranges *= 2;
+    }
+    const int64_t slices = j->ranges > 1 ? 1 : columns < threads ? columns : threads;
+    j->slices = slices > 1 ? slices : 1;
+}
+
 static int64_t
 add_all(job *j, bool parallel)
 {
@@ -347,10 +418,8 @@ add_all(job *j, bool parallel)
         }
         return p->count;
     }
-    const int64_t columns = p->inner * j->part_bytes / SLICE_BYTES;
-    const int64_t threads = parallel ? gpo_cpu_threads() : 1;
-    j->slices = columns < threads ? (columns > 1 ? columns : 1) : threads;
-    const int64_t pieces = p->outer * j->slices;
+    cut_rows(j, parallel);
+    const int64_t pieces = p->outer * j->slices * j->ranges;
     const int64_t shared = pieces < MAX_PIECES ? pieces : MAX_PIECES;
     gpo_cpu_loop(parallel, shared, add_columns, j);
     return first_bad(j, shared);
@@ -380,7 +449,8 @@ run(gpo_call *call, int variant)
     const bool nothing = p->outer * p->inner * p->count == 0;
     j.stretches = large && !nothing ? stretches_of(&j) : 1;
 
-    if (!status && p->mode == GPO_INDEX_RAISE && (p->is_first || nothing)) {
+    if (!status && !j.is_checked && p->mode == GPO_INDEX_RAISE &&
+        (p->is_first || nothing)) {
         status = raise_bad(call, &j, check(&j, 0, p->count));
     }
     void *memory = NULL;

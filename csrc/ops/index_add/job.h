@@ -30,9 +30,12 @@ typedef struct loops {
      */
     int64_t (*lone)(void *to, const void *index, const void *source, int64_t n,
                     const index_add_plan *p);
-    /* to[k[i] * pitch + c] += alpha * row i, column c of the source, c < w */
-    void (*add)(void *to, int64_t pitch, const int64_t *k, int64_t n,
-                const void *source, int64_t w, const index_add_plan *p);
+    /*
+     * to[k[i] * pitch + c] += alpha * row rows[i], column c of the source, c < w; rows
+     * may be NULL, for row i, and must be if w is 1.
+     */
+    void (*add)(void *to, int64_t pitch, const int64_t *k, const int64_t *rows,
+                int64_t n, const void *source, int64_t w, const index_add_plan *p);
     void (*merge)(void *to, const void *from, int64_t n);
     void (*open)(void *to, const void *from, int64_t n);  /* elements to sums */
     void (*close)(void *to, const void *from, int64_t n); /* sums to elements */
@@ -54,11 +57,13 @@ typedef struct loops {
 /* ---- the job: what every part of one call reads ---- */
 
 enum {
-    BLOCK = 1024,           /* index entries made positions at once */
-    SLICE_BYTES = 64,       /* of a row: the least that a thread takes */
-    MAX_STRETCHES = 16,     /* of the source, with sums of their own */
-    ADDED_PER_SUM = 4,      /* elements added for each sum that is cleared and merged */
-    MAX_PIECES = 512,       /* that the threads share */
+    BLOCK = 1024,       /* index entries made positions at once */
+    SLICE_BYTES = 64,   /* of a row: the least that a thread takes */
+    MAX_STRETCHES = 16, /* of the source, with sums of their own */
+    ADDED_PER_SUM = 4,  /* elements added for each sum that is cleared and merged */
+    MAX_PIECES = 512,   /* that the threads share */
+    RANGE_BYTES = 256,  /* of a row, for each range of destinations */
+    MOST_RANGES = 8,
     SMALL = 1 << 16,        /* bytes copied at once */
     COUNTED = 16,           /* columns from which counting the rows first pays */
     WORTH_A_TEAM = 1 << 12, /* elements from which a team of threads starts */
@@ -70,13 +75,15 @@ typedef struct job {
     const gpo_array *x, *out;
     const char *index, *source;
     const loops *loops;
-    int kind;       /* of sums, see sums.h */
-    int bytes;      /* of an element, with both parts if it is complex */
-    int part_bytes; /* of an element of plan.dtype */
-    char *sums;     /* outer x length x inner: out itself, or wider */
-    char *own;      /* stretches - 1 tables of length x inner sums, or one in turn */
-    bool is_sparse; /* only the sums of destinations that have rows are used */
-    int64_t slices; /* of the columns */
+    int kind;        /* of sums, see sums.h */
+    int bytes;       /* of an element, with both parts if it is complex */
+    int part_bytes;  /* of an element of plan.dtype */
+    char *sums;      /* outer x length x inner: out itself, or wider */
+    char *own;       /* stretches - 1 tables of length x inner sums, or one in turn */
+    bool is_checked; /* the whole index is known to be good, but may change */
+    bool is_sparse;  /* only the sums of destinations that have rows are used */
+    int64_t slices;  /* of the columns */
+    int64_t ranges;  /* of destinations */
     int64_t stretches;
     int64_t o;               /* the slice whose stretches are added */
     int64_t bad[MAX_PIECES]; /* the first bad position that a piece found */

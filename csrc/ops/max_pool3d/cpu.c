@@ -12,7 +12,8 @@
  *
  * A tile is processed slice by slice: a ring holds as many as one window spans, so each
  * is loaded once.  A slice goes through all passes a few rows at a time, which stay in
- * L1; only the slices of the ring that a pass along T joins come from L2.
+ * L1; only the slices of the ring that a pass along T joins come from L2.  Where windows
+ * share few rows there is no ring: the rows of each window are joined as they are loaded.
  */
 #include "tile.h"
 
@@ -142,9 +143,12 @@ static void
 run_task(void *context, int64_t task)
 {
     const job *j = context;
-    const int64_t held = j->slots * j->extent[POOL_H] * j->extent[POOL_W];
+    const int64_t rows = j->extent[POOL_H];
+    const int64_t kept = j->is_strip ? least_of(rows, strip_of(j)) : rows;
+    const int64_t held = j->slots * kept * j->extent[POOL_W];
     const bool coded = j->loops->has_codes && j->plan->with_indices;
-    char *keys = malloc((size_t)(held * (j->key_bytes + (coded ? 8 : 0))));
+    const size_t bytes = (size_t)(held * (j->key_bytes + (coded ? 8 : 0)));
+    char *keys = aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
     if (!keys) {
         j->failed[task] = true;
         return;
@@ -244,6 +248,11 @@ run_tiles(gpo_call *call, bool parallel)
     j.is_packed = is_packed(&plan);
     int64_t wanted = parallel ? (int64_t)TASKS * gpo_cpu_threads() : 1;
     choose_tiles(&j, wanted);
+    j.is_direct = is_direct(&j);
+    const pool_axis *w = &plan.axis[POOL_W];
+    j.ends_alone = !plan.with_indices && w->kernel > 1 && w->kernel <= MOST_ALONE &&
+                   w->stride == w->kernel && w->dilation == 1;
+    j.is_strip = !j.is_direct && j.slots == 1 && plan.axis[POOL_H].kernel == 1;
     const double rows = (double)j.extent[POOL_H] * (double)j.extent[POOL_W];
     const max_pool3d_plan *alone = j.is_folded ? max_pool3d_plan_of(call) : &plan;
     if ((double)j.slots * rows > most_keys(alone)) { /* windows far apart */

@@ -1,9 +1,9 @@
 /*
- * gradient.c  The gradient of max_pool3d on the CPU.  Order: the inner loops of three
- * instruction sets, the job, which indices count, a plane one gradient after the other,
- * a plane in blocks, the variants, choose.  Each plane is one task that adds in the
- * order of dy, so the number of threads changes no bit.  See plane.inc for the loop of
- * the former, gradient_loops.inc for those of the latter, cpu.c for pooling.
+ * gradient.c  The gradient of max_pool3d on the CPU.  Order: a plane one
+ * gradient after the other, a plane in blocks, the tasks, the variants, choose.  Each
+ * plane is one task that adds in the order of dy, so the number of threads changes no
+ * bit.  See plane.inc for the loop of the former, gradient_loops.inc for those of the
+ * latter, gradient_job.h for what they all read, cpu.c for pooling.
  *
  * A block of indices is checked against its windows in vectors, then its gradients are
  * added one by one.  dx is cleared a little ahead of the windows, while it is in cache.
@@ -11,153 +11,11 @@
  * Without windows all indices are checked before dx is written, and again when they are
  * used: another thread may have changed the array in between.
  */
-#include "keys.h"
+#include "gradient_job.h"
 
 #include "../../backend/backend.h"
-#include "../../core/integers.h"
-#include "../../core/once.h"
-#include "../../core/prefetch.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
-
-/* ---- the inner loops of three instruction sets ---- */
-
-enum {
-    BLOCK = 256,    /* gradients whose elements are found at once: 6 KiB of stack */
-    SPARE = 16,     /* so many are written at once, perhaps past the end of a row */
-    AT_ONCE = 64,   /* gradients that are added between two prefetches */
-    DEAD = 1 << 30, /* the first element of a window without any */
-};
-
-/* Of each window its first element, which is outside of x only along the first of the
-   axes that count, and how many more it has along W and H. */
-typedef struct windows {
-    int32_t *origin, *last_w, *last_h;
-} windows;
-
-/* The indices of some gradients in a row, and their windows. */
-typedef struct block {
-    int64_t index[BLOCK]; /* a copy: another thread may change the array */
-    int32_t own[3][BLOCK + SPARE];
-    windows windows; /* `own`, or a part of those of a slice... */
-    int32_t shift;   /* ...whose first elements are so many further on */
-    bool in_line;    /* instead, the first begins at `first`, each `step` further on */
-    int32_t first, step;
-    int32_t base[BLOCK]; /* the element at which its plane begins */
-    int64_t plane;
-    int axes; /* the last ones, from the first that has a choice of elements on */
-    bool has_gaps;
-    int32_t row, slice; /* elements of a row and a slice of a plane, at most DEAD */
-    int32_t dilation[POOL_AXES];
-    int32_t last[POOL_AXES];  /* of a window, from its first element */
-    float inverse[POOL_AXES]; /* of the dilation */
-} block;
-
-/* Where an output is in its plane. */
-typedef struct place {
-    int64_t k, h, w;
-} place;
-
-typedef struct gradient_loops {
-    /* see gradient_loops.inc */
-    int64_t (*set_windows)(const pool_gradient_plan *p, int axes, windows to, int64_t n,
-                           place *o);
-    bool (*elements)(block *b, const int64_t *index, int64_t n, int32_t *at);
-    bool (*in_windows)(block *b, const int64_t *index, int64_t n, int32_t *at);
-    void (*add_base)(const block *b, int64_t n, int32_t *at);
-    void (*widen)(const void *from, int64_t n, float *to); /* of 16-bit floats */
-    void (*narrow)(const float *from, int64_t n, void *to);
-    void (*alone)(const void *from, int64_t n, void *to); /* sums of one */
-} gradient_loops;
-
-#define GPO_LOOPS "../ops/max_pool3d/gradient_loops.inc"
-#include "../../core/each_isa.h"
-
-/* ---- the job: what every part of one call reads ---- */
-
-typedef struct gradient_job gradient_job;
-
-struct gradient_job {
-    const pool_gradient_plan *plan;
-    const void *dy;
-    const int64_t *indices;
-    void *dx;
-    const gradient_loops *loops;
-    gpo_dtype dtype;
-    bool in_blocks; /* else one gradient after the other, by `plane` */
-    int64_t group;  /* planes at once */
-    int64_t (*plane)(const gradient_job *j, int64_t plane, void *memory);
-    int64_t memory; /* bytes of separate sums; 0 if dx holds the sums */
-    int64_t tasks;
-    int64_t *bad; /* per task: the first bad index; -1 if none */
-    bool *failed;
-};
-
-/* ---- which indices count ---- */
-
-/* The first index that names no element of a plane; -1 if all do. */
-static int64_t
-first_bad(const gradient_job *j, int64_t begin, int64_t n)
-{
-    const int64_t *index = j->indices + begin, plane = j->plan->plane;
-    bool bad = false;
-    for (int64_t i = 0; i < n; i++) {
-        bad |= index[i] < -1 || index[i] >= plane;
-    }
-    for (int64_t i = 0; bad && i < n; i++) {
-        if (index[i] < -1 || index[i] >= plane) {
-            return begin + i;
-        }
-    }
-    return -1;
-}
-
-/* Whether position `at` of an axis is an element of window o. */
-static bool
-is_in_window(const pool_axis *a, int64_t o, int64_t at)
-{
-    const int64_t past = at - (o * a->stride - a->padding);
-    return past >= 0 && past < pool_extent(a) &&
-           (a->dilation == 1 || past % a->dilation == 0);
-}
-
-/* The element that takes the gradient of output (k, h, w); -1 if none does. */
-static int64_t
-element_of(const pool_gradient_plan *p, int64_t index, int64_t k, int64_t h, int64_t w)
-{
-    if (index < 0 || index >= p->plane) {
-        return -1;
-    }
-    if (!p->has_windows) {
-        return index;
-    }
-    const int64_t height = p->axis[POOL_H].in, width = p->axis[POOL_W].in;
-    int64_t row, at;
-    if (index <= UINT32_MAX && width <= UINT32_MAX &&
-        height <= UINT32_MAX) { /* divisions of 32 bits take half the time */
-        const uint32_t narrow = (uint32_t)index, cols = (uint32_t)width;
-        const uint32_t rows = (uint32_t)height;
-        row = narrow / cols;
-        at = (uint32_t)row / rows;
-        row -= at * rows;
-        index = narrow % cols;
-    }
-    else {
-        row = index / width;
-        index %= width;
-        at = row / height;
-        row %= height;
-    }
-    const bool inside = is_in_window(&p->axis[POOL_T], k, at) &&
-                        is_in_window(&p->axis[POOL_H], h, row) &&
-                        is_in_window(&p->axis[POOL_W], w, index);
-    return inside ? (at * height + row) * width + index : -1;
-}
 
 /* ---- a plane, one gradient after the other ---- */
 
@@ -353,31 +211,29 @@ windows_from(const windows *w, int64_t i)
     return (windows){w->origin + i, w->last_w + i, w->last_h + i};
 }
 
-/* The windows of the first slice of outputs, which serve all slices and planes. */
-typedef struct slice_windows {
+/* The windows of the first slices of outputs, which serve all slices and planes. */
+typedef struct known_windows {
     windows windows;
+    int64_t slices, outputs; /* so many slices, which have so many outputs */
     int64_t reach[]; /* of each block: the end of the elements that it reaches */
-} slice_windows;
+} known_windows;
 
-static int64_t
-slice_of(const pool_gradient_plan *p)
-{
-    return p->axis[POOL_H].out * p->axis[POOL_W].out;
-}
-
-/* NULL if they would not pay. */
-static slice_windows *
+/* NULL if they would not pay.  As many slices as are one block, or a larger one. */
+static known_windows *
 know_windows(const gradient_job *j, const block *b)
 {
     enum { MOST = 1 << 14, SLICES = 4 }; /* 192 KiB stay in L2 */
     const pool_gradient_plan *p = j->plan;
-    const int64_t outputs = slice_of(p);
-    if (!p->has_windows || b->axes == 1 || outputs > MOST ||
-        p->planes * p->axis[POOL_T].out < SLICES * j->tasks) {
+    const int64_t slice = p->axis[POOL_H].out * p->axis[POOL_W].out;
+    const int64_t depth = p->axis[POOL_T].out;
+    if (!p->has_windows || b->axes == 1 || slice > MOST ||
+        p->planes * depth < SLICES * j->tasks) {
         return NULL;
     }
+    const int64_t share = slice < BLOCK ? BLOCK / slice : 1;
+    const int64_t slices = share < depth ? share : depth, outputs = slices * slice;
     const int64_t blocks = ceil_div(outputs, BLOCK), n = blocks * BLOCK + SPARE;
-    slice_windows *known =
+    known_windows *known =
         malloc(sizeof *known + (size_t)(blocks * (int64_t)sizeof(int64_t) +
                                         3 * n * (int64_t)sizeof(int32_t)));
     if (!known) {
@@ -385,6 +241,8 @@ know_windows(const gradient_job *j, const block *b)
     }
     int32_t *memory = (int32_t *)(known->reach + blocks);
     known->windows = (windows){memory, memory + n, memory + 2 * n};
+    known->slices = slices;
+    known->outputs = outputs;
     place o = {0, 0, 0};
     for (int64_t i = 0; i < outputs; i += BLOCK) {
         const int64_t some = outputs - i < BLOCK ? outputs - i : BLOCK;
@@ -394,24 +252,21 @@ know_windows(const gradient_job *j, const block *b)
     return known;
 }
 
-/* Takes the windows of a block from place i of slice k on; returns their reach. */
+/* Takes the windows of a block from output i on; returns their reach, at most. */
 static int64_t
-take_windows(const gradient_job *j, block *b, const slice_windows *known, int64_t k,
-             int64_t i)
+take_windows(const gradient_job *j, block *b, const known_windows *known, int64_t i)
 {
-    const pool_axis *t = &j->plan->axis[POOL_T];
-    const int64_t top = pool_extent(t) - t->padding, end = top + k * t->stride;
-    const int64_t slices =
-        (end < t->in ? end : t->in) - (top < t->in ? top : t->in); /* further on */
-    const int64_t reach = known->reach[i / BLOCK] + slices * b->slice;
-    b->windows = windows_from(&known->windows, i);
-    b->shift = (int32_t)(k * t->stride * b->slice);
+    const int64_t k = i / known->outputs * known->slices, at = i % known->outputs;
+    const int64_t further = k * j->plan->axis[POOL_T].stride * b->slice;
+    const int64_t reach = known->reach[at / BLOCK] + further;
+    b->windows = windows_from(&known->windows, at);
+    b->shift = (int32_t)further;
     return reach < b->plane ? reach : b->plane;
 }
 
 /* As plane.inc: the gradient of one plane, with its sums in `memory` if there is any. */
 static int64_t
-plane_in_blocks(const gradient_job *j, block *b, const slice_windows *known,
+plane_in_blocks(const gradient_job *j, block *b, const known_windows *known,
                 int64_t plane, void *memory)
 {
     const pool_gradient_plan *p = j->plan;
@@ -423,9 +278,10 @@ plane_in_blocks(const gradient_job *j, block *b, const slice_windows *known,
     int64_t cleared = 0, bad = -1;
     place o = {0, 0, 0};
     int32_t at[BLOCK];
-    const int64_t slice = known ? slice_of(p) : p->outputs;
+    const int64_t whole = known ? known->outputs : p->outputs;
     for (int64_t i = 0, n; i < p->outputs; i += n) {
-        const int64_t left = slice - i % slice;
+        const int64_t most = whole - i % whole, rest = p->outputs - i;
+        const int64_t left = most < rest ? most : rest;
         n = left < BLOCK ? left : BLOCK;
         int64_t reach = p->plane;
         if (b->in_line) {
@@ -436,7 +292,7 @@ plane_in_blocks(const gradient_job *j, block *b, const slice_windows *known,
             reach = end < reach ? end : reach;
         }
         else if (known) {
-            reach = take_windows(j, b, known, i / slice, i % slice);
+            reach = take_windows(j, b, known, i);
         }
         else if (p->has_windows) {
             reach = j->loops->set_windows(p, b->axes, b->windows, n, &o);
@@ -532,7 +388,7 @@ gradient_task(void *context, int64_t task)
     if (j->in_blocks) {
         begin_plane(j->plan, &b);
     }
-    slice_windows *known = NULL;
+    known_windows *known = NULL;
     if (j->group > 1) {
         set_planes(j, &b);
     }

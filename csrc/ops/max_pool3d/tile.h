@@ -1,6 +1,7 @@
 /*
  * tile.h  One tile of max_pool3d on the CPU.  Order: the inner loops of three instruction
- * sets, the job, loading, the passes along an axis, storing, one tile.  Only cpu.c
+ * sets, the job, loading, the passes along an axis, storing, windows straight from x, one
+ * tile.  Only cpu.c
  * includes it, which cuts the tiles and describes their passes.
  */
 #ifndef GPO_MAX_POOL3D_TILE_H
@@ -14,7 +15,11 @@
 
 /* ---- the inner loops of three instruction sets ---- */
 
-enum { OTHERS = 3 }; /* keys that one pass may join with each key */
+enum {
+    OTHERS = 3,     /* keys that one pass may join with each key */
+    MOST_ROWS = 4,  /* of x, whose keys are joined at once */
+    MOST_ALONE = 8, /* elements of a window that shares none, which need no pass */
+};
 
 typedef struct loops {
     /* n elements of x as keys; position `first` of a plane is the first of them */
@@ -22,7 +27,10 @@ typedef struct loops {
                  void *codes);
     void (*pack)(const void *x, int64_t stride, int64_t n, int64_t first, void *keys,
                  void *codes);
+    void (*join_rows)(void *keys, const void *x, const int64_t *at, int64_t n, int rows,
+                      bool first);
     void (*store)(const void *keys, int64_t step, int64_t n, void *y);
+    void (*store_windows)(const void *keys, int64_t kernel, int64_t n, void *y);
     void (*store_apart)(const void *keys, int64_t n, void *y, int64_t apart);
     /* see keys.inc */
     void (*fetch)(const void *keys, const void *codes, int64_t step, int64_t n,
@@ -53,6 +61,10 @@ enum {
     TASKS = 4,            /* per thread */
     TASK_KEYS = 1 << 12,  /* fewer are not worth a task */
     NARROW = 48,          /* keys of a row that is not worth a pass of its own */
+    CHANNELS = 32,        /* contiguous ones that are joined straight from x... */
+    LONG_ROW = 64,        /* ...or elements of a row, ... */
+    CHANNELS_READ = 6,    /* ...where none is read more often than this... */
+    ROW_READ = 3,         /* ...or twice as often as this */
 };
 
 typedef struct job {
@@ -70,8 +82,11 @@ typedef struct job {
     int64_t items, tasks; /* tiles of all planes */
     bool is_folded;       /* the rows are planes of one row */
     int64_t apart;        /* if not 0: W counts planes of y, which are so far apart */
-    bool is_packed;       /* the elements of a plane are contiguous, in order */
-    bool *failed;         /* per task: no memory */
+    bool is_direct;       /* rows of a window are joined straight from x */
+    bool ends_alone; /* windows share no key of a row: they are found when stored */
+    bool is_strip;   /* no window has two rows: a tile holds keys of one strip */
+    bool is_packed;  /* the elements of a plane are contiguous, in order */
+    bool *failed;    /* per task: no memory */
 } job;
 
 static int64_t
@@ -283,6 +298,9 @@ pool_elements(const job *j, const tile *t, int d, const line *l, int64_t *begin,
 static void
 pool_columns(const job *j, const tile *t, int64_t at, int64_t n)
 {
+    if (j->ends_alone) {
+        return;
+    }
     for (pass p = {.made = 1}; next_pass(j, &j->plan->axis[POOL_W], &p);) {
         const int64_t ahead[OTHERS] = {p.apart, 2 * p.apart, 3 * p.apart};
         n -= p.reach;
@@ -344,6 +362,11 @@ store_row(const job *j, const tile *t, int64_t at, int64_t out)
                               j->apart);
         return;
     }
+    if (j->ends_alone) {
+        j->loops->store_windows(t->keys + at * j->key_bytes, step, n,
+                                t->y + out * bytes);
+        return;
+    }
     if (!t->indices) {
         j->loops->store(t->keys + at * j->key_bytes, step, n, t->y + out * bytes);
         return;
@@ -361,6 +384,85 @@ store_row(const job *j, const tile *t, int64_t at, int64_t out)
         const int64_t place = position_of(j, t, at + o * step);
         t->indices[out + o] = place < 0 ? place : place - origin;
         copy_element(j, t->x, place, t->y + (out + o) * bytes);
+    }
+}
+
+/* ---- windows straight from x ---- */
+
+/*
+ * Whether the rows of a window are joined while they are loaded: where few windows share
+ * a row that costs less than keys of each row, which passes join.
+ */
+static bool
+is_direct(const job *j)
+{
+    const max_pool3d_plan *p = j->plan;
+    const pool_axis *t = &p->axis[POOL_T], *h = &p->axis[POOL_H];
+    const double rows = (double)t->kernel * (double)h->kernel;
+    const double times = rows / ((double)t->stride * (double)h->stride);
+    if (j->apart > 0) {
+        const bool is_half = j->dtype == GPO_F16 || j->dtype == GPO_BF16;
+        const double key = is_half ? 2 : 1; /* what a key costs */
+        return j->extent[POOL_W] >= CHANNELS && key * times <= CHANNELS_READ;
+    }
+    return !p->with_indices && p->by[POOL_W] == 1 && rows > 1 &&
+           j->extent[POOL_W] >= LONG_ROW && 2 * times <= ROW_READ;
+}
+
+/* The keys of the rows of window (o, h) of a tile, joined, from `at` on. */
+static void
+join_window(const job *j, const tile *t, int64_t o, int64_t h, int64_t at)
+{
+    const pool_axis *axis = j->plan->axis;
+    const int64_t *by = j->plan->by, cols = t->extent[POOL_W];
+    const int64_t lo = t->lo[POOL_W], n = t->hi[POOL_W] - lo;
+    int64_t first[2], end[2], rows[MOST_ROWS];
+    int held = 0;
+    bool is_first = true;
+    pool_window(&axis[POOL_T], t->begin[POOL_T] + o, &first[0], &end[0]);
+    pool_window(&axis[POOL_H], t->begin[POOL_H] + h, &first[1], &end[1]);
+    fill_least(j, t, at, lo);
+    fill_least(j, t, at + lo + n, cols - lo - n);
+    const char *x = t->x + (t->from[POOL_W] + lo) * j->loops->bytes;
+    char *keys = t->keys + (at + lo) * j->key_bytes;
+    for (int64_t a = first[0]; a < end[0]; a += axis[POOL_T].dilation) {
+        for (int64_t b = first[1]; b < end[1]; b += axis[POOL_H].dilation) {
+            if (held == MOST_ROWS) {
+                j->loops->join_rows(keys, x, rows, n, held, is_first);
+                is_first = false;
+                held = 0;
+            }
+            rows[held++] = a * by[POOL_T] + b * by[POOL_H];
+        }
+    }
+    if (held > 0) {
+        j->loops->join_rows(keys, x, rows, n, held, is_first);
+    }
+    else {
+        fill_least(j, t, at + lo, n);
+    }
+}
+
+static void
+pool_directly(const job *j, const tile *t)
+{
+    const pool_axis *axis = j->plan->axis;
+    const int64_t cols = t->extent[POOL_W], bytes = j->loops->bytes;
+    for (int64_t o = 0; o < t->windows[POOL_T]; o++) {
+        const int64_t row =
+            (t->begin[POOL_T] + o) * axis[POOL_H].out + t->begin[POOL_H];
+        for (int64_t h = 0; h < t->windows[POOL_H]; h++) {
+            const int64_t at = j->apart > 0 ? h * cols : 0;
+            join_window(j, t, o, h, at);
+            if (j->apart == 0) {
+                pool_columns(j, t, at, cols);
+                store_row(j, t, at, (row + h) * axis[POOL_W].out + t->begin[POOL_W]);
+            }
+        }
+        for (int64_t c = 0; j->apart > 0 && c < cols; c++) { /* to plane after plane */
+            j->loops->store(t->keys + c * j->key_bytes, cols, t->windows[POOL_H],
+                            t->y + ((t->begin[POOL_W] + c) * j->apart + row) * bytes);
+        }
     }
 }
 
@@ -391,12 +493,23 @@ pool_rows(const job *j, const tile *t, int64_t at, int64_t begin, int64_t end,
     }
 }
 
+/* The rows of a tile that go through all passes together. */
+static int64_t
+strip_of(const job *j)
+{
+    return most_of(STRIP_KEYS / j->extent[POOL_W], 1);
+}
+
 static void
 pool_tile(const job *j, const tile *t)
 {
+    if (j->is_direct) {
+        pool_directly(j, t);
+        return;
+    }
     const int64_t rows = t->extent[POOL_H], cols = t->extent[POOL_W];
     const pool_axis *a = &j->plan->axis[POOL_T];
-    const int64_t strip = most_of(STRIP_KEYS / cols, 1);
+    const int64_t strip = strip_of(j);
     line slices = {.unit = rows * cols, .slots = j->slots};
     for (int64_t slice = 0, next; slice < t->extent[POOL_T]; slice = next) {
         next = least_of(slice + j->at_once, t->extent[POOL_T]);
@@ -406,15 +519,15 @@ pool_tile(const job *j, const tile *t)
         for (int64_t row = 0; row < rows; row += strip) {
             const int64_t last = least_of(row + strip, rows);
             int64_t begin = slice, end = next;
-            slices.base = row * cols;
+            slices.base = j->is_strip ? 0 : row * cols;
             slices.n = (last - row) * cols;
             for (int64_t k = begin; k < end; k++) {
                 load_rows(j, t, k, row, last, place_of(&slices, k));
             }
             pool_elements(j, t, POOL_T, &slices, &begin, &end);
             for (int64_t o = ceil_div(begin, a->stride); o * a->stride < end; o++) {
-                const int64_t at = place_of(&slices, o * a->stride) - slices.base;
-                pool_rows(j, t, at, row, last, o);
+                const int64_t at = place_of(&slices, o * a->stride) - row * cols;
+                pool_rows(j, t, at, row, last, o); /* whose row 0 would be at `at` */
             }
         }
     }

@@ -321,6 +321,9 @@ run(gpo_call *call, int variant)
         const int64_t most = n / ENOUGH_CHUNKS, more = size * WORTH;
         j.chunk =
             j.chunk < most && j.chunk < more ? (most < more ? most : more) : j.chunk;
+        /* all of one length, as two threads have two of them */
+        const int64_t chunks = n > 0 ? (n + j.chunk - 1) / j.chunk : 1;
+        j.chunk = n / chunks + (n % chunks > 0);
         j.chunk = (j.chunk + PIECE - 1) / PIECE * PIECE;
     }
     if (variant == GPO_CPU_SIMD && j.sum == GPO_U64) { /* their order changes no bit */

@@ -1,8 +1,8 @@
 /*
  * cpu.c  upsample_nearest and its backward on the CPU.  Order: the inner loops of three
- * instruction sets, the job, forward, backward, scalar, the variants, choose.
+ * instruction sets, the job, forward, backward, the variants, choose.
  * See elements.h for element types, rows.h for rows and the tables of first outputs,
- * move.inc and sum.inc for the inner loops.
+ * move.inc and sum.inc for the inner loops, scalar.h for the variants `scalar`.
  *
  * Work goes by rows of the smaller side: a row of x is read once and makes one row of
  * the result, of which the other rows from it are copies; a row of dx collects rows of
@@ -50,6 +50,8 @@ enum {
 
 #define GPO_LOOPS "../ops/upsample_nearest/loops.inc"
 #include "../../core/each_isa.h"
+
+#include "scalar.h"
 
 static const moves *const moves_of[GPO_NISA] = GPO_EACH_ISA(moves);
 static const sums *const sums_of[GPO_NISA] = GPO_EACH_ISA(sums);
@@ -208,8 +210,6 @@ forward_task(void *context, int64_t i)
         }
     }
 }
-
-static gpo_status scalar_forward(gpo_call *call);
 
 /* Cuts rows of the result, of which `fed` are made from one row of x. */
 static void
@@ -466,97 +466,6 @@ static gpo_status
 backward_threads(gpo_call *call)
 {
     return backward(call, true);
-}
-
-/* ---- scalar: one element after the other, directly by the rule ---- */
-
-/* Writes row (d, h) of a plane to `out` and returns where the next one begins. */
-typedef void *(*scalar_row)(const upsample_nearest_plan *p, const void *plane,
-                            int64_t d, int64_t h, void *out);
-
-#define DTYPE U8
-#include "scalar_forward.inc"
-#define DTYPE U16
-#include "scalar_forward.inc"
-#define DTYPE U32
-#include "scalar_forward.inc"
-#define DTYPE U64
-#include "scalar_forward.inc"
-#define DTYPE C64
-#include "scalar_forward.inc"
-#define DTYPE C128
-#include "scalar_forward.inc"
-
-#define DTYPE U8
-#include "scalar_backward.inc"
-#define DTYPE U16
-#include "scalar_backward.inc"
-#define DTYPE U32
-#include "scalar_backward.inc"
-#define DTYPE U64
-#include "scalar_backward.inc"
-#define DTYPE F16
-#include "scalar_backward.inc"
-#define DTYPE BF16
-#include "scalar_backward.inc"
-#define DTYPE F32
-#include "scalar_backward.inc"
-#define DTYPE F64
-#include "scalar_backward.inc"
-#define DTYPE C64
-#include "scalar_backward.inc"
-#define DTYPE C128
-#include "scalar_backward.inc"
-
-/* All rows of the result, whose planes have `depth` times `height` of them. */
-static void
-scalar_rows(const gpo_call *call, int64_t depth, int64_t height, scalar_row row)
-{
-    const upsample_nearest_plan *p = upsample_nearest_plan_of(call);
-    const char *from = call->in[0].data;
-    void *to = call->out[0].data;
-    for (int64_t a = 0; a < p->images; a++) {
-        for (int64_t b = 0; b < p->channels; b++) {
-            const char *plane =
-                from +
-                (a * p->stride[UPSAMPLE_A] + b * p->stride[UPSAMPLE_B]) * p->bytes;
-            for (int64_t d = 0; d < depth; d++) {
-                for (int64_t h = 0; h < height; h++) {
-                    to = row(p, plane, d, h, to);
-                }
-            }
-        }
-    }
-}
-
-static gpo_status
-scalar_forward(gpo_call *call)
-{
-    static const scalar_row rows[GPO_NDTYPES] = {
-        [GPO_U8] = scalar_forward_U8,   [GPO_U16] = scalar_forward_U16,
-        [GPO_U32] = scalar_forward_U32, [GPO_U64] = scalar_forward_U64,
-        [GPO_C64] = scalar_forward_C64, [GPO_C128] = scalar_forward_C128,
-    };
-    const upsample_nearest_plan *p = upsample_nearest_plan_of(call);
-    scalar_rows(call, p->axis[0].out, p->axis[1].out,
-                rows[mover_of(call->out[0].dtype)]);
-    return GPO_OK;
-}
-
-static gpo_status
-scalar_backward(gpo_call *call)
-{
-    static const scalar_row rows[GPO_NDTYPES] = {
-        [GPO_U8] = scalar_backward_U8,   [GPO_U16] = scalar_backward_U16,
-        [GPO_U32] = scalar_backward_U32, [GPO_U64] = scalar_backward_U64,
-        [GPO_F16] = scalar_backward_F16, [GPO_BF16] = scalar_backward_BF16,
-        [GPO_F32] = scalar_backward_F32, [GPO_F64] = scalar_backward_F64,
-        [GPO_C64] = scalar_backward_C64, [GPO_C128] = scalar_backward_C128,
-    };
-    const upsample_nearest_plan *p = upsample_nearest_plan_of(call);
-    scalar_rows(call, p->axis[0].in, p->axis[1].in,
-                rows[gpo_unsigned_of(call->out[0].dtype)]);
-    return GPO_OK;
 }
 
 /* ---- the variants ---- */
