@@ -157,11 +157,6 @@ static const gpo_variant *
 choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const bool is_moved = takes_doubles(call) || takes_aligned_rows_of_dy(call);
-    if (takes_any_rows(call) && !is_moved && takes_whole_scales(call)) {
-        GPO_SAY(why,
-                "whole_scales sums a box of dy per thread, found without divisions");
-        return &backward_variants[WHOLE_SCALES];
-    }
     const bool is_float = gpo_dtypes[call->in[0].dtype].kind == 'f';
     if (takes_any_rows(call) && !is_moved && is_float && takes_small_scales(call)) {
         GPO_SAY(why, "small_scales stores 16 bytes of dx per thread, mostly zeros");
@@ -171,6 +166,11 @@ choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
         has_busy_columns(call)) {
         GPO_SAY(why, "long_rows finds the outputs of a column once for many rows");
         return &backward_variants[LONG_ROWS];
+    }
+    if (takes_any_rows(call) && !is_moved && takes_whole_scales(call)) {
+        GPO_SAY(why,
+                "whole_scales sums a box of dy per thread, found without divisions");
+        return &backward_variants[WHOLE_SCALES];
     }
     if (takes_any_rows(call) && !is_moved && takes_contiguous_rows(call)) {
         GPO_SAY(why,

@@ -38,7 +38,7 @@ constexpr int64_t ONE_ELEMENT_EACH = 1 << 20; /* estimated, not timed */
 
 enum { TILE_BLOCKS = 6 }; /* contiguous_rows, on an SM: 40 registers */
 
-/* backward long_rows, estimated, not timed: rows of a thread in flight together and in
+/* backward long_rows, estimated: rows of a thread in flight together and in
    all; blocks on an SM: 42 registers; so many rows that these are two waves. */
 enum { LONG_ITEMS = 4, MOST_LONG_ROWS = 16, LONG_BLOCKS = 6, LONG_WAVES = 2 };
 
