@@ -437,7 +437,13 @@ def test_error_bound_is_printed(figure: Figure) -> None:
             if n > top:
                 continue
             x = np.random.default_rng(n).uniform(0.5, 1.5, n).astype(np.float32)
-            got = gpuopt.reduce(x, backend=row["backend"], variant=row["name"])
+            where = {"backend": row["backend"], "variant": row["name"]}
+            try:
+                _core.plan("reduce", x, **where)
+            except gpuopt.VariantError:
+                assert row["shape"]  # a shape kernel of other calls
+                continue
+            got = gpuopt.reduce(x, **where)
             exact = x.astype(np.float64).sum()
             log = (n - 1).bit_length()
             share = abs(float(got) - exact) / ((log + 12) * 2.0**-24 * exact)

@@ -92,6 +92,13 @@ def test_every_variant_and_dtype(
             if takes(op, shape, x, what, options):
                 taken += 1
                 check(op, x, what, **options)
+        if op == "reduce":  # transposed, with few elements of each result
+            x = elements((21, 3, 19), dtype, what, turn).T
+            options = {"axis": 1, "backend": backend, "variant": variant}
+            options |= {"initial": initial_for(dtype, what, turn // 4)}
+            if takes(op, shape, x, what, options):
+                taken += 1
+                check(op, x, what, **options)
     assert taken > 20
 
 
@@ -100,10 +107,14 @@ def test_rows_and_columns_of_many_tiles(
     op: str, backend: str, variant: str, shape: str | None
 ) -> None:
     taken = 0
-    for dims, axis in (((2, 20011), 1), ((2503, 9), 0), ((37, 301), 1)):
+    arrays = [((2, 20011), 1), ((2503, 9), 0), ((37, 301), 1)]
+    if op == "reduce":
+        arrays += [((8001,), 0), ((7, 2503), 0), ((137, 3, 301), 1)]
+    for dims, axis in arrays:
         for what in ("sum", "max"):
             for form in ({"exclusive": True}, {"reverse": True}) if op == "scan" else ({},):
                 x = elements(dims, "float32", what, axis)
+                x = x.T if len(dims) == 3 else x
                 options = {"axis": axis, "backend": backend, "variant": variant, **form}
                 options |= {"initial": 1000 if what == "sum" else 2}
                 if takes(op, shape, x, what, options):
@@ -206,6 +217,13 @@ REDUCTIONS = [(backend, variant) for op, backend, variant, _ in ROWS if op == "r
 )
 def test_a_reduction_of_no_elements_is_the_initial_value(backend: str, variant: str) -> None:
     options: dict[str, Any] = {"backend": backend, "variant": variant}
+    try:
+        gpuopt.plan("reduce", np.zeros((3, 0)), "sum", 1, initial=1, **options)
+    except gpuopt.VariantError:  # a shape kernel of rows that have elements
+        assert variant in ("transposed", "few_down", "one_block")
+        with pytest.raises(gpuopt.VariantError):
+            gpuopt.reduce(np.zeros((3, 0)), "sum", 1, initial=1, **options)
+        return
     for dtype in DTYPES:
         x = np.zeros((3, 0), dtype_of(dtype))
         for what in OPS:
