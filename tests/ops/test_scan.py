@@ -522,7 +522,7 @@ def test_edge_of_a_supergroup_of_columns(configure: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("width", [2, 3, 4, 9, 520])
-@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 33])
+@pytest.mark.parametrize("rows", [2, 3, 7, 8, 9, 33])
 def test_walked_columns(rows: int, width: int) -> None:
     """Steps of 8 rows, packs that are cut off, columns in groups and against their order."""
     for dtype in ("float32", "float64", "complex128", "int8", "float16"):
@@ -586,8 +586,21 @@ def test_few_long_rows_are_chosen_by_their_bytes() -> None:
 
     assert chosen(9_000) == chosen(1, 24_000) == "cluster_rows"
     assert chosen(25_000) == chosen(2, 24_000) == chosen((1 << 22) - 4) == "one_wave"
-    assert chosen((1 << 22) + 1) == "v5" and chosen(9, 301) == "short_rows"
+    assert chosen(6_000_000) == "v5" and chosen(9, 301) == "short_rows"
     assert chosen(3, 5_000, 5, axis=1) == "v2"
+    assert chosen(3, 1, 50_000, axis=1) == chosen(1, 150_000, axis=0) == "warp_rows"
+
+
+@pytest.mark.parametrize("backend", ["cpu", "sim"])
+def test_an_axis_of_one_element_is_copied(backend: str) -> None:
+    """Whatever is beside it: elements side by side, with gaps, in another order."""
+    for dtype in ("float32", "int16", "complex64"):
+        x = whole(5 * 6 * 70, dtype).reshape(5, 6, 70)
+        for part in (x[:, None], x[:, None, ::2], x.T[:, None], x[:, :1], x[::-1, :, :1]):
+            axis = part.shape.index(1)
+            for options in ({}, {"reverse": True}, {"exclusive": True}, {"initial": 3}):
+                got = scan(part, axis=axis, **options, backend=backend)
+                np.testing.assert_array_equal(got, ref.scan(part, axis=axis, **options))
 
 
 @pytest.mark.parametrize("cols", [1, 2, 3, 16, 17, 31, 32, 33, 100, 1024])

@@ -385,6 +385,19 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<int>(WARP_WIDE));
         return &variants[V3];
     }
+    const double rows_of_one = static_cast<double>(most_of(call, plan.length));
+    if (bytes == 8 && ONE_ROW * rows_of_one > 2 * time_of_v4(plan)) {
+        GPO_SAY(
+            why,
+            "many rows for one destination: %s sorts for less than their atomics cost",
+            sorted->name);
+        return sorted;
+    }
+    if (bytes == 8 && plan.inner <= SHORT_ROW && !is_hot &&
+        plan.count >= MANY_NEARBY * plan.length) {
+        GPO_SAY(why, "short_rows: lanes of one destination send one sum");
+        return &variants[SHORT_ROWS];
+    }
     const bool more_tables = is_hot && plan.inner <= SHORT_ROW && plan.count > 0;
     if (more_tables && !fits_table(call, bytes)) {
         GPO_SAY(why, "short_rows: more tables in shared memory than a grid has blocks");

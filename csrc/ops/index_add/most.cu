@@ -93,7 +93,8 @@ look_pays(const index_add_plan &plan, bool distinct)
     const int64_t row = plan.inner * gpo_dtypes[plan.dtype].bytes;
     return !plan.is_deterministic && plan.count > 0 && plan.count <= MOST_LOOKED_AT &&
            (half ? distinct && !plan.is_scaled
-                 : (plan.dtype == GPO_F32 || row >= WARP_WIDE) &&
+                 : (plan.dtype == GPO_F32 || row >= WARP_WIDE ||
+                    plan.count >= MANY_DOUBLES) &&
                        plan.count > INDEX_ADD_FEW_ROWS);
 }
 

@@ -46,10 +46,17 @@ constexpr int64_t PAIRED_ELEMENTS = 1 << 16, COPIED_BY_PAIRS = 1 << 19;
 constexpr int64_t ROWS_FOR_SORT = 2048; /* at most, where v5 need not wait either */
 
 /* The choice. */
-constexpr int64_t MANY_ROWS = 16;                      /* per destination */
-constexpr int64_t WIDE = 256, WARP_WIDE = 512;         /* bytes of a row */
-constexpr int64_t WARPS_AT_LEAST = 32;                 /* of v3 for each SM */
-constexpr double ONE_PLACE = 9; /* ps of a byte, of v0's atomics to one destination: some
+constexpr int64_t MANY_ROWS = 16;              /* per destination */
+constexpr int64_t WIDE = 256, WARP_WIDE = 512; /* bytes of a row */
+constexpr int64_t WARPS_AT_LEAST = 32;         /* of v3 for each SM */
+/* Of 8-byte elements in short rows: rows from which skew is looked for, ps of a row that
+   goes to one destination (10^6 zipf into 100,000 float64 550 us on an H100, one_element
+   96); rows for each destination, on average, from which nearby ones may share it
+   (16,777,216 sorted into 7,589 rows of 4 4,645 us in v0, short_rows 706). */
+constexpr int64_t MANY_DOUBLES = 1 << 17, MANY_NEARBY = 512;
+constexpr double ONE_ROW = 2200;
+constexpr double ONE_PLACE =
+    9; /* ps of a byte, of v0's atomics to one destination: some
                                    12,000 of 20,000 rows of 314 float64 241 us on an H100 */
 constexpr int64_t FOR_V0 = 1 << 17, HOT_FOR_V0 = 2048; /* elements, hot rows */
 /* Elements of float32, at most, for v2: two launches less than few_destinations, and

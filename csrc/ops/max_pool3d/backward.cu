@@ -85,7 +85,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     int pick = V4;
     const char *because =
         "many windows have one element: rows that share none at the same time";
-    double us = plan.has_gaps ? INFINITY : rounds_us(call);
+    /* v4's rounds are long where rows or windows have no neighbours above: (16, 10, 15200) k7
+       s2 104 us on an H100, any_windows 23; (10, 12, 80, 87, 64) k4 s4 166, separate_windows 84 */
+    const bool is_line = plan.axis[POOL_T].out * plan.axis[POOL_H].out == 1;
+    const bool has_rounds =
+        !plan.has_gaps && !(is_line && asks) && !takes_separate_windows(call);
+    double us = has_rounds ? rounds_us(call) : INFINITY;
     if (us == INFINITY && windows <= 4) {
         pick = V1;
         because = "at most 4 windows have one element";

@@ -55,7 +55,7 @@ constexpr int64_t FEW_DOWN = 8;
 constexpr int FEW_BLOCK = 128, MOST_FEW_AXES = 3;
 
 /* The choice: results of few_down per SM, two waves of its threads.  Estimated. */
-constexpr int64_t FEW_RESULTS = 4096;
+constexpr int64_t FEW_RESULTS = 16384;
 
 /* one_block: bytes of its row, at most: all are on their way at once. */
 constexpr int64_t ONE_BLOCK_BYTES = ROW_BLOCK * TILE_ITEMS * 16;

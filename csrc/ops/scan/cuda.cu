@@ -67,7 +67,7 @@ static const gpo_variant variants[] = {
     gpo_shape(gpo_row<every_type>("one_wave",
                                   "all blocks of a row run at once and read all totals",
                                   GPO_RUN(scan_one_wave)),
-              "rows along memory of at most 16 MiB, but not sums of short integers",
+              "rows along memory of at most 20 MiB, but not sums of short integers",
               has_one_wave),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };

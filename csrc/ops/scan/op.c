@@ -97,14 +97,17 @@ plan(const gpo_call *call)
         push_axis(&p->kept, 0, x->shape[d], x->strides[d]);
         p->rows *= x->shape[d];
     }
+    const bool is_column =
+        p->cols > 1; /* one element has no neighbours to stay apart from */
     const int outer = p->kept.ndim;
     for (int d = (int)axis + 1; d < x->ndim; d++) {
-        push_axis(&p->kept, outer, x->shape[d], x->strides[d]);
-        p->inner *= x->shape[d];
+        push_axis(&p->kept, is_column ? outer : 0, x->shape[d], x->strides[d]);
+        p->rows *= is_column ? 1 : x->shape[d];
+        p->inner *= is_column ? x->shape[d] : 1;
     }
     p->rows *= p->inner;
-    p->inner_ndim = p->kept.ndim - outer;
-    p->stride = x->strides[axis];
+    p->inner_ndim = is_column ? p->kept.ndim - outer : 0;
+    p->stride = is_column ? x->strides[axis] : 1;
     p->step = p->inner;
     if (call->opt[ARG_REVERSE].i != 0 && x->size > 0) {
         p->x_first = (p->cols - 1) * p->stride;

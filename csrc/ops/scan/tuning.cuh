@@ -20,8 +20,8 @@ constexpr int FAN = 32;      /* tiles per group: one per lane of a warp */
 constexpr int CLUSTER = 8, CLUSTER_THREADS = 1024, CLUSTER_PACKS = 8;
 
 /* one_wave: threads of a block, a thread for each block of a row, and the most packs of
-   each: up to 64 KB of shared memory. */
-constexpr int WAVE_THREADS = 512, WAVE_PACKS = 8;
+   each: up to 80 KB of shared memory. */
+constexpr int WAVE_THREADS = 512, WAVE_PACKS = 10;
 constexpr int64_t WAVE_BLOCKS = 256; /* of a row */
 
 /*
