@@ -114,8 +114,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         us = separate;
     }
     overlap_plan boxes;
-    if (!plan.is_apart && us > OVERLAP_LEAST_US && plan_overlap(call, &boxes) &&
-        boxes.us < us) {
+    if (!plan.is_apart && !(is_line && asks) && us > OVERLAP_LEAST_US &&
+        plan_overlap(call, &boxes) && boxes.us < us) {
         pick = OVERLAPPING_WINDOWS;
         because = "windows overlap: a block reads its own once, and the elements that "
                   "they name ask them";

@@ -126,8 +126,13 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "columns: neighbours in memory belong to neighbouring scans");
         return &variants[COLUMNS];
     }
-    if (plan.cols <= FEW_IN_WARP && plan.rows * plan.cols <= FEW_ELEMENTS) {
-        GPO_SAY(why, "warp_rows: %lld rows of %lld elements, few in all",
+    /* An axis of one element, (2, 1, 4194304) int64: 48.7 us on an H100, short_rows 69. */
+    const bool is_wide_copy = plan.cols == 1 &&
+                              gpo_dtypes[call->out[0].dtype].bytes >= 8 &&
+                              has_warp_rows(call);
+    if (is_wide_copy ||
+        (plan.cols <= FEW_IN_WARP && plan.rows * plan.cols <= FEW_ELEMENTS)) {
+        GPO_SAY(why, "warp_rows: %lld rows of %lld elements, few in all or wide",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[WARP_ROWS];
     }
