@@ -927,7 +927,8 @@ static double
 product_ns(int64_t batches)
 {
     static const double left[ROWS] = {0, 0.022, 0.034, 0.040};
-    return 0.040 * (double)(batches / ROWS) + left[batches % ROWS];
+    const int64_t fours = batches / ROWS;
+    return 0.040 * (double)fours + left[batches % ROWS];
 }
 
 /* Finds the cheapest block length; returns the cost of convolving all rows. */
@@ -937,7 +938,8 @@ plan_blocks(const conv_plan *p, spectra_plan *s)
     enum { BLOCK_NS = 100, ROW_NS = 150 };
     const double step_ns = 0.35; /* checks and results */
     const double channels = (double)p->channels, rows = channels * (double)p->batches;
-    const double head = channels * HEAD * (TILE + HEAD / 2) * product_ns(p->batches);
+    const int64_t products = HEAD * (TILE + HEAD / 2);
+    const double head = channels * (double)products * product_ns(p->batches);
     double least = INFINITY;
     *s = (spectra_plan){.cells = 0};
     int64_t blocks = 0;
@@ -990,7 +992,7 @@ static int64_t
 parts_of_gradient(const conv_plan *p, const spectra *s)
 {
     const int64_t blocks = p->batches * s->plan.blocks;
-    const int64_t room = MOST_SUMS / s->buffer / p->channels;
+    const int64_t room = s->buffer > 0 ? MOST_SUMS / s->buffer / p->channels : 1;
     int64_t parts = ceil_div(PARTS, p->channels);
     parts = parts < room ? parts : room;
     parts = parts < blocks / 2 ? parts : blocks / 2;
@@ -1007,6 +1009,9 @@ conv_spectra_start(gpo_call *call, conv_job *j)
     }
     spectra s = {.loops = tables[gpo_cpu_isa()][j->dtype == GPO_F64]};
     plan_blocks(p, &s.plan);
+    if (s.plan.blocks < 1 || s.plan.cells < 1) { /* never: a block holds the filter */
+        return gpo_fail(&call->error, GPO_EMEMORY, "out of host memory");
+    }
     const int64_t length = 2 * s.plan.cells, threads = gpo_cpu_threads();
     s.plan.exponent = -floor_log2(s.plan.cells);
     /* 2 sqrt(T) u must cover the error of a transform; see NOTES.md */

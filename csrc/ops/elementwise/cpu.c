@@ -536,7 +536,7 @@ chunk(const job *j, int64_t begin, int64_t n, char *memory, const char *const *t
                           c.index[plan->ndim - 1] == 0;
         m = rows ? take_rows(j, &c, m, &b) : take_run(j, &c, n, m, &b);
         for (int k = 0; k < plan->inputs; k++) {
-            b.in[k] = j->crossed[k] ? tile[k] + done * plan->bytes[k] : b.in[k];
+            b.in[k] = tile && j->crossed[k] ? tile[k] + done * plan->bytes[k] : b.in[k];
         }
         compute(j, m, b.in, out, carrier);
         out += m * j->out_bytes;

@@ -384,7 +384,7 @@ gradient_task(void *context, int64_t task)
         return;
     }
     const int64_t planes = j->plan->planes;
-    block b;
+    block b = {.in_line = false};
     if (j->in_blocks) {
         begin_plane(j->plan, &b);
     }
