@@ -110,6 +110,11 @@ def scan_samples(dtype: str, extent: str) -> Iterator[Sample]:
                     turn += 1
                     yield _sample(shape, dtype, layout, op, axis - len(shape) * (turn & 1),
                                   turn)  # fmt: skip
+    # Down columns, often enough for the kernels of these alone.
+    for turn, op in enumerate(SCAN_OPS):
+        if scan_takes(op, dtype):
+            for shape in ((4, 6), (34, 30), (9, 130)):
+                yield _sample(shape, dtype, "C", op, 0, turn)
     # Every form of every operation at least once.
     for op in SCAN_OPS:
         if scan_takes(op, dtype):

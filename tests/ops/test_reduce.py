@@ -796,12 +796,12 @@ def test_one_block_of_any_length(dtype: str) -> None:
 
 
 def test_few_down_is_for_short_rows() -> None:
-    """Two waves of threads, rows of up to 8 elements; a view that is packed is another's."""
-    x = np.ones((9, 16384), "float32")
-    for rows, cols, variant in ((16384, 8, "few_down"), (16384, 9, "columns")):
+    """So many results per SM, rows of up to 8 elements; a view that is packed is another's."""
+    x = np.ones((9, 65536), "float32")
+    for rows, cols, variant in ((65536, 8, "few_down"), (65536, 9, "columns")):
         row = explain("reduce", x[:cols, :rows], axis=0, backend="sim")[0]
         assert row["variant"] == variant
-    row = explain("reduce", np.ones((8, 16385), "float32"), axis=0, backend="sim")[0]
+    row = explain("reduce", np.ones((8, 65537), "float32"), axis=0, backend="sim")[0]
     assert row["variant"] == "columns"
     sparse = np.arange(24000.0).reshape(2, 10, 3, 400).swapaxes(0, -1)[::100, :1]
     for variant in ("few_down", "transposed"):

@@ -953,7 +953,7 @@ plan_blocks(const conv_plan *p, spectra_plan *s)
         const double cost = head + channels * pair / 2 +
                             rows * (ROW_NS + (double)p->steps * step_ns +
                                     (double)blocks * (BLOCK_NS + pair));
-        if (cost < least) {
+        if (s->cells == 0 || cost < least) {
             least = cost;
             s->cells = cells;
             s->steps = steps;
@@ -1009,9 +1009,6 @@ conv_spectra_start(gpo_call *call, conv_job *j)
     }
     spectra s = {.loops = tables[gpo_cpu_isa()][j->dtype == GPO_F64]};
     plan_blocks(p, &s.plan);
-    if (s.plan.blocks < 1 || s.plan.cells < 1) { /* never: a block holds the filter */
-        return gpo_fail(&call->error, GPO_EMEMORY, "out of host memory");
-    }
     const int64_t length = 2 * s.plan.cells, threads = gpo_cpu_threads();
     s.plan.exponent = -floor_log2(s.plan.cells);
     /* 2 sqrt(T) u must cover the error of a transform; see NOTES.md */

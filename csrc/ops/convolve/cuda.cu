@@ -116,11 +116,6 @@ fastest(const gpo_call *call, const convolve_plan &p)
      * 2^20 x 2^20, 58 over 25 for 1,420,431 x 32,768, 40 over 16 for 766,385 x 4,994.
      */
     constexpr double LONG_FILTERS_MORE = 2.3;
-    /*
-     * Of fewer taps its blocks take several times their estimate: 4 million by 1,024
-     * float64 765 us on an H100, v2 369, by 3,000 136 and 1,035.
-     */
-    constexpr int64_t TAPS_FOR_LARGE = 2048;
     const gpo_dtype dtype = call->out[0].dtype;
     int best = V2;
     double us = time_of_v2(call, p);
@@ -141,7 +136,7 @@ fastest(const gpo_call *call, const convolve_plan &p)
             offer(LONG_FILTERS, LONG_FILTERS_MORE * plan_blocks(call).microseconds);
         }
     }
-    if (variants[LARGE_TRANSFORMS].run[dtype] && p.m >= TAPS_FOR_LARGE) {
+    if (variants[LARGE_TRANSFORMS].run[dtype]) {
         const large_plan plan = plan_large(call);
         if (plan.blocks > 0) {
             offer(LARGE_TRANSFORMS, plan.microseconds);

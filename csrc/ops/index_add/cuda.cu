@@ -320,6 +320,14 @@ one_launch_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
             (!has_atomics || plan.count <= ROWS_FOR_SORT));
 }
 
+/* Estimated picoseconds of v0's atomics to the destination of the most known rows. */
+static double
+time_of_one(const gpo_call *call, const index_add_plan &plan)
+{
+    const double row = static_cast<double>(plan.inner * gpo_dtypes[plan.dtype].bytes);
+    return static_cast<double>(most_of(call, plan.length)) * (ONE_ROW + ONE_BYTE * row);
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -363,11 +371,13 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "few elements: v0, whose kernel is the shortest");
         return &variants[V0];
     }
-    const double hottest = static_cast<double>(most_of(call, plan.length) * row);
-    if (row >= WARP_WIDE && ONE_PLACE * hottest > 2 * time_of_v4(plan)) {
-        GPO_SAY(why, "many rows for one destination: v4 sorts for less than their "
-                     "atomics cost");
-        return &variants[V4];
+    if ((row >= WARP_WIDE || bytes == 8) &&
+        time_of_one(call, plan) > 2 * time_of_v4(plan)) {
+        GPO_SAY(why,
+                "many rows for one destination: %s sorts for less than their atomics "
+                "cost",
+                sorted->name);
+        return sorted;
     }
     if (row >= WARP_WIDE && bytes == 8) {
         GPO_SAY(why, "8-byte elements, which no atomic adds in pairs: v0, whose lanes "
@@ -384,14 +394,6 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "rows of %d bytes or more: v3 gives each a warp",
                 static_cast<int>(WARP_WIDE));
         return &variants[V3];
-    }
-    const double rows_of_one = static_cast<double>(most_of(call, plan.length));
-    if (bytes == 8 && ONE_ROW * rows_of_one > 2 * time_of_v4(plan)) {
-        GPO_SAY(
-            why,
-            "many rows for one destination: %s sorts for less than their atomics cost",
-            sorted->name);
-        return sorted;
     }
     if (bytes == 8 && plan.inner <= SHORT_ROW && !is_hot &&
         plan.count >= MANY_NEARBY * plan.length) {

@@ -49,15 +49,13 @@ constexpr int64_t ROWS_FOR_SORT = 2048; /* at most, where v5 need not wait eithe
 constexpr int64_t MANY_ROWS = 16;              /* per destination */
 constexpr int64_t WIDE = 256, WARP_WIDE = 512; /* bytes of a row */
 constexpr int64_t WARPS_AT_LEAST = 32;         /* of v3 for each SM */
-/* Of 8-byte elements in short rows: rows from which skew is looked for, ps of a row that
-   goes to one destination (10^6 zipf into 100,000 float64 550 us on an H100, one_element
-   96); rows for each destination, on average, from which nearby ones may share it
-   (16,777,216 sorted into 7,589 rows of 4 4,645 us in v0, short_rows 706). */
+/* Of 8-byte elements: rows from which skew is looked for; rows for each destination, on
+   average, from which nearby ones may share it (16,777,216 sorted into 7,589 rows of 4 float64
+   4,645 us in v0, short_rows 706). */
 constexpr int64_t MANY_DOUBLES = 1 << 17, MANY_NEARBY = 512;
-constexpr double ONE_ROW = 2200;
-constexpr double ONE_PLACE =
-    9; /* ps of a byte, of v0's atomics to one destination: some
-                                   12,000 of 20,000 rows of 314 float64 241 us on an H100 */
+/* v0's atomics to one destination, ps of a row and of its bytes: some 250,000 of 10^6 float64
+   550 us on an H100, 12,000 of 20,000 rows of 314 241. */
+constexpr double ONE_ROW = 2200, ONE_BYTE = 8;
 constexpr int64_t FOR_V0 = 1 << 17, HOT_FOR_V0 = 2048; /* elements, hot rows */
 /* Elements of float32, at most, for v2: two launches less than few_destinations, and
    3.6 ps more for each element (2^25 into 1e3 0.319 and 0.197 ms). */

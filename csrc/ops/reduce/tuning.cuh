@@ -54,7 +54,8 @@ constexpr int64_t FEW_DOWN = 8;
 /* few_down: threads of a block, and kept axes at most. */
 constexpr int FEW_BLOCK = 128, MOST_FEW_AXES = 3;
 
-/* The choice: results of few_down per SM, two waves of its threads.  Estimated. */
+/* The choice: results of few_down per SM; it takes half of columns' time for 5,500 and
+   12,600 of them on an H100, times in NOTES.md. */
 constexpr int64_t FEW_RESULTS = 16384;
 
 /* one_block: bytes of its row, at most: all are on their way at once. */
