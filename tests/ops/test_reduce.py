@@ -749,7 +749,7 @@ def test_transposed_is_for_results_in_another_order() -> None:
     x = np.ones((40, 3, 50), "float32")
     with pytest.raises(VariantError, match="transposed"):
         reduce(x, axis=1, backend="sim", variant="transposed")
-    for rows, variant in ((1024, "transposed"), (1023, "columns")):
+    for rows, variant in ((1024, "transposed"), (1023, "few_down")):
         many = np.broadcast_to(np.ones((1024, 1, rows), "float16"), (1024, 3, rows)).T
         assert explain("reduce", many, axis=1, backend="sim")[0]["variant"] == variant
 
@@ -796,17 +796,70 @@ def test_one_block_of_any_length(dtype: str) -> None:
 
 
 def test_few_down_is_for_short_rows() -> None:
-    """So many results per SM, rows of up to 8 elements; a view that is packed is another's."""
+    """So many results per SM, rows of up to 8 elements, more where neighbours share loads."""
     x = np.ones((9, 65536), "float32")
     for rows, cols, variant in ((65536, 8, "few_down"), (65536, 9, "columns")):
         row = explain("reduce", x[:cols, :rows], axis=0, backend="sim")[0]
         assert row["variant"] == variant
-    row = explain("reduce", np.ones((8, 65537), "float32"), axis=0, backend="sim")[0]
-    assert row["variant"] == "columns"
+    for shape, variant in (
+        ((8, 65537), "columns"),
+        ((8, 65540), "few_down"),
+        ((9, 5000), "few_down"),
+        ((33, 5000), "columns"),
+        ((9, 4000), "columns"),
+        ((65537, 1), "few_down"),
+    ):
+        row = explain("reduce", np.ones(shape, "float32"), axis=shape[1] == 1, backend="sim")[0]
+        assert row["variant"] == variant, shape
     sparse = np.arange(24000.0).reshape(2, 10, 3, 400).swapaxes(0, -1)[::100, :1]
     for variant in ("few_down", "transposed"):
         got = reduce(sparse, axis=1, backend="sim", variant=variant)
         np.testing.assert_array_equal(got, sparse[:, 0])
+
+
+NEIGHBOURS: list[tuple[tuple[int, ...], Callable[[Any], Any], int]] = [
+    ((12805, 1), lambda a: a, 1),  # the last thread has fewer
+    ((3, 2, 8, 1024), lambda a: a[:2], 1),
+    ((5, 8192), lambda a: a[:4, :6400], 0),
+    ((20, 1304, 5), lambda a: a.T, 2),  # one run in memory, results apart
+    ((12, 7, 2048), lambda a: a[:, :, ::2], 0),  # two apart
+    ((12, 7, 2048), lambda a: a[:, ::-1, ::2], 0),
+    ((12, 7, 2047), lambda a: a[:, :, ::2], 0),
+    ((1, 15000), lambda a: a[:, ::2], 0),
+    ((2, 15000), lambda a: a[:, 1::2], 0),
+    ((64, 3, 200), lambda a: a.T, 1),
+    ((31, 6500), lambda a: a, 0),
+]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float16", "int32", "float64", "complex64"])
+@pytest.mark.parametrize("case", NEIGHBOURS, ids=lambda case: str(case[0]))
+def test_few_down_takes_neighbours(case: Any, dtype: str) -> None:
+    """Threads of several results each: every operation, in packs and apart, also into out=."""
+    shape, view, axis = case
+    x = np.random.default_rng(5).integers(0, 3, shape).astype(dtype)
+    part = view(x)
+    ops = ("sum", "mean") if dtype == "complex64" else [op for op in REDUCE_OPS if op != "prod"]
+    for op in ops:
+        want = ref.reduce(part, op, axis=axis)
+        got = reduce(part, op, axis=axis, backend="sim", variant="few_down")
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-3, err_msg=op)
+        out = np.zeros(want.size + 1, want.dtype)[1:].reshape(want.shape)
+        reduce(part, op, axis=axis, backend="sim", variant="few_down", out=out)
+        np.testing.assert_array_equal(out, got, err_msg=op)
+
+
+@pytest.mark.parametrize("shape", [(1,), (7, 1), (3000, 1), (2, 1, 50), (2, 3, 4, 5, 1, 2)])
+def test_the_place_of_one_element_is_zero(shape: tuple[int, ...]) -> None:
+    """argmin and argmax along an axis of one, of any layout, nan or not; nothing is read."""
+    axis = shape.index(1)
+    for x in (np.full(shape, np.nan), np.full((*shape, 2), 1, "int16")[..., ::2].squeeze(-1)):
+        for op in ("argmin", "argmax"):
+            assert explain("reduce", x, op, axis=axis, backend="sim")[0]["variant"] == "few_down"
+            got = reduce(x, op, axis=axis, backend="sim")
+            assert got.dtype == np.int64
+            np.testing.assert_array_equal(got, np.zeros(np.delete(shape, axis), np.int64))
 
 
 # Rows of one and of several loads of a lane, that end in a pack or beside one.

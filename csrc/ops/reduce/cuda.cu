@@ -51,7 +51,8 @@ are_many_transposed(const reduce_plan &plan)
 static bool
 takes_few_down(const gpo_call *call)
 {
-    return are_few_down(*reduce_plan_of(call));
+    const reduce_plan &plan = *reduce_plan_of(call);
+    return are_few_down(plan) || are_zeros(plan);
 }
 
 static bool
@@ -87,11 +88,12 @@ static const gpo_variant variants[] = {
     gpo_shape(gpo_row<every_type>("transposed", "tiles of results in shared memory",
                                   GPO_RUN(reduce_transposed)),
               "transposed arrays of at most 6 axes", takes_transposed),
-    gpo_shape(gpo_row<every_type>("few_down",
-                                  "a thread for a result, all loads at once",
-                                  GPO_RUN(reduce_few_down)),
-              "at most 2^30 results of up to 8 elements, along at most 3 axes",
-              takes_few_down),
+    gpo_shape(
+        gpo_row<every_type>("few_down", "a thread for a result, all loads at once",
+                            GPO_RUN(reduce_few_down)),
+        "at most 2^30 results of up to 8 elements, along at most 3 axes; of up to "
+        "32 down one axis; argmin and argmax of one",
+        takes_few_down),
     gpo_shape(gpo_row<every_type>("one_block", "all loads of a row at once",
                                   GPO_RUN(reduce_one_block)),
               "one contiguous row of at most 32 KiB", takes_one_block),
@@ -100,11 +102,48 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, from times on an H200: benchmarks/results/h200-reduce.json ---- */
 
+/*
+ * Whether a thread has a result or several: of up to 8 elements, a wave or some of them;
+ * more where neighbours share loads of 16 bytes, which columns do not do for results two
+ * apart, or along a short axis, and with less in flight for narrow elements; of up to 32
+ * elements what is one wave here and two of columns.
+ */
+static bool
+are_for_few_down(const gpo_call *call)
+{
+    const reduce_plan &plan = *reduce_plan_of(call);
+    const int64_t processors = gpo_processors(call);
+    const int element = gpo_dtypes[call->in[0].dtype].bytes;
+    const bool are_short = plan.cols <= FEW_DOWN;
+    const bool is_uneven =
+        plan.rows >= processors * MANY_ROWS && plan.cols * element % 16 != 0;
+    if (!are_few_down(plan) || (are_runs(plan) && plan.cols > 1 && !is_uneven)) {
+        return false;
+    }
+    if (are_short && plan.rows <= processors * FEW_RESULTS) {
+        return true;
+    }
+    if (plan.rows <= processors * FEW_AT_ONCE) {
+        return !are_runs(plan) && plan.rows > processors * BLOCKS_PER_PROCESSOR * BLOCK;
+    }
+    reduce_axes kept = plan.kept;
+    sort_by_distance(&kept);
+    const reduce_axes whole = merged(kept);
+    const few_beside beside = few_beside_of(plan, whole, element);
+    return beside.count > 1 &&
+           (are_short || beside.step > 1 || element <= 2 || whole.ndim < kept.ndim);
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const reduce_plan &plan = *reduce_plan_of(call);
     const reduce_axes &reduced = plan.reduced;
+    if (are_zeros(plan)) {
+        GPO_SAY(why, "few_down: %lld zeros, the places of one element each",
+                static_cast<long long>(plan.rows));
+        return &variants[FEW];
+    }
     if (!has_few_axes(plan)) {
         GPO_SAY(why, "v9 is the last rung, and takes any number of axes");
         return &variants[V9];
@@ -123,9 +162,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const int element = gpo_dtypes[call->in[0].dtype].bytes;
     const int64_t bytes = plan.cols * element, many = processors * MANY_ROWS;
     const bool is_uneven = plan.rows >= many && bytes % 16 != 0;
-    if (takes_few_down(call) && plan.rows <= processors * FEW_RESULTS &&
-        !are_transposed(plan) && (!are_runs(plan) || is_uneven)) {
-        GPO_SAY(why, "few_down: a thread for each of %lld results of %lld elements",
+    if (are_for_few_down(call)) {
+        GPO_SAY(why, "few_down: threads with all of %lld results of %lld elements",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[FEW];
     }

@@ -265,22 +265,6 @@ shape(gpo_call *call)
 _Static_assert(sizeof(reduce_plan) <= GPO_PLAN_BYTES, "the plan fits");
 
 static void
-push_axis(reduce_axes *axes, int64_t length, int64_t stride)
-{
-    const int last = axes->ndim - 1;
-    if (length == 1) {
-        return;
-    }
-    if (last >= 0 && axes->strides[last] == length * stride) {
-        axes->shape[last] *= length;
-        axes->strides[last] = stride;
-        return;
-    }
-    axes->shape[axes->ndim] = length;
-    axes->strides[axes->ndim++] = stride;
-}
-
-static void
 plan(const gpo_call *call)
 {
     const gpo_array *x = &call->in[ARG_X];
@@ -298,7 +282,7 @@ plan(const gpo_call *call)
     int n = 0;
     for (int d = 0; d < x->ndim; d++) {
         if (!is_reduced(call, d)) {
-            push_axis(&p->kept, x->shape[d], x->strides[d]);
+            reduce_push_axis(&p->kept, x->shape[d], x->strides[d]);
             continue;
         }
         p->cols *= x->shape[d];
@@ -317,7 +301,7 @@ plan(const gpo_call *call)
         stride[k] = s;
     }
     for (int k = 0; k < n; k++) {
-        push_axis(&p->reduced, length[k], stride[k]);
+        reduce_push_axis(&p->reduced, length[k], stride[k]);
     }
 }
 

@@ -45,6 +45,23 @@ typedef struct reduce_plan {
     reduce_axes kept, reduced;
 } reduce_plan;
 
+/* Appends an axis; one of a single element needs none. */
+static inline void
+reduce_push_axis(reduce_axes *axes, int64_t length, int64_t stride)
+{
+    const int last = axes->ndim - 1;
+    if (length == 1) {
+        return;
+    }
+    if (last >= 0 && axes->strides[last] == length * stride) {
+        axes->shape[last] *= length;
+        axes->strides[last] = stride;
+        return;
+    }
+    axes->shape[axes->ndim] = length;
+    axes->strides[axes->ndim++] = stride;
+}
+
 static inline const reduce_plan *
 reduce_plan_of(const gpo_call *call)
 {

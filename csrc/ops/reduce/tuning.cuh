@@ -49,10 +49,16 @@ constexpr int64_t ROUNDS_ALONE = 3;
 
 /* Up to so many elements a thread walks down a row of any strides: where a warp has
    several such rows, they use whole sectors together.  Estimated. */
-constexpr int64_t FEW_DOWN = 8;
+constexpr int FEW_DOWN = 8;
 
-/* few_down: threads of a block, and kept axes at most. */
+/* few_down: threads of a block, and kept axes at most; elements down a single axis at
+   most, FEW_DOWN of them in flight. */
 constexpr int FEW_BLOCK = 128, MOST_FEW_AXES = 3;
+constexpr int64_t MORE_DOWN = 32;
+
+/* few_down: threads of one result each that an SM runs at once; more results go to
+   threads of several neighbours, 16 bytes a load.  Estimated. */
+constexpr int64_t FEW_AT_ONCE = 12 * FEW_BLOCK;
 
 /* The choice: results of few_down per SM; it takes half of columns' time for 5,500 and
    12,600 of them on an H100, times in NOTES.md. */

@@ -79,7 +79,15 @@ inline bool
 are_few_down(const reduce_plan &plan)
 {
     return plan.kept.ndim > 0 && plan.kept.ndim <= MOST_FEW_AXES && plan.rows > 0 &&
-           plan.rows <= 1 << 30 && plan.cols > 0 && plan.cols <= FEW_DOWN;
+           plan.rows <= 1 << 30 && plan.cols > 0 &&
+           plan.cols <= (plan.reduced.ndim > 1 ? FEW_DOWN : MORE_DOWN);
+}
+
+/* Whether every result is the place of one element among one: none is read. */
+inline bool
+are_zeros(const reduce_plan &plan)
+{
+    return plan.cols == 1 && (plan.op == REDUCE_ARGMIN || plan.op == REDUCE_ARGMAX);
 }
 
 /*
@@ -95,6 +103,91 @@ are_columns(const reduce_plan &plan)
     }
     return reduced.ndim == 0 || llabs(kept.strides[nearest_axis(kept)]) <=
                                     llabs(reduced.strides[reduced.ndim - 1]);
+}
+
+/* Where result number i of a reduce_view is stored. */
+struct result_places {
+    bool in_order; /* result i is out[i] */
+    int64_t strides[FEW_AXES];
+};
+
+/* The kept axes with the nearest elements last, and where their results are. */
+inline result_places
+sort_by_distance(reduce_axes *kept)
+{
+    result_places places = {true, {}};
+    int64_t step = 1;
+    for (int d = kept->ndim - 1; d >= 0; d--) {
+        places.strides[d] = step;
+        step *= kept->shape[d];
+    }
+    for (int d = 1; d < kept->ndim; d++) { /* an insertion sort */
+        const int64_t length = kept->shape[d], stride = kept->strides[d];
+        const int64_t place = places.strides[d];
+        int k = d;
+        for (; k > 0 && llabs(kept->strides[k - 1]) < llabs(stride); k--) {
+            kept->shape[k] = kept->shape[k - 1];
+            kept->strides[k] = kept->strides[k - 1];
+            places.strides[k] = places.strides[k - 1];
+            places.in_order = false;
+        }
+        kept->shape[k] = length;
+        kept->strides[k] = stride;
+        places.strides[k] = place;
+    }
+    return places;
+}
+
+/* Sorted axes, in which those that one stride can walk are one. */
+inline reduce_axes
+merged(const reduce_axes &sorted)
+{
+    reduce_axes axes = {};
+    for (int d = 0; d < sorted.ndim; d++) {
+        reduce_push_axis(&axes, sorted.shape[d], sorted.strides[d]);
+    }
+    return axes;
+}
+
+/* Whether the strides of the first n axes are multiples of `size` elements. */
+inline bool
+are_aligned(const reduce_axes &axes, int n, int size)
+{
+    bool aligned = true;
+    for (int d = 0; d < n; d++) {
+        aligned = aligned && axes.strides[d] % size == 0;
+    }
+    return aligned;
+}
+
+/* Neighbouring results of a thread of few_down, and how far their elements are apart. */
+struct few_beside {
+    int count, step;
+};
+
+/*
+ * As many as a load of 16 bytes has, 8 of bytes; every second element where they are two
+ * apart, but not along negative strides: the load of the last ones would end beyond x.
+ * One where loads would not be aligned.  `kept` is sorted and merged.
+ */
+inline few_beside
+few_beside_of(const reduce_plan &plan, const reduce_axes &kept, int bytes)
+{
+    const reduce_axes &reduced = plan.reduced;
+    const int last = kept.ndim - 1;
+    const int step = last >= 0 && kept.strides[last] == 2 ? 2 : 1;
+    const int size = step == 1 && bytes == 1 ? 8 : 16 / bytes;
+    bool fits = size > step && last >= 0 && kept.strides[last] == step &&
+                (last == 0 || kept.shape[last] % (size / step) == 0) &&
+                are_aligned(kept, last, size) &&
+                are_aligned(reduced, reduced.ndim, size);
+    for (int d = 0; d < kept.ndim; d++) {
+        fits = fits && (step == 1 || kept.strides[d] >= 0);
+    }
+    for (int d = 0; d < reduced.ndim; d++) {
+        fits = fits && (step == 1 || reduced.strides[d] >= 0);
+    }
+    return fits ? few_beside{size / step, step} : few_beside{1, 1};
 }
 
 /* The offset of element number i of these axes from the first, for these strides. */
@@ -140,17 +233,6 @@ view_of(const gpo_call *call)
             plan.cols <= fits / plan.rows,
             few_axes_of(plan.kept),
             few_axes_of(plan.reduced)};
-}
-
-/* Whether the strides of the first n axes are multiples of `size` elements. */
-inline bool
-are_aligned(const reduce_axes &axes, int n, int size)
-{
-    bool aligned = true;
-    for (int d = 0; d < n; d++) {
-        aligned = aligned && axes.strides[d] % size == 0;
-    }
-    return aligned;
 }
 
 inline bool

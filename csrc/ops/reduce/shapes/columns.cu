@@ -183,12 +183,6 @@ column_blocks()
     return VEC > 8 ? 1 : (VEC == 8 ? 3 : 4) - WIDE;
 }
 
-/* Where result number i of a reduce_view is stored. */
-struct result_places {
-    bool in_order; /* result i is out[i] */
-    int64_t strides[FEW_AXES];
-};
-
 /*
  * Results are numbered along x.kept; for VEC > 1 the next one is of the next element.
  * Threads (lane, y) of a block share a tile of lanes * VEC results and split its
@@ -297,33 +291,6 @@ __launch_bounds__(BLOCK, (column_blocks<Op, VEC>()))
 }
 
 /* ---- the grid ---- */
-
-/* The kept axes with the nearest elements last, and where their results are. */
-static result_places
-sort_by_distance(reduce_axes *kept)
-{
-    result_places places = {true, {}};
-    int64_t step = 1;
-    for (int d = kept->ndim - 1; d >= 0; d--) {
-        places.strides[d] = step;
-        step *= kept->shape[d];
-    }
-    for (int d = 1; d < kept->ndim; d++) { /* an insertion sort */
-        const int64_t length = kept->shape[d], stride = kept->strides[d];
-        const int64_t place = places.strides[d];
-        int k = d;
-        for (; k > 0 && llabs(kept->strides[k - 1]) < llabs(stride); k--) {
-            kept->shape[k] = kept->shape[k - 1];
-            kept->strides[k] = kept->strides[k - 1];
-            places.strides[k] = places.strides[k - 1];
-            places.in_order = false;
-        }
-        kept->shape[k] = length;
-        kept->strides[k] = stride;
-        places.strides[k] = place;
-    }
-    return places;
-}
 
 /* How columns are divided: threads across, blocks across and down. */
 struct column_grid {
