@@ -25,7 +25,7 @@ from gpuopt import VariantError, _core, explain, reduce, ref
 from gpuopt.lab.profile import profile
 
 # They take certain calls alone, and have tests of their own.
-SPECIAL = ("transposed", "few_down", "one_block")
+SPECIAL = ("transposed", "few_down", "one_block", "one_cluster")
 
 
 def variants() -> list[tuple[str, str]]:
@@ -760,6 +760,7 @@ def test_special_kernels_on_every_place(dtype: str) -> None:
     ops = [op for op in REDUCE_OPS if op != "prod"]
     for view, axis, variant in (
         (np.zeros(131), None, "one_block"),
+        (np.zeros(131), None, "one_cluster"),
         (np.zeros((3, 1, 4, 8)), 3, "few_down"),
         (np.zeros((5, 2, 7)), 1, "few_down"),
         (np.zeros((2, 3, 2, 5))[..., ::2], (0, 2), "few_down"),
@@ -781,18 +782,21 @@ def test_special_kernels_on_every_place(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex128"])
-def test_one_block_of_any_length(dtype: str) -> None:
+@pytest.mark.parametrize(("variant", "most"), [("one_block", 2**16), ("one_cluster", 2**19)])
+def test_one_block_of_any_length(variant: str, most: int, dtype: str) -> None:
     """Whole packs and some elements more, all that threads load, starts between packs."""
-    most = 32768 // np.dtype(dtype).itemsize
+    most //= np.dtype(dtype).itemsize
     base = np.random.default_rng(12).integers(0, 3, most + 1).astype(dtype)
-    for n in (1, 3, 16, 17, 511, most // 4 - 1, most // 4, most // 4 + 1, most - 1, most):
+    longer = (most // 4 + 1, most // 2, most // 2 + 1, most - 1, most)
+    for n in (1, 3, 16, 17, 511, most // 8 - 1, most // 8, most // 8 + 1, *longer):
         for x in (base[:n], base[1 : n + 1]):
-            assert explain("reduce", x, backend="sim")[0]["variant"] == "one_block"
+            if variant == "one_block" or n in longer:
+                assert explain("reduce", x, backend="sim")[0]["variant"] == variant
             for op in ("sum", "mean") if dtype == "complex128" else ("sum", "argmax", "all"):
-                got = reduce(x, op, backend="sim", variant="one_block")
+                got = reduce(x, op, backend="sim", variant=variant)
                 np.testing.assert_allclose(got, ref.reduce(x, op), rtol=1e-3)
-    with pytest.raises(VariantError, match="one_block"):
-        reduce(base, backend="sim", variant="one_block")
+    with pytest.raises(VariantError, match=variant):
+        reduce(base, backend="sim", variant=variant)
 
 
 def test_few_down_is_for_short_rows() -> None:
@@ -865,7 +869,7 @@ def test_the_place_of_one_element_is_zero(shape: tuple[int, ...]) -> None:
 # Rows of one and of several loads of a lane, that end in a pack or beside one.
 @pytest.mark.parametrize(
     ("rows", "cols"),
-    [(69, 1024), (74, 1001), (2, 1), (3, 33), (5, 4096), (300, 130), (1100, 257)],
+    [(69, 1024), (74, 1001), (2, 1), (3, 33), (5, 4096), (300, 130), (1100, 257), (40, 271)],
 )
 @pytest.mark.parametrize(
     "dtype", ["bool", "int8", "float16", "float32", "float64", "complex128"]

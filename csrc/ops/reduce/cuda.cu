@@ -55,16 +55,29 @@ takes_few_down(const gpo_call *call)
     return are_few_down(plan) || are_zeros(plan);
 }
 
+/* Whether the call is one contiguous row of at most so many bytes. */
 static bool
-takes_one_block(const gpo_call *call)
+is_one_row(const gpo_call *call, int64_t bytes)
 {
     const reduce_plan &plan = *reduce_plan_of(call);
     return plan.kept.ndim == 0 && plan.rows == 1 && are_runs(plan) &&
            plan.reduced.ndim <= 1 && plan.cols > 0 &&
-           plan.cols * gpo_dtypes[call->in[0].dtype].bytes <= ONE_BLOCK_BYTES;
+           plan.cols <= bytes / gpo_dtypes[call->in[0].dtype].bytes;
 }
 
-enum { V9 = 9, SHORT_ROWS, COLUMNS, TRANSPOSED, FEW, ONE_BLOCK };
+static bool
+takes_one_block(const gpo_call *call)
+{
+    return is_one_row(call, ONE_BLOCK_BYTES);
+}
+
+static bool
+takes_one_cluster(const gpo_call *call)
+{
+    return is_one_row(call, ONE_CLUSTER_BYTES);
+}
+
+enum { V9 = 9, SHORT_ROWS, COLUMNS, TRANSPOSED, FEW, ONE_BLOCK, ONE_CLUSTER };
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "interleaved addressing, divergent", RUNG(reduce_v0)),
@@ -96,7 +109,10 @@ static const gpo_variant variants[] = {
         takes_few_down),
     gpo_shape(gpo_row<every_type>("one_block", "all loads of a row at once",
                                   GPO_RUN(reduce_one_block)),
-              "one contiguous row of at most 32 KiB", takes_one_block),
+              "one contiguous row of at most 64 KiB", takes_one_block),
+    gpo_shape(gpo_row<every_type>("one_cluster", "a cluster of blocks for a row",
+                                  GPO_RUN(reduce_one_cluster), "run-to-run", "sm_90a"),
+              "one contiguous row of at most 512 KiB", takes_one_cluster),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -157,6 +173,13 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "one_block: a row of %lld elements, all on their way at once",
                 static_cast<long long>(plan.cols));
         return &variants[ONE_BLOCK];
+    }
+    if (takes_one_cluster(call) &&
+        !gpo_lacks(call->backend, call->device, variants[ONE_CLUSTER].needs)) {
+        GPO_SAY(why,
+                "one_cluster: a row of %lld elements, which a cluster loads at once",
+                static_cast<long long>(plan.cols));
+        return &variants[ONE_CLUSTER];
     }
     const int64_t processors = gpo_processors(call);
     const int element = gpo_dtypes[call->in[0].dtype].bytes;

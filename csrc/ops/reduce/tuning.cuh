@@ -37,6 +37,10 @@ constexpr int MANY_ROWS = 32;             /* per SM */
 constexpr int ROWS_AT_ONCE = 2;           /* short rows in flight per group of lanes */
 constexpr int LOADS_AT_ONCE = 4; /* per lane and row, where loads are single elements */
 
+/* short_rows: so many packs of a row are worth the elements beside them, up to 30 of a
+   byte each, which lanes load first.  Estimated. */
+constexpr int64_t PACKS_WITH_EDGES = 16;
+
 /*
  * Up to this size, reads keep what L2 holds.  A larger array evicts it in any case, and
  * a stream limited to part of L2 is then slower.
@@ -64,8 +68,11 @@ constexpr int64_t FEW_AT_ONCE = 12 * FEW_BLOCK;
    12,600 of them on an H100, times in NOTES.md. */
 constexpr int64_t FEW_RESULTS = 16384;
 
-/* one_block: bytes of its row, at most: all are on their way at once. */
-constexpr int64_t ONE_BLOCK_BYTES = ROW_BLOCK * TILE_ITEMS * 16;
+/* one_block: threads above 32 KiB, and bytes of its row, at most: all are on their way at
+   once.  one_cluster: blocks of its cluster, and bytes.  Estimated above 32 KiB. */
+constexpr int LARGE_BLOCK = 1024, ROW_CLUSTER = 8;
+constexpr int64_t ONE_BLOCK_BYTES = LARGE_BLOCK * TILE_ITEMS * 16;
+constexpr int64_t ONE_CLUSTER_BYTES = ROW_CLUSTER * ONE_BLOCK_BYTES;
 
 /* columns: rows with gaps that a block may have; a warp reads 4 elements of each. */
 constexpr int ROWS_WITH_GAPS = 8;

@@ -293,4 +293,7 @@ gpo_status reduce_few_down(gpo_call *call);
 template <typename T>
 gpo_status reduce_one_block(gpo_call *call);
 
+template <typename T>
+gpo_status reduce_one_cluster(gpo_call *call);
+
 #endif

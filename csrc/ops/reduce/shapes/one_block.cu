@@ -4,41 +4,20 @@
  * Cost:  a wait for memory, and for the warps.  A row that does not start on a boundary
  *        of 16 bytes is v9's.
  */
-#include "../packs.cuh"
-#include "../views.cuh"
+#include "../one_row.cuh"
 
-template <typename Op>
+template <typename Op, int THREADS>
 __global__ void
-__launch_bounds__(ROW_BLOCK) reduce_one_block_kernel(Op op, const typename Op::T *x,
-                                                     int length, reduce_result to)
+__launch_bounds__(THREADS) reduce_one_block_kernel(Op op, const typename Op::T *x,
+                                                   int length, reduce_result to)
 {
-    using T = typename Op::T;
-    constexpr int SIZE = pack<T>::SIZE, STEP = ROW_BLOCK * SIZE;
-    GPO_SHARED(typename Op::Part, slots, [ROW_BLOCK / WARP]);
-    const int tid = threadIdx.x, whole = length / SIZE * SIZE;
+    constexpr int STEP = THREADS * pack<typename Op::T>::SIZE;
+    GPO_SHARED(typename Op::Part, slots, [THREADS / WARP]);
     uint4 loaded[TILE_ITEMS] = {};
-#pragma unroll
-    for (int u = 0; u < TILE_ITEMS; u++) {
-        const int k = tid * SIZE + u * STEP;
-        if (k < whole) {
-            loaded[u] = *reinterpret_cast<const uint4 *>(x + k);
-        }
-    }
-    typename Op::Fold fold;
-    if (whole + tid < length) { /* what is left of a pack */
-        fold.add(Op::widen(op.lift(x[whole + tid], whole + tid)));
-    }
-#pragma unroll 1 /* one copy of the arithmetic */
-    for (int k = tid * SIZE; k < whole; k += STEP) {
-        const pack<T> next = pack_of<T>(loaded[0]);
-        fold.add(Op::widen(combine_pack<Op, SIZE>(op, next.v, k)));
-#pragma unroll
-        for (int u = 1; u < TILE_ITEMS; u++) {
-            loaded[u - 1] = loaded[u];
-        }
-    }
-    const typename Op::Part total = block_combine<Op, ROW_BLOCK>(fold.value(), slots);
-    if (tid == 0) {
+    load_row<STEP>(x, threadIdx.x, length, loaded);
+    const typename Op::Part own = fold_row<STEP>(op, x, threadIdx.x, length, loaded);
+    const typename Op::Part total = block_combine<Op, THREADS>(own, slots);
+    if (threadIdx.x == 0) {
         op.store(to, 0, total, length);
     }
 }
@@ -49,8 +28,15 @@ struct reduce_one_block_launcher {
     {
         const auto *x = origin_of<typename Op::T>(call);
         const int length = static_cast<int>(reduce_plan_of(call)->cols);
-        return GPO_LAUNCH(call, dim3(1), ROW_BLOCK, 0, (reduce_one_block_kernel<Op>),
-                          op, x, length, result_of(call));
+        const reduce_result to = result_of(call);
+        if (length * sizeof(*x) <= ROW_BLOCK * TILE_ITEMS * 16) {
+            return GPO_LAUNCH(call, dim3(1), ROW_BLOCK, 0,
+                              (reduce_one_block_kernel<Op, ROW_BLOCK>), op, x, length,
+                              to);
+        }
+        return GPO_LAUNCH(call, dim3(1), LARGE_BLOCK, 0,
+                          (reduce_one_block_kernel<Op, LARGE_BLOCK>), op, x, length,
+                          to);
     }
 };
 

@@ -4,7 +4,8 @@
  * Each group of lanes has several rows in flight and combines by shuffles; only groups
  * of several warps go through shared memory, and no block waits for another.
  * Cost:  reads n * sizeof(T) bytes once; 32 bytes in flight per thread where rows start
- *        on 16-byte boundaries, else 4 elements of 2 rows.
+ *        on 16-byte boundaries, or are long enough to have edges beside their packs; else
+ *        4 elements of 2 rows.
  */
 #include "../packs.cuh"
 #include "../views.cuh"
@@ -43,11 +44,77 @@ group_combine(typename Op::Part (&total)[ROWS_AT_ONCE], int lanes,
     }
 }
 
+/* A contiguous row that starts and ends anywhere: packs, and elements beside them. */
+struct row_edges {
+    int64_t head, packs,
+        rest; /* before the packs; their number; the first after them */
+};
+
+template <typename T>
+__device__ __forceinline__ row_edges
+edges_of(const T *p, int64_t cols)
+{
+    constexpr int SIZE = pack<T>::SIZE;
+    const int64_t head = elements_to_boundary(p, cols), packs = (cols - head) / SIZE;
+    return {head, packs, head + packs * SIZE};
+}
+
+/* Folds such rows: the elements of both edges, then a pack of each row at a time. */
+template <typename Op>
+__device__ __forceinline__ void
+fold_with_edges(const Op &op, typename Op::Fold (&fold)[ROWS_AT_ONCE],
+                const typename Op::T *const (&p)[ROWS_AT_ONCE], int64_t cols, int lane,
+                int lanes, uint64_t policy)
+{
+    using T = typename Op::T;
+    constexpr int SIZE = pack<T>::SIZE;
+    row_edges row[ROWS_AT_ONCE];
+#pragma unroll
+    for (int r = 0; r < ROWS_AT_ONCE; r++) {
+        row[r] = edges_of(p[r], cols);
+    }
+#pragma unroll 1
+    for (int i = lane; i < 2 * SIZE - 2; i += lanes) {
+        T loaded[ROWS_AT_ONCE];
+        int64_t at[ROWS_AT_ONCE];
+#pragma unroll
+        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            at[r] = i < row[r].head ? i : row[r].rest + i - row[r].head;
+            if (at[r] < cols) {
+                loaded[r] = p[r][at[r]];
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            if (at[r] < cols) {
+                fold[r].add(Op::widen(op.lift(loaded[r], at[r])));
+            }
+        }
+    }
+#pragma unroll 1
+    for (int64_t i = lane; i * SIZE < cols; i += lanes) {
+        pack<T> loaded[ROWS_AT_ONCE];
+#pragma unroll
+        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            if (i < row[r].packs) {
+                loaded[r] = load_pack(p[r] + row[r].head + i * SIZE, policy);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            if (i < row[r].packs) {
+                const int64_t k = row[r].head + i * SIZE;
+                fold[r].add(Op::widen(combine_pack<Op, SIZE>(op, loaded[r].v, k)));
+            }
+        }
+    }
+}
+
 /*
  * A group of `lanes` lanes reduces ROWS_AT_ONCE rows at a time, with VEC elements per
- * load; VEC > 1 needs rows that start on 16-byte boundaries.
+ * load; VEC > 1 needs rows that start on 16-byte boundaries, or EDGES.
  */
-template <typename Op, int VEC>
+template <typename Op, int VEC, bool EDGES>
 __global__ void
 __launch_bounds__(BLOCK) reduce_short_rows_kernel(Op op, reduce_view<typename Op::T> x,
                                                   int lanes, reduce_result to)
@@ -67,7 +134,10 @@ __launch_bounds__(BLOCK) reduce_short_rows_kernel(Op op, reduce_view<typename Op
         const int64_t row = first + r * groups;
         p[r] = x.x + offset_of(x.kept, row < x.rows ? row : x.rows - 1);
     }
-    if constexpr (VEC > 1) {
+    if constexpr (EDGES) {
+        fold_with_edges(op, fold, p, x.cols, lane, lanes, policy);
+    }
+    else if constexpr (VEC > 1) {
         for (int64_t k = lane * VEC; k < x.cols; k += lanes * VEC) {
             pack<T> loaded[ROWS_AT_ONCE];
 #pragma unroll
@@ -135,15 +205,24 @@ struct reduce_short_rows_launcher {
         }
         const reduce_view<T> x = view_of<T>(call);
         const bool packed = SIZE > 1 && are_packed(call, x.x, SIZE);
-        const int lanes = lanes_per_row(call, packed ? SIZE : 1);
+        const bool edges = SIZE > 1 && !packed && have_packs(call, SIZE);
+        const int lanes = lanes_per_row(call, packed || edges ? SIZE : 1);
         const dim3 grid(ceil_div(x.rows, BLOCK / lanes * ROWS_AT_ONCE));
         const reduce_result to = result_of(call);
         if (packed) {
             return GPO_LAUNCH(call, grid, BLOCK, 0,
-                              (reduce_short_rows_kernel<Op, SIZE>), op, x, lanes, to);
+                              (reduce_short_rows_kernel<Op, SIZE, false>), op, x, lanes,
+                              to);
         }
-        return GPO_LAUNCH(call, grid, BLOCK, 0, (reduce_short_rows_kernel<Op, 1>), op,
-                          x, lanes, to);
+        if constexpr (SIZE > 1) {
+            if (edges) {
+                return GPO_LAUNCH(call, grid, BLOCK, 0,
+                                  (reduce_short_rows_kernel<Op, SIZE, true>), op, x,
+                                  lanes, to);
+            }
+        }
+        return GPO_LAUNCH(call, grid, BLOCK, 0,
+                          (reduce_short_rows_kernel<Op, 1, false>), op, x, lanes, to);
     }
 
   private:
@@ -154,6 +233,14 @@ struct reduce_short_rows_launcher {
         return plan.reduced.ndim == 1 && plan.reduced.strides[0] == 1 &&
                plan.cols % size == 0 && is_aligned(x) &&
                are_aligned(plan.kept, plan.kept.ndim, size);
+    }
+
+    /* Whether contiguous rows have many packs of `size` elements between their edges. */
+    static bool have_packs(const gpo_call *call, int size)
+    {
+        const reduce_plan &plan = *reduce_plan_of(call);
+        return plan.reduced.ndim == 1 && plan.reduced.strides[0] == 1 &&
+               plan.cols >= PACKS_WITH_EDGES * size;
     }
 
     /*
