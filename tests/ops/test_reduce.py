@@ -866,6 +866,16 @@ def test_the_place_of_one_element_is_zero(shape: tuple[int, ...]) -> None:
             np.testing.assert_array_equal(got, np.zeros(np.delete(shape, axis), np.int64))
 
 
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float64", "complex128"])
+def test_long_columns_with_few_neighbours(dtype: str) -> None:
+    """Lanes without a column, packs of columns, one block and several of a column."""
+    for shape in ((3, 4096, 5), (3, 4095, 5), (1, 5000, 7), (2, 4100, 24), (20, 4096, 3)):
+        x = np.random.default_rng(6).integers(0, 3, shape).astype(dtype)
+        for op in ("sum",) if dtype == "complex128" else ("sum", "max", "argmin", "all"):
+            got = reduce(x, op, axis=1, backend="sim", variant="columns")
+            np.testing.assert_allclose(got, ref.reduce(x, op, axis=1), rtol=1e-3)
+
+
 # Rows of one and of several loads of a lane, that end in a pack or beside one.
 @pytest.mark.parametrize(
     ("rows", "cols"),

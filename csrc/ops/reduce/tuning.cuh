@@ -51,6 +51,10 @@ constexpr int64_t KEEP_L2_BYTES = static_cast<int64_t>(256) << 20;
    the last of several waits for a ticket and for their parts.  Estimated. */
 constexpr int64_t ROUNDS_ALONE = 3;
 
+/* columns: from so many elements on, what all blocks read twice is more than what lanes
+   without a column could have on their way.  Estimated. */
+constexpr int64_t LONG_COLUMN = 4096;
+
 /* Up to so many elements a thread walks down a row of any strides: where a warp has
    several such rows, they use whole sectors together.  Estimated. */
 constexpr int FEW_DOWN = 8;

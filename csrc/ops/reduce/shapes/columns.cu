@@ -185,7 +185,7 @@ column_blocks()
 
 /*
  * Results are numbered along x.kept; for VEC > 1 the next one is of the next element.
- * Threads (lane, y) of a block share a tile of lanes * VEC results and split its
+ * Threads (lane, y) of a block share a tile of `used` lanes * VEC results and split its
  * height; blocks (tile, s) split it further, and the last one to take the tile's ticket
  * combines their parts.
  */
@@ -193,7 +193,7 @@ template <typename Op, int VEC>
 __global__ void
 __launch_bounds__(BLOCK, (column_blocks<Op, VEC>()))
     reduce_columns_kernel(Op op, reduce_view<typename Op::T> x, result_places places,
-                          int lanes, block_parts<typename Op::Part> parts,
+                          int lanes, int used, block_parts<typename Op::Part> parts,
                           reduce_result to)
 {
     using T = typename Op::T;
@@ -205,8 +205,8 @@ __launch_bounds__(BLOCK, (column_blocks<Op, VEC>()))
     const int lane = threadIdx.x % lanes, y = threadIdx.x / lanes;
     const int height = BLOCK / lanes;
     const int64_t tile = x.first + blockIdx.x;
-    const int64_t row = (tile * lanes + lane) * VEC;
-    const bool inside = row < x.rows;
+    const int64_t row = (tile * used + lane) * VEC;
+    const bool inside = lane < used && row < x.rows;
     const T *p = x.x + (inside ? offset_of(x.kept, row) : 0);
     const int64_t cols = inside ? x.cols : 0;
     const int64_t step = static_cast<int64_t>(height) * gridDim.y;
@@ -292,9 +292,10 @@ __launch_bounds__(BLOCK, (column_blocks<Op, VEC>()))
 
 /* ---- the grid ---- */
 
-/* How columns are divided: threads across, blocks across and down. */
+/* How columns are divided: threads across, those that have columns, blocks across and
+   down. */
 struct column_grid {
-    int lanes;
+    int lanes, used;
     int64_t tiles, split;
 };
 
@@ -302,7 +303,9 @@ struct column_grid {
  * The grid for threads of `vec` results, `beside` threads on neighbours in memory, and
  * parts of `bytes` bytes.  Wide tiles read longer runs and split fewer columns; lanes
  * are doubled until all tiles run at once, and while one round of loads is enough.  A
- * block may have several rows with gaps, but some lanes of a warp stay on each.
+ * block may have several rows with gaps, but some lanes of a warp stay on each.  Long
+ * columns that have few neighbours get lanes of their own, some without a column: lanes
+ * on those of the next neighbours would read sectors that other blocks read as well.
  */
 static column_grid
 column_grid_of(const gpo_call *call, int64_t beside, int vec, int64_t bytes)
@@ -317,7 +320,11 @@ column_grid_of(const gpo_call *call, int64_t beside, int vec, int64_t bytes)
                             BLOCK / lanes / 2 * items >= plan.cols)) {
         lanes *= 2;
     }
-    const int64_t tiles = ceil_div(threads, lanes), height = BLOCK / lanes;
+    const bool apart = columns && plan.cols >= LONG_COLUMN && beside < threads &&
+                       beside < lanes && lanes < 2 * beside &&
+                       ceil_div(threads, beside) <= room;
+    const int used = apart ? static_cast<int>(beside) : lanes;
+    const int64_t tiles = ceil_div(threads, used), height = BLOCK / lanes;
     const bool alone = plan.cols <= ROUNDS_ALONE * height * items;
     int64_t deepest = alone ? 1 : plan.cols / (height * TILE_ITEMS);
     if (deepest > room) {
@@ -326,7 +333,7 @@ column_grid_of(const gpo_call *call, int64_t beside, int vec, int64_t bytes)
     while (deepest * deepest > 2 * plan.cols) {
         deepest /= 2; /* the last block would take longer for the parts */
     }
-    return {lanes, tiles, blocks_per(call, tiles, lanes * vec * bytes, deepest)};
+    return {lanes, used, tiles, blocks_per(call, tiles, lanes * vec * bytes, deepest)};
 }
 
 /* ---- the launch ---- */
@@ -361,10 +368,10 @@ struct reduce_columns_launcher {
             const dim3 grid(grid_extent(g.tiles - x.first, MAX_GRID_X), g.split);
             status = packed ? GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
                                          (reduce_columns_kernel<Op, SIZE>), op, x,
-                                         places, g.lanes, parts, to)
+                                         places, g.lanes, g.used, parts, to)
                             : GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
                                          (reduce_columns_kernel<Op, 1>), op, x, places,
-                                         g.lanes, parts, to);
+                                         g.lanes, g.used, parts, to);
         }
         return status;
     }
