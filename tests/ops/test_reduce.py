@@ -799,6 +799,26 @@ def test_one_block_of_any_length(variant: str, most: int, dtype: str) -> None:
         reduce(base, backend="sim", variant=variant)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "float16", "int32", "float64", "complex128"])
+def test_one_block_for_each_row(dtype: str) -> None:
+    """As many rows as run at once, of a block of each size; rows that start anywhere are v9's."""
+    size = np.dtype(dtype).itemsize
+    for rows, cols, variant in (
+        (16, 32768 // size, "one_block"),
+        (17, 32768 // size, "v9"),
+        (8, 65536 // size, "one_block"),
+        (9, 65536 // size, "v9"),
+        (2, 65536 // size + 1, "v9"),
+        (3, 4096 // size + 1, "one_block" if size == 16 else "v9"),
+    ):
+        x = np.random.default_rng(rows).integers(0, 3, (rows, cols)).astype(dtype)
+        assert explain("reduce", x, axis=1, backend="sim")[0]["variant"] == variant
+        for op in ("sum",) if dtype == "complex128" else ("sum", "max", "argmax", "all"):
+            for part in (x, x[::-1], x[:, 1:], x[::2, : cols - 3]):
+                got = reduce(part, op, axis=1, backend="sim", variant="auto")
+                np.testing.assert_array_equal(got, ref.reduce(part, op, axis=1))
+
+
 def test_few_down_is_for_short_rows() -> None:
     """So many results per SM, rows of up to 8 elements, more where neighbours share loads."""
     x = np.ones((9, 65536), "float32")

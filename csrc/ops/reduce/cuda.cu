@@ -55,26 +55,19 @@ takes_few_down(const gpo_call *call)
     return are_few_down(plan) || are_zeros(plan);
 }
 
-/* Whether the call is one contiguous row of at most so many bytes. */
-static bool
-is_one_row(const gpo_call *call, int64_t bytes)
-{
-    const reduce_plan &plan = *reduce_plan_of(call);
-    return plan.kept.ndim == 0 && plan.rows == 1 && are_runs(plan) &&
-           plan.reduced.ndim <= 1 && plan.cols > 0 &&
-           plan.cols <= bytes / gpo_dtypes[call->in[0].dtype].bytes;
-}
-
 static bool
 takes_one_block(const gpo_call *call)
 {
-    return is_one_row(call, ONE_BLOCK_BYTES);
+    return are_block_rows(*reduce_plan_of(call), gpo_dtypes[call->in[0].dtype].bytes);
 }
 
 static bool
 takes_one_cluster(const gpo_call *call)
 {
-    return is_one_row(call, ONE_CLUSTER_BYTES);
+    const reduce_plan &plan = *reduce_plan_of(call);
+    return plan.kept.ndim == 0 && plan.rows == 1 && are_runs(plan) &&
+           plan.reduced.ndim <= 1 && plan.cols > 0 &&
+           plan.cols <= ONE_CLUSTER_BYTES / gpo_dtypes[call->in[0].dtype].bytes;
 }
 
 enum { V9 = 9, SHORT_ROWS, COLUMNS, TRANSPOSED, FEW, ONE_BLOCK, ONE_CLUSTER };
@@ -109,7 +102,8 @@ static const gpo_variant variants[] = {
         takes_few_down),
     gpo_shape(gpo_row<every_type>("one_block", "all loads of a row at once",
                                   GPO_RUN(reduce_one_block)),
-              "one contiguous row of at most 64 KiB", takes_one_block),
+              "contiguous rows of at most 64 KiB that start 16 bytes apart or more",
+              takes_one_block),
     gpo_shape(gpo_row<every_type>("one_cluster", "a cluster of blocks for a row",
                                   GPO_RUN(reduce_one_cluster), "run-to-run", "sm_90a"),
               "one contiguous row of at most 512 KiB", takes_one_cluster),
@@ -169,7 +163,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.rows));
         return &variants[TRANSPOSED];
     }
-    if (takes_one_block(call)) {
+    if (plan.rows == 1 && takes_one_block(call)) {
         GPO_SAY(why, "one_block: a row of %lld elements, all on their way at once",
                 static_cast<long long>(plan.cols));
         return &variants[ONE_BLOCK];
@@ -214,6 +208,13 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "short_rows: part of a warp does a row of %lld bytes, up to %lld",
                 static_cast<long long>(bytes), static_cast<long long>(short_row));
         return &variants[SHORT_ROWS];
+    }
+    const int64_t at_once =
+        bytes <= ROW_BLOCK * TILE_ITEMS * 16 ? BLOCKS_PER_PROCESSOR : 2;
+    if (takes_one_block(call) && plan.rows <= processors * at_once) {
+        GPO_SAY(why, "one_block: %lld rows of %lld elements, all on their way at once",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[ONE_BLOCK];
     }
     const int64_t length = reduced.ndim > 0 ? reduced.shape[reduced.ndim - 1] : 1;
     if (reduced.ndim > 1 && length * element < ROW_BLOCK * 16 / 4) {

@@ -45,6 +45,17 @@ are_runs(const reduce_plan &plan)
     return reduced.ndim == 0 || reduced.strides[reduced.ndim - 1] == 1;
 }
 
+/* Whether the rows are runs that start 16 bytes apart, if the first does, for one_block.cu. */
+inline bool
+are_block_rows(const reduce_plan &plan, int bytes)
+{
+    const reduce_axes &kept = plan.kept;
+    return kept.ndim <= 1 && are_runs(plan) && plan.reduced.ndim <= 1 &&
+           plan.rows > 0 && plan.rows <= INT32_MAX && plan.cols > 0 &&
+           plan.cols <= ONE_BLOCK_BYTES / bytes &&
+           (kept.ndim == 0 || kept.strides[0] % (16 / bytes) == 0);
+}
+
 /* Whether the next result is of the next element. */
 inline bool
 has_neighbours(const reduce_plan &plan)
