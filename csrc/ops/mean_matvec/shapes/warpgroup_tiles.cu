@@ -189,7 +189,7 @@ sum_share(const mean_matvec_view<T> &v, const tile_share &share,
     constexpr int STAGE = DEPTH_PACKS * pack<float>::SIZE;
     const auto bring = [&](int to, int64_t at) {
         if (at < terms) {
-            factors.bring(stages.rows[to], at, terms - at);
+            factors.bring(stages.rows[to], at, terms - at, at < WARPGROUP_RING * STAGE);
         }
         group_copies();
     };
