@@ -541,6 +541,47 @@ def test_few_tiles_are_numpys_formula(
         np.testing.assert_array_equal(got.astype("f8"), want)
 
 
+@pytest.mark.parametrize(
+    ("variant", "dtype", "n", "rows", "outputs", "last", "blocks"),
+    [
+        ("few_tiles", "float32", 16, 256, 60, "cluster_tiles_product", 2),
+        ("few_tiles", "float64", 16, 600, 60, "cluster_tiles_product", 8),
+        ("few_tiles", "float64", 120, 600, 60, "cluster_tiles_product", 16),
+        ("few_tiles", "float32", 16, 2000, 60, "few_tiles_sum", 4),  # in a second launch
+        ("few_tiles", "float16", 16, 256, 60, "few_tiles_sum", 4),
+        ("warpgroup_tiles", "float32", 60, 128, 70, "warpgroup_tiles_product", 2),
+    ],
+)
+def test_a_cluster_adds_the_sums_of_a_tile(
+    variant: str,
+    dtype: str,
+    n: int,
+    rows: int,
+    outputs: int,
+    last: str,
+    blocks: int,
+    simulator: Any,
+) -> None:
+    x, matrix, want = exact_call(n, rows, 8, outputs, 0, dtype)
+    for schedule, layout in (("ascending", "LN"), ("shuffle", "NL"), ("descending", "LN")):
+        simulator(schedule=schedule, checks=True)
+        got = mean_matvec(x, matrix, layout, backend="sim", variant=variant)
+        np.testing.assert_array_equal(got.astype("f8"), want if layout == "LN" else want.T)
+    kernel = profile("mean_matvec", x, matrix, variant=variant)[variant][-1]
+    assert (last in kernel.kernel, kernel.blocks) == (True, blocks)
+
+
+@pytest.mark.parametrize("layout", ["LN", "NL"])
+def test_a_block_of_a_cluster_makes_its_tile_again(layout: str) -> None:
+    """Tensor cores cannot make the sums of the first half of the depth, of one batch."""
+    x, matrix, _ = exact_call(60, 128, 8, 70, 0, "float32")
+    x[3, 5] = np.inf
+    with np.errstate(invalid="ignore"):
+        want = expect_values(x, matrix, layout).value
+    got = mean_matvec(x, matrix, layout, backend="sim", variant="warpgroup_tiles")
+    np.testing.assert_array_equal(got, want)
+
+
 TENSOR_CORES = ("tensor_tiles", "warpgroup_tiles")
 
 

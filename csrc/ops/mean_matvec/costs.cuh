@@ -17,6 +17,8 @@
 constexpr double PRODUCT_US = 6; /* a launch, and the factors from memory */
 constexpr double MEMORY_BYTES_PER_US = 3.2e6; /* of an H100, 4e6 of an H200 */
 constexpr double L2_BYTES_PER_US = 30000;     /* per SM */
+constexpr double CLUSTER_US = 1.5;            /* the barriers of a cluster: predicted */
+constexpr double IN_CLUSTERS = 0.9;  /* of the SMs that clusters fill: predicted */
 constexpr double MISALIGNED = 1.2;   /* times a stage: rows of no whole packs */
 constexpr double CONVERTED = 2.5;    /* the same: values of 16 bits */
 constexpr double SPLIT_US = 4.4;     /* the launch that adds sums of splits */
@@ -66,7 +68,8 @@ constexpr tile_kind TENSOR_KINDS[2] = {
 /* By warpgroups (shapes/warpgroup_tiles.cu): no other block hides the start of one. */
 constexpr tile_kind WARPGROUP_KIND = {128, 128, 1, 1.2, 1.2, 2.7};
 constexpr int64_t TENSOR_ROWS = 96; /* terms: of fewer the error bound is near */
-constexpr double TENSOR_PRODUCTS = 1 << 26; /* fewer take v4 a few us */
+constexpr double TENSOR_PRODUCTS = 1 << 26;  /* fewer take v4 a few us */
+constexpr double SHARED_RESULTS = 128 * 128; /* per SM: of more no depth is shared */
 constexpr double OF_ORDINARY = 0.98; /* of others, with x, is this one worth its risk */
 
 /* Bytes of shared memory of its stages. */
@@ -88,6 +91,7 @@ struct tile_plan {
     int64_t splits;
     double us;
     tile_unit unit;
+    bool in_clusters; /* a tile's blocks, 2, 4 or 8, add their sums in shared memory */
 };
 
 /* The sizes that all estimates of a call need. */
@@ -95,6 +99,7 @@ struct product_size {
     double batches, outputs, rows, bytes; /* bytes: of an element of the matrix */
     double processors, stages, slower;    /* slower: a stage, for how rows lie */
     bool is_wide;                         /* sums are of float64 */
+    bool has_clusters;                    /* and few enough tiles to share them */
     int64_t room;                         /* bytes of shared memory of a block */
 };
 
@@ -107,16 +112,21 @@ size_of_product(const gpo_call *call, bool is_padded)
     const int64_t pack = 16 / bytes, value = bytes == 8 ? 8 : 4;
     const bool is_aligned = is_padded || (p.matrix_row == 1 && p.rows % pack == 0 &&
                                           p.matrix_output % pack == 0);
-    return {static_cast<double>(p.batches),
-            static_cast<double>(p.outputs),
+    const double batches = static_cast<double>(p.batches);
+    const double outputs = static_cast<double>(p.outputs);
+    const double processors = static_cast<double>(gpo_processors(call));
+    const bool is_small = batches * outputs <= processors * SHARED_RESULTS;
+    return {batches,
+            outputs,
             static_cast<double>(p.rows),
             static_cast<double>(bytes),
-            static_cast<double>(gpo_processors(call)),
+            processors,
             static_cast<double>(ceil_div(p.rows * value, DEPTH_PACKS * int64_t{16})),
             bytes == 2   ? CONVERTED
             : is_aligned ? 1
                          : MISALIGNED,
             bytes == 8,
+            is_small && bytes >= 4 && !gpo_lacks(call->backend, call->device, "sm_90a"),
             gpo_shared_room(call)};
 }
 
@@ -127,9 +137,11 @@ tiles_of(const product_size &s, const tile_kind &kind)
 }
 
 inline double
-tiles_us(const product_size &s, const tile_kind &kind, double splits)
+tiles_us(const product_size &s, const tile_kind &kind, double splits,
+         bool in_clusters = false)
 {
-    const double per_sm = ceil(tiles_of(s, kind) * splits / s.processors);
+    const double per_sm = ceil(tiles_of(s, kind) * splits /
+                               (s.processors * (in_clusters ? IN_CLUSTERS : 1)));
     const double waves = floor(per_sm / kind.blocks);
     const double left = per_sm - waves * kind.blocks; /* tiles of the last wave */
     const double stage_us = waves * fmax(kind.alone_us, kind.stage_us * kind.blocks) +
@@ -138,7 +150,8 @@ tiles_us(const product_size &s, const tile_kind &kind, double splits)
     const double read = s.outputs * s.rows * s.bytes / MEMORY_BYTES_PER_US;
     const double sums = s.batches * s.outputs * (s.is_wide ? 8 : 4) * splits;
     return PRODUCT_US + fmax(us, read) +
-           (splits > 1
+           (in_clusters ? CLUSTER_US
+            : splits > 1
                 ? SPLIT_US + SPLIT_PASSES * sums / (L2_BYTES_PER_US * s.processors)
                 : 0);
 }
@@ -175,6 +188,16 @@ plan_splits(const product_size &s, const tile_kind &kind, tile_plan plan)
             plan.us = us;
         }
     }
+    if (s.has_clusters && plan.unit != TENSOR_CORES) {
+        for (int splits = 2; splits <= MOST_IN_CLUSTER; splits *= 2) {
+            const double us = tiles_us(s, kind, splits, true);
+            if (splits <= s.stages && us < plan.us) {
+                plan.splits = splits;
+                plan.us = us;
+                plan.in_clusters = true;
+            }
+        }
+    }
     return plan;
 }
 
@@ -182,14 +205,14 @@ plan_splits(const product_size &s, const tile_kind &kind, tile_plan plan)
 inline tile_plan
 plan_tiles(const product_size &s)
 {
-    const tile_plan v4s = {V4_KIND, 1, whole_tiles_us(s), ORDINARY};
+    const tile_plan v4s = {V4_KIND, 1, whole_tiles_us(s), ORDINARY, false};
     tile_plan best = v4s;
     for (int k = 0; k < KINDS; k++) {
         const tile_kind &kind = TILE_KINDS[s.is_wide][k];
         if (stage_bytes(kind, s.is_wide) > s.room) {
             continue;
         }
-        best = faster(best, plan_splits(s, kind, {k, 1, 0, ORDINARY}));
+        best = faster(best, plan_splits(s, kind, {k, 1, 0, ORDINARY, false}));
     }
     return best.us < OF_V4S * v4s.us ? best : v4s;
 }
@@ -198,10 +221,11 @@ plan_tiles(const product_size &s)
 inline tile_plan
 plan_tensor_tiles(const product_size &s)
 {
-    tile_plan best = plan_splits(s, TENSOR_KINDS[0], {V4_KIND, 1, 0, TENSOR_CORES});
+    tile_plan best =
+        plan_splits(s, TENSOR_KINDS[0], {V4_KIND, 1, 0, TENSOR_CORES, false});
     if (stage_bytes(TENSOR_KINDS[1], false) <= s.room) {
-        best = faster(
-            best, plan_splits(s, TENSOR_KINDS[1], {LARGE_KIND, 1, 0, TENSOR_CORES}));
+        best = faster(best, plan_splits(s, TENSOR_KINDS[1],
+                                        {LARGE_KIND, 1, 0, TENSOR_CORES, false}));
     }
     return best;
 }
@@ -210,7 +234,8 @@ plan_tensor_tiles(const product_size &s)
 inline tile_plan
 plan_warpgroups(const product_size &s)
 {
-    tile_plan plan = plan_splits(s, WARPGROUP_KIND, {LARGE_KIND, 1, 0, WARPGROUPS});
+    tile_plan plan =
+        plan_splits(s, WARPGROUP_KIND, {LARGE_KIND, 1, 0, WARPGROUPS, false});
     plan.us = WARPGROUP_BYTES <= s.room ? plan.us : INFINITY;
     return plan;
 }

@@ -118,7 +118,7 @@ plan_on_tensor_cores(const gpo_call *call, const product_size &whole, bool pads)
     if (gpo_dtypes[call->out[0].dtype].bytes != 4 || whole.rows < TENSOR_ROWS ||
         whole.batches * whole.outputs * whole.rows < TENSOR_PRODUCTS ||
         gpo_lacks(call->backend, call->device, "sm_90a")) {
-        return {V4_KIND, 1, INFINITY, ORDINARY};
+        return {V4_KIND, 1, INFINITY, ORDINARY, false};
     }
     const product_size size = pads ? size_of_product(call, true) : whole;
     tile_plan plan = faster(plan_tensor_tiles(size), plan_warpgroups(size));
@@ -129,11 +129,12 @@ plan_on_tensor_cores(const gpo_call *call, const product_size &whole, bool pads)
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    const bool is_short = has_uneven_rows(call), pads = pads_factors(call);
+    const bool is_short = has_uneven_rows(call);
     const product_size whole = size_of_product(call, false);
-    const tile_plan plain = plan_tiles(whole);
-    const tile_plan planned = pads ? plan_tiles(size_of_product(call, true)) : plain;
-    const double tiles_us = planned.us + (pads ? padding_us(call) : 0);
+    const factors_plan factors = plan_factors(call);
+    const tile_plan &planned = factors.tiles;
+    const bool pads = factors.pads;
+    const double tiles_us = factors.us;
     const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
     const bool hides = !is_short && has_even_rows(call) && plan.cols <= SHORT &&
                        plan.outputs <= HIDDEN * plan.cols;

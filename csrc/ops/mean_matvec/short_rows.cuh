@@ -92,21 +92,34 @@ padding_us(const gpo_call *call)
            (has_uneven_rows(call) ? 0 : SHORT_SLOWER * x);
 }
 
+/* The product in tiles, and whether its factors are padded; us with their copy. */
+struct factors_plan {
+    bool pads;
+    tile_plan tiles;
+    double us;
+};
+
 /*
- * Whether to copy the matrix, together with finding the means, so that rows of both are
- * whole packs: by the time of the copy and that of the product.
+ * Copies the matrix, together with finding the means, so that rows of both are whole
+ * packs, if that pays: by the time of the copy and that of the product.
  */
-inline bool
-pads_factors(const gpo_call *call)
+inline factors_plan
+plan_factors(const gpo_call *call)
 {
     const mean_matvec_plan &p = *mean_matvec_plan_of(call);
     const int size = gpo_dtypes[call->in[0].dtype].bytes;
     const bool is_wide = p.matrix_row == 1 && p.matrix_output * size % 16 == 0 &&
                          p.rows * size % 16 == 0 &&
                          reinterpret_cast<uintptr_t>(call->in[1].data) % 16 == 0;
-    return !is_wide && padded_bytes(call) <= PADDED_BYTES && takes_short_rows(call) &&
-           padding_us(call) < plan_tiles(size_of_product(call, false)).us -
-                                  plan_tiles(size_of_product(call, true)).us;
+    const tile_plan plain = plan_tiles(size_of_product(call, false));
+    if (!is_wide && padded_bytes(call) <= PADDED_BYTES && takes_short_rows(call)) {
+        const tile_plan padded = plan_tiles(size_of_product(call, true));
+        const double us = padded.us + padding_us(call);
+        if (us < plain.us) {
+            return {true, padded, us};
+        }
+    }
+    return {false, plain, plain.us};
 }
 
 /* The means of a call that takes_short_rows(); row n of them starts at n * v.rows. */

@@ -220,18 +220,16 @@ mean_matvec_short_rows(gpo_call *call)
     if (v.batches * v.outputs == 0) {
         return GPO_OK;
     }
-    const bool pads = pads_factors(call);
+    const factors_plan factors = plan_factors(call);
     gpo_status status = GPO_OK;
-    if (v.rows > 0 && pads) {
+    if (v.rows > 0 && factors.pads) {
         status = mean_matvec_pad_factors(call, &v);
     }
     else if (v.rows > 0) {
         status = view_of(call, &v);
         status = status ? status : mean_matvec_short_means(call, v);
     }
-    return status
-               ? status
-               : mean_matvec_multiply(call, v, plan_tiles(size_of_product(call, pads)));
+    return status ? status : mean_matvec_multiply(call, v, factors.tiles);
 }
 
 #define INSTANTIATE(T)                                                       \

@@ -189,7 +189,7 @@ mean_matvec_tensor_tiles(gpo_call *call)
         return mean_matvec_few_tiles<T>(call);
     }
     else {
-        const bool pads = pads_factors(call);
+        const bool pads = plan_factors(call).pads;
         return mean_matvec_planned<T>(call, pads,
                                       plan_tensor_tiles(size_of_product(call, pads)));
     }
