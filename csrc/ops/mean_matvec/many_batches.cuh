@@ -153,14 +153,16 @@ many_batches_us(const gpo_call *call, const product_size &s)
                                  ? MANY_STORE_US * s.outputs * plan.blocks
                                  : 0;
     /* The last piece of a block is not hidden by loads. */
-    const double per_batch = stores_us + s.rows *
-                                             static_cast<double>(plan.matrix_pitch) /
-                                             MANY_PRODUCTS_PER_US[plan.kind][s.is_wide];
+    const double product_us = s.rows * static_cast<double>(plan.matrix_pitch) /
+                              MANY_PRODUCTS_PER_US[plan.kind][s.is_wide];
+    const double per_batch = product_us + stores_us;
     const double share = static_cast<double>(plan.share);
     const double last = fmax(per_batch * fmin(share, static_cast<double>(plan.piece)),
                              MANY_DEPTH_US[plan.kind] * s.rows);
+    /* Every block of an SM copies the matrix. */
+    const double copies = fmin(plan.blocks, ceil(s.batches / s.processors));
     const double first =
-        MANY_MATRIX * s.rows * s.outputs * s.bytes * plan.blocks / L2_BYTES_PER_US;
+        MANY_MATRIX * s.rows * s.outputs * s.bytes * copies / L2_BYTES_PER_US;
     /* A block that multiplies brings no more than its ring holds; others of its SM do. */
     const double products_us = fmax(0, per_batch * share - last);
     const double out_us = s.batches * s.outputs * s.bytes / MEMORY_BYTES_PER_US;

@@ -9,10 +9,6 @@
 #include "../../device/grid.cuh"
 #include "rows.cuh"
 
-#ifdef __CUDACC__
-#include <cuda_pipeline_primitives.h>
-#endif
-
 /*
  * A tile is OUTPUTS by BATCHES of the result.  Its warps lie side by side, and where
  * the tile is narrow SHARES of them multiply the same part of it, each a share of the
@@ -182,21 +178,6 @@ is_wide(const T *p, int64_t row, int64_t step, int64_t n)
 {
     return step == 1 && row % pack<T>::SIZE == 0 && n % pack<T>::SIZE == 0 &&
            reinterpret_cast<uintptr_t>(p) % 16 == 0;
-}
-
-/*
- * Starts an asynchronous copy of one value into shared memory; of a zero if !exists.
- * Before sm_80 the copy is synchronous.
- */
-template <typename T>
-__device__ __forceinline__ void
-start_value_copy(T *shared, const T *p, bool exists)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    __pipeline_memcpy_async(shared, p, sizeof(T), exists ? 0 : sizeof(T));
-#else
-    *shared = exists ? *p : T(0);
-#endif
 }
 
 /* Rows of one factor of a tile: the matrix or the means. */
