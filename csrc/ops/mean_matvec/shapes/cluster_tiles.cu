@@ -11,6 +11,7 @@ __launch_bounds__(THREADS, BATCHES < 32 ? NARROW_BLOCKS : BLOCKS)
     mean_matvec_cluster_tiles_product(mean_matvec_view<T> v, int64_t across,
                                       int64_t blocks, shared_depth<value_type<T>> s)
 {
+#ifdef GPO_HOPPER
     using product = product_stages<value_type<T>, OUTPUTS, BATCHES>;
     GPO_DYN_SHARED(product, stages);
     each_share<OUTPUTS, BATCHES>(v, across, blocks, s, [&](const tile_share &share) {
@@ -19,6 +20,7 @@ __launch_bounds__(THREADS, BATCHES < 32 ? NARROW_BLOCKS : BLOCKS)
         put_sums_of_cluster<OUTPUTS, BATCHES>(
             v, s, share, shared_tile<value_type<T>>{sums, product::PITCH, 1});
     });
+#endif
 }
 
 /* ---- launch ---- */
