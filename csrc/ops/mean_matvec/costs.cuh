@@ -1,9 +1,8 @@
 /*
  * costs.cuh  Times of the product by estimate, for the choice and the launchers: in
  * tiles, whose size and splits are planned here (shapes/few_tiles.cu), and in small
- * blocks (shapes/few_batches.cu).  In microseconds on an H200.  Times of v4, v5 and
- * few_batches are fitted to measured calls (NOTES.md); those of the other sizes of
- * tiles, of MISALIGNED and of SPLIT_US are predicted.
+ * blocks (shapes/few_batches.cu).  In microseconds on an H100, fitted to 260 measured
+ * calls (NOTES.md says what they are off by).
  */
 #ifndef GPO_MEAN_MATVEC_COSTS_CUH
 #define GPO_MEAN_MATVEC_COSTS_CUH
@@ -15,58 +14,63 @@
 
 /* ---- what the estimates are made of ---- */
 
-constexpr double PRODUCT_US = 6;            /* a launch, and the factors from memory */
-constexpr double MEMORY_BYTES_PER_US = 4e6; /* of the GPU */
-constexpr double L2_BYTES_PER_US = 30000;   /* per SM */
-constexpr double STAGES_AROUND = 2;         /* first loads and the store, as stages */
-constexpr double MISALIGNED = 1.3;          /* times a stage: rows of no whole packs */
-constexpr double CONVERTED = 2.5;           /* the same: values of 16 bits */
-constexpr double SPLIT_US = 3;              /* the launch that adds sums of splits */
-constexpr double FEW_BATCHES_MEASURED = 0.83; /* per us that L2 takes */
-constexpr double FEW_BLOCK_US = 0.09;         /* few_batches: a block of an SM */
+constexpr double PRODUCT_US = 6; /* a launch, and the factors from memory */
+constexpr double MEMORY_BYTES_PER_US = 3.2e6; /* of an H100, 4e6 of an H200 */
+constexpr double L2_BYTES_PER_US = 30000;     /* per SM */
+constexpr double CLUSTER_US = 1.5;            /* the barriers of a cluster: predicted */
+constexpr double IN_CLUSTERS = 0.9;  /* of the SMs that clusters fill: predicted */
+constexpr double MISALIGNED = 1.2;   /* times a stage: rows of no whole packs */
+constexpr double CONVERTED = 2.5;    /* the same: values of 16 bits */
+constexpr double SPLIT_US = 4.4;     /* the launch that adds sums of splits */
+constexpr double SPLIT_PASSES = 2.5; /* its bytes, as often at L2's rate */
+constexpr double FEW_BATCHES_MEASURED = 0.56; /* per us that L2 takes */
+constexpr double FEW_BLOCK_US = 0.06;         /* few_batches: a block of an SM */
 constexpr double FEW_ROUND_US = 0.35;         /* a round of loads along the depth */
 constexpr double FEW_X_ROUND_US = 0.7; /* the same of 8 elements of x, from memory */
 constexpr double LINES_PER_US = 1755;  /* of 128 bytes that an SM looks up in L1 */
 constexpr double FEW_WAVE_US = 0.6;    /* the start and the end of a block */
 constexpr double MEANS_US = 3;         /* the launch that finds the means */
-constexpr double OF_V4S = 0.8;     /* of v4's estimate is a plan worth its difference */
-constexpr double V5_SLOWER = 0.08; /* v5's stream of x beside v4's */
-constexpr double SHORT_SLOWER = 0.4; /* short_rows' of rows that v4 reads well */
-constexpr double OF_FEW = 0.8; /* OF_V4S for few_batches' estimate, which is measured */
+constexpr double LONG_UNUSED = 0.15;   /* of the time of unused loads, of long rows */
+constexpr double OF_V4S = 0.93;    /* of v4's estimate is a plan worth its difference */
+constexpr double V5_SLOWER = 0.06; /* v5's stream of x beside v4's */
+constexpr double SHORT_SLOWER = 0.15; /* short_rows' of rows that v4 reads well */
+constexpr double OF_FEW = 0.93;       /* the same of few_batches' estimate */
 
 /*
  * A size of tiles of the product.  A stage of a tile takes alone_us where an SM has no
- * other one, and an SM has a stage done every stage_us where it has several.
+ * other one, and an SM has a stage done every stage_us where it has several.  The first
+ * loads and the store take as long as some more stages, `around`.
  */
 struct tile_kind {
     int outputs, batches, blocks; /* blocks: per SM */
-    double alone_us, stage_us;
+    double alone_us, stage_us, around;
 };
 
 constexpr int V4_KIND = 2, LARGE_KIND = 3, KINDS = 4;
 
-/* of float32 and of float64; there is no larger tile of doubles */
+/* of float32 and of float64; 128 by 64 of these are predicted */
 constexpr tile_kind TILE_KINDS[2][KINDS] = {
-    {{64, 16, NARROW_BLOCKS, 0.45, 0.3},
-     {64, 32, BLOCKS, 0.55, 0.45},
-     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.95, 1.15},
-     {128, 128, BLOCKS, 3.6, 3.1}},
-    {{64, 16, NARROW_BLOCKS, 0.45, 0.3},
-     {64, 32, BLOCKS, 0.5, 0.33},
-     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.62, 0.45},
-     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.62, 0.45}},
+    {{64, 16, NARROW_BLOCKS, 0.57, 0.57, 0.75},
+     {64, 32, BLOCKS, 0.75, 0.63, 0.75},
+     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.45, 1.2, 0.75},
+     {128, 128, BLOCKS, 3.6, 3.2, 0.75}},
+    {{64, 16, NARROW_BLOCKS, 0.42, 0.3, 0.75},
+     {64, 32, BLOCKS, 0.42, 0.34, 0.75},
+     {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.63, 0.43, 0.75},
+     {128, TILE_BATCHES, BLOCKS, 1.05, 0.76, 0.75}},
 };
 
-/* The last two on tensor cores, in float32 (shapes/tensor_tiles.cu): of an H100. */
+/* The last two on tensor cores, in float32 (shapes/tensor_tiles.cu). */
 constexpr tile_kind TENSOR_KINDS[2] = {
-    {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.1, 0.95},
-    {128, 128, BLOCKS, 3.4, 3.1},
+    {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.15, 1.1, 0.75},
+    {128, 128, BLOCKS, 3.5, 3, 0.75},
 };
-/* By warpgroups (shapes/warpgroup_tiles.cu): predicted. */
-constexpr tile_kind WARPGROUP_KIND = {128, 128, 1, 1.25, 1.25};
-constexpr int64_t TENSOR_ROWS = 256; /* terms: of fewer a tile mostly begins and ends */
-constexpr double TENSOR_PRODUCTS = 1 << 26; /* fewer take v4 a few us */
-constexpr double OF_ORDINARY = 0.9; /* of others, with x, is this one worth its risk */
+/* By warpgroups (shapes/warpgroup_tiles.cu): no other block hides the start of one. */
+constexpr tile_kind WARPGROUP_KIND = {128, 128, 1, 1.2, 1.2, 2.7};
+constexpr int64_t TENSOR_ROWS = 96; /* terms: of fewer the error bound is near */
+constexpr double TENSOR_PRODUCTS = 1 << 26;  /* fewer take v4 a few us */
+constexpr double SHARED_RESULTS = 128 * 128; /* per SM: of more no depth is shared */
+constexpr double OF_ORDINARY = 0.98; /* of others, with x, is this one worth its risk */
 
 /* Bytes of shared memory of its stages. */
 constexpr int64_t
@@ -87,6 +91,7 @@ struct tile_plan {
     int64_t splits;
     double us;
     tile_unit unit;
+    bool in_clusters; /* a tile's blocks, 2, 4 or 8, add their sums in shared memory */
 };
 
 /* The sizes that all estimates of a call need. */
@@ -94,6 +99,7 @@ struct product_size {
     double batches, outputs, rows, bytes; /* bytes: of an element of the matrix */
     double processors, stages, slower;    /* slower: a stage, for how rows lie */
     bool is_wide;                         /* sums are of float64 */
+    bool has_clusters;                    /* and few enough tiles to share them */
     int64_t room;                         /* bytes of shared memory of a block */
 };
 
@@ -106,16 +112,21 @@ size_of_product(const gpo_call *call, bool is_padded)
     const int64_t pack = 16 / bytes, value = bytes == 8 ? 8 : 4;
     const bool is_aligned = is_padded || (p.matrix_row == 1 && p.rows % pack == 0 &&
                                           p.matrix_output % pack == 0);
-    return {static_cast<double>(p.batches),
-            static_cast<double>(p.outputs),
+    const double batches = static_cast<double>(p.batches);
+    const double outputs = static_cast<double>(p.outputs);
+    const double processors = static_cast<double>(gpo_processors(call));
+    const bool is_small = batches * outputs <= processors * SHARED_RESULTS;
+    return {batches,
+            outputs,
             static_cast<double>(p.rows),
             static_cast<double>(bytes),
-            static_cast<double>(gpo_processors(call)),
+            processors,
             static_cast<double>(ceil_div(p.rows * value, DEPTH_PACKS * int64_t{16})),
             bytes == 2   ? CONVERTED
             : is_aligned ? 1
                          : MISALIGNED,
             bytes == 8,
+            is_small && bytes >= 4 && !gpo_lacks(call->backend, call->device, "sm_90a"),
             gpo_shared_room(call)};
 }
 
@@ -126,16 +137,23 @@ tiles_of(const product_size &s, const tile_kind &kind)
 }
 
 inline double
-tiles_us(const product_size &s, const tile_kind &kind, double splits)
+tiles_us(const product_size &s, const tile_kind &kind, double splits,
+         bool in_clusters = false)
 {
-    const double per_sm = ceil(tiles_of(s, kind) * splits / s.processors);
-    const double waves = ceil(per_sm / kind.blocks);
-    const double us = fmax(kind.alone_us * waves, kind.stage_us * per_sm) * s.slower *
-                      (ceil(s.stages / splits) + STAGES_AROUND);
+    const double per_sm = ceil(tiles_of(s, kind) * splits /
+                               (s.processors * (in_clusters ? IN_CLUSTERS : 1)));
+    const double waves = floor(per_sm / kind.blocks);
+    const double left = per_sm - waves * kind.blocks; /* tiles of the last wave */
+    const double stage_us = waves * fmax(kind.alone_us, kind.stage_us * kind.blocks) +
+                            (left > 0 ? fmax(kind.alone_us, kind.stage_us * left) : 0);
+    const double us = stage_us * s.slower * (ceil(s.stages / splits) + kind.around);
     const double read = s.outputs * s.rows * s.bytes / MEMORY_BYTES_PER_US;
     const double sums = s.batches * s.outputs * (s.is_wide ? 8 : 4) * splits;
     return PRODUCT_US + fmax(us, read) +
-           (splits > 1 ? SPLIT_US + 2 * sums / (L2_BYTES_PER_US * s.processors) : 0);
+           (in_clusters ? CLUSTER_US
+            : splits > 1
+                ? SPLIT_US + SPLIT_PASSES * sums / (L2_BYTES_PER_US * s.processors)
+                : 0);
 }
 
 /* v4's product. */
@@ -170,6 +188,16 @@ plan_splits(const product_size &s, const tile_kind &kind, tile_plan plan)
             plan.us = us;
         }
     }
+    if (s.has_clusters && plan.unit != TENSOR_CORES) {
+        for (int splits = 2; splits <= MOST_IN_CLUSTER; splits *= 2) {
+            const double us = tiles_us(s, kind, splits, true);
+            if (splits <= s.stages && us < plan.us) {
+                plan.splits = splits;
+                plan.us = us;
+                plan.in_clusters = true;
+            }
+        }
+    }
     return plan;
 }
 
@@ -177,14 +205,14 @@ plan_splits(const product_size &s, const tile_kind &kind, tile_plan plan)
 inline tile_plan
 plan_tiles(const product_size &s)
 {
-    const tile_plan v4s = {V4_KIND, 1, whole_tiles_us(s), ORDINARY};
+    const tile_plan v4s = {V4_KIND, 1, whole_tiles_us(s), ORDINARY, false};
     tile_plan best = v4s;
     for (int k = 0; k < KINDS; k++) {
         const tile_kind &kind = TILE_KINDS[s.is_wide][k];
         if (stage_bytes(kind, s.is_wide) > s.room) {
             continue;
         }
-        best = faster(best, plan_splits(s, kind, {k, 1, 0, ORDINARY}));
+        best = faster(best, plan_splits(s, kind, {k, 1, 0, ORDINARY, false}));
     }
     return best.us < OF_V4S * v4s.us ? best : v4s;
 }
@@ -193,10 +221,11 @@ plan_tiles(const product_size &s)
 inline tile_plan
 plan_tensor_tiles(const product_size &s)
 {
-    tile_plan best = plan_splits(s, TENSOR_KINDS[0], {V4_KIND, 1, 0, TENSOR_CORES});
+    tile_plan best =
+        plan_splits(s, TENSOR_KINDS[0], {V4_KIND, 1, 0, TENSOR_CORES, false});
     if (stage_bytes(TENSOR_KINDS[1], false) <= s.room) {
-        best = faster(
-            best, plan_splits(s, TENSOR_KINDS[1], {LARGE_KIND, 1, 0, TENSOR_CORES}));
+        best = faster(best, plan_splits(s, TENSOR_KINDS[1],
+                                        {LARGE_KIND, 1, 0, TENSOR_CORES, false}));
     }
     return best;
 }
@@ -205,14 +234,15 @@ plan_tensor_tiles(const product_size &s)
 inline tile_plan
 plan_warpgroups(const product_size &s)
 {
-    tile_plan plan = plan_splits(s, WARPGROUP_KIND, {LARGE_KIND, 1, 0, WARPGROUPS});
+    tile_plan plan =
+        plan_splits(s, WARPGROUP_KIND, {LARGE_KIND, 1, 0, WARPGROUPS, false});
     plan.us = WARPGROUP_BYTES <= s.room ? plan.us : INFINITY;
     return plan;
 }
 
 /* ---- few_batches ---- */
 
-/* Its product in us, by the bytes that it reads from L2 and its blocks. */
+/* Its product in us, by the bytes that it reads from L2 and from memory and its blocks. */
 inline double
 few_batches_us(const product_size &s)
 {
@@ -220,7 +250,7 @@ few_batches_us(const product_size &s)
     const double loads = s.batches * s.outputs * s.rows * value *
                          (1.0 / FEW_OUTPUTS + 1.0 / FEW_BATCHES);
     const double blocks = ceil(s.outputs / FEW_OUTPUTS) * ceil(s.batches / FEW_BATCHES);
-    return PRODUCT_US +
+    return PRODUCT_US + s.outputs * s.rows * s.bytes / MEMORY_BYTES_PER_US +
            (FEW_BATCHES_MEASURED * loads / L2_BYTES_PER_US + FEW_BLOCK_US * blocks) /
                s.processors;
 }

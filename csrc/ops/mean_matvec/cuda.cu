@@ -84,7 +84,7 @@ v5_us(const gpo_call *call, const product_size &s)
     const tile_kind &kind = TILE_KINDS[s.is_wide][V4_KIND];
     const double x_us = x_us_of(call, s);
     const double last =
-        PRODUCT_US + (s.stages + STAGES_AROUND) * kind.alone_us * s.slower;
+        PRODUCT_US + (s.stages + kind.around) * kind.alone_us * s.slower;
     return last + fmax(0, whole_tiles_us(s) - last - x_us) + V5_SLOWER * x_us;
 }
 
@@ -93,7 +93,18 @@ static double
 unused_us(const gpo_call *call, const product_size &s)
 {
     const double x_us = x_us_of(call, s);
-    return x_us > 0 ? x_us / used_loads(call) - x_us : 0;
+    const double part = has_long_rows(call) ? LONG_UNUSED : 1;
+    return x_us > 0 ? part * (x_us / used_loads(call) - x_us) : 0;
+}
+
+/* Means that a launch writes and the next one reads, where L2 does not keep them. */
+static double
+stored_means_us(const gpo_call *call, const product_size &s)
+{
+    const double bytes = s.batches * s.rows * (s.is_wide ? 8 : 4);
+    return 2 * bytes > static_cast<double>(gpo_l2_bytes(call))
+               ? 2 * bytes / MEMORY_BYTES_PER_US
+               : 0;
 }
 
 /*
@@ -107,7 +118,7 @@ plan_on_tensor_cores(const gpo_call *call, const product_size &whole, bool pads)
     if (gpo_dtypes[call->out[0].dtype].bytes != 4 || whole.rows < TENSOR_ROWS ||
         whole.batches * whole.outputs * whole.rows < TENSOR_PRODUCTS ||
         gpo_lacks(call->backend, call->device, "sm_90a")) {
-        return {V4_KIND, 1, INFINITY, ORDINARY};
+        return {V4_KIND, 1, INFINITY, ORDINARY, false};
     }
     const product_size size = pads ? size_of_product(call, true) : whole;
     tile_plan plan = faster(plan_tensor_tiles(size), plan_warpgroups(size));
@@ -118,23 +129,27 @@ plan_on_tensor_cores(const gpo_call *call, const product_size &whole, bool pads)
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    const bool is_short = has_uneven_rows(call), pads = pads_factors(call);
+    const bool is_short = has_uneven_rows(call);
     const product_size whole = size_of_product(call, false);
-    const tile_plan plain = plan_tiles(whole);
-    const tile_plan planned = pads ? plan_tiles(size_of_product(call, true)) : plain;
-    const double tiles_us = planned.us + (pads ? padding_us(call) : 0);
+    const factors_plan factors = plan_factors(call);
+    const tile_plan &planned = factors.tiles;
+    const bool pads = factors.pads;
+    const double tiles_us = factors.us;
     const mean_matvec_plan &plan = *mean_matvec_plan_of(call);
-    const bool hides =
-        !is_short && plan.cols <= SHORT && plan.outputs <= HIDDEN * plan.cols;
+    const bool hides = !is_short && has_even_rows(call) && plan.cols <= SHORT &&
+                       plan.outputs <= HIDDEN * plan.cols;
     const double fused_us = hides ? v5_us(call, whole) : INFINITY;
     const bool is_v4s = planned.kind == V4_KIND && planned.splits == 1 && !pads;
-    const double few_us = few_batches_us(whole);
-    const double others_us = fmin(few_us, fmin(tiles_us, fused_us)) +
-                             (is_short ? 0 : unused_us(call, whole));
+    const double few_us =
+        few_batches_us(whole) - (multiplies_from_x(call) ? MEANS_US : 0);
+    const double stream_us =
+        (is_short ? 0 : unused_us(call, whole)) + stored_means_us(call, whole);
+    const double others_us = fmin(few_us, fmin(tiles_us, fused_us)) + stream_us;
     const double many_us = many_batches_us(call, whole);
     const tile_plan tensor = plan_on_tensor_cores(call, whole, pads);
     const double x_us = x_us_of(call, whole);
-    if (tensor.us + x_us < OF_ORDINARY * (fmin(others_us, many_us) + x_us)) {
+    if (tensor.us + stream_us + x_us <
+        OF_ORDINARY * (fmin(others_us, many_us) + x_us)) {
         GPO_SAY(why, "a long product: tensor cores multiply floats in two parts");
         return &variants[tensor.unit == WARPGROUPS ? WARPGROUP : TENSOR];
     }

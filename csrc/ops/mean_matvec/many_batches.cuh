@@ -17,10 +17,13 @@ constexpr double MANY_ELEMENT_INSTRUCTIONS = 4; /* an element of a lane */
 constexpr double MANY_PRODUCTS_PER_US[3][2] = {
     {30000, 15000}, {45000, 22000}, {75000, 35000}};
 constexpr double MANY_DEPTH_US[3] = {0.015, 0.025, 0.05}; /* a step along the depth */
-constexpr double MANY_START_US = 4; /* one launch, where others have two or three */
-constexpr double MANY_MATRIX = 2;   /* times a copy of the matrix at L2's rate */
-constexpr double MANY_SLOWER = 0.1; /* its stream of x beside v4's */
-constexpr double OF_OTHERS = 0.9;   /* of their estimates is this one worth its risk */
+constexpr double MANY_START_US = 2; /* one launch, where others have two or three */
+/* A result of a heavy thread, whose lanes store to rows of their own, on an SM. */
+constexpr double MANY_STORE_US = 2.5e-4;
+constexpr double MANY_MATRIX = 2;         /* times a copy of the matrix at L2's rate */
+constexpr double MANY_SLOWER = 0.1;       /* its stream of x beside v4's... */
+constexpr double MANY_ALONE_SLOWER = 0.4; /* ... with one block per SM */
+constexpr double OF_OTHERS = 0.9; /* of their estimates is this one worth its risk */
 
 /* What a thread has: 4 outputs of 2 batches, 8 of 4, or 8 of as many as registers hold. */
 enum many_kind { MANY_LIGHT, MANY_HEAVY, MANY_WIDE };
@@ -146,19 +149,26 @@ many_batches_us(const gpo_call *call, const product_size &s)
         s.batches * s.rows *
         (lanes * MANY_ROW_INSTRUCTIONS + cols * MANY_ELEMENT_INSTRUCTIONS) /
         (WARP * MANY_ISSUED_PER_US * s.processors);
+    const double stores_us = plan.kind == MANY_HEAVY && !plan.is_staged
+                                 ? MANY_STORE_US * s.outputs * plan.blocks
+                                 : 0;
     /* The last piece of a block is not hidden by loads. */
-    const double per_batch = s.rows * static_cast<double>(plan.matrix_pitch) /
-                             MANY_PRODUCTS_PER_US[plan.kind][s.is_wide];
+    const double product_us = s.rows * static_cast<double>(plan.matrix_pitch) /
+                              MANY_PRODUCTS_PER_US[plan.kind][s.is_wide];
+    const double per_batch = product_us + stores_us;
     const double share = static_cast<double>(plan.share);
     const double last = fmax(per_batch * fmin(share, static_cast<double>(plan.piece)),
                              MANY_DEPTH_US[plan.kind] * s.rows);
+    /* Every block of an SM copies the matrix. */
+    const double copies = fmin(plan.blocks, ceil(s.batches / s.processors));
     const double first =
-        MANY_MATRIX * s.rows * s.outputs * s.bytes * plan.blocks / L2_BYTES_PER_US;
+        MANY_MATRIX * s.rows * s.outputs * s.bytes * copies / L2_BYTES_PER_US;
     /* A block that multiplies brings no more than its ring holds; others of its SM do. */
     const double products_us = fmax(0, per_batch * share - last);
     const double out_us = s.batches * s.outputs * s.bytes / MEMORY_BYTES_PER_US;
     const double hidden_us = plan.blocks > 1 ? x_us + out_us : 0;
-    return MANY_START_US + first + last + MANY_SLOWER * x_us +
+    return MANY_START_US + first + last +
+           (plan.blocks > 1 ? MANY_SLOWER : MANY_ALONE_SLOWER) * x_us +
            fmax(0, means_us - x_us) +
            fmax(0, products_us - hidden_us + fmin(means_us, hidden_us));
 }

@@ -6,11 +6,8 @@
 #ifndef GPO_MEAN_MATVEC_PRODUCT_CUH
 #define GPO_MEAN_MATVEC_PRODUCT_CUH
 
+#include "../../device/grid.cuh"
 #include "rows.cuh"
-
-#ifdef __CUDACC__
-#include <cuda_pipeline_primitives.h>
-#endif
 
 /*
  * A tile is OUTPUTS by BATCHES of the result.  Its warps lie side by side, and where
@@ -47,12 +44,12 @@ struct tile_sums<float, OUTPUTS, BATCHES> {
     {
     }
 
-    /* Adds the products of a stage. */
+    /* Adds the products of the first packs of a stage; zeros follow them. */
     __device__ __forceinline__ void
-    add(const pack<float> (&rows)[OUTPUTS + BATCHES][ROW_PACKS])
+    add(const pack<float> (&rows)[OUTPUTS + BATCHES][ROW_PACKS], int packs)
     {
 #pragma unroll(ROWS *COLUMNS > 16 ? 1 : 2) /* more take more than 128 registers */
-        for (int k = share; k < DEPTH_PACKS; k += SHARES) {
+        for (int k = share; k < packs; k += SHARES) {
             pack<float> a[ROWS];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
@@ -92,7 +89,7 @@ struct tile_sums<float, OUTPUTS, BATCHES> {
  */
 template <int OUTPUTS, int BATCHES>
 struct tile_sums<double, OUTPUTS, BATCHES> {
-    static constexpr int ROWS = BATCHES < 32 ? 1 : 2, COLUMNS = 2;
+    static constexpr int ROWS = BATCHES < 32 ? 1 : 2, COLUMNS = OUTPUTS > 64 ? 4 : 2;
     static constexpr int DOWN = OUTPUTS / (16 * ROWS); /* warps per batch */
     static constexpr int ACROSS = BATCHES / (8 * COLUMNS);
     static constexpr int SHARES = TILE_WARPS / (DOWN * ACROSS);
@@ -113,9 +110,9 @@ struct tile_sums<double, OUTPUTS, BATCHES> {
     }
 
     __device__ __forceinline__ void
-    add(const pack<double> (&rows)[OUTPUTS + BATCHES][ROW_PACKS])
+    add(const pack<double> (&rows)[OUTPUTS + BATCHES][ROW_PACKS], int /* packs */)
     {
-#pragma unroll
+#pragma unroll(COLUMNS > 2 ? 1 : 2) /* more take more than 128 registers */
         for (int turn = 0; turn < DEPTH_PACKS / (4 * SHARES); turn++) {
             const int first = 4 * (turn * SHARES + share);
             double a[ROWS][4], b[COLUMNS][2];
@@ -183,27 +180,12 @@ is_wide(const T *p, int64_t row, int64_t step, int64_t n)
            reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
 
-/*
- * Starts an asynchronous copy of one value into shared memory; of a zero if !exists.
- * Before sm_80 the copy is synchronous.
- */
-template <typename T>
-__device__ __forceinline__ void
-start_value_copy(T *shared, const T *p, bool exists)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    __pipeline_memcpy_async(shared, p, sizeof(T), exists ? 0 : sizeof(T));
-#else
-    *shared = exists ? *p : T(0);
-#endif
-}
-
 /* Rows of one factor of a tile: the matrix or the means. */
 template <typename T>
 struct factor_rows {
     const T *first;    /* term `begin` of the tile's first row */
     int64_t row, step; /* strides */
-    int last;          /* row of the tile that exists; its sums stand for later ones */
+    int count;         /* rows of the tile that exist; zeros stand for later ones */
     bool wide;         /* rows are aligned whole packs */
 };
 
@@ -218,24 +200,30 @@ place_of(int r, int k)
 /*
  * Copies a stage of COUNT rows to shared memory: `left` terms of each from `at` on, with
  * zeros past their end.  Whole packs and single values are copied asynchronously,
- * bypassing registers; values of another type are converted.
+ * bypassing registers; values of another type are converted.  Rows that do not exist are
+ * zeros, written where `is_new`: the tile has not used this place for a stage before.
  */
 template <int COUNT, typename V, typename T, int ROW_PACKS>
 __device__ __forceinline__ void
-bring_rows(pack<V> (*to)[ROW_PACKS], const factor_rows<T> &f, int64_t at, int64_t left)
+bring_rows(pack<V> (*to)[ROW_PACKS], const factor_rows<T> &f, int64_t at, int64_t left,
+           bool is_new)
 {
     constexpr int SIZE = pack<V>::SIZE, STAGE = DEPTH_PACKS * SIZE;
     const int tid = threadIdx.x;
     if constexpr (std::is_same_v<T, V>) {
         if (!f.wide) { /* whole rows, one after the other */
             constexpr int SPACING = THREADS / STAGE;
-            const int k = tid % STAGE, from = tid / STAGE;
+            const int k = tid % STAGE;
             const bool exists = k < left;
             const T *const p = f.first + (exists ? (at + k) * f.step : 0);
+            int r = tid / STAGE;
 #pragma unroll 4
-            for (int r = from; r < COUNT; r += SPACING) {
+            for (; r < f.count; r += SPACING) {
                 start_value_copy(&to[r][place_of<ROW_PACKS>(r, k / SIZE)].v[k % SIZE],
-                                 p + (r < f.last ? r : f.last) * f.row, exists);
+                                 p + r * f.row, exists);
+            }
+            for (; is_new && r < COUNT; r += SPACING) {
+                to[r][place_of<ROW_PACKS>(r, k / SIZE)].v[k % SIZE] = 0;
             }
             return;
         }
@@ -250,15 +238,19 @@ bring_rows(pack<V> (*to)[ROW_PACKS], const factor_rows<T> &f, int64_t at, int64_
         if (COUNT % SPACING != 0 && r >= COUNT) {
             break;
         }
-        const T *const q = p + (r < f.last ? r : f.last) * f.row;
-        if (std::is_same_v<T, V> && own > 0) {
+        const bool exists = r < f.count;
+        if (!exists && !is_new) {
+            break;
+        }
+        const T *const q = p + r * f.row;
+        if (std::is_same_v<T, V> && exists && own > 0) {
             start_copy(&to[r][place_of<ROW_PACKS>(r, k)], q, l2_evict_unchanged());
             continue;
         }
         pack<V> out = {};
 #pragma unroll
         for (int e = 0; e < SIZE; e++) {
-            if (e < own) {
+            if (exists && e < own) {
                 out.v[e] = value_of(q[e * f.step]);
             }
         }
@@ -277,26 +269,26 @@ struct tile_factors {
                                             int64_t output, int64_t batch,
                                             int64_t begin)
         : matrix{v.matrix + output * v.matrix_output + begin * v.matrix_row,
-                 v.matrix_output, v.matrix_row, last(v.outputs - output - 1, OUTPUTS),
+                 v.matrix_output, v.matrix_row, existing(v.outputs - output, OUTPUTS),
                  is_wide(v.matrix, v.matrix_output, v.matrix_row, v.rows)},
           means{v.means + batch * v.rows + begin, v.rows, 1,
-                last(v.batches - batch - 1, BATCHES),
+                existing(v.batches - batch, BATCHES),
                 is_wide(v.means, v.rows, 1, v.rows)}
     {
     }
 
-    static __device__ __forceinline__ int last(int64_t row, int count)
+    static __device__ __forceinline__ int existing(int64_t rows, int most)
     {
-        return static_cast<int>(row < count ? row : count);
+        return static_cast<int>(rows < most ? rows : most);
     }
 
     /* Copies `left` terms from `at` on, of all outputs and then of all batches. */
     template <int ROW_PACKS>
     __device__ __forceinline__ void bring(pack<V> (&rows)[OUTPUTS + BATCHES][ROW_PACKS],
-                                          int64_t at, int64_t left) const
+                                          int64_t at, int64_t left, bool is_new) const
     {
-        bring_rows<OUTPUTS>(rows, matrix, at, left);
-        bring_rows<BATCHES>(rows + OUTPUTS, means, at, left);
+        bring_rows<OUTPUTS>(rows, matrix, at, left, is_new);
+        bring_rows<BATCHES>(rows + OUTPUTS, means, at, left, is_new);
     }
 };
 
@@ -326,7 +318,7 @@ sum_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, int64_t be
     int64_t at = 0;
     const auto bring = [&](int to) {
         if (at < terms) { /* else nobody reads the stage */
-            factors.bring(stages.rows[to], at, terms - at);
+            factors.bring(stages.rows[to], at, terms - at, at < COUNT * STAGE);
         }
         at += STAGE;
         group_copies();
@@ -341,7 +333,13 @@ sum_tile(const mean_matvec_view<T> &v, int64_t output, int64_t batch, int64_t be
         await_groups<COUNT - 2>();
         __syncthreads(); /* all threads have copied `now` and are done with `free` */
         bring(free);
-        sums.add(stages.rows[now]);
+        int packs = DEPTH_PACKS; /* 16 bits: converting takes the registers */
+        if constexpr (std::is_same_v<T, V>) {
+            const int64_t left = terms + COUNT * STAGE - at; /* from `now` on */
+            packs = left < STAGE ? static_cast<int>(ceil_div(left, pack<V>::SIZE))
+                                 : DEPTH_PACKS;
+        }
+        sums.add(stages.rows[now], packs);
         free = now;
         now = now + 1 < COUNT ? now + 1 : 0;
     }

@@ -16,6 +16,10 @@
 #include "mean_matvec.h"
 #include "tuning.cuh"
 
+#ifdef __CUDACC__
+#include <cuda_pipeline_primitives.h>
+#endif
+
 /* The type in which T is computed. */
 template <typename T>
 using value_type = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -80,6 +84,23 @@ view_of(gpo_call *call, mean_matvec_view<T> *v)
     }
     v->means = static_cast<V *>(means);
     return status;
+}
+
+/* ---- single values ---- */
+
+/*
+ * Starts an asynchronous copy of one value into shared memory; of a zero if !exists.
+ * Before sm_80 the copy is synchronous.
+ */
+template <typename T>
+__device__ __forceinline__ void
+start_value_copy(T *shared, const T *p, bool exists)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    __pipeline_memcpy_async(shared, p, sizeof(T), exists ? 0 : sizeof(T));
+#else
+    *shared = exists ? *p : T(0);
+#endif
 }
 
 /* ---- sums ---- */

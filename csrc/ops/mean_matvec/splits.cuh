@@ -16,6 +16,7 @@ struct shared_depth {
     int64_t splits;
     int64_t all;        /* results */
     V *part;            /* those of split s: from s * all on, in the order of `out` */
+    bool in_clusters;   /* the splits of a tile are a cluster's blocks; no part */
     divider per_line;   /* results that lie beside each other */
     bool along_outputs; /* that is how they lie, else batches do */
 };
@@ -109,6 +110,11 @@ put_share(const mean_matvec_view<T> &v, const shared_depth<value_type<T>> &s,
     put_share<OUTPUTS, BATCHES>(v, s, share,
                                 shared_tile<value_type<T>>{sums, PITCH, 1});
 }
+
+/* cluster_tiles' launch for tiles of the product of one of TILE_KINDS. */
+template <typename T>
+gpo_status mean_matvec_cluster_product(gpo_call *call, const mean_matvec_view<T> &v,
+                                       int kind, const shared_depth<value_type<T>> &s);
 
 /* tensor_tiles' launch for tiles of the product of one of TILE_KINDS. */
 template <typename T>

@@ -34,8 +34,9 @@ constexpr double PADDED_BYTES = 64 << 20; /* of a matrix that is copied */
 
 /* few_tiles (shapes/). */
 constexpr int64_t MOST_SPLITS = 32;
-constexpr int NARROW_RING = 4;   /* stages of a tile of fewer than 64 batches... */
-constexpr int NARROW_BLOCKS = 3; /* ... and of fewer than 32 blocks per SM */
+constexpr int MOST_IN_CLUSTER = 8; /* blocks, 2, 4 or 8, that share a depth */
+constexpr int NARROW_RING = 4;     /* stages of a tile of fewer than 64 batches... */
+constexpr int NARROW_BLOCKS = 3;   /* ... and of fewer than 32 blocks per SM */
 
 /* warpgroup_tiles (shapes/). */
 constexpr int WARPGROUP_RING = 4; /* stages; then low parts of two stages' means */

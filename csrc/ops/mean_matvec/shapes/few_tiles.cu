@@ -75,13 +75,14 @@ mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
     const int64_t each = stages > 0 ? ceil_div(stages, plan.splits) : 1;
     shared_depth<V> s = {};
     s.length = each * STAGE;
-    s.splits = stages > 0 ? ceil_div(stages, each) : 1;
+    s.splits = plan.in_clusters ? plan.splits : stages > 0 ? ceil_div(stages, each) : 1;
+    s.in_clusters = plan.in_clusters;
     s.all = v.outputs * v.batches;
     s.along_outputs = v.out_output == 1 && v.out_batch != 1;
     s.per_line = divider_of(s.along_outputs ? v.outputs : v.batches);
     void *part = nullptr;
     gpo_status status = GPO_OK;
-    if (s.splits > 1) {
+    if (s.splits > 1 && !s.in_clusters) {
         const size_t sums = static_cast<size_t>(s.splits * s.all);
         status = gpo_scratch(call, sums * sizeof(V), &part);
     }
@@ -94,13 +95,18 @@ mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
             status = mean_matvec_warpgroup_product(call, v, s);
         }
     }
+    if constexpr (std::is_same_v<T, V>) {
+        if (!status && plan.unit == ORDINARY && s.in_clusters) {
+            return mean_matvec_cluster_product(call, v, plan.kind, s);
+        }
+    }
     if (!status && plan.unit == ORDINARY) {
         status = plan.kind == 0   ? multiply<0>(call, v, s)
                  : plan.kind == 1 ? multiply<1>(call, v, s)
                  : plan.kind == 2 ? multiply<2>(call, v, s)
                                   : multiply<3>(call, v, s);
     }
-    if (status || s.splits == 1) {
+    if (status || s.splits == 1 || s.in_clusters) {
         return status;
     }
     return GPO_LAUNCH(call, grid_of(ceil_div(s.all, int64_t{THREADS})), THREADS, 0,
@@ -130,8 +136,8 @@ template <typename T>
 gpo_status
 mean_matvec_few_tiles(gpo_call *call)
 {
-    const bool pads = pads_factors(call);
-    return mean_matvec_planned<T>(call, pads, plan_tiles(size_of_product(call, pads)));
+    const factors_plan factors = plan_factors(call);
+    return mean_matvec_planned<T>(call, factors.pads, factors.tiles);
 }
 
 #define INSTANTIATE(T)                                                     \

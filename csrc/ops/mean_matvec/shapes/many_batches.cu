@@ -87,20 +87,28 @@ add_stage(const many_view<T> &v, const T *x, int begin, int n, value_type<T> *me
     });
 }
 
-/* The matrix, turned: line l has the factors of row l for all outputs, then zeros. */
+/*
+ * Starts the copy of the matrix, turned: line l has the factors of row l for all
+ * outputs, then zeros.  Values of 16 bits are converted, and not copied asynchronously.
+ */
 template <typename T>
 __device__ __forceinline__ void
 bring_matrix(const many_view<T> &v, value_type<T> *matrix)
 {
     const int all = v.matrix_pitch * v.rows;
-#pragma unroll 4
+#pragma unroll(std::is_same_v <T, value_type <T>> ? 1 : 4)
     for (int e = threadIdx.x; e < all; e += THREADS) {
         const int i = v.per_batch.narrow(e), l = e - i * v.rows;
-        value_type<T> factor = 0;
-        if (i < v.outputs) {
-            factor = value_of(v.matrix[i * v.matrix_output + l * v.matrix_row]);
+        const bool exists = i < v.outputs;
+        const T *const from =
+            v.matrix + (exists ? i * v.matrix_output + l * v.matrix_row : 0);
+        value_type<T> *const to = matrix + l * v.matrix_pitch + i;
+        if constexpr (std::is_same_v<T, value_type<T>>) {
+            start_value_copy(to, from, exists);
         }
-        matrix[l * v.matrix_pitch + i] = factor;
+        else {
+            *to = exists ? value_of(*from) : 0;
+        }
     }
 }
 
@@ -273,12 +281,15 @@ __launch_bounds__(THREADS, MANY_BLOCKS[OUTPUTS > MANY_LIGHT_OUTPUTS])
             bring_stage(v, row + ahead.begin, n, skew, room + slot * v.slot_values);
             ahead.pass(n, piece_rows);
         }
-        group_copies();
     };
+#pragma unroll 1
     for (int slot = 0; slot < MANY_RING - 1; slot++) {
         bring_next(slot);
+        if (slot == 0) {
+            bring_matrix(v, matrix);
+        }
+        group_copies();
     }
-    bring_matrix(v, matrix);
     if (IS_WIDE && all < piece_rows) { /* threads multiply batches that do not exist */
         for (int e = threadIdx.x; e < v.rows * (v.piece + 1); e += THREADS) {
             means[e] = 0;
@@ -289,6 +300,7 @@ __launch_bounds__(THREADS, MANY_BLOCKS[OUTPUTS > MANY_LIGHT_OUTPUTS])
         await_groups<MANY_RING - 2>();
         __syncthreads(); /* the stage is there, and all have left the one before */
         bring_next(slot == 0 ? MANY_RING - 1 : slot - 1);
+        group_copies();
         const int n = now.length(all, v.stage_rows);
         add_stage(v, room + slot * v.slot_values + skew, begin, n, means);
         slot = slot + 1 == MANY_RING ? 0 : slot + 1;

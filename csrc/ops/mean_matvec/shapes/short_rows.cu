@@ -82,20 +82,35 @@ add_rows(const short_view<T> &v, const T *x, int begin, int n)
     });
 }
 
+/* Loads of a lane in flight while a warp copies a part of a row of the matrix. */
+constexpr int COPIES = 4, COPIED = WARP * COPIES;
+
 template <typename T>
 __device__ __forceinline__ void
 copy_matrix(const short_view<T> &v)
 {
     const int64_t blocks = gridDim.x - v.streams, block = blockIdx.x - v.streams;
-    const int64_t length = v.per_batch.by, warps = blocks * (THREADS / WARP);
-    const int lane = threadIdx.x % WARP;
-    const T zero = stored_as<T>(value_type<T>(0));
-    for (int64_t i = block * (THREADS / WARP) + threadIdx.x / WARP; i < v.outputs;
-         i += warps) {
-#pragma unroll 4
-        for (int64_t l = lane; l < v.pitch; l += WARP) {
-            v.padded[i * v.pitch + l] =
-                l < length ? v.matrix[i * v.matrix_output + l * v.matrix_row] : zero;
+    const int length = static_cast<int>(v.per_batch.by);
+    const int pitch = static_cast<int>(v.pitch);
+    const int64_t parts = ceil_div(pitch, COPIED), all = v.outputs * parts;
+    for (int64_t k = block * (THREADS / WARP) + threadIdx.x / WARP; k < all;
+         k += blocks * (THREADS / WARP)) {
+        const int64_t i = k / parts;
+        const int first = static_cast<int>(k - i * parts) * COPIED +
+                          static_cast<int>(threadIdx.x % WARP);
+        const T *const from = v.matrix + i * v.matrix_output + first * v.matrix_row;
+        T *const to = v.padded + i * v.pitch + first;
+        T loaded[COPIES];
+#pragma unroll
+        for (int u = 0; u < COPIES; u++) {
+            loaded[u] = first + u * WARP < length ? from[u * WARP * v.matrix_row]
+                                                  : stored_as<T>(value_type<T>(0));
+        }
+#pragma unroll
+        for (int u = 0; u < COPIES; u++) {
+            if (first + u * WARP < pitch) {
+                to[u * WARP] = loaded[u];
+            }
         }
     }
 }
@@ -157,7 +172,8 @@ find_short_means(gpo_call *call, const mean_matvec_view<T> &v, int64_t length,
     s.length = static_cast<int>(share < most ? share : most);
     s.chunks = static_cast<int>(ceil_div(s.rows, s.length));
     s.streams = static_cast<int>(s.chunks < blocks ? s.chunks : blocks);
-    const int64_t copies = ceil_div(v.outputs, THREADS / WARP);
+    const int64_t copies =
+        ceil_div(v.outputs * ceil_div(s.pitch, COPIED), THREADS / WARP);
     const int64_t others = padded ? (copies < blocks ? copies : blocks) : 0;
     return GPO_LAUNCH(call, grid_of(s.streams + others), THREADS, 0,
                       (mean_matvec_short_rows_means<T>), s);
@@ -204,18 +220,16 @@ mean_matvec_short_rows(gpo_call *call)
     if (v.batches * v.outputs == 0) {
         return GPO_OK;
     }
-    const bool pads = pads_factors(call);
+    const factors_plan factors = plan_factors(call);
     gpo_status status = GPO_OK;
-    if (v.rows > 0 && pads) {
+    if (v.rows > 0 && factors.pads) {
         status = mean_matvec_pad_factors(call, &v);
     }
     else if (v.rows > 0) {
         status = view_of(call, &v);
         status = status ? status : mean_matvec_short_means(call, v);
     }
-    return status
-               ? status
-               : mean_matvec_multiply(call, v, plan_tiles(size_of_product(call, pads)));
+    return status ? status : mean_matvec_multiply(call, v, factors.tiles);
 }
 
 #define INSTANTIATE(T)                                                       \

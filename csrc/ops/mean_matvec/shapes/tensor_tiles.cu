@@ -43,7 +43,7 @@ struct tensor_sums {
     }
 
     __device__ __forceinline__ void
-    add(const pack<float> (&rows)[OUTPUTS + BATCHES][ROW_PACKS])
+    add(const pack<float> (&rows)[OUTPUTS + BATCHES][ROW_PACKS], int packs)
     {
         constexpr int LINES = THREADS / DEPTH_PACKS;
 #pragma unroll 1
@@ -60,7 +60,7 @@ struct tensor_sums {
         for (int r = 0; r < ROWS; r += AT_ONCE) {
             float stage[AT_ONCE][COLUMNS][4] = {};
 #pragma unroll 1
-            for (int k = 0; k < DEPTH_PACKS; k += 2) {
+            for (int k = 0; k < packs; k += 2) {
                 add_blocks(stage, rows, r, k);
             }
 #pragma unroll
@@ -189,7 +189,7 @@ mean_matvec_tensor_tiles(gpo_call *call)
         return mean_matvec_few_tiles<T>(call);
     }
     else {
-        const bool pads = pads_factors(call);
+        const bool pads = plan_factors(call).pads;
         return mean_matvec_planned<T>(call, pads,
                                       plan_tensor_tiles(size_of_product(call, pads)));
     }

@@ -7,7 +7,7 @@
  * Cost:  per stage 24 instructions of 64 cycles, during which the next stage is copied
  *        and split; the matrix' parts are in registers, the means' in shared memory.
  */
-#include "../splits.cuh"
+#include "../clusters.cuh"
 #include "../../../device/tf32.cuh"
 #include "../../../device/wgmma_tf32.cuh"
 
@@ -136,6 +136,15 @@ struct warpgroup_sums {
         }
     }
 
+    /* Takes the sums from a tile of rows that are `pitch` apart. */
+    __device__ __forceinline__ void take(const float *tile, int pitch)
+    {
+#pragma unroll
+        for (int e = 0; e < SIDE / 2; e++) {
+            sum[e] = tile[(i() + e / 2 % 2 * 8) * pitch + e / 4 * 8 + 2 * t() + e % 2];
+        }
+    }
+
     /* The tile in shared memory, along `out`, without bank conflicts. */
     __device__ __forceinline__ shared_tile<float> put(float *tile,
                                                       bool along_outputs) const
@@ -189,7 +198,7 @@ sum_share(const mean_matvec_view<T> &v, const tile_share &share,
     constexpr int STAGE = DEPTH_PACKS * pack<float>::SIZE;
     const auto bring = [&](int to, int64_t at) {
         if (at < terms) {
-            factors.bring(stages.rows[to], at, terms - at);
+            factors.bring(stages.rows[to], at, terms - at, at < WARPGROUP_RING * STAGE);
         }
         group_copies();
     };
@@ -256,7 +265,7 @@ sum_share(const mean_matvec_view<T> &v, const tile_share &share,
     }
 }
 
-template <typename T>
+template <typename T, bool IN_CLUSTERS>
 __global__ void
 __launch_bounds__(THREADS, 1)
     mean_matvec_warpgroup_tiles_product(mean_matvec_view<T> v, int64_t across,
@@ -268,17 +277,21 @@ __launch_bounds__(THREADS, 1)
         warpgroup_sums sums;
         sum_share(v, share, *reinterpret_cast<warpgroup_stages *>(shared), sums);
         if (__syncthreads_or(sums.is_refused())) {
-            put_share<SIDE, SIDE>(
-                v, s, share,
-                sum_tile<SIDE, SIDE>(v, share.output, share.batch, share.begin,
-                                     share.end,
-                                     *reinterpret_cast<ordinary_stages *>(shared)));
-            return;
+            sums.take(sum_tile<SIDE, SIDE>(
+                          v, share.output, share.batch, share.begin, share.end,
+                          *reinterpret_cast<ordinary_stages *>(shared)),
+                      ordinary_stages::PITCH);
+            __syncthreads();
         }
         const shared_tile<float> tile =
             sums.put(reinterpret_cast<float *>(shared), s.along_outputs);
         __syncthreads();
-        put_share<SIDE, SIDE>(v, s, share, tile);
+        if (IN_CLUSTERS) {
+            put_sums_of_cluster<SIDE, SIDE>(v, s, share, tile);
+        }
+        else {
+            put_share<SIDE, SIDE>(v, s, share, tile);
+        }
     });
 #endif
 }
@@ -292,9 +305,20 @@ mean_matvec_warpgroup_product(gpo_call *call, const mean_matvec_view<T> &v,
 {
     const int64_t across = ceil_div(v.outputs, int64_t{SIDE});
     const int64_t blocks = across * ceil_div(v.batches, int64_t{SIDE}) * s.splits;
-    gpo_allow_shared(mean_matvec_warpgroup_tiles_product<T>, WARPGROUP_BYTES);
+    if constexpr (std::is_same_v<T, float>) {
+        if (s.in_clusters) {
+            gpo_allow_shared(mean_matvec_warpgroup_tiles_product<T, true>,
+                             WARPGROUP_BYTES);
+            return GPO_LAUNCH_CLUSTERS(call, static_cast<unsigned>(s.splits),
+                                       grid_of(blocks), THREADS, WARPGROUP_BYTES,
+                                       (mean_matvec_warpgroup_tiles_product<T, true>),
+                                       v, across, blocks, s);
+        }
+    }
+    gpo_allow_shared(mean_matvec_warpgroup_tiles_product<T, false>, WARPGROUP_BYTES);
     return GPO_LAUNCH(call, grid_of(blocks), THREADS, WARPGROUP_BYTES,
-                      (mean_matvec_warpgroup_tiles_product<T>), v, across, blocks, s);
+                      (mean_matvec_warpgroup_tiles_product<T, false>), v, across,
+                      blocks, s);
 }
 
 /* Doubles are on tensor cores in few_tiles. */
@@ -306,7 +330,7 @@ mean_matvec_warpgroup_tiles(gpo_call *call)
         return mean_matvec_few_tiles<T>(call);
     }
     else {
-        const bool pads = pads_factors(call);
+        const bool pads = plan_factors(call).pads;
         return mean_matvec_planned<T>(call, pads,
                                       plan_warpgroups(size_of_product(call, pads)));
     }
