@@ -909,7 +909,8 @@ def test_source_shows_the_loops_of_a_cpu_variant() -> None:
 def test_the_choice_says_why() -> None:
     middle, direct = "is the fastest variant, by an estimate", "middle_filters"
     for batches, steps, taps, dtype, rungs, word in (
-        (2, 40, 4, "float32", ("short_filters", "short_filters"), "reads x once"),
+        (400, 400, 4, "float32", ("short_filters", "short_filters"), "reads x once"),
+        (2, 40, 4, "float32", ("v0", "short_filters"), ""),
         (900, 40, 40, "float32", (direct, direct), f"40 lags, 40 steps: {direct} {middle}"),
         (2, 100000, 40, "float32", (direct, direct), middle),
         (2, 100000, 100, "float32", (direct, "v5"), middle),
@@ -933,6 +934,10 @@ def test_the_choice_says_why() -> None:
 
 
 def test_few_products_take_the_shortest_code() -> None:
+    x, w = np.ones((3, 6, 303), np.float16), np.ones((6, 16), np.float16)
+    plan = _core.plan("causal_conv1d", x, w, backend="sim")
+    assert plan["variant"] == "v0"
+    assert "shortest kernel" in plan["why"]
     for steps, dtype in ((300, "float32"), (200, "float64")):
         x, w = np.ones((2, 2, steps), dtype), np.ones((2, steps), dtype)
         plan = _core.plan("causal_conv1d", x, w, backend="sim")
@@ -943,7 +948,7 @@ def test_few_products_take_the_shortest_code() -> None:
 def test_two_channels_are_no_packs() -> None:
     """One channel in 16 bytes left most threads of the channels-last kernel without work."""
     for channels, last in ((2, False), (64, True)):
-        x = np.ones((4, 60, channels), np.float32).transpose(0, 2, 1)
+        x = np.ones((40, 600, channels), np.float32).transpose(0, 2, 1)
         plan = _core.plan("causal_conv1d", x, np.ones((channels, 4), np.float32), backend="sim")
         assert plan["variant"].endswith("channels_last") is last
 
@@ -957,7 +962,7 @@ def test_middle_filters_with_exact_causality_take_products(causality: Any) -> No
 
 @pytest.mark.parametrize("op", ["causal_conv1d", "causal_conv1d_backward"])
 def test_the_simulator_has_tensor_cores(op: str) -> None:
-    x, w = np.ones((9, 2, 700), np.float32), np.ones((2, 700), np.float32)
+    x, w = np.ones((40, 64, 700), np.float32), np.ones((64, 700), np.float32)
     arrays = (x, w) if op == "causal_conv1d" else (x, x, w)
     rows = {(r["backend"], r["name"]): r for r in _core.variants(op)}
     assert rows["sim", "v6"]["needs"] == "sm_90a"

@@ -379,11 +379,11 @@ def test_auto_follows_the_strides() -> None:
         assert plans[0] == plans[1]
         return str(plans[0])
 
-    rows, columns = np.ones((2, 8, 40), np.float32), np.ones((2, 40, 8), np.float32)
+    rows, columns = np.ones((64, 64, 400), np.float32), np.ones((64, 400, 64), np.float32)
     assert chosen(rows) == "short_filters"
     assert chosen(columns, layout="BTC") == "short_filters_channels_last"
     assert chosen(columns.swapaxes(1, 2)) == "short_filters_channels_last"
-    assert chosen(np.ones((2, 40, 1), np.float32), layout="BTC") == "short_filters"
+    assert chosen(np.ones((1600, 400, 1), np.float32), layout="BTC") == "short_filters"
 
 
 # ---- the simulator: counts and faults ----

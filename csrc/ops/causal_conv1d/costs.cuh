@@ -17,7 +17,7 @@
 constexpr int64_t MIDDLE = 128;         /* lags */
 constexpr int64_t TOEPLITZ_STEPS = 768; /* v6 in float32: most steps of its estimate */
 constexpr int64_t GRADIENT_STEPS = 512; /* v6 backward in 16 bits: the same */
-constexpr double SLOW_START = 12;       /* us, before v6 or v7 has a result */
+constexpr double SMALL = 0.3; /* million elements: the gradients of small calls */
 
 /* A million elements of x, of `batches` batches. */
 inline double
@@ -46,12 +46,36 @@ time_by_channels(const conv_plan &p, double first, double each)
     return by_channels ? first + each * millions(p, p.batches) : 0;
 }
 
+/* A thread for each output: the shortest code, but two loads a product. */
+inline double
+time_of_v0(const conv_plan &p)
+{
+    const double lags = static_cast<double>(p.lags);
+    return 5.1 + 0.033 * lags + millions(p, p.batches) * (0.2 * lags + 9);
+}
+
 /* A thread loads lag after lag; with many blocks of 128 steps, two loads a product. */
 inline double
 time_of_v1(const conv_plan &p)
 {
     const double lags = static_cast<double>(p.lags);
-    return 5 + 0.02 * lags + padded_millions(p, V1_STEPS) * (0.27 * lags + 12);
+    return 5.3 + 0.016 * lags + padded_millions(p, V1_STEPS) * (0.27 * lags + 12);
+}
+
+/* Both gradients of small calls. */
+inline double
+time_of_v1_gradients(const conv_plan &p)
+{
+    const double lags = static_cast<double>(p.lags);
+    return 13.5 + 0.016 * lags + millions(p, p.batches) * (0.6 * lags + 40);
+}
+
+/* Filters of at most SHORT lags, whose kernels read x once. */
+inline double
+time_of_short_filters(const conv_plan &p, bool channels_last)
+{
+    const double more = p.lags > 4 ? 0.14 * static_cast<double>(p.lags - 4) : 0;
+    return (channels_last ? 6.5 : 5.9 + more) + 4 * millions(p, p.batches);
 }
 
 /* 2.6e12 products a second, and as many more as if there were 29 lags more. */
@@ -106,8 +130,18 @@ time_of_v6(const conv_plan &p)
     const double all = 4.9 / 768 * static_cast<double>(p.steps) *
                        millions(p, ceil_div(p.batches, 8) * 8);
     const double units = time_of_v6_units(p, p.steps % 4 == 0 ? 0.0195 : 0.034);
-    return (p.steps % 4 == 0 ? 12.5 : 23) + (units > all ? units : all) +
+    const double alone = 0.007 * static_cast<double>(p.steps);
+    const double most = units > all ? units : all;
+    return (p.steps % 4 == 0 ? 12.5 : 23) + (most > alone ? most : alone) +
            time_by_channels(p, 6.5, 5);
+}
+
+/* Both gradients of small calls in float32, of rows of whole fours of steps. */
+inline double
+time_of_v6_gradients(const conv_plan &p)
+{
+    return 23.4 + 0.0113 * static_cast<double>(p.steps) +
+           2 * time_of_v6_units(p, 0.0195);
 }
 
 /* 16-bit values; rows that do not begin at 16 bytes are copied first. */
@@ -138,6 +172,9 @@ time_of_v7(const conv_plan &p)
     const double all = (steps <= 2048 ? 22 : 13.6) * most;
     return (one_row > all ? one_row : all) + time_by_channels(p, 0, 14);
 }
+
+/* Both gradients of small calls. */
+constexpr double V7_GRADIENTS = 33;
 
 /* ---- rows that v7 cuts into blocks of 4096 steps ---- */
 

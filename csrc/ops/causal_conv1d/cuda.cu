@@ -53,7 +53,8 @@ has_large_transforms(const gpo_call *call)
 
 /* The table rows that row_for returns. */
 enum {
-    V1 = 1,
+    V0,
+    V1,
     V2,
     V5 = 5,
     V6,
@@ -187,7 +188,14 @@ wants_tensor_cores(const gpo_call *call, const conv_plan &p)
         return false;
     }
     if (call->in[call->op->by].dtype == GPO_F32) {
-        return p.batches > 8 && p.steps > (p.backward ? 512 : 128) && p.steps <= 768;
+        if (p.steps > TOEPLITZ_STEPS || p.steps % 4 != 0) {
+            return false;
+        }
+        if (!p.backward) {
+            return p.steps > 128 && time_of_v6(p) < time_of_v7(p);
+        }
+        return millions(p, p.batches) < SMALL ? time_of_v6_gradients(p) < V7_GRADIENTS
+                                              : p.batches > 8 && p.steps > 512;
     }
     const bool most_idle = p.batches <= 2 && p.channels >= 2 * gpo_processors(call);
     return !most_idle && (p.steps <= (p.backward ? 768 : 1536) || p.lags <= 256);
@@ -239,6 +247,7 @@ row_for_middle(const gpo_call *call, const conv_plan &p)
             time = its;
         }
     };
+    consider(V0, time_of_v0(p));
     consider(V1, time_of_v1(p));
     consider(V2, time_of_v2(p));
     consider(V5, time_of_v5(p));
@@ -276,17 +285,6 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
                : direct;
 }
 
-/* Whether v1 has made its products before v6 and v7 have begun theirs. */
-static bool
-is_small(const gpo_call *call, const conv_plan &p)
-{
-    double others = SLOW_START;
-    if (has_halves(call) && takes_tensor_cores(call, p)) {
-        others = fmin(others, time_of_v6_in_halves(p));
-    }
-    return !p.backward && time_of_v1(p) < others;
-}
-
 /* Whether channels, and not steps, are neighbours in the arrays of a call. */
 static bool
 is_channels_last(const conv_plan &p)
@@ -295,11 +293,38 @@ is_channels_last(const conv_plan &p)
     return p.channels > 1 && !by_steps && (p.x.c == 1 || p.out.c == 1);
 }
 
-/* Whether the channels of a step fill 16 bytes: fewer leave threads without work. */
+/* Whether v1 has made its products before v6 and v7 have a result. */
 static bool
-has_packs_of_channels(const gpo_call *call, const conv_plan &p)
+is_small(const gpo_call *call, const conv_plan &p)
 {
-    return p.channels * gpo_dtypes[call->in[call->op->by].dtype].bytes >= 16;
+    const bool tensor =
+        takes_tensor_cores(call, p) &&
+        (has_halves(call) || (p.steps <= TOEPLITZ_STEPS && p.steps % 4 == 0));
+    if (p.backward) {
+        const double others =
+            tensor && !has_halves(call) ? time_of_v6_gradients(p) : V7_GRADIENTS;
+        return millions(p, p.batches) < SMALL && !(tensor && has_halves(call)) &&
+               takes_spectra(call, p) && time_of_v1_gradients(p) < others;
+    }
+    double others = takes_spectra(call, p) ? time_of_v7(p) : time_of_v2(p);
+    if (tensor) {
+        others =
+            fmin(others, has_halves(call) ? time_of_v6_in_halves(p) : time_of_v6(p));
+    }
+    return time_of_v1(p) < others;
+}
+
+/*
+ * Whether short_filters_channels_last takes a call of few lags.  Its threads each take 16
+ * bytes of channels: fewer leave some without work, and gradients of few elements or few
+ * channels wait for the sums of dw.
+ */
+static bool
+goes_by_channels(const gpo_call *call, const conv_plan &p)
+{
+    const int64_t bytes = p.channels * gpo_dtypes[call->in[call->op->by].dtype].bytes;
+    return is_channels_last(p) &&
+           (p.backward ? bytes >= 64 && millions(p, p.batches) >= SMALL : bytes >= 16);
 }
 
 /* The table row for a call, and the reason. */
@@ -308,7 +333,12 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const conv_plan &p = *conv_plan_of(call);
     if (has_short_filters(call)) {
-        const bool last = is_channels_last(p) && has_packs_of_channels(call, p);
+        const bool last = goes_by_channels(call, p);
+        if (!p.backward && !p.segments && !p.has_state &&
+            time_of_v0(p) < time_of_short_filters(p, last)) {
+            GPO_SAY(why, "few outputs and lags: v0, the shortest kernel");
+            return V0;
+        }
         GPO_SAY(why,
                 "a filter of at most %d lags: %s reads x once, as %s are neighbours in "
                 "memory",
