@@ -112,6 +112,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[WALKED_COLUMNS];
     }
     const int64_t neighbours = plan.inner * gpo_dtypes[call->out[0].dtype].bytes;
+    const int64_t all = plan.rows * plan.cols;
+    if (has_columns(call) && neighbours < SECTOR_BYTES && all <= FEW_IN_PARTS) {
+        GPO_SAY(why, "columns: few elements, so parts of sectors cost little");
+        return &variants[COLUMNS];
+    }
     if (has_columns(call) && has_warp_rows(call) && neighbours < SECTOR_BYTES) {
         GPO_SAY(why, "warp_rows: only %lld scans are neighbours in memory",
                 static_cast<long long>(plan.inner));
@@ -130,6 +135,13 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const bool is_wide_copy = plan.cols == 1 &&
                               gpo_dtypes[call->out[0].dtype].bytes >= 8 &&
                               has_warp_rows(call);
+    if (plan.cols >= WAVE_SHORTEST && plan.cols <= WAVE_SHORT &&
+        plan.rows >= WAVE_FEW && plan.rows <= 2 * gpo_processors(call) &&
+        has_one_wave(call)) {
+        GPO_SAY(why, "one_wave: %lld rows of %lld elements, a block or more for each",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[ONE_WAVE];
+    }
     if (is_wide_copy ||
         (plan.cols <= FEW_IN_WARP && plan.rows * plan.cols <= FEW_ELEMENTS)) {
         GPO_SAY(why, "warp_rows: %lld rows of %lld elements, few in all or wide",

@@ -31,6 +31,9 @@ constexpr int64_t WAVE_BLOCKS = 256; /* of a row */
  */
 constexpr int64_t CLUSTER_ROW_BYTES = 96 << 10, CLUSTERS_AT_ONCE = 3;
 constexpr int64_t WAVE_BYTES = 32 << 20;
+/* Short rows, as long as the processors have a block or two: 16 of 128 float32 5.7 us in
+   one_wave, warp_rows 6.8; 260 of 512 int32 6.7, short_rows 8.4; 115 of 64 6.5 and 6.1. */
+constexpr int64_t WAVE_FEW = 8, WAVE_SHORTEST = 96, WAVE_SHORT = 2048;
 constexpr int64_t FEW_SHORT = 4; /* rows: 4 of 301 float32 6.6 us, short_rows 7.7 */
 
 /* v5: totals are computed 1 / 4 of L2 ahead; at 1 / 3 tiles are evicted too early. */
@@ -66,6 +69,10 @@ constexpr int64_t FEW_DOWN = 64, FEW_IN_COLUMNS = 1 << 15;
 constexpr int64_t FEWEST_DOWN = 2, MORE_IN_COLUMNS = 1 << 19;
 /* Or longer columns, of very few elements: 130 down, 44 of them, 7.9 us, columns 9.4. */
 constexpr int64_t MORE_DOWN = 256, FEWEST_IN_COLUMNS = 1 << 13;
+
+/* columns, although fewer than a sector are neighbours: 31 x 1,040 x 4 float32 8.4 us, v2
+   13.4; 427 x 6 float16 8.8, warp_rows 11.8. */
+constexpr int64_t FEW_IN_PARTS = 1 << 17;
 
 /* Above both sizes, of a row and of the array, v5 is faster than v4. */
 constexpr int64_t LONG_ROW_BYTES = 256 << 10, LARGE_BYTES = 16 << 20;
