@@ -51,7 +51,8 @@ inline double
 time_of_v0(const conv_plan &p)
 {
     const double lags = static_cast<double>(p.lags);
-    return 5.1 + 0.033 * lags + millions(p, p.batches) * (0.2 * lags + 9);
+    return 5.1 + 0.033 * lags + millions(p, p.batches) * (0.2 * lags + 9) +
+           time_by_channels(p, 0, 20);
 }
 
 /* A thread loads lag after lag; with many blocks of 128 steps, two loads a product. */

@@ -83,6 +83,7 @@ are_walked(const gpo_call *call)
     const int64_t many = PACKS_PER_SM * gpo_processors(call);
     const bool wide = plan.inner * gpo_dtypes[call->out[0].dtype].bytes >= SECTOR_BYTES;
     return plan.cols <= SHORT_COLUMN || packs >= many ||
+           (plan.cols <= MIDDLE_COLUMN && packs >= many / 4) ||
            (wide && plan.cols <= FEW_DOWN && plan.rows >= many);
 }
 
@@ -113,7 +114,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     const int64_t neighbours = plan.inner * gpo_dtypes[call->out[0].dtype].bytes;
     const int64_t all = plan.rows * plan.cols;
-    if (has_columns(call) && neighbours < SECTOR_BYTES && all <= FEW_IN_PARTS) {
+    if (has_columns(call) && neighbours < SECTOR_BYTES && all <= FEW_IN_PARTS &&
+        plan.cols <= LONG_IN_PARTS) {
         GPO_SAY(why, "columns: few elements, so parts of sectors cost little");
         return &variants[COLUMNS];
     }

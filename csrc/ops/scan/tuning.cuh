@@ -48,10 +48,11 @@ constexpr int64_t MANY_STRIPS = 16;
  * many packs of columns per SM on (90 rows of 110,178 float32 32.8 us, columns 58.3; 128
  * of 128,000 45.9 and 56.9), for columns of at most SHORT_COLUMN elements, and for
  * as many columns of at most FEW_DOWN (20 rows of 52,907 float64: 10.5 us, columns
- * 17.7).  Threads of one column each are taken for fewer than twice as many packs.
+ * 17.7), and a quarter of the packs of at most MIDDLE_COLUMN (90 rows of 32,768 int64 22
+ * us, columns 39).  Threads of one column each are taken for fewer than twice as many packs.
  */
 constexpr int WALKERS = 128, STEP = 8;
-constexpr int64_t PACKS_PER_SM = 128, SHORT_COLUMN = 16;
+constexpr int64_t PACKS_PER_SM = 128, SHORT_COLUMN = 16, MIDDLE_COLUMN = 128;
 
 /*
  * warp_rows: the longest and the most rows; chosen up to so many elements, in a row and
@@ -71,8 +72,8 @@ constexpr int64_t FEWEST_DOWN = 2, MORE_IN_COLUMNS = 1 << 19;
 constexpr int64_t MORE_DOWN = 256, FEWEST_IN_COLUMNS = 1 << 13;
 
 /* columns, although fewer than a sector are neighbours: 31 x 1,040 x 4 float32 8.4 us, v2
-   13.4; 427 x 6 float16 8.8, warp_rows 11.8. */
-constexpr int64_t FEW_IN_PARTS = 1 << 17;
+   13.4; 427 x 6 float16 8.8, warp_rows 11.8; but 33,553 x 2 float32 15.2, v2 12.3. */
+constexpr int64_t FEW_IN_PARTS = 1 << 17, LONG_IN_PARTS = 1 << 12;
 
 /* Above both sizes, of a row and of the array, v5 is faster than v4. */
 constexpr int64_t LONG_ROW_BYTES = 256 << 10, LARGE_BYTES = 16 << 20;
