@@ -46,6 +46,18 @@ is_turned(const elementwise_plan &plan)
     return turned;
 }
 
+/* Whether lanes read one element of an operand in memory, as of a column. */
+static bool
+is_repeated(const gpo_call *call, const elementwise_plan &plan)
+{
+    bool repeated = false;
+    for (int k = 0; k < plan.inputs && plan.ndim > 0; k++) {
+        repeated = repeated || (plan.strides[k][plan.ndim - 1] == 0 &&
+                                !call->in[plan.input[k]].on_host);
+    }
+    return repeated;
+}
+
 /* From times on an H200: benchmarks/results/h200-elementwise.json. */
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
@@ -54,6 +66,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     int64_t bytes = gpo_dtypes[plan.to].bytes;
     for (int k = 0; k < plan.inputs; k++) {
         bytes += plan.bytes[k];
+    }
+    if (plan.size <= FEW_RESULTS && is_repeated(call, plan)) {
+        GPO_SAY(why, "few elements, one of them for many: v0, the shortest code");
+        return &variants[0];
     }
     const bool is_fresh = call->out_given[0] == GPO_NONE; /* then out is aligned */
     if (is_fresh && plan.size * bytes <= SMALL_BYTES &&
