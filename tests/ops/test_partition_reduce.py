@@ -408,6 +408,63 @@ def test_short_loops_of_few_tiles_and_of_many(dtype: str) -> None:
 
 
 @needs_sim
+@pytest.mark.parametrize("dtype", ["int32", "float16", "float32", "float64", "c8", "c16"])
+def test_few_bits_with_packs_and_without(dtype: str) -> None:
+    """Bits within a pack, a sector and above, up to four; x and out off 16 bytes, too."""
+    rng = np.random.default_rng(8)
+    for n, summed in ((1, (0,)), (9, (8,)), (11, (0, 3, 4, 9)), (13, (4, 5, 12)), (15, (6,))):
+        memory = rng.integers(0, 3, 3 << n).astype(dtype_of(dtype))
+        bits = tuple(b for b in range(n) if b not in summed)
+        for x in (memory[: 1 << n], memory[1 : 1 + (1 << n)], memory[::-2][: 1 << n]):
+            for square in (False, True):
+                options = {"bits": bits, "square": square}
+                wanted = ref.partition_reduce(x, **options)
+                out = np.empty(wanted.size + 1, wanted.dtype)[1:]
+                where = {"backend": "sim", "variant": "few_bits"}
+                np.testing.assert_array_equal(partition_reduce(x, **options, **where), wanted)
+                partition_reduce(x, **options, out=out, **where)
+                np.testing.assert_array_equal(out, wanted)
+
+
+@needs_sim
+def test_few_bits_takes_ascending_sums_of_few_elements() -> None:
+    x = np.ones(1 << 12, np.float32)
+    for summed, variant in (((3,), "few_bits"), ((1, 4, 8, 11), "few_bits")):
+        kept = [b for b in range(12) if b not in summed]
+        row = gpuopt.explain("partition_reduce", x, kept, backend="sim")[0]
+        assert row["variant"] == variant
+    for kept in ([*range(12)], [*range(7)], [1, 0, *range(2, 10)]):
+        row = gpuopt.explain("partition_reduce", x, kept, backend="sim")[0]
+        assert row["variant"] != "few_bits"
+        with pytest.raises(gpuopt.VariantError, match="few_bits"):
+            partition_reduce(x, kept, backend="sim", variant="few_bits")
+
+
+@needs_sim
+def test_few_bits_of_many_sums_reads_whole_sectors() -> None:
+    """A bit within a sector is summed by few_bits where its threads all run at once."""
+    x = np.broadcast_to(np.float32(1), (1 << 24,))
+    assert (
+        gpuopt.explain("partition_reduce", x, [*range(23)], backend="sim")[0]["variant"]
+        != "few_bits"
+    )
+    x = np.zeros(1 << 21, np.float32)
+    for bit, variant in ((2, "short_loops"), (3, "few_bits"), (20, "few_bits")):
+        kept = [b for b in range(21) if b != bit]
+        row = gpuopt.explain("partition_reduce", x, kept, backend="sim")[0]
+        assert row["variant"] == variant, bit
+
+
+@needs_sim
+def test_index_beyond_32_bits_in_few_bits(last_blocks: Any) -> None:
+    x = np.broadcast_to(np.float32(1), (1 << 33,))
+    last_blocks((1 << 29) // 256 - 2)
+    kept = tuple(b for b in range(33) if b not in (0, 14, 20, 31))
+    got = partition_reduce(x, kept, backend="sim", variant="few_bits")
+    assert (got[-512:] == 16).all()
+
+
+@needs_sim
 def test_the_right_call_after_an_error() -> None:
     x = np.ones(64, np.float32)
     with pytest.raises(ValueError, match="out of range"):

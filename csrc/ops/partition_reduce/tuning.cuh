@@ -22,6 +22,11 @@ constexpr int BLOCKS_PER_SM = 4;
 /* short_loops: lanes write runs of 2^NEAR_BITS sums; 2^LOW_LANE_BITS read 64 bytes. */
 constexpr int NEAR_BITS = 3, LOW_LANE_BITS = 2;
 
+/* few_bits: summed bits, with 16-byte packs; packs are for whole sectors; where it has a
+   thread for each sum, that many on an SM run at once. */
+constexpr int FEW_BITS = 4, FEW_BITS_PACKED = 3, SECTOR_BYTES = 32;
+constexpr int64_t THREADS_OF_SM = 2048;
+
 /* Reads of up to this size keep what is in L2: see reduce's notes on evict-first. */
 constexpr int64_t KEEP_L2_BYTES = static_cast<int64_t>(256) << 20;
 
