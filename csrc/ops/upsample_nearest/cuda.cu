@@ -47,6 +47,7 @@ enum {
     CONTIGUOUS_ROWS,
     LONG_ROWS
 };
+enum { ONE_EACH = ANY_ROWS + 1 }; /* forward */
 
 static const gpo_variant forward_variants[] = {
     gpo_row<every_type>("v0", "one output per thread",
@@ -62,6 +63,10 @@ static const gpo_variant forward_variants[] = {
     gpo_shape(gpo_row<every_type>("any_rows", "16 bytes of the result, across rows",
                                   RUN(upsample_nearest_any_rows, moved_as)),
               any_rows, takes_any_rows),
+    gpo_shape(gpo_row<every_type>("one_each",
+                                  "an element per thread, by multiplications",
+                                  RUN(upsample_nearest_one_each, moved_as)),
+              "up to 2^30 elements", takes_one_each),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -138,6 +143,15 @@ is_small(const gpo_call *call)
     return bytes >= 4 && upsample_nearest_plan_of(call)->size <= SMALL_BYTES / bytes;
 }
 
+/* Whether one_each is faster than any_rows, which has 8 elements or more in a thread. */
+static bool
+fills_one_wave(const gpo_call *call)
+{
+    const int64_t threads = static_cast<int64_t>(gpo_processors(call)) * THREADS_OF_SM;
+    return gpo_dtypes[call->out[0].dtype].bytes < 4 && takes_one_each(call) &&
+           upsample_nearest_plan_of(call)->size <= threads;
+}
+
 /* Whether most threads of long_rows have a column of dx. */
 static bool
 has_busy_columns(const gpo_call *call)
@@ -149,8 +163,12 @@ has_busy_columns(const gpo_call *call)
 static const gpo_variant *
 choose_forward(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    return choose_from(forward_variants, call,
-                       !is_small(call) && takes_aligned_rows(call), why);
+    const bool aligned = !is_small(call) && takes_aligned_rows(call);
+    if (!aligned && !takes_doubles(call) && fills_one_wave(call)) {
+        GPO_SAY(why, "one_each, the shortest code, as all its threads run at once");
+        return &forward_variants[ONE_EACH];
+    }
+    return choose_from(forward_variants, call, aligned, why);
 }
 
 static const gpo_variant *

@@ -26,6 +26,10 @@ constexpr int64_t ONE_ROW_EACH = 1 << 17; /* estimated, not timed */
 /* The choice: results of up to so many bytes take any_rows 0.3 to 0.6 us less. */
 constexpr int64_t SMALL_BYTES = 3 << 19;
 
+/* The choice: threads of an SM, which have an element each of a small result of elements
+   below 4 bytes in one_each; estimated, not timed. */
+constexpr int64_t THREADS_OF_SM = 2048;
+
 enum { DY_PACKS = 4 }; /* backward aligned_rows: packs in flight before they add */
 
 /*
