@@ -310,8 +310,15 @@ struct few_bits {
     static gpo_status run(gpo_call *call);
 };
 
-/* Whether few_bits takes a call, and is the fastest. */
+struct few_sums {
+    template <typename Term>
+    static gpo_status run(gpo_call *call);
+};
+
+/* Whether few_bits or few_sums takes a call, and is the fastest. */
 bool has_few_bits(const gpo_call *call);
 bool few_bits_pays(const gpo_call *call);
+bool has_few_sums(const gpo_call *call);
+bool few_sums_pays(const gpo_call *call);
 
 #endif
