@@ -653,11 +653,13 @@ def test_shapes_have_kernels_of_their_own() -> None:
         ((1, 2, 6, 16), 3.0, "aligned_rows", "whole_scales"),
         ((1, 2, 6, 16), (1.0, 2.0), "aligned_rows", "aligned_rows"),
         ((1, 2, 6, 5), 3.0, "one_each", "whole_scales"),
-        ((1, 2, 6, 5), 1.5, "one_each", "contiguous_rows"),
-        ((1, 2, 190), 1.5, "one_each", "contiguous_rows"),
+        ((1, 2, 6, 5), 1.5, "one_each", "few_elements"),
+        ((1, 2, 190), 1.5, "one_each", "few_elements"),
         ((1, 2, 194), 1.5, "one_each", "long_rows"),
         ((1, 2, 6, 16), 0.5, "one_each", "small_scales"),
-        ((1, 2, 6, 16), (0.5, 1.5), "one_each", "contiguous_rows"),
+        ((1, 2, 6, 16), (0.5, 1.5), "one_each", "few_elements"),
+        ((1, 2, 6, 7), 3.3, "one_each", "contiguous_rows"),
+        ((50, 100, 25, 30), 1.1, "any_rows", "contiguous_rows"),
     ):
         x = whole(shape).astype(np.float16)
         y = upsample_nearest(x, scale=scale)
@@ -666,9 +668,8 @@ def test_shapes_have_kernels_of_their_own() -> None:
         back = {"scale": scale, "backend": "sim"}
         row = gpuopt.explain("upsample_nearest_backward", y, shape, **back)[0]
         assert row["variant"] == backward, (shape, scale)
-    for large in (whole((50, 100, 25, 30)).astype(np.float16), whole((1, 2, 6, 5))):
-        row = gpuopt.explain("upsample_nearest", large, scale=1.1, backend="sim")[0]
-        assert row["variant"] == "any_rows"
+    row = gpuopt.explain("upsample_nearest", whole((1, 2, 6, 5)), scale=1.1, backend="sim")[0]
+    assert row["variant"] == "any_rows"
     with pytest.raises(gpuopt.VariantError, match="small_scales"):
         options: dict[str, Any] = {"backend": "sim", "variant": "small_scales"}
         upsample_nearest_backward(y, shape, scale=(0.5, 1.5), **options)
@@ -679,10 +680,13 @@ def test_shapes_have_kernels_of_their_own() -> None:
         options["variant"] = "whole_scales"
         upsample_nearest_backward(y, shape, scale=0.5, **options)
     wide = whole((1, 2, 9, 14))[..., ::2]  # columns that are not beside each other
-    row = gpuopt.explain(
-        "upsample_nearest_backward", wide, (1, 2, 6, 5), scale=1.5, backend="sim"
-    )[0]
-    assert row["variant"] == "any_rows"
+    for dy, shape, variant in (
+        (wide, (1, 2, 6, 5), "few_elements"),
+        (np.zeros((50, 100, 27, 66), np.int8)[..., ::2], (50, 100, 25, 30), "any_rows"),
+    ):
+        scale = 1.5 if dy is wide else 1.1
+        row = gpuopt.explain("upsample_nearest_backward", dy, shape, scale=scale, backend="sim")
+        assert row[0]["variant"] == variant
     with pytest.raises(gpuopt.VariantError, match="contiguous_rows"):
         options["variant"] = "contiguous_rows"
         upsample_nearest_backward(wide, (1, 2, 6, 5), scale=1.5, **options)
@@ -760,6 +764,34 @@ def test_small_scales_that_are_powers_of_two(dtype: str, exact: bool) -> None:
             dy, (1, 1, 4 * size), size=size, exact=exact, backend="sim", variant="small_scales"
         )
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64", "complex64"])
+def test_few_elements_of_any_scale(dtype: str, exact: bool) -> None:
+    """Scales below and above 1 on 1 to 3 axes, both layouts, gaps in dy."""
+    rng = np.random.default_rng(14)
+    where: dict[str, Any] = {"backend": "sim", "variant": "few_elements"}
+    for case in range(40):
+        rank = case % 3 + 1
+        shape = tuple(int(n) for n in rng.integers(1, (90, 20, 8)[rank - 1], rank))
+        options: dict[str, Any] = {"exact": exact}
+        if case % 2:
+            options["scale"] = tuple(float(n) for n in rng.uniform(0.4, 3.5, rank))
+        else:
+            options["size"] = tuple(int(rng.integers(1, 3 * n + 1)) for n in shape)
+        full = (2, 3, *shape)
+        if case % 4 > 1 and rank == 2:
+            full, options["layout"] = (2, *shape, 3), "NHWC"
+        try:
+            out = ref.upsample_nearest(np.zeros(full, np.int8), **options).shape
+        except ValueError:
+            continue  # a length of 0
+        dy = rng.integers(1, 4, (*out[:-1], 2 * out[-1])).astype(dtype_of(dtype))
+        for part in (dy[..., ::2], dy[..., ::2].copy()):
+            want = ref.upsample_nearest_backward(part, full, **options)
+            got = upsample_nearest_backward(part, full, **options, **where)
+            np.testing.assert_array_equal(got, want, str(options))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex128"])

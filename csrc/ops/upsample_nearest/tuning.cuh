@@ -27,8 +27,10 @@ constexpr int64_t ONE_ROW_EACH = 1 << 17; /* estimated, not timed */
 constexpr int64_t SMALL_BYTES = 3 << 19;
 
 /* The choice: threads of an SM, which have an element each of a small result of elements
-   below 4 bytes in one_each; estimated, not timed. */
+   below 4 bytes in one_each, or of a small gradient of scales up to MOST_SCALE in
+   few_elements; estimated, not timed. */
 constexpr int64_t THREADS_OF_SM = 2048;
+constexpr float MOST_SCALE = 3;
 
 enum { DY_PACKS = 4 }; /* backward aligned_rows: packs in flight before they add */
 
