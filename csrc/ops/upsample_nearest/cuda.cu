@@ -208,7 +208,7 @@ choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
         return &backward_variants[WHOLE_SCALES];
     }
     if (!is_moved && has_small_boxes(call)) {
-        GPO_SAY(why, "few_elements, which waits once, as all its threads run at once");
+        GPO_SAY(why, "few_elements, which waits once, in a wave or two of threads");
         return &backward_variants[FEW_ELEMENTS];
     }
     if (takes_any_rows(call) && !is_moved && takes_contiguous_rows(call)) {

@@ -28,7 +28,7 @@ constexpr int64_t SMALL_BYTES = 3 << 19;
 
 /* The choice: threads of an SM, which have an element each of a small result of elements
    below 4 bytes in one_each, or of a small gradient of scales up to MOST_SCALE in
-   few_elements; estimated, not timed. */
+   few_elements, whose 48 registers leave room for 1,280 at once; estimated, not timed. */
 constexpr int64_t THREADS_OF_SM = 2048;
 constexpr float MOST_SCALE = 3;
 

@@ -29,7 +29,7 @@ __launch_bounds__(BLOCK)
         const column_range h = columns_of(height, static_cast<int>(w.at.h));
         const T *const y = static_cast<const T *>(p.from) + at;
         static_cast<T *>(p.to)[static_cast<int64_t>(w.number) * walk.units + w.unit] =
-            stored_as<T>(sum_of_box(p, y, w.at, d, h, columns));
+            stored_as<T>(sum_of_box<NEAR_COLUMNS>(p, y, w.at, d, h, columns));
         next_row(walk, w);
     }
 }

@@ -1,10 +1,10 @@
 /*
  * backward_few_elements.cu  Small gradients at any scale: an element of dx for each thread.
- * contiguous_rows copies a box, makes tables and waits for both before it adds; where all
- * threads run at once, each finds its own box in less time, by multiplications and three
+ * contiguous_rows copies a box, makes tables and waits for both before it adds; where the
+ * threads are a wave or two, each finds its own box in less time, by multiplications and three
  * steps from the quotient.
  * Cost:  five divisions by multiplication and six ends of axes for each element; loads of
- *        single elements, mostly from L1, up to 8 in flight.
+ *        single elements, mostly from L1, up to 4 in flight.
  */
 #include "../tiles.cuh"
 
@@ -46,7 +46,7 @@ __launch_bounds__(BLOCK)
     const T *const y = static_cast<const T *>(p.from) + w.first * p.stride[UPSAMPLE_W] +
                        c * p.stride[UPSAMPLE_I];
     static_cast<T *>(p.to)[i] =
-        stored_as<T>(sum_of_box(p, y, at, d, h, w.end - w.first));
+        stored_as<T>(sum_of_box<2>(p, y, at, d, h, w.end - w.first));
 }
 
 template <typename T>
