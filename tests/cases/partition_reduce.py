@@ -139,7 +139,8 @@ def partition_reduce_expect(sample: Sample) -> Expected:
 
 def partition_reduce_floats() -> Iterator[Sample]:
     for dtype in DTYPES[2:]:
-        for n, bits in ((6, (1,)), (12, (0, 5)), (12, (11, 3)), (16, (2, 9, 14)), (17, ())):
+        sets = ((6, (1,)), (12, (0, 5)), (12, (11, 3)), (16, (2, 9, 14)), (17, ()))
+        for n, bits in (*sets, (10, (0, 1, 3, 4, 5, 7, 9)), (12, (*range(2, 8), 9, 10, 11))):
             for layout in ("C", "offset") if n == 12 else ("C",):
                 options: tuple[tuple[str, Any], ...] = (("bits", bits),)
                 if layout == "offset":

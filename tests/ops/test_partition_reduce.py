@@ -378,17 +378,47 @@ def test_lanes_of_one_output_queue_at_its_address() -> None:
 
 @needs_sim
 def test_short_loops_take_sums_of_few_elements() -> None:
-    """4096 float32: a warp's load spans 7 bits of an index, 5 are above."""
-    x = np.ones(4096, np.float32)
-    for kept, variant in (((7, 8), "v3"), ((7, 8, 9), "short_loops")):
+    """2^17 float32: a warp's load spans 7 bits of an index, 10 are above."""
+    x = np.ones(1 << 17, np.float32)
+    many = tuple(range(7, 15))
+    for kept, variant in (((7, 8), "v3"), (many, "short_loops")):
         row = gpuopt.explain("partition_reduce", x, kept, backend="sim")[0]
         assert row["variant"] == variant
         with_v3 = profile("partition_reduce", x, kept, variant="v3")
         assert any(f"partition_reduce_{variant}" in k.kernel for k in with_v3)
     with pytest.raises(gpuopt.VariantError, match="short_loops"):
         partition_reduce(x, (7, 8), backend="sim", variant="short_loops")
-    got = partition_reduce(x, (7, 8, 9), backend="sim", variant="short_loops")
-    assert got.tolist() == [512] * 8
+    got = partition_reduce(x, many, backend="sim", variant="short_loops")
+    assert got.tolist() == [512] * 256
+
+
+@needs_sim
+def test_few_sums_takes_sums_of_many_elements() -> None:
+    x = np.ones(1 << 16, np.float32)
+    for kept, variant in (((7, 2, 1, 0), "few_sums"), (range(9), "few_sums"),
+                          (range(10), "v3"), ((3, 4, 5), "v3")):  # fmt: skip
+        row = gpuopt.explain("partition_reduce", x, tuple(kept), backend="sim")[0]
+        assert row["variant"] == variant, kept
+    for kept in (range(10), (3, 4, 5)):
+        with pytest.raises(gpuopt.VariantError, match="few_sums"):
+            partition_reduce(x, tuple(kept), backend="sim", variant="few_sums")
+
+
+@needs_sim
+@pytest.mark.parametrize("dtype", ["int32", "float16", "float32", "float64", "c8", "c16"])
+def test_few_sums_of_one_to_many_elements(dtype: str) -> None:
+    """Sums of 1 to 4096 elements, kept bits in any order; x off 16 bytes or with gaps."""
+    rng = np.random.default_rng(9)
+    for n, kept in ((0, ()), (4, (1, 3, 0, 2)), (8, ()), (9, (8,)), (10, (2, 3)), (12, (11,)),
+                    (12, ()), (13, (5, 0)), (14, (13, 1, 7, 4, 0, 2))):  # fmt: skip
+        memory = rng.integers(0, 3, 2 << n).astype(dtype_of(dtype))
+        for x in (memory[: 1 << n], memory[1 : 1 + (1 << n)], memory[::-2][: 1 << n]):
+            for square in (False, True):
+                options = {"bits": kept, "square": square}
+                wanted = ref.partition_reduce(x.astype("f4") if dtype == "float16" else x,
+                                              **options)  # fmt: skip
+                got = partition_reduce(x, **options, backend="sim", variant="few_sums")
+                np.testing.assert_array_equal(got, wanted.astype(got.dtype))
 
 
 @needs_sim
@@ -405,6 +435,63 @@ def test_short_loops_of_few_tiles_and_of_many(dtype: str) -> None:
                     part = x[start : start + (1 << order)]
                     got = partition_reduce(part, bits, backend="sim", variant="short_loops")
                     np.testing.assert_array_equal(got, ref.partition_reduce(part, bits))
+
+
+@needs_sim
+@pytest.mark.parametrize("dtype", ["int32", "float16", "float32", "float64", "c8", "c16"])
+def test_few_bits_with_packs_and_without(dtype: str) -> None:
+    """Bits within a pack, a sector and above, up to four; x and out off 16 bytes, too."""
+    rng = np.random.default_rng(8)
+    for n, summed in ((1, (0,)), (9, (8,)), (11, (0, 3, 4, 9)), (13, (4, 5, 12)), (15, (6,))):
+        memory = rng.integers(0, 3, 3 << n).astype(dtype_of(dtype))
+        bits = tuple(b for b in range(n) if b not in summed)
+        for x in (memory[: 1 << n], memory[1 : 1 + (1 << n)], memory[::-2][: 1 << n]):
+            for square in (False, True):
+                options = {"bits": bits, "square": square}
+                wanted = ref.partition_reduce(x, **options)
+                out = np.empty(wanted.size + 1, wanted.dtype)[1:]
+                where = {"backend": "sim", "variant": "few_bits"}
+                np.testing.assert_array_equal(partition_reduce(x, **options, **where), wanted)
+                partition_reduce(x, **options, out=out, **where)
+                np.testing.assert_array_equal(out, wanted)
+
+
+@needs_sim
+def test_few_bits_takes_ascending_sums_of_few_elements() -> None:
+    x = np.ones(1 << 12, np.float32)
+    for summed, variant in (((3,), "few_bits"), ((1, 4, 8, 11), "few_bits")):
+        kept = [b for b in range(12) if b not in summed]
+        row = gpuopt.explain("partition_reduce", x, kept, backend="sim")[0]
+        assert row["variant"] == variant
+    for kept in ([*range(12)], [*range(7)], [1, 0, *range(2, 10)]):
+        row = gpuopt.explain("partition_reduce", x, kept, backend="sim")[0]
+        assert row["variant"] != "few_bits"
+        with pytest.raises(gpuopt.VariantError, match="few_bits"):
+            partition_reduce(x, kept, backend="sim", variant="few_bits")
+
+
+@needs_sim
+def test_few_bits_of_many_sums_reads_whole_sectors() -> None:
+    """A bit within a sector is summed by few_bits where its threads all run at once."""
+    x = np.broadcast_to(np.float32(1), (1 << 24,))
+    assert (
+        gpuopt.explain("partition_reduce", x, [*range(23)], backend="sim")[0]["variant"]
+        != "few_bits"
+    )
+    x = np.zeros(1 << 21, np.float32)
+    for bit, variant in ((2, "short_loops"), (3, "few_bits"), (20, "few_bits")):
+        kept = [b for b in range(21) if b != bit]
+        row = gpuopt.explain("partition_reduce", x, kept, backend="sim")[0]
+        assert row["variant"] == variant, bit
+
+
+@needs_sim
+def test_index_beyond_32_bits_in_few_bits(last_blocks: Any) -> None:
+    x = np.broadcast_to(np.float32(1), (1 << 33,))
+    last_blocks((1 << 29) // 256 - 2)
+    kept = tuple(b for b in range(33) if b not in (0, 14, 20, 31))
+    got = partition_reduce(x, kept, backend="sim", variant="few_bits")
+    assert (got[-512:] == 16).all()
 
 
 @needs_sim

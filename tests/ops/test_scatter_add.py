@@ -34,7 +34,10 @@ def variants() -> list[tuple[str, str]]:
     ]
 
 
-each_variant = pytest.mark.parametrize(("backend", "variant"), variants())
+# Tests of every variant call with any dtype, and with out=, which ascending does not take.
+each_variant = pytest.mark.parametrize(
+    ("backend", "variant"), [(b, name) for b, name in variants() if name != "ascending"]
+)
 RUNGS = [name for backend, name in variants() if backend == "sim"]
 each_rung = pytest.mark.parametrize("rung", RUNGS)
 
@@ -229,7 +232,7 @@ def test_deterministic_picks_a_rung_that_is() -> None:
     assert chosen(100_000, 100_000, deterministic=True) == "v4"
     assert chosen(90_000, 100_000, "int32", deterministic=True) == "long_result"
     assert chosen(1000, 100_000) == "v1"
-    assert chosen(10_000, 4097) == chosen(512 * 8192 + 1, 1) == "long_result"
+    assert chosen(10_000, 4097) == chosen(512 * 8192 + 1, 1, "float64") == "long_result"
     assert chosen(1000, 4096, deterministic=True) == "one_launch"
     assert chosen(1000, 4096, "int32", deterministic=True) == "one_table"
     assert chosen(1000, 4096) == chosen(512 * 8192, 1) == "one_table"
@@ -505,6 +508,81 @@ def test_lanes_of_one_place_anywhere(variant: str, dtype: str) -> None:
     )
 
 
+@pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int32", "complex128"])
+def test_long_result_joins_the_hot_places_of_a_block(dtype: str) -> None:
+    """A third of the elements want one place, others may share its slot; also in ranges."""
+    from gpuopt.lab.profile import profile
+
+    rng = np.random.default_rng(6)
+    for n, size, hot in ((511, 5000, 4999), (5000, 5000, 0), (5000, 98_305, 98_304)):
+        index = rng.integers(0, size, n)
+        index[rng.random(n) < 0.3] = hot
+        values = rng.integers(-9, 10, n).astype(dtype)
+        options: dict[str, Any] = {"backend": "sim", "variant": "long_result"}
+        want = ref.scatter_add(values, index, size)
+        np.testing.assert_array_equal(scatter_add(values, index, size, **options), want)
+    x = np.ones(n, np.float32)
+    index[index != hot] %= 5000
+    table = profile("scatter_add", x, index, 98_304 + 1, variant="long_result")
+    assert all(k.races == 0 for k in table)
+
+
+@pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_ascending_sums_runs_and_leaves_other_indices(dtype: str) -> None:
+    """Runs of 32 and 33, in order and not; an index that is negative or out of bounds."""
+    rng = np.random.default_rng(9)
+    options: dict[str, Any] = {"backend": "sim", "variant": "ascending"}
+    for n, size in ((1, 1), (2, 31), (700, 1001), (3000, 5000), (3000, 98_306), (900, 20)):
+        ordered = np.sort(rng.integers(0, size, n))
+        runs = np.sort(np.repeat(rng.permutation(size), 33)[: n - n % 33 or n])
+        turned = ordered.copy()
+        turned[[0, -1]] = turned[[-1, 0]]
+        ends = ordered.copy()
+        ends[0] = -size
+        for index in (ordered, runs, runs[np.arange(len(runs)) % 33 > 0], turned, ends):
+            for index_dtype in (np.int64, np.int32):
+                values = rng.integers(-9, 10, len(index)).astype(dtype_of(dtype))
+                want = ref.scatter_add(values, index, size)
+                memory = np.repeat(index.astype(index_dtype), 2)
+                got = scatter_add(values, memory[::2], size, **options)
+                np.testing.assert_array_equal(got, want)
+    out = np.full(size + 1, 5, values.dtype)[1:]
+    scatter_add(values, index, size, "clip", out=out, **options)
+    np.testing.assert_array_equal(out, ref.scatter_add(values, index, size, "clip"))
+    with pytest.raises(gpuopt.VariantError, match="ascending"):
+        scatter_add(values, index, size, out=out, **options)
+    index[-1] = size
+    with pytest.raises(IndexError, match=f"position {len(index) - 1} "):
+        scatter_add(values, index, size, **options)
+    index[-1] = 0
+    np.testing.assert_array_equal(
+        scatter_add(values, index, size, **options), ref.scatter_add(values, index, size)
+    )
+
+
+@pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
+def test_ascending_rounds_once() -> None:
+    """A run of 1 and 31 addends below half of its unit, which float32 sums would lose."""
+    values = np.tile(np.array([1, *[2.0**-25] * 31], np.float32), 40)
+    index = np.repeat(np.arange(40) * 3, 32)
+    got = scatter_add(values, index, 200, backend="sim", variant="ascending")
+    assert (got[: 40 * 3 : 3] == np.float32(1 + 31 * 2.0**-25)).all()
+    assert np.count_nonzero(got) == 40
+
+
+@pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
+def test_ascending_is_for_more_places_than_elements() -> None:
+    def chosen(n: int, size: int, dtype: str = "float32") -> str:
+        values, index = np.zeros(n, dtype), np.zeros(n, np.int64)
+        return str(_core.plan("scatter_add", values, index, size, backend="sim")["variant"])
+
+    assert chosen(600_000, 1 << 20) == chosen(5000, 1 << 23, "float16") == "ascending"
+    assert chosen(800_000, 1 << 20) == chosen(600_000, 1 << 20, "float64") == "long_result"
+    assert chosen(600_000, (1 << 20) - 1) == "long_result"
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int32", "complex64", "complex128"])
 def test_v1_adds_neighbours_of_one_place_before(dtype: str) -> None:
     """Runs that end in a pack, in a lane, in a warp; some of an index out of bounds."""
@@ -533,6 +611,7 @@ GOLDEN: dict[str, tuple[int, ...]] = {
     "v3": (288, 1244, 260, 1561, 0, 0),
     "v4": (0, 0, 256, 1536, 0, 0),
     "long_result": (0, 0, 256, 1536, 128, 128),
+    "ascending": (296, 296, 24, 192, 49, 49),
     "one_launch": (2931, 4879, 317, 5196, 0, 0),
     "one_table": (41, 79, 261, 1550, 128, 128),
 }

@@ -652,12 +652,14 @@ def test_shapes_have_kernels_of_their_own() -> None:
         ((1, 2, 6, 16), 2.0, "v2", "v2"),
         ((1, 2, 6, 16), 3.0, "aligned_rows", "whole_scales"),
         ((1, 2, 6, 16), (1.0, 2.0), "aligned_rows", "aligned_rows"),
-        ((1, 2, 6, 5), 3.0, "any_rows", "whole_scales"),
-        ((1, 2, 6, 5), 1.5, "any_rows", "contiguous_rows"),
-        ((1, 2, 190), 1.5, "any_rows", "contiguous_rows"),
-        ((1, 2, 194), 1.5, "any_rows", "long_rows"),
-        ((1, 2, 6, 16), 0.5, "any_rows", "small_scales"),
-        ((1, 2, 6, 16), (0.5, 1.5), "any_rows", "contiguous_rows"),
+        ((1, 2, 6, 5), 3.0, "one_each", "whole_scales"),
+        ((1, 2, 6, 5), 1.5, "one_each", "few_elements"),
+        ((1, 2, 190), 1.5, "one_each", "few_elements"),
+        ((1, 2, 194), 1.5, "one_each", "long_rows"),
+        ((1, 2, 6, 16), 0.5, "one_each", "small_scales"),
+        ((1, 2, 6, 7), 3.3, "one_each", "contiguous_rows"),
+        ((50, 100, 25, 30), 1.1, "any_rows", "contiguous_rows"),
+        ((1, 2, 6, 16), (0.5, 1.5), "one_each", "few_elements"),
     ):
         x = whole(shape).astype(np.float16)
         y = upsample_nearest(x, scale=scale)
@@ -666,6 +668,8 @@ def test_shapes_have_kernels_of_their_own() -> None:
         back = {"scale": scale, "backend": "sim"}
         row = gpuopt.explain("upsample_nearest_backward", y, shape, **back)[0]
         assert row["variant"] == backward, (shape, scale)
+    row = gpuopt.explain("upsample_nearest", whole((1, 2, 6, 5)), scale=1.1, backend="sim")[0]
+    assert row["variant"] == "any_rows"
     with pytest.raises(gpuopt.VariantError, match="small_scales"):
         options: dict[str, Any] = {"backend": "sim", "variant": "small_scales"}
         upsample_nearest_backward(y, shape, scale=(0.5, 1.5), **options)
@@ -676,10 +680,13 @@ def test_shapes_have_kernels_of_their_own() -> None:
         options["variant"] = "whole_scales"
         upsample_nearest_backward(y, shape, scale=0.5, **options)
     wide = whole((1, 2, 9, 14))[..., ::2]  # columns that are not beside each other
-    row = gpuopt.explain(
-        "upsample_nearest_backward", wide, (1, 2, 6, 5), scale=1.5, backend="sim"
-    )[0]
-    assert row["variant"] == "any_rows"
+    for dy, shape, variant in (
+        (wide, (1, 2, 6, 5), "few_elements"),
+        (np.zeros((50, 100, 27, 66), np.int8)[..., ::2], (50, 100, 25, 30), "any_rows"),
+    ):
+        scale = 1.5 if dy is wide else 1.1
+        row = gpuopt.explain("upsample_nearest_backward", dy, shape, scale=scale, backend="sim")
+        assert row[0]["variant"] == variant
     with pytest.raises(gpuopt.VariantError, match="contiguous_rows"):
         options["variant"] = "contiguous_rows"
         upsample_nearest_backward(wide, (1, 2, 6, 5), scale=1.5, **options)
@@ -726,6 +733,84 @@ def test_small_scales_give_each_element_one_output_or_none(dtype: str, exact: bo
         np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"), str(options))
         checked += 1
     assert checked > 40
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_small_scales_that_are_powers_of_two(dtype: str, exact: bool) -> None:
+    """x 0.5, 0.25 and 1 on each axis, rows shorter and longer than a pack; not 1 / 3."""
+    rng = np.random.default_rng(13)
+    for scale in ((0.5, 0.5), (1.0, 0.25), (0.25, 0.5), (0.5, 1 / 3)):
+        for shape in ((3, 5, 7, 6), (2, 3, 4, 3), (1, 2, 9, 40), (2, 1, 33, 61)):
+            for layout in ("NCHW", "NHWC"):
+                full = shape if layout == "NCHW" else (shape[0], *shape[2:], shape[1])
+                options: dict[str, Any] = {"exact": exact, "scale": scale, "layout": layout}
+                try:
+                    out = ref.upsample_nearest(np.zeros(full, np.int8), **options).shape
+                except ValueError:
+                    continue  # a length of 0
+                dy = rng.integers(1, 99, out).astype(dtype_of(dtype))
+                want = ref.upsample_nearest_backward(dy, full, **options)
+                given = np.empty(want.size + 1, want.dtype)[1:].reshape(want.shape)
+                where = {"backend": "sim", "variant": "small_scales"}
+                got = upsample_nearest_backward(dy, full, **options, **where)
+                np.testing.assert_array_equal(got, want, str(options))
+                upsample_nearest_backward(dy, full, **options, **where, out=given)
+                np.testing.assert_array_equal(given, want, str(options))
+    for size in (2, 4, 7):
+        dy = rng.integers(1, 99, (1, 1, size)).astype(dtype_of(dtype))
+        want = ref.upsample_nearest_backward(dy, (1, 1, 4 * size), size=size, exact=exact)
+        got = upsample_nearest_backward(
+            dy, (1, 1, 4 * size), size=size, exact=exact, backend="sim", variant="small_scales"
+        )
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64", "complex64"])
+def test_few_elements_of_any_scale(dtype: str, exact: bool) -> None:
+    """Scales below and above 1 on 1 to 3 axes, both layouts, gaps in dy."""
+    rng = np.random.default_rng(14)
+    where: dict[str, Any] = {"backend": "sim", "variant": "few_elements"}
+    for case in range(40):
+        rank = case % 3 + 1
+        shape = tuple(int(n) for n in rng.integers(1, (90, 20, 8)[rank - 1], rank))
+        options: dict[str, Any] = {"exact": exact}
+        if case % 2:
+            options["scale"] = tuple(float(n) for n in rng.uniform(0.4, 3.5, rank))
+        else:
+            options["size"] = tuple(int(rng.integers(1, 3 * n + 1)) for n in shape)
+        full = (2, 3, *shape)
+        if case % 4 > 1 and rank == 2:
+            full, options["layout"] = (2, *shape, 3), "NHWC"
+        try:
+            out = ref.upsample_nearest(np.zeros(full, np.int8), **options).shape
+        except ValueError:
+            continue  # a length of 0
+        dy = rng.integers(1, 4, (*out[:-1], 2 * out[-1])).astype(dtype_of(dtype))
+        for part in (dy[..., ::2], dy[..., ::2].copy()):
+            want = ref.upsample_nearest_backward(part, full, **options)
+            got = upsample_nearest_backward(part, full, **options, **where)
+            np.testing.assert_array_equal(got, want, str(options))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex128"])
+def test_one_each_of_small_results(dtype: str) -> None:
+    """1 to 3 axes, both layouts, gaps in x, an `out` off 16 bytes."""
+    where: dict[str, Any] = {"backend": "sim", "variant": "one_each"}
+    for shape, scale in (((2, 3, 23, 17), 0.5), ((1, 2, 7, 9), (1.5, 2.7)), ((3, 5, 11), 2.0),
+                         ((2, 3, 4, 5, 6), (0.5, 2.0, 1.3))):  # fmt: skip
+        x = whole(shape, dtype)
+        for part in (x, x[:, ::2], x[..., ::-1]):
+            want = ref.upsample_nearest(part, scale=scale)
+            np.testing.assert_array_equal(upsample_nearest(part, scale=scale, **where), want)
+            out = np.empty(want.size + 1, want.dtype)[1:].reshape(want.shape)
+            upsample_nearest(part, scale=scale, out=out, **where)
+            np.testing.assert_array_equal(out, want)
+    x = whole((2, 5, 7, 3), dtype)
+    options: dict[str, Any] = {"size": (3, 9), "layout": "NHWC"}
+    want = ref.upsample_nearest(x, **options)
+    np.testing.assert_array_equal(upsample_nearest(x, **options, **where), want)
 
 
 @pytest.mark.parametrize("scale", [(4.0, 4.0), (2.0, 2.0), (3.0, 1.5)])

@@ -18,7 +18,7 @@
 
 using summed_types = gpo_types<int32_t, int64_t, f16, bf16, float, double, c64, c128>;
 
-enum { V3 = 3, SHORT_LOOPS };
+enum { V3 = 3, SHORT_LOOPS, FEW_SUMMED, FEW_KEPT_BITS };
 
 static const gpo_variant variants[] = {
     gpo_row<summed_types>("v0", "one global atomic per element",
@@ -33,6 +33,12 @@ static const gpo_variant variants[] = {
                                     RUNG(short_loops)),
               "sums over fewer than 3 bits of an index above those of a warp's load",
               has_short_loops),
+    gpo_shape(gpo_row<summed_types>("few_bits",
+                                    "a thread for each sum or 16 bytes of them",
+                                    RUNG(few_bits)),
+              "sums over 1 to 4 bits, the others in ascending order", has_few_bits),
+    gpo_shape(gpo_row<summed_types>("few_sums", "a block for each sum", RUNG(few_sums)),
+              "at most 512 sums of at most 4,096 elements", has_few_sums),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -41,6 +47,15 @@ static const gpo_variant variants[] = {
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
+    if (few_bits_pays(call)) {
+        GPO_SAY(why, "few_bits: a thread has all elements of its sums in flight");
+        return &variants[FEW_SUMMED];
+    }
+    if (few_sums_pays(call)) {
+        GPO_SAY(why,
+                "few_sums: a block for each of few sums, whose code is the shortest");
+        return &variants[FEW_KEPT_BITS];
+    }
     if (has_short_loops(call)) {
         GPO_SAY(why,
                 "short_loops: under 8 loads of a warp make a result, and no atomics");

@@ -298,11 +298,27 @@ lane_output(const int8_t *lane_to, unsigned reduced_lanes, unsigned lane, int *r
     return o;
 }
 
-/* ---- the shape kernel, for the table and for v3 (shapes/) ---- */
+/* ---- the shape kernels, for the table and for v3 (shapes/) ---- */
 
 struct short_loops {
     template <typename Term>
     static gpo_status run(gpo_call *call);
 };
+
+struct few_bits {
+    template <typename Term>
+    static gpo_status run(gpo_call *call);
+};
+
+struct few_sums {
+    template <typename Term>
+    static gpo_status run(gpo_call *call);
+};
+
+/* Whether few_bits or few_sums takes a call, and is the fastest. */
+bool has_few_bits(const gpo_call *call);
+bool few_bits_pays(const gpo_call *call);
+bool has_few_sums(const gpo_call *call);
+bool few_sums_pays(const gpo_call *call);
 
 #endif

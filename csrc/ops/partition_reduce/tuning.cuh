@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-constexpr int BLOCK = 256; /* threads of every kernel */
+constexpr int LOG_BLOCK = 8, BLOCK = 1 << LOG_BLOCK; /* threads of every kernel */
 
 /* v1: log2 of the sums of a copy; elements of a thread, if there are that many. */
 constexpr int WINDOW_BITS = 12;
@@ -21,6 +21,15 @@ constexpr int BLOCKS_PER_SM = 4;
 
 /* short_loops: lanes write runs of 2^NEAR_BITS sums; 2^LOW_LANE_BITS read 64 bytes. */
 constexpr int NEAR_BITS = 3, LOW_LANE_BITS = 2;
+
+/* few_bits: summed bits, with 16-byte packs; packs are for whole sectors; where it has a
+   thread for each sum, that many on an SM run at once. */
+constexpr int FEW_BITS = 4, FEW_BITS_PACKED = 3, SECTOR_BYTES = 32;
+constexpr int64_t THREADS_OF_SM = 2048;
+
+/* few_sums: bits of a result and summed bits, at most; the choice takes it for at least
+   LEAST_FEW of these, of at most 2^FEW_SUMS_BITS elements.  Estimated, not timed. */
+constexpr int FEW_KEPT = 9, MOST_FEW = 12, LEAST_FEW = 6, FEW_SUMS_BITS = 16;
 
 /* Reads of up to this size keep what is in L2: see reduce's notes on evict-first. */
 constexpr int64_t KEEP_L2_BYTES = static_cast<int64_t>(256) << 20;

@@ -29,7 +29,9 @@ takes_all(const gpo_call *)
     return true;
 }
 
-enum { V0, V1, V2, V3, V4, ONE_LAUNCH, ONE_TABLE, LONG_RESULT };
+using narrow_floats = gpo_types<f16, bf16, float>;
+
+enum { V0, V1, V2, V3, V4, ONE_LAUNCH, ONE_TABLE, LONG_RESULT, ASCENDING };
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "one global atomic per element (method B)",
@@ -55,6 +57,11 @@ static const gpo_variant variants[] = {
                                   "one atomic for each place of a warp's elements",
                                   SHAPE(scatter_add_long_result), "no"),
               "every call; made for sums that no shared memory holds", takes_all),
+    gpo_shape(gpo_row<narrow_floats>(
+                  "ascending", "runs of an ascending index, no sums of all places",
+                  SHAPE(scatter_add_ascending), "no"),
+              "floats below 64 bits, if out= is not given or no index is an error",
+              scatter_add_may_ascend),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -93,6 +100,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 "v1: the result fits into shared memory, and has many elements for "
                 "each place");
         return &variants[V1];
+    }
+    if (scatter_add_may_ascend(call) && plan.size >= ASCENDING_PLACES &&
+        3 * plan.n <= 2 * plan.size) {
+        GPO_SAY(why, "ascending: more places than elements, whose float64 sums an "
+                     "ascending index needs not");
+        return &variants[ASCENDING];
     }
     GPO_SAY(why, "long_result: lanes of a warp that want one place add up before they "
                  "send an atomic");

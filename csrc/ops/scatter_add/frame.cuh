@@ -253,4 +253,10 @@ scatter_add_ranges(const gpo_call *call, int64_t sum_bytes)
 template <typename T>
 gpo_status scatter_add_long_result(gpo_call *call);
 
+/* Whether ascending takes the call: floats below 64 bits, into a result of its own. */
+bool scatter_add_may_ascend(const gpo_call *call);
+
+template <typename T>
+gpo_status scatter_add_ascending(gpo_call *call);
+
 #endif

@@ -48,11 +48,11 @@ constexpr int WORTH_ADDING = 25;
  * Where the lanes of a warp have few keys, the lowest lane of each gets the sum of all
  * lanes with it.  Whether this lane's is to be added; all lanes of a warp call it, those
  * that have no element with `is_element` false.  A match of 32 keys takes some 100 cycles,
- * so it is made only where two lanes side by side have one key.
+ * so it is made only where two lanes side by side have one key.  `worth` keys are too many.
  */
 template <typename Sum>
 __device__ __forceinline__ bool
-joined_anywhere(uint32_t key, bool is_element, Sum *sum)
+joined_anywhere(uint32_t key, bool is_element, Sum *sum, int worth = WORTH_ADDING)
 {
     const unsigned lane = threadIdx.x % WARP, mine = 1u << lane;
     const bool repeats = shuffle_up(key, 1) == key && is_element && lane > 0;
@@ -62,7 +62,7 @@ joined_anywhere(uint32_t key, bool is_element, Sum *sum)
     const unsigned same = __match_any_sync(ALL_LANES, key);
     const unsigned peers = is_element ? same : mine;
     const bool leads = (peers & (mine - 1)) == 0;
-    if (__popc(__ballot_sync(ALL_LANES, leads)) >= WORTH_ADDING) {
+    if (__popc(__ballot_sync(ALL_LANES, leads)) >= worth) {
         return is_element;
     }
     /* In each round, the lanes that are left to a key are added in pairs. */

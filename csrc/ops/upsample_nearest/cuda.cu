@@ -45,8 +45,10 @@ enum {
     WHOLE_SCALES,
     SMALL_SCALES,
     CONTIGUOUS_ROWS,
-    LONG_ROWS
+    LONG_ROWS,
+    FEW_ELEMENTS
 };
+enum { ONE_EACH = ANY_ROWS + 1 }; /* forward */
 
 static const gpo_variant forward_variants[] = {
     gpo_row<every_type>("v0", "one output per thread",
@@ -62,6 +64,10 @@ static const gpo_variant forward_variants[] = {
     gpo_shape(gpo_row<every_type>("any_rows", "16 bytes of the result, across rows",
                                   RUN(upsample_nearest_any_rows, moved_as)),
               any_rows, takes_any_rows),
+    gpo_shape(gpo_row<every_type>("one_each",
+                                  "an element per thread, by multiplications",
+                                  RUN(upsample_nearest_one_each, moved_as)),
+              "up to 2^30 elements", takes_one_each),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -104,6 +110,10 @@ static const gpo_variant backward_variants[] = {
         "channels first, one axis of fewer than 2^20 elements, with gradients beside "
         "each other and rows evenly spaced",
         takes_long_rows),
+    gpo_shape(
+        gpo_row<added_types>("few_elements", "an element of dx per thread",
+                             RUN(upsample_nearest_backward_few_elements, carrier_of)),
+        "axes of fewer than 2^20 outputs, up to 2^30 elements", takes_few_elements),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -138,6 +148,26 @@ is_small(const gpo_call *call)
     return bytes >= 4 && upsample_nearest_plan_of(call)->size <= SMALL_BYTES / bytes;
 }
 
+/* Whether a thread for each element of the result runs at once. */
+static bool
+fills_one_wave(const gpo_call *call)
+{
+    return upsample_nearest_plan_of(call)->size <=
+           static_cast<int64_t>(gpo_processors(call)) * THREADS_OF_SM;
+}
+
+/* Whether a small gradient has few outputs for each of its elements. */
+static bool
+has_small_boxes(const gpo_call *call)
+{
+    const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
+    bool small = takes_few_elements(call) && fills_one_wave(call);
+    for (int k = 0; k < UPSAMPLE_SPATIAL; k++) {
+        small = small && p.axis[k].inverse * MOST_SCALE >= 1;
+    }
+    return small;
+}
+
 /* Whether most threads of long_rows have a column of dx. */
 static bool
 has_busy_columns(const gpo_call *call)
@@ -149,8 +179,13 @@ has_busy_columns(const gpo_call *call)
 static const gpo_variant *
 choose_forward(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    return choose_from(forward_variants, call,
-                       !is_small(call) && takes_aligned_rows(call), why);
+    const bool aligned = !is_small(call) && takes_aligned_rows(call);
+    if (!aligned && gpo_dtypes[call->out[0].dtype].bytes < 4 && takes_one_each(call) &&
+        !takes_doubles(call) && fills_one_wave(call)) {
+        GPO_SAY(why, "one_each, the shortest code, as all its threads run at once");
+        return &forward_variants[ONE_EACH];
+    }
+    return choose_from(forward_variants, call, aligned, why);
 }
 
 static const gpo_variant *
@@ -171,6 +206,10 @@ choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why,
                 "whole_scales sums a box of dy per thread, found without divisions");
         return &backward_variants[WHOLE_SCALES];
+    }
+    if (!is_moved && has_small_boxes(call)) {
+        GPO_SAY(why, "few_elements, which waits once, in a wave or two of threads");
+        return &backward_variants[FEW_ELEMENTS];
     }
     if (takes_any_rows(call) && !is_moved && takes_contiguous_rows(call)) {
         GPO_SAY(why,

@@ -353,4 +353,30 @@ columns_of(const upsample_axis &axis, int s)
     return {first_column(axis, s), first_column(axis, s + 1)};
 }
 
+/*
+ * The sum of a box of dy in the order of dy: slices d and rows h of row `at`, and `columns`
+ * columns, of which the first lies at y in row 0 of slice 0.  Up to COLUMNS are loaded at once.
+ */
+template <int COLUMNS, typename T>
+__device__ __forceinline__ typename sum_of<T>::type
+sum_of_box(const upsample_plan &p, const T *y, const row &at, column_range d,
+           column_range h, int columns)
+{
+    const int across = static_cast<int>(p.stride[UPSAMPLE_W]);
+    const int64_t down = p.stride[UPSAMPLE_H];
+    const int at_once = rows_at_once<COLUMNS>(columns);
+    typename sum_of<T>::type sum = {};
+    for (int l = d.first; l < d.end; l++) {
+        for (int m = h.first; m < h.end; m += at_once) {
+            const T *const from = y + row_offset(p, at, l, m);
+            const int rows = h.end - m < at_once ? h.end - m : at_once;
+            for (int x = 0; x < columns; x += COLUMNS) {
+                add_near<COLUMNS>(sum, from + x * across, down, across, rows,
+                                  columns - x);
+            }
+        }
+    }
+    return sum;
+}
+
 #endif

@@ -186,17 +186,34 @@ plan_tiles(const gpo_call *call, dx_tiles *t)
     return t->bytes <= MOST_TILE_BYTES;
 }
 
-/* Elements of a row of dy beside each other, axes of fewer than 2^20 outputs. */
+/* Axes of fewer than 2^20 outputs, and up to 2^30 elements. */
 inline bool
-has_short_axes(const upsample_nearest_plan &p)
+has_few_outputs(const upsample_nearest_plan &p)
 {
-    bool has = p.packed && p.size > 0 && p.size <= 1 << 30;
+    bool has = p.size > 0 && p.size <= 1 << 30;
     for (int k = 0; k < UPSAMPLE_SPATIAL; k++) {
         const upsample_axis &axis = p.axis[k];
         has = has && axis.in < 1 << 20 && axis.out < 1 << 20;
     }
     return has;
 }
+
+/* The same with elements of a row of dy beside each other. */
+inline bool
+has_short_axes(const upsample_nearest_plan &p)
+{
+    return p.packed && has_few_outputs(p);
+}
+
+/* Backward, few_elements. */
+inline bool
+takes_few_elements(const gpo_call *call)
+{
+    return takes_any_rows(call) && has_few_outputs(*upsample_nearest_plan_of(call));
+}
+
+template <typename T>
+gpo_status upsample_nearest_backward_few_elements(gpo_call *call);
 
 /* Backward: such axes, and rows of which a part fits into shared memory. */
 inline bool

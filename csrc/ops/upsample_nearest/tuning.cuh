@@ -26,6 +26,12 @@ constexpr int64_t ONE_ROW_EACH = 1 << 17; /* estimated, not timed */
 /* The choice: results of up to so many bytes take any_rows 0.3 to 0.6 us less. */
 constexpr int64_t SMALL_BYTES = 3 << 19;
 
+/* The choice: threads of an SM, which have an element each of a small result of elements
+   below 4 bytes in one_each, or of a small gradient of scales up to MOST_SCALE in
+   few_elements, whose 48 registers leave room for 1,280 at once; estimated, not timed. */
+constexpr int64_t THREADS_OF_SM = 2048;
+constexpr float MOST_SCALE = 3;
+
 enum { DY_PACKS = 4 }; /* backward aligned_rows: packs in flight before they add */
 
 /*

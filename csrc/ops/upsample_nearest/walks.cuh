@@ -182,6 +182,13 @@ takes_any_rows(const gpo_call *call)
     return fits_rows(*upsample_nearest_plan_of(call));
 }
 
+/* Forward, one_each: elements that 30 bits can count. */
+inline bool
+takes_one_each(const gpo_call *call)
+{
+    return takes_any_rows(call) && upsample_nearest_plan_of(call)->size <= 1 << 30;
+}
+
 /* Forward: rows of the result aligned to 16 bytes, and no fewer of them than x has. */
 inline bool
 takes_aligned_rows(const gpo_call *call)
@@ -256,6 +263,9 @@ gpo_status upsample_nearest_aligned_rows(gpo_call *call);
 
 template <typename T>
 gpo_status upsample_nearest_any_rows(gpo_call *call);
+
+template <typename T>
+gpo_status upsample_nearest_one_each(gpo_call *call);
 
 template <typename T>
 gpo_status upsample_nearest_backward_aligned_rows(gpo_call *call);

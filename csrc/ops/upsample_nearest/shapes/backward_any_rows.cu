@@ -12,7 +12,6 @@ __global__ void
 __launch_bounds__(BLOCK)
     upsample_nearest_backward_any_rows_kernel(upsample_plan p, row_walk walk)
 {
-    using V = typename sum_of<T>::type;
     const upsample_axis &depth = p.axis[0], &height = p.axis[1];
     walker w = start_walk(walk, ELEMENT_ITEMS);
     if (w.unit >= walk.units) {
@@ -23,27 +22,14 @@ __launch_bounds__(BLOCK)
     const column_range n = columns_of(p.axis[2], s);
     const int across = static_cast<int>(p.stride[UPSAMPLE_W]);
     const int columns = n.end - n.first;
-    const int at_once = rows_at_once<NEAR_COLUMNS>(columns);
-    const int64_t down = p.stride[UPSAMPLE_H];
     const int at =
         n.first * across + (e - s * inner) * static_cast<int>(p.stride[UPSAMPLE_I]);
     for (int k = 0; k < ELEMENT_ITEMS && w.number < walk.rows; k++) {
         const column_range d = columns_of(depth, static_cast<int>(w.at.d));
         const column_range h = columns_of(height, static_cast<int>(w.at.h));
-        V sum = {};
-        for (int l = d.first; l < d.end; l++) {
-            for (int m = h.first; m < h.end; m += at_once) {
-                const T *y =
-                    static_cast<const T *>(p.from) + at + row_offset(p, w.at, l, m);
-                const int rows = h.end - m < at_once ? h.end - m : at_once;
-                for (int x = 0; x < columns; x += NEAR_COLUMNS) {
-                    add_near<NEAR_COLUMNS>(sum, y + x * across, down, across, rows,
-                                           columns - x);
-                }
-            }
-        }
+        const T *const y = static_cast<const T *>(p.from) + at;
         static_cast<T *>(p.to)[static_cast<int64_t>(w.number) * walk.units + w.unit] =
-            stored_as<T>(sum);
+            stored_as<T>(sum_of_box<NEAR_COLUMNS>(p, y, w.at, d, h, columns));
         next_row(walk, w);
     }
 }
