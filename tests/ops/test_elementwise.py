@@ -641,8 +641,8 @@ def test_any_strides_of_rows(backend: str, dtype: str, checked: None) -> None:
 
 @pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
 def test_any_strides_is_for_transposed_operands_of_few_columns() -> None:
-    """A block has whole sectors of each column if there are up to 64."""
-    for columns, variant in ((4, "any_strides"), (64, "any_strides"), (65, "v0")):
+    """A block has whole sectors of each column if there are up to 128."""
+    for columns, variant in ((4, "any_strides"), (128, "any_strides"), (129, "v0")):
         x = np.zeros((20_000, columns), np.float32)
         turned = np.zeros((columns, 20_000), np.float32).T
         row = gpuopt.explain("add", x, turned, backend="sim")[0]
