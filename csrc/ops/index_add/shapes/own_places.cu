@@ -1,0 +1,182 @@
+/*
+ * own_places.cu  Some thousands of rows, in one launch without a sort.
+ * Each block owns a range of out, whose sums it has in shared memory: it reads the whole
+ * index, adds the rows that go there by shared atomics, and writes x and the sums, each
+ * rounded once.  No block waits for another, so neither a copy of x nor the sums take a
+ * launch of their own.
+ * Sums are of float32, of float64 where a destination may have more than 1,024 rows.
+ * Cost:  the index once for each block; x and out once; the source once, or with rows of
+ *        one element once for each block.
+ */
+#include "../frame.cuh"
+#include "../float64_sums.cuh"
+
+/* Sums of a block. */
+template <typename Sum>
+static constexpr int OWNED = OWNED_BYTES / sizeof(Sum);
+
+/* How a launch is shared by blocks. */
+struct index_add_owning {
+    int64_t places; /* destinations of a block */
+    divider columns;
+    unsigned ranges, tiles; /* of a slice: blocks by destinations, by columns */
+};
+
+/* ALONE: rows of one element, each loaded together with its entry. */
+template <typename T, typename Sum, bool ALONE>
+__global__ void
+__launch_bounds__(OWNING_BLOCK)
+    index_add_own_places_kernel(index_add_view<T> a, index_add_owning own)
+{
+    constexpr int EACH = OWNED<Sum> / OWNING_BLOCK; /* sums of a thread */
+    constexpr int ITEMS = ALONE ? 8 : OWNED_WIDE_ROWS / OWNING_BLOCK;
+    GPO_SHARED(Sum, sums, [OWNED<Sum>]);
+    GPO_SHARED(unsigned, list, [ALONE ? 1 : OWNED_WIDE_ROWS]); /* row, destination */
+    GPO_SHARED(int, kept, [1]);
+    const int tid = threadIdx.x, count = static_cast<int>(a.count);
+    const int columns = static_cast<int>(own.columns.by);
+    const unsigned unit = blockIdx.x / own.tiles, slice = unit / own.ranges;
+    const int64_t tile = blockIdx.x - unit * own.tiles, o = slice;
+    const int64_t begin = (unit - slice * own.ranges) * own.places;
+    const int64_t left = a.length - begin, wide = a.inner - tile * columns;
+    const int mine = static_cast<int>(left < own.places ? left : own.places);
+    const int across = static_cast<int>(wide < columns ? wide : columns);
+    const int64_t at = (o * a.length + begin) * a.inner + tile * columns;
+    const T *const from = a.source + o * a.by_outer + tile * columns * a.by_inner;
+
+    T old[EACH];
+    int64_t to[EACH]; /* -1: none */
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        const int e = j * OWNING_BLOCK + tid;
+        const int k = own.columns.narrow(e), c = e - k * columns;
+        to[j] = k < mine && c < across ? at + k * a.inner + c : -1;
+        old[j] = to[j] >= 0 ? a.base[to[j]] : T{};
+        sums[e] = 0;
+    }
+    if (tid == 0) {
+        kept[0] = 0;
+    }
+    __syncthreads();
+    for (int first = 0; first < count; first += ITEMS * OWNING_BLOCK) {
+        int64_t entry[ITEMS];
+        T v[ITEMS];
+#pragma unroll
+        for (int j = 0; j < ITEMS; j++) {
+            const int s = first + j * OWNING_BLOCK + tid;
+            if (s < count) {
+                entry[j] = entry_of(a.index, s);
+                if constexpr (ALONE) {
+                    v[j] = from[s * a.by_row];
+                }
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < ITEMS; j++) {
+            const int s = first + j * OWNING_BLOCK + tid;
+            const int64_t k =
+                s < count ? destination_of(a.index, entry[j], s) - begin : -1;
+            if (k >= 0 && k < mine) {
+                if constexpr (ALONE) {
+                    atomic_add(&sums[k], index_add_term<Sum>(v[j], a));
+                }
+                else {
+                    list[atomicAdd(&kept[0], 1)] =
+                        static_cast<unsigned>(s) << 16 | static_cast<unsigned>(k);
+                }
+            }
+        }
+    }
+    if constexpr (!ALONE) {
+        __syncthreads();
+        const int n = kept[0] * columns;
+#pragma unroll 4
+        for (int i = tid; i < n; i += OWNING_BLOCK) {
+            const int r = own.columns.narrow(i), c = i - r * columns;
+            if (c < across) {
+                const unsigned row = list[r];
+                const T v = from[(row >> 16) * a.by_row + c * a.by_inner];
+                atomic_add(&sums[(row & 0xffff) * columns + c],
+                           index_add_term<Sum>(v, a));
+            }
+        }
+    }
+    __syncthreads();
+    if (a.verdict != nullptr && *a.verdict != NONE_BAD) {
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        const Sum sum = sums[j * OWNING_BLOCK + tid];
+        if (to[j] >= 0 && (sum != 0 || a.base != a.out)) {
+            const Sum both = static_cast<Sum>(value_of(old[j])) + sum;
+            if constexpr (is_same<T, double>) {
+                a.out[to[j]] = sum != 0 ? both : old[j];
+            }
+            else {
+                a.out[to[j]] =
+                    sum != 0 ? stored_as<T>(static_cast<float>(both)) : old[j];
+            }
+        }
+    }
+}
+
+/* Ranges of a multiple of whole rows; fewer columns where blocks would be few. */
+template <typename Sum>
+static index_add_owning
+owning_of(const index_add_plan &plan)
+{
+    constexpr int64_t WIDEST = 512, BLOCKS = 32, NARROWEST = 4;
+    const auto blocks = [&](int64_t columns) {
+        return plan.outer * ceil_div(plan.inner, columns) *
+               ceil_div(plan.length, OWNED<Sum> / columns);
+    };
+    int64_t columns = plan.inner < WIDEST ? plan.inner : WIDEST;
+    while (columns > NARROWEST && blocks(columns) < BLOCKS) {
+        columns = ceil_div(columns, 2);
+    }
+    const int64_t places = OWNED<Sum> / columns;
+    return {places, divider_of(columns),
+            static_cast<unsigned>(ceil_div(plan.length, places)),
+            static_cast<unsigned>(ceil_div(plan.inner, columns))};
+}
+
+struct index_add_owners {
+    static constexpr index_add_traits TRAITS = {false, true, true, false};
+
+    template <typename T, typename Sum>
+    static gpo_status launch(gpo_call *call, const index_add_view<T> &a)
+    {
+        const index_add_owning own = owning_of<Sum>(*index_add_plan_of(call));
+        const dim3 grid(static_cast<unsigned>(a.outer * own.ranges * own.tiles));
+        return a.inner == 1
+                   ? GPO_LAUNCH(call, grid, OWNING_BLOCK, 0,
+                                (index_add_own_places_kernel<T, Sum, true>), a, own)
+                   : GPO_LAUNCH(call, grid, OWNING_BLOCK, 0,
+                                (index_add_own_places_kernel<T, Sum, false>), a, own);
+    }
+
+    template <typename T>
+    static gpo_status run(gpo_call *call, const index_add_view<T> &a)
+    {
+        if constexpr (is_same<T, double>) {
+            return launch<T, double>(call, a);
+        }
+        else {
+            return index_add_float32_does(call) ? launch<T, float>(call, a)
+                                                : launch<T, double>(call, a);
+        }
+    }
+};
+
+template <typename T>
+gpo_status
+index_add_own_places(gpo_call *call)
+{
+    return index_add_with<index_add_owners, T>(call);
+}
+
+template gpo_status index_add_own_places<f16>(gpo_call *call);
+template gpo_status index_add_own_places<bf16>(gpo_call *call);
+template gpo_status index_add_own_places<float>(gpo_call *call);
+template gpo_status index_add_own_places<double>(gpo_call *call);
