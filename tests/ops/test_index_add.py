@@ -572,6 +572,7 @@ def test_shape_kernels(
         "one_launch": count <= 4096,
         "own_places": count <= 4096 or width == 1,
         "joined_sums": width <= 16,
+        "one_by_one": True,
     }[variant]
     if backend == "sim":
         configure(checks=True, schedule="shuffle")

@@ -84,6 +84,13 @@ takes_own_places(const gpo_call *call)
 }
 
 static bool
+takes_one_by_one(const gpo_call *call)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    return plan.outer == 1 && plan.count * plan.inner < INT64_C(1) << 31;
+}
+
+static bool
 takes_joined_sums(const gpo_call *call)
 {
     const index_add_plan &plan = *index_add_plan_of(call);
@@ -103,7 +110,8 @@ enum {
     FEW_ROWS,
     ONE_LAUNCH,
     OWN_PLACES,
-    JOINED_SUMS
+    JOINED_SUMS,
+    ONE_BY_ONE
 };
 
 static const gpo_variant variants[] = {
@@ -143,12 +151,16 @@ static const gpo_variant variants[] = {
     gpo_shape(gpo_row<all_floats>("own_places",
                                   "each block sums the rows of its own destinations",
                                   SHAPE(index_add_own_places), "no"),
-              "at most 4,096 rows (32,768 of one element) and 2^21 elements of x",
+              "at most 4,096 rows (65,536 of one element) and 2^21 elements of x",
               takes_own_places),
     gpo_shape(gpo_row<narrow_floats>("joined_sums",
                                      "sums in float64 or float32, from joined lanes",
                                      SHAPE(index_add_joined_sums), "no"),
               "rows of at most 16 elements, or 16-bit floats", takes_joined_sums),
+    gpo_shape(gpo_row<atomic_types>("one_by_one",
+                                    "one atomic per element, without divisions",
+                                    SHAPE(index_add_one_by_one), "no"),
+              "one slice of less than 2^31 elements", takes_one_by_one),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -266,10 +278,14 @@ struct index_add_times {
     double v0, short_rows, v2;
 };
 
+/* By so much short_rows must be faster where nearby rows are not sorted: estimates of
+   skewed ones are rough. */
+constexpr double SURE = 1.3;
+
 static index_add_times
 times_of_atomics(const gpo_call *call, const index_add_plan &plan)
 {
-    constexpr double V0 = 15, JOIN = 16, TABLE = 18, FLUSH = 4000, HOT_TABLE = 1500;
+    constexpr double V0 = 15, JOIN = 13, TABLE = 18, FLUSH = 4000, HOT_TABLE = 1500;
     constexpr double STARTS_SHORT = 0.5e6, STARTS_V2 = 3e6;
     const double n = static_cast<double>(plan.outer * plan.count * plan.inner);
     const double sums = static_cast<double>(plan.outer * plan.length * plan.inner);
@@ -286,7 +302,7 @@ times_of_atomics(const gpo_call *call, const index_add_plan &plan)
 static double
 time_of_joined_sums(const gpo_call *call, const index_add_plan &plan)
 {
-    constexpr double JOIN = 8, BYTE = 0.2;
+    constexpr double JOIN = 5, BYTE = 0.2;
     const int64_t sum_bytes =
         index_add_float32_does(call) ? sizeof(float) : sizeof(double);
     const double ranges = static_cast<double>(index_add_ranges(call, sum_bytes));
@@ -314,21 +330,30 @@ static bool
 own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
                 bool one_by_one)
 {
-    constexpr int64_t MOST_OF_ONE = 64, FOR_COPY = 100 << 10, FOR_SUMS = 400 << 10;
-    const int64_t most = index_add_most(call);
+    constexpr int64_t IN_TURN = 64, MINE = 4096, FOR_COPY = 100 << 10,
+                      FOR_SUMS = 400 << 10;
+    const int64_t most = index_add_most(call), warps = ceil_div(plan.count, WARP);
+    const bool joins = plan.inner == 1 && index_add_joins_lanes(call);
+    const int64_t in_turn = joins && warps < most ? warps : most;
     if (plan.is_deterministic || variants[OWN_PLACES].run[dtype] == nullptr ||
-        !index_add_fits_own_places(plan) || most == 0 || most > MOST_OF_ONE ||
+        !index_add_fits_own_places(plan) || most == 0 ||
+        in_turn > (one_by_one ? IN_TURN : 2 * IN_TURN) ||
         (one_by_one && is_in_place(plan))) {
         return false;
     }
     const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
-    const int64_t elements = plan.outer * plan.inner * plan.length;
-    const int64_t of_row = (plan.is_wide ? 8 : 4) + (plan.inner == 1 ? bytes : 0);
     const int64_t sum_bytes = bytes == 8 ? sizeof(double) : sizeof(float);
-    const int64_t blocks = ceil_div(elements * sum_bytes, OWNED_BYTES);
+    const int64_t places = plan.outer * plan.inner * plan.length;
+    const int64_t parts = ceil_div(places, OWNED_AT_LEAST);
+    const int64_t wanted = index_add_owning_blocks(call);
+    const int64_t least = parts < wanted ? parts : wanted;
+    const int64_t whole = ceil_div(places * sum_bytes, OWNED_BYTES);
+    const int64_t blocks = whole > least ? whole : least;
     const int64_t turns = ceil_div(blocks, gpo_processors(call));
-    const int64_t mine = plan.count * plan.inner / blocks * bytes; /* of the source */
-    return turns * plan.count * of_row + mine <= (one_by_one ? FOR_COPY : FOR_SUMS);
+    const int64_t mine = plan.count * plan.inner / blocks; /* of the source */
+    const int64_t of_row = (plan.is_wide ? 8 : 4) + (plan.inner == 1 ? bytes : 0);
+    const int64_t read = turns * (plan.count * of_row + mine * bytes);
+    return mine <= MINE && read <= (one_by_one ? FOR_COPY : FOR_SUMS);
 }
 
 /*
@@ -384,6 +409,10 @@ float32_tables_pay(const gpo_call *call, const index_add_plan &plan)
            ceil_div(t.rows, t.copies) + t.copies + t.slices <= INDEX_ADD_FEW_ROWS;
 }
 
+/* few_destinations: 65,536 rows of 576 float32 into 17, skewed, 293 us on an H100. */
+constexpr double STARTS_TABLES = 12e6, OF_TABLES = 8;
+constexpr int64_t TABLE_LANES = 8;
+
 /*
  * For floats below float64 where more than a few rows may share a destination, and
  * always for 16-bit floats: sums by a sort or in float64, whose error does not grow
@@ -393,6 +422,14 @@ static const gpo_variant *
 choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
                char why[GPO_MESSAGE])
 {
+    const index_add_times times = times_of_atomics(call, plan);
+    if (index_add_joins_lanes(call) && plan.dtype == GPO_F32 &&
+        plan.outer * plan.count * plan.inner <= JOINED_FLOATS &&
+        (!is_hot || times.short_rows < SURE * times.v2)) {
+        GPO_SAY(why, "at most 1,000 warps, each of which sends one float32 sum to a "
+                     "destination: short_rows");
+        return &variants[SHORT_ROWS];
+    }
     if (is_hot && float32_tables_pay(call, plan)) {
         GPO_SAY(why,
                 "%d rows and more for each destination: v2 sums at most %d at once "
@@ -400,7 +437,11 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
                 static_cast<int>(MANY_ROWS), INDEX_ADD_FEW_ROWS);
         return &variants[V2];
     }
-    if (is_hot && plan.inner * plan.length * 8 <= gpo_shared_room(call)) {
+    const double elements = static_cast<double>(plan.outer * plan.count * plan.inner);
+    const bool sorts = /* a lane for a column: tables wait where few rows are hot */
+        plan.inner >= TABLE_LANES &&
+        time_of_v4(plan) * SURE < STARTS_TABLES + OF_TABLES * elements;
+    if (is_hot && !sorts && plan.inner * plan.length * 8 <= gpo_shared_room(call)) {
         const gpo_variant *const wide = wide_for(call, false);
         GPO_SAY(why, "many rows for each of few destinations: %s sums them in float64",
                 wide->name);
@@ -506,6 +547,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return choose_bounded(call, plan, is_hot, why);
     }
     const bool half = is_half(dtype);
+    const gpo_variant *const one = &variants[takes_one_by_one(call) ? ONE_BY_ONE : V0];
     if (!half && row >= WIDE && plan.outer * plan.count * row >= LARGE) {
         GPO_SAY(why,
                 "%d MiB of rows of %d bytes and more: v4 sorts for less than the "
@@ -514,22 +556,25 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[V4];
     }
     const bool small = plan.outer * plan.count * plan.inner <= FOR_V0;
-    if (half && plan.inner <= SHORT_ROW && (small || plan.inner % 8 != 0)) {
+    if (half && plan.inner <= SHORT_ROW && plan.inner % 8 != 0 &&
+        !(small && takes_one_by_one(call))) {
         GPO_SAY(why, "16-bit floats, short rows for as many destinations: short_rows "
                      "adds them in pairs");
         return &variants[SHORT_ROWS];
     }
     const index_add_times times = times_of_atomics(call, plan);
-    if (index_add_joins_lanes(call) && times.short_rows < times.v0 &&
-        (!is_hot || times.short_rows < times.v2)) {
+    const bool near = 2 * index_add_behind(call) >= INDEX_ADD_BEHIND_PARTS;
+    if (index_add_joins_lanes(call) &&
+        times.short_rows * (near ? 1 : SURE) < times.v0 &&
+        (!is_hot || times.short_rows * SURE < times.v2)) {
         GPO_SAY(why, "neighbours share destinations: lanes of short_rows send one sum");
         return &variants[SHORT_ROWS];
     }
     const bool is_known_hot =
         index_add_most(call) > 0 ? times.v0 > times.v2 : plan.count > HOT_FOR_V0;
     if (small && !(is_hot && is_known_hot)) {
-        GPO_SAY(why, "few elements: v0, whose kernel is the shortest");
-        return &variants[V0];
+        GPO_SAY(why, "few elements: %s, whose kernel is the shortest", one->name);
+        return one;
     }
     if ((row >= WARP_WIDE || bytes == 8) &&
         time_of_one(call, plan) > 2 * time_of_v4(plan)) {
@@ -540,9 +585,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return sorted;
     }
     if (row >= WARP_WIDE && bytes == 8) {
-        GPO_SAY(why, "8-byte elements, which no atomic adds in pairs: v0, whose lanes "
-                     "take neighbours");
-        return &variants[V0];
+        GPO_SAY(why,
+                "8-byte elements, which no atomic adds in pairs: lanes of %s "
+                "take neighbours",
+                one->name);
+        return one;
     }
     const int64_t warps = static_cast<int64_t>(gpo_processors(call)) * WARPS_AT_LEAST;
     if (row >= WARP_WIDE && plan.outer * plan.count < warps) {
@@ -573,12 +620,16 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[V2];
     }
     if (plan.inner == 1) {
-        GPO_SAY(why, "rows of one element: v0, there is nothing to pack");
-        return &variants[V0];
+        GPO_SAY(why, "rows of one element: %s, there is nothing to pack", one->name);
+        return one;
     }
     if (bytes == 8) {
-        GPO_SAY(why, "8-byte elements: v0, no atomic adds two");
-        return &variants[V0];
+        GPO_SAY(why, "8-byte elements: %s, no atomic adds two", one->name);
+        return one;
+    }
+    if (!half && row % 16 != 0) {
+        GPO_SAY(why, "rows that are no whole packs of 16 bytes: %s", one->name);
+        return one;
     }
     GPO_SAY(why, "short rows: v1 takes 16 bytes a thread");
     return &variants[V1];

@@ -170,6 +170,9 @@ gpo_status index_add_own_places(gpo_call *call);
 template <typename T>
 gpo_status index_add_joined_sums(gpo_call *call);
 
+template <typename T>
+gpo_status index_add_one_by_one(gpo_call *call);
+
 /* Whether one_launch takes the call. */
 inline bool
 index_add_is_few(const gpo_call *call)
@@ -203,6 +206,14 @@ index_add_fits_own_places(const index_add_plan &plan)
     return plan.count > 0 && plan.count <= most && plan.length > 0 &&
            plan.outer * plan.inner > 0 &&
            plan.outer * plan.inner * plan.length <= OWNED_PLACES;
+}
+
+/* So many blocks it should have, as far as there are sums enough for them. */
+inline int64_t
+index_add_owning_blocks(const gpo_call *call)
+{
+    const int64_t processors = gpo_processors(call);
+    return processors < OWNING_BLOCKS ? processors : OWNING_BLOCKS;
 }
 
 #endif

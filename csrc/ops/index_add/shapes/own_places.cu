@@ -10,6 +10,7 @@
  */
 #include "../frame.cuh"
 #include "../float64_sums.cuh"
+#include "../lanes.cuh"
 
 /* Sums of a block. */
 template <typename Sum>
@@ -20,6 +21,7 @@ struct index_add_owning {
     int64_t places; /* destinations of a block */
     divider columns;
     unsigned ranges, tiles; /* of a slice: blocks by destinations, by columns */
+    bool joins;             /* rows of one element: lanes with one destination */
 };
 
 /* ALONE: rows of one element, each loaded together with its entry. */
@@ -60,7 +62,7 @@ __launch_bounds__(OWNING_BLOCK)
     __syncthreads();
     for (int first = 0; first < count; first += ITEMS * OWNING_BLOCK) {
         int64_t entry[ITEMS];
-        T v[ITEMS];
+        T v[ITEMS] = {};
 #pragma unroll
         for (int j = 0; j < ITEMS; j++) {
             const int s = first + j * OWNING_BLOCK + tid;
@@ -76,14 +78,22 @@ __launch_bounds__(OWNING_BLOCK)
             const int s = first + j * OWNING_BLOCK + tid;
             const int64_t k =
                 s < count ? destination_of(a.index, entry[j], s) - begin : -1;
-            if (k >= 0 && k < mine) {
-                if constexpr (ALONE) {
-                    atomic_add(&sums[k], index_add_term<Sum>(v[j], a));
+            const bool is_mine = k >= 0 && k < mine;
+            if constexpr (ALONE) {
+                Sum term = index_add_term<Sum>(v[j], a);
+                bool sends = is_mine;
+                if (own.joins) { /* the same in all threads */
+                    sends = index_add_joined(is_mine ? static_cast<unsigned>(k) : ~0u,
+                                             &term) &&
+                            is_mine;
                 }
-                else {
-                    list[atomicAdd(&kept[0], 1)] =
-                        static_cast<unsigned>(s) << 16 | static_cast<unsigned>(k);
+                if (sends) {
+                    atomic_add(&sums[k], term);
                 }
+            }
+            else if (is_mine) {
+                list[atomicAdd(&kept[0], 1)] =
+                    static_cast<unsigned>(s) << 16 | static_cast<unsigned>(k);
             }
         }
     }
@@ -121,24 +131,34 @@ __launch_bounds__(OWNING_BLOCK)
     }
 }
 
-/* Ranges of a multiple of whole rows; fewer columns where blocks would be few. */
+/*
+ * As many whole rows as a block's sums take; fewer, and in the end fewer columns, where
+ * blocks would be few.
+ */
 template <typename Sum>
 static index_add_owning
-owning_of(const index_add_plan &plan)
+owning_of(const gpo_call *call)
 {
-    constexpr int64_t WIDEST = 512, BLOCKS = 32, NARROWEST = 4;
-    const auto blocks = [&](int64_t columns) {
-        return plan.outer * ceil_div(plan.inner, columns) *
-               ceil_div(plan.length, OWNED<Sum> / columns);
-    };
+    const index_add_plan &plan = *index_add_plan_of(call);
+    const int64_t least = index_add_owning_blocks(call);
+    constexpr int64_t WIDEST = 512, NARROWEST = 4;
     int64_t columns = plan.inner < WIDEST ? plan.inner : WIDEST;
-    while (columns > NARROWEST && blocks(columns) < BLOCKS) {
+    int64_t places = OWNED<Sum> / columns;
+    const auto are_few = [&] {
+        return plan.outer * ceil_div(plan.inner, columns) *
+                   ceil_div(plan.length, places) <
+               least;
+    };
+    while (places * columns > OWNED_AT_LEAST && places > 1 && are_few()) {
+        places = ceil_div(places, 2);
+    }
+    while (columns > NARROWEST && are_few()) {
         columns = ceil_div(columns, 2);
     }
-    const int64_t places = OWNED<Sum> / columns;
     return {places, divider_of(columns),
             static_cast<unsigned>(ceil_div(plan.length, places)),
-            static_cast<unsigned>(ceil_div(plan.inner, columns))};
+            static_cast<unsigned>(ceil_div(plan.inner, columns)),
+            index_add_joins_lanes(call)};
 }
 
 struct index_add_owners {
@@ -147,7 +167,7 @@ struct index_add_owners {
     template <typename T, typename Sum>
     static gpo_status launch(gpo_call *call, const index_add_view<T> &a)
     {
-        const index_add_owning own = owning_of<Sum>(*index_add_plan_of(call));
+        const index_add_owning own = owning_of<Sum>(call);
         const dim3 grid(static_cast<unsigned>(a.outer * own.ranges * own.tiles));
         return a.inner == 1
                    ? GPO_LAUNCH(call, grid, OWNING_BLOCK, 0,
