@@ -173,7 +173,7 @@ ROUNDED_ONCE = (
     [
         (27, 9000, 1, "one_launch", "one_launch", "one_by_one"),
         (300, 9000, 1, "one_launch", "own_places", "one_by_one"),
-        (300, 9000, 40, "one_launch", "own_places", "one_by_one"),
+        (300, 400, 40, "one_launch", "own_places", "one_by_one"),
         (5000, 5001, 1, "v5", "own_places", "one_by_one"),
         (9000, 9000, 1, "v5", "own_places", "one_by_one"),
         (9000, 9001, 16, "v5", "v1", "v1"),

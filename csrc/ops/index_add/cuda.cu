@@ -353,7 +353,8 @@ own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
     const int64_t mine = plan.count * plan.inner / blocks; /* of the source */
     const int64_t of_row = (plan.is_wide ? 8 : 4) + (plan.inner == 1 ? bytes : 0);
     const int64_t read = turns * (plan.count * of_row + mine * bytes);
-    return mine <= MINE && read <= (one_by_one ? FOR_COPY : FOR_SUMS);
+    return mine <= MINE && turns <= (one_by_one ? 2 : 4) &&
+           read <= (one_by_one ? FOR_COPY : FOR_SUMS);
 }
 
 /*

@@ -1,5 +1,6 @@
 /*
- * row_sums.cuh  The sum of the source rows that a list names, several in flight (v4).
+ * row_sums.cuh  The sum of the source rows that a list names, several in flight (v4), and
+ * the grid of threads that make them.
  */
 #ifndef GPO_INDEX_ADD_ROW_SUMS_CUH
 #define GPO_INDEX_ADD_ROW_SUMS_CUH
@@ -84,6 +85,39 @@ sum_rows(const T *from, int64_t by_row, int64_t apart, int live, alpha_of<T> alp
         }
     }
     return sum;
+}
+
+/* ---- the grid ---- */
+
+/* The grid of the gather: `lanes` threads share the `across` packs of a row. */
+struct gather_shape {
+    int lanes;
+    int64_t tiles;
+    dim3 grid;
+    bool several; /* packs to a thread */
+};
+
+/* Packs of one element that a thread then takes; as many registers of sums. */
+template <typename T>
+constexpr int GATHERED = sizeof(acc_of<T>) == 8 ? 4 : 8;
+
+/* At most `most` packs to a thread, if so many threads are left that SMs are full. */
+inline gather_shape
+gather_shape_of(const gpo_call *call, int64_t across, int64_t units, int most)
+{
+    constexpr int64_t THREADS = 512; /* of an SM */
+    const int64_t outer = index_add_plan_of(call)->outer;
+    int lanes = 1;
+    while (lanes < WARP && lanes * most < across) {
+        lanes *= 2;
+    }
+    const bool several = most > 1 && across > WARP / 2 &&
+                         outer * units * lanes >= gpo_processors(call) * THREADS;
+    while (!several && lanes < WARP && lanes < across) {
+        lanes *= 2;
+    }
+    const int64_t tiles = ceil_div(across, lanes * (several ? most : 1));
+    return {lanes, tiles, grid_for(outer * units * tiles * lanes), several};
 }
 
 #endif

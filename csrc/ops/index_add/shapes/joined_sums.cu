@@ -67,7 +67,7 @@ __launch_bounds__(BLOCK)
             const int64_t o = a.counts.of(row[j]), s = row[j] - o * a.count;
             const int64_t c = at[j] * V;
             const bool is_row = begin + j * BLOCK + threadIdx.x < n;
-            const int64_t k = is_row ? destination_of(a.index, entry[j], s) : -1;
+            const int64_t k = is_row ? place_of_entry(a.index, entry[j], s) : -1;
             const int64_t to = (o * a.length + k) * a.inner + c - range.begin;
             from[j] = a.source + o * a.by_outer + s * a.by_row + c * a.by_inner;
             at[j] = k >= 0 && to >= 0 && to < range.n ? to : -1;

@@ -20,7 +20,7 @@ __launch_bounds__(BLOCK) index_add_one_by_one_kernel(index_add_view<T> a, int n)
     const int64_t c = ALONE ? 0 : i - s * a.inner;
     const int64_t entry = entry_of(a.index, s);
     const T v = a.source[s * a.by_row + c * a.by_inner];
-    const int64_t k = destination_of(a.index, entry, s);
+    const int64_t k = place_of_entry(a.index, entry, s);
     if (k >= 0) {
         values<T, 1> one;
         one.v[0] = stored_as<T>(scaled(v, a.alpha));

@@ -31,12 +31,13 @@ __launch_bounds__(OWNING_BLOCK)
     index_add_own_places_kernel(index_add_view<T> a, index_add_owning own)
 {
     constexpr int EACH = OWNED<Sum> / OWNING_BLOCK; /* sums of a thread */
-    constexpr int ITEMS = ALONE ? 8 : OWNED_WIDE_ROWS / OWNING_BLOCK;
+    constexpr int ITEMS = 4; /* more would be more code, which comes from memory */
     GPO_SHARED(Sum, sums, [OWNED<Sum>]);
     GPO_SHARED(unsigned, list, [ALONE ? 1 : OWNED_WIDE_ROWS]); /* row, destination */
     GPO_SHARED(int, kept, [1]);
     const int tid = threadIdx.x, count = static_cast<int>(a.count);
     const int columns = static_cast<int>(own.columns.by);
+    const int inner = static_cast<int>(a.inner);
     const unsigned unit = blockIdx.x / own.tiles, slice = unit / own.ranges;
     const int64_t tile = blockIdx.x - unit * own.tiles, o = slice;
     const int64_t begin = (unit - slice * own.ranges) * own.places;
@@ -47,25 +48,25 @@ __launch_bounds__(OWNING_BLOCK)
     const T *const from = a.source + o * a.by_outer + tile * columns * a.by_inner;
 
     T old[EACH];
-    int64_t to[EACH]; /* -1: none */
+    int to[EACH]; /* behind `at`; -1: none */
 #pragma unroll
     for (int j = 0; j < EACH; j++) {
         const int e = j * OWNING_BLOCK + tid;
         const int k = own.columns.narrow(e), c = e - k * columns;
-        to[j] = k < mine && c < across ? at + k * a.inner + c : -1;
-        old[j] = to[j] >= 0 ? a.base[to[j]] : T{};
+        to[j] = k < mine && c < across ? k * inner + c : -1;
+        old[j] = to[j] >= 0 ? a.base[at + to[j]] : T{};
         sums[e] = 0;
     }
     if (tid == 0) {
         kept[0] = 0;
     }
     __syncthreads();
-    for (int first = 0; first < count; first += ITEMS * OWNING_BLOCK) {
-        int64_t entry[ITEMS];
+    for (int first = tid; first - tid < count; first += ITEMS * OWNING_BLOCK) {
+        int64_t entry[ITEMS] = {};
         T v[ITEMS] = {};
 #pragma unroll
         for (int j = 0; j < ITEMS; j++) {
-            const int s = first + j * OWNING_BLOCK + tid;
+            const int s = first + j * OWNING_BLOCK;
             if (s < count) {
                 entry[j] = entry_of(a.index, s);
                 if constexpr (ALONE) {
@@ -73,19 +74,18 @@ __launch_bounds__(OWNING_BLOCK)
                 }
             }
         }
-#pragma unroll
-        for (int j = 0; j < ITEMS; j++) {
-            const int s = first + j * OWNING_BLOCK + tid;
+#pragma unroll 1
+        for (int j = 0; j < ITEMS; j++) { /* of the first; the others move up */
+            const int s = first + j * OWNING_BLOCK;
             const int64_t k =
-                s < count ? destination_of(a.index, entry[j], s) - begin : -1;
+                s < count ? place_of_entry(a.index, entry[0], s) - begin : -1;
             const bool is_mine = k >= 0 && k < mine;
             if constexpr (ALONE) {
-                Sum term = index_add_term<Sum>(v[j], a);
+                Sum term = index_add_term<Sum>(v[0], a);
                 bool sends = is_mine;
                 if (own.joins) { /* the same in all threads */
-                    sends = index_add_joined(is_mine ? static_cast<unsigned>(k) : ~0u,
-                                             &term) &&
-                            is_mine;
+                    const unsigned key = is_mine ? static_cast<unsigned>(k) : ~0u;
+                    sends = index_add_joined(key, &term) && is_mine;
                 }
                 if (sends) {
                     atomic_add(&sums[k], term);
@@ -95,19 +95,40 @@ __launch_bounds__(OWNING_BLOCK)
                 list[atomicAdd(&kept[0], 1)] =
                     static_cast<unsigned>(s) << 16 | static_cast<unsigned>(k);
             }
+#pragma unroll
+            for (int m = 1; m < ITEMS; m++) {
+                entry[m - 1] = entry[m];
+                v[m - 1] = v[m];
+            }
         }
     }
     if constexpr (!ALONE) {
         __syncthreads();
         const int n = kept[0] * columns;
-#pragma unroll 4
-        for (int i = tid; i < n; i += OWNING_BLOCK) {
-            const int r = own.columns.narrow(i), c = i - r * columns;
-            if (c < across) {
-                const unsigned row = list[r];
-                const T v = from[(row >> 16) * a.by_row + c * a.by_inner];
-                atomic_add(&sums[(row & 0xffff) * columns + c],
-                           index_add_term<Sum>(v, a));
+        for (int first = tid; first < n; first += ITEMS * OWNING_BLOCK) {
+            T v[ITEMS] = {};
+            int sum[ITEMS];
+#pragma unroll
+            for (int j = 0; j < ITEMS; j++) {
+                const int i = first + j * OWNING_BLOCK;
+                const int r = own.columns.narrow(i), c = i - r * columns;
+                sum[j] = -1;
+                if (i < n && c < across) {
+                    const unsigned row = list[r];
+                    v[j] = from[(row >> 16) * a.by_row + c * a.by_inner];
+                    sum[j] = static_cast<int>(row & 0xffff) * columns + c;
+                }
+            }
+#pragma unroll 1
+            for (int j = 0; j < ITEMS; j++) {
+                if (sum[0] >= 0) {
+                    atomic_add(&sums[sum[0]], index_add_term<Sum>(v[0], a));
+                }
+#pragma unroll
+                for (int m = 1; m < ITEMS; m++) {
+                    sum[m - 1] = sum[m];
+                    v[m - 1] = v[m];
+                }
             }
         }
     }
@@ -120,13 +141,14 @@ __launch_bounds__(OWNING_BLOCK)
         const Sum sum = sums[j * OWNING_BLOCK + tid];
         if (to[j] >= 0 && (sum != 0 || a.base != a.out)) {
             const Sum both = static_cast<Sum>(value_of(old[j])) + sum;
+            T result = old[j];
             if constexpr (is_same<T, double>) {
-                a.out[to[j]] = sum != 0 ? both : old[j];
+                result = sum != 0 ? both : result;
             }
             else {
-                a.out[to[j]] =
-                    sum != 0 ? stored_as<T>(static_cast<float>(both)) : old[j];
+                result = sum != 0 ? stored_as<T>(static_cast<float>(both)) : result;
             }
+            a.out[at + to[j]] = result;
         }
     }
 }
