@@ -27,7 +27,7 @@ struct index_add_owning {
 /* ALONE: rows of one element, each loaded together with its entry. */
 template <typename T, typename Sum, bool ALONE>
 __global__ void
-__launch_bounds__(OWNING_BLOCK)
+__launch_bounds__(OWNING_BLOCK, 1)
     index_add_own_places_kernel(index_add_view<T> a, index_add_owning own)
 {
     constexpr int EACH = OWNED<Sum> / OWNING_BLOCK; /* sums of a thread */
