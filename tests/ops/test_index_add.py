@@ -177,21 +177,21 @@ def test_deterministic_takes_a_sort() -> None:
     assert chosen("float64", 50) == chosen("float64", 4096, 256) == "one_launch"
     assert chosen("float32", 4097, deterministic=True) == "one_element"
     assert chosen("float32", 4097, 2, deterministic=True) == "v4"
-    assert chosen("float64", 4097) == "v0"
+    assert chosen("float64", 4097) == "one_by_one"
     assert chosen("int8", 4097) == "one_element"
-    assert chosen("int32", 4097, deterministic=True) == "v0"
+    assert chosen("int32", 4097, deterministic=True) == "one_by_one"
     assert chosen("float64", 4096, 257) != "one_launch"
     # Without a wait:
-    assert chosen("float32", 1000, mode="clip") == chosen("float64", 4000, mode="clip") == "v0"
+    assert chosen("float32", 1000, mode="clip") == chosen("float64", 4000, mode="clip") == "one_by_one"
     assert chosen("float16", 2048, mode="clip") == "one_launch"
     assert chosen("float16", 2049, mode="clip") == "v5"
     assert chosen("float16", 2049, mode="clip", deterministic=True) == "one_launch"
     assert chosen("int8", 4096, mode="clip") == "one_launch"
-    assert chosen("float32", 1000, 100, mode="clip") == "v0"
+    assert chosen("float32", 1000, 100, mode="clip") == "one_by_one"
     assert (
         chosen("float32", 256, mode="clip") == chosen("float64", 9, mode="clip") == "one_launch"
     )
-    assert chosen("float32", 257, mode="clip") == "v0"
+    assert chosen("float32", 257, mode="clip") == "one_by_one"
     x, index, source = np.zeros(50, np.float32), np.arange(50), np.ones(50, np.float32)
     for rung in (*RUNGS[:4], "short_rows"):
         with pytest.raises(gpuopt.VariantError, match="deterministic=True takes 'v4'"):
@@ -869,7 +869,7 @@ def test_few_rows_are_chosen_where_most_destinations_have_none() -> None:
     assert chosen("bfloat16", 524_288, 100_000) == "v5"
     assert chosen("float16", 400_000, 20_000, 8) == "few_rows"
     assert chosen("float16", 100_000, 25_000, 8, deterministic=True) == "v4"
-    assert chosen("float64", 2_210_331, 65_536) == "v0"
+    assert chosen("float64", 2_210_331, 65_536) == "one_by_one"
     assert chosen("float16", 2_210_331, 4096) == "one_launch"
     assert chosen("float16", 2**30, 2**19) == "few_rows"
     assert chosen("float16", 2**31 - 1, 2**19) == "few_rows"

@@ -225,7 +225,7 @@ time_of_v5(const gpo_call *call, const index_add_plan &plan)
     const double bytes = 8 + outer * inner * gpo_dtypes[plan.dtype].bytes;
     const double more = static_cast<double>(index_add_ranges(call) - 1);
     return SECTOR * sectors + SUM * outer * inner * static_cast<double>(plan.length) +
-           more * (RANGE + BYTE * bytes * rows);
+           BYTE * more * bytes * rows;
 }
 
 static double
@@ -450,14 +450,18 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
     }
     const bool sparse = few_rows_pays(call, plan);
     const bool pairs = sparse && index_add_joins_lanes(call);
+    const bool is_counted = index_add_most(call) > 0;
     const double line = /* what rows that share a destination wait for each other */
-        index_add_most(call) == 0 ? 0
-                                  : time_of_line(call, plan, sizeof(double), pairs) -
-                                        SECTOR * sectors_of(plan);
-    const double time = (line > 0 ? line : 0) +
-                        (sparse ? time_of_few_rows(plan) : time_of_v5(call, plan));
+        is_counted ? time_of_line(call, plan, sizeof(double), pairs) -
+                         SECTOR * sectors_of(plan)
+                   : 0;
+    const double ranges =
+        is_counted ? static_cast<double>(index_add_ranges(call) - 1) : 0;
+    const double time =
+        (line > 0 ? line : 0) +
+        (sparse ? time_of_few_rows(plan) : time_of_v5(call, plan) + RANGE * ranges);
     const double joined = time_of_joined_sums(call, plan);
-    const bool joins = index_add_most(call) > 0 && takes_joined_sums(call) &&
+    const bool joins = is_counted && takes_joined_sums(call) &&
                        (index_add_joins_lanes(call) || index_add_float32_does(call));
     if (joins && joined < time && joined < time_of_v4(plan)) {
         GPO_SAY(why, "joined_sums: float%d sums cost less than a sort of the positions",
