@@ -182,7 +182,11 @@ def test_deterministic_takes_a_sort() -> None:
     assert chosen("int32", 4097, deterministic=True) == "one_by_one"
     assert chosen("float64", 4096, 257) != "one_launch"
     # Without a wait:
-    assert chosen("float32", 1000, mode="clip") == chosen("float64", 4000, mode="clip") == "one_by_one"
+    assert (
+        chosen("float32", 1000, mode="clip")
+        == chosen("float64", 4000, mode="clip")
+        == "one_by_one"
+    )
     assert chosen("float16", 2048, mode="clip") == "one_launch"
     assert chosen("float16", 2049, mode="clip") == "v5"
     assert chosen("float16", 2049, mode="clip", deterministic=True) == "one_launch"
