@@ -177,21 +177,25 @@ def test_deterministic_takes_a_sort() -> None:
     assert chosen("float64", 50) == chosen("float64", 4096, 256) == "one_launch"
     assert chosen("float32", 4097, deterministic=True) == "one_element"
     assert chosen("float32", 4097, 2, deterministic=True) == "v4"
-    assert chosen("float64", 4097) == "v0"
+    assert chosen("float64", 4097) == "one_by_one"
     assert chosen("int8", 4097) == "one_element"
-    assert chosen("int32", 4097, deterministic=True) == "v0"
+    assert chosen("int32", 4097, deterministic=True) == "one_by_one"
     assert chosen("float64", 4096, 257) != "one_launch"
     # Without a wait:
-    assert chosen("float32", 1000, mode="clip") == chosen("float64", 4000, mode="clip") == "v0"
+    assert (
+        chosen("float32", 1000, mode="clip")
+        == chosen("float64", 4000, mode="clip")
+        == "one_by_one"
+    )
     assert chosen("float16", 2048, mode="clip") == "one_launch"
     assert chosen("float16", 2049, mode="clip") == "v5"
     assert chosen("float16", 2049, mode="clip", deterministic=True) == "one_launch"
     assert chosen("int8", 4096, mode="clip") == "one_launch"
-    assert chosen("float32", 1000, 100, mode="clip") == "v0"
+    assert chosen("float32", 1000, 100, mode="clip") == "one_by_one"
     assert (
         chosen("float32", 256, mode="clip") == chosen("float64", 9, mode="clip") == "one_launch"
     )
-    assert chosen("float32", 257, mode="clip") == "v0"
+    assert chosen("float32", 257, mode="clip") == "one_by_one"
     x, index, source = np.zeros(50, np.float32), np.arange(50), np.ones(50, np.float32)
     for rung in (*RUNGS[:4], "short_rows"):
         with pytest.raises(gpuopt.VariantError, match="deterministic=True takes 'v4'"):
@@ -570,6 +574,9 @@ def test_shape_kernels(
         "few_destinations": count >= 2 * length and length * min(width, 32) < 29_000,
         "few_rows": count < length,
         "one_launch": count <= 4096,
+        "own_places": count <= 4096 or width == 1,
+        "joined_sums": width <= 16,
+        "one_by_one": True,
     }[variant]
     if backend == "sim":
         configure(checks=True, schedule="shuffle")
@@ -590,6 +597,124 @@ def test_shape_kernels(
         index[count // 2] = length
         with pytest.raises(IndexError, match=f"position {count // 2}"):
             index_add(x, index, source, **options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "count"),
+    [
+        ((4097,), 0, 4000),  # a sum more than a block owns
+        ((3, 5000), 1, 700),
+        ((5, 300, 3), 1, 4096),
+        ((30, 600), 0, 500),  # columns of two blocks
+        ((2, 40, 1030), 1, 60),
+        ((9000, 7), 0, 3),
+        ((2, 32), 0, 900),  # columns are shared, as blocks would be few
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
+def test_own_places(
+    shape: tuple[int, ...], axis: int, count: int, dtype: str, configure: Callable[..., Any]
+) -> None:
+    configure(checks=True, schedule="preempt" if dtype == "float16" else "shuffle")
+    rng = np.random.default_rng(count)
+    length = shape[axis]
+    index = rng.integers(-length, length, count).astype(np.int32 if axis else np.int64)
+    x = rng.integers(-3, 4, shape).astype(dtype_of(dtype))
+    x[x == 0] = -0.0
+    source = rng.integers(-1, 2, (*shape[:axis], count, *shape[axis + 1 :]))
+    want = np.array(x, np.complex128)
+    np.add.at(want, (*(slice(None),) * axis, index), source * 2)
+    source = source.astype(dtype_of(dtype))
+    options: dict[str, Any] = {"axis": axis, "alpha": 2, "backend": "sim",
+                               "variant": "own_places"}  # fmt: skip
+    for given in (x, np.asfortranarray(x), np.copy(x)[..., ::-1][..., ::-1]):
+        got = index_add(given, index, source, **options)
+        np.testing.assert_array_equal(got.astype(np.complex128), want)
+    at_rest = np.setdiff1d(np.arange(length), index % length)[:5]
+    assert np.array_equal(np.signbit(np.moveaxis(got, axis, 0)[at_rest].real),
+                          np.signbit(np.moveaxis(x, axis, 0)[at_rest].real))  # fmt: skip
+    bad = np.append(index[1:], length).astype(index.dtype)
+    y = x.copy()
+    with pytest.raises(IndexError, match=f"position {count - 1}"):
+        index_add(y, bad, source, out=y, **options)
+    np.testing.assert_array_equal(y, x)
+    assert index_add(y, index, source, out=y, **options) is y
+    np.testing.assert_array_equal(y.astype(np.complex128), want)
+
+
+@pytest.mark.parametrize("count", [1000, 3000])
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("variant", ["own_places", "joined_sums"])
+def test_sums_of_few_rows_are_of_float32(variant: str, dtype: str, count: int) -> None:
+    """All rows in one place keep the bound of `auto`; more than 1,024 take float64."""
+    kind = dtype_of(dtype)
+    rng = np.random.default_rng(count)
+    x = np.ones((50, 1), kind)
+    source = small_after_large(rng, kind, (count, 1))
+    index = np.full(count, 7)
+    got = index_add(x, index, source, backend="sim", variant=variant)
+    for a, b, y in zip(parts_of(x), parts_of(source), parts_of(got), strict=True):
+        exact, total = exact_sums(a, index, b)
+        met = np.bincount(index, minlength=50)[:, None] + 1.0
+        bound = (np.minimum(met, 1024) + 4) * 2.0**-24 * total
+        bound += met * 2.0**-53 * total + unit(kind) * np.abs(exact)
+        assert np.all(np.abs(y.astype(np.float64) - exact) <= bound)
+
+
+@pytest.mark.parametrize("shape", [(300_001,), (3, 61_000), (9000, 40), (17_001, 17), (7, 8)])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "complex64"])
+@pytest.mark.parametrize("count", [1000, 2300])
+def test_joined_sums(
+    shape: tuple[int, ...], dtype: str, count: int, configure: Callable[..., Any]
+) -> None:
+    """Packs and single elements, joined lanes, ranges: L2 has 1 MiB on the simulator."""
+    configure(checks=True, schedule="shuffle")
+    rng = np.random.default_rng(count)
+    axis = 1 if shape[0] == 3 else 0
+    length = shape[axis]
+    width = shape[1] if len(shape) > 1 and axis == 0 else 1
+    if width > 16 and dtype in ("float32", "complex64"):
+        return
+    index = rng.integers(-length, length, count)
+    index[: count // 2] = np.sort(rng.integers(0, 20, count // 2)) % length
+    index[-2:] = length - 1, 0
+    x = rng.integers(-3, 4, shape).astype(dtype_of(dtype))
+    source = rng.integers(-1, 2, (*shape[:axis], count, *shape[axis + 1 :]))
+    want = np.array(x, np.complex128)
+    np.add.at(want, (*(slice(None),) * axis, index), source)
+    source = source.astype(dtype_of(dtype))
+    options: dict[str, Any] = {"axis": axis, "backend": "sim", "variant": "joined_sums"}
+    got = index_add(x, index, source, **options)
+    np.testing.assert_array_equal(got.astype(np.complex128), want)
+    y = x.copy()
+    with pytest.raises(IndexError, match=f"position {count - 1}"):
+        index_add(y, np.append(index[1:], length), source, out=y, **options)
+    np.testing.assert_array_equal(y, x)
+    index_add(y, index, source, out=y, **options)
+    np.testing.assert_array_equal(y.astype(np.complex128), want)
+
+
+@pytest.mark.parametrize("width", [17, 33, 87, 129, 257, 354])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bool"])
+def test_v4_takes_several_columns_of_a_row(
+    width: int, dtype: str, configure: Callable[..., Any]
+) -> None:
+    """Rows that are no whole packs; some destinations are hot, some have one row or none."""
+    configure(checks=True, schedule="shuffle")
+    rng = np.random.default_rng(width)
+    for length, count in ((700, 900), (2000, 600)):
+        index = rng.integers(0, length, count)
+        index[:131] = 5
+        x = rng.integers(-2, 3, (length, width)).astype(dtype)
+        source = rng.integers(-1, 2, (count, width)).astype(dtype)
+        want = np.array(x)
+        np.logical_or.at(want, index, source) if dtype == "bool" else np.add.at(
+            want, index, source
+        )
+        got = index_add(x, index, source, backend="sim", variant="v4")
+        np.testing.assert_array_equal(got, want)
+        index_add(x, index, source, out=x, backend="sim", variant="v4")
+        np.testing.assert_array_equal(x, want)
 
 
 def test_v4_keeps_the_order_of_the_source() -> None:
@@ -748,7 +873,7 @@ def test_few_rows_are_chosen_where_most_destinations_have_none() -> None:
     assert chosen("bfloat16", 524_288, 100_000) == "v5"
     assert chosen("float16", 400_000, 20_000, 8) == "few_rows"
     assert chosen("float16", 100_000, 25_000, 8, deterministic=True) == "v4"
-    assert chosen("float64", 2_210_331, 65_536) == "v0"
+    assert chosen("float64", 2_210_331, 65_536) == "one_by_one"
     assert chosen("float16", 2_210_331, 4096) == "one_launch"
     assert chosen("float16", 2**30, 2**19) == "few_rows"
     assert chosen("float16", 2**31 - 1, 2**19) == "few_rows"
@@ -922,7 +1047,7 @@ def test_profile_of_the_ladder() -> None:
 @pytest.mark.parametrize("rung", [*RUNGS, *(n for b, n in variants(shapes=True) if b == "sim")])
 def test_every_step_of_a_call_fails_in_turn(rung: str, configure: Callable[..., Any]) -> None:
     width = 1 if rung == "one_element" else 8
-    n = 4000 if rung == "one_launch" else 4400
+    n = 4000 if rung in ("one_launch", "own_places") else 4400
     x = np.zeros((5000 if rung == "few_rows" else 9, width), np.float32)
     index, source = np.arange(n) % 9, np.ones((n, width), np.float32)
     before = None

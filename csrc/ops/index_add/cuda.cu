@@ -36,6 +36,9 @@ using added_as = typename adder_of<typename T::type>::type;
 using atomic_types = gpo_types<int32_t, uint32_t, int64_t, uint64_t, f16, bf16, float,
                                double, c64, c128>;
 
+/* The floats, complex ones by parts. */
+using all_floats = gpo_types<f16, bf16, float, double, c64, c128>;
+
 /* The dtypes that float64 holds exactly, with room for sums. */
 using narrow_floats = gpo_types<f16, bf16, float, c64>;
 
@@ -74,6 +77,26 @@ takes_few_rows(const gpo_call *call)
            plan.outer * plan.count * plan.inner <= SPARSE_ELEMENTS;
 }
 
+static bool
+takes_own_places(const gpo_call *call)
+{
+    return index_add_fits_own_places(*index_add_plan_of(call));
+}
+
+static bool
+takes_one_by_one(const gpo_call *call)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    return plan.outer == 1 && plan.count * plan.inner < INT64_C(1) << 31;
+}
+
+static bool
+takes_joined_sums(const gpo_call *call)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    return plan.inner <= SHORT_ROW || gpo_dtypes[plan.dtype].bytes == 2;
+}
+
 enum {
     V0,
     V1,
@@ -85,7 +108,10 @@ enum {
     ONE_ELEMENT,
     FEW_DESTINATIONS,
     FEW_ROWS,
-    ONE_LAUNCH
+    ONE_LAUNCH,
+    OWN_PLACES,
+    JOINED_SUMS,
+    ONE_BY_ONE
 };
 
 static const gpo_variant variants[] = {
@@ -122,6 +148,19 @@ static const gpo_variant variants[] = {
                                   "each block checks, sorts and adds: no second launch",
                                   SHAPE(index_add_one_launch)),
               "at most 4,096 rows and a million elements", index_add_is_few),
+    gpo_shape(gpo_row<all_floats>("own_places",
+                                  "each block sums the rows of its own destinations",
+                                  SHAPE(index_add_own_places), "no"),
+              "at most 4,096 rows (65,536 of one element) and 2^21 elements of x",
+              takes_own_places),
+    gpo_shape(gpo_row<narrow_floats>("joined_sums",
+                                     "sums in float64 or float32, from joined lanes",
+                                     SHAPE(index_add_joined_sums), "no"),
+              "rows of at most 16 elements, or 16-bit floats", takes_joined_sums),
+    gpo_shape(gpo_row<atomic_types>("one_by_one",
+                                    "one atomic per element, without divisions",
+                                    SHAPE(index_add_one_by_one), "no"),
+              "one slice of less than 2^31 elements", takes_one_by_one),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -142,11 +181,13 @@ is_in_place(const index_add_plan &plan)
  * few_rows also claims a slot for each row, clears and reads two, and goes to x at random.
  */
 constexpr double COPY = 0.6, SECTOR = 16; /* a byte of x, 32 bytes of sums */
+constexpr double RANGE = 9e6;             /* the launches of another range of sums */
 
 static double
 time_of_v4(const index_add_plan &plan)
 {
     constexpr double STARTS = 30e6, PASS = 18, BYTE = 0.33;
+    constexpr double THREAD = 30; /* of those that wait for a row, a warp 1 ns */
     int passes = 1;
     while (passes < 4 && (plan.length - 1) >> (8 * passes) > 0) {
         passes++;
@@ -155,7 +196,13 @@ time_of_v4(const index_add_plan &plan)
     const double row =
         static_cast<double>(plan.outer * plan.inner * gpo_dtypes[plan.dtype].bytes);
     const bool skips = is_in_place(plan) && plan.count < plan.length;
-    return STARTS + PASS * passes * rows + BYTE * row * rows +
+    const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
+    const int64_t units = skips || plan.length < plan.count ? plan.length : plan.count;
+    const int64_t threads = plan.outer * units * ceil_div(plan.inner, 8);
+    const bool narrow = plan.inner > SHORT_ROW && plan.inner * bytes % 16 != 0;
+    const double gather = BYTE * row * rows;
+    const double wait = narrow ? THREAD * static_cast<double>(threads) : 0;
+    return STARTS + PASS * passes * rows + (gather > wait ? gather : wait) +
            (skips ? 0 : COPY * row * static_cast<double>(plan.length));
 }
 
@@ -195,6 +242,119 @@ time_of_few_rows(const index_add_plan &plan)
     return STARTS +
            SECTOR * (sectors_of(plan) + 2 * static_cast<double>(parts) * rows) +
            SLOT * (8 * columns + 4) * rows + (is_in_place(plan) ? 0 : COPY * x);
+}
+
+/*
+ * Known rows that share a place: picoseconds of the atomics to the line of L2 that takes
+ * most, 2.2 ns each on an H100, if `joined` one for all lanes of a warp with one
+ * destination.  Rows of sorted indices that run at the same time, as many as the GPU has
+ * lanes, go to few lines: 67,108,864 into 262,144 float32 4,647 us in v0.
+ */
+static double
+time_of_line(const gpo_call *call, const index_add_plan &plan, int64_t sum_bytes,
+             bool joined)
+{
+    constexpr int64_t LINE_BYTES = 128, LANES = 270000, FULL = INDEX_ADD_BEHIND_PARTS;
+    const double warps = static_cast<double>(plan.inner) / WARP; /* of a row */
+    const double requests = warps < 1 ? 1 : warps;
+    const double rows = static_cast<double>(plan.outer * plan.count);
+    const double lines = static_cast<double>(
+        ceil_div(plan.outer * plan.length * plan.inner * sum_bytes, LINE_BYTES));
+    const double behind = static_cast<double>(index_add_behind(call)) / FULL;
+    const double turns = rows * static_cast<double>(plan.inner) / LANES;
+    const double spread = (joined ? 1 - behind : 1) * rows * requests / lines *
+                          (behind > 0.5 && turns > 1 ? turns : 1);
+    const double most = static_cast<double>(index_add_most(call)) * requests;
+    const double hot = joined && most > rows * warps ? rows * warps : most;
+    return ONE_ROW * (spread > hot ? spread : hot);
+}
+
+/*
+ * Estimated picoseconds of v0, of short_rows and of v2 for a known index with short rows,
+ * by times on an H100: 3,611,911 uniform into 77,670 58.7 and 78.4 us, 1,370,508 sorted
+ * into 8,192 84, 31 and 66, 11,448,121 into 800 266 in short_rows, 211 in v2.
+ */
+struct index_add_times {
+    double v0, short_rows, v2;
+};
+
+/* By so much short_rows must be faster where nearby rows are not sorted: estimates of
+   skewed ones are rough. */
+constexpr double SURE = 1.3;
+
+static index_add_times
+times_of_atomics(const gpo_call *call, const index_add_plan &plan)
+{
+    constexpr double V0 = 15, JOIN = 13, TABLE = 18, FLUSH = 4000, HOT_TABLE = 1500;
+    constexpr double STARTS_SHORT = 0.5e6, STARTS_V2 = 3e6;
+    const double n = static_cast<double>(plan.outer * plan.count * plan.inner);
+    const double sums = static_cast<double>(plan.outer * plan.length * plan.inner);
+    const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
+    const double line = time_of_line(call, plan, bytes, false);
+    const double joined = time_of_line(call, plan, bytes, true);
+    return {V0 * n > line ? V0 * n : line,
+            STARTS_SHORT + (JOIN * n > joined ? JOIN * n : joined),
+            STARTS_V2 + TABLE * n + FLUSH * sums +
+                HOT_TABLE * static_cast<double>(index_add_most(call))};
+}
+
+/* Estimated picoseconds of joined_sums: three launches for each range of sums. */
+static double
+time_of_joined_sums(const gpo_call *call, const index_add_plan &plan)
+{
+    constexpr double JOIN = 5, BYTE = 0.2;
+    const int64_t sum_bytes =
+        index_add_float32_does(call) ? sizeof(float) : sizeof(double);
+    const double ranges = static_cast<double>(index_add_ranges(call, sum_bytes));
+    const double rows = static_cast<double>(plan.outer * plan.count);
+    const double sums = static_cast<double>(plan.outer * plan.length * plan.inner);
+    const int64_t packs = ceil_div(plan.inner * sum_bytes, 32);
+    const bool joined = index_add_joins_lanes(call);
+    const double behind = static_cast<double>(index_add_behind(call));
+    const double sent = joined ? 1 - behind / INDEX_ADD_BEHIND_PARTS : 1;
+    const double add = SECTOR * sent * rows * static_cast<double>(packs) +
+                       (joined ? JOIN * rows * static_cast<double>(plan.inner) : 0);
+    const int64_t bytes = 2 * sum_bytes + gpo_dtypes[plan.dtype].bytes;
+    const double look = 0.3 * 8 * rows * static_cast<double>(plan.inner);
+    const double line = time_of_line(call, plan, sum_bytes, joined);
+    return (ranges - 1) * (RANGE + look) + (add > line ? add : line) +
+           BYTE * static_cast<double>(bytes) * sums;
+}
+
+/*
+ * Whether own_places takes less time than what else there is: each block reads the whole
+ * index at some 100 bytes a nanosecond, and shared memory adds rows of one place one by
+ * one.  It saves the launch that copies x, or those of sums that are rounded once.
+ */
+static bool
+own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
+                bool one_by_one)
+{
+    constexpr int64_t IN_TURN = 64, MINE = 4096, FOR_COPY = 100 << 10,
+                      FOR_SUMS = 400 << 10;
+    const int64_t most = index_add_most(call), warps = ceil_div(plan.count, WARP);
+    const bool joins = plan.inner == 1 && index_add_joins_lanes(call);
+    const int64_t in_turn = joins && warps < most ? warps : most;
+    if (plan.is_deterministic || variants[OWN_PLACES].run[dtype] == nullptr ||
+        !index_add_fits_own_places(plan) || most == 0 ||
+        in_turn > (one_by_one ? IN_TURN : 2 * IN_TURN) ||
+        (one_by_one && is_in_place(plan))) {
+        return false;
+    }
+    const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
+    const int64_t sum_bytes = bytes == 8 ? sizeof(double) : sizeof(float);
+    const int64_t places = plan.outer * plan.inner * plan.length;
+    const int64_t parts = ceil_div(places, OWNED_AT_LEAST);
+    const int64_t wanted = index_add_owning_blocks(call);
+    const int64_t least = parts < wanted ? parts : wanted;
+    const int64_t whole = ceil_div(places * sum_bytes, OWNED_BYTES);
+    const int64_t blocks = whole > least ? whole : least;
+    const int64_t turns = ceil_div(blocks, gpo_processors(call));
+    const int64_t mine = plan.count * plan.inner / blocks; /* of the source */
+    const int64_t of_row = (plan.is_wide ? 8 : 4) + (plan.inner == 1 ? bytes : 0);
+    const int64_t read = turns * (plan.count * of_row + mine * bytes);
+    return mine <= MINE && turns <= (one_by_one ? 2 : 4) &&
+           read <= (one_by_one ? FOR_COPY : FOR_SUMS);
 }
 
 /*
@@ -250,6 +410,10 @@ float32_tables_pay(const gpo_call *call, const index_add_plan &plan)
            ceil_div(t.rows, t.copies) + t.copies + t.slices <= INDEX_ADD_FEW_ROWS;
 }
 
+/* few_destinations: 65,536 rows of 576 float32 into 17, skewed, 293 us on an H100. */
+constexpr double STARTS_TABLES = 12e6, OF_TABLES = 8;
+constexpr int64_t TABLE_LANES = 8;
+
 /*
  * For floats below float64 where more than a few rows may share a destination, and
  * always for 16-bit floats: sums by a sort or in float64, whose error does not grow
@@ -259,6 +423,14 @@ static const gpo_variant *
 choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
                char why[GPO_MESSAGE])
 {
+    const index_add_times times = times_of_atomics(call, plan);
+    if (index_add_joins_lanes(call) && plan.dtype == GPO_F32 &&
+        plan.outer * plan.count * plan.inner <= JOINED_FLOATS &&
+        (!is_hot || times.short_rows < SURE * times.v2)) {
+        GPO_SAY(why, "at most 1,000 warps, each of which sends one float32 sum to a "
+                     "destination: short_rows");
+        return &variants[SHORT_ROWS];
+    }
     if (is_hot && float32_tables_pay(call, plan)) {
         GPO_SAY(why,
                 "%d rows and more for each destination: v2 sums at most %d at once "
@@ -266,14 +438,36 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
                 static_cast<int>(MANY_ROWS), INDEX_ADD_FEW_ROWS);
         return &variants[V2];
     }
-    if (is_hot && plan.inner * plan.length * 8 <= gpo_shared_room(call)) {
+    const double elements = static_cast<double>(plan.outer * plan.count * plan.inner);
+    const bool sorts = /* a lane for a column: tables wait where few rows are hot */
+        plan.inner >= TABLE_LANES &&
+        time_of_v4(plan) * SURE < STARTS_TABLES + OF_TABLES * elements;
+    if (is_hot && !sorts && plan.inner * plan.length * 8 <= gpo_shared_room(call)) {
         const gpo_variant *const wide = wide_for(call, false);
         GPO_SAY(why, "many rows for each of few destinations: %s sums them in float64",
                 wide->name);
         return wide;
     }
     const bool sparse = few_rows_pays(call, plan);
-    const double time = sparse ? time_of_few_rows(plan) : time_of_v5(call, plan);
+    const bool pairs = sparse && index_add_joins_lanes(call);
+    const bool is_counted = index_add_most(call) > 0;
+    const double line = /* what rows that share a destination wait for each other */
+        is_counted ? time_of_line(call, plan, sizeof(double), pairs) -
+                         SECTOR * sectors_of(plan)
+                   : 0;
+    const double ranges =
+        is_counted ? static_cast<double>(index_add_ranges(call) - 1) : 0;
+    const double time =
+        (line > 0 ? line : 0) +
+        (sparse ? time_of_few_rows(plan) : time_of_v5(call, plan) + RANGE * ranges);
+    const double joined = time_of_joined_sums(call, plan);
+    const bool joins = is_counted && takes_joined_sums(call) &&
+                       (index_add_joins_lanes(call) || index_add_float32_does(call));
+    if (joins && joined < time && joined < time_of_v4(plan)) {
+        GPO_SAY(why, "joined_sums: float%d sums cost less than a sort of the positions",
+                index_add_float32_does(call) ? 32 : 64);
+        return &variants[JOINED_SUMS];
+    }
     if (plan.length > INT64_C(1) << 32 || time <= time_of_v4(plan)) {
         const gpo_variant *const wide = wide_for(call, sparse);
         GPO_SAY(why, "%s: float64 sums cost less than a sort of the positions would",
@@ -295,14 +489,12 @@ is_half(gpo_dtype dtype)
 /*
  * Whether rows of dtype `dtype` may be added one by one: see INDEX_ADD_FEW_ROWS.  16-bit
  * floats only if a sum is rounded once: a row for each destination at most, and no factor.
- * 'clip' moves entries to other destinations than those that were counted.
  */
 static bool
 may_add_one_by_one(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype)
 {
-    const int64_t most = plan.mode == GPO_INDEX_CLIP ? 0 : most_of(call, plan.length);
-    const bool few =
-        plan.count <= INDEX_ADD_FEW_ROWS || (most > 0 && most <= INDEX_ADD_FEW_ROWS);
+    const int64_t most = index_add_most(call);
+    const bool few = index_add_float32_does(call);
     return !plan.is_deterministic && variants[V1].run[dtype] != nullptr &&
            (is_half(dtype) ? most == 1 && !plan.is_scaled
                            : plan.dtype != GPO_F32 || few);
@@ -317,6 +509,7 @@ one_launch_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
     const bool in_place = is_in_place(plan);
     return waits(call, plan) || (!in_place && index_add_is_for_pairs(plan, true)) ||
            (!may_add_one_by_one(call, plan, dtype) &&
+            !own_places_pays(call, plan, dtype, false) &&
             (!has_atomics || plan.count <= ROWS_FOR_SORT));
 }
 
@@ -325,7 +518,7 @@ static double
 time_of_one(const gpo_call *call, const index_add_plan &plan)
 {
     const double row = static_cast<double>(plan.inner * gpo_dtypes[plan.dtype].bytes);
-    return static_cast<double>(most_of(call, plan.length)) * (ONE_ROW + ONE_BYTE * row);
+    return static_cast<double>(index_add_most(call)) * (ONE_ROW + ONE_BYTE * row);
 }
 
 static const gpo_variant *
@@ -341,6 +534,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "few rows: one_launch starts one kernel");
         return &variants[ONE_LAUNCH];
     }
+    const bool one_by_one = may_add_one_by_one(call, plan, dtype);
+    if (own_places_pays(call, plan, dtype, one_by_one)) {
+        GPO_SAY(why, "few known rows: own_places starts one kernel");
+        return &variants[OWN_PLACES];
+    }
     if (plan.is_deterministic) {
         GPO_SAY(why, "deterministic=True: %s adds without atomics", sorted->name);
         return sorted;
@@ -350,10 +548,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 gpo_dtypes[dtype].name, sorted->name);
         return sorted;
     }
-    if (!may_add_one_by_one(call, plan, dtype)) {
+    if (!one_by_one) {
         return choose_bounded(call, plan, is_hot, why);
     }
     const bool half = is_half(dtype);
+    const gpo_variant *const one = &variants[takes_one_by_one(call) ? ONE_BY_ONE : V0];
     if (!half && row >= WIDE && plan.outer * plan.count * row >= LARGE) {
         GPO_SAY(why,
                 "%d MiB of rows of %d bytes and more: v4 sorts for less than the "
@@ -362,14 +561,25 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[V4];
     }
     const bool small = plan.outer * plan.count * plan.inner <= FOR_V0;
-    if (half && plan.inner <= SHORT_ROW && (small || plan.inner % 8 != 0)) {
+    if (half && plan.inner <= SHORT_ROW && plan.inner % 8 != 0 &&
+        !(small && takes_one_by_one(call))) {
         GPO_SAY(why, "16-bit floats, short rows for as many destinations: short_rows "
                      "adds them in pairs");
         return &variants[SHORT_ROWS];
     }
-    if (small && (!is_hot || plan.count <= HOT_FOR_V0)) {
-        GPO_SAY(why, "few elements: v0, whose kernel is the shortest");
-        return &variants[V0];
+    const index_add_times times = times_of_atomics(call, plan);
+    const bool near = 2 * index_add_behind(call) >= INDEX_ADD_BEHIND_PARTS;
+    if (index_add_joins_lanes(call) &&
+        times.short_rows * (near ? 1 : SURE) < times.v0 &&
+        (!is_hot || times.short_rows * SURE < times.v2)) {
+        GPO_SAY(why, "neighbours share destinations: lanes of short_rows send one sum");
+        return &variants[SHORT_ROWS];
+    }
+    const bool is_known_hot =
+        index_add_most(call) > 0 ? times.v0 > times.v2 : plan.count > HOT_FOR_V0;
+    if (small && !(is_hot && is_known_hot)) {
+        GPO_SAY(why, "few elements: %s, whose kernel is the shortest", one->name);
+        return one;
     }
     if ((row >= WARP_WIDE || bytes == 8) &&
         time_of_one(call, plan) > 2 * time_of_v4(plan)) {
@@ -380,9 +590,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return sorted;
     }
     if (row >= WARP_WIDE && bytes == 8) {
-        GPO_SAY(why, "8-byte elements, which no atomic adds in pairs: v0, whose lanes "
-                     "take neighbours");
-        return &variants[V0];
+        GPO_SAY(why,
+                "8-byte elements, which no atomic adds in pairs: lanes of %s "
+                "take neighbours",
+                one->name);
+        return one;
     }
     const int64_t warps = static_cast<int64_t>(gpo_processors(call)) * WARPS_AT_LEAST;
     if (row >= WARP_WIDE && plan.outer * plan.count < warps) {
@@ -413,12 +625,16 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[V2];
     }
     if (plan.inner == 1) {
-        GPO_SAY(why, "rows of one element: v0, there is nothing to pack");
-        return &variants[V0];
+        GPO_SAY(why, "rows of one element: %s, there is nothing to pack", one->name);
+        return one;
     }
     if (bytes == 8) {
-        GPO_SAY(why, "8-byte elements: v0, no atomic adds two");
-        return &variants[V0];
+        GPO_SAY(why, "8-byte elements: %s, no atomic adds two", one->name);
+        return one;
+    }
+    if (!half && row % 16 != 0) {
+        GPO_SAY(why, "rows that are no whole packs of 16 bytes: %s", one->name);
+        return one;
     }
     GPO_SAY(why, "short rows: v1 takes 16 bytes a thread");
     return &variants[V1];

@@ -1,10 +1,12 @@
 /*
- * float64_sums.cu  Float64 sums of index_add: cleared first, rounded to out at the end.
+ * float64_sums.cu  Float64 and float32 sums of index_add: cleared first, rounded to out
+ * at the end.
  */
 #include "float64_sums.cuh"
 
+template <typename Sum>
 __global__ void
-__launch_bounds__(BLOCK) index_add_clear(double *sums, int64_t n)
+__launch_bounds__(BLOCK) index_add_clear(Sum *sums, int64_t n)
 {
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
     for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < n;
@@ -13,10 +15,10 @@ __launch_bounds__(BLOCK) index_add_clear(double *sums, int64_t n)
     }
 }
 
-template <typename T>
+template <typename T, typename Sum>
 __global__ void
-__launch_bounds__(BLOCK) index_add_round(const T *x, const double *sums, T *out,
-                                         int64_t n, const unsigned long long *verdict)
+__launch_bounds__(BLOCK) index_add_round(const T *x, const Sum *sums, T *out, int64_t n,
+                                         const unsigned long long *verdict)
 {
     if (verdict != nullptr && *verdict != NONE_BAD) {
         return;
@@ -25,34 +27,41 @@ __launch_bounds__(BLOCK) index_add_round(const T *x, const double *sums, T *out,
     for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < n;
          i += step) {
         const T old = x[i];
-        const double sum = sums[i];
-        const double both = static_cast<double>(value_of(old)) + sum;
+        const Sum sum = sums[i];
+        const Sum both = static_cast<Sum>(value_of(old)) + sum;
         if (sum != 0 || x != out) {
             out[i] = sum != 0 ? stored_as<T>(static_cast<float>(both)) : old;
         }
     }
 }
 
+template <typename Sum>
 gpo_status
-index_add_clear_sums(gpo_call *call, index_add_range range, double *sums)
+index_add_clear_sums(gpo_call *call, index_add_range range, Sum *sums)
 {
-    return GPO_LAUNCH(call, grid_for(range.n), BLOCK, 0, index_add_clear, sums,
+    return GPO_LAUNCH(call, grid_for(range.n), BLOCK, 0, (index_add_clear<Sum>), sums,
                       range.n);
 }
 
-template <typename T>
+template <typename T, typename Sum>
 gpo_status
 index_add_round_sums(gpo_call *call, const index_add_view<T> &a, index_add_range range,
-                     const double *sums)
+                     const Sum *sums)
 {
-    return GPO_LAUNCH(call, grid_for(range.n), BLOCK, 0, (index_add_round<T>),
+    return GPO_LAUNCH(call, grid_for(range.n), BLOCK, 0, (index_add_round<T, Sum>),
                       a.base + range.begin, sums, a.out + range.begin, range.n,
                       a.verdict);
 }
 
-#define INSTANTIATE(T)                                                                 \
-    template gpo_status index_add_round_sums<T>(gpo_call *, const index_add_view<T> &, \
-                                                index_add_range, const double *);
-INSTANTIATE(f16)
-INSTANTIATE(bf16)
-INSTANTIATE(float)
+template gpo_status index_add_clear_sums<float>(gpo_call *, index_add_range, float *);
+template gpo_status index_add_clear_sums<double>(gpo_call *, index_add_range, double *);
+
+#define INSTANTIATE(T, Sum)                           \
+    template gpo_status index_add_round_sums<T, Sum>( \
+        gpo_call *, const index_add_view<T> &, index_add_range, const Sum *);
+INSTANTIATE(f16, float)
+INSTANTIATE(f16, double)
+INSTANTIATE(bf16, float)
+INSTANTIATE(bf16, double)
+INSTANTIATE(float, float)
+INSTANTIATE(float, double)

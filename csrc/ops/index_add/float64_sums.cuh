@@ -1,6 +1,7 @@
 /*
- * float64_sums.cuh  Float64 sums of the shape of x (v5, few_destinations): they start
- * at zero; at the end they are added to x and rounded to out once (float64_sums.cu).
+ * float64_sums.cuh  Float64 sums of the shape of x (v5, few_destinations; joined_sums
+ * also has float32 ones): they start at zero; at the end they are added to x and rounded
+ * to out once (float64_sums.cu).
  */
 #ifndef GPO_INDEX_ADD_FLOAT64_SUMS_CUH
 #define GPO_INDEX_ADD_FLOAT64_SUMS_CUH
@@ -25,25 +26,39 @@ struct index_add_range {
     int64_t begin, n;
 };
 
-/* So many ranges of out have sums that L2 holds. */
+/* alpha * v as a sum of type Sum takes it. */
+template <typename Sum, typename T>
+__device__ __forceinline__ Sum
+index_add_term(T v, const index_add_view<T> &a)
+{
+    if constexpr (is_same<Sum, double> && !is_same<T, double>) {
+        return wide_scaled(v, a.wide_alpha);
+    }
+    else {
+        return scaled(v, a.alpha);
+    }
+}
+
+/* So many ranges of out have sums of `sum_bytes` bytes each that L2 holds. */
 inline int64_t
-index_add_ranges(const gpo_call *call)
+index_add_ranges(const gpo_call *call, int64_t sum_bytes = sizeof(double))
 {
     const index_add_plan &plan = *index_add_plan_of(call);
-    const int64_t bytes = plan.outer * plan.length * plan.inner * sizeof(double);
+    const int64_t bytes = plan.outer * plan.length * plan.inner * sum_bytes;
     const int64_t most = gpo_l2_bytes(call) / L2_PARTS * L2_OF_SUMS;
     return bytes <= most ? 1 : ceil_div(bytes, most);
 }
 
 /* sums[0..range.n) = 0. */
-gpo_status index_add_clear_sums(gpo_call *call, index_add_range range, double *sums);
+template <typename Sum>
+gpo_status index_add_clear_sums(gpo_call *call, index_add_range range, Sum *sums);
 
 /*
  * out = x + sums in a range, rounded once; where the sum is 0, x keeps its bits.
  * Nothing, if the call's verdict tells of a bad index.
  */
-template <typename T>
+template <typename T, typename Sum>
 gpo_status index_add_round_sums(gpo_call *call, const index_add_view<T> &a,
-                                index_add_range range, const double *sums);
+                                index_add_range range, const Sum *sums);
 
 #endif

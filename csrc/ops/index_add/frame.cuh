@@ -5,6 +5,7 @@
 #ifndef GPO_INDEX_ADD_FRAME_CUH
 #define GPO_INDEX_ADD_FRAME_CUH
 
+#include "../../device/verdict.cuh"
 #include "index_add.cuh"
 
 struct index_add_frame {
@@ -45,6 +46,51 @@ gpo_status index_add_end(gpo_call *call, const index_add_frame &frame);
  * rung that adds rows one by one depends on it.  Waits for the stream.
  */
 gpo_status index_add_look(gpo_call *call, const index_reader &index);
+
+/*
+ * What a look found is one number, as gpo_indices has: in the lower bits a bound on the
+ * rows of one destination, above them how many rows have the destination of one before
+ * among their 32 neighbours, in parts of all rows.
+ */
+constexpr int INDEX_ADD_MOST_BITS = 40;
+constexpr unsigned INDEX_ADD_BEHIND_PARTS = 256;
+
+/* A bound on the rows of one destination; 0: none is known.  'clip' moves entries to
+   other destinations than those that were counted. */
+inline int64_t
+index_add_most(const gpo_call *call)
+{
+    const index_add_plan &plan = *index_add_plan_of(call);
+    return plan.mode == GPO_INDEX_CLIP
+               ? 0
+               : most_of(call, plan.length) & ((INT64_C(1) << INDEX_ADD_MOST_BITS) - 1);
+}
+
+/* So many of INDEX_ADD_BEHIND_PARTS rows share a destination with one before; 0: or it
+   is not known. */
+inline int64_t
+index_add_behind(const gpo_call *call)
+{
+    return most_of(call, index_add_plan_of(call)->length) >> INDEX_ADD_MOST_BITS;
+}
+
+/* Whether float32 sums do for floats below float64: no destination takes many rows. */
+inline bool
+index_add_float32_does(const gpo_call *call)
+{
+    const int64_t most = index_add_most(call);
+    return index_add_plan_of(call)->count <= INDEX_ADD_FEW_ROWS ||
+           (most > 0 && most <= INDEX_ADD_FEW_ROWS);
+}
+
+/* Whether lanes with one destination are worth looking for: rows are short, and neighbours
+   are known to share destinations. */
+inline bool
+index_add_joins_lanes(const gpo_call *call)
+{
+    return index_add_plan_of(call)->inner <= SHORT_ROW &&
+           index_add_behind(call) >= WORTH_JOINING;
+}
 
 /* For one_launch, which checks the index itself; out = x if x is long or has gaps. */
 gpo_status index_add_start(gpo_call *call, index_add_frame *frame);
@@ -118,6 +164,15 @@ gpo_status index_add_few_rows(gpo_call *call);
 template <typename T>
 gpo_status index_add_one_launch(gpo_call *call);
 
+template <typename T>
+gpo_status index_add_own_places(gpo_call *call);
+
+template <typename T>
+gpo_status index_add_joined_sums(gpo_call *call);
+
+template <typename T>
+gpo_status index_add_one_by_one(gpo_call *call);
+
 /* Whether one_launch takes the call. */
 inline bool
 index_add_is_few(const gpo_call *call)
@@ -141,6 +196,24 @@ index_add_is_for_pairs(const index_add_plan &plan, bool copies)
     const int64_t copied = columns == 1 ? COPIED_BY_PAIRS : COPIED_BY_COLUMNS;
     return plan.count <= PAIRED && columns * plan.count <= PAIRED_ELEMENTS &&
            (!copies || columns * plan.length <= copied);
+}
+
+/* Whether own_places takes the call: every block reads the whole index. */
+inline bool
+index_add_fits_own_places(const index_add_plan &plan)
+{
+    const int64_t most = plan.inner == 1 ? OWNED_ROWS : OWNED_WIDE_ROWS;
+    return plan.count > 0 && plan.count <= most && plan.length > 0 &&
+           plan.outer * plan.inner > 0 &&
+           plan.outer * plan.inner * plan.length <= OWNED_PLACES;
+}
+
+/* So many blocks it should have, as far as there are sums enough for them. */
+inline int64_t
+index_add_owning_blocks(const gpo_call *call)
+{
+    const int64_t processors = gpo_processors(call);
+    return processors < OWNING_BLOCKS ? processors : OWNING_BLOCKS;
 }
 
 #endif

@@ -143,11 +143,10 @@ destination_of(const index_reader &index, int64_t k, int64_t s)
     return place_outside(k, s, index.length, index.mode, false, index.bad);
 }
 
-/* The destination of row s.  No call, which costs registers: 'wrap' multiplies. */
+/* The same with less code.  No call, which costs registers: 'wrap' multiplies. */
 __device__ __forceinline__ int64_t
-position_of(const index_reader &index, int64_t s)
+place_of_entry(const index_reader &index, int64_t k, int64_t s)
 {
-    const int64_t k = entry_of(index, s);
     if (k >= 0 && k < index.length) {
         return k;
     }
@@ -157,6 +156,13 @@ position_of(const index_reader &index, int64_t s)
         return k < 0 ? index.length - 1 - rest : rest;
     }
     return place_or_note(k, s, index.length, index.mode, false, index.bad);
+}
+
+/* The destination of row s. */
+__device__ __forceinline__ int64_t
+position_of(const index_reader &index, int64_t s)
+{
+    return place_of_entry(index, entry_of(index, s), s);
 }
 
 /* ---- the call as a kernel argument ---- */

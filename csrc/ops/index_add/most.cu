@@ -1,22 +1,30 @@
 /*
  * most.cu  A bound on the rows that go to one destination, for an index that calls use
- * again and again: the rows of each of SLOTS groups of destinations are counted, and
+ * again and again: the rows of each of some groups of destinations are counted, and
  * the largest count is told to the host.  Where a bit for each destination takes little
  * memory, those bits tell whether any destination has a second row; if none has, the
- * bound is 1.
- * Cost:  reads the index once; an atomic per row on 256 KiB of counters, and one on the
- *        bits.
+ * bound is 1.  The same look tells how many of 32 neighbouring rows go to a destination
+ * of a row before them, as sorted and skewed ones do.
+ * Cost:  reads the index once; an atomic on 256 KiB of counters (4 MiB for millions of
+ *        rows) for each destination of 32 rows, and one on the bits.
  */
 #include "../../device/verdict.cuh"
 #include "frame.cuh"
 
-static constexpr int SLOTS = 1 << 16, MOST_BLOCK = 1024;
-/* Rows: to look at more would cost more than a call. */
-static constexpr int64_t MOST_LOOKED_AT = 1 << 22;
+static constexpr int MOST_BLOCK = 1024;
+static constexpr int SLOT_BITS = 16, MANY_SLOT_BITS = 20; /* of the groups' number */
+/* Rows from which there are many groups: with few a group has too many destinations. */
+static constexpr int64_t FOR_MANY_SLOTS = 1 << 22;
+/* Rows: some 10 ps each, once for an index. */
+static constexpr int64_t MOST_LOOKED_AT = 1 << 26;
+/* Bytes of bits, at most: to clear them takes some 10 us. */
+static constexpr int64_t MOST_BITS = 1 << 24;
 
-/* The words that a look counts in. */
+/* The words that a look counts in, cleared together. */
 struct index_add_counters {
-    unsigned *slots; /* rows of a group of destinations */
+    unsigned long long *behind; /* rows with a destination of a row before, in a warp */
+    unsigned *slots;            /* rows of a group of destinations, 1 << bits of them */
+    int bits;
     unsigned
         *second;   /* not 0: a destination has a second row; or NULL: not looked at */
     unsigned *met; /* a bit for each destination */
@@ -36,29 +44,51 @@ static __global__ void
 __launch_bounds__(BLOCK)
     index_add_count_rows(index_reader index, int64_t count, index_add_counters to)
 {
+    GPO_SHARED(unsigned, behind, [1]);
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
-    for (int64_t s = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; s < count;
-         s += step) {
-        const int64_t k = destination_of(index, entry_of(index, s), s);
-        if (k >= 0) { /* Fibonacci hashing: neighbours go to different groups */
+    const unsigned lane = threadIdx.x % WARP;
+    if (threadIdx.x == 0) {
+        behind[0] = 0;
+    }
+    __syncthreads();
+    unsigned mine = 0;
+    for (int64_t begin = static_cast<int64_t>(blockIdx.x) * BLOCK; begin < count;
+         begin += step) { /* whole warps: a match needs every lane */
+        const int64_t s = begin + threadIdx.x;
+        const int64_t k = s < count ? destination_of(index, entry_of(index, s), s) : -1;
+        const unsigned same =
+            __match_any_sync(ALL_LANES, static_cast<unsigned long long>(k));
+        const bool leads = (same & ((1u << lane) - 1)) == 0;
+        const unsigned rows = static_cast<unsigned>(__popc(same));
+        if (k >= 0 &&
+            leads) { /* Fibonacci hashing: neighbours go to different groups */
             const uint64_t mixed = static_cast<uint64_t>(k) * 0x9e3779b97f4a7c15u;
-            atomicAdd(&to.slots[mixed >> 48], 1u);
+            atomicAdd(&to.slots[mixed >> (64 - to.bits)], rows);
+            mine += rows - 1;
             const unsigned bit = 1u << (k & 31);
-            if (to.second != nullptr && (atomicOr(&to.met[k >> 5], bit) & bit) != 0) {
+            if (to.second != nullptr &&
+                (rows > 1 || (atomicOr(&to.met[k >> 5], bit) & bit) != 0)) {
                 atomicOr(to.second, 1u);
             }
         }
+    }
+    if (mine > 0) {
+        atomicAdd(&behind[0], mine);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && behind[0] > 0) {
+        atomicAdd(to.behind, static_cast<unsigned long long>(behind[0]));
     }
 }
 
 static __global__ void
 __launch_bounds__(MOST_BLOCK)
-    index_add_tell_most(index_add_counters from, uint64_t *answer)
+    index_add_tell_most(index_add_counters from, int64_t count, uint64_t *answer)
 {
     GPO_SHARED(unsigned, largest, [1]);
     unsigned mine = 0;
 #pragma unroll 8
-    for (int k = threadIdx.x; k < SLOTS; k += MOST_BLOCK) {
+    for (int k = threadIdx.x; k < 1 << from.bits; k += MOST_BLOCK) {
         const unsigned count = from.slots[k];
         mine = mine > count ? mine : count;
     }
@@ -70,56 +100,59 @@ __launch_bounds__(MOST_BLOCK)
     __syncthreads();
     if (threadIdx.x == 0) {
         const bool distinct = from.second != nullptr && *from.second == 0;
-        tell_host(answer, distinct ? 1u : largest[0]);
+        const unsigned long long parts =
+            *from.behind * INDEX_ADD_BEHIND_PARTS / static_cast<uint64_t>(count);
+        tell_host(answer, distinct ? 1u : parts << INDEX_ADD_MOST_BITS | largest[0]);
     }
 }
 
-/* Whether each row may have a destination of its own, and bits that tell are few: no
-   more than the counters, or than an index of int32. */
+/* Whether each row may have a destination of its own, and bits that tell are few. */
 static bool
 may_be_distinct(const index_add_plan &plan)
 {
-    const int64_t index_bytes = plan.count * static_cast<int64_t>(sizeof(int32_t));
-    const int64_t slot_bytes = SLOTS * static_cast<int64_t>(sizeof(unsigned));
-    return plan.count <= plan.length &&
-           plan.length / 8 <= (index_bytes > slot_bytes ? index_bytes : slot_bytes);
+    return plan.count <= plan.length && plan.length / 8 <= MOST_BITS;
 }
 
 /* Whether the answer may change the choice for this call's dtype. */
 static bool
-look_pays(const index_add_plan &plan, bool distinct)
+look_pays(const gpo_call *call)
 {
-    const bool half = plan.dtype == GPO_F16 || plan.dtype == GPO_BF16;
+    const index_add_plan &plan = *index_add_plan_of(call);
     const int64_t row = plan.inner * gpo_dtypes[plan.dtype].bytes;
+    const bool half = plan.dtype == GPO_F16 || plan.dtype == GPO_BF16;
+    const bool is_float = half || plan.dtype == GPO_F32 || plan.dtype == GPO_F64;
     return !plan.is_deterministic && plan.count > 0 && plan.count <= MOST_LOOKED_AT &&
-           (half ? distinct && !plan.is_scaled
-                 : (plan.dtype == GPO_F32 || row >= WARP_WIDE ||
-                    plan.count >= MANY_DOUBLES) &&
-                       plan.count > INDEX_ADD_FEW_ROWS);
+           (half || (is_float && index_add_fits_own_places(plan)) ||
+            (plan.count > INDEX_ADD_FEW_ROWS &&
+             (plan.dtype == GPO_F32 || row >= WARP_WIDE ||
+              plan.count >= MANY_DOUBLES)));
 }
 
 gpo_status
 index_add_look(gpo_call *call, const index_reader &index)
 {
     const index_add_plan &plan = *index_add_plan_of(call);
-    const bool distinct = may_be_distinct(plan);
-    if (!look_pays(plan, distinct) || call->found.most > 0 ||
-        gpo_may_wait(call) != GPO_OK) {
+    if (!look_pays(call) || call->found.most > 0 || gpo_may_wait(call) != GPO_OK) {
         return GPO_OK;
     }
-    const int64_t words = SLOTS + (distinct ? 1 + ceil_div(plan.length, 32) : 0);
+    const bool distinct = may_be_distinct(plan);
+    const int bits = plan.count > FOR_MANY_SLOTS ? MANY_SLOT_BITS : SLOT_BITS;
+    constexpr int64_t OTHERS = 3; /* behind, and second */
+    const int64_t slots = INT64_C(1) << bits;
+    const int64_t words = OTHERS + slots + (distinct ? ceil_div(plan.length, 32) : 0);
     void *memory = nullptr;
     uint64_t *answer = nullptr, most = 0;
     gpo_status status = gpo_scratch(call, words * sizeof(unsigned), &memory);
-    unsigned *const slots = static_cast<unsigned *>(memory);
-    const index_add_counters counters = {slots, distinct ? slots + SLOTS : nullptr,
-                                         slots + SLOTS + 1};
+    unsigned *const word = static_cast<unsigned *>(memory);
+    const index_add_counters counters = {
+        static_cast<unsigned long long *>(memory), word + OTHERS, bits,
+        distinct ? word + 2 : nullptr, word + OTHERS + slots};
     if (!status) {
         status = gpo_question(call, &answer);
     }
     if (!status) {
         status = GPO_LAUNCH(call, grid_for(words), BLOCK, 0, index_add_clear_counters,
-                            slots, words);
+                            word, words);
     }
     if (!status) {
         status = GPO_LAUNCH(call, grid_for(plan.count), BLOCK, 0, index_add_count_rows,
@@ -127,7 +160,7 @@ index_add_look(gpo_call *call, const index_reader &index)
     }
     if (!status) {
         status = GPO_LAUNCH(call, dim3(1), MOST_BLOCK, 0, index_add_tell_most, counters,
-                            answer);
+                            plan.count, answer);
     }
     if (!status) {
         status = gpo_answer(call, answer, &most);

@@ -1,14 +1,16 @@
 /*
- * row_sums.cuh  The sum of the source rows that a list names, several in flight (v4).
+ * row_sums.cuh  The sum of the source rows that a list names, several in flight (v4), and
+ * the grid of threads that make them.
  */
 #ifndef GPO_INDEX_ADD_ROW_SUMS_CUH
 #define GPO_INDEX_ADD_ROW_SUMS_CUH
 
 #include "index_add.cuh"
 
-template <typename T, int V>
+/* C groups of V columns each. */
+template <typename T, int V, int C>
 struct index_add_sums {
-    acc_of<T> v[V];
+    acc_of<T> v[C][V];
 };
 
 /* V elements in flight: kept as a word until they are added; unpacking would wait. */
@@ -35,26 +37,31 @@ send_for(const T *p)
 }
 
 /*
- * The sum of rows number[0..n), V columns from `from` on.  Up to eight rows are in
- * flight, and the numbers of the next eight.
+ * The sum of rows number[0..n), V columns from `from` on, and as many at `apart` behind
+ * them, C times or only `live` times.  Up to eight rows are in flight, two if C is not 1,
+ * and the numbers of as many after them.
  */
-template <typename T, int V, typename Payload>
-__device__ __forceinline__ index_add_sums<T, V>
-sum_rows(const T *from, int64_t by_row, alpha_of<T> alpha, const Payload *number, int n)
+template <typename T, int V, int C, typename Payload>
+__device__ __forceinline__ index_add_sums<T, V, C>
+sum_rows(const T *from, int64_t by_row, int64_t apart, int live, alpha_of<T> alpha,
+         const Payload *number, int n)
 {
-    constexpr int AT_ONCE = V <= 8 ? 8 : 4; /* sums fill the registers, too */
-    index_add_sums<T, V> sum = {};
+    constexpr int AT_ONCE = C > 1 ? 2 : V <= 8 ? 8 : 4; /* sums fill registers, too */
+    index_add_sums<T, V, C> sum = {};
     Payload row[AT_ONCE];
 #pragma unroll
     for (int k = 0; k < AT_ONCE; k++) {
         row[k] = k < n ? number[k] : 0;
     }
     for (; n > 0; n -= AT_ONCE) {
-        in_flight<T, V> loaded[AT_ONCE];
+        in_flight<T, V> loaded[AT_ONCE][C];
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            if (k < n) {
-                loaded[k] = send_for<T, V>(from + row[k] * by_row);
+#pragma unroll
+            for (int c = 0; c < C; c++) {
+                if (k < n && (C == 1 || c < live)) {
+                    loaded[k][c] = send_for<T, V>(from + row[k] * by_row + c * apart);
+                }
             }
         }
         number += AT_ONCE;
@@ -64,17 +71,53 @@ sum_rows(const T *from, int64_t by_row, alpha_of<T> alpha, const Payload *number
         }
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            if (k < n) {
-                values<T, V> v;
-                memcpy(v.v, &loaded[k].word, sizeof v.v);
 #pragma unroll
-                for (int c = 0; c < V; c++) {
-                    sum.v[c] = sum_of<T>(sum.v[c], scaled(v.v[c], alpha));
+            for (int c = 0; c < C; c++) {
+                if (k < n && (C == 1 || c < live)) {
+                    values<T, V> v;
+                    memcpy(v.v, &loaded[k][c].word, sizeof v.v);
+#pragma unroll
+                    for (int e = 0; e < V; e++) {
+                        sum.v[c][e] = sum_of<T>(sum.v[c][e], scaled(v.v[e], alpha));
+                    }
                 }
             }
         }
     }
     return sum;
+}
+
+/* ---- the grid ---- */
+
+/* The grid of the gather: `lanes` threads share the `across` packs of a row. */
+struct gather_shape {
+    int lanes;
+    int64_t tiles;
+    dim3 grid;
+    bool several; /* packs to a thread */
+};
+
+/* Packs of one element that a thread then takes; as many registers of sums. */
+template <typename T>
+constexpr int GATHERED = sizeof(acc_of<T>) == 8 ? 4 : 8;
+
+/* At most `most` packs to a thread, if so many threads are left that SMs are full. */
+inline gather_shape
+gather_shape_of(const gpo_call *call, int64_t across, int64_t units, int most)
+{
+    constexpr int64_t THREADS = 512; /* of an SM */
+    const int64_t outer = index_add_plan_of(call)->outer;
+    int lanes = 1;
+    while (lanes < WARP && lanes * most < across) {
+        lanes *= 2;
+    }
+    const bool several = most > 1 && across > WARP / 2 &&
+                         outer * units * lanes >= gpo_processors(call) * THREADS;
+    while (!several && lanes < WARP && lanes < across) {
+        lanes *= 2;
+    }
+    const int64_t tiles = ceil_div(across, lanes * (several ? most : 1));
+    return {lanes, tiles, grid_for(outer * units * tiles * lanes), several};
 }
 
 #endif

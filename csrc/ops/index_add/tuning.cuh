@@ -45,6 +45,20 @@ constexpr int PAIRED = 256, PAIR_THREADS = 256, COPIED_BY_THREAD = 2;
 constexpr int64_t PAIRED_ELEMENTS = 1 << 16, COPIED_BY_PAIRS = 1 << 19;
 constexpr int64_t ROWS_FOR_SORT = 2048; /* at most, where v5 need not wait either */
 
+/* short_rows, joined_sums: of 256 rows, those with the destination of a row before among 32,
+   from which joining lanes saves more than a match costs (half an atomic).  Estimated. */
+constexpr int64_t WORTH_JOINING = 32;
+
+/* short_rows: elements of float32, at most, so that no value passes more than 1,024
+   additions: those of a warp in pairs, then one for each warp. */
+constexpr int64_t JOINED_FLOATS = 32 * 1000;
+
+/* own_places: threads of a block and bytes of the sums it owns; rows of one element and of more, and
+   elements of x, at most.  All estimated. */
+constexpr int OWNING_BLOCK = 1024, OWNED_BYTES = 16 << 10;
+constexpr int64_t OWNING_BLOCKS = 32, OWNED_AT_LEAST = 32; /* blocks, and sums of one */
+constexpr int64_t OWNED_ROWS = 1 << 16, OWNED_WIDE_ROWS = 4096, OWNED_PLACES = 1 << 21;
+
 /* The choice. */
 constexpr int64_t MANY_ROWS = 16;              /* per destination */
 constexpr int64_t WIDE = 256, WARP_WIDE = 512; /* bytes of a row */

@@ -38,13 +38,15 @@ __launch_bounds__(BLOCK)
 }
 
 /*
- * `lanes` adjacent threads take one unit, V columns each.  A unit is the first or the
+ * `lanes` adjacent threads take one unit, C times V columns each, `lanes` packs apart: the
+ * search for a unit's rows is some thousand cycles of waiting, which narrow packs would not
+ * be worth.  A unit is the first or the
  * last run of a chunk, if that run is hot, or one of `others`: a destination that is not
  * hot, or without g.runs the first entry of its run.
  */
-template <typename T, int V, typename Payload>
+template <typename T, int V, int C, typename Payload>
 __global__ void
-__launch_bounds__(BLOCK, 3)
+__launch_bounds__(BLOCK, C > 1 ? 2 : 3)
     index_add_v4_gather(index_add_view<T> a, const uint32_t *key, int64_t n,
                         index_add_gathering<T, Payload> g, int64_t others,
                         int64_t tiles, int lanes)
@@ -56,10 +58,14 @@ __launch_bounds__(BLOCK, 3)
          u < units; u += step) {
         const int64_t row = quotient(u, tiles), o = quotient(row, each);
         const int64_t unit = row - o * each;
-        const int64_t column = ((u - row * tiles) * lanes + threadIdx.x % lanes) * V;
+        const int64_t column =
+            ((u - row * tiles) * C * lanes + threadIdx.x % lanes) * V;
+        const int apart = lanes * V;
         if (column >= a.inner) {
             continue;
         }
+        const int64_t columns = ceil_div(a.inner - column, apart);
+        const int live = columns < C ? static_cast<int>(columns) : C;
         const bool is_chunk = unit < 2 * g.chunks, is_last = unit >= g.chunks;
         const int64_t chunk = unit - (is_last ? g.chunks : 0), from = chunk * CHUNK;
         const int64_t to = from + CHUNK < n ? from + CHUNK : n;
@@ -80,54 +86,45 @@ __launch_bounds__(BLOCK, 3)
             continue; /* nothing to add, and out has x's elements already */
         }
         const int64_t at = (o * a.length + k) * a.inner + column;
-        in_flight<T, V> base = {};
+        in_flight<T, V> base[C] = {};
         if (is_chunk) {
             begin = begin < from ? from : begin;
             end = end < to ? end : to;
         }
         else {
-            base = *reinterpret_cast<const in_flight<T, V> *>(g.base + at); /* or out */
-        }
-        const index_add_sums<T, V> sum =
-            sum_rows<T, V>(a.source + o * a.by_outer + column * a.by_inner, a.by_row,
-                           a.alpha, g.number + begin, static_cast<int>(end - begin));
-        if (is_chunk) {
-            const int64_t part = (o * g.chunks + chunk) * 2 + (is_last ? 1 : 0);
-            acc_of<T> *const sums = g.part + part * a.inner + column;
 #pragma unroll
-            for (int c = 0; c < V; c++) {
-                sums[c] = sum.v[c];
+            for (int c = 0; c < C; c++) {
+                if (c < live) {
+                    base[c] = *reinterpret_cast<const in_flight<T, V> *>(
+                        g.base + at + c * apart); /* or out */
+                }
             }
         }
-        else {
+        const index_add_sums<T, V, C> sum =
+            sum_rows<T, V, C>(a.source + o * a.by_outer + column * a.by_inner, a.by_row,
+                              apart * a.by_inner, live, a.alpha, g.number + begin,
+                              static_cast<int>(end - begin));
+        const int64_t part = (o * g.chunks + chunk) * 2 + (is_last ? 1 : 0);
+        acc_of<T> *const sums = is_chunk ? g.part + part * a.inner + column : nullptr;
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            if (C > 1 && c >= live) {
+                break;
+            }
             values<T, V> v;
-            memcpy(v.v, &base.word, sizeof v.v);
+            memcpy(v.v, &base[c].word, sizeof v.v);
 #pragma unroll
-            for (int c = 0; c < V; c++) {
-                v.v[c] = sum_stored(v.v[c], sum.v[c]);
+            for (int e = 0; e < V; e++) {
+                if (is_chunk) {
+                    sums[c * apart + e] = sum.v[c][e];
+                }
+                v.v[e] = sum_stored(v.v[e], sum.v[c][e]);
             }
-            *reinterpret_cast<values<T, V> *>(a.out + at) = v;
+            if (!is_chunk) {
+                *reinterpret_cast<values<T, V> *>(a.out + at + c * apart) = v;
+            }
         }
     }
-}
-
-/* The grid of the gather: `lanes` threads share the `across` packs of a row. */
-struct gather_shape {
-    int lanes;
-    int64_t tiles;
-    dim3 grid;
-};
-
-inline gather_shape
-gather_shape_of(const gpo_call *call, int64_t across, int64_t units)
-{
-    int lanes = 1;
-    while (lanes < WARP && lanes < across) {
-        lanes *= 2;
-    }
-    const int64_t tiles = ceil_div(across, lanes);
-    return {lanes, tiles,
-            grid_for(index_add_plan_of(call)->outer * units * tiles * lanes)};
 }
 
 struct index_add_v4 {
@@ -161,18 +158,24 @@ struct index_add_v4 {
         const index_add_gathering<T, Payload> g = {
             pairs.payload, run, a.base, reinterpret_cast<acc_of<T> *>(at + runs),
             ceil_div(a.count, CHUNK)};
-        constexpr int V = pack<T>::SIZE;
+        constexpr int V = pack<T>::SIZE, C = GATHERED<T>;
         const bool packed = is_packed(a);
         const gather_shape s = gather_shape_of(call, packed ? a.inner / V : a.inner,
-                                               2 * g.chunks + others);
-        if (!status) {
-            status = packed
-                         ? GPO_LAUNCH(call, s.grid, BLOCK, 0,
-                                      (index_add_v4_gather<T, V, Payload>), a,
-                                      pairs.key, a.count, g, others, s.tiles, s.lanes)
-                         : GPO_LAUNCH(call, s.grid, BLOCK, 0,
-                                      (index_add_v4_gather<T, 1, Payload>), a,
-                                      pairs.key, a.count, g, others, s.tiles, s.lanes);
+                                               2 * g.chunks + others, packed ? 1 : C);
+        if (!status && packed) {
+            status = GPO_LAUNCH(call, s.grid, BLOCK, 0,
+                                (index_add_v4_gather<T, V, 1, Payload>), a, pairs.key,
+                                a.count, g, others, s.tiles, s.lanes);
+        }
+        else if (!status && s.several) {
+            status = GPO_LAUNCH(call, s.grid, BLOCK, 0,
+                                (index_add_v4_gather<T, 1, C, Payload>), a, pairs.key,
+                                a.count, g, others, s.tiles, s.lanes);
+        }
+        else if (!status) {
+            status = GPO_LAUNCH(call, s.grid, BLOCK, 0,
+                                (index_add_v4_gather<T, 1, 1, Payload>), a, pairs.key,
+                                a.count, g, others, s.tiles, s.lanes);
         }
         return status ? status : combine_chunks(call, a, pairs.key, g);
     }

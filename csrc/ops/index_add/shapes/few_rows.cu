@@ -9,6 +9,7 @@
  */
 #include "../../../device/words.cuh"
 #include "../float64_sums.cuh"
+#include "../lanes.cuh"
 
 static constexpr int SLOTS_OF_ROW = 2;
 static constexpr int PACKS_IN_FLIGHT = 4; /* 16 bytes each, of a thread */
@@ -91,8 +92,9 @@ hash_slot(const index_add_hash &table, unsigned k)
     return -1;
 }
 
-/* A thread for each element; of the lanes with one row the first finds its slot. */
-template <typename T>
+/* A thread for each element; of the lanes with one row the first finds its slot.  JOINS:
+   lanes with one place send one sum. */
+template <typename T, bool JOINS>
 __global__ void
 __launch_bounds__(BLOCK)
     index_add_few_rows_add(index_add_view<T> a, index_add_hash table)
@@ -118,9 +120,15 @@ __launch_bounds__(BLOCK)
         const int leader = c < lane ? lane - static_cast<int>(c) : 0;
         slot = __shfl_sync(ALL_LANES, slot, leader);
     }
-    if (i < n && slot >= 0) {
-        atomic_add(table.sums + slot * table.columns.by + o * a.inner + c,
-                   wide_scaled(v, a.wide_alpha));
+    const int64_t at =
+        i < n && slot >= 0 ? slot * table.columns.by + o * a.inner + c : -1;
+    double sum = wide_scaled(v, a.wide_alpha);
+    bool sends = true;
+    if constexpr (JOINS) {
+        sends = index_add_joined(static_cast<unsigned long long>(at), &sum);
+    }
+    if (sends && at >= 0) {
+        atomic_add(table.sums + at, sum);
     }
 }
 
@@ -182,9 +190,13 @@ struct index_add_sparse : index_add_wide_atomics {
             status = GPO_LAUNCH(call, grid_for(ceil_div(packs, PACKS_IN_FLIGHT)), BLOCK,
                                 0, (index_add_few_rows_open<T>), a, table);
         }
+        const dim3 grid = grid_for(a.outer * a.count * a.inner);
         if (!status) {
-            status = GPO_LAUNCH(call, grid_for(a.outer * a.count * a.inner), BLOCK, 0,
-                                (index_add_few_rows_add<T>), a, table);
+            status = index_add_joins_lanes(call)
+                         ? GPO_LAUNCH(call, grid, BLOCK, 0,
+                                      (index_add_few_rows_add<T, true>), a, table)
+                         : GPO_LAUNCH(call, grid, BLOCK, 0,
+                                      (index_add_few_rows_add<T, false>), a, table);
         }
         return status ? status
                       : GPO_LAUNCH(call, grid_for(table.slots * table.columns.by),

@@ -3,9 +3,10 @@
  * Lanes of a warp with the same destination find each other by __match_any_sync, and
  * the lowest one sends their sum: one atomic instead of several to one address.
  * Cost:  reads the source and, for each element, the index; a match per element, and a
- *        shuffle for each lane that shares a destination.
+ *        shuffle for each bit of the number of lanes that share a destination.
  */
 #include "../frame.cuh"
+#include "../lanes.cuh"
 
 template <typename T>
 __global__ void
@@ -15,7 +16,6 @@ __launch_bounds__(BLOCK) index_add_short_rows_kernel(index_add_view<T> a)
     const int64_t n = a.outer * a.count * a.inner;
     const int64_t size = a.outer * a.length * a.inner;
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
-    const unsigned lane = threadIdx.x % WARP;
     for (int64_t begin = static_cast<int64_t>(blockIdx.x) * BLOCK; begin < n;
          begin += step) { /* whole warps: the shuffles below need every lane */
         const int64_t i = begin + threadIdx.x;
@@ -32,17 +32,7 @@ __launch_bounds__(BLOCK) index_add_short_rows_kernel(index_add_view<T> a)
                     ? NONE_BAD
                     : static_cast<unsigned long long>((o * a.length + k) * a.inner + c);
         }
-        const unsigned peers = __match_any_sync(ALL_LANES, to);
-        const bool leads = (peers & ((1u << lane) - 1)) == 0;
-        unsigned rest = leads ? peers & ~(1u << lane) : 0; /* still to add */
-        while (__any_sync(ALL_LANES, rest != 0)) {
-            const int from = rest != 0 ? __ffs(static_cast<int>(rest)) - 1 : 0;
-            const Acc other = __shfl_sync(ALL_LANES, sum, from);
-            if (rest != 0) {
-                sum += other;
-                rest &= rest - 1;
-            }
-        }
+        const bool leads = index_add_joined(to, &sum);
         if (leads && to != NONE_BAD) {
             values<T, 1> one;
             one.v[0] = stored_as<T>(sum);

@@ -1,0 +1,162 @@
+/*
+ * joined_sums.cu  Sums apart from x, as in v5, for calls whose rows v5 is not made for.
+ * Where rows are short and nearby ones share a destination, lanes of a warp with the same
+ * destination find each other, and the lowest one sends their sum, as in short_rows.
+ * Where no destination has more than 1,024 rows, sums are of float32: half the bytes to
+ * clear, to add to and to read, and on sm_90 four in one atomic where rows of 16-bit
+ * floats split into packs of 16 bytes.
+ * Sums that L2 does not hold are made in ranges, which read the index again, but of the
+ * source only the rows that go there.
+ * Cost:  4 or 8 bytes for each element of x, written twice and read; the source once.
+ */
+#include "../float64_sums.cuh"
+#include "../lanes.cuh"
+
+static constexpr int JOINED_IN_FLIGHT = 4; /* packs of a thread */
+static constexpr unsigned NOWHERE = ~0u;
+
+/* sums[at..at + V) += the terms of v. */
+template <typename T, typename Sum, int V>
+static __device__ __forceinline__ void
+add_terms(Sum *sums, int64_t at, int64_t n, const values<T, V> &v,
+          const index_add_view<T> &a)
+{
+    if constexpr (V == 1) {
+        atomic_add(sums + at, index_add_term<Sum>(v.v[0], a));
+    }
+    else {
+        constexpr int FOUR = 16 / sizeof(Sum);
+#pragma unroll
+        for (int c = 0; c < V; c += FOUR) {
+            values<Sum, FOUR> term;
+#pragma unroll
+            for (int d = 0; d < FOUR; d++) {
+                term.v[d] = index_add_term<Sum>(v.v[c + d], a);
+            }
+            atomic_add_values<Sum, FOUR>(sums, at + c, n, term);
+        }
+    }
+}
+
+/* across: packs of V elements in a row. */
+template <typename T, typename Sum, int V, bool JOINS>
+__global__ void
+__launch_bounds__(BLOCK)
+    index_add_joined_sums_kernel(index_add_view<T> a, index_add_range range, Sum *sums,
+                                 divider across)
+{
+    const int64_t n = a.outer * a.count * across.by;
+    const int64_t step = static_cast<int64_t>(gridDim.x) * (BLOCK * JOINED_IN_FLIGHT);
+    for (int64_t begin = static_cast<int64_t>(blockIdx.x) * (BLOCK * JOINED_IN_FLIGHT);
+         begin < n; begin += step) { /* whole warps: lanes join */
+        values<T, V> v[JOINED_IN_FLIGHT] = {};
+        int64_t row[JOINED_IN_FLIGHT], entry[JOINED_IN_FLIGHT] = {};
+        int64_t at[JOINED_IN_FLIGHT];
+#pragma unroll
+        for (int j = 0; j < JOINED_IN_FLIGHT; j++) {
+            const int64_t i = begin + j * BLOCK + threadIdx.x;
+            row[j] = across.of(i);
+            at[j] = i - row[j] * across.by; /* the pack of the row */
+            if (i < n) {
+                entry[j] = entry_of(a.index, row[j] - a.counts.of(row[j]) * a.count);
+            }
+        }
+        const T *from[JOINED_IN_FLIGHT];
+#pragma unroll
+        for (int j = 0; j < JOINED_IN_FLIGHT; j++) {
+            const int64_t o = a.counts.of(row[j]), s = row[j] - o * a.count;
+            const int64_t c = at[j] * V;
+            const bool is_row = begin + j * BLOCK + threadIdx.x < n;
+            const int64_t k = is_row ? place_of_entry(a.index, entry[j], s) : -1;
+            const int64_t to = (o * a.length + k) * a.inner + c - range.begin;
+            from[j] = a.source + o * a.by_outer + s * a.by_row + c * a.by_inner;
+            at[j] = k >= 0 && to >= 0 && to < range.n ? to : -1;
+        }
+#pragma unroll
+        for (int j = 0; j < JOINED_IN_FLIGHT; j++) {
+            if (at[j] >= 0) {
+                v[j] = load_values<T, V>(from[j]);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < JOINED_IN_FLIGHT; j++) {
+            if constexpr (JOINS) { /* a range has less than 2^32 sums */
+                const unsigned key = at[j] < 0 ? NOWHERE : static_cast<unsigned>(at[j]);
+                Sum sum = index_add_term<Sum>(v[j].v[0], a);
+                if (index_add_joined(key, &sum) && at[j] >= 0) {
+                    atomic_add(sums + at[j], sum);
+                }
+            }
+            else if (at[j] >= 0) {
+                add_terms<T, Sum, V>(sums, at[j], range.n, v[j], a);
+            }
+        }
+    }
+}
+
+struct index_add_joins : index_add_wide_atomics {
+    template <typename T, typename Sum>
+    static gpo_status add(gpo_call *call, const index_add_view<T> &a,
+                          index_add_range range, Sum *sums)
+    {
+        constexpr int V = sizeof(T) == 2 && sizeof(Sum) == 4 ? pack<T>::SIZE : 1;
+        const int64_t n = a.outer * a.count * a.inner;
+        const dim3 grid = grid_for(ceil_div(n, JOINED_IN_FLIGHT));
+        const bool may_join = a.inner <= SHORT_ROW && index_add_most(call) == 0;
+        if (may_join || index_add_joins_lanes(call)) {
+            return GPO_LAUNCH(call, grid, BLOCK, 0,
+                              (index_add_joined_sums_kernel<T, Sum, 1, true>), a, range,
+                              sums, a.inners);
+        }
+        if (V > 1 && is_packed(a)) {
+            return GPO_LAUNCH(call, grid_for(ceil_div(n / V, JOINED_IN_FLIGHT)), BLOCK,
+                              0, (index_add_joined_sums_kernel<T, Sum, V, false>), a,
+                              range, sums, divider_of(a.inner / V));
+        }
+        return GPO_LAUNCH(call, grid, BLOCK, 0,
+                          (index_add_joined_sums_kernel<T, Sum, 1, false>), a, range,
+                          sums, a.inners);
+    }
+
+    template <typename T, typename Sum>
+    static gpo_status sum(gpo_call *call, const index_add_view<T> &a)
+    {
+        const int64_t size = a.outer * a.length * a.inner;
+        const int64_t part = ceil_div(size, index_add_ranges(call, sizeof(Sum)));
+        const int64_t each =
+            ceil_div(part, 16) * 16; /* ranges begin with whole packs */
+        void *memory = nullptr;
+        gpo_status status = gpo_scratch(call, each * sizeof(Sum), &memory);
+        Sum *const sums = static_cast<Sum *>(memory);
+        for (int64_t begin = 0; begin < size && !status; begin += each) {
+            const index_add_range range = {begin,
+                                           begin + each < size ? each : size - begin};
+            status = index_add_clear_sums(call, range, sums);
+            if (!status) {
+                status = add<T, Sum>(call, a, range, sums);
+            }
+            if (!status) {
+                status = index_add_round_sums(call, a, range, sums);
+            }
+        }
+        return status;
+    }
+
+    template <typename T>
+    static gpo_status run(gpo_call *call, const index_add_view<T> &a)
+    {
+        return index_add_float32_does(call) ? sum<T, float>(call, a)
+                                            : sum<T, double>(call, a);
+    }
+};
+
+template <typename T>
+gpo_status
+index_add_joined_sums(gpo_call *call)
+{
+    return index_add_with<index_add_joins, T>(call);
+}
+
+template gpo_status index_add_joined_sums<f16>(gpo_call *call);
+template gpo_status index_add_joined_sums<bf16>(gpo_call *call);
+template gpo_status index_add_joined_sums<float>(gpo_call *call);
