@@ -134,6 +134,7 @@ def library_steps(
         link = [
             *compiler(), "-shared", "-o", str(target), *map(str, objects), *sanitize,
             "-static-libgcc", "-static-libstdc++", "-ldl", "-lpthread", "-lm",
+            "-Wl,--gc-sections",  # templates that are declared, but not called
         ]  # fmt: skip
         if not sanitize:
             link.append("-Wl,-z,defs")  # an undefined symbol fails here, not at import

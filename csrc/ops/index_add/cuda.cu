@@ -272,7 +272,8 @@ time_of_line(const gpo_call *call, const index_add_plan &plan, int64_t sum_bytes
 /*
  * Estimated picoseconds of v0, of short_rows and of v2 for a known index with short rows,
  * by times on an H100: 3,611,911 uniform into 77,670 58.7 and 78.4 us, 1,370,508 sorted
- * into 8,192 84, 31 and 66, 11,448,121 into 800 266 in short_rows, 211 in v2.
+ * into 8,192 84, 31 and 66, 11,448,121 into 800 266 in short_rows, 211 in v2, 8,225,784
+ * float64 skewed into 9,000 564 and 345.
  */
 struct index_add_times {
     double v0, short_rows, v2;
@@ -285,7 +286,7 @@ constexpr double SURE = 1.3;
 static index_add_times
 times_of_atomics(const gpo_call *call, const index_add_plan &plan)
 {
-    constexpr double V0 = 15, JOIN = 13, TABLE = 18, FLUSH = 4000, HOT_TABLE = 1500;
+    constexpr double V0 = 15, JOIN = 13, TABLE = 18, FLUSH = 4000, HOT_TABLE = 100;
     constexpr double STARTS_SHORT = 0.5e6, STARTS_V2 = 3e6;
     const double n = static_cast<double>(plan.outer * plan.count * plan.inner);
     const double sums = static_cast<double>(plan.outer * plan.length * plan.inner);
@@ -302,7 +303,7 @@ times_of_atomics(const gpo_call *call, const index_add_plan &plan)
 static double
 time_of_joined_sums(const gpo_call *call, const index_add_plan &plan)
 {
-    constexpr double JOIN = 5, BYTE = 0.2;
+    constexpr double JOIN = 5, BYTE = 0.2, FAR_BYTE = 0.6, ALONE = 18;
     const int64_t sum_bytes =
         index_add_float32_does(call) ? sizeof(float) : sizeof(double);
     const double ranges = static_cast<double>(index_add_ranges(call, sum_bytes));
@@ -312,13 +313,18 @@ time_of_joined_sums(const gpo_call *call, const index_add_plan &plan)
     const bool joined = index_add_joins_lanes(call);
     const double behind = static_cast<double>(index_add_behind(call));
     const double sent = joined ? 1 - behind / INDEX_ADD_BEHIND_PARTS : 1;
-    const double add = SECTOR * sent * rows * static_cast<double>(packs) +
+    const bool packed = plan.inner == 1 || plan.inner * sum_bytes % 16 == 0;
+    const double elements = rows * static_cast<double>(plan.inner);
+    const double add = sent * (packed ? SECTOR * rows * static_cast<double>(packs)
+                                      : ALONE * elements) +
                        (joined ? JOIN * rows * static_cast<double>(plan.inner) : 0);
     const int64_t bytes = 2 * sum_bytes + gpo_dtypes[plan.dtype].bytes;
     const double look = 0.3 * 8 * rows * static_cast<double>(plan.inner);
     const double line = time_of_line(call, plan, sum_bytes, joined);
+    const bool is_near = sums * static_cast<double>(sum_bytes) <
+                         static_cast<double>(gpo_l2_bytes(call) / 2);
     return (ranges - 1) * (RANGE + look) + (add > line ? add : line) +
-           BYTE * static_cast<double>(bytes) * sums;
+           (is_near ? BYTE : FAR_BYTE) * static_cast<double>(bytes) * sums;
 }
 
 /*
@@ -330,8 +336,10 @@ static bool
 own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
                 bool one_by_one)
 {
-    constexpr int64_t IN_TURN = 64, MINE = 4096, FOR_COPY = 100 << 10,
-                      FOR_SUMS = 400 << 10;
+    /* 608 float64 5.5 us, one_by_one 8.3; 1,024 float32 8.4 and 7.8; 16,384 bfloat16 12.1,
+       v5 14.8; 20,000 13.4 and 11.7 */
+    constexpr int64_t IN_TURN = 64, MINE = 4096, FOR_COPY = 10 << 10,
+                      FOR_SUMS = 170 << 10;
     const int64_t most = index_add_most(call), warps = ceil_div(plan.count, WARP);
     const bool joins = plan.inner == 1 && index_add_joins_lanes(call);
     const int64_t in_turn = joins && warps < most ? warps : most;
@@ -568,10 +576,17 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[SHORT_ROWS];
     }
     const index_add_times times = times_of_atomics(call, plan);
+    const bool has_tables =
+        plan.count >= MANY_ROWS * plan.length && fits_table(call, bytes);
+    if (has_tables && index_add_most(call) > 0 && times.v2 * SURE < times.v0 &&
+        times.v2 < times.short_rows) {
+        GPO_SAY(why, "destinations of many rows: v2 sums first in shared memory");
+        return &variants[V2];
+    }
     const bool near = 2 * index_add_behind(call) >= INDEX_ADD_BEHIND_PARTS;
     if (index_add_joins_lanes(call) &&
         times.short_rows * (near ? 1 : SURE) < times.v0 &&
-        (!is_hot || times.short_rows * SURE < times.v2)) {
+        (!has_tables || times.short_rows * SURE < times.v2)) {
         GPO_SAY(why, "neighbours share destinations: lanes of short_rows send one sum");
         return &variants[SHORT_ROWS];
     }
@@ -607,7 +622,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<int>(WARP_WIDE));
         return &variants[V3];
     }
-    if (bytes == 8 && plan.inner <= SHORT_ROW && !is_hot &&
+    if (bytes == 8 && plan.inner <= SHORT_ROW && !is_hot && index_add_most(call) == 0 &&
         plan.count >= MANY_NEARBY * plan.length) {
         GPO_SAY(why, "short_rows: lanes of one destination send one sum");
         return &variants[SHORT_ROWS];
