@@ -276,7 +276,7 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
     if (p.steps <= 128) {
         return p.batches <= 2 ? V2 : direct;
     }
-    if (tensor && p.steps <= TOEPLITZ_STEPS &&
+    if (tensor && p.steps <= TOEPLITZ_STEPS && p.steps % 4 == 0 &&
         p.channels * ceil_div(p.batches, 8) <= processors) {
         return V6;
     }
