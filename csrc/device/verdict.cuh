@@ -32,7 +32,9 @@ most_of(const gpo_call *call, int64_t length)
 inline void
 found_good(gpo_call *call, int64_t length)
 {
-    call->found = {-length, length, most_of(call, length)};
+    const bool same = call->known.high == length;
+    call->found = {-length, length, most_of(call, length),
+                   same ? call->known.behind : 0};
 }
 
 /* The word of gpo_later_question as one in which kernels note the first bad index. */

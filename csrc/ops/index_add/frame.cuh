@@ -47,31 +47,24 @@ gpo_status index_add_end(gpo_call *call, const index_add_frame &frame);
  */
 gpo_status index_add_look(gpo_call *call, const index_reader &index);
 
-/*
- * What a look found is one number, as gpo_indices has: in the lower bits a bound on the
- * rows of one destination, above them how many rows have the destination of one before
- * among their 32 neighbours, in parts of all rows.
- */
-constexpr int INDEX_ADD_MOST_BITS = 40;
-constexpr unsigned INDEX_ADD_BEHIND_PARTS = 256;
-
 /* A bound on the rows of one destination; 0: none is known.  'clip' moves entries to
    other destinations than those that were counted. */
 inline int64_t
 index_add_most(const gpo_call *call)
 {
     const index_add_plan &plan = *index_add_plan_of(call);
-    return plan.mode == GPO_INDEX_CLIP
-               ? 0
-               : most_of(call, plan.length) & ((INT64_C(1) << INDEX_ADD_MOST_BITS) - 1);
+    return plan.mode == GPO_INDEX_CLIP ? 0 : most_of(call, plan.length);
 }
 
 /* So many of INDEX_ADD_BEHIND_PARTS rows share a destination with one before; 0: or it
    is not known. */
+constexpr unsigned INDEX_ADD_BEHIND_PARTS = 256;
+
 inline int64_t
 index_add_behind(const gpo_call *call)
 {
-    return most_of(call, index_add_plan_of(call)->length) >> INDEX_ADD_MOST_BITS;
+    const bool known = call->known.high == index_add_plan_of(call)->length;
+    return known ? call->known.behind : 0;
 }
 
 /* Whether float32 sums do for floats below float64: no destination takes many rows. */

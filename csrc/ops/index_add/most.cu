@@ -81,6 +81,9 @@ __launch_bounds__(BLOCK)
     }
 }
 
+/* The answer is one word: the bound, and above it the parts of INDEX_ADD_BEHIND_PARTS. */
+static constexpr int ANSWER_BITS = 40;
+
 static __global__ void
 __launch_bounds__(MOST_BLOCK)
     index_add_tell_most(index_add_counters from, int64_t count, uint64_t *answer)
@@ -102,7 +105,7 @@ __launch_bounds__(MOST_BLOCK)
         const bool distinct = from.second != nullptr && *from.second == 0;
         const unsigned long long parts =
             *from.behind * INDEX_ADD_BEHIND_PARTS / static_cast<uint64_t>(count);
-        tell_host(answer, distinct ? 1u : parts << INDEX_ADD_MOST_BITS | largest[0]);
+        tell_host(answer, distinct ? 1u : parts << ANSWER_BITS | largest[0]);
     }
 }
 
@@ -166,7 +169,9 @@ index_add_look(gpo_call *call, const index_reader &index)
         status = gpo_answer(call, answer, &most);
     }
     if (!status) {
-        call->found.most = most > 0 ? static_cast<int64_t>(most) : 1;
+        const uint64_t rows = most & ((UINT64_C(1) << ANSWER_BITS) - 1);
+        call->found.most = rows > 0 ? static_cast<int64_t>(rows) : 1;
+        call->found.behind = static_cast<int64_t>(most >> ANSWER_BITS);
     }
     return status;
 }

@@ -18,7 +18,7 @@
 
 using summed_types = gpo_types<int32_t, int64_t, f16, bf16, float, double, c64, c128>;
 
-enum { V3 = 3, SHORT_LOOPS, FEW_SUMMED, FEW_KEPT_BITS };
+enum { V3 = 3, SHORT_LOOPS, FEW_BITS_ROW, FEW_SUMS_ROW };
 
 static const gpo_variant variants[] = {
     gpo_row<summed_types>("v0", "one global atomic per element",
@@ -49,12 +49,12 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     if (few_bits_pays(call)) {
         GPO_SAY(why, "few_bits: a thread has all elements of its sums in flight");
-        return &variants[FEW_SUMMED];
+        return &variants[FEW_BITS_ROW];
     }
     if (few_sums_pays(call)) {
         GPO_SAY(why,
                 "few_sums: a block for each of few sums, whose code is the shortest");
-        return &variants[FEW_KEPT_BITS];
+        return &variants[FEW_SUMS_ROW];
     }
     if (has_short_loops(call)) {
         GPO_SAY(why,

@@ -298,6 +298,12 @@ lane_output(const int8_t *lane_to, unsigned reduced_lanes, unsigned lane, int *r
     return o;
 }
 
+/* Macro(Term) for each Term that a kernel is compiled for. */
+#define PARTITION_REDUCE_EVERY_TERM(Macro)                                         \
+    Macro(plain_term<int32_t>) Macro(plain_term<int64_t>) Macro(plain_term<f16>)   \
+        Macro(plain_term<bf16>) Macro(plain_term<float>) Macro(plain_term<double>) \
+            Macro(norm_term<float>) Macro(norm_term<double>)
+
 /* ---- the shape kernels, for the table and for v3 (shapes/) ---- */
 
 struct short_loops {

@@ -255,6 +255,13 @@ takes_small_scales(const gpo_call *call)
     return small;
 }
 
+/* Macro(T) for each T that is copied, by its width, and for each whose gradients are added. */
+#define UPSAMPLE_NEAREST_EVERY_WIDTH(Macro) \
+    Macro(uint8_t) Macro(uint16_t) Macro(uint32_t) Macro(uint64_t) Macro(uint4)
+#define UPSAMPLE_NEAREST_EVERY_SUM(Macro)                                     \
+    Macro(uint8_t) Macro(uint16_t) Macro(uint32_t) Macro(uint64_t) Macro(f16) \
+        Macro(bf16) Macro(float) Macro(double) Macro(c64) Macro(c128)
+
 /* ---- the shape kernels, for the table and for v2 (shapes/) ---- */
 
 /* aligned_rows runs any_rows where it does not take the call. */

@@ -21,7 +21,7 @@
 #ifndef GPO_INDEX_ADD_V5_FLOAT64_SUMS_CUH
 #define GPO_INDEX_ADD_V5_FLOAT64_SUMS_CUH
 
-#include "../float64_sums.cuh"
+#include "../separate_sums.cuh"
 
 constexpr int ELEMENTS_IN_FLIGHT = 4; /* of a thread */
 
@@ -69,25 +69,12 @@ struct index_add_v5 : index_add_wide_atomics {
     static gpo_status run(gpo_call *call, const index_add_view<T> &a)
     {
         const int64_t n = a.outer * a.count * a.inner;
-        const int64_t size = a.outer * a.length * a.inner;
-        const int64_t each = ceil_div(size, index_add_ranges(call));
-        void *memory = nullptr;
-        gpo_status status = gpo_scratch(call, each * sizeof(double), &memory);
-        double *const sums = static_cast<double *>(memory);
-        for (int64_t begin = 0; begin < size && !status; begin += each) {
-            const index_add_range range = {begin,
-                                           begin + each < size ? each : size - begin};
-            status = index_add_clear_sums(call, range, sums);
-            if (!status) {
-                status =
-                    GPO_LAUNCH(call, grid_for(ceil_div(n, ELEMENTS_IN_FLIGHT)), BLOCK,
-                               0, (index_add_v5_float64_sums<T>), a, range, sums);
-            }
-            if (!status) {
-                status = index_add_round_sums(call, a, range, sums);
-            }
-        }
-        return status;
+        return index_add_in_ranges<double>(
+            call, a, [&](index_add_range range, double *sums) {
+                return GPO_LAUNCH(call, grid_for(ceil_div(n, ELEMENTS_IN_FLIGHT)),
+                                  BLOCK, 0, (index_add_v5_float64_sums<T>), a, range,
+                                  sums);
+            });
     }
 };
 

@@ -8,7 +8,7 @@
  *        x, written twice and read, or once for each block.
  */
 #include "../../../device/block.cuh"
-#include "../float64_sums.cuh"
+#include "../separate_sums.cuh"
 #include "../tables.cuh"
 
 /* Where sums of blocks go: to float64 sums of x, or to a table of each block. */

@@ -8,7 +8,7 @@
  *        written and read; x once if it is copied.
  */
 #include "../../../device/words.cuh"
-#include "../float64_sums.cuh"
+#include "../separate_sums.cuh"
 #include "../lanes.cuh"
 
 static constexpr int SLOTS_OF_ROW = 2;

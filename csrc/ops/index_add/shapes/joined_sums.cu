@@ -9,7 +9,7 @@
  * source only the rows that go there.
  * Cost:  4 or 8 bytes for each element of x, written twice and read; the source once.
  */
-#include "../float64_sums.cuh"
+#include "../separate_sums.cuh"
 #include "../lanes.cuh"
 
 static constexpr int JOINED_IN_FLIGHT = 4; /* packs of a thread */
@@ -121,25 +121,9 @@ struct index_add_joins : index_add_wide_atomics {
     template <typename T, typename Sum>
     static gpo_status sum(gpo_call *call, const index_add_view<T> &a)
     {
-        const int64_t size = a.outer * a.length * a.inner;
-        const int64_t part = ceil_div(size, index_add_ranges(call, sizeof(Sum)));
-        const int64_t each =
-            ceil_div(part, 16) * 16; /* ranges begin with whole packs */
-        void *memory = nullptr;
-        gpo_status status = gpo_scratch(call, each * sizeof(Sum), &memory);
-        Sum *const sums = static_cast<Sum *>(memory);
-        for (int64_t begin = 0; begin < size && !status; begin += each) {
-            const index_add_range range = {begin,
-                                           begin + each < size ? each : size - begin};
-            status = index_add_clear_sums(call, range, sums);
-            if (!status) {
-                status = add<T, Sum>(call, a, range, sums);
-            }
-            if (!status) {
-                status = index_add_round_sums(call, a, range, sums);
-            }
-        }
-        return status;
+        return index_add_in_ranges<Sum>(call, a, [&](index_add_range range, Sum *sums) {
+            return add<T, Sum>(call, a, range, sums);
+        });
     }
 
     template <typename T>

@@ -9,7 +9,7 @@
  *        one element once for each block.
  */
 #include "../frame.cuh"
-#include "../float64_sums.cuh"
+#include "../separate_sums.cuh"
 #include "../lanes.cuh"
 
 /* Sums of a block. */

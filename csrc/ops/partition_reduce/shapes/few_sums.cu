@@ -104,11 +104,4 @@ few_sums::run(gpo_call *call)
 }
 
 #define INSTANTIATE(Term) template gpo_status few_sums::run<Term>(gpo_call * call);
-INSTANTIATE(plain_term<int32_t>)
-INSTANTIATE(plain_term<int64_t>)
-INSTANTIATE(plain_term<f16>)
-INSTANTIATE(plain_term<bf16>)
-INSTANTIATE(plain_term<float>)
-INSTANTIATE(plain_term<double>)
-INSTANTIATE(norm_term<float>)
-INSTANTIATE(norm_term<double>)
+PARTITION_REDUCE_EVERY_TERM(INSTANTIATE)

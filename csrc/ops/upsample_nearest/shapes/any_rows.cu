@@ -118,8 +118,4 @@ upsample_nearest_any_rows(gpo_call *call)
 
 #define INSTANTIATE(T) \
     template gpo_status upsample_nearest_any_rows<T>(gpo_call * call);
-INSTANTIATE(uint8_t)
-INSTANTIATE(uint16_t)
-INSTANTIATE(uint32_t)
-INSTANTIATE(uint64_t)
-INSTANTIATE(uint4)
+UPSAMPLE_NEAREST_EVERY_WIDTH(INSTANTIATE)

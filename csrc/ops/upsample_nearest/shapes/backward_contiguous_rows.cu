@@ -299,13 +299,4 @@ upsample_nearest_backward_contiguous_rows(gpo_call *call)
 
 #define INSTANTIATE(T) \
     template gpo_status upsample_nearest_backward_contiguous_rows<T>(gpo_call * call);
-INSTANTIATE(uint8_t)
-INSTANTIATE(uint16_t)
-INSTANTIATE(uint32_t)
-INSTANTIATE(uint64_t)
-INSTANTIATE(f16)
-INSTANTIATE(bf16)
-INSTANTIATE(float)
-INSTANTIATE(double)
-INSTANTIATE(c64)
-INSTANTIATE(c128)
+UPSAMPLE_NEAREST_EVERY_SUM(INSTANTIATE)

@@ -1,8 +1,8 @@
 /*
- * float64_sums.cu  Float64 and float32 sums of index_add: cleared first, rounded to out
+ * separate_sums.cu  Float64 and float32 sums of index_add: cleared first, rounded to out
  * at the end.
  */
-#include "float64_sums.cuh"
+#include "separate_sums.cuh"
 
 template <typename Sum>
 __global__ void

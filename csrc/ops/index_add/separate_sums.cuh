@@ -1,10 +1,10 @@
 /*
- * float64_sums.cuh  Float64 sums of the shape of x (v5, few_destinations; joined_sums
- * also has float32 ones): they start at zero; at the end they are added to x and rounded
- * to out once (float64_sums.cu).
+ * separate_sums.cuh  Sums of the shape of x, apart from it: of float64 (v5,
+ * few_destinations) or of either float (joined_sums).  They start at zero; at the end they
+ * are added to x and rounded to out once (separate_sums.cu).
  */
-#ifndef GPO_INDEX_ADD_FLOAT64_SUMS_CUH
-#define GPO_INDEX_ADD_FLOAT64_SUMS_CUH
+#ifndef GPO_INDEX_ADD_SEPARATE_SUMS_CUH
+#define GPO_INDEX_ADD_SEPARATE_SUMS_CUH
 
 #include "frame.cuh"
 
@@ -60,5 +60,34 @@ gpo_status index_add_clear_sums(gpo_call *call, index_add_range range, Sum *sums
 template <typename T, typename Sum>
 gpo_status index_add_round_sums(gpo_call *call, const index_add_view<T> &a,
                                 index_add_range range, const Sum *sums);
+
+/*
+ * Calls add(range, sums) for each range of out, between the two: `sums` is scratch memory,
+ * and ranges begin with whole packs.
+ */
+template <typename Sum, typename T, typename Add>
+gpo_status
+index_add_in_ranges(gpo_call *call, const index_add_view<T> &a, const Add &add)
+{
+    constexpr int64_t WHOLE = 16;
+    const int64_t size = a.outer * a.length * a.inner;
+    const int64_t part = ceil_div(size, index_add_ranges(call, sizeof(Sum)));
+    const int64_t each = ceil_div(part, WHOLE) * WHOLE;
+    void *memory = nullptr;
+    gpo_status status = gpo_scratch(call, each * sizeof(Sum), &memory);
+    Sum *const sums = static_cast<Sum *>(memory);
+    for (int64_t begin = 0; begin < size && !status; begin += each) {
+        const index_add_range range = {begin,
+                                       begin + each < size ? each : size - begin};
+        status = index_add_clear_sums(call, range, sums);
+        if (!status) {
+            status = add(range, sums);
+        }
+        if (!status) {
+            status = index_add_round_sums(call, a, range, sums);
+        }
+    }
+    return status;
+}
 
 #endif

@@ -1,0 +1,179 @@
+/*
+ * costs.cuh  Estimated picoseconds of index_add's variants, for the choice (cuda.cu), by
+ * times on an H200 and an H100: see NOTES.md.
+ */
+#ifndef GPO_INDEX_ADD_COSTS_CUH
+#define GPO_INDEX_ADD_COSTS_CUH
+
+#include "separate_sums.cuh"
+
+/* The memory of out is not known yet; a caller that gives it gives x, as a rule. */
+inline bool
+is_in_place(const index_add_plan &plan)
+{
+    return plan.is_first;
+}
+
+/*
+ * Estimated picoseconds of v4 and v5, or of the shape kernels in their place.  v4
+ * starts a dozen kernels, sorts 8 bits of a position per pass and gathers at 3 TB/s,
+ * after a copy of x where rows are fewer than destinations; v5 sends each 32 bytes of a
+ * row's sums to L2, clears and reads all sums, and reads the source for each range.
+ * few_rows also claims a slot for each row, clears and reads two, and goes to x at random.
+ */
+constexpr double COPY = 0.6, SECTOR = 16; /* a byte of x, 32 bytes of sums */
+constexpr double RANGE = 9e6;             /* the launches of another range of sums */
+
+inline double
+time_of_v4(const index_add_plan &plan)
+{
+    constexpr double STARTS = 30e6, PASS = 18, BYTE = 0.33;
+    constexpr double THREAD = 30; /* of those that wait for a row, a warp 1 ns */
+    int passes = 1;
+    while (passes < 4 && (plan.length - 1) >> (8 * passes) > 0) {
+        passes++;
+    }
+    const double rows = static_cast<double>(plan.count);
+    const double row =
+        static_cast<double>(plan.outer * plan.inner * gpo_dtypes[plan.dtype].bytes);
+    const bool skips = is_in_place(plan) && plan.count < plan.length;
+    const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
+    const int64_t units = skips || plan.length < plan.count ? plan.length : plan.count;
+    const int64_t threads = plan.outer * units * ceil_div(plan.inner, 8);
+    const bool narrow = plan.inner > SHORT_ROW && plan.inner * bytes % 16 != 0;
+    const double gather = BYTE * row * rows;
+    const double wait = narrow ? THREAD * static_cast<double>(threads) : 0;
+    return STARTS + PASS * passes * rows + (gather > wait ? gather : wait) +
+           (skips ? 0 : COPY * row * static_cast<double>(plan.length));
+}
+
+/* The parts of 32 bytes of all rows' sums. */
+inline double
+sectors_of(const index_add_plan &plan)
+{
+    return static_cast<double>(plan.outer * ceil_div(plan.inner, 4)) *
+           static_cast<double>(plan.count);
+}
+
+inline double
+time_of_v5(const gpo_call *call, const index_add_plan &plan)
+{
+    constexpr double SUM = 3.7, BYTE = 0.3;
+    const double rows = static_cast<double>(plan.count);
+    const double outer = static_cast<double>(plan.outer);
+    const double inner = static_cast<double>(plan.inner);
+    const double sectors = sectors_of(plan);
+    const double bytes = 8 + outer * inner * gpo_dtypes[plan.dtype].bytes;
+    const double more = static_cast<double>(index_add_ranges(call) - 1);
+    return SECTOR * sectors + SUM * outer * inner * static_cast<double>(plan.length) +
+           BYTE * more * bytes * rows;
+}
+
+inline double
+time_of_few_rows(const index_add_plan &plan)
+{
+    constexpr double STARTS =
+        6e6;                     /* 20,000 bfloat16 into 1e6 23 us on an H100, v5 16 */
+    constexpr double SLOT = 1.2; /* a byte of two, written and read */
+    const double columns = static_cast<double>(plan.outer * plan.inner);
+    const double rows = static_cast<double>(plan.count);
+    const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
+    const int64_t parts = plan.outer * (1 + ceil_div(plan.inner * bytes, 32));
+    const double x = columns * static_cast<double>(plan.length * bytes);
+    return STARTS +
+           SECTOR * (sectors_of(plan) + 2 * static_cast<double>(parts) * rows) +
+           SLOT * (8 * columns + 4) * rows + (is_in_place(plan) ? 0 : COPY * x);
+}
+
+/*
+ * Known rows that share a place: picoseconds of the atomics to the line of L2 that takes
+ * most, 2.2 ns each on an H100, if `joined` one for all lanes of a warp with one
+ * destination.  Rows of sorted indices that run at the same time, as many as the GPU has
+ * lanes, go to few lines: 67,108,864 into 262,144 float32 4,647 us in v0.
+ */
+inline double
+time_of_line(const gpo_call *call, const index_add_plan &plan, int64_t sum_bytes,
+             bool joined)
+{
+    constexpr int64_t LINE_BYTES = 128, LANES = 270000, FULL = INDEX_ADD_BEHIND_PARTS;
+    const double warps = static_cast<double>(plan.inner) / WARP; /* of a row */
+    const double requests = warps < 1 ? 1 : warps;
+    const double rows = static_cast<double>(plan.outer * plan.count);
+    const double lines = static_cast<double>(
+        ceil_div(plan.outer * plan.length * plan.inner * sum_bytes, LINE_BYTES));
+    const double behind = static_cast<double>(index_add_behind(call)) / FULL;
+    const double turns = rows * static_cast<double>(plan.inner) / LANES;
+    const double spread = (joined ? 1 - behind : 1) * rows * requests / lines *
+                          (behind > 0.5 && turns > 1 ? turns : 1);
+    const double most = static_cast<double>(index_add_most(call)) * requests;
+    const double hot = joined && most > rows * warps ? rows * warps : most;
+    return ONE_ROW * (spread > hot ? spread : hot);
+}
+
+/*
+ * Estimated picoseconds of v0, of short_rows and of v2 for a known index with short rows,
+ * by times on an H100: 3,611,911 uniform into 77,670 58.7 and 78.4 us, 1,370,508 sorted
+ * into 8,192 84, 31 and 66, 11,448,121 into 800 266 in short_rows, 211 in v2, 8,225,784
+ * float64 skewed into 9,000 564 and 345.
+ */
+struct index_add_times {
+    double v0, short_rows, v2;
+};
+
+/* By so much short_rows must be faster where nearby rows are not sorted: estimates of
+   skewed ones are rough. */
+constexpr double SURE = 1.3;
+
+inline index_add_times
+times_of_atomics(const gpo_call *call, const index_add_plan &plan)
+{
+    constexpr double V0 = 15, JOIN = 13, TABLE = 18, FLUSH = 4000, HOT_TABLE = 100;
+    constexpr double STARTS_SHORT = 0.5e6, STARTS_V2 = 3e6;
+    const double n = static_cast<double>(plan.outer * plan.count * plan.inner);
+    const double sums = static_cast<double>(plan.outer * plan.length * plan.inner);
+    const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
+    const double line = time_of_line(call, plan, bytes, false);
+    const double joined = time_of_line(call, plan, bytes, true);
+    return {V0 * n > line ? V0 * n : line,
+            STARTS_SHORT + (JOIN * n > joined ? JOIN * n : joined),
+            STARTS_V2 + TABLE * n + FLUSH * sums +
+                HOT_TABLE * static_cast<double>(index_add_most(call))};
+}
+
+/* Estimated picoseconds of joined_sums: three launches for each range of sums. */
+inline double
+time_of_joined_sums(const gpo_call *call, const index_add_plan &plan)
+{
+    constexpr double JOIN = 5, BYTE = 0.2, FAR_BYTE = 0.6, ALONE = 18;
+    const int64_t sum_bytes =
+        index_add_float32_does(call) ? sizeof(float) : sizeof(double);
+    const double ranges = static_cast<double>(index_add_ranges(call, sum_bytes));
+    const double rows = static_cast<double>(plan.outer * plan.count);
+    const double sums = static_cast<double>(plan.outer * plan.length * plan.inner);
+    const int64_t packs = ceil_div(plan.inner * sum_bytes, 32);
+    const bool joined = index_add_joins_lanes(call);
+    const double behind = static_cast<double>(index_add_behind(call));
+    const double sent = joined ? 1 - behind / INDEX_ADD_BEHIND_PARTS : 1;
+    const bool packed = plan.inner == 1 || plan.inner * sum_bytes % 16 == 0;
+    const double elements = rows * static_cast<double>(plan.inner);
+    const double add = sent * (packed ? SECTOR * rows * static_cast<double>(packs)
+                                      : ALONE * elements) +
+                       (joined ? JOIN * rows * static_cast<double>(plan.inner) : 0);
+    const int64_t bytes = 2 * sum_bytes + gpo_dtypes[plan.dtype].bytes;
+    const double look = 0.3 * 8 * rows * static_cast<double>(plan.inner);
+    const double line = time_of_line(call, plan, sum_bytes, joined);
+    const bool is_near = sums * static_cast<double>(sum_bytes) <
+                         static_cast<double>(gpo_l2_bytes(call) / 2);
+    return (ranges - 1) * (RANGE + look) + (add > line ? add : line) +
+           (is_near ? BYTE : FAR_BYTE) * static_cast<double>(bytes) * sums;
+}
+
+/* Estimated picoseconds of v0's atomics to the destination of the most known rows. */
+inline double
+time_of_one(const gpo_call *call, const index_add_plan &plan)
+{
+    const double row = static_cast<double>(plan.inner * gpo_dtypes[plan.dtype].bytes);
+    return static_cast<double>(index_add_most(call)) * (ONE_ROW + ONE_BYTE * row);
+}
+
+#endif
