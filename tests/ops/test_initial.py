@@ -109,7 +109,8 @@ def test_rows_and_columns_of_many_tiles(
     taken = 0
     arrays = [((2, 20011), 1), ((2503, 9), 0), ((37, 301), 1)]
     if op == "reduce":
-        arrays += [((8001,), 0), ((7, 2503), 0), ((137, 3, 301), 1)]
+        rung = backend == "sim" and shape is None  # a block of threads for each result
+        arrays += [((8001,), 0), ((7, 2503), 0), ((37, 3, 19) if rung else (137, 3, 301), 1)]
     for dims, axis in arrays:
         for what in ("sum", "max"):
             for form in ({"exclusive": True}, {"reverse": True}) if op == "scan" else ({},):
