@@ -115,8 +115,9 @@ static const gpo_variant variants[] = {
 /*
  * Whether a thread has a result or several: of up to 8 elements, a wave or some of them;
  * more where neighbours share loads of 16 bytes, which columns do not do for results two
- * apart, or along a short axis, and with less in flight for narrow elements; of up to 32
- * elements what is one wave here and two of columns.
+ * apart, or along a short axis, and with less in flight for narrow elements, and where
+ * neither does, (1024, 4, 10375) float16 along axis 1; of up to 32 elements what is one
+ * wave here and two of columns.
  */
 static bool
 are_for_few_down(const gpo_call *call)
@@ -140,8 +141,10 @@ are_for_few_down(const gpo_call *call)
     sort_by_distance(&kept);
     const reduce_axes whole = merged(kept);
     const few_beside beside = few_beside_of(plan, whole, element);
-    return beside.count > 1 &&
-           (are_short || beside.step > 1 || element <= 2 || whole.ndim < kept.ndim);
+    if (beside.count == 1) { /* columns have no packs of them either */
+        return are_short && !are_runs(plan);
+    }
+    return are_short || beside.step > 1 || element <= 2 || whole.ndim < kept.ndim;
 }
 
 static const gpo_variant *

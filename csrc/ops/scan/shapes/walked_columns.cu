@@ -5,6 +5,7 @@
  * Cost:  reads x once, writes out once; a view not in the order of out is copied first.
  * Order: the rows above a step, the kernel, the launch.
  */
+#include "../../../device/divide.cuh"
 #include "../../../device/sum.cuh"
 #include "../column_packs.cuh"
 #include "../prepare.cuh"
@@ -61,23 +62,33 @@ struct rows_above<total_fold<c128, false>, c128> {
 
 /* ---- the kernel ---- */
 
-/* VEC columns per thread: a pack of them where there are many and they are aligned. */
-template <typename Op, int VEC>
+/*
+ * VEC columns per thread: a pack of them where there are many and they are aligned.
+ * AHEAD: the next rows are on their way while these are combined and stored, half as
+ * many at a time.
+ */
+template <typename Op, int VEC, bool AHEAD>
 __global__ void
 __launch_bounds__(WALKERS)
     scan_walked_columns_kernel(Op op, scan_view<typename Op::Out> a, int64_t width,
-                               int64_t packs_across, int64_t packs, int64_t first)
+                               divider packs_across, int64_t packs, int64_t first)
 {
     using Acc = typename Op::Acc;
     using Raw = typename Op::Raw;
     using Out = typename Op::Out;
     using Fold = typename Op::Fold;
+    constexpr int ROWS = AHEAD ? STEP / 2 : STEP;
     const int64_t id = (first + blockIdx.x) * WALKERS + threadIdx.x;
     if (id >= packs) {
         return;
     }
-    const int64_t column = id % packs_across * VEC;
-    const row_offset at = offset_of(a, id / packs_across * width);
+    const int64_t outer = packs_across.of(id);
+    const int64_t column = (id - outer * packs_across.by) * VEC;
+    /* the last axis is that of the columns, most calls have one before it or none */
+    const row_offset at =
+        a.ndim > 2   ? offset_of(a, outer * width)
+        : a.ndim > 1 ? row_offset{outer * a.x_strides[0], outer * a.out_strides[0]}
+                     : row_offset{0, 0};
     const bool whole = column + VEC <= width;
 
     rows_above<typename Op::PartFold, typename Op::Part> above[VEC];
@@ -85,15 +96,16 @@ __launch_bounds__(WALKERS)
     for (int v = 0; v < VEC; v++) {
         above[v].start(Op::widen(op.first));
     }
-    for (int64_t k = 0; k < a.cols; k += STEP) {
-        Raw raw[STEP][VEC];
+    const auto load = [&](int64_t k, Raw(&raw)[ROWS][VEC]) {
 #pragma unroll
-        for (int i = 0; i < STEP; i++) {
+        for (int i = 0; i < ROWS; i++) {
             if (k + i < a.cols) {
                 load_columns<VEC>(op, a, at.x + (k + i) * a.stride, column, width,
                                   whole, raw[i]);
             }
         }
+    };
+    const auto walk = [&](int64_t k, const Raw(&raw)[ROWS][VEC]) {
         Acc start[VEC], sum[VEC];
 #pragma unroll
         for (int v = 0; v < VEC; v++) {
@@ -101,7 +113,7 @@ __launch_bounds__(WALKERS)
             sum[v] = Fold::identity();
         }
 #pragma unroll
-        for (int i = 0; i < STEP; i++) {
+        for (int i = 0; i < ROWS; i++) {
             if (k + i < a.cols) {
                 Out result[VEC];
 #pragma unroll
@@ -119,11 +131,29 @@ __launch_bounds__(WALKERS)
         for (int v = 0; v < VEC; v++) {
             above[v].add(Op::widen(sum[v]));
         }
+    };
+    if constexpr (AHEAD) {
+        Raw even[ROWS][VEC], odd[ROWS][VEC];
+        load(0, even);
+        for (int64_t k = 0; k < a.cols; k += 2 * ROWS) {
+            load(k + ROWS, odd);
+            walk(k, even);
+            load(k + 2 * ROWS, even);
+            walk(k + ROWS, odd);
+        }
+    }
+    else {
+        for (int64_t k = 0; k < a.cols; k += ROWS) {
+            Raw raw[ROWS][VEC];
+            load(k, raw);
+            walk(k, raw);
+        }
     }
 }
 
 /* ---- the launch ---- */
 
+template <bool AHEAD>
 struct walked_columns {
     template <typename Op, int VEC>
     static gpo_status launch(gpo_call *call, const scan_view<typename Op::Out> &a,
@@ -135,8 +165,8 @@ struct walked_columns {
         gpo_status status = GPO_OK;
         for (int64_t first = 0; !status && first < blocks; first += MAX_GRID_X) {
             status = GPO_LAUNCH(call, grid_of(blocks - first), WALKERS, 0,
-                                (scan_walked_columns_kernel<Op, VEC>), op, a, width,
-                                across, packs, first);
+                                (scan_walked_columns_kernel<Op, VEC, AHEAD>), op, a,
+                                width, divider_of(across), packs, first);
         }
         return status;
     }
@@ -160,8 +190,17 @@ template <typename T>
 gpo_status
 scan_walked_columns(gpo_call *call)
 {
-    return scan_with<walked_columns, T>(call);
+    return scan_with<walked_columns<false>, T>(call);
 }
 
-#define INSTANTIATE(T) template gpo_status scan_walked_columns<T>(gpo_call * call);
+template <typename T>
+gpo_status
+scan_walked_columns_b(gpo_call *call)
+{
+    return scan_with<walked_columns<true>, T>(call);
+}
+
+#define INSTANTIATE(T)                                           \
+    template gpo_status scan_walked_columns<T>(gpo_call * call); \
+    template gpo_status scan_walked_columns_b<T>(gpo_call * call);
 GPO_EVERY_TYPE(INSTANTIATE)
