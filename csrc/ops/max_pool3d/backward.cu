@@ -68,6 +68,11 @@ static const gpo_variant variants[] = {
         "as any_windows, where windows overlap, are not dilated, and at most two "
         "of each axis have an element",
         takes_paired_windows),
+    gpo_shape(gpo_row<float_types>("overlapping_windows_b",
+                                   "overlapping_windows, larger blocks of fewer",
+                                   GPO_RUN(max_pool3d_backward_overlapping_windows_b)),
+              "as any_windows, where windows overlap, and a row of them fits a block",
+              takes_overlapping_windows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 

@@ -78,6 +78,7 @@ __launch_bounds__(WALKERS)
     using Out = typename Op::Out;
     using Fold = typename Op::Fold;
     constexpr int ROWS = AHEAD ? STEP / 2 : STEP;
+    constexpr bool BRANCHES = AHEAD || VEC == 1; /* else they take 30 registers more */
     const int64_t id = (first + blockIdx.x) * WALKERS + threadIdx.x;
     if (id >= packs) {
         return;
@@ -96,40 +97,77 @@ __launch_bounds__(WALKERS)
     for (int v = 0; v < VEC; v++) {
         above[v].start(Op::widen(op.first));
     }
+    const auto load_row = [&](int64_t k, Raw(&raw)[VEC]) {
+        if constexpr (VEC == 1) {
+            raw[0] = op.read(a.x, at.x + column + k * a.stride);
+        }
+        else {
+            load_columns<VEC>(op, a, at.x + k * a.stride, column, width, whole, raw);
+        }
+    };
+    /* a step is whole or cut off by the end, alike for all threads: no tests of rows */
     const auto load = [&](int64_t k, Raw(&raw)[ROWS][VEC]) {
+        if (BRANCHES && k + ROWS <= a.cols) {
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            if (k + i < a.cols) {
-                load_columns<VEC>(op, a, at.x + (k + i) * a.stride, column, width,
-                                  whole, raw[i]);
+            for (int i = 0; i < ROWS; i++) {
+                load_row(k + i, raw[i]);
+            }
+        }
+        else if (k < a.cols) {
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) {
+                if (k + i < a.cols) {
+                    load_row(k + i, raw[i]);
+                }
             }
         }
     };
+    const auto walk_row = [&](int64_t k, const Raw(&raw)[VEC], const Acc(&start)[VEC],
+                              Acc(&sum)[VEC]) {
+        Out result[VEC];
+#pragma unroll
+        for (int v = 0; v < VEC; v++) {
+            const Acc next = Fold::combine(sum[v], op.lift(raw[v]));
+            result[v] = op.finish(Fold::combine(start[v], a.exclusive ? sum[v] : next));
+            sum[v] = next;
+        }
+        if constexpr (VEC == 1) {
+            a.out[at.out + column + k * a.step] = result[0];
+        }
+        else {
+            store_columns<VEC>(a.out + at.out + k * a.step, column, width, whole,
+                               result);
+        }
+    };
     const auto walk = [&](int64_t k, const Raw(&raw)[ROWS][VEC]) {
+        if (k >= a.cols) {
+            return;
+        }
         Acc start[VEC], sum[VEC];
 #pragma unroll
         for (int v = 0; v < VEC; v++) {
-            start[v] = Op::narrow(above[v].value());
+            start[v] = k > 0 ? Op::narrow(above[v].value()) : op.first;
             sum[v] = Fold::identity();
         }
+        if (BRANCHES && k + ROWS <= a.cols) {
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            if (k + i < a.cols) {
-                Out result[VEC];
-#pragma unroll
-                for (int v = 0; v < VEC; v++) {
-                    const Acc next = Fold::combine(sum[v], op.lift(raw[i][v]));
-                    result[v] =
-                        op.finish(Fold::combine(start[v], a.exclusive ? sum[v] : next));
-                    sum[v] = next;
-                }
-                store_columns<VEC>(a.out + at.out + (k + i) * a.step, column, width,
-                                   whole, result);
+            for (int i = 0; i < ROWS; i++) {
+                walk_row(k + i, raw[i], start, sum);
             }
         }
+        else {
 #pragma unroll
-        for (int v = 0; v < VEC; v++) {
-            above[v].add(Op::widen(sum[v]));
+            for (int i = 0; i < ROWS; i++) {
+                if (k + i < a.cols) {
+                    walk_row(k + i, raw[i], start, sum);
+                }
+            }
+        }
+        if (k + ROWS < a.cols) { /* conversions of a single step would cost as much */
+#pragma unroll
+            for (int v = 0; v < VEC; v++) {
+                above[v].add(Op::widen(sum[v]));
+            }
         }
     };
     if constexpr (AHEAD) {
@@ -155,7 +193,7 @@ __launch_bounds__(WALKERS)
 
 template <bool AHEAD>
 struct walked_columns {
-    template <typename Op, int VEC>
+    template <typename Op, int VEC, bool LOADS_AHEAD>
     static gpo_status launch(gpo_call *call, const scan_view<typename Op::Out> &a,
                              const Op &op)
     {
@@ -165,8 +203,8 @@ struct walked_columns {
         gpo_status status = GPO_OK;
         for (int64_t first = 0; !status && first < blocks; first += MAX_GRID_X) {
             status = GPO_LAUNCH(call, grid_of(blocks - first), WALKERS, 0,
-                                (scan_walked_columns_kernel<Op, VEC, AHEAD>), op, a,
-                                width, divider_of(across), packs, first);
+                                (scan_walked_columns_kernel<Op, VEC, LOADS_AHEAD>), op,
+                                a, width, divider_of(across), packs, first);
         }
         return status;
     }
@@ -179,9 +217,14 @@ struct walked_columns {
             [&](const scan_view<typename Op::Out> &a) {
                 constexpr int VEC = column_pack<Op>;
                 const int64_t many = 2 * PACKS_PER_SM * gpo_processors(call);
-                return a.rows >= many * VEC && are_packed(a, VEC, op.bytes())
-                           ? launch<Op, VEC>(call, a, op)
-                           : launch<Op, 1>(call, a, op);
+                const bool packed =
+                    a.rows >= many * VEC && are_packed(a, VEC, op.bytes());
+                if (AHEAD || a.cols <= STEP / 2) { /* or one step, and shorter */
+                    return packed ? launch<Op, VEC, true>(call, a, op)
+                                  : launch<Op, 1, true>(call, a, op);
+                }
+                return packed ? launch<Op, VEC, false>(call, a, op)
+                              : launch<Op, 1, false>(call, a, op);
             });
     }
 };
