@@ -912,7 +912,9 @@ def test_long_rows_give_the_bits_of_the_scalar_loop(dtype: str) -> None:
             upsample_nearest_backward(np.ones(other, "f"), other, scale=1.0, **where)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int8", "int64", "complex64"])
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float32", "float16", "int8", "int64", "complex64"]
+)
 def test_pairs_on_end_give_the_bits_of_the_scalar_loop(dtype: str) -> None:
     """Rows of any length, of which only the whole is in words of 16 bytes; views with gaps."""
     rng = np.random.default_rng(3)
@@ -921,7 +923,9 @@ def test_pairs_on_end_give_the_bits_of_the_scalar_loop(dtype: str) -> None:
         wide = (*shape[:-1], 2 * shape[-1])
         dy = rng.integers(-5, 6, (2 * shape[0], *wide[1:])).astype(dtype)
         for part in (dy[: shape[0]], dy[::2]):
-            want = upsample_nearest_backward(part, shape, scale=2.0, backend="cpu", variant="scalar")
+            want = upsample_nearest_backward(
+                part, shape, scale=2.0, backend="cpu", variant="scalar"
+            )
             try:
                 got = upsample_nearest_backward(part, shape, **where)
             except gpuopt.VariantError:  # rows that are in no words of 16 bytes
