@@ -201,6 +201,18 @@ OVERLAPPING: dict[int, tuple[Case, ...]] = {
     ),
 }
 
+# One or two windows of each axis have an element, for the kernel of these alone.
+PAIRED: dict[int, tuple[Case, ...]] = {
+    rank: tuple(
+        ((2, *(6, 9, length)[3 - rank :]), {"kernel_size": kernel, "stride": stride,
+                                            "padding": padding})
+        for kernel, stride, padding in ((2, 1, 0), (2, 1, 1), (3, 2, 0), (3, 2, 1), (4, 2, 2),
+                                        (5, 3, 1))
+        for length in (7, 12, 33)
+    )
+    for rank in (1, 2, 3)
+}  # fmt: skip
+
 CASES = {3: THREE + WIDE[3], 2: TWO + WIDE[2], 1: ONE + WIDE[1]}
 
 LARGE: dict[int, tuple[Case, ...]] = {
@@ -361,7 +373,7 @@ def gradient_samples(rank: int, dtype: str, extent: str) -> Iterator[Sample]:
             kind = KINDS[(turn + repeat) % len(KINDS)]
             fill = ("whole", "normal")[(turn // 2) % 2]
             yield _gradient(rank, shape, windows, dtype, layouts, kind, fill)
-    for shape, windows in APART[rank] + OVERLAPPING[rank]:
+    for shape, windows in APART[rank] + OVERLAPPING[rank] + PAIRED[rank]:
         yield _gradient(rank, shape, windows, dtype, ("C", "C"), "windows")
 
 

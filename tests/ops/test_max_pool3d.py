@@ -975,6 +975,8 @@ def test_the_choice_of_the_gradient_follows_the_windows() -> None:
     assert chosen(8, 4, 4, kernel_size=4) == "separate_windows"
     assert chosen(8, 3, 1, kernel_size=3, stride=1) == "any_windows"
     assert chosen(8, 3, 2, 4096, kernel_size=3, stride=2) == "overlapping_windows"
+    assert chosen(8, 3, 2, kernel_size=3, stride=2) == "paired_windows"
+    assert chosen(8, 2, 1, 8, kernel_size=2, stride=1) == "paired_windows"
     assert chosen(32, 13, 2, kernel_size=13, stride=2) == "overlapping_windows"
     assert chosen(24, 3, 1, 128, kernel_size=3, stride=1, dilation=2) == "overlapping_windows"
     assert chosen(32, 3, 1, 64, kernel_size=3, stride=1) == "v4"
@@ -1043,17 +1045,19 @@ def test_overlapping_windows_add_what_the_reference_does(
     x = rng.integers(-9, 9, shape).astype(np.float32)
     y, indices = getattr(gpuopt, op)(x, *windows, return_indices=True, backend="cpu")
     dy = rng.integers(-3, 4, y.shape).astype(dtype_of(dtype))
-    where: dict[str, Any] = {"backend": "sim", "variant": "overlapping_windows"}
     backward = getattr(gpuopt, f"{op}_backward")
     want = getattr(ref, f"{op}_backward")(dy, indices, shape)
-    got = backward(dy, indices, shape, *windows, **where)
-    np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
+    both = ("overlapping_windows", "overlapping_windows_b")
+    for variant in both:
+        got = backward(dy, indices, shape, *windows, backend="sim", variant=variant)
+        np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
     plane = int(np.prod(shape[-rank:]))
     any_at_all = rng.integers(-2, plane + 2, y.shape)
     indices = np.where(rng.random(y.shape) < 0.5, indices, any_at_all)
-    got = backward(dy, indices, shape, *windows, **where)
     want = backward(dy, indices, shape, *windows, backend="cpu", variant="scalar")
-    np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
+    for variant in both:
+        got = backward(dy, indices, shape, *windows, backend="sim", variant=variant)
+        np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
 
 
 def test_overlapping_windows_give_the_same_bits_in_any_order(simulator: Any) -> None:
@@ -1140,6 +1144,57 @@ def test_deep_windows_refuse_what_they_do_not_take() -> None:
         dy = np.zeros(indices.shape, np.float32)
         with pytest.raises(gpuopt.VariantError, match="deep_windows"):
             gpuopt.max_pool1d_backward(dy, indices, (1, width), **options, **where)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("shape", "windows"),
+    [
+        ((2, 5, 7, 9), (2, 1)),
+        ((2, 5, 7, 9), (2, 1, 1)),
+        ((3, 11, 6, 8), (3, 2, 1)),
+        ((1, 3, 9, 8, 7), (3, 2)),
+        ((2, 9, 10, 12), (4, 2, 2)),
+        ((2, 9, 10, 11), ((1, 3, 5), (1, 2, 3), (0, 1, 2))),
+        ((4, 6, 40, 40, 40), (3, 2, 1)),  # enough elements for two of a thread
+        ((3, 70_001), (3, 2, 1)),
+        ((40, 81, 44), (3, 2, 1)),
+        ((9, 1, 1, 1), (2, 1, 1)),
+    ],
+)
+def test_paired_windows_add_what_the_reference_does(
+    shape: tuple[int, ...], windows: tuple[Any, ...], dtype: str
+) -> None:
+    """Runs cut off by the end of a row; indices of other elements and of none."""
+    rank = 1 if len(shape) == 2 else min(len(shape) - 1, 3)
+    rank = 2 if shape == (40, 81, 44) else rank
+    op = f"max_pool{rank}d"
+    rng = np.random.default_rng(len(shape))
+    x = rng.integers(-9, 9, shape).astype(np.float32)
+    y, indices = getattr(gpuopt, op)(x, *windows, return_indices=True, backend="cpu")
+    dy = rng.integers(-3, 4, y.shape).astype(dtype_of(dtype))
+    where: dict[str, Any] = {"backend": "sim", "variant": "paired_windows"}
+    backward = getattr(gpuopt, f"{op}_backward")
+    want = getattr(ref, f"{op}_backward")(dy, indices, shape)
+    got = backward(dy, indices, shape, *windows, **where)
+    np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
+    plane = int(np.prod(shape[-rank:]))
+    any_at_all = rng.integers(-2, plane + 2, y.shape)
+    indices = np.where(rng.random(y.shape) < 0.5, indices, any_at_all)
+    got = backward(dy, indices, shape, *windows, **where)
+    want = backward(dy, indices, shape, *windows, backend="cpu", variant="scalar")
+    np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
+
+
+def test_paired_windows_refuse_a_third_window() -> None:
+    for kernel, stride, dilation in ((3, 1, 1), (5, 2, 1), (2, 2, 1), (2, 2, 2)):
+        x = np.zeros((1, 2, 12), np.float32)
+        options = {"kernel_size": kernel, "stride": stride, "dilation": dilation}
+        dy, indices = gpuopt.max_pool1d(x, **options, return_indices=True)
+        with pytest.raises(gpuopt.VariantError, match="paired_windows"):
+            gpuopt.max_pool1d_backward(
+                dy, indices, x.shape, **options, backend="sim", variant="paired_windows"
+            )
 
 
 def test_overlapping_windows_refuse_windows_apart() -> None:

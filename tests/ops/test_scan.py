@@ -530,8 +530,9 @@ def test_walked_columns(rows: int, width: int) -> None:
         for part in (x, x[:, ::-1], x[:, :, 1:] if width > 2 else x, x[0]):
             axis = part.ndim - 2
             for options in ({}, {"reverse": True}, {"exclusive": True}, {"initial": 3}):
-                got = scan(part, axis=axis, **options, backend="sim", variant="walked_columns")
-                np.testing.assert_array_equal(got, ref.scan(part, axis=axis, **options))
+                for variant in ("walked_columns", "walked_columns_b"):
+                    got = scan(part, axis=axis, **options, backend="sim", variant=variant)
+                    np.testing.assert_array_equal(got, ref.scan(part, axis=axis, **options))
     for shape in ((2, 1 << 20), (16, 1 << 20), (5, 30_000)):
         assert gpuopt.plan("scan", np.ones(shape, bool), axis=0, backend="sim")["variant"] == (
             "walked_columns"
@@ -544,8 +545,9 @@ def test_walked_packs(dtype: str) -> None:
     for width in (8200, 8202):
         x = whole(9 * width, dtype).reshape(9, width)
         for options in ({}, {"reverse": True}, {"exclusive": True, "initial": 3}):
-            got = scan(x, axis=0, **options, backend="sim", variant="walked_columns")
-            np.testing.assert_array_equal(got, ref.scan(x, axis=0, **options))
+            for variant in ("walked_columns", "walked_columns_b"):
+                got = scan(x, axis=0, **options, backend="sim", variant=variant)
+                np.testing.assert_array_equal(got, ref.scan(x, axis=0, **options))
 
 
 @pytest.mark.parametrize("variant", ["cluster_rows", "one_wave"])
@@ -589,7 +591,7 @@ def test_few_long_rows_are_chosen_by_their_bytes() -> None:
     assert chosen(6_000_000) == "v5" and chosen(9, 301) == "short_rows"
     assert chosen(3, 50_000, 5, axis=1) == "v2" and chosen(3, 2_000, 5, axis=1) == "columns"
     assert chosen(8, 301) == "one_wave"
-    assert chosen(3, 1, 50_000, axis=1) == chosen(1, 150_000, axis=0) == "warp_rows"
+    assert chosen(3, 1, 50_000, axis=1) == chosen(1, 150_000, axis=0) == "one_element"
 
 
 @pytest.mark.parametrize("backend", ["cpu", "sim"])
@@ -604,7 +606,27 @@ def test_an_axis_of_one_element_is_copied(backend: str) -> None:
                 np.testing.assert_array_equal(got, ref.scan(part, axis=axis, **options))
 
 
-@pytest.mark.parametrize("cols", [1, 2, 3, 16, 17, 31, 32, 33, 100, 1024])
+@pytest.mark.parametrize("n", [1, 2, 255, 1024, 2047, 2048, 2049, 8193])
+def test_one_element(n: int) -> None:
+    """Whole tiles and what is left, aligned or not, every form of a scan."""
+    for dtype in ("float32", "complex128", "int8", "bool", "float16", "int64"):
+        x = whole(n + 1, dtype)
+        for part in (x[:n], x[1:]):
+            for options in ({}, {"reverse": True}, {"exclusive": True}, {"initial": 3}):
+                for shape in ((1, n), (n, 1), (1, n, 1)):
+                    one, axis = part.reshape(shape), shape.index(1)
+                    if axis < len(shape) - 1 and n == 1:
+                        axis = len(shape) - 1
+                    got = scan(one, axis=axis, **options, backend="sim", variant="one_element")
+                    np.testing.assert_array_equal(got, ref.scan(one, axis=axis, **options))
+        if dtype != "complex128":
+            got = scan(x[None], "min", axis=0, backend="sim", variant="one_element")
+            np.testing.assert_array_equal(got, x[None])
+    with pytest.raises(ValueError, match="one_element"):
+        scan(np.ones((2, 1, 4))[:, :, ::2], axis=1, backend="sim", variant="one_element")
+
+
+@pytest.mark.parametrize("cols", [1, 2, 3, 16, 17, 31, 32, 33, 64, 65, 128, 129, 385, 1024])
 def test_warp_rows(cols: int) -> None:
     """Lanes beside a row, rows beside a warp, turns of 32, any strides, both directions."""
     for dtype in ("float32", "complex128", "int8", "float16"):
@@ -630,7 +652,7 @@ def test_few_elements_in_columns(rows: int) -> None:
                 got = scan(part, axis=axis, **options, backend="sim", variant="warp_rows")
                 np.testing.assert_array_equal(got, ref.scan(part, axis=axis, **options))
     plan = gpuopt.plan("scan", np.ones((rows, 128)), axis=0, backend="sim")
-    assert plan["variant"] == "warp_rows"
+    assert plan["variant"] == ("warp_rows" if rows > 1 else "one_element")
 
 
 @pytest.mark.parametrize("n", [8193, 11_167, 16_369, 16_384])

@@ -912,6 +912,33 @@ def test_long_rows_give_the_bits_of_the_scalar_loop(dtype: str) -> None:
             upsample_nearest_backward(np.ones(other, "f"), other, scale=1.0, **where)
 
 
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float32", "float16", "int8", "int64", "complex64"]
+)
+def test_pairs_on_end_give_the_bits_of_the_scalar_loop(dtype: str) -> None:
+    """Rows of any length, of which only the whole is in words of 16 bytes; views with gaps."""
+    rng = np.random.default_rng(3)
+    where: dict[str, Any] = {"scale": 2.0, "backend": "sim", "variant": "aligned_rows"}
+    for shape in ((2, 8, 10), (4, 4, 51), (2, 4, 1024), (1, 1, 8192), (16, 2, 3001)):
+        wide = (*shape[:-1], 2 * shape[-1])
+        dy = rng.integers(-5, 6, (2 * shape[0], *wide[1:])).astype(dtype)
+        for part in (dy[: shape[0]], dy[::2]):
+            want = upsample_nearest_backward(
+                part, shape, scale=2.0, backend="cpu", variant="scalar"
+            )
+            try:
+                got = upsample_nearest_backward(part, shape, **where)
+            except gpuopt.VariantError:  # rows that are in no words of 16 bytes
+                continue
+            np.testing.assert_array_equal(got, want)
+    shape = (3, 1, 4096)
+    dy = rng.integers(-5, 6, (3, 1, 8192)).astype(dtype)
+    out = np.zeros(shape[0] * 4096 + 1, dtype)[1:].reshape(shape)
+    upsample_nearest_backward(dy, shape, scale=2.0, backend="sim", out=out)
+    want = upsample_nearest_backward(dy, shape, scale=2.0, backend="cpu", variant="scalar")
+    np.testing.assert_array_equal(out, want)
+
+
 def test_first_outputs_by_three_steps() -> None:
     """A gradient of ones counts the outputs of each element, near 2^20 of them, too."""
     rng = np.random.default_rng(22)

@@ -6,6 +6,7 @@
  */
 #include "deep.cuh"
 #include "gradient_costs.cuh"
+#include "paired.cuh"
 #include "ladder/backward_v4_rounds.cuh"
 
 #include <stdio.h>
@@ -21,7 +22,8 @@ enum {
     ANY_WINDOWS,
     OVERLAPPING_WINDOWS,
     SEPARATE_WINDOWS,
-    DEEP_WINDOWS
+    DEEP_WINDOWS,
+    PAIRED_WINDOWS
 };
 
 static const gpo_variant variants[] = {
@@ -58,6 +60,19 @@ static const gpo_variant variants[] = {
         "as any_windows, where windows overlap, are not dilated, and rows have up "
         "to 256 of them",
         takes_deep_windows),
+    gpo_shape(
+        gpo_row<float_types>("paired_windows",
+                             "elements load their one or two windows of each axis "
+                             "at once",
+                             GPO_RUN(max_pool3d_backward_paired_windows)),
+        "as any_windows, where windows overlap, are not dilated, and at most two "
+        "of each axis have an element",
+        takes_paired_windows),
+    gpo_shape(gpo_row<float_types>("overlapping_windows_b",
+                                   "overlapping_windows, larger blocks of fewer",
+                                   GPO_RUN(max_pool3d_backward_overlapping_windows_b)),
+              "as any_windows, where windows overlap, and a row of them fits a block",
+              takes_overlapping_windows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -127,6 +142,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         pick = DEEP_WINDOWS;
         because = "many windows have one element: those above and behind each other "
                   "name the same one of a row, and have one sum";
+    }
+    if (takes_paired_windows(call) && paired_us(call) < us) {
+        pick = PAIRED_WINDOWS;
+        because = "one or two windows of each axis have an element, which loads all of "
+                  "them at once";
     }
     GPO_SAY(why, "%s", because);
     return &variants[pick];

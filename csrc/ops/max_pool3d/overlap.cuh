@@ -68,9 +68,13 @@ windows_reaching(const pool_axis &a, int64_t n)
                      : least_of((n + pool_extent(&a) - 2) / a.stride + 1, a.out);
 }
 
-/* Completes a plan whose boxes are known; false if a block has more than `room`. */
+/*
+ * Completes a plan whose boxes are known; false if a block has more than `room`.  `wide`,
+ * a contender to be timed: large blocks where an SM has one or two, and as many lanes for
+ * an element as a block has threads for those named, on average.
+ */
 inline bool
-measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
+measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s, bool wide)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const int64_t size = gpo_dtypes[call->out[0].dtype].bytes;
@@ -99,13 +103,6 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
     while (elements > 32.0 * (1 << s->log_words)) {
         s->log_words++;
     }
-    s->log_lanes = 0;
-    s->shares_rows = rows > 1;
-    const double shares = s->shares_rows ? rows : most;
-    while (2 << s->log_lanes <= shares && s->log_lanes < MOST_LOG_ASKING &&
-           most > ASKED_BY_LANE * (1 << s->log_lanes)) {
-        s->log_lanes++;
-    }
     s->listed = static_cast<int64_t>(fmin(elements, windows));
     s->bytes = (static_cast<int64_t>(windows) * (size + 2) + 7) / 8 * 8 +
                (int64_t{4} << s->log_words) + 2 * s->listed;
@@ -114,10 +111,23 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
     }
     const double resident = fmin(OVERLAP_BLOCKS, floor(static_cast<double>(room) /
                                                        static_cast<double>(s->bytes)));
-    s->threads = 2 * resident <= OVERLAP_BLOCKS && windows > OVERLAP_BLOCK
-                     ? 2 * OVERLAP_BLOCK
-                     : OVERLAP_BLOCK;
     const double sms = gpo_processors(call), blocks = static_cast<double>(s->blocks);
+    const bool are_large =
+        2 * resident <= OVERLAP_BLOCKS || (wide && 2 * blocks <= OVERLAP_BLOCKS * sms);
+    s->threads =
+        are_large && windows > OVERLAP_BLOCK ? 2 * OVERLAP_BLOCK : OVERLAP_BLOCK;
+    s->log_lanes = 0;
+    s->shares_rows = rows > 1;
+    const double shares = s->shares_rows ? rows : most;
+    const auto is_worth_it =
+        [&](int lanes) { /* twice as many */
+                         return most > ASKED_BY_LANE * lanes ||
+                                (wide && 2 * lanes * windows / named_by <= s->threads);
+        };
+    while (2 << s->log_lanes <= shares && s->log_lanes < MOST_LOG_ASKING &&
+           is_worth_it(1 << s->log_lanes)) {
+        s->log_lanes++;
+    }
     const double named = NAMED_WORK + ASKED_ROW_WORK * mean_rows + ASKED_WORK * mean;
     const double work = s->threads * THREAD_WORK + windows * WINDOW_WORK +
                         elements * ZERO_WORK + windows / named_by * named;
@@ -146,7 +156,7 @@ next_side(const pool_axis &a, int64_t side)
 
 /* The boxes that take the least time by estimate; false if none fits. */
 inline bool
-plan_overlap(const gpo_call *call, overlap_plan *best)
+plan_overlap(const gpo_call *call, overlap_plan *best, bool wide = false)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const pool_axis *a = plan.axis;
@@ -163,7 +173,7 @@ plan_overlap(const gpo_call *call, overlap_plan *best)
             s.side[d] = static_cast<int>(side[d]);
             s.tiles[d] = static_cast<int>(ceil_div(a[d].in, side[d]));
         }
-        const bool fits = measure_boxes(call, room, &s);
+        const bool fits = measure_boxes(call, room, &s, wide);
         if (fits && s.us < best->us) {
             *best = s;
         }
@@ -196,5 +206,8 @@ takes_overlapping_windows(const gpo_call *call)
 
 template <typename T>
 gpo_status max_pool3d_backward_overlapping_windows(gpo_call *call);
+
+template <typename T>
+gpo_status max_pool3d_backward_overlapping_windows_b(gpo_call *call);
 
 #endif

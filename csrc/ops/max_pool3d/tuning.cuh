@@ -80,8 +80,10 @@ constexpr double WINDOW_WORK = 70;
 constexpr double NAMED_WORK = 170, ASKED_ROW_WORK = 10, ASKED_WORK = 2;
 constexpr double STORED_WORK = 90; /* a window that does not overlap others */
 constexpr double GATHER_WORK = 60, GATHERED_WORK = 11; /* an element, its windows */
-constexpr double ROUNDS_US = 8, ROUND_US = 0.22;       /* v4: a call, a barrier, */
-constexpr double ROUNDS_WORK = 190; /* a lane's window; blocks on an SM: */
+/* paired_windows: a run of elements, each window, measured times over that: estimated. */
+constexpr double PAIRED_WORK = 70, PAIRED_WINDOW_WORK = 11, PAIRED_MEASURED = 1.5;
+constexpr double ROUNDS_US = 8, ROUND_US = 0.22; /* v4: a call, a barrier, */
+constexpr double ROUNDS_WORK = 190;              /* a lane's window; blocks on an SM: */
 constexpr double ROUNDS_BLOCKS = 3;
 
 /* deep_windows: a window; a line, an element; a named one, each of a lane. */

@@ -255,6 +255,9 @@ few_batches_us(const product_size &s)
                s.processors;
 }
 
+/* Warps of a block of few_batches' product, at most, if the means are known. */
+constexpr int FEW_MOST_WARPS = 2 * THREADS / WARP;
+
 /*
  * Warps per block of few_batches' product, and what it takes then: few waves of blocks
  * against few rounds of loads, one after the other, along the depth.
@@ -294,8 +297,14 @@ plan_few_batches(const gpo_call *call, bool from_x)
                 : 0);
     const double x_us = from_x ? from_x_us(call, static_cast<double>(tiles)) : 0;
     few_batches_plan best = {1, INFINITY};
-    for (int warps = 1; warps <= THREADS / WARP; warps *= 2) {
-        const double waves = static_cast<double>(ceil_div(tiles * warps, resident));
+    const int most = from_x ? THREADS / WARP : FEW_MOST_WARPS;
+    for (int warps = 1; warps <= most; warps *= 2) {
+        /* of more warps than before an SM has whole blocks alone */
+        const int64_t fit =
+            warps > THREADS / WARP
+                ? gpo_processors(call) * (FEW_WARPS[is_wide] / warps * warps)
+                : resident;
+        const double waves = static_cast<double>(ceil_div(tiles * warps, fit));
         const double rounds =
             static_cast<double>(ceil_div(p.rows, int64_t{warps} * at_once * WARP));
         const double us = waves * (rounds * round_us + FEW_WAVE_US) + x_us;

@@ -21,6 +21,10 @@
 #define INSTANTIATE(T) template gpo_status reduce_v8<T>(gpo_call * call);
 GPO_EVERY_TYPE(INSTANTIATE)
 
+/* A contender of columns (shapes/columns.cu), to be timed. */
+template <typename T>
+gpo_status reduce_columns_b(gpo_call *call);
+
 /* ---- table ---- */
 
 #define RUNG(rung) \
@@ -107,6 +111,10 @@ static const gpo_variant variants[] = {
     gpo_shape(gpo_row<every_type>("one_cluster", "a cluster of blocks for a row",
                                   GPO_RUN(reduce_one_cluster), "run-to-run", "sm_90a"),
               "one contiguous row of at most 512 KiB", takes_one_cluster),
+    gpo_shape(gpo_row<every_type>("columns_b", "columns, twice the loads of 8 bytes",
+                                  GPO_RUN(reduce_columns_b)),
+              "arrays of at most 6 axes, kept or reduced, after merging",
+              takes_few_axes),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -115,8 +123,9 @@ static const gpo_variant variants[] = {
 /*
  * Whether a thread has a result or several: of up to 8 elements, a wave or some of them;
  * more where neighbours share loads of 16 bytes, which columns do not do for results two
- * apart, or along a short axis, and with less in flight for narrow elements; of up to 32
- * elements what is one wave here and two of columns.
+ * apart, or along a short axis, and with less in flight for narrow elements, and where
+ * neither does, (1024, 4, 10375) float16 along axis 1; of up to 32 elements what is one
+ * wave here and two of columns.
  */
 static bool
 are_for_few_down(const gpo_call *call)
@@ -140,8 +149,10 @@ are_for_few_down(const gpo_call *call)
     sort_by_distance(&kept);
     const reduce_axes whole = merged(kept);
     const few_beside beside = few_beside_of(plan, whole, element);
-    return beside.count > 1 &&
-           (are_short || beside.step > 1 || element <= 2 || whole.ndim < kept.ndim);
+    if (beside.count == 1) { /* columns have no packs of them either */
+        return are_short && !are_runs(plan);
+    }
+    return are_short || beside.step > 1 || element <= 2 || whole.ndim < kept.ndim;
 }
 
 static const gpo_variant *

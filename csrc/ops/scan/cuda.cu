@@ -34,7 +34,8 @@ enum {
     WALKED_COLUMNS,
     WARP_ROWS,
     CLUSTER_ROWS,
-    ONE_WAVE
+    ONE_WAVE,
+    ONE_ELEMENT
 };
 
 static const gpo_variant variants[] = {
@@ -69,6 +70,14 @@ static const gpo_variant variants[] = {
                                   GPO_RUN(scan_one_wave)),
               "rows along memory of at most 20 MiB, but not sums of short integers",
               has_one_wave),
+    gpo_shape(gpo_row<every_type>("one_element", "an axis of one element: a copy",
+                                  GPO_RUN(scan_one_element)),
+              "an axis of one element, of an array in the order of memory",
+              has_one_element),
+    gpo_shape(gpo_row<every_type>("walked_columns_b",
+                                  "walked_columns, the next rows on their way",
+                                  GPO_RUN(scan_walked_columns_b)),
+              "scans along an axis that is not the innermost", has_columns),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -101,6 +110,11 @@ static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const scan_plan &plan = *scan_plan_of(call);
+    if (has_one_element(call)) {
+        GPO_SAY(why, "one_element: %lld scans of one element each, a copy",
+                static_cast<long long>(plan.rows));
+        return &variants[ONE_ELEMENT];
+    }
     if (has_columns(call) && are_few_columns(plan)) {
         GPO_SAY(why,
                 "warp_rows: %lld scans of %lld elements, few in all: the shortest code",

@@ -41,6 +41,16 @@ has_warp_rows(const gpo_call *call)
     return plan.cols <= MOST_CHAINED && plan.rows <= MOST_WARP_ROWS;
 }
 
+/* Whether scans have one element each, in the order of out; fewer than a grid has. */
+inline bool
+has_one_element(const gpo_call *call)
+{
+    const scan_plan &plan = *scan_plan_of(call);
+    const scan_axes &kept = plan.kept;
+    return plan.cols == 1 && plan.rows < int64_t{1} << 40 &&
+           (kept.ndim == 0 || (kept.ndim == 1 && kept.strides[0] == 1));
+}
+
 /* Whether results are as wide as x: Op::AS_READ, all but sums of short integers. */
 inline bool
 is_as_wide_as_x(const gpo_call *call)
@@ -165,6 +175,12 @@ template <typename T>
 gpo_status scan_walked_columns(gpo_call *call);
 
 template <typename T>
+gpo_status scan_walked_columns_b(gpo_call *call);
+
+template <typename T>
 gpo_status scan_warp_rows(gpo_call *call);
+
+template <typename T>
+gpo_status scan_one_element(gpo_call *call);
 
 #endif

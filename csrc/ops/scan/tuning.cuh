@@ -68,8 +68,13 @@ constexpr int64_t FEW_IN_WARP = 128, SECTOR_BYTES = 32;
    each: 6.4 us, walked_columns 9.4). */
 constexpr int64_t FEW_DOWN = 64, FEW_IN_COLUMNS = 1 << 15;
 constexpr int64_t FEWEST_DOWN = 2, MORE_IN_COLUMNS = 1 << 19;
-/* Or longer columns, of very few elements: 130 down, 44 of them, 7.9 us, columns 9.4. */
-constexpr int64_t MORE_DOWN = 256, FEWEST_IN_COLUMNS = 1 << 13;
+/* Or longer columns, of very few elements: 130 down, 44 of them, 7.9 us, columns 9.4
+   (one load of a lane in flight; with four of them, up to 512 down, estimated). */
+constexpr int64_t MORE_DOWN = 512, FEWEST_IN_COLUMNS = 1 << 13;
+constexpr int LOADS_IN_WARP = 4; /* of a lane, for rows of more than two rounds */
+
+/* one_element: packs of a thread.  Estimated: 64 KiB in flight per SM. */
+constexpr int PACKS_OF_ONE = 2;
 
 /* columns, although fewer than a sector are neighbours: 31 x 1,040 x 4 float32 8.4 us, v2
    13.4; 427 x 6 float16 8.8, warp_rows 11.8; but 33,553 x 2 float32 15.2, v2 12.3. */

@@ -127,14 +127,14 @@ means_of(const mean_matvec_view<T> &v, int64_t batch, int batches, int64_t l,
 }
 
 /* FROM_X: the means are computed here, of at most FEW_COLS elements, a lane each. */
-template <typename T, bool FROM_X>
+template <typename T, bool FROM_X, int MOST_WARPS>
 __global__ void
-__launch_bounds__(THREADS)
+__launch_bounds__(MOST_WARPS *WARP)
     mean_matvec_few_batches_product(mean_matvec_view<T> v, int64_t across,
                                     int64_t tiles, int warps)
 {
     using V = value_type<T>;
-    GPO_SHARED(V, parts, [THREADS / WARP][FEW_SUMS]);
+    GPO_SHARED(V, parts, [MOST_WARPS][FEW_SUMS]);
     const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
     for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int64_t output = tile % across * FEW_OUTPUTS;
@@ -220,14 +220,21 @@ mean_matvec_few_batches(gpo_call *call)
     const dim3 grid = grid_of(tiles), block(static_cast<unsigned>(warps * WARP));
     if (from_x) {
         return GPO_LAUNCH(call, grid, block, 0,
-                          (mean_matvec_few_batches_product<T, true>), v, across, tiles,
-                          warps);
+                          (mean_matvec_few_batches_product<T, true, THREADS / WARP>), v,
+                          across, tiles, warps);
     }
     status = mean_matvec_find_means(call, v);
-    return status ? status
-                  : GPO_LAUNCH(call, grid, block, 0,
-                               (mean_matvec_few_batches_product<T, false>), v, across,
-                               tiles, warps);
+    if (status) {
+        return status;
+    }
+    if (warps > THREADS / WARP) {
+        return GPO_LAUNCH(call, grid, block, 0,
+                          (mean_matvec_few_batches_product<T, false, FEW_MOST_WARPS>),
+                          v, across, tiles, warps);
+    }
+    return GPO_LAUNCH(call, grid, block, 0,
+                      (mean_matvec_few_batches_product<T, false, THREADS / WARP>), v,
+                      across, tiles, warps);
 }
 
 #define INSTANTIATE(T)                                               \

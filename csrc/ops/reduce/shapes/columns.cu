@@ -94,17 +94,21 @@ constexpr int loads_of_parts = VEC * sizeof(Part) >= 64   ? 1
                                : VEC * sizeof(Part) >= 16 ? 4
                                                           : 8;
 
+/* Loads of a thread in flight; DEEP: twice as many, for results of 8 bytes in packs. */
+template <int VEC, bool DEEP>
+constexpr int column_loads = VEC > 1 && !DEEP ? TILE_ITEMS : 2 * TILE_ITEMS;
+
 /*
  * Elements k, k + step, ... of VEC columns, of which the first begins at p; `walk`
  * begins at k.
  */
-template <typename Op, int VEC, typename Walk>
+template <typename Op, int VEC, bool DEEP, typename Walk>
 __device__ __forceinline__ void
 fold_columns(const Op &op, typename Op::Fold *fold, const typename Op::T *p, Walk walk,
              int64_t k, int64_t step, int64_t cols, uint64_t policy)
 {
     using T = typename Op::T;
-    constexpr int ITEMS = VEC > 1 ? TILE_ITEMS : 2 * TILE_ITEMS;
+    constexpr int ITEMS = column_loads<VEC, DEEP>;
     T loaded[ITEMS][VEC];
     for (; k + (ITEMS - 1) * step < cols; k += ITEMS * step) {
 #pragma unroll
@@ -122,7 +126,8 @@ fold_columns(const Op &op, typename Op::Fold *fold, const typename Op::T *p, Wal
         }
     }
     constexpr int MOST = loads_of_parts<VEC, typename Op::Part>;
-    constexpr int REST = sizeof(T) > 8 || MOST < 4 ? (MOST < 4 ? MOST : 4) : ITEMS;
+    constexpr int REST =
+        sizeof(T) > 8 || MOST < 4 ? (MOST < 4 ? MOST : 4) : column_loads<VEC, false>;
 #pragma unroll 1
     for (; k < cols; k += REST * step) {
 #pragma unroll
@@ -173,14 +178,14 @@ fold_parts(typename Op::Fold *fold, const typename Op::Part *part, int64_t rows,
 /* ---- the kernel ---- */
 
 /* Blocks per SM, for the launch bound: each column of a thread takes registers. */
-template <typename Op, int VEC>
+template <typename Op, int VEC, bool DEEP>
 __host__ __device__ constexpr int
 column_blocks()
 {
     constexpr int PART = sizeof(typename Op::Part), FOLD = sizeof(typename Op::Fold);
     constexpr bool WIDE = VEC == 1 ? PART + sizeof(typename Op::T) > 20
                                    : VEC > 2 && FOLD > PART; /* means of integers */
-    return VEC > 8 ? 1 : (VEC == 8 ? 3 : 4) - WIDE;
+    return VEC > 8 ? 1 : (VEC == 8 || DEEP ? 3 : 4) - WIDE;
 }
 
 /*
@@ -189,9 +194,9 @@ column_blocks()
  * height; blocks (tile, s) split it further, and the last one to take the tile's ticket
  * combines their parts.
  */
-template <typename Op, int VEC>
+template <typename Op, int VEC, bool DEEP>
 __global__ void
-__launch_bounds__(BLOCK, (column_blocks<Op, VEC>()))
+__launch_bounds__(BLOCK, (column_blocks<Op, VEC, DEEP>()))
     reduce_columns_kernel(Op op, reduce_view<typename Op::T> x, result_places places,
                           int lanes, int used, block_parts<typename Op::Part> parts,
                           reduce_result to)
@@ -215,12 +220,12 @@ __launch_bounds__(BLOCK, (column_blocks<Op, VEC>()))
 
     typename Op::Fold fold[VEC];
     if (are_near(x.reduced)) {
-        fold_columns<Op, VEC>(op, fold, p, near_walk(x.reduced, begin, step), begin,
-                              step, cols, policy);
+        fold_columns<Op, VEC, DEEP>(op, fold, p, near_walk(x.reduced, begin, step),
+                                    begin, step, cols, policy);
     }
     else {
-        fold_columns<Op, VEC>(op, fold, p, far_walk(x.reduced, begin, step), begin,
-                              step, cols, policy);
+        fold_columns<Op, VEC, DEEP>(op, fold, p, far_walk(x.reduced, begin, step),
+                                    begin, step, cols, policy);
     }
 
     /* Combine a column's threads in shared memory; the last block, then all parts. */
@@ -338,6 +343,7 @@ column_grid_of(const gpo_call *call, int64_t beside, int vec, int64_t bytes)
 
 /* ---- the launch ---- */
 
+template <bool DEEP>
 struct reduce_columns_launcher {
     template <typename Op>
     static gpo_status run(gpo_call *call, const Op &op)
@@ -366,12 +372,20 @@ struct reduce_columns_launcher {
         gpo_status status = parts_for(call, g.split, &parts);
         for (; !status && x.first < g.tiles; x.first += MAX_GRID_X) {
             const dim3 grid(grid_extent(g.tiles - x.first, MAX_GRID_X), g.split);
+            if constexpr (SIZE == 2 && DEEP) {
+                if (packed) {
+                    status = GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
+                                        (reduce_columns_kernel<Op, SIZE, true>), op, x,
+                                        places, g.lanes, g.used, parts, to);
+                    continue;
+                }
+            }
             status = packed ? GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
-                                         (reduce_columns_kernel<Op, SIZE>), op, x,
-                                         places, g.lanes, g.used, parts, to)
+                                         (reduce_columns_kernel<Op, SIZE, false>), op,
+                                         x, places, g.lanes, g.used, parts, to)
                             : GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
-                                         (reduce_columns_kernel<Op, 1>), op, x, places,
-                                         g.lanes, g.used, parts, to);
+                                         (reduce_columns_kernel<Op, 1, false>), op, x,
+                                         places, g.lanes, g.used, parts, to);
         }
         return status;
     }
@@ -406,8 +420,17 @@ template <typename T>
 gpo_status
 reduce_columns(gpo_call *call)
 {
-    return reduce_with<reduce_columns_launcher, T>(call);
+    return reduce_with<reduce_columns_launcher<false>, T>(call);
 }
 
-#define INSTANTIATE(T) template gpo_status reduce_columns<T>(gpo_call * call);
+template <typename T>
+gpo_status
+reduce_columns_b(gpo_call *call)
+{
+    return reduce_with<reduce_columns_launcher<true>, T>(call);
+}
+
+#define INSTANTIATE(T)                                      \
+    template gpo_status reduce_columns<T>(gpo_call * call); \
+    template gpo_status reduce_columns_b<T>(gpo_call * call);
 GPO_EVERY_TYPE(INSTANTIATE)

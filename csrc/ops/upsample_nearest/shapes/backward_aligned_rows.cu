@@ -1,7 +1,8 @@
 /*
  * backward_aligned_rows.cu  Gradients whose rows move in words of 16 bytes: contiguous
  * channels, rows of dy as long as those of dx, or twice as long.  Rows are found with
- * carries instead of divisions.
+ * carries instead of divisions, or where contiguous rows are twice as long and not more
+ * in number are none: all pairs lie on end.
  * Cost:  each byte once; up to four loads of 16 bytes are in flight before the first is
  *        added.
  */
@@ -85,6 +86,70 @@ __launch_bounds__(BLOCK)
     store_sums<T, SUMS>(static_cast<T *>(p.to) + w.number * row + w.unit * SUMS, sum);
 }
 
+/* ---- pairs on end ---- */
+
+/* Whether all of dx are sums of pairs of neighbours, as dy is, in words of 16 bytes. */
+template <typename T>
+static bool
+has_pairs_on_end(const gpo_call *call)
+{
+    const upsample_nearest_plan &p = *upsample_nearest_plan_of(call);
+    bool good = p.inner == 1 && p.axis[2].log == 1 &&
+                p.axis[2].out == 2 * p.axis[2].in && p.size * 2 % PACK<T> == 0 &&
+                lies_on(call->in[0].data, 16) && lies_on(call->out[0].data, 8);
+    for (int k = 0; k < 2; k++) {
+        good = good && p.axis[k].log == 0 && p.axis[k].in == p.axis[k].out;
+    }
+    int64_t apart = 1;
+    for (int k = UPSAMPLE_W; k >= UPSAMPLE_A; k--) {
+        good = good && (p.length[k] == 1 || p.stride[k] == apart);
+        apart *= p.length[k];
+    }
+    return good;
+}
+
+template <typename T>
+__global__ void
+__launch_bounds__(BLOCK)
+    upsample_nearest_backward_pairs_on_end_kernel(const T *dy, T *dx, int64_t packs)
+{
+    using V = typename sum_of<T>::type;
+    constexpr int SIZE = PACK<T>, SUMS = SIZE / 2;
+    const int64_t first =
+        static_cast<int64_t>(blockIdx.x) * (BLOCK * DY_PACKS) + threadIdx.x;
+    uint4 bits[DY_PACKS];
+#pragma unroll
+    for (int k = 0; k < DY_PACKS; k++) {
+        const int64_t at = first + k * BLOCK;
+        if (at < packs) {
+            bits[k] = load_streamed(reinterpret_cast<const uint4 *>(dy) + at);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < DY_PACKS; k++) {
+        const int64_t at = first + k * BLOCK;
+        if (at < packs) {
+            V sum[SUMS] = {};
+            add_pack<T, PAIRS>(sum, bits[k]);
+            store_sums<T, SUMS>(dx + at * SUMS, sum);
+        }
+    }
+}
+
+template <typename T>
+static gpo_status
+run_on_end(gpo_call *call)
+{
+    const int64_t packs = upsample_nearest_plan_of(call)->size * 2 / PACK<T>;
+    const dim3 grid(static_cast<unsigned>(ceil_div(packs, BLOCK * DY_PACKS)));
+    return GPO_LAUNCH(call, grid, BLOCK, 0,
+                      (upsample_nearest_backward_pairs_on_end_kernel<T>),
+                      static_cast<const T *>(call->in[0].data),
+                      static_cast<T *>(call->out[0].data), packs);
+}
+
+/* ---- launch ---- */
+
 template <typename T, row_mode MODE>
 static gpo_status
 run(gpo_call *call, int64_t units)
@@ -107,6 +172,9 @@ upsample_nearest_backward_aligned_rows(gpo_call *call)
         return upsample_nearest_backward_any_rows<T>(call);
     }
     if constexpr (SIZE > 1) {
+        if (has_pairs_on_end<T>(call)) {
+            return run_on_end<T>(call);
+        }
         if (!has_whole_packs(call)) {
             return run<T, PAIRS>(call, row * 2 / SIZE);
         }
