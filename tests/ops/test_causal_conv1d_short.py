@@ -514,3 +514,36 @@ def test_tiles_make_no_product_with_padding(variant: str) -> None:
         reached = np.zeros((200, 8), bool)
         reached[70 : 70 + taps, 5] = True
         np.testing.assert_array_equal(got, reached)
+
+
+@each_dtype
+def test_a_warp_for_each_item(dtype: str, checked: Any) -> None:
+    """Small calls of short_filters_b: rows at every offset, in both layouts, with states."""
+    how: dict[str, Any] = {"backend": "sim", "variant": "short_filters_b"}
+    for turn, taps in enumerate((1, 2, 3, 4, 5, 8, 9, 16)):
+        for channels, steps in ((5, 2), (3, 9), (2, 70), (1, 257), (3, 515), (2, 1021)):
+            checked(schedule=SCHEDULES[(turn + steps) % 4], seed=steps)
+            row = whole((2, channels, steps + taps + 12), dtype, turn)
+            cut = turn + channels % 5
+            state = row[:, :, cut : cut + taps - 1]
+            x = row[:, :, cut + taps - 1 : cut + taps - 1 + steps]
+            w, bias = whole((channels, taps), dtype, 3), whole((channels,), dtype, 4)
+            want = ref.causal_conv1d(x, w, bias)
+            np.testing.assert_array_equal(causal_conv1d(x, w, bias, **how), want)
+            last = np.ascontiguousarray(x.swapaxes(1, 2))
+            got = causal_conv1d(last, w, bias, layout="BTC", **how).swapaxes(1, 2)
+            np.testing.assert_array_equal(got, want)
+            joined = np.concatenate([state, x], 2)
+            want = ref.causal_conv1d(joined, w, bias)[:, :, taps - 1 :]
+            got = causal_conv1d(x, w, bias, initial_state=state, **how)
+            np.testing.assert_array_equal(got, want)
+            borders = np.unique([0, steps // 3, steps // 2, steps])
+            want = np.concatenate(
+                [
+                    ref.causal_conv1d(x[:1, :, a:b], w, bias)
+                    for a, b in itertools.pairwise(borders.tolist())
+                ],
+                2,
+            )
+            got = causal_conv1d(x[:1], w, bias, segments=borders, **how)
+            np.testing.assert_array_equal(got, want)

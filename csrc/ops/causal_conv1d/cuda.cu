@@ -18,6 +18,8 @@
 #include <stdio.h>
 
 template <typename T>
+gpo_status conv_short_filters_b(gpo_call *call, const conv_view<T> &v);
+template <typename T>
 gpo_status conv_short_filters_channels_last_e(gpo_call *call, const conv_view<T> &v);
 
 /* ---- tables ---- */
@@ -132,6 +134,11 @@ static const gpo_variant forward_variants[] = {
                              FORWARD_BEHIND_STATES(conv_short_filters_channels_last_e),
                              "run-to-run", "", "exact"),
         "filters of at most 16 lags", has_short_filters),
+    gpo_shape(gpo_row<float_types>("short_filters_b",
+                                   "as short_filters, a warp per item of small calls",
+                                   FORWARD_BEHIND_STATES(conv_short_filters_b),
+                                   "run-to-run", "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
