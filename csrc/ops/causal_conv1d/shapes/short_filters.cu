@@ -234,7 +234,10 @@ conv_short_filters(gpo_call *call, const conv_view<T> &v)
 
 constexpr int64_t FEW_ITEMS = 16; /* warps of one item per SM: each has its own warp */
 
-/* Few packs have a warp for each item, whose instructions then take a quarter as long. */
+/*
+ * Few packs have a warp for each item, whose instructions then take a quarter as long, and
+ * rows of one item need no more.
+ */
 template <typename T>
 gpo_status
 conv_short_filters_b(gpo_call *call, const conv_view<T> &v)
@@ -243,8 +246,9 @@ conv_short_filters_b(gpo_call *call, const conv_view<T> &v)
     const int64_t items =
         ceil_div(v.batches * v.channels, WARP >> lanes_of_row(packs)) *
         ceil_div(packs, WARP);
-    return items <= FEW_ITEMS * gpo_processors(call) ? convolve<1>(call, v)
-                                                     : convolve<SHORT_ITEMS>(call, v);
+    return packs <= WARP || items <= FEW_ITEMS * gpo_processors(call)
+               ? convolve<1>(call, v)
+               : convolve<SHORT_ITEMS>(call, v);
 }
 
 GPO_EVERY_FLOAT(GPO_CONV_OF, conv_short_filters)

@@ -2,9 +2,8 @@
  * update_few_steps.cuh  At most 16 steps of decoding and 16 taps, any state.  A thread per
  * channel loads x, state, bias and taps before its first product, so that all are under
  * way together.  A block has channels of one row, so that all but the channel is uniform.
- * - Exact: as many taps and steps as the kernel is compiled for, a state of K - 1 steps;
- *   steps of x and y in chunks.
- * - Others test each step and tap.
+ * Usual numbers of steps and taps have kernels of their own, in which steps that are
+ * neighbours go in chunks; others test each step and tap.
  * Cost:  reads state, x and w once, writes y and the state.
  */
 #ifndef GPO_CAUSAL_CONV1D_UPDATE_FEW_STEPS_CUH
@@ -30,13 +29,21 @@ struct few_steps_work {
     bool has_chunked_taps; /* as many as the kernel has, lag 0 last */
 };
 
+/* What a kernel knows of its calls. */
+enum few_form {
+    AT_MOST, /* so many taps and steps, or fewer */
+    EXACTLY, /* so many, and a state of K - 1 steps */
+    CHUNKS,  /* and steps of x and y in chunks */
+};
+
 /* `past` counts back from the last step of x, at 0, on into the state. */
-template <typename T, int LAGS, int STEPS, bool IS_EXACT>
+template <typename T, int LAGS, int STEPS, few_form FORM>
 __global__ void
 __launch_bounds__(FEW_STEPS_BLOCK)
     causal_conv1d_update_few_steps(update_view<T> u, few_steps_work work)
 {
     using V = value_type<T>;
+    constexpr bool IS_EXACT = FORM != AT_MOST, IS_CHUNKED = FORM == CHUNKS;
     constexpr int HELD = STEPS + LAGS - 1;
     const int lags = IS_EXACT ? LAGS : static_cast<int>(u.v.lags);
     const int steps = IS_EXACT ? STEPS : static_cast<int>(u.v.steps);
@@ -51,7 +58,7 @@ __launch_bounds__(FEW_STEPS_BLOCK)
         const T *const x = u.v.x.p + b * u.v.x.b + c * work.x.c;
         T past[HELD] = {}, tap[LAGS] = {};
         chunked<T, STEPS> newest;
-        if constexpr (IS_EXACT) {
+        if constexpr (IS_CHUNKED) {
             newest.load(x);
         }
         else {
@@ -93,7 +100,7 @@ __launch_bounds__(FEW_STEPS_BLOCK)
                 past[j] = state[(kept - 1 - back) * work.state.t];
             }
         }
-        if constexpr (IS_EXACT) {
+        if constexpr (IS_CHUNKED) {
             newest.put_turned(past);
         }
         if (work.has_chunked_taps) {
@@ -125,7 +132,7 @@ __launch_bounds__(FEW_STEPS_BLOCK)
             result[j] = stored_as<T>(sums[j]);
         }
         T *const out = u.v.out.p + b * u.v.out.b + c * work.out.c;
-        if constexpr (IS_EXACT) {
+        if constexpr (IS_CHUNKED) {
             newest.set_turned(result);
             newest.store(out);
         }
@@ -188,7 +195,7 @@ narrow(const row_view<T> &rows)
     return {static_cast<int>(rows.c), static_cast<int>(rows.t)};
 }
 
-template <typename T, int LAGS, int STEPS, bool IS_EXACT>
+template <typename T, int LAGS, int STEPS, few_form FORM>
 static gpo_status
 launch_few_steps(gpo_call *call, const update_view<T> &u)
 {
@@ -203,43 +210,52 @@ launch_few_steps(gpo_call *call, const update_view<T> &u)
     work.bias_c = static_cast<int>(u.v.bias_c);
     work.has_chunked_taps = u.v.lags == LAGS && has_chunked_steps<LAGS>(taps);
     return GPO_LAUNCH(call, grid_of(u.v.batches * work.blocks.by), FEW_STEPS_BLOCK, 0,
-                      (causal_conv1d_update_few_steps<T, LAGS, STEPS, IS_EXACT>), u,
-                      work);
+                      (causal_conv1d_update_few_steps<T, LAGS, STEPS, FORM>), u, work);
 }
 
+/* The kernel that is compiled for the sizes of a call, if it is one of these. */
 template <typename T, int LAGS, int STEPS>
 static bool
-is_exact_update(const update_view<T> &u)
+launch_exactly(gpo_call *call, const update_view<T> &u, gpo_status *status)
 {
-    return u.v.lags == LAGS && u.kept == LAGS - 1 && u.v.steps == STEPS &&
-           has_chunked_steps<STEPS>(u.v.x) && has_chunked_steps<STEPS>(u.v.out);
+    if (u.v.lags != LAGS || u.kept != LAGS - 1 || u.v.steps != STEPS) {
+        return false;
+    }
+    *status = has_chunked_steps<STEPS>(u.v.x) && has_chunked_steps<STEPS>(u.v.out)
+                  ? launch_few_steps<T, LAGS, STEPS, CHUNKS>(call, u)
+                  : launch_few_steps<T, LAGS, STEPS, EXACTLY>(call, u);
+    return true;
+}
+
+template <typename T, int LAGS>
+static bool
+launch_exact_taps(gpo_call *call, const update_view<T> &u, gpo_status *status)
+{
+    return launch_exactly<T, LAGS, 1>(call, u, status) ||
+           launch_exactly<T, LAGS, 2>(call, u, status) ||
+           launch_exactly<T, LAGS, 4>(call, u, status) ||
+           launch_exactly<T, LAGS, 8>(call, u, status);
 }
 
 template <typename T>
 static gpo_status
 update_few_steps(gpo_call *call, const update_view<T> &u)
 {
-#define GPO_IF_EXACT(LAGS, STEPS)                               \
-    if (is_exact_update<T, LAGS, STEPS>(u)) {                   \
-        return launch_few_steps<T, LAGS, STEPS, true>(call, u); \
+    gpo_status status = GPO_OK;
+    if (launch_exact_taps<T, 2>(call, u, &status) ||
+        launch_exact_taps<T, 3>(call, u, &status) ||
+        launch_exact_taps<T, 4>(call, u, &status) ||
+        launch_exactly<T, 8, 1>(call, u, &status) ||
+        launch_exactly<T, 8, 4>(call, u, &status)) {
+        return status;
     }
-#define GPO_IF_EXACT_TAPS(LAGS) \
-    GPO_IF_EXACT(LAGS, 1)       \
-    GPO_IF_EXACT(LAGS, 2) GPO_IF_EXACT(LAGS, 4) GPO_IF_EXACT(LAGS, 8)
-    GPO_IF_EXACT_TAPS(2)
-    GPO_IF_EXACT_TAPS(3)
-    GPO_IF_EXACT_TAPS(4)
-    GPO_IF_EXACT(8, 1)
-    GPO_IF_EXACT(8, 4)
-#undef GPO_IF_EXACT_TAPS
-#undef GPO_IF_EXACT
     if (u.v.steps <= 4 && u.v.lags <= 8) {
-        return u.v.lags <= 4 ? launch_few_steps<T, 4, 4, false>(call, u)
-                             : launch_few_steps<T, 8, 4, false>(call, u);
+        return u.v.lags <= 4 ? launch_few_steps<T, 4, 4, AT_MOST>(call, u)
+                             : launch_few_steps<T, 8, 4, AT_MOST>(call, u);
     }
     return u.v.lags <= 4
-               ? launch_few_steps<T, 4, FEW_STEPS, false>(call, u)
-               : launch_few_steps<T, FEW_STEPS_TAPS, FEW_STEPS, false>(call, u);
+               ? launch_few_steps<T, 4, FEW_STEPS, AT_MOST>(call, u)
+               : launch_few_steps<T, FEW_STEPS_TAPS, FEW_STEPS, AT_MOST>(call, u);
 }
 
 #endif
