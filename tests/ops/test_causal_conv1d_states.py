@@ -505,7 +505,7 @@ def test_an_index_in_the_simulator() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
-@pytest.mark.parametrize("variant", ["v0", "one_step", "few_steps"])
+@pytest.mark.parametrize("variant", ["v0", "one_step", "few_steps", "few_steps_b"])
 def test_a_known_index_is_not_checked_first(
     variant: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

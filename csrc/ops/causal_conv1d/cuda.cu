@@ -14,13 +14,13 @@
 #include "limits.cuh"
 #include "shapes/middle_filters.cuh"
 #include "shapes/short_filters.cuh"
+#include "shapes/short_filters_b.cuh"
+#include "shapes/short_filters_channels_last_b.cuh"
+#include "shapes/short_filters_channels_last_c.cuh"
+#include "shapes/short_filters_channels_last_d.cuh"
+#include "shapes/short_filters_channels_last_e.cuh"
 
 #include <stdio.h>
-
-template <typename T>
-gpo_status conv_short_filters_b(gpo_call *call, const conv_view<T> &v);
-template <typename T>
-gpo_status conv_short_filters_channels_last_e(gpo_call *call, const conv_view<T> &v);
 
 /* ---- tables ---- */
 

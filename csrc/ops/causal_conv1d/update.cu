@@ -5,6 +5,7 @@
 #include "../../device/verdict.cuh"
 #include "ladder/update_v0_thread_per_channel.cuh"
 #include "shapes/update_few_steps.cuh"
+#include "shapes/update_few_steps_b.cuh"
 #include "shapes/update_one_step.cuh"
 
 #include <stdio.h>
@@ -270,8 +271,14 @@ static const gpo_variant variants[] = {
     gpo_shape(gpo_row<float_types>("one_step", "all loads before the first product",
                                    UPDATE(update_one_step), "run-to-run", "", "exact"),
               "one step, a state of K - 1 steps, at most 8 taps", takes_one_step),
-    gpo_shape(gpo_row<float_types>("few_steps", "the same for steps in chunks",
-                                   UPDATE(update_few_steps), "run-to-run", "", "exact"),
+    gpo_shape(gpo_row<float_types>(
+                  "few_steps", "all loads before the first product, steps in chunks",
+                  UPDATE(update_few_steps), "run-to-run", "", "exact"),
+              "1 to 16 steps, at most 16 taps, no strides that 32 bits do not hold",
+              takes_few_steps),
+    gpo_shape(gpo_row<float_types>("few_steps_b", "few_steps in blocks of 128 threads",
+                                   UPDATE(update_few_steps_b), "run-to-run", "",
+                                   "exact"),
               "1 to 16 steps, at most 16 taps, no strides that 32 bits do not hold",
               takes_few_steps),
     {nullptr, nullptr, nullptr, nullptr, {}},

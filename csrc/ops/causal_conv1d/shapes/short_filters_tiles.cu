@@ -8,6 +8,9 @@
  */
 #include "channels_last.cuh"
 #include "earlier_chunk.cuh"
+#include "short_filters_channels_last_b.cuh"
+#include "short_filters_channels_last_c.cuh"
+#include "short_filters_channels_last_d.cuh"
 
 constexpr int TILE_STEPS = 64;    /* of a block, at most */
 constexpr int LEAST_TILE = 16;    /* where there are few blocks */

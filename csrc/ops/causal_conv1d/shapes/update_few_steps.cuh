@@ -13,7 +13,7 @@
 #include "short_filters.cuh"
 
 constexpr int FEW_STEPS = 16, FEW_STEPS_TAPS = 16;
-constexpr int FEW_STEPS_BLOCK = 64; /* threads */
+constexpr int FEW_STEPS_BLOCK = 64, FEW_STEPS_MOST = 128; /* threads */
 
 /* ---- the kernel ---- */
 
@@ -39,7 +39,7 @@ enum few_form {
 /* `past` counts back from the last step of x, at 0, on into the state. */
 template <typename T, int LAGS, int STEPS, few_form FORM>
 __global__ void
-__launch_bounds__(FEW_STEPS_BLOCK)
+__launch_bounds__(FEW_STEPS_MOST)
     causal_conv1d_update_few_steps(update_view<T> u, few_steps_work work)
 {
     using V = value_type<T>;
@@ -51,7 +51,8 @@ __launch_bounds__(FEW_STEPS_BLOCK)
     const int64_t tasks = u.v.batches * work.blocks.by;
     for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
         const int64_t b = work.blocks.of(task), first = task - b * work.blocks.by;
-        const int c = static_cast<int>(first) * FEW_STEPS_BLOCK + threadIdx.x;
+        const int c = static_cast<int>(first) * static_cast<int>(blockDim.x) +
+                      static_cast<int>(threadIdx.x);
         if (c >= static_cast<int>(u.v.channels)) {
             continue;
         }
@@ -197,11 +198,11 @@ narrow(const row_view<T> &rows)
 
 template <typename T, int LAGS, int STEPS, few_form FORM>
 static gpo_status
-launch_few_steps(gpo_call *call, const update_view<T> &u)
+launch_few_steps(gpo_call *call, const update_view<T> &u, int block)
 {
     const row_view<const T> taps = {u.v.w - (LAGS - 1), 0, u.v.w_c, -u.v.w_s};
     few_steps_work work = {};
-    work.blocks = divider_of(ceil_div(u.v.channels, FEW_STEPS_BLOCK));
+    work.blocks = divider_of(ceil_div(u.v.channels, block));
     work.x = narrow(u.v.x);
     work.out = narrow(u.v.out);
     work.state = narrow(u.state);
@@ -209,53 +210,61 @@ launch_few_steps(gpo_call *call, const update_view<T> &u)
     work.w = {static_cast<int>(u.v.w_c), static_cast<int>(u.v.w_s)};
     work.bias_c = static_cast<int>(u.v.bias_c);
     work.has_chunked_taps = u.v.lags == LAGS && has_chunked_steps<LAGS>(taps);
-    return GPO_LAUNCH(call, grid_of(u.v.batches * work.blocks.by), FEW_STEPS_BLOCK, 0,
+    return GPO_LAUNCH(call, grid_of(u.v.batches * work.blocks.by), block, 0,
                       (causal_conv1d_update_few_steps<T, LAGS, STEPS, FORM>), u, work);
 }
 
 /* The kernel that is compiled for the sizes of a call, if it is one of these. */
 template <typename T, int LAGS, int STEPS>
 static bool
-launch_exactly(gpo_call *call, const update_view<T> &u, gpo_status *status)
+launch_exactly(gpo_call *call, const update_view<T> &u, int block, gpo_status *status)
 {
     if (u.v.lags != LAGS || u.kept != LAGS - 1 || u.v.steps != STEPS) {
         return false;
     }
     *status = has_chunked_steps<STEPS>(u.v.x) && has_chunked_steps<STEPS>(u.v.out)
-                  ? launch_few_steps<T, LAGS, STEPS, CHUNKS>(call, u)
-                  : launch_few_steps<T, LAGS, STEPS, EXACTLY>(call, u);
+                  ? launch_few_steps<T, LAGS, STEPS, CHUNKS>(call, u, block)
+                  : launch_few_steps<T, LAGS, STEPS, EXACTLY>(call, u, block);
     return true;
 }
 
 template <typename T, int LAGS>
 static bool
-launch_exact_taps(gpo_call *call, const update_view<T> &u, gpo_status *status)
+launch_exact_taps(gpo_call *call, const update_view<T> &u, int block,
+                  gpo_status *status)
 {
-    return launch_exactly<T, LAGS, 1>(call, u, status) ||
-           launch_exactly<T, LAGS, 2>(call, u, status) ||
-           launch_exactly<T, LAGS, 4>(call, u, status) ||
-           launch_exactly<T, LAGS, 8>(call, u, status);
+    return launch_exactly<T, LAGS, 1>(call, u, block, status) ||
+           launch_exactly<T, LAGS, 2>(call, u, block, status) ||
+           launch_exactly<T, LAGS, 4>(call, u, block, status) ||
+           launch_exactly<T, LAGS, 8>(call, u, block, status);
+}
+
+template <typename T>
+static gpo_status
+update_in_blocks(gpo_call *call, const update_view<T> &u, int block)
+{
+    gpo_status status = GPO_OK;
+    if (launch_exact_taps<T, 2>(call, u, block, &status) ||
+        launch_exact_taps<T, 3>(call, u, block, &status) ||
+        launch_exact_taps<T, 4>(call, u, block, &status) ||
+        launch_exactly<T, 8, 1>(call, u, block, &status) ||
+        launch_exactly<T, 8, 4>(call, u, block, &status)) {
+        return status;
+    }
+    if (u.v.steps <= 4 && u.v.lags <= 8) {
+        return u.v.lags <= 4 ? launch_few_steps<T, 4, 4, AT_MOST>(call, u, block)
+                             : launch_few_steps<T, 8, 4, AT_MOST>(call, u, block);
+    }
+    return u.v.lags <= 4 ? launch_few_steps<T, 4, FEW_STEPS, AT_MOST>(call, u, block)
+                         : launch_few_steps<T, FEW_STEPS_TAPS, FEW_STEPS, AT_MOST>(
+                               call, u, block);
 }
 
 template <typename T>
 static gpo_status
 update_few_steps(gpo_call *call, const update_view<T> &u)
 {
-    gpo_status status = GPO_OK;
-    if (launch_exact_taps<T, 2>(call, u, &status) ||
-        launch_exact_taps<T, 3>(call, u, &status) ||
-        launch_exact_taps<T, 4>(call, u, &status) ||
-        launch_exactly<T, 8, 1>(call, u, &status) ||
-        launch_exactly<T, 8, 4>(call, u, &status)) {
-        return status;
-    }
-    if (u.v.steps <= 4 && u.v.lags <= 8) {
-        return u.v.lags <= 4 ? launch_few_steps<T, 4, 4, AT_MOST>(call, u)
-                             : launch_few_steps<T, 8, 4, AT_MOST>(call, u);
-    }
-    return u.v.lags <= 4
-               ? launch_few_steps<T, 4, FEW_STEPS, AT_MOST>(call, u)
-               : launch_few_steps<T, FEW_STEPS_TAPS, FEW_STEPS, AT_MOST>(call, u);
+    return update_in_blocks(call, u, FEW_STEPS_BLOCK);
 }
 
 #endif
