@@ -222,10 +222,15 @@ launch_exactly(gpo_call *call, const update_view<T> &u, int block, gpo_status *s
     if (u.v.lags != LAGS || u.kept != LAGS - 1 || u.v.steps != STEPS) {
         return false;
     }
-    *status = has_chunked_steps<STEPS>(u.v.x) && has_chunked_steps<STEPS>(u.v.out)
-                  ? launch_few_steps<T, LAGS, STEPS, CHUNKS>(call, u, block)
-                  : launch_few_steps<T, LAGS, STEPS, EXACTLY>(call, u, block);
-    return true;
+    if (has_chunked_steps<STEPS>(u.v.x) && has_chunked_steps<STEPS>(u.v.out)) {
+        *status = launch_few_steps<T, LAGS, STEPS, CHUNKS>(call, u, block);
+        return true;
+    }
+    if constexpr (LAGS == 4 && (STEPS == 2 || STEPS == 4)) {
+        *status = launch_few_steps<T, LAGS, STEPS, EXACTLY>(call, u, block);
+        return true;
+    }
+    return false;
 }
 
 template <typename T, int LAGS>
@@ -235,8 +240,7 @@ launch_exact_taps(gpo_call *call, const update_view<T> &u, int block,
 {
     return launch_exactly<T, LAGS, 1>(call, u, block, status) ||
            launch_exactly<T, LAGS, 2>(call, u, block, status) ||
-           launch_exactly<T, LAGS, 4>(call, u, block, status) ||
-           launch_exactly<T, LAGS, 8>(call, u, block, status);
+           launch_exactly<T, LAGS, 4>(call, u, block, status);
 }
 
 template <typename T>
@@ -244,12 +248,15 @@ static gpo_status
 update_in_blocks(gpo_call *call, const update_view<T> &u, int block)
 {
     gpo_status status = GPO_OK;
-    if (launch_exact_taps<T, 2>(call, u, block, &status) ||
-        launch_exact_taps<T, 3>(call, u, block, &status) ||
-        launch_exact_taps<T, 4>(call, u, block, &status) ||
-        launch_exactly<T, 8, 1>(call, u, block, &status) ||
-        launch_exactly<T, 8, 4>(call, u, block, &status)) {
-        return status;
+    if constexpr (sizeof(T) < 8) {
+        if (launch_exact_taps<T, 2>(call, u, block, &status) ||
+            launch_exact_taps<T, 3>(call, u, block, &status) ||
+            launch_exact_taps<T, 4>(call, u, block, &status) ||
+            launch_exactly<T, 4, 8>(call, u, block, &status) ||
+            launch_exactly<T, 8, 1>(call, u, block, &status) ||
+            launch_exactly<T, 8, 4>(call, u, block, &status)) {
+            return status;
+        }
     }
     if (u.v.steps <= 4 && u.v.lags <= 8) {
         return u.v.lags <= 4 ? launch_few_steps<T, 4, 4, AT_MOST>(call, u, block)
