@@ -459,3 +459,91 @@ def test_every_failure_leaves_nothing_behind(variant: str, checked: Any) -> None
     assert 4 <= step < 39
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+# ---- tiles ----
+
+TILES = tuple(f"short_filters_channels_last_{letter}" for letter in "bcde")
+each_tile = pytest.mark.parametrize("variant", TILES)
+
+
+@each_dtype
+@each_tile
+def test_tiles_of_every_length(variant: str, dtype: str, checked: Any) -> None:
+    """Rows of parts of tiles and several, channels that fill a tile or not, with states."""
+    how: dict[str, Any] = {"backend": "sim", "variant": variant, "layout": "BTC"}
+    sizes = [(16, 1), (8, 3), (16, 17), (72, 33), (136, 64), (24, 65), (8, 130), (16, 700)]
+    for turn, taps in enumerate((1, 2, 3, 4, 5, 8, 9, 16)):
+        for channels, steps in (sizes[turn], sizes[turn - 3]):
+            checked(schedule=SCHEDULES[(turn + steps) % 4], seed=steps)
+            w, bias = whole((channels, taps), dtype, 3), whole((channels,), dtype, 4)
+            x = whole((2, steps, channels), dtype, turn)
+            rows = x.swapaxes(1, 2)
+            want = ref.causal_conv1d(rows, w, bias).swapaxes(1, 2)
+            np.testing.assert_array_equal(causal_conv1d(x, w, bias, **how), want)
+            got, last = causal_conv1d(x, w, bias, return_state=True, **how)
+            np.testing.assert_array_equal(got, want)
+            before = whole((2, taps - 1, channels), dtype, 5)
+            for state in (np.zeros_like(before), before, before.copy("F")):
+                joined = np.concatenate([state, x], 1)
+                got, last = causal_conv1d(
+                    x, w, bias, initial_state=state, return_state=True, **how
+                )
+                want = ref.causal_conv1d(joined.swapaxes(1, 2), w, bias).swapaxes(1, 2)
+                np.testing.assert_array_equal(got, want[:, taps - 1 :])
+                np.testing.assert_array_equal(last, joined[:, steps:])
+            borders = np.unique([0, steps // 3, steps // 2, max(steps - 2, 0), steps])
+            parts = itertools.pairwise(borders.tolist())
+            want = np.concatenate(
+                [ref.causal_conv1d(rows[:1, :, a:b], w, bias) for a, b in parts], 2
+            )
+            got = causal_conv1d(x[:1], w, bias, segments=borders, **how)
+            np.testing.assert_array_equal(got, want.swapaxes(1, 2))
+
+
+@each_tile
+def test_tiles_make_no_product_with_padding(variant: str) -> None:
+    for taps in (2, 4, 7, 8, 16):
+        x, w = np.ones((1, 200, 8), np.float32), np.ones((8, taps), np.float32)
+        how: dict[str, Any] = {"backend": "sim", "variant": variant, "layout": "BTC"}
+        w[3, 0] = np.inf  # the oldest lag
+        got = causal_conv1d(x, w, **how)
+        np.testing.assert_array_equal(np.isfinite(got[0, :, 3]), np.arange(200) < taps - 1)
+        w[3, 0], x[0, 70, 5] = 1, np.nan
+        got = np.isnan(causal_conv1d(x, w, activation="silu", **how)[0])
+        reached = np.zeros((200, 8), bool)
+        reached[70 : 70 + taps, 5] = True
+        np.testing.assert_array_equal(got, reached)
+
+
+@each_dtype
+def test_a_warp_for_each_item(dtype: str, checked: Any) -> None:
+    """Small calls of short_filters_b: rows at every offset, in both layouts, with states."""
+    how: dict[str, Any] = {"backend": "sim", "variant": "short_filters_b"}
+    for turn, taps in enumerate((1, 2, 3, 4, 5, 8, 9, 16)):
+        for channels, steps in ((5, 2), (3, 9), (2, 70), (1, 257), (3, 515), (2, 1021)):
+            checked(schedule=SCHEDULES[(turn + steps) % 4], seed=steps)
+            row = whole((2, channels, steps + taps + 12), dtype, turn)
+            cut = turn + channels % 5
+            state = row[:, :, cut : cut + taps - 1]
+            x = row[:, :, cut + taps - 1 : cut + taps - 1 + steps]
+            w, bias = whole((channels, taps), dtype, 3), whole((channels,), dtype, 4)
+            want = ref.causal_conv1d(x, w, bias)
+            np.testing.assert_array_equal(causal_conv1d(x, w, bias, **how), want)
+            last = np.ascontiguousarray(x.swapaxes(1, 2))
+            got = causal_conv1d(last, w, bias, layout="BTC", **how).swapaxes(1, 2)
+            np.testing.assert_array_equal(got, want)
+            joined = np.concatenate([state, x], 2)
+            want = ref.causal_conv1d(joined, w, bias)[:, :, taps - 1 :]
+            got = causal_conv1d(x, w, bias, initial_state=state, **how)
+            np.testing.assert_array_equal(got, want)
+            borders = np.unique([0, steps // 3, steps // 2, steps])
+            want = np.concatenate(
+                [
+                    ref.causal_conv1d(x[:1, :, a:b], w, bias)
+                    for a, b in itertools.pairwise(borders.tolist())
+                ],
+                2,
+            )
+            got = causal_conv1d(x[:1], w, bias, segments=borders, **how)
+            np.testing.assert_array_equal(got, want)

@@ -17,7 +17,7 @@ from cases import dtype_of, unit
 from cases.causal_conv1d import BY_ROW, expect, roundings, state_samples
 
 import gpuopt
-from gpuopt import _core, causal_conv1d, causal_conv1d_backward, causal_conv1d_update, ref
+from gpuopt import _core, causal_conv1d, causal_conv1d_update, ref
 
 Array = np.ndarray[Any, Any]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -185,6 +185,13 @@ CUT = [
     if row["backend"] == "cpu" or "whole rows" not in (row["shape"] or "whole rows")
 ]
 each_cut = pytest.mark.parametrize(("backend", "variant"), CUT)
+BACKWARD = {row["name"] for row in gpuopt.variants("causal_conv1d_backward")}
+
+
+def causal_conv1d_backward(*arrays: Any, variant: str = "auto", **options: Any) -> Any:
+    """By the variant whose forward pass has another kernel, if there is none of this name."""
+    own = variant if variant == "auto" or variant in BACKWARD else variant[:-2]
+    return gpuopt.causal_conv1d_backward(*arrays, variant=own, **options)
 
 
 def takes(variant: str, taps: int, steps: int) -> bool:
@@ -498,7 +505,7 @@ def test_an_index_in_the_simulator() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
-@pytest.mark.parametrize("variant", ["v0", "one_step"])
+@pytest.mark.parametrize("variant", ["v0", "one_step", "few_steps", "few_steps_b"])
 def test_a_known_index_is_not_checked_first(
     variant: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -549,3 +556,39 @@ def test_one_step_has_the_bits_of_v0(taps: int, dtype: str) -> None:
         kept = state.copy()
         y, _ = causal_conv1d_update(kept, x, w, bias, out=(None, kept), **options)
         assert (y.tobytes(), kept.tobytes()) == tuple(a.tobytes() for a in want)
+
+
+@pytest.mark.parametrize("taps", [1, 2, 3, 4, 5, 8, 12, 16])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_few_steps_in_chunks_and_not(taps: int, dtype: str) -> None:
+    """Aligned rows and others, states of K - 1 steps and more, in place and not."""
+    rng = np.random.default_rng(taps)
+    bias = np.arange(70).astype(dtype) / 64
+    w = rng.standard_normal((70, taps)).astype(dtype)
+    bound = 32 * float(np.finfo(dtype).eps)
+    for steps in (1, 2, 3, 4, 7, 8, 16):
+        for more in (0, 2, 40):
+            state = rng.standard_normal((3, 70, taps - 1 + more)).astype(dtype)
+            memory = rng.standard_normal(210 * steps + 1).astype(dtype)
+            aligned, shifted = (a.reshape(3, 70, steps) for a in (memory[:-1], memory[1:]))
+            last = np.ascontiguousarray(aligned.swapaxes(1, 2)).swapaxes(1, 2)
+            options = {"activation": "silu", "backend": "sim", "variant": "few_steps"}
+            for x in (aligned, shifted, last):
+                want_y, want = ref.causal_conv1d_update(state, x, w, bias, activation="silu")
+                kept = state.copy()
+                for out in (None, (None, kept)):
+                    y, after = causal_conv1d_update(kept, x, w, bias, out=out, **options)
+                    gap = abs(y.astype(float) - want_y.astype(float))
+                    assert (gap <= bound * (1 + abs(want_y.astype(float)))).all()
+                    assert_equal(after, want)
+
+
+def test_auto_takes_few_steps() -> None:
+    """Not for many steps or many taps."""
+    for steps, taps, kept, variant in (
+        (1, 4, 3, "one_step"), (1, 4, 4, "few_steps"), (2, 4, 3, "few_steps"),
+        (16, 16, 15, "few_steps"), (17, 4, 3, "v0"), (4, 17, 16, "v0"),
+    ):  # fmt: skip
+        state, x, w = whole((2, 5, kept)), whole((2, 5, steps)), whole((5, taps))
+        plan = _core.plan("causal_conv1d_update", state, x, w, backend="sim")
+        assert plan["variant"] == variant, (steps, taps, kept)

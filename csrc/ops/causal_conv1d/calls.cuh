@@ -56,25 +56,6 @@ lags_of(const gpo_call *call, row_view<const T> g)
     return v;
 }
 
-/* The rows of x behind the call's state, from step `from` on. */
-template <typename T>
-static joined_rows<T>
-joined_of(const gpo_call *call, int64_t from, int64_t steps)
-{
-    const conv_plan &p = *conv_plan_of(call);
-    const conv_arrays arrays = conv_arrays_of(call);
-    joined_rows<T> rows = {};
-    rows.state = {static_cast<const T *>(arrays.state), p.state.b, p.state.c,
-                  p.state.t};
-    rows.x = {static_cast<const T *>(arrays.x), p.x.b, p.x.c, p.x.t};
-    rows.batches = p.batches;
-    rows.channels = p.channels;
-    rows.kept = p.taps - 1;
-    rows.from = from;
-    rows.steps = steps;
-    return rows;
-}
-
 /*
  * A convolution behind a state: of copied rows of K - 1 + T steps, whose first K - 1
  * results are dropped.  Any rung computes it, for a copy of x and one of the result.
@@ -121,22 +102,22 @@ check_segments_alone(gpo_call *call)
     return mark_segments(call, &marks);
 }
 
-/* A launcher that `reads_state` reads the call's state where it is. */
+/* Whether a launcher reads the call's state where it is, and writes the one after. */
+enum state_access { NO_STATE, READS_STATE, KEEPS_STATE };
+
 template <typename T>
 static gpo_status
-run_forward(gpo_call *call, conv_launch<T> convolve, bool reads_state)
+run_forward(gpo_call *call, conv_launch<T> convolve, state_access access)
 {
     const conv_plan &p = *conv_plan_of(call);
     gpo_status status = conv_check_causality(call);
-    if (!status && p.returns_state) {
-        T *last = static_cast<T *>(conv_arrays_of(call).last);
-        status = join_rows(call, joined_of<T>(call, p.steps, p.taps - 1),
-                           {last, p.last.b, p.last.c, p.last.t});
+    if (!status && p.returns_state && access != KEEPS_STATE) {
+        status = write_last_state<T>(call);
     }
     if (status || p.batches * p.channels == 0) {
         return status ? status : check_segments_alone(call);
     }
-    if (p.has_state && p.taps > 1 && !reads_state) {
+    if (p.has_state && p.taps > 1 && access == NO_STATE) {
         return convolve_behind_state(call, convolve);
     }
     return convolve(call, conv_of<T>(call));
@@ -209,11 +190,11 @@ run_backward_at_once(gpo_call *call, gradients_launch<T> gradients)
 /* ---- rows of the tables ---- */
 
 /* A function for the variant table: one rung for T. */
-template <typename T, conv_launch<T> CONV, bool READS_STATE>
+template <typename T, conv_launch<T> CONV, state_access ACCESS>
 static gpo_status
 forward(gpo_call *call)
 {
-    return run_forward<T>(call, CONV, READS_STATE);
+    return run_forward<T>(call, CONV, ACCESS);
 }
 
 /* The same; GRADIENT computes dw, or dw and dx together. */
@@ -236,12 +217,13 @@ backward_at_once(gpo_call *call)
     return run_backward_at_once<T>(call, GRADIENTS);
 }
 
-#define FORWARD(conv) FORWARD_WITH(conv, false)
-#define FORWARD_BEHIND_STATES(conv) FORWARD_WITH(conv, true)
-#define FORWARD_WITH(conv, reads_state)          \
-    [](auto t) -> gpo_run {                      \
-        using T = typename decltype(t)::type;    \
-        return forward<T, conv<T>, reads_state>; \
+#define FORWARD(conv) FORWARD_WITH(conv, NO_STATE)
+#define FORWARD_BEHIND_STATES(conv) FORWARD_WITH(conv, READS_STATE)
+#define FORWARD_WITH_STATES(conv) FORWARD_WITH(conv, KEEPS_STATE)
+#define FORWARD_WITH(conv, access)            \
+    [](auto t) -> gpo_run {                   \
+        using T = typename decltype(t)::type; \
+        return forward<T, conv<T>, access>;   \
     }
 #define BACKWARD(conv, gradient)                  \
     [](auto t) -> gpo_run {                       \

@@ -5,6 +5,7 @@
  */
 #include "segments.cuh"
 
+#include "../../device/verdict.cuh"
 #include "../../device/warp.cuh"
 #include "segments.h"
 
@@ -14,6 +15,7 @@
 
 constexpr int MARK_BLOCK = 256;
 constexpr int64_t MOST_FLAGS = 1024; /* warps of a launch, a flag of each */
+constexpr int64_t MOST_ASKED = 4096; /* values that the first block checks alone */
 
 struct mark_work {
     segment_values from;
@@ -21,7 +23,8 @@ struct mark_work {
     int64_t count; /* of cumulative lengths */
     int64_t rows, steps, pitch;
     uint32_t *words;
-    unsigned char *wrong; /* of each warp */
+    unsigned char *wrong; /* of each warp, unless the first block answers */
+    uint64_t *answer;     /* NONE_BAD if no value is wrong; or NULL */
 
     __device__ __forceinline__ int64_t value(int64_t b, int64_t t) const
     {
@@ -55,6 +58,23 @@ struct mark_work {
     }
 };
 
+/* The first block tells the host, which then need not wait for a copy of the flags. */
+__device__ __forceinline__ void
+answer_first(const mark_work &work)
+{
+    const int64_t values = work.borders ? work.count : work.rows * work.steps;
+    bool wrong = false;
+    for (int64_t i = threadIdx.x; i < values; i += MARK_BLOCK) {
+        const int64_t b = work.borders ? 0 : i / work.steps;
+        wrong |=
+            work.borders ? work.is_wrong(i) : work.value(b, i - b * work.steps) < 0;
+    }
+    const bool any = __syncthreads_or(wrong) != 0;
+    if (threadIdx.x == 0) {
+        tell_host(work.answer, any ? 0 : NONE_BAD);
+    }
+}
+
 /* A warp makes a word at a time, a lane the bit of a step. */
 __global__ void
 __launch_bounds__(MARK_BLOCK) causal_conv1d_segment_marks(mark_work work)
@@ -63,8 +83,12 @@ __launch_bounds__(MARK_BLOCK) causal_conv1d_segment_marks(mark_work work)
         static_cast<int64_t>(blockIdx.x) * MARK_BLOCK + static_cast<int>(threadIdx.x);
     const int64_t stride = static_cast<int64_t>(gridDim.x) * MARK_BLOCK;
     const int lane = static_cast<int>(threadIdx.x) % WARP;
+    if (work.answer && blockIdx.x == 0) {
+        answer_first(work);
+    }
     bool wrong = false;
-    for (int64_t i = first; work.borders && i < work.count; i += stride) {
+    for (int64_t i = first; !work.answer && work.borders && i < work.count;
+         i += stride) {
         wrong |= work.is_wrong(i);
     }
     for (int64_t word = first / WARP; word < work.rows * work.pitch;
@@ -88,7 +112,7 @@ __launch_bounds__(MARK_BLOCK) causal_conv1d_segment_marks(mark_work work)
         }
     }
     const bool any = __any_sync(ALL_LANES, wrong) != 0;
-    if (lane == 0) {
+    if (lane == 0 && !work.answer) {
         work.wrong[first / WARP] = any;
     }
 }
@@ -136,6 +160,25 @@ name_wrong(gpo_call *call, int64_t rows, int64_t n)
     return status;
 }
 
+/* Whether the launch met a wrong value. */
+static gpo_status
+find_wrong(gpo_call *call, const mark_work &work, int64_t flags, bool *any)
+{
+    gpo_status status = GPO_OK;
+    if (work.answer) {
+        uint64_t answer = 0;
+        status = gpo_answer(call, work.answer, &answer);
+        *any = answer != NONE_BAD;
+        return status;
+    }
+    unsigned char wrong[MOST_FLAGS] = {};
+    status = gpo_fetch(call, wrong, work.wrong, flags);
+    for (int64_t i = 0; i < flags; i++) {
+        *any |= wrong[i] != 0;
+    }
+    return status;
+}
+
 /* ---- the launch ---- */
 
 gpo_status
@@ -164,21 +207,22 @@ mark_segments(gpo_call *call, segment_marks *marks)
     if (!status) {
         status = gpo_scratch(call, bytes + flags, &memory);
     }
+    const int64_t values = work.borders ? p.segments_n : work.rows * work.steps;
+    if (!status && values <= MOST_ASKED) {
+        status = gpo_question(call, &work.answer);
+    }
     if (status) {
         return status;
     }
     work.words = static_cast<uint32_t *>(memory);
     work.wrong = static_cast<unsigned char *>(memory) + bytes;
     status = GPO_LAUNCH(call, grid, MARK_BLOCK, 0, causal_conv1d_segment_marks, work);
-    unsigned char wrong[MOST_FLAGS] = {};
-    if (!status) {
-        status = gpo_fetch(call, wrong, work.wrong, flags);
-    }
     *marks = {work.words, work.borders ? 0 : work.pitch};
-    for (int64_t i = 0; i < flags && !status; i++) {
-        if (wrong[i]) {
-            return name_wrong(call, work.rows, work.borders ? p.segments_n : p.steps);
-        }
+    bool any = false;
+    if (!status) {
+        status = find_wrong(call, work, flags, &any);
     }
-    return status;
+    return any && !status
+               ? name_wrong(call, work.rows, work.borders ? p.segments_n : p.steps)
+               : status;
 }

@@ -29,19 +29,40 @@ struct row_work {
     earlier_steps state;
 };
 
-/* SHORT_ITEMS packs of each lane from step u on. */
+/* As fill_pack, but no element waits for another. */
 template <typename T>
 __device__ __forceinline__ void
-load_items(uint4 (&in)[SHORT_ITEMS], const pack_row<const T> &x, int u)
+fill_at_once(uint4 *to, const pack_row<const T> &row, int u)
+{
+    constexpr int SIZE = pack<T>::SIZE;
+    if (row.partial(u)) {
+        T got[SIZE];
+#pragma unroll
+        for (int i = 0; i < SIZE; i++) {
+            const bool is_inside = u + i >= 0 && u + i < row.steps;
+            const T one = row.p[is_inside ? (u + i) * row.t : (u < 0 ? 0 : u * row.t)];
+            got[i] = is_inside ? one : stored_as<T>(value_type<T>(0));
+        }
+        memcpy(static_cast<void *>(to), static_cast<const void *>(got), 16);
+    }
+}
+
+/* ITEMS packs of each lane from step u on. */
+template <int ITEMS, typename T>
+__device__ __forceinline__ void
+load_items(uint4 (&in)[ITEMS], const pack_row<const T> &x, int u)
 {
     constexpr int ITEM = WARP * pack<T>::SIZE;
 #pragma unroll
-    for (int k = 0; k < SHORT_ITEMS; k++) {
+    for (int k = 0; k < ITEMS; k++) {
         in[k] = whole_pack(x, u + k * ITEM);
     }
-    if (!x.whole(u) || !x.whole(u + (SHORT_ITEMS - 1) * ITEM)) {
+    if constexpr (ITEMS == 1) {
+        fill_at_once(&in[0], x, u);
+    }
+    else if (!x.whole(u) || !x.whole(u + (ITEMS - 1) * ITEM)) {
 #pragma unroll
-        for (int k = 0; k < SHORT_ITEMS; k++) {
+        for (int k = 0; k < ITEMS; k++) {
             fill_pack(&in[k], x, u + k * ITEM);
         }
     }
@@ -105,7 +126,7 @@ results_at(const conv_view<T> &v, const value_type<T> (&tap)[LAGS],
 }
 
 /* A stretch of a row from step u of each lane on; `begin` is that of the warp. */
-template <short_rows ROWS, int LAGS, typename T>
+template <short_rows ROWS, int ITEMS, int LAGS, typename T>
 __device__ __forceinline__ void
 walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS], value_type<T> offset,
      const pack_row<const T> &x, const pack_row<T> &out, int begin, int turns,
@@ -117,12 +138,12 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS], value_type<T> offs
     int u = begin + at.place * SIZE;
     const bool last_lanes = !is_first && at.lane >= WARP - HALO;
     const int earlier = last_lanes ? u - ITEM : steps; /* no pack begins there */
-    uint4 before = whole_pack(x, earlier), in[SHORT_ITEMS];
+    uint4 before = whole_pack(x, earlier), in[ITEMS];
     fill_pack(&before, x, earlier);
     for (; turns > 0 && begin < steps; turns--) {
         load_items(in, x, u);
 #pragma unroll
-        for (int k = 0; k < SHORT_ITEMS; k++) {
+        for (int k = 0; k < ITEMS; k++) {
             if (k > 0 && (!at.all || begin + k * ITEM >= steps)) {
                 break;
             }
@@ -132,19 +153,19 @@ walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS], value_type<T> offs
                        results_at<ROWS>(v, tap, offset, in[k], old, first, at,
                                         k == 0 && is_first, row));
         }
-        before = in[SHORT_ITEMS - 1];
+        before = in[ITEMS - 1];
         is_first = false;
-        begin += SHORT_ITEMS * ITEM;
-        u += SHORT_ITEMS * ITEM;
+        begin += ITEMS * ITEM;
+        u += ITEMS * ITEM;
     }
 }
 
-template <typename T, int LAGS, short_rows ROWS>
+template <typename T, int LAGS, short_rows ROWS, int ITEMS>
 __global__ void
 __launch_bounds__(SHORT_BLOCK, sizeof(T) == 8 ? 4 : 0)
     causal_conv1d_short_filters(conv_view<T> v, row_work work)
 {
-    constexpr int WARPS = SHORT_BLOCK / WARP, TURN = SHORT_ITEMS * WARP * pack<T>::SIZE;
+    constexpr int WARPS = SHORT_BLOCK / WARP, TURN = ITEMS * WARP * pack<T>::SIZE;
     const lane_group at(work.shift);
     for (int64_t task = static_cast<int64_t>(blockIdx.x) * WARPS + threadIdx.x / WARP;
          task < work.tasks; task += static_cast<int64_t>(gridDim.x) * WARPS) {
@@ -169,17 +190,18 @@ __launch_bounds__(SHORT_BLOCK, sizeof(T) == 8 ? 4 : 0)
             start.state = work.state.before<T>(b, c);
             start.state_t = work.state.t;
         }
-        walk<ROWS>(v, tap, v.offset(c), x, out, stretch * work.turns * TURN - past,
-                   work.turns, stretch == 0, at, start);
+        walk<ROWS, ITEMS>(v, tap, v.offset(c), x, out,
+                          stretch * work.turns * TURN - past, work.turns, stretch == 0,
+                          at, start);
     }
 }
 
-template <typename T>
-gpo_status
-conv_short_filters(gpo_call *call, const conv_view<T> &v)
+template <int ITEMS, typename T>
+static gpo_status
+convolve(gpo_call *call, const conv_view<T> &v)
 {
     const int64_t packs = packs_of_row(v.out, v.steps);
-    const int64_t groups = ceil_div(packs, SHORT_ITEMS * WARP);
+    const int64_t groups = ceil_div(packs, ITEMS * WARP);
     row_work work = {};
     work.shift = lanes_of_row(packs);
     work.rows = v.batches * v.channels;
@@ -197,10 +219,37 @@ conv_short_filters(gpo_call *call, const conv_view<T> &v)
     work.state = earlier_steps_of(call);
 #define WITH(LAGS, ROWS)                   \
     GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, \
-               (causal_conv1d_short_filters<T, LAGS, ROWS>), v, work)
+               (causal_conv1d_short_filters<T, LAGS, ROWS, ITEMS>), v, work)
     return work.state.p ? GPO_BY_LAGS(v.lags, BEHIND, WITH)
                         : GPO_BY_LAGS_AND_CUT(v.lags, work.marks.words, WITH);
 #undef WITH
 }
 
+template <typename T>
+gpo_status
+conv_short_filters(gpo_call *call, const conv_view<T> &v)
+{
+    return convolve<SHORT_ITEMS>(call, v);
+}
+
+constexpr int64_t FEW_ITEMS = 16; /* warps of one item per SM: each has its own warp */
+
+/*
+ * Few packs have a warp for each item, whose instructions then take a quarter as long, and
+ * rows of one item need no more.
+ */
+template <typename T>
+gpo_status
+conv_short_filters_b(gpo_call *call, const conv_view<T> &v)
+{
+    const int64_t packs = packs_of_row(v.out, v.steps);
+    const int64_t items =
+        ceil_div(v.batches * v.channels, WARP >> lanes_of_row(packs)) *
+        ceil_div(packs, WARP);
+    return packs <= WARP || items <= FEW_ITEMS * gpo_processors(call)
+               ? convolve<1>(call, v)
+               : convolve<SHORT_ITEMS>(call, v);
+}
+
 GPO_EVERY_FLOAT(GPO_CONV_OF, conv_short_filters)
+GPO_EVERY_FLOAT(GPO_CONV_OF, conv_short_filters_b)

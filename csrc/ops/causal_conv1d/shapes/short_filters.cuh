@@ -125,6 +125,65 @@ chunk_of_values(const value_type<T> (&from)[W])
     return bits;
 }
 
+/* The widest chunk of which N elements are a whole number. */
+template <typename T, int N>
+constexpr int CHUNK_OF = (N & -N) * sizeof(T) <= 16 ? (N & -N) : pack<T>::SIZE;
+
+/* N neighbouring elements, as chunks. */
+template <typename T, int N>
+struct chunked {
+    static constexpr int W = CHUNK_OF<T, N>;
+    chunk<T, W> bits[N / W];
+
+    __device__ __forceinline__ void load(const T *p)
+    {
+#pragma unroll
+        for (int k = 0; k < N / W; k++) {
+            bits[k] = load_chunk<W>(p + k * W);
+        }
+    }
+
+    __device__ __forceinline__ void store(T *p) const
+    {
+#pragma unroll
+        for (int k = 0; k < N / W; k++) {
+            *reinterpret_cast<chunk<T, W> *>(p + k * W) = bits[k];
+        }
+    }
+
+    /* The last element first. */
+    __device__ __forceinline__ void put_turned(T *to) const
+    {
+        T elements[N];
+        memcpy(static_cast<void *>(elements), bits, sizeof(bits));
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            to[i] = elements[N - 1 - i];
+        }
+    }
+
+    __device__ __forceinline__ void set_turned(const T *from)
+    {
+        T elements[N];
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            elements[i] = from[N - 1 - i];
+        }
+        memcpy(static_cast<void *>(bits), static_cast<const void *>(elements),
+               sizeof(bits));
+    }
+};
+
+/* Whether N neighbouring elements of each row are whole chunks. */
+template <int N, typename T>
+bool
+has_chunked_steps(const row_view<T> &rows)
+{
+    constexpr int W = CHUNK_OF<std::remove_const_t<T>, N>;
+    return N == 1 || (rows.t == 1 && rows.b % W == 0 && rows.c % W == 0 &&
+                      reinterpret_cast<uintptr_t>(rows.p) % (W * sizeof(T)) == 0);
+}
+
 /* ---- packs of a row ---- */
 
 /*

@@ -8,6 +8,7 @@
  * Arrays without such chunks (single channels, other strides) have chunks of one.
  */
 #include "channels_last.cuh"
+#include "earlier_chunk.cuh"
 
 /* In a struct of their own, as a larger argument changes the code of all kernels. */
 struct behind_work : last_work {
@@ -15,26 +16,6 @@ struct behind_work : last_work {
 };
 template <short_rows ROWS>
 using forward_work = std::conditional_t<ROWS == BEHIND, behind_work, last_work>;
-
-/* W neighbouring channels of a step before 0; of a state they may be anywhere. */
-template <int W, typename T>
-__device__ __forceinline__ chunk<T, W>
-earlier_chunk(const earlier_steps &state, int64_t b, int64_t c, int64_t step)
-{
-    const T *const first = state.before<T>(b, c) + step * state.t;
-    if (state.c == 1 && reinterpret_cast<uintptr_t>(first) % (W * sizeof(T)) == 0) {
-        return load_chunk<W>(first);
-    }
-    T elements[W];
-#pragma unroll
-    for (int i = 0; i < W; i++) {
-        elements[i] = first[i * state.c];
-    }
-    chunk<T, W> bits;
-    memcpy(static_cast<void *>(&bits), static_cast<const void *>(elements),
-           sizeof(bits));
-    return bits;
-}
 
 /* The results of a stretch of W channels: `n` steps from t0 on. */
 template <short_rows ROWS, int LAGS, int W, typename T>
@@ -142,15 +123,46 @@ __launch_bounds__(SHORT_BLOCK)
     }
 }
 
+constexpr int64_t LAST_BLOCKS = 7;       /* per SM, as registers allow */
+constexpr int64_t STEPS_OF_A_START = 12; /* as long as a stretch takes to begin */
+
+/* Stretches whose blocks fill whole waves of the SMs, by an estimate of their time. */
+static void
+split_into_waves(last_work *work, int64_t resident, int64_t batches, int64_t steps)
+{
+    const int64_t together = SHORT_BLOCK >> work->shift;
+    int64_t best = MOST_STEPS_SUMMED, least = INT64_MAX;
+    for (int64_t length = MOST_STEPS_SUMMED; length >= 2 * STEPS_TOGETHER;
+         length -= STEPS_TOGETHER) {
+        const int64_t parts = batches * ceil_div(steps, length);
+        const int64_t waves =
+            ceil_div(work->blocks.by * ceil_div(parts, together), resident);
+        const int64_t time = waves * (length + STEPS_OF_A_START);
+        if (time < least) {
+            least = time;
+            best = length;
+        }
+    }
+    work->length = best;
+    work->stretches = divider_of(ceil_div(steps, best));
+    work->parts = batches * work->stretches.by;
+    work->share = 1;
+}
+
 template <typename T, int LAGS, int W, short_rows ROWS>
 static gpo_status
-launch(gpo_call *call, const conv_view<T> &v, const segment_marks &marks)
+launch(gpo_call *call, const conv_view<T> &v, const segment_marks &marks, bool in_waves)
 {
     const int64_t chunks = ceil_div(v.channels, W);
     forward_work<ROWS> work = {};
     split_channels(&work, chunks);
-    split_steps(&work, gpo_processors(call) * LAST_THREADS, LEAST_STEPS, chunks,
-                v.batches, v.steps);
+    if (in_waves) {
+        split_into_waves(&work, gpo_processors(call) * LAST_BLOCKS, v.batches, v.steps);
+    }
+    else {
+        split_steps(&work, gpo_processors(call) * LAST_THREADS, LEAST_STEPS, chunks,
+                    v.batches, v.steps);
+    }
     count_tasks(&work);
     work.marks = marks;
     if constexpr (ROWS == BEHIND) {
@@ -163,28 +175,44 @@ launch(gpo_call *call, const conv_view<T> &v, const segment_marks &marks)
 
 template <typename T, int LAGS, short_rows ROWS>
 static gpo_status
-launch_widest(gpo_call *call, const conv_view<T> &v, const segment_marks &marks)
+launch_widest(gpo_call *call, const conv_view<T> &v, const segment_marks &marks,
+              bool in_waves)
 {
     constexpr int W = last_width<T, LAGS>(16, 8);
     const bool wide =
         has_chunks<W>(v.x, v.channels) && has_chunks<W>(v.out, v.channels);
-    return wide ? launch<T, LAGS, W, ROWS>(call, v, marks)
-                : launch<T, LAGS, 1, ROWS>(call, v, marks);
+    return wide ? launch<T, LAGS, W, ROWS>(call, v, marks, in_waves)
+                : launch<T, LAGS, 1, ROWS>(call, v, marks, in_waves);
 }
 
 template <typename T>
-gpo_status
-conv_short_filters_channels_last(gpo_call *call, const conv_view<T> &v)
+static gpo_status
+conv_channels_last(gpo_call *call, const conv_view<T> &v, bool in_waves)
 {
     segment_marks marks;
     const gpo_status status = mark_segments(call, &marks);
     if (status) {
         return status;
     }
-#define WITH(LAGS, ROWS) launch_widest<T, LAGS, ROWS>(call, v, marks)
+#define WITH(LAGS, ROWS) launch_widest<T, LAGS, ROWS>(call, v, marks, in_waves)
     return earlier_steps_of(call).p ? GPO_BY_LAGS(v.lags, BEHIND, WITH)
                                     : GPO_BY_LAGS_AND_CUT(v.lags, marks.words, WITH);
 #undef WITH
 }
 
+template <typename T>
+gpo_status
+conv_short_filters_channels_last(gpo_call *call, const conv_view<T> &v)
+{
+    return conv_channels_last(call, v, false);
+}
+
+template <typename T>
+gpo_status
+conv_short_filters_channels_last_e(gpo_call *call, const conv_view<T> &v)
+{
+    return conv_channels_last(call, v, true);
+}
+
 GPO_EVERY_FLOAT(GPO_CONV_OF, conv_short_filters_channels_last)
+GPO_EVERY_FLOAT(GPO_CONV_OF, conv_short_filters_channels_last_e)
