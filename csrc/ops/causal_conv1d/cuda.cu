@@ -12,6 +12,7 @@
 #include "ladder/v3_batches_together.cuh"
 #include "ladder/v4_balanced.cuh"
 #include "limits.cuh"
+#include "shapes/few_taps.cuh"
 #include "shapes/middle_filters.cuh"
 #include "shapes/short_filters.cuh"
 
@@ -26,6 +27,17 @@ has_short_filters(const gpo_call *call)
 {
     const conv_plan &p = *conv_plan_of(call);
     return p.lags <= SHORT && p.steps < MOST_SHORT_STEPS;
+}
+
+/* Whether a block has room for x and g of a channel. */
+static bool
+has_one_block(const gpo_call *call)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    const int64_t bytes = gpo_dtypes[call->in[call->op->by].dtype].bytes;
+    const int64_t most = MOST_BYTES_OF_ONE / (bytes == 8 ? 16 : 8);
+    return p.lags <= SHORT && !p.segments && p.batches <= most && p.steps <= most &&
+           p.batches * p.steps <= most;
 }
 
 static bool
@@ -155,6 +167,37 @@ static const gpo_variant backward_variants[] = {
                   "middle_filters", "dx with a lane per row, dw by the tile of v5",
                   BACKWARD(conv_middle_filters, lag_v5), "run-to-run", "", "exact"),
               "whole rows and filters of at most 128 lags", has_middle_filters),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_taps", "one launch for 2 to 4 taps, four items under way",
+                  BACKWARD_AT_ONCE(gradients_few_taps), "run-to-run", "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_taps_b", "one launch for 2 to 4 taps, two items under way",
+                  BACKWARD_AT_ONCE(gradients_few_taps_b), "run-to-run", "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
+    gpo_shape(
+        gpo_row<float32_types>("few_taps_channels_last",
+                               "one launch for 2 to 4 taps, in chunks of channels",
+                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last),
+                               "run-to-run", "", "exact"),
+        "filters of at most 16 lags", has_short_filters),
+    gpo_shape(
+        gpo_row<float32_types>("few_taps_channels_last_b",
+                               "one launch for 2 to 4 taps, in one wave of threads",
+                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last_b),
+                               "run-to-run", "", "exact"),
+        "filters of at most 16 lags", has_short_filters),
+    gpo_shape(
+        gpo_row<float32_types>("few_taps_channels_last_c",
+                               "one launch for 2 to 4 taps, in chunks of two channels",
+                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last_c),
+                               "run-to-run", "", "exact"),
+        "filters of at most 16 lags", has_short_filters),
+    gpo_shape(gpo_row<float_types>(
+                  "one_block", "one launch, the rows of a channel in shared memory",
+                  BACKWARD_AT_ONCE(gradients_one_block), "run-to-run", "", "exact"),
+              "few elements of a channel and at most 16 lags, without segments",
+              has_one_block),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
