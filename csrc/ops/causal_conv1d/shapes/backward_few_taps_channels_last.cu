@@ -14,11 +14,11 @@
 #include <math.h>
 
 struct columns_work {
-    int shift;            /* log2 of the chunks of channels of a block */
-    divider groups;       /* of channels, a block's each */
-    divider stretches;    /* of a row */
-    int length;           /* of a stretch */
-    int64_t units, tasks; /* stretches of a chunk in all rows; blocks of threads */
+    int shift;         /* log2 of the chunks of channels of a block */
+    divider groups;    /* of channels, a block's each */
+    divider stretches; /* of a row */
+    int length;        /* of a stretch */
+    int64_t units;     /* stretches of a chunk in all rows */
     part_sums sums;
     segment_marks marks;
     unsigned x_t, dy_t, out_t; /* bytes from a step to the next */
@@ -293,6 +293,9 @@ stage_filter(columns_filter<V, LAGS, W> *filter, V *staged, const conv_view<T> &
         }
     }
     __syncthreads();
+    if (first + chunk_of_block * W >= v.channels) {
+        return;
+    }
 #pragma unroll
     for (int s = 0; s < LAGS + SILU; s++) {
         const V *const from = staged + s * MOST + chunk_of_block * W;
@@ -310,9 +313,16 @@ stage_filter(columns_filter<V, LAGS, W> *filter, V *staged, const conv_view<T> &
     }
 }
 
-template <typename T, int LAGS, int W, int TURN, int BLOCKS, bool SILU, short_rows ROWS>
+/* Blocks per SM for which registers are kept. */
+template <typename T, int LAGS, int W, bool SILU>
+constexpr int columns_blocks = W < 4                                 ? 6
+                               : LAGS == 2                           ? 5 - SILU
+                               : LAGS == 4 && SILU && sizeof(T) == 4 ? 3
+                                                                     : 4;
+
+template <typename T, int LAGS, int W, int TURN, bool SILU, short_rows ROWS>
 __global__ void
-__launch_bounds__(SHORT_BLOCK, BLOCKS)
+__launch_bounds__(SHORT_BLOCK, columns_blocks<T, LAGS, W, SILU>)
     causal_conv1d_backward_few_taps_channels_last(conv_view<T> v, lag_view<T> to,
                                                   columns_work work)
 {
@@ -323,62 +333,62 @@ __launch_bounds__(SHORT_BLOCK, BLOCKS)
     GPO_SHARED(bool, last, [1]);
     const int shift = work.shift, mask = (1 << shift) - 1;
     const int chunk_of_block = threadIdx.x & mask, row = threadIdx.x >> shift;
-    for (int64_t task = blockIdx.x; task < work.tasks; task += gridDim.x) {
-        const int64_t part = work.groups.of(task), group = task - part * work.groups.by;
-        const int64_t first = (group << shift) * W, c = first + chunk_of_block * W;
-        const int64_t unit = part * (SHORT_BLOCK >> shift) + row;
-        const bool there = c < v.channels && unit < work.units;
-        columns_stretch of = {};
-        columns_window<T, LAGS, W, TURN> at;
-        columns_start<LAGS, W, TURN, T> start;
-        if (there) {
-            const int64_t b = work.stretches.of(unit);
-            of.t0 = static_cast<int>(unit - b * work.stretches.by) * work.length;
-            of.steps = static_cast<int>(v.steps);
-            const int left = of.steps - of.t0;
-            of.n = left < work.length ? left : work.length;
-            of.loaded = left - (LAGS - 1) < of.n ? left - (LAGS - 1) : of.n;
-            of.x = reinterpret_cast<const char *>(v.x.row(b, c)) +
-                   uint64_t{work.x_t} * of.t0;
-            of.dy = reinterpret_cast<const char *>(v.dy.row(b, c)) +
-                    uint64_t{work.dy_t} * of.t0;
-            of.dx = reinterpret_cast<char *>(v.out.row(b, c)) +
-                    uint64_t{work.out_t} * of.t0;
-            if constexpr (ROWS == CUT) {
-                of.marks = work.marks.row(b);
-            }
+    const int part = work.groups.narrow(static_cast<int>(blockIdx.x));
+    const int group =
+        static_cast<int>(blockIdx.x) - part * static_cast<int>(work.groups.by);
+    const int64_t first = (int64_t{group} << shift) * W;
+    const int64_t c = first + chunk_of_block * W;
+    const int64_t unit = int64_t{part} * (SHORT_BLOCK >> shift) + row;
+    const bool there = c < v.channels && unit < work.units;
+    columns_stretch of = {};
+    columns_window<T, LAGS, W, TURN> at;
+    columns_start<LAGS, W, TURN, T> start;
+    if (there) {
+        const int64_t b = work.stretches.of(unit);
+        of.t0 = static_cast<int>(unit - b * work.stretches.by) * work.length;
+        of.steps = static_cast<int>(v.steps);
+        const int left = of.steps - of.t0;
+        of.n = left < work.length ? left : work.length;
+        of.loaded = left - (LAGS - 1) < of.n ? left - (LAGS - 1) : of.n;
+        of.x =
+            reinterpret_cast<const char *>(v.x.row(b, c)) + uint64_t{work.x_t} * of.t0;
+        of.dy = reinterpret_cast<const char *>(v.dy.row(b, c)) +
+                uint64_t{work.dy_t} * of.t0;
+        of.dx =
+            reinterpret_cast<char *>(v.out.row(b, c)) + uint64_t{work.out_t} * of.t0;
+        if constexpr (ROWS == CUT) {
+            of.marks = work.marks.row(b);
         }
-        start.load(&at, of, work, SILU);
-        columns_filter<V, LAGS, W> filter;
-        stage_filter<SILU>(&filter, reinterpret_cast<V *>(staged), v, first,
-                           chunk_of_block, W << shift);
-        columns_sums<V, LAGS, W> sums = {};
-        if (there) {
-            start.template fill<SILU, ROWS>(&at, filter, of);
-            walk_columns<SILU, ROWS>(&at, &sums, filter, of, work);
-        }
-#pragma unroll
-        for (int s = 0; s <= LAGS; s++) {
-            totals[s * SHORT_BLOCK + threadIdx.x] =
-                s < LAGS ? chunk_of_values<V>(sums.lag[s < LAGS ? s : 0])
-                         : chunk_of_values<V>(sums.bias);
-        }
-        __syncthreads(); /* and the staged taps have been read */
-        const auto add_up = [&](V(&sum)[W], int s, int k) {
-            const sum_chunk *const from = totals + s * SHORT_BLOCK + k;
-#pragma unroll 4
-            for (int r = 0; r < SHORT_BLOCK >> shift; r++) {
-                V value[W];
-                values_of_chunk<V>(value, from[r << shift]);
-#pragma unroll
-                for (int i = 0; i < W; i++) {
-                    sum[i] += value[i];
-                }
-            }
-        };
-        put_block_sums<LAGS, W>(to, work.sums, part, group, first, shift, last, add_up);
-        __syncthreads(); /* the totals have been read */
     }
+    start.load(&at, of, work, SILU);
+    columns_filter<V, LAGS, W> filter;
+    stage_filter<SILU>(&filter, reinterpret_cast<V *>(staged), v, first, chunk_of_block,
+                       W << shift);
+    columns_sums<V, LAGS, W> sums = {};
+    if (there) {
+        start.template fill<SILU, ROWS>(&at, filter, of);
+        walk_columns<SILU, ROWS>(&at, &sums, filter, of, work);
+    }
+#pragma unroll
+    for (int s = 0; s <= LAGS; s++) {
+        totals[s * SHORT_BLOCK + threadIdx.x] =
+            s < LAGS ? chunk_of_values<V>(sums.lag[s < LAGS ? s : 0])
+                     : chunk_of_values<V>(sums.bias);
+    }
+    __syncthreads();
+    const auto add_up = [&](V(&sum)[W], int s, int k) {
+        const sum_chunk *const from = totals + s * SHORT_BLOCK + k;
+#pragma unroll 4
+        for (int r = 0; r < SHORT_BLOCK >> shift; r++) {
+            V value[W];
+            values_of_chunk<V>(value, from[r << shift]);
+#pragma unroll
+            for (int i = 0; i < W; i++) {
+                sum[i] += value[i];
+            }
+        }
+    };
+    put_block_sums<LAGS, W>(to, work.sums, part, group, first, shift, last, add_up);
 }
 
 /* ---- the launch ---- */
@@ -420,16 +430,17 @@ split_columns(columns_work *work, int64_t slots, bool one_wave, int64_t chunks,
     work->stretches = divider_of(ceil_div(steps, length));
     work->units = batches * work->stretches.by;
     work->sums.parts = ceil_div(work->units, SHORT_BLOCK >> shift);
-    work->tasks = work->groups.by * work->sums.parts;
 }
 
-template <typename T, int LAGS, int W, int TURN, int BLOCKS>
+template <typename T, int LAGS, int W, int TURN>
 static gpo_status
 launch_columns(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
                bool one_wave)
 {
     columns_work work = {};
-    split_columns(&work, gpo_processors(call) * BLOCKS, one_wave, v.channels / W,
+    const int blocks = v.finish == FINISH_SILU ? columns_blocks<T, LAGS, W, true>
+                                               : columns_blocks<T, LAGS, W, false>;
+    split_columns(&work, gpo_processors(call) * blocks, one_wave, v.channels / W,
                   v.batches, v.steps);
     work.x_t = static_cast<unsigned>(v.x.t * sizeof(T));
     work.dy_t = static_cast<unsigned>(v.dy.t * sizeof(T));
@@ -442,12 +453,12 @@ launch_columns(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
     if (status) {
         return status;
     }
-    const dim3 grid = grid_of(work.tasks);
-#define WITH(SILU, ROWS)                                                            \
-    GPO_LAUNCH(call, grid, SHORT_BLOCK, 0,                                          \
-               (causal_conv1d_backward_few_taps_channels_last<T, LAGS, W, TURN,     \
-                                                              BLOCKS, SILU, ROWS>), \
-               v, to, work)
+    const dim3 grid = grid_of(work.groups.by * work.sums.parts);
+#define WITH(SILU, ROWS)                                                               \
+    GPO_LAUNCH(                                                                        \
+        call, grid, SHORT_BLOCK, 0,                                                    \
+        (causal_conv1d_backward_few_taps_channels_last<T, LAGS, W, TURN, SILU, ROWS>), \
+        v, to, work)
     if (v.finish == FINISH_SILU) {
         status = work.marks.words ? WITH(true, CUT) : WITH(true, PLAIN);
     }
@@ -467,12 +478,11 @@ has_columns(const row_view<T> &rows, int64_t channels)
     return has_chunks<W>(rows, channels) && rows.t >= 0 && rows.t <= MOST;
 }
 
-template <typename T, int BYTES, int TURN, int BLOCKS2, int BLOCKS4>
+template <typename T, int W, int TURN>
 static gpo_status
 gradients_by_columns(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
                      bool one_wave)
 {
-    constexpr int W = BYTES / static_cast<int>(sizeof(T));
     const bool takes = v.batches > 0 && v.lags >= 2 && v.lags <= FEW_TAPS &&
                        has_columns<W>(v.x, v.channels) &&
                        has_columns<W>(v.dy, v.channels) &&
@@ -480,10 +490,10 @@ gradients_by_columns(gpo_call *call, const conv_view<T> &v, const lag_view<T> &l
     if (!takes) {
         return gradients_short_filters_channels_last(call, v, lags);
     }
-    return v.lags == 2 ? launch_columns<T, 2, W, TURN, BLOCKS2>(call, v, lags, one_wave)
-           : v.lags == 3
-               ? launch_columns<T, 3, W, TURN, BLOCKS4>(call, v, lags, one_wave)
-               : launch_columns<T, 4, W, TURN, BLOCKS4>(call, v, lags, one_wave);
+    /* A block has 1024 elements or more, so the launch has fewer than 2^31 blocks. */
+    return v.lags == 2   ? launch_columns<T, 2, W, TURN>(call, v, lags, one_wave)
+           : v.lags == 3 ? launch_columns<T, 3, W, TURN>(call, v, lags, one_wave)
+                         : launch_columns<T, 4, W, TURN>(call, v, lags, one_wave);
 }
 
 /* Four channels of a thread, and as many bytes under way for any type. */
@@ -492,9 +502,7 @@ static gpo_status
 gradients_by_fours(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
                    bool one_wave)
 {
-    constexpr int BYTES = 4 * static_cast<int>(sizeof(T));
-    constexpr int TURN = 16 / static_cast<int>(sizeof(T));
-    return gradients_by_columns<T, BYTES, TURN, 5, 4>(call, v, lags, one_wave);
+    return gradients_by_columns<T, 4, 16 / sizeof(T)>(call, v, lags, one_wave);
 }
 
 template <typename T>
@@ -520,8 +528,7 @@ gpo_status
 gradients_few_taps_channels_last_c(gpo_call *call, const conv_view<T> &v,
                                    const lag_view<T> &lags)
 {
-    return gradients_by_columns<T, 2 * static_cast<int>(sizeof(T)), 8, 6, 6>(
-        call, v, lags, false);
+    return gradients_by_columns<T, 2, 16 / sizeof(T)>(call, v, lags, false);
 }
 
 GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last)

@@ -6,9 +6,15 @@
  */
 #include "few_taps.cuh"
 
+/* Strides of rows, which fit into 32 bits with all steps. */
+struct block_strides {
+    int b, t;
+};
+
 struct block_work {
     divider steps; /* of a row */
     int elements;  /* of a channel */
+    block_strides x, dy, out;
 };
 
 /* sum + the products of lags with values of a row; `at` is step t, `step` 1 or -1. */
@@ -30,6 +36,7 @@ stage_channel(V *x, V *g, const conv_view<T> &v, int64_t c, const block_work &wo
 {
     constexpr int AT_ONCE = 4;
     const int block = static_cast<int>(blockDim.x), steps = static_cast<int>(v.steps);
+    const T *const from_x = v.x.row(0, c), *const from_dy = v.dy.row(0, c);
     for (int first = threadIdx.x; first < work.elements; first += AT_ONCE * block) {
         T got[2][AT_ONCE] = {};
 #pragma unroll
@@ -37,8 +44,8 @@ stage_channel(V *x, V *g, const conv_view<T> &v, int64_t c, const block_work &wo
             const int i = first + k * block;
             if (i < work.elements) {
                 const int b = work.steps.narrow(i), t = i - b * steps;
-                got[0][k] = v.x.row(b, c)[t * v.x.t];
-                got[1][k] = v.dy.row(b, c)[t * v.dy.t];
+                got[0][k] = from_x[b * work.x.b + t * work.x.t];
+                got[1][k] = from_dy[b * work.dy.b + t * work.dy.t];
             }
         }
 #pragma unroll
@@ -50,6 +57,25 @@ stage_channel(V *x, V *g, const conv_view<T> &v, int64_t c, const block_work &wo
             }
         }
     }
+}
+
+/* A lane's products of lag s; its steps go around in each row. */
+template <typename V>
+__device__ __forceinline__ V
+add_lag(const V *x, const V *g, int s, const block_work &work, int steps)
+{
+    const int lane = threadIdx.x % WARP, turn = WARP - work.steps.narrow(WARP) * steps;
+    int t = lane - work.steps.narrow(lane) * steps;
+    V sum = 0;
+#pragma unroll 4
+    for (int i = lane; i < work.elements; i += WARP) {
+        if (t + s < steps) {
+            sum += x[i] * g[i + s];
+        }
+        t += turn;
+        t -= t >= steps ? steps : 0;
+    }
+    return sum;
 }
 
 template <typename T>
@@ -65,10 +91,12 @@ __launch_bounds__(MOST_OF_ONE_BLOCK)
     const int lags = static_cast<int>(v.lags), taps = static_cast<int>(to.taps);
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     for (int64_t c = blockIdx.x; c < v.channels; c += gridDim.x) {
-        if (static_cast<int>(threadIdx.x) < lags) {
-            tap[threadIdx.x] = v.w_at(c, threadIdx.x);
-        }
+        const bool has_tap = static_cast<int>(threadIdx.x) < lags;
+        const V own = has_tap ? v.w_at(c, threadIdx.x) : V(0);
         stage_channel(x, g, v, c, work);
+        if (has_tap) {
+            tap[threadIdx.x] = own;
+        }
         __syncthreads();
         if (v.finish == FINISH_SILU) {
             const V offset = v.offset(c);
@@ -80,20 +108,16 @@ __launch_bounds__(MOST_OF_ONE_BLOCK)
             }
             __syncthreads();
         }
+        T *const dx = v.out.row(0, c);
         for (int i = threadIdx.x; i < work.elements; i += block) {
             const int b = work.steps.narrow(i), t = i - b * steps, left = steps - t;
             const V sum = add_taps(V(0), tap, g + i, 1, left < lags ? left : lags);
-            v.out.row(b, c)[t * v.out.t] = stored_as<T>(sum);
+            dx[b * work.out.b + t * work.out.t] = stored_as<T>(sum);
         }
         for (int s = warp; s <= lags; s += block / WARP) {
-            const int ahead = s < lags ? s : 0;
-            V sum = 0;
-#pragma unroll 4
-            for (int i = lane; i < work.elements; i += WARP) {
-                const int t = i - work.steps.narrow(i) * steps;
-                if (t + ahead < steps) {
-                    sum += s < lags ? x[i] * g[i + ahead] : g[i];
-                }
+            V sum = s < lags ? add_lag(x, g, s, work, steps) : V(0);
+            for (int i = lane; s == lags && i < work.elements; i += WARP) {
+                sum += g[i];
             }
             sum = warp_combine<add>(sum);
             if (lane == 0) {
@@ -107,6 +131,17 @@ __launch_bounds__(MOST_OF_ONE_BLOCK)
     }
 }
 
+/* The strides of rows, if all offsets from the first step fit into 32 bits. */
+template <typename T>
+static bool
+narrow_strides(block_strides *to, const row_view<T> &rows, int64_t batches,
+               int64_t steps)
+{
+    const int64_t b = rows.b < 0 ? -rows.b : rows.b, t = rows.t < 0 ? -rows.t : rows.t;
+    *to = {static_cast<int>(rows.b), static_cast<int>(rows.t)};
+    return b <= INT32_MAX / 2 / batches && t <= INT32_MAX / 2 / steps;
+}
+
 template <typename T>
 gpo_status
 gradients_one_block(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
@@ -116,7 +151,15 @@ gradients_one_block(gpo_call *call, const conv_view<T> &v, const lag_view<T> &la
     if (elements == 0) {
         return add_short_parts(call, lags, 0);
     }
-    const block_work work = {divider_of(v.steps), static_cast<int>(elements)};
+    block_work work = {};
+    work.steps = divider_of(v.steps);
+    work.elements = static_cast<int>(elements);
+    const bool is_narrow = narrow_strides(&work.x, v.x, v.batches, v.steps) &&
+                           narrow_strides(&work.dy, v.dy, v.batches, v.steps) &&
+                           narrow_strides(&work.out, v.out, v.batches, v.steps);
+    if (!is_narrow) {
+        return gradients_short_filters(call, v, lags);
+    }
     const int block = elements <= 512    ? 128
                       : elements <= 2048 ? 256
                                          : MOST_OF_ONE_BLOCK;
