@@ -18,8 +18,8 @@ from gpuopt import _core, causal_conv1d_backward, ref
 
 Array = np.ndarray[Any, Any]
 
-ROWS = ("few_taps", "few_taps_b")
-COLUMNS = ("few_taps_channels_last", "few_taps_channels_last_b", "few_taps_channels_last_c")
+ROWS = ("few_taps", "few_taps_b", "few_taps_c", "few_taps_d")
+COLUMNS = tuple(f"few_taps_channels_last{x}" for x in ("", "_b", "_c", "_d", "_e", "_f"))
 FLOATS = ("float16", "bfloat16", "float32")
 SCHEDULES = ("ascending", "descending", "shuffle", "preempt")
 
@@ -90,7 +90,9 @@ def test_special_values_reach_what_depends_on_them(variant: str, bad: float) -> 
             for bad_x in (False, True):
                 x, dy = (np.ones((3, 8, steps), np.float32) for _ in range(2))
                 (x if bad_x else dy)[1, 2, where] = bad
-                dx, dw = causal_conv1d_backward(turned(dy, variant), turned(x, variant), w, **how)
+                dx, dw = causal_conv1d_backward(
+                    turned(dy, variant), turned(x, variant), w, **how
+                )
                 s = taps - 1 - np.arange(taps)  # g[u + s] meets x[u]
                 meets = where + s < steps if bad_x else where - s >= 0
                 np.testing.assert_array_equal(~np.isfinite(dw[2]), meets)
@@ -125,7 +127,9 @@ def test_segments_are_rows_of_their_own(variant: str, dtype: str) -> None:
         x, dy = (drawn(rng, (batches, channels, steps)).astype(dtype_of(dtype)) for _ in "ab")
         w = drawn(rng, (channels, taps)).astype(dtype_of(dtype))
         bias = drawn(rng, (channels,)).astype(dtype_of(dtype))
-        ids = np.cumsum(rng.random((batches, steps)) < (0.02, 0.3)[turn % 2], 1).astype(np.int32)
+        ids = np.cumsum(rng.random((batches, steps)) < (0.02, 0.3)[turn % 2], 1).astype(
+            np.int32
+        )
         for silu in (None, "silu"):
             how: dict[str, Any] = {"activation": silu, "segments": ids}
             wide = [a.astype(np.float64) for a in (dy, x, w, bias)]

@@ -201,6 +201,31 @@ static const gpo_variant backward_variants[] = {
                                BACKWARD_AT_ONCE(gradients_few_taps_channels_last_c),
                                "run-to-run", "", "exact"),
         "filters of at most 16 lags", has_short_filters),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_taps_c", "one pass for 2 to 4 taps, half as many warps",
+                  BACKWARD_AT_ONCE(gradients_few_taps_c), "run-to-run", "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_taps_d", "one pass for 2 to 4 taps, twice as many warps",
+                  BACKWARD_AT_ONCE(gradients_few_taps_d), "run-to-run", "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
+    gpo_shape(
+        gpo_row<float32_types>("few_taps_channels_last_d",
+                               "one pass for 2 to 4 taps, parts by a second kernel",
+                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last_d),
+                               "run-to-run", "", "exact"),
+        "filters of at most 16 lags", has_short_filters),
+    gpo_shape(
+        gpo_row<float32_types>("few_taps_channels_last_e",
+                               "one pass for 2 to 4 taps, stretches twice as long",
+                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last_e),
+                               "run-to-run", "", "exact"),
+        "filters of at most 16 lags", has_short_filters),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_taps_channels_last_f", "one pass for 2 to 4 taps, wide groups",
+                  BACKWARD_AT_ONCE(gradients_few_taps_channels_last_f), "run-to-run",
+                  "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 

@@ -323,11 +323,11 @@ __launch_bounds__(SHORT_BLOCK, BLOCKS)
 
 /*
  * Rows are cut where there are fewer than `resident` warps would take; else warps take
- * several, so that there are WALKS warps per SM, in whole blocks of a channel.
+ * several, so that there are `walks` warps per SM, in whole blocks of a channel.
  */
 static void
 split_walks(walks_work *work, int64_t processors, int64_t resident, int64_t packs,
-            int64_t batches, int64_t channels)
+            int64_t batches, int64_t channels, int64_t walks)
 {
     work->shift = lanes_of_row(packs);
     const int64_t groups = ceil_div(channels, WARP >> work->shift);
@@ -341,7 +341,7 @@ split_walks(walks_work *work, int64_t processors, int64_t resident, int64_t pack
     work->groups = divider_of(groups);
     work->stretches = divider_of(ceil_div(row_items, items));
     work->units = batches * work->stretches.by;
-    const int64_t wanted = processors * WALKS / groups / BLOCK_WARPS;
+    const int64_t wanted = processors * walks / groups / BLOCK_WARPS;
     const int64_t warps = (wanted > 1 ? wanted : 1) * BLOCK_WARPS;
     work->share = work->stretches.by > 1 ? 1 : ceil_div(work->units, warps);
     work->sums.parts = ceil_div(work->units, work->share * BLOCK_WARPS);
@@ -350,11 +350,12 @@ split_walks(walks_work *work, int64_t processors, int64_t resident, int64_t pack
 
 template <typename T, int LAGS, int DEPTH, int BLOCKS>
 static gpo_status
-launch_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
+launch_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
+             int64_t walks)
 {
     walks_work work = {};
     split_walks(&work, gpo_processors(call), BLOCKS * BLOCK_WARPS,
-                v.steps / pack<T>::SIZE, v.batches, v.channels);
+                v.steps / pack<T>::SIZE, v.batches, v.channels, walks);
     lag_view<T> to = lags;
     gpo_status status = mark_segments(call, &work.marks);
     if (!status) {
@@ -390,7 +391,8 @@ has_whole_packs(const row_view<T> &rows)
 
 template <typename T, int DEPTH, int BLOCKS>
 static gpo_status
-gradients_by_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
+gradients_by_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
+                   int64_t walks)
 {
     const bool takes = v.batches > 0 && v.lags >= 2 && v.lags <= FEW_TAPS &&
                        v.steps % pack<T>::SIZE == 0 && has_whole_packs(v.x) &&
@@ -398,17 +400,16 @@ gradients_by_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lag
     if (!takes) {
         return gradients_short_filters(call, v, lags);
     }
-    return v.lags == 2   ? launch_walks<T, 2, DEPTH, BLOCKS>(call, v, lags)
-           : v.lags == 3 ? launch_walks<T, 3, DEPTH, BLOCKS>(call, v, lags)
-                         : launch_walks<T, 4, DEPTH, BLOCKS>(call, v, lags);
+    return v.lags == 2   ? launch_walks<T, 2, DEPTH, BLOCKS>(call, v, lags, walks)
+           : v.lags == 3 ? launch_walks<T, 3, DEPTH, BLOCKS>(call, v, lags, walks)
+                         : launch_walks<T, 4, DEPTH, BLOCKS>(call, v, lags, walks);
 }
 
-/* Four items ahead, in fewer threads. */
 template <typename T>
 gpo_status
 gradients_few_taps(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
 {
-    return gradients_by_walks<T, 4, 5>(call, v, lags);
+    return gradients_by_walks<T, 4, 5>(call, v, lags, WALKS);
 }
 
 /* Contender: two items ahead, in more threads. */
@@ -416,8 +417,26 @@ template <typename T>
 gpo_status
 gradients_few_taps_b(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
 {
-    return gradients_by_walks < T, 2, sizeof(T) == 4 ? 8 : 6 > (call, v, lags);
+    return gradients_by_walks < T, 2, sizeof(T) == 4 ? 8 : 6 > (call, v, lags, WALKS);
+}
+
+/* Contender: half as many warps, with twice the rows. */
+template <typename T>
+gpo_status
+gradients_few_taps_c(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
+{
+    return gradients_by_walks<T, 4, 5>(call, v, lags, WALKS / 2);
+}
+
+/* Contender: twice as many warps, with half the rows. */
+template <typename T>
+gpo_status
+gradients_few_taps_d(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
+{
+    return gradients_by_walks<T, 4, 5>(call, v, lags, WALKS * 2);
 }
 
 GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps)
 GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_b)
+GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_c)
+GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_d)

@@ -393,9 +393,19 @@ __launch_bounds__(SHORT_BLOCK, columns_blocks<T, LAGS, W, SILU>)
 
 /* ---- the launch ---- */
 
-/* Blocks that fill the device once, in threads; a channel's group is as wide as it can. */
+/* How a call is cut: contenders. */
+struct columns_way {
+    double extra;  /* twice the steps that a stretch adds; 0: one wave of threads */
+    int64_t parts; /* most that the last block adds */
+    int shift;     /* least log2 of the chunks of a group of a large call */
+};
+
+/*
+ * Stretches between the longest that one wave allows and the shortest; groups of channels
+ * are narrow where that leaves few parts for the last block.
+ */
 static void
-split_columns(columns_work *work, int64_t slots, bool one_wave, int64_t chunks,
+split_columns(columns_work *work, int64_t slots, const columns_way &way, int64_t chunks,
               int64_t batches, int64_t steps)
 {
     int shift = 0;
@@ -408,14 +418,23 @@ split_columns(columns_work *work, int64_t slots, bool one_wave, int64_t chunks,
     }
     const double each = static_cast<double>(chunks * batches * steps) /
                         static_cast<double>(slots * SHORT_BLOCK);
-    const double wanted = one_wave ? each : sqrt(COLUMNS_EXTRA * each);
+    const double wanted = way.extra > 0 ? sqrt(way.extra * each) : each;
     int64_t length = static_cast<int64_t>(wanted) / STEPS_TOGETHER * STEPS_TOGETHER;
     length = length < LEAST_STEPS ? LEAST_STEPS : length;
     length = length < MOST_STEPS_SUMMED ? length : MOST_STEPS_SUMMED;
     const auto parts_of = [&](int64_t l) {
         return ceil_div(batches * ceil_div(steps, l), SHORT_BLOCK >> shift);
     };
-    while (length < MOST_STEPS_SUMMED && parts_of(length) > MOST_PARTS_OF_ONE) {
+    while (shift > way.shift && parts_of(length) > FEW_PARTS) {
+        shift--;
+    }
+    const int64_t groups = ceil_div(chunks, int64_t{1} << shift);
+    while (length < MOST_STEPS_SUMMED && parts_of(length) > MOST_PARTS_OF_ONE &&
+           groups * parts_of(length + STEPS_TOGETHER) >= slots) {
+        length += STEPS_TOGETHER;
+    }
+    while (way.extra == 0 && length < MOST_STEPS_SUMMED &&
+           groups * parts_of(length) > slots) {
         length += STEPS_TOGETHER;
     }
     length = ceil_div(ceil_div(steps, ceil_div(steps, length)), STEPS_TOGETHER) *
@@ -435,20 +454,21 @@ split_columns(columns_work *work, int64_t slots, bool one_wave, int64_t chunks,
 template <typename T, int LAGS, int W, int TURN>
 static gpo_status
 launch_columns(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
-               bool one_wave)
+               columns_way way)
 {
     columns_work work = {};
     const int blocks = v.finish == FINISH_SILU ? columns_blocks<T, LAGS, W, true>
                                                : columns_blocks<T, LAGS, W, false>;
-    split_columns(&work, gpo_processors(call) * blocks, one_wave, v.channels / W,
-                  v.batches, v.steps);
+    split_columns(&work, gpo_processors(call) * blocks, way, v.channels / W, v.batches,
+                  v.steps);
     work.x_t = static_cast<unsigned>(v.x.t * sizeof(T));
     work.dy_t = static_cast<unsigned>(v.dy.t * sizeof(T));
     work.out_t = static_cast<unsigned>(v.out.t * sizeof(T));
     lag_view<T> to = lags;
     gpo_status status = mark_segments(call, &work.marks);
     if (!status) {
-        status = plan_part_sums(call, &work.sums, work.sums.parts, work.groups.by, &to);
+        status = plan_part_sums(call, &work.sums, work.sums.parts, work.groups.by, &to,
+                                way.parts);
     }
     if (status) {
         return status;
@@ -481,7 +501,7 @@ has_columns(const row_view<T> &rows, int64_t channels)
 template <typename T, int W, int TURN>
 static gpo_status
 gradients_by_columns(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
-                     bool one_wave)
+                     columns_way way)
 {
     const bool takes = v.batches > 0 && v.lags >= 2 && v.lags <= FEW_TAPS &&
                        has_columns<W>(v.x, v.channels) &&
@@ -491,18 +511,18 @@ gradients_by_columns(gpo_call *call, const conv_view<T> &v, const lag_view<T> &l
         return gradients_short_filters_channels_last(call, v, lags);
     }
     /* A block has 1024 elements or more, so the launch has fewer than 2^31 blocks. */
-    return v.lags == 2   ? launch_columns<T, 2, W, TURN>(call, v, lags, one_wave)
-           : v.lags == 3 ? launch_columns<T, 3, W, TURN>(call, v, lags, one_wave)
-                         : launch_columns<T, 4, W, TURN>(call, v, lags, one_wave);
+    return v.lags == 2   ? launch_columns<T, 2, W, TURN>(call, v, lags, way)
+           : v.lags == 3 ? launch_columns<T, 3, W, TURN>(call, v, lags, way)
+                         : launch_columns<T, 4, W, TURN>(call, v, lags, way);
 }
 
 /* Four channels of a thread, and as many bytes under way for any type. */
 template <typename T>
 static gpo_status
 gradients_by_fours(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
-                   bool one_wave)
+                   columns_way way)
 {
-    return gradients_by_columns<T, 4, 16 / sizeof(T)>(call, v, lags, one_wave);
+    return gradients_by_columns<T, 4, 16 / sizeof(T)>(call, v, lags, way);
 }
 
 template <typename T>
@@ -510,7 +530,7 @@ gpo_status
 gradients_few_taps_channels_last(gpo_call *call, const conv_view<T> &v,
                                  const lag_view<T> &lags)
 {
-    return gradients_by_fours(call, v, lags, false);
+    return gradients_by_fours(call, v, lags, {COLUMNS_EXTRA, MOST_PARTS_OF_ONE, 3});
 }
 
 /* Contender: stretches as long as one wave of threads allows. */
@@ -519,7 +539,7 @@ gpo_status
 gradients_few_taps_channels_last_b(gpo_call *call, const conv_view<T> &v,
                                    const lag_view<T> &lags)
 {
-    return gradients_by_fours(call, v, lags, true);
+    return gradients_by_fours(call, v, lags, {0, MOST_PARTS_OF_ONE, 3});
 }
 
 /* Contender: two channels of a thread, more threads. */
@@ -528,9 +548,40 @@ gpo_status
 gradients_few_taps_channels_last_c(gpo_call *call, const conv_view<T> &v,
                                    const lag_view<T> &lags)
 {
-    return gradients_by_columns<T, 2, 16 / sizeof(T)>(call, v, lags, false);
+    return gradients_by_columns<T, 2, 16 / sizeof(T)>(
+        call, v, lags, {COLUMNS_EXTRA, MOST_PARTS_OF_ONE, 3});
 }
 
+/* Contender: parts added by a second kernel. */
+template <typename T>
+gpo_status
+gradients_few_taps_channels_last_d(gpo_call *call, const conv_view<T> &v,
+                                   const lag_view<T> &lags)
+{
+    return gradients_by_fours(call, v, lags, {COLUMNS_EXTRA, 1, 3});
+}
+
+/* Contender: stretches twice as long. */
+template <typename T>
+gpo_status
+gradients_few_taps_channels_last_e(gpo_call *call, const conv_view<T> &v,
+                                   const lag_view<T> &lags)
+{
+    return gradients_by_fours(call, v, lags, {4 * COLUMNS_EXTRA, MOST_PARTS_OF_ONE, 3});
+}
+
+/* Contender: groups of 32 chunks, whose warps read 256 bytes and more of a step. */
+template <typename T>
+gpo_status
+gradients_few_taps_channels_last_f(gpo_call *call, const conv_view<T> &v,
+                                   const lag_view<T> &lags)
+{
+    return gradients_by_fours(call, v, lags, {COLUMNS_EXTRA, MOST_PARTS_OF_ONE, 5});
+}
+
+GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last_f)
 GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last)
 GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last_b)
 GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last_c)
+GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last_d)
+GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last_e)

@@ -28,11 +28,11 @@ struct part_sums {
 template <typename T>
 gpo_status
 plan_part_sums(gpo_call *call, part_sums *sums, int64_t parts, int64_t groups,
-               lag_view<T> *to)
+               lag_view<T> *to, int64_t most = MOST_PARTS_OF_ONE)
 {
     *sums = {parts, nullptr};
     gpo_status status = make_short_parts(call, parts, to);
-    const bool by_last = parts <= MOST_PARTS_OF_ONE && groups <= GPO_TICKETS;
+    const bool by_last = parts <= most && groups <= GPO_TICKETS;
     return status || parts == 1 || !by_last ? status
                                             : gpo_tickets(call, &sums->tickets);
 }
@@ -94,7 +94,7 @@ put_block_sums(const lag_view<T> &to, const part_sums &sums, int64_t part,
         if (c < to.channels) {
             V sum[W] = {};
             const V *from = to.parts + (q >> shift) * to.channels + c;
-#pragma unroll 8
+#pragma unroll 16
             for (int k = 0; k < parts; k++) {
                 V value[W];
                 values_of_chunk<V>(value, load_chunk<W>(from + k * stride));
@@ -127,6 +127,21 @@ gpo_status gradients_few_taps_channels_last_b(gpo_call *call, const conv_view<T>
                                               const lag_view<T> &lags);
 template <typename T>
 gpo_status gradients_few_taps_channels_last_c(gpo_call *call, const conv_view<T> &v,
+                                              const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_c(gpo_call *call, const conv_view<T> &v,
+                                const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_d(gpo_call *call, const conv_view<T> &v,
+                                const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_channels_last_d(gpo_call *call, const conv_view<T> &v,
+                                              const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_channels_last_e(gpo_call *call, const conv_view<T> &v,
+                                              const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_channels_last_f(gpo_call *call, const conv_view<T> &v,
                                               const lag_view<T> &lags);
 
 #endif
