@@ -412,31 +412,10 @@ gradients_few_taps(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lag
     return gradients_by_walks<T, 4, 5>(call, v, lags, WALKS);
 }
 
-/* Contender: two items ahead, in more threads. */
-template <typename T>
-gpo_status
-gradients_few_taps_b(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
-{
-    return gradients_by_walks < T, 2, sizeof(T) == 4 ? 8 : 6 > (call, v, lags, WALKS);
-}
-
-/* Contender: half as many warps, with twice the rows. */
-template <typename T>
-gpo_status
-gradients_few_taps_c(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
-{
-    return gradients_by_walks<T, 4, 5>(call, v, lags, WALKS / 2);
-}
-
-/* Contender: twice as many warps, with half the rows. */
-template <typename T>
-gpo_status
-gradients_few_taps_d(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
-{
-    return gradients_by_walks<T, 4, 5>(call, v, lags, WALKS * 2);
-}
-
 GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps)
-GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_b)
-GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_c)
-GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_d)
+
+/* ---- contenders, until they are timed ---- */
+
+#include "backward_few_taps_b.cuh"
+#include "backward_few_taps_c.cuh"
+#include "backward_few_taps_d.cuh"

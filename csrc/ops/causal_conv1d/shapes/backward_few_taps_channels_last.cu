@@ -533,55 +533,12 @@ gradients_few_taps_channels_last(gpo_call *call, const conv_view<T> &v,
     return gradients_by_fours(call, v, lags, {COLUMNS_EXTRA, MOST_PARTS_OF_ONE, 3});
 }
 
-/* Contender: stretches as long as one wave of threads allows. */
-template <typename T>
-gpo_status
-gradients_few_taps_channels_last_b(gpo_call *call, const conv_view<T> &v,
-                                   const lag_view<T> &lags)
-{
-    return gradients_by_fours(call, v, lags, {0, MOST_PARTS_OF_ONE, 3});
-}
-
-/* Contender: two channels of a thread, more threads. */
-template <typename T>
-gpo_status
-gradients_few_taps_channels_last_c(gpo_call *call, const conv_view<T> &v,
-                                   const lag_view<T> &lags)
-{
-    return gradients_by_columns<T, 2, 16 / sizeof(T)>(
-        call, v, lags, {COLUMNS_EXTRA, MOST_PARTS_OF_ONE, 3});
-}
-
-/* Contender: parts added by a second kernel. */
-template <typename T>
-gpo_status
-gradients_few_taps_channels_last_d(gpo_call *call, const conv_view<T> &v,
-                                   const lag_view<T> &lags)
-{
-    return gradients_by_fours(call, v, lags, {COLUMNS_EXTRA, 1, 3});
-}
-
-/* Contender: stretches twice as long. */
-template <typename T>
-gpo_status
-gradients_few_taps_channels_last_e(gpo_call *call, const conv_view<T> &v,
-                                   const lag_view<T> &lags)
-{
-    return gradients_by_fours(call, v, lags, {4 * COLUMNS_EXTRA, MOST_PARTS_OF_ONE, 3});
-}
-
-/* Contender: groups of 32 chunks, whose warps read 256 bytes and more of a step. */
-template <typename T>
-gpo_status
-gradients_few_taps_channels_last_f(gpo_call *call, const conv_view<T> &v,
-                                   const lag_view<T> &lags)
-{
-    return gradients_by_fours(call, v, lags, {COLUMNS_EXTRA, MOST_PARTS_OF_ONE, 5});
-}
-
-GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last_f)
 GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last)
-GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last_b)
-GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last_c)
-GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last_d)
-GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last_e)
+
+/* ---- contenders, until they are timed ---- */
+
+#include "backward_few_taps_channels_last_b.cuh"
+#include "backward_few_taps_channels_last_c.cuh"
+#include "backward_few_taps_channels_last_d.cuh"
+#include "backward_few_taps_channels_last_e.cuh"
+#include "backward_few_taps_channels_last_f.cuh"
