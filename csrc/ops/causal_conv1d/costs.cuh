@@ -104,7 +104,7 @@ time_of_one_block(const conv_plan &p, int64_t processors)
     const double rows = 1e-6 * static_cast<double>(p.batches * p.steps);
     const double channels =
         static_cast<double>(p.channels > processors ? p.channels : processors);
-    return 5.5 + rows * channels * (1.5 + 0.95 * static_cast<double>(p.lags)) +
+    return 5.5 + rows * channels * (4 + 1.2 * static_cast<double>(p.lags)) +
            time_by_channels(p, 0, 20);
 }
 
