@@ -12,6 +12,7 @@
 #include "ladder/v3_batches_together.cuh"
 #include "ladder/v4_balanced.cuh"
 #include "limits.cuh"
+#include "shapes/few_taps.cuh"
 #include "shapes/middle_filters.cuh"
 #include "shapes/short_filters.cuh"
 #include "shapes/short_filters_b.cuh"
@@ -31,6 +32,17 @@ has_short_filters(const gpo_call *call)
 {
     const conv_plan &p = *conv_plan_of(call);
     return p.lags <= SHORT && p.steps < MOST_SHORT_STEPS;
+}
+
+/* Whether a block has room for x and g of a channel. */
+static bool
+has_one_block(const gpo_call *call)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    const int64_t bytes = gpo_dtypes[call->in[call->op->by].dtype].bytes;
+    const int64_t most = MOST_BYTES_OF_ONE / (bytes == 8 ? 16 : 8);
+    return p.lags <= SHORT && !p.segments && p.batches <= most && p.steps <= most &&
+           p.batches * p.steps <= most;
 }
 
 static bool
@@ -68,7 +80,10 @@ enum {
     CHANNELS_LAST,
     SEGMENTS,
     LARGE,
-    MIDDLE_FILTERS
+    MIDDLE_FILTERS,
+    FEW_TAPS_ROWS, /* from here on backward alone */
+    FEW_TAPS_LAST,
+    ONE_BLOCK
 };
 
 static const gpo_variant forward_variants[] = {
@@ -187,6 +202,62 @@ static const gpo_variant backward_variants[] = {
                   "middle_filters", "dx with a lane per row, dw by the tile of v5",
                   BACKWARD(conv_middle_filters, lag_v5), "run-to-run", "", "exact"),
               "whole rows and filters of at most 128 lags", has_middle_filters),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_taps", "one launch for 2 to 4 taps, four items under way",
+                  BACKWARD_AT_ONCE(gradients_few_taps), "run-to-run", "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
+    gpo_shape(
+        gpo_row<float32_types>("few_taps_channels_last",
+                               "one launch for 2 to 4 taps, in chunks of channels",
+                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last),
+                               "run-to-run", "", "exact"),
+        "filters of at most 16 lags", has_short_filters),
+    gpo_shape(gpo_row<float_types>(
+                  "one_block", "one launch, the rows of a channel in shared memory",
+                  BACKWARD_AT_ONCE(gradients_one_block), "run-to-run", "", "exact"),
+              "few elements of a channel and at most 16 lags, without segments",
+              has_one_block),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_taps_b", "one launch for 2 to 4 taps, two items under way",
+                  BACKWARD_AT_ONCE(gradients_few_taps_b), "run-to-run", "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
+    gpo_shape(
+        gpo_row<float32_types>("few_taps_channels_last_b",
+                               "one launch for 2 to 4 taps, in one wave of threads",
+                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last_b),
+                               "run-to-run", "", "exact"),
+        "filters of at most 16 lags", has_short_filters),
+    gpo_shape(
+        gpo_row<float32_types>("few_taps_channels_last_c",
+                               "one launch for 2 to 4 taps, in chunks of two channels",
+                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last_c),
+                               "run-to-run", "", "exact"),
+        "filters of at most 16 lags", has_short_filters),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_taps_c", "one pass for 2 to 4 taps, half as many warps",
+                  BACKWARD_AT_ONCE(gradients_few_taps_c), "run-to-run", "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_taps_d", "one pass for 2 to 4 taps, twice as many warps",
+                  BACKWARD_AT_ONCE(gradients_few_taps_d), "run-to-run", "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
+    gpo_shape(
+        gpo_row<float32_types>("few_taps_channels_last_d",
+                               "one pass for 2 to 4 taps, parts by a second kernel",
+                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last_d),
+                               "run-to-run", "", "exact"),
+        "filters of at most 16 lags", has_short_filters),
+    gpo_shape(
+        gpo_row<float32_types>("few_taps_channels_last_e",
+                               "one pass for 2 to 4 taps, stretches twice as long",
+                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last_e),
+                               "run-to-run", "", "exact"),
+        "filters of at most 16 lags", has_short_filters),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_taps_channels_last_f", "one pass for 2 to 4 taps, wide groups",
+                  BACKWARD_AT_ONCE(gradients_few_taps_channels_last_f), "run-to-run",
+                  "", "exact"),
+              "filters of at most 16 lags", has_short_filters),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -359,14 +430,42 @@ goes_by_channels(const gpo_call *call, const conv_plan &p)
            (p.backward ? bytes >= 64 && millions(p, p.batches) >= SMALL : bytes >= 16);
 }
 
+/*
+ * The kernel for both gradients of few lags, by the least estimated time.  few_taps takes
+ * whole packs and chunks, and hands other calls to short_filters.
+ */
+static int
+row_for_few_backward(const gpo_call *call, const conv_plan &p)
+{
+    const int64_t bytes = gpo_dtypes[call->in[call->op->by].dtype].bytes;
+    const bool by_channels = is_channels_last(p), last = goes_by_channels(call, p);
+    int row = last ? CHANNELS_LAST : SHORT_FILTERS;
+    double time = time_of_short_gradients(p, by_channels);
+    const bool is_whole = by_channels ? p.channels % 4 == 0 : p.steps * bytes % 16 == 0;
+    if (p.lags >= 2 && p.lags <= FEW_TAPS && bytes < 8 && is_whole) {
+        row = by_channels ? FEW_TAPS_LAST : FEW_TAPS_ROWS;
+        time = time_of_few_taps(p);
+    }
+    const bool is_small =
+        has_one_block(call) && time_of_one_block(p, gpo_processors(call)) < time;
+    return is_small ? ONE_BLOCK : row;
+}
+
 /* The table row for a call, and the reason. */
 static int
 row_for(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const conv_plan &p = *conv_plan_of(call);
     if (has_short_filters(call)) {
+        if (p.backward) {
+            const int row = row_for_few_backward(call, p);
+            GPO_SAY(why,
+                    "a filter of at most %d lags: %s is the fastest, by an estimate",
+                    SHORT, backward_variants[row].name);
+            return row;
+        }
         const bool last = goes_by_channels(call, p);
-        if (!p.backward && !p.segments && !p.has_state &&
+        if (!p.segments && !p.has_state &&
             time_of_v0(p) < time_of_short_filters(p, last)) {
             GPO_SAY(why, "few outputs and lags: v0, the shortest kernel");
             return V0;

@@ -1,0 +1,421 @@
+/*
+ * backward_few_taps.cu  The gradients of filters of 2 to 4 taps, rows of neighbouring steps
+ * (BCT) that are whole packs, in one pass and mostly one launch.  As
+ * backward_short_filters.cu, but compiled for each number of taps, and a warp walks through
+ * all items of its rows without a stop between rows: DEPTH items are under way.  dw is made
+ * of the same g of later steps as dx, so without SiLU nothing before a pack is needed.
+ * Cost:  reads x and dy once and writes dx once.
+ * See few_taps.cuh for the sums, backward_few_taps_channels_last.cu for layout BTC.
+ */
+#include "few_taps.cuh"
+
+struct walks_work {
+    int shift;            /* log2 of the lanes of a row */
+    divider groups;       /* of channels, a block's each */
+    divider stretches;    /* of a row */
+    int items;            /* of a stretch */
+    int64_t units, share; /* stretches of a channel in all rows, of a warp */
+    int64_t tasks;
+    part_sums sums;
+    segment_marks marks;
+};
+
+constexpr int BLOCK_WARPS = SHORT_BLOCK / WARP;
+constexpr int64_t WALKS = 64; /* warps wanted per SM, where rows are not cut */
+
+/* Products of a pack in a row of whole packs: only those across its ends are missing. */
+template <int SIZE>
+struct at_row_ends {
+    bool is_first, is_last;
+
+    __device__ __forceinline__ bool has_back(int i, int s) const
+    {
+        return s <= i || !is_first;
+    }
+
+    __device__ __forceinline__ bool has_ahead(int i, int s) const
+    {
+        return i + s < SIZE || !is_last;
+    }
+};
+
+template <typename V, int LAGS>
+struct row_filter {
+    V tap[LAGS], offset;
+};
+
+template <typename T>
+__device__ __forceinline__ uint4
+pack_from(const T *p, bool wanted)
+{
+    return wanted ? load_streamed(reinterpret_cast<const uint4 *>(p))
+                  : uint4{0, 0, 0, 0};
+}
+
+/* g of a pack, of dy and the values of x from LAGS - 1 before it. */
+template <bool SILU, int LAGS, typename T, typename V, typename Where>
+__device__ __forceinline__ void
+gradient_of_row_pack(V (&g)[pack<T>::SIZE], const uint4 &dy,
+                     const row_filter<V, LAGS> &filter,
+                     const V (&x)[LAGS - 1 + pack<T>::SIZE], const Where &where)
+{
+    constexpr int SIZE = pack<T>::SIZE;
+    values_of_chunk<T>(g, dy);
+    if constexpr (SILU) {
+        V sum[SIZE];
+#pragma unroll
+        for (int i = 0; i < SIZE; i++) {
+            sum[i] = filter.offset;
+        }
+        add_lags(sum, filter.tap, x, LAGS, where);
+#pragma unroll
+        for (int i = 0; i < SIZE; i++) {
+            g[i] *= silu_slope<T>(sum[i]);
+        }
+    }
+}
+
+/*
+ * One item.  `next`: in lane 0 the first g of the item after, then of this one.  Lanes
+ * after the end of the row have no pack.
+ */
+template <bool SILU, int LAGS, typename T, typename V, typename Where>
+__device__ __forceinline__ void
+compute_row_item(V (&total)[LAGS + 1], V (&next)[LAGS - 1],
+                 const row_filter<V, LAGS> &filter, const uint4 &own,
+                 const uint4 &before, const uint4 &dy, T *dx, bool is_there,
+                 lane_group at, const Where &where)
+{
+    constexpr int SIZE = pack<T>::SIZE;
+    V x[LAGS - 1 + SIZE] = {}, g[SIZE], later[SIZE + LAGS - 1];
+    if constexpr (SILU) {
+        values_of_lane<LAGS, T>(x, own, before, at);
+    }
+    else {
+        V mine[SIZE];
+        values_of_chunk<T>(mine, own);
+#pragma unroll
+        for (int i = 0; i < SIZE; i++) {
+            x[LAGS - 1 + i] = mine[i];
+        }
+    }
+    gradient_of_row_pack<SILU, LAGS, T>(g, dy, filter, x, where);
+#pragma unroll
+    for (int i = 0; i < SIZE; i++) {
+        later[i] = g[i];
+    }
+#pragma unroll
+    for (int j = 0; j < LAGS - 1; j++) {
+        const V give = at.lane == 0 ? next[j] : g[j];
+        later[SIZE + j] = shuffle_from(give, (at.lane + 1) & (WARP - 1));
+        next[j] = g[j];
+    }
+    if (is_there) {
+        V sum[SIZE] = {}, part = 0;
+#pragma unroll
+        for (int s = 0; s < LAGS; s++) {
+            V lag = 0;
+#pragma unroll
+            for (int i = 0; i < SIZE; i++) {
+                if (where.has_ahead(i, s)) {
+                    sum[i] += filter.tap[s] * later[i + s];
+                    lag += x[LAGS - 1 + i] * later[i + s];
+                }
+            }
+            total[s] += lag;
+        }
+#pragma unroll
+        for (int i = 0; i < SIZE; i++) {
+            part += g[i];
+        }
+        total[LAGS] += part;
+        *reinterpret_cast<uint4 *>(dx) = chunk_of_values<T>(sum);
+    }
+}
+
+/* The same where segments may begin: then a product at a time, in all lanes. */
+template <bool SILU, int LAGS, typename T, typename V>
+__device__ __forceinline__ void
+compute_cut_item(V (&total)[LAGS + 1], V (&next)[LAGS - 1],
+                 const row_filter<V, LAGS> &filter, const uint4 &own,
+                 const uint4 &before, const uint4 &dy, T *dx, int u, bool is_there,
+                 lane_group at, row_marks row)
+{
+    unsigned marks = 0, later = 0;
+    if (is_there) {
+        marks = row.from(u - (LAGS - 1));
+        later = row.from(u);
+    }
+    if (__any_sync(ALL_LANES, ((marks | later) & SEEN<LAGS, T>) != 0)) {
+        const in_a_segment<LAGS> where = {{}, marks, later};
+        compute_row_item<SILU>(total, next, filter, own, before, dy, dx, is_there, at,
+                               where);
+    }
+    else {
+        compute_row_item<SILU>(total, next, filter, own, before, dy, dx, is_there, at,
+                               in_the_middle{});
+    }
+}
+
+/* The first g after a stretch that ends inside the row, `u` the step of the next pack. */
+template <bool SILU, short_rows ROWS, int LAGS, typename T, typename V>
+__device__ __forceinline__ void
+gradients_after(V (&next)[LAGS - 1], const row_filter<V, LAGS> &filter, const T *x,
+                const T *dy, int u, row_marks row)
+{
+    constexpr int SIZE = pack<T>::SIZE;
+    V values[LAGS - 1 + SIZE] = {}, g[SIZE];
+    const uint4 after = pack_from(dy + u, true);
+    if constexpr (SILU) {
+        V here[SIZE], old[SIZE];
+        values_of_chunk<T>(old, pack_from(x + u - SIZE, true));
+        values_of_chunk<T>(here, pack_from(x + u, true));
+#pragma unroll
+        for (int i = 0; i < LAGS - 1 + SIZE; i++) {
+            const int k = i - (LAGS - 1);
+            values[i] = k < 0 ? old[k < 0 ? SIZE + k : 0] : here[k < 0 ? 0 : k];
+        }
+    }
+    if constexpr (SILU && ROWS == CUT) {
+        const in_a_segment<LAGS> where = {{}, row.from(u - (LAGS - 1)), 0};
+        gradient_of_row_pack<SILU, LAGS, T>(g, after, filter, values, where);
+    }
+    else {
+        gradient_of_row_pack<SILU, LAGS, T>(g, after, filter, values, in_the_middle{});
+    }
+#pragma unroll
+    for (int j = 0; j < LAGS - 1; j++) {
+        next[j] = g[j];
+    }
+}
+
+/*
+ * All items of units begin to end of channel c, each row from its end to its start; the
+ * loads of the last DEPTH reach into the next row.
+ */
+template <bool SILU, short_rows ROWS, int DEPTH, int LAGS, typename T, typename V>
+__device__ __forceinline__ void
+walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
+          int64_t c, bool is_channel, int64_t begin, int64_t end, lane_group at)
+{
+    constexpr int SIZE = pack<T>::SIZE, ITEM = WARP * SIZE;
+    const int steps = is_channel ? static_cast<int>(v.steps) : 0, items = work.items;
+    int64_t b = work.stretches.of(begin);
+    const int stretch = static_cast<int>(begin - b * work.stretches.by);
+    const bool is_cut = work.stretches.by > 1; /* then this is one stretch */
+    const int first = stretch * items * ITEM, top = first + (items - 1) * ITEM;
+    const int next_u = is_cut ? -ITEM : (items - 1) * ITEM; /* after the first item */
+    const T *x = v.x.row(b, c) + top + at.place * SIZE;
+    const T *dy = v.dy.row(b, c) + top + at.place * SIZE;
+    T *dx = v.out.row(b, c) + top + at.place * SIZE;
+    const int64_t next_x = is_cut ? -ITEM : v.x.b + next_u;
+    const int64_t next_dy = is_cut ? -ITEM : v.dy.b + next_u;
+    const int64_t next_dx = is_cut ? -ITEM : v.out.b + next_u;
+    const bool has_before = SILU && stretch > 0 && at.lane == WARP - 1;
+    const int count = static_cast<int>(end - begin) * items;
+    int u = top + at.place * SIZE, item = items, load_u = u, load_item = items;
+    int loads = 0;
+    uint4 own[DEPTH], gradient[DEPTH];
+    const auto load = [&](int k) {
+        const bool inside = load_u < steps;
+        const bool is_before = loads == count && has_before;
+        own[k] = pack_from(x, inside && (loads < count || is_before));
+        gradient[k] = pack_from(dy, inside && loads < count);
+        loads++;
+        load_item--;
+        const bool ends = load_item == 0;
+        x += ends ? next_x : -ITEM;
+        dy += ends ? next_dy : -ITEM;
+        load_u += ends ? next_u : -ITEM;
+        load_item = ends ? items : load_item;
+    };
+#pragma unroll
+    for (int k = 0; k < DEPTH; k++) {
+        load(k);
+    }
+    row_filter<V, LAGS> filter;
+    load_taps<LAGS>(filter.tap, v, c);
+    filter.offset = SILU ? v.offset(c) : V(0);
+    row_marks row = {};
+    if constexpr (ROWS == CUT) {
+        row = work.marks.row(b);
+    }
+    V next[LAGS - 1] = {};
+    if (is_cut && at.lane == 0 && top + ITEM < steps) {
+        gradients_after<SILU, ROWS, LAGS>(next, filter, v.x.row(b, c), v.dy.row(b, c),
+                                          top + ITEM, row);
+    }
+    for (int done = 0; done < count; done += DEPTH) {
+#pragma unroll
+        for (int k = 0; k < DEPTH; k++) {
+            if (done + k < count) {
+                const uint4 &before = own[(k + 1) % DEPTH];
+                if constexpr (ROWS == CUT) {
+                    compute_cut_item<SILU>(total, next, filter, own[k], before,
+                                           gradient[k], dx, u, u < steps, at, row);
+                }
+                else {
+                    const at_row_ends<SIZE> where = {u == 0, u + SIZE == steps};
+                    compute_row_item<SILU>(total, next, filter, own[k], before,
+                                           gradient[k], dx, u < steps, at, where);
+                }
+                load(k);
+                item--;
+                const bool ends = item == 0;
+                dx += ends ? next_dx : -ITEM;
+                u += ends ? next_u : -ITEM;
+                item = ends ? items : item;
+                if constexpr (ROWS == CUT) {
+                    if (ends && !is_cut) {
+                        b++;
+                        row = work.marks.row(b < v.batches ? b : 0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+template <typename T, int LAGS, int DEPTH, int BLOCKS, bool SILU, short_rows ROWS>
+__global__ void
+__launch_bounds__(SHORT_BLOCK, BLOCKS)
+    causal_conv1d_backward_few_taps(conv_view<T> v, lag_view<T> to, walks_work work)
+{
+    using V = value_type<T>;
+    GPO_SHARED(V, totals, [LAGS + 1][BLOCK_WARPS][WARP]);
+    GPO_SHARED(bool, last, [1]);
+    const lane_group at(work.shift);
+    const int warp = threadIdx.x / WARP, channels = WARP >> work.shift;
+    for (int64_t task = blockIdx.x; task < work.tasks; task += gridDim.x) {
+        const int64_t part = work.groups.of(task), group = task - part * work.groups.by;
+        const int64_t first = group * channels;
+        const int64_t wanted = first + (at.lane >> work.shift);
+        const int64_t c = wanted < v.channels ? wanted : 0;
+        const int64_t begin = (part * BLOCK_WARPS + warp) * work.share;
+        const int64_t rest = work.units - begin;
+        V total[LAGS + 1] = {};
+        if (rest > 0) {
+            walk_rows<SILU, ROWS, DEPTH, LAGS>(
+                total, v, work, c, wanted < v.channels, begin,
+                begin + (rest < work.share ? rest : work.share), at);
+        }
+#pragma unroll
+        for (int s = 0; s <= LAGS; s++) {
+            const V sum = warp_combine<add>(total[s], 1 << work.shift);
+            if (at.place == 0) {
+                totals[s][warp][at.lane >> work.shift] = sum;
+            }
+        }
+        __syncthreads();
+        const auto add_up = [&](V(&sum)[1], int s, int k) {
+#pragma unroll
+            for (int w = 0; w < BLOCK_WARPS; w++) {
+                sum[0] += totals[s][w][k];
+            }
+        };
+        put_block_sums<LAGS, 1>(to, work.sums, part, group, first, 5 - work.shift, last,
+                                add_up);
+        __syncthreads(); /* the totals have been read */
+    }
+}
+
+/* ---- the launch ---- */
+
+/*
+ * Rows are cut where there are fewer than `resident` warps would take; else warps take
+ * several, so that there are `walks` warps per SM, in whole blocks of a channel.
+ */
+static void
+split_walks(walks_work *work, int64_t processors, int64_t resident, int64_t packs,
+            int64_t batches, int64_t channels, int64_t walks)
+{
+    work->shift = lanes_of_row(packs);
+    const int64_t groups = ceil_div(channels, WARP >> work->shift);
+    const int64_t row_items = ceil_div(packs, WARP);
+    const int64_t full = processors * resident / (groups * batches);
+    const int64_t block = ceil_div(BLOCK_WARPS, batches);
+    const int64_t pieces = full > block ? full : block;
+    int64_t items = pieces > 1 ? ceil_div(row_items, pieces) : row_items;
+    items = items < 2 && row_items > 1 ? 2 : items;
+    work->items = static_cast<int>(items);
+    work->groups = divider_of(groups);
+    work->stretches = divider_of(ceil_div(row_items, items));
+    work->units = batches * work->stretches.by;
+    const int64_t wanted = processors * walks / groups / BLOCK_WARPS;
+    const int64_t warps = (wanted > 1 ? wanted : 1) * BLOCK_WARPS;
+    work->share = work->stretches.by > 1 ? 1 : ceil_div(work->units, warps);
+    work->sums.parts = ceil_div(work->units, work->share * BLOCK_WARPS);
+    work->tasks = groups * work->sums.parts;
+}
+
+template <typename T, int LAGS, int DEPTH, int BLOCKS>
+static gpo_status
+launch_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
+             int64_t walks)
+{
+    walks_work work = {};
+    split_walks(&work, gpo_processors(call), BLOCKS * BLOCK_WARPS,
+                v.steps / pack<T>::SIZE, v.batches, v.channels, walks);
+    lag_view<T> to = lags;
+    gpo_status status = mark_segments(call, &work.marks);
+    if (!status) {
+        status = plan_part_sums(call, &work.sums, work.sums.parts, work.groups.by, &to);
+    }
+    if (status) {
+        return status;
+    }
+    const dim3 grid = grid_of(work.tasks);
+#define WITH(SILU, ROWS)                                                              \
+    GPO_LAUNCH(call, grid, SHORT_BLOCK, 0,                                            \
+               (causal_conv1d_backward_few_taps<T, LAGS, DEPTH, BLOCKS, SILU, ROWS>), \
+               v, to, work)
+    if (v.finish == FINISH_SILU) {
+        status = work.marks.words ? WITH(true, CUT) : WITH(true, PLAIN);
+    }
+    else {
+        status = work.marks.words ? WITH(false, CUT) : WITH(false, PLAIN);
+    }
+#undef WITH
+    return status ? status : finish_part_sums(call, work.sums, to);
+}
+
+/* Whether all packs of the rows are 16 bytes of memory. */
+template <typename T>
+static bool
+has_whole_packs(const row_view<T> &rows)
+{
+    constexpr int64_t SIZE = pack<T>::SIZE;
+    return rows.t == 1 && rows.b % SIZE == 0 && rows.c % SIZE == 0 &&
+           reinterpret_cast<uintptr_t>(rows.p) % 16 == 0;
+}
+
+template <typename T, int DEPTH, int BLOCKS>
+static gpo_status
+gradients_by_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
+                   int64_t walks)
+{
+    const bool takes = v.batches > 0 && v.lags >= 2 && v.lags <= FEW_TAPS &&
+                       v.steps % pack<T>::SIZE == 0 && has_whole_packs(v.x) &&
+                       has_whole_packs(v.dy) && has_whole_packs(v.out);
+    if (!takes) {
+        return gradients_short_filters(call, v, lags);
+    }
+    return v.lags == 2   ? launch_walks<T, 2, DEPTH, BLOCKS>(call, v, lags, walks)
+           : v.lags == 3 ? launch_walks<T, 3, DEPTH, BLOCKS>(call, v, lags, walks)
+                         : launch_walks<T, 4, DEPTH, BLOCKS>(call, v, lags, walks);
+}
+
+template <typename T>
+gpo_status
+gradients_few_taps(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
+{
+    return gradients_by_walks<T, 4, 5>(call, v, lags, WALKS);
+}
+
+GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps)
+
+/* ---- contenders, until they are timed ---- */
+
+#include "backward_few_taps_b.cuh"
+#include "backward_few_taps_c.cuh"
+#include "backward_few_taps_d.cuh"

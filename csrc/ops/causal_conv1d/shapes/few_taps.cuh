@@ -1,0 +1,147 @@
+/*
+ * few_taps.cuh  The sums of dw and dbias in the kernels of few_taps: a block adds those of
+ * its threads, and the last block of a group of channels adds those of all, in fixed
+ * order, so that a call is one launch.
+ */
+#ifndef GPO_CAUSAL_CONV1D_FEW_TAPS_CUH
+#define GPO_CAUSAL_CONV1D_FEW_TAPS_CUH
+
+#include "short_filters.cuh"
+
+constexpr int64_t MOST_PARTS_OF_ONE = 64; /* parts that one block adds */
+
+constexpr int64_t FEW_TAPS = 4;
+constexpr double COLUMNS_EXTRA = 16; /* channels last: twice the steps a stretch adds */
+constexpr int64_t FEW_PARTS = 16;    /* of a small call: narrower groups for fewer */
+
+/* one_block: threads, and bytes of the values of a channel in shared memory. */
+constexpr int MOST_OF_ONE_BLOCK = 512;
+constexpr int64_t MOST_BYTES_OF_ONE = 40960;
+
+/* How the blocks of a group of channels add their sums. */
+struct part_sums {
+    int64_t parts;     /* of each channel */
+    unsigned *tickets; /* of each group; NULL: one part, or a second kernel adds them */
+};
+
+/* Parts of `groups` groups of channels; memory for them and tickets, if needed. */
+template <typename T>
+gpo_status
+plan_part_sums(gpo_call *call, part_sums *sums, int64_t parts, int64_t groups,
+               lag_view<T> *to, int64_t most = MOST_PARTS_OF_ONE)
+{
+    *sums = {parts, nullptr};
+    gpo_status status = make_short_parts(call, parts, to);
+    const bool by_last = parts <= most && groups <= GPO_TICKETS;
+    return status || parts == 1 || !by_last ? status
+                                            : gpo_tickets(call, &sums->tickets);
+}
+
+/* What the kernel has left: sums of many parts, and dw of taps beyond the row. */
+template <typename T>
+gpo_status
+finish_part_sums(gpo_call *call, const part_sums &sums, const lag_view<T> &to)
+{
+    const bool by_last = sums.tickets != nullptr;
+    return add_short_parts(call, to, by_last ? 1 : sums.parts);
+}
+
+/* Sum s of W neighbouring channels: a part, or the result if there is one part. */
+template <int W, typename T, typename V>
+__device__ __forceinline__ void
+put_chunk_sums(const lag_view<T> &to, int64_t parts, int64_t part, int64_t c, int s,
+               const V (&sum)[W])
+{
+    if (parts > 1) {
+        V *const first = to.parts + (part * (to.lags + 1) + s) * to.channels + c;
+        *reinterpret_cast<chunk<V, W> *>(first) = chunk_of_values<V>(sum);
+    }
+    else {
+#pragma unroll
+        for (int i = 0; i < W; i++) {
+            put_short_part(to, 1, 0, c + i, s, sum[i]);
+        }
+    }
+}
+
+/*
+ * A block's sums of the 1 << shift chunks of channels from `first` on: add_up(sum, s, k)
+ * adds those of its threads, for sum s of chunk k.  All threads call it.
+ */
+template <int LAGS, int W, typename T, typename AddUp>
+__device__ __forceinline__ void
+put_block_sums(const lag_view<T> &to, const part_sums &sums, int64_t part,
+               int64_t group, int64_t first, int shift, bool *last, const AddUp &add_up)
+{
+    using V = value_type<T>;
+    const int items = (LAGS + 1) << shift, mask = (1 << shift) - 1;
+    for (int q = threadIdx.x; q < items; q += SHORT_BLOCK) {
+        const int64_t c = first + (q & mask) * W;
+        if (c < to.channels) {
+            V sum[W] = {};
+            add_up(sum, q >> shift, q & mask);
+            put_chunk_sums<W>(to, sums.parts, part, c, q >> shift, sum);
+        }
+    }
+    if (sums.tickets == nullptr ||
+        !is_last_block(sums.tickets + group, static_cast<unsigned>(sums.parts), last)) {
+        return;
+    }
+    const int parts = static_cast<int>(sums.parts);
+    const int64_t stride = (LAGS + 1) * to.channels;
+    for (int q = threadIdx.x; q < items; q += SHORT_BLOCK) {
+        const int64_t c = first + (q & mask) * W;
+        if (c < to.channels) {
+            V sum[W] = {};
+            const V *from = to.parts + (q >> shift) * to.channels + c;
+#pragma unroll 16
+            for (int k = 0; k < parts; k++) {
+                V value[W];
+                values_of_chunk<V>(value, load_chunk<W>(from + k * stride));
+#pragma unroll
+                for (int i = 0; i < W; i++) {
+                    sum[i] += value[i];
+                }
+            }
+            put_chunk_sums<W>(to, 1, 0, c, q >> shift, sum);
+        }
+    }
+}
+
+/* ---- launchers ---- */
+
+template <typename T>
+gpo_status gradients_one_block(gpo_call *call, const conv_view<T> &v,
+                               const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps(gpo_call *call, const conv_view<T> &v,
+                              const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_b(gpo_call *call, const conv_view<T> &v,
+                                const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_channels_last(gpo_call *call, const conv_view<T> &v,
+                                            const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_channels_last_b(gpo_call *call, const conv_view<T> &v,
+                                              const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_channels_last_c(gpo_call *call, const conv_view<T> &v,
+                                              const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_c(gpo_call *call, const conv_view<T> &v,
+                                const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_d(gpo_call *call, const conv_view<T> &v,
+                                const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_channels_last_d(gpo_call *call, const conv_view<T> &v,
+                                              const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_channels_last_e(gpo_call *call, const conv_view<T> &v,
+                                              const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_few_taps_channels_last_f(gpo_call *call, const conv_view<T> &v,
+                                              const lag_view<T> &lags);
+
+#endif

@@ -1,0 +1,195 @@
+"""causal_conv1d_backward in one launch: few_taps, few_taps_channels_last and one_block.
+
+Order: drawn calls, special values, segments, sums of many blocks.  Calls that a kernel of
+few_taps does not take go to short_filters, so the shapes here are those it takes: whole packs
+and whole chunks of channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import ENTRIES, dtype_of
+from cases.causal_conv1d import sample
+
+from gpuopt import _core, causal_conv1d_backward, ref
+
+Array = np.ndarray[Any, Any]
+
+ROWS = ("few_taps", "few_taps_b", "few_taps_c", "few_taps_d")
+COLUMNS = tuple(f"few_taps_channels_last{x}" for x in ("", "_b", "_c", "_d", "_e", "_f"))
+FLOATS = ("float16", "bfloat16", "float32")
+SCHEDULES = ("ascending", "descending", "shuffle", "preempt")
+
+each_variant = pytest.mark.parametrize("variant", [*ROWS, *COLUMNS, "one_block"])
+
+
+def layout_of(variant: str) -> str:
+    return "BTC" if variant in COLUMNS else "BCT"
+
+
+def turned(a: Array, variant: str) -> Array:
+    return np.ascontiguousarray(a.swapaxes(1, 2)) if variant in COLUMNS else a
+
+
+def drawn(rng: Any, shape: tuple[int, ...]) -> Array:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+# ---- drawn calls ----
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@each_variant
+def test_drawn_calls(variant: str, dtype: str) -> None:
+    """Stretches, turns and items of every length, with and without SiLU, a bias and taps."""
+    rng = np.random.default_rng((len(variant), FLOATS.index(dtype)))
+    old = _core._sim_configure(checks=True)
+    try:
+        for turn in range(40):
+            steps = int(rng.choice((8, 16, 24, 40, 64, 72, 256, 264, 520, 1040)))
+            if variant in COLUMNS:
+                steps = int(rng.choice((2, 3, 4, 5, 9, 17, 33, 64, 67, 130, 300, 520)))
+            batches = int(rng.integers(1, 6)) if steps < 300 else int(rng.integers(1, 3))
+            channels = int(rng.choice((1, 2, 3, 5, 9))) if steps < 300 else 3
+            if variant in COLUMNS:
+                channels = int(rng.choice((4, 8, 12, 36, 132) if steps < 300 else (4, 8)))
+            taps = int(rng.integers(2, 5)) if turn % 7 else 6 + steps
+            taps = taps if taps <= 16 or steps <= 16 else 4
+            options: list[tuple[str, Any]] = [("layout", layout_of(variant))]
+            options += [("activation", "silu")] if turn % 2 else []
+            size = (batches, channels, steps, taps)
+            case = sample(True, size, dtype, ("C",), "normal", bool(turn % 3), tuple(options))
+            arrays = [spec.build() for spec in case.arrays]
+            _core._sim_configure(checks=True, schedule=SCHEDULES[turn % 4], seed=turn)
+            got = causal_conv1d_backward(
+                *arrays, **dict(case.options), backend="sim", variant=variant
+            )
+            problem = ENTRIES["causal_conv1d_backward"].expected(case, variant).compare(got)
+            assert problem is None, (turn, case, problem)
+    finally:
+        _core._sim_configure(**old)
+
+
+# ---- special values ----
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+@each_variant
+def test_special_values_reach_what_depends_on_them(variant: str, bad: float) -> None:
+    """In x, w and dy: no product with steps beside the row."""
+    steps = 72
+    how: dict[str, Any] = {"backend": "sim", "variant": variant, "layout": layout_of(variant)}
+    for taps in (2, 3, 4):
+        lag = np.arange(steps)[:, None] - np.arange(steps)  # of step t to step u
+        reach = (lag >= 0) & (lag < taps)
+        w = np.ones((8, taps), np.float32)
+        for where in (0, 1, 2, 3, 5, 31, 32, steps - 3, steps - 2, steps - 1):
+            for bad_x in (False, True):
+                x, dy = (np.ones((3, 8, steps), np.float32) for _ in range(2))
+                (x if bad_x else dy)[1, 2, where] = bad
+                dx, dw = causal_conv1d_backward(
+                    turned(dy, variant), turned(x, variant), w, **how
+                )
+                s = taps - 1 - np.arange(taps)  # g[u + s] meets x[u]
+                meets = where + s < steps if bad_x else where - s >= 0
+                np.testing.assert_array_equal(~np.isfinite(dw[2]), meets)
+                assert np.isfinite(np.delete(dw, 2, 0)).all()
+                hit = np.zeros(steps, bool) if bad_x else reach[where]
+                np.testing.assert_array_equal(~np.isfinite(turned(dx, variant)[1, 2]), hit)
+        x, dy = (np.ones((3, 8, steps), np.float32) for _ in range(2))
+        w[4, 0] = bad  # the oldest lag
+        for silu in (None, "silu"):
+            dx, _ = causal_conv1d_backward(
+                turned(dy, variant), turned(x, variant), w, activation=silu, **how
+            )
+            got = ~np.isfinite(turned(dx, variant)[2, 4])
+            if silu is None:
+                np.testing.assert_array_equal(got, np.arange(steps) < steps - (taps - 1))
+            elif not np.isnan(bad):
+                continue
+            else:
+                assert got.all() == (taps <= steps)
+            assert np.isfinite(np.delete(turned(dx, variant), 4, 1)).all()
+
+
+# ---- segments ----
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("variant", [*ROWS, *COLUMNS])
+def test_segments_are_rows_of_their_own(variant: str, dtype: str) -> None:
+    rng = np.random.default_rng(7)
+    for turn, steps in enumerate((8, 64, 120, 256, 544, 1040)):
+        channels, taps, batches = 8, 2 + turn % 3, 1 + turn % 2
+        x, dy = (drawn(rng, (batches, channels, steps)).astype(dtype_of(dtype)) for _ in "ab")
+        w = drawn(rng, (channels, taps)).astype(dtype_of(dtype))
+        bias = drawn(rng, (channels,)).astype(dtype_of(dtype))
+        ids = np.cumsum(rng.random((batches, steps)) < (0.02, 0.3)[turn % 2], 1).astype(
+            np.int32
+        )
+        for silu in (None, "silu"):
+            how: dict[str, Any] = {"activation": silu, "segments": ids}
+            wide = [a.astype(np.float64) for a in (dy, x, w, bias)]
+            want = ref.causal_conv1d_backward(*wide, **how)
+            got = causal_conv1d_backward(
+                turned(dy, variant),
+                turned(x, variant),
+                w,
+                bias,
+                layout=layout_of(variant),
+                variant=variant,
+                backend="sim",
+                **how,
+            )
+            close = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}[dtype]
+            for a, b in zip((turned(got[0], variant), *got[1:]), want, strict=True):
+                size = float(np.abs(b).max())
+                np.testing.assert_allclose(
+                    a.astype(np.float64), b, rtol=close, atol=close * max(size, 1)
+                )
+
+
+# ---- sums of many blocks ----
+
+
+@pytest.mark.parametrize(
+    ("variant", "shape"),
+    [
+        ("few_taps", (600, 1, 8)),  # parts that a second kernel adds
+        ("few_taps", (70, 3, 256)),
+        ("few_taps_channels_last", (1, 4, 40000)),
+        ("few_taps_channels_last", (70, 132, 64)),
+        ("few_taps_channels_last_b", (70, 132, 64)),
+        ("one_block", (500, 3, 8)),
+    ],
+)
+def test_sums_are_exact_and_the_same_in_any_order(
+    variant: str, shape: tuple[int, int, int]
+) -> None:
+    """Whole numbers: every order of blocks gives the sums that numpy gives."""
+    rng = np.random.default_rng(3)
+    x, dy = (rng.integers(-3, 4, shape).astype(np.float32) for _ in range(2))
+    w = rng.integers(-3, 4, (shape[1], 4)).astype(np.float32)
+    bias = np.zeros(shape[1], np.float32)
+    want = ref.causal_conv1d_backward(dy, x, w, bias)
+    old = _core._sim_configure(checks=False)
+    try:
+        for seed, schedule in enumerate(SCHEDULES):
+            _core._sim_configure(schedule=schedule, seed=seed)
+            got = causal_conv1d_backward(
+                turned(dy, variant),
+                turned(x, variant),
+                w,
+                bias,
+                layout=layout_of(variant),
+                variant=variant,
+                backend="sim",
+            )
+            np.testing.assert_array_equal(turned(got[0], variant), want[0])
+            for a, b in zip(got[1:], want[1:], strict=True):
+                np.testing.assert_array_equal(a, b)
+    finally:
+        _core._sim_configure(**old)
