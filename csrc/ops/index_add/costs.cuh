@@ -29,7 +29,7 @@ time_of_v4(const gpo_call *call, const index_add_plan &plan)
 {
     constexpr double STARTS = 30e6, PASS = 18, BYTE = 0.33;
     constexpr double HOT_ROW = 1000; /* of one destination, by ten skewed indices */
-    constexpr double THREAD = 30; /* of those that wait for a row, a warp 1 ns */
+    constexpr double THREAD = 30;    /* of those that wait for a row, a warp 1 ns */
     int passes = 1;
     while (passes < 4 && (plan.length - 1) >> (8 * passes) > 0) {
         passes++;

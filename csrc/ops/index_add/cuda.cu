@@ -223,8 +223,8 @@ sorted_rows_pay(const gpo_call *call, const index_add_plan &plan, bool one_by_on
 {
     constexpr int64_t IN_TURN = 64;
     const int64_t most = index_add_most(call);
-    return !plan.is_deterministic && gpo_dtypes[plan.dtype].bytes == 2 &&
-           !one_by_one && index_add_is_sorted(call) && most > 0 && most <= IN_TURN &&
+    return !plan.is_deterministic && gpo_dtypes[plan.dtype].bytes == 2 && !one_by_one &&
+           index_add_is_sorted(call) && most > 0 && most <= IN_TURN &&
            takes_one_by_one(call);
 }
 

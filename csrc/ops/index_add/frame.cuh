@@ -59,7 +59,8 @@ index_add_most(const gpo_call *call)
 /* So many of INDEX_ADD_BEHIND_PARTS rows share a destination with one before; 0: or it
    is not known. */
 constexpr unsigned INDEX_ADD_BEHIND_PARTS = 256;
-constexpr int64_t INDEX_ADD_SORTED = 512; /* beside them in call->known.behind: sorted */
+constexpr int64_t INDEX_ADD_SORTED =
+    512; /* beside them in call->known.behind: sorted */
 
 inline int64_t
 index_add_behind(const gpo_call *call)
@@ -222,8 +223,7 @@ index_add_fits_own_rows(const index_add_plan &plan)
 {
     const int64_t columns = plan.outer * plan.inner;
     return plan.count > 0 && plan.count <= MOST_ROWS && plan.length > 0 &&
-           plan.length < INT64_C(1) << 31 && columns > 0 &&
-           columns < INT64_C(1) << 30;
+           plan.length < INT64_C(1) << 31 && columns > 0 && columns < INT64_C(1) << 30;
 }
 
 /* Whether its blocks copy x where out is another array: whole sectors, or hardly any. */

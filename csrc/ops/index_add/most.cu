@@ -160,9 +160,12 @@ index_add_look(gpo_call *call, const index_reader &index)
     uint64_t *answer = nullptr, most = 0;
     gpo_status status = gpo_scratch(call, words * sizeof(unsigned), &memory);
     unsigned *const word = static_cast<unsigned *>(memory);
-    const index_add_counters counters = {
-        static_cast<unsigned long long *>(memory), word + OTHERS, bits, word + 3,
-        distinct ? word + 2 : nullptr, word + OTHERS + slots};
+    const index_add_counters counters = {static_cast<unsigned long long *>(memory),
+                                         word + OTHERS,
+                                         bits,
+                                         word + 3,
+                                         distinct ? word + 2 : nullptr,
+                                         word + OTHERS + slots};
     if (!status) {
         status = gpo_question(call, &answer);
     }

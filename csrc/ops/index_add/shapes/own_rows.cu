@@ -11,13 +11,14 @@
  */
 #include "../frame.cuh"
 
-static constexpr int RANKED_BLOCK = 512, RANKED_ITEMS = 3; /* packs of a thread at once */
+static constexpr int RANKED_BLOCK = 512,
+                     RANKED_ITEMS = 3; /* packs of a thread at once */
 static constexpr int RANKED_SPACE = RANKED_BLOCK * RANKED_ITEMS;
 
 /* How a launch is shared by blocks. */
 struct index_add_ranking {
-    divider groups; /* of destinations, odd: no step of the index is a bad one */
-    divider across; /* packs of a row of one slice */
+    divider groups;  /* of destinations, odd: no step of the index is a bad one */
+    divider across;  /* packs of a row of one slice */
     divider columns; /* packs of a block */
     int packs;       /* of a row, in all slices */
     bool copies;     /* out = x first */
@@ -25,9 +26,9 @@ struct index_add_ranking {
 
 /* What the block keeps of its rows. */
 struct index_add_ranked {
-    unsigned key[MOST_ROWS];   /* destination */
-    uint16_t row[MOST_ROWS];   /* of the source */
-    uint16_t order[MOST_ROWS]; /* sorted: places in key and row */
+    unsigned key[MOST_ROWS];              /* destination */
+    uint16_t row[MOST_ROWS];              /* of the source */
+    uint16_t order[MOST_ROWS];            /* sorted: places in key and row */
     unsigned heads[MOST_ROWS / WARP + 1]; /* bit p: a destination begins at p */
     int count;
 };
@@ -70,7 +71,7 @@ load_pack(const T *p)
 
 template <typename T, int V>
 __global__ void
-__launch_bounds__(RANKED_BLOCK)
+__launch_bounds__(RANKED_BLOCK, 1)
     index_add_own_rows_kernel(index_add_view<T> a, index_add_ranking own)
 {
     using Acc = acc_of<T>;
@@ -171,12 +172,11 @@ __launch_bounds__(RANKED_BLOCK)
             if (p < end && pack < left) {
                 const auto to_pack = place_of_pack<V>(own, tile * columns + pack);
                 const int at = mine.order[p];
-                v[j] = load_pack<T, V>(a.source + to_pack.o * a.by_outer +
-                                       mine.row[at] * a.by_row +
-                                       to_pack.c * a.by_inner);
+                v[j] =
+                    load_pack<T, V>(a.source + to_pack.o * a.by_outer +
+                                    mine.row[at] * a.by_row + to_pack.c * a.by_inner);
                 if ((mine.heads[p / WARP] >> (p % WARP) & 1) != 0) {
-                    to[j] =
-                        (to_pack.o * a.length + mine.key[at]) * a.inner + to_pack.c;
+                    to[j] = (to_pack.o * a.length + mine.key[at]) * a.inner + to_pack.c;
                     old[j] = load_pack<T, V>(a.base + to[j]);
                 }
             }
@@ -213,10 +213,9 @@ __launch_bounds__(RANKED_BLOCK)
             for (int q = here; q < many; q++) { /* behind those in shared memory */
                 const auto to_pack =
                     place_of_pack<V>(own, tile * columns + i - r * columns);
-                const values<T, V> next =
-                    load_pack<T, V>(a.source + to_pack.o * a.by_outer +
-                                    mine.row[mine.order[p + q]] * a.by_row +
-                                    to_pack.c * a.by_inner);
+                const values<T, V> next = load_pack<T, V>(
+                    a.source + to_pack.o * a.by_outer +
+                    mine.row[mine.order[p + q]] * a.by_row + to_pack.c * a.by_inner);
 #pragma unroll
                 for (int e = 0; e < V; e++) {
                     sum[e] += scaled(next.v[e], a.alpha);
@@ -246,8 +245,8 @@ ranking_of(const gpo_call *call, bool copies)
     const int64_t wanted = BLOCKS * gpo_processors(call);
     int64_t tiles = ceil_div(packs, PACKS);
     tiles = tiles < MOST_TILES ? tiles : MOST_TILES;
-    const int64_t columns = ceil_div(packs, tiles) < WIDEST ? ceil_div(packs, tiles)
-                                                            : WIDEST;
+    const int64_t columns =
+        ceil_div(packs, tiles) < WIDEST ? ceil_div(packs, tiles) : WIDEST;
     int64_t groups = wanted / tiles;
     const int64_t most = ceil_div(plan.count, ROWS);
     groups = groups < most ? groups : most;
@@ -280,7 +279,7 @@ index_add_own_rows(gpo_call *call)
         const index_add_view<T> view = view_of<T>(call, frame);
         if constexpr (sizeof(T) == 2) {
             status = index_add_is_paired(view) ? launch_ranked<T, 2>(call, view)
-                                     : launch_ranked<T, 1>(call, view);
+                                               : launch_ranked<T, 1>(call, view);
         }
         else {
             status = launch_ranked<T, 1>(call, view);

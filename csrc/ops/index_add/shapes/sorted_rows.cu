@@ -7,6 +7,7 @@
  * Cost:  reads the source and, for each pack of a row, two entries of the index; one
  *        atomic for each pack of a destination.
  */
+#include "../../../device/words.cuh"
 #include "../frame.cuh"
 
 static constexpr int SORTED_AT_ONCE = 4; /* rows of a destination in flight */
@@ -20,7 +21,7 @@ add_rounded_once(T *base, int64_t at, int64_t n, const acc_of<T> (&sum)[V])
         using Word = std::conditional_t<V == 2, unsigned, unsigned short>;
         static_assert(V <= 2, "a word of compare-and-swap");
         Word *const word = reinterpret_cast<Word *>(base + at);
-        Word seen = *word, before;
+        Word seen = load_word(word), before;
         do {
             before = seen;
             values<T, V> v;
@@ -81,8 +82,8 @@ __launch_bounds__(BLOCK)
 #pragma unroll
         for (int j = 0; j < SORTED_AT_ONCE; j++) {
             if (more == j && is_next[j]) {
-                v[j] = *reinterpret_cast<const values<T, V> *>(from +
-                                                               (r + j) * a.by_row);
+                v[j] =
+                    *reinterpret_cast<const values<T, V> *>(from + (r + j) * a.by_row);
                 more++;
             }
         }
