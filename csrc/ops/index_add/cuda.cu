@@ -191,44 +191,6 @@ waits(const gpo_call *call, const index_add_plan &plan)
 }
 
 /*
- * Whether own_rows takes less time than what else there is, for known rows.  In place it
- * reads and writes what has rows, where own_places reads all of out; rows that may be
- * added one by one need no more than their atomics.  Else it saves the launch of a copy.
- * Estimated.
- */
-static bool
-own_rows_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
-              bool one_by_one)
-{
-    constexpr int64_t IN_TURN = 128, ELEMENTS = INT64_C(1) << 22;
-    const int64_t most = index_add_most(call);
-    if (plan.is_deterministic || variants[OWN_ROWS].run[dtype] == nullptr ||
-        !index_add_fits_own_rows(plan) || waits(call, plan) || most == 0 ||
-        most > IN_TURN || plan.outer * plan.count * plan.inner > ELEMENTS) {
-        return false;
-    }
-    if (is_in_place(plan)) {
-        return !one_by_one && !index_add_is_for_pairs(plan, false);
-    }
-    return index_add_ranks_copy(plan) ||
-           (!one_by_one && !index_add_fits_own_places(plan));
-}
-
-/*
- * Whether sorted_rows does: 16-bit floats whose sums would have to be made apart.  A
- * thread adds all rows of a destination.
- */
-static bool
-sorted_rows_pay(const gpo_call *call, const index_add_plan &plan, bool one_by_one)
-{
-    constexpr int64_t IN_TURN = 64;
-    const int64_t most = index_add_most(call);
-    return !plan.is_deterministic && gpo_dtypes[plan.dtype].bytes == 2 && !one_by_one &&
-           index_add_is_sorted(call) && most > 0 && most <= IN_TURN &&
-           takes_one_by_one(call);
-}
-
-/*
  * Whether own_places takes less time than what else there is: each block reads the whole
  * index at some 100 bytes a nanosecond, and shared memory adds rows of one place one by
  * one.  It saves the launch that copies x, or those of sums that are rounded once.
@@ -267,6 +229,44 @@ own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
     const int64_t read = turns * (plan.count * of_row + mine * bytes);
     return mine <= MINE && turns <= (one_by_one ? 2 : 4) &&
            read <= (one_by_one ? FOR_COPY : FOR_SUMS);
+}
+
+/*
+ * Whether own_rows takes less time than what else there is, for known rows.  In place it
+ * reads and writes what has rows, where own_places reads all of out; rows that may be
+ * added one by one need no more than their atomics.  Else it saves the launch of a copy.
+ * Estimated.
+ */
+static bool
+own_rows_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
+              bool one_by_one)
+{
+    constexpr int64_t IN_TURN = 128, ELEMENTS = INT64_C(1) << 22;
+    const int64_t most = index_add_most(call);
+    if (plan.is_deterministic || variants[OWN_ROWS].run[dtype] == nullptr ||
+        !index_add_fits_own_rows(plan) || waits(call, plan) || most == 0 ||
+        most > IN_TURN || plan.outer * plan.count * plan.inner > ELEMENTS) {
+        return false;
+    }
+    if (is_in_place(plan)) {
+        return !one_by_one && !index_add_is_for_pairs(plan, false);
+    }
+    return index_add_ranks_copy(plan) ||
+           (!one_by_one && !own_places_pays(call, plan, dtype, one_by_one));
+}
+
+/*
+ * Whether sorted_rows does: 16-bit floats whose sums would have to be made apart.  A
+ * thread adds all rows of a destination.
+ */
+static bool
+sorted_rows_pay(const gpo_call *call, const index_add_plan &plan, bool one_by_one)
+{
+    constexpr int64_t IN_TURN = 64;
+    const int64_t most = index_add_most(call);
+    return !plan.is_deterministic && gpo_dtypes[plan.dtype].bytes == 2 && !one_by_one &&
+           index_add_is_sorted(call) && most > 0 && most <= IN_TURN &&
+           takes_one_by_one(call);
 }
 
 /*

@@ -69,7 +69,7 @@ index_add_behind(const gpo_call *call)
     return known ? call->known.behind % INDEX_ADD_SORTED : 0;
 }
 
-/* Whether no entry is known to be less than the one before. */
+/* Whether the index is known to be sorted, and equal entries alone are one destination. */
 inline bool
 index_add_is_sorted(const gpo_call *call)
 {

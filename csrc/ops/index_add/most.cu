@@ -26,7 +26,8 @@ struct index_add_counters {
     unsigned long long *behind; /* rows with a destination of a row before, in a warp */
     unsigned *slots;            /* rows of a group of destinations, 1 << bits of them */
     int bits;
-    unsigned *descends; /* not 0: an entry is less than the one before */
+    unsigned *descends; /* not 0: an entry is less than the one before, or counts from
+                           the end, so that two entries may be one destination */
     unsigned
         *second;   /* not 0: a destination has a second row; or NULL: not looked at */
     unsigned *met; /* a bit for each destination */
@@ -58,12 +59,13 @@ __launch_bounds__(BLOCK)
     for (int64_t begin = static_cast<int64_t>(blockIdx.x) * BLOCK; begin < count;
          begin += step) { /* whole warps: a match needs every lane */
         const int64_t s = begin + threadIdx.x;
-        const int64_t k = s < count ? destination_of(index, entry_of(index, s), s) : -1;
+        const int64_t entry = s < count ? entry_of(index, s) : 0;
+        const int64_t k = s < count ? destination_of(index, entry, s) : -1;
         int64_t before = __shfl_up_sync(ALL_LANES, k, 1);
         if (lane == 0 && s > 0 && s < count) {
             before = destination_of(index, entry_of(index, s - 1), s - 1);
         }
-        descends = descends || (s > 0 && s < count && k < before);
+        descends = descends || (s < count && ((s > 0 && k < before) || k != entry));
         const unsigned same =
             __match_any_sync(ALL_LANES, static_cast<unsigned long long>(k));
         const bool leads = (same & ((1u << lane) - 1)) == 0;

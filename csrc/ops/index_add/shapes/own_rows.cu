@@ -124,7 +124,7 @@ __launch_bounds__(RANKED_BLOCK, 1)
     }
     if (own.copies) {
         const int n = (length - group + groups - 1) / groups * columns;
-#pragma unroll 4
+#pragma unroll 2
         for (int i = tid; i < n; i += RANKED_BLOCK) {
             const int j = own.columns.narrow(i), pack = i - j * columns;
             if (pack < left) {
@@ -189,43 +189,46 @@ __launch_bounds__(RANKED_BLOCK, 1)
             }
         }
         __syncthreads();
-#pragma unroll
-        for (int j = 0; j < RANKED_ITEMS; j++) {
-            if (to[j] < 0) {
-                continue;
-            }
-            const int i = j * RANKED_BLOCK + tid, r = own.columns.narrow(i);
-            const int p = begin + r, many = rows_from(mine, p, n);
-            const int here = p + many < end ? many : end - p;
-            Acc sum[V];
-#pragma unroll
-            for (int e = 0; e < V; e++) {
-                sum[e] = value[i * V + e];
-            }
-#pragma unroll 4
-            for (int q = 1; q < here; q++) {
-#pragma unroll
-                for (int e = 0; e < V; e++) {
-                    sum[e] += value[(i + q * columns) * V + e];
-                }
-            }
 #pragma unroll 1
-            for (int q = here; q < many; q++) { /* behind those in shared memory */
-                const auto to_pack =
-                    place_of_pack<V>(own, tile * columns + i - r * columns);
-                const values<T, V> next = load_pack<T, V>(
-                    a.source + to_pack.o * a.by_outer +
-                    mine.row[mine.order[p + q]] * a.by_row + to_pack.c * a.by_inner);
+        for (int j = 0; j < RANKED_ITEMS; j++) { /* of the first; the others move up */
+            if (to[0] >= 0) {
+                const int i = j * RANKED_BLOCK + tid, r = own.columns.narrow(i);
+                const int p = begin + r, many = rows_from(mine, p, n);
+                const int here = p + many < end ? many : end - p;
+                Acc sum[V];
 #pragma unroll
                 for (int e = 0; e < V; e++) {
-                    sum[e] += scaled(next.v[e], a.alpha);
+                    sum[e] = value[i * V + e];
                 }
+#pragma unroll 4
+                for (int q = 1; q < here; q++) {
+#pragma unroll
+                    for (int e = 0; e < V; e++) {
+                        sum[e] += value[(i + q * columns) * V + e];
+                    }
+                }
+                const auto at = place_of_pack<V>(own, tile * columns + i - r * columns);
+                const T *const from = a.source + at.o * a.by_outer + at.c * a.by_inner;
+#pragma unroll 1
+                for (int q = here; q < many; q++) { /* behind those in shared memory */
+                    const auto next =
+                        load_pack<T, V>(from + mine.row[mine.order[p + q]] * a.by_row);
+#pragma unroll
+                    for (int e = 0; e < V; e++) {
+                        sum[e] += scaled(next.v[e], a.alpha);
+                    }
+                }
+#pragma unroll
+                for (int e = 0; e < V; e++) {
+                    old[0].v[e] = sum_stored(old[0].v[e], sum[e]);
+                }
+                *reinterpret_cast<values<T, V> *>(a.out + to[0]) = old[0];
             }
 #pragma unroll
-            for (int e = 0; e < V; e++) {
-                old[j].v[e] = sum_stored(old[j].v[e], sum[e]);
+            for (int m = 1; m < RANKED_ITEMS; m++) {
+                to[m - 1] = to[m];
+                old[m - 1] = old[m];
             }
-            *reinterpret_cast<values<T, V> *>(a.out + to[j]) = old[j];
         }
         __syncthreads();
     }
