@@ -46,10 +46,10 @@ def test_a_tensor_found_right_is_known_until_it_changes(place: tuple[str, str]) 
     for _ in range(3):
         got = gpuopt.index_add(x, index, source, backend=backend)
         torch.testing.assert_close(got, right(x, index, source), rtol=0, atol=0)
-        assert variant(backend, x, index, source) in ("one_by_one", "own_rows")
+        assert variant(backend, x, index, source) in ("one_by_one", "own_places")
         chosen = gpuopt.plan("index_add", x, index, source, backend=backend, out=x)
         assert chosen["variant"] == "one_by_one"
-    assert variant(backend, x, index, source) == "own_rows"
+    assert variant(backend, x, index, source) == "own_places"
     index.add_(0)  # torch counts a write, whatever it writes
     assert variant(backend, x, index, source) == "one_launch"
 

@@ -199,9 +199,10 @@ static bool
 own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
                 bool one_by_one)
 {
-    /* 608 float64 5.5 us, one_by_one 8.3; 1,024 float32 8.4 and 7.8; 16,384 bfloat16 12.1,
-       v5 14.8; 20,000 13.4 and 11.7 */
-    constexpr int64_t IN_TURN = 64, MINE = 4096, FOR_COPY = 10 << 10,
+    /* 608 float64 5.5 us, one_by_one 8.3; 1,024 float32 8.4 and 7.8; 569 into 31 8.2 and
+       7.1; 32 into 1,048,576, two turns, 13.2, 22,298 into 1,000,000 8.8; 16,384 bfloat16
+       12.1, v5 14.8; 20,000 13.4 and 11.7 */
+    constexpr int64_t IN_TURN = 128, FEW_IN_TURN = 16, MINE = 4096, FOR_COPY = 10 << 10,
                       FOR_SUMS = 170 << 10;
     const int64_t most = index_add_most(call), warps = ceil_div(plan.count, WARP);
     const bool joins = plan.inner == 1 && index_add_joins_lanes(call);
@@ -211,7 +212,7 @@ own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
     }
     if (plan.is_deterministic || variants[OWN_PLACES].run[dtype] == nullptr ||
         !index_add_fits_own_places(plan) || most == 0 ||
-        in_turn > (one_by_one ? IN_TURN : 2 * IN_TURN) ||
+        in_turn > (one_by_one ? FEW_IN_TURN : IN_TURN) ||
         (one_by_one && is_in_place(plan))) {
         return false;
     }
@@ -227,7 +228,8 @@ own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
     const int64_t mine = plan.count * plan.inner / blocks; /* of the source */
     const int64_t of_row = (plan.is_wide ? 8 : 4) + (plan.inner == 1 ? bytes : 0);
     const int64_t read = turns * (plan.count * of_row + mine * bytes);
-    return mine <= MINE && turns <= (one_by_one ? 2 : 4) &&
+    const bool has_others = one_by_one || index_add_fits_own_rows(plan);
+    return mine <= MINE && turns <= (has_others ? 1 : 4) &&
            read <= (one_by_one ? FOR_COPY : FOR_SUMS);
 }
 
@@ -251,8 +253,10 @@ own_rows_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
     if (is_in_place(plan)) {
         return !one_by_one && !index_add_is_for_pairs(plan, false);
     }
-    return index_add_ranks_copy(plan) ||
-           (!one_by_one && !own_places_pays(call, plan, dtype, one_by_one));
+    if (plan.inner == 1 && own_places_pays(call, plan, dtype, one_by_one)) {
+        return false; /* 3,839 bfloat16 into 3,000 6.6 us */
+    }
+    return index_add_ranks_copy(plan) || !one_by_one;
 }
 
 /*
@@ -262,7 +266,7 @@ own_rows_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
 static bool
 sorted_rows_pay(const gpo_call *call, const index_add_plan &plan, bool one_by_one)
 {
-    constexpr int64_t IN_TURN = 64;
+    constexpr int64_t IN_TURN = 32;
     const int64_t most = index_add_most(call);
     return !plan.is_deterministic && gpo_dtypes[plan.dtype].bytes == 2 && !one_by_one &&
            index_add_is_sorted(call) && most > 0 && most <= IN_TURN &&
