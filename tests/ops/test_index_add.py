@@ -578,6 +578,7 @@ def test_shape_kernels(
         "joined_sums": width <= 16,
         "one_by_one": True,
         "own_rows": count <= 4096,
+        "own_rows_b": count <= 4096,
         "sorted_rows": True,
     }[variant]
     if backend == "sim":
@@ -1130,7 +1131,7 @@ def test_profile_of_the_ladder() -> None:
 @pytest.mark.parametrize("rung", [*RUNGS, *(n for b, n in variants(shapes=True) if b == "sim")])
 def test_every_step_of_a_call_fails_in_turn(rung: str, configure: Callable[..., Any]) -> None:
     width = 1 if rung == "one_element" else 8
-    n = 4000 if rung in ("one_launch", "own_places", "own_rows") else 4400
+    n = 4000 if rung in ("one_launch", "own_places", "own_rows", "own_rows_b") else 4400
     x = np.zeros((5000 if rung == "few_rows" else 9, width), np.float32)
     index, source = np.arange(n) % 9, np.ones((n, width), np.float32)
     before = None

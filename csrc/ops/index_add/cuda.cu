@@ -178,6 +178,9 @@ static const gpo_variant variants[] = {
                                   "the first row of a destination adds those behind it",
                                   SHAPE(index_add_sorted_rows), "no"),
               "one slice of less than 2^31 elements", takes_one_by_one),
+    gpo_shape(gpo_row<all_floats>("own_rows_b", "own_rows with fewer blocks",
+                                  SHAPE(index_add_own_rows_b)),
+              "at most 4,096 rows of less than 2^30 elements", takes_own_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 

@@ -174,6 +174,9 @@ template <typename T>
 gpo_status index_add_own_rows(gpo_call *call);
 
 template <typename T>
+gpo_status index_add_own_rows_b(gpo_call *call);
+
+template <typename T>
 gpo_status index_add_sorted_rows(gpo_call *call);
 
 template <typename T>

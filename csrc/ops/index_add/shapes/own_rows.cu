@@ -235,14 +235,14 @@ __launch_bounds__(RANKED_BLOCK, 1)
 }
 
 /*
- * Some 32 rows for a block at least, as it ranks them by comparison; columns are shared
+ * Some ROWS rows for a block at least, as it ranks them by comparison; columns are shared
  * where that leaves it 32 packs, which are whole sectors.
  */
-template <int V>
+template <int V, int ROWS>
 static index_add_ranking
 ranking_of(const gpo_call *call, bool copies)
 {
-    constexpr int64_t BLOCKS = 2, ROWS = 16, PACKS = 32, MOST_TILES = 8, WIDEST = 512;
+    constexpr int64_t BLOCKS = 2, PACKS = 32, MOST_TILES = 8, WIDEST = 512;
     const index_add_plan &plan = *index_add_plan_of(call);
     const int64_t across = plan.inner / V, packs = plan.outer * across;
     const int64_t wanted = BLOCKS * gpo_processors(call);
@@ -259,20 +259,20 @@ ranking_of(const gpo_call *call, bool copies)
             static_cast<int>(packs), copies};
 }
 
-template <typename T, int V>
+template <typename T, int V, int ROWS>
 static gpo_status
 launch_ranked(gpo_call *call, const index_add_view<T> &a)
 {
-    const index_add_ranking own = ranking_of<V>(call, a.base != a.out);
+    const index_add_ranking own = ranking_of<V, ROWS>(call, a.base != a.out);
     const int64_t tiles = ceil_div(own.packs, own.columns.by);
     const dim3 grid(static_cast<unsigned>(own.groups.by * tiles));
     return GPO_LAUNCH(call, grid, RANKED_BLOCK, 0, (index_add_own_rows_kernel<T, V>), a,
                       own);
 }
 
-template <typename T>
-gpo_status
-index_add_own_rows(gpo_call *call)
+template <typename T, int ROWS>
+static gpo_status
+run_ranked(gpo_call *call)
 {
     const index_add_plan &plan = *index_add_plan_of(call);
     index_add_frame frame;
@@ -281,17 +281,36 @@ index_add_own_rows(gpo_call *call)
     if (!status && !frame.nothing) {
         const index_add_view<T> view = view_of<T>(call, frame);
         if constexpr (sizeof(T) == 2) {
-            status = index_add_is_paired(view) ? launch_ranked<T, 2>(call, view)
-                                               : launch_ranked<T, 1>(call, view);
+            status = index_add_is_paired(view) ? launch_ranked<T, 2, ROWS>(call, view)
+                                               : launch_ranked<T, 1, ROWS>(call, view);
         }
         else {
-            status = launch_ranked<T, 1>(call, view);
+            status = launch_ranked<T, 1, ROWS>(call, view);
         }
     }
     return status ? status : index_add_end(call, frame);
+}
+
+template <typename T>
+gpo_status
+index_add_own_rows(gpo_call *call)
+{
+    return run_ranked<T, 16>(call);
+}
+
+/* The same with fewer blocks, to be timed beside it. */
+template <typename T>
+gpo_status
+index_add_own_rows_b(gpo_call *call)
+{
+    return run_ranked<T, 64>(call);
 }
 
 template gpo_status index_add_own_rows<f16>(gpo_call *call);
 template gpo_status index_add_own_rows<bf16>(gpo_call *call);
 template gpo_status index_add_own_rows<float>(gpo_call *call);
 template gpo_status index_add_own_rows<double>(gpo_call *call);
+template gpo_status index_add_own_rows_b<f16>(gpo_call *call);
+template gpo_status index_add_own_rows_b<bf16>(gpo_call *call);
+template gpo_status index_add_own_rows_b<float>(gpo_call *call);
+template gpo_status index_add_own_rows_b<double>(gpo_call *call);
