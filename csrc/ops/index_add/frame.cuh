@@ -176,6 +176,10 @@ gpo_status index_add_own_rows(gpo_call *call);
 template <typename T>
 gpo_status index_add_own_rows_b(gpo_call *call);
 
+/* own_rows with blocks of `rows` rows or more, if they are evenly shared. */
+template <typename T>
+gpo_status index_add_ranked_rows(gpo_call *call, int64_t rows);
+
 template <typename T>
 gpo_status index_add_sorted_rows(gpo_call *call);
 

@@ -235,12 +235,12 @@ __launch_bounds__(RANKED_BLOCK, 1)
 }
 
 /*
- * Some ROWS rows for a block at least, as it ranks them by comparison; columns are shared
+ * Some `rows` rows for a block at least, as it ranks them by comparison; columns are shared
  * where that leaves it 32 packs, which are whole sectors.
  */
-template <int V, int ROWS>
+template <int V>
 static index_add_ranking
-ranking_of(const gpo_call *call, bool copies)
+ranking_of(const gpo_call *call, bool copies, int64_t rows)
 {
     constexpr int64_t BLOCKS = 2, PACKS = 32, MOST_TILES = 8, WIDEST = 512;
     const index_add_plan &plan = *index_add_plan_of(call);
@@ -251,7 +251,7 @@ ranking_of(const gpo_call *call, bool copies)
     const int64_t columns =
         ceil_div(packs, tiles) < WIDEST ? ceil_div(packs, tiles) : WIDEST;
     int64_t groups = wanted / tiles;
-    const int64_t most = ceil_div(plan.count, ROWS);
+    const int64_t most = ceil_div(plan.count, rows);
     groups = groups < most ? groups : most;
     groups = groups < plan.length ? groups : plan.length;
     groups = groups < 1 ? 1 : groups - (groups + 1) % 2;
@@ -259,20 +259,20 @@ ranking_of(const gpo_call *call, bool copies)
             static_cast<int>(packs), copies};
 }
 
-template <typename T, int V, int ROWS>
+template <typename T, int V>
 static gpo_status
-launch_ranked(gpo_call *call, const index_add_view<T> &a)
+launch_ranked(gpo_call *call, const index_add_view<T> &a, int64_t rows)
 {
-    const index_add_ranking own = ranking_of<V, ROWS>(call, a.base != a.out);
+    const index_add_ranking own = ranking_of<V>(call, a.base != a.out, rows);
     const int64_t tiles = ceil_div(own.packs, own.columns.by);
     const dim3 grid(static_cast<unsigned>(own.groups.by * tiles));
     return GPO_LAUNCH(call, grid, RANKED_BLOCK, 0, (index_add_own_rows_kernel<T, V>), a,
                       own);
 }
 
-template <typename T, int ROWS>
-static gpo_status
-run_ranked(gpo_call *call)
+template <typename T>
+gpo_status
+index_add_ranked_rows(gpo_call *call, int64_t rows)
 {
     const index_add_plan &plan = *index_add_plan_of(call);
     index_add_frame frame;
@@ -281,11 +281,11 @@ run_ranked(gpo_call *call)
     if (!status && !frame.nothing) {
         const index_add_view<T> view = view_of<T>(call, frame);
         if constexpr (sizeof(T) == 2) {
-            status = index_add_is_paired(view) ? launch_ranked<T, 2, ROWS>(call, view)
-                                               : launch_ranked<T, 1, ROWS>(call, view);
+            status = index_add_is_paired(view) ? launch_ranked<T, 2>(call, view, rows)
+                                               : launch_ranked<T, 1>(call, view, rows);
         }
         else {
-            status = launch_ranked<T, 1, ROWS>(call, view);
+            status = launch_ranked<T, 1>(call, view, rows);
         }
     }
     return status ? status : index_add_end(call, frame);
@@ -295,22 +295,14 @@ template <typename T>
 gpo_status
 index_add_own_rows(gpo_call *call)
 {
-    return run_ranked<T, 16>(call);
+    return index_add_ranked_rows<T>(call, 16);
 }
 
-/* The same with fewer blocks, to be timed beside it. */
-template <typename T>
-gpo_status
-index_add_own_rows_b(gpo_call *call)
-{
-    return run_ranked<T, 64>(call);
-}
-
+template gpo_status index_add_ranked_rows<f16>(gpo_call *call, int64_t rows);
+template gpo_status index_add_ranked_rows<bf16>(gpo_call *call, int64_t rows);
+template gpo_status index_add_ranked_rows<float>(gpo_call *call, int64_t rows);
+template gpo_status index_add_ranked_rows<double>(gpo_call *call, int64_t rows);
 template gpo_status index_add_own_rows<f16>(gpo_call *call);
 template gpo_status index_add_own_rows<bf16>(gpo_call *call);
 template gpo_status index_add_own_rows<float>(gpo_call *call);
 template gpo_status index_add_own_rows<double>(gpo_call *call);
-template gpo_status index_add_own_rows_b<f16>(gpo_call *call);
-template gpo_status index_add_own_rows_b<bf16>(gpo_call *call);
-template gpo_status index_add_own_rows_b<float>(gpo_call *call);
-template gpo_status index_add_own_rows_b<double>(gpo_call *call);
