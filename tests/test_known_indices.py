@@ -159,6 +159,8 @@ HALVES = (torch.float16, torch.bfloat16)
 ROUNDED_ONCE = (
     "one_launch",
     "own_places",
+    "own_rows",
+    "sorted_rows",
     "one_element",
     "v4",
     "v5",
@@ -173,7 +175,7 @@ ROUNDED_ONCE = (
     [
         (27, 9000, 1, "one_launch", "one_launch", "one_by_one"),
         (300, 9000, 1, "one_launch", "own_places", "one_by_one"),
-        (300, 400, 40, "one_launch", "own_places", "one_by_one"),
+        (300, 400, 40, "one_launch", "own_rows", "one_by_one"),
         (5000, 5001, 1, "v5", "one_by_one", "one_by_one"),
         (9000, 9000, 1, "v5", "one_by_one", "one_by_one"),
         (9000, 9001, 16, "v5", "v1", "v1"),
@@ -255,7 +257,8 @@ def test_halves_of_few_rows_each_are_summed_in_float32(
         step = 2.0 ** (-9 if dtype == torch.bfloat16 else -12)
         bound = exact.abs() * step * 2 + total * 2.0**-19 + 2.0**-24
         assert bool(((got.double() - exact).abs() <= bound).all())
-    assert variant(backend, x, index, source) in ("joined_sums", "v4", "v5")
+    few = ("sorted_rows",) if kind == "sorted" else ("joined_sums", "v4", "v5")
+    assert variant(backend, x, index, source) in few
     if width == 1:
         assert variant(backend, x, index, source) == "joined_sums"
 
@@ -288,6 +291,69 @@ def test_a_second_row_that_torch_does_not_see_is_added(place: tuple[str, str]) -
     got = gpuopt.index_add(x, index, source, backend=backend)
     assert 2000 <= got[7].item() <= 40_000
     assert got.count_nonzero() == 1
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    ("rows", "length", "width", "kind", "fresh", "placed"),
+    [
+        (40, 9000, 32, "uniform", "own_rows", "one_launch"),
+        (1000, 700, 169, "uniform", "own_rows", "own_rows"),
+        (1000, 90_000, 30, "uniform", "own_rows", "own_rows"),  # x is copied before
+        (3000, 5000, 1, "uniform", "own_places", "own_rows"),
+        (1500, 40_000, 2, "sorted", "own_rows", "own_rows"),
+        (9000, 4000, 1, "sorted", "sorted_rows", "sorted_rows"),
+        (6000, 3000, 34, "sorted", "sorted_rows", "sorted_rows"),
+        (6000, 3000, 34, "from the end", "joined_sums", "joined_sums"),
+        (9000, 50, 1, "sorted", "few_destinations", "few_destinations"),
+    ],
+)
+def test_known_rows_that_are_summed_in_registers(
+    place: tuple[str, str],
+    dtype: torch.dtype,
+    rows: int,
+    length: int,
+    width: int,
+    kind: str,
+    fresh: str,
+    placed: str,
+) -> None:
+    device, backend = place
+    generator = torch.Generator().manual_seed(rows)
+    index = torch.randint(length, (rows,), generator=generator)
+    if kind != "uniform":
+        index = index.sort().values
+    index[1] = index[0]
+    if kind == "from the end":
+        index[3] -= length
+    index = index.to(device)
+    x = torch.randn(length, width, generator=generator).to(device, dtype)
+    source = torch.randn(rows, width, generator=generator).to(device, dtype)
+    exact = right(x.double(), index, source.double())
+    total = right(x.double().abs(), index, source.double().abs())
+    step = 2.0 ** (-9 if dtype == torch.bfloat16 else -12)
+    for turn in range(4):
+        into = x.clone() if turn % 2 else None
+        got = gpuopt.index_add(x if into is None else into, index, source, out=into,
+                               backend=backend)  # fmt: skip
+        bound = exact.abs() * step * 2 + total * 2.0**-19 + 2.0**-24
+        assert bool(((got.double() - exact).abs() <= bound).all())
+    seen = gpuopt.plan("index_add", x, index, source, backend=backend)["variant"]
+    into = gpuopt.plan("index_add", x, index, source, backend=backend, out=x)["variant"]
+    assert (seen, into) == (fresh, placed)
+
+
+def test_sums_are_right_if_a_sorted_index_changes_unseen(place: tuple[str, str]) -> None:
+    device, backend = place
+    index = torch.arange(9000, device=device) // 3
+    x = torch.zeros(3000, dtype=torch.float16, device=device)
+    source = torch.ones(9000, dtype=torch.float16, device=device)
+    for _ in range(2):
+        gpuopt.index_add(x, index, source, backend=backend)
+    assert variant(backend, x, index, source) == "sorted_rows"
+    index.data[:] = torch.arange(9000, device=device) % 3000
+    got = gpuopt.index_add(x, index, source, backend=backend)
+    assert bool((got == 3).all())
 
 
 def test_a_count_of_rows_is_not_that_of_clipped_ones(place: tuple[str, str]) -> None:

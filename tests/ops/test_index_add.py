@@ -577,6 +577,9 @@ def test_shape_kernels(
         "own_places": count <= 4096 or width == 1,
         "joined_sums": width <= 16,
         "one_by_one": True,
+        "own_rows": count <= 4096,
+        "own_rows_b": count <= 4096,
+        "sorted_rows": True,
     }[variant]
     if backend == "sim":
         configure(checks=True, schedule="shuffle")
@@ -640,6 +643,87 @@ def test_own_places(
     np.testing.assert_array_equal(y, x)
     assert index_add(y, index, source, out=y, **options) is y
     np.testing.assert_array_equal(y.astype(np.complex128), want)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "count"),
+    [
+        ((4097,), 0, 4000),
+        ((40,), 0, 4096),  # blocks copy x; each has many rows of one destination
+        ((1,), 0, 2049),  # one block ranks all rows
+        ((3, 5000), 1, 700),
+        ((5, 300, 3), 1, 4096),
+        ((30, 600), 0, 500),  # copied by blocks
+        ((3000, 34), 0, 1000),  # pairs of 16-bit floats
+        ((2, 40, 1030), 1, 60),
+        ((4, 5001), 0, 9),  # columns of more than eight blocks
+        ((9000, 7), 0, 3),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("variant", ["own_rows", "sorted_rows"])
+def test_rows_summed_in_registers(
+    shape: tuple[int, ...], axis: int, count: int, dtype: str, variant: str,
+    configure: Callable[..., Any],
+) -> None:  # fmt: skip
+    configure(checks=True, schedule="preempt" if dtype == "float16" else "shuffle")
+    rng = np.random.default_rng(count)
+    length = shape[axis]
+    index = rng.integers(-length, length, count).astype(np.int32 if axis else np.int64)
+    index[: count // 3] = index[0]
+    x = rng.integers(-3, 4, shape).astype(dtype_of(dtype))
+    source = rng.integers(-1, 2, (*shape[:axis], count, *shape[axis + 1 :]))
+    options: dict[str, Any] = {"axis": axis, "alpha": 2, "backend": "sim",
+                               "variant": variant}  # fmt: skip
+    if variant == "sorted_rows" and math.prod(shape[:axis]) > 1:
+        with pytest.raises(gpuopt.VariantError, match="one slice"):
+            index_add(x, index, source.astype(dtype_of(dtype)), **options)
+        return
+    for order in (index, np.sort(index % length).astype(index.dtype)):
+        want = np.array(x, np.complex128)
+        np.add.at(want, (*(slice(None),) * axis, order), source * 2)
+        values = source.astype(dtype_of(dtype))
+        for given in (x, np.asfortranarray(x)):
+            got = index_add(given, order, values, **options)
+            np.testing.assert_array_equal(got.astype(np.complex128), want)
+        got = index_add(x, order, np.asfortranarray(values), **options)
+        np.testing.assert_array_equal(got.astype(np.complex128), want)
+        bad = np.append(order[1:], length).astype(order.dtype)
+        y = x.copy()
+        with pytest.raises(IndexError, match=f"position {count - 1}"):
+            index_add(y, bad, values, out=y, **options)
+        np.testing.assert_array_equal(y, x)
+        assert index_add(y, order, values, out=y, **options) is y
+        np.testing.assert_array_equal(y.astype(np.complex128), want)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("width", [1, 3, 4, 8])
+@pytest.mark.parametrize("variant", ["own_rows", "sorted_rows"])
+def test_sums_in_registers_are_rounded_once(variant: str, dtype: str, width: int) -> None:
+    kind = dtype_of(dtype)
+    rng = np.random.default_rng(width)
+    x = np.ones((50, width), kind)
+    source = small_after_large(rng, kind, (900, width))
+    index = np.sort(rng.integers(0, 50, 900))
+    got = index_add(x, index, source, backend="sim", variant=variant)
+    exact, total = exact_sums(x, index, source)
+    met = np.bincount(index, minlength=50)[:, None] + 1.0
+    bound = (met + 4) * 2.0**-24 * total + unit(kind) * np.abs(exact)
+    assert np.all(np.abs(got.astype(np.float64) - exact) <= bound)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_own_rows_has_one_order_of_additions(dtype: str, configure: Callable[..., Any]) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(40, 6)).astype(dtype)
+    index, source = rng.integers(0, 40, 2000), rng.normal(size=(2000, 6)).astype(dtype)
+    results = []
+    for schedule in ("ascending", "descending", "shuffle", "preempt"):
+        configure(checks=True, schedule=schedule)
+        got = index_add(x, index, source, deterministic=True, backend="sim", variant="own_rows")
+        results.append(got)
+    assert all(np.array_equal(got, results[0]) for got in results)
 
 
 @pytest.mark.parametrize("count", [1000, 3000])
@@ -1047,7 +1131,7 @@ def test_profile_of_the_ladder() -> None:
 @pytest.mark.parametrize("rung", [*RUNGS, *(n for b, n in variants(shapes=True) if b == "sim")])
 def test_every_step_of_a_call_fails_in_turn(rung: str, configure: Callable[..., Any]) -> None:
     width = 1 if rung == "one_element" else 8
-    n = 4000 if rung in ("one_launch", "own_places") else 4400
+    n = 4000 if rung in ("one_launch", "own_places", "own_rows", "own_rows_b") else 4400
     x = np.zeros((5000 if rung == "few_rows" else 9, width), np.float32)
     index, source = np.arange(n) % 9, np.ones((n, width), np.float32)
     before = None

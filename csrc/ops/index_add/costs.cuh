@@ -25,10 +25,11 @@ constexpr double COPY = 0.6, SECTOR = 16; /* a byte of x, 32 bytes of sums */
 constexpr double RANGE = 9e6;             /* the launches of another range of sums */
 
 inline double
-time_of_v4(const index_add_plan &plan)
+time_of_v4(const gpo_call *call, const index_add_plan &plan)
 {
     constexpr double STARTS = 30e6, PASS = 18, BYTE = 0.33;
-    constexpr double THREAD = 30; /* of those that wait for a row, a warp 1 ns */
+    constexpr double HOT_ROW = 1000; /* of one destination, by ten skewed indices */
+    constexpr double THREAD = 30;    /* of those that wait for a row, a warp 1 ns */
     int passes = 1;
     while (passes < 4 && (plan.length - 1) >> (8 * passes) > 0) {
         passes++;
@@ -43,7 +44,9 @@ time_of_v4(const index_add_plan &plan)
     const bool narrow = plan.inner > SHORT_ROW && plan.inner * bytes % 16 != 0;
     const double gather = BYTE * row * rows;
     const double wait = narrow ? THREAD * static_cast<double>(threads) : 0;
-    return STARTS + PASS * passes * rows + (gather > wait ? gather : wait) +
+    const double hot = HOT_ROW * static_cast<double>(index_add_most(call));
+    const double longer = wait > hot ? wait : hot;
+    return STARTS + PASS * passes * rows + (gather > longer ? gather : longer) +
            (skips ? 0 : COPY * row * static_cast<double>(plan.length));
 }
 

@@ -85,6 +85,12 @@ takes_own_places(const gpo_call *call)
 }
 
 static bool
+takes_own_rows(const gpo_call *call)
+{
+    return index_add_fits_own_rows(*index_add_plan_of(call));
+}
+
+static bool
 takes_one_by_one(const gpo_call *call)
 {
     const index_add_plan &plan = *index_add_plan_of(call);
@@ -112,7 +118,9 @@ enum {
     ONE_LAUNCH,
     OWN_PLACES,
     JOINED_SUMS,
-    ONE_BY_ONE
+    ONE_BY_ONE,
+    OWN_ROWS,
+    SORTED_ROWS
 };
 
 static const gpo_variant variants[] = {
@@ -162,10 +170,28 @@ static const gpo_variant variants[] = {
                                     "one atomic per element, without divisions",
                                     SHAPE(index_add_one_by_one), "no"),
               "one slice of less than 2^31 elements", takes_one_by_one),
+    gpo_shape(gpo_row<all_floats>("own_rows",
+                                  "each block ranks the rows of its own destinations",
+                                  SHAPE(index_add_own_rows)),
+              "at most 4,096 rows of less than 2^30 elements", takes_own_rows),
+    gpo_shape(gpo_row<all_floats>("sorted_rows",
+                                  "the first row of a destination adds those behind it",
+                                  SHAPE(index_add_sorted_rows), "no"),
+              "one slice of less than 2^31 elements", takes_one_by_one),
+    gpo_shape(gpo_row<all_floats>("own_rows_b", "own_rows with fewer blocks",
+                                  SHAPE(index_add_own_rows_b)),
+              "at most 4,096 rows of less than 2^30 elements", takes_own_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
 /* ---- choice, by times on an H200: benchmarks/results/h200-index_add.json ---- */
+
+/* Whether the host waits for a check of the index, which one_launch does by the way. */
+static bool
+waits(const gpo_call *call, const index_add_plan &plan)
+{
+    return plan.mode == GPO_INDEX_RAISE && !is_known(call, plan.length);
+}
 
 /*
  * Whether own_places takes less time than what else there is: each block reads the whole
@@ -176,16 +202,20 @@ static bool
 own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
                 bool one_by_one)
 {
-    /* 608 float64 5.5 us, one_by_one 8.3; 1,024 float32 8.4 and 7.8; 16,384 bfloat16 12.1,
-       v5 14.8; 20,000 13.4 and 11.7 */
-    constexpr int64_t IN_TURN = 64, MINE = 4096, FOR_COPY = 10 << 10,
+    /* 608 float64 5.5 us, one_by_one 8.3; 1,024 float32 8.4 and 7.8; 569 into 31 8.2 and
+       7.1; 32 into 1,048,576, two turns, 13.2, 22,298 into 1,000,000 8.8; 16,384 bfloat16
+       12.1, v5 14.8; 20,000 13.4 and 11.7 */
+    constexpr int64_t IN_TURN = 128, FEW_IN_TURN = 16, MINE = 4096, FOR_COPY = 10 << 10,
                       FOR_SUMS = 170 << 10;
     const int64_t most = index_add_most(call), warps = ceil_div(plan.count, WARP);
     const bool joins = plan.inner == 1 && index_add_joins_lanes(call);
     const int64_t in_turn = joins && warps < most ? warps : most;
+    if (is_in_place(plan) && index_add_is_for_pairs(plan, false)) {
+        return false; /* 40 rows of 32 bfloat16 into 32,768 9.3 us, one_launch 5 */
+    }
     if (plan.is_deterministic || variants[OWN_PLACES].run[dtype] == nullptr ||
         !index_add_fits_own_places(plan) || most == 0 ||
-        in_turn > (one_by_one ? IN_TURN : 2 * IN_TURN) ||
+        in_turn > (one_by_one ? FEW_IN_TURN : IN_TURN) ||
         (one_by_one && is_in_place(plan))) {
         return false;
     }
@@ -201,8 +231,49 @@ own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
     const int64_t mine = plan.count * plan.inner / blocks; /* of the source */
     const int64_t of_row = (plan.is_wide ? 8 : 4) + (plan.inner == 1 ? bytes : 0);
     const int64_t read = turns * (plan.count * of_row + mine * bytes);
-    return mine <= MINE && turns <= (one_by_one ? 2 : 4) &&
+    const bool has_others = one_by_one || index_add_fits_own_rows(plan);
+    return mine <= MINE && turns <= (has_others ? 1 : 4) &&
            read <= (one_by_one ? FOR_COPY : FOR_SUMS);
+}
+
+/*
+ * Whether own_rows takes less time than what else there is, for known rows.  In place it
+ * reads and writes what has rows, where own_places reads all of out; rows that may be
+ * added one by one need no more than their atomics.  Else it saves the launch of a copy.
+ * Estimated.
+ */
+static bool
+own_rows_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
+              bool one_by_one)
+{
+    constexpr int64_t IN_TURN = 128, ELEMENTS = INT64_C(1) << 22;
+    const int64_t most = index_add_most(call);
+    if (plan.is_deterministic || variants[OWN_ROWS].run[dtype] == nullptr ||
+        !index_add_fits_own_rows(plan) || waits(call, plan) || most == 0 ||
+        most > IN_TURN || plan.outer * plan.count * plan.inner > ELEMENTS) {
+        return false;
+    }
+    if (is_in_place(plan)) {
+        return !one_by_one && !index_add_is_for_pairs(plan, false);
+    }
+    if (plan.inner == 1 && own_places_pays(call, plan, dtype, one_by_one)) {
+        return false; /* 3,839 bfloat16 into 3,000 6.6 us */
+    }
+    return index_add_ranks_copy(plan) || !one_by_one;
+}
+
+/*
+ * Whether sorted_rows does: 16-bit floats whose sums would have to be made apart.  A
+ * thread adds all rows of a destination.
+ */
+static bool
+sorted_rows_pay(const gpo_call *call, const index_add_plan &plan, bool one_by_one)
+{
+    constexpr int64_t IN_TURN = 32;
+    const int64_t most = index_add_most(call);
+    return !plan.is_deterministic && gpo_dtypes[plan.dtype].bytes == 2 && !one_by_one &&
+           index_add_is_sorted(call) && most > 0 && most <= IN_TURN &&
+           takes_one_by_one(call);
 }
 
 /*
@@ -232,13 +303,6 @@ wide_for(const gpo_call *call, bool sparse)
     return &variants[sparse                             ? FEW_ROWS
                      : fits_table(call, sizeof(double)) ? FEW_DESTINATIONS
                                                         : V5];
-}
-
-/* Whether the host waits for a check of the index, which one_launch does by the way. */
-static bool
-waits(const gpo_call *call, const index_add_plan &plan)
-{
-    return plan.mode == GPO_INDEX_RAISE && !is_known(call, plan.length);
 }
 
 /*
@@ -289,7 +353,7 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
     const double elements = static_cast<double>(plan.outer * plan.count * plan.inner);
     const bool sorts = /* a lane for a column: tables wait where few rows are hot */
         plan.inner >= TABLE_LANES &&
-        time_of_v4(plan) * SURE < STARTS_TABLES + OF_TABLES * elements;
+        time_of_v4(call, plan) * SURE < STARTS_TABLES + OF_TABLES * elements;
     if (is_hot && !sorts && plan.inner * plan.length * 8 <= gpo_shared_room(call)) {
         const gpo_variant *const wide = wide_for(call, false);
         GPO_SAY(why, "many rows for each of few destinations: %s sums them in float64",
@@ -311,12 +375,12 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
     const double joined = time_of_joined_sums(call, plan);
     const bool joins = is_counted && takes_joined_sums(call) &&
                        (index_add_joins_lanes(call) || index_add_float32_does(call));
-    if (joins && joined < time && joined < time_of_v4(plan)) {
+    if (joins && joined < time && joined < time_of_v4(call, plan)) {
         GPO_SAY(why, "joined_sums: float%d sums cost less than a sort of the positions",
                 index_add_float32_does(call) ? 32 : 64);
         return &variants[JOINED_SUMS];
     }
-    if (plan.length > INT64_C(1) << 32 || time <= time_of_v4(plan)) {
+    if (plan.length > INT64_C(1) << 32 || time <= time_of_v4(call, plan)) {
         const gpo_variant *const wide = wide_for(call, sparse);
         GPO_SAY(why, "%s: float64 sums cost less than a sort of the positions would",
                 wide->name);
@@ -357,6 +421,7 @@ one_launch_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
     const bool in_place = is_in_place(plan);
     return waits(call, plan) || (!in_place && index_add_is_for_pairs(plan, true)) ||
            (!may_add_one_by_one(call, plan, dtype) &&
+            !own_rows_pays(call, plan, dtype, false) &&
             !own_places_pays(call, plan, dtype, false) &&
             (!has_atomics || plan.count <= ROWS_FOR_SORT));
 }
@@ -375,6 +440,14 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[ONE_LAUNCH];
     }
     const bool one_by_one = may_add_one_by_one(call, plan, dtype);
+    if (own_rows_pays(call, plan, dtype, one_by_one)) {
+        GPO_SAY(why, "few known rows: own_rows starts one kernel, without atomics");
+        return &variants[OWN_ROWS];
+    }
+    if (sorted_rows_pay(call, plan, one_by_one)) {
+        GPO_SAY(why, "16-bit floats, sorted: sorted_rows sums them in registers");
+        return &variants[SORTED_ROWS];
+    }
     if (own_places_pays(call, plan, dtype, one_by_one)) {
         GPO_SAY(why, "few known rows: own_places starts one kernel");
         return &variants[OWN_PLACES];
@@ -429,7 +502,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return one;
     }
     if ((row >= WARP_WIDE || bytes == 8) &&
-        time_of_one(call, plan) > 2 * time_of_v4(plan)) {
+        time_of_one(call, plan) > 2 * time_of_v4(call, plan)) {
         GPO_SAY(why,
                 "many rows for one destination: %s sorts for less than their atomics "
                 "cost",

@@ -258,18 +258,33 @@ load_scaled(const T *p, alpha_of<T> alpha)
     return v;
 }
 
-/* Whether rows of the source and of out split into aligned packs of 16 bytes. */
+/* Whether rows of the source and of out split into aligned packs of `size` elements. */
+template <typename T>
+bool
+index_add_splits(const index_add_view<T> &a, int64_t size)
+{
+    const uintptr_t addresses = reinterpret_cast<uintptr_t>(a.out) |
+                                reinterpret_cast<uintptr_t>(a.base) |
+                                reinterpret_cast<uintptr_t>(a.source);
+    return a.by_inner == 1 && addresses % (size * sizeof(T)) == 0 &&
+           a.inner % size == 0 && (a.outer == 1 || a.by_outer % size == 0) &&
+           (a.count == 1 || a.by_row % size == 0);
+}
+
+/* Whether they split into packs of 16 bytes. */
 template <typename T>
 bool
 is_packed(const index_add_view<T> &a)
 {
-    constexpr int64_t SIZE = pack<T>::SIZE;
-    const uintptr_t addresses = reinterpret_cast<uintptr_t>(a.out) |
-                                reinterpret_cast<uintptr_t>(a.base) |
-                                reinterpret_cast<uintptr_t>(a.source);
-    return SIZE > 1 && a.by_inner == 1 && addresses % 16 == 0 && a.inner % SIZE == 0 &&
-           (a.outer == 1 || a.by_outer % SIZE == 0) &&
-           (a.count == 1 || a.by_row % SIZE == 0);
+    return pack<T>::SIZE > 1 && index_add_splits(a, pack<T>::SIZE);
+}
+
+/* Whether they split into pairs. */
+template <typename T>
+bool
+index_add_is_paired(const index_add_view<T> &a)
+{
+    return index_add_splits(a, 2);
 }
 
 #endif

@@ -4,11 +4,12 @@
  * the largest count is told to the host.  Where a bit for each destination takes little
  * memory, those bits tell whether any destination has a second row; if none has, the
  * bound is 1.  The same look tells how many of 32 neighbouring rows go to a destination
- * of a row before them, as sorted and skewed ones do.
+ * of a row before them, as sorted and skewed ones do, and whether all rows are sorted.
  * Cost:  reads the index once; an atomic on 256 KiB of counters (4 MiB for millions of
  *        rows) for each destination of 32 rows, and one on the bits.
  */
 #include "../../device/verdict.cuh"
+#include "../../device/words.cuh"
 #include "frame.cuh"
 
 static constexpr int MOST_BLOCK = 1024;
@@ -25,6 +26,8 @@ struct index_add_counters {
     unsigned long long *behind; /* rows with a destination of a row before, in a warp */
     unsigned *slots;            /* rows of a group of destinations, 1 << bits of them */
     int bits;
+    unsigned *descends; /* not 0: an entry is less than the one before, or counts from
+                           the end, so that two entries may be one destination */
     unsigned
         *second;   /* not 0: a destination has a second row; or NULL: not looked at */
     unsigned *met; /* a bit for each destination */
@@ -52,10 +55,17 @@ __launch_bounds__(BLOCK)
     }
     __syncthreads();
     unsigned mine = 0;
+    bool descends = false;
     for (int64_t begin = static_cast<int64_t>(blockIdx.x) * BLOCK; begin < count;
          begin += step) { /* whole warps: a match needs every lane */
         const int64_t s = begin + threadIdx.x;
-        const int64_t k = s < count ? destination_of(index, entry_of(index, s), s) : -1;
+        const int64_t entry = s < count ? entry_of(index, s) : 0;
+        const int64_t k = s < count ? destination_of(index, entry, s) : -1;
+        int64_t before = __shfl_up_sync(ALL_LANES, k, 1);
+        if (lane == 0 && s > 0 && s < count) {
+            before = destination_of(index, entry_of(index, s - 1), s - 1);
+        }
+        descends = descends || (s < count && ((s > 0 && k < before) || k != entry));
         const unsigned same =
             __match_any_sync(ALL_LANES, static_cast<unsigned long long>(k));
         const bool leads = (same & ((1u << lane) - 1)) == 0;
@@ -75,13 +85,16 @@ __launch_bounds__(BLOCK)
     if (mine > 0) {
         atomicAdd(&behind[0], mine);
     }
-    __syncthreads();
+    const bool any_descends = __syncthreads_or(descends) != 0;
+    if (threadIdx.x == 0 && any_descends && load_word(to.descends) == 0) {
+        atomicOr(to.descends, 1u);
+    }
     if (threadIdx.x == 0 && behind[0] > 0) {
         atomicAdd(to.behind, static_cast<unsigned long long>(behind[0]));
     }
 }
 
-/* The answer is one word: the bound, and above it the parts of INDEX_ADD_BEHIND_PARTS. */
+/* The answer is one word: the bound, and above it what call->known.behind has. */
 static constexpr int ANSWER_BITS = 40;
 
 static __global__ void
@@ -105,7 +118,9 @@ __launch_bounds__(MOST_BLOCK)
         const bool distinct = from.second != nullptr && *from.second == 0;
         const unsigned long long parts =
             *from.behind * INDEX_ADD_BEHIND_PARTS / static_cast<uint64_t>(count);
-        tell_host(answer, distinct ? 1u : parts << ANSWER_BITS | largest[0]);
+        const unsigned long long behind =
+            parts + (*from.descends == 0 ? INDEX_ADD_SORTED : 0);
+        tell_host(answer, behind << ANSWER_BITS | (distinct ? 1u : largest[0]));
     }
 }
 
@@ -140,16 +155,19 @@ index_add_look(gpo_call *call, const index_reader &index)
     }
     const bool distinct = may_be_distinct(plan);
     const int bits = plan.count > FOR_MANY_SLOTS ? MANY_SLOT_BITS : SLOT_BITS;
-    constexpr int64_t OTHERS = 3; /* behind, and second */
+    constexpr int64_t OTHERS = 4; /* behind, second, and descends */
     const int64_t slots = INT64_C(1) << bits;
     const int64_t words = OTHERS + slots + (distinct ? ceil_div(plan.length, 32) : 0);
     void *memory = nullptr;
     uint64_t *answer = nullptr, most = 0;
     gpo_status status = gpo_scratch(call, words * sizeof(unsigned), &memory);
     unsigned *const word = static_cast<unsigned *>(memory);
-    const index_add_counters counters = {
-        static_cast<unsigned long long *>(memory), word + OTHERS, bits,
-        distinct ? word + 2 : nullptr, word + OTHERS + slots};
+    const index_add_counters counters = {static_cast<unsigned long long *>(memory),
+                                         word + OTHERS,
+                                         bits,
+                                         word + 3,
+                                         distinct ? word + 2 : nullptr,
+                                         word + OTHERS + slots};
     if (!status) {
         status = gpo_question(call, &answer);
     }

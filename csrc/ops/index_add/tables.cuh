@@ -17,16 +17,20 @@ struct index_add_table {
 
 /*
  * The table of a call for sums of `size` bytes; false if it does not fit or does not
- * pay.
+ * pay.  `dense`: as many threads to a row as it has columns, else a power of two.
  */
 inline bool
-plan_table(const gpo_call *call, int64_t size, index_add_table *t, size_t *bytes)
+plan_table(const gpo_call *call, int64_t size, index_add_table *t, size_t *bytes,
+           bool dense = false)
 {
     const index_add_plan &a = *index_add_plan_of(call);
     if (a.outer * a.inner * a.count == 0 || a.length == 0) {
         return false;
     }
     int64_t columns = a.inner < WARP ? a.inner : WARP;
+    if (dense) { /* parts of a row that are as long as each other */
+        columns = ceil_div(a.inner, ceil_div(a.inner, WARP));
+    }
     while (a.length * columns * size > gpo_shared_room(call) && columns > 1) {
         columns = (columns + 1) / 2;
     }
@@ -37,7 +41,7 @@ plan_table(const gpo_call *call, int64_t size, index_add_table *t, size_t *bytes
         return false;
     }
     t->columns = static_cast<int>(columns);
-    t->lanes = 1;
+    t->lanes = dense ? t->columns : 1;
     while (t->lanes < columns) {
         t->lanes *= 2;
     }

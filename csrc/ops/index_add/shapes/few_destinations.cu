@@ -72,7 +72,7 @@ __launch_bounds__(TABLE_BLOCK)
     const int tid = threadIdx.x, rows = TABLE_BLOCK / t.lanes, mine = tid / t.lanes;
     const int column = tid % t.lanes, copy = mine % t.copies;
     const int64_t c = tile * t.columns + column;
-    const bool is_column = column < t.columns && c < a.inner;
+    const bool is_column = mine < rows && column < t.columns && c < a.inner;
 
     for (int i = tid; i < places * t.copies; i += TABLE_BLOCK) {
         table[i] = 0;
@@ -157,7 +157,8 @@ struct index_add_tables : index_add_wide_atomics {
     {
         index_add_table t;
         size_t bytes = 0;
-        if (!plan_table(call, sizeof(double), &t, &bytes)) {
+        if (!plan_table(call, sizeof(double), &t, &bytes, true) &&
+            !plan_table(call, sizeof(double), &t, &bytes)) {
             return gpo_fail(&call->error, GPO_EVARIANT,
                             "the sums of index_add() do not fit into shared memory");
         }
