@@ -246,7 +246,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
             sub.add_argument("--device", help="sweep: cuda, cpu or host (NumPy arrays, a GPU)")
             sub.add_argument("--seed", type=int, help="sweep: which calls; 1")
             sub.add_argument("--cases", type=int, help="sweep: how many of each room; 40")
-            sub.add_argument("--peers", nargs="+", help="sweep: libraries; installed ones")
+            sub.add_argument("--peers", nargs="+", help="sweep: libraries, or 'variants'")
             sub.add_argument("--out", type=Path, help="sweep: a JSON file, kept up to date")
     sub = command("report", run_report)
     sub.add_argument("file", type=Path, help="the page, such as out.html")

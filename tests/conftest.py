@@ -152,8 +152,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in empty]
 
 
-def pytest_collection_finish() -> None:
-    """Keeps the thousands of cases out of the garbage collector, which leak tests run."""
+@pytest.fixture(scope="module", autouse=True)
+def _frozen() -> None:
+    """Keeps the cases, and results that earlier modules cached, out of the garbage collector.
+
+    Millions of objects: a collection, of which tests of leaks run thousands, takes a second.
+    """
     gc.collect()
     gc.freeze()
 

@@ -5,6 +5,7 @@ No test looks at a time: where times matter, the clock is one that says what it 
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import itertools
 import json
@@ -590,6 +591,30 @@ def test_arrays_of_the_host_are_compared_with_each_backend(small, on_cpu, monkey
             assert found["peers"] == {"cpu": 2.0, "sim": 2.0}
             assert found["backend"] == "cpu"  # the default's
             assert found["best"] == "cpu"
+
+
+def on_the_simulator(self, lib, **where):
+    return functools.partial(
+        getattr(gpuopt, self.function), *self.args, **self.options, **{"backend": "sim"} | where
+    )
+
+
+@pytest.mark.skipif(gpuopt.backends()["sim"] is not None, reason="needs the simulator")
+def test_variants_are_compared_with_the_default_call(small, monkeypatch):
+    """The simulator stands for the GPU: its variants are checked, refused, or timed."""
+    rivals, names = sweep.opponents("cuda", ["variants"])
+    assert names == ()
+    monkeypatch.setattr(drawing.Case, "ours", on_the_simulator)
+    lib, cases = first("reduce", 3, seed=2)
+    for case in cases:
+        row = sweep.measure("reduce", case, lib, rivals, Told())
+        listed = {r["name"] for r in gpuopt.variants("reduce") if r["backend"] == "sim"}
+        assert row["backend"] == "sim" and not row["peers_wrong"]
+        assert row["variant"] in row["peers"]
+        assert set(row["peers"]) | set(row["peers_failed"]) == listed
+        assert all("takes" in why for why in row["peers_failed"].values())
+    with pytest.raises(ValueError, match="peer 'variants' is compared alone"):
+        sweep.opponents("cpu", ["numpy", "variants"])
 
 
 # ---- what is kept and published ----

@@ -34,6 +34,7 @@ __all__ = ["DEVICES", "GOOD", "Sweep", "draw", "machine", "run", "summary"]
 
 DEVICES = ("cuda", "cpu", "host")
 COMPARED = ("cpu", "cuda")  # the backends beside the default call, for arrays of the host
+VARIANTS = "variants"  # the peer that is our other variants
 
 #: The largest error of a right result, relative to a sum's magnitudes or to the largest
 #: element: for float16 and bfloat16 four units of the last place, for the others what sums
@@ -137,6 +138,19 @@ def backends(case: Case, lib: Arrays, row: Row) -> dict[str, Any]:
         return result
 
     return {name: (case.ours(lib, backend=name), read) for name in COMPARED}
+
+
+def variants(case: Case, lib: Arrays, row: Row) -> dict[str, Any]:
+    """Return our calls by variant: what the default call could have chosen."""
+
+    def read(result: Any) -> Any:
+        return result
+
+    return {
+        listed["name"]: (case.ours(lib, variant=listed["name"]), read)
+        for listed in _core.variants(case.function)
+        if listed["backend"] == row["backend"] and listed["available"]
+    }
 
 
 def sentence(refusal: BaseException) -> str:
@@ -433,6 +447,10 @@ def opponents(device: str, against: Sequence[str] | None) -> tuple[Rivals, tuple
         if against is not None:
             raise ValueError("device 'host' has backends as peers, no libraries")
         return backends, ()
+    if against is not None and VARIANTS in against:
+        if len(set(against)) > 1:
+            raise ValueError(f"peer {VARIANTS!r} is compared alone, without libraries")
+        return variants, ()
     names = peers.installed(device) if against is None else peers.named(device, against)
     if not names:
         raise RuntimeError(f"no peer is installed for device {device!r}")
@@ -531,7 +549,8 @@ def run(
     out : Path, optional
         A JSON file, written after each case.
     against : sequence of str, optional
-        Peers by name; the default is every installed one.
+        Peers by name; the default is every installed one.  'variants' compares with our own
+        variants instead: what the default call loses where it chooses another one.
     progress : bool, optional
         Show progress; the default does so on a terminal.
 
