@@ -175,7 +175,7 @@ ROUNDED_ONCE = (
     [
         (27, 9000, 1, "one_launch", "one_launch", "one_by_one"),
         (300, 9000, 1, "one_launch", "own_places", "one_by_one"),
-        (300, 400, 40, "one_launch", "own_rows", "one_by_one"),
+        (300, 400, 40, "one_launch", "own_places", "one_by_one"),
         (5000, 5001, 1, "v5", "one_by_one", "one_by_one"),
         (9000, 9000, 1, "v5", "one_by_one", "one_by_one"),
         (9000, 9001, 16, "v5", "v1", "v1"),
@@ -297,11 +297,13 @@ def test_a_second_row_that_torch_does_not_see_is_added(place: tuple[str, str]) -
 @pytest.mark.parametrize(
     ("rows", "length", "width", "kind", "fresh", "placed"),
     [
-        (40, 9000, 32, "uniform", "own_rows", "one_launch"),
+        (40, 70_000, 32, "uniform", "own_rows", "one_launch"),
         (1000, 700, 169, "uniform", "own_rows", "own_rows"),
         (1000, 90_000, 30, "uniform", "own_rows", "own_rows"),  # x is copied before
-        (3000, 5000, 1, "uniform", "own_places", "own_rows"),
-        (1500, 40_000, 2, "sorted", "own_rows", "own_rows"),
+        (3000, 5000, 1, "uniform", "own_places", "own_places"),
+        (4200, 100, 1, "uniform", "few_destinations", "few_destinations"),
+        (1500, 2000, 2, "sorted", "own_places", "sorted_rows"),
+        (1500, 530_000, 4, "sorted", "sorted_rows", "sorted_rows"),
         (9000, 4000, 1, "sorted", "sorted_rows", "sorted_rows"),
         (6000, 3000, 34, "sorted", "sorted_rows", "sorted_rows"),
         (6000, 3000, 34, "from the end", "joined_sums", "joined_sums"),
@@ -341,6 +343,21 @@ def test_known_rows_that_are_summed_in_registers(
     seen = gpuopt.plan("index_add", x, index, source, backend=backend)["variant"]
     into = gpuopt.plan("index_add", x, index, source, backend=backend, out=x)["variant"]
     assert (seen, into) == (fresh, placed)
+
+
+@pytest.mark.parametrize(("run", "chosen"), [(1.2, True), (32, True), (33, False)])
+def test_sorted_rows_take_no_long_run(place: tuple[str, str], run: float, chosen: bool) -> None:
+    """A run is bounded by the entry 32 before, not by the rows of a group of destinations."""
+    device, backend = place
+    rows = 1_200_000 if run < 2 else 9000
+    index = torch.arange(rows).div(run, rounding_mode="floor").long()
+    index = (index // 3 * 3 if run < 2 else index).to(device)
+    x = torch.zeros(int(index[-1]) + 1, dtype=torch.float16, device=device)
+    source = torch.ones(rows, dtype=torch.float16, device=device)
+    want = torch.bincount(index, minlength=len(x)).half()
+    for _ in range(3):
+        assert torch.equal(gpuopt.index_add(x, index, source, backend=backend), want)
+    assert (variant(backend, x, index, source) == "sorted_rows") == chosen
 
 
 def test_sums_are_right_if_a_sorted_index_changes_unseen(place: tuple[str, str]) -> None:

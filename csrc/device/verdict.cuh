@@ -34,7 +34,7 @@ found_good(gpo_call *call, int64_t length)
 {
     const bool same = call->known.high == length;
     call->found = {-length, length, most_of(call, length),
-                   same ? call->known.behind : 0};
+                   same ? call->known.behind : 0, same && call->known.sorted};
 }
 
 /* The word of gpo_later_question as one in which kernels note the first bad index. */

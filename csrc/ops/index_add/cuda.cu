@@ -40,6 +40,8 @@ using atomic_types = gpo_types<int32_t, uint32_t, int64_t, uint64_t, f16, bf16, 
 /* The floats, complex ones by parts. */
 using all_floats = gpo_types<f16, bf16, float, double, c64, c128>;
 
+using halves = gpo_types<f16, bf16>;
+
 /* The dtypes that float64 holds exactly, with room for sums. */
 using narrow_floats = gpo_types<f16, bf16, float, c64>;
 
@@ -170,17 +172,14 @@ static const gpo_variant variants[] = {
                                     "one atomic per element, without divisions",
                                     SHAPE(index_add_one_by_one), "no"),
               "one slice of less than 2^31 elements", takes_one_by_one),
-    gpo_shape(gpo_row<all_floats>("own_rows",
-                                  "each block ranks the rows of its own destinations",
-                                  SHAPE(index_add_own_rows)),
+    gpo_shape(gpo_row<halves>("own_rows",
+                              "each block ranks the rows of its own destinations",
+                              SHAPE(index_add_own_rows)),
               "at most 4,096 rows of less than 2^30 elements", takes_own_rows),
-    gpo_shape(gpo_row<all_floats>("sorted_rows",
-                                  "the first row of a destination adds those behind it",
-                                  SHAPE(index_add_sorted_rows), "no"),
+    gpo_shape(gpo_row<halves>("sorted_rows",
+                              "the first row of a destination adds those behind it",
+                              SHAPE(index_add_sorted_rows), "no"),
               "one slice of less than 2^31 elements", takes_one_by_one),
-    gpo_shape(gpo_row<all_floats>("own_rows_b", "own_rows with fewer blocks",
-                                  SHAPE(index_add_own_rows_b)),
-              "at most 4,096 rows of less than 2^30 elements", takes_own_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -191,6 +190,22 @@ static bool
 waits(const gpo_call *call, const index_add_plan &plan)
 {
     return plan.mode == GPO_INDEX_RAISE && !is_known(call, plan.length);
+}
+
+/*
+ * Whether few_destinations takes one launch where own_places and own_rows add many rows
+ * to each sum, one by one: 4,338 of one float16 into 100 10.2 us, own_places 11.3.
+ */
+static bool
+table_pays(const gpo_call *call, const index_add_plan &plan)
+{
+    constexpr int64_t ONE_BY_ONE_AT_MOST = 32;
+    index_add_table t = {};
+    size_t bytes = 0;
+    return plan.count > ROWS_FOR_SORT &&
+           plan.count > ONE_BY_ONE_AT_MOST * plan.length &&
+           plan_table(call, sizeof(double), &t, &bytes, true) &&
+           is_finished_alone(plan, t);
 }
 
 /*
@@ -216,7 +231,7 @@ own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
     if (plan.is_deterministic || variants[OWN_PLACES].run[dtype] == nullptr ||
         !index_add_fits_own_places(plan) || most == 0 ||
         in_turn > (one_by_one ? FEW_IN_TURN : IN_TURN) ||
-        (one_by_one && is_in_place(plan))) {
+        (one_by_one && is_in_place(plan)) || (!one_by_one && table_pays(call, plan))) {
         return false;
     }
     const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
@@ -231,16 +246,14 @@ own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
     const int64_t mine = plan.count * plan.inner / blocks; /* of the source */
     const int64_t of_row = (plan.is_wide ? 8 : 4) + (plan.inner == 1 ? bytes : 0);
     const int64_t read = turns * (plan.count * of_row + mine * bytes);
-    const bool has_others = one_by_one || index_add_fits_own_rows(plan);
+    const bool has_others = one_by_one || (bytes == 2 && index_add_fits_own_rows(plan));
     return mine <= MINE && turns <= (has_others ? 1 : 4) &&
            read <= (one_by_one ? FOR_COPY : FOR_SUMS);
 }
 
 /*
- * Whether own_rows takes less time than what else there is, for known rows.  In place it
- * reads and writes what has rows, where own_places reads all of out; rows that may be
- * added one by one need no more than their atomics.  Else it saves the launch of a copy.
- * Estimated.
+ * Whether own_rows does, for 16-bit floats whose sums would have to be made apart or in a
+ * sort: 1,024 rows of 169 bfloat16 into 21,801 in place 8.4 us, one_launch 18.0.
  */
 static bool
 own_rows_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
@@ -248,32 +261,28 @@ own_rows_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
 {
     constexpr int64_t IN_TURN = 128, ELEMENTS = INT64_C(1) << 22;
     const int64_t most = index_add_most(call);
-    if (plan.is_deterministic || variants[OWN_ROWS].run[dtype] == nullptr ||
-        !index_add_fits_own_rows(plan) || waits(call, plan) || most == 0 ||
-        most > IN_TURN || plan.outer * plan.count * plan.inner > ELEMENTS) {
-        return false;
-    }
-    if (is_in_place(plan)) {
-        return !one_by_one && !index_add_is_for_pairs(plan, false);
-    }
-    if (plan.inner == 1 && own_places_pays(call, plan, dtype, one_by_one)) {
-        return false; /* 3,839 bfloat16 into 3,000 6.6 us */
-    }
-    return index_add_ranks_copy(plan) || !one_by_one;
+    return !plan.is_deterministic && !one_by_one &&
+           variants[OWN_ROWS].run[dtype] != nullptr && index_add_fits_own_rows(plan) &&
+           !waits(call, plan) && most > 0 && most <= IN_TURN &&
+           plan.outer * plan.count * plan.inner <= ELEMENTS &&
+           !(is_in_place(plan) && index_add_is_for_pairs(plan, false)) &&
+           !table_pays(call, plan);
 }
 
 /*
- * Whether sorted_rows does: 16-bit floats whose sums would have to be made apart.  A
- * thread adds all rows of a destination.
+ * Whether sorted_rows does: a thread adds all rows of a destination, and none waits for
+ * the host or for others.
  */
 static bool
-sorted_rows_pay(const gpo_call *call, const index_add_plan &plan, bool one_by_one)
+sorted_rows_pay(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype,
+                bool one_by_one)
 {
     constexpr int64_t IN_TURN = 32;
     const int64_t most = index_add_most(call);
-    return !plan.is_deterministic && gpo_dtypes[plan.dtype].bytes == 2 && !one_by_one &&
-           index_add_is_sorted(call) && most > 0 && most <= IN_TURN &&
-           takes_one_by_one(call);
+    return !plan.is_deterministic && variants[SORTED_ROWS].run[dtype] != nullptr &&
+           !one_by_one && index_add_is_sorted(call) && most > 0 && most <= IN_TURN &&
+           takes_one_by_one(call) &&
+           !(is_in_place(plan) && index_add_is_for_pairs(plan, false));
 }
 
 /*
@@ -322,8 +331,9 @@ float32_tables_pay(const gpo_call *call, const index_add_plan &plan)
            ceil_div(t.rows, t.copies) + t.copies + t.slices <= INDEX_ADD_FEW_ROWS;
 }
 
-/* few_destinations: 65,536 rows of 576 float32 into 17, skewed, 293 us on an H100. */
-constexpr double STARTS_TABLES = 12e6, OF_TABLES = 8;
+/* few_destinations on an H100: 131,072 rows of 36 float32 into 128 37 us, 1,538,509 of 20 into
+   18, skewed, 164, 8,423,775 of 12 into 128 407. */
+constexpr double STARTS_TABLES = 12e6, OF_TABLES = 5;
 constexpr int64_t TABLE_LANES = 8;
 
 /*
@@ -440,17 +450,20 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[ONE_LAUNCH];
     }
     const bool one_by_one = may_add_one_by_one(call, plan, dtype);
-    if (own_rows_pays(call, plan, dtype, one_by_one)) {
-        GPO_SAY(why, "few known rows: own_rows starts one kernel, without atomics");
-        return &variants[OWN_ROWS];
-    }
-    if (sorted_rows_pay(call, plan, one_by_one)) {
+    const bool owns = own_places_pays(call, plan, dtype, one_by_one);
+    const bool copies_few = !is_in_place(plan) && plan.count <= MOST_ROWS;
+    if (sorted_rows_pay(call, plan, dtype, one_by_one) && !(owns && copies_few)) {
         GPO_SAY(why, "16-bit floats, sorted: sorted_rows sums them in registers");
         return &variants[SORTED_ROWS];
     }
-    if (own_places_pays(call, plan, dtype, one_by_one)) {
+    if (owns && !(is_in_place(plan) && plan.inner > 1 &&
+                  own_rows_pays(call, plan, dtype, one_by_one))) {
         GPO_SAY(why, "few known rows: own_places starts one kernel");
         return &variants[OWN_PLACES];
+    }
+    if (own_rows_pays(call, plan, dtype, one_by_one)) {
+        GPO_SAY(why, "few known rows: own_rows sums them in registers, in one kernel");
+        return &variants[OWN_ROWS];
     }
     if (plan.is_deterministic) {
         GPO_SAY(why, "deterministic=True: %s adds without atomics", sorted->name);
@@ -490,7 +503,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     }
     const bool near = 2 * index_add_behind(call) >= INDEX_ADD_BEHIND_PARTS;
     if (index_add_joins_lanes(call) &&
-        times.short_rows * (near ? 1 : SURE) < times.v0 &&
+        times.short_rows * (near && !small ? 1 : SURE) < times.v0 &&
         (!has_tables || times.short_rows * SURE < times.v2)) {
         GPO_SAY(why, "neighbours share destinations: lanes of short_rows send one sum");
         return &variants[SHORT_ROWS];
@@ -508,6 +521,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 "cost",
                 sorted->name);
         return sorted;
+    }
+    if (!half && bytes < 8 && row >= WARP_WIDE && row % 16 != 0 &&
+        takes_one_by_one(call)) {
+        GPO_SAY(why, "rows that are no whole packs of 16 bytes: %s", one->name);
+        return one;
     }
     if (row >= WARP_WIDE && bytes == 8) {
         GPO_SAY(why,

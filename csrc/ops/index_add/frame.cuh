@@ -59,14 +59,12 @@ index_add_most(const gpo_call *call)
 /* So many of INDEX_ADD_BEHIND_PARTS rows share a destination with one before; 0: or it
    is not known. */
 constexpr unsigned INDEX_ADD_BEHIND_PARTS = 256;
-constexpr int64_t INDEX_ADD_SORTED =
-    512; /* beside them in call->known.behind: sorted */
 
 inline int64_t
 index_add_behind(const gpo_call *call)
 {
     const bool known = call->known.high == index_add_plan_of(call)->length;
-    return known ? call->known.behind % INDEX_ADD_SORTED : 0;
+    return known ? call->known.behind : 0;
 }
 
 /* Whether the index is known to be sorted, and equal entries alone are one destination. */
@@ -74,7 +72,7 @@ inline bool
 index_add_is_sorted(const gpo_call *call)
 {
     const bool known = call->known.high == index_add_plan_of(call)->length;
-    return known && call->known.behind >= INDEX_ADD_SORTED;
+    return known && call->known.sorted;
 }
 
 /* Whether float32 sums do for floats below float64: no destination takes many rows. */
@@ -174,13 +172,6 @@ template <typename T>
 gpo_status index_add_own_rows(gpo_call *call);
 
 template <typename T>
-gpo_status index_add_own_rows_b(gpo_call *call);
-
-/* own_rows with blocks of `rows` rows or more, if they are evenly shared. */
-template <typename T>
-gpo_status index_add_ranked_rows(gpo_call *call, int64_t rows);
-
-template <typename T>
 gpo_status index_add_sorted_rows(gpo_call *call);
 
 template <typename T>
@@ -231,15 +222,6 @@ index_add_fits_own_rows(const index_add_plan &plan)
     const int64_t columns = plan.outer * plan.inner;
     return plan.count > 0 && plan.count <= MOST_ROWS && plan.length > 0 &&
            plan.length < INT64_C(1) << 31 && columns > 0 && columns < INT64_C(1) << 30;
-}
-
-/* Whether its blocks copy x where out is another array: whole sectors, or hardly any. */
-inline bool
-index_add_ranks_copy(const index_add_plan &plan)
-{
-    const int64_t row = plan.inner * gpo_dtypes[plan.dtype].bytes;
-    const int64_t bytes = plan.outer * plan.length * row;
-    return bytes <= COPIED_BY_RANKING && (row >= 32 || bytes <= COPIED_IN_PARTS);
 }
 
 /* So many blocks own_places should have, as far as there are sums enough for them. */

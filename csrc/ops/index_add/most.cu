@@ -21,13 +21,16 @@ static constexpr int64_t MOST_LOOKED_AT = 1 << 26;
 /* Bytes of bits, at most: to clear them takes some 10 us. */
 static constexpr int64_t MOST_BITS = 1 << 24;
 
+/* An entry is less than the one before, or counts from the end, so that two entries may be
+   one destination; it is that of the 32nd row before. */
+static constexpr unsigned DESCENDS = 1, REPEATS = 2;
+
 /* The words that a look counts in, cleared together. */
 struct index_add_counters {
     unsigned long long *behind; /* rows with a destination of a row before, in a warp */
     unsigned *slots;            /* rows of a group of destinations, 1 << bits of them */
     int bits;
-    unsigned *descends; /* not 0: an entry is less than the one before, or counts from
-                           the end, so that two entries may be one destination */
+    unsigned *order; /* DESCENDS, REPEATS: of any entry */
     unsigned
         *second;   /* not 0: a destination has a second row; or NULL: not looked at */
     unsigned *met; /* a bit for each destination */
@@ -55,7 +58,7 @@ __launch_bounds__(BLOCK)
     }
     __syncthreads();
     unsigned mine = 0;
-    bool descends = false;
+    bool descends = false, repeats = false;
     for (int64_t begin = static_cast<int64_t>(blockIdx.x) * BLOCK; begin < count;
          begin += step) { /* whole warps: a match needs every lane */
         const int64_t s = begin + threadIdx.x;
@@ -66,6 +69,8 @@ __launch_bounds__(BLOCK)
             before = destination_of(index, entry_of(index, s - 1), s - 1);
         }
         descends = descends || (s < count && ((s > 0 && k < before) || k != entry));
+        repeats =
+            repeats || (s >= WARP && s < count && entry_of(index, s - WARP) == entry);
         const unsigned same =
             __match_any_sync(ALL_LANES, static_cast<unsigned long long>(k));
         const bool leads = (same & ((1u << lane) - 1)) == 0;
@@ -85,17 +90,18 @@ __launch_bounds__(BLOCK)
     if (mine > 0) {
         atomicAdd(&behind[0], mine);
     }
-    const bool any_descends = __syncthreads_or(descends) != 0;
-    if (threadIdx.x == 0 && any_descends && load_word(to.descends) == 0) {
-        atomicOr(to.descends, 1u);
+    const unsigned order = (__syncthreads_or(descends) != 0 ? DESCENDS : 0) |
+                           (__syncthreads_or(repeats) != 0 ? REPEATS : 0);
+    if (threadIdx.x == 0 && (load_word(to.order) & order) != order) {
+        atomicOr(to.order, order);
     }
     if (threadIdx.x == 0 && behind[0] > 0) {
         atomicAdd(to.behind, static_cast<unsigned long long>(behind[0]));
     }
 }
 
-/* The answer is one word: the bound, and above it what call->known.behind has. */
-static constexpr int ANSWER_BITS = 40;
+/* The answer is one word: the bound, above it what call->known has of neighbours. */
+static constexpr int MOST_BITS_OF_ANSWER = 40, SORTED_BIT = 60;
 
 static __global__ void
 __launch_bounds__(MOST_BLOCK)
@@ -118,9 +124,13 @@ __launch_bounds__(MOST_BLOCK)
         const bool distinct = from.second != nullptr && *from.second == 0;
         const unsigned long long parts =
             *from.behind * INDEX_ADD_BEHIND_PARTS / static_cast<uint64_t>(count);
-        const unsigned long long behind =
-            parts + (*from.descends == 0 ? INDEX_ADD_SORTED : 0);
-        tell_host(answer, behind << ANSWER_BITS | (distinct ? 1u : largest[0]));
+        const bool sorted = (*from.order & DESCENDS) == 0;
+        unsigned most = distinct ? 1 : largest[0];
+        if (*from.order == 0 && most > WARP) { /* sorted: no run is longer */
+            most = WARP;
+        }
+        tell_host(answer, (sorted ? 1ULL << SORTED_BIT : 0) |
+                              parts << MOST_BITS_OF_ANSWER | most);
     }
 }
 
@@ -155,7 +165,7 @@ index_add_look(gpo_call *call, const index_reader &index)
     }
     const bool distinct = may_be_distinct(plan);
     const int bits = plan.count > FOR_MANY_SLOTS ? MANY_SLOT_BITS : SLOT_BITS;
-    constexpr int64_t OTHERS = 4; /* behind, second, and descends */
+    constexpr int64_t OTHERS = 4; /* behind, second, and order */
     const int64_t slots = INT64_C(1) << bits;
     const int64_t words = OTHERS + slots + (distinct ? ceil_div(plan.length, 32) : 0);
     void *memory = nullptr;
@@ -187,9 +197,11 @@ index_add_look(gpo_call *call, const index_reader &index)
         status = gpo_answer(call, answer, &most);
     }
     if (!status) {
-        const uint64_t rows = most & ((UINT64_C(1) << ANSWER_BITS) - 1);
+        const uint64_t rows = most & ((UINT64_C(1) << MOST_BITS_OF_ANSWER) - 1);
         call->found.most = rows > 0 ? static_cast<int64_t>(rows) : 1;
-        call->found.behind = static_cast<int64_t>(most >> ANSWER_BITS);
+        call->found.behind = static_cast<int>(most >> MOST_BITS_OF_ANSWER) &
+                             (2 * INDEX_ADD_BEHIND_PARTS - 1);
+        call->found.sorted = (most >> SORTED_BIT & 1) != 0;
     }
     return status;
 }

@@ -59,10 +59,6 @@ constexpr int OWNING_BLOCK = 1024, OWNED_BYTES = 16 << 10;
 constexpr int64_t OWNING_BLOCKS = 32, OWNED_AT_LEAST = 32; /* blocks, and sums of one */
 constexpr int64_t OWNED_ROWS = 1 << 16, OWNED_WIDE_ROWS = 4096, OWNED_PLACES = 1 << 21;
 
-/* own_rows: bytes of x, at most, that its blocks copy; where they are parts of sectors.
-   Estimated. */
-constexpr int64_t COPIED_BY_RANKING = 2 << 20, COPIED_IN_PARTS = 8 << 10;
-
 /* The choice. */
 constexpr int64_t MANY_ROWS = 16;              /* per destination */
 constexpr int64_t WIDE = 256, WARP_WIDE = 512; /* bytes of a row */

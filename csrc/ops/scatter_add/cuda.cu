@@ -93,14 +93,11 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         return &variants[V4];
     }
     const int64_t table_bytes = plan.size * (own < 4 ? 4 : own);
-    const bool fits = table_bytes <= gpo_shared_room(call);
-    const int64_t worth = table_bytes > COPIES_BYTES  ? WORTH_ALONE
-                          : table_bytes > SMALL_BYTES ? WORTH_LARGE
-                                                      : WORTH;
-    if (fits && plan.n >= worth * plan.size && plan.n > FEW_FOR_TABLES) {
+    if (table_bytes <= SMALL_BYTES && plan.n >= WORTH * plan.size &&
+        plan.n > FEW_FOR_TABLES) {
         GPO_SAY(why,
-                "v1: the result fits into shared memory, and has many elements for "
-                "each place");
+                "v1: 16 KB of shared memory hold the result, which has many elements "
+                "for each place");
         return &variants[V1];
     }
     if (scatter_add_may_ascend(call) && plan.size >= ASCENDING_PLACES &&

@@ -13,15 +13,13 @@ constexpr int BLOCK = 256; /* threads, unless stated otherwise */
 constexpr int SHARED_BLOCK = 512;
 constexpr int GROUPS_AT_ONCE = 2;          /* 16-byte packs of the index in flight */
 constexpr int64_t COPIES_BYTES = 64 << 10; /* of tables: two blocks fit on an H200 */
-constexpr int64_t WORTH = 16; /* elements per place, from which tables pay, if */
-constexpr int64_t SMALL_BYTES = 16 << 10, WORTH_LARGE = 64; /* of larger tables, which
-                                    are merged: 278,199 into 16,384 float32 22.4 us */
+constexpr int64_t WORTH = 16; /* elements per place, from which tables pay, up to */
+constexpr int64_t SMALL_BYTES = 16
+                                << 10; /* of tables: larger ones are slow where places
+                         are skewed, 524,288 zipf into 5,806 float32 48 us, long_result 21 */
 constexpr int64_t FEW_FOR_TABLES = 1
                                    << 15; /* they are more: 10,000 sorted into 84 int32
                                                12.4 us, long_result 8.8 */
-constexpr int64_t WORTH_ALONE = 256;  /* the same where a table takes an SM; estimated:
-                                         an element 0.9 ns / 132 or v0's 0.016, and 132
-                                         sums of a place 0.0125 each */
 constexpr double STEPS_OF_MERGE = 72; /* an element takes a block 0.9 ns, and a sum that
                                          it sends to L2 takes L2 0.0125; from two calls
                                          of a sweep, see NOTES.md */

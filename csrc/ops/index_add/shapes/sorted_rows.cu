@@ -1,8 +1,8 @@
 /*
- * sorted_rows.cu  Rows that are known to be sorted by destination.
+ * sorted_rows.cu  Rows of 16-bit floats that are known to be sorted by destination.
  * The first row of a destination, which differs from the row before it, adds those after
- * it in registers and sends one sum: no sums in memory, no sort.  A 16-bit float takes it
- * by compare-and-swap, so that it is rounded once.
+ * it in registers and sends one sum by compare-and-swap, so that it is rounded once: no sums in
+ * memory, no sort.
  * Another index than a sorted one has more such rows, and the sums are right all the same.
  * Cost:  reads the source and, for each pack of a row, two entries of the index; one
  *        atomic for each pack of a destination.
@@ -15,34 +15,24 @@ static constexpr int SORTED_AT_ONCE = 4; /* rows of a destination in flight */
 /* base[at..at + V) += sum, rounded once. */
 template <typename T, int V>
 static __device__ __forceinline__ void
-add_rounded_once(T *base, int64_t at, int64_t n, const acc_of<T> (&sum)[V])
+add_rounded_once(T *base, int64_t at, const acc_of<T> (&sum)[V])
 {
-    if constexpr (sizeof(T) == 2) {
-        using Word = std::conditional_t<V == 2, unsigned, unsigned short>;
-        static_assert(V <= 2, "a word of compare-and-swap");
-        Word *const word = reinterpret_cast<Word *>(base + at);
-        Word seen = load_word(word), before;
-        do {
-            before = seen;
-            values<T, V> v;
-            memcpy(&v, &before, sizeof v);
-#pragma unroll
-            for (int e = 0; e < V; e++) {
-                v.v[e] = sum_stored(v.v[e], sum[e]);
-            }
-            Word after;
-            memcpy(&after, &v, sizeof after);
-            seen = atomicCAS(word, before, after);
-        } while (seen != before);
-    }
-    else {
+    using Word = std::conditional_t<V == 2, unsigned, unsigned short>;
+    static_assert(V <= 2, "a word of compare-and-swap");
+    Word *const word = reinterpret_cast<Word *>(base + at);
+    Word seen = load_word(word), before;
+    do {
+        before = seen;
         values<T, V> v;
+        memcpy(&v, &before, sizeof v);
 #pragma unroll
         for (int e = 0; e < V; e++) {
-            v.v[e] = sum[e];
+            v.v[e] = sum_stored(v.v[e], sum[e]);
         }
-        atomic_add_values<T, V>(base, at, n, v);
-    }
+        Word after;
+        memcpy(&after, &v, sizeof after);
+        seen = atomicCAS(word, before, after);
+    } while (seen != before);
 }
 
 /* n: packs of V elements, `across` of them in a row. */
@@ -97,7 +87,7 @@ __launch_bounds__(BLOCK)
     }
     const int64_t k = place_of_entry(a.index, entry, s);
     if (k >= 0) {
-        add_rounded_once<T, V>(a.out, k * a.inner + c, a.length * a.inner, sum);
+        add_rounded_once<T, V>(a.out, k * a.inner + c, sum);
     }
 }
 
@@ -114,16 +104,7 @@ struct index_add_runs_of_rows : index_add_atomics {
     template <typename T>
     static gpo_status run(gpo_call *call, const index_add_view<T> &a)
     {
-        if constexpr (sizeof(T) == 2) {
-            return index_add_is_paired(a) ? launch<T, 2>(call, a)
-                                          : launch<T, 1>(call, a);
-        }
-        else if constexpr (is_same<T, float>) {
-            return is_packed(a) ? launch<T, 4>(call, a) : launch<T, 1>(call, a);
-        }
-        else {
-            return launch<T, 1>(call, a);
-        }
+        return index_add_is_paired(a) ? launch<T, 2>(call, a) : launch<T, 1>(call, a);
     }
 };
 
@@ -136,5 +117,3 @@ index_add_sorted_rows(gpo_call *call)
 
 template gpo_status index_add_sorted_rows<f16>(gpo_call *call);
 template gpo_status index_add_sorted_rows<bf16>(gpo_call *call);
-template gpo_status index_add_sorted_rows<float>(gpo_call *call);
-template gpo_status index_add_sorted_rows<double>(gpo_call *call);
