@@ -25,8 +25,8 @@ constexpr int64_t FULL_WALK = 8; /* items of a warp, below which a part costs mo
 constexpr int DEPTH = 2;         /* items under way */
 
 /* Blocks per SM for which registers are kept. */
-template <typename T>
-constexpr int walks_blocks = sizeof(T) == 4 ? 8 : 6;
+template <typename T, short_rows ROWS>
+constexpr int walks_blocks = sizeof(T) == 4 && ROWS == PLAIN ? 8 : 6;
 
 /* Products of a pack in a row of whole packs: only those across its ends are missing. */
 template <int SIZE>
@@ -283,7 +283,7 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
 
 template <typename T, int LAGS, bool SILU, short_rows ROWS>
 __global__ void
-__launch_bounds__(SHORT_BLOCK, walks_blocks<T>)
+__launch_bounds__(SHORT_BLOCK, walks_blocks<T, ROWS>)
     causal_conv1d_backward_few_taps(conv_view<T> v, lag_view<T> to, walks_work work)
 {
     using V = value_type<T>;
@@ -379,11 +379,13 @@ static gpo_status
 launch_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
 {
     walks_work work = {};
-    split_walks(&work, gpo_processors(call) * walks_blocks<T>, v.steps / pack<T>::SIZE,
-                v.batches, v.channels);
     lag_view<T> to = lags;
     gpo_status status = mark_segments(call, &work.marks);
     if (!status) {
+        const int blocks =
+            work.marks.words ? walks_blocks<T, CUT> : walks_blocks<T, PLAIN>;
+        split_walks(&work, gpo_processors(call) * blocks, v.steps / pack<T>::SIZE,
+                    v.batches, v.channels);
         status = plan_part_sums(call, &work.sums, work.sums.parts, work.groups.by, &to);
     }
     if (status) {
