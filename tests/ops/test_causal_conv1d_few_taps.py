@@ -160,6 +160,8 @@ def test_segments_are_rows_of_their_own(variant: str, dtype: str) -> None:
         ("few_taps", (600, 1, 8)),  # parts that a second kernel adds
         ("few_taps", (70, 3, 256)),
         ("few_taps_channels_last", (1, 4, 40000)),
+        ("few_taps", (1, 3, 24000)),  # stretches in several blocks
+        ("few_taps", (3, 5, 2048)),  # stretches of one block
         ("few_taps_channels_last", (70, 132, 64)),
         ("one_block", (500, 3, 8)),
     ],

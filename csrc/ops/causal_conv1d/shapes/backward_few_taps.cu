@@ -47,6 +47,7 @@ struct at_row_ends {
 template <typename V, int LAGS>
 struct row_filter {
     V tap[LAGS], offset;
+    bool has_slope; /* with SiLU: whether the call has it */
 };
 
 template <typename T>
@@ -66,7 +67,7 @@ gradient_of_row_pack(V (&g)[pack<T>::SIZE], const uint4 &dy,
 {
     constexpr int SIZE = pack<T>::SIZE;
     values_of_chunk<T>(g, dy);
-    if constexpr (SILU) {
+    if (SILU && filter.has_slope) {
         V sum[SIZE];
 #pragma unroll
         for (int i = 0; i < SIZE; i++) {
@@ -241,6 +242,7 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
     row_filter<V, LAGS> filter;
     load_taps<LAGS>(filter.tap, v, c);
     filter.offset = SILU ? v.offset(c) : V(0);
+    filter.has_slope = ROWS == PLAIN || v.finish == FINISH_SILU;
     row_marks row = {};
     if constexpr (ROWS == CUT) {
         row = work.marks.row(b);
@@ -281,6 +283,7 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
     }
 }
 
+/* With segments SILU is true for every call, and has_slope tells. */
 template <typename T, int LAGS, bool SILU, short_rows ROWS>
 __global__ void
 __launch_bounds__(SHORT_BLOCK, walks_blocks<T, ROWS>)
@@ -395,12 +398,9 @@ launch_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
 #define WITH(SILU, ROWS)                   \
     GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, \
                (causal_conv1d_backward_few_taps<T, LAGS, SILU, ROWS>), v, to, work)
-    if (v.finish == FINISH_SILU) {
-        status = work.marks.words ? WITH(true, CUT) : WITH(true, PLAIN);
-    }
-    else {
-        status = work.marks.words ? WITH(false, CUT) : WITH(false, PLAIN);
-    }
+    status = work.marks.words          ? WITH(true, CUT)
+             : v.finish == FINISH_SILU ? WITH(true, PLAIN)
+                                       : WITH(false, PLAIN);
 #undef WITH
     return status ? status : finish_part_sums(call, work.sums, to);
 }
