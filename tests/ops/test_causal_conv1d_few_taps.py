@@ -193,3 +193,18 @@ def test_sums_are_exact_and_the_same_in_any_order(
                 np.testing.assert_array_equal(a, b)
     finally:
         _core._sim_configure(**old)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("size", [(4, 768, 192), (2, 256, 512), (1, 132, 1024), (16, 768, 8)])
+def test_groups_of_channels_of_each_width(size: tuple[int, int, int], dtype: str) -> None:
+    """Wide groups for 16-bit types in long stretches, narrow ones elsewhere."""
+    rng = np.random.default_rng(5)
+    x, dy = (rng.integers(-2, 3, size).astype(dtype) for _ in range(2))
+    w = rng.integers(-2, 3, (size[1], 3)).astype(dtype)
+    dx, dw = causal_conv1d_backward(
+        turned(dy, COLUMNS), turned(x, COLUMNS), w, layout="BTC", variant=COLUMNS, backend="sim"
+    )
+    want = ref.causal_conv1d_backward(*(a.astype(np.float64) for a in (dy, x, w)))
+    np.testing.assert_array_equal(turned(dx, COLUMNS), want[0])
+    np.testing.assert_array_equal(dw, want[1])
