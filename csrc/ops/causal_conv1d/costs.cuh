@@ -86,17 +86,16 @@ time_of_short_gradients(const conv_plan &p, bool channels_last)
     return (channels_last ? 18 : 12.5) + 4.4 * millions(p, p.batches);
 }
 
-/* Predicted: the same in one launch, compiled for the number of taps. */
+/* The same in one launch, compiled for the number of taps; elements of `bytes`. */
 inline double
-time_of_few_taps(const conv_plan &p)
+time_of_few_taps(const conv_plan &p, int64_t bytes)
 {
-    return 8 + 4 * millions(p, p.batches);
+    return 9 + 1.05 * static_cast<double>(bytes) * millions(p, p.batches);
 }
 
 /*
- * Predicted: a block for each channel of `processors`, one or more; two loads, a product
- * of dx and one of dw for each tap; and where channels are neighbours a sector for each
- * element.
+ * A block for each channel of `processors`, one or more; two loads, a product of dx and
+ * one of dw for each tap; and where channels are neighbours a sector for each element.
  */
 inline double
 time_of_one_block(const conv_plan &p, int64_t processors)
@@ -105,7 +104,7 @@ time_of_one_block(const conv_plan &p, int64_t processors)
     const double channels =
         static_cast<double>(p.channels > processors ? p.channels : processors);
     return 5.5 + rows * channels * (4 + 1.2 * static_cast<double>(p.lags)) +
-           time_by_channels(p, 0, 20);
+           time_by_channels(p, 1.5, 20);
 }
 
 /* 2.6e12 products a second, and as many more as if there were 29 lags more. */

@@ -203,7 +203,7 @@ static const gpo_variant backward_variants[] = {
                   BACKWARD(conv_middle_filters, lag_v5), "run-to-run", "", "exact"),
               "whole rows and filters of at most 128 lags", has_middle_filters),
     gpo_shape(gpo_row<float32_types>(
-                  "few_taps", "one launch for 2 to 4 taps, four items under way",
+                  "few_taps", "one launch for 2 to 4 taps, two items under way",
                   BACKWARD_AT_ONCE(gradients_few_taps), "run-to-run", "", "exact"),
               "filters of at most 16 lags", has_short_filters),
     gpo_shape(
@@ -217,47 +217,6 @@ static const gpo_variant backward_variants[] = {
                   BACKWARD_AT_ONCE(gradients_one_block), "run-to-run", "", "exact"),
               "few elements of a channel and at most 16 lags, without segments",
               has_one_block),
-    gpo_shape(gpo_row<float32_types>(
-                  "few_taps_b", "one launch for 2 to 4 taps, two items under way",
-                  BACKWARD_AT_ONCE(gradients_few_taps_b), "run-to-run", "", "exact"),
-              "filters of at most 16 lags", has_short_filters),
-    gpo_shape(
-        gpo_row<float32_types>("few_taps_channels_last_b",
-                               "one launch for 2 to 4 taps, in one wave of threads",
-                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last_b),
-                               "run-to-run", "", "exact"),
-        "filters of at most 16 lags", has_short_filters),
-    gpo_shape(
-        gpo_row<float32_types>("few_taps_channels_last_c",
-                               "one launch for 2 to 4 taps, in chunks of two channels",
-                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last_c),
-                               "run-to-run", "", "exact"),
-        "filters of at most 16 lags", has_short_filters),
-    gpo_shape(gpo_row<float32_types>(
-                  "few_taps_c", "one pass for 2 to 4 taps, half as many warps",
-                  BACKWARD_AT_ONCE(gradients_few_taps_c), "run-to-run", "", "exact"),
-              "filters of at most 16 lags", has_short_filters),
-    gpo_shape(gpo_row<float32_types>(
-                  "few_taps_d", "one pass for 2 to 4 taps, twice as many warps",
-                  BACKWARD_AT_ONCE(gradients_few_taps_d), "run-to-run", "", "exact"),
-              "filters of at most 16 lags", has_short_filters),
-    gpo_shape(
-        gpo_row<float32_types>("few_taps_channels_last_d",
-                               "one pass for 2 to 4 taps, parts by a second kernel",
-                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last_d),
-                               "run-to-run", "", "exact"),
-        "filters of at most 16 lags", has_short_filters),
-    gpo_shape(
-        gpo_row<float32_types>("few_taps_channels_last_e",
-                               "one pass for 2 to 4 taps, stretches twice as long",
-                               BACKWARD_AT_ONCE(gradients_few_taps_channels_last_e),
-                               "run-to-run", "", "exact"),
-        "filters of at most 16 lags", has_short_filters),
-    gpo_shape(gpo_row<float32_types>(
-                  "few_taps_channels_last_f", "one pass for 2 to 4 taps, wide groups",
-                  BACKWARD_AT_ONCE(gradients_few_taps_channels_last_f), "run-to-run",
-                  "", "exact"),
-              "filters of at most 16 lags", has_short_filters),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -444,7 +403,7 @@ row_for_few_backward(const gpo_call *call, const conv_plan &p)
     const bool is_whole = by_channels ? p.channels % 4 == 0 : p.steps * bytes % 16 == 0;
     if (p.lags >= 2 && p.lags <= FEW_TAPS && bytes < 8 && is_whole) {
         row = by_channels ? FEW_TAPS_LAST : FEW_TAPS_ROWS;
-        time = time_of_few_taps(p);
+        time = time_of_few_taps(p, bytes);
     }
     const bool is_small =
         has_one_block(call) && time_of_one_block(p, gpo_processors(call)) < time;

@@ -21,7 +21,12 @@ struct walks_work {
 };
 
 constexpr int BLOCK_WARPS = SHORT_BLOCK / WARP;
-constexpr int64_t WALKS = 64; /* warps wanted per SM, where rows are not cut */
+constexpr int64_t FULL_WALK = 8; /* items of a warp, below which a part costs more */
+constexpr int DEPTH = 2;         /* items under way */
+
+/* Blocks per SM for which registers are kept. */
+template <typename T, short_rows ROWS>
+constexpr int walks_blocks = sizeof(T) == 4 && ROWS == PLAIN ? 8 : 6;
 
 /* Products of a pack in a row of whole packs: only those across its ends are missing. */
 template <int SIZE>
@@ -42,6 +47,7 @@ struct at_row_ends {
 template <typename V, int LAGS>
 struct row_filter {
     V tap[LAGS], offset;
+    bool has_slope; /* with SiLU: whether the call has it */
 };
 
 template <typename T>
@@ -61,7 +67,7 @@ gradient_of_row_pack(V (&g)[pack<T>::SIZE], const uint4 &dy,
 {
     constexpr int SIZE = pack<T>::SIZE;
     values_of_chunk<T>(g, dy);
-    if constexpr (SILU) {
+    if (SILU && filter.has_slope) {
         V sum[SIZE];
 #pragma unroll
         for (int i = 0; i < SIZE; i++) {
@@ -193,7 +199,7 @@ gradients_after(V (&next)[LAGS - 1], const row_filter<V, LAGS> &filter, const T 
  * All items of units begin to end of channel c, each row from its end to its start; the
  * loads of the last DEPTH reach into the next row.
  */
-template <bool SILU, short_rows ROWS, int DEPTH, int LAGS, typename T, typename V>
+template <bool SILU, short_rows ROWS, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
 walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
           int64_t c, bool is_channel, int64_t begin, int64_t end, lane_group at)
@@ -236,6 +242,7 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
     row_filter<V, LAGS> filter;
     load_taps<LAGS>(filter.tap, v, c);
     filter.offset = SILU ? v.offset(c) : V(0);
+    filter.has_slope = ROWS == PLAIN || v.finish == FINISH_SILU;
     row_marks row = {};
     if constexpr (ROWS == CUT) {
         row = work.marks.row(b);
@@ -276,9 +283,10 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
     }
 }
 
-template <typename T, int LAGS, int DEPTH, int BLOCKS, bool SILU, short_rows ROWS>
+/* With segments SILU is true for every call, and has_slope tells. */
+template <typename T, int LAGS, bool SILU, short_rows ROWS>
 __global__ void
-__launch_bounds__(SHORT_BLOCK, BLOCKS)
+__launch_bounds__(SHORT_BLOCK, walks_blocks<T, ROWS>)
     causal_conv1d_backward_few_taps(conv_view<T> v, lag_view<T> to, walks_work work)
 {
     using V = value_type<T>;
@@ -295,9 +303,9 @@ __launch_bounds__(SHORT_BLOCK, BLOCKS)
         const int64_t rest = work.units - begin;
         V total[LAGS + 1] = {};
         if (rest > 0) {
-            walk_rows<SILU, ROWS, DEPTH, LAGS>(
-                total, v, work, c, wanted < v.channels, begin,
-                begin + (rest < work.share ? rest : work.share), at);
+            walk_rows<SILU, ROWS, LAGS>(total, v, work, c, wanted < v.channels, begin,
+                                        begin + (rest < work.share ? rest : work.share),
+                                        at);
         }
 #pragma unroll
         for (int s = 0; s <= LAGS; s++) {
@@ -321,60 +329,78 @@ __launch_bounds__(SHORT_BLOCK, BLOCKS)
 
 /* ---- the launch ---- */
 
+/* The fewest parts of each group that leave at most 3 of 10 places in waves empty. */
+static int64_t
+parts_in_waves(int64_t groups, int64_t slots)
+{
+    int64_t parts = slots * 7 / (10 * groups);
+    parts = parts > 1 ? parts : 1;
+    while (10 * groups * parts < 7 * slots * ceil_div(groups * parts, slots)) {
+        parts++;
+    }
+    return parts;
+}
+
 /*
- * Rows are cut where there are fewer than `resident` warps would take; else warps take
- * several, so that there are `walks` warps per SM, in whole blocks of a channel.
+ * Rows are cut where there are fewer than warps in `slots` blocks, else warps take several.
+ * Each block more of a channel is a part to add, so only warps with FULL_WALK items make
+ * room for one.
  */
 static void
-split_walks(walks_work *work, int64_t processors, int64_t resident, int64_t packs,
-            int64_t batches, int64_t channels, int64_t walks)
+split_walks(walks_work *work, int64_t slots, int64_t packs, int64_t batches,
+            int64_t channels)
 {
     work->shift = lanes_of_row(packs);
     const int64_t groups = ceil_div(channels, WARP >> work->shift);
     const int64_t row_items = ceil_div(packs, WARP);
-    const int64_t full = processors * resident / (groups * batches);
-    const int64_t block = ceil_div(BLOCK_WARPS, batches);
-    const int64_t pieces = full > block ? full : block;
-    int64_t items = pieces > 1 ? ceil_div(row_items, pieces) : row_items;
+    const int64_t block = batches < BLOCK_WARPS ? BLOCK_WARPS / batches : 1;
+    const int64_t full = slots * BLOCK_WARPS / (groups * batches);
+    const int64_t most = row_items / FULL_WALK;
+    const int64_t more = (full < most ? full : most) / block * block;
+    const int64_t pieces = more > block ? more : block;
+    int64_t items = ceil_div(row_items, pieces);
     items = items < 2 && row_items > 1 ? 2 : items;
     work->items = static_cast<int>(items);
     work->groups = divider_of(groups);
     work->stretches = divider_of(ceil_div(row_items, items));
     work->units = batches * work->stretches.by;
-    const int64_t wanted = processors * walks / groups / BLOCK_WARPS;
-    const int64_t warps = (wanted > 1 ? wanted : 1) * BLOCK_WARPS;
-    work->share = work->stretches.by > 1 ? 1 : ceil_div(work->units, warps);
+    work->share = 1;
+    if (work->stretches.by == 1) {
+        const int64_t share =
+            ceil_div(work->units, parts_in_waves(groups, slots) * BLOCK_WARPS);
+        const int64_t of_one = ceil_div(work->units, int64_t{BLOCK_WARPS});
+        const int64_t least = ceil_div(FULL_WALK, items);
+        const int64_t few = of_one < least ? of_one : least;
+        work->share = share > few ? share : few;
+    }
     work->sums.parts = ceil_div(work->units, work->share * BLOCK_WARPS);
     work->tasks = groups * work->sums.parts;
 }
 
-template <typename T, int LAGS, int DEPTH, int BLOCKS>
+template <typename T, int LAGS>
 static gpo_status
-launch_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
-             int64_t walks)
+launch_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
 {
     walks_work work = {};
-    split_walks(&work, gpo_processors(call), BLOCKS * BLOCK_WARPS,
-                v.steps / pack<T>::SIZE, v.batches, v.channels, walks);
     lag_view<T> to = lags;
     gpo_status status = mark_segments(call, &work.marks);
     if (!status) {
+        const int blocks =
+            work.marks.words ? walks_blocks<T, CUT> : walks_blocks<T, PLAIN>;
+        split_walks(&work, gpo_processors(call) * blocks, v.steps / pack<T>::SIZE,
+                    v.batches, v.channels);
         status = plan_part_sums(call, &work.sums, work.sums.parts, work.groups.by, &to);
     }
     if (status) {
         return status;
     }
     const dim3 grid = grid_of(work.tasks);
-#define WITH(SILU, ROWS)                                                              \
-    GPO_LAUNCH(call, grid, SHORT_BLOCK, 0,                                            \
-               (causal_conv1d_backward_few_taps<T, LAGS, DEPTH, BLOCKS, SILU, ROWS>), \
-               v, to, work)
-    if (v.finish == FINISH_SILU) {
-        status = work.marks.words ? WITH(true, CUT) : WITH(true, PLAIN);
-    }
-    else {
-        status = work.marks.words ? WITH(false, CUT) : WITH(false, PLAIN);
-    }
+#define WITH(SILU, ROWS)                   \
+    GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, \
+               (causal_conv1d_backward_few_taps<T, LAGS, SILU, ROWS>), v, to, work)
+    status = work.marks.words          ? WITH(true, CUT)
+             : v.finish == FINISH_SILU ? WITH(true, PLAIN)
+                                       : WITH(false, PLAIN);
 #undef WITH
     return status ? status : finish_part_sums(call, work.sums, to);
 }
@@ -389,10 +415,9 @@ has_whole_packs(const row_view<T> &rows)
            reinterpret_cast<uintptr_t>(rows.p) % 16 == 0;
 }
 
-template <typename T, int DEPTH, int BLOCKS>
-static gpo_status
-gradients_by_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
-                   int64_t walks)
+template <typename T>
+gpo_status
+gradients_few_taps(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
 {
     const bool takes = v.batches > 0 && v.lags >= 2 && v.lags <= FEW_TAPS &&
                        v.steps % pack<T>::SIZE == 0 && has_whole_packs(v.x) &&
@@ -400,22 +425,9 @@ gradients_by_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lag
     if (!takes) {
         return gradients_short_filters(call, v, lags);
     }
-    return v.lags == 2   ? launch_walks<T, 2, DEPTH, BLOCKS>(call, v, lags, walks)
-           : v.lags == 3 ? launch_walks<T, 3, DEPTH, BLOCKS>(call, v, lags, walks)
-                         : launch_walks<T, 4, DEPTH, BLOCKS>(call, v, lags, walks);
-}
-
-template <typename T>
-gpo_status
-gradients_few_taps(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
-{
-    return gradients_by_walks<T, 4, 5>(call, v, lags, WALKS);
+    return v.lags == 2   ? launch_walks<T, 2>(call, v, lags)
+           : v.lags == 3 ? launch_walks<T, 3>(call, v, lags)
+                         : launch_walks<T, 4>(call, v, lags);
 }
 
 GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps)
-
-/* ---- contenders, until they are timed ---- */
-
-#include "backward_few_taps_b.cuh"
-#include "backward_few_taps_c.cuh"
-#include "backward_few_taps_d.cuh"

@@ -11,8 +11,6 @@
 #include "channels_last.cuh"
 #include "few_taps.cuh"
 
-#include <math.h>
-
 struct columns_work {
     int shift;         /* log2 of the chunks of channels of a block */
     divider groups;    /* of channels, a block's each */
@@ -314,18 +312,23 @@ stage_filter(columns_filter<V, LAGS, W> *filter, V *staged, const conv_view<T> &
 }
 
 /* Blocks per SM for which registers are kept. */
-template <typename T, int LAGS, int W, bool SILU>
-constexpr int columns_blocks = W < 4                                 ? 6
-                               : LAGS == 2                           ? 5 - SILU
+template <typename T, int LAGS, bool SILU>
+constexpr int columns_blocks = LAGS == 2                             ? 5 - SILU
                                : LAGS == 4 && SILU && sizeof(T) == 4 ? 3
                                                                      : 4;
 
-template <typename T, int LAGS, int W, int TURN, bool SILU, short_rows ROWS>
+/* Channels of a thread; steps under way, as many bytes for any type. */
+constexpr int FOURS = 4;
+template <typename T>
+constexpr int STEPS_OF_TURN = 16 / sizeof(T);
+
+template <typename T, int LAGS, bool SILU, short_rows ROWS>
 __global__ void
-__launch_bounds__(SHORT_BLOCK, columns_blocks<T, LAGS, W, SILU>)
+__launch_bounds__(SHORT_BLOCK, columns_blocks<T, LAGS, SILU>)
     causal_conv1d_backward_few_taps_channels_last(conv_view<T> v, lag_view<T> to,
                                                   columns_work work)
 {
+    constexpr int W = FOURS, TURN = STEPS_OF_TURN<T>;
     using V = value_type<T>;
     using sum_chunk = chunk<V, W>;
     GPO_SHARED(sum_chunk, staged, [(LAGS + 1) * WARP]);
@@ -393,19 +396,16 @@ __launch_bounds__(SHORT_BLOCK, columns_blocks<T, LAGS, W, SILU>)
 
 /* ---- the launch ---- */
 
-/* How a call is cut: contenders. */
-struct columns_way {
-    double extra;  /* twice the steps that a stretch adds; 0: one wave of threads */
-    int64_t parts; /* most that the last block adds */
-    int shift;     /* least log2 of the chunks of a group of a large call */
-};
+constexpr int64_t WIDE_STEPS = 64; /* of stretches, from which wide groups pay */
+constexpr int64_t MOST_WIDE_PARTS = 96;
 
 /*
- * Stretches between the longest that one wave allows and the shortest; groups of channels
- * are narrow where that leaves few parts for the last block.
+ * Stretches as long as one wave of threads allows.  Groups have 32 chunks of channels, if
+ * that leaves few parts to add; else those of 16-bit types if stretches are long, since
+ * their warps read 256 bytes of a step only then; others are narrower.
  */
 static void
-split_columns(columns_work *work, int64_t slots, const columns_way &way, int64_t chunks,
+split_columns(columns_work *work, int64_t slots, bool has_halves, int64_t chunks,
               int64_t batches, int64_t steps)
 {
     int shift = 0;
@@ -418,24 +418,29 @@ split_columns(columns_work *work, int64_t slots, const columns_way &way, int64_t
     }
     const double each = static_cast<double>(chunks * batches * steps) /
                         static_cast<double>(slots * SHORT_BLOCK);
-    const double wanted = way.extra > 0 ? sqrt(way.extra * each) : each;
-    int64_t length = static_cast<int64_t>(wanted) / STEPS_TOGETHER * STEPS_TOGETHER;
-    length = length < LEAST_STEPS ? LEAST_STEPS : length;
-    length = length < MOST_STEPS_SUMMED ? length : MOST_STEPS_SUMMED;
+    int64_t least = MOST_STEPS_SUMMED;
+    if (each < static_cast<double>(least)) {
+        least = static_cast<int64_t>(each) / STEPS_TOGETHER * STEPS_TOGETHER;
+        least = least < LEAST_STEPS ? LEAST_STEPS : least;
+    }
     const auto parts_of = [&](int64_t l) {
         return ceil_div(batches * ceil_div(steps, l), SHORT_BLOCK >> shift);
     };
-    while (shift > way.shift && parts_of(length) > FEW_PARTS) {
-        shift--;
-    }
-    const int64_t groups = ceil_div(chunks, int64_t{1} << shift);
-    while (length < MOST_STEPS_SUMMED && parts_of(length) > MOST_PARTS_OF_ONE &&
-           groups * parts_of(length + STEPS_TOGETHER) >= slots) {
-        length += STEPS_TOGETHER;
-    }
-    while (way.extra == 0 && length < MOST_STEPS_SUMMED &&
-           groups * parts_of(length) > slots) {
-        length += STEPS_TOGETHER;
+    const auto in_one_wave = [&](int64_t l) {
+        const int64_t groups = ceil_div(chunks, int64_t{1} << shift);
+        while (l < MOST_STEPS_SUMMED && groups * parts_of(l) > slots) {
+            l += STEPS_TOGETHER;
+        }
+        return l;
+    };
+    int64_t length = in_one_wave(least);
+    const bool is_wide =
+        has_halves && length >= WIDE_STEPS && parts_of(length) <= MOST_WIDE_PARTS;
+    if (!is_wide) {
+        while (shift > 3 && parts_of(least) > FEW_PARTS) {
+            shift--;
+        }
+        length = in_one_wave(least);
     }
     length = ceil_div(ceil_div(steps, ceil_div(steps, length)), STEPS_TOGETHER) *
              STEPS_TOGETHER;
@@ -451,34 +456,31 @@ split_columns(columns_work *work, int64_t slots, const columns_way &way, int64_t
     work->sums.parts = ceil_div(work->units, SHORT_BLOCK >> shift);
 }
 
-template <typename T, int LAGS, int W, int TURN>
+template <typename T, int LAGS>
 static gpo_status
-launch_columns(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
-               columns_way way)
+launch_columns(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
 {
     columns_work work = {};
-    const int blocks = v.finish == FINISH_SILU ? columns_blocks<T, LAGS, W, true>
-                                               : columns_blocks<T, LAGS, W, false>;
-    split_columns(&work, gpo_processors(call) * blocks, way, v.channels / W, v.batches,
-                  v.steps);
+    const int blocks = v.finish == FINISH_SILU ? columns_blocks<T, LAGS, true>
+                                               : columns_blocks<T, LAGS, false>;
+    split_columns(&work, gpo_processors(call) * blocks, sizeof(T) == 2,
+                  v.channels / FOURS, v.batches, v.steps);
     work.x_t = static_cast<unsigned>(v.x.t * sizeof(T));
     work.dy_t = static_cast<unsigned>(v.dy.t * sizeof(T));
     work.out_t = static_cast<unsigned>(v.out.t * sizeof(T));
     lag_view<T> to = lags;
     gpo_status status = mark_segments(call, &work.marks);
     if (!status) {
-        status = plan_part_sums(call, &work.sums, work.sums.parts, work.groups.by, &to,
-                                way.parts);
+        status = plan_part_sums(call, &work.sums, work.sums.parts, work.groups.by, &to);
     }
     if (status) {
         return status;
     }
     const dim3 grid = grid_of(work.groups.by * work.sums.parts);
-#define WITH(SILU, ROWS)                                                               \
-    GPO_LAUNCH(                                                                        \
-        call, grid, SHORT_BLOCK, 0,                                                    \
-        (causal_conv1d_backward_few_taps_channels_last<T, LAGS, W, TURN, SILU, ROWS>), \
-        v, to, work)
+#define WITH(SILU, ROWS)                                                             \
+    GPO_LAUNCH(call, grid, SHORT_BLOCK, 0,                                           \
+               (causal_conv1d_backward_few_taps_channels_last<T, LAGS, SILU, ROWS>), \
+               v, to, work)
     if (v.finish == FINISH_SILU) {
         status = work.marks.words ? WITH(true, CUT) : WITH(true, PLAIN);
     }
@@ -489,40 +491,13 @@ launch_columns(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
     return status ? status : finish_part_sums(call, work.sums, to);
 }
 
-/* Whether the kernel takes the call: chunks of W channels, steps ascending in memory. */
-template <int W, typename T>
+/* Whether the kernel takes the rows: fours of channels, steps ascending in memory. */
+template <typename T>
 static bool
 has_columns(const row_view<T> &rows, int64_t channels)
 {
     constexpr int64_t MOST = INT64_C(0xffffffff) / sizeof(T);
-    return has_chunks<W>(rows, channels) && rows.t >= 0 && rows.t <= MOST;
-}
-
-template <typename T, int W, int TURN>
-static gpo_status
-gradients_by_columns(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
-                     columns_way way)
-{
-    const bool takes = v.batches > 0 && v.lags >= 2 && v.lags <= FEW_TAPS &&
-                       has_columns<W>(v.x, v.channels) &&
-                       has_columns<W>(v.dy, v.channels) &&
-                       has_columns<W>(v.out, v.channels);
-    if (!takes) {
-        return gradients_short_filters_channels_last(call, v, lags);
-    }
-    /* A block has 1024 elements or more, so the launch has fewer than 2^31 blocks. */
-    return v.lags == 2   ? launch_columns<T, 2, W, TURN>(call, v, lags, way)
-           : v.lags == 3 ? launch_columns<T, 3, W, TURN>(call, v, lags, way)
-                         : launch_columns<T, 4, W, TURN>(call, v, lags, way);
-}
-
-/* Four channels of a thread, and as many bytes under way for any type. */
-template <typename T>
-static gpo_status
-gradients_by_fours(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
-                   columns_way way)
-{
-    return gradients_by_columns<T, 4, 16 / sizeof(T)>(call, v, lags, way);
+    return has_chunks<FOURS>(rows, channels) && rows.t >= 0 && rows.t <= MOST;
 }
 
 template <typename T>
@@ -530,15 +505,16 @@ gpo_status
 gradients_few_taps_channels_last(gpo_call *call, const conv_view<T> &v,
                                  const lag_view<T> &lags)
 {
-    return gradients_by_fours(call, v, lags, {COLUMNS_EXTRA, MOST_PARTS_OF_ONE, 3});
+    const bool takes = v.batches > 0 && v.lags >= 2 && v.lags <= FEW_TAPS &&
+                       has_columns(v.x, v.channels) && has_columns(v.dy, v.channels) &&
+                       has_columns(v.out, v.channels);
+    if (!takes) {
+        return gradients_short_filters_channels_last(call, v, lags);
+    }
+    /* A block has 1024 elements or more, so the launch has fewer than 2^31 blocks. */
+    return v.lags == 2   ? launch_columns<T, 2>(call, v, lags)
+           : v.lags == 3 ? launch_columns<T, 3>(call, v, lags)
+                         : launch_columns<T, 4>(call, v, lags);
 }
 
 GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last)
-
-/* ---- contenders, until they are timed ---- */
-
-#include "backward_few_taps_channels_last_b.cuh"
-#include "backward_few_taps_channels_last_c.cuh"
-#include "backward_few_taps_channels_last_d.cuh"
-#include "backward_few_taps_channels_last_e.cuh"
-#include "backward_few_taps_channels_last_f.cuh"

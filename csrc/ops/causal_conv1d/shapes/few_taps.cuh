@@ -11,8 +11,7 @@
 constexpr int64_t MOST_PARTS_OF_ONE = 64; /* parts that one block adds */
 
 constexpr int64_t FEW_TAPS = 4;
-constexpr double COLUMNS_EXTRA = 16; /* channels last: twice the steps a stretch adds */
-constexpr int64_t FEW_PARTS = 16;    /* of a small call: narrower groups for fewer */
+constexpr int64_t FEW_PARTS = 16; /* of a small call: narrower groups for fewer */
 
 /* one_block: threads, and bytes of the values of a channel in shared memory. */
 constexpr int MOST_OF_ONE_BLOCK = 512;
@@ -28,11 +27,11 @@ struct part_sums {
 template <typename T>
 gpo_status
 plan_part_sums(gpo_call *call, part_sums *sums, int64_t parts, int64_t groups,
-               lag_view<T> *to, int64_t most = MOST_PARTS_OF_ONE)
+               lag_view<T> *to)
 {
     *sums = {parts, nullptr};
     gpo_status status = make_short_parts(call, parts, to);
-    const bool by_last = parts <= most && groups <= GPO_TICKETS;
+    const bool by_last = parts <= MOST_PARTS_OF_ONE && groups <= GPO_TICKETS;
     return status || parts == 1 || !by_last ? status
                                             : gpo_tickets(call, &sums->tickets);
 }
@@ -117,31 +116,7 @@ template <typename T>
 gpo_status gradients_few_taps(gpo_call *call, const conv_view<T> &v,
                               const lag_view<T> &lags);
 template <typename T>
-gpo_status gradients_few_taps_b(gpo_call *call, const conv_view<T> &v,
-                                const lag_view<T> &lags);
-template <typename T>
 gpo_status gradients_few_taps_channels_last(gpo_call *call, const conv_view<T> &v,
                                             const lag_view<T> &lags);
-template <typename T>
-gpo_status gradients_few_taps_channels_last_b(gpo_call *call, const conv_view<T> &v,
-                                              const lag_view<T> &lags);
-template <typename T>
-gpo_status gradients_few_taps_channels_last_c(gpo_call *call, const conv_view<T> &v,
-                                              const lag_view<T> &lags);
-template <typename T>
-gpo_status gradients_few_taps_c(gpo_call *call, const conv_view<T> &v,
-                                const lag_view<T> &lags);
-template <typename T>
-gpo_status gradients_few_taps_d(gpo_call *call, const conv_view<T> &v,
-                                const lag_view<T> &lags);
-template <typename T>
-gpo_status gradients_few_taps_channels_last_d(gpo_call *call, const conv_view<T> &v,
-                                              const lag_view<T> &lags);
-template <typename T>
-gpo_status gradients_few_taps_channels_last_e(gpo_call *call, const conv_view<T> &v,
-                                              const lag_view<T> &lags);
-template <typename T>
-gpo_status gradients_few_taps_channels_last_f(gpo_call *call, const conv_view<T> &v,
-                                              const lag_view<T> &lags);
 
 #endif
