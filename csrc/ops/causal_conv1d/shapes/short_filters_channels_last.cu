@@ -6,6 +6,7 @@
  * with the steps before it, which its neighbour reads, too.
  * Cost:  reads x once, and the first taps - 1 steps of each stretch twice.
  * Arrays without such chunks (single channels, other strides) have chunks of one.
+ * It takes what short_filters_tiles.cu leaves: float64, chunks of other alignment.
  */
 #include "channels_last.cuh"
 #include "earlier_chunk.cuh"
@@ -123,46 +124,15 @@ __launch_bounds__(SHORT_BLOCK)
     }
 }
 
-constexpr int64_t LAST_BLOCKS = 7;       /* per SM, as registers allow */
-constexpr int64_t STEPS_OF_A_START = 12; /* as long as a stretch takes to begin */
-
-/* Stretches whose blocks fill whole waves of the SMs, by an estimate of their time. */
-static void
-split_into_waves(last_work *work, int64_t resident, int64_t batches, int64_t steps)
-{
-    const int64_t together = SHORT_BLOCK >> work->shift;
-    int64_t best = MOST_STEPS_SUMMED, least = INT64_MAX;
-    for (int64_t length = MOST_STEPS_SUMMED; length >= 2 * STEPS_TOGETHER;
-         length -= STEPS_TOGETHER) {
-        const int64_t parts = batches * ceil_div(steps, length);
-        const int64_t waves =
-            ceil_div(work->blocks.by * ceil_div(parts, together), resident);
-        const int64_t time = waves * (length + STEPS_OF_A_START);
-        if (time < least) {
-            least = time;
-            best = length;
-        }
-    }
-    work->length = best;
-    work->stretches = divider_of(ceil_div(steps, best));
-    work->parts = batches * work->stretches.by;
-    work->share = 1;
-}
-
 template <typename T, int LAGS, int W, short_rows ROWS>
 static gpo_status
-launch(gpo_call *call, const conv_view<T> &v, const segment_marks &marks, bool in_waves)
+launch(gpo_call *call, const conv_view<T> &v, const segment_marks &marks)
 {
     const int64_t chunks = ceil_div(v.channels, W);
     forward_work<ROWS> work = {};
     split_channels(&work, chunks);
-    if (in_waves) {
-        split_into_waves(&work, gpo_processors(call) * LAST_BLOCKS, v.batches, v.steps);
-    }
-    else {
-        split_steps(&work, gpo_processors(call) * LAST_THREADS, LEAST_STEPS, chunks,
-                    v.batches, v.steps);
-    }
+    split_steps(&work, gpo_processors(call) * LAST_THREADS, LEAST_STEPS, chunks,
+                v.batches, v.steps);
     count_tasks(&work);
     work.marks = marks;
     if constexpr (ROWS == BEHIND) {
@@ -175,44 +145,28 @@ launch(gpo_call *call, const conv_view<T> &v, const segment_marks &marks, bool i
 
 template <typename T, int LAGS, short_rows ROWS>
 static gpo_status
-launch_widest(gpo_call *call, const conv_view<T> &v, const segment_marks &marks,
-              bool in_waves)
+launch_widest(gpo_call *call, const conv_view<T> &v, const segment_marks &marks)
 {
     constexpr int W = last_width<T, LAGS>(16, 8);
     const bool wide =
         has_chunks<W>(v.x, v.channels) && has_chunks<W>(v.out, v.channels);
-    return wide ? launch<T, LAGS, W, ROWS>(call, v, marks, in_waves)
-                : launch<T, LAGS, 1, ROWS>(call, v, marks, in_waves);
-}
-
-template <typename T>
-static gpo_status
-conv_channels_last(gpo_call *call, const conv_view<T> &v, bool in_waves)
-{
-    segment_marks marks;
-    const gpo_status status = mark_segments(call, &marks);
-    if (status) {
-        return status;
-    }
-#define WITH(LAGS, ROWS) launch_widest<T, LAGS, ROWS>(call, v, marks, in_waves)
-    return earlier_steps_of(call).p ? GPO_BY_LAGS(v.lags, BEHIND, WITH)
-                                    : GPO_BY_LAGS_AND_CUT(v.lags, marks.words, WITH);
-#undef WITH
+    return wide ? launch<T, LAGS, W, ROWS>(call, v, marks)
+                : launch<T, LAGS, 1, ROWS>(call, v, marks);
 }
 
 template <typename T>
 gpo_status
 conv_short_filters_channels_last(gpo_call *call, const conv_view<T> &v)
 {
-    return conv_channels_last(call, v, false);
-}
-
-template <typename T>
-gpo_status
-conv_short_filters_channels_last_e(gpo_call *call, const conv_view<T> &v)
-{
-    return conv_channels_last(call, v, true);
+    segment_marks marks;
+    const gpo_status status = mark_segments(call, &marks);
+    if (status) {
+        return status;
+    }
+#define WITH(LAGS, ROWS) launch_widest<T, LAGS, ROWS>(call, v, marks)
+    return earlier_steps_of(call).p ? GPO_BY_LAGS(v.lags, BEHIND, WITH)
+                                    : GPO_BY_LAGS_AND_CUT(v.lags, marks.words, WITH);
+#undef WITH
 }
 
 GPO_EVERY_FLOAT(GPO_CONV_OF, conv_short_filters_channels_last)
-GPO_EVERY_FLOAT(GPO_CONV_OF, conv_short_filters_channels_last_e)
