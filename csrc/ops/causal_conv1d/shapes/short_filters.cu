@@ -221,14 +221,15 @@ convolve(gpo_call *call, const conv_view<T> &v)
 #define WITH(LAGS, ROWS)                   \
     GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, \
                (causal_conv1d_short_filters<T, LAGS, ROWS, ITEMS>), v, work)
-    if (work.state.p) {
-        return GPO_BY_LAGS(v.lags, BEHIND, WITH);
-    }
-    if constexpr (ITEMS > 1) {
-        return GPO_BY_LAGS_AND_CUT(v.lags, work.marks.words, WITH);
+    if constexpr (ITEMS == 1) { /* its calls have no segments, and at most 8 lags */
+        if (work.state.p) {
+            return v.lags <= 4 ? WITH(4, BEHIND) : WITH(8, BEHIND);
+        }
+        return v.lags <= 4 ? WITH(4, PLAIN) : WITH(8, PLAIN);
     }
     else {
-        return GPO_BY_LAGS(v.lags, PLAIN, WITH); /* its calls have no segments */
+        return work.state.p ? GPO_BY_LAGS(v.lags, BEHIND, WITH)
+                            : GPO_BY_LAGS_AND_CUT(v.lags, work.marks.words, WITH);
     }
 #undef WITH
 }
@@ -249,7 +250,8 @@ conv_short_filters(gpo_call *call, const conv_view<T> &v)
             ceil_div(v.batches * v.channels, WARP >> lanes_of_row(packs)) *
             ceil_div(packs, WARP);
         const bool is_small = items <= FEW_ITEMS * gpo_processors(call);
-        if (!conv_plan_of(call)->segments && (packs <= WARP || is_small)) {
+        const bool is_usual = v.lags <= 8 && !conv_plan_of(call)->segments;
+        if (is_usual && (packs <= WARP || is_small)) {
             return convolve<1>(call, v);
         }
     }
