@@ -418,7 +418,7 @@ def sectors(op: str, variant: str, *arrays: Array, **options: Any) -> tuple[int,
     ("op", "layout", "most"),
     [
         ("causal_conv1d", "BCT", 1.10),
-        ("causal_conv1d", "BTC", 1.20),
+        ("causal_conv1d", "BTC", 1.30),
         ("causal_conv1d_backward", "BCT", 1.10),
         ("causal_conv1d_backward", "BTC", 1.40),
     ],
@@ -426,8 +426,9 @@ def sectors(op: str, variant: str, *arrays: Array, **options: Any) -> tuple[int,
 def test_every_sector_is_moved_once(op: str, layout: str, most: float, dtype: str) -> None:
     """But for taps, the ends of stretches and partial sums; SiLU needs nothing more.
 
-    Channels last have the shortest stretches here, 32 steps and more: three or six more are
-    read of x, three of dy, and five sums are written and read for each channel.
+    Channels last have the shortest tiles here, 16 steps, and read three more and their taps.
+    Backward has stretches of 32 steps and more: three or six more are read of x, three of
+    dy, and five sums are written and read for each channel.
     """
     shape = (1, 4, 8192) if layout == "BCT" else (1, 4096, 256)
     variant = VARIANTS[layout == "BTC"]
@@ -463,18 +464,19 @@ def test_every_failure_leaves_nothing_behind(variant: str, checked: Any) -> None
 
 # ---- tiles ----
 
-TILES = tuple(f"short_filters_channels_last_{letter}" for letter in "bcde")
-each_tile = pytest.mark.parametrize("variant", TILES)
+TILES: dict[str, Any] = {
+    "backend": "sim", "variant": "short_filters_channels_last", "layout": "BTC"
+}  # fmt: skip
 
 
 @each_dtype
-@each_tile
-def test_tiles_of_every_length(variant: str, dtype: str, checked: Any) -> None:
+def test_tiles_of_every_length(dtype: str, checked: Any) -> None:
     """Rows of parts of tiles and several, channels that fill a tile or not, with states."""
-    how: dict[str, Any] = {"backend": "sim", "variant": variant, "layout": "BTC"}
+    how = TILES
     sizes = [(16, 1), (8, 3), (16, 17), (72, 33), (136, 64), (24, 65), (8, 130), (16, 700)]
+    chunks = ((12, 33), (20, 70), (6, 9), (2, 130), (7, 40))  # not of 16 bytes
     for turn, taps in enumerate((1, 2, 3, 4, 5, 8, 9, 16)):
-        for channels, steps in (sizes[turn], sizes[turn - 3]):
+        for channels, steps in (sizes[turn], sizes[turn - 3], chunks[turn % 5]):
             checked(schedule=SCHEDULES[(turn + steps) % 4], seed=steps)
             w, bias = whole((channels, taps), dtype, 3), whole((channels,), dtype, 4)
             x = whole((2, steps, channels), dtype, turn)
@@ -501,16 +503,14 @@ def test_tiles_of_every_length(variant: str, dtype: str, checked: Any) -> None:
             np.testing.assert_array_equal(got, want.swapaxes(1, 2))
 
 
-@each_tile
-def test_tiles_make_no_product_with_padding(variant: str) -> None:
+def test_tiles_make_no_product_with_padding() -> None:
     for taps in (2, 4, 7, 8, 16):
         x, w = np.ones((1, 200, 8), np.float32), np.ones((8, taps), np.float32)
-        how: dict[str, Any] = {"backend": "sim", "variant": variant, "layout": "BTC"}
         w[3, 0] = np.inf  # the oldest lag
-        got = causal_conv1d(x, w, **how)
+        got = causal_conv1d(x, w, **TILES)
         np.testing.assert_array_equal(np.isfinite(got[0, :, 3]), np.arange(200) < taps - 1)
         w[3, 0], x[0, 70, 5] = 1, np.nan
-        got = np.isnan(causal_conv1d(x, w, activation="silu", **how)[0])
+        got = np.isnan(causal_conv1d(x, w, activation="silu", **TILES)[0])
         reached = np.zeros((200, 8), bool)
         reached[70 : 70 + taps, 5] = True
         np.testing.assert_array_equal(got, reached)
@@ -518,8 +518,8 @@ def test_tiles_make_no_product_with_padding(variant: str) -> None:
 
 @each_dtype
 def test_a_warp_for_each_item(dtype: str, checked: Any) -> None:
-    """Small calls of short_filters_b: rows at every offset, in both layouts, with states."""
-    how: dict[str, Any] = {"backend": "sim", "variant": "short_filters_b"}
+    """Small calls of short_filters: rows at every offset, in both layouts, with states."""
+    how: dict[str, Any] = {"backend": "sim", "variant": "short_filters"}
     for turn, taps in enumerate((1, 2, 3, 4, 5, 8, 9, 16)):
         for channels, steps in ((5, 2), (3, 9), (2, 70), (1, 257), (3, 515), (2, 1021)):
             checked(schedule=SCHEDULES[(turn + steps) % 4], seed=steps)

@@ -15,11 +15,6 @@
 #include "shapes/few_taps.cuh"
 #include "shapes/middle_filters.cuh"
 #include "shapes/short_filters.cuh"
-#include "shapes/short_filters_b.cuh"
-#include "shapes/short_filters_channels_last_b.cuh"
-#include "shapes/short_filters_channels_last_c.cuh"
-#include "shapes/short_filters_channels_last_d.cuh"
-#include "shapes/short_filters_channels_last_e.cuh"
 
 #include <stdio.h>
 
@@ -110,8 +105,8 @@ static const gpo_variant forward_variants[] = {
               "filters of at most 16 lags", has_short_filters),
     gpo_shape(
         gpo_row<float_types>("short_filters_channels_last",
-                             "x is read once, in chunks of neighbouring channels",
-                             FORWARD_BEHIND_STATES(conv_short_filters_channels_last),
+                             "x is read once, in tiles of steps and channels",
+                             FORWARD_WITH_STATES(conv_short_filters_channels_last),
                              "run-to-run", "", "exact"),
         "filters of at most 16 lags", has_short_filters),
     gpo_shape(gpo_row<float_types>("segments",
@@ -127,33 +122,6 @@ static const gpo_variant forward_variants[] = {
                   "middle_filters", "a lane per row, and eight steps in registers",
                   FORWARD(conv_middle_filters), "run-to-run", "", "exact"),
               "whole rows and filters of at most 128 lags", has_middle_filters),
-    gpo_shape(gpo_row<float_types>(
-                  "short_filters_channels_last_b",
-                  "tiles of 64 steps and 128 bytes of channels in shared memory",
-                  FORWARD_WITH_STATES(conv_short_filters_tiles_b), "run-to-run", "",
-                  "exact"),
-              "filters of at most 16 lags", has_short_filters),
-    gpo_shape(gpo_row<float_types>("short_filters_channels_last_c",
-                                   "tiles of 32 steps and 128 bytes of channels",
-                                   FORWARD_WITH_STATES(conv_short_filters_tiles_c),
-                                   "run-to-run", "", "exact"),
-              "filters of at most 16 lags", has_short_filters),
-    gpo_shape(gpo_row<float_types>("short_filters_channels_last_d",
-                                   "tiles of 64 steps and 256 bytes of channels",
-                                   FORWARD_WITH_STATES(conv_short_filters_tiles_d),
-                                   "run-to-run", "", "exact"),
-              "filters of at most 16 lags", has_short_filters),
-    gpo_shape(
-        gpo_row<float_types>("short_filters_channels_last_e",
-                             "as short_filters_channels_last, in whole waves",
-                             FORWARD_BEHIND_STATES(conv_short_filters_channels_last_e),
-                             "run-to-run", "", "exact"),
-        "filters of at most 16 lags", has_short_filters),
-    gpo_shape(gpo_row<float_types>("short_filters_b",
-                                   "as short_filters, a warp per item of small calls",
-                                   FORWARD_BEHIND_STATES(conv_short_filters_b),
-                                   "run-to-run", "", "exact"),
-              "filters of at most 16 lags", has_short_filters),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 

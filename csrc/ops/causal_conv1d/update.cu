@@ -5,8 +5,6 @@
 #include "../../device/verdict.cuh"
 #include "ladder/update_v0_thread_per_channel.cuh"
 #include "shapes/update_few_steps.cuh"
-#include "shapes/update_few_steps_b.cuh"
-#include "shapes/update_one_step.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -263,22 +261,14 @@ run_update(gpo_call *call)
         return run_update<T, rung<T>>;        \
     }
 
-enum { V0, ONE_STEP, FEW };
+enum { V0, FEW };
 
 static const gpo_variant variants[] = {
     gpo_row<float_types>("v0", "one thread per channel of a sequence",
                          UPDATE(update_v0), "run-to-run", "", "exact"),
-    gpo_shape(gpo_row<float_types>("one_step", "all loads before the first product",
-                                   UPDATE(update_one_step), "run-to-run", "", "exact"),
-              "one step, a state of K - 1 steps, at most 8 taps", takes_one_step),
     gpo_shape(gpo_row<float_types>(
                   "few_steps", "all loads before the first product, steps in chunks",
                   UPDATE(update_few_steps), "run-to-run", "", "exact"),
-              "1 to 16 steps, at most 16 taps, no strides that 32 bits do not hold",
-              takes_few_steps),
-    gpo_shape(gpo_row<float_types>("few_steps_b", "few_steps in blocks of 128 threads",
-                                   UPDATE(update_few_steps_b), "run-to-run", "",
-                                   "exact"),
               "1 to 16 steps, at most 16 taps, no strides that 32 bits do not hold",
               takes_few_steps),
     {nullptr, nullptr, nullptr, nullptr, {}},
@@ -287,10 +277,6 @@ static const gpo_variant variants[] = {
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    if (takes_one_step(call)) {
-        GPO_SAY(why, "one_step loads all it needs before the first product");
-        return &variants[ONE_STEP];
-    }
     if (takes_few_steps(call)) {
         GPO_SAY(why, "few_steps loads all it needs before the first product");
         return &variants[FEW];

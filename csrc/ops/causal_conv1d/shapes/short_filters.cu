@@ -1,8 +1,9 @@
 /*
  * short_filters.cu  Filters of at most 16 taps, rows of neighbouring steps (BCT).
  * - A warp has a stretch of a row, or several rows where they are short.  In a turn each
- *   lane has four packs, all loaded before the first is used.  The steps before a pack
- *   come from the neighbouring lanes by shuffles, so an element is read once.
+ *   lane has four packs (one in small calls), all loaded before the first is used.  The
+ *   steps before a pack come from the neighbouring lanes by shuffles, so an element is
+ *   read once.
  * - Packs are those of the result: where x begins at another offset from a 16-byte
  *   boundary, or steps are not neighbours, elements are moved one by one.
  * Cost:  reads x once and writes the result once.
@@ -220,16 +221,17 @@ convolve(gpo_call *call, const conv_view<T> &v)
 #define WITH(LAGS, ROWS)                   \
     GPO_LAUNCH(call, grid, SHORT_BLOCK, 0, \
                (causal_conv1d_short_filters<T, LAGS, ROWS, ITEMS>), v, work)
-    return work.state.p ? GPO_BY_LAGS(v.lags, BEHIND, WITH)
-                        : GPO_BY_LAGS_AND_CUT(v.lags, work.marks.words, WITH);
+    if constexpr (ITEMS == 1) { /* its calls have no segments, and at most 8 lags */
+        if (work.state.p) {
+            return v.lags <= 4 ? WITH(4, BEHIND) : WITH(8, BEHIND);
+        }
+        return v.lags <= 4 ? WITH(4, PLAIN) : WITH(8, PLAIN);
+    }
+    else {
+        return work.state.p ? GPO_BY_LAGS(v.lags, BEHIND, WITH)
+                            : GPO_BY_LAGS_AND_CUT(v.lags, work.marks.words, WITH);
+    }
 #undef WITH
-}
-
-template <typename T>
-gpo_status
-conv_short_filters(gpo_call *call, const conv_view<T> &v)
-{
-    return convolve<SHORT_ITEMS>(call, v);
 }
 
 constexpr int64_t FEW_ITEMS = 16; /* warps of one item per SM: each has its own warp */
@@ -240,16 +242,20 @@ constexpr int64_t FEW_ITEMS = 16; /* warps of one item per SM: each has its own 
  */
 template <typename T>
 gpo_status
-conv_short_filters_b(gpo_call *call, const conv_view<T> &v)
+conv_short_filters(gpo_call *call, const conv_view<T> &v)
 {
-    const int64_t packs = packs_of_row(v.out, v.steps);
-    const int64_t items =
-        ceil_div(v.batches * v.channels, WARP >> lanes_of_row(packs)) *
-        ceil_div(packs, WARP);
-    return packs <= WARP || items <= FEW_ITEMS * gpo_processors(call)
-               ? convolve<1>(call, v)
-               : convolve<SHORT_ITEMS>(call, v);
+    if constexpr (sizeof(T) < 8) {
+        const int64_t packs = packs_of_row(v.out, v.steps);
+        const int64_t items =
+            ceil_div(v.batches * v.channels, WARP >> lanes_of_row(packs)) *
+            ceil_div(packs, WARP);
+        const bool is_small = items <= FEW_ITEMS * gpo_processors(call);
+        const bool is_usual = v.lags <= 8 && !conv_plan_of(call)->segments;
+        if (is_usual && (packs <= WARP || is_small)) {
+            return convolve<1>(call, v);
+        }
+    }
+    return convolve<SHORT_ITEMS>(call, v);
 }
 
 GPO_EVERY_FLOAT(GPO_CONV_OF, conv_short_filters)
-GPO_EVERY_FLOAT(GPO_CONV_OF, conv_short_filters_b)

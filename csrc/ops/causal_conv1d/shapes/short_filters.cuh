@@ -549,6 +549,8 @@ template <typename T>
 gpo_status conv_short_filters(gpo_call *call, const conv_view<T> &v);
 template <typename T>
 gpo_status conv_short_filters_channels_last(gpo_call *call, const conv_view<T> &v);
+template <typename T>
+gpo_status conv_short_filters_chunks(gpo_call *call, const conv_view<T> &v);
 
 /* All gradients; `v` is the forward pass with dx as its result, g of `lags` is dy. */
 template <typename T>

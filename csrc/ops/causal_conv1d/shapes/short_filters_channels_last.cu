@@ -1,218 +1,374 @@
 /*
  * short_filters_channels_last.cu  Filters of at most 16 taps, neighbouring channels
- * (BTC).  A thread has a chunk of channels, 16 bytes for up to 4 taps, and walks along a
- * stretch of steps: the last values and the taps of its channels stay in registers, and
- * the step that leaves the window is loaded again one window ahead.  A stretch begins
- * with the steps before it, which its neighbour reads, too.
- * Cost:  reads x once, and the first taps - 1 steps of each stretch twice.
- * Arrays without such chunks (single channels, other strides) have chunks of one.
+ * (BTC), by tiles of steps and channels in shared memory.  All of a block's loads are
+ * under way together, by cp.async, with those of the taps; a thread then walks along a few
+ * steps of its channels with a window in registers.  Many small blocks per SM take turns.
+ * Cost:  reads x once, and the first taps - 1 steps of each tile twice.
+ * float64 and rows that are not aligned chunks: see short_filters_chunks.cu.
  */
 #include "channels_last.cuh"
 #include "earlier_chunk.cuh"
 
-/* In a struct of their own, as a larger argument changes the code of all kernels. */
-struct behind_work : last_work {
-    earlier_steps state;
-};
-template <short_rows ROWS>
-using forward_work = std::conditional_t<ROWS == BEHIND, behind_work, last_work>;
+constexpr int TILE_STEPS = 64;    /* of a block, at most */
+constexpr int LEAST_TILE = 16;    /* where there are few blocks */
+constexpr int64_t TILE_WAVES = 4; /* blocks per SM, before tiles are shortened */
 
-/* The results of a stretch of W channels: `n` steps from t0 on. */
-template <short_rows ROWS, int LAGS, int W, typename T>
+/*
+ * 256 bytes of neighbouring channels, of which a thread has up to 8.  Half of each for
+ * float32 and more than 8 taps: 467 us for 488 (B8 C4096 T4096 K16 on an H100).
+ */
+template <typename T, int LAGS>
+struct tile_of {
+    static constexpr bool IS_NARROW = sizeof(T) == 4 && LAGS > 8;
+    static constexpr int BYTES = IS_NARROW ? 128 : 256, CHUNK = BYTES / 32;
+    static constexpr int LOADED = 16 / sizeof(T); /* channels in a copy */
+    static constexpr int UNITS = BYTES / 16;      /* copies of a step */
+    static constexpr int CHANNELS = BYTES / sizeof(T);
+    static constexpr int MOST = 128 / (LAGS * static_cast<int>(sizeof(value_type<T>)));
+    static constexpr int WISHED = CHUNK / static_cast<int>(sizeof(T));
+    static constexpr int LEAST = WISHED < MOST ? WISHED : MOST;
+    static constexpr int W = LEAST < 1 ? 1 : LEAST; /* channels of a thread */
+    static constexpr int LANES = CHANNELS / W;
+    static constexpr int GROUPS = SHORT_BLOCK / LANES; /* of a thread's steps */
+    static_assert(SHORT_BLOCK % LANES == 0 && SHORT_BLOCK % UNITS == 0);
+    static_assert(TILE_STEPS % GROUPS == 0 && LEAST_TILE % GROUPS == 0);
+};
+
+struct tile_work {
+    divider blocks;    /* of channels */
+    divider stretches; /* of a row */
+    int64_t tasks;
+    int length; /* steps of a tile, a multiple of the groups */
+    bool has_chunked_taps;
+    segment_marks marks;
+    earlier_steps state;
+    later_steps last;
+};
+
+/* Where a tile begins. */
+struct tile_place {
+    int64_t b;
+    int c, t0, n;
+};
+
+/* Starts the copies of steps t0 - (lags - 1) to t0 + n - 1, of those there are. */
+template <int LAGS, typename Tile, typename T>
 __device__ __forceinline__ void
-walk(const conv_view<T> &v, const value_type<T> (&tap)[LAGS][W], int64_t b, int64_t c,
-     int64_t t0, int n, const forward_work<ROWS> &work)
+load_tile(uint4 *tile, const conv_view<T> &v, const tile_place &at, int lags)
 {
-    using V = value_type<T>;
-    constexpr int SLOTS = WINDOW_STEPS<LAGS, W>, AHEAD = STEPS_AHEAD<T, W>;
-    static_assert(SLOTS % AHEAD == 0, "a step has one place in both");
-    const T *x = v.x.row(b, c) + t0 * v.x.t;
-    T *out = v.out.row(b, c) + t0 * v.out.t;
-    const int lags = static_cast<int>(v.lags);
-    V window[SLOTS][W], offset[W]; /* step j of the stretch is in slot j % SLOTS */
-    chunk<T, W> ahead[AHEAD];
-#pragma unroll
-    for (int i = 0; i < W; i++) {
-        offset[i] = v.offset(c + i);
+    constexpr int AT_ONCE = SHORT_BLOCK / Tile::UNITS; /* steps */
+    constexpr int COPIES = (LAGS - 2 + TILE_STEPS + AT_ONCE) / AT_ONCE;
+    const int tid = static_cast<int>(threadIdx.x);
+    const int c = at.c + tid % Tile::UNITS * Tile::LOADED;
+    if (c >= static_cast<int>(v.channels)) {
+        return;
     }
+    const uint64_t policy = l2_evict_unchanged();
+    const int rows = at.n + lags - 1, r = tid / Tile::UNITS, t = at.t0 - (lags - 1) + r;
+    const T *const x = v.x.p + at.b * v.x.b + c + t * v.x.t;
 #pragma unroll
-    for (int k = 0; k < AHEAD; k++) {
-        ahead[k] = k < n ? load_chunk<W>(x + k * v.x.t) : chunk<T, W>{};
+    for (int k = 0; k < COPIES; k++) {
+        if (r + k * AT_ONCE < rows && t + k * AT_ONCE >= 0) {
+            start_copy(tile + tid + k * SHORT_BLOCK, x + k * AT_ONCE * v.x.t, policy);
+        }
     }
-#pragma unroll
-    for (int k = 1; k < SLOTS; k++) {
-        const int back = SLOTS - k;
-        const bool there = back < LAGS && back < lags && back <= t0;
-        const chunk<T, W> old = there ? load_chunk<W>(x - back * v.x.t) : chunk<T, W>{};
-        values_of_chunk<T>(window[k], old);
+}
+
+/* The steps before the row: of the state, or zeros. */
+template <short_rows ROWS, typename Tile, typename T>
+__device__ __forceinline__ void
+load_before(uint4 *tile, const conv_view<T> &v, const tile_place &at, int lags,
+            const earlier_steps &state)
+{
+    const int before = (lags - 1 - at.t0) * Tile::UNITS;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < before; i += SHORT_BLOCK) {
+        const int c = at.c + i % Tile::UNITS * Tile::LOADED;
+        uint4 bits = {0, 0, 0, 0};
         if constexpr (ROWS == BEHIND) {
-            if (back < LAGS && back < lags && back > t0) {
-                values_of_chunk<T>(window[k],
-                                   earlier_chunk<W, T>(work.state, b, c, t0 - back));
+            if (c < static_cast<int>(v.channels)) {
+                const int t = at.t0 - (lags - 1) + i / Tile::UNITS;
+                bits = earlier_chunk<Tile::LOADED, T>(state, at.b, c, t);
             }
         }
+        tile[i] = bits;
     }
-    int inside = t0 < SHORT ? static_cast<int>(t0) : SHORT; /* steps before, at least */
-    if constexpr (ROWS == BEHIND) {
-        inside = SHORT;
+}
+
+/* The state after the row, whose last steps are in the tile as far as there are any. */
+template <typename Tile, typename T>
+__device__ __forceinline__ void
+keep_last(const T *tile, const conv_view<T> &v, const tile_place &at, int lags,
+          const later_steps &last)
+{
+    for (int i = threadIdx.x; i < last.kept * Tile::CHANNELS; i += SHORT_BLOCK) {
+        const int k = i / Tile::CHANNELS, channel = i % Tile::CHANNELS;
+        const int row = at.n + (lags - 1) - (last.kept - k);
+        if (at.c + channel < v.channels) {
+            last.row<T>(at.b, at.c + channel)[k * last.t] =
+                row >= 0 ? tile[row * Tile::CHANNELS + channel]
+                         : stored_as<T>(value_type<T>(0));
+        }
     }
-    for (int j = 0; j < n; j += SLOTS) {
-        slot_marks<LAGS> begins = {};
-        if constexpr (ROWS == CUT) {
-            begins.bits = work.marks.row(b).from(static_cast<int>(t0) + j - (LAGS - 1));
+}
+
+/* Taps, what is added to each sum, and the last LAGS steps of W channels. */
+template <int LAGS, int W, typename V>
+struct tile_lane {
+    V tap[LAGS][W], offset[W];
+    V window[LAGS][W]; /* step j is in slot j % LAGS */
+};
+
+/*
+ * The results of at most LAGS steps, the first of which goes to slot 0.  IS_WHOLE: of as
+ * many, with all products; else `past(k)` is how many steps before step k there are.
+ */
+template <bool IS_WHOLE, int LAGS, int W, typename T, typename Past>
+__device__ __forceinline__ void
+add_steps(tile_lane<LAGS, W, value_type<T>> &at, const chunk<T, W> (&now)[LAGS],
+          const conv_view<T> &v, T *out, int n, const Past &past)
+{
+    const int lags = static_cast<int>(v.lags);
+#pragma unroll
+    for (int k = 0; k < LAGS; k++) {
+        if (!IS_WHOLE && k >= n) {
+            break;
+        }
+        value_type<T> sum[W];
+        values_of_chunk<T>(at.window[k], now[k]);
+        const int most = lags - 1 < past(k) ? lags - 1 : past(k);
+#pragma unroll
+        for (int i = 0; i < W; i++) {
+            sum[i] = at.offset[i];
         }
 #pragma unroll
-        for (int k = 0; k < SLOTS; k++) {
-            if (j + k >= n) {
-                break;
+        for (int s = 0; s < LAGS; s++) {
+            if (IS_WHOLE || s <= most) {
+#pragma unroll
+                for (int i = 0; i < W; i++) {
+                    sum[i] += at.tap[s][i] * at.window[(k - s + LAGS) % LAGS][i];
+                }
             }
-            V sum[W];
-            values_of_chunk<T>(window[k], ahead[k % AHEAD]);
+        }
+        if (v.finish == FINISH_SILU) {
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                sum[i] = offset[i];
+                sum[i] = silu<T>(sum[i]);
             }
-            if (j + k + AHEAD < n) {
-                ahead[k % AHEAD] = load_chunk<W>(x + (k + AHEAD) * v.x.t);
+        }
+        *reinterpret_cast<chunk<T, W> *>(out + k * v.out.t) = chunk_of_values<T>(sum);
+    }
+}
+
+/* The results of W channels: `n` steps from t0 on, which begin at `tile`. */
+template <short_rows ROWS, int LAGS, typename Tile, typename T>
+__device__ __forceinline__ void
+walk(const conv_view<T> &v, const T (&taps)[LAGS][Tile::W], const T (&bias)[Tile::W],
+     const chunk<T, Tile::W> *tile, T *out, int t0, int n, const row_marks &marks)
+{
+    using V = value_type<T>;
+    constexpr int W = Tile::W, LANES = Tile::LANES;
+    const int lags = static_cast<int>(v.lags);
+    tile_lane<LAGS, W, V> at;
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        at.offset[i] = static_cast<V>(v.eps) + static_cast<V>(value_of(bias[i]));
+#pragma unroll
+        for (int s = 0; s < LAGS; s++) {
+            at.tap[s][i] = value_of(taps[s][i]);
+        }
+    }
+#pragma unroll
+    for (int k = 1; k < LAGS; k++) {
+        const int back = LAGS - k;
+        values_of_chunk<T>(at.window[k],
+                           back < lags ? tile[-back * LANES] : chunk<T, W>{});
+    }
+    for (int j = 0; j < n; j += LAGS) {
+        chunk<T, W> now[LAGS];
+#pragma unroll
+        for (int k = 0; k < LAGS; k++) {
+            now[k] = j + k < n ? tile[k * LANES] : chunk<T, W>{};
+        }
+        const bool is_whole = lags == LAGS && j + LAGS <= n;
+        if constexpr (ROWS == CUT) {
+            const slot_marks<LAGS> begins = {marks.from(t0 + j - (LAGS - 1))};
+            constexpr unsigned SEEN_HERE = ((1u << (2 * LAGS - 2)) - 1) << 1;
+            const auto past = [&](int k) { return begins.back(k); };
+            if (is_whole && (begins.bits & SEEN_HERE) == 0) {
+                add_steps<true>(at, now, v, out, n - j, past);
             }
-            const int past = ROWS == CUT ? begins.back(k) : inside + k;
-            const int last = lags - 1 < past ? lags - 1 : past;
+            else {
+                add_steps<false>(at, now, v, out, n - j, past);
+            }
+        }
+        else {
+            const int inside = ROWS == BEHIND ? LAGS : t0 + j;
+            const auto past = [&](int k) { return inside + k; };
+            if (is_whole && inside >= LAGS - 1) {
+                add_steps<true>(at, now, v, out, n - j, past);
+            }
+            else {
+                add_steps<false>(at, now, v, out, n - j, past);
+            }
+        }
+        tile += LAGS * LANES;
+        out += LAGS * v.out.t;
+    }
+}
+
+template <typename T, int LAGS, short_rows ROWS>
+__global__ void
+__launch_bounds__(SHORT_BLOCK)
+    causal_conv1d_short_filters_channels_last(conv_view<T> v, tile_work work)
+{
+    using Tile = tile_of<T, LAGS>;
+    constexpr int W = Tile::W;
+    GPO_SHARED(uint4, tile, [(LAGS - 1 + TILE_STEPS) * Tile::UNITS]);
+    const int lane = static_cast<int>(threadIdx.x) % Tile::LANES;
+    const int group = static_cast<int>(threadIdx.x) / Tile::LANES;
+    const int lags = static_cast<int>(v.lags), share = work.length / Tile::GROUPS;
+    const int tasks = static_cast<int>(work.tasks);
+    for (int task = static_cast<int>(blockIdx.x); task < tasks;
+         task += static_cast<int>(gridDim.x)) {
+        tile_place at;
+        const int stretch = work.blocks.narrow(task);
+        const int b = work.stretches.narrow(stretch);
+        at.c = (task - stretch * static_cast<int>(work.blocks.by)) * Tile::CHANNELS;
+        at.b = b;
+        at.t0 = (stretch - b * static_cast<int>(work.stretches.by)) * work.length;
+        const int left = static_cast<int>(v.steps) - at.t0;
+        at.n = left < work.length ? left : work.length;
+        load_tile<LAGS, Tile>(tile, v, at, lags);
+        if (at.t0 < lags - 1) {
+            load_before<ROWS, Tile>(tile, v, at, lags, work.state);
+        }
+        const int c = at.c + lane * W;
+        const int k0 = group * share, mine = at.n - k0 < share ? at.n - k0 : share;
+        const bool is_inside = c < static_cast<int>(v.channels) && mine > 0;
+        T taps[LAGS][W] = {}, bias[W] = {};
+        chunked<T, LAGS> chunks[W];
+        if (is_inside) {
 #pragma unroll
-            for (int s = 0; s < LAGS; s++) {
-                if (s <= last) {
+            for (int i = 0; i < W; i++) {
+                const T *const w = v.w + (c + i) * v.w_c;
+                if (work.has_chunked_taps) {
+                    chunks[i].load(w - (LAGS - 1));
+                }
+                else {
 #pragma unroll
-                    for (int i = 0; i < W; i++) {
-                        sum[i] += tap[s][i] * window[(k - s + SLOTS) % SLOTS][i];
+                    for (int s = 0; s < LAGS; s++) {
+                        if (s < lags) {
+                            taps[s][i] = w[s * v.w_s];
+                        }
+                    }
+                }
+                if (v.bias) {
+                    bias[i] = v.bias[(c + i) * v.bias_c];
+                }
+            }
+        }
+        await_copies();
+        __syncthreads();
+        if (is_inside) {
+            if (work.has_chunked_taps) {
+#pragma unroll
+                for (int i = 0; i < W; i++) {
+                    T turned[LAGS];
+                    chunks[i].put_turned(turned);
+#pragma unroll
+                    for (int s = 0; s < LAGS; s++) {
+                        taps[s][i] = turned[s];
                     }
                 }
             }
-            if (v.finish == FINISH_SILU) {
-#pragma unroll
-                for (int i = 0; i < W; i++) {
-                    sum[i] = silu<T>(sum[i]);
-                }
-            }
-            *reinterpret_cast<chunk<T, W> *>(out + k * v.out.t) =
-                chunk_of_values<T>(sum);
+            const chunk<T, W> *const first =
+                reinterpret_cast<const chunk<T, W> *>(tile) +
+                (k0 + lags - 1) * Tile::LANES + lane;
+            T *const out = v.out.p + at.b * v.out.b + c + (at.t0 + k0) * v.out.t;
+            walk<ROWS, LAGS, Tile>(v, taps, bias, first, out, at.t0 + k0, mine,
+                                   work.marks.row(at.b));
         }
-        x += SLOTS * v.x.t;
-        out += SLOTS * v.out.t;
-        inside = SHORT; /* a window has at least 4 steps, so after four of them: */
+        if (work.last.p && at.n == left) {
+            keep_last<Tile>(reinterpret_cast<const T *>(tile), v, at, lags, work.last);
+        }
+        __syncthreads(); /* the tile has been read */
     }
 }
 
-template <typename T, int LAGS, int W, short_rows ROWS>
-__global__ void
-__launch_bounds__(SHORT_BLOCK)
-    causal_conv1d_short_filters_channels_last(conv_view<T> v, forward_work<ROWS> work)
-{
-    using V = value_type<T>;
-    GPO_SHARED(V, staged, [LAGS * W * SHORT_BLOCK]);
-    for (int64_t task = blockIdx.x; task < work.tasks; task += gridDim.x) {
-        const last_place at(work, task, W);
-        V tap[LAGS][W];
-        load_block_taps(tap, staged, v, at, work.shift);
-        const int64_t c = at.first + at.chunk * W;
-        if (c < v.channels && at.part < work.parts) {
-            const int64_t b = work.stretches.of(at.part);
-            const int64_t t0 = (at.part - b * work.stretches.by) * work.length;
-            const int64_t left = v.steps - t0;
-            walk<ROWS>(v, tap, b, c, t0,
-                       static_cast<int>(left < work.length ? left : work.length), work);
-        }
-    }
-}
+/* ---- launches ---- */
 
-constexpr int64_t LAST_BLOCKS = 7;       /* per SM, as registers allow */
-constexpr int64_t STEPS_OF_A_START = 12; /* as long as a stretch takes to begin */
-
-/* Stretches whose blocks fill whole waves of the SMs, by an estimate of their time. */
+/* Tiles of a length that divides a row evenly, short ones where blocks are few. */
+template <typename Tile>
 static void
-split_into_waves(last_work *work, int64_t resident, int64_t batches, int64_t steps)
+split_into_tiles(tile_work *work, int64_t wanted, int64_t channels, int64_t batches,
+                 int64_t steps)
 {
-    const int64_t together = SHORT_BLOCK >> work->shift;
-    int64_t best = MOST_STEPS_SUMMED, least = INT64_MAX;
-    for (int64_t length = MOST_STEPS_SUMMED; length >= 2 * STEPS_TOGETHER;
-         length -= STEPS_TOGETHER) {
-        const int64_t parts = batches * ceil_div(steps, length);
-        const int64_t waves =
-            ceil_div(work->blocks.by * ceil_div(parts, together), resident);
-        const int64_t time = waves * (length + STEPS_OF_A_START);
-        if (time < least) {
-            least = time;
-            best = length;
-        }
+    int64_t most = TILE_STEPS;
+    work->blocks = divider_of(ceil_div(channels, Tile::CHANNELS));
+    while (most > LEAST_TILE &&
+           work->blocks.by * batches * ceil_div(steps, most) < wanted) {
+        most /= 2;
     }
-    work->length = best;
-    work->stretches = divider_of(ceil_div(steps, best));
-    work->parts = batches * work->stretches.by;
-    work->share = 1;
+    const int64_t even = ceil_div(steps, ceil_div(steps, most));
+    const int64_t length = ceil_div(even, Tile::GROUPS) * Tile::GROUPS;
+    work->length = static_cast<int>(length);
+    work->stretches = divider_of(ceil_div(steps, length));
+    work->tasks = work->blocks.by * batches * work->stretches.by;
 }
 
-template <typename T, int LAGS, int W, short_rows ROWS>
+/* As the kernel of short_filters_chunks.cu does it. */
+template <typename T>
 static gpo_status
-launch(gpo_call *call, const conv_view<T> &v, const segment_marks &marks, bool in_waves)
+conv_by_chunks(gpo_call *call, const conv_view<T> &v)
 {
-    const int64_t chunks = ceil_div(v.channels, W);
-    forward_work<ROWS> work = {};
-    split_channels(&work, chunks);
-    if (in_waves) {
-        split_into_waves(&work, gpo_processors(call) * LAST_BLOCKS, v.batches, v.steps);
-    }
-    else {
-        split_steps(&work, gpo_processors(call) * LAST_THREADS, LEAST_STEPS, chunks,
-                    v.batches, v.steps);
-    }
-    count_tasks(&work);
-    work.marks = marks;
-    if constexpr (ROWS == BEHIND) {
-        work.state = earlier_steps_of(call);
-    }
-    return GPO_LAUNCH(call, grid_of(work.tasks), SHORT_BLOCK, 0,
-                      (causal_conv1d_short_filters_channels_last<T, LAGS, W, ROWS>), v,
-                      work);
+    const gpo_status status = write_last_state<T>(call);
+    return status ? status : conv_short_filters_chunks(call, v);
 }
 
 template <typename T, int LAGS, short_rows ROWS>
 static gpo_status
-launch_widest(gpo_call *call, const conv_view<T> &v, const segment_marks &marks,
-              bool in_waves)
+launch(gpo_call *call, const conv_view<T> &v, const segment_marks &marks)
 {
-    constexpr int W = last_width<T, LAGS>(16, 8);
-    const bool wide =
-        has_chunks<W>(v.x, v.channels) && has_chunks<W>(v.out, v.channels);
-    return wide ? launch<T, LAGS, W, ROWS>(call, v, marks, in_waves)
-                : launch<T, LAGS, 1, ROWS>(call, v, marks, in_waves);
-}
-
-template <typename T>
-static gpo_status
-conv_channels_last(gpo_call *call, const conv_view<T> &v, bool in_waves)
-{
-    segment_marks marks;
-    const gpo_status status = mark_segments(call, &marks);
-    if (status) {
-        return status;
+    using Tile = tile_of<T, LAGS>;
+    const row_view<const T> taps = {v.w - (LAGS - 1), 0, v.w_c, -v.w_s};
+    tile_work work = {};
+    split_into_tiles<Tile>(&work, TILE_WAVES * gpo_processors(call), v.channels,
+                           v.batches, v.steps);
+    if (work.tasks >> 31 != 0) {
+        return conv_by_chunks(call, v);
     }
-#define WITH(LAGS, ROWS) launch_widest<T, LAGS, ROWS>(call, v, marks, in_waves)
-    return earlier_steps_of(call).p ? GPO_BY_LAGS(v.lags, BEHIND, WITH)
-                                    : GPO_BY_LAGS_AND_CUT(v.lags, marks.words, WITH);
-#undef WITH
+    work.has_chunked_taps = v.lags == LAGS && has_chunked_steps<LAGS>(taps);
+    work.marks = marks;
+    work.state = earlier_steps_of(call);
+    work.last = later_steps_of(call);
+    return GPO_LAUNCH(call, grid_of(work.tasks), SHORT_BLOCK, 0,
+                      (causal_conv1d_short_filters_channels_last<T, LAGS, ROWS>), v,
+                      work);
 }
 
+/* The last state, too.  Rows without aligned chunks are left to the other kernel. */
 template <typename T>
 gpo_status
 conv_short_filters_channels_last(gpo_call *call, const conv_view<T> &v)
 {
-    return conv_channels_last(call, v, false);
-}
-
-template <typename T>
-gpo_status
-conv_short_filters_channels_last_e(gpo_call *call, const conv_view<T> &v)
-{
-    return conv_channels_last(call, v, true);
+    constexpr int LOADED = 16 / sizeof(T);
+    if constexpr (sizeof(T) < 8) {
+        if (v.channels >> 31 == 0 && has_chunks<LOADED>(v.x, v.channels) &&
+            has_chunks<LOADED>(v.out, v.channels)) {
+            segment_marks marks;
+            const gpo_status status = mark_segments(call, &marks);
+            if (status) {
+                return status;
+            }
+#define WITH(LAGS, ROWS) launch<T, LAGS, ROWS>(call, v, marks)
+            return earlier_steps_of(call).p
+                       ? GPO_BY_LAGS(v.lags, BEHIND, WITH)
+                       : GPO_BY_LAGS_AND_CUT(v.lags, marks.words, WITH);
+#undef WITH
+        }
+    }
+    return conv_by_chunks(call, v);
 }
 
 GPO_EVERY_FLOAT(GPO_CONV_OF, conv_short_filters_channels_last)
-GPO_EVERY_FLOAT(GPO_CONV_OF, conv_short_filters_channels_last_e)
