@@ -522,7 +522,7 @@ def test_edge_of_a_supergroup_of_columns(configure: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("width", [2, 3, 4, 9, 520])
-@pytest.mark.parametrize("rows", [2, 3, 7, 8, 9, 33])
+@pytest.mark.parametrize("rows", [2, 3, 7, 8, 9, 16, 17, 33])
 def test_walked_columns(rows: int, width: int) -> None:
     """Steps of 8 rows, packs that are cut off, columns in groups and against their order."""
     for dtype in ("float32", "float64", "complex128", "int8", "float16"):
@@ -530,9 +530,8 @@ def test_walked_columns(rows: int, width: int) -> None:
         for part in (x, x[:, ::-1], x[:, :, 1:] if width > 2 else x, x[0]):
             axis = part.ndim - 2
             for options in ({}, {"reverse": True}, {"exclusive": True}, {"initial": 3}):
-                for variant in ("walked_columns", "walked_columns_b"):
-                    got = scan(part, axis=axis, **options, backend="sim", variant=variant)
-                    np.testing.assert_array_equal(got, ref.scan(part, axis=axis, **options))
+                got = scan(part, axis=axis, **options, backend="sim", variant="walked_columns")
+                np.testing.assert_array_equal(got, ref.scan(part, axis=axis, **options))
     for shape in ((2, 1 << 20), (16, 1 << 20), (5, 30_000)):
         assert gpuopt.plan("scan", np.ones(shape, bool), axis=0, backend="sim")["variant"] == (
             "walked_columns"
@@ -542,12 +541,24 @@ def test_walked_columns(rows: int, width: int) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "complex64"])
 def test_walked_packs(dtype: str) -> None:
     """So many columns that a thread takes a pack of them, where these are aligned."""
-    for width in (8200, 8202):
-        x = whole(9 * width, dtype).reshape(9, width)
+    for rows, width in ((9, 8200), (9, 8202), (4, 8200), (3, 8203)):
+        x = whole(rows * width, dtype).reshape(rows, width)
         for options in ({}, {"reverse": True}, {"exclusive": True, "initial": 3}):
-            for variant in ("walked_columns", "walked_columns_b"):
-                got = scan(x, axis=0, **options, backend="sim", variant=variant)
-                np.testing.assert_array_equal(got, ref.scan(x, axis=0, **options))
+            got = scan(x, axis=0, **options, backend="sim", variant="walked_columns")
+            np.testing.assert_array_equal(got, ref.scan(x, axis=0, **options))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16", "int64", "complex128"])
+def test_short_columns_of_many_runs(dtype: str, configure: Callable[..., Any]) -> None:
+    """Threads of four columns of up to four elements, which are of different runs."""
+    configure(checks=True)
+    for shape in ((140, 4, 35), (2, 11, 2, 205)):
+        x = whole(int(np.prod(shape)) * 2, "int64").reshape(*shape, 2).astype(dtype)
+        for part in (x[..., 0].copy(), x[:, ::-1, :, 0].copy(), x[..., 1:, 0]):
+            axis = part.ndim - 2
+            for options in ({}, {"reverse": True, "exclusive": True}):
+                got = scan(part, axis=axis, **options, backend="sim", variant="walked_columns")
+                np.testing.assert_array_equal(got, ref.scan(part, axis=axis, **options))
 
 
 @pytest.mark.parametrize("variant", ["cluster_rows", "one_wave"])

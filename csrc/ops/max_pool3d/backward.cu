@@ -6,7 +6,6 @@
  */
 #include "deep.cuh"
 #include "gradient_costs.cuh"
-#include "paired.cuh"
 #include "ladder/backward_v4_rounds.cuh"
 
 #include <stdio.h>
@@ -68,11 +67,6 @@ static const gpo_variant variants[] = {
         "as any_windows, where windows overlap, are not dilated, and at most two "
         "of each axis have an element",
         takes_paired_windows),
-    gpo_shape(gpo_row<float_types>("overlapping_windows_b",
-                                   "overlapping_windows, larger blocks of fewer",
-                                   GPO_RUN(max_pool3d_backward_overlapping_windows_b)),
-              "as any_windows, where windows overlap, and a row of them fits a block",
-              takes_overlapping_windows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -128,13 +122,14 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                   "window stores its gradient";
         us = separate;
     }
+    const double caution = overlap_caution(call);
     overlap_plan boxes;
     if (!plan.is_apart && !(is_line && asks) && us > OVERLAP_LEAST_US &&
-        plan_overlap(call, &boxes) && boxes.us < us) {
+        plan_overlap(call, &boxes) && boxes.us * caution < us) {
         pick = OVERLAPPING_WINDOWS;
         because = "windows overlap: a block reads its own once, and the elements that "
                   "they name ask them";
-        us = boxes.us;
+        us = boxes.us * caution;
     }
     deep_plan deep;
     if (us > DEEP_LEAST_US && has_deep_rows(call) && plan_deep(call, &deep) &&

@@ -6,7 +6,7 @@
 #ifndef GPO_MAX_POOL3D_GRADIENT_COSTS_CUH
 #define GPO_MAX_POOL3D_GRADIENT_COSTS_CUH
 
-#include "overlap.cuh"
+#include "paired.cuh"
 #include "rounds.cuh"
 
 /* any_windows: runs of elements ask all windows that have one. */
@@ -54,17 +54,20 @@ separate_us(const gpo_call *call)
 
 /*
  * v4: a warp takes a row of up to 32 windows at a time, of each tile that they reach
- * into; blocks wait after every round.  Where v4 would run v3, that is slower than all.
+ * into.  Blocks run in waves: each takes as long as the steps of a warp after each
+ * other, or as the instructions of the blocks of an SM.
  */
 inline double
 rounds_us(const gpo_call *call)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const pool_axis *a = plan.axis;
-    const size_t size = gpo_dtypes[call->out[0].dtype].bytes == 8 ? 8 : 4;
-    const double sms = gpo_processors(call);
+    const double bytes = gpo_dtypes[call->out[0].dtype].bytes;
+    const int64_t size = bytes == 8 ? 8 : 4, room = shared_room(call);
+    const double sms = gpo_processors(call), planes = static_cast<double>(plan.planes);
     round_plan s = {};
-    if (!plan_rounds(plan, least_of(ROUNDS_BYTES, shared_room(call)), size, &s)) {
+    if (!plan_rounds(plan, least_of(ROUNDS_BYTES, room), static_cast<size_t>(size),
+                     &s)) {
         return INFINITY;
     }
     double rows = 1, rounds = 1; /* of a tile */
@@ -72,12 +75,29 @@ rounds_us(const gpo_call *call)
         rows *= static_cast<double>(windows_of(a[d], s.side[d]));
         rounds *= s.apart[d];
     }
-    const double items = static_cast<double>(s.items);
-    const double steps = rows * static_cast<double>(ceil_div(a[POOL_W].out, WARP));
-    return ROUNDS_MEASURED *
-           (ROUNDS_US + items / sms *
-                            (steps * WARP * ROUNDS_WORK / GRADIENT_RATE +
-                             rounds * ROUND_US / ROUNDS_BLOCKS));
+    const double across = static_cast<double>(ceil_div(a[POOL_W].out, WARP));
+    const int warps = round_warps(s);
+    const int64_t tile = s.side[POOL_T] * s.side[POOL_H] * a[POOL_W].in * size;
+    const int64_t fit = least_of(2 * ROUND_WARPS / warps, room / (tile + 1024));
+    const double resident = fit > 1 ? static_cast<double>(fit) : 1;
+    const double per_sm = static_cast<double>(s.items) / sms;
+    const double steps = static_cast<double>(ceil_div(s.rows, warps)) * rounds * across;
+    const double work = rows * across * WARP * ROUNDS_WORK / GRADIENT_RATE;
+    const double wave_us =
+        fmax(ROUND_TILE_US + ROUND_STEP_US * steps, work * fmin(resident, per_sm));
+    const double moved = planes * (static_cast<double>(plan.plane) * bytes +
+                                   static_cast<double>(plan.outputs) * (bytes + 8));
+    return ROUNDS_US + ceil(per_sm / resident) * wave_us +
+           ROUNDS_UNHIDDEN * moved / (GRADIENT_BYTES * sms);
+}
+
+/* overlapping_windows' estimate over which it takes longer, where windows are short. */
+inline double
+overlap_caution(const gpo_call *call)
+{
+    const bool is_short = takes_paired_windows(call);
+    const bool is_flat = pool_gradient_plan_of(call)->axis[POOL_T].in == 1;
+    return !is_short ? 1 : is_flat ? FLAT_CAUTION : SHORT_CAUTION;
 }
 
 #endif

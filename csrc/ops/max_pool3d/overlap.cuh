@@ -68,13 +68,9 @@ windows_reaching(const pool_axis &a, int64_t n)
                      : least_of((n + pool_extent(&a) - 2) / a.stride + 1, a.out);
 }
 
-/*
- * Completes a plan whose boxes are known; false if a block has more than `room`.  `wide`,
- * a contender to be timed: large blocks where an SM has one or two, and as many lanes for
- * an element as a block has threads for those named, on average.
- */
+/* Completes a plan whose boxes are known; false if a block has more than `room`. */
 inline bool
-measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s, bool wide)
+measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const int64_t size = gpo_dtypes[call->out[0].dtype].bytes;
@@ -112,20 +108,14 @@ measure_boxes(const gpo_call *call, int64_t room, overlap_plan *s, bool wide)
     const double resident = fmin(OVERLAP_BLOCKS, floor(static_cast<double>(room) /
                                                        static_cast<double>(s->bytes)));
     const double sms = gpo_processors(call), blocks = static_cast<double>(s->blocks);
-    const bool are_large =
-        2 * resident <= OVERLAP_BLOCKS || (wide && 2 * blocks <= OVERLAP_BLOCKS * sms);
+    const bool are_large = 2 * resident <= OVERLAP_BLOCKS;
     s->threads =
         are_large && windows > OVERLAP_BLOCK ? 2 * OVERLAP_BLOCK : OVERLAP_BLOCK;
     s->log_lanes = 0;
     s->shares_rows = rows > 1;
     const double shares = s->shares_rows ? rows : most;
-    const auto is_worth_it =
-        [&](int lanes) { /* twice as many */
-                         return most > ASKED_BY_LANE * lanes ||
-                                (wide && 2 * lanes * windows / named_by <= s->threads);
-        };
     while (2 << s->log_lanes <= shares && s->log_lanes < MOST_LOG_ASKING &&
-           is_worth_it(1 << s->log_lanes)) {
+           most > ASKED_BY_LANE * (1 << s->log_lanes)) {
         s->log_lanes++;
     }
     const double named = NAMED_WORK + ASKED_ROW_WORK * mean_rows + ASKED_WORK * mean;
@@ -156,7 +146,7 @@ next_side(const pool_axis &a, int64_t side)
 
 /* The boxes that take the least time by estimate; false if none fits. */
 inline bool
-plan_overlap(const gpo_call *call, overlap_plan *best, bool wide = false)
+plan_overlap(const gpo_call *call, overlap_plan *best)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     const pool_axis *a = plan.axis;
@@ -173,7 +163,7 @@ plan_overlap(const gpo_call *call, overlap_plan *best, bool wide = false)
             s.side[d] = static_cast<int>(side[d]);
             s.tiles[d] = static_cast<int>(ceil_div(a[d].in, side[d]));
         }
-        const bool fits = measure_boxes(call, room, &s, wide);
+        const bool fits = measure_boxes(call, room, &s);
         if (fits && s.us < best->us) {
             *best = s;
         }
@@ -206,8 +196,5 @@ takes_overlapping_windows(const gpo_call *call)
 
 template <typename T>
 gpo_status max_pool3d_backward_overlapping_windows(gpo_call *call);
-
-template <typename T>
-gpo_status max_pool3d_backward_overlapping_windows_b(gpo_call *call);
 
 #endif

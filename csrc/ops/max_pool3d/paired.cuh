@@ -47,8 +47,9 @@ paired_us(const gpo_call *call)
     const double sms = gpo_processors(call), planes = static_cast<double>(plan.planes);
     const double elements = planes * static_cast<double>(plan.plane);
     const double windows = is_paired_deep(plan) ? 8 : 4;
+    const int items = paired_items(call);
     const double work =
-        elements / paired_items(call) * (PAIRED_WORK + PAIRED_WINDOW_WORK * windows);
+        elements / items * (PAIRED_WORK + PAIRED_WINDOW_WORK[items - 1] * windows);
     const double moved =
         elements * bytes + planes * static_cast<double>(plan.outputs) * (bytes + 8);
     return GRADIENT_LAUNCH_US + WAIT_US +

@@ -81,6 +81,13 @@ plan_rounds(const pool_gradient_plan &plan, int64_t room, size_t size, round_pla
     return fits && s->items > 0;
 }
 
+/* Warps of a block. */
+inline int
+round_warps(const round_plan &s)
+{
+    return s.rows > ROUND_WARPS / 2 ? ROUND_WARPS : ROUND_WARPS / 2;
+}
+
 /* A tile: its plane, its elements, the windows that reach into them. */
 struct round_tile {
     int64_t plane;

@@ -80,11 +80,13 @@ constexpr double WINDOW_WORK = 70;
 constexpr double NAMED_WORK = 170, ASKED_ROW_WORK = 10, ASKED_WORK = 2;
 constexpr double STORED_WORK = 90; /* a window that does not overlap others */
 constexpr double GATHER_WORK = 60, GATHERED_WORK = 11; /* an element, its windows */
-/* paired_windows: a run of elements, each window, measured times over that: estimated. */
-constexpr double PAIRED_WORK = 70, PAIRED_WINDOW_WORK = 11, PAIRED_MEASURED = 1.5;
-constexpr double ROUNDS_US = 8, ROUND_US = 0.22; /* v4: a call, a barrier, */
-constexpr double ROUNDS_WORK = 190;              /* a lane's window; blocks on an SM: */
-constexpr double ROUNDS_BLOCKS = 3;
+/* paired_windows: a run of elements, each window of one or two, measured times over that. */
+constexpr double PAIRED_WORK = 70, PAIRED_WINDOW_WORK[2] = {11, 20};
+constexpr double PAIRED_MEASURED = 1.5;
+/* v4, fitted to 30 times (NOTES.md): a call, a tile, a step of a warp, a lane's window,
+   and of the time of its bytes what nothing hides. */
+constexpr double ROUNDS_US = 4.2, ROUND_TILE_US = 3.7, ROUND_STEP_US = 0.53;
+constexpr double ROUNDS_WORK = 126, ROUNDS_UNHIDDEN = 0.47;
 
 /* deep_windows: a window; a line, an element; a named one, each of a lane. */
 constexpr double DEEP_WINDOW_WORK = 80, DEEP_LINE_WORK = 50, DEEP_ELEMENT_WORK = 4;
@@ -93,8 +95,11 @@ constexpr double DEEP_PHASE_US = 0.8, DEEP_STEP_US = 0.09, DEEP_CAUTION = 2;
 
 /*
  * Measured times over such estimates, about, in 13 shapes (benchmarks/results/
- * h200-pool-gradients.json): of any_windows, v4 and overlapping_windows.
+ * h200-pool-gradients.json): of any_windows and overlapping_windows.
  */
-constexpr double GATHER_MEASURED = 3.6, ROUNDS_MEASURED = 1.4, OVERLAP_MEASURED = 1.7;
+constexpr double GATHER_MEASURED = 3.6, OVERLAP_MEASURED = 1.7;
+/* The latter again where kernels are at most twice the stride: 1.1 to 1.7 times on an
+   H100, of planes 1.4 to 1.9 times. */
+constexpr double SHORT_CAUTION = 1.45, FLAT_CAUTION = 1.6;
 
 #endif

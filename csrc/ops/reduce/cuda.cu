@@ -21,10 +21,6 @@
 #define INSTANTIATE(T) template gpo_status reduce_v8<T>(gpo_call * call);
 GPO_EVERY_TYPE(INSTANTIATE)
 
-/* A contender of columns (shapes/columns.cu), to be timed. */
-template <typename T>
-gpo_status reduce_columns_b(gpo_call *call);
-
 /* ---- table ---- */
 
 #define RUNG(rung) \
@@ -111,10 +107,6 @@ static const gpo_variant variants[] = {
     gpo_shape(gpo_row<every_type>("one_cluster", "a cluster of blocks for a row",
                                   GPO_RUN(reduce_one_cluster), "run-to-run", "sm_90a"),
               "one contiguous row of at most 512 KiB", takes_one_cluster),
-    gpo_shape(gpo_row<every_type>("columns_b", "columns, twice the loads of 8 bytes",
-                                  GPO_RUN(reduce_columns_b)),
-              "arrays of at most 6 axes, kept or reduced, after merging",
-              takes_few_axes),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 

@@ -55,6 +55,11 @@ constexpr int64_t ROUNDS_ALONE = 3;
    without a column could have on their way.  Estimated. */
 constexpr int64_t LONG_COLUMN = 4096;
 
+/* columns: elements from which on a thread has twice the loads in flight, of float64 in
+   packs that fill the device ((537, 368218) 551 us on an H100, 574 without; 64 down
+   alike). */
+constexpr int64_t DEEP_COLUMN = 128;
+
 /* Up to so many elements a thread walks down a row of any strides: where a warp has
    several such rows, they use whole sectors together.  Estimated. */
 constexpr int FEW_DOWN = 8;

@@ -74,10 +74,6 @@ static const gpo_variant variants[] = {
                                   GPO_RUN(scan_one_element)),
               "an axis of one element, of an array in the order of memory",
               has_one_element),
-    gpo_shape(gpo_row<every_type>("walked_columns_b",
-                                  "walked_columns, the next rows on their way",
-                                  GPO_RUN(scan_walked_columns_b)),
-              "scans along an axis that is not the innermost", has_columns),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 

@@ -175,9 +175,6 @@ template <typename T>
 gpo_status scan_walked_columns(gpo_call *call);
 
 template <typename T>
-gpo_status scan_walked_columns_b(gpo_call *call);
-
-template <typename T>
 gpo_status scan_warp_rows(gpo_call *call);
 
 template <typename T>

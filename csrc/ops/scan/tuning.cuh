@@ -31,9 +31,10 @@ constexpr int64_t WAVE_BLOCKS = 256; /* of a row */
  */
 constexpr int64_t CLUSTER_ROW_BYTES = 96 << 10, CLUSTERS_AT_ONCE = 3;
 constexpr int64_t WAVE_BYTES = 32 << 20;
-/* Short rows, as long as the processors have a block or two: 16 of 128 float32 5.7 us in
-   one_wave, warp_rows 6.8; 260 of 512 int32 6.7, short_rows 8.4; 115 of 64 6.5 and 6.1. */
-constexpr int64_t WAVE_FEW = 8, WAVE_SHORTEST = 96, WAVE_SHORT = 2048;
+/* Short rows, as long as the processors have a block or two: 16 of 512 int64 5.2 us in
+   one_wave, warp_rows 8.2; 260 of 512 int32 6.7, short_rows 8.4; 14 of 128 float32 5.2,
+   warp_rows 4.8: of what warp_rows has in one round those. */
+constexpr int64_t WAVE_FEW = 8, WAVE_SHORTEST = 129, WAVE_SHORT = 2048;
 constexpr int64_t FEW_SHORT = 4; /* rows: 4 of 301 float32 6.6 us, short_rows 7.7 */
 
 /* v5: totals are computed 1 / 4 of L2 ahead; at 1 / 3 tiles are evicted too early. */
@@ -53,6 +54,9 @@ constexpr int64_t MANY_STRIPS = 16;
  */
 constexpr int WALKERS = 128, STEP = 8;
 constexpr int64_t PACKS_PER_SM = 128, SHORT_COLUMN = 16, MIDDLE_COLUMN = 128;
+/* Elements of columns of which threads have as many at once: four of up to four, where
+   packs are not aligned.  Estimated. */
+constexpr int FEWEST_IN_COLUMN = 4;
 
 /*
  * warp_rows: the longest and the most rows; chosen up to so many elements, in a row and
@@ -68,9 +72,9 @@ constexpr int64_t FEW_IN_WARP = 128, SECTOR_BYTES = 32;
    each: 6.4 us, walked_columns 9.4). */
 constexpr int64_t FEW_DOWN = 64, FEW_IN_COLUMNS = 1 << 15;
 constexpr int64_t FEWEST_DOWN = 2, MORE_IN_COLUMNS = 1 << 19;
-/* Or longer columns, of very few elements: 130 down, 44 of them, 7.9 us, columns 9.4
-   (one load of a lane in flight; with four of them, up to 512 down, estimated). */
-constexpr int64_t MORE_DOWN = 512, FEWEST_IN_COLUMNS = 1 << 13;
+/* Or longer columns, of very few elements, in up to three rounds: 130 down, 44 of them,
+   6.0 us, columns 9.3; 385 down 8.7 and 11.9; but 512 down, 16 of them, 9.2 and 6.7. */
+constexpr int64_t MORE_DOWN = 400, FEWEST_IN_COLUMNS = 1 << 13;
 constexpr int LOADS_IN_WARP = 4; /* of a lane, for rows of more than two rounds */
 
 /* one_element: packs of a thread.  Estimated: 64 KiB in flight per SM. */

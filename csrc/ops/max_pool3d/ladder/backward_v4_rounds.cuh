@@ -106,8 +106,7 @@ max_pool3d_backward_v4(gpo_call *call)
     if (s.rows > ROUND_WARPS) {
         return run_rounds<T, 4>(call, v, s, ROUND_WARPS);
     }
-    return run_rounds<T, 1>(call, v, s,
-                            s.rows > ROUND_WARPS / 2 ? ROUND_WARPS : ROUND_WARPS / 2);
+    return run_rounds<T, 1>(call, v, s, round_warps(s));
 }
 
 #endif

@@ -386,12 +386,12 @@ __global__ void __launch_bounds__(2 * OVERLAP_BLOCK, OVERLAP_BLOCKS / 2)
 /* ---- launch ---- */
 
 template <typename T>
-static gpo_status
-run_boxes(gpo_call *call, bool wide)
+gpo_status
+max_pool3d_backward_overlapping_windows(gpo_call *call)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     overlap_plan s;
-    if (!plan_overlap(call, &s, wide)) {
+    if (!plan_overlap(call, &s)) {
         return GPO_OK; /* dx is empty: its row of the table takes no other */
     }
     overlap_view<T> v = {};
@@ -431,23 +431,8 @@ run_boxes(gpo_call *call, bool wide)
                       (max_pool3d_backward_overlapping_windows_kernel<T, false>), v);
 }
 
-template <typename T>
-gpo_status
-max_pool3d_backward_overlapping_windows(gpo_call *call)
-{
-    return run_boxes<T>(call, false);
-}
-
-template <typename T>
-gpo_status
-max_pool3d_backward_overlapping_windows_b(gpo_call *call)
-{
-    return run_boxes<T>(call, true);
-}
-
-#define INSTANTIATE(T)                                                               \
-    template gpo_status max_pool3d_backward_overlapping_windows<T>(gpo_call * call); \
-    template gpo_status max_pool3d_backward_overlapping_windows_b<T>(gpo_call * call);
+#define INSTANTIATE(T) \
+    template gpo_status max_pool3d_backward_overlapping_windows<T>(gpo_call * call);
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 INSTANTIATE(float)

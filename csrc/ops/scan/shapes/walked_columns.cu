@@ -1,9 +1,9 @@
 /*
  * walked_columns.cu  Scans down many columns or short ones: a thread walks down a pack
  * of neighbouring columns from the first row to the last, STEP rows at a time, and
- * waits for no other.
+ * waits for no other.  Of short columns it loads all before it stores the first.
  * Cost:  reads x once, writes out once; a view not in the order of out is copied first.
- * Order: the rows above a step, the kernel, the launch.
+ * Order: the rows above a step, the kernels, the launch.
  */
 #include "../../../device/divide.cuh"
 #include "../../../device/sum.cuh"
@@ -60,14 +60,21 @@ struct rows_above<total_fold<c128, false>, c128> {
     }
 };
 
-/* ---- the kernel ---- */
+/* ---- the kernels ---- */
 
-/*
- * VEC columns per thread: a pack of them where there are many and they are aligned.
- * AHEAD: the next rows are on their way while these are combined and stored, half as
- * many at a time.
- */
-template <typename Op, int VEC, bool AHEAD>
+/* Where the columns number `outer` along the axes before begin in x and in out. */
+template <typename Out>
+__device__ __forceinline__ row_offset
+pack_offset(const scan_view<Out> &a, int64_t width, int64_t outer)
+{
+    /* the last axis is that of the columns, most calls have one before it or none */
+    return a.ndim > 2   ? offset_of(a, outer * width)
+           : a.ndim > 1 ? row_offset{outer * a.x_strides[0], outer * a.out_strides[0]}
+                        : row_offset{0, 0};
+}
+
+/* VEC columns per thread: a pack of them where there are many and they are aligned. */
+template <typename Op, int VEC>
 __global__ void
 __launch_bounds__(WALKERS)
     scan_walked_columns_kernel(Op op, scan_view<typename Op::Out> a, int64_t width,
@@ -77,19 +84,14 @@ __launch_bounds__(WALKERS)
     using Raw = typename Op::Raw;
     using Out = typename Op::Out;
     using Fold = typename Op::Fold;
-    constexpr int ROWS = AHEAD ? STEP / 2 : STEP;
-    constexpr bool BRANCHES = AHEAD || VEC == 1; /* else they take 30 registers more */
+    constexpr bool BRANCHES = VEC == 1; /* else they take 30 registers more */
     const int64_t id = (first + blockIdx.x) * WALKERS + threadIdx.x;
     if (id >= packs) {
         return;
     }
     const int64_t outer = packs_across.of(id);
     const int64_t column = (id - outer * packs_across.by) * VEC;
-    /* the last axis is that of the columns, most calls have one before it or none */
-    const row_offset at =
-        a.ndim > 2   ? offset_of(a, outer * width)
-        : a.ndim > 1 ? row_offset{outer * a.x_strides[0], outer * a.out_strides[0]}
-                     : row_offset{0, 0};
+    const row_offset at = pack_offset(a, width, outer);
     const bool whole = column + VEC <= width;
 
     rows_above<typename Op::PartFold, typename Op::Part> above[VEC];
@@ -103,23 +105,6 @@ __launch_bounds__(WALKERS)
         }
         else {
             load_columns<VEC>(op, a, at.x + k * a.stride, column, width, whole, raw);
-        }
-    };
-    /* a step is whole or cut off by the end, alike for all threads: no tests of rows */
-    const auto load = [&](int64_t k, Raw(&raw)[ROWS][VEC]) {
-        if (BRANCHES && k + ROWS <= a.cols) {
-#pragma unroll
-            for (int i = 0; i < ROWS; i++) {
-                load_row(k + i, raw[i]);
-            }
-        }
-        else if (k < a.cols) {
-#pragma unroll
-            for (int i = 0; i < ROWS; i++) {
-                if (k + i < a.cols) {
-                    load_row(k + i, raw[i]);
-                }
-            }
         }
     };
     const auto walk_row = [&](int64_t k, const Raw(&raw)[VEC], const Acc(&start)[VEC],
@@ -139,74 +124,150 @@ __launch_bounds__(WALKERS)
                                result);
         }
     };
-    const auto walk = [&](int64_t k, const Raw(&raw)[ROWS][VEC]) {
-        if (k >= a.cols) {
-            return;
-        }
+    for (int64_t k = 0; k < a.cols; k += STEP) {
+        Raw raw[STEP][VEC];
         Acc start[VEC], sum[VEC];
 #pragma unroll
         for (int v = 0; v < VEC; v++) {
             start[v] = k > 0 ? Op::narrow(above[v].value()) : op.first;
             sum[v] = Fold::identity();
         }
-        if (BRANCHES && k + ROWS <= a.cols) {
+        /* a step is whole or cut off by the end, alike for all threads */
+        if (BRANCHES && k + STEP <= a.cols) {
 #pragma unroll
-            for (int i = 0; i < ROWS; i++) {
+            for (int i = 0; i < STEP; i++) {
+                load_row(k + i, raw[i]);
+            }
+#pragma unroll
+            for (int i = 0; i < STEP; i++) {
                 walk_row(k + i, raw[i], start, sum);
             }
         }
         else {
 #pragma unroll
-            for (int i = 0; i < ROWS; i++) {
+            for (int i = 0; i < STEP; i++) {
+                if (k + i < a.cols) {
+                    load_row(k + i, raw[i]);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < STEP; i++) {
                 if (k + i < a.cols) {
                     walk_row(k + i, raw[i], start, sum);
                 }
             }
         }
-        if (k + ROWS < a.cols) { /* conversions of a single step would cost as much */
+        if (k + STEP < a.cols) { /* conversions of a single step would cost as much */
 #pragma unroll
             for (int v = 0; v < VEC; v++) {
                 above[v].add(Op::widen(sum[v]));
             }
         }
-    };
-    if constexpr (AHEAD) {
-        Raw even[ROWS][VEC], odd[ROWS][VEC];
-        load(0, even);
-        for (int64_t k = 0; k < a.cols; k += 2 * ROWS) {
-            load(k + ROWS, odd);
-            walk(k, even);
-            load(k + 2 * ROWS, even);
-            walk(k + ROWS, odd);
+    }
+}
+
+/* Columns of at most ROWS elements, PACKS packs of VEC per thread, all loaded at once. */
+template <typename Op, int VEC, int ROWS, int PACKS>
+__global__ void
+__launch_bounds__(WALKERS)
+    scan_short_columns_kernel(Op op, scan_view<typename Op::Out> a, int64_t width,
+                              divider packs_across, int64_t packs, int64_t first)
+{
+    using Acc = typename Op::Acc;
+    using Fold = typename Op::Fold;
+    const int64_t id = (first + blockIdx.x) * PACKS * WALKERS + threadIdx.x;
+    const int cols = static_cast<int>(a.cols);
+    typename Op::Raw raw[PACKS][ROWS][VEC];
+    row_offset at[PACKS];
+    int64_t column[PACKS];
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        const int64_t number = id + p * WALKERS;
+        const int64_t outer = packs_across.of(number < packs ? number : 0);
+        at[p] = pack_offset(a, width, outer);
+        column[p] = number < packs ? (number - outer * packs_across.by) * VEC : width;
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            if (i < cols) {
+                load_columns<VEC>(op, a, at[p].x + i * a.stride, column[p], width,
+                                  column[p] + VEC <= width, raw[p][i]);
+            }
         }
     }
-    else {
-        for (int64_t k = 0; k < a.cols; k += ROWS) {
-            Raw raw[ROWS][VEC];
-            load(k, raw);
-            walk(k, raw);
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        Acc sum[VEC];
+#pragma unroll
+        for (int v = 0; v < VEC; v++) {
+            sum[v] = op.first;
+        }
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            if (i < cols) {
+                typename Op::Out result[VEC];
+#pragma unroll
+                for (int v = 0; v < VEC; v++) {
+                    const Acc next = Fold::combine(sum[v], op.lift(raw[p][i][v]));
+                    result[v] = op.finish(a.exclusive ? sum[v] : next);
+                    sum[v] = next;
+                }
+                store_columns<VEC>(a.out + at[p].out + i * a.step, column[p], width,
+                                   column[p] + VEC <= width, result);
+            }
         }
     }
 }
 
 /* ---- the launch ---- */
 
-template <bool AHEAD>
 struct walked_columns {
-    template <typename Op, int VEC, bool LOADS_AHEAD>
+    /* Columns of at most ROWS elements, at once, or of any number if ROWS is 0. */
+    template <int VEC, int ROWS, int PACKS, typename Op>
     static gpo_status launch(gpo_call *call, const scan_view<typename Op::Out> &a,
                              const Op &op)
     {
         const int64_t width = scan_plan_of(call)->inner;
         const int64_t across = ceil_div(width, VEC), packs = a.rows / width * across;
-        const int64_t blocks = ceil_div(packs, WALKERS);
+        const int64_t blocks = ceil_div(packs, PACKS * WALKERS);
         gpo_status status = GPO_OK;
         for (int64_t first = 0; !status && first < blocks; first += MAX_GRID_X) {
-            status = GPO_LAUNCH(call, grid_of(blocks - first), WALKERS, 0,
-                                (scan_walked_columns_kernel<Op, VEC, LOADS_AHEAD>), op,
-                                a, width, divider_of(across), packs, first);
+            if constexpr (ROWS > 0) {
+                status = GPO_LAUNCH(call, grid_of(blocks - first), WALKERS, 0,
+                                    (scan_short_columns_kernel<Op, VEC, ROWS, PACKS>),
+                                    op, a, width, divider_of(across), packs, first);
+            }
+            else {
+                status = GPO_LAUNCH(call, grid_of(blocks - first), WALKERS, 0,
+                                    (scan_walked_columns_kernel<Op, VEC>), op, a, width,
+                                    divider_of(across), packs, first);
+            }
         }
         return status;
+    }
+
+    template <typename Op>
+    static gpo_status view(gpo_call *call, const scan_view<typename Op::Out> &a,
+                           const Op &op)
+    {
+        constexpr int VEC = column_pack<Op>, ROWS = FEWEST_IN_COLUMN;
+        /* of 8 bytes lanes need no packs, but the ninth row would wait for the first 8 */
+        constexpr bool IS_WIDE = Op::AS_READ && sizeof(typename Op::Raw) == 8;
+        const int64_t many = 2 * PACKS_PER_SM * gpo_processors(call);
+        const bool packed = a.rows >= many * VEC && are_packed(a, VEC, op.bytes());
+        if (a.cols <= ROWS && a.rows >= many * ROWS && (IS_WIDE || !packed)) {
+            return launch<1, ROWS, ROWS>(call, a, op);
+        }
+        if constexpr (IS_WIDE) {
+            if (a.cols <= SHORT_COLUMN) {
+                return launch<1, SHORT_COLUMN, 1>(call, a, op);
+            }
+        }
+        else {
+            if (a.cols <= ROWS && packed) {
+                return launch<VEC, ROWS, 1>(call, a, op);
+            }
+        }
+        return packed ? launch<VEC, 0, 1>(call, a, op) : launch<1, 0, 1>(call, a, op);
     }
 
     template <typename Op>
@@ -214,18 +275,7 @@ struct walked_columns {
     {
         return for_each_ordered_view(
             call, op, has_columns_in_order(call),
-            [&](const scan_view<typename Op::Out> &a) {
-                constexpr int VEC = column_pack<Op>;
-                const int64_t many = 2 * PACKS_PER_SM * gpo_processors(call);
-                const bool packed =
-                    a.rows >= many * VEC && are_packed(a, VEC, op.bytes());
-                if (AHEAD || a.cols <= STEP / 2) { /* or one step, and shorter */
-                    return packed ? launch<Op, VEC, true>(call, a, op)
-                                  : launch<Op, 1, true>(call, a, op);
-                }
-                return packed ? launch<Op, VEC, false>(call, a, op)
-                              : launch<Op, 1, false>(call, a, op);
-            });
+            [&](const scan_view<typename Op::Out> &a) { return view(call, a, op); });
     }
 };
 
@@ -233,17 +283,8 @@ template <typename T>
 gpo_status
 scan_walked_columns(gpo_call *call)
 {
-    return scan_with<walked_columns<false>, T>(call);
+    return scan_with<walked_columns, T>(call);
 }
 
-template <typename T>
-gpo_status
-scan_walked_columns_b(gpo_call *call)
-{
-    return scan_with<walked_columns<true>, T>(call);
-}
-
-#define INSTANTIATE(T)                                           \
-    template gpo_status scan_walked_columns<T>(gpo_call * call); \
-    template gpo_status scan_walked_columns_b<T>(gpo_call * call);
+#define INSTANTIATE(T) template gpo_status scan_walked_columns<T>(gpo_call * call);
 GPO_EVERY_TYPE(INSTANTIATE)
