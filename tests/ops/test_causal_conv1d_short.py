@@ -427,7 +427,8 @@ def test_every_sector_is_moved_once(op: str, layout: str, most: float, dtype: st
     """But for taps, the ends of stretches and partial sums; SiLU needs nothing more.
 
     Channels last, each tile of 64 steps reads three more, and taps for each 16 of its steps:
-    half as much as x and y in 16 bits, though nearly all of it is found in L1.  Backward has stretches of 32 steps and more: three or six more are read of x, three of
+    requests for half as many sectors as x and y have in 16 bits, most of them the same.
+    Backward has stretches of 32 steps and more: three or six more are read of x, three of
     dy, and five sums are written and read for each channel.
     """
     shape = (1, 4, 8192) if layout == "BCT" else (1, 4096, 256)
