@@ -56,7 +56,7 @@ if built():
         bounds = {"reduce_v9_": 336, "reduce_columns_": 120, "scan_v4_parked": 208,
                   "causal_conv1d_backward_v7_spectra_lags": 32,
                   "causal_conv1d_backward_v7_spectra_gradients": 8,
-                  "causal_conv1d_backward_short_filters_channels_lastIf": 832,
+                  "causal_conv1d_backward_short_filters_channels_lastIf": 576,
                   "causal_conv1d_backward_short_filters_channels_last": 124,
                   "causal_conv1d_backward_short_filtersIf": 160,
                   "causal_conv1d_backward_few_taps_channels_lastI": 288,

@@ -83,7 +83,8 @@ def test_every_variant_and_dtype(
     for dtype, what in itertools.product(DTYPES, OPS):
         if not scan_takes(what, dtype):
             continue
-        for dims, axis in (((70,), 0), ((3, 41), 1), ((19, 6), 0), ((2, 5, 9), 1)):
+        shapes = [((70,), 0), ((3, 41), 1), ((19, 6), 0), ((2, 5, 9), 1)]
+        for dims, axis in [*shapes, ((3, 1, 9), 1)] if op == "scan" else shapes:
             turn += 1
             x = elements(dims, dtype, what, turn)
             options = {"axis": axis, "backend": backend, "variant": variant}
@@ -108,6 +109,8 @@ def test_rows_and_columns_of_many_tiles(
 ) -> None:
     taken = 0
     arrays = [((2, 20011), 1), ((2503, 9), 0), ((37, 301), 1)]
+    if op == "scan" and shape:
+        arrays += [((1, 5003), 0)]
     if op == "reduce":
         rung = backend == "sim" and shape is None  # a block of threads for each result
         arrays += [((8001,), 0), ((7, 2503), 0), ((37, 3, 19) if rung else (137, 3, 301), 1)]

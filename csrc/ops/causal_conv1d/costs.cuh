@@ -90,7 +90,7 @@ time_of_short_gradients(const conv_plan &p, bool channels_last)
 inline double
 time_of_few_taps(const conv_plan &p, int64_t bytes)
 {
-    return 9 + 1.05 * static_cast<double>(bytes) * millions(p, p.batches);
+    return 6.5 + 0.9 * static_cast<double>(bytes) * millions(p, p.batches);
 }
 
 /*

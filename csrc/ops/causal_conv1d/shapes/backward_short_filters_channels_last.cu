@@ -51,16 +51,15 @@ fill_window(last_window<T, LAGS, W> *at, const conv_view<T> &v, const T *x, cons
     }
 }
 
-/* g of the step in slot k, with the lags up to `last`. */
-template <int LAGS, int W, typename T, typename V>
+/* g of the step in slot K, with the lags up to `last`. */
+template <int K, int LAGS, int W, typename T, typename V>
 __device__ __forceinline__ void
 gradient_of_step(last_window<T, LAGS, W> *at, const chunk<T, W> &dy,
-                 const V (&tap)[LAGS][W], const V (&offset)[W], int k, bool is_silu,
-                 int last)
+                 const V (&tap)[LAGS][W], const V (&offset)[W], bool is_silu, int last)
 {
     constexpr int SLOTS = WINDOW_STEPS<LAGS, W>;
     V sum[W];
-    values_of_chunk<T>(at->g[k], dy);
+    values_of_chunk<T>(at->g[K], dy);
 #pragma unroll
     for (int i = 0; i < W; i++) {
         sum[i] = offset[i];
@@ -71,22 +70,21 @@ gradient_of_step(last_window<T, LAGS, W> *at, const chunk<T, W> &dy,
             if (s <= last) {
 #pragma unroll
                 for (int i = 0; i < W; i++) {
-                    sum[i] += tap[s][i] * at->x[(k - s + SLOTS) % SLOTS][i];
+                    sum[i] += tap[s][i] * at->x[(K - s + SLOTS) % SLOTS][i];
                 }
             }
         }
 #pragma unroll
         for (int i = 0; i < W; i++) {
-            at->g[k][i] *= silu_slope<T>(sum[i]);
+            at->g[K][i] *= silu_slope<T>(sum[i]);
         }
     }
 }
 
-/* The terms of dw of the step in slot k. */
-template <int LAGS, int W, typename T, typename V>
+/* The terms of dw of the step in slot K. */
+template <int K, int LAGS, int W, typename T, typename V>
 __device__ __forceinline__ void
-add_step(last_sums<V, LAGS, W> *sums, const last_window<T, LAGS, W> &at, int k,
-         int last)
+add_step(last_sums<V, LAGS, W> *sums, const last_window<T, LAGS, W> &at, int last)
 {
     constexpr int SLOTS = WINDOW_STEPS<LAGS, W>;
 #pragma unroll
@@ -94,21 +92,20 @@ add_step(last_sums<V, LAGS, W> *sums, const last_window<T, LAGS, W> &at, int k,
         if (s <= last) {
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                sums->lag[s][i] += at.g[k][i] * at.x[(k - s + SLOTS) % SLOTS][i];
+                sums->lag[s][i] += at.g[K][i] * at.x[(K - s + SLOTS) % SLOTS][i];
             }
         }
     }
 #pragma unroll
     for (int i = 0; i < W; i++) {
-        sums->bias[i] += at.g[k][i];
+        sums->bias[i] += at.g[K][i];
     }
 }
 
-/* dx of the step LAGS - 1 before slot k, from the g of lags up to `last`. */
-template <int LAGS, int W, typename T, typename V>
+/* dx of the step LAGS - 1 before slot K, from the g of lags up to `last`. */
+template <int K, int LAGS, int W, typename T, typename V>
 __device__ __forceinline__ chunk<T, W>
-result_of_step(const last_window<T, LAGS, W> &at, const V (&tap)[LAGS][W], int k,
-               int last)
+result_of_step(const last_window<T, LAGS, W> &at, const V (&tap)[LAGS][W], int last)
 {
     constexpr int SLOTS = WINDOW_STEPS<LAGS, W>;
     V sum[W] = {};
@@ -117,7 +114,7 @@ result_of_step(const last_window<T, LAGS, W> &at, const V (&tap)[LAGS][W], int k
         if (s <= last) {
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                sum[i] += tap[s][i] * at.g[(k - (LAGS - 1) + s + SLOTS) % SLOTS][i];
+                sum[i] += tap[s][i] * at.g[(K - (LAGS - 1) + s + SLOTS) % SLOTS][i];
             }
         }
     }
@@ -136,41 +133,41 @@ struct last_stretch {
     row_marks marks;
 };
 
-/* A turn of the window; j is the step of slot 0. */
-template <short_rows ROWS, int LAGS, int W, typename T, typename V>
+/* Slots K and up of a turn of the window; j is the step of slot 0. */
+template <int K, short_rows ROWS, int LAGS, int W, typename T, typename V>
 __device__ __forceinline__ void
 turn(last_window<T, LAGS, W> *at, last_sums<V, LAGS, W> *sums, const conv_view<T> &v,
      const last_stretch<T> &of, const V (&tap)[LAGS][W], const V (&offset)[W], int j,
      slot_marks<LAGS> begins)
 {
     constexpr int SLOTS = WINDOW_STEPS<LAGS, W>, AHEAD = STEPS_AHEAD<T, W>;
-#pragma unroll
-    for (int k = 0; k < SLOTS; k++) {
-        const int step = j + k;
+    if constexpr (K < SLOTS) {
+        const int step = j + K;
         if (step >= of.n + LAGS - 1) {
             return;
         }
-        values_of_chunk<T>(at->x[k], at->x_ahead[k % AHEAD]);
-        const chunk<T, W> dy = at->dy_ahead[k % AHEAD];
+        values_of_chunk<T>(at->x[K], at->x_ahead[K % AHEAD]);
+        const chunk<T, W> dy = at->dy_ahead[K % AHEAD];
         const bool more = step + AHEAD < of.loaded;
-        at->x_ahead[k % AHEAD] =
-            more ? load_chunk<W>(of.x + (k + AHEAD) * v.x.t) : chunk<T, W>{};
-        at->dy_ahead[k % AHEAD] =
-            more ? load_chunk<W>(of.dy + (k + AHEAD) * v.dy.t) : chunk<T, W>{};
-        const int64_t t = of.t0 + step, before = ROWS == CUT ? begins.back(k) : t;
+        at->x_ahead[K % AHEAD] =
+            more ? load_chunk<W>(of.x + (K + AHEAD) * v.x.t) : chunk<T, W>{};
+        at->dy_ahead[K % AHEAD] =
+            more ? load_chunk<W>(of.dy + (K + AHEAD) * v.dy.t) : chunk<T, W>{};
+        const int64_t t = of.t0 + step, before = ROWS == CUT ? begins.back(K) : t;
         const int last = before < of.lags - 1 ? static_cast<int>(before) : of.lags - 1;
-        gradient_of_step(at, dy, tap, offset, k, of.is_silu && step < of.loaded, last);
+        gradient_of_step<K>(at, dy, tap, offset, of.is_silu && step < of.loaded, last);
         if (step < of.n) {
-            add_step(sums, *at, k, last);
+            add_step<K>(sums, *at, last);
         }
         if (step >= LAGS - 1) {
             const int64_t after =
-                ROWS == CUT ? begins.ahead(k) : of.steps - 1 - (t - (LAGS - 1));
+                ROWS == CUT ? begins.ahead(K) : of.steps - 1 - (t - (LAGS - 1));
             const int most =
                 after < of.lags - 1 ? static_cast<int>(after) : of.lags - 1;
-            *reinterpret_cast<chunk<T, W> *>(of.dx + (k - (LAGS - 1)) * v.out.t) =
-                result_of_step(*at, tap, k, most);
+            *reinterpret_cast<chunk<T, W> *>(of.dx + (K - (LAGS - 1)) * v.out.t) =
+                result_of_step<K>(*at, tap, most);
         }
+        turn<K + 1, ROWS>(at, sums, v, of, tap, offset, j, begins);
     }
 }
 
@@ -206,7 +203,7 @@ walk(last_sums<V, LAGS, W> *sums, const conv_view<T> &v, const V (&tap)[LAGS][W]
         if constexpr (ROWS == CUT) {
             begins.bits = of.marks.from(static_cast<int>(t0) + j - (LAGS - 1));
         }
-        turn<ROWS>(&at, sums, v, of, tap, offset, j, begins);
+        turn<0, ROWS>(&at, sums, v, of, tap, offset, j, begins);
         of.x += SLOTS * v.x.t;
         of.dy += SLOTS * v.dy.t;
         of.dx += SLOTS * v.out.t;
@@ -289,28 +286,20 @@ __launch_bounds__(SHORT_BLOCK, backward_blocks<T, LAGS>)
     }
 }
 
-/* Stretches of rows, and how many of them a thread takes. */
-static void
-split_gradients(last_work *work, int64_t processors, int64_t chunks, int64_t batches,
-                int64_t steps)
-{
-    const int64_t wanted = processors * LAST_THREADS_BACKWARD;
-    split_channels(work, chunks);
-    split_steps(work, wanted, LEAST_STEPS_BACKWARD, chunks, batches, steps);
-    const int64_t stretches = work->parts, pieces = ceil_div(wanted, chunks);
-    work->share = ceil_div(stretches, stretches < pieces ? stretches : pieces);
-    work->parts = ceil_div(stretches, work->share);
-    count_tasks(work);
-}
-
 template <typename T, int LAGS, int W, short_rows ROWS>
 static gpo_status
 launch(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags,
        const segment_marks &marks)
 {
+    const int64_t chunks = ceil_div(v.channels, W);
+    const int64_t wanted = gpo_processors(call) * LAST_THREADS_BACKWARD;
     last_work work = {};
-    split_gradients(&work, gpo_processors(call), ceil_div(v.channels, W), v.batches,
-                    v.steps);
+    split_channels(&work, chunks);
+    split_steps(&work, wanted, LEAST_STEPS_BACKWARD, chunks, v.batches, v.steps);
+    const int64_t stretches = work.parts, pieces = ceil_div(wanted, chunks);
+    work.share = ceil_div(stretches, stretches < pieces ? stretches : pieces);
+    work.parts = ceil_div(stretches, work.share);
+    count_tasks(&work);
     work.marks = marks;
     lag_view<T> to = lags;
     gpo_status status = make_short_parts(call, work.parts, &to);
