@@ -11,7 +11,7 @@ RESULTS, of NOTES, the rewriting.  Names:
     slower        those where a peer is faster
     sweeps        random calls beside the best peer, with their heading; nothing without sweeps
     layouts       pictures of them by layout
-    layers, states, lengths, fixed_cost
+    layers, short_filters, states, lengths, fixed_cost
                   what the benchmark of that name found, with its heading; nothing without it
     <op>-goals    one operator's times divided by its must and goal, benchmarks/targets.tsv
 
@@ -32,7 +32,7 @@ from typing import Any
 import gpuopt
 from gpuopt import _core
 from gpuopt._table import Table
-from gpuopt.benchmarks import fixed_cost, layers, lengths, pictures, states
+from gpuopt.benchmarks import fixed_cost, layers, lengths, pictures, short_filters, states
 from gpuopt.lab import published, sweep, workloads
 from gpuopt.lab.published import Run
 
@@ -305,6 +305,7 @@ def layouts() -> str:
 
 #: The benchmarks of named rows, by the names of their blocks.
 NAMED = {m.BENCH.name: m.section for m in (layers, states, lengths, fixed_cost)}
+NAMED["short_filters"] = short_filters.section
 
 
 # ---- NOTES ----

@@ -9,12 +9,15 @@ is read as a sweep is; a row has `floor_ms`, the time of its bytes at the bandwi
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gpuopt._table import Table
+from gpuopt.benchmarks import beside
 from gpuopt.benchmarks.sweep import causal_conv1d, peers
 from gpuopt.lab import ceilings, sweep
 from gpuopt.lab.arrays import Arrays, library_for
@@ -59,6 +62,54 @@ def of_shape(
         lib.normal((batch, channels), dtype),
     )
     yield causal_conv1d.update(lib, f"B{batch} C{channels} K{taps}", state, x, w, bias)
+
+
+# ---- the tables ----
+
+HEADING = """\
+## Short filters
+causal_conv1d with 2, 3, 4 and 8 taps, forward with a bias and SiLU, as
+`python -m benchmarks.short_filters` times it beside the package causal-conv1d, which takes
+up to 4 taps, and the faster of torch's ways. Floor: the call's bytes at the bandwidth of a copy."""
+
+
+def section() -> str:
+    """Return the table of every whole run; nothing before one is committed."""
+    found = []
+    for path in sorted(beside.RESULTS.glob("*-short-filters.json")):
+        run = json.loads(path.read_text(encoding="utf-8"))
+        if not run["interrupted"]:
+            found.append({**run, "file": f"benchmarks/results/{path.name}"})
+    return beside.section(HEADING, found, parts)
+
+
+def parts(run: beside.Run) -> Iterator[str]:
+    """Yield a line per direction, layout and dtype, then all rows."""
+    rows = [{**row, "call": kind(row)} for row in run["rows"]]
+    calls = beside.grouped(rows, "call").items()
+    yield Table({"call": call, **beside.totals("rows", of)} for call, of in calls).markdown()
+    yield from beside.folded(f"{len(rows)} rows", Table(map(line, rows)))
+
+
+def kind(row: beside.Row) -> str:
+    """Return direction, layout if there are steps, and dtype."""
+    words = row["case"].split()
+    layout = [word for word in words if word in ("BCT", "BTC")]
+    return " ".join([words[0], *layout, row["dtype"]])
+
+
+def line(row: beside.Row) -> dict[str, Any]:
+    """Return a row of the table."""
+    package = row["peers"].get("causal-conv1d")
+    rest = {name: ms for name, ms in row["peers"].items() if name != "causal-conv1d"}
+    return {
+        "call": f"{row['case']} {row['dtype']}",
+        "floor ms": row["floor_ms"],
+        "ours ms": row.get("ms"),
+        "causal-conv1d ms": package,
+        "torch ms": min(rest.values(), default=None),
+        "times as fast": beside.ratio(row),
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -376,6 +376,21 @@ def test_results_show_a_benchmark_only_if_there_is_a_file(module, monkeypatch):
     assert f"<!-- begin:{name} -->" in text
 
 
+def test_short_filters_are_shown_once_they_are_whole(tmp_path, monkeypatch):
+    row = {"case": "backward B8 C4 T8 K2 BTC", "dtype": "float32", "ms": 0.5, "floor_ms": 0.4,
+           "peers": {"causal-conv1d": 1.0, "torch-fft": 3.0, "torch-conv1d": 2.0},
+           "times": 2.0, "tie": False, "op": "causal_conv1d"}  # fmt: skip
+    monkeypatch.setattr(beside, "RESULTS", tmp_path)
+    empty = "<!-- begin:short_filters -->\n<!-- end:short_filters -->"
+    run = {"device": "NVIDIA H200", "commit": "be3b6c5ba2", "rows": [row], "interrupted": True}
+    for run["interrupted"] in (True, False):
+        (tmp_path / "h200-short-filters.json").write_text(json.dumps(run))
+        text = readme.rewrite(empty, [])
+        assert (text == empty) == run["interrupted"]
+    assert "| backward BTC float32 | 1 | 100 % | 2 | 2 |" in text
+    assert "| backward B8 C4 T8 K2 BTC float32 | 0.4 | 0.5 | 1 | 2 | 2.00 |" in text
+
+
 def test_ways_of_a_library_are_one_column():
     row = a_row(peers={"torch-fft": 3.0, "torch-conv1d": 2.0, "torchx": 1.0})
     assert beside.best_of(row, "torch") == 2.0
