@@ -70,7 +70,8 @@ HEADING = """\
 ## Short filters
 causal_conv1d with 2, 3, 4 and 8 taps, forward with a bias and SiLU, as
 `python -m benchmarks.short_filters` times it beside the package causal-conv1d, which takes
-up to 4 taps, and the faster of torch's ways. Floor: the call's bytes at the bandwidth of a copy."""
+up to 4 taps, and the faster of torch's ways. Floor: the call's bytes at the bandwidth
+of a copy."""
 
 
 def section() -> str:
