@@ -16,6 +16,9 @@ from pathlib import Path
 from gpuopt import _core
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "_build"))
+from cuda_toolkit import kernel_files, object_name  # noqa: E402
+
 GOLDEN = Path(__file__).with_name("resources_90a.json")
 
 KERNEL = re.compile(r"Compiling entry function '(?P<name>\w+)' for '(?P<arch>\w+)'")
@@ -27,7 +30,10 @@ SHARED = re.compile(r"(?P<shared>\d+) bytes smem")
 def report() -> dict[str, list[int]]:
     """Kernel to [registers, static shared bytes, spilled bytes] of the last build."""
     found: dict[str, list[int]] = {}
+    logs = {f"{object_name(source)}.log" for source in kernel_files(ROOT / "csrc")}
     for log in sorted(ROOT.glob("build/temp*/cuda/*.o.log")):
+        if log.name not in logs:
+            continue  # of a file that is gone
         name = ""
         for line in log.read_text(encoding="utf-8").splitlines():
             if match := KERNEL.search(line):
