@@ -1,8 +1,8 @@
 /*
  * one_element.cu  Scans along an axis of one element: each result is what a scan begins
  * with, combined with an element, so this is a copy, which may widen integers.  Threads
- * load and store packs of 16 bytes of results, or where these are not aligned neighbouring
- * elements.
+ * load and store packs of 16 bytes of results.  Where these are not aligned, at the end,
+ * and if there are few, neighbouring threads take neighbouring elements.
  * Cost:  reads x once, writes out once.
  */
 #include "../prepare.cuh"
@@ -11,18 +11,17 @@ template <typename Op>
 __global__ void
 __launch_bounds__(THREADS)
     scan_one_element_kernel(Op op, const void *x, typename Op::Out *out, int64_t n,
-                            bool exclusive, bool packed)
+                            bool exclusive, bool packed, int each)
 {
     using Raw = typename Op::Raw;
     using Out = typename Op::Out;
-    constexpr int VEC = Op::VEC;
-    const int64_t tile =
-        static_cast<int64_t>(blockIdx.x) * (THREADS * PACKS_OF_ONE * VEC);
+    constexpr int VEC = Op::VEC, TOGETHER = 4;
+    const int64_t tile = static_cast<int64_t>(blockIdx.x) * (THREADS * each);
     const auto result_of = [&](Raw raw) {
         return op.finish(exclusive ? op.first
                                    : Op::Fold::combine(op.first, op.lift(raw)));
     };
-    if (packed && tile + THREADS * PACKS_OF_ONE * VEC <= n) {
+    if (packed && tile + THREADS * each <= n) {
         const int64_t begin = tile + threadIdx.x * VEC;
         Raw raw[PACKS_OF_ONE][VEC];
 #pragma unroll
@@ -40,11 +39,22 @@ __launch_bounds__(THREADS)
         }
         return;
     }
-#pragma unroll 4
-    for (int j = 0; j < PACKS_OF_ONE * VEC; j++) {
-        const int64_t i = tile + j * THREADS + threadIdx.x;
-        if (i < n) {
-            out[i] = result_of(op.read(x, i));
+    for (int j = 0; j < each; j += TOGETHER) {
+        const int64_t first = tile + j * THREADS + threadIdx.x;
+        Raw raw[TOGETHER] = {};
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++) {
+            const int64_t i = first + k * THREADS;
+            if (j + k < each && i < n) {
+                raw[k] = op.read(x, i);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++) {
+            const int64_t i = first + k * THREADS;
+            if (j + k < each && i < n) {
+                out[i] = result_of(raw[k]);
+            }
         }
     }
 }
@@ -54,13 +64,16 @@ struct one_element {
     static gpo_status run(gpo_call *call, const Op &op)
     {
         return for_each_view(call, op, [&](const scan_view<typename Op::Out> &a) {
-            constexpr int64_t TILE = THREADS * PACKS_OF_ONE * Op::VEC;
+            const int64_t all = gpo_processors(call) * THREADS;
+            const bool few = a.rows <= 4 * all;
             const bool packed =
+                !few &&
                 reinterpret_cast<uintptr_t>(a.x) % (Op::VEC * op.bytes()) == 0 &&
                 reinterpret_cast<uintptr_t>(a.out) % 16 == 0;
-            return GPO_LAUNCH(call, grid_of(ceil_div(a.rows, TILE)), THREADS, 0,
-                              (scan_one_element_kernel<Op>), op, a.x, a.out, a.rows,
-                              a.exclusive, packed);
+            const int each = !few ? PACKS_OF_ONE * Op::VEC : a.rows > all ? 2 : 1;
+            return GPO_LAUNCH(call, grid_of(ceil_div(a.rows, THREADS * each)), THREADS,
+                              0, (scan_one_element_kernel<Op>), op, a.x, a.out, a.rows,
+                              a.exclusive, packed, each);
         });
     }
 };
