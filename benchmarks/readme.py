@@ -304,8 +304,10 @@ def layouts() -> str:
 
 
 #: The benchmarks of named rows, by the names of their blocks.
-NAMED = {m.BENCH.name: m.section for m in (layers, states, lengths, fixed_cost)}
-NAMED["short_filters"] = short_filters.section
+NAMED = {
+    module.__name__.rpartition(".")[2]: module.section
+    for module in (layers, short_filters, states, lengths, fixed_cost)
+}
 
 
 # ---- NOTES ----

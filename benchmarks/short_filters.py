@@ -9,7 +9,6 @@ is read as a sweep is; a row has `floor_ms`, the time of its bytes at the bandwi
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Iterator
@@ -32,6 +31,7 @@ TAPS = (2, 3, 4, 8)
 #: an odd number of steps, many short sequences.
 SHAPES = ((8, 4096, 4096), (32, 768, 768), (1, 2048, 8192), (4, 64, 1021), (256, 1536, 64))
 PEERS = ("causal-conv1d", "torch")
+NAME = "short-filters"
 
 
 def cases(lib: Arrays) -> Iterator[Case]:
@@ -76,12 +76,7 @@ of a copy."""
 
 def section() -> str:
     """Return the table of every whole run; nothing before one is committed."""
-    found = []
-    for path in sorted(beside.RESULTS.glob("*-short-filters.json")):
-        run = json.loads(path.read_text(encoding="utf-8"))
-        if not run["interrupted"]:
-            found.append({**run, "file": f"benchmarks/results/{path.name}"})
-    return beside.section(HEADING, found, parts)
+    return beside.section(HEADING, beside.kept(NAME, beside.RESULTS), parts)
 
 
 def parts(run: beside.Run) -> Iterator[str]:
@@ -129,7 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
     rivals, clock = sweep.libraries(names), Turns(args.device)
     lib = library_for(args.device, [0])
     rows: list[dict[str, Any]] = []
-    about = sweep.describe(args.device, 0, 0, names)
+    about = {"benchmark": NAME, **sweep.describe(args.device, 0, 0, names)}
     on_device = args.device == "cuda"
     limits = ceilings.device_ceilings(device_clock()) if on_device else ceilings.cpu_ceilings()
     count = len(DTYPES) * len(TAPS) * len(SHAPES) * 5

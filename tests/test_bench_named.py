@@ -382,7 +382,8 @@ def test_short_filters_are_shown_once_they_are_whole(tmp_path, monkeypatch):
            "times": 2.0, "tie": False, "op": "causal_conv1d"}  # fmt: skip
     monkeypatch.setattr(beside, "RESULTS", tmp_path)
     empty = "<!-- begin:short_filters -->\n<!-- end:short_filters -->"
-    run = {"device": "NVIDIA H200", "commit": "be3b6c5ba2", "rows": [row], "interrupted": True}
+    run = {"benchmark": "short-filters", "device": "NVIDIA H200", "commit": "be3b6c5ba2",
+           "rows": [row], "interrupted": True}  # fmt: skip
     for run["interrupted"] in (True, False):
         (tmp_path / "h200-short-filters.json").write_text(json.dumps(run))
         text = readme.rewrite(empty, [])

@@ -252,9 +252,8 @@ enum { GPO_PLAN_BYTES = 4096 }; /* enough for the plan of any operator */
 typedef struct gpo_indices {
     int64_t low, high; /* from `low` to before `high` */
     int64_t most;      /* no destination occurs more often; 0: not looked at */
-    int behind; /* of 256, so many equal one of the 31 before; 0: or not looked at */
-    bool
-        sorted; /* none is negative or less than the one before; false: or not looked at */
+    int behind;  /* of 256, so many equal one of the 31 before; 0: or not looked */
+    bool sorted; /* from 0 on, none below the one before; false: or not looked */
 } gpo_indices;
 
 struct gpo_call {

@@ -131,23 +131,20 @@ def libraries(names: Sequence[str]) -> Rivals:
     return rivals
 
 
+def as_it_is(result: Any) -> Any:
+    """Return a result of ours, which needs no reading."""
+    return result
+
+
 def backends(case: Case, lib: Arrays, row: Row) -> dict[str, Any]:
     """Return our calls with a backend by name: the peers of the default call."""
-
-    def read(result: Any) -> Any:
-        return result
-
-    return {name: (case.ours(lib, backend=name), read) for name in COMPARED}
+    return {name: (case.ours(lib, backend=name), as_it_is) for name in COMPARED}
 
 
 def variants(case: Case, lib: Arrays, row: Row) -> dict[str, Any]:
     """Return our calls by variant: what the default call could have chosen."""
-
-    def read(result: Any) -> Any:
-        return result
-
     return {
-        listed["name"]: (case.ours(lib, variant=listed["name"]), read)
+        listed["name"]: (case.ours(lib, variant=listed["name"]), as_it_is)
         for listed in _core.variants(case.function)
         if listed["backend"] == row["backend"] and listed["available"]
     }
