@@ -64,4 +64,70 @@ window_has(const gather_axis &a, int o, int at)
            (a.dilation == 1 || past % a.dilation == 0);
 }
 
+/* ---- runs of neighbouring elements, of which a thread or some lanes have one ---- */
+
+template <typename T>
+struct run_view {
+    const T *dy;
+    const int64_t *indices;
+    T *dx;
+    int64_t outputs; /* of a plane */
+    gather_axis axis[POOL_AXES];
+    int units;     /* runs */
+    bool in_words; /* every run is whole, and stored as one word */
+    divider per_row, per_slice, per_plane; /* units, rows, slices */
+};
+
+template <typename T, int ITEMS>
+struct alignas(ITEMS * sizeof(T)) element_run {
+    T v[ITEMS];
+};
+
+/* Fills in the view of a call by runs of ITEMS elements; returns their number. */
+template <int ITEMS, typename T>
+int64_t
+set_runs(const gpo_call *call, run_view<T> *v)
+{
+    const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
+    v->dy = static_cast<const T *>(call->in[0].data);
+    v->indices = static_cast<const int64_t *>(call->in[1].data);
+    v->dx = static_cast<T *>(call->out[0].data);
+    v->outputs = plan.outputs;
+    for (int d = 0; d < POOL_AXES; d++) {
+        v->axis[d] = gather_axis_of(plan.axis[d]);
+    }
+    const int64_t width = plan.axis[POOL_W].in, per_row = ceil_div(width, ITEMS);
+    v->per_row = divider_of(per_row);
+    v->per_slice = divider_of(plan.axis[POOL_H].in);
+    v->per_plane = divider_of(plan.axis[POOL_T].in);
+    v->in_words =
+        width % ITEMS == 0 &&
+        reinterpret_cast<uintptr_t>(v->dx) % sizeof(element_run<T, ITEMS>) == 0;
+    const int64_t units = plan.planes * (plan.plane / width) * per_row;
+    v->units = static_cast<int>(units);
+    return units;
+}
+
+/* Stores the sums of a run, of which `held` elements are in the row. */
+template <typename T, int ITEMS>
+__device__ __forceinline__ void
+store_run(T *to, const value_type<T> (&sum)[ITEMS], int held, bool in_words)
+{
+    if (in_words) {
+        element_run<T, ITEMS> run;
+#pragma unroll
+        for (int k = 0; k < ITEMS; k++) {
+            run.v[k] = stored_as<T>(sum[k]);
+        }
+        *reinterpret_cast<element_run<T, ITEMS> *>(to) = run;
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < ITEMS; k++) {
+        if (k < held) {
+            to[k] = stored_as<T>(sum[k]);
+        }
+    }
+}
+
 #endif

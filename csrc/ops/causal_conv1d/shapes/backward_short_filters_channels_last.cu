@@ -239,16 +239,7 @@ put_sums(const lag_view<T> &to, int64_t parts, int64_t part, int64_t c, const V 
             const int from = (s < to.lags ? s : LAGS) * W + i;
             sum[i] = totals[from * SHORT_BLOCK + threadIdx.x];
         }
-        if (parts > 1) {
-            V *const first = to.parts + (part * (to.lags + 1) + s) * to.channels + c;
-            *reinterpret_cast<chunk<V, W> *>(first) = chunk_of_values<V>(sum);
-        }
-        else {
-#pragma unroll
-            for (int i = 0; i < W; i++) {
-                put_short_part(to, 1, 0, c + i, s, sum[i]);
-            }
-        }
+        put_chunk_sums<W>(to, parts, part, c, s, sum);
     }
 }
 

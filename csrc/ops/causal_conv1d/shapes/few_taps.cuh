@@ -45,24 +45,6 @@ finish_part_sums(gpo_call *call, const part_sums &sums, const lag_view<T> &to)
     return add_short_parts(call, to, by_last ? 1 : sums.parts);
 }
 
-/* Sum s of W neighbouring channels: a part, or the result if there is one part. */
-template <int W, typename T, typename V>
-__device__ __forceinline__ void
-put_chunk_sums(const lag_view<T> &to, int64_t parts, int64_t part, int64_t c, int s,
-               const V (&sum)[W])
-{
-    if (parts > 1) {
-        V *const first = to.parts + (part * (to.lags + 1) + s) * to.channels + c;
-        *reinterpret_cast<chunk<V, W> *>(first) = chunk_of_values<V>(sum);
-    }
-    else {
-#pragma unroll
-        for (int i = 0; i < W; i++) {
-            put_short_part(to, 1, 0, c + i, s, sum[i]);
-        }
-    }
-}
-
 /*
  * A block's sums of the 1 << shift chunks of channels from `first` on: add_up(sum, s, k)
  * adds those of its threads, for sum s of chunk k.  All threads call it.

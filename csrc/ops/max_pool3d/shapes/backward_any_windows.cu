@@ -9,21 +9,9 @@
 #include "../gather.cuh"
 
 template <typename T>
-struct gather_view {
-    const T *dy;
-    const int64_t *indices;
-    T *dx;
-    int64_t outputs; /* of a plane */
-    gather_axis axis[POOL_AXES];
-    int units, log_lanes; /* runs of ITEMS elements; lanes that share one */
-    bool in_words;        /* every run is ITEMS elements, stored as one word */
+struct gather_view : run_view<T> {
+    int log_lanes; /* of the lanes that share a run */
     bool has_gaps;
-    divider per_row, per_slice, per_plane; /* units, rows, slices */
-};
-
-template <typename T, int ITEMS>
-struct alignas(ITEMS * sizeof(T)) element_run {
-    T v[ITEMS];
 };
 
 /* Adds the gradients of a row of windows that name an element of the run. */
@@ -97,21 +85,7 @@ __launch_bounds__(GATHER_BLOCK, GATHER_BLOCKS)
         return;
     }
     T *const to = v.dx + static_cast<int64_t>(row) * aw.in + w;
-    if (v.in_words) {
-        element_run<T, ITEMS> run;
-#pragma unroll
-        for (int k = 0; k < ITEMS; k++) {
-            run.v[k] = stored_as<T>(sum[k]);
-        }
-        *reinterpret_cast<element_run<T, ITEMS> *>(to) = run;
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < ITEMS; k++) {
-        if (w + k < end) {
-            to[k] = stored_as<T>(sum[k]);
-        }
-    }
+    store_run(to, sum, end - w, v.in_words);
 }
 
 /* ---- launch ---- */
@@ -122,22 +96,8 @@ run(gpo_call *call)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
     gather_view<T> v = {};
-    v.dy = static_cast<const T *>(call->in[0].data);
-    v.indices = static_cast<const int64_t *>(call->in[1].data);
-    v.dx = static_cast<T *>(call->out[0].data);
-    v.outputs = plan.outputs;
     v.has_gaps = plan.has_gaps;
-    for (int d = 0; d < POOL_AXES; d++) {
-        v.axis[d] = gather_axis_of(plan.axis[d]);
-    }
-    const int64_t width = plan.axis[POOL_W].in, per_row = ceil_div(width, ITEMS);
-    v.per_row = divider_of(per_row);
-    v.per_slice = divider_of(plan.axis[POOL_H].in);
-    v.per_plane = divider_of(plan.axis[POOL_T].in);
-    v.in_words = width % ITEMS == 0 &&
-                 reinterpret_cast<uintptr_t>(v.dx) % sizeof(element_run<T, ITEMS>) == 0;
-    const int64_t units = plan.planes * (plan.plane / width) * per_row;
-    v.units = static_cast<int>(units);
+    const int64_t units = set_runs<ITEMS>(call, &v);
     double rows = 1; /* of windows that contain an element */
     for (int d = POOL_T; d < POOL_W; d++) {
         rows *= windows_per_element(plan.axis[d]);

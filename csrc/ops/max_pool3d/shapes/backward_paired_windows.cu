@@ -9,23 +9,11 @@
 #include "../gather.cuh"
 #include "../paired.cuh"
 
-template <typename T>
-struct paired_view {
-    const T *dy;
-    const int64_t *indices;
-    T *dx;
-    int64_t outputs; /* of a plane */
-    gather_axis axis[POOL_AXES];
-    int units;     /* runs of ITEMS elements */
-    bool in_words; /* every run is ITEMS elements, stored as one word */
-    divider per_row, per_slice, per_plane; /* units, rows, slices */
-};
-
 /* DEPTH windows along T, two along H and W. */
 template <typename T, int ITEMS, int DEPTH>
 __global__ void
 __launch_bounds__(GATHER_BLOCK, GATHER_BLOCKS)
-    max_pool3d_backward_paired_windows_kernel(paired_view<T> v)
+    max_pool3d_backward_paired_windows_kernel(run_view<T> v)
 {
     using V = value_type<T>;
     const gather_axis &at = v.axis[POOL_T], &ah = v.axis[POOL_H], &aw = v.axis[POOL_W];
@@ -84,23 +72,7 @@ __launch_bounds__(GATHER_BLOCK, GATHER_BLOCKS)
 
     /* Store. */
     T *const to = v.dx + static_cast<int64_t>(row) * aw.in + w;
-    if (ITEMS > 1 && v.in_words) {
-        struct alignas(ITEMS * sizeof(T)) {
-            T v[ITEMS];
-        } run;
-#pragma unroll
-        for (int e = 0; e < ITEMS; e++) {
-            run.v[e] = stored_as<T>(sum[e]);
-        }
-        *reinterpret_cast<decltype(run) *>(to) = run;
-        return;
-    }
-#pragma unroll
-    for (int e = 0; e < ITEMS; e++) {
-        if (w + e < end) {
-            to[e] = stored_as<T>(sum[e]);
-        }
-    }
+    store_run(to, sum, end - w, v.in_words);
 }
 
 /* ---- launch ---- */
@@ -110,22 +82,8 @@ static gpo_status
 run_pairs(gpo_call *call)
 {
     const pool_gradient_plan &plan = *pool_gradient_plan_of(call);
-    paired_view<T> v = {};
-    v.dy = static_cast<const T *>(call->in[0].data);
-    v.indices = static_cast<const int64_t *>(call->in[1].data);
-    v.dx = static_cast<T *>(call->out[0].data);
-    v.outputs = plan.outputs;
-    for (int d = 0; d < POOL_AXES; d++) {
-        v.axis[d] = gather_axis_of(plan.axis[d]);
-    }
-    const int64_t width = plan.axis[POOL_W].in, per_row = ceil_div(width, ITEMS);
-    v.per_row = divider_of(per_row);
-    v.per_slice = divider_of(plan.axis[POOL_H].in);
-    v.per_plane = divider_of(plan.axis[POOL_T].in);
-    v.in_words = width % ITEMS == 0 &&
-                 reinterpret_cast<uintptr_t>(v.dx) % (ITEMS * sizeof(T)) == 0;
-    const int64_t units = plan.planes * (plan.plane / width) * per_row;
-    v.units = static_cast<int>(units);
+    run_view<T> v = {};
+    const int64_t units = set_runs<ITEMS>(call, &v);
     const dim3 grid = grid_of(ceil_div(units, GATHER_BLOCK));
     if (is_paired_deep(plan)) {
         return GPO_LAUNCH(call, grid, GATHER_BLOCK, 0,
