@@ -74,7 +74,7 @@ def names_from_root(csrc: Path) -> str:
 
 
 def kernel_flags(csrc: Path, strict: list[str]) -> list[str]:
-    return ["-x", "c++", *FLAGS, "-O1", *strict, "-I" + str(csrc), names_from_root(csrc)]
+    return ["-x", "c++", *FLAGS, "-Os", *strict, "-I" + str(csrc), names_from_root(csrc)]
 
 
 def kernel_step(csrc: Path, source: Path, temp: Path, strict: list[str]) -> Step:
