@@ -425,7 +425,7 @@ def test_no_two_rooms_define_a_function() -> None:
             ["nm", "--defined-only", "-C", path], capture_output=True, text=True, check=True
         ).stdout
         for symbol, name in re.findall(r"^\S+ [WV] ((?:\w+::)*(\w+)\(.*)", defined, re.M):
-            if name not in shared:
+            if name not in shared and not name.startswith("__"):  # of CUDA
                 owners.setdefault(symbol, set()).update(room)
     assert len(owners) > 20
     assert {symbol: found for symbol, found in owners.items() if len(found) > 1} == {}
