@@ -96,7 +96,8 @@ __launch_bounds__(BLOCK)
     if (!PAIRED && is_odd(entry * a.inner)) {
         c--;
     }
-    const bool has_first = PAIRED || c >= 0, has_second = PAIRED || c + 1 < a.inner;
+    const bool has_first = PAIRED || (c >= 0 && c < a.inner);
+    const bool has_second = PAIRED || c + 1 < a.inner;
     const T *const from = a.source + c * a.by_inner;
     const auto row_at = [&](int r) {
         const T *const at = from + r * a.by_row;
