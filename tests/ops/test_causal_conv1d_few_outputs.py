@@ -72,6 +72,10 @@ def test_the_choice() -> None:
 
     assert chosen(x, w) == "few_outputs"
     assert chosen(x.swapaxes(1, 2).copy(), w, layout="BTC") == "few_outputs"
+    for dtype in ("float16", "float32"):
+        assert chosen(np.ones((4, 64, 1021), dtype), w[:1].repeat(64, 0).astype(dtype)) == (
+            "few_outputs"
+        )
     large = np.ones((8, 60, 4000), np.float32)
     segments = np.zeros((2, 400), np.int32)
     for arrays, options in (

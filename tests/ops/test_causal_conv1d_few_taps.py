@@ -216,6 +216,14 @@ def test_groups_of_channels_of_each_width(
     np.testing.assert_array_equal(dw, want[1])
 
 
+def test_many_channels_go_to_no_clusters() -> None:
+    """A cluster for each of them costs more than the blocks of few_taps."""
+    for size, taps in (((16, 1024, 64), 2), ((8, 1024, 64), 4)):
+        x, w = np.ones(size, np.float32), np.ones((size[1], taps), np.float32)
+        plan = _core.plan("causal_conv1d_backward", x, x, w, backend="sim")
+        assert plan["variant"] == "few_taps"
+
+
 # ---- calls that are refused ----
 
 

@@ -437,12 +437,16 @@ row_for_few_backward(const gpo_call *call, const conv_plan &p)
     const int64_t bytes = gpo_dtypes[call->in[call->op->by].dtype].bytes;
     const bool by_channels = is_channels_last(p), last = goes_by_channels(call, p);
     int row = last ? CHANNELS_LAST : SHORT_FILTERS;
-    double time = time_of_short_gradients(p, by_channels);
-    if (has_few_taps(call, by_channels)) {
-        row = by_channels ? FEW_TAPS_LAST : FEW_TAPS_ROWS;
-        time = time_of_few_taps(p, bytes);
-    }
+    double time = time_of_short_gradients(p, bytes, by_channels);
     const int64_t processors = gpo_processors(call);
+    if (has_few_taps(call, by_channels)) {
+        const double its = by_channels ? time_of_few_taps_by_channels(p, bytes)
+                                       : time_of_few_taps(p, bytes, processors);
+        if (its < time) {
+            row = by_channels ? FEW_TAPS_LAST : FEW_TAPS_ROWS;
+            time = its;
+        }
+    }
     if (has_one_block(call) && time_of_one_block(p, processors) < time) {
         row = ONE_BLOCK;
         time = time_of_one_block(p, processors);
@@ -469,9 +473,11 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
         }
         const bool last = goes_by_channels(call, p);
         const double usual = time_of_short_filters(p, last);
-        const bool has_row = forward_variants[FEW_OUTPUTS].run[call->in[0].dtype];
+        const gpo_dtype dtype = call->in[0].dtype;
+        const bool has_row = forward_variants[FEW_OUTPUTS].run[dtype];
         if (has_row && has_few_outputs(call) &&
-            time_of_few_outputs(p, is_channels_last(p)) < usual) {
+            time_of_few_outputs(p, gpo_dtypes[dtype].bytes, is_channels_last(p)) <
+                usual) {
             GPO_SAY(why, "few outputs and lags: few_outputs, the shortest kernel");
             return FEW_OUTPUTS;
         }
