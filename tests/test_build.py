@@ -425,7 +425,7 @@ def test_no_two_rooms_define_a_function() -> None:
             ["nm", "--defined-only", "-C", path], capture_output=True, text=True, check=True
         ).stdout
         for symbol, name in re.findall(r"^\S+ [WV] ((?:\w+::)*(\w+)\(.*)", defined, re.M):
-            if name not in shared:
+            if name not in shared and not name.startswith("__"):  # of CUDA
                 owners.setdefault(symbol, set()).update(room)
     assert len(owners) > 20
     assert {symbol: found for symbol, found in owners.items() if len(found) > 1} == {}
@@ -433,7 +433,7 @@ def test_no_two_rooms_define_a_function() -> None:
 
 PACKAGE = Path(gpuopt.__file__).parent
 LIBRARIES = [Path(gpuopt._core.__file__), *map(PACKAGE.joinpath, simulator.LIBRARIES.values())]
-MOST_OF_A_SIMULATOR = 22e6
+MOST_OF_A_SIMULATOR = 20e6
 
 
 def test_simulators_are_small() -> None:

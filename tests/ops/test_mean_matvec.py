@@ -393,6 +393,8 @@ def test_few_batches_have_a_kernel_of_their_own() -> None:
     [
         (1, 512, 4, 20),  # means in the product's launch, of one batch of four
         (5, 70, 32, 9),  # the last outputs and batches are fewer than four
+        (5, 70, 33, 9),  # a block has up to eight batches
+        (8, 1040, 33, 6),  # the same, in packs
         (3, 5, 2048, 6),  # a block per row
         (6, 300, 64, 7),  # means by v4's stream
         (3, 5, 315, 4),  # the ends of rows beside their packs
@@ -639,11 +641,11 @@ def test_tensor_tiles_have_the_error_of_float32(fill: str, variant: str) -> None
 
 
 def test_warpgroup_tiles_have_no_bank_conflicts() -> None:
-    for layout in ("LN", "NL"):
+    for layout, n in (("LN", 40), ("NL", 40), ("LN", 400), ("NL", 400)):
         for rows in (64, 35):  # rows of whole packs, and others
-            x, matrix = np.ones((40, rows, 400), np.float32), np.ones((130, rows), np.float32)
+            x, matrix = np.ones((n, rows, 8), np.float32), np.ones((130, rows), np.float32)
             kernels = profile("mean_matvec", x, matrix, layout, variant="warpgroup_tiles")
-            product = kernels["warpgroup_tiles"][1]
+            product = kernels["warpgroup_tiles"][-1]
             assert "warpgroup_tiles" in product.kernel
             assert product.shared_wavefronts == product.shared_ideal, (layout, rows)
 

@@ -18,14 +18,16 @@ constexpr double PRODUCT_US = 6; /* a launch, and the factors from memory */
 constexpr double MEMORY_BYTES_PER_US = 3.2e6; /* of an H100, 4e6 of an H200 */
 constexpr double L2_BYTES_PER_US = 30000;     /* per SM */
 constexpr double CLUSTER_US = 1.5;            /* the barriers of a cluster: predicted */
-constexpr double IN_CLUSTERS = 0.9;  /* of the SMs that clusters fill: predicted */
-constexpr double MISALIGNED = 1.2;   /* times a stage: rows of no whole packs */
-constexpr double CONVERTED = 2.5;    /* the same: values of 16 bits */
-constexpr double SPLIT_US = 4.4;     /* the launch that adds sums of splits */
-constexpr double SPLIT_PASSES = 2.5; /* its bytes, as often at L2's rate */
+constexpr double IN_CLUSTERS = 0.97;    /* of the SMs that clusters fill: predicted */
+constexpr double FEWEST_CLUSTERED = 16; /* blocks in clusters, on a GPU of few SMs */
+constexpr double MISALIGNED = 1.2;      /* times a stage: rows of no whole packs */
+constexpr double CONVERTED = 2.5;       /* the same: values of 16 bits */
+constexpr double SPLIT_US = 4.4;        /* the launch that adds sums of splits */
+constexpr double SPLIT_PASSES = 2.5;    /* its bytes, as often at L2's rate */
 constexpr double FEW_BATCHES_MEASURED = 0.56; /* per us that L2 takes */
 constexpr double FEW_BLOCK_US = 0.06;         /* few_batches: a block of an SM */
-constexpr double FEW_ROUND_US = 0.35;         /* a round of loads along the depth */
+constexpr double FEW_ROUND_US =
+    0.35; /* a load of 4 rows along the depth; two are 2 of it */
 constexpr double FEW_X_ROUND_US = 0.7; /* the same of 8 elements of x, from memory */
 constexpr double LINES_PER_US = 1755;  /* of 128 bytes that an SM looks up in L1 */
 constexpr double FEW_WAVE_US = 0.6;    /* the start and the end of a block */
@@ -67,6 +69,7 @@ constexpr tile_kind TENSOR_KINDS[2] = {
 };
 /* By warpgroups (shapes/warpgroup_tiles.cu): no other block hides the start of one. */
 constexpr tile_kind WARPGROUP_KIND = {128, 128, 1, 1.2, 1.2, 2.7};
+constexpr tile_kind HALF_WARPGROUP_KIND = {128, 64, 1, 0.75, 0.75, 4.3}; /* predicted */
 constexpr int64_t TENSOR_ROWS = 96; /* terms: of fewer the error bound is near */
 constexpr double TENSOR_PRODUCTS = 1 << 26;  /* fewer take v4 a few us */
 constexpr double SHARED_RESULTS = 128 * 128; /* per SM: of more no depth is shared */
@@ -191,7 +194,9 @@ plan_splits(const product_size &s, const tile_kind &kind, tile_plan plan)
     if (s.has_clusters && plan.unit != TENSOR_CORES) {
         for (int splits = 2; splits <= MOST_IN_CLUSTER; splits *= 2) {
             const double us = tiles_us(s, kind, splits, true);
-            if (splits <= s.stages && us < plan.us) {
+            const bool fits =
+                tiles * splits <= fmax(s.processors * IN_CLUSTERS, FEWEST_CLUSTERED);
+            if (splits <= s.stages && fits && us < plan.us) {
                 plan.splits = splits;
                 plan.us = us;
                 plan.in_clusters = true;
@@ -230,33 +235,42 @@ plan_tensor_tiles(const product_size &s)
     return best;
 }
 
-/* The best splits by warpgroups; us is INFINITY without room. */
+/* The best plan by warpgroups; us is INFINITY without room. */
 inline tile_plan
 plan_warpgroups(const product_size &s)
 {
     tile_plan plan =
         plan_splits(s, WARPGROUP_KIND, {LARGE_KIND, 1, 0, WARPGROUPS, false});
-    plan.us = WARPGROUP_BYTES <= s.room ? plan.us : INFINITY;
-    return plan;
+    plan.us = warpgroup_bytes(WARPGROUP_KIND.batches) <= s.room ? plan.us : INFINITY;
+    const tile_plan half =
+        plan_splits(s, HALF_WARPGROUP_KIND, {V4_KIND, 1, 0, WARPGROUPS, false});
+    return warpgroup_bytes(HALF_WARPGROUP_KIND.batches) <= s.room ? faster(plan, half)
+                                                                  : plan;
 }
 
 /* ---- few_batches ---- */
 
+/* Batches of a block: one block has all of up to eight. */
+inline int
+few_batches_of(int64_t batches)
+{
+    return batches > FEW_BATCHES && batches <= 2 * FEW_BATCHES ? 2 * FEW_BATCHES
+                                                               : FEW_BATCHES;
+}
+
 /*
  * Its product in us, by the bytes that it reads from L2 and from memory and its blocks.
- * The second of two blocks of batches takes as long as the first, whatever it lacks (N6
- * L2940 M47, 2940 outputs, float32: 39 us on an H100, few_tiles 33); of one block the
- * matrix takes longest, and of many the last is a small part.
+ * A block reads rows of four outputs and of its batches.
  */
 inline double
 few_batches_us(const product_size &s)
 {
     const double value = s.is_wide ? 8 : 4;
-    const bool are_two = s.batches > FEW_BATCHES && s.batches < 2 * FEW_BATCHES;
-    const double batches = are_two ? 2 * FEW_BATCHES : s.batches;
+    const double of_block = few_batches_of(static_cast<int64_t>(s.batches));
+    const double shared = of_block > FEW_BATCHES ? s.batches : of_block;
     const double loads =
-        batches * s.outputs * s.rows * value * (1.0 / FEW_OUTPUTS + 1.0 / FEW_BATCHES);
-    const double blocks = ceil(s.outputs / FEW_OUTPUTS) * ceil(s.batches / FEW_BATCHES);
+        s.batches * s.outputs * s.rows * value * (1.0 / FEW_OUTPUTS + 1.0 / shared);
+    const double blocks = ceil(s.outputs / FEW_OUTPUTS) * ceil(s.batches / of_block);
     return PRODUCT_US + s.outputs * s.rows * s.bytes / MEMORY_BYTES_PER_US +
            (FEW_BATCHES_MEASURED * loads / L2_BYTES_PER_US + FEW_BLOCK_US * blocks) /
                s.processors;
@@ -287,33 +301,54 @@ from_x_us(const gpo_call *call, double blocks)
     return ceil(blocks / gpo_processors(call)) * lines / LINES_PER_US;
 }
 
+/* Loads of a row of the matrix that a lane has in flight: of one value, or of 16 bytes. */
+constexpr int
+few_at_once(int bytes, bool in_packs, int batches)
+{
+    const int of_four = in_packs ? (bytes > 2 ? 2 : 1) : bytes > 4 ? 2 : 4;
+    return batches > FEW_BATCHES && of_four > 1 ? of_four / 2 : of_four;
+}
+
+/* Whether rows of the matrix are whole packs. */
+inline bool
+has_whole_packs(const gpo_call *call)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const int64_t pack = 16 / gpo_dtypes[call->out[0].dtype].bytes;
+    return p.matrix_row == 1 && p.rows % pack == 0 && p.matrix_output % pack == 0 &&
+           reinterpret_cast<uintptr_t>(call->in[1].data) % 16 == 0;
+}
+
 /* `from_x`: the means are found where they are needed. */
 inline few_batches_plan
 plan_few_batches(const gpo_call *call, bool from_x)
 {
     const mean_matvec_plan &p = *mean_matvec_plan_of(call);
-    const bool is_wide = gpo_dtypes[call->out[0].dtype].bytes == 8;
+    const int bytes = gpo_dtypes[call->out[0].dtype].bytes;
+    const bool is_wide = bytes == 8, in_packs = !from_x && has_whole_packs(call);
+    const int batches = from_x ? FEW_BATCHES : few_batches_of(p.batches);
     const int64_t tiles = ceil_div(p.outputs, int64_t{FEW_OUTPUTS}) *
-                          ceil_div(p.batches, int64_t{FEW_BATCHES});
-    const int64_t resident =
-        gpo_processors(call) * (from_x ? FEW_FROM_X_WARPS : FEW_WARPS)[is_wide];
-    const int at_once = from_x ? 1 : 2; /* rounds whose loads are in flight together */
+                          ceil_div(p.batches, int64_t{batches});
+    const int of_sm = from_x     ? FEW_FROM_X_WARPS[is_wide]
+                      : in_packs ? FEW_PACK_WARPS[is_wide]
+                                 : FEW_WARPS[is_wide];
+    const int64_t resident = gpo_processors(call) * of_sm;
+    const int at_once = from_x ? 1 : few_at_once(bytes, in_packs, batches);
+    const int64_t terms = int64_t{WARP} * at_once * (in_packs ? 16 / bytes : 1);
     const double round_us =
-        at_once * FEW_ROUND_US +
-        (from_x ? FEW_X_ROUND_US * static_cast<double>(ceil_div(p.cols, int64_t{8}))
-                : 0);
+        from_x ? FEW_ROUND_US +
+                     FEW_X_ROUND_US * static_cast<double>(ceil_div(p.cols, int64_t{8}))
+               : FEW_ROUND_US * (in_packs ? 1 + at_once : 1 + at_once / 2.0);
     const double x_us = from_x ? from_x_us(call, static_cast<double>(tiles)) : 0;
     few_batches_plan best = {1, INFINITY};
-    const int most = from_x ? THREADS / WARP : FEW_MOST_WARPS;
+    const int most = from_x || batches > FEW_BATCHES ? THREADS / WARP : FEW_MOST_WARPS;
     for (int warps = 1; warps <= most; warps *= 2) {
         /* of more warps than before an SM has whole blocks alone */
-        const int64_t fit =
-            warps > THREADS / WARP
-                ? gpo_processors(call) * (FEW_WARPS[is_wide] / warps * warps)
-                : resident;
+        const int64_t fit = warps > THREADS / WARP
+                                ? gpo_processors(call) * (of_sm / warps * warps)
+                                : resident;
         const double waves = static_cast<double>(ceil_div(tiles * warps, fit));
-        const double rounds =
-            static_cast<double>(ceil_div(p.rows, int64_t{warps} * at_once * WARP));
+        const double rounds = static_cast<double>(ceil_div(p.rows, terms * warps));
         const double us = waves * (rounds * round_us + FEW_WAVE_US) + x_us;
         if (us < best.us) {
             best = {warps, us};
