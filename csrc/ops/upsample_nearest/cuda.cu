@@ -194,10 +194,6 @@ choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
     const bool is_few = has_small_boxes(call) && !takes_doubles(call);
     const bool is_moved =
         takes_doubles(call) || (takes_aligned_rows_of_dy(call) && !is_few);
-    if (is_few && takes_aligned_rows_of_dy(call)) {
-        GPO_SAY(why, "few_elements, the shortest code, as all its threads run at once");
-        return &backward_variants[FEW_ELEMENTS];
-    }
     const bool is_float = gpo_dtypes[call->in[0].dtype].kind == 'f';
     if (takes_any_rows(call) && !is_moved && is_float && takes_small_scales(call)) {
         GPO_SAY(why, "small_scales stores 16 bytes of dx per thread, mostly zeros");
