@@ -134,6 +134,12 @@ static const gpo_variant variants[] = {
 
 /* ---- choice, from times on an H200: benchmarks/results/h200-reduce.json ---- */
 
+/* From times in NOTES.md: elements that the eight SMs of a cluster add sooner than more
+   of them; small blocks of one_block that an SM runs at once, of 40 registers; elements
+   of columns per SM, of few of which lanes of short_rows go down rows each. */
+constexpr int64_t CLUSTER_ELEMENTS = 1 << 18, SMALL_AT_ONCE = 12;
+constexpr int64_t FEW_IN_COLUMNS = 4096;
+
 /*
  * Whether a thread has a result or several: of up to 8 elements, a wave or some of them;
  * more where neighbours share loads of 16 bytes, which columns do not do for results two
@@ -179,7 +185,7 @@ choose_at_once(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.cols));
         return &variants[ONE_BLOCK];
     }
-    if (takes_one_cluster(call) &&
+    if (takes_one_cluster(call) && plan.cols <= CLUSTER_ELEMENTS &&
         !gpo_lacks(call->backend, call->device, variants[ONE_CLUSTER].needs)) {
         GPO_SAY(why,
                 "one_cluster: a row of %lld elements, which a cluster loads at once",
@@ -193,8 +199,11 @@ choose_at_once(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[FEW];
     }
-    const int64_t at_once =
-        bytes <= ROW_BLOCK * TILE_ITEMS * 16 ? BLOCKS_PER_PROCESSOR : 2;
+    const bool is_small = bytes >= SMALL_BLOCK * 16 && bytes <= SMALL_BLOCK_BYTES;
+    const int64_t at_once = is_small ? SMALL_AT_ONCE
+                            : bytes <= ROW_BLOCK * TILE_ITEMS * 16
+                                ? BLOCKS_PER_PROCESSOR
+                                : 2;
     if (takes_one_block(call) && bytes >= BLOCK_ROW_BYTES &&
         plan.rows <= processors * at_once) {
         GPO_SAY(why, "one_block: %lld rows of %lld elements, all on their way at once",
@@ -245,6 +254,13 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     if (!are_runs(plan) && !are_columns(plan) && plan.cols <= SHORT_GAPPED &&
         plan.rows > processors * BLOCKS_PER_PROCESSOR) {
         GPO_SAY(why, "short_rows: %lld rows of %lld elements with gaps",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[SHORT_ROWS];
+    }
+    if (!are_runs(plan) && element <= 4 && plan.cols <= SHORT_GAPPED &&
+        plan.rows >= processors &&
+        plan.cols <= processors * FEW_IN_COLUMNS / plan.rows) {
+        GPO_SAY(why, "short_rows: lanes down %lld rows of %lld elements, few in all",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[SHORT_ROWS];
     }

@@ -19,8 +19,8 @@ constexpr int WAVE_BESIDE = 8;
 /* The choice: threads of an SM, of 64 registers each; bytes of contiguous rows, of which
    other kernels load packs.  Rounds of loads, up to which a block shares its results with
    no other, 0.7 us each: the last of several waits 2 us for their parts; threads of a
-   block that does.  Estimated. */
-constexpr int64_t WAVE_THREADS = 1024, WAVE_RUN_BYTES = 1 << 20;
+   block that does.  From times in NOTES.md. */
+constexpr int64_t WAVE_THREADS = 1024, WAVE_RUN_BYTES = 1 << 22;
 constexpr int64_t WAVE_ROUNDS = 3, WAVE_SHARED = 256;
 
 /* Threads and results of a block, threads of a result, blocks that share it, rounds of
@@ -85,7 +85,23 @@ wave_grid_of(const gpo_call *call)
             static_cast<int>(rounds <= WAVE_ROUNDS ? rounds : WAVE_ROUNDS + 1), apart};
 }
 
-/* Whether all threads run at once, with few rounds of loads. */
+/*
+ * Whether contiguous rows are not better read in packs: of elements of 2 or 4 bytes, of
+ * bytes for one warp; or a single row that a cluster of blocks would be slow to add.
+ */
+inline bool
+are_wave_runs(const reduce_plan &plan, const wave_grid &g, int64_t bytes)
+{
+    const int64_t whole = plan.rows * plan.cols * bytes;
+    const bool fits = bytes == 1 ? plan.cols <= WARP * WAVE_ITEMS : bytes <= 4;
+    return g.rounds == 1 && ((plan.rows == 1 && whole <= ONE_CLUSTER_BYTES) ||
+                             (fits && whole <= WAVE_RUN_BYTES && g.split == 1));
+}
+
+/*
+ * Whether all threads run at once, with few rounds of loads; of bytes one: the
+ * instructions of 32 warps on few SMs take longer than they wait for memory.
+ */
 inline bool
 is_for_one_wave(const gpo_call *call)
 {
@@ -97,9 +113,8 @@ is_for_one_wave(const gpo_call *call)
     const int64_t bytes = gpo_dtypes[call->in[0].dtype].bytes;
     const int64_t blocks = ceil_div(plan.rows, g.across) * g.split;
     return blocks * g.across * g.height <= gpo_processors(call) * WAVE_THREADS &&
-           g.rounds <= WAVE_ROUNDS &&
-           (!are_runs(plan) || (plan.rows * plan.cols * bytes <= WAVE_RUN_BYTES &&
-                                g.rounds == 1 && g.split == 1));
+           g.rounds <= (bytes == 1 ? 1 : WAVE_ROUNDS) &&
+           (!are_runs(plan) || are_wave_runs(plan, g, bytes));
 }
 
 template <typename T>
