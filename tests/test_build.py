@@ -625,12 +625,19 @@ def test_a_dtype_in_the_middle_shifts_no_table(tmp_path: Path) -> None:
     )
     (tmp_path / "tables.cpp").write_text(TABLES, encoding="utf-8")
     room = csrc / "ops" / "dot"
-    kernels = simulator.kernel_flags(csrc, [])
     commands = [
         ["gcc", *simulator.C_FLAGS[:1], "-O0", "-c", str(room / "cpu.c")],
         ["gcc", *simulator.C_FLAGS[:1], "-O0", "-c", str(csrc / "core" / "shape.c")],
         *(
-            ["g++", *kernels, "-O0", "-c", str(k), "-o", f"{k.stem}.o"]
+            [
+                "g++",
+                *simulator.kernel_flags(csrc, k, []),
+                "-O0",
+                "-c",
+                str(k),
+                "-o",
+                f"{k.stem}.o",
+            ]
             for k in [room / "cuda.cu", *room.glob("shapes/*.cu")]
         ),
         ["g++", "-std=c++17", f"-I{csrc}", "-c", "tables.cpp"],

@@ -91,6 +91,15 @@ EDGES: tuple[Size, ...] = tuple(
     for taps in (steps, (63, 64, 65, 129)[k % 4])
 )
 
+# Backward, for few_taps: whole packs of 16 bytes along time, or of channels.
+FEW_TAPS: tuple[Size, ...] = (
+    (2, 1, 8, 2),
+    (1, 2, 16, 3),
+    (3, 1, 24, 4),
+    (1, 4, 8, 5),
+    (2, 1, 8, 7),
+)
+
 FILLS = ("normal", "whole")
 TRANSFORMS = ("v7", "large_transforms", "spectra")
 BY_ROW = ("v6", *TRANSFORMS)  # variants whose error is bounded by the row
@@ -170,6 +179,11 @@ def samples(backward: bool, dtype: str, extent: str) -> Iterator[Sample]:
             bias, options = TURNS[turn % len(TURNS)]
             yield sample(backward, size, dtype, layouts, FILLS[turn % 2], bias, options)
             turn += 1
+    for turn, (b, c, t, k) in enumerate(FEW_TAPS if backward else ()):
+        for options in ((), (("activation", "silu"),)):
+            yield sample(True, (b, c, t, k), dtype, bias=turn % 2 == 0, options=options)
+            by_time = (*options, ("layout", "BTC"))
+            yield sample(True, (b, 4 * c, t, k), dtype, bias=turn % 2 == 0, options=by_time)
     for size in ((2, 3, 9, 4), (1, 2, 40, 40)):
         yield sample(backward, size, dtype, fill="special")
         yield sample(backward, size, dtype, fill="special", bias=True)
@@ -373,6 +387,8 @@ def floats(backward: bool) -> Iterator[Sample]:
         yield sample(backward, (2, 1, 33, 40), dtype, bias=True, options=TURNS[3][1])
         yield sample(backward, (5, 1, 600, 600), dtype)
         yield sample(backward, (3, 2, 1100, 4), dtype, bias=True)
+        if backward:
+            yield sample(True, (4, 8, 40, 8), dtype, options=(("layout", "BTC"),))
     yield sample(backward, (40, 8, 160, 40), "float32")
 
 

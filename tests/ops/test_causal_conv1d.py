@@ -32,8 +32,8 @@ Array = np.ndarray[Any, Any]
 def variants(dtype: str = "float32") -> list[tuple[str, str]]:
     """(backend, variant) of every row that can run here and takes any call.
 
-    Both ladders have the same; test_causal_conv1d_short.py, test_causal_conv1d_middle.py and
-    test_causal_conv1d_large.py have tests of the shape kernels.
+    Both ladders have the same; test_causal_conv1d_short.py and its neighbours have tests of
+    the shape kernels.
     """
     return [row for row in listed(dtype) if not row[1].startswith("short_filters")]
 
@@ -47,7 +47,7 @@ def listed(dtype: str) -> list[tuple[str, str]]:
         if row["available"]
         and usable[row["backend"]] is None
         and dtype in row["dtypes"]
-        and row["name"] not in ("middle_filters", "large_transforms")
+        and row["name"] not in ("middle_filters", "large_transforms", "few_outputs")
     ]
 
 
@@ -910,9 +910,11 @@ def test_the_choice_says_why() -> None:
     middle, direct = "is the fastest variant, by an estimate", "middle_filters"
     for batches, steps, taps, dtype, rungs, word in (
         (400, 400, 4, "float32", ("short_filters", "few_taps"), ""),
-        (400, 400, 5, "float32", ("short_filters", "short_filters"), ""),
+        (400, 400, 5, "float32", ("short_filters", "few_taps"), ""),
+        (400, 400, 9, "float32", ("short_filters", "short_filters"), ""),
         (400, 400, 4, "float64", ("short_filters", "short_filters"), ""),
-        (2, 40, 4, "float32", ("v0", "one_block"), ""),
+        (2, 40, 4, "float32", ("few_outputs", "one_block"), ""),
+        (31, 256, 4, "float32", ("few_outputs", "one_cluster"), ""),
         (9000, 40, 40, "float32", (direct, direct), f"40 lags, 40 steps: {direct} {middle}"),
         (2, 100000, 40, "float32", (direct, direct), middle),
         (2, 100000, 100, "float32", (direct, "v5"), middle),
@@ -939,7 +941,7 @@ def test_few_products_take_the_shortest_code() -> None:
     x, w = np.ones((3, 6, 303), np.float16), np.ones((6, 16), np.float16)
     plan = _core.plan("causal_conv1d", x, w, backend="sim")
     assert plan["variant"] == "v0"
-    assert "shortest kernel" in plan["why"]
+    assert "little code" in plan["why"]
     for steps, dtype in ((300, "float32"), (200, "float64")):
         x, w = np.ones((2, 2, steps), dtype), np.ones((2, steps), dtype)
         plan = _core.plan("causal_conv1d", x, w, backend="sim")

@@ -79,6 +79,21 @@ time_of_short_filters(const conv_plan &p, bool channels_last)
     return (channels_last ? 5.6 : 5.9 + more) + 4 * millions(p, p.batches);
 }
 
+/*
+ * A thread for each output, in warps along steps or channels, and all loads at once: no
+ * code is shorter (not timed yet).
+ */
+inline double
+time_of_few_outputs(const conv_plan &p, bool by_channels)
+{
+    const double lags = static_cast<double>(p.lags);
+    const int64_t inner = by_channels ? p.channels : p.steps;
+    const double threads =
+        1e-6 * static_cast<double>(ceil_div(inner, WARP) * WARP * p.batches *
+                                   (by_channels ? p.steps : p.channels));
+    return 4.7 + 0.03 * lags + threads * (7 + 0.6 * lags);
+}
+
 /* The gradients by short_filters, whose sums of dw mostly take a second launch. */
 inline double
 time_of_short_gradients(const conv_plan &p, bool channels_last)
@@ -86,11 +101,19 @@ time_of_short_gradients(const conv_plan &p, bool channels_last)
     return (channels_last ? 18 : 12.5) + 4.4 * millions(p, p.batches);
 }
 
-/* The same in one launch, compiled for the number of taps; elements of `bytes`. */
+/*
+ * The same in one launch, compiled for the number of taps; elements of `bytes`.  More taps
+ * have more code to fetch (not timed yet).
+ */
 inline double
 time_of_few_taps(const conv_plan &p, int64_t bytes)
 {
-    return 6.5 + 0.9 * static_cast<double>(bytes) * millions(p, p.batches);
+    constexpr double LONG = 2000; /* elements of a channel, whose sums are in parts */
+    const double elements = static_cast<double>(p.batches * p.steps);
+    const double sums = 4 * (elements < LONG ? elements / LONG : 1);
+    const double more = p.lags > 4 ? 0.3 * static_cast<double>(p.lags - 4) : 0;
+    return 6.5 + sums + more +
+           0.9 * static_cast<double>(bytes) * millions(p, p.batches);
 }
 
 /*
@@ -104,6 +127,17 @@ time_of_one_block(const conv_plan &p, int64_t processors)
     const double channels =
         static_cast<double>(p.channels > processors ? p.channels : processors);
     return 5.5 + rows * channels * (4 + 1.2 * static_cast<double>(p.lags)) +
+           time_by_channels(p, 1.5, 20);
+}
+
+/* The same by a cluster of eight blocks for each channel (not timed yet). */
+inline double
+time_of_one_cluster(const conv_plan &p, int64_t processors)
+{
+    const double rows = 1e-6 / 8 * static_cast<double>(p.batches * p.steps);
+    const double blocks =
+        static_cast<double>(8 * p.channels > processors ? 8 * p.channels : processors);
+    return 6.5 + rows * blocks * (2.8 + 0.8 * static_cast<double>(p.lags)) +
            time_by_channels(p, 1.5, 20);
 }
 

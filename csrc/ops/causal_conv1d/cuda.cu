@@ -40,6 +40,66 @@ has_one_block(const gpo_call *call)
            p.batches * p.steps <= most;
 }
 
+/* Whether the blocks of a cluster have. */
+static bool
+has_one_cluster(const gpo_call *call)
+{
+    constexpr int64_t MOST = (1 << 28) - 1; /* channels */
+    const conv_plan &p = *conv_plan_of(call);
+    return p.lags <= SHORT && !p.segments && p.batches <= MOST_OF_CLUSTER &&
+           p.steps <= MOST_OF_CLUSTER && p.batches * p.steps <= MOST_OF_CLUSTER &&
+           p.channels <= MOST;
+}
+
+/* Whether offsets in arrays of these strides fit into 32 bits. */
+static bool
+has_narrow_offsets(const conv_plan &p, const conv_strides &of)
+{
+    const auto reach = [](int64_t n, int64_t stride) {
+        return static_cast<double>(n) * fabs(static_cast<double>(stride));
+    };
+    return reach(p.batches, of.b) + reach(p.channels, of.c) + reach(p.steps, of.t) <
+           INT32_MAX;
+}
+
+static bool
+has_few_outputs(const gpo_call *call)
+{
+    constexpr int64_t MOST = 65535; /* blocks in grid y and z */
+    const conv_plan &p = *conv_plan_of(call);
+    const conv_strides w = {0, p.w_c, p.w_k}, bias = {0, p.bias_c, 0};
+    return p.lags >= 1 && p.lags <= FEW_OUTPUT_LAGS && !p.segments && !p.has_state &&
+           p.batches <= MOST && p.channels <= MOST && p.steps <= MOST &&
+           has_narrow_offsets(p, p.x) && has_narrow_offsets(p, p.out) &&
+           has_narrow_offsets(p, w) && has_narrow_offsets(p, bias);
+}
+
+/* Whether few_taps, or few_taps_channels_last, takes the arrays of a call. */
+static bool
+has_few_taps(const gpo_call *call, bool by_channels)
+{
+    switch (gpo_dtypes[call->in[call->op->by].dtype].bytes) {
+        case 2:
+            return takes_few_taps(conv_of<f16>(call), by_channels);
+        case 4:
+            return takes_few_taps(conv_of<float>(call), by_channels);
+        default:
+            return false;
+    }
+}
+
+static bool
+has_few_taps_rows(const gpo_call *call)
+{
+    return has_short_filters(call) && has_few_taps(call, false);
+}
+
+static bool
+has_few_taps_columns(const gpo_call *call)
+{
+    return has_short_filters(call) && has_few_taps(call, true);
+}
+
 static bool
 has_middle_filters(const gpo_call *call)
 {
@@ -76,9 +136,11 @@ enum {
     SEGMENTS,
     LARGE,
     MIDDLE_FILTERS,
-    FEW_TAPS_ROWS, /* from here on backward alone */
+    FEW_OUTPUTS,                 /* forward alone */
+    FEW_TAPS_ROWS = FEW_OUTPUTS, /* from here on backward alone */
     FEW_TAPS_LAST,
-    ONE_BLOCK
+    ONE_BLOCK,
+    ONE_CLUSTER
 };
 
 static const gpo_variant forward_variants[] = {
@@ -122,6 +184,10 @@ static const gpo_variant forward_variants[] = {
                   "middle_filters", "a lane per row, and eight steps in registers",
                   FORWARD(conv_middle_filters), "run-to-run", "", "exact"),
               "whole rows and filters of at most 128 lags", has_middle_filters),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_outputs", "an output per thread, all of its loads at once",
+                  FORWARD(conv_few_outputs), "run-to-run", "", "exact"),
+              "whole rows, at most 8 lags, offsets that 32 bits hold", has_few_outputs),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -171,20 +237,27 @@ static const gpo_variant backward_variants[] = {
                   BACKWARD(conv_middle_filters, lag_v5), "run-to-run", "", "exact"),
               "whole rows and filters of at most 128 lags", has_middle_filters),
     gpo_shape(gpo_row<float32_types>(
-                  "few_taps", "one launch for 2 to 4 taps, two items under way",
+                  "few_taps", "one launch for 2 to 8 taps, two items under way",
                   BACKWARD_AT_ONCE(gradients_few_taps), "run-to-run", "", "exact"),
-              "filters of at most 16 lags", has_short_filters),
+              "filters of 2 to 8 lags and rows of whole aligned 16 bytes",
+              has_few_taps_rows),
     gpo_shape(
         gpo_row<float32_types>("few_taps_channels_last",
-                               "one launch for 2 to 4 taps, in chunks of channels",
+                               "one launch for 2 to 8 taps, in chunks of channels",
                                BACKWARD_AT_ONCE(gradients_few_taps_channels_last),
                                "run-to-run", "", "exact"),
-        "filters of at most 16 lags", has_short_filters),
+        "filters of 2 to 8 lags and aligned fours of channels", has_few_taps_columns),
     gpo_shape(gpo_row<float_types>(
                   "one_block", "one launch, the rows of a channel in shared memory",
                   BACKWARD_AT_ONCE(gradients_one_block), "run-to-run", "", "exact"),
               "few elements of a channel and at most 16 lags, without segments",
               has_one_block),
+    gpo_shape(gpo_row<float32_types>("one_cluster",
+                                     "one launch, a cluster of blocks for each channel",
+                                     BACKWARD_AT_ONCE(gradients_one_cluster),
+                                     "run-to-run", "sm_90a", "exact"),
+              "at most 40,720 elements of a channel and 16 lags, without segments",
+              has_one_cluster),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -357,10 +430,7 @@ goes_by_channels(const gpo_call *call, const conv_plan &p)
            (p.backward ? bytes >= 64 && millions(p, p.batches) >= SMALL : bytes >= 16);
 }
 
-/*
- * The kernel for both gradients of few lags, by the least estimated time.  few_taps takes
- * whole packs and chunks, and hands other calls to short_filters.
- */
+/* The kernel for both gradients of few lags, by the least estimated time. */
 static int
 row_for_few_backward(const gpo_call *call, const conv_plan &p)
 {
@@ -368,14 +438,20 @@ row_for_few_backward(const gpo_call *call, const conv_plan &p)
     const bool by_channels = is_channels_last(p), last = goes_by_channels(call, p);
     int row = last ? CHANNELS_LAST : SHORT_FILTERS;
     double time = time_of_short_gradients(p, by_channels);
-    const bool is_whole = by_channels ? p.channels % 4 == 0 : p.steps * bytes % 16 == 0;
-    if (p.lags >= 2 && p.lags <= FEW_TAPS && bytes < 8 && is_whole) {
+    if (has_few_taps(call, by_channels)) {
         row = by_channels ? FEW_TAPS_LAST : FEW_TAPS_ROWS;
         time = time_of_few_taps(p, bytes);
     }
-    const bool is_small =
-        has_one_block(call) && time_of_one_block(p, gpo_processors(call)) < time;
-    return is_small ? ONE_BLOCK : row;
+    const int64_t processors = gpo_processors(call);
+    if (has_one_block(call) && time_of_one_block(p, processors) < time) {
+        row = ONE_BLOCK;
+        time = time_of_one_block(p, processors);
+    }
+    const gpo_variant &cluster = backward_variants[ONE_CLUSTER];
+    const bool has_clusters = bytes < 8 && has_one_cluster(call) &&
+                              !gpo_lacks(call->backend, call->device, cluster.needs);
+    return has_clusters && time_of_one_cluster(p, processors) < time ? ONE_CLUSTER
+                                                                     : row;
 }
 
 /* The table row for a call, and the reason. */
@@ -392,9 +468,15 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
             return row;
         }
         const bool last = goes_by_channels(call, p);
-        if (!p.segments && !p.has_state &&
-            time_of_v0(p) < time_of_short_filters(p, last)) {
-            GPO_SAY(why, "few outputs and lags: v0, the shortest kernel");
+        const double usual = time_of_short_filters(p, last);
+        const bool has_row = forward_variants[FEW_OUTPUTS].run[call->in[0].dtype];
+        if (has_row && has_few_outputs(call) &&
+            time_of_few_outputs(p, is_channels_last(p)) < usual) {
+            GPO_SAY(why, "few outputs and lags: few_outputs, the shortest kernel");
+            return FEW_OUTPUTS;
+        }
+        if (!p.segments && !p.has_state && time_of_v0(p) < usual) {
+            GPO_SAY(why, "few outputs and lags: v0 has little code");
             return V0;
         }
         GPO_SAY(why,

@@ -27,7 +27,7 @@ enum {
     CHUNK = 1 << 15,     /* elements per task: 32 KiB to 512 KiB of result */
     TILE_WIDTH = 256,    /* elements of the rows of a tile, */
     TILE_ROW_BYTES = 64, /* which are a cache line of a transposed operand, */
-    LEAST_TALL = 8,      /* or so many, if the array has them */
+    LEAST_TALL = 4,      /* or so many, if the array has them */
     WORTH_TILES = 1 << 17, /* and the operand so many bytes */
 };
 

@@ -1,7 +1,7 @@
 /*
- * cpu.c  reduce on the CPU.  Order: the three instruction sets, walking an array, one
- * chunk of a row, strips of columns, finish, the variants, choose.  See folds.h for
- * elements and folds, loops.inc for the inner loops.
+ * cpu.c  reduce on the CPU.  Order: the three instruction sets, one chunk of a row,
+ * strips of columns, finish, the variants, choose.  See folds.h for elements and folds,
+ * loops.inc for the inner loops, walk.inc for the walk over an array.
  *
  * The idea: arrange the elements as rows of equal width and add whole rows, pairwise.
  * A long row is first cut into short ones; columns are arranged that way already.  The
@@ -19,6 +19,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 enum {
     LANE_BYTES = 512, /* a long row is cut into rows of this width */
@@ -134,6 +138,7 @@ enum {
     BATCH = 256,           /* results finished together */
     GROUP_BYTES = 1 << 17, /* of whole rows in one task */
     COMBINE = 1024,        /* results combined in one task */
+    SHORT_RUN = 16,        /* shorter runs of elements are packed several at once */
     CACHED = 1 << 20,      /* bytes that L2 may hold: wider vectors are faster there */
 };
 
@@ -175,108 +180,7 @@ typedef struct job {
     gpo_dtype out_dtype;
 } job;
 
-/* ---- walking an array ---- */
-
-typedef struct cursor {
-    const char *at;
-    const reduce_axes *axes; /* ndim >= 1 */
-    int64_t bytes;
-    int64_t index[GPO_MAX_DIMS];
-} cursor;
-
-/* Points the cursor at element k of the axes, counted in row-major order. */
-static void
-seek(cursor *c, const void *origin, const reduce_axes *axes, int64_t bytes, int64_t k)
-{
-    c->axes = axes;
-    c->bytes = bytes;
-    c->at = origin;
-    for (int d = axes->ndim - 1; d >= 0; d--) {
-        c->index[d] = d > 0 ? k % axes->shape[d] : k;
-        k = d > 0 ? k / axes->shape[d] : 0;
-        c->at += c->index[d] * axes->strides[d] * bytes;
-    }
-}
-
-/* Elements left on the last axis. */
-static int64_t
-run_left(const cursor *c)
-{
-    const int last = c->axes->ndim - 1;
-    return c->axes->shape[last] - c->index[last];
-}
-
-/* Advances by n <= run_left(c) elements. */
-static void
-advance(cursor *c, int64_t n)
-{
-    const reduce_axes *axes = c->axes;
-    int d = axes->ndim - 1;
-    c->index[d] += n;
-    c->at += n * axes->strides[d] * c->bytes;
-    while (d > 0 && c->index[d] == axes->shape[d]) {
-        c->at -= axes->shape[d] * axes->strides[d] * c->bytes;
-        c->index[d] = 0;
-        d--;
-        c->index[d]++;
-        c->at += axes->strides[d] * c->bytes;
-    }
-}
-
-#define GATHER(type)                                        \
-    for (int64_t i = 0; i < n; i++) {                       \
-        ((type *)to)[i] = ((const type *)from)[i * stride]; \
-    }
-
-static void
-gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t bytes)
-{
-    static const gather_two twos[GPO_NISA] = GPO_EACH_ISA(gather_two);
-    if (stride == 1) {
-        memcpy(to, from, (size_t)(n * bytes));
-        return;
-    }
-    if (stride == 2 && twos[gpo_cpu_isa()](to, from, n, bytes)) {
-        return;
-    }
-    switch (bytes) {
-        case 1:
-            GATHER(uint8_t)
-            return;
-        case 2:
-            GATHER(uint16_t)
-            return;
-        case 4:
-            GATHER(uint32_t)
-            return;
-        case 8:
-            GATHER(uint64_t)
-            return;
-        default:
-            GATHER(gpo_c128)
-    }
-}
-
-/* The next n elements, contiguous: in place, or packed into `buffer`. */
-static const char *
-take(cursor *c, int64_t n, char *buffer)
-{
-    const int64_t stride = c->axes->strides[c->axes->ndim - 1];
-    int64_t left = run_left(c);
-    if (stride == 1 && n <= left) {
-        const char *at = c->at;
-        advance(c, n);
-        return at;
-    }
-    for (char *to = buffer; n > 0; left = run_left(c)) {
-        const int64_t run = n < left ? n : left;
-        gather(to, c->at, run, stride, c->bytes);
-        to += run * c->bytes;
-        n -= run;
-        advance(c, run);
-    }
-    return buffer;
-}
+#include "walk.inc"
 
 /* ---- the tree: pairwise, equal halves first, for any number of leaves ---- */
 
@@ -706,7 +610,10 @@ row_group(void *context, int64_t i, void *memory)
             f->short_groups(c.at, n, stride, cols, keep, acc);
             f->widen(acc, n * keep, value);
         }
-        else if (cols == 1 && !j->arg) {
+        else if (cols == 1 && j->arg) {
+            memset(index, 0, (size_t)n * sizeof *index);
+        }
+        else if (cols == 1) {
             const char *x = c.at;
             if (stride != 1) {
                 gather(acc, x, n, stride, f->bytes);
