@@ -379,7 +379,7 @@ def test_few_batches_have_a_kernel_of_their_own() -> None:
         (1, 512, 4, 20, "few_batches"),
         (4, 1209, 40, 50, "few_batches"),
         (512, 64, 512, 64, "v4"),
-        (16384, 256, 64, 256, "v5"),
+        (16384, 256, 128, 256, "v5"),
     ):
         x = np.broadcast_to(np.float64(1), (n, rows, cols))
         matrix = np.broadcast_to(np.float64(1), (outputs, rows))
@@ -457,11 +457,12 @@ def test_short_rows_are_numpys_formula(
 
 
 def test_short_rows_are_chosen_by_their_bytes() -> None:
-    """Rows of no whole packs, of less than 64 bytes, or that lanes would not fill."""
+    """Rows of no whole packs, or that lanes would not fill."""
     for cols, is_short in (
         (5, True),
         (8, True),
-        (16, False),
+        (16, True),  # 4 packs, 8 lanes
+        (20, False),
         (36, True),  # 9 packs, 16 loads of 8 lanes
         (41, True),
         (64, False),
@@ -469,7 +470,7 @@ def test_short_rows_are_chosen_by_their_bytes() -> None:
     ):
         x = np.broadcast_to(np.float32(1), (20_000, 256, cols))
         x = np.lib.stride_tricks.as_strided(x, strides=(256 * cols * 4, cols * 4, 4))
-        matrix = np.broadcast_to(np.float32(1), (13, 256))
+        matrix = np.ones((13, 256), np.float32)  # rows of whole packs
         plan = _core.plan("mean_matvec", x, matrix, backend="sim")
         assert (plan["variant"] == "short_rows") == is_short, cols
 
@@ -661,7 +662,7 @@ def test_tensor_cores_are_chosen_for_long_products_of_float32() -> None:
         (50, 64, 1000, "float32", False),  # few products
     ):
         x = np.broadcast_to(np.zeros(1, dtype), (n, rows, 64))
-        matrix = np.broadcast_to(np.zeros(1, dtype), (outputs, rows))
+        matrix = np.zeros((outputs, rows), dtype)
         plan = _core.plan("mean_matvec", x, matrix, backend="sim")
         assert (plan["variant"] in TENSOR_CORES) == is_chosen, (n, dtype, plan["variant"])
 

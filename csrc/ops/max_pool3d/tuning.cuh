@@ -87,9 +87,9 @@ constexpr double GATHER_WORK = 60, GATHERED_WORK = 11; /* an element, its window
 constexpr double PAIRED_WORK = 70, PAIRED_WINDOW_WORK[2] = {11, 20};
 constexpr double PAIRED_MEASURED = 1.5;
 /* marching_windows: a thread, a window that it loads, an element and each of its windows
-   that is compared; predicted. */
+   that is compared; fitted to 22 times, NOTES.md. */
 constexpr double MARCH_WORK = 130, MARCH_LOAD_WORK = 14, MARCH_ELEMENT_WORK = 20;
-constexpr double MARCH_MEASURED = 1.4;
+constexpr double MARCH_MEASURED = 1.7;
 /* v4, fitted to 30 times (NOTES.md): a call, a tile, a step of a warp, a lane's window,
    and of the time of its bytes what nothing hides. */
 constexpr double ROUNDS_US = 4.2, ROUND_TILE_US = 3.7, ROUND_STEP_US = 0.53;

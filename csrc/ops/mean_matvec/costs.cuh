@@ -1,7 +1,7 @@
 /*
  * costs.cuh  Times of the product by estimate, for the choice and the launchers: in
  * tiles, whose size and splits are planned here (shapes/few_tiles.cu), and in small
- * blocks (shapes/few_batches.cu).  In microseconds on an H100, fitted to 260 measured
+ * blocks (shapes/few_batches.cu).  In microseconds on an H100, fitted to 300 measured
  * calls (NOTES.md says what they are off by).
  */
 #ifndef GPO_MEAN_MATVEC_COSTS_CUH
@@ -17,15 +17,17 @@
 constexpr double PRODUCT_US = 6; /* a launch, and the factors from memory */
 constexpr double MEMORY_BYTES_PER_US = 3.2e6; /* of an H100, 4e6 of an H200 */
 constexpr double L2_BYTES_PER_US = 30000;     /* per SM */
-constexpr double CLUSTER_US = 1.5;            /* the barriers of a cluster: predicted */
-constexpr double IN_CLUSTERS = 0.97;    /* of the SMs that clusters fill: predicted */
+constexpr double CLUSTER_US = 3;              /* the barriers of a cluster, its sums */
+/* Of the SMs, clusters of 2, 4 and 8 blocks fill these: GPCs have SMs left over. */
+constexpr double IN_CLUSTERS[] = {0.97, 0.91, 0.85};
 constexpr double FEWEST_CLUSTERED = 16; /* blocks in clusters, on a GPU of few SMs */
-constexpr double MISALIGNED = 1.2;      /* times a stage: rows of no whole packs */
-constexpr double CONVERTED = 2.5;       /* the same: values of 16 bits */
-constexpr double SPLIT_US = 4.4;        /* the launch that adds sums of splits */
-constexpr double SPLIT_PASSES = 2.5;    /* its bytes, as often at L2's rate */
-constexpr double FEW_BATCHES_MEASURED = 0.56; /* per us that L2 takes */
-constexpr double FEW_BLOCK_US = 0.06;         /* few_batches: a block of an SM */
+/* A row of the matrix of no whole packs, in a stage: copied value by value; of float64. */
+constexpr double MISALIGNED_ROW_US[2] = {0.0047, 0.0018};
+constexpr double CONVERTED = 2.5;    /* times a stage: values of 16 bits */
+constexpr double SPLIT_US = 4.4;     /* the launch that adds sums of splits */
+constexpr double SPLIT_PASSES = 2.5; /* its bytes, as often at L2's rate */
+constexpr double FEW_BATCHES_MEASURED[2] = {0.56, 0.4}; /* per us that L2 takes */
+constexpr double FEW_BLOCK_US = 0.06; /* few_batches: a block of an SM */
 constexpr double FEW_ROUND_US =
     0.35; /* a load of 4 rows along the depth; two are 2 of it */
 constexpr double FEW_X_ROUND_US = 0.7; /* the same of 8 elements of x, from memory */
@@ -33,8 +35,9 @@ constexpr double LINES_PER_US = 1755;  /* of 128 bytes that an SM looks up in L1
 constexpr double FEW_WAVE_US = 0.6;    /* the start and the end of a block */
 constexpr double MEANS_US = 3;         /* the launch that finds the means */
 constexpr double LONG_UNUSED = 0.15;   /* of the time of unused loads, of long rows */
-constexpr double OF_V4S = 0.93;    /* of v4's estimate is a plan worth its difference */
-constexpr double V5_SLOWER = 0.06; /* v5's stream of x beside v4's */
+constexpr double OF_V4S = 0.93;   /* of v4's estimate is a plan worth its difference */
+constexpr double V5_HIDES = 0.25; /* v5's stream of x: of the product */
+constexpr double V5_US = 3;       /* a call of v5 beside its parts */
 constexpr double SHORT_SLOWER = 0.15; /* short_rows' of rows that v4 reads well */
 constexpr double OF_FEW = 0.93;       /* the same of few_batches' estimate */
 
@@ -50,27 +53,28 @@ struct tile_kind {
 
 constexpr int V4_KIND = 2, LARGE_KIND = 3, KINDS = 4;
 
-/* of float32 and of float64; 128 by 64 of these are predicted */
+/* of float32 and of float64 */
 constexpr tile_kind TILE_KINDS[2][KINDS] = {
     {{64, 16, NARROW_BLOCKS, 0.57, 0.57, 0.75},
-     {64, 32, BLOCKS, 0.75, 0.63, 0.75},
+     {64, 32, BLOCKS, 0.75, 0.63, 3},
      {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.45, 1.2, 0.75},
      {128, 128, BLOCKS, 3.6, 3.2, 0.75}},
     {{64, 16, NARROW_BLOCKS, 0.42, 0.3, 0.75},
      {64, 32, BLOCKS, 0.42, 0.34, 0.75},
      {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.63, 0.43, 0.75},
-     {128, TILE_BATCHES, BLOCKS, 1.05, 0.76, 0.75}},
+     {128, TILE_BATCHES, BLOCKS, 1.5, 0.76, 0.75}},
 };
 
 /* The last two on tensor cores, in float32 (shapes/tensor_tiles.cu). */
 constexpr tile_kind TENSOR_KINDS[2] = {
-    {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.15, 1.1, 0.75},
+    {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.05, 0.97, 2.5},
     {128, 128, BLOCKS, 3.5, 3, 0.75},
 };
 /* By warpgroups (shapes/warpgroup_tiles.cu): no other block hides the start of one. */
-constexpr tile_kind WARPGROUP_KIND = {128, 128, 1, 1.2, 1.2, 2.7};
-constexpr tile_kind HALF_WARPGROUP_KIND = {128, 64, 1, 0.75, 0.75, 4.3}; /* predicted */
-constexpr int64_t TENSOR_ROWS = 96; /* terms: of fewer the error bound is near */
+constexpr tile_kind WARPGROUP_KIND = {128, 128, 1, 1.6, 1.6, 2.7};
+constexpr tile_kind HALF_WARPGROUP_KIND = {128, 64, 1, 0.95, 0.95, 4.3};
+constexpr double WARPGROUP_US = 1.5; /* a launch of theirs beyond others */
+constexpr int64_t TENSOR_ROWS = 96;  /* terms: of fewer the error bound is near */
 constexpr double TENSOR_PRODUCTS = 1 << 26;  /* fewer take v4 a few us */
 constexpr double SHARED_RESULTS = 128 * 128; /* per SM: of more no depth is shared */
 constexpr double OF_ORDINARY = 0.98; /* of others, with x, is this one worth its risk */
@@ -100,7 +104,8 @@ struct tile_plan {
 /* The sizes that all estimates of a call need. */
 struct product_size {
     double batches, outputs, rows, bytes; /* bytes: of an element of the matrix */
-    double processors, stages, slower;    /* slower: a stage, for how rows lie */
+    double processors, stages, slower;    /* slower: a stage, for its values */
+    double row_us;                        /* of a stage, for how rows lie */
     bool is_wide;                         /* sums are of float64 */
     bool has_clusters;                    /* and few enough tiles to share them */
     int64_t room;                         /* bytes of shared memory of a block */
@@ -125,9 +130,8 @@ size_of_product(const gpo_call *call, bool is_padded)
             static_cast<double>(bytes),
             processors,
             static_cast<double>(ceil_div(p.rows * value, DEPTH_PACKS * int64_t{16})),
-            bytes == 2   ? CONVERTED
-            : is_aligned ? 1
-                         : MISALIGNED,
+            bytes == 2 ? CONVERTED : 1,
+            bytes == 2 || is_aligned ? 0 : MISALIGNED_ROW_US[bytes == 8],
             bytes == 8,
             is_small && bytes >= 4 && !gpo_lacks(call->backend, call->device, "sm_90a"),
             gpo_shared_room(call)};
@@ -139,16 +143,19 @@ tiles_of(const product_size &s, const tile_kind &kind)
     return ceil(s.outputs / kind.outputs) * ceil(s.batches / kind.batches);
 }
 
+/* Of a kind, by blocks that are clusters if they fit the GPU at once (fits_clusters). */
 inline double
 tiles_us(const product_size &s, const tile_kind &kind, double splits,
          bool in_clusters = false)
 {
-    const double per_sm = ceil(tiles_of(s, kind) * splits /
-                               (s.processors * (in_clusters ? IN_CLUSTERS : 1)));
+    const double per_sm =
+        in_clusters ? 1 : ceil(tiles_of(s, kind) * splits / s.processors);
     const double waves = floor(per_sm / kind.blocks);
     const double left = per_sm - waves * kind.blocks; /* tiles of the last wave */
-    const double stage_us = waves * fmax(kind.alone_us, kind.stage_us * kind.blocks) +
-                            (left > 0 ? fmax(kind.alone_us, kind.stage_us * left) : 0);
+    const double rows_us = s.row_us * kind.outputs;
+    const double alone = kind.alone_us + rows_us, one_us = kind.stage_us + rows_us;
+    const double stage_us = waves * fmax(alone, one_us * kind.blocks) +
+                            (left > 0 ? fmax(alone, one_us * left) : 0);
     const double us = stage_us * s.slower * (ceil(s.stages / splits) + kind.around);
     const double read = s.outputs * s.rows * s.bytes / MEMORY_BYTES_PER_US;
     const double sums = s.batches * s.outputs * (s.is_wide ? 8 : 4) * splits;
@@ -157,6 +164,14 @@ tiles_us(const product_size &s, const tile_kind &kind, double splits,
             : splits > 1
                 ? SPLIT_US + SPLIT_PASSES * sums / (L2_BYTES_PER_US * s.processors)
                 : 0);
+}
+
+/* Whether clusters of 1 << log blocks, one for each tile, are all on SMs at once. */
+inline bool
+fits_clusters(const product_size &s, const tile_kind &kind, int log)
+{
+    const double most = fmax(s.processors * IN_CLUSTERS[log - 1], FEWEST_CLUSTERED);
+    return tiles_of(s, kind) * (1 << log) <= most;
 }
 
 /* v4's product. */
@@ -192,11 +207,10 @@ plan_splits(const product_size &s, const tile_kind &kind, tile_plan plan)
         }
     }
     if (s.has_clusters && plan.unit != TENSOR_CORES) {
-        for (int splits = 2; splits <= MOST_IN_CLUSTER; splits *= 2) {
+        for (int log = 1; 1 << log <= MOST_IN_CLUSTER; log++) {
+            const int splits = 1 << log;
             const double us = tiles_us(s, kind, splits, true);
-            const bool fits =
-                tiles * splits <= fmax(s.processors * IN_CLUSTERS, FEWEST_CLUSTERED);
-            if (splits <= s.stages && fits && us < plan.us) {
+            if (splits <= s.stages && fits_clusters(s, kind, log) && us < plan.us) {
                 plan.splits = splits;
                 plan.us = us;
                 plan.in_clusters = true;
@@ -244,8 +258,10 @@ plan_warpgroups(const product_size &s)
     plan.us = warpgroup_bytes(WARPGROUP_KIND.batches) <= s.room ? plan.us : INFINITY;
     const tile_plan half =
         plan_splits(s, HALF_WARPGROUP_KIND, {V4_KIND, 1, 0, WARPGROUPS, false});
-    return warpgroup_bytes(HALF_WARPGROUP_KIND.batches) <= s.room ? faster(plan, half)
-                                                                  : plan;
+    const bool fits = warpgroup_bytes(HALF_WARPGROUP_KIND.batches) <= s.room;
+    tile_plan best = fits ? faster(plan, half) : plan;
+    best.us += WARPGROUP_US;
+    return best;
 }
 
 /* ---- few_batches ---- */
@@ -272,7 +288,8 @@ few_batches_us(const product_size &s)
         s.batches * s.outputs * s.rows * value * (1.0 / FEW_OUTPUTS + 1.0 / shared);
     const double blocks = ceil(s.outputs / FEW_OUTPUTS) * ceil(s.batches / of_block);
     return PRODUCT_US + s.outputs * s.rows * s.bytes / MEMORY_BYTES_PER_US +
-           (FEW_BATCHES_MEASURED * loads / L2_BYTES_PER_US + FEW_BLOCK_US * blocks) /
+           (FEW_BATCHES_MEASURED[s.is_wide] * loads / L2_BYTES_PER_US +
+            FEW_BLOCK_US * blocks) /
                s.processors;
 }
 
