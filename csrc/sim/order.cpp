@@ -51,10 +51,19 @@ static size_t nwords = 1, words_capacity;
 static Index word_index;    /* address -> word */
 static Index release_index; /* word, block -> last release, counted within the word */
 
+/* Questions asked again for the next byte: what they depend on, and the answer. */
+struct Answer {
+    const Fibre *self;
+    uint32_t acquired, barrier, time, block, thread;
+    bool published;
+};
+static Answer answers[1024];
+
 void
 forget_order(void)
 {
     nreleases = nacquires = nwords = nfences = 1;
+    memset(answers, 0, sizeof answers);
     index_clear(&word_index);
     index_clear(&release_index);
 }
@@ -193,6 +202,24 @@ is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block
     return false;
 }
 
+static bool
+is_acquired(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
+{
+    const Block *own = self->block;
+    if (!own->acquired) {
+        return false;
+    }
+    Answer *known = &answers[(time * 31 + thread) * 31 % 1024];
+    if (known->self != self || known->acquired != own->acquired ||
+        known->barrier != own->barrier || known->time != time ||
+        known->block != block || known->thread != thread) {
+        queries++;
+        *known = Answer{self, own->acquired, own->barrier, time, block, thread, false};
+        known->published = is_published(own->acquired, self, time, block, thread, 0);
+    }
+    return known->published;
+}
+
 bool
 is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
 {
@@ -201,9 +228,7 @@ is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
         return true; /* an earlier launch */
     }
     if (thread & ASYNC_FLAG) { /* a barrier of the block does not order it */
-        queries++;
-        return own->acquired &&
-               is_published(own->acquired, self, time, block, thread, 0);
+        return is_acquired(self, time, block, thread);
     }
     if (block == (uint32_t)own->linear) {
         if (thread == self->linear || time < own->barrier) {
@@ -215,8 +240,7 @@ is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
             return true;
         }
     }
-    queries++;
-    return own->acquired && is_published(own->acquired, self, time, block, thread, 0);
+    return is_acquired(self, time, block, thread);
 }
 
 bool

@@ -21,6 +21,7 @@
 /* ---- tables ---- */
 
 using float32_types = gpo_types<f16, bf16, float>; /* computed in float32 */
+using float16_types = gpo_types<f16, bf16>;
 
 static bool
 has_short_filters(const gpo_call *call)
@@ -63,6 +64,13 @@ has_large_transforms(const gpo_call *call)
            p.lags <= MOST_LAGS;
 }
 
+static bool
+has_one_stage(const gpo_call *call)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    return p.steps <= TOEPLITZ_STEPS && p.steps % 8 == 0 && !p.segments;
+}
+
 /* The table rows that row_for returns. */
 enum {
     V0,
@@ -76,6 +84,7 @@ enum {
     SEGMENTS,
     LARGE,
     MIDDLE_FILTERS,
+    PERSISTENT,
     FEW_TAPS_ROWS, /* from here on backward alone */
     FEW_TAPS_LAST,
     ONE_BLOCK
@@ -122,6 +131,21 @@ static const gpo_variant forward_variants[] = {
                   "middle_filters", "a lane per row, and eight steps in registers",
                   FORWARD(conv_middle_filters), "run-to-run", "", "exact"),
               "whole rows and filters of at most 128 lags", has_middle_filters),
+    gpo_shape(gpo_row<float16_types>(
+                  "persistent_tensor_cores",
+                  "as v6, by a block per SM whose warps load, multiply and store",
+                  FORWARD(conv_persistent), "run-to-run", "sm_90a", "to rounding"),
+              "rows of at most 768 steps, a multiple of 8", has_one_stage),
+    gpo_shape(gpo_row<float16_types>(
+                  "persistent_tensor_cores_b",
+                  "as v6, by a block per SM whose warps load, multiply and store",
+                  FORWARD(conv_persistent_b), "run-to-run", "sm_90a", "to rounding"),
+              "rows of at most 768 steps, a multiple of 8", has_one_stage),
+    gpo_shape(gpo_row<float16_types>(
+                  "persistent_tensor_cores_c",
+                  "as v6, by a block per SM whose warps load, multiply and store",
+                  FORWARD(conv_persistent_c), "run-to-run", "sm_90a", "to rounding"),
+              "rows of at most 768 steps, a multiple of 8", has_one_stage),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -170,6 +194,12 @@ static const gpo_variant backward_variants[] = {
                   "middle_filters", "dx with a lane per row, dw by the tile of v5",
                   BACKWARD(conv_middle_filters, lag_v5), "run-to-run", "", "exact"),
               "whole rows and filters of at most 128 lags", has_middle_filters),
+    gpo_shape(gpo_row<float16_types>(
+                  "persistent_tensor_cores",
+                  "dx as v6, by a block per SM whose warps load, multiply and store",
+                  BACKWARD(conv_persistent, lag_v6), "run-to-run", "sm_90a",
+                  "to rounding"),
+              "rows of at most 768 steps, a multiple of 8", has_one_stage),
     gpo_shape(gpo_row<float32_types>(
                   "few_taps", "one launch for 2 to 4 taps, two items under way",
                   BACKWARD_AT_ONCE(gradients_few_taps), "run-to-run", "", "exact"),
