@@ -26,6 +26,7 @@ struct Release {
     uint32_t previous;       /* the block's release before this one on the same word */
     uint32_t released;       /* time of the block's barrier before the atomic */
     uint32_t fences;         /* index in fence_log of all its threads' fences or 0 */
+    uint32_t time;           /* of the atomic: it publishes nothing that is later */
 };
 
 /* An atomic read of a word: the block has acquired its first `length` releases. */
@@ -68,6 +69,15 @@ forget_order(void)
     index_clear(&release_index);
 }
 
+/* Whether the last acquire of the block has the same effect: lanes wait for one word. */
+static bool
+has_acquired(const Fibre *self, uint32_t word, uint32_t length)
+{
+    const Acquire *last = &acquires[self->block->acquired];
+    return self->block->acquired && last->word == word && last->length == length &&
+           last->thread / WARP == self->linear / WARP;
+}
+
 void
 acquire_and_release(Fibre *self, uintptr_t address, bool reads, bool writes)
 {
@@ -84,6 +94,7 @@ acquire_and_release(Fibre *self, uintptr_t address, bool reads, bool writes)
         *slot = word = (uint32_t)nwords++;
     }
     if (reads && words[word].releases > 0 &&
+        !has_acquired(self, word, words[word].releases) &&
         reserve(&acquires, &acquires_capacity, nacquires + 1)) {
         acquires[nacquires] =
             Acquire{word, words[word].releases, self->linear, now, block->acquired, 0};
@@ -103,6 +114,7 @@ acquire_and_release(Fibre *self, uintptr_t address, bool reads, bool writes)
             release->acquired = block->acquired;
             release->previous = *last;
             release->released = block->barrier;
+            release->time = now;
             if (others &&
                 reserve(&fence_log, &fences_capacity, nfences + block->nthreads)) {
                 release->fences = (uint32_t)nfences;
@@ -133,7 +145,7 @@ release_copies(Block *block, uintptr_t address, unsigned thread)
         *release = Release();
         release->block = (uint32_t)block->linear;
         release->thread = thread;
-        release->fence = ++now;
+        release->fence = release->time = ++now;
         release->acquired = block->acquired;
         release->previous = *last;
         *last = (uint32_t)nreleases++;
@@ -167,13 +179,15 @@ static uint32_t queries;
 
 /*
  * Whether the releases that a list of acquires has seen cover an access.  Without `self`
- * all acquires count; each is followed once per query.
+ * all acquires count; each is followed once per query.  Those before the access, and
+ * all that are older, do not matter.
  */
 static bool
 is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block,
              unsigned thread, int depth)
 {
-    for (uint32_t a = acquired; a; a = acquires[a].previous) {
+    for (uint32_t a = acquired; a && acquires[a].time >= time;
+         a = acquires[a].previous) {
         const Acquire *acquire = &acquires[a];
         if (self && acquire->thread != self->linear &&
             acquire->thread / WARP != self->linear / WARP &&
@@ -185,7 +199,7 @@ is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block
         }
         acquires[a].visited = self ? acquire->visited : queries;
         uint32_t r = index_get(&release_index, (uint64_t)acquire->word << 32 | block);
-        for (; r; r = releases[r].previous) {
+        for (; r && releases[r].time >= time; r = releases[r].previous) {
             if (r < acquire->length && covers(&releases[r], time, thread)) {
                 return true;
             }

@@ -136,16 +136,6 @@ static const gpo_variant forward_variants[] = {
                   "as v6, by a block per SM whose warps load, multiply and store",
                   FORWARD(conv_persistent), "run-to-run", "sm_90a", "to rounding"),
               "rows of at most 768 steps, a multiple of 8", has_one_stage),
-    gpo_shape(gpo_row<float16_types>(
-                  "persistent_tensor_cores_b",
-                  "as v6, by a block per SM whose warps load, multiply and store",
-                  FORWARD(conv_persistent_b), "run-to-run", "sm_90a", "to rounding"),
-              "rows of at most 768 steps, a multiple of 8", has_one_stage),
-    gpo_shape(gpo_row<float16_types>(
-                  "persistent_tensor_cores_c",
-                  "as v6, by a block per SM whose warps load, multiply and store",
-                  FORWARD(conv_persistent_c), "run-to-run", "sm_90a", "to rounding"),
-              "rows of at most 768 steps, a multiple of 8", has_one_stage),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -237,6 +227,38 @@ takes_tensor_cores(const gpo_call *call, const conv_plan &p)
            tensor_counts(p.batches, p.channels, p.steps);
 }
 
+/* Whether channels, and not steps, are neighbours in the arrays of a call. */
+static bool
+is_channels_last(const conv_plan &p)
+{
+    const bool by_steps = p.x.t == 1 && p.out.t == 1;
+    return p.channels > 1 && !by_steps && (p.x.c == 1 || p.out.c == 1);
+}
+
+/* Whether persistent_tensor_cores would not hand the call to v6, and is faster. */
+static bool
+wants_persistent(const gpo_call *call, const conv_plan &p)
+{
+    const bool is_whole = (p.x.t == 1 && p.out.t == 1) || is_channels_last(p);
+    return has_halves(call) && has_one_stage(call) && is_whole && !p.silu &&
+           !p.has_state && takes_tensor_cores(call, p) &&
+           time_of_persistent(p) < time_of_v6_in_halves(p);
+}
+
+static double
+time_of_tensor_cores(const gpo_call *call, const conv_plan &p)
+{
+    return wants_persistent(call, p) ? time_of_persistent(p)
+           : has_halves(call)        ? time_of_v6_in_halves(p)
+                                     : time_of_v6(p);
+}
+
+static int
+row_of_tensor_cores(const gpo_call *call, const conv_plan &p)
+{
+    return wants_persistent(call, p) ? PERSISTENT : V6;
+}
+
 /*
  * Whether v6 is the fastest rung for a call, by the times in NOTES.md.  It always works
  * on at least 8 batches, and makes one product for 16-bit values, three for float32.
@@ -312,7 +334,7 @@ row_for_middle(const gpo_call *call, const conv_plan &p)
     consider(V2, time_of_v2(p));
     consider(V5, time_of_v5(p));
     if (takes_tensor_cores(call, p) && (is_half || p.steps <= TOEPLITZ_STEPS)) {
-        consider(V6, is_half ? time_of_v6_in_halves(p) : time_of_v6(p));
+        consider(row_of_tensor_cores(call, p), time_of_tensor_cores(call, p));
     }
     if (takes_spectra(call, p)) {
         consider(V7, time_of_v7(p));
@@ -331,7 +353,7 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
         const bool is_slow =
             p.steps <= GRADIENT_STEPS &&
             time_of_v6_gradients_in_halves(p) > time_of_middle_gradients(p);
-        return p.steps <= 4096 && !is_slow ? V6 : direct;
+        return p.steps <= 4096 && !is_slow ? row_of_tensor_cores(call, p) : direct;
     }
     if (p.steps <= 128) {
         return p.batches <= 2 ? V2 : direct;
@@ -343,14 +365,6 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
     return takes_spectra(call, p) && p.steps <= 8192 && p.channels >= processors
                ? V7
                : direct;
-}
-
-/* Whether channels, and not steps, are neighbours in the arrays of a call. */
-static bool
-is_channels_last(const conv_plan &p)
-{
-    const bool by_steps = p.x.t == 1 && p.out.t == 1;
-    return p.channels > 1 && !by_steps && (p.x.c == 1 || p.out.c == 1);
 }
 
 /* Whether v1 has made its products before v6 and v7 have a result. */
@@ -368,8 +382,7 @@ is_small(const gpo_call *call, const conv_plan &p)
     }
     double others = takes_spectra(call, p) ? time_of_v7(p) : time_of_v2(p);
     if (tensor) {
-        others =
-            fmin(others, has_halves(call) ? time_of_v6_in_halves(p) : time_of_v6(p));
+        others = fmin(others, time_of_tensor_cores(call, p));
     }
     return time_of_v1(p) < others;
 }
@@ -454,11 +467,13 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
         return V1;
     }
     if (wants_tensor_cores(call, p)) {
+        const int row = row_of_tensor_cores(call, p);
         GPO_SAY(why,
-                "v6 multiplies on tensor cores, which pays for %lld batches of %lld "
+                "%s multiplies on tensor cores, which pays for %lld batches of %lld "
                 "steps",
-                static_cast<long long>(p.batches), static_cast<long long>(p.steps));
-        return V6;
+                forward_variants[row].name, static_cast<long long>(p.batches),
+                static_cast<long long>(p.steps));
+        return row;
     }
     if (wants_large_transforms(call, p)) {
         GPO_SAY(

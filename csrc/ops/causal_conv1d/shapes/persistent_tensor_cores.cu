@@ -6,7 +6,7 @@
  * An item is a channel and 16 batches, a stage of shared memory holds one: its rows as
  * toeplitz.cuh describes, and the filter twice.  Of the first warpgroup one warp loads
  * rows by tensor map, one stores results, two load filters; the other warpgroups each
- * multiply every third item and write the results over its data.  Sums of all lags stay
+ * multiply every second item and write the results over its data.  Sums of all lags stay
  * in the accumulators: 192 columns in tuples of WIDTH.
  * Other rows, activations and gradients of an activation are left to v6.
  */
@@ -16,7 +16,14 @@
 
 namespace {
 
-constexpr int ITEM = 16;        /* batches */
+constexpr int ITEM = 16;          /* batches */
+constexpr int WIDTH = 48;         /* columns of a tuple */
+constexpr int PER = WIDTH / ITEM; /* blocks of a tuple */
+constexpr int TUPLES = TOEPLITZ_COLUMNS / WIDTH;
+constexpr int VALUES = WIDTH / 2; /* of a thread, in a tuple */
+constexpr int PAD = PER - 1;      /* blocks of zeros that lags reach */
+constexpr int CONSUMERS = 2;      /* warpgroups that multiply */
+constexpr int STAGES_THREADS = (CONSUMERS + 1) * TOEPLITZ_THREADS;
 constexpr int MOST_STAGES = 16; /* of shared memory */
 /* Of 168 per thread at first; more than there are would never come. */
 constexpr int LEAST_REGISTERS = 64, MOST_REGISTERS = 216;
@@ -25,6 +32,8 @@ static_assert(LEAST_REGISTERS + 2 * MOST_REGISTERS <= 3 * 168, "of two warpgroup
 constexpr int FILTER_WARPS = 2; /* which take turns */
 constexpr uint32_t BOX_BYTES = TOEPLITZ_BLOCK * ITEM * 2;
 constexpr uint32_t HEAD_BYTES = 1024; /* of shared memory, before the stages */
+
+} // namespace
 
 struct stages_plan {
     int items, batch_items;
@@ -36,8 +45,6 @@ struct stages_plan {
     uint32_t bytes;  /* of a stage */
     uint32_t filter; /* place in a stage */
 };
-
-} // namespace
 
 #ifdef GPO_HOPPER
 
@@ -71,13 +78,8 @@ repair_rows(const tensor_conv<T> &p, int c, int first_batch, unsigned rows,
     }
 }
 
-/* WIDTH columns of a tuple, CONSUMERS warpgroups that multiply. */
-template <typename T, int WIDTH, int CONSUMERS>
+template <typename T>
 struct stages_kernel {
-    static constexpr int PER = WIDTH / ITEM; /* blocks of a tuple */
-    static constexpr int TUPLES = TOEPLITZ_COLUMNS / WIDTH, VALUES = WIDTH / 2;
-    static constexpr int PAD = PER - 1; /* blocks of zeros that lags reach */
-
     const tensor_conv<T> &p;
     const stages_plan &plan;
     unsigned char *const shared;
@@ -363,8 +365,9 @@ struct stages_kernel {
 
 #endif
 
-template <typename T, int WIDTH, int CONSUMERS>
-__global__ void __launch_bounds__((CONSUMERS + 1) * TOEPLITZ_THREADS, 1)
+template <typename T>
+__global__ void
+__launch_bounds__(STAGES_THREADS, 1)
     causal_conv1d_persistent_tensor_cores(const __grid_constant__ tensor_conv<T> p,
                                           const __grid_constant__ stages_plan plan,
                                           const __grid_constant__ tensor_map x,
@@ -372,7 +375,7 @@ __global__ void __launch_bounds__((CONSUMERS + 1) * TOEPLITZ_THREADS, 1)
 {
 #ifdef GPO_HOPPER
     GPO_SWIZZLED_SHARED(shared);
-    const stages_kernel<T, WIDTH, CONSUMERS> kernel(p, plan, shared);
+    const stages_kernel<T> kernel(p, plan, shared);
     kernel.begin();
     const int group = threadIdx.x / TOEPLITZ_THREADS;
     if (group == 0) {
@@ -422,11 +425,10 @@ map_rows(gpo_call *call, const row_view<T> &rows,
     return make_tensor_map(call, const_cast<Element *>(rows.p), layout, map);
 }
 
-template <typename T, int WIDTH, int CONSUMERS>
+template <typename T>
 static gpo_status
 stages_launch(gpo_call *call, const tensor_conv<T> &p)
 {
-    constexpr int PER = WIDTH / ITEM, TUPLES = TOEPLITZ_COLUMNS / WIDTH;
     stages_plan plan = {};
     plan.batch_items = static_cast<int>(ceil_div(p.batches, ITEM));
     plan.items = static_cast<int>(p.channels) * plan.batch_items;
@@ -449,11 +451,10 @@ stages_launch(gpo_call *call, const tensor_conv<T> &p)
         return status;
     }
     const size_t bytes = HEAD_BYTES + static_cast<size_t>(plan.stages) * plan.bytes;
-    const auto kernel = causal_conv1d_persistent_tensor_cores<T, WIDTH, CONSUMERS>;
+    const auto kernel = causal_conv1d_persistent_tensor_cores<T>;
     gpo_allow_shared(kernel, bytes);
     return GPO_LAUNCH(call, dim3(plan.items < grid ? plan.items : grid),
-                      dim3((CONSUMERS + 1) * TOEPLITZ_THREADS), bytes, kernel, p, plan,
-                      x, out);
+                      dim3(STAGES_THREADS), bytes, kernel, p, plan, x, out);
 }
 
 /* Whether rows can be read and written by tensor maps, if need be after transposition. */
@@ -470,41 +471,17 @@ has_boxes(const row_view<T> &rows, const conv_view<std::remove_const_t<T>> &v)
 }
 
 /* Other calls are left to v6. */
-template <typename T, int WIDTH>
-static gpo_status
-conv_in_stages(gpo_call *call, const conv_view<T> &view)
+template <typename T>
+gpo_status
+conv_persistent(gpo_call *call, const conv_view<T> &view)
 {
     const tensor_conv<T> p = tensor_conv_of(view);
     if (p.finish != FINISH_NONE || p.steps > TOEPLITZ_COLUMNS / ITEM * TOEPLITZ_BLOCK ||
         !has_boxes(p.x, p) || !has_boxes(p.out, p)) {
         return conv_v6(call, view);
     }
-    return with_tensor_rows(call, view, stages_launch<T, WIDTH, 2>);
+    return with_tensor_rows(call, view, stages_launch<T>);
 }
 
-template <typename T>
-gpo_status
-conv_persistent(gpo_call *call, const conv_view<T> &v)
-{
-    return conv_in_stages<T, 32>(call, v);
-}
-
-template <typename T>
-gpo_status
-conv_persistent_b(gpo_call *call, const conv_view<T> &v)
-{
-    return conv_in_stages<T, 48>(call, v);
-}
-
-template <typename T>
-gpo_status
-conv_persistent_c(gpo_call *call, const conv_view<T> &v)
-{
-    return conv_in_stages<T, 64>(call, v);
-}
-
-#define INSTANTIATE(T)              \
-    GPO_CONV_OF(T, conv_persistent) \
-    GPO_CONV_OF(T, conv_persistent_b) GPO_CONV_OF(T, conv_persistent_c)
-INSTANTIATE(f16)
-INSTANTIATE(bf16)
+GPO_CONV_OF(f16, conv_persistent)
+GPO_CONV_OF(bf16, conv_persistent)
