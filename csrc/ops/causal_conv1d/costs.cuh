@@ -18,6 +18,7 @@
 constexpr int64_t MIDDLE = 128;         /* lags */
 constexpr int64_t TOEPLITZ_STEPS = 768; /* v6 in float32: most steps of its estimate */
 constexpr int64_t GRADIENT_STEPS = 512; /* v6 backward in 16 bits: the same */
+constexpr int64_t TIMED_SMS = 132;      /* of the cards whose times these are */
 constexpr double SMALL = 0.3; /* million elements: the gradients of small calls */
 
 /* A million elements of x, of `batches` batches. */
@@ -231,6 +232,14 @@ time_of_v5(const conv_plan &p)
            4.5 * millions(p, p.batches) + time_by_channels(p, 0, 9);
 }
 
+/* Blocks of 64 lags that are not zero, as v6 counts them. */
+inline int64_t
+blocks_of_lags(const conv_plan &p)
+{
+    const int64_t lags = (p.lags + 62) / 64 + 1, blocks = ceil_div(p.steps, 64);
+    return lags < blocks ? lags : blocks;
+}
+
 /* v6 has a unit of work for 16 batches of a channel; the least time of each, us. */
 inline double
 time_of_v6_units(const conv_plan &p, double each)
@@ -259,14 +268,67 @@ time_of_v6_gradients(const conv_plan &p)
            2 * time_of_v6_units(p, 0.0195);
 }
 
-/* 16-bit values; rows that do not begin at 16 bytes are copied first. */
+/*
+ * Products of blocks of 64 lags with 48 columns of results that v6 makes for an item of
+ * a whole row: 96 columns at a time, and lags that reach only the later half of them.
+ */
+inline double
+products_of_v6(const conv_plan &p)
+{
+    const int64_t group = p.batches > 8 ? 6 : 12; /* blocks */
+    const int64_t blocks = ceil_div(p.steps, 64), lags = blocks_of_lags(p);
+    const auto up_to = [&](int64_t n) { return lags < n ? lags : n; };
+    int64_t products = 0;
+    for (int64_t first = 0; first < blocks; first += group) {
+        products += up_to(first + group / 2) + up_to(first + group);
+    }
+    return static_cast<double>(products);
+}
+
+/* The same of persistent_tensor_cores, whose columns are of three blocks and 16 batches. */
+inline double
+products_of_persistent(const conv_plan &p)
+{
+    const int64_t tuples = ceil_div(ceil_div(p.steps, 64), 3), lags = blocks_of_lags(p);
+    int64_t products = 0;
+    for (int64_t lag = 0; lag < lags; lag++) {
+        products += tuples - lag / 3;
+    }
+    return static_cast<double>(products);
+}
+
+/*
+ * 16-bit values.  Whole rows by the items of an SM, at least one, and the bytes; times
+ * of an H100 in NOTES.md.  Rows that do not begin at 16 bytes are copied first.
+ */
 inline double
 time_of_v6_in_halves(const conv_plan &p)
 {
+    if (p.steps <= TOEPLITZ_STEPS && p.steps % 8 == 0) {
+        const double items = static_cast<double>(p.channels * ceil_div(p.batches, 16)) /
+                             static_cast<double>(TIMED_SMS);
+        const double products =
+            (items > 1 ? items : 1) * (0.78 + 0.067 * products_of_v6(p));
+        const double bytes = 1.29 * millions(p, p.batches);
+        return 5.9 + 0.002 * static_cast<double>(p.steps) +
+               (products > bytes ? products : bytes) + time_by_channels(p, 6.5, 5);
+    }
     const double all = 2.3 * millions(p, ceil_div(p.batches, 8) * 8);
     const double units = time_of_v6_units(p, 0.0075);
     return (p.steps % 8 == 0 ? 6.5 : 13) + (units > all ? units : all) +
            time_by_channels(p, 6.5, 5);
+}
+
+/* The same in whole items of an SM: fewer clocks of each, but it begins later. */
+inline double
+time_of_persistent(const conv_plan &p)
+{
+    const int64_t items = ceil_div(p.channels * ceil_div(p.batches, 16), TIMED_SMS);
+    const double products =
+        static_cast<double>(items) * (0.53 + 0.0657 * products_of_persistent(p));
+    const double bytes = 0.9 * millions(p, p.batches);
+    return 6.5 + 0.004 * static_cast<double>(p.steps) +
+           (products > bytes ? products : bytes) + time_by_channels(p, 6.5, 5);
 }
 
 /* Both gradients of 16-bit values, for rows of up to GRADIENT_STEPS. */

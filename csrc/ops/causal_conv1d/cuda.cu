@@ -21,6 +21,7 @@
 /* ---- tables ---- */
 
 using float32_types = gpo_types<f16, bf16, float>; /* computed in float32 */
+using float16_types = gpo_types<f16, bf16>;
 
 static bool
 has_short_filters(const gpo_call *call)
@@ -123,6 +124,13 @@ has_large_transforms(const gpo_call *call)
            p.lags <= MOST_LAGS;
 }
 
+static bool
+has_one_stage(const gpo_call *call)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    return p.steps <= TOEPLITZ_STEPS && p.steps % 8 == 0 && !p.segments;
+}
+
 /* The table rows that row_for returns. */
 enum {
     V0,
@@ -136,6 +144,7 @@ enum {
     SEGMENTS,
     LARGE,
     MIDDLE_FILTERS,
+    PERSISTENT,
     FEW_OUTPUTS,                 /* forward alone */
     FEW_TAPS_ROWS = FEW_OUTPUTS, /* from here on backward alone */
     FEW_TAPS_LAST,
@@ -184,6 +193,11 @@ static const gpo_variant forward_variants[] = {
                   "middle_filters", "a lane per row, and eight steps in registers",
                   FORWARD(conv_middle_filters), "run-to-run", "", "exact"),
               "whole rows and filters of at most 128 lags", has_middle_filters),
+    gpo_shape(gpo_row<float16_types>(
+                  "persistent_tensor_cores",
+                  "as v6, by a block per SM whose warps load, multiply and store",
+                  FORWARD(conv_persistent), "run-to-run", "sm_90a", "to rounding"),
+              "rows of at most 768 steps, a multiple of 8", has_one_stage),
     gpo_shape(gpo_row<float32_types>(
                   "few_outputs", "an output per thread, all of its loads at once",
                   FORWARD(conv_few_outputs), "run-to-run", "", "exact"),
@@ -236,6 +250,12 @@ static const gpo_variant backward_variants[] = {
                   "middle_filters", "dx with a lane per row, dw by the tile of v5",
                   BACKWARD(conv_middle_filters, lag_v5), "run-to-run", "", "exact"),
               "whole rows and filters of at most 128 lags", has_middle_filters),
+    gpo_shape(gpo_row<float16_types>(
+                  "persistent_tensor_cores",
+                  "dx as v6, by a block per SM whose warps load, multiply and store",
+                  BACKWARD(conv_persistent, lag_v6), "run-to-run", "sm_90a",
+                  "to rounding"),
+              "rows of at most 768 steps, a multiple of 8", has_one_stage),
     gpo_shape(gpo_row<float32_types>(
                   "few_taps", "one launch for 2 to 8 taps, two items under way",
                   BACKWARD_AT_ONCE(gradients_few_taps), "run-to-run", "", "exact"),
@@ -278,6 +298,38 @@ takes_tensor_cores(const gpo_call *call, const conv_plan &p)
            forward_variants[V6].run[call->in[call->op->by].dtype] &&
            !gpo_lacks(call->backend, call->device, forward_variants[V6].needs) &&
            tensor_counts(p.batches, p.channels, p.steps);
+}
+
+/* Whether channels, and not steps, are neighbours in the arrays of a call. */
+static bool
+is_channels_last(const conv_plan &p)
+{
+    const bool by_steps = p.x.t == 1 && p.out.t == 1;
+    return p.channels > 1 && !by_steps && (p.x.c == 1 || p.out.c == 1);
+}
+
+/* Whether persistent_tensor_cores would not hand the call to v6, and is faster. */
+static bool
+wants_persistent(const gpo_call *call, const conv_plan &p)
+{
+    const bool is_whole = (p.x.t == 1 && p.out.t == 1) || is_channels_last(p);
+    return has_halves(call) && has_one_stage(call) && is_whole && !p.silu &&
+           !p.has_state && takes_tensor_cores(call, p) &&
+           time_of_persistent(p) < time_of_v6_in_halves(p);
+}
+
+static double
+time_of_tensor_cores(const gpo_call *call, const conv_plan &p)
+{
+    return wants_persistent(call, p) ? time_of_persistent(p)
+           : has_halves(call)        ? time_of_v6_in_halves(p)
+                                     : time_of_v6(p);
+}
+
+static int
+row_of_tensor_cores(const gpo_call *call, const conv_plan &p)
+{
+    return wants_persistent(call, p) ? PERSISTENT : V6;
 }
 
 /*
@@ -355,7 +407,7 @@ row_for_middle(const gpo_call *call, const conv_plan &p)
     consider(V2, time_of_v2(p));
     consider(V5, time_of_v5(p));
     if (takes_tensor_cores(call, p) && (is_half || p.steps <= TOEPLITZ_STEPS)) {
-        consider(V6, is_half ? time_of_v6_in_halves(p) : time_of_v6(p));
+        consider(row_of_tensor_cores(call, p), time_of_tensor_cores(call, p));
     }
     if (takes_spectra(call, p)) {
         consider(V7, time_of_v7(p));
@@ -374,7 +426,7 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
         const bool is_slow =
             p.steps <= GRADIENT_STEPS &&
             time_of_v6_gradients_in_halves(p) > time_of_middle_gradients(p);
-        return p.steps <= 4096 && !is_slow ? V6 : direct;
+        return p.steps <= 4096 && !is_slow ? row_of_tensor_cores(call, p) : direct;
     }
     if (p.steps <= 128) {
         return p.batches <= 2 ? V2 : direct;
@@ -386,14 +438,6 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
     return takes_spectra(call, p) && p.steps <= 8192 && p.channels >= processors
                ? V7
                : direct;
-}
-
-/* Whether channels, and not steps, are neighbours in the arrays of a call. */
-static bool
-is_channels_last(const conv_plan &p)
-{
-    const bool by_steps = p.x.t == 1 && p.out.t == 1;
-    return p.channels > 1 && !by_steps && (p.x.c == 1 || p.out.c == 1);
 }
 
 /* Whether v1 has made its products before v6 and v7 have a result. */
@@ -411,8 +455,7 @@ is_small(const gpo_call *call, const conv_plan &p)
     }
     double others = takes_spectra(call, p) ? time_of_v7(p) : time_of_v2(p);
     if (tensor) {
-        others =
-            fmin(others, has_halves(call) ? time_of_v6_in_halves(p) : time_of_v6(p));
+        others = fmin(others, time_of_tensor_cores(call, p));
     }
     return time_of_v1(p) < others;
 }
@@ -512,11 +555,13 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
         return V1;
     }
     if (wants_tensor_cores(call, p)) {
+        const int row = row_of_tensor_cores(call, p);
         GPO_SAY(why,
-                "v6 multiplies on tensor cores, which pays for %lld batches of %lld "
+                "%s multiplies on tensor cores, which pays for %lld batches of %lld "
                 "steps",
-                static_cast<long long>(p.batches), static_cast<long long>(p.steps));
-        return V6;
+                forward_variants[row].name, static_cast<long long>(p.batches),
+                static_cast<long long>(p.steps));
+        return row;
     }
     if (wants_large_transforms(call, p)) {
         GPO_SAY(
