@@ -17,7 +17,7 @@
 constexpr double PRODUCT_US = 6; /* a launch, and the factors from memory */
 constexpr double MEMORY_BYTES_PER_US = 3.2e6; /* of an H100, 4e6 of an H200 */
 constexpr double L2_BYTES_PER_US = 30000;     /* per SM */
-constexpr double CLUSTER_US = 3;              /* the barriers of a cluster, its sums */
+constexpr double CLUSTER_US = 1.5;            /* the barriers of a cluster */
 /* Of the SMs, clusters of 2, 4 and 8 blocks fill these: GPCs have SMs left over. */
 constexpr double IN_CLUSTERS[] = {0.97, 0.91, 0.85};
 constexpr double FEWEST_CLUSTERED = 16; /* blocks in clusters, on a GPU of few SMs */
@@ -143,13 +143,13 @@ tiles_of(const product_size &s, const tile_kind &kind)
     return ceil(s.outputs / kind.outputs) * ceil(s.batches / kind.batches);
 }
 
-/* Of a kind, by blocks that are clusters if they fit the GPU at once (fits_clusters). */
+/* Of a kind, the depth in clusters of 1 << log blocks unless log is 0. */
 inline double
-tiles_us(const product_size &s, const tile_kind &kind, double splits,
-         bool in_clusters = false)
+tiles_us(const product_size &s, const tile_kind &kind, double splits, int log = 0)
 {
-    const double per_sm =
-        in_clusters ? 1 : ceil(tiles_of(s, kind) * splits / s.processors);
+    const bool in_clusters = log > 0;
+    const double filled = in_clusters ? IN_CLUSTERS[log - 1] : 1;
+    const double per_sm = ceil(tiles_of(s, kind) * splits / (s.processors * filled));
     const double waves = floor(per_sm / kind.blocks);
     const double left = per_sm - waves * kind.blocks; /* tiles of the last wave */
     const double rows_us = s.row_us * kind.outputs;
@@ -209,7 +209,7 @@ plan_splits(const product_size &s, const tile_kind &kind, tile_plan plan)
     if (s.has_clusters && plan.unit != TENSOR_CORES) {
         for (int log = 1; 1 << log <= MOST_IN_CLUSTER; log++) {
             const int splits = 1 << log;
-            const double us = tiles_us(s, kind, splits, true);
+            const double us = tiles_us(s, kind, splits, log);
             if (splits <= s.stages && fits_clusters(s, kind, log) && us < plan.us) {
                 plan.splits = splits;
                 plan.us = us;
