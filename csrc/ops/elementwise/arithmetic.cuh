@@ -186,6 +186,19 @@ over_one_to_two(double x, double y)
     return x * fma(fma(e, e, e), r, r);
 }
 
+/* silu's: two packs of float64 with the steps above are more than v2 has registers for. */
+__device__ __forceinline__ float
+silu_quotient(float x, float y)
+{
+    return over_one_to_two(x, y);
+}
+
+__device__ __forceinline__ double
+silu_quotient(double x, double y)
+{
+    return x / y;
+}
+
 /*
  * The steps of CUDA's sqrtf, exactly rounded where no difference is subnormal, without
  * its branches to the other numbers: calls of a function break up the packs beside them.
@@ -229,7 +242,7 @@ SQRT(double x)
     {                                                                                \
         const bool far = x < -smooth<Real>::FAR;                                     \
         const Real e = exp##suffix((far ? smooth<Real>::FAR : 0) - fabs##suffix(x)); \
-        return over_one_to_two(x >= 0 ? x : x * e, 1 + (far ? 0 : e)) *              \
+        return silu_quotient(x >= 0 ? x : x * e, 1 + (far ? 0 : e)) *                \
                (far ? smooth<Real>::EXP_FAR : 1);                                    \
     }                                                                                \
     __device__ __forceinline__ Real GELU(Real x)                                     \
