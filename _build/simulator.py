@@ -73,8 +73,10 @@ def names_from_root(csrc: Path) -> str:
     return f"-ffile-prefix-map={csrc.parent}/="
 
 
-def kernel_flags(csrc: Path, strict: list[str]) -> list[str]:
-    return ["-x", "c++", *FLAGS, "-O1", *strict, "-I" + str(csrc), names_from_root(csrc)]
+def kernel_flags(csrc: Path, source: Path, strict: list[str]) -> list[str]:
+    """Rungs, whose accesses lessons count, keep loads of 16 bytes; shape kernels are small."""
+    level = "-Os" if source.parent.name == "shapes" else "-O1"
+    return ["-x", "c++", *FLAGS, level, *strict, "-I" + str(csrc), names_from_root(csrc)]
 
 
 def kernel_step(csrc: Path, source: Path, temp: Path, strict: list[str]) -> Step:
@@ -84,14 +86,14 @@ def kernel_step(csrc: Path, source: Path, temp: Path, strict: list[str]) -> Step
     python = os.path.realpath(sys.executable)  # pip and make use other names for it
     command = [
         python, str(Path(__file__).with_name("twins.py")), str(plain), str(profile),
-        *compiler(), *kernel_flags(csrc, strict), *LINES, *instrumentation(),
+        *compiler(), *kernel_flags(csrc, source, strict), *LINES, *instrumentation(),
         "-S", str(source), "-MMD", "-MF", str(profile) + ".d",
     ]  # fmt: skip
     return Step(profile, command, more=[plain], cost=weight(source))
 
 
 def sanitized_step(csrc: Path, source: Path, temp: Path, strict: list[str]) -> Step:
-    command = [*compiler(), *kernel_flags(csrc, strict), *SANITIZE]
+    command = [*compiler(), *kernel_flags(csrc, source, strict), *SANITIZE]
     return _step(command, source, temp / object_name(source))
 
 

@@ -425,7 +425,7 @@ def test_no_two_rooms_define_a_function() -> None:
             ["nm", "--defined-only", "-C", path], capture_output=True, text=True, check=True
         ).stdout
         for symbol, name in re.findall(r"^\S+ [WV] ((?:\w+::)*(\w+)\(.*)", defined, re.M):
-            if name not in shared:
+            if name not in shared and not name.startswith("__"):  # of CUDA
                 owners.setdefault(symbol, set()).update(room)
     assert len(owners) > 20
     assert {symbol: found for symbol, found in owners.items() if len(found) > 1} == {}
@@ -433,7 +433,7 @@ def test_no_two_rooms_define_a_function() -> None:
 
 PACKAGE = Path(gpuopt.__file__).parent
 LIBRARIES = [Path(gpuopt._core.__file__), *map(PACKAGE.joinpath, simulator.LIBRARIES.values())]
-MOST_OF_A_SIMULATOR = 22e6
+MOST_OF_A_SIMULATOR = 20e6
 
 
 def test_simulators_are_small() -> None:
@@ -625,12 +625,19 @@ def test_a_dtype_in_the_middle_shifts_no_table(tmp_path: Path) -> None:
     )
     (tmp_path / "tables.cpp").write_text(TABLES, encoding="utf-8")
     room = csrc / "ops" / "dot"
-    kernels = simulator.kernel_flags(csrc, [])
     commands = [
         ["gcc", *simulator.C_FLAGS[:1], "-O0", "-c", str(room / "cpu.c")],
         ["gcc", *simulator.C_FLAGS[:1], "-O0", "-c", str(csrc / "core" / "shape.c")],
         *(
-            ["g++", *kernels, "-O0", "-c", str(k), "-o", f"{k.stem}.o"]
+            [
+                "g++",
+                *simulator.kernel_flags(csrc, k, []),
+                "-O0",
+                "-c",
+                str(k),
+                "-o",
+                f"{k.stem}.o",
+            ]
             for k in [room / "cuda.cu", *room.glob("shapes/*.cu")]
         ),
         ["g++", "-std=c++17", f"-I{csrc}", "-c", "tables.cpp"],

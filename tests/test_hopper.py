@@ -148,6 +148,7 @@ BOXES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], t
     "box_of_3": ((4, 5, 8), (2, 3, 8), 0, (-1, 3, 4), (3, 3, 4)),
     "box_of_4": ((3, 5, 3, 4), (2, 3, 2, 4), 0, (2, -1, 2, 0), (2, 3, 2, 0)),
     "box_of_5": ((4, 3, 2, 3, 4), (3, 2, 2, 2, 4), 0, (2, 2, 1, -1, 0), (2, 0, 1, 2, 0)),
+    "box_swizzled_halves": ((20, 3, 72), (16, 1, 64), 0, (7, 1, 16), (0, 2, 8)),
 }
 
 
@@ -165,6 +166,9 @@ def test_boxes_of_tensor_maps(of: Of, name: str) -> None:
     stored[tuple(at)] = loaded + 1
     inner = stored[tuple(slice(b, b + n) for b, n in zip(box, sizes, strict=True))]
     inner = np.pad(inner, [(0, 0)] * (x.ndim - 1) + [(0, gap)])
+    if "swizzled" in name:
+        packs, row = loaded.reshape(-1, 8, 8), np.arange(len(loaded))[:, None] % 8
+        loaded = np.take_along_axis(packs, (np.arange(8) ^ row)[..., None], 1)
     want = np.concatenate([loaded.ravel(), inner.ravel()])
     library = of("tensor_maps")
     for order in ORDERS:
@@ -281,6 +285,7 @@ EVERYWHERE |= {
     "map_of_host_memory": r"out of bounds: an array of 1024 bytes, ",
     "map_of_narrow_boxes": r"a box of 24 bytes along dimension 0: not a multiple of 16",
     "map_of_wide_boxes": r"a box of 260 along dimension 0; 1 to 256 are possible",
+    "map_of_short_swizzled_rows": r"a swizzled box of 32 bytes along dimension 0: not 128",
     "map_without_rows": r"0 elements along dimension 1; 1 to 2\^32 are possible",
     "map_of_no_dimension": r"0 dimensions; 1 to 5 are possible",
     "box_beyond_the_rows": r"the box at 16 to 19 of dimension 1 lies wholly outside of its 16",

@@ -208,7 +208,8 @@ def test_halves_are_added_at_once_where_no_destination_has_two_rows(
         got = gpuopt.index_add(x if into is None else into, index, source, out=into,
                                backend=backend)  # fmt: skip
         assert torch.equal(got, want)
-    assert seen[0] == seen[1] == first
+    assert seen[0] == first
+    assert seen[1] in ROUNDED_ONCE
     assert seen[2] == seen[3] == later
     chosen = gpuopt.plan("index_add", x, index, source, backend=backend, out=x)["variant"]
     assert chosen == placed
@@ -306,7 +307,7 @@ def test_a_second_row_that_torch_does_not_see_is_added(place: tuple[str, str]) -
         (1500, 530_000, 4, "sorted", "sorted_rows", "sorted_rows"),
         (9000, 4000, 1, "sorted", "sorted_rows", "sorted_rows"),
         (6000, 3000, 34, "sorted", "sorted_rows", "sorted_rows"),
-        (6000, 3000, 34, "from the end", "joined_sums", "joined_sums"),
+        (6000, 3000, 34, "from the end", "", ""),
         (9000, 50, 1, "sorted", "few_destinations", "few_destinations"),
     ],
 )
@@ -342,7 +343,10 @@ def test_known_rows_that_are_summed_in_registers(
         assert bool(((got.double() - exact).abs() <= bound).all())
     seen = gpuopt.plan("index_add", x, index, source, backend=backend)["variant"]
     into = gpuopt.plan("index_add", x, index, source, backend=backend, out=x)["variant"]
-    assert (seen, into) == (fresh, placed)
+    if kind == "from the end":  # not sorted: the least estimate, which counts the SMs
+        assert {seen, into} <= {*ROUNDED_ONCE}
+    else:
+        assert (seen, into) == (fresh, placed)
 
 
 @pytest.mark.parametrize(("run", "chosen"), [(1.2, True), (32, True), (33, False)])

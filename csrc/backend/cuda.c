@@ -13,8 +13,8 @@
 static const char *
 unavailable(void)
 {
-    return "this build of gpuopt has no CUDA part (nvcc was not there when it was "
-           "built)";
+    return "this build of gpuopt has no CUDA part: it was built without nvcc, or by "
+           "`make demo` without a driver; `make build` adds it";
 }
 
 const gpo_backend gpo_backend_cuda = {

@@ -13,13 +13,15 @@
  * An array in global memory, and the box of it that a copy moves: what a tensor map is
  * made of.  Dimension 0 is contiguous.  The array begins at a multiple of 16 bytes, and
  * strides are multiples of 16, as is a row of the box; a box has at most 256 elements
- * along each dimension.
+ * along each dimension.  With `swizzled` rows of the box have 128 bytes, and it lies in
+ * shared memory at a multiple of 1024 in the swizzle of wgmma_operand.
  */
 struct tensor_layout {
     uint32_t rank;       /* dimensions: 1 to 5 */
     uint64_t sizes[5];   /* in elements */
     uint64_t strides[5]; /* in bytes; that of dimension 0 is the element's size */
     uint32_t box[5];     /* in elements */
+    bool swizzled = false;
 };
 
 #ifdef __CUDACC__
@@ -146,7 +148,8 @@ make_tensor_map(gpo_call *call, T *base, const tensor_layout &layout, tensor_map
     const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
     const CUresult result = encode(
         map, TENSOR_TYPE<T>, layout.rank, base, layout.sizes, layout.strides + 1,
-        layout.box, EVERY, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+        layout.box, EVERY, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        layout.swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return result == CUDA_SUCCESS
                ? GPO_OK

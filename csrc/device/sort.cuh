@@ -11,13 +11,15 @@
  * other two, whose contents are lost.  Equal keys keep their order.  No position
  * depends on the order of atomics, so the result is the same in every run.  Payload is
  * uint32_t or uint64_t; n >= 2^32 requires uint64_t.  The launches go to the call's
- * stream; nothing waits.
+ * stream, each following the one before (follow.cuh), the first one the caller's last;
+ * nothing waits.
  *
  * Order: the interface's types, scans, the three kernels, the launcher.
  */
 #ifndef GPO_SORT_CUH
 #define GPO_SORT_CUH
 
+#include "follow.cuh"
 #include "warp.cuh"
 
 template <typename Payload>
@@ -85,11 +87,13 @@ __launch_bounds__(SORT_BLOCK)
     sort_count(const uint32_t *key, int64_t n, sort_digit digit, Count *counts)
 {
     GPO_SHARED(unsigned, seen, [SORT_DIGITS]);
+    let_next_start();
     const int64_t begin = static_cast<int64_t>(blockIdx.x) * SORT_TILE;
     const unsigned tid = threadIdx.x;
 
     seen[tid] = 0;
     __syncthreads();
+    wait_for_before();
     if (begin + SORT_TILE <= n) {
         uint32_t mine[SORT_ITEMS];
 #pragma unroll
@@ -119,6 +123,8 @@ __launch_bounds__(SORT_SCAN_BLOCK)
     sort_scan(Count *counts, int64_t tiles, Count *totals)
 {
     GPO_SHARED(Count, slots, [WARP]);
+    let_next_start();
+    wait_for_before();
     Count *const mine = counts + blockIdx.x * tiles;
     Count sum = 0;
     for (int64_t begin = 0; begin < tiles; begin += blockDim.x) {
@@ -154,6 +160,8 @@ __launch_bounds__(SORT_BLOCK, sizeof(Payload) == 4 ? 4 : 2)
     GPO_SHARED(Payload, slots, [WARP]);
     GPO_SHARED(Payload, ordered, [SORT_TILE]);
     uint32_t *const in_order = reinterpret_cast<uint32_t *>(&ordered[0]);
+    let_next_start();
+    wait_for_before();
     const int64_t tile = static_cast<int64_t>(blockIdx.x) * SORT_TILE;
     const int valid = static_cast<int>(n - tile < SORT_TILE ? n - tile : SORT_TILE);
     const unsigned tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
@@ -278,16 +286,16 @@ sort_by_key(gpo_call *call, sort_pairs<Payload> *pairs, int64_t n, uint64_t boun
         const sort_digit digit = {pass * width, 1u << width};
         Payload *const totals = counts ? counts + (tiles << width) : nullptr;
         if (tiles > 1) {
-            status = GPO_LAUNCH(call, grid, SORT_BLOCK, 0, (sort_count<Payload>),
+            status = GPO_FOLLOW(call, true, grid, SORT_BLOCK, 0, (sort_count<Payload>),
                                 pairs->key, n, digit, counts);
             if (!status) {
-                status = GPO_LAUNCH(call, dim3(digit.digits), scanners, 0,
+                status = GPO_FOLLOW(call, true, dim3(digit.digits), scanners, 0,
                                     (sort_scan<Payload>), counts, tiles, totals);
             }
         }
         if (!status) {
             status =
-                GPO_LAUNCH(call, grid, SORT_BLOCK, 0, (sort_scatter<Payload>),
+                GPO_FOLLOW(call, true, grid, SORT_BLOCK, 0, (sort_scatter<Payload>),
                            pairs->key, pairs->payload, numbered && pass == 0, n, digit,
                            counts, totals, pairs->key_space, pairs->payload_space);
             uint32_t *const key = pairs->key;

@@ -337,6 +337,40 @@ report_race(Fibre *self, uint32_t site, bool shared, bool write, uint32_t other_
           other_write ? "wrote" : "read", line);
 }
 
+/*
+ * When each warp of the block last read a byte of its shared memory that several have
+ * read since the last write or barrier; NULL for other memory.
+ */
+static uint32_t *
+readers_of(Block *own, const Cell *cell)
+{
+    const size_t at = (uintptr_t)cell - (uintptr_t)own->cells; /* may wrap around */
+    if (!own->cells || at >= SHARED_ROOM * sizeof(Cell)) {
+        return NULL;
+    }
+    if (!own->readers) {
+        void *memory = mmap(NULL, SHARED_ROOM * MAX_WARPS * sizeof(uint32_t),
+                            PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        own->readers = memory == MAP_FAILED ? NULL : (uint32_t *)memory;
+    }
+    return own->readers ? own->readers + at / sizeof(Cell) * MAX_WARPS : NULL;
+}
+
+/* Whether what several warps of the block have read may be written: all reads precede. */
+static bool
+is_after_readers(const Fibre *self, const uint32_t *times)
+{
+    const Block *own = self->block;
+    for (unsigned w = 0; times && w <= (own->nthreads - 1) / WARP; w++) {
+        if (times[w] >= own->barrier &&
+            !is_before(self, times[w], (uint32_t)own->linear, w * WARP)) {
+            return false;
+        }
+    }
+    return times != NULL;
+}
+
 /* Checks a write against the reads since the last write. */
 static void
 check_readers(Fibre *self, Cell *cell, uint32_t site, bool shared)
@@ -356,7 +390,9 @@ check_readers(Fibre *self, Cell *cell, uint32_t site, bool shared)
     if (cell->read_warp == SEVERAL_WARPS) {
         if (cell->read_block != (uint32_t)own->linear
                 ? !is_before(self, cell->read_time, cell->read_block, 0)
-                : cell->read_time >= own->barrier) {
+                : cell->read_time >= own->barrier &&
+                      !(shared &&
+                        is_after_readers(self, readers_of(self->block, cell)))) {
             report_race(self, site, shared, true, cell->read_site, false,
                         cell->read_block, -1);
         }
@@ -395,6 +431,14 @@ note_read(Fibre *self, Cell *cell, uint32_t site, bool shared)
             }
         }
         else {
+            uint32_t *times = shared ? readers_of(self->block, cell) : NULL;
+            if (times && cell->read_warp != SEVERAL_WARPS) {
+                memset(times, 0, MAX_WARPS * sizeof *times);
+                times[cell->read_warp] = cell->read_time;
+            }
+            if (times) {
+                times[self->warp->index] = now;
+            }
             cell->read_warp = SEVERAL_WARPS;
         }
     }

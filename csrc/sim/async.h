@@ -142,7 +142,8 @@ void check_stored_box(Fibre *self, const TensorMap *map, const int32_t *at,
 
 /*
  * Calls use(offset in shared memory, global address, bytes) for each piece of the copy
- * that is contiguous in global memory.  What is out of bounds of a map is left out.
+ * that is contiguous in global memory: its offset before the swizzle.  What is out of
+ * bounds of a map is left out.
  */
 template <typename Use>
 void
@@ -173,6 +174,21 @@ each_piece(const Copy *copy, Use use)
         for (uint32_t d = 1; d < map->rank && ++index[d] == map->box[d]; d++) {
             index[d] = 0;
         }
+    }
+}
+
+/* Calls use(offset in shared memory, offset in the piece, bytes) for each part of it. */
+template <typename Use>
+void
+each_part(const Copy *copy, size_t offset, size_t bytes, Use use)
+{
+    if (!copy->map.swizzled) {
+        use(offset, size_t{0}, bytes);
+        return;
+    }
+    for (size_t i = 0; i < bytes; i += BULK) { /* `offset` is a multiple of it */
+        const size_t at = offset + i, part = bytes - i < BULK ? bytes - i : BULK;
+        use(at ^ (at / SWIZZLED_ROW % 8 * BULK), i, part);
     }
 }
 

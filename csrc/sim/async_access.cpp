@@ -28,15 +28,17 @@ is_fenced(const Fibre *self, const Cell *cell)
         return true;
     }
     const Fibre *writer = &block->fibres[thread];
-    const uint32_t fences[2] = {writer->proxy_fence, writer->earlier_proxy_fence};
-    for (const uint32_t fence : fences) {
-        if (fence > cell->write_time &&
-            (thread / WARP == self->linear / WARP ||
-             is_before(self, fence, (uint32_t)block->linear, thread))) {
-            return true;
-        }
+    const auto orders = [&](uint32_t fence) {
+        return fence > cell->write_time &&
+               (thread / WARP == self->linear / WARP ||
+                is_before(self, fence, (uint32_t)block->linear, thread));
+    };
+    uint32_t first =
+        writer->proxy_fence; /* after the write: later ones order no more */
+    for (const uint32_t fence : writer->proxy_fences) {
+        first = fence > cell->write_time && fence < first ? fence : first;
     }
-    return false;
+    return orders(first) || orders(writer->earlier_proxy_fence);
 }
 
 static void

@@ -81,6 +81,7 @@ proxy_fence()
         self->earlier_proxy_fence = self->proxy_fence;
     }
     self->proxy_fence = ++now;
+    self->proxy_fences[self->nproxy_fences++ % FENCES] = now;
 }
 
 /* ---- mbarriers ---- */
@@ -404,7 +405,9 @@ finish_load(Async *async, size_t i)
     }
     memset(copy.shared, 0, copy.bytes); /* what is out of bounds of a map */
     each_piece(&copy, [&](size_t offset, const char *global, size_t bytes) {
-        memcpy(copy.shared + offset, global, bytes);
+        each_part(&copy, offset, bytes, [&](size_t to, size_t from, size_t part) {
+            memcpy(copy.shared + to, global + from, part);
+        });
     });
     barrier->bytes -= (int64_t)copy.bytes;
     maybe_end_phase(barrier);
@@ -487,7 +490,9 @@ start_store(const Places *places, bool adds_floats, const Site *site)
     copy->adds = adds_floats;
     bool is_first = true;
     each_piece(copy, [&](size_t offset, char *global, size_t bytes) {
-        async_reads(self, (uintptr_t)copy->shared + offset, bytes, true, site);
+        each_part(copy, offset, bytes, [&](size_t from, size_t, size_t part) {
+            async_reads(self, (uintptr_t)copy->shared + from, part, true, site);
+        });
         access_copy(global, bytes, is_first, site);
         is_first = false;
         if (!adds_floats) { /* sums of many blocks may go to the same place */
@@ -530,8 +535,10 @@ read_store(Copy *copy, const Site *site)
         return;
     }
     each_piece(copy, [&](size_t offset, const char *, size_t bytes) {
-        async_has_read(copy->fibre, (uintptr_t)copy->shared + offset, bytes, copy->time,
-                       "bulk store", &copy->site);
+        each_part(copy, offset, bytes, [&](size_t from, size_t, size_t part) {
+            async_has_read(copy->fibre, (uintptr_t)copy->shared + from, part,
+                           copy->time, "bulk store", &copy->site);
+        });
     });
     memcpy(copy->held, copy->shared, copy->bytes);
 }
@@ -549,7 +556,9 @@ write_store(const Copy *copy)
     }
     if (!copy->adds) {
         each_piece(copy, [&](size_t offset, char *global, size_t bytes) {
-            memcpy(global, copy->held + offset, bytes);
+            each_part(copy, offset, bytes, [&](size_t from, size_t to, size_t part) {
+                memcpy(global + to, copy->held + from, part);
+            });
         });
     }
 }

@@ -88,8 +88,8 @@ make_tensor_map(gpo_call *call, T *base, const tensor_layout &layout, tensor_map
                 GPO_SIM_HERE)
 {
     return gpo_sim::tensor_map_make(call, map, base, sizeof(T), layout.rank,
-                                    layout.sizes, layout.strides, layout.box, file,
-                                    line);
+                                    layout.sizes, layout.strides, layout.box,
+                                    layout.swizzled, file, line);
 }
 
 template <int RANK>

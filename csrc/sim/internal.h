@@ -24,6 +24,7 @@ namespace gpo_sim {
 enum {
     WARP = 32,
     MAX_THREADS = 1024,
+    FENCES = 16, /* kept of a thread, which may be that far ahead of others */
     MAX_WARPS = MAX_THREADS / WARP,
     MAX_RESIDENT = 8,
     MAX_ARRAYS = 64,    /* shared arrays of one kernel */
@@ -79,7 +80,9 @@ struct Fibre {
     const void *waits_for; /* an mbarrier, named barrier or cluster */
     enum Waits { FOR_MBARRIER, FOR_NAMED_BARRIER, FOR_CLUSTER } waits;
     uint32_t proxy_fence, earlier_proxy_fence; /* times; a barrier lies between them */
-    Accumulator *accumulators;                 /* of wgmma in flight, see async.h */
+    uint32_t proxy_fences[FENCES]; /* the last ones, number n at n % FENCES */
+    unsigned nproxy_fences;
+    Accumulator *accumulators; /* of wgmma in flight, see async.h */
     unsigned naccumulators;
 };
 
@@ -138,6 +141,7 @@ struct Block {
     uint32_t acquired; /* its acquires, a list in access.cpp; 0: none */
     uint64_t pieces;   /* of code that its warps have executed */
     void *cells;       /* the cells of its shared memory, see cells.h */
+    uint32_t *readers; /* when each warp last read them, see access.cpp */
     Async *async;      /* its mbarriers and what is in flight, NULL until needed */
     Block *cluster;    /* the first block of its cluster, with the others after it */
     unsigned rank;     /* in the cluster */

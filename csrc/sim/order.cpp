@@ -26,6 +26,7 @@ struct Release {
     uint32_t previous;       /* the block's release before this one on the same word */
     uint32_t released;       /* time of the block's barrier before the atomic */
     uint32_t fences;         /* index in fence_log of all its threads' fences or 0 */
+    uint32_t time;           /* of the atomic: it publishes nothing that is later */
 };
 
 /* An atomic read of a word: the block has acquired its first `length` releases. */
@@ -51,12 +52,30 @@ static size_t nwords = 1, words_capacity;
 static Index word_index;    /* address -> word */
 static Index release_index; /* word, block -> last release, counted within the word */
 
+/* Questions asked again for the next byte: what they depend on, and the answer. */
+struct Answer {
+    const Fibre *self;
+    uint32_t acquired, barrier, time, block, thread;
+    bool published;
+};
+static Answer answers[1024];
+
 void
 forget_order(void)
 {
     nreleases = nacquires = nwords = nfences = 1;
+    memset(answers, 0, sizeof answers);
     index_clear(&word_index);
     index_clear(&release_index);
+}
+
+/* Whether the last acquire of the block has the same effect: lanes wait for one word. */
+static bool
+has_acquired(const Fibre *self, uint32_t word, uint32_t length)
+{
+    const Acquire *last = &acquires[self->block->acquired];
+    return self->block->acquired && last->word == word && last->length == length &&
+           last->thread / WARP == self->linear / WARP;
 }
 
 void
@@ -75,6 +94,7 @@ acquire_and_release(Fibre *self, uintptr_t address, bool reads, bool writes)
         *slot = word = (uint32_t)nwords++;
     }
     if (reads && words[word].releases > 0 &&
+        !has_acquired(self, word, words[word].releases) &&
         reserve(&acquires, &acquires_capacity, nacquires + 1)) {
         acquires[nacquires] =
             Acquire{word, words[word].releases, self->linear, now, block->acquired, 0};
@@ -94,6 +114,7 @@ acquire_and_release(Fibre *self, uintptr_t address, bool reads, bool writes)
             release->acquired = block->acquired;
             release->previous = *last;
             release->released = block->barrier;
+            release->time = now;
             if (others &&
                 reserve(&fence_log, &fences_capacity, nfences + block->nthreads)) {
                 release->fences = (uint32_t)nfences;
@@ -124,7 +145,7 @@ release_copies(Block *block, uintptr_t address, unsigned thread)
         *release = Release();
         release->block = (uint32_t)block->linear;
         release->thread = thread;
-        release->fence = ++now;
+        release->fence = release->time = ++now;
         release->acquired = block->acquired;
         release->previous = *last;
         *last = (uint32_t)nreleases++;
@@ -158,13 +179,15 @@ static uint32_t queries;
 
 /*
  * Whether the releases that a list of acquires has seen cover an access.  Without `self`
- * all acquires count; each is followed once per query.
+ * all acquires count; each is followed once per query.  Those before the access, and
+ * all that are older, do not matter.
  */
 static bool
 is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block,
              unsigned thread, int depth)
 {
-    for (uint32_t a = acquired; a; a = acquires[a].previous) {
+    for (uint32_t a = acquired; a && acquires[a].time >= time;
+         a = acquires[a].previous) {
         const Acquire *acquire = &acquires[a];
         if (self && acquire->thread != self->linear &&
             acquire->thread / WARP != self->linear / WARP &&
@@ -176,7 +199,7 @@ is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block
         }
         acquires[a].visited = self ? acquire->visited : queries;
         uint32_t r = index_get(&release_index, (uint64_t)acquire->word << 32 | block);
-        for (; r; r = releases[r].previous) {
+        for (; r && releases[r].time >= time; r = releases[r].previous) {
             if (r < acquire->length && covers(&releases[r], time, thread)) {
                 return true;
             }
@@ -193,6 +216,24 @@ is_published(uint32_t acquired, const Fibre *self, uint32_t time, uint32_t block
     return false;
 }
 
+static bool
+is_acquired(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
+{
+    const Block *own = self->block;
+    if (!own->acquired) {
+        return false;
+    }
+    Answer *known = &answers[(time * 31 + thread) * 31 % 1024];
+    if (known->self != self || known->acquired != own->acquired ||
+        known->barrier != own->barrier || known->time != time ||
+        known->block != block || known->thread != thread) {
+        queries++;
+        *known = Answer{self, own->acquired, own->barrier, time, block, thread, false};
+        known->published = is_published(own->acquired, self, time, block, thread, 0);
+    }
+    return known->published;
+}
+
 bool
 is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
 {
@@ -201,9 +242,7 @@ is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
         return true; /* an earlier launch */
     }
     if (thread & ASYNC_FLAG) { /* a barrier of the block does not order it */
-        queries++;
-        return own->acquired &&
-               is_published(own->acquired, self, time, block, thread, 0);
+        return is_acquired(self, time, block, thread);
     }
     if (block == (uint32_t)own->linear) {
         if (thread == self->linear || time < own->barrier) {
@@ -215,8 +254,7 @@ is_before(const Fibre *self, uint32_t time, uint32_t block, unsigned thread)
             return true;
         }
     }
-    queries++;
-    return own->acquired && is_published(own->acquired, self, time, block, thread, 0);
+    return is_acquired(self, time, block, thread);
 }
 
 bool

@@ -63,12 +63,16 @@ describe_refusal(const TensorMap *map, char *text, size_t size)
                  "a box of %u bytes along dimension 0: not a multiple of 16",
                  map->box[0] * map->element);
     }
+    if (!text[0] && map->swizzled && map->box[0] * map->element != SWIZZLED_ROW) {
+        snprintf(text, size, "a swizzled box of %u bytes along dimension 0: not 128",
+                 map->box[0] * map->element);
+    }
 }
 
 gpo_status
 tensor_map_make(gpo_call *call, TensorMap *map, void *base, uint32_t element_bytes,
                 uint32_t rank, const uint64_t *sizes, const uint64_t *strides,
-                const uint32_t *box, const char *file, int line)
+                const uint32_t *box, bool swizzled, const char *file, int line)
 {
     char text[256] = "";
     *map = TensorMap();
@@ -80,6 +84,7 @@ tensor_map_make(gpo_call *call, TensorMap *map, void *base, uint32_t element_byt
         map->rank = rank;
         map->element = element_bytes;
         map->base = (char *)base;
+        map->swizzled = swizzled;
         for (uint32_t d = 0; d < rank; d++) {
             map->sizes[d] = sizes[d];
             map->strides[d] = d == 0 ? element_bytes : strides[d];
@@ -170,12 +175,13 @@ check_box(Fibre *self, const char *what, const TensorMap *map, const int32_t *at
               "multiple of 16",
               what, (long long)along);
     }
-    if (shared % BOX_PLACE) {
-        fault(self, site, "unaligned %s: shared address %u modulo 128 must be 0", what,
-              shared % BOX_PLACE);
+    const uint32_t place = map->swizzled ? SWIZZLED_PLACE : BOX_PLACE;
+    if (shared % place) {
+        fault(self, site, "unaligned %s: shared address %u modulo %u must be 0", what,
+              shared % place, place);
     }
-    const uintptr_t place = (uintptr_t)self->block->shared + shared;
-    if (!is_shared(self->block, place, box_bytes(map))) {
+    const uintptr_t to = (uintptr_t)self->block->shared + shared;
+    if (!is_shared(self->block, to, box_bytes(map))) {
         fault(self, site, "%s of %u bytes at %u: not inside a shared array", what,
               box_bytes(map), shared);
     }

@@ -14,4 +14,10 @@ wgmma_tf32(float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool add, GPO_SIM
     gpo_sim::product_of_floats_start(d, 128, a, b, add, file, line);
 }
 
+GPO_SIM_FN static void
+wgmma_tf32(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add, GPO_SIM_HERE)
+{
+    gpo_sim::product_of_floats_start(d, 64, a, b, add, file, line);
+}
+
 #endif

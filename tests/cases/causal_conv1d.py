@@ -59,6 +59,9 @@ SMALL: tuple[Size, ...] = (
     (1, 3, 90, 33),
 )
 
+# Whole packs of 16 bytes, for persistent_tensor_cores: more items than SMs in the simulator.
+PACKED: tuple[Size, ...] = ((1, 9, 8, 20), (17, 3, 24, 17), (2, 5, 72, 70))
+
 FULL: tuple[Size, ...] = (
     (3, 2, 257, 257),
     (5, 3, 64, 64),
@@ -91,9 +94,19 @@ EDGES: tuple[Size, ...] = tuple(
     for taps in (steps, (63, 64, 65, 129)[k % 4])
 )
 
+# Backward, for few_taps: whole packs of 16 bytes along time, or of channels.
+FEW_TAPS: tuple[Size, ...] = (
+    (2, 1, 8, 2),
+    (1, 2, 16, 3),
+    (3, 1, 24, 4),
+    (1, 4, 8, 5),
+    (2, 1, 8, 7),
+)
+
 FILLS = ("normal", "whole")
 TRANSFORMS = ("v7", "large_transforms", "spectra")
-BY_ROW = ("v6", *TRANSFORMS)  # variants whose error is bounded by the row
+TENSORS = ("v6", "persistent_tensor_cores")
+BY_ROW = (*TENSORS, *TRANSFORMS)  # variants whose error is bounded by the row
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 # Options, with whether a bias is among the inputs.
@@ -170,6 +183,14 @@ def samples(backward: bool, dtype: str, extent: str) -> Iterator[Sample]:
             bias, options = TURNS[turn % len(TURNS)]
             yield sample(backward, size, dtype, layouts, FILLS[turn % 2], bias, options)
             turn += 1
+    for turn, (b, c, t, k) in enumerate(FEW_TAPS if backward else ()):
+        for options in ((), (("activation", "silu"),)):
+            yield sample(True, (b, c, t, k), dtype, bias=turn % 2 == 0, options=options)
+            by_time = (*options, ("layout", "BTC"))
+            yield sample(True, (b, 4 * c, t, k), dtype, bias=turn % 2 == 0, options=by_time)
+    for size in PACKED if dtype in FLOATS[:2] else ():
+        for bias in (False, True):
+            yield sample(backward, size, dtype, fill=FILLS[bias], bias=bias)
     for size in ((2, 3, 9, 4), (1, 2, 40, 40)):
         yield sample(backward, size, dtype, fill="special")
         yield sample(backward, size, dtype, fill="special", bias=True)
@@ -245,7 +266,7 @@ class Wide:
         largest value, in one part ('half') 2**-11 and 2**-29.
         TRANSFORMS: a Fourier transform spreads the error evenly over a row.
         """
-        if self.rung == "v6":
+        if self.rung in TENSORS:
             count = np.asarray(terms)
             floor = count * largest(a) * largest(b)
             if self.dtype.itemsize == 2:
@@ -333,7 +354,7 @@ def expect_backward(arrays: list[Any], options: dict[str, Any], rung: str) -> Se
         terms = batches * np.maximum(steps - np.arange(taps)[turn], 0)
         error = roundings(terms, 40 + batches) * w.u * size + lag_sums(off, np.abs(w.x), taps)
         error = error + smallest(w.inner) * (batches * steps + 2)
-        if w.rung == "v6":
+        if w.rung in TENSORS:
             shape = (g.shape[1], batches * steps)
             rows = [a.swapaxes(0, 1).reshape(shape) for a in (g, w.x)]
             error = error + w.more(*rows, terms, size)
@@ -362,17 +383,19 @@ def expect(backward: bool, rung: str, s: Sample) -> Expected | Several:
         Spec(a.shape, a.dtype, "stride0" if a.layout == "stride0" else "C", a.fill)
         for a in s.arrays
     )
-    exact = set() if rung == "v6" else {"precision"}  # which the other rungs do not heed
+    exact = set() if rung in TENSORS else {"precision"}  # which the other rungs do not heed
     return _expect(backward, rung, specs, tuple(o for o in s.options if o[0] not in exact))
 
 
 def floats(backward: bool) -> Iterator[Sample]:
     for dtype in FLOATS:
-        for size in ((2, 2, 37, 37), (9, 1, 20, 7), (3, 1, 130, 60), (40, 1, 12, 10)):
+        for size in ((2, 2, 37, 37), (9, 1, 20, 7), (3, 1, 136, 60), (40, 1, 12, 10)):
             yield sample(backward, size, dtype)
         yield sample(backward, (2, 1, 33, 40), dtype, bias=True, options=TURNS[3][1])
         yield sample(backward, (5, 1, 600, 600), dtype)
         yield sample(backward, (3, 2, 1100, 4), dtype, bias=True)
+        if backward:
+            yield sample(True, (4, 8, 40, 8), dtype, options=(("layout", "BTC"),))
     yield sample(backward, (40, 8, 160, 40), "float32")
 
 

@@ -1,8 +1,7 @@
-"""causal_conv1d_backward in one launch: few_taps, few_taps_channels_last and one_block.
+"""causal_conv1d_backward in one launch: few_taps, its twin, one_block and one_cluster.
 
-Order: drawn calls, special values, segments, sums of many blocks.  Calls that a kernel of
-few_taps does not take go to short_filters, so the shapes here are those it takes: whole packs
-and whole chunks of channels.
+Order: drawn calls, special values, segments, sums of many blocks, calls that are refused.
+few_taps takes whole packs and whole chunks of channels, so those are the shapes here.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import pytest
 from cases import ENTRIES, dtype_of
 from cases.causal_conv1d import sample
 
-from gpuopt import _core, causal_conv1d_backward, ref
+from gpuopt import VariantError, _core, causal_conv1d_backward, ref
 
 Array = np.ndarray[Any, Any]
 
@@ -22,7 +21,9 @@ COLUMNS = "few_taps_channels_last"
 FLOATS = ("float16", "bfloat16", "float32")
 SCHEDULES = ("ascending", "descending", "shuffle", "preempt")
 
-each_variant = pytest.mark.parametrize("variant", ["few_taps", COLUMNS, "one_block"])
+each_variant = pytest.mark.parametrize(
+    "variant", ["few_taps", COLUMNS, "one_block", "one_cluster"]
+)
 
 
 def layout_of(variant: str) -> str:
@@ -55,8 +56,7 @@ def test_drawn_calls(variant: str, dtype: str) -> None:
             channels = int(rng.choice((1, 2, 3, 5, 9))) if steps < 300 else 3
             if variant == COLUMNS:
                 channels = int(rng.choice((4, 8, 12, 36, 132) if steps < 300 else (4, 8)))
-            taps = int(rng.integers(2, 5)) if turn % 7 else 6 + steps
-            taps = taps if taps <= 16 or steps <= 16 else 4
+            taps = int(rng.integers(2, 9)) if turn % 7 or steps > 8 else 6 + steps
             options: list[tuple[str, Any]] = [("layout", layout_of(variant))]
             options += [("activation", "silu")] if turn % 2 else []
             size = (batches, channels, steps, taps)
@@ -81,7 +81,7 @@ def test_special_values_reach_what_depends_on_them(variant: str, bad: float) -> 
     """In x, w and dy: no product with steps beside the row."""
     steps = 72
     how: dict[str, Any] = {"backend": "sim", "variant": variant, "layout": layout_of(variant)}
-    for taps in (2, 3, 4):
+    for taps in (2, 3, 4, 5, 8) if variant.startswith("one") else (2, 3, 4, 5, 6, 7, 8):
         lag = np.arange(steps)[:, None] - np.arange(steps)  # of step t to step u
         reach = (lag >= 0) & (lag < taps)
         w = np.ones((8, taps), np.float32)
@@ -122,7 +122,7 @@ def test_special_values_reach_what_depends_on_them(variant: str, bad: float) -> 
 def test_segments_are_rows_of_their_own(variant: str, dtype: str) -> None:
     rng = np.random.default_rng(7)
     for turn, steps in enumerate((8, 64, 120, 256, 544, 1040)):
-        channels, taps, batches = 8, 2 + turn % 3, 1 + turn % 2
+        channels, taps, batches = 8, (4, 8, 3, 5, 2, 7)[turn], 1 + turn % 2
         x, dy = (drawn(rng, (batches, channels, steps)).astype(dtype_of(dtype)) for _ in "ab")
         w = drawn(rng, (channels, taps)).astype(dtype_of(dtype))
         bias = drawn(rng, (channels,)).astype(dtype_of(dtype))
@@ -154,6 +154,7 @@ def test_segments_are_rows_of_their_own(variant: str, dtype: str) -> None:
 # ---- sums of many blocks ----
 
 
+@pytest.mark.parametrize("taps", [4, 7, 8])
 @pytest.mark.parametrize(
     ("variant", "shape"),
     [
@@ -164,15 +165,17 @@ def test_segments_are_rows_of_their_own(variant: str, dtype: str) -> None:
         ("few_taps", (3, 5, 2048)),  # stretches of one block
         ("few_taps_channels_last", (70, 132, 64)),
         ("one_block", (500, 3, 8)),
+        ("one_cluster", (500, 3, 8)),
+        ("one_cluster", (2, 2, 4000)),
     ],
 )
 def test_sums_are_exact_and_the_same_in_any_order(
-    variant: str, shape: tuple[int, int, int]
+    variant: str, shape: tuple[int, int, int], taps: int
 ) -> None:
     """Whole numbers: every order of blocks gives the sums that numpy gives."""
     rng = np.random.default_rng(3)
     x, dy = (rng.integers(-3, 4, shape).astype(np.float32) for _ in range(2))
-    w = rng.integers(-3, 4, (shape[1], 4)).astype(np.float32)
+    w = rng.integers(-3, 4, (shape[1], taps)).astype(np.float32)
     bias = np.zeros(shape[1], np.float32)
     want = ref.causal_conv1d_backward(dy, x, w, bias)
     old = _core._sim_configure(checks=False)
@@ -197,14 +200,49 @@ def test_sums_are_exact_and_the_same_in_any_order(
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("size", [(4, 768, 192), (2, 256, 512), (1, 132, 1024), (16, 768, 8)])
-def test_groups_of_channels_of_each_width(size: tuple[int, int, int], dtype: str) -> None:
+@pytest.mark.parametrize("taps", [3, 8])
+def test_groups_of_channels_of_each_width(
+    size: tuple[int, int, int], dtype: str, taps: int
+) -> None:
     """Wide groups for 16-bit types in long stretches, narrow ones elsewhere."""
     rng = np.random.default_rng(5)
     x, dy = (rng.integers(-2, 3, size).astype(dtype) for _ in range(2))
-    w = rng.integers(-2, 3, (size[1], 3)).astype(dtype)
+    w = rng.integers(-2, 3, (size[1], taps)).astype(dtype)
     dx, dw = causal_conv1d_backward(
         turned(dy, COLUMNS), turned(x, COLUMNS), w, layout="BTC", variant=COLUMNS, backend="sim"
     )
     want = ref.causal_conv1d_backward(*(a.astype(np.float64) for a in (dy, x, w)))
     np.testing.assert_array_equal(turned(dx, COLUMNS), want[0])
     np.testing.assert_array_equal(dw, want[1])
+
+
+def test_many_channels_go_to_no_clusters() -> None:
+    """A cluster for each of them costs more than the blocks of few_taps."""
+    for size, taps in (((16, 1024, 64), 2), ((8, 1024, 64), 4)):
+        x, w = np.ones(size, np.float32), np.ones((size[1], taps), np.float32)
+        plan = _core.plan("causal_conv1d_backward", x, x, w, backend="sim")
+        assert plan["variant"] == "few_taps"
+
+
+# ---- calls that are refused ----
+
+
+def test_calls_it_cannot_take_are_refused() -> None:
+    """Not handed on under its name: other taps, rows and channels, and arrays not aligned."""
+    w = np.ones((8, 4), np.float32)
+    x = np.ones((2, 8, 16), np.float32)
+    odd, late = np.ones((2, 8, 15), np.float32), np.ones((2, 8, 20), np.float32)[..., 1:17]
+    for bad in (odd, late, x.swapaxes(0, 2)):
+        with pytest.raises(VariantError, match="2 to 8 lags"):
+            causal_conv1d_backward(bad, bad, w, variant="few_taps", backend="sim")
+        chosen = _core.plan("causal_conv1d_backward", bad, bad, w, backend="sim")["variant"]
+        assert chosen != "few_taps"
+    for taps in (1, 9):
+        with pytest.raises(VariantError, match="2 to 8 lags"):
+            causal_conv1d_backward(
+                x, x, np.ones((8, taps), np.float32), variant="few_taps", backend="sim"
+            )
+    thin = np.ones((2, 16, 6), np.float32)
+    with pytest.raises(VariantError, match="fours of channels"):
+        causal_conv1d_backward(thin, thin, w[:6], layout="BTC", variant=COLUMNS, backend="sim")
+    assert causal_conv1d_backward(x, x, w, backend="sim", variant="few_taps")

@@ -212,6 +212,16 @@ def test_limits_of_the_smooth_functions(backend: str, variant: str) -> None:
 
 
 @each_variant
+def test_sqrt_is_exact(backend: str, variant: str) -> None:
+    """Of float32 also where x or its differences from a square are subnormal."""
+    ends = [0, 1, 2**23 - 1, 2**23, 2**23 + 1, 27 << 23, (28 << 23) - 1, (127 << 23) - 1]
+    bits = np.r_[ends, np.arange(0, 255 << 23, 9_999_991), (255 << 23) - 1, 255 << 23]
+    x = bits.astype(np.uint32).view(np.float32)
+    got = gpuopt.sqrt(x, backend=backend, variant=variant)
+    np.testing.assert_array_equal(got, np.sqrt(x))
+
+
+@each_variant
 def test_integers_wrap(backend: str, variant: str) -> None:
     where: dict[str, Any] = {"backend": backend, "variant": variant}
     for dtype in ("int8", "int16", "int32", "int64", "uint8", "uint64"):
@@ -641,12 +651,17 @@ def test_any_strides_of_rows(backend: str, dtype: str, checked: None) -> None:
 
 @pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
 def test_any_strides_is_for_transposed_operands_of_few_columns() -> None:
-    """A block has whole sectors of each column if there are up to 128."""
-    for columns, variant in ((4, "any_strides"), (128, "any_strides"), (129, "v0")):
-        x = np.zeros((20_000, columns), np.float32)
-        turned = np.zeros((columns, 20_000), np.float32).T
+    """A block has whole sectors of each column if there are up to 128; few rows are v0's."""
+    for rows, columns, variant in (
+        (140_000, 4, "any_strides"),
+        (20_000, 4, "v0"),
+        (20_000, 128, "any_strides"),
+        (20_000, 129, "v0"),
+    ):
+        x = np.zeros((rows, columns), np.float32)
+        turned = np.zeros((columns, rows), np.float32).T
         row = gpuopt.explain("add", x, turned, backend="sim")[0]
-        assert row["variant"] == variant, columns
+        assert row["variant"] == variant, (rows, columns)
 
 
 @any_strides

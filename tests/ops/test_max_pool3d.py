@@ -974,8 +974,11 @@ def test_the_choice_of_the_gradient_follows_the_windows() -> None:
     assert chosen(8, 2, 2, kernel_size=2) == "v2"
     assert chosen(8, 4, 4, kernel_size=4) == "separate_windows"
     assert chosen(8, 3, 1, kernel_size=3, stride=1) == "any_windows"
-    assert chosen(8, 3, 2, 4096, kernel_size=3, stride=2) == "overlapping_windows"
+    assert chosen(8, 5, 2, 4096, kernel_size=5, stride=2) == "overlapping_windows"
+    assert chosen(16, 3, 2, 1024, kernel_size=3, stride=2) == "marching_windows"
     assert chosen(8, 3, 2, kernel_size=3, stride=2) == "paired_windows"
+    assert chosen(9, 2, 2, 8, kernel_size=2, dilation=2, stride=2) == "marching_windows"
+    assert chosen(9, 2, 2, kernel_size=2, stride=2) == "marching_windows"
     assert chosen(8, 2, 1, 8, kernel_size=2, stride=1) == "paired_windows"
     assert chosen(32, 13, 2, kernel_size=13, stride=2) == "overlapping_windows"
     assert chosen(24, 3, 1, 128, kernel_size=3, stride=1, dilation=2) == "overlapping_windows"
@@ -1193,6 +1196,50 @@ def test_paired_windows_refuse_a_third_window() -> None:
             gpuopt.max_pool1d_backward(
                 dy, indices, x.shape, **options, backend="sim", variant="paired_windows"
             )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize(
+    "windows",
+    [  # kernel, stride, padding, dilation
+        (2, 2, 0, 1), (2, 2, 1, 1), (3, 4, 1, 1), (2, 5, 1, 1), (4, 4, 1, 2),  # apart
+        (2, 1, 1, 1), (3, 2, 1, 1), (4, 2, 2, 1), (5, 3, 1, 1), (4, 3, 0, 1),
+        (3, 1, 1, 1), (5, 2, 2, 1),  # three windows: one or two axes
+        (2, 1, 0, 2), (2, 2, 1, 2), (2, 3, 1, 2), (3, 2, 1, 3), (3, 4, 1, 6), (3, 2, 1, 4),
+    ],
+)  # fmt: skip
+def test_marching_windows_add_what_the_reference_does(
+    windows: tuple[int, int, int, int], rank: int, dtype: str
+) -> None:
+    """Marches over T, H and planes; dilated windows; indices of other elements and of none."""
+    kernel, stride, padding, dilation = windows
+    turns = stride // np.gcd(stride, dilation)
+    most = {1: 3, 2: 3 if turns == stride else 2, 3: 2}[rank]
+    is_taken = -(-kernel // turns) <= most
+    op = f"max_pool{rank}d"
+    rng = np.random.default_rng(kernel)
+    where: dict[str, Any] = {"backend": "sim", "variant": "marching_windows"}
+    backward = getattr(gpuopt, f"{op}_backward")
+    for shape in ((3, 14, 9, 15)[-rank - 1 :], (2, 3, 15, 13, 17)[: 2 + rank]):
+        if min(shape[-rank:]) + 2 * padding <= dilation * (kernel - 1):
+            continue
+        x = rng.integers(-9, 9, shape).astype(np.float32)
+        pool = getattr(gpuopt, op)
+        y, indices = pool(x, *windows, return_indices=True, backend="cpu")
+        dy = rng.integers(-3, 4, y.shape).astype(dtype_of(dtype))
+        if not is_taken:
+            with pytest.raises(gpuopt.VariantError, match="marching_windows"):
+                backward(dy, indices, shape, *windows, **where)
+            continue
+        want = getattr(ref, f"{op}_backward")(dy, indices, shape)
+        got = backward(dy, indices, shape, *windows, **where)
+        np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
+        any_at_all = rng.integers(-2, int(np.prod(shape[-rank:])) + 2, y.shape)
+        indices = np.where(rng.random(y.shape) < 0.5, indices, any_at_all)
+        got = backward(dy, indices, shape, *windows, **where)
+        want = backward(dy, indices, shape, *windows, backend="cpu", variant="scalar")
+        np.testing.assert_array_equal(got.astype("f8"), want.astype("f8"))
 
 
 def test_overlapping_windows_refuse_windows_apart() -> None:

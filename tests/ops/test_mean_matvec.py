@@ -379,7 +379,7 @@ def test_few_batches_have_a_kernel_of_their_own() -> None:
         (1, 512, 4, 20, "few_batches"),
         (4, 1209, 40, 50, "few_batches"),
         (512, 64, 512, 64, "v4"),
-        (16384, 256, 64, 256, "v5"),
+        (16384, 256, 128, 256, "v5"),
     ):
         x = np.broadcast_to(np.float64(1), (n, rows, cols))
         matrix = np.broadcast_to(np.float64(1), (outputs, rows))
@@ -393,6 +393,8 @@ def test_few_batches_have_a_kernel_of_their_own() -> None:
     [
         (1, 512, 4, 20),  # means in the product's launch, of one batch of four
         (5, 70, 32, 9),  # the last outputs and batches are fewer than four
+        (5, 70, 33, 9),  # a block has up to eight batches
+        (8, 1040, 33, 6),  # the same, in packs
         (3, 5, 2048, 6),  # a block per row
         (6, 300, 64, 7),  # means by v4's stream
         (3, 5, 315, 4),  # the ends of rows beside their packs
@@ -455,11 +457,12 @@ def test_short_rows_are_numpys_formula(
 
 
 def test_short_rows_are_chosen_by_their_bytes() -> None:
-    """Rows of no whole packs, of less than 64 bytes, or that lanes would not fill."""
+    """Rows of no whole packs, or that lanes would not fill."""
     for cols, is_short in (
         (5, True),
         (8, True),
-        (16, False),
+        (16, True),  # 4 packs, 8 lanes
+        (20, False),
         (36, True),  # 9 packs, 16 loads of 8 lanes
         (41, True),
         (64, False),
@@ -467,7 +470,7 @@ def test_short_rows_are_chosen_by_their_bytes() -> None:
     ):
         x = np.broadcast_to(np.float32(1), (20_000, 256, cols))
         x = np.lib.stride_tricks.as_strided(x, strides=(256 * cols * 4, cols * 4, 4))
-        matrix = np.broadcast_to(np.float32(1), (13, 256))
+        matrix = np.ones((13, 256), np.float32)  # rows of whole packs
         plan = _core.plan("mean_matvec", x, matrix, backend="sim")
         assert (plan["variant"] == "short_rows") == is_short, cols
 
@@ -639,11 +642,11 @@ def test_tensor_tiles_have_the_error_of_float32(fill: str, variant: str) -> None
 
 
 def test_warpgroup_tiles_have_no_bank_conflicts() -> None:
-    for layout in ("LN", "NL"):
+    for layout, n in (("LN", 40), ("NL", 40), ("LN", 400), ("NL", 400)):
         for rows in (64, 35):  # rows of whole packs, and others
-            x, matrix = np.ones((40, rows, 400), np.float32), np.ones((130, rows), np.float32)
+            x, matrix = np.ones((n, rows, 8), np.float32), np.ones((130, rows), np.float32)
             kernels = profile("mean_matvec", x, matrix, layout, variant="warpgroup_tiles")
-            product = kernels["warpgroup_tiles"][1]
+            product = kernels["warpgroup_tiles"][-1]
             assert "warpgroup_tiles" in product.kernel
             assert product.shared_wavefronts == product.shared_ideal, (layout, rows)
 
@@ -659,7 +662,7 @@ def test_tensor_cores_are_chosen_for_long_products_of_float32() -> None:
         (50, 64, 1000, "float32", False),  # few products
     ):
         x = np.broadcast_to(np.zeros(1, dtype), (n, rows, 64))
-        matrix = np.broadcast_to(np.zeros(1, dtype), (outputs, rows))
+        matrix = np.zeros((outputs, rows), dtype)
         plan = _core.plan("mean_matvec", x, matrix, backend="sim")
         assert (plan["variant"] in TENSOR_CORES) == is_chosen, (n, dtype, plan["variant"])
 

@@ -25,7 +25,7 @@ from gpuopt import VariantError, _core, explain, reduce, ref
 from gpuopt.lab.profile import profile
 
 # They take certain calls alone, and have tests of their own.
-SPECIAL = ("transposed", "few_down", "one_block", "one_cluster")
+SPECIAL = ("transposed", "few_down", "one_block", "one_cluster", "one_wave")
 
 
 def variants() -> list[tuple[str, str]]:
@@ -774,6 +774,9 @@ def test_special_kernels_on_every_place(dtype: str) -> None:
         (np.zeros((5, 2, 7)), 1, "few_down"),
         (np.zeros((2, 3, 2, 5))[..., ::2], (0, 2), "few_down"),
         (np.zeros((7, 3, 33)).T, 1, "transposed"),
+        (np.zeros(263)[::2], None, "one_wave"),
+        (np.zeros((7, 3, 5)), 1, "one_wave"),
+        (np.zeros((3, 2, 9, 6))[..., ::2], (0, 2), "one_wave"),
     ):
         x = view.astype(dtype, order="K")
         if dtype.startswith("float"):
@@ -793,13 +796,17 @@ def test_special_kernels_on_every_place(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex128"])
 @pytest.mark.parametrize(("variant", "most"), [("one_block", 2**16), ("one_cluster", 2**19)])
 def test_one_block_of_any_length(variant: str, most: int, dtype: str) -> None:
-    """Whole packs and some elements more, all that threads load, starts between packs."""
+    """Whole packs and some elements more, all that threads load, starts between packs.
+
+    More than 2**18 elements, of single bytes, are v9's unless the cluster is asked for.
+    """
     most //= np.dtype(dtype).itemsize
     base = np.random.default_rng(12).integers(0, 3, most + 1).astype(dtype)
     longer = (most // 4 + 1, most // 2, most // 2 + 1, most - 1, most)
     for n in longer if variant == "one_cluster" else (1, 3, 16, 17, 511, most // 8, *longer):
         for x in (base[:n], base[1 : n + 1]) if n % 2 else (base[:n],):
-            assert explain("reduce", x, backend="sim")[0]["variant"] == variant
+            chosen = "v9" if n > 2**18 else variant
+            assert explain("reduce", x, backend="sim")[0]["variant"] == chosen
             for op in ("sum", "mean") if dtype == "complex128" else ("sum", "argmax", "all"):
                 got = reduce(x, op, backend="sim", variant=variant)
                 np.testing.assert_allclose(got, ref.reduce(x, op), rtol=1e-3)
@@ -817,7 +824,9 @@ def test_one_block_for_each_row(dtype: str) -> None:
         (8, 65536 // size, "one_block"),
         (9, 65536 // size, "v9"),
         (2, 65536 // size + 1, "v9"),
-        (3, 4096 // size + 1, "one_block" if size == 16 else "v9"),
+        (3, 4096 // size + 1, "one_block" if size == 16 else "one_wave"),
+        (33, 8192 // size, "one_block"),
+        (33, 4096 // size + 16, "one_block"),
     ):
         x = np.random.default_rng(rows).integers(0, 3, (rows, cols)).astype(dtype)
         assert explain("reduce", x, axis=1, backend="sim")[0]["variant"] == variant
@@ -825,6 +834,89 @@ def test_one_block_for_each_row(dtype: str) -> None:
             for part in (x, x[::-1], x[:, 1:], x[::2, : cols - 3]):
                 got = reduce(part, op, axis=1, backend="sim", variant="auto")
                 np.testing.assert_array_equal(got, ref.reduce(part, op, axis=1))
+
+
+WAVES: list[tuple[tuple[int, ...], Callable[[Any], Any], Any]] = [
+    ((1,), lambda a: a, 0),
+    ((9, 32, 1, 12), lambda a: a, 0),
+    ((26, 185), lambda a: a, 0),
+    ((512, 61), lambda a: a, 1),
+    ((4, 40, 32, 1), lambda a: a.T, (1, 3)),
+    ((32, 76), lambda a: a[:, ::2], 0),
+    ((131, 5), lambda a: a[::-1, ::2], 0),
+    ((301, 3), lambda a: a, 0),
+    ((2, 700), lambda a: a[:, ::2], 1),
+    ((2, 3, 9, 14), lambda a: a[..., ::2], (0, 2)),
+    ((3, 5, 4, 10), lambda a: a.transpose(2, 0, 3, 1), (1, 2)),
+    ((5, 4, 3, 8), lambda a: a[..., ::2].transpose(1, 2, 3, 0), 3),
+    ((8300,), lambda a: a[1:], 0),
+    ((30000,), lambda a: a[::-1], 0),
+    ((100000,), lambda a: a[::2], 0),  # blocks share a result
+    ((300, 200), lambda a: a[:, ::2], None),
+    ((3, 50000), lambda a: a[:, ::2], 1),
+    ((7000, 10), lambda a: a, 0),
+    ((7000, 2, 10), lambda a: a[..., ::2].transpose(2, 1, 0), 2),
+]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16", "int32", "float64", "complex128"])
+@pytest.mark.parametrize("case", WAVES, ids=lambda case: str(case[0]))
+def test_one_wave_of_any_view(case: Any, dtype: str) -> None:
+    """Threads of a result beside each other and apart, one to several blocks of one."""
+    shape, view, axis = case
+    x = view(np.random.default_rng(6).integers(0, 3, shape).astype(dtype))
+    for op in ("sum", "mean") if dtype == "complex128" else ("sum", "mean", "argmax", "all"):
+        if isinstance(axis, tuple) and op == "argmax":
+            continue
+        got = reduce(x, op, axis=axis, backend="sim", variant="one_wave")
+        np.testing.assert_allclose(got, ref.reduce(x, op, axis=axis), rtol=1e-3, err_msg=op)
+
+
+def test_one_wave_is_for_what_runs_at_once() -> None:
+    x = np.ones((512, 64), "float32")
+    for part, axis, variant in (
+        (x[:, :61], 1, "one_wave"),
+        (x[:, ::2], 0, "one_wave"),
+        (np.ones(8192, "float32")[::2], 0, "one_wave"),
+        (np.ones(70000, "float32")[::2], 0, "columns"),
+        (x[:, :63], 0, "one_wave"),
+        (np.ones((4097, 9), "float32"), 1, "short_rows"),
+        (np.ones((2, 8193), "float32"), 1, "v9"),
+    ):
+        got = explain("reduce", part, axis=axis, backend="sim")[0]["variant"]
+        assert got == variant, part.shape
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int16", "float16", "float32", "float64"])
+def test_places_in_another_order_than_memory(dtype: str) -> None:
+    """Ties, also of all elements, and nan: the first in the order of the axes."""
+    rng = np.random.default_rng(13)
+    for shape in ((3, 5), (33, 31), (5, 3, 70), (90, 2, 70, 3), (2, 3, 4, 5)):
+        for top in (2, 100):
+            x = rng.integers(0, top, shape).astype(dtype)
+            for view in (x.T, x.swapaxes(0, 1), np.moveaxis(x, -1, 0)):
+                for op in ("argmin", "argmax"):
+                    got = reduce(view, op, backend="sim", variant="columns")
+                    assert got == ref.reduce(view, op), (shape, op)
+            if dtype[0] == "f":
+                x[..., -1] = np.nan
+                got = reduce(x.T, "argmax", backend="sim", variant="columns")
+                assert got == ref.reduce(x.T, "argmax")
+    x = np.zeros((40, 50, 60), dtype)
+    assert explain("reduce", x.T, "argmax", backend="sim")[0]["variant"] == "columns"
+    assert reduce(x.T, "argmax", backend="sim") == 0
+    for part in (x.T[::-1], x.T[1:]):  # not a run of memory
+        assert reduce(part, "argmax", backend="sim", variant="columns") == 0
+
+
+def test_copies_along_an_axis_of_one() -> None:
+    """Results of one element each, packs of four loads, and what is left of a pack."""
+    for n in (40001, 65536):
+        for dtype in ("bool", "float16", "int32", "float64"):
+            x = np.random.default_rng(n).integers(0, 9, (n, 1)).astype(dtype)
+            for op in ("sum", "prod", "max", "mean", "any"):
+                got = reduce(x, op, axis=1, backend="sim", variant="few_down")
+                np.testing.assert_array_equal(got, ref.reduce(x, op, axis=1))
 
 
 def test_few_down_is_for_short_rows() -> None:

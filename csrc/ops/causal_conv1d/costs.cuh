@@ -1,15 +1,16 @@
 /*
  * costs.cuh  Estimated microseconds of variants for filters of SHORT to MIDDLE lags,
  * fitted to the times on an H200 in benchmarks/results/h200-middle-filters.json, to
- * those of rows of 32 to 128 steps and up to 8,192 channels in NOTES.md, and v1 and
- * middle_filters to a dozen drawn calls on an H100; and for rows of more steps than v7
- * has in one block of threads.
+ * those of rows of 32 to 128 steps and up to 8,192 channels in NOTES.md, and v1,
+ * middle_filters and all for filters of at most SHORT lags to some dozen calls on an H100;
+ * and for rows of more steps than v7 has in one block of threads.
  */
 #ifndef GPO_CAUSAL_CONV1D_COSTS_CUH
 #define GPO_CAUSAL_CONV1D_COSTS_CUH
 
 #include "causal_conv1d.h"
 #include "large_plan.cuh"
+#include "shapes/short_filters.cuh"
 #include "tuning.cuh"
 
 #include <math.h>
@@ -17,6 +18,7 @@
 constexpr int64_t MIDDLE = 128;         /* lags */
 constexpr int64_t TOEPLITZ_STEPS = 768; /* v6 in float32: most steps of its estimate */
 constexpr int64_t GRADIENT_STEPS = 512; /* v6 backward in 16 bits: the same */
+constexpr int64_t TIMED_SMS = 132;      /* of the cards whose times these are */
 constexpr double SMALL = 0.3; /* million elements: the gradients of small calls */
 
 /* A million elements of x, of `batches` batches. */
@@ -71,26 +73,94 @@ time_of_v1_gradients(const conv_plan &p)
     return 13.5 + 0.016 * lags + millions(p, p.batches) * (0.6 * lags + 40);
 }
 
-/* Filters of at most SHORT lags, whose kernels read x once. */
+/*
+ * Small calls of at most SHORT lags by the kernels that read x once; large ones take what
+ * memory does.
+ */
 inline double
 time_of_short_filters(const conv_plan &p, bool channels_last)
 {
     const double more = p.lags > 4 ? 0.14 * static_cast<double>(p.lags - 4) : 0;
-    return (channels_last ? 5.6 : 5.9 + more) + 4 * millions(p, p.batches);
+    const double all = millions(p, p.batches);
+    return more + (channels_last ? 4.7 + 4 * all : 5.5 + 1.8 * all);
 }
 
-/* The gradients by short_filters, whose sums of dw mostly take a second launch. */
+/*
+ * A thread for each output, in warps along steps or channels, and all loads at once: no
+ * code is shorter.  Along channels each lag of taps is a sector for a few of them.
+ */
 inline double
-time_of_short_gradients(const conv_plan &p, bool channels_last)
+time_of_few_outputs(const conv_plan &p, int64_t bytes, bool by_channels)
 {
-    return (channels_last ? 18 : 12.5) + 4.4 * millions(p, p.batches);
+    const double lags = static_cast<double>(p.lags);
+    const int64_t inner = by_channels ? p.channels : p.steps;
+    const double threads =
+        1e-6 * static_cast<double>(ceil_div(inner, WARP) * WARP * p.batches *
+                                   (by_channels ? p.steps : p.channels));
+    const double sectors = by_channels ? 0.15 * static_cast<double>(bytes) : 0;
+    return 4.1 + 0.03 * lags + threads * (3.6 + (0.3 + sectors) * lags);
 }
 
-/* The same in one launch, compiled for the number of taps; elements of `bytes`. */
+/*
+ * The gradients by short_filters, whose sums of dw mostly take a second launch; elements of
+ * `bytes`.  Packs at the ends of a row are made element by element, and all of those of
+ * rows in segments have tests.
+ */
 inline double
-time_of_few_taps(const conv_plan &p, int64_t bytes)
+time_of_short_gradients(const conv_plan &p, int64_t bytes, bool channels_last)
 {
-    return 6.5 + 0.9 * static_cast<double>(bytes) * millions(p, p.batches);
+    constexpr double ENDS = 400; /* steps of a row that are at its ends */
+    if (channels_last) {
+        return 18 + 4.4 * millions(p, p.batches);
+    }
+    const double lags = static_cast<double>(p.lags);
+    const double steps = static_cast<double>(p.steps);
+    const double ends = 0.45 * lags * (steps > ENDS ? ENDS / steps : 1);
+    const double each = 1.05 * static_cast<double>(bytes) + ends;
+    return 11 + 0.35 * (lags > 4 ? lags - 4 : 0) +
+           (p.segments ? 1.5 : 1) * each * millions(p, p.batches);
+}
+
+/* The same in one launch, compiled for the number of taps, where channels are neighbours. */
+inline double
+time_of_few_taps_by_channels(const conv_plan &p, int64_t bytes)
+{
+    constexpr double LONG = 2000; /* elements of a channel, whose sums are in parts */
+    const double elements = static_cast<double>(p.batches * p.steps);
+    const double sums = 4 * (elements < LONG ? elements / LONG : 1);
+    const double more = p.lags > 4 ? 0.3 * static_cast<double>(p.lags - 4) : 0;
+    return 6.5 + sums + more +
+           0.9 * static_cast<double>(bytes) * millions(p, p.batches);
+}
+
+/*
+ * The same for rows of whole packs: what memory or, in 16 bits, the products take, in whole
+ * waves of blocks, or the eight items that a warp walks at least.  Blocks take groups of
+ * channels; a few batches leave nothing to divide, so the last wave may be almost empty.
+ * More than one block for a channel, a part of its sums each, wait for the last one.
+ */
+inline double
+time_of_few_taps(const conv_plan &p, int64_t bytes, int64_t processors)
+{
+    constexpr double LEAST_FULL = 0.7; /* of the places in waves, if rows are many */
+    constexpr int WARPS = SHORT_BLOCK / WARP, WALK = 8;
+    const int64_t packs = ceil_div(p.steps * bytes, int64_t{16});
+    const double channels_of_block = WARP >> lanes_of_row(packs);
+    const double groups = ceil(static_cast<double>(p.channels) / channels_of_block);
+    const bool is_small = bytes == 4 && !p.segments; /* fewer registers */
+    const int resident = p.lags > 4 ? 5 + is_small : 6 + 2 * is_small;
+    const double slots = static_cast<double>(processors * resident);
+    const double waves = groups / slots;
+    double full = waves > 1 ? waves / ceil(waves) : 1;
+    full = p.batches > WARPS && full < LEAST_FULL ? LEAST_FULL : full;
+    const double lags = static_cast<double>(p.lags), all = millions(p, p.batches);
+    const double traffic = 0.93 * static_cast<double>(bytes), products = 0.26 * lags;
+    const double walked = static_cast<double>(p.batches * packs) * channels_of_block /
+                          (WARPS * WARP * WALK);
+    const double walk = 2.8 * (walked < 1 ? walked : 1);
+    const double most = all * fmax(traffic, bytes == 2 ? products : 0) / full;
+    const bool has_parts = walked > 1 && waves < LEAST_FULL;
+    return 6 + 0.3 * (lags > 4 ? lags - 4 : 0) + fmax(most, walk) + (has_parts ? 4 : 0);
 }
 
 /*
@@ -104,6 +174,23 @@ time_of_one_block(const conv_plan &p, int64_t processors)
     const double channels =
         static_cast<double>(p.channels > processors ? p.channels : processors);
     return 5.5 + rows * channels * (4 + 1.2 * static_cast<double>(p.lags)) +
+           time_by_channels(p, 1.5, 20);
+}
+
+/*
+ * The same by a cluster of eight blocks for each channel.  Four blocks of an SM start
+ * together; each after them waits for the start, the barriers and the sums of another.
+ */
+inline double
+time_of_one_cluster(const conv_plan &p, int64_t processors)
+{
+    constexpr double TOGETHER = 4, ANOTHER = 0.36;
+    const double rows = 1e-6 / 8 * static_cast<double>(p.batches * p.steps);
+    const double of_each =
+        static_cast<double>(8 * p.channels) / static_cast<double>(processors);
+    const double blocks = (of_each > 1 ? of_each : 1) * static_cast<double>(processors);
+    return 6.5 + rows * blocks * (2.8 + 0.8 * static_cast<double>(p.lags)) +
+           (of_each > TOGETHER ? ANOTHER * (of_each - TOGETHER) : 0) +
            time_by_channels(p, 1.5, 20);
 }
 
@@ -145,6 +232,14 @@ time_of_v5(const conv_plan &p)
            4.5 * millions(p, p.batches) + time_by_channels(p, 0, 9);
 }
 
+/* Blocks of 64 lags that are not zero, as v6 counts them. */
+inline int64_t
+blocks_of_lags(const conv_plan &p)
+{
+    const int64_t lags = (p.lags + 62) / 64 + 1, blocks = ceil_div(p.steps, 64);
+    return lags < blocks ? lags : blocks;
+}
+
 /* v6 has a unit of work for 16 batches of a channel; the least time of each, us. */
 inline double
 time_of_v6_units(const conv_plan &p, double each)
@@ -173,14 +268,67 @@ time_of_v6_gradients(const conv_plan &p)
            2 * time_of_v6_units(p, 0.0195);
 }
 
-/* 16-bit values; rows that do not begin at 16 bytes are copied first. */
+/*
+ * Products of blocks of 64 lags with 48 columns of results that v6 makes for an item of
+ * a whole row: 96 columns at a time, and lags that reach only the later half of them.
+ */
+inline double
+products_of_v6(const conv_plan &p)
+{
+    const int64_t group = p.batches > 8 ? 6 : 12; /* blocks */
+    const int64_t blocks = ceil_div(p.steps, 64), lags = blocks_of_lags(p);
+    const auto up_to = [&](int64_t n) { return lags < n ? lags : n; };
+    int64_t products = 0;
+    for (int64_t first = 0; first < blocks; first += group) {
+        products += up_to(first + group / 2) + up_to(first + group);
+    }
+    return static_cast<double>(products);
+}
+
+/* The same of persistent_tensor_cores, whose columns are of three blocks and 16 batches. */
+inline double
+products_of_persistent(const conv_plan &p)
+{
+    const int64_t tuples = ceil_div(ceil_div(p.steps, 64), 3), lags = blocks_of_lags(p);
+    int64_t products = 0;
+    for (int64_t lag = 0; lag < lags; lag++) {
+        products += tuples - lag / 3;
+    }
+    return static_cast<double>(products);
+}
+
+/*
+ * 16-bit values.  Whole rows by the items of an SM, at least one, and the bytes; times
+ * of an H100 in NOTES.md.  Rows that do not begin at 16 bytes are copied first.
+ */
 inline double
 time_of_v6_in_halves(const conv_plan &p)
 {
+    if (p.steps <= TOEPLITZ_STEPS && p.steps % 8 == 0) {
+        const double items = static_cast<double>(p.channels * ceil_div(p.batches, 16)) /
+                             static_cast<double>(TIMED_SMS);
+        const double products =
+            (items > 1 ? items : 1) * (0.78 + 0.067 * products_of_v6(p));
+        const double bytes = 1.29 * millions(p, p.batches);
+        return 5.9 + 0.002 * static_cast<double>(p.steps) +
+               (products > bytes ? products : bytes) + time_by_channels(p, 6.5, 5);
+    }
     const double all = 2.3 * millions(p, ceil_div(p.batches, 8) * 8);
     const double units = time_of_v6_units(p, 0.0075);
     return (p.steps % 8 == 0 ? 6.5 : 13) + (units > all ? units : all) +
            time_by_channels(p, 6.5, 5);
+}
+
+/* The same in whole items of an SM: fewer clocks of each, but it begins later. */
+inline double
+time_of_persistent(const conv_plan &p)
+{
+    const int64_t items = ceil_div(p.channels * ceil_div(p.batches, 16), TIMED_SMS);
+    const double products =
+        static_cast<double>(items) * (0.53 + 0.0657 * products_of_persistent(p));
+    const double bytes = 0.9 * millions(p, p.batches);
+    return 6.5 + 0.004 * static_cast<double>(p.steps) +
+           (products > bytes ? products : bytes) + time_by_channels(p, 6.5, 5);
 }
 
 /* Both gradients of 16-bit values, for rows of up to GRADIENT_STEPS. */

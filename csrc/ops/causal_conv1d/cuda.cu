@@ -21,6 +21,7 @@
 /* ---- tables ---- */
 
 using float32_types = gpo_types<f16, bf16, float>; /* computed in float32 */
+using float16_types = gpo_types<f16, bf16>;
 
 static bool
 has_short_filters(const gpo_call *call)
@@ -38,6 +39,66 @@ has_one_block(const gpo_call *call)
     const int64_t most = MOST_BYTES_OF_ONE / (bytes == 8 ? 16 : 8);
     return p.lags <= SHORT && !p.segments && p.batches <= most && p.steps <= most &&
            p.batches * p.steps <= most;
+}
+
+/* Whether the blocks of a cluster have. */
+static bool
+has_one_cluster(const gpo_call *call)
+{
+    constexpr int64_t MOST = (1 << 28) - 1; /* channels */
+    const conv_plan &p = *conv_plan_of(call);
+    return p.lags <= SHORT && !p.segments && p.batches <= MOST_OF_CLUSTER &&
+           p.steps <= MOST_OF_CLUSTER && p.batches * p.steps <= MOST_OF_CLUSTER &&
+           p.channels <= MOST;
+}
+
+/* Whether offsets in arrays of these strides fit into 32 bits. */
+static bool
+has_narrow_offsets(const conv_plan &p, const conv_strides &of)
+{
+    const auto reach = [](int64_t n, int64_t stride) {
+        return static_cast<double>(n) * fabs(static_cast<double>(stride));
+    };
+    return reach(p.batches, of.b) + reach(p.channels, of.c) + reach(p.steps, of.t) <
+           INT32_MAX;
+}
+
+static bool
+has_few_outputs(const gpo_call *call)
+{
+    constexpr int64_t MOST = 65535; /* blocks in grid y and z */
+    const conv_plan &p = *conv_plan_of(call);
+    const conv_strides w = {0, p.w_c, p.w_k}, bias = {0, p.bias_c, 0};
+    return p.lags >= 1 && p.lags <= FEW_OUTPUT_LAGS && !p.segments && !p.has_state &&
+           p.batches <= MOST && p.channels <= MOST && p.steps <= MOST &&
+           has_narrow_offsets(p, p.x) && has_narrow_offsets(p, p.out) &&
+           has_narrow_offsets(p, w) && has_narrow_offsets(p, bias);
+}
+
+/* Whether few_taps, or few_taps_channels_last, takes the arrays of a call. */
+static bool
+has_few_taps(const gpo_call *call, bool by_channels)
+{
+    switch (gpo_dtypes[call->in[call->op->by].dtype].bytes) {
+        case 2:
+            return takes_few_taps(conv_of<f16>(call), by_channels);
+        case 4:
+            return takes_few_taps(conv_of<float>(call), by_channels);
+        default:
+            return false;
+    }
+}
+
+static bool
+has_few_taps_rows(const gpo_call *call)
+{
+    return has_short_filters(call) && has_few_taps(call, false);
+}
+
+static bool
+has_few_taps_columns(const gpo_call *call)
+{
+    return has_short_filters(call) && has_few_taps(call, true);
 }
 
 static bool
@@ -63,6 +124,13 @@ has_large_transforms(const gpo_call *call)
            p.lags <= MOST_LAGS;
 }
 
+static bool
+has_one_stage(const gpo_call *call)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    return p.steps <= TOEPLITZ_STEPS && p.steps % 8 == 0 && !p.segments;
+}
+
 /* The table rows that row_for returns. */
 enum {
     V0,
@@ -76,9 +144,12 @@ enum {
     SEGMENTS,
     LARGE,
     MIDDLE_FILTERS,
-    FEW_TAPS_ROWS, /* from here on backward alone */
+    PERSISTENT,
+    FEW_OUTPUTS,                 /* forward alone */
+    FEW_TAPS_ROWS = FEW_OUTPUTS, /* from here on backward alone */
     FEW_TAPS_LAST,
-    ONE_BLOCK
+    ONE_BLOCK,
+    ONE_CLUSTER
 };
 
 static const gpo_variant forward_variants[] = {
@@ -122,6 +193,15 @@ static const gpo_variant forward_variants[] = {
                   "middle_filters", "a lane per row, and eight steps in registers",
                   FORWARD(conv_middle_filters), "run-to-run", "", "exact"),
               "whole rows and filters of at most 128 lags", has_middle_filters),
+    gpo_shape(gpo_row<float16_types>(
+                  "persistent_tensor_cores",
+                  "as v6, by a block per SM whose warps load, multiply and store",
+                  FORWARD(conv_persistent), "run-to-run", "sm_90a", "to rounding"),
+              "rows of at most 768 steps, a multiple of 8", has_one_stage),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_outputs", "an output per thread, all of its loads at once",
+                  FORWARD(conv_few_outputs), "run-to-run", "", "exact"),
+              "whole rows, at most 8 lags, offsets that 32 bits hold", has_few_outputs),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -170,21 +250,34 @@ static const gpo_variant backward_variants[] = {
                   "middle_filters", "dx with a lane per row, dw by the tile of v5",
                   BACKWARD(conv_middle_filters, lag_v5), "run-to-run", "", "exact"),
               "whole rows and filters of at most 128 lags", has_middle_filters),
+    gpo_shape(gpo_row<float16_types>(
+                  "persistent_tensor_cores",
+                  "dx as v6, by a block per SM whose warps load, multiply and store",
+                  BACKWARD(conv_persistent, lag_v6), "run-to-run", "sm_90a",
+                  "to rounding"),
+              "rows of at most 768 steps, a multiple of 8", has_one_stage),
     gpo_shape(gpo_row<float32_types>(
-                  "few_taps", "one launch for 2 to 4 taps, two items under way",
+                  "few_taps", "one launch for 2 to 8 taps, two items under way",
                   BACKWARD_AT_ONCE(gradients_few_taps), "run-to-run", "", "exact"),
-              "filters of at most 16 lags", has_short_filters),
+              "filters of 2 to 8 lags and rows of whole aligned 16 bytes",
+              has_few_taps_rows),
     gpo_shape(
         gpo_row<float32_types>("few_taps_channels_last",
-                               "one launch for 2 to 4 taps, in chunks of channels",
+                               "one launch for 2 to 8 taps, in chunks of channels",
                                BACKWARD_AT_ONCE(gradients_few_taps_channels_last),
                                "run-to-run", "", "exact"),
-        "filters of at most 16 lags", has_short_filters),
+        "filters of 2 to 8 lags and aligned fours of channels", has_few_taps_columns),
     gpo_shape(gpo_row<float_types>(
                   "one_block", "one launch, the rows of a channel in shared memory",
                   BACKWARD_AT_ONCE(gradients_one_block), "run-to-run", "", "exact"),
               "few elements of a channel and at most 16 lags, without segments",
               has_one_block),
+    gpo_shape(gpo_row<float32_types>("one_cluster",
+                                     "one launch, a cluster of blocks for each channel",
+                                     BACKWARD_AT_ONCE(gradients_one_cluster),
+                                     "run-to-run", "sm_90a", "exact"),
+              "at most 40,720 elements of a channel and 16 lags, without segments",
+              has_one_cluster),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -205,6 +298,38 @@ takes_tensor_cores(const gpo_call *call, const conv_plan &p)
            forward_variants[V6].run[call->in[call->op->by].dtype] &&
            !gpo_lacks(call->backend, call->device, forward_variants[V6].needs) &&
            tensor_counts(p.batches, p.channels, p.steps);
+}
+
+/* Whether channels, and not steps, are neighbours in the arrays of a call. */
+static bool
+is_channels_last(const conv_plan &p)
+{
+    const bool by_steps = p.x.t == 1 && p.out.t == 1;
+    return p.channels > 1 && !by_steps && (p.x.c == 1 || p.out.c == 1);
+}
+
+/* Whether persistent_tensor_cores would not hand the call to v6, and is faster. */
+static bool
+wants_persistent(const gpo_call *call, const conv_plan &p)
+{
+    const bool is_whole = (p.x.t == 1 && p.out.t == 1) || is_channels_last(p);
+    return has_halves(call) && has_one_stage(call) && is_whole && !p.silu &&
+           !p.has_state && takes_tensor_cores(call, p) &&
+           time_of_persistent(p) < time_of_v6_in_halves(p);
+}
+
+static double
+time_of_tensor_cores(const gpo_call *call, const conv_plan &p)
+{
+    return wants_persistent(call, p) ? time_of_persistent(p)
+           : has_halves(call)        ? time_of_v6_in_halves(p)
+                                     : time_of_v6(p);
+}
+
+static int
+row_of_tensor_cores(const gpo_call *call, const conv_plan &p)
+{
+    return wants_persistent(call, p) ? PERSISTENT : V6;
 }
 
 /*
@@ -282,7 +407,7 @@ row_for_middle(const gpo_call *call, const conv_plan &p)
     consider(V2, time_of_v2(p));
     consider(V5, time_of_v5(p));
     if (takes_tensor_cores(call, p) && (is_half || p.steps <= TOEPLITZ_STEPS)) {
-        consider(V6, is_half ? time_of_v6_in_halves(p) : time_of_v6(p));
+        consider(row_of_tensor_cores(call, p), time_of_tensor_cores(call, p));
     }
     if (takes_spectra(call, p)) {
         consider(V7, time_of_v7(p));
@@ -301,7 +426,7 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
         const bool is_slow =
             p.steps <= GRADIENT_STEPS &&
             time_of_v6_gradients_in_halves(p) > time_of_middle_gradients(p);
-        return p.steps <= 4096 && !is_slow ? V6 : direct;
+        return p.steps <= 4096 && !is_slow ? row_of_tensor_cores(call, p) : direct;
     }
     if (p.steps <= 128) {
         return p.batches <= 2 ? V2 : direct;
@@ -313,14 +438,6 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
     return takes_spectra(call, p) && p.steps <= 8192 && p.channels >= processors
                ? V7
                : direct;
-}
-
-/* Whether channels, and not steps, are neighbours in the arrays of a call. */
-static bool
-is_channels_last(const conv_plan &p)
-{
-    const bool by_steps = p.x.t == 1 && p.out.t == 1;
-    return p.channels > 1 && !by_steps && (p.x.c == 1 || p.out.c == 1);
 }
 
 /* Whether v1 has made its products before v6 and v7 have a result. */
@@ -338,8 +455,7 @@ is_small(const gpo_call *call, const conv_plan &p)
     }
     double others = takes_spectra(call, p) ? time_of_v7(p) : time_of_v2(p);
     if (tensor) {
-        others =
-            fmin(others, has_halves(call) ? time_of_v6_in_halves(p) : time_of_v6(p));
+        others = fmin(others, time_of_tensor_cores(call, p));
     }
     return time_of_v1(p) < others;
 }
@@ -357,25 +473,32 @@ goes_by_channels(const gpo_call *call, const conv_plan &p)
            (p.backward ? bytes >= 64 && millions(p, p.batches) >= SMALL : bytes >= 16);
 }
 
-/*
- * The kernel for both gradients of few lags, by the least estimated time.  few_taps takes
- * whole packs and chunks, and hands other calls to short_filters.
- */
+/* The kernel for both gradients of few lags, by the least estimated time. */
 static int
 row_for_few_backward(const gpo_call *call, const conv_plan &p)
 {
     const int64_t bytes = gpo_dtypes[call->in[call->op->by].dtype].bytes;
     const bool by_channels = is_channels_last(p), last = goes_by_channels(call, p);
     int row = last ? CHANNELS_LAST : SHORT_FILTERS;
-    double time = time_of_short_gradients(p, by_channels);
-    const bool is_whole = by_channels ? p.channels % 4 == 0 : p.steps * bytes % 16 == 0;
-    if (p.lags >= 2 && p.lags <= FEW_TAPS && bytes < 8 && is_whole) {
-        row = by_channels ? FEW_TAPS_LAST : FEW_TAPS_ROWS;
-        time = time_of_few_taps(p, bytes);
+    double time = time_of_short_gradients(p, bytes, by_channels);
+    const int64_t processors = gpo_processors(call);
+    if (has_few_taps(call, by_channels)) {
+        const double its = by_channels ? time_of_few_taps_by_channels(p, bytes)
+                                       : time_of_few_taps(p, bytes, processors);
+        if (its < time) {
+            row = by_channels ? FEW_TAPS_LAST : FEW_TAPS_ROWS;
+            time = its;
+        }
     }
-    const bool is_small =
-        has_one_block(call) && time_of_one_block(p, gpo_processors(call)) < time;
-    return is_small ? ONE_BLOCK : row;
+    if (has_one_block(call) && time_of_one_block(p, processors) < time) {
+        row = ONE_BLOCK;
+        time = time_of_one_block(p, processors);
+    }
+    const gpo_variant &cluster = backward_variants[ONE_CLUSTER];
+    const bool has_clusters = bytes < 8 && has_one_cluster(call) &&
+                              !gpo_lacks(call->backend, call->device, cluster.needs);
+    return has_clusters && time_of_one_cluster(p, processors) < time ? ONE_CLUSTER
+                                                                     : row;
 }
 
 /* The table row for a call, and the reason. */
@@ -392,9 +515,17 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
             return row;
         }
         const bool last = goes_by_channels(call, p);
-        if (!p.segments && !p.has_state &&
-            time_of_v0(p) < time_of_short_filters(p, last)) {
-            GPO_SAY(why, "few outputs and lags: v0, the shortest kernel");
+        const double usual = time_of_short_filters(p, last);
+        const gpo_dtype dtype = call->in[0].dtype;
+        const bool has_row = forward_variants[FEW_OUTPUTS].run[dtype];
+        if (has_row && has_few_outputs(call) &&
+            time_of_few_outputs(p, gpo_dtypes[dtype].bytes, is_channels_last(p)) <
+                usual) {
+            GPO_SAY(why, "few outputs and lags: few_outputs, the shortest kernel");
+            return FEW_OUTPUTS;
+        }
+        if (!p.segments && !p.has_state && time_of_v0(p) < usual) {
+            GPO_SAY(why, "few outputs and lags: v0 has little code");
             return V0;
         }
         GPO_SAY(why,
@@ -424,11 +555,13 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
         return V1;
     }
     if (wants_tensor_cores(call, p)) {
+        const int row = row_of_tensor_cores(call, p);
         GPO_SAY(why,
-                "v6 multiplies on tensor cores, which pays for %lld batches of %lld "
+                "%s multiplies on tensor cores, which pays for %lld batches of %lld "
                 "steps",
-                static_cast<long long>(p.batches), static_cast<long long>(p.steps));
-        return V6;
+                forward_variants[row].name, static_cast<long long>(p.batches),
+                static_cast<long long>(p.steps));
+        return row;
     }
     if (wants_large_transforms(call, p)) {
         GPO_SAY(

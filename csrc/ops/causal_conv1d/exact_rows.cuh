@@ -12,15 +12,6 @@
 #include "toeplitz.cuh"
 
 /*
- * The convolution of conv_view or, `reversed`, its mirror in time, which gives dx:
- * out[b,c,t] = sum of w[c,s] x[b,c,t+s] over lags s < T - t.
- */
-template <typename T>
-struct tensor_conv : conv_view<T> {
-    bool reversed;
-};
-
-/*
  * The whole block sums steps [from, to) of the batches in `rows` in the order of v0:
  * rows with inf, NaN or a size that no power of two scales into range.
  */

@@ -292,6 +292,8 @@ GPO_LAUNCHERS(v6);
 GPO_LAUNCHERS(large_transforms);
 
 template <typename T>
+gpo_status conv_persistent(gpo_call *call, const conv_view<T> &v);
+template <typename T>
 gpo_status conv_by_segment(gpo_call *call, const conv_view<T> &v);
 template <typename T>
 gpo_status gradients_by_segment(gpo_call *call, const conv_view<T> &v,

@@ -19,6 +19,29 @@ struct tensor_half<float> {
     using type = f16;
 };
 
+/*
+ * The convolution of conv_view or, `reversed`, its mirror in time, which gives dx:
+ * out[b,c,t] = sum of w[c,s] x[b,c,t+s] over lags s < T - t.
+ */
+template <typename T>
+struct tensor_conv : conv_view<T> {
+    bool reversed;
+};
+
+/* The view, with the first step first. */
+template <typename T>
+tensor_conv<T>
+tensor_conv_of(const conv_view<T> &view)
+{
+    tensor_conv<T> p = {view, view.out.t < 0};
+    if (p.reversed) {
+        const int64_t last = p.steps - 1;
+        p.x = {p.x.p + last * p.x.t, p.x.b, p.x.c, -p.x.t};
+        p.out = {p.out.p + last * p.out.t, p.out.b, p.out.c, -p.out.t};
+    }
+    return p;
+}
+
 /* Whether rows begin and end at multiples of 16 bytes. */
 template <typename T>
 bool
@@ -82,6 +105,29 @@ tensor_results(gpo_call *call, int64_t batches, int64_t channels, int64_t steps,
     const gpo_status status =
         gpo_scratch(call, batches * channels * steps * sizeof(T), &memory);
     *out = {static_cast<T *>(memory), channels * steps, steps, 1};
+    return status;
+}
+
+/*
+ * Runs launch(call, p) for the forward pass, or for dx, whose rows have their last step
+ * first.  The values of a row must be contiguous, so a (B, T, C) array is transposed
+ * into a workspace of its size; arrays of other strides are left as they are.
+ */
+template <typename T, typename Launch>
+gpo_status
+with_tensor_rows(gpo_call *call, const conv_view<T> &view, Launch launch)
+{
+    tensor_conv<T> p = tensor_conv_of(view);
+    gpo_status status = tensor_check(call, view);
+    status = status ? status : tensor_rows(call, p.batches, p.channels, p.steps, &p.x);
+    const row_view<T> out = p.out;
+    status =
+        status ? status : tensor_results(call, p.batches, p.channels, p.steps, &p.out);
+    status = status ? status : launch(call, p);
+    if (!status && p.out.p != out.p) {
+        const T *const turned = p.out.p;
+        status = swap_axes(call, turned, out.p, p.batches, p.channels, p.steps);
+    }
     return status;
 }
 

@@ -178,17 +178,49 @@ over_one_to_two(float x, float y)
     return x * __fmaf_rn(r, __fmaf_rn(-y, r, 1.0F), r);
 }
 
+/* A float's reciprocal and a step of third order: 66 bits before they are rounded. */
 __device__ __forceinline__ double
 over_one_to_two(double x, double y)
+{
+    const double r = reciprocal_fast(static_cast<float>(y)), e = fma(-y, r, 1.0);
+    return x * fma(fma(e, e, e), r, r);
+}
+
+/* silu's: two packs of float64 with the steps above are more than v2 has registers for. */
+__device__ __forceinline__ float
+silu_quotient(float x, float y)
+{
+    return over_one_to_two(x, y);
+}
+
+__device__ __forceinline__ double
+silu_quotient(double x, double y)
 {
     return x / y;
 }
 
+/*
+ * The steps of CUDA's sqrtf, exactly rounded where no difference is subnormal, without
+ * its branches to the other numbers: calls of a function break up the packs beside them.
+ */
+__device__ __forceinline__ float
+SQRT(float x)
+{
+    const bool is_tiny = x < 0x1p-100F;
+    const float v = is_tiny ? x * 0x1p64F : x;
+    const float s = rsqrtf(v), root = v * s;
+    const float exact = __fmaf_rn(__fmaf_rn(-root, root, v), 0.5F * s, root);
+    const float result = is_tiny ? exact * 0x1p-32F : exact;
+    return x == 0 || x == HUGE_VALF ? x : result;
+}
+
+__device__ __forceinline__ double
+SQRT(double x)
+{
+    return sqrt(x);
+}
+
 #define SMOOTH_FUNCTIONS(Real, suffix)                                               \
-    __device__ __forceinline__ Real SQRT(Real x)                                     \
-    {                                                                                \
-        return sqrt##suffix(x);                                                      \
-    }                                                                                \
     __device__ __forceinline__ Real EXP(Real x)                                      \
     {                                                                                \
         return exp##suffix(x);                                                       \
@@ -210,7 +242,7 @@ over_one_to_two(double x, double y)
     {                                                                                \
         const bool far = x < -smooth<Real>::FAR;                                     \
         const Real e = exp##suffix((far ? smooth<Real>::FAR : 0) - fabs##suffix(x)); \
-        return over_one_to_two(x >= 0 ? x : x * e, 1 + (far ? 0 : e)) *              \
+        return silu_quotient(x >= 0 ? x : x * e, 1 + (far ? 0 : e)) *                \
                (far ? smooth<Real>::EXP_FAR : 1);                                    \
     }                                                                                \
     __device__ __forceinline__ Real GELU(Real x)                                     \

@@ -37,7 +37,8 @@ is_turned(const elementwise_plan &plan)
 {
     bool turned = false;
     /* of a narrow array lanes are neighbours along the axis before the last */
-    const bool is_narrow = plan.ndim == 0 || plan.shape[plan.ndim - 1] <= NARROW;
+    const bool is_narrow = plan.ndim == 0 || (plan.shape[plan.ndim - 1] <= NARROW &&
+                                              plan.size >= MANY_NARROW);
     for (int k = 0; k < plan.inputs && !is_narrow; k++) {
         const int64_t stride = plan.strides[k][plan.ndim - 1];
         const int64_t apart = (stride < 0 ? -stride : stride) * plan.bytes[k];

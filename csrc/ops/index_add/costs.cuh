@@ -5,7 +5,9 @@
 #ifndef GPO_INDEX_ADD_COSTS_CUH
 #define GPO_INDEX_ADD_COSTS_CUH
 
+#include "owning.cuh"
 #include "separate_sums.cuh"
+#include "sharing.cuh"
 
 /* The memory of out is not known yet; a caller that gives it gives x, as a rule. */
 inline bool
@@ -23,6 +25,9 @@ is_in_place(const index_add_plan &plan)
  */
 constexpr double COPY = 0.6, SECTOR = 16; /* a byte of x, 32 bytes of sums */
 constexpr double RANGE = 9e6;             /* the launches of another range of sums */
+/* Three launches, each following the one before, for rungs whose estimates leave them
+   out: 2 less than what 16,384 rows into 524,288 took in v5 on an H100. */
+constexpr double LAUNCHES = 11e6;
 
 inline double
 time_of_v4(const gpo_call *call, const index_add_plan &plan)
@@ -176,6 +181,34 @@ time_of_joined_sums(const gpo_call *call, const index_add_plan &plan)
                          static_cast<double>(gpo_l2_bytes(call) / 2);
     return (ranges - 1) * (RANGE + look) + (add > line ? add : line) +
            (is_near ? BYTE : FAR_BYTE) * static_cast<double>(bytes) * sums;
+}
+
+/*
+ * Estimated picoseconds of one_launch with all of its launch: 1,024 rows of 169 bfloat16
+ * into 21,801 in place 18 us on an H100, 1,000 of 200 into 66 11.8, 2,048 zipf of 7
+ * float16 into 262,144 26.8, 370 of 128 bfloat16 into 900 18.2; in pairs 4.9 to 6.1.
+ */
+inline double
+time_of_one_launch(const gpo_call *call, const index_add_plan &plan)
+{
+    constexpr double PAIRS = 6e6, STARTS = 8e6, TURN = 3e6, COPY_TURN = 3e6;
+    constexpr double ROW = 1500; /* of a pass of the sort */
+    const bool in_place = is_in_place(plan);
+    if (index_add_is_for_pairs(plan, !in_place)) {
+        return PAIRS;
+    }
+    const int64_t x = plan.outer * plan.inner * plan.length;
+    const bool copies = !in_place && x <= COPIED_AT_ONCE;
+    const index_add_share share = index_add_share_of(call, copies);
+    const int64_t turns =
+        ceil_div(index_add_sharers(plan, share), gpo_processors(call));
+    const int passes = index_add_is_sorted(call)         ? 0
+                       : plan.count <= RANKED_FOR_PASSES ? 1
+                                                         : share.key.passes;
+    const double sort = ROW * passes * static_cast<double>(plan.count);
+    const double before = in_place || copies ? 0 : COPY * static_cast<double>(x);
+    return STARTS + before +
+           static_cast<double>(turns) * (TURN + (copies ? COPY_TURN : 0) + sort);
 }
 
 /* Estimated picoseconds of v0's atomics to the destination of the most known rows. */

@@ -235,13 +235,10 @@ own_places_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
         return false;
     }
     const int64_t bytes = gpo_dtypes[plan.dtype].bytes;
-    const int64_t sum_bytes = bytes == 8 ? sizeof(double) : sizeof(float);
-    const int64_t places = plan.outer * plan.inner * plan.length;
-    const int64_t parts = ceil_div(places, OWNED_AT_LEAST);
-    const int64_t wanted = index_add_owning_blocks(call);
-    const int64_t least = parts < wanted ? parts : wanted;
-    const int64_t whole = ceil_div(places * sum_bytes, OWNED_BYTES);
-    const int64_t blocks = whole > least ? whole : least;
+    const index_add_owning own = index_add_owning_of(
+        call,
+        bytes == 8 || !index_add_float32_does(call) ? OWNED<double> : OWNED<float>);
+    const int64_t blocks = index_add_owners(plan, own);
     const int64_t turns = ceil_div(blocks, gpo_processors(call));
     const int64_t mine = plan.count * plan.inner / blocks; /* of the source */
     const int64_t of_row = (plan.is_wide ? 8 : 4) + (plan.inner == 1 ? bytes : 0);
@@ -299,19 +296,17 @@ few_rows_pays(const gpo_call *call, const index_add_plan &plan)
 }
 
 /* v4, or one_element for rows of one element. */
-static const gpo_variant *
+static int
 sorted_for(const index_add_plan &plan)
 {
-    return &variants[plan.inner == 1 ? ONE_ELEMENT : V4];
+    return plan.inner == 1 ? ONE_ELEMENT : V4;
 }
 
 /* v5, or few_destinations where a table in shared memory pays, or few_rows. */
-static const gpo_variant *
+static int
 wide_for(const gpo_call *call, bool sparse)
 {
-    return &variants[sparse                             ? FEW_ROWS
-                     : fits_table(call, sizeof(double)) ? FEW_DESTINATIONS
-                                                        : V5];
+    return sparse ? FEW_ROWS : fits_table(call, sizeof(double)) ? FEW_DESTINATIONS : V5;
 }
 
 /*
@@ -329,6 +324,51 @@ float32_tables_pay(const gpo_call *call, const index_add_plan &plan)
            !(plan.is_first && waits(call, plan)) &&
            plan_table(call, sizeof(float), &t, &bytes) &&
            ceil_div(t.rows, t.copies) + t.copies + t.slices <= INDEX_ADD_FEW_ROWS;
+}
+
+/* Whether few_destinations takes one launch. */
+static bool
+tables_finish_alone(const gpo_call *call, const index_add_plan &plan)
+{
+    index_add_table t = {};
+    size_t bytes = 0;
+    return plan_table(call, sizeof(double), &t, &bytes, true) &&
+           is_finished_alone(plan, t);
+}
+
+/* A variant, and its time in ps without its launches. */
+struct index_add_estimate {
+    int variant;
+    double time;
+};
+
+/* The least of v5 or the shape kernel in its place, joined_sums, and v4 or one_element. */
+static index_add_estimate
+least_of_bounded(const gpo_call *call, const index_add_plan &plan)
+{
+    const bool sparse = few_rows_pays(call, plan);
+    const bool pairs = sparse && index_add_joins_lanes(call);
+    const bool is_counted = index_add_most(call) > 0;
+    const double line = /* what rows that share a destination wait for each other */
+        is_counted ? time_of_line(call, plan, sizeof(double), pairs) -
+                         SECTOR * sectors_of(plan)
+                   : 0;
+    const double ranges =
+        is_counted ? static_cast<double>(index_add_ranges(call) - 1) : 0;
+    const double wide =
+        (line > 0 ? line : 0) +
+        (sparse ? time_of_few_rows(plan) : time_of_v5(call, plan) + RANGE * ranges);
+    const double joined = time_of_joined_sums(call, plan);
+    const double sorted = time_of_v4(call, plan);
+    const bool joins = is_counted && takes_joined_sums(call) &&
+                       (index_add_joins_lanes(call) || index_add_float32_does(call));
+    if (joins && joined < wide && joined < sorted) {
+        return {JOINED_SUMS, joined};
+    }
+    if (plan.length > INT64_C(1) << 32 || wide <= sorted) {
+        return {wide_for(call, sparse), wide};
+    }
+    return {sorted_for(plan), sorted};
 }
 
 /* few_destinations on an H100: 131,072 rows of 36 float32 into 128 37 us, 1,538,509 of 20 into
@@ -364,42 +404,17 @@ choose_bounded(const gpo_call *call, const index_add_plan &plan, bool is_hot,
     const bool sorts = /* a lane for a column: tables wait where few rows are hot */
         plan.inner >= TABLE_LANES &&
         time_of_v4(call, plan) * SURE < STARTS_TABLES + OF_TABLES * elements;
-    if (is_hot && !sorts && plan.inner * plan.length * 8 <= gpo_shared_room(call)) {
-        const gpo_variant *const wide = wide_for(call, false);
+    const bool fits = plan.inner * plan.length * 8 <= gpo_shared_room(call);
+    if (!sorts && (tables_finish_alone(call, plan) || (is_hot && fits))) {
+        const gpo_variant *const wide = &variants[wide_for(call, false)];
         GPO_SAY(why, "many rows for each of few destinations: %s sums them in float64",
                 wide->name);
         return wide;
     }
-    const bool sparse = few_rows_pays(call, plan);
-    const bool pairs = sparse && index_add_joins_lanes(call);
-    const bool is_counted = index_add_most(call) > 0;
-    const double line = /* what rows that share a destination wait for each other */
-        is_counted ? time_of_line(call, plan, sizeof(double), pairs) -
-                         SECTOR * sectors_of(plan)
-                   : 0;
-    const double ranges =
-        is_counted ? static_cast<double>(index_add_ranges(call) - 1) : 0;
-    const double time =
-        (line > 0 ? line : 0) +
-        (sparse ? time_of_few_rows(plan) : time_of_v5(call, plan) + RANGE * ranges);
-    const double joined = time_of_joined_sums(call, plan);
-    const bool joins = is_counted && takes_joined_sums(call) &&
-                       (index_add_joins_lanes(call) || index_add_float32_does(call));
-    if (joins && joined < time && joined < time_of_v4(call, plan)) {
-        GPO_SAY(why, "joined_sums: float%d sums cost less than a sort of the positions",
-                index_add_float32_does(call) ? 32 : 64);
-        return &variants[JOINED_SUMS];
-    }
-    if (plan.length > INT64_C(1) << 32 || time <= time_of_v4(call, plan)) {
-        const gpo_variant *const wide = wide_for(call, sparse);
-        GPO_SAY(why, "%s: float64 sums cost less than a sort of the positions would",
-                wide->name);
-        return wide;
-    }
-    const gpo_variant *const sorted = sorted_for(plan);
-    GPO_SAY(why, "%s: a sort of the positions costs less than atomics in float64",
-            sorted->name);
-    return sorted;
+    const gpo_variant *const least = &variants[least_of_bounded(call, plan).variant];
+    GPO_SAY(why, "%s: by estimates the least time of rungs that round once",
+            least->name);
+    return least;
 }
 
 static bool
@@ -423,7 +438,8 @@ may_add_one_by_one(const gpo_call *call, const index_add_plan &plan, gpo_dtype d
 }
 
 /* Where the host need not wait, atomics may take as long as the sort or less, but if x
-   is copied that is a launch more than that of rows compared with each other. */
+   is copied that is a launch more than that of rows compared with each other; and sums
+   apart may, where a block sorts many rows or blocks take turns. */
 static bool
 one_launch_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtype)
 {
@@ -433,7 +449,8 @@ one_launch_pays(const gpo_call *call, const index_add_plan &plan, gpo_dtype dtyp
            (!may_add_one_by_one(call, plan, dtype) &&
             !own_rows_pays(call, plan, dtype, false) &&
             !own_places_pays(call, plan, dtype, false) &&
-            (!has_atomics || plan.count <= ROWS_FOR_SORT));
+            (!has_atomics || time_of_one_launch(call, plan) <
+                                 LAUNCHES + least_of_bounded(call, plan).time));
 }
 
 static const gpo_variant *
@@ -444,7 +461,7 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
     const int64_t bytes = gpo_dtypes[plan.dtype].bytes, row = plan.inner * bytes;
     const bool is_hot = /* many rows for each of few destinations */
         plan.count >= MANY_ROWS * plan.length && row * plan.length <= TABLE_BYTES;
-    const gpo_variant *const sorted = sorted_for(plan);
+    const gpo_variant *const sorted = &variants[sorted_for(plan)];
     if (index_add_is_few(call) && one_launch_pays(call, plan, dtype)) {
         GPO_SAY(why, "few rows: one_launch starts one kernel");
         return &variants[ONE_LAUNCH];
@@ -508,9 +525,10 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "neighbours share destinations: lanes of short_rows send one sum");
         return &variants[SHORT_ROWS];
     }
-    const bool is_known_hot =
-        index_add_most(call) > 0 ? times.v0 > times.v2 : plan.count > HOT_FOR_V0;
-    if (small && !(is_hot && is_known_hot)) {
+    const bool waits_for_few = /* destinations, which tables in shared memory avoid */
+        is_hot && (index_add_most(call) == 0 || times.v2 < times.v0);
+    if (small &&
+        !(waits_for_few && (index_add_most(call) > 0 || plan.count > HOT_FOR_V0))) {
         GPO_SAY(why, "few elements: %s, whose kernel is the shortest", one->name);
         return one;
     }
@@ -522,59 +540,32 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 sorted->name);
         return sorted;
     }
-    if (!half && bytes < 8 && row >= WARP_WIDE && row % 16 != 0 &&
-        takes_one_by_one(call)) {
-        GPO_SAY(why, "rows that are no whole packs of 16 bytes: %s", one->name);
-        return one;
+    if (waits_for_few && row < WARP_WIDE) {
+        const bool more_tables = plan.inner <= SHORT_ROW && !fits_table(call, bytes);
+        GPO_SAY(why, more_tables
+                         ? "short_rows: more tables in shared memory than a grid has "
+                           "blocks"
+                         : "many rows for each destination, which fit into shared "
+                           "memory: v2 sums there first");
+        return &variants[more_tables ? SHORT_ROWS : V2];
     }
-    if (row >= WARP_WIDE && bytes == 8) {
-        GPO_SAY(why,
-                "8-byte elements, which no atomic adds in pairs: lanes of %s "
-                "take neighbours",
-                one->name);
-        return one;
-    }
-    const int64_t warps = static_cast<int64_t>(gpo_processors(call)) * WARPS_AT_LEAST;
-    if (row >= WARP_WIDE && plan.outer * plan.count < warps) {
-        GPO_SAY(why, "few rows, of %d bytes or more: v1 takes 16 bytes a thread",
-                static_cast<int>(WARP_WIDE));
-        return &variants[V1];
-    }
-    if (row >= WARP_WIDE) {
-        GPO_SAY(why, "rows of %d bytes or more: v3 gives each a warp",
-                static_cast<int>(WARP_WIDE));
-        return &variants[V3];
-    }
-    if (bytes == 8 && plan.inner <= SHORT_ROW && !is_hot && index_add_most(call) == 0 &&
+    if (bytes == 8 && plan.inner <= SHORT_ROW && index_add_most(call) == 0 &&
         plan.count >= MANY_NEARBY * plan.length) {
         GPO_SAY(why, "short_rows: lanes of one destination send one sum");
         return &variants[SHORT_ROWS];
     }
-    const bool more_tables = is_hot && plan.inner <= SHORT_ROW && plan.count > 0;
-    if (more_tables && !fits_table(call, bytes)) {
-        GPO_SAY(why, "short_rows: more tables in shared memory than a grid has blocks");
-        return &variants[SHORT_ROWS];
-    }
-    if (is_hot) {
-        GPO_SAY(why,
-                "%d rows and more for each destination, which fit into shared "
-                "memory: v2 sums there first",
-                static_cast<int>(MANY_ROWS));
-        return &variants[V2];
-    }
-    if (plan.inner == 1) {
-        GPO_SAY(why, "rows of one element: %s, there is nothing to pack", one->name);
+    const bool packs = bytes < 8 && plan.inner > 1 && (half || row % 16 == 0);
+    if (!packs && (row < WARP_WIDE || bytes == 8 || takes_one_by_one(call))) {
+        GPO_SAY(why, "no whole packs of 16 bytes that one atomic adds: %s", one->name);
         return one;
     }
-    if (bytes == 8) {
-        GPO_SAY(why, "8-byte elements: %s, no atomic adds two", one->name);
-        return one;
+    const int64_t warps = static_cast<int64_t>(gpo_processors(call)) * WARPS_AT_LEAST;
+    if (row >= WARP_WIDE && plan.outer * plan.count >= warps) {
+        GPO_SAY(why, "rows of %d bytes or more: v3 gives each a warp",
+                static_cast<int>(WARP_WIDE));
+        return &variants[V3];
     }
-    if (!half && row % 16 != 0) {
-        GPO_SAY(why, "rows that are no whole packs of 16 bytes: %s", one->name);
-        return one;
-    }
-    GPO_SAY(why, "short rows: v1 takes 16 bytes a thread");
+    GPO_SAY(why, "short rows, or few: v1 takes 16 bytes a thread");
     return &variants[V1];
 }
 

@@ -15,6 +15,7 @@ __launch_bounds__(BLOCK) index_add_copy(const uint4 *x, uint4 *out, int64_t pack
                                         int rest, unsigned long long *bad)
 {
     constexpr int ITEMS = 4;
+    let_next_start();
     const int64_t first =
         static_cast<int64_t>(blockIdx.x) * (BLOCK * ITEMS) + threadIdx.x;
     uint4 v[ITEMS];
@@ -169,8 +170,10 @@ index_add_begin(gpo_call *call, index_add_traits traits, index_add_frame *frame)
     const bool from_x =
         !nothing && traits.reads_x && !sparse && gpo_array_is_contiguous(x);
     const bool copies = x->data != out->data && !from_x;
-    *frame = {{},     from_x ? x->data : out->data, nothing, nullptr, nullptr, nullptr,
-              nullptr};
+    *frame = {};
+    frame->base = from_x ? x->data : out->data;
+    frame->nothing = nothing;
+    frame->follows = copies && out->size > 0;
     if (plan.mode == GPO_INDEX_RAISE && plan.count > 0) {
         gpo_status status = GPO_OK;
         if (is_known(call, plan.length)) {
@@ -217,12 +220,8 @@ index_add_start(gpo_call *call, index_add_frame *frame)
     const bool in_place = x->data == out->data;
     const bool is_long = !index_add_plan_of(call)->is_first && x->size > COPIED_AT_ONCE;
     const bool from_x = !in_place && !is_long && gpo_array_is_contiguous(x);
-    *frame = {reader_of(call, nullptr),
-              from_x ? x->data : out->data,
-              false,
-              nullptr,
-              nullptr,
-              nullptr,
-              nullptr};
+    *frame = {};
+    frame->index = reader_of(call, nullptr);
+    frame->base = from_x ? x->data : out->data;
     return start_out(call, nullptr, !in_place && !from_x);
 }

@@ -16,6 +16,7 @@ struct index_add_frame {
     uint64_t *answer;         /* that of a check before them (gpo_question), or NULL */
     const unsigned long long *verdict; /* of that check, for kernels; or NULL */
     uint64_t *later; /* the index is known: the word of gpo_later_question, or NULL */
+    bool follows;    /* the kernels that add come right behind the copy of x */
 };
 
 /* What a rung does with x and out. */
@@ -119,7 +120,8 @@ view_of(const gpo_call *call, const index_add_frame &frame)
                               divider_of(plan.inner),
                               {},
                               plan.alpha,
-                              frame.verdict};
+                              frame.verdict,
+                              frame.follows};
     if constexpr (is_same<alpha_of<T>, float> || is_same<alpha_of<T>, double>) {
         view.alpha = static_cast<alpha_of<T>>(plan.alpha);
     }
@@ -222,14 +224,6 @@ index_add_fits_own_rows(const index_add_plan &plan)
     const int64_t columns = plan.outer * plan.inner;
     return plan.count > 0 && plan.count <= MOST_ROWS && plan.length > 0 &&
            plan.length < INT64_C(1) << 31 && columns > 0 && columns < INT64_C(1) << 30;
-}
-
-/* So many blocks own_places should have, as far as there are sums enough for them. */
-inline int64_t
-index_add_owning_blocks(const gpo_call *call)
-{
-    const int64_t processors = gpo_processors(call);
-    return processors < OWNING_BLOCKS ? processors : OWNING_BLOCKS;
 }
 
 #endif

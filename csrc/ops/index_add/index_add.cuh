@@ -9,6 +9,7 @@
 #include "../../device/grid.cuh"
 #include "../../device/atomic.cuh"
 #include "../../device/divide.cuh"
+#include "../../device/follow.cuh"
 #include "../../device/index.cuh"
 #include "../../device/vec.cuh"
 #include "../../device/warp.cuh"
@@ -179,6 +180,7 @@ struct index_add_view {
     alpha_of<T> alpha;
     double wide_alpha;                 /* of floats, not rounded */
     const unsigned long long *verdict; /* for the last kernel, see frame.cuh; or NULL */
+    bool follows; /* a kernel of this call comes before: follow.cuh */
 };
 
 /* ---- atomics of 16 bytes: one on sm_90, word by word on others ---- */

@@ -8,6 +8,7 @@ template <typename Sum>
 __global__ void
 __launch_bounds__(BLOCK) index_add_clear(Sum *sums, int64_t n)
 {
+    let_next_start();
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
     for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < n;
          i += step) {
@@ -23,6 +24,7 @@ __launch_bounds__(BLOCK) index_add_round(const T *x, const Sum *sums, T *out, in
     if (verdict != nullptr && *verdict != NONE_BAD) {
         return;
     }
+    wait_for_before();
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
     for (int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x; i < n;
          i += step) {
@@ -48,9 +50,9 @@ gpo_status
 index_add_round_sums(gpo_call *call, const index_add_view<T> &a, index_add_range range,
                      const Sum *sums)
 {
-    return GPO_LAUNCH(call, grid_for(range.n), BLOCK, 0, (index_add_round<T, Sum>),
-                      a.base + range.begin, sums, a.out + range.begin, range.n,
-                      a.verdict);
+    return GPO_FOLLOW(call, true, grid_for(range.n), BLOCK, 0,
+                      (index_add_round<T, Sum>), a.base + range.begin, sums,
+                      a.out + range.begin, range.n, a.verdict);
 }
 
 template gpo_status index_add_clear_sums<float>(gpo_call *, index_add_range, float *);

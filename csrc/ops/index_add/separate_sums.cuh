@@ -62,8 +62,8 @@ gpo_status index_add_round_sums(gpo_call *call, const index_add_view<T> &a,
                                 index_add_range range, const Sum *sums);
 
 /*
- * Calls add(range, sums) for each range of out, between the two: `sums` is scratch memory,
- * and ranges begin with whole packs.
+ * Calls add(range, sums) for each range of out, between the two, each kernel following the
+ * one before: `sums` is scratch memory, and ranges begin with whole packs.
  */
 template <typename Sum, typename T, typename Add>
 gpo_status

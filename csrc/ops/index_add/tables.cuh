@@ -66,7 +66,9 @@ inline bool
 is_finished_alone(const index_add_plan &a, const index_add_table &t)
 {
     const int64_t places = a.length * t.columns, units = a.outer * t.tiles;
-    return places <= PLACES_ALONE && units <= GPO_TICKETS &&
+    const bool are_few = places <= PLACES_ALONE ||
+                         (places <= TABLE_BLOCK && places * t.slices <= PARTS_ALONE);
+    return are_few && units <= GPO_TICKETS &&
            units * t.slices * places * static_cast<int64_t>(sizeof(double)) <=
                GPO_PARTIALS;
 }

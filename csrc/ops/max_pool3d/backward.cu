@@ -6,6 +6,7 @@
  */
 #include "deep.cuh"
 #include "gradient_costs.cuh"
+#include "marching.cuh"
 #include "ladder/backward_v4_rounds.cuh"
 
 #include <stdio.h>
@@ -22,7 +23,8 @@ enum {
     OVERLAPPING_WINDOWS,
     SEPARATE_WINDOWS,
     DEEP_WINDOWS,
-    PAIRED_WINDOWS
+    PAIRED_WINDOWS,
+    MARCHING_WINDOWS
 };
 
 static const gpo_variant variants[] = {
@@ -67,6 +69,13 @@ static const gpo_variant variants[] = {
         "as any_windows, where windows overlap, are not dilated, and at most two "
         "of each axis have an element",
         takes_paired_windows),
+    gpo_shape(gpo_row<float_types>("marching_windows",
+                                   "columns of elements keep the windows they had "
+                                   "before",
+                                   GPO_RUN(max_pool3d_backward_marching_windows)),
+              "as any_windows, where at most two windows of each axis have an element, "
+              "or three of planes of one slice",
+              takes_marching_windows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -87,6 +96,14 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         cell *= static_cast<double>(plan.axis[d].stride);
     }
     const bool asks = takes_any_windows(call);
+    march_plan march;
+    const bool marches = plan_march(call, &march);
+    if (plan.is_apart && marches && cell >= 4 && cell <= 8 && !has_pairs(plan)) {
+        GPO_SAY(why,
+                "windows do not overlap: rows of dx are stored whole, as no pair of "
+                "elements is one word");
+        return &variants[MARCHING_WINDOWS];
+    }
     if (plan.is_apart && (cell <= 8 || !asks)) {
         GPO_SAY(why, "windows do not overlap and are short: each fills its own cell");
         return &variants[V2];
@@ -137,11 +154,19 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         pick = DEEP_WINDOWS;
         because = "many windows have one element: those above and behind each other "
                   "name the same one of a row, and have one sum";
+        us = deep.us;
     }
     if (takes_paired_windows(call) && paired_us(call) < us) {
         pick = PAIRED_WINDOWS;
         because = "one or two windows of each axis have an element, which loads all of "
                   "them at once";
+        us = paired_us(call);
+    }
+    if (marches && march.us < us) {
+        pick = MARCHING_WINDOWS;
+        because =
+            "few windows of each axis have an element: a thread goes along one and "
+            "loads each window once";
     }
     GPO_SAY(why, "%s", because);
     return &variants[pick];

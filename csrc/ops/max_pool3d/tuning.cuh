@@ -49,6 +49,9 @@ constexpr int GATHER_BLOCK = 128, GATHER_BLOCKS = 8; /* on an SM: 64 registers *
 constexpr int64_t GATHER_THREADS = 1024; /* of an SM, which lanes that share fill */
 constexpr int MOST_LOG_SHARES = 3;       /* eight lanes share the windows of a run */
 
+/* The gradient by marches (shapes/): threads of an SM, 64 registers. */
+constexpr int MARCH_BLOCK = 128, MARCH_THREADS = 1024;
+
 /* The gradient of windows that do not overlap (shapes/): estimated. */
 constexpr int SEPARATE_BLOCK = 256;          /* threads */
 constexpr int64_t SEPARATE_BYTES = 32 << 10; /* of dx, of a block */
@@ -83,6 +86,10 @@ constexpr double GATHER_WORK = 60, GATHERED_WORK = 11; /* an element, its window
 /* paired_windows: a run of elements, each window of one or two, measured times over that. */
 constexpr double PAIRED_WORK = 70, PAIRED_WINDOW_WORK[2] = {11, 20};
 constexpr double PAIRED_MEASURED = 1.5;
+/* marching_windows: a thread, a window that it loads, an element and each of its windows
+   that is compared; fitted to 22 times, NOTES.md. */
+constexpr double MARCH_WORK = 130, MARCH_LOAD_WORK = 14, MARCH_ELEMENT_WORK = 20;
+constexpr double MARCH_MEASURED = 1.7;
 /* v4, fitted to 30 times (NOTES.md): a call, a tile, a step of a warp, a lane's window,
    and of the time of its bytes what nothing hides. */
 constexpr double ROUNDS_US = 4.2, ROUND_TILE_US = 3.7, ROUND_STEP_US = 0.53;

@@ -1,7 +1,7 @@
 /*
  * costs.cuh  Times of the product by estimate, for the choice and the launchers: in
  * tiles, whose size and splits are planned here (shapes/few_tiles.cu), and in small
- * blocks (shapes/few_batches.cu).  In microseconds on an H100, fitted to 260 measured
+ * blocks (shapes/few_batches.cu).  In microseconds on an H100, fitted to 300 measured
  * calls (NOTES.md says what they are off by).
  */
 #ifndef GPO_MEAN_MATVEC_COSTS_CUH
@@ -17,22 +17,27 @@
 constexpr double PRODUCT_US = 6; /* a launch, and the factors from memory */
 constexpr double MEMORY_BYTES_PER_US = 3.2e6; /* of an H100, 4e6 of an H200 */
 constexpr double L2_BYTES_PER_US = 30000;     /* per SM */
-constexpr double CLUSTER_US = 1.5;            /* the barriers of a cluster: predicted */
-constexpr double IN_CLUSTERS = 0.9;  /* of the SMs that clusters fill: predicted */
-constexpr double MISALIGNED = 1.2;   /* times a stage: rows of no whole packs */
-constexpr double CONVERTED = 2.5;    /* the same: values of 16 bits */
+constexpr double CLUSTER_US = 1.5;            /* the barriers of a cluster */
+/* Of the SMs, clusters of 2, 4 and 8 blocks fill these: GPCs have SMs left over. */
+constexpr double IN_CLUSTERS[] = {0.97, 0.91, 0.85};
+constexpr double FEWEST_CLUSTERED = 16; /* blocks in clusters, on a GPU of few SMs */
+/* A row of the matrix of no whole packs, in a stage: copied value by value; of float64. */
+constexpr double MISALIGNED_ROW_US[2] = {0.0047, 0.0018};
+constexpr double CONVERTED = 2.5;    /* times a stage: values of 16 bits */
 constexpr double SPLIT_US = 4.4;     /* the launch that adds sums of splits */
 constexpr double SPLIT_PASSES = 2.5; /* its bytes, as often at L2's rate */
-constexpr double FEW_BATCHES_MEASURED = 0.56; /* per us that L2 takes */
-constexpr double FEW_BLOCK_US = 0.06;         /* few_batches: a block of an SM */
-constexpr double FEW_ROUND_US = 0.35;         /* a round of loads along the depth */
+constexpr double FEW_BATCHES_MEASURED[2] = {0.56, 0.4}; /* per us that L2 takes */
+constexpr double FEW_BLOCK_US = 0.06; /* few_batches: a block of an SM */
+constexpr double FEW_ROUND_US =
+    0.35; /* a load of 4 rows along the depth; two are 2 of it */
 constexpr double FEW_X_ROUND_US = 0.7; /* the same of 8 elements of x, from memory */
 constexpr double LINES_PER_US = 1755;  /* of 128 bytes that an SM looks up in L1 */
 constexpr double FEW_WAVE_US = 0.6;    /* the start and the end of a block */
 constexpr double MEANS_US = 3;         /* the launch that finds the means */
 constexpr double LONG_UNUSED = 0.15;   /* of the time of unused loads, of long rows */
-constexpr double OF_V4S = 0.93;    /* of v4's estimate is a plan worth its difference */
-constexpr double V5_SLOWER = 0.06; /* v5's stream of x beside v4's */
+constexpr double OF_V4S = 0.93;   /* of v4's estimate is a plan worth its difference */
+constexpr double V5_HIDES = 0.25; /* v5's stream of x: of the product */
+constexpr double V5_US = 3;       /* a call of v5 beside its parts */
 constexpr double SHORT_SLOWER = 0.15; /* short_rows' of rows that v4 reads well */
 constexpr double OF_FEW = 0.93;       /* the same of few_batches' estimate */
 
@@ -48,26 +53,28 @@ struct tile_kind {
 
 constexpr int V4_KIND = 2, LARGE_KIND = 3, KINDS = 4;
 
-/* of float32 and of float64; 128 by 64 of these are predicted */
+/* of float32 and of float64 */
 constexpr tile_kind TILE_KINDS[2][KINDS] = {
     {{64, 16, NARROW_BLOCKS, 0.57, 0.57, 0.75},
-     {64, 32, BLOCKS, 0.75, 0.63, 0.75},
+     {64, 32, BLOCKS, 0.75, 0.63, 3},
      {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.45, 1.2, 0.75},
      {128, 128, BLOCKS, 3.6, 3.2, 0.75}},
     {{64, 16, NARROW_BLOCKS, 0.42, 0.3, 0.75},
      {64, 32, BLOCKS, 0.42, 0.34, 0.75},
      {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 0.63, 0.43, 0.75},
-     {128, TILE_BATCHES, BLOCKS, 1.05, 0.76, 0.75}},
+     {128, TILE_BATCHES, BLOCKS, 1.5, 0.76, 0.75}},
 };
 
 /* The last two on tensor cores, in float32 (shapes/tensor_tiles.cu). */
 constexpr tile_kind TENSOR_KINDS[2] = {
-    {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.15, 1.1, 0.75},
+    {TILE_OUTPUTS, TILE_BATCHES, BLOCKS, 1.05, 0.97, 2.5},
     {128, 128, BLOCKS, 3.5, 3, 0.75},
 };
 /* By warpgroups (shapes/warpgroup_tiles.cu): no other block hides the start of one. */
-constexpr tile_kind WARPGROUP_KIND = {128, 128, 1, 1.2, 1.2, 2.7};
-constexpr int64_t TENSOR_ROWS = 96; /* terms: of fewer the error bound is near */
+constexpr tile_kind WARPGROUP_KIND = {128, 128, 1, 1.6, 1.6, 2.7};
+constexpr tile_kind HALF_WARPGROUP_KIND = {128, 64, 1, 0.95, 0.95, 4.3};
+constexpr double WARPGROUP_US = 1.5; /* a launch of theirs beyond others */
+constexpr int64_t TENSOR_ROWS = 96;  /* terms: of fewer the error bound is near */
 constexpr double TENSOR_PRODUCTS = 1 << 26;  /* fewer take v4 a few us */
 constexpr double SHARED_RESULTS = 128 * 128; /* per SM: of more no depth is shared */
 constexpr double OF_ORDINARY = 0.98; /* of others, with x, is this one worth its risk */
@@ -97,7 +104,8 @@ struct tile_plan {
 /* The sizes that all estimates of a call need. */
 struct product_size {
     double batches, outputs, rows, bytes; /* bytes: of an element of the matrix */
-    double processors, stages, slower;    /* slower: a stage, for how rows lie */
+    double processors, stages, slower;    /* slower: a stage, for its values */
+    double row_us;                        /* of a stage, for how rows lie */
     bool is_wide;                         /* sums are of float64 */
     bool has_clusters;                    /* and few enough tiles to share them */
     int64_t room;                         /* bytes of shared memory of a block */
@@ -122,9 +130,8 @@ size_of_product(const gpo_call *call, bool is_padded)
             static_cast<double>(bytes),
             processors,
             static_cast<double>(ceil_div(p.rows * value, DEPTH_PACKS * int64_t{16})),
-            bytes == 2   ? CONVERTED
-            : is_aligned ? 1
-                         : MISALIGNED,
+            bytes == 2 ? CONVERTED : 1,
+            bytes == 2 || is_aligned ? 0 : MISALIGNED_ROW_US[bytes == 8],
             bytes == 8,
             is_small && bytes >= 4 && !gpo_lacks(call->backend, call->device, "sm_90a"),
             gpo_shared_room(call)};
@@ -136,16 +143,19 @@ tiles_of(const product_size &s, const tile_kind &kind)
     return ceil(s.outputs / kind.outputs) * ceil(s.batches / kind.batches);
 }
 
+/* Of a kind, the depth in clusters of 1 << log blocks unless log is 0. */
 inline double
-tiles_us(const product_size &s, const tile_kind &kind, double splits,
-         bool in_clusters = false)
+tiles_us(const product_size &s, const tile_kind &kind, double splits, int log = 0)
 {
-    const double per_sm = ceil(tiles_of(s, kind) * splits /
-                               (s.processors * (in_clusters ? IN_CLUSTERS : 1)));
+    const bool in_clusters = log > 0;
+    const double filled = in_clusters ? IN_CLUSTERS[log - 1] : 1;
+    const double per_sm = ceil(tiles_of(s, kind) * splits / (s.processors * filled));
     const double waves = floor(per_sm / kind.blocks);
     const double left = per_sm - waves * kind.blocks; /* tiles of the last wave */
-    const double stage_us = waves * fmax(kind.alone_us, kind.stage_us * kind.blocks) +
-                            (left > 0 ? fmax(kind.alone_us, kind.stage_us * left) : 0);
+    const double rows_us = s.row_us * kind.outputs;
+    const double alone = kind.alone_us + rows_us, one_us = kind.stage_us + rows_us;
+    const double stage_us = waves * fmax(alone, one_us * kind.blocks) +
+                            (left > 0 ? fmax(alone, one_us * left) : 0);
     const double us = stage_us * s.slower * (ceil(s.stages / splits) + kind.around);
     const double read = s.outputs * s.rows * s.bytes / MEMORY_BYTES_PER_US;
     const double sums = s.batches * s.outputs * (s.is_wide ? 8 : 4) * splits;
@@ -154,6 +164,14 @@ tiles_us(const product_size &s, const tile_kind &kind, double splits,
             : splits > 1
                 ? SPLIT_US + SPLIT_PASSES * sums / (L2_BYTES_PER_US * s.processors)
                 : 0);
+}
+
+/* Whether clusters of 1 << log blocks, one for each tile, are all on SMs at once. */
+inline bool
+fits_clusters(const product_size &s, const tile_kind &kind, int log)
+{
+    const double most = fmax(s.processors * IN_CLUSTERS[log - 1], FEWEST_CLUSTERED);
+    return tiles_of(s, kind) * (1 << log) <= most;
 }
 
 /* v4's product. */
@@ -189,9 +207,10 @@ plan_splits(const product_size &s, const tile_kind &kind, tile_plan plan)
         }
     }
     if (s.has_clusters && plan.unit != TENSOR_CORES) {
-        for (int splits = 2; splits <= MOST_IN_CLUSTER; splits *= 2) {
-            const double us = tiles_us(s, kind, splits, true);
-            if (splits <= s.stages && us < plan.us) {
+        for (int log = 1; 1 << log <= MOST_IN_CLUSTER; log++) {
+            const int splits = 1 << log;
+            const double us = tiles_us(s, kind, splits, log);
+            if (splits <= s.stages && fits_clusters(s, kind, log) && us < plan.us) {
                 plan.splits = splits;
                 plan.us = us;
                 plan.in_clusters = true;
@@ -230,35 +249,47 @@ plan_tensor_tiles(const product_size &s)
     return best;
 }
 
-/* The best splits by warpgroups; us is INFINITY without room. */
+/* The best plan by warpgroups; us is INFINITY without room. */
 inline tile_plan
 plan_warpgroups(const product_size &s)
 {
     tile_plan plan =
         plan_splits(s, WARPGROUP_KIND, {LARGE_KIND, 1, 0, WARPGROUPS, false});
-    plan.us = WARPGROUP_BYTES <= s.room ? plan.us : INFINITY;
-    return plan;
+    plan.us = warpgroup_bytes(WARPGROUP_KIND.batches) <= s.room ? plan.us : INFINITY;
+    const tile_plan half =
+        plan_splits(s, HALF_WARPGROUP_KIND, {V4_KIND, 1, 0, WARPGROUPS, false});
+    const bool fits = warpgroup_bytes(HALF_WARPGROUP_KIND.batches) <= s.room;
+    tile_plan best = fits ? faster(plan, half) : plan;
+    best.us += WARPGROUP_US;
+    return best;
 }
 
 /* ---- few_batches ---- */
 
+/* Batches of a block: one block has all of up to eight. */
+inline int
+few_batches_of(int64_t batches)
+{
+    return batches > FEW_BATCHES && batches <= 2 * FEW_BATCHES ? 2 * FEW_BATCHES
+                                                               : FEW_BATCHES;
+}
+
 /*
  * Its product in us, by the bytes that it reads from L2 and from memory and its blocks.
- * The second of two blocks of batches takes as long as the first, whatever it lacks (N6
- * L2940 M47, 2940 outputs, float32: 39 us on an H100, few_tiles 33); of one block the
- * matrix takes longest, and of many the last is a small part.
+ * A block reads rows of four outputs and of its batches.
  */
 inline double
 few_batches_us(const product_size &s)
 {
     const double value = s.is_wide ? 8 : 4;
-    const bool are_two = s.batches > FEW_BATCHES && s.batches < 2 * FEW_BATCHES;
-    const double batches = are_two ? 2 * FEW_BATCHES : s.batches;
+    const double of_block = few_batches_of(static_cast<int64_t>(s.batches));
+    const double shared = of_block > FEW_BATCHES ? s.batches : of_block;
     const double loads =
-        batches * s.outputs * s.rows * value * (1.0 / FEW_OUTPUTS + 1.0 / FEW_BATCHES);
-    const double blocks = ceil(s.outputs / FEW_OUTPUTS) * ceil(s.batches / FEW_BATCHES);
+        s.batches * s.outputs * s.rows * value * (1.0 / FEW_OUTPUTS + 1.0 / shared);
+    const double blocks = ceil(s.outputs / FEW_OUTPUTS) * ceil(s.batches / of_block);
     return PRODUCT_US + s.outputs * s.rows * s.bytes / MEMORY_BYTES_PER_US +
-           (FEW_BATCHES_MEASURED * loads / L2_BYTES_PER_US + FEW_BLOCK_US * blocks) /
+           (FEW_BATCHES_MEASURED[s.is_wide] * loads / L2_BYTES_PER_US +
+            FEW_BLOCK_US * blocks) /
                s.processors;
 }
 
@@ -287,33 +318,54 @@ from_x_us(const gpo_call *call, double blocks)
     return ceil(blocks / gpo_processors(call)) * lines / LINES_PER_US;
 }
 
+/* Loads of a row of the matrix that a lane has in flight: of one value, or of 16 bytes. */
+constexpr int
+few_at_once(int bytes, bool in_packs, int batches)
+{
+    const int of_four = in_packs ? (bytes > 2 ? 2 : 1) : bytes > 4 ? 2 : 4;
+    return batches > FEW_BATCHES && of_four > 1 ? of_four / 2 : of_four;
+}
+
+/* Whether rows of the matrix are whole packs. */
+inline bool
+has_packed_rows(const gpo_call *call)
+{
+    const mean_matvec_plan &p = *mean_matvec_plan_of(call);
+    const int64_t pack = 16 / gpo_dtypes[call->out[0].dtype].bytes;
+    return p.matrix_row == 1 && p.rows % pack == 0 && p.matrix_output % pack == 0 &&
+           reinterpret_cast<uintptr_t>(call->in[1].data) % 16 == 0;
+}
+
 /* `from_x`: the means are found where they are needed. */
 inline few_batches_plan
 plan_few_batches(const gpo_call *call, bool from_x)
 {
     const mean_matvec_plan &p = *mean_matvec_plan_of(call);
-    const bool is_wide = gpo_dtypes[call->out[0].dtype].bytes == 8;
+    const int bytes = gpo_dtypes[call->out[0].dtype].bytes;
+    const bool is_wide = bytes == 8, in_packs = !from_x && has_packed_rows(call);
+    const int batches = from_x ? FEW_BATCHES : few_batches_of(p.batches);
     const int64_t tiles = ceil_div(p.outputs, int64_t{FEW_OUTPUTS}) *
-                          ceil_div(p.batches, int64_t{FEW_BATCHES});
-    const int64_t resident =
-        gpo_processors(call) * (from_x ? FEW_FROM_X_WARPS : FEW_WARPS)[is_wide];
-    const int at_once = from_x ? 1 : 2; /* rounds whose loads are in flight together */
+                          ceil_div(p.batches, int64_t{batches});
+    const int of_sm = from_x     ? FEW_FROM_X_WARPS[is_wide]
+                      : in_packs ? FEW_PACK_WARPS[is_wide]
+                                 : FEW_WARPS[is_wide];
+    const int64_t resident = gpo_processors(call) * of_sm;
+    const int at_once = from_x ? 1 : few_at_once(bytes, in_packs, batches);
+    const int64_t terms = int64_t{WARP} * at_once * (in_packs ? 16 / bytes : 1);
     const double round_us =
-        at_once * FEW_ROUND_US +
-        (from_x ? FEW_X_ROUND_US * static_cast<double>(ceil_div(p.cols, int64_t{8}))
-                : 0);
+        from_x ? FEW_ROUND_US +
+                     FEW_X_ROUND_US * static_cast<double>(ceil_div(p.cols, int64_t{8}))
+               : FEW_ROUND_US * (in_packs ? 1 + at_once : 1 + at_once / 2.0);
     const double x_us = from_x ? from_x_us(call, static_cast<double>(tiles)) : 0;
     few_batches_plan best = {1, INFINITY};
-    const int most = from_x ? THREADS / WARP : FEW_MOST_WARPS;
+    const int most = from_x || batches > FEW_BATCHES ? THREADS / WARP : FEW_MOST_WARPS;
     for (int warps = 1; warps <= most; warps *= 2) {
         /* of more warps than before an SM has whole blocks alone */
-        const int64_t fit =
-            warps > THREADS / WARP
-                ? gpo_processors(call) * (FEW_WARPS[is_wide] / warps * warps)
-                : resident;
+        const int64_t fit = warps > THREADS / WARP
+                                ? gpo_processors(call) * (of_sm / warps * warps)
+                                : resident;
         const double waves = static_cast<double>(ceil_div(tiles * warps, fit));
-        const double rounds =
-            static_cast<double>(ceil_div(p.rows, int64_t{warps} * at_once * WARP));
+        const double rounds = static_cast<double>(ceil_div(p.rows, terms * warps));
         const double us = waves * (rounds * round_us + FEW_WAVE_US) + x_us;
         if (us < best.us) {
             best = {warps, us};

@@ -79,15 +79,12 @@ x_us_of(const gpo_call *call, const product_size &s)
     return s.batches * s.rows * cols * s.bytes / MEMORY_BYTES_PER_US;
 }
 
-/* What v5 takes beyond the time of x, in us: the product's last tiles, what does not hide. */
+/* What v5 takes beyond the time of x, in us: v4's product, a part of which x hides. */
 static double
 v5_us(const gpo_call *call, const product_size &s)
 {
-    const tile_kind &kind = TILE_KINDS[s.is_wide][V4_KIND];
-    const double x_us = x_us_of(call, s);
-    const double last =
-        PRODUCT_US + (s.stages + kind.around) * kind.alone_us * s.slower;
-    return last + fmax(0, whole_tiles_us(s) - last - x_us) + V5_SLOWER * x_us;
+    const double tiles_us = whole_tiles_us(s);
+    return tiles_us + V5_US - V5_HIDES * fmin(tiles_us - PRODUCT_US, x_us_of(call, s));
 }
 
 /* What v4's stream of x takes longer for lanes that have no part of a row. */

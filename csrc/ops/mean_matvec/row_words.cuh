@@ -56,11 +56,13 @@ row_words_of(const T *x, int64_t cols, int64_t most_of_lane)
     return w;
 }
 
-/* W elements that one load takes from shared memory. */
-template <int W, typename T>
-struct alignas(W * sizeof(T)) row_word {
-    T v[W];
-};
+/* What one load takes from shared memory: one number, so that compilers do not merge loads
+   of neighbours, whose 16 bytes on a host need no alignment. */
+template <int BYTES>
+using row_bits = std::conditional_t<
+    BYTES == 16, uint4,
+    std::conditional_t<BYTES == 8, uint64_t,
+                       std::conditional_t<BYTES == 4, uint32_t, uint16_t>>>;
 
 /* The sum of n words from word `from` of them on; in four sums, to bound its error. */
 template <int W, typename T>
@@ -69,14 +71,18 @@ sum_words(const T *part, int n, int from)
 {
     using V = value_type<T>;
     constexpr int AT_ONCE = W < 4 ? 4 / W : 1;
-    const row_word<W, T> *at = reinterpret_cast<const row_word<W, T> *>(part) + from;
+    using bits = row_bits<W *static_cast<int>(sizeof(T))>;
+    static_assert(sizeof(bits) == W * sizeof(T), "a word has W elements");
+    const bits *at = reinterpret_cast<const bits *>(part) + from;
     int left = n - from; /* until the first one follows, n before `at` */
     V sum[4] = {};
     const auto add = [&](int u) {
-        const row_word<W, T> word = (u < left ? at : at - n)[u];
+        const bits word = (u < left ? at : at - n)[u];
+        T v[W];
+        memcpy(static_cast<void *>(v), &word, sizeof(word));
 #pragma unroll
         for (int e = 0; e < W; e++) {
-            sum[(u * W + e) % 4] += value_of(word.v[e]);
+            sum[(u * W + e) % 4] += value_of(v[e]);
         }
     };
     int rest = n;

@@ -59,10 +59,7 @@ inline bool
 has_uneven_rows(const gpo_call *call)
 {
     const mean_matvec_plan &p = *mean_matvec_plan_of(call);
-    const int64_t packs =
-        ceil_div(p.cols * gpo_dtypes[call->in[0].dtype].bytes, int64_t{16});
-    const bool is_full = packs > FEWEST_LANES ? used_loads(call) >= LEAST_USED
-                                              : packs >= FEWEST_LANES / 2;
+    const bool is_full = p.cols > 0 && used_loads(call) >= LEAST_USED;
     return takes_short_rows(call) &&
            (!is_full || !(has_even_rows(call) || has_long_rows(call)));
 }

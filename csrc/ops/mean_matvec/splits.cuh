@@ -121,9 +121,9 @@ template <typename T>
 gpo_status mean_matvec_tensor_product(gpo_call *call, const mean_matvec_view<T> &v,
                                       int kind, const shared_depth<float> &s);
 
-/* warpgroup_tiles' launch for tiles of 128 by 128. */
+/* warpgroup_tiles' launch for tiles of 128 by 128, or by 64 if not LARGE_KIND. */
 template <typename T>
 gpo_status mean_matvec_warpgroup_product(gpo_call *call, const mean_matvec_view<T> &v,
-                                         const shared_depth<float> &s);
+                                         int kind, const shared_depth<float> &s);
 
 #endif

@@ -10,11 +10,13 @@
 constexpr int BLOCK = 128; /* threads of v0 to v3 */
 
 /* v4 and v5 */
-constexpr int THREADS = 256;    /* per block that streams or multiplies tiles */
-constexpr int BLOCKS = 2;       /* per SM: 128 registers per thread */
-constexpr int SLOTS = 8;        /* 16-byte loads in flight per thread */
-constexpr int FEWEST_LANES = 8; /* per row: 128 contiguous bytes */
-constexpr int STEPS = 4;        /* of SLOTS loads per item: 128 KiB of x */
+constexpr int THREADS = 256;       /* per block that streams or multiplies tiles */
+constexpr int BLOCKS = 2;          /* per SM: 128 registers per thread */
+constexpr int SLOTS = 8;           /* 16-byte loads in flight per thread */
+constexpr int FEWEST_LANES = 8;    /* per row: 128 contiguous bytes */
+constexpr int STEPS = 4;           /* of SLOTS loads per item: 128 KiB of x */
+constexpr int MOST_LOADS = 24;     /* the same of a block that has one item */
+constexpr double ITEM_START = 0.3; /* of an item, in steps of SLOTS loads: predicted */
 constexpr int TILE_OUTPUTS = 64, TILE_BATCHES = 64; /* per tile of the product */
 constexpr int DEPTH_PACKS = 8; /* per stage: the depth in shared memory at once */
 constexpr int RING = 3;        /* stages, two in flight: L2 latency is more than one */
@@ -40,15 +42,20 @@ constexpr int NARROW_BLOCKS = 3;   /* ... and of fewer than 32 blocks per SM */
 
 /* warpgroup_tiles (shapes/). */
 constexpr int WARPGROUP_RING = 4; /* stages; then low parts of two stages' means */
-constexpr int WARPGROUP_BYTES = (WARPGROUP_RING * 256 + 2 * 128) * 128;
+constexpr int
+warpgroup_bytes(int batches)
+{
+    return (WARPGROUP_RING * (128 + batches) + 2 * batches) * 128;
+}
 
 /* few_batches (shapes/). */
 constexpr int FEW_OUTPUTS = 4, FEW_BATCHES = 4;    /* of a block */
 constexpr int64_t FEW_COLS = 32;                   /* means computed where needed */
 constexpr double FROM_X_BYTES = 16 << 20;          /* of x, read once per 4 outputs */
 constexpr int64_t LONG_COLS = 1024, LONG_ROWS = 8; /* a block per row; rows per SM */
-constexpr int FEW_WARPS[2] = {28, 18};        /* resident per SM, by the registers of */
+constexpr int FEW_WARPS[2] = {17, 17};        /* resident per SM, by the registers of */
 constexpr int FEW_FROM_X_WARPS[2] = {18, 12}; /* sums in float32 and in float64 */
+constexpr int FEW_PACK_WARPS[2] = {17, 16};   /* the same of loads of 16 bytes */
 
 /* many_batches (shapes/): predicted, see NOTES.md. */
 constexpr int64_t MANY_COLS = 128;       /* the longest rows */

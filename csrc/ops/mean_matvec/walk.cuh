@@ -7,6 +7,8 @@
 #include "../../device/grid.cuh"
 #include "rows.cuh"
 
+#include <math.h>
+
 /* Lanes that share a row of some packs, packs of a lane at once, and turns they take. */
 struct row_lanes {
     int lanes, shift;
@@ -25,6 +27,32 @@ lanes_of(int64_t packs)
     }
     r.chunks = packs > 0 ? ceil_div(packs, r.lanes << r.shift) : 1;
     return r;
+}
+
+/*
+ * Steps of an item, of `steps` in all.  Where a block has few, and v5 is not to hide the
+ * product, as many as make the last wave of blocks full, by the loads of a wave and what
+ * its start takes.
+ */
+inline int64_t
+steps_of_item(const gpo_call *call, int64_t steps, int64_t chunks)
+{
+    const int64_t blocks = gpo_processors(call) * BLOCKS;
+    const int64_t share = ceil_div(steps, blocks);
+    int64_t best = share < 1 ? 1 : share < STEPS ? share : STEPS;
+    if (mean_matvec_plan_of(call)->cols <= SHORT || share > MOST_LOADS / chunks) {
+        return best;
+    }
+    double least = INFINITY;
+    for (int64_t k = 1; k <= share; k++) {
+        const double waves = static_cast<double>(ceil_div(ceil_div(steps, k), blocks));
+        const double us = waves * (static_cast<double>(k * chunks) + ITEM_START);
+        if (us < least) {
+            least = us;
+            best = k;
+        }
+    }
+    return best;
 }
 
 /*
@@ -57,9 +85,8 @@ walk_of(const gpo_call *call, int size)
     const bool gapless = v.x_batch == v.rows * v.x_row;
     walk.span_batches = gapless ? most : 1;
     const int64_t span = walk.span_batches * v.rows;
-    const int64_t share =
-        ceil_div(v.batches * v.rows, walk.per_step * gpo_processors(call) * BLOCKS);
-    int64_t per_item = walk.per_step * (share < 1 ? 1 : share < STEPS ? share : STEPS);
+    const int64_t steps = ceil_div(v.batches * v.rows, walk.per_step);
+    int64_t per_item = walk.per_step * steps_of_item(call, steps, walk.chunks);
     while (ceil_div(span, per_item) > MOST) { /* there is no memory for 2^54 means */
         per_item *= 2;
     }

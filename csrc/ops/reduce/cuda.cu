@@ -13,7 +13,9 @@
 #include "ladder/v6_fixed_grid.cuh"
 #include "ladder/v7_warp_shuffle.cuh"
 #include "ladder/v8_packs.cuh"
-#include "views.cuh"
+#include "memory_order.cuh"
+#include "one_row.cuh"
+#include "one_wave.cuh"
 
 #include <stdio.h>
 
@@ -70,7 +72,22 @@ takes_one_cluster(const gpo_call *call)
            plan.cols <= ONE_CLUSTER_BYTES / gpo_dtypes[call->in[0].dtype].bytes;
 }
 
-enum { V9 = 9, SHORT_ROWS, COLUMNS, TRANSPOSED, FEW, ONE_BLOCK, ONE_CLUSTER };
+static bool
+takes_one_wave(const gpo_call *call)
+{
+    return are_one_wave(*reduce_plan_of(call));
+}
+
+/* Lanes on neighbouring results; or argmin and argmax of all in the order of memory. */
+template <typename T>
+static gpo_status
+reduce_columns_or_memory(gpo_call *call)
+{
+    return is_out_of_order(*reduce_plan_of(call)) ? reduce_memory_order<T>(call)
+                                                  : reduce_columns<T>(call);
+}
+
+enum { V9 = 9, SHORT_ROWS, COLUMNS, TRANSPOSED, FEW, ONE_BLOCK, ONE_CLUSTER, ONE_WAVE };
 
 static const gpo_variant variants[] = {
     gpo_row<every_type>("v0", "interleaved addressing, divergent", RUNG(reduce_v0)),
@@ -88,7 +105,7 @@ static const gpo_variant variants[] = {
               "arrays of at most 6 axes, kept or reduced, after merging",
               takes_few_axes),
     gpo_shape(gpo_row<every_type>("columns", "lanes on neighbouring results walk down",
-                                  GPO_RUN(reduce_columns)),
+                                  GPO_RUN(reduce_columns_or_memory)),
               "arrays of at most 6 axes, kept or reduced, after merging",
               takes_few_axes),
     gpo_shape(gpo_row<every_type>("transposed", "tiles of results in shared memory",
@@ -107,10 +124,21 @@ static const gpo_variant variants[] = {
     gpo_shape(gpo_row<every_type>("one_cluster", "a cluster of blocks for a row",
                                   GPO_RUN(reduce_one_cluster), "run-to-run", "sm_90a"),
               "one contiguous row of at most 512 KiB", takes_one_cluster),
+    gpo_shape(gpo_row<every_type>("one_wave", "all loads of all threads at once",
+                                  GPO_RUN(reduce_one_wave)),
+              "views that span fewer than 2^27 elements, of at most 3 kept and 2 "
+              "reduced axes after merging",
+              takes_one_wave),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
 /* ---- choice, from times on an H200: benchmarks/results/h200-reduce.json ---- */
+
+/* From times in NOTES.md: elements that the eight SMs of a cluster add sooner than more
+   of them; small blocks of one_block that an SM runs at once, of 40 registers; elements
+   of columns per SM, of few of which lanes of short_rows go down rows each. */
+constexpr int64_t CLUSTER_ELEMENTS = 1 << 18, SMALL_AT_ONCE = 12;
+constexpr int64_t FEW_IN_COLUMNS = 4096;
 
 /*
  * Whether a thread has a result or several: of up to 8 elements, a wave or some of them;
@@ -147,6 +175,50 @@ are_for_few_down(const gpo_call *call)
     return are_short || beside.step > 1 || element <= 2 || whole.ndim < kept.ndim;
 }
 
+/* The kernels whose threads all run at once, with all they read on its way; or none. */
+static const gpo_variant *
+choose_at_once(const gpo_call *call, char why[GPO_MESSAGE])
+{
+    const reduce_plan &plan = *reduce_plan_of(call);
+    if (plan.rows == 1 && takes_one_block(call)) {
+        GPO_SAY(why, "one_block: a row of %lld elements, all on their way at once",
+                static_cast<long long>(plan.cols));
+        return &variants[ONE_BLOCK];
+    }
+    if (takes_one_cluster(call) && plan.cols <= CLUSTER_ELEMENTS &&
+        !gpo_lacks(call->backend, call->device, variants[ONE_CLUSTER].needs)) {
+        GPO_SAY(why,
+                "one_cluster: a row of %lld elements, which a cluster loads at once",
+                static_cast<long long>(plan.cols));
+        return &variants[ONE_CLUSTER];
+    }
+    const int64_t processors = gpo_processors(call);
+    const int64_t bytes = plan.cols * gpo_dtypes[call->in[0].dtype].bytes;
+    if (are_for_few_down(call)) {
+        GPO_SAY(why, "few_down: threads with all of %lld results of %lld elements",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[FEW];
+    }
+    const bool is_small = bytes >= SMALL_BLOCK * 16 && bytes <= SMALL_BLOCK_BYTES;
+    const int64_t at_once = is_small ? SMALL_AT_ONCE
+                            : bytes <= ROW_BLOCK * TILE_ITEMS * 16
+                                ? BLOCKS_PER_PROCESSOR
+                                : 2;
+    if (takes_one_block(call) && bytes >= BLOCK_ROW_BYTES &&
+        plan.rows <= processors * at_once) {
+        GPO_SAY(why, "one_block: %lld rows of %lld elements, all on their way at once",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[ONE_BLOCK];
+    }
+    if (is_for_one_wave(call)) {
+        GPO_SAY(why,
+                "one_wave: %lld results of %lld elements, all on their way at once",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[ONE_WAVE];
+    }
+    return nullptr;
+}
+
 static const gpo_variant *
 choose(const gpo_call *call, char why[GPO_MESSAGE])
 {
@@ -166,30 +238,29 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(plan.rows));
         return &variants[TRANSPOSED];
     }
-    if (plan.rows == 1 && takes_one_block(call)) {
-        GPO_SAY(why, "one_block: a row of %lld elements, all on their way at once",
-                static_cast<long long>(plan.cols));
-        return &variants[ONE_BLOCK];
-    }
-    if (takes_one_cluster(call) &&
-        !gpo_lacks(call->backend, call->device, variants[ONE_CLUSTER].needs)) {
-        GPO_SAY(why,
-                "one_cluster: a row of %lld elements, which a cluster loads at once",
-                static_cast<long long>(plan.cols));
-        return &variants[ONE_CLUSTER];
+    const gpo_variant *at_once = choose_at_once(call, why);
+    if (at_once != nullptr) {
+        return at_once;
     }
     const int64_t processors = gpo_processors(call);
     const int element = gpo_dtypes[call->in[0].dtype].bytes;
     const int64_t bytes = plan.cols * element, many = processors * MANY_ROWS;
     const bool is_uneven = plan.rows >= many && bytes % 16 != 0;
-    if (are_for_few_down(call)) {
-        GPO_SAY(why, "few_down: threads with all of %lld results of %lld elements",
-                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
-        return &variants[FEW];
+    if (is_out_of_order(plan)) {
+        GPO_SAY(why, "columns: all of %lld elements, read in the order of memory",
+                static_cast<long long>(plan.cols));
+        return &variants[COLUMNS];
     }
     if (!are_runs(plan) && !are_columns(plan) && plan.cols <= SHORT_GAPPED &&
         plan.rows > processors * BLOCKS_PER_PROCESSOR) {
         GPO_SAY(why, "short_rows: %lld rows of %lld elements with gaps",
+                static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
+        return &variants[SHORT_ROWS];
+    }
+    if (!are_runs(plan) && element <= 4 && plan.cols <= SHORT_GAPPED &&
+        plan.rows >= processors &&
+        plan.cols <= processors * FEW_IN_COLUMNS / plan.rows) {
+        GPO_SAY(why, "short_rows: lanes down %lld rows of %lld elements, few in all",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[SHORT_ROWS];
     }
@@ -212,10 +283,8 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
                 static_cast<long long>(bytes), static_cast<long long>(short_row));
         return &variants[SHORT_ROWS];
     }
-    const int64_t at_once =
-        bytes <= ROW_BLOCK * TILE_ITEMS * 16 ? BLOCKS_PER_PROCESSOR : 2;
-    if (takes_one_block(call) && plan.rows <= processors * at_once) {
-        GPO_SAY(why, "one_block: %lld rows of %lld elements, all on their way at once",
+    if (takes_one_block(call) && bytes <= SMALL_BLOCK_BYTES) {
+        GPO_SAY(why, "one_block: %lld rows of %lld elements, small blocks",
                 static_cast<long long>(plan.rows), static_cast<long long>(plan.cols));
         return &variants[ONE_BLOCK];
     }

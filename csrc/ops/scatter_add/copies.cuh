@@ -4,6 +4,7 @@
 #ifndef GPO_SCATTER_ADD_COPIES_CUH
 #define GPO_SCATTER_ADD_COPIES_CUH
 
+#include "../../device/follow.cuh"
 #include "../../device/grid.cuh"
 #include "input.cuh"
 #include "tuning.cuh"
@@ -17,14 +18,19 @@ clamp(int64_t x, int64_t least, int64_t most)
 /* ---- memory = 0, *bad = NONE_BAD ---- */
 
 static __global__ void
-scatter_add_clear(uint32_t *words, int64_t n, unsigned long long *bad)
+scatter_add_clear(uint64_t *words, int64_t n, unsigned long long *bad)
 {
+    let_next_start();
     const int64_t first = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
     const int64_t step = static_cast<int64_t>(gridDim.x) * BLOCK;
     if (first == 0 && bad) {
         *bad = NONE_BAD;
     }
-    for (int64_t i = first; i < n; i += step) {
+    const int64_t packs = reinterpret_cast<uintptr_t>(words) % 16 == 0 ? n / 2 : 0;
+    for (int64_t i = first; i < packs; i += step) {
+        reinterpret_cast<uint4 *>(words)[i] = uint4{};
+    }
+    for (int64_t i = 2 * packs + first; i < n; i += step) {
         words[i] = 0;
     }
 }
@@ -32,10 +38,10 @@ scatter_add_clear(uint32_t *words, int64_t n, unsigned long long *bad)
 static gpo_status
 clear(gpo_call *call, void *memory, int64_t bytes, unsigned long long *bad)
 {
-    const int64_t words = bytes / static_cast<int64_t>(sizeof(uint32_t));
-    const dim3 grid(static_cast<unsigned>(clamp(ceil_div(words, BLOCK), 1, 4096)));
+    const int64_t words = bytes / static_cast<int64_t>(sizeof(uint64_t)); /* of sums */
+    const dim3 grid(static_cast<unsigned>(clamp(ceil_div(words, 2 * BLOCK), 1, 4096)));
     return GPO_LAUNCH(call, grid, BLOCK, 0, scatter_add_clear,
-                      static_cast<uint32_t *>(memory), words, bad);
+                      static_cast<uint64_t *>(memory), words, bad);
 }
 
 /* ---- total[b] = copies[0][b] + copies[1][b] + ..., in order ---- */

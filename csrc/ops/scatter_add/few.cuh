@@ -8,26 +8,6 @@
 #include "../../device/few_sums.cuh"
 #include "frame.cuh"
 
-/* The elements of out: integers have 64 bits there. */
-template <typename T>
-using result_of = std::conditional_t<IS_WHOLE<T>, uint64_t, T>;
-
-template <typename T, typename Sum>
-__device__ __forceinline__ result_of<T>
-rounded(Sum sum)
-{
-    if constexpr (IS_COMPLEX<T>) {
-        return {static_cast<decltype(T::re)>(sum.re),
-                static_cast<decltype(T::im)>(sum.im)};
-    }
-    else if constexpr (sizeof(result_of<T>) == 2) {
-        return stored_as<T>(rounded_to_odd(sum));
-    }
-    else {
-        return static_cast<result_of<T>>(sum);
-    }
-}
-
 /* One kernel for both widths of the index: it is read once. */
 template <typename Input>
 __device__ __forceinline__ int64_t

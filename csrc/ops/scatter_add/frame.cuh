@@ -5,6 +5,8 @@
 #ifndef GPO_SCATTER_ADD_FRAME_CUH
 #define GPO_SCATTER_ADD_FRAME_CUH
 
+#include "../../device/follow.cuh"
+#include "../../device/grid.cuh"
 #include "../../device/verdict.cuh"
 #include "input.cuh"
 #include "tuning.cuh"
@@ -193,6 +195,50 @@ input_of(const gpo_call *call, const scatter_add_frame &f)
             f.bad};
 }
 
+/* out = total, rounded; follows the last kernel that adds. */
+template <typename T>
+__global__ void
+__launch_bounds__(BLOCK)
+    scatter_add_round(const sum_of<T> *total, int64_t size, result_of<T> *out)
+{
+    wait_for_before();
+    const int64_t first =
+        static_cast<int64_t>(blockIdx.x) * BLOCK * ROUNDED_ITEMS + threadIdx.x;
+    sum_of<T> sum[ROUNDED_ITEMS];
+#pragma unroll
+    for (int j = 0; j < ROUNDED_ITEMS; j++) {
+        const int64_t k = first + j * BLOCK;
+        sum[j] = k < size ? total[k] : sum_of<T>{};
+    }
+#pragma unroll
+    for (int j = 0; j < ROUNDED_ITEMS; j++) {
+        const int64_t k = first + j * BLOCK;
+        if (k < size) {
+            out[k] = rounded<T>(sum[j]);
+        }
+    }
+}
+
+/* Rounds sums to a contiguous `out` that may be written before the verdict. */
+template <typename T>
+gpo_status
+round_sums(gpo_call *call, scatter_add_frame *f)
+{
+    if constexpr (!IS_WHOLE<T>) {
+        const gpo_array &out = call->out[0];
+        if (f->apart && !scatter_add_plan_of(call)->late &&
+            gpo_array_is_contiguous(&out)) {
+            f->apart = false;
+            const int64_t blocks = ceil_div(out.size, BLOCK * ROUNDED_ITEMS);
+            return GPO_FOLLOW(call, true, grid_of(blocks), BLOCK, 0,
+                              (scatter_add_round<T>),
+                              static_cast<const sum_of<T> *>(f->sums.data), out.size,
+                              static_cast<T *>(out.data));
+        }
+    }
+    return GPO_OK;
+}
+
 /* Rung::run(call, input, total) adds to `total`, which it clears first. */
 template <typename Rung, typename T, typename I>
 gpo_status
@@ -213,6 +259,9 @@ scatter_add_with(gpo_call *call)
         status = call->in[SCATTER_ADD_INDEX].dtype == GPO_I32
                      ? run_rung<Rung, T, int32_t>(call, f)
                      : run_rung<Rung, T, int64_t>(call, f);
+    }
+    if (!status) {
+        status = round_sums<T>(call, &f);
     }
     return status ? status : close_frame(call, f);
 }

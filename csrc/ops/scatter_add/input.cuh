@@ -25,6 +25,26 @@ template <typename T>
 using sum_of = std::conditional_t<IS_WHOLE<T>, uint64_t,
                                   std::conditional_t<IS_COMPLEX<T>, c128, double>>;
 
+/* The elements of out: integers have 64 bits there. */
+template <typename T>
+using result_of = std::conditional_t<IS_WHOLE<T>, uint64_t, T>;
+
+template <typename T, typename Sum>
+__device__ __forceinline__ result_of<T>
+rounded(Sum sum)
+{
+    if constexpr (IS_COMPLEX<T>) {
+        return {static_cast<decltype(T::re)>(sum.re),
+                static_cast<decltype(T::im)>(sum.im)};
+    }
+    else if constexpr (sizeof(result_of<T>) == 2) {
+        return stored_as<T>(rounded_to_odd(sum));
+    }
+    else {
+        return static_cast<result_of<T>>(sum);
+    }
+}
+
 /* ---- the input ---- */
 
 template <typename Value, typename Index>

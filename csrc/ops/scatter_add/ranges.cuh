@@ -59,23 +59,33 @@ __launch_bounds__(BLOCK)
         return;
     }
     constexpr int ITEMS = LANES_ITEMS;
+    let_next_start();
     const int64_t first =
         static_cast<int64_t>(blockIdx.x) * BLOCK * ITEMS + threadIdx.x;
+    const bool all = places == x.size; /* then values are loaded with their indices */
     typename Input::I raw[ITEMS];
+    typename Input::T v[ITEMS] = {};
     Sum sum[ITEMS];
     uint32_t key[ITEMS];
 #pragma unroll
     for (int j = 0; j < ITEMS; j++) {
         const int64_t i = first + j * BLOCK;
         raw[j] = i < x.n ? x.index[i * x.index_stride] : 0;
+        if (all && i < x.n) {
+            v[j] = x.values[i * x.values_stride];
+        }
     }
+    wait_for_before();
 #pragma unroll
     for (int j = 0; j < ITEMS; j++) {
         const int64_t i = first + j * BLOCK;
         const int64_t at = i < x.n ? x.place(raw[j], i) : -1;
         const bool is_mine = at >= begin && at - begin < places;
         key[j] = is_mine ? static_cast<uint32_t>(at - begin) : places;
-        sum[j] = is_mine ? x.lift(x.values[i * x.values_stride]) : Sum{};
+        if (!all && is_mine) {
+            v[j] = x.values[i * x.values_stride];
+        }
+        sum[j] = is_mine ? x.lift(v[j]) : Sum{};
     }
     GPO_SHARED(block_table<Sum>, table, [1]);
     const repeats_of_block repeats = find_repeats(key, places);
@@ -116,8 +126,8 @@ __launch_bounds__(BLOCK)
     }
 }
 
-/* Adds all elements to `total`, unless *only_if is 0: of no places it notes every index
-   as bad. */
+/* Adds all elements to `total`, unless *only_if is 0, which no kernel right before sets: of
+   no places it notes every index as bad. */
 template <typename Input, typename Sum>
 gpo_status
 add_by_ranges(gpo_call *call, const Input &x, Sum *total, const unsigned *only_if)
@@ -130,7 +140,7 @@ add_by_ranges(gpo_call *call, const Input &x, Sum *total, const unsigned *only_i
     do {
         const int64_t rest = x.size - begin;
         const uint32_t places = static_cast<uint32_t>(rest < each ? rest : each);
-        status = GPO_LAUNCH(call, grid, BLOCK, 0,
+        status = GPO_FOLLOW(call, only_if == nullptr, grid, BLOCK, 0,
                             (scatter_add_long_result_kernel<Input, Sum>), x, begin,
                             places, total, only_if);
         begin += each;

@@ -180,7 +180,7 @@ static const gpo_variant *
 choose_forward(const gpo_call *call, char why[GPO_MESSAGE])
 {
     const bool aligned = !is_small(call) && takes_aligned_rows(call);
-    if (!aligned && gpo_dtypes[call->out[0].dtype].bytes < 4 && takes_one_each(call) &&
+    if (gpo_dtypes[call->out[0].dtype].bytes < 4 && takes_one_each(call) &&
         !takes_doubles(call) && fills_one_wave(call)) {
         GPO_SAY(why, "one_each, the shortest code, as all its threads run at once");
         return &forward_variants[ONE_EACH];
@@ -191,7 +191,9 @@ choose_forward(const gpo_call *call, char why[GPO_MESSAGE])
 static const gpo_variant *
 choose_backward(const gpo_call *call, char why[GPO_MESSAGE])
 {
-    const bool is_moved = takes_doubles(call) || takes_aligned_rows_of_dy(call);
+    const bool is_few = has_small_boxes(call) && !takes_doubles(call);
+    const bool is_moved =
+        takes_doubles(call) || (takes_aligned_rows_of_dy(call) && !is_few);
     const bool is_float = gpo_dtypes[call->in[0].dtype].kind == 'f';
     if (takes_any_rows(call) && !is_moved && is_float && takes_small_scales(call)) {
         GPO_SAY(why, "small_scales stores 16 bytes of dx per thread, mostly zeros");

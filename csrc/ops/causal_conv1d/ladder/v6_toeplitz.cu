@@ -145,42 +145,21 @@ tensor_launch(gpo_call *call, const tensor_conv<T> &p)
     return GPO_LAUNCH(call, grid, block, plan.bytes, causal_conv1d_v6, p, plan);
 }
 
-/*
- * Forward, and dx, whose rows have their last step first.  The values of a row must be
- * contiguous, so a (B, T, C) array is transposed into a workspace of its size; arrays
- * of other strides are read one value at a time.
- */
+/* Arrays of other strides than with_tensor_rows makes are read one value at a time. */
 template <typename T>
 gpo_status
 conv_v6(gpo_call *call, const conv_view<T> &view)
 {
-    tensor_conv<T> p = {view, view.out.t < 0};
-    gpo_status status = tensor_check(call, view);
-    if (p.reversed) {
-        const int64_t last = p.steps - 1;
-        p.x = {p.x.p + last * p.x.t, p.x.b, p.x.c, -p.x.t};
-        p.out = {p.out.p + last * p.out.t, p.out.b, p.out.c, -p.out.t};
-    }
-    status = status ? status : tensor_rows(call, p.batches, p.channels, p.steps, &p.x);
-    const row_view<T> out = p.out;
-    status =
-        status ? status : tensor_results(call, p.batches, p.channels, p.steps, &p.out);
-    if (status) {
-        return status;
-    }
-    if constexpr (sizeof(T) == 2) {
-        status = tensor_launch<T, 1, true>(call, p);
-    }
-    else {
-        status = p.precision == PRECISION_FP32   ? tensor_launch<T, 3, false>(call, p)
-                 : p.precision == PRECISION_FAST ? tensor_launch<T, 3, true>(call, p)
-                                                 : tensor_launch<T, 1, true>(call, p);
-    }
-    if (!status && p.out.p != out.p) {
-        const T *const turned = p.out.p;
-        status = swap_axes(call, turned, out.p, p.batches, p.channels, p.steps);
-    }
-    return status;
+    return with_tensor_rows(call, view, [](gpo_call *c, const tensor_conv<T> &p) {
+        if constexpr (sizeof(T) == 2) {
+            return tensor_launch<T, 1, true>(c, p);
+        }
+        else {
+            return p.precision == PRECISION_FP32   ? tensor_launch<T, 3, false>(c, p)
+                   : p.precision == PRECISION_FAST ? tensor_launch<T, 3, true>(c, p)
+                                                   : tensor_launch<T, 1, true>(c, p);
+        }
+    });
 }
 
 GPO_EVERY_FLOAT32(GPO_CONV_OF, conv_v6)

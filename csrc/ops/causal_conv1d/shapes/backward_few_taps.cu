@@ -1,7 +1,7 @@
 /*
- * backward_few_taps.cu  The gradients of filters of 2 to 4 taps, rows of neighbouring steps
+ * backward_few_taps.cu  The gradients of filters of 2 to 8 taps, rows of neighbouring steps
  * (BCT) that are whole packs, in one pass and mostly one launch.  As
- * backward_short_filters.cu, but compiled for each number of taps, and a warp walks through
+ * backward_short_filters.cu, but compiled for numbers of taps, and a warp walks through
  * all items of its rows without a stop between rows: DEPTH items are under way.  dw is made
  * of the same g of later steps as dx, so without SiLU nothing before a pack is needed.
  * Cost:  reads x and dy once and writes dx once.
@@ -25,22 +25,33 @@ constexpr int64_t FULL_WALK = 8; /* items of a warp, below which a part costs mo
 constexpr int DEPTH = 2;         /* items under way */
 
 /* Blocks per SM for which registers are kept. */
-template <typename T, short_rows ROWS>
-constexpr int walks_blocks = sizeof(T) == 4 && ROWS == PLAIN ? 8 : 6;
+template <typename T, int LAGS, short_rows ROWS>
+constexpr int walks_blocks = (LAGS > 4 ? 5 : 6) +
+                             (sizeof(T) == 4 && ROWS == PLAIN ? (LAGS > 4 ? 1 : 2) : 0);
 
-/* Products of a pack in a row of whole packs: only those across its ends are missing. */
+/* Packs on either side of one that share a product with it, of those beside it NEXT steps. */
+template <int LAGS, typename T>
+constexpr int HALO = (LAGS - 2 + pack<T>::SIZE) / pack<T>::SIZE;
+template <int LAGS, typename T>
+constexpr int NEXT = LAGS - 1 < pack<T>::SIZE ? LAGS - 1 : pack<T>::SIZE;
+
+/*
+ * Products of a pack in a row of whole packs: only those across its ends are missing, so a
+ * condition for each pack beside it is enough.  `before` the pack and `after` its start
+ * the row has so many steps.
+ */
 template <int SIZE>
 struct at_row_ends {
-    bool is_first, is_last;
+    int before, after;
 
     __device__ __forceinline__ bool has_back(int i, int s) const
     {
-        return s <= i || !is_first;
+        return s <= i || before > (s - i - 1) / SIZE * SIZE;
     }
 
     __device__ __forceinline__ bool has_ahead(int i, int s) const
     {
-        return i + s < SIZE || !is_last;
+        return i + s < SIZE || after > (i + s) / SIZE * SIZE;
     }
 };
 
@@ -48,6 +59,7 @@ template <typename V, int LAGS>
 struct row_filter {
     V tap[LAGS], offset;
     bool has_slope; /* with SiLU: whether the call has it */
+    bool has_last;  /* the last lag: see has_lag */
 };
 
 template <typename T>
@@ -73,7 +85,8 @@ gradient_of_row_pack(V (&g)[pack<T>::SIZE], const uint4 &dy,
         for (int i = 0; i < SIZE; i++) {
             sum[i] = filter.offset;
         }
-        add_lags(sum, filter.tap, x, LAGS, where);
+        add_lags(sum, filter.tap, x,
+                 has_lag<LAGS>(LAGS - 1, filter.has_last) ? LAGS : LAGS - 1, where);
 #pragma unroll
         for (int i = 0; i < SIZE; i++) {
             g[i] *= silu_slope<T>(sum[i]);
@@ -82,12 +95,12 @@ gradient_of_row_pack(V (&g)[pack<T>::SIZE], const uint4 &dy,
 }
 
 /*
- * One item.  `next`: in lane 0 the first g of the item after, then of this one.  Lanes
- * after the end of the row have no pack.
+ * One item.  `next`: in the first lanes the first g of the item after, then of this one.
+ * Lanes after the end of the row have no pack.
  */
 template <bool SILU, int LAGS, typename T, typename V, typename Where>
 __device__ __forceinline__ void
-compute_row_item(V (&total)[LAGS + 1], V (&next)[LAGS - 1],
+compute_row_item(V (&total)[LAGS + 1], V (&next)[NEXT<LAGS, T>],
                  const row_filter<V, LAGS> &filter, const uint4 &own,
                  const uint4 &before, const uint4 &dy, T *dx, bool is_there,
                  lane_group at, const Where &where)
@@ -112,9 +125,13 @@ compute_row_item(V (&total)[LAGS + 1], V (&next)[LAGS - 1],
     }
 #pragma unroll
     for (int j = 0; j < LAGS - 1; j++) {
-        const V give = at.lane == 0 ? next[j] : g[j];
-        later[SIZE + j] = shuffle_from(give, (at.lane + 1) & (WARP - 1));
-        next[j] = g[j];
+        const int d = 1 + j / SIZE, i = j % SIZE;
+        const V give = at.lane < d ? next[i] : g[i];
+        later[SIZE + j] = shuffle_from(give, (at.lane + d) & (WARP - 1));
+    }
+#pragma unroll
+    for (int i = 0; i < NEXT<LAGS, T>; i++) {
+        next[i] = g[i];
     }
     if (is_there) {
         V sum[SIZE] = {}, part = 0;
@@ -124,7 +141,9 @@ compute_row_item(V (&total)[LAGS + 1], V (&next)[LAGS - 1],
 #pragma unroll
             for (int i = 0; i < SIZE; i++) {
                 if (where.has_ahead(i, s)) {
-                    sum[i] += filter.tap[s] * later[i + s];
+                    if (has_lag<LAGS>(s, filter.has_last)) {
+                        sum[i] += filter.tap[s] * later[i + s];
+                    }
                     lag += x[LAGS - 1 + i] * later[i + s];
                 }
             }
@@ -142,7 +161,7 @@ compute_row_item(V (&total)[LAGS + 1], V (&next)[LAGS - 1],
 /* The same where segments may begin: then a product at a time, in all lanes. */
 template <bool SILU, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
-compute_cut_item(V (&total)[LAGS + 1], V (&next)[LAGS - 1],
+compute_cut_item(V (&total)[LAGS + 1], V (&next)[NEXT<LAGS, T>],
                  const row_filter<V, LAGS> &filter, const uint4 &own,
                  const uint4 &before, const uint4 &dy, T *dx, int u, bool is_there,
                  lane_group at, row_marks row)
@@ -163,23 +182,28 @@ compute_cut_item(V (&total)[LAGS + 1], V (&next)[LAGS - 1],
     }
 }
 
-/* The first g after a stretch that ends inside the row, `u` the step of the next pack. */
+/* The first g after a stretch that ends inside the row, `u` the step of a lane's pack. */
 template <bool SILU, short_rows ROWS, int LAGS, typename T, typename V>
 __device__ __forceinline__ void
-gradients_after(V (&next)[LAGS - 1], const row_filter<V, LAGS> &filter, const T *x,
+gradients_after(V (&next)[NEXT<LAGS, T>], const row_filter<V, LAGS> &filter, const T *x,
                 const T *dy, int u, row_marks row)
 {
     constexpr int SIZE = pack<T>::SIZE;
     V values[LAGS - 1 + SIZE] = {}, g[SIZE];
     const uint4 after = pack_from(dy + u, true);
     if constexpr (SILU) {
-        V here[SIZE], old[SIZE];
-        values_of_chunk<T>(old, pack_from(x + u - SIZE, true));
-        values_of_chunk<T>(here, pack_from(x + u, true));
+        constexpr int BEFORE = HALO<LAGS, T> * SIZE;
 #pragma unroll
-        for (int i = 0; i < LAGS - 1 + SIZE; i++) {
-            const int k = i - (LAGS - 1);
-            values[i] = k < 0 ? old[k < 0 ? SIZE + k : 0] : here[k < 0 ? 0 : k];
+        for (int h = 0; h <= HALO<LAGS, T>; h++) {
+            V some[SIZE];
+            values_of_chunk<T>(some, pack_from(x + u - BEFORE + h * SIZE, true));
+#pragma unroll
+            for (int i = 0; i < SIZE; i++) {
+                const int k = h * SIZE + i - (BEFORE - (LAGS - 1));
+                if (k >= 0) {
+                    values[k] = some[i];
+                }
+            }
         }
     }
     if constexpr (SILU && ROWS == CUT) {
@@ -190,8 +214,8 @@ gradients_after(V (&next)[LAGS - 1], const row_filter<V, LAGS> &filter, const T 
         gradient_of_row_pack<SILU, LAGS, T>(g, after, filter, values, in_the_middle{});
     }
 #pragma unroll
-    for (int j = 0; j < LAGS - 1; j++) {
-        next[j] = g[j];
+    for (int i = 0; i < NEXT<LAGS, T>; i++) {
+        next[i] = g[i];
     }
 }
 
@@ -217,7 +241,7 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
     const int64_t next_x = is_cut ? -ITEM : v.x.b + next_u;
     const int64_t next_dy = is_cut ? -ITEM : v.dy.b + next_u;
     const int64_t next_dx = is_cut ? -ITEM : v.out.b + next_u;
-    const bool has_before = SILU && stretch > 0 && at.lane == WARP - 1;
+    const bool has_before = SILU && stretch > 0 && at.lane >= WARP - HALO<LAGS, T>;
     const int count = static_cast<int>(end - begin) * items;
     int u = top + at.place * SIZE, item = items, load_u = u, load_item = items;
     int loads = 0;
@@ -243,14 +267,15 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
     load_taps<LAGS>(filter.tap, v, c);
     filter.offset = SILU ? v.offset(c) : V(0);
     filter.has_slope = ROWS == PLAIN || v.finish == FINISH_SILU;
+    filter.has_last = v.lags == LAGS;
     row_marks row = {};
     if constexpr (ROWS == CUT) {
         row = work.marks.row(b);
     }
-    V next[LAGS - 1] = {};
-    if (is_cut && at.lane == 0 && top + ITEM < steps) {
+    V next[NEXT<LAGS, T>] = {};
+    if (is_cut && at.lane < HALO<LAGS, T> && u + ITEM < steps) {
         gradients_after<SILU, ROWS, LAGS>(next, filter, v.x.row(b, c), v.dy.row(b, c),
-                                          top + ITEM, row);
+                                          u + ITEM, row);
     }
     for (int done = 0; done < count; done += DEPTH) {
 #pragma unroll
@@ -262,7 +287,7 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
                                            gradient[k], dx, u, u < steps, at, row);
                 }
                 else {
-                    const at_row_ends<SIZE> where = {u == 0, u + SIZE == steps};
+                    const at_row_ends<SIZE> where = {u, steps - u};
                     compute_row_item<SILU>(total, next, filter, own[k], before,
                                            gradient[k], dx, u < steps, at, where);
                 }
@@ -286,7 +311,7 @@ walk_rows(V (&total)[LAGS + 1], const conv_view<T> &v, const walks_work &work,
 /* With segments SILU is true for every call, and has_slope tells. */
 template <typename T, int LAGS, bool SILU, short_rows ROWS>
 __global__ void
-__launch_bounds__(SHORT_BLOCK, walks_blocks<T, ROWS>)
+__launch_bounds__(SHORT_BLOCK, walks_blocks<T, LAGS, ROWS>)
     causal_conv1d_backward_few_taps(conv_view<T> v, lag_view<T> to, walks_work work)
 {
     using V = value_type<T>;
@@ -371,7 +396,14 @@ split_walks(walks_work *work, int64_t slots, int64_t packs, int64_t batches,
         const int64_t of_one = ceil_div(work->units, int64_t{BLOCK_WARPS});
         const int64_t least = ceil_div(FULL_WALK, items);
         const int64_t few = of_one < least ? of_one : least;
+        const auto blocks_of = [&](int64_t each) {
+            return groups * ceil_div(work->units, each * BLOCK_WARPS);
+        };
         work->share = share > few ? share : few;
+        while (work->share > few && 10 * blocks_of(work->share) < 7 * slots &&
+               blocks_of(work->share - 1) <= slots) {
+            work->share--; /* whole rows had left the wave half empty */
+        }
     }
     work->sums.parts = ceil_div(work->units, work->share * BLOCK_WARPS);
     work->tasks = groups * work->sums.parts;
@@ -385,8 +417,8 @@ launch_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
     lag_view<T> to = lags;
     gpo_status status = mark_segments(call, &work.marks);
     if (!status) {
-        const int blocks =
-            work.marks.words ? walks_blocks<T, CUT> : walks_blocks<T, PLAIN>;
+        const int blocks = work.marks.words ? walks_blocks<T, LAGS, CUT>
+                                            : walks_blocks<T, LAGS, PLAIN>;
         split_walks(&work, gpo_processors(call) * blocks, v.steps / pack<T>::SIZE,
                     v.batches, v.channels);
         status = plan_part_sums(call, &work.sums, work.sums.parts, work.groups.by, &to);
@@ -405,29 +437,17 @@ launch_walks(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
     return status ? status : finish_part_sums(call, work.sums, to);
 }
 
-/* Whether all packs of the rows are 16 bytes of memory. */
-template <typename T>
-static bool
-has_whole_packs(const row_view<T> &rows)
-{
-    constexpr int64_t SIZE = pack<T>::SIZE;
-    return rows.t == 1 && rows.b % SIZE == 0 && rows.c % SIZE == 0 &&
-           reinterpret_cast<uintptr_t>(rows.p) % 16 == 0;
-}
-
+/* A call that packed its arrays after the choice may have other rows. */
 template <typename T>
 gpo_status
 gradients_few_taps(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
 {
-    const bool takes = v.batches > 0 && v.lags >= 2 && v.lags <= FEW_TAPS &&
-                       v.steps % pack<T>::SIZE == 0 && has_whole_packs(v.x) &&
-                       has_whole_packs(v.dy) && has_whole_packs(v.out);
-    if (!takes) {
+    if (!takes_few_taps(v, false)) {
         return gradients_short_filters(call, v, lags);
     }
-    return v.lags == 2   ? launch_walks<T, 2>(call, v, lags)
-           : v.lags == 3 ? launch_walks<T, 3>(call, v, lags)
-                         : launch_walks<T, 4>(call, v, lags);
+#define WITH(LAGS) launch_walks<T, LAGS>(call, v, lags)
+    return GPO_BY_FEW_TAPS(v.lags, WITH);
+#undef WITH
 }
 
 GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps)

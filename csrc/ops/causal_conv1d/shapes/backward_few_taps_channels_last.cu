@@ -1,14 +1,13 @@
 /*
- * backward_few_taps_channels_last.cu  The gradients of filters of 2 to 4 taps, neighbouring
+ * backward_few_taps_channels_last.cu  The gradients of filters of 2 to 8 taps, neighbouring
  * channels (BTC), in one pass and mostly one launch.  As
- * backward_short_filters_channels_last.cu, but compiled for each number of taps: a turn of
+ * backward_short_filters_channels_last.cu, but compiled for numbers of taps: a turn of
  * the window inside a row has no tests.  dw of a step follows together with dx, when the
  * last g that both need is in the window.
  * Cost:  reads x and dy once, and taps - 1 steps after each stretch (x before it, too, with
  * SiLU) twice; the parts of dw that blocks of threads write.
  * See few_taps.cuh for the sums, backward_few_taps.cu for layout BCT.
  */
-#include "channels_last.cuh"
 #include "few_taps.cuh"
 
 struct columns_work {
@@ -24,7 +23,16 @@ struct columns_work {
 
 /* Steps of the window, of which the last LAGS are in use: a divisor of those of a turn. */
 template <int LAGS>
-constexpr int RING = LAGS == 2 ? 2 : 4;
+constexpr int RING = LAGS == 2   ? 2
+                     : LAGS <= 4 ? 4
+                                 : 8;
+
+/*
+ * Whether the window has no x: without SiLU only the x of a step is multiplied, and comes
+ * when its dx is made, which saves LAGS - 1 values of each channel.
+ */
+template <int LAGS, bool SILU>
+constexpr bool X_COMES_LATE = LAGS > 4 && !SILU;
 
 /* The window of a thread, and the TURN steps that are under way. */
 template <typename T, int LAGS, int W, int TURN>
@@ -37,6 +45,7 @@ struct columns_window {
 template <typename V, int LAGS, int W>
 struct columns_filter {
     V tap[LAGS][W], offset[W];
+    bool has_last; /* see has_lag */
 };
 
 template <typename V, int LAGS, int W>
@@ -75,7 +84,7 @@ multiply_by_slope(columns_window<T, LAGS, W, TURN> *at,
     }
 #pragma unroll
     for (int s = 0; s < LAGS; s++) {
-        if (s <= most) {
+        if (s <= most && has_lag<LAGS>(s, of.has_last)) {
 #pragma unroll
             for (int i = 0; i < W; i++) {
                 sum[i] += of.tap[s][i] * at->x[(slot + R - s) % R][i];
@@ -109,23 +118,27 @@ template <int LAGS, int W, int TURN, typename T>
 struct columns_start {
     chunk<T, W> before[LAGS - 1], x[LAGS - 1], dy[LAGS - 1];
 
+    template <bool SILU>
     __device__ __forceinline__ void load(columns_window<T, LAGS, W, TURN> *at,
                                          const columns_stretch &of,
-                                         const columns_work &work, bool is_silu)
+                                         const columns_work &work)
     {
+        constexpr bool IS_LATE = X_COMES_LATE<LAGS, SILU>;
 #pragma unroll
         for (int k = 0; k < LAGS - 1; k++) {
             const int back = LAGS - 1 - k;
             const bool is_step = of.t0 + k < of.steps;
             before[k] = {};
-            if (is_silu && back <= of.t0) {
+            if (SILU && back <= of.t0) {
                 before[k] = *reinterpret_cast<const chunk<T, W> *>(
                     of.x - uint64_t{work.x_t} * back);
             }
             x[k] = {};
             dy[k] = {};
             if (is_step) {
-                x[k] = chunk_at<T, W>(of.x, work.x_t, k);
+                if constexpr (!IS_LATE) {
+                    x[k] = chunk_at<T, W>(of.x, work.x_t, k);
+                }
                 dy[k] = chunk_at<T, W>(of.dy, work.dy_t, k);
             }
         }
@@ -133,8 +146,11 @@ struct columns_start {
         for (int k = 0; k < TURN; k++) {
             at->x_ahead[k] = {};
             at->dy_ahead[k] = {};
+            if (k < (IS_LATE ? of.n : of.loaded)) {
+                at->x_ahead[k] =
+                    chunk_at<T, W>(of.x, work.x_t, IS_LATE ? k : LAGS - 1 + k);
+            }
             if (k < of.loaded) {
-                at->x_ahead[k] = chunk_at<T, W>(of.x, work.x_t, LAGS - 1 + k);
                 at->dy_ahead[k] = chunk_at<T, W>(of.dy, work.dy_t, LAGS - 1 + k);
             }
         }
@@ -170,7 +186,7 @@ struct columns_start {
                 }
 #pragma unroll
                 for (int s = 0; s < LAGS; s++) {
-                    if (s <= most) {
+                    if (s <= most && has_lag<LAGS>(s, filter.has_last)) {
 #pragma unroll
                         for (int i = 0; i < W; i++) {
                             const V value = s <= k
@@ -202,16 +218,20 @@ columns_turn(columns_window<T, LAGS, W, TURN> *at, columns_sums<V, LAGS, W> *sum
              const columns_work &work, int i, unsigned bits)
 {
     constexpr int R = RING<LAGS>;
+    constexpr bool IS_LATE = X_COMES_LATE<LAGS, SILU>;
 #pragma unroll
     for (int k = 0; k < TURN; k++) {
         if (EDGE && i + k >= of.n) {
             return;
         }
         const int slot = (k + LAGS - 1) % R;
-        values_of_chunk<T>(at->x[slot], at->x_ahead[k]);
+        values_of_chunk<T>(at->x[IS_LATE ? k % R : slot], at->x_ahead[k]);
         values_of_chunk<T>(at->g[slot], at->dy_ahead[k]);
+        if (i + k + TURN < (IS_LATE ? of.n : of.loaded)) {
+            at->x_ahead[k] =
+                chunk_at<T, W>(of.x, work.x_t, (IS_LATE ? 0 : LAGS - 1) + TURN + k);
+        }
         if (i + k + TURN < of.loaded) {
-            at->x_ahead[k] = chunk_at<T, W>(of.x, work.x_t, LAGS - 1 + TURN + k);
             at->dy_ahead[k] = chunk_at<T, W>(of.dy, work.dy_t, LAGS - 1 + TURN + k);
         }
         if constexpr (SILU) {
@@ -228,7 +248,9 @@ columns_turn(columns_window<T, LAGS, W, TURN> *at, columns_sums<V, LAGS, W> *sum
 #pragma unroll
                 for (int c = 0; c < W; c++) {
                     const V g = at->g[(k + s) % R][c];
-                    sum[c] += filter.tap[s][c] * g;
+                    if (has_lag<LAGS>(s, filter.has_last)) {
+                        sum[c] += filter.tap[s][c] * g;
+                    }
                     sums->lag[s][c] += at->x[k % R][c] * g;
                 }
             }
@@ -276,11 +298,15 @@ stage_filter(columns_filter<V, LAGS, W> *filter, V *staged, const conv_view<T> &
              int64_t first, int chunk_of_block, int channels)
 {
     constexpr int MOST = W * WARP;
+    filter->has_last = v.lags == LAGS;
     for (int i = threadIdx.x; i < channels * LAGS; i += SHORT_BLOCK) {
         const int c = i / LAGS, s = i % LAGS; /* neighbours: taps, from the last lag */
         const int lag = LAGS - 1 - s;
         if (first + c < v.channels) {
-            staged[lag * MOST + c] = value_of(v.w[(first + c) * v.w_c + lag * v.w_s]);
+            staged[lag * MOST + c] =
+                has_lag<LAGS>(lag, filter->has_last)
+                    ? value_of(v.w[(first + c) * v.w_c + lag * v.w_s])
+                    : V(0);
         }
     }
     if constexpr (SILU) {
@@ -311,16 +337,20 @@ stage_filter(columns_filter<V, LAGS, W> *filter, V *staged, const conv_view<T> &
     }
 }
 
+/* Channels of a thread; steps under way, for up to 4 lags as many bytes for any type. */
+template <typename T, int LAGS, bool SILU>
+constexpr int CHANNELS_OF = LAGS <= 4 || (X_COMES_LATE<LAGS, SILU> && sizeof(T) == 2)
+                                ? FOURS
+                                : FOURS / 2;
+template <typename T, int LAGS>
+constexpr int STEPS_OF_TURN = LAGS <= 4 ? 16 / sizeof(T) : 8;
+
 /* Blocks per SM for which registers are kept. */
 template <typename T, int LAGS, bool SILU>
-constexpr int columns_blocks = LAGS == 2                             ? 5 - SILU
+constexpr int columns_blocks = LAGS > 4 ? (CHANNELS_OF<T, LAGS, SILU> == FOURS ? 3 : 4)
+                               : LAGS == 2                           ? 5 - SILU
                                : LAGS == 4 && SILU && sizeof(T) == 4 ? 3
                                                                      : 4;
-
-/* Channels of a thread; steps under way, as many bytes for any type. */
-constexpr int FOURS = 4;
-template <typename T>
-constexpr int STEPS_OF_TURN = 16 / sizeof(T);
 
 template <typename T, int LAGS, bool SILU, short_rows ROWS>
 __global__ void
@@ -328,7 +358,7 @@ __launch_bounds__(SHORT_BLOCK, columns_blocks<T, LAGS, SILU>)
     causal_conv1d_backward_few_taps_channels_last(conv_view<T> v, lag_view<T> to,
                                                   columns_work work)
 {
-    constexpr int W = FOURS, TURN = STEPS_OF_TURN<T>;
+    constexpr int W = CHANNELS_OF<T, LAGS, SILU>, TURN = STEPS_OF_TURN<T, LAGS>;
     using V = value_type<T>;
     using sum_chunk = chunk<V, W>;
     GPO_SHARED(sum_chunk, staged, [(LAGS + 1) * WARP]);
@@ -363,8 +393,8 @@ __launch_bounds__(SHORT_BLOCK, columns_blocks<T, LAGS, SILU>)
             of.marks = work.marks.row(b);
         }
     }
-    start.load(&at, of, work, SILU);
-    columns_filter<V, LAGS, W> filter;
+    start.template load<SILU>(&at, of, work);
+    columns_filter<V, LAGS, W> filter = {};
     stage_filter<SILU>(&filter, reinterpret_cast<V *>(staged), v, first, chunk_of_block,
                        W << shift);
     columns_sums<V, LAGS, W> sums = {};
@@ -405,14 +435,16 @@ constexpr int64_t MOST_WIDE_PARTS = 96;
  * their warps read 256 bytes of a step only then; others are narrower.
  */
 static void
-split_columns(columns_work *work, int64_t slots, bool has_halves, int64_t chunks,
-              int64_t batches, int64_t steps)
+split_columns(columns_work *work, int64_t slots, int width, bool has_halves,
+              int64_t channels, int64_t batches, int64_t steps)
 {
+    const int64_t chunks = channels / width;
+    const int narrow = width == FOURS ? 2 : 3; /* log2 of the chunks of 16 channels */
     int shift = 0;
     while (shift < 5 && int64_t{1} << shift < chunks) {
         shift++;
     }
-    while (shift > 2 &&
+    while (shift > narrow &&
            ceil_div(chunks, int64_t{1} << shift) << shift > chunks + chunks / 8) {
         shift--;
     }
@@ -437,14 +469,14 @@ split_columns(columns_work *work, int64_t slots, bool has_halves, int64_t chunks
     const bool is_wide =
         has_halves && length >= WIDE_STEPS && parts_of(length) <= MOST_WIDE_PARTS;
     if (!is_wide) {
-        while (shift > 3 && parts_of(least) > FEW_PARTS) {
+        while (shift > narrow + 1 && parts_of(least) > FEW_PARTS) {
             shift--;
         }
         length = in_one_wave(least);
     }
     length = ceil_div(ceil_div(steps, ceil_div(steps, length)), STEPS_TOGETHER) *
              STEPS_TOGETHER;
-    while (shift > 2 && parts_of(length) > FEW_PARTS &&
+    while (shift > narrow && parts_of(length) > FEW_PARTS &&
            chunks * batches * ceil_div(steps, length) <= slots * SHORT_BLOCK / 4) {
         shift--;
     }
@@ -456,15 +488,14 @@ split_columns(columns_work *work, int64_t slots, bool has_halves, int64_t chunks
     work->sums.parts = ceil_div(work->units, SHORT_BLOCK >> shift);
 }
 
-template <typename T, int LAGS>
+template <typename T, int LAGS, bool SILU>
 static gpo_status
 launch_columns(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
 {
     columns_work work = {};
-    const int blocks = v.finish == FINISH_SILU ? columns_blocks<T, LAGS, true>
-                                               : columns_blocks<T, LAGS, false>;
-    split_columns(&work, gpo_processors(call) * blocks, sizeof(T) == 2,
-                  v.channels / FOURS, v.batches, v.steps);
+    split_columns(&work, gpo_processors(call) * columns_blocks<T, LAGS, SILU>,
+                  CHANNELS_OF<T, LAGS, SILU>, sizeof(T) == 2, v.channels, v.batches,
+                  v.steps);
     work.x_t = static_cast<unsigned>(v.x.t * sizeof(T));
     work.dy_t = static_cast<unsigned>(v.dy.t * sizeof(T));
     work.out_t = static_cast<unsigned>(v.out.t * sizeof(T));
@@ -477,44 +508,30 @@ launch_columns(gpo_call *call, const conv_view<T> &v, const lag_view<T> &lags)
         return status;
     }
     const dim3 grid = grid_of(work.groups.by * work.sums.parts);
-#define WITH(SILU, ROWS)                                                             \
+#define WITH(ROWS)                                                                   \
     GPO_LAUNCH(call, grid, SHORT_BLOCK, 0,                                           \
                (causal_conv1d_backward_few_taps_channels_last<T, LAGS, SILU, ROWS>), \
                v, to, work)
-    if (v.finish == FINISH_SILU) {
-        status = work.marks.words ? WITH(true, CUT) : WITH(true, PLAIN);
-    }
-    else {
-        status = work.marks.words ? WITH(false, CUT) : WITH(false, PLAIN);
-    }
+    status = work.marks.words ? WITH(CUT) : WITH(PLAIN);
 #undef WITH
     return status ? status : finish_part_sums(call, work.sums, to);
 }
 
-/* Whether the kernel takes the rows: fours of channels, steps ascending in memory. */
-template <typename T>
-static bool
-has_columns(const row_view<T> &rows, int64_t channels)
-{
-    constexpr int64_t MOST = INT64_C(0xffffffff) / sizeof(T);
-    return has_chunks<FOURS>(rows, channels) && rows.t >= 0 && rows.t <= MOST;
-}
-
+/* A call that packed its arrays after the choice may have other rows. */
 template <typename T>
 gpo_status
 gradients_few_taps_channels_last(gpo_call *call, const conv_view<T> &v,
                                  const lag_view<T> &lags)
 {
-    const bool takes = v.batches > 0 && v.lags >= 2 && v.lags <= FEW_TAPS &&
-                       has_columns(v.x, v.channels) && has_columns(v.dy, v.channels) &&
-                       has_columns(v.out, v.channels);
-    if (!takes) {
+    if (!takes_few_taps(v, true)) {
         return gradients_short_filters_channels_last(call, v, lags);
     }
     /* A block has 1024 elements or more, so the launch has fewer than 2^31 blocks. */
-    return v.lags == 2   ? launch_columns<T, 2>(call, v, lags)
-           : v.lags == 3 ? launch_columns<T, 3>(call, v, lags)
-                         : launch_columns<T, 4>(call, v, lags);
+#define WITH(LAGS)                                                          \
+    (v.finish == FINISH_SILU ? launch_columns<T, LAGS, true>(call, v, lags) \
+                             : launch_columns<T, LAGS, false>(call, v, lags))
+    return GPO_BY_FEW_TAPS(v.lags, WITH);
+#undef WITH
 }
 
 GPO_EVERY_FLOAT32(GPO_GRADIENTS_OF, gradients_few_taps_channels_last)

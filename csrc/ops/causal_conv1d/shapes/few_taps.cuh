@@ -6,16 +6,80 @@
 #ifndef GPO_CAUSAL_CONV1D_FEW_TAPS_CUH
 #define GPO_CAUSAL_CONV1D_FEW_TAPS_CUH
 
+#include "channels_last.cuh"
 #include "short_filters.cuh"
 
 constexpr int64_t MOST_PARTS_OF_ONE = 64; /* parts that one block adds */
 
-constexpr int64_t FEW_TAPS = 4;
+constexpr int64_t FEW_TAPS = 8;
+
+/*
+ * Kernels are compiled for 2, 3, 4, 6 and 8 taps; in the last two the last lag may be one
+ * that the filter does not have: its products are skipped.
+ */
+template <int LAGS>
+__device__ __forceinline__ bool
+has_lag(int s, bool has_last)
+{
+    return LAGS <= 4 || s < LAGS - 1 || has_last;
+}
+
+#define GPO_BY_FEW_TAPS(lags, launch) \
+    ((lags) == 2   ? launch(2)        \
+     : (lags) == 3 ? launch(3)        \
+     : (lags) == 4 ? launch(4)        \
+     : (lags) <= 6 ? launch(6)        \
+                   : launch(8))
+static_assert(FEW_TAPS == 8, "GPO_BY_FEW_TAPS");
+
 constexpr int64_t FEW_PARTS = 16; /* of a small call: narrower groups for fewer */
 
-/* one_block: threads, and bytes of the values of a channel in shared memory. */
+/* ---- which calls the kernels take ---- */
+
+/* Whether all packs of the rows are 16 bytes of memory. */
+template <typename T>
+bool
+has_whole_packs(const row_view<T> &rows)
+{
+    constexpr int64_t SIZE = 16 / sizeof(T);
+    return rows.t == 1 && rows.b % SIZE == 0 && rows.c % SIZE == 0 &&
+           reinterpret_cast<uintptr_t>(rows.p) % 16 == 0;
+}
+
+/* Whether the rows have fours of channels, steps ascending in memory. */
+constexpr int FOURS = 4;
+template <typename T>
+bool
+has_columns(const row_view<T> &rows, int64_t channels)
+{
+    constexpr int64_t MOST = INT64_C(0xffffffff) / sizeof(T);
+    return has_chunks<FOURS>(rows, channels) && rows.t >= 0 && rows.t <= MOST;
+}
+
+template <typename T>
+bool
+takes_few_taps(const conv_view<T> &v, bool by_channels)
+{
+    if (v.batches == 0 || v.channels == 0 || v.lags < 2 || v.lags > FEW_TAPS) {
+        return false;
+    }
+    if (by_channels) {
+        return has_columns(v.x, v.channels) && has_columns(v.dy, v.channels) &&
+               has_columns(v.out, v.channels);
+    }
+    return v.steps % pack<T>::SIZE == 0 && has_whole_packs(v.x) &&
+           has_whole_packs(v.dy) && has_whole_packs(v.out);
+}
+
+/*
+ * one_block: threads, and bytes of the values of a channel in shared memory; one_cluster:
+ * the same in each of the blocks of a channel, with the steps around them.
+ */
 constexpr int MOST_OF_ONE_BLOCK = 512;
 constexpr int64_t MOST_BYTES_OF_ONE = 40960;
+constexpr int CHANNEL_CLUSTER = 8;
+constexpr int64_t MOST_OF_CLUSTER =
+    CHANNEL_CLUSTER * (MOST_BYTES_OF_ONE / 8 - 2 * (SHORT - 1)); /* elements */
 
 /* How the blocks of a group of channels add their sums. */
 struct part_sums {
@@ -47,7 +111,8 @@ finish_part_sums(gpo_call *call, const part_sums &sums, const lag_view<T> &to)
 
 /*
  * A block's sums of the 1 << shift chunks of channels from `first` on: add_up(sum, s, k)
- * adds those of its threads, for sum s of chunk k.  All threads call it.
+ * adds those of its threads, for sum s of chunk k; sum LAGS is that of dbias.  All threads
+ * call it.
  */
 template <int LAGS, int W, typename T, typename AddUp>
 __device__ __forceinline__ void
@@ -55,13 +120,15 @@ put_block_sums(const lag_view<T> &to, const part_sums &sums, int64_t part,
                int64_t group, int64_t first, int shift, bool *last, const AddUp &add_up)
 {
     using V = value_type<T>;
-    const int items = (LAGS + 1) << shift, mask = (1 << shift) - 1;
+    const int lags = LAGS <= 4 ? LAGS : static_cast<int>(to.lags);
+    const int items = (lags + 1) << shift, mask = (1 << shift) - 1;
     for (int q = threadIdx.x; q < items; q += SHORT_BLOCK) {
         const int64_t c = first + (q & mask) * W;
         if (c < to.channels) {
             V sum[W] = {};
-            add_up(sum, q >> shift, q & mask);
-            put_chunk_sums<W>(to, sums.parts, part, c, q >> shift, sum);
+            const int s = q >> shift;
+            add_up(sum, s == lags ? LAGS : s, q & mask);
+            put_chunk_sums<W>(to, sums.parts, part, c, s, sum);
         }
     }
     if (sums.tickets == nullptr ||
@@ -69,7 +136,7 @@ put_block_sums(const lag_view<T> &to, const part_sums &sums, int64_t part,
         return;
     }
     const int parts = static_cast<int>(sums.parts);
-    const int64_t stride = (LAGS + 1) * to.channels;
+    const int64_t stride = (lags + 1) * to.channels;
     for (int q = threadIdx.x; q < items; q += SHORT_BLOCK) {
         const int64_t c = first + (q & mask) * W;
         if (c < to.channels) {
@@ -94,6 +161,9 @@ put_block_sums(const lag_view<T> &to, const part_sums &sums, int64_t part,
 template <typename T>
 gpo_status gradients_one_block(gpo_call *call, const conv_view<T> &v,
                                const lag_view<T> &lags);
+template <typename T>
+gpo_status gradients_one_cluster(gpo_call *call, const conv_view<T> &v,
+                                 const lag_view<T> &lags);
 template <typename T>
 gpo_status gradients_few_taps(gpo_call *call, const conv_view<T> &v,
                               const lag_view<T> &lags);

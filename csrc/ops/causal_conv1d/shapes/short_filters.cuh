@@ -563,6 +563,10 @@ enum short_rows { PLAIN, CUT /* into segments */, BEHIND /* a state, forward */ 
     ((cut) ? GPO_BY_LAGS(lags, CUT, launch) : GPO_BY_LAGS(lags, PLAIN, launch))
 static_assert(SHORT == 16, "GPO_BY_LAGS");
 
+constexpr int FEW_OUTPUT_LAGS = 8; /* of few_outputs, at most */
+
+template <typename T>
+gpo_status conv_few_outputs(gpo_call *call, const conv_view<T> &v);
 template <typename T>
 gpo_status conv_short_filters(gpo_call *call, const conv_view<T> &v);
 template <typename T>

@@ -15,7 +15,9 @@ constexpr int64_t TILE_WAVES = 4; /* blocks per SM, before tiles are shortened *
 
 /*
  * 256 bytes of neighbouring channels, of which a thread has up to 8.  Half of each for
- * float32 and more than 8 taps: 467 us for 488 (B8 C4096 T4096 K16 on an H100).
+ * float32 and more than 8 taps: 467 us for 488 (B8 C4096 T4096 K16 on an H100).  For 16
+ * bits and 5 to 8 taps a thread has 2, not 4, so that 5 blocks of an SM have registers, not
+ * 3.
  */
 template <typename T, int LAGS>
 struct tile_of {
@@ -24,7 +26,9 @@ struct tile_of {
     static constexpr int LOADED = 16 / sizeof(T); /* channels in a copy */
     static constexpr int UNITS = BYTES / 16;      /* copies of a step */
     static constexpr int CHANNELS = BYTES / sizeof(T);
-    static constexpr int MOST = 128 / (LAGS * static_cast<int>(sizeof(value_type<T>)));
+    static constexpr bool HAS_PAIRS = sizeof(T) == 2 && LAGS == 8;
+    static constexpr int MOST =
+        (HAS_PAIRS ? 64 : 128) / (LAGS * static_cast<int>(sizeof(value_type<T>)));
     static constexpr int WISHED = CHUNK / static_cast<int>(sizeof(T));
     static constexpr int LEAST = WISHED < MOST ? WISHED : MOST;
     static constexpr int W = LEAST < 1 ? 1 : LEAST; /* channels of a thread */
@@ -219,7 +223,7 @@ walk(const conv_view<T> &v, const T (&taps)[LAGS][Tile::W], const T (&bias)[Tile
 
 template <typename T, int LAGS, short_rows ROWS>
 __global__ void
-__launch_bounds__(SHORT_BLOCK)
+__launch_bounds__(SHORT_BLOCK, tile_of<T, LAGS>::HAS_PAIRS ? 5 : 0)
     causal_conv1d_short_filters_channels_last(conv_view<T> v, tile_work work)
 {
     using Tile = tile_of<T, LAGS>;

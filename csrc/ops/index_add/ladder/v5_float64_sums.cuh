@@ -30,6 +30,7 @@ __global__ void
 __launch_bounds__(BLOCK)
     index_add_v5_float64_sums(index_add_view<T> a, index_add_range range, double *sums)
 {
+    let_next_start();
     const int64_t n = a.outer * a.count * a.inner;
     const int64_t step = static_cast<int64_t>(gridDim.x) * (BLOCK * ELEMENTS_IN_FLIGHT);
     for (int64_t begin =
@@ -50,6 +51,7 @@ __launch_bounds__(BLOCK)
                 v[j] = a.source[o[j] * a.by_outer + s * a.by_row + c[j] * a.by_inner];
             }
         }
+        wait_for_before();
 #pragma unroll
         for (int j = 0; j < ELEMENTS_IN_FLIGHT; j++) {
             if (begin + j * BLOCK + threadIdx.x < n) {
@@ -71,7 +73,7 @@ struct index_add_v5 : index_add_wide_atomics {
         const int64_t n = a.outer * a.count * a.inner;
         return index_add_in_ranges<double>(
             call, a, [&](index_add_range range, double *sums) {
-                return GPO_LAUNCH(call, grid_for(ceil_div(n, ELEMENTS_IN_FLIGHT)),
+                return GPO_FOLLOW(call, true, grid_for(ceil_div(n, ELEMENTS_IN_FLIGHT)),
                                   BLOCK, 0, (index_add_v5_float64_sums<T>), a, range,
                                   sums);
             });

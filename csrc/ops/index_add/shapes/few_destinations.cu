@@ -27,6 +27,11 @@ finish_unit(const index_add_view<T> &a, const index_add_table &t, const double *
 {
     const int places = static_cast<int>(a.length) * t.columns, tid = threadIdx.x;
     const int split = tid / places, i = tid - split * places;
+    const int64_t o = unit / t.tiles, tile = unit % t.tiles;
+    const int64_t k = i / t.columns, c = tile * t.columns + i % t.columns;
+    const int64_t at = (o * a.length + k) * a.inner + c;
+    const bool finishes = split == 0 && c < a.inner;
+    const T old = finishes ? a.base[at] : T{}; /* comes with the tables */
     double *const mine = table + tid; /* of place i, and of the split behind it */
     double sum = 0;
     if (split < splits) {
@@ -43,11 +48,7 @@ finish_unit(const index_add_view<T> &a, const index_add_table &t, const double *
             *mine = sum;
         }
     }
-    const int64_t o = unit / t.tiles, tile = unit % t.tiles;
-    const int64_t k = i / t.columns, c = tile * t.columns + i % t.columns;
-    if (split == 0 && c < a.inner) {
-        const int64_t at = (o * a.length + k) * a.inner + c;
-        const T old = a.base[at];
+    if (finishes) {
         const double both = static_cast<double>(value_of(old)) + sum;
         if (sum != 0 || a.base != a.out) {
             a.out[at] = sum != 0 ? stored_as<T>(static_cast<float>(both)) : old;
@@ -63,6 +64,7 @@ __launch_bounds__(TABLE_BLOCK)
 {
     constexpr int ITEMS = 4; /* rows in flight */
     GPO_DYN_SHARED(double, table);
+    let_next_start();
     const unsigned unit = blockIdx.x / t.slices;
     const int64_t slice = blockIdx.x - unit * t.slices;
     const int64_t o = unit / t.tiles, tile = unit % t.tiles;
@@ -104,6 +106,7 @@ __launch_bounds__(TABLE_BLOCK)
         }
     }
     __syncthreads();
+    wait_for_before();
     double *const part = to.part + static_cast<int64_t>(unit) * t.slices * places;
     for (int i = tid; i < places; i += TABLE_BLOCK) {
         double sum = 0;
@@ -175,7 +178,7 @@ struct index_add_tables : index_add_wide_atomics {
         }
         if (!status) {
             gpo_allow_shared(index_add_few_destinations_kernel<T>, bytes);
-            status = GPO_LAUNCH(call, table_grid(a.outer, t), TABLE_BLOCK, bytes,
+            status = GPO_FOLLOW(call, true, table_grid(a.outer, t), TABLE_BLOCK, bytes,
                                 (index_add_few_destinations_kernel<T>), a, t, to);
         }
         return status ? status : index_add_round_sums(call, a, all, to.sums);

@@ -32,6 +32,7 @@ __global__ void
 __launch_bounds__(BLOCK)
     index_add_few_rows_open(index_add_view<T> a, index_add_hash table)
 {
+    let_next_start();
     const bool copies =
         table.copies && (a.verdict == nullptr || *a.verdict == NONE_BAD);
     const int64_t first =
@@ -99,6 +100,7 @@ __global__ void
 __launch_bounds__(BLOCK)
     index_add_few_rows_add(index_add_view<T> a, index_add_hash table)
 {
+    let_next_start();
     const int64_t n = a.outer * a.count * a.inner;
     const int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
     const int lane = static_cast<int>(threadIdx.x % WARP);
@@ -111,6 +113,7 @@ __launch_bounds__(BLOCK)
         const int64_t s = row - o * a.count;
         const int64_t entry = entry_of(a.index, s);
         v = a.source[o * a.by_outer + s * a.by_row + c * a.by_inner];
+        wait_for_before();
         if (c == 0 || lane == 0) {
             const int64_t k = destination_of(a.index, entry, s);
             slot = k < 0 ? -1 : hash_slot(table, static_cast<unsigned>(k));
@@ -140,6 +143,7 @@ __launch_bounds__(BLOCK)
 {
     const int64_t i = static_cast<int64_t>(blockIdx.x) * BLOCK + threadIdx.x;
     const int64_t slot = table.columns.of(i);
+    wait_for_before();
     if (slot >= table.slots || (a.verdict != nullptr && *a.verdict != NONE_BAD)) {
         return;
     }
@@ -193,13 +197,13 @@ struct index_add_sparse : index_add_wide_atomics {
         const dim3 grid = grid_for(a.outer * a.count * a.inner);
         if (!status) {
             status = index_add_joins_lanes(call)
-                         ? GPO_LAUNCH(call, grid, BLOCK, 0,
+                         ? GPO_FOLLOW(call, true, grid, BLOCK, 0,
                                       (index_add_few_rows_add<T, true>), a, table)
-                         : GPO_LAUNCH(call, grid, BLOCK, 0,
+                         : GPO_FOLLOW(call, true, grid, BLOCK, 0,
                                       (index_add_few_rows_add<T, false>), a, table);
         }
         return status ? status
-                      : GPO_LAUNCH(call, grid_for(table.slots * table.columns.by),
+                      : GPO_FOLLOW(call, true, grid_for(table.slots * table.columns.by),
                                    BLOCK, 0, (index_add_few_rows_round<T>), a, table);
     }
 };

@@ -45,6 +45,7 @@ __launch_bounds__(BLOCK)
     index_add_joined_sums_kernel(index_add_view<T> a, index_add_range range, Sum *sums,
                                  divider across)
 {
+    let_next_start();
     const int64_t n = a.outer * a.count * across.by;
     const int64_t step = static_cast<int64_t>(gridDim.x) * (BLOCK * JOINED_IN_FLIGHT);
     for (int64_t begin = static_cast<int64_t>(blockIdx.x) * (BLOCK * JOINED_IN_FLIGHT);
@@ -61,6 +62,7 @@ __launch_bounds__(BLOCK)
                 entry[j] = entry_of(a.index, row[j] - a.counts.of(row[j]) * a.count);
             }
         }
+        wait_for_before();
         const T *from[JOINED_IN_FLIGHT];
 #pragma unroll
         for (int j = 0; j < JOINED_IN_FLIGHT; j++) {
@@ -104,16 +106,17 @@ struct index_add_joins : index_add_wide_atomics {
         const dim3 grid = grid_for(ceil_div(n, JOINED_IN_FLIGHT));
         const bool may_join = a.inner <= SHORT_ROW && index_add_most(call) == 0;
         if (may_join || index_add_joins_lanes(call)) {
-            return GPO_LAUNCH(call, grid, BLOCK, 0,
+            return GPO_FOLLOW(call, true, grid, BLOCK, 0,
                               (index_add_joined_sums_kernel<T, Sum, 1, true>), a, range,
                               sums, a.inners);
         }
         if (V > 1 && is_packed(a)) {
-            return GPO_LAUNCH(call, grid_for(ceil_div(n / V, JOINED_IN_FLIGHT)), BLOCK,
-                              0, (index_add_joined_sums_kernel<T, Sum, V, false>), a,
+            return GPO_FOLLOW(call, true, grid_for(ceil_div(n / V, JOINED_IN_FLIGHT)),
+                              BLOCK, 0,
+                              (index_add_joined_sums_kernel<T, Sum, V, false>), a,
                               range, sums, divider_of(a.inner / V));
         }
-        return GPO_LAUNCH(call, grid, BLOCK, 0,
+        return GPO_FOLLOW(call, true, grid, BLOCK, 0,
                           (index_add_joined_sums_kernel<T, Sum, 1, false>), a, range,
                           sums, a.inners);
     }

@@ -20,6 +20,7 @@ __launch_bounds__(BLOCK) index_add_one_by_one_kernel(index_add_view<T> a, int n)
     const int64_t c = ALONE ? 0 : i - s * a.inner;
     const int64_t entry = entry_of(a.index, s);
     const T v = a.source[s * a.by_row + c * a.by_inner];
+    wait_for_before();
     const int64_t k = place_of_entry(a.index, entry, s);
     if (k >= 0) {
         values<T, 1> one;
@@ -34,10 +35,10 @@ struct index_add_elements : index_add_atomics {
     static gpo_status run(gpo_call *call, const index_add_view<T> &a)
     {
         const int64_t n = a.count * a.inner; /* below 2^31 */
-        return a.inner == 1 ? GPO_LAUNCH(call, grid_for(n), BLOCK, 0,
+        return a.inner == 1 ? GPO_FOLLOW(call, a.follows, grid_for(n), BLOCK, 0,
                                          (index_add_one_by_one_kernel<T, true>), a,
                                          static_cast<int>(n))
-                            : GPO_LAUNCH(call, grid_for(n), BLOCK, 0,
+                            : GPO_FOLLOW(call, a.follows, grid_for(n), BLOCK, 0,
                                          (index_add_one_by_one_kernel<T, false>), a,
                                          static_cast<int>(n));
     }

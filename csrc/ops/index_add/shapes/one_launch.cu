@@ -8,23 +8,9 @@
  * Up to 256 rows are not sorted: one_launch_pairs.cuh.
  * Cost:  the index once per block, the source once; x once if it is copied.
  */
-#include "../../../device/few_sums.cuh"
 #include "../../../device/verdict.cuh"
-#include "../frame.cuh"
+#include "../sharing.cuh"
 #include "one_launch_pairs.cuh"
-
-static_assert(MOST_ROWS == FEW, "few_sums.cuh sorts so many");
-
-/* How a launch is shared by blocks. */
-struct index_add_share {
-    int64_t columns; /* of all slices: outer * inner */
-    int64_t places;  /* destinations of a block */
-    int lane_bits;   /* a block has 2^lane_bits columns */
-    unsigned slices; /* blocks side by side */
-    few_digits key;
-    bool copies; /* out = x first */
-    verdict_word verdict;
-};
 
 template <typename T, int ITEMS>
 __global__ void
@@ -102,43 +88,15 @@ __launch_bounds__(FEW_THREADS)
         });
 }
 
-/*
- * As many columns to a block as its threads add at once, and more if there would be more
- * blocks than SMs; 32 bytes, at least, where a block copies much of x.
- */
-template <typename T>
-static index_add_share
-share_of(const gpo_call *call, const index_add_plan &plan, bool copies)
-{
-    index_add_share s = {};
-    s.columns = plan.outer * plan.inner;
-    const int64_t least =
-        copies && s.columns * plan.length > COPIED_BY_COLUMNS ? 32 / sizeof(T) : 1;
-    int64_t lanes = 1;
-    while (lanes < WARP && lanes < s.columns &&
-           (lanes < least || 2 * lanes * plan.count <= FEW_THREADS ||
-            s.columns > gpo_processors(call) * lanes)) {
-        lanes *= 2;
-        s.lane_bits++;
-    }
-    s.slices = static_cast<unsigned>(ceil_div(s.columns, lanes));
-    const int64_t most = COPIED / lanes;
-    s.places = copies && plan.length > most ? most : plan.length;
-    s.key = few_digits_of(s.places < plan.length ? s.places : plan.length - 1);
-    s.copies = copies;
-    return s;
-}
-
 /* ---- a call ---- */
 
 template <typename T>
 static gpo_status
 launch_sorted(gpo_call *call, const index_add_view<T> &a, const verdict_word &verdict)
 {
-    index_add_share share =
-        share_of<T>(call, *index_add_plan_of(call), a.base != a.out);
+    index_add_share share = index_add_share_of(call, a.base != a.out);
     share.verdict = verdict;
-    const int64_t blocks = share.slices * ceil_div(a.length, share.places);
+    const int64_t blocks = index_add_sharers(*index_add_plan_of(call), share);
     const dim3 grid(grid_extent(blocks, MAX_GRID));
     return a.count <= FEW_THREADS
                ? GPO_LAUNCH(call, grid, FEW_THREADS, 0,

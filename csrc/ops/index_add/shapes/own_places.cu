@@ -8,21 +8,9 @@
  * Cost:  the index once for each block; x and out once; the source once, or with rows of
  *        one element once for each block.
  */
-#include "../frame.cuh"
+#include "../owning.cuh"
 #include "../separate_sums.cuh"
 #include "../lanes.cuh"
-
-/* Sums of a block. */
-template <typename Sum>
-static constexpr int OWNED = OWNED_BYTES / sizeof(Sum);
-
-/* How a launch is shared by blocks. */
-struct index_add_owning {
-    int64_t places; /* destinations of a block */
-    divider columns;
-    unsigned ranges, tiles; /* of a slice: blocks by destinations, by columns */
-    bool joins;             /* rows of one element: lanes with one destination */
-};
 
 /* ALONE: rows of one element, each loaded together with its entry. */
 template <typename T, typename Sum, bool ALONE>
@@ -153,44 +141,15 @@ __launch_bounds__(OWNING_BLOCK, 1)
     }
 }
 
-/*
- * As many whole rows as a block's sums take; fewer, and in the end fewer columns, where
- * blocks would be few.
- */
-template <typename Sum>
-static index_add_owning
-owning_of(const gpo_call *call)
-{
-    const index_add_plan &plan = *index_add_plan_of(call);
-    const int64_t least = index_add_owning_blocks(call);
-    constexpr int64_t WIDEST = 512, NARROWEST = 4;
-    int64_t columns = plan.inner < WIDEST ? plan.inner : WIDEST;
-    int64_t places = OWNED<Sum> / columns;
-    const auto are_few = [&] {
-        return plan.outer * ceil_div(plan.inner, columns) *
-                   ceil_div(plan.length, places) <
-               least;
-    };
-    while (places * columns > OWNED_AT_LEAST && places > 1 && are_few()) {
-        places = ceil_div(places, 2);
-    }
-    while (columns > NARROWEST && are_few()) {
-        columns = ceil_div(columns, 2);
-    }
-    return {places, divider_of(columns),
-            static_cast<unsigned>(ceil_div(plan.length, places)),
-            static_cast<unsigned>(ceil_div(plan.inner, columns)),
-            index_add_joins_lanes(call)};
-}
-
-struct index_add_owners {
+struct index_add_by_owners {
     static constexpr index_add_traits TRAITS = {false, true, true, false};
 
     template <typename T, typename Sum>
     static gpo_status launch(gpo_call *call, const index_add_view<T> &a)
     {
-        const index_add_owning own = owning_of<Sum>(call);
-        const dim3 grid(static_cast<unsigned>(a.outer * own.ranges * own.tiles));
+        const index_add_owning own = index_add_owning_of(call, OWNED<Sum>);
+        const int64_t blocks = index_add_owners(*index_add_plan_of(call), own);
+        const dim3 grid(static_cast<unsigned>(blocks));
         return a.inner == 1
                    ? GPO_LAUNCH(call, grid, OWNING_BLOCK, 0,
                                 (index_add_own_places_kernel<T, Sum, true>), a, own)
@@ -215,7 +174,7 @@ template <typename T>
 gpo_status
 index_add_own_places(gpo_call *call)
 {
-    return index_add_with<index_add_owners, T>(call);
+    return index_add_with<index_add_by_owners, T>(call);
 }
 
 template gpo_status index_add_own_places<f16>(gpo_call *call);

@@ -13,9 +13,11 @@
  */
 #include "../frame.cuh"
 
-static constexpr int RANKED_BLOCK = 512,
-                     RANKED_ITEMS = 2; /* packs of a thread in shared memory */
-static constexpr int RANKED_SPACE = RANKED_BLOCK * RANKED_ITEMS;
+static constexpr int RANKED_BLOCK = 512;
+/* Packs of a thread in shared memory: more of them where blocks would else take turns.
+   They share 48 KB with the lists below. */
+static constexpr int FEW_RANKED = 2, MANY_RANKED = 7;
+static constexpr int64_t RANKED_BLOCKS = 2; /* of an SM, at once */
 
 /* How a launch is shared by blocks. */
 struct index_add_ranking {
@@ -25,19 +27,24 @@ struct index_add_ranking {
     int packs;       /* of a row, in all slices */
 };
 
-/* What the block keeps of its rows. */
+/* What the block keeps of its rows, and `SPACE` elements. */
+template <typename T, int SPACE>
 struct index_add_ranked {
     unsigned key[MOST_ROWS];              /* destination */
     uint16_t row[MOST_ROWS];              /* of the source */
     uint16_t rank[MOST_ROWS];             /* among the kept ones */
-    uint16_t order[MOST_ROWS];            /* of rank p: its place in key and row */
     unsigned heads[MOST_ROWS / WARP + 1]; /* bit p: a destination begins at rank p */
     int count;
+    union {
+        uint4 value[SPACE * sizeof(T) / 16]; /* elements by rank */
+        uint16_t order[MOST_ROWS]; /* if they do not fit: of rank p its place in key */
+    };
 };
 
 /* The rows of the destination that begins at p. */
+template <typename Ranked>
 static __device__ __forceinline__ int
-rows_from(const index_add_ranked &mine, int p, int n)
+rows_from(const Ranked &mine, int p, int n)
 {
     int word = p / WARP;
     unsigned bits = mine.heads[word] >> (p % WARP) >> 1;
@@ -50,8 +57,9 @@ rows_from(const index_add_ranked &mine, int p, int n)
     return next - p;
 }
 
+template <typename Ranked>
 static __device__ __forceinline__ bool
-is_head(const index_add_ranked &mine, int p)
+is_head(const Ranked &mine, int p)
 {
     return (mine.heads[p / WARP] >> (p % WARP) & 1) != 0;
 }
@@ -91,9 +99,9 @@ store_sums(const index_add_view<T> &a, int64_t to, values<T, V> old,
 }
 
 /* Adds a pack of the rows of the destination that begins at rank p. */
-template <typename T, int V>
+template <typename T, int V, typename Ranked>
 static __device__ __forceinline__ void
-add_from_source(const index_add_view<T> &a, const index_add_ranked &mine, int p, int n,
+add_from_source(const index_add_view<T> &a, const Ranked &mine, int p, int n,
                 index_add_pack_place pack)
 {
     const T *const from = a.source + pack.o * a.by_outer + pack.c * a.by_inner;
@@ -118,16 +126,18 @@ add_from_source(const index_add_view<T> &a, const index_add_ranked &mine, int p,
     store_sums<T, V>(a, to, old, sum);
 }
 
-template <typename T, int V>
+template <typename T, int V, int EACH>
 __global__ void
 __launch_bounds__(RANKED_BLOCK, 2)
     index_add_own_rows_kernel(index_add_view<T> a, index_add_ranking own)
 {
     using Acc = acc_of<T>;
     constexpr int ITEMS = 4; /* entries of the index in flight */
-    GPO_SHARED(index_add_ranked, ranked, [1]);
-    GPO_SHARED(T, value, [RANKED_SPACE * V]); /* by rank */
-    index_add_ranked &mine = ranked[0];
+    constexpr int SPACE = RANKED_BLOCK * EACH;
+    using Ranked = index_add_ranked<T, SPACE * V>;
+    GPO_SHARED(Ranked, ranked, [1]);
+    Ranked &mine = ranked[0];
+    T *const value = reinterpret_cast<T *>(mine.value);
     const int tid = threadIdx.x, count = static_cast<int>(a.count);
     const int groups = static_cast<int>(own.groups.by);
     const int columns = static_cast<int>(own.columns.by);
@@ -172,11 +182,19 @@ __launch_bounds__(RANKED_BLOCK, 2)
     __syncthreads();
 
     const int n = mine.count;
-    const bool fits = n * columns <= RANKED_SPACE;
-    values<T, V> v[RANKED_ITEMS] = {}, old[RANKED_ITEMS] = {};
-    int64_t to[RANKED_ITEMS]; /* -1: no pack */
+    const bool fits = n * columns <= SPACE;
+    values<T, V> v[EACH] = {}, old[EACH] = {};
+    int64_t to[EACH]; /* -1: no pack */
+    const auto load_old = [&] {
 #pragma unroll
-    for (int j = 0; j < RANKED_ITEMS; j++) {
+        for (int j = 0; j < EACH; j++) {
+            if (to[j] >= 0) {
+                old[j] = load_pack<T, V>(a.base + to[j]);
+            }
+        }
+    };
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
         const int at = j * RANKED_BLOCK + tid, i = own.columns.narrow(at);
         const int pack = at - i * columns;
         to[j] = -1;
@@ -185,8 +203,10 @@ __launch_bounds__(RANKED_BLOCK, 2)
             v[j] = load_pack<T, V>(a.source + p.o * a.by_outer +
                                    mine.row[i] * a.by_row + p.c * a.by_inner);
             to[j] = (p.o * a.length + mine.key[i]) * a.inner + p.c;
-            old[j] = load_pack<T, V>(a.base + to[j]);
         }
+    }
+    if (!a.follows) {
+        load_old();
     }
 
     const int lane = tid % WARP;
@@ -205,11 +225,17 @@ __launch_bounds__(RANKED_BLOCK, 2)
         }
         if (lane == 0) {
             mine.rank[i] = static_cast<uint16_t>(rank);
-            mine.order[rank] = static_cast<uint16_t>(i);
+            if (!fits) {
+                mine.order[rank] = static_cast<uint16_t>(i);
+            }
             if (before == 0) {
                 atomicOr(&mine.heads[rank / WARP], 1u << (rank % WARP));
             }
         }
+    }
+    wait_for_before();
+    if (a.follows) { /* x was being copied */
+        load_old();
     }
     __syncthreads();
 
@@ -225,7 +251,7 @@ __launch_bounds__(RANKED_BLOCK, 2)
         return;
     }
 #pragma unroll
-    for (int j = 0; j < RANKED_ITEMS; j++) {
+    for (int j = 0; j < EACH; j++) {
         if (to[j] >= 0) {
             const int at = j * RANKED_BLOCK + tid, i = own.columns.narrow(at);
             *reinterpret_cast<values<T, V> *>(
@@ -234,7 +260,7 @@ __launch_bounds__(RANKED_BLOCK, 2)
     }
     __syncthreads();
 #pragma unroll 1
-    for (int j = 0; j < RANKED_ITEMS; j++) { /* of the first; the others move up */
+    for (int j = 0; j < EACH; j++) { /* of the first; the others move up */
         const int at = j * RANKED_BLOCK + tid, i = own.columns.narrow(at);
         const int p = to[0] >= 0 ? mine.rank[i] : 0;
         if (to[0] >= 0 && is_head(mine, p)) {
@@ -257,7 +283,7 @@ __launch_bounds__(RANKED_BLOCK, 2)
             store_sums<T, V>(a, to[0], old[0], sum);
         }
 #pragma unroll
-        for (int m = 1; m < RANKED_ITEMS; m++) {
+        for (int m = 1; m < EACH; m++) {
             to[m - 1] = to[m];
             old[m - 1] = old[m];
         }
@@ -271,17 +297,17 @@ __launch_bounds__(RANKED_BLOCK, 2)
  */
 template <int V>
 static index_add_ranking
-ranking_of(const gpo_call *call)
+ranking_of(const gpo_call *call, int each)
 {
-    constexpr int64_t BLOCKS = 2, PACKS = 32, MOST_TILES = 8, WIDEST = 512, ROWS = 16;
+    constexpr int64_t PACKS = 32, MOST_TILES = 8, WIDEST = 512, ROWS = 16;
     const index_add_plan &plan = *index_add_plan_of(call);
     const int64_t across = plan.inner / V, packs = plan.outer * across;
     int64_t tiles = ceil_div(packs, PACKS);
     tiles = tiles < MOST_TILES ? tiles : MOST_TILES;
     const int64_t columns =
         ceil_div(packs, tiles) < WIDEST ? ceil_div(packs, tiles) : WIDEST;
-    const int64_t wanted = BLOCKS * gpo_processors(call) / tiles;
-    const int64_t whole = ceil_div(plan.count * columns * 5, RANKED_SPACE * 4);
+    const int64_t wanted = RANKED_BLOCKS * gpo_processors(call) / tiles;
+    const int64_t whole = ceil_div(plan.count * columns * 5, RANKED_BLOCK * each * 4);
     const int64_t most = ceil_div(plan.count, ROWS);
     int64_t groups = wanted < most ? wanted : most;
     groups = groups > whole ? groups : whole;
@@ -291,15 +317,26 @@ ranking_of(const gpo_call *call)
             static_cast<int>(packs)};
 }
 
+static int64_t
+ranking_blocks(const index_add_ranking &own)
+{
+    return own.groups.by * ceil_div(own.packs, own.columns.by);
+}
+
 template <typename T, int V>
 static gpo_status
 launch_ranked(gpo_call *call, const index_add_view<T> &a)
 {
-    const index_add_ranking own = ranking_of<V>(call);
-    const int64_t tiles = ceil_div(own.packs, own.columns.by);
-    const dim3 grid(static_cast<unsigned>(own.groups.by * tiles));
-    return GPO_LAUNCH(call, grid, RANKED_BLOCK, 0, (index_add_own_rows_kernel<T, V>), a,
-                      own);
+    index_add_ranking own = ranking_of<V>(call, FEW_RANKED);
+    const bool many = ranking_blocks(own) > RANKED_BLOCKS * gpo_processors(call);
+    if (many) {
+        own = ranking_of<V>(call, MANY_RANKED);
+    }
+    const dim3 grid(static_cast<unsigned>(ranking_blocks(own)));
+    return many ? GPO_FOLLOW(call, a.follows, grid, RANKED_BLOCK, 0,
+                             (index_add_own_rows_kernel<T, V, MANY_RANKED>), a, own)
+                : GPO_FOLLOW(call, a.follows, grid, RANKED_BLOCK, 0,
+                             (index_add_own_rows_kernel<T, V, FEW_RANKED>), a, own);
 }
 
 struct index_add_ranks {

@@ -24,9 +24,11 @@ __launch_bounds__(BLOCK) index_add_short_rows_kernel(index_add_view<T> a)
         if (i < n) {
             const int64_t row = a.inners.of(i), o = a.counts.of(row);
             const int64_t s = row - o * a.count, c = i - row * a.inner;
-            const int64_t k = position_of(a.index, s);
+            const int64_t entry = entry_of(a.index, s);
             sum = scaled(a.source[o * a.by_outer + s * a.by_row + c * a.by_inner],
                          a.alpha);
+            wait_for_before();
+            const int64_t k = place_of_entry(a.index, entry, s);
             to =
                 k < 0
                     ? NONE_BAD
@@ -45,8 +47,8 @@ struct index_add_matched : index_add_atomics {
     template <typename T>
     static gpo_status run(gpo_call *call, const index_add_view<T> &a)
     {
-        return GPO_LAUNCH(call, grid_for(a.outer * a.count * a.inner), BLOCK, 0,
-                          (index_add_short_rows_kernel<T>), a);
+        return GPO_FOLLOW(call, a.follows, grid_for(a.outer * a.count * a.inner), BLOCK,
+                          0, (index_add_short_rows_kernel<T>), a);
     }
 };
 

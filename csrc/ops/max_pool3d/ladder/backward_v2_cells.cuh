@@ -19,6 +19,14 @@ struct alignas(2 * sizeof(T)) pair_of {
     T v[2];
 };
 
+/* Rows of cells are two elements, and begin at even ones. */
+inline bool
+has_pairs(const pool_gradient_plan &plan)
+{
+    const pool_axis &w = plan.axis[POOL_W];
+    return w.stride == 2 && w.padding == 0 && w.in == 2 * w.out;
+}
+
 /* Elements [first, end) that belong to window o alone. */
 __device__ __forceinline__ stretch
 cell_of(const pool_axis &a, int64_t o)
@@ -83,9 +91,8 @@ max_pool3d_backward_v2(gpo_call *call)
         is_tight = is_tight && a.stride == a.kernel && a.dilation == 1 &&
                    a.padding == 0 && a.in == a.out * a.stride;
     }
-    const pool_axis &w = plan.axis[POOL_W];
-    const bool in_pairs = w.stride == 2 && w.padding == 0 && w.in == 2 * w.out &&
-                          reinterpret_cast<uintptr_t>(v.dx) % (2 * sizeof(T)) == 0;
+    const bool in_pairs =
+        has_pairs(plan) && reinterpret_cast<uintptr_t>(v.dx) % (2 * sizeof(T)) == 0;
     const dim3 grid = grid_of(ceil_div(n, BLOCK));
     return GPO_LAUNCH(call, grid, BLOCK, 0, (max_pool3d_backward_v2_cells<T>), v, n,
                       is_tight, in_pairs);

@@ -60,33 +60,35 @@ __launch_bounds__(THREADS)
 
 /* ---- the product ---- */
 
-constexpr int FEW_SUMS = FEW_OUTPUTS * FEW_BATCHES;
-static_assert(FEW_SUMS == WARP / 2, "two lanes for each sum of a tile");
-
-/* Lanes 2 * HALF apart each give the half of their 2 * HALF values that they drop. */
-template <int HALF, typename V>
+/* Lanes WARP / SUMS * HALF apart each give the half of their values that they drop. */
+template <int HALF, typename V, int SUMS>
 __device__ __forceinline__ void
-halve(V (&v)[FEW_SUMS], int lane)
+halve(V (&v)[SUMS], int lane)
 {
-    const bool upper = lane & 2 * HALF;
+    constexpr int APART = WARP / SUMS * HALF;
+    const bool upper = lane & APART;
 #pragma unroll
     for (int j = 0; j < HALF; j++) {
         const V kept = upper ? v[j + HALF] : v[j];
         const V given = upper ? v[j] : v[j + HALF];
-        v[j] = kept + __shfl_xor_sync(ALL_LANES, given, 2 * HALF);
+        v[j] = kept + __shfl_xor_sync(ALL_LANES, given, APART);
     }
 }
 
-/* The sums over a warp of its lanes' values: lane k gets that of value k / 2. */
-template <typename V>
+/* The sums over a warp of its lanes' values: lane k gets that of value k SUMS / WARP. */
+template <typename V, int SUMS>
 __device__ __forceinline__ V
-sum_of_each(V (&v)[FEW_SUMS], int lane)
+sum_of_each(V (&v)[SUMS], int lane)
 {
+    static_assert(SUMS == WARP || SUMS == WARP / 2, "a lane or two for each sum");
+    if constexpr (SUMS == WARP) {
+        halve<16>(v, lane);
+    }
     halve<8>(v, lane); /* not a loop, which would put the values into local memory */
     halve<4>(v, lane);
     halve<2>(v, lane);
     halve<1>(v, lane);
-    return v[0] + __shfl_xor_sync(ALL_LANES, v[0], 1);
+    return SUMS == WARP ? v[0] : v[0] + __shfl_xor_sync(ALL_LANES, v[0], 1);
 }
 
 /* Means l of some batches from x, several elements of each in flight at once. */
@@ -126,61 +128,154 @@ means_of(const mean_matvec_view<T> &v, int64_t batch, int batches, int64_t l,
     }
 }
 
-/* FROM_X: the means are computed here, of at most FEW_COLS elements, a lane each. */
-template <typename T, bool FROM_X, int MOST_WARPS>
-__global__ void
-__launch_bounds__(MOST_WARPS *WARP)
-    mean_matvec_few_batches_product(mean_matvec_view<T> v, int64_t across,
-                                    int64_t tiles, int warps)
+/* Results of a block, and how many of them exist. */
+struct few_tile {
+    int64_t output, batch;
+    int outputs, batches;
+};
+
+/* Batches of the same outputs are neighbours where the matrix is larger than the means. */
+template <int BATCHES, typename T>
+__device__ __forceinline__ few_tile
+few_tile_of(const mean_matvec_view<T> &v, int64_t across, int64_t down, int64_t tile)
+{
+    few_tile t;
+    const bool by_output = v.outputs > v.batches;
+    t.output = (by_output ? tile / down : tile % across) * FEW_OUTPUTS;
+    t.batch = (by_output ? tile % down : tile / across) * BATCHES;
+    const int64_t outputs = v.outputs - t.output, batches = v.batches - t.batch;
+    t.outputs = static_cast<int>(outputs < FEW_OUTPUTS ? outputs : FEW_OUTPUTS);
+    t.batches = static_cast<int>(batches < BATCHES ? batches : BATCHES);
+    return t;
+}
+
+/* Adds the sums of a block's lanes in `parts`, a row for each warp, and stores them. */
+template <typename T, int SUMS>
+__device__ __forceinline__ void
+put_few_tile(const mean_matvec_view<T> &v, const few_tile &t, int warps,
+             value_type<T> (&sum)[SUMS], value_type<T> (*parts)[SUMS])
 {
     using V = value_type<T>;
-    GPO_SHARED(V, parts, [MOST_WARPS][FEW_SUMS]);
-    const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
-    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        const int64_t output = tile % across * FEW_OUTPUTS;
-        const int64_t batch = tile / across * FEW_BATCHES;
-        const int outputs = static_cast<int>(
-            v.outputs - output < FEW_OUTPUTS ? v.outputs - output : FEW_OUTPUTS);
-        const int batches = static_cast<int>(
-            v.batches - batch < FEW_BATCHES ? v.batches - batch : FEW_BATCHES);
-        V sum[FEW_SUMS] = {};
-#pragma unroll(FROM_X ? 1 : 2)
-        for (int64_t l = tid; l < v.rows; l += warps * WARP) {
+    constexpr int LANES = WARP / SUMS, BATCHES = SUMS / FEW_OUTPUTS;
+    const int tid = threadIdx.x, lane = tid % WARP;
+    const V mine = sum_of_each(sum, lane);
+    if (lane % LANES == 0) {
+        parts[tid / WARP][lane / LANES] = mine;
+    }
+    __syncthreads();
+    const int i = tid / BATCHES, n = tid % BATCHES;
+    if (i < t.outputs && n < t.batches) {
+        V total = parts[0][tid];
+        for (int k = 1; k < warps; k++) {
+            total += parts[k][tid];
+        }
+        v.put(t.output + i, t.batch + n, total);
+    }
+    __syncthreads(); /* before the next tile's parts */
+}
+
+/* The means, of at most FEW_COLS elements, are computed here, a lane each. */
+template <typename T>
+__global__ void
+__launch_bounds__(THREADS)
+    mean_matvec_few_batches_from_x(mean_matvec_view<T> v, int64_t across, int64_t down,
+                                   int warps)
+{
+    using V = value_type<T>;
+    constexpr int SUMS = FEW_OUTPUTS * FEW_BATCHES;
+    GPO_SHARED(V, parts, [THREADS / WARP][SUMS]);
+    for (int64_t tile = blockIdx.x; tile < across * down; tile += gridDim.x) {
+        const few_tile t = few_tile_of<FEW_BATCHES>(v, across, down, tile);
+        V sum[SUMS] = {};
+#pragma unroll 1
+        for (int64_t l = threadIdx.x; l < v.rows; l += warps * WARP) {
             V factor[FEW_OUTPUTS] = {}, mean[FEW_BATCHES] = {};
 #pragma unroll
             for (int i = 0; i < FEW_OUTPUTS; i++) {
-                if (i < outputs) {
-                    factor[i] = v.matrix_at(output + i, l);
+                if (i < t.outputs) {
+                    factor[i] = v.matrix_at(t.output + i, l);
                 }
             }
-            if (FROM_X) {
-                means_of(v, batch, batches, l, mean);
-            }
+            means_of(v, t.batch, t.batches, l, mean);
 #pragma unroll
-            for (int n = 0; n < FEW_BATCHES; n++) {
-                if (!FROM_X && n < batches) {
-                    mean[n] = v.means[(batch + n) * v.rows + l];
-                }
-            }
-#pragma unroll
-            for (int k = 0; k < FEW_SUMS; k++) {
+            for (int k = 0; k < SUMS; k++) {
                 sum[k] += factor[k / FEW_BATCHES] * mean[k % FEW_BATCHES];
             }
         }
-        const V mine = sum_of_each(sum, lane);
-        if (lane % 2 == 0) {
-            parts[warp][lane / 2] = mine;
+        put_few_tile(v, t, warps, sum, parts);
+    }
+}
+
+/* Neighbouring values of a row, as they are loaded: a pack or more, or one. */
+template <typename T, int LENGTH>
+struct alignas(LENGTH * sizeof(T) < 16 ? sizeof(T) : 16) few_values {
+    T v[LENGTH];
+};
+
+/* A lane has LENGTH terms at a time, and AT_ONCE of these in flight. */
+template <typename T, int LENGTH, int BATCHES, int AT_ONCE, int MOST_WARPS>
+__global__ void
+__launch_bounds__(MOST_WARPS *WARP)
+    mean_matvec_few_batches_product(mean_matvec_view<T> v, int64_t across, int64_t down,
+                                    int warps)
+{
+    using V = value_type<T>;
+    constexpr int SUMS = FEW_OUTPUTS * BATCHES;
+    GPO_SHARED(V, parts, [MOST_WARPS][SUMS]);
+    using factors = few_values<T, LENGTH>;
+    using some_means = few_values<V, LENGTH>;
+    const int64_t step = warps * WARP * LENGTH;
+    const int64_t apart = LENGTH > 1 ? step : step * v.matrix_row;
+    for (int64_t tile = blockIdx.x; tile < across * down; tile += gridDim.x) {
+        const few_tile t = few_tile_of<BATCHES>(v, across, down, tile);
+        int64_t left = v.rows - threadIdx.x * LENGTH;
+        const T *row[FEW_OUTPUTS]; /* one that does not exist is the first */
+#pragma unroll
+        for (int i = 0; i < FEW_OUTPUTS; i++) {
+            row[i] = v.matrix + (t.output + (i < t.outputs ? i : 0)) * v.matrix_output +
+                     threadIdx.x * LENGTH * (LENGTH > 1 ? 1 : v.matrix_row);
         }
-        __syncthreads();
-        const int i = tid / FEW_BATCHES, n = tid % FEW_BATCHES;
-        if (i < outputs && n < batches) {
-            V total = parts[0][tid];
-            for (int k = 1; k < warps; k++) {
-                total += parts[k][tid];
+        const V *means = v.means + t.batch * v.rows + threadIdx.x * LENGTH;
+        V sum[SUMS] = {};
+#pragma unroll 1
+        while (left > 0) {
+            factors factor[AT_ONCE][FEW_OUTPUTS];
+            some_means mean[AT_ONCE][BATCHES];
+#pragma unroll
+            for (int u = 0; u < AT_ONCE; u++) {
+                const bool exists = u * step < left;
+#pragma unroll
+                for (int i = 0; i < FEW_OUTPUTS; i++) {
+                    factor[u][i] = {};
+                    if (exists) {
+                        factor[u][i] = *reinterpret_cast<const factors *>(row[i]);
+                    }
+                    row[i] += apart;
+                }
+#pragma unroll
+                for (int n = 0; n < BATCHES; n++) {
+                    mean[u][n] = {};
+                    if (exists && n < t.batches) {
+                        mean[u][n] =
+                            *reinterpret_cast<const some_means *>(means + n * v.rows);
+                    }
+                }
+                means += step;
             }
-            v.put(output + i, batch + n, total);
+            left -= AT_ONCE * step;
+#pragma unroll
+            for (int u = 0; u < AT_ONCE; u++) {
+#pragma unroll
+                for (int e = 0; e < LENGTH; e++) {
+#pragma unroll
+                    for (int k = 0; k < SUMS; k++) {
+                        sum[k] += value_of(factor[u][k / BATCHES].v[e]) *
+                                  mean[u][k % BATCHES].v[e];
+                    }
+                }
+            }
         }
-        __syncthreads(); /* before the next tile's parts */
+        put_few_tile(v, t, warps, sum, parts);
     }
 }
 
@@ -204,6 +299,40 @@ mean_matvec_find_means(gpo_call *call, const mean_matvec_view<T> &v)
                       (mean_matvec_few_batches_means<T>), v, walk, items);
 }
 
+/* Where the means are known. */
+template <int LENGTH, int BATCHES, typename T>
+static gpo_status
+multiply_tiles(gpo_call *call, const mean_matvec_view<T> &v, int warps)
+{
+    constexpr int AT_ONCE = few_at_once(sizeof(T), LENGTH > 1, BATCHES);
+    const int64_t across = ceil_div(v.outputs, FEW_OUTPUTS);
+    const int64_t down = ceil_div(v.batches, BATCHES);
+    const dim3 grid = grid_of(across * down),
+               block(static_cast<unsigned>(warps * WARP));
+    if constexpr (BATCHES == FEW_BATCHES) {
+        if (warps > THREADS / WARP) {
+            return GPO_LAUNCH(
+                call, grid, block, 0,
+                (mean_matvec_few_batches_product<T, LENGTH, BATCHES, AT_ONCE,
+                                                 FEW_MOST_WARPS>),
+                v, across, down, warps);
+        }
+    }
+    return GPO_LAUNCH(
+        call, grid, block, 0,
+        (mean_matvec_few_batches_product<T, LENGTH, BATCHES, AT_ONCE, THREADS / WARP>),
+        v, across, down, warps);
+}
+
+template <int LENGTH, typename T>
+static gpo_status
+multiply_few(gpo_call *call, const mean_matvec_view<T> &v, int warps)
+{
+    return few_batches_of(v.batches) > FEW_BATCHES
+               ? multiply_tiles<LENGTH, 2 * FEW_BATCHES>(call, v, warps)
+               : multiply_tiles<LENGTH, FEW_BATCHES>(call, v, warps);
+}
+
 template <typename T>
 gpo_status
 mean_matvec_few_batches(gpo_call *call)
@@ -213,28 +342,20 @@ mean_matvec_few_batches(gpo_call *call)
     if (status || v.batches * v.outputs == 0) {
         return status;
     }
-    const int64_t across = ceil_div(v.outputs, FEW_OUTPUTS);
-    const int64_t tiles = across * ceil_div(v.batches, FEW_BATCHES);
     const bool from_x = multiplies_from_x(call);
     const int warps = plan_few_batches(call, from_x).warps;
-    const dim3 grid = grid_of(tiles), block(static_cast<unsigned>(warps * WARP));
     if (from_x) {
-        return GPO_LAUNCH(call, grid, block, 0,
-                          (mean_matvec_few_batches_product<T, true, THREADS / WARP>), v,
-                          across, tiles, warps);
+        const int64_t across = ceil_div(v.outputs, FEW_OUTPUTS);
+        const int64_t down = ceil_div(v.batches, FEW_BATCHES);
+        return GPO_LAUNCH(call, grid_of(across * down), dim3(warps * WARP), 0,
+                          (mean_matvec_few_batches_from_x<T>), v, across, down, warps);
     }
     status = mean_matvec_find_means(call, v);
     if (status) {
         return status;
     }
-    if (warps > THREADS / WARP) {
-        return GPO_LAUNCH(call, grid, block, 0,
-                          (mean_matvec_few_batches_product<T, false, FEW_MOST_WARPS>),
-                          v, across, tiles, warps);
-    }
-    return GPO_LAUNCH(call, grid, block, 0,
-                      (mean_matvec_few_batches_product<T, false, THREADS / WARP>), v,
-                      across, tiles, warps);
+    return has_packed_rows(call) ? multiply_few<pack<T>::SIZE>(call, v, warps)
+                                 : multiply_few<1>(call, v, warps);
 }
 
 #define INSTANTIATE(T)                                               \

@@ -92,7 +92,7 @@ mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
             status = mean_matvec_tensor_product(call, v, plan.kind, s);
         }
         if (!status && plan.unit == WARPGROUPS) {
-            status = mean_matvec_warpgroup_product(call, v, s);
+            status = mean_matvec_warpgroup_product(call, v, plan.kind, s);
         }
     }
     if constexpr (std::is_same_v<T, V>) {

@@ -1,40 +1,44 @@
 /*
  * warpgroup_tiles.cu  Large products of float32 by the matrix instructions of sm_90a:
  * each factor in two parts of 11 bits, three products of these, sums in float32, as in
- * tensor_tiles.cu.  Tiles of 128 by 128 results; blocks may share their depth
- * (few_tiles.cu).  A tile with nan, infinities, overflow or tiny factors is made again
+ * tensor_tiles.cu.  Tiles of 128 outputs by 128 or 64 batches; blocks may share their
+ * depth (few_tiles.cu).  A tile with nan, infinities, overflow or tiny factors is made again
  * by ordinary products.
- * Cost:  per stage 24 instructions of 64 cycles, during which the next stage is copied
+ * Cost:  per stage 24 instructions of 64 or 32 cycles, during which the next stage is copied
  *        and split; the matrix' parts are in registers, the means' in shared memory.
  */
 #include "../clusters.cuh"
 #include "../../../device/tf32.cuh"
 #include "../../../device/wgmma_tf32.cuh"
 
-/* Outputs of a tile, 64 for each of two warpgroups, and batches. */
+/* Outputs of a tile, 64 for each of two warpgroups. */
 constexpr int SIDE = 128;
-using ordinary_stages = product_stages<float, SIDE, SIDE>;
+template <int BATCHES>
+using ordinary_stages = product_stages<float, SIDE, BATCHES>;
 
+template <int BATCHES>
 struct warpgroup_stages {
     /* In the 128-byte swizzle.  Of the means the first 11 bits are the high parts. */
-    pack<float> rows[WARPGROUP_RING][2 * SIDE][DEPTH_PACKS];
-    pack<float> low[2][SIDE][DEPTH_PACKS]; /* of the means */
+    pack<float> rows[WARPGROUP_RING][SIDE + BATCHES][DEPTH_PACKS];
+    pack<float> low[2][BATCHES][DEPTH_PACKS]; /* of the means */
 };
 static_assert(DEPTH_PACKS == 8, "a row of a stage is 128 bytes");
-static_assert(sizeof(warpgroup_stages) == WARPGROUP_BYTES,
-              "the plan knows what a tile needs");
-static_assert(sizeof(warpgroup_stages) >= sizeof(ordinary_stages),
-              "ordinary products have room");
 
 /*
- * The sums of a warp: 16 outputs of 128 batches.  Tensor cores cut their sums, always
+ * The sums of a warp: 16 outputs of all batches.  Tensor cores cut their sums, always
  * toward zero: so those of a stage are made apart and added to `sum` by ordinary
  * additions.
  */
+template <int BATCHES>
 struct warpgroup_sums {
+    using stages = warpgroup_stages<BATCHES>;
+    static_assert(sizeof(stages) == warpgroup_bytes(BATCHES),
+                  "the plan knows what a tile needs");
+    static_assert(sizeof(stages) >= sizeof(ordinary_stages<BATCHES>),
+                  "ordinary products have room");
     static constexpr uint32_t TINY = (14u << 24) - 1; /* of 2^-113: below 2 bits - 1 */
     static constexpr int STEPS = DEPTH_PACKS / 2;     /* of 8 terms */
-    float sum[SIDE / 2] = {}, stage[SIDE / 2];
+    float sum[BATCHES / 2] = {}, stage[BATCHES / 2];
     uint32_t high[STEPS][4], low[STEPS][4]; /* of the matrix */
     uint32_t least = ~0u; /* 2 bits - 1 of the factors seen, which for zeros is most */
 
@@ -59,10 +63,11 @@ struct warpgroup_sums {
 
     /* Writes the low parts of the means: rounded, as bits after the 11th are ignored. */
     __device__ __forceinline__ void
-    split_means(const pack<float> (&rows)[2 * SIDE][DEPTH_PACKS],
-                pack<float> (&to)[SIDE][DEPTH_PACKS])
+    split_means(const pack<float> (&rows)[SIDE + BATCHES][DEPTH_PACKS],
+                pack<float> (&to)[BATCHES][DEPTH_PACKS])
     {
-        constexpr int PACKS = SIDE * DEPTH_PACKS / THREADS, LINES = SIDE / PACKS;
+        constexpr int PACKS = BATCHES * DEPTH_PACKS / THREADS;
+        constexpr int LINES = BATCHES / PACKS;
         const int r = threadIdx.x / DEPTH_PACKS, k = threadIdx.x % DEPTH_PACKS;
 #pragma unroll
         for (int u = 0; u < PACKS; u++) {
@@ -80,7 +85,7 @@ struct warpgroup_sums {
 
     /* The warp's values of the matrix, as wgmma_tf32 wants them. */
     __device__ __forceinline__ void
-    load(float (&a)[STEPS][4], const pack<float> (&rows)[2 * SIDE][DEPTH_PACKS])
+    load(float (&a)[STEPS][4], const pack<float> (&rows)[SIDE + BATCHES][DEPTH_PACKS])
     {
 #pragma unroll
         for (int k = 0; k < STEPS; k++) {
@@ -131,7 +136,7 @@ struct warpgroup_sums {
     __device__ __forceinline__ void add_stage()
     {
 #pragma unroll
-        for (int e = 0; e < SIDE / 2; e++) {
+        for (int e = 0; e < BATCHES / 2; e++) {
             sum[e] += stage[e];
         }
     }
@@ -140,7 +145,7 @@ struct warpgroup_sums {
     __device__ __forceinline__ void take(const float *tile, int pitch)
     {
 #pragma unroll
-        for (int e = 0; e < SIDE / 2; e++) {
+        for (int e = 0; e < BATCHES / 2; e++) {
             sum[e] = tile[(i() + e / 2 % 2 * 8) * pitch + e / 4 * 8 + 2 * t() + e % 2];
         }
     }
@@ -149,19 +154,19 @@ struct warpgroup_sums {
     __device__ __forceinline__ shared_tile<float> put(float *tile,
                                                       bool along_outputs) const
     {
-        constexpr int BATCH = SIDE + 4, OUTPUT = SIDE + 8; /* apart in memory */
-        static_assert(sizeof(warpgroup_stages) >= SIDE * OUTPUT * sizeof(float),
+        constexpr int BATCH = SIDE + 4, OUTPUT = BATCHES + 8; /* apart in memory */
+        static_assert(sizeof(stages) >= SIDE * OUTPUT * sizeof(float),
                       "the tile fits where its factors were");
         if (along_outputs) {
 #pragma unroll
-            for (int e = 0; e < SIDE / 2; e++) {
+            for (int e = 0; e < BATCHES / 2; e++) {
                 const int n = e / 4 * 8 + 2 * t() + e % 2;
                 tile[n * BATCH + i() + e / 2 % 2 * 8] = sum[e];
             }
             return {tile, 1, BATCH};
         }
 #pragma unroll
-        for (int e = 0; e < SIDE / 2; e += 2) {
+        for (int e = 0; e < BATCHES / 2; e += 2) {
             const int at = (i() + e / 2 % 2 * 8) * OUTPUT + e / 4 * 8 + 2 * t();
             *reinterpret_cast<float2 *>(tile + at) = make_float2(sum[e], sum[e + 1]);
         }
@@ -173,7 +178,7 @@ struct warpgroup_sums {
     {
         bool is_refused = least < TINY;
 #pragma unroll
-        for (int e = 0; e < SIDE / 2; e++) {
+        for (int e = 0; e < BATCHES / 2; e++) {
             is_refused |= !(fabsf(sum[e]) < INFINITY);
         }
         return is_refused;
@@ -186,14 +191,14 @@ struct warpgroup_sums {
  * it has done all else, the first one before: so each adds its sums and splits its rows
  * while the other's products are made.
  */
-template <typename T>
+template <int BATCHES, typename T>
 __device__ __forceinline__ void
 sum_share(const mean_matvec_view<T> &v, const tile_share &share,
-          warpgroup_stages &stages, warpgroup_sums &sums)
+          warpgroup_stages<BATCHES> &stages, warpgroup_sums<BATCHES> &sums)
 {
     static_assert(WARPGROUP_RING == 4, "stages: multiplied, split, and two to come");
-    const tile_factors<T, SIDE, SIDE> factors(v, share.output, share.batch,
-                                              share.begin);
+    const tile_factors<T, SIDE, BATCHES> factors(v, share.output, share.batch,
+                                                 share.begin);
     const int64_t terms = share.end - share.begin;
     constexpr int STAGE = DEPTH_PACKS * pack<float>::SIZE;
     const auto bring = [&](int to, int64_t at) {
@@ -205,7 +210,7 @@ sum_share(const mean_matvec_view<T> &v, const tile_share &share,
     const wgmma_operand means(shared_address(stages.rows[0][SIDE]));
     const wgmma_operand lows(shared_address(stages.low));
     const bool is_late = __shfl_sync(~0u, threadIdx.x / (THREADS / 2), 0) != 0;
-    float a[warpgroup_sums::STEPS][4];
+    float a[warpgroup_sums<BATCHES>::STEPS][4];
     if (terms > 0) {
 #pragma unroll 1
         for (int k = 0; k < WARPGROUP_RING - 1; k++) {
@@ -226,8 +231,8 @@ sum_share(const mean_matvec_view<T> &v, const tile_share &share,
     for (int64_t at = 0; at < terms; at += STAGE) {
         const int next = (now + 1) % WARPGROUP_RING;
         const bool goes_on = at + STAGE < terms;
-        const wgmma_operand high = means.opaque(now * (2 * SIDE * DEPTH_PACKS));
-        const wgmma_operand low = lows.opaque(now % 2 * (SIDE * DEPTH_PACKS));
+        const wgmma_operand high = means.opaque(now * ((SIDE + BATCHES) * DEPTH_PACKS));
+        const wgmma_operand low = lows.opaque(now % 2 * (BATCHES * DEPTH_PACKS));
         __syncthreads(); /* the next stage is there, and the one before is done */
         if (!is_late) {
             sums.start(high, low);
@@ -265,7 +270,7 @@ sum_share(const mean_matvec_view<T> &v, const tile_share &share,
     }
 }
 
-template <typename T, bool IN_CLUSTERS>
+template <typename T, int BATCHES, bool IN_CLUSTERS>
 __global__ void
 __launch_bounds__(THREADS, 1)
     mean_matvec_warpgroup_tiles_product(mean_matvec_view<T> v, int64_t across,
@@ -273,24 +278,25 @@ __launch_bounds__(THREADS, 1)
 {
 #ifdef GPO_HOPPER
     GPO_SWIZZLED_SHARED(shared);
-    each_share<SIDE, SIDE>(v, across, blocks, s, [&](const tile_share &share) {
-        warpgroup_sums sums;
-        sum_share(v, share, *reinterpret_cast<warpgroup_stages *>(shared), sums);
+    each_share<SIDE, BATCHES>(v, across, blocks, s, [&](const tile_share &share) {
+        warpgroup_sums<BATCHES> sums;
+        sum_share(v, share, *reinterpret_cast<warpgroup_stages<BATCHES> *>(shared),
+                  sums);
         if (__syncthreads_or(sums.is_refused())) {
-            sums.take(sum_tile<SIDE, SIDE>(
+            sums.take(sum_tile<SIDE, BATCHES>(
                           v, share.output, share.batch, share.begin, share.end,
-                          *reinterpret_cast<ordinary_stages *>(shared)),
-                      ordinary_stages::PITCH);
+                          *reinterpret_cast<ordinary_stages<BATCHES> *>(shared)),
+                      ordinary_stages<BATCHES>::PITCH);
             __syncthreads();
         }
         const shared_tile<float> tile =
             sums.put(reinterpret_cast<float *>(shared), s.along_outputs);
         __syncthreads();
         if (IN_CLUSTERS) {
-            put_sums_of_cluster<SIDE, SIDE>(v, s, share, tile);
+            put_sums_of_cluster<SIDE, BATCHES>(v, s, share, tile);
         }
         else {
-            put_share<SIDE, SIDE>(v, s, share, tile);
+            put_share<SIDE, BATCHES>(v, s, share, tile);
         }
     });
 #endif
@@ -298,27 +304,37 @@ __launch_bounds__(THREADS, 1)
 
 /* ---- launch ---- */
 
-template <typename T>
-gpo_status
-mean_matvec_warpgroup_product(gpo_call *call, const mean_matvec_view<T> &v,
-                              const shared_depth<float> &s)
+template <int BATCHES, typename T>
+static gpo_status
+multiply_by_warpgroups(gpo_call *call, const mean_matvec_view<T> &v,
+                       const shared_depth<float> &s)
 {
+    constexpr int BYTES = warpgroup_bytes(BATCHES);
     const int64_t across = ceil_div(v.outputs, int64_t{SIDE});
-    const int64_t blocks = across * ceil_div(v.batches, int64_t{SIDE}) * s.splits;
+    const int64_t blocks = across * ceil_div(v.batches, int64_t{BATCHES}) * s.splits;
     if constexpr (std::is_same_v<T, float>) {
         if (s.in_clusters) {
-            gpo_allow_shared(mean_matvec_warpgroup_tiles_product<T, true>,
-                             WARPGROUP_BYTES);
-            return GPO_LAUNCH_CLUSTERS(call, static_cast<unsigned>(s.splits),
-                                       grid_of(blocks), THREADS, WARPGROUP_BYTES,
-                                       (mean_matvec_warpgroup_tiles_product<T, true>),
-                                       v, across, blocks, s);
+            gpo_allow_shared(mean_matvec_warpgroup_tiles_product<T, BATCHES, true>,
+                             BYTES);
+            return GPO_LAUNCH_CLUSTERS(
+                call, static_cast<unsigned>(s.splits), grid_of(blocks), THREADS, BYTES,
+                (mean_matvec_warpgroup_tiles_product<T, BATCHES, true>), v, across,
+                blocks, s);
         }
     }
-    gpo_allow_shared(mean_matvec_warpgroup_tiles_product<T, false>, WARPGROUP_BYTES);
-    return GPO_LAUNCH(call, grid_of(blocks), THREADS, WARPGROUP_BYTES,
-                      (mean_matvec_warpgroup_tiles_product<T, false>), v, across,
-                      blocks, s);
+    gpo_allow_shared(mean_matvec_warpgroup_tiles_product<T, BATCHES, false>, BYTES);
+    return GPO_LAUNCH(call, grid_of(blocks), THREADS, BYTES,
+                      (mean_matvec_warpgroup_tiles_product<T, BATCHES, false>), v,
+                      across, blocks, s);
+}
+
+template <typename T>
+gpo_status
+mean_matvec_warpgroup_product(gpo_call *call, const mean_matvec_view<T> &v, int kind,
+                              const shared_depth<float> &s)
+{
+    return kind == LARGE_KIND ? multiply_by_warpgroups<SIDE>(call, v, s)
+                              : multiply_by_warpgroups<SIDE / 2>(call, v, s);
 }
 
 /* Doubles are on tensor cores in few_tiles. */
@@ -341,7 +357,8 @@ template gpo_status mean_matvec_warpgroup_tiles<double>(gpo_call *call);
 #define INSTANTIATE(T)                                                   \
     template gpo_status mean_matvec_warpgroup_tiles<T>(gpo_call * call); \
     template gpo_status mean_matvec_warpgroup_product<T>(                \
-        gpo_call * call, const mean_matvec_view<T> &v, const shared_depth<float> &s);
+        gpo_call * call, const mean_matvec_view<T> &v, int kind,         \
+        const shared_depth<float> &s);
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 INSTANTIATE(float)

@@ -6,10 +6,13 @@
  * thread waits for another.  Where argmin and argmax have one element each, results are
  * zeros, and nothing is read.
  * Cost:  reads n * sizeof(T) bytes once; twice as many where neighbours are two apart.
- * Order: the view, the fold, the store, the kernel, the zeros, the launch.
+ * Order: the view, the fold, the store, the kernel, copies, zeros, the launch.
  */
 #include "../packs.cuh"
 #include "../views.cuh"
+
+/* Packs of results of one element each that a thread has on their way.  Estimated. */
+constexpr int FEW_COPIES = 4;
 
 /* Kept axes as threads take them, where their results are, and the elements of a row. */
 template <typename T>
@@ -210,6 +213,48 @@ __launch_bounds__(FEW_BLOCK, (few_blocks<Op, COUNT, STEP>()))
     }
 }
 
+/* ---- results of one element each, in the order of memory: almost a copy ---- */
+
+/* A thread has FEW_COPIES packs of COUNT results, all on their way at once. */
+template <typename Op, int COUNT>
+__global__ void
+__launch_bounds__(FEW_BLOCK)
+    reduce_few_copies(Op op, const typename Op::T *x, int rows, reduce_result to)
+{
+    using T = typename Op::T;
+    using Word = few_word<COUNT, 1, T>;
+    const int packs = rows / COUNT, rest = packs * COUNT + threadIdx.x;
+    const int first = blockIdx.x * FEW_BLOCK * FEW_COPIES + threadIdx.x;
+    Word loaded[FEW_COPIES];
+#pragma unroll
+    for (int u = 0; u < FEW_COPIES; u++) {
+        if (first + u * FEW_BLOCK < packs) {
+            loaded[u] = reinterpret_cast<const Word *>(x)[first + u * FEW_BLOCK];
+        }
+    }
+    const int64_t end = first + FEW_COPIES * FEW_BLOCK;
+#pragma unroll 1 /* one copy of a store, which has a case for every dtype of results */
+    for (int64_t i = first; i < end && i < packs; i += FEW_BLOCK) {
+        T beside[COUNT];
+        typename Op::Fold fold[COUNT];
+        unpack_beside<COUNT, 1>(loaded[0], beside);
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) {
+            fold[k].add(Op::widen(op.lift(beside[k], 0)));
+        }
+        store_packs<Op, COUNT>(op, to, i * COUNT, fold, 1);
+#pragma unroll
+        for (int u = 1; u < FEW_COPIES; u++) {
+            loaded[u - 1] = loaded[u];
+        }
+    }
+    if (blockIdx.x == 0 && rest < rows) {
+        typename Op::Fold fold;
+        fold.add(Op::widen(op.lift(x[rest], 0)));
+        op.store(to, rest, fold.value(), 1);
+    }
+}
+
 /* ---- zeros ---- */
 
 __global__ void
@@ -254,6 +299,14 @@ struct reduce_few_down_launcher {
                 return GPO_LAUNCH(call, grid, FEW_BLOCK, 0,
                                   (reduce_few_down_kernel<Op, 8 / ELEMENT, 2>), op, v,
                                   to);
+            }
+        }
+        if constexpr (COUNT > 1 && !std::is_same_v<Op, reduce_arg<T>>) {
+            if (beside.count == COUNT && plan.cols == 1 && kept.ndim == 1 &&
+                v.in_packs) {
+                return GPO_LAUNCH(
+                    call, grid_of(ceil_div(v.threads, FEW_BLOCK * FEW_COPIES)),
+                    FEW_BLOCK, 0, (reduce_few_copies<Op, COUNT>), op, v.x, v.rows, to);
             }
         }
         if (beside.count > 1) {

@@ -35,7 +35,14 @@ struct reduce_one_block_launcher {
         const int64_t apart = plan.kept.ndim > 0 ? plan.kept.strides[0] : 0;
         const reduce_result to = result_of(call);
         const dim3 grid = grid_of(plan.rows);
-        if (length * sizeof(*x) <= ROW_BLOCK * TILE_ITEMS * 16) {
+        const int64_t bytes = length * static_cast<int64_t>(sizeof(*x));
+        if (plan.rows > gpo_processors(call) * BLOCKS_PER_PROCESSOR &&
+            bytes <= SMALL_BLOCK_BYTES) {
+            return GPO_LAUNCH(call, grid, SMALL_BLOCK, 0,
+                              (reduce_one_block_kernel<Op, SMALL_BLOCK>), op, x, length,
+                              apart, to);
+        }
+        if (bytes <= ROW_BLOCK * TILE_ITEMS * 16) {
             return GPO_LAUNCH(call, grid, ROW_BLOCK, 0,
                               (reduce_one_block_kernel<Op, ROW_BLOCK>), op, x, length,
                               apart, to);

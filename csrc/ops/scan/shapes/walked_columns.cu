@@ -249,25 +249,29 @@ struct walked_columns {
     static gpo_status view(gpo_call *call, const scan_view<typename Op::Out> &a,
                            const Op &op)
     {
-        constexpr int VEC = column_pack<Op>, ROWS = FEWEST_IN_COLUMN;
+        constexpr int ROWS = FEWEST_IN_COLUMN;
         /* of 8 bytes lanes need no packs, but the ninth row would wait for the first 8 */
         constexpr bool IS_WIDE = Op::AS_READ && sizeof(typename Op::Raw) == 8;
         const int64_t many = 2 * PACKS_PER_SM * gpo_processors(call);
-        const bool packed = a.rows >= many * VEC && are_packed(a, VEC, op.bytes());
-        if (a.cols <= ROWS && a.rows >= many * ROWS && (IS_WIDE || !packed)) {
-            return launch<1, ROWS, ROWS>(call, a, op);
-        }
         if constexpr (IS_WIDE) {
-            if (a.cols <= SHORT_COLUMN) {
-                return launch<1, SHORT_COLUMN, 1>(call, a, op);
+            if (a.cols <= ROWS && a.rows >= many * ROWS) {
+                return launch<1, ROWS, ROWS>(call, a, op);
             }
+            return a.cols <= SHORT_COLUMN ? launch<1, SHORT_COLUMN, 1>(call, a, op)
+                                          : launch<1, 0, 1>(call, a, op);
         }
         else {
+            constexpr int VEC = column_pack<Op>;
+            const bool packed = a.rows >= many * VEC && are_packed(a, VEC, op.bytes());
+            if (a.cols <= ROWS && a.rows >= many * ROWS && !packed) {
+                return launch<1, ROWS, ROWS>(call, a, op);
+            }
             if (a.cols <= ROWS && packed) {
                 return launch<VEC, ROWS, 1>(call, a, op);
             }
+            return packed ? launch<VEC, 0, 1>(call, a, op)
+                          : launch<1, 0, 1>(call, a, op);
         }
-        return packed ? launch<VEC, 0, 1>(call, a, op) : launch<1, 0, 1>(call, a, op);
     }
 
     template <typename Op>

@@ -2,7 +2,7 @@
  * v4  Stable sort by place, then sums of runs.
  * Was:   v3 reads the input once for each tile of places.
  * Now:   a stable sort orders the positions of the elements by place.  A warp adds the
- *        runs of 1,024 sorted elements by a segmented scan; a run that crosses the end
+ *        runs of 64 to 1,024 sorted elements by a segmented scan; a run that crosses the end
  *        of its chunk is added up from the chunks' partial sums, in order.
  * Cost:  16 bytes of memory per element; each pass over 8 bits of the place reads the
  *        keys twice and moves key and position once; then one gather of the values.
@@ -29,13 +29,13 @@ constexpr uint32_t NO_PLACE = ~0u;
 template <typename Input, typename Sum>
 __global__ void
 __launch_bounds__(BLOCK)
-    scatter_add_v4_runs(Input x, const uint32_t *key, const uint32_t *from, Sum *total,
-                        Sum *heads, Sum *tails)
+    scatter_add_v4_runs(Input x, int length, const uint32_t *key, const uint32_t *from,
+                        Sum *total, Sum *heads, Sum *tails)
 {
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int64_t chunk = static_cast<int64_t>(blockIdx.x) * RUN_WARPS + warp;
-    const int64_t begin = chunk * RUN_CHUNK;
-    const int64_t end = begin + RUN_CHUNK < x.n ? begin + RUN_CHUNK : x.n;
+    const int64_t begin = chunk * length;
+    const int64_t end = begin + length < x.n ? begin + length : x.n;
     if (begin >= x.n) {
         return;
     }
@@ -74,12 +74,12 @@ __launch_bounds__(BLOCK)
 /* Sums the runs that go on after the chunk they begin in: a warp for each chunk. */
 template <typename Sum>
 __global__ void
-scatter_add_v4_join(const uint32_t *key, int64_t n, int64_t size, const Sum *heads,
-                    const Sum *tails, Sum *total)
+scatter_add_v4_join(const uint32_t *key, int64_t n, int64_t size, int length,
+                    const Sum *heads, const Sum *tails, Sum *total)
 {
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int64_t chunk = static_cast<int64_t>(blockIdx.x) * RUN_WARPS + warp;
-    const int64_t begin = chunk * RUN_CHUNK, end = begin + RUN_CHUNK;
+    const int64_t begin = chunk * length, end = begin + length;
     if (end >= n) {
         return;
     }
@@ -98,7 +98,7 @@ scatter_add_v4_join(const uint32_t *key, int64_t n, int64_t size, const Sum *hea
         }
     }
     Sum sum = lane == 0 ? tails[chunk] : Sum{};
-    for (int64_t c = chunk + 1 + lane; c <= (low - 1) / RUN_CHUNK; c += WARP) {
+    for (int64_t c = chunk + 1 + lane; c <= (low - 1) / length; c += WARP) {
         sum = sum + heads[c];
     }
 #pragma unroll
@@ -108,6 +108,17 @@ scatter_add_v4_join(const uint32_t *key, int64_t n, int64_t size, const Sum *hea
     if (lane == 0) {
         total[k] = sum;
     }
+}
+
+/* As many sorted elements to a warp as leave 1,024 warps; by n alone, as bits depend on it. */
+inline int
+run_chunk_of(int64_t n)
+{
+    int length = MOST_OF_RUN_CHUNK;
+    while (length > LEAST_OF_RUN_CHUNK && n < 1024 * static_cast<int64_t>(length)) {
+        length /= 2;
+    }
+    return length;
 }
 
 struct scatter_add_v4 {
@@ -120,7 +131,8 @@ struct scatter_add_v4 {
             return scatter_add_v3::run(call, x, total);
         }
         constexpr int64_t BYTES = sizeof(Sum);
-        const int64_t chunks = ceil_div(x.n, RUN_CHUNK);
+        const int length = run_chunk_of(x.n);
+        const int64_t chunks = ceil_div(x.n, length);
         const dim3 grid(static_cast<unsigned>(ceil_div(chunks, RUN_WARPS)));
         sort_pairs<uint32_t> pairs = {};
         void *memory = nullptr;
@@ -138,10 +150,10 @@ struct scatter_add_v4 {
         Sum *const heads = static_cast<Sum *>(memory), *const tails = heads + chunks;
         status = GPO_LAUNCH(
             call, grid, BLOCK, 0, (scatter_add_v4_runs<decltype(values_of(x)), Sum>),
-            values_of(x), pairs.key, pairs.payload, total, heads, tails);
+            values_of(x), length, pairs.key, pairs.payload, total, heads, tails);
         return status ? status
                       : GPO_LAUNCH(call, grid, BLOCK, 0, (scatter_add_v4_join<Sum>),
-                                   pairs.key, x.n, x.size, heads, tails, total);
+                                   pairs.key, x.n, x.size, length, heads, tails, total);
     }
 };
 
