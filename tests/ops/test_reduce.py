@@ -824,7 +824,7 @@ def test_one_block_for_each_row(dtype: str) -> None:
         (8, 65536 // size, "one_block"),
         (9, 65536 // size, "v9"),
         (2, 65536 // size + 1, "v9"),
-        (3, 4096 // size + 1, "one_block" if size == 16 else "one_wave"),
+        (3, 4096 // size + 1, {16: "one_block", 1: "v9", 8: "v9"}.get(size, "one_wave")),
         (33, 8192 // size, "one_block"),
         (33, 4096 // size + 16, "one_block"),
     ):

@@ -650,8 +650,10 @@ def test_shapes_have_kernels_of_their_own() -> None:
     assert small[0]["variant"] == "any_rows"
     for shape, scale, forward, backward in (
         ((1, 2, 6, 16), 2.0, "v2", "v2"),
-        ((1, 2, 6, 16), 3.0, "aligned_rows", "whole_scales"),
-        ((1, 2, 6, 16), (1.0, 2.0), "aligned_rows", "aligned_rows"),
+        ((1, 2, 6, 16), 3.0, "one_each", "whole_scales"),
+        ((40, 20, 6, 16), 3.0, "aligned_rows", "whole_scales"),
+        ((1, 2, 6, 16), (1.0, 2.0), "one_each", "whole_scales"),
+        ((40, 40, 6, 16), (1.0, 2.0), "aligned_rows", "aligned_rows"),
         ((1, 2, 6, 5), 3.0, "one_each", "whole_scales"),
         ((1, 2, 6, 5), 1.5, "one_each", "few_elements"),
         ((1, 2, 190), 1.5, "one_each", "few_elements"),

@@ -94,7 +94,8 @@ struct stages_kernel {
     {
     }
 
-    /* mbarriers of stage s: data and filter are there, results are there, it is free. */
+    /* mbarriers of stage s: data and filter are there, results are there, it is free.
+       Every thread arrives for itself, which racecheck follows. */
     __device__ __forceinline__ uint32_t loaded(int s) const
     {
         return base + 8 * s;
@@ -144,8 +145,8 @@ struct stages_kernel {
     {
         if (threadIdx.x == 0) {
             for (int s = 0; s < plan.stages; s++) {
-                mbarrier_start(loaded(s), 2);
-                mbarrier_start(multiplied(s), 4);
+                mbarrier_start(loaded(s), 1 + WARP);
+                mbarrier_start(multiplied(s), TOEPLITZ_THREADS);
                 mbarrier_start(stored(s), 1);
             }
         }
@@ -243,10 +244,7 @@ struct stages_kernel {
             if (lane == 0) {
                 *offset_of(stage) = offset;
             }
-            __syncwarp();
-            if (lane == 0) {
-                mbarrier_arrive(loaded(stage));
-            }
+            mbarrier_arrive(loaded(stage));
         });
     }
 
@@ -355,10 +353,7 @@ struct stages_kernel {
                 repair_rows(p, c, first_batch, bad, data, offset);
             }
             fence_async_shared();
-            __syncwarp();
-            if (lane == 0) {
-                mbarrier_arrive(multiplied(stage));
-            }
+            mbarrier_arrive(multiplied(stage));
         });
     }
 };
