@@ -12,6 +12,7 @@
 enum {
     LINE = 64,            /* bytes of a cache line */
     AHEAD = 2048,         /* prefetch distance in a stream, in bytes */
+    AHEAD_TO_L2 = 1024,   /* of a prefetch into L2, after the hardware's own */
     ELEMENTS_AHEAD = 64,  /* prefetch distance of scattered elements, in elements */
     KEPT_BYTES = 1 << 18, /* of scattered sums that L2 can hold beside a stream */
 };
@@ -22,6 +23,20 @@ prefetch_lines(const char *from, int64_t bytes)
 {
     for (int64_t b = 0; b < bytes; b += LINE) {
         __builtin_prefetch(from + b);
+    }
+}
+
+/*
+ * The same into L2 alone, for sums that wait for nothing but memory: L1 has few places
+ * for lines on their way, and the hardware prefetcher, which fills L2, takes none.  On an
+ * EPYC of two cores a sum of 51 MB took 1.4 ms for 2.0 with prefetches into L1 (one
+ * thread 2.4 for 3.3), a dot of two such arrays 2.9 for 3.1 (3.6 for 4.1).
+ */
+static inline void
+prefetch_lines_to_l2(const char *from, int64_t bytes)
+{
+    for (int64_t b = 0; b < bytes; b += LINE) {
+        __builtin_prefetch(from + b, 0, 2);
     }
 }
 
