@@ -11,6 +11,7 @@
 
 #include "../../backend/backend.h"
 #include "../../core/elements.h"
+#include "../../core/gather.h"
 #include "../../core/prefetch.h"
 
 #include <math.h>
@@ -254,41 +255,6 @@ typedef struct job {
     state *states;      /* one per chunk */
     atomic_bool found;  /* bool: a chunk was true, the result is known */
 } job;
-
-#define GATHER(type)                                        \
-    if (stride == 0) {                                      \
-        const type same = *(const type *)from;              \
-        for (int64_t i = 0; i < n; i++) {                   \
-            ((type *)to)[i] = same;                         \
-        }                                                   \
-        return;                                             \
-    }                                                       \
-    for (int64_t i = 0; i < n; i++) {                       \
-        ((type *)to)[i] = ((const type *)from)[i * stride]; \
-    }
-
-/* Packs n elements that are `stride` apart. */
-static void
-gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t bytes)
-{
-    switch (bytes) {
-        case 1:
-            GATHER(uint8_t)
-            return;
-        case 2:
-            GATHER(uint16_t)
-            return;
-        case 4:
-            GATHER(uint32_t)
-            return;
-        case 8:
-            GATHER(uint64_t)
-            return;
-        default:
-            GATHER(gpo_c128)
-            return;
-    }
-}
 
 /* n elements, contiguous: in place, or packed into `buffer`. */
 static const char *

@@ -17,6 +17,7 @@
 
 #include "../../core/complex.h"
 #include "../../core/elements.h"
+#include "../../core/gather.h"
 #include "../../core/smooth.h"
 
 #ifdef __x86_64__
@@ -273,8 +274,6 @@ DEFINE_HALF_ORDER(BF16, gpo_bf16, 0x7f80)
  * add_at_F32(in, i, out) computes out[i] from x = in[0][i] and y = in[1][i].  The loops
  * take its address and inline it.
  */
-
-#define INLINED static inline __attribute__((always_inline))
 
 #define ELEMENT(name, inputs, expression, dtype, V, READ, WRITE)                \
     INLINED void name##_at_##dtype(const void *const *in, int64_t i, void *out) \

@@ -11,6 +11,7 @@
 #include "casts.h"
 
 #include "../../backend/backend.h"
+#include "../../core/gather.h"
 #include "../../core/prefetch.h"
 
 #include <stdatomic.h>
@@ -22,7 +23,6 @@
 
 enum {
     BLOCK = 512,         /* elements in a block: 8 KiB of the widest */
-    WIDEST = 16,         /* bytes of an element */
     LONG_RUN = 64,       /* elements on the last axis that justify a call of the loop */
     CHUNK = 1 << 15,     /* elements per task: 32 KiB to 512 KiB of result */
     TILE_WIDTH = 256,    /* elements of the rows of a tile, */
@@ -312,112 +312,6 @@ advance(cursor *c, const elementwise_plan *plan, int d, int64_t n)
                 plan->bytes[k];
         }
     }
-}
-
-/* Repeats one element n times. */
-INLINED void
-repeat(char *restrict to, const char *restrict from, int64_t n, int bytes)
-{
-    char same[WIDEST];
-    memcpy(same, from, (size_t)bytes);
-    for (int64_t i = 0; i < n; i++) {
-        memcpy(to + i * bytes, same, (size_t)bytes);
-    }
-}
-
-/* Packs n elements that are `stride` apart.  Inlined with a constant `bytes`. */
-INLINED void
-gather_each(char *restrict to, const char *restrict from, int64_t n, int64_t stride,
-            int bytes)
-{
-    if (stride == 0) {
-        repeat(to, from, n, bytes);
-        return;
-    }
-    if (stride == 2) { /* in vectors */
-        for (int64_t i = 0; i < n; i++) {
-            memcpy(to + i * bytes, from + 2 * i * bytes, (size_t)bytes);
-        }
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        memcpy(to + i * bytes, from + i * stride * bytes, (size_t)bytes);
-    }
-}
-
-/* Packs rows of n elements: rows are `row` apart, elements `stride`. */
-INLINED void
-gather_rows_each(char *restrict to, const char *restrict from, int64_t rows, int64_t n,
-                 int64_t row, int64_t stride, int bytes)
-{
-    for (int64_t r = 0; r < rows; r++, from += row * bytes, to += n * bytes) {
-        for (int64_t i = 0; i < n; i++) {
-            memcpy(to + i * bytes, from + i * stride * bytes, (size_t)bytes);
-        }
-    }
-}
-
-/* The same with loops of their own for the shortest rows and for repeated elements. */
-INLINED void
-gather_rows_of(char *to, const char *from, int64_t rows, int64_t n, int64_t row,
-               int64_t stride, int bytes)
-{
-    if (n == 2) {
-        gather_rows_each(to, from, rows, 2, row, stride, bytes);
-    }
-    else if (n == 3) {
-        gather_rows_each(to, from, rows, 3, row, stride, bytes);
-    }
-    else if (n == 4) {
-        gather_rows_each(to, from, rows, 4, row, stride, bytes);
-    }
-    else if (stride == 0) {
-        for (int64_t r = 0; r < rows; r++) {
-            repeat(to + r * n * bytes, from + r * row * bytes, n, bytes);
-        }
-    }
-    else if (stride == 1) {
-        gather_rows_each(to, from, rows, n, row, 1, bytes);
-    }
-    else {
-        gather_rows_each(to, from, rows, n, row, stride, bytes);
-    }
-}
-
-#define EACH_WIDTH(f, ...)      \
-    switch (bytes) {            \
-        case 1:                 \
-            f(__VA_ARGS__, 1);  \
-            break;              \
-        case 2:                 \
-            f(__VA_ARGS__, 2);  \
-            break;              \
-        case 4:                 \
-            f(__VA_ARGS__, 4);  \
-            break;              \
-        case 8:                 \
-            f(__VA_ARGS__, 8);  \
-            break;              \
-        default:                \
-            f(__VA_ARGS__, 16); \
-            break;              \
-    }
-
-static void
-gather(void *to, const void *from, int64_t n, int64_t stride, int bytes)
-{
-    if (stride == 1) {
-        memcpy(to, from, (size_t)(n * bytes));
-        return;
-    }
-    EACH_WIDTH(gather_each, to, from, n, stride)
-}
-
-static void
-gather_rows(void *to, const void *from, int64_t rows, int64_t n, int64_t row,
-            int64_t stride, int bytes)
-{
-    EACH_WIDTH(gather_rows_of, to, from, rows, n, row, stride)
 }
 
 /* ---- one chunk: the elements [begin, begin + n) of the result, n > 0 ---- */

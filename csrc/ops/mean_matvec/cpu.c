@@ -9,6 +9,7 @@
 #include "elements.h"
 
 #include "../../backend/backend.h"
+#include "../../core/gather.h"
 #include "../../core/integers.h"
 #include "../../core/prefetch.h"
 
@@ -104,29 +105,6 @@ typedef struct job {
 #include "elements.inc"
 
 /* ---- means ---- */
-
-/* Packs n elements that are `stride` apart. */
-static void
-gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t bytes)
-{
-    switch (bytes) {
-        case 2:
-            for (int64_t i = 0; i < n; i++) {
-                ((uint16_t *)to)[i] = ((const uint16_t *)from)[i * stride];
-            }
-            return;
-        case 4:
-            for (int64_t i = 0; i < n; i++) {
-                ((uint32_t *)to)[i] = ((const uint32_t *)from)[i * stride];
-            }
-            return;
-        default:
-            for (int64_t i = 0; i < n; i++) {
-                ((uint64_t *)to)[i] = ((const uint64_t *)from)[i * stride];
-            }
-            return;
-    }
-}
 
 /* The sum of up to PIECE elements of a row that are apart. */
 static double

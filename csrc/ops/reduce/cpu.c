@@ -13,6 +13,7 @@
 #include "folds.h"
 
 #include "../../backend/backend.h"
+#include "../../core/gather.h"
 #include "../../core/prefetch.h"
 
 #include <math.h>
@@ -368,7 +369,7 @@ take_row(cursor *c, int64_t w, int64_t stride, char *buffer)
 {
     const void *x = c->at;
     if (stride != 1) {
-        gather(buffer, c->at, w, stride, c->bytes);
+        pack_elements(buffer, c->at, w, stride, c->bytes);
         x = buffer;
     }
     advance(c, 1);
@@ -616,7 +617,7 @@ row_group(void *context, int64_t i, void *memory)
         else if (cols == 1) {
             const char *x = c.at;
             if (stride != 1) {
-                gather(acc, x, n, stride, f->bytes);
+                pack_elements(acc, x, n, stride, f->bytes);
                 memcpy(value, acc, (size_t)(n * f->bytes));
                 x = (char *)value;
             }

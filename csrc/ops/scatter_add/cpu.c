@@ -12,6 +12,7 @@
 
 #include "../../backend/backend.h"
 #include "../../core/elements.h"
+#include "../../core/gather.h"
 #include "../../core/once.h"
 #include "../../core/prefetch.h"
 
@@ -79,38 +80,6 @@ reader_of(const gpo_call *call, int input)
     const gpo_array *a = &call->in[input];
     return (reader){a, gpo_dtypes[a->dtype].bytes,
                     scatter_add_plan_of(call)->line[input]};
-}
-
-/* Packs n elements that lie `stride` apart; `bytes` is a constant at each call. */
-static inline void
-gather_each(char *restrict to, const char *from, int64_t n, int64_t stride,
-            const int64_t bytes)
-{
-    for (int64_t i = 0; i < n; i++) {
-        memcpy(to + i * bytes, from + i * stride * bytes, (size_t)bytes);
-    }
-}
-
-static void
-gather(void *restrict to, const void *from, int64_t n, int64_t stride, int64_t bytes)
-{
-    switch (bytes) {
-        case 1:
-            gather_each(to, from, n, stride, 1);
-            return;
-        case 2:
-            gather_each(to, from, n, stride, 2);
-            return;
-        case 4:
-            gather_each(to, from, n, stride, 4);
-            return;
-        case 8:
-            gather_each(to, from, n, stride, 8);
-            return;
-        default:
-            gather_each(to, from, n, stride, 16);
-            return;
-    }
 }
 
 /* Elements [first, first + n), contiguous: in place, or packed into `buffer`. */
