@@ -17,7 +17,7 @@ from gpuopt.lab.timer import Call, Clock, device_clock
 
 __all__ = ["PausingClock", "Turns"]
 
-PAUSE = 2e-3  # seconds, in which the threads of the call before stop spinning
+PAUSE = 2e-3  # seconds, in which threads of the call before stop spinning (not OpenBLAS: 25 ms)
 FLUSH = 1 << 27  # bytes
 SMALL = 1 << 20  # bytes; a CPU's caches hold less, and users call it on data they just made
 SLOW = 60e-3  # seconds; a call that takes longer at first is timed in two rounds only...
