@@ -45,9 +45,9 @@ times: build  ## what each compile step of the last build took: CPU seconds and 
 
 # Without an NVIDIA driver the demo runs nothing of what nvcc compiles, three quarters of a
 # build: `make build` and `make test` compile it.
-DRIVER := $(wildcard /proc/driver/nvidia/version)$(shell command -v nvidia-smi)
+DRIVER = $(shell PYTHONPATH=_build $(PYTHON) -c "import cuda_toolkit as c; print('yes' * c.has_driver())")
 demo:  ## build, install into .venv and show a ladder on this machine
-	@$(if $(DRIVER)$(wildcard build/temp*/cuda),,GPUOPT_CUDA=0) $(MAKE) --no-print-directory build
+	@$(if $(GPUOPT_CUDA)$(wildcard build/temp*/cuda)$(DRIVER),,GPUOPT_CUDA=0) $(MAKE) --no-print-directory build
 	$(BIN)/python -m gpuopt demo
 
 test: build $(VENV)/equipped  ## run all tests; needs no GPU, uses one if it is there

@@ -1,7 +1,7 @@
 /*
  * gather.h  Elements that lie apart, copied beside each other on the CPU.
- * Order: elements of a width that is known, of any, rows of them.  Strides are counted in
- * elements.
+ * Order: the width made known, elements and rows of that width, of any width.  Strides are
+ * counted in elements.
  */
 #ifndef GPO_GATHER_H
 #define GPO_GATHER_H

@@ -125,7 +125,7 @@ def test_results_of_a_state_go_into_out() -> None:
 
 
 # Of any row; test_causal_conv1d_large.py tests states before rows of many steps, and
-# few_outputs takes none.
+# few_outputs takes none; persistent_tensor_cores, for rows of whole packs, is tested below.
 AVAILABLE = [
     row
     for row in _core.variants("causal_conv1d")
@@ -139,6 +139,21 @@ ROWS = [
     for dtype in FLOATS
     if dtype in row["dtypes"]
 ]
+
+
+@pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_state_before_rows_of_whole_packs(dtype: str) -> None:
+    """persistent_tensor_cores sees the state as rows before the row: small whole numbers."""
+    for taps in (2, 5, 40):
+        x, w = whole((2, 3, 24), dtype, 1), whole((3, taps), dtype, 2)
+        state = whole((2, 3, taps - 1), dtype, 3)
+        y = causal_conv1d(
+            x, w, initial_state=state, backend="sim", variant="persistent_tensor_cores"
+        )
+        row = np.concatenate([state, x], 2)
+        want = ref.causal_conv1d(row, w)[:, :, taps - 1 :]
+        assert_equal(y, want)
 
 
 @pytest.mark.parametrize(("backend", "variant", "dtype"), ROWS)
