@@ -27,7 +27,7 @@ import cuda_toolkit  # noqa: E402
 import documentation  # noqa: E402
 import glibc  # noqa: E402
 import simulator  # noqa: E402
-from steps import Step, flag, run_all, weight  # noqa: E402
+from steps import STRICT, STRICT_CUDA, Step, flag, run_all, weight  # noqa: E402
 
 if refusal := checks.platform_refusal(sys.platform):
     raise SystemExit(refusal)
@@ -99,10 +99,10 @@ class BuildExtension(build_ext):
 
         # A thread's stack may be only 64 KiB, of which a gpo_call takes 16: large buffers
         # come from gpo_cpu_work.
-        strict_c = ["-Werror", "-Wframe-larger-than=20480"] if werror else []
+        strict_c = STRICT if werror else []
         steps = self.c_steps(temp, toolkit, archs, strict_c)
         if toolkit:
-            strict = ["-Werror", "all-warnings"] if werror else []
+            strict = STRICT_CUDA if werror else []
             for source in cuda_toolkit.kernel_files(ROOT / "csrc"):
                 output = temp / "cuda" / cuda_toolkit.object_name(source)
                 steps.append(toolkit.step(source, output, archs, strict))

@@ -1,8 +1,8 @@
 """Compile steps: one command each, run in parallel, skipped while up to date.
 
 setup.py uses them for C, CUDA and the simulator.  A step is up to date if its command is that
-of the last run and no file it read (as listed in the compiler's dependency file) is newer
-than its outputs.  Each step records the CPU time it took; `python _build/times.py` shows it.
+of the last run (whether warnings are errors does not count) and no file it read, as listed
+in the compiler's dependency file, is newer than its outputs.  Each step records the CPU time it took; `python _build/times.py` shows it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 NO_SPACE = os.strerror(errno.ENOSPC)
+# What only turns warnings into errors: the output is the same without it.
+STRICT = ["-Werror", "-Wframe-larger-than=20480"]
+STRICT_CUDA = ["-Werror", "all-warnings"]
 
 
 @dataclass(eq=False)
@@ -44,8 +47,14 @@ class Step:
 
     @property
     def stamp(self) -> Path:
-        """The command of the last run, and the seconds of CPU time it took."""
+        """The recipe of the last run, and the seconds of CPU time it took."""
         return self.output.with_name(self.output.name + ".cmd")
+
+    @property
+    def recipe(self) -> str:
+        """The command without what does not change its output."""
+        checks = {*STRICT, *STRICT_CUDA}
+        return shlex.join(word for word in self.command if word not in checks)
 
     @property
     def log(self) -> Path:
@@ -64,7 +73,7 @@ class Step:
             return False
         if "-MF" in self.command and not self.depfile.exists():
             return False  # its inputs are unknown
-        if self.stamp.read_text().rpartition("\n")[0] != shlex.join(self.command):
+        if self.stamp.read_text().rpartition("\n")[0] != self.recipe:
             return False
         made = min(o.stat().st_mtime for o in self.outputs)
         return all(i.exists() and i.stat().st_mtime <= made for i in self.inputs())
@@ -79,7 +88,7 @@ class Step:
             status, said, seconds = measured(self.command)
             self.log.write_text(said)
             if status == 0:
-                self.stamp.write_text(f"{shlex.join(self.command)}\n{seconds:.2f}")
+                self.stamp.write_text(f"{self.recipe}\n{seconds:.2f}")
         except OSError as error:
             raise SystemExit(explained(error, self)) from None
         resources = ("ptxas info", "    ")  # what -Xptxas -v says goes to the log alone
