@@ -667,7 +667,9 @@ def test_any_strides_is_for_many_transposed_operands() -> None:
 
 @any_strides
 @pytest.mark.parametrize("dtype", NARROW)
-@pytest.mark.parametrize("shape", [(70, 300), (8, 2, 1001), (33, 129), (5, 7, 3, 261), (200, 135)])
+@pytest.mark.parametrize(
+    "shape", [(70, 300), (8, 2, 1001), (33, 129), (5, 7, 3, 261), (200, 135)]
+)
 def test_any_strides_turns_tiles(
     backend: str, dtype: str, shape: tuple[int, ...], checked: None
 ) -> None:
