@@ -16,7 +16,7 @@
 #ifndef GPO_FOLLOW_CUH
 #define GPO_FOLLOW_CUH
 
-#include "launch.cuh"
+#include "launch_with.cuh"
 
 #ifdef __CUDACC__
 
@@ -58,15 +58,8 @@ launch_behind(gpo_call *call, bool follows, dim3 grid, dim3 block, size_t shared
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t launch = {};
-    launch.gridDim = grid;
-    launch.blockDim = block;
-    launch.dynamicSmemBytes = shared_bytes;
-    launch.stream = static_cast<cudaStream_t>(call->stream);
-    launch.attrs = &attribute;
-    launch.numAttrs = follows && gpo_may_follow() ? 1 : 0;
-    (void)cudaLaunchKernelEx(&launch, kernel, arguments...); /* the error is kept */
-    return gpo_cuda_launched(call, name);
+    return launch_with(call, follows && gpo_may_follow() ? &attribute : nullptr, grid,
+                       block, shared_bytes, name, kernel, arguments...);
 }
 
 #define GPO_FOLLOW(call, follows, grid, block, shared_bytes, kernel, ...)             \

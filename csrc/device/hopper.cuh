@@ -7,6 +7,7 @@
 #ifndef GPO_HOPPER_CUH
 #define GPO_HOPPER_CUH
 
+#include "launch_with.cuh"
 #include "wgmma.cuh"
 
 /*
@@ -288,15 +289,8 @@ launch_in_clusters(gpo_call *call, unsigned blocks, dim3 grid, dim3 block,
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim.x = blocks;
     attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    cudaLaunchConfig_t launch = {};
-    launch.gridDim = grid;
-    launch.blockDim = block;
-    launch.dynamicSmemBytes = shared_bytes;
-    launch.stream = static_cast<cudaStream_t>(call->stream);
-    launch.attrs = &attribute;
-    launch.numAttrs = 1;
-    (void)cudaLaunchKernelEx(&launch, kernel, arguments...); /* the error is kept */
-    return gpo_cuda_launched(call, name);
+    return launch_with(call, &attribute, grid, block, shared_bytes, name, kernel,
+                       arguments...);
 }
 
 #else

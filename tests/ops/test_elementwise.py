@@ -650,18 +650,41 @@ def test_any_strides_of_rows(backend: str, dtype: str, checked: None) -> None:
 
 
 @pytest.mark.skipif(_core.backends()["sim"] is not None, reason="no simulator")
-def test_any_strides_is_for_transposed_operands_of_few_columns() -> None:
-    """A block has whole sectors of each column if there are up to 128; few rows are v0's."""
+def test_any_strides_is_for_many_transposed_operands() -> None:
+    """A block has whole sectors of each column; few results are v0's."""
     for rows, columns, variant in (
         (140_000, 4, "any_strides"),
         (20_000, 4, "v0"),
         (20_000, 128, "any_strides"),
-        (20_000, 129, "v0"),
+        (20_000, 129, "any_strides"),  # tiles of rows that share lines
+        (4_000, 129, "v0"),
     ):
         x = np.zeros((rows, columns), np.float32)
         turned = np.zeros((columns, rows), np.float32).T
         row = gpuopt.explain("add", x, turned, backend="sim")[0]
         assert row["variant"] == variant, (rows, columns)
+
+
+@any_strides
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize(
+    "shape", [(70, 300), (8, 2, 1001), (33, 129), (5, 7, 3, 261), (200, 135)]
+)
+def test_any_strides_turns_tiles(
+    backend: str, dtype: str, shape: tuple[int, ...], checked: None
+) -> None:
+    """Rows that share lines of a transposed operand, all or some of them, at any length."""
+    where: dict[str, Any] = {"backend": backend, "variant": "any_strides"}
+    x = numbered(dtype, *shape)
+    turned = np.ascontiguousarray((x[..., ::-1] + x).T.astype(x.dtype)).T
+    wide = [a.astype("float32") if dtype == "bfloat16" else a for a in (x, turned)]
+    for part in (np.s_[:], np.s_[::-1], np.s_[..., ::-1]):
+        y, z = turned[part], wide[1][part]
+        want = np.maximum(wide[0], z)
+        got = gpuopt.maximum(x, y, **where)
+        np.testing.assert_array_equal(got.astype(want.dtype), want)
+        got = gpuopt.maximum(y, y, **where)
+        np.testing.assert_array_equal(got.astype(want.dtype), z)
 
 
 @any_strides

@@ -1030,6 +1030,38 @@ def test_the_last_block_of_few_destinations(
     assert np.all(np.signbit(got.real))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((1024, 2), 0), ((1100, 4), 0), ((8192, 4), 0), ((2, 1030, 6), 1)]
+)
+def test_tables_of_two_columns_to_a_thread(
+    shape: tuple[int, ...], axis: int, dtype: str, configure: Callable[..., Any]
+) -> None:
+    """All columns of short rows, or half of them; pairs in memory, and not; a bad index."""
+    configure(checks=False, schedule="shuffle")
+    length = shape[axis]
+    rng = np.random.default_rng(shape)
+    x = rng.integers(-3, 4, shape).astype(dtype)
+    count = 33 * length + 11  # the simulator has 4 SMs
+    source = rng.integers(-1, 2, (*shape[:axis], count, *shape[axis + 1 :])).astype(dtype)
+    options: dict[str, Any] = {"axis": axis, "backend": "sim", "variant": "few_destinations"}
+    index = rng.integers(0, length, count)
+    for part in (source, source[..., ::-1]):
+        want = np.array(x)
+        np.add.at(want, (*(slice(None),) * axis, index), part)
+        np.testing.assert_array_equal(index_add(x, index, part, **options), want)
+    y = np.array(x)
+    index[-1] = length
+    with pytest.raises(IndexError, match=f"position {count - 1}"):
+        index_add(y, index, source, out=y, **options)
+    np.testing.assert_array_equal(y, x)
+    index_add(y, index, source, out=y, mode="clip", **options)
+    index[-1] = length - 1
+    want = np.array(x)
+    np.add.at(want, (*(slice(None),) * axis, index), source)
+    np.testing.assert_array_equal(y, want)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "complex128", "bool"])
 @pytest.mark.parametrize("count", [1, 5, 31, 86, 129, 256, 257])
 @pytest.mark.parametrize(

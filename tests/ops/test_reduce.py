@@ -987,6 +987,39 @@ def test_the_place_of_one_element_is_zero(shape: tuple[int, ...]) -> None:
             np.testing.assert_array_equal(got, np.zeros(np.delete(shape, axis), np.int64))
 
 
+SPANS: list[tuple[tuple[int, ...], Callable[[Any], Any], Any]] = [
+    ((203, 8, 16, 6), lambda a: a[..., ::2], 0),  # columns two apart
+    ((203, 8, 2, 5), lambda a: a[..., ::2], 0),  # pairs of axes with gaps
+    ((1203, 4, 2, 10), lambda a: a[..., ::2, ::3], 0),
+    ((203, 16, 3), lambda a: a[:, ::2], 0),  # short runs
+    ((203, 64), lambda a: a[:, :61], 0),
+    ((203, 64), lambda a: a[:, ::3], 0),
+    ((203, 64), lambda a: a[:, ::4], 0),
+    ((203, 64), lambda a: a[:, 1::2], 0),  # no span: the first is not aligned
+    ((203, 64), lambda a: a[::-1, ::2], 0),
+    ((203, 61), lambda a: a[:, ::2], 0),  # nor are rows
+    ((3, 203, 32), lambda a: a[:, :, ::2], 1),  # columns of several tiles
+    ((3, 203, 32, 2), lambda a: a[:, :, :29], (1, 3)),
+    ((9, 3, 40, 16), lambda a: a[:, :, ::2, ::2], (0, 2)),
+    ((203, 8, 4, 6), lambda a: a[..., ::2].transpose(3, 0, 2, 1), 1),
+    ((9003, 16), lambda a: a[:, ::2], 0),  # blocks share a column
+    ((250, 4, 2000), lambda a: a[..., ::2], 0),
+]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "float16"])
+@pytest.mark.parametrize("case", SPANS, ids=lambda case: str(case[0]))
+def test_narrow_columns_with_gaps(case: Any, dtype: str) -> None:
+    """Packs of columns with what lies between them, the last of which ends behind x."""
+    shape, view, axis = case
+    x = view(np.random.default_rng(11).integers(0, 3, shape).astype(dtype))
+    for op in ("sum", "mean", "max", "argmin", "all"):
+        if isinstance(axis, tuple) and op == "argmin":
+            continue
+        got = reduce(x, op, axis=axis, backend="sim", variant="columns")
+        np.testing.assert_allclose(got, ref.reduce(x, op, axis=axis), rtol=1e-3, err_msg=op)
+
+
 @pytest.mark.parametrize("dtype", ["bool", "float16", "float64", "complex128"])
 def test_long_columns_with_few_neighbours(dtype: str) -> None:
     """Lanes without a column, packs of columns, one block and several of a column."""

@@ -6,6 +6,7 @@
 #define GPO_DOT_PARTS_CUH
 
 #include "../../device/grid.cuh"
+#include "../../device/total.cuh"
 #include "products.cuh"
 #include "tuning.cuh"
 
@@ -15,25 +16,8 @@ __device__ __forceinline__ void
 finish(typename S::Part mine, const block_parts<typename S::Part> &parts,
        typename S::T *out)
 {
-    using Part = typename S::Part;
-    GPO_SHARED(Part, slots, [BLOCK / WARP]);
-    GPO_SHARED(bool, last, [1]);
-    Part total = block_combine<S, BLOCK>(mine, slots);
-    if (gridDim.x > 1) {
-        if (threadIdx.x == 0) {
-            parts.part[blockIdx.x] = total;
-        }
-        if (!is_last_block(parts.ticket, gridDim.x, last)) {
-            return;
-        }
-        typename S::Fold all;
-        for (unsigned b = threadIdx.x; b < gridDim.x; b += BLOCK) {
-            all.add(parts.part[b]);
-        }
-        total = block_combine<S, BLOCK>(all.value(), slots);
-    }
-    if (threadIdx.x == 0) {
-        store_element(out, S::store(total));
+    if (combine_blocks<S, BLOCK>(&mine, parts)) {
+        store_element(out, S::store(mine));
     }
 }
 

@@ -60,6 +60,36 @@ elementwise_has_strided_packs(const elementwise_plan &plan)
     return elementwise_pack(plan) >= STRIDED_PACK;
 }
 
+/*
+ * Rows of the result whose elements are in one line of an operand that is transposed,
+ * that is, whose neighbours along a row are in sectors of their own; 1: in none.  Rows of
+ * few elements are neighbours of themselves.
+ */
+inline int
+elementwise_turn(const elementwise_plan &plan)
+{
+    const int last = plan.ndim - 1;
+    int64_t most = 1;
+    for (int k = 0; k < plan.inputs && last > 0 && plan.shape[last] > NARROW; k++) {
+        const int64_t line = LINE_BYTES / plan.bytes[k], step = plan.strides[k][last];
+        int64_t rows = 1, left = line - 1;
+        const bool apart = (step < 0 ? -step : step) * plan.bytes[k] >= SECTOR_BYTES;
+        for (int d = last - 1; d >= 0 && apart; d--) {
+            const int64_t stride =
+                plan.strides[k][d] < 0 ? -plan.strides[k][d] : plan.strides[k][d];
+            const int64_t fit = stride > 0 ? left / stride + 1 : line;
+            const int64_t length = plan.shape[d];
+            rows *= fit < length ? fit : length;
+            if (fit < length) {
+                break;
+            }
+            left -= (length - 1) * stride;
+        }
+        most = rows > most && rows <= line ? rows : most;
+    }
+    return static_cast<int>(most);
+}
+
 gpo_status elementwise_any_strides(gpo_call *call);
 
 #endif

@@ -84,10 +84,15 @@ choose(const gpo_call *call, char why[GPO_MESSAGE])
         GPO_SAY(why, "v2 reads packs where the last axis is contiguous or repeated");
         return &variants[2];
     }
-    if (plan.size >= MANY_RESULTS && !is_turned(plan) &&
+    const bool has_tiles = plan.size >= MANY_NARROW && elementwise_turn(plan) > 1;
+    if (plan.size >= MANY_RESULTS && (has_tiles || !is_turned(plan)) &&
         elementwise_has_strided_packs(plan) && elementwise_has_offsets(plan)) {
-        GPO_SAY(why, "an operand has strides on the last axis, or it is short: "
-                     "any_strides stores packs");
+        GPO_SAY(why,
+                has_tiles
+                    ? "an operand is transposed: any_strides has tiles of rows that "
+                      "share its lines"
+                    : "an operand has strides on the last axis, or it is short: "
+                      "any_strides stores packs");
         return &variants[3];
     }
     GPO_SAY(why,

@@ -20,7 +20,7 @@ constexpr int64_t MOST_OFFSET = INT32_MAX - 64;
 
 /* The choice: results from which any_strides is taken instead of v0; on an H100 both take
    4 us below.  Bytes of a sector, of which a transposed operand takes one per element. */
-constexpr int64_t MANY_RESULTS = 1 << 16, SECTOR_BYTES = 32;
+constexpr int64_t MANY_RESULTS = 1 << 16, SECTOR_BYTES = 32, LINE_BYTES = 128;
 /* Rows so short that a block of any_strides has whole sectors of a transposed operand: sum
    of (3223639, 4) and its like transposed, bfloat16, 58 us in v0 on an H100, any_strides 27;
    1.6 million rows of 100 float32 1,291 and 956. */
@@ -28,6 +28,10 @@ constexpr int64_t NARROW = 128;
 /* But not a wave or two of v0's threads: minimum of (14, 4096, 5) float16 and its like
    transposed 6.2 us in v0 on an H100, any_strides 7.0. */
 constexpr int64_t MANY_NARROW = 1 << 19;
+
+/* any_strides: neighbouring packs of a row before those of the next row, where rows share
+   lines of a transposed operand: 128 bytes of the result. */
+constexpr int TURNED_PACKS = 8;
 
 /* Results up to which v0 is taken if lanes share an element: 4 x 8,192 bfloat16 with a
    column 4.4 us on an H100, v1 4.3 to 4.8, v2 5.1. */

@@ -66,10 +66,13 @@ fits_table(const gpo_call *call, int64_t sum_bytes)
     return plan_table(call, sum_bytes, &t, &bytes);
 }
 
+/* Whether a table of float64 sums does, of one column to a thread or of two. */
 static bool
 takes_few_destinations(const gpo_call *call)
 {
-    return fits_table(call, sizeof(double));
+    index_add_table t;
+    size_t bytes = 0;
+    return fits_table(call, sizeof(double)) || plan_pairs(call, &t, &bytes);
 }
 
 static bool
@@ -146,8 +149,8 @@ static const gpo_variant variants[] = {
     gpo_shape(gpo_row<narrow_floats>("few_destinations",
                                      "sums in float64, first in shared memory",
                                      SHAPE(index_add_few_destinations), "no"),
-              "two rows and more for each destination, whose sums fit into shared "
-              "memory",
+              "two rows and more for each destination, whose sums, or those of half of "
+              "a short row, fit into shared memory",
               takes_few_destinations),
     gpo_shape(
         gpo_row<narrow_floats>("few_rows",
@@ -306,7 +309,7 @@ sorted_for(const index_add_plan &plan)
 static int
 wide_for(const gpo_call *call, bool sparse)
 {
-    return sparse ? FEW_ROWS : fits_table(call, sizeof(double)) ? FEW_DESTINATIONS : V5;
+    return sparse ? FEW_ROWS : takes_few_destinations(call) ? FEW_DESTINATIONS : V5;
 }
 
 /*

@@ -61,6 +61,36 @@ plan_table(const gpo_call *call, int64_t size, index_add_table *t, size_t *bytes
     return units * slices < MAX_GRID;
 }
 
+/*
+ * The tables of few_destinations for thousands of destinations, where a thread has two
+ * columns of a row: of all columns of short rows or of half of them, as every table reads
+ * the index, and sectors of the source that are another's, too.  A block has one copy,
+ * column after column.  False if the table does not fit, or a block would not add several
+ * rows to each of its sums, which it adds to those in memory.
+ */
+inline bool
+plan_pairs(const gpo_call *call, index_add_table *t, size_t *bytes)
+{
+    const index_add_plan &a = *index_add_plan_of(call);
+    const int64_t sum = static_cast<int64_t>(sizeof(double));
+    const int64_t room = gpo_shared_room(call);
+    if (a.outer * a.inner * a.count == 0 || a.length < MANY_PLACES ||
+        a.inner > SHORT_ROW || a.inner % 2 != 0 || a.length > room / sum / 2) {
+        return false;
+    }
+    const int64_t columns = a.length * a.inner * sum <= room ? a.inner : a.inner / 2;
+    if (columns % 2 != 0 || a.length * columns * sum > room) {
+        return false;
+    }
+    const int64_t tiles = a.inner / columns, units = a.outer * tiles;
+    const int64_t slices = ceil_div(gpo_processors(call), units);
+    *t = {ceil_div(a.count, slices),     static_cast<unsigned>(slices),
+          static_cast<unsigned>(tiles),  static_cast<int>(columns),
+          static_cast<int>(columns) / 2, 1};
+    *bytes = static_cast<size_t>(a.length * columns * sum);
+    return t->rows / ROWS_FOR_PLACE >= a.length && units * slices < MAX_GRID;
+}
+
 /* Whether the last block of few_destinations adds the tables of all blocks to x. */
 inline bool
 is_finished_alone(const index_add_plan &a, const index_add_table &t)

@@ -18,6 +18,10 @@ constexpr int64_t TABLE_MIN_BYTES = 32;    /* of a row, read at once */
    blocks' tables.  6,000 rows into 381 have six tables; estimated. */
 constexpr int64_t PLACES_ALONE = 256, PARTS_ALONE = 8192;
 
+/* few_destinations: destinations from which lanes of one row each seldom meet at a sum; rows
+   that a block adds to each, at least.  Estimated. */
+constexpr int64_t MANY_PLACES = 1024, ROWS_FOR_PLACE = 8;
+
 constexpr int64_t SHORT_ROW = 16; /* short_rows: columns, at most */
 
 /* v4 */

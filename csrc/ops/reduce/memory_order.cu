@@ -6,6 +6,7 @@
  * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread.
  * Order: the fold, the kernel, the launch.
  */
+#include "../../device/total.cuh"
 #include "memory_order.cuh"
 #include "packs.cuh"
 
@@ -46,10 +47,7 @@ __launch_bounds__(BLOCK, BLOCKS_PER_PROCESSOR)
                                block_parts<typename Op::Part> parts, reduce_result to)
 {
     using T = typename Op::T;
-    using Part = typename Op::Part;
     constexpr int SIZE = pack<T>::SIZE, TILE = BLOCK * TILE_ITEMS;
-    GPO_SHARED(Part, slots, [BLOCK / WARP]);
-    GPO_SHARED(bool, last, [1]);
     const int64_t packs = n / SIZE;
     const uint64_t policy = l2_policy(n <= KEEP_L2_BYTES / static_cast<int>(sizeof(T)));
     typename Op::Acc best = Op::identity();
@@ -82,21 +80,8 @@ __launch_bounds__(BLOCK, BLOCKS_PER_PROCESSOR)
     if (blockIdx.x == 0 && rest < n) {
         note(op, best, x[rest], axes, rest);
     }
-    Part total = block_combine<Op, BLOCK>(Op::widen(best), slots);
-    if (gridDim.x > 1) {
-        if (threadIdx.x == 0) {
-            parts.part[blockIdx.x] = total;
-        }
-        if (!is_last_block(parts.ticket, gridDim.x, last)) {
-            return;
-        }
-        typename Op::Fold all;
-        for (unsigned b = threadIdx.x; b < gridDim.x; b += BLOCK) {
-            all.add(parts.part[b]);
-        }
-        total = block_combine<Op, BLOCK>(all.value(), slots);
-    }
-    if (threadIdx.x == 0) {
+    typename Op::Part total = Op::widen(best);
+    if (combine_blocks<Op, BLOCK>(&total, parts)) {
         op.store(to, 0, total, n);
     }
 }

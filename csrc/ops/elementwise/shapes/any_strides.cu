@@ -5,8 +5,9 @@
  * aligned, and the last axis is contiguous or takes every second element; else all
  * elements of the pack are loaded before the first is used.  Offsets are computed for all
  * elements together, by a multiplication per axis and element, in 31 bits: larger calls
- * take several launches.  Elements of 8 bytes and more are left to v0's kernel: they take
- * longer to move than to find.
+ * take several launches.  Where an operand is transposed, the threads of a block have packs
+ * below each other, of rows that share its lines.  Elements of 8 bytes and more are left to
+ * v0's kernel: they take longer to move than to find.
  * Cost:  one store of 8 or 16 bytes per thread; reads each sector once from memory.
  */
 #include "../any_strides.cuh"
@@ -28,6 +29,7 @@ struct strided_axes {
     int ndim, n;
     unsigned held, dense; /* bit k: operand k is a scalar, lies as the result */
     int step[ELEMENTWISE_INPUTS], low[ELEMENTWISE_INPUTS], high[ELEMENTWISE_INPUTS];
+    unsigned rows, turn, across; /* rows, those of a tile; tiles across; turn 1: none */
     strided_axis axis[FEW_AXES];
 };
 
@@ -74,6 +76,27 @@ offsets_of(const strided_axes &axes, int first, int (&at)[INPUTS][SIZE])
     return in_row;
 }
 
+/*
+ * The pack of thread i in tiles of `turn` rows, row by row; beyond all packs for some.  A
+ * pack is of the row that its first result is in.
+ */
+template <int SIZE>
+__device__ __forceinline__ unsigned
+turned_pack(const strided_axes &axes, unsigned i)
+{
+    const unsigned tile = i / TURNED_PACKS / axes.turn, group = tile / axes.across;
+    const unsigned row = group * axes.turn + i / TURNED_PACKS % axes.turn;
+    if (row >= axes.rows) {
+        return UINT32_MAX;
+    }
+    const unsigned length = static_cast<unsigned>(axes.n) / axes.rows;
+    const unsigned begin = (row * length + SIZE - 1) / SIZE;
+    const unsigned end = ((row + 1) * length + SIZE - 1) / SIZE;
+    const unsigned pack =
+        begin + (tile - group * axes.across) * TURNED_PACKS + i % TURNED_PACKS;
+    return pack < end ? pack : UINT32_MAX;
+}
+
 /* The pack of operand k. */
 template <typename T, int INPUTS, int SIZE>
 __device__ __forceinline__ void
@@ -97,11 +120,14 @@ __launch_bounds__(STRIDED_BLOCK)
                                    numbers<F> given, strided_axes axes)
 {
     constexpr int SIZE = strided_pack<F>();
-    const unsigned tid = blockIdx.x * STRIDED_BLOCK + threadIdx.x;
-    if (tid * SIZE >= static_cast<unsigned>(axes.n)) {
+    unsigned number = blockIdx.x * STRIDED_BLOCK + threadIdx.x;
+    if (axes.turn > 1) {
+        number = turned_pack<SIZE>(axes, number);
+    }
+    if (number > static_cast<unsigned>(axes.n - 1) / SIZE) {
         return;
     }
-    const int first = static_cast<int>(tid * SIZE);
+    const int first = static_cast<int>(number * SIZE);
     const bool whole = first <= axes.n - SIZE;
     int at[F::N][SIZE];
     const bool in_row = offsets_of(axes, first, at);
@@ -153,7 +179,7 @@ lies_as_result(const elementwise_plan &plan, int k)
     return good;
 }
 
-/* The axes of a launch for `rows` indices of the first one. */
+/* The axes of a launch for `rows` indices of the first one, without tiles. */
 static strided_axes
 axes_of(const elementwise_plan &plan, int64_t rows)
 {
@@ -162,6 +188,8 @@ axes_of(const elementwise_plan &plan, int64_t rows)
     axes.ndim = plan.ndim;
     axes.n = static_cast<int>(last < 0 ? 1 : plan.size / plan.shape[0] * rows);
     axes.held = elementwise_scalars(plan);
+    axes.rows = static_cast<unsigned>(last < 0 ? 1 : axes.n / plan.shape[last]);
+    axes.turn = static_cast<unsigned>(elementwise_turn(plan));
     for (int d = 1; d <= last; d++) {
         const uint64_t length = static_cast<uint64_t>(plan.shape[d]);
         const int bits = floor_log2(plan.shape[d] - 1); /* length <= 2^(bits + 1) */
@@ -211,10 +239,19 @@ in_launches(gpo_call *call, launch_rows launch)
 
 struct any_strides_launcher {
     template <typename F>
-    static gpo_status launch(gpo_call *call, const strided_axes &axes, int64_t first,
+    static gpo_status launch(gpo_call *call, const strided_axes &all, int64_t first,
                              const int64_t *at)
     {
-        const int64_t threads = ceil_div(axes.n, strided_pack<F>());
+        constexpr int SIZE = strided_pack<F>();
+        strided_axes axes = all;
+        int64_t threads = ceil_div(axes.n, SIZE);
+        if (axes.turn > 1) { /* tiles as tall as each other */
+            const int64_t groups = ceil_div(axes.rows, axes.turn);
+            const int64_t packs = ceil_div(axes.n / axes.rows, SIZE);
+            axes.turn = static_cast<unsigned>(ceil_div(axes.rows, groups));
+            axes.across = static_cast<unsigned>(ceil_div(packs, TURNED_PACKS));
+            threads = groups * axes.across * axes.turn * TURNED_PACKS;
+        }
         return GPO_LAUNCH(
             call, dim3(static_cast<unsigned>(ceil_div(threads, STRIDED_BLOCK))),
             STRIDED_BLOCK, 0, (elementwise_any_strides_kernel<F>), F::make(call),

@@ -3,7 +3,8 @@
  * As v5, but atomics to few addresses would be serialized in L2: each block adds its
  * part of the source to a table in shared memory (tables.cuh), as in v2, and sends each
  * sum once.  Small tables are kept in memory, and the last block to finish adds them to
- * x: one launch, where atomics to float64 sums take three.
+ * x: one launch, where atomics to float64 sums take three.  Of thousands of destinations
+ * a thread has two columns of a row, so that it finds a place once for two sums.
  * Cost:  reads the source once; a table of sums per block; 8 bytes for each element of
  *        x, written twice and read, or once for each block.
  */
@@ -129,6 +130,95 @@ __launch_bounds__(TABLE_BLOCK)
     }
 }
 
+/* ---- two columns of a thread ---- */
+
+/* Elements p[0] and p[step]; as one load where they are an aligned pair. */
+template <typename T>
+static __device__ __forceinline__ void
+load_two(const T *p, int64_t step, bool is_pair, T (&v)[2])
+{
+    if (is_pair) {
+        using Word = std::conditional_t<sizeof(T) == 4, uint2, uint32_t>;
+        const Word bits = *reinterpret_cast<const Word *>(p);
+        memcpy(static_cast<void *>(v), &bits, sizeof bits);
+    }
+    else {
+        v[0] = p[0];
+        v[1] = p[step];
+    }
+}
+
+/* Sum (k, c) of a table is at c * length + k, so lanes of a column are in any bank. */
+template <typename T>
+__global__ void
+__launch_bounds__(TABLE_BLOCK)
+    index_add_pair_tables_kernel(index_add_view<T> a, index_add_table t, double *sums,
+                                 bool is_paired)
+{
+    constexpr int ITEMS = 4; /* rows in flight */
+    GPO_DYN_SHARED(double, table);
+    let_next_start();
+    const unsigned unit = blockIdx.x / t.slices;
+    const int64_t slice = blockIdx.x - unit * t.slices;
+    const int64_t o = unit / t.tiles, tile = unit % t.tiles;
+    const int64_t begin = slice * t.rows;
+    const int64_t end = begin + t.rows < a.count ? begin + t.rows : a.count;
+    const int length = static_cast<int>(a.length), places = length * t.columns;
+    const int tid = threadIdx.x, rows = TABLE_BLOCK / t.lanes, mine = tid / t.lanes;
+    const int column = tid % t.lanes * 2;
+
+    for (int i = tid; i < places; i += TABLE_BLOCK) {
+        table[i] = 0;
+    }
+    __syncthreads();
+    double *const left = table + column * length, *const right = left + length;
+    const T *const from =
+        a.source + o * a.by_outer + (tile * t.columns + column) * a.by_inner;
+    for (int64_t first = begin + mine; mine < rows && first < end;
+         first += ITEMS * rows) {
+        T v[ITEMS][2] = {};
+        int64_t entry[ITEMS] = {};
+#pragma unroll
+        for (int j = 0; j < ITEMS; j++) {
+            const int64_t s = first + j * rows;
+            if (s < end) {
+                entry[j] = entry_of(a.index, s);
+                load_two(from + s * a.by_row, a.by_inner, is_paired, v[j]);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < ITEMS; j++) {
+            const int64_t s = first + j * rows;
+            const int64_t k = s < end ? destination_of(a.index, entry[j], s) : -1;
+            if (k >= 0) {
+                atomic_add(left + k, wide_scaled(v[j][0], a.wide_alpha));
+                atomic_add(right + k, wide_scaled(v[j][1], a.wide_alpha));
+            }
+        }
+    }
+    __syncthreads();
+    wait_for_before();
+    for (int i = tid; i < places; i += TABLE_BLOCK) {
+        const int k = i / t.columns, c = i - k * t.columns;
+        const double sum = table[c * length + k];
+        if (sum != 0) {
+            atomic_add(sums + (o * a.length + k) * a.inner + tile * t.columns + c, sum);
+        }
+    }
+}
+
+/* Whether two neighbouring elements of a row of the source are an aligned pair. */
+template <typename T>
+static bool
+has_pairs(const index_add_view<T> &a)
+{
+    return a.by_inner == 1 && (a.outer == 1 || a.by_outer % 2 == 0) &&
+           (a.count == 1 || a.by_row % 2 == 0) &&
+           reinterpret_cast<uintptr_t>(a.source) % (2 * sizeof(T)) == 0;
+}
+
+/* ---- the launches ---- */
+
 /* One launch: the blocks' tables are in the stream's memory. */
 template <typename T>
 static gpo_status
@@ -160,12 +250,13 @@ struct index_add_tables : index_add_wide_atomics {
     {
         index_add_table t;
         size_t bytes = 0;
-        if (!plan_table(call, sizeof(double), &t, &bytes, true) &&
+        const bool are_pairs = plan_pairs(call, &t, &bytes);
+        if (!are_pairs && !plan_table(call, sizeof(double), &t, &bytes, true) &&
             !plan_table(call, sizeof(double), &t, &bytes)) {
             return gpo_fail(&call->error, GPO_EVARIANT,
                             "the sums of index_add() do not fit into shared memory");
         }
-        if (is_finished_alone(*index_add_plan_of(call), t)) {
+        if (!are_pairs && is_finished_alone(*index_add_plan_of(call), t)) {
             return launch_alone(call, a, t, bytes);
         }
         const index_add_range all = {0, a.outer * a.length * a.inner};
@@ -176,7 +267,13 @@ struct index_add_tables : index_add_wide_atomics {
         if (!status) {
             status = index_add_clear_sums(call, all, to.sums);
         }
-        if (!status) {
+        if (!status && are_pairs) {
+            gpo_allow_shared(index_add_pair_tables_kernel<T>, bytes);
+            status = GPO_FOLLOW(call, true, table_grid(a.outer, t), TABLE_BLOCK, bytes,
+                                (index_add_pair_tables_kernel<T>), a, t, to.sums,
+                                has_pairs(a));
+        }
+        else if (!status) {
             gpo_allow_shared(index_add_few_destinations_kernel<T>, bytes);
             status = GPO_FOLLOW(call, true, table_grid(a.outer, t), TABLE_BLOCK, bytes,
                                 (index_add_few_destinations_kernel<T>), a, t, to);

@@ -4,12 +4,138 @@
  * neighbouring columns and walk down together, coalesced where the columns are
  * contiguous.  Results are numbered by the places of their elements in memory, so
  * neighbours may be of several tiles of narrow columns.  A long row with gaps is a
- * column of width 1.
+ * column of width 1.  Of 1- and 2-byte elements, columns with gaps between them are read
+ * as one span without gaps, in packs: what lies in a gap is combined and not stored.
  * Cost:  reads n * sizeof(T) bytes once; 64 bytes in flight per thread where columns
  *        start on 16-byte boundaries, else 8 elements.
- * Order: the walk down, the fold, the kernel, the grid, the launch.
+ * Order: the span, the walk down, the fold, the kernel, the grid, the launch.
  */
 #include "../views.cuh"
+
+/* ---- the span: columns with gaps between them as columns without ---- */
+
+/*
+ * The innermost kept axes, outermost first, as the elements from the first to the last of
+ * them: a place in this span is a column, but not all belong to a result.
+ */
+constexpr int SPAN_AXES = 3;
+
+struct column_span {
+    int ndim;  /* 0: none, every column belongs to a result */
+    int width; /* elements; the span as an axis of x.kept has whole packs */
+    divider stride[SPAN_AXES];
+    int length[SPAN_AXES];
+    int64_t places[SPAN_AXES];
+};
+
+/* Elements that have spans; loads of wider ones bring as many bytes one by one. */
+template <typename T>
+constexpr bool HAS_SPANS = sizeof(T) <= 2;
+
+struct no_span {};
+
+template <typename T>
+using span_of = std::conditional_t<HAS_SPANS<T>, column_span, no_span>;
+
+/* The place of the result of column `at`, from that of the span's first; -1 in a gap. */
+__device__ __forceinline__ int64_t
+place_in(const column_span &span, int at)
+{
+    int64_t place = 0;
+#pragma unroll
+    for (int d = 0; d < SPAN_AXES; d++) {
+        if (d < span.ndim) {
+            const int i = span.stride[d].narrow(at);
+            at -= i * static_cast<int>(span.stride[d].by);
+            place = i < span.length[d] ? place + i * span.places[d] : INT64_MIN;
+        }
+    }
+    return at == 0 && place >= 0 ? place : -1;
+}
+
+/* The column of the span that column `row` of all is. */
+template <typename T>
+__device__ __forceinline__ int
+column_in(const reduce_view<T> &x, int64_t row)
+{
+    const divider &width = x.kept.length[x.kept.ndim - 1];
+    return static_cast<int>(row - width.of(row) * width.by);
+}
+
+/* Whether columns [row, row + VEC) end behind the span: then those of all end behind x. */
+template <int VEC, typename T>
+__device__ __forceinline__ bool
+ends_behind(const reduce_view<T> &x, const column_span &span, int64_t row)
+{
+    return span.ndim > 0 && column_in(x, row) + VEC > span.width;
+}
+
+/*
+ * The span of sorted axes for packs of `size` elements; without axes where there is none.
+ * A gap is read if it is smaller than a sector, or than what is between gaps, and all if
+ * as many bytes for each result come with packs as with loads of one element.  The last
+ * pack of the span may end behind it, but not behind x, if it is not the last one of x.
+ */
+static column_span
+column_span_of(const reduce_plan &plan, const reduce_axes &kept, const void *x,
+               const result_places &places, int size)
+{
+    const int sector = 2 * size; /* 32 bytes */
+    column_span span = {0, 1, {}, {}, {}};
+    int first = kept.ndim;
+    int64_t results = 1;
+    while (first > 0 && kept.ndim - first < SPAN_AXES) {
+        const int64_t stride = kept.strides[first - 1], length = kept.shape[first - 1];
+        const int64_t gap = stride - span.width;
+        if (gap < 0 || (gap >= sector && gap >= span.width) ||
+            stride > (1 << 30) / length) {
+            break;
+        }
+        span.width += static_cast<int>((length - 1) * stride);
+        results *= length;
+        first--;
+    }
+    bool fits = plan.cols > 0 && results > 1 && 2 * span.width <= size * results &&
+                are_columns(plan) && is_aligned(x) && are_aligned(kept, first, size) &&
+                are_aligned(plan.reduced, plan.reduced.ndim, size);
+    for (int d = 0; d < first; d++) {
+        fits = fits && kept.strides[d] > 0;
+    }
+    for (int d = 0; d < plan.reduced.ndim; d++) {
+        fits = fits && plan.reduced.strides[d] > 0;
+    }
+    span.ndim = fits ? kept.ndim - first : 0;
+    for (int d = 0; d < span.ndim; d++) {
+        span.stride[d] = divider_of(kept.strides[first + d]);
+        span.length[d] = static_cast<int>(kept.shape[first + d]);
+        span.places[d] = places.strides[first + d];
+    }
+    return span;
+}
+
+/* The kept axes as the kernel walks them: those outside the span, and the span in packs. */
+static reduce_axes
+in_packs(reduce_axes kept, const column_span &span, result_places *places, int size)
+{
+    const int last = kept.ndim - span.ndim;
+    kept.ndim = last + 1;
+    kept.shape[last] = ceil_div(span.width, size) * size;
+    kept.strides[last] = 1;
+    places->in_order = false;
+    places->strides[last] = 0;
+    return kept;
+}
+
+/* The elements of these axes. */
+static int64_t
+elements_of(const reduce_axes &axes)
+{
+    int64_t n = 1;
+    for (int d = 0; d < axes.ndim; d++) {
+        n *= axes.shape[d];
+    }
+    return n;
+}
 
 /* ---- the walk down: the offset of element k of a row, then of k + step, ... ---- */
 
@@ -198,8 +324,8 @@ template <typename Op, int VEC, bool DEEP>
 __global__ void
 __launch_bounds__(BLOCK, (column_blocks<Op, VEC, DEEP>()))
     reduce_columns_kernel(Op op, reduce_view<typename Op::T> x, result_places places,
-                          int lanes, int used, block_parts<typename Op::Part> parts,
-                          reduce_result to)
+                          span_of<typename Op::T> span, int lanes, int used,
+                          block_parts<typename Op::Part> parts, reduce_result to)
 {
     using T = typename Op::T;
     using Part = typename Op::Part;
@@ -213,11 +339,15 @@ __launch_bounds__(BLOCK, (column_blocks<Op, VEC, DEEP>()))
     const int64_t row = (tile * used + lane) * VEC;
     const bool inside = lane < used && row < x.rows;
     const T *p = x.x + (inside ? offset_of(x.kept, row) : 0);
-    const int64_t cols = inside ? x.cols : 0;
+    int64_t cols = inside ? x.cols : 0;
     const int64_t step = static_cast<int64_t>(height) * gridDim.y;
     const int64_t begin = static_cast<int64_t>(blockIdx.y) * height + y;
     const uint64_t policy = l2_policy(x.keep_l2);
 
+    constexpr bool SPANS = HAS_SPANS<T> && VEC > 1;
+    if constexpr (SPANS) {
+        cols -= inside && x.rows - row <= VEC && ends_behind<VEC>(x, span, row);
+    }
     typename Op::Fold fold[VEC];
     if (are_near(x.reduced)) {
         fold_columns<Op, VEC, DEEP>(op, fold, p, near_walk(x.reduced, begin, step),
@@ -226,6 +356,18 @@ __launch_bounds__(BLOCK, (column_blocks<Op, VEC, DEEP>()))
     else {
         fold_columns<Op, VEC, DEEP>(op, fold, p, far_walk(x.reduced, begin, step),
                                     begin, step, cols, policy);
+    }
+    if constexpr (SPANS) {
+        if (begin == 0 && inside && cols < x.cols) {
+            const T *const rest = p + offset_of(x.reduced, x.cols - 1);
+            const int at = column_in(x, row);
+#pragma unroll
+            for (int v = 0; v < VEC; v++) {
+                if (at + v < span.width) {
+                    fold[v].add(Op::widen(op.lift(rest[v], x.cols - 1)));
+                }
+            }
+        }
     }
 
     /* Combine a column's threads in shared memory; the last block, then all parts. */
@@ -289,6 +431,23 @@ __launch_bounds__(BLOCK, (column_blocks<Op, VEC, DEEP>()))
         place = offset_of(x.kept, places.strides, row);
         apart = VEC > 1 ? places.strides[x.kept.ndim - 1] : 1;
     }
+    if constexpr (SPANS) {
+        if (span.ndim > 0) {
+            const int at = column_in(x, row);
+#pragma unroll 1 /* one copy of the store */
+            for (int v = 0; v < VEC; v++) {
+                const int64_t from_first = place_in(span, at + v);
+                if (from_first >= 0) {
+                    op.store(to, place + from_first, total[0], x.cols);
+                }
+#pragma unroll
+                for (int u = 1; u < VEC; u++) {
+                    total[u - 1] = total[u];
+                }
+            }
+            return;
+        }
+    }
 #pragma unroll
     for (int v = 0; v < VEC; v++) {
         op.store(to, place + v * apart, total[v], x.cols);
@@ -296,6 +455,8 @@ __launch_bounds__(BLOCK, (column_blocks<Op, VEC, DEEP>()))
 }
 
 /* ---- the grid ---- */
+
+constexpr int LINE_LANES = 8; /* with packs of a line of 128 bytes */
 
 /* How columns are divided: threads across, those that have columns, blocks across and
    down. */
@@ -305,25 +466,34 @@ struct column_grid {
 };
 
 /*
- * The grid for threads of `vec` results, `beside` threads on neighbours in memory, and
- * parts of `bytes` bytes.  Wide tiles read longer runs and split fewer columns; lanes
+ * The grid for threads of `vec` of so many columns, `beside` threads on neighbours in
+ * memory, and parts of `bytes` bytes.  Wide tiles read longer runs and split fewer columns; lanes
  * are doubled until all tiles run at once, and while one round of loads is enough.  A
  * block may have several rows with gaps, but some lanes of a warp stay on each.  Long
  * columns that have few neighbours get lanes of their own, some without a column: lanes
  * on those of the next neighbours would read sectors that other blocks read as well.
+ * Where the last tile of some would leave an eighth of all lanes idle, tiles are
+ * narrower, but of 128 bytes.
  */
 static column_grid
-column_grid_of(const gpo_call *call, int64_t beside, int vec, int64_t bytes)
+column_grid_of(const gpo_call *call, int64_t number, int64_t beside, int vec,
+               int64_t bytes)
 {
     const reduce_plan &plan = *reduce_plan_of(call);
     const int64_t room = gpo_processors(call) * BLOCKS_PER_PROCESSOR;
-    const int64_t threads = plan.rows / vec, items = (vec > 1 ? 1 : 2) * TILE_ITEMS;
+    const int64_t threads = number / vec, items = (vec > 1 ? 1 : 2) * TILE_ITEMS;
     const bool columns = are_columns(plan);
     const int most = power_of_two_from(threads, columns ? BLOCK : ROWS_WITH_GAPS);
     int lanes = power_of_two_from(columns ? beside : 1, most < WARP ? most : WARP);
     while (lanes < most && (ceil_div(threads, lanes) > room ||
                             BLOCK / lanes / 2 * items >= plan.cols)) {
         lanes *= 2;
+    }
+    while (vec > 1 && lanes > LINE_LANES &&
+           ceil_div(threads, lanes) * lanes - threads > threads / 8 &&
+           2 * ceil_div(threads, lanes) <= room &&
+           2 * BLOCK / lanes * items <= plan.cols) {
+        lanes /= 2;
     }
     const bool apart = columns && plan.cols >= LONG_COLUMN && beside < threads &&
                        beside < lanes && lanes < 2 * beside &&
@@ -355,15 +525,26 @@ struct reduce_columns_launcher {
             return GPO_OK;
         }
         reduce_axes kept = plan.kept;
-        const result_places places = sort_by_distance(&kept);
+        result_places places = sort_by_distance(&kept);
         reduce_view<T> x = view_of<T>(call);
-        x.kept = few_axes_of(kept);
-        const bool packed =
+        bool packed =
             SIZE > 1 && !are_few(call, SIZE) && are_packed(plan, kept, x.x, SIZE);
+        span_of<T> span = {};
+        if constexpr (HAS_SPANS<T>) {
+            if (!packed && !are_few(call, SIZE)) {
+                span = column_span_of(plan, kept, x.x, places, SIZE);
+                packed = span.ndim > 0;
+            }
+            if (span.ndim > 0) {
+                kept = in_packs(kept, span, &places, SIZE);
+                x.rows = elements_of(kept);
+            }
+        }
+        x.kept = few_axes_of(kept);
         const int vec = packed ? SIZE : 1;
         const int64_t width = kept.ndim > 0 ? kept.shape[kept.ndim - 1] : 1;
         const column_grid g =
-            column_grid_of(call, ceil_div(width, vec), vec, sizeof(Part));
+            column_grid_of(call, x.rows, ceil_div(width, vec), vec, sizeof(Part));
         const size_t shared_bytes =
             g.lanes < BLOCK ? BLOCK / 2 * vec * sizeof(Part) : 0;
         const reduce_result to = result_of(call);
@@ -375,16 +556,16 @@ struct reduce_columns_launcher {
                 if (packed && are_deep(call, SIZE)) {
                     status = GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
                                         (reduce_columns_kernel<Op, SIZE, true>), op, x,
-                                        places, g.lanes, g.used, parts, to);
+                                        places, span, g.lanes, g.used, parts, to);
                     continue;
                 }
             }
             status = packed ? GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
                                          (reduce_columns_kernel<Op, SIZE, false>), op,
-                                         x, places, g.lanes, g.used, parts, to)
+                                         x, places, span, g.lanes, g.used, parts, to)
                             : GPO_LAUNCH(call, grid, BLOCK, shared_bytes,
                                          (reduce_columns_kernel<Op, 1, false>), op, x,
-                                         places, g.lanes, g.used, parts, to);
+                                         places, span, g.lanes, g.used, parts, to);
         }
         return status;
     }
