@@ -107,7 +107,7 @@ BY_SPECTRA = {"v3": SPECTRAL, "long_filters": SPECTRAL, "large_transforms": LARG
 
 # (N, M) of spectra, around blocks of 512; of transforms through memory, chunks of 256.
 LONG = ((300, 192), (400, 230), (520, 500), (700, 512))
-LARGE_FULL = ((1024, 1024), (1100, 1030), (1025, 1200))
+LARGE_FULL = ((1024, 1024), (1100, 1030), (1025, 1200), (1300, 770))
 LARGE_VALID = (1024, 1025, 1026, 1031, 1056, 1100, 1279, 1280, 1281, 1290, 1536, 1600)
 
 # Two arrays with the same fill would have the same values if their shapes are equal.

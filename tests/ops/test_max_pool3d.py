@@ -973,6 +973,7 @@ def test_the_choice_of_the_gradient_follows_the_windows() -> None:
     assert chosen(8, 2, 2) == "v0"
     assert chosen(8, 2, 2, kernel_size=2) == "v2"
     assert chosen(8, 4, 4, kernel_size=4) == "separate_windows"
+    assert chosen(40, 7, 7, 64, kernel_size=7, stride=7, dilation=2) == "separate_windows"
     assert chosen(8, 3, 1, kernel_size=3, stride=1) == "any_windows"
     assert chosen(8, 5, 2, 4096, kernel_size=5, stride=2) == "overlapping_windows"
     assert chosen(16, 3, 2, 1024, kernel_size=3, stride=2) == "marching_windows"
@@ -1409,6 +1410,9 @@ def test_overlapping_windows_take_any_window(dtype: str, rank: int, indices: boo
         ((1, 3, 200, 200), (2, 3, 0)),  # slices are cut; elements in no window
         ((5, 12, 8, 10), (13, 13, 6)),
         ((2, 40, 33, 21), (3, 5, 1, 2)),
+        ((3, 30, 33, 50), (7, 7, 0, 2)),  # windows reach into each other's gaps
+        ((2, 41, 70), (3, 3, 1, 4)),
+        ((2, 90), (3, 5, 1, 3)),
         ((1, 60), (50, 60, 0)),  # one window
     ],
 )

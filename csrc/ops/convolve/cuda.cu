@@ -51,8 +51,8 @@ static const gpo_variant variants[] = {
         gpo_row<large_types>("large_transforms",
                              "products of spectra, transforms through memory",
                              GPO_RUN(convolve_large_transforms)),
-        "filters of 1024 taps to about 2^24, whose spectra take at most twice the "
-        "memory of operands and result and 4 MiB,",
+        "filters of 512 taps to about 2^24 that pass the guard of a transform, whose "
+        "spectra take at most twice the memory of operands and result and 4 MiB,",
         takes_large),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };

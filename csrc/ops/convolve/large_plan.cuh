@@ -9,6 +9,8 @@
 #include "../../device/large_fft.cuh"
 #include "convolve.h"
 
+#include <cmath>
+
 /* Inputs whose largest size and energy are measured together; a block begins at one. */
 constexpr int CHUNK = 256;
 /* Chunks whose sum is also kept, and where blocks of many chunks begin. */
@@ -22,7 +24,7 @@ constexpr int64_t FEW_CHUNKS = 512; /* that a block of threads adds up by itself
 constexpr int64_t MOST_ADDED = 2048;
 constexpr int WIDE_SUMS = 512; /* that those compute together */
 
-constexpr int64_t FEWEST_TAPS = 1024; /* the error bound, NOTES.md */
+constexpr int64_t FEWEST_TAPS = 2 * CHUNK; /* whose windows share a chunk */
 
 /* The largest magnitude of numbers, 2^exponent, and their energy over 4^exponent. */
 struct amount {
@@ -89,16 +91,27 @@ large_growth(int64_t taps, int log)
     return static_cast<float>(4 * static_cast<double>(taps) / (passes * passes));
 }
 
+/* The inputs of the whole chunks that the windows of a chunk of sums share. */
+inline int64_t
+shared_inputs(int64_t taps)
+{
+    return (taps / CHUNK - 1) * CHUNK;
+}
+
 /*
- * Whether the guard lets a row of even energy pass: its blocks have at most `growth` times
- * the energy of the whole chunks that windows share.  Of filters of 1,024 taps blocks of 2^15
- * and more were made again by products: 4 million by 1,024 float64 765 us on an H100, v2 369.
+ * Whether the guard lets a row of noise pass: a block has at most `growth` times the
+ * energy of the inputs that windows share, even where that is 4 deviations of normal
+ * numbers below its mean; and sums whose window has an eighth of the block's energy or
+ * more are within their bound as they are (0.9 sqrt(8) log2(2N) <= 2 sqrt(M), NOTES.md).
  */
 inline bool
 passes_if_even(int64_t length, int64_t taps, int log)
 {
-    return static_cast<float>(length) <=
-           large_growth(taps, log) * static_cast<float>(taps - CHUNK);
+    const double shared = static_cast<double>(shared_inputs(taps));
+    const double least = shared - 4 * std::sqrt(2 * shared);
+    const double passes = log + 1;
+    return static_cast<double>(taps) >= 1.62 * passes * passes &&
+           static_cast<double>(length) <= large_growth(taps, log) * least;
 }
 
 inline int64_t
@@ -133,6 +146,23 @@ blocks_of(const convolve_plan &p, int log, bool is_complex)
     return l;
 }
 
+/*
+ * Microseconds of 27 random calls on an H100 and an H200 (results/sweep-h*.json), within
+ * a fifth for all but one, less what v2 and v3 take beside their estimates, too: a cold
+ * start of 11 us, operands and result.  Five launches wait for each other, each further
+ * pass adds three that are queued, wide sums three that return at once; the numbers go
+ * through three launches.
+ */
+template <typename Real>
+inline double
+microseconds_of(int64_t processors, bool has_wide, double passes, double numbers)
+{
+    constexpr double BEGIN = 25, WIDE = 7, PASS = 5;
+    constexpr double NUMBER = sizeof(Real) == 4 ? 18e-6 : 45e-6; /* of 132 SMs */
+    return BEGIN + (has_wide ? WIDE : 0) + PASS * (passes - 1) +
+           numbers * NUMBER * 132 / static_cast<double>(processors);
+}
+
 /* Sets what a pass has, the workspace and the estimated time. */
 template <typename Real>
 inline void
@@ -163,8 +193,8 @@ pass_of(const gpo_call *call, const convolve_plan &p, large_plan &l)
     const double passes = static_cast<double>(ceil_div(p.count_rows, l.together) *
                                               ceil_div(l.blocks, l.of_row));
     const int64_t numbers = (p.count_rows * l.blocks + c.filters) << l.log;
-    l.microseconds = large_microseconds<Real>(processors, may_have_wide(call) ? 5 : 2,
-                                              passes, numbers);
+    l.microseconds = microseconds_of<Real>(processors, may_have_wide(call), passes,
+                                           static_cast<double>(numbers));
 }
 
 /* Workspace is at most twice the operands and the result, and 4 MiB. */

@@ -58,8 +58,9 @@ is_packed(const max_pool3d_plan &plan)
 
 /*
  * As many planes as BOX_BYTES hold, unless that leaves SMs without a box; planes that do
- * not fit are cut where the elements that two boxes load are the fewest.  False if one
- * window does not fit.
+ * not fit, or are fewer than SMs, are cut where the elements that two boxes load are the
+ * fewest, the latter while these are no more than a box's own.  False if one window does
+ * not fit.
  */
 inline bool
 plan_boxes(const gpo_call *call, int64_t key_bytes, box_plan *s)
@@ -76,7 +77,8 @@ plan_boxes(const gpo_call *call, int64_t key_bytes, box_plan *s)
         cut_axis(s, a[d], d, a[d].out);
     }
     measure_box(plan, key_bytes, s);
-    while (s->bytes > room) {
+    while (s->bytes > room || plan.planes * count_tiles(s) < gpo_processors(call)) {
+        const bool fits = s->bytes <= room;
         int axis = -1;
         double most = 0;
         for (int d = 0; d < POOL_AXES; d++) {
@@ -88,6 +90,9 @@ plan_boxes(const gpo_call *call, int64_t key_bytes, box_plan *s)
                 most = steps;
                 axis = d;
             }
+        }
+        if (fits && most < 2) {
+            break;
         }
         if (axis < 0) {
             return false;

@@ -14,6 +14,27 @@ windows_per_element(const pool_axis &a)
     return static_cast<double>(least_of(ceil_div(pool_extent(&a), a.stride), a.out));
 }
 
+/* Windows that have a common element are a multiple of this apart. */
+inline int64_t
+step_of(const pool_axis &a)
+{
+    int64_t n = a.dilation, rest = a.stride; /* Euclid's algorithm */
+    while (rest > 0) {
+        const int64_t next = n % rest;
+        n = rest;
+        rest = next;
+    }
+    return a.dilation / n;
+}
+
+/* Whether no element of an axis is in two windows, which may be dilated into each other. */
+inline bool
+shares_none(const pool_axis &a)
+{
+    const int64_t step = step_of(a);
+    return a.out <= step || step * a.stride >= pool_extent(&a);
+}
+
 /* Windows are known, and 31 bits can count elements, threads and what lies between. */
 inline bool
 takes_any_windows(const gpo_call *call)
@@ -71,7 +92,9 @@ plan_separate(const gpo_call *call)
 inline bool
 takes_separate_windows(const gpo_call *call)
 {
-    return pool_gradient_plan_of(call)->is_apart && takes_any_windows(call);
+    const pool_axis *a = pool_gradient_plan_of(call)->axis;
+    return takes_any_windows(call) && shares_none(a[POOL_T]) &&
+           shares_none(a[POOL_H]) && shares_none(a[POOL_W]);
 }
 
 template <typename T>

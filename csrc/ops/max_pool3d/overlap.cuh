@@ -31,19 +31,6 @@ struct overlap_plan {
 
 constexpr int NO_ELEMENT = 0xffff; /* elements of a block are numbered in 16 bits */
 
-/* Windows that have a common element are a multiple of this apart. */
-inline int64_t
-step_of(const pool_axis &a)
-{
-    int64_t n = a.dilation, rest = a.stride; /* Euclid's algorithm */
-    while (rest > 0) {
-        const int64_t next = n % rest;
-        n = rest;
-        rest = next;
-    }
-    return a.dilation / n;
-}
-
 /* Windows of an axis that have one element: no more than that, and on average. */
 struct window_count {
     double most, mean;

@@ -17,7 +17,7 @@ constexpr double MANY_ELEMENT_INSTRUCTIONS = 4; /* an element of a lane */
 constexpr double MANY_PRODUCTS_PER_US[3][2] = {
     {30000, 15000}, {45000, 22000}, {75000, 35000}};
 constexpr double MANY_DEPTH_US[3] = {0.015, 0.025, 0.05}; /* a step along the depth */
-constexpr double MANY_START_US = 2; /* one launch, where others have two or three */
+constexpr double MANY_START_US = 2.8; /* one launch, where others have two or three */
 /* A result of a heavy thread, whose lanes store to rows of their own, on an SM. */
 constexpr double MANY_STORE_US = 2.5e-4;
 constexpr double MANY_MATRIX = 2;         /* times a copy of the matrix at L2's rate */
@@ -163,14 +163,12 @@ many_batches_us(const gpo_call *call, const product_size &s)
     const double copies = fmin(plan.blocks, ceil(s.batches / s.processors));
     const double first =
         MANY_MATRIX * s.rows * s.outputs * s.bytes * copies / L2_BYTES_PER_US;
-    /* A block that multiplies brings no more than its ring holds; others of its SM do. */
+    /* A block that adds or multiplies brings no more than its ring holds, and what other
+       blocks of its SM bring meanwhile has not shown in times. */
     const double products_us = fmax(0, per_batch * share - last);
-    const double out_us = s.batches * s.outputs * s.bytes / MEMORY_BYTES_PER_US;
-    const double hidden_us = plan.blocks > 1 ? x_us + out_us : 0;
     return MANY_START_US + first + last +
-           (plan.blocks > 1 ? MANY_SLOWER : MANY_ALONE_SLOWER) * x_us +
-           fmax(0, means_us - x_us) +
-           fmax(0, products_us - hidden_us + fmin(means_us, hidden_us));
+           (plan.blocks > 1 ? MANY_SLOWER : MANY_ALONE_SLOWER) * x_us + means_us +
+           products_us;
 }
 
 template <typename T>

@@ -55,7 +55,7 @@ constexpr double FROM_X_BYTES = 16 << 20;          /* of x, read once per 4 outp
 constexpr int64_t LONG_COLS = 1024, LONG_ROWS = 8; /* a block per row; rows per SM */
 constexpr int FEW_WARPS[2] = {17, 17};        /* resident per SM, by the registers of */
 constexpr int FEW_FROM_X_WARPS[2] = {18, 12}; /* sums in float32 and in float64 */
-constexpr int FEW_PACK_WARPS[2] = {17, 16};   /* the same of loads of 16 bytes */
+constexpr int FEW_PACK_WARPS[2] = {16, 16};   /* the same of loads of 16 bytes */
 
 /* many_batches (shapes/): predicted, see NOTES.md. */
 constexpr int64_t MANY_COLS = 128;       /* the longest rows */

@@ -1,7 +1,8 @@
 /*
- * backward_separate_windows.cu  The gradient of windows that do not overlap.  A block
- * owns a stretch of dx, some planes or a piece of one.  It fills that with zeros, then
- * each window that reaches into it stores its gradient where its index says.
+ * backward_separate_windows.cu  The gradient of windows without a common element, those
+ * that reach into each other's gaps among them.  A block owns a stretch of dx, some
+ * planes or a piece of one.  It fills that with zeros, then each window that reaches
+ * into it stores its gradient where its index says.
  * Cost:  dx is written once, in words of 16 bytes, and each named element again while
  *        its line is in L2; an index and a gradient of each window, of some twice where
  *        planes are cut.  No two windows name one element, so nothing is added.

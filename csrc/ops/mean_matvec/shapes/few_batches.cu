@@ -7,6 +7,8 @@
  */
 #include "../short_rows.cuh"
 #include "../walk.cuh"
+#include "../../../device/follow.cuh"
+#include "../../../device/quotient.cuh"
 
 #include <math.h>
 
@@ -18,9 +20,11 @@ __global__ void
 __launch_bounds__(THREADS, BLOCKS)
     mean_matvec_few_batches_means(mean_matvec_view<T> v, row_walk walk, int64_t items)
 {
+    let_next_start();
     for (int64_t k = blockIdx.x; k < items; k += gridDim.x) {
-        stream_item<T, true>(v, walk, k / walk.streams,
-                             static_cast<unsigned>(k % walk.streams));
+        const int64_t tile = quotient(k, walk.streams);
+        stream_item<T, true>(v, walk, tile,
+                             static_cast<unsigned>(k - tile * walk.streams));
     }
 }
 
@@ -34,8 +38,9 @@ __launch_bounds__(THREADS)
     constexpr int WARPS = THREADS / WARP;
     GPO_SHARED(V, parts, [WARPS]);
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    let_next_start();
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-        const int64_t batch = row / v.rows;
+        const int64_t batch = quotient(row, v.rows);
         const T *x = v.x + batch * v.x_batch + (row - batch * v.rows) * v.x_row;
         row_sum<V> sum;
 #pragma unroll 8
@@ -141,8 +146,10 @@ few_tile_of(const mean_matvec_view<T> &v, int64_t across, int64_t down, int64_t 
 {
     few_tile t;
     const bool by_output = v.outputs > v.batches;
-    t.output = (by_output ? tile / down : tile % across) * FEW_OUTPUTS;
-    t.batch = (by_output ? tile % down : tile / across) * BATCHES;
+    const int64_t line = by_output ? down : across, own = quotient(tile, line);
+    const int64_t rest = tile - own * line;
+    t.output = (by_output ? own : rest) * FEW_OUTPUTS;
+    t.batch = (by_output ? rest : own) * BATCHES;
     const int64_t outputs = v.outputs - t.output, batches = v.batches - t.batch;
     t.outputs = static_cast<int>(outputs < FEW_OUTPUTS ? outputs : FEW_OUTPUTS);
     t.batches = static_cast<int>(batches < BATCHES ? batches : BATCHES);
@@ -226,6 +233,10 @@ __launch_bounds__(MOST_WARPS *WARP)
     using some_means = few_values<V, LENGTH>;
     const int64_t step = warps * WARP * LENGTH;
     const int64_t apart = LENGTH > 1 ? step : step * v.matrix_row;
+    bool waits = BATCHES == FEW_BATCHES; /* for the means; else no register is left */
+    if (BATCHES > FEW_BATCHES) {
+        wait_for_before();
+    }
     for (int64_t tile = blockIdx.x; tile < across * down; tile += gridDim.x) {
         const few_tile t = few_tile_of<BATCHES>(v, across, down, tile);
         int64_t left = v.rows - threadIdx.x * LENGTH;
@@ -243,19 +254,25 @@ __launch_bounds__(MOST_WARPS *WARP)
             some_means mean[AT_ONCE][BATCHES];
 #pragma unroll
             for (int u = 0; u < AT_ONCE; u++) {
-                const bool exists = u * step < left;
 #pragma unroll
                 for (int i = 0; i < FEW_OUTPUTS; i++) {
                     factor[u][i] = {};
-                    if (exists) {
+                    if (u * step < left) {
                         factor[u][i] = *reinterpret_cast<const factors *>(row[i]);
                     }
                     row[i] += apart;
                 }
+            }
+            if (waits) { /* these factors come while the means are found */
+                wait_for_before();
+                waits = false;
+            }
+#pragma unroll
+            for (int u = 0; u < AT_ONCE; u++) {
 #pragma unroll
                 for (int n = 0; n < BATCHES; n++) {
                     mean[u][n] = {};
-                    if (exists && n < t.batches) {
+                    if (u * step < left && n < t.batches) {
                         mean[u][n] =
                             *reinterpret_cast<const some_means *>(means + n * v.rows);
                     }
@@ -274,6 +291,10 @@ __launch_bounds__(MOST_WARPS *WARP)
                     }
                 }
             }
+        }
+        if (waits) { /* a thread without terms, before it stores */
+            wait_for_before();
+            waits = false;
         }
         put_few_tile(v, t, warps, sum, parts);
     }
@@ -299,7 +320,7 @@ mean_matvec_find_means(gpo_call *call, const mean_matvec_view<T> &v)
                       (mean_matvec_few_batches_means<T>), v, walk, items);
 }
 
-/* Where the means are known. */
+/* Right behind the launch that finds the means, if there are any. */
 template <int LENGTH, int BATCHES, typename T>
 static gpo_status
 multiply_tiles(gpo_call *call, const mean_matvec_view<T> &v, int warps)
@@ -311,15 +332,15 @@ multiply_tiles(gpo_call *call, const mean_matvec_view<T> &v, int warps)
                block(static_cast<unsigned>(warps * WARP));
     if constexpr (BATCHES == FEW_BATCHES) {
         if (warps > THREADS / WARP) {
-            return GPO_LAUNCH(
-                call, grid, block, 0,
+            return GPO_FOLLOW(
+                call, v.rows > 0, grid, block, 0,
                 (mean_matvec_few_batches_product<T, LENGTH, BATCHES, AT_ONCE,
                                                  FEW_MOST_WARPS>),
                 v, across, down, warps);
         }
     }
-    return GPO_LAUNCH(
-        call, grid, block, 0,
+    return GPO_FOLLOW(
+        call, v.rows > 0, grid, block, 0,
         (mean_matvec_few_batches_product<T, LENGTH, BATCHES, AT_ONCE, THREADS / WARP>),
         v, across, down, warps);
 }

@@ -7,6 +7,7 @@
  *        outputs; writes and reads a result per split, in L2.
  */
 #include "../splits.cuh"
+#include "../../../device/follow.cuh"
 
 template <typename T, int OUTPUTS, int BATCHES>
 __global__ void
@@ -16,6 +17,8 @@ __launch_bounds__(THREADS, BATCHES < 32 ? NARROW_BLOCKS : BLOCKS)
 {
     using product = product_stages<value_type<T>, OUTPUTS, BATCHES>;
     GPO_DYN_SHARED(product, stages);
+    let_next_start();
+    wait_for_before();
     each_share<OUTPUTS, BATCHES>(v, across, blocks, s, [&](const tile_share &share) {
         put_share<OUTPUTS, BATCHES>(v, s, share,
                                     sum_tile<OUTPUTS, BATCHES>(v, share.output,
@@ -30,6 +33,7 @@ __launch_bounds__(THREADS)
     mean_matvec_few_tiles_sum(mean_matvec_view<T> v, shared_depth<value_type<T>> s)
 {
     const int64_t step = static_cast<int64_t>(gridDim.x) * THREADS;
+    wait_for_before();
     for (int64_t e = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
          e < s.all; e += step) {
         value_type<T> total = s.part[e];
@@ -59,7 +63,7 @@ multiply(gpo_call *call, const mean_matvec_view<T> &v,
         across * ceil_div(v.batches, int64_t{SIZE.batches}) * s.splits;
     gpo_allow_shared(mean_matvec_few_tiles_product<T, SIZE.outputs, SIZE.batches>,
                      SHARED);
-    return GPO_LAUNCH(call, grid_of(blocks), THREADS, SHARED,
+    return GPO_FOLLOW(call, v.rows > 0, grid_of(blocks), THREADS, SHARED,
                       (mean_matvec_few_tiles_product<T, SIZE.outputs, SIZE.batches>), v,
                       across, blocks, s);
 }
@@ -109,8 +113,8 @@ mean_matvec_multiply(gpo_call *call, const mean_matvec_view<T> &v,
     if (status || s.splits == 1 || s.in_clusters) {
         return status;
     }
-    return GPO_LAUNCH(call, grid_of(ceil_div(s.all, int64_t{THREADS})), THREADS, 0,
-                      (mean_matvec_few_tiles_sum<T>), v, s);
+    return GPO_FOLLOW(call, true, grid_of(ceil_div(s.all, int64_t{THREADS})), THREADS,
+                      0, (mean_matvec_few_tiles_sum<T>), v, s);
 }
 
 template <typename T>

@@ -9,6 +9,7 @@
 #include "../row_words.cuh"
 #include "../short_rows.cuh"
 #include "../../../device/divide.cuh"
+#include "../../../device/follow.cuh"
 
 template <typename T>
 struct short_view {
@@ -122,6 +123,7 @@ __launch_bounds__(THREADS, SHORT_BLOCKS[sizeof(T) == 8])
 {
     constexpr int ROOM = SHORT_BYTES / sizeof(T);
     GPO_SHARED(pack<T>, room, [2][SHORT_BYTES / sizeof(pack<T>)]);
+    let_next_start();
     if (static_cast<int>(blockIdx.x) >= v.streams) {
         copy_matrix(v);
         return;
