@@ -75,7 +75,25 @@ has_few_outputs(const gpo_call *call)
            has_narrow_offsets(p, w) && has_narrow_offsets(p, bias);
 }
 
-/* Whether few_taps, or few_taps_channels_last, takes the arrays of a call. */
+/* Whether few_taps takes the arrays of a call, forward. */
+static bool
+has_whole_rows(const gpo_call *call)
+{
+    const conv_plan &p = *conv_plan_of(call);
+    if (!has_short_filters(call) || p.segments || p.has_state) {
+        return false;
+    }
+    switch (gpo_dtypes[call->in[call->op->by].dtype].bytes) {
+        case 2:
+            return takes_whole_rows(conv_of<f16>(call));
+        case 4:
+            return takes_whole_rows(conv_of<float>(call));
+        default:
+            return false;
+    }
+}
+
+/* Whether few_taps, or few_taps_channels_last, takes the arrays of a call, backward. */
 static bool
 has_few_taps(const gpo_call *call, bool by_channels)
 {
@@ -145,7 +163,8 @@ enum {
     LARGE,
     MIDDLE_FILTERS,
     PERSISTENT,
-    FEW_OUTPUTS,                 /* forward alone */
+    FEW_OUTPUTS, /* forward alone */
+    FORWARD_FEW_TAPS,
     FEW_TAPS_ROWS = FEW_OUTPUTS, /* from here on backward alone */
     FEW_TAPS_LAST,
     ONE_BLOCK,
@@ -202,6 +221,11 @@ static const gpo_variant forward_variants[] = {
                   "few_outputs", "an output per thread, all of its loads at once",
                   FORWARD(conv_few_outputs), "run-to-run", "", "exact"),
               "whole rows, at most 8 lags, offsets that 32 bits hold", has_few_outputs),
+    gpo_shape(gpo_row<float32_types>(
+                  "few_taps", "2 to 8 taps, loaded once for the rows of a channel",
+                  FORWARD(conv_few_taps), "run-to-run", "", "exact"),
+              "filters of 2 to 8 lags and rows of whole aligned 16 bytes",
+              has_whole_rows),
     {nullptr, nullptr, nullptr, nullptr, {}},
 };
 
@@ -527,6 +551,10 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
         if (!p.segments && !p.has_state && time_of_v0(p) < usual) {
             GPO_SAY(why, "few outputs and lags: v0 has little code");
             return V0;
+        }
+        if (has_whole_rows(call)) {
+            GPO_SAY(why, "2 to 8 lags and rows of whole packs: few_taps has no edges");
+            return FORWARD_FEW_TAPS;
         }
         GPO_SAY(why,
                 "a filter of at most %d lags: %s reads x once, as %s are neighbours in "

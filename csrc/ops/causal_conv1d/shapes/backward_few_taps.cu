@@ -35,40 +35,12 @@ constexpr int HALO = (LAGS - 2 + pack<T>::SIZE) / pack<T>::SIZE;
 template <int LAGS, typename T>
 constexpr int NEXT = LAGS - 1 < pack<T>::SIZE ? LAGS - 1 : pack<T>::SIZE;
 
-/*
- * Products of a pack in a row of whole packs: only those across its ends are missing, so a
- * condition for each pack beside it is enough.  `before` the pack and `after` its start
- * the row has so many steps.
- */
-template <int SIZE>
-struct at_row_ends {
-    int before, after;
-
-    __device__ __forceinline__ bool has_back(int i, int s) const
-    {
-        return s <= i || before > (s - i - 1) / SIZE * SIZE;
-    }
-
-    __device__ __forceinline__ bool has_ahead(int i, int s) const
-    {
-        return i + s < SIZE || after > (i + s) / SIZE * SIZE;
-    }
-};
-
 template <typename V, int LAGS>
 struct row_filter {
     V tap[LAGS], offset;
     bool has_slope; /* with SiLU: whether the call has it */
     bool has_last;  /* the last lag: see has_lag */
 };
-
-template <typename T>
-__device__ __forceinline__ uint4
-pack_from(const T *p, bool wanted)
-{
-    return wanted ? load_streamed(reinterpret_cast<const uint4 *>(p))
-                  : uint4{0, 0, 0, 0};
-}
 
 /* g of a pack, of dy and the values of x from LAGS - 1 before it. */
 template <bool SILU, int LAGS, typename T, typename V, typename Where>
