@@ -921,7 +921,7 @@ def test_the_choice_says_why() -> None:
         (9000, 40, 40, "float32", (direct, direct), f"40 lags, 40 steps: {direct} {middle}"),
         (2, 100000, 40, "float32", (direct, direct), middle),
         (2, 100000, 100, "float32", (direct, "v5"), middle),
-        (2, 100, 40, "float32", ("v1", "v2"), middle),
+        (2, 100, 40, "float32", ("v1", "one_block"), middle),
         (9, 200, 40, "float16", ("v1", "v6"), middle),
         (6400, 20, 19, "float16", (direct, direct), middle),
         (64, 2000, 100, "bfloat16", ("v6", "v6"), middle),

@@ -37,8 +37,8 @@ has_one_block(const gpo_call *call)
     const conv_plan &p = *conv_plan_of(call);
     const int64_t bytes = gpo_dtypes[call->in[call->op->by].dtype].bytes;
     const int64_t most = MOST_BYTES_OF_ONE / (bytes == 8 ? 16 : 8);
-    return p.lags <= SHORT && !p.segments && p.batches <= most && p.steps <= most &&
-           p.batches * p.steps <= most;
+    return p.lags <= LAGS_OF_ONE_BLOCK && !p.segments && p.batches <= most &&
+           p.steps <= most && p.batches * p.steps <= most;
 }
 
 /* Whether the blocks of a cluster have. */
@@ -294,7 +294,7 @@ static const gpo_variant backward_variants[] = {
     gpo_shape(gpo_row<float_types>(
                   "one_block", "one launch, the rows of a channel in shared memory",
                   BACKWARD_AT_ONCE(gradients_one_block), "run-to-run", "", "exact"),
-              "few elements of a channel and at most 16 lags, without segments",
+              "few elements of a channel and at most 128 lags, without segments",
               has_one_block),
     gpo_shape(gpo_row<float32_types>("one_cluster",
                                      "one launch, a cluster of blocks for each channel",
@@ -446,6 +446,11 @@ row_for_middle_backward(const gpo_call *call, const conv_plan &p)
     const int64_t processors = gpo_processors(call);
     const bool tensor = takes_tensor_cores(call, p);
     const int direct = p.steps <= 128 || p.lags <= 64 ? MIDDLE_FILTERS : V5;
+    if (has_one_block(call) &&
+        time_of_one_block(p, processors) <
+            fmin(time_of_middle_gradients(p), time_of_v6_gradients_in_halves(p))) {
+        return ONE_BLOCK; /* others take several launches */
+    }
     if (has_halves(call) && tensor) {
         const bool is_slow =
             p.steps <= GRADIENT_STEPS &&
@@ -575,7 +580,7 @@ row_for(const gpo_call *call, char why[GPO_MESSAGE])
             p.backward ? row_for_middle_backward(call, p) : row_for_middle(call, p);
         GPO_SAY(why, "%lld lags, %lld steps: %s is the fastest variant, by an estimate",
                 static_cast<long long>(p.lags), static_cast<long long>(p.steps),
-                forward_variants[row].name);
+                (p.backward ? backward_variants : forward_variants)[row].name);
         return row;
     }
     if (is_small(call, p)) {

@@ -141,9 +141,10 @@ takes_few_taps(const conv_view<T> &v, bool by_channels)
 }
 
 /*
- * one_block: threads, and bytes of the values of a channel in shared memory; one_cluster:
+ * one_block: lags, threads, and bytes of the values of a channel in shared memory; one_cluster:
  * the same in each of the blocks of a channel, with the steps around them.
  */
+constexpr int LAGS_OF_ONE_BLOCK = 128;
 constexpr int MOST_OF_ONE_BLOCK = 512;
 constexpr int64_t MOST_BYTES_OF_ONE = 40960;
 constexpr int CHANNEL_CLUSTER = 8;
